@@ -1,0 +1,25 @@
+package pgtest
+
+import "log"
+
+// ExampleDatabase is Database for an example, which has no TB: it returns a DSN and what drops the database again. It
+// panics where a test would fail.
+func ExampleDatabase() (dsn string, drop func()) {
+	tb := &exampleTB{}
+	return Database(tb), tb.cleanUp
+}
+
+type exampleTB struct{ cleanups []func() }
+
+func (*exampleTB) Helper()                        {}
+func (*exampleTB) Name() string                   { return "Example" }
+func (tb *exampleTB) Cleanup(fn func())           { tb.cleanups = append(tb.cleanups, fn) }
+func (*exampleTB) Logf(string, ...any)            {}
+func (*exampleTB) Skipf(format string, a ...any)  { log.Panicf(format, a...) }
+func (*exampleTB) Fatalf(format string, a ...any) { log.Panicf(format, a...) }
+
+func (tb *exampleTB) cleanUp() {
+	for _, fn := range tb.cleanups {
+		fn()
+	}
+}

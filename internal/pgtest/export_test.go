@@ -1,0 +1,4 @@
+package pgtest
+
+// ProcessesIn lets tests see what is left of a server.
+var ProcessesIn = processesIn

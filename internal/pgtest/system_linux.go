@@ -1,0 +1,25 @@
+package pgtest
+
+import (
+	"os"
+	"path/filepath"
+	"strconv"
+	"syscall"
+)
+
+// endWithParent makes the kernel end the server at once when its parent dies. SIGQUIT is PostgreSQL's immediate
+// shutdown: unlike SIGKILL it leaves no shared memory behind.
+func endWithParent(attr *syscall.SysProcAttr) { attr.Pdeathsig = syscall.SIGQUIT }
+
+// processesIn returns the processes whose working folder is dir: those of a server stay in its data folder.
+func processesIn(dir string) []int {
+	links, _ := filepath.Glob("/proc/[0-9]*/cwd")
+	var pids []int
+	for _, link := range links {
+		if target, err := os.Readlink(link); err == nil && target == dir {
+			pid, _ := strconv.Atoi(filepath.Base(filepath.Dir(link)))
+			pids = append(pids, pid)
+		}
+	}
+	return pids
+}

@@ -1,0 +1,10 @@
+//go:build !linux
+
+package pgtest
+
+import "syscall"
+
+// endWithParent can do nothing here: a server whose parent was killed runs until the next Start sweeps its folder.
+func endWithParent(*syscall.SysProcAttr) {}
+
+func processesIn(string) []int { return nil }

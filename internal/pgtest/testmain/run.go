@@ -1,0 +1,73 @@
+// Package testmain is the TestMain of packages whose tests use a database. It is for test files only, since it brings a
+// test-only module along.
+package testmain
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/millrace-go/millrace/internal/pgtest"
+)
+
+const stopLimit = 30 * time.Second
+
+// Run runs the tests of m, stops all servers of package pgtest, fails the run when a goroutine is left, and exits. The
+// servers are stopped on SIGINT and SIGTERM too.
+//
+//	func TestMain(m *testing.M) { testmain.Run(m) }
+func Run(m interface{ Run() int }, options ...goleak.Option) {
+	os.Exit(run(m, options))
+}
+
+func run(m interface{ Run() int }, options []goleak.Option) int {
+	unwatch := stopOnSignal()
+	code := m.Run()
+	unwatch()
+	if err := stopServers(); err != nil {
+		fmt.Fprintf(os.Stderr, "testmain: %v\n", err)
+		code = max(code, 1)
+	}
+	// A failed test may well have left something behind; its own message is the one to read.
+	if code == 0 {
+		if err := goleak.Find(options...); err != nil {
+			fmt.Fprintf(os.Stderr, "testmain: goroutines are left: %v\n", err)
+			code = 1
+		}
+	}
+	return code
+}
+
+func stopOnSignal() (unwatch func()) {
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM)
+	done, ended := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		select {
+		case <-done:
+		case got := <-signals:
+			if err := stopServers(); err != nil {
+				fmt.Fprintf(os.Stderr, "testmain: %v\n", err)
+			}
+			fmt.Fprintf(os.Stderr, "testmain: ended by %v\n", got)
+			os.Exit(1)
+		}
+	}()
+	return func() {
+		signal.Stop(signals)
+		close(done)
+		<-ended
+	}
+}
+
+func stopServers() error {
+	ctx, cancel := context.WithTimeout(context.Background(), stopLimit)
+	defer cancel()
+	return pgtest.StopAll(ctx)
+}

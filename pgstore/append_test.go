@@ -1,0 +1,274 @@
+package pgstore
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/millrace-go/millrace/event"
+	"github.com/millrace-go/millrace/projection"
+)
+
+func TestAppendReturnsPositionsAndVersion(t *testing.T) {
+	store := newStore(t)
+	first := mustAppend(t, store.Tenant, "s", NoStream, someEvents(2)...)
+	other := mustAppend(t, store.Tenant, "other", Any, someEvents(1)...)
+	second := mustAppend(t, store.Tenant, "s", Exact(2), someEvents(3)...)
+	if first.Version != 2 || other.Version != 1 || second.Version != 5 {
+		t.Errorf("versions %d, %d, %d", first.Version, other.Version, second.Version)
+	}
+	if got := slices.Concat(first.Positions, other.Positions, second.Positions); !slices.Equal(got, []int64{1, 2, 3, 4, 5, 6}) {
+		t.Errorf("positions %v", got)
+	}
+	if first.Repeated || second.Repeated {
+		t.Error("an append without a key is no repeat")
+	}
+}
+
+func TestPositionsRiseWithVersionsInALargeAppend(t *testing.T) {
+	store := newStore(t)
+	const n = 5000
+	result := mustAppend(t, store.Tenant, "s", Any, someEvents(n)...)
+	if len(result.Positions) != n || !slices.IsSorted(result.Positions) || result.Version != n {
+		t.Fatalf("%d positions, sorted %v, version %d", len(result.Positions), slices.IsSorted(result.Positions), result.Version)
+	}
+	for i, e := range collect(t, store.ReadAll(testContext(t), ReadOptions{})) {
+		if e.Position != result.Positions[i] || e.Version != int64(i+1) || string(e.Body) != fmt.Sprint(i) {
+			t.Fatalf("event %d is at position %d, version %d, body %s", i, e.Position, e.Version, e.Body)
+		}
+	}
+}
+
+func TestPositionsRiseWithVersionsUnderConcurrentWriters(t *testing.T) {
+	store := newStore(t)
+	ctx := testContext(t)
+	const writers, appends, streams = 16, 40, 4
+	err := together(writers, func(w int) error {
+		for i := range appends {
+			events := someEvents(1 + (w+i)%3)
+			expected := Any
+			if i%2 == 1 {
+				expected = expected.WithKey(fmt.Sprintf("%d-%d", w, i))
+			}
+			result, err := store.Append(ctx, fmt.Sprintf("s%d", i%streams), expected, events...)
+			if err != nil {
+				return err
+			}
+			if len(result.Positions) != len(events) || !slices.IsSorted(result.Positions) {
+				return fmt.Errorf("positions %v of %d events", result.Positions, len(events))
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for s := range streams {
+		stream := fmt.Sprintf("s%d", s)
+		var last event.Envelope
+		for _, e := range collect(t, store.ReadStream(ctx, stream, 1)) {
+			if e.Version != last.Version+1 || e.Position <= last.Position {
+				t.Fatalf("%s: version %d at position %d follows version %d at position %d", stream, e.Version, e.Position, last.Version, last.Position)
+			}
+			last = e
+		}
+		if version := one[int64](t, store, "select version from millrace_default.streams where stream_id = $1", stream); version != last.Version {
+			t.Errorf("%s is at version %d, its last event has %d", stream, version, last.Version)
+		}
+	}
+}
+
+func TestOneOfManyExpectingTheSameVersionAppends(t *testing.T) {
+	for _, expected := range []Expected{NoStream, Exact(3)} {
+		t.Run(expected.String(), func(t *testing.T) {
+			store := newStore(t)
+			ctx := testContext(t)
+			if expected.version > 0 {
+				mustAppend(t, store.Tenant, "s", Any, someEvents(int(expected.version))...)
+			}
+			won := make([]bool, 16)
+			err := together(len(won), func(i int) error {
+				_, err := store.Append(ctx, "s", expected, someEvents(2)...)
+				won[i] = err == nil
+				if errors.Is(err, ErrVersionConflict) {
+					return nil
+				}
+				return err
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			won = slices.DeleteFunc(won, func(w bool) bool { return !w })
+			if len(won) != 1 || countEvents(t, store.Tenant) != int(expected.version)+2 {
+				t.Errorf("%d won, %d events", len(won), countEvents(t, store.Tenant))
+			}
+			if drawn := lastDrawn(t, store.Tenant); drawn != expected.version+2 {
+				t.Errorf("position %d was drawn, the losers must draw none", drawn)
+			}
+		})
+	}
+}
+
+func TestConflictSaysWhatWasExpectedAndFound(t *testing.T) {
+	store := newStore(t)
+	ctx := testContext(t)
+	mustAppend(t, store.Tenant, "three", Any, someEvents(3)...)
+	drawn := lastDrawn(t, store.Tenant)
+	for _, c := range []struct {
+		stream   string
+		expected Expected
+		actual   int64
+	}{
+		{"three", Exact(2), 3}, {"three", Exact(4), 3}, {"three", NoStream, 3}, {"three", Exact(0), 3},
+		{"missing", Exact(1), 0}, {"three", Exact(1).WithKey("k"), 3}, {"three", NoStream.WithKey("k"), 3},
+	} {
+		_, err := store.Append(ctx, c.stream, c.expected, someEvents(2)...)
+		var conflict *VersionConflictError
+		if !errors.Is(err, ErrVersionConflict) || !errors.As(err, &conflict) {
+			t.Errorf("%s, %v: %v", c.stream, c.expected, err)
+			continue
+		}
+		if conflict.Stream != c.stream || conflict.Expected != c.expected || conflict.Actual != c.actual {
+			t.Errorf("%s, %v: %+v", c.stream, c.expected, conflict)
+		}
+	}
+	if now := lastDrawn(t, store.Tenant); now != drawn {
+		t.Errorf("conflicts drew positions %d to %d", drawn+1, now)
+	}
+	if n := one[int](t, store, "select count(*) from millrace_default.append_keys"); n != 0 {
+		t.Errorf("%d keys are claimed by appends that met a conflict", n)
+	}
+	if _, err := store.Append(ctx, "missing", Exact(1), someEvents(1)...); !strings.Contains(err.Error(), `"missing" is at version 0, expected version 1`) {
+		t.Errorf("the message is %q", err)
+	}
+}
+
+func TestEventsAreReadAsTheyWereAppended(t *testing.T) {
+	store := newStore(t)
+	want := event.Event{Type: "Größe", Body: json.RawMessage(`{"a": [1.50, "ü\"\\\n"], "n": null}`),
+		Headers: map[string]string{"quote\"": `{\"`, "empty": ""}, CausationID: "c{1}", CorrelationID: `\,"`}
+	mustAppend(t, store.Tenant, "s", Any, want, event.Event{Type: "Bare"})
+	got := collect(t, store.ReadStream(testContext(t), "s", 1))
+	if len(got) != 2 {
+		t.Fatalf("%d events", len(got))
+	}
+	e := got[0]
+	if e.Type != want.Type || e.CausationID != want.CausationID || e.CorrelationID != want.CorrelationID || string(e.Body) != string(want.Body) {
+		t.Errorf("got %+v", e)
+	}
+	if h := e.Headers(); len(h) != 2 || h["quote\""] != want.Headers["quote\""] {
+		t.Errorf("headers %v", h)
+	}
+	if bare := got[1]; string(bare.Body) != "null" || bare.RawHeaders != nil || bare.CausationID != "" || bare.Time.IsZero() {
+		t.Errorf("got %+v", bare)
+	}
+	nulls := "select count(*) from millrace_default.events where headers is null and causation_id is null and correlation_id is null"
+	if n := one[int](t, store, nulls); n != 1 {
+		t.Errorf("%d events without headers and ids, want 1", n)
+	}
+}
+
+func TestBadInputIsRefusedByNameBeforeAnythingIsWritten(t *testing.T) {
+	store := newStore(t)
+	good := event.Event{Type: "T"}
+	body := func(b string) event.Event { return event.Event{Type: "T", Body: json.RawMessage(b)} }
+	for name, c := range map[string]struct {
+		stream   string
+		expected Expected
+		events   []event.Event
+		want     string
+	}{
+		"no events":         {"s", Any, nil, "no events"},
+		"no stream":         {"", Any, []event.Event{good}, "stream's id is empty"},
+		"long stream":       {strings.Repeat("x", 501), Any, []event.Event{good}, "501 bytes"},
+		"stream not UTF-8":  {"s\xff", Any, []event.Event{good}, "not valid UTF-8"},
+		"stream with NUL":   {"s\x00", Any, []event.Event{good}, "NUL"},
+		"empty key":         {"s", Any.WithKey(""), []event.Event{good}, "key is empty"},
+		"long key":          {"s", Any.WithKey(strings.Repeat("k", 201)), []event.Event{good}, "201 bytes"},
+		"key not UTF-8":     {"s", Any.WithKey("\xff"), []event.Event{good}, "idempotency key"},
+		"negative version":  {"s", Exact(-1), []event.Event{good}, "-1 is negative"},
+		"second has a NUL":  {"s", Any, []event.Event{good, body(`{"a":"\u0000"}`)}, `event 1: event body contains \u0000`},
+		"body not JSON":     {"s", Any, []event.Event{body(`{"a":`)}, "event 0: event body is not one valid JSON value"},
+		"two bodies":        {"s", Any, []event.Event{body(`1 2`)}, "event 0"},
+		"body not UTF-8":    {"s", Any, []event.Event{body("\"\xff\"")}, "event 0: event body is not valid UTF-8"},
+		"half a surrogate":  {"s", Any, []event.Event{body(`"\ud800"`)}, "surrogate"},
+		"type missing":      {"s", Any, []event.Event{{}}, "event 0: event type is empty"},
+		"header with a NUL": {"s", Any, []event.Event{{Type: "T", Headers: map[string]string{"h": "\x00"}}}, "header h"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := store.Append(testContext(t), c.stream, c.expected, c.events...)
+			if err == nil || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("error %v, want one with %q", err, c.want)
+			}
+		})
+	}
+	if drawn := lastDrawn(t, store.Tenant); drawn != 0 {
+		t.Errorf("%d positions were drawn", drawn)
+	}
+	mustAppend(t, store.Tenant, strings.Repeat("x", 500), Any.WithKey(strings.Repeat("k", 200)), body(`"\ud83d\ude00 \\u0000"`))
+}
+
+func TestValueThatOnlyTheServerRefusesLeavesNothing(t *testing.T) {
+	store := newStore(t)
+	_, err := store.Append(testContext(t), "s", Any, event.Event{Type: "T"}, event.Event{Type: "T", Body: json.RawMessage(`1e200000`)})
+	if !isState(err, "22003") {
+		t.Errorf("error %v, want numeric_value_out_of_range", err)
+	}
+	if n := countEvents(t, store.Tenant); n != 0 {
+		t.Errorf("%d events", n)
+	}
+	if r := mustAppend(t, store.Tenant, "s", NoStream, someEvents(1)...); r.Version != 1 {
+		t.Errorf("version %d", r.Version)
+	}
+}
+
+func TestReadingAndAppendingNameAnUnknownTenant(t *testing.T) {
+	store := newStore(t)
+	ghost, err := store.ForTenant("ghost")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx := testContext(t)
+	_, appendErr := ghost.Append(ctx, "s", Any, someEvents(1)...)
+	_, keyedErr := ghost.Append(ctx, "s", Exact(1).WithKey("k"), someEvents(1)...)
+	for _, err := range []error{appendErr, keyedErr, firstError(ghost.ReadAll(ctx, ReadOptions{})), firstError(ghost.ReadStream(ctx, "s", 1))} {
+		if !errors.Is(err, projection.ErrUnknownTenant) || !strings.Contains(err.Error(), `"ghost"`) {
+			t.Errorf("error %v", err)
+		}
+	}
+}
+
+func TestAppendWakesItsTenantOnlyWhereItAppended(t *testing.T) {
+	store := newStore(t)
+	wakes := wakeCount(t, store)
+	mustAppend(t, store.Tenant, "s", Any.WithKey("k"), someEvents(1)...)
+	if wakes("default") != 1 {
+		t.Fatalf("%d wakes after an append", wakes("default"))
+	}
+	mustAppend(t, store.Tenant, "s", Any.WithKey("k"), someEvents(1)...)
+	if _, err := store.Append(testContext(t), "s", NoStream, someEvents(1)...); !errors.Is(err, ErrVersionConflict) {
+		t.Fatal(err)
+	}
+	if wakes("default") != 1 {
+		t.Errorf("%d wakes after a repeat and a conflict too", wakes("default"))
+	}
+}
+
+func TestStatementCacheDoesNotGrowWithTenants(t *testing.T) {
+	store := newStore(t, connections(1))
+	cached := func(schema string) int {
+		return one[int](t, store, "select count(*) from pg_prepared_statements where strpos(statement, $1) > 0", quote(schema))
+	}
+	for i := range 3 * preparedTenants {
+		tenant := newTenant(t, store, fmt.Sprint(i))
+		mustAppend(t, tenant, "s", Any, someEvents(1)...)
+		collect(t, tenant.ReadStream(testContext(t), "s", 1))
+		// The default tenant came first.
+		if want := i+1 < preparedTenants; cached(tenant.schema) > 1 || cached(tenant.schema) > 0 != want {
+			t.Errorf("tenant %d: %d statements are cached", i, cached(tenant.schema))
+		}
+	}
+}

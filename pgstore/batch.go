@@ -1,0 +1,288 @@
+package pgstore
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"runtime/debug"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"go.uber.org/zap"
+
+	"github.com/millrace-go/millrace/event"
+	"github.com/millrace-go/millrace/projection"
+)
+
+// BatchHandler applies events to a read model within tx. It gets the events of one batch, in global order, none twice:
+// what it writes through tx commits together with the checkpoint, or not at all. It must not end tx, nor change its
+// session beyond it, nor let it leave the call.
+type BatchHandler func(ctx context.Context, tx pgx.Tx, events []event.Envelope) error
+
+// EventHandler is a BatchHandler for one event at a time.
+type EventHandler func(ctx context.Context, tx pgx.Tx, e event.Envelope) error
+
+// Each makes a BatchHandler of h. Where h fails or panics, the event is named, so that it need not be searched for.
+func Each(h EventHandler) BatchHandler {
+	return func(ctx context.Context, tx pgx.Tx, events []event.Envelope) error {
+		for _, e := range events {
+			if err := protect(func() error { return h(ctx, tx, e) }); err != nil {
+				return &projection.EventError{Position: e.Position, Stack: stackOf(err), Err: err}
+			}
+		}
+		return nil
+	}
+}
+
+// ApplyOptions are the bounds of a projection's batches.
+type ApplyOptions struct {
+	// Deadline bounds one call of the handler. Default 30 s.
+	Deadline time.Duration
+	// Relaxed commits the batch without waiting for the disk.
+	Relaxed bool
+}
+
+// Apply makes of a handler what the actors run: one batch transaction.
+func (s Port) Apply(h BatchHandler, o ApplyOptions) func(context.Context, projection.Lease, projection.Batch) error {
+	return func(ctx context.Context, lease projection.Lease, batch projection.Batch) error {
+		b := newBatchTx(s.Store, lease, batch.To, batchOptions{deadline: cmp.Or(o.Deadline, 30*time.Second), relaxed: o.Relaxed})
+		return b.run(withProjection(ctx, lease.ID), func(ctx context.Context, tx pgx.Tx) error {
+			return h(ctx, tx, batch.Events)
+		})
+	}
+}
+
+type projectionKey struct{}
+
+func withProjection(ctx context.Context, id projection.ID) context.Context {
+	return context.WithValue(ctx, projectionKey{}, id)
+}
+
+// ProjectionFrom tells a handler, by its context, for which projection of which tenant it is called.
+func ProjectionFrom(ctx context.Context) (projection.ID, bool) {
+	id, ok := ctx.Value(projectionKey{}).(projection.ID)
+	return id, ok
+}
+
+type batchOptions struct {
+	deadline time.Duration
+	relaxed  bool
+}
+
+// batchTx is one fenced transaction of a projection: begin with the time-outs, the announcement and a look at the
+// lease; the handler; then the advance, which raises unless the lease is still held, together with the commit.
+type batchTx struct {
+	store *Store
+	lease projection.Lease
+	to    int64
+	opts  batchOptions
+	name  string
+}
+
+var batchCounter atomic.Int64
+
+func newBatchTx(s *Store, lease projection.Lease, to int64, opts batchOptions) *batchTx {
+	return &batchTx{store: s, lease: lease, to: to, opts: opts, name: strconv.FormatInt(batchCounter.Add(1), 10)}
+}
+
+// finishTime bounds the advance and the commit, the rollback, and whatever else follows the handler.
+const finishTime = 10 * time.Second
+
+func (b *batchTx) run(ctx context.Context, fn func(context.Context, pgx.Tx) error) error {
+	conn, err := b.store.pool.Acquire(ctx)
+	if err != nil {
+		return fmt.Errorf("get a connection for %s: %w", b.lease.ID, ownFault(err))
+	}
+	lent := &lentConn{conn: conn}
+	defer lent.giveBack()
+	restore, err := restoreSQL(ctx, conn.Conn())
+	if err != nil {
+		return fmt.Errorf("begin a batch of %s: %w", b.lease.ID, ownFault(err))
+	}
+	tx, err := conn.Conn().BeginTx(ctx, pgx.TxOptions{BeginQuery: b.beginSQL()})
+	if err != nil {
+		b.rollback(ctx, conn.Conn(), restore)
+		return fmt.Errorf("begin a batch of %s: %w", b.lease.ID, ownFault(err))
+	}
+	scoped := newScopedTx(tx)
+	if err := b.call(ctx, lent, scoped, fn); err != nil {
+		if !lent.abandoned {
+			b.rollback(ctx, conn.Conn(), restore)
+		}
+		return fmt.Errorf("handle a batch of %s: %w", b.lease.ID, err)
+	}
+	if noted := scoped.fault(); noted != nil && conn.Conn().PgConn().TxStatus() == 'E' {
+		b.rollback(ctx, conn.Conn(), restore)
+		return fmt.Errorf("handle a batch of %s: %w", b.lease.ID, classify(noted))
+	}
+	if err := b.finish(ctx, conn.Conn(), restore); err != nil {
+		b.rollback(ctx, conn.Conn(), restore)
+		return fmt.Errorf("commit a batch of %s up to %d: %w", b.lease.ID, b.to, err)
+	}
+	for _, tenant := range scoped.dirtied() {
+		b.store.notify.wake(tenant)
+	}
+	return nil
+}
+
+// afterDeadline is how long the server's own time-outs leave the session alone past the handler's deadline: while it is
+// asked what the session waits for, and while the handler may still return.
+const afterDeadline = askTime + abandonTime + time.Second
+
+// beginSQL holds numbers, a UUID and quoted names only; nothing of a user's is put into it unquoted. Its parts depend on the
+// batch, and many statements in one round trip take no parameters: so it and finishSQL stand here and not in a file.
+// Indexes and locks: those of check_lease and advance.
+func (b *batchTx) beginSQL() string {
+	c := b.store.control
+	wait, most := milliseconds(b.opts.deadline/2), milliseconds(b.opts.deadline+afterDeadline)
+	var sql strings.Builder
+	fmt.Fprintf(&sql, "begin isolation level read committed read write; set local lock_timeout = %d; set local statement_timeout = %d; "+
+		"set local idle_in_transaction_session_timeout = %d; set local millrace.batch = '%s'; ", wait, most, most, b.name)
+	if b.store.watchesClients {
+		sql.WriteString("set local client_connection_check_interval = 1000; ")
+	}
+	if b.opts.relaxed {
+		sql.WriteString("set local synchronous_commit = off; ")
+	}
+	if b.lease.ID.Tenant != projection.DefaultTenant {
+		fmt.Fprintf(&sql, "select set_config('search_path', '%s, ' || current_setting('search_path'), true); ",
+			strings.ReplaceAll(quote(b.store.opts.Schema+"_"+b.lease.ID.Tenant), "'", "''"))
+	}
+	fmt.Fprintf(&sql, "select pg_advisory_xact_lock_shared(%d, %d), %s.check_lease(%d, '%s', %d)",
+		c.batchClass, b.lease.Row, quote(c.schema), b.lease.Row, b.lease.Owner, b.lease.Epoch)
+	return sql.String()
+}
+
+// milliseconds is d as the server's settings take it: at least 1, since 0 means for ever, and no more than they can hold.
+func milliseconds(d time.Duration) int64 { return min(max(1, d.Milliseconds()), math.MaxInt32) }
+
+func (b *batchTx) finishSQL(restore restoring) string {
+	return fmt.Sprintf("%s; select %s.advance('%s', %d, '%s', %d, %d, %d); commit; %s",
+		restore.role, quote(b.store.control.schema), b.name, b.lease.Row, b.lease.Owner, b.lease.Epoch, b.lease.Checkpoint, b.to, restore.session)
+}
+
+// finish advances and commits in one round trip, and puts the session back as it was. An error without an answer of the
+// server's leaves open whether the commit happened: the lease's row knows.
+func (b *batchTx) finish(ctx context.Context, conn *pgx.Conn, restore restoring) error {
+	switch status := conn.PgConn().TxStatus(); {
+	case conn.PgConn().IsBusy():
+		return &projection.Fault{Class: projection.HandlerFault, Err: errors.New("the handler left the rows or the results of a query open")}
+	case status == 'T':
+	case status == 'E':
+		return &projection.Fault{Class: projection.HandlerFault, Err: errors.New("the handler returned no error, but a statement of its transaction failed")}
+	default:
+		cut(ctx, conn)
+		return &projection.Fault{Class: projection.HandlerFault, Err: ErrBatchEnded}
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), finishTime)
+	defer cancel()
+	committed := false
+	results := conn.PgConn().Exec(ctx, b.finishSQL(restore))
+	for results.NextResult() {
+		if tag, err := results.ResultReader().Close(); err == nil && tag.String() == "COMMIT" {
+			committed = true
+		}
+	}
+	err := results.Close()
+	if committed {
+		if err != nil {
+			b.store.log.Warn("session could not be put back after a commit; its connection is closed",
+				zap.Stringer("projection", b.lease.ID), zap.Error(err))
+			cut(ctx, conn)
+		}
+		return nil
+	}
+	if err == nil {
+		err = pgx.ErrTxCommitRollback
+	}
+	fault := classify(err)
+	if isState(err, stateTxEnded) {
+		cut(ctx, conn)
+		fault = &projection.Fault{Class: projection.HandlerFault, Err: errors.Join(ErrBatchEnded, err)}
+	}
+	return fault
+}
+
+// rollback ends what is left of the transaction and puts the session back as it was: locks and settings of the session
+// outlive a rollback, too. Where it cannot, the pool destroys the connection.
+func (b *batchTx) rollback(ctx context.Context, conn *pgx.Conn, restore restoring) {
+	if conn.IsClosed() {
+		return
+	}
+	sql := restore.session
+	if conn.PgConn().TxStatus() != 'I' {
+		sql = "rollback; " + sql
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), finishTime)
+	defer cancel()
+	if err := conn.PgConn().Exec(ctx, sql).Close(); err != nil {
+		cut(ctx, conn)
+	}
+}
+
+// cut ends a connection without waiting for anybody, so that the pool does not lend it again.
+func cut(ctx context.Context, conn *pgx.Conn) {
+	_ = conn.PgConn().Conn().Close()
+	_ = conn.Close(ctx)
+}
+
+// lentConn is a pool's connection that may have to be left to a handler which does not come back.
+type lentConn struct {
+	conn      *pgxpool.Conn
+	abandoned bool
+}
+
+// abandon takes the connection out of the pool and cuts it, so that nothing on it can commit any more.
+func (l *lentConn) abandon() {
+	l.abandoned = true
+	_ = l.conn.Hijack().PgConn().Conn().Close()
+}
+
+func (l *lentConn) giveBack() {
+	if !l.abandoned {
+		l.conn.Release()
+	}
+}
+
+// protect calls fn and makes an error of a panic.
+func protect(fn func() error) (err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = newPanicError(r)
+		}
+	}()
+	return fn()
+}
+
+// panicError is a panic of a handler's.
+type panicError struct {
+	value any
+	stack string
+}
+
+func newPanicError(value any) *panicError {
+	return &panicError{value: value, stack: string(debug.Stack())}
+}
+
+func (e *panicError) Error() string { return fmt.Sprintf("%v: %v", ErrHandlerPanic, e.value) }
+
+func (e *panicError) Is(target error) bool { return target == ErrHandlerPanic }
+
+func (e *panicError) Unwrap() error {
+	err, _ := e.value.(error)
+	return err
+}
+
+func stackOf(err error) string {
+	var p *panicError
+	if errors.As(err, &p) {
+		return p.stack
+	}
+	return ""
+}

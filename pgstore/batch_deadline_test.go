@@ -1,0 +1,207 @@
+package pgstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/millrace-go/millrace/event"
+	"github.com/millrace-go/millrace/internal/pgtest"
+	"github.com/millrace-go/millrace/projection"
+)
+
+func TestDeadlineIsTheHandlersFault(t *testing.T) {
+	o := newOwner(t, 1)
+	for name, handler := range map[string]func(ctx context.Context, tx pgx.Tx) error{
+		"in a statement": sends("select pg_sleep(60)"),
+		"outside": func(ctx context.Context, _ pgx.Tx) error {
+			<-ctx.Done()
+			if !errors.Is(context.Cause(ctx), ErrDeadline) {
+				t.Errorf("cause %v", context.Cause(ctx))
+			}
+			return ctx.Err()
+		},
+		"in a statement with less time": func(ctx context.Context, tx pgx.Tx) error {
+			ctx, cancel := context.WithTimeout(ctx, 20*time.Millisecond)
+			defer cancel()
+			return sends("select pg_sleep(60)")(ctx, tx)
+		},
+		"swallowed": func(ctx context.Context, tx pgx.Tx) error {
+			_ = sends("select pg_sleep(60)")(ctx, tx)
+			return nil
+		},
+	} {
+		err := o.apply(writeAnd(handler), ApplyOptions{Deadline: 200 * time.Millisecond})
+		if fault := classify(err); err == nil || fault.Class != projection.HandlerFault {
+			t.Errorf("%s: %v", name, err)
+		}
+		o.untouched()
+	}
+}
+
+// A handler that only looks at the clock too late has done its work all the same.
+func TestHandlerThatFinishesBehindItsDeadlineIsNotWasted(t *testing.T) {
+	o := newOwner(t, 1)
+	err := o.apply(writeAnd(func(ctx context.Context, _ pgx.Tx) error {
+		<-ctx.Done()
+		<-time.After(300 * time.Millisecond)
+		return nil
+	}), ApplyOptions{Deadline: 100 * time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.applied(1)
+}
+
+func TestHandlerThatIgnoresItsContextIsAbandoned(t *testing.T) {
+	store := onePool(t)
+	o := claimAs(t, store, projection.DefaultTenant)
+	release, late := make(chan struct{}), make(chan error, 1)
+	began := time.Now()
+	err := o.apply(func(ctx context.Context, tx pgx.Tx, events []event.Envelope) error {
+		if err := write(ctx, tx, events); err != nil {
+			t.Error(err)
+		}
+		<-release
+		late <- write(context.WithoutCancel(ctx), tx, events)
+		return nil
+	}, ApplyOptions{Deadline: 100 * time.Millisecond})
+	wantClass(t, err, projection.HandlerFault)
+	if !errors.Is(err, ErrAbandoned) || !errors.Is(err, ErrDeadline) {
+		t.Error(err)
+	}
+	if took := time.Since(began); took > 30*time.Second {
+		t.Errorf("the handler was waited for %v", took)
+	}
+	if store.Port().Abandoned() != 1 {
+		t.Errorf("%d handlers abandoned", store.Port().Abandoned())
+	}
+	// The pool of one connection has room again, while the handler still hangs.
+	o.untouched()
+	if err := o.apply(write, ApplyOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	close(release)
+	if err := <-late; err == nil {
+		t.Error("the handler could write after it was abandoned")
+	}
+	o.applied(1)
+}
+
+func TestEndOfTheRuntimeUnderAHandlerIsNobodysFault(t *testing.T) {
+	o := newOwner(t, 1)
+	ctx, cancel := context.WithCancel(testContext(t))
+	events, err := o.pending()
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = o.store.Port().Apply(writeAnd(func(ctx context.Context, tx pgx.Tx) error {
+		cancel()
+		return sends("select pg_sleep(60)")(ctx, tx)
+	}), ApplyOptions{Deadline: testDeadline})(ctx, o.lease, projection.Batch{Events: events, To: events[0].Position})
+	wantClass(t, err, projection.Infrastructure)
+	o.untouched()
+}
+
+// locked lets a stranger lock rows of the read model, each until its release is called.
+func locked(t *testing.T, o *owner, n int) (release []func()) {
+	t.Helper()
+	mustExec(t, o.store, "create table public.row (id int primary key, n int default 0)")
+	for i := range n {
+		mustExec(t, o.store, "insert into public.row values ($1)", i)
+		conn := strange(t, o.store)
+		if _, err := conn.Exec(testContext(t), "begin; select * from public.row where id = "+string(rune('0'+i))+" for update"); err != nil {
+			t.Fatal(err)
+		}
+		release = append(release, func() { _, _ = conn.Exec(context.Background(), "rollback") })
+	}
+	return release
+}
+
+func TestStrangersLockIsNobodysFault(t *testing.T) {
+	o := newOwner(t, 1)
+	release := locked(t, o, 1)
+	for name, handler := range map[string]func(ctx context.Context, tx pgx.Tx) error{
+		"passed on": sends("update public.row set n = n + 1"),
+		"swallowed": func(ctx context.Context, tx pgx.Tx) error {
+			_ = sends("update public.row set n = n + 1")(ctx, tx)
+			return errors.New("could not")
+		},
+		"until the deadline": func(ctx context.Context, tx pgx.Tx) error {
+			return sends("set local lock_timeout = 0; update public.row set n = n + 1")(ctx, tx)
+		},
+		"until the deadline and swallowed": func(ctx context.Context, tx pgx.Tx) error {
+			_ = sends("set local lock_timeout = 0; update public.row set n = n + 1")(ctx, tx)
+			return nil
+		},
+	} {
+		err := o.apply(writeAnd(handler), ApplyOptions{Deadline: 400 * time.Millisecond})
+		if fault := classify(err); err == nil || fault.Class != projection.Infrastructure {
+			t.Errorf("%s: %v", name, err)
+		}
+		o.untouched()
+	}
+	release[0]()
+	if err := o.apply(writeAnd(sends("update public.row set n = n + 1")), ApplyOptions{Deadline: testDeadline}); err != nil {
+		t.Error(err)
+	}
+	o.applied(1)
+}
+
+// Several waits, each too short for the time-out of locks, end at the deadline and not at the time-out of statements,
+// with which it could not be told any more what the session waited for.
+func TestManyWaitsForLocksInOneStatementAreNobodysFault(t *testing.T) {
+	const deadline = 2400 * time.Millisecond
+	o := newOwner(t, 1)
+	release := locked(t, o, 3)
+	var group sync.WaitGroup
+	defer group.Wait()
+	for i := range release {
+		group.Go(func() {
+			<-time.After(time.Duration(i+1) * deadline * 3 / 8)
+			release[i]()
+		})
+	}
+	mustExec(t, o.store, "create function public.touch(i int) returns void language sql as $$ update public.row set n = n + 1 where id = i $$")
+	err := o.apply(writeAnd(sends("select public.touch(i) from generate_series(0, 2) i")), ApplyOptions{Deadline: deadline})
+	wantClass(t, err, projection.Infrastructure)
+	if !errors.Is(err, ErrLockWait) {
+		t.Error(err)
+	}
+	o.untouched()
+}
+
+func TestDeadlineWhenTheServerCannotBeAskedIsNotCounted(t *testing.T) {
+	const most = 6
+	s := pgtest.Private(t, pgtest.Options{Settings: map[string]string{"max_connections": fmt.Sprint(most), "superuser_reserved_connections": "1"}})
+	// The batch has the only connection of the pool, so that it cannot be asked over that either.
+	store := migrated(t, openStore(t, s.DSN("postgres"), Options{}, connections(1)))
+	makeModel(t, store)
+	mustAppend(t, store.Tenant, "s", Any, someEvents(1)...)
+	o := claimAs(t, store, projection.DefaultTenant)
+	hangs := func(ctx context.Context, _ pgx.Tx) error {
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	wantClass(t, o.apply(writeAnd(hangs), ApplyOptions{Deadline: 100 * time.Millisecond}), projection.HandlerFault)
+	var strangers []*pgx.Conn
+	ctx := testContext(t)
+	for int(store.pool.Stat().TotalConns())+len(strangers) < most {
+		// One that fails came before the server noticed that the asking connection is gone.
+		if conn, err := pgx.Connect(ctx, s.DSN("postgres")); err == nil {
+			strangers = append(strangers, conn)
+		} else if ctx.Err() != nil {
+			t.Fatal(err)
+		}
+	}
+	wantClass(t, o.apply(writeAnd(hangs), ApplyOptions{Deadline: 100 * time.Millisecond}), projection.Infrastructure)
+	for _, conn := range strangers {
+		_ = conn.Close(testContext(t))
+	}
+	o.untouched()
+}

@@ -1,0 +1,209 @@
+package pgstore
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/millrace-go/millrace/event"
+	"github.com/millrace-go/millrace/projection"
+)
+
+// withoutFence makes of the advance what it must not be: a conditional update that matches no row and goes on.
+const withoutFence = `create or replace function millrace.advance(batch text, lease integer, held_by uuid, held_epoch bigint, old bigint, new bigint)
+	returns void language sql as $$
+	update millrace.leases l set checkpoint = new
+	 where l.id = lease and l.owner = held_by and l.epoch = held_epoch and l.checkpoint = old $$`
+
+func TestBatchCommitsReadModelAndCheckpointTogether(t *testing.T) {
+	o := newOwner(t, 3)
+	if err := o.apply(write, ApplyOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	o.applied(3)
+}
+
+func TestStaleEpochCannotBegin(t *testing.T) {
+	o := newOwner(t, 3)
+	claimAs(t, o.store, projection.DefaultTenant)
+	err := o.apply(func(context.Context, pgx.Tx, []event.Envelope) error {
+		t.Error("the handler of a lost lease was called")
+		return nil
+	}, ApplyOptions{})
+	wantClass(t, err, projection.LeaseLost)
+	if !errors.Is(err, projection.ErrLeaseLost) {
+		t.Errorf("%v is not ErrLeaseLost", err)
+	}
+	o.untouched()
+}
+
+func TestLeaseLostUnderTheHandlerTakesItsWritesAlong(t *testing.T) {
+	o := newOwner(t, 3)
+	var next *owner
+	steal := func(context.Context, pgx.Tx) error {
+		next = claimAs(t, o.store, projection.DefaultTenant)
+		return nil
+	}
+	err := o.apply(writeAnd(steal), ApplyOptions{})
+	wantClass(t, err, projection.LeaseLost)
+	if !errors.Is(err, projection.ErrLeaseLost) {
+		t.Errorf("%v is not ErrLeaseLost", err)
+	}
+	o.untouched()
+	if err := next.apply(write, ApplyOptions{}); err != nil {
+		t.Fatalf("the new owner: %v", err)
+	}
+	next.applied(3)
+}
+
+// An update that matches no row is no error, and the commit behind it commits.
+func TestConditionalUpdateInPlaceOfTheFenceWouldCommit(t *testing.T) {
+	o := newOwner(t, 3)
+	mustExec(t, o.store, withoutFence)
+	steal := func(context.Context, pgx.Tx) error {
+		claimAs(t, o.store, projection.DefaultTenant)
+		return nil
+	}
+	if err := o.apply(writeAnd(steal), ApplyOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if o.written() != 3 || o.checkpoint() != o.lease.Checkpoint {
+		t.Errorf("%d rows, checkpoint %d: the control does not show the damage", o.written(), o.checkpoint())
+	}
+}
+
+func TestStaleCheckpointIsRefused(t *testing.T) {
+	o := newOwner(t, 3)
+	if err := o.apply(write, ApplyOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	// The lease still says what it said before the first batch, as after a commit whose answer got lost.
+	wantClass(t, o.apply(write, ApplyOptions{}), projection.LeaseLost)
+	o.applied(3)
+}
+
+func TestLeaseOfADeadNodeIsClaimedAndOfALivingOneIsNot(t *testing.T) {
+	o := newOwner(t, 1)
+	ctx := testContext(t)
+	session, err := o.store.Port().Connect(ctx, o.node)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = session.Close(ctx) }()
+	other := projection.Node{ID: "5f0d7b7c-37f4-4b5a-8a0c-3a9e0c6f4a11", Projections: []string{"p"}}
+	claim := func() []projection.Lease {
+		leases, err := o.store.Port().Claim(ctx, other, []string{projection.DefaultTenant}, 10)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return leases
+	}
+	if got := claim(); len(got) != 0 {
+		t.Fatalf("claimed %v from a node that is alive", got)
+	}
+	mustExec(t, o.store, "update millrace.nodes set expires_at = clock_timestamp() - interval '1 ms'")
+	got := claim()
+	if len(got) != 1 || got[0].Epoch != o.lease.Epoch+1 || got[0].Unclean != o.lease.Unclean+1 {
+		t.Fatalf("claimed %v after %v", got, o.lease)
+	}
+	if _, err := o.store.Port().Reload(ctx, o.lease); !errors.Is(err, projection.ErrLeaseLost) {
+		t.Errorf("reload of the lost lease: %v", err)
+	}
+	wantClass(t, o.apply(write, ApplyOptions{}), projection.LeaseLost)
+}
+
+// race lets two owners take the lease from each other all the time while both apply, and returns how many rows of the
+// read model are doubled, and how many are missing.
+func race(t *testing.T, store *Store, events int) (doubled, missing int) {
+	t.Helper()
+	err := together(2, func(int) error {
+		for {
+			o, err := tryClaim(t, store, projection.DefaultTenant)
+			if err != nil {
+				return err
+			}
+			for range 4 {
+				if o == nil {
+					break // the other one is claiming
+				}
+				pending, err := o.pending()
+				if err != nil || len(pending) == 0 {
+					return err
+				}
+				batch := projection.Batch{Events: pending[:min(3, len(pending))]}
+				batch.To = batch.Events[len(batch.Events)-1].Position
+				err = store.Port().Apply(write, ApplyOptions{Deadline: testDeadline})(testContext(t), o.lease, batch)
+				if err != nil && classify(err).Class != projection.LeaseLost {
+					return err
+				}
+				if err == nil {
+					o.lease.Checkpoint = batch.To
+				}
+			}
+		}
+	})
+	if err != nil {
+		t.Error(err)
+	}
+	return one[int](t, store, "select count(*) - count(distinct position) from public.model"),
+		events - one[int](t, store, "select count(distinct position) from public.model")
+}
+
+func TestTwoOwnersThatRaceApplyEverythingOnce(t *testing.T) {
+	const events = 120
+	o := newOwner(t, events)
+	if doubled, missing := race(t, o.store, events); doubled != 0 || missing != 0 {
+		t.Errorf("%d events doubled, %d missing", doubled, missing)
+	}
+	if back := one[int](t, o.store, `select count(*) from (select position < lag(position) over (order by at) as back
+		from public.model) as x where back`); back != 0 {
+		t.Errorf("%d events out of order", back)
+	}
+}
+
+func TestTwoOwnersThatRaceWithoutTheFenceApplyTwice(t *testing.T) {
+	const events = 120
+	o := newOwner(t, events)
+	mustExec(t, o.store, withoutFence)
+	if doubled, _ := race(t, o.store, events); doubled == 0 {
+		t.Error("nothing was doubled: the race is none")
+	}
+}
+
+// skipsLocked tells whether a claim would pass over the lease because somebody has locked its row.
+func skipsLocked(t *testing.T, conn *pgx.Conn, lease projection.Lease) bool {
+	t.Helper()
+	var free bool
+	err := conn.QueryRow(testContext(t), `select exists (select from millrace.leases where id = $1
+		for no key update skip locked)`, lease.Row).Scan(&free)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return !free
+}
+
+func TestNoRowOfLeasesIsLockedWhileTheHandlerRuns(t *testing.T) {
+	o := newOwner(t, 1)
+	conn := strange(t, o.store)
+	err := o.apply(writeAnd(func(ctx context.Context, tx pgx.Tx) error {
+		if skipsLocked(t, conn, o.lease) {
+			t.Error("a claim would have to wait for the handler")
+		}
+		// The control: with a lock on the row the question has the other answer.
+		if _, err := tx.Exec(ctx, "select 1 from millrace.leases where id = $1 for no key update", o.lease.Row); err != nil {
+			return err
+		}
+		if !skipsLocked(t, conn, o.lease) {
+			t.Error("a lock on the row was not noticed")
+		}
+		return nil
+	}), ApplyOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if skipsLocked(t, conn, o.lease) {
+		t.Error("a lock outlived the batch")
+	}
+}

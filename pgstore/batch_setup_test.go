@@ -1,0 +1,176 @@
+package pgstore
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/millrace-go/millrace/event"
+	"github.com/millrace-go/millrace/internal/pgtest"
+	"github.com/millrace-go/millrace/projection"
+)
+
+// owner is a node that holds the lease of the projection "p", whose read model is the table model. No heartbeat keeps
+// the lease: whoever claims gets it.
+type owner struct {
+	t     testing.TB
+	store *Store
+	node  projection.Node
+	lease projection.Lease
+}
+
+// newOwner claims the projection of the default tenant in a new store with some events.
+func newOwner(t testing.TB, events int) *owner {
+	t.Helper()
+	store := newStore(t)
+	makeModel(t, store)
+	if events > 0 {
+		mustAppend(t, store.Tenant, "s", Any, someEvents(events)...)
+	}
+	return claimAs(t, store, projection.DefaultTenant)
+}
+
+func makeModel(t testing.TB, store *Store) {
+	t.Helper()
+	mustExec(t, store, "create table public.model (position bigint not null, at bigint generated always as identity)")
+}
+
+// claimAs makes a new node claim the tenant's projection, from whoever holds it.
+func claimAs(t testing.TB, store *Store, tenant string) *owner {
+	t.Helper()
+	o, err := tryClaim(t, store, tenant)
+	if err != nil || o == nil {
+		t.Fatalf("the projection of %q was not claimed: %v", tenant, err)
+	}
+	return o
+}
+
+// tryClaim returns nil where somebody else is claiming the projection at the moment.
+func tryClaim(t testing.TB, store *Store, tenant string) (*owner, error) {
+	o := &owner{t: t, store: store, node: projection.Node{ID: uuid.NewString(), Projections: []string{"p"}, LeaseTime: time.Minute}}
+	if err := store.Port().Ensure(testContext(t), []string{tenant}, o.node.Projections); err != nil {
+		return nil, err
+	}
+	leases, err := store.Port().Claim(testContext(t), o.node, []string{tenant}, 1)
+	if err != nil || len(leases) == 0 {
+		return nil, err
+	}
+	o.lease = leases[0]
+	return o, nil
+}
+
+// onePool is a store whose pool has a single connection, so that each use of it shows what the last one left.
+func onePool(t testing.TB, changes ...func(*pgxpool.Config)) *Store {
+	t.Helper()
+	dsn := pgtest.Database(t)
+	migrated(t, openStore(t, dsn, Options{}))
+	store := openStore(t, dsn, Options{}, append(changes, connections(1))...)
+	makeModel(t, store)
+	mustAppend(t, store.Tenant, "s", Any, someEvents(1)...)
+	return store
+}
+
+// pending reads what the lease's checkpoint has not reached.
+func (o *owner) pending() ([]event.Envelope, error) {
+	page, err := o.store.Port().Read(testContext(o.t), o.lease.ID.Tenant, projection.ReadRange{After: o.lease.Checkpoint, UpTo: 1 << 40, Limit: 1000, MaxBytes: 1 << 20})
+	return page.Events, err
+}
+
+// apply runs one batch over all that is pending. The lease stays as it is.
+func (o *owner) apply(h BatchHandler, opts ApplyOptions) error {
+	o.t.Helper()
+	if opts.Deadline == 0 {
+		opts.Deadline = 30 * time.Second
+	}
+	events, err := o.pending()
+	if err != nil || len(events) == 0 {
+		o.t.Fatalf("there is nothing to apply: %v", err)
+	}
+	batch := projection.Batch{Events: events, To: events[len(events)-1].Position}
+	return o.store.Port().Apply(h, opts)(testContext(o.t), o.lease, batch)
+}
+
+// refresh takes the lease over as the database has it, if the owner holds it still.
+func (o *owner) refresh() {
+	o.t.Helper()
+	lease, err := o.store.Port().Reload(testContext(o.t), o.lease)
+	if err != nil {
+		o.t.Fatal(err)
+	}
+	o.lease = lease
+}
+
+func (o *owner) checkpoint() int64 {
+	o.t.Helper()
+	return one[int64](o.t, o.store, fmt.Sprintf("select checkpoint from millrace.leases where id = %d", o.lease.Row))
+}
+
+func (o *owner) written() int {
+	o.t.Helper()
+	return one[int](o.t, o.store, "select count(*) from public.model")
+}
+
+// untouched checks that neither checkpoint nor read model moved.
+func (o *owner) untouched() {
+	o.t.Helper()
+	if written, checkpoint := o.written(), o.checkpoint(); written != 0 || checkpoint != o.lease.Checkpoint {
+		o.t.Errorf("%d rows written, checkpoint %d, want none and %d", written, checkpoint, o.lease.Checkpoint)
+	}
+}
+
+// applied checks that the n pending events were written and the checkpoint covers them.
+func (o *owner) applied(n int) {
+	o.t.Helper()
+	if written := o.written(); written != n || o.checkpoint() <= o.lease.Checkpoint {
+		o.t.Errorf("%d rows written, checkpoint %d; want %d rows and a checkpoint beyond %d", written, o.checkpoint(), n, o.lease.Checkpoint)
+	}
+}
+
+// write is a handler that writes the positions of its events.
+func write(ctx context.Context, tx pgx.Tx, events []event.Envelope) error {
+	for _, e := range events {
+		if _, err := tx.Exec(ctx, "insert into public.model (position) values ($1)", e.Position); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// writeAnd is a handler that writes and then does something else.
+func writeAnd(then func(ctx context.Context, tx pgx.Tx) error) BatchHandler {
+	return func(ctx context.Context, tx pgx.Tx, events []event.Envelope) error {
+		if err := write(ctx, tx, events); err != nil {
+			return err
+		}
+		return then(ctx, tx)
+	}
+}
+
+// wantClass checks whose fault err is.
+func wantClass(t testing.TB, err error, want projection.Class) *projection.Fault {
+	t.Helper()
+	if err == nil {
+		t.Fatalf("no error, want a fault of class %q", want)
+	}
+	fault := classify(err)
+	if fault.Class != want {
+		t.Errorf("%v: class %q, want %q", err, fault.Class, want)
+	}
+	return fault
+}
+
+// strange opens a connection that is no business of the store's.
+func strange(t testing.TB, store *Store) *pgx.Conn {
+	t.Helper()
+	conn, err := pgx.ConnectConfig(testContext(t), store.pool.Config().ConnConfig)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close(context.Background()) })
+	return conn
+}

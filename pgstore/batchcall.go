@@ -1,0 +1,138 @@
+package pgstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/millrace-go/millrace/projection"
+)
+
+// abandonTime is how long a handler may take to return after its context was cancelled.
+const abandonTime = 2 * time.Second
+
+// askTime bounds the question what a session waits for.
+const askTime = 2 * time.Second
+
+// errGoexit tells that a handler ended its goroutine instead of returning.
+var errGoexit = errors.New("the handler ended its goroutine")
+
+// ErrAbandoned tells that a handler did not return when its context was cancelled. Its connection was cut, so that
+// nothing of it can commit, and its goroutine was left to itself.
+var ErrAbandoned = errors.New("the handler did not return after its context was cancelled")
+
+// call runs the handler in a goroutine of its own, so that neither a handler that hangs nor one that ends its goroutine
+// takes the projection with it, and says whose fault it is where it fails.
+func (b *batchTx) call(ctx context.Context, lent *lentConn, tx *scopedTx, fn func(context.Context, pgx.Tx) error) error {
+	handlerCtx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	done := make(chan error, 1)
+	// What the handler left running must not write into whatever the connection does next.
+	defer tx.close()
+	go func() {
+		err := errGoexit
+		defer func() { done <- err }()
+		err = protect(func() error { return fn(handlerCtx, tx) })
+	}()
+	deadline := time.NewTimer(b.opts.deadline)
+	defer deadline.Stop()
+
+	pgConn := lent.conn.Conn().PgConn()
+	var cause error
+	infrastructure := false
+	select {
+	case err := <-done:
+		return handlerFault(err, tx, pgConn)
+	case <-deadline.C:
+		cause = ErrDeadline
+		waits, err := b.waitsForLock(ctx, pgConn.PID())
+		if waits {
+			cause = ErrLockWait
+		}
+		// A server that cannot be asked is no fault of the handler's.
+		infrastructure = waits || err != nil
+	case <-ctx.Done():
+		cause = context.Cause(ctx)
+	}
+	cancel(cause)
+
+	grace := time.NewTimer(abandonTime)
+	defer grace.Stop()
+	var err error
+	select {
+	case err = <-done:
+		if err == nil && ctx.Err() == nil && !pgConn.IsClosed() {
+			return nil // It finished after all, on a connection that still works.
+		}
+	case <-grace.C:
+		lent.abandon()
+		b.store.abandoned.Add(1)
+		err = ErrAbandoned
+	}
+	if ctx.Err() != nil {
+		return &projection.Fault{Class: projection.Infrastructure, Err: fmt.Errorf("batch was cancelled: %w", cause)}
+	}
+	fault := &projection.Fault{Class: projection.HandlerFault, Position: projection.FailedPosition(err), Stack: stackOf(err), Err: errors.Join(cause, err)}
+	if infrastructure || isServerFault(tx.fault()) {
+		fault.Class = projection.Infrastructure
+	}
+	return fault
+}
+
+// isServerFault tells whether the server itself reported err, which is a fault of the infrastructure.
+func isServerFault(err error) bool {
+	var pgErr *pgconn.PgError
+	return errors.As(err, &pgErr)
+}
+
+// handlerFault says whose fault an error that a handler returned is. What the handler met on its own ways, say a web
+// service that refuses, is the handler's; what the batch's own connection went through is the infrastructure's, even
+// where the handler did not pass it on.
+func handlerFault(err error, tx *scopedTx, conn *pgconn.PgConn) error {
+	if err == nil {
+		return nil
+	}
+	noted := tx.fault()
+	// A statement that the handler itself gave too little time ends like one whose server went away. Only counting a
+	// failure tells them apart, since that needs the server: so it is left to be counted.
+	ownTimeout := pgconn.Timeout(noted) || errors.Is(noted, context.DeadlineExceeded) || errors.Is(noted, context.Canceled)
+	// Nor is it the infrastructure's where the transaction still works: then the handler undid the fault by a savepoint, or
+	// used the connection wrongly, say for a statement while the rows of another were open.
+	lost := conn.IsClosed() || isServerFault(noted) && conn.TxStatus() == 'E'
+	if noted != nil && !ownTimeout && lost {
+		fault := *classify(noted)
+		fault.Err = errors.Join(err, noted)
+		return &fault
+	}
+	if conn.IsClosed() && !ownTimeout {
+		return &projection.Fault{Class: projection.Infrastructure, Unreachable: true, Err: fmt.Errorf("connection lost under the handler: %w", err)}
+	}
+	fault := &projection.Fault{Class: projection.HandlerFault, Position: projection.FailedPosition(err), Stack: stackOf(err), Err: err}
+	var pgErr *pgconn.PgError
+	if errors.As(err, &pgErr) {
+		fault.Class, _ = lookUp(pgErr.Code)
+		if fault.Class != projection.Infrastructure {
+			fault.Class = projection.HandlerFault
+		}
+	}
+	return fault
+}
+
+// waitsForLock asks whether a backend waits for a lock: over a connection of its own, since the pool may be used up, and
+// where there is none to be had over the pool.
+func (b *batchTx) waitsForLock(ctx context.Context, pid uint32) (waits bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, askTime)
+	defer cancel()
+	conn, err := b.store.dial(ctx, "")
+	if err != nil {
+		err = b.store.pool.QueryRow(ctx, waitsForLock, pgx.QueryExecModeExec, int32(pid)).Scan(&waits)
+		return waits, err
+	}
+	defer func() { _ = conn.Close(ctx) }()
+	err = conn.QueryRow(ctx, waitsForLock, pgx.QueryExecModeExec, int32(pid)).Scan(&waits)
+	return waits, err
+}

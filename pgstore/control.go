@@ -1,0 +1,93 @@
+package pgstore
+
+import (
+	"context"
+	"fmt"
+	"hash/fnv"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+// controlSQL are the statements on the control schema, with its name in place.
+type controlSQL struct {
+	schema         string
+	holders        string
+	ensure         string
+	claim          string
+	reload         string
+	owned          string
+	release        string
+	advanceMany    string
+	recordFailure  string
+	park           string
+	heartbeat      string
+	depart         string
+	status         string
+	setPaused      string
+	paused         string
+	deadLetters    string
+	oldestSnapshot string
+
+	// wakeChannel and controlChannel carry wake-ups and changes of wanted states.
+	wakeChannel    string
+	controlChannel string
+	// batchClass is the class of the advisory locks by which batches announce themselves; the object is the lease's row.
+	batchClass int32
+}
+
+func newControlSQL(schema string) controlSQL {
+	q := func(name string) string { return query(name, schema, "") }
+	return controlSQL{
+		schema:         schema,
+		holders:        q("holders"),
+		ensure:         q("ensure"),
+		claim:          q("claim"),
+		reload:         q("reload"),
+		owned:          q("owned"),
+		release:        q("release"),
+		advanceMany:    q("advance_many"),
+		recordFailure:  q("record_failure"),
+		park:           q("park"),
+		heartbeat:      q("heartbeat"),
+		depart:         q("depart"),
+		status:         q("status"),
+		setPaused:      q("set_paused"),
+		paused:         q("paused"),
+		deadLetters:    q("dead_letters"),
+		oldestSnapshot: q("oldest_snapshot"),
+		wakeChannel:    schema + "_wake",
+		controlChannel: schema + "_control",
+		batchClass:     lockKey32("millrace batch " + schema),
+	}
+}
+
+// lockKey32 derives an advisory lock's key from a name.
+func lockKey32(name string) int32 {
+	h := fnv.New32a()
+	_, _ = h.Write([]byte(name))
+	return int32(h.Sum32())
+}
+
+// lockKey64 derives an advisory lock's key from a name.
+func lockKey64(name string) int64 {
+	h := fnv.New64a()
+	_, _ = h.Write([]byte(name))
+	return int64(h.Sum64())
+}
+
+// durable runs fn in a transaction of our own that commits synchronously, whatever the session's default is.
+func (s *Store) durable(ctx context.Context, doing string, fn func(tx pgx.Tx) error) error {
+	begin := pgx.TxOptions{BeginQuery: beginDurable}
+	if err := pgx.BeginTxFunc(ctx, s.pool, begin, fn); err != nil {
+		return fmt.Errorf("%s: %w", doing, ownFault(err))
+	}
+	return nil
+}
+
+// execOne runs a statement of ours that must change exactly one row and tells whether it did.
+func execOne(ctx context.Context, tx pgx.Tx, sql string, args ...any) (bool, error) {
+	var tag pgconn.CommandTag
+	tag, err := tx.Exec(ctx, sql, args...)
+	return tag.RowsAffected() == 1, err
+}

@@ -1,0 +1,334 @@
+package pgstore
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/millrace-go/millrace/event"
+	"github.com/millrace-go/millrace/projection"
+)
+
+// fleet is a store with 20,000 projections: 100 in each of the tenants t1 to t200, whose leases living nodes hold in turn.
+type fleet struct {
+	*Store
+	nodes   []projection.Node
+	tenants []string
+	names   []string
+}
+
+const fleetNodes = 4
+
+func newFleet(t *testing.T) *fleet {
+	t.Helper()
+	f := &fleet{Store: newStore(t)}
+	for _, table := range []string{"leases", "projections", "dead_letters", "nodes"} {
+		// Otherwise the server may analyse at any time.
+		mustExec(t, f.Store, "alter table millrace."+table+" set (autovacuum_enabled = off)")
+	}
+	for i := range 200 {
+		f.tenants = append(f.tenants, fmt.Sprint("t", i+1))
+	}
+	for i := range 100 {
+		f.names = append(f.names, fmt.Sprint("p", i+1))
+	}
+	mustExec(t, f.Store, `insert into millrace.tenants (tenant, schema_name, version) select t, t, 1 from unnest($1::text[]) t`, f.tenants)
+	mustExec(t, f.Store, `insert into millrace.projections (tenant, name)
+		select t, n from unnest($1::text[]) t, unnest($2::text[]) n`, f.tenants, f.names)
+	var owners []string
+	for range fleetNodes {
+		node := projection.Node{ID: uuid.NewString(), Projections: f.names, LeaseTime: time.Hour}
+		mustExec(t, f.Store, f.control.heartbeat, node.ID, node.Projections, node.LeaseTime.Microseconds())
+		f.nodes, owners = append(f.nodes, node), append(owners, node.ID)
+	}
+	mustExec(t, f.Store, `insert into millrace.leases (id, owner, epoch, checkpoint)
+		select id, ($1::uuid[])[1 + id % $2::int], 7, 40 from millrace.projections`, owners, fleetNodes)
+	return f
+}
+
+// lease is the lease of t1's p1 as its row has it.
+func (f *fleet) lease(t *testing.T) projection.Lease {
+	t.Helper()
+	l := projection.Lease{ID: projection.ID{Tenant: "t1", Name: "p1"}, Epoch: 7, Checkpoint: 40}
+	l.Row = one[int32](t, f.Store, "select id from millrace.projections where tenant = 't1' and name = 'p1'")
+	l.Owner = one[string](t, f.Store, "select owner::text from millrace.leases where id = $1", l.Row)
+	return l
+}
+
+// reads is how much of a table a transaction read.
+type reads struct{ Scans, Rows int64 }
+
+// readBy runs fn in a transaction that is rolled back and returns what it read of the tables of the control schema.
+func readBy(t *testing.T, store *Store, settings string, fn func(tx pgx.Tx) error) map[string]reads {
+	t.Helper()
+	ctx := testContext(t)
+	tx, err := store.pool.Begin(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = tx.Rollback(ctx) }()
+	// What was counted before is not yet reported, and in it as well.
+	counted := func() map[string]reads {
+		rows, err := tx.Query(ctx, `select relname::text, seq_scan, seq_tup_read + coalesce(idx_tup_fetch, 0)
+			from pg_stat_xact_user_tables where schemaname = 'millrace'`, pgx.QueryExecModeExec)
+		if err != nil {
+			t.Fatal(err)
+		}
+		found := make(map[string]reads)
+		var table string
+		var r reads
+		if _, err = pgx.ForEachRow(rows, []any{&table, &r.Scans, &r.Rows}, func() error {
+			found[table] = r
+			return nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+		return found
+	}
+	execIn(t, tx, settings)
+	before := counted()
+	if err := fn(tx); err != nil {
+		t.Fatal(err)
+	}
+	after := counted()
+	for table, r := range after {
+		after[table] = reads{r.Scans - before[table].Scans, r.Rows - before[table].Rows}
+	}
+	return after
+}
+
+// What the server executes is looked at, and not only what it plans, so that the statements within functions count.
+func TestNoControlStatementScansATable(t *testing.T) {
+	f := newFleet(t)
+	mustExec(t, f.Store, `insert into millrace.dead_letters (projection_id, position, stream_id, stream_version, type, error, stack, attempts, first_failed_at, last_failed_at)
+		select p.id, n, 's', 1, 'T', 'bad', 'stack', 5, now(), now() from millrace.projections p, generate_series(1, 10000) n
+		where p.tenant = 't1' and p.name = 'p1'
+		union all select p.id, 1, 's', 1, 'T', 'bad', 'stack', 5, now(), now() from millrace.projections p where p.name in ('p2', 'p3')
+		union all select p.id, n, 's', 1, 'T', 'bad', 'stack', 5, now(), now() from millrace.projections p, generate_series(2, 97) n
+		where p.tenant = 't2'`)
+	l := f.lease(t)
+	const many = 100
+	advances := make([]projection.Advance, many)
+	ids := make([]int32, many)
+	for i := range advances {
+		advances[i] = projection.Advance{Lease: l, To: 41}
+		advances[i].Lease.Row += int32(i) * fleetNodes
+		ids[i] = advances[i].Lease.Row
+	}
+	owner, arrays := advanceArgs(advances)
+	c := f.control
+	statements := []struct {
+		name, sql string
+		args      []any
+		// changes is how many rows it changes or returns.
+		changes int64
+	}{
+		{"check_lease", "select millrace.check_lease($1, $2::uuid, $3)", []any{l.Row, l.Owner, l.Epoch}, 1},
+		{"advance", "select millrace.advance('1', $1, $2::uuid, $3, $4, 41)", []any{l.Row, l.Owner, l.Epoch, l.Checkpoint}, 1},
+		{"advance_many", c.advanceMany, append(slices.Clone(arrays), owner), many},
+		{"release", c.release, append(slices.Clone(arrays), owner), many},
+		{"reload", c.reload, []any{l.Row}, 1},
+		{"record_failure", c.recordFailure, []any{l.Row, l.Owner, l.Epoch, 41, 1, "bad"}, 1},
+		{"park", c.park, []any{l.Row, 20_000, "s", 1, "T", "bad", "stack", 5}, 1},
+		{"paused", c.paused, []any{ids}, 0},
+		{"set_paused", c.setPaused, []any{"t1", "p1", 0, true}, 1},
+		{"dead_letters", c.deadLetters, []any{"t1", "p1", 0, 5_000, many}, many},
+		{"dead_letters of one without", c.deadLetters, []any{"t1", "p4", 0, 0, many}, 0},
+		{"heartbeat", c.heartbeat, []any{l.Owner, f.names, 1_000_000}, 1},
+		{"depart", c.depart, []any{l.Owner}, 1},
+		{"tail_start", query("tail_start", "millrace", "millrace_default"), []any{"t1"}, 1},
+	}
+	for _, analyzed := range []bool{false, true} {
+		if analyzed {
+			mustExec(t, f.Store, "vacuum analyze millrace.leases, millrace.projections, millrace.dead_letters, millrace.nodes")
+		}
+		for _, mode := range []string{"force_custom_plan", "force_generic_plan"} {
+			settings := fmt.Sprintf("select set_config('plan_cache_mode', '%s', true), set_config('millrace.batch', '1', true)", mode)
+			for _, s := range statements {
+				read := readBy(t, f.Store, settings, func(tx pgx.Tx) error {
+					tag, err := tx.Exec(testContext(t), s.sql, s.args...)
+					if err == nil && tag.RowsAffected() != s.changes {
+						t.Errorf("%s: %d rows, want %d", s.name, tag.RowsAffected(), s.changes)
+					}
+					return err
+				})
+				for _, table := range []string{"leases", "projections", "dead_letters"} {
+					if read[table].Scans != 0 {
+						t.Errorf("%s, analyzed %v, %s: %s is read from end to end:\n%s", s.name, analyzed, mode, table, explain(t, f.Store, s.sql, s.args...))
+					}
+				}
+			}
+		}
+	}
+	// The control: a scan would be seen.
+	read := readBy(t, f.Store, "select", func(tx pgx.Tx) error {
+		_, err := tx.Exec(testContext(t), "select count(*) from millrace.leases where checkpoint > 0")
+		return err
+	})
+	if read["leases"].Scans != 1 || read["leases"].Rows != 20_000 {
+		t.Errorf("the control reads %+v", read)
+	}
+}
+
+// Every node claims at each interval, and nearly always nothing is free.
+func TestClaimOfNothingReadsNoLeases(t *testing.T) {
+	f := newFleet(t)
+	// What nobody knows any more stays free.
+	mustExec(t, f.Store, `insert into millrace.projections (tenant, name) select t, 'forgotten' from unnest($1::text[]) t`, f.tenants[:50])
+	mustExec(t, f.Store, `insert into millrace.leases (id) select id from millrace.projections where name = 'forgotten'`)
+	node := f.nodes[0]
+	claim := func(ctx context.Context, tx pgx.Tx) (int64, error) {
+		tag, err := tx.Exec(ctx, f.control.claim, node.ID, node.Projections, f.tenants, 1000)
+		return tag.RowsAffected(), err
+	}
+	for _, analyzed := range []bool{false, true} {
+		if analyzed {
+			mustExec(t, f.Store, "vacuum analyze millrace.leases, millrace.projections, millrace.nodes")
+		}
+		for _, mode := range []string{"force_custom_plan", "force_generic_plan"} {
+			read := readBy(t, f.Store, "set local plan_cache_mode = "+mode, func(tx pgx.Tx) error {
+				n, err := claim(testContext(t), tx)
+				if n != 0 {
+					t.Errorf("%d leases were free", n)
+				}
+				return err
+			})
+			if read["leases"].Rows > 200 || read["projections"].Rows > 200 {
+				t.Errorf("analyzed %v, %s: %+v", analyzed, mode, read)
+			}
+		}
+	}
+	var took []time.Duration
+	for range 20 {
+		begin := time.Now()
+		if leases, err := f.Port().Claim(testContext(t), node, f.tenants, 1000); err != nil || len(leases) > 0 {
+			t.Fatal(leases, err)
+		}
+		took = append(took, time.Since(begin))
+	}
+	slices.Sort(took)
+	t.Logf("a claim that finds none of 20,000 leases free takes %v to %v, mostly %v\n%s", took[0], took[len(took)-1], took[len(took)/2],
+		explain(t, f.Store, f.control.claim, node.ID, []string{"p1"}, []string{"t1"}, 1000))
+
+	// The control: one that is free is found, and found by reading on.
+	l := f.lease(t)
+	mustExec(t, f.Store, "update millrace.leases set owner = null where id = $1", l.Row)
+	read := readBy(t, f.Store, "select", func(tx pgx.Tx) error {
+		n, err := claim(testContext(t), tx)
+		if n != 1 {
+			t.Errorf("%d leases were claimed, want 1", n)
+		}
+		return err
+	})
+	if read["leases"].Rows < 20_000 {
+		t.Errorf("the control reads %+v", read)
+	}
+}
+
+// Free is what nobody holds, and what is held by a node whose heartbeat ran out or that is not on the list any more.
+func TestClaimFindsWhatIsFree(t *testing.T) {
+	store := newStore(t)
+	names := []string{"a", "b", "c", "d", "e"}
+	if err := store.Port().Ensure(testContext(t), []string{projection.DefaultTenant}, names); err != nil {
+		t.Fatal(err)
+	}
+	id := func(n int) string { return fmt.Sprintf("00000000-0000-0000-0000-%012d", n) }
+	beats := func(n int, lease time.Duration) {
+		mustExec(t, store, store.control.heartbeat, id(n), names, lease.Microseconds())
+	}
+	beats(1, time.Hour)
+	beats(2, -time.Second)
+	beats(4, time.Hour)
+	// a to d are held by the nodes 1 to 4, of which 3 is unknown; nobody holds e.
+	mustExec(t, store, `update millrace.leases l set owner = ('00000000-0000-0000-0000-00000000000' || position(p.name in 'abcd'))::uuid
+		from millrace.projections p where p.id = l.id and p.name <> 'e'`)
+	claim := func(node int, limit int) (found []string) {
+		leases, err := store.Port().Claim(testContext(t), projection.Node{ID: id(node), Projections: names}, []string{projection.DefaultTenant}, limit)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, l := range leases {
+			found = append(found, l.ID.Name)
+			if died := l.ID.Name != "e"; (l.Unclean == 1) != died || l.Epoch != 1 {
+				t.Errorf("%+v", l)
+			}
+		}
+		slices.Sort(found)
+		return found
+	}
+	if found := claim(4, 2); len(found) != 2 {
+		t.Errorf("claimed %v, want two", found)
+	}
+	claim(4, 5)
+	if held := one[string](t, store, `select string_agg(p.name, '' order by p.name) from millrace.leases l join millrace.projections p using (id)
+		where l.owner = $1`, id(4)); held != "bcde" {
+		t.Errorf("%q are held after the claims, want bcde", held)
+	}
+	if found := claim(1, 5); len(found) != 0 {
+		t.Errorf("claimed %v from a living node", found)
+	}
+}
+
+// An advance that were not HOT would write to the indexes, and leave behind what only a vacuum removes.
+func TestAdvancesAreHOT(t *testing.T) {
+	const leases, advances = 20, 1000
+	store := onePool(t)
+	node := projection.Node{ID: uuid.NewString(), LeaseTime: time.Hour}
+	for i := range leases {
+		node.Projections = append(node.Projections, fmt.Sprint("p", i))
+	}
+	if err := store.Port().Ensure(testContext(t), []string{projection.DefaultTenant}, node.Projections); err != nil {
+		t.Fatal(err)
+	}
+	mustExec(t, store, "alter table millrace.leases set (autovacuum_enabled = off)")
+	held, err := store.Port().Claim(testContext(t), node, []string{projection.DefaultTenant}, leases)
+	if err != nil || len(held) != leases {
+		t.Fatal(held, err)
+	}
+	// The server's sessions report about once a second, with a statement: they are asked until the updates are in.
+	updates := func(atLeast int64) (all, hot int64) {
+		ctx, cancel := context.WithTimeout(testContext(t), hangs)
+		defer cancel()
+		for {
+			all = one[int64](t, store, "select n_tup_upd from pg_stat_user_tables where schemaname = 'millrace' and relname = 'leases'")
+			hot = one[int64](t, store, "select n_tup_hot_upd from pg_stat_user_tables where schemaname = 'millrace' and relname = 'leases'")
+			if all >= atLeast {
+				return all, hot
+			}
+			if ctx.Err() != nil {
+				t.Fatalf("%d updates are counted, want %d", all, atLeast)
+			}
+			pause(ctx, 50*time.Millisecond)
+		}
+	}
+	before, hotBefore := updates(leases)
+	nothing := store.Port().Apply(func(context.Context, pgx.Tx, []event.Envelope) error { return nil }, ApplyOptions{Relaxed: true})
+	for n := range advances {
+		l := &held[n%leases]
+		to := l.Checkpoint + 1
+		if n%2 == 0 {
+			err = nothing(testContext(t), *l, projection.Batch{To: to})
+		} else {
+			_, err = store.Port().Advance(testContext(t), []projection.Advance{{Lease: *l, To: to}})
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		l.Checkpoint = to
+	}
+	all, hot := updates(before + advances)
+	if all-before != advances || hot-hotBefore < advances*95/100 {
+		t.Errorf("%d updates, %d of them HOT", all-before, hot-hotBefore)
+	}
+	t.Logf("%d of %d updates were HOT", hot-hotBefore, all-before)
+	// The control: a change of the owner is not, since it is in an index.
+	mustExec(t, store, "update millrace.leases set owner = gen_random_uuid()")
+	if _, again := updates(all + leases); again != hot {
+		t.Errorf("%d changes of owners are HOT", again-hot)
+	}
+}

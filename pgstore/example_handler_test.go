@@ -1,0 +1,49 @@
+package pgstore_test
+
+import (
+	"context"
+	"fmt"
+	"log"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/millrace-go/millrace"
+	"github.com/millrace-go/millrace/event"
+	"github.com/millrace-go/millrace/pgstore"
+)
+
+// A projection runs for every tenant. Its handler finds the tables of a named tenant's schema first, and can ask which
+// tenant it is called for.
+func ExampleProjectionFrom() {
+	store, done := exampleStore()
+	defer done()
+	ctx := context.Background()
+	acme, err := store.CreateTenant(ctx, "acme")
+	if err != nil {
+		log.Panic(err)
+	}
+	if _, err := store.Pool().Exec(ctx, "create table "+pgx.Identifier{acme.EventsSchema(), "accounts"}.Sanitize()+" (id text)"); err != nil {
+		log.Panic(err)
+	}
+
+	rt, err := millrace.New(millrace.Config{Store: store, Tenants: []string{"acme"}})
+	if err != nil {
+		log.Panic(err)
+	}
+	err = rt.Register(millrace.Projection{Name: "accounts", Each: func(ctx context.Context, tx pgx.Tx, e event.Envelope) error {
+		id, _ := pgstore.ProjectionFrom(ctx)
+		fmt.Println(id.Tenant, id.Name, e.Stream)
+		_, err := tx.Exec(ctx, "insert into accounts values ($1)", e.Stream)
+		return err
+	}})
+	if err != nil {
+		log.Panic(err)
+	}
+	if _, err := acme.Append(ctx, "account-1", pgstore.NoStream, event.Event{Type: "AccountOpened"}); err != nil {
+		log.Panic(err)
+	}
+	fmt.Println(rt.RunUntilIdle(ctx))
+	// Output:
+	// acme accounts account-1
+	// <nil>
+}

@@ -1,0 +1,163 @@
+package pgstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/millrace-go/millrace/projection"
+)
+
+// scanInterval keeps lock scans to some 30 a second: reading pg_locks stops the lock manager for a moment, which
+// slows writers where it is done 200 times a second.
+const scanInterval = 33 * time.Millisecond
+
+// holder is a transaction that holds ROW EXCLUSIVE on a tenant's events.
+type holder struct {
+	// transaction is its virtual transaction id; that of a prepared one begins with -1/ after a server restart.
+	transaction string
+	// pid is its backend, 0 for a prepared one.
+	pid int32
+}
+
+// errClosed tells that a store was closed while it was in use.
+var errClosed = errors.New("the store is closed")
+
+// lockScanner reads who holds the events tables: one scan at a time serves every tenant that asked before it began.
+type lockScanner struct {
+	store *Store
+	// open ends when the scanner is closed.
+	open  context.Context
+	end   context.CancelFunc
+	ended sync.WaitGroup
+
+	mu      sync.Mutex
+	next    *lockScan
+	running bool
+	last    time.Time
+}
+
+// lockScan is one scan and those who wait for it.
+type lockScan struct {
+	schemas []string
+	done    chan struct{}
+	holders map[string][]holder
+	err     error
+}
+
+func newLockScanner(s *Store) *lockScanner {
+	open, end := context.WithCancel(context.Background())
+	return &lockScanner{store: s, open: open, end: end}
+}
+
+// scan returns who holds the events table of a tenant's schema. The scan begins after the call.
+func (l *lockScanner) scan(ctx context.Context, schema string) ([]holder, error) {
+	scan, err := l.join(schema)
+	if err != nil {
+		return nil, err
+	}
+	select {
+	case <-scan.done:
+		return scan.holders[schema], scan.err
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// join adds a schema to the scan that begins next.
+func (l *lockScanner) join(schema string) (*lockScan, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.open.Err() != nil {
+		return nil, fmt.Errorf("scan locks on events: %w", errClosed)
+	}
+	if l.next == nil {
+		l.next = &lockScan{done: make(chan struct{})}
+	}
+	l.next.schemas = append(l.next.schemas, schema)
+	if !l.running {
+		l.running = true
+		l.ended.Go(l.run)
+	}
+	return l.next, nil
+}
+
+// run scans until nobody waits. When the scanner is closed a scan that is under way fails, and so do those that wait.
+func (l *lockScanner) run() {
+	for wait := l.wait(); wait >= 0; wait = l.wait() {
+		pause := time.NewTimer(wait)
+		select {
+		case <-pause.C:
+		case <-l.open.Done():
+			pause.Stop()
+		}
+		scan := l.begin()
+		ctx, cancel := context.WithTimeout(l.open, 10*time.Second)
+		scan.holders, scan.err = l.read(ctx, scan.schemas)
+		cancel()
+		if scan.err != nil && l.open.Err() != nil {
+			scan.err = fmt.Errorf("scan locks on events: %w", errClosed)
+		}
+		close(scan.done)
+	}
+}
+
+// wait returns how long the next scan has to wait; less than 0 where nobody waits for one, and running is over.
+func (l *lockScanner) wait() time.Duration {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.next == nil {
+		l.running = false
+		return -1
+	}
+	return max(0, scanInterval-time.Since(l.last))
+}
+
+// begin takes the next scan: who asks from now on gets the one after it.
+func (l *lockScanner) begin() *lockScan {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	scan := l.next
+	l.next, l.last = nil, time.Now()
+	return scan
+}
+
+// close ends what is under way and waits for it.
+func (l *lockScanner) close() {
+	l.mu.Lock()
+	l.end()
+	l.mu.Unlock()
+	l.ended.Wait()
+}
+
+func (l *lockScanner) read(ctx context.Context, schemas []string) (map[string][]holder, error) {
+	rows, err := l.store.pool.Query(ctx, l.store.control.holders, schemas)
+	if err != nil {
+		return nil, fmt.Errorf("scan locks on events: %w", err)
+	}
+	found := make(map[string][]holder)
+	var recovery bool
+	var schema, transaction *string
+	var pid *int32
+	_, err = pgx.ForEachRow(rows, []any{&recovery, &schema, &transaction, &pid}, func() error {
+		if recovery {
+			return projection.ErrNotPrimary
+		}
+		if schema != nil && transaction != nil {
+			h := holder{transaction: *transaction}
+			if pid != nil {
+				h.pid = *pid
+			}
+			found[*schema] = append(found[*schema], h)
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("scan locks on events: %w", err)
+	}
+	return found, nil
+}

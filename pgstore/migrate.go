@@ -1,0 +1,195 @@
+package pgstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/millrace-go/millrace/projection"
+)
+
+var (
+	// ErrSchemaTooNew tells that the database was migrated by a version of this library that is more than one schema
+	// version ahead of this one.
+	ErrSchemaTooNew = errors.New("the schema is too new for this program")
+	// ErrForeignSchema tells that a schema of the name that a tenant needs exists, and is not this store's.
+	ErrForeignSchema = errors.New("a schema of that name exists and does not belong to this store")
+)
+
+// Migrate brings the control schema and every tenant to this program's version, and makes DefaultTenant. Each step is a
+// transaction of its own, and any number of processes may migrate at once. It never goes back: a schema one version
+// newer is accepted, so that the old and the new program can run side by side during a deployment, and a still newer
+// one is refused with ErrSchemaTooNew. It may wait for as long as ctx allows.
+func (s *Store) Migrate(ctx context.Context) error {
+	return s.migrate(ctx, ownMigrations)
+}
+
+func (s *Store) migrate(ctx context.Context, m migrations) error {
+	if err := s.migrateControl(ctx, m.control); err != nil {
+		return fmt.Errorf("migrate schema %q: %w", s.opts.Schema, err)
+	}
+	behind, err := s.tenantsBehind(ctx, len(m.tenant))
+	if err != nil {
+		return fmt.Errorf("migrate tenants: %w", err)
+	}
+	for _, name := range behind {
+		if err := s.migrateTenant(ctx, name, m); err != nil {
+			return fmt.Errorf("migrate tenant %q: %w", name, err)
+		}
+	}
+	if _, err := s.createTenant(ctx, projection.DefaultTenant, m); err != nil {
+		return fmt.Errorf("create tenant %q: %w", projection.DefaultTenant, err)
+	}
+	return nil
+}
+
+// CreateTenant makes a tenant with a schema of its own, and returns it. Where it exists already nothing is changed. It
+// fails with ErrForeignSchema where a schema of the name exists that is not this store's, and with ErrNotMigrated before
+// Migrate.
+func (s *Store) CreateTenant(ctx context.Context, name string) (*Tenant, error) {
+	t, err := s.createTenant(ctx, name, ownMigrations)
+	if err != nil {
+		return nil, fmt.Errorf("create tenant %q: %w", name, err)
+	}
+	return t, nil
+}
+
+// Tenants lists the tenants, sorted. It fails with ErrNotMigrated where Migrate was not called, or not by this version,
+// and with ErrSchemaTooNew.
+func (s *Store) Tenants(ctx context.Context) ([]string, error) {
+	tenants, err := s.listTenants(ctx, ownMigrations)
+	if err != nil {
+		return nil, fmt.Errorf("list tenants: %w", err)
+	}
+	return tenants, nil
+}
+
+func (s *Store) listTenants(ctx context.Context, m migrations) ([]string, error) {
+	rows, err := s.pool.Query(ctx, query("tenants", s.opts.Schema, ""), pgx.QueryExecModeExec)
+	if err != nil {
+		return nil, s.missing(err)
+	}
+	var version int
+	var tenants []string
+	_, err = pgx.ForEachRow(rows, []any{&version, &tenants}, func() error { return nil })
+	if err != nil {
+		return nil, s.missing(err)
+	}
+	if err := acceptable(version, len(m.control)); err != nil {
+		return nil, err
+	}
+	slices.Sort(tenants)
+	return tenants, nil
+}
+
+// migrateControl applies what the control schema lacks, one migration in each transaction.
+func (s *Store) migrateControl(ctx context.Context, list []migration) error {
+	for done := false; !done; {
+		err := s.locked(ctx, func(tx pgx.Tx) error {
+			version, err := s.bootstrap(ctx, tx)
+			if err != nil {
+				return err
+			}
+			if done = version >= len(list); done {
+				return notTooNew(version, len(list))
+			}
+			next := list[version]
+			if err := execScript(ctx, tx, inSchemas(next.sql, s.opts.Schema, "")); err != nil {
+				return fmt.Errorf("migration %s: %w", next.name, err)
+			}
+			_, err = tx.Exec(ctx, query("record_version", s.opts.Schema, ""), pgx.QueryExecModeExec, version+1, next.name)
+			return err
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// bootstrap makes the control schema and its table of versions where they are missing, and returns the version.
+func (s *Store) bootstrap(ctx context.Context, tx pgx.Tx) (int, error) {
+	exists, err := schemaExists(ctx, tx, s.opts.Schema)
+	if err != nil {
+		return 0, err
+	}
+	// An existing schema is taken as it is: the database's owner may have made it for a role that may not make any.
+	if !exists {
+		if err := execScript(ctx, tx, fill(queryText("create_schema"), "{schema}", quote(s.opts.Schema))); err != nil {
+			return 0, err
+		}
+	}
+	if err := execScript(ctx, tx, query("schema_versions", s.opts.Schema, "")); err != nil {
+		return 0, err
+	}
+	return s.controlVersion(ctx, tx)
+}
+
+// migrateTenant applies what a tenant lacks, all in one transaction.
+func (s *Store) migrateTenant(ctx context.Context, name string, m migrations) error {
+	return s.locked(ctx, func(tx pgx.Tx) error {
+		schema, version, err := s.tenantVersion(ctx, tx, name)
+		if err != nil {
+			return err
+		}
+		return s.applyTenant(ctx, tx, name, schema, version, m.tenant)
+	})
+}
+
+func (s *Store) createTenant(ctx context.Context, name string, m migrations) (*Tenant, error) {
+	t, err := s.ForTenant(name)
+	if err != nil {
+		return nil, err
+	}
+	err = s.locked(ctx, func(tx pgx.Tx) error {
+		control, err := s.controlVersion(ctx, tx)
+		if err != nil {
+			return s.missing(err)
+		}
+		if err := acceptable(control, len(m.control)); err != nil {
+			return err
+		}
+		_, version, err := s.tenantVersion(ctx, tx, name)
+		if err == nil {
+			return notTooNew(version, len(m.tenant))
+		}
+		if !errors.Is(err, projection.ErrUnknownTenant) {
+			return err
+		}
+		exists, err := schemaExists(ctx, tx, t.schema)
+		if err != nil {
+			return err
+		}
+		if exists {
+			return fmt.Errorf("schema %q: %w", t.schema, ErrForeignSchema)
+		}
+		if err := execScript(ctx, tx, fill(queryText("create_schema"), "{schema}", quote(t.schema))); err != nil {
+			return err
+		}
+		if _, err := tx.Exec(ctx, query("insert_tenant", s.opts.Schema, ""), pgx.QueryExecModeExec, name, t.schema); err != nil {
+			return err
+		}
+		return s.applyTenant(ctx, tx, name, t.schema, 0, m.tenant)
+	})
+	if err != nil {
+		return nil, err
+	}
+	return t, nil
+}
+
+// applyTenant applies the migrations above version to a tenant and records that.
+func (s *Store) applyTenant(ctx context.Context, tx pgx.Tx, name, schema string, version int, list []migration) error {
+	if version >= len(list) {
+		return notTooNew(version, len(list))
+	}
+	for _, next := range list[version:] {
+		if err := execScript(ctx, tx, inSchemas(next.sql, s.opts.Schema, schema)); err != nil {
+			return fmt.Errorf("migration %s: %w", next.name, err)
+		}
+	}
+	_, err := tx.Exec(ctx, query("set_tenant_version", s.opts.Schema, ""), pgx.QueryExecModeExec, name, len(list))
+	return err
+}

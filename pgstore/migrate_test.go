@@ -1,0 +1,263 @@
+package pgstore
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"testing/fstest"
+
+	"github.com/millrace-go/millrace/internal/pgtest"
+	"github.com/millrace-go/millrace/projection"
+)
+
+func TestMigrateMakesTheDefaultTenantAndMayBeRepeated(t *testing.T) {
+	store := openStore(t, pgtest.Database(t), Options{})
+	for range 2 {
+		if err := store.Migrate(testContext(t)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	tenants, err := store.Tenants(testContext(t))
+	if err != nil || !slices.Equal(tenants, []string{projection.DefaultTenant}) {
+		t.Errorf("tenants %v, %v", tenants, err)
+	}
+	mustAppend(t, store.Tenant, "s", NoStream, someEvents(1)...)
+}
+
+func TestUnmigratedDatabaseIsNamed(t *testing.T) {
+	dsn := pgtest.Database(t)
+	store := openStore(t, dsn, Options{})
+	_, tenantsErr := store.Tenants(testContext(t))
+	_, createErr := store.CreateTenant(testContext(t), "a")
+	for _, err := range []error{tenantsErr, createErr} {
+		if !errors.Is(err, ErrNotMigrated) || !strings.Contains(err.Error(), "call Migrate") {
+			t.Errorf("error %v", err)
+		}
+	}
+}
+
+func TestConcurrentMigrationsAndTenants(t *testing.T) {
+	dsn := pgtest.Database(t)
+	const n = 8
+	stores := make([]*Store, n)
+	for i := range stores {
+		stores[i] = openStore(t, dsn, Options{})
+	}
+	ctx := testContext(t)
+	err := together(2*n, func(i int) error {
+		if i%2 == 0 {
+			return stores[i/2].Migrate(ctx)
+		}
+		// Tenants are made while others still migrate: every name by two stores.
+		for {
+			_, err := stores[i/2].CreateTenant(ctx, fmt.Sprint("tenant", i/4))
+			if !errors.Is(err, ErrNotMigrated) {
+				return err
+			}
+		}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	tenants, err := stores[0].Tenants(ctx)
+	if err != nil || !slices.Equal(tenants, []string{"default", "tenant0", "tenant1", "tenant2", "tenant3"}) {
+		t.Fatalf("tenants %v, %v", tenants, err)
+	}
+	for _, name := range tenants {
+		mustAppend(t, newTenant(t, stores[1], name), "s", NoStream, someEvents(1)...)
+	}
+	if n := one[int](t, stores[0], "select count(*) from millrace.schema_versions"); n != len(ownMigrations.control) {
+		t.Errorf("%d versions are recorded", n)
+	}
+}
+
+// withMore are this program's migrations and n more on both sides.
+func withMore(n int) migrations {
+	m := migrations{control: slices.Clone(ownMigrations.control), tenant: slices.Clone(ownMigrations.tenant)}
+	for i := range n {
+		m.control = append(m.control, migration{fmt.Sprint("more", i), fmt.Sprintf(
+			`create function {control}.more%d() returns int language plpgsql as $$ begin return %d; end $$; select 1;`, i, i)})
+		m.tenant = append(m.tenant, migration{fmt.Sprint("more", i), fmt.Sprintf(
+			`alter table {tenant}.streams add more%d int; comment on column {tenant}.streams.more%d is '{control}';`, i, i)})
+	}
+	return m
+}
+
+func TestMigrateGoesForwardFromEveryEarlierVersion(t *testing.T) {
+	for from := range 3 {
+		t.Run(fmt.Sprintf("from %d more", from), func(t *testing.T) {
+			store := openStore(t, pgtest.Database(t), Options{})
+			ctx := testContext(t)
+			if err := store.migrate(ctx, withMore(from)); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := store.createTenant(ctx, "early", withMore(from)); err != nil {
+				t.Fatal(err)
+			}
+			mustAppend(t, store.Tenant, "s", Any, someEvents(2)...)
+			if err := store.migrate(ctx, withMore(3)); err != nil {
+				t.Fatal(err)
+			}
+			if n := one[int](t, store, "select millrace.more2()"); n != 2 {
+				t.Errorf("more2 returned %d", n)
+			}
+			for _, tenant := range []string{"default", "early"} {
+				if n := one[int](t, store, "select count(more0) + count(more2) from millrace_"+tenant+".streams"); n != 0 {
+					t.Errorf("%d rows", n)
+				}
+				version := one[int](t, store, "select version from millrace.tenants where tenant = $1", tenant)
+				if version != len(ownMigrations.tenant)+3 {
+					t.Errorf("%s is at version %d", tenant, version)
+				}
+			}
+			mustAppend(t, store.Tenant, "s", Exact(2), someEvents(1)...)
+		})
+	}
+}
+
+func TestMigrationThatFailsLeavesTheVersionBeforeIt(t *testing.T) {
+	store := newStore(t)
+	m := withMore(2)
+	m.control[len(m.control)-1].sql = "create table {control}.half (n int); select 1/0"
+	err := store.migrate(testContext(t), m)
+	if !isState(err, "22012") || !strings.Contains(err.Error(), "migration more1") {
+		t.Errorf("error %v", err)
+	}
+	if got := one[int](t, store, "select max(version) from millrace.schema_versions"); got != len(m.control)-1 {
+		t.Errorf("version %d, want %d", got, len(m.control)-1)
+	}
+	if one[bool](t, store, "select to_regclass('millrace.half') is not null") {
+		t.Error("half of the migration stayed")
+	}
+	m = withMore(2)
+	m.tenant[len(m.tenant)-1].sql = "select 1/0"
+	if err := store.migrate(testContext(t), m); !isState(err, "22012") || !strings.Contains(err.Error(), `tenant "default"`) {
+		t.Errorf("error %v", err)
+	}
+	if got := one[int](t, store, "select version from millrace.tenants"); got != len(ownMigrations.tenant) {
+		t.Errorf("tenant version %d", got)
+	}
+	if err := store.migrate(testContext(t), withMore(2)); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestOneVersionNewerIsAcceptedAndTwoAreRefused(t *testing.T) {
+	store := newStore(t)
+	ctx := testContext(t)
+	use := func() error {
+		_, tenantsErr := store.Tenants(ctx)
+		_, createErr := store.CreateTenant(ctx, "during")
+		return errors.Join(store.Migrate(ctx), tenantsErr, createErr)
+	}
+	if err := store.migrate(ctx, withMore(1)); err != nil {
+		t.Fatal(err)
+	}
+	if err := use(); err != nil {
+		t.Errorf("one version newer: %v", err)
+	}
+	if err := store.migrate(ctx, withMore(2)); err != nil {
+		t.Fatal(err)
+	}
+	own := len(ownMigrations.control)
+	want := fmt.Sprintf("schema version %d, this program has %d and accepts up to %d", own+2, own, own+1)
+	_, tenantsErr := store.Tenants(ctx)
+	_, createErr := store.CreateTenant(ctx, "later")
+	for _, err := range []error{store.Migrate(ctx), tenantsErr, createErr} {
+		if !errors.Is(err, ErrSchemaTooNew) || !strings.Contains(err.Error(), want) {
+			t.Errorf("two versions newer: %v", err)
+		}
+	}
+}
+
+func TestTenantTwoVersionsNewerIsRefusedByName(t *testing.T) {
+	store := newStore(t)
+	newTenant(t, store, "future")
+	mustExec(t, store, "update millrace.tenants set version = version + 2 where tenant = 'future'")
+	if err := store.Migrate(testContext(t)); !errors.Is(err, ErrSchemaTooNew) || !strings.Contains(err.Error(), `"future"`) {
+		t.Errorf("error %v", err)
+	}
+}
+
+func TestOlderSchemaIsRefusedUntilMigrated(t *testing.T) {
+	store := newStore(t)
+	if _, err := store.listTenants(testContext(t), withMore(1)); !errors.Is(err, ErrNotMigrated) {
+		t.Errorf("error %v", err)
+	}
+}
+
+func TestForeignSchemaIsNotTakenOver(t *testing.T) {
+	store := newStore(t)
+	mustExec(t, store, "create schema millrace_theirs")
+	_, err := store.CreateTenant(testContext(t), "theirs")
+	if !errors.Is(err, ErrForeignSchema) || !strings.Contains(err.Error(), `"millrace_theirs"`) {
+		t.Errorf("error %v", err)
+	}
+	if tenants, err := store.Tenants(testContext(t)); err != nil || len(tenants) != 1 {
+		t.Errorf("tenants %v, %v", tenants, err)
+	}
+}
+
+func TestHostileTenantNamesWorkAndStayApart(t *testing.T) {
+	store := newStore(t)
+	ctx := testContext(t)
+	names := []string{`"; drop schema millrace; --`, `a"b`, `a""b`, `'quoted'`, `{stream}`, `{tenant}`, `{control}`, `$1`,
+		`a.b`, `Upper`, `upper`, ` space `, `ünïcödé`, `$$`, `\`, `*`, `/*`, `--`, strings.Repeat("x", 32)}
+	for i, name := range names {
+		tenant := newTenant(t, store, name)
+		mustAppend(t, tenant, "s", NoStream.WithKey("k"), someEvents(i+1)...)
+		if _, err := tenant.Append(ctx, "s", NoStream.WithKey("other"), someEvents(1)...); !errors.Is(err, ErrVersionConflict) {
+			t.Errorf("%q: error %v", name, err)
+		}
+	}
+	for i, name := range names {
+		tenant := newTenant(t, store, name)
+		if n := len(collect(t, tenant.ReadAll(ctx, ReadOptions{Types: []string{"Counted"}}))); n != i+1 {
+			t.Errorf("%q: %d events, want %d", name, n, i+1)
+		}
+		if n := len(collect(t, tenant.ReadStream(ctx, "s", 1))); n != i+1 {
+			t.Errorf("%q: %d events in the stream, want %d", name, n, i+1)
+		}
+	}
+	tenants, err := store.Tenants(ctx)
+	if err != nil || len(tenants) != len(names)+1 || !slices.IsSorted(tenants) {
+		t.Errorf("tenants %q, %v", tenants, err)
+	}
+	for _, bad := range []string{"", "new\nline", "nul\x00", "\xff", strings.Repeat("x", 33)} {
+		if _, err := store.CreateTenant(ctx, bad); err == nil {
+			t.Errorf("%q is accepted", bad)
+		}
+	}
+}
+
+func TestStoresWithTheirOwnSchemasShareADatabase(t *testing.T) {
+	dsn := pgtest.Database(t)
+	names := []string{"", "other", `we"ird {tenant}`}
+	for i, schema := range names {
+		store := openStore(t, dsn, Options{Schema: schema})
+		if err := store.Migrate(testContext(t)); err != nil {
+			t.Fatalf("%q: %v", schema, err)
+		}
+		if r := mustAppend(t, store.Tenant, "s", NoStream.WithKey("k"), someEvents(i+1)...); r.Positions[0] != 1 {
+			t.Errorf("%q: positions %v", schema, r.Positions)
+		}
+	}
+}
+
+func TestMigrationsAreNumberedWithoutGaps(t *testing.T) {
+	for name, files := range map[string]fstest.MapFS{
+		"gap":     {"m/0001_a.sql": {}, "m/0003_b.sql": {}},
+		"doubled": {"m/0001_a.sql": {}, "m/0001_b.sql": {}},
+		"unnamed": {"m/first.sql": {}},
+	} {
+		if _, err := loadMigrations(files, "m"); err == nil {
+			t.Errorf("%s: accepted", name)
+		}
+	}
+	list, err := loadMigrations(fstest.MapFS{"m/0001_a.sql": {Data: []byte("x")}, "m/0002_b.sql": {}}, "m")
+	if err != nil || len(list) != 2 || list[0] != (migration{"0001_a", "x"}) {
+		t.Errorf("%v, %v", list, err)
+	}
+}

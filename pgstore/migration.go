@@ -1,0 +1,138 @@
+package pgstore
+
+import (
+	"context"
+	"embed"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"io/fs"
+	"path"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/millrace-go/millrace/projection"
+)
+
+//go:embed migrations
+var migrationFiles embed.FS
+
+// ownMigrations are those of this program.
+var ownMigrations = mustLoadMigrations(migrationFiles)
+
+// migration is one step forward. Its version is its place in the list, from 1.
+type migration struct{ name, sql string }
+
+type migrations struct{ control, tenant []migration }
+
+func mustLoadMigrations(files fs.FS) migrations {
+	control, err := loadMigrations(files, "migrations/control")
+	if err != nil {
+		panic(err)
+	}
+	tenant, err := loadMigrations(files, "migrations/tenant")
+	if err != nil {
+		panic(err)
+	}
+	return migrations{control: control, tenant: tenant}
+}
+
+// loadMigrations reads the files of a folder, which are named 0001_what.sql and so on without a gap.
+func loadMigrations(files fs.FS, folder string) ([]migration, error) {
+	entries, err := fs.ReadDir(files, folder)
+	if err != nil {
+		return nil, err
+	}
+	var list []migration
+	for _, entry := range entries {
+		if prefix := fmt.Sprintf("%04d_", len(list)+1); !strings.HasPrefix(entry.Name(), prefix) {
+			return nil, fmt.Errorf("migration %s/%s: the next one must be named %s*.sql", folder, entry.Name(), prefix)
+		}
+		raw, err := fs.ReadFile(files, path.Join(folder, entry.Name()))
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, migration{name: strings.TrimSuffix(entry.Name(), ".sql"), sql: string(raw)})
+	}
+	return list, nil
+}
+
+// acceptable reports why a program whose newest migration is own cannot work with a schema of that version.
+func acceptable(version, own int) error {
+	if version < own {
+		return fmt.Errorf("schema version %d is older than this program's %d: %w", version, own, ErrNotMigrated)
+	}
+	return notTooNew(version, own)
+}
+
+func notTooNew(version, own int) error {
+	if version > own+1 {
+		return fmt.Errorf("schema version %d, this program has %d and accepts up to %d: %w", version, own, own+1, ErrSchemaTooNew)
+	}
+	return nil
+}
+
+// missing names what to do where err says that the control schema does not exist.
+func (s *Store) missing(err error) error {
+	if isState(err, "3F000") || isState(err, "42P01") {
+		return fmt.Errorf("control schema %q: %w: %w", s.opts.Schema, ErrNotMigrated, err)
+	}
+	return err
+}
+
+// locked runs fn in a transaction that holds the store's migration lock, and commits it. Statements in it see what the
+// holder before it committed, since they are READ COMMITTED and run after the lock was taken.
+func (s *Store) locked(ctx context.Context, fn func(tx pgx.Tx) error) error {
+	options := pgx.TxOptions{IsoLevel: pgx.ReadCommitted, AccessMode: pgx.ReadWrite}
+	return pgx.BeginTxFunc(ctx, s.pool, options, func(tx pgx.Tx) error {
+		// The wait for others and a long migration are bounded by ctx alone. What is migrated must not be lost.
+		if err := execScript(ctx, tx, queryText("begin_migration")); err != nil {
+			return err
+		}
+		if _, err := tx.Exec(ctx, queryText("migration_lock"), pgx.QueryExecModeExec, migrationKey(s.opts.Schema)); err != nil {
+			return err
+		}
+		return fn(tx)
+	})
+}
+
+// migrationKey is the advisory lock's key of a control schema.
+func migrationKey(schema string) int64 {
+	h := fnv.New64a()
+	_, _ = h.Write([]byte("millrace migrate " + schema))
+	return int64(h.Sum64())
+}
+
+// execScript runs statements without parameters, as many as there are, by the simple protocol.
+func execScript(ctx context.Context, tx pgx.Tx, sql string) error {
+	_, err := tx.Conn().PgConn().Exec(ctx, sql).ReadAll()
+	return err
+}
+
+func schemaExists(ctx context.Context, tx pgx.Tx, name string) (exists bool, err error) {
+	err = tx.QueryRow(ctx, queryText("schema_exists"), pgx.QueryExecModeExec, name).Scan(&exists)
+	return exists, err
+}
+
+func (s *Store) controlVersion(ctx context.Context, tx pgx.Tx) (version int, err error) {
+	err = tx.QueryRow(ctx, query("control_version", s.opts.Schema, ""), pgx.QueryExecModeExec).Scan(&version)
+	return version, err
+}
+
+func (s *Store) tenantVersion(ctx context.Context, tx pgx.Tx, name string) (schema string, version int, err error) {
+	err = tx.QueryRow(ctx, query("tenant_version", s.opts.Schema, ""), pgx.QueryExecModeExec, name).Scan(&schema, &version)
+	if errors.Is(err, pgx.ErrNoRows) {
+		err = fmt.Errorf("%w %q", projection.ErrUnknownTenant, name)
+	}
+	return schema, version, err
+}
+
+// tenantsBehind lists the tenants that are not at this program's version, so that the others cost nothing.
+func (s *Store) tenantsBehind(ctx context.Context, own int) ([]string, error) {
+	rows, err := s.pool.Query(ctx, query("tenants_behind", s.opts.Schema, ""), pgx.QueryExecModeExec, own)
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, pgx.RowTo[string])
+}

@@ -1,0 +1,32 @@
+-- One tenant's events. {tenant} is the quoted name of the tenant's schema, {control} that of the control schema.
+create table {tenant}.streams (
+    stream_id text collate "C" primary key,
+    version   bigint not null
+);
+
+-- "cache 1" keeps every number that a session draws above all those that were visible when it drew it; the settled mark
+-- rests on that.
+create table {tenant}.events (
+    global_seq     bigint generated always as identity (cache 1) primary key,
+    stream_id      text collate "C" not null,
+    stream_version bigint not null,
+    type           text collate "C" not null,
+    body           jsonb not null,
+    headers        jsonb,
+    causation_id   text collate "C",
+    correlation_id text collate "C",
+    created_at     timestamptz not null default clock_timestamp(),
+    unique (stream_id, stream_version)
+);
+
+-- A key is claimed before its stream is locked, and says what it led to when the events are in.
+create table {tenant}.append_keys (
+    key        text collate "C" primary key,
+    stream_id  text collate "C" not null,
+    created_at timestamptz not null default clock_timestamp()
+);
+create table {tenant}.append_results (
+    key           text collate "C" primary key,
+    first_version bigint not null,
+    last_version  bigint not null
+);

@@ -1,0 +1,17 @@
+-- Appends to one stream: the stream's row before the numbers, so that positions rise with versions and a conflict draws
+-- no number. No row comes back on a conflict. {stream} is one of append_any, append_new and append_exact.
+-- $1 stream, $2 to $6 types, bodies, headers, causation and correlation ids (empty: none), $7 whether to take back an
+-- asynchronous commit that was set for the transaction.
+-- Locks: ROW EXCLUSIVE on events from the start of the statement, which the settled mark rests on; the stream's row FOR
+-- NO KEY UPDATE. Index: streams_pkey.
+with stream as (
+{stream}
+)
+insert into {tenant}.events (stream_id, stream_version, type, body, headers, causation_id, correlation_id)
+select $1::text, s.version - cardinality($2::text[]) + e.n, e.type, e.body::jsonb, nullif(e.headers, '')::jsonb,
+nullif(e.causation, ''), nullif(e.correlation, '')
+from stream s, unnest($2::text[], $3::text[], $4::text[], $5::text[], $6::text[])
+with ordinality as e (type, body, headers, causation, correlation, n)
+order by e.n
+returning global_seq, stream_version,
+case when $7::boolean and current_setting('synchronous_commit') = 'off' then set_config('synchronous_commit', 'on', true) end

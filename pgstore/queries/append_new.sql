@@ -1,0 +1,6 @@
+-- The row of a stream that did not exist. Lock: the new row until the transaction ends; who makes the same one is waited
+-- for. Index: streams_pkey.
+insert into {tenant}.streams (stream_id, version)
+select $1::text, cardinality($2::text[]) where {claimed}
+on conflict (stream_id) do nothing
+returning version

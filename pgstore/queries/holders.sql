@@ -1,0 +1,13 @@
+-- Who may still make an event visible: the transactions that hold ROW EXCLUSIVE on these tenants' events tables, whose
+-- names are resolved anew each time. One row of nulls tells that nobody does; in_recovery tells that none of it counts.
+-- Locks: pg_locks takes those of the lock manager for a moment. Indexes: those of the catalogs.
+select pg_is_in_recovery() as in_recovery, h.schema_name, h.virtualtransaction, h.pid
+  from (select) as one
+  left join lateral (
+    select n.nspname::text as schema_name, l.virtualtransaction, l.pid
+      from pg_locks l
+      join pg_class c on c.oid = l.relation and c.relname = 'events'
+      join pg_namespace n on n.oid = c.relnamespace and n.nspname = any($1)
+     where l.locktype = 'relation' and l.mode = 'RowExclusiveLock' and l.granted
+       and l.database = (select oid from pg_database where datname = current_database())
+  ) h on true

@@ -1,0 +1,4 @@
+-- All leases that a node holds. Locks nothing. Index: leases_owner_idx, or all of leases where the node holds most.
+select l.id, p.tenant, p.name, p.partition, l.owner::text, l.epoch, l.checkpoint, l.unclean, p.paused, p.attempts, p.failing_position
+  from {control}.leases l join {control}.projections p on p.id = l.id
+ where l.owner = $1::uuid

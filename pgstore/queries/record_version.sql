@@ -1,0 +1,3 @@
+-- Records a migration of the control schema. Lock: the migration lock is held. Index:
+-- schema_versions_pkey.
+insert into {control}.schema_versions (version, name) values ($1, $2)

@@ -1,0 +1,3 @@
+-- Records a tenant's version. Lock: the migration lock is held, and the row FOR NO KEY UPDATE until the commit.
+-- Index: tenants_pkey.
+update {control}.tenants set version = $2 where tenant = $1

@@ -1,0 +1,13 @@
+-- Every projection of these tenants with its lease and what is parked of it. It reads all of leases where many tenants
+-- are asked for. Indexes: projections_tenant_name_partition_key, nodes_pkey, dead_letters_projection_id_position_key.
+-- Locks nothing.
+select p.tenant, p.name, p.partition, p.paused, p.failing_position, p.attempts, coalesce(p.last_error, ''),
+       coalesce(l.owner::text, ''), l.epoch, l.checkpoint, d.parked, d.oldest,
+       coalesce(n.expires_at > clock_timestamp(), false) as owner_alive
+  from {control}.projections p
+  join {control}.leases l on l.id = p.id
+  left join {control}.nodes n on n.id = l.owner
+  left join lateral (select count(*) as parked, min(first_failed_at) as oldest
+                       from {control}.dead_letters d where d.projection_id = p.id and d.state = 'parked') d on true
+ where p.tenant = any($1::text[])
+ order by p.tenant, p.name, p.partition

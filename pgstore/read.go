@@ -1,0 +1,140 @@
+package pgstore
+
+import (
+	"context"
+	"iter"
+	"math"
+
+	"github.com/millrace-go/millrace/event"
+)
+
+const (
+	// pageEvents is how many events one statement of an iterator reads: enough that round trips do not show, few enough
+	// that stopping early wastes little.
+	pageEvents = 500
+	// pageBytes bounds the memory of a page of large events.
+	pageBytes = 4 << 20
+)
+
+// ReadOptions say which events to read. The zero value means all.
+type ReadOptions struct {
+	// After is the position behind which to begin.
+	After int64
+	// Types selects events by type; empty means all.
+	Types []string
+	// Stream selects the events of one stream; empty means all.
+	Stream string
+}
+
+// ReadStream reads the events of one stream in order, from a version on; 1, or anything lower, is the beginning. A stream
+// that does not exist has no events.
+//
+// Events are read in pages, and neither a connection nor a transaction is held between them. An error is yielded last.
+func (t *Tenant) ReadStream(ctx context.Context, stream string, fromVersion int64) iter.Seq2[event.Envelope, error] {
+	return func(yield func(event.Envelope, error) bool) {
+		if err := event.ValidText("stream", stream); err != nil {
+			yield(event.Envelope{}, t.failed("read stream", stream, err))
+			return
+		}
+		p := pager{tenant: t, sql: t.sql.readStream, from: fromVersion, next: afterVersion,
+			args: func(from int64, limit int) [][]byte {
+				return [][]byte{[]byte(stream), number(from), number(int64(limit)), number(math.MinInt64)}
+			}}
+		if err := p.each(ctx, yield); err != nil {
+			yield(event.Envelope{}, t.failed("read stream", stream, err))
+		}
+	}
+}
+
+// ReadAll reads events in global order, to the end.
+//
+// It reads what is visible now: an append that is still in flight may put its events below positions that were already
+// read. So it is for looking, exporting and checking. To act upon every event exactly once, use a projection.
+//
+// Events are read in pages, and neither a connection nor a transaction is held between them. An error is yielded last.
+func (t *Tenant) ReadAll(ctx context.Context, opts ReadOptions) iter.Seq2[event.Envelope, error] {
+	return func(yield func(event.Envelope, error) bool) {
+		p, err := t.allPager(opts)
+		if err == nil {
+			err = p.each(ctx, yield)
+		}
+		if err != nil {
+			yield(event.Envelope{}, t.failed("read events of tenant", t.name, err))
+		}
+	}
+}
+
+func (t *Tenant) allPager(opts ReadOptions) (pager, error) {
+	if err := event.ValidText("stream", opts.Stream); err != nil {
+		return pager{}, err
+	}
+	for _, eventType := range opts.Types {
+		if err := event.ValidText("event type", eventType); err != nil {
+			return pager{}, err
+		}
+	}
+	var types [][]byte
+	if len(opts.Types) > 0 {
+		types = [][]byte{textArray(opts.Types)}
+	}
+	if opts.Stream != "" {
+		sql := t.sql.readStream
+		if types != nil {
+			sql = t.sql.readStreamTypes
+		}
+		return pager{tenant: t, sql: sql, from: 1, next: afterVersion, args: func(from int64, limit int) [][]byte {
+			return append([][]byte{[]byte(opts.Stream), number(from), number(int64(limit)), number(opts.After)}, types...)
+		}}, nil
+	}
+	sql := t.sql.tail
+	if types != nil {
+		sql = t.sql.readRange
+	}
+	return pager{tenant: t, sql: sql, from: opts.After, next: position, args: func(from int64, limit int) [][]byte {
+		return append([][]byte{number(from), number(math.MaxInt64), number(int64(limit))}, types...)
+	}}, nil
+}
+
+func position(e event.Envelope) int64     { return e.Position }
+func afterVersion(e event.Envelope) int64 { return e.Version + 1 }
+
+// pager reads page by page: next tells from the last event of a page where the following one begins.
+type pager struct {
+	tenant *Tenant
+	sql    string
+	from   int64
+	next   func(last event.Envelope) int64
+	args   func(from int64, limit int) [][]byte
+}
+
+// each yields all events until yield refuses one.
+func (p *pager) each(ctx context.Context, yield func(event.Envelope, error) bool) error {
+	for limit := pageEvents; ; {
+		events, truncated, err := p.page(ctx, limit)
+		if err != nil {
+			return err
+		}
+		for _, e := range events {
+			if !yield(e, nil) {
+				return nil
+			}
+		}
+		if len(events) < limit && !truncated {
+			return nil
+		}
+		p.from = p.next(events[len(events)-1])
+		// Where a page is cut off by its bytes the rest of it came for nothing, so the next one asks for less.
+		if limit = min(2*limit, pageEvents); truncated {
+			limit = len(events)
+		}
+	}
+}
+
+func (p *pager) page(ctx context.Context, limit int) (events []event.Envelope, truncated bool, err error) {
+	conn, err := p.tenant.store.pool.Acquire(ctx)
+	if err != nil {
+		return nil, false, err
+	}
+	defer conn.Release()
+	return readEnvelopes(ctx, conn.Conn(), p.sql, p.args(p.from, limit), pageBytes)
+}

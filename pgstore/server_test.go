@@ -1,0 +1,135 @@
+package pgstore
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/millrace-go/millrace/internal/pgtest"
+	"github.com/millrace-go/millrace/projection"
+)
+
+func goodFacts() serverFacts {
+	return serverFacts{version: 140000, versionName: "14.0", readOnly: "off", isolation: "read committed",
+		serverEncoding: "UTF8", clientEncoding: "UTF8", standardStrings: "on", fsync: "on", fullPageWrites: "on"}
+}
+
+func TestUnfitServerIsRefusedWithTheReason(t *testing.T) {
+	if err := goodFacts().check(); err != nil {
+		t.Errorf("a good server is refused: %v", err)
+	}
+	for want, spoil := range map[string]func(f *serverFacts){
+		"PostgreSQL 13.9, but 14 or newer":          func(f *serverFacts) { f.version, f.versionName = 130009, "13.9" },
+		"standby":                                   func(f *serverFacts) { f.inRecovery = true },
+		`default_transaction_read_only is "on"`:     func(f *serverFacts) { f.readOnly = "on" },
+		`isolation is "serializable"`:               func(f *serverFacts) { f.isolation = "serializable" },
+		`server_encoding is "LATIN1"`:               func(f *serverFacts) { f.serverEncoding = "LATIN1" },
+		`client_encoding is "WIN1252"`:              func(f *serverFacts) { f.clientEncoding = "WIN1252" },
+		`standard_conforming_strings is "off", but`: func(f *serverFacts) { f.standardStrings = "off" },
+	} {
+		f := goodFacts()
+		spoil(&f)
+		err := f.check()
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("error %v, want one with %q", err, want)
+		}
+		if errors.Is(err, projection.ErrNotPrimary) != f.inRecovery {
+			t.Errorf("%v: is it about a standby?", err)
+		}
+	}
+}
+
+func TestSettingsThatLoseDataAreToldAndNotRefused(t *testing.T) {
+	f := goodFacts()
+	if f.lossy() != nil {
+		t.Errorf("told of %v", f.lossy())
+	}
+	f.fsync, f.fullPageWrites = "off", "off"
+	if got := f.lossy(); !slices.Equal(got, []string{"fsync=off", "full_page_writes=off"}) || f.check() != nil {
+		t.Errorf("told of %v, refused: %v", got, f.check())
+	}
+}
+
+func TestOpenRefusesSessionsThatCannotAppend(t *testing.T) {
+	dsn := pgtest.Database(t)
+	for setting, value := range map[string]string{
+		"default_transaction_read_only": "on", "default_transaction_isolation": "repeatable read", "client_encoding": "LATIN1",
+	} {
+		bad, err := pgtest.WithSetting(dsn, setting, value)
+		if err != nil {
+			t.Fatal(err)
+		}
+		store, err := Open(testContext(t), bad, Options{})
+		if err == nil {
+			store.Close()
+			t.Errorf("%s = %s is accepted", setting, value)
+		} else if !strings.Contains(err.Error(), setting) || !strings.Contains(err.Error(), value) {
+			t.Errorf("%s = %s: error %v", setting, value, err)
+		}
+	}
+}
+
+func TestOpenRefusesADatabaseOfAnotherEncoding(t *testing.T) {
+	dsn := pgtest.Database(t)
+	conn, err := pgx.Connect(testContext(t), dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close(testContext(t)) }()
+	name := conn.Config().Database + "_latin"
+	if _, err := conn.Exec(testContext(t), "create database "+name+" template template0 encoding 'LATIN1' locale 'C'"); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if _, err := conn.Exec(testContext(t), "drop database "+name+" with (force)"); err != nil {
+			t.Error(err)
+		}
+	}()
+	latin, err := pgtest.WithDatabase(dsn, name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	store, err := Open(testContext(t), latin, Options{})
+	if err == nil {
+		store.Close()
+		t.Fatal("it is accepted")
+	}
+	if !strings.Contains(err.Error(), `server_encoding is "LATIN1"`) {
+		t.Errorf("error %v", err)
+	}
+}
+
+func TestStoreWorksWithAPoolOfOne(t *testing.T) {
+	dsn, err := pgtest.WithSetting(pgtest.Database(t), "pool_max_conns", "1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	store, err := Open(testContext(t), dsn, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer store.Close()
+	migrated(t, store)
+	mustAppend(t, store.Tenant, "s", Any.WithKey("k"), someEvents(3)...)
+	mustAppend(t, store.Tenant, "s", Any.WithKey("k"), someEvents(3)...)
+	for range collect(t, store.ReadAll(testContext(t), ReadOptions{})) {
+		mustAppend(t, store.Tenant, "t", Any, someEvents(1)...)
+	}
+}
+
+// The pool's options are the caller's business, but the store must not depend on them.
+func TestStoreWorksInEveryQueryMode(t *testing.T) {
+	for _, mode := range []pgx.QueryExecMode{pgx.QueryExecModeSimpleProtocol, pgx.QueryExecModeCacheDescribe, pgx.QueryExecModeExec} {
+		t.Run(mode.String(), func(t *testing.T) {
+			store := newStore(t, func(config *pgxpool.Config) { config.ConnConfig.DefaultQueryExecMode = mode })
+			mustAppend(t, store.Tenant, "s", Any.WithKey("k"), someEvents(3)...)
+			if n := len(collect(t, store.ReadAll(testContext(t), ReadOptions{Types: []string{"Counted"}}))); n != 3 {
+				t.Errorf("%d events", n)
+			}
+		})
+	}
+}

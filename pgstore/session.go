@@ -1,0 +1,109 @@
+package pgstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"go.uber.org/zap"
+
+	"github.com/millrace-go/millrace/projection"
+)
+
+// keepalives let the server notice within some 20 s that the session's client is gone, where nothing told it.
+const keepalives = "set tcp_keepalives_idle = 5; set tcp_keepalives_interval = 5; set tcp_keepalives_count = 3; "
+
+// session is a node's one connection outside the pool. It listens, it carries the heartbeat, and it holds the session
+// lock by which others can see sooner than by the heartbeat that the node is gone.
+type session struct {
+	store *Store
+	node  projection.Node
+	conn  *pgx.Conn
+}
+
+// Connect opens the node's session connection, registers the node, takes its session lock and listens.
+func (s Port) Connect(ctx context.Context, node projection.Node) (projection.Session, error) {
+	conn, err := s.dial(ctx, s.opts.SessionDSN)
+	if err != nil {
+		return nil, fmt.Errorf("open the session connection: %w", ownFault(err))
+	}
+	session := &session{store: s.Store, node: node, conn: conn}
+	if err := session.setUp(ctx); err != nil {
+		_ = conn.Close(context.WithoutCancel(ctx))
+		return nil, fmt.Errorf("set up the session connection: %w", ownFault(err))
+	}
+	return session, nil
+}
+
+// dial opens a connection outside the pool, to dsn or, where that is empty, to where and as the pool does.
+func (s *Store) dial(ctx context.Context, dsn string) (*pgx.Conn, error) {
+	if dsn != "" {
+		return pgx.Connect(ctx, dsn)
+	}
+	pool := s.pool.Config()
+	config := pool.ConnConfig.Copy()
+	if pool.BeforeConnect != nil {
+		if err := pool.BeforeConnect(ctx, config); err != nil {
+			return nil, err
+		}
+	}
+	return pgx.ConnectConfig(ctx, config)
+}
+
+func (s *session) setUp(ctx context.Context) error {
+	c := s.store.control
+	// LISTEN takes names and no parameters, so that it is put together here.
+	if _, err := s.conn.Exec(ctx, keepalives+"listen "+quote(c.wakeChannel)+"; listen "+quote(c.controlChannel)); err != nil {
+		return err
+	}
+	key := lockKey64("millrace node " + c.schema + " " + s.node.ID)
+	var locked bool
+	if err := s.conn.QueryRow(ctx, sessionLock, pgx.QueryExecModeExec, key).Scan(&locked); err != nil {
+		return err
+	}
+	if !locked {
+		// The server has not noticed that this node's last session is gone, and where the network swallowed it may not for
+		// hours. The node's id is its own, so that nobody else's session is ended.
+		if _, err := s.conn.Exec(ctx, endLastSession, pgx.QueryExecModeExec, key); err == nil {
+			return &projection.Fault{Class: projection.Infrastructure, Err: errors.New("the node's session lock was still held by its last session, which was ended")}
+		}
+		s.store.log.Warn("the node's last session cannot be ended; the node goes on without its session lock", zap.String("node", s.node.ID))
+	}
+	return s.Heartbeat(ctx)
+}
+
+// Next waits for the next notice and leaves the session usable when ctx is done.
+func (s *session) Next(ctx context.Context) (projection.Notice, error) {
+	n, err := s.conn.WaitForNotification(ctx)
+	switch {
+	case err != nil && ctx.Err() != nil && !s.conn.IsClosed():
+		return projection.Notice{}, ctx.Err()
+	case err != nil:
+		return projection.Notice{}, fmt.Errorf("wait for notifications: %w", ownFault(err))
+	case n.Channel == s.store.control.controlChannel:
+		return projection.Notice{Control: true}, nil
+	}
+	return projection.Notice{Tenant: n.Payload}, nil
+}
+
+// Heartbeat extends the node's leases by the server's clock.
+func (s *session) Heartbeat(ctx context.Context) error {
+	_, err := s.conn.Exec(ctx, s.store.control.heartbeat, pgx.QueryExecModeExec, s.node.ID, s.node.Projections, s.node.LeaseTime.Microseconds())
+	if err != nil {
+		return fmt.Errorf("heartbeat: %w", ownFault(err))
+	}
+	return nil
+}
+
+// Close takes the node off the list and ends the connection.
+func (s *session) Close(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+	defer cancel()
+	var err error
+	if !s.conn.IsClosed() {
+		_, err = s.conn.Exec(ctx, s.store.control.depart, pgx.QueryExecModeExec, s.node.ID)
+	}
+	return errors.Join(err, s.conn.Close(ctx))
+}

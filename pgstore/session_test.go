@@ -1,0 +1,171 @@
+package pgstore
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/millrace-go/millrace/event"
+	"github.com/millrace-go/millrace/internal/pgtest"
+	"github.com/millrace-go/millrace/projection"
+)
+
+func aNode() projection.Node {
+	return projection.Node{ID: uuid.NewString(), Projections: []string{"p"}, LeaseTime: time.Minute}
+}
+
+// connect opens a session that is closed at the end of the test.
+func connect(t *testing.T, store *Store, node projection.Node) (projection.Session, error) {
+	t.Helper()
+	session, err := store.Port().Connect(testContext(t), node)
+	if err == nil {
+		t.Cleanup(func() { _ = session.Close(testContext(t)) })
+	}
+	return session, err
+}
+
+// lingering holds a node's session lock as its last session does when the server has not noticed that it is gone.
+func lingering(t *testing.T, store *Store, node projection.Node) *pgx.Conn {
+	t.Helper()
+	conn := strange(t, store)
+	var locked bool
+	key := lockKey64("millrace node " + store.control.schema + " " + node.ID)
+	if err := conn.QueryRow(testContext(t), "select pg_try_advisory_lock($1)", key).Scan(&locked); err != nil || !locked {
+		t.Fatalf("locked %v, %v", locked, err)
+	}
+	return conn
+}
+
+func TestNodeEndsItsLastSessionWhereThatHoldsItsLock(t *testing.T) {
+	store := newStore(t)
+	node, another := aNode(), aNode()
+	old, foreign := lingering(t, store, node), lingering(t, store, another)
+	_, err := connect(t, store, node)
+	if fault := wantClass(t, err, projection.Infrastructure); fault.Unreachable || !strings.Contains(err.Error(), "its last session, which was ended") {
+		t.Errorf("the first try says: %v", err)
+	}
+	if err := old.Ping(testContext(t)); err == nil {
+		t.Error("the last session lives")
+	}
+	// Its lock goes with it, as soon as the server has got round to that.
+	ctx, cancel := context.WithTimeout(testContext(t), hangs)
+	defer cancel()
+	for _, err = connect(t, store, node); err != nil; _, err = connect(t, store, node) {
+		if ctx.Err() != nil {
+			t.Fatalf("the node gets no session: %v", err)
+		}
+		pause(ctx, 10*time.Millisecond)
+	}
+	if err := foreign.Ping(testContext(t)); err != nil {
+		t.Errorf("another node's session was ended: %v", err)
+	}
+}
+
+// The role of the node may have changed meanwhile.
+func TestNodeThatMayNotEndItsLastSessionGoesOnWithoutItsLock(t *testing.T) {
+	store := newStore(t)
+	mustExec(t, store, `do $$ begin if to_regrole('millrace_lesser') is null then create role millrace_lesser; end if;
+		exception when duplicate_object or unique_violation then null; end $$`)
+	mustExec(t, store, "grant usage on schema millrace to millrace_lesser; grant all on all tables in schema millrace to millrace_lesser")
+	node := aNode()
+	old := lingering(t, store, node)
+	dsn, err := pgtest.WithSetting(store.pool.Config().ConnString(), "options", "-c role=millrace_lesser")
+	if err != nil {
+		t.Fatal(err)
+	}
+	lesser := openStore(t, store.pool.Config().ConnString(), Options{SessionDSN: dsn})
+	session, err := connect(t, lesser, node)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := session.Heartbeat(testContext(t)); err != nil {
+		t.Error(err)
+	}
+	if err := old.Ping(testContext(t)); err != nil {
+		t.Errorf("the session of another role was ended: %v", err)
+	}
+}
+
+// rotating makes a pool whose connections come about by BeforeConnect alone, while it works.
+func rotating(works *atomic.Bool) func(*pgxpool.Config) {
+	return func(config *pgxpool.Config) {
+		right := config.ConnConfig.Database
+		config.ConnConfig.Database = "rotated_away"
+		config.BeforeConnect = func(_ context.Context, c *pgx.ConnConfig) error {
+			if !works.Load() {
+				return errors.New("no credentials at the moment")
+			}
+			c.Database = right
+			return nil
+		}
+	}
+}
+
+func TestSessionIsOpenedAsThePoolOpensItsConnections(t *testing.T) {
+	var works atomic.Bool
+	works.Store(true)
+	store := onePool(t, rotating(&works))
+	session, err := connect(t, store, aNode())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := session.Heartbeat(testContext(t)); err != nil {
+		t.Error(err)
+	}
+	works.Store(false)
+	if _, err := connect(t, store, aNode()); err == nil || !strings.Contains(err.Error(), "no credentials at the moment") {
+		t.Errorf("what BeforeConnect says is not passed on: %v", err)
+	}
+}
+
+// hang is a handler that is past its deadline and waits for no lock: the fault is its own.
+func hang(ctx context.Context, _ pgx.Tx, _ []event.Envelope) error {
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+func TestQuestionAboutLocksIsAskedAsThePoolConnects(t *testing.T) {
+	var works atomic.Bool
+	works.Store(true)
+	store := onePool(t, rotating(&works)) // whose one connection is the batch's
+	err := claimAs(t, store, projection.DefaultTenant).apply(hang, ApplyOptions{Deadline: 50 * time.Millisecond})
+	wantClass(t, err, projection.HandlerFault)
+	if !errors.Is(err, ErrDeadline) {
+		t.Error(err)
+	}
+}
+
+func TestQuestionAboutLocksIsAskedThroughThePoolWhereNoConnectionIsToBeHad(t *testing.T) {
+	var works atomic.Bool
+	works.Store(true)
+	ctx, dsn := testContext(t), pgtest.Database(t)
+	migrated(t, openStore(t, dsn, Options{}))
+	store := openStore(t, dsn, Options{}, rotating(&works), connections(2))
+	makeModel(t, store)
+	mustAppend(t, store.Tenant, "s", Any, someEvents(1)...)
+	o := claimAs(t, store, projection.DefaultTenant)
+	var both []*pgxpool.Conn // one for the batch, one for the question
+	for range 2 {
+		conn, err := store.pool.Acquire(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		both = append(both, conn)
+	}
+	for _, conn := range both {
+		conn.Release()
+	}
+	works.Store(false)
+	err := o.apply(hang, ApplyOptions{Deadline: 50 * time.Millisecond})
+	wantClass(t, err, projection.HandlerFault)
+	if !errors.Is(err, ErrDeadline) {
+		t.Error(err)
+	}
+}

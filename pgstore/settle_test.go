@@ -1,0 +1,196 @@
+package pgstore
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// settlingScenarios are told step by step: what is done, and after the arrow what settling says then. A read is of
+// everything that is visible beyond the mark, and "part" is a read that met its bounds. +n is settled with this step.
+var settlingScenarios = map[string]string{
+	"without a gap nothing is scanned": `
+		start 0 0   -> mark 0
+		read 1 2 3  -> +1 +2 +3 mark 3
+		read        -> mark 3
+		read 4      -> +4 mark 4`,
+	"a gap that closes by itself": `
+		start 3 3   -> mark 3
+		read 5      -> mark 3 below 5
+		read 4 5 6  -> +4 +5 +6 mark 6`,
+	"a gap that closes only in part": `
+		start 0 0   -> mark 0
+		read 3 6    -> mark 0 below 6
+		scan a b    -> mark 0 below 6 for a b
+		read 1 3 6  -> +1 mark 1 below 6 for a b
+		scan b      -> mark 1 below 6 for b
+		read 2 3 6  -> +2 +3 mark 3 below 6 for b
+		scan        -> mark 3 below 6 cleared
+		read 5 6    -> +5 +6 mark 6`,
+	"a rolled back position is passed over": `
+		start 3 3   -> mark 3
+		read 5      -> mark 3 below 5
+		scan        -> mark 3 below 5 cleared
+		read 5      -> +5 mark 5`,
+	"the read that decides finds what was committed meanwhile": `
+		start 3 3   -> mark 3
+		read 6      -> mark 3 below 6
+		scan a      -> mark 3 below 6 for a
+		scan        -> mark 3 below 6 cleared
+		read 4 5 6  -> +4 +5 +6 mark 6`,
+	"who came after the target is not waited for": `
+		start 0 0   -> mark 0
+		read 2      -> mark 0 below 2
+		scan a      -> mark 0 below 2 for a
+		scan a b c  -> mark 0 below 2 for a
+		scan b c    -> mark 0 below 2 cleared
+		read 2      -> +2 mark 2`,
+	"who left and came again is somebody else": `
+		start 0 0   -> mark 0
+		read 3      -> mark 0 below 3
+		scan a b    -> mark 0 below 3 for a b
+		scan b      -> mark 0 below 3 for b
+		scan a b    -> mark 0 below 3 for b
+		scan a      -> mark 0 below 3 cleared
+		read 3      -> +3 mark 3`,
+	"behind the target a gap begins anew": `
+		start 0 0   -> mark 0
+		read 2      -> mark 0 below 2
+		scan        -> mark 0 below 2 cleared
+		read 2 3 5  -> +2 +3 mark 3 below 5
+		scan a      -> mark 3 below 5 for a
+		scan        -> mark 3 below 5 cleared
+		read 5      -> +5 mark 5`,
+	"what is visible beyond the target stays out while it is waited for": `
+		start 0 0   -> mark 0
+		read 2      -> mark 0 below 2
+		scan a      -> mark 0 below 2 for a
+		read 2 3 4  -> mark 0 below 2 for a
+		scan        -> mark 0 below 2 cleared
+		read 2 3 4  -> +2 +3 +4 mark 4`,
+	"a gap longer than a read": `
+		start 0 9   -> mark 0 below 9
+		scan        -> mark 0 below 9 cleared
+		part 2 4    -> +2 +4 mark 4 below 9 cleared
+		part 5 6    -> +5 +6 mark 6 below 9 cleared
+		read 7      -> +7 mark 9`,
+	"a read that met its bounds beyond the target": `
+		start 0 0   -> mark 0
+		read 2      -> mark 0 below 2
+		scan        -> mark 0 below 2 cleared
+		part 4 5    -> mark 2 below 5
+		scan        -> mark 2 below 5 cleared
+		read 4 5    -> +4 +5 mark 5`,
+	"rows below the target that were deleted": `
+		start 0 0   -> mark 0
+		read 2 3    -> mark 0 below 3
+		scan        -> mark 0 below 3 cleared
+		read        -> mark 3`,
+	"the start is at the highest position when nobody appends": `
+		start 7 90  -> mark 7 below 90
+		scan        -> mark 7 below 90 cleared
+		jump        -> mark 90
+		read 91     -> +91 mark 91`,
+	"the start waits for who appends": `
+		start 7 9   -> mark 7 below 9
+		scan a      -> mark 7 below 9 for a
+		read 9      -> mark 7 below 9 for a
+		scan        -> mark 7 below 9 cleared
+		read 8 9    -> +8 +9 mark 9`,
+	"a prepared transaction that a restart renames": `
+		start 0 0   -> mark 0
+		read 2      -> mark 0 below 2
+		scan 3/7    -> mark 0 below 2 for 3/7
+		scan -1/740 -> mark 0 below 2 for -1/740
+		scan -1/740 -> mark 0 below 2 for -1/740
+		scan        -> mark 0 below 2 cleared
+		read 1 2    -> +1 +2 mark 2`,
+	"a restored one joins once": `
+		start 0 0          -> mark 0
+		read 2             -> mark 0 below 2
+		scan 3/7           -> mark 0 below 2 for 3/7
+		scan 3/7 -1/740    -> mark 0 below 2 for -1/740 3/7
+		scan 3/7           -> mark 0 below 2 for 3/7
+		scan 3/7 -1/740    -> mark 0 below 2 for 3/7
+		scan -1/740 -1/741 -> mark 0 below 2 for -1/741
+		scan -1/740        -> mark 0 below 2 cleared`,
+	"a new name after a restart may be an old one": `
+		start 0 0          -> mark 0
+		read 2             -> mark 0 below 2
+		scan 3/7           -> mark 0 below 2 for 3/7
+		scan 3/7 -1/740    -> mark 0 below 2 for -1/740 3/7
+		scan -1/740        -> mark 0 below 2 for -1/740
+		scan               -> mark 0 below 2 cleared`,
+	"without a gap a scan changes nothing": `
+		start 4 4   -> mark 4
+		scan a      -> mark 4
+		read 5      -> +5 mark 5`,
+}
+
+func TestSettlingScenarios(t *testing.T) {
+	for name, script := range settlingScenarios {
+		t.Run(name, func(t *testing.T) {
+			var s settling
+			for line := range strings.Lines(script) {
+				step, want, found := strings.Cut(strings.TrimSpace(line), "->")
+				if !found {
+					continue
+				}
+				if got := settlingStep(t, &s, strings.Fields(step)); got != strings.TrimSpace(want) {
+					t.Fatalf("%s: got %q, want %q", strings.TrimSpace(step), got, strings.TrimSpace(want))
+				}
+			}
+		})
+	}
+}
+
+// settlingStep does what a line of a scenario says and tells what has become of it.
+func settlingStep(t *testing.T, s *settling, step []string) string {
+	var told []string
+	switch verb, args := step[0], step[1:]; verb {
+	case "start":
+		n := numbers(t, args)
+		*s = settleFrom(n[0], n[1])
+	case "read", "part":
+		n := numbers(t, args)
+		for _, p := range n[:s.read(n, verb == "read")] {
+			told = append(told, fmt.Sprintf("+%d", p))
+		}
+	case "scan":
+		s.scanned(args)
+	case "jump":
+		s.jump()
+	default:
+		t.Fatalf("unknown step %q", verb)
+	}
+	told = append(told, fmt.Sprintf("mark %d", s.mark))
+	if s.waiting() {
+		told = append(told, fmt.Sprintf("below %d", s.target))
+	}
+	if len(s.holders) > 0 {
+		var names []string
+		for h := range s.holders {
+			names = append(names, h)
+		}
+		slices.Sort(names)
+		told = append(told, "for "+strings.Join(names, " "))
+	}
+	if s.cleared {
+		told = append(told, "cleared")
+	}
+	return strings.Join(told, " ")
+}
+
+func numbers(t *testing.T, words []string) []int64 {
+	var list []int64
+	for _, w := range words {
+		n, err := strconv.ParseInt(w, 10, 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		list = append(list, n)
+	}
+	return list
+}

@@ -1,0 +1,201 @@
+package pgstore
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/millrace-go/millrace/internal/pgtest"
+	"github.com/millrace-go/millrace/projection"
+)
+
+// ownServer is a migrated store on a server of the test's own.
+func ownServer(t *testing.T, settings map[string]string) (*pgtest.Server, *Store) {
+	t.Helper()
+	server := pgtest.Private(t, pgtest.Options{Settings: settings})
+	return server, migrated(t, openStore(t, server.DSN("postgres"), Options{NoNotify: true}))
+}
+
+// prepare appends in a transaction that is then prepared, and returns the positions.
+func prepare(t *testing.T, store *Store, gid string, n int) []int64 {
+	t.Helper()
+	tx := openTx(t, store)
+	positions := appendIn(t, tx, store.Tenant, gid, n)
+	execIn(t, tx, "prepare transaction '"+gid+"'")
+	return positions
+}
+
+func TestPreparedTransactionIsWaitedFor(t *testing.T) {
+	server, store := ownServer(t, map[string]string{"max_prepared_transactions": "10"})
+	again := func(mode string) func(t *testing.T, f *follower) {
+		return func(t *testing.T, f *follower) {
+			if err := server.Restart(testContext(t), mode); err != nil {
+				t.Fatal(err)
+			}
+			// The connections are new ones, so that the tail meets no error and keeps what it knows.
+			store.pool.Reset()
+		}
+	}
+	for name, meanwhile := range map[string]func(t *testing.T, f *follower){
+		"nothing else happens":    func(*testing.T, *follower) {},
+		"the server is restarted": again("fast"),
+		"the server crashes":      again("immediate"),
+		"two restarts": func(t *testing.T, f *follower) {
+			again("fast")(t, f)
+			f.untilHeld(t, f.mark)
+			again("immediate")(t, f)
+		},
+	} {
+		for _, end := range []string{"commit prepared", "rollback prepared"} {
+			t.Run(name+", "+end, func(t *testing.T) {
+				f := follow(t, store, store.Name())
+				mark := f.mark
+				positions := prepare(t, store, "later", 2)
+				visible := mustAppend(t, store.Tenant, "now", Any, someEvents(1)...).Positions
+				held := f.untilHeld(t, mark)
+				if len(held.Holders) != 1 || !strings.HasPrefix(held.Holders[0], "prepared transaction ") || held.Below != visible[0] {
+					t.Errorf("%+v", held)
+				}
+				meanwhile(t, f)
+				f.untilHeld(t, mark)
+				mustExec(t, store, end+" 'later'")
+				f.untilMark(t, visible[0])
+				if end == "commit prepared" {
+					visible = append(positions, visible...)
+				}
+				f.got(t, visible...)
+			})
+		}
+	}
+}
+
+// The holder is noted under the name of its session, and is gone from it when it is looked for again.
+func TestTransactionPreparedWhileItIsWaitedForSurvivesARestart(t *testing.T) {
+	server, store := ownServer(t, nil)
+	f := follow(t, store, store.Name())
+	tx := openTx(t, store)
+	appendIn(t, tx, store.Tenant, "a", 1)
+	mustAppend(t, store.Tenant, "b", Any, someEvents(1)...)
+	if held := f.untilHeld(t, 0); !slices.Equal(held.Holders, []string{backend(tx)}) {
+		t.Errorf("%+v", held)
+	}
+	execIn(t, tx, "prepare transaction 'a'")
+	if err := server.Restart(testContext(t), "fast"); err != nil {
+		t.Fatal(err)
+	}
+	store.pool.Reset()
+	// Others append under names that were in use before the restart.
+	mustAppend(t, store.Tenant, "b", Any, someEvents(1)...)
+	if held := f.untilHeld(t, 0); !strings.Contains(held.Holders[0], restoredPrefix) {
+		t.Errorf("%+v", held)
+	}
+	mustExec(t, store, "commit prepared 'a'")
+	f.untilMark(t, 3)
+	f.got(t, 1, 2, 3)
+}
+
+// A tail that met an error knows nothing any more and finds the restored transaction by itself.
+func TestTailThatMetARestartBeginsAnew(t *testing.T) {
+	server, store := ownServer(t, nil)
+	f := follow(t, store, store.Name())
+	prepare(t, store, "a", 1)
+	mustAppend(t, store.Tenant, "b", Any, someEvents(1)...)
+	f.untilHeld(t, 0)
+	if err := server.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	store.pool.Reset()
+	_, err := f.poll(testContext(t))
+	if fault := store.Port().Classify(err); err == nil || fault.Class != projection.Infrastructure || !fault.Unreachable {
+		t.Fatalf("%v, %+v", err, fault)
+	}
+	if err := server.StartAgain(testContext(t)); err != nil {
+		t.Fatal(err)
+	}
+	f.untilHeld(t, 0)
+	mustExec(t, store, "commit prepared 'a'")
+	f.untilMark(t, 2)
+}
+
+// What only rolled-back transactions drew, a crash can take back: the sequence's records were not written to disk.
+func TestPositionsHandedOutAgainAfterACrashAreNotSkipped(t *testing.T) {
+	server, store := ownServer(t, map[string]string{"wal_writer_delay": "10s", "autovacuum": "off"})
+	f := follow(t, store, store.Name())
+	var next int64 = 1
+	for round, again := 0, 0; again < 2; round++ {
+		if round == 6 {
+			t.Fatalf("numbers were handed out again in %d of %d crashes: the test shows nothing", again, round)
+		}
+		next = mustAppend(t, store.Tenant, "a", Any, someEvents(1)...).Positions[0]
+		f.untilMark(t, next)
+		f.got(t, next)
+		// The draws are followed by nothing that would write to disk.
+		tx := openTx(t, store)
+		appendIn(t, tx, store.Tenant, "gone", 1)
+		execIn(t, tx, "select nextval('millrace_default.events_global_seq_seq') from generate_series(1, 2000)")
+		rollback(t, tx)
+		drawn := lastDrawn(t, store.Tenant)
+		for range 3 {
+			if _, err := f.poll(testContext(t)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if f.mark != next {
+			t.Errorf("the mark is %d, and the last visible position %d", f.mark, next)
+		}
+		if err := server.Kill(); err != nil {
+			t.Fatal(err)
+		}
+		if err := server.StartAgain(testContext(t)); err != nil {
+			t.Fatal(err)
+		}
+		store.pool.Reset()
+		late := mustAppend(t, store.Tenant, "a", Any, someEvents(3)...).Positions
+		if late[2] <= drawn {
+			again++
+		}
+		t.Logf("drawn up to %d, after the crash handed out from %d on", drawn, late[0])
+		f.untilMark(t, late[2])
+		f.got(t, late...)
+	}
+}
+
+func TestStandbyIsRefused(t *testing.T) {
+	server, primary := ownServer(t, nil)
+	mustAppend(t, primary.Tenant, "a", Any, someEvents(3)...)
+	standby, err := server.Standby(testContext(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := standby.Stop(context.Background()); err != nil {
+			t.Error(err)
+		}
+	}()
+	if store, err := Open(testContext(t), standby.DSN("postgres"), Options{}); !errors.Is(err, projection.ErrNotPrimary) {
+		store.Close()
+		t.Errorf("Open: %v", err)
+	}
+	// A server may become a standby behind an address. A store that was opened before notices when it settles.
+	pool, err := pgxpool.New(testContext(t), standby.DSN("postgres"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pool.Close()
+	moved := &Store{pool: pool, opts: primary.opts, log: primary.log, control: primary.control, tenants: make(map[string]*Tenant)}
+	moved.locks = newLockScanner(moved)
+	if _, err := moved.locks.scan(testContext(t), primary.EventsSchema()); !errors.Is(err, projection.ErrNotPrimary) {
+		t.Errorf("scan: %v", err)
+	}
+	tail := moved.Port().Tail(primary.Name())
+	for range 2 {
+		_, err = tail.Poll(testContext(t))
+		if fault := moved.Port().Classify(err); !errors.Is(err, projection.ErrNotPrimary) || fault.Class != projection.Configuration {
+			t.Errorf("Poll: %v", err)
+		}
+	}
+}

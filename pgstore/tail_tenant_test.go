@@ -1,0 +1,101 @@
+package pgstore
+
+import (
+	"errors"
+	"slices"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/millrace-go/millrace/projection"
+)
+
+func setCheckpoint(t *testing.T, store *Store, tenant string, checkpoint int64) {
+	t.Helper()
+	if err := store.Port().Ensure(testContext(t), []string{tenant}, []string{"p"}); err != nil {
+		t.Fatal(err)
+	}
+	mustExec(t, store, `update millrace.leases set checkpoint = $2 where id =
+		(select id from millrace.projections where tenant = $1)`, tenant, checkpoint)
+}
+
+func TestRestoredTenantIsRefused(t *testing.T) {
+	store := quietStore(t)
+	other := newTenant(t, store, "other")
+	for _, tenant := range []*Tenant{store.Tenant, other} {
+		mustAppend(t, tenant, "a", Any, someEvents(5)...)
+		setCheckpoint(t, store, tenant.Name(), 5)
+		follow(t, store, tenant.Name())
+	}
+	mustExec(t, store, "delete from millrace_default.events where global_seq = 5")
+	tail := store.Port().Tail(store.Name())
+	for range 2 {
+		_, err := tail.Poll(testContext(t))
+		if fault := store.Port().Classify(err); !errors.Is(err, projection.ErrRestored) || fault.Class != projection.Configuration {
+			t.Errorf("%v", err)
+		}
+	}
+	follow(t, store, other.Name())
+	// With the checkpoint set back it goes on.
+	setCheckpoint(t, store, store.Name(), 4)
+	f := follow(t, store, store.Name())
+	if f.mark != 4 {
+		t.Errorf("the mark is %d", f.mark)
+	}
+}
+
+func TestTailOfAnUnknownTenantSaysSo(t *testing.T) {
+	store := quietStore(t)
+	for _, tenant := range []string{"nobody", ""} {
+		if _, err := store.Port().Tail(tenant).Poll(testContext(t)); err == nil {
+			t.Errorf("tenant %q has a tail", tenant)
+		} else if tenant != "" && store.Port().Classify(err).Class != projection.Configuration {
+			t.Errorf("%v is not a fault of the configuration", err)
+		}
+	}
+}
+
+// dropTenant drops a tenant with all it has.
+func dropTenant(t *testing.T, store *Store, tenant *Tenant) {
+	t.Helper()
+	mustExec(t, store, "drop schema "+quote(tenant.EventsSchema())+" cascade")
+	mustExec(t, store, "delete from millrace.tenants where tenant = $1", tenant.Name())
+}
+
+// The events table is another one after that, under the same name, and who appends to it is found there.
+func TestReplacedEventsAreFoundByTheirName(t *testing.T) {
+	store := quietStore(t)
+	tenant := newTenant(t, store, "again")
+	f := follow(t, store, tenant.Name())
+	held := func() pgx.Tx {
+		tx := openTx(t, store)
+		first := appendIn(t, tx, tenant, "held", 1)[0]
+		mustAppend(t, tenant, "a", Any, someEvents(1)...)
+		if by := f.untilHeld(t, first-1); !slices.Equal(by.Holders, []string{backend(tx)}) {
+			t.Errorf("%+v", by)
+		}
+		return tx
+	}
+	rollback(t, held())
+	f.untilMark(t, 2)
+	dropTenant(t, store, tenant)
+	if _, err := f.poll(testContext(t)); err == nil || store.Port().Classify(err).Class != projection.Configuration {
+		t.Errorf("without the table: %v", err)
+	}
+	newTenant(t, store, tenant.Name())
+	f = &follower{tail: f.tail}
+	if u, err := f.poll(testContext(t)); err != nil || u.Mark != 0 {
+		t.Errorf("%+v, %v", u, err)
+	}
+	commit(t, held())
+	f.untilMark(t, 2)
+	f.got(t, 1, 2)
+
+	// Nobody looked while it was replaced.
+	dropTenant(t, store, tenant)
+	newTenant(t, store, tenant.Name())
+	mustAppend(t, tenant, "a", Any, someEvents(2)...)
+	commit(t, held())
+	f.untilMark(t, 4)
+	f.got(t, 3, 4)
+}

@@ -1,0 +1,104 @@
+package pgstore
+
+import (
+	"fmt"
+	"regexp"
+	"strings"
+)
+
+// refusedInTx tells by a statement's text that it would end the store's transaction or set what outlives it. It is there
+// to name the mistake; what it cannot see, in functions or behind the connection itself, is caught when the batch ends.
+func refusedInTx(sql string) error {
+	for _, words := range statementHeads(sql) {
+		first, second := words[0], words[1]
+		switch first {
+		case "begin", "commit", "end", "abort", "start":
+			return fmt.Errorf("%s refused: %w", strings.ToUpper(first), ErrTxControl)
+		case "rollback":
+			if second != "to" && words[2] != "to" {
+				return fmt.Errorf("ROLLBACK refused: %w", ErrTxControl)
+			}
+		case "prepare":
+			if second == "transaction" {
+				return fmt.Errorf("PREPARE TRANSACTION refused: %w", ErrTxControl)
+			}
+		case "set":
+			if second == "transaction" {
+				return fmt.Errorf("SET TRANSACTION refused: %w", ErrTxControl)
+			}
+			if second != "local" && second != "constraints" {
+				return fmt.Errorf("SET %s refused, it would outlive the transaction; use SET LOCAL: %w",
+					strings.ToUpper(second), ErrTxControl)
+			}
+		case "reset", "discard", "listen", "unlisten", "load", "deallocate":
+			return fmt.Errorf("%s refused, it concerns the session: %w", strings.ToUpper(first), ErrTxControl)
+		}
+	}
+	if call := sessionCall.FindStringSubmatch(sql); call != nil {
+		return fmt.Errorf("%s refused, it would outlive the transaction: %w", strings.ToLower(call[1]+call[2]), ErrTxControl)
+	}
+	return nil
+}
+
+// sessionCall finds calls that set or lock for the session.
+var sessionCall = regexp.MustCompile(`(?i)\b(?:(set_config)\s*\([^()]*,\s*(?:false|'f(?:alse)?'|0::bool(?:ean)?)\s*\)|(pg_(?:try_)?advisory_lock(?:_shared)?)\s*\()`)
+
+// statementHeads returns the first three words, in lower case, of each statement in sql. It knows quotes, dollar quotes
+// and comments well enough not to look into them.
+func statementHeads(sql string) [][3]string {
+	var heads [][3]string
+	var head [3]string
+	n := 0
+	flush := func() {
+		if n > 0 {
+			heads = append(heads, head)
+		}
+		head, n = [3]string{}, 0
+	}
+	for i := 0; i < len(sql); {
+		rest := sql[i:]
+		switch c := sql[i]; {
+		case strings.HasPrefix(rest, "--"):
+			i += lengthUntil(rest, "\n")
+		case strings.HasPrefix(rest, "/*"):
+			i += lengthUntil(rest, "*/")
+		case c == '\'' || c == '"':
+			i += 1 + lengthUntil(rest[1:], string(c))
+			n = max(n, 1)
+		case c == '$' && dollarTag.MatchString(rest):
+			tag := dollarTag.FindString(rest)
+			i += len(tag) + lengthUntil(rest[len(tag):], tag)
+		case c == ';':
+			flush()
+			i++
+		case isWordByte(c):
+			end := i
+			for end < len(sql) && isWordByte(sql[end]) {
+				end++
+			}
+			if n < len(head) {
+				head[n] = strings.ToLower(sql[i:end])
+				n++
+			}
+			i = end
+		default:
+			i++
+		}
+	}
+	flush()
+	return heads
+}
+
+var dollarTag = regexp.MustCompile(`^\$[A-Za-z_]*\$`)
+
+func isWordByte(c byte) bool {
+	return c == '_' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c >= 0x80
+}
+
+// lengthUntil is the length of s up to and with end, or of all of s where end is missing.
+func lengthUntil(s, end string) int {
+	if at := strings.Index(s, end); at >= 0 {
+		return at + len(end)
+	}
+	return len(s)
+}

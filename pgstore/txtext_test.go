@@ -1,0 +1,42 @@
+package pgstore
+
+import (
+	"errors"
+	"testing"
+)
+
+func TestTextThatEndsOrOutlivesTheTransactionIsRefused(t *testing.T) {
+	for _, sql := range []string{
+		"commit", "  COMMIT;", "-- why\ncommit", "/* a */ rollback", "rollback and chain", "end", "abort", "begin",
+		"start transaction", "prepare transaction 'x'", "select 1; commit", "select ';'; rollback",
+		"set work_mem = '1MB'", "SET SESSION work_mem = '1MB'", "set role other", "set transaction read only", "set time zone 'UTC'", "reset all",
+		"reset role", "discard all", "listen x", "unlisten *", "load 'x'", "deallocate all",
+		"select set_config('work_mem', '1MB', false)", "select pg_catalog.set_config('a.b', $1, false)",
+		"select pg_advisory_lock(1)", "select pg_try_advisory_lock_shared(1, 2)",
+		"do $$ begin perform 1; end $$; commit",
+	} {
+		if err := refusedInTx(sql); !errors.Is(err, ErrTxControl) {
+			t.Errorf("%q: %v", sql, err)
+		}
+	}
+}
+
+func TestOrdinaryTextIsNotRefused(t *testing.T) {
+	for _, sql := range []string{
+		"", ";", "select 1", "insert into t values ('commit; rollback')", `insert into "commit" values (1)`,
+		"update t set x = 1", "set local work_mem = '1MB'", "SET LOCAL ROLE other", "set constraints all deferred",
+		"rollback to savepoint a", "rollback to a", "rollback work to savepoint a", "savepoint a; release savepoint a",
+		"select set_config('work_mem', '1MB', true)", "select pg_advisory_xact_lock(1)", "prepare q as select 1",
+		"do $$ begin perform 1; end $$", "do $x$ begin commit; end $x$ -- commit", "select $1; select 2",
+	} {
+		if err := refusedInTx(sql); err != nil {
+			t.Errorf("%q: %v", sql, err)
+		}
+	}
+}
+
+func FuzzStatementHeads(f *testing.F) {
+	f.Add("select 1; commit")
+	f.Add("$a$ ; $a$ -- \n /* */ 'x' \"")
+	f.Fuzz(func(t *testing.T, sql string) { _ = statementHeads(sql) })
+}

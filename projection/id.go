@@ -1,0 +1,87 @@
+// Package projection says what a projection, its lease, its checkpoint and its failures are. Decisions about them are
+// pure code here; Store is the port through which the actors reach a database.
+package projection
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/millrace-go/millrace/event"
+)
+
+// DefaultTenant is the tenant of a store whose user never says "tenant".
+const DefaultTenant = "default"
+
+// ID names one projection of one tenant, and one partition of it.
+type ID struct {
+	// Tenant is the tenant whose events are projected; empty means DefaultTenant.
+	Tenant string
+	// Name is the projection's name.
+	Name string
+	// Partition is the share of the projection's streams, from 0. A projection without partitions has only 0.
+	Partition int
+}
+
+// String is tenant/name, and tenant/name/partition where the partition is not 0.
+func (id ID) String() string {
+	if id.Partition == 0 {
+		return id.Tenant + "/" + id.Name
+	}
+	return fmt.Sprintf("%s/%s/%d", id.Tenant, id.Name, id.Partition)
+}
+
+// WithDefaults returns id with DefaultTenant in place of an empty tenant.
+func (id ID) WithDefaults() ID {
+	if id.Tenant == "" {
+		id.Tenant = DefaultTenant
+	}
+	return id
+}
+
+// Lease is the right to run one projection: it belongs to one owner under one epoch.
+type Lease struct {
+	// Row is the key of the lease in the store.
+	Row int32
+	// ID is the projection that is leased.
+	ID ID
+	// Owner is the node that holds the lease.
+	Owner string
+	// Epoch is the fencing number: every claim raises it, and a write under an older one is refused.
+	Epoch int64
+	// Checkpoint is the position up to which every settled event was handled or parked.
+	Checkpoint int64
+	// Unclean counts claims in a row from owners that died before they committed a batch.
+	Unclean int
+	// Paused tells that the projection is wanted not to run.
+	Paused bool
+	// Attempts counts the failures of the event at FailingPosition so far.
+	Attempts int
+	// FailingPosition is the event that failed last and was not yet handled or parked; 0 means none.
+	FailingPosition int64
+}
+
+// Batch is what one transaction of a projection covers.
+type Batch struct {
+	// Events are the ones that concern the projection, in global order.
+	Events []event.Envelope
+	// To is the checkpoint after the batch; it may lie beyond the last of Events.
+	To int64
+}
+
+var (
+	// ErrLeaseLost tells that a write was refused because another owner, or a later epoch, holds the lease, or because
+	// the checkpoint is not where the writer believed it to be.
+	ErrLeaseLost = errors.New("lease lost")
+	// ErrUnknownProjection tells that nobody registered a projection of that name.
+	ErrUnknownProjection = errors.New("unknown projection")
+	// ErrUnknownTenant tells that the store has no such tenant.
+	ErrUnknownTenant = errors.New("unknown tenant")
+	// ErrNotPrimary tells that the server is a standby: nothing ever settles there.
+	ErrNotPrimary = errors.New("server is not the primary")
+	// ErrRestored tells that a tenant's events end below a checkpoint: the tenant was restored or truncated.
+	ErrRestored = errors.New("events end below the checkpoint: the tenant was restored or truncated")
+	// ErrPaused tells that a projection is paused.
+	ErrPaused = errors.New("projection is paused")
+	// ErrFailed tells that a projection stopped and waits for a person.
+	ErrFailed = errors.New("projection failed")
+)

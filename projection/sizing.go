@@ -1,0 +1,65 @@
+package projection
+
+import "github.com/millrace-go/millrace/event"
+
+// Sizing decides how many events the next batch takes. A failed batch is narrowed until the event that fails stands
+// alone; only then do attempts count. After successes the size grows back by doubling. It is pure.
+type Sizing struct {
+	size, most int
+	// before is the position of the event that a handler said it failed at: the events before it are applied again
+	// without it, and it is tried alone. 0 means none.
+	before int64
+}
+
+// NewSizing starts at the full size.
+func NewSizing(most int) Sizing { return Sizing{size: most, most: most} }
+
+// Take returns how many of the events, which are in order, the next batch takes: at least one where there are any.
+func (s *Sizing) Take(events []event.Envelope) int {
+	n := min(s.size, len(events))
+	for i := 1; i < n; i++ {
+		if s.before != 0 && events[i].Position >= s.before {
+			return i
+		}
+	}
+	return n
+}
+
+// Size is the most that the next batch takes.
+func (s *Sizing) Size() int { return s.size }
+
+// Succeeded takes in that a batch was applied.
+func (s *Sizing) Succeeded() {
+	if s.before != 0 {
+		// The events before the failing one are in. It stands alone now.
+		s.before, s.size = 0, 1
+		return
+	}
+	s.size = min(s.size*2, s.most)
+}
+
+// Failed takes in that a batch of these events failed, at failing where that is not 0. It tells whether the failure is
+// to be counted: only if the batch was one event.
+func (s *Sizing) Failed(events []event.Envelope, failing int64) (counts bool) {
+	if len(events) == 1 {
+		s.size, s.before = 1, 0
+		return true
+	}
+	s.before = 0
+	for i := range events {
+		if events[i].Position != failing {
+			continue
+		}
+		if i == 0 {
+			s.size = 1
+		} else {
+			s.before = failing
+		}
+		return false
+	}
+	s.size = max(1, len(events)/2)
+	return false
+}
+
+// Alone makes the next batch one event.
+func (s *Sizing) Alone() { s.size, s.before = 1, 0 }

@@ -1,0 +1,163 @@
+package projection
+
+import (
+	"context"
+	"time"
+
+	"github.com/millrace-go/millrace/event"
+)
+
+// Definition is a registered projection as the actors see it. The handler is hidden in Apply, so that no actor knows
+// the database driver.
+type Definition struct {
+	Name string
+	// Types selects events by type; empty means all.
+	Types []string
+	// MaxEvents and MaxBytes bound a batch. One event larger than MaxBytes still makes a batch of one.
+	MaxEvents int
+	MaxBytes  int
+	// Deadline bounds one call of the handler.
+	Deadline time.Duration
+	// Retry says when a failing event is tried again, and when it is parked.
+	Retry RetryPolicy
+	// Apply runs one batch transaction: it hands the events to the handler, advances the checkpoint from
+	// lease.Checkpoint to batch.To under the lease's fence, and commits both or neither.
+	Apply func(ctx context.Context, lease Lease, batch Batch) error
+}
+
+// Concerns reports whether the projection wants events of that type.
+func (d *Definition) Concerns(eventType string) bool {
+	if len(d.Types) == 0 {
+		return true
+	}
+	for _, t := range d.Types {
+		if t == eventType {
+			return true
+		}
+	}
+	return false
+}
+
+// Node is one running process as others see it.
+type Node struct {
+	// ID is a random UUID, new for every start.
+	ID string
+	// Projections are the names that this node can run.
+	Projections []string
+	// LeaseTime is how long the node's leases hold after its last heartbeat.
+	LeaseTime time.Duration
+}
+
+// Store is the port to the database. Every method is safe for concurrent use and bounded by ctx.
+type Store interface {
+	// Connect opens the node's session connection, registers the node and starts to listen.
+	Connect(ctx context.Context, node Node) (Session, error)
+	// OnWake registers fn to be called with the tenant after each append made through this store in this process. The
+	// function returned ends it.
+	OnWake(fn func(tenant string)) (remove func())
+	// Tenants lists the tenants of the store.
+	Tenants(ctx context.Context) ([]string, error)
+	// Ensure makes the rows of the projections for each tenant where they are missing.
+	Ensure(ctx context.Context, tenants, names []string) error
+	// Claim takes up to limit leases of the node's projections of these tenants that are free or whose owner is dead.
+	Claim(ctx context.Context, node Node, tenants []string, limit int) ([]Lease, error)
+	// Owned returns all leases that the node holds, as the database has it.
+	Owned(ctx context.Context, node Node) ([]Lease, error)
+	// Reload reads the lease anew. It returns ErrLeaseLost where lease.Owner and lease.Epoch no longer hold it.
+	Reload(ctx context.Context, lease Lease) (Lease, error)
+	// Release gives the leases back, each with its checkpoint moved to the given one. Leases that are no longer held
+	// are passed over.
+	Release(ctx context.Context, advances []Advance) error
+	// Advance moves checkpoints over events that do not concern their projections and returns the rows that moved.
+	Advance(ctx context.Context, advances []Advance) (moved map[int32]bool, err error)
+	// RecordFailure keeps the count of an event's failures under the lease's fence.
+	RecordFailure(ctx context.Context, lease Lease, failure Failure) error
+	// Park writes the dead letter and advances the checkpoint over its event in one fenced transaction.
+	Park(ctx context.Context, lease Lease, letter DeadLetter) error
+	// Read returns events of a tenant with after < position <= upTo, of the given types (none: all), at most limit of
+	// them and about maxBytes, and the position up to which nothing else was left out.
+	Read(ctx context.Context, tenant string, r ReadRange) (Page, error)
+	// Tail follows the end of a tenant's events.
+	Tail(tenant string) Tail
+	// Paused tells which of the leases' rows belong to projections that are wanted to pause.
+	Paused(ctx context.Context, rows []int32) (map[int32]bool, error)
+	// Heads returns the highest visible position of each tenant; one that does not exist is left out.
+	Heads(ctx context.Context, tenants []string) (map[string]int64, error)
+	// Ping tells whether the server can be worked with.
+	Ping(ctx context.Context) error
+	// Classify tells whose fault err is.
+	Classify(err error) *Fault
+}
+
+// Advance is a move of a checkpoint from lease.Checkpoint to To.
+type Advance struct {
+	Lease Lease
+	To    int64
+}
+
+// ReadRange says what to read.
+type ReadRange struct {
+	After, UpTo int64
+	Types       []string
+	Limit       int
+	MaxBytes    int
+}
+
+// Page is a piece of a tenant's events.
+type Page struct {
+	Events []event.Envelope
+	// To is the position up to which the page is complete.
+	To int64
+}
+
+// Tail follows the end of a tenant's events and settles it. It is used by one goroutine at a time.
+type Tail interface {
+	// ReadWithin sets what is called for a slot before each read; the slot is given back after it. It is called before
+	// the first Poll, if at all.
+	ReadWithin(slot func(ctx context.Context) (release func(), err error))
+	// Poll looks for events beyond the mark. After an error everything the tail knew is forgotten.
+	Poll(ctx context.Context) (TailUpdate, error)
+}
+
+// TailUpdate is what a look at a tenant's end found.
+type TailUpdate struct {
+	// Mark is the settled mark: no event at or below it can still appear.
+	Mark int64
+	// From is where Events begin: they are all events with From < position <= Mark, or none where Mark was found at once.
+	From   int64
+	Events []event.Envelope
+	// More tells that there may be more to read at once.
+	More bool
+	// Again is when to look again because a gap is being waited for; 0 means on the next wake.
+	Again time.Duration
+	// Held tells what holds the mark back, nil where nothing does.
+	Held *Held
+}
+
+// Held tells what keeps the settled mark from moving.
+type Held struct {
+	// Below is the position that the mark is to reach.
+	Below int64
+	// Since is when the wait began.
+	Since time.Time
+	// Holders names the transactions that are waited for: backend pids, or the names of prepared transactions.
+	Holders []string
+}
+
+// Session is the node's session connection: it listens, and its heartbeat keeps the node's leases.
+type Session interface {
+	// Next waits for the next notice. It returns ctx's error when ctx is done, and leaves the session usable.
+	Next(ctx context.Context) (Notice, error)
+	// Heartbeat extends the node's leases.
+	Heartbeat(ctx context.Context) error
+	// Close deregisters the node where it can, and ends the connection.
+	Close(ctx context.Context) error
+}
+
+// Notice is what a session heard.
+type Notice struct {
+	// Tenant has new events, where it is not empty.
+	Tenant string
+	// Control asks for the wanted state of projections to be read anew.
+	Control bool
+}
