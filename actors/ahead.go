@@ -1,0 +1,111 @@
+package actors
+
+import (
+	"context"
+	"slices"
+	"sort"
+
+	"github.com/millrace-go/millrace/event"
+	"github.com/millrace-go/millrace/projection"
+)
+
+// ahead holds the events that a projection is to handle next: all that concern it beyond its position, up to to. They
+// come from the feed's shared tail, or from a read of the projection's own while it is further behind.
+type ahead struct {
+	events []event.Envelope
+	to     int64
+	// average is about how many bytes an event has, so that few are read in vain.
+	average int
+}
+
+const (
+	// firstRead is how many events are read while their size is not known.
+	firstRead = 200
+	// readBatches is how many batches' worth of events one read gets.
+	readBatches = 4
+	// scanMost bounds how many positions one read looks through for events of a few types.
+	scanMost = 100_000
+)
+
+// take returns the next batch: at most as many events as the sizing allows and as the projection's bounds do.
+func (a *ahead) take(def *projection.Definition, sizing projection.Sizing) projection.Batch {
+	n, bytes := 0, 0
+	for n < min(len(a.events), def.MaxEvents) {
+		bytes += a.events[n].Size()
+		if n > 0 && bytes > def.MaxBytes {
+			break
+		}
+		n++
+	}
+	if n = sizing.Take(a.events[:n]); n < len(a.events) {
+		return projection.Batch{Events: a.events[:n:n], To: a.events[n-1].Position}
+	}
+	return projection.Batch{Events: a.events, To: a.to}
+}
+
+// passed drops what is at or below position.
+func (a *ahead) passed(position int64) {
+	for len(a.events) > 0 && a.events[0].Position <= position {
+		a.events = a.events[1:]
+	}
+	if len(a.events) == 0 {
+		a.events = nil // an empty slice would keep the whole page in memory
+	}
+	a.to = max(a.to, position)
+}
+
+// add appends a page that begins where a ends.
+func (a *ahead) add(page projection.Page) {
+	if len(page.Events) > 0 {
+		bytes := 0
+		for i := range page.Events {
+			bytes += page.Events[i].Size()
+		}
+		a.average = max(1, bytes/len(page.Events))
+	}
+	if len(a.events) == 0 {
+		a.events = page.Events
+	} else {
+		a.events = append(slices.Clip(a.events), page.Events...)
+	}
+	a.to = page.To
+}
+
+// rangeAfter is what to read next, up to mark.
+func (a *ahead) rangeAfter(def *projection.Definition, mark int64) projection.ReadRange {
+	r := projection.ReadRange{After: a.to, UpTo: mark, Types: def.Types, Limit: readBatches * def.MaxEvents, MaxBytes: max(1, def.MaxBytes)}
+	if a.average == 0 {
+		r.Limit = min(r.Limit, firstRead)
+	} else {
+		r.Limit = min(r.Limit, max(1, def.MaxBytes/a.average))
+	}
+	if len(def.Types) > 0 {
+		r.UpTo = min(mark, a.to+scanMost)
+	}
+	return r
+}
+
+// fromTail takes what the shared tail has beyond a, and tells whether the tail reaches back far enough for that.
+func (p *projector) fromTail() bool {
+	if p.ahead.to < p.from || p.ahead.to >= p.mark {
+		return false
+	}
+	first := sort.Search(len(p.window), func(i int) bool { return p.window[i].Position > p.ahead.to })
+	events := p.window[first:len(p.window):len(p.window)]
+	if len(p.def.Types) > 0 {
+		var concerned []event.Envelope
+		for i := range events {
+			if p.def.Concerns(events[i].Type) {
+				concerned = append(concerned, events[i])
+			}
+		}
+		events = concerned
+	}
+	p.ahead.add(projection.Page{Events: events, To: p.mark})
+	return true
+}
+
+// read reads a page of the projection's own.
+func (p *projector) read(ctx context.Context, r projection.ReadRange) (projection.Page, error) {
+	return p.env.Store.Read(ctx, p.lease.ID.Tenant, r)
+}

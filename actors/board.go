@@ -1,0 +1,273 @@
+package actors
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/millrace-go/millrace/projection"
+)
+
+// State is what a projection's actor is at.
+type State string
+
+// The states of a projection on its node.
+const (
+	Starting State = "starting"
+	CatchUp  State = "catching up"
+	Live     State = "live"
+	Waiting  State = "waiting"
+	Paused   State = "paused"
+	Failed   State = "failed"
+)
+
+// Entry is what a projection's actor publishes about itself.
+type Entry struct {
+	State State
+	// Position is how far the projection has handled or passed over events; the checkpoint in the database may lag
+	// behind it by what did not concern the projection.
+	Position int64
+	// Mark is how far events are settled, as far as the actor knows.
+	Mark int64
+	// Applied counts the events that were handed to the handler and committed since the actor's node started.
+	Applied int64
+	// Reason tells why it waits or failed.
+	Reason error
+	// Queued tells that it waits for its turn.
+	Queued bool
+	// Busy is when the work under way began, zero while there is none; Limit is how long it may take.
+	Busy  time.Time
+	Limit time.Duration
+	// Changed is when the entry changed last.
+	Changed time.Time
+}
+
+// Board is where actors publish what others may look at without asking them: status, health, and those who wait for a
+// position.
+type Board struct {
+	mu      sync.Mutex
+	entries map[projection.ID]*slot
+	feeds   map[string]FeedEntry
+	session SessionEntry
+	stuck   int
+}
+
+// FeedEntry is what a feed publishes about itself.
+type FeedEntry struct {
+	Mark int64
+	Held *projection.Held
+	Err  error
+	Busy time.Time
+}
+
+// SessionEntry is what the listener publishes about the session connection.
+type SessionEntry struct {
+	Connected bool
+	Since     time.Time
+	// LastBeat is when the last heartbeat that arrived was sent.
+	LastBeat time.Time
+	// Claims counts the looks for free leases that succeeded; ClaimErr is why the last one did not.
+	Claims   int
+	ClaimErr error
+	Err      error
+}
+
+type slot struct {
+	Entry
+	present bool
+	waiters []waiter
+}
+
+// waiter waits until the projection is past a position, or until there is no use in waiting.
+type waiter struct {
+	position int64
+	told     chan struct{}
+}
+
+// verdict tells what to answer who waits for position, and whether there is an answer yet.
+func (s *slot) verdict(position int64) (answer error, final bool) {
+	switch {
+	case !s.present:
+		return ErrNotHere, true
+	case s.Position >= position:
+		return nil, true
+	case s.State == Paused:
+		return projection.ErrPaused, true
+	case s.State == Failed:
+		return failedFor(s.Reason), true
+	}
+	return nil, false
+}
+
+func failedFor(reason error) error {
+	if reason == nil {
+		return projection.ErrFailed
+	}
+	return fmt.Errorf("%w: %w", projection.ErrFailed, reason)
+}
+
+// tell wakes those for whom there is an answer now.
+func (s *slot) tell() {
+	s.waiters = slices.DeleteFunc(s.waiters, func(w waiter) bool {
+		_, final := s.verdict(w.position)
+		if final {
+			close(w.told)
+		}
+		return final
+	})
+}
+
+func newBoard() *Board {
+	return &Board{entries: make(map[projection.ID]*slot), feeds: make(map[string]FeedEntry)}
+}
+
+func (b *Board) slot(id projection.ID) *slot {
+	s, ok := b.entries[id]
+	if !ok {
+		s = &slot{}
+		b.entries[id] = s
+	}
+	return s
+}
+
+// publish changes the entry of a projection.
+func (b *Board) publish(id projection.ID, change func(*Entry)) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	s := b.slot(id)
+	s.present = true
+	change(&s.Entry)
+	s.Changed = time.Now()
+	s.tell()
+}
+
+// amend changes the entry of a projection that is on the board. Work whose actor is gone by now brings none back.
+func (b *Board) amend(id projection.ID, change func(*Entry)) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if s, ok := b.entries[id]; ok && s.present {
+		change(&s.Entry)
+		s.Changed = time.Now()
+	}
+}
+
+// withdraw takes the entry of a projection down, since another node may run it now. What it applied is kept.
+func (b *Board) withdraw(id projection.ID) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	s := b.slot(id)
+	s.present = false
+	s.Entry = Entry{Applied: s.Applied}
+	s.tell()
+}
+
+// Get returns the entry of a projection that this node runs.
+func (b *Board) Get(id projection.ID) (Entry, bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	s, ok := b.entries[id]
+	if !ok {
+		return Entry{}, false
+	}
+	return s.Entry, s.present
+}
+
+// All returns the entries of the projections that this node runs.
+func (b *Board) All() map[projection.ID]Entry {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	all := make(map[projection.ID]Entry, len(b.entries))
+	for id, s := range b.entries {
+		if s.present {
+			all[id] = s.Entry
+		}
+	}
+	return all
+}
+
+// ErrNotHere tells that this node does not run the projection.
+var ErrNotHere = errors.New("projection does not run on this node")
+
+// WaitFor returns when the projection has handled everything up to position, or with the reason when it is paused or
+// failed, or with ErrNotHere when it does not run here.
+func (b *Board) WaitFor(ctx context.Context, id projection.ID, position int64) error {
+	for {
+		b.mu.Lock()
+		s, ok := b.entries[id]
+		if !ok {
+			b.mu.Unlock()
+			return ErrNotHere
+		}
+		answer, final := s.verdict(position)
+		w := waiter{position: position, told: make(chan struct{})}
+		if !final {
+			s.waiters = append(s.waiters, w)
+		}
+		b.mu.Unlock()
+		if final {
+			return answer
+		}
+		select {
+		case <-w.told:
+		case <-ctx.Done():
+			b.forget(id, w)
+			return ctx.Err()
+		}
+	}
+}
+
+func (b *Board) forget(id projection.ID, w waiter) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	s := b.slot(id)
+	s.waiters = slices.DeleteFunc(s.waiters, func(other waiter) bool { return other == w })
+}
+
+func (b *Board) publishFeed(tenant string, change func(*FeedEntry)) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	entry := b.feeds[tenant]
+	change(&entry)
+	b.feeds[tenant] = entry
+}
+
+// Feeds returns the entries of this node's feeds by tenant.
+func (b *Board) Feeds() map[string]FeedEntry {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	feeds := make(map[string]FeedEntry, len(b.feeds))
+	for tenant, entry := range b.feeds {
+		feeds[tenant] = entry
+	}
+	return feeds
+}
+
+func (b *Board) publishSession(change func(*SessionEntry)) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	change(&b.session)
+}
+
+// Session returns the listener's entry.
+func (b *Board) Session() SessionEntry {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.session
+}
+
+// CountStuck counts an actor that stood still and was started again.
+func (b *Board) CountStuck() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.stuck++
+}
+
+// Stuck counts the actors that stood still and were started again.
+func (b *Board) Stuck() int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.stuck
+}

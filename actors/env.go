@@ -1,0 +1,127 @@
+// Package actors are the node, the listener, the feeds and the projections of a runtime, and the one shell around them.
+//
+// Receive never blocks: work on the database runs in a goroutine of its own that posts its result back to the actor's
+// mailbox. An actor that was stopped has another name when it is started again, so a late result finds nobody.
+package actors
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/asynkron/protoactor-go/actor"
+	"go.uber.org/zap"
+
+	"github.com/millrace-go/millrace/projection"
+)
+
+// Timing are the intervals that the actors work by.
+type Timing struct {
+	// Heartbeat is how far apart the node's heartbeats are.
+	Heartbeat time.Duration
+	// Poll is how far apart the looks at the tenants' heads are.
+	Poll time.Duration
+	// Reconcile is how far apart the looks for free leases and new tenants are.
+	Reconcile time.Duration
+	// AdvanceEvery bounds how long a checkpoint lags behind events that do not concern its projection.
+	AdvanceEvery time.Duration
+	// Call bounds a call of the database that runs no handler.
+	Call time.Duration
+}
+
+// Env is what all actors of a runtime share.
+type Env struct {
+	System      *actor.ActorSystem
+	Store       projection.Store
+	Log         *zap.Logger
+	Node        projection.Node
+	Timing      Timing
+	Definitions map[string]*projection.Definition
+	// Tenants are the tenants whose projections run; empty means all there are.
+	Tenants []string
+	Slots   *Slots
+	Board   *Board
+	Feeds   *Router
+
+	// accept ends when no batch is to begin any more; life when work still under way is to be given up. work counts it.
+	accept context.Context
+	refuse context.CancelFunc
+	life   context.Context
+	giveUp context.CancelCauseFunc
+	work   sync.WaitGroup
+	start  time.Time
+}
+
+// Live gives env what it needs to run work.
+func (e *Env) Live() {
+	e.life, e.giveUp = context.WithCancelCause(context.Background())
+	e.accept, e.refuse = context.WithCancel(e.life)
+	e.start = time.Now()
+	e.Board = newBoard()
+	e.Feeds = newRouter(e.System.Root)
+}
+
+// Refuse lets no further batch begin.
+func (e *Env) Refuse() { e.refuse() }
+
+// GiveUp cancels the work that is still under way.
+func (e *Env) GiveUp(cause error) { e.giveUp(cause) }
+
+// Wait returns when no work is under way any more.
+func (e *Env) Wait() { e.work.Wait() }
+
+// Run runs work in a goroutine and posts what it returns to pid. limit bounds it.
+func (e *Env) Run(pid *actor.PID, limit time.Duration, work func(ctx context.Context) any) {
+	e.run(pid, limit, work)
+}
+
+// After posts msg to pid after a delay, unless the timer is stopped.
+func (e *Env) After(d time.Duration, pid *actor.PID, msg any) *time.Timer {
+	return e.after(d, pid, msg)
+}
+
+// run runs work in a goroutine and posts what it returns to pid. It may be called by an actor only while env lives.
+func (e *Env) run(pid *actor.PID, limit time.Duration, work func(ctx context.Context) any) (cancel context.CancelFunc) {
+	ctx, cancel := context.WithTimeout(e.life, limit)
+	e.work.Add(1)
+	go func() {
+		defer e.work.Done()
+		defer cancel()
+		e.System.Root.Send(pid, work(ctx))
+	}()
+	return cancel
+}
+
+// runUnbounded is run without a limit.
+func (e *Env) runUnbounded(pid *actor.PID, work func(ctx context.Context) any) (cancel context.CancelFunc) {
+	ctx, cancel := context.WithCancel(e.life)
+	e.Own(func() {
+		defer cancel()
+		e.System.Root.Send(pid, work(ctx))
+	})
+	return cancel
+}
+
+// after posts msg to pid after a delay, unless the timer is stopped.
+func (e *Env) after(d time.Duration, pid *actor.PID, msg any) *time.Timer {
+	return time.AfterFunc(d, func() { e.System.Root.Send(pid, msg) })
+}
+
+// sinceStart is the time by which those who wait for one another align themselves.
+func (e *Env) sinceStart() time.Duration { return time.Since(e.start) }
+
+// Trusted tells whether the node may still believe that it holds its leases. The last heartbeat that arrived counts from
+// when it was sent, by the monotonic clock, so the node stops before the server lets others claim.
+func (e *Env) Trusted() bool {
+	beat := e.Board.Session().LastBeat
+	return time.Since(beat) < e.Node.LeaseTime-e.Node.LeaseTime/10
+}
+
+// Own runs fn in a goroutine that Wait waits for.
+func (e *Env) Own(fn func()) {
+	e.work.Add(1)
+	go func() {
+		defer e.work.Done()
+		fn()
+	}()
+}

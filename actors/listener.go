@@ -1,0 +1,155 @@
+package actors
+
+import (
+	"context"
+	"time"
+
+	"github.com/asynkron/protoactor-go/actor"
+	"github.com/cenkalti/backoff/v4"
+	"go.uber.org/zap"
+
+	"github.com/millrace-go/millrace/messages"
+	"github.com/millrace-go/millrace/projection"
+)
+
+// listener owns the node's session connection: it wakes the feed that a notification concerns, and tells the node of
+// heartbeats and of the loss of the connection.
+type listener struct {
+	env    *Env
+	node   *actor.PID
+	log    *zap.Logger
+	cancel context.CancelFunc
+}
+
+// NewListener makes the listener of a node.
+func NewListener(env *Env, node *actor.PID) *actor.Props {
+	return Props("listener", env.Log, &listener{env: env, node: node, log: env.Log})
+}
+
+func (l *listener) Start(ctx actor.Context) {
+	self := ctx.Self()
+	life, cancel := context.WithCancel(l.env.life)
+	l.cancel = cancel
+	l.env.work.Add(1)
+	go func() {
+		defer l.env.work.Done()
+		l.listen(life, self)
+	}()
+}
+
+func (l *listener) Stop(actor.Context) { l.cancel() }
+
+func (l *listener) Handle(ctx actor.Context, msg any) {
+	switch msg := msg.(type) {
+	case *messages.Notified:
+		if msg.Notice.Control {
+			ctx.Send(l.node, msg)
+		} else {
+			l.env.Feeds.Wake(msg.Notice.Tenant)
+		}
+	case *messages.SessionUp, *messages.SessionLost, *messages.Beaten:
+		l.publish(msg)
+		ctx.Send(l.node, msg)
+	}
+}
+
+func (l *listener) publish(msg any) {
+	l.env.Board.publishSession(func(e *SessionEntry) {
+		switch msg := msg.(type) {
+		case *messages.SessionUp:
+			if msg.Again {
+				l.log.Info("session connection stands again")
+			}
+			e.Connected, e.Since, e.Err = true, time.Now(), nil
+		case *messages.SessionLost:
+			if e.Connected {
+				l.log.Warn("session connection lost", zap.Error(msg.Err))
+				e.Since = time.Now()
+			}
+			e.Connected, e.Err = false, msg.Err
+		case *messages.Beaten:
+			e.LastBeat = msg.At
+		}
+	})
+}
+
+// listen keeps a session connection until ctx is done. A new one listens before anybody catches up.
+func (l *listener) listen(ctx context.Context, self *actor.PID) {
+	send := func(msg any) { l.env.System.Root.Send(self, msg) }
+	delays := newDelays(50*time.Millisecond, 5*time.Second)
+	for again := false; ctx.Err() == nil; {
+		started := time.Now()
+		session, err := l.connect(ctx)
+		if err == nil {
+			delays.Reset()
+			send(&messages.Beaten{At: started})
+			send(&messages.SessionUp{Again: again})
+			again = true
+			err = l.serve(ctx, session, send)
+			if closing := session.Close(ctx); closing != nil && ctx.Err() != nil {
+				l.log.Debug("session connection not closed cleanly", zap.Error(closing))
+			}
+		}
+		if ctx.Err() != nil {
+			return
+		}
+		send(&messages.SessionLost{Err: err})
+		select {
+		case <-time.After(delays.NextBackOff()):
+		case <-ctx.Done():
+		}
+	}
+}
+
+func (l *listener) connect(ctx context.Context) (projection.Session, error) {
+	ctx, cancel := context.WithTimeout(ctx, l.env.Timing.Call)
+	defer cancel()
+	return l.env.Store.Connect(ctx, l.env.Node)
+}
+
+// serve waits for notices and sends heartbeats in between, until the connection is lost or ctx is done.
+func (l *listener) serve(ctx context.Context, session projection.Session, send func(any)) error {
+	beat := time.Now().Add(l.env.Timing.Heartbeat)
+	for {
+		until, cancel := context.WithDeadline(ctx, beat)
+		notice, err := session.Next(until)
+		due := until.Err() != nil
+		cancel()
+		switch {
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case err == nil:
+			send(&messages.Notified{Notice: notice})
+		case !due:
+			return err
+		}
+		if !time.Now().Before(beat) {
+			at := time.Now()
+			bounded, cancel := context.WithTimeout(ctx, l.env.Node.LeaseTime)
+			err := session.Heartbeat(bounded)
+			cancel()
+			if err != nil {
+				return err
+			}
+			send(&messages.Beaten{At: at})
+			beat = at.Add(l.env.Timing.Heartbeat)
+		}
+	}
+}
+
+// newDelays makes delays that double with jitter, for ever, and never beyond most.
+func newDelays(first, most time.Duration) *cappedDelays {
+	b := backoff.NewExponentialBackOff(backoff.WithInitialInterval(first), backoff.WithMaxInterval(most),
+		backoff.WithMultiplier(2), backoff.WithRandomizationFactor(0.2), backoff.WithMaxElapsedTime(0))
+	return &cappedDelays{ExponentialBackOff: b, most: most}
+}
+
+// cappedDelays clamps what the library adds by jitter after its cap.
+type cappedDelays struct {
+	*backoff.ExponentialBackOff
+	most time.Duration
+}
+
+func (d *cappedDelays) NextBackOff() time.Duration {
+	return min(d.most, d.ExponentialBackOff.NextBackOff())
+}

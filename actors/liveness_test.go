@@ -1,0 +1,265 @@
+package actors
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"sync"
+	"testing"
+	"time"
+	"weak"
+
+	"github.com/asynkron/protoactor-go/actor"
+	"go.uber.org/zap"
+
+	"github.com/millrace-go/millrace/event"
+	"github.com/millrace-go/millrace/messages"
+	"github.com/millrace-go/millrace/projection"
+)
+
+func TestLongWaitForASlotIsNoFaultAndNoWork(t *testing.T) {
+	o := surround(t)
+	o.env.Timing.Call = time.Millisecond
+	o.def.Deadline = time.Millisecond
+	release := o.takeSlot()
+	p := o.projection()
+	o.send(p, &messages.TailAdvanced{Mark: 1, Events: envelopes(1)})
+	o.eventually("it waits for its turn", func() bool { return o.entry().Queued })
+	<-time.After(200 * time.Millisecond) // forty times as long as the work may take
+	if e := o.entry(); !e.Queued || !e.Busy.IsZero() || e.Reason != nil {
+		t.Errorf("while it waits for its turn: %+v", e)
+	}
+	release()
+	o.mustApply(1)
+	o.eventually("it is done", func() bool { e := o.entry(); return !e.Queued && e.Busy.IsZero() })
+	for len(o.heard) > 0 {
+		if fault, ok := (<-o.heard).(*messages.Faulted); ok {
+			t.Errorf("a fault was reported: %v", fault.Fault)
+		}
+	}
+}
+
+func TestProjectionThatStopsLeavesTheQueueForASlot(t *testing.T) {
+	o := surround(t)
+	release := o.takeSlot()
+	defer release()
+	p := o.projection()
+	o.send(p, &messages.TailAdvanced{Mark: 1, Events: envelopes(1)})
+	o.eventually("it waits for its turn", func() bool { return o.entry().Queued })
+	o.env.System.Root.Stop(p)
+	left := make(chan struct{})
+	go func() { defer close(left); o.env.Wait() }()
+	select {
+	case <-left:
+	case <-time.After(hangs):
+		t.Error("its place in the queue is still taken")
+		o.env.Refuse()
+	}
+	if e, here := o.env.Board.Get(o.lease.ID); here {
+		t.Errorf("it is on the board still: %+v", e)
+	}
+}
+
+// A slot may come free at the very moment at which the projection is stopped.
+func TestSlotThatComesAfterTheEndBringsNobodyBackToTheBoard(t *testing.T) {
+	o := surround(t)
+	p := &projector{env: o.env, def: o.def, lease: o.lease, log: o.env.Log}
+	o.in(func(ctx actor.Context) {
+		p.publish()
+		p.do(ctx, time.Minute, func(context.Context) (func(), error) {
+			o.env.Board.withdraw(o.lease.ID)
+			return func() {}, nil
+		}, func(context.Context) func(actor.Context) { return func(actor.Context) {} })
+	})
+	receive(o, o.heard) // that the work is done
+	if e, here := o.env.Board.Get(o.lease.ID); here {
+		t.Errorf("it is back: %+v", e)
+	}
+}
+
+func TestCatchUpPassesOverEmptyPagesAtOnce(t *testing.T) {
+	o := surround(t)
+	const mark = 5 * scanMost
+	o.def.Types = []string{"wanted"}
+	o.store.events = []event.Envelope{{Position: 1, Type: "wanted"}, {Position: mark - scanMost/2, Type: "wanted"}}
+	p := o.projection()
+	o.send(p, &messages.TailAdvanced{Mark: mark, From: mark})
+	o.mustApply(1, mark-scanMost/2)
+	o.eventually("it is at the end", func() bool { return o.entry().Position == mark })
+}
+
+func TestNobodyKeepsEventsThatAreNotNeededSoon(t *testing.T) {
+	for name, begin := range map[string]func(o *outside, page []event.Envelope){
+		"handled from the tail": func(o *outside, page []event.Envelope) {
+			o.send(o.projection(), &messages.TailAdvanced{Mark: 3, Events: page})
+			o.mustApply(1, 2, 3)
+		},
+		"handled from a read of its own": func(o *outside, page []event.Envelope) {
+			o.store.change(func(m *memory) { m.events = page })
+			o.send(o.projection(), &messages.TailAdvanced{Mark: 3, From: 3})
+			o.mustApply(1, 2, 3)
+			o.store.change(func(m *memory) { m.events = nil })
+		},
+		"paused": func(o *outside, page []event.Envelope) {
+			o.lease.Paused = true
+			o.send(o.projection(), &messages.TailAdvanced{Mark: 3, Events: page})
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := surround(t)
+			body := func() weak.Pointer[byte] {
+				page := envelopes(3)
+				page[2].Body = make([]byte, 1<<16)
+				begin(o, page)
+				return weak.Make(&page[2].Body[0])
+			}()
+			o.eventually("the page is let go of", func() bool { runtime.GC(); return body.Value() == nil })
+		})
+	}
+}
+
+func TestWaitingForWhatIsNotThereLeavesNothingOnTheBoard(t *testing.T) {
+	b := newBoard()
+	for i := range 100 {
+		if err := b.WaitFor(t.Context(), projection.ID{Tenant: "typo", Name: "p", Partition: i}, 1); !errors.Is(err, ErrNotHere) {
+			t.Fatal(err)
+		}
+	}
+	if n := len(b.entries); n != 0 {
+		t.Errorf("%d entries are kept", n)
+	}
+}
+
+// outside is all that is around an actor under test: its parent, its feed, its subscriber, and a store without a database.
+type outside struct {
+	t       *testing.T
+	env     *Env
+	pid     *actor.PID
+	heard   chan any
+	store   *memory
+	def     *projection.Definition
+	lease   projection.Lease
+	applied chan int64
+}
+
+func surround(t *testing.T) *outside {
+	o := &outside{t: t, heard: make(chan any, 1000), store: &memory{}, applied: make(chan int64, 1000),
+		lease: projection.Lease{Row: 1, ID: projection.ID{Tenant: "a", Name: "p"}, Epoch: 1}}
+	o.def = &projection.Definition{Name: "p", MaxEvents: 10, MaxBytes: 1 << 20, Deadline: time.Minute,
+		Apply: func(_ context.Context, _ projection.Lease, batch projection.Batch) error {
+			for _, e := range batch.Events {
+				o.applied <- e.Position
+			}
+			return nil
+		}}
+	o.env = &Env{System: NewSystem(zap.NewNop()), Store: o.store, Log: zap.NewNop(), Node: projection.Node{LeaseTime: time.Hour}, Slots: NewSlots(2, 1, 1),
+		Timing: Timing{Heartbeat: time.Hour, Poll: time.Hour, Reconcile: time.Hour, AdvanceEvery: time.Hour, Call: time.Minute}}
+	o.env.Live()
+	o.env.Board.publishSession(func(e *SessionEntry) { e.LastBeat = time.Now() })
+	o.pid = o.env.System.Root.Spawn(actor.PropsFromFunc(func(ctx actor.Context) {
+		switch msg := ctx.Message().(type) {
+		case func(actor.Context):
+			msg(ctx)
+		case actor.SystemMessage, actor.AutoReceiveMessage:
+		default:
+			o.heard <- msg
+		}
+	}))
+	t.Cleanup(func() {
+		_ = o.env.System.Root.StopFuture(o.pid).Wait()
+		o.env.Refuse()
+		o.env.GiveUp(errors.New("the test is over"))
+		o.env.Wait()
+	})
+	return o
+}
+
+func (o *outside) in(fn func(ctx actor.Context)) { o.env.System.Root.Send(o.pid, fn) }
+
+func (o *outside) projection() *actor.PID {
+	spawned := make(chan *actor.PID)
+	o.in(func(ctx actor.Context) { spawned <- ctx.Spawn(NewProjection(o.env, o.def, o.lease, o.pid, true)) })
+	return <-spawned
+}
+
+func (o *outside) send(to *actor.PID, msg any) {
+	o.env.System.Root.RequestWithCustomSender(to, msg, o.pid)
+}
+
+func (o *outside) entry() Entry {
+	e, _ := o.env.Board.Get(o.lease.ID)
+	return e
+}
+
+func (o *outside) takeSlot() (release func()) {
+	release, err := o.env.Slots.batch(o.t.Context(), o.lease.ID.Tenant)
+	if err != nil {
+		o.t.Fatal(err)
+	}
+	return release
+}
+
+func (o *outside) eventually(what string, cond func() bool) {
+	o.t.Helper()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for deadline := time.Now().Add(hangs); !cond(); <-tick.C {
+		if time.Now().After(deadline) {
+			o.t.Fatalf("never: %s", what)
+		}
+	}
+}
+
+func (o *outside) mustApply(positions ...int64) {
+	o.t.Helper()
+	for _, want := range positions {
+		if got := receive(o, o.applied); got != want {
+			o.t.Fatalf("applied %d, not %d", got, want)
+		}
+	}
+}
+
+func receive[T any](o *outside, from chan T) T {
+	o.t.Helper()
+	select {
+	case got := <-from:
+		return got
+	case <-time.After(hangs):
+		o.t.Fatalf("no %T came", *new(T))
+	}
+	panic("unreachable")
+}
+
+// memory is a store of one tenant.
+type memory struct {
+	projection.Store
+	mu     sync.Mutex
+	events []event.Envelope // only those that concern the projection
+}
+
+func (m *memory) change(fn func(m *memory)) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	fn(m)
+}
+
+func (m *memory) Read(_ context.Context, _ string, r projection.ReadRange) (projection.Page, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return read(m.events, r), nil
+}
+
+func (m *memory) Classify(err error) *projection.Fault {
+	return &projection.Fault{Class: projection.Infrastructure, Err: err}
+}
+
+// hangs is how long something may take that happens within milliseconds: only a hang takes longer.
+const hangs = 20 * time.Second
+
+// envelopes are n events.
+func envelopes(n int64) (events []event.Envelope) {
+	for at := int64(1); at <= n; at++ {
+		events = append(events, event.Envelope{Position: at, Type: "counted"})
+	}
+	return events
+}

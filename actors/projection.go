@@ -1,0 +1,426 @@
+package actors
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/asynkron/protoactor-go/actor"
+	"go.uber.org/zap"
+
+	"github.com/millrace-go/millrace/event"
+	"github.com/millrace-go/millrace/messages"
+	"github.com/millrace-go/millrace/projection"
+)
+
+// projector runs one projection: it owns the lease and the checkpoint, and has at most one piece of work under way.
+type projector struct {
+	env  *Env
+	def  *projection.Definition
+	feed *actor.PID
+	log  *zap.Logger
+
+	lease projection.Lease
+	// position is how far events were handled or passed over; lease.Checkpoint may lag behind it by what did not concern
+	// the projection.
+	position int64
+	sizing   projection.Sizing
+	ahead    ahead
+
+	// What the feed told last.
+	known  bool
+	mark   int64
+	from   int64
+	window []event.Envelope
+
+	state    State
+	reason   error
+	op       int
+	busy     bool
+	cancel   context.CancelFunc
+	failing  *failing
+	recheck  bool
+	draining bool
+	drained  bool
+	advance  *time.Timer
+	// advancing tells that the node was asked to move the checkpoint; trust is when to look for a heartbeat again.
+	advancing bool
+	trust     *time.Timer
+	// cutOff tells that a connection was lost, and with it the worth of the mark.
+	cutOff bool
+	// faulted tells that the supervisor counts faults of this projection; tailFailed that its feed cannot go on.
+	faulted    bool
+	tailFailed bool
+}
+
+// failing is an event whose failure was counted and which waits for the supervisor's word.
+type failing struct {
+	event   event.Envelope
+	failure projection.Failure
+}
+
+// NewProjection makes the actor of a projection whose lease this node holds. fresh tells that the lease was just read;
+// else the actor reads it anew before anything else.
+func NewProjection(env *Env, def *projection.Definition, lease projection.Lease, feed *actor.PID, fresh bool) *actor.Props {
+	log := env.Log.With(zap.String("tenant", lease.ID.Tenant), zap.String("projection", lease.ID.Name),
+		zap.Int("partition", lease.ID.Partition), zap.Int64("epoch", lease.Epoch))
+	return Props("projection "+lease.ID.String(), log, &projector{env: env, def: def, feed: feed, log: log, lease: lease, recheck: !fresh})
+}
+
+func (p *projector) Start(ctx actor.Context) {
+	p.adopt(p.lease)
+	p.state = Starting
+	if p.lease.Paused {
+		p.state = Paused
+	}
+	p.publish()
+	ctx.Request(p.feed, &messages.Subscribe{})
+	p.log.Info("projection started", zap.Int64("checkpoint", p.lease.Checkpoint))
+}
+
+// adopt takes over a lease as the database has it.
+func (p *projector) adopt(lease projection.Lease) {
+	p.lease, p.position = lease, lease.Checkpoint
+	p.sizing = projection.NewSizing(p.def.MaxEvents)
+	p.ahead = ahead{to: lease.Checkpoint, average: p.ahead.average}
+	if lease.FailingPosition > lease.Checkpoint || lease.Unclean >= 3 {
+		p.sizing.Alone()
+	}
+	p.failing = nil
+}
+
+func (p *projector) Stop(ctx actor.Context) {
+	ctx.Request(p.feed, &messages.Unsubscribe{})
+	if p.cancel != nil {
+		p.cancel()
+	}
+	stopTimer(p.advance)
+	stopTimer(p.trust)
+	p.env.Board.withdraw(p.lease.ID)
+}
+
+func (p *projector) Handle(ctx actor.Context, msg any) {
+	switch msg := msg.(type) {
+	case *messages.TailAdvanced:
+		p.known, p.mark, p.from, p.window = true, msg.Mark, msg.From, msg.Events
+		if p.state == Paused || p.state == Failed {
+			p.dropWindow()
+		}
+		if p.tailFailed && p.state == Failed {
+			p.become(Starting, nil)
+		}
+		p.tailFailed = false
+	case *messages.TailFailed:
+		p.known, p.tailFailed = false, true
+		if p.state != Paused {
+			p.become(Failed, msg.Err)
+		}
+	case *messages.Recheck:
+		p.known, p.window, p.recheck = false, nil, true
+		if p.advancing {
+			p.advancing, p.busy = false, false // nobody may be left to answer
+		}
+	case *messages.Wanted:
+		p.wanted(msg.Paused)
+		p.recheck = p.recheck || p.busy // what is under way may bring an older answer
+	case *messages.Resume:
+		if p.state == Waiting || p.state == Failed {
+			p.recheck = true
+			p.become(Starting, nil)
+		}
+		if p.cutOff {
+			// The server may be another one, or one that forgot. The feed was told before this was sent.
+			p.cutOff, p.known = false, false
+			p.dropWindow()
+			ctx.Request(p.feed, &messages.Subscribe{})
+		}
+	case *messages.Park:
+		if p.failing != nil && p.failing.event.Position == msg.Position && p.state == Waiting {
+			p.park(ctx)
+		}
+	case *messages.Drain:
+		p.draining = true
+	case *messages.Advanced:
+		p.advanced(msg)
+	case *trustDue:
+		if p.untrusted() {
+			p.become(Starting, nil)
+		}
+	case *advanceDue:
+		p.askToAdvance(ctx)
+	case *done:
+		if msg.op != p.op {
+			return
+		}
+		p.busy, p.cancel = false, nil
+		msg.then(ctx)
+		if !p.busy {
+			p.publish()
+		}
+	}
+	p.next(ctx)
+}
+
+// done is what work under way posts back: then goes on with it, in the actor.
+type done struct {
+	op   int
+	then func(ctx actor.Context)
+}
+
+// do waits for a slot, runs work in a goroutine and then, in the actor, what it returns. limit bounds the work; the wait
+// for its turn is bounded by nothing but the end of the actor or of the runtime.
+func (p *projector) do(ctx actor.Context, limit time.Duration, slot slotFunc, work func(ctx context.Context) func(ctx actor.Context)) {
+	p.op++
+	op, id := p.op, p.lease.ID
+	p.busy = true
+	p.env.Board.publish(id, func(e *Entry) { e.Queued = true })
+	p.cancel = p.env.runUnbounded(ctx.Self(), func(ctx context.Context) any {
+		turn, stop := context.WithCancel(p.env.accept)
+		defer stop()
+		defer context.AfterFunc(ctx, stop)()
+		release, err := slot(turn)
+		if err != nil {
+			return &done{op: op, then: func(ctx actor.Context) { p.fault(ctx, err) }}
+		}
+		defer release()
+		ctx, cancel := context.WithTimeout(ctx, limit)
+		defer cancel()
+		p.env.Board.amend(id, func(e *Entry) { e.Busy, e.Limit, e.Queued = time.Now(), limit, false })
+		return &done{op: op, then: work(ctx)}
+	})
+}
+
+// slotFunc waits for a slot.
+type slotFunc func(ctx context.Context) (release func(), err error)
+
+// batchSlot waits for a slot for a batch of this projection's tenant.
+func (p *projector) batchSlot(ctx context.Context) (func(), error) {
+	return p.env.Slots.batch(ctx, p.lease.ID.Tenant)
+}
+
+// next begins what is to be done next, if nothing is under way.
+func (p *projector) next(ctx actor.Context) {
+	switch {
+	case p.busy, p.drained:
+	case p.draining:
+		stopTimer(p.advance)
+		advance := projection.Advance{Lease: p.lease, To: p.position}
+		p.draining, p.drained = false, true
+		p.become(Waiting, nil)
+		ctx.Request(ctx.Parent(), &messages.Drained{ID: p.lease.ID, Advance: advance})
+	case p.state == Waiting && !p.untrusted():
+		// Until the supervisor has its word: it will.
+	case p.recheck:
+		p.reload(ctx)
+	case p.state == Paused, p.state == Waiting, p.state == Failed, !p.known:
+	case p.position < p.mark && !p.env.Trusted():
+		p.become(Waiting, errUntrusted)
+		stopTimer(p.trust)
+		p.trust = p.env.after(p.env.Timing.Heartbeat, ctx.Self(), &trustDue{})
+	case p.position < p.mark:
+		if p.mark-p.position > int64(p.def.MaxEvents) {
+			p.become(CatchUp, nil)
+		} else {
+			p.become(Live, nil)
+		}
+		p.step(ctx)
+	default:
+		p.dropWindow()
+		p.become(Live, nil)
+	}
+}
+
+// dropWindow lets go of the shared events, which are kept by nobody who does not need them soon. What lies below the mark
+// must then be read: should the checkpoint be found further back, an empty window would pass for one with nothing in it.
+func (p *projector) dropWindow() { p.from, p.window = p.mark, nil }
+
+// trustDue is sent when a heartbeat may have arrived again.
+type trustDue struct{}
+
+// errUntrusted is why a projection waits while its node cannot be sure of its leases.
+var errUntrusted = errors.New("no heartbeat of this node arrived for nearly as long as its leases last")
+
+// untrusted tells that the projection waits for a heartbeat, and not for the supervisor.
+func (p *projector) untrusted() bool { return p.state == Waiting && errors.Is(p.reason, errUntrusted) }
+
+// become changes the state and publishes it where it is news.
+func (p *projector) become(state State, reason error) {
+	if p.state == state && (reason == nil && p.reason == nil || errors.Is(reason, errUntrusted) && p.untrusted()) {
+		return
+	}
+	p.state, p.reason = state, reason
+	p.publish()
+}
+
+func (p *projector) publish() {
+	p.env.Board.publish(p.lease.ID, func(e *Entry) {
+		e.State, e.Position, e.Mark, e.Reason = p.state, p.position, p.mark, p.reason
+		if !p.busy {
+			e.Busy, e.Queued = time.Time{}, false
+		}
+	})
+}
+
+func (p *projector) wanted(paused bool) {
+	switch {
+	case paused && p.state != Paused:
+		p.log.Info("projection paused")
+		p.failing = nil
+		p.become(Paused, nil)
+	case !paused && p.state == Paused:
+		p.log.Info("projection resumed")
+		p.recheck = true
+		p.become(Starting, nil)
+	}
+}
+
+// reload reads the lease anew: after a fault nobody knows how far the last batch came but the database.
+func (p *projector) reload(ctx actor.Context) {
+	p.recheck = false
+	lease := p.lease
+	p.do(ctx, p.env.Timing.Call, p.env.Slots.read, func(ctx context.Context) func(actor.Context) {
+		lease, err := p.env.Store.Reload(ctx, lease)
+		return func(ctx actor.Context) {
+			if err != nil {
+				p.fault(ctx, err)
+				return
+			}
+			again := p.recheck // asked for while this was under way
+			p.adopt(lease)
+			if lease.Paused != (p.state == Paused) {
+				p.wanted(lease.Paused)
+			}
+			p.recheck = again
+		}
+	})
+}
+
+// fault tells the supervisor of a fault that is no event's.
+func (p *projector) fault(ctx actor.Context, err error) {
+	fault := p.env.Store.Classify(err)
+	switch fault.Class {
+	case projection.LeaseLost:
+		p.log.Info("lease lost", zap.Error(err))
+		ctx.Request(ctx.Parent(), &messages.Ended{Lease: p.lease, Reason: err})
+		ctx.Stop(ctx.Self())
+		p.become(Waiting, err)
+	case projection.Configuration:
+		p.faulted = true
+		p.become(Failed, err)
+		ctx.Request(ctx.Parent(), &messages.Faulted{Fault: fault})
+	default:
+		p.faulted = true
+		p.cutOff = p.cutOff || fault.Unreachable
+		if p.state != Paused {
+			p.become(Waiting, err)
+		}
+		ctx.Request(ctx.Parent(), &messages.Faulted{Fault: fault})
+	}
+}
+
+// count counts an event's failure in the database, outside of the batch that was rolled back, and asks the supervisor
+// what is to become of the event.
+func (p *projector) count(ctx actor.Context, e event.Envelope, fault *projection.Fault) {
+	attempt := 1
+	if p.lease.FailingPosition == e.Position {
+		attempt = p.lease.Attempts + 1
+	}
+	cause := fault.Err
+	if at, ok := cause.(*projection.EventError); ok {
+		cause = at.Err // the position is told below
+	}
+	err := &projection.HandlerError{Projection: p.lease.ID, Position: e.Position, Attempt: attempt, Stack: fault.Stack, Err: cause}
+	failure := projection.Failure{Projection: p.lease.ID, Position: e.Position, Attempt: attempt, Err: cause, Stack: fault.Stack}
+	lease := p.lease
+	p.do(ctx, p.env.Timing.Call, p.env.Slots.read, func(ctx context.Context) func(actor.Context) {
+		recorded := p.env.Store.RecordFailure(ctx, lease, failure)
+		return func(ctx actor.Context) {
+			if recorded != nil {
+				p.fault(ctx, recorded)
+				return
+			}
+			p.lease.FailingPosition, p.lease.Attempts = e.Position, attempt
+			if p.state == Paused {
+				return
+			}
+			p.failing = &failing{event: e, failure: failure}
+			p.become(Waiting, err)
+			ctx.Request(ctx.Parent(), &messages.Faulted{Fault: fault, Failure: &failure})
+		}
+	})
+}
+
+// park puts the failing event into the dead letters and goes on behind it.
+func (p *projector) park(ctx actor.Context) {
+	e, failure, lease := p.failing.event, p.failing.failure, p.lease
+	p.failing = nil
+	letter := projection.DeadLetter{
+		Position: e.Position, Stream: e.Stream, Version: e.Version, Type: e.Type,
+		Error: failure.Err.Error(), Stack: failure.Stack, Attempts: failure.Attempt,
+	}
+	p.do(ctx, p.env.Timing.Call+p.env.Timing.Call, p.batchSlot, func(ctx context.Context) func(actor.Context) {
+		err := p.env.Store.Park(ctx, lease, letter)
+		return func(ctx actor.Context) {
+			if err != nil {
+				p.fault(ctx, err)
+				return
+			}
+			p.log.Error("event parked", zap.Int64("position", e.Position), zap.String("stream", e.Stream), zap.String("type", e.Type),
+				zap.Int("attempt", failure.Attempt), zap.Error(failure.Err))
+			p.lease.Checkpoint, p.position = e.Position, e.Position
+			p.ahead.passed(p.position)
+			p.lease.FailingPosition, p.lease.Attempts, p.lease.Unclean = 0, 0, 0
+			p.sizing.Succeeded()
+			if p.state == Waiting {
+				p.become(Live, nil)
+			}
+		}
+	})
+}
+
+// advanceDue is sent when the checkpoint is to follow the position.
+type advanceDue struct{}
+
+// lag arranges that the checkpoint follows over what did not concern the projection. All of the node's projections do
+// that at the same instants, so that one statement moves them all.
+func (p *projector) lag(ctx actor.Context) {
+	if p.advance != nil || p.position <= p.lease.Checkpoint {
+		return
+	}
+	every := p.env.Timing.AdvanceEvery
+	p.advance = p.env.after(every-p.env.sinceStart()%every, ctx.Self(), &advanceDue{})
+}
+
+func (p *projector) askToAdvance(ctx actor.Context) {
+	p.advance = nil
+	if p.busy || p.recheck || p.state == Failed || p.state == Waiting || p.position <= p.lease.Checkpoint {
+		p.lag(ctx)
+		return
+	}
+	// No batch begins until the answer is there: it would start from a checkpoint that is about to move.
+	p.op++
+	p.busy, p.advancing = true, true
+	p.env.Board.publish(p.lease.ID, func(e *Entry) { e.Busy, e.Limit = time.Now(), 2*p.env.Timing.Call })
+	ctx.Request(ctx.Parent(), &messages.AdvanceRequest{Advance: projection.Advance{Lease: p.lease, To: p.position}})
+}
+
+func (p *projector) advanced(msg *messages.Advanced) {
+	if !p.advancing {
+		return
+	}
+	p.busy, p.advancing = false, false
+	if msg.Moved {
+		p.lease.Checkpoint = msg.To
+	} else {
+		p.recheck = true
+	}
+	p.publish()
+}
+
+// recovered tells the supervisor that things work again, where it counts faults.
+func (p *projector) recovered(ctx actor.Context) {
+	if p.faulted {
+		p.faulted = false
+		ctx.Request(ctx.Parent(), &messages.Recovered{})
+	}
+}

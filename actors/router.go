@@ -1,0 +1,73 @@
+package actors
+
+import (
+	"sync"
+	"sync/atomic"
+
+	"github.com/asynkron/protoactor-go/actor"
+
+	"github.com/millrace-go/millrace/messages"
+)
+
+// Router knows the feed of each tenant and wakes only the one that is concerned. Wakes are coalesced before the mailbox:
+// while one is on its way, others cost an atomic operation.
+type Router struct {
+	root  *actor.RootContext
+	feeds sync.Map // tenant to *feedRef
+}
+
+type feedRef struct {
+	pid   *actor.PID
+	woken atomic.Bool
+	mark  atomic.Int64
+}
+
+func newRouter(root *actor.RootContext) *Router { return &Router{root: root} }
+
+// Wake tells the tenant's feed, where this node has one, that there may be new events. It never blocks.
+func (r *Router) Wake(tenant string) {
+	if ref, ok := r.feeds.Load(tenant); ok {
+		r.wake(ref.(*feedRef))
+	}
+}
+
+func (r *Router) wake(ref *feedRef) {
+	if ref.woken.CompareAndSwap(false, true) {
+		r.root.Send(ref.pid, &messages.Wake{})
+	}
+}
+
+// add routes wakes of the tenant to a feed that calls it when it has started.
+func (r *Router) add(tenant string, pid *actor.PID) *feedRef {
+	ref := &feedRef{pid: pid}
+	r.feeds.Store(tenant, ref)
+	return ref
+}
+
+// remove ends the routing, unless the tenant has another feed by now.
+func (r *Router) remove(tenant string, ref *feedRef) { r.feeds.CompareAndDelete(tenant, ref) }
+
+// marks returns the tenants that this node has feeds of, and how far those have settled.
+func (r *Router) marks() map[string]int64 {
+	marks := make(map[string]int64)
+	r.feeds.Range(func(tenant, ref any) bool {
+		marks[tenant.(string)] = ref.(*feedRef).mark.Load()
+		return true
+	})
+	return marks
+}
+
+// compare takes in the heads that were read after marks was: a feed that has not settled up to its tenant's head is
+// woken. A head below a mark tells that events are gone; what that feed knows counts for nothing any more.
+func (r *Router) compare(heads, marks map[string]int64) {
+	for tenant, head := range heads {
+		ref, ok := r.feeds.Load(tenant)
+		switch {
+		case !ok:
+		case head < marks[tenant]:
+			r.root.Send(ref.(*feedRef).pid, &messages.Recheck{})
+		case head > ref.(*feedRef).mark.Load():
+			r.wake(ref.(*feedRef))
+		}
+	}
+}

@@ -1,0 +1,85 @@
+package actors
+
+import (
+	"fmt"
+	"runtime/debug"
+
+	"github.com/asynkron/protoactor-go/actor"
+	"go.uber.org/zap"
+)
+
+// Behaviour is an actor without its lifecycle, which the shell takes care of.
+type Behaviour interface {
+	// Start is called once, before any message.
+	Start(ctx actor.Context)
+	// Handle takes one message. It must not block.
+	Handle(ctx actor.Context, msg any)
+	// Stop is called once, when no message will follow. It cancels the actor's work and timers.
+	Stop(ctx actor.Context)
+}
+
+// Crash is the reason that the supervisor gets when an actor panicked.
+type Crash struct {
+	Actor string
+	Value any
+	Stack string
+}
+
+func (c *Crash) Error() string { return fmt.Sprintf("%s panicked: %v", c.Actor, c.Value) }
+
+// Props makes of a behaviour what can be spawned.
+func Props(name string, log *zap.Logger, b Behaviour, options ...actor.PropsOption) *actor.Props {
+	return actor.PropsFromProducer(func() actor.Actor { return &shell{name: name, log: log, behaviour: b} }, options...)
+}
+
+// shell keeps what protoactor does with panics and late messages away from behaviours: a panic while messages are
+// handled goes to the supervisor once, as a Crash; one while stopping is logged and goes no further, since it would
+// bring the actor back to life or hang its parent; a message after Stopping is dropped.
+type shell struct {
+	name      string
+	log       *zap.Logger
+	behaviour Behaviour
+	stopping  bool
+}
+
+func (s *shell) Receive(ctx actor.Context) {
+	switch msg := ctx.Message().(type) {
+	case *actor.Started:
+		s.orCrash(func() { s.behaviour.Start(ctx) })
+	case *actor.Stopping, *actor.Restarting:
+		if !s.stopping {
+			s.stopping = true
+			s.orLog(func() { s.behaviour.Stop(ctx) })
+		}
+	case *actor.Stopped:
+		if b, ok := s.behaviour.(interface{ Gone(actor.Context) }); ok {
+			s.orLog(func() { b.Gone(ctx) })
+		}
+	case *actor.Terminated:
+		// It goes to a supervisor, also while it stops: that is how it learns that its children are gone.
+		s.orLog(func() { s.behaviour.Handle(ctx, msg) })
+	default:
+		if !s.stopping {
+			s.orCrash(func() { s.behaviour.Handle(ctx, msg) })
+		}
+	}
+}
+
+func (s *shell) orCrash(fn func()) {
+	defer func() {
+		if r := recover(); r != nil {
+			panic(&Crash{Actor: s.name, Value: r, Stack: string(debug.Stack())})
+		}
+	}()
+	fn()
+}
+
+func (s *shell) orLog(fn func()) {
+	defer func() {
+		if r := recover(); r != nil {
+			s.log.Error("actor panicked while stopping", zap.String("actor", s.name), zap.Any("panic", r),
+				zap.ByteString("stack", debug.Stack()))
+		}
+	}()
+	fn()
+}

@@ -1,0 +1,114 @@
+package actors
+
+import (
+	"context"
+	"time"
+
+	"github.com/asynkron/protoactor-go/actor"
+	"go.uber.org/zap"
+
+	"github.com/millrace-go/millrace/projection"
+)
+
+// step handles the next batch: it gets a slot, reads where the shared tail does not reach, and runs the batch
+// transaction. While that runs, what comes after it is read already.
+func (p *projector) step(ctx actor.Context) {
+	if len(p.ahead.events) == 0 {
+		p.fromTail()
+	}
+	if len(p.ahead.events) == 0 && p.ahead.to > p.position {
+		p.passOver()
+		p.lag(ctx)
+		if p.position >= p.mark {
+			return
+		}
+	}
+	lease, def, here, sizing, mark := p.lease, p.def, p.ahead, p.sizing, p.mark
+	bound := def.Deadline + 4*p.env.Timing.Call
+	p.do(ctx, bound, p.batchSlot, func(ctx context.Context) func(actor.Context) {
+		if len(here.events) == 0 {
+			page, err := p.read(ctx, here.rangeAfter(def, mark))
+			if err != nil {
+				return func(ctx actor.Context) { p.fault(ctx, err) }
+			}
+			here.add(page)
+			if len(here.events) == 0 {
+				return func(ctx actor.Context) {
+					p.ahead = here
+					p.passOver()
+					p.lag(ctx)
+				}
+			}
+		}
+		batch := here.take(def, sizing)
+		next := p.prefetch(ctx, here, len(here.events)-len(batch.Events), mark)
+		err := def.Apply(ctx, lease, batch)
+		page, fetched := <-next
+		return func(ctx actor.Context) {
+			p.ahead = here
+			if fetched {
+				p.ahead.add(page)
+			}
+			p.applied(ctx, batch, err)
+		}
+	})
+}
+
+// prefetch reads the page after here where less than a batch is left of it and it can be had at once. The page, if any,
+// comes on the channel, which is closed then. An error is nobody's concern: the page is read again when it is needed.
+func (p *projector) prefetch(ctx context.Context, here ahead, left int, mark int64) <-chan projection.Page {
+	next := make(chan projection.Page, 1)
+	if left >= p.def.MaxEvents || here.to >= mark || !p.env.Slots.tryRead() {
+		close(next)
+		return next
+	}
+	go func() {
+		defer close(next)
+		defer p.env.Slots.doneReading()
+		if page, err := p.read(ctx, here.rangeAfter(p.def, mark)); err == nil {
+			next <- page
+		}
+	}()
+	return next
+}
+
+// passOver moves on over events that do not concern the projection.
+func (p *projector) passOver() {
+	p.position = p.ahead.to
+	p.publish()
+}
+
+// applied takes in how a batch ended.
+func (p *projector) applied(ctx actor.Context, batch projection.Batch, err error) {
+	if err == nil {
+		p.lease.Checkpoint, p.position = batch.To, batch.To
+		p.lease.FailingPosition, p.lease.Attempts, p.lease.Unclean = 0, 0, 0
+		p.ahead.passed(p.position)
+		p.sizing.Succeeded()
+		p.recovered(ctx)
+		p.env.Board.publish(p.lease.ID, func(e *Entry) {
+			e.Applied += int64(len(batch.Events))
+			e.State, e.Position, e.Mark, e.Reason, e.Busy = p.state, p.position, p.mark, p.reason, time.Time{}
+		})
+		return
+	}
+	fault := p.env.Store.Classify(err)
+	switch fault.Class {
+	case projection.HandlerFault:
+	case projection.LeaseLost:
+		// Or an earlier batch of this node's, whose end nobody waited for, moved the checkpoint. The lease's row knows.
+		p.log.Info("batch refused by the fence", zap.Error(err))
+		p.recheck = true
+		return
+	default:
+		p.fault(ctx, err)
+		return
+	}
+	if p.sizing.Failed(batch.Events, fault.Position) {
+		p.log.Warn("event failed", zap.Int64("position", batch.Events[0].Position), zap.Error(fault.Err))
+		p.count(ctx, batch.Events[0], fault)
+		return
+	}
+	p.log.Debug("batch failed and is narrowed", zap.Int("events", len(batch.Events)), zap.Int64("failing", fault.Position), zap.Error(fault.Err))
+	p.publish()
+}

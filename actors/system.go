@@ -1,0 +1,50 @@
+package actors
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"github.com/asynkron/protoactor-go/actor"
+	"go.uber.org/zap"
+	"go.uber.org/zap/exp/zapslog"
+)
+
+// NewSystem makes an actor system that logs to log and nowhere else. What the library tells as information is debugging
+// to the host.
+func NewSystem(log *zap.Logger) *actor.ActorSystem {
+	handler := &demoted{zapslog.NewHandler(log.Named("protoactor").Core())}
+	return actor.NewActorSystem(
+		actor.WithLoggerFactory(func(*actor.ActorSystem) *slog.Logger { return slog.New(handler) }),
+		// The library counts dead letters in a goroutine that lives for this long after the first one.
+		actor.WithDeadLetterThrottleInterval(time.Millisecond),
+	)
+}
+
+// demoted makes debugging of information.
+type demoted struct{ slog.Handler }
+
+func (d *demoted) Enabled(ctx context.Context, level slog.Level) bool {
+	return d.Handler.Enabled(ctx, demote(level))
+}
+
+func (d *demoted) Handle(ctx context.Context, r slog.Record) error {
+	r.Level = demote(r.Level)
+	if !d.Handler.Enabled(ctx, r.Level) {
+		return nil
+	}
+	return d.Handler.Handle(ctx, r)
+}
+
+func (d *demoted) WithAttrs(attrs []slog.Attr) slog.Handler {
+	return &demoted{d.Handler.WithAttrs(attrs)}
+}
+
+func (d *demoted) WithGroup(name string) slog.Handler { return &demoted{d.Handler.WithGroup(name)} }
+
+func demote(level slog.Level) slog.Level {
+	if level == slog.LevelInfo {
+		return slog.LevelDebug
+	}
+	return level
+}

@@ -1,0 +1,94 @@
+// Package messages is what actors say to each other: plain structs that nobody changes once they are sent.
+package messages
+
+import (
+	"time"
+
+	"github.com/millrace-go/millrace/event"
+	"github.com/millrace-go/millrace/projection"
+)
+
+// To a feed.
+type (
+	// Wake tells a feed that its tenant may have new events.
+	Wake struct{}
+	// Subscribe asks a feed to tell the sender of its tenant's events.
+	Subscribe struct{}
+	// Unsubscribe takes Subscribe back.
+	Unsubscribe struct{}
+)
+
+// From a feed to its projections.
+type (
+	// TailAdvanced tells how far events are settled, and hands out the last of them: all with From < position <= Mark.
+	// Every receiver gets the same slice.
+	TailAdvanced struct {
+		Mark   int64
+		From   int64
+		Events []event.Envelope
+	}
+	// TailFailed tells that the end of the tenant's events cannot be read before somebody mends something.
+	TailFailed struct{ Err error }
+)
+
+// From the supervisor to a feed or a projection.
+type (
+	// Resume ends a wait: the delay after a failure is over, or the server can be worked with again.
+	Resume struct{}
+	// Recheck asks for everything known of the database to be read anew, since a connection was lost.
+	Recheck struct{}
+	// Park asks a projection to park the event that it reported.
+	Park struct{ Position int64 }
+	// Wanted tells a projection whether it is wanted to pause.
+	Wanted struct{ Paused bool }
+	// Drain asks a projection to finish what it is at and to report Drained.
+	Drain struct{}
+)
+
+// To the supervisor.
+type (
+	// Faulted reports a fault and asks when to go on. Failure is set where an event's failure was counted.
+	Faulted struct {
+		Fault   *projection.Fault
+		Failure *projection.Failure
+	}
+	// Recovered reports that work succeeded after a fault that was none of an event's.
+	Recovered struct{}
+	// Ended reports that a projection's actor ends because its lease is gone.
+	Ended struct {
+		Lease  projection.Lease
+		Reason error
+	}
+	// Drained reports that a projection is at rest, and where.
+	Drained struct {
+		ID      projection.ID
+		Advance projection.Advance
+	}
+	// Claimed reports leases that the node has got.
+	Claimed struct{ Leases []projection.Lease }
+	// WantedStates reports which leases' projections are wanted to pause.
+	WantedStates struct{ Paused map[int32]bool }
+)
+
+// Between listener, node and supervisor.
+type (
+	// SessionUp tells that the session connection stands: the node is registered and listens. Again tells that there was
+	// one before it.
+	SessionUp struct{ Again bool }
+	// SessionLost tells that the session connection is gone.
+	SessionLost struct{ Err error }
+	// Beaten tells that a heartbeat arrived that was sent at At, by this process' monotonic clock.
+	Beaten struct{ At time.Time }
+	// Notified tells of a notification.
+	Notified struct{ Notice projection.Notice }
+	// Reconcile asks the node to look for leases to claim.
+	Reconcile struct{}
+	// AdvanceRequest asks the node to move a checkpoint along with others'.
+	AdvanceRequest struct{ Advance projection.Advance }
+	// Advanced answers AdvanceRequest. Err is set where nothing is known.
+	Advanced struct {
+		To    int64
+		Moved bool
+		Err   error
+	}
+)

@@ -1,0 +1,286 @@
+package supervisor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
+
+	"github.com/millrace-go/millrace/actors"
+	"github.com/millrace-go/millrace/event"
+	"github.com/millrace-go/millrace/projection"
+)
+
+// fake is a store without a database: what is tried of it can be counted, and it can be away.
+type fake struct {
+	tenants []string
+	head    atomic.Int64
+	away    atomic.Bool
+
+	pings, reloads, failed atomic.Int64
+	// foreign tells that what is read concerns no projection.
+	foreign atomic.Bool
+	// hook, where it is set, is called in the middle of "reload", with what is to be returned, "advance", "poll" and "tail".
+	hook atomic.Pointer[func(call string, lease *projection.Lease)]
+
+	mu          sync.Mutex
+	claimed     bool
+	checkpoints map[projection.ID]int64
+	released    []projection.Advance
+	// panics are the tenants whose next tail, and the projections whose next fault, makes an actor panic.
+	panics map[string]bool
+}
+
+var errAway = &projection.Fault{Class: projection.Infrastructure, Unreachable: true, Err: errors.New("the database is away")}
+
+func (f *fake) here() error {
+	if f.away.Load() {
+		return errAway
+	}
+	return nil
+}
+
+func (f *fake) call(name string, lease *projection.Lease) {
+	if hook := f.hook.Load(); hook != nil {
+		(*hook)(name, lease)
+	}
+}
+
+// panicOnce tells whether it is time to panic for name.
+func (f *fake) panicOnce(name string) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	defer delete(f.panics, name)
+	return f.panics[name]
+}
+
+func (f *fake) checkpoint(id projection.ID) int64 {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.checkpoints[id]
+}
+
+func (f *fake) move(id projection.ID, to int64) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.checkpoints[id] = to
+}
+
+func (f *fake) Connect(context.Context, projection.Node) (projection.Session, error) {
+	return fakeSession{f}, f.here()
+}
+func (f *fake) OnWake(func(string)) func()                       { return func() {} }
+func (f *fake) Tenants(context.Context) ([]string, error)        { return f.tenants, f.here() }
+func (f *fake) Ensure(context.Context, []string, []string) error { return f.here() }
+
+func (f *fake) Claim(_ context.Context, node projection.Node, tenants []string, _ int) ([]projection.Lease, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.claimed {
+		return nil, f.here()
+	}
+	f.claimed = true
+	return f.leases(node, tenants), nil
+}
+
+func (f *fake) Owned(_ context.Context, node projection.Node) ([]projection.Lease, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if !f.claimed {
+		return nil, f.here()
+	}
+	return f.leases(node, f.tenants), f.here()
+}
+
+func (f *fake) leases(node projection.Node, tenants []string) (leases []projection.Lease) {
+	for _, tenant := range tenants {
+		for _, name := range node.Projections {
+			leases = append(leases, projection.Lease{Row: int32(len(leases) + 1), ID: projection.ID{Tenant: tenant, Name: name}, Owner: node.ID, Epoch: 1})
+		}
+	}
+	return leases
+}
+
+func (f *fake) Reload(_ context.Context, lease projection.Lease) (projection.Lease, error) {
+	if err := f.here(); err != nil {
+		f.failed.Add(1)
+		return lease, err
+	}
+	f.reloads.Add(1)
+	lease.Checkpoint = f.checkpoint(lease.ID)
+	f.call("reload", &lease)
+	return lease, nil
+}
+
+func (f *fake) Release(_ context.Context, advances []projection.Advance) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.released = append(f.released, advances...)
+	return f.here()
+}
+
+func (f *fake) Advance(context.Context, []projection.Advance) (map[int32]bool, error) {
+	f.call("advance", nil)
+	return nil, f.here()
+}
+func (f *fake) RecordFailure(context.Context, projection.Lease, projection.Failure) error {
+	return f.here()
+}
+func (f *fake) Park(context.Context, projection.Lease, projection.DeadLetter) error { return f.here() }
+
+func (f *fake) Read(_ context.Context, _ string, r projection.ReadRange) (page projection.Page, err error) {
+	page.To = r.UpTo
+	for at := r.After + 1; at <= r.UpTo && !f.foreign.Load(); at++ {
+		page.Events = append(page.Events, event.Envelope{Position: at})
+	}
+	return page, f.here()
+}
+
+func (f *fake) Tail(tenant string) projection.Tail {
+	if f.panicOnce(tenant) {
+		panic("a tail on purpose")
+	}
+	f.call("tail", nil)
+	return fakeTail{f}
+}
+
+func (f *fake) Paused(context.Context, []int32) (map[int32]bool, error) {
+	return map[int32]bool{}, f.here()
+}
+
+func (f *fake) Heads(_ context.Context, tenants []string) (map[string]int64, error) {
+	heads := make(map[string]int64)
+	for _, t := range tenants {
+		heads[t] = f.head.Load()
+	}
+	return heads, f.here()
+}
+
+func (f *fake) Ping(context.Context) error {
+	f.pings.Add(1)
+	return f.here()
+}
+
+func (f *fake) Classify(err error) *projection.Fault {
+	var fault *projection.Fault
+	if errors.As(err, &fault) {
+		if f.panicOnce(fault.Error()) {
+			panic("a fault on purpose")
+		}
+		return fault
+	}
+	return &projection.Fault{Class: projection.Infrastructure, Err: err}
+}
+
+type fakeTail struct{ *fake }
+
+func (f fakeTail) ReadWithin(func(context.Context) (func(), error)) {}
+
+func (f fakeTail) Poll(context.Context) (projection.TailUpdate, error) {
+	head := f.head.Load()
+	f.call("poll", nil)
+	return projection.TailUpdate{Mark: head, From: head}, f.here()
+}
+
+type fakeSession struct{ *fake }
+
+func (f fakeSession) Next(ctx context.Context) (projection.Notice, error) {
+	<-ctx.Done()
+	return projection.Notice{}, ctx.Err()
+}
+func (f fakeSession) Heartbeat(context.Context) error { return f.here() }
+func (f fakeSession) Close(context.Context) error     { return nil }
+
+// world is a supervisor over a fake store.
+type world struct {
+	*fake
+	t    *testing.T
+	env  *actors.Env
+	boss *Supervisor
+	logs *observer.ObservedLogs
+}
+
+// start runs n projections of each tenant. apply is called for each batch before it is taken as committed.
+func start(t *testing.T, n int, tenants []string, apply func(f *fake, id projection.ID) error) *world {
+	t.Helper()
+	f := &fake{tenants: tenants, checkpoints: make(map[projection.ID]int64), panics: make(map[string]bool)}
+	core, logs := observer.New(zap.InfoLevel)
+	node := projection.Node{ID: "a node", LeaseTime: time.Hour}
+	definitions := make(map[string]*projection.Definition)
+	for i := range n {
+		name := fmt.Sprintf("p%03d", i)
+		node.Projections = append(node.Projections, name)
+		definitions[name] = &projection.Definition{Name: name, MaxEvents: 10, MaxBytes: 1000, Deadline: time.Minute,
+			Apply: func(_ context.Context, lease projection.Lease, batch projection.Batch) error {
+				if err := apply(f, lease.ID); err != nil {
+					return err
+				}
+				f.move(lease.ID, batch.To)
+				return nil
+			}}
+	}
+	log := zap.New(core)
+	env := &actors.Env{System: actors.NewSystem(log), Store: f, Log: log, Node: node, Definitions: definitions, Slots: actors.NewSlots(16, 0, 0),
+		Timing: actors.Timing{Heartbeat: time.Minute, Poll: 20 * time.Millisecond, Reconcile: 50 * time.Millisecond, AdvanceEvery: time.Second, Call: 10 * time.Second}}
+	env.Live()
+	boss, err := Start(env)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &world{fake: f, t: t, env: env, boss: boss, logs: logs}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		defer cancel()
+		if err := boss.Stop(ctx, time.Second); err != nil {
+			t.Error(err)
+		}
+		env.Wait()
+	})
+	w.append()
+	w.caughtUp()
+	return w
+}
+
+// ids are the projections of some tenants.
+func (w *world) ids(tenants ...string) (ids []projection.ID) {
+	for _, lease := range w.leases(w.env.Node, tenants) {
+		ids = append(ids, lease.ID)
+	}
+	return ids
+}
+
+func (w *world) append() { w.head.Add(1) }
+
+// caughtUp waits until all projections have applied what there is.
+func (w *world) caughtUp() {
+	w.t.Helper()
+	w.eventually("every projection has applied everything", func() bool {
+		return !slices.ContainsFunc(w.ids(w.tenants...), func(id projection.ID) bool { return w.checkpoint(id) < w.head.Load() })
+	})
+}
+
+func (w *world) eventually(what string, cond func() bool) {
+	w.t.Helper()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for deadline := time.Now().Add(time.Minute); !cond(); <-tick.C {
+		if time.Now().After(deadline) {
+			w.t.Fatalf("never: %s", what)
+		}
+	}
+}
+
+// started is how often the actor of a projection was started.
+func (w *world) started(id projection.ID) int {
+	return w.logs.FilterMessage("projection started").Filter(func(e observer.LoggedEntry) bool {
+		fields := e.ContextMap()
+		return fields["tenant"] == id.Tenant && fields["projection"] == id.Name
+	}).Len()
+}

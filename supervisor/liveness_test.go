@@ -1,0 +1,295 @@
+package supervisor
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/asynkron/protoactor-go/actor"
+	"go.uber.org/zap"
+
+	"github.com/millrace-go/millrace/actors"
+	"github.com/millrace-go/millrace/messages"
+	"github.com/millrace-go/millrace/projection"
+)
+
+func TestRuntimeOutlivesItsNodesActor(t *testing.T) {
+	w := start(t, 3, []string{"a"}, attempt)
+	ear, heard := w.listen()
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	answered := false
+	for deadline := time.Now().Add(hangs); !answered; {
+		if node := w.child("node"); node != nil {
+			w.env.System.Root.Stop(node)
+		}
+		// Neither is to be passed on to a node that is not there.
+		w.env.System.Root.RequestWithCustomSender(w.boss.pid, &messages.AdvanceRequest{Advance: projection.Advance{To: 7}}, ear)
+		w.env.System.Root.RequestWithCustomSender(w.boss.pid, &messages.Ended{}, ear)
+		select {
+		case <-w.boss.Done():
+			t.Fatalf("the runtime ended: %.300v", w.boss.Err())
+		case msg := <-heard:
+			advanced, ok := msg.(*messages.Advanced)
+			answered = ok && errors.Is(advanced.Err, errNoNode) && advanced.To == 7
+		case <-tick.C:
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("nobody answers for the node that is gone")
+		}
+	}
+	w.append()
+	w.eventually("the projections go on", func() bool {
+		select {
+		case <-w.boss.Done():
+			t.Fatalf("the runtime ended: %.300v", w.boss.Err())
+		default:
+		}
+		return w.checkpoint(w.ids("a")[0]) == w.head.Load()
+	})
+	w.noneStuck()
+}
+
+func TestProjectionWhoseCheckpointIsBeingMovedGoesOnWhenTheNodeDies(t *testing.T) {
+	w := start(t, 3, []string{"a"}, attempt)
+	moving, let := make(chan struct{}, 100), make(chan struct{})
+	t.Cleanup(func() { close(let) })
+	w.during("advance", func(*projection.Lease) {
+		moving <- struct{}{}
+		<-let
+	})
+	w.foreign.Store(true)
+	w.append()
+	<-moving
+	w.foreign.Store(false)
+	w.env.System.Root.Stop(w.child("node"))
+	w.append()
+	w.caughtUp()
+	w.noneStuck()
+}
+
+func TestWantedStateThatComesWhileTheLeaseIsReadAnewIsNotLost(t *testing.T) {
+	for name, test := range map[string]struct {
+		paused bool // as is wanted at last
+		state  actors.State
+	}{
+		"pause":  {true, actors.Paused},
+		"resume": {false, actors.Live},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := start(t, 1, []string{"a"}, attempt)
+			id := w.ids("a")[0]
+			pid := w.child(id.String())
+			if !test.paused {
+				w.env.System.Root.Send(pid, &messages.Wanted{Paused: true})
+				w.reaches(id, func(e actors.Entry) bool { return e.State == actors.Paused })
+			}
+			var once sync.Once
+			reading, held := make(chan struct{}), make(chan struct{})
+			let := sync.OnceFunc(func() { close(held) })
+			t.Cleanup(let)
+			w.during("reload", func(lease *projection.Lease) {
+				lease.Paused = test.paused
+				once.Do(func() {
+					lease.Paused = !test.paused // as it was before what is wanted was committed
+					close(reading)
+					<-held
+				})
+			})
+			w.env.System.Root.Send(pid, &messages.Recheck{})
+			<-reading
+			w.env.System.Root.Send(pid, &messages.Wanted{Paused: test.paused})
+			w.reaches(id, func(e actors.Entry) bool { return (e.State == actors.Paused) == test.paused })
+			let()
+			w.append()
+			w.reaches(id, func(e actors.Entry) bool { return e.State == test.state && e.Busy.IsZero() && !e.Queued })
+			w.eventually("the feed is at the end", func() bool { return w.env.Board.Feeds()["a"].Mark == w.head.Load() })
+			if !test.paused {
+				w.caughtUp()
+			} else if w.checkpoint(id) == w.head.Load() {
+				t.Error("it went on though it is paused")
+			}
+		})
+	}
+}
+
+func TestPausedProjectionThatMetAFaultIsNotTakenForStuck(t *testing.T) {
+	w := start(t, 1, []string{"a"}, attempt)
+	id := w.ids("a")[0]
+	pid := w.child(id.String())
+	w.env.System.Root.Send(pid, &messages.Wanted{Paused: true})
+	w.reaches(id, func(e actors.Entry) bool { return e.State == actors.Paused })
+	w.eventually("it is at rest", func() bool { e, _ := w.env.Board.Get(id); return e.Busy.IsZero() && !e.Queued })
+	w.away.Store(true)
+	w.env.System.Root.Send(pid, &messages.Recheck{})
+	w.eventually("it meets the fault", func() bool { return w.failed.Load() > 0 })
+	w.reaches(id, func(e actors.Entry) bool { return e.State == actors.Paused && e.Busy.IsZero() && !e.Queued })
+	w.noneStuck()
+	w.away.Store(false)
+}
+
+func TestWaitingForItsTurnIsNotStandingStill(t *testing.T) {
+	long := time.Now().Add(-time.Hour)
+	for _, busy := range []time.Time{{}, long} {
+		e := actors.Entry{State: actors.Live, Position: 1, Mark: 2, Changed: long, Busy: busy}
+		if !Stuck(e) {
+			t.Errorf("it is not stuck though it does not wait for its turn: %+v", e)
+		}
+		if e.Queued = true; Stuck(e) {
+			t.Errorf("it is taken for stuck: %+v", e)
+		}
+	}
+}
+
+// Who is told before the feed would take for news what the feed had handed out before it was told.
+func TestProjectionsAreReadAnewBehindTheirFeed(t *testing.T) {
+	w := start(t, 3, []string{"a"}, attempt)
+	entered, let := make(chan struct{}, 1), make(chan struct{})
+	w.during("tail", func(*projection.Lease) {
+		entered <- struct{}{}
+		<-let
+	})
+	before := w.reloads.Load()
+	w.env.System.Root.Send(w.boss.pid, &messages.Recheck{})
+	<-entered
+	<-time.After(200 * time.Millisecond)
+	if again := w.reloads.Load() - before; again != 0 {
+		t.Errorf("%d projections read their leases anew before their feed was told", again)
+	}
+	close(let)
+	w.eventually("all projections read their leases anew", func() bool { return w.reloads.Load()-before >= 3 })
+}
+
+func TestFeedHandsOutNothingOldBehindARecheck(t *testing.T) {
+	w, tell, heard := follow(t)
+	w.head.Store(5)
+	tell(&messages.Subscribe{})
+	advanced(t, heard, 5)
+	polling, answer := make(chan struct{}), make(chan struct{})
+	let := sync.OnceFunc(func() { close(answer) })
+	t.Cleanup(let)
+	w.head.Store(9)
+	w.during("poll", func(*projection.Lease) {
+		close(polling)
+		<-answer
+	})
+	tell(&messages.Wake{})
+	<-polling // it has looked: 9
+	w.hook.Store(nil)
+	w.head.Store(3)
+	tell(&messages.Recheck{})
+	msg := next(t, heard)
+	if _, ok := msg.(*messages.Recheck); !ok {
+		t.Fatalf("the subscriber is told %T first", msg)
+	}
+	advanced(t, heard, 3)
+	let()
+	w.env.Wait() // the old answer is in the feed's mailbox now
+	w.head.Store(4)
+	tell(&messages.Wake{})
+	advanced(t, heard, 4)
+}
+
+func TestSubscriberGetsAtOnceWhatCameWhileNobodyListened(t *testing.T) {
+	w, tell, heard := follow(t)
+	w.head.Store(1)
+	tell(&messages.Subscribe{})
+	advanced(t, heard, 1)
+	tell(&messages.Unsubscribe{})
+	w.head.Store(2)
+	tell(&messages.Wake{})
+	tell(&messages.Subscribe{})
+	advanced(t, heard, 1)
+	advanced(t, heard, 2)
+}
+
+// hangs is how long something may take that happens within a second: only a hang takes longer.
+const hangs = 30 * time.Second
+
+// during hooks into one kind of call.
+func (w *world) during(call string, fn func(lease *projection.Lease)) {
+	hook := func(name string, lease *projection.Lease) {
+		if name == call {
+			fn(lease)
+		}
+	}
+	w.hook.Store(&hook)
+}
+
+// child finds a child of the supervisor by its name, in whatever incarnation; nil where there is none.
+func (w *world) child(name string) *actor.PID {
+	for i := range 100 {
+		pid := actor.NewPID(w.env.System.Address(), fmt.Sprintf("%s/%s#%d", w.boss.pid.Id, name, i))
+		if _, ok := w.env.System.ProcessRegistry.Get(pid); ok {
+			return pid
+		}
+	}
+	return nil
+}
+
+func (w *world) reaches(id projection.ID, want func(actors.Entry) bool) {
+	w.t.Helper()
+	w.eventually("the projection gets there", func() bool {
+		e, here := w.env.Board.Get(id)
+		return here && want(e)
+	})
+}
+
+// noneStuck makes sure that it was not the watchdog that helped.
+func (w *world) noneStuck() {
+	w.t.Helper()
+	if n := w.env.Board.Stuck(); n != 0 {
+		w.t.Errorf("%d actors were taken for stuck", n)
+	}
+}
+
+// listen makes an actor that passes on what it hears.
+func (w *world) listen() (pid *actor.PID, heard chan any) {
+	heard = make(chan any, 10000)
+	pid = w.env.System.Root.Spawn(actor.PropsFromFunc(func(ctx actor.Context) {
+		switch msg := ctx.Message().(type) {
+		case actor.SystemMessage, actor.AutoReceiveMessage:
+		default:
+			heard <- msg
+		}
+	}))
+	w.t.Cleanup(func() { _ = w.env.System.Root.StopFuture(pid).Wait() })
+	return pid, heard
+}
+
+// follow makes a feed and its one subscriber, with nobody around who polls.
+func follow(t *testing.T) (w *world, tell func(msg any), heard chan any) {
+	w = &world{fake: &fake{}, t: t}
+	w.env = &actors.Env{System: actors.NewSystem(zap.NewNop()), Store: w.fake, Log: zap.NewNop(), Slots: actors.NewSlots(4, 0, 0),
+		Timing: actors.Timing{Call: time.Minute}}
+	w.env.Live()
+	ear, heard := w.listen()
+	feed := w.env.System.Root.Spawn(actors.NewFeed(w.env, "a"))
+	t.Cleanup(func() {
+		_ = w.env.System.Root.StopFuture(feed).Wait()
+		w.env.GiveUp(errors.New("the test is over"))
+		w.env.Wait()
+	})
+	return w, func(msg any) { w.env.System.Root.RequestWithCustomSender(feed, msg, ear) }, heard
+}
+
+// next returns nil where nothing comes.
+func next(t *testing.T, heard chan any) any {
+	t.Helper()
+	select {
+	case msg := <-heard:
+		return msg
+	case <-time.After(hangs):
+		return nil
+	}
+}
+
+func advanced(t *testing.T, heard chan any, mark int64) {
+	t.Helper()
+	msg := next(t, heard)
+	if got, ok := msg.(*messages.TailAdvanced); !ok || got.Mark != mark {
+		t.Fatalf("heard %T %+v, not of the mark %d", msg, msg, mark)
+	}
+}

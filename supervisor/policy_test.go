@@ -1,0 +1,85 @@
+package supervisor
+
+import (
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/millrace-go/millrace/actors"
+	"github.com/millrace-go/millrace/projection"
+)
+
+func TestRetryDelayStaysWithinItsBounds(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		p := projection.RetryPolicy{
+			Base:   time.Duration(rapid.Int64Range(int64(time.Millisecond), int64(time.Minute)).Draw(t, "base")),
+			Factor: rapid.Float64Range(1, 10).Draw(t, "factor"), Jitter: rapid.Float64Range(0, 1).Draw(t, "jitter"),
+		}
+		p.Cap = p.Base + time.Duration(rapid.Int64Range(0, int64(time.Hour)).Draw(t, "cap"))
+		attempt := rapid.OneOf(rapid.IntRange(1, 64), rapid.Int()).Filter(func(i int) bool { return i > 0 }).Draw(t, "attempt")
+		most := float64(p.Base)
+		for range min(attempt, 64) - 1 {
+			most = min(most*p.Factor, float64(p.Cap))
+		}
+		delay := retryDelay(p, attempt)
+		if delay < 0 || delay > p.Cap {
+			t.Fatalf("%v after attempt %d, cap %v", delay, attempt, p.Cap)
+		}
+		// Up to there the delays grow by the factor; the tolerance is for the rounding of the library.
+		if low, high := min(most*(1-p.Jitter), float64(p.Cap)), most*(1+p.Jitter); float64(delay) < low*0.999-10 || float64(delay) > high*1.001+10 {
+			t.Fatalf("%v after attempt %d of %+v, want from %v to %v", delay, attempt, p, time.Duration(low), time.Duration(high))
+		}
+	})
+}
+
+func TestRetryDelaysDoubleAndDiffer(t *testing.T) {
+	p := projection.RetryPolicy{Jitter: -1}.WithDefaults()
+	for attempt, want := range []time.Duration{1: time.Second, 2: 2 * time.Second, 3: 4 * time.Second, 5: 16 * time.Second, 6: 30 * time.Second, 60: 30 * time.Second} {
+		if got := retryDelay(p, attempt); want != 0 && got != want {
+			t.Errorf("%v after attempt %d, want %v", got, attempt, want)
+		}
+	}
+	seen := make(map[time.Duration]bool)
+	for range 50 {
+		seen[retryDelay(projection.RetryPolicy{}.WithDefaults(), 1)] = true
+	}
+	if len(seen) < 10 {
+		t.Errorf("only %d delays in 50 tries: all would try again at once", len(seen))
+	}
+}
+
+func TestEventIsTriedAgainUntilItsRetriesAreUsedUp(t *testing.T) {
+	p := projection.RetryPolicy{MaxRetries: 2, Base: time.Second, Jitter: -1}.WithDefaults()
+	for attempt, want := range map[int]decision{
+		1: {projection.Retry, time.Second}, 2: {projection.Retry, 2 * time.Second}, 3: {projection.Park, 0}, 9: {projection.Park, 0},
+	} {
+		if got := decide(p, &projection.Failure{Attempt: attempt}); got != want {
+			t.Errorf("attempt %d: %+v, want %+v", attempt, got, want)
+		}
+	}
+	if got := decide(projection.RetryPolicy{MaxRetries: -1}.WithDefaults(), &projection.Failure{Attempt: 1}); got.action != projection.Park {
+		t.Errorf("without retries: %+v", got)
+	}
+}
+
+func TestStuckIsWhoStandsStillThoughThereIsWork(t *testing.T) {
+	now, long := time.Now(), time.Now().Add(-time.Hour)
+	for name, test := range map[string]struct {
+		entry actors.Entry
+		want  bool
+	}{
+		"busy within its limit":     {actors.Entry{State: actors.Live, Busy: now.Add(-time.Minute), Limit: time.Minute, Changed: long}, false},
+		"busy beyond its limit":     {actors.Entry{State: actors.Live, Busy: long, Limit: time.Minute, Changed: now}, true},
+		"behind and still for long": {actors.Entry{State: actors.CatchUp, Mark: 2, Position: 1, Changed: long}, true},
+		"behind since just now":     {actors.Entry{State: actors.CatchUp, Mark: 2, Position: 1, Changed: now}, false},
+		"at the end":                {actors.Entry{State: actors.Live, Mark: 2, Position: 2, Changed: long}, false},
+		"waiting":                   {actors.Entry{State: actors.Waiting, Mark: 2, Changed: long}, false},
+		"paused":                    {actors.Entry{State: actors.Paused, Mark: 2, Changed: long}, false},
+		"failed":                    {actors.Entry{State: actors.Failed, Mark: 2, Changed: long}, false},
+	} {
+		if got := Stuck(test.entry); got != test.want {
+			t.Errorf("%s: stuck is %v", name, got)
+		}
+	}
+}

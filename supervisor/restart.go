@@ -1,0 +1,141 @@
+package supervisor
+
+import (
+	"runtime/debug"
+	"time"
+
+	"github.com/asynkron/protoactor-go/actor"
+	"go.uber.org/zap"
+
+	"github.com/millrace-go/millrace/actors"
+)
+
+// strategy stops a child that failed and never restarts it: a restart that comes late would bring back an actor that is
+// stopping. The boss starts another one when the failed one is gone.
+type strategy struct{ boss *boss }
+
+// HandleFailure is called in the boss's own turn.
+func (s *strategy) HandleFailure(_ *actor.ActorSystem, supervisor actor.Supervisor, pid *actor.PID, _ *actor.RestartStatistics, reason, _ any) {
+	defer func() {
+		if r := recover(); r != nil {
+			s.boss.env.Log.Error("supervision panicked", zap.Any("panic", r), zap.ByteString("stack", debug.Stack()))
+		}
+	}()
+	crash, ok := reason.(*actors.Crash)
+	if !ok {
+		crash = &actors.Crash{Actor: pid.Id, Value: reason}
+	}
+	if c := s.boss.children[pid.Id]; c != nil {
+		c.crash = crash
+	}
+	s.boss.env.Log.Error("actor crashed; it is started again", zap.String("actor", crash.Actor), zap.Any("panic", crash.Value), zap.String("stack", crash.Stack))
+	supervisor.StopChildren(pid)
+}
+
+// rootStrategy stands above the supervisor. A supervisor that fails is stopped: the runtime ends with the reason.
+type rootStrategy struct {
+	log    *zap.Logger
+	reason *actors.Crash
+}
+
+func (s *rootStrategy) HandleFailure(_ *actor.ActorSystem, supervisor actor.Supervisor, pid *actor.PID, _ *actor.RestartStatistics, reason, _ any) {
+	s.reason, _ = reason.(*actors.Crash)
+	s.log.Error("supervisor crashed; the runtime ends", zap.Any("reason", reason))
+	supervisor.StopChildren(pid)
+}
+
+// terminated takes in that a child is gone and starts another one where that is wanted.
+func (b *boss) terminated(ctx actor.Context, who *actor.PID) {
+	c := b.children[who.Id]
+	if c == nil {
+		return
+	}
+	delete(b.children, who.Id)
+	b.gate.forget(who)
+	c.pid = nil
+	if b.stopping {
+		b.rested(ctx, who)
+		return
+	}
+	if renewed := c.renewed; renewed != nil {
+		delete(b.projections, c.lease.ID)
+		b.run(ctx, *renewed)
+		return
+	}
+	if c.ended {
+		delete(b.projections, c.lease.ID)
+		return
+	}
+	if c == b.node && b.listener.pid != nil {
+		// The listener knows the node by its PID, and the node must learn that the session stands.
+		ctx.Stop(b.listener.pid)
+	}
+	if c == b.node {
+		b.recheck(ctx, true) // what was asked of it will not be answered
+	}
+	for tenant, feed := range b.feeds {
+		if feed == c {
+			b.stopTenant(ctx, tenant)
+		}
+	}
+	b.respawnLater(ctx, c)
+}
+
+// stopTenant stops the projections of a tenant, whose feed is gone. They are started again with the next one.
+func (b *boss) stopTenant(ctx actor.Context, tenant string) {
+	for id, p := range b.projections {
+		if id.Tenant == tenant && p.pid != nil {
+			ctx.Stop(p.pid)
+		}
+	}
+}
+
+func (b *boss) respawnLater(ctx actor.Context, c *child) {
+	if time.Since(c.crashed) > time.Minute {
+		c.crashes = 0
+	}
+	c.crashes, c.crashed = c.crashes+1, time.Now()
+	b.env.After(retryDelay(faultPolicy(), c.crashes), ctx.Self(), &respawnDue{child: c})
+}
+
+const (
+	watchEvery = time.Second
+	// stuckAfter is how long past its own limit work may take, or how long a projection may stand still that has work to
+	// do, before it is taken for dead.
+	stuckAfter = 30 * time.Second
+)
+
+// lookForStuck ends actors that stand still while there is work for them: the worst faults are loops that die quietly
+// while everything looks well.
+func (b *boss) lookForStuck(ctx actor.Context) {
+	if b.stopping {
+		return
+	}
+	b.watch = b.env.After(watchEvery, ctx.Self(), &watchDue{})
+	for id, entry := range b.env.Board.All() {
+		if c := b.projections[id]; c != nil && c.pid != nil && Stuck(entry) {
+			b.env.Log.With(c.who()...).Error("projection stands still; it is started again", zap.String("state", string(entry.State)))
+			b.env.Board.CountStuck()
+			ctx.Stop(c.pid)
+		}
+	}
+	for tenant, entry := range b.env.Board.Feeds() {
+		if c := b.feeds[tenant]; c != nil && c.pid != nil && !entry.Busy.IsZero() && time.Since(entry.Busy) > b.env.Timing.Call+stuckAfter {
+			b.env.Log.Error("feed stands still; it is started again", zap.String("tenant", tenant))
+			b.env.Board.CountStuck()
+			ctx.Stop(c.pid)
+		}
+	}
+}
+
+// Stuck tells whether a projection stands still while there is work for it.
+func Stuck(e actors.Entry) bool {
+	if e.Queued {
+		return false
+	}
+	if !e.Busy.IsZero() {
+		return time.Since(e.Busy) > e.Limit+stuckAfter
+	}
+	runs := e.State == actors.Live || e.State == actors.CatchUp || e.State == actors.Starting
+	return runs && e.Position < e.Mark && time.Since(e.Changed) > stuckAfter
+}

@@ -1,0 +1,348 @@
+package supervisor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/asynkron/protoactor-go/actor"
+	"go.uber.org/zap"
+
+	"github.com/millrace-go/millrace/actors"
+	"github.com/millrace-go/millrace/messages"
+	"github.com/millrace-go/millrace/projection"
+)
+
+// Supervisor is the handle on the actors of a runtime.
+type Supervisor struct {
+	env  *actors.Env
+	pid  *actor.PID
+	done chan struct{}
+	err  error
+}
+
+// Start starts the actors: the supervisor and, under it, the node and the listener. Feeds and projections follow as
+// leases are claimed.
+func Start(env *actors.Env) (*Supervisor, error) {
+	s := &Supervisor{env: env, done: make(chan struct{})}
+	root := &rootStrategy{log: env.Log}
+	boss := &boss{env: env, handle: s, root: root, gate: newGate(env),
+		children: make(map[string]*child), feeds: make(map[string]*child), projections: make(map[projection.ID]*child)}
+	props := actors.Props("supervisor", env.Log, boss, actor.WithSupervisor(&strategy{boss}), actor.WithGuardian(root))
+	pid, err := env.System.Root.SpawnNamed(props, "supervisor")
+	if err != nil {
+		return nil, fmt.Errorf("start the supervisor: %w", err)
+	}
+	s.pid = pid
+	return s, nil
+}
+
+// Done is closed when all actors are gone.
+func (s *Supervisor) Done() <-chan struct{} { return s.done }
+
+// Err tells, once Done is closed, why the actors ended if nobody asked them to.
+func (s *Supervisor) Err() error { return s.err }
+
+// Stop lets batches under way finish within grace, gives the leases back, and stops all actors. It returns when they are
+// gone, or with ctx's error. It is idempotent.
+func (s *Supervisor) Stop(ctx context.Context, grace time.Duration) error {
+	s.env.System.Root.Send(s.pid, &stop{grace: grace})
+	select {
+	case <-s.done:
+		return nil
+	case <-ctx.Done():
+		s.env.GiveUp(ctx.Err())
+		return fmt.Errorf("stop the actors: %w", ctx.Err())
+	}
+}
+
+// stop asks the supervisor to stop everything in order.
+type stop struct{ grace time.Duration }
+
+// child is an actor that the supervisor started.
+type child struct {
+	name    string
+	pid     *actor.PID
+	respawn func(ctx actor.Context)
+	faults  int
+	told    bool // that its configuration is at fault
+	crashes int
+	crashed time.Time
+	crash   *actors.Crash
+	ended   bool
+
+	// Of a projection:
+	lease   projection.Lease
+	renewed *projection.Lease // claimed anew while the actor of the old lease was still there
+	paused  bool
+	advance *projection.Advance // reported by Drained
+}
+
+// who identifies the child in the log.
+func (c *child) who() []zap.Field {
+	if c.lease.Row == 0 {
+		return []zap.Field{zap.String("actor", c.name)}
+	}
+	id := c.lease.ID
+	return []zap.Field{zap.String("tenant", id.Tenant), zap.String("projection", id.Name), zap.Int("partition", id.Partition), zap.Int64("epoch", c.lease.Epoch)}
+}
+
+// boss is the supervisor's behaviour.
+type boss struct {
+	env    *actors.Env
+	handle *Supervisor
+	root   *rootStrategy
+	gate   *gate
+
+	node, listener *child
+	children       map[string]*child // by PID
+	feeds          map[string]*child // by tenant
+	projections    map[projection.ID]*child
+	incarnation    int
+	watch          *time.Timer
+	stopping       bool
+	undrained      map[string]bool // by PID: the projections that have yet to come to rest
+	releasing      bool
+}
+
+// errNoNode is the answer to what only the node could do, while it is started again.
+var errNoNode = errors.New("the node's actor is being started again")
+
+// What the supervisor posts to itself.
+type (
+	respawnDue struct{ child *child }
+	graceOver  struct{}
+	released   struct{ err error }
+	watchDue   struct{}
+)
+
+func (b *boss) Start(ctx actor.Context) {
+	b.node = &child{name: "node"}
+	b.node.respawn = func(ctx actor.Context) { b.spawn(ctx, b.node, actors.NewNode(b.env)) }
+	b.node.respawn(ctx)
+	b.listener = &child{name: "listener"}
+	b.listener.respawn = func(ctx actor.Context) {
+		if b.node.pid == nil {
+			b.respawnLater(ctx, b.listener)
+			return
+		}
+		b.spawn(ctx, b.listener, actors.NewListener(b.env, b.node.pid))
+	}
+	b.listener.respawn(ctx)
+	b.watch = b.env.After(watchEvery, ctx.Self(), &watchDue{})
+}
+
+// Stop is called before the children are stopped.
+func (b *boss) Stop(actor.Context) {
+	b.stopping = true
+	b.watch.Stop()
+	b.env.Refuse()
+	b.env.GiveUp(errors.New("the runtime stopped"))
+}
+
+// Gone is called when the children are gone.
+func (b *boss) Gone(actor.Context) {
+	if b.root.reason != nil {
+		b.handle.err = b.root.reason
+	}
+	close(b.handle.done)
+}
+
+func (b *boss) Handle(ctx actor.Context, msg any) {
+	switch msg := msg.(type) {
+	case *messages.Claimed:
+		for _, lease := range msg.Leases {
+			b.run(ctx, lease)
+		}
+	case *messages.Faulted:
+		b.faulted(ctx, msg)
+	case *messages.Recovered:
+		if c := b.children[ctx.Sender().Id]; c != nil {
+			c.faults, c.told = 0, false
+		}
+	case *messages.AdvanceRequest:
+		if b.node.pid == nil {
+			ctx.Send(ctx.Sender(), &messages.Advanced{To: msg.Advance.To, Err: errNoNode})
+			return
+		}
+		ctx.Forward(b.node.pid)
+	case *messages.Ended:
+		if c := b.children[ctx.Sender().Id]; c != nil {
+			c.ended = true
+		}
+		if b.node.pid != nil {
+			ctx.Send(b.node.pid, msg)
+		}
+	case *messages.WantedStates:
+		b.wanted(ctx, msg.Paused)
+	case *messages.Recheck:
+		b.recheck(ctx, true)
+	case *probed:
+		if !b.stopping {
+			if msg.err == nil {
+				b.recheck(ctx, false) // before those who wait go on
+			}
+			b.gate.probed(ctx, msg.err)
+		}
+	case *probeDue:
+		b.gate.probe(ctx)
+	case *respawnDue:
+		if !b.stopping && msg.child.pid == nil {
+			msg.child.respawn(ctx)
+		}
+	case *watchDue:
+		b.lookForStuck(ctx)
+	case *actor.Terminated:
+		b.terminated(ctx, msg.Who)
+	case *stop:
+		b.drain(ctx, msg.grace)
+	case *messages.Drained:
+		b.drained(ctx, msg)
+	case *graceOver:
+		b.env.GiveUp(errors.New("the grace period is over"))
+	case *released:
+		if msg.err != nil {
+			b.env.Log.Warn("leases not released; they run out by themselves", zap.Error(msg.err))
+		}
+		ctx.Stop(ctx.Self())
+	}
+}
+
+// spawn starts a child under a name of its own, so that what is meant for an earlier one of it does not reach it.
+func (b *boss) spawn(ctx actor.Context, c *child, props *actor.Props) {
+	if b.stopping {
+		return
+	}
+	b.incarnation++
+	pid, err := ctx.SpawnNamed(props, fmt.Sprintf("%s#%d", c.name, b.incarnation))
+	if err != nil {
+		b.env.Log.Error("actor not started", zap.String("actor", c.name), zap.Error(err))
+		b.respawnLater(ctx, c)
+		return
+	}
+	c.pid, c.crash, c.ended = pid, nil, false
+	b.children[pid.Id] = c
+}
+
+// run starts the actor of a projection whose lease was claimed, and the feed of its tenant before it.
+func (b *boss) run(ctx actor.Context, lease projection.Lease) {
+	if b.stopping {
+		return
+	}
+	def := b.env.Definitions[lease.ID.Name]
+	if def == nil {
+		b.env.Log.Error("claimed a projection that is not registered", zap.Stringer("projection", lease.ID))
+		return
+	}
+	if old := b.projections[lease.ID]; old != nil {
+		if old.lease.Epoch == lease.Epoch && !old.ended {
+			return
+		}
+		old.renewed = &lease
+		if old.pid != nil {
+			ctx.Stop(old.pid)
+		}
+		return
+	}
+	feed := b.feed(ctx, lease.ID.Tenant)
+	c := &child{name: lease.ID.String(), lease: lease, paused: lease.Paused}
+	fresh := true
+	c.respawn = func(ctx actor.Context) {
+		if feed.pid == nil {
+			b.respawnLater(ctx, c)
+			return
+		}
+		b.spawn(ctx, c, actors.NewProjection(b.env, def, c.lease, feed.pid, fresh))
+		fresh = false
+	}
+	b.projections[lease.ID] = c
+	c.respawn(ctx)
+}
+
+func (b *boss) feed(ctx actor.Context, tenant string) *child {
+	if c := b.feeds[tenant]; c != nil {
+		return c
+	}
+	c := &child{name: "feed " + tenant}
+	c.respawn = func(ctx actor.Context) { b.spawn(ctx, c, actors.NewFeed(b.env, tenant)) }
+	b.feeds[tenant] = c
+	b.env.Slots.Serve(len(b.feeds))
+	c.respawn(ctx)
+	return c
+}
+
+// faulted answers a fault: when to go on, or that the event is to be parked.
+func (b *boss) faulted(ctx actor.Context, msg *messages.Faulted) {
+	pid := ctx.Sender()
+	c := b.children[pid.Id]
+	if c == nil || b.stopping {
+		return
+	}
+	switch {
+	case msg.Failure != nil:
+		d := decide(b.env.Definitions[msg.Failure.Projection.Name].Retry, msg.Failure)
+		if d.action == projection.Park {
+			ctx.Send(pid, &messages.Park{Position: msg.Failure.Position})
+		} else {
+			b.env.After(d.after, pid, &messages.Resume{})
+		}
+	case msg.Fault.Class == projection.Configuration:
+		if !c.told {
+			c.told = true
+			b.env.Log.With(c.who()...).Error("stopped by its configuration; whether that was mended is looked at again and again", zap.Error(msg.Fault.Err))
+		}
+		b.env.After(mendedEvery, pid, &messages.Resume{})
+	default:
+		c.faults++
+		if msg.Fault.Unreachable {
+			b.gate.shut(ctx, msg.Fault.Err)
+		}
+		if b.gate.closed {
+			// The first fault of an outage costs no delay beyond the gate's: when the server is back, all go on at once.
+			var atLeast time.Duration
+			if c.faults > 1 {
+				atLeast = retryDelay(faultPolicy(), c.faults-1)
+			}
+			b.gate.wait(pid, atLeast)
+			return
+		}
+		b.env.Log.With(c.who()...).Warn("fault of the infrastructure; it is tried again", zap.Int("attempt", c.faults), zap.Error(msg.Fault.Err))
+		b.env.After(retryDelay(faultPolicy(), c.faults), pid, &messages.Resume{})
+	}
+}
+
+// wanted passes on which projections are wanted to pause, to those for which that is news.
+func (b *boss) wanted(ctx actor.Context, paused map[int32]bool) {
+	for _, c := range b.projections {
+		if want := paused[c.lease.Row]; want != c.paused && c.pid != nil {
+			c.paused = want
+			ctx.Send(c.pid, &messages.Wanted{Paused: want})
+		}
+	}
+}
+
+// recheck has everything read anew, if wanted spread a little where there are many tenants. The feeds tell their
+// projections.
+func (b *boss) recheck(ctx actor.Context, spread bool) {
+	i := 0
+	for _, c := range b.feeds {
+		if c.pid == nil {
+			continue
+		}
+		if delay := time.Duration(i/startsAtOnce) * startsEvery; !spread || delay == 0 {
+			ctx.Send(c.pid, &messages.Recheck{})
+		} else {
+			b.env.After(delay, c.pid, &messages.Recheck{})
+		}
+		i++
+	}
+}
+
+func (b *boss) eachProjection(fn func(*child)) {
+	for _, c := range b.projections {
+		if c.pid != nil {
+			fn(c)
+		}
+	}
+}

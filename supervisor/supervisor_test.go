@@ -1,0 +1,162 @@
+package supervisor
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/millrace-go/millrace/messages"
+	"github.com/millrace-go/millrace/projection"
+)
+
+// attempt is the outcome of a batch while the store is here or away.
+func attempt(f *fake, _ projection.ID) error { return f.here() }
+
+func TestOneProbeStandsInForAllProjectionsWhileTheDatabaseIsAway(t *testing.T) {
+	const n = 300
+	w := start(t, n, []string{"a"}, attempt)
+	w.away.Store(true)
+	began := time.Now()
+	w.env.System.Root.Send(w.boss.pid, &messages.Recheck{})
+	w.append()
+	w.eventually("every projection has met the outage", func() bool { return w.failed.Load() >= n })
+	w.eventually("several probes", func() bool { return w.pings.Load() >= 7 })
+	// Probes come after 50 ms, doubling up to 1 s, each up to 30 % sooner.
+	if pings, took := w.pings.Load(), time.Since(began); float64(pings) > 8+took.Seconds()/0.7 {
+		t.Errorf("%d probes in %v", pings, took)
+	}
+	// Whoever asked once waits for the probe. A feed or a projection may have asked before the gate was shut, and its delay
+	// have ended behind it.
+	if failed := w.failed.Load(); failed > n+n/10 {
+		t.Errorf("%d projections tried %d times", n, failed)
+	}
+	before := w.reloads.Load()
+	w.away.Store(false)
+	w.caughtUp()
+	if again := w.reloads.Load() - before; again < n {
+		t.Errorf("only %d projections read their leases again", again)
+	}
+	pings := w.pings.Load()
+	w.append()
+	w.caughtUp()
+	if w.pings.Load() != pings {
+		t.Error("it is probed though the database is back")
+	}
+}
+
+func TestCrashOfAProjectionsActorDisturbsNobodyElse(t *testing.T) {
+	var fails atomic.Bool
+	victim := projection.ID{Tenant: "a", Name: "p003"}
+	w := start(t, 10, []string{"a", "b"}, func(_ *fake, id projection.ID) error {
+		if id == victim && fails.CompareAndSwap(true, false) {
+			return &projection.Fault{Class: projection.Infrastructure, Err: errors.New("special")}
+		}
+		return nil
+	})
+	w.mu.Lock()
+	w.panics["special"] = true
+	w.mu.Unlock()
+	fails.Store(true)
+	w.append()
+	w.caughtUp()
+	for _, id := range w.ids("a", "b") {
+		want := 1
+		if id == victim {
+			want = 2
+		}
+		if got := w.started(id); got != want {
+			t.Errorf("%s was started %d times, want %d", id, got, want)
+		}
+	}
+	if w.logs.FilterMessage("actor crashed; it is started again").Len() != 1 {
+		t.Error("the crash was not told once")
+	}
+}
+
+func TestCrashOfAFeedDisturbsItsTenantAlone(t *testing.T) {
+	w := start(t, 5, []string{"a", "b"}, attempt)
+	w.mu.Lock()
+	w.panics["a"] = true
+	w.mu.Unlock()
+	w.env.System.Root.Send(w.boss.pid, &messages.Recheck{})
+	w.eventually("the tenant's projections are started again", func() bool {
+		for _, id := range w.ids("a") {
+			if w.started(id) != 2 {
+				return false
+			}
+		}
+		return true
+	})
+	w.append()
+	w.caughtUp()
+	for _, id := range w.ids("b") {
+		if got := w.started(id); got != 1 {
+			t.Errorf("%s was started %d times", id, got)
+		}
+	}
+}
+
+func TestCrashOfTheSupervisorEndsTheRuntimeWithTheReason(t *testing.T) {
+	w := start(t, 3, []string{"a"}, attempt)
+	w.env.System.Root.Send(w.boss.pid, &messages.Faulted{}) // from nobody, which cannot be
+	select {
+	case <-w.boss.Done():
+	case <-time.After(time.Minute):
+		t.Fatal("the runtime goes on without its supervisor")
+	}
+	if w.boss.Err() == nil {
+		t.Error("no reason is given")
+	}
+}
+
+func TestStopGivesBackEveryLeaseOnceAndMayBeCalledAgain(t *testing.T) {
+	w := start(t, 20, []string{"a", "b"}, attempt)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	for range 2 {
+		if err := w.boss.Stop(ctx, time.Second); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if w.boss.Err() != nil {
+		t.Error(w.boss.Err())
+	}
+	seen := make(map[int32]int)
+	for _, a := range w.released {
+		seen[a.Lease.Row]++
+		if a.To != w.head.Load() {
+			t.Errorf("%s is given back at %d, want %d", a.Lease.ID, a.To, w.head.Load())
+		}
+	}
+	if len(seen) != 40 || len(w.released) != 40 {
+		t.Errorf("%d leases given back %d times, want 40", len(seen), len(w.released))
+	}
+}
+
+// A projection that meets a fault of the server again and again while the server answers the probe must not spin.
+func TestProjectionThatAloneFindsTheDatabaseAwayDoesNotSpin(t *testing.T) {
+	const most = 4
+	var failing atomic.Bool
+	tries := make(chan time.Time, 100)
+	w := start(t, 1, []string{"a"}, func(*fake, projection.ID) error {
+		if failing.Load() && len(tries) < most {
+			tries <- time.Now()
+			return errAway
+		}
+		return nil
+	})
+	failing.Store(true)
+	w.append()
+	w.caughtUp()
+	first, last := <-tries, time.Time{}
+	for len(tries) > 0 {
+		last = <-tries
+	}
+	// Three delays follow the first try: none beyond the gate's, then the first and the second of the policy's.
+	policy := faultPolicy()
+	if least := time.Duration(float64(faultFirst) * (1 + policy.Factor) * (1 - policy.Jitter)); last.Sub(first) < least {
+		t.Errorf("%d tries within %v, less than %v", most, last.Sub(first), least)
+	}
+}
