@@ -1,0 +1,110 @@
+package millrace
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/millrace-go/millrace/pgstore"
+)
+
+// Config says how a runtime works. Store is needed; zero means the default everywhere else.
+type Config struct {
+	// Store holds the events, the checkpoints and the leases. The runtime does not close it.
+	Store *pgstore.Store
+	// Tenants are the tenants whose projections this runtime runs. Default: all that the store has, also those that are
+	// created while it runs.
+	Tenants []string
+	// Logger receives what is worth knowing. Default: nothing is logged.
+	Logger *zap.Logger
+
+	// Heartbeat is how far apart the heartbeats are by which this node keeps its leases. Default 1 s. A third of
+	// LeaseTime at the most, so that two may be lost.
+	Heartbeat time.Duration
+	// LeaseTime is how long the leases outlive the last heartbeat, and so how soon another process takes over after this
+	// one was cut off. Default 5 s.
+	LeaseTime time.Duration
+	// PollInterval is how far apart the looks for events are that no wake-up told of. Default 5 s. With wake-ups it only
+	// matters when one is lost; without them it is the latency.
+	PollInterval time.Duration
+	// ReconcileInterval is how far apart the looks for free leases and new tenants are. Default 2 s.
+	ReconcileInterval time.Duration
+	// AdvanceInterval bounds how far behind a checkpoint may lag over events that do not concern its projection.
+	// Default 5 s.
+	AdvanceInterval time.Duration
+	// GracePeriod is how long batches under way may go on when the runtime is to end; after it they are cancelled and
+	// rolled back. Default 10 s.
+	GracePeriod time.Duration
+	// CallTimeout bounds each call of the database that runs no handler. Default 10 s.
+	CallTimeout time.Duration
+
+	// MaxBatches limits the batches that run at once. Default three quarters of the pool's size, at least 1; less than
+	// the pool's size, so that one is left to read with.
+	MaxBatches int
+	// MaxBatchesPerTenant limits them for each tenant, so that none takes them all. Default half of MaxBatches, rounded
+	// up. While this node serves a single tenant, that is not limited.
+	MaxBatchesPerTenant int
+}
+
+func (c Config) withDefaults() Config {
+	or := func(d *time.Duration, def time.Duration) {
+		if *d == 0 {
+			*d = def
+		}
+	}
+	or(&c.Heartbeat, time.Second)
+	or(&c.LeaseTime, 5*time.Second)
+	or(&c.PollInterval, 5*time.Second)
+	or(&c.ReconcileInterval, 2*time.Second)
+	or(&c.AdvanceInterval, 5*time.Second)
+	or(&c.GracePeriod, 10*time.Second)
+	or(&c.CallTimeout, 10*time.Second)
+	if c.Logger == nil {
+		c.Logger = zap.NewNop()
+	}
+	return c
+}
+
+// validate names the first field that makes no sense, of a config with its defaults in place.
+func (c Config) validate() error {
+	if c.Store == nil {
+		return errors.New("there is no Config.Store")
+	}
+	for _, field := range []struct {
+		name  string
+		value time.Duration
+	}{
+		{"Heartbeat", c.Heartbeat}, {"LeaseTime", c.LeaseTime}, {"PollInterval", c.PollInterval},
+		{"ReconcileInterval", c.ReconcileInterval}, {"AdvanceInterval", c.AdvanceInterval},
+		{"GracePeriod", c.GracePeriod}, {"CallTimeout", c.CallTimeout},
+	} {
+		if field.value < time.Millisecond {
+			return fmt.Errorf("value of Config.%s is below a millisecond: %v", field.name, field.value)
+		}
+	}
+	if c.Heartbeat > c.LeaseTime/3 {
+		return fmt.Errorf("value of Config.Heartbeat (%v) is more than a third of Config.LeaseTime (%v)", c.Heartbeat, c.LeaseTime)
+	}
+	pool := int(c.Store.Pool().Config().MaxConns)
+	switch {
+	case c.MaxBatches < 0:
+		return fmt.Errorf("value of Config.MaxBatches is negative: %d", c.MaxBatches)
+	case c.MaxBatches > 1 && c.MaxBatches >= pool:
+		return fmt.Errorf("value of Config.MaxBatches is %d, but the pool has %d connections: it needs a pool of %d, one to read with", c.MaxBatches, pool, c.MaxBatches+1)
+	case c.MaxBatchesPerTenant < 0:
+		return fmt.Errorf("value of Config.MaxBatchesPerTenant is negative: %d", c.MaxBatchesPerTenant)
+	}
+	seen := make(map[string]bool, len(c.Tenants))
+	for _, t := range c.Tenants {
+		if _, err := c.Store.ForTenant(t); err != nil {
+			return fmt.Errorf("value of Config.Tenants: %w", err)
+		}
+		if seen[t] {
+			return fmt.Errorf("value of Config.Tenants names %q twice", t)
+		}
+		seen[t] = true
+	}
+	return nil
+}

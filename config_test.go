@@ -1,0 +1,124 @@
+package millrace_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/millrace-go/millrace"
+	"github.com/millrace-go/millrace/actors"
+	"github.com/millrace-go/millrace/event"
+	"github.com/millrace-go/millrace/pgstore"
+	"github.com/millrace-go/millrace/projection"
+)
+
+func TestBadConfigurationIsRefusedNamingTheField(t *testing.T) {
+	b := setup(t, pgstore.Options{}, "pool_max_conns", "4")
+	for field, config := range map[string]millrace.Config{
+		"Config.Store":               {},
+		"Config.Heartbeat":           {Store: b.store, Heartbeat: -1},
+		"Config.LeaseTime":           {Store: b.store, LeaseTime: 2 * time.Second},
+		"Config.PollInterval":        {Store: b.store, PollInterval: -time.Second},
+		"Config.ReconcileInterval":   {Store: b.store, ReconcileInterval: time.Microsecond},
+		"Config.AdvanceInterval":     {Store: b.store, AdvanceInterval: -1},
+		"Config.GracePeriod":         {Store: b.store, GracePeriod: -1},
+		"Config.CallTimeout":         {Store: b.store, CallTimeout: -1},
+		"a pool of 5":                {Store: b.store, MaxBatches: 4},
+		"Config.MaxBatches ":         {Store: b.store, MaxBatches: -1},
+		"Config.MaxBatchesPerTenant": {Store: b.store, MaxBatchesPerTenant: -1},
+		"Config.Tenants":             {Store: b.store, Tenants: []string{""}},
+		`"a" twice`:                  {Store: b.store, Tenants: []string{"a", "a"}},
+	} {
+		if _, err := millrace.New(config); err == nil || !strings.Contains(err.Error(), field) {
+			t.Errorf("%s: %v", field, err)
+		}
+	}
+}
+
+func TestBadProjectionIsRefusedNamingTheField(t *testing.T) {
+	b := setup(t, pgstore.Options{})
+	rt := b.runtime(millrace.Config{})
+	handler := record("p")
+	each := func(context.Context, pgx.Tx, event.Envelope) error { return nil }
+	for field, p := range map[string]millrace.Projection{
+		"Projection.Name": {Batch: handler},
+		"than 100 bytes":  {Name: strings.Repeat("n", 101), Batch: handler},
+		"UTF-8":           {Name: "\xff", Batch: handler},
+		"neither":         {Name: "p"},
+		"both":            {Name: "p", Batch: handler, Each: each},
+		"MaxEvents":       {Name: "p", Batch: handler, MaxEvents: -1},
+		"MaxBytes":        {Name: "p", Batch: handler, MaxBytes: -1},
+		"Deadline":        {Name: "p", Batch: handler, Deadline: -1},
+		"empty type":      {Name: "p", Batch: handler, Types: []string{""}},
+		"Retry.Base":      {Name: "p", Batch: handler, Retry: projection.RetryPolicy{Base: -1}},
+		"Retry.Cap":       {Name: "p", Batch: handler, Retry: projection.RetryPolicy{Base: 2, Cap: 1}},
+		"Retry.Factor":    {Name: "p", Batch: handler, Retry: projection.RetryPolicy{Factor: 0.5}},
+		"Retry.Jitter":    {Name: "p", Batch: handler, Retry: projection.RetryPolicy{Jitter: 1.5}},
+	} {
+		if err := rt.Register(p); err == nil || !strings.Contains(err.Error(), field) {
+			t.Errorf("%s: %v", field, err)
+		}
+	}
+}
+
+func TestRunRefusesWhatCannotWork(t *testing.T) {
+	b := setup(t, pgstore.Options{})
+	if err := b.runtime(millrace.Config{}).Run(b.ctx); err == nil {
+		t.Error("it ran without a projection")
+	}
+	p := millrace.Projection{Name: "p", Batch: record("p")}
+	rt := b.runtime(millrace.Config{}, p)
+	if err := rt.Register(p); err == nil {
+		t.Error("a doubled name was accepted")
+	}
+	if err := b.runtime(millrace.Config{Tenants: []string{"nobody"}}, p).Run(b.ctx); !errors.Is(err, projection.ErrUnknownTenant) {
+		t.Errorf("unknown tenant: %v", err)
+	}
+	raw, err := pgstore.Open(b.ctx, b.dsn, pgstore.Options{Schema: "other"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer raw.Close()
+	if err := b.runtime(millrace.Config{Store: raw}, p).Run(b.ctx); !errors.Is(err, pgstore.ErrNotMigrated) {
+		t.Errorf("not migrated: %v", err)
+	}
+	b.start(rt)
+	b.eventually("it runs", func() bool { return b.status(rt, "p").State == millrace.StateLive })
+	if err := rt.Run(b.ctx); err == nil {
+		t.Error("it ran twice at once")
+	}
+	if err := rt.Register(millrace.Projection{Name: "q", Batch: record("q")}); err == nil {
+		t.Error("a projection was registered while it ran")
+	}
+}
+
+func TestPoolOfOneWorks(t *testing.T) {
+	b := setup(t, pgstore.Options{}, "pool_max_conns", "1")
+	rt := b.runtime(millrace.Config{}, millrace.Projection{Name: "p", Batch: record("p")},
+		millrace.Projection{Name: "q", Batch: record("q"), Types: []string{"none"}}, millrace.Projection{Name: "r", Batch: record("r"), MaxEvents: 7})
+	b.append("a", 1000)
+	b.start(rt)
+	last := b.append("a", 1).Positions[0]
+	for _, name := range []string{"p", "q", "r"} {
+		if err := rt.WaitFor(b.ctx, millrace.ProjectionID{Name: name}, last); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b.verify("p")
+	b.verify("r")
+}
+
+func TestStatesAreThoseThatActorsPublish(t *testing.T) {
+	for public, actors := range map[string]actors.State{
+		millrace.StateStarting: actors.Starting, millrace.StateCatchUp: actors.CatchUp, millrace.StateLive: actors.Live,
+		millrace.StateWaiting: actors.Waiting, millrace.StatePaused: actors.Paused, millrace.StateFailed: actors.Failed,
+	} {
+		if public != string(actors) {
+			t.Errorf("%q is %q", public, actors)
+		}
+	}
+}

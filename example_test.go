@@ -1,0 +1,65 @@
+package millrace_test
+
+import (
+	"context"
+	"fmt"
+	"log"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/millrace-go/millrace"
+	"github.com/millrace-go/millrace/event"
+	"github.com/millrace-go/millrace/internal/pgtest"
+	"github.com/millrace-go/millrace/pgstore"
+)
+
+func Example() {
+	dsn, drop := pgtest.ExampleDatabase()
+	defer drop()
+	if err := quickStart(dsn); err != nil {
+		log.Panic(err)
+	}
+	// Output:
+	// order-1 is worth 42.50
+}
+
+// quickStart is the quick start of the README.
+func quickStart(dsn string) error {
+	ctx := context.Background()
+	store, err := pgstore.Open(ctx, dsn, pgstore.Options{})
+	if err != nil {
+		return err
+	}
+	defer store.Close()
+	if err := store.Migrate(ctx); err != nil {
+		return err
+	}
+	if _, err := store.Pool().Exec(ctx, `create table totals (stream text primary key, total numeric)`); err != nil {
+		return err
+	}
+	rt, err := millrace.New(millrace.Config{Store: store})
+	if err != nil {
+		return err
+	}
+	err = rt.Register(millrace.Projection{Name: "totals", Each: func(ctx context.Context, tx pgx.Tx, e event.Envelope) error {
+		_, err := tx.Exec(ctx, `insert into totals values ($1, ($2::jsonb ->> 'amount')::numeric)
+			on conflict (stream) do update set total = totals.total + excluded.total`, e.Stream, string(e.Body))
+		return err
+	}})
+	if err != nil {
+		return err
+	}
+	items := []event.Event{{Type: "ItemAdded", Body: []byte(`{"amount": 30.00}`)}, {Type: "ItemAdded", Body: []byte(`{"amount": 12.50}`)}}
+	if _, err := store.Append(ctx, "order-1", pgstore.Any, items...); err != nil {
+		return err
+	}
+	if err := rt.RunUntilIdle(ctx); err != nil { // a server calls rt.Run(ctx), which blocks until ctx is done
+		return err
+	}
+	var total string
+	if err := store.Pool().QueryRow(ctx, `select total::text from totals where stream = 'order-1'`).Scan(&total); err != nil {
+		return err
+	}
+	fmt.Println("order-1 is worth", total)
+	return nil
+}

@@ -1,0 +1,117 @@
+package millrace
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/millrace-go/millrace/event"
+	"github.com/millrace-go/millrace/pgstore"
+	"github.com/millrace-go/millrace/projection"
+)
+
+// ProjectionID names one projection of one tenant. An empty Tenant means the default tenant.
+type ProjectionID = projection.ID
+
+// Projection is a named handler. Exactly one of Batch and Each is set.
+type Projection struct {
+	// Name names the projection, and with it its checkpoint: under another name it starts at the first event again.
+	// 1 to 100 bytes.
+	Name string
+	// Batch handles many events at once, which is what makes a projection fast: one statement for all of them, or a
+	// pgx.Batch. An error rolls the batch back; it is then tried again in smaller batches until the event that fails
+	// stands alone, unless the handler names it by projection.At.
+	Batch pgstore.BatchHandler
+	// Each handles one event at a time.
+	Each pgstore.EventHandler
+
+	// Types selects events by type. Default: all events.
+	Types []string
+	// MaxEvents bounds the events of a batch. Default 500: far fewer cost throughput, far more hold locks of the read
+	// model for longer and gain little.
+	MaxEvents int
+	// MaxBytes bounds a batch in bytes of events, about. Default 4 MiB. One larger event is a batch of its own.
+	MaxBytes int
+	// Deadline bounds one call of the handler. Default 30 s. Half of it bounds the wait for each lock that somebody else
+	// holds; such waits count as nobody's fault and are tried again for ever.
+	Deadline time.Duration
+	// Relaxed commits batches without waiting for the disk. After a crash of the server the last of them are done again,
+	// read model and checkpoint alike, so it is safe for pure read models, but not where others act upon what the
+	// handler writes. Events that the handler appends by AppendTx make their batch wait for the disk all the same.
+	Relaxed bool
+	// Retry says when a failing event is tried again, and when it is parked: put into the dead letters, so that the
+	// others go on. Default: 3 retries after 1 s, 2 s and 4 s, 20 % shorter or longer.
+	Retry projection.RetryPolicy
+}
+
+func (p Projection) withDefaults() Projection {
+	if p.MaxEvents == 0 {
+		p.MaxEvents = 500
+	}
+	if p.MaxBytes == 0 {
+		p.MaxBytes = 4 << 20
+	}
+	if p.Deadline == 0 {
+		p.Deadline = 30 * time.Second
+	}
+	p.Retry = p.Retry.WithDefaults()
+	return p
+}
+
+// validate names the first field that makes no sense, of a projection with its defaults in place.
+func (p Projection) validate() error {
+	switch {
+	case p.Name == "":
+		return errors.New("there is no Projection.Name: it is empty")
+	case len(p.Name) > 100:
+		return fmt.Errorf("value of Projection.Name is longer than 100 bytes: %q", p.Name)
+	}
+	if err := event.ValidText("Projection.Name", p.Name); err != nil {
+		return err
+	}
+	err := func() error {
+		switch {
+		case p.Batch == nil && p.Each == nil:
+			return errors.New("neither Batch nor Each is set")
+		case p.Batch != nil && p.Each != nil:
+			return errors.New("both Batch and Each are set")
+		case p.MaxEvents < 1 || p.MaxEvents > math.MaxInt16:
+			return fmt.Errorf("value of MaxEvents is not from 1 to %d: %d", math.MaxInt16, p.MaxEvents)
+		case p.MaxBytes < 0:
+			return fmt.Errorf("value of MaxBytes is negative: %d", p.MaxBytes)
+		case p.Deadline < 10*time.Millisecond:
+			return fmt.Errorf("value of Deadline is below 10 ms: %v", p.Deadline)
+		case slices.Contains(p.Types, ""):
+			return errors.New("an empty type is among Types")
+		}
+		for _, t := range p.Types {
+			if err := event.ValidText("Types", t); err != nil {
+				return err
+			}
+		}
+		return p.Retry.Validate()
+	}()
+	if err != nil {
+		return fmt.Errorf("projection %q: %w", p.Name, err)
+	}
+	return nil
+}
+
+// definition is the projection as the actors see it.
+func (p Projection) definition(port pgstore.Port) *projection.Definition {
+	handler := p.Batch
+	if handler == nil {
+		handler = pgstore.Each(p.Each)
+	}
+	return &projection.Definition{
+		Name:      p.Name,
+		Types:     slices.Clone(p.Types),
+		MaxEvents: p.MaxEvents,
+		MaxBytes:  p.MaxBytes,
+		Deadline:  p.Deadline,
+		Retry:     p.Retry,
+		Apply:     port.Apply(handler, pgstore.ApplyOptions{Deadline: p.Deadline, Relaxed: p.Relaxed}),
+	}
+}

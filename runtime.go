@@ -1,0 +1,312 @@
+package millrace
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+	"go.uber.org/zap"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/millrace-go/millrace/actors"
+	"github.com/millrace-go/millrace/pgstore"
+	"github.com/millrace-go/millrace/projection"
+	"github.com/millrace-go/millrace/supervisor"
+)
+
+// Runtime runs projections. It is safe for concurrent use.
+type Runtime struct {
+	config Config
+	port   pgstore.Port
+
+	mu          sync.Mutex
+	definitions map[string]*projection.Definition
+	env         *actors.Env // nil while it does not run
+}
+
+// New makes a runtime. It does nothing before Run.
+func New(config Config) (*Runtime, error) {
+	config = config.withDefaults()
+	if err := config.validate(); err != nil {
+		return nil, fmt.Errorf("new runtime: %w", err)
+	}
+	return &Runtime{config: config, port: config.Store.Port(), definitions: make(map[string]*projection.Definition)}, nil
+}
+
+// Register adds a projection, which then runs for each of the runtime's tenants. It is refused while the runtime runs,
+// and where a projection of that name is registered already.
+func (r *Runtime) Register(p Projection) error {
+	p = p.withDefaults()
+	if err := p.validate(); err != nil {
+		return fmt.Errorf("register: %w", err)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	switch {
+	case r.env != nil:
+		return fmt.Errorf("register: projection %q: the runtime runs already", p.Name)
+	case r.definitions[p.Name] != nil:
+		return fmt.Errorf("register: projection %q is registered already", p.Name)
+	}
+	r.definitions[p.Name] = p.definition(r.port)
+	return nil
+}
+
+// Run runs the registered projections until ctx is done, and returns nil then: batches under way were finished or, past
+// the grace period, rolled back; leases were given back; nothing is left behind. What keeps it from starting is an
+// error. Once it has started, it stays: a database that is away is waited for.
+func (r *Runtime) Run(ctx context.Context) error {
+	err := r.run(ctx, func(ctx context.Context) error {
+		<-ctx.Done()
+		return nil
+	})
+	if ctx.Err() != nil && errors.Is(err, ctx.Err()) {
+		return nil // It was to end before it had begun.
+	}
+	return err
+}
+
+// RunUntilIdle runs the registered projections until each has handled, or parked, every event that was visible when it
+// was called, and ends like Run. It is for tests, jobs and scripts. A projection that is paused or has failed is an
+// error, and so is ctx's end.
+func (r *Runtime) RunUntilIdle(ctx context.Context) error {
+	tenants, err := r.tenants(ctx)
+	if err != nil {
+		return fmt.Errorf("run until idle: %w", err)
+	}
+	heads, err := r.port.Heads(ctx, tenants)
+	if err != nil {
+		return fmt.Errorf("run until idle: %w", err)
+	}
+	for _, tenant := range tenants {
+		if _, ok := heads[tenant]; !ok {
+			return fmt.Errorf("run until idle: the events of tenant %q are missing: %w", tenant, projection.ErrUnknownTenant)
+		}
+	}
+	return r.run(ctx, func(ctx context.Context) error {
+		group, ctx := errgroup.WithContext(ctx)
+		for _, tenant := range tenants {
+			for name := range r.definitions {
+				id := ProjectionID{Tenant: tenant, Name: name}
+				group.Go(func() error { return r.idle(ctx, id, heads[tenant]) })
+			}
+		}
+		return group.Wait()
+	})
+}
+
+// idle waits until a projection has handled everything up to its tenant's head. That there is nothing to be handled does
+// not excuse one that is paused or has failed.
+func (r *Runtime) idle(ctx context.Context, id ProjectionID, head int64) error {
+	row, err := r.row(ctx, id)
+	switch {
+	case errors.Is(err, projection.ErrUnknownProjection):
+		// It is new.
+	case err != nil:
+		return err
+	case row.Paused:
+		return fmt.Errorf("%s: %w", id, projection.ErrPaused)
+	case row.Checkpoint > head:
+		return fmt.Errorf("%s: %w: %w", id, projection.ErrFailed, projection.ErrRestored)
+	}
+	return r.WaitFor(ctx, id, head)
+}
+
+// run starts the actors, waits until while returns, and stops them.
+func (r *Runtime) run(ctx context.Context, while func(ctx context.Context) error) error {
+	if _, err := r.tenants(ctx); err != nil {
+		return fmt.Errorf("run: %w", err)
+	}
+	env, err := r.start()
+	if err != nil {
+		return fmt.Errorf("run: %w", err)
+	}
+	defer r.ended()
+	defer r.port.OnWake(env.Feeds.Wake)()
+	boss, err := supervisor.Start(env)
+	if err != nil {
+		return fmt.Errorf("run: %w", err)
+	}
+	r.config.Logger.Info("runtime started", zap.String("node", env.Node.ID), zap.Strings("projections", env.Node.Projections))
+
+	running, cancel := context.WithCancel(ctx)
+	defer cancel()
+	ended := make(chan error, 1)
+	go func() { ended <- while(running) }()
+	select {
+	case err = <-ended:
+	case <-boss.Done():
+		cancel()
+		<-ended
+		env.Wait()
+		return fmt.Errorf("run: %w", boss.Err())
+	}
+	if stopErr := r.stop(ctx, boss); err == nil {
+		err = stopErr
+	}
+	env.Wait()
+	r.config.Logger.Info("runtime ended", zap.String("node", env.Node.ID))
+	if err != nil {
+		return fmt.Errorf("run: %w", err)
+	}
+	return nil
+}
+
+// stop ends the actors. What is past the grace period and the time that a handler has to return is not waited for.
+func (r *Runtime) stop(ctx context.Context, boss *supervisor.Supervisor) error {
+	const afterGrace = 20 * time.Second
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), r.config.GracePeriod+afterGrace)
+	defer cancel()
+	return boss.Stop(ctx, r.config.GracePeriod)
+}
+
+// start makes what the actors of one run share.
+func (r *Runtime) start() (*actors.Env, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	switch {
+	case r.env != nil:
+		return nil, errors.New("the runtime runs already")
+	case len(r.definitions) == 0:
+		return nil, errors.New("no projection is registered")
+	}
+	names := make([]string, 0, len(r.definitions))
+	for name := range r.definitions {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	c := r.config
+	pool := int(c.Store.Pool().Config().MaxConns)
+	env := &actors.Env{
+		System: actors.NewSystem(c.Logger),
+		Store:  r.port,
+		Log:    c.Logger,
+		Node:   projection.Node{ID: uuid.NewString(), Projections: names, LeaseTime: c.LeaseTime},
+		Timing: actors.Timing{
+			Heartbeat: c.Heartbeat, Poll: c.PollInterval, Reconcile: c.ReconcileInterval,
+			AdvanceEvery: c.AdvanceInterval, Call: c.CallTimeout,
+		},
+		Definitions: r.definitions,
+		Tenants:     c.Tenants,
+		Slots:       actors.NewSlots(pool, c.MaxBatches, c.MaxBatchesPerTenant),
+	}
+	env.Live()
+	r.env = env
+	return env, nil
+}
+
+func (r *Runtime) ended() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.env = nil
+}
+
+// running returns what the actors share, nil while the runtime does not run.
+func (r *Runtime) running() *actors.Env {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.env
+}
+
+// tenants returns the tenants of the runtime, and an error that a run would only meet again and again: the store was
+// not migrated, or has no such tenant.
+func (r *Runtime) tenants(ctx context.Context) ([]string, error) {
+	ctx, cancel := context.WithTimeout(ctx, r.config.CallTimeout)
+	defer cancel()
+	all, err := r.config.Store.Tenants(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, t := range r.config.Tenants {
+		if !slices.Contains(all, t) {
+			return nil, fmt.Errorf("tenant %q: %w", t, projection.ErrUnknownTenant)
+		}
+	}
+	if len(r.config.Tenants) > 0 {
+		return r.config.Tenants, nil
+	}
+	return all, nil
+}
+
+// Pause lets a projection run no further batch, on whatever node it runs, until it is resumed. It outlives restarts.
+func (r *Runtime) Pause(ctx context.Context, id ProjectionID) error {
+	return r.config.Store.SetPaused(ctx, id, true)
+}
+
+// Resume takes Pause back.
+func (r *Runtime) Resume(ctx context.Context, id ProjectionID) error {
+	return r.config.Store.SetPaused(ctx, id, false)
+}
+
+// WaitFor returns when the projection has handled, parked, or passed over everything up to position, wherever it runs:
+// after an append it waits until the read model shows one's own write. It returns early with projection.ErrPaused; with
+// projection.ErrFailed and the reason, where the projection runs in this runtime; with projection.ErrUnknownProjection or
+// projection.ErrUnknownTenant; or with ctx's error.
+func (r *Runtime) WaitFor(ctx context.Context, id ProjectionID, position int64) error {
+	id = id.WithDefaults()
+	err := r.waitFor(ctx, id, position)
+	if err != nil {
+		return fmt.Errorf("wait for %s to reach %d: %w", id, position, err)
+	}
+	return nil
+}
+
+func (r *Runtime) waitFor(ctx context.Context, id ProjectionID, position int64) error {
+	const first, most = 10 * time.Millisecond, 250 * time.Millisecond
+	for delay := first; ; delay = min(2*delay, most) {
+		if env := r.running(); env != nil {
+			if err := env.Board.WaitFor(ctx, id, position); !errors.Is(err, actors.ErrNotHere) {
+				return err
+			}
+		}
+		// It runs elsewhere, or nowhere yet.
+		row, err := r.row(ctx, id)
+		switch {
+		case err != nil && ctx.Err() != nil:
+			return ctx.Err()
+		case errors.Is(err, projection.ErrUnknownProjection) && r.knows(id):
+			// Its row is about to be made, if there is such a tenant.
+			if tenants, err := r.tenants(ctx); err == nil && !slices.Contains(tenants, id.Tenant) {
+				return projection.ErrUnknownTenant
+			}
+		case err != nil && r.port.Classify(err).Class != projection.Infrastructure:
+			return err
+		case err == nil && row.Checkpoint >= position:
+			return nil
+		case err == nil && row.Paused:
+			return projection.ErrPaused
+		}
+		select {
+		case <-time.After(delay):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// knows tells whether the projection is one of this runtime's, wherever it runs.
+func (r *Runtime) knows(id ProjectionID) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.definitions[id.Name] != nil && id.Partition == 0
+}
+
+// row is what the database knows of a projection.
+func (r *Runtime) row(ctx context.Context, id ProjectionID) (pgstore.ProjectionRow, error) {
+	ctx, cancel := context.WithTimeout(ctx, r.config.CallTimeout)
+	defer cancel()
+	rows, err := r.port.Projections(ctx, []string{id.Tenant})
+	if err != nil {
+		return pgstore.ProjectionRow{}, err
+	}
+	for _, row := range rows {
+		if row.ID == id {
+			return row, nil
+		}
+	}
+	return pgstore.ProjectionRow{}, projection.ErrUnknownProjection
+}

@@ -1,0 +1,179 @@
+package millrace
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/millrace-go/millrace/actors"
+	"github.com/millrace-go/millrace/pgstore"
+	"github.com/millrace-go/millrace/projection"
+)
+
+// The states of a projection.
+const (
+	// StateStarting: its node is finding out where it stands.
+	StateStarting = "starting"
+	// StateCatchUp: it is more than a batch behind.
+	StateCatchUp = "catching up"
+	// StateLive: it is at the end of the events, or about to be.
+	StateLive = "live"
+	// StateWaiting: something failed and will be tried again; the reason says what.
+	StateWaiting = "waiting"
+	// StatePaused: it is wanted not to run.
+	StatePaused = "paused"
+	// StateFailed: it stopped until somebody mends what the reason says.
+	StateFailed = "failed"
+	// StateElsewhere: another node runs the projection.
+	StateElsewhere = "elsewhere"
+	// StateNotOwned: no node that is alive holds the lease.
+	StateNotOwned = "not owned"
+)
+
+// Status is how things stand.
+type Status struct {
+	// Node is this runtime's id while it runs, else empty.
+	Node string
+	// Session is the node's session connection.
+	Session SessionStatus
+	// Tenants and Projections are in order of their names.
+	Tenants     []TenantStatus
+	Projections []ProjectionStatus
+	// OldestSnapshot is the transaction that holds back the clean-up of dead rows for longest; while it is open, every
+	// advance of a checkpoint gets slower.
+	OldestSnapshot pgstore.Snapshot
+	// Abandoned counts the handlers of this process that did not return when they were cancelled.
+	Abandoned int64
+	// Stuck counts the actors of this node that stood still and were started again.
+	Stuck int
+}
+
+// SessionStatus is the state of a node's session connection, which carries wake-ups and heartbeats.
+type SessionStatus struct {
+	Connected bool
+	// Since is when it was connected or lost.
+	Since time.Time
+	// LastBeat is when the last heartbeat that arrived was sent.
+	LastBeat time.Time
+	// Reason tells why it is not connected, or why no leases can be claimed.
+	Reason string
+}
+
+// TenantStatus is how far a tenant's events go.
+type TenantStatus struct {
+	Tenant string
+	// Head is the highest visible position.
+	Head int64
+	// Mark is the settled mark as this node knows it; 0 where it follows none of the tenant's projections.
+	Mark int64
+	// Held tells what holds the mark back, nil where nothing does.
+	Held *projection.Held
+	// Reason tells why the tenant's events cannot be read.
+	Reason string
+}
+
+// ProjectionStatus is how far a projection is.
+type ProjectionStatus struct {
+	ID    ProjectionID
+	State string
+	// Owner and Epoch are those of the lease.
+	Owner string
+	Epoch int64
+	// Checkpoint is in the database. Position is how far the projection has come; it may be ahead of the checkpoint by
+	// events that do not concern it.
+	Checkpoint, Position int64
+	// Head is the tenant's highest visible position, Behind how many positions the projection is short of it.
+	Head, Behind int64
+	// Applied counts the events that this node's handler applied.
+	Applied int64
+	// Parked counts the dead letters; OldestParked is when the oldest of them failed first.
+	Parked       int64
+	OldestParked time.Time
+	// FailingPosition is the event that fails at present, Attempts how often it did; 0 where none does.
+	FailingPosition int64
+	Attempts        int
+	// Reason tells why it waits or failed, or what fails at present.
+	Reason string
+}
+
+// Status tells how things stand, from the database and from this node.
+func (r *Runtime) Status(ctx context.Context) (Status, error) {
+	tenants, err := r.tenants(ctx)
+	if err != nil {
+		return Status{}, fmt.Errorf("status: %w", err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, r.config.CallTimeout)
+	defer cancel()
+	store := r.port
+	rows, err := store.Projections(ctx, tenants)
+	if err != nil {
+		return Status{}, fmt.Errorf("status: %w", err)
+	}
+	heads, err := store.Heads(ctx, tenants)
+	if err != nil {
+		return Status{}, fmt.Errorf("status: %w", err)
+	}
+	status := Status{Abandoned: store.Abandoned()}
+	if status.OldestSnapshot, err = store.OldestSnapshot(ctx); err != nil {
+		return Status{}, fmt.Errorf("status: %w", err)
+	}
+	local := map[ProjectionID]actors.Entry{}
+	feeds := map[string]actors.FeedEntry{}
+	if env := r.running(); env != nil {
+		status.Node, status.Stuck = env.Node.ID, env.Board.Stuck()
+		status.Session = sessionStatus(env.Board.Session())
+		local, feeds = env.Board.All(), env.Board.Feeds()
+	}
+	for _, t := range tenants {
+		feed := feeds[t]
+		status.Tenants = append(status.Tenants, TenantStatus{Tenant: t, Head: heads[t], Mark: feed.Mark, Held: feed.Held, Reason: text(feed.Err)})
+	}
+	for _, row := range rows {
+		entry, here := local[row.ID]
+		status.Projections = append(status.Projections, projectionStatus(row, heads[row.ID.Tenant], entry, here))
+	}
+	return status, nil
+}
+
+func projectionStatus(row pgstore.ProjectionRow, head int64, entry actors.Entry, here bool) ProjectionStatus {
+	s := ProjectionStatus{
+		ID: row.ID, Owner: row.Owner, Epoch: row.Epoch, Checkpoint: row.Checkpoint, Position: row.Checkpoint, Head: head,
+		Parked: row.Parked, OldestParked: row.OldestParked, FailingPosition: row.FailingPosition, Attempts: row.Attempts,
+		Applied: entry.Applied, Reason: row.LastError,
+	}
+	if row.FailingPosition <= row.Checkpoint {
+		// What failed last was handled or parked since.
+		s.FailingPosition, s.Attempts, s.Reason = 0, 0, ""
+	}
+	switch {
+	case here:
+		s.State, s.Position = string(entry.State), max(entry.Position, row.Checkpoint)
+		if entry.Reason != nil {
+			s.Reason = entry.Reason.Error()
+		}
+	case row.OwnerAlive:
+		s.State = StateElsewhere
+	default:
+		s.State = StateNotOwned
+	}
+	if row.Paused && !here {
+		s.State = StatePaused
+	}
+	s.Behind = max(0, head-s.Position)
+	return s
+}
+
+func sessionStatus(e actors.SessionEntry) SessionStatus {
+	s := SessionStatus{Connected: e.Connected, Since: e.Since, LastBeat: e.LastBeat, Reason: text(e.Err)}
+	if e.Connected {
+		s.Reason = text(e.ClaimErr)
+	}
+	return s
+}
+
+func text(err error) string {
+	if err == nil {
+		return ""
+	}
+	return err.Error()
+}
