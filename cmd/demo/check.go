@@ -1,0 +1,136 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/millrace-go/millrace/pgstore"
+	"github.com/millrace-go/millrace/projection"
+)
+
+// shownDifferences is how many differing rows of a table are told.
+const shownDifferences = 3
+
+// verdict is what a check found. It is good when there is nothing wrong.
+type verdict struct {
+	events, streams int64
+	models          []checked
+	wrong           []string
+}
+
+// checked is one read model that was compared.
+type checked struct {
+	name         string
+	rows, parked int64
+	wrong        bool
+}
+
+// check compares every read model with a plain SQL count over the events. What is parked is left out of the count, by
+// the positions in the dead letters; and what is parked must be what was chosen to fail, no more and no less.
+func check(ctx context.Context, pool *pgxpool.Pool, store *pgstore.Store, appended int64, chosen poison) (verdict, error) {
+	events := pgx.Identifier{store.EventsSchema(), "events"}.Sanitize()
+	var v verdict
+	err := pool.QueryRow(ctx, "select count(*), count(distinct stream_id) from "+events).Scan(&v.events, &v.streams)
+	if err != nil {
+		return v, fmt.Errorf("count the events: %w", err)
+	}
+	if v.events != appended {
+		v.wrong = append(v.wrong, fmt.Sprintf("the store holds %d events, but %d were appended", v.events, appended))
+	}
+	for _, m := range readModels {
+		letters, err := deadLetters(ctx, store, m)
+		if err != nil {
+			return v, err
+		}
+		wrong := compareParked(m.name, letters, chosen.at(m.name))
+		rows, differing, err := compareRows(ctx, pool, events, m, letters)
+		if err != nil {
+			return v, fmt.Errorf("check %s: %w", m.name, err)
+		}
+		wrong = append(wrong, differing...)
+		v.models = append(v.models, checked{name: m.name, rows: rows, parked: int64(len(letters)), wrong: len(wrong) > 0})
+		v.wrong = append(v.wrong, wrong...)
+	}
+	return v, nil
+}
+
+// err is nil where everything agrees.
+func (v verdict) err() error {
+	if len(v.wrong) == 0 {
+		return nil
+	}
+	return errors.New("not verified: " + strings.Join(v.wrong, "; "))
+}
+
+func deadLetters(ctx context.Context, store *pgstore.Store, m readModel) ([]projection.DeadLetter, error) {
+	const page = 1000
+	var letters []projection.DeadLetter
+	for after := int64(0); ; {
+		more, err := store.DeadLetters(ctx, m.id(), after, page)
+		if err != nil {
+			return nil, err
+		}
+		letters = append(letters, more...)
+		if len(more) < page {
+			return letters, nil
+		}
+		after = more[len(more)-1].Position
+	}
+}
+
+func compareParked(name string, letters []projection.DeadLetter, chosen map[place]bool) (wrong []string) {
+	met := 0
+	for _, l := range letters {
+		if chosen[place{l.Stream, l.Version}] {
+			met++
+			continue
+		}
+		wrong = append(wrong, fmt.Sprintf("%s parked position %d, which was not chosen to fail: %s", name, l.Position, l.Error))
+	}
+	if met < len(chosen) {
+		wrong = append(wrong, fmt.Sprintf("%s parked %d of the %d events that were chosen to fail", name, met, len(chosen)))
+	}
+	return shorten(wrong)
+}
+
+// compareRows returns how many rows the table has, and how it differs from the count.
+func compareRows(ctx context.Context, pool *pgxpool.Pool, events string, m readModel, letters []projection.DeadLetter) (n int64, wrong []string, err error) {
+	if err := pool.QueryRow(ctx, "select count(*) from ("+m.got+") as got").Scan(&n); err != nil {
+		return 0, nil, err
+	}
+	parked := make([]int64, len(letters))
+	for i, l := range letters {
+		parked[i] = l.Position
+	}
+	rows, err := pool.Query(ctx, `
+		with parked (position) as (select unnest($1::bigint[])),
+		     counted as (select e.* from `+events+` e where not exists (select from parked p where p.position = e.global_seq)),
+		     want (key, value) as (`+m.want+`),
+		     got (key, value) as (`+m.got+`)
+		select key, coalesce(got.value, 'nothing'), coalesce(want.value, 'nothing')
+		  from want full join got using (key)
+		 where got.value is distinct from want.value
+		 order by key`, parked)
+	if err != nil {
+		return 0, nil, err
+	}
+	var key, got, want string
+	_, err = pgx.ForEachRow(rows, []any{&key, &got, &want}, func() error {
+		wrong = append(wrong, fmt.Sprintf("%s holds %s for %q, but the events say %s", m.name, got, key, want))
+		return nil
+	})
+	return n, shorten(wrong), err
+}
+
+// shorten keeps the first few and says how many there are besides.
+func shorten(wrong []string) []string {
+	if len(wrong) <= shownDifferences {
+		return wrong
+	}
+	return append(wrong[:shownDifferences:shownDifferences], fmt.Sprintf("and %d more like that", len(wrong)-shownDifferences))
+}

@@ -1,0 +1,113 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"compress/gzip"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"unicode/utf8"
+
+	"github.com/millrace-go/millrace/event"
+)
+
+// maxLine is the longest line of a log that is read. One event has to fit into memory several times.
+const maxLine = 16 << 20
+
+// line is one line of a log. Data is kept as it stands there: no number goes through a float.
+type line struct {
+	Stream string          `json:"stream"`
+	Type   string          `json:"type"`
+	At     string          `json:"at"`
+	Data   json.RawMessage `json:"data"`
+}
+
+// readFile reads a log of one JSON object a line, plain or compressed by gzip, whatever its name says.
+func readFile(path string) source {
+	return func(yield func(record, error) bool) {
+		file, err := os.Open(path)
+		if err != nil {
+			yield(record{}, fmt.Errorf("open the input: %w", err))
+			return
+		}
+		defer file.Close()
+		for r, err := range readLines(file) {
+			if err != nil {
+				err = fmt.Errorf("read %s: %w", path, err)
+			}
+			if !yield(r, err) || err != nil {
+				return
+			}
+		}
+	}
+}
+
+// readLines reads line by line. Errors name the line's number, from 1; empty lines are passed over.
+func readLines(from io.Reader) source {
+	return func(yield func(record, error) bool) {
+		plain, err := decompressed(from)
+		if err != nil {
+			yield(record{}, err)
+			return
+		}
+		lines := bufio.NewScanner(plain)
+		lines.Buffer(make([]byte, 0, 64<<10), maxLine)
+		number := 1
+		for ; lines.Scan(); number++ {
+			text := bytes.TrimSpace(lines.Bytes())
+			if len(text) == 0 {
+				continue
+			}
+			r, err := parse(text)
+			if err != nil {
+				err = fmt.Errorf("line %d: %w", number, err)
+			}
+			if !yield(r, err) || err != nil {
+				return
+			}
+		}
+		if err := lines.Err(); errors.Is(err, bufio.ErrTooLong) {
+			yield(record{}, fmt.Errorf("line %d: longer than %d bytes", number, maxLine))
+		} else if err != nil {
+			yield(record{}, fmt.Errorf("line %d: %w", number, err))
+		}
+	}
+}
+
+func decompressed(from io.Reader) (io.Reader, error) {
+	buffered := bufio.NewReader(from)
+	if start, _ := buffered.Peek(2); !bytes.Equal(start, []byte{0x1f, 0x8b}) {
+		return buffered, nil
+	}
+	plain, err := gzip.NewReader(buffered)
+	if err != nil {
+		return nil, fmt.Errorf("decompress: %w", err)
+	}
+	return plain, nil
+}
+
+// parse takes the text over: the result does not refer to it.
+func parse(text []byte) (record, error) {
+	if !utf8.Valid(text) {
+		return record{}, errors.New("not valid UTF-8")
+	}
+	var l line
+	if err := json.Unmarshal(text, &l); err != nil {
+		return record{}, fmt.Errorf("not a JSON object with stream, type, at and data: %w", err)
+	}
+	if l.Stream == "" {
+		return record{}, errors.New("stream is missing or empty")
+	}
+	if err := event.ValidText("stream", l.Stream); err != nil {
+		return record{}, err
+	}
+	e := event.Event{Type: l.Type, Body: l.Data}
+	if l.At != "" {
+		// When it happened there is no part of the fact; when it was appended here, the store notes itself.
+		e.Headers = map[string]string{"at": l.At}
+	}
+	return record{stream: l.Stream, event: e}, e.Validate()
+}

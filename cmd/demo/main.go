@@ -1,0 +1,142 @@
+// Command demo shows the main job end to end: an expense-claim process is appended by many writers at once to an event
+// store, and four projections are applied from it, right to the last event. Nothing else is needed: without a
+// -database-url it starts a private PostgreSQL from the installed binaries and removes it at the end.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/spf13/cobra"
+)
+
+func main() { os.Exit(execute(os.Args[1:], os.Stdout, os.Stderr)) }
+
+// execute returns the exit status: 0 only if every read model was right, 128 and the signal's number where one ended it.
+func execute(args []string, out, errs io.Writer) int {
+	ctx, hurry, stop := interruptible(context.Background())
+	defer stop()
+	cmd := command(hurry)
+	cmd.SetArgs(doubleDashes(args))
+	cmd.SetOut(out)
+	cmd.SetErr(errs)
+	err := cmd.ExecuteContext(ctx)
+	if err == nil {
+		return 0
+	}
+	fmt.Fprintf(errs, "demo: %s\n", oneLine(err.Error()))
+	var by interruptedError
+	if errors.As(err, &by) {
+		return 128 + int(by.signal)
+	}
+	return 1
+}
+
+func command(hurry context.Context) *cobra.Command {
+	var o options
+	cmd := &cobra.Command{
+		Use:   "demo",
+		Short: "Projections applied from a live, concurrently written event store, and checked to the last event",
+		Long: `Appends an expense-claim process to an event store with many writers at once, applies four projections from it
+while that goes on, and checks every read model against a plain SQL count over the events.
+
+Without -database-url and DATABASE_URL it starts a private PostgreSQL from the installed binaries, and removes it at
+the end. Flags may be written with one dash or two.`,
+		Args:              cobra.NoArgs,
+		SilenceUsage:      true,
+		SilenceErrors:     true,
+		CompletionOptions: cobra.CompletionOptions{DisableDefaultCmd: true},
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if !cmd.Flags().Changed("database-url") {
+				o.databaseURL = os.Getenv("DATABASE_URL")
+			}
+			if err := o.validate(cmd.Flags().Changed("events")); err != nil {
+				return err
+			}
+			_, err := run(cmd.Context(), hurry, o, cmd.OutOrStdout())
+			return err
+		},
+	}
+	f := cmd.Flags()
+	f.Int64Var(&o.events, "events", 50_000, "how many events are made")
+	f.Uint64Var(&o.seed, "seed", 1, "what the events, and the choice of -poison, are made from")
+	f.StringVar(&o.input, "input", "", "replay this log, NDJSON or NDJSON.gz, instead of making events")
+	f.IntVar(&o.writers, "writers", 16, "how many append at once")
+	f.IntVar(&o.rate, "rate", 0, "events per second to append; 0 is as fast as possible")
+	f.IntVar(&o.poison, "poison", 0, "how many events, chosen by the seed, a projection's handler fails at")
+	f.StringVar(&o.databaseURL, "database-url", "", `use this database; "" is a private server (default $DATABASE_URL)`)
+	f.BoolVar(&o.keep, "keep", false, "leave the tables in the database, to be looked at")
+	f.BoolVar(&o.json, "json", false, "print the summary as one JSON object on the last line")
+	f.StringVar(&o.log, "log", "", "write what the library logs to this file")
+	f.SortFlags = false
+	return cmd
+}
+
+// doubleDashes takes -name for --name, as the flag package of the standard library does. There are no short flags but
+// -h.
+func doubleDashes(args []string) []string {
+	var long []string
+	for i, arg := range args {
+		if arg == "--" {
+			return append(long, args[i:]...)
+		}
+		if len(arg) > 2 && arg[0] == '-' && arg[1] >= 'a' && arg[1] <= 'z' {
+			arg = "-" + arg
+		}
+		long = append(long, arg)
+	}
+	return long
+}
+
+// options are the flags.
+type options struct {
+	events      int64
+	seed        uint64
+	input       string
+	writers     int
+	rate        int
+	poison      int
+	databaseURL string
+	keep        bool
+	json        bool
+	log         string
+}
+
+const mostWriters = 1000
+
+func (o options) validate(eventsGiven bool) error {
+	switch {
+	case o.events < 1:
+		return fmt.Errorf("-events is %d, but must be at least 1", o.events)
+	case o.input != "" && eventsGiven:
+		return errors.New("-events and -input exclude each other: a log is replayed as a whole")
+	case o.writers < 1 || o.writers > mostWriters:
+		return fmt.Errorf("-writers is %d, but must be from 1 to %d", o.writers, mostWriters)
+	case o.rate < 0:
+		return fmt.Errorf("-rate is negative: %d", o.rate)
+	case o.poison < 0:
+		return fmt.Errorf("-poison is negative: %d", o.poison)
+	case o.keep && o.databaseURL == "":
+		return errors.New("-keep needs -database-url: a private server is removed with all that is in it")
+	}
+	return nil
+}
+
+// workload is the source that the options ask for, and what it is, for people.
+func (o options) workload() (from source, name string) {
+	if o.input != "" {
+		return readFile(o.input), "from " + o.input
+	}
+	return generate(o.events, o.seed), fmt.Sprintf("of generated expense claims, seed %d", o.seed)
+}
+
+// poisonNote tells people of what will fail.
+func (o options) poisonNote() string {
+	if o.poison == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%d poison events: at each, one of the projections fails, retries and parks it", o.poison)
+}

@@ -1,0 +1,50 @@
+package main
+
+import (
+	"bytes"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/millrace-go/millrace/internal/pgtest/testmain"
+)
+
+func TestMain(m *testing.M) { testmain.Run(m) }
+
+func TestFlagsMayHaveOneDash(t *testing.T) {
+	got := doubleDashes([]string{"-events", "5", "--json", "-rate=-1", "-h", "-5", "--", "-x1"})
+	want := []string{"--events", "5", "--json", "--rate=-1", "-h", "-5", "--", "-x1"}
+	if !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+func TestBadFlagsAreOneClearLine(t *testing.T) {
+	t.Setenv("DATABASE_URL", "")
+	for _, test := range []struct {
+		args []string
+		says string
+	}{
+		{[]string{"-events", "0"}, "-events is 0"},
+		{[]string{"-events", "3", "-input", "x"}, "exclude each other"},
+		{[]string{"-writers", "0"}, "-writers is 0"},
+		{[]string{"-rate", "-1"}, "-rate is negative"},
+		{[]string{"-poison=-1"}, "-poison is negative"},
+		{[]string{"-events", "10", "-poison", "11"}, "there are only 10 events"},
+		{[]string{"-keep"}, "-keep needs -database-url"},
+		{[]string{"-evnts", "1"}, "unknown flag: --evnts"},
+		{[]string{"-input", "no such file"}, "no such file"},
+		{[]string{"-database-url", "postgres://127.0.0.1:1/x"}, "connect"},
+	} {
+		var out, errs bytes.Buffer
+		if status := execute(test.args, &out, &errs); status != 1 {
+			t.Errorf("%q: exit status %d, want 1", test.args, status)
+		}
+		if said := errs.String(); !strings.Contains(said, test.says) || strings.Count(said, "\n") != 1 {
+			t.Errorf("%q says %q, want one line with %q", test.args, said, test.says)
+		}
+		if out.Len() > 0 {
+			t.Errorf("%q prints %q", test.args, out.String())
+		}
+	}
+}

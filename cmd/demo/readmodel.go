@@ -1,0 +1,165 @@
+package main
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/millrace-go/millrace"
+	"github.com/millrace-go/millrace/event"
+	"github.com/millrace-go/millrace/projection"
+)
+
+// retryBase is the delay before the first retry: short, so that one need not wait to see an event parked.
+const retryBase = 20 * time.Millisecond
+
+// readModel is a projection of the demo: its table, the handler that fills it, and the plain SQL that tells what must
+// stand in it.
+type readModel struct {
+	// name is that of the projection and of its table in schema demo.
+	name string
+	// eventType is the only one that concerns it; empty means all.
+	eventType string
+	// table creates what it writes.
+	table string
+	// handle writes a batch.
+	handle batchHandler
+	// fail is how it fails at an event that -poison chose.
+	fail failure
+	// want and got are selects of (key text, value text), over the events that were not parked, which are named
+	// "counted" there, and over the table.
+	want, got string
+}
+
+func (m readModel) concerns(eventType string) bool {
+	return m.eventType == "" || m.eventType == eventType
+}
+
+func (m readModel) id() millrace.ProjectionID { return millrace.ProjectionID{Name: m.name} }
+
+// projection is what is registered: the handler, made to fail at the events that were chosen for it.
+func (m readModel) projection(chosen poison) millrace.Projection {
+	p := millrace.Projection{
+		Name:  m.name,
+		Batch: failing(m.handle, chosen.at(m.name), m.fail),
+		Retry: projection.RetryPolicy{Base: retryBase},
+	}
+	if m.eventType != "" {
+		p.Types = []string{m.eventType}
+	}
+	return p
+}
+
+// concerned are the read models that want events of that type.
+func concerned(eventType string) []readModel {
+	return slices.DeleteFunc(slices.Clone(readModels), func(m readModel) bool { return !m.concerns(eventType) })
+}
+
+// readModels are the four projections. Every handler writes a batch by one statement, whatever its size: that is ten
+// times faster and more than a statement for each event.
+var readModels = []readModel{
+	{
+		name:   "events_by_type",
+		table:  `create table demo.events_by_type (event_type text collate "C" primary key, n bigint not null)`,
+		handle: countTypes,
+		fail:   failNamed,
+		want:   `select type, count(*)::text from counted group by type`,
+		got:    `select event_type, n::text from demo.events_by_type`,
+	},
+	{
+		name:   "events_by_role",
+		table:  `create table demo.events_by_role (role text collate "C" primary key, n bigint not null)`,
+		handle: countRoles,
+		fail:   failUnnamed,
+		want:   `select coalesce(body ->> 'role', '(none)'), count(*)::text from counted group by 1`,
+		got:    `select role, n::text from demo.events_by_role`,
+	},
+	{
+		name:   "streams",
+		table:  `create table demo.streams (stream text collate "C" primary key, n bigint not null, last_type text collate "C" not null)`,
+		handle: followStreams,
+		fail:   failByPanic,
+		want: `select stream_id, count(*) || ', ' || (array_agg(type order by stream_version desc))[1]
+		         from counted group by stream_id`,
+		got: `select stream, n || ', ' || last_type from demo.streams`,
+	},
+	{
+		name:      "payments",
+		eventType: paid,
+		table: `create table demo.payments (id integer primary key, total numeric not null, n bigint not null);
+		        insert into demo.payments values (1, 0, 0)`,
+		handle: sumPayments,
+		fail:   failBySQL,
+		want: `select '1', coalesce(sum((body ->> 'amount')::numeric), 0) || ', ' || count(*)
+		         from counted where type = 'Payment Handled'`,
+		got: `select id::text, total || ', ' || n from demo.payments`,
+	},
+}
+
+// countTypes counts in memory, and adds what it counted.
+func countTypes(ctx context.Context, tx pgx.Tx, events []event.Envelope) error {
+	counts := make(map[string]int64)
+	for _, e := range events {
+		counts[e.Type]++
+	}
+	types, ns := make([]string, 0, len(counts)), make([]int64, 0, len(counts))
+	for eventType, n := range counts {
+		types, ns = append(types, eventType), append(ns, n)
+	}
+	_, err := tx.Exec(ctx, `
+		insert into demo.events_by_type as t (event_type, n)
+		select * from unnest($1::text[], $2::bigint[])
+		on conflict (event_type) do update set n = t.n + excluded.n`, types, ns)
+	return err
+}
+
+// countRoles lets the database look into the bodies. A role that is missing or null counts as "(none)".
+func countRoles(ctx context.Context, tx pgx.Tx, events []event.Envelope) error {
+	_, err := tx.Exec(ctx, `
+		insert into demo.events_by_role as t (role, n)
+		select coalesce(body::jsonb ->> 'role', '(none)'), count(*) from unnest($1::text[]) as body group by 1
+		on conflict (role) do update set n = t.n + excluded.n`, bodies(events))
+	return err
+}
+
+// followStreams rests on order: the last event of a stream in a batch is its latest.
+func followStreams(ctx context.Context, tx pgx.Tx, events []event.Envelope) error {
+	at := make(map[string]int)
+	var streams, lastTypes []string
+	var ns []int64
+	for _, e := range events {
+		i, known := at[e.Stream]
+		if !known {
+			i = len(streams)
+			at[e.Stream] = i
+			streams, lastTypes, ns = append(streams, e.Stream), append(lastTypes, ""), append(ns, 0)
+		}
+		lastTypes[i] = e.Type
+		ns[i]++
+	}
+	_, err := tx.Exec(ctx, `
+		insert into demo.streams as s (stream, n, last_type)
+		select * from unnest($1::text[], $2::bigint[], $3::text[])
+		on conflict (stream) do update set n = s.n + excluded.n, last_type = excluded.last_type`, streams, ns, lastTypes)
+	return err
+}
+
+// sumPayments adds up in the database's exact decimals. An event without an amount is counted and adds nothing.
+func sumPayments(ctx context.Context, tx pgx.Tx, events []event.Envelope) error {
+	_, err := tx.Exec(ctx, `
+		update demo.payments p set total = p.total + batch.total, n = p.n + batch.n
+		  from (select coalesce(sum((body::jsonb ->> 'amount')::numeric), 0) as total, count(*) as n
+		          from unnest($1::text[]) as body) as batch
+		 where p.id = 1`, bodies(events))
+	return err
+}
+
+func bodies(events []event.Envelope) []string {
+	texts := make([]string, len(events))
+	for i, e := range events {
+		texts[i] = string(e.Body)
+	}
+	return texts
+}

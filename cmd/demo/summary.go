@@ -1,0 +1,81 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+)
+
+// summary is what a run came to. Its JSON form is the last line of -json.
+type summary struct {
+	Events  int64 `json:"events"`
+	Streams int64 `json:"streams"`
+	// Seconds are from the first append until the last event was applied by all that it concerns.
+	Seconds float64 `json:"seconds"`
+	// AppendPerSecond is over the events that were appended concurrently.
+	AppendPerSecond float64 `json:"append_per_second"`
+	// AppliedPerSecond adds up what the four projections applied of these events, over the time from the first append
+	// until they had caught up.
+	AppliedPerSecond float64 `json:"applied_per_second"`
+	// Latency is that of the last events, which are appended one at a time: what a wake-up costs, with no queue.
+	Latency latency `json:"latency_ms"`
+	// LatencyUnderLoad is that of a sample of the events that were appended concurrently: mostly queueing, unless -rate
+	// leaves room.
+	LatencyUnderLoad latency             `json:"latency_under_load_ms"`
+	Projections      []projectionSummary `json:"projections"`
+	Verified         bool                `json:"verified"`
+}
+
+type projectionSummary struct {
+	Name       string `json:"name"`
+	Checkpoint int64  `json:"checkpoint"`
+	Applied    int64  `json:"applied"`
+	Parked     int64  `json:"parked"`
+
+	rows  int64
+	wrong bool
+}
+
+// print writes the summary for people and, if asked to, the JSON object behind it.
+func (s summary) print(out io.Writer, v verdict, kept []string, asJSON bool) error {
+	fmt.Fprintf(out, "\n%d events in %d streams in %.1f s\n", s.Events, s.Streams, s.Seconds)
+	fmt.Fprintf(out, "appended  %8.0f events/s, each an append of its own\n", s.AppendPerSecond)
+	fmt.Fprintf(out, "applied   %8.0f events/s, by four projections together\n", s.AppliedPerSecond)
+	fmt.Fprintf(out, "commit to applied, one at a time  %s (%d samples)\n", s.Latency, s.Latency.Samples)
+	fmt.Fprintf(out, "commit to applied, under load     %s (%d samples; queueing included)\n\n", s.LatencyUnderLoad,
+		s.LatencyUnderLoad.Samples)
+	fmt.Fprintf(out, "%-16s %10s %10s %8s %8s   against a plain SQL count over the events\n", "projection", "checkpoint",
+		"applied", "parked", "rows")
+	for _, p := range s.Projections {
+		result := "equal"
+		if p.wrong {
+			result = "DIFFERS"
+		}
+		fmt.Fprintf(out, "%-16s %10d %10d %8d %8d   %s\n", p.Name, p.Checkpoint, p.Applied, p.Parked, p.rows, result)
+	}
+	for _, w := range v.wrong {
+		fmt.Fprintf(out, "  %s\n", oneLine(w))
+	}
+	verdict := "not verified"
+	if s.Verified {
+		verdict = "verified: every event was applied exactly once"
+		if parked := s.parked(); parked > 0 {
+			verdict = fmt.Sprintf("verified: every event was applied exactly once, but for the %d that were to be parked", parked)
+		}
+	}
+	_, err := fmt.Fprintf(out, "\n%s\n", verdict)
+	if err == nil && len(kept) > 0 {
+		_, err = fmt.Fprintf(out, "kept for you to look at; remove it with: %s\n", dropSchemas(kept))
+	}
+	if err == nil && asJSON {
+		err = json.NewEncoder(out).Encode(s)
+	}
+	return err
+}
+
+func (s summary) parked() (n int64) {
+	for _, p := range s.Projections {
+		n += p.Parked
+	}
+	return n
+}
