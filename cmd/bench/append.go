@@ -1,0 +1,80 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/millrace-go/millrace/pgstore"
+)
+
+// streamsPerWriter is how many streams a writer appends to in turn; each turn has streams of its own, so that none finds
+// them made by another.
+const streamsPerWriter = 100
+
+// appends measures how fast concurrent writers append one event each: without any notification, with millrace's after
+// the commit, and with one inside each transaction.
+func appends(ctx context.Context, l *lab, o options, out io.Writer) error {
+	silent, err := pgstore.OpenPool(ctx, l.pool, pgstore.Options{Schema: storeSchema, NoNotify: true})
+	if err != nil {
+		return err
+	}
+	defer silent.Close()
+	appendTo := func(store *pgstore.Store) appendFunc {
+		return func(ctx context.Context, stream string) error {
+			_, err := store.Append(ctx, stream, pgstore.Any, probe)
+			return err
+		}
+	}
+	total := 0
+	turn := func(name string, appendOne appendFunc) func(ctx context.Context, round int) (float64, error) {
+		return func(ctx context.Context, round int) (float64, error) {
+			n, perSecond, err := write(ctx, o, fmt.Sprint(name, round), appendOne)
+			if err != nil {
+				return 0, err
+			}
+			total += n
+			return perSecond, l.mustHold(ctx, total)
+		}
+	}
+	sides := []side[float64]{
+		{"append, no notification", turn("silent", appendTo(silent))},
+		{"append, millrace", turn("millrace", appendTo(l.store))},
+		{"append, notify in the transaction", turn("inside", func(ctx context.Context, stream string) error {
+			_, err := appendByHand(ctx, silent, stream)
+			return err
+		})},
+	}
+	results, err := takeTurns(ctx, o.rounds, sides)
+	if err != nil {
+		return err
+	}
+	return showSpeeds(out, "appends/s", sides, results)
+}
+
+type appendFunc func(ctx context.Context, stream string) error
+
+// write lets all writers append for a while, at least once each, and returns how many appends there were.
+func write(ctx context.Context, o options, prefix string, appendOne appendFunc) (n int, perSecond float64, err error) {
+	var count atomic.Int64
+	group, ctx := errgroup.WithContext(ctx)
+	begin := time.Now()
+	for w := range o.writers {
+		group.Go(func() error {
+			for i := 0; i == 0 || time.Since(begin) < o.appendTime; i++ {
+				if err := appendOne(ctx, fmt.Sprintf("%s-%d-%d", prefix, w, i%streamsPerWriter)); err != nil {
+					return err
+				}
+				count.Add(1)
+			}
+			return nil
+		})
+	}
+	err = group.Wait()
+	took := time.Since(begin)
+	return int(count.Load()), float64(count.Load()) / took.Seconds(), err
+}

@@ -1,0 +1,83 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"math"
+	"slices"
+	"strings"
+	"time"
+)
+
+// percentile is the smallest of the sorted samples that at least that share of them does not exceed (nearest rank).
+func percentile(sorted []time.Duration, share float64) time.Duration {
+	rank := int(math.Ceil(share * float64(len(sorted))))
+	return sorted[min(max(rank, 1), len(sorted))-1]
+}
+
+// median is the middle one, or the mean of the two in the middle.
+func median(values []float64) float64 {
+	sorted := slices.Sorted(slices.Values(values))
+	n := len(sorted)
+	return (sorted[(n-1)/2] + sorted[n/2]) / 2
+}
+
+// ratio compares a figure with the first line's, both as they are printed, and tells how far apart the rounds are.
+func ratio(figure, first float64, rounds, firstRounds []float64) string {
+	ratios := make([]float64, len(rounds))
+	for i := range rounds {
+		ratios[i] = rounds[i] / firstRounds[i]
+	}
+	return fmt.Sprintf("ratio %.2f (rounds %.2f to %.2f)", figure/first, slices.Min(ratios), slices.Max(ratios))
+}
+
+// showSpeeds writes a line for each side: the median of its rounds.
+func showSpeeds(out io.Writer, unit string, sides []side[float64], results [][]float64) error {
+	var b strings.Builder
+	first := math.Round(median(results[0]))
+	for i, s := range sides {
+		speed := math.Round(median(results[i]))
+		line := fmt.Sprintf("%-36s %8.0f %-32s", s.name, speed, unit)
+		if i > 0 {
+			line += "     " + ratio(speed, first, results[i], results[0])
+		}
+		b.WriteString(strings.TrimRight(line, " ") + "\n")
+	}
+	_, err := io.WriteString(out, b.String())
+	return err
+}
+
+// showLatencies writes a line for each side: the percentiles of all rounds' samples, and the ratio of the p50.
+func showLatencies(out io.Writer, sides []side[[]time.Duration], results [][][]time.Duration) error {
+	var b strings.Builder
+	first, firstRounds := p50(slices.Concat(results[0]...)), p50s(results[0])
+	for i, s := range sides {
+		all := slices.Concat(results[i]...)
+		slices.Sort(all)
+		fmt.Fprintf(&b, "%-36s p50 %8.3f ms   p99 %8.3f ms   ", s.name, milliseconds(percentile(all, 0.5)), milliseconds(percentile(all, 0.99)))
+		if i == 0 {
+			fmt.Fprintf(&b, "%d probes\n", len(all))
+			continue
+		}
+		fmt.Fprintf(&b, "p50 %s\n", ratio(p50(all), first, p50s(results[i]), firstRounds))
+	}
+	_, err := io.WriteString(out, b.String())
+	return err
+}
+
+func p50(samples []time.Duration) float64 {
+	return milliseconds(percentile(slices.Sorted(slices.Values(samples)), 0.5))
+}
+
+func p50s(rounds [][]time.Duration) []float64 {
+	all := make([]float64, len(rounds))
+	for i := range rounds {
+		all[i] = p50(rounds[i])
+	}
+	return all
+}
+
+// milliseconds keeps three decimals, as many as are printed.
+func milliseconds(d time.Duration) float64 {
+	return float64(d.Round(time.Microsecond).Microseconds()) / 1000
+}

@@ -1,0 +1,100 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestEverySideHasEveryPlace(t *testing.T) {
+	for sides, want := range map[int][]string{
+		2: {"[0 1]", "[1 0]", "[0 1]"},
+		3: {"[0 1 2]", "[1 0 2]", "[2 0 1]", "[0 2 1]", "[1 2 0]", "[2 1 0]", "[0 1 2]"},
+	} {
+		for round := range want {
+			if got := fmt.Sprint(order(sides, round)); got != want[round] {
+				t.Errorf("round %d of %d sides: %s, want %s", round, sides, got, want[round])
+			}
+		}
+	}
+}
+
+func TestTurnsAlternateAndFailByName(t *testing.T) {
+	var calls []string
+	reason := errors.New("broken")
+	sides := make([]side[string], 2)
+	for i, name := range []string{"a", "b"} {
+		sides[i] = side[string]{name, func(_ context.Context, round int) (string, error) {
+			call := fmt.Sprint(name, round)
+			calls = append(calls, call)
+			if call == "b3" {
+				return "", reason
+			}
+			return call, nil
+		}}
+	}
+	results, err := takeTurns(t.Context(), 3, sides)
+	if got := fmt.Sprint(results, err); got != "[[a0 a1 a2] [b0 b1 b2]] <nil>" {
+		t.Errorf("got %s", got)
+	}
+	if got := strings.Join(calls, " "); got != "a0 b0 b1 a1 a2 b2" {
+		t.Errorf("called %s", got)
+	}
+	if _, err := takeTurns(t.Context(), 4, sides); !errors.Is(err, reason) || err.Error() != "b, round 4: broken" {
+		t.Errorf("got %v, want side and round named", err)
+	}
+}
+
+func TestMedian(t *testing.T) {
+	for want, values := range map[float64][]float64{7: {7}, 2: {3, 1}, 3: {9, 3, 1}, 4: {1, 100, 3, 5}} {
+		before := slices.Clone(values)
+		if got := median(values); got != want || !slices.Equal(values, before) {
+			t.Errorf("median of %v is %v, want %v", before, got, want)
+		}
+	}
+}
+
+func TestPercentile(t *testing.T) {
+	hundred := make([]time.Duration, 100)
+	for i := range hundred {
+		hundred[i] = time.Duration(i + 1)
+	}
+	for _, test := range []struct {
+		n     int
+		share float64
+		want  time.Duration
+	}{{1, 0.5, 1}, {1, 0.99, 1}, {2, 0.5, 1}, {3, 0.5, 2}, {100, 0.5, 50}, {100, 0.99, 99}, {100, 1, 100}, {100, 0, 1}} {
+		if got := percentile(hundred[:test.n], test.share); got != test.want {
+			t.Errorf("percentile(%d samples, %v) is %d, want %d", test.n, test.share, got, test.want)
+		}
+	}
+}
+
+// TestRatiosAgreeWithWhatIsPrinted has rounds in which the median of the ratios is not the ratio of the medians.
+func TestRatiosAgreeWithWhatIsPrinted(t *testing.T) {
+	var out bytes.Buffer
+	sides := []side[float64]{{name: "by hand"}, {name: "millrace"}}
+	if err := showSpeeds(&out, "events/s", sides, [][]float64{{100, 200.4, 300}, {100, 100, 600}}); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := strings.Join(strings.Fields(out.String()), " "), "by hand 200 events/s millrace 100 events/s ratio 0.50 (rounds 0.50 to 2.00)"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+
+	out.Reset()
+	ms := func(n int) time.Duration { return time.Duration(n) * time.Millisecond }
+	latencies := []side[[]time.Duration]{{name: "by hand"}, {name: "millrace"}}
+	err := showLatencies(&out, latencies, [][][]time.Duration{{{ms(3), ms(1), ms(2)}, {ms(2), ms(2), ms(9)}}, {{ms(5), ms(4), ms(6)}, {ms(8), ms(7), ms(9)}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := "by hand p50 2.000 ms p99 9.000 ms 6 probes millrace p50 6.000 ms p99 9.000 ms p50 ratio 3.00 (rounds 2.50 to 4.00)"
+	if got := strings.Join(strings.Fields(out.String()), " "); got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}

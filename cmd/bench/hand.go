@@ -1,0 +1,122 @@
+package main
+
+import (
+	"context"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/millrace-go/millrace/event"
+	"github.com/millrace-go/millrace/pgstore"
+)
+
+const (
+	// handChannel is what the LISTEN loop by hand listens to.
+	handChannel = "bench_by_hand"
+	// handBatch is how many events the loop reads at a time: as many as millrace by default.
+	handBatch = 500
+)
+
+// countAs is the set-based handler that all sides run: one statement a batch.
+func countAs(side string) pgstore.BatchHandler {
+	return func(ctx context.Context, tx pgx.Tx, events []event.Envelope) error {
+		types := make([]string, len(events))
+		for i := range events {
+			types[i] = events[i].Type
+		}
+		_, err := tx.Exec(ctx, `insert into `+tableSchema+`.counts (side, type, n)
+			select $1, t, count(*) from unnest($2::text[]) as t group by t
+			on conflict (side, type) do update set n = counts.n + excluded.n`, side, types)
+		return err
+	}
+}
+
+// handLoop is the loop that one writes by hand: read beyond the checkpoint, apply, move the checkpoint.
+type handLoop struct {
+	conn     *pgx.Conn
+	events   string
+	side     string
+	handle   pgstore.BatchHandler
+	position int64
+}
+
+func (l *lab) handLoop(conn *pgx.Conn, side string) *handLoop {
+	return &handLoop{conn: conn, events: l.events(), side: side, handle: countAs(side)}
+}
+
+// start begins at the first event, or at the end of what there is.
+func (h *handLoop) start(ctx context.Context, atEnd bool) error {
+	if atEnd {
+		if err := h.conn.QueryRow(ctx, "select coalesce(max(global_seq), 0) from "+h.events).Scan(&h.position); err != nil {
+			return err
+		}
+	}
+	_, err := h.conn.Exec(ctx, "insert into "+tableSchema+".checkpoint values ($1, $2)", h.side, h.position)
+	return err
+}
+
+// step reads, applies and commits one batch, and returns how many events it had.
+func (h *handLoop) step(ctx context.Context) (int, error) {
+	events, err := h.read(ctx)
+	if err != nil || len(events) == 0 {
+		return 0, err
+	}
+	last := events[len(events)-1].Position
+	err = pgx.BeginFunc(ctx, h.conn, func(tx pgx.Tx) error {
+		if err := h.handle(ctx, tx, events); err != nil {
+			return err
+		}
+		_, err := tx.Exec(ctx, "update "+tableSchema+".checkpoint set position = $2 where side = $1", h.side, last)
+		return err
+	})
+	h.position = last
+	return len(events), err
+}
+
+func (h *handLoop) read(ctx context.Context) ([]event.Envelope, error) {
+	rows, err := h.conn.Query(ctx, `select global_seq, stream_id, stream_version, type, body, headers, causation_id, correlation_id, created_at
+		from `+h.events+` where global_seq > $1 order by global_seq limit $2`, h.position, handBatch)
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (e event.Envelope, err error) {
+		var headers []byte // There are none.
+		var causation, correlation *string
+		err = row.Scan(&e.Position, &e.Stream, &e.Version, &e.Type, &e.Body, &headers, &causation, &correlation, &e.Time)
+		return e, err
+	})
+}
+
+// listen applies what it is notified of, and sends how far it has come, until ctx is done.
+func (h *handLoop) listen(ctx context.Context, applied chan<- int64) error {
+	for {
+		_, err := h.conn.WaitForNotification(ctx)
+		if err == nil {
+			_, err = h.step(ctx)
+		}
+		if ctx.Err() != nil {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		select {
+		case applied <- h.position:
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// appendByHand appends one event and notifies within the transaction.
+func appendByHand(ctx context.Context, store *pgstore.Store, stream string) (position int64, err error) {
+	err = pgx.BeginFunc(ctx, store.Pool(), func(tx pgx.Tx) error {
+		result, _, err := store.AppendTx(ctx, tx, stream, pgstore.Any, probe)
+		if err != nil {
+			return err
+		}
+		position = result.Positions[0]
+		_, err = tx.Exec(ctx, "select pg_notify('"+handChannel+"', '')")
+		return err
+	})
+	return position, err
+}

@@ -1,0 +1,101 @@
+package main
+
+import (
+	"context"
+	"io"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/millrace-go/millrace/internal/pgtest"
+)
+
+func TestForeignSchemaIsRefusedAndKept(t *testing.T) {
+	for _, name := range []string{"bench", "bench_millrace", "bench_millrace_default"} {
+		t.Run(name, func(t *testing.T) {
+			dsn := pgtest.Database(t)
+			pool := connect(t, dsn)
+			execSQL(t, pool, "create schema "+name+"; create table "+name+".counts (precious text); insert into "+name+".counts values ('x')")
+			var out strings.Builder
+			err := run(t.Context(), tiny(dsn), &out)
+			if err == nil || !strings.Contains(err.Error(), "there is already a schema "+name+";") ||
+				!strings.HasSuffix(err.Error(), "drop schema if exists "+name+" cascade") {
+				t.Errorf("got %v, want the schema named, and how to remove it", err)
+			}
+			if out.Len() > 0 {
+				t.Errorf("it printed %q", out.String())
+			}
+			if left := schemas(t, pool); left != name {
+				t.Errorf("schemas are %q, want %s as it was", left, name)
+			}
+			var precious string
+			if err := pool.QueryRow(t.Context(), "select precious from "+name+".counts").Scan(&precious); err != nil || precious != "x" {
+				t.Errorf("the table holds %q: %v", precious, err)
+			}
+		})
+	}
+}
+
+func TestSecondRunIsRefusedAndLeavesTheFirstAlone(t *testing.T) {
+	dsn := pgtest.Database(t)
+	pool := connect(t, dsn)
+	first, err := newLab(t.Context(), dsn, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := newLab(t.Context(), dsn, 1); err == nil || !strings.Contains(err.Error(), "there is already a schema bench and a schema bench_millrace and") {
+		t.Errorf("got %v, want all schemas named", err)
+	}
+	if err := first.mustHold(t.Context(), 0); err != nil {
+		t.Error(err)
+	}
+	if err := first.close(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if left := schemas(t, pool); left != "" {
+		t.Errorf("schemas %s are left", left)
+	}
+}
+
+func TestInterruptedRunRemovesWhatItCreated(t *testing.T) {
+	for _, m := range measurements {
+		t.Run(m.name, func(t *testing.T) {
+			dsn := pgtest.Database(t)
+			pool := connect(t, dsn)
+			ctx, interrupt := context.WithCancel(t.Context())
+			defer interrupt()
+			o := tiny(dsn)
+			o.only, o.rounds = m.name, 1_000_000
+			ended := make(chan error, 1)
+			go func() { ended <- run(ctx, o, io.Discard) }()
+			waitForEvents(t, pool)
+			interrupt()
+			if err := <-ended; err == nil || err.Error() != m.name+": interrupted" {
+				t.Errorf("ended with %v, want interrupted", err)
+			}
+			if left := schemas(t, pool); left != "" {
+				t.Errorf("schemas %s are left", left)
+			}
+		})
+	}
+}
+
+// waitForEvents returns when a measurement is under way.
+func waitForEvents(t *testing.T, pool *pgxpool.Pool) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	ticker := time.NewTicker(time.Millisecond)
+	defer ticker.Stop()
+	for found := false; !found; {
+		select {
+		case <-ticker.C:
+		case <-ctx.Done():
+			t.Fatal("nothing was appended")
+		}
+		// The table is not there at first.
+		_ = pool.QueryRow(ctx, "select exists (select from bench_millrace_default.events)").Scan(&found)
+	}
+}

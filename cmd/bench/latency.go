@@ -1,0 +1,138 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/millrace-go/millrace"
+	"github.com/millrace-go/millrace/event"
+	"github.com/millrace-go/millrace/pgstore"
+)
+
+// pause is how far apart the probes are, so that each finds everything at rest.
+const pause = 3 * time.Millisecond
+
+var probe = event.Event{Type: "probed", Body: []byte(`{"amount": 26.85}`)}
+
+// prober takes turns of the latency measurement.
+type prober struct {
+	*lab
+	probes   int
+	appended int // by all turns so far
+}
+
+// latency measures how long after the return of an append its event is applied and committed.
+func latency(ctx context.Context, l *lab, o options, out io.Writer) error {
+	other, err := pgstore.OpenPool(ctx, l.pool, pgstore.Options{Schema: storeSchema})
+	if err != nil {
+		return err
+	}
+	defer other.Close()
+	p := &prober{lab: l, probes: o.probes}
+	sides := []side[[]time.Duration]{
+		{"latency, LISTEN loop by hand", p.byHand},
+		{"latency, millrace, woken in process", func(ctx context.Context, _ int) ([]time.Duration, error) { return p.millrace(ctx, l.store) }},
+		{"latency, millrace, woken by NOTIFY", func(ctx context.Context, _ int) ([]time.Duration, error) { return p.millrace(ctx, other) }},
+	}
+	results, err := takeTurns(ctx, o.rounds, sides)
+	if err != nil {
+		return err
+	}
+	return showLatencies(out, sides, results)
+}
+
+// take probes while work runs, and ends it.
+func (p *prober) take(ctx context.Context, work func(ctx context.Context) error, appendOne func(ctx context.Context, stream string) (int64, error),
+	applied func(ctx context.Context, position int64) error) (took []time.Duration, err error) {
+	group, ctx := errgroup.WithContext(ctx)
+	working, stop := context.WithCancel(ctx)
+	group.Go(func() error { return work(working) })
+	group.Go(func() error {
+		defer stop()
+		for i := range 1 + p.probes {
+			select {
+			case <-time.After(pause):
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+			position, err := appendOne(ctx, fmt.Sprint("probe", i))
+			if err != nil {
+				return err
+			}
+			p.appended++
+			begin := time.Now()
+			if err := applied(ctx, position); err != nil {
+				return err
+			}
+			if i > 0 { // The first one is for warming up.
+				took = append(took, time.Since(begin))
+			}
+		}
+		return nil
+	})
+	err = group.Wait()
+	return took, err
+}
+
+// millrace appends through from and waits for a runtime over the lab's store.
+func (p *prober) millrace(ctx context.Context, from *pgstore.Store) ([]time.Duration, error) {
+	id := millrace.ProjectionID{Name: "latency"}
+	rt, err := millrace.New(millrace.Config{Store: p.store})
+	if err != nil {
+		return nil, err
+	}
+	if err := rt.Register(millrace.Projection{Name: id.Name, Batch: countAs(id.Name)}); err != nil {
+		return nil, err
+	}
+	appendOne := func(ctx context.Context, stream string) (int64, error) {
+		result, err := from.Append(ctx, stream, pgstore.Any, probe)
+		if err != nil {
+			return 0, err
+		}
+		return result.Positions[0], nil
+	}
+	took, err := p.take(ctx, rt.Run, appendOne, func(ctx context.Context, position int64) error { return rt.WaitFor(ctx, id, position) })
+	if err != nil {
+		return nil, err
+	}
+	return took, p.mustHaveCounted(ctx, id.Name, p.appended)
+}
+
+// byHand does the same with the classic loop around LISTEN.
+func (p *prober) byHand(ctx context.Context, round int) ([]time.Duration, error) {
+	conn, closeConn, err := p.connect(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer closeConn()
+	if _, err := conn.Exec(ctx, "listen "+handChannel); err != nil {
+		return nil, err
+	}
+	loop := p.handLoop(conn, fmt.Sprint("by hand ", round))
+	if err := loop.start(ctx, true); err != nil {
+		return nil, err
+	}
+	reached := make(chan int64)
+	work := func(ctx context.Context) error { return loop.listen(ctx, reached) }
+	appendOne := func(ctx context.Context, stream string) (int64, error) { return appendByHand(ctx, p.store, stream) }
+	took, err := p.take(ctx, work, appendOne, func(ctx context.Context, position int64) error {
+		for {
+			select {
+			case at := <-reached:
+				if at >= position {
+					return nil
+				}
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		}
+	})
+	if err != nil {
+		return nil, err
+	}
+	return took, p.mustHaveCounted(ctx, loop.side, 1+p.probes)
+}

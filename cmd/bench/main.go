@@ -1,0 +1,164 @@
+// Command bench measures millrace side by side with what one would write by hand, and prints ratios. Absolute figures say
+// more about the machine. Without a -database-url it starts a private PostgreSQL from the installed binaries and removes
+// it at the end.
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+)
+
+const long = `Measures millrace side by side with what one would write by hand, and prints ratios: a line's figure over that of the
+first line of its kind. Absolute figures say more about the machine. All sides use the same server, tables and handler,
+which writes a batch by one statement. After each turn what was written is counted, and a wrong count is an error.
+
+latency   From the return of an append until this program knows that the transaction which applied the event has
+          committed. A lower ratio is better. One event at a time, 3 ms apart, so that nothing queues; not in it is the
+          append itself, for which see "append".
+            LISTEN loop by hand         notified by a NOTIFY inside the appending transaction, it reads beyond its
+                                        checkpoint (one round trip), applies and moves the checkpoint (four)
+            millrace, woken in process  appended through the store that the runtime works with
+            millrace, woken by NOTIFY   appended through another store, as another process would; the NOTIFY follows the
+                                        commit, as a statement of its own
+catchup   A projection that has everything to do. A higher ratio is better.
+            loop by hand                one connection that reads 500 events, applies them, moves the checkpoint, and so
+                                        on; from connecting to the last commit. It knows nothing of gaps, leases or
+                                        failures
+            millrace                    RunUntilIdle: starting, taking the lease, applying and stopping, all included
+append    Writers on a connection each, and each with streams of its own, append one event at a time, with no projection
+          running. A higher ratio is better.
+            no notification             one statement, one round trip, and nobody is told
+            millrace                    the same; a NOTIFY follows commits, at most one in 2 ms
+            notify in the transaction   begin, append, NOTIFY, commit: four round trips, and PostgreSQL commits notifying
+                                        transactions one at a time
+
+The sides take turns, and each round has another order; six rounds have all orders that there are. Speeds are medians of
+the rounds, latencies are percentiles of all rounds' probes, and a ratio is that of the figures printed. Behind it stand
+the lowest and the highest ratio of a single round: where they are far apart, the machine was not quiet.
+
+Without -database-url and DATABASE_URL it starts a private PostgreSQL from the installed binaries, with fsync on as in
+production, and removes it at the end. On a given database it works in the schemas bench, bench_millrace and
+bench_millrace_default; it refuses to where any of them exists, and removes them at the end. Flags may be written with
+one dash or two.`
+
+func main() {
+	// A closed pipe (bench | head) must not kill the process: it would leave schemas behind.
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGPIPE)
+	context.AfterFunc(ctx, stop) // A second signal ends the process where it stands.
+	status := execute(ctx, os.Args[1:], os.Stdout, os.Stderr)
+	stop()
+	os.Exit(status)
+}
+
+// execute returns the exit status.
+func execute(ctx context.Context, args []string, out, errs io.Writer) int {
+	cmd := command()
+	cmd.SetArgs(doubleDashes(args))
+	cmd.SetOut(out)
+	cmd.SetErr(errs)
+	if err := cmd.ExecuteContext(ctx); err != nil {
+		fmt.Fprintf(errs, "bench: %s\n", strings.ReplaceAll(err.Error(), "\n", "; "))
+		return 1
+	}
+	return 0
+}
+
+func command() *cobra.Command {
+	var o options
+	cmd := &cobra.Command{
+		Use:               "bench",
+		Short:             "Latency, catch-up and append speed, side by side with what one would write by hand",
+		Long:              long,
+		Args:              cobra.NoArgs,
+		SilenceUsage:      true,
+		SilenceErrors:     true,
+		CompletionOptions: cobra.CompletionOptions{DisableDefaultCmd: true},
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if !cmd.Flags().Changed("database-url") {
+				o.databaseURL = os.Getenv("DATABASE_URL")
+			}
+			if err := o.validate(); err != nil {
+				return err
+			}
+			return run(cmd.Context(), o, cmd.OutOrStdout())
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&o.only, "only", "", "make one measurement: "+choices()+` (default "", all)`)
+	f.IntVar(&o.rounds, "rounds", 6, "how often each side has its turn")
+	f.IntVar(&o.probes, "probes", 500, "latency: events whose latency is taken, in each turn")
+	f.IntVar(&o.events, "events", 200_000, "catchup: events to be applied, in each turn")
+	f.IntVar(&o.writers, "writers", 16, "append: how many append at once")
+	f.DurationVar(&o.appendTime, "append-time", 3*time.Second, "append: how long they append, in each turn")
+	f.StringVar(&o.databaseURL, "database-url", "", `use this database; "" is a private server (default $DATABASE_URL)`)
+	f.SortFlags = false
+	return cmd
+}
+
+// doubleDashes takes -name for --name, as the flag package of the standard library does. There are no short flags but
+// -h.
+func doubleDashes(args []string) []string {
+	var double []string
+	for i, arg := range args {
+		if arg == "--" {
+			return append(double, args[i:]...)
+		}
+		if len(arg) > 2 && arg[0] == '-' && arg[1] >= 'a' && arg[1] <= 'z' {
+			arg = "-" + arg
+		}
+		double = append(double, arg)
+	}
+	return double
+}
+
+// options are the flags.
+type options struct {
+	only        string
+	rounds      int
+	probes      int
+	events      int
+	writers     int
+	appendTime  time.Duration
+	databaseURL string
+}
+
+const mostWriters = 1000
+
+func (o options) validate() error {
+	for _, flag := range []struct {
+		name  string
+		value int
+	}{{"rounds", o.rounds}, {"probes", o.probes}, {"events", o.events}} {
+		if flag.value < 1 {
+			return fmt.Errorf("-%s is %d, but must be at least 1", flag.name, flag.value)
+		}
+	}
+	switch {
+	case o.only != "" && !slices.ContainsFunc(measurements, func(m measurement) bool { return m.name == o.only }):
+		return fmt.Errorf("-only is %q, but must be %s", o.only, choices())
+	case o.writers < 1 || o.writers > mostWriters:
+		return fmt.Errorf("-writers is %d, but must be from 1 to %d", o.writers, mostWriters)
+	case o.appendTime <= 0:
+		return fmt.Errorf("-append-time is %v, but must be above 0", o.appendTime)
+	}
+	return nil
+}
+
+// choices are the names that -only takes, for people.
+func choices() string {
+	var names []string
+	for _, m := range measurements {
+		names = append(names, m.name)
+	}
+	last := len(names) - 1
+	return strings.Join(names[:last], ", ") + " or " + names[last]
+}

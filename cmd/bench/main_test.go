@@ -1,0 +1,67 @@
+package main
+
+import (
+	"bytes"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/millrace-go/millrace/internal/pgtest/testmain"
+)
+
+func TestMain(m *testing.M) { testmain.Run(m) }
+
+func TestFlagsMayHaveOneDash(t *testing.T) {
+	got := doubleDashes([]string{"-rounds", "5", "--events", "-probes=-1", "-h", "-5", "--", "-x1"})
+	want := []string{"--rounds", "5", "--events", "--probes=-1", "-h", "-5", "--", "-x1"}
+	if !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+func TestBadInputIsOneClearLine(t *testing.T) {
+	// The database is not there: had it been tried first, the error would be another.
+	t.Setenv("DATABASE_URL", "postgres://127.0.0.1:1/x")
+	for _, test := range []struct {
+		args []string
+		says string
+	}{
+		{[]string{"-only", "nonsense"}, `-only is "nonsense", but must be latency, catchup or append`},
+		{[]string{"-rounds", "0"}, "-rounds is 0"},
+		{[]string{"-probes", "0"}, "-probes is 0"},
+		{[]string{"-events=-1"}, "-events is -1"},
+		{[]string{"-writers", "0"}, "-writers is 0"},
+		{[]string{"-writers", "1001"}, "from 1 to 1000"},
+		{[]string{"-append-time", "0s"}, "-append-time is 0s"},
+		{[]string{"-evnts", "1"}, "unknown flag: --evnts"},
+		{[]string{"latency"}, `unknown command "latency"`},
+		{[]string{"-rounds", "1", "--", "x"}, `"x"`},
+		{[]string{"-database-url", "nonsense"}, "connect to the database"},
+		{nil, "connect"},
+	} {
+		var out, errs bytes.Buffer
+		if status := execute(t.Context(), test.args, &out, &errs); status != 1 {
+			t.Errorf("%q: exit status %d, want 1", test.args, status)
+		}
+		if said := errs.String(); !strings.Contains(said, test.says) || strings.Count(said, "\n") != 1 {
+			t.Errorf("%q says %q, want one line with %q", test.args, said, test.says)
+		}
+		if out.Len() > 0 {
+			t.Errorf("%q prints %q", test.args, out.String())
+		}
+	}
+}
+
+func TestHelpExplainsEveryMeasurement(t *testing.T) {
+	for _, flag := range []string{"-help", "--help", "-h"} {
+		var out, errs bytes.Buffer
+		if status := execute(t.Context(), []string{flag}, &out, &errs); status != 0 || errs.Len() > 0 {
+			t.Errorf("%s: exit status %d, %q", flag, status, errs.String())
+		}
+		for _, m := range measurements {
+			if !strings.Contains(out.String(), "\n"+m.name+" ") {
+				t.Errorf("%s says nothing about %s", flag, m.name)
+			}
+		}
+	}
+}

@@ -1,0 +1,135 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/millrace-go/millrace/internal/pgtest"
+)
+
+// tiny is as little as shows that everything works.
+func tiny(dsn string) options {
+	return options{rounds: 2, probes: 3, events: 2500, writers: 3, appendTime: 20 * time.Millisecond, databaseURL: dsn}
+}
+
+func TestEveryMeasurementPrintsItsLines(t *testing.T) {
+	dsn := pgtest.Database(t)
+	pool := connect(t, dsn)
+	execSQL(t, pool, "create schema somebodys")
+	var out bytes.Buffer
+	if err := run(t.Context(), tiny(dsn), &out); err != nil {
+		t.Fatalf("%v\n%s", err, out.String())
+	}
+	const number, ratio = ` +\d+(\.\d+)?`, `ratio \d+\.\d\d \(rounds \d+\.\d\d to \d+\.\d\d\)`
+	const percentiles = ` +p50` + number + ` ms   p99` + number + ` ms   `
+	want := []string{
+		`PostgreSQL \d+.*, fsync \w+, synchronous_commit \w+; \d+ processors on this side; rounds: 2`,
+		`latency, LISTEN loop by hand` + percentiles + `6 probes`,
+		`latency, millrace, woken in process` + percentiles + `p50 ` + ratio,
+		`latency, millrace, woken by NOTIFY` + percentiles + `p50 ` + ratio,
+		`catch-up, loop by hand` + number + ` events/s`,
+		`catch-up, millrace` + number + ` events/s +` + ratio,
+		`append, no notification` + number + ` appends/s`,
+		`append, millrace` + number + ` appends/s +` + ratio,
+		`append, notify in the transaction` + number + ` appends/s +` + ratio,
+	}
+	lines := strings.Split(strings.TrimSuffix(out.String(), "\n"), "\n")
+	if len(lines) != len(want) {
+		t.Fatalf("%d lines, want %d:\n%s", len(lines), len(want), out.String())
+	}
+	for i, line := range lines {
+		if !regexp.MustCompile("^" + want[i] + "$").MatchString(line) {
+			t.Errorf("line %q does not match %s", line, want[i])
+		}
+	}
+	if left := schemas(t, pool); left != "somebodys" {
+		t.Errorf("schemas are %q, want somebodys alone", left)
+	}
+}
+
+func TestOnlyMakesOneMeasurement(t *testing.T) {
+	o := tiny(pgtest.Database(t))
+	o.only = "catchup"
+	var out bytes.Buffer
+	if err := run(t.Context(), o, &out); err != nil {
+		t.Fatal(err)
+	}
+	if lines := strings.Count(out.String(), "\n"); lines != 3 || strings.Count(out.String(), "\ncatch-up, ") != 2 {
+		t.Errorf("printed\n%s", out.String())
+	}
+}
+
+// TestWrongCountIsAnError has somebody falsify what a measurement writes: each of them must notice.
+func TestWrongCountIsAnError(t *testing.T) {
+	const oneMore = `create function bench.falsify() returns trigger language plpgsql as $$ begin new.n := new.n + 1; return new; end $$;
+		create trigger falsify before insert on bench.counts for each row `
+	for _, test := range []struct{ name, falsify, says string }{
+		{"latency", oneMore + "when (new.side like 'by hand%') execute function bench.falsify()", "by hand 0 counted"},
+		{"latency", oneMore + "when (new.side = 'latency') execute function bench.falsify()", "latency counted"},
+		{"catchup", oneMore + "when (new.side like 'by hand%') execute function bench.falsify()", "by hand 0 counted"},
+		{"catchup", oneMore + "when (new.side like 'millrace%') execute function bench.falsify()", "millrace 0 counted"},
+		{"append", "insert into bench_millrace_default.streams (stream_id, version) values ('x', 1); " +
+			"insert into bench_millrace_default.events (stream_id, stream_version, type, body) values ('x', 1, 'X', '{}')", "the store holds"},
+	} {
+		t.Run(test.name+", "+test.says, func(t *testing.T) {
+			o := tiny(pgtest.Database(t))
+			l, err := newLab(t.Context(), o.databaseURL, o.writers)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() {
+				if err := l.close(t.Context()); err != nil {
+					t.Error(err)
+				}
+			}()
+			execSQL(t, l.pool, test.falsify)
+			for _, m := range measurements {
+				if m.name != test.name {
+					continue
+				}
+				err := m.take(t.Context(), l, o, io.Discard)
+				if err == nil || !strings.Contains(err.Error(), "not verified: "+test.says) {
+					t.Errorf("got %v, want that %s something else", err, test.says)
+				}
+			}
+		})
+	}
+}
+
+func connect(t *testing.T, dsn string) *pgxpool.Pool {
+	t.Helper()
+	pool, err := pgxpool.New(t.Context(), dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	return pool
+}
+
+func execSQL(t *testing.T, pool *pgxpool.Pool, sql string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	if _, err := pool.Exec(ctx, sql, pgx.QueryExecModeSimpleProtocol); err != nil {
+		t.Fatalf("%s: %v", sql, err)
+	}
+}
+
+// schemas are those that are not PostgreSQL's own.
+func schemas(t *testing.T, pool *pgxpool.Pool) (names string) {
+	t.Helper()
+	err := pool.QueryRow(t.Context(), `select coalesce(string_agg(nspname, ', ' order by nspname), '') from pg_catalog.pg_namespace
+		where nspname !~ '^pg_' and nspname not in ('public', 'information_schema')`).Scan(&names)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return names
+}
