@@ -111,7 +111,14 @@ func (r *Runtime) idle(ctx context.Context, id ProjectionID, head int64) error {
 	case row.Paused:
 		return fmt.Errorf("%s: %w", id, projection.ErrPaused)
 	case row.Checkpoint > head:
-		return fmt.Errorf("%s: %w: %w", id, projection.ErrFailed, projection.ErrRestored)
+		// Either more was appended and applied meanwhile, or events are gone. A head read after the checkpoint tells.
+		now, err := r.port.Heads(ctx, []string{id.Tenant})
+		if err != nil {
+			return err
+		}
+		if row.Checkpoint > now[id.Tenant] {
+			return fmt.Errorf("%s: %w: %w", id, projection.ErrFailed, projection.ErrRestored)
+		}
 	}
 	return r.WaitFor(ctx, id, head)
 }

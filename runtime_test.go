@@ -410,3 +410,21 @@ func TestStopCancelsABatchPastTheGracePeriod(t *testing.T) {
 		t.Errorf("the cancelled batch was counted: %+v", p)
 	}
 }
+
+// Somebody appends and another runtime applies all the while: the checkpoint may well be beyond what was visible.
+func TestRunUntilIdleEndsBesideALiveRuntime(t *testing.T) {
+	b := setup(t, pgstore.Options{})
+	p := millrace.Projection{Name: "p", Batch: record("p")}
+	live := b.runtime(millrace.Config{}, p)
+	b.start(live)
+	stop := b.appendThrough(4)
+	defer stop()
+	if err := live.WaitFor(b.ctx, millrace.ProjectionID{Name: "p"}, 10); err != nil {
+		t.Fatal(err)
+	}
+	for range 5 {
+		if err := b.runtime(millrace.Config{}, p).RunUntilIdle(b.ctx); err != nil {
+			t.Error(err)
+		}
+	}
+}

@@ -82,14 +82,11 @@ func (e *Env) After(d time.Duration, pid *actor.PID, msg any) *time.Timer {
 
 // run runs work in a goroutine and posts what it returns to pid. It may be called by an actor only while env lives.
 func (e *Env) run(pid *actor.PID, limit time.Duration, work func(ctx context.Context) any) (cancel context.CancelFunc) {
-	ctx, cancel := context.WithTimeout(e.life, limit)
-	e.work.Add(1)
-	go func() {
-		defer e.work.Done()
+	return e.runUnbounded(pid, func(ctx context.Context) any {
+		ctx, cancel := context.WithTimeout(ctx, limit)
 		defer cancel()
-		e.System.Root.Send(pid, work(ctx))
-	}()
-	return cancel
+		return work(ctx)
+	})
 }
 
 // runUnbounded is run without a limit.
