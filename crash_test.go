@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -274,7 +275,12 @@ func TestManyProjectionsLeaveAServerThatIsAwayAlone(t *testing.T) {
 	b.append("a", 3)
 	rt := b.runtime(millrace.Config{Store: store}, projections...)
 	defer b.start(rt)()
-	b.eventually("batches are under way", func() bool { return blocked.Load() > 0 })
+	b.eventually("batches are under way, and all others wait for their turn", func() bool {
+		status, err := rt.Status(b.ctx)
+		return err == nil && blocked.Load() > 0 && !slices.ContainsFunc(status.Projections, func(p millrace.ProjectionStatus) bool {
+			return p.State != millrace.StateLive
+		})
+	})
 	err = server.Kill()
 	connects.Store(0)
 	close(killed)

@@ -108,8 +108,8 @@ func (r *Runtime) idle(ctx context.Context, id ProjectionID, head int64) error {
 		// It is new.
 	case err != nil:
 		return err
-	case row.Paused:
-		return fmt.Errorf("%s: %w", id, projection.ErrPaused)
+	case !row.Wanted.Runs():
+		return fmt.Errorf("%s: %w", id, notWanted(row.Wanted))
 	case row.Checkpoint > head:
 		// Either more was appended and applied meanwhile, or events are gone. A head read after the checkpoint tells.
 		now, err := r.port.Heads(ctx, []string{id.Tenant})
@@ -192,13 +192,13 @@ func (r *Runtime) start() (*actors.Env, error) {
 		System: actors.NewSystem(c.Logger),
 		Store:  r.port,
 		Log:    c.Logger,
-		Node:   projection.Node{ID: uuid.NewString(), Projections: names, LeaseTime: c.LeaseTime},
+		Node:   projection.Node{ID: uuid.NewString(), Projections: names, Tenants: c.Tenants, LeaseTime: c.LeaseTime},
 		Timing: actors.Timing{
-			Heartbeat: c.Heartbeat, Poll: c.PollInterval, Reconcile: c.ReconcileInterval,
+			// Two looks miss a dead node's lock within 0.7 of DeathNotice; the rest is for claiming its leases.
+			Heartbeat: c.Heartbeat, Look: c.DeathNotice * 4 / 10, Confirm: c.DeathNotice * 3 / 10, Poll: c.PollInterval, Reconcile: c.ReconcileInterval,
 			AdvanceEvery: c.AdvanceInterval, Call: c.CallTimeout,
 		},
 		Definitions: r.definitions,
-		Tenants:     c.Tenants,
 		Slots:       actors.NewSlots(pool, c.MaxBatches, c.MaxBatchesPerTenant),
 	}
 	env.Live()
@@ -239,19 +239,33 @@ func (r *Runtime) tenants(ctx context.Context) ([]string, error) {
 	return all, nil
 }
 
-// Pause lets a projection run no further batch, on whatever node it runs, until it is resumed. It outlives restarts.
+// Pause lets a projection run no further batch, on whatever node it runs, until it is resumed. It acts at once, but does
+// not disturb a batch that is under way. Its node keeps its lease and its place. It outlives restarts.
 func (r *Runtime) Pause(ctx context.Context, id ProjectionID) error {
-	return r.config.Store.SetPaused(ctx, id, true)
+	return r.config.Store.SetWanted(ctx, id, projection.WantPause)
 }
 
-// Resume takes Pause back.
+// Stop is like Pause, and the node gives the lease back: nobody holds it until the projection is resumed.
+func (r *Runtime) Stop(ctx context.Context, id ProjectionID) error {
+	return r.config.Store.SetWanted(ctx, id, projection.WantStop)
+}
+
+// Resume takes Pause and Stop back. A projection that has failed looks at once whether what it waits for was mended.
 func (r *Runtime) Resume(ctx context.Context, id ProjectionID) error {
-	return r.config.Store.SetPaused(ctx, id, false)
+	return r.config.Store.SetWanted(ctx, id, projection.WantRun)
+}
+
+// notWanted is why a projection does not run.
+func notWanted(wanted projection.Wanted) error {
+	if wanted == projection.WantStop {
+		return projection.ErrStopped
+	}
+	return projection.ErrPaused
 }
 
 // WaitFor returns when the projection has handled, parked, or passed over everything up to position, wherever it runs:
-// after an append it waits until the read model shows one's own write. It returns early with projection.ErrPaused; with
-// projection.ErrFailed and the reason, where the projection runs in this runtime; with projection.ErrUnknownProjection or
+// after an append it waits until the read model shows one's own write. It returns early with projection.ErrPaused or
+// projection.ErrStopped; with projection.ErrFailed and the reason; with projection.ErrUnknownProjection or
 // projection.ErrUnknownTenant; or with ctx's error.
 func (r *Runtime) WaitFor(ctx context.Context, id ProjectionID, position int64) error {
 	id = id.WithDefaults()
@@ -284,8 +298,10 @@ func (r *Runtime) waitFor(ctx context.Context, id ProjectionID, position int64) 
 			return err
 		case err == nil && row.Checkpoint >= position:
 			return nil
-		case err == nil && row.Paused:
-			return projection.ErrPaused
+		case err == nil && !row.Wanted.Runs():
+			return notWanted(row.Wanted)
+		case err == nil && row.Failed != "":
+			return fmt.Errorf("%w: %s", projection.ErrFailed, row.Failed)
 		}
 		select {
 		case <-time.After(delay):

@@ -3,6 +3,7 @@ package millrace
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/millrace-go/millrace/actors"
@@ -20,13 +21,16 @@ const (
 	StateLive = "live"
 	// StateWaiting: something failed and will be tried again; the reason says what.
 	StateWaiting = "waiting"
-	// StatePaused: it is wanted not to run.
+	// StatePaused: it is wanted not to run. Its node keeps the lease.
 	StatePaused = "paused"
+	// StateStopped: it is wanted not to run, and no node holds the lease.
+	StateStopped = "stopped"
 	// StateFailed: it stopped until somebody mends what the reason says.
 	StateFailed = "failed"
-	// StateElsewhere: another node runs the projection.
+	// StateElsewhere: another node runs the projection, and nothing of it fails.
 	StateElsewhere = "elsewhere"
-	// StateNotOwned: no node that is alive holds the lease.
+	// StateNotOwned: no node that is alive holds the lease. The reason says so where no node that is alive knows the
+	// projection.
 	StateNotOwned = "not owned"
 )
 
@@ -36,6 +40,11 @@ type Status struct {
 	Node string
 	// Session is the node's session connection.
 	Session SessionStatus
+	// Nodes are the processes that run projections, this one among them, the oldest first. One that ended in order is not
+	// there any more, one that died for a day.
+	Nodes []NodeStatus
+	// NotOwned counts the projections that are wanted but that no living node has held for longer than LeaseTime.
+	NotOwned int
 	// Tenants and Projections are in order of their names.
 	Tenants     []TenantStatus
 	Projections []ProjectionStatus
@@ -59,6 +68,25 @@ type SessionStatus struct {
 	Reason string
 }
 
+// NodeStatus is one process that runs projections.
+type NodeStatus struct {
+	ID string
+	// Alive tells that its heartbeat holds, Leaving that it is giving its leases back.
+	Alive, Leaving bool
+	// Leases is how many it holds.
+	Leases int
+	// Registered are the names of the projections that it can run, Tenants those that it runs them for; none means all.
+	Registered, Tenants []string
+	StartedAt           time.Time
+	// Silent is how long ago its last heartbeat was.
+	Silent time.Duration
+}
+
+// knows tells whether the node can run the projection.
+func (n NodeStatus) knows(id ProjectionID) bool {
+	return projection.Member{Projections: n.Registered, Tenants: n.Tenants}.Knows(id.Tenant, id.Name)
+}
+
 // TenantStatus is how far a tenant's events go.
 type TenantStatus struct {
 	Tenant string
@@ -79,6 +107,8 @@ type ProjectionStatus struct {
 	// Owner and Epoch are those of the lease.
 	Owner string
 	Epoch int64
+	// NotOwned is for how long no living node has held the lease, 0 where one does.
+	NotOwned time.Duration
 	// Checkpoint is in the database. Position is how far the projection has come; it may be ahead of the checkpoint by
 	// events that do not concern it.
 	Checkpoint, Position int64
@@ -128,11 +158,36 @@ func (r *Runtime) Status(ctx context.Context) (Status, error) {
 		feed := feeds[t]
 		status.Tenants = append(status.Tenants, TenantStatus{Tenant: t, Head: heads[t], Mark: feed.Mark, Held: feed.Held, Reason: text(feed.Err)})
 	}
+	if status.Nodes, err = r.nodes(ctx); err != nil {
+		return Status{}, fmt.Errorf("status: %w", err)
+	}
 	for _, row := range rows {
 		entry, here := local[row.ID]
-		status.Projections = append(status.Projections, projectionStatus(row, heads[row.ID.Tenant], entry, here))
+		p := projectionStatus(row, heads[row.ID.Tenant], entry, here)
+		if p.State == StateNotOwned {
+			if !slices.ContainsFunc(status.Nodes, func(n NodeStatus) bool { return n.Alive && n.knows(row.ID) }) {
+				p.Reason = "no node that is alive knows the projection"
+			}
+			if p.NotOwned > r.config.LeaseTime {
+				status.NotOwned++
+			}
+		}
+		status.Projections = append(status.Projections, p)
 	}
 	return status, nil
+}
+
+func (r *Runtime) nodes(ctx context.Context) ([]NodeStatus, error) {
+	rows, err := r.port.Nodes(ctx)
+	if err != nil {
+		return nil, err
+	}
+	nodes := make([]NodeStatus, len(rows))
+	for i, n := range rows {
+		nodes[i] = NodeStatus{ID: n.ID, Alive: n.Alive, Leaving: n.Leaving, Leases: n.Leases, Registered: n.Projections, Tenants: n.Tenants,
+			StartedAt: n.StartedAt, Silent: n.Silent}
+	}
+	return nodes, nil
 }
 
 func projectionStatus(row pgstore.ProjectionRow, head int64, entry actors.Entry, here bool) ProjectionStatus {
@@ -145,19 +200,25 @@ func projectionStatus(row pgstore.ProjectionRow, head int64, entry actors.Entry,
 		// What failed last was handled or parked since.
 		s.FailingPosition, s.Attempts, s.Reason = 0, 0, ""
 	}
+	failing := s.FailingPosition > 0
 	switch {
 	case here:
 		s.State, s.Position = string(entry.State), max(entry.Position, row.Checkpoint)
 		if entry.Reason != nil {
 			s.Reason = entry.Reason.Error()
 		}
-	case row.OwnerAlive:
-		s.State = StateElsewhere
-	default:
-		s.State = StateNotOwned
-	}
-	if row.Paused && !here {
+	case row.Wanted == projection.WantStop:
+		s.State = StateStopped
+	case !row.Wanted.Runs():
 		s.State = StatePaused
+	case !row.OwnerAlive:
+		s.State, s.NotOwned = StateNotOwned, row.NotOwned
+	case row.Failed != "":
+		s.State, s.Reason = StateFailed, row.Failed
+	case failing:
+		s.State = StateWaiting
+	default:
+		s.State = StateElsewhere
 	}
 	s.Behind = max(0, head-s.Position)
 	return s

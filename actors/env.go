@@ -19,6 +19,9 @@ import (
 type Timing struct {
 	// Heartbeat is how far apart the node's heartbeats are.
 	Heartbeat time.Duration
+	// Look is how far apart the looks at the other nodes are, Confirm how far apart at least the two looks that both have
+	// to miss the session lock of a node that is taken for dead.
+	Look, Confirm time.Duration
 	// Poll is how far apart the looks at the tenants' heads are.
 	Poll time.Duration
 	// Reconcile is how far apart the looks for free leases and new tenants are.
@@ -37,11 +40,9 @@ type Env struct {
 	Node        projection.Node
 	Timing      Timing
 	Definitions map[string]*projection.Definition
-	// Tenants are the tenants whose projections run; empty means all there are.
-	Tenants []string
-	Slots   *Slots
-	Board   *Board
-	Feeds   *Router
+	Slots       *Slots
+	Board       *Board
+	Feeds       *Router
 
 	// accept ends when no batch is to begin any more; life when work still under way is to be given up. work counts it.
 	accept context.Context

@@ -47,6 +47,8 @@ func (l *listener) Handle(ctx actor.Context, msg any) {
 		} else {
 			l.env.Feeds.Wake(msg.Notice.Tenant)
 		}
+	case *messages.Neighbours:
+		ctx.Send(l.node, msg)
 	case *messages.SessionUp, *messages.SessionLost, *messages.Beaten:
 		l.publish(msg)
 		ctx.Send(l.node, msg)
@@ -76,16 +78,19 @@ func (l *listener) publish(msg any) {
 // listen keeps a session connection until ctx is done. A new one listens before anybody catches up.
 func (l *listener) listen(ctx context.Context, self *actor.PID) {
 	send := func(msg any) { l.env.System.Root.Send(self, msg) }
-	delays := newDelays(50*time.Millisecond, 5*time.Second)
+	delays := newDelays(50*time.Millisecond, min(time.Second, max(50*time.Millisecond, l.env.Node.LeaseTime/4)))
 	for again := false; ctx.Err() == nil; {
 		started := time.Now()
 		session, err := l.connect(ctx)
 		if err == nil {
-			delays.Reset()
+			watch := newWatch(l.env, l.log, session, send)
 			send(&messages.Beaten{At: started})
-			send(&messages.SessionUp{Again: again})
-			again = true
-			err = l.serve(ctx, session, send)
+			if err = watch.look(ctx); err == nil {
+				delays.Reset()
+				send(&messages.SessionUp{Again: again})
+				again = true
+				err = l.serve(ctx, session, watch, send)
+			}
 			if closing := session.Close(ctx); closing != nil && ctx.Err() != nil {
 				l.log.Debug("session connection not closed cleanly", zap.Error(closing))
 			}
@@ -101,17 +106,23 @@ func (l *listener) listen(ctx context.Context, self *actor.PID) {
 	}
 }
 
+// connect takes no longer than a lease holds: where the network swallows everything, the next try may get through.
 func (l *listener) connect(ctx context.Context) (projection.Session, error) {
-	ctx, cancel := context.WithTimeout(ctx, l.env.Timing.Call)
+	ctx, cancel := context.WithTimeout(ctx, min(l.env.Timing.Call, max(time.Second, l.env.Node.LeaseTime)))
 	defer cancel()
 	return l.env.Store.Connect(ctx, l.env.Node)
 }
 
-// serve waits for notices and sends heartbeats in between, until the connection is lost or ctx is done.
-func (l *listener) serve(ctx context.Context, session projection.Session, send func(any)) error {
+// serve waits for notices, and sends heartbeats and looks at the other nodes in between, until the connection is lost or
+// ctx is done.
+func (l *listener) serve(ctx context.Context, session projection.Session, watch *watch, send func(any)) error {
 	beat := time.Now().Add(l.env.Timing.Heartbeat)
 	for {
-		until, cancel := context.WithDeadline(ctx, beat)
+		next := beat
+		if watch.due.Before(next) {
+			next = watch.due
+		}
+		until, cancel := context.WithDeadline(ctx, next)
 		notice, err := session.Next(until)
 		due := until.Err() != nil
 		cancel()
@@ -120,12 +131,14 @@ func (l *listener) serve(ctx context.Context, session projection.Session, send f
 			return ctx.Err()
 		case err == nil:
 			send(&messages.Notified{Notice: notice})
+			if notice.Control && notice.Tenant == "" {
+				watch.soon() // nodes may have come or gone
+			}
 		case !due:
 			return err
 		}
-		if !time.Now().Before(beat) {
-			at := time.Now()
-			bounded, cancel := context.WithTimeout(ctx, l.env.Node.LeaseTime)
+		if at := time.Now(); !at.Before(beat) {
+			bounded, cancel := context.WithTimeout(ctx, l.env.Node.LeaseTime/2)
 			err := session.Heartbeat(bounded)
 			cancel()
 			if err != nil {
@@ -133,6 +146,11 @@ func (l *listener) serve(ctx context.Context, session projection.Session, send f
 			}
 			send(&messages.Beaten{At: at})
 			beat = at.Add(l.env.Timing.Heartbeat)
+		}
+		if !time.Now().Before(watch.due) {
+			if err := watch.look(ctx); err != nil {
+				return err
+			}
 		}
 	}
 }

@@ -101,7 +101,7 @@ func TestNobodyKeepsEventsThatAreNotNeededSoon(t *testing.T) {
 			o.store.change(func(m *memory) { m.events = nil })
 		},
 		"paused": func(o *outside, page []event.Envelope) {
-			o.lease.Paused = true
+			o.lease.Wanted = projection.WantPause
 			o.send(o.projection(), &messages.TailAdvanced{Mark: 3, Events: page})
 		},
 	} {

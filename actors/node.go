@@ -15,10 +15,6 @@ import (
 )
 
 const (
-	// resyncEvery is how many looks for free leases go by until all owned ones are read.
-	resyncEvery = 15
-	// claimMost bounds the leases of one claim.
-	claimMost = 5000
 	// gather is how long checkpoints to be advanced are gathered for one statement.
 	gather = 20 * time.Millisecond
 	// pollSlice is how many tenants' heads are looked at in one go.
@@ -34,12 +30,20 @@ type node struct {
 	draining bool
 	up       bool // the session stands: the node is registered
 	beat     time.Time
-	ensured  map[string]bool
-	owned    map[int32]bool
-	claiming bool
-	again    bool
-	resync   int // how many more claims until all owned leases are read, since an answer may have been lost
-	timer    *time.Timer
+	// judge is when the node may take others for dead because their heartbeats ran out.
+	judge      time.Time
+	neighbours []projection.Member
+	ensured    map[string]bool
+	owned      map[int32]owned
+	leaving    map[int32]bool // of these, the ones that are being given back
+	claiming   bool
+	again      bool
+	rebalance  bool // nodes have come or gone since the shares were worked out last
+	resync     int  // how many more looks until all owned leases are read, since an answer may have been lost
+	timer      *time.Timer
+
+	changed map[string]bool // tenants of which projections are wanted to run, or not to, anew
+	reading bool
 
 	advances []request
 	moving   bool
@@ -50,6 +54,12 @@ type node struct {
 	poll    *time.Timer
 }
 
+// owned is a lease that the node holds.
+type owned struct {
+	seat  projection.Seat
+	epoch int64
+}
+
 type request struct {
 	from    *actor.PID
 	advance projection.Advance
@@ -57,18 +67,12 @@ type request struct {
 
 // NewNode makes the node's actor. Its parent takes the leases that it claims.
 func NewNode(env *Env) *actor.Props {
-	return Props("node", env.Log, &node{env: env, log: env.Log, ensured: make(map[string]bool), owned: make(map[int32]bool)})
+	return Props("node", env.Log, &node{env: env, log: env.Log, ensured: make(map[string]bool),
+		owned: make(map[int32]owned), leaving: make(map[int32]bool), changed: make(map[string]bool)})
 }
 
 // What the node's work posts back.
 type (
-	claimed struct {
-		tenants []string
-		leases  []projection.Lease
-		owned   []projection.Lease
-		paused  map[int32]bool
-		err     error
-	}
 	moved struct {
 		requests []request
 		rows     map[int32]bool
@@ -104,19 +108,33 @@ func (n *node) Handle(ctx actor.Context, msg any) {
 	case *messages.SessionLost:
 		n.up = false
 	case *messages.Drain:
-		n.draining = true
-	case *messages.Notified, *messages.Reconcile:
+		n.leave(ctx)
+	case *messages.Neighbours:
+		n.neighbours, n.rebalance = msg.Found.Members, true
+		n.reconcile(ctx)
+	case *messages.Notified:
+		if tenant := msg.Notice.Tenant; tenant != "" {
+			n.changed[tenant] = true
+			n.readChanged(ctx)
+		}
+		n.reconcile(ctx)
+	case *messages.Reconcile:
 		n.reconcile(ctx)
 	case *messages.Ended:
-		delete(n.owned, msg.Lease.Row)
+		if row := msg.Lease.Row; n.owned[row].epoch == msg.Lease.Epoch {
+			delete(n.owned, row)
+			delete(n.leaving, row)
+		}
+		if msg.Reason != nil {
+			n.resync = 0
+		}
 		n.reconcile(ctx)
 	case *messages.Beaten:
-		if n.up && msg.At.Sub(n.beat) > n.env.Node.LeaseTime {
-			ctx.Send(ctx.Parent(), &messages.Recheck{})
-		}
-		n.beat = msg.At
+		n.beaten(ctx, msg.At)
 	case *claimed:
 		n.claimed(ctx, msg)
+	case *readStates:
+		n.readStates(ctx, msg)
 	case *messages.AdvanceRequest:
 		n.advances = append(n.advances, request{ctx.Sender(), msg.Advance})
 		if n.flush == nil && !n.moving {
@@ -133,105 +151,6 @@ func (n *node) Handle(ctx actor.Context, msg any) {
 		n.look(ctx)
 	case *looked:
 		n.looked(ctx, msg)
-	}
-}
-
-// reconcile makes rows for new tenants, claims what is free, and reads the wanted states.
-func (n *node) reconcile(ctx actor.Context) {
-	// Whatever becomes of this one, another follows.
-	stopTimer(n.timer)
-	n.timer = n.env.after(n.jittered(n.env.Timing.Reconcile), ctx.Self(), &messages.Reconcile{})
-	if n.claiming {
-		n.again = true
-		return
-	}
-	// A node whose own heartbeat ran out would claim its own leases.
-	if !n.up || n.draining || !n.env.Trusted() {
-		return
-	}
-	n.claiming, n.again = true, false
-	ensured := make(map[string]bool, len(n.ensured))
-	for t := range n.ensured {
-		ensured[t] = true
-	}
-	rows := make([]int32, 0, len(n.owned))
-	for row := range n.owned {
-		rows = append(rows, row)
-	}
-	resync := n.resync <= 0
-	if n.resync--; resync {
-		n.resync = resyncEvery
-	}
-	n.env.run(ctx.Self(), n.env.Timing.Call, func(ctx context.Context) any { return n.claim(ctx, ensured, rows, resync) })
-}
-
-// claim is the work of reconcile.
-func (n *node) claim(ctx context.Context, ensured map[string]bool, rows []int32, resync bool) *claimed {
-	result := &claimed{}
-	release, err := n.env.Slots.read(ctx)
-	if err != nil {
-		result.err = err
-		return result
-	}
-	defer release()
-	tenants := n.env.Tenants
-	if len(tenants) == 0 {
-		if tenants, result.err = n.env.Store.Tenants(ctx); result.err != nil {
-			return result
-		}
-	}
-	var fresh []string
-	for _, t := range tenants {
-		if !ensured[t] {
-			fresh = append(fresh, t)
-		}
-	}
-	if len(fresh) > 0 {
-		if result.err = n.env.Store.Ensure(ctx, fresh, n.env.Node.Projections); result.err != nil {
-			return result
-		}
-	}
-	result.tenants = fresh
-	if result.leases, result.err = n.env.Store.Claim(ctx, n.env.Node, tenants, claimMost); result.err != nil {
-		return result
-	}
-	if resync {
-		if result.owned, result.err = n.env.Store.Owned(ctx, n.env.Node); result.err != nil {
-			return result
-		}
-	}
-	if len(rows) > 0 {
-		result.paused, result.err = n.env.Store.Paused(ctx, rows)
-	}
-	return result
-}
-
-func (n *node) claimed(ctx actor.Context, msg *claimed) {
-	n.claiming = false
-	for _, t := range msg.tenants {
-		n.ensured[t] = true
-	}
-	if len(msg.leases) > 0 {
-		n.log.Info("leases claimed", zap.Int("leases", len(msg.leases)))
-	}
-	if leases := append(msg.leases, msg.owned...); len(leases) > 0 {
-		for _, l := range leases {
-			n.owned[l.Row] = true
-		}
-		ctx.Send(ctx.Parent(), &messages.Claimed{Leases: leases})
-	}
-	switch {
-	case msg.err != nil:
-		n.resync = 0
-		n.log.Warn("claiming leases failed; it is tried again", zap.Error(msg.err))
-		n.env.Board.publishSession(func(e *SessionEntry) { e.ClaimErr = msg.err })
-		return
-	case msg.paused != nil:
-		ctx.Send(ctx.Parent(), &messages.WantedStates{Paused: msg.paused})
-	}
-	n.env.Board.publishSession(func(e *SessionEntry) { e.ClaimErr, e.Claims = nil, e.Claims+1 })
-	if n.again || len(msg.leases) == claimMost {
-		n.reconcile(ctx)
 	}
 }
 

@@ -48,6 +48,12 @@ type projector struct {
 	trust     *time.Timer
 	// cutOff tells that a connection was lost, and with it the worth of the mark.
 	cutOff bool
+	// begun is an attempt that was counted before it was made.
+	begun begun
+	// kept is the reason for which the projection waits for somebody, as the database has it; keeping tells that it is
+	// being written.
+	kept    string
+	keeping bool
 	// faulted tells that the supervisor counts faults of this projection; tailFailed that its feed cannot go on.
 	faulted    bool
 	tailFailed bool
@@ -57,6 +63,12 @@ type projector struct {
 type failing struct {
 	event   event.Envelope
 	failure projection.Failure
+}
+
+// begun is an attempt at an event, the number of the attempt with it.
+type begun struct {
+	position int64
+	attempt  int
 }
 
 // NewProjection makes the actor of a projection whose lease this node holds. fresh tells that the lease was just read;
@@ -70,7 +82,7 @@ func NewProjection(env *Env, def *projection.Definition, lease projection.Lease,
 func (p *projector) Start(ctx actor.Context) {
 	p.adopt(p.lease)
 	p.state = Starting
-	if p.lease.Paused {
+	if !p.lease.Wanted.Runs() {
 		p.state = Paused
 	}
 	p.publish()
@@ -80,10 +92,14 @@ func (p *projector) Start(ctx actor.Context) {
 
 // adopt takes over a lease as the database has it.
 func (p *projector) adopt(lease projection.Lease) {
+	if p.begun.attempt > 0 && p.begun.position == lease.FailingPosition && p.begun.attempt == lease.Attempts {
+		lease.Attempts-- // the process has not died of it
+	}
+	p.kept = lease.Failed
 	p.lease, p.position = lease, lease.Checkpoint
 	p.sizing = projection.NewSizing(p.def.MaxEvents)
 	p.ahead = ahead{to: lease.Checkpoint, average: p.ahead.average}
-	if lease.FailingPosition > lease.Checkpoint || lease.Unclean >= 3 {
+	if lease.FailingPosition > lease.Checkpoint || lease.Suspect() {
 		p.sizing.Alone()
 	}
 	p.failing = nil
@@ -146,6 +162,8 @@ func (p *projector) Handle(ctx actor.Context, msg any) {
 		if p.untrusted() {
 			p.become(Starting, nil)
 		}
+	case *kept:
+		p.keeping = false
 	case *advanceDue:
 		p.askToAdvance(ctx)
 	case *done:
@@ -193,13 +211,19 @@ func (p *projector) do(ctx actor.Context, limit time.Duration, slot slotFunc, wo
 // slotFunc waits for a slot.
 type slotFunc func(ctx context.Context) (release func(), err error)
 
-// batchSlot waits for a slot for a batch of this projection's tenant.
-func (p *projector) batchSlot(ctx context.Context) (func(), error) {
-	return p.env.Slots.batch(ctx, p.lease.ID.Tenant)
+// batchSlot waits for a slot for a batch of this projection's tenant. What may end the process goes one by one, so that it
+// is known what did.
+func (p *projector) batchSlot() slotFunc {
+	slot, tenant := p.env.Slots.batch, p.lease.ID.Tenant
+	if p.lease.Suspect() {
+		slot = p.env.Slots.suspect
+	}
+	return func(ctx context.Context) (func(), error) { return slot(ctx, tenant) }
 }
 
 // next begins what is to be done next, if nothing is under way.
 func (p *projector) next(ctx actor.Context) {
+	p.keep(ctx)
 	switch {
 	case p.busy, p.drained:
 	case p.draining:
@@ -261,6 +285,39 @@ func (p *projector) publish() {
 	})
 }
 
+// kept tells that the database was told, or could not be.
+type kept struct{}
+
+// keep lets everybody know, by the database, that the projection waits for somebody, or does not any more. Where that does
+// not succeed, the lease tells when it is read anew what there is still to be told.
+func (p *projector) keep(ctx actor.Context) {
+	reason := p.kept
+	switch p.state {
+	case Failed:
+		if reason = text(p.reason); reason == "" {
+			reason = projection.ErrFailed.Error()
+		}
+	case Live, CatchUp, Paused:
+		reason = ""
+	}
+	if reason == p.kept || p.keeping || p.drained {
+		return
+	}
+	p.kept, p.keeping = reason, true
+	lease := p.lease
+	p.env.run(ctx.Self(), p.env.Timing.Call, func(ctx context.Context) any {
+		release, err := p.env.Slots.read(ctx)
+		if err == nil {
+			defer release()
+			err = p.env.Store.SetFailed(ctx, lease, reason)
+		}
+		if err != nil {
+			p.log.Debug("state not kept", zap.String("reason", reason), zap.Error(err))
+		}
+		return &kept{}
+	})
+}
+
 func (p *projector) wanted(paused bool) {
 	switch {
 	case paused && p.state != Paused:
@@ -287,8 +344,8 @@ func (p *projector) reload(ctx actor.Context) {
 			}
 			again := p.recheck // asked for while this was under way
 			p.adopt(lease)
-			if lease.Paused != (p.state == Paused) {
-				p.wanted(lease.Paused)
+			if paused := !lease.Wanted.Runs(); paused != (p.state == Paused) {
+				p.wanted(paused)
 			}
 			p.recheck = again
 		}
@@ -321,15 +378,12 @@ func (p *projector) fault(ctx actor.Context, err error) {
 // count counts an event's failure in the database, outside of the batch that was rolled back, and asks the supervisor
 // what is to become of the event.
 func (p *projector) count(ctx actor.Context, e event.Envelope, fault *projection.Fault) {
-	attempt := 1
-	if p.lease.FailingPosition == e.Position {
-		attempt = p.lease.Attempts + 1
-	}
+	attempt := p.lease.AttemptsAt(e.Position) + 1
+	p.begun = begun{}
 	cause := fault.Err
 	if at, ok := cause.(*projection.EventError); ok {
 		cause = at.Err // the position is told below
 	}
-	err := &projection.HandlerError{Projection: p.lease.ID, Position: e.Position, Attempt: attempt, Stack: fault.Stack, Err: cause}
 	failure := projection.Failure{Projection: p.lease.ID, Position: e.Position, Attempt: attempt, Err: cause, Stack: fault.Stack}
 	lease := p.lease
 	p.do(ctx, p.env.Timing.Call, p.env.Slots.read, func(ctx context.Context) func(actor.Context) {
@@ -340,14 +394,27 @@ func (p *projector) count(ctx actor.Context, e event.Envelope, fault *projection
 				return
 			}
 			p.lease.FailingPosition, p.lease.Attempts = e.Position, attempt
-			if p.state == Paused {
-				return
-			}
-			p.failing = &failing{event: e, failure: failure}
-			p.become(Waiting, err)
-			ctx.Request(ctx.Parent(), &messages.Faulted{Fault: fault, Failure: &failure})
+			p.ask(ctx, e, failure, fault)
 		}
 	})
+}
+
+// ask asks the supervisor what is to become of an event that failed.
+func (p *projector) ask(ctx actor.Context, e event.Envelope, failure projection.Failure, fault *projection.Fault) {
+	if p.state == Paused {
+		return
+	}
+	p.failing = &failing{event: e, failure: failure}
+	p.become(Waiting, &projection.HandlerError{Projection: p.lease.ID, Position: e.Position, Attempt: failure.Attempt, Stack: fault.Stack, Err: failure.Err})
+	ctx.Request(ctx.Parent(), &messages.Faulted{Fault: fault, Failure: &failure})
+}
+
+// died asks what is to become of an event of which the processes died that tried it. It is not tried once more.
+func (p *projector) died(ctx actor.Context, e event.Envelope) {
+	cause := errors.New(p.lease.LastError)
+	p.log.Warn("processes ended at an event", zap.Int64("position", e.Position), zap.Int("attempt", p.lease.Attempts))
+	failure := projection.Failure{Projection: p.lease.ID, Position: e.Position, Attempt: p.lease.Attempts, Err: cause}
+	p.ask(ctx, e, failure, &projection.Fault{Class: projection.HandlerFault, Position: e.Position, Err: cause})
 }
 
 // park puts the failing event into the dead letters and goes on behind it.
@@ -358,7 +425,7 @@ func (p *projector) park(ctx actor.Context) {
 		Position: e.Position, Stream: e.Stream, Version: e.Version, Type: e.Type,
 		Error: failure.Err.Error(), Stack: failure.Stack, Attempts: failure.Attempt,
 	}
-	p.do(ctx, p.env.Timing.Call+p.env.Timing.Call, p.batchSlot, func(ctx context.Context) func(actor.Context) {
+	p.do(ctx, p.env.Timing.Call+p.env.Timing.Call, p.batchSlot(), func(ctx context.Context) func(actor.Context) {
 		err := p.env.Store.Park(ctx, lease, letter)
 		return func(ctx actor.Context) {
 			if err != nil {

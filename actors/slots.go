@@ -16,6 +16,7 @@ import (
 type Slots struct {
 	all       *semaphore.Weighted
 	reads     *semaphore.Weighted
+	suspects  *semaphore.Weighted
 	perTenant int64
 
 	// served is how many tenants the node serves; a single one is not limited.
@@ -38,6 +39,7 @@ func NewSlots(connections, batches, perTenant int) *Slots {
 	return &Slots{
 		all:       semaphore.NewWeighted(int64(batches)),
 		reads:     semaphore.NewWeighted(int64(reads)),
+		suspects:  semaphore.NewWeighted(1),
 		perTenant: int64(perTenant),
 		tenants:   make(map[string]*semaphore.Weighted),
 	}
@@ -75,6 +77,19 @@ func (s *Slots) batch(ctx context.Context, name string) (release func(), err err
 		return nil, noSlot(err)
 	}
 	return func() { s.all.Release(1); ofTenant() }, nil
+}
+
+// suspect waits for the one slot for a batch that may end the process.
+func (s *Slots) suspect(ctx context.Context, name string) (release func(), err error) {
+	if err := s.suspects.Acquire(ctx, 1); err != nil {
+		return nil, noSlot(err)
+	}
+	batch, err := s.batch(ctx, name)
+	if err != nil {
+		s.suspects.Release(1)
+		return nil, err
+	}
+	return func() { batch(); s.suspects.Release(1) }, nil
 }
 
 // read waits for a slot for something short.

@@ -24,8 +24,9 @@ func (p *projector) step(ctx actor.Context) {
 		}
 	}
 	lease, def, here, sizing, mark := p.lease, p.def, p.ahead, p.sizing, p.mark
-	bound := def.Deadline + 4*p.env.Timing.Call
-	p.do(ctx, bound, p.batchSlot, func(ctx context.Context) func(actor.Context) {
+	var counted begun
+	bound := def.Deadline + 5*p.env.Timing.Call
+	p.do(ctx, bound, p.batchSlot(), func(ctx context.Context) func(actor.Context) {
 		if len(here.events) == 0 {
 			page, err := p.read(ctx, here.rangeAfter(def, mark))
 			if err != nil {
@@ -41,11 +42,26 @@ func (p *projector) step(ctx actor.Context) {
 			}
 		}
 		batch := here.take(def, sizing)
+		if lease.Suspect() {
+			// Its attempt is counted first: nobody may be left to do it.
+			e := batch.Events[0]
+			if lease.Deadly(e.Position, def.Retry) {
+				return func(ctx actor.Context) {
+					p.ahead = here
+					p.died(ctx, e)
+				}
+			}
+			counted = begun{e.Position, lease.AttemptsAt(e.Position) + 1}
+			attempt := projection.Failure{Projection: lease.ID, Position: e.Position, Attempt: counted.attempt, Err: projection.ErrProcessDied}
+			if err := p.env.Store.RecordFailure(ctx, lease, attempt); err != nil {
+				return func(ctx actor.Context) { p.fault(ctx, err) }
+			}
+		}
 		next := p.prefetch(ctx, here, len(here.events)-len(batch.Events), mark)
 		err := def.Apply(ctx, lease, batch)
 		page, fetched := <-next
 		return func(ctx actor.Context) {
-			p.ahead = here
+			p.ahead, p.begun = here, counted
 			if fetched {
 				p.ahead.add(page)
 			}

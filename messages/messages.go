@@ -54,7 +54,7 @@ type (
 	}
 	// Recovered reports that work succeeded after a fault that was none of an event's.
 	Recovered struct{}
-	// Ended reports that a projection's actor ends because its lease is gone.
+	// Ended reports that a projection's actor ends because its lease is gone. Reason is nil where it was given back.
 	Ended struct {
 		Lease  projection.Lease
 		Reason error
@@ -66,8 +66,15 @@ type (
 	}
 	// Claimed reports leases that the node has got.
 	Claimed struct{ Leases []projection.Lease }
-	// WantedStates reports which leases' projections are wanted to pause.
-	WantedStates struct{ Paused map[int32]bool }
+	// WantedStates reports whether projections are wanted to run: those of Rows, and States has the ones that are not.
+	// Asked tells that somebody has just asked for one of them.
+	WantedStates struct {
+		Rows   []int32
+		States map[int32]projection.Wanted
+		Asked  bool
+	}
+	// Surrender asks for leases to be given back, each when the batch of its projection that is under way has ended.
+	Surrender struct{ Rows []int32 }
 )
 
 // Between listener, node and supervisor.
@@ -79,6 +86,8 @@ type (
 	SessionLost struct{ Err error }
 	// Beaten tells that a heartbeat arrived that was sent at At, by this process' monotonic clock.
 	Beaten struct{ At time.Time }
+	// Neighbours tells which other nodes are alive, when that changed.
+	Neighbours struct{ Found projection.Neighbours }
 	// Notified tells of a notification.
 	Notified struct{ Notice projection.Notice }
 	// Reconcile asks the node to look for leases to claim.

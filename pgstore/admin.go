@@ -12,16 +12,20 @@ import (
 
 // ProjectionRow is what the database knows of a projection.
 type ProjectionRow struct {
-	ID              projection.ID
-	Paused          bool
+	ID     projection.ID
+	Wanted projection.Wanted
+	// Failed is why the projection waits for somebody, empty where it does not.
+	Failed          string
 	FailingPosition int64
 	Attempts        int
 	LastError       string
 	Owner           string
 	OwnerAlive      bool
-	Epoch           int64
-	Checkpoint      int64
-	Parked          int64
+	// NotOwned is for how long no living node has held the lease, 0 where one does.
+	NotOwned   time.Duration
+	Epoch      int64
+	Checkpoint int64
+	Parked     int64
 	// OldestParked is when the oldest of the parked events failed first; zero where none is parked.
 	OldestParked time.Time
 }
@@ -34,8 +38,12 @@ func (s Port) Projections(ctx context.Context, tenants []string) ([]ProjectionRo
 	}
 	list, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (p ProjectionRow, err error) {
 		var oldest *time.Time
-		err = row.Scan(&p.ID.Tenant, &p.ID.Name, &p.ID.Partition, &p.Paused, &p.FailingPosition, &p.Attempts, &p.LastError,
-			&p.Owner, &p.Epoch, &p.Checkpoint, &p.Parked, &oldest, &p.OwnerAlive)
+		var notOwned float64
+		err = row.Scan(&p.ID.Tenant, &p.ID.Name, &p.ID.Partition, &p.Wanted, &p.Failed, &p.FailingPosition, &p.Attempts, &p.LastError,
+			&p.Owner, &p.Epoch, &p.Checkpoint, &p.Parked, &oldest, &p.OwnerAlive, &notOwned)
+		if !p.OwnerAlive {
+			p.NotOwned = seconds(notOwned)
+		}
 		if oldest != nil {
 			p.OldestParked = *oldest
 		}
@@ -47,12 +55,12 @@ func (s Port) Projections(ctx context.Context, tenants []string) ([]ProjectionRo
 	return list, nil
 }
 
-// SetPaused says whether a projection is wanted to run, and tells its owner, wherever it is. It returns
-// ErrUnknownProjection where there is none of that name.
-func (s *Store) SetPaused(ctx context.Context, id projection.ID, paused bool) error {
+// SetWanted says whether a projection is wanted to run, to pause or to stop, and tells its owner, wherever it is. To run
+// takes back that it failed. It returns ErrUnknownProjection where there is none of that name.
+func (s *Store) SetWanted(ctx context.Context, id projection.ID, wanted projection.Wanted) error {
 	id = id.WithDefaults()
 	return s.durable(ctx, fmt.Sprintf("set the wanted state of %s", id), func(tx pgx.Tx) error {
-		done, err := execOne(ctx, tx, s.control.setPaused, id.Tenant, id.Name, id.Partition, paused)
+		done, err := execOne(ctx, tx, s.control.setWanted, id.Tenant, id.Name, id.Partition, wanted)
 		if err != nil {
 			return err
 		}
@@ -64,22 +72,58 @@ func (s *Store) SetPaused(ctx context.Context, id projection.ID, paused bool) er
 	})
 }
 
-// Paused tells which of these leases' projections are wanted to pause.
-func (s Port) Paused(ctx context.Context, rows []int32) (map[int32]bool, error) {
-	found, err := s.pool.Query(ctx, s.control.paused, rows)
+// Wanted tells which of these leases' projections are not simply wanted to run.
+func (s Port) Wanted(ctx context.Context, rows []int32) (map[int32]projection.Wanted, error) {
+	found, err := s.pool.Query(ctx, s.control.wanted, rows)
 	if err != nil {
 		return nil, fmt.Errorf("read wanted states: %w", ownFault(err))
 	}
-	ids, err := pgx.CollectRows(found, pgx.RowTo[int32])
-	if err != nil {
+	states := make(map[int32]projection.Wanted)
+	var row int32
+	var wanted projection.Wanted
+	if _, err = pgx.ForEachRow(found, []any{&row, &wanted}, func() error {
+		states[row] = wanted
+		return nil
+	}); err != nil {
 		return nil, fmt.Errorf("read wanted states: %w", ownFault(err))
 	}
-	paused := make(map[int32]bool, len(ids))
-	for _, id := range ids {
-		paused[id] = true
-	}
-	return paused, nil
+	return states, nil
 }
+
+// NodeRow is what the database knows of a node. A node that ended in order is not there.
+type NodeRow struct {
+	ID string
+	// Alive tells that its heartbeat holds, Leaving that it is giving its leases back.
+	Alive, Leaving bool
+	Projections    []string
+	Tenants        []string
+	StartedAt      time.Time
+	HeartbeatAt    time.Time
+	// Silent is how long ago the heartbeat was, by the server's clock.
+	Silent time.Duration
+	// Leases is how many it holds.
+	Leases int
+}
+
+// Nodes lists the nodes as the database knows them, the oldest first.
+func (s Port) Nodes(ctx context.Context) ([]NodeRow, error) {
+	rows, err := s.pool.Query(ctx, s.control.nodes)
+	if err != nil {
+		return nil, fmt.Errorf("list nodes: %w", ownFault(err))
+	}
+	list, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (n NodeRow, err error) {
+		var silent float64
+		err = row.Scan(&n.ID, &n.Alive, &n.Leaving, &n.Projections, &n.Tenants, &n.StartedAt, &n.HeartbeatAt, &silent, &n.Leases)
+		n.Silent = seconds(silent)
+		return n, err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("list nodes: %w", ownFault(err))
+	}
+	return list, nil
+}
+
+func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
 
 // DeadLetters lists the parked events of a projection behind a position, in order, at most limit of them.
 func (s *Store) DeadLetters(ctx context.Context, id projection.ID, after int64, limit int) ([]projection.DeadLetter, error) {

@@ -94,7 +94,7 @@ func TestLeaseOfADeadNodeIsClaimedAndOfALivingOneIsNot(t *testing.T) {
 	defer func() { _ = session.Close(ctx) }()
 	other := projection.Node{ID: "5f0d7b7c-37f4-4b5a-8a0c-3a9e0c6f4a11", Projections: []string{"p"}}
 	claim := func() []projection.Lease {
-		leases, err := o.store.Port().Claim(ctx, other, []string{projection.DefaultTenant}, 10)
+		leases, err := claimFree(ctx, o.store, other, 10)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -56,12 +56,27 @@ func tryClaim(t testing.TB, store *Store, tenant string) (*owner, error) {
 	if err := store.Port().Ensure(testContext(t), []string{tenant}, o.node.Projections); err != nil {
 		return nil, err
 	}
-	leases, err := store.Port().Claim(testContext(t), o.node, []string{tenant}, 1)
+	o.node.Tenants = []string{tenant}
+	leases, err := claimFree(testContext(t), store, o.node, 1)
 	if err != nil || len(leases) == 0 {
 		return nil, err
 	}
 	o.lease = leases[0]
 	return o, nil
+}
+
+// claimFree makes a node claim up to limit leases of what it finds free. Batches of dead owners live on.
+func claimFree(ctx context.Context, store *Store, node projection.Node, limit int) ([]projection.Lease, error) {
+	free, err := store.Port().Free(ctx, node, true)
+	if err != nil || len(free) == 0 {
+		return nil, err
+	}
+	var rows []int32
+	for _, seat := range free[:min(limit, len(free))] {
+		rows = append(rows, seat.Row)
+	}
+	claim, err := store.claim(ctx, node, rows, true)
+	return claim.leases, err
 }
 
 // onePool is a store whose pool has a single connection, so that each use of it shows what the last one left.

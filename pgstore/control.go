@@ -24,12 +24,19 @@ type controlSQL struct {
 	heartbeat      string
 	depart         string
 	status         string
-	setPaused      string
-	paused         string
+	setWanted      string
+	wanted         string
+	setFailed      string
+	free           string
+	counts         string
+	look           string
+	bury           string
+	leave          string
+	nodes          string
 	deadLetters    string
 	oldestSnapshot string
 
-	// wakeChannel and controlChannel carry wake-ups and changes of wanted states.
+	// wakeChannel carries wake-ups, controlChannel what concerns leases: see projection.Notice.
 	wakeChannel    string
 	controlChannel string
 	// batchClass is the class of the advisory locks by which batches announce themselves; the object is the lease's row.
@@ -52,8 +59,15 @@ func newControlSQL(schema string) controlSQL {
 		heartbeat:      q("heartbeat"),
 		depart:         q("depart"),
 		status:         q("status"),
-		setPaused:      q("set_paused"),
-		paused:         q("paused"),
+		setWanted:      q("set_wanted"),
+		wanted:         q("wanted"),
+		setFailed:      q("set_failed"),
+		free:           q("free"),
+		counts:         q("counts"),
+		look:           q("look"),
+		bury:           q("bury"),
+		leave:          q("leave"),
+		nodes:          q("nodes"),
 		deadLetters:    q("dead_letters"),
 		oldestSnapshot: q("oldest_snapshot"),
 		wakeChannel:    schema + "_wake",

@@ -43,7 +43,7 @@ func newFleet(t *testing.T) *fleet {
 	var owners []string
 	for range fleetNodes {
 		node := projection.Node{ID: uuid.NewString(), Projections: f.names, LeaseTime: time.Hour}
-		mustExec(t, f.Store, f.control.heartbeat, node.ID, node.Projections, node.LeaseTime.Microseconds())
+		mustExec(t, f.Store, f.control.heartbeat, node.ID, node.Projections, []string{}, 1, node.LeaseTime.Microseconds())
 		f.nodes, owners = append(f.nodes, node), append(owners, node.ID)
 	}
 	mustExec(t, f.Store, `insert into millrace.leases (id, owner, epoch, checkpoint)
@@ -131,15 +131,19 @@ func TestNoControlStatementScansATable(t *testing.T) {
 		{"check_lease", "select millrace.check_lease($1, $2::uuid, $3)", []any{l.Row, l.Owner, l.Epoch}, 1},
 		{"advance", "select millrace.advance('1', $1, $2::uuid, $3, $4, 41)", []any{l.Row, l.Owner, l.Epoch, l.Checkpoint}, 1},
 		{"advance_many", c.advanceMany, append(slices.Clone(arrays), owner), many},
-		{"release", c.release, append(slices.Clone(arrays), owner), many},
+		{"release", c.release, append(slices.Clone(arrays), owner, c.controlChannel), 1},
 		{"reload", c.reload, []any{l.Row}, 1},
 		{"record_failure", c.recordFailure, []any{l.Row, l.Owner, l.Epoch, 41, 1, "bad"}, 1},
 		{"park", c.park, []any{l.Row, 20_000, "s", 1, "T", "bad", "stack", 5}, 1},
-		{"paused", c.paused, []any{ids}, 0},
-		{"set_paused", c.setPaused, []any{"t1", "p1", 0, true}, 1},
+		{"claim of nothing", c.claim, []any{l.Owner, ids, true}, 0},
+		{"wanted", c.wanted, []any{ids}, 0},
+		{"set_wanted", c.setWanted, []any{"t1", "p1", 0, "pause"}, 1},
+		{"set_failed", c.setFailed, []any{l.Row, l.Owner, l.Epoch, "bad"}, 1},
+		{"bury", c.bury, []any{l.Owner, c.controlChannel}, 1},
+		{"leave", c.leave, []any{l.Owner, c.controlChannel}, 1},
 		{"dead_letters", c.deadLetters, []any{"t1", "p1", 0, 5_000, many}, many},
 		{"dead_letters of one without", c.deadLetters, []any{"t1", "p4", 0, 0, many}, 0},
-		{"heartbeat", c.heartbeat, []any{l.Owner, f.names, 1_000_000}, 1},
+		{"heartbeat", c.heartbeat, []any{l.Owner, f.names, []string{}, 1, 1_000_000}, 1},
 		{"depart", c.depart, []any{l.Owner}, 1},
 		{"tail_start", query("tail_start", "millrace", "millrace_default"), []any{"t1"}, 1},
 	}
@@ -175,15 +179,15 @@ func TestNoControlStatementScansATable(t *testing.T) {
 	}
 }
 
-// Every node claims at each interval, and nearly always nothing is free.
-func TestClaimOfNothingReadsNoLeases(t *testing.T) {
+// Every node looks at each interval, and nearly always nothing is free.
+func TestLookForFreeLeasesReadsNoOthers(t *testing.T) {
 	f := newFleet(t)
 	// What nobody knows any more stays free.
 	mustExec(t, f.Store, `insert into millrace.projections (tenant, name) select t, 'forgotten' from unnest($1::text[]) t`, f.tenants[:50])
 	mustExec(t, f.Store, `insert into millrace.leases (id) select id from millrace.projections where name = 'forgotten'`)
 	node := f.nodes[0]
-	claim := func(ctx context.Context, tx pgx.Tx) (int64, error) {
-		tag, err := tx.Exec(ctx, f.control.claim, node.ID, node.Projections, f.tenants, 1000)
+	look := func(ctx context.Context, tx pgx.Tx) (int64, error) {
+		tag, err := tx.Exec(ctx, f.control.free, node.Projections, f.tenants, true)
 		return tag.RowsAffected(), err
 	}
 	for _, analyzed := range []bool{false, true} {
@@ -192,7 +196,7 @@ func TestClaimOfNothingReadsNoLeases(t *testing.T) {
 		}
 		for _, mode := range []string{"force_custom_plan", "force_generic_plan"} {
 			read := readBy(t, f.Store, "set local plan_cache_mode = "+mode, func(tx pgx.Tx) error {
-				n, err := claim(testContext(t), tx)
+				n, err := look(testContext(t), tx)
 				if n != 0 {
 					t.Errorf("%d leases were free", n)
 				}
@@ -206,26 +210,25 @@ func TestClaimOfNothingReadsNoLeases(t *testing.T) {
 	var took []time.Duration
 	for range 20 {
 		begin := time.Now()
-		if leases, err := f.Port().Claim(testContext(t), node, f.tenants, 1000); err != nil || len(leases) > 0 {
-			t.Fatal(leases, err)
+		if free, err := f.Port().Free(testContext(t), node, true); err != nil || len(free) > 0 {
+			t.Fatal(free, err)
 		}
 		took = append(took, time.Since(begin))
 	}
 	slices.Sort(took)
-	t.Logf("a claim that finds none of 20,000 leases free takes %v to %v, mostly %v\n%s", took[0], took[len(took)-1], took[len(took)/2],
-		explain(t, f.Store, f.control.claim, node.ID, []string{"p1"}, []string{"t1"}, 1000))
+	t.Logf("a look that finds none of 20,000 leases free takes %v to %v, mostly %v\n%s", took[0], took[len(took)-1], took[len(took)/2],
+		explain(t, f.Store, f.control.free, []string{"p1"}, []string{"t1"}, true))
 
-	// The control: one that is free is found, and found by reading on.
-	l := f.lease(t)
-	mustExec(t, f.Store, "update millrace.leases set owner = null where id = $1", l.Row)
+	// The control: what is free is found, and read.
+	mustExec(t, f.Store, "update millrace.leases set owner = null where id in (select id from millrace.leases order by id limit 500)")
 	read := readBy(t, f.Store, "select", func(tx pgx.Tx) error {
-		n, err := claim(testContext(t), tx)
-		if n != 1 {
-			t.Errorf("%d leases were claimed, want 1", n)
+		n, err := look(testContext(t), tx)
+		if n != 500 {
+			t.Errorf("%d leases were free, want 500", n)
 		}
 		return err
 	})
-	if read["leases"].Rows < 20_000 {
+	if read["leases"].Rows < 500 || read["projections"].Rows < 500 {
 		t.Errorf("the control reads %+v", read)
 	}
 }
@@ -239,7 +242,7 @@ func TestClaimFindsWhatIsFree(t *testing.T) {
 	}
 	id := func(n int) string { return fmt.Sprintf("00000000-0000-0000-0000-%012d", n) }
 	beats := func(n int, lease time.Duration) {
-		mustExec(t, store, store.control.heartbeat, id(n), names, lease.Microseconds())
+		mustExec(t, store, store.control.heartbeat, id(n), names, []string{}, n, lease.Microseconds())
 	}
 	beats(1, time.Hour)
 	beats(2, -time.Second)
@@ -248,7 +251,7 @@ func TestClaimFindsWhatIsFree(t *testing.T) {
 	mustExec(t, store, `update millrace.leases l set owner = ('00000000-0000-0000-0000-00000000000' || position(p.name in 'abcd'))::uuid
 		from millrace.projections p where p.id = l.id and p.name <> 'e'`)
 	claim := func(node int, limit int) (found []string) {
-		leases, err := store.Port().Claim(testContext(t), projection.Node{ID: id(node), Projections: names}, []string{projection.DefaultTenant}, limit)
+		leases, err := claimFree(testContext(t), store, projection.Node{ID: id(node), Projections: names}, limit)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -286,7 +289,7 @@ func TestAdvancesAreHOT(t *testing.T) {
 		t.Fatal(err)
 	}
 	mustExec(t, store, "alter table millrace.leases set (autovacuum_enabled = off)")
-	held, err := store.Port().Claim(testContext(t), node, []string{projection.DefaultTenant}, leases)
+	held, err := claimFree(testContext(t), store, node, leases)
 	if err != nil || len(held) != leases {
 		t.Fatal(held, err)
 	}

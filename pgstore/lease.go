@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"go.uber.org/zap"
 
 	"github.com/millrace-go/millrace/projection"
 )
@@ -19,18 +20,91 @@ func (s Port) Ensure(ctx context.Context, tenants, names []string) error {
 	})
 }
 
-// Claim takes up to limit leases of the node's projections that are free or whose owner's heartbeat ran out, and raises
-// their epochs. It commits synchronously and waits for nobody.
-func (s Port) Claim(ctx context.Context, node projection.Node, tenants []string, limit int) (leases []projection.Lease, err error) {
+// Free lists the leases that the node could claim. judge says whether a heartbeat that ran out means death.
+func (s Port) Free(ctx context.Context, node projection.Node, judge bool) ([]projection.Seat, error) {
+	rows, err := s.pool.Query(ctx, s.control.free, node.Projections, orNone(node.Tenants), judge)
+	if err != nil {
+		return nil, fmt.Errorf("look for free leases: %w", ownFault(err))
+	}
+	seats, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (seat projection.Seat, err error) {
+		err = row.Scan(&seat.Row, &seat.ID.Tenant, &seat.ID.Name, &seat.ID.Partition)
+		return seat, err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("look for free leases: %w", ownFault(err))
+	}
+	return seats, nil
+}
+
+// orNone is items, and an empty array where there are none: nil would be null.
+func orNone(items []string) []string {
+	if items == nil {
+		return []string{}
+	}
+	return items
+}
+
+// Counts tells how many leases are wanted, apart for each of the tenants named, together for all others.
+func (s Port) Counts(ctx context.Context, tenants []string) ([]projection.Count, error) {
+	rows, err := s.pool.Query(ctx, s.control.counts, orNone(tenants))
+	if err != nil {
+		return nil, fmt.Errorf("count leases: %w", ownFault(err))
+	}
+	counts, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (c projection.Count, err error) {
+		err = row.Scan(&c.Tenant, &c.Name, &c.Leases)
+		return c, err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("count leases: %w", ownFault(err))
+	}
+	return counts, nil
+}
+
+// Claim takes those of the leases that are still free, and raises their epochs. It commits synchronously and waits for
+// nobody. Then it ends the sessions in which batches of dead owners still run: they could not commit, but may hold locks of
+// the read models. Where it must not, they end by their time-outs.
+func (s Port) Claim(ctx context.Context, node projection.Node, rows []int32, judge bool) ([]projection.Lease, error) {
+	claim, err := s.claim(ctx, node, rows, judge)
+	if err != nil || len(claim.taken) == 0 {
+		return claim.leases, err
+	}
+	if _, err := s.pool.Exec(ctx, endLeftovers, int64(uint32(s.control.batchClass)), claim.taken, claim.began); err != nil {
+		s.log.Debug("what is left of dead owners' batches is not ended, and ends by itself", zap.Error(err))
+	}
+	return claim.leases, nil
+}
+
+// claim is what a claim got: taken are the rows of leases of dead owners, began is when it began, by the server's clock.
+type claim struct {
+	leases []projection.Lease
+	taken  []int64
+	began  time.Time
+}
+
+func (s *Store) claim(ctx context.Context, node projection.Node, rows []int32, judge bool) (got claim, err error) {
 	err = s.durable(ctx, "claim leases", func(tx pgx.Tx) error {
-		rows, err := tx.Query(ctx, s.control.claim, node.ID, node.Projections, tenants, limit)
+		found, err := tx.Query(ctx, s.control.claim, node.ID, rows, judge)
 		if err != nil {
 			return err
 		}
-		leases, err = pgx.CollectRows(rows, leaseFrom)
+		got.leases, err = pgx.CollectRows(found, func(row pgx.CollectableRow) (l projection.Lease, err error) {
+			var dead bool
+			if err = row.Scan(append(leaseColumns(&l), &dead, &got.began)...); dead {
+				got.taken = append(got.taken, int64(l.Row))
+			}
+			return l, err
+		})
 		return err
 	})
-	return leases, err
+	return got, err
+}
+
+// Leave tells the other nodes that the node gives its leases back, so that they take its share.
+func (s Port) Leave(ctx context.Context, node projection.Node) error {
+	if _, err := s.pool.Exec(ctx, s.control.leave, node.ID, s.control.controlChannel); err != nil {
+		return fmt.Errorf("leave: %w", ownFault(err))
+	}
+	return nil
 }
 
 // Owned returns all leases that the node holds, also those of a claim whose answer was lost.
@@ -47,9 +121,13 @@ func (s Port) Owned(ctx context.Context, node projection.Node) ([]projection.Lea
 }
 
 func leaseFrom(row pgx.CollectableRow) (l projection.Lease, err error) {
-	err = row.Scan(&l.Row, &l.ID.Tenant, &l.ID.Name, &l.ID.Partition, &l.Owner, &l.Epoch, &l.Checkpoint, &l.Unclean,
-		&l.Paused, &l.Attempts, &l.FailingPosition)
-	return l, err
+	return l, row.Scan(leaseColumns(&l)...)
+}
+
+// leaseColumns are where the columns go that all statements on leases return first.
+func leaseColumns(l *projection.Lease) []any {
+	return []any{&l.Row, &l.ID.Tenant, &l.ID.Name, &l.ID.Partition, &l.Owner, &l.Epoch, &l.Checkpoint, &l.Unclean,
+		&l.Wanted, &l.Attempts, &l.FailingPosition, &l.LastError, &l.Failed}
 }
 
 // Reload reads the lease anew. It returns ErrLeaseLost where the owner and epoch of lease no longer hold it.
@@ -70,14 +148,14 @@ func (s Port) Reload(ctx context.Context, lease projection.Lease) (projection.Le
 	return now, nil
 }
 
-// Release gives leases back. Those that are no longer held are passed over.
+// Release gives leases back, and tells the nodes. Those that are no longer held are passed over.
 func (s Port) Release(ctx context.Context, advances []projection.Advance) error {
 	if len(advances) == 0 {
 		return nil
 	}
 	owner, args := advanceArgs(advances)
 	return s.durable(ctx, "release leases", func(tx pgx.Tx) error {
-		_, err := tx.Exec(ctx, s.control.release, append(args, owner)...)
+		_, err := tx.Exec(ctx, s.control.release, append(args, owner, s.control.controlChannel)...)
 		return err
 	})
 }
@@ -124,6 +202,25 @@ func (s Port) RecordFailure(ctx context.Context, lease projection.Lease, f proje
 		}
 		return err
 	})
+}
+
+// SetFailed keeps why a projection waits for somebody, or with an empty reason that it does not any more.
+func (s Port) SetFailed(ctx context.Context, lease projection.Lease, reason string) error {
+	return s.durable(ctx, fmt.Sprintf("keep the state of %s", lease.ID), func(tx pgx.Tx) error {
+		done, err := execOne(ctx, tx, s.control.setFailed, lease.Row, lease.Owner, lease.Epoch, nullable(storable(reason)))
+		if err == nil && !done {
+			err = projection.ErrLeaseLost
+		}
+		return err
+	})
+}
+
+// nullable is s, or null where it is empty.
+func nullable(s string) *string {
+	if s == "" {
+		return nil
+	}
+	return &s
 }
 
 // Park writes the dead letter and advances the checkpoint over its event, both or neither, under the lease's fence.

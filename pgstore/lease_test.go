@@ -25,7 +25,7 @@ func TestEnsureMayBeCalledByManyAtOnce(t *testing.T) {
 func TestClaimTakesEachLeaseForOneNode(t *testing.T) {
 	const names, nodes = 40, 8
 	store := newStore(t)
-	node := projection.Node{}
+	node := projection.Node{Tenants: []string{projection.DefaultTenant}}
 	for range names {
 		node.Projections = append(node.Projections, uuid.NewString())
 	}
@@ -43,7 +43,7 @@ func TestClaimTakesEachLeaseForOneNode(t *testing.T) {
 		}
 		t.Cleanup(func() { _ = session.Close(testContext(t)) })
 		for range 3 {
-			leases, err := store.Port().Claim(testContext(t), node, tenants, names/4)
+			leases, err := claimFree(testContext(t), store, node, names/4)
 			if err != nil {
 				return err
 			}

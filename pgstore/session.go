@@ -58,7 +58,7 @@ func (s *session) setUp(ctx context.Context) error {
 	if _, err := s.conn.Exec(ctx, keepalives+"listen "+quote(c.wakeChannel)+"; listen "+quote(c.controlChannel)); err != nil {
 		return err
 	}
-	key := lockKey64("millrace node " + c.schema + " " + s.node.ID)
+	key := s.lockKey()
 	var locked bool
 	if err := s.conn.QueryRow(ctx, sessionLock, pgx.QueryExecModeExec, key).Scan(&locked); err != nil {
 		return err
@@ -83,18 +83,54 @@ func (s *session) Next(ctx context.Context) (projection.Notice, error) {
 	case err != nil:
 		return projection.Notice{}, fmt.Errorf("wait for notifications: %w", ownFault(err))
 	case n.Channel == s.store.control.controlChannel:
-		return projection.Notice{Control: true}, nil
+		return projection.Notice{Control: true, Tenant: n.Payload}, nil
 	}
 	return projection.Notice{Tenant: n.Payload}, nil
 }
 
 // Heartbeat extends the node's leases by the server's clock.
 func (s *session) Heartbeat(ctx context.Context) error {
-	_, err := s.conn.Exec(ctx, s.store.control.heartbeat, pgx.QueryExecModeExec, s.node.ID, s.node.Projections, s.node.LeaseTime.Microseconds())
+	_, err := s.conn.Exec(ctx, s.store.control.heartbeat, pgx.QueryExecModeExec, s.node.ID, s.node.Projections, orNone(s.node.Tenants),
+		s.lockKey(), s.node.LeaseTime.Microseconds())
 	if err != nil {
 		return fmt.Errorf("heartbeat: %w", ownFault(err))
 	}
 	return nil
+}
+
+// lockKey is the key of the node's session lock.
+func (s *session) lockKey() int64 {
+	return lockKey64("millrace node " + s.store.control.schema + " " + s.node.ID)
+}
+
+// Look tells which other nodes are alive by their heartbeats, and which of them hold their session locks.
+func (s *session) Look(ctx context.Context) (found projection.Neighbours, err error) {
+	rows, err := s.conn.Query(ctx, s.store.control.look, pgx.QueryExecModeExec, s.node.ID)
+	if err != nil {
+		return found, fmt.Errorf("look at the other nodes: %w", ownFault(err))
+	}
+	var member projection.Member
+	var leaving, locked bool
+	_, err = pgx.ForEachRow(rows, []any{&member.ID, &member.Projections, &member.Tenants, &leaving, &locked}, func() error {
+		found.Peers = append(found.Peers, projection.Peer{ID: member.ID, Locked: locked})
+		if !leaving {
+			found.Members = append(found.Members, member)
+		}
+		return nil
+	})
+	if err != nil {
+		return found, fmt.Errorf("look at the other nodes: %w", ownFault(err))
+	}
+	return found, nil
+}
+
+// Bury ends the heartbeat of a node whose session lock is gone, and tells the others.
+func (s *session) Bury(ctx context.Context, node string) (bool, error) {
+	tag, err := s.conn.Exec(ctx, s.store.control.bury, pgx.QueryExecModeExec, node, s.store.control.controlChannel)
+	if err != nil {
+		return false, fmt.Errorf("bury node %s: %w", node, ownFault(err))
+	}
+	return tag.RowsAffected() == 1, nil
 }
 
 // Close takes the node off the list and ends the connection.

@@ -14,6 +14,7 @@ var queryFiles embed.FS
 var (
 	beginDurable    = queryText("begin_durable")
 	endLastSession  = queryText("end_last_session")
+	endLeftovers    = queryText("end_leftovers")
 	notifyControl   = queryText("notify_control")
 	notifyWake      = queryText("notify_wake")
 	ping            = queryText("ping")

@@ -52,13 +52,55 @@ type Lease struct {
 	Checkpoint int64
 	// Unclean counts claims in a row from owners that died before they committed a batch.
 	Unclean int
-	// Paused tells that the projection is wanted not to run.
-	Paused bool
+	// Wanted tells whether the projection is wanted to run.
+	Wanted Wanted
 	// Attempts counts the failures of the event at FailingPosition so far.
 	Attempts int
 	// FailingPosition is the event that failed last and was not yet handled or parked; 0 means none.
 	FailingPosition int64
+	// LastError is what that failure said.
+	LastError string
+	// Failed is why the projection waits for somebody, empty where it does not.
+	Failed string
 }
+
+// suspectAfter is how many owners in a row have to die before their events are suspected of it.
+const suspectAfter = 3
+
+// Suspect tells that owner after owner died without having committed a batch, so that an event may be what kills them.
+// Then one event at a time is handled, and each attempt is counted before the handler runs.
+func (l Lease) Suspect() bool { return l.Unclean >= suspectAfter }
+
+// AttemptsAt is how often the event at position was tried without success.
+func (l Lease) AttemptsAt(position int64) int {
+	if l.FailingPosition != position {
+		return 0
+	}
+	return l.Attempts
+}
+
+// Deadly tells that so many processes ended at an attempt at the event at position that it is not to be tried again. An
+// event that happens to be under way when another one kills the process is not taken for it: that one is itself suspect,
+// and tried apart from this, after suspectAfter deaths.
+func (l Lease) Deadly(position int64, policy RetryPolicy) bool {
+	died := l.AttemptsAt(position)
+	return l.Suspect() && died > suspectAfter && policy.Exhausted(died)
+}
+
+// Wanted says whether a projection is wanted to run.
+type Wanted string
+
+const (
+	// WantRun is what a projection is created with.
+	WantRun Wanted = "run"
+	// WantPause lets the owner run no further batch. It keeps the lease and its place.
+	WantPause Wanted = "pause"
+	// WantStop lets the owner give the lease back, and nobody claim it.
+	WantStop Wanted = "stop"
+)
+
+// Runs tells whether the projection is wanted to run; the zero value says so, too.
+func (w Wanted) Runs() bool { return w == WantRun || w == "" }
 
 // Batch is what one transaction of a projection covers.
 type Batch struct {
@@ -82,6 +124,8 @@ var (
 	ErrRestored = errors.New("events end below the checkpoint: the tenant was restored or truncated")
 	// ErrPaused tells that a projection is paused.
 	ErrPaused = errors.New("projection is paused")
+	// ErrStopped tells that a projection is stopped.
+	ErrStopped = errors.New("projection is stopped")
 	// ErrFailed tells that a projection stopped and waits for a person.
 	ErrFailed = errors.New("projection failed")
 )

@@ -38,12 +38,13 @@ func (d *Definition) Concerns(eventType string) bool {
 	return false
 }
 
-// Node is one running process as others see it.
+// Node is one running process as it registers itself.
 type Node struct {
 	// ID is a random UUID, new for every start.
 	ID string
-	// Projections are the names that this node can run.
+	// Projections are the names that this node can run, Tenants those that it runs them for; none means all.
 	Projections []string
+	Tenants     []string
 	// LeaseTime is how long the node's leases hold after its last heartbeat.
 	LeaseTime time.Duration
 }
@@ -59,14 +60,22 @@ type Store interface {
 	Tenants(ctx context.Context) ([]string, error)
 	// Ensure makes the rows of the projections for each tenant where they are missing.
 	Ensure(ctx context.Context, tenants, names []string) error
-	// Claim takes up to limit leases of the node's projections of these tenants that are free or whose owner is dead.
-	Claim(ctx context.Context, node Node, tenants []string, limit int) ([]Lease, error)
+	// Free lists the leases that the node could claim: nobody holds them, or their owner is dead. judge says whether a
+	// heartbeat that ran out means death.
+	Free(ctx context.Context, node Node, judge bool) ([]Seat, error)
+	// Counts tells how many leases are wanted, apart for each of the tenants named, together for all others.
+	Counts(ctx context.Context, tenants []string) ([]Count, error)
+	// Claim takes those of the leases that are still free, in one statement, and then ends what is left of the batches of
+	// dead owners.
+	Claim(ctx context.Context, node Node, rows []int32, judge bool) ([]Lease, error)
+	// Leave tells the other nodes that the node gives its leases back, so that they take its share.
+	Leave(ctx context.Context, node Node) error
 	// Owned returns all leases that the node holds, as the database has it.
 	Owned(ctx context.Context, node Node) ([]Lease, error)
 	// Reload reads the lease anew. It returns ErrLeaseLost where lease.Owner and lease.Epoch no longer hold it.
 	Reload(ctx context.Context, lease Lease) (Lease, error)
-	// Release gives the leases back, each with its checkpoint moved to the given one. Leases that are no longer held
-	// are passed over.
+	// Release gives the leases back, each with its checkpoint moved to the given one, and tells the nodes. Leases that are
+	// no longer held are passed over.
 	Release(ctx context.Context, advances []Advance) error
 	// Advance moves checkpoints over events that do not concern their projections and returns the rows that moved.
 	Advance(ctx context.Context, advances []Advance) (moved map[int32]bool, err error)
@@ -79,8 +88,11 @@ type Store interface {
 	Read(ctx context.Context, tenant string, r ReadRange) (Page, error)
 	// Tail follows the end of a tenant's events.
 	Tail(tenant string) Tail
-	// Paused tells which of the leases' rows belong to projections that are wanted to pause.
-	Paused(ctx context.Context, rows []int32) (map[int32]bool, error)
+	// Wanted tells which of the leases' rows belong to projections that are not simply wanted to run.
+	Wanted(ctx context.Context, rows []int32) (map[int32]Wanted, error)
+	// SetFailed keeps why a projection waits for somebody, or with an empty reason that it does not any more, under the
+	// lease's fence.
+	SetFailed(ctx context.Context, lease Lease, reason string) error
 	// Heads returns the highest visible position of each tenant; one that does not exist is left out.
 	Heads(ctx context.Context, tenants []string) (map[string]int64, error)
 	// Ping tells whether the server can be worked with.
@@ -150,14 +162,27 @@ type Session interface {
 	Next(ctx context.Context) (Notice, error)
 	// Heartbeat extends the node's leases.
 	Heartbeat(ctx context.Context) error
+	// Look tells which other nodes are alive.
+	Look(ctx context.Context) (Neighbours, error)
+	// Bury ends the heartbeat of a node whose session lock is gone, and tells the others. It returns false where the node
+	// holds its lock again, or is dead already.
+	Bury(ctx context.Context, node string) (bool, error)
 	// Close deregisters the node where it can, and ends the connection.
 	Close(ctx context.Context) error
 }
 
+// Neighbours are the other nodes that are alive by their heartbeats.
+type Neighbours struct {
+	// Peers tells of each whether it holds its session lock.
+	Peers []Peer
+	// Members are those that take a share: all but the ones that are leaving.
+	Members []Member
+}
+
 // Notice is what a session heard.
 type Notice struct {
-	// Tenant has new events, where it is not empty.
-	Tenant string
-	// Control asks for the wanted state of projections to be read anew.
+	// Control tells that this is about leases: with a tenant, projections of it are wanted to run or not to; without one,
+	// leases came free or nodes come and go. Else the tenant has new events.
 	Control bool
+	Tenant  string
 }

@@ -5,15 +5,35 @@ import (
 	"time"
 
 	"github.com/asynkron/protoactor-go/actor"
+	"go.uber.org/zap"
 
 	"github.com/millrace-go/millrace/messages"
 	"github.com/millrace-go/millrace/projection"
 )
 
-// releaseTime bounds how long giving the leases back may take; what is not given back runs out.
+// releaseTime bounds how long giving leases back may take; what is not given back runs out.
 const releaseTime = 5 * time.Second
 
-// drain lets every projection finish what it is at. Nothing new is claimed meanwhile; heartbeats go on.
+// surrender lets projections finish what they are at, and gives each one's lease back then.
+func (b *boss) surrender(ctx actor.Context, rows []int32) {
+	if b.stopping {
+		return
+	}
+	asked := rowSet(rows)
+	for _, c := range b.projections {
+		if !asked[c.lease.Row] || c.leaving || c.ended {
+			continue
+		}
+		c.leaving = true
+		if c.pid != nil {
+			ctx.Send(c.pid, &messages.Drain{})
+		} else {
+			b.handBack(ctx, c)
+		}
+	}
+}
+
+// drain lets every projection finish what it is at, before the end. Nothing new is claimed meanwhile; heartbeats go on.
 func (b *boss) drain(ctx actor.Context, grace time.Duration) {
 	if b.stopping {
 		return
@@ -21,51 +41,126 @@ func (b *boss) drain(ctx actor.Context, grace time.Duration) {
 	b.stopping = true
 	b.env.Refuse()
 	b.undrained = make(map[string]bool)
-	if b.node.pid != nil {
-		ctx.Send(b.node.pid, &messages.Drain{})
+	b.tellNode(ctx, &messages.Drain{})
+	for _, c := range b.projections {
+		if c.pid != nil && c.advance == nil {
+			b.undrained[c.pid.Id] = true
+			ctx.Send(c.pid, &messages.Drain{})
+		} else {
+			b.handBack(ctx, c)
+		}
 	}
-	b.eachProjection(func(c *child) {
-		b.undrained[c.pid.Id] = true
-		ctx.Send(c.pid, &messages.Drain{})
-	})
 	b.env.After(grace, ctx.Self(), &graceOver{})
-	b.rested(ctx, nil)
+	b.endWhenDone(ctx)
 }
 
+// drained takes in that a projection came to rest.
 func (b *boss) drained(ctx actor.Context, msg *messages.Drained) {
-	if c := b.children[ctx.Sender().Id]; c != nil {
-		c.advance = &msg.Advance
+	c := b.children[ctx.Sender().Id]
+	if c == nil {
+		return
 	}
-	b.rested(ctx, ctx.Sender())
+	c.advance = &msg.Advance
+	if b.stopping {
+		b.rested(ctx, c, ctx.Sender())
+	} else if c.leaving {
+		b.handBack(ctx, c)
+	}
 }
 
-// rested takes in that a projection came to rest, or is gone. When all have, their leases are given back in one
-// statement.
-func (b *boss) rested(ctx actor.Context, pid *actor.PID) {
-	if pid != nil {
-		delete(b.undrained, pid.Id)
+// rested takes in, before the end, that a projection came to rest or is gone.
+func (b *boss) rested(ctx actor.Context, c *child, pid *actor.PID) {
+	delete(b.undrained, pid.Id)
+	if c.lease.Row != 0 {
+		b.handBack(ctx, c)
 	}
-	if b.undrained == nil || len(b.undrained) > 0 || b.releasing {
+	b.endWhenDone(ctx)
+}
+
+// handback is a lease that is to be given back.
+type handback struct {
+	child   *child
+	advance projection.Advance
+}
+
+// released tells how giving leases back went.
+type released struct {
+	handbacks []handback
+	err       error
+}
+
+// handBack gives the lease of a projection back that is at rest. While one statement is under way, those that come are
+// gathered for the next.
+func (b *boss) handBack(ctx actor.Context, c *child) {
+	if c.ended || c.handed {
+		return
+	}
+	c.handed = true
+	// Where its actor is between two starts, or crashed, only the database knows how far it was.
+	advance := projection.Advance{Lease: c.lease, To: c.lease.Checkpoint}
+	switch {
+	case c.renewed != nil:
+		advance = projection.Advance{Lease: *c.renewed, To: c.renewed.Checkpoint}
+		c.renewed = nil
+	case c.advance != nil:
+		advance = *c.advance
+	}
+	b.handbacks = append(b.handbacks, handback{c, advance})
+	b.release(ctx)
+}
+
+func (b *boss) release(ctx actor.Context) {
+	if b.releasing || len(b.handbacks) == 0 {
 		return
 	}
 	b.releasing = true
-	var advances []projection.Advance
-	for _, c := range b.projections {
-		switch {
-		case c.ended:
-		case c.renewed != nil:
-			advances = append(advances, projection.Advance{Lease: *c.renewed, To: c.renewed.Checkpoint})
-		case c.advance != nil:
-			advances = append(advances, *c.advance)
-		default:
-			// It was between two starts, or crashed. Where its checkpoint is, only the database knows.
-			advances = append(advances, projection.Advance{Lease: c.lease, To: c.lease.Checkpoint})
-		}
+	handbacks := b.handbacks
+	b.handbacks = nil
+	advances := make([]projection.Advance, len(handbacks))
+	for i, h := range handbacks {
+		advances[i] = h.advance
 	}
 	store, self, root := b.env.Store, ctx.Self(), b.env.System.Root
 	b.env.Own(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), releaseTime)
 		defer cancel()
-		root.Send(self, &released{err: store.Release(ctx, advances)})
+		root.Send(self, &released{handbacks: handbacks, err: store.Release(ctx, advances)})
 	})
+}
+
+// released ends the projections whose leases were given back. Whether an attempt that failed did it after all, the node
+// finds out when it reads its leases anew.
+func (b *boss) released(ctx actor.Context, msg *released) {
+	b.releasing = false
+	if msg.err != nil {
+		b.env.Log.Warn("leases not given back", zap.Int("leases", len(msg.handbacks)), zap.Error(msg.err))
+	}
+	if !b.stopping {
+		for _, h := range msg.handbacks {
+			b.leave(ctx, h.child, msg.err)
+		}
+	}
+	b.release(ctx)
+	b.endWhenDone(ctx)
+}
+
+// leave ends a projection whose lease was given back. The node may have claimed it anew by now.
+func (b *boss) leave(ctx actor.Context, c *child, err error) {
+	if b.projections[c.lease.ID] != c {
+		return
+	}
+	c.ended = true
+	b.tellNode(ctx, &messages.Ended{Lease: c.lease, Reason: err})
+	if c.pid != nil {
+		ctx.Stop(c.pid)
+	} else {
+		b.gone(ctx, c)
+	}
+}
+
+// endWhenDone stops everything once all projections are at rest and their leases given back.
+func (b *boss) endWhenDone(ctx actor.Context) {
+	if b.stopping && b.undrained != nil && len(b.undrained) == 0 && len(b.handbacks) == 0 && !b.releasing {
+		ctx.Stop(ctx.Self())
+	}
 }

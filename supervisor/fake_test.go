@@ -21,6 +21,7 @@ import (
 // fake is a store without a database: what is tried of it can be counted, and it can be away.
 type fake struct {
 	tenants []string
+	names   int
 	head    atomic.Int64
 	away    atomic.Bool
 
@@ -80,15 +81,37 @@ func (f *fake) OnWake(func(string)) func()                       { return func()
 func (f *fake) Tenants(context.Context) ([]string, error)        { return f.tenants, f.here() }
 func (f *fake) Ensure(context.Context, []string, []string) error { return f.here() }
 
-func (f *fake) Claim(_ context.Context, node projection.Node, tenants []string, _ int) ([]projection.Lease, error) {
+func (f *fake) Free(_ context.Context, node projection.Node, _ bool) (free []projection.Seat, err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if !f.claimed {
+		for _, lease := range f.leases(node, f.tenants) {
+			free = append(free, projection.Seat{Row: lease.Row, ID: lease.ID})
+		}
+	}
+	return free, f.here()
+}
+
+func (f *fake) Counts(context.Context, []string) (counts []projection.Count, err error) {
+	for name := range f.names {
+		counts = append(counts, projection.Count{Name: fmt.Sprintf("p%03d", name), Leases: len(f.tenants)})
+	}
+	return counts, f.here()
+}
+
+func (f *fake) Claim(_ context.Context, node projection.Node, _ []int32, _ bool) ([]projection.Lease, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.claimed {
 		return nil, f.here()
 	}
 	f.claimed = true
-	return f.leases(node, tenants), nil
+	return f.leases(node, f.tenants), nil
 }
+
+func (f *fake) Leave(context.Context, projection.Node) error { return f.here() }
+
+func (f *fake) SetFailed(context.Context, projection.Lease, string) error { return f.here() }
 
 func (f *fake) Owned(_ context.Context, node projection.Node) ([]projection.Lease, error) {
 	f.mu.Lock()
@@ -151,8 +174,8 @@ func (f *fake) Tail(tenant string) projection.Tail {
 	return fakeTail{f}
 }
 
-func (f *fake) Paused(context.Context, []int32) (map[int32]bool, error) {
-	return map[int32]bool{}, f.here()
+func (f *fake) Wanted(context.Context, []int32) (map[int32]projection.Wanted, error) {
+	return nil, f.here()
 }
 
 func (f *fake) Heads(_ context.Context, tenants []string) (map[string]int64, error) {
@@ -196,7 +219,11 @@ func (f fakeSession) Next(ctx context.Context) (projection.Notice, error) {
 	return projection.Notice{}, ctx.Err()
 }
 func (f fakeSession) Heartbeat(context.Context) error { return f.here() }
-func (f fakeSession) Close(context.Context) error     { return nil }
+func (f fakeSession) Look(context.Context) (projection.Neighbours, error) {
+	return projection.Neighbours{}, f.here()
+}
+func (f fakeSession) Bury(context.Context, string) (bool, error) { return false, f.here() }
+func (f fakeSession) Close(context.Context) error                { return nil }
 
 // world is a supervisor over a fake store.
 type world struct {
@@ -210,7 +237,7 @@ type world struct {
 // start runs n projections of each tenant. apply is called for each batch before it is taken as committed.
 func start(t *testing.T, n int, tenants []string, apply func(f *fake, id projection.ID) error) *world {
 	t.Helper()
-	f := &fake{tenants: tenants, checkpoints: make(map[projection.ID]int64), panics: make(map[string]bool)}
+	f := &fake{tenants: tenants, names: n, checkpoints: make(map[projection.ID]int64), panics: make(map[string]bool)}
 	core, logs := observer.New(zap.InfoLevel)
 	node := projection.Node{ID: "a node", LeaseTime: time.Hour}
 	definitions := make(map[string]*projection.Definition)
@@ -228,7 +255,7 @@ func start(t *testing.T, n int, tenants []string, apply func(f *fake, id project
 	}
 	log := zap.New(core)
 	env := &actors.Env{System: actors.NewSystem(log), Store: f, Log: log, Node: node, Definitions: definitions, Slots: actors.NewSlots(16, 0, 0),
-		Timing: actors.Timing{Heartbeat: time.Minute, Poll: 20 * time.Millisecond, Reconcile: 50 * time.Millisecond, AdvanceEvery: time.Second, Call: 10 * time.Second}}
+		Timing: actors.Timing{Heartbeat: time.Minute, Look: time.Minute, Confirm: time.Second, Poll: 20 * time.Millisecond, Reconcile: 50 * time.Millisecond, AdvanceEvery: time.Second, Call: 10 * time.Second}}
 	env.Live()
 	boss, err := Start(env)
 	if err != nil {

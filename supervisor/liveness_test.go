@@ -91,9 +91,9 @@ func TestWantedStateThatComesWhileTheLeaseIsReadAnewIsNotLost(t *testing.T) {
 			let := sync.OnceFunc(func() { close(held) })
 			t.Cleanup(let)
 			w.during("reload", func(lease *projection.Lease) {
-				lease.Paused = test.paused
+				lease.Wanted = map[bool]projection.Wanted{true: projection.WantPause}[test.paused]
 				once.Do(func() {
-					lease.Paused = !test.paused // as it was before what is wanted was committed
+					lease.Wanted = map[bool]projection.Wanted{false: projection.WantPause}[test.paused] // as it was before what is wanted was committed
 					close(reading)
 					<-held
 				})

@@ -54,16 +54,22 @@ func (b *boss) terminated(ctx actor.Context, who *actor.PID) {
 	b.gate.forget(who)
 	c.pid = nil
 	if b.stopping {
-		b.rested(ctx, who)
+		b.rested(ctx, c, who)
 		return
 	}
 	if renewed := c.renewed; renewed != nil {
-		delete(b.projections, c.lease.ID)
+		b.gone(ctx, c)
 		b.run(ctx, *renewed)
 		return
 	}
 	if c.ended {
-		delete(b.projections, c.lease.ID)
+		if c.lease.Row != 0 {
+			b.gone(ctx, c)
+		}
+		return
+	}
+	if c.leaving {
+		b.handBack(ctx, c)
 		return
 	}
 	if c == b.node && b.listener.pid != nil {

@@ -28,7 +28,7 @@ func Start(env *actors.Env) (*Supervisor, error) {
 	s := &Supervisor{env: env, done: make(chan struct{})}
 	root := &rootStrategy{log: env.Log}
 	boss := &boss{env: env, handle: s, root: root, gate: newGate(env),
-		children: make(map[string]*child), feeds: make(map[string]*child), projections: make(map[projection.ID]*child)}
+		children: make(map[string]*child), feeds: make(map[string]*child), projections: make(map[projection.ID]*child), tenants: make(map[string]int)}
 	props := actors.Props("supervisor", env.Log, boss, actor.WithSupervisor(&strategy{boss}), actor.WithGuardian(root))
 	pid, err := env.System.Root.SpawnNamed(props, "supervisor")
 	if err != nil {
@@ -70,12 +70,14 @@ type child struct {
 	crashes int
 	crashed time.Time
 	crash   *actors.Crash
-	ended   bool
+	ended   bool // no actor is started for it any more
 
 	// Of a projection:
 	lease   projection.Lease
 	renewed *projection.Lease // claimed anew while the actor of the old lease was still there
 	paused  bool
+	leaving bool                // its lease is to be given back when it is at rest
+	handed  bool                // its lease is being given back
 	advance *projection.Advance // reported by Drained
 }
 
@@ -102,7 +104,9 @@ type boss struct {
 	incarnation    int
 	watch          *time.Timer
 	stopping       bool
-	undrained      map[string]bool // by PID: the projections that have yet to come to rest
+	undrained      map[string]bool // by PID: the projections that have yet to come to rest before the end
+	tenants        map[string]int  // how many of the projections are of each tenant
+	handbacks      []handback      // to be released next
 	releasing      bool
 }
 
@@ -113,7 +117,6 @@ var errNoNode = errors.New("the node's actor is being started again")
 type (
 	respawnDue struct{ child *child }
 	graceOver  struct{}
-	released   struct{ err error }
 	watchDue   struct{}
 )
 
@@ -171,11 +174,11 @@ func (b *boss) Handle(ctx actor.Context, msg any) {
 		if c := b.children[ctx.Sender().Id]; c != nil {
 			c.ended = true
 		}
-		if b.node.pid != nil {
-			ctx.Send(b.node.pid, msg)
-		}
+		b.tellNode(ctx, msg)
 	case *messages.WantedStates:
-		b.wanted(ctx, msg.Paused)
+		b.wanted(ctx, msg)
+	case *messages.Surrender:
+		b.surrender(ctx, msg.Rows)
 	case *messages.Recheck:
 		b.recheck(ctx, true)
 	case *probed:
@@ -188,7 +191,7 @@ func (b *boss) Handle(ctx actor.Context, msg any) {
 	case *probeDue:
 		b.gate.probe(ctx)
 	case *respawnDue:
-		if !b.stopping && msg.child.pid == nil {
+		if !b.stopping && msg.child.pid == nil && !msg.child.ended {
 			msg.child.respawn(ctx)
 		}
 	case *watchDue:
@@ -202,10 +205,13 @@ func (b *boss) Handle(ctx actor.Context, msg any) {
 	case *graceOver:
 		b.env.GiveUp(errors.New("the grace period is over"))
 	case *released:
-		if msg.err != nil {
-			b.env.Log.Warn("leases not released; they run out by themselves", zap.Error(msg.err))
-		}
-		ctx.Stop(ctx.Self())
+		b.released(ctx, msg)
+	}
+}
+
+func (b *boss) tellNode(ctx actor.Context, msg any) {
+	if b.node.pid != nil {
+		ctx.Send(b.node.pid, msg)
 	}
 }
 
@@ -246,7 +252,7 @@ func (b *boss) run(ctx actor.Context, lease projection.Lease) {
 		return
 	}
 	feed := b.feed(ctx, lease.ID.Tenant)
-	c := &child{name: lease.ID.String(), lease: lease, paused: lease.Paused}
+	c := &child{name: lease.ID.String(), lease: lease, paused: !lease.Wanted.Runs()}
 	fresh := true
 	c.respawn = func(ctx actor.Context) {
 		if feed.pid == nil {
@@ -257,7 +263,25 @@ func (b *boss) run(ctx actor.Context, lease projection.Lease) {
 		fresh = false
 	}
 	b.projections[lease.ID] = c
+	b.tenants[lease.ID.Tenant]++
 	c.respawn(ctx)
+}
+
+// gone forgets a projection that this node does not run any more, and ends the feed of a tenant of which it runs none.
+func (b *boss) gone(ctx actor.Context, c *child) {
+	tenant := c.lease.ID.Tenant
+	delete(b.projections, c.lease.ID)
+	if b.tenants[tenant]--; b.tenants[tenant] > 0 {
+		return
+	}
+	delete(b.tenants, tenant)
+	feed := b.feeds[tenant]
+	delete(b.feeds, tenant)
+	b.env.Slots.Serve(len(b.feeds))
+	feed.ended = true
+	if feed.pid != nil {
+		ctx.Stop(feed.pid)
+	}
 }
 
 func (b *boss) feed(ctx actor.Context, tenant string) *child {
@@ -312,14 +336,39 @@ func (b *boss) faulted(ctx actor.Context, msg *messages.Faulted) {
 	}
 }
 
-// wanted passes on which projections are wanted to pause, to those for which that is news.
-func (b *boss) wanted(ctx actor.Context, paused map[int32]bool) {
+// wanted passes on which projections are wanted to pause, to those for which that is news. One that is stopped waits like
+// one that is paused until its lease is given back.
+func (b *boss) wanted(ctx actor.Context, msg *messages.WantedStates) {
+	asked := rowSet(msg.Rows)
 	for _, c := range b.projections {
-		if want := paused[c.lease.Row]; want != c.paused && c.pid != nil {
+		if c.pid == nil || !asked[c.lease.Row] {
+			continue
+		}
+		want := !msg.States[c.lease.Row].Runs()
+		switch {
+		case want != c.paused:
 			c.paused = want
 			ctx.Send(c.pid, &messages.Wanted{Paused: want})
+		case msg.Asked && !want:
+			b.lookAgain(ctx, c)
+			b.lookAgain(ctx, b.feeds[c.lease.ID.Tenant])
 		}
 	}
+}
+
+// lookAgain has a child that its configuration stopped look at once whether that was mended.
+func (b *boss) lookAgain(ctx actor.Context, c *child) {
+	if c != nil && c.told && c.pid != nil {
+		ctx.Send(c.pid, &messages.Resume{})
+	}
+}
+
+func rowSet(rows []int32) map[int32]bool {
+	set := make(map[int32]bool, len(rows))
+	for _, row := range rows {
+		set[row] = true
+	}
+	return set
 }
 
 // recheck has everything read anew, if wanted spread a little where there are many tenants. The feeds tell their
@@ -336,13 +385,5 @@ func (b *boss) recheck(ctx actor.Context, spread bool) {
 			b.env.After(delay, c.pid, &messages.Recheck{})
 		}
 		i++
-	}
-}
-
-func (b *boss) eachProjection(fn func(*child)) {
-	for _, c := range b.projections {
-		if c.pid != nil {
-			fn(c)
-		}
 	}
 }

@@ -6,22 +6,30 @@ create table {control}.tenants (
     created_at  timestamptz not null default clock_timestamp()
 );
 
--- One running process each. expires_at is by the server's clock; past it the node's leases are free to be claimed.
+-- One running process each, and what it can run: projections by name, of these tenants (none: of all). expires_at is by
+-- the server's clock; past it the node's leases are free to be claimed. A node whose session lock was seen to vanish is
+-- buried: its expires_at is set to its heartbeat_at. session_key is the key of that lock. A node that is leaving gives its
+-- leases back and has no share any more.
 create table {control}.nodes (
     id           uuid primary key,
     projections  text[] not null,
+    tenants      text[] not null,
+    session_key  bigint not null,
+    leaving      boolean not null default false,
     started_at   timestamptz not null default clock_timestamp(),
     heartbeat_at timestamptz not null default clock_timestamp(),
     expires_at   timestamptz not null
 );
 
--- What changes rarely and may be wide. Its counterpart that changes with every batch is leases.
+-- What changes rarely and may be wide. Its counterpart that changes with every batch is leases. failed is why the
+-- projection stopped until somebody mends something, null where it did not.
 create table {control}.projections (
     id               integer generated always as identity primary key,
     tenant           text collate "C" not null references {control}.tenants,
     name             text collate "C" not null,
     partition        integer not null default 0,
-    paused           boolean not null default false,
+    wanted           text collate "C" not null default 'run' check (wanted in ('run', 'pause', 'stop')),
+    failed           text,
     failing_position bigint not null default 0,
     attempts         integer not null default 0,
     failing_since    timestamptz,
@@ -30,13 +38,15 @@ create table {control}.projections (
     unique (tenant, name, partition)
 );
 
--- Narrow and half empty, so that every advance is a HOT update within the page.
+-- Narrow and half empty, so that every advance is a HOT update within the page. unclean counts the claims in a row from
+-- owners that died before they committed a batch. free_since is when the lease was given back or made, null while owned.
 create table {control}.leases (
     id         integer primary key references {control}.projections on delete cascade,
     owner      uuid,
     epoch      bigint not null default 0,
     checkpoint bigint not null default 0,
-    unclean    integer not null default 0
+    unclean    integer not null default 0,
+    free_since timestamptz default clock_timestamp()
 ) with (fillfactor = 50);
 -- For claims. An advance does not change the owner, so that it stays HOT.
 create index on {control}.leases (owner);

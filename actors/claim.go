@@ -1,0 +1,289 @@
+package actors
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/asynkron/protoactor-go/actor"
+	"go.uber.org/zap"
+
+	"github.com/millrace-go/millrace/messages"
+	"github.com/millrace-go/millrace/projection"
+)
+
+const (
+	// resyncEvery is how many looks for free leases go by until all owned ones are read and the shares worked out anew.
+	resyncEvery = 15
+	// claimMost bounds the leases of one claim.
+	claimMost = 5000
+	// contended is when to look again after somebody else was quicker.
+	contended = 50 * time.Millisecond
+)
+
+// view is what a look for free leases starts from.
+type view struct {
+	ensured   map[string]bool
+	members   []projection.Member // this node is the first
+	own       []projection.Seat   // without those that are being given back
+	rows      []int32
+	judge     bool
+	rebalance bool
+	resync    bool
+}
+
+// claimed is what came of it.
+type claimed struct {
+	view    view
+	tenants []string
+	leases  []projection.Lease
+	owned   []projection.Lease
+	release []int32
+	short   bool // others were quicker
+	states  map[int32]projection.Wanted
+	err     error
+}
+
+// beaten takes in that a heartbeat arrived.
+func (n *node) beaten(ctx actor.Context, at time.Time) {
+	lease := n.env.Node.LeaseTime
+	silent := at.Sub(n.beat)
+	if n.beat.IsZero() {
+		silent = 0
+	}
+	if silent > lease/2 {
+		// What kept this node from its heartbeats may have kept the others from theirs.
+		n.judge = time.Now().Add(lease)
+	}
+	if n.up && silent > lease {
+		ctx.Send(ctx.Parent(), &messages.Recheck{})
+	}
+	n.beat = at
+}
+
+// leave claims nothing any more, and tells the others that they have this node's share.
+func (n *node) leave(ctx actor.Context) {
+	n.draining = true
+	n.env.run(ctx.Self(), n.env.Timing.Call, func(ctx context.Context) any {
+		if err := n.env.Store.Leave(ctx, n.env.Node); err != nil {
+			n.log.Debug("the other nodes are not told that this one ends; they find out", zap.Error(err))
+		}
+		return &left{}
+	})
+}
+
+// left tells that the others were told, or not.
+type left struct{}
+
+// reconcile makes rows for new tenants, claims this node's share of what is free, gives back what is more than its share,
+// and reads the wanted states.
+func (n *node) reconcile(ctx actor.Context) {
+	// Whatever becomes of this one, another follows.
+	n.later(ctx, n.jittered(n.env.Timing.Reconcile))
+	if n.claiming {
+		n.again = true
+		return
+	}
+	// A node whose own heartbeat ran out would claim its own leases.
+	if !n.up || n.draining || !n.env.Trusted() {
+		return
+	}
+	n.claiming, n.again = true, false
+	self := projection.Member{ID: n.env.Node.ID, Projections: n.env.Node.Projections, Tenants: n.env.Node.Tenants}
+	v := view{
+		ensured: make(map[string]bool, len(n.ensured)), members: append([]projection.Member{self}, n.neighbours...),
+		judge: time.Now().After(n.judge), rebalance: n.rebalance, resync: n.resync <= 0,
+	}
+	for t := range n.ensured {
+		v.ensured[t] = true
+	}
+	for row, lease := range n.owned {
+		v.rows = append(v.rows, row)
+		if !n.leaving[row] {
+			v.own = append(v.own, lease.seat)
+		}
+	}
+	n.rebalance = false
+	if n.resync--; v.resync {
+		n.resync = resyncEvery
+	}
+	n.env.run(ctx.Self(), n.env.Timing.Call, func(ctx context.Context) any {
+		result := &claimed{view: v}
+		result.err = n.claim(ctx, result)
+		return result
+	})
+}
+
+func (n *node) later(ctx actor.Context, d time.Duration) {
+	stopTimer(n.timer)
+	n.timer = n.env.after(d, ctx.Self(), &messages.Reconcile{})
+}
+
+// claim is the work of reconcile. What it has got done stands in r, also where it fails.
+func (n *node) claim(ctx context.Context, r *claimed) error {
+	store, node, v := n.env.Store, n.env.Node, r.view
+	release, err := n.env.Slots.read(ctx)
+	if err != nil {
+		return err
+	}
+	defer release()
+	if err := n.ensure(ctx, r); err != nil {
+		return err
+	}
+	free, err := store.Free(ctx, node, v.judge)
+	if err != nil {
+		return err
+	}
+	if len(free) > 0 || v.rebalance || v.resync {
+		counts, err := store.Counts(ctx, restricted(v.members))
+		if err != nil {
+			return err
+		}
+		moves := projection.Balance(node.ID, v.members, counts, v.own, free)
+		r.release = moves.Release
+		if wanted := moves.Claim[:min(len(moves.Claim), claimMost)]; len(wanted) > 0 {
+			if r.leases, err = store.Claim(ctx, node, wanted, v.judge); err != nil {
+				return err
+			}
+			r.short = len(r.leases) < len(moves.Claim)
+		}
+	}
+	if v.resync {
+		if r.owned, err = store.Owned(ctx, node); err != nil {
+			return err
+		}
+	}
+	if len(v.rows) > 0 {
+		r.states, err = store.Wanted(ctx, v.rows)
+	}
+	return err
+}
+
+// ensure makes the rows of the node's projections for tenants that are new to it.
+func (n *node) ensure(ctx context.Context, r *claimed) (err error) {
+	tenants := n.env.Node.Tenants
+	if len(tenants) == 0 {
+		if tenants, err = n.env.Store.Tenants(ctx); err != nil {
+			return err
+		}
+	}
+	fresh := slices.DeleteFunc(slices.Clone(tenants), func(t string) bool { return r.view.ensured[t] })
+	if len(fresh) == 0 {
+		return nil
+	}
+	if err := n.env.Store.Ensure(ctx, fresh, n.env.Node.Projections); err != nil {
+		return err
+	}
+	r.tenants = fresh
+	return nil
+}
+
+// restricted are the tenants that any node names, which then does not serve all.
+func restricted(members []projection.Member) (tenants []string) {
+	for _, m := range members {
+		tenants = append(tenants, m.Tenants...)
+	}
+	slices.Sort(tenants)
+	return slices.Compact(tenants)
+}
+
+func (n *node) claimed(ctx actor.Context, msg *claimed) {
+	n.claiming = false
+	for _, t := range msg.tenants {
+		n.ensured[t] = true
+	}
+	if len(msg.leases) > 0 {
+		n.log.Info("leases claimed", zap.Int("leases", len(msg.leases)))
+	}
+	if leases := append(msg.leases, msg.owned...); len(leases) > 0 {
+		for _, l := range leases {
+			if n.owned[l.Row].epoch < l.Epoch {
+				n.owned[l.Row] = owned{projection.Seat{Row: l.Row, ID: l.ID}, l.Epoch}
+				delete(n.leaving, l.Row)
+			}
+		}
+		ctx.Send(ctx.Parent(), &messages.Claimed{Leases: leases})
+	}
+	if msg.err != nil {
+		n.resync, n.rebalance = 0, n.rebalance || msg.view.rebalance
+		n.log.Warn("claiming leases failed; it is tried again", zap.Error(msg.err))
+		n.env.Board.publishSession(func(e *SessionEntry) { e.ClaimErr = msg.err })
+		return
+	}
+	if len(msg.release) > 0 {
+		n.log.Info("leases are given to other nodes", zap.Int("leases", len(msg.release)))
+		n.surrender(ctx, msg.release)
+	}
+	if msg.states != nil {
+		n.wanted(ctx, &messages.WantedStates{Rows: msg.view.rows, States: msg.states})
+	}
+	n.env.Board.publishSession(func(e *SessionEntry) { e.ClaimErr, e.Claims = nil, e.Claims+1 })
+	switch {
+	case n.again:
+		n.reconcile(ctx)
+	case msg.short:
+		n.later(ctx, contended)
+	}
+}
+
+// surrender has leases given back that are not being given back already.
+func (n *node) surrender(ctx actor.Context, rows []int32) {
+	rows = slices.DeleteFunc(slices.Clone(rows), func(row int32) bool {
+		_, owned := n.owned[row]
+		return !owned || n.leaving[row]
+	})
+	for _, row := range rows {
+		n.leaving[row] = true
+	}
+	if len(rows) > 0 && !n.draining {
+		ctx.Send(ctx.Parent(), &messages.Surrender{Rows: rows})
+	}
+}
+
+// readStates is what a look at the wanted states of some tenants' projections found.
+type readStates struct {
+	tenants map[string]bool
+	rows    []int32
+	states  map[int32]projection.Wanted
+	err     error
+}
+
+// readChanged reads the wanted states of the tenants of which a notice told, and waits for nothing else.
+func (n *node) readChanged(ctx actor.Context) {
+	if n.reading || len(n.changed) == 0 {
+		return
+	}
+	msg := &readStates{tenants: n.changed}
+	n.reading, n.changed = true, make(map[string]bool)
+	for row, lease := range n.owned {
+		if msg.tenants[lease.seat.ID.Tenant] {
+			msg.rows = append(msg.rows, row)
+		}
+	}
+	n.env.run(ctx.Self(), n.env.Timing.Call, func(ctx context.Context) any {
+		msg.states, msg.err = n.env.Store.Wanted(ctx, msg.rows)
+		return msg
+	})
+}
+
+func (n *node) readStates(ctx actor.Context, msg *readStates) {
+	n.reading = false
+	if msg.err != nil {
+		n.log.Warn("wanted states not read; they are read again with the next look for leases", zap.Error(msg.err))
+	} else {
+		n.wanted(ctx, &messages.WantedStates{Rows: msg.rows, States: msg.states, Asked: true})
+	}
+	n.readChanged(ctx)
+}
+
+// wanted passes the wanted states on. What is to stop is given back.
+func (n *node) wanted(ctx actor.Context, msg *messages.WantedStates) {
+	var stop []int32
+	for row, state := range msg.States {
+		if state == projection.WantStop {
+			stop = append(stop, row)
+		}
+	}
+	n.surrender(ctx, stop)
+	ctx.Send(ctx.Parent(), msg)
+}

@@ -1,0 +1,77 @@
+package actors
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/millrace-go/millrace/messages"
+	"github.com/millrace-go/millrace/projection"
+)
+
+// looksTogether is how many nodes look at the others as often as they are told to. Larger fleets share that number of
+// looks: each finds out as soon, since whoever sees a death first tells the others.
+const looksTogether = 10
+
+// watch looks at the other nodes over one session. What it saw ends with the session.
+type watch struct {
+	env     *Env
+	log     *zap.Logger
+	session projection.Session
+	send    func(any)
+	deaths  *projection.DeathWatch
+	found   *projection.Neighbours // nil before the first look
+	due     time.Time
+}
+
+func newWatch(env *Env, log *zap.Logger, session projection.Session, send func(any)) *watch {
+	return &watch{env: env, log: log, session: session, send: send, deaths: projection.NewDeathWatch(env.Timing.Confirm)}
+}
+
+// soon brings the next look forward. Where notices come thick, one look is for many.
+func (w *watch) soon() {
+	if at := time.Now().Add(gather); at.Before(w.due) {
+		w.due = at
+	}
+}
+
+// look tells of nodes that came or went, and buries the dead.
+func (w *watch) look(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, max(time.Second, w.env.Node.LeaseTime/2))
+	defer cancel()
+	found, err := w.session.Look(ctx)
+	if err != nil {
+		return err
+	}
+	at := time.Now()
+	dead, again := w.deaths.Look(at, found.Peers)
+	for _, id := range dead {
+		buried, err := w.session.Bury(ctx, id)
+		if err != nil {
+			return err
+		}
+		if buried {
+			w.log.Info("a node died: its session lock is gone", zap.String("node", id))
+		}
+	}
+	if again == 0 {
+		again = w.env.Timing.Look * time.Duration(1+len(found.Peers)/looksTogether)
+	}
+	w.due = at.Add(again)
+	slices.SortFunc(found.Peers, func(a, b projection.Peer) int { return strings.Compare(a.ID, b.ID) })
+	slices.SortFunc(found.Members, func(a, b projection.Member) int { return strings.Compare(a.ID, b.ID) })
+	if w.found == nil || w.changed(found) {
+		w.found = &found
+		w.send(&messages.Neighbours{Found: found})
+	}
+	return nil
+}
+
+// changed tells whether nodes came or went. What a node can run it says when it comes.
+func (w *watch) changed(found projection.Neighbours) bool {
+	return !slices.EqualFunc(w.found.Peers, found.Peers, func(a, b projection.Peer) bool { return a.ID == b.ID }) ||
+		!slices.EqualFunc(w.found.Members, found.Members, func(a, b projection.Member) bool { return a.ID == b.ID })
+}

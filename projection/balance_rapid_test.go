@@ -1,0 +1,258 @@
+package projection
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+// moment is what can be known of a fleet at one time.
+type moment struct {
+	members []Member
+	seats   []Seat
+	owner   map[int32]string // none where the seat is free
+}
+
+func (m moment) clone() moment {
+	return moment{slices.Clone(m.members), slices.Clone(m.seats), maps.Clone(m.owner)}
+}
+
+func (m moment) knowers(s Seat) (ids []string) {
+	for _, member := range m.members {
+		if member.Knows(s.ID.Tenant, s.ID.Name) {
+			ids = append(ids, member.ID)
+		}
+	}
+	slices.Sort(ids)
+	return ids
+}
+
+func (m moment) counts() (counts []Count) {
+	found := make(map[Count]int)
+	for _, s := range m.seats {
+		c := Count{Name: s.ID.Name}
+		if slices.ContainsFunc(m.members, func(m Member) bool { return slices.Contains(m.Tenants, s.ID.Tenant) }) {
+			c.Tenant = s.ID.Tenant
+		}
+		found[c]++
+	}
+	for c, n := range found {
+		c.Leases = n
+		counts = append(counts, c)
+	}
+	return counts
+}
+
+func (m moment) owned(node string) (own []Seat) {
+	for _, s := range m.seats {
+		if m.owner[s.Row] == node {
+			own = append(own, s)
+		}
+	}
+	return own
+}
+
+// balance is what the node does by this moment.
+func (m moment) balance(self string) Moves {
+	return Balance(self, m.members, m.counts(), m.owned(self), m.owned(""))
+}
+
+// apply does to the leases what the database would, and returns how many were claimed and released.
+func (m moment) apply(self string, moves Moves) (claimed, released int) {
+	wanted := make(map[int32]bool)
+	for _, s := range m.seats {
+		wanted[s.Row] = true
+	}
+	for _, row := range moves.Release {
+		if m.owner[row] == self {
+			delete(m.owner, row)
+			released++
+		}
+	}
+	for _, row := range moves.Claim {
+		if wanted[row] && m.owner[row] == "" {
+			m.owner[row] = self
+			claimed++
+		}
+	}
+	return claimed, released
+}
+
+// settle lets all nodes act, in an order of its own in each round, until one round moves nothing, and fails where that
+// takes too many. Where they act at once, all see how things were when the round began.
+//
+// One after the other: in the first round everybody comes down to its target, and claims do not exceed it. So what is
+// free in the second is just what the others lack, and they take it. At once: of those that lack seats of a class the
+// first whose claim arrives gets all that it wants, in each round behind the first; so there are as many rounds as nodes,
+// and one more.
+func (m moment) settle(t failer, atOnce bool, order func([]Member) []Member) (claimed, released int) {
+	most := 2
+	if atOnce {
+		most = len(m.members) + 1
+	}
+	for round := 0; ; round++ {
+		before, moved := m.clone(), 0
+		for _, node := range order(slices.Clone(m.members)) {
+			see := m
+			if atOnce {
+				see = before
+			}
+			c, r := m.apply(node.ID, see.balance(node.ID))
+			claimed, released, moved = claimed+c, released+r, moved+c+r
+		}
+		if moved == 0 {
+			return claimed, released
+		}
+		if round == most {
+			t.Fatalf("%d leases move in round %d of a fleet of %d", moved, round+1, len(m.members))
+		}
+	}
+}
+
+type failer interface{ Fatalf(string, ...any) }
+
+// check fails unless every seat that anybody knows is owned by one who does, and every class is divided evenly.
+func (m moment) check(t failer) {
+	sizes, shares := make(map[string]int), make(map[string]map[string]int)
+	for _, s := range m.seats {
+		knowers, owner := m.knowers(s), m.owner[s.Row]
+		if len(knowers) == 0 {
+			if owner != "" {
+				t.Fatalf("%s owns %v, which nobody knows", owner, s)
+			}
+			continue
+		}
+		if !slices.Contains(knowers, owner) {
+			t.Fatalf("%q owns %v, which %v know", owner, s, knowers)
+		}
+		class := strings.Join(knowers, " ")
+		if shares[class] == nil {
+			shares[class] = make(map[string]int)
+		}
+		sizes[class]++
+		shares[class][owner]++
+	}
+	for class, size := range sizes {
+		knowers := strings.Fields(class)
+		for _, node := range knowers {
+			if n := shares[class][node]; n < size/len(knowers) || n > (size+len(knowers)-1)/len(knowers) {
+				t.Fatalf("%s owns %d of the %d seats that %v know", node, n, size, knowers)
+			}
+		}
+	}
+}
+
+func shuffled[T any](t *rapid.T, items []T) []T { return rapid.Permutation(items).Draw(t, "order") }
+
+// newMember is one that has registered some of three projections, and may be restricted to some tenants.
+func newMember(t *rapid.T, n int) Member {
+	m := Member{ID: fmt.Sprintf("n%d", n)}
+	some := func(of []string) (chosen []string) {
+		for _, s := range of {
+			if rapid.IntRange(0, 3).Draw(t, s) > 0 {
+				chosen = append(chosen, s)
+			}
+		}
+		return chosen
+	}
+	m.Projections = some([]string{"a", "b", "c"})
+	if rapid.IntRange(0, 2).Draw(t, "restricted") == 0 {
+		m.Tenants = some([]string{"t0", "t1", "t2"})
+	}
+	return m
+}
+
+// TestFleetComesToRest lets nodes join, leave and die, act on what they saw some time ago, and then settle.
+//
+// Repeat a failure by
+//
+//	go test ./projection -run TestFleetComesToRest -rapid.seed=N
+//
+// and look for longer by -rapid.checks=100000.
+func TestFleetComesToRest(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		now, born, row := moment{owner: make(map[int32]string)}, 0, int32(0)
+		var past []moment
+		// unburied are the dead whose seats are still theirs.
+		var unburied []string
+		bury := func(node string) { maps.DeleteFunc(now.owner, func(_ int32, o string) bool { return o == node }) }
+		grow := func(n int) {
+			for range n {
+				now.seats = append(now.seats, Seat{row, ID{
+					Tenant:    fmt.Sprintf("t%d", rapid.IntRange(0, 5).Draw(t, "tenant")),
+					Name:      rapid.SampledFrom([]string{"a", "b", "c", "d"}).Draw(t, "name"),
+					Partition: int(row),
+				}})
+				row++
+			}
+		}
+		grow(rapid.SampledFrom([]int{0, 1, 3, 10, 40}).Draw(t, "seats"))
+		for range rapid.IntRange(0, 30).Draw(t, "steps") {
+			past = append(past, now.clone())
+			recent := past[max(0, len(past)-4):]
+			nodes := len(now.members)
+			switch what := rapid.IntRange(0, 11).Draw(t, "what"); {
+			case what <= 1 || nodes == 0:
+				born++
+				now.members = append(now.members, newMember(t, born))
+			case what <= 3:
+				i := rapid.IntRange(0, nodes-1).Draw(t, "gone")
+				node := now.members[i].ID
+				now.members = slices.Delete(now.members, i, i+1)
+				if what == 2 {
+					bury(node)
+				} else {
+					unburied = append(unburied, node)
+				}
+			case what == 4 && len(unburied) > 0:
+				bury(unburied[0])
+				unburied = unburied[1:]
+			case what == 5 && len(now.seats) > 0:
+				i := rapid.IntRange(0, len(now.seats)-1).Draw(t, "dropped")
+				delete(now.owner, now.seats[i].Row)
+				now.seats = slices.Delete(now.seats, i, i+1)
+			case what == 6:
+				grow(rapid.IntRange(1, 10).Draw(t, "more"))
+			default:
+				self := now.members[rapid.IntRange(0, nodes-1).Draw(t, "self")]
+				ago := func(what string) moment { return rapid.SampledFrom(recent).Draw(t, what) }
+				members, counts, leases := ago("members").members, ago("counts").counts(), ago("leases")
+				own, free := leases.owned(self.ID), leases.owned("")
+				moves := Balance(self.ID, members, counts, own, free)
+				again := Balance(self.ID, shuffled(t, members), shuffled(t, counts), shuffled(t, own), shuffled(t, free))
+				if !slices.Equal(moves.Claim, again.Claim) || !slices.Equal(moves.Release, again.Release) {
+					t.Fatalf("%v, in another order %v", moves, again)
+				}
+				checkMoves(t, self, moves, own, free)
+				now.apply(self.ID, moves)
+			}
+		}
+		for _, node := range unburied {
+			bury(node)
+		}
+		now.settle(t, rapid.Bool().Draw(t, "at once"), func(m []Member) []Member { return shuffled(t, m) })
+		now.check(t)
+	})
+}
+
+// checkMoves fails where moves are not among what was offered, or claim what the node does not know.
+func checkMoves(t failer, self Member, moves Moves, own, free []Seat) {
+	take := func(rows []int32, from []Seat, allowed func(Seat) bool) {
+		left := make(map[int32]bool)
+		for _, s := range from {
+			left[s.Row] = allowed(s)
+		}
+		for _, row := range rows {
+			if !left[row] {
+				t.Fatalf("%s moves row %d, twice or of others: %v of %v, %v", self.ID, row, moves, own, free)
+			}
+			delete(left, row)
+		}
+	}
+	take(moves.Release, own, func(Seat) bool { return true })
+	take(moves.Claim, free, func(s Seat) bool { return self.Knows(s.ID.Tenant, s.ID.Name) })
+}

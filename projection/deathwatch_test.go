@@ -1,0 +1,148 @@
+package projection_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/millrace-go/millrace/projection"
+)
+
+// look is one look: peers as "a+ b-", where + is a lock that is held, and what is to come of it.
+type look struct {
+	at    int // in ms
+	peers string
+	dead  string
+	again int // in ms
+}
+
+func peers(text string) (all []projection.Peer) {
+	for _, p := range strings.Fields(text) {
+		all = append(all, projection.Peer{ID: p[:len(p)-1], Locked: strings.HasSuffix(p, "+")})
+	}
+	return all
+}
+
+func TestDeathWatch(t *testing.T) {
+	for name, looks := range map[string][]look{
+		"nobody":                           {{0, "", "", 0}, {1000, "", "", 0}},
+		"all alive":                        {{0, "a+ b+", "", 0}, {1000, "a+ b+", "", 0}},
+		"dead at the second look":          {{0, "a+ b+", "", 0}, {1000, "a- b+", "", 300}, {1300, "a- b+", "a", 0}},
+		"never seen":                       {{0, "a-", "", 0}, {1000, "a-", "", 0}, {9000, "a-", "", 0}},
+		"first seen late":                  {{0, "a-", "", 0}, {1000, "a+", "", 0}, {2000, "a-", "", 300}, {2400, "a-", "a", 0}},
+		"one look is not enough":           {{0, "a+", "", 0}, {9000, "a-", "", 300}},
+		"looks too near":                   {{0, "a+", "", 0}, {1000, "a-", "", 300}, {1100, "a-", "", 200}, {1299, "a-", "", 1}, {1300, "a-", "a", 0}},
+		"seen in between":                  {{0, "a+", "", 0}, {1000, "a-", "", 300}, {1100, "a+", "", 0}, {1400, "a-", "", 300}, {1700, "a-", "a", 0}},
+		"again while it is missing":        {{0, "a+", "", 0}, {1000, "a-", "", 300}, {1300, "a-", "a", 0}, {1310, "a-", "a", 0}},
+		"alive after all":                  {{0, "a+", "", 0}, {1000, "a-", "", 300}, {1300, "a-", "a", 0}, {1400, "a+", "", 0}, {1500, "a-", "", 300}},
+		"buried":                           {{0, "a+ b+", "", 0}, {1000, "a- b+", "", 300}, {1300, "a- b+", "a", 0}, {2000, "b+", "", 0}},
+		"forgotten while it is not listed": {{0, "a+", "", 0}, {1000, "", "", 0}, {2000, "a-", "", 0}, {3000, "a-", "", 0}},
+		"forgotten while it is missing":    {{0, "a+", "", 0}, {1000, "a-", "", 300}, {1100, "", "", 0}, {2000, "a-", "", 0}},
+		"the next to confirm":              {{0, "a+ b+", "", 0}, {1000, "a- b+", "", 300}, {1200, "a- b-", "", 100}, {1300, "a- b-", "a", 200}, {1500, "a- b-", "a b", 0}},
+		"in the order of the list":         {{0, "a+ b+ c+", "", 0}, {1000, "c- a- b-", "", 300}, {1300, "b- c- a-", "b c a", 0}},
+		"listed twice":                     {{0, "a+ a+", "", 0}, {1000, "a- a+", "", 0}, {2000, "a+ a-", "", 0}, {3000, "a- a-", "", 300}, {4000, "a- a-", "a", 0}},
+		"a time that goes back":            {{5000, "a+", "", 0}, {6000, "a-", "", 300}, {2000, "a-", "", 300}, {2200, "a-", "", 100}, {2300, "a-", "a", 0}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := projection.NewDeathWatch(0)
+			for _, l := range looks {
+				dead, again := w.Look(time.UnixMilli(int64(l.at)), peers(l.peers))
+				if strings.Join(dead, " ") != l.dead || again != time.Duration(l.again)*time.Millisecond {
+					t.Errorf("at %d: %v are dead, again after %v; want %q and %d ms", l.at, dead, again, l.dead, l.again)
+				}
+			}
+		})
+	}
+}
+
+func TestDeathIsConfirmedAfterTheTimeGiven(t *testing.T) {
+	w, at := projection.NewDeathWatch(2*time.Second), time.UnixMilli(0)
+	w.Look(at, peers("a+"))
+	if dead, again := w.Look(at, peers("a-")); len(dead) != 0 || again != 2*time.Second {
+		t.Errorf("%v are dead, again after %v", dead, again)
+	}
+	if dead, _ := w.Look(at.Add(2*time.Second), peers("a-")); len(dead) != 1 {
+		t.Errorf("%v are dead", dead)
+	}
+}
+
+// witnessed is a look in a history.
+type witnessed struct {
+	at    time.Time
+	peers map[string]bool
+}
+
+// verdict tells by the whole history whether a peer is dead at its last look, and else in how long it might be.
+func verdict(history []witnessed, id string, confirm time.Duration) (dead bool, again time.Duration) {
+	last := history[len(history)-1]
+	var misses []time.Time
+	for _, w := range slices.Backward(history) {
+		locked, listed := w.peers[id]
+		switch {
+		case !listed:
+			return false, 0
+		case !locked:
+			misses = append(misses, w.at)
+			continue
+		case len(misses) == 0:
+			return false, 0
+		}
+		for _, at := range misses {
+			if last.at.Sub(at) >= confirm {
+				return true, 0
+			}
+		}
+		return false, confirm - last.at.Sub(misses[len(misses)-1])
+	}
+	return false, 0
+}
+
+// TestDeathWatchKnowsWhatTheHistoryTells repeats a failure by
+//
+//	go test ./projection -run TestDeathWatchKnowsWhatTheHistoryTells -rapid.seed=N
+func TestDeathWatchKnowsWhatTheHistoryTells(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		confirm := time.Duration(rapid.IntRange(1, 5).Draw(t, "confirm"))
+		w, at := projection.NewDeathWatch(confirm), time.UnixMilli(1)
+		var history []witnessed
+		for range rapid.IntRange(1, 40).Draw(t, "looks") {
+			at = at.Add(time.Duration(rapid.IntRange(0, 4).Draw(t, "later")))
+			now := witnessed{at, make(map[string]bool)}
+			var list []projection.Peer
+			for i := range 3 {
+				// Long spells of each state, or few would ever be dead.
+				id, before := fmt.Sprintf("n%d", i), 0
+				if len(history) > 0 {
+					if locked, listed := history[len(history)-1].peers[id]; listed {
+						before = map[bool]int{true: 1, false: 2}[locked]
+					}
+				}
+				state := rapid.SampledFrom([]int{before, before, before, 0, 1, 1, 2, 2}).Draw(t, "state")
+				if state > 0 {
+					now.peers[id] = state == 1
+					list = append(list, projection.Peer{ID: id, Locked: state == 1})
+				}
+			}
+			history = append(history, now)
+
+			var dead []string
+			var again time.Duration
+			for _, p := range list {
+				gone, left := verdict(history, p.ID, confirm)
+				if gone {
+					dead = append(dead, p.ID)
+				}
+				if left > 0 && (again == 0 || left < again) {
+					again = left
+				}
+			}
+			if d, a := w.Look(at, list); !slices.Equal(d, dead) || a != again {
+				t.Fatalf("%v are dead, again after %d; by the history %v and %d", d, a, dead, again)
+			}
+		}
+	})
+}
