@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
+	"strconv"
 
 	"github.com/jackc/pgx/v5"
 	"go.uber.org/zap"
@@ -83,7 +83,8 @@ func (s *session) Next(ctx context.Context) (projection.Notice, error) {
 	case err != nil:
 		return projection.Notice{}, fmt.Errorf("wait for notifications: %w", ownFault(err))
 	case n.Channel == s.store.control.controlChannel:
-		return projection.Notice{Control: true, Tenant: n.Payload}, nil
+		row, _ := strconv.ParseInt(n.Payload, 10, 32)
+		return projection.Notice{Control: true, Row: int32(row)}, nil
 	}
 	return projection.Notice{Tenant: n.Payload}, nil
 }
@@ -133,13 +134,16 @@ func (s *session) Bury(ctx context.Context, node string) (bool, error) {
 	return tag.RowsAffected() == 1, nil
 }
 
-// Close takes the node off the list and ends the connection.
-func (s *session) Close(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
-	defer cancel()
-	var err error
-	if !s.conn.IsClosed() {
-		_, err = s.conn.Exec(ctx, s.store.control.depart, pgx.QueryExecModeExec, s.node.ID)
+// Depart takes the node off the list.
+func (s *session) Depart(ctx context.Context) error {
+	if s.conn.IsClosed() {
+		return nil
 	}
-	return errors.Join(err, s.conn.Close(ctx))
+	if _, err := s.conn.Exec(ctx, s.store.control.depart, pgx.QueryExecModeExec, s.node.ID); err != nil {
+		return fmt.Errorf("depart: %w", ownFault(err))
+	}
+	return nil
 }
+
+// Close ends the connection.
+func (s *session) Close(ctx context.Context) error { return s.conn.Close(ctx) }
