@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"go.uber.org/zap"
 
+	"github.com/millrace-go/millrace/internal/weak"
 	"github.com/millrace-go/millrace/projection"
 )
 
@@ -55,7 +56,11 @@ func (s *Store) dial(ctx context.Context, dsn string) (*pgx.Conn, error) {
 func (s *session) setUp(ctx context.Context) error {
 	c := s.store.control
 	// LISTEN takes names and no parameters, so that it is put together here.
-	if _, err := s.conn.Exec(ctx, keepalives+"listen "+quote(c.wakeChannel)+"; listen "+quote(c.controlChannel)); err != nil {
+	listen := "listen " + quote(c.wakeChannel) + "; listen " + quote(c.controlChannel)
+	if weak.Broken(weak.Listening) {
+		listen = ""
+	}
+	if _, err := s.conn.Exec(ctx, keepalives+listen); err != nil {
 		return err
 	}
 	key := s.lockKey()
@@ -91,7 +96,7 @@ func (s *session) Next(ctx context.Context) (projection.Notice, error) {
 
 // Heartbeat extends the node's leases by the server's clock.
 func (s *session) Heartbeat(ctx context.Context) error {
-	_, err := s.conn.Exec(ctx, s.store.control.heartbeat, pgx.QueryExecModeExec, s.node.ID, s.node.Projections, orNone(s.node.Tenants),
+	_, err := s.conn.Exec(ctx, clocked(s.store.control.heartbeat), pgx.QueryExecModeExec, s.node.ID, s.node.Projections, orNone(s.node.Tenants),
 		s.lockKey(), s.node.LeaseTime.Microseconds())
 	if err != nil {
 		return fmt.Errorf("heartbeat: %w", ownFault(err))
@@ -106,7 +111,7 @@ func (s *session) lockKey() int64 {
 
 // Look tells which other nodes are alive by their heartbeats, and which of them hold their session locks.
 func (s *session) Look(ctx context.Context) (found projection.Neighbours, err error) {
-	rows, err := s.conn.Query(ctx, s.store.control.look, pgx.QueryExecModeExec, s.node.ID)
+	rows, err := s.conn.Query(ctx, clocked(s.store.control.look), pgx.QueryExecModeExec, s.node.ID)
 	if err != nil {
 		return found, fmt.Errorf("look at the other nodes: %w", ownFault(err))
 	}
