@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"golang.org/x/term"
+
+	"github.com/millrace-go/millrace/internal/program"
 )
 
 // screen shows figures as they come.
@@ -43,7 +45,7 @@ func (s *plainScreen) show(f figures) error {
 	for _, p := range f.projections {
 		fmt.Fprintf(&b, "; %s applied %d, behind %d, %.0f/s, parked %d", p.name, p.applied, p.behind, p.rate, p.parked)
 		if p.trouble != "" {
-			fmt.Fprintf(&b, " (%s)", oneLine(p.trouble))
+			fmt.Fprintf(&b, " (%s)", program.OneLine(p.trouble))
 		}
 	}
 	if f.load.Samples > 0 {
@@ -97,7 +99,7 @@ func table(f figures) []string {
 	for _, p := range f.projections {
 		line := fmt.Sprintf("%-16s %10d %10d %10.0f %8d", p.name, p.applied, p.behind, p.rate, p.parked)
 		if p.trouble != "" {
-			line += "  " + oneLine(p.trouble)
+			line += "  " + program.OneLine(p.trouble)
 		}
 		lines = append(lines, line)
 	}
@@ -109,9 +111,4 @@ func table(f figures) []string {
 func cut(line string, width int) string {
 	runes := []rune(line)
 	return string(runes[:min(len(runes), max(width, 0))])
-}
-
-// oneLine keeps text that may have line breaks, or worse, in its place.
-func oneLine(text string) string {
-	return strings.Join(strings.FieldsFunc(text, func(r rune) bool { return r < ' ' }), "; ")
 }

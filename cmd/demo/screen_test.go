@@ -10,28 +10,6 @@ import (
 	"github.com/millrace-go/millrace"
 )
 
-func TestPercentile(t *testing.T) {
-	hundred := make([]time.Duration, 100)
-	for i := range hundred {
-		hundred[i] = time.Duration(i + 1)
-	}
-	for _, test := range []struct {
-		sorted []time.Duration
-		share  float64
-		want   time.Duration
-	}{
-		{nil, 0.5, 0},
-		{hundred[:1], 0.5, 1}, {hundred[:1], 0.99, 1},
-		{hundred[:2], 0.5, 1}, {hundred[:2], 0.99, 2},
-		{hundred[:3], 0.5, 2},
-		{hundred, 0.5, 50}, {hundred, 0.99, 99}, {hundred, 1, 100}, {hundred, 0, 1},
-	} {
-		if got := percentile(test.sorted, test.share); got != test.want {
-			t.Errorf("percentile(%d samples, %v) is %d, want %d", len(test.sorted), test.share, got, test.want)
-		}
-	}
-}
-
 func TestLatencyIsInMilliseconds(t *testing.T) {
 	var s stopwatch
 	for _, d := range []time.Duration{3 * time.Millisecond, 1500 * time.Microsecond, 9 * time.Millisecond} {

@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+
+	"github.com/millrace-go/millrace/internal/program"
 )
 
 // summary is what a run came to. Its JSON form is the last line of -json.
@@ -54,7 +56,7 @@ func (s summary) print(out io.Writer, v verdict, kept []string, asJSON bool) err
 		fmt.Fprintf(out, "%-16s %10d %10d %8d %8d   %s\n", p.Name, p.Checkpoint, p.Applied, p.Parked, p.rows, result)
 	}
 	for _, w := range v.wrong {
-		fmt.Fprintf(out, "  %s\n", oneLine(w))
+		fmt.Fprintf(out, "  %s\n", program.OneLine(w))
 	}
 	verdict := "not verified"
 	if s.Verified {
@@ -65,7 +67,7 @@ func (s summary) print(out io.Writer, v verdict, kept []string, asJSON bool) err
 	}
 	_, err := fmt.Fprintf(out, "\n%s\n", verdict)
 	if err == nil && len(kept) > 0 {
-		_, err = fmt.Fprintf(out, "kept for you to look at; remove it with: %s\n", dropSchemas(kept))
+		_, err = fmt.Fprintf(out, "kept for you to look at; remove it with: %s\n", program.Drop(kept))
 	}
 	if err == nil && asJSON {
 		err = json.NewEncoder(out).Encode(s)
