@@ -51,17 +51,21 @@ func openDatabase(ctx, hurry context.Context, o options, log *zap.Logger) (_ *da
 		}
 		dsn = d.server.DSN("postgres")
 	}
-	if d.pool, err = program.Connect(ctx, dsn, o.writers); err != nil {
+	if err = d.connect(ctx, dsn, o.writers, log); err != nil {
 		return nil, err
+	}
+	return d, d.create(ctx)
+}
+
+func (d *database) connect(ctx context.Context, dsn string, writers int, log *zap.Logger) (err error) {
+	if d.pool, err = program.Connect(ctx, dsn, writers); err != nil {
+		return err
 	}
 	if d.store, err = pgstore.OpenPool(ctx, d.pool, pgstore.Options{Schema: storeSchema, Logger: log}); err != nil {
-		return nil, err
-	}
-	if err = d.create(ctx); err != nil {
-		return nil, err
+		return err
 	}
 	d.name, err = d.describe(ctx)
-	return d, err
+	return err
 }
 
 // create makes all tables. It is not interrupted half-way, so that it is known what there is to remove.
@@ -80,11 +84,14 @@ func (d *database) schemas() []string {
 	return []string{readSchema, d.store.EventsSchema(), storeSchema}
 }
 
-// claim makes the tables of the read models, all or none.
+// claim makes the tables of the read models, and the schema for the store, all or none.
 func (d *database) claim(ctx context.Context) error {
 	return program.Claim(ctx, d.pool, d.schemas(), func(tx pgx.Tx) error {
-		if _, err := tx.Exec(ctx, "create schema "+readSchema); err != nil {
-			return err
+		for _, schema := range []string{readSchema, storeSchema} {
+			sql := "create schema " + schema + "; comment on schema " + schema + " is '" + mark + "'"
+			if _, err := tx.Exec(ctx, sql, pgx.QueryExecModeSimpleProtocol); err != nil {
+				return err
+			}
 		}
 		for _, m := range readModels {
 			if _, err := tx.Exec(ctx, m.table, pgx.QueryExecModeSimpleProtocol); err != nil {

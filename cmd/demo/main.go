@@ -41,7 +41,9 @@ func command(hurry context.Context) *cobra.Command {
 while that goes on, and checks every read model against a plain SQL count over the events.
 
 Without -database-url and DATABASE_URL it starts a private PostgreSQL from the installed binaries, and removes it at
-the end. Flags may be written with one dash or two.`,
+the end. Flags may be written with one dash or two.
+
+The commands below are for trying several nodes on one database, each in a terminal of its own.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			o.databaseURL = program.DatabaseURL(cmd, o.databaseURL)
@@ -64,6 +66,7 @@ the end. Flags may be written with one dash or two.`,
 	f.BoolVar(&o.json, "json", false, "print the summary as one JSON object on the last line")
 	f.StringVar(&o.log, "log", "", "write what the library logs to this file")
 	f.SortFlags = false
+	cmd.AddCommand(nodeCommand(hurry), loadCommand(hurry), statusCommand(hurry), checkCommand(hurry), cleanCommand(hurry), serveCommand(hurry))
 	return cmd
 }
 

@@ -4,11 +4,7 @@ import (
 	"bytes"
 	"strings"
 	"testing"
-
-	"github.com/millrace-go/millrace/internal/pgtest/testmain"
 )
-
-func TestMain(m *testing.M) { testmain.Run(m) }
 
 func TestBadFlagsAreOneClearLine(t *testing.T) {
 	t.Setenv("DATABASE_URL", "")

@@ -50,10 +50,11 @@ func TestRunIsVerifiedAndFindsWhatIsWrong(t *testing.T) {
 	}
 	defer store.Close()
 	verify := func() verdict {
-		v, err := check(t.Context(), pool, store, events, found.poison)
+		v, err := check(t.Context(), pool, store, found.poison)
 		if err != nil {
 			t.Fatal(err)
 		}
+		v.mustHold(events)
 		return v
 	}
 	if err := verify().err(); err != nil {

@@ -3,11 +3,8 @@ package main
 import (
 	"fmt"
 	"io"
-	"os"
 	"strings"
 	"time"
-
-	"golang.org/x/term"
 
 	"github.com/millrace-go/millrace/internal/program"
 )
@@ -21,17 +18,10 @@ type screen interface {
 
 // newScreen refreshes in place where out is a terminal that can do that, and writes plain lines elsewhere.
 func newScreen(out io.Writer) screen {
-	file, ok := out.(*os.File)
-	if !ok || !term.IsTerminal(int(file.Fd())) || os.Getenv("TERM") == "dumb" {
-		return &plainScreen{out: out}
+	if c := newCanvas(out); c != nil {
+		return &terminalScreen{c}
 	}
-	return &terminalScreen{out: out, size: func() (width, height int) {
-		width, height, err := term.GetSize(int(file.Fd()))
-		if err != nil || width <= 0 || height <= 0 {
-			return 80, 24
-		}
-		return width, height
-	}}
+	return &plainScreen{out: out}
 }
 
 // plainScreen writes one line each time.
@@ -59,34 +49,12 @@ func (s *plainScreen) show(f figures) error {
 	return err
 }
 
-// terminalScreen writes over what it wrote before.
-type terminalScreen struct {
-	out   io.Writer
-	size  func() (width, height int)
-	lines int
-}
+// terminalScreen draws a table in place.
+type terminalScreen struct{ canvas *canvas }
 
 func (s *terminalScreen) every() time.Duration { return 200 * time.Millisecond }
 
-func (s *terminalScreen) show(f figures) error {
-	width, height := s.size()
-	lines := table(f)
-	// What has scrolled off cannot be written over, and one line is the cursor's.
-	lines = lines[:min(len(lines), max(1, height-1))]
-	var b strings.Builder
-	b.WriteByte('\r')
-	if s.lines > 0 {
-		fmt.Fprintf(&b, "\x1b[%dA", s.lines)
-	}
-	b.WriteString("\x1b[J")
-	for _, line := range lines {
-		b.WriteString(cut(line, width-1))
-		b.WriteByte('\n')
-	}
-	s.lines = len(lines)
-	_, err := io.WriteString(s.out, b.String())
-	return err
-}
+func (s *terminalScreen) show(f figures) error { return s.canvas.draw(table(f)) }
 
 // table is the screen line by line.
 func table(f figures) []string {
@@ -106,9 +74,4 @@ func table(f figures) []string {
 	return append(lines, "",
 		fmt.Sprintf("%-36s %s", "commit to applied, under load", f.load),
 		fmt.Sprintf("%-36s %s", "commit to applied, one at a time", f.rest))
-}
-
-func cut(line string, width int) string {
-	runes := []rune(line)
-	return string(runes[:min(len(runes), max(width, 0))])
 }

@@ -53,7 +53,7 @@ func TestPlainScreenWritesOneLineEachTime(t *testing.T) {
 
 func TestTerminalScreenStaysInItsPlace(t *testing.T) {
 	var out bytes.Buffer
-	s := &terminalScreen{out: &out, size: func() (int, int) { return 40, 6 }}
+	s := &terminalScreen{&canvas{out: &out, size: func() (int, int) { return 40, 6 }}}
 	f := figures{total: 500}.look(time.Second, loading, 100, someStatus(90))
 	for range 2 {
 		if err := s.show(f); err != nil {

@@ -49,15 +49,9 @@ func (s summary) print(out io.Writer, v verdict, kept []string, asJSON bool) err
 	fmt.Fprintf(out, "%-16s %10s %10s %8s %8s   against a plain SQL count over the events\n", "projection", "checkpoint",
 		"applied", "parked", "rows")
 	for _, p := range s.Projections {
-		result := "equal"
-		if p.wrong {
-			result = "DIFFERS"
-		}
-		fmt.Fprintf(out, "%-16s %10d %10d %8d %8d   %s\n", p.Name, p.Checkpoint, p.Applied, p.Parked, p.rows, result)
+		fmt.Fprintf(out, "%-16s %10d %10d %8d %8d   %s\n", p.Name, p.Checkpoint, p.Applied, p.Parked, p.rows, outcome(p.wrong))
 	}
-	for _, w := range v.wrong {
-		fmt.Fprintf(out, "  %s\n", program.OneLine(w))
-	}
+	v.explain(out)
 	verdict := "not verified"
 	if s.Verified {
 		verdict = "verified: every event was applied exactly once"

@@ -1,0 +1,163 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"time"
+
+	"github.com/spf13/cobra"
+	"go.uber.org/zap"
+
+	"github.com/millrace-go/millrace"
+	"github.com/millrace-go/millrace/internal/program"
+)
+
+type statusOptions struct {
+	databaseURL string
+	watch       time.Duration // 0: look once
+}
+
+func statusCommand(hurry context.Context) *cobra.Command {
+	var o statusOptions
+	cmd := &cobra.Command{
+		Use:   "status [-watch [interval]]",
+		Short: "Show which node runs which projection, and how far each has come",
+		Long: `Shows a table of the projections: the node that owns each, the epoch of the lease, the checkpoint, how many positions it is
+behind, how many events are parked, and its state; and a table of the nodes. With -watch it does so again and again, until
+it is interrupted.`,
+		Args: cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) (err error) {
+			if o.databaseURL, err = sharedURL(cmd, o.databaseURL); err != nil {
+				return err
+			}
+			watched := cmd.Flags().Changed("watch")
+			if len(args) > 0 {
+				if !watched {
+					return fmt.Errorf("%q is no flag, and -watch, which takes an interval, is not given", args[0])
+				}
+				if o.watch, err = time.ParseDuration(args[0]); err != nil {
+					return fmt.Errorf("-watch is %q, but must be an interval such as 500ms", args[0])
+				}
+			}
+			if watched && o.watch < time.Millisecond {
+				return fmt.Errorf("-watch is %v, but must be at least 1ms", o.watch)
+			}
+			return runStatus(cmd.Context(), hurry, o, cmd.OutOrStdout())
+		},
+	}
+	databaseFlag(cmd, &o.databaseURL)
+	f := cmd.Flags()
+	f.DurationVar(&o.watch, "watch", 0, "show it again and again, so far apart")
+	f.Lookup("watch").NoOptDefVal = "1s"
+	f.SortFlags = false
+	return cmd
+}
+
+func runStatus(ctx, hurry context.Context, o statusOptions, out io.Writer) (err error) {
+	d, err := openShared(ctx, hurry, o.databaseURL, 0, false, zap.NewNop())
+	if err != nil {
+		return interruption(ctx, err)
+	}
+	defer func() { err = errors.Join(err, d.close(hurry)) }()
+	runtime, err := millrace.New(millrace.Config{Store: d.store})
+	if err != nil {
+		return err
+	}
+	show := newProgress(out).show
+	if o.watch == 0 {
+		status, err := runtime.Status(ctx)
+		if err != nil {
+			return interruption(ctx, err)
+		}
+		return show(statusLines(status)...)
+	}
+	ticker := time.NewTicker(o.watch)
+	defer ticker.Stop()
+	for {
+		limited, cancel := context.WithTimeout(ctx, lookLimit)
+		status, err := runtime.Status(limited)
+		cancel()
+		lines := statusLines(status)
+		if err != nil {
+			lines = []string{"cannot see the projections: " + program.OneLine(err.Error())}
+		}
+		if ctx.Err() != nil {
+			return wellEnded(ctx)
+		}
+		if err := show(append([]string{time.Now().Format("15:04:05.000")}, lines...)...); err != nil {
+			return fmt.Errorf("show the status: %w", err)
+		}
+		select {
+		case <-ticker.C:
+		case <-ctx.Done():
+			return wellEnded(ctx)
+		}
+	}
+}
+
+// statusLines are the two tables.
+func statusLines(status millrace.Status) []string {
+	lines := []string{fmt.Sprintf("%-16s %-9s %6s %11s %9s %7s  %s", "projection", "owner", "epoch", "checkpoint", "behind", "parked", "state")}
+	for _, p := range status.Projections {
+		lines = append(lines, fmt.Sprintf("%-16s %-9s %6d %11d %9d %7d  %s", p.ID.Name, orDash(short(p.Owner)), p.Epoch, p.Checkpoint, p.Behind,
+			p.Parked, program.OneLine(stateFromOutside(p))))
+	}
+	if len(status.Projections) == 0 {
+		lines = append(lines, "none: no node has run yet")
+	}
+	return append(append(lines, ""), nodeLines(status)...)
+}
+
+// stateFromOutside is a projection's state for one who runs none.
+func stateFromOutside(p millrace.ProjectionStatus) string {
+	state := p.State
+	switch {
+	case p.State == millrace.StateElsewhere:
+		state = "running"
+	case p.State == millrace.StateNotOwned && p.Owner != "":
+		state = "its node is dead"
+	}
+	if p.FailingPosition > 0 {
+		state += ", " + trouble(p)
+	}
+	return state
+}
+
+// nodeLines are the nodes that own projections.
+func nodeLines(status millrace.Status) []string {
+	owned := make(map[string]int)
+	alive := make(map[string]bool)
+	var nodes []string
+	for _, p := range status.Projections {
+		if p.Owner == "" {
+			continue
+		}
+		if owned[p.Owner]++; owned[p.Owner] == 1 {
+			nodes = append(nodes, p.Owner)
+		}
+		alive[p.Owner] = alive[p.Owner] || p.State == millrace.StateElsewhere
+	}
+	slices.Sort(nodes)
+	lines := []string{fmt.Sprintf("%-9s %11s  %s", "node", "projections", "state")}
+	for _, id := range nodes {
+		state := "dead"
+		if alive[id] {
+			state = "alive"
+		}
+		lines = append(lines, fmt.Sprintf("%-9s %11d  %s", short(id), owned[id], state))
+	}
+	if len(nodes) == 0 {
+		lines = append(lines, "none that owns a projection")
+	}
+	return lines
+}
+
+func orDash(text string) string {
+	if text == "" {
+		return "-"
+	}
+	return text
+}
