@@ -19,6 +19,8 @@ const (
 	lookEvery = 100 * time.Millisecond
 	// lookLimit is how long a look may take before the database counts as away.
 	lookLimit = 3 * time.Second
+	// clock is how it is told when something was: nodes of one machine can be compared by it.
+	clock = "15:04:05.000"
 )
 
 type nodeOptions struct {
@@ -145,7 +147,7 @@ func (n *node) look(hurry context.Context) error {
 }
 
 func (n *node) tell(line string) error {
-	_, err := fmt.Fprintf(n.out, "%s %s\n", time.Now().Format("15:04:05.000"), line)
+	_, err := fmt.Fprintf(n.out, "%s %s\n", time.Now().Format(clock), line)
 	return err
 }
 

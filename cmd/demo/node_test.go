@@ -51,7 +51,7 @@ func TestKilledNodeIsReplacedAndNothingIsLost(t *testing.T) {
 	if len(nodes) != len(begun) {
 		t.Fatalf("the nodes are %v, want three that differ", slices.Collect(maps.Keys(nodes)))
 	}
-	load := start(t, "load", "-database-url", dsn, "-events", "4000", "-rate", "500")
+	load := start(t, "load", "-database-url", dsn, "-events", "3000", "-rate", "500")
 	owning := settledOn(t, pool, slices.Collect(maps.Keys(nodes))...)
 	eventually(t, "events are applied", func() bool {
 		return counts(t, pool, "select 'applied', coalesce(sum(n), 0)::bigint from demo.streams")["applied"] > 100
@@ -73,11 +73,11 @@ func TestKilledNodeIsReplacedAndNothingIsLost(t *testing.T) {
 	})
 
 	load.ends(0)
-	load.says("appended 4000 of 4000 events")
+	load.says("appended 3000 of 3000 events")
 	check.ends(0)
 	again := start(t, "check", "-database-url", dsn)
 	again.ends(0)
-	again.says("^4000 events in ")
+	again.says("^3000 events in ")
 	again.says("verified: every event was applied exactly once\n$")
 	for _, p := range nodes {
 		p.signal(syscall.SIGTERM)

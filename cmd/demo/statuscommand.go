@@ -57,37 +57,49 @@ it is interrupted.`,
 }
 
 func runStatus(ctx, hurry context.Context, o statusOptions, out io.Writer) (err error) {
-	d, err := openShared(ctx, hurry, o.databaseURL, 0, false, zap.NewNop())
-	if err != nil {
+	d := &database{keep: true}
+	defer func() { err = errors.Join(err, d.close(hurry)) }()
+	if err := d.connect(ctx, o.databaseURL, 0, zap.NewNop()); err != nil {
 		return interruption(ctx, err)
 	}
-	defer func() { err = errors.Join(err, d.close(hurry)) }()
 	runtime, err := millrace.New(millrace.Config{Store: d.store})
 	if err != nil {
 		return err
 	}
-	show := newProgress(out).show
-	if o.watch == 0 {
-		status, err := runtime.Status(ctx)
-		if err != nil {
-			return interruption(ctx, err)
+	look := func(ctx context.Context) ([]string, error) {
+		if err := d.recognise(ctx); err != nil {
+			return nil, err
 		}
-		return show(statusLines(status)...)
+		status, err := runtime.Status(ctx)
+		return statusLines(status), err
 	}
-	ticker := time.NewTicker(o.watch)
+	show := newProgress(out).show
+	if o.watch > 0 {
+		return watch(ctx, o.watch, look, show)
+	}
+	lines, err := look(ctx)
+	if err != nil {
+		return interruption(ctx, err)
+	}
+	return show(lines...)
+}
+
+// watch shows what it sees again and again, until it is interrupted. What keeps it from seeing anything may pass: the
+// tables may be about to be made, or the database be away.
+func watch(ctx context.Context, interval time.Duration, look func(context.Context) ([]string, error), show func(...string) error) error {
+	ticker := time.NewTicker(interval)
 	defer ticker.Stop()
 	for {
 		limited, cancel := context.WithTimeout(ctx, lookLimit)
-		status, err := runtime.Status(limited)
+		lines, err := look(limited)
 		cancel()
-		lines := statusLines(status)
-		if err != nil {
-			lines = []string{"cannot see the projections: " + program.OneLine(err.Error())}
-		}
 		if ctx.Err() != nil {
 			return wellEnded(ctx)
 		}
-		if err := show(append([]string{time.Now().Format("15:04:05.000")}, lines...)...); err != nil {
+		if err != nil {
+			lines = []string{"cannot see the projections: " + program.OneLine(err.Error())}
+		}
+		if err := show(append([]string{time.Now().Format(clock)}, lines...)...); err != nil {
 			return fmt.Errorf("show the status: %w", err)
 		}
 		select {
