@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -70,9 +69,9 @@ func (d *database) unused(ctx context.Context) error {
 		return nil // what keeps nodes from being seen, such as half of the tables, keeps them from running
 	}
 	var alive []string
-	for _, p := range status.Projections {
-		if p.State == millrace.StateElsewhere && !slices.Contains(alive, short(p.Owner)) {
-			alive = append(alive, short(p.Owner))
+	for _, n := range status.Nodes {
+		if n.Alive {
+			alive = append(alive, short(n.ID))
 		}
 	}
 	if len(alive) > 0 {

@@ -77,7 +77,7 @@ func (j *journal) moves(status millrace.Status) (lines []string) {
 		case p.Owner == "" && before.Owner == j.node:
 			what = "gave up: %s"
 		case p.Owner != j.node && before.Owner == j.node:
-			what = "lost to " + short(p.Owner) + ": %s"
+			what = "went to " + short(p.Owner) + ": %s"
 		}
 		if what != "" {
 			if moved[what] == nil {

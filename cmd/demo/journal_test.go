@@ -45,7 +45,7 @@ func TestJournalTellsWhatChangedAndNothingElse(t *testing.T) {
 		{held(ownID, ownID, 1, ownID, 2), nil, []string{"took over from 22222222: streams (epoch 2)", "runs 2 of 2 now: payments, streams"}},
 		{millrace.Status{}, away, []string{"cannot see the projections: broken; pipe"}},
 		{millrace.Status{}, away, nil},
-		{held(ownID, otherID, 3, ownID, 3), nil, []string{"sees the projections again", "lost to 22222222: payments (epoch 3)",
+		{held(ownID, otherID, 3, ownID, 3), nil, []string{"sees the projections again", "went to 22222222: payments (epoch 3)",
 			"claimed again: streams (epoch 3)", "runs 1 of 2 now: streams"}},
 		{held(ownID, otherID, 3, "", 3), nil, []string{"gave up: streams (epoch 3)", "runs nothing now"}},
 		{held(ownID, ownID, 6, ownID, 4), nil, []string{"took over from 22222222: payments (epoch 6)", "claimed: streams (epoch 4)",
@@ -87,19 +87,27 @@ func TestJournalTellsRatesOfWhatWasAppliedHere(t *testing.T) {
 }
 
 func TestStatusTellsTheDeadFromTheLiving(t *testing.T) {
+	const idleID, goneID = "33333333-cccc-4ccc-8ccc-cccccccccccc", "44444444-dddd-4ddd-8ddd-dddddddddddd"
 	s := held("", otherID, 3, ownID, 2)
 	s.Projections[0].State = millrace.StateNotOwned
 	s.Projections[1].FailingPosition, s.Projections[1].Attempts, s.Projections[1].Reason = 12, 3, "two\nlines"
 	s.Projections[1].Checkpoint, s.Projections[1].Behind, s.Projections[1].Parked = 11, 4, 1
+	s.Nodes = []millrace.NodeStatus{
+		{ID: goneID, Silent: 2 * time.Minute},
+		{ID: otherID, Leases: 1, Silent: 2 * time.Minute},
+		{ID: ownID, Alive: true, Leases: 1, Silent: 400 * time.Millisecond},
+		{ID: idleID, Alive: true, Leaving: true, Silent: time.Second},
+	}
 	got := strings.Join(statusLines(s), "\n")
 	want := strings.Join([]string{
 		"projection       owner      epoch  checkpoint    behind  parked  state",
 		"payments         22222222       3           0         0       0  its node is dead",
 		"streams          11111111       2          11         4       1  running, position 12, attempt 3: two; lines",
 		"",
-		"node      projections  state",
-		"11111111            1  alive",
-		"22222222            1  dead",
+		"node      projections  state    last heartbeat",
+		"22222222            1  dead     120.0 s ago",
+		"11111111            1  alive    0.4 s ago",
+		"33333333            0  leaving  1.0 s ago",
 	}, "\n")
 	if got != want {
 		t.Errorf("it shows\n%s\nwant\n%s", got, want)

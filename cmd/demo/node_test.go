@@ -102,7 +102,7 @@ func TestInterruptedNodeHandsItsProjectionsOver(t *testing.T) {
 	first.signal(syscall.SIGINT)
 	first.ends(0)
 	first.says("stopping\n")
-	first.says("(gave up|lost to [0-9a-f]+): ")
+	first.says("(gave up|went to [0-9a-f]+): ")
 	first.says("runs nothing now\n")
 	first.says("stopped in order\n$")
 	settledOn(t, pool, secondID)

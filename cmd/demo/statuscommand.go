@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -14,6 +13,9 @@ import (
 	"github.com/millrace-go/millrace"
 	"github.com/millrace-go/millrace/internal/program"
 )
+
+// longDead is for how long a dead node is shown.
+const longDead = time.Minute
 
 type statusOptions struct {
 	databaseURL string
@@ -138,31 +140,23 @@ func stateFromOutside(p millrace.ProjectionStatus) string {
 	return state
 }
 
-// nodeLines are the nodes that own projections.
+// nodeLines are the nodes, but for those that have long been dead and that nothing waits for.
 func nodeLines(status millrace.Status) []string {
-	owned := make(map[string]int)
-	alive := make(map[string]bool)
-	var nodes []string
-	for _, p := range status.Projections {
-		if p.Owner == "" {
+	lines := []string{fmt.Sprintf("%-9s %11s  %-8s %s", "node", "projections", "state", "last heartbeat")}
+	for _, n := range status.Nodes {
+		state := "dead"
+		switch {
+		case n.Leaving:
+			state = "leaving"
+		case n.Alive:
+			state = "alive"
+		case n.Leases == 0 && n.Silent > longDead:
 			continue
 		}
-		if owned[p.Owner]++; owned[p.Owner] == 1 {
-			nodes = append(nodes, p.Owner)
-		}
-		alive[p.Owner] = alive[p.Owner] || p.State == millrace.StateElsewhere
+		lines = append(lines, fmt.Sprintf("%-9s %11d  %-8s %.1f s ago", short(n.ID), n.Leases, state, n.Silent.Seconds()))
 	}
-	slices.Sort(nodes)
-	lines := []string{fmt.Sprintf("%-9s %11s  %s", "node", "projections", "state")}
-	for _, id := range nodes {
-		state := "dead"
-		if alive[id] {
-			state = "alive"
-		}
-		lines = append(lines, fmt.Sprintf("%-9s %11d  %s", short(id), owned[id], state))
-	}
-	if len(nodes) == 0 {
-		lines = append(lines, "none that owns a projection")
+	if len(lines) == 1 {
+		lines = append(lines, "none")
 	}
 	return lines
 }
