@@ -37,6 +37,22 @@ var serverFaults = []fault{
 		proves: (*strike).progress,
 	},
 	{
+		name:    "PostgreSQL restarted, and a node comes back late",
+		expects: "nobody takes what it owns while its heartbeat holds, though its session lock is gone",
+		reach:   reachServer, // only where it is the only one: any other trouble of the node would excuse who takes
+		least:   1200 * time.Millisecond, most: 1200 * time.Millisecond,
+		strike: func(s *strike) error {
+			late, until := s.busiest().proxy, time.Now().Add(s.lasts)
+			late.cut()
+			over := s.noNodes()
+			err := s.server.Restart(context.WithoutCancel(s.ctx), "fast")
+			over()
+			s.wait(time.Until(until))
+			return errors.Join(err, late.heal())
+		},
+		proves: (*strike).progress,
+	},
+	{
 		name:    "database read-only for a while",
 		expects: "everything waits, and goes on when it may write",
 		reach:   reachServer, weight: 1, least: 500 * time.Millisecond, most: 2 * time.Second,
