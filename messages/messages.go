@@ -37,6 +37,8 @@ type (
 	Resume struct{}
 	// Recheck asks for everything known of the database to be read anew, since a connection was lost.
 	Recheck struct{}
+	// Doubt asks a projection to read its lease anew, and to go on from there.
+	Doubt struct{}
 	// Park asks a projection to park the event that it reported.
 	Park struct{ Position int64 }
 	// Wanted tells a projection whether it is wanted to pause.
@@ -76,6 +78,8 @@ type (
 		States map[int32]projection.Wanted
 		Asked  bool
 	}
+	// Doubted reports leases that the database says are not this node's any more.
+	Doubted struct{ Rows []int32 }
 	// Surrender asks for leases to be given back, each when the batch of its projection that is under way has ended.
 	Surrender struct{ Rows []int32 }
 )
@@ -83,8 +87,8 @@ type (
 // Between listener, node and supervisor.
 type (
 	// SessionUp tells that the session connection stands: the node is registered and listens. Again tells that there was
-	// one before it.
-	SessionUp struct{ Again bool }
+	// one before it, Pooled that no notices arrive.
+	SessionUp struct{ Again, Pooled bool }
 	// SessionLost tells that the session connection is gone.
 	SessionLost struct{ Err error }
 	// Beaten tells that a heartbeat arrived that was sent at At, by this process' monotonic clock.

@@ -22,7 +22,7 @@ create table {control}.nodes (
 );
 
 -- What changes rarely and may be wide. Its counterpart that changes with every batch is leases. failed is why the
--- projection stopped until somebody mends something, null where it did not.
+-- projection stopped until somebody mends something, null where it did not; it counts for the epoch of its owner alone.
 create table {control}.projections (
     id               integer generated always as identity primary key,
     tenant           text collate "C" not null references {control}.tenants,
@@ -30,6 +30,7 @@ create table {control}.projections (
     partition        integer not null default 0,
     wanted           text collate "C" not null default 'run' check (wanted in ('run', 'pause', 'stop')),
     failed           text,
+    failed_epoch     bigint,
     failing_position bigint not null default 0,
     attempts         integer not null default 0,
     failing_since    timestamptz,
