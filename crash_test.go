@@ -19,6 +19,7 @@ import (
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/pgtest"
 	"github.com/millrace-go/millrace/pgstore"
+	"github.com/millrace-go/millrace/projection"
 )
 
 // In a process with these the test below is the victim of TestKilledProcessAppliesEverythingOnce.
@@ -61,6 +62,14 @@ var ways = map[string]func(b *bundle) pgstore.BatchHandler{
 		}()
 		return record("p")
 	},
+	deadly: func(*bundle) pgstore.BatchHandler {
+		return func(ctx context.Context, tx pgx.Tx, events []event.Envelope) error {
+			if slices.ContainsFunc(events, func(e event.Envelope) bool { return e.Position == fifth }) {
+				dieAtOnce()
+			}
+			return recordIn(ctx, tx, "p", events)
+		}
+	},
 	outside: func(b *bundle) pgstore.BatchHandler {
 		return func(_ context.Context, _ pgx.Tx, events []event.Envelope) error {
 			if err := pgx.BeginFunc(b.ctx, b.store.Pool(), func(tx pgx.Tx) error { return recordIn(b.ctx, tx, "p", events) }); err != nil {
@@ -71,6 +80,12 @@ var ways = map[string]func(b *bundle) pgstore.BatchHandler{
 		}
 	},
 }
+
+// deadly is the event at which the handler of the way below ends its process, however often it is tried.
+const (
+	deadly = "at one event"
+	fifth  = 5
+)
 
 // outside is the control: what is not written in the batch's transaction is written twice.
 const outside = "outside of the transaction"
@@ -96,25 +111,64 @@ func TestVictim(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	defer store.Close()
 	b := &bundle{t: t, ctx: ctx, dsn: dsn, store: store}
 	rt := b.runtime(quick, millrace.Projection{Name: "p", MaxEvents: 10, Batch: ways[os.Getenv(victimWay)](b)})
-	t.Fatalf("it lived on: %v", rt.RunUntilIdle(ctx))
+	if err := rt.RunUntilIdle(ctx); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // kill runs a victim until it is killed.
 func (b *bundle) kill(way string) {
 	b.t.Helper()
+	if b.try(way) == nil {
+		b.t.Fatalf("%s: the victim was not killed", way)
+	}
+}
+
+// try runs a victim, and returns nil where it has applied everything and ended by itself.
+func (b *bundle) try(way string) error {
+	b.t.Helper()
 	victim := exec.CommandContext(b.ctx, os.Args[0], "-test.run=^TestVictim$")
 	victim.Env = append(os.Environ(), victimDSN+"="+b.dsn, victimWay+"="+way)
 	out, err := victim.CombinedOutput()
 	var exit *exec.ExitError
-	if !errors.As(err, &exit) || exit.ExitCode() != -1 || b.ctx.Err() != nil {
-		b.t.Fatalf("%s: the victim was not killed: %v: %s", way, err, out)
+	if err != nil && (!errors.As(err, &exit) || exit.ExitCode() != -1 || b.ctx.Err() != nil) {
+		b.t.Fatalf("%s: the victim failed in its own way: %v: %s", way, err, out)
 	}
+	return err
+}
+
+// What ends every process that tries it is parked by one that does not try it any more.
+func TestEventThatEndsItsProcessIsParked(t *testing.T) {
+	b := setup(t, pgstore.Options{})
+	b.append("a", 20)
+	deaths := 0
+	for ; b.try(deadly) != nil; deaths++ {
+		if deaths > 10 {
+			t.Fatalf("%d processes died", deaths)
+		}
+		if letters := b.letters("p"); len(letters) != 0 {
+			t.Fatalf("parked after %d deaths: %v", deaths, letters)
+		}
+	}
+	// Three deaths make it suspect, and of the attempts that are counted then, one and three retries, all are deadly.
+	if deaths != 7 {
+		t.Errorf("%d processes died, want 7", deaths)
+	}
+	letters := b.letters("p")
+	if len(letters) != 1 || letters[0].Position != fifth || letters[0].Attempts != 4 || letters[0].Error != projection.ErrProcessDied.Error() {
+		t.Errorf("dead letters %+v", letters)
+	}
+	b.verify("p", fifth)
 }
 
 func TestKilledProcessAppliesEverythingOnce(t *testing.T) {
 	for way := range ways {
+		if way == deadly {
+			continue
+		}
 		t.Run(way, func(t *testing.T) {
 			t.Parallel()
 			b := setup(t, pgstore.Options{})

@@ -250,7 +250,8 @@ func (r *Runtime) Stop(ctx context.Context, id ProjectionID) error {
 	return r.config.Store.SetWanted(ctx, id, projection.WantStop)
 }
 
-// Resume takes Pause and Stop back. A projection that has failed looks at once whether what it waits for was mended.
+// Resume takes Pause and Stop back. A projection that waits, for its next attempt or for something to be mended, tries at
+// once.
 func (r *Runtime) Resume(ctx context.Context, id ProjectionID) error {
 	return r.config.Store.SetWanted(ctx, id, projection.WantRun)
 }

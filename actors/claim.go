@@ -240,26 +240,29 @@ func (n *node) surrender(ctx actor.Context, rows []int32) {
 	}
 }
 
-// readStates is what a look at the wanted states of some tenants' projections found.
+// readStates is what a look at the wanted states of some projections found.
 type readStates struct {
-	tenants map[string]bool
-	rows    []int32
-	states  map[int32]projection.Wanted
-	err     error
+	rows   []int32
+	states map[int32]projection.Wanted
+	err    error
 }
 
-// readChanged reads the wanted states of the tenants of which a notice told, and waits for nothing else.
+// readChanged reads the wanted states of this node's projections of which notices told, and waits for nothing else.
 func (n *node) readChanged(ctx actor.Context) {
-	if n.reading || len(n.changed) == 0 {
+	if n.reading {
 		return
 	}
-	msg := &readStates{tenants: n.changed}
-	n.reading, n.changed = true, make(map[string]bool)
-	for row, lease := range n.owned {
-		if msg.tenants[lease.seat.ID.Tenant] {
+	msg := &readStates{}
+	for row := range n.changed {
+		if _, owned := n.owned[row]; owned {
 			msg.rows = append(msg.rows, row)
 		}
 	}
+	clear(n.changed)
+	if len(msg.rows) == 0 {
+		return
+	}
+	n.reading = true
 	n.env.run(ctx.Self(), n.env.Timing.Call, func(ctx context.Context) any {
 		msg.states, msg.err = n.env.Store.Wanted(ctx, msg.rows)
 		return msg

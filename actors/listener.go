@@ -2,6 +2,7 @@ package actors
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/asynkron/protoactor-go/actor"
@@ -91,9 +92,7 @@ func (l *listener) listen(ctx context.Context, self *actor.PID) {
 				again = true
 				err = l.serve(ctx, session, watch, send)
 			}
-			if closing := session.Close(ctx); closing != nil && ctx.Err() != nil {
-				l.log.Debug("session connection not closed cleanly", zap.Error(closing))
-			}
+			l.end(ctx, session)
 		}
 		if ctx.Err() != nil {
 			return
@@ -103,6 +102,21 @@ func (l *listener) listen(ctx context.Context, self *actor.PID) {
 		case <-time.After(delays.NextBackOff()):
 		case <-ctx.Done():
 		}
+	}
+}
+
+// end closes a session. At the end of the listener the node departs, too; where only the connection is lost, it is as
+// alive as its heartbeat.
+func (l *listener) end(ctx context.Context, session projection.Session) {
+	ended := ctx.Err() != nil
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+	defer cancel()
+	var err error
+	if ended {
+		err = session.Depart(ctx)
+	}
+	if err = errors.Join(err, session.Close(ctx)); err != nil && ended {
+		l.log.Debug("session connection not closed cleanly", zap.Error(err))
 	}
 }
 
@@ -131,7 +145,7 @@ func (l *listener) serve(ctx context.Context, session projection.Session, watch 
 			return ctx.Err()
 		case err == nil:
 			send(&messages.Notified{Notice: notice})
-			if notice.Control && notice.Tenant == "" {
+			if notice.Control && notice.Row == 0 {
 				watch.soon() // nodes may have come or gone
 			}
 		case !due:

@@ -42,7 +42,7 @@ type node struct {
 	resync     int  // how many more looks until all owned leases are read, since an answer may have been lost
 	timer      *time.Timer
 
-	changed map[string]bool // tenants of which projections are wanted to run, or not to, anew
+	changed map[int32]bool // of which leases the wanted states are to be read
 	reading bool
 
 	advances []request
@@ -68,7 +68,7 @@ type request struct {
 // NewNode makes the node's actor. Its parent takes the leases that it claims.
 func NewNode(env *Env) *actor.Props {
 	return Props("node", env.Log, &node{env: env, log: env.Log, ensured: make(map[string]bool),
-		owned: make(map[int32]owned), leaving: make(map[int32]bool), changed: make(map[string]bool)})
+		owned: make(map[int32]owned), leaving: make(map[int32]bool), changed: make(map[int32]bool)})
 }
 
 // What the node's work posts back.
@@ -113,8 +113,8 @@ func (n *node) Handle(ctx actor.Context, msg any) {
 		n.neighbours, n.rebalance = msg.Found.Members, true
 		n.reconcile(ctx)
 	case *messages.Notified:
-		if tenant := msg.Notice.Tenant; tenant != "" {
-			n.changed[tenant] = true
+		if row := msg.Notice.Row; row != 0 {
+			n.changed[row] = true
 			n.readChanged(ctx)
 		}
 		n.reconcile(ctx)

@@ -48,6 +48,8 @@ type projector struct {
 	trust     *time.Timer
 	// cutOff tells that a connection was lost, and with it the worth of the mark.
 	cutOff bool
+	// wary is how many more events are tried one by one, since one of them may be deadly to the process.
+	wary int
 	// begun is an attempt that was counted before it was made.
 	begun begun
 	// kept is the reason for which the projection waits for somebody, as the database has it; keeping tells that it is
@@ -99,7 +101,10 @@ func (p *projector) adopt(lease projection.Lease) {
 	p.lease, p.position = lease, lease.Checkpoint
 	p.sizing = projection.NewSizing(p.def.MaxEvents)
 	p.ahead = ahead{to: lease.Checkpoint, average: p.ahead.average}
-	if lease.FailingPosition > lease.Checkpoint || lease.Suspect() {
+	if lease.Suspect() {
+		p.wary = max(p.wary, p.def.MaxEvents)
+	}
+	if lease.FailingPosition > lease.Checkpoint || p.wary > 0 {
 		p.sizing.Alone()
 	}
 	p.failing = nil
@@ -215,7 +220,7 @@ type slotFunc func(ctx context.Context) (release func(), err error)
 // is known what did.
 func (p *projector) batchSlot() slotFunc {
 	slot, tenant := p.env.Slots.batch, p.lease.ID.Tenant
-	if p.lease.Suspect() {
+	if p.wary > 0 {
 		slot = p.env.Slots.suspect
 	}
 	return func(ctx context.Context) (func(), error) { return slot(ctx, tenant) }
@@ -251,6 +256,8 @@ func (p *projector) next(ctx actor.Context) {
 	default:
 		p.dropWindow()
 		p.become(Live, nil)
+		p.wary = 0
+		p.lag(ctx)
 	}
 }
 
@@ -393,7 +400,7 @@ func (p *projector) count(ctx actor.Context, e event.Envelope, fault *projection
 				p.fault(ctx, recorded)
 				return
 			}
-			p.lease.FailingPosition, p.lease.Attempts = e.Position, attempt
+			p.lease.FailingPosition, p.lease.Attempts, p.lease.LastError = e.Position, attempt, cause.Error()
 			p.ask(ctx, e, failure, fault)
 		}
 	})
@@ -448,10 +455,15 @@ func (p *projector) park(ctx actor.Context) {
 // advanceDue is sent when the checkpoint is to follow the position.
 type advanceDue struct{}
 
+// told tells that the lease's row says where the projection is, and nothing of deaths once it is at rest.
+func (p *projector) told() bool {
+	return p.position <= p.lease.Checkpoint && (p.lease.Unclean == 0 || p.position < p.mark)
+}
+
 // lag arranges that the checkpoint follows over what did not concern the projection. All of the node's projections do
 // that at the same instants, so that one statement moves them all.
 func (p *projector) lag(ctx actor.Context) {
-	if p.advance != nil || p.position <= p.lease.Checkpoint {
+	if p.advance != nil || p.told() {
 		return
 	}
 	every := p.env.Timing.AdvanceEvery
@@ -460,7 +472,7 @@ func (p *projector) lag(ctx actor.Context) {
 
 func (p *projector) askToAdvance(ctx actor.Context) {
 	p.advance = nil
-	if p.busy || p.recheck || p.state == Failed || p.state == Waiting || p.position <= p.lease.Checkpoint {
+	if p.busy || p.recheck || p.state == Failed || p.state == Waiting || p.told() {
 		p.lag(ctx)
 		return
 	}
@@ -477,6 +489,9 @@ func (p *projector) advanced(msg *messages.Advanced) {
 	}
 	p.busy, p.advancing = false, false
 	if msg.Moved {
+		if msg.To == p.lease.Checkpoint {
+			p.lease.Unclean = 0
+		}
 		p.lease.Checkpoint = msg.To
 	} else {
 		p.recheck = true

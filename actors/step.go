@@ -25,6 +25,7 @@ func (p *projector) step(ctx actor.Context) {
 	}
 	lease, def, here, sizing, mark := p.lease, p.def, p.ahead, p.sizing, p.mark
 	var counted begun
+	wary := p.wary > 0
 	bound := def.Deadline + 5*p.env.Timing.Call
 	p.do(ctx, bound, p.batchSlot(), func(ctx context.Context) func(actor.Context) {
 		if len(here.events) == 0 {
@@ -42,7 +43,7 @@ func (p *projector) step(ctx actor.Context) {
 			}
 		}
 		batch := here.take(def, sizing)
-		if lease.Suspect() {
+		if wary {
 			// Its attempt is counted first: nobody may be left to do it.
 			e := batch.Events[0]
 			if lease.Deadly(e.Position, def.Retry) {
@@ -101,6 +102,9 @@ func (p *projector) applied(ctx actor.Context, batch projection.Batch, err error
 		p.lease.FailingPosition, p.lease.Attempts, p.lease.Unclean = 0, 0, 0
 		p.ahead.passed(p.position)
 		p.sizing.Succeeded()
+		if p.wary -= len(batch.Events); p.wary > 0 {
+			p.sizing.Alone()
+		}
 		p.recovered(ctx)
 		p.env.Board.publish(p.lease.ID, func(e *Entry) {
 			e.Applied += int64(len(batch.Events))

@@ -8,6 +8,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/millrace-go/millrace/internal/weak"
 	"github.com/millrace-go/millrace/messages"
 	"github.com/millrace-go/millrace/projection"
 )
@@ -47,6 +48,9 @@ func (w *watch) look(ctx context.Context) error {
 		return err
 	}
 	at := time.Now()
+	if weak.Broken(weak.SeenLock) && w.found == nil {
+		w.deaths.Look(at, locked(found.Peers))
+	}
 	dead, again := w.deaths.Look(at, found.Peers)
 	for _, id := range dead {
 		buried, err := w.session.Bury(ctx, id)
@@ -68,6 +72,15 @@ func (w *watch) look(ctx context.Context) error {
 		w.send(&messages.Neighbours{Found: found})
 	}
 	return nil
+}
+
+// locked are the peers as if each were seen to hold its lock.
+func locked(peers []projection.Peer) []projection.Peer {
+	all := slices.Clone(peers)
+	for i := range all {
+		all[i].Locked = true
+	}
+	return all
 }
 
 // changed tells whether nodes came or went. What a node can run it says when it comes.

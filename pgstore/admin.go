@@ -60,14 +60,10 @@ func (s Port) Projections(ctx context.Context, tenants []string) ([]ProjectionRo
 func (s *Store) SetWanted(ctx context.Context, id projection.ID, wanted projection.Wanted) error {
 	id = id.WithDefaults()
 	return s.durable(ctx, fmt.Sprintf("set the wanted state of %s", id), func(tx pgx.Tx) error {
-		done, err := execOne(ctx, tx, s.control.setWanted, id.Tenant, id.Name, id.Partition, wanted)
-		if err != nil {
-			return err
+		done, err := execOne(ctx, tx, s.control.setWanted, id.Tenant, id.Name, id.Partition, wanted, s.control.controlChannel)
+		if err == nil && !done {
+			err = projection.ErrUnknownProjection
 		}
-		if !done {
-			return projection.ErrUnknownProjection
-		}
-		_, err = tx.Exec(ctx, notifyControl, pgx.QueryExecModeExec, s.control.controlChannel, id.Tenant)
 		return err
 	})
 }

@@ -17,6 +17,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/millrace-go/millrace/event"
+	"github.com/millrace-go/millrace/internal/weak"
 	"github.com/millrace-go/millrace/projection"
 )
 
@@ -154,6 +155,10 @@ func (b *batchTx) beginSQL() string {
 		fmt.Fprintf(&sql, "select set_config('search_path', '%s, ' || current_setting('search_path'), true); ",
 			strings.ReplaceAll(quote(b.store.opts.Schema+"_"+b.lease.ID.Tenant), "'", "''"))
 	}
+	if weak.Broken(weak.Fence) {
+		fmt.Fprintf(&sql, "select pg_advisory_xact_lock_shared(%d, %d)", c.batchClass, b.lease.Row)
+		return sql.String()
+	}
 	fmt.Fprintf(&sql, "select pg_advisory_xact_lock_shared(%d, %d), %s.check_lease(%d, '%s', %d)",
 		c.batchClass, b.lease.Row, quote(c.schema), b.lease.Row, b.lease.Owner, b.lease.Epoch)
 	return sql.String()
@@ -163,6 +168,13 @@ func (b *batchTx) beginSQL() string {
 func milliseconds(d time.Duration) int64 { return min(max(1, d.Milliseconds()), math.MaxInt32) }
 
 func (b *batchTx) finishSQL(restore restoring) string {
+	switch leases := quote(b.store.control.schema) + ".leases"; {
+	case weak.Broken(weak.Fence):
+		return fmt.Sprintf("%s; update %s set checkpoint = %d where id = %d; commit; %s", restore.role, leases, b.to, b.lease.Row, restore.session)
+	case weak.Broken(weak.RaisingFence):
+		return fmt.Sprintf("%s; update %s set checkpoint = %d where id = %d and owner = '%s' and epoch = %d and checkpoint = %d; commit; %s",
+			restore.role, leases, b.to, b.lease.Row, b.lease.Owner, b.lease.Epoch, b.lease.Checkpoint, restore.session)
+	}
 	return fmt.Sprintf("%s; select %s.advance('%s', %d, '%s', %d, %d, %d); commit; %s",
 		restore.role, quote(b.store.control.schema), b.name, b.lease.Row, b.lease.Owner, b.lease.Epoch, b.lease.Checkpoint, b.to, restore.session)
 }

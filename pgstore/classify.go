@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/millrace-go/millrace/internal/weak"
 	"github.com/millrace-go/millrace/projection"
 )
 
@@ -75,7 +76,13 @@ func lookUp(code string) (class projection.Class, unreachable bool) {
 }
 
 // Classify tells whose fault err is, once and for all that is done about it. A nil err has none.
-func (s Port) Classify(err error) *projection.Fault { return classify(err) }
+func (s Port) Classify(err error) *projection.Fault {
+	fault := classify(err)
+	if fault != nil && fault.Class == projection.Infrastructure && weak.Broken(weak.FaultClasses) {
+		return &projection.Fault{Class: projection.HandlerFault, Err: err}
+	}
+	return fault
+}
 
 func classify(err error) *projection.Fault {
 	if err == nil {

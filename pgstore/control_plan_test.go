@@ -137,7 +137,7 @@ func TestNoControlStatementScansATable(t *testing.T) {
 		{"park", c.park, []any{l.Row, 20_000, "s", 1, "T", "bad", "stack", 5}, 1},
 		{"claim of nothing", c.claim, []any{l.Owner, ids, true}, 0},
 		{"wanted", c.wanted, []any{ids}, 0},
-		{"set_wanted", c.setWanted, []any{"t1", "p1", 0, "pause"}, 1},
+		{"set_wanted", c.setWanted, []any{"t1", "p1", 0, "pause", c.controlChannel}, 1},
 		{"set_failed", c.setFailed, []any{l.Row, l.Owner, l.Epoch, "bad"}, 1},
 		{"bury", c.bury, []any{l.Owner, c.controlChannel}, 1},
 		{"leave", c.leave, []any{l.Owner, c.controlChannel}, 1},

@@ -22,7 +22,7 @@ func (s Port) Ensure(ctx context.Context, tenants, names []string) error {
 
 // Free lists the leases that the node could claim. judge says whether a heartbeat that ran out means death.
 func (s Port) Free(ctx context.Context, node projection.Node, judge bool) ([]projection.Seat, error) {
-	rows, err := s.pool.Query(ctx, s.control.free, node.Projections, orNone(node.Tenants), judge)
+	rows, err := s.pool.Query(ctx, clocked(s.control.free), node.Projections, orNone(node.Tenants), judge)
 	if err != nil {
 		return nil, fmt.Errorf("look for free leases: %w", ownFault(err))
 	}
@@ -83,7 +83,7 @@ type claim struct {
 
 func (s *Store) claim(ctx context.Context, node projection.Node, rows []int32, judge bool) (got claim, err error) {
 	err = s.durable(ctx, "claim leases", func(tx pgx.Tx) error {
-		found, err := tx.Query(ctx, s.control.claim, node.ID, rows, judge)
+		found, err := tx.Query(ctx, clocked(s.control.claim), node.ID, rows, judge)
 		if err != nil {
 			return err
 		}

@@ -4,11 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
+	"strconv"
 
 	"github.com/jackc/pgx/v5"
 	"go.uber.org/zap"
 
+	"github.com/millrace-go/millrace/internal/weak"
 	"github.com/millrace-go/millrace/projection"
 )
 
@@ -55,7 +56,11 @@ func (s *Store) dial(ctx context.Context, dsn string) (*pgx.Conn, error) {
 func (s *session) setUp(ctx context.Context) error {
 	c := s.store.control
 	// LISTEN takes names and no parameters, so that it is put together here.
-	if _, err := s.conn.Exec(ctx, keepalives+"listen "+quote(c.wakeChannel)+"; listen "+quote(c.controlChannel)); err != nil {
+	listen := "listen " + quote(c.wakeChannel) + "; listen " + quote(c.controlChannel)
+	if weak.Broken(weak.Listening) {
+		listen = ""
+	}
+	if _, err := s.conn.Exec(ctx, keepalives+listen); err != nil {
 		return err
 	}
 	key := s.lockKey()
@@ -83,14 +88,15 @@ func (s *session) Next(ctx context.Context) (projection.Notice, error) {
 	case err != nil:
 		return projection.Notice{}, fmt.Errorf("wait for notifications: %w", ownFault(err))
 	case n.Channel == s.store.control.controlChannel:
-		return projection.Notice{Control: true, Tenant: n.Payload}, nil
+		row, _ := strconv.ParseInt(n.Payload, 10, 32)
+		return projection.Notice{Control: true, Row: int32(row)}, nil
 	}
 	return projection.Notice{Tenant: n.Payload}, nil
 }
 
 // Heartbeat extends the node's leases by the server's clock.
 func (s *session) Heartbeat(ctx context.Context) error {
-	_, err := s.conn.Exec(ctx, s.store.control.heartbeat, pgx.QueryExecModeExec, s.node.ID, s.node.Projections, orNone(s.node.Tenants),
+	_, err := s.conn.Exec(ctx, clocked(s.store.control.heartbeat), pgx.QueryExecModeExec, s.node.ID, s.node.Projections, orNone(s.node.Tenants),
 		s.lockKey(), s.node.LeaseTime.Microseconds())
 	if err != nil {
 		return fmt.Errorf("heartbeat: %w", ownFault(err))
@@ -105,7 +111,7 @@ func (s *session) lockKey() int64 {
 
 // Look tells which other nodes are alive by their heartbeats, and which of them hold their session locks.
 func (s *session) Look(ctx context.Context) (found projection.Neighbours, err error) {
-	rows, err := s.conn.Query(ctx, s.store.control.look, pgx.QueryExecModeExec, s.node.ID)
+	rows, err := s.conn.Query(ctx, clocked(s.store.control.look), pgx.QueryExecModeExec, s.node.ID)
 	if err != nil {
 		return found, fmt.Errorf("look at the other nodes: %w", ownFault(err))
 	}
@@ -133,13 +139,16 @@ func (s *session) Bury(ctx context.Context, node string) (bool, error) {
 	return tag.RowsAffected() == 1, nil
 }
 
-// Close takes the node off the list and ends the connection.
-func (s *session) Close(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
-	defer cancel()
-	var err error
-	if !s.conn.IsClosed() {
-		_, err = s.conn.Exec(ctx, s.store.control.depart, pgx.QueryExecModeExec, s.node.ID)
+// Depart takes the node off the list.
+func (s *session) Depart(ctx context.Context) error {
+	if s.conn.IsClosed() {
+		return nil
 	}
-	return errors.Join(err, s.conn.Close(ctx))
+	if _, err := s.conn.Exec(ctx, s.store.control.depart, pgx.QueryExecModeExec, s.node.ID); err != nil {
+		return fmt.Errorf("depart: %w", ownFault(err))
+	}
+	return nil
 }
+
+// Close ends the connection.
+func (s *session) Close(ctx context.Context) error { return s.conn.Close(ctx) }

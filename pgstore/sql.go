@@ -15,7 +15,6 @@ var (
 	beginDurable    = queryText("begin_durable")
 	endLastSession  = queryText("end_last_session")
 	endLeftovers    = queryText("end_leftovers")
-	notifyControl   = queryText("notify_control")
 	notifyWake      = queryText("notify_wake")
 	ping            = queryText("ping")
 	sessionLock     = queryText("session_lock")

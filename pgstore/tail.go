@@ -7,6 +7,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/millrace-go/millrace/internal/weak"
 	"github.com/millrace-go/millrace/projection"
 )
 
@@ -181,6 +182,10 @@ func (t *tail) read(ctx context.Context, update *projection.TailUpdate) (full bo
 	before := t.settling.target
 	full = page.To != maxPosition
 	n := t.settling.read(positions, !full)
+	if weak.Broken(weak.Settling) && len(positions) > 0 {
+		n = len(positions)
+		t.settling = settleFrom(positions[n-1], positions[n-1])
+	}
 	if t.settling.target != before {
 		t.seen, t.scans, t.held = time.Now(), 0, nil
 	}

@@ -50,7 +50,7 @@ type Lease struct {
 	Epoch int64
 	// Checkpoint is the position up to which every settled event was handled or parked.
 	Checkpoint int64
-	// Unclean counts claims in a row from owners that died before they committed a batch.
+	// Unclean counts claims in a row from owners that died before they committed a batch or were at rest.
 	Unclean int
 	// Wanted tells whether the projection is wanted to run.
 	Wanted Wanted
@@ -67,9 +67,12 @@ type Lease struct {
 // suspectAfter is how many owners in a row have to die before their events are suspected of it.
 const suspectAfter = 3
 
-// Suspect tells that owner after owner died without having committed a batch, so that an event may be what kills them.
-// Then one event at a time is handled, and each attempt is counted before the handler runs.
-func (l Lease) Suspect() bool { return l.Unclean >= suspectAfter }
+// Suspect tells that owner after owner died without having committed a batch, or one at an attempt that was counted before
+// it was made, so that an event may be what kills them. Then a batch's worth of events is handled one by one, and each
+// attempt is counted before the handler runs.
+func (l Lease) Suspect() bool {
+	return l.Unclean >= suspectAfter || l.FailingPosition > l.Checkpoint && l.LastError == ErrProcessDied.Error()
+}
 
 // AttemptsAt is how often the event at position was tried without success.
 func (l Lease) AttemptsAt(position int64) int {
@@ -84,7 +87,7 @@ func (l Lease) AttemptsAt(position int64) int {
 // and tried apart from this, after suspectAfter deaths.
 func (l Lease) Deadly(position int64, policy RetryPolicy) bool {
 	died := l.AttemptsAt(position)
-	return l.Suspect() && died > suspectAfter && policy.Exhausted(died)
+	return l.LastError == ErrProcessDied.Error() && died > suspectAfter && policy.Exhausted(died)
 }
 
 // Wanted says whether a projection is wanted to run.

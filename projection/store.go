@@ -167,7 +167,9 @@ type Session interface {
 	// Bury ends the heartbeat of a node whose session lock is gone, and tells the others. It returns false where the node
 	// holds its lock again, or is dead already.
 	Bury(ctx context.Context, node string) (bool, error)
-	// Close deregisters the node where it can, and ends the connection.
+	// Depart deregisters the node: leases that it still holds are free at once.
+	Depart(ctx context.Context) error
+	// Close ends the connection.
 	Close(ctx context.Context) error
 }
 
@@ -181,8 +183,10 @@ type Neighbours struct {
 
 // Notice is what a session heard.
 type Notice struct {
-	// Control tells that this is about leases: with a tenant, projections of it are wanted to run or not to; without one,
-	// leases came free or nodes come and go. Else the tenant has new events.
+	// Tenant has new events, unless the notice is about leases.
+	Tenant string
+	// Control tells that the notice is about leases: with a row, that lease's projection is wanted to run, or not to; without
+	// one, leases came free or nodes come and go.
 	Control bool
-	Tenant  string
+	Row     int32
 }

@@ -223,6 +223,7 @@ func (f fakeSession) Look(context.Context) (projection.Neighbours, error) {
 	return projection.Neighbours{}, f.here()
 }
 func (f fakeSession) Bury(context.Context, string) (bool, error) { return false, f.here() }
+func (f fakeSession) Depart(context.Context) error               { return nil }
 func (f fakeSession) Close(context.Context) error                { return nil }
 
 // world is a supervisor over a fake store.

@@ -337,7 +337,7 @@ func (b *boss) faulted(ctx actor.Context, msg *messages.Faulted) {
 }
 
 // wanted passes on which projections are wanted to pause, to those for which that is news. One that is stopped waits like
-// one that is paused until its lease is given back.
+// one that is paused until its lease is given back. One that somebody resumes goes on at once, whatever it waits for.
 func (b *boss) wanted(ctx actor.Context, msg *messages.WantedStates) {
 	asked := rowSet(msg.Rows)
 	for _, c := range b.projections {
@@ -350,16 +350,12 @@ func (b *boss) wanted(ctx actor.Context, msg *messages.WantedStates) {
 			c.paused = want
 			ctx.Send(c.pid, &messages.Wanted{Paused: want})
 		case msg.Asked && !want:
-			b.lookAgain(ctx, c)
-			b.lookAgain(ctx, b.feeds[c.lease.ID.Tenant])
+			// What it waits for, an hour of backoff or somebody who mends something, is over.
+			ctx.Send(c.pid, &messages.Resume{})
+			if feed := b.feeds[c.lease.ID.Tenant]; feed.told && feed.pid != nil {
+				ctx.Send(feed.pid, &messages.Resume{})
+			}
 		}
-	}
-}
-
-// lookAgain has a child that its configuration stopped look at once whether that was mended.
-func (b *boss) lookAgain(ctx actor.Context, c *child) {
-	if c != nil && c.told && c.pid != nil {
-		ctx.Send(c.pid, &messages.Resume{})
 	}
 }
 

@@ -26,16 +26,17 @@ var layers = []layer{
 	{"event/...", nil},
 	{"projection/...", []string{"event/..."}},
 	{"messages/...", []string{"projection/...", "event/..."}},
-	{"actors/...", []string{"messages/...", "projection/...", "event/..."}},
+	{"internal/weak", nil},
+	{"actors/...", []string{"internal/weak", "messages/...", "projection/...", "event/..."}},
 	{"supervisor/...", []string{"actors/...", "messages/...", "projection/...", "event/..."}},
-	{"pgstore/...", []string{"projection/...", "event/..."}},
+	{"pgstore/...", []string{"internal/weak", "projection/...", "event/..."}},
 	{".", []string{"supervisor/...", "actors/...", "messages/...", "pgstore/...", "projection/...", "event/..."}},
 	{"internal/pgtest/testmain", []string{"internal/pgtest"}},
 	{"internal/pgtest", nil},
 	{"cmd/...", []string{".", "supervisor/...", "actors/...", "messages/...", "pgstore/...", "projection/...", "event/...",
 		"internal/pgtest"}},
 	{"tests/...", []string{".", "supervisor/...", "actors/...", "messages/...", "pgstore/...", "projection/...", "event/...",
-		"internal/pgtest/..."}},
+		"internal/pgtest/...", "internal/weak"}},
 }
 
 // guest is a module of others that only some places may import.

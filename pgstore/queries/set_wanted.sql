@@ -1,4 +1,9 @@
 -- Says whether a projection is wanted to run, to pause or to stop. To run takes back that it failed. Index:
--- projections_tenant_name_partition_key. Locks: its row.
-update {control}.projections set wanted = $4::text, failed = case when $4::text = 'run' then null else failed end
- where tenant = $1::text and name = $2::text and partition = $3::integer
+-- projections_tenant_name_partition_key. The nodes are told by channel $5 which row it is. Locks: the row, and the queue of
+-- notifications during the commit.
+with changed as (
+    update {control}.projections set wanted = $4::text, failed = case when $4::text = 'run' then null else failed end
+     where tenant = $1::text and name = $2::text and partition = $3::integer
+    returning id
+)
+select pg_notify($5::text, id::text) from changed

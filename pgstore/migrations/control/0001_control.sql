@@ -39,7 +39,7 @@ create table {control}.projections (
 );
 
 -- Narrow and half empty, so that every advance is a HOT update within the page. unclean counts the claims in a row from
--- owners that died before they committed a batch. free_since is when the lease was given back or made, null while owned.
+-- owners that died before they committed a batch or were at rest. free_since is when the lease was given back or made, null while owned.
 create table {control}.leases (
     id         integer primary key references {control}.projections on delete cascade,
     owner      uuid,
