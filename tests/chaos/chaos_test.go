@@ -1,6 +1,7 @@
 package chaos_test
 
 import (
+	"cmp"
 	"fmt"
 	"math/rand/v2"
 	"strings"
@@ -9,11 +10,10 @@ import (
 )
 
 const (
-	fleet = 3 // nodes of a cluster
 	// round is how long one random schedule is at the most: its database is new, so that a failure can be repeated.
 	round = 2 * time.Minute
 	// shortRound is one where nobody says how long.
-	shortRound = 15 * time.Second
+	shortRound = 12 * time.Second
 	fixedSeed  = 20240229
 )
 
@@ -24,26 +24,30 @@ func TestChaosFault(t *testing.T) {
 			if f.reach == reachFleet && f.weight == 0 {
 				t.Skip("is still to come")
 			}
+			if f.reach != reachServer {
+				t.Parallel() // each on a database of its own
+			}
 			seed := rand.Uint64()
-			c := setup(t, fleet, 2*time.Minute, seed)
-			c.repeat = fmt.Sprintf("go test -race ./tests/chaos -run '%s'", t.Name())
+			c := setup(t, options{limit: 2 * time.Minute, seed: seed, poll: f.poll,
+				repeat: fmt.Sprintf("go test -race ./tests/chaos -run '^%s$'", strings.ReplaceAll(t.Name(), "/", "$/^"))})
 			c.must(c.progress())
-			s := &strike{cluster: c, lasts: f.most, rnd: rand.New(rand.NewPCG(seed, 1)), alone: true}
+			s := &strike{cluster: c, lasts: cmp.Or(f.alone, f.most), rnd: rand.New(rand.NewPCG(seed, 1)), alone: true}
 			if f.reach == reachNode {
 				s.node = c.busiest()
 			}
 			c.must(f.do(s))
+			over := time.Now()
 			if f.proves != nil {
 				if err := f.proves(s); err != nil {
 					t.Errorf("expected: %s: %v", f.expects, err)
 				}
 			}
+			proved := time.Since(over)
 			r, err := c.settle()
 			c.must(err)
 			c.verify(r)
-			longest := r.ownership.longest()
-			t.Logf("%d takeovers, %v without an owner; %d events appended, %d applied", len(r.ownership.takeovers),
-				longest.gap.Round(time.Millisecond), r.appended, r.applied)
+			t.Logf("proved %v after the fault was over; %d takeovers, a lease without an owner for %v; %d events appended, %d applied",
+				proved.Round(time.Millisecond), len(r.ownership.takeovers), r.ownership.longest().gap.Round(time.Millisecond), r.appended, r.applied)
 		})
 	}
 }
@@ -75,8 +79,8 @@ func TestChaosSchedule(t *testing.T) {
 // runRound carries out one random schedule on a new cluster.
 func runRound(t *testing.T, seed int64, length time.Duration) report {
 	t.Logf("seed %d, for %v", seed, length)
-	c := setup(t, fleet, length+4*time.Minute, uint64(seed))
-	c.repeat = fmt.Sprintf("go test -race -timeout 0 -v ./tests/chaos -run TestChaosSchedule -seed %d -chaos %v", seed, length)
+	c := setup(t, options{limit: length + 4*time.Minute, seed: uint64(seed),
+		repeat: fmt.Sprintf("go test -race -timeout 0 -v ./tests/chaos -run TestChaosSchedule -seed %d -chaos %v", seed, length)})
 	all := plan(seed, length, fleet)
 	c.schedule = all.String()
 	if err := c.carryOut(all); err != nil {

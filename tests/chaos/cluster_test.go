@@ -1,6 +1,7 @@
 package chaos_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -21,19 +22,36 @@ import (
 )
 
 const (
+	fleet = 3 // nodes of a cluster, beside the spare one
 	// app is the role that nodes and writers have: no superuser, as in production.
 	app = "millrace_chaos"
-	// maxConnections is little, so that somebody can take all of them.
-	maxConnections = 70
+	// maxConnections is enough for two clusters, and so few that somebody can take all of them.
+	maxConnections = 110
 )
 
-// theServer is the private server that all tests of the package share, one after the other.
+// theServer is the private server that all tests of the package share. Those that strike it run alone.
 var theServer = sync.OnceValues(func() (*pgtest.Server, error) {
-	return pgtest.Start(context.Background(), pgtest.Options{Settings: map[string]string{
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	defer cancel()
+	server, err := pgtest.Start(ctx, pgtest.Options{Settings: map[string]string{
 		"max_connections": fmt.Sprint(maxConnections), "superuser_reserved_connections": "10",
 		"log_line_prefix": "%m [%p] %a ",
 	}})
+	if err != nil {
+		return nil, err
+	}
+	return server, execute(ctx, server.DSN("postgres"), "create role "+app+" login")
 })
+
+// execute runs a statement over a connection of its own.
+func execute(ctx context.Context, dsn, sql string) error {
+	conn, err := pgx.Connect(ctx, dsn)
+	if err != nil {
+		return err
+	}
+	_, err = conn.Exec(ctx, sql)
+	return errors.Join(err, conn.Close(ctx))
+}
 
 // What is still to come: nodes balance what they own among each other, and an event that ends its process is parked.
 const (
@@ -54,6 +72,7 @@ type cluster struct {
 	spare    *node // one more, that comes and goes
 	writers  *writers
 	dir      string
+	poll     time.Duration
 
 	mu       sync.Mutex
 	troubles []trouble
@@ -64,8 +83,16 @@ type cluster struct {
 	schedule string
 }
 
-// setup makes a cluster of some nodes that own everything and writers that append.
-func setup(t testing.TB, nodes int, limit time.Duration, seed uint64) *cluster {
+// options say what a test needs of its cluster.
+type options struct {
+	limit  time.Duration // for the whole test
+	seed   uint64        // of what the writers do
+	poll   time.Duration // how far apart the nodes' polls are; 0: poll
+	repeat string        // how to run the same again
+}
+
+// setup makes a cluster of three nodes that own everything and of writers that append.
+func setup(t testing.TB, o options) *cluster {
 	t.Helper()
 	server, err := theServer()
 	if errors.Is(err, pgtest.ErrNotFound) && os.Getenv("DATABASE_URL") != "" {
@@ -74,14 +101,14 @@ func setup(t testing.TB, nodes int, limit time.Duration, seed uint64) *cluster {
 	if err != nil {
 		t.Fatalf("start a private PostgreSQL: %v", err)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), limit)
+	ctx, cancel := context.WithTimeout(context.Background(), o.limit)
 	t.Cleanup(cancel)
 	if server.PID() == 0 { // an earlier test failed while it was down
 		if err := server.StartAgain(ctx); err != nil {
 			t.Fatal(err)
 		}
 	}
-	c := &cluster{t: t, ctx: ctx, server: server, database: fmt.Sprintf("chaos_%08x", rand.Uint32()), dir: t.TempDir(),
+	c := &cluster{t: t, ctx: ctx, server: server, database: fmt.Sprintf("chaos_%08x", rand.Uint32()), dir: t.TempDir(), repeat: o.repeat, poll: cmp.Or(o.poll, poll),
 		expected: make(map[string][]int64), struck: make(map[string]int)}
 	t.Cleanup(func() {
 		if t.Failed() {
@@ -93,9 +120,9 @@ func setup(t testing.TB, nodes int, limit time.Duration, seed uint64) *cluster {
 			t.Fatal(err)
 		}
 	}
-	c.writers = startWriters(ctx, c.store, seed)
+	c.writers = startWriters(ctx, c.store, o.seed)
 	t.Cleanup(c.writers.stop)
-	for range nodes {
+	for range fleet {
 		c.addNode().start()
 	}
 	c.spare = c.addNode()
@@ -118,25 +145,14 @@ func (c *cluster) must(err error) {
 
 // makeDatabase makes the database and, at the end, drops it.
 func (c *cluster) makeDatabase() error {
-	run := func(ctx context.Context, statements ...string) error {
-		conn, err := pgx.Connect(ctx, c.server.DSN("postgres"))
-		if err != nil {
-			return err
-		}
-		for _, sql := range statements {
-			_, failed := conn.Exec(ctx, sql)
-			err = errors.Join(err, failed)
-		}
-		return errors.Join(err, conn.Close(ctx))
-	}
-	role := fmt.Sprintf("do $$ begin if not exists (select from pg_roles where rolname = '%s') then create role %[1]s login; end if; end $$", app)
-	if err := run(c.ctx, role, fmt.Sprintf("create database %s owner %s template template0", c.database, app)); err != nil {
+	server := c.server.DSN("postgres")
+	if err := execute(c.ctx, server, fmt.Sprintf("create database %s owner %s template template0", c.database, app)); err != nil {
 		return fmt.Errorf("make a database: %w", err)
 	}
 	c.t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
-		if err := run(ctx, "drop database "+c.database+" with (force)"); err != nil {
+		if err := execute(ctx, server, "drop database "+c.database+" with (force)"); err != nil {
 			c.t.Errorf("drop the database: %v", err)
 		}
 	})
@@ -200,7 +216,7 @@ func (c *cluster) makeTables() error {
 // addNode makes a node that is not started.
 func (c *cluster) addNode() *node {
 	c.t.Helper()
-	n := &node{name: fmt.Sprint("n", len(c.nodes)+1)}
+	n := &node{name: fmt.Sprint("n", len(c.nodes)+1), poll: c.poll}
 	var err error
 	if n.proxy, err = newProxy(n.name, c.upstream); err != nil {
 		c.t.Fatal(err)

@@ -20,7 +20,7 @@ var dataFaults = []fault{
 	{
 		name:    "an append stays open",
 		expects: "its tenant waits at the gap, and applies what was appended behind it when it ends",
-		reach:   reachData, weight: 3, least: time.Second, most: 4 * time.Second,
+		reach:   reachData, weight: 3, least: time.Second, most: 4 * time.Second, alone: 2 * time.Second,
 		strike: func(s *strike) error {
 			return s.appendOpen(func(ctx context.Context, tx pgx.Tx) error {
 				if s.wait(s.lasts); s.rnd.IntN(2) == 0 {
@@ -34,14 +34,14 @@ var dataFaults = []fault{
 	{
 		name:    "a prepared transaction is left behind",
 		expects: "its tenant waits at the gap until somebody resolves it",
-		reach:   reachData, weight: 2, least: time.Second, most: 4 * time.Second,
+		reach:   reachData, weight: 2, least: time.Second, most: 4 * time.Second, alone: 2 * time.Second,
 		strike: (*strike).leavePrepared,
 		proves: (*strike).progress,
 	},
 	{
 		name:    "a stranger locks the read model",
 		expects: "handlers wait for it; nothing is counted against an event",
-		reach:   reachData, weight: 2, least: time.Second, most: 4 * time.Second,
+		reach:   reachData, weight: 2, least: time.Second, most: 4 * time.Second, alone: 2 * time.Second,
 		strike: func(s *strike) error {
 			tx, err := s.admin.Begin(s.ctx)
 			if err != nil {

@@ -9,7 +9,7 @@ var networkFaults = []fault{
 	{
 		name:    "network cut",
 		expects: "others take over; joined again, the node takes part again",
-		weight:  4, least: 500 * time.Millisecond, most: 4 * time.Second,
+		weight:  4, least: 500 * time.Millisecond, most: 4 * time.Second, alone: 3 * time.Second,
 		strike: func(s *strike) error {
 			return s.through(func() error {
 				s.node.proxy.cut()
@@ -21,7 +21,7 @@ var networkFaults = []fault{
 	{
 		name:    "network half open",
 		expects: "nothing arrives and nothing is refused: others take over when the heartbeat has run out; joined again, the node takes part again",
-		weight:  3, least: 500 * time.Millisecond, most: 4 * time.Second,
+		weight:  3, least: 500 * time.Millisecond, most: 4 * time.Second, alone: 3 * time.Second,
 		strike: func(s *strike) error {
 			return s.through(func() error { return s.node.proxy.poison("timeout", `{"timeout": 0}`) })
 		},
@@ -30,7 +30,7 @@ var networkFaults = []fault{
 	{
 		name:    "network slow",
 		expects: "the node keeps what it has",
-		weight:  2, least: time.Second, most: 3 * time.Second,
+		weight:  2, least: time.Second, most: 3 * time.Second, alone: 2 * time.Second,
 		strike: func(s *strike) error {
 			return s.through(func() error { return s.node.proxy.poison("latency", `{"latency": 100, "jitter": 75}`) })
 		},
@@ -39,7 +39,7 @@ var networkFaults = []fault{
 	{
 		name:    "network narrow",
 		expects: "the node lives on and takes part",
-		weight:  2, least: time.Second, most: 3 * time.Second,
+		weight:  2, least: time.Second, most: 3 * time.Second, alone: 2 * time.Second,
 		strike: func(s *strike) error {
 			return s.through(func() error { return s.node.proxy.poison("bandwidth", `{"rate": 64}`) })
 		},
@@ -48,7 +48,7 @@ var networkFaults = []fault{
 	{
 		name:    "network resets connections",
 		expects: "others take over where it lasts; afterwards the node takes part again",
-		weight:  3, least: 500 * time.Millisecond, most: 3 * time.Second,
+		weight:  3, least: 500 * time.Millisecond, most: 3 * time.Second, alone: 2 * time.Second,
 		strike: func(s *strike) error {
 			return s.through(func() error { return s.node.proxy.poison("reset_peer", `{"timeout": 0}`) })
 		},

@@ -60,18 +60,19 @@ var serverFaults = []fault{
 	},
 	{
 		name:    "the session connection is terminated",
-		expects: "it is made again at once, and nobody takes anything",
+		expects: "it is made again at once and listens, and nobody takes anything",
 		weight:  3,
+		poll:    5 * time.Minute, // so that what is not notified is not found
 		strike:  func(s *strike) error { return s.endSession() },
 		proves: func(s *strike) error {
-			s.wait(2 * leaseTime)
-			return errors.Join(s.rejoined(10*time.Second), s.untaken())
+			s.wait(leaseTime + heartbeat)
+			return errors.Join(s.rejoined(10*time.Second), s.progress(), s.untaken())
 		},
 	},
 	{
 		name:    "the session connection is terminated again and again",
 		expects: "leases may move; the node lives on and takes part again",
-		weight:  2, least: time.Second, most: 3 * time.Second,
+		weight:  2, least: time.Second, most: 3 * time.Second, alone: 2 * time.Second,
 		strike: func(s *strike) error {
 			if s.victim == nil {
 				return nil
@@ -91,7 +92,7 @@ var serverFaults = []fault{
 	{
 		name:    "sessions are terminated at random",
 		expects: "their work is done again",
-		reach:   reachServer, weight: 3, least: time.Second, most: 3 * time.Second,
+		reach:   reachServer, weight: 3, least: time.Second, most: 3 * time.Second, alone: 2 * time.Second,
 		strike: func(s *strike) error {
 			for _, n := range s.nodes {
 				if l := n.current(); l != nil {

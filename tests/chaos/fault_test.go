@@ -27,6 +27,8 @@ type fault struct {
 	weight  int           // in the random schedule; 0: only directed
 	least   time.Duration // how long it lasts, at least and at most
 	most    time.Duration
+	alone   time.Duration         // how long where it is the only one; 0: at most
+	poll    time.Duration         // of the nodes, where it is the only one
 	strike  func(s *strike) error // does it, and undoes it
 	proves  func(s *strike) error // looks for what it expects, when it stands alone
 }

@@ -25,6 +25,7 @@ const restartAfter = 300 * time.Millisecond
 type node struct {
 	name  string
 	dsn   string
+	poll  time.Duration
 	proxy *proxy
 	log   string // the file that all its processes log to
 
@@ -93,7 +94,7 @@ func (n *node) isWanted() bool {
 
 // launch starts one process.
 func (n *node) launch() (*life, error) {
-	spec, err := json.Marshal(nodeSpec{Name: n.name, DSN: n.dsn})
+	spec, err := json.Marshal(nodeSpec{Name: n.name, DSN: n.dsn, Poll: n.poll})
 	if err != nil {
 		return nil, err
 	}
@@ -194,7 +195,7 @@ func (n *node) stop() error {
 		<-l.done
 		return fmt.Errorf("node %s did not stop within 20 s of being told", l)
 	}
-	if exit := l.exited(); exit != "<nil>" {
+	if exit := l.exited(); exit != "<nil>" && exit != "signal: killed" { // unless by a fault
 		return fmt.Errorf("node %s was stopped and ended with %s", l, exit)
 	}
 	return nil

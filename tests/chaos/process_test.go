@@ -22,12 +22,14 @@ const nodeVariable = "MILLRACE_CHAOS_NODE"
 type nodeSpec struct {
 	Name string
 	DSN  string
+	Poll time.Duration
 }
 
 // The times that the nodes live by. Bounds of expectations are derived from them.
 const (
 	leaseTime = 2 * time.Second
 	heartbeat = 500 * time.Millisecond
+	poll      = time.Second
 )
 
 // runNode is a node's process: it runs the projections until it is told to stop, and tells of itself on its standard
@@ -74,7 +76,7 @@ func serve(spec nodeSpec, log *zap.Logger) error {
 	rt, err := millrace.New(millrace.Config{
 		Store: store, Logger: log,
 		LeaseTime: leaseTime, Heartbeat: heartbeat, ReconcileInterval: 500 * time.Millisecond,
-		PollInterval: time.Second, AdvanceInterval: 500 * time.Millisecond,
+		PollInterval: spec.Poll, AdvanceInterval: 500 * time.Millisecond,
 		CallTimeout: 3 * time.Second, GracePeriod: 3 * time.Second,
 	})
 	if err != nil {
