@@ -5,16 +5,20 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"math/rand/v2"
+	"net"
 	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/millrace-go/millrace/internal/pgtest"
@@ -241,11 +245,25 @@ func (c *cluster) retried(do func(ctx context.Context) error) error {
 	defer cancel()
 	for {
 		err := do(limit)
-		if err == nil || limit.Err() != nil || !c.store.Port().Classify(err).Unreachable {
+		if limit.Err() != nil || !isOutage(err) {
 			return err
 		}
 		pass(limit, 30*time.Millisecond)
 	}
+}
+
+// isOutage tells whether err comes from a server that is away, or does not take anything. The library has its own table for
+// that, which must not be trusted here.
+func isOutage(err error) bool {
+	var refused *pgconn.PgError
+	if errors.As(err, &refused) {
+		class := refused.Code[:2]
+		return class == "57" || class == "53" || class == "08" || refused.Code == "25006"
+	}
+	var network net.Error
+	var connect *pgconn.ConnectError
+	return errors.As(err, &connect) || errors.As(err, &network) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) ||
+		errors.Is(err, net.ErrClosed) || errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.ECONNRESET) || pgconn.SafeToRetry(err)
 }
 
 // rows reads rows as superuser, again while the server is away.

@@ -63,20 +63,21 @@ func (s *strike) appendOpen(end func(ctx context.Context, tx pgx.Tx) error) erro
 	if err != nil {
 		return err
 	}
-	return s.store.Pool().AcquireFunc(s.ctx, func(conn *pgxpool.Conn) error {
+	err = s.store.Pool().AcquireFunc(s.ctx, func(conn *pgxpool.Conn) error {
 		tx, err := conn.Begin(s.ctx)
 		if err != nil {
-			return nil
+			return err
 		}
 		defer func() { _ = tx.Rollback(context.WithoutCancel(s.ctx)) }()
 		if _, _, err = tenant.AppendTx(s.ctx, tx, fmt.Sprint("open-", s.rnd.Uint64()), pgstore.Any, event.Event{Type: typeOdd}); err != nil {
-			return nil
-		}
-		if err := end(s.ctx, tx); err != nil && s.alone {
 			return err
 		}
-		return nil
+		return end(s.ctx, tx)
 	})
+	if s.alone || !isOutage(err) {
+		return err
+	}
+	return nil
 }
 
 // leavePrepared prepares an append, and resolves it later, whatever became of the server meanwhile.

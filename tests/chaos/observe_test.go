@@ -168,9 +168,9 @@ func (c *cluster) missing(courses []course) (findings []finding) {
 // judged reads the journal and judges it.
 func (c *cluster) judged() (ownership, error) {
 	changes, err := rows(c, func(row pgx.CollectableRow) (ch change, err error) {
-		err = row.Scan(&ch.at, &ch.of.Tenant, &ch.of.Name, &ch.from, &ch.to, &ch.lastEpoch, &ch.epoch, &ch.ranOut)
+		err = row.Scan(&ch.at, &ch.of.Tenant, &ch.of.Name, &ch.from, &ch.to, &ch.lastEpoch, &ch.epoch, &ch.lastBeat, &ch.ranOut)
 		return ch, err
-	}, `select o.at, p.tenant, p.name, coalesce(o.last_owner::text, ''), coalesce(o.owner::text, ''), o.last_epoch, o.epoch, o.ran_out
+	}, `select o.at, p.tenant, p.name, coalesce(o.last_owner::text, ''), coalesce(o.owner::text, ''), o.last_epoch, o.epoch, o.last_beat, o.ran_out
 		from public.ownership o join millrace.projections p on p.id = o.lease order by o.id`)
 	if err != nil {
 		return ownership{}, fmt.Errorf("read the journal of the leases: %w", err)

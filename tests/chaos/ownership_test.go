@@ -9,15 +9,17 @@ import (
 )
 
 // journalSQL makes a journal of the leases: who owned them, when, and whether the heartbeat of the last owner had run out
-// by then. Unlike somebody who looks every so often, it misses no change.
+// by then. Unlike somebody who looks every so often, it misses no change. A heartbeat that came while the lease was being
+// claimed came too late.
 const journalSQL = `
 create table public.ownership (id bigint generated always as identity, at timestamptz not null, lease integer not null,
-	last_owner uuid, owner uuid, last_epoch bigint not null, epoch bigint not null, ran_out boolean not null);
+	last_owner uuid, owner uuid, last_epoch bigint not null, epoch bigint not null, last_beat timestamptz not null, ran_out boolean not null);
 create function public.note_owner() returns trigger language plpgsql as $$
 begin
-	insert into public.ownership (at, lease, last_owner, owner, last_epoch, epoch, ran_out)
+	insert into public.ownership (at, lease, last_owner, owner, last_epoch, epoch, last_beat, ran_out)
 	values (clock_timestamp(), new.id, old.owner, new.owner, old.epoch, new.epoch,
-		not exists (select from millrace.nodes n where n.id = old.owner and n.expires_at > clock_timestamp()));
+		coalesce((select heartbeat_at from millrace.nodes n where n.id = old.owner), 'epoch'),
+		not exists (select from millrace.nodes n where n.id = old.owner and n.expires_at > clock_timestamp() and n.heartbeat_at < statement_timestamp()));
 	return null;
 end $$;
 create trigger note_owner after update of owner on millrace.leases for each row
@@ -29,7 +31,8 @@ type change struct {
 	of               projection.ID
 	from, to         string
 	lastEpoch, epoch int64
-	ranOut           bool // the heartbeat of from
+	lastBeat         time.Time // of from
+	ranOut           bool
 }
 
 // trouble is what a fault did to a node's process. It is over when the process can do its work again, or has ended for
@@ -110,7 +113,7 @@ func judge(changes []change, troubles []trouble, lives []*life, away []nobody) (
 			o.takeovers = append(o.takeovers, takeover{c.of, c.from, c.to, c.at, without(struck, c.at, away), false})
 			if !excused {
 				o.findings = append(o.findings, finding{kindStolen, c.of, 0,
-					fmt.Sprintf("by %s from %s at %s, whose heartbeat had not run out", named(owners, c.to), named(owners, c.from), c.at.Format(clock))})
+					fmt.Sprintf("by %s from %s at %s, whose heartbeat of %s had not run out", named(owners, c.to), named(owners, c.from), c.at.Format(clock), c.lastBeat.Format(clock))})
 			}
 		}
 	}
