@@ -57,12 +57,6 @@ func execute(ctx context.Context, dsn, sql string) error {
 	return errors.Join(err, conn.Close(ctx))
 }
 
-// What is still to come: nodes balance what they own among each other, and an event that ends its process is parked.
-const (
-	nodesShare   = false
-	deadlyWeight = 0
-)
-
 // cluster is a server with a database for one test, and the nodes and writers that work on it.
 type cluster struct {
 	t        testing.TB

@@ -3,6 +3,7 @@ package chaos_test
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"syscall"
 	"time"
 
@@ -78,7 +79,7 @@ var processFaults = []fault{
 	{
 		name:    "an event that ends its process",
 		expects: "after a few deaths the event is parked, and the fleet lives",
-		reach:   reachFleet, weight: deadlyWeight, least: time.Second, most: time.Second,
+		reach:   reachFleet, weight: 1, least: time.Second, most: time.Second,
 		strike: (*strike).deadly,
 	},
 	{
@@ -86,6 +87,7 @@ var processFaults = []fault{
 		expects: "it takes its share and gives it back, each without a gap that is longer than a batch",
 		reach:   reachData, weight: 2, least: 2 * time.Second, most: 4 * time.Second, alone: 2 * time.Second,
 		strike: (*strike).joinAndLeave,
+		proves: (*strike).movedGently,
 	},
 	{
 		name:    "all nodes killed and started again",
@@ -211,6 +213,25 @@ func (s *strike) deadly() error {
 			where p.tenant = $1 and p.name = $2 and d.position = $3`, name, deadly, at)
 		return err == nil && len(letters) == 1
 	})
+}
+
+// moveLimit is far more than a planned move takes, whatever else this machine does.
+const moveLimit = 5 * time.Second
+
+// movedGently makes sure that the spare node had something, and that no move left a lease alone for long.
+func (s *strike) movedGently() error {
+	o, err := s.judged()
+	if err != nil {
+		return err
+	}
+	given := o.some(true)
+	had := slices.ContainsFunc(given, func(t takeover) bool {
+		return slices.ContainsFunc(s.spare.allLives(), func(l *life) bool { return l.identity() == t.from })
+	})
+	if most := longest(given); !had || most.gap > moveLimit {
+		return fmt.Errorf("the node that came and went gave something back: %v; the longest gap of a move was %+v", had, most)
+	}
+	return s.untaken()
 }
 
 // joinAndLeave lets the spare node come and go in order.

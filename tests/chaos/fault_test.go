@@ -68,10 +68,10 @@ func (s *strike) takenOver(limit time.Duration) error {
 	})
 }
 
-// rejoined waits until the victim, the same process as before, takes part again.
+// rejoined waits until the victim, the same process as before, takes part again and owns its share.
 func (s *strike) rejoined(limit time.Duration) error {
 	return until(s.ctx, limit, fmt.Sprintf("%s lives and takes part", s.victim), func() bool {
-		return s.victim.alive() && s.registered(s.victim) && (!nodesShare || s.owned(s.victim) > 0)
+		return s.victim.alive() && s.registered(s.victim) && s.owned(s.victim) > 0
 	})
 }
 

@@ -1,6 +1,7 @@
 package chaos_test
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"time"
@@ -9,9 +10,9 @@ import (
 )
 
 // journalSQL makes a journal of the leases: who owned them, when, and whether the heartbeat of the last owner had run out
-// by then. Unlike somebody who looks every so often, it misses no change. A heartbeat that came while the lease was being
-// claimed came too late.
-const journalSQL = `
+// by then. Unlike somebody who looks every so often, it misses no change. A node that was buried because its session lock was
+// gone counts as one whose heartbeat had not run out; a heartbeat that came while the lease was being claimed came too late.
+var journalSQL = fmt.Sprintf(`
 create table public.ownership (id bigint generated always as identity, at timestamptz not null, lease integer not null,
 	last_owner uuid, owner uuid, last_epoch bigint not null, epoch bigint not null, last_beat timestamptz not null, ran_out boolean not null);
 create function public.note_owner() returns trigger language plpgsql as $$
@@ -19,11 +20,12 @@ begin
 	insert into public.ownership (at, lease, last_owner, owner, last_epoch, epoch, last_beat, ran_out)
 	values (clock_timestamp(), new.id, old.owner, new.owner, old.epoch, new.epoch,
 		coalesce((select heartbeat_at from millrace.nodes n where n.id = old.owner), 'epoch'),
-		not exists (select from millrace.nodes n where n.id = old.owner and n.expires_at > clock_timestamp() and n.heartbeat_at < statement_timestamp()));
+		not exists (select from millrace.nodes n where n.id = old.owner and n.heartbeat_at < statement_timestamp()
+			and n.heartbeat_at + %d * interval '1 millisecond' > clock_timestamp()));
 	return null;
 end $$;
 create trigger note_owner after update of owner on millrace.leases for each row
-	when (old.owner is distinct from new.owner or old.epoch is distinct from new.epoch) execute function public.note_owner()`
+	when (old.owner is distinct from new.owner or old.epoch is distinct from new.epoch) execute function public.note_owner()`, leaseTime.Milliseconds())
 
 // change is one entry of the journal. An owner is a node's id, empty where there is none.
 type change struct {
@@ -65,14 +67,28 @@ type ownership struct {
 	findings  []finding
 }
 
-// longest is the longest time that a lease was without an owner.
-func (o ownership) longest() (longest takeover) {
-	for _, t := range o.takeovers {
+// some are the takeovers of leases that were given back, or of those that were not.
+func (o ownership) some(released bool) []takeover {
+	return slices.DeleteFunc(slices.Clone(o.takeovers), func(t takeover) bool { return t.released != released })
+}
+
+// longest is the one of which the lease was without an owner for longest.
+func longest(some []takeover) (longest takeover) {
+	for _, t := range some {
 		if t.gap > longest.gap {
 			longest = t
 		}
 	}
 	return longest
+}
+
+// median is how long a lease was without an owner in the middle of some takeovers.
+func median(some []takeover) time.Duration {
+	if len(some) == 0 {
+		return 0
+	}
+	sorted := slices.SortedFunc(slices.Values(some), func(a, b takeover) int { return cmp.Compare(a.gap, b.gap) })
+	return sorted[len(sorted)/2].gap
 }
 
 // nobody is a time in which no node could own anything: all were down, or the server was.

@@ -27,9 +27,10 @@ type nodeSpec struct {
 
 // The times that the nodes live by. Bounds of expectations are derived from them.
 const (
-	leaseTime = 2 * time.Second
-	heartbeat = 500 * time.Millisecond
-	poll      = time.Second
+	leaseTime   = 2 * time.Second
+	heartbeat   = 500 * time.Millisecond
+	deathNotice = time.Second
+	poll        = time.Second
 )
 
 // runNode is a node's process: it runs the projections until it is told to stop, and tells of itself on its standard
@@ -75,7 +76,7 @@ func serve(spec nodeSpec, log *zap.Logger) error {
 	defer store.Close()
 	rt, err := millrace.New(millrace.Config{
 		Store: store, Logger: log,
-		LeaseTime: leaseTime, Heartbeat: heartbeat, ReconcileInterval: 500 * time.Millisecond,
+		LeaseTime: leaseTime, Heartbeat: heartbeat, DeathNotice: deathNotice, ReconcileInterval: 500 * time.Millisecond,
 		PollInterval: spec.Poll, AdvanceInterval: 500 * time.Millisecond,
 		CallTimeout: 3 * time.Second, GracePeriod: 3 * time.Second,
 	})

@@ -43,16 +43,14 @@ func (r report) String() string {
 		fmt.Fprintf(&text, "%-56s "+format+"\n", append([]any{name}, args...)...)
 	}
 	row("faults", "%6d", faults)
-	given := 0
-	for _, t := range r.ownership.takeovers {
-		if t.released {
-			given++
-		}
+	for _, way := range []struct {
+		name     string
+		released bool
+	}{{"given back and claimed by another", true}, {"taken over from an owner that was gone", false}} {
+		some := r.ownership.some(way.released)
+		row("leases "+way.name, "%6d", len(some))
+		row("  without an owner for, median and longest", "%6v, %v", median(some).Round(time.Millisecond), longest(some).gap.Round(time.Millisecond))
 	}
-	longest := r.ownership.longest()
-	row("leases given back and claimed by another", "%6d", given)
-	row("leases taken over from an owner that was gone", "%6d", len(r.ownership.takeovers)-given)
-	row("longest time of a lease without an owner", "%6v  (%s)", longest.gap.Round(time.Millisecond), longest.of)
 	row("events appended", "%6d", r.appended)
 	row("events applied", "%6d", r.applied)
 	verdict := "exact: nothing lost, doubled, parked or out of order"
