@@ -70,7 +70,7 @@ var processFaults = []fault{
 		weight:  2, least: 3 * time.Second, most: 3500 * time.Millisecond,
 		strike: (*strike).zombie,
 		proves: func(s *strike) error {
-			if !s.victim.hasTold("released") {
+			if s.victim.tells("released") == 0 {
 				return errors.New("the zombie's handler was never called or did not return")
 			}
 			return s.rejoined(20 * time.Second)
@@ -167,7 +167,8 @@ func (s *strike) zombie() error {
 	if s.victim == nil || s.victim.order(orderStall) != nil {
 		return nil
 	}
-	stalled := func() bool { return s.victim.hasTold("stalled") || !s.victim.alive() }
+	before := s.victim.tells("stalled")
+	stalled := func() bool { return s.victim.tells("stalled") > before || !s.victim.alive() }
 	if err := until(s.ctx, 10*time.Second, "a handler stalls", stalled); err != nil {
 		if s.alone {
 			return err
@@ -182,7 +183,7 @@ func (s *strike) zombie() error {
 		return nil
 	})
 	_ = s.victim.order(orderRelease)
-	released := func() bool { return s.victim.hasTold("released") || !s.victim.alive() }
+	released := func() bool { return s.victim.tells("released") > before || !s.victim.alive() }
 	return errors.Join(err, until(s.ctx, 20*time.Second, "the stalled handler returns", released))
 }
 

@@ -256,11 +256,16 @@ func (l *life) endedAt() time.Time {
 	return l.ended
 }
 
-// hasTold tells whether the process has told a line that begins so.
-func (l *life) hasTold(prefix string) bool {
+// tells counts the lines that begin so among those that the process has told.
+func (l *life) tells(prefix string) (n int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return slices.ContainsFunc(l.told, func(line string) bool { return strings.HasPrefix(line, prefix) })
+	for _, line := range l.told {
+		if strings.HasPrefix(line, prefix) {
+			n++
+		}
+	}
+	return n
 }
 
 // awaitEnd waits until the process has ended.

@@ -202,7 +202,11 @@ func (c *cluster) settle() (r report, err error) {
 		r.findings = append(r.findings, finding{kind: kindNode, detail: err.Error()})
 	}
 	c.writers.stop()
-	behind, err := c.caughtUp(time.Minute)
+	limit := time.Minute
+	if c.t.Failed() || len(r.findings) > 0 {
+		limit = 10 * time.Second // it only has to be seen how far things are
+	}
+	behind, err := c.caughtUp(limit)
 	for _, s := range behind {
 		r.findings = append(r.findings, finding{kindBehind, projection.ID{Tenant: s.Tenant, Name: s.Name}, s.Checkpoint, fmt.Sprintf("%+v: %v", s, err)})
 	}
@@ -219,6 +223,7 @@ func (c *cluster) settle() (r report, err error) {
 	}
 	r.findings = append(r.findings, c.missing(courses)...)
 	r.findings = append(r.findings, c.stopAll()...)
+	r.findings = append(r.findings, c.misbehaved()...)
 	if r.ownership, err = c.judged(); err != nil {
 		return r, err
 	}

@@ -50,7 +50,10 @@ func (o *orders) read(in io.Reader) {
 		case orderStop:
 			o.stop()
 		case orderRelease:
-			o.released <- struct{}{}
+			select {
+			case o.released <- struct{}{}:
+			default: // nobody took the last one
+			}
 		default:
 			o.armed[order].Store(true)
 			o.tell("ordered to %s", order)

@@ -31,7 +31,10 @@ var concerns = map[string][]string{
 	deadly:   {typeDeadly}, // an event handler that its process does not survive
 }
 
-const deadly = "deadly"
+const (
+	deadly     = "deadly"
+	deadlyExit = 13
+)
 
 // projections are those of a node. They park an event soon when what happens to it is counted, audit at once: outages must
 // not be.
@@ -48,13 +51,13 @@ func projections(o *orders, node string) []millrace.Projection {
 		}
 	}
 	return []millrace.Projection{
-		{Name: "ledger", Batch: batch("ledger"), MaxEvents: 100, Retry: impatient, Deadline: 3 * time.Second},
-		{Name: "search", Batch: batch("search"), Relaxed: true, Retry: impatient, Deadline: 3 * time.Second},
+		{Name: "ledger", Batch: batch("ledger"), MaxEvents: 100, Retry: impatient, Deadline: 5 * time.Second},
+		{Name: "search", Batch: batch("search"), Relaxed: true, Retry: impatient, Deadline: 5 * time.Second},
 		{Name: "audit", Types: concerns["audit"], MaxEvents: 1, Retry: projection.RetryPolicy{MaxRetries: -1}, Deadline: 3 * time.Second,
 			Each: func(ctx context.Context, tx pgx.Tx, e event.Envelope) error { return record(ctx, tx, node, e) }},
 		{Name: deadly, Types: concerns[deadly], Retry: impatient, Deadline: 3 * time.Second,
 			Each: func(context.Context, pgx.Tx, event.Envelope) error {
-				os.Exit(13)
+				os.Exit(deadlyExit)
 				return nil
 			}},
 	}
