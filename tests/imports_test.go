@@ -33,8 +33,9 @@ var layers = []layer{
 	{".", []string{"supervisor/...", "actors/...", "messages/...", "pgstore/...", "projection/...", "event/..."}},
 	{"internal/pgtest/testmain", []string{"internal/pgtest"}},
 	{"internal/pgtest", nil},
+	{"internal/program", []string{"internal/pgtest"}},
 	{"cmd/...", []string{".", "supervisor/...", "actors/...", "messages/...", "pgstore/...", "projection/...", "event/...",
-		"internal/pgtest"}},
+		"internal/pgtest", "internal/program"}},
 	{"tests/...", []string{".", "supervisor/...", "actors/...", "messages/...", "pgstore/...", "projection/...", "event/...",
 		"internal/pgtest/...", "internal/weak"}},
 }
@@ -48,7 +49,7 @@ type guest struct {
 
 var guests = []guest{
 	{"github.com/asynkron/protoactor-go", []string{"actors/...", "supervisor/...", "."}, false},
-	{"github.com/jackc/pgx/v5", []string{"pgstore/...", ".", "cmd/...", "internal/pgtest/...", "tests/..."}, true},
+	{"github.com/jackc/pgx/v5", []string{"pgstore/...", ".", "cmd/...", "internal/pgtest/...", "internal/program", "tests/..."}, true},
 }
 
 // testOnly reach no package that others could import, by whatever way. The testing package itself is among them: what

@@ -7,13 +7,9 @@ import (
 	"slices"
 	"strings"
 	"time"
-)
 
-// percentile is the smallest of the sorted samples that at least that share of them does not exceed (nearest rank).
-func percentile(sorted []time.Duration, share float64) time.Duration {
-	rank := int(math.Ceil(share * float64(len(sorted))))
-	return sorted[min(max(rank, 1), len(sorted))-1]
-}
+	"github.com/millrace-go/millrace/internal/program"
+)
 
 // median is the middle one, or the mean of the two in the middle.
 func median(values []float64) float64 {
@@ -54,7 +50,7 @@ func showLatencies(out io.Writer, sides []side[[]time.Duration], results [][][]t
 	for i, s := range sides {
 		all := slices.Concat(results[i]...)
 		slices.Sort(all)
-		fmt.Fprintf(&b, "%-36s p50 %8.3f ms   p99 %8.3f ms   ", s.name, milliseconds(percentile(all, 0.5)), milliseconds(percentile(all, 0.99)))
+		fmt.Fprintf(&b, "%-36s p50 %8.3f ms   p99 %8.3f ms   ", s.name, program.Milliseconds(program.Percentile(all, 0.5)), program.Milliseconds(program.Percentile(all, 0.99)))
 		if i == 0 {
 			fmt.Fprintf(&b, "%d probes\n", len(all))
 			continue
@@ -66,7 +62,7 @@ func showLatencies(out io.Writer, sides []side[[]time.Duration], results [][][]t
 }
 
 func p50(samples []time.Duration) float64 {
-	return milliseconds(percentile(slices.Sorted(slices.Values(samples)), 0.5))
+	return program.Milliseconds(program.Percentile(slices.Sorted(slices.Values(samples)), 0.5))
 }
 
 func p50s(rounds [][]time.Duration) []float64 {
@@ -75,9 +71,4 @@ func p50s(rounds [][]time.Duration) []float64 {
 		all[i] = p50(rounds[i])
 	}
 	return all
-}
-
-// milliseconds keeps three decimals, as many as are printed.
-func milliseconds(d time.Duration) float64 {
-	return float64(d.Round(time.Microsecond).Microseconds()) / 1000
 }

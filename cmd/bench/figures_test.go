@@ -59,22 +59,6 @@ func TestMedian(t *testing.T) {
 	}
 }
 
-func TestPercentile(t *testing.T) {
-	hundred := make([]time.Duration, 100)
-	for i := range hundred {
-		hundred[i] = time.Duration(i + 1)
-	}
-	for _, test := range []struct {
-		n     int
-		share float64
-		want  time.Duration
-	}{{1, 0.5, 1}, {1, 0.99, 1}, {2, 0.5, 1}, {3, 0.5, 2}, {100, 0.5, 50}, {100, 0.99, 99}, {100, 1, 100}, {100, 0, 1}} {
-		if got := percentile(hundred[:test.n], test.share); got != test.want {
-			t.Errorf("percentile(%d samples, %v) is %d, want %d", test.n, test.share, got, test.want)
-		}
-	}
-}
-
 // TestRatiosAgreeWithWhatIsPrinted has rounds in which the median of the ratios is not the ratio of the medians.
 func TestRatiosAgreeWithWhatIsPrinted(t *testing.T) {
 	var out bytes.Buffer

@@ -4,13 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/millrace-go/millrace/internal/program"
 	"github.com/millrace-go/millrace/pgstore"
 )
 
@@ -19,10 +18,8 @@ const (
 	tableSchema = "bench"
 	// storeSchema keeps the lab's store apart from one that the database may hold already.
 	storeSchema = "bench_millrace"
-	// besides the writers, connections for the runtime, the loops by hand and the notifications.
-	connectionsBeside = 12
-	createLimit       = 30 * time.Second
-	closeLimit        = time.Minute
+	createLimit = 30 * time.Second
+	closeLimit  = time.Minute
 )
 
 // lab is a store, and tables for the handlers, in schemas of its own, which close removes. All sides share its pool.
@@ -34,19 +31,14 @@ type lab struct {
 
 // newLab refuses to work where one of its schemas exists. After an error nothing is left of it.
 func newLab(ctx context.Context, dsn string, writers int) (_ *lab, err error) {
-	config, err := pgxpool.ParseConfig(dsn)
-	if err != nil {
-		return nil, fmt.Errorf("connect to the database: %w", err)
-	}
-	config.MaxConns = int32(writers + connectionsBeside)
 	l := &lab{}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, l.close(ctx))
 		}
 	}()
-	if l.pool, err = pgxpool.NewWithConfig(ctx, config); err != nil {
-		return nil, fmt.Errorf("connect to the database: %w", err)
+	if l.pool, err = program.Connect(ctx, dsn, writers); err != nil {
+		return nil, err
 	}
 	if l.store, err = pgstore.OpenPool(ctx, l.pool, pgstore.Options{Schema: storeSchema}); err != nil {
 		return nil, err
@@ -72,35 +64,16 @@ func (l *lab) create(ctx context.Context) error {
 	return nil
 }
 
-// claim makes the first schemas, both or none. Where any of the names is taken, it is not ours to write to.
+// claim makes the first schemas, both or none.
 func (l *lab) claim(ctx context.Context) error {
-	err := pgx.BeginFunc(ctx, l.pool, func(tx pgx.Tx) error {
-		var found []string
-		err := tx.QueryRow(ctx, "select array(select nspname::text from pg_catalog.pg_namespace where nspname = any ($1::text[]) order by 1)",
-			[]string{tableSchema, storeSchema, l.store.EventsSchema()}).Scan(&found)
-		if err != nil {
-			return err
-		}
-		if len(found) > 0 {
-			return fmt.Errorf("there is already a schema %s; if another run is not under way and nobody needs what an earlier one left, remove it with: %s",
-				strings.Join(found, " and a schema "), dropSchemas(found))
-		}
-		_, err = tx.Exec(ctx, `create schema `+tableSchema+`;
+	schemas := []string{tableSchema, storeSchema, l.store.EventsSchema()}
+	return program.Claim(ctx, l.pool, schemas, func(tx pgx.Tx) error {
+		_, err := tx.Exec(ctx, `create schema `+tableSchema+`;
 			create schema `+storeSchema+`;
 			create table `+tableSchema+`.counts (side text, type text, n bigint, primary key (side, type));
 			create table `+tableSchema+`.checkpoint (side text primary key, position bigint)`, pgx.QueryExecModeSimpleProtocol)
 		return err
 	})
-	var pgErr *pgconn.PgError
-	if errors.As(err, &pgErr) && (pgErr.Code == "42P06" || pgErr.Code == "23505") {
-		return errors.New("another run is under way in this database")
-	}
-	return err
-}
-
-// dropSchemas is the statement that removes them.
-func dropSchemas(schemas []string) string {
-	return "drop schema if exists " + strings.Join(schemas, ", ") + " cascade"
 }
 
 // close removes what the lab created, and nothing else.
@@ -111,10 +84,7 @@ func (l *lab) close(ctx context.Context) (err error) {
 		l.store.Close()
 	}
 	if len(l.created) > 0 {
-		sql := dropSchemas(l.created)
-		if _, err = l.pool.Exec(ctx, sql, pgx.QueryExecModeSimpleProtocol); err != nil {
-			err = fmt.Errorf("remove the tables: %w; do it with: %s", err, sql)
-		}
+		err = program.Remove(ctx, l.pool, l.created)
 		l.created = nil
 	}
 	if l.pool != nil {

@@ -10,14 +10,15 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/millrace-go/millrace/internal/pgtest"
+	"github.com/millrace-go/millrace/internal/program"
 )
 
 func TestForeignSchemaIsRefusedAndKept(t *testing.T) {
 	for _, name := range []string{"bench", "bench_millrace", "bench_millrace_default"} {
 		t.Run(name, func(t *testing.T) {
 			dsn := pgtest.Database(t)
-			pool := connect(t, dsn)
-			execSQL(t, pool, "create schema "+name+"; create table "+name+".counts (precious text); insert into "+name+".counts values ('x')")
+			pool := program.Pool(t, dsn)
+			program.MustExec(t, pool, "create schema "+name+"; create table "+name+".counts (precious text); insert into "+name+".counts values ('x')")
 			var out strings.Builder
 			err := run(t.Context(), tiny(dsn), &out)
 			if err == nil || !strings.Contains(err.Error(), "there is already a schema "+name+";") ||
@@ -27,7 +28,7 @@ func TestForeignSchemaIsRefusedAndKept(t *testing.T) {
 			if out.Len() > 0 {
 				t.Errorf("it printed %q", out.String())
 			}
-			if left := schemas(t, pool); left != name {
+			if left := program.Schemas(t, pool); left != name {
 				t.Errorf("schemas are %q, want %s as it was", left, name)
 			}
 			var precious string
@@ -40,7 +41,7 @@ func TestForeignSchemaIsRefusedAndKept(t *testing.T) {
 
 func TestSecondRunIsRefusedAndLeavesTheFirstAlone(t *testing.T) {
 	dsn := pgtest.Database(t)
-	pool := connect(t, dsn)
+	pool := program.Pool(t, dsn)
 	first, err := newLab(t.Context(), dsn, 1)
 	if err != nil {
 		t.Fatal(err)
@@ -54,7 +55,7 @@ func TestSecondRunIsRefusedAndLeavesTheFirstAlone(t *testing.T) {
 	if err := first.close(t.Context()); err != nil {
 		t.Error(err)
 	}
-	if left := schemas(t, pool); left != "" {
+	if left := program.Schemas(t, pool); left != "" {
 		t.Errorf("schemas %s are left", left)
 	}
 }
@@ -63,7 +64,7 @@ func TestInterruptedRunRemovesWhatItCreated(t *testing.T) {
 	for _, m := range measurements {
 		t.Run(m.name, func(t *testing.T) {
 			dsn := pgtest.Database(t)
-			pool := connect(t, dsn)
+			pool := program.Pool(t, dsn)
 			ctx, interrupt := context.WithCancel(t.Context())
 			defer interrupt()
 			o := tiny(dsn)
@@ -75,7 +76,7 @@ func TestInterruptedRunRemovesWhatItCreated(t *testing.T) {
 			if err := <-ended; err == nil || err.Error() != m.name+": interrupted" {
 				t.Errorf("ended with %v, want interrupted", err)
 			}
-			if left := schemas(t, pool); left != "" {
+			if left := program.Schemas(t, pool); left != "" {
 				t.Errorf("schemas %s are left", left)
 			}
 		})

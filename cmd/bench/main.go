@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"github.com/millrace-go/millrace/internal/program"
 )
 
 const long = `Measures millrace side by side with what one would write by hand, and prints ratios: a line's figure over that of the
@@ -61,12 +63,7 @@ func main() {
 
 // execute returns the exit status.
 func execute(ctx context.Context, args []string, out, errs io.Writer) int {
-	cmd := command()
-	cmd.SetArgs(doubleDashes(args))
-	cmd.SetOut(out)
-	cmd.SetErr(errs)
-	if err := cmd.ExecuteContext(ctx); err != nil {
-		fmt.Fprintf(errs, "bench: %s\n", strings.ReplaceAll(err.Error(), "\n", "; "))
+	if err := program.Execute(ctx, command(), args, out, errs); err != nil {
 		return 1
 	}
 	return 0
@@ -75,17 +72,12 @@ func execute(ctx context.Context, args []string, out, errs io.Writer) int {
 func command() *cobra.Command {
 	var o options
 	cmd := &cobra.Command{
-		Use:               "bench",
-		Short:             "Latency, catch-up and append speed, side by side with what one would write by hand",
-		Long:              long,
-		Args:              cobra.NoArgs,
-		SilenceUsage:      true,
-		SilenceErrors:     true,
-		CompletionOptions: cobra.CompletionOptions{DisableDefaultCmd: true},
+		Use:   "bench",
+		Short: "Latency, catch-up and append speed, side by side with what one would write by hand",
+		Long:  long,
+		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if !cmd.Flags().Changed("database-url") {
-				o.databaseURL = os.Getenv("DATABASE_URL")
-			}
+			o.databaseURL = program.DatabaseURL(cmd, o.databaseURL)
 			if err := o.validate(); err != nil {
 				return err
 			}
@@ -104,22 +96,6 @@ func command() *cobra.Command {
 	return cmd
 }
 
-// doubleDashes takes -name for --name, as the flag package of the standard library does. There are no short flags but
-// -h.
-func doubleDashes(args []string) []string {
-	var double []string
-	for i, arg := range args {
-		if arg == "--" {
-			return append(double, args[i:]...)
-		}
-		if len(arg) > 2 && arg[0] == '-' && arg[1] >= 'a' && arg[1] <= 'z' {
-			arg = "-" + arg
-		}
-		double = append(double, arg)
-	}
-	return double
-}
-
 // options are the flags.
 type options struct {
 	only        string
@@ -130,8 +106,6 @@ type options struct {
 	appendTime  time.Duration
 	databaseURL string
 }
-
-const mostWriters = 1000
 
 func (o options) validate() error {
 	for _, flag := range []struct {
@@ -145,12 +119,10 @@ func (o options) validate() error {
 	switch {
 	case o.only != "" && !slices.ContainsFunc(measurements, func(m measurement) bool { return m.name == o.only }):
 		return fmt.Errorf("-only is %q, but must be %s", o.only, choices())
-	case o.writers < 1 || o.writers > mostWriters:
-		return fmt.Errorf("-writers is %d, but must be from 1 to %d", o.writers, mostWriters)
 	case o.appendTime <= 0:
 		return fmt.Errorf("-append-time is %v, but must be above 0", o.appendTime)
 	}
-	return nil
+	return program.ValidWriters(o.writers)
 }
 
 // choices are the names that -only takes, for people.

@@ -2,7 +2,6 @@ package main
 
 import (
 	"bytes"
-	"slices"
 	"strings"
 	"testing"
 
@@ -10,14 +9,6 @@ import (
 )
 
 func TestMain(m *testing.M) { testmain.Run(m) }
-
-func TestFlagsMayHaveOneDash(t *testing.T) {
-	got := doubleDashes([]string{"-rounds", "5", "--events", "-probes=-1", "-h", "-5", "--", "-x1"})
-	want := []string{"--rounds", "5", "--events", "--probes=-1", "-h", "-5", "--", "-x1"}
-	if !slices.Equal(got, want) {
-		t.Errorf("got %q, want %q", got, want)
-	}
-}
 
 func TestBadInputIsOneClearLine(t *testing.T) {
 	// The database is not there: had it been tried first, the error would be another.

@@ -6,9 +6,9 @@ import (
 	"fmt"
 	"io"
 	"runtime"
-	"strconv"
 
 	"github.com/millrace-go/millrace/internal/pgtest"
+	"github.com/millrace-go/millrace/internal/program"
 )
 
 // measurement is one kind of figures. It begins with an empty lab.
@@ -62,13 +62,11 @@ func run(ctx context.Context, o options, out io.Writer) (err error) {
 	return nil
 }
 
-// privateServer flushes as one in production does: the commit is much of what is measured.
+// privateServer has memory enough for what is measured.
 func privateServer(o options) pgtest.Options {
-	return pgtest.Options{NoTCP: true, Settings: map[string]string{
-		"fsync":           "on",
-		"shared_buffers":  "256MB",
-		"max_connections": strconv.Itoa(o.writers + connectionsBeside + 20),
-	}}
+	server := program.PrivateServer(o.writers)
+	server.Settings["shared_buffers"] = "256MB"
+	return server
 }
 
 // introduce says what the figures are of.

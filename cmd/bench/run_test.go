@@ -2,17 +2,14 @@ package main
 
 import (
 	"bytes"
-	"context"
 	"io"
 	"regexp"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
-
 	"github.com/millrace-go/millrace/internal/pgtest"
+	"github.com/millrace-go/millrace/internal/program"
 )
 
 // tiny is as little as shows that everything works.
@@ -22,8 +19,8 @@ func tiny(dsn string) options {
 
 func TestEveryMeasurementPrintsItsLines(t *testing.T) {
 	dsn := pgtest.Database(t)
-	pool := connect(t, dsn)
-	execSQL(t, pool, "create schema somebodys")
+	pool := program.Pool(t, dsn)
+	program.MustExec(t, pool, "create schema somebodys")
 	var out bytes.Buffer
 	if err := run(t.Context(), tiny(dsn), &out); err != nil {
 		t.Fatalf("%v\n%s", err, out.String())
@@ -50,7 +47,7 @@ func TestEveryMeasurementPrintsItsLines(t *testing.T) {
 			t.Errorf("line %q does not match %s", line, want[i])
 		}
 	}
-	if left := schemas(t, pool); left != "somebodys" {
+	if left := program.Schemas(t, pool); left != "somebodys" {
 		t.Errorf("schemas are %q, want somebodys alone", left)
 	}
 }
@@ -90,7 +87,7 @@ func TestWrongCountIsAnError(t *testing.T) {
 					t.Error(err)
 				}
 			}()
-			execSQL(t, l.pool, test.falsify)
+			program.MustExec(t, l.pool, test.falsify)
 			for _, m := range measurements {
 				if m.name != test.name {
 					continue
@@ -102,34 +99,4 @@ func TestWrongCountIsAnError(t *testing.T) {
 			}
 		})
 	}
-}
-
-func connect(t *testing.T, dsn string) *pgxpool.Pool {
-	t.Helper()
-	pool, err := pgxpool.New(t.Context(), dsn)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(pool.Close)
-	return pool
-}
-
-func execSQL(t *testing.T, pool *pgxpool.Pool, sql string) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	if _, err := pool.Exec(ctx, sql, pgx.QueryExecModeSimpleProtocol); err != nil {
-		t.Fatalf("%s: %v", sql, err)
-	}
-}
-
-// schemas are those that are not PostgreSQL's own.
-func schemas(t *testing.T, pool *pgxpool.Pool) (names string) {
-	t.Helper()
-	err := pool.QueryRow(t.Context(), `select coalesce(string_agg(nspname, ', ' order by nspname), '') from pg_catalog.pg_namespace
-		where nspname !~ '^pg_' and nspname not in ('public', 'information_schema')`).Scan(&names)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return names
 }

@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/millrace-go/millrace/internal/program"
 	"github.com/millrace-go/millrace/pgstore"
 	"github.com/millrace-go/millrace/projection"
 )
@@ -32,15 +34,12 @@ type checked struct {
 
 // check compares every read model with a plain SQL count over the events. What is parked is left out of the count, by
 // the positions in the dead letters; and what is parked must be what was chosen to fail, no more and no less.
-func check(ctx context.Context, pool *pgxpool.Pool, store *pgstore.Store, appended int64, chosen poison) (verdict, error) {
+func check(ctx context.Context, pool *pgxpool.Pool, store *pgstore.Store, chosen poison) (verdict, error) {
 	events := pgx.Identifier{store.EventsSchema(), "events"}.Sanitize()
 	var v verdict
 	err := pool.QueryRow(ctx, "select count(*), count(distinct stream_id) from "+events).Scan(&v.events, &v.streams)
 	if err != nil {
 		return v, fmt.Errorf("count the events: %w", err)
-	}
-	if v.events != appended {
-		v.wrong = append(v.wrong, fmt.Sprintf("the store holds %d events, but %d were appended", v.events, appended))
 	}
 	for _, m := range readModels {
 		letters, err := deadLetters(ctx, store, m)
@@ -59,12 +58,34 @@ func check(ctx context.Context, pool *pgxpool.Pool, store *pgstore.Store, append
 	return v, nil
 }
 
+// mustHold adds what is wrong where the store does not hold what was appended.
+func (v *verdict) mustHold(appended int64) {
+	if v.events != appended {
+		v.wrong = append(v.wrong, fmt.Sprintf("the store holds %d events, but %d were appended", v.events, appended))
+	}
+}
+
 // err is nil where everything agrees.
 func (v verdict) err() error {
 	if len(v.wrong) == 0 {
 		return nil
 	}
 	return errors.New("not verified: " + strings.Join(v.wrong, "; "))
+}
+
+// explain tells what is wrong, a line each.
+func (v verdict) explain(out io.Writer) {
+	for _, w := range v.wrong {
+		fmt.Fprintf(out, "  %s\n", program.OneLine(w))
+	}
+}
+
+// outcome is what a comparison came to, for people.
+func outcome(wrong bool) string {
+	if wrong {
+		return "DIFFERS"
+	}
+	return "equal"
 }
 
 func deadLetters(ctx context.Context, store *pgstore.Store, m readModel) ([]projection.DeadLetter, error) {

@@ -34,16 +34,25 @@ type course struct {
 }
 
 func newCourse(store *pgstore.Store, from source, found survey, o options, log *zap.Logger, s screen) (*course, error) {
-	runtime, err := millrace.New(millrace.Config{Store: store, Logger: log})
+	runtime, err := newRuntime(millrace.Config{Store: store, Logger: log}, found.poison)
+	if err != nil {
+		return nil, err
+	}
+	return &course{runtime: runtime, load: newLoad(store, newProbe(runtime), found, o), from: from, screen: s}, nil
+}
+
+// newRuntime makes a runtime of the demo's projections.
+func newRuntime(config millrace.Config, chosen poison) (*millrace.Runtime, error) {
+	runtime, err := millrace.New(config)
 	if err != nil {
 		return nil, err
 	}
 	for _, m := range readModels {
-		if err := runtime.Register(m.projection(found.poison)); err != nil {
+		if err := runtime.Register(m.projection(chosen)); err != nil {
 			return nil, err
 		}
 	}
-	return &course{runtime: runtime, load: newLoad(store, newProbe(runtime), found, o), from: from, screen: s}, nil
+	return runtime, nil
 }
 
 // drive returns when everything is applied and the runtime has stopped; when hurry is done it does not wait for it.

@@ -4,16 +4,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
 	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"go.uber.org/zap"
 
 	"github.com/millrace-go/millrace/internal/pgtest"
+	"github.com/millrace-go/millrace/internal/program"
 	"github.com/millrace-go/millrace/pgstore"
 )
 
@@ -22,10 +21,8 @@ const (
 	readSchema = "demo"
 	// storeSchema keeps the demo's store apart from one that the database may hold already.
 	storeSchema = "demo_millrace"
-	// besides the writers, connections for the projections, the screen and the runtime.
-	connectionsBeside = 12
-	createLimit       = 30 * time.Second
-	closeLimit        = 30 * time.Second
+	createLimit = 30 * time.Second
+	closeLimit  = 30 * time.Second
 )
 
 // database is where a run works, and what of it goes away again.
@@ -49,35 +46,26 @@ func openDatabase(ctx, hurry context.Context, o options, log *zap.Logger) (_ *da
 	}()
 	dsn := o.databaseURL
 	if dsn == "" {
-		if d.server, err = pgtest.Start(ctx, privateServer(o)); err != nil {
+		if d.server, err = pgtest.Start(ctx, program.PrivateServer(o.writers)); err != nil {
 			return nil, err
 		}
 		dsn = d.server.DSN("postgres")
 	}
-	config, err := pgxpool.ParseConfig(dsn)
-	if err != nil {
-		return nil, fmt.Errorf("connect to the database: %w", err)
-	}
-	config.MaxConns = int32(o.writers + connectionsBeside)
-	if d.pool, err = pgxpool.NewWithConfig(ctx, config); err != nil {
-		return nil, fmt.Errorf("connect to the database: %w", err)
-	}
-	if d.store, err = pgstore.OpenPool(ctx, d.pool, pgstore.Options{Schema: storeSchema, Logger: log}); err != nil {
+	if err = d.connect(ctx, dsn, o.writers, log); err != nil {
 		return nil, err
 	}
-	if err = d.create(ctx); err != nil {
-		return nil, err
-	}
-	d.name, err = d.describe(ctx, config.ConnConfig)
-	return d, err
+	return d, d.create(ctx)
 }
 
-// privateServer flushes as a real one does, so that the figures are not better than life; everybody else is kept out.
-func privateServer(o options) pgtest.Options {
-	return pgtest.Options{NoTCP: true, Settings: map[string]string{
-		"fsync":           "on",
-		"max_connections": strconv.Itoa(o.writers + connectionsBeside + 20),
-	}}
+func (d *database) connect(ctx context.Context, dsn string, writers int, log *zap.Logger) (err error) {
+	if d.pool, err = program.Connect(ctx, dsn, writers); err != nil {
+		return err
+	}
+	if d.store, err = pgstore.OpenPool(ctx, d.pool, pgstore.Options{Schema: storeSchema, Logger: log}); err != nil {
+		return err
+	}
+	d.name, err = d.describe(ctx)
+	return err
 }
 
 // create makes all tables. It is not interrupted half-way, so that it is known what there is to remove.
@@ -96,22 +84,14 @@ func (d *database) schemas() []string {
 	return []string{readSchema, d.store.EventsSchema(), storeSchema}
 }
 
-// claim makes the tables of the read models, all or none. Where any of the schemas is there already, it is not ours to
-// write to.
+// claim makes the tables of the read models, and the schema for the store, all or none.
 func (d *database) claim(ctx context.Context) error {
-	err := pgx.BeginFunc(ctx, d.pool, func(tx pgx.Tx) error {
-		var found []string
-		err := tx.QueryRow(ctx, "select array(select nspname::text from pg_catalog.pg_namespace where nspname = any ($1::text[]) order by 1)",
-			d.schemas()).Scan(&found)
-		if err != nil {
-			return err
-		}
-		if len(found) > 0 {
-			return fmt.Errorf("there is already a schema %s; if it was left by an earlier run (-keep), remove it with: %s",
-				strings.Join(found, " and a schema "), dropSchemas(found))
-		}
-		if _, err := tx.Exec(ctx, "create schema "+readSchema); err != nil {
-			return err
+	return program.Claim(ctx, d.pool, d.schemas(), func(tx pgx.Tx) error {
+		for _, schema := range []string{readSchema, storeSchema} {
+			sql := "create schema " + schema + "; comment on schema " + schema + " is '" + mark + "'"
+			if _, err := tx.Exec(ctx, sql, pgx.QueryExecModeSimpleProtocol); err != nil {
+				return err
+			}
 		}
 		for _, m := range readModels {
 			if _, err := tx.Exec(ctx, m.table, pgx.QueryExecModeSimpleProtocol); err != nil {
@@ -120,19 +100,9 @@ func (d *database) claim(ctx context.Context) error {
 		}
 		return nil
 	})
-	var pgErr *pgconn.PgError
-	if errors.As(err, &pgErr) && (pgErr.Code == "42P06" || pgErr.Code == "23505") {
-		return errors.New("another run of the demo is under way in this database")
-	}
-	return err
 }
 
-// dropSchemas is the statement that removes them.
-func dropSchemas(schemas []string) string {
-	return "drop schema if exists " + strings.Join(schemas, ", ") + " cascade"
-}
-
-func (d *database) describe(ctx context.Context, config *pgx.ConnConfig) (string, error) {
+func (d *database) describe(ctx context.Context) (string, error) {
 	var version string
 	if err := d.pool.QueryRow(ctx, "select current_setting('server_version')").Scan(&version); err != nil {
 		return "", fmt.Errorf("ask for the server's version: %w", err)
@@ -141,6 +111,7 @@ func (d *database) describe(ctx context.Context, config *pgx.ConnConfig) (string
 	if d.server != nil {
 		return "a private PostgreSQL " + version + ", where commits wait for the disk; it is removed at the end", nil
 	}
+	config := d.pool.Config().ConnConfig
 	return fmt.Sprintf("PostgreSQL %s, database %s on %s", version, config.Database, config.Host), nil
 }
 
@@ -151,9 +122,7 @@ func (d *database) close(hurry context.Context) error {
 	defer cancel()
 	var errs []error
 	if d.claimed && !d.keep && d.server == nil {
-		if _, err := d.pool.Exec(ctx, dropSchemas(d.schemas()), pgx.QueryExecModeSimpleProtocol); err != nil {
-			errs = append(errs, fmt.Errorf("remove the demo's tables: %w; do it with: %s", err, dropSchemas(d.schemas())))
-		}
+		errs = append(errs, program.Remove(ctx, d.pool, d.schemas()))
 	}
 	if d.store != nil {
 		d.store.Close()

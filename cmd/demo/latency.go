@@ -6,6 +6,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/millrace-go/millrace/internal/program"
 )
 
 // latency is how long it took from an append's commit to its being applied: from the moment when Append returned, so
@@ -22,16 +24,6 @@ func (l latency) String() string {
 		return "-"
 	}
 	return fmt.Sprintf("p50 %.1f ms, p99 %.1f ms", l.P50, l.P99)
-}
-
-// percentile is the smallest of the sorted samples that at least that share of them does not exceed (nearest rank); 0
-// where there are none.
-func percentile(sorted []time.Duration, share float64) time.Duration {
-	if len(sorted) == 0 {
-		return 0
-	}
-	rank := int(math.Ceil(share * float64(len(sorted))))
-	return sorted[min(max(rank, 1), len(sorted))-1]
 }
 
 // stopwatch collects samples from many goroutines.
@@ -51,10 +43,8 @@ func (s *stopwatch) latency() latency {
 	sorted := slices.Clone(s.samples)
 	s.mu.Unlock()
 	slices.Sort(sorted)
-	return latency{P50: milliseconds(percentile(sorted, 0.5)), P99: milliseconds(percentile(sorted, 0.99)), Samples: len(sorted)}
+	return latency{P50: program.Milliseconds(program.Percentile(sorted, 0.5)), P99: program.Milliseconds(program.Percentile(sorted, 0.99)), Samples: len(sorted)}
 }
-
-func milliseconds(d time.Duration) float64 { return rounded(d.Seconds() * 1000) }
 
 // rounded keeps three decimals.
 func rounded(x float64) float64 { return math.Round(x*1000) / 1000 }

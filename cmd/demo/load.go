@@ -32,7 +32,7 @@ type appender interface {
 // would be refused.
 type load struct {
 	store    appender
-	probe    *probe
+	probe    *probe // nil where no times are taken
 	poison   poison
 	total    int64
 	rate     int
@@ -63,8 +63,14 @@ func (l *load) open(from source) (stop func()) {
 	return stop
 }
 
-// atRest is how many events are kept back: one in twenty of a short run, few of a long one.
-func (l *load) atRest() int64 { return min(l.total, mostAtRest, max(1, l.total/20)) }
+// atRest is how many events are kept back: one in twenty of a short run, few of a long one, and none where no times are
+// taken.
+func (l *load) atRest() int64 {
+	if l.probe == nil {
+		return 0
+	}
+	return min(l.total, mostAtRest, max(1, l.total/20))
+}
 
 // concurrently appends all events but those that are kept back.
 func (l *load) concurrently(ctx context.Context) error {
@@ -117,7 +123,7 @@ func (l *load) write(ctx context.Context, w *writer, queue <-chan record) error 
 		if err != nil {
 			return err
 		}
-		if n := l.appended.Add(1); timed && n%every == 0 {
+		if n := l.appended.Add(1); timed && l.probe != nil && n%every == 0 {
 			l.probe.underLoad(r.event.Type, position)
 		}
 	}

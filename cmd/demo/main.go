@@ -11,6 +11,8 @@ import (
 	"os"
 
 	"github.com/spf13/cobra"
+
+	"github.com/millrace-go/millrace/internal/program"
 )
 
 func main() { os.Exit(execute(os.Args[1:], os.Stdout, os.Stderr)) }
@@ -19,15 +21,10 @@ func main() { os.Exit(execute(os.Args[1:], os.Stdout, os.Stderr)) }
 func execute(args []string, out, errs io.Writer) int {
 	ctx, hurry, stop := interruptible(context.Background())
 	defer stop()
-	cmd := command(hurry)
-	cmd.SetArgs(doubleDashes(args))
-	cmd.SetOut(out)
-	cmd.SetErr(errs)
-	err := cmd.ExecuteContext(ctx)
+	err := program.Execute(ctx, command(hurry), args, out, errs)
 	if err == nil {
 		return 0
 	}
-	fmt.Fprintf(errs, "demo: %s\n", oneLine(err.Error()))
 	var by interruptedError
 	if errors.As(err, &by) {
 		return 128 + int(by.signal)
@@ -44,15 +41,12 @@ func command(hurry context.Context) *cobra.Command {
 while that goes on, and checks every read model against a plain SQL count over the events.
 
 Without -database-url and DATABASE_URL it starts a private PostgreSQL from the installed binaries, and removes it at
-the end. Flags may be written with one dash or two.`,
-		Args:              cobra.NoArgs,
-		SilenceUsage:      true,
-		SilenceErrors:     true,
-		CompletionOptions: cobra.CompletionOptions{DisableDefaultCmd: true},
+the end. Flags may be written with one dash or two.
+
+The commands below are for trying several nodes on one database, each in a terminal of its own.`,
+		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if !cmd.Flags().Changed("database-url") {
-				o.databaseURL = os.Getenv("DATABASE_URL")
-			}
+			o.databaseURL = program.DatabaseURL(cmd, o.databaseURL)
 			if err := o.validate(cmd.Flags().Changed("events")); err != nil {
 				return err
 			}
@@ -72,23 +66,8 @@ the end. Flags may be written with one dash or two.`,
 	f.BoolVar(&o.json, "json", false, "print the summary as one JSON object on the last line")
 	f.StringVar(&o.log, "log", "", "write what the library logs to this file")
 	f.SortFlags = false
+	cmd.AddCommand(nodeCommand(hurry), loadCommand(hurry), statusCommand(hurry), checkCommand(hurry), cleanCommand(hurry), serveCommand(hurry))
 	return cmd
-}
-
-// doubleDashes takes -name for --name, as the flag package of the standard library does. There are no short flags but
-// -h.
-func doubleDashes(args []string) []string {
-	var long []string
-	for i, arg := range args {
-		if arg == "--" {
-			return append(long, args[i:]...)
-		}
-		if len(arg) > 2 && arg[0] == '-' && arg[1] >= 'a' && arg[1] <= 'z' {
-			arg = "-" + arg
-		}
-		long = append(long, arg)
-	}
-	return long
 }
 
 // options are the flags.
@@ -105,16 +84,12 @@ type options struct {
 	log         string
 }
 
-const mostWriters = 1000
-
 func (o options) validate(eventsGiven bool) error {
 	switch {
 	case o.events < 1:
 		return fmt.Errorf("-events is %d, but must be at least 1", o.events)
 	case o.input != "" && eventsGiven:
 		return errors.New("-events and -input exclude each other: a log is replayed as a whole")
-	case o.writers < 1 || o.writers > mostWriters:
-		return fmt.Errorf("-writers is %d, but must be from 1 to %d", o.writers, mostWriters)
 	case o.rate < 0:
 		return fmt.Errorf("-rate is negative: %d", o.rate)
 	case o.poison < 0:
@@ -122,7 +97,7 @@ func (o options) validate(eventsGiven bool) error {
 	case o.keep && o.databaseURL == "":
 		return errors.New("-keep needs -database-url: a private server is removed with all that is in it")
 	}
-	return nil
+	return program.ValidWriters(o.writers)
 }
 
 // workload is the source that the options ask for, and what it is, for people.

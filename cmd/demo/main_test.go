@@ -2,22 +2,9 @@ package main
 
 import (
 	"bytes"
-	"slices"
 	"strings"
 	"testing"
-
-	"github.com/millrace-go/millrace/internal/pgtest/testmain"
 )
-
-func TestMain(m *testing.M) { testmain.Run(m) }
-
-func TestFlagsMayHaveOneDash(t *testing.T) {
-	got := doubleDashes([]string{"-events", "5", "--json", "-rate=-1", "-h", "-5", "--", "-x1"})
-	want := []string{"--events", "5", "--json", "--rate=-1", "-h", "-5", "--", "-x1"}
-	if !slices.Equal(got, want) {
-		t.Errorf("got %q, want %q", got, want)
-	}
-}
 
 func TestBadFlagsAreOneClearLine(t *testing.T) {
 	t.Setenv("DATABASE_URL", "")

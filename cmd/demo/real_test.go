@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/millrace-go/millrace/internal/pgtest"
+	"github.com/millrace-go/millrace/internal/program"
 )
 
 // TestRealLog replays two years of expense claims and compares the tables with totals that were worked out without this
@@ -51,7 +52,7 @@ func TestRealLog(t *testing.T) {
 	if !s.Verified || s.Events != want.Events || s.Streams != want.Streams {
 		t.Errorf("verified %v, %d events, %d streams; want true, %d, %d", s.Verified, s.Events, s.Streams, want.Events, want.Streams)
 	}
-	pool := connect(t, dsn)
+	pool := program.Pool(t, dsn)
 	for sql, expected := range map[string]map[string]int64{
 		"select event_type, n from demo.events_by_type":                                   want.ByType,
 		"select role, n from demo.events_by_role":                                         want.ByRole,

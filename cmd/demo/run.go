@@ -16,11 +16,7 @@ import (
 // run is the whole demo. It returns when everything that it started or created is gone, or is to be kept; after hurry
 // is done it waits for nothing but the end of a private server. It fails where a read model is not right.
 func run(ctx, hurry context.Context, o options, out io.Writer) (s summary, err error) {
-	defer func() {
-		if ctx.Err() != nil && err != nil {
-			err = errors.Join(context.Cause(ctx), leftBehind(err))
-		}
-	}()
+	defer func() { err = interruption(ctx, err) }()
 	from, name := o.workload()
 	found := survey{events: o.events}
 	if o.input != "" || o.poison > 0 {
@@ -51,10 +47,11 @@ func run(ctx, hurry context.Context, o options, out io.Writer) (s summary, err e
 	if err := c.drive(ctx, hurry); err != nil {
 		return s, err
 	}
-	v, err := check(ctx, d.pool, d.store, c.load.appended.Load(), found.poison)
+	v, err := check(ctx, d.pool, d.store, found.poison)
 	if err != nil {
 		return s, err
 	}
+	v.mustHold(c.load.appended.Load())
 	if s, err = c.summary(ctx, d, v); err != nil {
 		return s, err
 	}
@@ -66,6 +63,14 @@ func run(ctx, hurry context.Context, o options, out io.Writer) (s summary, err e
 		return s, fmt.Errorf("print the summary: %w", err)
 	}
 	return s, v.err()
+}
+
+// interruption is why something failed: where it was interrupted that is the reason, whatever else it led to.
+func interruption(ctx context.Context, err error) error {
+	if ctx.Err() == nil || err == nil {
+		return err
+	}
+	return errors.Join(context.Cause(ctx), leftBehind(err))
 }
 
 // leftBehindError tells that something could not be removed, which is worth saying whatever else happened.

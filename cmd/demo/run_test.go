@@ -9,12 +9,9 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
-
-	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/millrace-go/millrace/internal/pgtest"
+	"github.com/millrace-go/millrace/internal/program"
 	"github.com/millrace-go/millrace/pgstore"
 )
 
@@ -46,17 +43,18 @@ func TestRunIsVerifiedAndFindsWhatIsWrong(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	pool := connect(t, dsn)
+	pool := program.Pool(t, dsn)
 	store, err := pgstore.OpenPool(t.Context(), pool, pgstore.Options{Schema: storeSchema})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer store.Close()
 	verify := func() verdict {
-		v, err := check(t.Context(), pool, store, events, found.poison)
+		v, err := check(t.Context(), pool, store, found.poison)
 		if err != nil {
 			t.Fatal(err)
 		}
+		v.mustHold(events)
 		return v
 	}
 	if err := verify().err(); err != nil {
@@ -75,11 +73,11 @@ func TestRunIsVerifiedAndFindsWhatIsWrong(t *testing.T) {
 		{"update demo_millrace.dead_letters set stream_id = '-' || stream_id where id = 1",
 			"update demo_millrace.dead_letters set stream_id = substr(stream_id, 2) where id = 1", "was not chosen to fail"},
 	} {
-		execSQL(t, pool, test.corrupt)
+		program.MustExec(t, pool, test.corrupt)
 		if err := verify().err(); err == nil || !strings.Contains(err.Error(), test.says) {
 			t.Errorf("after %q: %v, want %q", test.corrupt, err, test.says)
 		}
-		execSQL(t, pool, test.mend)
+		program.MustExec(t, pool, test.mend)
 		if err := verify().err(); err != nil {
 			t.Errorf("after %q: %v", test.mend, err)
 		}
@@ -94,32 +92,32 @@ func TestRunIsVerifiedAndFindsWhatIsWrong(t *testing.T) {
 	if err := verify().err(); err != nil {
 		t.Errorf("after the second run: %v", err)
 	}
-	execSQL(t, pool, statement)
+	program.MustExec(t, pool, statement)
 }
 
 func TestRunRemovesWhatItCreated(t *testing.T) {
 	dsn := pgtest.Database(t)
-	pool := connect(t, dsn)
+	pool := program.Pool(t, dsn)
 	var out bytes.Buffer
 	if _, err := run(t.Context(), t.Context(), options{events: 1, seed: 1, writers: 2, databaseURL: dsn}, &out); err != nil {
 		t.Fatalf("%v\n%s", err, out.String())
 	}
-	if left := schemas(t, pool); left != "" {
+	if left := program.Schemas(t, pool); left != "" {
 		t.Errorf("schemas %s are left", left)
 	}
 
-	execSQL(t, pool, "create schema demo; create table demo.precious ()")
+	program.MustExec(t, pool, "create schema demo; create table demo.precious ()")
 	if _, err := run(t.Context(), t.Context(), options{events: 10, writers: 2, databaseURL: dsn}, &out); err == nil {
 		t.Error("it ran although the schema demo is somebody else's")
 	}
-	if left := schemas(t, pool); left != "demo" {
+	if left := program.Schemas(t, pool); left != "demo" {
 		t.Errorf("schemas are %q, want demo as it was", left)
 	}
 }
 
 func TestInterruptedRunRemovesWhatItCreated(t *testing.T) {
 	dsn := pgtest.Database(t)
-	pool := connect(t, dsn)
+	pool := program.Pool(t, dsn)
 	ctx, interrupt := context.WithCancelCause(t.Context())
 	reason := errors.New("interrupted by the test")
 	// The first line of the screen comes when appending is under way.
@@ -133,7 +131,7 @@ func TestInterruptedRunRemovesWhatItCreated(t *testing.T) {
 	if !errors.Is(err, reason) || strings.Contains(err.Error(), "\n") {
 		t.Errorf("ended with %v, want %v", err, reason)
 	}
-	if left := schemas(t, pool); left != "" {
+	if left := program.Schemas(t, pool); left != "" {
 		t.Errorf("schemas %s are left", left)
 	}
 }
@@ -154,37 +152,3 @@ func TestBadInputStartsNothing(t *testing.T) {
 type writerFunc func(p []byte) (int, error)
 
 func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
-
-func connect(t *testing.T, dsn string) *pgxpool.Pool {
-	t.Helper()
-	pool, err := pgxpool.New(t.Context(), dsn)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(pool.Close)
-	return pool
-}
-
-func execSQL(t *testing.T, pool *pgxpool.Pool, sql string) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	tag, err := pool.Exec(ctx, sql, pgx.QueryExecModeSimpleProtocol)
-	if err != nil {
-		t.Fatalf("%s: %v", sql, err)
-	}
-	if (tag.Update() || tag.Insert() || tag.Delete()) && tag.RowsAffected() != 1 {
-		t.Fatalf("%s: %d rows", sql, tag.RowsAffected())
-	}
-}
-
-// schemas are those that are not PostgreSQL's own.
-func schemas(t *testing.T, pool *pgxpool.Pool) (names string) {
-	t.Helper()
-	err := pool.QueryRow(t.Context(), `select coalesce(string_agg(nspname, ', ' order by nspname), '') from pg_catalog.pg_namespace
-		where nspname !~ '^pg_' and nspname not in ('public', 'information_schema')`).Scan(&names)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return names
-}

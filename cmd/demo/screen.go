@@ -3,11 +3,10 @@ package main
 import (
 	"fmt"
 	"io"
-	"os"
 	"strings"
 	"time"
 
-	"golang.org/x/term"
+	"github.com/millrace-go/millrace/internal/program"
 )
 
 // screen shows figures as they come.
@@ -19,17 +18,10 @@ type screen interface {
 
 // newScreen refreshes in place where out is a terminal that can do that, and writes plain lines elsewhere.
 func newScreen(out io.Writer) screen {
-	file, ok := out.(*os.File)
-	if !ok || !term.IsTerminal(int(file.Fd())) || os.Getenv("TERM") == "dumb" {
-		return &plainScreen{out: out}
+	if c := newCanvas(out); c != nil {
+		return &terminalScreen{c}
 	}
-	return &terminalScreen{out: out, size: func() (width, height int) {
-		width, height, err := term.GetSize(int(file.Fd()))
-		if err != nil || width <= 0 || height <= 0 {
-			return 80, 24
-		}
-		return width, height
-	}}
+	return &plainScreen{out: out}
 }
 
 // plainScreen writes one line each time.
@@ -43,7 +35,7 @@ func (s *plainScreen) show(f figures) error {
 	for _, p := range f.projections {
 		fmt.Fprintf(&b, "; %s applied %d, behind %d, %.0f/s, parked %d", p.name, p.applied, p.behind, p.rate, p.parked)
 		if p.trouble != "" {
-			fmt.Fprintf(&b, " (%s)", oneLine(p.trouble))
+			fmt.Fprintf(&b, " (%s)", program.OneLine(p.trouble))
 		}
 	}
 	if f.load.Samples > 0 {
@@ -57,34 +49,12 @@ func (s *plainScreen) show(f figures) error {
 	return err
 }
 
-// terminalScreen writes over what it wrote before.
-type terminalScreen struct {
-	out   io.Writer
-	size  func() (width, height int)
-	lines int
-}
+// terminalScreen draws a table in place.
+type terminalScreen struct{ canvas *canvas }
 
 func (s *terminalScreen) every() time.Duration { return 200 * time.Millisecond }
 
-func (s *terminalScreen) show(f figures) error {
-	width, height := s.size()
-	lines := table(f)
-	// What has scrolled off cannot be written over, and one line is the cursor's.
-	lines = lines[:min(len(lines), max(1, height-1))]
-	var b strings.Builder
-	b.WriteByte('\r')
-	if s.lines > 0 {
-		fmt.Fprintf(&b, "\x1b[%dA", s.lines)
-	}
-	b.WriteString("\x1b[J")
-	for _, line := range lines {
-		b.WriteString(cut(line, width-1))
-		b.WriteByte('\n')
-	}
-	s.lines = len(lines)
-	_, err := io.WriteString(s.out, b.String())
-	return err
-}
+func (s *terminalScreen) show(f figures) error { return s.canvas.draw(table(f)) }
 
 // table is the screen line by line.
 func table(f figures) []string {
@@ -97,21 +67,11 @@ func table(f figures) []string {
 	for _, p := range f.projections {
 		line := fmt.Sprintf("%-16s %10d %10d %10.0f %8d", p.name, p.applied, p.behind, p.rate, p.parked)
 		if p.trouble != "" {
-			line += "  " + oneLine(p.trouble)
+			line += "  " + program.OneLine(p.trouble)
 		}
 		lines = append(lines, line)
 	}
 	return append(lines, "",
 		fmt.Sprintf("%-36s %s", "commit to applied, under load", f.load),
 		fmt.Sprintf("%-36s %s", "commit to applied, one at a time", f.rest))
-}
-
-func cut(line string, width int) string {
-	runes := []rune(line)
-	return string(runes[:min(len(runes), max(width, 0))])
-}
-
-// oneLine keeps text that may have line breaks, or worse, in its place.
-func oneLine(text string) string {
-	return strings.Join(strings.FieldsFunc(text, func(r rune) bool { return r < ' ' }), "; ")
 }

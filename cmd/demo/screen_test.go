@@ -10,28 +10,6 @@ import (
 	"github.com/millrace-go/millrace"
 )
 
-func TestPercentile(t *testing.T) {
-	hundred := make([]time.Duration, 100)
-	for i := range hundred {
-		hundred[i] = time.Duration(i + 1)
-	}
-	for _, test := range []struct {
-		sorted []time.Duration
-		share  float64
-		want   time.Duration
-	}{
-		{nil, 0.5, 0},
-		{hundred[:1], 0.5, 1}, {hundred[:1], 0.99, 1},
-		{hundred[:2], 0.5, 1}, {hundred[:2], 0.99, 2},
-		{hundred[:3], 0.5, 2},
-		{hundred, 0.5, 50}, {hundred, 0.99, 99}, {hundred, 1, 100}, {hundred, 0, 1},
-	} {
-		if got := percentile(test.sorted, test.share); got != test.want {
-			t.Errorf("percentile(%d samples, %v) is %d, want %d", len(test.sorted), test.share, got, test.want)
-		}
-	}
-}
-
 func TestLatencyIsInMilliseconds(t *testing.T) {
 	var s stopwatch
 	for _, d := range []time.Duration{3 * time.Millisecond, 1500 * time.Microsecond, 9 * time.Millisecond} {
@@ -75,7 +53,7 @@ func TestPlainScreenWritesOneLineEachTime(t *testing.T) {
 
 func TestTerminalScreenStaysInItsPlace(t *testing.T) {
 	var out bytes.Buffer
-	s := &terminalScreen{out: &out, size: func() (int, int) { return 40, 6 }}
+	s := &terminalScreen{&canvas{out: &out, size: func() (int, int) { return 40, 6 }}}
 	f := figures{total: 500}.look(time.Second, loading, 100, someStatus(90))
 	for range 2 {
 		if err := s.show(f); err != nil {

@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+
+	"github.com/millrace-go/millrace/internal/program"
 )
 
 // summary is what a run came to. Its JSON form is the last line of -json.
@@ -47,15 +49,9 @@ func (s summary) print(out io.Writer, v verdict, kept []string, asJSON bool) err
 	fmt.Fprintf(out, "%-16s %10s %10s %8s %8s   against a plain SQL count over the events\n", "projection", "checkpoint",
 		"applied", "parked", "rows")
 	for _, p := range s.Projections {
-		result := "equal"
-		if p.wrong {
-			result = "DIFFERS"
-		}
-		fmt.Fprintf(out, "%-16s %10d %10d %8d %8d   %s\n", p.Name, p.Checkpoint, p.Applied, p.Parked, p.rows, result)
+		fmt.Fprintf(out, "%-16s %10d %10d %8d %8d   %s\n", p.Name, p.Checkpoint, p.Applied, p.Parked, p.rows, outcome(p.wrong))
 	}
-	for _, w := range v.wrong {
-		fmt.Fprintf(out, "  %s\n", oneLine(w))
-	}
+	v.explain(out)
 	verdict := "not verified"
 	if s.Verified {
 		verdict = "verified: every event was applied exactly once"
@@ -65,7 +61,7 @@ func (s summary) print(out io.Writer, v verdict, kept []string, asJSON bool) err
 	}
 	_, err := fmt.Fprintf(out, "\n%s\n", verdict)
 	if err == nil && len(kept) > 0 {
-		_, err = fmt.Fprintf(out, "kept for you to look at; remove it with: %s\n", dropSchemas(kept))
+		_, err = fmt.Fprintf(out, "kept for you to look at; remove it with: %s\n", program.Drop(kept))
 	}
 	if err == nil && asJSON {
 		err = json.NewEncoder(out).Encode(s)

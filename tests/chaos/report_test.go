@@ -84,9 +84,9 @@ func (c *cluster) tell() {
 	}
 	for _, n := range c.nodes {
 		for _, l := range n.allLives() {
-			c.t.Logf("process %s is node %q; it ended with %q", l, l.identity(), l.exited())
+			c.t.Logf("process %s is node %q; it began at %s and ended at %s with %q", l, l.identity(), l.started.Format(clock), l.endedAt().Format(clock), l.exited())
 		}
-		c.t.Logf("log of node %s:\n%s", n.name, tail(n.log, 8<<10))
+		c.t.Logf("log of node %s:\n%s", n.name, tail(n.log, 32<<10))
 	}
 	c.mu.Lock()
 	for _, t := range c.troubles {

@@ -1,0 +1,115 @@
+package main
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/millrace-go/millrace"
+)
+
+const (
+	ownID   = "11111111-aaaa-4aaa-8aaa-aaaaaaaaaaaa"
+	otherID = "22222222-bbbb-4bbb-8bbb-bbbbbbbbbbbb"
+)
+
+// held is a status in which the first projection is one node's and the second another's.
+func held(node, first string, firstEpoch int64, second string, secondEpoch int64) millrace.Status {
+	one := func(name, owner string, epoch int64) millrace.ProjectionStatus {
+		s := millrace.ProjectionStatus{ID: millrace.ProjectionID{Tenant: "default", Name: name}, Owner: owner, Epoch: epoch, State: millrace.StateElsewhere}
+		if owner == node {
+			s.State = millrace.StateLive
+		}
+		return s
+	}
+	return millrace.Status{Node: node, Projections: []millrace.ProjectionStatus{one("payments", first, firstEpoch), one("streams", second, secondEpoch)}}
+}
+
+func TestJournalTellsWhatChangedAndNothingElse(t *testing.T) {
+	now := time.Now()
+	j := newJournal("process 7", now)
+	away := errors.New("broken\npipe")
+	failing := held(ownID, ownID, 6, ownID, 4)
+	failing.Projections[1].FailingPosition, failing.Projections[1].Attempts, failing.Projections[1].Reason = 12, 3, "two\nlines"
+	for i, step := range []struct {
+		status millrace.Status
+		err    error
+		want   []string
+	}{
+		{held("", "", 0, otherID, 1), nil, nil}, // it has not started
+		{held(ownID, ownID, 1, otherID, 1), nil, []string{"node 11111111 (" + ownID + "), process 7",
+			"claimed: payments (epoch 1)", "runs 1 of 2 now: payments"}},
+		{held(ownID, ownID, 1, otherID, 1), nil, nil},
+		{held(ownID, ownID, 1, ownID, 2), nil, []string{"took over from 22222222: streams (epoch 2)", "runs 2 of 2 now: payments, streams"}},
+		{millrace.Status{}, away, []string{"cannot see the projections: broken; pipe"}},
+		{millrace.Status{}, away, nil},
+		{held(ownID, otherID, 3, ownID, 3), nil, []string{"sees the projections again", "went to 22222222: payments (epoch 3)",
+			"claimed again: streams (epoch 3)", "runs 1 of 2 now: streams"}},
+		{held(ownID, otherID, 3, "", 3), nil, []string{"gave up: streams (epoch 3)", "runs nothing now"}},
+		{held(ownID, ownID, 6, ownID, 4), nil, []string{"took over from 22222222: payments (epoch 6)", "claimed: streams (epoch 4)",
+			"runs 2 of 2 now: payments, streams"}},
+		{failing, nil, []string{"streams, position 12, attempt 3: two; lines"}},
+		{failing, nil, nil},
+		{held("", "", 6, "", 4), nil, []string{"gave up: payments (epoch 6), streams (epoch 4)", "runs nothing now"}}, // it has ended
+	} {
+		if got := j.look(now, step.status, step.err); !slices.Equal(got, step.want) {
+			t.Errorf("step %d: it tells\n%s\nwant\n%s", i, strings.Join(got, "\n"), strings.Join(step.want, "\n"))
+		}
+	}
+}
+
+func TestJournalTellsRatesOfWhatWasAppliedHere(t *testing.T) {
+	start := time.Now()
+	j := newJournal("", start)
+	applied := func(payments, streams int64) millrace.Status {
+		s := held(ownID, ownID, 1, ownID, 1)
+		s.Projections[0].Applied, s.Projections[1].Applied = payments, streams
+		return s
+	}
+	j.look(start, applied(0, 0), nil)
+	for _, step := range []struct {
+		after             time.Duration
+		payments, streams int64
+		want              string
+	}{
+		{time.Second, 10, 100, ""}, // too early
+		{4 * time.Second, 40, 400, "applied 110 events/s: payments 10, streams 100"},
+		{8 * time.Second, 40, 400, ""},
+		{12 * time.Second, 0, 440, "applied 10 events/s: streams 10"}, // payments runs elsewhere
+		{16 * time.Second, 60, 440, "applied 5 events/s: payments 5"}, // and is back
+	} {
+		if got := strings.Join(j.look(start.Add(step.after), applied(step.payments, step.streams), nil), "\n"); got != step.want {
+			t.Errorf("after %v it tells %q, want %q", step.after, got, step.want)
+		}
+	}
+}
+
+func TestStatusTellsTheDeadFromTheLiving(t *testing.T) {
+	const idleID, goneID = "33333333-cccc-4ccc-8ccc-cccccccccccc", "44444444-dddd-4ddd-8ddd-dddddddddddd"
+	s := held("", otherID, 3, ownID, 2)
+	s.Projections[0].State = millrace.StateNotOwned
+	s.Projections[1].FailingPosition, s.Projections[1].Attempts, s.Projections[1].Reason = 12, 3, "two\nlines"
+	s.Projections[1].Checkpoint, s.Projections[1].Behind, s.Projections[1].Parked = 11, 4, 1
+	s.Nodes = []millrace.NodeStatus{
+		{ID: goneID, Silent: 2 * time.Minute},
+		{ID: otherID, Leases: 1, Silent: 2 * time.Minute},
+		{ID: ownID, Alive: true, Leases: 1, Silent: 400 * time.Millisecond},
+		{ID: idleID, Alive: true, Leaving: true, Silent: time.Second},
+	}
+	got := strings.Join(statusLines(s), "\n")
+	want := strings.Join([]string{
+		"projection       owner      epoch  checkpoint    behind  parked  state",
+		"payments         22222222       3           0         0       0  its node is dead",
+		"streams          11111111       2          11         4       1  running, position 12, attempt 3: two; lines",
+		"",
+		"node      projections  state    last heartbeat",
+		"22222222            1  dead     120.0 s ago",
+		"11111111            1  alive    0.4 s ago",
+		"33333333            0  leaving  1.0 s ago",
+	}, "\n")
+	if got != want {
+		t.Errorf("it shows\n%s\nwant\n%s", got, want)
+	}
+}

@@ -1,0 +1,202 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"net/url"
+	"os"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"go.uber.org/zap"
+
+	"github.com/millrace-go/millrace"
+	"github.com/millrace-go/millrace/internal/pgtest"
+	"github.com/millrace-go/millrace/internal/program"
+)
+
+// runs runs a command within this process, and fails the test unless it ends like that and says something.
+func runs(t *testing.T, status int, says string, args ...string) {
+	t.Helper()
+	var out, errs bytes.Buffer
+	got := execute(args, &out, &errs)
+	said := out.String()
+	if status != 0 {
+		if said = errs.String(); strings.Count(said, "\n") != 1 {
+			t.Errorf("demo %q says %q, want one line", args, said)
+		}
+	}
+	if got != status || !strings.Contains(said, says) {
+		t.Errorf("demo %q: exit status %d, and it says %q; want %d, and %q\n%s", args, got, said, status, says, errs.String())
+	}
+}
+
+func TestBadFlagsOfSharedCommandsAreOneClearLine(t *testing.T) {
+	t.Setenv("DATABASE_URL", "")
+	const nowhere = "postgres://127.0.0.1:1/x"
+	for _, name := range []string{"node", "load", "status", "check", "clean"} {
+		runs(t, 1, "-database-url is missing, and so is DATABASE_URL", name)
+		runs(t, 1, "connect", name, "-database-url", nowhere)
+		runs(t, 1, "unknown flag: --evnts", name, "-evnts", "1")
+	}
+	for _, test := range []struct {
+		says string
+		args []string
+	}{
+		{"-heartbeat is 2s, but must be a third of -lease-time (5s)", []string{"node", "-heartbeat", "2s"}},
+		{"-heartbeat is 0s", []string{"node", "-heartbeat", "0s"}},
+		{`unknown command "x"`, []string{"node", "x"}},
+		{"-events is 0", []string{"load", "-events", "0"}},
+		{"-rate is negative", []string{"load", "-rate", "-1"}},
+		{"-writers is 0", []string{"load", "-writers", "0"}},
+		{"-watch is 0s", []string{"status", "-watch=0s"}},
+		{`-watch is "soon"`, []string{"status", "-watch", "soon"}},
+		{"-watch, which takes an interval, is not given", []string{"status", "1s"}},
+		{"-wait is negative", []string{"check", "-wait=-1s"}},
+		{"-port is 65536", []string{"serve", "-port", "65536"}},
+	} {
+		if test.args[0] != "serve" {
+			test.args = append(test.args, "-database-url", nowhere)
+		}
+		runs(t, 1, test.says, test.args...)
+	}
+	runs(t, 1, `unknown command "nonsense"`, "nonsense")
+}
+
+func TestNodesThatStartAtOnceShareTheTables(t *testing.T) {
+	dsn := pgtest.Database(t)
+	var all sync.WaitGroup
+	for range 8 {
+		all.Go(func() {
+			d, err := openShared(t.Context(), t.Context(), dsn, 0, true, zap.NewNop())
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			if err := d.close(t.Context()); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	all.Wait()
+	if got, want := program.Schemas(t, program.Pool(t, dsn)), "demo, demo_millrace, demo_millrace_default"; got != want {
+		t.Errorf("schemas are %q, want %q", got, want)
+	}
+}
+
+func TestSharedCommandsLeaveForeignSchemasAlone(t *testing.T) {
+	for _, name := range []string{"demo", "demo_millrace", "demo_millrace_default"} {
+		t.Run(name, func(t *testing.T) {
+			dsn := pgtest.Database(t)
+			pool := program.Pool(t, dsn)
+			program.MustExec(t, pool, "create schema "+name+"; create table "+name+".precious ()")
+			for _, command := range []string{"node", "load", "status", "check", "clean"} {
+				runs(t, 1, "there is a schema "+name+" that the demo did not make", command, "-database-url", dsn)
+			}
+			if left := program.Schemas(t, pool); left != name {
+				t.Errorf("schemas are %q, want %s alone", left, name)
+			}
+			program.MustExec(t, pool, "drop table "+name+".precious")
+		})
+	}
+}
+
+func TestCheckFindsWhatIsWrongAndCleanLeavesNothing(t *testing.T) {
+	dsn := pgtest.Database(t)
+	pool := program.Pool(t, dsn)
+	program.MustExec(t, pool, "create schema somebodys")
+	t.Setenv("DATABASE_URL", dsn) // in place of the flag
+	for _, command := range []string{"status", "check"} {
+		runs(t, 1, "nothing of the demo's", command)
+	}
+	runs(t, 0, "there is nothing to remove", "clean")
+
+	load := []string{"load", "-events", "300", "-rate", "0", "-seed", "5"}
+	runs(t, 0, "appended 300 of 300 events", load...)
+	runs(t, 1, "streams is 300 behind", "check", "-wait", "1ms")
+	apply(t, dsn)
+	runs(t, 0, "verified: every event was applied exactly once\n", "check")
+	runs(t, 0, "appended 300 of 300 events", load...) // the same events, in streams of their own
+	runs(t, 1, "nothing has moved for 1ms, and it is not all applied", "check", "-wait", "1ms")
+	apply(t, dsn)
+	runs(t, 0, "600 events", "check")
+	runs(t, 0, "events_by_type   -              2         600         0       0  not owned\n", "status")
+
+	program.MustExec(t, pool, "insert into demo.events_by_role values ('nobody', 1)")
+	runs(t, 1, `events_by_role holds 1 for "nobody", but the events say nothing`, "check")
+	program.MustExec(t, pool, "delete from demo.events_by_role where role = 'nobody'")
+	runs(t, 0, "verified", "check")
+
+	// The plain demo writes to nobody's tables.
+	runs(t, 1, "there is already a schema demo and a schema demo_millrace", "-events", "10")
+	runs(t, 0, "removed the schemas demo, demo_millrace, demo_millrace_default\n", "clean")
+	if left := program.Schemas(t, pool); left != "somebodys" {
+		t.Errorf("schemas are %q, want somebodys alone", left)
+	}
+}
+
+// apply applies everything that there is.
+func apply(t *testing.T, dsn string) {
+	t.Helper()
+	d, err := openShared(t.Context(), t.Context(), dsn, 0, true, zap.NewNop())
+	if err != nil {
+		t.Fatal(err)
+	}
+	runtime, err := newRuntime(millrace.Config{Store: d.store}, nil)
+	if err == nil {
+		err = runtime.RunUntilIdle(t.Context())
+	}
+	if err := errors.Join(err, d.close(t.Context())); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestInterruptedLoadSaysHowFarItCame(t *testing.T) {
+	dsn := pgtest.Database(t)
+	load := start(t, "load", "-database-url", dsn, "-events", "1000000", "-rate", "200")
+	load.says(`appended \d+ of 1000000`)
+	load.signal(syscall.SIGTERM)
+	load.ends(128 + int(syscall.SIGTERM))
+	load.says("\ndemo: interrupted by signal 15 .*\n$")
+}
+
+func TestServedDatabaseIsRemovedWhenInterrupted(t *testing.T) {
+	if _, err := pgtest.Find(); errors.Is(err, pgtest.ErrNotFound) {
+		t.Skipf("needs a server of its own: %v", err)
+	}
+	serve := start(t, "serve", "-port", "0")
+	dsn := serve.says("export DATABASE_URL='(.*)'\n")
+	at, err := url.Parse(dsn)
+	if err != nil || at.Hostname() != "127.0.0.1" {
+		t.Errorf("the URL is %q: %v", dsn, err)
+	}
+	start(t, "load", "-database-url", dsn, "-events", "10").ends(0)
+	var folder string
+	pool := program.Pool(t, dsn)
+	if err := pool.QueryRow(t.Context(), "show data_directory").Scan(&folder); err != nil {
+		t.Fatal(err)
+	}
+	serve.signal(syscall.SIGINT)
+	serve.ends(0)
+	if _, err := pgx.Connect(t.Context(), dsn); err == nil {
+		t.Error("the server still runs")
+	}
+	if _, err := os.Stat(folder); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("its folder is left: %v", err)
+	}
+}
+
+func TestWatchedStatusGoesOnUntilInterrupted(t *testing.T) {
+	dsn := pgtest.Database(t)
+	watch := start(t, "status", "-watch", "20ms", "-database-url", dsn)
+	watch.says(`(?s)there is nothing of the demo's.*there is nothing of the demo's`)
+	runs(t, 0, "appended 5 of 5", "load", "-events", "5", "-database-url", dsn)
+	watch.says("none: no node has run yet\n")
+	apply(t, dsn)
+	watch.says(`streams +- +1 +5 +0 +0  not owned\n`)
+	watch.signal(syscall.SIGINT)
+	watch.ends(0)
+}

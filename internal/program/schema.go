@@ -1,0 +1,64 @@
+package program
+
+import (
+	"context"
+	_ "embed"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+var (
+	//go:embed queries/taken_schemas.sql
+	takenSchemas string
+	//go:embed queries/drop_schemas.sql
+	dropSchemas string
+)
+
+// ErrUnderWay tells that somebody else was claiming the same schemas at the same time, and has them now.
+var ErrUnderWay = errors.New("another run is under way in this database")
+
+// TakenError tells that schemas are there already.
+type TakenError struct{ Schemas []string }
+
+func (e *TakenError) Error() string {
+	return fmt.Sprintf("there is already a schema %s; if no other run is under way and nobody needs what an earlier one left, remove it with: %s",
+		strings.Join(e.Schemas, " and a schema "), Drop(e.Schemas))
+}
+
+// Claim has create make what a program needs in schemas of its own, all or nothing. Where one of the schemas is there
+// already it is not ours to write to: that is a *TakenError, or ErrUnderWay where it came meanwhile.
+func Claim(ctx context.Context, pool *pgxpool.Pool, schemas []string, create func(tx pgx.Tx) error) error {
+	err := pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
+		var taken []string
+		if err := tx.QueryRow(ctx, takenSchemas, schemas).Scan(&taken); err != nil {
+			return err
+		}
+		if len(taken) > 0 {
+			return &TakenError{taken}
+		}
+		return create(tx)
+	})
+	var pgErr *pgconn.PgError
+	if errors.As(err, &pgErr) && (pgErr.Code == "42P06" || pgErr.Code == "23505") {
+		return ErrUnderWay
+	}
+	return err
+}
+
+// Drop is the statement that removes schemas with all that is in them.
+func Drop(schemas []string) string {
+	return strings.TrimSpace(strings.ReplaceAll(dropSchemas, "{schemas}", strings.Join(schemas, ", ")))
+}
+
+// Remove removes schemas with all that is in them. An error says how to do it by hand.
+func Remove(ctx context.Context, pool *pgxpool.Pool, schemas []string) error {
+	if _, err := pool.Exec(ctx, Drop(schemas), pgx.QueryExecModeSimpleProtocol); err != nil {
+		return fmt.Errorf("remove the tables: %w; do it with: %s", err, Drop(schemas))
+	}
+	return nil
+}
