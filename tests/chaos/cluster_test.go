@@ -1,7 +1,6 @@
 package chaos_test
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -70,7 +69,7 @@ type cluster struct {
 	spare    *node // one more, that comes and goes
 	writers  *writers
 	dir      string
-	poll     time.Duration
+	times    times
 
 	mu       sync.Mutex
 	troubles []trouble
@@ -85,7 +84,7 @@ type cluster struct {
 type options struct {
 	limit  time.Duration // for the whole test
 	seed   uint64        // of what the writers do
-	poll   time.Duration // how far apart the nodes' polls are; 0: poll
+	times  times         // that the nodes live by
 	repeat string        // how to run the same again
 }
 
@@ -106,7 +105,7 @@ func setup(t testing.TB, o options) *cluster {
 			t.Fatal(err)
 		}
 	}
-	c := &cluster{t: t, ctx: ctx, server: server, database: fmt.Sprintf("chaos_%08x", rand.Uint32()), dir: t.TempDir(), repeat: o.repeat, poll: cmp.Or(o.poll, poll),
+	c := &cluster{t: t, ctx: ctx, server: server, database: fmt.Sprintf("chaos_%08x", rand.Uint32()), dir: t.TempDir(), repeat: o.repeat, times: o.times.withDefaults(),
 		expected: make(map[string][]int64), struck: make(map[string]int)}
 	t.Cleanup(func() {
 		if t.Failed() {
@@ -203,7 +202,7 @@ func (c *cluster) makeTables() error {
 			return err
 		}
 	}
-	for _, sql := range []string{appliedTable, "create index on public.applied (tenant, projection, id)", journalSQL} {
+	for _, sql := range []string{appliedTable, "create index on public.applied (tenant, projection, id)", journalSQL(c.times.Lease)} {
 		if _, err := c.store.Pool().Exec(c.ctx, sql); err != nil {
 			return err
 		}
@@ -214,7 +213,7 @@ func (c *cluster) makeTables() error {
 // addNode makes a node that is not started.
 func (c *cluster) addNode() *node {
 	c.t.Helper()
-	n := &node{name: fmt.Sprint("n", len(c.nodes)+1), poll: c.poll}
+	n := &node{name: fmt.Sprint("n", len(c.nodes)+1), times: c.times}
 	var err error
 	if n.proxy, err = newProxy(n.name, c.upstream); err != nil {
 		c.t.Fatal(err)
