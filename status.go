@@ -41,7 +41,7 @@ type Status struct {
 	// Session is the node's session connection.
 	Session SessionStatus
 	// Nodes are the processes that run projections, this one among them, the oldest first. One that ended in order is not
-	// there any more, one that died for a day.
+	// there any more, one that died for an hour.
 	Nodes []NodeStatus
 	// NotOwned counts the projections that are wanted but that no living node has held for longer than LeaseTime.
 	NotOwned int

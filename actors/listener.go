@@ -79,7 +79,7 @@ func (l *listener) publish(msg any) {
 // listen keeps a session connection until ctx is done. A new one listens before anybody catches up.
 func (l *listener) listen(ctx context.Context, self *actor.PID) {
 	send := func(msg any) { l.env.System.Root.Send(self, msg) }
-	delays := newDelays(50*time.Millisecond, min(time.Second, max(50*time.Millisecond, l.env.Node.LeaseTime/4)))
+	delays := newDelays(50*time.Millisecond, min(500*time.Millisecond, max(50*time.Millisecond, l.env.Node.LeaseTime/4)))
 	for again := false; ctx.Err() == nil; {
 		started := time.Now()
 		session, err := l.connect(ctx)

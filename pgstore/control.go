@@ -37,6 +37,7 @@ type controlSQL struct {
 	bury           string
 	leave          string
 	nodes          string
+	forgetNodes    string
 	deadLetters    string
 	oldestSnapshot string
 
@@ -72,6 +73,7 @@ func newControlSQL(schema string) controlSQL {
 		bury:           q("bury"),
 		leave:          q("leave"),
 		nodes:          q("nodes"),
+		forgetNodes:    q("forget_nodes"),
 		deadLetters:    q("dead_letters"),
 		oldestSnapshot: q("oldest_snapshot"),
 		wakeChannel:    schema + "_wake",

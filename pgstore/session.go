@@ -76,6 +76,9 @@ func (s *session) setUp(ctx context.Context) error {
 		}
 		s.store.log.Warn("the node's last session cannot be ended; the node goes on without its session lock", zap.String("node", s.node.ID))
 	}
+	if _, err := s.conn.Exec(ctx, c.forgetNodes, pgx.QueryExecModeExec); err != nil {
+		return err
+	}
 	return s.Heartbeat(ctx)
 }
 

@@ -14,7 +14,7 @@ import (
 
 const (
 	// probeMost bounds the time between two probes, and so how long after the server's return nobody notices it.
-	probeMost = time.Second
+	probeMost = 500 * time.Millisecond
 	// startsAtOnce and startsEvery spread what starts again when the gate opens.
 	startsAtOnce = 64
 	startsEvery  = 10 * time.Millisecond

@@ -1,2 +1,2 @@
--- Takes the node off the list, and those that have been silent for a day. Index: nodes_pkey. Locks: the rows.
-delete from {control}.nodes where id = $1::uuid or expires_at < clock_timestamp() - interval '1 day'
+-- Takes the node off the list. Index: nodes_pkey. Locks: its row.
+delete from {control}.nodes where id = $1::uuid

@@ -96,14 +96,23 @@ func (c *cluster) findBroken(one scenario, protection weak.Protection) (tries in
 	return tries, nil
 }
 
-// aim chooses the node that owns the most.
+// aim chooses a node that owns a ledger, whose handlers can be stalled. The busiest may own none.
 func (c *cluster) aim() *strike {
 	c.t.Helper()
 	s := &strike{cluster: c, rnd: rand.New(rand.NewPCG(rand.Uint64(), 1)), alone: true}
-	c.must(until(c.ctx, 20*time.Second, "a node owns something", func() bool {
-		s.node = c.busiest()
-		s.victim = s.node.current()
-		return c.owned(s.victim) > 0
+	c.must(until(c.ctx, 20*time.Second, "a node owns a ledger", func() bool {
+		all, err := c.standings()
+		if err != nil {
+			return false
+		}
+		for _, n := range c.nodes {
+			l := n.current()
+			if l != nil && slices.ContainsFunc(all, func(o standing) bool { return o.Name == "ledger" && o.Alive && o.Owner == l.identity() }) {
+				s.node, s.victim = n, l
+				return true
+			}
+		}
+		return false
 	}))
 	return s
 }

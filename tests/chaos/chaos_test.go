@@ -31,6 +31,9 @@ func TestChaosFault(t *testing.T) {
 			s := &strike{cluster: c, lasts: cmp.Or(f.alone, f.most), rnd: rand.New(rand.NewPCG(seed, 1)), alone: true}
 			if f.reach == reachNode {
 				s.node = c.busiest()
+				if f.apart {
+					s.node = c.nodes[apart]
+				}
 			}
 			c.must(f.do(s))
 			over := time.Now()

@@ -26,8 +26,12 @@ import (
 
 const (
 	fleet = 3 // nodes of a cluster, beside the spare one
-	// app is the role that nodes and writers have: no superuser, as in production.
-	app = "millrace_chaos"
+	// app is the role that nodes and writers have: no superuser, as in production. That of the second node is another one,
+	// of the same rights: the other nodes must not end its sessions, so that nothing but the fence keeps it from a commit.
+	app        = "millrace_chaos"
+	appApart   = app + "_apart"
+	apart      = 1 // which node has it
+	appsPrefix = app + "%"
 	// maxConnections is enough for two clusters, and so few that somebody can take all of them.
 	maxConnections = 110
 )
@@ -43,7 +47,7 @@ var theServer = sync.OnceValues(func() (*pgtest.Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	return server, execute(ctx, server.DSN("postgres"), "create role "+app+" login")
+	return server, execute(ctx, server.DSN("postgres"), "create role "+app+" login; create role "+appApart+" login in role "+app)
 })
 
 // execute runs a statement over a connection of its own.
@@ -219,7 +223,11 @@ func (c *cluster) addNode() *node {
 		c.t.Fatal(err)
 	}
 	n.log = filepath.Join(c.dir, n.name+".log")
-	n.dsn = fmt.Sprintf("postgres://%s@%s/%s?sslmode=disable&pool_max_conns=6&application_name=%s", app, n.proxy.address(), c.database, n.name)
+	role := app
+	if len(c.nodes) == apart {
+		role = appApart
+	}
+	n.dsn = fmt.Sprintf("postgres://%s@%s/%s?sslmode=disable&pool_max_conns=6&application_name=%s", role, n.proxy.address(), c.database, n.name)
 	c.nodes = append(c.nodes, n)
 	return n
 }

@@ -77,6 +77,13 @@ var processFaults = []fault{
 		},
 	},
 	{
+		name:    "frozen with a batch in hand that nobody may end",
+		expects: "as before: it is the fence that refuses the zombie's commit",
+		least:   3 * time.Second, most: 3 * time.Second, apart: true,
+		strike: (*strike).zombie,
+		proves: func(s *strike) error { return s.rejoined(20 * time.Second) },
+	},
+	{
 		name:    "an event that ends its process",
 		expects: "after a few deaths the event is parked, and the fleet lives",
 		reach:   reachFleet, weight: 1, least: time.Second, most: time.Second,

@@ -37,6 +37,22 @@ var serverFaults = []fault{
 		proves: (*strike).progress,
 	},
 	{
+		name:    "PostgreSQL restarted, and a node comes back late",
+		expects: "nobody takes what it owns while its heartbeat holds, though its session lock is gone",
+		reach:   reachServer, // only where it is the only one: any other trouble of the node would excuse who takes
+		least:   1200 * time.Millisecond, most: 1200 * time.Millisecond,
+		strike: func(s *strike) error {
+			late, until := s.busiest().proxy, time.Now().Add(s.lasts)
+			late.cut()
+			over := s.noNodes()
+			err := s.server.Restart(context.WithoutCancel(s.ctx), "fast")
+			over()
+			s.wait(time.Until(until))
+			return errors.Join(err, late.heal())
+		},
+		proves: (*strike).progress,
+	},
+	{
 		name:    "database read-only for a while",
 		expects: "everything waits, and goes on when it may write",
 		reach:   reachServer, weight: 1, least: 500 * time.Millisecond, most: 2 * time.Second,
@@ -102,7 +118,7 @@ var serverFaults = []fault{
 			}
 			for end := time.Now().Add(s.lasts); time.Now().Before(end); {
 				err := s.exec(`select pg_terminate_backend(pid) from (select pid from pg_stat_activity
-					where datname = current_database() and usename = $1 order by random() limit 3) victims`, app)
+					where datname = current_database() and usename like $1 order by random() limit 3) victims`, appsPrefix)
 				if err != nil {
 					return err
 				}
@@ -125,7 +141,7 @@ func (s *strike) readOnly(value string) error {
 	if err := s.exec(fmt.Sprintf("alter database %s set default_transaction_read_only = %s", s.database, value)); err != nil {
 		return err
 	}
-	return s.exec("select pg_terminate_backend(pid) from pg_stat_activity where datname = current_database() and usename = $1", app)
+	return s.exec("select pg_terminate_backend(pid) from pg_stat_activity where datname = current_database() and usename like $1", appsPrefix)
 }
 
 // takeConnections takes what connections there are, also those that it ends for it, and gives all of them back.
@@ -153,7 +169,7 @@ func (s *strike) takeConnections() error {
 	}
 	take()
 	if err := s.exec(`select pg_terminate_backend(a.pid) from pg_stat_activity a join pg_locks l using (pid)
-		where a.datname = current_database() and a.usename = $1 and l.locktype = 'advisory' and l.objsubid = 1`, app); err != nil {
+		where a.datname = current_database() and a.usename like $1 and l.locktype = 'advisory' and l.objsubid = 1`, appsPrefix); err != nil {
 		return err
 	}
 	for end := time.Now().Add(s.lasts); time.Now().Before(end); {

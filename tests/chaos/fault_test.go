@@ -29,6 +29,7 @@ type fault struct {
 	most    time.Duration
 	alone   time.Duration         // how long where it is the only one; 0: at most
 	poll    time.Duration         // of the nodes, where it is the only one
+	apart   bool                  // it strikes the node whose sessions others must not end, where it is the only one
 	strike  func(s *strike) error // does it, and undoes it
 	proves  func(s *strike) error // looks for what it expects, when it stands alone
 }
