@@ -1,9 +1,11 @@
 package chaos_test
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -73,11 +75,13 @@ func plan(seed int64, length time.Duration, nodes int) schedule {
 			one.node = idle[rnd.IntN(len(idle))]
 			busy[one.node] = until
 		case reachFleet:
-			if len(idle) < nodes {
+			// It waits for all of them, and meanwhile nothing else begins with any.
+			one.at = max(at, slices.Max(busy))
+			if one.at >= length {
 				continue
 			}
 			for i := range busy {
-				busy[i] = until + 2*time.Second
+				busy[i] = one.at + one.lasts + settling + 2*time.Second
 			}
 		case reachServer:
 			if server > at {
@@ -92,6 +96,7 @@ func plan(seed int64, length time.Duration, nodes int) schedule {
 		}
 		all = append(all, one)
 	}
+	slices.SortStableFunc(all, func(a, b step) int { return cmp.Compare(a.at, b.at) })
 	return all
 }
 
