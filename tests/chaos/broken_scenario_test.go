@@ -95,11 +95,14 @@ func (s *strike) sessions() (map[string]uint32, error) {
 	return all, err
 }
 
-// renewed waits until nodes have session connections other than before.
-func (s *strike) renewed(nodes []*node, before map[string]uint32) error {
+// renewed waits until all nodes that had session connections before have others, beside some.
+func (s *strike) renewed(before map[string]uint32, beside ...*node) error {
 	return until(s.ctx, 20*time.Second, "nodes have new session connections", func() bool {
 		now, err := s.sessions()
-		return err == nil && !slices.ContainsFunc(nodes, func(n *node) bool { return now[n.name] == 0 || now[n.name] == before[n.name] })
+		return err == nil && !slices.ContainsFunc(s.nodes, func(n *node) bool {
+			had := before[n.name]
+			return had != 0 && !slices.Contains(beside, n) && (now[n.name] == 0 || now[n.name] == had)
+		})
 	})
 }
 
@@ -121,7 +124,7 @@ func (s *strike) renewSessions() error {
 		if err != nil {
 			return err
 		}
-		return s.renewed(s.nodes[:fleet], before)
+		return s.renewed(before)
 	}()
 	s.wait(time.Second)
 	return err
@@ -139,9 +142,8 @@ func (s *strike) lateBack() error {
 	err = errors.Join(err, s.server.StartAgain(context.WithoutCancel(s.ctx)))
 	over()
 	if err == nil {
-		others := slices.DeleteFunc(slices.Clone(s.nodes[:fleet]), func(n *node) bool { return n == s.node })
-		err = s.renewed(others, before)
-		s.wait(2 * time.Second) // they look at each other twice
+		err = s.renewed(before, s.node)
+		s.wait(2 * time.Second) // who is back looks at the others twice
 	}
-	return errors.Join(err, s.node.proxy.heal(), s.renewed([]*node{s.node}, before))
+	return errors.Join(err, s.node.proxy.heal(), s.renewed(before))
 }

@@ -1,6 +1,7 @@
 package chaos_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -89,10 +90,11 @@ type options struct {
 	limit  time.Duration // for the whole test
 	seed   uint64        // of what the writers do
 	times  times         // that the nodes live by
+	nodes  int           // beside the spare one; 0: fleet
 	repeat string        // how to run the same again
 }
 
-// setup makes a cluster of three nodes that own everything and of writers that append.
+// setup makes a cluster of nodes that own everything and of writers that append.
 func setup(t testing.TB, o options) *cluster {
 	t.Helper()
 	server, err := theServer()
@@ -123,7 +125,7 @@ func setup(t testing.TB, o options) *cluster {
 	}
 	c.writers = startWriters(ctx, c.store, o.seed)
 	t.Cleanup(c.writers.stop)
-	for range fleet {
+	for range cmp.Or(o.nodes, fleet) {
 		c.addNode().start()
 	}
 	c.spare = c.addNode()
