@@ -124,9 +124,11 @@ func (s *strike) renewSessions() error {
 		if err != nil {
 			return err
 		}
-		return s.renewed(before)
+		err = s.renewed(before)
+		s.wait(500 * time.Millisecond) // whoever has a new one looks once, notified or not
+		return err
 	}()
-	s.wait(time.Second)
+	s.wait(1500 * time.Millisecond)
 	return err
 }
 
