@@ -25,7 +25,7 @@ const restartAfter = 300 * time.Millisecond
 type node struct {
 	name  string
 	dsn   string
-	poll  time.Duration
+	times times
 	proxy *proxy
 	log   string // the file that all its processes log to
 
@@ -95,7 +95,7 @@ func (n *node) isWanted() bool {
 
 // launch starts one process.
 func (n *node) launch() (*life, error) {
-	spec, err := json.Marshal(nodeSpec{Name: n.name, DSN: n.dsn, Poll: n.poll})
+	spec, err := json.Marshal(nodeSpec{Name: n.name, DSN: n.dsn, Times: n.times})
 	if err != nil {
 		return nil, err
 	}
