@@ -183,8 +183,8 @@ func (c *cluster) judged() (ownership, error) {
 	defer c.mu.Unlock()
 	troubles := slices.Clone(c.troubles)
 	for _, l := range lives {
-		if since := l.goneSince(); !since.IsZero() {
-			troubles = append(troubles, trouble{who: l, what: "gone", from: since})
+		if !l.alive() {
+			troubles = append(troubles, trouble{who: l, what: "gone", from: l.endedAt()})
 		}
 	}
 	return judge(changes, troubles, lives, c.away), nil
