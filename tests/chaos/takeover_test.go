@@ -115,6 +115,9 @@ func TestTakeoverTimes(t *testing.T) {
 	r, err := c.settle()
 	c.must(err)
 	c.verify(r)
+	moved := r.ownership.some(true)
+	t.Logf("%d leases were moved to nodes that came, each without an owner for %v in the median, and %v at the most",
+		len(moved), median(moved).Round(time.Millisecond), longest(moved).gap.Round(time.Millisecond))
 }
 
 // shared waits until every node lives and has its share.
