@@ -1,6 +1,9 @@
 STATICCHECK = go tool -modfile=tools/go.mod staticcheck
 
-.PHONY: help test postgres lint demo bench
+CHAOS = 10m
+SEED = 0
+
+.PHONY: help test chaos postgres lint demo bench
 .DEFAULT_GOAL := help
 
 help: ## say what there is
@@ -8,6 +11,9 @@ help: ## say what there is
 
 test: postgres lint ## check everything and run all tests, on a private PostgreSQL server (or that of DATABASE_URL)
 	go test -race -timeout 20m ./...
+
+chaos: postgres ## break everything at random for as long as told: make chaos CHAOS=30m [SEED=n]
+	go test -race -timeout 0 -v ./tests/chaos -run TestChaosSchedule -chaos $(CHAOS) -seed $(SEED)
 
 postgres:
 	@tools/ensure-postgres.sh

@@ -21,6 +21,9 @@ func TestBadConfigurationIsRefusedNamingTheField(t *testing.T) {
 	for field, config := range map[string]millrace.Config{
 		"Config.Store":               {},
 		"Config.Heartbeat":           {Store: b.store, Heartbeat: -1},
+		"third of Config.LeaseTime":  {Store: b.store, Heartbeat: 2 * time.Second},
+		"above Config.LeaseTime":     {Store: b.store, DeathNotice: 6 * time.Second},
+		"Config.DeathNotice":         {Store: b.store, DeathNotice: -1},
 		"Config.LeaseTime":           {Store: b.store, LeaseTime: 2 * time.Second},
 		"Config.PollInterval":        {Store: b.store, PollInterval: -time.Second},
 		"Config.ReconcileInterval":   {Store: b.store, ReconcileInterval: time.Microsecond},

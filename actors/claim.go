@@ -64,6 +64,9 @@ func (n *node) beaten(ctx actor.Context, at time.Time) {
 // leave claims nothing any more, and tells the others that they have this node's share.
 func (n *node) leave(ctx actor.Context) {
 	n.draining = true
+	if !n.claiming {
+		ctx.Send(ctx.Parent(), &messages.Left{})
+	}
 	n.env.run(ctx.Self(), n.env.Timing.Call, func(ctx context.Context) any {
 		if err := n.env.Store.Leave(ctx, n.env.Node); err != nil {
 			n.log.Debug("the other nodes are not told that this one ends; they find out", zap.Error(err))
@@ -189,6 +192,9 @@ func restricted(members []projection.Member) (tenants []string) {
 
 func (n *node) claimed(ctx actor.Context, msg *claimed) {
 	n.claiming = false
+	if n.draining {
+		defer ctx.Send(ctx.Parent(), &messages.Left{})
+	}
 	for _, t := range msg.tenants {
 		n.ensured[t] = true
 	}

@@ -152,7 +152,8 @@ func (l *listener) serve(ctx context.Context, session projection.Session, watch 
 			return err
 		}
 		if at := time.Now(); !at.Before(beat) {
-			bounded, cancel := context.WithTimeout(ctx, l.env.Node.LeaseTime/2)
+			// What is cancelled in mid-statement takes the connection along, and the node could not depart.
+			bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), l.env.Node.LeaseTime/2)
 			err := session.Heartbeat(bounded)
 			cancel()
 			if err != nil {

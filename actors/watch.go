@@ -41,7 +41,7 @@ func (w *watch) soon() {
 
 // look tells of nodes that came or went, and buries the dead.
 func (w *watch) look(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, max(time.Second, w.env.Node.LeaseTime/2))
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), max(time.Second, w.env.Node.LeaseTime/2))
 	defer cancel()
 	found, err := w.session.Look(ctx)
 	if err != nil {

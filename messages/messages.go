@@ -46,7 +46,8 @@ type (
 	}
 	// Wanted tells a projection whether it is wanted to pause.
 	Wanted struct{ Paused bool }
-	// Drain asks a projection to finish what it is at and to report Drained.
+	// Drain asks a projection to finish what it is at and to report Drained, and the node to claim no more and to report
+	// Left.
 	Drain struct{}
 )
 
@@ -69,6 +70,8 @@ type (
 		ID      projection.ID
 		Advance projection.Advance
 	}
+	// Left reports that the node, asked to drain, claims nothing any more.
+	Left struct{}
 	// Claimed reports leases that the node has got.
 	Claimed struct{ Leases []projection.Lease }
 	// WantedStates reports whether projections are wanted to run: those of Rows, and States has the ones that are not.

@@ -41,6 +41,7 @@ func (b *boss) drain(ctx actor.Context, grace time.Duration) {
 	b.stopping = true
 	b.env.Refuse()
 	b.undrained = make(map[string]bool)
+	b.left = b.node.pid == nil
 	b.tellNode(ctx, &messages.Drain{})
 	for _, c := range b.projections {
 		if c.pid != nil && c.advance == nil {
@@ -77,7 +78,7 @@ func (b *boss) rested(ctx actor.Context, c *child, pid *actor.PID) {
 	b.endWhenDone(ctx)
 }
 
-// handback is a lease that is to be given back.
+// handback is a lease that is to be given back. It has no child where no actor was started for it.
 type handback struct {
 	child   *child
 	advance projection.Advance
@@ -106,6 +107,15 @@ func (b *boss) handBack(ctx actor.Context, c *child) {
 		advance = *c.advance
 	}
 	b.handbacks = append(b.handbacks, handback{c, advance})
+	b.release(ctx)
+}
+
+// handBackUnused gives a lease back that came when all were to be given back already.
+func (b *boss) handBackUnused(ctx actor.Context, lease projection.Lease) {
+	if c := b.projections[lease.ID]; c != nil && c.lease.Epoch == lease.Epoch {
+		return // it is among those
+	}
+	b.handbacks = append(b.handbacks, handback{advance: projection.Advance{Lease: lease, To: lease.Checkpoint}})
 	b.release(ctx)
 }
 
@@ -158,9 +168,9 @@ func (b *boss) leave(ctx actor.Context, c *child, err error) {
 	}
 }
 
-// endWhenDone stops everything once all projections are at rest and their leases given back.
+// endWhenDone stops everything once all projections are at rest, nothing more is claimed, and all leases are given back.
 func (b *boss) endWhenDone(ctx actor.Context) {
-	if b.stopping && b.undrained != nil && len(b.undrained) == 0 && len(b.handbacks) == 0 && !b.releasing {
+	if b.stopping && b.left && b.undrained != nil && len(b.undrained) == 0 && len(b.handbacks) == 0 && !b.releasing {
 		ctx.Stop(ctx.Self())
 	}
 }

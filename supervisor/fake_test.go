@@ -28,11 +28,12 @@ type fake struct {
 	pings, reloads, failed atomic.Int64
 	// foreign tells that what is read concerns no projection.
 	foreign atomic.Bool
-	// hook, where it is set, is called in the middle of "reload", with what is to be returned, "advance", "poll" and "tail".
+	// hook, where it is set, is called in the middle of "reload" and "claim", with what is to be returned, "advance", "poll" and "tail".
 	hook atomic.Pointer[func(call string, lease *projection.Lease)]
 
 	mu          sync.Mutex
 	claimed     bool
+	late        *projection.Lease // comes free, and may be claimed once
 	checkpoints map[projection.ID]int64
 	released    []projection.Advance
 	// panics are the tenants whose next tail, and the projections whose next fault, makes an actor panic.
@@ -89,6 +90,9 @@ func (f *fake) Free(_ context.Context, node projection.Node, _ bool) (free []pro
 			free = append(free, projection.Seat{Row: lease.Row, ID: lease.ID})
 		}
 	}
+	if f.late != nil {
+		free = append(free, projection.Seat{Row: f.late.Row, ID: f.late.ID})
+	}
 	return free, f.here()
 }
 
@@ -101,6 +105,12 @@ func (f *fake) Counts(context.Context, []string) (counts []projection.Count, err
 
 func (f *fake) Claim(_ context.Context, node projection.Node, _ []int32, _ bool) ([]projection.Lease, error) {
 	f.mu.Lock()
+	if late := f.late; late != nil {
+		f.late = nil
+		f.mu.Unlock()
+		f.call("claim", late)
+		return []projection.Lease{*late}, nil
+	}
 	defer f.mu.Unlock()
 	if f.claimed {
 		return nil, f.here()

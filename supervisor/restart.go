@@ -54,6 +54,7 @@ func (b *boss) terminated(ctx actor.Context, who *actor.PID) {
 	b.gate.forget(who)
 	c.pid = nil
 	if b.stopping {
+		b.left = b.left || c == b.node
 		b.rested(ctx, c, who)
 		return
 	}

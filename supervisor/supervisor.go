@@ -105,6 +105,7 @@ type boss struct {
 	watch          *time.Timer
 	stopping       bool
 	undrained      map[string]bool // by PID: the projections that have yet to come to rest before the end
+	left           bool            // the node claims nothing any more
 	tenants        map[string]int  // how many of the projections are of each tenant
 	handbacks      []handback      // to be released next
 	releasing      bool
@@ -156,8 +157,15 @@ func (b *boss) Handle(ctx actor.Context, msg any) {
 	switch msg := msg.(type) {
 	case *messages.Claimed:
 		for _, lease := range msg.Leases {
-			b.run(ctx, lease)
+			if b.stopping {
+				b.handBackUnused(ctx, lease)
+			} else {
+				b.run(ctx, lease)
+			}
 		}
+	case *messages.Left:
+		b.left = true
+		b.endWhenDone(ctx)
 	case *messages.Faulted:
 		b.faulted(ctx, msg)
 	case *judged:
@@ -235,9 +243,6 @@ func (b *boss) spawn(ctx actor.Context, c *child, props *actor.Props) {
 
 // run starts the actor of a projection whose lease was claimed, and the feed of its tenant before it.
 func (b *boss) run(ctx actor.Context, lease projection.Lease) {
-	if b.stopping {
-		return
-	}
 	def := b.env.Definitions[lease.ID.Name]
 	if def == nil {
 		b.env.Log.Error("claimed a projection that is not registered", zap.Stringer("projection", lease.ID))

@@ -160,3 +160,32 @@ func TestProjectionThatAloneFindsTheDatabaseAwayDoesNotSpin(t *testing.T) {
 		t.Errorf("%d tries within %v, less than %v", most, last.Sub(first), least)
 	}
 }
+
+func TestLeaseOfAClaimThatWasUnderWayAtTheEndIsGivenBack(t *testing.T) {
+	w := start(t, 3, []string{"a"}, func(*fake, projection.ID) error { return nil })
+	claiming, let := make(chan struct{}), make(chan struct{})
+	w.during("claim", func(*projection.Lease) {
+		close(claiming)
+		<-let
+	})
+	late := projection.Lease{Row: 99, ID: projection.ID{Tenant: "b", Name: "p001"}, Owner: "a node", Epoch: 1}
+	w.mu.Lock()
+	w.late = &late
+	w.mu.Unlock()
+	<-claiming
+	released := func(n int) bool {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		return len(w.released) == n
+	}
+	stopped := make(chan error, 1)
+	go func() { stopped <- w.boss.Stop(context.Background(), time.Minute) }()
+	w.eventually("the others are given back", func() bool { return released(3) })
+	close(let)
+	if err := <-stopped; err != nil {
+		t.Fatal(err)
+	}
+	if !released(4) || w.released[3].Lease != late {
+		t.Errorf("given back: %+v", w.released)
+	}
+}

@@ -1,0 +1,72 @@
+// Package chaos_test kills, freezes, cuts off and restarts everything that a fleet of nodes stands on, while writers append
+// throughout, and then compares what the read models were given with what was committed.
+//
+// A [cluster] is one private PostgreSQL server, a database on it, and nodes: real processes, each behind a proxy of its own.
+// The writers run in the process of the tests. Faults strike the cluster and are undone again; each says what it expects of
+// the library. What the nodes' handlers were given stands in a table without a unique index, which [check] reads at the
+// end. A trigger keeps a journal of the leases, from which [judge] tells who took what from whom, and how long it was
+// without an owner.
+//
+// A node is this test binary, executed again with a [nodeSpec] in its environment.
+package chaos_test
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/rs/zerolog"
+	"go.uber.org/goleak"
+
+	"github.com/millrace-go/millrace/internal/pgtest/testmain"
+)
+
+var (
+	chaosFor  = flag.Duration("chaos", 0, "run random schedules for that long, in rounds with a new seed each (0: one short round)")
+	chaosSeed = flag.Int64("seed", 0, "repeat the random schedule of this seed (0: a fresh one)")
+)
+
+// leftByToxiproxy are goroutines of cut links, whose connections are closed: toxiproxy lets them wait for ever for
+// somebody to take their last bytes.
+var leftByToxiproxy = []goleak.Option{
+	goleak.IgnoreAnyFunction("github.com/Shopify/toxiproxy/v2.(*ToxicLink).read"),
+	goleak.IgnoreAnyFunction("github.com/Shopify/toxiproxy/v2.(*ToxicLink).write"),
+	goleak.IgnoreAnyFunction("github.com/Shopify/toxiproxy/v2/toxics.(*ToxicStub).Run"),
+}
+
+func TestMain(m *testing.M) {
+	if text := os.Getenv(nodeVariable); text != "" {
+		os.Exit(runNode(text))
+	}
+	zerolog.SetGlobalLevel(zerolog.Disabled) // toxiproxy does not always use the logger that it is given
+	testmain.Run(m, leftByToxiproxy...)
+}
+
+// pass lets a while go by, or ctx end.
+func pass(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+}
+
+// until waits for a condition. The error says what never became true.
+func until(ctx context.Context, limit time.Duration, what string, holds func() bool) error {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for !holds() {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return fmt.Errorf("not within %v: %s", limit, what)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,132 @@
+package chaos_test
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"sync"
+	"sync/atomic"
+
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+// What a node's process can be ordered to do, one line each on its standard input.
+const (
+	orderStop            = "stop"              // end in order
+	orderDieInHandler    = "die-in-handler"    // be killed when a handler has written
+	orderDieBeforeCommit = "die-before-commit" // be killed when the handler has returned and nothing was sent yet
+	orderDieAfterCommit  = "die-after-commit"  // be killed when the server has answered, before the library knows
+	orderStall           = "stall"             // let a handler that has written wait
+	orderRelease         = "release"           // let it go on
+)
+
+// orders are what a node's process was told to do at the next opportunity.
+type orders struct {
+	stop     context.CancelFunc
+	armed    map[string]*atomic.Bool
+	released chan struct{}
+
+	mu  sync.Mutex
+	out io.Writer
+}
+
+func newOrders(out io.Writer, stop context.CancelFunc) *orders {
+	o := &orders{stop: stop, out: out, armed: map[string]*atomic.Bool{}, released: make(chan struct{}, 1)}
+	for _, order := range []string{orderDieInHandler, orderDieBeforeCommit, orderDieAfterCommit, orderStall} {
+		o.armed[order] = new(atomic.Bool)
+	}
+	return o
+}
+
+// read takes orders until there is nobody any more to give them: a node does not outlive the tests.
+func (o *orders) read(in io.Reader) {
+	for lines := bufio.NewScanner(in); lines.Scan(); {
+		switch order := lines.Text(); order {
+		case orderStop:
+			o.stop()
+		case orderRelease:
+			select {
+			case o.released <- struct{}{}:
+			default: // nobody took the last one
+			}
+		default:
+			o.armed[order].Store(true)
+			o.tell("ordered to %s", order)
+		}
+	}
+	os.Exit(3)
+}
+
+func (o *orders) tell(format string, args ...any) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	fmt.Fprintf(o.out, format+"\n", args...)
+}
+
+func (o *orders) take(order string) bool { return o.armed[order].CompareAndSwap(true, false) }
+
+// afterWriting is called by every handler when it has written.
+func (o *orders) afterWriting(ctx context.Context, who fmt.Stringer) {
+	if o.take(orderDieInHandler) {
+		dieAtOnce()
+	}
+	if o.take(orderStall) {
+		o.tell("stalled %s", who)
+		select {
+		case <-o.released:
+		case <-ctx.Done():
+		}
+		o.tell("released %s", who)
+	}
+}
+
+// dieAtOnce is kill -9.
+func dieAtOnce() {
+	if self, err := os.FindProcess(os.Getpid()); err == nil {
+		_ = self.Kill()
+	}
+	select {}
+}
+
+// watchCommits looks at what goes over the pool's connections, for the moments at which a batch commits.
+func watchCommits(config *pgxpool.Config, o *orders) {
+	var dial pgconn.DialFunc = (&net.Dialer{}).DialContext
+	config.ConnConfig.DialFunc = func(ctx context.Context, network, addr string) (net.Conn, error) {
+		conn, err := dial(ctx, network, addr)
+		if err != nil {
+			return nil, err
+		}
+		return &watchedConn{Conn: conn, orders: o}, nil
+	}
+}
+
+type watchedConn struct {
+	net.Conn
+	orders *orders
+	doomed atomic.Bool
+}
+
+func (c *watchedConn) Write(message []byte) (int, error) {
+	if bytes.Contains(message, []byte(".advance(")) && bytes.Contains(message, []byte("commit")) {
+		if c.orders.take(orderDieBeforeCommit) {
+			dieAtOnce()
+		}
+		if c.orders.take(orderDieAfterCommit) {
+			c.doomed.Store(true)
+		}
+	}
+	return c.Conn.Write(message)
+}
+
+func (c *watchedConn) Read(message []byte) (int, error) {
+	n, err := c.Conn.Read(message)
+	if n > 0 && c.doomed.Load() {
+		dieAtOnce()
+	}
+	return n, err
+}

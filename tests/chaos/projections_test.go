@@ -1,0 +1,82 @@
+package chaos_test
+
+import (
+	"context"
+	"os"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/millrace-go/millrace"
+	"github.com/millrace-go/millrace/event"
+	"github.com/millrace-go/millrace/pgstore"
+	"github.com/millrace-go/millrace/projection"
+)
+
+// The types of the events.
+const (
+	typePlain  = "plain"
+	typeOdd    = "odd"
+	typeDeadly = "deadly" // ends the process of whoever handles it in the projection deadly
+)
+
+// tenants have the events. Each projection runs for each of them.
+var tenants = []string{projection.DefaultTenant, "acme", "bolt"}
+
+// concerns are the projections and the types that they select; nil means all.
+var concerns = map[string][]string{
+	"ledger": nil,          // a batch handler
+	"search": nil,          // a batch handler that does not wait for the disk
+	"audit":  {typeOdd},    // an event handler
+	deadly:   {typeDeadly}, // an event handler that its process does not survive
+}
+
+const (
+	deadly     = "deadly"
+	deadlyExit = 13
+)
+
+// projections are those of a node. They park an event soon when what happens to it is counted, audit at once: outages must
+// not be.
+func projections(o *orders, node string) []millrace.Projection {
+	impatient := projection.RetryPolicy{MaxRetries: 1, Base: 20 * time.Millisecond}
+	batch := func(name string) pgstore.BatchHandler {
+		return func(ctx context.Context, tx pgx.Tx, events []event.Envelope) error {
+			if err := record(ctx, tx, node, events...); err != nil {
+				return err
+			}
+			id, _ := pgstore.ProjectionFrom(ctx)
+			o.afterWriting(ctx, id)
+			return nil
+		}
+	}
+	return []millrace.Projection{
+		{Name: "ledger", Batch: batch("ledger"), MaxEvents: 100, Retry: impatient, Deadline: 5 * time.Second},
+		{Name: "search", Batch: batch("search"), Relaxed: true, Retry: impatient, Deadline: 5 * time.Second},
+		{Name: "audit", Types: concerns["audit"], MaxEvents: 1, Retry: projection.RetryPolicy{MaxRetries: -1}, Deadline: 3 * time.Second,
+			Each: func(ctx context.Context, tx pgx.Tx, e event.Envelope) error { return record(ctx, tx, node, e) }},
+		{Name: deadly, Types: concerns[deadly], Retry: impatient, Deadline: 3 * time.Second,
+			Each: func(context.Context, pgx.Tx, event.Envelope) error {
+				os.Exit(deadlyExit)
+				return nil
+			}},
+	}
+}
+
+// appliedTable shows every way in which events can be applied wrongly: it has no unique index, and a column for the order.
+const appliedTable = `create table public.applied (id bigint generated always as identity, tenant text not null, projection text not null,
+	position bigint not null, stream text not null, version bigint not null, node text not null)`
+
+// record writes down which events a projection was given, in their order.
+func record(ctx context.Context, tx pgx.Tx, node string, events ...event.Envelope) error {
+	id, _ := pgstore.ProjectionFrom(ctx)
+	positions, streams, versions := make([]int64, len(events)), make([]string, len(events)), make([]int64, len(events))
+	for i, e := range events {
+		positions[i], streams[i], versions[i] = e.Position, e.Stream, e.Version
+	}
+	_, err := tx.Exec(ctx, `insert into public.applied (tenant, projection, position, stream, version, node)
+		select $1, $2, e.position, e.stream, e.version, $3
+		  from unnest($4::bigint[], $5::text[], $6::bigint[]) with ordinality as e (position, stream, version, n) order by e.n`,
+		id.Tenant, id.Name, node, positions, streams, versions)
+	return err
+}
