@@ -116,7 +116,7 @@ func (p Projection) validate() error {
 		switch {
 		case !p.OnFailure.Known():
 			return fmt.Errorf("value of OnFailure is no action: %d", int(p.OnFailure))
-		case p.MaxFailureShare > 1:
+		case !(p.MaxFailureShare <= 1):
 			return fmt.Errorf("value of MaxFailureShare is above 1: %v", p.MaxFailureShare)
 		}
 		return p.Retry.Validate()
