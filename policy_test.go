@@ -193,12 +193,18 @@ func TestStopSurvivesRestartsAndMovesAndIsKnownEverywhere(t *testing.T) {
 	if n := s.calls.Load(); n != calls {
 		t.Errorf("the handler was called %d times while the projection was stopped", n-calls)
 	}
+	// What makes it look again is not enough to make it go on.
+	owner := s.another(millrace.Config{}, s.projection)
+	s.start(owner)
+	s.eventually("the last node owns it", func() bool { p := s.status(remote, "p"); return p.Owner != "" && p.NotOwned == 0 })
+	for range 30 {
+		s.exec("select pg_notify('millrace_control', id::text) from millrace.projections where name = 'p'")
+		s.mustBeStopped(remote)
+	}
 	// Paused it stays what it is, and resumed it tries again, with as many attempts as at first.
 	if err := remote.Pause(s.ctx, s.id); err != nil {
 		t.Fatal(err)
 	}
-	owner := s.another(millrace.Config{}, s.projection)
-	s.start(owner)
 	s.eventually("it is paused", func() bool { return s.status(owner, "p").State == millrace.StatePaused })
 	if n := s.calls.Load(); n != calls {
 		t.Errorf("the handler was called %d times while the projection was paused", n-calls)
@@ -424,7 +430,7 @@ func TestFaultsOfTheInfrastructureAreNobodysToDecide(t *testing.T) {
 	} {
 		n := new(atomic.Int64)
 		calls[name] = n
-		projections = append(projections, millrace.Projection{Name: name, Deadline: 600 * time.Millisecond, Retry: soon(-1), OnFailure: projection.ActionStop,
+		projections = append(projections, millrace.Projection{Name: name, MaxEvents: 1, Deadline: 600 * time.Millisecond, Retry: soon(-1), OnFailure: projection.ActionStop,
 			Decide: func(context.Context, projection.Failure) projection.Action {
 				asked.Add(1)
 				return projection.ActionStop
