@@ -2,8 +2,9 @@ STATICCHECK = go tool -modfile=tools/go.mod staticcheck
 
 CHAOS = 10m
 SEED = 0
+TAKEOVERS = 20
 
-.PHONY: help test chaos postgres lint demo bench
+.PHONY: help test chaos takeover postgres lint demo bench
 .DEFAULT_GOAL := help
 
 help: ## say what there is
@@ -14,6 +15,9 @@ test: postgres lint ## check everything and run all tests, on a private PostgreS
 
 chaos: postgres ## break everything at random for as long as told: make chaos CHAOS=30m [SEED=n]
 	go test -race -timeout 0 -v ./tests/chaos -run TestChaosSchedule -chaos $(CHAOS) -seed $(SEED)
+
+takeover: postgres ## measure how long projections are without an owner: make takeover [TAKEOVERS=20]
+	go test -timeout 0 -v ./tests/chaos -run TestTakeoverTimes -takeovers $(TAKEOVERS)
 
 postgres:
 	@tools/ensure-postgres.sh

@@ -27,7 +27,7 @@ type Config struct {
 	// one was cut off or frozen. Default 5 s. Far less, and a pause of the process or of the server moves leases about.
 	LeaseTime time.Duration
 	// DeathNotice is within what time the death of another process is noticed, where its session lock tells of it. Default
-	// 1 s, or LeaseTime where that is shorter; LeaseTime at the most. Halving it doubles how often each
+	// 1 s, or LeaseTime where that is shorter; LeaseTime at the most, and 20 ms at the least. Halving it doubles how often each
 	// node asks who is alive.
 	DeathNotice time.Duration
 	// PollInterval is how far apart the looks for events are that no wake-up told of. Default 5 s. With wake-ups it only
@@ -91,6 +91,9 @@ func (c Config) validate() error {
 	}
 	if c.Heartbeat > c.LeaseTime/3 {
 		return fmt.Errorf("value of Config.Heartbeat (%v) is more than a third of Config.LeaseTime (%v)", c.Heartbeat, c.LeaseTime)
+	}
+	if c.DeathNotice < 20*time.Millisecond {
+		return fmt.Errorf("value of Config.DeathNotice is below 20 ms: %v", c.DeathNotice)
 	}
 	if c.DeathNotice > c.LeaseTime {
 		return fmt.Errorf("value of Config.DeathNotice (%v) is above Config.LeaseTime (%v), after which a death is noticed anyway", c.DeathNotice, c.LeaseTime)

@@ -300,6 +300,9 @@ func TestReadOnlyDatabaseParksNothing(t *testing.T) {
 		}
 		return result
 	}
+	if err := rt.WaitFor(b.ctx, millrace.ProjectionID{Name: "p"}, 10); err != nil {
+		t.Fatal(err)
+	}
 	readOnly("on")
 	for range 5 {
 		write()

@@ -164,7 +164,7 @@ func TestNodesOfTwoVersionsRunWhatTheyKnow(t *testing.T) {
 	b.start(rt)
 	last := b.append("a", 10).Positions[9]
 	for _, name := range []string{"kept", "gone", "new"} {
-		if err := old.WaitFor(b.ctx, millrace.ProjectionID{Name: name}, last); err != nil {
+		if err := rt.WaitFor(b.ctx, millrace.ProjectionID{Name: name}, last); err != nil {
 			t.Fatal(err)
 		}
 		b.verify(name)

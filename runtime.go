@@ -303,7 +303,7 @@ func (r *Runtime) waitFor(ctx context.Context, id ProjectionID, position int64) 
 			return nil
 		case err == nil && !row.Wanted.Runs():
 			return notWanted(row.Wanted)
-		case err == nil && row.Failed != "":
+		case err == nil && row.Failed != "" && (row.OwnerAlive || row.Halted):
 			return fmt.Errorf("%w: %s", projection.ErrFailed, row.Failed)
 		}
 		select {

@@ -64,6 +64,9 @@ type SessionStatus struct {
 	Since time.Time
 	// LastBeat is when the last heartbeat that arrived was sent.
 	LastBeat time.Time
+	// Pooled tells that a pooler in transaction mode stands between, so that no notifications arrive: events and free leases
+	// are found by polling, and a death is noticed by the heartbeat alone. See pgstore.Options.SessionDSN.
+	Pooled bool
 	// Reason tells why it is not connected, or why no leases can be claimed.
 	Reason string
 }
@@ -229,7 +232,7 @@ func projectionStatus(row pgstore.ProjectionRow, head int64, entry actors.Entry,
 }
 
 func sessionStatus(e actors.SessionEntry) SessionStatus {
-	s := SessionStatus{Connected: e.Connected, Since: e.Since, LastBeat: e.LastBeat, Reason: text(e.Err)}
+	s := SessionStatus{Connected: e.Connected, Pooled: e.Connected && e.Pooled, Since: e.Since, LastBeat: e.LastBeat, Reason: text(e.Err)}
 	if e.Connected {
 		s.Reason = text(e.ClaimErr)
 	}

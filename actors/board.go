@@ -67,13 +67,17 @@ type FeedEntry struct {
 // SessionEntry is what the listener publishes about the session connection.
 type SessionEntry struct {
 	Connected bool
-	Since     time.Time
+	// Pooled tells that no notifications arrive, since a pooler stands between.
+	Pooled bool
+	Since  time.Time
 	// LastBeat is when the last heartbeat that arrived was sent.
 	LastBeat time.Time
 	// Claims counts the looks for free leases that succeeded; ClaimErr is why the last one did not.
 	Claims   int
 	ClaimErr error
 	Err      error
+	// Unwell is since when the pool cannot be worked with, zero where it can.
+	Unwell time.Time
 }
 
 type slot struct {
@@ -187,7 +191,7 @@ func (b *Board) Get(id projection.ID) (Entry, bool) {
 func (b *Board) All() map[projection.ID]Entry {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	all := make(map[projection.ID]Entry, len(b.entries))
+	all := make(map[projection.ID]Entry)
 	for id, s := range b.entries {
 		if s.present {
 			all[id] = s.Entry
@@ -242,6 +246,13 @@ func (b *Board) publishFeed(tenant string, change func(*FeedEntry)) {
 	b.feeds[tenant] = entry
 }
 
+// withdrawFeed takes the entry of a feed down.
+func (b *Board) withdrawFeed(tenant string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	delete(b.feeds, tenant)
+}
+
 // Feeds returns the entries of this node's feeds by tenant.
 func (b *Board) Feeds() map[string]FeedEntry {
 	b.mu.Lock()
@@ -257,6 +268,24 @@ func (b *Board) publishSession(change func(*SessionEntry)) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	change(&b.session)
+}
+
+// well takes in whether the pool can be worked with.
+func (b *Board) well(works bool) {
+	b.publishSession(func(e *SessionEntry) {
+		switch {
+		case works:
+			e.Unwell = time.Time{}
+		case e.Unwell.IsZero():
+			e.Unwell = time.Now()
+		}
+	})
+}
+
+// unwell tells whether the pool could not be worked with for that long.
+func (b *Board) unwell(d time.Duration) bool {
+	since := b.Session().Unwell
+	return !since.IsZero() && time.Since(since) >= d
 }
 
 // Session returns the listener's entry.

@@ -17,7 +17,7 @@ const (
 	resyncEvery = 15
 	// claimMost bounds the leases of one claim.
 	claimMost = 5000
-	// contended is when to look again after somebody else was quicker.
+	// contended is when to look again after somebody else was quicker, and how far apart looks are that notices ask for.
 	contended = 50 * time.Millisecond
 )
 
@@ -27,9 +27,11 @@ type view struct {
 	members   []projection.Member // this node is the first
 	own       []projection.Seat   // without those that are being given back
 	rows      []int32
+	epochs    map[int32]int64 // of rows
 	judge     bool
 	rebalance bool
 	resync    bool
+	states    bool // whether to read the wanted states: where notices arrive, seldom
 }
 
 // claimed is what came of it.
@@ -39,7 +41,8 @@ type claimed struct {
 	leases  []projection.Lease
 	owned   []projection.Lease
 	release []int32
-	short   bool // others were quicker
+	lost    []int32 // of the rows that this node took for its own, those that are free or another's
+	short   bool    // others were quicker
 	states  map[int32]projection.Wanted
 	err     error
 }
@@ -89,19 +92,22 @@ func (n *node) reconcile(ctx actor.Context) {
 	}
 	// A node whose own heartbeat ran out would claim its own leases.
 	if !n.up || n.draining || !n.env.Trusted() {
+		n.probe(ctx)
 		return
 	}
-	n.claiming, n.again = true, false
+	n.claiming, n.again, n.lastLook = true, false, time.Now()
 	self := projection.Member{ID: n.env.Node.ID, Projections: n.env.Node.Projections, Tenants: n.env.Node.Tenants}
 	v := view{
-		ensured: make(map[string]bool, len(n.ensured)), members: append([]projection.Member{self}, n.neighbours...),
+		ensured: make(map[string]bool, len(n.ensured)), epochs: make(map[int32]int64, len(n.owned)), members: append([]projection.Member{self}, n.neighbours...),
 		judge: time.Now().After(n.judge), rebalance: n.rebalance, resync: n.resync <= 0,
 	}
+	v.states = v.resync || n.pooled
 	for t := range n.ensured {
 		v.ensured[t] = true
 	}
 	for row, lease := range n.owned {
 		v.rows = append(v.rows, row)
+		v.epochs[row] = lease.epoch
 		if !n.leaving[row] {
 			v.own = append(v.own, lease.seat)
 		}
@@ -112,9 +118,22 @@ func (n *node) reconcile(ctx actor.Context) {
 	}
 	n.env.run(ctx.Self(), n.env.Timing.Call, func(ctx context.Context) any {
 		result := &claimed{view: v}
-		result.err = n.claim(ctx, result)
+		if result.err = n.claim(ctx, result); result.err != nil {
+			n.env.Board.well(n.env.Store.Ping(ctx) == nil)
+		} else {
+			n.env.Board.well(true)
+		}
 		return result
 	})
+}
+
+// soon reconciles at once, unless that was done just now: notices may come thick.
+func (n *node) soon(ctx actor.Context) {
+	if since := time.Since(n.lastLook); since < contended {
+		n.later(ctx, n.jittered(contended-since))
+		return
+	}
+	n.reconcile(ctx)
 }
 
 func (n *node) later(ctx actor.Context, d time.Duration) {
@@ -130,9 +149,8 @@ func (n *node) claim(ctx context.Context, r *claimed) error {
 		return err
 	}
 	defer release()
-	if err := n.ensure(ctx, r); err != nil {
-		return err
-	}
+	// What is there already is run, whether or not something is added.
+	ensured := n.ensure(ctx, r)
 	free, err := store.Free(ctx, node, v.judge)
 	if err != nil {
 		return err
@@ -151,15 +169,46 @@ func (n *node) claim(ctx context.Context, r *claimed) error {
 			r.short = len(r.leases) < len(moves.Claim)
 		}
 	}
+	for _, seat := range free {
+		if _, own := v.epochs[seat.Row]; own {
+			r.lost = append(r.lost, seat.Row)
+		}
+	}
 	if v.resync {
 		if r.owned, err = store.Owned(ctx, node); err != nil {
 			return err
 		}
+		r.lost = append(r.lost, without(v.rows, r.owned)...)
 	}
-	if len(v.rows) > 0 {
-		r.states, err = store.Wanted(ctx, v.rows)
+	if len(v.rows) > 0 && v.states {
+		if r.states, err = store.Wanted(ctx, v.rows); err != nil {
+			return err
+		}
 	}
-	return err
+	return ensured
+}
+
+// without returns the rows that are none of the leases'.
+func without(rows []int32, leases []projection.Lease) []int32 {
+	held := make(map[int32]bool, len(leases))
+	for _, l := range leases {
+		held[l.Row] = true
+	}
+	return slices.DeleteFunc(slices.Clone(rows), func(row int32) bool { return held[row] })
+}
+
+// probed tells that the pool was tried.
+type probed struct{}
+
+// probe looks whether the pool works again where it did not: the heartbeats wait for that.
+func (n *node) probe(ctx actor.Context) {
+	if n.draining || !n.env.Board.unwell(0) {
+		return
+	}
+	n.env.run(ctx.Self(), n.env.Timing.Call, func(ctx context.Context) any {
+		n.env.Board.well(n.env.Store.Ping(ctx) == nil)
+		return &probed{}
+	})
 }
 
 // ensure makes the rows of the node's projections for tenants that are new to it.
@@ -210,6 +259,7 @@ func (n *node) claimed(ctx actor.Context, msg *claimed) {
 		}
 		ctx.Send(ctx.Parent(), &messages.Claimed{Leases: leases})
 	}
+	n.doubt(ctx, msg)
 	if msg.err != nil {
 		n.resync, n.rebalance = 0, n.rebalance || msg.view.rebalance
 		n.log.Warn("claiming leases failed; it is tried again", zap.Error(msg.err))
@@ -229,6 +279,21 @@ func (n *node) claimed(ctx actor.Context, msg *claimed) {
 		n.reconcile(ctx)
 	case msg.short:
 		n.later(ctx, contended)
+	}
+}
+
+// doubt lets go of leases that are not this node's any more, though nobody told it, and has their projections find that out.
+func (n *node) doubt(ctx actor.Context, msg *claimed) {
+	var lost []int32
+	for _, row := range msg.lost {
+		if !n.leaving[row] && n.owned[row].epoch == msg.view.epochs[row] {
+			delete(n.owned, row)
+			lost = append(lost, row)
+		}
+	}
+	if len(lost) > 0 {
+		n.log.Info("leases were lost unnoticed", zap.Int("leases", len(lost)))
+		ctx.Send(ctx.Parent(), &messages.Doubted{Rows: lost})
 	}
 }
 

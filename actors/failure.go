@@ -18,7 +18,7 @@ import (
 // what is to become of the event.
 func (p *projector) count(ctx actor.Context, e event.Envelope, fault *projection.Fault) {
 	attempt := p.lease.AttemptsAt(e.Position) + 1
-	p.begun = begun{}
+	p.begun = projection.Begun{}
 	cause := fault.Err
 	if at, ok := cause.(*projection.EventError); ok {
 		cause = at.Err // the position is told below

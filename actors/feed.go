@@ -79,6 +79,7 @@ func (f *feed) newTail() projection.Tail {
 
 func (f *feed) Stop(actor.Context) {
 	f.env.Feeds.remove(f.tenant, f.ref)
+	f.env.Board.withdrawFeed(f.tenant)
 	if f.cancel != nil {
 		f.cancel()
 	}

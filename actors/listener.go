@@ -63,7 +63,7 @@ func (l *listener) publish(msg any) {
 			if msg.Again {
 				l.log.Info("session connection stands again")
 			}
-			e.Connected, e.Since, e.Err = true, time.Now(), nil
+			e.Connected, e.Pooled, e.Since, e.Err = true, msg.Pooled, time.Now(), nil
 		case *messages.SessionLost:
 			if e.Connected {
 				l.log.Warn("session connection lost", zap.Error(msg.Err))
@@ -88,7 +88,7 @@ func (l *listener) listen(ctx context.Context, self *actor.PID) {
 			send(&messages.Beaten{At: started})
 			if err = watch.look(ctx); err == nil {
 				delays.Reset()
-				send(&messages.SessionUp{Again: again})
+				send(&messages.SessionUp{Again: again, Pooled: session.Pooled()})
 				again = true
 				err = l.serve(ctx, session, watch, send)
 			}
@@ -145,15 +145,19 @@ func (l *listener) serve(ctx context.Context, session projection.Session, watch 
 			return ctx.Err()
 		case err == nil:
 			send(&messages.Notified{Notice: notice})
-			if notice.Control && notice.Row == 0 {
+			if notice.Nodes {
 				watch.soon() // nodes may have come or gone
 			}
 		case !due:
 			return err
 		}
-		if at := time.Now(); !at.Before(beat) {
+		if at := time.Now(); !at.Before(beat) && l.env.Board.unwell(l.env.Node.LeaseTime) {
+			// A node that lives by its session alone, and cannot do anything else, must not keep its leases from others.
+			l.log.Debug("heartbeat withheld: the connection pool cannot be worked with")
+			beat = at.Add(l.env.Timing.Heartbeat)
+		} else if !at.Before(beat) {
 			// What is cancelled in mid-statement takes the connection along, and the node could not depart.
-			bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), l.env.Node.LeaseTime/2)
+			bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), callTime(l.env))
 			err := session.Heartbeat(bounded)
 			cancel()
 			if err != nil {

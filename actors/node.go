@@ -29,6 +29,7 @@ type node struct {
 
 	draining bool
 	up       bool // the session stands: the node is registered
+	pooled   bool // and no notices arrive over it
 	beat     time.Time
 	// judge is when the node may take others for dead because their heartbeats ran out.
 	judge      time.Time
@@ -41,6 +42,7 @@ type node struct {
 	rebalance  bool // nodes have come or gone since the shares were worked out last
 	resync     int  // how many more looks until all owned leases are read, since an answer may have been lost
 	timer      *time.Timer
+	lastLook   time.Time // when it was last looked for free leases
 
 	changed map[int32]bool // of which leases the wanted states are to be read
 	reading bool
@@ -99,7 +101,7 @@ func (n *node) Stop(actor.Context) {
 func (n *node) Handle(ctx actor.Context, msg any) {
 	switch msg := msg.(type) {
 	case *messages.SessionUp:
-		n.up = true
+		n.up, n.pooled, n.resync = true, msg.Pooled, 0
 		if msg.Again {
 			// Notifications and commits may have been missed, and the server may be another one.
 			ctx.Send(ctx.Parent(), &messages.Recheck{})
@@ -113,11 +115,13 @@ func (n *node) Handle(ctx actor.Context, msg any) {
 		n.neighbours, n.rebalance = msg.Found.Members, true
 		n.reconcile(ctx)
 	case *messages.Notified:
-		if row := msg.Notice.Row; row != 0 {
+		row := msg.Notice.Row
+		if _, owned := n.owned[row]; owned {
 			n.changed[row] = true
 			n.readChanged(ctx)
+		} else if !msg.Notice.Nodes {
+			n.soon(ctx)
 		}
-		n.reconcile(ctx)
 	case *messages.Reconcile:
 		n.reconcile(ctx)
 	case *messages.Ended:

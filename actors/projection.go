@@ -55,7 +55,7 @@ type projector struct {
 	// wary is how many more events are tried one by one, since one of them may be deadly to the process.
 	wary int
 	// begun is an attempt that was counted before it was made.
-	begun begun
+	begun projection.Begun
 	// kept is the reason for which the projection waits for somebody, as the database has it; keeping tells that it is
 	// being written.
 	kept    string
@@ -63,12 +63,6 @@ type projector struct {
 	// faulted tells that the supervisor counts faults of this projection; tailFailed that its feed cannot go on.
 	faulted    bool
 	tailFailed bool
-}
-
-// begun is an attempt at an event, the number of the attempt with it.
-type begun struct {
-	position int64
-	attempt  int
 }
 
 // NewProjection makes the actor of a projection whose lease this node holds. fresh tells that the lease was just read;
@@ -95,7 +89,7 @@ func (p *projector) Start(ctx actor.Context) {
 
 // adopt takes over a lease as the database has it.
 func (p *projector) adopt(lease projection.Lease) {
-	if p.begun.attempt > 0 && p.begun.position == lease.FailingPosition && p.begun.attempt == lease.Attempts {
+	if p.begun.Attempt > 0 && p.begun.Position == lease.FailingPosition && p.begun.Attempt == lease.Attempts {
 		lease.Attempts-- // the process has not died of it
 	}
 	p.kept = lease.Failed
@@ -149,10 +143,15 @@ func (p *projector) Handle(ctx actor.Context, msg any) {
 	case *messages.Wanted:
 		p.wanted(msg.Paused)
 		p.recheck = p.recheck || p.busy // what is under way may bring an older answer
+	case *messages.Doubt:
+		p.recheck = true
 	case *messages.Resume:
-		if p.state == Waiting || p.state == Failed {
+		switch p.state {
+		case Waiting, Failed:
 			p.recheck = true
 			p.become(Starting, nil)
+		case Paused:
+			p.recheck = true // it may be wanted to run by now
 		}
 		if p.cutOff {
 			// The server may be another one, or one that forgot. The feed was told before this was sent.
@@ -221,11 +220,11 @@ func (p *projector) do(ctx actor.Context, limit time.Duration, slot slotFunc, wo
 // slotFunc waits for a slot.
 type slotFunc func(ctx context.Context) (release func(), err error)
 
-// batchSlot waits for a slot for a batch of this projection's tenant. What may end the process goes one by one, so that it
-// is known what did.
+// batchSlot waits for a slot for a batch of this projection's tenant. Events at which a process ended go one by one, so that
+// it becomes known which of them did it.
 func (p *projector) batchSlot() slotFunc {
 	slot, tenant := p.env.Slots.batch, p.lease.ID.Tenant
-	if p.wary > 0 {
+	if p.wary > 0 && p.lease.FailingPosition > p.lease.Checkpoint {
 		slot = p.env.Slots.suspect
 	}
 	return func(ctx context.Context) (func(), error) { return slot(ctx, tenant) }
@@ -238,7 +237,7 @@ func (p *projector) next(ctx actor.Context) {
 	case p.busy, p.drained:
 	case p.draining:
 		stopTimer(p.advance)
-		advance := projection.Advance{Lease: p.lease, To: p.position}
+		advance := projection.Advance{Lease: p.lease, To: p.position, Begun: p.begun}
 		p.draining, p.drained = false, true
 		p.become(Waiting, nil)
 		ctx.Request(ctx.Parent(), &messages.Drained{ID: p.lease.ID, Advance: advance})

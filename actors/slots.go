@@ -79,7 +79,7 @@ func (s *Slots) batch(ctx context.Context, name string) (release func(), err err
 	return func() { s.all.Release(1); ofTenant() }, nil
 }
 
-// suspect waits for the one slot for a batch that may end the process.
+// suspect waits for the one slot for an event at which a process ended before, and for one for a batch.
 func (s *Slots) suspect(ctx context.Context, name string) (release func(), err error) {
 	if err := s.suspects.Acquire(ctx, 1); err != nil {
 		return nil, noSlot(err)

@@ -24,7 +24,7 @@ func (p *projector) step(ctx actor.Context) {
 		}
 	}
 	lease, def, here, sizing, mark := p.lease, p.def, p.ahead, p.sizing, p.mark
-	var counted begun
+	var counted projection.Begun
 	wary := p.wary > 0
 	bound := def.Deadline + 5*p.env.Timing.Call
 	p.do(ctx, bound, p.batchSlot(), func(ctx context.Context) func(actor.Context) {
@@ -52,8 +52,8 @@ func (p *projector) step(ctx actor.Context) {
 					p.died(ctx, e)
 				}
 			}
-			counted = begun{e.Position, lease.AttemptsAt(e.Position) + 1}
-			attempt := projection.Failure{Projection: lease.ID, Event: e, Attempt: counted.attempt, Err: projection.ErrProcessDied}
+			counted = projection.Begun{Position: e.Position, Attempt: lease.AttemptsAt(e.Position) + 1}
+			attempt := projection.Failure{Projection: lease.ID, Event: e, Attempt: counted.Attempt, Err: projection.ErrProcessDied}
 			if _, err := p.env.Store.RecordFailure(ctx, lease, attempt); err != nil {
 				return func(ctx actor.Context) { p.fault(ctx, err) }
 			}
@@ -99,7 +99,7 @@ func (p *projector) passOver() {
 func (p *projector) applied(ctx actor.Context, batch projection.Batch, err error) {
 	if err == nil {
 		p.lease.Checkpoint, p.position = batch.To, batch.To
-		p.lease.FailingPosition, p.lease.Attempts, p.lease.Unclean = 0, 0, 0
+		p.lease.FailingPosition, p.lease.Attempts, p.lease.Unclean, p.begun = 0, 0, 0, projection.Begun{}
 		p.ahead.passed(p.position)
 		p.recent.Handled(len(batch.Events))
 		p.sizing.Succeeded()

@@ -17,6 +17,9 @@ import (
 // looks: each finds out as soon, since whoever sees a death first tells the others.
 const looksTogether = 10
 
+// lookGather is how long notices of nodes that come and go are gathered for one look.
+const lookGather = 50 * time.Millisecond
+
 // watch looks at the other nodes over one session. What it saw ends with the session.
 type watch struct {
 	env     *Env
@@ -32,16 +35,22 @@ func newWatch(env *Env, log *zap.Logger, session projection.Session, send func(a
 	return &watch{env: env, log: log, session: session, send: send, deaths: projection.NewDeathWatch(env.Timing.Confirm)}
 }
 
+// callTime bounds a heartbeat or a look: a lost one must leave time for another before the leases run out, and an end of the
+// runtime waits for it.
+func callTime(env *Env) time.Duration {
+	return min(5*time.Second, max(100*time.Millisecond, env.Node.LeaseTime/2))
+}
+
 // soon brings the next look forward. Where notices come thick, one look is for many.
 func (w *watch) soon() {
-	if at := time.Now().Add(gather); at.Before(w.due) {
+	if at := time.Now().Add(lookGather); at.Before(w.due) {
 		w.due = at
 	}
 }
 
 // look tells of nodes that came or went, and buries the dead.
 func (w *watch) look(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), max(time.Second, w.env.Node.LeaseTime/2))
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), callTime(w.env))
 	defer cancel()
 	found, err := w.session.Look(ctx)
 	if err != nil {
@@ -52,13 +61,16 @@ func (w *watch) look(ctx context.Context) error {
 		w.deaths.Look(at, locked(found.Peers))
 	}
 	dead, again := w.deaths.Look(at, found.Peers)
-	for _, id := range dead {
-		buried, err := w.session.Bury(ctx, id)
+	for _, p := range found.Peers {
+		if !slices.Contains(dead, p.ID) {
+			continue
+		}
+		buried, err := w.session.Bury(ctx, p)
 		if err != nil {
 			return err
 		}
 		if buried {
-			w.log.Info("a node died: its session lock is gone", zap.String("node", id))
+			w.log.Info("a node died: its session lock is gone", zap.String("node", p.ID))
 		}
 	}
 	if again == 0 {

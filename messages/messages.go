@@ -37,6 +37,8 @@ type (
 	Resume struct{}
 	// Recheck asks for everything known of the database to be read anew, since a connection was lost.
 	Recheck struct{}
+	// Doubt asks a projection to read its lease anew, and to go on from there.
+	Doubt struct{}
 	// Verdict tells a projection what to do about the event that it reported: to park it, to skip it, or to stop. A retry
 	// is a Resume.
 	Verdict struct {
@@ -81,6 +83,8 @@ type (
 		States map[int32]projection.Wanted
 		Asked  bool
 	}
+	// Doubted reports leases that the database says are not this node's any more.
+	Doubted struct{ Rows []int32 }
 	// Surrender asks for leases to be given back, each when the batch of its projection that is under way has ended.
 	Surrender struct{ Rows []int32 }
 )
@@ -88,8 +92,8 @@ type (
 // Between listener, node and supervisor.
 type (
 	// SessionUp tells that the session connection stands: the node is registered and listens. Again tells that there was
-	// one before it.
-	SessionUp struct{ Again bool }
+	// one before it, Pooled that no notices arrive.
+	SessionUp struct{ Again, Pooled bool }
 	// SessionLost tells that the session connection is gone.
 	SessionLost struct{ Err error }
 	// Beaten tells that a heartbeat arrived that was sent at At, by this process' monotonic clock.

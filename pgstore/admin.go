@@ -35,11 +35,7 @@ type ProjectionRow struct {
 
 // Projections lists the projections of these tenants as the database knows them, sorted.
 func (s Port) Projections(ctx context.Context, tenants []string) ([]ProjectionRow, error) {
-	rows, err := s.pool.Query(ctx, s.control.status, tenants)
-	if err != nil {
-		return nil, fmt.Errorf("list projections: %w", ownFault(err))
-	}
-	list, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (p ProjectionRow, err error) {
+	list, err := queryUncompiled(ctx, s.pool, func(row pgx.CollectableRow) (p ProjectionRow, err error) {
 		var oldest *time.Time
 		var notOwned float64
 		err = row.Scan(&p.ID.Tenant, &p.ID.Name, &p.ID.Partition, &p.Wanted, &p.Failed, &p.Halted, &p.Skipped, &p.FailingPosition, &p.Attempts, &p.LastError,
@@ -51,7 +47,7 @@ func (s Port) Projections(ctx context.Context, tenants []string) ([]ProjectionRo
 			p.OldestParked = *oldest
 		}
 		return p, err
-	})
+	}, s.control.status, tenants)
 	if err != nil {
 		return nil, fmt.Errorf("list projections: %w", ownFault(err))
 	}

@@ -23,14 +23,10 @@ func (s Port) Ensure(ctx context.Context, tenants, names []string) error {
 
 // Free lists the leases that the node could claim. judge says whether a heartbeat that ran out means death.
 func (s Port) Free(ctx context.Context, node projection.Node, judge bool) ([]projection.Seat, error) {
-	rows, err := s.pool.Query(ctx, clocked(s.control.free), node.Projections, orNone(node.Tenants), judge)
-	if err != nil {
-		return nil, fmt.Errorf("look for free leases: %w", ownFault(err))
-	}
-	seats, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (seat projection.Seat, err error) {
+	seats, err := queryUncompiled(ctx, s.pool, func(row pgx.CollectableRow) (seat projection.Seat, err error) {
 		err = row.Scan(&seat.Row, &seat.ID.Tenant, &seat.ID.Name, &seat.ID.Partition)
 		return seat, err
-	})
+	}, clocked(s.control.free), node.Projections, orNone(node.Tenants), judge)
 	if err != nil {
 		return nil, fmt.Errorf("look for free leases: %w", ownFault(err))
 	}
@@ -47,14 +43,10 @@ func orNone(items []string) []string {
 
 // Counts tells how many leases are wanted, apart for each of the tenants named, together for all others.
 func (s Port) Counts(ctx context.Context, tenants []string) ([]projection.Count, error) {
-	rows, err := s.pool.Query(ctx, s.control.counts, orNone(tenants))
-	if err != nil {
-		return nil, fmt.Errorf("count leases: %w", ownFault(err))
-	}
-	counts, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (c projection.Count, err error) {
+	counts, err := queryUncompiled(ctx, s.pool, func(row pgx.CollectableRow) (c projection.Count, err error) {
 		err = row.Scan(&c.Tenant, &c.Name, &c.Leases)
 		return c, err
-	})
+	}, s.control.counts, orNone(tenants))
 	if err != nil {
 		return nil, fmt.Errorf("count leases: %w", ownFault(err))
 	}
@@ -164,8 +156,12 @@ func (s Port) Release(ctx context.Context, advances []projection.Advance) error 
 		return nil
 	}
 	owner, args := advanceArgs(advances)
+	begun, attempts := make([]int64, len(advances)), make([]int32, len(advances))
+	for i, a := range advances {
+		begun[i], attempts[i] = a.Begun.Position, int32(a.Begun.Attempt)
+	}
 	return s.durable(ctx, "release leases", func(tx pgx.Tx) error {
-		_, err := tx.Exec(ctx, s.control.release, append(args, owner, s.control.controlChannel)...)
+		_, err := tx.Exec(ctx, s.control.release, append(args, owner, begun, attempts, s.control.controlChannel)...)
 		return err
 	})
 }

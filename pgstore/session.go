@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"go.uber.org/zap"
@@ -22,7 +23,12 @@ type session struct {
 	store *Store
 	node  projection.Node
 	conn  *pgx.Conn
+	// pooled tells that a pooler lends the server's sessions to this connection.
+	pooled bool
 }
+
+// Pooled tells that a pooler stands between, so that nothing of the session lasts: no LISTEN and no lock.
+func (s *session) Pooled() bool { return s.pooled }
 
 // Connect opens the node's session connection, registers the node, takes its session lock and listens.
 func (s Port) Connect(ctx context.Context, node projection.Node) (projection.Session, error) {
@@ -63,6 +69,15 @@ func (s *session) setUp(ctx context.Context) error {
 	if _, err := s.conn.Exec(ctx, keepalives+listen); err != nil {
 		return err
 	}
+	var pid uint32
+	if err := s.conn.QueryRow(ctx, backendPID, pgx.QueryExecModeExec).Scan(&pid); err != nil {
+		return err
+	}
+	if s.pooled = pid != s.conn.PgConn().PID(); s.pooled {
+		// The lock would be some pooled connection's, and so would the session be that is ended for it.
+		s.store.log.Warn("a pooler stands between the session connection and the server: notifications do not arrive, and the node has no session lock; give Options.SessionDSN a way around it")
+		return s.Heartbeat(ctx)
+	}
 	key := s.lockKey()
 	var locked bool
 	if err := s.conn.QueryRow(ctx, sessionLock, pgx.QueryExecModeExec, key).Scan(&locked); err != nil {
@@ -92,7 +107,7 @@ func (s *session) Next(ctx context.Context) (projection.Notice, error) {
 		return projection.Notice{}, fmt.Errorf("wait for notifications: %w", ownFault(err))
 	case n.Channel == s.store.control.controlChannel:
 		row, _ := strconv.ParseInt(n.Payload, 10, 32)
-		return projection.Notice{Control: true, Row: int32(row)}, nil
+		return projection.Notice{Control: true, Row: int32(row), Nodes: n.Payload == "nodes"}, nil
 	}
 	return projection.Notice{Tenant: n.Payload}, nil
 }
@@ -120,8 +135,9 @@ func (s *session) Look(ctx context.Context) (found projection.Neighbours, err er
 	}
 	var member projection.Member
 	var leaving, locked bool
-	_, err = pgx.ForEachRow(rows, []any{&member.ID, &member.Projections, &member.Tenants, &leaving, &locked}, func() error {
-		found.Peers = append(found.Peers, projection.Peer{ID: member.ID, Locked: locked})
+	var beat time.Time
+	_, err = pgx.ForEachRow(rows, []any{&member.ID, &member.Projections, &member.Tenants, &leaving, &locked, &beat}, func() error {
+		found.Peers = append(found.Peers, projection.Peer{ID: member.ID, Locked: locked, Beat: beat})
 		if !leaving {
 			found.Members = append(found.Members, member)
 		}
@@ -134,10 +150,10 @@ func (s *session) Look(ctx context.Context) (found projection.Neighbours, err er
 }
 
 // Bury ends the heartbeat of a node whose session lock is gone, and tells the others.
-func (s *session) Bury(ctx context.Context, node string) (bool, error) {
-	tag, err := s.conn.Exec(ctx, s.store.control.bury, pgx.QueryExecModeExec, node, s.store.control.controlChannel)
+func (s *session) Bury(ctx context.Context, node projection.Peer) (bool, error) {
+	tag, err := s.conn.Exec(ctx, s.store.control.bury, pgx.QueryExecModeExec, node.ID, s.store.control.controlChannel, node.Beat)
 	if err != nil {
-		return false, fmt.Errorf("bury node %s: %w", node, ownFault(err))
+		return false, fmt.Errorf("bury node %s: %w", node.ID, ownFault(err))
 	}
 	return tag.RowsAffected() == 1, nil
 }

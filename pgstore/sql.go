@@ -12,10 +12,12 @@ var queryFiles embed.FS
 
 // The statements that name no schema and are sent often. Those of opening and migrating are read when they are needed.
 var (
+	backendPID      = queryText("backend_pid")
 	beginDurable    = queryText("begin_durable")
 	endLastSession  = queryText("end_last_session")
 	endLeftovers    = queryText("end_leftovers")
 	notifyWake      = queryText("notify_wake")
+	noJIT           = queryText("no_jit")
 	ping            = queryText("ping")
 	sessionLock     = queryText("session_lock")
 	sessionSettings = queryText("session_settings")

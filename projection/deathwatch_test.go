@@ -3,6 +3,7 @@ package projection_test
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -12,7 +13,8 @@ import (
 	"github.com/millrace-go/millrace/projection"
 )
 
-// look is one look: peers as "a+ b-", where + is a lock that is held, and what is to come of it.
+// look is one look: peers as "a+ b-2", where + is a lock that is held and a number the last heartbeat, and what is to come
+// of it.
 type look struct {
 	at    int // in ms
 	peers string
@@ -22,7 +24,9 @@ type look struct {
 
 func peers(text string) (all []projection.Peer) {
 	for _, p := range strings.Fields(text) {
-		all = append(all, projection.Peer{ID: p[:len(p)-1], Locked: strings.HasSuffix(p, "+")})
+		at := strings.IndexAny(p, "+-")
+		beat, _ := strconv.ParseInt(p[at+1:], 10, 64)
+		all = append(all, projection.Peer{ID: p[:at], Locked: p[at] == '+', Beat: time.Unix(beat, 0)})
 	}
 	return all
 }
@@ -45,6 +49,8 @@ func TestDeathWatch(t *testing.T) {
 		"the next to confirm":              {{0, "a+ b+", "", 0}, {1000, "a- b+", "", 300}, {1200, "a- b-", "", 100}, {1300, "a- b-", "a", 200}, {1500, "a- b-", "a b", 0}},
 		"in the order of the list":         {{0, "a+ b+ c+", "", 0}, {1000, "c- a- b-", "", 300}, {1300, "b- c- a-", "b c a", 0}},
 		"listed twice":                     {{0, "a+ a+", "", 0}, {1000, "a- a+", "", 0}, {2000, "a+ a-", "", 0}, {3000, "a- a-", "", 300}, {4000, "a- a-", "a", 0}},
+		"a heartbeat in between":           {{0, "a+1", "", 0}, {1000, "a-1", "", 300}, {1300, "a-2", "", 0}, {1600, "a-2", "", 0}, {9000, "a-3", "", 0}},
+		"locked after a heartbeat":         {{0, "a+1", "", 0}, {1000, "a-1", "", 300}, {1300, "a-2", "", 0}, {2000, "a+3", "", 0}, {3000, "a-3", "", 300}, {3300, "a-3", "a", 0}},
 		"a time that goes back":            {{5000, "a+", "", 0}, {6000, "a-", "", 300}, {2000, "a-", "", 300}, {2200, "a-", "", 100}, {2300, "a-", "a", 0}},
 	} {
 		t.Run(name, func(t *testing.T) {

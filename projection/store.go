@@ -109,6 +109,15 @@ type Store interface {
 type Advance struct {
 	Lease Lease
 	To    int64
+	// Begun is an attempt that was counted before it was made and that ended without a word on the event, though the process
+	// lives. A release takes it back.
+	Begun Begun
+}
+
+// Begun is an attempt at the event at Position, the Attempt-th.
+type Begun struct {
+	Position int64
+	Attempt  int
 }
 
 // ReadRange says what to read.
@@ -169,8 +178,10 @@ type Session interface {
 	// Look tells which other nodes are alive.
 	Look(ctx context.Context) (Neighbours, error)
 	// Bury ends the heartbeat of a node whose session lock is gone, and tells the others. It returns false where the node
-	// holds its lock again, or is dead already.
-	Bury(ctx context.Context, node string) (bool, error)
+	// holds its lock again, has sent a heartbeat since, or is dead already.
+	Bury(ctx context.Context, node Peer) (bool, error)
+	// Pooled tells that a pooler stands between, so that no notices arrive and there is no session lock.
+	Pooled() bool
 	// Depart deregisters the node: leases that it still holds are free at once.
 	Depart(ctx context.Context) error
 	// Close ends the connection.
@@ -189,8 +200,9 @@ type Neighbours struct {
 type Notice struct {
 	// Tenant has new events, unless the notice is about leases.
 	Tenant string
-	// Control tells that the notice is about leases: with a row, that lease's projection is wanted to run, or not to; without
-	// one, leases came free or nodes come and go.
+	// Control tells that the notice is about leases: that of Row, whose projection is wanted to run or not to; or nodes come
+	// and go; or else leases came free.
 	Control bool
 	Row     int32
+	Nodes   bool
 }

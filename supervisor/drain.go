@@ -163,8 +163,11 @@ func (b *boss) leave(ctx actor.Context, c *child, err error) {
 	b.tellNode(ctx, &messages.Ended{Lease: c.lease, Reason: err})
 	if c.pid != nil {
 		ctx.Stop(c.pid)
-	} else {
-		b.gone(ctx, c)
+		return
+	}
+	b.gone(ctx, c)
+	if c.renewed != nil {
+		b.run(ctx, *c.renewed)
 	}
 }
 

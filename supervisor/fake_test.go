@@ -26,6 +26,8 @@ type fake struct {
 	away    atomic.Bool
 
 	pings, reloads, failed atomic.Int64
+	// lost tells that other nodes have all leases by now.
+	lost atomic.Bool
 	// foreign tells that what is read concerns no projection.
 	foreign atomic.Bool
 	// hook, where it is set, is called in the middle of "reload" and "claim", with what is to be returned, "advance", "poll" and "tail".
@@ -126,7 +128,7 @@ func (f *fake) SetFailed(context.Context, projection.Lease, string) error { retu
 func (f *fake) Owned(_ context.Context, node projection.Node) ([]projection.Lease, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if !f.claimed {
+	if !f.claimed || f.lost.Load() {
 		return nil, f.here()
 	}
 	return f.leases(node, f.tenants), f.here()
@@ -145,6 +147,9 @@ func (f *fake) Reload(_ context.Context, lease projection.Lease) (projection.Lea
 	if err := f.here(); err != nil {
 		f.failed.Add(1)
 		return lease, err
+	}
+	if f.lost.Load() {
+		return lease, &projection.Fault{Class: projection.LeaseLost, Err: projection.ErrLeaseLost}
 	}
 	f.reloads.Add(1)
 	lease.Checkpoint = f.checkpoint(lease.ID)
@@ -234,9 +239,10 @@ func (f fakeSession) Heartbeat(context.Context) error { return f.here() }
 func (f fakeSession) Look(context.Context) (projection.Neighbours, error) {
 	return projection.Neighbours{}, f.here()
 }
-func (f fakeSession) Bury(context.Context, string) (bool, error) { return false, f.here() }
-func (f fakeSession) Depart(context.Context) error               { return nil }
-func (f fakeSession) Close(context.Context) error                { return nil }
+func (f fakeSession) Bury(context.Context, projection.Peer) (bool, error) { return false, f.here() }
+func (f fakeSession) Pooled() bool                                        { return false }
+func (f fakeSession) Depart(context.Context) error                        { return nil }
+func (f fakeSession) Close(context.Context) error                         { return nil }
 
 // world is a supervisor over a fake store.
 type world struct {

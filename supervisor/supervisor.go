@@ -74,8 +74,7 @@ type child struct {
 
 	// Of a projection:
 	lease   projection.Lease
-	renewed *projection.Lease // claimed anew while the actor of the old lease was still there
-	paused  bool
+	renewed *projection.Lease   // claimed anew while the actor of the old lease was still there
 	leaving bool                // its lease is to be given back when it is at rest
 	handed  bool                // its lease is being given back
 	advance *projection.Advance // reported by Drained
@@ -181,14 +180,13 @@ func (b *boss) Handle(ctx actor.Context, msg any) {
 		}
 		ctx.Forward(b.node.pid)
 	case *messages.Ended:
-		if c := b.children[ctx.Sender().Id]; c != nil {
-			c.ended = true
-		}
-		b.tellNode(ctx, msg)
+		b.ended(ctx, msg)
 	case *messages.WantedStates:
 		b.wanted(ctx, msg)
 	case *messages.Surrender:
 		b.surrender(ctx, msg.Rows)
+	case *messages.Doubted:
+		b.doubted(ctx, msg.Rows)
 	case *messages.Recheck:
 		b.recheck(ctx, true)
 	case *probed:
@@ -259,7 +257,7 @@ func (b *boss) run(ctx actor.Context, lease projection.Lease) {
 		return
 	}
 	feed := b.feed(ctx, lease.ID.Tenant)
-	c := &child{name: lease.ID.String(), lease: lease, paused: !lease.Wanted.Runs()}
+	c := &child{name: lease.ID.String(), lease: lease}
 	fresh := true
 	c.respawn = func(ctx actor.Context) {
 		if feed.pid == nil {
@@ -338,18 +336,37 @@ func (b *boss) faulted(ctx actor.Context, msg *messages.Faulted) {
 	}
 }
 
+// ended takes in that a projection lost its lease. That its actor is gone may have been told before, since that overtakes
+// what the actor sent: then another one is waiting to be started under the lease that is lost.
+func (b *boss) ended(ctx actor.Context, msg *messages.Ended) {
+	b.tellNode(ctx, msg)
+	c := b.projections[msg.Lease.ID]
+	if c == nil || c.lease.Epoch != msg.Lease.Epoch {
+		return
+	}
+	c.ended = true
+	if c.pid != nil || b.stopping {
+		return
+	}
+	b.gone(ctx, c)
+	if c.renewed != nil {
+		b.run(ctx, *c.renewed)
+	}
+}
+
 // wanted passes on which projections are wanted to pause, to those for which that is news. One that is stopped waits like
 // one that is paused until its lease is given back. One that somebody resumes goes on at once, whatever it waits for.
 func (b *boss) wanted(ctx actor.Context, msg *messages.WantedStates) {
 	asked := rowSet(msg.Rows)
-	for _, c := range b.projections {
+	for id, c := range b.projections {
 		if c.pid == nil || !asked[c.lease.Row] {
 			continue
 		}
+		// What the actor is at counts, and not what it was told: it reads its lease for itself, too.
+		entry, there := b.env.Board.Get(id)
 		want := !msg.States[c.lease.Row].Runs()
 		switch {
-		case want != c.paused:
-			c.paused = want
+		case there && want != (entry.State == actors.Paused):
 			ctx.Send(c.pid, &messages.Wanted{Paused: want})
 		case msg.Asked && !want:
 			// What it waits for, an hour of backoff or somebody who mends something, is over.
@@ -357,6 +374,16 @@ func (b *boss) wanted(ctx actor.Context, msg *messages.WantedStates) {
 			if feed := b.feeds[c.lease.ID.Tenant]; feed.told && feed.pid != nil {
 				ctx.Send(feed.pid, &messages.Resume{})
 			}
+		}
+	}
+}
+
+// doubted has projections find out that their leases are not this node's any more.
+func (b *boss) doubted(ctx actor.Context, rows []int32) {
+	asked := rowSet(rows)
+	for _, c := range b.projections {
+		if asked[c.lease.Row] && c.pid != nil {
+			ctx.Send(c.pid, &messages.Doubt{})
 		}
 	}
 }

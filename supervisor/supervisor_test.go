@@ -189,3 +189,16 @@ func TestLeaseOfAClaimThatWasUnderWayAtTheEndIsGivenBack(t *testing.T) {
 		t.Errorf("given back: %+v", w.released)
 	}
 }
+
+func TestProjectionThatLostItsLeaseIsNotStartedAgain(t *testing.T) {
+	w := start(t, 20, []string{"a"}, func(*fake, projection.ID) error { return nil })
+	w.lost.Store(true)
+	w.env.System.Root.Send(w.boss.pid, &messages.Recheck{})
+	w.eventually("all are gone", func() bool { return len(w.env.Board.All()) == 0 })
+	<-time.After(300 * time.Millisecond)
+	for _, id := range w.ids("a") {
+		if n := w.started(id); n != 1 {
+			t.Errorf("%s was started %d times", id, n)
+		}
+	}
+}

@@ -21,5 +21,5 @@ update {control}.leases l
   from free
  where l.id = free.id
 returning l.id, free.tenant, free.name, free.partition, l.owner::text, l.epoch, l.checkpoint, l.unclean, free.wanted, free.attempts,
-          free.failing_position, coalesce(free.last_error, ''), coalesce(free.failed, ''), free.halted, free.failing_since,
+          free.failing_position, coalesce(free.last_error, ''), coalesce(case when free.halted then free.failed end, ''), free.halted, free.failing_since,
           free.owner is not null as taken, transaction_timestamp()

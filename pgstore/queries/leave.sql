@@ -3,4 +3,4 @@
 with left_nodes as (
     update {control}.nodes set leaving = true where id = $1::uuid returning id
 )
-select pg_notify($2::text, '') from left_nodes
+select pg_notify($2::text, 'nodes') from left_nodes

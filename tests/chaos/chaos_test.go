@@ -25,7 +25,7 @@ func TestChaosFault(t *testing.T) {
 				t.Parallel() // each on a database of its own
 			}
 			seed := rand.Uint64()
-			c := setup(t, options{limit: 2 * time.Minute, seed: seed, poll: f.poll,
+			c := setup(t, options{limit: 2 * time.Minute, seed: seed, times: times{Poll: f.poll},
 				repeat: fmt.Sprintf("go test -race ./tests/chaos -run '^%s$'", strings.ReplaceAll(t.Name(), "/", "$/^"))})
 			c.must(c.progress())
 			s := &strike{cluster: c, lasts: cmp.Or(f.alone, f.most), rnd: rand.New(rand.NewPCG(seed, 1)), alone: true}

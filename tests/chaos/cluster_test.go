@@ -74,7 +74,7 @@ type cluster struct {
 	spare    *node // one more, that comes and goes
 	writers  *writers
 	dir      string
-	poll     time.Duration
+	times    times
 
 	mu       sync.Mutex
 	troubles []trouble
@@ -89,11 +89,12 @@ type cluster struct {
 type options struct {
 	limit  time.Duration // for the whole test
 	seed   uint64        // of what the writers do
-	poll   time.Duration // how far apart the nodes' polls are; 0: poll
+	times  times         // that the nodes live by
+	nodes  int           // beside the spare one; 0: fleet
 	repeat string        // how to run the same again
 }
 
-// setup makes a cluster of three nodes that own everything and of writers that append.
+// setup makes a cluster of nodes that own everything and of writers that append.
 func setup(t testing.TB, o options) *cluster {
 	t.Helper()
 	server, err := theServer()
@@ -110,7 +111,7 @@ func setup(t testing.TB, o options) *cluster {
 			t.Fatal(err)
 		}
 	}
-	c := &cluster{t: t, ctx: ctx, server: server, database: fmt.Sprintf("chaos_%08x", rand.Uint32()), dir: t.TempDir(), repeat: o.repeat, poll: cmp.Or(o.poll, poll),
+	c := &cluster{t: t, ctx: ctx, server: server, database: fmt.Sprintf("chaos_%08x", rand.Uint32()), dir: t.TempDir(), repeat: o.repeat, times: o.times.withDefaults(),
 		expected: make(map[string][]int64), struck: make(map[string]int)}
 	t.Cleanup(func() {
 		if t.Failed() {
@@ -124,7 +125,7 @@ func setup(t testing.TB, o options) *cluster {
 	}
 	c.writers = startWriters(ctx, c.store, o.seed)
 	t.Cleanup(c.writers.stop)
-	for range fleet {
+	for range cmp.Or(o.nodes, fleet) {
 		c.addNode().start()
 	}
 	c.spare = c.addNode()
@@ -207,7 +208,7 @@ func (c *cluster) makeTables() error {
 			return err
 		}
 	}
-	for _, sql := range []string{appliedTable, "create index on public.applied (tenant, projection, id)", journalSQL} {
+	for _, sql := range []string{appliedTable, "create index on public.applied (tenant, projection, id)", journalSQL(c.times.Lease)} {
 		if _, err := c.store.Pool().Exec(c.ctx, sql); err != nil {
 			return err
 		}
@@ -218,7 +219,7 @@ func (c *cluster) makeTables() error {
 // addNode makes a node that is not started.
 func (c *cluster) addNode() *node {
 	c.t.Helper()
-	n := &node{name: fmt.Sprint("n", len(c.nodes)+1), poll: c.poll}
+	n := &node{name: fmt.Sprint("n", len(c.nodes)+1), times: c.times}
 	var err error
 	if n.proxy, err = newProxy(n.name, c.upstream); err != nil {
 		c.t.Fatal(err)

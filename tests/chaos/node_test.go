@@ -25,7 +25,7 @@ const restartAfter = 300 * time.Millisecond
 type node struct {
 	name  string
 	dsn   string
-	poll  time.Duration
+	times times
 	proxy *proxy
 	log   string // the file that all its processes log to
 
@@ -43,7 +43,6 @@ type life struct {
 	process *os.Process
 	orders  io.WriteCloser
 	started time.Time
-	leaving time.Time     // when it was told to stop
 	done    chan struct{} // closed when it has ended
 
 	mu    sync.Mutex
@@ -95,7 +94,7 @@ func (n *node) isWanted() bool {
 
 // launch starts one process.
 func (n *node) launch() (*life, error) {
-	spec, err := json.Marshal(nodeSpec{Name: n.name, DSN: n.dsn, Poll: n.poll})
+	spec, err := json.Marshal(nodeSpec{Name: n.name, DSN: n.dsn, Times: n.times})
 	if err != nil {
 		return nil, err
 	}
@@ -186,9 +185,6 @@ func (n *node) stop() error {
 	if l == nil {
 		return nil
 	}
-	l.mu.Lock()
-	l.leaving = time.Now()
-	l.mu.Unlock()
 	_ = l.order(orderStop) // it fails where the process has just ended
 	timer := time.NewTimer(20 * time.Second)
 	defer timer.Stop()
@@ -258,17 +254,6 @@ func (l *life) endedAt() time.Time {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.ended
-}
-
-// goneSince is from when on the process need not own anything any more: since it ended, or was told to stop. Zero while it
-// lives.
-func (l *life) goneSince() time.Time {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.leaving.IsZero() {
-		return l.ended
-	}
-	return l.leaving
 }
 
 // tells counts the lines that begin so among those that the process has told.

@@ -183,8 +183,8 @@ func (c *cluster) judged() (ownership, error) {
 	defer c.mu.Unlock()
 	troubles := slices.Clone(c.troubles)
 	for _, l := range lives {
-		if since := l.goneSince(); !since.IsZero() {
-			troubles = append(troubles, trouble{who: l, what: "gone", from: since})
+		if !l.alive() {
+			troubles = append(troubles, trouble{who: l, what: "gone", from: l.endedAt()})
 		}
 	}
 	return judge(changes, troubles, lives, c.away), nil
@@ -206,22 +206,9 @@ func (c *cluster) settle() (r report, err error) {
 	if c.t.Failed() || len(r.findings) > 0 {
 		limit = 10 * time.Second // it only has to be seen how far things are
 	}
-	behind, err := c.caughtUp(limit)
-	for _, s := range behind {
-		r.findings = append(r.findings, finding{kindBehind, projection.ID{Tenant: s.Tenant, Name: s.Name}, s.Checkpoint, fmt.Sprintf("%+v: %v", s, err)})
-	}
-	courses, err := c.courses()
-	if err != nil {
+	if err := c.compare(&r, limit); err != nil {
 		return r, err
 	}
-	for _, one := range courses {
-		r.findings = append(r.findings, check(one)...)
-		r.applied += len(one.applied)
-		if one.of.Name == deadly {
-			r.appended += len(one.events) // once for each tenant
-		}
-	}
-	r.findings = append(r.findings, c.missing(courses)...)
 	r.findings = append(r.findings, c.stopAll()...)
 	r.findings = append(r.findings, c.misbehaved()...)
 	if r.ownership, err = c.judged(); err != nil {
@@ -232,6 +219,28 @@ func (c *cluster) settle() (r report, err error) {
 	defer c.mu.Unlock()
 	r.struck = c.struck
 	return r, nil
+}
+
+// compare waits until every projection has caught up, while nobody appends, and compares what was applied with what was
+// committed.
+func (c *cluster) compare(r *report, limit time.Duration) error {
+	behind, err := c.caughtUp(limit)
+	for _, s := range behind {
+		r.findings = append(r.findings, finding{kindBehind, projection.ID{Tenant: s.Tenant, Name: s.Name}, s.Checkpoint, fmt.Sprintf("%+v: %v", s, err)})
+	}
+	courses, err := c.courses()
+	if err != nil {
+		return err
+	}
+	for _, one := range courses {
+		r.findings = append(r.findings, check(one)...)
+		r.applied += len(one.applied)
+		if one.of.Name == deadly {
+			r.appended += len(one.events) // once for each tenant
+		}
+	}
+	r.findings = append(r.findings, c.missing(courses)...)
+	return nil
 }
 
 // stopAll stops the nodes in order, all at once, and looks whether they left anything behind.

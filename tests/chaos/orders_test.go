@@ -8,11 +8,14 @@ import (
 	"io"
 	"net"
 	"os"
+	"strings"
 	"sync"
 	"sync/atomic"
 
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/millrace-go/millrace/internal/weak"
 )
 
 // What a node's process can be ordered to do, one line each on its standard input.
@@ -23,6 +26,7 @@ const (
 	orderDieAfterCommit  = "die-after-commit"  // be killed when the server has answered, before the library knows
 	orderStall           = "stall"             // let a handler that has written wait
 	orderRelease         = "release"           // let it go on
+	orderBreak           = "break "            // break the protection that is named, from now on
 )
 
 // orders are what a node's process was told to do at the next opportunity.
@@ -46,10 +50,15 @@ func newOrders(out io.Writer, stop context.CancelFunc) *orders {
 // read takes orders until there is nobody any more to give them: a node does not outlive the tests.
 func (o *orders) read(in io.Reader) {
 	for lines := bufio.NewScanner(in); lines.Scan(); {
-		switch order := lines.Text(); order {
-		case orderStop:
+		order := lines.Text()
+		protection, breaks := strings.CutPrefix(order, orderBreak)
+		switch {
+		case breaks:
+			weak.Break(weak.Protection(protection))
+			o.tell("broken %s", protection)
+		case order == orderStop:
 			o.stop()
-		case orderRelease:
+		case order == orderRelease:
 			select {
 			case o.released <- struct{}{}:
 			default: // nobody took the last one

@@ -12,7 +12,8 @@ import (
 // journalSQL makes a journal of the leases: who owned them, when, and whether the heartbeat of the last owner had run out
 // by then. Unlike somebody who looks every so often, it misses no change. A node that was buried because its session lock was
 // gone counts as one whose heartbeat had not run out; a heartbeat that came while the lease was being claimed came too late.
-var journalSQL = fmt.Sprintf(`
+func journalSQL(lease time.Duration) string {
+	return fmt.Sprintf(`
 create table public.ownership (id bigint generated always as identity, at timestamptz not null, lease integer not null,
 	last_owner uuid, owner uuid, last_epoch bigint not null, epoch bigint not null, last_beat timestamptz not null, ran_out boolean not null);
 create function public.note_owner() returns trigger language plpgsql as $$
@@ -25,7 +26,8 @@ begin
 	return null;
 end $$;
 create trigger note_owner after update of owner on millrace.leases for each row
-	when (old.owner is distinct from new.owner or old.epoch is distinct from new.epoch) execute function public.note_owner()`, leaseTime.Milliseconds())
+	when (old.owner is distinct from new.owner or old.epoch is distinct from new.epoch) execute function public.note_owner()`, lease.Milliseconds())
+}
 
 // change is one entry of the journal. An owner is a node's id, empty where there is none.
 type change struct {

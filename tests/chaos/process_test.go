@@ -1,6 +1,7 @@
 package chaos_test
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -20,17 +21,29 @@ const nodeVariable = "MILLRACE_CHAOS_NODE"
 
 // nodeSpec is what a node's process needs to know.
 type nodeSpec struct {
-	Name string
-	DSN  string
-	Poll time.Duration
+	Name  string
+	DSN   string
+	Times times
+}
+
+// times are those that differ between tests.
+type times struct {
+	Poll     time.Duration // how far apart the polls are; 0: poll
+	Lease    time.Duration // 0: leaseTime
+	Deadline time.Duration // of the batch handlers; 0: batchDeadline
+}
+
+func (t times) withDefaults() times {
+	return times{cmp.Or(t.Poll, poll), cmp.Or(t.Lease, leaseTime), cmp.Or(t.Deadline, batchDeadline)}
 }
 
 // The times that the nodes live by. Bounds of expectations are derived from them.
 const (
-	leaseTime   = 2 * time.Second
-	heartbeat   = 500 * time.Millisecond
-	deathNotice = time.Second
-	poll        = time.Second
+	leaseTime     = 2 * time.Second
+	heartbeat     = 500 * time.Millisecond
+	deathNotice   = time.Second
+	poll          = time.Second
+	batchDeadline = 5 * time.Second
 )
 
 // runNode is a node's process: it runs the projections until it is told to stop, and tells of itself on its standard
@@ -76,14 +89,14 @@ func serve(spec nodeSpec, log *zap.Logger) error {
 	defer store.Close()
 	rt, err := millrace.New(millrace.Config{
 		Store: store, Logger: log,
-		LeaseTime: leaseTime, Heartbeat: heartbeat, DeathNotice: deathNotice, ReconcileInterval: 500 * time.Millisecond,
-		PollInterval: spec.Poll, AdvanceInterval: 500 * time.Millisecond,
+		LeaseTime: spec.Times.Lease, Heartbeat: heartbeat, DeathNotice: deathNotice, ReconcileInterval: 500 * time.Millisecond,
+		PollInterval: spec.Times.Poll, AdvanceInterval: 500 * time.Millisecond,
 		CallTimeout: 3 * time.Second, GracePeriod: 3 * time.Second,
 	})
 	if err != nil {
 		return err
 	}
-	for _, p := range projections(o, fmt.Sprintf("%s/%d", spec.Name, os.Getpid())) {
+	for _, p := range projections(o, fmt.Sprintf("%s/%d", spec.Name, os.Getpid()), spec.Times.Deadline) {
 		if err := rt.Register(p); err != nil {
 			return err
 		}

@@ -38,7 +38,7 @@ const (
 
 // projections are those of a node. They park an event soon when what happens to it is counted, audit at once: outages must
 // not be.
-func projections(o *orders, node string) []millrace.Projection {
+func projections(o *orders, node string, deadline time.Duration) []millrace.Projection {
 	impatient := projection.RetryPolicy{MaxRetries: 1, Base: 20 * time.Millisecond}
 	batch := func(name string) pgstore.BatchHandler {
 		return func(ctx context.Context, tx pgx.Tx, events []event.Envelope) error {
@@ -51,8 +51,8 @@ func projections(o *orders, node string) []millrace.Projection {
 		}
 	}
 	return []millrace.Projection{
-		{Name: "ledger", Batch: batch("ledger"), MaxEvents: 100, Retry: impatient, Deadline: 5 * time.Second},
-		{Name: "search", Batch: batch("search"), Relaxed: true, Retry: impatient, Deadline: 5 * time.Second},
+		{Name: "ledger", Batch: batch("ledger"), MaxEvents: 100, Retry: impatient, Deadline: deadline},
+		{Name: "search", Batch: batch("search"), Relaxed: true, Retry: impatient, Deadline: deadline},
 		{Name: "audit", Types: concerns["audit"], MaxEvents: 1, Retry: projection.RetryPolicy{MaxRetries: -1}, Deadline: 3 * time.Second,
 			Each: func(ctx context.Context, tx pgx.Tx, e event.Envelope) error { return record(ctx, tx, node, e) }},
 		{Name: deadly, Types: concerns[deadly], Retry: impatient, Deadline: 3 * time.Second,

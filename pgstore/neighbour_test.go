@@ -1,0 +1,298 @@
+package pgstore
+
+import (
+	"context"
+	"errors"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/millrace-go/millrace/projection"
+)
+
+// present connects a node to the store.
+func present(t *testing.T, store *Store, node projection.Node) *session {
+	t.Helper()
+	connected, err := connect(t, store, node)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return connected.(*session)
+}
+
+// vanish ends a node's session as the end of its process does, and returns when the server has given up its lock.
+func vanish(t *testing.T, store *Store, s *session) {
+	t.Helper()
+	if !one[bool](t, store, "select pg_terminate_backend($1, $2)", int32(s.conn.PgConn().PID()), hangs.Milliseconds()) {
+		t.Fatal("the session does not end")
+	}
+}
+
+// expire lets a node's heartbeat run out.
+func expire(t *testing.T, store *Store, node projection.Node) {
+	t.Helper()
+	mustExec(t, store, `update millrace.nodes set heartbeat_at = clock_timestamp() - interval '1 min',
+		expires_at = clock_timestamp() - interval '1 s' where id = $1`, node.ID)
+}
+
+// look returns what a session sees of the other nodes, in the order of their names, and checks when they beat last.
+func look(t *testing.T, s *session) projection.Neighbours {
+	t.Helper()
+	found, err := s.Look(testContext(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	sortNeighbours(found)
+	for i, p := range found.Peers {
+		if !p.Beat.Equal(lastBeat(t, s.store, p.ID)) {
+			t.Errorf("%s is said to have beat at %v", p.ID, p.Beat)
+		}
+		found.Peers[i].Beat = time.Time{}
+	}
+	return found
+}
+
+func sortNeighbours(n projection.Neighbours) {
+	slices.SortFunc(n.Peers, func(a, b projection.Peer) int { return strings.Compare(a.ID, b.ID) })
+	slices.SortFunc(n.Members, func(a, b projection.Member) int { return strings.Compare(a.ID, b.ID) })
+}
+
+func lastBeat(t *testing.T, store *Store, node string) time.Time {
+	t.Helper()
+	return one[time.Time](t, store, "select coalesce(max(heartbeat_at), 'epoch') from "+quote(store.control.schema)+".nodes where id = $1", node)
+}
+
+// buried tells whether a node was buried that has not beat since now.
+func buried(t *testing.T, by *session, node projection.Node) bool {
+	t.Helper()
+	done, err := by.Bury(testContext(t), projection.Peer{ID: node.ID, Beat: lastBeat(t, by.store, node.ID)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return done
+}
+
+// heard returns what a session was told since the last call. Notices come in the order of the commits: behind one of our
+// own there is none that was sent before.
+func heard(t *testing.T, s *session) (notices []projection.Notice) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(testContext(t), hangs)
+	defer cancel()
+	last := projection.Notice{Tenant: uuid.NewString()}
+	mustExec(t, s.store, "select pg_notify($1, $2)", s.store.control.wakeChannel, last.Tenant)
+	for {
+		notice, err := s.Next(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if notice == last {
+			return notices
+		}
+		notices = append(notices, notice)
+	}
+}
+
+// nodesMove is the notice that nodes come and go.
+var nodesMove = []projection.Notice{{Control: true, Nodes: true}}
+
+// ensured makes the projections of the default tenant and returns the rows of their leases, in the order of the names.
+func ensured(t *testing.T, store *Store, names ...string) []int32 {
+	t.Helper()
+	if err := store.Port().Ensure(testContext(t), []string{projection.DefaultTenant}, names); err != nil {
+		t.Fatal(err)
+	}
+	rows := make([]int32, len(names))
+	for i, name := range names {
+		rows[i] = one[int32](t, store, "select id from millrace.projections where tenant = $1 and name = $2", projection.DefaultTenant, name)
+	}
+	return rows
+}
+
+// claimed claims as the supervisor does.
+func claimed(t *testing.T, store *Store, node projection.Node, judge bool, rows ...int32) []projection.Lease {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(testContext(t), hangs)
+	defer cancel()
+	leases, err := store.Port().Claim(ctx, node, rows, judge)
+	if err != nil {
+		t.Fatal(err)
+	}
+	slices.SortFunc(leases, func(a, b projection.Lease) int { return int(a.Row - b.Row) })
+	return leases
+}
+
+func TestLookListsTheOtherNodesThatAreAlive(t *testing.T) {
+	store := newStore(t)
+	self, plain, special, leaving, silent := aNode(), aNode(), aNode(), aNode(), aNode()
+	special.Projections, special.Tenants = []string{"q", `it's "r"`}, []string{projection.DefaultTenant, "b,{}"}
+	watcher := present(t, store, self)
+	beating := make(map[string]*session)
+	for _, node := range []projection.Node{plain, special, leaving, silent} {
+		beating[node.ID] = present(t, store, node)
+	}
+	expire(t, store, silent)
+	heard(t, watcher)
+	if err := store.Port().Leave(testContext(t), leaving); err != nil {
+		t.Fatal(err)
+	}
+	if notices := heard(t, watcher); !slices.Equal(notices, nodesMove) {
+		t.Errorf("that a node leaves is told as %v", notices)
+	}
+	// sees checks that these nodes are seen, all with their locks.
+	sees := func(s *session, members, others []projection.Node) {
+		t.Helper()
+		var want projection.Neighbours
+		for _, n := range append(slices.Clone(members), others...) {
+			want.Peers = append(want.Peers, projection.Peer{ID: n.ID, Locked: true})
+		}
+		for _, n := range members {
+			want.Members = append(want.Members, projection.Member{ID: n.ID, Projections: n.Projections, Tenants: orNone(n.Tenants)})
+		}
+		sortNeighbours(want)
+		if found := look(t, s); !reflect.DeepEqual(found, want) {
+			t.Errorf("seen are %+v, want %+v", found, want)
+		}
+	}
+	sees(watcher, []projection.Node{plain, special}, []projection.Node{leaving})
+	sees(beating[special.ID], []projection.Node{self, plain}, []projection.Node{leaving})
+	sees(beating[leaving.ID], []projection.Node{self, plain, special}, nil)
+	if err := errors.Join(beating[silent.ID].Heartbeat(testContext(t)), beating[plain.ID].Depart(testContext(t))); err != nil {
+		t.Fatal(err)
+	}
+	sees(watcher, []projection.Node{special, silent}, []projection.Node{leaving})
+}
+
+func TestLookMissesTheLockOfASessionThatEndedWhileItsHeartbeatHolds(t *testing.T) {
+	store := newStore(t)
+	watcher := present(t, store, aNode())
+	for name, end := range map[string]func(s *session){
+		"its backend is terminated": func(s *session) { vanish(t, store, s) },
+		"its connection is cut": func(s *session) {
+			_ = s.conn.PgConn().Conn().Close()
+			ctx, cancel := context.WithTimeout(testContext(t), hangs)
+			defer cancel()
+			for one[bool](t, store, "select exists (select from pg_stat_activity where pid = $1)", int32(s.conn.PgConn().PID())) && ctx.Err() == nil {
+				pause(ctx, time.Millisecond)
+			}
+		},
+	} {
+		node := aNode()
+		s := present(t, store, node)
+		before := look(t, watcher)
+		end(s)
+		after := look(t, watcher)
+		if !slices.Contains(before.Peers, projection.Peer{ID: node.ID, Locked: true}) {
+			t.Errorf("%s: before that the peers are %v", name, before.Peers)
+		}
+		if !slices.Contains(after.Peers, projection.Peer{ID: node.ID}) || len(after.Members) != len(before.Members) {
+			t.Errorf("%s: after that the neighbours are %+v", name, after)
+		}
+		if !buried(t, watcher, node) {
+			t.Errorf("%s: the node is not buried", name)
+		}
+	}
+}
+
+// Keys may be negative; what looks like a node's lock may be another kind of lock, or that of another schema or database.
+func TestOnlyTheLockOfTheNodeItselfCounts(t *testing.T) {
+	store, elsewhere := newStore(t), newStore(t)
+	beside := migrated(t, openStore(t, store.pool.Config().ConnString(), Options{Schema: "beside"}))
+	for _, negative := range []bool{false, true} {
+		watcher := present(t, store, aNode())
+		node := aNode()
+		key := func() int64 { return (&session{store: store, node: node}).lockKey() }
+		for (key() < 0) != negative {
+			node = aNode()
+		}
+		vanish(t, store, present(t, store, node))
+		imitations := []*session{present(t, beside, node), present(t, elsewhere, node)}
+		apart := strange(t, store)
+		if _, err := apart.Exec(testContext(t), "select pg_advisory_lock($1, $2)", int32(key()>>32), int32(key())); err != nil {
+			t.Fatal(err)
+		}
+		for i, s := range append(imitations, present(t, beside, aNode())) {
+			wanted := []int{1, 0, 1}[i] // in the schema beside they see one another
+			if found := look(t, s); len(found.Peers) < wanted || slices.ContainsFunc(found.Peers, func(p projection.Peer) bool { return p.ID == watcher.node.ID }) {
+				t.Errorf("session %d sees %v", i, found.Peers)
+			}
+		}
+		if found := look(t, watcher); !slices.Contains(found.Peers, projection.Peer{ID: node.ID}) {
+			t.Errorf("negative %v: of %s is seen %v", negative, node.ID, found.Peers)
+		}
+		// The control: with its own lock the node is neither seen without it nor buried.
+		own := lingering(t, store, node)
+		if found := look(t, watcher); !slices.Contains(found.Peers, projection.Peer{ID: node.ID, Locked: true}) || buried(t, watcher, node) {
+			t.Errorf("negative %v: with the lock of %s are seen %v, or it is buried", negative, node.ID, found.Peers)
+		}
+		if _, err := own.Exec(testContext(t), "select pg_advisory_unlock($1)", key()); err != nil {
+			t.Fatal(err)
+		}
+		if !buried(t, watcher, node) {
+			t.Errorf("negative %v: something else is taken for the lock of %s", negative, node.ID)
+		}
+		if found := look(t, present(t, beside, aNode())); !slices.Contains(found.Peers, projection.Peer{ID: node.ID, Locked: true}) {
+			t.Errorf("a burial in one schema is one in another: %v", found.Peers)
+		}
+	}
+}
+
+func TestNodeIsBuriedOnceAndOnlyWithoutItsLock(t *testing.T) {
+	store := newStore(t)
+	node := aNode()
+	watcher, listener, dying := present(t, store, aNode()), present(t, store, aNode()), present(t, store, node)
+	// tries checks who is told of an attempt to bury the node.
+	tries := func(when string, want bool) {
+		t.Helper()
+		done, told := buried(t, watcher, node), heard(t, listener)
+		if done != want || slices.Equal(told, nodesMove) != want || !want && len(told) > 0 {
+			t.Errorf("%s: buried %v, told as %v", when, done, told)
+		}
+	}
+	tries("while it lives", false)
+	vanish(t, store, dying)
+	dying = present(t, store, node)
+	tries("when it is back", false)
+	seen := projection.Peer{ID: node.ID, Beat: lastBeat(t, store, node.ID)}
+	vanish(t, store, dying)
+	mustExec(t, store, "update millrace.nodes set heartbeat_at = clock_timestamp() where id = $1", node.ID)
+	if done, err := watcher.Bury(testContext(t), seen); done || err != nil || len(heard(t, listener)) > 0 {
+		t.Errorf("when it beat since: buried %v, %v", done, err)
+	}
+	tries("when its session ended", true)
+	tries("for the second time", false)
+	dying = present(t, store, node)
+	tries("when it is back after that", false)
+	vanish(t, store, dying)
+	expire(t, store, node)
+	tries("when its heartbeat ran out", false)
+}
+
+func TestNodesAreListedWithWhatTheyHold(t *testing.T) {
+	store := newStore(t)
+	silent, leaving, idle := aNode(), aNode(), aNode()
+	for _, node := range []projection.Node{silent, leaving, idle} {
+		present(t, store, node)
+	}
+	rows := ensured(t, store, "a", "b", "c")
+	claimed(t, store, silent, true, rows[:2]...)
+	claimed(t, store, leaving, true, rows[2])
+	expire(t, store, silent)
+	if err := store.Port().Leave(testContext(t), leaving); err != nil {
+		t.Fatal(err)
+	}
+	nodes, err := store.Port().Nodes(testContext(t))
+	if err != nil || len(nodes) != 3 {
+		t.Fatal(nodes, err)
+	}
+	for i, want := range []NodeRow{{ID: silent.ID, Leases: 2, Silent: time.Minute}, {ID: leaving.ID, Alive: true, Leaving: true, Leases: 1}, {ID: idle.ID, Alive: true}} {
+		n := nodes[i]
+		if n.ID != want.ID || n.Alive != want.Alive || n.Leaving != want.Leaving || n.Leases != want.Leases || !slices.Equal(n.Projections, silent.Projections) ||
+			n.Silent < want.Silent || n.Silent > want.Silent+hangs {
+			t.Errorf("%+v, want %+v", n, want)
+		}
+	}
+}
