@@ -60,6 +60,8 @@ func TestBadProjectionIsRefusedNamingTheField(t *testing.T) {
 		"Retry.Base":      {Name: "p", Batch: handler, Retry: projection.RetryPolicy{Base: -1}},
 		"Retry.Cap":       {Name: "p", Batch: handler, Retry: projection.RetryPolicy{Base: 2, Cap: 1}},
 		"Retry.Factor":    {Name: "p", Batch: handler, Retry: projection.RetryPolicy{Factor: 0.5}},
+		"OnFailure":       {Name: "p", Batch: handler, OnFailure: 99},
+		"MaxFailureShare": {Name: "p", Batch: handler, MaxFailureShare: 1.5},
 		"Retry.Jitter":    {Name: "p", Batch: handler, Retry: projection.RetryPolicy{Jitter: 1.5}},
 	} {
 		if err := rt.Register(p); err == nil || !strings.Contains(err.Error(), field) {

@@ -62,14 +62,8 @@ var ways = map[string]func(b *bundle) pgstore.BatchHandler{
 		}()
 		return record("p")
 	},
-	deadly: func(*bundle) pgstore.BatchHandler {
-		return func(ctx context.Context, tx pgx.Tx, events []event.Envelope) error {
-			if slices.ContainsFunc(events, func(e event.Envelope) bool { return e.Position == fifth }) {
-				dieAtOnce()
-			}
-			return recordIn(ctx, tx, "p", events)
-		}
-	},
+	deadly:  dieAtTheFifth,
+	forever: dieAtTheFifth,
 	outside: func(b *bundle) pgstore.BatchHandler {
 		return func(_ context.Context, _ pgx.Tx, events []event.Envelope) error {
 			if err := pgx.BeginFunc(b.ctx, b.store.Pool(), func(tx pgx.Tx) error { return recordIn(b.ctx, tx, "p", events) }); err != nil {
@@ -86,6 +80,18 @@ const (
 	deadly = "at one event"
 	fifth  = 5
 )
+
+// forever is the same, in a projection that wants to try what fails again and again.
+const forever = "at one event, again and again"
+
+func dieAtTheFifth(*bundle) pgstore.BatchHandler {
+	return func(ctx context.Context, tx pgx.Tx, events []event.Envelope) error {
+		if slices.ContainsFunc(events, func(e event.Envelope) bool { return e.Position == fifth }) {
+			dieAtOnce()
+		}
+		return recordIn(ctx, tx, "p", events)
+	}
+}
 
 // outside is the control: what is not written in the batch's transaction is written twice.
 const outside = "outside of the transaction"
@@ -113,7 +119,18 @@ func TestVictim(t *testing.T) {
 	}
 	defer store.Close()
 	b := &bundle{t: t, ctx: ctx, dsn: dsn, store: store}
-	rt := b.runtime(quick, millrace.Projection{Name: "p", MaxEvents: 10, Batch: ways[os.Getenv(victimWay)](b)})
+	way := os.Getenv(victimWay)
+	p := millrace.Projection{Name: "p", MaxEvents: 10, Batch: ways[way](b)}
+	if way == forever {
+		p.OnFailure = projection.ActionRetry
+		p.Decide = func(_ context.Context, f projection.Failure) projection.Action {
+			if !errors.Is(f.Err, projection.ErrProcessDied) || f.Event.Position != fifth || f.Attempt != 4 || f.FirstFailedAt.IsZero() {
+				t.Errorf("Decide is told %+v", f)
+			}
+			return projection.ActionRetry
+		}
+	}
+	rt := b.runtime(quick, p)
 	if err := rt.RunUntilIdle(ctx); err != nil {
 		t.Fatal(err)
 	}
@@ -142,10 +159,16 @@ func (b *bundle) try(way string) error {
 
 // What ends every process that tries it is parked by one that does not try it any more.
 func TestEventThatEndsItsProcessIsParked(t *testing.T) {
+	for _, way := range []string{deadly, forever} {
+		t.Run(way, func(t *testing.T) { mustParkWhatKills(t, way) })
+	}
+}
+
+func mustParkWhatKills(t *testing.T, way string) {
 	b := setup(t, pgstore.Options{})
 	b.append("a", 20)
 	deaths := 0
-	for ; b.try(deadly) != nil; deaths++ {
+	for ; b.try(way) != nil; deaths++ {
 		if deaths > 10 {
 			t.Fatalf("%d processes died", deaths)
 		}
@@ -166,7 +189,7 @@ func TestEventThatEndsItsProcessIsParked(t *testing.T) {
 
 func TestKilledProcessAppliesEverythingOnce(t *testing.T) {
 	for way := range ways {
-		if way == deadly {
+		if way == deadly || way == forever {
 			continue
 		}
 		t.Run(way, func(t *testing.T) {

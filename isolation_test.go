@@ -120,21 +120,21 @@ func takes(d time.Duration) func(<-chan struct{}) func(context.Context, pgx.Tx) 
 var misdeeds = map[string]misdeed{
 	"hangs for longer than the test": {calls: 1, long: true, do: hang, projection: millrace.Projection{Deadline: time.Hour}},
 	"hangs again and again": {calls: 2, more: 1, long: true, do: hang,
-		projection: millrace.Projection{Deadline: 50 * time.Millisecond, Retry: impatient}},
+		projection: millrace.Projection{Deadline: 50 * time.Millisecond, Retry: impatient, MaxFailureShare: -1}},
 	"hangs until its deadline": {calls: 2, more: 1, long: true, do: always(func(ctx context.Context, _ pgx.Tx) error {
 		<-ctx.Done()
 		return ctx.Err()
-	}), projection: millrace.Projection{Deadline: time.Second, Retry: impatient}},
+	}), projection: millrace.Projection{Deadline: time.Second, Retry: impatient, MaxFailureShare: -1}},
 	"panics": {calls: 3, more: 10, do: always(func(context.Context, pgx.Tx) error { panic("on purpose") }),
-		projection: millrace.Projection{Retry: impatient}},
+		projection: millrace.Projection{Retry: impatient, MaxFailureShare: -1}},
 	"fails and is parked": {calls: 3, more: 10, do: always(func(context.Context, pgx.Tx) error { return errors.New("on purpose") }),
-		projection: millrace.Projection{Retry: impatient}},
+		projection: millrace.Projection{Retry: impatient, MaxFailureShare: -1}},
 	"fails and is retried": {calls: 3, more: 10, do: always(execute("select 1/0")),
 		projection: millrace.Projection{Retry: soon(1 << 20)}},
 	"loses its connection": {calls: 3, more: 1, do: always(execute("select pg_terminate_backend(pg_backend_pid()); select 1"))},
 	"is slow":              {calls: 2, more: 1, long: true, do: takes(time.Second), projection: millrace.Projection{MaxEvents: 1}},
 	"is many":              {calls: 2, more: 200, many: 200, do: takes(0), projection: millrace.Projection{MaxEvents: 1}},
-	"is many and fails":    {calls: 2, more: 200, many: 200, do: always(execute("select 1/0")), projection: millrace.Projection{Retry: impatient}},
+	"is many and fails":    {calls: 2, more: 200, many: 200, do: always(execute("select 1/0")), projection: millrace.Projection{Retry: impatient, MaxFailureShare: -1}},
 	"is many and slow":     {calls: 2, more: 60, many: 60, do: takes(50 * time.Millisecond), projection: millrace.Projection{MaxEvents: 1}},
 }
 

@@ -1,6 +1,7 @@
 package millrace
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math"
@@ -41,9 +42,27 @@ type Projection struct {
 	// read model and checkpoint alike, so it is safe for pure read models, but not where others act upon what the
 	// handler writes. Events that the handler appends by AppendTx make their batch wait for the disk all the same.
 	Relaxed bool
-	// Retry says when a failing event is tried again, and when it is parked: put into the dead letters, so that the
-	// others go on. Default: 3 retries after 1 s, 2 s and 4 s, 20 % shorter or longer.
+
+	// Retry says when a failing event is tried again. Default: 3 retries after 1 s, 2 s and 4 s, 20 % shorter or longer.
+	// A handler whose error is wrapped in backoff.Permanent (cenkalti/backoff/v4) is not called again for its event.
 	Retry projection.RetryPolicy
+	// OnFailure is what becomes of an event whose retries are used up. Default: projection.ActionPark, which puts it into
+	// the dead letters, so that the others go on. ActionSkip goes on without a trace but a warning and a number in the
+	// status. ActionStop lets the projection wait at the event, failed, until somebody resumes it. ActionRetry tries it
+	// for ever. What a handler asks for by projection.Retry, Park, Skip or Stop wins over this, and so does Decide.
+	OnFailure projection.Action
+	// Decide, where it is set, decides about each failure that was counted, in place of Retry.MaxRetries and OnFailure:
+	// also about the first, so it says ActionRetry as often as it wants retries, which follow after Retry's delays. It is
+	// not asked where the handler itself asks for something, and never about faults of the infrastructure. It gets 5 s;
+	// where it takes longer, panics, or answers with no action, Retry and OnFailure decide, and the log says so. Where the
+	// error is permanent, or processes die of the event, ActionRetry means ActionPark. It may be called from several
+	// goroutines at once, for different tenants, and again for a failure whose outcome was lost.
+	Decide func(ctx context.Context, f projection.Failure) projection.Action
+	// MaxFailureShare is the share of the last 100 events that may be parked or skipped. When more of them failed, and at
+	// least 20, the next one stops the projection as ActionStop does, and the reason says how many failed: that is a bug
+	// or something that is missing, and no bad event. Default 0.5; negative allows all. With a new owner of the lease, and
+	// when the projection is resumed, it is counted anew.
+	MaxFailureShare float64
 }
 
 func (p Projection) withDefaults() Projection {
@@ -57,6 +76,9 @@ func (p Projection) withDefaults() Projection {
 		p.Deadline = 30 * time.Second
 	}
 	p.Retry = p.Retry.WithDefaults()
+	if p.MaxFailureShare == 0 {
+		p.MaxFailureShare = 0.5
+	}
 	return p
 }
 
@@ -91,6 +113,12 @@ func (p Projection) validate() error {
 				return err
 			}
 		}
+		switch {
+		case !p.OnFailure.Known():
+			return fmt.Errorf("value of OnFailure is no action: %d", int(p.OnFailure))
+		case !(p.MaxFailureShare <= 1):
+			return fmt.Errorf("value of MaxFailureShare is above 1: %v", p.MaxFailureShare)
+		}
 		return p.Retry.Validate()
 	}()
 	if err != nil {
@@ -111,7 +139,9 @@ func (p Projection) definition(port pgstore.Port) *projection.Definition {
 		MaxEvents: p.MaxEvents,
 		MaxBytes:  p.MaxBytes,
 		Deadline:  p.Deadline,
-		Retry:     p.Retry,
-		Apply:     port.Apply(handler, pgstore.ApplyOptions{Deadline: p.Deadline, Relaxed: p.Relaxed}),
+		Policy: projection.Policy{
+			Retry: p.Retry, OnFailure: p.OnFailure, Decide: p.Decide, MaxFailureShare: p.MaxFailureShare,
+		},
+		Apply: port.Apply(handler, pgstore.ApplyOptions{Deadline: p.Deadline, Relaxed: p.Relaxed}),
 	}
 }

@@ -70,7 +70,7 @@ func (r *Runtime) Run(ctx context.Context) error {
 	return err
 }
 
-// RunUntilIdle runs the registered projections until each has handled, or parked, every event that was visible when it
+// RunUntilIdle runs the registered projections until each has handled, parked or skipped every event that was visible when it
 // was called, and ends like Run. It is for tests, jobs and scripts. A projection that is paused or has failed is an
 // error, and so is ctx's end.
 func (r *Runtime) RunUntilIdle(ctx context.Context) error {
@@ -110,6 +110,8 @@ func (r *Runtime) idle(ctx context.Context, id ProjectionID, head int64) error {
 		return err
 	case !row.Wanted.Runs():
 		return fmt.Errorf("%s: %w", id, notWanted(row.Wanted))
+	case row.Halted:
+		return fmt.Errorf("%s: %w: %s", id, projection.ErrFailed, row.Failed)
 	case row.Checkpoint > head:
 		// Either more was appended and applied meanwhile, or events are gone. A head read after the checkpoint tells.
 		now, err := r.port.Heads(ctx, []string{id.Tenant})
@@ -251,7 +253,7 @@ func (r *Runtime) Stop(ctx context.Context, id ProjectionID) error {
 }
 
 // Resume takes Pause and Stop back. A projection that waits, for its next attempt or for something to be mended, tries at
-// once.
+// once. One that stopped at an event tries that again, and its attempts are counted anew.
 func (r *Runtime) Resume(ctx context.Context, id ProjectionID) error {
 	return r.config.Store.SetWanted(ctx, id, projection.WantRun)
 }
@@ -264,7 +266,7 @@ func notWanted(wanted projection.Wanted) error {
 	return projection.ErrPaused
 }
 
-// WaitFor returns when the projection has handled, parked, or passed over everything up to position, wherever it runs:
+// WaitFor returns when the projection has handled, parked, skipped, or passed over everything up to position, wherever it runs:
 // after an append it waits until the read model shows one's own write. It returns early with projection.ErrPaused or
 // projection.ErrStopped; with projection.ErrFailed and the reason; with projection.ErrUnknownProjection or
 // projection.ErrUnknownTenant; or with ctx's error.
@@ -281,7 +283,7 @@ func (r *Runtime) waitFor(ctx context.Context, id ProjectionID, position int64) 
 	const first, most = 10 * time.Millisecond, 250 * time.Millisecond
 	for delay := first; ; delay = min(2*delay, most) {
 		if env := r.running(); env != nil {
-			if err := env.Board.WaitFor(ctx, id, position); !errors.Is(err, actors.ErrNotHere) {
+			if err := env.Board.WaitFor(ctx, id, position); !errors.Is(err, actors.ErrNotHere) && !r.resumed(ctx, env, id, err) {
 				return err
 			}
 		}
@@ -301,7 +303,7 @@ func (r *Runtime) waitFor(ctx context.Context, id ProjectionID, position int64) 
 			return nil
 		case err == nil && !row.Wanted.Runs():
 			return notWanted(row.Wanted)
-		case err == nil && row.Failed != "" && row.OwnerAlive:
+		case err == nil && row.Failed != "" && (row.OwnerAlive || row.Halted):
 			return fmt.Errorf("%w: %s", projection.ErrFailed, row.Failed)
 		}
 		select {
@@ -310,6 +312,17 @@ func (r *Runtime) waitFor(ctx context.Context, id ProjectionID, position int64) 
 			return ctx.Err()
 		}
 	}
+}
+
+// resumed tells that somebody has resumed a projection which on this node still seems to be paused, or to have stopped at
+// an event: the notice is under way.
+func (r *Runtime) resumed(ctx context.Context, env *actors.Env, id ProjectionID, answer error) bool {
+	entry, _ := env.Board.Get(id)
+	if !errors.Is(answer, projection.ErrPaused) && !(errors.Is(answer, projection.ErrFailed) && entry.Halted) {
+		return false
+	}
+	row, err := r.row(ctx, id)
+	return err == nil && row.Wanted.Runs() && !row.Halted
 }
 
 // knows tells whether the projection is one of this runtime's, wherever it runs.

@@ -25,7 +25,7 @@ const (
 	StatePaused = "paused"
 	// StateStopped: it is wanted not to run, and no node holds the lease.
 	StateStopped = "stopped"
-	// StateFailed: it stopped until somebody mends what the reason says.
+	// StateFailed: it stopped until somebody mends what the reason says, and, where that is about an event, resumes it.
 	StateFailed = "failed"
 	// StateElsewhere: another node runs the projection, and nothing of it fails.
 	StateElsewhere = "elsewhere"
@@ -122,6 +122,8 @@ type ProjectionStatus struct {
 	// Parked counts the dead letters; OldestParked is when the oldest of them failed first.
 	Parked       int64
 	OldestParked time.Time
+	// Skipped counts the events that were skipped, ever.
+	Skipped int64
 	// FailingPosition is the event that fails at present, Attempts how often it did; 0 where none does.
 	FailingPosition int64
 	Attempts        int
@@ -196,7 +198,7 @@ func (r *Runtime) nodes(ctx context.Context) ([]NodeStatus, error) {
 func projectionStatus(row pgstore.ProjectionRow, head int64, entry actors.Entry, here bool) ProjectionStatus {
 	s := ProjectionStatus{
 		ID: row.ID, Owner: row.Owner, Epoch: row.Epoch, Checkpoint: row.Checkpoint, Position: row.Checkpoint, Head: head,
-		Parked: row.Parked, OldestParked: row.OldestParked, FailingPosition: row.FailingPosition, Attempts: row.Attempts,
+		Parked: row.Parked, OldestParked: row.OldestParked, Skipped: row.Skipped, FailingPosition: row.FailingPosition, Attempts: row.Attempts,
 		Applied: entry.Applied, Reason: row.LastError,
 	}
 	if row.FailingPosition <= row.Checkpoint {
@@ -214,6 +216,8 @@ func projectionStatus(row pgstore.ProjectionRow, head int64, entry actors.Entry,
 		s.State = StateStopped
 	case !row.Wanted.Runs():
 		s.State = StatePaused
+	case row.Halted:
+		s.State, s.Reason, s.NotOwned = StateFailed, row.Failed, row.NotOwned
 	case !row.OwnerAlive:
 		s.State, s.NotOwned = StateNotOwned, row.NotOwned
 	case row.Failed != "":

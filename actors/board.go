@@ -34,8 +34,9 @@ type Entry struct {
 	Mark int64
 	// Applied counts the events that were handed to the handler and committed since the actor's node started.
 	Applied int64
-	// Reason tells why it waits or failed.
+	// Reason tells why it waits or failed; Halted that it failed until somebody resumes it.
 	Reason error
+	Halted bool
 	// Queued tells that it waits for its turn.
 	Queued bool
 	// Busy is when the work under way began, zero while there is none; Limit is how long it may take.

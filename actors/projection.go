@@ -33,12 +33,14 @@ type projector struct {
 	from   int64
 	window []event.Envelope
 
-	state    State
-	reason   error
-	op       int
-	busy     bool
-	cancel   context.CancelFunc
-	failing  *failing
+	state  State
+	reason error
+	op     int
+	busy   bool
+	cancel context.CancelFunc
+	// failing is a failure that was counted and waits for the supervisor's word.
+	failing  *projection.Failure
+	recent   projection.Recent
 	recheck  bool
 	draining bool
 	drained  bool
@@ -46,6 +48,8 @@ type projector struct {
 	// advancing tells that the node was asked to move the checkpoint; trust is when to look for a heartbeat again.
 	advancing bool
 	trust     *time.Timer
+	// mended is when to look whether somebody resumed the projection after it was halted.
+	mended *time.Timer
 	// cutOff tells that a connection was lost, and with it the worth of the mark.
 	cutOff bool
 	// wary is how many more events are tried one by one, since one of them may be deadly to the process.
@@ -61,12 +65,6 @@ type projector struct {
 	tailFailed bool
 }
 
-// failing is an event whose failure was counted and which waits for the supervisor's word.
-type failing struct {
-	event   event.Envelope
-	failure projection.Failure
-}
-
 // NewProjection makes the actor of a projection whose lease this node holds. fresh tells that the lease was just read;
 // else the actor reads it anew before anything else.
 func NewProjection(env *Env, def *projection.Definition, lease projection.Lease, feed *actor.PID, fresh bool) *actor.Props {
@@ -78,8 +76,11 @@ func NewProjection(env *Env, def *projection.Definition, lease projection.Lease,
 func (p *projector) Start(ctx actor.Context) {
 	p.adopt(p.lease)
 	p.state = Starting
-	if !p.lease.Wanted.Runs() {
+	switch {
+	case !p.lease.Wanted.Runs():
 		p.state = Paused
+	case p.lease.Halted:
+		p.state, p.reason = Failed, errors.New(p.lease.Failed)
 	}
 	p.publish()
 	ctx.Request(p.feed, &messages.Subscribe{})
@@ -92,6 +93,9 @@ func (p *projector) adopt(lease projection.Lease) {
 		lease.Attempts-- // the process has not died of it
 	}
 	p.kept = lease.Failed
+	if p.lease.Halted && !lease.Halted && p.state == Failed {
+		p.become(Starting, nil) // somebody resumed it
+	}
 	p.lease, p.position = lease, lease.Checkpoint
 	p.sizing = projection.NewSizing(p.def.MaxEvents)
 	p.ahead = ahead{to: lease.Checkpoint, average: p.ahead.average}
@@ -111,6 +115,7 @@ func (p *projector) Stop(ctx actor.Context) {
 	}
 	stopTimer(p.advance)
 	stopTimer(p.trust)
+	stopTimer(p.mended)
 	p.env.Board.withdraw(p.lease.ID)
 }
 
@@ -127,7 +132,7 @@ func (p *projector) Handle(ctx actor.Context, msg any) {
 		p.tailFailed = false
 	case *messages.TailFailed:
 		p.known, p.tailFailed = false, true
-		if p.state != Paused {
+		if p.state != Paused && !p.lease.Halted {
 			p.become(Failed, msg.Err)
 		}
 	case *messages.Recheck:
@@ -154,10 +159,8 @@ func (p *projector) Handle(ctx actor.Context, msg any) {
 			p.dropWindow()
 			ctx.Request(p.feed, &messages.Subscribe{})
 		}
-	case *messages.Park:
-		if p.failing != nil && p.failing.event.Position == msg.Position && p.state == Waiting {
-			p.park(ctx)
-		}
+	case *messages.Verdict:
+		p.judged(ctx, msg)
 	case *messages.Drain:
 		p.draining = true
 	case *messages.Advanced:
@@ -166,6 +169,8 @@ func (p *projector) Handle(ctx actor.Context, msg any) {
 		if p.untrusted() {
 			p.become(Starting, nil)
 		}
+	case *mendedDue:
+		p.mended, p.recheck = nil, p.recheck || p.lease.Halted
 	case *kept:
 		p.keeping = false
 	case *advanceDue:
@@ -240,6 +245,8 @@ func (p *projector) next(ctx actor.Context) {
 		// Until the supervisor has its word: it will.
 	case p.recheck:
 		p.reload(ctx)
+	case p.lease.Halted:
+		p.halted(ctx)
 	case p.state == Paused, p.state == Waiting, p.state == Failed, !p.known:
 	case p.position < p.mark && !p.env.Trusted():
 		p.become(Waiting, errUntrusted)
@@ -284,7 +291,7 @@ func (p *projector) become(state State, reason error) {
 
 func (p *projector) publish() {
 	p.env.Board.publish(p.lease.ID, func(e *Entry) {
-		e.State, e.Position, e.Mark, e.Reason = p.state, p.position, p.mark, p.reason
+		e.State, e.Position, e.Mark, e.Reason, e.Halted = p.state, p.position, p.mark, p.reason, p.lease.Halted
 		if !p.busy {
 			e.Busy, e.Queued = time.Time{}, false
 		}
@@ -297,6 +304,9 @@ type kept struct{}
 // keep lets everybody know, by the database, that the projection waits for somebody, or does not any more. Where that does
 // not succeed, the lease tells when it is read anew what there is still to be told.
 func (p *projector) keep(ctx actor.Context) {
+	if p.lease.Halted {
+		return // That is taken back by whoever resumes the projection, and by nobody else.
+	}
 	reason := p.kept
 	switch p.state {
 	case Failed:
@@ -379,76 +389,6 @@ func (p *projector) fault(ctx actor.Context, err error) {
 		}
 		ctx.Request(ctx.Parent(), &messages.Faulted{Fault: fault})
 	}
-}
-
-// count counts an event's failure in the database, outside of the batch that was rolled back, and asks the supervisor
-// what is to become of the event.
-func (p *projector) count(ctx actor.Context, e event.Envelope, fault *projection.Fault) {
-	attempt := p.lease.AttemptsAt(e.Position) + 1
-	p.begun = projection.Begun{}
-	cause := fault.Err
-	if at, ok := cause.(*projection.EventError); ok {
-		cause = at.Err // the position is told below
-	}
-	failure := projection.Failure{Projection: p.lease.ID, Position: e.Position, Attempt: attempt, Err: cause, Stack: fault.Stack}
-	lease := p.lease
-	p.do(ctx, p.env.Timing.Call, p.env.Slots.read, func(ctx context.Context) func(actor.Context) {
-		recorded := p.env.Store.RecordFailure(ctx, lease, failure)
-		return func(ctx actor.Context) {
-			if recorded != nil {
-				p.fault(ctx, recorded)
-				return
-			}
-			p.lease.FailingPosition, p.lease.Attempts, p.lease.LastError = e.Position, attempt, cause.Error()
-			p.ask(ctx, e, failure, fault)
-		}
-	})
-}
-
-// ask asks the supervisor what is to become of an event that failed.
-func (p *projector) ask(ctx actor.Context, e event.Envelope, failure projection.Failure, fault *projection.Fault) {
-	if p.state == Paused {
-		return
-	}
-	p.failing = &failing{event: e, failure: failure}
-	p.become(Waiting, &projection.HandlerError{Projection: p.lease.ID, Position: e.Position, Attempt: failure.Attempt, Stack: fault.Stack, Err: failure.Err})
-	ctx.Request(ctx.Parent(), &messages.Faulted{Fault: fault, Failure: &failure})
-}
-
-// died asks what is to become of an event of which the processes died that tried it. It is not tried once more.
-func (p *projector) died(ctx actor.Context, e event.Envelope) {
-	cause := errors.New(p.lease.LastError)
-	p.log.Warn("processes ended at an event", zap.Int64("position", e.Position), zap.Int("attempt", p.lease.Attempts))
-	failure := projection.Failure{Projection: p.lease.ID, Position: e.Position, Attempt: p.lease.Attempts, Err: cause}
-	p.ask(ctx, e, failure, &projection.Fault{Class: projection.HandlerFault, Position: e.Position, Err: cause})
-}
-
-// park puts the failing event into the dead letters and goes on behind it.
-func (p *projector) park(ctx actor.Context) {
-	e, failure, lease := p.failing.event, p.failing.failure, p.lease
-	p.failing = nil
-	letter := projection.DeadLetter{
-		Position: e.Position, Stream: e.Stream, Version: e.Version, Type: e.Type,
-		Error: failure.Err.Error(), Stack: failure.Stack, Attempts: failure.Attempt,
-	}
-	p.do(ctx, p.env.Timing.Call+p.env.Timing.Call, p.batchSlot(), func(ctx context.Context) func(actor.Context) {
-		err := p.env.Store.Park(ctx, lease, letter)
-		return func(ctx actor.Context) {
-			if err != nil {
-				p.fault(ctx, err)
-				return
-			}
-			p.log.Error("event parked", zap.Int64("position", e.Position), zap.String("stream", e.Stream), zap.String("type", e.Type),
-				zap.Int("attempt", failure.Attempt), zap.Error(failure.Err))
-			p.lease.Checkpoint, p.position = e.Position, e.Position
-			p.ahead.passed(p.position)
-			p.lease.FailingPosition, p.lease.Attempts, p.lease.Unclean = 0, 0, 0
-			p.sizing.Succeeded()
-			if p.state == Waiting {
-				p.become(Live, nil)
-			}
-		}
-	})
 }
 
 // advanceDue is sent when the checkpoint is to follow the position.

@@ -53,8 +53,8 @@ func (p *projector) step(ctx actor.Context) {
 				}
 			}
 			counted = projection.Begun{Position: e.Position, Attempt: lease.AttemptsAt(e.Position) + 1}
-			attempt := projection.Failure{Projection: lease.ID, Position: e.Position, Attempt: counted.Attempt, Err: projection.ErrProcessDied}
-			if err := p.env.Store.RecordFailure(ctx, lease, attempt); err != nil {
+			attempt := projection.Failure{Projection: lease.ID, Event: e, Attempt: counted.Attempt, Err: projection.ErrProcessDied}
+			if _, err := p.env.Store.RecordFailure(ctx, lease, attempt); err != nil {
 				return func(ctx actor.Context) { p.fault(ctx, err) }
 			}
 		}
@@ -101,6 +101,7 @@ func (p *projector) applied(ctx actor.Context, batch projection.Batch, err error
 		p.lease.Checkpoint, p.position = batch.To, batch.To
 		p.lease.FailingPosition, p.lease.Attempts, p.lease.Unclean, p.begun = 0, 0, 0, projection.Begun{}
 		p.ahead.passed(p.position)
+		p.recent.Handled(len(batch.Events))
 		p.sizing.Succeeded()
 		if p.wary -= len(batch.Events); p.wary > 0 {
 			p.sizing.Alone()

@@ -39,8 +39,13 @@ type (
 	Recheck struct{}
 	// Doubt asks a projection to read its lease anew, and to go on from there.
 	Doubt struct{}
-	// Park asks a projection to park the event that it reported.
-	Park struct{ Position int64 }
+	// Verdict tells a projection what to do about the event that it reported: to park it, to skip it, or to stop. A retry
+	// is a Resume.
+	Verdict struct {
+		Position int64
+		Attempt  int
+		Action   projection.Action
+	}
 	// Wanted tells a projection whether it is wanted to pause.
 	Wanted struct{ Paused bool }
 	// Drain asks a projection to finish what it is at and to report Drained, and the node to claim no more and to report

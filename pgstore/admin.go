@@ -15,7 +15,9 @@ type ProjectionRow struct {
 	ID     projection.ID
 	Wanted projection.Wanted
 	// Failed is why the projection waits for somebody, empty where it does not.
-	Failed          string
+	Failed string
+	// Halted tells that it waits until somebody resumes it.
+	Halted          bool
 	FailingPosition int64
 	Attempts        int
 	LastError       string
@@ -25,7 +27,8 @@ type ProjectionRow struct {
 	NotOwned   time.Duration
 	Epoch      int64
 	Checkpoint int64
-	Parked     int64
+	// Parked counts the dead letters, Skipped the events that were skipped.
+	Parked, Skipped int64
 	// OldestParked is when the oldest of the parked events failed first; zero where none is parked.
 	OldestParked time.Time
 }
@@ -35,7 +38,7 @@ func (s Port) Projections(ctx context.Context, tenants []string) ([]ProjectionRo
 	list, err := queryUncompiled(ctx, s.pool, func(row pgx.CollectableRow) (p ProjectionRow, err error) {
 		var oldest *time.Time
 		var notOwned float64
-		err = row.Scan(&p.ID.Tenant, &p.ID.Name, &p.ID.Partition, &p.Wanted, &p.Failed, &p.FailingPosition, &p.Attempts, &p.LastError,
+		err = row.Scan(&p.ID.Tenant, &p.ID.Name, &p.ID.Partition, &p.Wanted, &p.Failed, &p.Halted, &p.Skipped, &p.FailingPosition, &p.Attempts, &p.LastError,
 			&p.Owner, &p.Epoch, &p.Checkpoint, &p.Parked, &oldest, &p.OwnerAlive, &notOwned)
 		if !p.OwnerAlive {
 			p.NotOwned = seconds(notOwned)
@@ -52,7 +55,7 @@ func (s Port) Projections(ctx context.Context, tenants []string) ([]ProjectionRo
 }
 
 // SetWanted says whether a projection is wanted to run, to pause or to stop, and tells its owner, wherever it is. To run
-// takes back that it failed. It returns ErrUnknownProjection where there is none of that name.
+// takes back that it failed; where it had stopped at an event, the attempts at that begin anew. It returns ErrUnknownProjection where there is none of that name.
 func (s *Store) SetWanted(ctx context.Context, id projection.ID, wanted projection.Wanted) error {
 	id = id.WithDefaults()
 	return s.durable(ctx, fmt.Sprintf("set the wanted state of %s", id), func(tx pgx.Tx) error {

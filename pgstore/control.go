@@ -33,6 +33,8 @@ type controlSQL struct {
 	setWanted      string
 	wanted         string
 	setFailed      string
+	halt           string
+	skip           string
 	free           string
 	counts         string
 	look           string
@@ -69,6 +71,8 @@ func newControlSQL(schema string) controlSQL {
 		setWanted:      q("set_wanted"),
 		wanted:         q("wanted"),
 		setFailed:      q("set_failed"),
+		halt:           q("halt"),
+		skip:           q("skip"),
 		free:           q("free"),
 		counts:         q("counts"),
 		look:           q("look"),

@@ -138,6 +138,8 @@ func TestNoControlStatementScansATable(t *testing.T) {
 		{"claim of nothing", c.claim, []any{l.Owner, ids, true}, 0},
 		{"wanted", c.wanted, []any{ids}, 0},
 		{"set_wanted", c.setWanted, []any{"t1", "p1", 0, "pause", c.controlChannel}, 1},
+		{"skip", c.skip, []any{l.Row}, 1},
+		{"halt", c.halt, []any{l.Row, l.Owner, l.Epoch, "bad"}, 1},
 		{"set_failed", c.setFailed, []any{l.Row, l.Owner, l.Epoch, "bad"}, 1},
 		{"bury", c.bury, []any{l.Owner, c.controlChannel, time.Now()}, 0},
 		{"leave", c.leave, []any{l.Owner, c.controlChannel}, 1},

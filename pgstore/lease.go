@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
 	"go.uber.org/zap"
 
 	"github.com/millrace-go/millrace/projection"
@@ -116,10 +117,19 @@ func leaseFrom(row pgx.CollectableRow) (l projection.Lease, err error) {
 	return l, row.Scan(leaseColumns(&l)...)
 }
 
+// orZero scans a time that may be null, which is the zero time.
+type orZero struct{ *time.Time }
+
+// ScanTimestamptz implements pgtype.TimestamptzScanner.
+func (z orZero) ScanTimestamptz(v pgtype.Timestamptz) error {
+	*z.Time = v.Time
+	return nil
+}
+
 // leaseColumns are where the columns go that all statements on leases return first.
 func leaseColumns(l *projection.Lease) []any {
 	return []any{&l.Row, &l.ID.Tenant, &l.ID.Name, &l.ID.Partition, &l.Owner, &l.Epoch, &l.Checkpoint, &l.Unclean,
-		&l.Wanted, &l.Attempts, &l.FailingPosition, &l.LastError, &l.Failed}
+		&l.Wanted, &l.Attempts, &l.FailingPosition, &l.LastError, &l.Failed, &l.Halted, orZero{&l.FailingSince}}
 }
 
 // Reload reads the lease anew. It returns ErrLeaseLost where the owner and epoch of lease no longer hold it.
@@ -187,48 +197,4 @@ func advanceArgs(advances []projection.Advance) (owner string, args []any) {
 		ids[i], epochs[i], olds[i], news[i] = a.Lease.Row, a.Lease.Epoch, a.Lease.Checkpoint, a.To
 	}
 	return advances[0].Lease.Owner, []any{ids, epochs, olds, news}
-}
-
-// RecordFailure keeps the count of an event's failures, outside of the batch that was rolled back.
-func (s Port) RecordFailure(ctx context.Context, lease projection.Lease, f projection.Failure) error {
-	return s.durable(ctx, fmt.Sprintf("record a failure of %s at %d", lease.ID, f.Position), func(tx pgx.Tx) error {
-		done, err := execOne(ctx, tx, s.control.recordFailure, lease.Row, lease.Owner, lease.Epoch, f.Position, f.Attempt, storable(f.Err.Error()))
-		if err == nil && !done {
-			err = projection.ErrLeaseLost
-		}
-		return err
-	})
-}
-
-// SetFailed keeps why a projection waits for somebody, or with an empty reason that it does not any more.
-func (s Port) SetFailed(ctx context.Context, lease projection.Lease, reason string) error {
-	return s.durable(ctx, fmt.Sprintf("keep the state of %s", lease.ID), func(tx pgx.Tx) error {
-		done, err := execOne(ctx, tx, s.control.setFailed, lease.Row, lease.Owner, lease.Epoch, nullable(storable(reason)))
-		if err == nil && !done {
-			err = projection.ErrLeaseLost
-		}
-		return err
-	})
-}
-
-// nullable is s, or null where it is empty.
-func nullable(s string) *string {
-	if s == "" {
-		return nil
-	}
-	return &s
-}
-
-// Park writes the dead letter and advances the checkpoint over its event, both or neither, under the lease's fence.
-func (s Port) Park(ctx context.Context, lease projection.Lease, letter projection.DeadLetter) error {
-	batch := newBatchTx(s.Store, lease, letter.Position, batchOptions{deadline: 10 * time.Second})
-	err := batch.run(ctx, func(ctx context.Context, tx pgx.Tx) error {
-		_, err := tx.Exec(ctx, s.control.park, lease.Row, letter.Position, letter.Stream, letter.Version, letter.Type,
-			storable(letter.Error), storable(letter.Stack), letter.Attempts)
-		return err
-	})
-	if err != nil {
-		return fmt.Errorf("park position %d of %s: %w", letter.Position, lease.ID, ownFault(err))
-	}
-	return nil
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/projection"
 )
 
@@ -72,11 +73,17 @@ func TestWritesUnderALostLeaseAreRefusedOrPassedOver(t *testing.T) {
 	o := newOwner(t, 5)
 	ctx := testContext(t)
 	current := claimAs(t, o.store, projection.DefaultTenant)
-	failure := projection.Failure{Projection: o.lease.ID, Position: 1, Attempt: 1, Err: errors.New("bad")}
+	failure := projection.Failure{Projection: o.lease.ID, Event: event.Envelope{Position: 1}, Attempt: 1, Err: errors.New("bad")}
 	letter := projection.DeadLetter{Position: 1, Stream: "s", Version: 1, Type: "Counted", Error: "bad", Attempts: 1}
 	for name, write := range map[string]func(l projection.Lease) error{
-		"record a failure": func(l projection.Lease) error { return o.store.Port().RecordFailure(ctx, l, failure) },
-		"park":             func(l projection.Lease) error { return o.store.Port().Park(ctx, l, letter) },
+		"record a failure": func(l projection.Lease) error {
+			_, err := o.store.Port().RecordFailure(ctx, l, failure)
+			return err
+		},
+		"park":          func(l projection.Lease) error { return o.store.Port().Park(ctx, l, letter) },
+		"skip":          func(l projection.Lease) error { return o.store.Port().Skip(ctx, l, 1) },
+		"halt":          func(l projection.Lease) error { return o.store.Port().Halt(ctx, l, "bad") },
+		"set as failed": func(l projection.Lease) error { return o.store.Port().SetFailed(ctx, l, "bad") },
 	} {
 		err := write(o.lease)
 		wantClass(t, err, projection.LeaseLost)
@@ -95,7 +102,7 @@ func TestWritesUnderALostLeaseAreRefusedOrPassedOver(t *testing.T) {
 		t.Errorf("the lease is %+v, %v; want %+v", now, err, current.lease)
 	}
 	// The control: under the lease that holds, all of them do what they say.
-	if err := o.store.Port().RecordFailure(ctx, current.lease, failure); err != nil {
+	if _, err := o.store.Port().RecordFailure(ctx, current.lease, failure); err != nil {
 		t.Error(err)
 	}
 	current.refresh()
@@ -108,6 +115,12 @@ func TestWritesUnderALostLeaseAreRefusedOrPassedOver(t *testing.T) {
 	current.refresh()
 	if current.lease.Attempts != 0 || current.lease.Checkpoint != 1 {
 		t.Errorf("after parking: %+v", current.lease)
+	}
+	if err := o.store.Port().Skip(ctx, current.lease, 2); err != nil {
+		t.Error(err)
+	}
+	if current.refresh(); current.lease.Checkpoint != 2 {
+		t.Errorf("after skipping: %+v", current.lease)
 	}
 	advance.Lease = current.lease
 	if moved, err := o.store.Port().Advance(ctx, []projection.Advance{advance}); err != nil || !moved[advance.Lease.Row] {
@@ -146,8 +159,8 @@ func TestCheckpointNeverMovesBack(t *testing.T) {
 func TestDeadLetterTellsWhatHappenedAndCopiesNoPayload(t *testing.T) {
 	o := newOwner(t, 3)
 	for attempt := 1; attempt <= 2; attempt++ {
-		failure := projection.Failure{Position: 1, Attempt: attempt, Err: errors.New("bad\x00 byte \xff")}
-		if err := o.store.Port().RecordFailure(testContext(t), o.lease, failure); err != nil {
+		failure := projection.Failure{Event: event.Envelope{Position: 1}, Attempt: attempt, Err: errors.New("bad\x00 byte \xff")}
+		if _, err := o.store.Port().RecordFailure(testContext(t), o.lease, failure); err != nil {
 			t.Fatal(err)
 		}
 	}

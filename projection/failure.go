@@ -14,7 +14,7 @@ const (
 	Infrastructure Class = iota
 	// LeaseLost ends the actor; another owner goes on.
 	LeaseLost
-	// HandlerFault is counted for the event, retried, and in the end the event is parked.
+	// HandlerFault is counted for the event, and a policy decides what becomes of that.
 	HandlerFault
 	// Configuration faults stop the projection until somebody mends them.
 	Configuration
@@ -118,23 +118,3 @@ type DeadLetter struct {
 	FirstFailedAt time.Time
 	LastFailedAt  time.Time
 }
-
-// Failure is what a policy decides about: one event that its handler could not handle.
-type Failure struct {
-	Projection ID
-	Position   int64
-	// Attempt counts the failures of this event, this one included, across restarts and moves of the lease.
-	Attempt int
-	Err     error
-	Stack   string
-}
-
-// Action is what is to be done about a failure.
-type Action int
-
-const (
-	// Retry tries the event again after a delay.
-	Retry Action = iota
-	// Park puts the event into the dead letters and goes on behind it.
-	Park
-)

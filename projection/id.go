@@ -5,6 +5,7 @@ package projection
 import (
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/millrace-go/millrace/event"
 )
@@ -48,7 +49,7 @@ type Lease struct {
 	Owner string
 	// Epoch is the fencing number: every claim raises it, and a write under an older one is refused.
 	Epoch int64
-	// Checkpoint is the position up to which every settled event was handled or parked.
+	// Checkpoint is the position up to which every settled event was handled, parked or skipped.
 	Checkpoint int64
 	// Unclean counts claims in a row from owners that died before they committed a batch or were at rest.
 	Unclean int
@@ -56,12 +57,16 @@ type Lease struct {
 	Wanted Wanted
 	// Attempts counts the failures of the event at FailingPosition so far.
 	Attempts int
-	// FailingPosition is the event that failed last and was not yet handled or parked; 0 means none.
+	// FailingPosition is the event that failed last and was not yet handled, parked or skipped; 0 means none.
 	FailingPosition int64
+	// FailingSince is when it failed first, by the server's clock.
+	FailingSince time.Time
 	// LastError is what that failure said.
 	LastError string
 	// Failed is why the projection waits for somebody, empty where it does not.
 	Failed string
+	// Halted tells that it waits until somebody resumes it, and does not look by itself whether something was mended.
+	Halted bool
 }
 
 // suspectAfter is how many owners in a row have to die before their events are suspected of it.

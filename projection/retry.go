@@ -7,8 +7,8 @@ import (
 
 // RetryPolicy says when a failing event is tried again. The zero value means the defaults.
 type RetryPolicy struct {
-	// MaxRetries is how often an event is tried again after its first failure before it is parked. Default 3; negative
-	// means never.
+	// MaxRetries is how often an event is tried again after its first failure, before the projection's OnFailure says what
+	// becomes of it. Default 3; negative means never.
 	MaxRetries int
 	// Base is the delay before the first retry. Default 1 s.
 	Base time.Duration

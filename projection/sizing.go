@@ -4,6 +4,18 @@ import "github.com/millrace-go/millrace/event"
 
 // Sizing decides how many events the next batch takes. A failed batch is narrowed until the event that fails stands
 // alone; only then do attempts count. After successes the size grows back by doubling. It is pure.
+//
+// Whatever a policy does about a failing event, parks or skips it or stops, exactly those events fail that fail alone, and
+// all others are applied once and in order; where it stops, all those before it. Of n events of which k fail, each tried t
+// times, in batches of at most m, with l the number of binary digits of m, the handler is called at most
+//
+//	⌈n/m⌉ + 1 + k·(t+l+3)  times where it names the event that failed,
+//	⌈n/m⌉ + 1 + k·(t+5l+1) times where it cannot.
+//
+// Full batches are the first part. Each failing event then costs its t tries. On the way to it, one that is named costs a
+// call that fails and one for the events before it; one that is not costs up to l failures and, since after each success the
+// size doubles and is halved again, up to three calls for each of the l sizes. Behind it the size grows back in l+1 calls.
+// Where the projection stops, n counts the events up to there, and k is 1.
 type Sizing struct {
 	size, most int
 	// before is the position of the event that a handler said it failed at: the events before it are applied again

@@ -1,6 +1,7 @@
 package projection_test
 
 import (
+	"io"
 	"math/bits"
 	"slices"
 	"testing"
@@ -22,25 +23,36 @@ var namers = map[string]namer{
 	},
 }
 
-// course is what became of the events.
+// course is what became of the events: left are those that a policy parked or skipped.
 type course struct {
-	applied, parked []int64
-	calls, wasted   int
-	counted         map[int64]int
+	applied       []int64
+	left          map[projection.Action][]int64
+	stopped       int64 // where the policy stopped, 0 where it did not
+	calls, wasted int
+	counted       map[int64]int
 }
 
-// drive hands events to a handler that fails for the poison ones, as a projection's actor does, until all are applied
-// or, after the retries, parked. Where forgets, a counted failure also loses the size, as reading the lease anew does.
-func drive(t *rapid.T, events []event.Envelope, poison map[int64]bool, most, retries int, name namer, forgets bool) course {
-	c := course{counted: make(map[int64]int)}
-	sizing := projection.NewSizing(most)
-	for limit := 1000 * (len(events) + 1); len(events) > 0; c.calls++ {
-		if c.calls > limit {
+// handling is how events are handled: in batches of most, by a handler that names what it fails at or not, under a policy.
+type handling struct {
+	most   int
+	name   namer
+	policy projection.Policy
+	// forgets tells that a counted failure also loses the size, as reading the lease anew does.
+	forgets bool
+}
+
+// drive hands events to a handler that fails for the poison ones, as a projection's actor does, until all are dealt with
+// or the policy stops.
+func drive(t *rapid.T, events []event.Envelope, poison map[int64]bool, h handling) course {
+	c := course{counted: make(map[int64]int), left: make(map[projection.Action][]int64)}
+	sizing := projection.NewSizing(h.most)
+	for limit := 1000 * (len(events) + 1); len(events) > 0 && c.stopped == 0; {
+		if c.calls++; c.calls > limit {
 			t.Fatalf("no end after %d calls, size %d, %d events left", c.calls, sizing.Size(), len(events))
 		}
-		n := sizing.Take(events[:min(most, len(events))])
-		if n < 1 || n > min(most, len(events)) || n > max(1, sizing.Size()) {
-			t.Fatalf("takes %d of %d at size %d of %d", n, len(events), sizing.Size(), most)
+		n := sizing.Take(events[:min(h.most, len(events))])
+		if n < 1 || n > min(h.most, len(events)) || n > max(1, sizing.Size()) {
+			t.Fatalf("takes %d of %d at size %d of %d", n, len(events), sizing.Size(), h.most)
 		}
 		batch := events[:n]
 		var positions, bad []int64
@@ -56,7 +68,7 @@ func drive(t *rapid.T, events []event.Envelope, poison map[int64]bool, most, ret
 			sizing.Succeeded()
 			continue
 		}
-		if !sizing.Failed(batch, name(t, positions, bad)) {
+		if !sizing.Failed(batch, h.name(t, positions, bad)) {
 			c.wasted++
 			if n == 1 {
 				t.Fatalf("the failure of %d alone does not count", bad[0])
@@ -67,12 +79,17 @@ func drive(t *rapid.T, events []event.Envelope, poison map[int64]bool, most, ret
 			t.Fatalf("a failure of %d events counts", n)
 		}
 		c.counted[bad[0]]++
-		if forgets {
-			sizing = projection.NewSizing(most)
+		if h.forgets {
+			sizing = projection.NewSizing(h.most)
 			sizing.Alone()
 		}
-		if c.counted[bad[0]] > retries {
-			c.parked = append(c.parked, bad[0])
+		failure := projection.Failure{Event: batch[0], Attempt: c.counted[bad[0]], Err: io.EOF}
+		switch action := h.policy.Verdict(failure, false, nil); action {
+		case projection.ActionRetry:
+		case projection.ActionStop:
+			c.stopped = bad[0]
+		default:
+			c.left[action] = append(c.left[action], bad[0])
 			events = events[1:]
 			sizing.Succeeded()
 		}
@@ -94,57 +111,83 @@ func stream(t *rapid.T) (events []event.Envelope, poison map[int64]bool) {
 }
 
 func TestPoisonIsCountedAloneAndTheRestAppliedOnce(t *testing.T) {
-	for how, name := range namers {
-		t.Run(how, func(t *testing.T) {
-			rapid.Check(t, func(t *rapid.T) {
-				events, poison := stream(t)
-				most, retries := rapid.IntRange(1, 64).Draw(t, "most"), rapid.IntRange(0, 3).Draw(t, "retries")
-				c := drive(t, events, poison, most, retries, name, rapid.Bool().Draw(t, "forgets"))
-				var good, bad []int64
-				for _, e := range events {
-					if poison[e.Position] {
-						bad = append(bad, e.Position)
-					} else {
-						good = append(good, e.Position)
-					}
-				}
-				if !slices.Equal(c.applied, good) {
-					t.Fatalf("applied %v, want %v", c.applied, good)
-				}
-				if !slices.Equal(c.parked, bad) {
-					t.Fatalf("parked %v, want %v", c.parked, bad)
-				}
-				for position, n := range c.counted {
-					if !poison[position] || n != retries+1 {
-						t.Fatalf("%d failed %d times by the count, poison: %v", position, n, poison[position])
-					}
-				}
-				if bound := mostCalls(how, len(events), len(bad), most, retries); c.calls > bound {
-					t.Fatalf("%d calls for %d events, %d of them poison, in batches of %d: more than %d", c.calls, len(events), len(bad), most, bound)
-				}
+	for _, action := range []projection.Action{projection.ActionPark, projection.ActionSkip, projection.ActionStop} {
+		for how, name := range namers {
+			t.Run(action.String()+", "+how, func(t *testing.T) {
+				rapid.Check(t, func(t *rapid.T) {
+					events, poison := stream(t)
+					h := handling{most: rapid.IntRange(1, 64).Draw(t, "most"), name: name, forgets: rapid.Bool().Draw(t, "forgets"), policy: projection.Policy{
+						Retry: projection.RetryPolicy{MaxRetries: rapid.IntRange(-1, 3).Draw(t, "retries")}, OnFailure: action,
+					}}
+					mustBeRight(t, how, events, poison, h, drive(t, events, poison, h))
+				})
 			})
-		})
+		}
 	}
 }
 
-// mostCalls bounds how often a handler is called for n events of which k are poison, in batches of most.
-//
-// Full batches take ceil(n/most). With l the number of halvings from most to 1, each poison event costs its counted
-// tries; on the way to it, where the handler names it, one call that fails and one for the events before it; where it
-// does not, l failures and, since after each success the size doubles and is halved again twice, up to three calls for
-// each of the l sizes; and behind it l+1 calls in which the size grows back. A batch that is cut short by a poison event
-// or by growth costs at most one more each.
-func mostCalls(how string, n, k, most, retries int) int {
-	l := bits.Len(uint(most))
-	whole := (n+most-1)/most + 1
+// mustBeRight compares a course with what must become of the events by the policy alone.
+func mustBeRight(t *rapid.T, how string, events []event.Envelope, poison map[int64]bool, h handling, c course) {
+	var good, bad []int64
+	stopped, seen := int64(0), 0
+	for _, e := range events {
+		seen++
+		if !poison[e.Position] {
+			good = append(good, e.Position)
+			continue
+		}
+		bad = append(bad, e.Position)
+		if h.policy.OnFailure == projection.ActionStop {
+			stopped = e.Position
+			break
+		}
+	}
+	if !slices.Equal(c.applied, good) {
+		t.Fatalf("applied %v, want %v", c.applied, good)
+	}
+	if c.stopped != stopped {
+		t.Fatalf("stopped at %d, want %d", c.stopped, stopped)
+	}
+	left := bad
+	if stopped != 0 {
+		left = nil
+	}
+	for _, action := range []projection.Action{projection.ActionPark, projection.ActionSkip} {
+		want := left
+		if action != h.policy.OnFailure {
+			want = nil
+		}
+		if !slices.Equal(c.left[action], want) {
+			t.Fatalf("%v: %v, want %v", action, c.left[action], want)
+		}
+	}
+	tries := max(h.policy.Retry.MaxRetries, 0) + 1
+	if len(c.counted) != len(bad) {
+		t.Fatalf("%d events were counted, want %d", len(c.counted), len(bad))
+	}
+	for position, n := range c.counted {
+		if !poison[position] || n != tries {
+			t.Fatalf("%d failed %d times by the count, poison: %v", position, n, poison[position])
+		}
+	}
+	if bound := mostCalls(how, seen, len(bad), h.most, tries); c.calls > bound {
+		t.Fatalf("%d calls for %d events, %d of them poison, in batches of %d: more than %d", c.calls, seen, len(bad), h.most, bound)
+	}
+}
+
+// mostCalls bounds how often a handler is called for n events of which k fail, each tried t times, in batches of m: as
+// Sizing says.
+func mostCalls(how string, n, k, m, t int) int {
+	l := bits.Len(uint(m))
+	whole := (n+m-1)/m + 1
 	switch how {
 	case "says":
-		return whole + k*(retries+1+2+l+1)
+		return whole + k*(t+l+3)
 	case "cannot say":
-		return whole + k*(retries+1+l+3*l+l+1)
+		return whole + k*(t+5*l+1)
 	}
 	// A handler that lies can make each of its failures cost a call for each event that it shifts the blame over.
-	return whole + (k*(retries+1)+n)*(most+2)
+	return whole + (k*t+n)*(m+2)
 }
 
 func TestNarrowingFindsOnePoisonEventInFewCalls(t *testing.T) {
@@ -155,11 +198,12 @@ func TestNarrowingFindsOnePoisonEventInFewCalls(t *testing.T) {
 	}
 	rapid.Check(t, func(t *rapid.T) {
 		at := rapid.Int64Range(1, most).Draw(t, "poison")
-		named := drive(t, events, map[int64]bool{at: true}, most, 0, namers["says"], false)
+		parks := projection.Policy{Retry: projection.RetryPolicy{MaxRetries: -1}}
+		named := drive(t, events, map[int64]bool{at: true}, handling{most: most, name: namers["says"], policy: parks})
 		if named.wasted != 1 {
 			t.Errorf("%d calls failed in vain though the handler said which event it was", named.wasted)
 		}
-		halved := drive(t, events, map[int64]bool{at: true}, most, 0, namers["cannot say"], false)
+		halved := drive(t, events, map[int64]bool{at: true}, handling{most: most, name: namers["cannot say"], policy: parks})
 		if halved.wasted > 2*9 || halved.wasted < 9-1 {
 			t.Errorf("%d calls failed in vain for position %d", halved.wasted, at)
 		}

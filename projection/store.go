@@ -18,8 +18,8 @@ type Definition struct {
 	MaxBytes  int
 	// Deadline bounds one call of the handler.
 	Deadline time.Duration
-	// Retry says when a failing event is tried again, and when it is parked.
-	Retry RetryPolicy
+	// Policy says what becomes of an event that fails.
+	Policy
 	// Apply runs one batch transaction: it hands the events to the handler, advances the checkpoint from
 	// lease.Checkpoint to batch.To under the lease's fence, and commits both or neither.
 	Apply func(ctx context.Context, lease Lease, batch Batch) error
@@ -79,10 +79,14 @@ type Store interface {
 	Release(ctx context.Context, advances []Advance) error
 	// Advance moves checkpoints over events that do not concern their projections and returns the rows that moved.
 	Advance(ctx context.Context, advances []Advance) (moved map[int32]bool, err error)
-	// RecordFailure keeps the count of an event's failures under the lease's fence.
-	RecordFailure(ctx context.Context, lease Lease, failure Failure) error
+	// RecordFailure keeps the count of an event's failures under the lease's fence, and returns when the first was.
+	RecordFailure(ctx context.Context, lease Lease, failure Failure) (first time.Time, err error)
 	// Park writes the dead letter and advances the checkpoint over its event in one fenced transaction.
 	Park(ctx context.Context, lease Lease, letter DeadLetter) error
+	// Skip counts a skipped event and advances the checkpoint over it, up to position, in one fenced transaction.
+	Skip(ctx context.Context, lease Lease, position int64) error
+	// Halt keeps, under the lease's fence, that the projection waits until somebody resumes it, and why.
+	Halt(ctx context.Context, lease Lease, reason string) error
 	// Read returns events of a tenant with after < position <= upTo, of the given types (none: all), at most limit of
 	// them and about maxBytes, and the position up to which nothing else was left out.
 	Read(ctx context.Context, tenant string, r ReadRange) (Page, error)
@@ -91,7 +95,7 @@ type Store interface {
 	// Wanted tells which of the leases' rows belong to projections that are not simply wanted to run.
 	Wanted(ctx context.Context, rows []int32) (map[int32]Wanted, error)
 	// SetFailed keeps why a projection waits for somebody, or with an empty reason that it does not any more, under the
-	// lease's fence.
+	// lease's fence. It changes nothing about one that Halt stopped.
 	SetFailed(ctx context.Context, lease Lease, reason string) error
 	// Heads returns the highest visible position of each tenant; one that does not exist is left out.
 	Heads(ctx context.Context, tenants []string) (map[string]int64, error)

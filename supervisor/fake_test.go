@@ -168,9 +168,11 @@ func (f *fake) Advance(context.Context, []projection.Advance) (map[int32]bool, e
 	f.call("advance", nil)
 	return nil, f.here()
 }
-func (f *fake) RecordFailure(context.Context, projection.Lease, projection.Failure) error {
-	return f.here()
+func (f *fake) RecordFailure(context.Context, projection.Lease, projection.Failure) (time.Time, error) {
+	return time.Now(), f.here()
 }
+func (f *fake) Skip(context.Context, projection.Lease, int64) error                 { return f.here() }
+func (f *fake) Halt(context.Context, projection.Lease, string) error                { return f.here() }
 func (f *fake) Park(context.Context, projection.Lease, projection.DeadLetter) error { return f.here() }
 
 func (f *fake) Read(_ context.Context, _ string, r projection.ReadRange) (page projection.Page, err error) {

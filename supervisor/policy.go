@@ -11,20 +11,6 @@ import (
 	"github.com/millrace-go/millrace/projection"
 )
 
-// decision is what is to be done about a failure.
-type decision struct {
-	action projection.Action
-	after  time.Duration
-}
-
-// decide says what becomes of an event that its handler could not handle.
-func decide(policy projection.RetryPolicy, failure *projection.Failure) decision {
-	if policy.Exhausted(failure.Attempt) {
-		return decision{action: projection.Park}
-	}
-	return decision{action: projection.Retry, after: retryDelay(policy, failure.Attempt)}
-}
-
 // retryDelay is the delay before the retry that follows the attempt of that number, from 1.
 func retryDelay(p projection.RetryPolicy, attempt int) time.Duration {
 	b := backoff.NewExponentialBackOff(backoff.WithInitialInterval(p.Base), backoff.WithMaxInterval(p.Cap),

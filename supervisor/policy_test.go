@@ -49,20 +49,6 @@ func TestRetryDelaysDoubleAndDiffer(t *testing.T) {
 	}
 }
 
-func TestEventIsTriedAgainUntilItsRetriesAreUsedUp(t *testing.T) {
-	p := projection.RetryPolicy{MaxRetries: 2, Base: time.Second, Jitter: -1}.WithDefaults()
-	for attempt, want := range map[int]decision{
-		1: {projection.Retry, time.Second}, 2: {projection.Retry, 2 * time.Second}, 3: {projection.Park, 0}, 9: {projection.Park, 0},
-	} {
-		if got := decide(p, &projection.Failure{Attempt: attempt}); got != want {
-			t.Errorf("attempt %d: %+v, want %+v", attempt, got, want)
-		}
-	}
-	if got := decide(projection.RetryPolicy{MaxRetries: -1}.WithDefaults(), &projection.Failure{Attempt: 1}); got.action != projection.Park {
-		t.Errorf("without retries: %+v", got)
-	}
-}
-
 func TestStuckIsWhoStandsStillThoughThereIsWork(t *testing.T) {
 	now, long := time.Now(), time.Now().Add(-time.Hour)
 	for name, test := range map[string]struct {

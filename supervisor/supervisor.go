@@ -167,6 +167,8 @@ func (b *boss) Handle(ctx actor.Context, msg any) {
 		b.endWhenDone(ctx)
 	case *messages.Faulted:
 		b.faulted(ctx, msg)
+	case *judged:
+		b.pass(ctx, msg)
 	case *messages.Recovered:
 		if c := b.children[ctx.Sender().Id]; c != nil {
 			c.faults, c.told = 0, false
@@ -299,7 +301,7 @@ func (b *boss) feed(ctx actor.Context, tenant string) *child {
 	return c
 }
 
-// faulted answers a fault: when to go on, or that the event is to be parked.
+// faulted answers a fault: when to go on, or what is to become of the event.
 func (b *boss) faulted(ctx actor.Context, msg *messages.Faulted) {
 	pid := ctx.Sender()
 	c := b.children[pid.Id]
@@ -308,12 +310,7 @@ func (b *boss) faulted(ctx actor.Context, msg *messages.Faulted) {
 	}
 	switch {
 	case msg.Failure != nil:
-		d := decide(b.env.Definitions[msg.Failure.Projection.Name].Retry, msg.Failure)
-		if d.action == projection.Park {
-			ctx.Send(pid, &messages.Park{Position: msg.Failure.Position})
-		} else {
-			b.env.After(d.after, pid, &messages.Resume{})
-		}
+		b.judge(ctx, pid, msg.Failure)
 	case msg.Fault.Class == projection.Configuration:
 		if !c.told {
 			c.told = true

@@ -27,32 +27,51 @@ type verdict struct {
 
 // checked is one read model that was compared.
 type checked struct {
-	name         string
-	rows, parked int64
-	wrong        bool
+	name                  string
+	rows, parked, skipped int64
+	wrong                 bool
 }
 
 // check compares every read model with a plain SQL count over the events. What is parked is left out of the count, by
-// the positions in the dead letters; and what is parked must be what was chosen to fail, no more and no less.
-func check(ctx context.Context, pool *pgxpool.Pool, store *pgstore.Store, chosen poison) (verdict, error) {
+// the positions in the dead letters, and what was to be skipped by those of the chosen events; and what is parked or
+// skipped must be what was chosen to fail, no more and no less.
+func check(ctx context.Context, pool *pgxpool.Pool, store *pgstore.Store, chosen poison, onError projection.Action) (verdict, error) {
 	events := pgx.Identifier{store.EventsSchema(), "events"}.Sanitize()
 	var v verdict
 	err := pool.QueryRow(ctx, "select count(*), count(distinct stream_id) from "+events).Scan(&v.events, &v.streams)
 	if err != nil {
 		return v, fmt.Errorf("count the events: %w", err)
 	}
+	skipped, err := countSkipped(ctx, store)
+	if err != nil {
+		return v, err
+	}
 	for _, m := range readModels {
 		letters, err := deadLetters(ctx, store, m)
 		if err != nil {
 			return v, err
 		}
-		wrong := compareParked(m.name, letters, chosen.at(m.name))
-		rows, differing, err := compareRows(ctx, pool, events, m, letters)
+		toPark, toSkip := chosen.at(m.name), map[place]bool{}
+		if onError == projection.ActionSkip {
+			toPark, toSkip = toSkip, toPark
+		}
+		wrong := compareParked(m.name, letters, toPark)
+		if n := skipped[m.name]; n != int64(len(toSkip)) {
+			wrong = append(wrong, fmt.Sprintf("%s skipped %d events, but %d were to be skipped", m.name, n, len(toSkip)))
+		}
+		left, err := positions(ctx, pool, events, toSkip)
+		if err != nil {
+			return v, err
+		}
+		for _, l := range letters {
+			left = append(left, l.Position)
+		}
+		rows, differing, err := compareRows(ctx, pool, events, m, left)
 		if err != nil {
 			return v, fmt.Errorf("check %s: %w", m.name, err)
 		}
 		wrong = append(wrong, differing...)
-		v.models = append(v.models, checked{name: m.name, rows: rows, parked: int64(len(letters)), wrong: len(wrong) > 0})
+		v.models = append(v.models, checked{name: m.name, rows: rows, parked: int64(len(letters)), skipped: skipped[m.name], wrong: len(wrong) > 0})
 		v.wrong = append(v.wrong, wrong...)
 	}
 	return v, nil
@@ -104,6 +123,38 @@ func deadLetters(ctx context.Context, store *pgstore.Store, m readModel) ([]proj
 	}
 }
 
+// countSkipped tells how many events each projection skipped.
+func countSkipped(ctx context.Context, store *pgstore.Store) (map[string]int64, error) {
+	rows, err := store.Port().Projections(ctx, []string{projection.DefaultTenant})
+	if err != nil {
+		return nil, err
+	}
+	skipped := make(map[string]int64, len(rows))
+	for _, row := range rows {
+		skipped[row.ID.Name] = row.Skipped
+	}
+	return skipped, nil
+}
+
+// positions finds where the events at these places stand.
+func positions(ctx context.Context, pool *pgxpool.Pool, events string, places map[place]bool) ([]int64, error) {
+	var streams []string
+	var versions []int64
+	for p := range places {
+		streams, versions = append(streams, p.stream), append(versions, p.version)
+	}
+	rows, err := pool.Query(ctx, `select e.global_seq from `+events+` e join unnest($1::text[], $2::bigint[]) as p (stream, version)
+		on e.stream_id = p.stream and e.stream_version = p.version`, streams, versions)
+	if err != nil {
+		return nil, fmt.Errorf("find the chosen events: %w", err)
+	}
+	found, err := pgx.CollectRows(rows, pgx.RowTo[int64])
+	if err != nil {
+		return nil, fmt.Errorf("find the chosen events: %w", err)
+	}
+	return found, nil
+}
+
 func compareParked(name string, letters []projection.DeadLetter, chosen map[place]bool) (wrong []string) {
 	met := 0
 	for _, l := range letters {
@@ -119,24 +170,20 @@ func compareParked(name string, letters []projection.DeadLetter, chosen map[plac
 	return shorten(wrong)
 }
 
-// compareRows returns how many rows the table has, and how it differs from the count.
-func compareRows(ctx context.Context, pool *pgxpool.Pool, events string, m readModel, letters []projection.DeadLetter) (n int64, wrong []string, err error) {
+// compareRows returns how many rows the table has, and how it differs from the count without the events that are left out.
+func compareRows(ctx context.Context, pool *pgxpool.Pool, events string, m readModel, left []int64) (n int64, wrong []string, err error) {
 	if err := pool.QueryRow(ctx, "select count(*) from ("+m.got+") as got").Scan(&n); err != nil {
 		return 0, nil, err
 	}
-	parked := make([]int64, len(letters))
-	for i, l := range letters {
-		parked[i] = l.Position
-	}
 	rows, err := pool.Query(ctx, `
-		with parked (position) as (select unnest($1::bigint[])),
-		     counted as (select e.* from `+events+` e where not exists (select from parked p where p.position = e.global_seq)),
+		with out (position) as (select unnest($1::bigint[])),
+		     counted as (select e.* from `+events+` e where not exists (select from out o where o.position = e.global_seq)),
 		     want (key, value) as (`+m.want+`),
 		     got (key, value) as (`+m.got+`)
 		select key, coalesce(got.value, 'nothing'), coalesce(want.value, 'nothing')
 		  from want full join got using (key)
 		 where got.value is distinct from want.value
-		 order by key`, parked)
+		 order by key`, append([]int64{}, left...))
 	if err != nil {
 		return 0, nil, err
 	}

@@ -12,6 +12,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/millrace-go/millrace"
+	"github.com/millrace-go/millrace/projection"
 )
 
 // checkEvery is how far apart the looks whether everything is applied are.
@@ -86,7 +87,7 @@ func checkSettled(ctx context.Context, d *database, runtime *millrace.Runtime, w
 		if err != nil {
 			return verdict{}, err
 		}
-		v, err := check(ctx, d.pool, d.store, nil)
+		v, err := check(ctx, d.pool, d.store, nil, projection.ActionPark)
 		if err != nil {
 			return v, err
 		}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/millrace-go/millrace"
 	"github.com/millrace-go/millrace/pgstore"
+	"github.com/millrace-go/millrace/projection"
 )
 
 // standstill is how long a run may show no progress at all before it is given up.
@@ -34,21 +35,21 @@ type course struct {
 }
 
 func newCourse(store *pgstore.Store, from source, found survey, o options, log *zap.Logger, s screen) (*course, error) {
-	runtime, err := newRuntime(millrace.Config{Store: store, Logger: log}, found.poison)
+	runtime, err := newRuntime(millrace.Config{Store: store, Logger: log}, found.poison, o.action())
 	if err != nil {
 		return nil, err
 	}
 	return &course{runtime: runtime, load: newLoad(store, newProbe(runtime), found, o), from: from, screen: s}, nil
 }
 
-// newRuntime makes a runtime of the demo's projections.
-func newRuntime(config millrace.Config, chosen poison) (*millrace.Runtime, error) {
+// newRuntime makes a runtime of the demo's projections, which fail at the chosen events.
+func newRuntime(config millrace.Config, chosen poison, onError projection.Action) (*millrace.Runtime, error) {
 	runtime, err := millrace.New(config)
 	if err != nil {
 		return nil, err
 	}
 	for _, m := range readModels {
-		if err := runtime.Register(m.projection(chosen)); err != nil {
+		if err := runtime.Register(m.projection(chosen, onError)); err != nil {
 			return nil, err
 		}
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/millrace-go/millrace/internal/program"
+	"github.com/millrace-go/millrace/projection"
 )
 
 func main() { os.Exit(execute(os.Args[1:], os.Stdout, os.Stderr)) }
@@ -61,6 +62,7 @@ The commands below are for trying several nodes on one database, each in a termi
 	f.IntVar(&o.writers, "writers", 16, "how many append at once")
 	f.IntVar(&o.rate, "rate", 0, "events per second to append; 0 is as fast as possible")
 	f.IntVar(&o.poison, "poison", 0, "how many events, chosen by the seed, a projection's handler fails at")
+	f.StringVar(&o.onError, "on-error", "park", "what becomes of an event of -poison: park, skip, or stop the projection")
 	f.StringVar(&o.databaseURL, "database-url", "", `use this database; "" is a private server (default $DATABASE_URL)`)
 	f.BoolVar(&o.keep, "keep", false, "leave the tables in the database, to be looked at")
 	f.BoolVar(&o.json, "json", false, "print the summary as one JSON object on the last line")
@@ -78,6 +80,7 @@ type options struct {
 	writers     int
 	rate        int
 	poison      int
+	onError     string
 	databaseURL string
 	keep        bool
 	json        bool
@@ -85,6 +88,7 @@ type options struct {
 }
 
 func (o options) validate(eventsGiven bool) error {
+	onError, known := onErrors[o.onError]
 	switch {
 	case o.events < 1:
 		return fmt.Errorf("-events is %d, but must be at least 1", o.events)
@@ -94,6 +98,10 @@ func (o options) validate(eventsGiven bool) error {
 		return fmt.Errorf("-rate is negative: %d", o.rate)
 	case o.poison < 0:
 		return fmt.Errorf("-poison is negative: %d", o.poison)
+	case !known:
+		return fmt.Errorf("-on-error is %q, but must be park, skip or stop", o.onError)
+	case onError != projection.ActionPark && o.poison == 0:
+		return fmt.Errorf("-on-error %s needs -poison: nothing fails else", o.onError)
 	case o.keep && o.databaseURL == "":
 		return errors.New("-keep needs -database-url: a private server is removed with all that is in it")
 	}
@@ -113,5 +121,15 @@ func (o options) poisonNote() string {
 	if o.poison == 0 {
 		return ""
 	}
-	return fmt.Sprintf("%d poison events: at each, one of the projections fails, retries and parks it", o.poison)
+	outcome := "parks it"
+	switch o.action() {
+	case projection.ActionSkip:
+		outcome = "skips it"
+	case projection.ActionStop:
+		outcome = "stops"
+	}
+	return fmt.Sprintf("%d poison events: at each, one of the projections fails, retries and %s", o.poison, outcome)
 }
+
+// action is what becomes of the events that fail.
+func (o options) action() projection.Action { return onErrors[o.onError] }

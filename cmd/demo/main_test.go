@@ -18,6 +18,8 @@ func TestBadFlagsAreOneClearLine(t *testing.T) {
 		{[]string{"-rate", "-1"}, "-rate is negative"},
 		{[]string{"-poison=-1"}, "-poison is negative"},
 		{[]string{"-events", "10", "-poison", "11"}, "there are only 10 events"},
+		{[]string{"-poison", "1", "-on-error", "ignore"}, `-on-error is "ignore"`},
+		{[]string{"-on-error", "stop"}, "-on-error stop needs -poison"},
 		{[]string{"-keep"}, "-keep needs -database-url"},
 		{[]string{"-evnts", "1"}, "unknown flag: --evnts"},
 		{[]string{"-input", "no such file"}, "no such file"},

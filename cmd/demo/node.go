@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/millrace-go/millrace"
+	"github.com/millrace-go/millrace/projection"
 )
 
 const (
@@ -81,7 +82,7 @@ func runNode(ctx, hurry context.Context, o nodeOptions, out io.Writer) (err erro
 		return interruption(ctx, err)
 	}
 	defer func() { err = errors.Join(err, d.close(hurry)) }()
-	runtime, err := newRuntime(millrace.Config{Store: d.store, Logger: log, LeaseTime: o.leaseTime, Heartbeat: o.heartbeat}, nil)
+	runtime, err := newRuntime(millrace.Config{Store: d.store, Logger: log, LeaseTime: o.leaseTime, Heartbeat: o.heartbeat}, nil, projection.ActionPark)
 	if err != nil {
 		return err
 	}

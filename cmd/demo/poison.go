@@ -36,6 +36,12 @@ func (p poison) at(name string) map[place]bool {
 	return places
 }
 
+// onErrors are what -on-error may say, and what a projection then does about an event whose retries are used up. Commands
+// that have no such flag say nothing.
+var onErrors = map[string]projection.Action{
+	"": projection.ActionPark, "park": projection.ActionPark, "skip": projection.ActionSkip, "stop": projection.ActionStop,
+}
+
 // choice picks events from a source of unknown length, each as likely as any other (reservoir sampling).
 type choice struct {
 	random   *rand.Rand

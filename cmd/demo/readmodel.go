@@ -28,7 +28,7 @@ type readModel struct {
 	handle batchHandler
 	// fail is how it fails at an event that -poison chose.
 	fail failure
-	// want and got are selects of (key text, value text), over the events that were not parked, which are named
+	// want and got are selects of (key text, value text), over the events that were neither parked nor skipped, which are named
 	// "counted" there, and over the table.
 	want, got string
 }
@@ -39,12 +39,15 @@ func (m readModel) concerns(eventType string) bool {
 
 func (m readModel) id() millrace.ProjectionID { return millrace.ProjectionID{Name: m.name} }
 
-// projection is what is registered: the handler, made to fail at the events that were chosen for it.
-func (m readModel) projection(chosen poison) millrace.Projection {
+// projection is what is registered: the handler, made to fail at the events that were chosen for it, and what is done
+// about them. However many those are, they fail on purpose.
+func (m readModel) projection(chosen poison, onError projection.Action) millrace.Projection {
 	p := millrace.Projection{
-		Name:  m.name,
-		Batch: failing(m.handle, chosen.at(m.name), m.fail),
-		Retry: projection.RetryPolicy{Base: retryBase},
+		Name:            m.name,
+		Batch:           failing(m.handle, chosen.at(m.name), m.fail),
+		Retry:           projection.RetryPolicy{Base: retryBase},
+		OnFailure:       onError,
+		MaxFailureShare: -1,
 	}
 	if m.eventType != "" {
 		p.Types = []string{m.eventType}

@@ -33,7 +33,13 @@ func run(ctx, hurry context.Context, o options, out io.Writer) (s summary, err e
 	if err != nil {
 		return s, err
 	}
-	defer func() { err = errors.Join(err, d.close(hurry)) }()
+	defer func() {
+		err = interruption(ctx, err)
+		// From here on nothing tells of an interruption: connections to a server that was stopped break as a pipe does whose
+		// reader is gone.
+		ctx = context.WithoutCancel(ctx)
+		err = errors.Join(err, d.close(hurry))
+	}()
 
 	fmt.Fprintf(out, "%d events %s, %d writers\non %s\n", found.events, name, o.writers, d.name)
 	if note := o.poisonNote(); note != "" {
@@ -47,7 +53,7 @@ func run(ctx, hurry context.Context, o options, out io.Writer) (s summary, err e
 	if err := c.drive(ctx, hurry); err != nil {
 		return s, err
 	}
-	v, err := check(ctx, d.pool, d.store, found.poison)
+	v, err := check(ctx, d.pool, d.store, found.poison, o.action())
 	if err != nil {
 		return s, err
 	}
@@ -105,7 +111,7 @@ func (c *course) summary(ctx context.Context, d *database, v verdict) (summary, 
 		Verified:         len(v.wrong) == 0,
 	}
 	for i, m := range v.models {
-		p := projectionSummary{Name: m.name, Applied: c.last.projections[i].applied, Parked: m.parked, rows: m.rows, wrong: m.wrong}
+		p := projectionSummary{Name: m.name, Applied: c.last.projections[i].applied, Parked: m.parked, Skipped: m.skipped, rows: m.rows, wrong: m.wrong}
 		for _, row := range rows {
 			if row.ID.Name == m.name {
 				p.Checkpoint = row.Checkpoint

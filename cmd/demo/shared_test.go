@@ -16,6 +16,7 @@ import (
 	"github.com/millrace-go/millrace"
 	"github.com/millrace-go/millrace/internal/pgtest"
 	"github.com/millrace-go/millrace/internal/program"
+	"github.com/millrace-go/millrace/projection"
 )
 
 // runs runs a command within this process, and fails the test unless it ends like that and says something.
@@ -145,7 +146,7 @@ func apply(t *testing.T, dsn string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	runtime, err := newRuntime(millrace.Config{Store: d.store}, nil)
+	runtime, err := newRuntime(millrace.Config{Store: d.store}, nil, projection.ActionPark)
 	if err == nil {
 		err = runtime.RunUntilIdle(t.Context())
 	}

@@ -33,6 +33,7 @@ type projectionSummary struct {
 	Checkpoint int64  `json:"checkpoint"`
 	Applied    int64  `json:"applied"`
 	Parked     int64  `json:"parked"`
+	Skipped    int64  `json:"skipped"`
 
 	rows  int64
 	wrong bool
@@ -46,10 +47,10 @@ func (s summary) print(out io.Writer, v verdict, kept []string, asJSON bool) err
 	fmt.Fprintf(out, "commit to applied, one at a time  %s (%d samples)\n", s.Latency, s.Latency.Samples)
 	fmt.Fprintf(out, "commit to applied, under load     %s (%d samples; queueing included)\n\n", s.LatencyUnderLoad,
 		s.LatencyUnderLoad.Samples)
-	fmt.Fprintf(out, "%-16s %10s %10s %8s %8s   against a plain SQL count over the events\n", "projection", "checkpoint",
-		"applied", "parked", "rows")
+	fmt.Fprintf(out, "%-16s %10s %10s %8s %8s %8s   against a plain SQL count over the events\n", "projection", "checkpoint",
+		"applied", "parked", "skipped", "rows")
 	for _, p := range s.Projections {
-		fmt.Fprintf(out, "%-16s %10d %10d %8d %8d   %s\n", p.Name, p.Checkpoint, p.Applied, p.Parked, p.rows, outcome(p.wrong))
+		fmt.Fprintf(out, "%-16s %10d %10d %8d %8d %8d   %s\n", p.Name, p.Checkpoint, p.Applied, p.Parked, p.Skipped, p.rows, outcome(p.wrong))
 	}
 	v.explain(out)
 	verdict := "not verified"
@@ -57,6 +58,9 @@ func (s summary) print(out io.Writer, v verdict, kept []string, asJSON bool) err
 		verdict = "verified: every event was applied exactly once"
 		if parked := s.parked(); parked > 0 {
 			verdict = fmt.Sprintf("verified: every event was applied exactly once, but for the %d that were to be parked", parked)
+		}
+		if skipped := s.skipped(); skipped > 0 {
+			verdict = fmt.Sprintf("verified: every event was applied exactly once, but for the %d that were to be skipped", skipped)
 		}
 	}
 	_, err := fmt.Fprintf(out, "\n%s\n", verdict)
@@ -67,6 +71,13 @@ func (s summary) print(out io.Writer, v verdict, kept []string, asJSON bool) err
 		err = json.NewEncoder(out).Encode(s)
 	}
 	return err
+}
+
+func (s summary) skipped() (n int64) {
+	for _, p := range s.Projections {
+		n += p.Skipped
+	}
+	return n
 }
 
 func (s summary) parked() (n int64) {

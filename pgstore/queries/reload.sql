@@ -1,5 +1,5 @@
 -- Reads one lease and what belongs to it. Indexes: leases_pkey, projections_pkey. Locks nothing.
 select l.id, p.tenant, p.name, p.partition, coalesce(l.owner::text, ''), l.epoch, l.checkpoint, l.unclean, p.wanted, p.attempts,
-       p.failing_position, coalesce(p.last_error, ''), coalesce(case when p.failed_epoch = l.epoch then p.failed end, '')
+       p.failing_position, coalesce(p.last_error, ''), coalesce(case when p.halted or p.failed_epoch = l.epoch then p.failed end, ''), p.halted, p.failing_since
   from {control}.leases l join {control}.projections p on p.id = l.id
  where l.id = $1::integer

@@ -22,7 +22,9 @@ create table {control}.nodes (
 );
 
 -- What changes rarely and may be wide. Its counterpart that changes with every batch is leases. failed is why the
--- projection stopped until somebody mends something, null where it did not; it counts for the epoch of its owner alone.
+-- projection stopped until somebody mends something, null where it did not; it counts for the epoch of its owner alone,
+-- unless halted tells that the projection waits until somebody resumes it, whoever owns it. skipped counts the events that
+-- it skipped.
 create table {control}.projections (
     id               integer generated always as identity primary key,
     tenant           text collate "C" not null references {control}.tenants,
@@ -31,6 +33,8 @@ create table {control}.projections (
     wanted           text collate "C" not null default 'run' check (wanted in ('run', 'pause', 'stop')),
     failed           text,
     failed_epoch     bigint,
+    halted           boolean not null default false,
+    skipped          bigint not null default 0,
     failing_position bigint not null default 0,
     attempts         integer not null default 0,
     failing_since    timestamptz,

@@ -1,0 +1,86 @@
+package pgstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/millrace-go/millrace/projection"
+)
+
+// RecordFailure keeps the count of an event's failures, outside of the batch that was rolled back, and returns when the
+// first of them was.
+func (s Port) RecordFailure(ctx context.Context, lease projection.Lease, f projection.Failure) (first time.Time, err error) {
+	err = s.durable(ctx, fmt.Sprintf("record a failure of %s at %d", lease.ID, f.Event.Position), func(tx pgx.Tx) error {
+		err := tx.QueryRow(ctx, s.control.recordFailure, lease.Row, lease.Owner, lease.Epoch, f.Event.Position, f.Attempt,
+			storable(f.Err.Error())).Scan(&first)
+		if errors.Is(err, pgx.ErrNoRows) {
+			err = projection.ErrLeaseLost
+		}
+		return err
+	})
+	return first, err
+}
+
+// SetFailed keeps why a projection waits for somebody, or with an empty reason that it does not any more. One that Halt
+// stopped stays as it is.
+func (s Port) SetFailed(ctx context.Context, lease projection.Lease, reason string) error {
+	return s.fenced(ctx, fmt.Sprintf("keep the state of %s", lease.ID), s.control.setFailed, lease, nullable(storable(reason)))
+}
+
+// Halt keeps that a projection waits until somebody resumes it, and why.
+func (s Port) Halt(ctx context.Context, lease projection.Lease, reason string) error {
+	return s.fenced(ctx, fmt.Sprintf("halt %s", lease.ID), s.control.halt, lease, storable(reason))
+}
+
+// fenced runs a statement of ours that changes one row if the lease is still held.
+func (s Port) fenced(ctx context.Context, doing, sql string, lease projection.Lease, more ...any) error {
+	return s.durable(ctx, doing, func(tx pgx.Tx) error {
+		done, err := execOne(ctx, tx, sql, append([]any{lease.Row, lease.Owner, lease.Epoch}, more...)...)
+		if err == nil && !done {
+			err = projection.ErrLeaseLost
+		}
+		return err
+	})
+}
+
+// nullable is s, or null where it is empty.
+func nullable(s string) *string {
+	if s == "" {
+		return nil
+	}
+	return &s
+}
+
+// Park writes the dead letter and advances the checkpoint over its event, both or neither, under the lease's fence.
+func (s Port) Park(ctx context.Context, lease projection.Lease, letter projection.DeadLetter) error {
+	if err := s.passOver(ctx, lease, letter.Position, s.control.park, lease.Row, letter.Position, letter.Stream, letter.Version,
+		letter.Type, storable(letter.Error), storable(letter.Stack), letter.Attempts); err != nil {
+		return fmt.Errorf("park position %d of %s: %w", letter.Position, lease.ID, err)
+	}
+	return nil
+}
+
+// Skip counts a skipped event and advances the checkpoint over it, both or neither, under the lease's fence.
+func (s Port) Skip(ctx context.Context, lease projection.Lease, position int64) error {
+	if err := s.passOver(ctx, lease, position, s.control.skip, lease.Row); err != nil {
+		return fmt.Errorf("skip position %d of %s: %w", position, lease.ID, err)
+	}
+	return nil
+}
+
+// passOver advances the checkpoint over an event that was not applied, with a statement that says what became of it.
+func (s Port) passOver(ctx context.Context, lease projection.Lease, position int64, sql string, args ...any) error {
+	batch := newBatchTx(s.Store, lease, position, batchOptions{deadline: 10 * time.Second})
+	err := batch.run(ctx, func(ctx context.Context, tx pgx.Tx) error {
+		_, err := tx.Exec(ctx, sql, args...)
+		return err
+	})
+	if err != nil {
+		return ownFault(err)
+	}
+	return nil
+}

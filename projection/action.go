@@ -1,0 +1,81 @@
+package projection
+
+import (
+	"errors"
+	"fmt"
+)
+
+// Action is what is to be done about an event that its handler cannot handle.
+type Action int
+
+const (
+	// ActionPark puts the event into the dead letters and goes on behind it. It is the default.
+	ActionPark Action = iota
+	// ActionRetry tries the event again after the delay of the RetryPolicy, also when its retries are used up.
+	ActionRetry
+	// ActionSkip goes on behind the event: all that stays of it is a warning in the log and a number in the status.
+	ActionSkip
+	// ActionStop lets the projection wait at the event, in a state of failure, until somebody resumes it.
+	ActionStop
+)
+
+// String is the word that logs use.
+func (a Action) String() string {
+	switch a {
+	case ActionPark:
+		return "park"
+	case ActionRetry:
+		return "retry"
+	case ActionSkip:
+		return "skip"
+	case ActionStop:
+		return "stop"
+	}
+	return fmt.Sprintf("action %d", int(a))
+}
+
+// Known tells whether a is one of the actions.
+func (a Action) Known() bool { return a >= ActionPark && a <= ActionStop }
+
+// wish is an error with what its handler asks for.
+type wish struct {
+	action Action
+	err    error
+}
+
+func (w *wish) Error() string { return w.err.Error() }
+func (w *wish) Unwrap() error { return w.err }
+
+// Retry wraps a handler's error so that the event is tried again, after the delays of the projection's RetryPolicy and
+// for ever: for what is known to pass. The attempts are counted and shown.
+//
+// This and what Park, Skip and Stop ask for wins over everything that is set for the projection, from the moment the
+// event stands alone: a batch of several events is narrowed first, as always. The outermost wish in an error counts. It
+// may stand inside or outside of At, and errors.Is and errors.As see through it. Of an infrastructure fault, say a
+// deadlock, it is ignored: that is tried again whatever is asked for. A nil err stays nil.
+func Retry(err error) error { return ask(ActionRetry, err) }
+
+// Park wraps a handler's error so that the event is parked at once, without retries. See Retry.
+func Park(err error) error { return ask(ActionPark, err) }
+
+// Skip wraps a handler's error so that the event is skipped at once, without retries. See Retry.
+func Skip(err error) error { return ask(ActionSkip, err) }
+
+// Stop wraps a handler's error so that the projection stops at the event at once, without retries. See Retry.
+func Stop(err error) error { return ask(ActionStop, err) }
+
+func ask(action Action, err error) error {
+	if err == nil {
+		return nil
+	}
+	return &wish{action: action, err: err}
+}
+
+// Asked returns what a handler asks for by wrapping its error in Retry, Park, Skip or Stop, if it does.
+func Asked(err error) (action Action, asks bool) {
+	var w *wish
+	if errors.As(err, &w) {
+		return w.action, true
+	}
+	return ActionPark, false
+}
