@@ -107,17 +107,17 @@ func TestOrderlyEndIsNotTakenForTheDeathOfItsProcess(t *testing.T) {
 		ended := make(chan error, 1)
 		go func() { ended <- rt.Run(ctx) }()
 		b.eventually("the handler is called", func() bool {
-			var attempts int
-			err := b.store.Pool().QueryRow(b.ctx, "select attempts from millrace.projections").Scan(&attempts)
-			return (err == nil || errors.Is(err, pgx.ErrNoRows)) && (attempts == 1 || i == 0 && b.status(rt, "p").Owner != "")
+			var deaths int
+			err := b.store.Pool().QueryRow(b.ctx, "select deaths from millrace.projections").Scan(&deaths)
+			return (err == nil || errors.Is(err, pgx.ErrNoRows)) && (deaths == 1 || i == 0 && b.status(rt, "p").Owner != "")
 		})
 		cancel()
 		if err := <-ended; err != nil {
 			t.Fatal(err)
 		}
-		var attempts int
-		if err := b.store.Pool().QueryRow(b.ctx, "select attempts from millrace.projections").Scan(&attempts); err != nil || attempts != 0 {
-			t.Fatalf("after %d orderly ends: %d attempts, %v", i+1, attempts, err)
+		var deaths int
+		if err := b.store.Pool().QueryRow(b.ctx, "select deaths from millrace.projections").Scan(&deaths); err != nil || deaths != 0 {
+			t.Fatalf("after %d orderly ends: %d deaths, %v", i+1, deaths, err)
 		}
 		if i == 0 {
 			b.exec("update millrace.leases set unclean = 3")

@@ -118,9 +118,7 @@ func (n *node) reconcile(ctx actor.Context) {
 	}
 	n.env.run(ctx.Self(), n.env.Timing.Call, func(ctx context.Context) any {
 		result := &claimed{view: v}
-		if result.err = n.claim(ctx, result); result.err != nil {
-			n.env.Board.well(n.env.Store.Ping(ctx) == nil)
-		} else {
+		if result.err = n.claim(ctx, result); result.err == nil {
 			n.env.Board.well(true)
 		}
 		return result
@@ -169,16 +167,16 @@ func (n *node) claim(ctx context.Context, r *claimed) error {
 			r.short = len(r.leases) < len(moves.Claim)
 		}
 	}
-	for _, seat := range free {
-		if _, own := v.epochs[seat.Row]; own {
-			r.lost = append(r.lost, seat.Row)
-		}
-	}
-	if v.resync {
+	// A row of this node's that is free was lost, or the node counts as dead at the moment, and owns it still.
+	doubtful := slices.ContainsFunc(free, func(seat projection.Seat) bool {
+		_, own := v.epochs[seat.Row]
+		return own
+	})
+	if v.resync || doubtful {
 		if r.owned, err = store.Owned(ctx, node); err != nil {
 			return err
 		}
-		r.lost = append(r.lost, without(v.rows, r.owned)...)
+		r.lost = without(v.rows, r.owned)
 	}
 	if len(v.rows) > 0 && v.states {
 		if r.states, err = store.Wanted(ctx, v.rows); err != nil {
@@ -202,9 +200,14 @@ type probed struct{}
 
 // probe looks whether the pool works again where it did not: the heartbeats wait for that.
 func (n *node) probe(ctx actor.Context) {
-	if n.draining || !n.env.Board.unwell(0) {
+	if !n.env.Board.unwell(0) {
 		return
 	}
+	n.ping(ctx)
+}
+
+// ping tries the pool, which a slot that does not come free or a slow statement says nothing of.
+func (n *node) ping(ctx actor.Context) {
 	n.env.run(ctx.Self(), n.env.Timing.Call, func(ctx context.Context) any {
 		n.env.Board.well(n.env.Store.Ping(ctx) == nil)
 		return &probed{}
@@ -250,6 +253,11 @@ func (n *node) claimed(ctx actor.Context, msg *claimed) {
 	if len(msg.leases) > 0 {
 		n.log.Info("leases claimed", zap.Int("leases", len(msg.leases)))
 	}
+	// What was given back since it was read is not brought back.
+	msg.owned = slices.DeleteFunc(msg.owned, func(l projection.Lease) bool {
+		_, owned := n.owned[l.Row]
+		return !owned && msg.view.epochs[l.Row] == l.Epoch
+	})
 	if leases := append(msg.leases, msg.owned...); len(leases) > 0 {
 		for _, l := range leases {
 			if n.owned[l.Row].epoch < l.Epoch {
@@ -260,7 +268,9 @@ func (n *node) claimed(ctx actor.Context, msg *claimed) {
 		ctx.Send(ctx.Parent(), &messages.Claimed{Leases: leases})
 	}
 	n.doubt(ctx, msg)
+	n.readChanged(ctx) // also of what has just been claimed
 	if msg.err != nil {
+		n.ping(ctx)
 		n.resync, n.rebalance = 0, n.rebalance || msg.view.rebalance
 		n.log.Warn("claiming leases failed; it is tried again", zap.Error(msg.err))
 		n.env.Board.publishSession(func(e *SessionEntry) { e.ClaimErr = msg.err })
@@ -327,9 +337,11 @@ func (n *node) readChanged(ctx actor.Context) {
 	for row := range n.changed {
 		if _, owned := n.owned[row]; owned {
 			msg.rows = append(msg.rows, row)
+			delete(n.changed, row)
+		} else if !n.claiming {
+			delete(n.changed, row)
 		}
 	}
-	clear(n.changed)
 	if len(msg.rows) == 0 {
 		return
 	}

@@ -18,7 +18,6 @@ import (
 // what is to become of the event.
 func (p *projector) count(ctx actor.Context, e event.Envelope, fault *projection.Fault) {
 	attempt := p.lease.AttemptsAt(e.Position) + 1
-	p.begun = projection.Begun{}
 	cause := fault.Err
 	if at, ok := cause.(*projection.EventError); ok {
 		cause = at.Err // the position is told below
@@ -33,6 +32,7 @@ func (p *projector) count(ctx actor.Context, e event.Envelope, fault *projection
 				return
 			}
 			p.lease.FailingPosition, p.lease.Attempts, p.lease.LastError, p.lease.FailingSince = e.Position, attempt, cause.Error(), first
+			p.begun, p.lease.Deaths = projection.Begun{}, 0
 			failure.FirstFailedAt = first
 			p.ask(ctx, failure, fault)
 		}
@@ -57,8 +57,8 @@ func asError(f *projection.Failure) *projection.HandlerError {
 // died asks what is to become of an event of which the processes died that tried it. It is not tried once more.
 func (p *projector) died(ctx actor.Context, e event.Envelope) {
 	cause := projection.ErrProcessDied
-	p.log.Warn("processes ended at an event", zap.Int64("position", e.Position), zap.Int("attempt", p.lease.Attempts))
-	failure := projection.Failure{Projection: p.lease.ID, Event: e, Attempt: p.lease.Attempts, Err: cause, FirstFailedAt: p.lease.FailingSince}
+	p.log.Warn("processes ended at an event", zap.Int64("position", e.Position), zap.Int("deaths", p.lease.Deaths))
+	failure := projection.Failure{Projection: p.lease.ID, Event: e, Attempt: p.lease.Deaths, Err: cause, FirstFailedAt: p.lease.FailingSince}
 	p.ask(ctx, failure, &projection.Fault{Class: projection.HandlerFault, Position: e.Position, Err: cause})
 }
 
@@ -106,9 +106,12 @@ func (p *projector) leave(ctx actor.Context, f *projection.Failure, write func(c
 				zap.Int("attempt", f.Attempt), zap.Error(f.Err))
 			p.lease.Checkpoint, p.position = e.Position, e.Position
 			p.ahead.passed(p.position)
-			p.lease.FailingPosition, p.lease.Attempts, p.lease.Unclean = 0, 0, 0
+			p.lease.FailingPosition, p.lease.Attempts, p.lease.Unclean, p.lease.Deaths = 0, 0, 0, 0
 			p.recent.Failed()
 			p.sizing.Succeeded()
+			if p.wary > 0 {
+				p.sizing.Alone()
+			}
 			if p.state == Waiting {
 				p.become(Live, nil)
 			}

@@ -116,10 +116,11 @@ func (n *node) Handle(ctx actor.Context, msg any) {
 		n.reconcile(ctx)
 	case *messages.Notified:
 		row := msg.Notice.Row
-		if _, owned := n.owned[row]; owned {
+		if row != 0 {
 			n.changed[row] = true
 			n.readChanged(ctx)
-		} else if !msg.Notice.Nodes {
+		}
+		if _, owned := n.owned[row]; !owned && !msg.Notice.Nodes {
 			n.soon(ctx)
 		}
 	case *messages.Reconcile:

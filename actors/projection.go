@@ -89,10 +89,12 @@ func (p *projector) Start(ctx actor.Context) {
 
 // adopt takes over a lease as the database has it.
 func (p *projector) adopt(lease projection.Lease) {
-	if p.begun.Attempt > 0 && p.begun.Position == lease.FailingPosition && p.begun.Attempt == lease.Attempts {
-		lease.Attempts-- // the process has not died of it
+	if p.begun.Attempt > 0 && p.begun.Position == lease.TryingPosition && p.begun.Attempt == lease.Deaths {
+		lease.Deaths-- // the process has not died of it
 	}
-	p.kept = lease.Failed
+	if !p.keeping {
+		p.kept = lease.Failed
+	}
 	if p.lease.Halted && !lease.Halted && p.state == Failed {
 		p.become(Starting, nil) // somebody resumed it
 	}
@@ -145,6 +147,9 @@ func (p *projector) Handle(ctx actor.Context, msg any) {
 		p.recheck = p.recheck || p.busy // what is under way may bring an older answer
 	case *messages.Doubt:
 		p.recheck = true
+		if p.state == Waiting {
+			p.become(Starting, nil)
+		}
 	case *messages.Resume:
 		switch p.state {
 		case Waiting, Failed:
@@ -224,7 +229,7 @@ type slotFunc func(ctx context.Context) (release func(), err error)
 // it becomes known which of them did it.
 func (p *projector) batchSlot() slotFunc {
 	slot, tenant := p.env.Slots.batch, p.lease.ID.Tenant
-	if p.wary > 0 && p.lease.FailingPosition > p.lease.Checkpoint {
+	if p.wary > 0 && p.lease.TryingPosition > p.lease.Checkpoint && p.lease.Deaths > 0 {
 		slot = p.env.Slots.suspect
 	}
 	return func(ctx context.Context) (func(), error) { return slot(ctx, tenant) }

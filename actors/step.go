@@ -52,10 +52,12 @@ func (p *projector) step(ctx actor.Context) {
 					p.died(ctx, e)
 				}
 			}
-			counted = projection.Begun{Position: e.Position, Attempt: lease.AttemptsAt(e.Position) + 1}
-			attempt := projection.Failure{Projection: lease.ID, Event: e, Attempt: counted.Attempt, Err: projection.ErrProcessDied}
-			if _, err := p.env.Store.RecordFailure(ctx, lease, attempt); err != nil {
-				return func(ctx actor.Context) { p.fault(ctx, err) }
+			counted = projection.Begun{Position: e.Position, Attempt: lease.DeathsAt(e.Position) + 1}
+			if err := p.env.Store.BeginAttempt(ctx, lease, e.Position, counted.Attempt); err != nil {
+				return func(ctx actor.Context) {
+					p.begun = counted // it may have been counted all the same
+					p.fault(ctx, err)
+				}
 			}
 		}
 		next := p.prefetch(ctx, here, len(here.events)-len(batch.Events), mark)

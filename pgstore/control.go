@@ -21,6 +21,8 @@ type controlSQL struct {
 	holders        string
 	ensure         string
 	claim          string
+	claimed        string
+	beginAttempt   string
 	reload         string
 	owned          string
 	release        string
@@ -59,6 +61,8 @@ func newControlSQL(schema string) controlSQL {
 		holders:        q("holders"),
 		ensure:         q("ensure"),
 		claim:          q("claim"),
+		claimed:        q("claimed"),
+		beginAttempt:   q("begin_attempt"),
 		reload:         q("reload"),
 		owned:          q("owned"),
 		release:        q("release"),

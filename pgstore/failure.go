@@ -25,6 +25,12 @@ func (s Port) RecordFailure(ctx context.Context, lease projection.Lease, f proje
 	return first, err
 }
 
+// BeginAttempt counts an attempt at the event at position before it is made: deaths is how many there were then without a
+// word on how they ended, this one included.
+func (s Port) BeginAttempt(ctx context.Context, lease projection.Lease, position int64, deaths int) error {
+	return s.fenced(ctx, fmt.Sprintf("begin an attempt of %s at %d", lease.ID, position), s.control.beginAttempt, lease, position, deaths)
+}
+
 // SetFailed keeps why a projection waits for somebody, or with an empty reason that it does not any more. One that Halt
 // stopped stays as it is.
 func (s Port) SetFailed(ctx context.Context, lease projection.Lease, reason string) error {

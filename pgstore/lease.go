@@ -80,13 +80,21 @@ func (s *Store) claim(ctx context.Context, node projection.Node, rows []int32, j
 		if err != nil {
 			return err
 		}
-		got.leases, err = pgx.CollectRows(found, func(row pgx.CollectableRow) (l projection.Lease, err error) {
-			var dead bool
-			if err = row.Scan(append(leaseColumns(&l), &dead, &got.began)...); dead {
-				got.taken = append(got.taken, int64(l.Row))
+		var row int32
+		var dead bool
+		var ours []int32
+		if _, err = pgx.ForEachRow(found, []any{&row, &dead, &got.began}, func() error {
+			if ours = append(ours, row); dead {
+				got.taken = append(got.taken, int64(row))
 			}
-			return l, err
-		})
+			return nil
+		}); err != nil || len(ours) == 0 {
+			return err
+		}
+		if found, err = tx.Query(ctx, s.control.claimed, ours); err != nil {
+			return err
+		}
+		got.leases, err = pgx.CollectRows(found, leaseFrom)
 		return err
 	})
 	return got, err
@@ -129,7 +137,8 @@ func (z orZero) ScanTimestamptz(v pgtype.Timestamptz) error {
 // leaseColumns are where the columns go that all statements on leases return first.
 func leaseColumns(l *projection.Lease) []any {
 	return []any{&l.Row, &l.ID.Tenant, &l.ID.Name, &l.ID.Partition, &l.Owner, &l.Epoch, &l.Checkpoint, &l.Unclean,
-		&l.Wanted, &l.Attempts, &l.FailingPosition, &l.LastError, &l.Failed, &l.Halted, orZero{&l.FailingSince}}
+		&l.Wanted, &l.Attempts, &l.FailingPosition, &l.LastError, &l.Failed, &l.Halted, orZero{&l.FailingSince},
+		&l.TryingPosition, &l.Deaths}
 }
 
 // Reload reads the lease anew. It returns ErrLeaseLost where the owner and epoch of lease no longer hold it.

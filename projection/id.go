@@ -61,6 +61,10 @@ type Lease struct {
 	FailingPosition int64
 	// FailingSince is when it failed first, by the server's clock.
 	FailingSince time.Time
+	// TryingPosition is an event at which processes seem to end. Deaths counts the attempts at it that were begun without a
+	// word on how they ended.
+	TryingPosition int64
+	Deaths         int
 	// LastError is what that failure said.
 	LastError string
 	// Failed is why the projection waits for somebody, empty where it does not.
@@ -76,10 +80,10 @@ const suspectAfter = 3
 // it was made, so that an event may be what kills them. Then a batch's worth of events is handled one by one, and each
 // attempt is counted before the handler runs.
 func (l Lease) Suspect() bool {
-	return l.Unclean >= suspectAfter || l.FailingPosition > l.Checkpoint && l.LastError == ErrProcessDied.Error()
+	return l.Unclean >= suspectAfter || l.TryingPosition > l.Checkpoint && l.Deaths > 0
 }
 
-// AttemptsAt is how often the event at position was tried without success.
+// AttemptsAt is how often the event at position failed.
 func (l Lease) AttemptsAt(position int64) int {
 	if l.FailingPosition != position {
 		return 0
@@ -87,12 +91,20 @@ func (l Lease) AttemptsAt(position int64) int {
 	return l.Attempts
 }
 
+// DeathsAt is how many processes ended at the event at position, as far as that was counted.
+func (l Lease) DeathsAt(position int64) int {
+	if l.TryingPosition != position {
+		return 0
+	}
+	return l.Deaths
+}
+
 // Deadly tells that so many processes ended at an attempt at the event at position that it is not to be tried again. An
 // event that happens to be under way when another one kills the process is not taken for it: that one is itself suspect,
 // and tried apart from this, after suspectAfter deaths.
 func (l Lease) Deadly(position int64, policy RetryPolicy) bool {
-	died := l.AttemptsAt(position)
-	return l.LastError == ErrProcessDied.Error() && died > suspectAfter && policy.Exhausted(died)
+	died := l.DeathsAt(position)
+	return died > suspectAfter && policy.Exhausted(died)
 }
 
 // Wanted says whether a projection is wanted to run.

@@ -81,6 +81,8 @@ type Store interface {
 	Advance(ctx context.Context, advances []Advance) (moved map[int32]bool, err error)
 	// RecordFailure keeps the count of an event's failures under the lease's fence, and returns when the first was.
 	RecordFailure(ctx context.Context, lease Lease, failure Failure) (first time.Time, err error)
+	// BeginAttempt counts an attempt at an event before it is made, under the lease's fence.
+	BeginAttempt(ctx context.Context, lease Lease, position int64, deaths int) error
 	// Park writes the dead letter and advances the checkpoint over its event in one fenced transaction.
 	Park(ctx context.Context, lease Lease, letter DeadLetter) error
 	// Skip counts a skipped event and advances the checkpoint over it, up to position, in one fenced transaction.

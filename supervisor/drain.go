@@ -14,6 +14,9 @@ import (
 // releaseTime bounds how long giving leases back may take; what is not given back runs out.
 const releaseTime = 5 * time.Second
 
+// releaseRetries is how often that is tried again.
+const releaseRetries = 2
+
 // surrender lets projections finish what they are at, and gives each one's lease back then.
 func (b *boss) surrender(ctx actor.Context, rows []int32) {
 	if b.stopping {
@@ -93,7 +96,7 @@ type released struct {
 // handBack gives the lease of a projection back that is at rest. While one statement is under way, those that come are
 // gathered for the next.
 func (b *boss) handBack(ctx actor.Context, c *child) {
-	if c.ended || c.handed {
+	if (c.ended || c.handed) && c.renewed == nil {
 		return
 	}
 	c.handed = true
@@ -134,7 +137,12 @@ func (b *boss) release(ctx actor.Context) {
 	b.env.Own(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), releaseTime)
 		defer cancel()
-		root.Send(self, &released{handbacks: handbacks, err: store.Release(ctx, advances)})
+		err := store.Release(ctx, advances)
+		for retry := 0; err != nil && retry < releaseRetries && ctx.Err() == nil; retry++ {
+			// It may have been one connection. Leases that were released by the last try are passed over.
+			err = store.Release(ctx, advances)
+		}
+		root.Send(self, &released{handbacks: handbacks, err: err})
 	})
 }
 

@@ -121,6 +121,8 @@ func (f *fake) Claim(_ context.Context, node projection.Node, _ []int32, _ bool)
 	return f.leases(node, f.tenants), nil
 }
 
+func (f *fake) BeginAttempt(context.Context, projection.Lease, int64, int) error { return f.here() }
+
 func (f *fake) Leave(context.Context, projection.Node) error { return f.here() }
 
 func (f *fake) SetFailed(context.Context, projection.Lease, string) error { return f.here() }

@@ -54,7 +54,10 @@ func (b *boss) terminated(ctx actor.Context, who *actor.PID) {
 	b.gate.forget(who)
 	c.pid = nil
 	if b.stopping {
-		b.left = b.left || c == b.node
+		if c == b.node {
+			b.left = true
+			b.recheck(ctx, false) // what was asked of it will not be answered
+		}
 		b.rested(ctx, c, who)
 		return
 	}

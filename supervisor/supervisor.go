@@ -366,7 +366,7 @@ func (b *boss) wanted(ctx actor.Context, msg *messages.WantedStates) {
 		entry, there := b.env.Board.Get(id)
 		want := !msg.States[c.lease.Row].Runs()
 		switch {
-		case there && want != (entry.State == actors.Paused):
+		case !there || want != (entry.State == actors.Paused):
 			ctx.Send(c.pid, &messages.Wanted{Paused: want})
 		case msg.Asked && !want:
 			// What it waits for, an hour of backoff or somebody who mends something, is over.

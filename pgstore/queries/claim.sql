@@ -4,10 +4,9 @@
 -- "offset 0" keeps projections from being read as a whole for a few rows.
 -- Locks: the taken rows of leases FOR NO KEY UPDATE until the commit. Indexes: leases_pkey, nodes_pkey, projections_pkey.
 with free as (
-    select l.id, l.owner, p.tenant, p.name, p.partition, p.wanted, p.attempts, p.failing_position, p.last_error, p.failed,
-           p.halted, p.failing_since
+    select l.id, l.owner
       from {control}.leases l
-     cross join lateral (select * from {control}.projections p where p.id = l.id and p.wanted <> 'stop' offset 0) p
+     cross join lateral (select from {control}.projections p where p.id = l.id and p.wanted <> 'stop' offset 0) p
      where l.id = any($2::integer[])
        and (l.owner is null
             or not exists (select from {control}.nodes n where n.id = l.owner
@@ -20,6 +19,4 @@ update {control}.leases l
        unclean = case when l.owner is null then l.unclean else l.unclean + 1 end
   from free
  where l.id = free.id
-returning l.id, free.tenant, free.name, free.partition, l.owner::text, l.epoch, l.checkpoint, l.unclean, free.wanted, free.attempts,
-          free.failing_position, coalesce(free.last_error, ''), coalesce(case when free.halted then free.failed end, ''), free.halted, free.failing_since,
-          free.owner is not null as taken, transaction_timestamp()
+returning l.id, free.owner is not null as taken, transaction_timestamp()

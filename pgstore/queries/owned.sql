@@ -1,5 +1,7 @@
 -- All leases that a node holds. Locks nothing. Index: leases_owner_idx, or all of leases where the node holds most.
 select l.id, p.tenant, p.name, p.partition, l.owner::text, l.epoch, l.checkpoint, l.unclean, p.wanted, p.attempts,
-       p.failing_position, coalesce(p.last_error, ''), coalesce(case when p.halted or p.failed_epoch = l.epoch then p.failed end, ''), p.halted, p.failing_since
+       p.failing_position, coalesce(p.last_error, ''), coalesce(case when p.halted or p.failed_epoch = l.epoch then p.failed end, ''), p.halted,
+       coalesce(case when p.deaths > 0 then p.trying_since end, p.failing_since),
+       p.trying_position, p.deaths
   from {control}.leases l join {control}.projections p on p.id = l.id
  where l.owner = $1::uuid

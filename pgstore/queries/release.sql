@@ -11,8 +11,8 @@ with released as (
      where l.id = r.id and l.owner = $5::uuid and l.epoch = r.epoch
     returning l.id, r.begun, r.attempt
 ), taken_back as (
-    update {control}.projections p set attempts = p.attempts - 1
+    update {control}.projections p set deaths = p.deaths - 1
       from released r
-     where p.id = r.id and r.attempt > 0 and p.failing_position = r.begun and p.attempts = r.attempt
+     where p.id = r.id and r.attempt > 0 and p.trying_position = r.begun and p.deaths = r.attempt
 )
 select pg_notify($8::text, 'free') where exists (select from released)

@@ -11,7 +11,8 @@ import (
 
 // journalSQL makes a journal of the leases: who owned them, when, and whether the heartbeat of the last owner had run out
 // by then. Unlike somebody who looks every so often, it misses no change. A node that was buried because its session lock was
-// gone counts as one whose heartbeat had not run out; a heartbeat that came while the lease was being claimed came too late.
+// gone counts as one whose heartbeat had not run out; a heartbeat that came while the lease was being claimed came too late. A
+// node that departed, and could not give back what it had, had nothing any more.
 func journalSQL(lease time.Duration) string {
 	return fmt.Sprintf(`
 create table public.ownership (id bigint generated always as identity, at timestamptz not null, lease integer not null,
@@ -22,7 +23,8 @@ begin
 	values (clock_timestamp(), new.id, old.owner, new.owner, old.epoch, new.epoch,
 		coalesce((select heartbeat_at from millrace.nodes n where n.id = old.owner), 'epoch'),
 		not exists (select from millrace.nodes n where n.id = old.owner and n.heartbeat_at < statement_timestamp()
-			and n.heartbeat_at + %d * interval '1 millisecond' > clock_timestamp()));
+			and n.heartbeat_at + %d * interval '1 millisecond' > clock_timestamp()
+			and not (n.leaving and n.expires_at <= n.heartbeat_at)));
 	return null;
 end $$;
 create trigger note_owner after update of owner on millrace.leases for each row

@@ -25,6 +25,8 @@ create table {control}.nodes (
 -- projection stopped until somebody mends something, null where it did not; it counts for the epoch of its owner alone,
 -- unless halted tells that the projection waits until somebody resumes it, whoever owns it. skipped counts the events that
 -- it skipped.
+-- trying_position is an event at which processes seem to end, and deaths how many attempts at it were begun without a word on
+-- how they ended.
 create table {control}.projections (
     id               integer generated always as identity primary key,
     tenant           text collate "C" not null references {control}.tenants,
@@ -37,6 +39,9 @@ create table {control}.projections (
     skipped          bigint not null default 0,
     failing_position bigint not null default 0,
     attempts         integer not null default 0,
+    trying_position  bigint not null default 0,
+    deaths           integer not null default 0,
+    trying_since     timestamptz,
     failing_since    timestamptz,
     last_error       text,
     last_error_at    timestamptz,

@@ -1,0 +1,8 @@
+-- What was just claimed, read after its rows were locked: what the last owner wrote until then counts. "offset 0" keeps
+-- projections from being read as a whole. Locks nothing. Indexes: leases_pkey, projections_pkey.
+select l.id, p.tenant, p.name, p.partition, l.owner::text, l.epoch, l.checkpoint, l.unclean, p.wanted, p.attempts,
+       p.failing_position, coalesce(p.last_error, ''), coalesce(case when p.halted or p.failed_epoch = l.epoch then p.failed end, ''), p.halted,
+       coalesce(case when p.deaths > 0 then p.trying_since end, p.failing_since),
+       p.trying_position, p.deaths
+  from {control}.leases l cross join lateral (select * from {control}.projections p where p.id = l.id offset 0) p
+ where l.id = any($1::integer[])
