@@ -83,6 +83,9 @@ func serve(spec nodeSpec, log *zap.Logger) error {
 	opening, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
 	store, err := pgstore.OpenPool(opening, pool, pgstore.Options{Logger: log})
+	if err != nil && ctx.Err() != nil {
+		return nil // it was told to stop before it had begun
+	}
 	if err != nil {
 		return err
 	}
