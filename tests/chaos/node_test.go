@@ -195,7 +195,8 @@ func (n *node) stop() error {
 		<-l.done
 		return fmt.Errorf("node %s did not stop within 20 s of being told", l)
 	}
-	if exit := l.exited(); exit != "<nil>" && exit != "signal: killed" { // unless by a fault
+	byFault := []string{"<nil>", "signal: killed", fmt.Sprintf("exit status %d", deadlyExit)}
+	if exit := l.exited(); !slices.Contains(byFault, exit) {
 		return fmt.Errorf("node %s was stopped and ended with %s", l, exit)
 	}
 	return nil
