@@ -74,12 +74,12 @@ func (n *node) leave(ctx actor.Context) {
 		if err := n.env.Store.Leave(ctx, n.env.Node); err != nil {
 			n.log.Debug("the other nodes are not told that this one ends; they find out", zap.Error(err))
 		}
-		return &left{}
+		return &over{}
 	})
 }
 
-// left tells that the others were told, or not.
-type left struct{}
+// over tells that work has ended that has nothing to say.
+type over struct{}
 
 // reconcile makes rows for new tenants, claims this node's share of what is free, gives back what is more than its share,
 // and reads the wanted states.
@@ -195,9 +195,6 @@ func without(rows []int32, leases []projection.Lease) []int32 {
 	return slices.DeleteFunc(slices.Clone(rows), func(row int32) bool { return held[row] })
 }
 
-// probed tells that the pool was tried.
-type probed struct{}
-
 // probe looks whether the pool works again where it did not: the heartbeats wait for that.
 func (n *node) probe(ctx actor.Context) {
 	if !n.env.Board.unwell(0) {
@@ -210,7 +207,7 @@ func (n *node) probe(ctx actor.Context) {
 func (n *node) ping(ctx actor.Context) {
 	n.env.run(ctx.Self(), n.env.Timing.Call, func(ctx context.Context) any {
 		n.env.Board.well(n.env.Store.Ping(ctx) == nil)
-		return &probed{}
+		return &over{}
 	})
 }
 
@@ -355,6 +352,7 @@ func (n *node) readChanged(ctx actor.Context) {
 func (n *node) readStates(ctx actor.Context, msg *readStates) {
 	n.reading = false
 	if msg.err != nil {
+		n.resync = 0 // which reads them
 		n.log.Warn("wanted states not read; they are read again with the next look for leases", zap.Error(msg.err))
 	} else {
 		n.wanted(ctx, &messages.WantedStates{Rows: msg.rows, States: msg.states, Asked: true})

@@ -36,27 +36,9 @@ var processFaults = []fault{
 		strike: (*strike).kill,
 		proves: func(s *strike) error { return s.takenOver(deathLimit) },
 	},
-	{
-		name:    "killed in the handler",
-		expects: "what the handler wrote is rolled back, and applied by the next owner",
-		weight:  3, least: 100 * time.Millisecond, most: 3 * time.Second, alone: time.Second,
-		strike: func(s *strike) error { return s.killBy(orderDieInHandler) },
-		proves: func(s *strike) error { return s.takenOver(deathLimit) },
-	},
-	{
-		name:    "killed between handler and commit",
-		expects: "the batch is rolled back, and applied by the next owner",
-		weight:  3, least: 100 * time.Millisecond, most: 3 * time.Second, alone: time.Second,
-		strike: func(s *strike) error { return s.killBy(orderDieBeforeCommit) },
-		proves: func(s *strike) error { return s.takenOver(deathLimit) },
-	},
-	{
-		name:    "killed after the commit, before it was told",
-		expects: "the batch counts, and the next owner begins behind it",
-		weight:  3, least: 100 * time.Millisecond, most: 3 * time.Second, alone: time.Second,
-		strike: func(s *strike) error { return s.killBy(orderDieAfterCommit) },
-		proves: func(s *strike) error { return s.takenOver(deathLimit) },
-	},
+	killedAt(orderDieInHandler, "killed in the handler", "what the handler wrote is rolled back, and applied by the next owner"),
+	killedAt(orderDieBeforeCommit, "killed between handler and commit", "the batch is rolled back, and applied by the next owner"),
+	killedAt(orderDieAfterCommit, "killed after the commit, before it was told", "the batch counts, and the next owner begins behind it"),
 	{
 		name:    "frozen past its lease",
 		expects: "others take over when the heartbeat has run out; thawed, it gives up what it lost and takes part again",
@@ -121,6 +103,16 @@ var processFaults = []fault{
 			})
 		},
 	},
+}
+
+// killedAt lets the process of a node be killed at the moment that an order names.
+func killedAt(order, name, expects string) fault {
+	return fault{
+		name: name, expects: expects,
+		weight: 3, least: 100 * time.Millisecond, most: 3 * time.Second, alone: time.Second,
+		strike: func(s *strike) error { return s.killBy(order) },
+		proves: func(s *strike) error { return s.takenOver(deathLimit) },
+	}
 }
 
 // kill kills the node's process; another one follows after a while.
