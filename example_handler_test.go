@@ -82,7 +82,7 @@ func ExampleProjection_deadLetters() {
 		log.Panic(err)
 	}
 	fmt.Println("visits:", exampleValue(store, "select n from visits where page = 'page-1'"))
-	letters, err := store.DeadLetters(ctx, millrace.ProjectionID{Name: "visits"}, 0, 100)
+	letters, err := store.DeadLetters(millrace.ProjectionID{Name: "visits"}).List(ctx, pgstore.Page{})
 	if err != nil {
 		log.Panic(err)
 	}

@@ -47,9 +47,10 @@ type Projection struct {
 	// A handler whose error is wrapped in backoff.Permanent (cenkalti/backoff/v4) is not called again for its event.
 	Retry projection.RetryPolicy
 	// OnFailure is what becomes of an event whose retries are used up. Default: projection.ActionPark, which puts it into
-	// the dead letters, so that the others go on. ActionSkip goes on without a trace but a warning and a number in the
+	// the dead letters, so that the others go on. ActionParkStream parks the later events of its stream behind it, in order,
+	// until they are replayed: for read models that must not miss one event of a stream and see the next. ActionSkip goes on without a trace but a warning and a number in the
 	// status. ActionStop lets the projection wait at the event, failed, until somebody resumes it. ActionRetry tries it
-	// for ever. What a handler asks for by projection.Retry, Park, Skip or Stop wins over this, and so does Decide.
+	// for ever. What a handler asks for by projection.Retry, Park, ParkStream, Skip or Stop wins over this, and so does Decide.
 	OnFailure projection.Action
 	// Decide, where it is set, decides about each failure that was counted, in place of Retry.MaxRetries and OnFailure:
 	// also about the first, so it says ActionRetry as often as it wants retries, which follow after Retry's delays. It is
@@ -63,6 +64,11 @@ type Projection struct {
 	// or something that is missing, and no bad event. Default 0.5; negative allows all. With a new owner of the lease, and
 	// when the projection is resumed, it is counted anew.
 	MaxFailureShare float64
+	// MaxParked is how many events may be parked at a time, those behind others of their streams included. The next one stops
+	// the projection as ActionStop does. Default 10,000; negative means any number.
+	MaxParked int64
+	// Replay has parked events replayed by themselves. Default: nobody replays them but store.DeadLetters(id).Replay.
+	Replay projection.ReplayPolicy
 }
 
 func (p Projection) withDefaults() Projection {
@@ -79,6 +85,10 @@ func (p Projection) withDefaults() Projection {
 	if p.MaxFailureShare == 0 {
 		p.MaxFailureShare = 0.5
 	}
+	if p.MaxParked == 0 {
+		p.MaxParked = 10_000
+	}
+	p.Replay = p.Replay.WithDefaults()
 	return p
 }
 
@@ -119,7 +129,7 @@ func (p Projection) validate() error {
 		case !(p.MaxFailureShare <= 1):
 			return fmt.Errorf("value of MaxFailureShare is above 1: %v", p.MaxFailureShare)
 		}
-		return p.Retry.Validate()
+		return errors.Join(p.Retry.Validate(), p.Replay.Validate())
 	}()
 	if err != nil {
 		return fmt.Errorf("projection %q: %w", p.Name, err)
@@ -141,6 +151,7 @@ func (p Projection) definition(port pgstore.Port) *projection.Definition {
 		Deadline:  p.Deadline,
 		Policy: projection.Policy{
 			Retry: p.Retry, OnFailure: p.OnFailure, Decide: p.Decide, MaxFailureShare: p.MaxFailureShare,
+			MaxParked: p.MaxParked, Replay: p.Replay,
 		},
 		Apply: port.Apply(handler, pgstore.ApplyOptions{Deadline: p.Deadline, Relaxed: p.Relaxed}),
 	}

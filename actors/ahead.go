@@ -27,8 +27,8 @@ const (
 	scanMost = 100_000
 )
 
-// take returns the next batch: at most as many events as the sizing allows and as the projection's bounds do.
-func (a *ahead) take(def *projection.Definition, sizing projection.Sizing) projection.Batch {
+// window returns the events that a batch may cover by the projection's bounds.
+func (a *ahead) window(def *projection.Definition) []event.Envelope {
 	n, bytes := 0, 0
 	for n < min(len(a.events), def.MaxEvents) {
 		bytes += a.events[n].Size()
@@ -37,10 +37,21 @@ func (a *ahead) take(def *projection.Definition, sizing projection.Sizing) proje
 		}
 		n++
 	}
-	if n = sizing.Take(a.events[:n]); n < len(a.events) {
-		return projection.Batch{Events: a.events[:n:n], To: a.events[n-1].Position}
+	return a.events[:n:n]
+}
+
+// take returns the next batch: of the window, what the sizing allows. full tells that there is none, since its first event
+// would have to be parked, and too many are.
+func (a *ahead) take(def *projection.Definition, sizing projection.Sizing, aside projection.Aside) (batch projection.Batch, full bool) {
+	handled, behind, n := sizing.Split(a.window(def), aside)
+	batch = projection.Batch{Events: handled, Behind: behind, To: a.to}
+	if n == 0 {
+		return batch, true
 	}
-	return projection.Batch{Events: a.events, To: a.to}
+	if n < len(a.events) {
+		batch.To = a.events[n-1].Position
+	}
+	return batch, false
 }
 
 // passed drops what is at or below position.

@@ -38,7 +38,7 @@ func TestReadingAheadHandsOutEveryEventOnceWithinBounds(t *testing.T) {
 				position = a.to
 				continue
 			}
-			batch := a.take(def, sizing)
+			batch, _ := a.take(def, sizing, projection.Aside{})
 			bytes := 0
 			for i := range batch.Events {
 				taken = append(taken, batch.Events[i].Position)

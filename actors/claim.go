@@ -43,7 +43,7 @@ type claimed struct {
 	release []int32
 	lost    []int32 // of the rows that this node took for its own, those that are free or another's
 	short   bool    // others were quicker
-	states  map[int32]projection.Wanted
+	states  map[int32]projection.Demand
 	err     error
 }
 
@@ -321,7 +321,8 @@ func (n *node) surrender(ctx actor.Context, rows []int32) {
 // readStates is what a look at the wanted states of some projections found.
 type readStates struct {
 	rows   []int32
-	states map[int32]projection.Wanted
+	asked  map[int32]bool
+	states map[int32]projection.Demand
 	err    error
 }
 
@@ -330,10 +331,11 @@ func (n *node) readChanged(ctx actor.Context) {
 	if n.reading {
 		return
 	}
-	msg := &readStates{}
-	for row := range n.changed {
+	msg := &readStates{asked: make(map[int32]bool)}
+	for row, asked := range n.changed {
 		if _, owned := n.owned[row]; owned {
 			msg.rows = append(msg.rows, row)
+			msg.asked[row] = asked
 			delete(n.changed, row)
 		} else if !n.claiming {
 			delete(n.changed, row)
@@ -355,7 +357,7 @@ func (n *node) readStates(ctx actor.Context, msg *readStates) {
 		n.resync = 0 // which reads them
 		n.log.Warn("wanted states not read; they are read again with the next look for leases", zap.Error(msg.err))
 	} else {
-		n.wanted(ctx, &messages.WantedStates{Rows: msg.rows, States: msg.states, Asked: true})
+		n.wanted(ctx, &messages.WantedStates{Rows: msg.rows, States: msg.states, Asked: msg.asked})
 	}
 	n.readChanged(ctx)
 }
@@ -364,7 +366,7 @@ func (n *node) readStates(ctx actor.Context, msg *readStates) {
 func (n *node) wanted(ctx actor.Context, msg *messages.WantedStates) {
 	var stop []int32
 	for row, state := range msg.States {
-		if state == projection.WantStop {
+		if state.Wanted == projection.WantStop {
 			stop = append(stop, row)
 		}
 	}

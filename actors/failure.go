@@ -64,17 +64,18 @@ func (p *projector) died(ctx actor.Context, e event.Envelope) {
 
 // judged carries out what is to become of the failing event. A word about one that failed again since comes too late.
 func (p *projector) judged(ctx actor.Context, msg *messages.Verdict) {
+	p.verdict = nil
 	f := p.failing
 	if f == nil || f.Event.Position != msg.Position || f.Attempt != msg.Attempt || p.state != Waiting {
 		return
 	}
 	p.failing = nil
 	if msg.Action == projection.ActionStop {
-		p.halt(ctx, f, asError(f))
+		p.halt(ctx, f.Event, asError(f))
 		return
 	}
 	if failed, of, tooMany := p.recent.TooMany(p.def.MaxFailureShare); tooMany {
-		p.halt(ctx, f, fmt.Errorf("%d of the last %d events failed: that is no single bad event; the last was %w", failed, of, asError(f)))
+		p.halt(ctx, f.Event, fmt.Errorf("%d of the last %d events failed: that is no single bad event; the last was %w", failed, of, asError(f)))
 		return
 	}
 	if msg.Action == projection.ActionSkip {
@@ -83,13 +84,21 @@ func (p *projector) judged(ctx actor.Context, msg *messages.Verdict) {
 		}, func(fields ...zap.Field) { p.log.Warn("event skipped", fields...) })
 		return
 	}
+	if p.def.Room(p.lease.Parked) == 0 {
+		p.full(ctx, f.Event)
+		return
+	}
+	stream := msg.Action == projection.ActionParkStream
 	letter := projection.DeadLetter{
 		Position: f.Event.Position, Stream: f.Event.Stream, Version: f.Event.Version, Type: f.Event.Type,
 		Error: f.Err.Error(), Stack: f.Stack, Attempts: f.Attempt,
 	}
 	p.leave(ctx, f, func(ctx context.Context, lease projection.Lease) error {
-		return p.env.Store.Park(ctx, lease, letter)
-	}, func(fields ...zap.Field) { p.log.Error("event parked", fields...) })
+		return p.env.Store.Park(ctx, lease, letter, stream)
+	}, func(fields ...zap.Field) {
+		p.lease.Parked, p.lease.ParkedStreams = p.lease.Parked+1, p.lease.ParkedStreams || stream
+		p.log.Error("event parked", append(fields, zap.Bool("with its stream", stream))...)
+	})
 }
 
 // leave goes on behind a failing event: write moves the checkpoint over it, tell says so.
@@ -119,9 +128,14 @@ func (p *projector) leave(ctx actor.Context, f *projection.Failure, write func(c
 	})
 }
 
-// halt stops the projection at a failing event until somebody resumes it, whoever owns it then. The database knows it
-// first: else the next owner would not.
-func (p *projector) halt(ctx actor.Context, f *projection.Failure, reason error) {
+// full stops the projection at an event that would have to be parked, since too many are.
+func (p *projector) full(ctx actor.Context, e event.Envelope) {
+	p.halt(ctx, e, fmt.Errorf("%d events are parked, and no more may be (MaxParked); event at position %d would be the next", p.lease.Parked, e.Position))
+}
+
+// halt stops the projection at an event until somebody resumes it, whoever owns it then. The database knows it first: else
+// the next owner would not.
+func (p *projector) halt(ctx actor.Context, e event.Envelope, reason error) {
 	lease := p.lease
 	p.do(ctx, p.env.Timing.Call, p.env.Slots.read, func(ctx context.Context) func(actor.Context) {
 		err := p.env.Store.Halt(ctx, lease, reason.Error())
@@ -130,8 +144,8 @@ func (p *projector) halt(ctx actor.Context, f *projection.Failure, reason error)
 				p.fault(ctx, err)
 				return
 			}
-			p.log.Error("projection stopped at an event; it waits to be resumed", zap.Int64("position", f.Event.Position),
-				zap.String("stream", f.Event.Stream), zap.String("type", f.Event.Type), zap.Int("attempt", f.Attempt), zap.Error(reason))
+			p.log.Error("projection stopped at an event; it waits to be resumed", zap.Int64("position", e.Position),
+				zap.String("stream", e.Stream), zap.String("type", e.Type), zap.Error(reason))
 			p.lease.Halted, p.lease.Failed, p.kept = true, reason.Error(), reason.Error()
 			if p.state != Paused {
 				p.become(Failed, reason)

@@ -44,7 +44,7 @@ type node struct {
 	timer      *time.Timer
 	lastLook   time.Time // when it was last looked for free leases
 
-	changed map[int32]bool // of which leases the wanted states are to be read
+	changed map[int32]bool // of which leases the wanted states are to be read, and whether somebody asked for another
 	reading bool
 
 	advances []request
@@ -117,10 +117,10 @@ func (n *node) Handle(ctx actor.Context, msg any) {
 	case *messages.Notified:
 		row := msg.Notice.Row
 		if row != 0 {
-			n.changed[row] = true
+			n.changed[row] = n.changed[row] || !msg.Notice.Commanded
 			n.readChanged(ctx)
 		}
-		if _, owned := n.owned[row]; !owned && !msg.Notice.Nodes {
+		if _, owned := n.owned[row]; !owned && !msg.Notice.Nodes && !msg.Notice.Commanded {
 			n.soon(ctx)
 		}
 	case *messages.Reconcile:

@@ -38,8 +38,10 @@ type projector struct {
 	op     int
 	busy   bool
 	cancel context.CancelFunc
-	// failing is a failure that was counted and waits for the supervisor's word.
+	// failing is a failure that was counted and waits for the supervisor's word; verdict is that word, to be carried out.
 	failing  *projection.Failure
+	verdict  *messages.Verdict
+	desk     desk
 	recent   projection.Recent
 	recheck  bool
 	draining bool
@@ -84,6 +86,9 @@ func (p *projector) Start(ctx actor.Context) {
 	}
 	p.publish()
 	ctx.Request(p.feed, &messages.Subscribe{})
+	if p.def.Replay.Interval > 0 {
+		p.replayDue(ctx)
+	}
 	p.log.Info("projection started", zap.Int64("checkpoint", p.lease.Checkpoint))
 }
 
@@ -118,6 +123,7 @@ func (p *projector) Stop(ctx actor.Context) {
 	stopTimer(p.advance)
 	stopTimer(p.trust)
 	stopTimer(p.mended)
+	stopTimer(p.desk.timer)
 	p.env.Board.withdraw(p.lease.ID)
 }
 
@@ -156,7 +162,7 @@ func (p *projector) Handle(ctx actor.Context, msg any) {
 			p.recheck = true
 			p.become(Starting, nil)
 		case Paused:
-			p.recheck = true // it may be wanted to run by now
+			p.recheck, p.desk.quiet = true, false // it may be wanted to run by now
 		}
 		if p.cutOff {
 			// The server may be another one, or one that forgot. The feed was told before this was sent.
@@ -165,7 +171,11 @@ func (p *projector) Handle(ctx actor.Context, msg any) {
 			ctx.Request(p.feed, &messages.Subscribe{})
 		}
 	case *messages.Verdict:
-		p.judged(ctx, msg)
+		p.verdict = msg
+	case *messages.Commanded:
+		p.lease.Commanded, p.desk.quiet = true, false
+	case *replayDue:
+		p.replayDue(ctx)
 	case *messages.Drain:
 		p.draining = true
 	case *messages.Advanced:
@@ -238,6 +248,9 @@ func (p *projector) batchSlot() slotFunc {
 // next begins what is to be done next, if nothing is under way.
 func (p *projector) next(ctx actor.Context) {
 	p.keep(ctx)
+	if p.verdict != nil && !p.busy {
+		p.judged(ctx, p.verdict)
+	}
 	switch {
 	case p.busy, p.drained:
 	case p.draining:
@@ -246,6 +259,8 @@ func (p *projector) next(ctx actor.Context) {
 		p.draining, p.drained = false, true
 		p.become(Waiting, nil)
 		ctx.Request(ctx.Parent(), &messages.Drained{ID: p.lease.ID, Advance: advance})
+	case p.mayObey() && !(p.desk.yield && p.mayStep()):
+		p.obey(ctx)
 	case p.state == Waiting && !p.untrusted():
 		// Until the supervisor has its word: it will.
 	case p.recheck:
@@ -263,12 +278,16 @@ func (p *projector) next(ctx actor.Context) {
 		} else {
 			p.become(Live, nil)
 		}
+		p.desk.yield = false
 		p.step(ctx)
 	default:
 		p.dropWindow()
 		p.become(Live, nil)
 		p.wary = 0
 		p.lag(ctx)
+	}
+	if !p.busy && !p.drained && p.mayObey() {
+		p.obey(ctx)
 	}
 }
 
@@ -340,6 +359,7 @@ func (p *projector) keep(ctx actor.Context) {
 }
 
 func (p *projector) wanted(paused bool) {
+	p.desk.quiet = false
 	switch {
 	case paused && p.state != Paused:
 		p.log.Info("projection paused")
@@ -376,6 +396,7 @@ func (p *projector) reload(ctx actor.Context) {
 // fault tells the supervisor of a fault that is no event's.
 func (p *projector) fault(ctx actor.Context, err error) {
 	fault := p.env.Store.Classify(err)
+	p.failing, p.desk.quiet = nil, true
 	switch fault.Class {
 	case projection.LeaseLost:
 		p.log.Info("lease lost", zap.Error(err))

@@ -2,11 +2,13 @@ package actors
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/asynkron/protoactor-go/actor"
 	"go.uber.org/zap"
 
+	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/projection"
 )
 
@@ -42,8 +44,18 @@ func (p *projector) step(ctx actor.Context) {
 				}
 			}
 		}
-		batch := here.take(def, sizing)
-		if wary {
+		aside, err := p.aside(ctx, lease, here.window(def))
+		if err != nil {
+			return func(ctx actor.Context) { p.fault(ctx, err) }
+		}
+		batch, full := here.take(def, sizing, aside)
+		if full {
+			return func(ctx actor.Context) {
+				p.ahead = here
+				p.full(ctx, here.events[0])
+			}
+		}
+		if wary && len(batch.Events) > 0 {
 			// Its attempt is counted first: nobody may be left to do it.
 			e := batch.Events[0]
 			if lease.Deadly(e.Position, def.Retry) {
@@ -60,8 +72,8 @@ func (p *projector) step(ctx actor.Context) {
 				}
 			}
 		}
-		next := p.prefetch(ctx, here, len(here.events)-len(batch.Events), mark)
-		err := def.Apply(ctx, lease, batch)
+		next := p.prefetch(ctx, here, len(here.events)-len(batch.Events)-len(batch.Behind), mark)
+		err = def.Apply(ctx, lease, batch)
 		page, fetched := <-next
 		return func(ctx actor.Context) {
 			p.ahead, p.begun = here, counted
@@ -91,6 +103,20 @@ func (p *projector) prefetch(ctx context.Context, here ahead, left int, mark int
 	return next
 }
 
+// aside finds out which of the events that come next are of parked streams. Only this actor, holding the lease, changes that.
+func (p *projector) aside(ctx context.Context, lease projection.Lease, window []event.Envelope) (projection.Aside, error) {
+	if !lease.ParkedStreams {
+		return projection.Aside{}, nil
+	}
+	streams := make([]string, len(window))
+	for i := range window {
+		streams[i] = window[i].Stream
+	}
+	slices.Sort(streams)
+	parked, err := p.env.Store.ParkedStreams(ctx, lease, slices.Compact(streams))
+	return projection.Aside{Streams: parked, Room: p.def.Room(lease.Parked)}, err
+}
+
 // passOver moves on over events that do not concern the projection.
 func (p *projector) passOver() {
 	p.position = p.ahead.to
@@ -103,8 +129,13 @@ func (p *projector) applied(ctx actor.Context, batch projection.Batch, err error
 		p.lease.Checkpoint, p.position = batch.To, batch.To
 		p.lease.FailingPosition, p.lease.Attempts, p.lease.Unclean, p.begun = 0, 0, 0, projection.Begun{}
 		p.ahead.passed(p.position)
+		if p.lease.Parked += int64(len(batch.Behind)); len(batch.Behind) > 0 {
+			p.log.Info("events parked behind others of their streams", zap.Int("events", len(batch.Behind)), zap.Int64("up to", batch.To))
+		}
 		p.recent.Handled(len(batch.Events))
-		p.sizing.Succeeded()
+		if len(batch.Events) > 0 {
+			p.sizing.Succeeded()
+		}
 		if p.wary -= len(batch.Events); p.wary > 0 {
 			p.sizing.Alone()
 		}
@@ -127,7 +158,7 @@ func (p *projector) applied(ctx actor.Context, batch projection.Batch, err error
 		p.fault(ctx, err)
 		return
 	}
-	if p.sizing.Failed(batch.Events, fault.Position) {
+	if p.sizing.Failed(batch.Events, fault.Position) && batch.Alone() {
 		p.log.Warn("event failed", zap.Int64("position", batch.Events[0].Position), zap.Error(fault.Err))
 		p.count(ctx, batch.Events[0], fault)
 		return

@@ -39,7 +39,7 @@ type (
 	Recheck struct{}
 	// Doubt asks a projection to read its lease anew, and to go on from there.
 	Doubt struct{}
-	// Verdict tells a projection what to do about the event that it reported: to park it, to skip it, or to stop. A retry
+	// Verdict tells a projection what to do about the event that it reported: to park it, alone or with its stream, to skip it, or to stop. A retry
 	// is a Resume.
 	Verdict struct {
 		Position int64
@@ -48,6 +48,8 @@ type (
 	}
 	// Wanted tells a projection whether it is wanted to pause.
 	Wanted struct{ Paused bool }
+	// Commanded tells a projection that there is something to do with its dead letters.
+	Commanded struct{}
 	// Drain asks a projection to finish what it is at and to report Drained, and the node to claim no more and to report
 	// Left.
 	Drain struct{}
@@ -76,12 +78,12 @@ type (
 	Left struct{}
 	// Claimed reports leases that the node has got.
 	Claimed struct{ Leases []projection.Lease }
-	// WantedStates reports whether projections are wanted to run: those of Rows, and States has the ones that are not.
-	// Asked tells that somebody has just asked for one of them.
+	// WantedStates reports what is wanted of the projections of Rows: States has those that are not merely to run. Of those in
+	// Asked somebody has just asked to run, to pause or to stop.
 	WantedStates struct {
 		Rows   []int32
-		States map[int32]projection.Wanted
-		Asked  bool
+		States map[int32]projection.Demand
+		Asked  map[int32]bool
 	}
 	// Doubted reports leases that the database says are not this node's any more.
 	Doubted struct{ Rows []int32 }

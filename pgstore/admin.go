@@ -67,17 +67,17 @@ func (s *Store) SetWanted(ctx context.Context, id projection.ID, wanted projecti
 	})
 }
 
-// Wanted tells which of these leases' projections are not simply wanted to run.
-func (s Port) Wanted(ctx context.Context, rows []int32) (map[int32]projection.Wanted, error) {
+// Wanted tells of which of these leases' projections more is wanted than that they run.
+func (s Port) Wanted(ctx context.Context, rows []int32) (map[int32]projection.Demand, error) {
 	found, err := s.pool.Query(ctx, s.control.wanted, rows)
 	if err != nil {
 		return nil, fmt.Errorf("read wanted states: %w", ownFault(err))
 	}
-	states := make(map[int32]projection.Wanted)
+	states := make(map[int32]projection.Demand)
 	var row int32
-	var wanted projection.Wanted
-	if _, err = pgx.ForEachRow(found, []any{&row, &wanted}, func() error {
-		states[row] = wanted
+	var demand projection.Demand
+	if _, err = pgx.ForEachRow(found, []any{&row, &demand.Wanted, &demand.Commanded}, func() error {
+		states[row] = demand
 		return nil
 	}); err != nil {
 		return nil, fmt.Errorf("read wanted states: %w", ownFault(err))
@@ -119,23 +119,6 @@ func (s Port) Nodes(ctx context.Context) ([]NodeRow, error) {
 }
 
 func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
-
-// DeadLetters lists the parked events of a projection behind a position, in order, at most limit of them.
-func (s *Store) DeadLetters(ctx context.Context, id projection.ID, after int64, limit int) ([]projection.DeadLetter, error) {
-	id = id.WithDefaults()
-	rows, err := s.pool.Query(ctx, s.control.deadLetters, id.Tenant, id.Name, id.Partition, after, limit)
-	if err != nil {
-		return nil, fmt.Errorf("list the dead letters of %s: %w", id, ownFault(err))
-	}
-	letters, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (d projection.DeadLetter, err error) {
-		err = row.Scan(&d.Position, &d.Stream, &d.Version, &d.Type, &d.Error, &d.Stack, &d.Attempts, &d.FirstFailedAt, &d.LastFailedAt)
-		return d, err
-	})
-	if err != nil {
-		return nil, fmt.Errorf("list the dead letters of %s: %w", id, ownFault(err))
-	}
-	return letters, nil
-}
 
 // Abandoned counts the handlers that did not return when they were cancelled and were left to themselves.
 func (s Port) Abandoned() int64 { return s.abandoned.Load() }

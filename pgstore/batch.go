@@ -53,7 +53,13 @@ type ApplyOptions struct {
 func (s Port) Apply(h BatchHandler, o ApplyOptions) func(context.Context, projection.Lease, projection.Batch) error {
 	return func(ctx context.Context, lease projection.Lease, batch projection.Batch) error {
 		b := newBatchTx(s.Store, lease, batch.To, batchOptions{deadline: cmp.Or(o.Deadline, 30*time.Second), relaxed: o.Relaxed})
+		if len(batch.Behind) > 0 || batch.Replay != nil {
+			b.settle = func(ctx context.Context, conn *pgx.Conn) error { return s.settleLetters(ctx, conn, lease, batch) }
+		}
 		return b.run(withProjection(ctx, lease.ID), func(ctx context.Context, tx pgx.Tx) error {
+			if len(batch.Events) == 0 {
+				return nil
+			}
 			return h(ctx, tx, batch.Events)
 		})
 	}
@@ -84,6 +90,8 @@ type batchTx struct {
 	to    int64
 	opts  batchOptions
 	name  string
+	// settle, where it is set, is called within the transaction when the handler is done with it.
+	settle func(ctx context.Context, conn *pgx.Conn) error
 }
 
 var batchCounter atomic.Int64
@@ -194,6 +202,15 @@ func (b *batchTx) finish(ctx context.Context, conn *pgx.Conn, restore restoring)
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), finishTime)
 	defer cancel()
+	if b.settle != nil {
+		// The handler may have left another role.
+		if err := conn.PgConn().Exec(ctx, restore.role).Close(); err != nil {
+			return ownFault(err)
+		}
+		if err := b.settle(ctx, conn); err != nil {
+			return ownFault(err)
+		}
+	}
 	committed := false
 	results := conn.PgConn().Exec(ctx, b.finishSQL(restore))
 	for results.NextResult() {

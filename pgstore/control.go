@@ -44,7 +44,20 @@ type controlSQL struct {
 	leave          string
 	nodes          string
 	forgetNodes    string
-	deadLetters    string
+	parkedStreams  string
+	nextCommand    string
+	beginReplay    string
+	resolve        string
+	failReplay     string
+	discard        string
+	discardUnowned string
+	command        string
+	outcome        string
+	scheduleReplay string
+	countLetters   string
+	purge          string
+	oldestLetters  string
+	newestLetters  string
 	oldestSnapshot string
 
 	// wakeChannel carries wake-ups, controlChannel what concerns leases: see projection.Notice.
@@ -84,7 +97,20 @@ func newControlSQL(schema string) controlSQL {
 		leave:          q("leave"),
 		nodes:          q("nodes"),
 		forgetNodes:    q("forget_nodes"),
-		deadLetters:    q("dead_letters"),
+		parkedStreams:  q("parked_streams"),
+		nextCommand:    q("next_command"),
+		beginReplay:    q("begin_replay"),
+		resolve:        q("resolve"),
+		failReplay:     q("fail_replay"),
+		discard:        q("discard"),
+		discardUnowned: q("discard_unowned"),
+		command:        q("command"),
+		outcome:        q("outcome"),
+		scheduleReplay: q("schedule_replay"),
+		countLetters:   q("count_dead_letters"),
+		purge:          q("purge"),
+		oldestLetters:  strings.NewReplacer("{beyond}", ">", "{direction}", "asc").Replace(q("dead_letters")),
+		newestLetters:  strings.NewReplacer("{beyond}", "<", "{direction}", "desc").Replace(q("dead_letters")),
 		oldestSnapshot: q("oldest_snapshot"),
 		wakeChannel:    schema + "_wake",
 		controlChannel: schema + "_control",

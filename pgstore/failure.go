@@ -8,6 +8,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/projection"
 )
 
@@ -61,13 +62,25 @@ func nullable(s string) *string {
 	return &s
 }
 
-// Park writes the dead letter and advances the checkpoint over its event, both or neither, under the lease's fence.
-func (s Port) Park(ctx context.Context, lease projection.Lease, letter projection.DeadLetter) error {
-	if err := s.passOver(ctx, lease, letter.Position, s.control.park, lease.Row, letter.Position, letter.Stream, letter.Version,
-		letter.Type, storable(letter.Error), storable(letter.Stack), letter.Attempts); err != nil {
+// Park writes the dead letter and advances the checkpoint over its event, both or neither, under the lease's fence. stream
+// tells that later events of its stream are to be parked behind it.
+func (s Port) Park(ctx context.Context, lease projection.Lease, letter projection.DeadLetter, stream bool) error {
+	e := event.Envelope{Position: letter.Position, Stream: letter.Stream, Version: letter.Version, Type: letter.Type}
+	args := parkArgs(lease, []event.Envelope{e}, letter, stream)
+	if err := s.passOver(ctx, lease, letter.Position, s.control.park, args...); err != nil {
 		return fmt.Errorf("park position %d of %s: %w", letter.Position, lease.ID, err)
 	}
 	return nil
+}
+
+// parkArgs lays out what park.sql takes: letter says what they have in common.
+func parkArgs(lease projection.Lease, events []event.Envelope, letter projection.DeadLetter, stream bool) []any {
+	n := len(events)
+	positions, streams, versions, types := make([]int64, n), make([]string, n), make([]int64, n), make([]string, n)
+	for i, e := range events {
+		positions[i], streams[i], versions[i], types[i] = e.Position, e.Stream, e.Version, e.Type
+	}
+	return []any{lease.Row, positions, streams, versions, types, letter.Behind, storable(letter.Error), storable(letter.Stack), letter.Attempts, n, stream}
 }
 
 // Skip counts a skipped event and advances the checkpoint over it, both or neither, under the lease's fence.

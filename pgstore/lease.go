@@ -138,7 +138,7 @@ func (z orZero) ScanTimestamptz(v pgtype.Timestamptz) error {
 func leaseColumns(l *projection.Lease) []any {
 	return []any{&l.Row, &l.ID.Tenant, &l.ID.Name, &l.ID.Partition, &l.Owner, &l.Epoch, &l.Checkpoint, &l.Unclean,
 		&l.Wanted, &l.Attempts, &l.FailingPosition, &l.LastError, &l.Failed, &l.Halted, orZero{&l.FailingSince},
-		&l.TryingPosition, &l.Deaths}
+		&l.TryingPosition, &l.Deaths, &l.Parked, &l.ParkedStreams, &l.Commanded}
 }
 
 // Reload reads the lease anew. It returns ErrLeaseLost where the owner and epoch of lease no longer hold it.

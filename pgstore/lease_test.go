@@ -80,7 +80,7 @@ func TestWritesUnderALostLeaseAreRefusedOrPassedOver(t *testing.T) {
 			_, err := o.store.Port().RecordFailure(ctx, l, failure)
 			return err
 		},
-		"park":          func(l projection.Lease) error { return o.store.Port().Park(ctx, l, letter) },
+		"park":          func(l projection.Lease) error { return o.store.Port().Park(ctx, l, letter, false) },
 		"skip":          func(l projection.Lease) error { return o.store.Port().Skip(ctx, l, 1) },
 		"halt":          func(l projection.Lease) error { return o.store.Port().Halt(ctx, l, "bad") },
 		"set as failed": func(l projection.Lease) error { return o.store.Port().SetFailed(ctx, l, "bad") },
@@ -109,7 +109,7 @@ func TestWritesUnderALostLeaseAreRefusedOrPassedOver(t *testing.T) {
 	if current.lease.Attempts != 1 || current.lease.FailingPosition != 1 {
 		t.Errorf("after a failure: %+v", current.lease)
 	}
-	if err := o.store.Port().Park(ctx, current.lease, letter); err != nil {
+	if err := o.store.Port().Park(ctx, current.lease, letter, false); err != nil {
 		t.Error(err)
 	}
 	current.refresh()
@@ -165,10 +165,10 @@ func TestDeadLetterTellsWhatHappenedAndCopiesNoPayload(t *testing.T) {
 		}
 	}
 	letter := projection.DeadLetter{Position: 1, Stream: "s", Version: 1, Type: "Counted", Error: "bad\x00 byte \xff", Stack: "a\x00b", Attempts: 2}
-	if err := o.store.Port().Park(testContext(t), o.lease, letter); err != nil {
+	if err := o.store.Port().Park(testContext(t), o.lease, letter, false); err != nil {
 		t.Fatal(err)
 	}
-	letters, err := o.store.DeadLetters(testContext(t), o.lease.ID, 0, 10)
+	letters, err := o.store.DeadLetters(o.lease.ID).List(testContext(t), Page{})
 	if err != nil || len(letters) != 1 {
 		t.Fatal(letters, err)
 	}
@@ -176,7 +176,7 @@ func TestDeadLetterTellsWhatHappenedAndCopiesNoPayload(t *testing.T) {
 	if l.Position != 1 || l.Stream != "s" || l.Attempts != 2 || !strings.HasPrefix(l.Error, "bad") || !l.FirstFailedAt.Before(l.LastFailedAt) {
 		t.Errorf("%+v", l)
 	}
-	if later, err := o.store.DeadLetters(testContext(t), o.lease.ID, 1, 10); err != nil || len(later) != 0 {
+	if later, err := o.store.DeadLetters(o.lease.ID).List(testContext(t), Page{Beyond: 1}); err != nil || len(later) != 0 {
 		t.Errorf("behind it: %v, %v", later, err)
 	}
 }

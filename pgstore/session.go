@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -106,8 +107,9 @@ func (s *session) Next(ctx context.Context) (projection.Notice, error) {
 	case err != nil:
 		return projection.Notice{}, fmt.Errorf("wait for notifications: %w", ownFault(err))
 	case n.Channel == s.store.control.controlChannel:
-		row, _ := strconv.ParseInt(n.Payload, 10, 32)
-		return projection.Notice{Control: true, Row: int32(row), Nodes: n.Payload == "nodes"}, nil
+		payload, commanded := strings.CutPrefix(n.Payload, "command ")
+		row, _ := strconv.ParseInt(payload, 10, 32)
+		return projection.Notice{Control: true, Row: int32(row), Commanded: commanded, Nodes: payload == "nodes"}, nil
 	}
 	return projection.Notice{Tenant: n.Payload}, nil
 }

@@ -207,7 +207,7 @@ func TestProjectionIsWantedAsItWasSet(t *testing.T) {
 		if told := heard(t, listener); !slices.Equal(told, []projection.Notice{{Control: true, Row: row}}) {
 			t.Errorf("%s was told as %v", wanted, told)
 		}
-		want := map[int32]projection.Wanted{row: wanted}
+		want := map[int32]projection.Demand{row: {Wanted: wanted}}
 		if wanted.Runs() {
 			want = nil
 		}

@@ -17,6 +17,9 @@ const (
 	ActionSkip
 	// ActionStop lets the projection wait at the event, in a state of failure, until somebody resumes it.
 	ActionStop
+	// ActionParkStream puts the event into the dead letters and goes on behind it. All later events of its stream follow it
+	// there, in order, until they are replayed: so the read model never sees an event whose predecessor it has not seen.
+	ActionParkStream
 )
 
 // String is the word that logs use.
@@ -30,12 +33,14 @@ func (a Action) String() string {
 		return "skip"
 	case ActionStop:
 		return "stop"
+	case ActionParkStream:
+		return "park stream"
 	}
 	return fmt.Sprintf("action %d", int(a))
 }
 
 // Known tells whether a is one of the actions.
-func (a Action) Known() bool { return a >= ActionPark && a <= ActionStop }
+func (a Action) Known() bool { return a >= ActionPark && a <= ActionParkStream }
 
 // wish is an error with what its handler asks for.
 type wish struct {
@@ -49,7 +54,7 @@ func (w *wish) Unwrap() error { return w.err }
 // Retry wraps a handler's error so that the event is tried again, after the delays of the projection's RetryPolicy and
 // for ever: for what is known to pass. The attempts are counted and shown.
 //
-// This and what Park, Skip and Stop ask for wins over everything that is set for the projection, from the moment the
+// This and what Park, ParkStream, Skip and Stop ask for wins over everything that is set for the projection, from the moment the
 // event stands alone: a batch of several events is narrowed first, as always. The outermost wish in an error counts. It
 // may stand inside or outside of At, and errors.Is and errors.As see through it. Of an infrastructure fault, say a
 // deadlock, it is ignored: that is tried again whatever is asked for. A nil err stays nil.
@@ -57,6 +62,9 @@ func Retry(err error) error { return ask(ActionRetry, err) }
 
 // Park wraps a handler's error so that the event is parked at once, without retries. See Retry.
 func Park(err error) error { return ask(ActionPark, err) }
+
+// ParkStream wraps a handler's error so that the event is parked at once, and its stream with it. See Retry.
+func ParkStream(err error) error { return ask(ActionParkStream, err) }
 
 // Skip wraps a handler's error so that the event is skipped at once, without retries. See Retry.
 func Skip(err error) error { return ask(ActionSkip, err) }
@@ -71,7 +79,7 @@ func ask(action Action, err error) error {
 	return &wish{action: action, err: err}
 }
 
-// Asked returns what a handler asks for by wrapping its error in Retry, Park, Skip or Stop, if it does.
+// Asked returns what a handler asks for by wrapping its error in Retry, Park, ParkStream, Skip or Stop, if it does.
 func Asked(err error) (action Action, asks bool) {
 	var w *wish
 	if errors.As(err, &w) {

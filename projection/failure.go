@@ -3,7 +3,6 @@ package projection
 import (
 	"errors"
 	"fmt"
-	"time"
 )
 
 // Class is the first question asked of every error: whose fault is it?
@@ -104,17 +103,3 @@ func (e *HandlerError) Error() string {
 
 // Unwrap returns what happened.
 func (e *HandlerError) Unwrap() error { return e.Err }
-
-// DeadLetter is an event that was parked: it refers to the event and copies no payload.
-type DeadLetter struct {
-	Position int64
-	Stream   string
-	Version  int64
-	Type     string
-	Error    string
-	Stack    string
-	Attempts int
-	// FirstFailedAt and LastFailedAt are by the server's clock; Park sets them.
-	FirstFailedAt time.Time
-	LastFailedAt  time.Time
-}

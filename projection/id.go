@@ -71,6 +71,11 @@ type Lease struct {
 	Failed string
 	// Halted tells that it waits until somebody resumes it, and does not look by itself whether something was mended.
 	Halted bool
+	// Parked counts the dead letters that are parked, ParkedStreams tells that there are streams among them whose next
+	// events are parked, too, and Commanded that somebody wants something to be done with them.
+	Parked        int64
+	ParkedStreams bool
+	Commanded     bool
 }
 
 // suspectAfter is how many owners in a row have to die before their events are suspected of it.
@@ -122,12 +127,29 @@ const (
 // Runs tells whether the projection is wanted to run; the zero value says so, too.
 func (w Wanted) Runs() bool { return w == WantRun || w == "" }
 
+// Demand is what somebody wants of a projection: that it runs, pauses or stops, and that something is done with its dead
+// letters.
+type Demand struct {
+	Wanted    Wanted
+	Commanded bool
+}
+
 // Batch is what one transaction of a projection covers.
 type Batch struct {
 	// Events are the ones that concern the projection, in global order.
 	Events []event.Envelope
+	// Behind are the ones among them, in order, that are parked behind one of their stream instead.
+	Behind []event.Envelope
 	// To is the checkpoint after the batch; it may lie beyond the last of Events.
 	To int64
+	// Replay tells that the batch is a dead letter's one event, which is resolved with it. To is the checkpoint then.
+	Replay *Replay
+}
+
+// Alone tells that the batch is one event, with nothing before it that is parked: a failure of it is that event's, and the
+// checkpoint may move over it.
+func (b Batch) Alone() bool {
+	return len(b.Events) == 1 && (len(b.Behind) == 0 || b.Behind[0].Position > b.Events[0].Position)
 }
 
 var (

@@ -2,6 +2,7 @@ package projection
 
 import (
 	"context"
+	"math"
 	"time"
 
 	"github.com/millrace-go/millrace/event"
@@ -33,6 +34,18 @@ type Policy struct {
 	Decide func(ctx context.Context, f Failure) Action
 	// MaxFailureShare is the share of the recent events that may be parked or skipped; negative means all.
 	MaxFailureShare float64
+	// MaxParked is how many events may be parked at a time; negative means any number.
+	MaxParked int64
+	// Replay has dead letters replayed by themselves.
+	Replay ReplayPolicy
+}
+
+// Room is how many more events may be parked where parked are already.
+func (p Policy) Room(parked int64) int64 {
+	if p.MaxParked < 0 {
+		return math.MaxInt64
+	}
+	return max(0, p.MaxParked-parked)
 }
 
 // Verdict says what is to be done about a failure. It is pure.

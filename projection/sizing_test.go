@@ -2,8 +2,10 @@ package projection_test
 
 import (
 	"io"
+	"math"
 	"math/bits"
 	"slices"
+	"strconv"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -27,6 +29,7 @@ var namers = map[string]namer{
 type course struct {
 	applied       []int64
 	left          map[projection.Action][]int64
+	behind        []int64
 	stopped       int64 // where the policy stopped, 0 where it did not
 	calls, wasted int
 	counted       map[int64]int
@@ -46,15 +49,20 @@ type handling struct {
 func drive(t *rapid.T, events []event.Envelope, poison map[int64]bool, h handling) course {
 	c := course{counted: make(map[int64]int), left: make(map[projection.Action][]int64)}
 	sizing := projection.NewSizing(h.most)
+	aside := projection.Aside{Streams: make(map[string]bool), Room: math.MaxInt64}
 	for limit := 1000 * (len(events) + 1); len(events) > 0 && c.stopped == 0; {
 		if c.calls++; c.calls > limit {
 			t.Fatalf("no end after %d calls, size %d, %d events left", c.calls, sizing.Size(), len(events))
 		}
-		n := sizing.Take(events[:min(h.most, len(events))])
-		if n < 1 || n > min(h.most, len(events)) || n > max(1, sizing.Size()) {
-			t.Fatalf("takes %d of %d at size %d of %d", n, len(events), sizing.Size(), h.most)
+		batch, behind, n := sizing.Split(events[:min(h.most, len(events))], aside)
+		if n < 1 || n > min(h.most, len(events)) || n != len(batch)+len(behind) || len(batch) > max(1, sizing.Size()) {
+			t.Fatalf("takes %d of %d at size %d of %d, and %d behind", len(batch), len(events), sizing.Size(), h.most, len(behind))
 		}
-		batch := events[:n]
+		for _, e := range behind {
+			if !aside.Streams[e.Stream] {
+				t.Fatalf("position %d is parked, its stream is not", e.Position)
+			}
+		}
 		var positions, bad []int64
 		for _, e := range batch {
 			positions = append(positions, e.Position)
@@ -64,19 +72,26 @@ func drive(t *rapid.T, events []event.Envelope, poison map[int64]bool, h handlin
 		}
 		if len(bad) == 0 {
 			c.applied = append(c.applied, positions...)
-			events = events[n:]
-			sizing.Succeeded()
+			for _, e := range behind {
+				c.behind = append(c.behind, e.Position)
+			}
+			if events = events[n:]; len(batch) > 0 {
+				sizing.Succeeded()
+			} else {
+				c.calls--
+			}
 			continue
 		}
-		if !sizing.Failed(batch, h.name(t, positions, bad)) {
+		whole := projection.Batch{Events: batch, Behind: behind}
+		if !sizing.Failed(batch, h.name(t, positions, bad)) || !whole.Alone() {
 			c.wasted++
-			if n == 1 {
+			if whole.Alone() {
 				t.Fatalf("the failure of %d alone does not count", bad[0])
 			}
 			continue
 		}
-		if n != 1 {
-			t.Fatalf("a failure of %d events counts", n)
+		if len(batch) != 1 || events[0].Position != batch[0].Position {
+			t.Fatalf("a failure of %d events counts, position %d is the next", len(batch), events[0].Position)
 		}
 		c.counted[bad[0]]++
 		if h.forgets {
@@ -90,6 +105,7 @@ func drive(t *rapid.T, events []event.Envelope, poison map[int64]bool, h handlin
 			c.stopped = bad[0]
 		default:
 			c.left[action] = append(c.left[action], bad[0])
+			aside.Streams[batch[0].Stream] = action == projection.ActionParkStream
 			events = events[1:]
 			sizing.Succeeded()
 		}
@@ -101,17 +117,18 @@ func drive(t *rapid.T, events []event.Envelope, poison map[int64]bool, h handlin
 func stream(t *rapid.T) (events []event.Envelope, poison map[int64]bool) {
 	poison = make(map[int64]bool)
 	share := rapid.SampledFrom([]int{0, 1, 5, 50, 100}).Draw(t, "percent poison")
+	streams := rapid.SampledFrom([]int{1, 3, 20, 1000}).Draw(t, "streams")
 	at := int64(0)
 	for range rapid.IntRange(0, 300).Draw(t, "events") {
 		at += rapid.Int64Range(1, 3).Draw(t, "gap")
-		events = append(events, event.Envelope{Position: at})
+		events = append(events, event.Envelope{Position: at, Stream: strconv.Itoa(rapid.IntRange(1, streams).Draw(t, "stream"))})
 		poison[at] = rapid.IntRange(1, 100).Draw(t, "die") <= share
 	}
 	return events, poison
 }
 
 func TestPoisonIsCountedAloneAndTheRestAppliedOnce(t *testing.T) {
-	for _, action := range []projection.Action{projection.ActionPark, projection.ActionSkip, projection.ActionStop} {
+	for _, action := range []projection.Action{projection.ActionPark, projection.ActionParkStream, projection.ActionSkip, projection.ActionStop} {
 		for how, name := range namers {
 			t.Run(action.String()+", "+how, func(t *testing.T) {
 				rapid.Check(t, func(t *rapid.T) {
@@ -128,15 +145,21 @@ func TestPoisonIsCountedAloneAndTheRestAppliedOnce(t *testing.T) {
 
 // mustBeRight compares a course with what must become of the events by the policy alone.
 func mustBeRight(t *rapid.T, how string, events []event.Envelope, poison map[int64]bool, h handling, c course) {
-	var good, bad []int64
+	var good, bad, behind []int64
+	parked := make(map[string]bool)
 	stopped, seen := int64(0), 0
 	for _, e := range events {
 		seen++
+		if parked[e.Stream] {
+			behind = append(behind, e.Position)
+			continue
+		}
 		if !poison[e.Position] {
 			good = append(good, e.Position)
 			continue
 		}
 		bad = append(bad, e.Position)
+		parked[e.Stream] = h.policy.OnFailure == projection.ActionParkStream
 		if h.policy.OnFailure == projection.ActionStop {
 			stopped = e.Position
 			break
@@ -145,6 +168,9 @@ func mustBeRight(t *rapid.T, how string, events []event.Envelope, poison map[int
 	if !slices.Equal(c.applied, good) {
 		t.Fatalf("applied %v, want %v", c.applied, good)
 	}
+	if !slices.Equal(c.behind, behind) {
+		t.Fatalf("parked %v behind others, want %v", c.behind, behind)
+	}
 	if c.stopped != stopped {
 		t.Fatalf("stopped at %d, want %d", c.stopped, stopped)
 	}
@@ -152,7 +178,7 @@ func mustBeRight(t *rapid.T, how string, events []event.Envelope, poison map[int
 	if stopped != 0 {
 		left = nil
 	}
-	for _, action := range []projection.Action{projection.ActionPark, projection.ActionSkip} {
+	for _, action := range []projection.Action{projection.ActionPark, projection.ActionParkStream, projection.ActionSkip} {
 		want := left
 		if action != h.policy.OnFailure {
 			want = nil

@@ -20,8 +20,9 @@ type Definition struct {
 	Deadline time.Duration
 	// Policy says what becomes of an event that fails.
 	Policy
-	// Apply runs one batch transaction: it hands the events to the handler, advances the checkpoint from
-	// lease.Checkpoint to batch.To under the lease's fence, and commits both or neither.
+	// Apply runs one batch transaction: it hands the events to the handler, parks those that are behind others, resolves the
+	// dead letter that is replayed, advances the checkpoint from lease.Checkpoint to batch.To under the lease's fence, and
+	// commits all or nothing.
 	Apply func(ctx context.Context, lease Lease, batch Batch) error
 }
 
@@ -83,8 +84,24 @@ type Store interface {
 	RecordFailure(ctx context.Context, lease Lease, failure Failure) (first time.Time, err error)
 	// BeginAttempt counts an attempt at an event before it is made, under the lease's fence.
 	BeginAttempt(ctx context.Context, lease Lease, position int64, deaths int) error
-	// Park writes the dead letter and advances the checkpoint over its event in one fenced transaction.
-	Park(ctx context.Context, lease Lease, letter DeadLetter) error
+	// Park writes the dead letter and advances the checkpoint over its event in one fenced transaction. stream tells that
+	// later events of its stream are to be parked behind it.
+	Park(ctx context.Context, lease Lease, letter DeadLetter, stream bool) error
+	// ParkedStreams tells which of these streams are parked.
+	ParkedStreams(ctx context.Context, lease Lease, streams []string) (map[string]bool, error)
+	// NextCommand returns what is to be done with dead letters, the oldest first, and how many there are. discards leaves
+	// out replays.
+	NextCommand(ctx context.Context, lease Lease, discards bool) (Desk, error)
+	// Discard carries a command out under the lease's fence, and ends it. It returns how many letters were discarded.
+	Discard(ctx context.Context, lease Lease, command int64) (int64, error)
+	// BeginReplay counts the next replay of a command, under the lease's fence, before it is made. mine is the letter whose
+	// replay the caller began last, without a word on how that ended. It returns nil where nothing is left, and ends the
+	// command then. The replay itself is a batch.
+	BeginReplay(ctx context.Context, lease Lease, command, mine int64) (*Replay, error)
+	// FailReplay parks a letter again whose replay failed, with one attempt more, under the lease's fence.
+	FailReplay(ctx context.Context, lease Lease, replay Replay, cause error, stack string) error
+	// ScheduleReplay makes a command of the letter that is due by the policy, if there is one and no command is open.
+	ScheduleReplay(ctx context.Context, lease Lease, policy ReplayPolicy) (bool, error)
 	// Skip counts a skipped event and advances the checkpoint over it, up to position, in one fenced transaction.
 	Skip(ctx context.Context, lease Lease, position int64) error
 	// Halt keeps, under the lease's fence, that the projection waits until somebody resumes it, and why.
@@ -94,8 +111,8 @@ type Store interface {
 	Read(ctx context.Context, tenant string, r ReadRange) (Page, error)
 	// Tail follows the end of a tenant's events.
 	Tail(tenant string) Tail
-	// Wanted tells which of the leases' rows belong to projections that are not simply wanted to run.
-	Wanted(ctx context.Context, rows []int32) (map[int32]Wanted, error)
+	// Wanted tells of which of the leases' rows more is wanted than that their projections run.
+	Wanted(ctx context.Context, rows []int32) (map[int32]Demand, error)
 	// SetFailed keeps why a projection waits for somebody, or with an empty reason that it does not any more, under the
 	// lease's fence. It changes nothing about one that Halt stopped.
 	SetFailed(ctx context.Context, lease Lease, reason string) error
@@ -105,6 +122,13 @@ type Store interface {
 	Ping(ctx context.Context) error
 	// Classify tells whose fault err is.
 	Classify(err error) *Fault
+}
+
+// Desk is what there is to do with dead letters: Command is nil where nothing is. Parked and ParkedStreams are as in Lease.
+type Desk struct {
+	Command       *Command
+	Parked        int64
+	ParkedStreams bool
 }
 
 // Advance is a move of a checkpoint from lease.Checkpoint to To.
@@ -202,9 +226,10 @@ type Neighbours struct {
 type Notice struct {
 	// Tenant has new events, unless the notice is about leases.
 	Tenant string
-	// Control tells that the notice is about leases: that of Row, whose projection is wanted to run or not to; or nodes come
-	// and go; or else leases came free.
-	Control bool
-	Row     int32
-	Nodes   bool
+	// Control tells that the notice is about leases: that of Row, whose projection is wanted to run or not to, or, where
+	// Commanded is set, has something to do with its dead letters; or nodes come and go; or else leases came free.
+	Control   bool
+	Row       int32
+	Commanded bool
+	Nodes     bool
 }

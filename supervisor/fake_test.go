@@ -173,9 +173,27 @@ func (f *fake) Advance(context.Context, []projection.Advance) (map[int32]bool, e
 func (f *fake) RecordFailure(context.Context, projection.Lease, projection.Failure) (time.Time, error) {
 	return time.Now(), f.here()
 }
-func (f *fake) Skip(context.Context, projection.Lease, int64) error                 { return f.here() }
-func (f *fake) Halt(context.Context, projection.Lease, string) error                { return f.here() }
-func (f *fake) Park(context.Context, projection.Lease, projection.DeadLetter) error { return f.here() }
+func (f *fake) Skip(context.Context, projection.Lease, int64) error  { return f.here() }
+func (f *fake) Halt(context.Context, projection.Lease, string) error { return f.here() }
+func (f *fake) Park(context.Context, projection.Lease, projection.DeadLetter, bool) error {
+	return f.here()
+}
+func (f *fake) ParkedStreams(context.Context, projection.Lease, []string) (map[string]bool, error) {
+	return nil, f.here()
+}
+func (f *fake) NextCommand(context.Context, projection.Lease, bool) (projection.Desk, error) {
+	return projection.Desk{}, f.here()
+}
+func (f *fake) Discard(context.Context, projection.Lease, int64) (int64, error) { return 0, f.here() }
+func (f *fake) BeginReplay(context.Context, projection.Lease, int64, int64) (*projection.Replay, error) {
+	return nil, f.here()
+}
+func (f *fake) FailReplay(context.Context, projection.Lease, projection.Replay, error, string) error {
+	return f.here()
+}
+func (f *fake) ScheduleReplay(context.Context, projection.Lease, projection.ReplayPolicy) (bool, error) {
+	return false, f.here()
+}
 
 func (f *fake) Read(_ context.Context, _ string, r projection.ReadRange) (page projection.Page, err error) {
 	page.To = r.UpTo
@@ -193,7 +211,7 @@ func (f *fake) Tail(tenant string) projection.Tail {
 	return fakeTail{f}
 }
 
-func (f *fake) Wanted(context.Context, []int32) (map[int32]projection.Wanted, error) {
+func (f *fake) Wanted(context.Context, []int32) (map[int32]projection.Demand, error) {
 	return nil, f.here()
 }
 

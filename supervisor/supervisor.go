@@ -364,11 +364,15 @@ func (b *boss) wanted(ctx actor.Context, msg *messages.WantedStates) {
 		}
 		// What the actor is at counts, and not what it was told: it reads its lease for itself, too.
 		entry, there := b.env.Board.Get(id)
-		want := !msg.States[c.lease.Row].Runs()
+		state := msg.States[c.lease.Row]
+		if state.Commanded {
+			ctx.Send(c.pid, &messages.Commanded{})
+		}
+		want := !state.Wanted.Runs()
 		switch {
 		case !there || want != (entry.State == actors.Paused):
 			ctx.Send(c.pid, &messages.Wanted{Paused: want})
-		case msg.Asked && !want:
+		case msg.Asked[c.lease.Row] && !want:
 			// What it waits for, an hour of backoff or somebody who mends something, is over.
 			ctx.Send(c.pid, &messages.Resume{})
 			if feed := b.feeds[c.lease.ID.Tenant]; feed.told && feed.pid != nil {

@@ -111,7 +111,7 @@ func deadLetters(ctx context.Context, store *pgstore.Store, m readModel) ([]proj
 	const page = 1000
 	var letters []projection.DeadLetter
 	for after := int64(0); ; {
-		more, err := store.DeadLetters(ctx, m.id(), after, page)
+		more, err := store.DeadLetters(m.id()).List(ctx, pgstore.Page{Beyond: after, Limit: page})
 		if err != nil {
 			return nil, err
 		}

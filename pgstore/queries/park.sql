@@ -1,13 +1,30 @@
--- Parks one event. Index: dead_letters_projection_id_position_key. Locks: the new row, and the row of projections, whose
--- count of failures ends here, FOR NO KEY UPDATE until the commit.
-with done as (
-    update {control}.projections p set failing_position = 0, attempts = 0, failing_since = null, deaths = 0
-      from {control}.projections old
-     where p.id = $1::integer and old.id = p.id
-    returning case when old.failing_position = $2::bigint then old.failing_since end as since
+-- Parks events: one that failed, which ends its count of failures, and its stream with it where $11 says so; or some that
+-- are behind one of their stream ($6). One that was parked before, since somebody set the checkpoint back, is parked again.
+-- Indexes: dead_letters_projection_id_position_key, parked_streams_pkey, projections_pkey. Locks: the new rows, and the row
+-- of projections FOR NO KEY UPDATE until the commit.
+with known as (
+    select count(*) as n from {control}.dead_letters d
+     where d.projection_id = $1::integer and d.position = any($2::bigint[]) and d.state in ('parked', 'replaying')
+), stream as (
+    insert into {control}.parked_streams (projection_id, stream_id)
+    select $1::integer, s from unnest($3::text[]) s where $11::boolean
+        on conflict (projection_id, stream_id) do nothing
+), letters as (
+    insert into {control}.dead_letters
+        (projection_id, position, stream_id, stream_version, type, behind, error, stack, attempts, first_failed_at, last_failed_at)
+    select p.id, l.position, l.stream, l.version, l.type, $6::boolean, $7::text, $8::text, $9::integer,
+           coalesce(case when p.failing_position = l.position then p.failing_since end, clock_timestamp()), clock_timestamp()
+      from {control}.projections p, unnest($2::bigint[], $3::text[], $4::bigint[], $5::text[]) as l(position, stream, version, type)
+     where p.id = $1::integer
+        on conflict (projection_id, position) do update
+       set behind = excluded.behind, state = 'parked', error = excluded.error, stack = excluded.stack, begun = 0,
+           attempts = excluded.attempts, last_failed_at = excluded.last_failed_at, ended_at = null
 )
-insert into {control}.dead_letters
-    (projection_id, position, stream_id, stream_version, type, error, stack, attempts, first_failed_at, last_failed_at)
-select $1::integer, $2::bigint, $3::text, $4::bigint, $5::text, $6::text, $7::text, $8::integer,
-       coalesce(done.since, clock_timestamp()), clock_timestamp()
-  from done
+update {control}.projections p
+   set parked = p.parked + $10::integer - known.n,
+       failing_position = case when $6::boolean then p.failing_position else 0 end,
+       attempts = case when $6::boolean then p.attempts else 0 end,
+       failing_since = case when $6::boolean then p.failing_since end,
+       deaths = case when $6::boolean then p.deaths else 0 end
+  from known
+ where p.id = $1::integer

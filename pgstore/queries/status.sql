@@ -1,14 +1,14 @@
 -- Every projection of these tenants with its lease and what is parked of it. It reads all of leases where many tenants
--- are asked for. Indexes: projections_tenant_name_partition_key, nodes_pkey, dead_letters_projection_id_position_key.
+-- are asked for. Indexes: projections_tenant_name_partition_key, nodes_pkey, dead_letters_projection_id_position_idx.
 -- Locks nothing.
 select p.tenant, p.name, p.partition, p.wanted, coalesce(case when p.halted or p.failed_epoch = l.epoch then p.failed end, ''), p.halted, p.skipped, p.failing_position, p.attempts, coalesce(p.last_error, ''),
-       coalesce(l.owner::text, ''), l.epoch, l.checkpoint, d.parked, d.oldest,
+       coalesce(l.owner::text, ''), l.epoch, l.checkpoint, p.parked, d.oldest,
        coalesce(n.expires_at > clock_timestamp(), false) as owner_alive,
        coalesce(extract(epoch from clock_timestamp() - case when l.owner is null then l.free_since else n.expires_at end), 0)::float8 as not_owned
   from {control}.projections p
   join {control}.leases l on l.id = p.id
   left join {control}.nodes n on n.id = l.owner
-  left join lateral (select count(*) as parked, min(first_failed_at) as oldest
-                       from {control}.dead_letters d where d.projection_id = p.id and d.state = 'parked') d on true
+  left join lateral (select first_failed_at as oldest from {control}.dead_letters d
+                      where p.parked > 0 and d.projection_id = p.id and d.state in ('parked', 'replaying') order by d.position limit 1) d on true
  where p.tenant = any($1::text[])
  order by p.tenant, p.name, p.partition

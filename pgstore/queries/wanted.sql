@@ -1,6 +1,8 @@
--- Which of these leases' projections are not simply wanted to run. Index: projections_pkey, for each of them by itself, since
--- the planner may take half of all to be paused where the table was not analysed. Locks nothing.
-select r.id, w.wanted
+-- Which of these leases' projections are not simply wanted to run, and which have something to do with their dead letters.
+-- Indexes: projections_pkey, for each of them by itself, since the planner may take half of all to be paused where the table was
+-- not analysed, and commands_projection_id_id_idx. Locks nothing.
+select r.id, w.wanted, w.commanded
   from unnest($1::integer[]) as r(id)
- cross join lateral (select p.wanted from {control}.projections p where p.id = r.id offset 0) w
- where w.wanted <> 'run'
+ cross join lateral (select p.wanted, exists (select from {control}.commands c where c.projection_id = p.id and c.ended_at is null) as commanded
+                       from {control}.projections p where p.id = r.id offset 0) w
+ where w.wanted <> 'run' or w.commanded

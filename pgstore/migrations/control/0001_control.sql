@@ -24,7 +24,7 @@ create table {control}.nodes (
 -- What changes rarely and may be wide. Its counterpart that changes with every batch is leases. failed is why the
 -- projection stopped until somebody mends something, null where it did not; it counts for the epoch of its owner alone,
 -- unless halted tells that the projection waits until somebody resumes it, whoever owns it. skipped counts the events that
--- it skipped.
+-- it skipped, parked its dead letters that are parked or replaying.
 -- trying_position is an event at which processes seem to end, and deaths how many attempts at it were begun without a word on
 -- how they ended.
 create table {control}.projections (
@@ -37,6 +37,7 @@ create table {control}.projections (
     failed_epoch     bigint,
     halted           boolean not null default false,
     skipped          bigint not null default 0,
+    parked           bigint not null default 0,
     failing_position bigint not null default 0,
     attempts         integer not null default 0,
     trying_position  bigint not null default 0,
@@ -61,6 +62,9 @@ create table {control}.leases (
 -- For claims. An advance does not change the owner, so that it stays HOT.
 create index on {control}.leases (owner);
 
+-- Events that were put aside: they are referred to and not copied. behind tells that the event did not fail, but waits for
+-- one of its stream. begun counts the replays of it that were begun without a word on how they ended, replays all that
+-- failed, tried_by is the command that tried it last. Only the holder of the projection's lease changes what is parked.
 create table {control}.dead_letters (
     id              bigint generated always as identity primary key,
     projection_id   integer not null references {control}.projections,
@@ -68,14 +72,53 @@ create table {control}.dead_letters (
     stream_id       text collate "C" not null,
     stream_version  bigint not null,
     type            text collate "C" not null,
+    behind          boolean not null default false,
+    state           text collate "C" not null default 'parked' check (state in ('parked', 'replaying', 'resolved', 'discarded')),
     error           text not null,
     stack           text not null,
     attempts        integer not null,
+    replays         integer not null default 0,
+    begun           integer not null default 0,
+    tried_by        bigint not null default 0,
     first_failed_at timestamptz not null,
     last_failed_at  timestamptz not null,
-    state           text collate "C" not null default 'parked',
+    ended_at        timestamptz,
     unique (projection_id, position)
+) with (fillfactor = 80);
+-- What is parked, in order; of a stream, in order; and what has ended, by age.
+create index on {control}.dead_letters (projection_id, position) where state in ('parked', 'replaying');
+create index on {control}.dead_letters (projection_id, stream_id, position) where state in ('parked', 'replaying');
+create index on {control}.dead_letters (projection_id, ended_at) where state in ('resolved', 'discarded');
+
+-- Streams whose next events are parked behind those that are. tried_by is the command that tried the first of them last.
+create table {control}.parked_streams (
+    projection_id integer not null references {control}.projections,
+    stream_id     text collate "C" not null,
+    tried_by      bigint not null default 0,
+    primary key (projection_id, stream_id)
 );
+
+-- What somebody wants to be done with dead letters, for the holder of the lease to do. letter, stream_id, type and error
+-- say with which of them, null meaning any, most with how many. Of one that is under way, stream is the parked stream that
+-- is being replayed whole, after the position up to which all have been tried, done and failed count what came of them.
+create table {control}.commands (
+    id            bigint generated always as identity primary key,
+    projection_id integer not null references {control}.projections,
+    kind          text collate "C" not null check (kind in ('replay', 'discard')),
+    letters       bigint[],
+    stream_id     text collate "C",
+    type          text collate "C",
+    error         text,
+    most          bigint not null,
+    stream        text collate "C",
+    after         bigint not null default 0,
+    done          bigint not null default 0,
+    failed        bigint not null default 0,
+    created_at    timestamptz not null default clock_timestamp(),
+    ended_at      timestamptz
+);
+create index on {control}.commands (projection_id, id) where ended_at is null;
+create index on {control}.commands (projection_id, ended_at) where ended_at is not null;
 
 -- The first half of the fence: raises unless the lease is held by this owner under this epoch. It locks nothing.
 -- Index: leases_pkey.
@@ -90,7 +133,8 @@ end
 $$;
 
 -- The second half: moves the checkpoint, and raises unless exactly the row that the batch began with is still there,
--- and unless the transaction is still the one that the batch began. Being raised, it takes a commit that was sent
+-- and unless the transaction is still the one that the batch began. A replay leaves the checkpoint where it is, and says nothing
+-- about the events behind it. Being raised, it takes a commit that was sent
 -- along down with it. Lock: FOR NO KEY UPDATE on the lease's row, until the commit that follows at once.
 -- Index: leases_pkey.
 create function {control}.advance(batch text, lease integer, held_by uuid, held_epoch bigint, old bigint, new bigint)
@@ -99,7 +143,7 @@ begin
     if current_setting('millrace.batch', true) is distinct from batch then
         raise exception 'the handler ended the transaction of its batch' using errcode = 'MR002';
     end if;
-    update {control}.leases l set checkpoint = new, unclean = 0
+    update {control}.leases l set checkpoint = new, unclean = case when new > old then 0 else l.unclean end
      where l.id = lease and l.owner = held_by and l.epoch = held_epoch and l.checkpoint = old;
     if not found then
         raise exception 'lease % is not held by % under epoch % at checkpoint %', lease, held_by, held_epoch, old
@@ -113,5 +157,101 @@ create function {control}.refuse_append() returns bigint
 language plpgsql volatile as $$
 begin
     raise exception 'version conflict' using errcode = 'MR003';
+end
+$$;
+
+-- Begins the next replay of a command, under the fence, and returns its dead letter: none where nothing is left to do, which
+-- ends the command. mine is the letter whose replay the caller began last: it lived. A letter of a parked stream stands for
+-- all of that stream, which are replayed in order, and after one that fails no more of them.
+-- Indexes: leases_pkey, commands_pkey, the partial ones of dead_letters, parked_streams_pkey. Locks, until the commit: the row
+-- of leases FOR SHARE, those of the command, the letter and its parked stream FOR NO KEY UPDATE.
+create function {control}.begin_replay(lease integer, held_by uuid, held_epoch bigint, command bigint, mine bigint)
+returns setof {control}.dead_letters language plpgsql as $$
+declare
+    c {control}.commands;
+    letter {control}.dead_letters;
+begin
+    perform 1 from {control}.leases l where l.id = lease and l.owner = held_by and l.epoch = held_epoch for share;
+    if not found then
+        raise exception 'lease % is not held by % under epoch %', lease, held_by, held_epoch using errcode = 'MR001';
+    end if;
+    select * into c from {control}.commands where id = command and ended_at is null for no key update;
+    if not found then
+        return;
+    end if;
+    if c.done + c.failed < c.most then
+        select * into letter from {control}.dead_letters d
+         where d.projection_id = lease and d.stream_id = c.stream and d.state in ('parked', 'replaying')
+         order by d.position limit 1;
+        if not found then
+            c.stream := null;
+            select d.* into letter from {control}.dead_letters d
+              left join {control}.parked_streams s on s.projection_id = lease and s.stream_id = d.stream_id
+             where d.projection_id = lease and d.state in ('parked', 'replaying') and d.position > c.after
+               and (coalesce(s.tried_by, d.tried_by) <> command or s.stream_id is null and d.begun > 0)
+               and (c.letters is null or d.id = any(c.letters)) and (c.stream_id is null or d.stream_id = c.stream_id)
+               and (c.type is null or d.type = c.type) and (c.error is null or strpos(d.error, c.error) > 0)
+             order by d.position limit 1;
+            c.after := coalesce(letter.position - 1, c.after);
+            update {control}.parked_streams s set tried_by = command
+             where s.projection_id = lease and s.stream_id = letter.stream_id;
+            if found then
+                c.stream := letter.stream_id;
+                select * into letter from {control}.dead_letters d
+                 where d.projection_id = lease and d.stream_id = c.stream and d.state in ('parked', 'replaying')
+                 order by d.position limit 1;
+            end if;
+        end if;
+    end if;
+    update {control}.commands set stream = c.stream, after = c.after,
+           ended_at = case when letter.id is null then clock_timestamp() end
+     where id = command;
+    return query update {control}.dead_letters d
+       set state = 'replaying', tried_by = command, begun = greatest(d.begun, 1) + case when d.begun = 0 or d.id = mine then 0 else 1 end
+     where d.id = letter.id
+    returning d.*;
+end
+$$;
+
+-- Discards the dead letters of a command, and ends it: returns how many they were. What is left of a parked stream stays
+-- parked; where nothing is, the stream goes on. The caller holds the lease, or has it locked.
+-- Indexes: commands_pkey, the partial ones of dead_letters, parked_streams_pkey. Locks, until the commit: the rows of the
+-- command, the letters, their streams and the projection FOR NO KEY UPDATE or FOR UPDATE.
+create function {control}.discard(lease integer, command bigint) returns bigint language plpgsql as $$
+declare
+    c {control}.commands;
+    picked bigint[];
+begin
+    select * into c from {control}.commands where id = command and ended_at is null for no key update;
+    if not found then
+        return 0;
+    end if;
+    with gone as (
+        update {control}.dead_letters d set state = 'discarded', begun = 0, tried_by = command, ended_at = clock_timestamp()
+          from (select x.id from {control}.dead_letters x
+                 where x.projection_id = lease and x.state in ('parked', 'replaying')
+                   and (c.letters is null or x.id = any(c.letters)) and (c.stream_id is null or x.stream_id = c.stream_id)
+                   and (c.type is null or x.type = c.type) and (c.error is null or strpos(x.error, c.error) > 0)
+                 order by x.position limit c.most) x
+         where d.id = x.id
+        returning d.id
+    )
+    select coalesce(array_agg(id), '{}') into picked from gone;
+    -- The first that is left of a stream waits for nobody any more.
+    with streams as (
+        select s.stream_id, (select d.id from {control}.dead_letters d
+                              where d.projection_id = lease and d.stream_id = s.stream_id and d.state in ('parked', 'replaying')
+                              order by d.position limit 1) as first
+          from {control}.parked_streams s
+         where s.projection_id = lease
+           and s.stream_id in (select d.stream_id from {control}.dead_letters d where d.id = any(picked))
+    ), freed as (
+        delete from {control}.parked_streams s using streams
+         where s.projection_id = lease and s.stream_id = streams.stream_id and streams.first is null
+    )
+    update {control}.dead_letters d set behind = false from streams where d.id = streams.first and d.behind;
+    update {control}.projections p set parked = p.parked - cardinality(picked) where p.id = lease and cardinality(picked) > 0;
+    update {control}.commands set done = cardinality(picked), ended_at = clock_timestamp() where id = command;
+    return cardinality(picked);
 end
 $$;

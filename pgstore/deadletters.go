@@ -1,0 +1,238 @@
+package pgstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/millrace-go/millrace/event"
+	"github.com/millrace-go/millrace/projection"
+)
+
+var (
+	// ErrNoLetter tells that a projection has no dead letter of that id.
+	ErrNoLetter = errors.New("no such dead letter")
+	// ErrPending tells that a command was given and is not carried out yet: whoever holds the projection's lease will.
+	ErrPending = errors.New("not carried out yet, and will be")
+)
+
+// DeadLetters are the events that a projection has put aside. It is safe for concurrent use, from any process: what
+// changes them is done by whoever runs the projection.
+type DeadLetters struct {
+	store *Store
+	id    projection.ID
+}
+
+// DeadLetters returns the dead letters of a projection.
+func (s *Store) DeadLetters(id projection.ID) *DeadLetters {
+	return &DeadLetters{store: s, id: id.WithDefaults()}
+}
+
+// Page says which dead letters to list. Its zero value lists the oldest 100 that are parked.
+type Page struct {
+	projection.LetterFilter
+	// States are the states of the letters. Default: parked and replaying.
+	States []projection.LetterState
+	// NewestFirst lists the highest positions first.
+	NewestFirst bool
+	// Beyond is the position of the last letter of the page before this one; 0 begins.
+	Beyond int64
+	// Limit bounds the page. Default 100.
+	Limit int
+}
+
+// Outcome is what came of a command.
+type Outcome struct {
+	// Done counts the letters that were resolved or discarded, Failed those whose replay failed.
+	Done, Failed int64
+}
+
+// List returns dead letters in order of their positions.
+func (d *DeadLetters) List(ctx context.Context, page Page) ([]projection.DeadLetter, error) {
+	args, err := d.args(page.LetterFilter, page.States)
+	switch {
+	case err != nil:
+	case page.Limit < 0:
+		err = fmt.Errorf("value of Limit is negative: %d", page.Limit)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("list the dead letters of %s: %w", d.id, err)
+	}
+	if page.Limit == 0 {
+		page.Limit = 100
+	}
+	sql := d.store.control.oldestLetters
+	if page.NewestFirst {
+		sql = d.store.control.newestLetters
+		if page.Beyond == 0 {
+			page.Beyond = math.MaxInt64
+		}
+	}
+	rows, err := d.store.pool.Query(ctx, sql, append(args, page.Beyond, page.Limit)...)
+	if err != nil {
+		return nil, fmt.Errorf("list the dead letters of %s: %w", d.id, ownFault(err))
+	}
+	letters, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (l projection.DeadLetter, err error) {
+		l.Projection = d.id
+		err = row.Scan(&l.ID, &l.Position, &l.Stream, &l.Version, &l.Type, &l.Behind, &l.State, &l.Error, &l.Stack, &l.Attempts, &l.Replays,
+			&l.FirstFailedAt, &l.LastFailedAt, orZero{&l.EndedAt})
+		return l, err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("list the dead letters of %s: %w", d.id, ownFault(err))
+	}
+	return letters, nil
+}
+
+// Get returns a dead letter, whatever has become of it, and its event. It returns ErrNoLetter where the projection has none
+// of that id, and with the letter projection.ErrEventGone where the event is gone.
+func (d *DeadLetters) Get(ctx context.Context, id int64) (projection.DeadLetter, event.Envelope, error) {
+	all := []projection.LetterState{projection.LetterParked, projection.LetterReplaying, projection.LetterResolved, projection.LetterDiscarded}
+	letters, err := d.List(ctx, Page{LetterFilter: projection.LetterFilter{IDs: []int64{id}}, States: all, Limit: 1})
+	switch {
+	case err != nil:
+		return projection.DeadLetter{}, event.Envelope{}, err
+	case len(letters) == 0:
+		return projection.DeadLetter{}, event.Envelope{}, fmt.Errorf("dead letter %d of %s: %w", id, d.id, ErrNoLetter)
+	}
+	letter := letters[0]
+	page, err := d.store.Port().Read(ctx, d.id.Tenant, projection.ReadRange{After: letter.Position - 1, UpTo: letter.Position, Limit: 1})
+	switch {
+	case err != nil:
+		return letter, event.Envelope{}, fmt.Errorf("event of dead letter %d of %s: %w", id, d.id, err)
+	case len(page.Events) == 0:
+		return letter, event.Envelope{}, fmt.Errorf("event of dead letter %d of %s: %w", id, d.id, projection.ErrEventGone)
+	}
+	return letter, page.Events[0], nil
+}
+
+// Count counts dead letters in these states; none means those that are parked.
+func (d *DeadLetters) Count(ctx context.Context, filter projection.LetterFilter, states ...projection.LetterState) (n int64, err error) {
+	args, err := d.args(filter, states)
+	if err != nil {
+		return 0, fmt.Errorf("count the dead letters of %s: %w", d.id, err)
+	}
+	if err := d.store.pool.QueryRow(ctx, d.store.control.countLetters, args...).Scan(&n); err != nil {
+		return 0, fmt.Errorf("count the dead letters of %s: %w", d.id, ownFault(err))
+	}
+	return n, nil
+}
+
+// Replay has parked events applied after all, the oldest first, by the projection's own handler, wherever it runs: each
+// in a fenced transaction of its own, which moves no checkpoint. Of a parked stream the events are replayed whole and in
+// order, also those that the filter does not select; once none is left the stream goes on as any other. An event whose
+// replay fails stays parked with one attempt more, and so does what is parked behind it. An event is applied once, however
+// many ask for it at the same time.
+//
+// limit bounds how many events are replayed. Replay returns when they are. It waits for as long as nobody runs the
+// projection, or it is paused; where ctx ends first it returns ErrPending, and the replay is still made.
+func (d *DeadLetters) Replay(ctx context.Context, filter projection.LetterFilter, limit int) (Outcome, error) {
+	return d.command(ctx, "replay", filter, limit)
+}
+
+// Discard gives parked events up: they will not be applied. What is parked behind them stays parked. Where nobody holds the
+// projection's lease it is done at once. Else it returns like Replay, also while the projection is paused.
+func (d *DeadLetters) Discard(ctx context.Context, filter projection.LetterFilter, limit int) (Outcome, error) {
+	return d.command(ctx, "discard", filter, limit)
+}
+
+// Purge forgets letters that were resolved or discarded for that long, at most limit of them, the oldest first, and returns
+// how many.
+func (d *DeadLetters) Purge(ctx context.Context, filter projection.LetterFilter, endedFor time.Duration, limit int) (int64, error) {
+	args, err := d.args(filter, []projection.LetterState{projection.LetterResolved, projection.LetterDiscarded})
+	if err == nil {
+		err = validLimit(limit)
+	}
+	if err != nil {
+		return 0, fmt.Errorf("purge the dead letters of %s: %w", d.id, err)
+	}
+	tag, err := d.store.pool.Exec(ctx, d.store.control.purge, append(args, endedFor.Seconds(), limit)...)
+	if err != nil {
+		return 0, fmt.Errorf("purge the dead letters of %s: %w", d.id, ownFault(err))
+	}
+	return tag.RowsAffected(), nil
+}
+
+func validLimit(limit int) error {
+	if limit < 1 {
+		return fmt.Errorf("limit is below 1: %d", limit)
+	}
+	return nil
+}
+
+// args are what all statements on dead letters take first.
+func (d *DeadLetters) args(filter projection.LetterFilter, states []projection.LetterState) ([]any, error) {
+	for name, text := range map[string]string{"Stream": filter.Stream, "Type": filter.Type, "Error": filter.Error} {
+		if err := event.ValidText(name, text); err != nil {
+			return nil, err
+		}
+	}
+	if len(states) == 0 {
+		states = []projection.LetterState{projection.LetterParked, projection.LetterReplaying}
+	}
+	names := make([]string, len(states))
+	for i, state := range states {
+		names[i] = string(state)
+	}
+	return append([]any{d.id.Tenant, d.id.Name, d.id.Partition, names}, filterArgs(filter)...), nil
+}
+
+func filterArgs(filter projection.LetterFilter) []any {
+	return []any{filter.IDs, nullable(filter.Stream), nullable(filter.Type), nullable(filter.Error)}
+}
+
+// command gives a command and waits until it is carried out.
+func (d *DeadLetters) command(ctx context.Context, kind string, filter projection.LetterFilter, limit int) (Outcome, error) {
+	outcome, err := d.carryOut(ctx, kind, filter, limit)
+	if err != nil {
+		return outcome, fmt.Errorf("%s dead letters of %s: %w", kind, d.id, err)
+	}
+	return outcome, nil
+}
+
+func (d *DeadLetters) carryOut(ctx context.Context, kind string, filter projection.LetterFilter, limit int) (Outcome, error) {
+	if err := validLimit(limit); err != nil {
+		return Outcome{}, err
+	}
+	if _, err := d.args(filter, nil); err != nil {
+		return Outcome{}, err
+	}
+	var command int64
+	var row int32
+	c := d.store.control
+	err := d.store.durable(ctx, "give the command", func(tx pgx.Tx) error {
+		args := append([]any{d.id.Tenant, d.id.Name, d.id.Partition, kind}, filterArgs(filter)...)
+		err := tx.QueryRow(ctx, c.command, append(args, limit, c.controlChannel)...).Scan(&command, &row, new(bool))
+		if errors.Is(err, pgx.ErrNoRows) {
+			return projection.ErrUnknownProjection
+		}
+		return err
+	})
+	if err != nil {
+		return Outcome{}, err
+	}
+	for delay := pollFirst; ; delay = min(2*delay, pollMost) {
+		var o Outcome
+		var ended bool
+		if err := d.store.pool.QueryRow(ctx, c.outcome, command).Scan(&ended, &o.Done, &o.Failed); err != nil {
+			return Outcome{}, fmt.Errorf("command %d: %w: %w", command, ErrPending, ownFault(err))
+		}
+		if ended {
+			return o, nil
+		}
+		if kind == "discard" {
+			if done, err := d.store.discardUnowned(ctx, row, command); err == nil && done {
+				continue
+			}
+		}
+		select {
+		case <-time.After(delay):
+		case <-ctx.Done():
+			return o, fmt.Errorf("command %d: %w: %w", command, ErrPending, ctx.Err())
+		}
+	}
+}

@@ -1,0 +1,9 @@
+-- The oldest command that is not carried out, of discards only where $2 says so, and what is parked. Indexes:
+-- commands_projection_id_id_idx, projections_pkey, parked_streams_pkey. Locks nothing.
+select coalesce(c.id, 0), coalesce(c.kind = 'replay', false), p.parked,
+       exists (select from {control}.parked_streams s where s.projection_id = p.id)
+  from {control}.projections p
+  left join lateral (select c.id, c.kind from {control}.commands c
+                      where c.projection_id = p.id and c.ended_at is null and (c.kind = 'discard' or not $2::boolean)
+                      order by c.id limit 1) c on true
+ where p.id = $1::integer

@@ -1,0 +1,147 @@
+package pgstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/millrace-go/millrace/projection"
+)
+
+// behindError is what a dead letter says that did not fail.
+const behindError = "parked behind an earlier event of its stream"
+
+// settleLetters writes, within a batch's transaction, what becomes of dead letters with it.
+func (s *Store) settleLetters(ctx context.Context, conn *pgx.Conn, lease projection.Lease, batch projection.Batch) error {
+	if len(batch.Behind) > 0 {
+		args := parkArgs(lease, batch.Behind, projection.DeadLetter{Behind: true, Error: behindError}, false)
+		if _, err := conn.Exec(ctx, s.control.park, args...); err != nil {
+			return fmt.Errorf("park events behind others: %w", err)
+		}
+	}
+	if r := batch.Replay; r != nil {
+		tag, err := conn.Exec(ctx, s.control.resolve, lease.Row, r.Letter, r.Command)
+		if err != nil {
+			return fmt.Errorf("resolve dead letter %d: %w", r.Letter, err)
+		}
+		if tag.RowsAffected() != 1 {
+			return fmt.Errorf("resolve dead letter %d: it is not being replayed: %w", r.Letter, projection.ErrLeaseLost)
+		}
+	}
+	return nil
+}
+
+// ParkedStreams tells which of these streams are parked.
+func (s Port) ParkedStreams(ctx context.Context, lease projection.Lease, streams []string) (map[string]bool, error) {
+	rows, err := s.pool.Query(ctx, s.control.parkedStreams, lease.Row, streams)
+	if err != nil {
+		return nil, fmt.Errorf("look for parked streams of %s: %w", lease.ID, ownFault(err))
+	}
+	found, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		return nil, fmt.Errorf("look for parked streams of %s: %w", lease.ID, ownFault(err))
+	}
+	parked := make(map[string]bool, len(found))
+	for _, stream := range found {
+		parked[stream] = true
+	}
+	return parked, nil
+}
+
+// NextCommand returns what is to be done with dead letters, the oldest first, and how many there are.
+func (s Port) NextCommand(ctx context.Context, lease projection.Lease, discards bool) (projection.Desk, error) {
+	var desk projection.Desk
+	var command projection.Command
+	err := s.pool.QueryRow(ctx, s.control.nextCommand, lease.Row, discards).Scan(&command.ID, &command.Replay, &desk.Parked, &desk.ParkedStreams)
+	if err != nil {
+		return desk, fmt.Errorf("look what is to be done with dead letters of %s: %w", lease.ID, ownFault(err))
+	}
+	if command.ID != 0 {
+		desk.Command = &command
+	}
+	return desk, nil
+}
+
+// Discard carries a command out under the lease's fence, and ends it.
+func (s Port) Discard(ctx context.Context, lease projection.Lease, command int64) (discarded int64, err error) {
+	err = s.durable(ctx, fmt.Sprintf("discard dead letters of %s", lease.ID), func(tx pgx.Tx) error {
+		return orLost(tx.QueryRow(ctx, s.control.discard, lease.Row, lease.Owner, lease.Epoch, command).Scan(&discarded))
+	})
+	return discarded, err
+}
+
+// orLost makes of a fenced statement that found no row what it means.
+func orLost(err error) error {
+	if errors.Is(err, pgx.ErrNoRows) {
+		return projection.ErrLeaseLost
+	}
+	return err
+}
+
+// BeginReplay counts the next replay of a command before it is made; nil tells that nothing is left of the command.
+func (s Port) BeginReplay(ctx context.Context, lease projection.Lease, command, mine int64) (*projection.Replay, error) {
+	replay := projection.Replay{Command: command}
+	found := true
+	err := s.durable(ctx, fmt.Sprintf("begin a replay of %s", lease.ID), func(tx pgx.Tx) error {
+		err := tx.QueryRow(ctx, s.control.beginReplay, lease.Row, lease.Owner, lease.Epoch, command, mine).
+			Scan(&replay.Letter, &replay.Position, &replay.Stream, &replay.Begun)
+		if errors.Is(err, pgx.ErrNoRows) {
+			found = false
+			return nil
+		}
+		return err
+	})
+	if err != nil || !found {
+		return nil, err
+	}
+	return &replay, nil
+}
+
+// FailReplay parks a letter again whose replay failed, with one attempt more.
+func (s Port) FailReplay(ctx context.Context, lease projection.Lease, r projection.Replay, cause error, stack string) error {
+	return s.fenced(ctx, fmt.Sprintf("park position %d of %s again", r.Position, lease.ID), s.control.failReplay, lease,
+		r.Letter, r.Command, storable(cause.Error()), storable(stack))
+}
+
+// ScheduleReplay makes a command of the letter that is due by the policy, if there is one and no command is open.
+func (s Port) ScheduleReplay(ctx context.Context, lease projection.Lease, p projection.ReplayPolicy) (scheduled bool, err error) {
+	replays := p.MaxReplays
+	if replays < 0 {
+		replays = math.MaxInt32
+	}
+	err = s.durable(ctx, fmt.Sprintf("schedule a replay of %s", lease.ID), func(tx pgx.Tx) error {
+		var err error
+		scheduled, err = execOne(ctx, tx, s.control.scheduleReplay, lease.Row, lease.Owner, lease.Epoch, replays,
+			p.Interval.Seconds(), p.Factor, p.Cap.Seconds(), p.Error, replayedAtOnce)
+		return err
+	})
+	return scheduled, err
+}
+
+// replayedAtOnce bounds how much of a parked stream is replayed by itself in one go.
+const replayedAtOnce = 10_000
+
+// discardUnowned carries a command out of a projection that no living node holds, and tells whether it did.
+func (s *Store) discardUnowned(ctx context.Context, row int32, command int64) (done bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, finishTime)
+	defer cancel()
+	err = s.durable(ctx, "discard dead letters that nobody holds", func(tx pgx.Tx) error {
+		var discarded int64
+		err := tx.QueryRow(ctx, clocked(s.control.discardUnowned), row, command).Scan(&discarded)
+		if done = err == nil; errors.Is(err, pgx.ErrNoRows) {
+			return nil
+		}
+		return err
+	})
+	return done, err
+}
+
+// pollFirst and pollMost are how far apart looks are at what came of a command.
+const (
+	pollFirst = 5 * time.Millisecond
+	pollMost  = 200 * time.Millisecond
+)

@@ -1,0 +1,129 @@
+package projection
+
+import (
+	"errors"
+	"fmt"
+	"time"
+)
+
+// DeadLetter is an event that was put aside: it refers to the event and copies no payload.
+type DeadLetter struct {
+	// ID names the dead letter; Projection is whose it is.
+	ID         int64
+	Projection ID
+	Position   int64
+	Stream     string
+	Version    int64
+	Type       string
+	// Behind tells why: the event did not fail, but waits behind one of its stream. Else it failed.
+	Behind bool
+	State  LetterState
+	// Error is what happened when the event failed last, Stack where, if it was a panic. Attempts counts its failures, replays
+	// that failed included, and Replays those alone.
+	Error    string
+	Stack    string
+	Attempts int
+	Replays  int
+	// FirstFailedAt and LastFailedAt, and EndedAt, when it was resolved or discarded, are by the server's clock.
+	FirstFailedAt time.Time
+	LastFailedAt  time.Time
+	EndedAt       time.Time
+}
+
+// LetterState is what has become of a dead letter.
+type LetterState string
+
+const (
+	// LetterParked waits for somebody, or for the automatic replayer.
+	LetterParked LetterState = "parked"
+	// LetterReplaying is being replayed, or was when its owner ended.
+	LetterReplaying LetterState = "replaying"
+	// LetterResolved was replayed: its event was applied.
+	LetterResolved LetterState = "resolved"
+	// LetterDiscarded was given up by somebody: its event will never be applied.
+	LetterDiscarded LetterState = "discarded"
+)
+
+// LetterFilter selects dead letters of a projection; its zero value selects all. Those that fit each field that is set
+// are selected.
+type LetterFilter struct {
+	// IDs are those of the letters.
+	IDs []int64
+	// Stream and Type are the events'.
+	Stream string
+	Type   string
+	// Error is a part of the error's text.
+	Error string
+}
+
+// Command is what somebody wants to be done with dead letters: the holder of the lease does it.
+type Command struct {
+	ID int64
+	// Replay tells that they are to be replayed, else they are discarded.
+	Replay bool
+}
+
+// Replay is one replay of a dead letter that was begun.
+type Replay struct {
+	Command  int64
+	Letter   int64
+	Position int64
+	Stream   string
+	// Begun counts the replays of it that were begun without a word on how they ended, this one included.
+	Begun int
+}
+
+// replaysBegun is how many owners in a row may end at the replay of a dead letter before it is given up.
+const replaysBegun = 2
+
+// Deadly tells that so many owners ended at the replay that it is not to be tried again in this command.
+func (r Replay) Deadly() bool { return r.Begun > replaysBegun }
+
+// ErrEventGone tells that the event of a dead letter is not in the store any more.
+var ErrEventGone = errors.New("the event is not in the store any more")
+
+// ReplayPolicy has the dead letters of a projection replayed by themselves, the oldest first, one after another. A parked
+// stream is replayed whole, and waits with the rest where one of its events fails. Events that are parked behind others are
+// not looked at for themselves. The zero value is off.
+type ReplayPolicy struct {
+	// Interval is how long after its last failure an event is replayed, and how often it is looked for such. 0 turns the
+	// replayer off.
+	Interval time.Duration
+	// MaxReplays is how many replays of an event may fail before it waits for a person. Default 10; negative means any number.
+	MaxReplays int
+	// Factor is what the interval grows by with each replay of the event that failed, up to Cap. Default 2; 1 keeps it fixed.
+	Factor float64
+	// Cap is the longest interval. Default 1 h, or Interval where that is longer.
+	Cap time.Duration
+	// Error is a part of the error's text: only such events are replayed. Default: all.
+	Error string
+}
+
+// WithDefaults returns p with the defaults in place of zeros.
+func (p ReplayPolicy) WithDefaults() ReplayPolicy {
+	if p.MaxReplays == 0 {
+		p.MaxReplays = 10
+	}
+	if p.Factor == 0 {
+		p.Factor = 2
+	}
+	if p.Cap == 0 {
+		p.Cap = max(time.Hour, p.Interval)
+	}
+	return p
+}
+
+// Validate names the first field that makes no sense, of a policy with its defaults in place.
+func (p ReplayPolicy) Validate() error {
+	switch {
+	case p.Interval < 0:
+		return fmt.Errorf("value of Replay.Interval is negative: %v", p.Interval)
+	case p.Interval > 0 && p.Interval < 10*time.Millisecond:
+		return fmt.Errorf("value of Replay.Interval is below 10 ms: %v", p.Interval)
+	case p.Cap < p.Interval:
+		return fmt.Errorf("value of Replay.Cap (%v) is below Replay.Interval (%v)", p.Cap, p.Interval)
+	case !(p.Factor >= 1):
+		return fmt.Errorf("value of Replay.Factor is below 1: %v", p.Factor)
+	}
+	return nil
+}
