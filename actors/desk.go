@@ -75,7 +75,8 @@ func (p *projector) obey(ctx actor.Context) {
 			return fails(err)
 		}
 		if found.Command == nil {
-			return func(actor.Context) {
+			return func(ctx actor.Context) {
+				p.recovered(ctx)
 				p.lease.Parked, p.lease.ParkedStreams = found.Parked, found.ParkedStreams
 				p.desk.due, p.desk.quiet = due, paused
 				p.lease.Commanded = p.lease.Commanded && paused

@@ -284,6 +284,9 @@ func (p *projector) next(ctx actor.Context) {
 		p.dropWindow()
 		p.become(Live, nil)
 		p.wary = 0
+		if !p.mayObey() {
+			p.recovered(ctx)
+		}
 		p.lag(ctx)
 	}
 	if !p.busy && !p.drained && p.mayObey() {

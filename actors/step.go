@@ -19,8 +19,7 @@ func (p *projector) step(ctx actor.Context) {
 		p.fromTail()
 	}
 	if len(p.ahead.events) == 0 && p.ahead.to > p.position {
-		p.passOver()
-		p.lag(ctx)
+		p.passOver(ctx)
 		if p.position >= p.mark {
 			return
 		}
@@ -39,8 +38,7 @@ func (p *projector) step(ctx actor.Context) {
 			if len(here.events) == 0 {
 				return func(ctx actor.Context) {
 					p.ahead = here
-					p.passOver()
-					p.lag(ctx)
+					p.passOver(ctx)
 				}
 			}
 		}
@@ -118,9 +116,11 @@ func (p *projector) aside(ctx context.Context, lease projection.Lease, window []
 }
 
 // passOver moves on over events that do not concern the projection.
-func (p *projector) passOver() {
+func (p *projector) passOver(ctx actor.Context) {
 	p.position = p.ahead.to
 	p.publish()
+	p.recovered(ctx)
+	p.lag(ctx)
 }
 
 // applied takes in how a batch ended.

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/millrace-go/millrace/actors"
 	"github.com/millrace-go/millrace/messages"
 	"github.com/millrace-go/millrace/projection"
 )
@@ -200,5 +201,28 @@ func TestProjectionThatLostItsLeaseIsNotStartedAgain(t *testing.T) {
 		if n := w.started(id); n != 1 {
 			t.Errorf("%s was started %d times", id, n)
 		}
+	}
+}
+
+// What an outage costs does not depend on how many there were before, also where no event concerns the projection: that it
+// has come to rest says that everything works.
+func TestProjectionWithNothingToApplyForgetsItsFaults(t *testing.T) {
+	w := start(t, 1, []string{"a"}, func(*fake, projection.ID) error { return nil })
+	w.foreign.Store(true)
+	id := w.ids("a")[0]
+	var took time.Duration
+	for range 9 {
+		w.away.Store(true)
+		w.env.System.Root.Send(w.child(id.String()), &messages.Recheck{})
+		w.reaches(id, func(e actors.Entry) bool { return e.State == actors.Waiting })
+		w.away.Store(false)
+		began := time.Now()
+		w.append()
+		w.reaches(id, func(e actors.Entry) bool { return e.State == actors.Live && e.Position == w.head.Load() })
+		took = time.Since(began)
+	}
+	// Eight faults in a row are worth the longest delay, and the gate's is a tenth of that.
+	if took > faultMost/2 {
+		t.Errorf("the last of nine outages was over %v after the database was back", took)
 	}
 }
