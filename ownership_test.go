@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -376,4 +377,50 @@ func TestLostSessionMovesNoLease(t *testing.T) {
 	if after := b.epochs(); after != before || !b.balanced(nodes[0], 2) {
 		t.Errorf("%d leases moved", after-before)
 	}
+}
+
+// A node whose heartbeats do not arrive cannot know who holds its leases. It rests before anybody may claim them, while
+// everything else of it works.
+func TestNodeWhoseHeartbeatsAreLostRestsBeforeItsLeasesAreClaimed(t *testing.T) {
+	b := setup(t, pgstore.Options{})
+	var late [2]atomic.Int64 // when each node's handler was called last, in nanoseconds
+	node := func(i int) *millrace.Runtime {
+		config := millrace.Config{LeaseTime: 2 * time.Second, Heartbeat: 100 * time.Millisecond, DeathNotice: 2 * time.Second, ReconcileInterval: 50 * time.Millisecond,
+			PollInterval: 20 * time.Millisecond} // nobody listens while a heartbeat is under way
+		handler := record("p")
+		return b.another(config, millrace.Projection{Name: "p", Batch: func(ctx context.Context, tx pgx.Tx, events []event.Envelope) error {
+			late[i].Store(time.Now().UnixNano())
+			return handler(ctx, tx, events)
+		}})
+	}
+	first := node(0)
+	b.start(first)
+	stopFlow := b.flow()
+	b.eventually("the first node handles events", func() bool { return late[0].Load() > 0 })
+	id := b.status(first, "p").Owner
+	second := node(1)
+	b.start(second)
+	b.eventually("both are alive", func() bool { held, _ := b.owners(first); return len(held) == 2 })
+	// Before the row is locked, so that the other node can look at it, and bury its node.
+	b.exec(`create function public.late() returns trigger language plpgsql as $$ begin perform pg_sleep(60); return new; end $$`)
+	b.exec(fmt.Sprintf(`create trigger late before insert on millrace.nodes for each row when (new.id = '%s') execute function public.late()`, id))
+	b.eventually("the first node rests", func() bool {
+		p := b.status(first, "p")
+		return p.Owner != id || p.State == millrace.StateWaiting && strings.Contains(p.Reason, "no heartbeat")
+	})
+	b.eventually("the second node goes on", func() bool { return late[1].Load() > 0 })
+	var expired time.Time
+	if err := b.store.Pool().QueryRow(b.ctx, "select expires_at from millrace.nodes where id = $1", id).Scan(&expired); err != nil {
+		t.Fatal(err)
+	}
+	if last := time.Unix(0, late[0].Load()); !last.Before(expired) {
+		t.Errorf("the first node called its handler %v after its lease had ended", last.Sub(expired))
+	}
+	if next := time.Unix(0, late[1].Load()); next.Before(expired) {
+		t.Errorf("the second node called its handler %v before the lease of the first had ended", expired.Sub(next))
+	}
+	if err := second.WaitFor(b.ctx, millrace.ProjectionID{Name: "p"}, stopFlow()); err != nil {
+		t.Fatal(err)
+	}
+	b.verify("p")
 }

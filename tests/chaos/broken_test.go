@@ -23,6 +23,8 @@ type scenario struct {
 const (
 	// patience is within what time everything is handled after a scenario, which takes far less.
 	patience = 8 * time.Second
+	// impatience is that where something is broken: then a scenario is repeated.
+	impatience = 5 * time.Second
 	// noticeLimit is within what time a broken protection is noticed: the scenario is repeated until it is.
 	noticeLimit = 40 * time.Second
 )
@@ -59,7 +61,7 @@ func (c *cluster) findNothing(one scenario) {
 	c.t.Helper()
 	c.must(one.strike(c.aim()))
 	c.must(c.live())
-	r, err := c.inspect()
+	r, err := c.inspect(patience)
 	c.must(err)
 	c.verify(r)
 	if c.t.Failed() {
@@ -81,7 +83,7 @@ func (c *cluster) findBroken(one scenario, protection weak.Protection) (tries in
 		if err := one.strike(s); err != nil {
 			c.t.Logf("broken: %v", err) // what is broken need not recover
 		}
-		r, err := c.inspect()
+		r, err := c.inspect(impatience)
 		c.must(err)
 		holds := func(kind string) bool {
 			return slices.ContainsFunc(r.findings, func(f finding) bool { return f.kind == kind })
@@ -130,7 +132,7 @@ func (c *cluster) breakOn(n *node, protection weak.Protection) error {
 }
 
 // inspect looks for everything that the end of a test looks for, while the nodes run.
-func (c *cluster) inspect() (r report, err error) {
+func (c *cluster) inspect(patience time.Duration) (r report, err error) {
 	resume := c.writers.pause()
 	defer resume()
 	if err := c.compare(&r, patience); err != nil {

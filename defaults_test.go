@@ -1,0 +1,21 @@
+package millrace
+
+import (
+	"testing"
+	"time"
+)
+
+// What is promised of takeovers rests on these; docs/ownership.md names them.
+func TestOwnershipHasTheDefaultsThatItsDocumentsName(t *testing.T) {
+	type timing struct{ heartbeat, lease, notice, reconcile time.Duration }
+	for given, want := range map[timing]timing{
+		{}:                       {time.Second, 5 * time.Second, time.Second, 2 * time.Second},
+		{lease: time.Second / 2}: {time.Second, time.Second / 2, time.Second / 2, 2 * time.Second},
+		{heartbeat: 1, lease: 2, notice: 3, reconcile: 4}: {1, 2, 3, 4},
+	} {
+		c := Config{Heartbeat: given.heartbeat, LeaseTime: given.lease, DeathNotice: given.notice, ReconcileInterval: given.reconcile}.withDefaults()
+		if got := (timing{c.Heartbeat, c.LeaseTime, c.DeathNotice, c.ReconcileInterval}); got != want {
+			t.Errorf("of %v comes %v, want %v", given, got, want)
+		}
+	}
+}
