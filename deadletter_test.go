@@ -449,3 +449,32 @@ func TestParkedEventsAreReplayedByThemselves(t *testing.T) {
 	s.waitFor(rt)
 	s.mustHaveParked()
 }
+
+// However much is to be replayed, live events are applied meanwhile, and what is parked meanwhile is replayed, too.
+func TestLiveEventsGoOnWhileMuchIsReplayed(t *testing.T) {
+	s := newParking(t)
+	s.at["a"] = append(s.at["a"], s.append("a", 500).Positions...)
+	s.poisonAt(s.at["a"][0])
+	rt := s.runtime(millrace.Config{}, s.p)
+	s.start(rt)
+	s.waitFor(rt)
+	s.mended.Store(true)
+	replayed := make(chan pgstore.Outcome, 1)
+	go func() { replayed <- s.replay(projection.LetterFilter{}, 100_000) }()
+	s.eventually("the first are replayed", func() bool { return len(s.parked()) < 500 })
+	for range 3 {
+		last := s.more("c", "a")
+		if err := rt.WaitFor(s.ctx, s.id, last); err != nil {
+			t.Fatal(err)
+		}
+	}
+	left := len(s.parked())
+	if o := <-replayed; o.Done != 513 || o.Failed != 0 {
+		t.Errorf("replayed %+v", o)
+	}
+	if left == 0 {
+		t.Error("live events waited until everything was replayed")
+	}
+	s.waitFor(rt)
+	s.mustHaveParked()
+}

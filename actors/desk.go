@@ -18,8 +18,8 @@ type desk struct {
 	timer *time.Timer
 	// quiet tells that a paused projection has nothing to do but replays, for which it waits to be resumed.
 	quiet bool
-	// yield tells that it is a batch's turn.
-	yield bool
+	// turn is since when batches have waited for it, zero where they have not.
+	turn time.Time
 	// replaying is the letter whose replay was begun last and of which nothing is known yet.
 	replaying int64
 }
@@ -51,14 +51,21 @@ func (p *projector) mayObey() bool {
 	return false
 }
 
-// mayStep tells whether there is a batch to be run.
-func (p *projector) mayStep() bool {
-	return (p.state == Live || p.state == CatchUp) && !p.lease.Halted && p.known && p.position < p.mark
+// deskTurn is how long batches wait for what is done with dead letters, and one replay longer. Of a stream that is being
+// replayed each batch may park many events, and one replay a batch would never get to the end of them.
+const deskTurn = 100 * time.Millisecond
+
+// yields tells that it is a batch's turn.
+func (p *projector) yields() bool {
+	waiting := (p.state == Live || p.state == CatchUp) && !p.lease.Halted && p.known && p.position < p.mark
+	return waiting && !p.desk.turn.IsZero() && time.Since(p.desk.turn) >= deskTurn
 }
 
 // obey does the next thing that is to be done with dead letters: one replay, or one command to discard.
 func (p *projector) obey(ctx actor.Context) {
-	p.desk.yield = true
+	if p.desk.turn.IsZero() {
+		p.desk.turn = time.Now()
+	}
 	lease, paused, due, mine := p.lease, p.state == Paused, p.desk.due, p.desk.replaying
 	p.do(ctx, p.def.Deadline+5*p.env.Timing.Call, p.batchSlot(), func(ctx context.Context) func(actor.Context) {
 		fails := func(err error) func(actor.Context) {

@@ -259,7 +259,7 @@ func (p *projector) next(ctx actor.Context) {
 		p.draining, p.drained = false, true
 		p.become(Waiting, nil)
 		ctx.Request(ctx.Parent(), &messages.Drained{ID: p.lease.ID, Advance: advance})
-	case p.mayObey() && !(p.desk.yield && p.mayStep()):
+	case p.mayObey() && !p.yields():
 		p.obey(ctx)
 	case p.state == Waiting && !p.untrusted():
 		// Until the supervisor has its word: it will.
@@ -278,7 +278,7 @@ func (p *projector) next(ctx actor.Context) {
 		} else {
 			p.become(Live, nil)
 		}
-		p.desk.yield = false
+		p.desk.turn = time.Time{}
 		p.step(ctx)
 	default:
 		p.dropWindow()
