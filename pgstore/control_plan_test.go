@@ -106,7 +106,7 @@ func readBy(t *testing.T, store *Store, settings string, fn func(tx pgx.Tx) erro
 func TestNoControlStatementScansATable(t *testing.T) {
 	f := newFleet(t)
 	mustExec(t, f.Store, `insert into millrace.dead_letters (projection_id, position, stream_id, stream_version, type, error, stack, attempts, first_failed_at, last_failed_at)
-		select p.id, n, 's', 1, 'T', 'bad', 'stack', 5, now(), now() from millrace.projections p, generate_series(1, 10000) n
+		select p.id, n, 's' || n, 1, 'T', 'bad', 'stack', 5, now(), now() from millrace.projections p, generate_series(1, 10000) n
 		where p.tenant = 't1' and p.name = 'p1'
 		union all select p.id, 1, 's', 1, 'T', 'bad', 'stack', 5, now(), now() from millrace.projections p where p.name in ('p2', 'p3')
 		union all select p.id, n, 's', 1, 'T', 'bad', 'stack', 5, now(), now() from millrace.projections p, generate_series(2, 97) n
@@ -116,6 +116,18 @@ func TestNoControlStatementScansATable(t *testing.T) {
 	mustExec(t, f.Store, `insert into millrace.commands (projection_id, kind, most, letters, ended_at)
 		select case when n <= 2 then $1 else $1 + n % 1000 end, case n when 2 then 'discard' else 'replay' end, 1, array[n], case when n > 2 then now() end
 		from generate_series(1, 5000) n order by n`, l.Row)
+	letter := func(position int) int64 {
+		return one[int64](t, f.Store, "select id from millrace.dead_letters where projection_id = $1 and position = $2", l.Row, position)
+	}
+	replaying, last := letter(1), letter(10_000)
+	mustExec(t, f.Store, "update millrace.dead_letters set state = 'replaying', begun = 1 where id = $1", replaying)
+	mustExec(t, f.Store, "update millrace.dead_letters set state = 'resolved', ended_at = now() where projection_id = $1 and position between 2 and 100", l.Row)
+	mustExec(t, f.Store, "update millrace.projections set parked = 9901 where id = $1", l.Row)
+	mustExec(t, f.Store, "update millrace.commands set letters = array[$1::bigint] where id <= 2", last)
+	// Nearly all that there is is parked by one, and nothing by these.
+	without, unowned := l.Row+5, l.Row+6
+	mustExec(t, f.Store, "update millrace.leases set owner = null where id = $1", unowned)
+	mustExec(t, f.Store, "update millrace.commands set projection_id = $1, kind = 'discard', ended_at = null where id = 3", unowned)
 	const many = 100
 	advances := make([]projection.Advance, many)
 	ids := make([]int32, many)
@@ -137,20 +149,26 @@ func TestNoControlStatementScansATable(t *testing.T) {
 		{"advance_many", c.advanceMany, append(slices.Clone(arrays), owner), many},
 		{"release", c.release, append(slices.Clone(arrays), owner, make([]int64, many), make([]int32, many), c.controlChannel), 1},
 		{"reload", c.reload, []any{l.Row}, 1},
+		{"reload of one without", c.reload, []any{without}, 1},
+		{"claimed", c.claimed, []any{ids}, many},
 		{"record_failure", c.recordFailure, []any{l.Row, l.Owner, l.Epoch, 41, 1, "bad"}, 1},
 		{"park", c.park, []any{l.Row, []int64{20_000}, []string{"s"}, []int64{1}, []string{"T"}, false, "bad", "stack", 5, 1, true}, 1},
+		{"park behind", c.park, []any{l.Row, []int64{20_000, 20_001}, []string{"s1", "s1"}, []int64{1, 2}, []string{"T", "T"}, true, "bad", "", 0, 2, false}, 1},
 		{"parked_streams", c.parkedStreams, []any{l.Row, []string{"s1", "s2", "other"}}, 2},
 		{"next_command", c.nextCommand, []any{l.Row, false}, 1},
+		{"next_command of one without", c.nextCommand, []any{without, true}, 1},
 		{"begin_replay", c.beginReplay, []any{l.Row, l.Owner, l.Epoch, 1, 0}, 1},
-		{"resolve", c.resolve, []any{l.Row, 1, 1}, 0},
-		{"fail_replay", c.failReplay, []any{l.Row, l.Owner, l.Epoch, 1, 1, "bad", "stack"}, 0},
+		{"resolve", c.resolve, []any{l.Row, replaying, 1}, 1},
+		{"fail_replay", c.failReplay, []any{l.Row, l.Owner, l.Epoch, replaying, 1, "bad", "stack"}, 1},
 		{"discard", c.discard, []any{l.Row, l.Owner, l.Epoch, 2}, 1},
+		{"discard_unowned", c.discardUnowned, []any{unowned, 3}, 1},
 		{"schedule_replay", c.scheduleReplay, []any{l.Row, l.Owner, l.Epoch, 3, 1.0, 2.0, 60.0, "", 10}, 0},
 		{"command", c.command, []any{"t1", "p1", 0, "replay", []int64{1}, nil, nil, nil, 10, c.controlChannel}, 1},
 		{"outcome", c.outcome, []any{1}, 1},
-		{"purge", c.purge, []any{"t1", "p1", 0, []string{"resolved"}, nil, nil, nil, nil, 1.0, 10}, 0},
+		{"purge", c.purge, []any{"t1", "p1", 0, []string{"resolved"}, nil, nil, nil, nil, 0.0, 10}, 10},
+		{"count_dead_letters", c.countLetters, []any{"t1", "p1", 0, []string{"parked"}, nil, nil, nil, nil}, 1},
 		{"claim of nothing", c.claim, []any{l.Owner, ids, true}, 0},
-		{"wanted", c.wanted, []any{ids}, 0},
+		{"wanted", c.wanted, []any{ids}, 1},
 		{"set_wanted", c.setWanted, []any{"t1", "p1", 0, "pause", c.controlChannel}, 1},
 		{"skip", c.skip, []any{l.Row}, 1},
 		{"halt", c.halt, []any{l.Row, l.Owner, l.Epoch, "bad"}, 1},
