@@ -5,8 +5,9 @@ import "github.com/millrace-go/millrace/event"
 // Sizing decides how many events the next batch takes. A failed batch is narrowed until the event that fails stands
 // alone; only then do attempts count. After successes the size grows back by doubling. It is pure.
 //
-// Whatever a policy does about a failing event, parks or skips it or stops, exactly those events fail that fail alone, and
-// all others are applied once and in order; where it stops, all those before it. Of n events of which k fail, each tried t
+// Whatever a policy does about a failing event, parks it, alone or with its stream, skips it or stops, exactly those events
+// fail that fail alone, and all others are applied once and in order, but for those that are parked behind one of their
+// stream; where it stops, all those before it. Of n events of which k fail, each tried t
 // times, in batches of at most m, with l the number of binary digits of m, the handler is called at most
 //
 //	⌈n/m⌉ + 1 + k·(t+l+3)  times where it names the event that failed,

@@ -1,9 +1,11 @@
 package projection_test
 
 import (
+	"flag"
 	"io"
 	"math"
 	"math/bits"
+	"math/rand/v2"
 	"slices"
 	"strconv"
 	"testing"
@@ -127,7 +129,25 @@ func stream(t *rapid.T) (events []event.Envelope, poison map[int64]bool) {
 	return events, poison
 }
 
+// checksOfEach is how many random runs there are of each of the twelve kinds: some five thousand in all.
+const checksOfEach = 400
+
+// TestPoisonIsCountedAloneAndTheRestAppliedOnce compares parking and narrowing with a naive model. Repeat what it prints by
+//
+//	go test ./projection -run TestPoisonIsCounted -rapid.seed=N
+//
+// and look for longer by -rapid.checks=100000.
 func TestPoisonIsCountedAloneAndTheRestAppliedOnce(t *testing.T) {
+	set := func(name, to string) {
+		f := flag.Lookup(name)
+		if before := f.Value.String(); before == f.DefValue {
+			must(t, flag.Set(name, to))
+			t.Cleanup(func() { must(t, flag.Set(name, before)) })
+		}
+	}
+	set("rapid.seed", strconv.FormatUint(rand.Uint64(), 10))
+	set("rapid.checks", strconv.Itoa(checksOfEach))
+	t.Logf("-rapid.seed=%v, %v runs of each kind", flag.Lookup("rapid.seed").Value, flag.Lookup("rapid.checks").Value)
 	for _, action := range []projection.Action{projection.ActionPark, projection.ActionParkStream, projection.ActionSkip, projection.ActionStop} {
 		for how, name := range namers {
 			t.Run(action.String()+", "+how, func(t *testing.T) {
@@ -140,6 +160,13 @@ func TestPoisonIsCountedAloneAndTheRestAppliedOnce(t *testing.T) {
 				})
 			})
 		}
+	}
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
 	}
 }
 
