@@ -63,6 +63,10 @@ type Projection struct {
 	// or something that is missing, and no bad event. Default 0.5; negative allows all. With a new owner of the lease, and
 	// when the projection is resumed, it is counted anew.
 	MaxFailureShare float64
+	// Breaker is for a handler that depends on something outside, say a web service: while that is down the projection waits,
+	// and no event is blamed. It has one where Breaker.Counts is set. With a new owner of the lease it begins closed. Default:
+	// none, and what is down outside counts against events as every error of the handler's does.
+	Breaker projection.BreakerPolicy
 }
 
 func (p Projection) withDefaults() Projection {
@@ -79,6 +83,7 @@ func (p Projection) withDefaults() Projection {
 	if p.MaxFailureShare == 0 {
 		p.MaxFailureShare = 0.5
 	}
+	p.Breaker = p.Breaker.WithDefaults()
 	return p
 }
 
@@ -119,7 +124,10 @@ func (p Projection) validate() error {
 		case !(p.MaxFailureShare <= 1):
 			return fmt.Errorf("value of MaxFailureShare is above 1: %v", p.MaxFailureShare)
 		}
-		return p.Retry.Validate()
+		if err := p.Retry.Validate(); err != nil {
+			return err
+		}
+		return p.Breaker.Validate()
 	}()
 	if err != nil {
 		return fmt.Errorf("projection %q: %w", p.Name, err)
@@ -142,6 +150,7 @@ func (p Projection) definition(port pgstore.Port) *projection.Definition {
 		Policy: projection.Policy{
 			Retry: p.Retry, OnFailure: p.OnFailure, Decide: p.Decide, MaxFailureShare: p.MaxFailureShare,
 		},
-		Apply: port.Apply(handler, pgstore.ApplyOptions{Deadline: p.Deadline, Relaxed: p.Relaxed}),
+		Breaker: p.Breaker,
+		Apply:   port.Apply(handler, pgstore.ApplyOptions{Deadline: p.Deadline, Relaxed: p.Relaxed}),
 	}
 }
