@@ -47,6 +47,7 @@ func TestBadProjectionIsRefusedNamingTheField(t *testing.T) {
 	rt := b.runtime(millrace.Config{})
 	handler := record("p")
 	each := func(context.Context, pgx.Tx, event.Envelope) error { return nil }
+	countsAll := func(error) bool { return true }
 	for field, p := range map[string]millrace.Projection{
 		"Projection.Name": {Batch: handler},
 		"than 100 bytes":  {Name: strings.Repeat("n", 101), Batch: handler},
@@ -63,6 +64,8 @@ func TestBadProjectionIsRefusedNamingTheField(t *testing.T) {
 		"OnFailure":       {Name: "p", Batch: handler, OnFailure: 99},
 		"MaxFailureShare": {Name: "p", Batch: handler, MaxFailureShare: 1.5},
 		"Retry.Jitter":    {Name: "p", Batch: handler, Retry: projection.RetryPolicy{Jitter: 1.5}},
+		"Breaker.Counts":  {Name: "p", Batch: handler, Breaker: projection.BreakerPolicy{Wait: time.Minute}},
+		"Breaker.Wait":    {Name: "p", Batch: handler, Breaker: projection.BreakerPolicy{Counts: countsAll, Wait: -1}},
 	} {
 		if err := rt.Register(p); err == nil || !strings.Contains(err.Error(), field) {
 			t.Errorf("%s: %v", field, err)

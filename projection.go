@@ -69,6 +69,10 @@ type Projection struct {
 	MaxParked int64
 	// Replay has parked events replayed by themselves. Default: nobody replays them but store.DeadLetters(id).Replay.
 	Replay projection.ReplayPolicy
+	// Breaker is for a handler that depends on something outside, say a web service: while that is down the projection waits,
+	// and no event is blamed. It has one where Breaker.Counts is set. With a new owner of the lease it begins closed. Default:
+	// none, and what is down outside counts against events as every error of the handler's does.
+	Breaker projection.BreakerPolicy
 }
 
 func (p Projection) withDefaults() Projection {
@@ -89,6 +93,7 @@ func (p Projection) withDefaults() Projection {
 		p.MaxParked = 10_000
 	}
 	p.Replay = p.Replay.WithDefaults()
+	p.Breaker = p.Breaker.WithDefaults()
 	return p
 }
 
@@ -129,7 +134,7 @@ func (p Projection) validate() error {
 		case !(p.MaxFailureShare <= 1):
 			return fmt.Errorf("value of MaxFailureShare is above 1: %v", p.MaxFailureShare)
 		}
-		return errors.Join(p.Retry.Validate(), p.Replay.Validate())
+		return errors.Join(p.Retry.Validate(), p.Breaker.Validate(), p.Replay.Validate())
 	}()
 	if err != nil {
 		return fmt.Errorf("projection %q: %w", p.Name, err)
@@ -153,6 +158,7 @@ func (p Projection) definition(port pgstore.Port) *projection.Definition {
 			Retry: p.Retry, OnFailure: p.OnFailure, Decide: p.Decide, MaxFailureShare: p.MaxFailureShare,
 			MaxParked: p.MaxParked, Replay: p.Replay,
 		},
-		Apply: port.Apply(handler, pgstore.ApplyOptions{Deadline: p.Deadline, Relaxed: p.Relaxed}),
+		Breaker: p.Breaker,
+		Apply:   port.Apply(handler, pgstore.ApplyOptions{Deadline: p.Deadline, Relaxed: p.Relaxed}),
 	}
 }

@@ -129,6 +129,9 @@ type ProjectionStatus struct {
 	Attempts        int
 	// Reason tells why it waits or failed, or what fails at present.
 	Reason string
+	// Breaker is what its circuit breaker is at, empty where it has none, and where another node runs the projection: then
+	// State and Reason tell of one that is open.
+	Breaker projection.BreakerState
 }
 
 // Status tells how things stand, from the database and from this node.
@@ -199,13 +202,16 @@ func projectionStatus(row pgstore.ProjectionRow, head int64, entry actors.Entry,
 	s := ProjectionStatus{
 		ID: row.ID, Owner: row.Owner, Epoch: row.Epoch, Checkpoint: row.Checkpoint, Position: row.Checkpoint, Head: head,
 		Parked: row.Parked, OldestParked: row.OldestParked, Skipped: row.Skipped, FailingPosition: row.FailingPosition, Attempts: row.Attempts,
-		Applied: entry.Applied, Reason: row.LastError,
+		Applied: entry.Applied, Reason: row.LastError, Breaker: entry.Breaker,
 	}
 	if row.FailingPosition <= row.Checkpoint {
 		// What failed last was handled or parked since.
 		s.FailingPosition, s.Attempts, s.Reason = 0, 0, ""
 	}
 	failing := s.FailingPosition > 0
+	if s.Attempts == 0 {
+		s.FailingPosition = 0 // it waits there for what its handler depends on, and no event fails
+	}
 	switch {
 	case here:
 		s.State, s.Position = string(entry.State), max(entry.Position, row.Checkpoint)

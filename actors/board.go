@@ -37,6 +37,8 @@ type Entry struct {
 	// Reason tells why it waits or failed; Halted that it failed until somebody resumes it.
 	Reason error
 	Halted bool
+	// Breaker is what its circuit breaker is at, empty where it has none.
+	Breaker projection.BreakerState
 	// Queued tells that it waits for its turn.
 	Queued bool
 	// Busy is when the work under way began, zero while there is none; Limit is how long it may take.

@@ -66,6 +66,7 @@ func (p *projector) obey(ctx actor.Context) {
 	if p.desk.turn.IsZero() {
 		p.desk.turn = time.Now()
 	}
+	p.probe()
 	lease, paused, due, mine := p.lease, p.state == Paused, p.desk.due, p.desk.replaying
 	p.do(ctx, p.def.Deadline+5*p.env.Timing.Call, p.batchSlot(), func(ctx context.Context) func(actor.Context) {
 		fails := func(err error) func(actor.Context) {
@@ -121,6 +122,12 @@ func (p *projector) replay(ctx context.Context, lease projection.Lease, command,
 				p.disobeyed(ctx, err)
 			}
 		}
+		if p.outage(err) {
+			return func(ctx actor.Context) {
+				p.desk.replaying = replay.Letter
+				p.unansweredReplay(ctx, fault)
+			}
+		}
 		err, stack = fault.Err, fault.Stack
 		if told := p.env.Store.FailReplay(ctx, lease, *replay, err, stack); told != nil {
 			return func(ctx actor.Context) {
@@ -131,6 +138,7 @@ func (p *projector) replay(ctx context.Context, lease projection.Lease, command,
 	}
 	return func(actor.Context) {
 		p.desk.replaying = 0
+		p.answered()
 		fields := []zap.Field{zap.Int64("position", replay.Position), zap.String("stream", replay.Stream), zap.Int64("letter", replay.Letter)}
 		if err != nil {
 			p.log.Warn("replay failed; the event stays parked", append(fields, zap.Error(err))...)

@@ -24,7 +24,9 @@ func (p *projector) count(ctx actor.Context, e event.Envelope, fault *projection
 	}
 	failure := projection.Failure{Projection: p.lease.ID, Event: e, Attempt: attempt, Err: cause, Stack: fault.Stack}
 	lease := p.lease
-	p.do(ctx, p.env.Timing.Call, p.env.Slots.read, func(ctx context.Context) func(actor.Context) {
+	// Also at the end of the runtime, when no batch may begin any more: what has failed has failed.
+	slot := func(context.Context) (func(), error) { return p.env.Slots.read(p.env.life) }
+	p.do(ctx, p.env.Timing.Call, slot, func(ctx context.Context) func(actor.Context) {
 		first, recorded := p.env.Store.RecordFailure(ctx, lease, failure)
 		return func(ctx actor.Context) {
 			if recorded != nil {

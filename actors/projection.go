@@ -26,6 +26,7 @@ type projector struct {
 	position int64
 	sizing   projection.Sizing
 	ahead    ahead
+	breaker  projection.Breaker
 
 	// What the feed told last.
 	known  bool
@@ -72,7 +73,8 @@ type projector struct {
 func NewProjection(env *Env, def *projection.Definition, lease projection.Lease, feed *actor.PID, fresh bool) *actor.Props {
 	log := env.Log.With(zap.String("tenant", lease.ID.Tenant), zap.String("projection", lease.ID.Name),
 		zap.Int("partition", lease.ID.Partition), zap.Int64("epoch", lease.Epoch))
-	return Props("projection "+lease.ID.String(), log, &projector{env: env, def: def, feed: feed, log: log, lease: lease, recheck: !fresh})
+	return Props("projection "+lease.ID.String(), log, &projector{
+		env: env, def: def, feed: feed, log: log, lease: lease, recheck: !fresh, breaker: projection.NewBreaker(def.Breaker)})
 }
 
 func (p *projector) Start(ctx actor.Context) {
@@ -319,6 +321,7 @@ func (p *projector) become(state State, reason error) {
 func (p *projector) publish() {
 	p.env.Board.publish(p.lease.ID, func(e *Entry) {
 		e.State, e.Position, e.Mark, e.Reason, e.Halted = p.state, p.position, p.mark, p.reason, p.lease.Halted
+		e.Breaker = p.breaker.State()
 		if !p.busy {
 			e.Busy, e.Queued = time.Time{}, false
 		}

@@ -24,6 +24,7 @@ func (p *projector) step(ctx actor.Context) {
 			return
 		}
 	}
+	p.probe()
 	lease, def, here, sizing, mark := p.lease, p.def, p.ahead, p.sizing, p.mark
 	var counted projection.Begun
 	wary := p.wary > 0
@@ -72,13 +73,14 @@ func (p *projector) step(ctx actor.Context) {
 		}
 		next := p.prefetch(ctx, here, len(here.events)-len(batch.Events)-len(batch.Behind), mark)
 		err = def.Apply(ctx, lease, batch)
+		outage := p.outage(err)
 		page, fetched := <-next
 		return func(ctx actor.Context) {
 			p.ahead, p.begun = here, counted
 			if fetched {
 				p.ahead.add(page)
 			}
-			p.applied(ctx, batch, err)
+			p.applied(ctx, batch, err, outage)
 		}
 	})
 }
@@ -123,8 +125,8 @@ func (p *projector) passOver(ctx actor.Context) {
 	p.lag(ctx)
 }
 
-// applied takes in how a batch ended.
-func (p *projector) applied(ctx actor.Context, batch projection.Batch, err error) {
+// applied takes in how a batch ended. outage tells that it failed because of what the handler depends on.
+func (p *projector) applied(ctx actor.Context, batch projection.Batch, err error, outage bool) {
 	if err == nil {
 		p.lease.Checkpoint, p.position = batch.To, batch.To
 		p.lease.FailingPosition, p.lease.Attempts, p.lease.Unclean, p.begun = 0, 0, 0, projection.Begun{}
@@ -140,6 +142,9 @@ func (p *projector) applied(ctx actor.Context, batch projection.Batch, err error
 			p.sizing.Alone()
 		}
 		p.recovered(ctx)
+		if len(batch.Events) > 0 {
+			p.answered()
+		}
 		p.env.Board.publish(p.lease.ID, func(e *Entry) {
 			e.Applied += int64(len(batch.Events))
 			e.State, e.Position, e.Mark, e.Reason, e.Busy = p.state, p.position, p.mark, p.reason, time.Time{}
@@ -149,6 +154,11 @@ func (p *projector) applied(ctx actor.Context, batch projection.Batch, err error
 	fault := p.env.Store.Classify(err)
 	switch fault.Class {
 	case projection.HandlerFault:
+		if outage {
+			p.unanswered(ctx, batch, fault)
+			return
+		}
+		p.answered()
 	case projection.LeaseLost:
 		// Or an earlier batch of this node's, whose end nobody waited for, moved the checkpoint. The lease's row knows.
 		p.log.Info("batch refused by the fence", zap.Error(err))

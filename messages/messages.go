@@ -57,10 +57,18 @@ type (
 
 // To the supervisor.
 type (
-	// Faulted reports a fault and asks when to go on. Failure is set where an event's failure was counted.
+	// Faulted reports a fault and asks when to go on. Failure is set where an event's failure was counted, Outage where what
+	// the handler depends on failed.
 	Faulted struct {
 		Fault   *projection.Fault
 		Failure *projection.Failure
+		Outage  *Outage
+	}
+	// Outage tells how often what a handler depends on failed, with nothing handled in between, and whether the circuit
+	// breaker is open.
+	Outage struct {
+		InARow int
+		Open   bool
 	}
 	// Recovered reports that work succeeded after a fault that was none of an event's.
 	Recovered struct{}

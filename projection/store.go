@@ -20,6 +20,8 @@ type Definition struct {
 	Deadline time.Duration
 	// Policy says what becomes of an event that fails.
 	Policy
+	// Breaker says when the projection waits for what its handler depends on.
+	Breaker BreakerPolicy
 	// Apply runs one batch transaction: it hands the events to the handler, parks those that are behind others, resolves the
 	// dead letter that is replayed, advances the checkpoint from lease.Checkpoint to batch.To under the lease's fence, and
 	// commits all or nothing.
@@ -80,7 +82,8 @@ type Store interface {
 	Release(ctx context.Context, advances []Advance) error
 	// Advance moves checkpoints over events that do not concern their projections and returns the rows that moved.
 	Advance(ctx context.Context, advances []Advance) (moved map[int32]bool, err error)
-	// RecordFailure keeps the count of an event's failures under the lease's fence, and returns when the first was.
+	// RecordFailure keeps the count of an event's failures under the lease's fence, and returns when the first was. With an
+	// attempt of 0 nothing is counted, and the error is why the projection waits there.
 	RecordFailure(ctx context.Context, lease Lease, failure Failure) (first time.Time, err error)
 	// BeginAttempt counts an attempt at an event before it is made, under the lease's fence.
 	BeginAttempt(ctx context.Context, lease Lease, position int64, deaths int) error

@@ -52,6 +52,7 @@ func (b *boss) terminated(ctx actor.Context, who *actor.PID) {
 	}
 	delete(b.children, who.Id)
 	b.gate.forget(who)
+	c.wentOn()
 	c.pid = nil
 	if b.stopping {
 		if c == b.node {

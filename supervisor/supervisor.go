@@ -78,6 +78,7 @@ type child struct {
 	leaving bool                // its lease is to be given back when it is at rest
 	handed  bool                // its lease is being given back
 	advance *projection.Advance // reported by Drained
+	outage  *time.Timer         // ends its wait for what its handler depends on
 }
 
 // who identifies the child in the log.
@@ -308,9 +309,12 @@ func (b *boss) faulted(ctx actor.Context, msg *messages.Faulted) {
 	if c == nil || b.stopping {
 		return
 	}
+	c.wentOn()
 	switch {
 	case msg.Failure != nil:
 		b.judge(ctx, pid, msg.Failure)
+	case msg.Outage != nil:
+		b.outage(c, pid, msg.Outage)
 	case msg.Fault.Class == projection.Configuration:
 		if !c.told {
 			c.told = true

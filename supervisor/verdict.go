@@ -8,9 +8,9 @@ import (
 	"time"
 
 	"github.com/asynkron/protoactor-go/actor"
-	"github.com/cenkalti/backoff/v4"
 	"go.uber.org/zap"
 
+	"github.com/millrace-go/millrace/actors"
 	"github.com/millrace-go/millrace/messages"
 	"github.com/millrace-go/millrace/projection"
 )
@@ -58,11 +58,10 @@ func (b *boss) pass(ctx actor.Context, j *judged) {
 	}
 }
 
-// final tells that an event must not be tried again: its handler declared the error to be permanent, in the words of the
-// library that the delays come from, or processes die of it.
+// final tells that an event must not be tried again: its handler declared the error to be permanent, or processes die of
+// it.
 func final(err error) bool {
-	var permanent *backoff.PermanentError
-	return errors.As(err, &permanent) || errors.Is(err, projection.ErrProcessDied)
+	return actors.Permanent(err) || errors.Is(err, projection.ErrProcessDied)
 }
 
 // consult calls decide, for no longer than limit: what has not come back then is left to itself. A panic is an error, and

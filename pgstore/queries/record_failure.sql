@@ -1,7 +1,8 @@
--- Keeps the count of an event's failures, under the fence, and tells when the first was. The process lived to tell. Indexes: leases_pkey,
--- projections_pkey. Locks: the row of projections FOR NO KEY UPDATE until the commit; leases is only read.
+-- Keeps the count of an event's failures, under the fence, and tells when the first was. A count of 0 keeps only why the
+-- projection waits there. The process lived to tell. Indexes: leases_pkey, projections_pkey. Locks: the row of projections FOR
+-- NO KEY UPDATE until the commit; leases is only read.
 update {control}.projections p
-   set failing_since = case when failing_position = $4::bigint then failing_since else clock_timestamp() end,
+   set failing_since = case when failing_position = $4::bigint and attempts > 0 then failing_since else clock_timestamp() end,
        failing_position = $4::bigint, attempts = $5::integer, last_error = $6::text, last_error_at = clock_timestamp(),
        deaths = 0
  where p.id = $1::integer

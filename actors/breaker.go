@@ -1,0 +1,138 @@
+package actors
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/asynkron/protoactor-go/actor"
+	"github.com/cenkalti/backoff/v4"
+	"go.uber.org/zap"
+
+	"github.com/millrace-go/millrace/messages"
+	"github.com/millrace-go/millrace/projection"
+)
+
+// Permanent tells that a handler declared its error to be permanent, in the words of the library that the delays come from.
+func Permanent(err error) bool {
+	var permanent *backoff.PermanentError
+	return errors.As(err, &permanent)
+}
+
+// outage tells whether a batch failed because of what its handler depends on, and of no event. It asks the user, who may
+// take his time or panic, and so is called outside of the actor's turn.
+func (p *projector) outage(err error) (outage bool) {
+	counts := p.def.Breaker.Counts
+	if counts == nil || err == nil {
+		return false
+	}
+	fault := p.env.Store.Classify(err)
+	if _, asks := projection.Asked(fault.Err); fault.Class != projection.HandlerFault || asks || Permanent(fault.Err) {
+		return false
+	}
+	defer func() {
+		if r := recover(); r != nil {
+			outage = false
+			p.log.Error("Breaker.Counts panicked; the failure is taken for the event's", zap.Any("panic", r), zap.Stack("stack"), zap.Error(fault.Err))
+		}
+	}()
+	return counts(fault.Err)
+}
+
+// probe makes the batch that is about to begin one of one event where the breaker is not closed.
+func (p *projector) probe() {
+	if p.breaker.Probe() {
+		p.sizing.Alone()
+		p.publish()
+	}
+}
+
+// answered takes in that what the handler depends on cannot be down.
+func (p *projector) answered() {
+	opened := p.breaker.Opened()
+	if p.breaker.Answered() {
+		p.log.Info("circuit breaker closed", zap.Duration("after", time.Since(opened)))
+		p.publish()
+	}
+}
+
+// unanswered takes in that a batch failed because of what its handler depends on. No event is to blame, so none is looked
+// for and nothing is counted.
+func (p *projector) unanswered(ctx actor.Context, batch projection.Batch, fault *projection.Fault) {
+	reason := p.outside(fault)
+	if p.state == Paused {
+		p.publish()
+		return
+	}
+	p.become(Waiting, reason)
+	if p.breaker.State() == projection.BreakerOpen {
+		p.tell(ctx, batch, fault, reason)
+	} else {
+		p.await(ctx, fault)
+	}
+}
+
+// unansweredReplay takes in the same of a replay. What the database has on a failing event is that event's.
+func (p *projector) unansweredReplay(ctx actor.Context, fault *projection.Fault) {
+	reason := p.outside(fault)
+	p.failing = nil
+	if p.state == Paused {
+		p.publish()
+		return
+	}
+	p.become(Waiting, reason)
+	p.await(ctx, fault)
+}
+
+// outside counts a failure of what the handler depends on, and returns why the projection waits now.
+func (p *projector) outside(fault *projection.Fault) error {
+	opened := p.breaker.Failed(time.Now())
+	cause := fault.Err
+	if at, ok := cause.(*projection.EventError); ok {
+		cause = at.Err // the event has nothing to do with it
+	}
+	if p.breaker.State() != projection.BreakerOpen {
+		p.log.Debug("what the handler depends on failed", zap.Int("failures", p.breaker.InARow()), zap.Error(cause))
+		return fmt.Errorf("what the handler depends on failed, %d times in a row: %w", p.breaker.InARow(), cause)
+	}
+	reason := fmt.Errorf("circuit breaker open until %s: %s; the last was %w", p.breaker.Until().UTC().Format(time.RFC3339), p.breaker.Why(), cause)
+	if opened {
+		p.log.Error("circuit breaker opened; the projection waits for what its handler depends on", zap.Int64("position", p.position), zap.Error(reason))
+	} else {
+		p.log.Debug("circuit breaker opened again by its probe", zap.Error(reason))
+	}
+	return reason
+}
+
+// tell lets other nodes know by the database why the projection waits, where the reason of a failure is kept, with no
+// attempt more than there were. It is the wait that matters: where the database does not take it in, the others know less.
+// The wait begins after it, since what comes late would undo the count of a failure that followed.
+func (p *projector) tell(ctx actor.Context, batch projection.Batch, fault *projection.Fault, reason error) {
+	lease, e := p.lease, batch.Events[0]
+	failure := projection.Failure{Projection: lease.ID, Event: e, Attempt: lease.AttemptsAt(e.Position), Err: reason}
+	p.do(ctx, p.env.Timing.Call, p.env.Slots.read, func(ctx context.Context) func(actor.Context) {
+		_, err := p.env.Store.RecordFailure(ctx, lease, failure)
+		return func(ctx actor.Context) {
+			switch {
+			case err == nil:
+				p.begun, p.lease.Deaths = projection.Begun{}, 0
+			case p.env.Store.Classify(err).Class == projection.LeaseLost:
+				p.fault(ctx, err)
+				return
+			default:
+				p.log.Debug("other nodes could not be told of the circuit breaker", zap.Error(err))
+			}
+			if p.state == Waiting { // else somebody has ended the wait already
+				p.await(ctx, fault)
+			}
+		}
+	})
+}
+
+// await asks the supervisor when to try again.
+func (p *projector) await(ctx actor.Context, fault *projection.Fault) {
+	ctx.Request(ctx.Parent(), &messages.Faulted{Fault: fault, Outage: &messages.Outage{
+		InARow: p.breaker.InARow(), Open: p.breaker.State() == projection.BreakerOpen,
+	}})
+}

@@ -1,0 +1,155 @@
+package actors
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/asynkron/protoactor-go/actor"
+
+	"github.com/millrace-go/millrace/messages"
+	"github.com/millrace-go/millrace/projection"
+)
+
+var errDown = errors.New("the service is down")
+
+// forgetful is a store that keeps no failure.
+type forgetful struct {
+	*memory
+	paused atomic.Bool
+	told   chan projection.Failure
+	answer error
+}
+
+func (f *forgetful) RecordFailure(_ context.Context, _ projection.Lease, failure projection.Failure) (time.Time, error) {
+	f.told <- failure
+	return time.Time{}, f.answer
+}
+
+func (f *forgetful) Reload(_ context.Context, lease projection.Lease) (projection.Lease, error) {
+	if lease.Wanted = projection.WantRun; f.paused.Load() {
+		lease.Wanted = projection.WantPause
+	}
+	return lease, nil
+}
+
+func (f *forgetful) Classify(err error) *projection.Fault {
+	var fault *projection.Fault
+	if errors.As(err, &fault) {
+		return fault
+	}
+	return &projection.Fault{Class: projection.HandlerFault, Err: err}
+}
+
+// dependent is a projection with a breaker that opens at the first failure. Each of its batches, handed out by how many
+// events it has, ends as the test says.
+type dependent struct {
+	*outside
+	store   *forgetful
+	pid     *actor.PID
+	batches chan int
+	ends    chan error
+}
+
+func depend(t *testing.T, answer error) *dependent {
+	o := surround(t)
+	d := &dependent{outside: o, store: &forgetful{memory: o.store, told: make(chan projection.Failure, 10), answer: answer},
+		batches: make(chan int, 10), ends: make(chan error, 10)}
+	o.store.events = envelopes(9)
+	o.env.Store = d.store
+	o.def.Breaker = projection.BreakerPolicy{Counts: func(err error) bool { return errors.Is(err, errDown) }, Failures: 1}.WithDefaults()
+	o.def.Apply = func(ctx context.Context, _ projection.Lease, batch projection.Batch) error {
+		d.batches <- len(batch.Events)
+		select {
+		case err := <-d.ends:
+			return err
+		case <-ctx.Done():
+			return &projection.Fault{Class: projection.Infrastructure, Err: ctx.Err()}
+		}
+	}
+	d.pid = o.projection()
+	d.send(d.pid, &messages.TailAdvanced{Mark: 9, From: 9})
+	return d
+}
+
+// end lets the batch that is under way, of that many events, end.
+func (d *dependent) end(events int, err error) {
+	d.t.Helper()
+	if got := receive(d.outside, d.batches); got != events {
+		d.t.Fatalf("a batch of %d events, want %d", got, events)
+	}
+	d.ends <- err
+}
+
+// reports waits for what the supervisor is told.
+func reports[T any](d *dependent) T {
+	d.t.Helper()
+	for {
+		if msg, ok := receive(d.outside, d.heard).(T); ok {
+			return msg
+		}
+	}
+}
+
+func TestProbeIsOneEventWhateverTheDatabaseWasTold(t *testing.T) {
+	d := depend(t, &projection.Fault{Class: projection.Infrastructure, Err: errors.New("away")})
+	for row := 1; row <= 3; row++ {
+		if row == 1 {
+			d.end(9, errDown)
+		} else {
+			d.end(1, errDown)
+		}
+		if told := receive(d.outside, d.store.told); told.Attempt != 0 || told.Event.Position != 1 || !strings.Contains(told.Err.Error(), "circuit breaker open until") {
+			t.Errorf("the database was told %+v", told)
+		}
+		if o := reports[*messages.Faulted](d).Outage; o == nil || !o.Open || o.InARow != row {
+			t.Fatalf("the supervisor was told %+v", o)
+		}
+		if e := d.entry(); e.State != Waiting || e.Breaker != projection.BreakerOpen || !errors.Is(e.Reason, errDown) {
+			t.Errorf("it waits: %+v", e)
+		}
+		d.send(d.pid, &messages.Resume{})
+	}
+	// A fault of the infrastructure says nothing of what is outside.
+	d.end(1, &projection.Fault{Class: projection.Infrastructure, Err: errors.New("a deadlock")})
+	if msg := reports[*messages.Faulted](d); msg.Outage != nil || d.entry().Breaker != projection.BreakerHalfOpen {
+		t.Errorf("the supervisor was told %+v, breaker %s", msg.Outage, d.entry().Breaker)
+	}
+	d.send(d.pid, &messages.Resume{})
+	d.end(1, nil)
+	d.eventually("it is closed", func() bool { return d.entry().Breaker == projection.BreakerClosed })
+	d.end(2, nil)
+	d.end(4, nil)
+	d.end(2, nil)
+	d.eventually("it is done", func() bool { e := d.entry(); return e.State == Live && e.Position == 9 })
+}
+
+func TestLeaseLostWhileABreakerOpensEndsTheProjection(t *testing.T) {
+	d := depend(t, &projection.Fault{Class: projection.LeaseLost, Err: projection.ErrLeaseLost})
+	d.end(9, errDown)
+	if msg := reports[*messages.Ended](d); !errors.Is(msg.Reason, projection.ErrLeaseLost) {
+		t.Errorf("%+v", msg)
+	}
+}
+
+func TestPausedProjectionAsksForNoEndOfItsWait(t *testing.T) {
+	d := depend(t, nil)
+	if got := receive(d.outside, d.batches); got != 9 {
+		t.Fatalf("a batch of %d events", got)
+	}
+	d.store.paused.Store(true)
+	d.send(d.pid, &messages.Wanted{Paused: true})
+	d.eventually("it is paused", func() bool { return d.entry().State == Paused })
+	d.ends <- errDown
+	d.eventually("the breaker is open", func() bool { return d.entry().Breaker == projection.BreakerOpen })
+	if e := d.entry(); e.State != Paused || e.Reason != nil || len(d.store.told) != 0 {
+		t.Errorf("%+v", e)
+	}
+	d.store.paused.Store(false)
+	d.send(d.pid, &messages.Wanted{})
+	d.end(1, nil)
+	d.eventually("it is closed", func() bool { return d.entry().Breaker == projection.BreakerClosed })
+}
