@@ -58,6 +58,8 @@ func (d *DeadLetters) List(ctx context.Context, page Page) ([]projection.DeadLet
 	case err != nil:
 	case page.Limit < 0:
 		err = fmt.Errorf("value of Limit is negative: %d", page.Limit)
+	case page.Beyond < 0:
+		err = fmt.Errorf("value of Beyond is negative: %d", page.Beyond)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("list the dead letters of %s: %w", d.id, err)
@@ -147,6 +149,9 @@ func (d *DeadLetters) Purge(ctx context.Context, filter projection.LetterFilter,
 	if err == nil {
 		err = validLimit(limit)
 	}
+	if err == nil && endedFor < 0 {
+		err = fmt.Errorf("they cannot have ended for %v", endedFor)
+	}
 	if err != nil {
 		return 0, fmt.Errorf("purge the dead letters of %s: %w", d.id, err)
 	}
@@ -176,6 +181,9 @@ func (d *DeadLetters) args(filter projection.LetterFilter, states []projection.L
 	}
 	names := make([]string, len(states))
 	for i, state := range states {
+		if !state.Known() {
+			return nil, fmt.Errorf("unknown state %q", state)
+		}
 		names[i] = string(state)
 	}
 	return append([]any{d.id.Tenant, d.id.Name, d.id.Partition, names}, filterArgs(filter)...), nil

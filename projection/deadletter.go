@@ -44,6 +44,11 @@ const (
 	LetterDiscarded LetterState = "discarded"
 )
 
+// Known tells whether s is one of the states.
+func (s LetterState) Known() bool {
+	return s == LetterParked || s == LetterReplaying || s == LetterResolved || s == LetterDiscarded
+}
+
 // LetterFilter selects dead letters of a projection; its zero value selects all. Those that fit each field that is set
 // are selected.
 type LetterFilter struct {

@@ -1,5 +1,7 @@
 -- Parks events: one that failed, which ends its count of failures, and its stream with it where $11 says so; or some that
--- are behind one of their stream ($6). One that was parked before, since somebody set the checkpoint back, is parked again.
+-- are behind one of their stream ($6). That stream may have come free since it was looked whether it is parked, by a replay
+-- whose answer was lost: it is parked again then, and they wait for nobody. One that was parked before, since somebody set the
+-- checkpoint back, is parked again.
 -- Indexes: dead_letters_projection_id_position_key, parked_streams_pkey, projections_pkey. Locks: the new rows, and the row
 -- of projections FOR NO KEY UPDATE until the commit.
 with known as (
@@ -7,12 +9,13 @@ with known as (
      where d.projection_id = $1::integer and d.position = any($2::bigint[]) and d.state in ('parked', 'replaying')
 ), stream as (
     insert into {control}.parked_streams (projection_id, stream_id)
-    select $1::integer, s from unnest($3::text[]) s where $11::boolean
+    select distinct $1::integer, s from unnest($3::text[]) s where $6::boolean or $11::boolean
         on conflict (projection_id, stream_id) do nothing
+    returning stream_id
 ), letters as (
     insert into {control}.dead_letters
         (projection_id, position, stream_id, stream_version, type, behind, error, stack, attempts, first_failed_at, last_failed_at)
-    select p.id, l.position, l.stream, l.version, l.type, $6::boolean, $7::text, $8::text, $9::integer,
+    select p.id, l.position, l.stream, l.version, l.type, $6::boolean and l.stream not in (select stream_id from stream), $7::text, $8::text, $9::integer,
            coalesce(case when p.failing_position = l.position then p.failing_since end, clock_timestamp()), clock_timestamp()
       from {control}.projections p, unnest($2::bigint[], $3::text[], $4::bigint[], $5::text[]) as l(position, stream, version, type)
      where p.id = $1::integer

@@ -203,6 +203,13 @@ begin
             end if;
         end if;
     end if;
+    if letter.id is null and c.stream is not null then
+        -- The limit ends in the middle of a stream, whose next waits for nobody any more.
+        update {control}.dead_letters d set behind = false
+         where d.behind and d.id = (select x.id from {control}.dead_letters x
+                                     where x.projection_id = lease and x.stream_id = c.stream and x.state in ('parked', 'replaying')
+                                     order by x.position limit 1);
+    end if;
     update {control}.commands set stream = c.stream, after = c.after,
            ended_at = case when letter.id is null then clock_timestamp() end
      where id = command;
@@ -214,7 +221,8 @@ end
 $$;
 
 -- Discards the dead letters of a command, and ends it: returns how many they were. What is left of a parked stream stays
--- parked; where nothing is, the stream goes on. The caller holds the lease, or has it locked.
+-- parked; where nothing is, the stream goes on. The caller holds the lease, or has it locked. The letters are locked when they
+-- are looked for: a replay whose answer was lost may commit only then, and resolve one of them.
 -- Indexes: commands_pkey, the partial ones of dead_letters, parked_streams_pkey. Locks, until the commit: the rows of the
 -- command, the letters, their streams and the projection FOR NO KEY UPDATE or FOR UPDATE.
 create function {control}.discard(lease integer, command bigint) returns bigint language plpgsql as $$
@@ -232,7 +240,7 @@ begin
                  where x.projection_id = lease and x.state in ('parked', 'replaying')
                    and (c.letters is null or x.id = any(c.letters)) and (c.stream_id is null or x.stream_id = c.stream_id)
                    and (c.type is null or x.type = c.type) and (c.error is null or strpos(x.error, c.error) > 0)
-                 order by x.position limit c.most) x
+                 order by x.position limit c.most for no key update) x
          where d.id = x.id
         returning d.id
     )

@@ -1,0 +1,320 @@
+package pgstore
+
+import (
+	"encoding/json"
+	"errors"
+	"math"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/millrace-go/millrace/projection"
+)
+
+func TestDeadLettersAreListedByFilterAndPage(t *testing.T) {
+	d := newDrawer(t, 6)
+	a, b, c := d.at["a"], d.at["b"], d.at["c"]
+	// a[1] and what is behind it, b[0], b[3] and c[5] are put aside, the others are applied.
+	d.must(d.run(write, d.batch(a[0])))
+	d.park(b[0], false)
+	d.must(d.run(write, d.batch(c[0])))
+	d.park(a[1], true)
+	d.must(d.run(write, d.batch(a[3], a[2], a[3])))
+	d.park(b[3], false)
+	d.must(d.run(write, d.batch(b[5], a[4], a[5])))
+	d.park(c[5], false)
+	all := []int64{b[0], a[1], a[2], a[3], b[3], a[4], a[5], c[5]}
+	slices.Sort(all)
+	d.mustHave(all, "a")
+	ids := make(map[int64]int64)
+	for _, l := range d.list(Page{}) {
+		ids[l.Position] = l.ID
+		e := d.events[l.Position]
+		behind := l.Stream == "a" && l.Position != a[1]
+		if l.Projection != d.lease.ID || l.Stream != e.Stream || l.Version != e.Version || l.Type != e.Type || l.Behind != behind || (l.Attempts == 0) != behind ||
+			l.State != projection.LetterParked || l.Replays != 0 || l.FirstFailedAt.IsZero() || !l.EndedAt.IsZero() {
+			t.Errorf("%+v", l)
+		}
+	}
+	// b[3] is resolved, a[1] and a[2] are discarded, b[0] is being replayed.
+	d.replay(d.give("replay", projection.LetterFilter{IDs: []int64{ids[b[3]]}}, 1))
+	if n, err := d.port().Discard(testContext(t), d.lease, d.give("discard", projection.LetterFilter{Stream: "a"}, 2)); n != 2 || err != nil {
+		t.Errorf("discarded %d, %v", n, err)
+	}
+	d.begin(d.give("replay", projection.LetterFilter{}, 1), 0)
+
+	is := func(states ...projection.LetterState) []projection.LetterState { return states }
+	for name, s := range map[string]struct {
+		page Page
+		want []int64
+	}{
+		"default":              {Page{}, []int64{b[0], a[3], a[4], a[5], c[5]}},
+		"all":                  {Page{States: allStates}, all},
+		"resolved":             {Page{States: is(projection.LetterResolved)}, []int64{b[3]}},
+		"discarded":            {Page{States: is(projection.LetterDiscarded)}, []int64{a[1], a[2]}},
+		"replaying":            {Page{States: is(projection.LetterReplaying)}, []int64{b[0]}},
+		"ended":                {Page{States: is(projection.LetterResolved, projection.LetterDiscarded), NewestFirst: true}, []int64{b[3], a[2], a[1]}},
+		"stream":               {Page{LetterFilter: projection.LetterFilter{Stream: "a"}}, []int64{a[3], a[4], a[5]}},
+		"no such stream":       {Page{LetterFilter: projection.LetterFilter{Stream: "A"}}, nil},
+		"type":                 {Page{LetterFilter: projection.LetterFilter{Type: "of c"}}, []int64{c[5]}},
+		"error":                {Page{LetterFilter: projection.LetterFilter{Error: "parked behind"}}, []int64{a[3], a[4], a[5]}},
+		"error, a pattern":     {Page{LetterFilter: projection.LetterFilter{Error: "bad%"}}, nil},
+		"ids":                  {Page{LetterFilter: projection.LetterFilter{IDs: []int64{ids[c[5]], ids[a[1]], ids[b[0]], 77_777}}}, []int64{b[0], c[5]}},
+		"no ids":               {Page{LetterFilter: projection.LetterFilter{IDs: []int64{}}}, nil},
+		"several":              {Page{LetterFilter: projection.LetterFilter{Stream: "b", Type: "of b", Error: "bad at"}}, []int64{b[0]}},
+		"several that fit not": {Page{LetterFilter: projection.LetterFilter{Stream: "b", Type: "of c"}}, nil},
+		"first page":           {Page{States: allStates, Limit: 3}, all[:3]},
+		"next page":            {Page{States: allStates, Limit: 3, Beyond: all[2]}, all[3:6]},
+		"last page":            {Page{States: allStates, Limit: 3, Beyond: all[5]}, all[6:]},
+		"beyond the last":      {Page{States: allStates, Beyond: all[7]}, nil},
+		"newest first":         {Page{States: allStates, NewestFirst: true, Limit: 3}, []int64{all[7], all[6], all[5]}},
+		"next newest":          {Page{States: allStates, NewestFirst: true, Limit: 3, Beyond: all[5]}, []int64{all[4], all[3], all[2]}},
+		"beyond the oldest":    {Page{States: allStates, NewestFirst: true, Beyond: all[0]}, nil},
+		"a very high limit":    {Page{Limit: math.MaxInt}, []int64{b[0], a[3], a[4], a[5], c[5]}},
+	} {
+		slices.Sort(s.want)
+		got := positionsOf(d.list(s.page))
+		if s.page.NewestFirst {
+			slices.Reverse(s.want)
+		}
+		if !slices.Equal(got, s.want) {
+			t.Errorf("%s: %v, want %v", name, got, s.want)
+		}
+		if s.page.Limit == 0 && s.page.Beyond == 0 {
+			if n, err := d.letters().Count(testContext(t), s.page.LetterFilter, s.page.States...); int(n) != len(s.want) || err != nil {
+				t.Errorf("%s: counted %d, %v, want %d", name, n, err, len(s.want))
+			}
+		}
+	}
+	// Another projection of the same tenant has none of them.
+	other := d.store.DeadLetters(projection.ID{Name: "q"})
+	mustExec(t, d.store, "insert into millrace.projections (tenant, name) values ('default', 'q')")
+	if letters, err := other.List(testContext(t), Page{States: allStates}); len(letters) != 0 || err != nil {
+		t.Error(letters, err)
+	}
+	if n, err := other.Count(testContext(t), projection.LetterFilter{IDs: []int64{ids[b[0]]}}, allStates...); n != 0 || err != nil {
+		t.Error(n, err)
+	}
+	if n, err := other.Purge(testContext(t), projection.LetterFilter{}, 0, 100); n != 0 || err != nil {
+		t.Error(n, err)
+	}
+}
+
+func TestDeadLetterIsShownWithItsEvent(t *testing.T) {
+	d := newDrawer(t, 2)
+	d.park(d.at["a"][0], false)
+	id := d.one(d.at["a"][0]).ID
+	letter, e, err := d.letters().Get(testContext(t), id)
+	var body map[string]string
+	if err != nil || letter.ID != id || letter.Error != "bad at 1" || e.Position != letter.Position || e.Stream != "a" || e.Version != 1 ||
+		json.Unmarshal(e.Body, &body) != nil || body["of"] != "a" {
+		t.Errorf("%+v, %+v, %v", letter, e, err)
+	}
+	if _, _, err := d.letters().Get(testContext(t), id+1000); !errors.Is(err, ErrNoLetter) {
+		t.Errorf("a letter that is not there: %v", err)
+	}
+	if _, _, err := d.store.DeadLetters(projection.ID{Name: "q"}).Get(testContext(t), id); !errors.Is(err, ErrNoLetter) {
+		t.Errorf("a letter of another projection: %v", err)
+	}
+	mustExec(t, d.store, "delete from millrace_default.events where global_seq = 1")
+	if letter, _, err := d.letters().Get(testContext(t), id); !errors.Is(err, projection.ErrEventGone) || letter.ID != id {
+		t.Errorf("a letter whose event is gone: %+v, %v", letter, err)
+	}
+}
+
+func TestBadInputForDeadLettersIsNamedAndChangesNothing(t *testing.T) {
+	d := newDrawer(t, 2)
+	d.park(d.at["a"][0], true)
+	before := d.state()
+	ctx := testContext(t)
+	letters := d.letters()
+	list := func(p Page) error {
+		_, err := letters.List(ctx, p)
+		return err
+	}
+	replay := func(f projection.LetterFilter, limit int) error {
+		_, err := letters.Replay(ctx, f, limit)
+		return err
+	}
+	discard := func(l *DeadLetters, f projection.LetterFilter, limit int) error {
+		_, err := l.Discard(ctx, f, limit)
+		return err
+	}
+	purge := func(f projection.LetterFilter, endedFor time.Duration, limit int) error {
+		_, err := letters.Purge(ctx, f, endedFor, limit)
+		return err
+	}
+	count := func(f projection.LetterFilter, states ...projection.LetterState) error {
+		_, err := letters.Count(ctx, f, states...)
+		return err
+	}
+	bad, none := projection.LetterFilter{Error: "a\x00b"}, projection.LetterFilter{}
+	for name, s := range map[string]struct {
+		err  error
+		says string
+	}{
+		"list, limit":      {list(Page{Limit: -1}), "Limit is negative: -1"},
+		"list, error":      {list(Page{LetterFilter: bad}), "Error"},
+		"list, stream":     {list(Page{LetterFilter: projection.LetterFilter{Stream: "\xff"}}), "Stream"},
+		"list, type":       {list(Page{LetterFilter: projection.LetterFilter{Type: "\x00"}}), "Type"},
+		"list, state":      {list(Page{States: []projection.LetterState{"dead"}}), `"dead"`},
+		"list, beyond":     {list(Page{Beyond: -5}), "Beyond is negative: -5"},
+		"count":            {count(bad), "Error"},
+		"count, state":     {count(none, projection.LetterParked, "lost"), `"lost"`},
+		"replay, error":    {replay(bad, 1), "Error"},
+		"replay, limit":    {replay(none, 0), "limit is below 1: 0"},
+		"discard, limit":   {discard(letters, none, -3), "limit is below 1: -3"},
+		"discard, error":   {discard(letters, bad, 1), "Error"},
+		"discard, unknown": {discard(d.store.DeadLetters(projection.ID{Name: "q"}), none, 1), projection.ErrUnknownProjection.Error()},
+		"purge, limit":     {purge(none, 0, 0), "limit is below 1: 0"},
+		"purge, error":     {purge(bad, 0, 1), "Error"},
+		"purge, how long":  {purge(none, -time.Second, 1), "-1s"},
+	} {
+		if s.err == nil || !strings.Contains(s.err.Error(), s.says) || !strings.Contains(s.err.Error(), "dead letters of default/") {
+			t.Errorf("%s: %v, want %q", name, s.err, s.says)
+		}
+	}
+	if err := discard(d.store.DeadLetters(projection.ID{Tenant: "nobody", Name: "p"}), none, 1); !errors.Is(err, projection.ErrUnknownProjection) {
+		t.Errorf("of an unknown tenant: %v", err)
+	}
+	if after := d.state(); after != before {
+		t.Errorf("it was\n%s\nand is\n%s", before, after)
+	}
+}
+
+// Every write is refused under a lease that is another's by now, and changes nothing. The control is the last part: the same
+// writes under the lease that holds.
+func TestWhatBecomesOfDeadLettersIsUpToWhoHoldsTheLease(t *testing.T) {
+	d := newDrawer(t, 6)
+	a, b := d.at["a"], d.at["b"]
+	d.park(a[0], true)
+	d.park(b[0], false)
+	command := d.give("replay", projection.LetterFilter{Stream: "b"}, 10)
+	gone := d.give("discard", projection.LetterFilter{Stream: "b"}, 10)
+	replay := d.begin(command, 0)
+	lost := d.lease
+	d.owner = claimAs(t, d.store, projection.DefaultTenant)
+	mustExec(t, d.store, "update millrace.dead_letters set last_failed_at = last_failed_at - interval '1 day'")
+	ctx := testContext(t)
+	due := projection.ReplayPolicy{Interval: time.Second}.WithDefaults()
+	writes := map[string]func(l projection.Lease) error{
+		"park with its stream": func(l projection.Lease) error { return d.port().Park(ctx, l, d.letter(d.at["c"][0]), true) },
+		"a batch with events behind": func(l projection.Lease) error {
+			return d.port().Apply(write, ApplyOptions{})(ctx, l, projection.Batch{Behind: d.batch(a[1], a[1]).Behind, To: a[1]})
+		},
+		"begin a replay": func(l projection.Lease) error {
+			_, err := d.port().BeginReplay(ctx, l, command, 0)
+			return err
+		},
+		"the batch of a replay": func(l projection.Lease) error { return d.port().Apply(write, ApplyOptions{})(ctx, l, d.again(replay)) },
+		"fail a replay":         func(l projection.Lease) error { return d.port().FailReplay(ctx, l, *replay, errBad, "") },
+		"discard": func(l projection.Lease) error {
+			_, err := d.port().Discard(ctx, l, gone)
+			return err
+		},
+	}
+	before := d.state()
+	for name, write := range writes {
+		if err := write(lost); !errors.Is(err, projection.ErrLeaseLost) || classify(err).Class != projection.LeaseLost {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if done, err := d.port().ScheduleReplay(ctx, lost, due); done || err != nil {
+		t.Errorf("scheduled %v, %v", done, err)
+	}
+	if after := d.state(); after != before {
+		t.Errorf("it was\n%s\nand is\n%s", before, after)
+	}
+	for _, name := range []string{"begin a replay", "the batch of a replay", "park with its stream", "a batch with events behind", "discard"} {
+		was := d.state()
+		if err := writes[name](d.lease); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		if d.refresh(); d.state() == was {
+			t.Errorf("%s changes nothing", name)
+		}
+	}
+	d.begin(command, 0) // which ends it
+	if done, err := d.port().ScheduleReplay(ctx, d.lease, due); !done || err != nil {
+		t.Errorf("scheduled %v, %v", done, err)
+	}
+}
+
+func TestLetterIsParkedAgainWhereTheCheckpointWasSetBack(t *testing.T) {
+	d := newDrawer(t, 4)
+	a, b := d.at["a"], d.at["b"]
+	d.park(a[0], true)
+	d.park(b[0], false)
+	d.must(d.run(write, d.batch(b[1], a[1])))
+	d.mustHave([]int64{a[0], b[0], a[1]}, "a")
+	first := d.one(a[0])
+	back := func() {
+		mustExec(t, d.store, "update millrace.leases set checkpoint = 0")
+		d.refresh()
+	}
+	// It is parked still.
+	back()
+	d.park(a[0], true)
+	d.park(b[0], false)
+	d.must(d.run(write, d.batch(b[1], a[1])))
+	d.mustHave([]int64{a[0], b[0], a[1]}, "a")
+	if again := d.one(a[0]); again.ID != first.ID || !again.FirstFailedAt.Equal(first.FirstFailedAt) || again.LastFailedAt.Before(first.LastFailedAt) {
+		t.Errorf("parked again: %+v after %+v", again, first)
+	}
+	// It is being replayed, was resolved, was discarded.
+	d.replay(d.give("replay", projection.LetterFilter{Stream: "b"}, 1))
+	if _, err := d.port().Discard(testContext(t), d.lease, d.give("discard", projection.LetterFilter{}, 2)); err != nil {
+		t.Fatal(err)
+	}
+	d.mustHave(nil)
+	back()
+	d.park(a[0], false)
+	d.begin(d.give("replay", projection.LetterFilter{}, 1), 0)
+	back()
+	d.park(a[0], true)
+	d.park(b[0], false)
+	d.must(d.run(write, d.batch(b[1], a[1])))
+	d.mustHave([]int64{a[0], b[0], a[1]}, "a")
+	for _, l := range d.list(Page{}) {
+		if l.State != projection.LetterParked || !l.EndedAt.IsZero() || l.Behind != (l.Position == a[1]) {
+			t.Errorf("%+v", l)
+		}
+	}
+	d.replay(d.give("replay", projection.LetterFilter{}, 10))
+	d.mustHave(nil)
+}
+
+// What a handler does to its session within its transaction does not touch what is written with its batch.
+func TestEventsAreParkedBehindOthersWhateverTheHandlerDoesToItsSession(t *testing.T) {
+	for _, sql := range []string{
+		"set local role letters_stranger", "do $$ begin set role letters_stranger; end $$", "set local search_path = nowhere", "do $$ begin set search_path = nowhere, pg_temp; end $$",
+		"create temporary table dead_letters (id int)", "create temporary table parked_streams (id int)",
+		"set local plan_cache_mode = force_generic_plan", "set local default_transaction_read_only = on", "set local session_replication_role = replica",
+		"set local timezone = 'Asia/Tokyo'; set local datestyle = 'German'; set local standard_conforming_strings = on", "savepoint a",
+	} {
+		t.Run(sql, func(t *testing.T) {
+			d := newDrawer(t, 3)
+			// A pool of one connection, so that each batch meets what the last one left.
+			d.store = openStore(t, d.store.pool.Config().ConnString(), Options{}, connections(1))
+			mustExec(t, d.store, "drop role if exists letters_stranger; create role letters_stranger; grant all on public.model to letters_stranger")
+			t.Cleanup(func() { mustExec(t, d.store, "drop owned by letters_stranger; drop role letters_stranger") })
+			a := d.at["a"]
+			d.park(a[0], true)
+			for _, at := range a[1:] {
+				if err := d.run(writesAndSends(sql), d.batch(at, at)); err != nil {
+					t.Fatal(err)
+				}
+				d.refresh()
+			}
+			d.mustHave(a, "a")
+			command := d.give("replay", projection.LetterFilter{}, 10)
+			for range a {
+				if err := d.run(writesAndSends(sql), d.again(d.begin(command, 0))); err != nil {
+					t.Fatal(err)
+				}
+			}
+			d.mustHave(nil)
+		})
+	}
+}

@@ -1,0 +1,442 @@
+package pgstore
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/millrace-go/millrace/event"
+	"github.com/millrace-go/millrace/projection"
+)
+
+// What ends the process of whoever replays it is begun by two, and given up by the third.
+func TestReplayIsCountedBeforeItIsMade(t *testing.T) {
+	d := newDrawer(t, 2)
+	at := d.at["a"][0]
+	d.park(at, false)
+	command := d.give("replay", projection.LetterFilter{}, 10)
+	for owner := 1; owner <= 3; owner++ {
+		r := d.begin(command, 0)
+		if r == nil || r.Position != at || r.Begun != owner || r.Deadly() != (owner == 3) || d.one(at).State != projection.LetterReplaying {
+			t.Fatalf("the replay of owner %d: %+v", owner, r)
+		}
+		// Who begins again and knows that it lived does not count twice.
+		for range 5 {
+			if again := d.begin(command, r.Letter); again.Begun != owner {
+				t.Fatalf("begun again: %+v", again)
+			}
+		}
+		if owner < 3 {
+			d.owner = claimAs(t, d.store, projection.DefaultTenant)
+			continue
+		}
+		d.must(d.port().FailReplay(testContext(t), d.lease, *r, projection.ErrProcessDied, "a\x00b"))
+	}
+	d.mustHave([]int64{at})
+	if l := d.one(at); l.State != projection.LetterParked || l.Attempts != 5 || l.Replays != 1 || l.Error != projection.ErrProcessDied.Error() {
+		t.Errorf("%+v", l)
+	}
+	if r := d.begin(command, 0); r != nil {
+		t.Errorf("the same command replays it again: %+v", r)
+	}
+	if ended, o := d.outcome(command); !ended || o != (Outcome{Failed: 1}) {
+		t.Errorf("ended: %v, %+v", ended, o)
+	}
+	// The next command begins anew.
+	if r := d.begin(d.give("replay", projection.LetterFilter{}, 10), 0); r == nil || r.Begun != 1 {
+		t.Errorf("%+v", r)
+	}
+}
+
+func TestCommandGoesOnWhereItsOwnerEnded(t *testing.T) {
+	d := newDrawer(t, 5)
+	a, b, c := d.at["a"], d.at["b"], d.at["c"]
+	d.must(d.run(write, d.batch(a[0])))
+	d.park(b[0], false)
+	d.park(c[0], true)
+	d.park(a[1], true)
+	d.must(d.run(write, d.batch(c[4], d.behind("a", "c")...)))
+	parked := slices.Concat(c, a[1:], b[:1])
+	slices.Sort(parked)
+	d.mustHave(parked, "a", "c")
+	// Of a: whole and in order, whichever letter was meant; the third of it fails. Nobody comes further than one replay.
+	command := d.give("replay", projection.LetterFilter{IDs: []int64{d.one(a[4]).ID, d.one(b[0]).ID}}, 100)
+	wants := []int64{b[0], a[1], a[2], a[3]}
+	for i, at := range wants {
+		for owner := 1; owner <= 2; owner++ {
+			r := d.begin(command, 0)
+			if r == nil || r.Position != at || r.Begun != owner {
+				t.Fatalf("owner %d is given %+v, want position %d", owner, r, at)
+			}
+			if owner == 2 && i < 3 {
+				d.must(d.run(write, d.again(r)))
+			} else if owner == 2 {
+				d.must(d.port().FailReplay(testContext(t), d.lease, *r, errBad, ""))
+			}
+			d.owner = claimAs(t, d.store, projection.DefaultTenant)
+		}
+	}
+	if r := d.begin(command, 0); r != nil {
+		t.Errorf("behind the one that failed: %+v", r)
+	}
+	if ended, o := d.outcome(command); !ended || o != (Outcome{Done: 3, Failed: 1}) {
+		t.Errorf("ended: %v, %+v", ended, o)
+	}
+	parked = slices.Concat(c, a[3:])
+	slices.Sort(parked)
+	d.mustHave(parked, "a", "c")
+	if l := d.one(a[3]); l.Behind || l.Attempts != 1 || l.Error != "bad" {
+		t.Errorf("%+v", l)
+	}
+	// Live events come behind what is parked, and are replayed with it. A limit ends in the middle.
+	for range 3 {
+		d.append("c")
+	}
+	command = d.give("replay", projection.LetterFilter{Stream: "c"}, 6)
+	if r := d.begin(command, 0); r.Position != c[0] {
+		t.Errorf("%+v", r)
+	}
+	c = d.at["c"]
+	d.must(d.run(write, d.batch(c[7], d.behind("a", "c")...)))
+	if got := d.replay(command); !slices.Equal(got, c[:6]) {
+		t.Errorf("replayed %v, want %v", got, c[:6])
+	}
+	parked = slices.Concat(c[6:], a[3:])
+	slices.Sort(parked)
+	d.mustHave(parked, "a", "c")
+	d.replay(d.give("replay", projection.LetterFilter{}, 100))
+	d.mustHave(nil)
+	for _, at := range [][]int64{a, c} {
+		applied := slices.DeleteFunc(d.model(), func(p int64) bool { return !slices.Contains(at, p) })
+		if !slices.Equal(applied, at) {
+			t.Errorf("applied %v, want %v", applied, at)
+		}
+	}
+	if all := d.model(); len(all) != len(d.events) {
+		t.Errorf("%d events were applied, want %d", len(all), len(d.events))
+	}
+}
+
+// behind are the positions of these streams beyond the checkpoint.
+func (d *drawer) behind(streams ...string) (positions []int64) {
+	for _, s := range streams {
+		for _, p := range d.at[s] {
+			if p > d.lease.Checkpoint {
+				positions = append(positions, p)
+			}
+		}
+	}
+	return positions
+}
+
+// The answer to the commit of a replay may be lost, and the commit itself come late: it moves no checkpoint, so that the
+// fence lets the next batch of the same owner pass.
+func TestReplayThatCommitsLateIsNotMadeTwice(t *testing.T) {
+	for name, whole := range map[string]bool{"an event": false, "a stream": true} {
+		t.Run(name, func(t *testing.T) {
+			d := newDrawer(t, 3)
+			a, b := d.at["a"][0], d.at["b"][0]
+			d.park(a, whole)
+			d.park(b, false)
+			command := d.give("replay", projection.LetterFilter{}, 10)
+			r := d.begin(command, 0)
+			commit := d.held(d.store.control.resolve, d.lease.Row, r.Letter, r.Command)
+			var again *projection.Replay
+			d.must(d.within(commit, func() (err error) {
+				again, err = d.port().BeginReplay(testContext(t), d.lease, command, r.Letter)
+				return err
+			}))
+			if again == nil || again.Position != b {
+				t.Fatalf("begun again: %+v, want position %d", again, b)
+			}
+			d.must(d.run(write, d.again(again)))
+			if d.begin(command, 0) != nil {
+				t.Error("there is more to replay")
+			}
+			d.mustHave(nil)
+			if ended, o := d.outcome(command); !ended || o != (Outcome{Done: 2}) {
+				t.Errorf("ended: %v, %+v", ended, o)
+			}
+		})
+	}
+}
+
+func TestReplayThatCommitsLateIsNotDiscarded(t *testing.T) {
+	d := newDrawer(t, 3)
+	a, b := d.at["a"][0], d.at["b"][0]
+	d.park(a, true)
+	d.park(b, false)
+	r := d.begin(d.give("replay", projection.LetterFilter{}, 10), 0)
+	gone := d.give("discard", projection.LetterFilter{}, 10)
+	commit := d.held(d.store.control.resolve, d.lease.Row, r.Letter, r.Command)
+	d.must(d.within(commit, func() error {
+		n, err := d.port().Discard(testContext(t), d.lease, gone)
+		if n != 1 {
+			t.Errorf("discarded %d letters, want 1", n)
+		}
+		return err
+	}))
+	d.mustHave(nil)
+	if l := d.one(a); l.State != projection.LetterResolved {
+		t.Errorf("%+v", l)
+	}
+}
+
+// Whether its stream is parked was asked before the late commit set it free.
+func TestStreamOfEventsThatAreParkedBehindStaysParked(t *testing.T) {
+	d := newDrawer(t, 3)
+	a := d.at["a"]
+	d.park(a[0], true)
+	r := d.begin(d.give("replay", projection.LetterFilter{}, 10), 0)
+	commit := d.held(d.store.control.resolve, d.lease.Row, r.Letter, r.Command)
+	d.must(d.within(commit, func() error { return d.run(write, d.batch(a[1], a[1])) }))
+	d.mustHave([]int64{a[1]}, "a")
+	d.replay(d.give("replay", projection.LetterFilter{}, 10))
+	d.mustHave(nil)
+}
+
+// Nobody holds the lease any more, but somebody who thinks so has a batch under way.
+func TestDiscardOfWhatNobodyHoldsRefusesAZombie(t *testing.T) {
+	d := newDrawer(t, 4)
+	a := d.at["a"]
+	d.park(a[0], true)
+	r := d.begin(d.give("replay", projection.LetterFilter{}, 10), 0)
+	for name, batch := range map[string]projection.Batch{"live": d.batch(d.at["b"][0]), "behind": d.batch(a[1], a[1]), "replay": d.again(r)} {
+		command := d.give("discard", projection.LetterFilter{Stream: "none"}, 10)
+		before := d.lease.Epoch
+		err := d.run(writeAnd(func(context.Context, pgx.Tx) error {
+			if done, err := d.store.discardUnowned(testContext(t), d.lease.Row, command); !done || err != nil {
+				t.Errorf("%s: carried out %v, %v", name, done, err)
+			}
+			return nil
+		}), batch)
+		if !errors.Is(err, projection.ErrLeaseLost) {
+			t.Errorf("%s: the zombie's batch: %v", name, err)
+		}
+		if epoch := one[int64](t, d.store, "select epoch from millrace.leases"); epoch != before+1 {
+			t.Errorf("%s: epoch %d, was %d", name, epoch, before)
+		}
+		mustExec(t, d.store, "update millrace.leases set epoch = epoch - 1")
+		d.refresh()
+	}
+	if len(d.model()) != 0 {
+		t.Errorf("the zombies applied %v", d.model())
+	}
+	d.mustHave(a[:1], "a")
+	// Of what a living node holds nothing is discarded that way, and nothing twice.
+	session, err := d.port().Connect(testContext(t), d.node)
+	if err != nil {
+		t.Fatal(err)
+	}
+	command := d.give("discard", projection.LetterFilter{}, 10)
+	if done, err := d.store.discardUnowned(testContext(t), d.lease.Row, command); done || err != nil {
+		t.Errorf("carried out %v, %v", done, err)
+	}
+	d.mustHave(a[:1], "a")
+	if err := errors.Join(session.Depart(testContext(t)), session.Close(testContext(t))); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if done, err := d.store.discardUnowned(testContext(t), d.lease.Row, command); !done || err != nil {
+			t.Errorf("carried out %v, %v", done, err)
+		}
+	}
+	if ended, o := d.outcome(command); !ended || o != (Outcome{Done: 1}) {
+		t.Errorf("ended: %v, %+v", ended, o)
+	}
+	d.owner = claimAs(t, d.store, projection.DefaultTenant)
+	d.mustHave(nil)
+}
+
+// Whoever gives a command need not be there any more when it is carried out, nor whoever held the lease then.
+func TestCommandOutlivesWhoGaveItAndWhoHeldTheLease(t *testing.T) {
+	d := newDrawer(t, 3)
+	d.park(d.at["a"][0], true)
+	session, err := d.port().Connect(testContext(t), d.node)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, call := range map[string]func(context.Context, projection.LetterFilter, int) (Outcome, error){"replay": d.letters().Replay, "discard": d.letters().Discard} {
+		short, cancel := context.WithTimeout(testContext(t), 300*time.Millisecond)
+		defer cancel()
+		if o, err := call(short, projection.LetterFilter{}, 10); !errors.Is(err, ErrPending) || !errors.Is(err, context.DeadlineExceeded) || o != (Outcome{}) {
+			t.Errorf("%s, while nobody carries it out: %+v, %v", name, o, err)
+		}
+	}
+	if err := errors.Join(session.Depart(testContext(t)), session.Close(testContext(t))); err != nil {
+		t.Fatal(err)
+	}
+	d.owner = claimAs(t, d.store, projection.DefaultTenant)
+	if !d.lease.Commanded || !d.lease.ParkedStreams || d.lease.Parked != 1 {
+		t.Errorf("the next owner is told %+v", d.lease)
+	}
+	for _, paused := range []bool{true, false} {
+		desk, err := d.port().NextCommand(testContext(t), d.lease, paused)
+		if err != nil || desk.Command == nil || paused && desk.Command.Replay || desk.Parked != 1 || !desk.ParkedStreams {
+			t.Errorf("paused: %v: it finds %+v, %v", paused, desk, err)
+		}
+	}
+	for {
+		desk, err := d.port().NextCommand(testContext(t), d.lease, false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if desk.Command == nil {
+			break
+		}
+		if desk.Command.Replay {
+			d.replay(desk.Command.ID)
+		} else if _, err := d.port().Discard(testContext(t), d.lease, desk.Command.ID); err != nil {
+			t.Fatal(err)
+		}
+	}
+	d.mustHave(nil)
+}
+
+func TestReplayerTakesWhatIsDueAndNothingElse(t *testing.T) {
+	d := newDrawer(t, 4)
+	a, b, c := d.at["a"], d.at["b"], d.at["c"]
+	policy := projection.ReplayPolicy{Interval: time.Minute, MaxReplays: 2}.WithDefaults()
+	schedule := func() (due int64) {
+		t.Helper()
+		scheduled, err := d.port().ScheduleReplay(testContext(t), d.lease, policy)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !scheduled {
+			return 0
+		}
+		return one[int64](t, d.store, "select d.position from millrace.commands c join millrace.dead_letters d on d.id = c.letters[1] where c.ended_at is null")
+	}
+	older := func(by string) {
+		t.Helper()
+		mustExec(t, d.store, "update millrace.dead_letters set last_failed_at = last_failed_at - $1::interval", by)
+	}
+	next := func(poison ...int64) []int64 {
+		t.Helper()
+		desk, err := d.port().NextCommand(testContext(t), d.lease, false)
+		if err != nil || desk.Command == nil {
+			t.Fatal("nothing to do: ", err)
+		}
+		return d.replay(desk.Command.ID, poison...)
+	}
+	// a[0] is parked alone, and then its stream with a[1]: what comes first is replayed first.
+	d.park(a[0], false)
+	d.park(b[0], false)
+	d.must(d.run(write, d.batch(c[0])))
+	d.park(a[1], true)
+	d.must(d.run(write, d.batch(c[3], a[2], a[3])))
+	if due := schedule(); due != 0 {
+		t.Errorf("position %d is due at once", due)
+	}
+	older("61 seconds")
+	if due := schedule(); due != a[0] {
+		t.Errorf("position %d is due, want %d", due, a[0])
+	}
+	if due := schedule(); due != 0 {
+		t.Errorf("position %d is due while another is being replayed", due)
+	}
+	next(a[0])
+	// The stream does not go on without its first, however long the others have been waiting.
+	if due := schedule(); due != b[0] {
+		t.Errorf("position %d is due, want %d", due, b[0])
+	}
+	next(b[0])
+	if due := schedule(); due != 0 {
+		t.Errorf("position %d is due, and its stream waits for its first", due)
+	}
+	// The interval grows, and ends.
+	older("61 seconds")
+	if due := schedule(); due != 0 {
+		t.Errorf("position %d is due after one interval, and it was replayed before", due)
+	}
+	older("60 seconds")
+	for _, want := range []int64{a[0], b[0], 0} {
+		if due := schedule(); due != want {
+			t.Errorf("position %d is due, want %d", due, want)
+		}
+		if want != 0 {
+			next(want)
+		}
+	}
+	older("1 day")
+	if due := schedule(); due != 0 {
+		t.Errorf("position %d was replayed as often as it may be", due)
+	}
+	policy.MaxReplays, policy.Error = -1, "of no letter"
+	if due := schedule(); due != 0 {
+		t.Errorf("position %d is due, and has another error", due)
+	}
+	// What was replayed by a person as far as a limit leaves a stream that goes on by itself.
+	policy.Error = ""
+	d.replay(d.give("replay", projection.LetterFilter{Stream: "a"}, 2))
+	older("1 day")
+	for _, want := range []int64{b[0], a[2]} {
+		if due := schedule(); due != want {
+			t.Errorf("position %d is due, want %d", due, want)
+		}
+		next()
+	}
+	d.mustHave(nil)
+	var all []int64
+	for p := range d.events {
+		all = append(all, p)
+	}
+	applied := d.model()
+	slices.Sort(all)
+	if slices.Sort(applied); !slices.Equal(applied, all) {
+		t.Errorf("applied %v, want %v", applied, all)
+	}
+}
+
+// A replay is a batch of its own: with its writes go the letter, the counters and the stream, or none of them.
+func TestReplayAndItsLetterAreOneTransaction(t *testing.T) {
+	d := newDrawer(t, 2)
+	d.park(d.at["a"][0], true)
+	command := d.give("replay", projection.LetterFilter{}, 10)
+	r := d.begin(command, 0)
+	before := d.state()
+	for name, fail := range map[string]BatchHandler{
+		"error": writeAnd(func(context.Context, pgx.Tx) error { return errBad }),
+		"panic": writeAnd(func(context.Context, pgx.Tx) error { panic(errBad) }),
+		"SQL":   writesAndSends("select 1/0"),
+		"lost":  writesAndSends("select pg_terminate_backend(pg_backend_pid())"),
+	} {
+		if err := d.run(fail, d.again(r)); err == nil {
+			t.Errorf("%s: no error", name)
+		}
+		if after := d.state(); after != before {
+			t.Errorf("%s: it was\n%s\nand is\n%s", name, before, after)
+		}
+	}
+	// Its checkpoint is elsewhere by now, or the letter is not being replayed.
+	behind := d.again(r)
+	behind.To--
+	stale := d.lease
+	stale.Checkpoint--
+	for name, write := range map[string]func() error{
+		"old checkpoint": func() error { return d.port().Apply(write, ApplyOptions{})(testContext(t), stale, behind) },
+		"another letter": func() error {
+			return d.run(write, projection.Batch{Events: []event.Envelope{d.events[2]}, To: d.lease.Checkpoint, Replay: &projection.Replay{Command: command, Letter: r.Letter + 1}})
+		},
+	} {
+		if err := write(); !errors.Is(err, projection.ErrLeaseLost) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if after := d.state(); after != before {
+		t.Errorf("it was\n%s\nand is\n%s", before, after)
+	}
+	d.must(d.run(write, d.again(r)))
+	d.mustHave(nil)
+	if err := d.run(write, d.again(r)); !errors.Is(err, projection.ErrLeaseLost) {
+		t.Errorf("once more: %v", err)
+	}
+	if n := d.written(); n != 1 {
+		t.Errorf("applied %d times", n)
+	}
+}
