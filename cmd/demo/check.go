@@ -23,21 +23,25 @@ type verdict struct {
 	events, streams int64
 	models          []checked
 	wrong           []string
+	lateReplay      bool // what failed was replayed when later events of its stream had been applied
 }
 
 // checked is one read model that was compared.
 type checked struct {
-	name                  string
-	rows, parked, skipped int64
-	wrong                 bool
+	name              string
+	rows              int64
+	parked, behind    int64 // behind are those, of the parked and the replayed, that did not fail
+	replayed, skipped int64
+	disordered        int64 // rows that would differ had each stream been applied in order
+	wrong             bool
 }
 
-// check compares every read model with a plain SQL count over the events. What is parked is left out of the count, by
-// the positions in the dead letters, and what was to be skipped by those of the chosen events; and what is parked or
-// skipped must be what was chosen to fail, no more and no less.
-func check(ctx context.Context, pool *pgxpool.Pool, store *pgstore.Store, chosen poison, onError projection.Action) (verdict, error) {
+// check compares every read model with a plain SQL count over the events. Which events are parked, replayed or skipped must be
+// exactly those that the fault makes so, which follows from the events alone; what is parked or skipped is left out of the
+// count.
+func check(ctx context.Context, pool *pgxpool.Pool, store *pgstore.Store, f *fault) (verdict, error) {
 	events := pgx.Identifier{store.EventsSchema(), "events"}.Sanitize()
-	var v verdict
+	v := verdict{lateReplay: f.onError == projection.ActionPark && f.mended.Load()}
 	err := pool.QueryRow(ctx, "select count(*), count(distinct stream_id) from "+events).Scan(&v.events, &v.streams)
 	if err != nil {
 		return v, fmt.Errorf("count the events: %w", err)
@@ -47,31 +51,40 @@ func check(ctx context.Context, pool *pgxpool.Pool, store *pgstore.Store, chosen
 		return v, err
 	}
 	for _, m := range readModels {
-		letters, err := deadLetters(ctx, store, m)
+		found, err := lettersOf(ctx, store, m)
 		if err != nil {
 			return v, err
 		}
-		toPark, toSkip := chosen.at(m.name), map[place]bool{}
-		if onError == projection.ActionSkip {
-			toPark, toSkip = toSkip, toPark
-		}
-		wrong := compareParked(m.name, letters, toPark)
-		if n := skipped[m.name]; n != int64(len(toSkip)) {
-			wrong = append(wrong, fmt.Sprintf("%s skipped %d events, but %d were to be skipped", m.name, n, len(toSkip)))
-		}
-		left, err := positions(ctx, pool, events, toSkip)
+		hit, err := f.hits(ctx, pool, events, m)
 		if err != nil {
 			return v, err
 		}
-		for _, l := range letters {
-			left = append(left, l.Position)
+		c := checked{name: m.name, skipped: skipped[m.name], parked: int64(len(found.parked)), replayed: int64(len(found.replayed)), behind: found.behind()}
+		want := f.outcome(hit)
+		wrong := append(compareLetters(m.name, "parked", found.parked, want.parked), compareLetters(m.name, "replayed", found.replayed, want.replayed)...)
+		if n := len(found.discarded); n > 0 {
+			wrong = append(wrong, fmt.Sprintf("%s has %d discarded events, but none was to be discarded", m.name, n))
 		}
-		rows, differing, err := compareRows(ctx, pool, events, m, left)
-		if err != nil {
+		if n := int64(len(want.skipped)); c.skipped != n {
+			wrong = append(wrong, fmt.Sprintf("%s skipped %d events, but %d were to be skipped", m.name, c.skipped, n))
+		}
+		left, late := positions(append(want.parked, want.skipped...)), []int64{}
+		if v.lateReplay {
+			late = positions(want.replayed)
+		}
+		var differing []string
+		if c.rows, differing, err = compareRows(ctx, pool, events, m, left, late); err != nil {
 			return v, fmt.Errorf("check %s: %w", m.name, err)
 		}
-		wrong = append(wrong, differing...)
-		v.models = append(v.models, checked{name: m.name, rows: rows, parked: int64(len(letters)), skipped: skipped[m.name], wrong: len(wrong) > 0})
+		wrong = append(wrong, shorten(differing)...)
+		if len(late) > 0 {
+			if _, differing, err = compareRows(ctx, pool, events, m, left, nil); err != nil {
+				return v, fmt.Errorf("check %s: %w", m.name, err)
+			}
+			c.disordered = int64(len(differing))
+		}
+		c.wrong = len(wrong) > 0
+		v.models = append(v.models, c)
 		v.wrong = append(v.wrong, wrong...)
 	}
 	return v, nil
@@ -92,35 +105,68 @@ func (v verdict) err() error {
 	return errors.New("not verified: " + strings.Join(v.wrong, "; "))
 }
 
-// explain tells what is wrong, a line each.
+// explain tells what became of the events that were put aside, and what is wrong, a line each.
 func (v verdict) explain(out io.Writer) {
+	if l := v.letters(); l.Parked > 0 {
+		fmt.Fprintf(out, "\n%d events were parked: %d failed, %d came behind one of their stream that did; %d replayed, %d still parked\n",
+			l.Parked, l.Parked-l.Behind, l.Behind, l.Replayed, l.Left)
+	}
+	for _, m := range v.models {
+		if m.disordered > 0 {
+			fmt.Fprintf(out, "%d rows of %s show the replayed event as the last, though later ones had been applied: -on-error park-stream keeps the order\n",
+				m.disordered, m.name)
+		}
+	}
 	for _, w := range v.wrong {
 		fmt.Fprintf(out, "  %s\n", program.OneLine(w))
 	}
 }
 
-// outcome is what a comparison came to, for people.
-func outcome(wrong bool) string {
-	if wrong {
-		return "DIFFERS"
+// letters adds up what became of the events that were put aside.
+func (v verdict) letters() (l letterSummary) {
+	for _, m := range v.models {
+		l.Parked += m.parked + m.replayed
+		l.Behind += m.behind
+		l.Replayed += m.replayed
+		l.Left += m.parked
 	}
-	return "equal"
+	return l
 }
 
-func deadLetters(ctx context.Context, store *pgstore.Store, m readModel) ([]projection.DeadLetter, error) {
-	const page = 1000
-	var letters []projection.DeadLetter
-	for after := int64(0); ; {
-		more, err := store.DeadLetters(m.id()).List(ctx, pgstore.Page{Beyond: after, Limit: page})
-		if err != nil {
-			return nil, err
-		}
-		letters = append(letters, more...)
-		if len(more) < page {
-			return letters, nil
-		}
-		after = more[len(more)-1].Position
+// sentence is the verdict for people.
+func (v verdict) sentence() string {
+	if len(v.wrong) > 0 {
+		return "not verified"
 	}
+	verdict := "verified: every event was applied exactly once"
+	if l := v.letters(); l.Left > 0 {
+		verdict += fmt.Sprintf(", but for the %d that were to be parked", l.Left)
+	} else if l.Replayed > 0 {
+		order := "each stream in order"
+		if v.lateReplay {
+			order = "behind what came after them"
+		}
+		verdict += fmt.Sprintf(", %d of them by a replay, %s", l.Replayed, order)
+	}
+	var skipped int64
+	for _, m := range v.models {
+		skipped += m.skipped
+	}
+	if skipped > 0 {
+		verdict += fmt.Sprintf(", but for the %d that were to be skipped", skipped)
+	}
+	return verdict
+}
+
+// outcome is what a comparison came to, for people.
+func outcome(wrong bool, disordered int64) string {
+	switch {
+	case wrong:
+		return "DIFFERS"
+	case disordered > 0:
+		return fmt.Sprintf("equal, with %d rows out of order", disordered)
+	}
+	return "equal"
 }
 
 // countSkipped tells how many events each projection skipped.
@@ -136,54 +182,21 @@ func countSkipped(ctx context.Context, store *pgstore.Store) (map[string]int64, 
 	return skipped, nil
 }
 
-// positions finds where the events at these places stand.
-func positions(ctx context.Context, pool *pgxpool.Pool, events string, places map[place]bool) ([]int64, error) {
-	var streams []string
-	var versions []int64
-	for p := range places {
-		streams, versions = append(streams, p.stream), append(versions, p.version)
-	}
-	rows, err := pool.Query(ctx, `select e.global_seq from `+events+` e join unnest($1::text[], $2::bigint[]) as p (stream, version)
-		on e.stream_id = p.stream and e.stream_version = p.version`, streams, versions)
-	if err != nil {
-		return nil, fmt.Errorf("find the chosen events: %w", err)
-	}
-	found, err := pgx.CollectRows(rows, pgx.RowTo[int64])
-	if err != nil {
-		return nil, fmt.Errorf("find the chosen events: %w", err)
-	}
-	return found, nil
-}
-
-func compareParked(name string, letters []projection.DeadLetter, chosen map[place]bool) (wrong []string) {
-	met := 0
-	for _, l := range letters {
-		if chosen[place{l.Stream, l.Version}] {
-			met++
-			continue
-		}
-		wrong = append(wrong, fmt.Sprintf("%s parked position %d, which was not chosen to fail: %s", name, l.Position, l.Error))
-	}
-	if met < len(chosen) {
-		wrong = append(wrong, fmt.Sprintf("%s parked %d of the %d events that were chosen to fail", name, met, len(chosen)))
-	}
-	return shorten(wrong)
-}
-
-// compareRows returns how many rows the table has, and how it differs from the count without the events that are left out.
-func compareRows(ctx context.Context, pool *pgxpool.Pool, events string, m readModel, left []int64) (n int64, wrong []string, err error) {
+// compareRows returns how many rows the table has, and how it differs from the count without the events that are left out,
+// where some came late.
+func compareRows(ctx context.Context, pool *pgxpool.Pool, events string, m readModel, left, late []int64) (n int64, wrong []string, err error) {
 	if err := pool.QueryRow(ctx, "select count(*) from ("+m.got+") as got").Scan(&n); err != nil {
 		return 0, nil, err
 	}
 	rows, err := pool.Query(ctx, `
 		with out (position) as (select unnest($1::bigint[])),
-		     counted as (select e.* from `+events+` e where not exists (select from out o where o.position = e.global_seq)),
+		     counted as (select e.*, e.global_seq = any($2::bigint[]) as late from `+events+` e where not exists (select from out o where o.position = e.global_seq)),
 		     want (key, value) as (`+m.want+`),
 		     got (key, value) as (`+m.got+`)
 		select key, coalesce(got.value, 'nothing'), coalesce(want.value, 'nothing')
 		  from want full join got using (key)
 		 where got.value is distinct from want.value
-		 order by key`, append([]int64{}, left...))
+		 order by key`, append([]int64{}, left...), append([]int64{}, late...))
 	if err != nil {
 		return 0, nil, err
 	}
@@ -192,7 +205,7 @@ func compareRows(ctx context.Context, pool *pgxpool.Pool, events string, m readM
 		wrong = append(wrong, fmt.Sprintf("%s holds %s for %q, but the events say %s", m.name, got, key, want))
 		return nil
 	})
-	return n, shorten(wrong), err
+	return n, wrong, err
 }
 
 // shorten keeps the first few and says how many there are besides.

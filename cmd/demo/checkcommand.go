@@ -12,7 +12,6 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/millrace-go/millrace"
-	"github.com/millrace-go/millrace/projection"
 )
 
 // checkEvery is how far apart the looks whether everything is applied are.
@@ -67,11 +66,11 @@ func runCheck(ctx, hurry context.Context, o checkOptions, out io.Writer) (err er
 	fmt.Fprintf(&b, "%d events in %d streams\n", v.events, v.streams)
 	fmt.Fprintf(&b, "%-16s %8s %8s   against a plain SQL count over the events\n", "projection", "rows", "parked")
 	for _, m := range v.models {
-		fmt.Fprintf(&b, "%-16s %8d %8d   %s\n", m.name, m.rows, m.parked, outcome(m.wrong))
+		fmt.Fprintf(&b, "%-16s %8d %8d   %s\n", m.name, m.rows, m.parked, outcome(m.wrong, m.disordered))
 	}
 	v.explain(&b)
 	if len(v.wrong) == 0 {
-		fmt.Fprintln(&b, "verified: every event was applied exactly once")
+		fmt.Fprintln(&b, v.sentence())
 	}
 	if _, err := io.WriteString(out, b.String()); err != nil {
 		return fmt.Errorf("print the verdict: %w", err)
@@ -87,7 +86,7 @@ func checkSettled(ctx context.Context, d *database, runtime *millrace.Runtime, w
 		if err != nil {
 			return verdict{}, err
 		}
-		v, err := check(ctx, d.pool, d.store, nil, projection.ActionPark)
+		v, err := check(ctx, d.pool, d.store, new(fault))
 		if err != nil {
 			return v, err
 		}

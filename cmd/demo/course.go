@@ -13,7 +13,6 @@ import (
 
 	"github.com/millrace-go/millrace"
 	"github.com/millrace-go/millrace/pgstore"
-	"github.com/millrace-go/millrace/projection"
 )
 
 // standstill is how long a run may show no progress at all before it is given up.
@@ -25,8 +24,13 @@ type course struct {
 	load    *load
 	from    source
 	screen  screen
-	start   time.Time    // of the first append
-	phase   atomic.Value // of phase
+	store   *pgstore.Store
+	fault   *fault
+	mends   bool          // in the end the fault is mended, and what is parked is replayed
+	start   time.Time     // of the first append
+	phase   atomic.Value  // of phase
+	news    atomic.Value  // of string: what is told beside the figures
+	look    chan struct{} // asks for a look at once
 	last    figures
 
 	// What the summary is made of.
@@ -34,22 +38,23 @@ type course struct {
 	appending, applying, took time.Duration
 }
 
-func newCourse(store *pgstore.Store, from source, found survey, o options, log *zap.Logger, s screen) (*course, error) {
-	runtime, err := newRuntime(millrace.Config{Store: store, Logger: log}, found.poison, o.action())
+func newCourse(store *pgstore.Store, from source, events int64, f *fault, o options, log *zap.Logger, s screen) (*course, error) {
+	runtime, err := newRuntime(millrace.Config{Store: store, Logger: log}, f)
 	if err != nil {
 		return nil, err
 	}
-	return &course{runtime: runtime, load: newLoad(store, newProbe(runtime), found, o), from: from, screen: s}, nil
+	return &course{runtime: runtime, load: newLoad(store, newProbe(runtime), f, events, o), from: from, screen: s,
+		store: store, fault: f, mends: o.replay, look: make(chan struct{})}, nil
 }
 
-// newRuntime makes a runtime of the demo's projections, which fail at the chosen events.
-func newRuntime(config millrace.Config, chosen poison, onError projection.Action) (*millrace.Runtime, error) {
+// newRuntime makes a runtime of the demo's projections, with that fault.
+func newRuntime(config millrace.Config, f *fault) (*millrace.Runtime, error) {
 	runtime, err := millrace.New(config)
 	if err != nil {
 		return nil, err
 	}
 	for _, m := range readModels {
-		if err := runtime.Register(m.projection(chosen, onError)); err != nil {
+		if err := runtime.Register(m.projection(f)); err != nil {
 			return nil, err
 		}
 	}
@@ -154,6 +159,11 @@ func (c *course) work(ctx context.Context) error {
 	if err := c.load.oneAtATime(ctx); err != nil {
 		return err
 	}
+	if c.mends {
+		if err := c.mend(ctx); err != nil {
+			return err
+		}
+	}
 	c.took = time.Since(c.start)
 	c.phase.Store(finished)
 	return nil
@@ -171,6 +181,7 @@ func (c *course) watch(ctx context.Context, done <-chan struct{}) error {
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-ticker.C:
+		case <-c.look:
 		case <-done:
 			last = true
 		}
@@ -179,6 +190,7 @@ func (c *course) watch(ctx context.Context, done <-chan struct{}) error {
 			return err
 		}
 		next := c.last.look(time.Since(c.start), c.phase.Load().(phase), c.load.appended.Load(), status)
+		next.news, _ = c.news.Load().(string)
 		next.load, next.rest = c.load.probe.load.latency(), c.load.probe.rest.latency()
 		if next.moved(c.last) {
 			movedAt = time.Now()

@@ -14,6 +14,7 @@ const (
 	loading    phase = "appending concurrently"
 	settling   phase = "catching up"
 	oneAtATime phase = "appending one at a time"
+	replaying  phase = "replaying what is parked"
 	finished   phase = "all applied"
 )
 
@@ -26,6 +27,7 @@ type figures struct {
 	rate        float64 // appended per second since the look before
 	projections []projectionFigures
 	load, rest  latency
+	news        string // what has happened that figures do not tell
 }
 
 type projectionFigures struct {

@@ -92,6 +92,7 @@ func TestStatusTellsTheDeadFromTheLiving(t *testing.T) {
 	s.Projections[0].State = millrace.StateNotOwned
 	s.Projections[1].FailingPosition, s.Projections[1].Attempts, s.Projections[1].Reason = 12, 3, "two\nlines"
 	s.Projections[1].Checkpoint, s.Projections[1].Behind, s.Projections[1].Parked = 11, 4, 1
+	s.Projections[1].Skipped = 7
 	s.Nodes = []millrace.NodeStatus{
 		{ID: goneID, Silent: 2 * time.Minute},
 		{ID: otherID, Leases: 1, Silent: 2 * time.Minute},
@@ -100,9 +101,9 @@ func TestStatusTellsTheDeadFromTheLiving(t *testing.T) {
 	}
 	got := strings.Join(statusLines(s), "\n")
 	want := strings.Join([]string{
-		"projection       owner      epoch  checkpoint    behind  parked  state",
-		"payments         22222222       3           0         0       0  its node is dead",
-		"streams          11111111       2          11         4       1  running, position 12, attempt 3: two; lines",
+		"projection       owner      epoch  checkpoint    behind  parked skipped  state",
+		"payments         22222222       3           0         0       0       0  its node is dead",
+		"streams          11111111       2          11         4       1       7  running, position 12, attempt 3: two; lines",
 		"",
 		"node      projections  state    last heartbeat",
 		"22222222            1  dead     120.0 s ago",

@@ -33,7 +33,7 @@ type appender interface {
 type load struct {
 	store    appender
 	probe    *probe // nil where no times are taken
-	poison   poison
+	fault    *fault
 	total    int64
 	rate     int
 	seed     maphash.Seed
@@ -48,8 +48,8 @@ type load struct {
 // writer knows how far its streams are; that is all that grows with the workload.
 type writer struct{ versions map[string]int64 }
 
-func newLoad(store appender, p *probe, found survey, o options) *load {
-	l := &load{store: store, probe: p, poison: found.poison, total: found.events, rate: o.rate, seed: maphash.MakeSeed(),
+func newLoad(store appender, p *probe, f *fault, events int64, o options) *load {
+	l := &load{store: store, probe: p, fault: f, total: events, rate: o.rate, seed: maphash.MakeSeed(),
 		writers: make([]writer, o.writers), last: make([]atomic.Int64, len(readModels))}
 	for i := range l.writers {
 		l.writers[i].versions = make(map[string]int64)
@@ -154,7 +154,7 @@ func (l *load) oneAtATime(ctx context.Context) error {
 	return nil
 }
 
-// append appends one event. It is to be timed unless it is a poison event, which is never applied by all.
+// append appends one event. It is to be timed unless it is a poison event, or behind one, which not all apply at once.
 func (l *load) append(ctx context.Context, w *writer, r record) (position int64, timed bool, err error) {
 	result, err := l.store.Append(ctx, r.stream, pgstore.Exact(w.versions[r.stream]), r.event)
 	if err != nil {
@@ -167,8 +167,7 @@ func (l *load) append(ctx context.Context, w *writer, r record) (position int64,
 			raise(&l.last[i], position)
 		}
 	}
-	_, poisoned := l.poison[place{r.stream, result.Version}]
-	return position, !poisoned, nil
+	return position, !l.fault.delays(place{r.stream, result.Version}), nil
 }
 
 // settle waits until every projection has dealt with everything that was appended.

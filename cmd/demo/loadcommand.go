@@ -58,7 +58,7 @@ func runLoad(ctx, hurry context.Context, o options, out io.Writer) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, d.close(hurry)) }()
-	l := newLoad(d.store, nil, survey{events: o.events}, o)
+	l := newLoad(d.store, nil, new(fault), o.events, o)
 	defer l.open(apart(generate(o.events, o.seed), short(uuid.NewString())))()
 	start := time.Now()
 	done := make(chan error, 1)

@@ -58,11 +58,12 @@ The commands below are for trying several nodes on one database, each in a termi
 	f := cmd.Flags()
 	f.Int64Var(&o.events, "events", 50_000, "how many events are made")
 	f.Uint64Var(&o.seed, "seed", 1, "what the events, and the choice of -poison, are made from")
-	f.StringVar(&o.input, "input", "", "replay this log, NDJSON or NDJSON.gz, instead of making events")
+	f.StringVar(&o.input, "input", "", "append the events of this log, NDJSON or NDJSON.gz, instead of making some")
 	f.IntVar(&o.writers, "writers", 16, "how many append at once")
 	f.IntVar(&o.rate, "rate", 0, "events per second to append; 0 is as fast as possible")
 	f.IntVar(&o.poison, "poison", 0, "how many events, chosen by the seed, a projection's handler fails at")
-	f.StringVar(&o.onError, "on-error", "park", "what becomes of an event of -poison: park, skip, or stop the projection")
+	f.StringVar(&o.onError, "on-error", "park", "what becomes of an event of -poison: park, park-stream (with what comes behind it in its stream), skip, or stop the projection")
+	f.BoolVar(&o.replay, "replay", false, "in the end, mend the fault that -poison makes and replay what was parked")
 	f.StringVar(&o.databaseURL, "database-url", "", `use this database; "" is a private server (default $DATABASE_URL)`)
 	f.BoolVar(&o.keep, "keep", false, "leave the tables in the database, to be looked at")
 	f.BoolVar(&o.json, "json", false, "print the summary as one JSON object on the last line")
@@ -81,6 +82,7 @@ type options struct {
 	rate        int
 	poison      int
 	onError     string
+	replay      bool
 	databaseURL string
 	keep        bool
 	json        bool
@@ -93,15 +95,19 @@ func (o options) validate(eventsGiven bool) error {
 	case o.events < 1:
 		return fmt.Errorf("-events is %d, but must be at least 1", o.events)
 	case o.input != "" && eventsGiven:
-		return errors.New("-events and -input exclude each other: a log is replayed as a whole")
+		return errors.New("-events and -input exclude each other: a log is appended as a whole")
 	case o.rate < 0:
 		return fmt.Errorf("-rate is negative: %d", o.rate)
 	case o.poison < 0:
 		return fmt.Errorf("-poison is negative: %d", o.poison)
 	case !known:
-		return fmt.Errorf("-on-error is %q, but must be park, skip or stop", o.onError)
+		return fmt.Errorf("-on-error is %q, but must be park, park-stream, skip or stop", o.onError)
 	case onError != projection.ActionPark && o.poison == 0:
 		return fmt.Errorf("-on-error %s needs -poison: nothing fails else", o.onError)
+	case o.replay && o.poison == 0:
+		return errors.New("-replay needs -poison: nothing is parked else")
+	case o.replay && onError != projection.ActionPark && onError != projection.ActionParkStream:
+		return fmt.Errorf("-replay and -on-error %s exclude each other: only what -on-error park or park-stream parks can be replayed", o.onError)
 	case o.keep && o.databaseURL == "":
 		return errors.New("-keep needs -database-url: a private server is removed with all that is in it")
 	}
@@ -123,10 +129,15 @@ func (o options) poisonNote() string {
 	}
 	outcome := "parks it"
 	switch o.action() {
+	case projection.ActionParkStream:
+		outcome = "parks it, and the later ones of its stream behind it"
 	case projection.ActionSkip:
 		outcome = "skips it"
 	case projection.ActionStop:
 		outcome = "stops"
+	}
+	if o.replay {
+		outcome += "; in the end that is mended, and what is parked is replayed"
 	}
 	return fmt.Sprintf("%d poison events: at each, one of the projections fails, retries and %s", o.poison, outcome)
 }

@@ -12,7 +12,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/millrace-go/millrace"
-	"github.com/millrace-go/millrace/projection"
 )
 
 const (
@@ -82,7 +81,7 @@ func runNode(ctx, hurry context.Context, o nodeOptions, out io.Writer) (err erro
 		return interruption(ctx, err)
 	}
 	defer func() { err = errors.Join(err, d.close(hurry)) }()
-	runtime, err := newRuntime(millrace.Config{Store: d.store, Logger: log, LeaseTime: o.leaseTime, Heartbeat: o.heartbeat}, nil, projection.ActionPark)
+	runtime, err := newRuntime(millrace.Config{Store: d.store, Logger: log, LeaseTime: o.leaseTime, Heartbeat: o.heartbeat}, new(fault))
 	if err != nil {
 		return err
 	}

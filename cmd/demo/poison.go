@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"sync/atomic"
 
 	"github.com/jackc/pgx/v5"
 
@@ -39,7 +40,37 @@ func (p poison) at(name string) map[place]bool {
 // onErrors are what -on-error may say, and what a projection then does about an event whose retries are used up. Commands
 // that have no such flag say nothing.
 var onErrors = map[string]projection.Action{
-	"": projection.ActionPark, "park": projection.ActionPark, "skip": projection.ActionSkip, "stop": projection.ActionStop,
+	"": projection.ActionPark, "park": projection.ActionPark, "park-stream": projection.ActionParkStream,
+	"skip": projection.ActionSkip, "stop": projection.ActionStop,
+}
+
+// fault is what lets the handlers of a run fail at the chosen events, until it is mended. The zero value lets none fail.
+type fault struct {
+	chosen  poison
+	first   map[string]int64 // the lowest version that was chosen of each stream
+	onError projection.Action
+	mended  atomic.Bool
+}
+
+func newFault(chosen poison, onError projection.Action) *fault {
+	f := &fault{chosen: chosen, first: make(map[string]int64), onError: onError}
+	for at := range chosen {
+		if first, known := f.first[at.stream]; !known || at.version < first {
+			f.first[at.stream] = at.version
+		}
+	}
+	return f
+}
+
+// delays tells whether an event is not applied at once by all that it concerns: it was chosen, or it may be parked behind one
+// that was.
+func (f *fault) delays(at place) bool {
+	if f.onError == projection.ActionParkStream {
+		first, known := f.first[at.stream]
+		return known && first <= at.version
+	}
+	_, chosen := f.chosen[at]
+	return chosen
 }
 
 // choice picks events from a source of unknown length, each as likely as any other (reservoir sampling).
@@ -92,15 +123,16 @@ type batchHandler = func(ctx context.Context, tx pgx.Tx, events []event.Envelope
 // failure is one of the ways in which handlers fail; it is called with a chosen event and never succeeds.
 type failure func(ctx context.Context, tx pgx.Tx, e event.Envelope) error
 
-// failing makes the handler fail at the chosen events, before it handles any of the batch.
-func failing(handle batchHandler, chosen map[place]bool, fail failure) batchHandler {
+// failing makes a read model's handler fail at the events that were chosen for it, before it handles any of the batch.
+func (f *fault) failing(m readModel) batchHandler {
+	handle, chosen := m.handle, f.chosen.at(m.name)
 	if len(chosen) == 0 {
 		return handle
 	}
 	return func(ctx context.Context, tx pgx.Tx, events []event.Envelope) error {
 		for _, e := range events {
-			if chosen[place{e.Stream, e.Version}] {
-				return fail(ctx, tx, e)
+			if chosen[place{e.Stream, e.Version}] && !f.mended.Load() {
+				return m.fail(ctx, tx, e)
 			}
 		}
 		return handle(ctx, tx, events)

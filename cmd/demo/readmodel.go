@@ -28,8 +28,8 @@ type readModel struct {
 	handle batchHandler
 	// fail is how it fails at an event that -poison chose.
 	fail failure
-	// want and got are selects of (key text, value text), over the events that were neither parked nor skipped, which are named
-	// "counted" there, and over the table.
+	// want and got are selects of (key text, value text), over the events that are neither parked nor skipped, which are named
+	// "counted" there, and over the table. Those of the events are "late" that were replayed behind later ones.
 	want, got string
 }
 
@@ -41,13 +41,14 @@ func (m readModel) id() millrace.ProjectionID { return millrace.ProjectionID{Nam
 
 // projection is what is registered: the handler, made to fail at the events that were chosen for it, and what is done
 // about them. However many those are, they fail on purpose.
-func (m readModel) projection(chosen poison, onError projection.Action) millrace.Projection {
+func (m readModel) projection(f *fault) millrace.Projection {
 	p := millrace.Projection{
 		Name:            m.name,
-		Batch:           failing(m.handle, chosen.at(m.name), m.fail),
+		Batch:           f.failing(m),
 		Retry:           projection.RetryPolicy{Base: retryBase},
-		OnFailure:       onError,
+		OnFailure:       f.onError,
 		MaxFailureShare: -1,
+		MaxParked:       -1,
 	}
 	if m.eventType != "" {
 		p.Types = []string{m.eventType}
@@ -84,7 +85,7 @@ var readModels = []readModel{
 		table:  `create table demo.streams (stream text collate "C" primary key, n bigint not null, last_type text collate "C" not null)`,
 		handle: followStreams,
 		fail:   failByPanic,
-		want: `select stream_id, count(*) || ', ' || (array_agg(type order by stream_version desc))[1]
+		want: `select stream_id, count(*) || ', ' || (array_agg(type order by late desc, stream_version desc))[1]
 		         from counted group by stream_id`,
 		got: `select stream, n || ', ' || last_type from demo.streams`,
 	},

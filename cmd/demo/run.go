@@ -46,14 +46,15 @@ func run(ctx, hurry context.Context, o options, out io.Writer) (s summary, err e
 		fmt.Fprintln(out, note)
 	}
 	fmt.Fprintln(out)
-	c, err := newCourse(d.store, from, found, o, log, newScreen(out))
+	f := newFault(found.poison, o.action())
+	c, err := newCourse(d.store, from, found.events, f, o, log, newScreen(out))
 	if err != nil {
 		return s, err
 	}
 	if err := c.drive(ctx, hurry); err != nil {
 		return s, err
 	}
-	v, err := check(ctx, d.pool, d.store, found.poison, o.action())
+	v, err := check(ctx, d.pool, d.store, f)
 	if err != nil {
 		return s, err
 	}
@@ -108,10 +109,11 @@ func (c *course) summary(ctx context.Context, d *database, v verdict) (summary, 
 		AppliedPerSecond: rounded(perSecond(c.applied, c.applying.Seconds())),
 		Latency:          c.load.probe.rest.latency(),
 		LatencyUnderLoad: c.load.probe.load.latency(),
+		DeadLetters:      v.letters(),
 		Verified:         len(v.wrong) == 0,
 	}
 	for i, m := range v.models {
-		p := projectionSummary{Name: m.name, Applied: c.last.projections[i].applied, Parked: m.parked, Skipped: m.skipped, rows: m.rows, wrong: m.wrong}
+		p := projectionSummary{Name: m.name, Applied: c.last.projections[i].applied, Parked: m.parked, Replayed: m.replayed, Skipped: m.skipped, OutOfOrder: m.disordered, rows: m.rows, wrong: m.wrong}
 		for _, row := range rows {
 			if row.ID.Name == m.name {
 				p.Checkpoint = row.Checkpoint

@@ -25,8 +25,8 @@ func TestRunIsVerifiedAndFindsWhatIsWrong(t *testing.T) {
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out.String())
 	}
-	if !s.Verified || s.Events != events || s.parked() != poisoned {
-		t.Errorf("verified %v, %d events, %d parked; want true, %d, %d", s.Verified, s.Events, s.parked(), events, poisoned)
+	if !s.Verified || s.Events != events || s.DeadLetters.Left != poisoned {
+		t.Errorf("verified %v, %d events, %d parked; want true, %d, %d", s.Verified, s.Events, s.DeadLetters.Left, events, poisoned)
 	}
 	var last summary
 	lines := strings.Split(strings.TrimSuffix(out.String(), "\n"), "\n")
@@ -51,7 +51,7 @@ func TestRunIsVerifiedAndFindsWhatIsWrong(t *testing.T) {
 	}
 	defer store.Close()
 	verify := func() verdict {
-		v, err := check(t.Context(), pool, store, found.poison, projection.ActionPark)
+		v, err := check(t.Context(), pool, store, newFault(found.poison, projection.ActionPark))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -70,9 +70,9 @@ func TestRunIsVerifiedAndFindsWhatIsWrong(t *testing.T) {
 			"update demo.streams set last_type = substr(last_type, 2) where stream = 'declaration1'", "streams holds"},
 		{"update demo.payments set total = total + 0.01", "update demo.payments set total = total - 0.01", "payments holds"},
 		{"update demo_millrace.dead_letters set position = -position where id = 1",
-			"update demo_millrace.dead_letters set position = -position where id = 1", "but the events say"},
+			"update demo_millrace.dead_letters set position = -position where id = 1", " events that were to be"},
 		{"update demo_millrace.dead_letters set stream_id = '-' || stream_id where id = 1",
-			"update demo_millrace.dead_letters set stream_id = substr(stream_id, 2) where id = 1", "was not chosen to fail"},
+			"update demo_millrace.dead_letters set stream_id = substr(stream_id, 2) where id = 1", "which was not to be: "},
 	} {
 		program.MustExec(t, pool, test.corrupt)
 		if err := verify().err(); err == nil || !strings.Contains(err.Error(), test.says) {
@@ -94,55 +94,6 @@ func TestRunIsVerifiedAndFindsWhatIsWrong(t *testing.T) {
 		t.Errorf("after the second run: %v", err)
 	}
 	program.MustExec(t, pool, statement)
-}
-
-func TestRunSkipsWhatIsToBeSkipped(t *testing.T) {
-	dsn := pgtest.Database(t)
-	const events, poisoned = 1000, 8
-	o := options{events: events, seed: 3, writers: 4, poison: poisoned, onError: "skip", databaseURL: dsn, keep: true}
-	var out bytes.Buffer
-	s, err := run(t.Context(), t.Context(), o, &out)
-	if err != nil {
-		t.Fatalf("%v\n%s", err, out.String())
-	}
-	if !s.Verified || s.parked() != 0 || s.skipped() != poisoned || !strings.Contains(out.String(), "but for the 8 that were to be skipped") {
-		t.Errorf("verified %v, %d parked, %d skipped\n%s", s.Verified, s.parked(), s.skipped(), out.String())
-	}
-	// The control: one that is skipped and was not chosen is found.
-	found, err := look(t.Context(), generate(events, o.seed), poisoned, o.seed)
-	if err != nil {
-		t.Fatal(err)
-	}
-	pool := program.Pool(t, dsn)
-	program.MustExec(t, pool, "update demo_millrace.projections set skipped = skipped + 1 where name = 'streams'")
-	store, err := pgstore.OpenPool(t.Context(), pool, pgstore.Options{Schema: storeSchema})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer store.Close()
-	v, err := check(t.Context(), pool, store, found.poison, projection.ActionSkip)
-	if err != nil || v.err() == nil || !strings.Contains(v.err().Error(), "streams skipped") {
-		t.Errorf("one skipped too many: %v, %v", v.err(), err)
-	}
-}
-
-func TestRunEndsWhereAProjectionStops(t *testing.T) {
-	dsn := pgtest.Database(t)
-	var out, errs bytes.Buffer
-	args := []string{"-events", "1000", "-poison", "8", "-on-error", "stop", "-database-url", dsn, "-keep"}
-	if status := execute(args, &out, &errs); status != 1 {
-		t.Errorf("exit status %d, want 1\n%s", status, out.String())
-	}
-	for _, says := range []string{"projection failed", "event at position", "attempt 4", "chosen by -poison"} {
-		if !strings.Contains(errs.String(), says) {
-			t.Errorf("says %q, want %q", errs.String(), says)
-		}
-	}
-	var letters, stopped int
-	if err := program.Pool(t, dsn).QueryRow(t.Context(), `select (select count(*) from demo_millrace.dead_letters),
-		(select count(*) from demo_millrace.projections where halted)`).Scan(&letters, &stopped); err != nil || letters != 0 || stopped == 0 {
-		t.Errorf("%d events are parked, and %d projections have stopped: %v", letters, stopped, err)
-	}
 }
 
 func TestRunRemovesWhatItCreated(t *testing.T) {

@@ -25,7 +25,10 @@ func newScreen(out io.Writer) screen {
 }
 
 // plainScreen writes one line each time.
-type plainScreen struct{ out io.Writer }
+type plainScreen struct {
+	out  io.Writer
+	told string // the news that were told last
+}
 
 func (s *plainScreen) every() time.Duration { return time.Second }
 
@@ -43,6 +46,10 @@ func (s *plainScreen) show(f figures) error {
 	}
 	if f.rest.Samples > 0 {
 		fmt.Fprintf(&b, "; one at a time %s", f.rest)
+	}
+	if f.news != "" && f.news != s.told {
+		s.told = f.news
+		fmt.Fprintf(&b, "; %s", f.news)
 	}
 	b.WriteByte('\n')
 	_, err := io.WriteString(s.out, b.String())
@@ -71,7 +78,11 @@ func table(f figures) []string {
 		}
 		lines = append(lines, line)
 	}
-	return append(lines, "",
+	lines = append(lines, "",
 		fmt.Sprintf("%-36s %s", "commit to applied, under load", f.load),
 		fmt.Sprintf("%-36s %s", "commit to applied, one at a time", f.rest))
+	if f.news != "" {
+		lines = append(lines, "", f.news)
+	}
+	return lines
 }

@@ -33,6 +33,16 @@ func TestPlainScreenWritesOneLineEachTime(t *testing.T) {
 	f.load = latency{P50: 1.25, P99: 20, Samples: 3}
 	var out bytes.Buffer
 	s := newScreen(&out)
+	told := f
+	told.news = "7 of 7 were replayed"
+	if err := s.show(told); err != nil || !strings.HasSuffix(out.String(), "p99 20.0 ms; 7 of 7 were replayed\n") {
+		t.Errorf("wrote %q, want the news at the end: %v", out.String(), err)
+	}
+	out.Reset()
+	if err := s.show(told); err != nil || strings.Contains(out.String(), "replayed") {
+		t.Errorf("wrote the news again: %q, %v", out.String(), err)
+	}
+	out.Reset()
 	for range 2 {
 		if err := s.show(f); err != nil {
 			t.Fatal(err)

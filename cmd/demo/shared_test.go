@@ -16,7 +16,6 @@ import (
 	"github.com/millrace-go/millrace"
 	"github.com/millrace-go/millrace/internal/pgtest"
 	"github.com/millrace-go/millrace/internal/program"
-	"github.com/millrace-go/millrace/projection"
 )
 
 // runs runs a command within this process, and fails the test unless it ends like that and says something.
@@ -124,7 +123,7 @@ func TestCheckFindsWhatIsWrongAndCleanLeavesNothing(t *testing.T) {
 	runs(t, 1, "nothing has moved for 1ms, and it is not all applied", "check", "-wait", "1ms")
 	apply(t, dsn)
 	runs(t, 0, "600 events", "check")
-	runs(t, 0, "events_by_type   -              2         600         0       0  not owned\n", "status")
+	runs(t, 0, "events_by_type   -              2         600         0       0       0  not owned\n", "status")
 
 	program.MustExec(t, pool, "insert into demo.events_by_role values ('nobody', 1)")
 	runs(t, 1, `events_by_role holds 1 for "nobody", but the events say nothing`, "check")
@@ -146,7 +145,7 @@ func apply(t *testing.T, dsn string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	runtime, err := newRuntime(millrace.Config{Store: d.store}, nil, projection.ActionPark)
+	runtime, err := newRuntime(millrace.Config{Store: d.store}, new(fault))
 	if err == nil {
 		err = runtime.RunUntilIdle(t.Context())
 	}
@@ -197,7 +196,7 @@ func TestWatchedStatusGoesOnUntilInterrupted(t *testing.T) {
 	runs(t, 0, "appended 5 of 5", "load", "-events", "5", "-database-url", dsn)
 	watch.says("none: no node has run yet\n")
 	apply(t, dsn)
-	watch.says(`streams +- +1 +5 +0 +0  not owned\n`)
+	watch.says(`streams +- +1 +5 +0 +0 +0  not owned\n`)
 	watch.signal(syscall.SIGINT)
 	watch.ends(0)
 }

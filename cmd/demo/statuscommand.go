@@ -28,7 +28,7 @@ func statusCommand(hurry context.Context) *cobra.Command {
 		Use:   "status [-watch [interval]]",
 		Short: "Show which node runs which projection, and how far each has come",
 		Long: `Shows a table of the projections: the node that owns each, the epoch of the lease, the checkpoint, how many positions it is
-behind, how many events are parked, and its state; and a table of the nodes. With -watch it does so again and again, until
+behind, how many events are parked and were skipped, and its state; and a table of the nodes. With -watch it does so again and again, until
 it is interrupted.`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
@@ -114,10 +114,11 @@ func watch(ctx context.Context, interval time.Duration, look func(context.Contex
 
 // statusLines are the two tables.
 func statusLines(status millrace.Status) []string {
-	lines := []string{fmt.Sprintf("%-16s %-9s %6s %11s %9s %7s  %s", "projection", "owner", "epoch", "checkpoint", "behind", "parked", "state")}
+	lines := []string{fmt.Sprintf("%-16s %-9s %6s %11s %9s %7s %7s  %s", "projection", "owner", "epoch", "checkpoint", "behind",
+		"parked", "skipped", "state")}
 	for _, p := range status.Projections {
-		lines = append(lines, fmt.Sprintf("%-16s %-9s %6d %11d %9d %7d  %s", p.ID.Name, orDash(short(p.Owner)), p.Epoch, p.Checkpoint, p.Behind,
-			p.Parked, program.OneLine(stateFromOutside(p))))
+		lines = append(lines, fmt.Sprintf("%-16s %-9s %6d %11d %9d %7d %7d  %s", p.ID.Name, orDash(short(p.Owner)), p.Epoch, p.Checkpoint, p.Behind,
+			p.Parked, p.Skipped, program.OneLine(stateFromOutside(p))))
 	}
 	if len(status.Projections) == 0 {
 		lines = append(lines, "none: no node has run yet")

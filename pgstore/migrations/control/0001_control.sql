@@ -215,7 +215,7 @@ begin
      where id = command;
     return query update {control}.dead_letters d
        set state = 'replaying', tried_by = command, begun = greatest(d.begun, 1) + case when d.begun = 0 or d.id = mine then 0 else 1 end
-     where d.id = letter.id
+     where d.id = letter.id and d.state in ('parked', 'replaying') -- an earlier replay of it may have committed only now
     returning d.*;
 end
 $$;
