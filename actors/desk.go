@@ -20,6 +20,8 @@ type desk struct {
 	quiet bool
 	// yield tells that it is a batch's turn.
 	yield bool
+	// again tells that a command was told of since the last look at the database began, which may not have seen it.
+	again bool
 	// replaying is the letter whose replay was begun last and of which nothing is known yet.
 	replaying int64
 }
@@ -58,7 +60,7 @@ func (p *projector) mayStep() bool {
 
 // obey does the next thing that is to be done with dead letters: one replay, or one command to discard.
 func (p *projector) obey(ctx actor.Context) {
-	p.desk.yield = true
+	p.desk.yield, p.desk.again = true, false
 	lease, paused, due, mine := p.lease, p.state == Paused, p.desk.due, p.desk.replaying
 	p.do(ctx, p.def.Deadline+5*p.env.Timing.Call, p.batchSlot(), func(ctx context.Context) func(actor.Context) {
 		fails := func(err error) func(actor.Context) {
@@ -77,8 +79,8 @@ func (p *projector) obey(ctx actor.Context) {
 		if found.Command == nil {
 			return func(actor.Context) {
 				p.lease.Parked, p.lease.ParkedStreams = found.Parked, found.ParkedStreams
-				p.desk.due, p.desk.quiet = due, paused
-				p.lease.Commanded = p.lease.Commanded && paused
+				p.desk.due, p.desk.quiet = due, paused && !p.desk.again
+				p.lease.Commanded = p.lease.Commanded && (paused || p.desk.again)
 			}
 		}
 		if !found.Command.Replay {
