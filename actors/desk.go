@@ -20,6 +20,8 @@ type desk struct {
 	quiet bool
 	// turn is since when batches have waited for it, zero where they have not.
 	turn time.Time
+	// again tells that a command was told of since the last look at the database began, which may not have seen it.
+	again bool
 	// replaying is the letter whose replay was begun last and of which nothing is known yet.
 	replaying int64
 }
@@ -67,6 +69,7 @@ func (p *projector) obey(ctx actor.Context) {
 		p.desk.turn = time.Now()
 	}
 	p.probe()
+	p.desk.again = false
 	lease, paused, due, mine := p.lease, p.state == Paused, p.desk.due, p.desk.replaying
 	p.do(ctx, p.def.Deadline+5*p.env.Timing.Call, p.batchSlot(), func(ctx context.Context) func(actor.Context) {
 		fails := func(err error) func(actor.Context) {
@@ -86,8 +89,8 @@ func (p *projector) obey(ctx actor.Context) {
 			return func(ctx actor.Context) {
 				p.recovered(ctx)
 				p.lease.Parked, p.lease.ParkedStreams = found.Parked, found.ParkedStreams
-				p.desk.due, p.desk.quiet = due, paused
-				p.lease.Commanded = p.lease.Commanded && paused
+				p.desk.due, p.desk.quiet = due, paused && !p.desk.again
+				p.lease.Commanded = p.lease.Commanded && (paused || p.desk.again)
 			}
 		}
 		if !found.Command.Replay {

@@ -175,7 +175,7 @@ func (p *projector) Handle(ctx actor.Context, msg any) {
 	case *messages.Verdict:
 		p.verdict = msg
 	case *messages.Commanded:
-		p.lease.Commanded, p.desk.quiet = true, false
+		p.lease.Commanded, p.desk.again, p.desk.quiet = true, true, false
 	case *replayDue:
 		p.replayDue(ctx)
 	case *messages.Drain:
@@ -380,7 +380,7 @@ func (p *projector) wanted(paused bool) {
 
 // reload reads the lease anew: after a fault nobody knows how far the last batch came but the database.
 func (p *projector) reload(ctx actor.Context) {
-	p.recheck = false
+	p.recheck, p.desk.again = false, false
 	lease := p.lease
 	p.do(ctx, p.env.Timing.Call, p.env.Slots.read, func(ctx context.Context) func(actor.Context) {
 		lease, err := p.env.Store.Reload(ctx, lease)
@@ -390,6 +390,7 @@ func (p *projector) reload(ctx actor.Context) {
 				return
 			}
 			again := p.recheck // asked for while this was under way
+			lease.Commanded = lease.Commanded || p.desk.again
 			p.adopt(lease)
 			if paused := !lease.Wanted.Runs(); paused != (p.state == Paused) {
 				p.wanted(paused)

@@ -30,7 +30,8 @@ type fake struct {
 	lost atomic.Bool
 	// foreign tells that what is read concerns no projection.
 	foreign atomic.Bool
-	// hook, where it is set, is called in the middle of "reload" and "claim", with what is to be returned, "advance", "poll" and "tail".
+	// hook, where it is set, is called in the middle of "reload" and "claim", with what is to be returned, "advance", "poll", "tail"
+	// and "command".
 	hook atomic.Pointer[func(call string, lease *projection.Lease)]
 
 	mu          sync.Mutex
@@ -182,6 +183,7 @@ func (f *fake) ParkedStreams(context.Context, projection.Lease, []string) (map[s
 	return nil, f.here()
 }
 func (f *fake) NextCommand(context.Context, projection.Lease, bool) (projection.Desk, error) {
+	f.call("command", nil)
 	return projection.Desk{}, f.here()
 }
 func (f *fake) Discard(context.Context, projection.Lease, int64) (int64, error) { return 0, f.here() }
