@@ -120,7 +120,10 @@ func TestVictim(t *testing.T) {
 	defer store.Close()
 	b := &bundle{t: t, ctx: ctx, dsn: dsn, store: store}
 	way := os.Getenv(victimWay)
-	p := millrace.Projection{Name: "p", MaxEvents: 10, Batch: ways[way](b)}
+	p, leased := leasedWay(b, way)
+	if !leased {
+		p = millrace.Projection{Name: "p", MaxEvents: 10, Batch: ways[way](b)}
+	}
 	if way == forever {
 		p.OnFailure = projection.ActionRetry
 		p.Decide = func(_ context.Context, f projection.Failure) projection.Action {

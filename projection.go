@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/millrace-go/millrace/event"
@@ -16,7 +17,7 @@ import (
 // ProjectionID names one projection of one tenant. An empty Tenant means the default tenant.
 type ProjectionID = projection.ID
 
-// Projection is a named handler. Exactly one of Batch and Each is set.
+// Projection is a named handler. Exactly one of Batch, Each, Deliver and DeliverEach is set.
 type Projection struct {
 	// Name names the projection, and with it its checkpoint: under another name it starts at the first event again.
 	// 1 to 100 bytes.
@@ -27,6 +28,14 @@ type Projection struct {
 	Batch pgstore.BatchHandler
 	// Each handles one event at a time.
 	Each pgstore.EventHandler
+	// Deliver handles events whose effects are outside of the database, in mails, webhooks or brokers: it works outside of a
+	// transaction, under a time budget, and acknowledges as it goes. Events come at least once, in order, each with a token
+	// by which receivers can tell repeats; pgstore.DeliveryHandler says exactly what is promised. A delivery takes one of
+	// Config.MaxBatches while it lasts.
+	Deliver pgstore.DeliveryHandler
+	// DeliverEach is Deliver for one event at a time, each acknowledged before the next. Deadline bounds all that is
+	// delivered in one go; where it passes between two events, the rest follows.
+	DeliverEach pgstore.DeliveredHandler
 
 	// Types selects events by type. Default: all events.
 	Types []string
@@ -35,12 +44,13 @@ type Projection struct {
 	MaxEvents int
 	// MaxBytes bounds a batch in bytes of events, about. Default 4 MiB. One larger event is a batch of its own.
 	MaxBytes int
-	// Deadline bounds one call of the handler. Default 30 s. Half of it bounds the wait for each lock that somebody else
+	// Deadline bounds one call of the handler. Default 30 s. In a transaction, half of it bounds the wait for each lock that somebody else
 	// holds; such waits count as nobody's fault and are tried again for ever.
 	Deadline time.Duration
 	// Relaxed commits batches without waiting for the disk. After a crash of the server the last of them are done again,
 	// read model and checkpoint alike, so it is safe for pure read models, but not where others act upon what the
-	// handler writes. Events that the handler appends by AppendTx make their batch wait for the disk all the same.
+	// handler writes. Events that the handler appends by AppendTx make their batch wait for the disk all the same. It is
+	// refused beside Deliver and DeliverEach, which have no transaction.
 	Relaxed bool
 
 	// Retry says when a failing event is tried again. Default: 3 retries after 1 s, 2 s and 4 s, 20 % shorter or longer.
@@ -110,10 +120,12 @@ func (p Projection) validate() error {
 	}
 	err := func() error {
 		switch {
-		case p.Batch == nil && p.Each == nil:
-			return errors.New("neither Batch nor Each is set")
-		case p.Batch != nil && p.Each != nil:
-			return errors.New("both Batch and Each are set")
+		case len(p.handlers()) == 0:
+			return errors.New("neither Batch, Each, Deliver nor DeliverEach is set")
+		case len(p.handlers()) > 1:
+			return fmt.Errorf("both %s are set", strings.Join(p.handlers(), " and "))
+		case p.Relaxed && p.leased() != nil:
+			return fmt.Errorf("value of Relaxed is true beside %s, which has no transaction that it could concern", p.handlers()[0])
 		case p.MaxEvents < 1 || p.MaxEvents > math.MaxInt16:
 			return fmt.Errorf("value of MaxEvents is not from 1 to %d: %d", math.MaxInt16, p.MaxEvents)
 		case p.MaxBytes < 0:
@@ -142,13 +154,30 @@ func (p Projection) validate() error {
 	return nil
 }
 
-// definition is the projection as the actors see it.
-func (p Projection) definition(port pgstore.Port) *projection.Definition {
-	handler := p.Batch
-	if handler == nil {
-		handler = pgstore.Each(p.Each)
+// handlers names the handlers that are set.
+func (p Projection) handlers() (names []string) {
+	for _, handler := range []struct {
+		name string
+		set  bool
+	}{{"Batch", p.Batch != nil}, {"Each", p.Each != nil}, {"Deliver", p.Deliver != nil}, {"DeliverEach", p.DeliverEach != nil}} {
+		if handler.set {
+			names = append(names, handler.name)
+		}
 	}
-	return &projection.Definition{
+	return names
+}
+
+// leased is the handler that works outside of a transaction, nil where there is none.
+func (p Projection) leased() pgstore.DeliveryHandler {
+	if p.DeliverEach != nil {
+		return pgstore.DeliverEach(p.DeliverEach)
+	}
+	return p.Deliver
+}
+
+// definition is the projection as the actors see it. trust is that of the node which runs it.
+func (p Projection) definition(port pgstore.Port, trust projection.Trust) *projection.Definition {
+	def := &projection.Definition{
 		Name:      p.Name,
 		Types:     slices.Clone(p.Types),
 		MaxEvents: p.MaxEvents,
@@ -159,6 +188,14 @@ func (p Projection) definition(port pgstore.Port) *projection.Definition {
 			MaxParked: p.MaxParked, Replay: p.Replay,
 		},
 		Breaker: p.Breaker,
-		Apply:   port.Apply(handler, pgstore.ApplyOptions{Deadline: p.Deadline, Relaxed: p.Relaxed}),
 	}
+	switch {
+	case p.leased() != nil:
+		def.Apply = port.Deliver(p.leased(), pgstore.DeliverOptions{Deadline: p.Deadline, Policy: def.Policy, Trust: trust})
+	case p.Each != nil:
+		def.Apply = port.Apply(pgstore.Each(p.Each), pgstore.ApplyOptions{Deadline: p.Deadline, Relaxed: p.Relaxed})
+	default:
+		def.Apply = port.Apply(p.Batch, pgstore.ApplyOptions{Deadline: p.Deadline, Relaxed: p.Relaxed})
+	}
+	return def
 }

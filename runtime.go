@@ -52,7 +52,7 @@ func (r *Runtime) Register(p Projection) error {
 	case r.definitions[p.Name] != nil:
 		return fmt.Errorf("register: projection %q is registered already", p.Name)
 	}
-	r.definitions[p.Name] = p.definition(r.port)
+	r.definitions[p.Name] = p.definition(r.port, r.trust)
 	return nil
 }
 
@@ -219,6 +219,14 @@ func (r *Runtime) running() *actors.Env {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.env
+}
+
+// trust is a projection.Trust.
+func (r *Runtime) trust() (until time.Time, changed <-chan struct{}) {
+	if env := r.running(); env != nil {
+		return env.Trust()
+	}
+	return time.Time{}, nil
 }
 
 // tenants returns the tenants of the runtime, and an error that a run would only meet again and again: the store was

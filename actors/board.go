@@ -55,7 +55,9 @@ type Board struct {
 	entries map[projection.ID]*slot
 	feeds   map[string]FeedEntry
 	session SessionEntry
-	stuck   int
+	// sessionNews is closed when session changes; nil while nobody waits for that.
+	sessionNews chan struct{}
+	stuck       int
 }
 
 // FeedEntry is what a feed publishes about itself.
@@ -270,6 +272,20 @@ func (b *Board) publishSession(change func(*SessionEntry)) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	change(&b.session)
+	if b.sessionNews != nil {
+		close(b.sessionNews)
+		b.sessionNews = nil
+	}
+}
+
+// watchSession returns the listener's entry, and what is closed when it changes.
+func (b *Board) watchSession() (SessionEntry, <-chan struct{}) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.sessionNews == nil {
+		b.sessionNews = make(chan struct{})
+	}
+	return b.session, b.sessionNews
 }
 
 // well takes in whether the pool can be worked with.

@@ -108,11 +108,23 @@ func (e *Env) after(d time.Duration, pid *actor.PID, msg any) *time.Timer {
 // sinceStart is the time by which those who wait for one another align themselves.
 func (e *Env) sinceStart() time.Duration { return time.Since(e.start) }
 
-// Trusted tells whether the node may still believe that it holds its leases. The last heartbeat that arrived counts from
-// when it was sent, by the monotonic clock, so the node stops before the server lets others claim.
-func (e *Env) Trusted() bool {
-	beat := e.Board.Session().LastBeat
-	return time.Since(beat) < e.Node.LeaseTime-e.Node.LeaseTime/10
+// Trusted tells whether the node may still believe that it holds its leases.
+func (e *Env) Trusted() bool { return time.Now().Before(e.trustedUntil(e.Board.Session())) }
+
+// trustedUntil is when the node stops to believe that it holds its leases. The last heartbeat that arrived counts from when
+// it was sent, by the monotonic clock, so the node stops before the server lets others claim.
+func (e *Env) trustedUntil(session SessionEntry) time.Time {
+	return session.LastBeat.Add(e.Node.LeaseTime - e.Node.LeaseTime/10)
+}
+
+// Trust is a projection.Trust. It is stricter than Trusted, for those whom no fence holds back: while the session
+// connection is lost others may take the node for dead, long before its heartbeat runs out.
+func (e *Env) Trust() (until time.Time, changed <-chan struct{}) {
+	session, changed := e.Board.watchSession()
+	if !session.Connected {
+		return time.Time{}, changed
+	}
+	return e.trustedUntil(session), changed
 }
 
 // Own runs fn in a goroutine that Wait waits for.

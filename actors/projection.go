@@ -44,6 +44,7 @@ type projector struct {
 	verdict  *messages.Verdict
 	desk     desk
 	recent   projection.Recent
+	yield    chan struct{} // see yielding
 	recheck  bool
 	draining bool
 	drained  bool
@@ -180,6 +181,7 @@ func (p *projector) Handle(ctx actor.Context, msg any) {
 		p.replayDue(ctx)
 	case *messages.Drain:
 		p.draining = true
+		p.rest()
 	case *messages.Advanced:
 		p.advanced(msg)
 	case *trustDue:
@@ -369,6 +371,7 @@ func (p *projector) wanted(paused bool) {
 	switch {
 	case paused && p.state != Paused:
 		p.log.Info("projection paused")
+		p.rest()
 		p.failing = nil
 		p.become(Paused, nil)
 	case !paused && p.state == Paused:

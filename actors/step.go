@@ -26,6 +26,7 @@ func (p *projector) step(ctx actor.Context) {
 	}
 	p.probe()
 	lease, def, here, sizing, mark := p.lease, p.def, p.ahead, p.sizing, p.mark
+	recent, yield := p.recent, p.yielding()
 	var counted projection.Begun
 	wary := p.wary > 0
 	bound := def.Deadline + 5*p.env.Timing.Call
@@ -71,6 +72,7 @@ func (p *projector) step(ctx actor.Context) {
 				}
 			}
 		}
+		batch.Recent, batch.Yield = recent, yield
 		next := p.prefetch(ctx, here, len(here.events)-len(batch.Events)-len(batch.Behind), mark)
 		err = def.Apply(ctx, lease, batch)
 		outage := p.outage(err)
@@ -127,6 +129,10 @@ func (p *projector) passOver(ctx actor.Context) {
 
 // applied takes in how a batch ended. outage tells that it failed because of what the handler depends on.
 func (p *projector) applied(ctx actor.Context, batch projection.Batch, err error, outage bool) {
+	batch, over, err := p.partly(ctx, batch, err)
+	if over {
+		return
+	}
 	if err == nil {
 		p.lease.Checkpoint, p.position = batch.To, batch.To
 		p.lease.FailingPosition, p.lease.Attempts, p.lease.Unclean, p.begun = 0, 0, 0, projection.Begun{}

@@ -20,3 +20,37 @@ func TestNodeStopsTrustingItsLeasesBeforeOthersMayClaimThem(t *testing.T) {
 		}
 	}
 }
+
+// While the session is lost others may take the node for dead, whatever its last heartbeat was.
+func TestTrustEndsWithTheSessionAndGrowsWithEachHeartbeat(t *testing.T) {
+	env := &Env{System: NewSystem(zap.NewNop()), Node: projection.Node{LeaseTime: time.Minute}}
+	env.Live()
+	told := func(changed <-chan struct{}) bool {
+		select {
+		case <-changed:
+			return true
+		default:
+			return false
+		}
+	}
+	beat := time.Now()
+	for _, step := range []struct {
+		name   string
+		change func(*SessionEntry)
+		want   time.Time
+	}{
+		{"the session stands", func(e *SessionEntry) { e.Connected, e.LastBeat = true, beat }, beat.Add(54 * time.Second)},
+		{"a heartbeat", func(e *SessionEntry) { e.LastBeat = beat.Add(time.Second) }, beat.Add(55 * time.Second)},
+		{"the session is lost", func(e *SessionEntry) { e.Connected = false }, time.Time{}},
+		{"it stands again", func(e *SessionEntry) { e.Connected, e.LastBeat = true, beat.Add(2*time.Second) }, beat.Add(56 * time.Second)},
+	} {
+		_, before := env.Trust()
+		if told(before) {
+			t.Errorf("%s: told of nothing", step.name)
+		}
+		env.Board.publishSession(step.change)
+		if until, changed := env.Trust(); !until.Equal(step.want) || !told(before) || told(changed) {
+			t.Errorf("%s: until %v, want %v; told: %v", step.name, until, step.want, told(before))
+		}
+	}
+}

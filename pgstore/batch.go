@@ -80,6 +80,8 @@ func ProjectionFrom(ctx context.Context) (projection.ID, bool) {
 type batchOptions struct {
 	deadline time.Duration
 	relaxed  bool
+	// durable commits synchronously, whatever the session's default is.
+	durable bool
 }
 
 // batchTx is one fenced transaction of a projection: begin with the time-outs, the announcement and a look at the
@@ -158,6 +160,8 @@ func (b *batchTx) beginSQL() string {
 	}
 	if b.opts.relaxed {
 		sql.WriteString("set local synchronous_commit = off; ")
+	} else if b.opts.durable {
+		sql.WriteString("set local synchronous_commit = on; ")
 	}
 	if b.lease.ID.Tenant != projection.DefaultTenant {
 		fmt.Fprintf(&sql, "select set_config('search_path', '%s, ' || current_setting('search_path'), true); ",

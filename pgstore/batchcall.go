@@ -21,8 +21,8 @@ const askTime = 2 * time.Second
 // errGoexit tells that a handler ended its goroutine instead of returning.
 var errGoexit = errors.New("the handler ended its goroutine")
 
-// ErrAbandoned tells that a handler did not return when its context was cancelled. Its connection was cut, so that
-// nothing of it can commit, and its goroutine was left to itself.
+// ErrAbandoned tells that a handler did not return when its context was cancelled. Its connection, if it had one, was cut,
+// so that nothing of it can commit, and its goroutine was left to itself.
 var ErrAbandoned = errors.New("the handler did not return after its context was cancelled")
 
 // call runs the handler in a goroutine of its own, so that neither a handler that hangs nor one that ends its goroutine
@@ -111,15 +111,19 @@ func handlerFault(err error, tx *scopedTx, conn *pgconn.PgConn) error {
 	if conn.IsClosed() && !ownTimeout {
 		return &projection.Fault{Class: projection.Infrastructure, Unreachable: true, Err: fmt.Errorf("connection lost under the handler: %w", err)}
 	}
-	fault := &projection.Fault{Class: projection.HandlerFault, Position: projection.FailedPosition(err), Stack: stackOf(err), Err: err}
+	return &projection.Fault{Class: returnedClass(err), Position: projection.FailedPosition(err), Stack: stackOf(err), Err: err}
+}
+
+// returnedClass says whose fault an error is that a handler returned, by nothing but that error: its own, unless it is one of
+// a server that could not do what was asked of it.
+func returnedClass(err error) projection.Class {
 	var pgErr *pgconn.PgError
 	if errors.As(err, &pgErr) {
-		fault.Class, _ = lookUp(pgErr.Code)
-		if fault.Class != projection.Infrastructure {
-			fault.Class = projection.HandlerFault
+		if class, _ := lookUp(pgErr.Code); class == projection.Infrastructure {
+			return class
 		}
 	}
-	return fault
+	return projection.HandlerFault
 }
 
 // waitsForLock asks whether a backend waits for a lock: over a connection of its own, since the pool may be used up, and

@@ -23,6 +23,7 @@ type controlSQL struct {
 	claim          string
 	claimed        string
 	beginAttempt   string
+	beginDelivery  string
 	reload         string
 	owned          string
 	release        string
@@ -76,6 +77,7 @@ func newControlSQL(schema string) controlSQL {
 		claim:          q("claim"),
 		claimed:        q("claimed"),
 		beginAttempt:   q("begin_attempt"),
+		beginDelivery:  q("begin_delivery"),
 		reload:         q("reload"),
 		owned:          q("owned"),
 		release:        q("release"),

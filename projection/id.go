@@ -144,6 +144,11 @@ type Batch struct {
 	To int64
 	// Replay tells that the batch is a dead letter's one event, which is resolved with it. To is the checkpoint then.
 	Replay *Replay
+	// Recent is what became of the events before, for an Apply that parks events by itself.
+	Recent Recent
+	// Yield is closed when somebody waits for the projection to come to rest, so that what can stop in the middle does. Nil
+	// where nobody will.
+	Yield <-chan struct{}
 }
 
 // Alone tells that the batch is one event, with nothing before it that is parked: a failure of it is that event's, and the

@@ -24,7 +24,8 @@ type Definition struct {
 	Breaker BreakerPolicy
 	// Apply runs one batch transaction: it hands the events to the handler, parks those that are behind others, resolves the
 	// dead letter that is replayed, advances the checkpoint from lease.Checkpoint to batch.To under the lease's fence, and
-	// commits all or nothing.
+	// commits all or nothing. One that works in steps, each of them fenced, returns a *Partial where it did not come to the
+	// end, or not without rejecting events.
 	Apply func(ctx context.Context, lease Lease, batch Batch) error
 }
 

@@ -1,0 +1,46 @@
+package actors
+
+import (
+	"errors"
+
+	"github.com/asynkron/protoactor-go/actor"
+	"go.uber.org/zap"
+
+	"github.com/millrace-go/millrace/projection"
+)
+
+// partly takes in what is done of a batch that did not end in one go. What is left to be taken in then, unless that is over, is
+// the first event that is not done, alone, and what happened to it. Any other end is left as it is.
+func (p *projector) partly(ctx actor.Context, batch projection.Batch, err error) (left projection.Batch, over bool, cause error) {
+	var partial *projection.Partial
+	if !errors.As(err, &partial) {
+		return batch, false, err
+	}
+	done, left := partial.Split(batch)
+	if partial.To > p.lease.Checkpoint {
+		p.applied(ctx, done, nil, false)
+		p.recent = partial.Recent
+		p.lease.Parked += int64(len(partial.Rejected))
+	}
+	for _, letter := range partial.Rejected {
+		p.log.Error("event parked, as its handler rejected it", zap.Int64("position", letter.Position), zap.String("stream", letter.Stream),
+			zap.String("type", letter.Type), zap.Int("attempt", letter.Attempts), zap.String("error", letter.Error))
+	}
+	return left, partial.Err == nil, partial.Err
+}
+
+// yielding returns what is closed when the projection is to come to rest.
+func (p *projector) yielding() <-chan struct{} {
+	if p.yield == nil {
+		p.yield = make(chan struct{})
+	}
+	return p.yield
+}
+
+// rest asks what is under way to stop where it can do so in order.
+func (p *projector) rest() {
+	if p.yield != nil {
+		close(p.yield)
+		p.yield = nil
+	}
+}

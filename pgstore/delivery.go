@@ -1,0 +1,212 @@
+package pgstore
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"go.uber.org/zap"
+
+	"github.com/millrace-go/millrace/event"
+	"github.com/millrace-go/millrace/projection"
+)
+
+// Deliver makes of a handler what the actors run: a delivery, whose checkpoint moves with each acknowledgement.
+func (s Port) Deliver(h DeliveryHandler, o DeliverOptions) func(context.Context, projection.Lease, projection.Batch) error {
+	o.Deadline = cmp.Or(o.Deadline, 30*time.Second)
+	return func(ctx context.Context, lease projection.Lease, batch projection.Batch) error {
+		ctx = withProjection(ctx, lease.ID)
+		acks, giveUp := context.WithCancel(context.WithoutCancel(ctx))
+		defer giveUp()
+		d := &Delivery{store: s.Store, batch: batch, opts: o, lease: lease, recent: batch.Recent, acks: acks, deadline: time.Now().Add(o.Deadline)}
+		timed, cancel := context.WithDeadlineCause(ctx, d.deadline, ErrDeadline)
+		defer cancel()
+		d.ctx, d.end = context.WithCancelCause(timed)
+		defer d.end(nil)
+		if len(batch.Events) == 0 {
+			return d.move(ctx, batch.To, nil)
+		}
+		if err := d.begin(ctx); err != nil {
+			return fmt.Errorf("begin a delivery of %s: %w", lease.ID, err)
+		}
+		err, cause := d.call(h, giveUp)
+		if err := d.ended(err, cause); err != nil {
+			return fmt.Errorf("deliver to %s: %w", lease.ID, err)
+		}
+		return nil
+	}
+}
+
+// begin makes sure that it is this node's to deliver. No fence can take back what a handler sends.
+func (d *Delivery) begin(ctx context.Context) error {
+	if until, _ := d.trust(); !time.Now().Before(until) {
+		return &projection.Fault{Class: projection.Infrastructure, Err: ErrDistrusted}
+	}
+	var held bool
+	err := d.store.pool.QueryRow(ctx, d.store.control.beginDelivery, d.lease.Row, d.lease.Owner, d.lease.Epoch, d.lease.Checkpoint).Scan(&held)
+	if err != nil {
+		return ownFault(err)
+	}
+	if !held {
+		return fmt.Errorf("not held under epoch %d at checkpoint %d: %w", d.lease.Epoch, d.lease.Checkpoint, projection.ErrLeaseLost)
+	}
+	return nil
+}
+
+// call runs the handler in a goroutine of its own, until it returns or is left to itself some time after its context ended. It
+// returns what the handler did, and why its context had ended, if it had.
+func (d *Delivery) call(h DeliveryHandler, giveUp func()) (err, cause error) {
+	done := make(chan error, 1)
+	go func() {
+		err := errGoexit
+		defer func() { done <- err }()
+		err = protect(func() error { return h(d.ctx, d) })
+	}()
+	for d.ctx.Err() == nil {
+		until, changed := d.trust()
+		left := time.Until(until)
+		if left <= 0 {
+			d.end(ErrDistrusted)
+			break
+		}
+		lapse := time.NewTimer(left)
+		select {
+		case err := <-done:
+			lapse.Stop()
+			return err, context.Cause(d.ctx)
+		case <-changed:
+		case <-lapse.C:
+		case <-d.ctx.Done():
+		}
+		lapse.Stop()
+	}
+	grace := time.NewTimer(abandonTime)
+	defer grace.Stop()
+	select {
+	case err = <-done:
+	case <-grace.C:
+		d.store.abandoned.Add(1)
+		err = ErrAbandoned
+		giveUp()
+	}
+	return err, context.Cause(d.ctx)
+}
+
+// ended says how a delivery ended whose handler returned err; cause is why its context had ended before, nil if it had not.
+func (d *Delivery) ended(err, cause error) error {
+	d.mu.Lock() // an acknowledgement under way is waited for: it tells what is done
+	defer d.mu.Unlock()
+	fault := d.verdict(err, cause)
+	d.over = ErrDeliveryOver
+	switch {
+	case fault != nil && d.batch.Replay != nil:
+		return fault
+	case fault == nil && d.next == len(d.batch.Events) && len(d.rejected) == 0:
+		return nil
+	}
+	partial := &projection.Partial{Recent: d.recent, Rejected: d.rejected}
+	if fault != nil && fault.Class == projection.HandlerFault {
+		// What is parked before the event that failed goes first, so that the checkpoint can move over that one alone.
+		if n := len(d.upTo(fault.Position)); n > 0 {
+			if err := d.move(d.acks, d.batch.Behind[d.behind+n-1].Position, nil); err != nil {
+				fault = d.fault
+			}
+		}
+	}
+	if partial.To = d.lease.Checkpoint; fault != nil {
+		partial.Err = fault
+	}
+	return partial
+}
+
+// verdict says what is wrong, and nil where nothing is but that events may be left.
+func (d *Delivery) verdict(err, cause error) *projection.Fault {
+	switch {
+	case d.fault != nil:
+		return d.fault
+	case d.next == len(d.batch.Events):
+		if err != nil {
+			d.store.log.Warn("a handler failed after it had acknowledged everything; that changes nothing",
+				zap.Stringer("projection", d.lease.ID), zap.Error(err))
+		}
+		return nil
+	case cause != nil && !errors.Is(cause, ErrDeadline):
+		return &projection.Fault{Class: projection.Infrastructure, Err: fmt.Errorf("delivery was cut short: %w", cause)}
+	}
+	_, asks := projection.Asked(err)
+	switch {
+	case d.next > 0 && (err == nil || cause != nil && !asks):
+		return nil
+	case err == nil && cause == nil && d.batch.Replay == nil && d.Remaining() == 0:
+		return nil // it was asked to do nothing more before it had begun
+	case cause != nil:
+		err = errors.Join(cause, err)
+	case err == nil:
+		err = errNothingDone
+	}
+	return d.failure(err)
+}
+
+// failure is that of the next event.
+func (d *Delivery) failure(err error) *projection.Fault {
+	next := d.batch.Events[d.next].Position
+	if named := projection.FailedPosition(err); named != 0 && named != next {
+		err = fmt.Errorf("failed at position %d, which is the first that is not done: %w", next, err)
+	}
+	return &projection.Fault{Class: returnedClass(err), Position: next, Stack: stackOf(err), Err: err}
+}
+
+// settle keeps that the first n events are done. letter is what becomes of the last of them, where it is parked.
+func (d *Delivery) settle(ctx context.Context, n int, letter *projection.DeadLetter) error {
+	to := d.batch.To
+	if n < len(d.batch.Events) {
+		to = d.batch.Events[n-1].Position
+	}
+	if err := d.move(ctx, to, letter); err != nil {
+		return err
+	}
+	d.next = n
+	return nil
+}
+
+// upTo are the events up to a position that are to be parked behind others and are not yet.
+func (d *Delivery) upTo(position int64) []event.Envelope {
+	rest := d.batch.Behind[d.behind:]
+	n := 0
+	for n < len(rest) && rest[n].Position <= position {
+		n++
+	}
+	return rest[:n]
+}
+
+// move moves the checkpoint, together with what is parked on the way, in a transaction of its own under the lease's fence. Where
+// it cannot, the delivery is over: nobody knows then how far the checkpoint is but the lease's row.
+func (d *Delivery) move(ctx context.Context, to int64, letter *projection.DeadLetter) error {
+	lease, part := d.lease, projection.Batch{Behind: d.upTo(to), Replay: d.batch.Replay}
+	b := newBatchTx(d.store, lease, to, batchOptions{deadline: finishTime, durable: true})
+	b.settle = func(ctx context.Context, conn *pgx.Conn) error {
+		if letter != nil {
+			e := event.Envelope{Position: letter.Position, Stream: letter.Stream, Version: letter.Version, Type: letter.Type}
+			if _, err := conn.Exec(ctx, d.store.control.park, parkArgs(lease, []event.Envelope{e}, *letter, false)...); err != nil {
+				return fmt.Errorf("park a rejected event: %w", err)
+			}
+		}
+		return d.store.settleLetters(ctx, conn, lease, part)
+	}
+	if letter == nil && len(part.Behind) == 0 && part.Replay == nil {
+		b.settle = nil // it costs a round trip
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), finishTime)
+	defer cancel()
+	defer context.AfterFunc(d.acks, cancel)()
+	if err := b.run(ctx, func(context.Context, pgx.Tx) error { return nil }); err != nil {
+		fault := ownFault(err)
+		d.stop(fault)
+		return fault
+	}
+	d.lease.Checkpoint, d.behind, d.lease.Parked = to, d.behind+len(part.Behind), d.lease.Parked+int64(len(part.Behind))
+	return nil
+}

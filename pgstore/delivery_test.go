@@ -1,0 +1,284 @@
+package pgstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/millrace-go/millrace/projection"
+)
+
+func TestAcknowledgedPrefixIsKeptAndTheRestComesAgain(t *testing.T) {
+	o := newOwner(t, 5)
+	first := o.lease.Checkpoint + 1
+	err := o.deliver(func(ctx context.Context, d *Delivery) error {
+		for _, n := range []int64{first + 1, first + 2} {
+			if err := d.Ack(ctx, n); err != nil {
+				return err
+			}
+			if at := o.checkpoint(); at != n {
+				t.Errorf("acknowledged up to %d, the checkpoint is %d", n, at)
+			}
+		}
+		return nil
+	}, DeliverOptions{})
+	if fault := wantPartial(t, err, first+2); fault != nil {
+		t.Error(fault)
+	}
+	o.refresh()
+	err = o.deliver(func(ctx context.Context, d *Delivery) error {
+		if got := positionsDelivered(d.Events()); !slices.Equal(got, []int64{first + 3, first + 4}) {
+			t.Errorf("left are %v", got)
+		}
+		return d.Ack(ctx, first+4)
+	}, DeliverOptions{})
+	if err != nil || o.checkpoint() != first+4 {
+		t.Errorf("checkpoint %d: %v", o.checkpoint(), err)
+	}
+}
+
+func TestAcknowledgementsThatMakeNoSenseAreRefusedByName(t *testing.T) {
+	o := newOwner(t, 5)
+	first := o.lease.Checkpoint + 1
+	err := o.deliver(func(ctx context.Context, d *Delivery) error {
+		if err := d.Ack(ctx, first+1); err != nil {
+			return err
+		}
+		for what, refused := range map[string]error{
+			fmt.Sprint(first):     d.Ack(ctx, first),
+			fmt.Sprint(first + 1): d.Ack(ctx, first+1),
+			fmt.Sprint(first + 9): d.Ack(ctx, first+9),
+			"-3":                  d.Ack(ctx, -3),
+			fmt.Sprint(first + 3): d.Reject(ctx, first+3, errOnPurpose),
+			fmt.Sprint(first + 2): d.Reject(ctx, first+2, nil),
+		} {
+			if refused == nil || !strings.Contains(refused.Error(), " "+what+" ") {
+				t.Errorf("position %s: %v", what, refused)
+			}
+		}
+		return d.Ack(ctx, first+4)
+	}, DeliverOptions{})
+	if err != nil || o.checkpoint() != first+4 {
+		t.Errorf("checkpoint %d: %v", o.checkpoint(), err)
+	}
+}
+
+func TestFailureIsThatOfTheFirstEventThatIsNotDone(t *testing.T) {
+	o := newOwner(t, 5)
+	start := o.lease.Checkpoint
+	for name, c := range map[string]struct {
+		then func(ctx context.Context, d *Delivery) error
+		says string
+	}{
+		"error":         {fails, "on purpose"},
+		"panic":         {func(context.Context, *Delivery) error { panic(errOnPurpose) }, "on purpose"},
+		"end":           {func(context.Context, *Delivery) error { runtime.Goexit(); return nil }, errGoexit.Error()},
+		"named":         {func(_ context.Context, d *Delivery) error { return projection.At(d.Events()[2].Position, errOnPurpose) }, "on purpose"},
+		"another named": {func(_ context.Context, d *Delivery) error { return projection.At(d.Events()[4].Position, errOnPurpose) }, "first that is not done"},
+		"own time-out":  {func(context.Context, *Delivery) error { return timeoutError{} }, "did not answer"},
+		"lease lost":    {func(context.Context, *Delivery) error { return projection.ErrLeaseLost }, "lease lost"},
+	} {
+		o.refresh()
+		o.lease.Checkpoint = start
+		mustExec(t, o.store, "update millrace.leases set checkpoint = $1", start)
+		fault := wantPartial(t, o.deliver(failsAfter(2, c.then), DeliverOptions{}), start+2)
+		if fault == nil || fault.Class != projection.HandlerFault || fault.Position != start+3 || !strings.Contains(fault.Error(), c.says) {
+			t.Errorf("%s: %+v", name, fault)
+		}
+		if name == "panic" && !strings.Contains(fault.Stack, "delivery_test.go") {
+			t.Errorf("no stack: %q", fault.Stack)
+		}
+		if o.checkpoint() != start+2 {
+			t.Errorf("%s: checkpoint %d", name, o.checkpoint())
+		}
+	}
+	o.refresh()
+	err := o.deliver(failsAfter(0, func(context.Context, *Delivery) error { return &pgconn.PgError{Code: "40P01"} }), DeliverOptions{})
+	if fault := wantPartial(t, err, start+2); fault == nil || fault.Class != projection.Infrastructure {
+		t.Errorf("a server that could not: %v", fault)
+	}
+	err = o.deliver(func(context.Context, *Delivery) error { return nil }, DeliverOptions{})
+	if fault := wantPartial(t, err, start+2); fault == nil || fault.Class != projection.HandlerFault || !errors.Is(fault, errNothingDone) {
+		t.Errorf("a handler that did nothing: %v", fault)
+	}
+	err = o.deliver(func(ctx context.Context, d *Delivery) error {
+		return errors.Join(d.Ack(ctx, start+5), errOnPurpose)
+	}, DeliverOptions{})
+	if err != nil || o.checkpoint() != start+5 {
+		t.Errorf("failed when all was done: checkpoint %d, %v", o.checkpoint(), err)
+	}
+}
+
+func TestRejectedEventIsParkedAndTheDeliveryGoesOnBehindIt(t *testing.T) {
+	o := newOwner(t, 4)
+	start := o.lease.Checkpoint
+	o.lease.FailingPosition, o.lease.Attempts = start+2, 2
+	err := o.deliver(func(ctx context.Context, d *Delivery) error {
+		for _, step := range []error{d.Ack(ctx, start+1), d.Reject(ctx, start+2, errOnPurpose), d.Ack(ctx, start+3), d.Reject(ctx, start+4, projection.Park(errOnPurpose))} {
+			if step != nil {
+				return step
+			}
+		}
+		return nil
+	}, DeliverOptions{})
+	if fault := wantPartial(t, err, start+4); fault != nil {
+		t.Error(fault)
+	}
+	letters, err := o.store.DeadLetters(o.lease.ID).List(testContext(t), Page{})
+	if err != nil || len(letters) != 2 || letters[0].Position != start+2 || letters[0].Attempts != 3 || letters[0].Error != "on purpose" || letters[1].Attempts != 1 {
+		t.Errorf("%+v, %v", letters, err)
+	}
+	if o.refresh(); o.lease.Parked != 2 || o.lease.Checkpoint != start+4 {
+		t.Errorf("%+v", o.lease)
+	}
+}
+
+func TestRejectionThatConcernsMoreThanItsEventIsLeftToTheProjection(t *testing.T) {
+	o := newOwner(t, 3)
+	start := o.lease.Checkpoint
+	var recent projection.Recent
+	for range 30 {
+		recent.Failed()
+	}
+	events, err := o.pending()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		policy projection.Policy
+		cause  error
+		want   projection.Action
+	}{
+		"another wish":      {projection.Policy{MaxFailureShare: -1, MaxParked: -1}, projection.Stop(errOnPurpose), projection.ActionStop},
+		"streams are kept":  {projection.Policy{MaxFailureShare: -1, MaxParked: -1, OnFailure: projection.ActionParkStream}, errOnPurpose, projection.ActionParkStream},
+		"no room":           {projection.Policy{MaxFailureShare: -1, MaxParked: 0}, errOnPurpose, projection.ActionPark},
+		"nearly all failed": {projection.Policy{MaxFailureShare: 0.5, MaxParked: -1}, errOnPurpose, projection.ActionPark},
+	} {
+		ended := false
+		apply := o.store.Port().Deliver(func(ctx context.Context, d *Delivery) error {
+			refused := d.Reject(ctx, start+1, c.cause)
+			if !errors.Is(refused, ErrDeliveryOver) || !errors.Is(d.Ack(ctx, start+1), ErrDeliveryOver) {
+				t.Errorf("%s: %v", name, refused)
+			}
+			ended = ctx.Err() != nil && d.Remaining() == 0
+			return nil
+		}, DeliverOptions{Policy: c.policy})
+		err := apply(testContext(t), o.lease, projection.Batch{Events: events, To: start + 3, Recent: recent})
+		fault := wantPartial(t, err, start)
+		if fault == nil || fault.Class != projection.HandlerFault || fault.Position != start+1 || !ended {
+			t.Fatalf("%s: %+v, its context ended: %v", name, fault, ended)
+		}
+		if got, asks := projection.Asked(fault.Err); !asks || got != c.want {
+			t.Errorf("%s: asks for %v", name, got)
+		}
+		o.untouched()
+	}
+}
+
+func TestEventsBehindOthersAreParkedOnTheWay(t *testing.T) {
+	o := newOwner(t, 6)
+	start := o.lease.Checkpoint
+	all, err := o.pending()
+	if err != nil {
+		t.Fatal(err)
+	}
+	// 1 and 4 and 6 are parked, 2, 3 and 5 are delivered.
+	batch := projection.Batch{Events: append(all[1:3:3], all[4]), Behind: append(all[:1:1], all[3], all[5]), To: start + 6}
+	parked := func(want int64) {
+		t.Helper()
+		if n, err := o.store.DeadLetters(o.lease.ID).Count(testContext(t), projection.LetterFilter{}); n != want || err != nil {
+			t.Errorf("%d events are parked, want %d: %v", n, want, err)
+		}
+	}
+	deliver := o.store.Port().Deliver(failsAfter(2, func(context.Context, *Delivery) error {
+		parked(1)
+		return errOnPurpose
+	}), DeliverOptions{})
+	// What fails stands alone: what is parked before it has gone first.
+	if fault := wantPartial(t, deliver(testContext(t), o.lease, batch), start+4); fault == nil || fault.Position != start+5 {
+		t.Error(fault)
+	}
+	parked(2)
+	o.refresh()
+	batch = projection.Batch{Events: batch.Events[2:], Behind: batch.Behind[2:], To: start + 6}
+	all3 := o.store.Port().Deliver(failsAfter(1, func(context.Context, *Delivery) error { return nil }), DeliverOptions{})
+	if err := all3(testContext(t), o.lease, batch); err != nil || o.checkpoint() != start+6 {
+		t.Errorf("checkpoint %d: %v", o.checkpoint(), err)
+	}
+	parked(3)
+}
+
+func TestTokenIsTheEventsOwnWhateverTheNamesAre(t *testing.T) {
+	o := newOwner(t, 2)
+	var tokens []string
+	for range 2 {
+		_ = o.deliver(func(_ context.Context, d *Delivery) error {
+			for _, e := range d.Events() {
+				tokens = append(tokens, d.Token(e))
+			}
+			return errOnPurpose
+		}, DeliverOptions{})
+	}
+	if want := []string{"default/p/0/1", "default/p/0/2", "default/p/0/1", "default/p/0/2"}; !slices.Equal(tokens, want) {
+		t.Errorf("%q, want %q", tokens, want)
+	}
+}
+
+func TestBudgetThatEndsBetweenEventsLosesNothing(t *testing.T) {
+	o := newOwner(t, 6)
+	var got []int64
+	handler := func(end func()) DeliveryHandler {
+		return DeliverEach(func(ctx context.Context, e Delivered) error {
+			if got = append(got, e.Position); len(got)%2 == 0 {
+				end()
+			}
+			return nil
+		})
+	}
+	// Somebody waits for the projection to come to rest, in the middle of the second event.
+	events, err := o.pending()
+	if err != nil {
+		t.Fatal(err)
+	}
+	yield := make(chan struct{})
+	deliver := o.store.Port().Deliver(handler(func() { close(yield) }), DeliverOptions{})
+	if fault := wantPartial(t, deliver(testContext(t), o.lease, projection.Batch{Events: events, To: events[5].Position, Yield: yield}), events[1].Position); fault != nil {
+		t.Error(fault)
+	}
+	// So soon that nothing was begun: no failure either.
+	put := o.store.Port().Deliver(func(_ context.Context, d *Delivery) error {
+		if d.Remaining() > 0 {
+			t.Error("it is not to come to rest")
+		}
+		return nil
+	}, DeliverOptions{})
+	o.refresh()
+	if fault := wantPartial(t, put(testContext(t), o.lease, projection.Batch{Events: events[2:], To: events[5].Position, Yield: yield}), events[1].Position); fault != nil {
+		t.Error(fault)
+	}
+	// The time is up, in the middle of the fourth.
+	o.refresh()
+	late := DeliverEach(func(ctx context.Context, e Delivered) error {
+		if got = append(got, e.Position); len(got) == 4 {
+			<-ctx.Done()
+		}
+		return nil
+	})
+	if fault := wantPartial(t, o.deliver(late, DeliverOptions{Deadline: 400 * time.Millisecond}), events[3].Position); fault != nil {
+		t.Error(fault)
+	}
+	o.refresh()
+	if err := o.deliver(handler(func() {}), DeliverOptions{}); err != nil {
+		t.Error(err)
+	}
+	if !slices.Equal(got, positionsDelivered(events)) {
+		t.Errorf("delivered %v", got)
+	}
+}

@@ -1,0 +1,69 @@
+package projection
+
+import (
+	"fmt"
+	"net/url"
+	"time"
+
+	"github.com/millrace-go/millrace/event"
+)
+
+// Partial is what Apply returns where it does not move the checkpoint in one go: what is done of the batch is done for
+// good, whatever happened to the rest.
+type Partial struct {
+	// To is where the checkpoint is now. All events up to it were handled, rejected, or parked behind others.
+	To int64
+	// Rejected are the dead letters among them that the handler parked.
+	Rejected []DeadLetter
+	// Recent remembers the events that were handled and rejected.
+	Recent Recent
+	// Err is what happened to the first event beyond To; nil tells that nothing did, and that it comes with the next batch.
+	Err error
+}
+
+func (p *Partial) Error() string {
+	if p.Err == nil {
+		return fmt.Sprintf("done up to %d", p.To)
+	}
+	return p.Err.Error()
+}
+
+// Unwrap returns what happened to the first event that is left.
+func (p *Partial) Unwrap() error { return p.Err }
+
+// Split tells apart what is done of a batch and the first event that is left, which stands alone: it is the one that Err
+// is about, since the events come in order. Both have no events where there are none. It is pure.
+func (p *Partial) Split(b Batch) (done, left Batch) {
+	done, left = Batch{To: p.To}, Batch{To: p.To}
+	rejected := make(map[int64]bool, len(p.Rejected))
+	for _, letter := range p.Rejected {
+		rejected[letter.Position] = true
+	}
+	for i, e := range b.Events {
+		if e.Position > p.To {
+			left.Events, left.To = b.Events[i:i+1:i+1], e.Position
+			break
+		}
+		if !rejected[e.Position] {
+			done.Events = append(done.Events, e)
+		}
+	}
+	n := 0
+	for n < len(b.Behind) && b.Behind[n].Position <= p.To {
+		n++
+	}
+	done.Behind = b.Behind[:n:n]
+	return done, left
+}
+
+// Trust tells until when a node may believe that it holds its leases, as far as it knows now: zero means that it may not.
+// When changed is closed, it may know more.
+type Trust func() (until time.Time, changed <-chan struct{})
+
+// Token is a text that is the same for every delivery of an event to a projection, and another one for every other event,
+// projection, partition and tenant: the four with slashes between them, each escaped as in the path of a URL, so that it
+// consists of printable ASCII characters without spaces and quotes.
+func (id ID) Token(e event.Envelope) string {
+	id = id.WithDefaults()
+	return fmt.Sprintf("%s/%s/%d/%d", url.PathEscape(id.Tenant), url.PathEscape(id.Name), id.Partition, e.Position)
+}
