@@ -2,6 +2,7 @@ package millrace_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -258,50 +259,88 @@ func TestBreakerLeavesWhatIsAnEventsToItsPolicy(t *testing.T) {
 	}
 }
 
-// A replay that meets what its handler depends on down is no failure of its event either, and waits with the rest.
-func TestOutageDuringAReplayCountsNothing(t *testing.T) {
+// A replay that meets what its handler depends on down is no failure of its event either. It is tried again by and by, and
+// keeps no live event waiting, since it may be that one event's fault all the same: then the command goes on without it.
+func TestReplayThatMeetsAnOutageCountsNothingAndHoldsNothingUp(t *testing.T) {
 	g := newGuarded(t, 50*time.Millisecond)
 	g.down.Store(false)
-	var mended atomic.Bool
+	var refuse, mended atomic.Bool
 	relies := g.projection.Batch
+	var replays atomic.Int64
 	g.projection.Batch = func(ctx context.Context, tx pgx.Tx, events []event.Envelope) error {
-		if err := relies(ctx, tx, events); err != nil {
-			return err
+		if events[0].Position != g.first {
+			return relies(ctx, tx, events)
 		}
-		if events[0].Position == g.first && !mended.Load() {
+		switch {
+		case !mended.Load():
 			return projection.Park(errOnPurpose)
+		case refuse.Load():
+			replays.Add(1)
+			return errDown
 		}
-		return nil
+		return relies(ctx, tx, events)
 	}
 	rt := g.runtime(millrace.Config{}, g.projection)
 	g.start(rt)
 	g.reaches(rt, g.id, g.last)
-	letters := g.letters("p")
-	if len(letters) != 1 {
-		t.Fatal(letters)
-	}
 	mended.Store(true)
-	g.down.Store(true)
+	refuse.Store(true)
+	letters := g.store.DeadLetters(g.id)
 	replayed := make(chan pgstore.Outcome, 1)
 	go func() {
-		o, err := g.store.DeadLetters(g.id).Replay(g.ctx, projection.LetterFilter{}, 10)
+		o, err := letters.Replay(g.ctx, projection.LetterFilter{All: true}, 10)
 		if err != nil {
 			t.Error(err)
 		}
 		replayed <- o
 	}()
-	g.opens(rt, 4)
-	g.mustWait(t, 1, 50*time.Millisecond)
+	g.eventually("the replay is tried again", func() bool { return replays.Load() >= 4 })
+	if p := g.status(rt, "p"); p.Breaker != projection.BreakerClosed || p.State != millrace.StateLive {
+		t.Errorf("it is %s, its breaker %s", p.State, p.Breaker)
+	}
 	if now := g.letters("p"); len(now) != 1 || now[0].Attempts != 1 || now[0].Replays != 0 {
 		t.Errorf("during the outage the letter is %+v", now)
 	}
-	g.down.Store(false)
-	if o := <-replayed; o != (pgstore.Outcome{Done: 1}) {
+	refuse.Store(false)
+	if o := <-replayed; o.Done != 1 || o.Failed != 0 {
 		t.Errorf("replayed %+v", o)
 	}
-	g.eventually("the breaker is closed", func() bool { return g.status(rt, "p").Breaker == projection.BreakerClosed })
 	if got := g.positions("p"); len(got) != 40 {
 		t.Errorf("%d events applied, want 40", len(got))
+	}
+}
+
+// While what the handler depends on is down, letters can be discarded: that calls no handler.
+func TestLettersAreDiscardedWhileTheBreakerIsOpen(t *testing.T) {
+	g := newGuarded(t, time.Hour)
+	relies := g.projection.Batch
+	g.projection.Batch = func(ctx context.Context, tx pgx.Tx, events []event.Envelope) error {
+		if events[0].Position == g.first {
+			return projection.Park(errOnPurpose)
+		}
+		return relies(ctx, tx, events)
+	}
+	rt := g.runtime(millrace.Config{}, g.projection)
+	g.start(rt)
+	g.opens(rt, 1)
+	short, cancel := context.WithTimeout(g.ctx, 100*time.Millisecond)
+	defer cancel()
+	letters := g.store.DeadLetters(g.id)
+	o, err := letters.Replay(short, projection.LetterFilter{All: true}, 10)
+	if !errors.Is(err, pgstore.ErrPending) {
+		t.Fatalf("a replay meanwhile: %+v, %v", o, err)
+	}
+	if discarded, err := letters.Discard(g.ctx, projection.LetterFilter{All: true}, 10); err != nil || discarded.Done != 1 {
+		t.Errorf("discarded %+v, %v", discarded, err)
+	}
+	if err := letters.Cancel(g.ctx, o.Command); err != nil {
+		t.Fatal(err)
+	}
+	if again, err := letters.Wait(g.ctx, o.Command); err != nil || again.Done != 0 {
+		t.Errorf("cancelled it came to %+v, %v", again, err)
+	}
+	if _, err := letters.Wait(g.ctx, 77_777); !errors.Is(err, pgstore.ErrNoCommand) {
+		t.Error(err)
 	}
 }
 

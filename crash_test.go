@@ -212,7 +212,7 @@ func TestDeadLetterThatEndsItsProcessIsGivenUp(t *testing.T) {
 	})})
 	outcome := make(chan pgstore.Outcome, 1)
 	go func() {
-		o, err := b.store.DeadLetters(projection.ID{Name: "p"}).Replay(b.ctx, projection.LetterFilter{}, 10)
+		o, err := b.store.DeadLetters(projection.ID{Name: "p"}).Replay(b.ctx, projection.LetterFilter{All: true}, 10)
 		if err != nil {
 			t.Error(err)
 		}

@@ -292,7 +292,7 @@ func TestReplayWhoseCommitIsNotAnsweredAppliesOnce(t *testing.T) {
 	s.waitFor(rt)
 	s.mended.Store(true)
 	armed.Store(true)
-	if o := s.replay(projection.LetterFilter{}, 100); o != (pgstore.Outcome{Done: 13}) {
+	if o := s.replay(projection.LetterFilter{All: true}, 100); o != (pgstore.Outcome{Done: 13}) {
 		t.Errorf("replayed %+v", o)
 	}
 	armed.Store(false)

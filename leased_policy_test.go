@@ -87,12 +87,12 @@ func TestRejectedEventsAreParkedAndReplayedWithTheSameToken(t *testing.T) {
 		t.Errorf("%+v", s)
 	}
 	// A replay that is rejected has failed, and one that succeeds has the same token.
-	if o, err := b.store.DeadLetters(id).Replay(b.ctx, projection.LetterFilter{}, 2); err != nil || o.Failed != 2 || o.Done != 0 {
+	if o, err := b.store.DeadLetters(id).Replay(b.ctx, projection.LetterFilter{All: true}, 2); err != nil || o.Failed != 2 || o.Done != 0 {
 		t.Errorf("replayed %+v, %v", o, err)
 	}
 	mended.Store(true)
 	before := len(r.all())
-	if o, err := b.store.DeadLetters(id).Replay(b.ctx, projection.LetterFilter{}, 100); err != nil || o.Done != 4 {
+	if o, err := b.store.DeadLetters(id).Replay(b.ctx, projection.LetterFilter{All: true}, 100); err != nil || o.Done != 4 {
 		t.Errorf("replayed %+v, %v", o, err)
 	}
 	for _, a := range r.all()[before:] {
@@ -158,7 +158,7 @@ func TestLeasedDeliveryParksStreamsInOrder(t *testing.T) {
 	slices.Sort(live)
 	s.mustHaveArrived(&r, live, 0)
 	s.mended.Store(true)
-	if o := s.replay(projection.LetterFilter{}, 100); o.Done != int64(len(parked)) {
+	if o := s.replay(projection.LetterFilter{All: true}, 100); o.Done != int64(len(parked)) {
 		t.Errorf("replayed %+v", o)
 	}
 	last := s.more("a", "b")

@@ -146,7 +146,7 @@ func TestOrderlyEndOfAReplayIsNotTakenForTheDeathOfItsProcess(t *testing.T) {
 			}
 			replayed := make(chan pgstore.Outcome, 1)
 			go func() {
-				o, err := s.letters.Replay(s.ctx, projection.LetterFilter{}, 100)
+				o, err := s.letters.Replay(s.ctx, projection.LetterFilter{All: true}, 100)
 				if err != nil {
 					t.Error(err)
 				}

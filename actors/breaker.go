@@ -73,18 +73,6 @@ func (p *projector) unanswered(ctx actor.Context, batch projection.Batch, fault 
 	}
 }
 
-// unansweredReplay takes in the same of a replay. What the database has on a failing event is that event's.
-func (p *projector) unansweredReplay(ctx actor.Context, fault *projection.Fault) {
-	reason := p.outside(fault)
-	p.failing = nil
-	if p.state == Paused {
-		p.publish()
-		return
-	}
-	p.become(Waiting, reason)
-	p.await(ctx, fault)
-}
-
 // outside counts a failure of what the handler depends on, and returns why the projection waits now.
 func (p *projector) outside(fault *projection.Fault) error {
 	opened := p.breaker.Failed(time.Now())

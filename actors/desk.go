@@ -11,51 +11,88 @@ import (
 	"github.com/millrace-go/millrace/projection"
 )
 
-// desk is where a projection's actor works off what is to be done with dead letters, between its batches.
+// desk is where a projection's actor works off what is to be done with dead letters, between its batches. What it meets
+// there keeps no batch waiting: it has a wait of its own.
 type desk struct {
 	// due tells that it is time to look for letters that are to be replayed by themselves.
 	due   bool
 	timer *time.Timer
-	// quiet tells that a paused projection has nothing to do but replays, for which it waits to be resumed.
+	// dueAt is when timer tells so.
+	dueAt time.Time
+	// quiet tells that nothing is to be discarded, which is all that can be done while replays have to wait.
 	quiet bool
-	// turn is since when batches have waited for it, zero where they have not.
+	// turn is since when something has been done with dead letters without a batch in between, zero where nothing has.
 	turn time.Time
 	// again tells that a command was told of since the last look at the database began, which may not have seen it.
 	again bool
 	// replaying is the letter whose replay was begun last and of which nothing is known yet.
 	replaying int64
+	// resting is the wait after something could not be done, nil while there is none; vain counts how often in a row.
+	resting *time.Timer
+	vain    int
 }
 
-// replayDue is sent when it is to be looked for letters that are to be replayed by themselves.
-type replayDue struct{}
+// What the desk is sent.
+type (
+	// replayDue tells that it is to be looked for letters that are to be replayed by themselves.
+	replayDue struct{}
+	// rested tells that it is to be tried again what could not be done.
+	rested struct{}
+)
 
-func (p *projector) replayDue(ctx actor.Context) {
-	p.desk.due = true
-	p.desk.timer = p.env.after(p.def.Replay.Interval, ctx.Self(), &replayDue{})
+const (
+	// deskTurn is how long batches wait for what is done with dead letters, and one replay longer. Of a stream that is being
+	// replayed each batch may park many events, and one replay a batch would never get to the end of them.
+	deskTurn = 100 * time.Millisecond
+	// restFirst and restMost bound how long nothing more is tried where something could not be done.
+	restFirst = 100 * time.Millisecond
+	restMost  = 30 * time.Second
+	// vainMost is how often in a row a replay may come to nothing, through no fault of its event as it seems, until the command
+	// goes on without it: it may be of that one event all the same.
+	vainMost = 10
+)
+
+// replayIn has it looked for letters to be replayed by themselves after a delay, or sooner where that was to be anyway.
+func (p *projector) replayIn(ctx actor.Context, delay time.Duration) {
+	at := time.Now().Add(delay)
+	if p.def.Replay.Interval == 0 || p.desk.timer != nil && p.desk.dueAt.Before(at) {
+		return
+	}
+	stopTimer(p.desk.timer)
+	p.desk.timer, p.desk.dueAt = p.env.after(delay, ctx.Self(), &replayDue{}), at
+}
+
+// noReplays tells that no handler may be called for a dead letter now.
+func (p *projector) noReplays() bool {
+	state := p.breaker.State()
+	return p.state == Paused || p.desk.resting != nil || state == projection.BreakerOpen || state == projection.BreakerHalfOpen
 }
 
 // mayObey tells whether there is something to do with dead letters and it can be done now: also while an event waits for
-// its next attempt, and while the projection has stopped at one, but not while nothing can be done at all.
+// its next attempt, or for what the handler depends on, and while the projection has stopped at one, but not while it waits
+// for the database.
 func (p *projector) mayObey() bool {
-	if p.recheck || !p.env.Trusted() || !p.lease.Commanded && !(p.desk.due && p.lease.Parked > 0 && p.state != Paused) {
+	switch p.state {
+	case Live, CatchUp, Paused:
+	case Waiting:
+		if p.away {
+			return false
+		}
+	case Failed:
+		if !p.lease.Halted {
+			return false
+		}
+	default:
 		return false
 	}
-	switch p.state {
-	case Live, CatchUp:
-		return true
-	case Waiting:
-		return p.failing != nil
-	case Failed:
-		return p.lease.Halted
-	case Paused:
-		return !p.desk.quiet
+	if p.recheck && p.state != Waiting || !p.env.Trusted() {
+		return false
 	}
-	return false
+	if p.lease.Commanded {
+		return !(p.noReplays() && p.desk.quiet)
+	}
+	return p.desk.due && p.lease.Parked > 0 && !p.noReplays()
 }
-
-// deskTurn is how long batches wait for what is done with dead letters, and one replay longer. Of a stream that is being
-// replayed each batch may park many events, and one replay a batch would never get to the end of them.
-const deskTurn = 100 * time.Millisecond
 
 // yields tells that it is a batch's turn.
 func (p *projector) yields() bool {
@@ -68,82 +105,88 @@ func (p *projector) obey(ctx actor.Context) {
 	if p.desk.turn.IsZero() {
 		p.desk.turn = time.Now()
 	}
-	p.probe()
 	p.desk.again = false
-	lease, paused, due, mine := p.lease, p.state == Paused, p.desk.due, p.desk.replaying
+	discards := p.noReplays()
+	schedule := p.desk.due && !discards && !p.lease.Commanded
+	lease, mine, vain := p.lease, p.desk.replaying, p.desk.vain
 	p.do(ctx, p.def.Deadline+5*p.env.Timing.Call, p.batchSlot(), func(ctx context.Context) func(actor.Context) {
 		fails := func(err error) func(actor.Context) {
 			return func(ctx actor.Context) { p.disobeyed(ctx, err) }
 		}
-		if due && !paused {
+		scheduled, next := false, time.Duration(0)
+		if schedule {
 			var err error
-			if due, err = p.env.Store.ScheduleReplay(ctx, lease, p.def.Replay); err != nil {
+			if scheduled, next, err = p.env.Store.ScheduleReplay(ctx, lease, p.def.Replay); err != nil {
 				return fails(err)
 			}
 		}
-		found, err := p.env.Store.NextCommand(ctx, lease, paused)
+		found, err := p.env.Store.NextCommand(ctx, lease, discards)
+		switch {
+		case err != nil:
+			return fails(err)
+		case found.Command == nil:
+			return func(ctx actor.Context) {
+				p.obeyed(ctx)
+				p.lease.Parked, p.lease.ParkedStreams = found.Parked, found.ParkedStreams
+				if schedule {
+					if p.desk.due = scheduled; next > 0 {
+						p.replayIn(ctx, max(next, p.def.Replay.Interval/4))
+					}
+				}
+				p.desk.quiet = !p.desk.again
+				p.lease.Commanded = p.lease.Commanded && (discards || p.desk.again)
+			}
+		case found.Command.Replay:
+			commanded := p.replay(ctx, lease, found.Command.ID, mine, vain)
+			return func(ctx actor.Context) {
+				p.lease.Commanded = true // until a look finds nothing
+				commanded(ctx)
+			}
+		}
+		discarded, err := p.env.Store.Discard(ctx, lease, found.Command.ID)
 		if err != nil {
 			return fails(err)
 		}
-		if found.Command == nil {
-			return func(ctx actor.Context) {
-				p.recovered(ctx)
-				p.lease.Parked, p.lease.ParkedStreams = found.Parked, found.ParkedStreams
-				p.desk.due, p.desk.quiet = due, paused && !p.desk.again
-				p.lease.Commanded = p.lease.Commanded && (paused || p.desk.again)
-			}
+		return func(ctx actor.Context) {
+			p.lease.Parked -= discarded
+			p.obeyed(ctx)
+			p.replayIn(ctx, p.def.Replay.Interval)
+			p.log.Warn("dead letters discarded", zap.Int64("letters", discarded), zap.Int64("command", found.Command.ID))
 		}
-		if !found.Command.Replay {
-			discarded, err := p.env.Store.Discard(ctx, lease, found.Command.ID)
-			if err != nil {
-				return fails(err)
-			}
-			return func(ctx actor.Context) {
-				p.lease.Parked -= discarded
-				p.recovered(ctx)
-				p.log.Warn("dead letters discarded", zap.Int64("letters", discarded), zap.Int64("command", found.Command.ID))
-			}
-		}
-		return p.replay(ctx, lease, found.Command.ID, mine)
 	})
 }
 
 // replay makes the next replay of a command.
-func (p *projector) replay(ctx context.Context, lease projection.Lease, command, mine int64) func(actor.Context) {
+func (p *projector) replay(ctx context.Context, lease projection.Lease, command, mine int64, vain int) func(actor.Context) {
 	replay, err := p.env.Store.BeginReplay(ctx, lease, command, mine)
 	if err != nil {
 		return func(ctx actor.Context) { p.disobeyed(ctx, err) }
 	}
 	if replay == nil {
-		return func(actor.Context) {}
+		return func(ctx actor.Context) { p.obeyed(ctx) }
+	}
+	undone := func(err error) func(actor.Context) {
+		return func(ctx actor.Context) {
+			p.desk.replaying = replay.Letter // this process has not died of it
+			p.disobeyed(ctx, err)
+		}
 	}
 	stack := ""
 	if err = p.again(ctx, lease, replay); err != nil {
 		fault := p.env.Store.Classify(err)
-		if fault.Class != projection.HandlerFault {
-			return func(ctx actor.Context) {
-				p.desk.replaying = replay.Letter // this process has not died of it
-				p.disobeyed(ctx, err)
-			}
-		}
-		if p.outage(err) {
-			return func(ctx actor.Context) {
-				p.desk.replaying = replay.Letter
-				p.unansweredReplay(ctx, fault)
-			}
+		nobodys := fault.Class != projection.HandlerFault || p.outage(err)
+		if nobodys && (vain < vainMost || fault.Unreachable || fault.Class == projection.LeaseLost) {
+			return undone(fault)
 		}
 		err, stack = fault.Err, fault.Stack
-		if told := p.env.Store.FailReplay(ctx, lease, *replay, err, stack); told != nil {
-			return func(ctx actor.Context) {
-				p.desk.replaying = replay.Letter
-				p.disobeyed(ctx, told)
-			}
+		if told := p.env.Store.FailReplay(ctx, lease, *replay, err, stack, !nobodys); told != nil {
+			return undone(told)
 		}
 	}
 	return func(ctx actor.Context) {
 		p.desk.replaying = 0
-		p.answered()
-		p.recovered(ctx)
+		p.obeyed(ctx)
+		p.replayIn(ctx, p.def.Replay.Interval)
 		fields := []zap.Field{zap.Int64("position", replay.Position), zap.String("stream", replay.Stream), zap.Int64("letter", replay.Letter)}
 		if err != nil {
 			p.log.Warn("replay failed; the event stays parked", append(fields, zap.Error(err))...)
@@ -170,7 +213,14 @@ func (p *projector) again(ctx context.Context, lease projection.Lease, replay *p
 	return p.def.Apply(ctx, lease, projection.Batch{Events: page.Events, To: lease.Checkpoint, Replay: replay})
 }
 
-// disobeyed takes in that something could not be done with dead letters, through no fault of theirs.
+// obeyed takes in that something could be done.
+func (p *projector) obeyed(ctx actor.Context) {
+	p.desk.vain = 0
+	p.recovered(ctx)
+}
+
+// disobeyed takes in that something could not be done with dead letters, through no fault of theirs. It is tried again after a
+// rest; batches go on meanwhile, unless the database cannot be worked with at all.
 func (p *projector) disobeyed(ctx actor.Context, err error) {
 	if errors.Is(err, projection.ErrLeaseLost) {
 		p.recheck = true // the lease's row knows
@@ -179,5 +229,13 @@ func (p *projector) disobeyed(ctx actor.Context, err error) {
 		}
 		return
 	}
-	p.fault(ctx, err)
+	p.desk.vain++
+	p.desk.quiet = true // until then
+	stopTimer(p.desk.resting)
+	delay := min(restMost, restFirst<<min(p.desk.vain-1, 10))
+	p.desk.resting = p.env.after(delay, ctx.Self(), &rested{})
+	p.log.Debug("dead letters have to wait", zap.Duration("for", delay), zap.Error(err))
+	if p.env.Store.Classify(err).Unreachable && p.state != Paused && !p.lease.Halted {
+		p.fault(ctx, err)
+	}
 }

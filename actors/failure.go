@@ -98,6 +98,7 @@ func (p *projector) judged(ctx actor.Context, msg *messages.Verdict) {
 	p.leave(ctx, f, func(ctx context.Context, lease projection.Lease) error {
 		return p.env.Store.Park(ctx, lease, letter, stream)
 	}, func(fields ...zap.Field) {
+		p.replayIn(ctx, p.def.Replay.Interval)
 		p.lease.Parked, p.lease.ParkedStreams = p.lease.Parked+1, p.lease.ParkedStreams || stream
 		p.log.Error("event parked", append(fields, zap.Bool("with its stream", stream))...)
 	})
@@ -149,6 +150,7 @@ func (p *projector) halt(ctx actor.Context, e event.Envelope, reason error) {
 			p.log.Error("projection stopped at an event; it waits to be resumed", zap.Int64("position", e.Position),
 				zap.String("stream", e.Stream), zap.String("type", e.Type), zap.Error(reason))
 			p.lease.Halted, p.lease.Failed, p.kept = true, reason.Error(), reason.Error()
+			p.recent = projection.Recent{}
 			if p.state != Paused {
 				p.become(Failed, reason)
 			}

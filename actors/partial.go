@@ -23,6 +23,7 @@ func (p *projector) partly(ctx actor.Context, batch projection.Batch, err error)
 		p.lease.Parked += int64(len(partial.Rejected))
 	}
 	for _, letter := range partial.Rejected {
+		p.replayIn(ctx, p.def.Replay.Interval)
 		p.log.Error("event parked, as its handler rejected it", zap.Int64("position", letter.Position), zap.String("stream", letter.Stream),
 			zap.String("type", letter.Type), zap.Int("attempt", letter.Attempts), zap.String("error", letter.Error))
 	}

@@ -64,7 +64,9 @@ type projector struct {
 	// being written.
 	kept    string
 	keeping bool
-	// faulted tells that the supervisor counts faults of this projection; tailFailed that its feed cannot go on.
+	// away tells that it waits for the database, or for what else is no event's fault; faulted that the supervisor counts
+	// faults of this projection; tailFailed that its feed cannot go on.
+	away       bool
 	faulted    bool
 	tailFailed bool
 }
@@ -89,9 +91,7 @@ func (p *projector) Start(ctx actor.Context) {
 	}
 	p.publish()
 	ctx.Request(p.feed, &messages.Subscribe{})
-	if p.def.Replay.Interval > 0 {
-		p.replayDue(ctx)
-	}
+	p.desk.due = p.def.Replay.Interval > 0
 	p.log.Info("projection started", zap.Int64("checkpoint", p.lease.Checkpoint))
 }
 
@@ -127,6 +127,7 @@ func (p *projector) Stop(ctx actor.Context) {
 	stopTimer(p.trust)
 	stopTimer(p.mended)
 	stopTimer(p.desk.timer)
+	stopTimer(p.desk.resting)
 	p.env.Board.withdraw(p.lease.ID)
 }
 
@@ -148,6 +149,7 @@ func (p *projector) Handle(ctx actor.Context, msg any) {
 		}
 	case *messages.Recheck:
 		p.known, p.window, p.recheck = false, nil, true
+		p.lease.Commanded, p.desk.quiet = true, false // who told of a command may not have got through
 		if p.advancing {
 			p.advancing, p.busy = false, false // nobody may be left to answer
 		}
@@ -165,7 +167,7 @@ func (p *projector) Handle(ctx actor.Context, msg any) {
 			p.recheck = true
 			p.become(Starting, nil)
 		case Paused:
-			p.recheck, p.desk.quiet = true, false // it may be wanted to run by now
+			p.recheck = true // it may be wanted to run by now
 		}
 		if p.cutOff {
 			// The server may be another one, or one that forgot. The feed was told before this was sent.
@@ -178,7 +180,9 @@ func (p *projector) Handle(ctx actor.Context, msg any) {
 	case *messages.Commanded:
 		p.lease.Commanded, p.desk.again, p.desk.quiet = true, true, false
 	case *replayDue:
-		p.replayDue(ctx)
+		p.desk.due, p.desk.timer = true, nil
+	case *rested:
+		p.desk.resting, p.desk.quiet = nil, false
 	case *messages.Drain:
 		p.draining = true
 		p.rest()
@@ -291,6 +295,10 @@ func (p *projector) next(ctx actor.Context) {
 		if !p.mayObey() {
 			p.recovered(ctx)
 		}
+		if p.lease.Commanded && !p.env.Trusted() {
+			stopTimer(p.trust)
+			p.trust = p.env.after(p.env.Timing.Heartbeat, ctx.Self(), &trustDue{})
+		}
 		p.lag(ctx)
 	}
 	if !p.busy && !p.drained && p.mayObey() {
@@ -316,7 +324,9 @@ func (p *projector) become(state State, reason error) {
 	if p.state == state && (reason == nil && p.reason == nil || errors.Is(reason, errUntrusted) && p.untrusted()) {
 		return
 	}
-	p.state, p.reason = state, reason
+	if p.state, p.reason = state, reason; state != Waiting {
+		p.away = false
+	}
 	p.publish()
 }
 
@@ -367,7 +377,6 @@ func (p *projector) keep(ctx actor.Context) {
 }
 
 func (p *projector) wanted(paused bool) {
-	p.desk.quiet = false
 	switch {
 	case paused && p.state != Paused:
 		p.log.Info("projection paused")
@@ -406,7 +415,7 @@ func (p *projector) reload(ctx actor.Context) {
 // fault tells the supervisor of a fault that is no event's.
 func (p *projector) fault(ctx actor.Context, err error) {
 	fault := p.env.Store.Classify(err)
-	p.failing, p.desk.quiet = nil, true
+	p.failing, p.away = nil, true
 	switch fault.Class {
 	case projection.LeaseLost:
 		p.log.Info("lease lost", zap.Error(err))

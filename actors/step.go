@@ -138,6 +138,7 @@ func (p *projector) applied(ctx actor.Context, batch projection.Batch, err error
 		p.lease.FailingPosition, p.lease.Attempts, p.lease.Unclean, p.begun = 0, 0, 0, projection.Begun{}
 		p.ahead.passed(p.position)
 		if p.lease.Parked += int64(len(batch.Behind)); len(batch.Behind) > 0 {
+			p.replayIn(ctx, p.def.Replay.Interval)
 			p.log.Info("events parked behind others of their streams", zap.Int("events", len(batch.Behind)), zap.Int64("up to", batch.To))
 		}
 		p.recent.Handled(len(batch.Events))

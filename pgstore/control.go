@@ -54,6 +54,8 @@ type controlSQL struct {
 	discardUnowned string
 	command        string
 	outcome        string
+	cancel         string
+	nextDue        string
 	scheduleReplay string
 	countLetters   string
 	purge          string
@@ -108,6 +110,8 @@ func newControlSQL(schema string) controlSQL {
 		discardUnowned: q("discard_unowned"),
 		command:        q("command"),
 		outcome:        q("outcome"),
+		cancel:         q("cancel"),
+		nextDue:        q("next_due"),
 		scheduleReplay: q("schedule_replay"),
 		countLetters:   q("count_dead_letters"),
 		purge:          q("purge"),

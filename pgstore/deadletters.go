@@ -16,6 +16,8 @@ import (
 var (
 	// ErrNoLetter tells that a projection has no dead letter of that id.
 	ErrNoLetter = errors.New("no such dead letter")
+	// ErrNoCommand tells that a projection has no command of that number, or had it more than a day ago.
+	ErrNoCommand = errors.New("no such command")
 	// ErrPending tells that a command was given and is not carried out yet: whoever holds the projection's lease will.
 	ErrPending = errors.New("not carried out yet, and will be")
 )
@@ -47,6 +49,8 @@ type Page struct {
 
 // Outcome is what came of a command.
 type Outcome struct {
+	// Command is the number of the command, by which Wait and Cancel know it.
+	Command int64
 	// Done counts the letters that were resolved or discarded, Failed those whose replay failed.
 	Done, Failed int64
 }
@@ -131,7 +135,8 @@ func (d *DeadLetters) Count(ctx context.Context, filter projection.LetterFilter,
 // many ask for it at the same time.
 //
 // limit bounds how many events are replayed. Replay returns when they are. It waits for as long as nobody runs the
-// projection, or it is paused; where ctx ends first it returns ErrPending, and the replay is still made.
+// projection, or it is paused; where ctx ends first it returns ErrPending, and the replay is still made, unless Cancel ends it.
+// Where the answer of the database to the command itself was lost, it is not known whether it was given.
 func (d *DeadLetters) Replay(ctx context.Context, filter projection.LetterFilter, limit int) (Outcome, error) {
 	return d.command(ctx, "replay", filter, limit)
 }
@@ -147,7 +152,7 @@ func (d *DeadLetters) Discard(ctx context.Context, filter projection.LetterFilte
 func (d *DeadLetters) Purge(ctx context.Context, filter projection.LetterFilter, endedFor time.Duration, limit int) (int64, error) {
 	args, err := d.args(filter, []projection.LetterState{projection.LetterResolved, projection.LetterDiscarded})
 	if err == nil {
-		err = validLimit(limit)
+		err = bounded(filter, limit)
 	}
 	if err == nil && endedFor < 0 {
 		err = fmt.Errorf("they cannot have ended for %v", endedFor)
@@ -162,18 +167,24 @@ func (d *DeadLetters) Purge(ctx context.Context, filter projection.LetterFilter,
 	return tag.RowsAffected(), nil
 }
 
-func validLimit(limit int) error {
-	if limit < 1 {
+func bounded(filter projection.LetterFilter, limit int) error {
+	switch {
+	case limit < 1:
 		return fmt.Errorf("limit is below 1: %d", limit)
+	case filter.Empty():
+		return errors.New("the filter is empty: say All where all are meant")
 	}
 	return nil
 }
 
 // args are what all statements on dead letters take first.
 func (d *DeadLetters) args(filter projection.LetterFilter, states []projection.LetterState) ([]any, error) {
-	for name, text := range map[string]string{"Stream": filter.Stream, "Type": filter.Type, "Error": filter.Error} {
-		if err := event.ValidText(name, text); err != nil {
-			return nil, err
+	if err := errors.Join(event.ValidText("Stream", filter.Stream), event.ValidText("Type", filter.Type), event.ValidText("Error", filter.Error)); err != nil {
+		return nil, err
+	}
+	if some := filter; filter.All {
+		if some.All = false; !some.Empty() {
+			return nil, errors.New("All is set beside other fields of the filter")
 		}
 	}
 	if len(states) == 0 {
@@ -203,7 +214,7 @@ func (d *DeadLetters) command(ctx context.Context, kind string, filter projectio
 }
 
 func (d *DeadLetters) carryOut(ctx context.Context, kind string, filter projection.LetterFilter, limit int) (Outcome, error) {
-	if err := validLimit(limit); err != nil {
+	if err := bounded(filter, limit); err != nil {
 		return Outcome{}, err
 	}
 	if _, err := d.args(filter, nil); err != nil {
@@ -223,24 +234,52 @@ func (d *DeadLetters) carryOut(ctx context.Context, kind string, filter projecti
 	if err != nil {
 		return Outcome{}, err
 	}
+	return d.wait(ctx, command, kind == "discard", row)
+}
+
+// Wait waits for a command that was given before, by the number of its Outcome, as Replay and Discard do.
+func (d *DeadLetters) Wait(ctx context.Context, command int64) (Outcome, error) {
+	o, err := d.wait(ctx, command, false, 0)
+	if err != nil {
+		return o, fmt.Errorf("wait for what is done with dead letters of %s: %w", d.id, err)
+	}
+	return o, nil
+}
+
+// Cancel ends a command that is not carried out yet, by the number of its Outcome. What it has done stays done, and a replay
+// that is under way is finished. One that has ended is left as it is.
+func (d *DeadLetters) Cancel(ctx context.Context, command int64) error {
+	return d.store.durable(ctx, fmt.Sprintf("cancel command %d of %s", command, d.id), func(tx pgx.Tx) error {
+		_, err := tx.Exec(ctx, d.store.control.cancel, d.id.Tenant, d.id.Name, d.id.Partition, command)
+		return err
+	})
+}
+
+// wait looks again and again what came of a command, also through an outage of the database. What nobody holds the lease of
+// is discarded here.
+func (d *DeadLetters) wait(ctx context.Context, command int64, discard bool, row int32) (Outcome, error) {
+	o := Outcome{Command: command}
+	var unowned error
 	for delay := pollFirst; ; delay = min(2*delay, pollMost) {
-		var o Outcome
 		var ended bool
-		if err := d.store.pool.QueryRow(ctx, c.outcome, command).Scan(&ended, &o.Done, &o.Failed); err != nil {
-			return Outcome{}, fmt.Errorf("command %d: %w: %w", command, ErrPending, ownFault(err))
-		}
-		if ended {
+		err := d.store.pool.QueryRow(ctx, d.store.control.outcome, command, d.id.Tenant, d.id.Name, d.id.Partition).Scan(&ended, &o.Done, &o.Failed)
+		switch {
+		case errors.Is(err, pgx.ErrNoRows):
+			return o, fmt.Errorf("command %d: %w", command, ErrNoCommand)
+		case err == nil && ended:
 			return o, nil
-		}
-		if kind == "discard" {
-			if done, err := d.store.discardUnowned(ctx, row, command); err == nil && done {
+		case err == nil && discard:
+			var done bool
+			if done, unowned = d.store.discardUnowned(ctx, row, command); done {
 				continue
 			}
+		case err != nil && classify(err).Class != projection.Infrastructure:
+			return o, fmt.Errorf("command %d: %w: %w", command, ErrPending, ownFault(err))
 		}
 		select {
 		case <-time.After(delay):
 		case <-ctx.Done():
-			return o, fmt.Errorf("command %d: %w: %w", command, ErrPending, ctx.Err())
+			return o, fmt.Errorf("command %d: %w: %w", command, ErrPending, errors.Join(ctx.Err(), unowned))
 		}
 	}
 }

@@ -42,7 +42,7 @@ func TestDeadLettersAreListedByFilterAndPage(t *testing.T) {
 	if n, err := d.port().Discard(testContext(t), d.lease, d.give("discard", projection.LetterFilter{Stream: "a"}, 2)); n != 2 || err != nil {
 		t.Errorf("discarded %d, %v", n, err)
 	}
-	d.begin(d.give("replay", projection.LetterFilter{}, 1), 0)
+	d.begin(d.give("replay", projection.LetterFilter{All: true}, 1), 0)
 
 	is := func(states ...projection.LetterState) []projection.LetterState { return states }
 	for name, s := range map[string]struct {
@@ -96,7 +96,7 @@ func TestDeadLettersAreListedByFilterAndPage(t *testing.T) {
 	if n, err := other.Count(testContext(t), projection.LetterFilter{IDs: []int64{ids[b[0]]}}, allStates...); n != 0 || err != nil {
 		t.Error(n, err)
 	}
-	if n, err := other.Purge(testContext(t), projection.LetterFilter{}, 0, 100); n != 0 || err != nil {
+	if n, err := other.Purge(testContext(t), projection.LetterFilter{All: true}, 0, 100); n != 0 || err != nil {
 		t.Error(n, err)
 	}
 }
@@ -149,7 +149,7 @@ func TestBadInputForDeadLettersIsNamedAndChangesNothing(t *testing.T) {
 		_, err := letters.Count(ctx, f, states...)
 		return err
 	}
-	bad, none := projection.LetterFilter{Error: "a\x00b"}, projection.LetterFilter{}
+	bad, none := projection.LetterFilter{Error: "a\x00b"}, projection.LetterFilter{All: true}
 	for name, s := range map[string]struct {
 		err  error
 		says string
@@ -208,7 +208,7 @@ func TestWhatBecomesOfDeadLettersIsUpToWhoHoldsTheLease(t *testing.T) {
 			return err
 		},
 		"the batch of a replay": func(l projection.Lease) error { return d.port().Apply(write, ApplyOptions{})(ctx, l, d.again(replay)) },
-		"fail a replay":         func(l projection.Lease) error { return d.port().FailReplay(ctx, l, *replay, errBad, "") },
+		"fail a replay":         func(l projection.Lease) error { return d.port().FailReplay(ctx, l, *replay, errBad, "", true) },
 		"discard": func(l projection.Lease) error {
 			_, err := d.port().Discard(ctx, l, gone)
 			return err
@@ -220,7 +220,7 @@ func TestWhatBecomesOfDeadLettersIsUpToWhoHoldsTheLease(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	if done, err := d.port().ScheduleReplay(ctx, lost, due); done || err != nil {
+	if done, _, err := d.port().ScheduleReplay(ctx, lost, due); done || err != nil {
 		t.Errorf("scheduled %v, %v", done, err)
 	}
 	if after := d.state(); after != before {
@@ -236,7 +236,7 @@ func TestWhatBecomesOfDeadLettersIsUpToWhoHoldsTheLease(t *testing.T) {
 		}
 	}
 	d.begin(command, 0) // which ends it
-	if done, err := d.port().ScheduleReplay(ctx, d.lease, due); !done || err != nil {
+	if done, _, err := d.port().ScheduleReplay(ctx, d.lease, due); !done || err != nil {
 		t.Errorf("scheduled %v, %v", done, err)
 	}
 }
@@ -264,13 +264,13 @@ func TestLetterIsParkedAgainWhereTheCheckpointWasSetBack(t *testing.T) {
 	}
 	// It is being replayed, was resolved, was discarded.
 	d.replay(d.give("replay", projection.LetterFilter{Stream: "b"}, 1))
-	if _, err := d.port().Discard(testContext(t), d.lease, d.give("discard", projection.LetterFilter{}, 2)); err != nil {
+	if _, err := d.port().Discard(testContext(t), d.lease, d.give("discard", projection.LetterFilter{All: true}, 2)); err != nil {
 		t.Fatal(err)
 	}
 	d.mustHave(nil)
 	back()
 	d.park(a[0], false)
-	d.begin(d.give("replay", projection.LetterFilter{}, 1), 0)
+	d.begin(d.give("replay", projection.LetterFilter{All: true}, 1), 0)
 	back()
 	d.park(a[0], true)
 	d.park(b[0], false)
@@ -281,7 +281,7 @@ func TestLetterIsParkedAgainWhereTheCheckpointWasSetBack(t *testing.T) {
 			t.Errorf("%+v", l)
 		}
 	}
-	d.replay(d.give("replay", projection.LetterFilter{}, 10))
+	d.replay(d.give("replay", projection.LetterFilter{All: true}, 10))
 	d.mustHave(nil)
 }
 
@@ -308,7 +308,7 @@ func TestEventsAreParkedBehindOthersWhateverTheHandlerDoesToItsSession(t *testin
 				d.refresh()
 			}
 			d.mustHave(a, "a")
-			command := d.give("replay", projection.LetterFilter{}, 10)
+			command := d.give("replay", projection.LetterFilter{All: true}, 10)
 			for range a {
 				if err := d.run(writesAndSends(sql), d.again(d.begin(command, 0))); err != nil {
 					t.Fatal(err)

@@ -72,7 +72,7 @@ func TestZombiesAcknowledgementIsRefusedAndItsDeliveryEnds(t *testing.T) {
 			t.Errorf("%s: checkpoint %d", name, zombie.checkpoint())
 		}
 	}
-	if n, err := o.store.DeadLetters(o.lease.ID).Count(testContext(t), projection.LetterFilter{}); n != 0 || err != nil {
+	if n, err := o.store.DeadLetters(o.lease.ID).Count(testContext(t), projection.LetterFilter{All: true}); n != 0 || err != nil {
 		t.Errorf("%d parked, %v", n, err)
 	}
 }

@@ -97,7 +97,7 @@ func (w *lettersWorld) play() {
 		for w.model.checkpoint < w.model.events[len(w.model.events)-1].Position {
 			w.step()
 		}
-		w.give("replay", projection.LetterFilter{}, math.MaxInt32)
+		w.give("replay", projection.LetterFilter{All: true}, math.MaxInt32)
 		w.model.commands = append(w.model.commands, &modelCommand{replay: true, most: math.MaxInt32, letters: map[int64]bool{}, streams: map[string]bool{}})
 		for len(w.model.commands) > 0 {
 			w.work(false, "")
@@ -210,7 +210,10 @@ func (w *lettersWorld) command(replay bool) {
 func (w *lettersWorld) work(paused bool, how string) {
 	desk, err := w.port().NextCommand(context.Background(), w.lease, paused)
 	w.must(err)
-	i := slices.IndexFunc(w.model.commands, func(c *modelCommand) bool { return !paused || !c.replay })
+	i := slices.IndexFunc(w.model.commands, func(c *modelCommand) bool { return !c.replay })
+	if i < 0 && !paused && len(w.model.commands) > 0 {
+		i = 0
+	}
 	if (desk.Command == nil) != (i < 0) || i >= 0 && desk.Command.Replay != w.model.commands[i].replay {
 		w.t.Fatalf("to be done: %+v, there are %d commands", desk.Command, len(w.model.commands))
 	}
@@ -253,7 +256,7 @@ func (w *lettersWorld) work(paused bool, how string) {
 		} else if err := w.run(w.handle, batch); !errors.Is(err, errBad) {
 			w.t.Fatalf("a replay that is to fail: %v", err)
 		}
-		w.must(w.port().FailReplay(context.Background(), w.lease, *r, cause, ""))
+		w.must(w.port().FailReplay(context.Background(), w.lease, *r, cause, "", true))
 		w.model.fails(c, position, cause)
 		w.mine = 0
 	default:

@@ -101,25 +101,38 @@ func (s Port) BeginReplay(ctx context.Context, lease projection.Lease, command, 
 	return &replay, nil
 }
 
-// FailReplay parks a letter again whose replay failed, with one attempt more.
-func (s Port) FailReplay(ctx context.Context, lease projection.Lease, r projection.Replay, cause error, stack string) error {
+// FailReplay parks a letter again whose replay failed, and lets the command go on without it. counts tells that it is one
+// attempt more.
+func (s Port) FailReplay(ctx context.Context, lease projection.Lease, r projection.Replay, cause error, stack string, counts bool) error {
 	return s.fenced(ctx, fmt.Sprintf("park position %d of %s again", r.Position, lease.ID), s.control.failReplay, lease,
-		r.Letter, r.Command, storable(cause.Error()), storable(stack))
+		r.Letter, r.Command, storable(cause.Error()), storable(stack), counts)
 }
 
-// ScheduleReplay makes a command of the letter that is due by the policy, if there is one and no command is open.
-func (s Port) ScheduleReplay(ctx context.Context, lease projection.Lease, p projection.ReplayPolicy) (scheduled bool, err error) {
+// ScheduleReplay makes a command of the letter that is due by the policy, if there is one and no command is open. Else next is
+// in how long one is due, 0 where none ever is.
+func (s Port) ScheduleReplay(ctx context.Context, lease projection.Lease, p projection.ReplayPolicy) (scheduled bool, next time.Duration, err error) {
 	replays := p.MaxReplays
 	if replays < 0 {
 		replays = math.MaxInt32
 	}
+	policy := []any{replays, p.Interval.Seconds(), p.Factor, p.Cap.Seconds(), p.Error}
+	var due *float64
+	if err := s.pool.QueryRow(ctx, s.control.nextDue, append([]any{lease.Row}, policy...)...).Scan(&due); err != nil {
+		return false, 0, fmt.Errorf("look for a replay of %s: %w", lease.ID, ownFault(err))
+	}
+	if due == nil || *due > 0 {
+		if due != nil {
+			next = max(time.Millisecond, seconds(*due))
+		}
+		return false, next, nil
+	}
 	err = s.durable(ctx, fmt.Sprintf("schedule a replay of %s", lease.ID), func(tx pgx.Tx) error {
+		args := append([]any{lease.Row, lease.Owner, lease.Epoch}, policy...)
 		var err error
-		scheduled, err = execOne(ctx, tx, s.control.scheduleReplay, lease.Row, lease.Owner, lease.Epoch, replays,
-			p.Interval.Seconds(), p.Factor, p.Cap.Seconds(), p.Error, replayedAtOnce)
+		scheduled, err = execOne(ctx, tx, s.control.scheduleReplay, append(args, replayedAtOnce)...)
 		return err
 	})
-	return scheduled, err
+	return scheduled, p.Interval, err
 }
 
 // replayedAtOnce bounds how much of a parked stream is replayed by itself in one go.

@@ -18,7 +18,7 @@ func TestReplayIsCountedBeforeItIsMade(t *testing.T) {
 	d := newDrawer(t, 2)
 	at := d.at["a"][0]
 	d.park(at, false)
-	command := d.give("replay", projection.LetterFilter{}, 10)
+	command := d.give("replay", projection.LetterFilter{All: true}, 10)
 	for owner := 1; owner <= 3; owner++ {
 		r := d.begin(command, 0)
 		if r == nil || r.Position != at || r.Begun != owner || r.Deadly() != (owner == 3) || d.one(at).State != projection.LetterReplaying {
@@ -34,7 +34,7 @@ func TestReplayIsCountedBeforeItIsMade(t *testing.T) {
 			d.owner = claimAs(t, d.store, projection.DefaultTenant)
 			continue
 		}
-		d.must(d.port().FailReplay(testContext(t), d.lease, *r, projection.ErrProcessDied, "a\x00b"))
+		d.must(d.port().FailReplay(testContext(t), d.lease, *r, projection.ErrProcessDied, "a\x00b", true))
 	}
 	d.mustHave([]int64{at})
 	if l := d.one(at); l.State != projection.LetterParked || l.Attempts != 5 || l.Replays != 1 || l.Error != projection.ErrProcessDied.Error() {
@@ -47,7 +47,7 @@ func TestReplayIsCountedBeforeItIsMade(t *testing.T) {
 		t.Errorf("ended: %v, %+v", ended, o)
 	}
 	// The next command begins anew.
-	if r := d.begin(d.give("replay", projection.LetterFilter{}, 10), 0); r == nil || r.Begun != 1 {
+	if r := d.begin(d.give("replay", projection.LetterFilter{All: true}, 10), 0); r == nil || r.Begun != 1 {
 		t.Errorf("%+v", r)
 	}
 }
@@ -75,7 +75,7 @@ func TestCommandGoesOnWhereItsOwnerEnded(t *testing.T) {
 			if owner == 2 && i < 3 {
 				d.must(d.run(write, d.again(r)))
 			} else if owner == 2 {
-				d.must(d.port().FailReplay(testContext(t), d.lease, *r, errBad, ""))
+				d.must(d.port().FailReplay(testContext(t), d.lease, *r, errBad, "", true))
 			}
 			d.owner = claimAs(t, d.store, projection.DefaultTenant)
 		}
@@ -108,7 +108,7 @@ func TestCommandGoesOnWhereItsOwnerEnded(t *testing.T) {
 	parked = slices.Concat(c[6:], a[3:])
 	slices.Sort(parked)
 	d.mustHave(parked, "a", "c")
-	d.replay(d.give("replay", projection.LetterFilter{}, 100))
+	d.replay(d.give("replay", projection.LetterFilter{All: true}, 100))
 	d.mustHave(nil)
 	for _, at := range [][]int64{a, c} {
 		applied := slices.DeleteFunc(d.model(), func(p int64) bool { return !slices.Contains(at, p) })
@@ -142,7 +142,7 @@ func TestReplayThatCommitsLateIsNotMadeTwice(t *testing.T) {
 			a, b := d.at["a"][0], d.at["b"][0]
 			d.park(a, whole)
 			d.park(b, false)
-			command := d.give("replay", projection.LetterFilter{}, 10)
+			command := d.give("replay", projection.LetterFilter{All: true}, 10)
 			r := d.begin(command, 0)
 			commit := d.held(d.store.control.resolve, d.lease.Row, r.Letter, r.Command)
 			var again *projection.Replay
@@ -170,8 +170,8 @@ func TestReplayThatCommitsLateIsNotDiscarded(t *testing.T) {
 	a, b := d.at["a"][0], d.at["b"][0]
 	d.park(a, true)
 	d.park(b, false)
-	r := d.begin(d.give("replay", projection.LetterFilter{}, 10), 0)
-	gone := d.give("discard", projection.LetterFilter{}, 10)
+	r := d.begin(d.give("replay", projection.LetterFilter{All: true}, 10), 0)
+	gone := d.give("discard", projection.LetterFilter{All: true}, 10)
 	commit := d.held(d.store.control.resolve, d.lease.Row, r.Letter, r.Command)
 	d.must(d.within(commit, func() error {
 		n, err := d.port().Discard(testContext(t), d.lease, gone)
@@ -191,11 +191,11 @@ func TestStreamOfEventsThatAreParkedBehindStaysParked(t *testing.T) {
 	d := newDrawer(t, 3)
 	a := d.at["a"]
 	d.park(a[0], true)
-	r := d.begin(d.give("replay", projection.LetterFilter{}, 10), 0)
+	r := d.begin(d.give("replay", projection.LetterFilter{All: true}, 10), 0)
 	commit := d.held(d.store.control.resolve, d.lease.Row, r.Letter, r.Command)
 	d.must(d.within(commit, func() error { return d.run(write, d.batch(a[1], a[1])) }))
 	d.mustHave([]int64{a[1]}, "a")
-	d.replay(d.give("replay", projection.LetterFilter{}, 10))
+	d.replay(d.give("replay", projection.LetterFilter{All: true}, 10))
 	d.mustHave(nil)
 }
 
@@ -204,7 +204,7 @@ func TestDiscardOfWhatNobodyHoldsRefusesAZombie(t *testing.T) {
 	d := newDrawer(t, 4)
 	a := d.at["a"]
 	d.park(a[0], true)
-	r := d.begin(d.give("replay", projection.LetterFilter{}, 10), 0)
+	r := d.begin(d.give("replay", projection.LetterFilter{All: true}, 10), 0)
 	for name, batch := range map[string]projection.Batch{"live": d.batch(d.at["b"][0]), "behind": d.batch(a[1], a[1]), "replay": d.again(r)} {
 		command := d.give("discard", projection.LetterFilter{Stream: "none"}, 10)
 		before := d.lease.Epoch
@@ -232,7 +232,7 @@ func TestDiscardOfWhatNobodyHoldsRefusesAZombie(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	command := d.give("discard", projection.LetterFilter{}, 10)
+	command := d.give("discard", projection.LetterFilter{All: true}, 10)
 	if done, err := d.store.discardUnowned(testContext(t), d.lease.Row, command); done || err != nil {
 		t.Errorf("carried out %v, %v", done, err)
 	}
@@ -263,7 +263,7 @@ func TestCommandOutlivesWhoGaveItAndWhoHeldTheLease(t *testing.T) {
 	for name, call := range map[string]func(context.Context, projection.LetterFilter, int) (Outcome, error){"replay": d.letters().Replay, "discard": d.letters().Discard} {
 		short, cancel := context.WithTimeout(testContext(t), 300*time.Millisecond)
 		defer cancel()
-		if o, err := call(short, projection.LetterFilter{}, 10); !errors.Is(err, ErrPending) || !errors.Is(err, context.DeadlineExceeded) || o != (Outcome{}) {
+		if o, err := call(short, projection.LetterFilter{All: true}, 10); !errors.Is(err, ErrPending) || !errors.Is(err, context.DeadlineExceeded) || o.Command == 0 || o.Done+o.Failed != 0 {
 			t.Errorf("%s, while nobody carries it out: %+v, %v", name, o, err)
 		}
 	}
@@ -303,7 +303,7 @@ func TestReplayerTakesWhatIsDueAndNothingElse(t *testing.T) {
 	policy := projection.ReplayPolicy{Interval: time.Minute, MaxReplays: 2}.WithDefaults()
 	schedule := func() (due int64) {
 		t.Helper()
-		scheduled, err := d.port().ScheduleReplay(testContext(t), d.lease, policy)
+		scheduled, _, err := d.port().ScheduleReplay(testContext(t), d.lease, policy)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -397,7 +397,7 @@ func TestReplayerTakesWhatIsDueAndNothingElse(t *testing.T) {
 func TestReplayAndItsLetterAreOneTransaction(t *testing.T) {
 	d := newDrawer(t, 2)
 	d.park(d.at["a"][0], true)
-	command := d.give("replay", projection.LetterFilter{}, 10)
+	command := d.give("replay", projection.LetterFilter{All: true}, 10)
 	r := d.begin(command, 0)
 	before := d.state()
 	for name, fail := range map[string]BatchHandler{

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/millrace-go/millrace/event"
 )
 
 // DeadLetter is an event that was put aside: it refers to the event and copies no payload.
@@ -49,10 +51,12 @@ func (s LetterState) Known() bool {
 	return s == LetterParked || s == LetterReplaying || s == LetterResolved || s == LetterDiscarded
 }
 
-// LetterFilter selects dead letters of a projection; its zero value selects all. Those that fit each field that is set
-// are selected.
+// LetterFilter selects dead letters of a projection: those that fit each field that is set. What replays, discards or purges
+// is refused where none is, so that a filter which somebody forgot to fill in does not give up everything.
 type LetterFilter struct {
-	// IDs are those of the letters.
+	// All selects all, and excludes the others. To list and to count it need not be set.
+	All bool
+	// IDs are those of the letters. Empty and not nil it selects none.
 	IDs []int64
 	// Stream and Type are the events'.
 	Stream string
@@ -104,6 +108,11 @@ type ReplayPolicy struct {
 	Error string
 }
 
+// Empty tells that nothing is selected by it.
+func (f LetterFilter) Empty() bool {
+	return !f.All && len(f.IDs) == 0 && f.Stream == "" && f.Type == "" && f.Error == ""
+}
+
 // WithDefaults returns p with the defaults in place of zeros.
 func (p ReplayPolicy) WithDefaults() ReplayPolicy {
 	if p.MaxReplays == 0 {
@@ -127,8 +136,8 @@ func (p ReplayPolicy) Validate() error {
 		return fmt.Errorf("value of Replay.Interval is below 10 ms: %v", p.Interval)
 	case p.Cap < p.Interval:
 		return fmt.Errorf("value of Replay.Cap (%v) is below Replay.Interval (%v)", p.Cap, p.Interval)
-	case !(p.Factor >= 1):
-		return fmt.Errorf("value of Replay.Factor is below 1: %v", p.Factor)
+	case !(p.Factor >= 1 && p.Factor <= 100):
+		return fmt.Errorf("value of Replay.Factor is not from 1 to 100: %v", p.Factor)
 	}
-	return nil
+	return event.ValidText("Replay.Error", p.Error)
 }

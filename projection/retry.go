@@ -50,9 +50,9 @@ func (p RetryPolicy) Validate() error {
 		return fmt.Errorf("value of Retry.Base is negative: %v", p.Base)
 	case p.Cap < p.Base:
 		return fmt.Errorf("value of Retry.Cap (%v) is below Retry.Base (%v)", p.Cap, p.Base)
-	case p.Factor < 1:
+	case !(p.Factor >= 1):
 		return fmt.Errorf("value of Retry.Factor is below 1: %v", p.Factor)
-	case p.Jitter > 1:
+	case !(p.Jitter <= 1):
 		return fmt.Errorf("value of Retry.Jitter is above 1: %v", p.Jitter)
 	}
 	return nil

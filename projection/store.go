@@ -102,10 +102,12 @@ type Store interface {
 	// replay the caller began last, without a word on how that ended. It returns nil where nothing is left, and ends the
 	// command then. The replay itself is a batch.
 	BeginReplay(ctx context.Context, lease Lease, command, mine int64) (*Replay, error)
-	// FailReplay parks a letter again whose replay failed, with one attempt more, under the lease's fence.
-	FailReplay(ctx context.Context, lease Lease, replay Replay, cause error, stack string) error
-	// ScheduleReplay makes a command of the letter that is due by the policy, if there is one and no command is open.
-	ScheduleReplay(ctx context.Context, lease Lease, policy ReplayPolicy) (bool, error)
+	// FailReplay parks a letter again whose replay failed, under the lease's fence, and lets the command go on without it.
+	// counts tells that it is one attempt more.
+	FailReplay(ctx context.Context, lease Lease, replay Replay, cause error, stack string, counts bool) error
+	// ScheduleReplay makes a command of the letter that is due by the policy, if there is one and no command is open. Else
+	// next is in how long one is due, 0 where none ever is.
+	ScheduleReplay(ctx context.Context, lease Lease, policy ReplayPolicy) (scheduled bool, next time.Duration, err error)
 	// Skip counts a skipped event and advances the checkpoint over it, up to position, in one fenced transaction.
 	Skip(ctx context.Context, lease Lease, position int64) error
 	// Halt keeps, under the lease's fence, that the projection waits until somebody resumes it, and why.

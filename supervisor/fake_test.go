@@ -190,11 +190,11 @@ func (f *fake) Discard(context.Context, projection.Lease, int64) (int64, error) 
 func (f *fake) BeginReplay(context.Context, projection.Lease, int64, int64) (*projection.Replay, error) {
 	return nil, f.here()
 }
-func (f *fake) FailReplay(context.Context, projection.Lease, projection.Replay, error, string) error {
+func (f *fake) FailReplay(context.Context, projection.Lease, projection.Replay, error, string, bool) error {
 	return f.here()
 }
-func (f *fake) ScheduleReplay(context.Context, projection.Lease, projection.ReplayPolicy) (bool, error) {
-	return false, f.here()
+func (f *fake) ScheduleReplay(context.Context, projection.Lease, projection.ReplayPolicy) (bool, time.Duration, error) {
+	return false, 0, f.here()
 }
 
 func (f *fake) Read(_ context.Context, _ string, r projection.ReadRange) (page projection.Page, err error) {

@@ -78,7 +78,7 @@ type child struct {
 	leaving bool                // its lease is to be given back when it is at rest
 	handed  bool                // its lease is being given back
 	advance *projection.Advance // reported by Drained
-	outage  *time.Timer         // ends its wait for what its handler depends on
+	wait    *time.Timer         // ends what it waits for
 }
 
 // who identifies the child in the log.
@@ -314,13 +314,13 @@ func (b *boss) faulted(ctx actor.Context, msg *messages.Faulted) {
 	case msg.Failure != nil:
 		b.judge(ctx, pid, msg.Failure)
 	case msg.Outage != nil:
-		b.outage(c, pid, msg.Outage)
+		b.outage(c, msg.Outage)
 	case msg.Fault.Class == projection.Configuration:
 		if !c.told {
 			c.told = true
 			b.env.Log.With(c.who()...).Error("stopped by its configuration; whether that was mended is looked at again and again", zap.Error(msg.Fault.Err))
 		}
-		b.env.After(mendedEvery, pid, &messages.Resume{})
+		b.resumeIn(c, mendedEvery)
 	default:
 		c.faults++
 		if msg.Fault.Unreachable {
@@ -336,7 +336,24 @@ func (b *boss) faulted(ctx actor.Context, msg *messages.Faulted) {
 			return
 		}
 		b.env.Log.With(c.who()...).Warn("fault of the infrastructure; it is tried again", zap.Int("attempt", c.faults), zap.Error(msg.Fault.Err))
-		b.env.After(retryDelay(faultPolicy(), c.faults), pid, &messages.Resume{})
+		b.resumeIn(c, retryDelay(faultPolicy(), c.faults))
+	}
+}
+
+// resumeIn ends a child's wait after a delay. It has one timer: what is left of an earlier wait would end this one too soon,
+// and each that somebody cut short would add to the tries from then on.
+func (b *boss) resumeIn(c *child, delay time.Duration) {
+	c.wentOn()
+	if c.pid != nil {
+		c.wait = b.env.After(delay, c.pid, &messages.Resume{})
+	}
+}
+
+// wentOn ends what is left of a wait.
+func (c *child) wentOn() {
+	if c.wait != nil {
+		c.wait.Stop()
+		c.wait = nil
 	}
 }
 
@@ -378,6 +395,7 @@ func (b *boss) wanted(ctx actor.Context, msg *messages.WantedStates) {
 			ctx.Send(c.pid, &messages.Wanted{Paused: want})
 		case msg.Asked[c.lease.Row] && !want:
 			// What it waits for, an hour of backoff or somebody who mends something, is over.
+			c.wentOn()
 			ctx.Send(c.pid, &messages.Resume{})
 			if feed := b.feeds[c.lease.ID.Tenant]; feed.told && feed.pid != nil {
 				ctx.Send(feed.pid, &messages.Resume{})

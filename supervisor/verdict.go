@@ -52,7 +52,9 @@ func (b *boss) pass(ctx actor.Context, j *judged) {
 	policy := b.env.Definitions[f.Projection.Name].Policy
 	switch action := policy.Verdict(*f, final(f.Err), j.answer); action {
 	case projection.ActionRetry:
-		b.env.After(retryDelay(policy.Retry, f.Attempt), j.pid, &messages.Resume{})
+		if c := b.children[j.pid.Id]; c != nil {
+			b.resumeIn(c, retryDelay(policy.Retry, f.Attempt))
+		}
 	default:
 		ctx.Send(j.pid, &messages.Verdict{Position: f.Event.Position, Attempt: f.Attempt, Action: action})
 	}

@@ -4,7 +4,9 @@
 with p as (
     select id from {control}.projections where tenant = $1::text and name = $2::text and partition = $3::integer
 ), forgotten as (
-    delete from {control}.commands c using p where c.projection_id = p.id and c.ended_at < clock_timestamp() - interval '1 day'
+    delete from {control}.commands c
+     where c.id in (select o.id from {control}.commands o, p
+                     where o.projection_id = p.id and o.ended_at < clock_timestamp() - interval '1 day' limit 1000)
 ), made as (
     insert into {control}.commands (projection_id, kind, letters, stream_id, type, error, most)
     select p.id, $4::text, $5::bigint[], $6::text, $7::text, $8::text, $9::bigint from p

@@ -3,8 +3,7 @@
 select d.id, d.position, d.stream_id, d.stream_version, d.type, d.behind, d.state, d.error, d.stack, d.attempts, d.replays,
        d.first_failed_at, d.last_failed_at, d.ended_at
   from {control}.dead_letters d
-  join {control}.projections p on p.id = d.projection_id
- where p.tenant = $1::text and p.name = $2::text and p.partition = $3::integer
+ where d.projection_id = (select p.id from {control}.projections p where p.tenant = $1::text and p.name = $2::text and p.partition = $3::integer)
    and d.state = any($4::text[])
    and ($5::bigint[] is null or d.id = any($5::bigint[])) and ($6::text is null or d.stream_id = $6::text)
    and ($7::text is null or d.type = $7::text) and ($8::text is null or strpos(d.error, $8::text) > 0)

@@ -1,4 +1,4 @@
--- Puts a dead letter back whose replay failed, under the fence. A parked stream goes no further in this command. Indexes:
+-- Puts a dead letter back whose replay failed, under the fence; $8 tells whether that counts. A parked stream goes no further in this command. Indexes:
 -- leases_pkey, dead_letters_pkey, commands_pkey. Locks, until the commit: the row of leases FOR SHARE, the others FOR NO KEY
 -- UPDATE.
 with held as (
@@ -7,7 +7,7 @@ with held as (
     update {control}.commands c set failed = c.failed + 1, stream = null from held where c.id = $5::bigint
 )
 update {control}.dead_letters d
-   set state = 'parked', behind = false, begun = 0, replays = d.replays + 1, attempts = d.attempts + 1,
+   set state = 'parked', behind = false, begun = 0, replays = d.replays + $8::boolean::integer, attempts = d.attempts + $8::boolean::integer,
        error = $6::text, stack = $7::text, last_failed_at = clock_timestamp()
   from held
  where d.id = $4::bigint and d.projection_id = held.id and d.state = 'replaying'

@@ -15,12 +15,13 @@ with known as (
 ), letters as (
     insert into {control}.dead_letters
         (projection_id, position, stream_id, stream_version, type, behind, error, stack, attempts, first_failed_at, last_failed_at)
-    select p.id, l.position, l.stream, l.version, l.type, $6::boolean and l.stream not in (select stream_id from stream), $7::text, $8::text, $9::integer,
+    select p.id, l.position, l.stream, l.version, l.type, $6::boolean and (l.stream not in (select stream_id from stream) or exists (select from unnest($2::bigint[], $3::text[]) as e(position, stream)
+           where e.stream = l.stream and e.position < l.position)), $7::text, $8::text, $9::integer,
            coalesce(case when p.failing_position = l.position then p.failing_since end, clock_timestamp()), clock_timestamp()
       from {control}.projections p, unnest($2::bigint[], $3::text[], $4::bigint[], $5::text[]) as l(position, stream, version, type)
      where p.id = $1::integer
         on conflict (projection_id, position) do update
-       set behind = excluded.behind, state = 'parked', error = excluded.error, stack = excluded.stack, begun = 0,
+       set behind = excluded.behind, state = 'parked', error = excluded.error, stack = excluded.stack, begun = 0, replays = 0,
            attempts = excluded.attempts, last_failed_at = excluded.last_failed_at, ended_at = null
 )
 update {control}.projections p

@@ -2,8 +2,7 @@
 -- until the commit.
 with old as (
     select d.id from {control}.dead_letters d
-      join {control}.projections p on p.id = d.projection_id
-     where p.tenant = $1::text and p.name = $2::text and p.partition = $3::integer
+     where d.projection_id = (select p.id from {control}.projections p where p.tenant = $1::text and p.name = $2::text and p.partition = $3::integer)
        and d.state in ('resolved', 'discarded') and d.ended_at <= clock_timestamp() - make_interval(secs => $9::float8)
        and d.state = any($4::text[])
        and ($5::bigint[] is null or d.id = any($5::bigint[])) and ($6::text is null or d.stream_id = $6::text)
