@@ -347,3 +347,30 @@ func TestStrangersLockHoldsNothingAgainstAReplay(t *testing.T) {
 	}
 	s.mustHaveParked()
 }
+
+// An event that waits for its next attempt, for an hour, does not keep those that are parked from being replayed.
+func TestReplaysGoOnWhileAnEventWaitsForItsNextAttempt(t *testing.T) {
+	s := newParking(t)
+	parked, waits := s.at["a"][2], s.at["b"][5]
+	s.poisonAt(parked, waits)
+	s.p.Retry = projection.RetryPolicy{Base: time.Hour, Cap: time.Hour}
+	s.p.Decide = func(_ context.Context, f projection.Failure) projection.Action {
+		if f.Event.Position == parked {
+			return projection.ActionPark
+		}
+		return projection.ActionRetry
+	}
+	rt := s.runtime(millrace.Config{}, s.p)
+	s.start(rt)
+	s.eventually("it waits", func() bool {
+		p := s.status(rt, "p")
+		return p.State == millrace.StateWaiting && p.FailingPosition == waits
+	})
+	s.poison.Delete(parked)
+	if o := s.replay(projection.LetterFilter{}, 10); o != (pgstore.Outcome{Done: 1}) {
+		t.Errorf("replayed %+v", o)
+	}
+	if p := s.status(rt, "p"); p.Attempts != 1 || p.Checkpoint >= waits {
+		t.Errorf("status: %+v", p)
+	}
+}
