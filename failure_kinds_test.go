@@ -18,6 +18,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/millrace-go/millrace"
+	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/pgtest"
 	"github.com/millrace-go/millrace/pgstore"
 	"github.com/millrace-go/millrace/projection"
@@ -301,5 +302,75 @@ func TestReplayWhoseCommitIsNotAnsweredAppliesOnce(t *testing.T) {
 	s.mustHaveParked()
 	if lost < 4 {
 		t.Errorf("%d answers were lost: that tries nothing", lost)
+	}
+}
+
+// What is nobody's fault is not held against an event that is replayed either, and live events go on meanwhile.
+func TestStrangersLockHoldsNothingAgainstAReplay(t *testing.T) {
+	s := newParking(t)
+	s.exec("create table model (n int)")
+	s.exec("insert into model values (0)")
+	poison := s.at["a"][2]
+	s.poisonAt(poison)
+	s.p.Deadline = 600 * time.Millisecond
+	handle := s.p.Batch
+	var waits atomic.Int64
+	s.p.Batch = func(ctx context.Context, tx pgx.Tx, events []event.Envelope) error {
+		if err := handle(ctx, tx, events); err != nil || events[0].Position != poison || len(events) > 1 {
+			return err
+		}
+		waits.Add(1)
+		return execute("update model set n = n + 1")(ctx, tx)
+	}
+	rt := s.runtime(millrace.Config{}, s.p)
+	s.start(rt)
+	s.waitFor(rt)
+	release := s.lock("update model set n = -1")
+	s.mended.Store(true)
+	replayed := make(chan pgstore.Outcome, 1)
+	go func() {
+		o, err := s.letters.Replay(s.ctx, projection.LetterFilter{}, 100)
+		if err != nil {
+			t.Error(err)
+		}
+		replayed <- o
+	}()
+	s.eventually("the stranger was waited for", func() bool { return waits.Load() >= 3 })
+	s.more("b", "c")
+	s.waitFor(rt)
+	if letters := s.bundle.letters("p"); letters[0].Attempts != 2 || letters[0].Replays != 0 {
+		t.Errorf("counted: %+v", letters[0])
+	}
+	release()
+	if o := <-replayed; o != (pgstore.Outcome{Done: 8}) {
+		t.Errorf("replayed %+v", o)
+	}
+	s.mustHaveParked()
+}
+
+// An event that waits for its next attempt, for an hour, does not keep those that are parked from being replayed.
+func TestReplaysGoOnWhileAnEventWaitsForItsNextAttempt(t *testing.T) {
+	s := newParking(t)
+	parked, waits := s.at["a"][2], s.at["b"][5]
+	s.poisonAt(parked, waits)
+	s.p.Retry = projection.RetryPolicy{Base: time.Hour, Cap: time.Hour}
+	s.p.Decide = func(_ context.Context, f projection.Failure) projection.Action {
+		if f.Event.Position == parked {
+			return projection.ActionPark
+		}
+		return projection.ActionRetry
+	}
+	rt := s.runtime(millrace.Config{}, s.p)
+	s.start(rt)
+	s.eventually("it waits", func() bool {
+		p := s.status(rt, "p")
+		return p.State == millrace.StateWaiting && p.FailingPosition == waits
+	})
+	s.poison.Delete(parked)
+	if o := s.replay(projection.LetterFilter{}, 10); o != (pgstore.Outcome{Done: 1}) {
+		t.Errorf("replayed %+v", o)
+	}
+	if p := s.status(rt, "p"); p.Attempts != 1 || p.Checkpoint >= waits {
+		t.Errorf("status: %+v", p)
 	}
 }

@@ -399,6 +399,7 @@ func TestReplayAndItsLetterAreOneTransaction(t *testing.T) {
 	d.park(d.at["a"][0], true)
 	command := d.give("replay", projection.LetterFilter{All: true}, 10)
 	r := d.begin(command, 0)
+	mustExec(t, d.store, "update millrace.leases set unclean = 2")
 	before := d.state()
 	for name, fail := range map[string]BatchHandler{
 		"error": writeAnd(func(context.Context, pgx.Tx) error { return errBad }),
@@ -433,6 +434,9 @@ func TestReplayAndItsLetterAreOneTransaction(t *testing.T) {
 	}
 	d.must(d.run(write, d.again(r)))
 	d.mustHave(nil)
+	if d.lease.Unclean != 2 {
+		t.Error("it says something about the events that are behind the checkpoint")
+	}
 	if err := d.run(write, d.again(r)); !errors.Is(err, projection.ErrLeaseLost) {
 		t.Errorf("once more: %v", err)
 	}
