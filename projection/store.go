@@ -18,6 +18,8 @@ type Definition struct {
 	MaxBytes  int
 	// Deadline bounds one call of the handler.
 	Deadline time.Duration
+	// Leased tells that the handler works outside of a transaction.
+	Leased bool
 	// Policy says what becomes of an event that fails.
 	Policy
 	// Apply runs one batch transaction: it hands the events to the handler, parks those that are behind others, resolves the
