@@ -136,6 +136,7 @@ func TestNoControlStatementScansATable(t *testing.T) {
 		{"advance", "select millrace.advance('1', $1, $2::uuid, $3, $4, 41)", []any{l.Row, l.Owner, l.Epoch, l.Checkpoint}, 1},
 		{"advance_many", c.advanceMany, append(slices.Clone(arrays), owner), many},
 		{"release", c.release, append(slices.Clone(arrays), owner, make([]int64, many), make([]int32, many), c.controlChannel), 1},
+		{"begin_delivery", c.beginDelivery, []any{l.Row, l.Owner, l.Epoch, l.Checkpoint}, 1},
 		{"reload", c.reload, []any{l.Row}, 1},
 		{"record_failure", c.recordFailure, []any{l.Row, l.Owner, l.Epoch, 41, 1, "bad"}, 1},
 		{"park", c.park, []any{l.Row, []int64{20_000}, []string{"s"}, []int64{1}, []string{"T"}, false, "bad", "stack", 5, 1, true}, 1},
