@@ -45,7 +45,8 @@ type Config struct {
 	CallTimeout time.Duration
 
 	// MaxBatches limits the batches that run at once. Default three quarters of the pool's size, at least 1; less than
-	// the pool's size, so that one is left to read with.
+	// the pool's size, so that one is left to read with. As many deliveries (Projection.Deliver) may run beside them, which
+	// hold no connection while they wait for their receivers.
 	MaxBatches int
 	// MaxBatchesPerTenant limits them for each tenant, so that none takes them all. Default half of MaxBatches, rounded
 	// up. While this node serves a single tenant, that is not limited.

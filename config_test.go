@@ -111,11 +111,11 @@ func TestRunRefusesWhatCannotWork(t *testing.T) {
 func TestPoolOfOneWorks(t *testing.T) {
 	b := setup(t, pgstore.Options{}, "pool_max_conns", "1")
 	rt := b.runtime(millrace.Config{}, millrace.Projection{Name: "p", Batch: record("p")},
-		millrace.Projection{Name: "q", Batch: record("q"), Types: []string{"none"}}, millrace.Projection{Name: "r", Batch: record("r"), MaxEvents: 7})
+		millrace.Projection{Name: "d", DeliverEach: freely}, millrace.Projection{Name: "q", Batch: record("q"), Types: []string{"none"}}, millrace.Projection{Name: "r", Batch: record("r"), MaxEvents: 7})
 	b.append("a", 1000)
 	b.start(rt)
 	last := b.append("a", 1).Positions[0]
-	for _, name := range []string{"p", "q", "r"} {
+	for _, name := range []string{"p", "q", "r", "d"} {
 		if err := rt.WaitFor(b.ctx, millrace.ProjectionID{Name: name}, last); err != nil {
 			t.Fatal(err)
 		}

@@ -17,9 +17,15 @@ import (
 
 // What fails in the middle of a batch is counted at once, without being narrowed down to, and what was done before stays.
 func TestFailureOfALeasedEventIsCountedWithoutNarrowing(t *testing.T) {
+	for _, at := range []int{0, 17, 39} {
+		t.Run(fmt.Sprint("event ", at), func(t *testing.T) { mustCountAtOnce(t, at) })
+	}
+}
+
+func mustCountAtOnce(t *testing.T, at int) {
 	b := setup(t, pgstore.Options{})
 	positions := b.append("a", 40).Positions
-	poison := positions[17]
+	poison := positions[at]
 	var r receiver
 	var calls, attempts atomic.Int64
 	rt := b.runtime(millrace.Config{}, millrace.Projection{Name: "p", Retry: soon(2),
@@ -169,5 +175,33 @@ func TestLeasedDeliveryParksStreamsInOrder(t *testing.T) {
 	}
 	if want := slices.Concat(s.at["b"][:len(s.at["b"])-1], s.at["a"][3:len(s.at["a"])-1], []int64{last - 1, last}); !slices.Equal(replayed, want) {
 		t.Errorf("replayed %v, want %v", replayed, want)
+	}
+}
+
+// Receivers that hang take no turn of a transaction, and no more than the deliveries' own.
+func TestDeliveriesThatHangLeaveTransactionsTheirTurn(t *testing.T) {
+	b := setup(t, pgstore.Options{})
+	positions := b.append("a", 3).Positions
+	entered, leave := make(chan struct{}, 100), make(chan struct{})
+	hangs := func(context.Context, pgstore.Delivered) error {
+		entered <- struct{}{}
+		<-leave
+		return nil
+	}
+	rt := b.runtime(millrace.Config{MaxBatches: 2}, millrace.Projection{Name: "p", Batch: record("p")},
+		millrace.Projection{Name: "q", DeliverEach: hangs}, millrace.Projection{Name: "r", DeliverEach: hangs}, millrace.Projection{Name: "s", DeliverEach: hangs})
+	b.start(rt)
+	<-entered
+	<-entered
+	b.reaches(rt, millrace.ProjectionID{Name: "p"}, positions[2])
+	b.reaches(rt, millrace.ProjectionID{Name: "p"}, b.append("a", 1).Positions[0])
+	select {
+	case <-entered:
+		t.Error("there are more deliveries at once than may be")
+	default:
+	}
+	close(leave)
+	for _, name := range []string{"q", "r", "s"} {
+		b.reaches(rt, millrace.ProjectionID{Name: name}, positions[2])
 	}
 }

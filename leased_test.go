@@ -135,7 +135,7 @@ func TestLeasedDeliveryComesInOrderWhateverFails(t *testing.T) {
 					repeats++
 					return errOnPurpose
 				}
-				if times > 5 {
+				if times > 15 {
 					return projection.Stop(errors.New("it comes again and again"))
 				}
 				if err := d.Ack(ctx, e.Position); err != nil {

@@ -30,8 +30,7 @@ type Projection struct {
 	Each pgstore.EventHandler
 	// Deliver handles events whose effects are outside of the database, in mails, webhooks or brokers: it works outside of a
 	// transaction, under a time budget, and acknowledges as it goes. Events come at least once, in order, each with a token
-	// by which receivers can tell repeats; pgstore.DeliveryHandler says exactly what is promised. A delivery takes one of
-	// Config.MaxBatches while it lasts.
+	// by which receivers can tell repeats; pgstore.DeliveryHandler says exactly what is promised.
 	Deliver pgstore.DeliveryHandler
 	// DeliverEach is Deliver for one event at a time, each acknowledged before the next. Deadline bounds all that is
 	// delivered in one go; where it passes between two events, the rest follows.
@@ -183,6 +182,7 @@ func (p Projection) definition(port pgstore.Port, trust projection.Trust) *proje
 		MaxEvents: p.MaxEvents,
 		MaxBytes:  p.MaxBytes,
 		Deadline:  p.Deadline,
+		Leased:    p.leased() != nil,
 		Policy: projection.Policy{
 			Retry: p.Retry, OnFailure: p.OnFailure, Decide: p.Decide, MaxFailureShare: p.MaxFailureShare,
 			MaxParked: p.MaxParked, Replay: p.Replay,
@@ -190,7 +190,7 @@ func (p Projection) definition(port pgstore.Port, trust projection.Trust) *proje
 		Breaker: p.Breaker,
 	}
 	switch {
-	case p.leased() != nil:
+	case def.Leased:
 		def.Apply = port.Deliver(p.leased(), pgstore.DeliverOptions{Deadline: p.Deadline, Policy: def.Policy, Trust: trust})
 	case p.Each != nil:
 		def.Apply = port.Apply(pgstore.Each(p.Each), pgstore.ApplyOptions{Deadline: p.Deadline, Relaxed: p.Relaxed})

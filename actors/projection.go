@@ -243,14 +243,18 @@ func (p *projector) do(ctx actor.Context, limit time.Duration, slot slotFunc, wo
 // slotFunc waits for a slot.
 type slotFunc func(ctx context.Context) (release func(), err error)
 
-// batchSlot waits for a slot for a batch of this projection's tenant. Events at which a process ended go one by one, so that
-// it becomes known which of them did it.
+// batchSlot waits for a slot for a batch, or for a delivery, of this projection's tenant. Events at which a process ended go one
+// by one, so that it becomes known which of them did it.
 func (p *projector) batchSlot() slotFunc {
-	slot, tenant := p.env.Slots.batch, p.lease.ID.Tenant
-	if p.wary > 0 && p.lease.TryingPosition > p.lease.Checkpoint && p.lease.Deaths > 0 {
-		slot = p.env.Slots.suspect
+	of, tenant := p.env.Slots.batch, p.lease.ID.Tenant
+	if p.def.Leased {
+		of = p.env.Slots.delivery
 	}
-	return func(ctx context.Context) (func(), error) { return slot(ctx, tenant) }
+	slot := func(ctx context.Context) (func(), error) { return of(ctx, tenant) }
+	if p.wary > 0 && p.lease.TryingPosition > p.lease.Checkpoint && p.lease.Deaths > 0 {
+		return func(ctx context.Context) (func(), error) { return p.env.Slots.suspect(ctx, slot) }
+	}
+	return slot
 }
 
 // next begins what is to be done next, if nothing is under way.

@@ -12,18 +12,29 @@ import (
 )
 
 // Slots limit how many batches run at once, in all and for each tenant, so that no tenant takes them all and nobody
-// queues inside the connection pool. Those who wait get their turn in the order in which they came.
+// queues inside the connection pool. Those who wait get their turn in the order in which they came. Deliveries, which need a
+// connection only to acknowledge, have as many of their own: receivers that hang keep no transaction waiting.
 type Slots struct {
-	all       *semaphore.Weighted
-	reads     *semaphore.Weighted
-	suspects  *semaphore.Weighted
-	perTenant int64
+	batches    *lane
+	deliveries *lane
+	reads      *semaphore.Weighted
+	suspects   *semaphore.Weighted
 
 	// served is how many tenants the node serves; a single one is not limited.
 	served atomic.Int64
+}
+
+// lane is what is limited together.
+type lane struct {
+	all       *semaphore.Weighted
+	perTenant int64
 
 	mu      sync.Mutex
 	tenants map[string]*semaphore.Weighted
+}
+
+func newLane(all, perTenant int) *lane {
+	return &lane{all: semaphore.NewWeighted(int64(all)), perTenant: int64(perTenant), tenants: make(map[string]*semaphore.Weighted)}
 }
 
 // NewSlots shares out a pool of that many connections: a part for reading the ends of the tenants' events and what else
@@ -37,59 +48,64 @@ func NewSlots(connections, batches, perTenant int) *Slots {
 		perTenant = max(1, (batches+1)/2)
 	}
 	return &Slots{
-		all:       semaphore.NewWeighted(int64(batches)),
-		reads:     semaphore.NewWeighted(int64(reads)),
-		suspects:  semaphore.NewWeighted(1),
-		perTenant: int64(perTenant),
-		tenants:   make(map[string]*semaphore.Weighted),
+		batches:    newLane(batches, perTenant),
+		deliveries: newLane(batches, perTenant),
+		reads:      semaphore.NewWeighted(int64(reads)),
+		suspects:   semaphore.NewWeighted(1),
 	}
 }
 
 // Serve tells how many tenants the node serves.
 func (s *Slots) Serve(tenants int) { s.served.Store(int64(tenants)) }
 
-// tenant returns the tenant's own limit, nil while the node serves no other.
-func (s *Slots) tenant(name string) *semaphore.Weighted {
-	if s.served.Load() <= 1 {
-		return nil
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	t, ok := s.tenants[name]
+// tenant returns the tenant's own limit.
+func (l *lane) tenant(name string) *semaphore.Weighted {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	t, ok := l.tenants[name]
 	if !ok {
-		t = semaphore.NewWeighted(s.perTenant)
-		s.tenants[name] = t
+		t = semaphore.NewWeighted(l.perTenant)
+		l.tenants[name] = t
 	}
 	return t
 }
 
-// batch waits for a slot for a batch of the tenant.
+// batch waits for a slot for a batch of the tenant, delivery for one for a delivery.
 func (s *Slots) batch(ctx context.Context, name string) (release func(), err error) {
+	return s.in(ctx, s.batches, name)
+}
+
+func (s *Slots) delivery(ctx context.Context, name string) (release func(), err error) {
+	return s.in(ctx, s.deliveries, name)
+}
+
+func (s *Slots) in(ctx context.Context, l *lane, name string) (release func(), err error) {
 	ofTenant := func() {}
-	if tenant := s.tenant(name); tenant != nil {
+	if s.served.Load() > 1 {
+		tenant := l.tenant(name)
 		if err := tenant.Acquire(ctx, 1); err != nil {
 			return nil, noSlot(err)
 		}
 		ofTenant = func() { tenant.Release(1) }
 	}
-	if err := s.all.Acquire(ctx, 1); err != nil {
+	if err := l.all.Acquire(ctx, 1); err != nil {
 		ofTenant()
 		return nil, noSlot(err)
 	}
-	return func() { s.all.Release(1); ofTenant() }, nil
+	return func() { l.all.Release(1); ofTenant() }, nil
 }
 
-// suspect waits for the one slot for an event at which a process ended before, and for one for a batch.
-func (s *Slots) suspect(ctx context.Context, name string) (release func(), err error) {
+// suspect waits for the one slot for an event at which a process ended before, and then for another one.
+func (s *Slots) suspect(ctx context.Context, then slotFunc) (release func(), err error) {
 	if err := s.suspects.Acquire(ctx, 1); err != nil {
 		return nil, noSlot(err)
 	}
-	batch, err := s.batch(ctx, name)
+	other, err := then(ctx)
 	if err != nil {
 		s.suspects.Release(1)
 		return nil, err
 	}
-	return func() { batch(); s.suspects.Release(1) }, nil
+	return func() { other(); s.suspects.Release(1) }, nil
 }
 
 // read waits for a slot for something short.

@@ -148,6 +148,7 @@ func TestNoControlStatementScansATable(t *testing.T) {
 		{"advance", "select millrace.advance('1', $1, $2::uuid, $3, $4, 41)", []any{l.Row, l.Owner, l.Epoch, l.Checkpoint}, 1},
 		{"advance_many", c.advanceMany, append(slices.Clone(arrays), owner), many},
 		{"release", c.release, append(slices.Clone(arrays), owner, make([]int64, many), make([]int32, many), slices.Repeat([]int64{replaying}, many), c.controlChannel), 1},
+		{"begin_delivery", c.beginDelivery, []any{l.Row, l.Owner, l.Epoch, l.Checkpoint}, 1},
 		{"reload", c.reload, []any{l.Row}, 1},
 		{"reload of one without", c.reload, []any{without}, 1},
 		{"claimed", c.claimed, []any{ids}, many},

@@ -143,7 +143,7 @@ func (d *Delivery) Remaining() time.Duration {
 
 func (d *Delivery) trust() (until time.Time, changed <-chan struct{}) {
 	if d.opts.Trust == nil {
-		return d.deadline.Add(time.Hour), nil
+		return time.Now().Add(time.Hour), nil
 	}
 	return d.opts.Trust()
 }

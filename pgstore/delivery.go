@@ -21,17 +21,19 @@ func (s Port) Deliver(h DeliveryHandler, o DeliverOptions) func(context.Context,
 		ctx = withProjection(ctx, lease.ID)
 		acks, giveUp := context.WithCancel(context.WithoutCancel(ctx))
 		defer giveUp()
-		d := &Delivery{store: s.Store, batch: batch, opts: o, lease: lease, recent: batch.Recent, acks: acks, deadline: time.Now().Add(o.Deadline)}
-		timed, cancel := context.WithDeadlineCause(ctx, d.deadline, ErrDeadline)
-		defer cancel()
-		d.ctx, d.end = context.WithCancelCause(timed)
-		defer d.end(nil)
+		d := &Delivery{store: s.Store, batch: batch, opts: o, lease: lease, recent: batch.Recent, acks: acks, end: func(error) {}}
 		if len(batch.Events) == 0 {
 			return d.move(ctx, batch.To, nil)
 		}
 		if err := d.begin(ctx); err != nil {
 			return fmt.Errorf("begin a delivery of %s: %w", lease.ID, err)
 		}
+		// The handler's time begins here: how long the look at the lease took is none of its doing.
+		d.deadline = time.Now().Add(o.Deadline)
+		timed, cancel := context.WithDeadlineCause(ctx, d.deadline, ErrDeadline)
+		defer cancel()
+		d.ctx, d.end = context.WithCancelCause(timed)
+		defer d.end(nil)
 		err, cause := d.call(h, giveUp)
 		if err := d.ended(err, cause); err != nil {
 			return fmt.Errorf("deliver to %s: %w", lease.ID, err)

@@ -137,6 +137,38 @@ func TestDeadlineCountsAgainstAnEventThatHadAllOfIt(t *testing.T) {
 	}
 }
 
+// A look at the lease that takes long takes none of the handler's time.
+func TestTimeOfADeliveryBeginsWithItsHandler(t *testing.T) {
+	o := newOwner(t, 1)
+	const deadline = 2 * time.Second
+	conn := strange(t, o.store)
+	if _, err := conn.Exec(testContext(t), "begin; lock table millrace.leases in access exclusive mode"); err != nil {
+		t.Fatal(err)
+	}
+	events, err := o.pending()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() {
+		deliver := o.store.Port().Deliver(func(ctx context.Context, d *Delivery) error {
+			if left := d.Remaining(); left < deadline/2 {
+				t.Errorf("%v are left when the handler begins", left)
+			}
+			return d.Ack(ctx, events[0].Position)
+		}, DeliverOptions{Deadline: deadline})
+		ended <- deliver(testContext(t), o.lease, projection.Batch{Events: events, To: events[0].Position})
+	}()
+	waitBlocked(t, o.store, 1)
+	<-time.After(deadline)
+	if _, err := conn.Exec(testContext(t), "rollback"); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+}
+
 func TestDeliveryThatIgnoresItsContextIsAbandoned(t *testing.T) {
 	o := newOwner(t, 3)
 	start := o.lease.Checkpoint

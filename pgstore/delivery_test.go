@@ -282,3 +282,23 @@ func TestBudgetThatEndsBetweenEventsLosesNothing(t *testing.T) {
 		t.Errorf("delivered %v", got)
 	}
 }
+
+// What is acknowledged must not come again after a crash of the server, whatever the session's default is.
+func TestAcknowledgementWaitsForTheDisk(t *testing.T) {
+	o := newOwner(t, 2)
+	mustExec(t, o.store, `create table public.kept (setting text);
+		create function public.keep() returns trigger language plpgsql as
+			$$ begin insert into public.kept values (current_setting('synchronous_commit')); return null; end $$;
+		create trigger keep after update on millrace.leases for each statement execute function public.keep();
+		do $$ begin execute format('alter database %I set synchronous_commit = off', current_database()); end $$`)
+	o.store.pool.Reset()
+	if before := show(testContext(t), o.store.pool, "synchronous_commit"); before != "off" {
+		t.Fatalf("synchronous_commit is %q", before)
+	}
+	if err := o.deliver(DeliverEach(func(context.Context, Delivered) error { return nil }), DeliverOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if got := one[string](t, o.store, "select string_agg(setting, ' ') from public.kept"); got != "on on" {
+		t.Errorf("acknowledged with synchronous_commit %q", got)
+	}
+}

@@ -18,6 +18,8 @@ type Definition struct {
 	MaxBytes  int
 	// Deadline bounds one call of the handler.
 	Deadline time.Duration
+	// Leased tells that the handler works outside of a transaction.
+	Leased bool
 	// Policy says what becomes of an event that fails.
 	Policy
 	// Breaker says when the projection waits for what its handler depends on.
