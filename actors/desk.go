@@ -141,6 +141,7 @@ func (p *projector) replay(ctx context.Context, lease projection.Lease, command,
 	}
 	return func(actor.Context) {
 		p.desk.replaying = 0
+		p.lease.Commanded = true // also when nothing is parked any more: it is the next look that ends the command
 		p.answered()
 		fields := []zap.Field{zap.Int64("position", replay.Position), zap.String("stream", replay.Stream), zap.Int64("letter", replay.Letter)}
 		if err != nil {
