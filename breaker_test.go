@@ -3,6 +3,7 @@ package millrace_test
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -301,5 +302,39 @@ func TestOutageDuringAReplayCountsNothing(t *testing.T) {
 	g.eventually("the breaker is closed", func() bool { return g.status(rt, "p").Breaker == projection.BreakerClosed })
 	if got := g.positions("p"); len(got) != 40 {
 		t.Errorf("%d events applied, want 40", len(got))
+	}
+}
+
+// A delivery that meets it down keeps what it had acknowledged, and the rest waits.
+func TestOutageUnderALeasedDeliveryCountsNothing(t *testing.T) {
+	g := newGuarded(t, 50*time.Millisecond)
+	g.down.Store(false)
+	var sent []int64 // one delivery at a time
+	g.projection.Batch = nil
+	g.projection.DeliverEach = func(_ context.Context, e pgstore.Delivered) error {
+		if e.Position == g.first+5 && len(g.refusals()) < 3 {
+			g.down.Store(true)
+		}
+		if err := g.call(1); err != nil {
+			g.down.Store(len(g.refusals()) < 3)
+			return err
+		}
+		sent = append(sent, e.Position)
+		return nil
+	}
+	rt := g.runtime(millrace.Config{}, g.projection)
+	stop := g.start(rt)
+	g.opens(rt, 1)
+	if p := g.status(rt, "p"); p.Checkpoint != g.first+4 || p.Attempts != 0 || p.Parked != 0 {
+		t.Errorf("during the outage: %+v", p)
+	}
+	g.reaches(rt, g.id, g.last)
+	stop()
+	g.mustWait(t, 1, 50*time.Millisecond)
+	if len(g.refusals()) != 3 || len(g.letters("p")) != 0 {
+		t.Errorf("%d refusals, letters %v", len(g.refusals()), g.letters("p"))
+	}
+	if len(sent) != 40 || !slices.IsSorted(sent) {
+		t.Errorf("sent %v", sent)
 	}
 }

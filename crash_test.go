@@ -62,8 +62,9 @@ var ways = map[string]func(b *bundle) pgstore.BatchHandler{
 		}()
 		return record("p")
 	},
-	deadly:  dieAtTheFifth,
-	forever: dieAtTheFifth,
+	deadly:   dieAtTheFifth,
+	forever:  dieAtTheFifth,
+	replayed: dieAtTheFifth,
 	outside: func(b *bundle) pgstore.BatchHandler {
 		return func(_ context.Context, _ pgx.Tx, events []event.Envelope) error {
 			if err := pgx.BeginFunc(b.ctx, b.store.Pool(), func(tx pgx.Tx) error { return recordIn(b.ctx, tx, "p", events) }); err != nil {
@@ -83,6 +84,9 @@ const (
 
 // forever is the same, in a projection that wants to try what fails again and again.
 const forever = "at one event, again and again"
+
+// replayed is the same in a projection that has parked the event before, and is to replay it.
+const replayed = "at the replay of one event"
 
 func dieAtTheFifth(*bundle) pgstore.BatchHandler {
 	return func(ctx context.Context, tx pgx.Tx, events []event.Envelope) error {
@@ -134,6 +138,15 @@ func TestVictim(t *testing.T) {
 		}
 	}
 	rt := b.runtime(quick, p)
+	if way == replayed {
+		defer b.start(rt)()
+		b.eventually("its command is carried out", func() bool {
+			var open int
+			err := store.Pool().QueryRow(ctx, "select count(*) from millrace.commands where ended_at is null").Scan(&open)
+			return err == nil && open == 0
+		})
+		return
+	}
 	if err := rt.RunUntilIdle(ctx); err != nil {
 		t.Fatal(err)
 	}
@@ -190,9 +203,49 @@ func mustParkWhatKills(t *testing.T, way string) {
 	b.verify("p", fifth)
 }
 
+// A dead letter that ends the process of whoever replays it is given up, and everything else goes on.
+func TestDeadLetterThatEndsItsProcessIsGivenUp(t *testing.T) {
+	b := setup(t, pgstore.Options{})
+	b.append("a", 20)
+	b.idle(millrace.Projection{Name: "p", Batch: failsAt("p", only(fifth), func(_ context.Context, _ pgx.Tx, _ int, position int64) error {
+		return projection.At(position, projection.Park(errOnPurpose))
+	})})
+	outcome := make(chan pgstore.Outcome, 1)
+	go func() {
+		o, err := b.store.DeadLetters(projection.ID{Name: "p"}).Replay(b.ctx, projection.LetterFilter{}, 10)
+		if err != nil {
+			t.Error(err)
+		}
+		outcome <- o
+	}()
+	b.eventually("the command is given", func() bool {
+		var open int
+		return b.store.Pool().QueryRow(b.ctx, "select count(*) from millrace.commands").Scan(&open) == nil && open == 1
+	})
+	deaths := 0
+	for ; b.try(replayed) != nil; deaths++ {
+		if deaths > 5 {
+			t.Fatalf("%d processes died", deaths)
+		}
+	}
+	if deaths < 1 || deaths > 3 {
+		t.Errorf("%d processes died, want 1 to 3", deaths)
+	}
+	if o := <-outcome; o != (pgstore.Outcome{Failed: 1}) {
+		t.Errorf("replayed %+v", o)
+	}
+	letters := b.letters("p")
+	if len(letters) != 1 || letters[0].Position != fifth || letters[0].Attempts != 2 || letters[0].Replays != 1 || letters[0].Error != projection.ErrProcessDied.Error() {
+		t.Errorf("dead letters %+v", letters)
+	}
+	b.append("a", 5)
+	b.idle(several("p")...)
+	b.verify("p", fifth)
+}
+
 func TestKilledProcessAppliesEverythingOnce(t *testing.T) {
 	for way := range ways {
-		if way == deadly || way == forever {
+		if way == deadly || way == forever || way == replayed {
 			continue
 		}
 		t.Run(way, func(t *testing.T) {

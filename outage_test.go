@@ -26,6 +26,7 @@ var impatient = projection.RetryPolicy{MaxRetries: 1, Base: time.Millisecond}
 func sensitive() (projections []millrace.Projection, names []string) {
 	for name, p := range map[string]millrace.Projection{
 		"p": {MaxEvents: 1, Retry: soon(-1)}, "q": {MaxEvents: 1, Retry: impatient}, "r": {MaxEvents: 10, Retry: impatient},
+		"s": {MaxEvents: 10, Retry: soon(-1), OnFailure: projection.ActionParkStream, Replay: projection.ReplayPolicy{Interval: 50 * time.Millisecond}},
 	} {
 		p.Name, p.Batch = name, record(name)
 		projections, names = append(projections, p), append(names, name)
@@ -88,6 +89,10 @@ func (b *bundle) mustCatchUp(rt *millrace.Runtime, names ...string) {
 		b.verify(name)
 		if p := b.status(rt, name); p.Parked != 0 {
 			b.t.Errorf("%s: %d events were parked", name, p.Parked)
+		}
+		// Nor were there any that have been replayed by now.
+		if n, err := b.store.DeadLetters(projection.ID{Name: name}).Count(b.ctx, projection.LetterFilter{}, projection.LetterResolved); n != 0 || err != nil {
+			b.t.Errorf("%s: %d events had been parked: %v", name, n, err)
 		}
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/millrace-go/millrace"
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/pgstore"
+	"github.com/millrace-go/millrace/projection"
 )
 
 func TestWhatWasMendedWhileNobodyRanDoesNotCountAsFailed(t *testing.T) {
@@ -125,5 +126,52 @@ func TestOrderlyEndIsNotTakenForTheDeathOfItsProcess(t *testing.T) {
 	}
 	if letters := b.letters("p"); len(letters) > 0 {
 		t.Errorf("parked: %+v", letters)
+	}
+}
+
+// The same of a replay, which is always counted in advance.
+func TestOrderlyEndOfAReplayIsNotTakenForTheDeathOfItsProcess(t *testing.T) {
+	for _, action := range []projection.Action{projection.ActionPark, projection.ActionParkStream} {
+		t.Run(action.String(), func(t *testing.T) {
+			s := newParking(t)
+			s.p.OnFailure = action
+			s.poisonAt(s.at["a"][2])
+			s.idle(s.p)
+			var replays atomic.Int64
+			hangs := s.p
+			hangs.Batch = func(ctx context.Context, _ pgx.Tx, _ []event.Envelope) error {
+				replays.Add(1)
+				<-ctx.Done()
+				return ctx.Err()
+			}
+			replayed := make(chan pgstore.Outcome, 1)
+			go func() {
+				o, err := s.letters.Replay(s.ctx, projection.LetterFilter{}, 100)
+				if err != nil {
+					t.Error(err)
+				}
+				replayed <- o
+			}()
+			for end := range 4 {
+				ctx, cancel := context.WithCancel(s.ctx)
+				rt := s.runtime(millrace.Config{GracePeriod: 50 * time.Millisecond}, hangs)
+				ended := make(chan error, 1)
+				go func() { ended <- rt.Run(ctx) }()
+				s.eventually("the replay is under way", func() bool { return replays.Load() > int64(end) })
+				cancel()
+				if err := <-ended; err != nil {
+					t.Fatal(err)
+				}
+			}
+			s.mended.Store(true)
+			rt := s.runtime(millrace.Config{}, s.p)
+			s.start(rt)
+			if o := <-replayed; o.Failed != 0 || o.Done == 0 {
+				t.Errorf("replayed %+v", o)
+			}
+			if n := len(s.positions("p")); n != 30 || len(s.parked()) != 0 {
+				t.Errorf("%d events applied, want 30; parked: %v", n, s.parked())
+			}
+		})
 	}
 }

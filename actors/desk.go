@@ -98,8 +98,9 @@ func (p *projector) obey(ctx actor.Context) {
 			if err != nil {
 				return fails(err)
 			}
-			return func(actor.Context) {
+			return func(ctx actor.Context) {
 				p.lease.Parked -= discarded
+				p.recovered(ctx)
 				p.log.Warn("dead letters discarded", zap.Int64("letters", discarded), zap.Int64("command", found.Command.ID))
 			}
 		}
@@ -139,10 +140,11 @@ func (p *projector) replay(ctx context.Context, lease projection.Lease, command,
 			}
 		}
 	}
-	return func(actor.Context) {
+	return func(ctx actor.Context) {
 		p.desk.replaying = 0
 		p.lease.Commanded = true // also when nothing is parked any more: it is the next look that ends the command
 		p.answered()
+		p.recovered(ctx)
 		fields := []zap.Field{zap.Int64("position", replay.Position), zap.String("stream", replay.Stream), zap.Int64("letter", replay.Letter)}
 		if err != nil {
 			p.log.Warn("replay failed; the event stays parked", append(fields, zap.Error(err))...)

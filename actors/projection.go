@@ -259,7 +259,7 @@ func (p *projector) next(ctx actor.Context) {
 	case p.busy, p.drained:
 	case p.draining:
 		stopTimer(p.advance)
-		advance := projection.Advance{Lease: p.lease, To: p.position, Begun: p.begun}
+		advance := projection.Advance{Lease: p.lease, To: p.position, Begun: p.begun, Replaying: p.desk.replaying}
 		p.draining, p.drained = false, true
 		p.become(Waiting, nil)
 		ctx.Request(ctx.Parent(), &messages.Drained{ID: p.lease.ID, Advance: advance})

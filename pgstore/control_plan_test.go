@@ -147,7 +147,7 @@ func TestNoControlStatementScansATable(t *testing.T) {
 		{"check_lease", "select millrace.check_lease($1, $2::uuid, $3)", []any{l.Row, l.Owner, l.Epoch}, 1},
 		{"advance", "select millrace.advance('1', $1, $2::uuid, $3, $4, 41)", []any{l.Row, l.Owner, l.Epoch, l.Checkpoint}, 1},
 		{"advance_many", c.advanceMany, append(slices.Clone(arrays), owner), many},
-		{"release", c.release, append(slices.Clone(arrays), owner, make([]int64, many), make([]int32, many), c.controlChannel), 1},
+		{"release", c.release, append(slices.Clone(arrays), owner, make([]int64, many), make([]int32, many), slices.Repeat([]int64{replaying}, many), c.controlChannel), 1},
 		{"reload", c.reload, []any{l.Row}, 1},
 		{"reload of one without", c.reload, []any{without}, 1},
 		{"claimed", c.claimed, []any{ids}, many},

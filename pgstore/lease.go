@@ -165,12 +165,12 @@ func (s Port) Release(ctx context.Context, advances []projection.Advance) error 
 		return nil
 	}
 	owner, args := advanceArgs(advances)
-	begun, attempts := make([]int64, len(advances)), make([]int32, len(advances))
+	begun, attempts, replaying := make([]int64, len(advances)), make([]int32, len(advances)), make([]int64, len(advances))
 	for i, a := range advances {
-		begun[i], attempts[i] = a.Begun.Position, int32(a.Begun.Attempt)
+		begun[i], attempts[i], replaying[i] = a.Begun.Position, int32(a.Begun.Attempt), a.Replaying
 	}
 	return s.durable(ctx, "release leases", func(tx pgx.Tx) error {
-		_, err := tx.Exec(ctx, s.control.release, append(args, owner, begun, attempts, s.control.controlChannel)...)
+		_, err := tx.Exec(ctx, s.control.release, append(args, owner, begun, attempts, replaying, s.control.controlChannel)...)
 		return err
 	})
 }

@@ -142,6 +142,8 @@ type Advance struct {
 	// Begun is an attempt that was counted before it was made and that ended without a word on the event, though the process
 	// lives. A release takes it back.
 	Begun Begun
+	// Replaying is a dead letter whose replay ended in the same way; 0 means none. A release takes it back, too.
+	Replaying int64
 }
 
 // Begun is an attempt at the event at Position, the Attempt-th.

@@ -179,6 +179,11 @@ begin
     if not found then
         return;
     end if;
+    -- A stream that came free and was parked anew since is not the one that is being replayed.
+    perform 1 from {control}.parked_streams s where s.projection_id = lease and s.stream_id = c.stream and s.tried_by = command;
+    if not found then
+        c.stream := null;
+    end if;
     if c.done + c.failed < c.most then
         select * into letter from {control}.dead_letters d
          where d.projection_id = lease and d.stream_id = c.stream and d.state in ('parked', 'replaying')

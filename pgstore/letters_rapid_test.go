@@ -1,0 +1,311 @@
+package pgstore
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"pgregory.net/rapid"
+
+	"github.com/millrace-go/millrace/event"
+	"github.com/millrace-go/millrace/projection"
+)
+
+// lettersWorld is a projection on a real database beside its model.
+type lettersWorld struct {
+	*drawer
+	t      *rapid.T
+	model  *lettersModel
+	sizing projection.Sizing
+	most   int
+	policy projection.Policy
+	names  bool // whether the handler names the event that it fails at
+	mine   int64
+}
+
+// What is parked, which streams are, what was applied and in which order is what the model says, after each of random steps:
+// appends, batches, replays and discards in between, mended and broken events, owners that come, go, and end in the middle.
+// A failure is made small, and printed with its seed and the name of a file. Repeat it by
+//
+//	go test ./pgstore -run TestDeadLettersProperty -rapid.seed=N
+//	go test ./pgstore -run TestDeadLettersProperty -rapid.failfile=NAME
+//
+// and look for longer by -rapid.checks=10000 -letters=1h.
+func TestDeadLettersProperty(t *testing.T) {
+	d := newDrawer(t, 0)
+	begin, failed := time.Now(), false
+	rapid.Check(t, func(t *rapid.T) {
+		if !failed && time.Since(begin) > *lettersFor {
+			return
+		}
+		w := newLettersWorld(t, d)
+		failed = true // until it turns out otherwise: then it is made small, however long that takes
+		w.play()
+		failed = false
+	})
+}
+
+var lettersFor = flag.Duration("letters", 15*time.Second, "how long TestDeadLettersProperty may look")
+
+func newLettersWorld(t *rapid.T, d *drawer) *lettersWorld {
+	mustExec(d.t, d.store, `truncate millrace.dead_letters, millrace.parked_streams, millrace.commands, public.model`)
+	mustExec(d.t, d.store, `update millrace.projections set parked = 0, failing_position = 0, attempts = 0`)
+	mustExec(d.t, d.store, `update millrace.leases set checkpoint = (select coalesce(max(global_seq), 0) from millrace_default.events)`)
+	d.refresh()
+	w := &lettersWorld{drawer: d, t: t, most: rapid.IntRange(1, 8).Draw(t, "batch"), names: rapid.Bool().Draw(t, "names"), model: &lettersModel{
+		poison: make(map[int64]projection.Action), checkpoint: d.lease.Checkpoint, parked: make(map[int64]*modelLetter), streams: make(map[string]bool),
+	}}
+	w.policy.MaxParked = rapid.SampledFrom([]int64{-1, 3, 12}).Draw(t, "may be parked")
+	w.sizing = projection.NewSizing(w.most)
+	return w
+}
+
+func (w *lettersWorld) play() {
+	steps := map[string]func(){
+		"append": w.append, "batch": w.step, "batches": func() {
+			for range 5 {
+				w.step()
+			}
+		},
+		"replay": func() { w.command(true) }, "discard": func() { w.command(false) },
+		"work": func() { w.work(false, "") }, "work on": func() {
+			for range 4 {
+				w.work(false, "")
+			}
+		},
+		"work while paused": func() { w.work(true, "") }, "crash in a replay": func() { w.work(false, "crash") }, "fault in a replay": func() { w.work(false, "fault") },
+		"mend or break": w.mend, "claim": w.claim,
+	}
+	names := slices.Sorted(maps.Keys(steps))
+	w.append()
+	for range rapid.IntRange(1, 40).Draw(w.t, "steps") {
+		name := rapid.SampledFrom(names).Draw(w.t, "step")
+		steps[name]()
+		w.compare(name)
+	}
+	// In the end all is mended, and what was not discarded was applied.
+	clear(w.model.poison)
+	for range 3 {
+		w.policy.MaxParked = -1
+		for w.model.checkpoint < w.model.events[len(w.model.events)-1].Position {
+			w.step()
+		}
+		w.give("replay", projection.LetterFilter{}, math.MaxInt32)
+		w.model.commands = append(w.model.commands, &modelCommand{replay: true, most: math.MaxInt32, letters: map[int64]bool{}, streams: map[string]bool{}})
+		for len(w.model.commands) > 0 {
+			w.work(false, "")
+		}
+		w.compare("the end")
+	}
+	w.mustHave(nil)
+}
+
+func (w *lettersWorld) append() {
+	for range rapid.IntRange(1, 6).Draw(w.t, "events") {
+		stream := rapid.SampledFrom([]string{"a", "b", "c"}).Draw(w.t, "stream")
+		at := w.drawer.append(stream)
+		w.model.events = append(w.model.events, w.events[at])
+		if action := rapid.SampledFrom([]projection.Action{-1, -1, -1, projection.ActionPark, projection.ActionParkStream}).Draw(w.t, "fails"); action >= 0 {
+			w.model.poison[at] = action
+		}
+	}
+}
+
+// handle writes its events and fails if there is a poison one.
+func (w *lettersWorld) handle(ctx context.Context, tx pgx.Tx, events []event.Envelope) error {
+	for _, e := range events {
+		if err := write(ctx, tx, []event.Envelope{e}); err != nil {
+			return err
+		}
+		if _, bad := w.model.poison[e.Position]; bad && w.names {
+			return projection.At(e.Position, errBad)
+		} else if bad {
+			return errBad
+		}
+	}
+	return nil
+}
+
+// step runs the next batch of live events, as an actor does.
+func (w *lettersWorld) step() {
+	var window []event.Envelope
+	for _, e := range w.model.events {
+		if e.Position > w.lease.Checkpoint && len(window) < w.most {
+			window = append(window, e)
+		}
+	}
+	if len(window) == 0 {
+		return
+	}
+	var aside projection.Aside
+	if w.lease.ParkedStreams {
+		parked, err := w.port().ParkedStreams(context.Background(), w.lease, []string{"a", "b", "c"})
+		w.must(err)
+		aside = projection.Aside{Streams: parked, Room: w.policy.Room(w.lease.Parked)}
+	}
+	handled, behind, n := w.sizing.Split(window, aside)
+	full := w.policy.Room(w.lease.Parked) == 0
+	if n == 0 {
+		if !full || !w.model.streams[window[0].Stream] {
+			w.t.Fatalf("no batch, though there is room for %d", w.policy.Room(w.lease.Parked))
+		}
+		return
+	}
+	batch := projection.Batch{Events: handled, Behind: behind, To: window[n-1].Position}
+	err := w.run(w.handle, batch)
+	if err == nil {
+		if len(handled) > 0 {
+			w.sizing.Succeeded()
+		}
+		w.refresh()
+		w.model.pass(batch.To)
+		return
+	}
+	fault := wantClass(w.drawer.t, err, projection.HandlerFault)
+	if !w.sizing.Failed(batch.Events, fault.Position) || !batch.Alone() || full {
+		return
+	}
+	e := handled[0]
+	letter := projection.DeadLetter{Position: e.Position, Stream: e.Stream, Version: e.Version, Type: e.Type, Error: errBad.Error(), Attempts: 1}
+	w.must(w.port().Park(context.Background(), w.lease, letter, w.model.poison[e.Position] == projection.ActionParkStream))
+	w.sizing.Succeeded()
+	w.model.pass(e.Position)
+}
+
+func (w *lettersWorld) command(replay bool) {
+	c := &modelCommand{replay: replay, most: rapid.SampledFrom([]int64{1, 2, 5, 100}).Draw(w.t, "limit"), letters: map[int64]bool{}, streams: map[string]bool{}}
+	var filter projection.LetterFilter
+	parked := w.model.order("")
+	switch rapid.SampledFrom([]string{"all", "ids", "stream", "error"}).Draw(w.t, "filter") {
+	case "ids":
+		for _, p := range parked {
+			if rapid.Bool().Draw(w.t, "this one") {
+				c.positions = append(c.positions, p)
+				filter.IDs = append(filter.IDs, one[int64](w.drawer.t, w.store, "select id from millrace.dead_letters where position = $1", p))
+			}
+		}
+	case "stream":
+		c.stream = rapid.SampledFrom([]string{"a", "b", "c"}).Draw(w.t, "stream")
+		filter.Stream = c.stream
+	case "error":
+		c.text = rapid.SampledFrom([]string{"bad", "behind"}).Draw(w.t, "text")
+		filter.Error = c.text
+	}
+	kind := "discard"
+	if replay {
+		kind = "replay"
+	}
+	w.give(kind, filter, int(c.most))
+	w.model.commands = append(w.model.commands, c)
+}
+
+// work does the next thing that somebody wants to be done. how is what happens to a replay when it has begun.
+func (w *lettersWorld) work(paused bool, how string) {
+	desk, err := w.port().NextCommand(context.Background(), w.lease, paused)
+	w.must(err)
+	i := slices.IndexFunc(w.model.commands, func(c *modelCommand) bool { return !paused || !c.replay })
+	if (desk.Command == nil) != (i < 0) || i >= 0 && desk.Command.Replay != w.model.commands[i].replay {
+		w.t.Fatalf("to be done: %+v, there are %d commands", desk.Command, len(w.model.commands))
+	}
+	if i < 0 {
+		return
+	}
+	c := w.model.commands[i]
+	if !c.replay {
+		n, err := w.port().Discard(context.Background(), w.lease, desk.Command.ID)
+		if w.must(err); n != w.model.discard(c) {
+			w.t.Fatalf("%d letters discarded", n)
+		}
+		return
+	}
+	r := w.begin(desk.Command.ID, w.mine)
+	position := w.model.next(c, r != nil && r.Letter == w.mine)
+	if r == nil || position == 0 {
+		if r != nil || position != 0 {
+			w.t.Fatalf("replays %+v, want position %d", r, position)
+		}
+		return
+	}
+	if begun := w.model.parked[position].begun; r.Position != position || r.Begun != begun {
+		w.t.Fatalf("replays %+v, want position %d, begun %d", r, position, begun)
+	}
+	batch := w.again(r)
+	switch _, bad := w.model.poison[position]; {
+	case how == "fault":
+		w.mine = r.Letter
+	case how == "crash":
+		zombie := w.lease
+		w.claim()
+		if err := w.port().Apply(write, ApplyOptions{})(context.Background(), zombie, batch); !errors.Is(err, projection.ErrLeaseLost) {
+			w.t.Fatalf("the batch of a zombie: %v", err)
+		}
+	case r.Deadly(), bad:
+		cause := errBad
+		if r.Deadly() {
+			cause = projection.ErrProcessDied
+		} else if err := w.run(w.handle, batch); !errors.Is(err, errBad) {
+			w.t.Fatalf("a replay that is to fail: %v", err)
+		}
+		w.must(w.port().FailReplay(context.Background(), w.lease, *r, cause, ""))
+		w.model.fails(c, position, cause)
+		w.mine = 0
+	default:
+		w.must(w.run(w.handle, batch))
+		w.model.succeeds(c, position)
+		w.mine = 0
+	}
+}
+
+func (w *lettersWorld) mend() {
+	parked := w.model.order("")
+	if len(parked) == 0 {
+		return
+	}
+	p := rapid.SampledFrom(parked).Draw(w.t, "event")
+	if _, bad := w.model.poison[p]; bad {
+		delete(w.model.poison, p)
+	} else {
+		w.model.poison[p] = projection.ActionPark
+	}
+}
+
+func (w *lettersWorld) claim() {
+	w.owner = claimAs(w.drawer.t, w.store, projection.DefaultTenant)
+	w.mine, w.sizing = 0, projection.NewSizing(w.most)
+}
+
+// compare holds the database against the model.
+func (w *lettersWorld) compare(step string) {
+	m := w.model
+	var want, got []string
+	for _, p := range m.order("") {
+		l := m.parked[p]
+		want = append(want, fmt.Sprint(p, m.stream(p), l.behind, l.begun > 0, l.attempts, l.err))
+	}
+	for _, l := range w.list(Page{Limit: 10_000}) {
+		got = append(got, fmt.Sprint(l.Position, l.Stream, l.Behind, l.State == projection.LetterReplaying, l.Attempts, l.Error))
+	}
+	if !slices.Equal(got, want) {
+		w.t.Fatalf("after %q these are parked:\n%q\nwant\n%q", step, got, want)
+	}
+	streams := one[[]string](w.drawer.t, w.store, "select coalesce(array_agg(stream_id order by stream_id), '{}') from millrace.parked_streams")
+	if parked := slices.Sorted(maps.Keys(m.streams)); !slices.Equal(streams, parked) {
+		w.t.Fatalf("after %q these streams are parked: %v, want %v", step, streams, parked)
+	}
+	if w.lease.Parked != int64(len(want)) || w.lease.ParkedStreams != (len(streams) > 0) || w.lease.Checkpoint != m.checkpoint {
+		w.t.Fatalf("after %q the lease is %+v; want %d parked, checkpoint %d", step, w.lease, len(want), m.checkpoint)
+	}
+	if w.policy.MaxParked >= 0 && w.lease.Parked > w.policy.MaxParked {
+		w.t.Fatalf("after %q %d are parked, and %d may be", step, w.lease.Parked, w.policy.MaxParked)
+	}
+	if applied := w.drawer.model(); !slices.Equal(applied, m.applied) {
+		w.t.Fatalf("after %q these were applied: %v, want %v", step, applied, m.applied)
+	}
+}
