@@ -33,6 +33,7 @@ var letterFaults = []fault{
 			})
 		},
 	},
+	killedAt(orderDieInReplay, "killed in a replay, between handler and commit", "the event stays parked, and the next owner replays it"),
 	{
 		name:    "somebody discards what is parked",
 		expects: "as many as were to be are given up, and what is behind them stays in order",

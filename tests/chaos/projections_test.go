@@ -53,6 +53,9 @@ func projections(o *orders, node string, deadline time.Duration) []millrace.Proj
 				if err := needs(ctx, tx, id.Tenant, events); err != nil {
 					return err
 				}
+				if err := o.inReplay(ctx, tx, id, events); err != nil {
+					return err
+				}
 			}
 			o.afterWriting(ctx, id)
 			return nil
