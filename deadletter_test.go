@@ -430,7 +430,7 @@ func TestParkedEventsAreReplayedByThemselves(t *testing.T) {
 	s := newParking(t)
 	s.p.Replay = projection.ReplayPolicy{Interval: 20 * time.Millisecond, Factor: 1, MaxReplays: 3, Error: "purpose"}
 	s.poisonAt(s.at["a"][3], s.at["b"][5])
-	rt := s.runtime(millrace.Config{}, s.p)
+	rt := s.runtime(millrace.Config{ReconcileInterval: time.Hour}, s.p)
 	s.start(rt)
 	s.waitFor(rt)
 	s.eventually("both were tried as often as they may be", func() bool {
@@ -448,6 +448,12 @@ func TestParkedEventsAreReplayedByThemselves(t *testing.T) {
 	s.exec("update millrace.dead_letters set replays = 0")
 	s.more("a", "b", "c") // which is parked behind, so that the replayer looks again
 	s.eventually("all are replayed", func() bool { return len(s.parked()) == 0 })
+	// Nobody waits for the command's end, and nothing else makes anybody look for it.
+	s.eventually("no command is left open", func() bool {
+		var open int64
+		err := s.store.Pool().QueryRow(s.ctx, "select count(*) from millrace.commands where ended_at is null").Scan(&open)
+		return err == nil && open == 0
+	})
 	s.more("a", "b", "c")
 	s.waitFor(rt)
 	s.mustHaveParked()

@@ -59,7 +59,11 @@ func TestChaosFixedSchedule(t *testing.T) {
 	if *chaosSeed != 0 || *chaosFor != 0 {
 		t.Skip("another schedule is asked for")
 	}
-	t.Logf("\n%s", runRound(t, fixedSeed, shortRound))
+	r := runRound(t, fixedSeed, shortRound)
+	if r.replayed == 0 || r.behind == 0 {
+		t.Errorf("%d events were replayed, and %d parked behind others: nothing was shown of that", r.replayed, r.behind)
+	}
+	t.Logf("\n%s", r)
 }
 
 // Random schedules of fresh seeds, or of the given one.

@@ -35,6 +35,7 @@ const (
 	kindUnparked = "not parked"                 // one that was expected and is not there
 	kindAppend   = "acknowledged and not there" // an append whose success the writer was told of
 	kindBehind   = "never caught up"            // a checkpoint that did not reach its tenant's head
+	kindGivenUp  = "discarded and applied"      // an event that somebody gave up
 	kindEpoch    = "epoch did not rise"         // a lease that was claimed without fencing off its last owner
 	kindStolen   = "taken from a living owner"
 	kindNode     = "node did not behave"
@@ -53,13 +54,42 @@ func (f finding) String() string {
 }
 
 // course is all that is to be known of one projection when it should be done: the committed events by position, what it
-// applied in the order in which it did, what was parked, and what is expected to be.
+// applied in the order in which it did, what was parked, and what is expected to be. What was replayed is in order among the
+// events of its stream only, and what was discarded need not be applied.
 type course struct {
-	of               projection.ID
-	types            []string // nil: all
-	events           []stored
-	applied          []application
-	parked, expected []int64
+	of                  projection.ID
+	types               []string // nil: all
+	events              []stored
+	applied             []application
+	parked, expected    []int64
+	replayed, discarded []int64
+	behind              int // how many events were parked behind one of their stream
+}
+
+// letter is a dead letter.
+type letter struct {
+	Position int64
+	State    projection.LetterState
+	Behind   bool
+}
+
+// take takes its dead letters in.
+func (c *course) take(letters []letter) {
+	for _, l := range letters {
+		switch {
+		case c.of.Name != shipments: // nobody replays or discards any of the others
+			c.parked = append(c.parked, l.Position)
+		case l.State == projection.LetterResolved:
+			c.replayed = append(c.replayed, l.Position)
+		case l.State == projection.LetterDiscarded:
+			c.discarded = append(c.discarded, l.Position)
+		default:
+			c.parked = append(c.parked, l.Position)
+		}
+		if l.Behind {
+			c.behind++
+		}
+	}
 }
 
 // check compares what was applied with what was committed.
@@ -71,6 +101,7 @@ func check(c course) (findings []finding) {
 	for _, e := range c.events {
 		committed[e.Position] = e
 	}
+	replayed, discarded := positions(c.replayed), positions(c.discarded)
 	first := make(map[int64]application, len(c.applied))
 	versions := make(map[string]application)
 	var highest application
@@ -86,10 +117,12 @@ func check(c course) (findings []finding) {
 			found(kindForeign, a.Position, "%s version %d by %s, and committed is %s version %d", a.Stream, a.Version, a.Node, event.Stream, event.Version)
 		case c.types != nil && !slices.Contains(c.types, event.Type):
 			found(kindUnasked, a.Position, "%s by %s", event.Type, a.Node)
+		case discarded[a.Position]:
+			found(kindGivenUp, a.Position, "%s by %s", event.Type, a.Node)
 		}
 		if !again {
 			first[a.Position] = a
-			if highest.Position > a.Position {
+			if highest.Position > a.Position && !replayed[a.Position] {
 				found(kindOrder, a.Position, "by %s, behind %d by %s", a.Node, highest.Position, highest.Node)
 			}
 			if last := versions[a.Stream]; last.Version > a.Version {
@@ -98,7 +131,7 @@ func check(c course) (findings []finding) {
 				versions[a.Stream] = a
 			}
 		}
-		if a.Position > highest.Position {
+		if a.Position > highest.Position && !replayed[a.Position] {
 			highest = a
 		}
 	}
@@ -115,9 +148,18 @@ func check(c course) (findings []finding) {
 	for _, e := range c.events {
 		_, applied := first[e.Position]
 		concerns := c.types == nil || slices.Contains(c.types, e.Type)
-		if concerns && !applied && !slices.Contains(c.parked, e.Position) && !slices.Contains(c.expected, e.Position) {
+		if concerns && !applied && !discarded[e.Position] && !slices.Contains(c.parked, e.Position) && !slices.Contains(c.expected, e.Position) {
 			found(kindLost, e.Position, "%s version %d", e.Stream, e.Version)
 		}
 	}
 	return findings
+}
+
+// positions is a set of them.
+func positions(list []int64) map[int64]bool {
+	set := make(map[int64]bool, len(list))
+	for _, at := range list {
+		set[at] = true
+	}
+	return set
 }

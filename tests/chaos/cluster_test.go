@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -76,7 +77,10 @@ type cluster struct {
 	dir      string
 	times    times
 
+	withheld atomic.Int32 // faults that keep what poison events need
+
 	mu       sync.Mutex
+	noticed  []finding // about dead letters, while everything was under way
 	troubles []trouble
 	away     []nobody
 	expected map[string][]int64 // positions that are to be parked by deadly, by tenant
@@ -123,6 +127,7 @@ func setup(t testing.TB, o options) *cluster {
 			t.Fatal(err)
 		}
 	}
+	c.takeCare()
 	c.writers = startWriters(ctx, c.store, o.seed)
 	t.Cleanup(c.writers.stop)
 	for range cmp.Or(o.nodes, fleet) {
@@ -208,12 +213,13 @@ func (c *cluster) makeTables() error {
 			return err
 		}
 	}
-	for _, sql := range []string{appliedTable, "create index on public.applied (tenant, projection, id)", journalSQL(c.times.Lease)} {
+	for _, sql := range []string{appliedTable, "create index on public.applied (tenant, projection, id)", outsideTable, journalSQL(c.times.Lease)} {
 		if _, err := c.store.Pool().Exec(c.ctx, sql); err != nil {
 			return err
 		}
 	}
-	return nil
+	_, err := c.store.Pool().Exec(c.ctx, "insert into public.outside (tenant) select unnest($1::text[])", tenants)
+	return err
 }
 
 // addNode makes a node that is not started.
@@ -280,27 +286,4 @@ func rows[T any](c *cluster, scan pgx.RowToFunc[T], sql string, args ...any) (al
 		return err
 	})
 	return all, err
-}
-
-// hit notes that something is done to a process, from now on.
-func (c *cluster) hit(who *life, what string) (over func()) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	at := len(c.troubles)
-	c.troubles = append(c.troubles, trouble{who: who, what: what, from: time.Now()})
-	return func() {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		c.troubles[at].to = time.Now()
-	}
-}
-
-// noNodes notes that from now on nobody can own anything.
-func (c *cluster) noNodes() (over func()) {
-	from := time.Now()
-	return func() {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		c.away = append(c.away, nobody{from, time.Now()})
-	}
 }

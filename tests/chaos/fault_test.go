@@ -45,7 +45,7 @@ type strike struct {
 }
 
 // faults are all there are.
-var faults = slices.Concat(processFaults, serverFaults, networkFaults, dataFaults)
+var faults = slices.Concat(processFaults, serverFaults, networkFaults, dataFaults, letterFaults)
 
 // do strikes, and counts it.
 func (f *fault) do(s *strike) error {
@@ -88,4 +88,27 @@ func (s *strike) untaken() error {
 		}
 	}
 	return nil
+}
+
+// hit notes that something is done to a process, from now on.
+func (c *cluster) hit(who *life, what string) (over func()) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	at := len(c.troubles)
+	c.troubles = append(c.troubles, trouble{who: who, what: what, from: time.Now()})
+	return func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.troubles[at].to = time.Now()
+	}
+}
+
+// noNodes notes that from now on nobody can own anything.
+func (c *cluster) noNodes() (over func()) {
+	from := time.Now()
+	return func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.away = append(c.away, nobody{from, time.Now()})
+	}
 }

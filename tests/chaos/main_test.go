@@ -7,6 +7,10 @@
 // end. A trigger keeps a journal of the leases, from which [judge] tells who took what from whom, and how long it was
 // without an owner.
 //
+// The projection shipments fails at poison events while what they need is missing, of which a table tells all nodes alike. It
+// parks their streams, which replay themselves. What the database then says about dead letters must agree with itself in
+// each snapshot, whatever goes wrong; and at the end, when all is mended, nothing may be left of them.
+//
 // A node is this test binary, executed again with a [nodeSpec] in its environment.
 package chaos_test
 

@@ -129,10 +129,12 @@ func (c *cluster) courses() (courses []course, err error) {
 				from public.applied where tenant = $1 and projection = $2 order by id`, tenant, name); err != nil {
 				return nil, fmt.Errorf("read what %s applied: %w", one.of, err)
 			}
-			if one.parked, err = rows(c, pgx.RowTo[int64], `select d.position from millrace.dead_letters d
-				join millrace.projections p on p.id = d.projection_id where p.tenant = $1 and p.name = $2`, tenant, name); err != nil {
+			letters, err := rows(c, pgx.RowToStructByPos[letter], `select d.position, d.state, d.behind from millrace.dead_letters d
+				join millrace.projections p on p.id = d.projection_id where p.tenant = $1 and p.name = $2`, tenant, name)
+			if err != nil {
 				return nil, fmt.Errorf("read the dead letters of %s: %w", one.of, err)
 			}
+			one.take(letters)
 			if name == deadly {
 				c.mu.Lock()
 				one.expected = slices.Clone(c.expected[tenant])
@@ -228,6 +230,11 @@ func (c *cluster) compare(r *report, limit time.Duration) error {
 	for _, s := range behind {
 		r.findings = append(r.findings, finding{kindBehind, projection.ID{Tenant: s.Tenant, Name: s.Name}, s.Checkpoint, fmt.Sprintf("%+v: %v", s, err)})
 	}
+	found, err := c.replayAll(limit)
+	if err != nil {
+		return err
+	}
+	r.findings = append(r.findings, found...)
 	courses, err := c.courses()
 	if err != nil {
 		return err
@@ -235,6 +242,9 @@ func (c *cluster) compare(r *report, limit time.Duration) error {
 	for _, one := range courses {
 		r.findings = append(r.findings, check(one)...)
 		r.applied += len(one.applied)
+		r.replayed += len(one.replayed)
+		r.behind += one.behind
+		r.discarded += len(one.discarded)
 		if one.of.Name == deadly {
 			r.appended += len(one.events) // once for each tenant
 		}

@@ -12,10 +12,13 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/weak"
+	"github.com/millrace-go/millrace/projection"
 )
 
 // What a node's process can be ordered to do, one line each on its standard input.
@@ -23,6 +26,7 @@ const (
 	orderStop            = "stop"              // end in order
 	orderDieInHandler    = "die-in-handler"    // be killed when a handler has written
 	orderDieBeforeCommit = "die-before-commit" // be killed when the handler has returned and nothing was sent yet
+	orderDieInReplay     = "die-in-replay"     // be killed like that in the replay of a parked event
 	orderDieAfterCommit  = "die-after-commit"  // be killed when the server has answered, before the library knows
 	orderStall           = "stall"             // let a handler that has written wait
 	orderRelease         = "release"           // let it go on
@@ -41,7 +45,7 @@ type orders struct {
 
 func newOrders(out io.Writer, stop context.CancelFunc) *orders {
 	o := &orders{stop: stop, out: out, armed: map[string]*atomic.Bool{}, released: make(chan struct{}, 1)}
-	for _, order := range []string{orderDieInHandler, orderDieBeforeCommit, orderDieAfterCommit, orderStall} {
+	for _, order := range []string{orderDieInHandler, orderDieBeforeCommit, orderDieInReplay, orderDieAfterCommit, orderStall} {
 		o.armed[order] = new(atomic.Bool)
 	}
 	return o
@@ -92,6 +96,20 @@ func (o *orders) afterWriting(ctx context.Context, who fmt.Stringer) {
 		}
 		o.tell("released %s", who)
 	}
+}
+
+// inReplay is called by a handler that parks, when it has written: in a replay, the commit that comes next is this one's.
+func (o *orders) inReplay(ctx context.Context, tx pgx.Tx, id projection.ID, events []event.Envelope) error {
+	if len(events) != 1 || !o.armed[orderDieInReplay].Load() {
+		return nil
+	}
+	var replayed bool
+	err := tx.QueryRow(ctx, `select exists (select from millrace.dead_letters d join millrace.projections p on p.id = d.projection_id
+		where p.tenant = $1 and p.name = $2 and d.position = $3 and d.state = 'replaying')`, id.Tenant, id.Name, events[0].Position).Scan(&replayed)
+	if err == nil && replayed && o.take(orderDieInReplay) {
+		o.armed[orderDieBeforeCommit].Store(true)
+	}
+	return err
 }
 
 // dieAtOnce is kill -9.

@@ -17,6 +17,7 @@ import (
 const (
 	typePlain  = "plain"
 	typeOdd    = "odd"
+	typePoison = "poison" // fails in the projection shipments, until what it needs is mended
 	typeDeadly = "deadly" // ends the process of whoever handles it in the projection deadly
 )
 
@@ -25,19 +26,21 @@ var tenants = []string{projection.DefaultTenant, "acme", "bolt"}
 
 // concerns are the projections and the types that they select; nil means all.
 var concerns = map[string][]string{
-	"ledger": nil,          // a batch handler
-	"search": nil,          // a batch handler that does not wait for the disk
-	"audit":  {typeOdd},    // an event handler
-	deadly:   {typeDeadly}, // an event handler that its process does not survive
+	"ledger":  nil,                              // a batch handler
+	"search":  nil,                              // a batch handler that does not wait for the disk
+	"audit":   {typeOdd},                        // an event handler
+	deadly:    {typeDeadly},                     // an event handler that its process does not survive
+	shipments: {typePlain, typeOdd, typePoison}, // a batch handler that parks streams, and replays them by itself
 }
 
 const (
 	deadly     = "deadly"
+	shipments  = "shipments"
 	deadlyExit = 13
 )
 
 // projections are those of a node. They park an event soon when what happens to it is counted, audit at once: outages must
-// not be.
+// not be. What shipments parks is replayed as long as it fails.
 func projections(o *orders, node string, deadline time.Duration) []millrace.Projection {
 	impatient := projection.RetryPolicy{MaxRetries: 1, Base: 20 * time.Millisecond}
 	batch := func(name string) pgstore.BatchHandler {
@@ -46,6 +49,14 @@ func projections(o *orders, node string, deadline time.Duration) []millrace.Proj
 				return err
 			}
 			id, _ := pgstore.ProjectionFrom(ctx)
+			if name == shipments {
+				if err := needs(ctx, tx, id.Tenant, events); err != nil {
+					return err
+				}
+				if err := o.inReplay(ctx, tx, id, events); err != nil {
+					return err
+				}
+			}
 			o.afterWriting(ctx, id)
 			return nil
 		}
@@ -60,6 +71,9 @@ func projections(o *orders, node string, deadline time.Duration) []millrace.Proj
 				os.Exit(deadlyExit)
 				return nil
 			}},
+		{Name: shipments, Types: concerns[shipments], Batch: batch(shipments), MaxEvents: 100, Retry: impatient, Deadline: deadline,
+			OnFailure: projection.ActionParkStream, MaxFailureShare: -1, MaxParked: -1,
+			Replay: projection.ReplayPolicy{Interval: 100 * time.Millisecond, Factor: 1, MaxReplays: -1}},
 	}
 }
 

@@ -11,16 +11,20 @@ import (
 
 // report is how a test ended.
 type report struct {
-	appended, applied int
-	ownership         ownership
-	struck            map[string]int
-	findings          []finding
+	appended, applied           int
+	replayed, behind, discarded int // of what was parked
+	ownership                   ownership
+	struck                      map[string]int
+	findings                    []finding
 }
 
 // add takes another round in.
 func (r *report) add(other report) {
 	r.appended += other.appended
 	r.applied += other.applied
+	r.replayed += other.replayed
+	r.behind += other.behind
+	r.discarded += other.discarded
 	r.ownership.takeovers = append(r.ownership.takeovers, other.ownership.takeovers...)
 	r.findings = append(r.findings, other.findings...)
 	if r.struck == nil {
@@ -53,7 +57,10 @@ func (r report) String() string {
 	}
 	row("events appended", "%6d", r.appended)
 	row("events applied", "%6d", r.applied)
-	verdict := "exact: nothing lost, doubled, parked or out of order"
+	row("  of them parked first, and replayed", "%6d", r.replayed)
+	row("events that were parked behind one of their stream", "%6d", r.behind)
+	row("events discarded", "%6d", r.discarded)
+	verdict := "exact: nothing lost, doubled, left parked or out of order"
 	if len(r.findings) > 0 {
 		verdict = fmt.Sprintf("%d findings", len(r.findings))
 	}

@@ -18,6 +18,7 @@ const (
 	writerCount = 8
 	writeEvery  = 25 * time.Millisecond // of one writer: at most 320 appends a second in all
 	streams     = 40                    // of each tenant
+	poisonEvery = 100                   // one in so many events is poison; its stream goes on getting others
 )
 
 // errOnPurpose rolls an append back.
@@ -87,6 +88,9 @@ func (w *writers) write(key string, rnd *rand.Rand) {
 		events[i] = event.Event{Type: typePlain, Body: []byte(`{"amount": 1}`)}
 		if rnd.IntN(4) == 0 {
 			events[i].Type = typeOdd
+		}
+		if rnd.IntN(poisonEvery) == 0 {
+			events[i].Type = typePoison
 		}
 	}
 	way, open := rnd.IntN(100), time.Duration(5+rnd.IntN(rnd.IntN(295)+1))*time.Millisecond
