@@ -372,3 +372,28 @@ func TestAdvancesAreHOT(t *testing.T) {
 		t.Errorf("%d changes of owners are HOT", again-hot)
 	}
 }
+
+// Paging through many letters must not read all of them for each page.
+func TestPageOfDeadLettersReadsNoMoreThanItShows(t *testing.T) {
+	f := newFleet(t)
+	l := f.lease(t)
+	mustExec(t, f.Store, `insert into millrace.dead_letters (projection_id, position, stream_id, stream_version, type, error, stack, attempts, first_failed_at, last_failed_at)
+		select $1, n, 's', n, 'T', 'bad', 'stack', 5, now(), now() from generate_series(1, 10000) n`, l.Row)
+	for _, analyzed := range []bool{false, true} {
+		if analyzed {
+			mustExec(t, f.Store, "vacuum analyze millrace.dead_letters, millrace.projections")
+		}
+		for sql, beyond := range map[string]int64{f.control.oldestLetters: 5000, f.control.newestLetters: 5000} {
+			read := readBy(t, f.Store, "select", func(tx pgx.Tx) error {
+				tag, err := tx.Exec(testContext(t), sql, "t1", "p1", 0, []string{"parked"}, nil, nil, nil, nil, beyond, 100)
+				if tag.RowsAffected() != 100 {
+					t.Errorf("%d letters on a page of 100", tag.RowsAffected())
+				}
+				return err
+			})
+			if read["dead_letters"].Rows > 200 || read["dead_letters"].Scans > 0 {
+				t.Errorf("analyzed %v: %+v", analyzed, read["dead_letters"])
+			}
+		}
+	}
+}
