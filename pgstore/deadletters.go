@@ -184,7 +184,7 @@ func (d *DeadLetters) args(filter projection.LetterFilter, states []projection.L
 	}
 	if some := filter; filter.All {
 		if some.All = false; !some.Empty() {
-			return nil, errors.New("All is set beside other fields of the filter")
+			return nil, errors.New("the filter has All set beside other fields")
 		}
 	}
 	if len(states) == 0 {
