@@ -38,7 +38,8 @@ type LetterState string
 const (
 	// LetterParked waits for somebody, or for the automatic replayer.
 	LetterParked LetterState = "parked"
-	// LetterReplaying is being replayed, or was when its owner ended.
+	// LetterReplaying is being replayed, or was when its owner ended or its command was cancelled. It may be replayed and
+	// discarded as if it were parked.
 	LetterReplaying LetterState = "replaying"
 	// LetterResolved was replayed: its event was applied.
 	LetterResolved LetterState = "resolved"
