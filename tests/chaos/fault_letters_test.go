@@ -28,7 +28,7 @@ var letterFaults = []fault{
 		reach:   reachData, weight: 3, least: 500 * time.Millisecond, most: 2 * time.Second,
 		strike: func(s *strike) error {
 			return s.command(func(ctx context.Context, letters *pgstore.DeadLetters) (pgstore.Outcome, error) {
-				filter := []projection.LetterFilter{{}, {Type: typePlain}, {Error: "missing"}, {Stream: fmt.Sprint("stream-", s.rnd.IntN(streams))}}
+				filter := []projection.LetterFilter{{All: true}, {Type: typePlain}, {Error: "missing"}, {Stream: fmt.Sprint("stream-", s.rnd.IntN(streams))}}
 				return letters.Replay(ctx, filter[s.rnd.IntN(len(filter))], 1+s.rnd.IntN(100))
 			})
 		},
@@ -43,7 +43,7 @@ var letterFaults = []fault{
 				defer s.withhold()() // so that there is something
 			}
 			return s.command(func(ctx context.Context, letters *pgstore.DeadLetters) (pgstore.Outcome, error) {
-				return letters.Discard(ctx, projection.LetterFilter{}, 1+s.rnd.IntN(2))
+				return letters.Discard(ctx, projection.LetterFilter{All: true}, 1+s.rnd.IntN(2))
 			})
 		},
 		proves: func(s *strike) error {
