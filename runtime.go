@@ -198,7 +198,7 @@ func (r *Runtime) start() (*actors.Env, error) {
 		Timing: actors.Timing{
 			// Two looks miss a dead node's lock within 0.7 of DeathNotice; the rest is for claiming its leases.
 			Heartbeat: c.Heartbeat, Look: c.DeathNotice * 4 / 10, Confirm: c.DeathNotice * 3 / 10, Poll: c.PollInterval, Reconcile: c.ReconcileInterval,
-			AdvanceEvery: c.AdvanceInterval, Call: c.CallTimeout,
+			AdvanceEvery: c.AdvanceInterval, Call: c.CallTimeout, Rest: 100 * time.Millisecond,
 		},
 		Definitions: r.definitions,
 		Slots:       actors.NewSlots(pool, c.MaxBatches, c.MaxBatchesPerTenant),

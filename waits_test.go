@@ -131,3 +131,49 @@ func TestStoppedProjectionSaysSoWhileAReplayMeetsAnOutage(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// A replay that comes to nothing again and again, through no fault of its event as it seems, is made less and less often,
+// whatever is looked for meanwhile.
+func TestReplayInVainIsMadeLessAndLessOften(t *testing.T) {
+	b := setup(t, pgstore.Options{})
+	b.append("a", 1)
+	var down atomic.Bool
+	var mu sync.Mutex
+	var tries []time.Time
+	rt := b.runtime(millrace.Config{ReconcileInterval: 50 * time.Millisecond}, millrace.Projection{Name: "p", Breaker: projection.BreakerPolicy{Counts: isDown},
+		Each: func(_ context.Context, _ pgx.Tx, e event.Envelope) error {
+			if !down.Load() {
+				return projection.Park(errOnPurpose)
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			tries = append(tries, time.Now())
+			return errDown
+		}})
+	b.start(rt)
+	b.eventually("it is parked", func() bool { return b.status(rt, "p").Parked == 1 })
+	down.Store(true)
+	letters := b.store.DeadLetters(projection.ID{Name: "p"})
+	short, cancel := context.WithTimeout(b.ctx, 6*time.Second)
+	defer cancel()
+	o, err := letters.Replay(short, projection.LetterFilter{All: true}, 1)
+	if !errors.Is(err, pgstore.ErrPending) {
+		t.Fatalf("%+v, %v", o, err)
+	}
+	mu.Lock()
+	for i := 1; i < len(tries); i++ {
+		if pause, least := tries[i].Sub(tries[i-1]), 100*time.Millisecond<<(i-1); pause < least {
+			t.Errorf("try %d came %v after the one before it, less than %v", i, pause, least)
+		}
+	}
+	mu.Unlock()
+	if err := letters.Cancel(b.ctx, o.Command); err != nil {
+		t.Fatal(err)
+	}
+	if err := letters.Cancel(b.ctx, 77_777); !errors.Is(err, pgstore.ErrNoCommand) {
+		t.Error(err)
+	}
+	if letter := b.letters("p"); len(letter) != 1 || letter[0].Attempts != 1 {
+		t.Errorf("letters: %+v", letter)
+	}
+}

@@ -24,8 +24,12 @@ func Permanent(err error) bool {
 // take his time or panic, and so is called outside of the actor's turn.
 func (p *projector) outage(err error) (outage bool) {
 	counts := p.def.Breaker.Counts
-	if counts == nil || err == nil {
+	var partial *projection.Partial
+	switch {
+	case counts == nil, err == nil, errors.As(err, &partial) && partial.Err == nil:
 		return false
+	case errors.Is(err, projection.ErrProcessDied), errors.Is(err, projection.ErrEventGone):
+		return false // no handler was asked
 	}
 	fault := p.env.Store.Classify(err)
 	if _, asks := projection.Asked(fault.Err); fault.Class != projection.HandlerFault || asks || Permanent(fault.Err) {

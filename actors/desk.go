@@ -44,9 +44,8 @@ const (
 	// deskTurn is how long batches wait for what is done with dead letters, and one replay longer. Of a stream that is being
 	// replayed each batch may park many events, and one replay a batch would never get to the end of them.
 	deskTurn = 100 * time.Millisecond
-	// restFirst and restMost bound how long nothing more is tried where something could not be done.
-	restFirst = 100 * time.Millisecond
-	restMost  = 30 * time.Second
+	// restMost is how many times as long as the first a rest is at the most.
+	restMost = 300
 	// vainMost is how often in a row a replay may come to nothing, through no fault of its event as it seems, until the command
 	// goes on without it: it may be of that one event all the same.
 	vainMost = 10
@@ -65,7 +64,7 @@ func (p *projector) replayIn(ctx actor.Context, delay time.Duration) {
 // noReplays tells that no handler may be called for a dead letter now.
 func (p *projector) noReplays() bool {
 	state := p.breaker.State()
-	return p.state == Paused || p.desk.resting != nil || state == projection.BreakerOpen || state == projection.BreakerHalfOpen
+	return p.state == Paused || p.desk.resting != nil || state == projection.BreakerOpen || state == projection.BreakerHalfOpen && p.position < p.mark
 }
 
 // mayObey tells whether there is something to do with dead letters and it can be done now: also while an event waits for
@@ -215,7 +214,9 @@ func (p *projector) again(ctx context.Context, lease projection.Lease, replay *p
 
 // obeyed takes in that something could be done.
 func (p *projector) obeyed(ctx actor.Context) {
-	p.desk.vain = 0
+	if p.desk.resting == nil { // what is discarded in a rest says nothing of what the rest is for
+		p.desk.vain = 0
+	}
 	p.recovered(ctx)
 }
 
@@ -232,7 +233,7 @@ func (p *projector) disobeyed(ctx actor.Context, err error) {
 	p.desk.vain++
 	p.desk.quiet = true // until then
 	stopTimer(p.desk.resting)
-	delay := min(restMost, restFirst<<min(p.desk.vain-1, 10))
+	delay := p.env.Timing.Rest * time.Duration(min(restMost, 1<<min(p.desk.vain-1, 10)))
 	p.desk.resting = p.env.after(delay, ctx.Self(), &rested{})
 	p.log.Debug("dead letters have to wait", zap.Duration("for", delay), zap.Error(err))
 	if p.env.Store.Classify(err).Unreachable && p.state != Paused && !p.lease.Halted {

@@ -30,6 +30,9 @@ type Timing struct {
 	AdvanceEvery time.Duration
 	// Call bounds a call of the database that runs no handler.
 	Call time.Duration
+	// Rest is how long nothing is replayed after a replay came to nothing, through no fault of its event. It doubles each
+	// time in a row, up to restMost times as long.
+	Rest time.Duration
 }
 
 // Env is what all actors of a runtime share.

@@ -38,7 +38,11 @@ func (l *listener) Start(ctx actor.Context) {
 	}()
 }
 
-func (l *listener) Stop(actor.Context) { l.cancel() }
+// Stop ends the listener, with which the node departs: from then on its leases are others' to claim.
+func (l *listener) Stop(actor.Context) {
+	l.env.Board.publishSession(func(e *SessionEntry) { e.Connected = false })
+	l.cancel()
+}
 
 func (l *listener) Handle(ctx actor.Context, msg any) {
 	switch msg := msg.(type) {

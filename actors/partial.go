@@ -22,6 +22,9 @@ func (p *projector) partly(ctx actor.Context, batch projection.Batch, err error)
 		p.recent = partial.Recent
 		p.lease.Parked += int64(len(partial.Rejected))
 	}
+	if len(partial.Rejected) > 0 {
+		p.answered() // what the handler depends on refused it, and so is there
+	}
 	for _, letter := range partial.Rejected {
 		p.replayIn(ctx, p.def.Replay.Interval)
 		p.log.Error("event parked, as its handler rejected it", zap.Int64("position", letter.Position), zap.String("stream", letter.Stream),

@@ -299,14 +299,15 @@ func (p *projector) next(ctx actor.Context) {
 		if !p.mayObey() {
 			p.recovered(ctx)
 		}
-		if p.lease.Commanded && !p.env.Trusted() {
-			stopTimer(p.trust)
-			p.trust = p.env.after(p.env.Timing.Heartbeat, ctx.Self(), &trustDue{})
-		}
 		p.lag(ctx)
 	}
-	if !p.busy && !p.drained && p.mayObey() {
+	switch {
+	case p.busy, p.drained:
+	case p.mayObey():
 		p.obey(ctx)
+	case !p.env.Trusted() && !p.untrusted() && (p.lease.Commanded || p.desk.due && p.lease.Parked > 0):
+		stopTimer(p.trust)
+		p.trust = p.env.after(p.env.Timing.Heartbeat, ctx.Self(), &trustDue{})
 	}
 }
 

@@ -221,11 +221,10 @@ func (d *DeadLetters) carryOut(ctx context.Context, kind string, filter projecti
 		return Outcome{}, err
 	}
 	var command int64
-	var row int32
 	c := d.store.control
 	err := d.store.durable(ctx, "give the command", func(tx pgx.Tx) error {
 		args := append([]any{d.id.Tenant, d.id.Name, d.id.Partition, kind}, filterArgs(filter)...)
-		err := tx.QueryRow(ctx, c.command, append(args, limit, c.controlChannel)...).Scan(&command, &row, new(bool))
+		err := tx.QueryRow(ctx, c.command, append(args, limit, c.controlChannel)...).Scan(&command, new(int32), new(bool))
 		if errors.Is(err, pgx.ErrNoRows) {
 			return projection.ErrUnknownProjection
 		}
@@ -234,12 +233,12 @@ func (d *DeadLetters) carryOut(ctx context.Context, kind string, filter projecti
 	if err != nil {
 		return Outcome{}, err
 	}
-	return d.wait(ctx, command, kind == "discard", row)
+	return d.wait(ctx, command)
 }
 
 // Wait waits for a command that was given before, by the number of its Outcome, as Replay and Discard do.
 func (d *DeadLetters) Wait(ctx context.Context, command int64) (Outcome, error) {
-	o, err := d.wait(ctx, command, false, 0)
+	o, err := d.wait(ctx, command)
 	if err != nil {
 		return o, fmt.Errorf("wait for what is done with dead letters of %s: %w", d.id, err)
 	}
@@ -247,22 +246,31 @@ func (d *DeadLetters) Wait(ctx context.Context, command int64) (Outcome, error) 
 }
 
 // Cancel ends a command that is not carried out yet, by the number of its Outcome. What it has done stays done, and a replay
-// that is under way is finished. One that has ended is left as it is.
+// that is under way is finished. One that has ended is left as it is. It returns ErrNoCommand where there is none. Who waits
+// for the command learns what was done of it.
 func (d *DeadLetters) Cancel(ctx context.Context, command int64) error {
 	return d.store.durable(ctx, fmt.Sprintf("cancel command %d of %s", command, d.id), func(tx pgx.Tx) error {
-		_, err := tx.Exec(ctx, d.store.control.cancel, d.id.Tenant, d.id.Name, d.id.Partition, command)
+		if _, err := tx.Exec(ctx, d.store.control.cancel, d.id.Tenant, d.id.Name, d.id.Partition, command); err != nil {
+			return err
+		}
+		var o Outcome
+		err := tx.QueryRow(ctx, d.store.control.outcome, command, d.id.Tenant, d.id.Name, d.id.Partition).Scan(new(bool), &o.Done, &o.Failed, new(int32), new(bool))
+		if errors.Is(err, pgx.ErrNoRows) {
+			return ErrNoCommand
+		}
 		return err
 	})
 }
 
 // wait looks again and again what came of a command, also through an outage of the database. What nobody holds the lease of
 // is discarded here.
-func (d *DeadLetters) wait(ctx context.Context, command int64, discard bool, row int32) (Outcome, error) {
+func (d *DeadLetters) wait(ctx context.Context, command int64) (Outcome, error) {
 	o := Outcome{Command: command}
 	var unowned error
 	for delay := pollFirst; ; delay = min(2*delay, pollMost) {
-		var ended bool
-		err := d.store.pool.QueryRow(ctx, d.store.control.outcome, command, d.id.Tenant, d.id.Name, d.id.Partition).Scan(&ended, &o.Done, &o.Failed)
+		var ended, discard bool
+		var row int32
+		err := d.store.pool.QueryRow(ctx, d.store.control.outcome, command, d.id.Tenant, d.id.Name, d.id.Partition).Scan(&ended, &o.Done, &o.Failed, &row, &discard)
 		switch {
 		case errors.Is(err, pgx.ErrNoRows):
 			return o, fmt.Errorf("command %d: %w", command, ErrNoCommand)

@@ -40,7 +40,8 @@ import (
 // the first event that is neither acknowledged nor rejected, and is counted for that event, even where the error names
 // another by projection.At. The projection's policy decides then, and projection.Retry, Park, ParkStream, Skip and Stop ask as
 // usual: so projection.Retry(err) asks for the rest after a delay. A deadline is a failure only of an event that had all of
-// it for itself: where others were done before, the rest is delivered again.
+// it for itself: where others were done before, the rest is delivered again, unless the handler asks for something with an
+// error that says more than that a context had ended.
 type DeliveryHandler func(ctx context.Context, d *Delivery) error
 
 // Delivered is one event of a delivery.
@@ -51,22 +52,27 @@ type Delivered struct {
 }
 
 // DeliveredHandler is a DeliveryHandler for one event at a time. The event is acknowledged when it returns nil. Where
-// the budget ends between two events, the rest comes with the next delivery.
+// what is left of the budget is not twice what the slowest event so far took, the rest comes with the next delivery, so that
+// none is cut off under way.
 type DeliveredHandler func(ctx context.Context, e Delivered) error
 
 // DeliverEach makes a DeliveryHandler of h.
 func DeliverEach(h DeliveredHandler) DeliveryHandler {
 	return func(ctx context.Context, d *Delivery) error {
+		var longest time.Duration
 		for i, e := range d.Events() {
-			if i > 0 && d.Remaining() == 0 {
+			// What is begun had better not be cut off: it would be repeated.
+			if i > 0 && d.Remaining() <= 2*longest {
 				return nil
 			}
+			began := time.Now()
 			if err := h(ctx, Delivered{Envelope: e, Token: d.Token(e)}); err != nil {
 				return err
 			}
 			if err := d.Ack(ctx, e.Position); err != nil {
 				return err
 			}
+			longest = max(longest, time.Since(began))
 		}
 		return nil
 	}

@@ -52,6 +52,9 @@ func (d *Delivery) begin(ctx context.Context) error {
 	if err != nil {
 		return ownFault(err)
 	}
+	if until, _ := d.trust(); !time.Now().Before(until) { // the question may have taken long
+		return &projection.Fault{Class: projection.Infrastructure, Err: ErrDistrusted}
+	}
 	if !held {
 		return fmt.Errorf("not held under epoch %d at checkpoint %d: %w", d.lease.Epoch, d.lease.Checkpoint, projection.ErrLeaseLost)
 	}
@@ -80,7 +83,11 @@ func (d *Delivery) call(h DeliveryHandler, giveUp func()) (err, cause error) {
 			lapse.Stop()
 			return err, context.Cause(d.ctx)
 		case <-changed:
+			if !time.Now().Before(until) {
+				d.end(ErrDistrusted) // a heartbeat that came late brings nothing back: others may have claimed meanwhile
+			}
 		case <-lapse.C:
+			d.end(ErrDistrusted)
 		case <-d.ctx.Done():
 		}
 		lapse.Stop()
@@ -103,6 +110,7 @@ func (d *Delivery) ended(err, cause error) error {
 	defer d.mu.Unlock()
 	fault := d.verdict(err, cause)
 	d.over = ErrDeliveryOver
+	d.acks = context.WithoutCancel(d.acks) // nobody else moves anything any more
 	switch {
 	case fault != nil && d.batch.Replay != nil:
 		return fault
@@ -140,7 +148,7 @@ func (d *Delivery) verdict(err, cause error) *projection.Fault {
 	}
 	_, asks := projection.Asked(err)
 	switch {
-	case d.next > 0 && (err == nil || cause != nil && !asks):
+	case d.next > 0 && (err == nil || cause != nil && (!asks || cutOff(err))):
 		return nil
 	case err == nil && cause == nil && d.batch.Replay == nil && d.Remaining() == 0:
 		return nil // it was asked to do nothing more before it had begun
@@ -150,6 +158,11 @@ func (d *Delivery) verdict(err, cause error) *projection.Fault {
 		err = errNothingDone
 	}
 	return d.failure(err)
+}
+
+// cutOff tells that an error says nothing but that a context had ended, whatever is asked for because of it.
+func cutOff(err error) bool {
+	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)
 }
 
 // failure is that of the next event.

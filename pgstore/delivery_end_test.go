@@ -266,3 +266,21 @@ func (c *deafAfter) Read(p []byte) (int, error) {
 	}
 	return n, err
 }
+
+// A handler that does not come back has failed at its event, also where one before it was parked behind its stream.
+func TestAbandonedDeliveryIsCountedBehindParkedEvents(t *testing.T) {
+	o := newOwner(t, 3)
+	start := o.lease.Checkpoint
+	all, err := o.pending()
+	if err != nil {
+		t.Fatal(err)
+	}
+	batch := projection.Batch{Events: all[1:3:3], Behind: all[:1:1], To: start + 3}
+	release := make(chan struct{})
+	defer close(release)
+	hangs := func(context.Context, *Delivery) error { <-release; return nil }
+	err = o.store.Port().Deliver(hangs, DeliverOptions{Deadline: 50 * time.Millisecond})(testContext(t), o.lease, batch)
+	if fault := wantPartial(t, err, start+1); fault == nil || fault.Class != projection.HandlerFault || fault.Position != start+2 {
+		t.Errorf("it is %+v", fault)
+	}
+}

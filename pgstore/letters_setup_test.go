@@ -135,7 +135,7 @@ func (d *drawer) replay(command int64, poison ...int64) (applied []int64) {
 
 func (d *drawer) outcome(command int64) (ended bool, o Outcome) {
 	d.t.Helper()
-	if err := d.store.pool.QueryRow(testContext(d.t), d.store.control.outcome, command, d.lease.ID.Tenant, d.lease.ID.Name, d.lease.ID.Partition).Scan(&ended, &o.Done, &o.Failed); err != nil {
+	if err := d.store.pool.QueryRow(testContext(d.t), d.store.control.outcome, command, d.lease.ID.Tenant, d.lease.ID.Name, d.lease.ID.Partition).Scan(&ended, &o.Done, &o.Failed, new(int32), new(bool)); err != nil {
 		d.t.Fatal(err)
 	}
 	return ended, o

@@ -1,6 +1,7 @@
 package supervisor
 
 import (
+	"errors"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -60,5 +61,31 @@ func TestCommandThatComesDuringALookIsNotForgotten(t *testing.T) {
 				w.eventually("it looks again", func() bool { return looks.Load() >= want })
 			})
 		}
+	}
+}
+
+// A replay that comes to nothing through no fault of its event is made again, but not for ever: it may be that event's fault
+// all the same. It is not counted then, and looks in between that find nothing to discard take nothing back.
+func TestReplayInVainIsGivenUpUncounted(t *testing.T) {
+	var tries atomic.Int64
+	var vain atomic.Bool
+	w := start(t, 1, []string{"a"}, func(*fake, projection.ID) error {
+		if !vain.Load() {
+			return nil
+		}
+		tries.Add(1)
+		return &projection.Fault{Class: projection.Infrastructure, Err: errors.New("a deadlock, again")}
+	})
+	pid := w.child(w.ids("a")[0].String())
+	w.counted.Store(true)
+	vain.Store(true)
+	w.replay.Store(true)
+	w.env.System.Root.Send(pid, &messages.Commanded{})
+	w.eventually("the command goes on without it", func() bool {
+		w.env.System.Root.Send(pid, &messages.Commanded{})
+		return !w.replay.Load()
+	})
+	if n := tries.Load(); n != 11 || w.counted.Load() {
+		t.Errorf("it was made %d times, want 11; counted: %v", n, w.counted.Load())
 	}
 }

@@ -26,6 +26,8 @@ type fake struct {
 	away    atomic.Bool
 
 	pings, reloads, failed atomic.Int64
+	// replay tells that a letter is to be replayed; counted whether the replay that failed was counted.
+	replay, counted atomic.Bool
 	// lost tells that other nodes have all leases by now.
 	lost atomic.Bool
 	// foreign tells that what is read concerns no projection.
@@ -182,15 +184,20 @@ func (f *fake) Park(context.Context, projection.Lease, projection.DeadLetter, bo
 func (f *fake) ParkedStreams(context.Context, projection.Lease, []string) (map[string]bool, error) {
 	return nil, f.here()
 }
-func (f *fake) NextCommand(context.Context, projection.Lease, bool) (projection.Desk, error) {
+func (f *fake) NextCommand(_ context.Context, _ projection.Lease, discards bool) (projection.Desk, error) {
 	f.call("command", nil)
+	if f.replay.Load() && !discards {
+		return projection.Desk{Command: &projection.Command{ID: 1, Replay: true}}, f.here()
+	}
 	return projection.Desk{}, f.here()
 }
 func (f *fake) Discard(context.Context, projection.Lease, int64) (int64, error) { return 0, f.here() }
 func (f *fake) BeginReplay(context.Context, projection.Lease, int64, int64) (*projection.Replay, error) {
-	return nil, f.here()
+	return &projection.Replay{Command: 1, Letter: 1, Position: 1, Begun: 1}, f.here()
 }
-func (f *fake) FailReplay(context.Context, projection.Lease, projection.Replay, error, string, bool) error {
+func (f *fake) FailReplay(_ context.Context, _ projection.Lease, _ projection.Replay, _ error, _ string, counts bool) error {
+	f.counted.Store(counts)
+	f.replay.Store(false)
 	return f.here()
 }
 func (f *fake) ScheduleReplay(context.Context, projection.Lease, projection.ReplayPolicy) (bool, time.Duration, error) {
@@ -296,7 +303,7 @@ func start(t *testing.T, n int, tenants []string, apply func(f *fake, id project
 	}
 	log := zap.New(core)
 	env := &actors.Env{System: actors.NewSystem(log), Store: f, Log: log, Node: node, Definitions: definitions, Slots: actors.NewSlots(16, 0, 0),
-		Timing: actors.Timing{Heartbeat: time.Minute, Look: time.Minute, Confirm: time.Second, Poll: 20 * time.Millisecond, Reconcile: 50 * time.Millisecond, AdvanceEvery: time.Second, Call: 10 * time.Second}}
+		Timing: actors.Timing{Heartbeat: time.Minute, Look: time.Minute, Confirm: time.Second, Poll: 20 * time.Millisecond, Reconcile: 50 * time.Millisecond, AdvanceEvery: time.Second, Call: 10 * time.Second, Rest: time.Millisecond}}
 	env.Live()
 	boss, err := Start(env)
 	if err != nil {

@@ -1,8 +1,10 @@
 package chaos_test
 
 import (
+	"cmp"
 	"fmt"
 	"os"
+	"regexp"
 	"slices"
 	"strings"
 )
@@ -20,6 +22,27 @@ var expectedErrors = []string{
 
 // alarms are what must not stand in a node's log.
 var alarms = []string{"\tERROR\t", "DATA RACE", "panic", "fatal error:"}
+
+// started is what a process logs with its node's id.
+var started = regexp.MustCompile(`\t(\S+)\truntime started\t\{"node": "([^"]+)"`)
+
+// learnFromLog finds the ids of nodes whose process ended before it could tell: the deadly event may be its first.
+func (n *node) learnFromLog() error {
+	log, err := os.ReadFile(n.log)
+	if err != nil && !os.IsNotExist(err) {
+		return err
+	}
+	ids := make(map[string]string)
+	for _, match := range started.FindAllStringSubmatch(string(log), -1) {
+		ids[match[1]] = match[2]
+	}
+	for _, l := range n.allLives() {
+		l.mu.Lock()
+		l.id = cmp.Or(l.id, ids[l.String()])
+		l.mu.Unlock()
+	}
+	return nil
+}
 
 // misbehaved looks at how the processes ended, and at what they logged.
 func (c *cluster) misbehaved() (findings []finding) {

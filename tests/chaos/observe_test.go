@@ -179,6 +179,9 @@ func (c *cluster) judged() (ownership, error) {
 	}
 	var lives []*life
 	for _, n := range c.nodes {
+		if err := n.learnFromLog(); err != nil {
+			return ownership{}, err
+		}
 		lives = append(lives, n.allLives()...)
 	}
 	c.mu.Lock()

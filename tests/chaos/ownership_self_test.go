@@ -1,6 +1,8 @@
 package chaos_test
 
 import (
+	"os"
+	"path/filepath"
 	"slices"
 	"testing"
 	"time"
@@ -60,5 +62,23 @@ func TestJudgeTellsTakeoversFromThefts(t *testing.T) {
 				t.Errorf("gaps %v and findings %q, want %v and %q", gaps, kinds, test.gaps, test.kinds)
 			}
 		})
+	}
+}
+
+func TestNodeThatEndedBeforeItToldItsIDIsKnownByItsLog(t *testing.T) {
+	n := &node{name: "n3", log: filepath.Join(t.TempDir(), "log")}
+	log := "2026-11-22T00:33:40.012Z\tINFO\tn3/615\truntime started\t{\"node\": \"c30c\", \"projections\": [\"audit\"]}\n" +
+		"2026-11-22T00:33:40.312Z\tINFO\tn3/616\truntime started\t{\"node\": \"other\", \"projections\": [\"audit\"]}\n"
+	if err := os.WriteFile(n.log, []byte(log), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	n.lives = []*life{{node: n, pid: 615}, {node: n, pid: 616, id: "told"}, {node: n, pid: 617}}
+	if err := n.learnFromLog(); err != nil {
+		t.Fatal(err)
+	}
+	for i, want := range []string{"c30c", "told", ""} {
+		if got := n.lives[i].identity(); got != want {
+			t.Errorf("%s is %q, want %q", n.lives[i], got, want)
+		}
 	}
 }
