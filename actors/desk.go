@@ -125,7 +125,9 @@ func (p *projector) obey(ctx actor.Context) {
 			return fails(err)
 		case found.Command == nil:
 			return func(ctx actor.Context) {
-				p.obeyed(ctx)
+				if p.recovered(ctx); !discards {
+					p.obeyed(ctx)
+				}
 				p.lease.Parked, p.lease.ParkedStreams = found.Parked, found.ParkedStreams
 				if schedule {
 					if p.desk.due = scheduled; next > 0 {
@@ -148,7 +150,7 @@ func (p *projector) obey(ctx actor.Context) {
 		}
 		return func(ctx actor.Context) {
 			p.lease.Parked -= discarded
-			p.obeyed(ctx)
+			p.recovered(ctx)
 			p.replayIn(ctx, p.def.Replay.Interval)
 			p.log.Warn("dead letters discarded", zap.Int64("letters", discarded), zap.Int64("command", found.Command.ID))
 		}
@@ -212,11 +214,10 @@ func (p *projector) again(ctx context.Context, lease projection.Lease, replay *p
 	return p.def.Apply(ctx, lease, projection.Batch{Events: page.Events, To: lease.Checkpoint, Replay: replay})
 }
 
-// obeyed takes in that something could be done.
+// obeyed takes in that a replay came to an end, or that none is wanted. A look for discards in a rest, and a discard, say
+// nothing of what the rest is for.
 func (p *projector) obeyed(ctx actor.Context) {
-	if p.desk.resting == nil { // what is discarded in a rest says nothing of what the rest is for
-		p.desk.vain = 0
-	}
+	p.desk.vain = 0
 	p.recovered(ctx)
 }
 
