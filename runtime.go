@@ -83,7 +83,7 @@ func (r *Runtime) RunUntilIdle(ctx context.Context) error {
 		return fmt.Errorf("run until idle: %w", err)
 	}
 	for _, tenant := range tenants {
-		if _, ok := heads[tenant]; !ok {
+		if _, ok := heads.Positions[tenant]; !ok {
 			return fmt.Errorf("run until idle: the events of tenant %q are missing: %w", tenant, projection.ErrUnknownTenant)
 		}
 	}
@@ -92,7 +92,7 @@ func (r *Runtime) RunUntilIdle(ctx context.Context) error {
 		for _, tenant := range tenants {
 			for name := range r.definitions {
 				id := ProjectionID{Tenant: tenant, Name: name}
-				group.Go(func() error { return r.idle(ctx, id, heads[tenant]) })
+				group.Go(func() error { return r.idle(ctx, id, heads.Positions[tenant]) })
 			}
 		}
 		return group.Wait()
@@ -118,7 +118,7 @@ func (r *Runtime) idle(ctx context.Context, id ProjectionID, head int64) error {
 		if err != nil {
 			return err
 		}
-		if row.Checkpoint > now[id.Tenant] {
+		if row.Checkpoint > now.Positions[id.Tenant] {
 			return fmt.Errorf("%s: %w: %w", id, projection.ErrFailed, projection.ErrRestored)
 		}
 	}

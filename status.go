@@ -164,14 +164,14 @@ func (r *Runtime) Status(ctx context.Context) (Status, error) {
 	}
 	for _, t := range tenants {
 		feed := feeds[t]
-		status.Tenants = append(status.Tenants, TenantStatus{Tenant: t, Head: heads[t], Mark: feed.Mark, Held: feed.Held, Reason: text(feed.Err)})
+		status.Tenants = append(status.Tenants, TenantStatus{Tenant: t, Head: heads.Positions[t], Mark: feed.Mark, Held: feed.Held, Reason: text(feed.Err)})
 	}
 	if status.Nodes, err = r.nodes(ctx); err != nil {
 		return Status{}, fmt.Errorf("status: %w", err)
 	}
 	for _, row := range rows {
 		entry, here := local[row.ID]
-		p := projectionStatus(row, heads[row.ID.Tenant], entry, here)
+		p := projectionStatus(row, heads.Positions[row.ID.Tenant], entry, here)
 		if p.State == StateNotOwned {
 			if !slices.ContainsFunc(status.Nodes, func(n NodeStatus) bool { return n.Alive && n.knows(row.ID) }) {
 				p.Reason = "no node that is alive knows the projection"

@@ -31,6 +31,7 @@ type view struct {
 	judge     bool
 	rebalance bool
 	resync    bool
+	confirm   bool // whether the projections are handed what is read
 	states    bool // whether to read the wanted states: where notices arrive, seldom
 }
 
@@ -59,7 +60,7 @@ func (n *node) beaten(ctx actor.Context, at time.Time) {
 		n.judge = time.Now().Add(lease)
 	}
 	if n.up && silent > lease {
-		ctx.Send(ctx.Parent(), &messages.Recheck{})
+		n.missed(ctx)
 	}
 	n.beat = at
 }
@@ -99,7 +100,7 @@ func (n *node) reconcile(ctx actor.Context) {
 	self := projection.Member{ID: n.env.Node.ID, Projections: n.env.Node.Projections, Tenants: n.env.Node.Tenants}
 	v := view{
 		ensured: make(map[string]bool, len(n.ensured)), epochs: make(map[int32]int64, len(n.owned)), members: append([]projection.Member{self}, n.neighbours...),
-		judge: time.Now().After(n.judge), rebalance: n.rebalance, resync: n.resync <= 0,
+		judge: time.Now().After(n.judge), rebalance: n.rebalance, resync: n.resync <= 0, confirm: n.confirm,
 	}
 	v.states = v.resync || n.pooled
 	for t := range n.ensured {
@@ -112,7 +113,7 @@ func (n *node) reconcile(ctx actor.Context) {
 			v.own = append(v.own, lease.seat)
 		}
 	}
-	n.rebalance = false
+	n.rebalance, n.confirm = false, false
 	if n.resync--; v.resync {
 		n.resync = resyncEvery
 	}
@@ -250,6 +251,9 @@ func (n *node) claimed(ctx actor.Context, msg *claimed) {
 	if len(msg.leases) > 0 {
 		n.log.Info("leases claimed", zap.Int("leases", len(msg.leases)))
 	}
+	if msg.view.confirm && msg.err == nil {
+		ctx.Send(ctx.Parent(), &messages.Owned{Leases: slices.Clone(msg.owned)})
+	}
 	// What was given back since it was read is not brought back.
 	msg.owned = slices.DeleteFunc(msg.owned, func(l projection.Lease) bool {
 		_, owned := n.owned[l.Row]
@@ -268,7 +272,7 @@ func (n *node) claimed(ctx actor.Context, msg *claimed) {
 	n.readChanged(ctx) // also of what has just been claimed
 	if msg.err != nil {
 		n.ping(ctx)
-		n.resync, n.rebalance = 0, n.rebalance || msg.view.rebalance
+		n.resync, n.rebalance, n.confirm = 0, n.rebalance || msg.view.rebalance, n.confirm || msg.view.confirm
 		n.log.Warn("claiming leases failed; it is tried again", zap.Error(msg.err))
 		n.env.Board.publishSession(func(e *SessionEntry) { e.ClaimErr = msg.err })
 		return

@@ -204,7 +204,7 @@ func (p *projector) again(ctx context.Context, lease projection.Lease, replay *p
 	if replay.Deadly() {
 		return &projection.Fault{Class: projection.HandlerFault, Err: projection.ErrProcessDied}
 	}
-	page, err := p.read(ctx, projection.ReadRange{After: replay.Position - 1, UpTo: replay.Position, Limit: 1})
+	page, err := p.read(ctx, lease, projection.ReadRange{After: replay.Position - 1, UpTo: replay.Position, Limit: 1})
 	if err != nil {
 		return err
 	}
@@ -224,7 +224,7 @@ func (p *projector) obeyed(ctx actor.Context) {
 // disobeyed takes in that something could not be done with dead letters, through no fault of theirs. It is tried again after a
 // rest; batches go on meanwhile, unless the database cannot be worked with at all.
 func (p *projector) disobeyed(ctx actor.Context, err error) {
-	if errors.Is(err, projection.ErrLeaseLost) {
+	if errors.Is(err, projection.ErrLeaseLost) || errors.Is(err, projection.ErrIncarnationChanged) {
 		p.recheck = true // the lease's row knows
 		if p.state == Waiting {
 			p.become(Starting, nil)

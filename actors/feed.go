@@ -41,6 +41,8 @@ type feed struct {
 	again   *time.Timer
 	idle    *time.Timer
 
+	incarnation projection.Incarnation // of the server in which what follows was read
+
 	mark   int64
 	from   int64 // the window holds all events with from < position <= mark
 	window []event.Envelope
@@ -107,16 +109,8 @@ func (f *feed) Handle(ctx actor.Context, msg any) {
 	case *messages.Unsubscribe:
 		delete(f.subs, ctx.Sender().Id)
 	case *messages.Recheck:
-		// A connection was lost: what was seen before it counts for nothing, nor does a poll that is under way.
-		if f.cancel != nil {
-			f.cancel()
-		}
-		f.tail, f.known, f.polling = f.newTail(), false, false
-		f.op++
-		f.env.Board.publishFeed(f.tenant, func(e *FeedEntry) { e.Busy = time.Time{} })
-		// It goes the same way as what was handed out before, so that nobody takes that for news after it.
-		for _, sub := range f.subs {
-			ctx.Send(sub, &messages.Recheck{})
+		if msg.Incarnation == 0 || f.known && msg.Incarnation != f.incarnation {
+			f.drop(ctx)
 		}
 		f.poll(ctx)
 	case *messages.Resume:
@@ -126,6 +120,20 @@ func (f *feed) Handle(ctx actor.Context, msg any) {
 		f.polled(ctx, msg)
 	case *windowDue:
 		f.from, f.window, f.bytes = f.mark, nil, 0
+	}
+}
+
+// drop forgets everything, and whatever a poll under way finds.
+func (f *feed) drop(ctx actor.Context) {
+	if f.cancel != nil {
+		f.cancel()
+	}
+	f.tail, f.known, f.polling = f.newTail(), false, false
+	f.op++
+	f.env.Board.publishFeed(f.tenant, func(e *FeedEntry) { e.Busy = time.Time{} })
+	// It goes the same way as what was handed out before, so that it takes that back.
+	for _, sub := range f.subs {
+		ctx.Send(sub, &messages.TailDropped{})
 	}
 }
 
@@ -164,7 +172,7 @@ func (f *feed) polled(ctx actor.Context, msg *polled) {
 	}
 	u := msg.update
 	f.env.Board.publishFeed(f.tenant, func(e *FeedEntry) { *e = FeedEntry{Mark: u.Mark, Held: u.Held} })
-	if u.Mark > f.mark || !f.known {
+	if u.Mark > f.mark || !f.known || u.Incarnation != f.incarnation {
 		f.extend(ctx, u)
 		advanced := f.tailAdvanced()
 		for _, sub := range f.subs {
@@ -172,6 +180,7 @@ func (f *feed) polled(ctx actor.Context, msg *polled) {
 		}
 	}
 	f.ref.mark.Store(u.Mark)
+	f.ref.incarnation.Store(int64(u.Incarnation))
 	switch {
 	case u.More, f.wanted:
 		f.poll(ctx)
@@ -183,7 +192,8 @@ func (f *feed) polled(ctx actor.Context, msg *polled) {
 // extend adds what was read to the window, and lets go of the oldest where there is too much of it. Slices that were
 // handed out stay as they are: elements are only ever added behind their ends.
 func (f *feed) extend(ctx actor.Context, u projection.TailUpdate) {
-	if !f.known || u.From != f.mark {
+	if !f.known || u.From != f.mark || u.Incarnation != f.incarnation {
+		f.incarnation = u.Incarnation
 		f.known, f.from, f.window, f.bytes = true, u.From, nil, 0
 	}
 	f.window = append(f.window, u.Events...)
@@ -208,7 +218,7 @@ func (f *feed) extend(ctx actor.Context, u projection.TailUpdate) {
 }
 
 func (f *feed) tailAdvanced() *messages.TailAdvanced {
-	return &messages.TailAdvanced{Mark: f.mark, From: f.from, Events: f.window}
+	return &messages.TailAdvanced{Incarnation: f.incarnation, Mark: f.mark, From: f.from, Events: f.window}
 }
 
 func (f *feed) failed(ctx actor.Context, err error) {

@@ -47,12 +47,18 @@ type node struct {
 	changed map[int32]bool // of which leases the wanted states are to be read, and whether somebody asked for another
 	reading bool
 
+	confirm bool // whether the projections are handed the leases that are read next
+
+	leases  []leaseRequest // to be read next
+	loading bool
+
 	advances []request
 	moving   bool
 	flush    *time.Timer
 
-	heads   []string // tenants whose heads are still to be looked at in this round
+	heads   []string // tenants whose heads are still to be polled in this round
 	polling bool
+	hurry   bool // whether this round is not spread over the interval
 	poll    *time.Timer
 }
 
@@ -81,11 +87,13 @@ type (
 		err      error
 	}
 	looked struct {
-		heads, marks map[string]int64
-		err          error
+		heads projection.Heads
+		marks map[string]int64
+		err   error
 	}
 	flushDue struct{}
 	pollDue  struct{}
+	pollNext struct{}
 )
 
 func (n *node) Start(ctx actor.Context) {
@@ -103,8 +111,7 @@ func (n *node) Handle(ctx actor.Context, msg any) {
 	case *messages.SessionUp:
 		n.up, n.pooled, n.resync = true, msg.Pooled, 0
 		if msg.Again {
-			// Notifications and commits may have been missed, and the server may be another one.
-			ctx.Send(ctx.Parent(), &messages.Recheck{})
+			n.missed(ctx)
 		}
 		n.reconcile(ctx)
 	case *messages.SessionLost:
@@ -140,6 +147,11 @@ func (n *node) Handle(ctx actor.Context, msg any) {
 		n.claimed(ctx, msg)
 	case *readStates:
 		n.readStates(ctx, msg)
+	case *messages.LeaseRequest:
+		n.leases = append(n.leases, leaseRequest{ctx.Sender(), msg})
+		n.readLeases(ctx)
+	case *leasesRead:
+		n.leasesRead(ctx, msg)
 	case *messages.AdvanceRequest:
 		n.advances = append(n.advances, request{ctx.Sender(), msg.Advance})
 		if n.flush == nil && !n.moving {
@@ -150,10 +162,14 @@ func (n *node) Handle(ctx actor.Context, msg any) {
 	case *moved:
 		n.moved(ctx, msg)
 	case *pollDue:
-		if len(n.heads) == 0 {
+		if n.hurry = n.hurry && len(n.heads) > 0; len(n.heads) == 0 {
 			n.heads = slices.Collect(maps.Keys(n.env.Feeds.marks()))
 		}
 		n.look(ctx)
+	case *pollNext:
+		if n.hurry = n.hurry && len(n.heads) > 0; n.hurry {
+			n.look(ctx)
+		}
 	case *looked:
 		n.looked(ctx, msg)
 	}
@@ -200,6 +216,7 @@ func (n *node) moved(ctx actor.Context, msg *moved) {
 func (n *node) look(ctx actor.Context) {
 	marks := n.env.Feeds.marks()
 	parts := max(1, (len(marks)+pollSlice-1)/pollSlice)
+	stopTimer(n.poll)
 	n.poll = n.env.after(n.env.Timing.Poll/time.Duration(parts), ctx.Self(), &pollDue{})
 	if n.polling || len(n.heads) == 0 {
 		return
@@ -218,8 +235,11 @@ func (n *node) look(ctx actor.Context) {
 	})
 }
 
-func (n *node) looked(_ actor.Context, msg *looked) {
+func (n *node) looked(ctx actor.Context, msg *looked) {
 	n.polling = false
+	if n.hurry {
+		defer ctx.Send(ctx.Self(), &pollNext{})
+	}
 	if msg.err != nil {
 		n.log.Debug("looking at heads failed", zap.Error(msg.err))
 		return

@@ -30,6 +30,7 @@ type projector struct {
 
 	// What the feed told last.
 	known  bool
+	in     projection.Incarnation
 	mark   int64
 	from   int64
 	window []event.Envelope
@@ -54,8 +55,8 @@ type projector struct {
 	trust     *time.Timer
 	// mended is when to look whether somebody resumed the projection after it was halted.
 	mended *time.Timer
-	// cutOff tells that a connection was lost, and with it the worth of the mark.
-	cutOff bool
+	// asking tells that the node was asked for the lease.
+	asking bool
 	// wary is how many more events are tried one by one, since one of them may be deadly to the process.
 	wary int
 	// begun is an attempt that was counted before it was made.
@@ -134,7 +135,8 @@ func (p *projector) Stop(ctx actor.Context) {
 func (p *projector) Handle(ctx actor.Context, msg any) {
 	switch msg := msg.(type) {
 	case *messages.TailAdvanced:
-		p.known, p.mark, p.from, p.window = true, msg.Mark, msg.From, msg.Events
+		p.known, p.in, p.mark, p.from, p.window = true, msg.Incarnation, msg.Mark, msg.From, msg.Events
+		p.recheck = p.recheck || p.in != p.lease.Incarnation
 		if p.state == Paused || p.state == Failed {
 			p.dropWindow()
 		}
@@ -147,11 +149,23 @@ func (p *projector) Handle(ctx actor.Context, msg any) {
 		if p.state != Paused && !p.lease.Halted {
 			p.become(Failed, msg.Err)
 		}
-	case *messages.Recheck:
-		p.known, p.window, p.recheck = false, nil, true
-		p.lease.Commanded, p.desk.quiet = true, false // who told of a command may not have got through
-		if p.advancing {
-			p.advancing, p.busy = false, false // nobody may be left to answer
+	case *messages.TailDropped:
+		p.known, p.recheck = false, true
+		p.dropWindow()
+	case *messages.Confirm:
+		p.confirm(msg.Lease)
+	case *messages.Unanswered:
+		if p.advancing || p.asking {
+			p.advancing, p.asking, p.busy, p.recheck = false, false, false, true
+			p.op++
+		}
+	case *messages.LeaseRead:
+		if msg.Op == p.op && p.asking {
+			p.busy, p.asking = false, false
+			p.reloaded(ctx, msg.Lease, msg.Err)
+			if !p.busy {
+				p.publish()
+			}
 		}
 	case *messages.Wanted:
 		p.wanted(msg.Paused)
@@ -166,14 +180,12 @@ func (p *projector) Handle(ctx actor.Context, msg any) {
 		case Waiting, Failed:
 			p.recheck = true
 			p.become(Starting, nil)
+			if msg.Lease != nil && !p.busy && p.lease.Check(*msg.Lease, true) == nil {
+				p.recheck = false
+				p.reloaded(ctx, *msg.Lease, nil)
+			}
 		case Paused:
 			p.recheck = true // it may be wanted to run by now
-		}
-		if p.cutOff {
-			// The server may be another one, or one that forgot. The feed was told before this was sent.
-			p.cutOff, p.known = false, false
-			p.dropWindow()
-			ctx.Request(p.feed, &messages.Subscribe{})
 		}
 	case *messages.Verdict:
 		p.verdict = msg
@@ -398,27 +410,58 @@ func (p *projector) wanted(paused bool) {
 // reload reads the lease anew: after a fault nobody knows how far the last batch came but the database.
 func (p *projector) reload(ctx actor.Context) {
 	p.recheck, p.desk.again = false, false
-	lease := p.lease
-	p.do(ctx, p.env.Timing.Call, p.env.Slots.read, func(ctx context.Context) func(actor.Context) {
-		lease, err := p.env.Store.Reload(ctx, lease)
-		return func(ctx actor.Context) {
-			if err != nil {
-				p.fault(ctx, err)
-				return
-			}
-			again := p.recheck // asked for while this was under way
-			lease.Commanded = lease.Commanded || p.desk.again
-			p.adopt(lease)
-			if paused := !lease.Wanted.Runs(); paused != (p.state == Paused) {
-				p.wanted(paused)
-			}
-			p.recheck = again
-		}
-	})
+	p.op++
+	p.busy, p.asking = true, true
+	p.env.Board.publish(p.lease.ID, func(e *Entry) { e.Busy, e.Limit = time.Now(), 2*p.env.Timing.Call })
+	ctx.Request(ctx.Parent(), &messages.LeaseRequest{Lease: p.lease, Op: p.op})
+}
+
+// reloaded takes in what the database has of the lease.
+func (p *projector) reloaded(ctx actor.Context, lease projection.Lease, err error) {
+	if err != nil {
+		p.fault(ctx, err)
+		return
+	}
+	again := p.recheck // asked for while this was under way
+	lease.Commanded = lease.Commanded || p.desk.again
+	p.adopt(lease)
+	if paused := !lease.Wanted.Runs(); paused != (p.state == Paused) {
+		p.wanted(paused)
+	}
+	p.recheck = again
+	if p.known && p.in != lease.Incarnation {
+		// The feed does not know yet, or its message is under way.
+		p.known = false
+		p.dropWindow()
+		ctx.Send(p.feed, &messages.Recheck{Incarnation: lease.Incarnation})
+		ctx.Request(p.feed, &messages.Subscribe{})
+	}
+}
+
+// confirm compares the lease with what the database has of it. Work under way may have moved it since: then the fence
+// decides.
+func (p *projector) confirm(now projection.Lease) {
+	known := p.lease
+	switch {
+	case p.lease.Check(now, true) != nil, now.Incarnation != known.Incarnation, now.Wanted != known.Wanted, now.Halted != known.Halted,
+		now.Checkpoint != known.Checkpoint && !p.busy:
+		p.recheck = true
+	}
+	if now.Commanded {
+		p.lease.Commanded, p.desk.quiet = true, false // the notice of a command may have been lost
+	}
 }
 
 // fault tells the supervisor of a fault that is no event's.
 func (p *projector) fault(ctx actor.Context, err error) {
+	if errors.Is(err, projection.ErrIncarnationChanged) {
+		p.log.Info("server crashed or was replaced; everything is read anew", zap.Error(err))
+		p.recheck, p.failing = true, nil
+		if p.state == Waiting {
+			p.become(Starting, nil)
+		}
+		return
+	}
 	fault := p.env.Store.Classify(err)
 	p.failing, p.away = nil, true
 	switch fault.Class {
@@ -433,7 +476,6 @@ func (p *projector) fault(ctx actor.Context, err error) {
 		ctx.Request(ctx.Parent(), &messages.Faulted{Fault: fault})
 	default:
 		p.faulted = true
-		p.cutOff = p.cutOff || fault.Unreachable
 		if p.state != Paused {
 			p.become(Waiting, err)
 		}

@@ -32,7 +32,7 @@ func (p *projector) step(ctx actor.Context) {
 	bound := def.Deadline + 5*p.env.Timing.Call
 	p.do(ctx, bound, p.batchSlot(), func(ctx context.Context) func(actor.Context) {
 		if len(here.events) == 0 {
-			page, err := p.read(ctx, here.rangeAfter(def, mark))
+			page, err := p.read(ctx, lease, here.rangeAfter(def, mark))
 			if err != nil {
 				return func(ctx actor.Context) { p.fault(ctx, err) }
 			}
@@ -73,7 +73,7 @@ func (p *projector) step(ctx actor.Context) {
 			}
 		}
 		batch.Recent, batch.Yield = recent, yield
-		next := p.prefetch(ctx, here, len(here.events)-len(batch.Events)-len(batch.Behind), mark)
+		next := p.prefetch(ctx, lease, here, len(here.events)-len(batch.Events)-len(batch.Behind), mark)
 		err = def.Apply(ctx, lease, batch)
 		outage := p.outage(err)
 		page, fetched := <-next
@@ -89,7 +89,7 @@ func (p *projector) step(ctx actor.Context) {
 
 // prefetch reads the page after here where less than a batch is left of it and it can be had at once. The page, if any,
 // comes on the channel, which is closed then. An error is nobody's concern: the page is read again when it is needed.
-func (p *projector) prefetch(ctx context.Context, here ahead, left int, mark int64) <-chan projection.Page {
+func (p *projector) prefetch(ctx context.Context, lease projection.Lease, here ahead, left int, mark int64) <-chan projection.Page {
 	next := make(chan projection.Page, 1)
 	if left >= p.def.MaxEvents || here.to >= mark || !p.env.Slots.tryRead() {
 		close(next)
@@ -98,7 +98,7 @@ func (p *projector) prefetch(ctx context.Context, here ahead, left int, mark int
 	go func() {
 		defer close(next)
 		defer p.env.Slots.doneReading()
-		if page, err := p.read(ctx, here.rangeAfter(p.def, mark)); err == nil {
+		if page, err := p.read(ctx, lease, here.rangeAfter(p.def, mark)); err == nil {
 			next <- page
 		}
 	}()

@@ -171,8 +171,8 @@ func (b *batchTx) beginSQL() string {
 		fmt.Fprintf(&sql, "select pg_advisory_xact_lock_shared(%d, %d)", c.batchClass, b.lease.Row)
 		return sql.String()
 	}
-	fmt.Fprintf(&sql, "select pg_advisory_xact_lock_shared(%d, %d), %s.check_lease(%d, '%s', %d)",
-		c.batchClass, b.lease.Row, quote(c.schema), b.lease.Row, b.lease.Owner, b.lease.Epoch)
+	fmt.Fprintf(&sql, "select pg_advisory_xact_lock_shared(%d, %d), %s",
+		c.batchClass, b.lease.Row, c.checkLease(b.lease))
 	return sql.String()
 }
 
@@ -187,8 +187,8 @@ func (b *batchTx) finishSQL(restore restoring) string {
 		return fmt.Sprintf("%s; update %s set checkpoint = %d where id = %d and owner = '%s' and epoch = %d and checkpoint = %d; commit; %s",
 			restore.role, leases, b.to, b.lease.Row, b.lease.Owner, b.lease.Epoch, b.lease.Checkpoint, restore.session)
 	}
-	return fmt.Sprintf("%s; select %s.advance('%s', %d, '%s', %d, %d, %d); commit; %s",
-		restore.role, quote(b.store.control.schema), b.name, b.lease.Row, b.lease.Owner, b.lease.Epoch, b.lease.Checkpoint, b.to, restore.session)
+	return fmt.Sprintf("%s; select %s.advance('%s', %d, '%s', %d, %d, %d, %d); commit; %s",
+		restore.role, quote(b.store.control.schema), b.name, b.lease.Row, b.lease.Owner, b.lease.Epoch, b.lease.Incarnation, b.lease.Checkpoint, b.to, restore.session)
 }
 
 // finish advances and commits in one round trip, and puts the session back as it was. An error without an answer of the

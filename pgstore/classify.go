@@ -20,6 +20,10 @@ const (
 	stateLeaseLost  = "MR001"
 	stateTxEnded    = "MR002"
 	stateKeyedClash = "MR003"
+	stateChanged    = "MR004" // the incarnation is another one
+	// stateNoIncarnation is raised where the server has no incarnation yet.
+	stateNoIncarnation = "MR005"
+	stateStandby       = "MR006"
 )
 
 var (
@@ -60,7 +64,17 @@ var sqlClass = map[string]struct {
 	"F0":    {projection.Infrastructure, true},  // configuration file error
 	"XX":    {projection.Infrastructure, true},  // internal error, corruption
 
-	stateLeaseLost: {projection.LeaseLost, false},
+	stateLeaseLost:     {projection.LeaseLost, false},
+	stateChanged:       {projection.Infrastructure, false},
+	stateNoIncarnation: {projection.Infrastructure, false},
+	stateStandby:       {projection.Infrastructure, false},
+}
+
+// meaning has the errors that the SQLSTATEs of the control schema's functions stand for.
+var meaning = map[string]error{
+	stateLeaseLost: projection.ErrLeaseLost,
+	stateChanged:   projection.ErrIncarnationChanged,
+	stateStandby:   projection.ErrNotPrimary,
 }
 
 // lookUp finds the row of an SQLSTATE: itself, its first three characters, its class.
@@ -99,6 +113,8 @@ func classify(err error) *projection.Fault {
 	}
 	var pgErr *pgconn.PgError
 	switch {
+	case errors.Is(err, projection.ErrIncarnationChanged):
+		fault.Class = projection.Infrastructure
 	case errors.Is(err, projection.ErrLeaseLost):
 		fault.Class = projection.LeaseLost
 	case errors.Is(err, projection.ErrNotPrimary), errors.Is(err, projection.ErrRestored),
@@ -110,8 +126,8 @@ func classify(err error) *projection.Fault {
 		// The handler's, whatever the connection said when it was cut off.
 	case errors.As(err, &pgErr):
 		fault.Class, fault.Unreachable = lookUp(pgErr.Code)
-		if fault.Class == projection.LeaseLost {
-			fault.Err = fmt.Errorf("%w: %w", projection.ErrLeaseLost, err)
+		if means := meaning[pgErr.Code]; means != nil {
+			fault.Err = fmt.Errorf("%w: %w", means, err)
 		}
 	case isConnectionError(err):
 		fault.Class, fault.Unreachable = projection.Infrastructure, !errors.Is(err, context.Canceled)

@@ -19,12 +19,13 @@ import (
 type controlSQL struct {
 	schema         string
 	holders        string
+	beginRead      string
+	incarnation    string
 	ensure         string
 	claim          string
-	claimed        string
+	leases         string
 	beginAttempt   string
 	beginDelivery  string
-	reload         string
 	owned          string
 	release        string
 	advanceMany    string
@@ -75,12 +76,13 @@ func newControlSQL(schema string) controlSQL {
 	return controlSQL{
 		schema:         schema,
 		holders:        q("holders"),
+		beginRead:      q("begin_read"),
+		incarnation:    q("make_incarnation"),
 		ensure:         q("ensure"),
 		claim:          q("claim"),
-		claimed:        q("claimed"),
+		leases:         q("leases"),
 		beginAttempt:   q("begin_attempt"),
 		beginDelivery:  q("begin_delivery"),
-		reload:         q("reload"),
 		owned:          q("owned"),
 		release:        q("release"),
 		advanceMany:    q("advance_many"),

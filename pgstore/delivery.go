@@ -48,7 +48,8 @@ func (d *Delivery) begin(ctx context.Context) error {
 		return &projection.Fault{Class: projection.Infrastructure, Err: ErrDistrusted}
 	}
 	var held bool
-	err := d.store.pool.QueryRow(ctx, d.store.control.beginDelivery, d.lease.Row, d.lease.Owner, d.lease.Epoch, d.lease.Checkpoint).Scan(&held)
+	err := d.store.pool.QueryRow(ctx, d.store.control.beginDelivery, d.lease.Row, d.lease.Owner, d.lease.Epoch, d.lease.Checkpoint,
+		int64(d.lease.Incarnation)).Scan(nil, &held)
 	if err != nil {
 		return ownFault(err)
 	}

@@ -1,25 +1,23 @@
 package pgstore
 
 import (
-	"context"
 	"encoding/binary"
 	"fmt"
 	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/millrace-go/millrace/event"
 )
 
-// readEnvelopes runs a statement that selects the columns of tail.sql, and decodes its rows by hand from the binary
-// format: reading events is what this library does most. The arguments are in text format. It stops after the event with
-// which the events have limitBytes or more, 0 meaning no limit, and tells by truncated that it left some out. What is
-// left out still comes over the wire, so callers should bound the rows as well.
+// readEnvelopes decodes the columns of tail.sql by hand from the binary format: reading events is what this library does
+// most. It stops after the event with which the events have limitBytes or more, 0 meaning no limit, and returns in truncated
+// whether it left some out. Those still come over the wire, so callers should bound the rows as well.
 //
 // The events share memory: one that is kept may hold some 16 KiB more than its own.
-func readEnvelopes(ctx context.Context, conn *pgx.Conn, sql string, args [][]byte, limitBytes int) (events []event.Envelope, truncated bool, err error) {
-	rows := conn.PgConn().ExecParams(ctx, sql, args, nil, nil, []int16{pgx.BinaryFormatCode})
+func readEnvelopes(rows *pgconn.ResultReader, limitBytes int) (events []event.Envelope, truncated bool, err error) {
 	dec := decoder{types: make(map[string]string)}
 	size := 0
 	for rows.NextRow() {
@@ -44,6 +42,9 @@ func readEnvelopes(ctx context.Context, conn *pgx.Conn, sql string, args [][]byt
 	}
 	return events, truncated, nil
 }
+
+// binaryFormat is how the columns of tail.sql come.
+var binaryFormat = []int16{pgx.BinaryFormatCode}
 
 // decoder turns rows into envelopes. It copies them into chunks, so that not every value is an allocation.
 type decoder struct {

@@ -136,5 +136,6 @@ func (p *pager) page(ctx context.Context, limit int) (events []event.Envelope, t
 		return nil, false, err
 	}
 	defer conn.Release()
-	return readEnvelopes(ctx, conn.Conn(), p.sql, p.args(p.from, limit), pageBytes)
+	rows := conn.Conn().PgConn().ExecParams(ctx, p.sql, p.args(p.from, limit), nil, nil, binaryFormat)
+	return readEnvelopes(rows, pageBytes)
 }

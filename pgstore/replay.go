@@ -68,7 +68,7 @@ func (s Port) NextCommand(ctx context.Context, lease projection.Lease, discards 
 
 // Discard carries a command out under the lease's fence, and ends it.
 func (s Port) Discard(ctx context.Context, lease projection.Lease, command int64) (discarded int64, err error) {
-	err = s.durable(ctx, fmt.Sprintf("discard dead letters of %s", lease.ID), func(tx pgx.Tx) error {
+	err = s.fenced(ctx, fmt.Sprintf("discard dead letters of %s", lease.ID), lease, func(tx pgx.Tx) error {
 		return orLost(tx.QueryRow(ctx, s.control.discard, lease.Row, lease.Owner, lease.Epoch, command).Scan(&discarded))
 	})
 	return discarded, err
@@ -86,7 +86,7 @@ func orLost(err error) error {
 func (s Port) BeginReplay(ctx context.Context, lease projection.Lease, command, mine int64) (*projection.Replay, error) {
 	replay := projection.Replay{Command: command}
 	found := true
-	err := s.durable(ctx, fmt.Sprintf("begin a replay of %s", lease.ID), func(tx pgx.Tx) error {
+	err := s.fenced(ctx, fmt.Sprintf("begin a replay of %s", lease.ID), lease, func(tx pgx.Tx) error {
 		err := tx.QueryRow(ctx, s.control.beginReplay, lease.Row, lease.Owner, lease.Epoch, command, mine).
 			Scan(&replay.Letter, &replay.Position, &replay.Stream, &replay.Begun)
 		if errors.Is(err, pgx.ErrNoRows) {
@@ -104,7 +104,7 @@ func (s Port) BeginReplay(ctx context.Context, lease projection.Lease, command, 
 // FailReplay parks a letter again whose replay failed, and lets the command go on without it. counts tells that it is one
 // attempt more.
 func (s Port) FailReplay(ctx context.Context, lease projection.Lease, r projection.Replay, cause error, stack string, counts bool) error {
-	return s.fenced(ctx, fmt.Sprintf("park position %d of %s again", r.Position, lease.ID), s.control.failReplay, lease,
+	return s.change(ctx, fmt.Sprintf("park position %d of %s again", r.Position, lease.ID), s.control.failReplay, lease,
 		r.Letter, r.Command, storable(cause.Error()), storable(stack), counts)
 }
 
@@ -126,7 +126,7 @@ func (s Port) ScheduleReplay(ctx context.Context, lease projection.Lease, p proj
 		}
 		return false, next, nil
 	}
-	err = s.durable(ctx, fmt.Sprintf("schedule a replay of %s", lease.ID), func(tx pgx.Tx) error {
+	err = s.fenced(ctx, fmt.Sprintf("schedule a replay of %s", lease.ID), lease, func(tx pgx.Tx) error {
 		args := append([]any{lease.Row, lease.Owner, lease.Epoch}, policy...)
 		var err error
 		scheduled, err = execOne(ctx, tx, s.control.scheduleReplay, append(args, replayedAtOnce)...)

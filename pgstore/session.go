@@ -48,7 +48,12 @@ func (s Port) Connect(ctx context.Context, node projection.Node) (projection.Ses
 // dial opens a connection outside the pool, to dsn or, where that is empty, to where and as the pool does.
 func (s *Store) dial(ctx context.Context, dsn string) (*pgx.Conn, error) {
 	if dsn != "" {
-		return pgx.Connect(ctx, dsn)
+		config, err := pgx.ParseConfig(dsn)
+		if err != nil {
+			return nil, err
+		}
+		primaryOnly(config)
+		return pgx.ConnectConfig(ctx, config)
 	}
 	pool := s.pool.Config()
 	config := pool.ConnConfig.Copy()
@@ -68,6 +73,9 @@ func (s *session) setUp(ctx context.Context) error {
 		listen = ""
 	}
 	if _, err := s.conn.Exec(ctx, keepalives+listen); err != nil {
+		return err
+	}
+	if _, err := s.conn.Exec(ctx, c.incarnation, pgx.QueryExecModeExec); err != nil {
 		return err
 	}
 	var pid uint32

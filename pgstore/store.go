@@ -84,12 +84,14 @@ type Store struct {
 }
 
 // Open connects to the database that dsn names, with a pool of its own, and checks the server. The DSN is that of
-// pgxpool, so pool_max_conns and the like may be given in it.
+// pgxpool, so pool_max_conns and the like may be given in it. Where it names several hosts, the connections lead to the
+// one that takes writes, as with target_session_attrs=read-write.
 func Open(ctx context.Context, dsn string, opts Options) (*Store, error) {
 	config, err := pgxpool.ParseConfig(dsn)
 	if err != nil {
 		return nil, fmt.Errorf("open store: %w", err)
 	}
+	primaryOnly(config.ConnConfig)
 	pool, err := pgxpool.NewWithConfig(ctx, config)
 	if err != nil {
 		return nil, fmt.Errorf("open store: %w", err)
@@ -104,13 +106,17 @@ func Open(ctx context.Context, dsn string, opts Options) (*Store, error) {
 }
 
 // OpenPool makes a store over a pool of the caller's, and checks the server. The caller closes the pool, after the
-// store.
+// store. A pool that may connect to several hosts is refused unless it asks for a session that takes writes, as with
+// target_session_attrs=read-write in its DSN: after a failover it could lead to a standby.
 func OpenPool(ctx context.Context, pool *pgxpool.Pool, opts Options) (*Store, error) {
 	if pool == nil {
 		return nil, errors.New("open store: the pool is nil")
 	}
 	opts = opts.withDefaults()
 	if err := opts.validate(); err != nil {
+		return nil, fmt.Errorf("open store: %w", err)
+	}
+	if err := onePrimary(pool.Config().ConnConfig); err != nil {
 		return nil, fmt.Errorf("open store: %w", err)
 	}
 	if err := checkServer(ctx, pool, opts.Logger); err != nil {

@@ -78,8 +78,8 @@ type Store interface {
 	Leave(ctx context.Context, node Node) error
 	// Owned returns all leases that the node holds, as the database has it.
 	Owned(ctx context.Context, node Node) ([]Lease, error)
-	// Reload reads the lease anew. It returns ErrLeaseLost where lease.Owner and lease.Epoch no longer hold it.
-	Reload(ctx context.Context, lease Lease) (Lease, error)
+	// Leases reads leases by their rows, whoever holds them. A row that does not exist any more is left out.
+	Leases(ctx context.Context, rows []int32) ([]Lease, error)
 	// Release gives the leases back, each with its checkpoint moved to the given one, and tells the nodes. Leases that are
 	// no longer held are passed over.
 	Release(ctx context.Context, advances []Advance) error
@@ -125,7 +125,7 @@ type Store interface {
 	// lease's fence. It changes nothing about one that Halt stopped.
 	SetFailed(ctx context.Context, lease Lease, reason string) error
 	// Heads returns the highest visible position of each tenant; one that does not exist is left out.
-	Heads(ctx context.Context, tenants []string) (map[string]int64, error)
+	Heads(ctx context.Context, tenants []string) (Heads, error)
 	// Ping tells whether the server can be worked with.
 	Ping(ctx context.Context) error
 	// Classify tells whose fault err is.
@@ -169,6 +169,16 @@ type Page struct {
 	Events []event.Envelope
 	// To is the position up to which the page is complete.
 	To int64
+	// Incarnation is that of the server in which the page was read.
+	Incarnation Incarnation
+}
+
+// Heads are the highest visible positions of tenants.
+type Heads struct {
+	// Positions has them by tenant.
+	Positions map[string]int64
+	// Incarnation is that of the server in which all of them were read.
+	Incarnation Incarnation
 }
 
 // Tail follows the end of a tenant's events and settles it. It is used by one goroutine at a time.
@@ -184,6 +194,8 @@ type Tail interface {
 type TailUpdate struct {
 	// Mark is the settled mark: no event at or below it can still appear.
 	Mark int64
+	// Incarnation is that of the server in which the mark was settled and Events were read.
+	Incarnation Incarnation
 	// From is where Events begin: they are all events with From < position <= Mark, or none where Mark was found at once.
 	From   int64
 	Events []event.Envelope

@@ -15,6 +15,7 @@ import (
 
 	"github.com/millrace-go/millrace/actors"
 	"github.com/millrace-go/millrace/event"
+	"github.com/millrace-go/millrace/messages"
 	"github.com/millrace-go/millrace/projection"
 )
 
@@ -136,7 +137,11 @@ func (f *fake) Owned(_ context.Context, node projection.Node) ([]projection.Leas
 	if !f.claimed || f.lost.Load() {
 		return nil, f.here()
 	}
-	return f.leases(node, f.tenants), f.here()
+	owned := f.leases(node, f.tenants)
+	for i := range owned {
+		owned[i].Checkpoint = f.checkpoints[owned[i].ID]
+	}
+	return owned, f.here()
 }
 
 func (f *fake) leases(node projection.Node, tenants []string) (leases []projection.Lease) {
@@ -148,18 +153,27 @@ func (f *fake) leases(node projection.Node, tenants []string) (leases []projecti
 	return leases
 }
 
-func (f *fake) Reload(_ context.Context, lease projection.Lease) (projection.Lease, error) {
+func (f *fake) Leases(_ context.Context, rows []int32) (leases []projection.Lease, err error) {
 	if err := f.here(); err != nil {
-		f.failed.Add(1)
-		return lease, err
+		f.failed.Add(int64(len(rows)))
+		return nil, err
 	}
-	if f.lost.Load() {
-		return lease, &projection.Fault{Class: projection.LeaseLost, Err: projection.ErrLeaseLost}
+	node := projection.Node{ID: "a node"}
+	for i := range f.names {
+		node.Projections = append(node.Projections, fmt.Sprintf("p%03d", i))
 	}
-	f.reloads.Add(1)
-	lease.Checkpoint = f.checkpoint(lease.ID)
-	f.call("reload", &lease)
-	return lease, nil
+	for _, lease := range f.leases(node, f.tenants) {
+		if f.lost.Load() {
+			lease.Owner = "another node"
+		} else if !slices.Contains(rows, lease.Row) {
+			continue
+		}
+		f.reloads.Add(1)
+		lease.Checkpoint = f.checkpoint(lease.ID)
+		f.call("reload", &lease)
+		leases = append(leases, lease)
+	}
+	return leases, nil
 }
 
 func (f *fake) Release(_ context.Context, advances []projection.Advance) error {
@@ -224,10 +238,10 @@ func (f *fake) Wanted(context.Context, []int32) (map[int32]projection.Demand, er
 	return nil, f.here()
 }
 
-func (f *fake) Heads(_ context.Context, tenants []string) (map[string]int64, error) {
-	heads := make(map[string]int64)
+func (f *fake) Heads(_ context.Context, tenants []string) (projection.Heads, error) {
+	heads := projection.Heads{Positions: make(map[string]int64)}
 	for _, t := range tenants {
-		heads[t] = f.head.Load()
+		heads.Positions[t] = f.head.Load()
 	}
 	return heads, f.here()
 }
@@ -244,6 +258,9 @@ func (f *fake) Classify(err error) *projection.Fault {
 			panic("a fault on purpose")
 		}
 		return fault
+	}
+	if errors.Is(err, projection.ErrLeaseLost) {
+		return &projection.Fault{Class: projection.LeaseLost, Err: err}
 	}
 	return &projection.Fault{Class: projection.Infrastructure, Err: err}
 }
@@ -329,6 +346,13 @@ func (w *world) ids(tenants ...string) (ids []projection.ID) {
 		ids = append(ids, lease.ID)
 	}
 	return ids
+}
+
+// recheck has the feeds of all tenants begin anew, and their projections read their leases.
+func (w *world) recheck() {
+	for _, tenant := range w.tenants {
+		w.env.System.Root.Send(w.child("feed "+tenant), &messages.Recheck{})
+	}
 }
 
 func (w *world) append() { w.head.Add(1) }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/millrace-go/millrace/actors"
 	"github.com/millrace-go/millrace/messages"
+	"github.com/millrace-go/millrace/projection"
 )
 
 const (
@@ -32,12 +33,18 @@ type gate struct {
 
 // waiter goes on when the gate is open, and not before its own time.
 type waiter struct {
-	pid       *actor.PID
+	pid *actor.PID
+	// row is that of a projection's lease, 0 for any other actor.
+	row       int32
 	notBefore time.Time
 }
 
 // probed is what a probe posts back.
-type probed struct{ err error }
+type probed struct {
+	// leases are those of this node, by their rows.
+	leases map[int32]*projection.Lease
+	err    error
+}
 
 // probeDue is sent when it is time for the next probe.
 type probeDue struct{}
@@ -58,8 +65,8 @@ func (g *gate) shut(ctx actor.Context, why error) {
 
 // wait lets pid wait for the gate to open, and for at least a delay: where the server answers the probe and yet fails
 // this one actor again and again, the actor must not spin.
-func (g *gate) wait(pid *actor.PID, atLeast time.Duration) {
-	g.waiters[pid.Id] = waiter{pid: pid, notBefore: time.Now().Add(atLeast)}
+func (g *gate) wait(pid *actor.PID, row int32, atLeast time.Duration) {
+	g.waiters[pid.Id] = waiter{pid: pid, row: row, notBefore: time.Now().Add(atLeast)}
 }
 
 func (g *gate) forget(pid *actor.PID) { delete(g.waiters, pid.Id) }
@@ -67,12 +74,29 @@ func (g *gate) forget(pid *actor.PID) { delete(g.waiters, pid.Id) }
 func (g *gate) probe(ctx actor.Context) {
 	g.probes++
 	g.env.Run(ctx.Self(), g.env.Timing.Call, func(ctx context.Context) any {
-		return &probed{err: g.env.Store.Ping(ctx)}
+		msg := &probed{err: g.env.Store.Ping(ctx)}
+		if msg.err == nil {
+			msg.leases, msg.err = g.owned(ctx)
+		}
+		return msg
 	})
 }
 
-func (g *gate) probed(ctx actor.Context, err error) {
+// owned reads the leases of the node in one statement, so that those that go on need not each read their own.
+func (g *gate) owned(ctx context.Context) (map[int32]*projection.Lease, error) {
+	leases, err := g.env.Store.Owned(ctx, g.env.Node)
 	if err != nil {
+		return nil, err
+	}
+	byRow := make(map[int32]*projection.Lease, len(leases))
+	for i := range leases {
+		byRow[leases[i].Row] = &leases[i]
+	}
+	return byRow, nil
+}
+
+func (g *gate) probed(ctx actor.Context, msg *probed) {
+	if msg.err != nil {
 		policy := faultPolicy()
 		policy.Cap = probeMost
 		g.env.After(retryDelay(policy, g.probes), ctx.Self(), &probeDue{})
@@ -83,7 +107,7 @@ func (g *gate) probed(ctx actor.Context, err error) {
 	i := 0
 	for _, w := range g.waiters {
 		delay := time.Duration(i/startsAtOnce)*startsEvery + rand.N(startsEvery)
-		g.env.After(max(delay, time.Until(w.notBefore)), w.pid, &messages.Resume{})
+		g.env.After(max(delay, time.Until(w.notBefore)), w.pid, &messages.Resume{Lease: msg.leases[w.row]})
 		i++
 	}
 	clear(g.waiters)

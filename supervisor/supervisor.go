@@ -188,14 +188,17 @@ func (b *boss) Handle(ctx actor.Context, msg any) {
 		b.surrender(ctx, msg.Rows)
 	case *messages.Doubted:
 		b.doubted(ctx, msg.Rows)
-	case *messages.Recheck:
-		b.recheck(ctx, true)
+	case *messages.Owned:
+		b.confirm(ctx, msg.Leases)
+	case *messages.LeaseRequest:
+		if b.node.pid == nil {
+			ctx.Send(ctx.Sender(), &messages.LeaseRead{Op: msg.Op, Err: errNoNode})
+			return
+		}
+		ctx.Forward(b.node.pid)
 	case *probed:
 		if !b.stopping {
-			if msg.err == nil {
-				b.recheck(ctx, false) // before those who wait go on
-			}
-			b.gate.probed(ctx, msg.err)
+			b.gate.probed(ctx, msg)
 		}
 	case *probeDue:
 		b.gate.probe(ctx)
@@ -332,7 +335,7 @@ func (b *boss) faulted(ctx actor.Context, msg *messages.Faulted) {
 			if c.faults > 1 {
 				atLeast = retryDelay(faultPolicy(), c.faults-1)
 			}
-			b.gate.wait(pid, atLeast)
+			b.gate.wait(pid, c.lease.Row, atLeast)
 			return
 		}
 		b.env.Log.With(c.who()...).Warn("fault of the infrastructure; it is tried again", zap.Int("attempt", c.faults), zap.Error(msg.Fault.Err))
@@ -422,19 +425,20 @@ func rowSet(rows []int32) map[int32]bool {
 	return set
 }
 
-// recheck has everything read anew, if wanted spread a little where there are many tenants. The feeds tell their
-// projections.
-func (b *boss) recheck(ctx actor.Context, spread bool) {
-	i := 0
-	for _, c := range b.feeds {
-		if c.pid == nil {
-			continue
+// confirm hands the projections their leases as the database has them.
+func (b *boss) confirm(ctx actor.Context, leases []projection.Lease) {
+	for _, lease := range leases {
+		if c := b.projections[lease.ID]; c != nil && c.pid != nil && c.lease.Row == lease.Row {
+			ctx.Send(c.pid, &messages.Confirm{Lease: lease})
 		}
-		if delay := time.Duration(i/startsAtOnce) * startsEvery; !spread || delay == 0 {
-			ctx.Send(c.pid, &messages.Recheck{})
-		} else {
-			b.env.After(delay, c.pid, &messages.Recheck{})
+	}
+}
+
+// unanswered has the projections ask again that wait for an answer of the node.
+func (b *boss) unanswered(ctx actor.Context) {
+	for _, c := range b.projections {
+		if c.pid != nil {
+			ctx.Send(c.pid, &messages.Unanswered{})
 		}
-		i++
 	}
 }

@@ -120,11 +120,49 @@ create table {control}.commands (
 create index on {control}.commands (projection_id, id) where ended_at is null;
 create index on {control}.commands (projection_id, ended_at) where ended_at is not null;
 
--- The first half of the fence: raises unless the lease is held by this owner under this epoch. It locks nothing.
--- Index: leases_pkey.
-create function {control}.check_lease(lease integer, held_by uuid, held_epoch bigint) returns void
+-- One life of the server. The table is UNLOGGED, so a crash, an immediate stop and a promotion empty it, while an orderly
+-- restart keeps it, and a standby refuses to read it. A dump restores its row under another oid. The first client that finds
+-- the table empty adds a row.
+create unlogged table {control}.incarnation (
+    one boolean primary key default true check (one),
+    id  bigint not null default ('x' || translate(left(gen_random_uuid()::text, 18), '-', ''))::bit(64)::bigint
+);
+insert into {control}.incarnation default values;
+
+-- The incarnation of the server. Everything that a client keeps in memory is valid within one incarnation only. It raises
+-- where the table is empty, and on a standby. Locks nothing. Needs no index.
+create function {control}.incarnation() returns bigint language plpgsql stable as $$
+declare
+    current bigint;
+begin
+    if pg_is_in_recovery() then
+        raise exception 'the server is a standby' using errcode = 'MR006';
+    end if;
+    select i.id # i.tableoid::bigint into current from {control}.incarnation i;
+    if not found then
+        raise exception 'the server has no incarnation yet' using errcode = 'MR005';
+    end if;
+    return current;
+end
+$$;
+
+-- Raises unless the server is still in the incarnation in which a client read what it is about to act upon. Every fenced
+-- write calls it. Locks nothing. Needs no index.
+create function {control}.check_incarnation(seen bigint) returns void language plpgsql stable as $$
+begin
+    perform 1 from {control}.incarnation i where i.id # i.tableoid::bigint = seen;
+    if not found then
+        raise exception 'the server crashed or was replaced since this was read' using errcode = 'MR004';
+    end if;
+end
+$$;
+
+-- The first half of the fence: raises unless the lease is held by this owner under this epoch, in the incarnation in which
+-- it was read. It locks nothing. Index: leases_pkey.
+create function {control}.check_lease(lease integer, held_by uuid, held_epoch bigint, seen bigint) returns void
 language plpgsql stable as $$
 begin
+    perform {control}.check_incarnation(seen);
     perform 1 from {control}.leases l where l.id = lease and l.owner = held_by and l.epoch = held_epoch;
     if not found then
         raise exception 'lease % is not held by % under epoch %', lease, held_by, held_epoch using errcode = 'MR001';
@@ -133,16 +171,16 @@ end
 $$;
 
 -- The second half: moves the checkpoint, and raises unless exactly the row that the batch began with is still there,
--- and unless the transaction is still the one that the batch began. A replay leaves the checkpoint where it is, and says nothing
--- about the events behind it. Being raised, it takes a commit that was sent
--- along down with it. Lock: FOR NO KEY UPDATE on the lease's row, until the commit that follows at once.
--- Index: leases_pkey.
-create function {control}.advance(batch text, lease integer, held_by uuid, held_epoch bigint, old bigint, new bigint)
+-- in the same incarnation, and unless the transaction is still the one that the batch began. A replay leaves the checkpoint
+-- where it is, and says nothing about the events behind it. When it raises, a commit that was sent along fails with it.
+-- Lock: FOR NO KEY UPDATE on the lease's row, until the commit that follows at once. Index: leases_pkey.
+create function {control}.advance(batch text, lease integer, held_by uuid, held_epoch bigint, seen bigint, old bigint, new bigint)
 returns void language plpgsql as $$
 begin
     if current_setting('millrace.batch', true) is distinct from batch then
         raise exception 'the handler ended the transaction of its batch' using errcode = 'MR002';
     end if;
+    perform {control}.check_incarnation(seen);
     update {control}.leases l set checkpoint = new, unclean = case when new > old then 0 else l.unclean end
      where l.id = lease and l.owner = held_by and l.epoch = held_epoch and l.checkpoint = old;
     if not found then
