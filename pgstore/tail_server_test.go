@@ -167,7 +167,7 @@ func TestPositionsHandedOutAgainAfterACrashAreNotSkipped(t *testing.T) {
 func TestStandbyIsRefused(t *testing.T) {
 	server, primary := ownServer(t, nil)
 	mustAppend(t, primary.Tenant, "a", Any, someEvents(3)...)
-	standby, err := server.Standby(testContext(t))
+	standby, err := server.Standby(testContext(t), pgtest.StandbyOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}

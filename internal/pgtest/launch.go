@@ -47,6 +47,7 @@ func (s *Server) launchFirst(ctx context.Context, options Options) error {
 		"shared_buffers":            "128MB",
 		"wal_level":                 "replica",
 		"max_wal_senders":           "5",
+		"wal_keep_size":             "256MB", // a standby that was detached finds what it missed
 	}
 	if _, err := os.Stat(filepath.Join(s.data(), "standby.signal")); err == nil {
 		clear(settings) // a standby came with those of its primary

@@ -21,7 +21,7 @@ const (
 // Options say what a server shall be like. The zero value is good for tests.
 type Options struct {
 	// Settings are written to postgresql.conf and win over the defaults: fsync off, max_connections 200,
-	// max_prepared_transactions 50, shared_buffers 128MB, wal_level replica, max_wal_senders 5.
+	// max_prepared_transactions 50, shared_buffers 128MB, wal_level replica, max_wal_senders 5, wal_keep_size 256MB.
 	//
 	// fsync off means that writes reach the operating system but not the disk at once. Nothing is lost when PostgreSQL
 	// alone is killed, by any signal, so crash tests are sound with it; only a crash of the machine would lose data. A
@@ -43,9 +43,10 @@ type Options struct {
 // any time and from any goroutine; those that start or end it wait for each other.
 type Server struct {
 	folder
-	bin   string
-	port  int
-	noTCP bool
+	bin      string
+	port     int
+	noTCP    bool
+	upstream string // how a standby connects to its primary
 
 	mu      sync.Mutex // held while the server is started or ended
 	run     atomic.Pointer[process]
@@ -59,17 +60,6 @@ func Start(ctx context.Context, options Options) (*Server, error) {
 	return start(ctx, options, func(ctx context.Context, s *Server) error {
 		return s.tool(ctx, "initdb", "--pgdata", s.data(), "--auth", "trust", "--username", "postgres",
 			"--no-sync", "--encoding", "UTF8", "--locale", "C")
-	})
-}
-
-// Standby makes a hot standby of this server and returns when it accepts (read-only) connections. It is a server of
-// its own: the caller must call its Stop, before that of this one.
-func (s *Server) Standby(ctx context.Context) (*Server, error) {
-	options := Options{BinDir: s.bin, NoTCP: s.noTCP}
-	return start(ctx, options, func(ctx context.Context, standby *Server) error {
-		return standby.tool(ctx, "pg_basebackup", "--pgdata", standby.data(), "--host", s.socket(),
-			"--port", strconv.Itoa(s.port), "--username", "postgres", "--no-password",
-			"--write-recovery-conf", "--wal-method", "stream", "--checkpoint", "fast", "--no-sync")
 	})
 }
 
@@ -102,9 +92,12 @@ func (s *Server) DSN(database string) string {
 	return s.url("", database, url.Values{"host": {s.socket()}, "port": {strconv.Itoa(s.port)}})
 }
 
+// Address returns where the server listens on 127.0.0.1, as host:port.
+func (s *Server) Address() string { return "127.0.0.1:" + strconv.Itoa(s.port) }
+
 // TCPDSN returns how to connect to a database by 127.0.0.1, as a URL.
 func (s *Server) TCPDSN(database string) string {
-	return s.url("127.0.0.1:"+strconv.Itoa(s.port), database, url.Values{"sslmode": {"disable"}})
+	return s.url(s.Address(), database, url.Values{"sslmode": {"disable"}})
 }
 
 func (s *Server) url(host, database string, query url.Values) string {
