@@ -21,6 +21,7 @@ type controlSQL struct {
 	holders        string
 	beginRead      string
 	incarnation    string
+	incarnate      string
 	ensure         string
 	claim          string
 	leases         string
@@ -77,7 +78,8 @@ func newControlSQL(schema string) controlSQL {
 		schema:         schema,
 		holders:        q("holders"),
 		beginRead:      q("begin_read"),
-		incarnation:    q("make_incarnation"),
+		incarnation:    q("incarnation"),
+		incarnate:      q("make_incarnation"),
 		ensure:         q("ensure"),
 		claim:          q("claim"),
 		leases:         q("leases"),

@@ -23,7 +23,7 @@ func (s *Store) within(ctx context.Context, read func() error) error {
 	if !isState(err, stateNoIncarnation) {
 		return err
 	}
-	if _, err := s.pool.Exec(ctx, s.control.incarnation); err != nil {
+	if _, err := s.pool.Exec(ctx, s.control.incarnate); err != nil {
 		return fmt.Errorf("give the server an incarnation: %w", err)
 	}
 	return read()

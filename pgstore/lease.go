@@ -2,6 +2,7 @@ package pgstore
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -96,10 +97,7 @@ func (s *Store) claimOnce(ctx context.Context, node projection.Node, rows []int3
 		}); err != nil || len(ours) == 0 {
 			return err
 		}
-		if found, err = tx.Query(ctx, s.control.leases, ours); err != nil {
-			return err
-		}
-		got.leases, err = pgx.CollectRows(found, leaseFrom)
+		got.leases, err = s.queryLeases(ctx, tx, s.control.leases, ours)
 		return err
 	})
 }
@@ -132,13 +130,33 @@ func (s Port) Leases(ctx context.Context, rows []int32) ([]projection.Lease, err
 
 func (s *Store) readLeases(ctx context.Context, sql string, args ...any) (leases []projection.Lease, err error) {
 	err = s.within(ctx, func() error {
-		rows, err := s.pool.Query(ctx, sql, args...)
-		if err != nil {
-			return err
-		}
-		leases, err = pgx.CollectRows(rows, leaseFrom)
+		leases, err = s.queryLeases(ctx, s.pool, sql, args...)
 		return err
 	})
+	return leases, err
+}
+
+// queryLeases reads leases and the incarnation that they are valid in. A standby refuses it also where it knows of none.
+func (s *Store) queryLeases(ctx context.Context, q interface {
+	SendBatch(context.Context, *pgx.Batch) pgx.BatchResults
+}, sql string, args ...any) (leases []projection.Lease, err error) {
+	var batch pgx.Batch
+	batch.Queue(s.control.incarnation)
+	batch.Queue(sql, args...)
+	results := q.SendBatch(ctx, &batch)
+	defer func() { err = errors.Join(err, results.Close()) }()
+	var in projection.Incarnation
+	if err := results.QueryRow().Scan(&in); err != nil {
+		return nil, err
+	}
+	rows, err := results.Query()
+	if err != nil {
+		return nil, err
+	}
+	leases, err = pgx.CollectRows(rows, leaseFrom)
+	for i := range leases {
+		leases[i].Incarnation = in
+	}
 	return leases, err
 }
 
@@ -159,7 +177,7 @@ func (z orZero) ScanTimestamptz(v pgtype.Timestamptz) error {
 func leaseColumns(l *projection.Lease) []any {
 	return []any{&l.Row, &l.ID.Tenant, &l.ID.Name, &l.ID.Partition, &l.Owner, &l.Epoch, &l.Checkpoint, &l.Unclean,
 		&l.Wanted, &l.Attempts, &l.FailingPosition, &l.LastError, &l.Failed, &l.Halted, orZero{&l.FailingSince},
-		&l.TryingPosition, &l.Deaths, &l.Parked, &l.ParkedStreams, &l.Commanded, &l.Incarnation}
+		&l.TryingPosition, &l.Deaths, &l.Parked, &l.ParkedStreams, &l.Commanded}
 }
 
 // Release gives leases back, and tells the nodes. Those that are no longer held are passed over.

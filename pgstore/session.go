@@ -75,7 +75,7 @@ func (s *session) setUp(ctx context.Context) error {
 	if _, err := s.conn.Exec(ctx, keepalives+listen); err != nil {
 		return err
 	}
-	if _, err := s.conn.Exec(ctx, c.incarnation, pgx.QueryExecModeExec); err != nil {
+	if _, err := s.conn.Exec(ctx, c.incarnate, pgx.QueryExecModeExec); err != nil {
 		return err
 	}
 	var pid uint32

@@ -7,7 +7,6 @@ select l.id, p.tenant, p.name, p.partition, coalesce(l.owner::text, ''), l.epoch
        coalesce(case when p.deaths > 0 then p.trying_since end, p.failing_since),
        p.trying_position, p.deaths, p.parked,
        (select true from {control}.parked_streams s where s.projection_id = l.id order by s.stream_id limit 1) is not null,
-       exists (select from {control}.commands c where c.projection_id = l.id and c.ended_at is null),
-       (select {control}.incarnation())
+       exists (select from {control}.commands c where c.projection_id = l.id and c.ended_at is null)
   from {control}.leases l cross join lateral (select * from {control}.projections p where p.id = l.id offset 0) p
  where l.id = any($1::integer[])
