@@ -249,7 +249,10 @@ func TestReadFromAStandbyIsRefused(t *testing.T) {
 	store.pool.Reset()
 	port := store.Port()
 	for name, read := range map[string]func() error{
-		"read":   func() error { _, err := port.Read(testContext(t), store.Name(), projection.ReadRange{UpTo: 7, Limit: 10}); return err },
+		"read": func() error {
+			_, err := port.Read(testContext(t), store.Name(), projection.ReadRange{UpTo: 7, Limit: 10})
+			return err
+		},
 		"heads":  func() error { _, err := port.Heads(testContext(t), []string{store.Name()}); return err },
 		"leases": func() error { _, err := port.Leases(testContext(t), []int32{lease.Row}); return err },
 		"tail":   func() error { _, err := f.tail.Poll(testContext(t)); return err },
