@@ -21,6 +21,7 @@ takeover: postgres ## measure how long projections are without an owner: make ta
 
 postgres:
 	@tools/ensure-postgres.sh
+	@tools/ensure-pgbouncer.sh
 
 lint: ## build, and check the form of the code
 	@command -v go >/dev/null || { echo "Go is missing: install it from https://go.dev/dl" >&2; exit 1; }
