@@ -55,14 +55,15 @@ func restoreSQL(ctx context.Context, conn *pgx.Conn) (restoring, error) {
 }
 
 // restoreTo returns the statements that put a session back to the settings that were found in it. The text stands here and
-// not in a file because it has one part for each setting.
+// not in a file because it has one part for each setting. A setting that its reset puts back is left at that.
 func restoreTo(found []setting) restoring {
 	var sql strings.Builder
 	var last setting
 	sql.WriteString("reset session authorization; reset all; ")
 	for _, last = range found {
 		if last.name != "" {
-			fmt.Fprintf(&sql, "select set_config(%s, %s, false); ", literal(last.name), literal(last.value))
+			name, value := literal(last.name), literal(last.value)
+			fmt.Fprintf(&sql, "select set_config(%s, %s, false) where current_setting(%s) <> %s; ", name, value, name, value)
 		}
 	}
 	fmt.Fprintf(&sql, "select set_config('role', %s, false), pg_advisory_unlock_all(); unlisten *; close all; discard temp", literal(last.role))

@@ -77,6 +77,8 @@ type Store struct {
 	locks   *lockScanner
 	// pooling is what stands between the pool and the server.
 	pooling pooling
+	// sessions is what is known of the sessions that a pooler lends.
+	sessions pooledSessions
 	// watchesClients tells that the server can notice a client that is gone while it runs a statement.
 	watchesClients bool
 	// abandoned counts the handlers that did not come back.
