@@ -40,6 +40,8 @@ type Status struct {
 	Node string
 	// Session is the node's session connection.
 	Session SessionStatus
+	// Pooled means that a pooler in transaction mode stands between the store's pool and the server.
+	Pooled bool
 	// Nodes are the processes that run projections, this one among them, the oldest first. One that ended in order is not
 	// there any more, one that died for an hour.
 	Nodes []NodeStatus
@@ -67,7 +69,7 @@ type SessionStatus struct {
 	// Pooled tells that a pooler in transaction mode stands between, so that no notifications arrive: events and free leases
 	// are found by polling, and a death is noticed by the heartbeat alone. See pgstore.Options.SessionDSN.
 	Pooled bool
-	// Reason tells why it is not connected, or why no leases can be claimed.
+	// Reason says why it is not connected, why no leases can be claimed, or what is missing behind a pooler.
 	Reason string
 }
 
@@ -151,7 +153,7 @@ func (r *Runtime) Status(ctx context.Context) (Status, error) {
 	if err != nil {
 		return Status{}, fmt.Errorf("status: %w", err)
 	}
-	status := Status{Abandoned: store.Abandoned()}
+	status := Status{Abandoned: store.Abandoned(), Pooled: r.config.Store.Pooled()}
 	if status.OldestSnapshot, err = store.OldestSnapshot(ctx); err != nil {
 		return Status{}, fmt.Errorf("status: %w", err)
 	}
@@ -242,8 +244,15 @@ func sessionStatus(e actors.SessionEntry) SessionStatus {
 	if e.Connected {
 		s.Reason = text(e.ClaimErr)
 	}
+	if s.Pooled && s.Reason == "" {
+		s.Reason = withoutSession
+	}
 	return s
 }
+
+// withoutSession says what a session connection through a pooler in transaction mode cannot do.
+const withoutSession = "a pooler in transaction mode lends sessions to the session connection: new events and free leases are found by polling, " +
+	"and the death of a node is noticed by its heartbeat alone; set pgstore.Options.SessionDSN to a way around the pooler"
 
 func text(err error) string {
 	if err == nil {

@@ -112,17 +112,12 @@ func (b *batchTx) run(ctx context.Context, fn func(context.Context, pgx.Tx) erro
 	}
 	lent := &lentConn{conn: conn}
 	defer lent.giveBack()
-	restore, err := restoreSQL(ctx, conn.Conn())
+	tx, restore, err := b.begin(ctx, conn.Conn())
 	if err != nil {
-		return fmt.Errorf("begin a batch of %s: %w", b.lease.ID, ownFault(err))
-	}
-	tx, err := conn.Conn().BeginTx(ctx, pgx.TxOptions{BeginQuery: b.beginSQL()})
-	if err != nil {
-		b.rollback(ctx, conn.Conn(), restore)
 		return fmt.Errorf("begin a batch of %s: %w", b.lease.ID, ownFault(err))
 	}
 	scoped := newScopedTx(tx)
-	if err := b.call(ctx, lent, scoped, fn); err != nil {
+	if err := b.call(ctx, lent, restore.pid, scoped, fn); err != nil {
 		if !lent.abandoned {
 			b.rollback(ctx, conn.Conn(), restore)
 		}
@@ -146,14 +141,14 @@ func (b *batchTx) run(ctx context.Context, fn func(context.Context, pgx.Tx) erro
 // asked what the session waits for, and while the handler may still return.
 const afterDeadline = askTime + abandonTime + time.Second
 
-// beginSQL holds numbers, a UUID and quoted names only; nothing of a user's is put into it unquoted. Its parts depend on the
+// setUpSQL holds numbers, a UUID and quoted names only; nothing of a user's is put into it unquoted. Its parts depend on the
 // batch, and many statements in one round trip take no parameters: so it and finishSQL stand here and not in a file.
 // Indexes and locks: those of check_lease and advance.
-func (b *batchTx) beginSQL() string {
+func (b *batchTx) setUpSQL() string {
 	c := b.store.control
 	wait, most := milliseconds(b.opts.deadline/2), milliseconds(b.opts.deadline+afterDeadline)
 	var sql strings.Builder
-	fmt.Fprintf(&sql, "begin isolation level read committed read write; set local lock_timeout = %d; set local statement_timeout = %d; "+
+	fmt.Fprintf(&sql, "set local lock_timeout = %d; set local statement_timeout = %d; "+
 		"set local idle_in_transaction_session_timeout = %d; set local millrace.batch = '%s'; ", wait, most, most, b.name)
 	if b.store.watchesClients {
 		sql.WriteString("set local client_connection_check_interval = 1000; ")
@@ -243,9 +238,10 @@ func (b *batchTx) finish(ctx context.Context, conn *pgx.Conn, restore restoring)
 }
 
 // rollback ends what is left of the transaction and puts the session back as it was: locks and settings of the session
-// outlive a rollback, too. Where it cannot, the pool destroys the connection.
+// outlive a rollback, too. Where it cannot, the pool destroys the connection. Without a transaction, a pooler that lends
+// sessions would put back another one.
 func (b *batchTx) rollback(ctx context.Context, conn *pgx.Conn, restore restoring) {
-	if conn.IsClosed() {
+	if conn.IsClosed() || b.store.pooling.lends && conn.PgConn().TxStatus() == 'I' {
 		return
 	}
 	sql := restore.session

@@ -27,7 +27,7 @@ var ErrAbandoned = errors.New("the handler did not return after its context was 
 
 // call runs the handler in a goroutine of its own, so that neither a handler that hangs nor one that ends its goroutine
 // takes the projection with it, and says whose fault it is where it fails.
-func (b *batchTx) call(ctx context.Context, lent *lentConn, tx *scopedTx, fn func(context.Context, pgx.Tx) error) error {
+func (b *batchTx) call(ctx context.Context, lent *lentConn, pid uint32, tx *scopedTx, fn func(context.Context, pgx.Tx) error) error {
 	handlerCtx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	done := make(chan error, 1)
@@ -49,7 +49,7 @@ func (b *batchTx) call(ctx context.Context, lent *lentConn, tx *scopedTx, fn fun
 		return handlerFault(err, tx, pgConn)
 	case <-deadline.C:
 		cause = ErrDeadline
-		waits, err := b.waitsForLock(ctx, pgConn.PID())
+		waits, err := b.waitsForLock(ctx, pid)
 		if waits {
 			cause = ErrLockWait
 		}
@@ -126,12 +126,12 @@ func returnedClass(err error) projection.Class {
 	return projection.HandlerFault
 }
 
-// waitsForLock asks whether a backend waits for a lock: over a connection of its own, since the pool may be used up, and
-// where there is none to be had over the pool.
+// waitsForLock asks whether a backend waits for a lock: over a connection of its own, since the pool may be used up, around
+// the pooler where there is a way, and where no connection is to be had over the pool.
 func (b *batchTx) waitsForLock(ctx context.Context, pid uint32) (waits bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, askTime)
 	defer cancel()
-	conn, err := b.store.dial(ctx, "")
+	conn, err := b.store.dial(ctx, b.store.opts.SessionDSN)
 	if err != nil {
 		err = b.store.pool.QueryRow(ctx, waitsForLock, pgx.QueryExecModeExec, int32(pid)).Scan(&waits)
 		return waits, err

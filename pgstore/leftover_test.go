@@ -38,7 +38,9 @@ func (o *owner) stand(row int) *standing {
 	inside, released := make(chan struct{}), make(chan struct{})
 	s := &standing{owner: o, goOn: sync.OnceFunc(func() { close(released) }), done: make(chan error, 1)}
 	handler := writeAnd(func(ctx context.Context, tx pgx.Tx) error {
-		s.pid = int32(tx.Conn().PgConn().PID())
+		if err := tx.QueryRow(ctx, "select pg_backend_pid()").Scan(&s.pid); err != nil {
+			return err
+		}
 		if _, err := tx.Exec(ctx, "update public.row set n = n + 1 where id = $1", row); err != nil {
 			return err
 		}
@@ -101,7 +103,11 @@ func modelStore(t *testing.T) *Store {
 }
 
 func TestClaimEndsTheBatchThatADeadOwnerLeft(t *testing.T) {
-	store := modelStore(t)
+	claimEndsLeftovers(t, modelStore(t))
+}
+
+func claimEndsLeftovers(t *testing.T, store *Store) {
+	t.Helper()
 	owners := owning(t, store, "p")
 	left := owners[0].stand(0)
 	next := aNode()

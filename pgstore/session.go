@@ -24,7 +24,7 @@ type session struct {
 	store *Store
 	node  projection.Node
 	conn  *pgx.Conn
-	// pooled tells that a pooler lends the server's sessions to this connection.
+	// pooled means that a pooler lends the server's sessions to this connection, one for each transaction.
 	pooled bool
 }
 
@@ -72,20 +72,20 @@ func (s *session) setUp(ctx context.Context) error {
 	if weak.Broken(weak.Listening) {
 		listen = ""
 	}
-	if _, err := s.conn.Exec(ctx, keepalives+listen); err != nil {
+	pooling, err := findPooling(ctx, s.conn, func(ctx context.Context) (*pgx.Conn, error) { return s.store.dial(ctx, s.store.opts.SessionDSN) })
+	if err != nil {
 		return err
 	}
 	if _, err := s.conn.Exec(ctx, c.incarnate, pgx.QueryExecModeExec); err != nil {
 		return err
 	}
-	var pid uint32
-	if err := s.conn.QueryRow(ctx, backendPID, pgx.QueryExecModeExec).Scan(&pid); err != nil {
-		return err
-	}
-	if s.pooled = pid != s.conn.PgConn().PID(); s.pooled {
-		// The lock would be some pooled connection's, and so would the session be that is ended for it.
+	if s.pooled = pooling.lends; s.pooled {
+		// Settings, LISTEN and the lock would be those of some pooled session, and so would the one be that is ended for the lock.
 		s.store.log.Warn("a pooler stands between the session connection and the server: notifications do not arrive, and the node has no session lock; give Options.SessionDSN a way around it")
 		return s.Heartbeat(ctx)
+	}
+	if _, err := s.conn.Exec(ctx, keepalives+listen); err != nil {
+		return err
 	}
 	key := s.lockKey()
 	var locked bool

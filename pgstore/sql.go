@@ -19,6 +19,7 @@ var (
 	notifyWake      = queryText("notify_wake")
 	noJIT           = queryText("no_jit")
 	ping            = queryText("ping")
+	pooledSettings  = queryText("pooled_settings")
 	sessionLock     = queryText("session_lock")
 	sessionSettings = queryText("session_settings")
 	waitsForLock    = queryText("waits_for_lock")

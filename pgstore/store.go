@@ -6,6 +6,7 @@
 package pgstore
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -74,6 +75,10 @@ type Store struct {
 	control controlSQL
 	notify  *notifier
 	locks   *lockScanner
+	// pooling is what stands between the pool and the server.
+	pooling pooling
+	// sessions is what is known of the sessions that a pooler lends.
+	sessions pooledSessions
 	// watchesClients tells that the server can notice a client that is gone while it runs a statement.
 	watchesClients bool
 	// abandoned counts the handlers that did not come back.
@@ -85,13 +90,25 @@ type Store struct {
 
 // Open connects to the database that dsn names, with a pool of its own, and checks the server. The DSN is that of
 // pgxpool, so pool_max_conns and the like may be given in it. Where it names several hosts, the connections lead to the
-// one that takes writes, as with target_session_attrs=read-write.
+// one that takes writes, as with target_session_attrs=read-write. Behind a pooler in transaction mode, where pgx's default mode
+// does not work, the pool's default_query_exec_mode becomes cache_describe.
 func Open(ctx context.Context, dsn string, opts Options) (*Store, error) {
 	config, err := pgxpool.ParseConfig(dsn)
 	if err != nil {
 		return nil, fmt.Errorf("open store: %w", err)
 	}
 	primaryOnly(config.ConnConfig)
+	store, err := openConfig(ctx, config, opts)
+	if errors.Is(err, errExecMode) {
+		config.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeCacheDescribe
+		config.ConnConfig.DescriptionCacheCapacity = cmp.Or(config.ConnConfig.DescriptionCacheCapacity, 512)
+		store, err = openConfig(ctx, config, opts)
+	}
+	return store, err
+}
+
+// openConfig opens a store that owns its pool.
+func openConfig(ctx context.Context, config *pgxpool.Config, opts Options) (*Store, error) {
 	pool, err := pgxpool.NewWithConfig(ctx, config)
 	if err != nil {
 		return nil, fmt.Errorf("open store: %w", err)
@@ -108,6 +125,7 @@ func Open(ctx context.Context, dsn string, opts Options) (*Store, error) {
 // OpenPool makes a store over a pool of the caller's, and checks the server. The caller closes the pool, after the
 // store. A pool that may connect to several hosts is refused unless it asks for a session that takes writes, as with
 // target_session_attrs=read-write in its DSN: after a failover it could lead to a standby.
+// So is a pool whose default_query_exec_mode does not work behind its pooler; exec and cache_describe work everywhere.
 func OpenPool(ctx context.Context, pool *pgxpool.Pool, opts Options) (*Store, error) {
 	if pool == nil {
 		return nil, errors.New("open store: the pool is nil")
@@ -123,6 +141,9 @@ func OpenPool(ctx context.Context, pool *pgxpool.Pool, opts Options) (*Store, er
 		return nil, fmt.Errorf("open store: %w", err)
 	}
 	s := &Store{pool: pool, opts: opts, log: opts.Logger, control: newControlSQL(opts.Schema), tenants: make(map[string]*Tenant)}
+	if err := s.checkPooling(ctx); err != nil {
+		return nil, fmt.Errorf("open store: %w", err)
+	}
 	s.watchesClients = watchesClients(ctx, pool)
 	s.notify = newNotifier(s)
 	s.locks = newLockScanner(s)
@@ -160,7 +181,7 @@ func (s *Store) ForTenant(name string) (*Tenant, error) {
 	}
 	schema := s.opts.Schema + "_" + name
 	t := &Tenant{store: s, name: name, schema: schema, sql: newTenantSQL(s.opts.Schema, schema),
-		prepared: len(s.tenants) < preparedTenants}
+		prepared: len(s.tenants) < preparedTenants && !s.pooling.forgets}
 	s.tenants[name] = t
 	return t, nil
 }
