@@ -11,13 +11,16 @@ import (
 // restoreKey is where a connection keeps the statements that put its session back.
 const restoreKey = "millrace restore session"
 
-// restoring puts a session back. role puts the role back within the transaction, where the handler may have left another
-// one with SET LOCAL; session does the rest when the transaction has ended.
-type restoring struct{ role, session string }
+// restoring puts a session back. user puts the session's user and role back within the transaction, where the handler may have
+// left others; session does the rest when the transaction has ended.
+type restoring struct{ user, session string }
 
 // restoreSQL returns the statements that put the session of a connection back to what it was when the store used it for
-// the first time: settings (those of the pool's AfterConnect hook included), role, no advisory locks of the session, no
-// LISTEN, no cursors, no temporary tables. They are sent along with the end of a batch and cost no round trip.
+// the first time: settings, session user and role (those of the pool's AfterConnect hook included), no advisory locks of the
+// session, no LISTEN, no cursors, no temporary tables. They are sent along with the end of a batch and cost no round trip.
+//
+// The session user is set by name: RESET would raise a connection that the hook lowered to its login role. Settings are put
+// back as the login role, before the session is lowered, since the role below may not set them.
 //
 // Settings of a host's own, whose names have a dot, cannot be listed. They are put back to what the connection was opened
 // with, so that a host gives them in its DSN and not in the hook.
@@ -33,9 +36,9 @@ func restoreSQL(ctx context.Context, conn *pgx.Conn) (restoring, error) {
 		return restoring{}, err
 	}
 	var sql strings.Builder
-	var name, setting, role string
+	var name, setting, user, role string
 	sql.WriteString("reset session authorization; reset all; ")
-	_, err = pgx.ForEachRow(rows, []any{&name, &setting, &role}, func() error {
+	_, err = pgx.ForEachRow(rows, []any{&name, &setting, &user, &role}, func() error {
 		if name != "" {
 			fmt.Fprintf(&sql, "select set_config(%s, %s, false); ", literal(name), literal(setting))
 		}
@@ -44,8 +47,11 @@ func restoreSQL(ctx context.Context, conn *pgx.Conn) (restoring, error) {
 	if err != nil {
 		return restoring{}, err
 	}
-	fmt.Fprintf(&sql, "select set_config('role', %s, false), pg_advisory_unlock_all(); unlisten *; close all; discard temp", literal(role))
-	r := restoring{role: fmt.Sprintf("select set_config('role', %s, true)", literal(role)), session: sql.String()}
+	setUser := func(local bool) string {
+		return fmt.Sprintf("select set_config('session_authorization', %s, %t), set_config('role', %s, %t)", literal(user), local, literal(role), local)
+	}
+	sql.WriteString(setUser(false) + "; select pg_advisory_unlock_all(); unlisten *; close all; discard temp")
+	r := restoring{user: setUser(true), session: sql.String()}
 	kept[restoreKey] = r
 	return r, nil
 }

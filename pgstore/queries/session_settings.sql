@@ -1,4 +1,4 @@
--- What was set in this session, beside its role; the last row tells that alone. Locks nothing, needs no index.
-select name, setting, current_setting('role') from pg_settings where source = 'session'
+-- What was set in this session, beside its user and its role; the last row has those alone. Locks nothing, needs no index.
+select name, setting, session_user, current_setting('role') from pg_settings where source = 'session'
 union all
-select '', '', current_setting('role')
+select '', '', session_user, current_setting('role')
