@@ -125,6 +125,7 @@ func (b *batchTx) run(ctx context.Context, fn func(context.Context, pgx.Tx) erro
 	if err := b.call(ctx, lent, scoped, fn); err != nil {
 		if !lent.abandoned {
 			b.rollback(ctx, conn.Conn(), restore)
+			err = b.store.namingExtensions(ctx, conn, b.lease.ID.Tenant, err)
 		}
 		return fmt.Errorf("handle a batch of %s: %w", b.lease.ID, err)
 	}
