@@ -10,6 +10,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -30,8 +31,21 @@ type Options struct {
 	// DefaultSchema. At most 30 bytes, so that tenants fit behind it.
 	Schema string
 	// SessionDSN is where session connections go. It is needed where a pooler in transaction mode stands between the
-	// pool and the server, because LISTEN and session locks do not survive such a pooler. Default: as the pool.
+	// pool and the server, because LISTEN and session locks do not survive such a pooler. The pool's AfterConnect and what it
+	// runs before it lends a connection (PrepareConn, BeforeAcquire) set up session connections too; its BeforeConnect does so
+	// only where SessionDSN is empty. Default: as the pool.
 	SessionDSN string
+	// SharedSchemas are schemas in which named tenants find what their own schema does not have: extensions, functions,
+	// tables for all. The search path of a named tenant, in its handlers, in Tenant.InTx and in TenantSetup, is its schema,
+	// these in order, and pg_temp. It has nothing else, so public must be named here to be found. Tables in a shared schema
+	// are the same for all tenants. DefaultTenant keeps the search path of its sessions. Default: none.
+	SharedSchemas []string
+	// TenantSetup makes what each tenant has beside its events, DefaultTenant included. CreateTenant runs all steps in the
+	// transaction that creates the tenant; Migrate runs for every tenant those that it has not had, in one transaction each.
+	// The steps are told apart by their places alone: append new ones, and never change, reorder or remove one that was
+	// applied anywhere. Programs with fewer steps than the database has go on working, but may not create tenants.
+	// Default: nothing is made.
+	TenantSetup []TenantStep
 	// NoNotify turns the NOTIFY after each commit off. Other processes then find new events by polling.
 	NoNotify bool
 	// Logger receives what is worth knowing. Default: nothing is logged.
@@ -39,6 +53,7 @@ type Options struct {
 }
 
 func (o Options) withDefaults() Options {
+	o.SharedSchemas, o.TenantSetup = slices.Clone(o.SharedSchemas), slices.Clone(o.TenantSetup)
 	if o.Schema == "" {
 		o.Schema = DefaultSchema
 	}
@@ -54,6 +69,12 @@ func (o Options) validate() error {
 	}
 	if strings.Contains(o.Schema, "$$") {
 		return fmt.Errorf("Options.Schema %q contains $$, which quotes the functions in it", o.Schema)
+	}
+	if err := validShared(o.Schema, o.SharedSchemas); err != nil {
+		return err
+	}
+	if err := validSetup(o.TenantSetup); err != nil {
+		return err
 	}
 	if o.SessionDSN != "" {
 		if _, err := pgx.ParseConfig(o.SessionDSN); err != nil {
@@ -83,6 +104,8 @@ type Store struct {
 	watchesClients bool
 	// abandoned counts the handlers that did not come back.
 	abandoned atomic.Int64
+	// warned tells that extensions outside of the tenants' search path were looked for.
+	warned atomic.Bool
 
 	mu      sync.Mutex
 	tenants map[string]*Tenant
