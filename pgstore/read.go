@@ -137,5 +137,6 @@ func (p *pager) page(ctx context.Context, limit int) (events []event.Envelope, t
 	}
 	defer conn.Release()
 	rows := conn.Conn().PgConn().ExecParams(ctx, p.sql, p.args(p.from, limit), nil, nil, binaryFormat)
-	return readEnvelopes(rows, pageBytes)
+	events, _, truncated, err = readEnvelopes(rows, pageBytes)
+	return events, truncated, err
 }

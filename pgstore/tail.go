@@ -202,7 +202,10 @@ func (t *tail) read(ctx context.Context, update *projection.TailUpdate) (full bo
 	if t.settling.target != before {
 		t.seen, t.scans, t.held = time.Now(), 0, nil
 	}
-	update.Events = append(update.Events, page.Events[:n]...)
+	if n > 0 {
+		update.Events = append(update.Events, page.Events[:n]...)
+		update.Bytes += page.Bytes
+	}
 	update.Mark = t.settling.mark
 	return full, nil
 }
@@ -245,15 +248,16 @@ func (t *Tenant) readPage(ctx context.Context, r projection.ReadRange) (projecti
 		sql, args = t.sql.readRange, append(args, textArray(r.Types))
 	}
 	var events []event.Envelope
+	var held int
 	var truncated bool
 	in, err := t.store.readEvents(ctx, sql, args, binaryFormat, func(rows *pgconn.ResultReader) (err error) {
-		events, truncated, err = readEnvelopes(rows, r.MaxBytes)
+		events, held, truncated, err = readEnvelopes(rows, r.MaxBytes)
 		return err
 	})
 	if err != nil {
 		return projection.Page{}, err
 	}
-	page := projection.Page{Events: events, To: r.UpTo, Incarnation: in}
+	page := projection.Page{Events: events, To: r.UpTo, Incarnation: in, Bytes: held}
 	if truncated || len(events) >= r.Limit {
 		page.To = events[len(events)-1].Position
 	}
