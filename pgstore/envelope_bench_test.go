@@ -28,7 +28,7 @@ func BenchmarkReadEnvelopes(b *testing.B) {
 			b.ReportAllocs()
 			args := [][]byte{number(0), number(maxPosition), number(int64(n))}
 			for b.Loop() {
-				got, _, _, err := readEnvelopes(conn.Conn().PgConn().ExecParams(b.Context(), store.sql.tail, args, nil, nil, binaryFormat), 0)
+				got, _, _, err := readEnvelopes(conn.Conn().PgConn().ExecParams(b.Context(), store.sql(store.statements.tail), args, nil, nil, binaryFormat), 0)
 				if err != nil || len(got) != n {
 					b.Fatalf("%d events, %v", len(got), err)
 				}
