@@ -202,6 +202,7 @@ func (r *Runtime) start() (*actors.Env, error) {
 		},
 		Definitions: r.definitions,
 		Slots:       actors.NewSlots(pool, c.MaxBatches, c.MaxBatchesPerTenant),
+		TailBytes:   c.TailMemory,
 	}
 	env.Live()
 	r.env = env

@@ -113,6 +113,7 @@ func (p *projector) fromTail() bool {
 		events = concerned
 	}
 	p.ahead.add(projection.Page{Events: events, To: p.mark})
+	p.dropWindow()
 	return true
 }
 

@@ -3,6 +3,7 @@ package actors
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"time"
 
 	"github.com/asynkron/protoactor-go/actor"
@@ -34,6 +35,8 @@ type projector struct {
 	mark   int64
 	from   int64
 	window []event.Envelope
+	// taken tells the feed how much of it is still needed.
+	taken *atomic.Int64
 
 	state  State
 	reason error
@@ -78,7 +81,7 @@ func NewProjection(env *Env, def *projection.Definition, lease projection.Lease,
 	log := env.Log.With(zap.String("tenant", lease.ID.Tenant), zap.String("projection", lease.ID.Name),
 		zap.Int("partition", lease.ID.Partition), zap.Int64("epoch", lease.Epoch))
 	return Props("projection "+lease.ID.String(), log, &projector{
-		env: env, def: def, feed: feed, log: log, lease: lease, recheck: !fresh, breaker: projection.NewBreaker(def.Breaker)})
+		env: env, def: def, feed: feed, log: log, lease: lease, recheck: !fresh, breaker: projection.NewBreaker(def.Breaker), taken: new(atomic.Int64)})
 }
 
 func (p *projector) Start(ctx actor.Context) {
@@ -91,7 +94,7 @@ func (p *projector) Start(ctx actor.Context) {
 		p.state, p.reason = Failed, errors.New(p.lease.Failed)
 	}
 	p.publish()
-	ctx.Request(p.feed, &messages.Subscribe{})
+	ctx.Request(p.feed, &messages.Subscribe{Taken: p.taken})
 	p.desk.due = p.def.Replay.Interval > 0
 	p.log.Info("projection started", zap.Int64("checkpoint", p.lease.Checkpoint))
 }
@@ -110,6 +113,7 @@ func (p *projector) adopt(lease projection.Lease) {
 	p.lease, p.position = lease, lease.Checkpoint
 	p.sizing = projection.NewSizing(p.def.MaxEvents)
 	p.ahead = ahead{to: lease.Checkpoint, average: p.ahead.average}
+	p.taken.Store(lease.Checkpoint)
 	if lease.Suspect() {
 		p.wary = max(p.wary, p.def.MaxEvents)
 	}
@@ -221,6 +225,17 @@ func (p *projector) Handle(ctx actor.Context, msg any) {
 		}
 	}
 	p.next(ctx)
+	p.publishTaken()
+}
+
+// publishTaken tells the feed which of its events are still needed. What is paused or waits begins anew from its checkpoint.
+func (p *projector) publishTaken() {
+	switch p.state {
+	case Paused, Failed, Waiting:
+		p.taken.Store(notTaking)
+	default:
+		p.taken.Store(p.ahead.to)
+	}
 }
 
 // done is what work under way posts back: then goes on with it, in the actor.
@@ -434,7 +449,7 @@ func (p *projector) reloaded(ctx actor.Context, lease projection.Lease, err erro
 		p.known = false
 		p.dropWindow()
 		ctx.Send(p.feed, &messages.Recheck{Incarnation: lease.Incarnation})
-		ctx.Request(p.feed, &messages.Subscribe{})
+		ctx.Request(p.feed, &messages.Subscribe{Taken: p.taken})
 	}
 }
 

@@ -30,11 +30,17 @@ type lane struct {
 	perTenant int64
 
 	mu      sync.Mutex
-	tenants map[string]*semaphore.Weighted
+	tenants map[string]*tenantLimit // those that are in use
+}
+
+// tenantLimit is a tenant's own limit, and how many hold or wait for a part of it.
+type tenantLimit struct {
+	*semaphore.Weighted
+	users int
 }
 
 func newLane(all, perTenant int) *lane {
-	return &lane{all: semaphore.NewWeighted(int64(all)), perTenant: int64(perTenant), tenants: make(map[string]*semaphore.Weighted)}
+	return &lane{all: semaphore.NewWeighted(int64(all)), perTenant: int64(perTenant), tenants: make(map[string]*tenantLimit)}
 }
 
 // NewSlots shares out a pool of that many connections: a part for reading the ends of the tenants' events and what else
@@ -58,16 +64,28 @@ func NewSlots(connections, batches, perTenant int) *Slots {
 // Serve tells how many tenants the node serves.
 func (s *Slots) Serve(tenants int) { s.served.Store(int64(tenants)) }
 
-// tenant returns the tenant's own limit.
-func (l *lane) tenant(name string) *semaphore.Weighted {
+// acquire waits for a part of the tenant's own limit.
+func (l *lane) acquire(ctx context.Context, name string) (release func(), err error) {
 	l.mu.Lock()
-	defer l.mu.Unlock()
 	t, ok := l.tenants[name]
 	if !ok {
-		t = semaphore.NewWeighted(l.perTenant)
+		t = &tenantLimit{Weighted: semaphore.NewWeighted(l.perTenant)}
 		l.tenants[name] = t
 	}
-	return t
+	t.users++
+	l.mu.Unlock()
+	leave := func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		if t.users--; t.users == 0 {
+			delete(l.tenants, name)
+		}
+	}
+	if err := t.Acquire(ctx, 1); err != nil {
+		leave()
+		return nil, err
+	}
+	return func() { t.Release(1); leave() }, nil
 }
 
 // batch waits for a slot for a batch of the tenant, delivery for one for a delivery.
@@ -82,11 +100,9 @@ func (s *Slots) delivery(ctx context.Context, name string) (release func(), err 
 func (s *Slots) in(ctx context.Context, l *lane, name string) (release func(), err error) {
 	ofTenant := func() {}
 	if s.served.Load() > 1 {
-		tenant := l.tenant(name)
-		if err := tenant.Acquire(ctx, 1); err != nil {
+		if ofTenant, err = l.acquire(ctx, name); err != nil {
 			return nil, noSlot(err)
 		}
-		ofTenant = func() { tenant.Release(1) }
 	}
 	if err := l.all.Acquire(ctx, 1); err != nil {
 		ofTenant()

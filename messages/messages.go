@@ -2,6 +2,7 @@
 package messages
 
 import (
+	"sync/atomic"
 	"time"
 
 	"github.com/millrace-go/millrace/event"
@@ -12,8 +13,9 @@ import (
 type (
 	// Wake tells a feed that its tenant may have new events.
 	Wake struct{}
-	// Subscribe asks a feed to tell the sender of its tenant's events.
-	Subscribe struct{}
+	// Subscribe asks a feed to send its tenant's events to the sender. Taken is the position up to which the sender has taken
+	// them, kept up to date by it, so that the feed can let go of the others; nil means that it needs all.
+	Subscribe struct{ Taken *atomic.Int64 }
 	// Unsubscribe takes Subscribe back.
 	Unsubscribe struct{}
 )

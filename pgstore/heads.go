@@ -56,7 +56,7 @@ func (s *Store) headsOf(ctx context.Context, tenants []string, heads *projection
 		if i > 0 {
 			sql.WriteString(" union all ")
 		}
-		fmt.Fprintf(&sql, "select %d, (%s)", i, t.sql.head)
+		fmt.Fprintf(&sql, "select %d, (%s)", i, t.sql(s.statements.head))
 	}
 	in, err := s.readEvents(ctx, sql.String(), nil, nil, func(rows *pgconn.ResultReader) error {
 		return numbers(rows, func(row []int64) { heads.Positions[tenants[row[0]]] = row[1] })

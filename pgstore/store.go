@@ -12,8 +12,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -24,6 +24,10 @@ import (
 
 // DefaultSchema is the control schema where Options name none.
 const DefaultSchema = "millrace"
+
+// DefaultKeyRetention is how long idempotency keys are kept where Options say nothing. Repeats come from clients and queues that
+// deliver again: seconds to days later, longer over a weekend on which the receiver is down. A key takes some 250 bytes.
+const DefaultKeyRetention = 7 * 24 * time.Hour
 
 // Options say how a store is opened. The zero value is fine.
 type Options struct {
@@ -48,6 +52,10 @@ type Options struct {
 	TenantSetup []TenantStep
 	// NoNotify turns the NOTIFY after each commit off. Other processes then find new events by polling.
 	NoNotify bool
+	// KeyRetention is how long idempotency keys are kept at least (see Expected.WithKey). Default DefaultKeyRetention; negative
+	// means for ever. Appends with keys delete older ones, a few at a time. An append that is repeated after its key was
+	// deleted appends again, or meets a version conflict if it expects a version.
+	KeyRetention time.Duration
 	// Logger receives what is worth knowing. Default: nothing is logged.
 	Logger *zap.Logger
 }
@@ -56,6 +64,9 @@ func (o Options) withDefaults() Options {
 	o.SharedSchemas, o.TenantSetup = slices.Clone(o.SharedSchemas), slices.Clone(o.TenantSetup)
 	if o.Schema == "" {
 		o.Schema = DefaultSchema
+	}
+	if o.KeyRetention == 0 {
+		o.KeyRetention = DefaultKeyRetention
 	}
 	if o.Logger == nil {
 		o.Logger = zap.NewNop()
@@ -107,8 +118,8 @@ type Store struct {
 	// warned tells that extensions outside of the tenants' search path were looked for.
 	warned atomic.Bool
 
-	mu      sync.Mutex
-	tenants map[string]*Tenant
+	statements tenantStatements
+	prepared   preparedNames
 }
 
 // Open connects to the database that dsn names, with a pool of its own, and checks the server. The DSN is that of
@@ -163,7 +174,8 @@ func OpenPool(ctx context.Context, pool *pgxpool.Pool, opts Options) (*Store, er
 	if err := checkServer(ctx, pool, opts.Logger); err != nil {
 		return nil, fmt.Errorf("open store: %w", err)
 	}
-	s := &Store{pool: pool, opts: opts, log: opts.Logger, control: newControlSQL(opts.Schema), tenants: make(map[string]*Tenant)}
+	s := &Store{pool: pool, opts: opts, log: opts.Logger, control: newControlSQL(opts.Schema),
+		statements: newTenantStatements(opts.Schema, opts.KeyRetention)}
 	if err := s.checkPooling(ctx); err != nil {
 		return nil, fmt.Errorf("open store: %w", err)
 	}
@@ -175,6 +187,7 @@ func OpenPool(ctx context.Context, pool *pgxpool.Pool, opts Options) (*Store, er
 	if err != nil {
 		return nil, fmt.Errorf("open store: %w", err)
 	}
+	s.prepared.add(projection.DefaultTenant)
 	return s, nil
 }
 
@@ -197,16 +210,8 @@ func (s *Store) ForTenant(name string) (*Tenant, error) {
 	if err := validName("tenant", name, 32); err != nil {
 		return nil, err
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if t, ok := s.tenants[name]; ok {
-		return t, nil
-	}
 	schema := s.opts.Schema + "_" + name
-	t := &Tenant{store: s, name: name, schema: schema, sql: newTenantSQL(s.opts.Schema, schema),
-		prepared: len(s.tenants) < preparedTenants && !s.pooling.forgets}
-	s.tenants[name] = t
-	return t, nil
+	return &Tenant{store: s, name: name, schema: schema, quoted: quote(schema)}, nil
 }
 
 // Tenant is the events of one tenant.
@@ -214,9 +219,7 @@ type Tenant struct {
 	store  *Store
 	name   string
 	schema string
-	sql    tenantSQL
-	// prepared tells that appends go through the connections' prepared-statement caches.
-	prepared bool
+	quoted string // the schema
 }
 
 // Name is the tenant's name.

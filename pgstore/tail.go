@@ -145,7 +145,7 @@ func (t *tail) start(ctx context.Context) error {
 		return err
 	}
 	var floor, head int64
-	t.incarnation, err = t.tenant.store.readEvents(ctx, t.tenant.sql.tailStart, [][]byte{[]byte(t.tenant.name)}, nil, func(rows *pgconn.ResultReader) error {
+	t.incarnation, err = t.tenant.store.readEvents(ctx, t.tenant.sql(t.tenant.store.statements.tailStart), [][]byte{[]byte(t.tenant.name)}, nil, func(rows *pgconn.ResultReader) error {
 		return numbers(rows, func(row []int64) { floor, head = row[0], row[1] })
 	})
 	release()
@@ -202,7 +202,10 @@ func (t *tail) read(ctx context.Context, update *projection.TailUpdate) (full bo
 	if t.settling.target != before {
 		t.seen, t.scans, t.held = time.Now(), 0, nil
 	}
-	update.Events = append(update.Events, page.Events[:n]...)
+	if n > 0 {
+		update.Events = append(update.Events, page.Events[:n]...)
+		update.Bytes += page.Bytes
+	}
 	update.Mark = t.settling.mark
 	return full, nil
 }
@@ -240,20 +243,21 @@ const maxPosition = int64(1)<<62 - 1
 
 // readPage reads a piece of the tenant's events. Page.To is UpTo where nothing was left out, else the last position read.
 func (t *Tenant) readPage(ctx context.Context, r projection.ReadRange) (projection.Page, error) {
-	sql, args := t.sql.tail, [][]byte{number(r.After), number(r.UpTo), number(int64(r.Limit))}
+	sql, args := t.sql(t.store.statements.tail), [][]byte{number(r.After), number(r.UpTo), number(int64(r.Limit))}
 	if len(r.Types) > 0 {
-		sql, args = t.sql.readRange, append(args, textArray(r.Types))
+		sql, args = t.sql(t.store.statements.readRange), append(args, textArray(r.Types))
 	}
 	var events []event.Envelope
+	var held int
 	var truncated bool
 	in, err := t.store.readEvents(ctx, sql, args, binaryFormat, func(rows *pgconn.ResultReader) (err error) {
-		events, truncated, err = readEnvelopes(rows, r.MaxBytes)
+		events, held, truncated, err = readEnvelopes(rows, r.MaxBytes)
 		return err
 	})
 	if err != nil {
 		return projection.Page{}, err
 	}
-	page := projection.Page{Events: events, To: r.UpTo, Incarnation: in}
+	page := projection.Page{Events: events, To: r.UpTo, Incarnation: in, Bytes: held}
 	if truncated || len(events) >= r.Limit {
 		page.To = events[len(events)-1].Position
 	}

@@ -171,6 +171,8 @@ type Page struct {
 	To int64
 	// Incarnation is that of the server in which the page was read.
 	Incarnation Incarnation
+	// Bytes is the memory that the events share and hold beside themselves.
+	Bytes int
 }
 
 // Heads are the highest visible positions of tenants.
@@ -199,6 +201,8 @@ type TailUpdate struct {
 	// From is where Events begin: they are all events with From < position <= Mark, or none where Mark was found at once.
 	From   int64
 	Events []event.Envelope
+	// Bytes is the memory that Events share and hold beside themselves.
+	Bytes int
 	// More tells that there may be more to read at once.
 	More bool
 	// Again is when to look again because a gap is being waited for; 0 means on the next wake.
