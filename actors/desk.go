@@ -113,13 +113,16 @@ func (p *projector) obey(ctx actor.Context) {
 			return func(ctx actor.Context) { p.disobeyed(ctx, err) }
 		}
 		scheduled, next := false, time.Duration(0)
-		if schedule {
-			var err error
-			if scheduled, next, err = p.env.Store.ScheduleReplay(ctx, lease, p.def.Replay); err != nil {
-				return fails(err)
+		var found projection.Desk
+		err := p.briefly(ctx, func() (err error) {
+			if schedule {
+				if scheduled, next, err = p.env.Store.ScheduleReplay(ctx, lease, p.def.Replay); err != nil {
+					return err
+				}
 			}
-		}
-		found, err := p.env.Store.NextCommand(ctx, lease, discards)
+			found, err = p.env.Store.NextCommand(ctx, lease, discards)
+			return err
+		})
 		switch {
 		case err != nil:
 			return fails(err)
@@ -144,8 +147,11 @@ func (p *projector) obey(ctx actor.Context) {
 				commanded(ctx)
 			}
 		}
-		discarded, err := p.env.Store.Discard(ctx, lease, found.Command.ID)
-		if err != nil {
+		var discarded int64
+		if err := p.briefly(ctx, func() (err error) {
+			discarded, err = p.env.Store.Discard(ctx, lease, found.Command.ID)
+			return err
+		}); err != nil {
 			return fails(err)
 		}
 		return func(ctx actor.Context) {
@@ -159,7 +165,11 @@ func (p *projector) obey(ctx actor.Context) {
 
 // replay makes the next replay of a command.
 func (p *projector) replay(ctx context.Context, lease projection.Lease, command, mine int64, vain int) func(actor.Context) {
-	replay, err := p.env.Store.BeginReplay(ctx, lease, command, mine)
+	var replay *projection.Replay
+	err := p.briefly(ctx, func() (err error) {
+		replay, err = p.env.Store.BeginReplay(ctx, lease, command, mine)
+		return err
+	})
 	if err != nil {
 		return func(ctx actor.Context) { p.disobeyed(ctx, err) }
 	}
@@ -180,7 +190,8 @@ func (p *projector) replay(ctx context.Context, lease projection.Lease, command,
 			return undone(fault)
 		}
 		err, stack = fault.Err, fault.Stack
-		if told := p.env.Store.FailReplay(ctx, lease, *replay, err, stack, !nobodys); told != nil {
+		told := p.briefly(ctx, func() error { return p.env.Store.FailReplay(ctx, lease, *replay, err, stack, !nobodys) })
+		if told != nil {
 			return undone(told)
 		}
 	}
@@ -204,14 +215,18 @@ func (p *projector) again(ctx context.Context, lease projection.Lease, replay *p
 	if replay.Deadly() {
 		return &projection.Fault{Class: projection.HandlerFault, Err: projection.ErrProcessDied}
 	}
-	page, err := p.read(ctx, lease, projection.ReadRange{After: replay.Position - 1, UpTo: replay.Position, Limit: 1})
+	read, err := p.reading(ctx, true)
 	if err != nil {
+		return err
+	}
+	page, err := p.read(ctx, lease, projection.ReadRange{After: replay.Position - 1, UpTo: replay.Position, Limit: 1})
+	if read(); err != nil {
 		return err
 	}
 	if len(page.Events) == 0 {
 		return &projection.Fault{Class: projection.HandlerFault, Err: projection.ErrEventGone}
 	}
-	return p.def.Apply(ctx, lease, projection.Batch{Events: page.Events, To: lease.Checkpoint, Replay: replay})
+	return p.apply(ctx, lease, projection.Batch{Events: page.Events, To: lease.Checkpoint, Replay: replay})
 }
 
 // obeyed takes in that a replay came to an end, or that none is wanted. A look for discards in a rest, and a discard, say

@@ -107,7 +107,11 @@ func (p *projector) judged(ctx actor.Context, msg *messages.Verdict) {
 // leave goes on behind a failing event: write moves the checkpoint over it, tell says so.
 func (p *projector) leave(ctx actor.Context, f *projection.Failure, write func(context.Context, projection.Lease) error, tell func(...zap.Field)) {
 	e, lease := f.Event, p.lease
-	p.do(ctx, p.env.Timing.Call+p.env.Timing.Call, p.batchSlot(), func(ctx context.Context) func(actor.Context) {
+	slot := p.batchSlot()
+	if p.def.Leased {
+		slot = p.env.Slots.Ack // nothing is delivered
+	}
+	p.do(ctx, p.env.Timing.Call+p.env.Timing.Call, slot, func(ctx context.Context) func(actor.Context) {
 		err := write(ctx, lease)
 		return func(ctx actor.Context) {
 			if err != nil {

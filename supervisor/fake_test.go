@@ -319,7 +319,7 @@ func start(t *testing.T, n int, tenants []string, apply func(f *fake, id project
 			}}
 	}
 	log := zap.New(core)
-	env := &actors.Env{System: actors.NewSystem(log), Store: f, Log: log, Node: node, Definitions: definitions, Slots: actors.NewSlots(16, 0, 0),
+	env := &actors.Env{System: actors.NewSystem(log), Store: f, Log: log, Node: node, Definitions: definitions, Slots: actors.NewSlots(16, 0, 0, 0),
 		Timing: actors.Timing{Heartbeat: time.Minute, Look: time.Minute, Confirm: time.Second, Poll: 20 * time.Millisecond, Reconcile: 50 * time.Millisecond, AdvanceEvery: time.Second, Call: 10 * time.Second, Rest: time.Millisecond}}
 	env.Live()
 	boss, err := Start(env)
