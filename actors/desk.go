@@ -69,7 +69,7 @@ func (p *projector) noReplays() bool {
 
 // mayObey tells whether there is something to do with dead letters and it can be done now: also while an event waits for
 // its next attempt, or for what the handler depends on, and while the projection has stopped at one, but not while it waits
-// for the database.
+// for the database. While it has stopped, nothing is replayed without a command.
 func (p *projector) mayObey() bool {
 	switch p.state {
 	case Live, CatchUp, Paused:
@@ -90,7 +90,7 @@ func (p *projector) mayObey() bool {
 	if p.lease.Commanded {
 		return !(p.noReplays() && p.desk.quiet)
 	}
-	return p.desk.due && p.lease.Parked > 0 && !p.noReplays()
+	return p.desk.due && p.lease.Parked > 0 && !p.lease.Halted && !p.noReplays()
 }
 
 // yields tells that it is a batch's turn.
@@ -106,7 +106,7 @@ func (p *projector) obey(ctx actor.Context) {
 	}
 	p.desk.again = false
 	discards := p.noReplays()
-	schedule := p.desk.due && !discards && !p.lease.Commanded
+	schedule := p.desk.due && !discards && !p.lease.Commanded && !p.lease.Halted
 	lease, mine, vain := p.lease, p.desk.replaying, p.desk.vain
 	p.do(ctx, p.def.Deadline+5*p.env.Timing.Call, p.batchSlot(), func(ctx context.Context) func(actor.Context) {
 		fails := func(err error) func(actor.Context) {
@@ -182,7 +182,8 @@ func (p *projector) replay(ctx context.Context, lease projection.Lease, command,
 			p.disobeyed(ctx, err)
 		}
 	}
-	stack := ""
+	stack, action := "", projection.ActionPark
+	var stop error
 	if err = p.again(ctx, lease, replay); err != nil {
 		fault := p.env.Store.Classify(err)
 		nobodys := fault.Class != projection.HandlerFault || p.outage(err)
@@ -190,7 +191,19 @@ func (p *projector) replay(ctx context.Context, lease projection.Lease, command,
 			return undone(fault)
 		}
 		err, stack = fault.Err, fault.Stack
-		told := p.briefly(ctx, func() error { return p.env.Store.FailReplay(ctx, lease, *replay, err, stack, !nobodys) })
+		if !nobodys {
+			action = p.def.ReplayVerdict(err, Permanent(err))
+		}
+		told := p.briefly(ctx, func() error {
+			switch action {
+			case projection.ActionSkip:
+				return p.env.Store.SkipReplay(ctx, lease, *replay, err, stack)
+			case projection.ActionStop:
+				stop = asError(replay.Failure(lease.ID, err, stack))
+				return p.env.Store.StopReplay(ctx, lease, *replay, err, stack, stop.Error())
+			}
+			return p.env.Store.FailReplay(ctx, lease, *replay, err, stack, !nobodys)
+		})
 		if told != nil {
 			return undone(told)
 		}
@@ -200,7 +213,15 @@ func (p *projector) replay(ctx context.Context, lease projection.Lease, command,
 		p.obeyed(ctx)
 		p.replayIn(ctx, p.def.Replay.Interval)
 		fields := []zap.Field{zap.Int64("position", replay.Position), zap.String("stream", replay.Stream), zap.Int64("letter", replay.Letter)}
-		if err != nil {
+		switch {
+		case stop != nil:
+			p.stopped(stop, fields)
+			return
+		case action == projection.ActionSkip:
+			p.lease.Parked--
+			p.log.Warn("parked event skipped on its replay", append(fields, zap.Error(err))...)
+			return
+		case err != nil:
 			p.log.Warn("replay failed; the event stays parked", append(fields, zap.Error(err))...)
 			return
 		}

@@ -153,13 +153,24 @@ func (p *projector) halt(ctx actor.Context, e event.Envelope, reason error) {
 			}
 			p.log.Error("projection stopped at an event; it waits to be resumed", zap.Int64("position", e.Position),
 				zap.String("stream", e.Stream), zap.String("type", e.Type), zap.Error(reason))
-			p.lease.Halted, p.lease.Failed, p.kept = true, reason.Error(), reason.Error()
-			p.recent = projection.Recent{}
-			if p.state != Paused {
-				p.become(Failed, reason)
-			}
+			p.waitForResume(reason)
 		}
 	})
+}
+
+// stopped takes in that the projection was halted by a replay.
+func (p *projector) stopped(reason error, fields []zap.Field) {
+	p.log.Error("projection stopped by a replay; it waits to be resumed", append(fields, zap.Error(reason))...)
+	p.waitForResume(reason)
+}
+
+// waitForResume takes in that the projection was halted.
+func (p *projector) waitForResume(reason error) {
+	p.lease.Halted, p.lease.Failed, p.kept = true, reason.Error(), reason.Error()
+	p.recent = projection.Recent{}
+	if p.state != Paused {
+		p.become(Failed, reason)
+	}
 }
 
 // lookEvery is how often a halted projection looks whether it was resumed, should the notice of that be lost.

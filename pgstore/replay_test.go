@@ -209,7 +209,7 @@ func TestDiscardOfWhatNobodyHoldsRefusesAZombie(t *testing.T) {
 		command := d.give("discard", projection.LetterFilter{Stream: "none"}, 10)
 		before := d.lease.Epoch
 		err := d.run(writeAnd(func(context.Context, pgx.Tx) error {
-			if done, err := d.store.discardUnowned(testContext(t), d.lease.Row, command); !done || err != nil {
+			if done, err := d.store.finishUnowned(testContext(t), d.lease.Row, command); !done || err != nil {
 				t.Errorf("%s: carried out %v, %v", name, done, err)
 			}
 			return nil
@@ -233,7 +233,7 @@ func TestDiscardOfWhatNobodyHoldsRefusesAZombie(t *testing.T) {
 		t.Fatal(err)
 	}
 	command := d.give("discard", projection.LetterFilter{All: true}, 10)
-	if done, err := d.store.discardUnowned(testContext(t), d.lease.Row, command); done || err != nil {
+	if done, err := d.store.finishUnowned(testContext(t), d.lease.Row, command); done || err != nil {
 		t.Errorf("carried out %v, %v", done, err)
 	}
 	d.mustHave(a[:1], "a")
@@ -241,7 +241,7 @@ func TestDiscardOfWhatNobodyHoldsRefusesAZombie(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 2 {
-		if done, err := d.store.discardUnowned(testContext(t), d.lease.Row, command); !done || err != nil {
+		if done, err := d.store.finishUnowned(testContext(t), d.lease.Row, command); !done || err != nil {
 			t.Errorf("carried out %v, %v", done, err)
 		}
 	}

@@ -209,6 +209,14 @@ func (f *fake) Discard(context.Context, projection.Lease, int64) (int64, error) 
 func (f *fake) BeginReplay(context.Context, projection.Lease, int64, int64) (*projection.Replay, error) {
 	return &projection.Replay{Command: 1, Letter: 1, Position: 1, Begun: 1}, f.here()
 }
+func (f *fake) StopReplay(context.Context, projection.Lease, projection.Replay, error, string, string) error {
+	return f.here()
+}
+
+func (f *fake) SkipReplay(context.Context, projection.Lease, projection.Replay, error, string) error {
+	return f.here()
+}
+
 func (f *fake) FailReplay(_ context.Context, _ projection.Lease, _ projection.Replay, _ error, _ string, counts bool) error {
 	f.counted.Store(counts)
 	f.replay.Store(false)

@@ -102,7 +102,8 @@ create table {control}.parked_streams (
 
 -- What somebody wants to be done with dead letters, for the holder of the lease to do. letter, stream_id, type and error
 -- say with which of them, null meaning any, most with how many. Of one that is under way, stream is the parked stream that
--- is being replayed whole, after the position up to which all have been tried, done and failed count what came of them.
+-- is being replayed whole, after the position up to which all have been tried, done and failed count what came of them. replaying is the letter whose
+-- replay was begun last, null once it is known how that ended.
 create table {control}.commands (
     id            bigint generated always as identity primary key,
     projection_id integer not null references {control}.projections,
@@ -116,6 +117,7 @@ create table {control}.commands (
     after         bigint not null default 0,
     done          bigint not null default 0,
     failed        bigint not null default 0,
+    replaying     bigint,
     created_at    timestamptz not null default clock_timestamp(),
     ended_at      timestamptz
 );
@@ -200,6 +202,25 @@ begin
 end
 $$;
 
+-- Ends a replay: at its limit, with nothing left, or since it was cancelled. A letter whose replay was begun, and did not come to an
+-- end, is parked again. The next of a parked stream that is left in the middle waits for no other any more. The caller holds the
+-- lease, or has it locked. Indexes: commands_pkey, dead_letters_pkey, the partial ones of dead_letters. Locks, until the commit: the
+-- rows of the command and of the letters FOR NO KEY UPDATE.
+create function {control}.end_replay(lease integer, command bigint) returns bigint language plpgsql as $$
+declare
+    c {control}.commands;
+begin
+    update {control}.commands set ended_at = clock_timestamp() where id = command and ended_at is null returning * into c;
+    update {control}.dead_letters d set state = 'parked', begun = 0
+     where d.id = c.replaying and d.projection_id = lease and d.state = 'replaying';
+    update {control}.dead_letters d set behind = false
+     where d.behind and d.id = (select x.id from {control}.dead_letters x
+                                 where x.projection_id = lease and x.stream_id = c.stream and x.state in ('parked', 'replaying')
+                                 order by x.position limit 1);
+    return c.done;
+end
+$$;
+
 -- Begins the next replay of a command, under the fence, and returns its dead letter: none where nothing is left to do, which
 -- ends the command. mine is the letter whose replay the caller began last: it lived. A letter of a parked stream stands for
 -- all of that stream, which are replayed in order, and after one that fails no more of them.
@@ -248,16 +269,14 @@ begin
             end if;
         end if;
     end if;
-    if letter.id is null and c.stream is not null then
-        -- The limit ends in the middle of a stream, whose next waits for nobody any more.
-        update {control}.dead_letters d set behind = false
-         where d.behind and d.id = (select x.id from {control}.dead_letters x
-                                     where x.projection_id = lease and x.stream_id = c.stream and x.state in ('parked', 'replaying')
-                                     order by x.position limit 1);
+    update {control}.commands set stream = c.stream, after = c.after, replaying = coalesce(letter.id, replaying) where id = command;
+    if letter.id is null then
+        perform {control}.end_replay(lease, command);
+        return;
     end if;
-    update {control}.commands set stream = c.stream, after = c.after,
-           ended_at = case when letter.id is null then clock_timestamp() end
-     where id = command;
+    -- The command goes on without the letter that it had begun where that one's stream was parked meanwhile.
+    update {control}.dead_letters d set state = 'parked', begun = 0
+     where d.id = c.replaying and d.id <> letter.id and d.projection_id = lease and d.state = 'replaying';
     return query update {control}.dead_letters d
        set state = 'replaying', tried_by = command, begun = greatest(d.begun, 1) + case when d.begun = 0 or d.id = mine then 0 else 1 end
      where d.id = letter.id and d.state in ('parked', 'replaying') -- an earlier replay of it may have committed only now
