@@ -165,7 +165,7 @@ func TestNoControlStatementScansATable(t *testing.T) {
 		{"skip_replay", c.skipReplay, []any{l.Row, l.Owner, l.Epoch, replaying, 1, "bad", "stack"}, 1},
 		{"discard", c.discard, []any{l.Row, l.Owner, l.Epoch, 2}, 1},
 		{"finish_unowned", c.finishUnowned, []any{unowned, 3}, 1},
-		{"schedule_replay", c.scheduleReplay, []any{l.Row, l.Owner, l.Epoch, 3, 1.0, 2.0, 60.0, "", 10}, 0},
+		{"schedule_replay", c.scheduleReplay, []any{l.Row, l.Owner, l.Epoch, last, 10}, 0},
 		{"command", c.command, []any{"t1", "p1", 0, "replay", []int64{1}, nil, nil, nil, 10, c.controlChannel}, 1},
 		{"outcome", c.outcome, []any{1, "t1", "p1", 0}, 1},
 		{"cancel", c.cancel, []any{"t1", "p1", 0, 1, c.controlChannel}, 0},

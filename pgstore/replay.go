@@ -123,28 +123,27 @@ func (s Port) SkipReplay(ctx context.Context, lease projection.Lease, r projecti
 		r.Letter, r.Command, storable(cause.Error()), storable(stack))
 }
 
-// ScheduleReplay makes a command of the letter that is due by the policy, if there is one and no command is open. Else next is
+// ScheduleReplay makes a command of the letter that has been due for longest by the policy, if there is one and no command is open. Else next is
 // in how long one is due, 0 where none ever is.
 func (s Port) ScheduleReplay(ctx context.Context, lease projection.Lease, p projection.ReplayPolicy) (scheduled bool, next time.Duration, err error) {
 	replays := p.MaxReplays
 	if replays < 0 {
 		replays = math.MaxInt32
 	}
-	policy := []any{replays, p.Interval.Seconds(), p.Factor, p.Cap.Seconds(), p.Error}
-	var due *float64
-	if err := s.pool.QueryRow(ctx, s.control.nextDue, append([]any{lease.Row}, policy...)...).Scan(&due); err != nil {
+	var letter int64
+	var due float64
+	err = s.pool.QueryRow(ctx, s.control.nextDue, lease.Row, replays, p.Interval.Seconds(), p.Factor, p.Cap.Seconds(), p.Error).Scan(&letter, &due)
+	switch {
+	case errors.Is(err, pgx.ErrNoRows):
+		return false, 0, nil
+	case err != nil:
 		return false, 0, fmt.Errorf("look for a replay of %s: %w", lease.ID, ownFault(err))
-	}
-	if due == nil || *due > 0 {
-		if due != nil {
-			next = max(time.Millisecond, seconds(*due))
-		}
-		return false, next, nil
+	case due > 0:
+		return false, max(time.Millisecond, seconds(due)), nil
 	}
 	err = s.fenced(ctx, fmt.Sprintf("schedule a replay of %s", lease.ID), lease, func(tx pgx.Tx) error {
-		args := append([]any{lease.Row, lease.Owner, lease.Epoch}, policy...)
 		var err error
-		scheduled, err = execOne(ctx, tx, s.control.scheduleReplay, append(args, replayedAtOnce)...)
+		scheduled, err = execOne(ctx, tx, s.control.scheduleReplay, lease.Row, lease.Owner, lease.Epoch, letter, replayedAtOnce)
 		return err
 	})
 	return scheduled, p.Interval, err

@@ -103,7 +103,8 @@ func (r Replay) Failure(id ID, err error, stack string) *Failure {
 // ErrEventGone tells that the event of a dead letter is not in the store any more.
 var ErrEventGone = errors.New("the event is not in the store any more")
 
-// ReplayPolicy has the dead letters of a projection replayed by themselves, the oldest first, one after another. A parked
+// ReplayPolicy has the dead letters of a projection replayed by themselves, one after another, first the one that has been due
+// for longest: so none that fails again and again keeps others waiting. A parked
 // stream is replayed whole, and waits with the rest where one of its events fails. Events that are parked behind others are
 // not looked at for themselves. The zero value is off.
 type ReplayPolicy struct {

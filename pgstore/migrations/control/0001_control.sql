@@ -91,6 +91,8 @@ create table {control}.dead_letters (
 create index on {control}.dead_letters (projection_id, position) where state in ('parked', 'replaying');
 create index on {control}.dead_letters (projection_id, stream_id, position) where state in ('parked', 'replaying');
 create index on {control}.dead_letters (projection_id, ended_at) where state in ('resolved', 'discarded');
+-- What failed and is parked, as the automatic replayer takes it: see next_due.sql.
+create index on {control}.dead_letters (projection_id, replays, last_failed_at) where state in ('parked', 'replaying') and not behind;
 
 -- Streams whose next events are parked behind those that are. tried_by is the command that tried the first of them last.
 create table {control}.parked_streams (
@@ -224,13 +226,16 @@ $$;
 -- Begins the next replay of a command, under the fence, and returns its dead letter: none where nothing is left to do, which
 -- ends the command. mine is the letter whose replay the caller began last: it lived. A letter of a parked stream stands for
 -- all of that stream, which are replayed in order, and after one that fails no more of them.
--- Indexes: leases_pkey, commands_pkey, the partial ones of dead_letters, parked_streams_pkey. Locks, until the commit: the row
+-- Letters that are given by their ids are looked for between the first and the last of these.
+-- Indexes: leases_pkey, commands_pkey, dead_letters_pkey, the partial ones of dead_letters, parked_streams_pkey. Locks, until the commit: the row
 -- of leases FOR SHARE, those of the command, the letter and its parked stream FOR NO KEY UPDATE.
 create function {control}.begin_replay(lease integer, held_by uuid, held_epoch bigint, command bigint, mine bigint)
 returns setof {control}.dead_letters language plpgsql as $$
 declare
     c {control}.commands;
     letter {control}.dead_letters;
+    low bigint := 1;
+    high bigint := 9223372036854775807;
 begin
     perform 1 from {control}.leases l where l.id = lease and l.owner = held_by and l.epoch = held_epoch for share;
     if not found then
@@ -251,9 +256,14 @@ begin
          order by d.position limit 1;
         if not found then
             c.stream := null;
+            if c.letters is not null then
+                select coalesce(min(x.position), 1), coalesce(max(x.position), 0) into low, high
+                  from {control}.dead_letters x where x.projection_id = lease and x.id = any(c.letters);
+            end if;
             select d.* into letter from {control}.dead_letters d
               left join {control}.parked_streams s on s.projection_id = lease and s.stream_id = d.stream_id
              where d.projection_id = lease and d.state in ('parked', 'replaying') and d.position > c.after
+               and d.position between low and high
                and (coalesce(s.tried_by, d.tried_by) <> command or s.stream_id is null and d.begun > 0)
                and (c.letters is null or d.id = any(c.letters)) and (c.stream_id is null or d.stream_id = c.stream_id)
                and (c.type is null or d.type = c.type) and (c.error is null or strpos(d.error, c.error) > 0)
@@ -293,15 +303,21 @@ create function {control}.discard(lease integer, command bigint) returns bigint 
 declare
     c {control}.commands;
     picked bigint[];
+    low bigint := 1;
+    high bigint := 9223372036854775807;
 begin
     select * into c from {control}.commands where id = command and ended_at is null for no key update;
     if not found then
         return 0;
     end if;
+    if c.letters is not null then
+        select coalesce(min(x.position), 1), coalesce(max(x.position), 0) into low, high
+          from {control}.dead_letters x where x.projection_id = lease and x.id = any(c.letters);
+    end if;
     with gone as (
         update {control}.dead_letters d set state = 'discarded', begun = 0, tried_by = command, ended_at = clock_timestamp()
           from (select x.id from {control}.dead_letters x
-                 where x.projection_id = lease and x.state in ('parked', 'replaying')
+                 where x.projection_id = lease and x.state in ('parked', 'replaying') and x.position between low and high
                    and (c.letters is null or x.id = any(c.letters)) and (c.stream_id is null or x.stream_id = c.stream_id)
                    and (c.type is null or x.type = c.type) and (c.error is null or strpos(x.error, c.error) > 0)
                  order by x.position limit c.most for no key update) x
