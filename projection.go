@@ -174,8 +174,9 @@ func (p Projection) leased() pgstore.DeliveryHandler {
 	return p.Deliver
 }
 
-// definition is the projection as the actors see it. trust is that of the node which runs it.
-func (p Projection) definition(port pgstore.Port, trust projection.Trust) *projection.Definition {
+// definition is the projection as the actors see it.
+func (p Projection) definition(r *Runtime) *projection.Definition {
+	port := r.port
 	def := &projection.Definition{
 		Name:      p.Name,
 		Types:     slices.Clone(p.Types),
@@ -191,7 +192,7 @@ func (p Projection) definition(port pgstore.Port, trust projection.Trust) *proje
 	}
 	switch {
 	case def.Leased:
-		def.Apply = port.Deliver(p.leased(), pgstore.DeliverOptions{Deadline: p.Deadline, Policy: def.Policy, Trust: trust})
+		def.Apply = port.Deliver(p.leased(), pgstore.DeliverOptions{Deadline: p.Deadline, Policy: def.Policy, Trust: r.trust, Slot: r.ackSlot})
 	case p.Each != nil:
 		def.Apply = port.Apply(pgstore.Each(p.Each), pgstore.ApplyOptions{Deadline: p.Deadline, Relaxed: p.Relaxed})
 	default:

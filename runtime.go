@@ -52,7 +52,7 @@ func (r *Runtime) Register(p Projection) error {
 	case r.definitions[p.Name] != nil:
 		return fmt.Errorf("register: projection %q is registered already", p.Name)
 	}
-	r.definitions[p.Name] = p.definition(r.port, r.trust)
+	r.definitions[p.Name] = p.definition(r)
 	return nil
 }
 
@@ -201,7 +201,7 @@ func (r *Runtime) start() (*actors.Env, error) {
 			AdvanceEvery: c.AdvanceInterval, Call: c.CallTimeout, Rest: 100 * time.Millisecond,
 		},
 		Definitions: r.definitions,
-		Slots:       actors.NewSlots(pool, c.MaxBatches, c.MaxBatchesPerTenant),
+		Slots:       actors.NewSlots(pool, c.MaxBatches, c.MaxBatchesPerTenant, c.MaxDeliveries),
 		TailBytes:   c.TailMemory,
 	}
 	env.Live()
@@ -228,6 +228,14 @@ func (r *Runtime) trust() (until time.Time, changed <-chan struct{}) {
 		return env.Trust()
 	}
 	return time.Time{}, nil
+}
+
+// ackSlot waits for a connection's slot for a statement of a delivery.
+func (r *Runtime) ackSlot(ctx context.Context) (release func(), err error) {
+	if env := r.running(); env != nil {
+		return env.Slots.Ack(ctx)
+	}
+	return func() {}, nil
 }
 
 // tenants returns the tenants of the runtime, and an error that a run would only meet again and again: the store was

@@ -69,7 +69,7 @@ func (p *projector) noReplays() bool {
 
 // mayObey tells whether there is something to do with dead letters and it can be done now: also while an event waits for
 // its next attempt, or for what the handler depends on, and while the projection has stopped at one, but not while it waits
-// for the database.
+// for the database. While it has stopped, nothing is replayed without a command.
 func (p *projector) mayObey() bool {
 	switch p.state {
 	case Live, CatchUp, Paused:
@@ -90,7 +90,7 @@ func (p *projector) mayObey() bool {
 	if p.lease.Commanded {
 		return !(p.noReplays() && p.desk.quiet)
 	}
-	return p.desk.due && p.lease.Parked > 0 && !p.noReplays()
+	return p.desk.due && p.lease.Parked > 0 && !p.lease.Halted && !p.noReplays()
 }
 
 // yields tells that it is a batch's turn.
@@ -106,20 +106,23 @@ func (p *projector) obey(ctx actor.Context) {
 	}
 	p.desk.again = false
 	discards := p.noReplays()
-	schedule := p.desk.due && !discards && !p.lease.Commanded
+	schedule := p.desk.due && !discards && !p.lease.Commanded && !p.lease.Halted
 	lease, mine, vain := p.lease, p.desk.replaying, p.desk.vain
 	p.do(ctx, p.def.Deadline+5*p.env.Timing.Call, p.batchSlot(), func(ctx context.Context) func(actor.Context) {
 		fails := func(err error) func(actor.Context) {
 			return func(ctx actor.Context) { p.disobeyed(ctx, err) }
 		}
 		scheduled, next := false, time.Duration(0)
-		if schedule {
-			var err error
-			if scheduled, next, err = p.env.Store.ScheduleReplay(ctx, lease, p.def.Replay); err != nil {
-				return fails(err)
+		var found projection.Desk
+		err := p.briefly(ctx, func() (err error) {
+			if schedule {
+				if scheduled, next, err = p.env.Store.ScheduleReplay(ctx, lease, p.def.Replay); err != nil {
+					return err
+				}
 			}
-		}
-		found, err := p.env.Store.NextCommand(ctx, lease, discards)
+			found, err = p.env.Store.NextCommand(ctx, lease, discards)
+			return err
+		})
 		switch {
 		case err != nil:
 			return fails(err)
@@ -144,8 +147,11 @@ func (p *projector) obey(ctx actor.Context) {
 				commanded(ctx)
 			}
 		}
-		discarded, err := p.env.Store.Discard(ctx, lease, found.Command.ID)
-		if err != nil {
+		var discarded int64
+		if err := p.briefly(ctx, func() (err error) {
+			discarded, err = p.env.Store.Discard(ctx, lease, found.Command.ID)
+			return err
+		}); err != nil {
 			return fails(err)
 		}
 		return func(ctx actor.Context) {
@@ -159,7 +165,11 @@ func (p *projector) obey(ctx actor.Context) {
 
 // replay makes the next replay of a command.
 func (p *projector) replay(ctx context.Context, lease projection.Lease, command, mine int64, vain int) func(actor.Context) {
-	replay, err := p.env.Store.BeginReplay(ctx, lease, command, mine)
+	var replay *projection.Replay
+	err := p.briefly(ctx, func() (err error) {
+		replay, err = p.env.Store.BeginReplay(ctx, lease, command, mine)
+		return err
+	})
 	if err != nil {
 		return func(ctx actor.Context) { p.disobeyed(ctx, err) }
 	}
@@ -172,7 +182,8 @@ func (p *projector) replay(ctx context.Context, lease projection.Lease, command,
 			p.disobeyed(ctx, err)
 		}
 	}
-	stack := ""
+	stack, action := "", projection.ActionPark
+	var stop error
 	if err = p.again(ctx, lease, replay); err != nil {
 		fault := p.env.Store.Classify(err)
 		nobodys := fault.Class != projection.HandlerFault || p.outage(err)
@@ -180,7 +191,20 @@ func (p *projector) replay(ctx context.Context, lease projection.Lease, command,
 			return undone(fault)
 		}
 		err, stack = fault.Err, fault.Stack
-		if told := p.env.Store.FailReplay(ctx, lease, *replay, err, stack, !nobodys); told != nil {
+		if !nobodys {
+			action = p.def.ReplayVerdict(err, Permanent(err))
+		}
+		told := p.briefly(ctx, func() error {
+			switch action {
+			case projection.ActionSkip:
+				return p.env.Store.SkipReplay(ctx, lease, *replay, err, stack)
+			case projection.ActionStop:
+				stop = asError(replay.Failure(lease.ID, err, stack))
+				return p.env.Store.StopReplay(ctx, lease, *replay, err, stack, stop.Error())
+			}
+			return p.env.Store.FailReplay(ctx, lease, *replay, err, stack, !nobodys)
+		})
+		if told != nil {
 			return undone(told)
 		}
 	}
@@ -189,7 +213,15 @@ func (p *projector) replay(ctx context.Context, lease projection.Lease, command,
 		p.obeyed(ctx)
 		p.replayIn(ctx, p.def.Replay.Interval)
 		fields := []zap.Field{zap.Int64("position", replay.Position), zap.String("stream", replay.Stream), zap.Int64("letter", replay.Letter)}
-		if err != nil {
+		switch {
+		case stop != nil:
+			p.stopped(stop, fields)
+			return
+		case action == projection.ActionSkip:
+			p.lease.Parked--
+			p.log.Warn("parked event skipped on its replay", append(fields, zap.Error(err))...)
+			return
+		case err != nil:
 			p.log.Warn("replay failed; the event stays parked", append(fields, zap.Error(err))...)
 			return
 		}
@@ -204,14 +236,18 @@ func (p *projector) again(ctx context.Context, lease projection.Lease, replay *p
 	if replay.Deadly() {
 		return &projection.Fault{Class: projection.HandlerFault, Err: projection.ErrProcessDied}
 	}
-	page, err := p.read(ctx, lease, projection.ReadRange{After: replay.Position - 1, UpTo: replay.Position, Limit: 1})
+	read, err := p.reading(ctx, true)
 	if err != nil {
+		return err
+	}
+	page, err := p.read(ctx, lease, projection.ReadRange{After: replay.Position - 1, UpTo: replay.Position, Limit: 1})
+	if read(); err != nil {
 		return err
 	}
 	if len(page.Events) == 0 {
 		return &projection.Fault{Class: projection.HandlerFault, Err: projection.ErrEventGone}
 	}
-	return p.def.Apply(ctx, lease, projection.Batch{Events: page.Events, To: lease.Checkpoint, Replay: replay})
+	return p.apply(ctx, lease, projection.Batch{Events: page.Events, To: lease.Checkpoint, Replay: replay})
 }
 
 // obeyed takes in that a replay came to an end, or that none is wanted. A look for discards in a rest, and a discard, say

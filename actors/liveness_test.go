@@ -154,7 +154,7 @@ func surround(t *testing.T) *outside {
 			}
 			return nil
 		}}
-	o.env = &Env{System: NewSystem(zap.NewNop()), Store: o.store, Log: zap.NewNop(), Node: projection.Node{LeaseTime: time.Hour}, Slots: NewSlots(2, 1, 1),
+	o.env = &Env{System: NewSystem(zap.NewNop()), Store: o.store, Log: zap.NewNop(), Node: projection.Node{LeaseTime: time.Hour}, Slots: NewSlots(2, 1, 1, 0),
 		Timing: Timing{Heartbeat: time.Hour, Poll: time.Hour, Reconcile: time.Hour, AdvanceEvery: time.Hour, Call: time.Minute}}
 	o.env.Live()
 	o.env.Board.publishSession(func(e *SessionEntry) { e.LastBeat = time.Now() })

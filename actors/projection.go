@@ -73,6 +73,8 @@ type projector struct {
 	away       bool
 	faulted    bool
 	tailFailed bool
+	// long is whether the last delivery took long; it is set where that ran, outside of the actor.
+	long atomic.Bool
 }
 
 // NewProjection makes the actor of a projection whose lease this node holds. fresh tells that the lease was just read;
@@ -273,11 +275,11 @@ type slotFunc func(ctx context.Context) (release func(), err error)
 // batchSlot waits for a slot for a batch, or for a delivery, of this projection's tenant. Events at which a process ended go one
 // by one, so that it becomes known which of them did it.
 func (p *projector) batchSlot() slotFunc {
-	of, tenant := p.env.Slots.batch, p.lease.ID.Tenant
+	tenant := p.lease.ID.Tenant
+	slot := func(ctx context.Context) (func(), error) { return p.env.Slots.batch(ctx, tenant) }
 	if p.def.Leased {
-		of = p.env.Slots.delivery
+		slot = func(ctx context.Context) (func(), error) { return p.env.Slots.delivery(ctx, tenant, p.long.Load()) }
 	}
-	slot := func(ctx context.Context) (func(), error) { return of(ctx, tenant) }
 	if p.wary > 0 && p.lease.TryingPosition > p.lease.Checkpoint && p.lease.Deaths > 0 {
 		return func(ctx context.Context) (func(), error) { return p.env.Slots.suspect(ctx, slot) }
 	}

@@ -31,6 +31,11 @@ func (p *projector) step(ctx actor.Context) {
 	wary := p.wary > 0
 	bound := def.Deadline + 5*p.env.Timing.Call
 	p.do(ctx, bound, p.batchSlot(), func(ctx context.Context) func(actor.Context) {
+		read, err := p.reading(ctx, len(here.events) == 0 || lease.ParkedStreams || wary)
+		if err != nil {
+			return func(ctx actor.Context) { p.fault(ctx, err) }
+		}
+		defer read()
 		if len(here.events) == 0 {
 			page, err := p.read(ctx, lease, here.rangeAfter(def, mark))
 			if err != nil {
@@ -74,7 +79,8 @@ func (p *projector) step(ctx actor.Context) {
 		}
 		batch.Recent, batch.Yield = recent, yield
 		next := p.prefetch(ctx, lease, here, len(here.events)-len(batch.Events)-len(batch.Behind), mark)
-		err = def.Apply(ctx, lease, batch)
+		read()
+		err = p.apply(ctx, lease, batch)
 		outage := p.outage(err)
 		page, fetched := <-next
 		return func(ctx actor.Context) {

@@ -51,9 +51,10 @@ type controlSQL struct {
 	nextCommand    string
 	beginReplay    string
 	resolve        string
+	skipReplay     string
 	failReplay     string
 	discard        string
-	discardUnowned string
+	finishUnowned  string
 	command        string
 	outcome        string
 	cancel         string
@@ -109,9 +110,10 @@ func newControlSQL(schema string) controlSQL {
 		nextCommand:    q("next_command"),
 		beginReplay:    q("begin_replay"),
 		resolve:        q("resolve"),
+		skipReplay:     q("skip_replay"),
 		failReplay:     q("fail_replay"),
 		discard:        q("discard"),
-		discardUnowned: q("discard_unowned"),
+		finishUnowned:  q("finish_unowned"),
 		command:        q("command"),
 		outcome:        q("outcome"),
 		cancel:         q("cancel"),

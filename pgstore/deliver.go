@@ -86,6 +86,9 @@ type DeliverOptions struct {
 	Policy projection.Policy
 	// Trust ends deliveries when the node cannot be sure of its leases any more. Default: it always can.
 	Trust projection.Trust
+	// Slot waits for a connection's slot before each statement of a delivery, acknowledgements above all, and returns what gives
+	// it back. Default: nothing is waited for.
+	Slot func(ctx context.Context) (release func(), err error)
 }
 
 // Delivery is a batch of events that is handled outside of a transaction, and acknowledged as that goes on. It is safe for

@@ -107,6 +107,11 @@ type Store interface {
 	// FailReplay parks a letter again whose replay failed, under the lease's fence, and lets the command go on without it.
 	// counts tells that it is one attempt more.
 	FailReplay(ctx context.Context, lease Lease, replay Replay, cause error, stack string, counts bool) error
+	// StopReplay is FailReplay, counted, and the projection waits until it is resumed, with that reason. The command ends.
+	StopReplay(ctx context.Context, lease Lease, replay Replay, cause error, stack, reason string) error
+	// SkipReplay gives a letter up whose replay failed, under the lease's fence, counts its event as skipped, and lets the
+	// command go on behind it.
+	SkipReplay(ctx context.Context, lease Lease, replay Replay, cause error, stack string) error
 	// ScheduleReplay makes a command of the letter that is due by the policy, if there is one and no command is open. Else
 	// next is in how long one is due, 0 where none ever is.
 	ScheduleReplay(ctx context.Context, lease Lease, policy ReplayPolicy) (scheduled bool, next time.Duration, err error)

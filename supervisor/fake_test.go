@@ -209,6 +209,14 @@ func (f *fake) Discard(context.Context, projection.Lease, int64) (int64, error) 
 func (f *fake) BeginReplay(context.Context, projection.Lease, int64, int64) (*projection.Replay, error) {
 	return &projection.Replay{Command: 1, Letter: 1, Position: 1, Begun: 1}, f.here()
 }
+func (f *fake) StopReplay(context.Context, projection.Lease, projection.Replay, error, string, string) error {
+	return f.here()
+}
+
+func (f *fake) SkipReplay(context.Context, projection.Lease, projection.Replay, error, string) error {
+	return f.here()
+}
+
 func (f *fake) FailReplay(_ context.Context, _ projection.Lease, _ projection.Replay, _ error, _ string, counts bool) error {
 	f.counted.Store(counts)
 	f.replay.Store(false)
@@ -319,7 +327,7 @@ func start(t *testing.T, n int, tenants []string, apply func(f *fake, id project
 			}}
 	}
 	log := zap.New(core)
-	env := &actors.Env{System: actors.NewSystem(log), Store: f, Log: log, Node: node, Definitions: definitions, Slots: actors.NewSlots(16, 0, 0),
+	env := &actors.Env{System: actors.NewSystem(log), Store: f, Log: log, Node: node, Definitions: definitions, Slots: actors.NewSlots(16, 0, 0, 0),
 		Timing: actors.Timing{Heartbeat: time.Minute, Look: time.Minute, Confirm: time.Second, Poll: 20 * time.Millisecond, Reconcile: 50 * time.Millisecond, AdvanceEvery: time.Second, Call: 10 * time.Second, Rest: time.Millisecond}}
 	env.Live()
 	boss, err := Start(env)

@@ -262,7 +262,7 @@ func (w *world) listen() (pid *actor.PID, heard chan any) {
 // follow makes a feed and its one subscriber, with nobody around who polls.
 func follow(t *testing.T) (w *world, tell func(msg any), heard chan any) {
 	w = &world{fake: &fake{}, t: t}
-	w.env = &actors.Env{System: actors.NewSystem(zap.NewNop()), Store: w.fake, Log: zap.NewNop(), Slots: actors.NewSlots(4, 0, 0),
+	w.env = &actors.Env{System: actors.NewSystem(zap.NewNop()), Store: w.fake, Log: zap.NewNop(), Slots: actors.NewSlots(4, 0, 0, 0),
 		Timing: actors.Timing{Call: time.Minute}}
 	w.env.Live()
 	ear, heard := w.listen()

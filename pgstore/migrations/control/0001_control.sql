@@ -91,6 +91,8 @@ create table {control}.dead_letters (
 create index on {control}.dead_letters (projection_id, position) where state in ('parked', 'replaying');
 create index on {control}.dead_letters (projection_id, stream_id, position) where state in ('parked', 'replaying');
 create index on {control}.dead_letters (projection_id, ended_at) where state in ('resolved', 'discarded');
+-- What failed and is parked, as the automatic replayer takes it: see next_due.sql.
+create index on {control}.dead_letters (projection_id, replays, last_failed_at) where state in ('parked', 'replaying') and not behind;
 
 -- Streams whose next events are parked behind those that are. tried_by is the command that tried the first of them last.
 create table {control}.parked_streams (
@@ -102,7 +104,8 @@ create table {control}.parked_streams (
 
 -- What somebody wants to be done with dead letters, for the holder of the lease to do. letter, stream_id, type and error
 -- say with which of them, null meaning any, most with how many. Of one that is under way, stream is the parked stream that
--- is being replayed whole, after the position up to which all have been tried, done and failed count what came of them.
+-- is being replayed whole, after the position up to which all have been tried, done and failed count what came of them. replaying is the letter whose
+-- replay was begun last, null once it is known how that ended.
 create table {control}.commands (
     id            bigint generated always as identity primary key,
     projection_id integer not null references {control}.projections,
@@ -116,6 +119,7 @@ create table {control}.commands (
     after         bigint not null default 0,
     done          bigint not null default 0,
     failed        bigint not null default 0,
+    replaying     bigint,
     created_at    timestamptz not null default clock_timestamp(),
     ended_at      timestamptz
 );
@@ -200,16 +204,38 @@ begin
 end
 $$;
 
+-- Ends a replay: at its limit, with nothing left, or since it was cancelled. A letter whose replay was begun, and did not come to an
+-- end, is parked again. The next of a parked stream that is left in the middle waits for no other any more. The caller holds the
+-- lease, or has it locked. Indexes: commands_pkey, dead_letters_pkey, the partial ones of dead_letters. Locks, until the commit: the
+-- rows of the command and of the letters FOR NO KEY UPDATE.
+create function {control}.end_replay(lease integer, command bigint) returns bigint language plpgsql as $$
+declare
+    c {control}.commands;
+begin
+    update {control}.commands set ended_at = clock_timestamp() where id = command and ended_at is null returning * into c;
+    update {control}.dead_letters d set state = 'parked', begun = 0
+     where d.id = c.replaying and d.projection_id = lease and d.state = 'replaying';
+    update {control}.dead_letters d set behind = false
+     where d.behind and d.id = (select x.id from {control}.dead_letters x
+                                 where x.projection_id = lease and x.stream_id = c.stream and x.state in ('parked', 'replaying')
+                                 order by x.position limit 1);
+    return c.done;
+end
+$$;
+
 -- Begins the next replay of a command, under the fence, and returns its dead letter: none where nothing is left to do, which
 -- ends the command. mine is the letter whose replay the caller began last: it lived. A letter of a parked stream stands for
 -- all of that stream, which are replayed in order, and after one that fails no more of them.
--- Indexes: leases_pkey, commands_pkey, the partial ones of dead_letters, parked_streams_pkey. Locks, until the commit: the row
+-- Letters that are given by their ids are looked for between the first and the last of these.
+-- Indexes: leases_pkey, commands_pkey, dead_letters_pkey, the partial ones of dead_letters, parked_streams_pkey. Locks, until the commit: the row
 -- of leases FOR SHARE, those of the command, the letter and its parked stream FOR NO KEY UPDATE.
 create function {control}.begin_replay(lease integer, held_by uuid, held_epoch bigint, command bigint, mine bigint)
 returns setof {control}.dead_letters language plpgsql as $$
 declare
     c {control}.commands;
     letter {control}.dead_letters;
+    low bigint := 1;
+    high bigint := 9223372036854775807;
 begin
     perform 1 from {control}.leases l where l.id = lease and l.owner = held_by and l.epoch = held_epoch for share;
     if not found then
@@ -230,9 +256,14 @@ begin
          order by d.position limit 1;
         if not found then
             c.stream := null;
+            if c.letters is not null then
+                select coalesce(min(x.position), 1), coalesce(max(x.position), 0) into low, high
+                  from {control}.dead_letters x where x.projection_id = lease and x.id = any(c.letters);
+            end if;
             select d.* into letter from {control}.dead_letters d
               left join {control}.parked_streams s on s.projection_id = lease and s.stream_id = d.stream_id
              where d.projection_id = lease and d.state in ('parked', 'replaying') and d.position > c.after
+               and d.position between low and high
                and (coalesce(s.tried_by, d.tried_by) <> command or s.stream_id is null and d.begun > 0)
                and (c.letters is null or d.id = any(c.letters)) and (c.stream_id is null or d.stream_id = c.stream_id)
                and (c.type is null or d.type = c.type) and (c.error is null or strpos(d.error, c.error) > 0)
@@ -248,16 +279,14 @@ begin
             end if;
         end if;
     end if;
-    if letter.id is null and c.stream is not null then
-        -- The limit ends in the middle of a stream, whose next waits for nobody any more.
-        update {control}.dead_letters d set behind = false
-         where d.behind and d.id = (select x.id from {control}.dead_letters x
-                                     where x.projection_id = lease and x.stream_id = c.stream and x.state in ('parked', 'replaying')
-                                     order by x.position limit 1);
+    update {control}.commands set stream = c.stream, after = c.after, replaying = coalesce(letter.id, replaying) where id = command;
+    if letter.id is null then
+        perform {control}.end_replay(lease, command);
+        return;
     end if;
-    update {control}.commands set stream = c.stream, after = c.after,
-           ended_at = case when letter.id is null then clock_timestamp() end
-     where id = command;
+    -- The command goes on without the letter that it had begun where that one's stream was parked meanwhile.
+    update {control}.dead_letters d set state = 'parked', begun = 0
+     where d.id = c.replaying and d.id <> letter.id and d.projection_id = lease and d.state = 'replaying';
     return query update {control}.dead_letters d
        set state = 'replaying', tried_by = command, begun = greatest(d.begun, 1) + case when d.begun = 0 or d.id = mine then 0 else 1 end
      where d.id = letter.id and d.state in ('parked', 'replaying') -- an earlier replay of it may have committed only now
@@ -274,15 +303,21 @@ create function {control}.discard(lease integer, command bigint) returns bigint 
 declare
     c {control}.commands;
     picked bigint[];
+    low bigint := 1;
+    high bigint := 9223372036854775807;
 begin
     select * into c from {control}.commands where id = command and ended_at is null for no key update;
     if not found then
         return 0;
     end if;
+    if c.letters is not null then
+        select coalesce(min(x.position), 1), coalesce(max(x.position), 0) into low, high
+          from {control}.dead_letters x where x.projection_id = lease and x.id = any(c.letters);
+    end if;
     with gone as (
         update {control}.dead_letters d set state = 'discarded', begun = 0, tried_by = command, ended_at = clock_timestamp()
           from (select x.id from {control}.dead_letters x
-                 where x.projection_id = lease and x.state in ('parked', 'replaying')
+                 where x.projection_id = lease and x.state in ('parked', 'replaying') and x.position between low and high
                    and (c.letters is null or x.id = any(c.letters)) and (c.stream_id is null or x.stream_id = c.stream_id)
                    and (c.type is null or x.type = c.type) and (c.error is null or strpos(x.error, c.error) > 0)
                  order by x.position limit c.most for no key update) x
