@@ -19,6 +19,8 @@ var (
 	notifyWake      = queryText("notify_wake")
 	noJIT           = queryText("no_jit")
 	ping            = queryText("ping")
+	probeBegin      = queryText("probe_begin")
+	probeSpace      = queryText("probe_space")
 	sessionLock     = queryText("session_lock")
 	sessionSettings = queryText("session_settings")
 	waitsForLock    = queryText("waits_for_lock")
