@@ -76,6 +76,11 @@ type Projection struct {
 	// MaxParked is how many events may be parked at a time, those behind others of their streams included. The next one stops
 	// the projection as ActionStop does. Default 10,000; negative means any number.
 	MaxParked int64
+	// MissingObjectTimeout is how long the projection waits at an event for a table, column, function, schema or privilege that
+	// its handler needs and that is missing in the database: a migration of a deployment that has yet to run. Meanwhile it tries
+	// again every few seconds, its state is StateMissingObject, and nothing is counted. After that it is a failure of the event
+	// like any other, since dynamic SQL may name something missing for one event alone. Default 5 min; negative: it counts at once.
+	MissingObjectTimeout time.Duration
 	// Replay has parked events replayed by themselves. Default: nobody replays them but store.DeadLetters(id).Replay.
 	Replay projection.ReplayPolicy
 	// Breaker is for a handler that depends on something outside, say a web service: while that is down the projection waits,
@@ -189,6 +194,7 @@ func (p Projection) definition(r *Runtime) *projection.Definition {
 			MaxParked: p.MaxParked, Replay: p.Replay,
 		},
 		Breaker: p.Breaker,
+		Faults:  projection.FaultLimits{MissingObject: p.MissingObjectTimeout}.WithDefaults(),
 	}
 	switch {
 	case def.Leased:

@@ -21,6 +21,9 @@ const (
 	StateLive = "live"
 	// StateWaiting: something failed and will be tried again; the reason says what.
 	StateWaiting = "waiting"
+	// StateMissingObject: its handler needs a table, column, function, schema or privilege that is missing in the database;
+	// the reason says which. It goes on by itself when that is there. See Projection.MissingObjectTimeout.
+	StateMissingObject = "missing object"
 	// StatePaused: it is wanted not to run. Its node keeps the lease.
 	StatePaused = "paused"
 	// StateStopped: it is wanted not to run, and no node holds the lease.
@@ -230,6 +233,8 @@ func projectionStatus(row pgstore.ProjectionRow, head int64, entry actors.Entry,
 		s.State, s.NotOwned = StateNotOwned, row.NotOwned
 	case row.Failed != "":
 		s.State, s.Reason = StateFailed, row.Failed
+	case failing && row.MissingObject:
+		s.State = StateMissingObject
 	case failing:
 		s.State = StateWaiting
 	default:

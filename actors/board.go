@@ -22,6 +22,8 @@ const (
 	Waiting  State = "waiting"
 	Paused   State = "paused"
 	Failed   State = "failed"
+	// MissingObject is Waiting for a table, column, function, schema or privilege.
+	MissingObject State = "missing object"
 )
 
 // Entry is what a projection's actor publishes about itself.

@@ -30,6 +30,8 @@ type desk struct {
 	// resting is the wait after something could not be done, nil while there is none; vain counts how often in a row.
 	resting *time.Timer
 	vain    int
+	// faults are those of the letter that is replayed that were not counted.
+	faults projection.FaultHistory
 }
 
 // What the desk is sent.
@@ -107,7 +109,7 @@ func (p *projector) obey(ctx actor.Context) {
 	p.desk.again = false
 	discards := p.noReplays()
 	schedule := p.desk.due && !discards && !p.lease.Commanded && !p.lease.Halted
-	lease, mine, vain := p.lease, p.desk.replaying, p.desk.vain
+	lease, mine, vain, faults := p.lease, p.desk.replaying, p.desk.vain, p.desk.faults
 	p.do(ctx, p.def.Deadline+5*p.env.Timing.Call, p.batchSlot(), func(ctx context.Context) func(actor.Context) {
 		fails := func(err error) func(actor.Context) {
 			return func(ctx actor.Context) { p.disobeyed(ctx, err) }
@@ -141,9 +143,9 @@ func (p *projector) obey(ctx actor.Context) {
 				p.lease.Commanded = p.lease.Commanded && (discards || p.desk.again)
 			}
 		case found.Command.Replay:
-			commanded := p.replay(ctx, lease, found.Command.ID, mine, vain)
+			commanded := p.replay(ctx, lease, found.Command.ID, mine, vain, &faults)
 			return func(ctx actor.Context) {
-				p.lease.Commanded = true // until a look finds nothing
+				p.lease.Commanded, p.desk.faults = true, faults // until a look finds nothing
 				commanded(ctx)
 			}
 		}
@@ -164,7 +166,7 @@ func (p *projector) obey(ctx actor.Context) {
 }
 
 // replay makes the next replay of a command.
-func (p *projector) replay(ctx context.Context, lease projection.Lease, command, mine int64, vain int) func(actor.Context) {
+func (p *projector) replay(ctx context.Context, lease projection.Lease, command, mine int64, vain int, faults *projection.FaultHistory) func(actor.Context) {
 	var replay *projection.Replay
 	err := p.briefly(ctx, func() (err error) {
 		replay, err = p.env.Store.BeginReplay(ctx, lease, command, mine)
@@ -182,30 +184,28 @@ func (p *projector) replay(ctx context.Context, lease projection.Lease, command,
 			p.disobeyed(ctx, err)
 		}
 	}
-	stack, action := "", projection.ActionPark
+	action := projection.ActionPark
 	var stop error
-	if err = p.again(ctx, lease, replay); err != nil {
-		fault := p.env.Store.Classify(err)
-		nobodys := fault.Class != projection.HandlerFault || p.outage(err)
-		if nobodys && (vain < vainMost || fault.Unreachable || fault.Class == projection.LeaseLost) {
+	fault, counts := p.again(ctx, lease, replay, faults)
+	if fault != nil {
+		if !counts && (vain < vainMost || fault.Unreachable || fault.Class == projection.LeaseLost) {
 			return undone(fault)
 		}
-		err, stack = fault.Err, fault.Stack
-		if !nobodys {
-			action = p.def.ReplayVerdict(err, Permanent(err))
+		if counts {
+			action = p.def.ReplayVerdict(fault.Err, Permanent(fault.Err))
 		}
-		told := p.briefly(ctx, func() error {
+		err := p.briefly(ctx, func() error {
 			switch action {
 			case projection.ActionSkip:
-				return p.env.Store.SkipReplay(ctx, lease, *replay, err, stack)
+				return p.env.Store.SkipReplay(ctx, lease, *replay, fault.Err, fault.Stack)
 			case projection.ActionStop:
-				stop = asError(replay.Failure(lease.ID, err, stack))
-				return p.env.Store.StopReplay(ctx, lease, *replay, err, stack, stop.Error())
+				stop = asError(replay.Failure(lease.ID, fault.Err, fault.Stack))
+				return p.env.Store.StopReplay(ctx, lease, *replay, fault.Err, fault.Stack, stop.Error())
 			}
-			return p.env.Store.FailReplay(ctx, lease, *replay, err, stack, !nobodys)
+			return p.env.Store.FailReplay(ctx, lease, *replay, fault.Err, fault.Stack, counts)
 		})
-		if told != nil {
-			return undone(told)
+		if err != nil {
+			return undone(err)
 		}
 	}
 	return func(ctx actor.Context) {
@@ -219,10 +219,10 @@ func (p *projector) replay(ctx context.Context, lease projection.Lease, command,
 			return
 		case action == projection.ActionSkip:
 			p.lease.Parked--
-			p.log.Warn("parked event skipped on its replay", append(fields, zap.Error(err))...)
+			p.log.Warn("parked event skipped on its replay", append(fields, zap.Error(fault.Err))...)
 			return
-		case err != nil:
-			p.log.Warn("replay failed; the event stays parked", append(fields, zap.Error(err))...)
+		case fault != nil:
+			p.log.Warn("replay failed; the event stays parked", append(fields, zap.Error(fault.Err))...)
 			return
 		}
 		p.lease.Parked--
@@ -231,8 +231,27 @@ func (p *projector) replay(ctx context.Context, lease projection.Lease, command,
 	}
 }
 
-// again applies a dead letter's event in a batch of its own, which resolves the letter and moves no checkpoint.
-func (p *projector) again(ctx context.Context, lease projection.Lease, replay *projection.Replay) error {
+// again applies a dead letter's event, and once more where that is to be tried at once. Where it fails, counts reports whether
+// that is an attempt.
+func (p *projector) again(ctx context.Context, lease projection.Lease, replay *projection.Replay, faults *projection.FaultHistory) (fault *projection.Fault, counts bool) {
+	for fresh := false; ; fresh = true {
+		found := p.examine(ctx, p.applyLetter(ctx, lease, replay, fresh))
+		if fault = found.fault; fault == nil {
+			faults.Forget()
+			return nil, false
+		}
+		if found.outage {
+			return fault, false
+		}
+		at := projection.BatchFault{Class: fault.Class, Position: replay.Position, Alone: true, Unreachable: fault.Unreachable, Now: time.Now()}
+		if decision := faults.Decide(p.def.Faults, at); decision != projection.TryAgain {
+			return fault, decision == projection.CountIt
+		}
+	}
+}
+
+// applyLetter applies a dead letter's event in a batch of its own, which resolves the letter and moves no checkpoint.
+func (p *projector) applyLetter(ctx context.Context, lease projection.Lease, replay *projection.Replay, fresh bool) error {
 	if replay.Deadly() {
 		return &projection.Fault{Class: projection.HandlerFault, Err: projection.ErrProcessDied}
 	}
@@ -247,7 +266,7 @@ func (p *projector) again(ctx context.Context, lease projection.Lease, replay *p
 	if len(page.Events) == 0 {
 		return &projection.Fault{Class: projection.HandlerFault, Err: projection.ErrEventGone}
 	}
-	return p.apply(ctx, lease, projection.Batch{Events: page.Events, To: lease.Checkpoint, Replay: replay})
+	return p.apply(ctx, lease, projection.Batch{Events: page.Events, To: lease.Checkpoint, Replay: replay, Fresh: fresh})
 }
 
 // obeyed takes in that a replay came to an end, or that none is wanted. A look for discards in a rest, and a discard, say
@@ -273,7 +292,7 @@ func (p *projector) disobeyed(ctx actor.Context, err error) {
 	delay := p.env.Timing.Rest * time.Duration(min(restMost, 1<<min(p.desk.vain-1, 10)))
 	p.desk.resting = p.env.after(delay, ctx.Self(), &rested{})
 	p.log.Debug("dead letters have to wait", zap.Duration("for", delay), zap.Error(err))
-	if p.env.Store.Classify(err).Unreachable && p.state != Paused && !p.lease.Halted {
+	if fault := p.env.Store.Classify(err); (fault.Probe || fault.Unreachable) && p.state != Paused && !p.lease.Halted {
 		p.fault(ctx, err)
 	}
 }

@@ -58,6 +58,7 @@ type Env struct {
 	giveUp context.CancelCauseFunc
 	work   sync.WaitGroup
 	start  time.Time
+	prober prober
 }
 
 // Live gives env what it needs to run work.

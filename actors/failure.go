@@ -125,6 +125,7 @@ func (p *projector) leave(ctx actor.Context, f *projection.Failure, write func(c
 			p.lease.FailingPosition, p.lease.Attempts, p.lease.Unclean, p.lease.Deaths = 0, 0, 0, 0
 			p.recent.Failed()
 			p.sizing.Succeeded()
+			p.faults.Forget()
 			if p.wary > 0 {
 				p.sizing.Alone()
 			}

@@ -21,7 +21,7 @@ func (p *projector) partly(ctx actor.Context, batch projection.Batch, err error)
 	}
 	done, left := partial.Split(batch)
 	if partial.To > p.lease.Checkpoint {
-		p.applied(ctx, done, nil, false)
+		p.applied(ctx, done, nil, finding{})
 		p.recent = partial.Recent
 		p.lease.Parked += int64(len(partial.Rejected))
 	}

@@ -26,8 +26,13 @@ type projector struct {
 	// the projection.
 	position int64
 	sizing   projection.Sizing
-	ahead    ahead
-	breaker  projection.Breaker
+	// faults are those of the event ahead that were not counted; fresh that the next batch needs a new connection; missing
+	// why it waits for an object, as the database has it.
+	faults  projection.FaultHistory
+	fresh   bool
+	missing string
+	ahead   ahead
+	breaker projection.Breaker
 
 	// What the feed told last.
 	known  bool
@@ -113,7 +118,9 @@ func (p *projector) adopt(lease projection.Lease) {
 		p.become(Starting, nil) // somebody resumed it
 	}
 	p.lease, p.position = lease, lease.Checkpoint
-	p.sizing = projection.NewSizing(p.def.MaxEvents)
+	if p.sizing.Size() == 0 {
+		p.sizing = projection.NewSizing(p.def.MaxEvents)
+	}
 	p.ahead = ahead{to: lease.Checkpoint, average: p.ahead.average}
 	p.taken.Store(lease.Checkpoint)
 	if lease.Suspect() {
@@ -364,9 +371,17 @@ func (p *projector) become(state State, reason error) {
 	p.publish()
 }
 
+// shown is the state as others see it.
+func (p *projector) shown() State {
+	if p.state == Waiting && errors.Is(p.reason, projection.ErrMissingObject) {
+		return MissingObject
+	}
+	return p.state
+}
+
 func (p *projector) publish() {
 	p.env.Board.publish(p.lease.ID, func(e *Entry) {
-		e.State, e.Position, e.Mark, e.Reason, e.Halted = p.state, p.position, p.mark, p.reason, p.lease.Halted
+		e.State, e.Position, e.Mark, e.Reason, e.Halted = p.shown(), p.position, p.mark, p.reason, p.lease.Halted
 		e.Breaker = p.breaker.State()
 		if !p.busy {
 			e.Busy, e.Queued = time.Time{}, false

@@ -52,7 +52,7 @@ type ApplyOptions struct {
 // Apply makes of a handler what the actors run: one batch transaction.
 func (s Port) Apply(h BatchHandler, o ApplyOptions) func(context.Context, projection.Lease, projection.Batch) error {
 	return func(ctx context.Context, lease projection.Lease, batch projection.Batch) error {
-		b := newBatchTx(s.Store, lease, batch.To, batchOptions{deadline: cmp.Or(o.Deadline, 30*time.Second), relaxed: o.Relaxed})
+		b := newBatchTx(s.Store, lease, batch.To, batchOptions{deadline: cmp.Or(o.Deadline, 30*time.Second), relaxed: o.Relaxed, fresh: batch.Fresh})
 		if len(batch.Behind) > 0 || batch.Replay != nil {
 			b.settle = func(ctx context.Context, conn *pgx.Conn) error { return s.settleLetters(ctx, conn, lease, batch) }
 		}
@@ -82,6 +82,8 @@ type batchOptions struct {
 	relaxed  bool
 	// durable commits synchronously, whatever the session's default is.
 	durable bool
+	// fresh asks for a connection that no batch has used before.
+	fresh bool
 }
 
 // batchTx is one fenced transaction of a projection: begin with the time-outs, the announcement and a look at the
@@ -106,7 +108,7 @@ func newBatchTx(s *Store, lease projection.Lease, to int64, opts batchOptions) *
 const finishTime = 10 * time.Second
 
 func (b *batchTx) run(ctx context.Context, fn func(context.Context, pgx.Tx) error) error {
-	conn, err := b.store.pool.Acquire(ctx)
+	conn, err := b.acquire(ctx)
 	if err != nil {
 		return fmt.Errorf("get a connection for %s: %w", b.lease.ID, ownFault(err))
 	}
@@ -117,16 +119,20 @@ func (b *batchTx) run(ctx context.Context, fn func(context.Context, pgx.Tx) erro
 		return fmt.Errorf("begin a batch of %s: %w", b.lease.ID, ownFault(err))
 	}
 	scoped := newScopedTx(tx)
-	if err := b.call(ctx, lent, restore.pid, scoped, fn); err != nil {
-		if !lent.abandoned {
+	err = b.call(ctx, lent, restore.pid, scoped, fn)
+	if noted := scoped.fault(); err == nil && noted != nil && conn.Conn().PgConn().TxStatus() == 'E' {
+		err = swallowed(noted)
+	}
+	if err != nil {
+		switch {
+		case lent.abandoned:
+		case classify(err).Class == projection.Interrupted:
+			cut(ctx, conn.Conn()) // its statement cache may be at fault
+		default:
 			b.rollback(ctx, conn.Conn(), restore)
 			err = b.store.namingExtensions(ctx, conn, b.lease.ID.Tenant, err)
 		}
 		return fmt.Errorf("handle a batch of %s: %w", b.lease.ID, err)
-	}
-	if noted := scoped.fault(); noted != nil && conn.Conn().PgConn().TxStatus() == 'E' {
-		b.rollback(ctx, conn.Conn(), restore)
-		return fmt.Errorf("handle a batch of %s: %w", b.lease.ID, classify(noted))
 	}
 	if err := b.finish(ctx, conn.Conn(), restore); err != nil {
 		b.rollback(ctx, conn.Conn(), restore)
@@ -136,6 +142,25 @@ func (b *batchTx) run(ctx context.Context, fn func(context.Context, pgx.Tx) erro
 		b.store.notify.wake(tenant)
 	}
 	return nil
+}
+
+// acquire gets a connection: where a new one is asked for, none that a batch has used before. Those are closed.
+func (b *batchTx) acquire(ctx context.Context) (*pgxpool.Conn, error) {
+	for {
+		conn, err := b.store.pool.Acquire(ctx)
+		if err != nil || !b.opts.fresh || !restorable(conn.Conn()) {
+			return conn, err
+		}
+		cut(ctx, conn.Conn())
+		conn.Release()
+	}
+}
+
+// swallowed is the fault of a handler that returned no error though a statement of its transaction failed with cause.
+func swallowed(cause error) error {
+	class := handlersClass(classify(cause).Class)
+	return &projection.Fault{Class: class, Probe: class == projection.Unclear,
+		Err: fmt.Errorf("the handler returned no error, but a statement of its transaction failed: %w", cause)}
 }
 
 // afterDeadline is how long the server's own time-outs leave the session alone past the handler's deadline: while it is
@@ -180,8 +205,10 @@ func (b *batchTx) finishSQL(restore restoring) string {
 		return fmt.Sprintf("%s; update %s set checkpoint = %d where id = %d and owner = '%s' and epoch = %d and checkpoint = %d; commit; %s",
 			restore.user, leases, b.to, b.lease.Row, b.lease.Owner, b.lease.Epoch, b.lease.Checkpoint, restore.session)
 	}
-	return fmt.Sprintf("%s; select %s.advance('%s', %d, '%s', %d, %d, %d, %d); commit; %s",
-		restore.user, quote(b.store.control.schema), b.name, b.lease.Row, b.lease.Owner, b.lease.Epoch, b.lease.Incarnation, b.lease.Checkpoint, b.to, restore.session)
+	// The wait for a lock, say of a deferred constraint, ends as such before the time for the commit is over.
+	return fmt.Sprintf("set local lock_timeout = %d; %s; select %s.advance('%s', %d, '%s', %d, %d, %d, %d); commit; %s",
+		milliseconds(min(b.opts.deadline/2, finishTime/2)), restore.user, quote(b.store.control.schema), b.name, b.lease.Row, b.lease.Owner, b.lease.Epoch,
+		b.lease.Incarnation, b.lease.Checkpoint, b.to, restore.session)
 }
 
 // finish advances and commits in one round trip, and puts the session back as it was. An error without an answer of the

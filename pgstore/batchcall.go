@@ -77,21 +77,25 @@ func (b *batchTx) call(ctx context.Context, lent *lentConn, pid uint32, tx *scop
 		return &projection.Fault{Class: projection.Infrastructure, Err: fmt.Errorf("batch was cancelled: %w", cause)}
 	}
 	fault := &projection.Fault{Class: projection.HandlerFault, Position: projection.FailedPosition(err), Stack: stackOf(err), Err: errors.Join(cause, err)}
-	if infrastructure || isServerFault(tx.fault()) {
+	noted := tx.fault()
+	switch class := returnedClass(noted); {
+	case infrastructure:
 		fault.Class = projection.Infrastructure
+	case isServerFault(noted) && class != projection.Interrupted: // the end of ctx may have cancelled it
+		fault.Class, fault.Probe = class, class == projection.Unclear
 	}
 	return fault
 }
 
-// isServerFault tells whether the server itself reported err, which is a fault of the infrastructure.
+// isServerFault tells whether the server itself reported err.
 func isServerFault(err error) bool {
 	var pgErr *pgconn.PgError
 	return errors.As(err, &pgErr)
 }
 
-// handlerFault says whose fault an error that a handler returned is. What the handler met on its own ways, say a web
-// service that refuses, is the handler's; what the batch's own connection went through is the infrastructure's, even
-// where the handler did not pass it on.
+// handlerFault says whose fault an error that a handler returned is. For what the handler met elsewhere, say in a web service
+// that refuses, the error itself speaks. For what the batch's own connection went through, that does, even where the handler
+// did not pass it on.
 func handlerFault(err error, tx *scopedTx, conn *pgconn.PgConn) error {
 	if err == nil {
 		return nil
@@ -100,28 +104,31 @@ func handlerFault(err error, tx *scopedTx, conn *pgconn.PgConn) error {
 	// A statement that the handler itself gave too little time ends like one whose server went away. Only counting a
 	// failure tells them apart, since that needs the server: so it is left to be counted.
 	ownTimeout := pgconn.Timeout(noted) || errors.Is(noted, context.DeadlineExceeded) || errors.Is(noted, context.Canceled)
-	// Nor is it the infrastructure's where the transaction still works: then the handler undid the fault by a savepoint, or
-	// used the connection wrongly, say for a statement while the rows of another were open.
-	lost := conn.IsClosed() || isServerFault(noted) && conn.TxStatus() == 'E'
-	if noted != nil && !ownTimeout && lost {
-		fault := *classify(noted)
-		fault.Err = errors.Join(err, noted)
-		return &fault
+	fault := &projection.Fault{Class: returnedClass(err), Position: projection.FailedPosition(err), Stack: stackOf(err), Err: err}
+	switch {
+	case ownTimeout:
+	case noted != nil && (conn.IsClosed() || isServerFault(noted) && conn.TxStatus() == 'E'):
+		// Where the transaction still works, the handler undid the fault by a savepoint, or used the connection wrongly, say
+		// for a statement while the rows of another were open.
+		if class := handlersClass(classify(noted).Class); class != projection.HandlerFault {
+			fault.Class = class
+			if !errors.Is(err, noted) {
+				fault.Err = errors.Join(err, noted)
+			}
+		}
+	case conn.IsClosed():
+		fault.Class, fault.Err = projection.Unclear, fmt.Errorf("connection lost under the handler: %w", err)
 	}
-	if conn.IsClosed() && !ownTimeout {
-		return &projection.Fault{Class: projection.Infrastructure, Unreachable: true, Err: fmt.Errorf("connection lost under the handler: %w", err)}
-	}
-	return &projection.Fault{Class: returnedClass(err), Position: projection.FailedPosition(err), Stack: stackOf(err), Err: err}
+	fault.Probe = fault.Class == projection.Unclear
+	return fault
 }
 
-// returnedClass says whose fault an error is that a handler returned, by nothing but that error: its own, unless it is one of
-// a server that could not do what was asked of it.
+// returnedClass says whose fault an error that a handler returned is, by nothing but that error: its own, unless a server says
+// by its SQLSTATE that it may be something else.
 func returnedClass(err error) projection.Class {
 	var pgErr *pgconn.PgError
 	if errors.As(err, &pgErr) {
-		if class, _ := lookUp(pgErr.Code); class == projection.Infrastructure {
-			return class
-		}
+		return handlersClass(classOf(pgErr))
 	}
 	return projection.HandlerFault
 }

@@ -65,6 +65,7 @@ type controlSQL struct {
 	oldestLetters  string
 	newestLetters  string
 	oldestSnapshot string
+	probeWrite     string
 
 	// wakeChannel carries wake-ups, controlChannel what concerns leases: see projection.Notice.
 	wakeChannel    string
@@ -124,6 +125,7 @@ func newControlSQL(schema string) controlSQL {
 		oldestLetters:  strings.NewReplacer("{beyond}", ">", "{direction}", "asc").Replace(q("dead_letters")),
 		newestLetters:  strings.NewReplacer("{beyond}", "<", "{direction}", "desc").Replace(q("dead_letters")),
 		oldestSnapshot: q("oldest_snapshot"),
+		probeWrite:     q("probe_write"),
 		wakeChannel:    schema + "_wake",
 		controlChannel: schema + "_control",
 		batchClass:     lockKey32("millrace batch " + schema),

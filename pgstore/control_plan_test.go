@@ -153,7 +153,7 @@ func TestNoControlStatementScansATable(t *testing.T) {
 		{"leases, one", c.leases, []any{[]int32{l.Row}}, 1},
 		{"leases, one without", c.leases, []any{[]int32{without}}, 1},
 		{"leases", c.leases, []any{ids}, many},
-		{"record_failure", c.recordFailure, []any{l.Row, l.Owner, l.Epoch, 41, 1, "bad"}, 1},
+		{"record_failure", c.recordFailure, []any{l.Row, l.Owner, l.Epoch, 41, 1, "bad", false}, 1},
 		{"park", c.park, []any{l.Row, []int64{20_000}, []string{"s"}, []int64{1}, []string{"T"}, false, "bad", "stack", 5, 1, true}, 1},
 		{"park behind", c.park, []any{l.Row, []int64{20_000, 20_001}, []string{"s1", "s1"}, []int64{1, 2}, []string{"T", "T"}, true, "bad", "", 0, 2, false}, 1},
 		{"parked_streams", c.parkedStreams, []any{l.Row, []string{"s1", "s2", "other"}}, 2},

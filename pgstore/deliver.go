@@ -221,7 +221,9 @@ func (d *Delivery) reject(ctx context.Context, position int64, cause error) erro
 	// Those of the batch that are parked behind others need their room, too.
 	room := d.opts.Policy.Room(d.lease.Parked) - int64(len(d.batch.Behind)-d.behind)
 	if wish != projection.ActionPark || tooMany || room < 1 || d.batch.Replay != nil {
-		d.stop(d.failure(cause))
+		fault := d.failure(cause)
+		fault.Class, fault.Probe = projection.HandlerFault, false // the handler says so, whatever it met
+		d.stop(fault)
 		return ErrDeliveryOver
 	}
 	e := d.batch.Events[at]

@@ -126,7 +126,7 @@ func (d *Delivery) ended(err, cause error) error {
 		return nil
 	}
 	partial := &projection.Partial{Recent: d.recent, Rejected: d.rejected}
-	if fault != nil && fault.Class == projection.HandlerFault {
+	if fault != nil && fault.Class.MayCount() {
 		// What is parked before the event that failed goes first, so that the checkpoint can move over that one alone.
 		if n := len(d.upTo(fault.Position)); n > 0 {
 			if err := d.move(d.acks, d.batch.Behind[d.behind+n-1].Position, nil); err != nil {
@@ -179,7 +179,8 @@ func (d *Delivery) failure(err error) *projection.Fault {
 	if named := projection.FailedPosition(err); named != 0 && named != next {
 		err = fmt.Errorf("failed at position %d, which is the first that is not done: %w", next, err)
 	}
-	return &projection.Fault{Class: returnedClass(err), Position: next, Stack: stackOf(err), Err: err}
+	class := returnedClass(err)
+	return &projection.Fault{Class: class, Probe: class == projection.Unclear, Position: next, Stack: stackOf(err), Err: err}
 }
 
 // settle keeps that the first n events are done. letter is what becomes of the last of them, where it is parked.

@@ -2,6 +2,7 @@ package pgstore
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -16,7 +17,7 @@ import (
 func (s Port) RecordFailure(ctx context.Context, lease projection.Lease, f projection.Failure) (first time.Time, err error) {
 	err = s.fenced(ctx, fmt.Sprintf("record a failure of %s at %d", lease.ID, f.Event.Position), lease, func(tx pgx.Tx) error {
 		return orLost(tx.QueryRow(ctx, s.control.recordFailure, lease.Row, lease.Owner, lease.Epoch, f.Event.Position, f.Attempt,
-			storable(f.Err.Error())).Scan(&first))
+			storable(f.Err.Error()), errors.Is(f.Err, projection.ErrMissingObject)).Scan(&first))
 	})
 	return first, err
 }

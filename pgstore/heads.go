@@ -81,7 +81,7 @@ func (s Port) Ping(ctx context.Context) error {
 	case recovery:
 		return fmt.Errorf("ping: %w", projection.ErrNotPrimary)
 	case readOnly:
-		return fmt.Errorf("ping: %w", &projection.Fault{Class: projection.Infrastructure, Unreachable: true, Err: errReadOnly})
+		return fmt.Errorf("ping: %w", &projection.Fault{Class: projection.Infrastructure, Probe: true, Err: errReadOnly})
 	}
 	return nil
 }

@@ -125,7 +125,7 @@ func claimEndsLeftovers(t *testing.T, store *Store) {
 	if err := successor.apply(writeAnd(sends("update public.row set n = 10 where id = 0")), ApplyOptions{Deadline: hangs}); err != nil {
 		t.Fatalf("the new owner's batch: %v", err)
 	}
-	wantClass(t, left.end(), projection.Infrastructure)
+	wantClass(t, left.end(), projection.Unclear)
 	successor.applied(2)
 	if n := one[int](t, store, "select n from public.row"); n != 10 {
 		t.Errorf("the row is %d", n)
@@ -173,7 +173,7 @@ func TestClaimEndsNoSessionButThoseOfTheBatchesItTakesOver(t *testing.T) {
 	if err := errors.Join(kept.end(), another.end()); err != nil {
 		t.Errorf("the batches of leases that were not claimed: %v", err)
 	}
-	wantClass(t, left.end(), projection.Infrastructure)
+	wantClass(t, left.end(), projection.Unclear)
 }
 
 func TestClaimLeavesTheBatchesOfTheNewOwnerAlone(t *testing.T) {
@@ -202,7 +202,7 @@ func TestClaimLeavesTheBatchesOfTheNewOwnerAlone(t *testing.T) {
 	if err := fresh.end(); err != nil {
 		t.Errorf("the new owner's batch: %v", err)
 	}
-	wantClass(t, old.end(), projection.Infrastructure)
+	wantClass(t, old.end(), projection.Unclear)
 }
 
 // asRole is the same store for a role that may use the control schema and holds these other roles.

@@ -25,6 +25,9 @@ type setting struct {
 	pid                     uint32
 }
 
+// restorable reports whether a batch has used the connection before.
+func restorable(conn *pgx.Conn) bool { return conn.PgConn().CustomData()[restoreKey] != nil }
+
 // restoreSQL returns the statements that put the session of a connection back to what it was when the store used it for
 // the first time: settings, session user and role (those of the pool's AfterConnect hook included), no advisory locks of the
 // session, no LISTEN, no cursors, no temporary tables. They are sent along with the end of a batch and cost no round trip.

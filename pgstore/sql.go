@@ -21,6 +21,8 @@ var (
 	ownSession      = queryText("own_session")
 	ping            = queryText("ping")
 	pooledSettings  = queryText("pooled_settings")
+	probeBegin      = queryText("probe_begin")
+	probeSpace      = queryText("probe_space")
 	sessionLock     = queryText("session_lock")
 	sessionSettings = queryText("session_settings")
 	waitsForLock    = queryText("waits_for_lock")

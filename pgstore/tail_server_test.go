@@ -110,7 +110,7 @@ func TestTailThatMetARestartBeginsAnew(t *testing.T) {
 	}
 	store.pool.Reset()
 	_, err := f.poll(testContext(t))
-	if fault := store.Port().Classify(err); err == nil || fault.Class != projection.Infrastructure || !fault.Unreachable {
+	if fault := store.Port().Classify(err); err == nil || fault.Class != projection.Infrastructure || !fault.Probe {
 		t.Fatalf("%v, %+v", err, fault)
 	}
 	if err := server.StartAgain(testContext(t)); err != nil {

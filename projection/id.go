@@ -168,6 +168,8 @@ type Batch struct {
 	// Yield is closed when somebody waits for the projection to come to rest, so that what can stop in the middle does. Nil
 	// where nobody will.
 	Yield <-chan struct{}
+	// Fresh asks for a connection that no batch has used before.
+	Fresh bool
 }
 
 // Alone tells that the batch is one event, with nothing before it that is parked: a failure of it is that event's, and the

@@ -24,6 +24,8 @@ type Definition struct {
 	Policy
 	// Breaker says when the projection waits for what its handler depends on.
 	Breaker BreakerPolicy
+	// Faults say how long what may be an event's own fault is not counted against it.
+	Faults FaultLimits
 	// Apply runs one batch transaction: it hands the events to the handler, parks those that are behind others, resolves the
 	// dead letter that is replayed, advances the checkpoint from lease.Checkpoint to batch.To under the lease's fence, and
 	// commits all or nothing. One that works in steps, each of them fenced, returns a *Partial where it did not come to the
@@ -131,8 +133,11 @@ type Store interface {
 	SetFailed(ctx context.Context, lease Lease, reason string) error
 	// Heads returns the highest visible position of each tenant; one that does not exist is left out.
 	Heads(ctx context.Context, tenants []string) (Heads, error)
-	// Ping tells whether the server can be worked with.
+	// Ping tells whether the server can be worked with, over the pool.
 	Ping(ctx context.Context) error
+	// Probe returns nil if the server can be worked with. It writes, over a connection of its own where it can be had. That
+	// another session holds a lock is no error.
+	Probe(ctx context.Context) error
 	// Classify tells whose fault err is.
 	Classify(err error) *Fault
 }

@@ -46,7 +46,7 @@ type fake struct {
 	panics map[string]bool
 }
 
-var errAway = &projection.Fault{Class: projection.Infrastructure, Unreachable: true, Err: errors.New("the database is away")}
+var errAway = &projection.Fault{Class: projection.Infrastructure, Probe: true, Err: errors.New("the database is away")}
 
 func (f *fake) here() error {
 	if f.away.Load() {
@@ -259,11 +259,18 @@ func (f *fake) Ping(context.Context) error {
 	return f.here()
 }
 
+func (f *fake) Probe(ctx context.Context) error { return f.Ping(ctx) }
+
 func (f *fake) Classify(err error) *projection.Fault {
 	var fault *projection.Fault
 	if errors.As(err, &fault) {
-		if f.panicOnce(fault.Error()) {
+		if f.panicOnce("second " + fault.Error()) {
 			panic("a fault on purpose")
+		}
+		if f.panicOnce(fault.Error()) {
+			f.mu.Lock()
+			defer f.mu.Unlock()
+			f.panics["second "+fault.Error()] = true // the first look at it is outside of the actor's turn
 		}
 		return fault
 	}

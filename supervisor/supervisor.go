@@ -65,8 +65,9 @@ type child struct {
 	name    string
 	pid     *actor.PID
 	respawn func(ctx actor.Context)
-	faults  int
-	told    bool // that its configuration is at fault
+	faults  int               // of the infrastructure, in a row
+	fault   *projection.Fault // the last of them
+	told    bool              // that its configuration is at fault
 	crashes int
 	crashed time.Time
 	crash   *actors.Crash
@@ -200,6 +201,12 @@ func (b *boss) Handle(ctx actor.Context, msg any) {
 		if !b.stopping {
 			b.gate.probed(ctx, msg)
 		}
+	case *answered:
+		if !b.stopping {
+			for _, c := range b.gate.answered(ctx, msg.err) {
+				b.tryAgain(c)
+			}
+		}
 	case *probeDue:
 		b.gate.probe(ctx)
 	case *respawnDue:
@@ -326,21 +333,34 @@ func (b *boss) faulted(ctx actor.Context, msg *messages.Faulted) {
 		b.resumeIn(c, mendedEvery)
 	default:
 		c.faults++
-		if msg.Fault.Unreachable {
+		c.fault = msg.Fault
+		switch {
+		case b.gate.closed:
+			b.gate.wait(c)
+		case msg.Fault.Unreachable:
 			b.gate.shut(ctx, msg.Fault.Err)
+			b.gate.wait(c)
+		case msg.Fault.Probe:
+			b.gate.ask(ctx, c)
+		default:
+			b.tryAgain(c)
 		}
-		if b.gate.closed {
-			// The first fault of an outage costs no delay beyond the gate's: when the server is back, all go on at once.
-			var atLeast time.Duration
-			if c.faults > 1 {
-				atLeast = retryDelay(faultPolicy(), c.faults-1)
-			}
-			b.gate.wait(pid, c.lease.Row, atLeast)
-			return
-		}
-		b.env.Log.With(c.who()...).Warn("fault of the infrastructure; it is tried again", zap.Int("attempt", c.faults), zap.Error(msg.Fault.Err))
-		b.resumeIn(c, retryDelay(faultPolicy(), c.faults))
 	}
+}
+
+// atLeast is how long a child waits where the gate is closed. The first fault of an outage costs no delay beyond the gate's:
+// when the server is back, all go on at once.
+func (c *child) atLeast() time.Duration {
+	if c.faults > 1 {
+		return retryDelay(faultPolicy(), c.faults-1)
+	}
+	return 0
+}
+
+// tryAgain resumes a child after a fault that is its own: the server can be worked with.
+func (b *boss) tryAgain(c *child) {
+	b.env.Log.With(c.who()...).Warn("fault of the infrastructure; it is tried again", zap.Int("attempt", c.faults), zap.Error(c.fault.Err))
+	b.resumeIn(c, retryDelay(faultPolicy(), c.faults))
 }
 
 // resumeIn ends a child's wait after a delay. It has one timer: what is left of an earlier wait would end this one too soon,

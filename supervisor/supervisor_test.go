@@ -3,6 +3,7 @@ package supervisor
 import (
 	"context"
 	"errors"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -225,5 +226,34 @@ func TestProjectionWithNothingToApplyForgetsItsFaults(t *testing.T) {
 	// Eight faults in a row are worth the longest delay, and the gate's is a tenth of that.
 	if took > faultMost/2 {
 		t.Errorf("the last of nine outages was over %v after the database was back", took)
+	}
+}
+
+// Faults that may be the server's make for a probe, which all share, and for nothing else while it succeeds.
+func TestFaultsOfManyWhileTheServerAnswersShutNoGate(t *testing.T) {
+	const n, each = 200, 3
+	var left sync.Map
+	w := start(t, n, []string{"a"}, func(_ *fake, id projection.ID) error {
+		if count, ok := left.Load(id); ok && count.(*atomic.Int64).Add(-1) >= 0 {
+			return errAway
+		}
+		return nil
+	})
+	for _, id := range w.ids("a") {
+		count := new(atomic.Int64)
+		count.Store(each)
+		left.Store(id, count)
+	}
+	pings, reloads := w.pings.Load(), w.reloads.Load()
+	w.append()
+	w.caughtUp()
+	if pings := w.pings.Load() - pings; pings == 0 || pings > n*each/2 {
+		t.Errorf("%d probes for %d faults", pings, n*each)
+	}
+	if reloads := w.reloads.Load() - reloads; reloads > n*each {
+		t.Errorf("%d leases were read again for %d faults", reloads, n*each)
+	}
+	if n := w.logs.FilterMessage("database cannot be worked with; everything waits for it").Len(); n != 0 {
+		t.Errorf("the gate was shut %d times", n)
 	}
 }

@@ -26,7 +26,8 @@ create table {control}.nodes (
 -- What changes rarely and may be wide. Its counterpart that changes with every batch is leases. failed is why the
 -- projection stopped until somebody mends something, null where it did not; it counts for the epoch of its owner alone,
 -- unless halted tells that the projection waits until somebody resumes it, whoever owns it. skipped counts the events that
--- it skipped, parked its dead letters that are parked or replaying.
+-- it skipped, parked its dead letters that are parked or replaying. missing_object tells that the event at failing_position
+-- waits for an object or a privilege that its handler needs; last_error says which.
 -- trying_position is an event at which processes seem to end, and deaths how many attempts at it were begun without a word on
 -- how they ended.
 create table {control}.projections (
@@ -48,8 +49,16 @@ create table {control}.projections (
     failing_since    timestamptz,
     last_error       text,
     last_error_at    timestamptz,
+    missing_object   boolean not null default false,
     unique (tenant, name, partition)
 );
+
+-- One row that probes write, to find out whether the server takes writes. What stands in it matters to nobody.
+create table {control}.probe (
+    only_one  boolean primary key default true check (only_one),
+    probed_at timestamptz
+);
+insert into {control}.probe default values;
 
 -- Narrow and half empty, so that every advance is a HOT update within the page. unclean counts the claims in a row from
 -- owners that died before they committed a batch or were at rest. free_since is when the lease was given back or made, null while owned.
