@@ -158,10 +158,7 @@ func (b *batchTx) setUpSQL() string {
 	} else if b.opts.durable {
 		sql.WriteString("set local synchronous_commit = on; ")
 	}
-	if b.lease.ID.Tenant != projection.DefaultTenant {
-		fmt.Fprintf(&sql, "select set_config('search_path', '%s, ' || current_setting('search_path'), true); ",
-			strings.ReplaceAll(quote(b.store.opts.Schema+"_"+b.lease.ID.Tenant), "'", "''"))
-	}
+	sql.WriteString(b.store.setTenantPath(b.lease.ID.Tenant))
 	if weak.Broken(weak.Fence) {
 		fmt.Fprintf(&sql, "select pg_advisory_xact_lock_shared(%d, %d)", c.batchClass, b.lease.Row)
 		return sql.String()

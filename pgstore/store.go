@@ -10,6 +10,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -32,6 +33,11 @@ type Options struct {
 	// SessionDSN is where session connections go. It is needed where a pooler in transaction mode stands between the
 	// pool and the server, because LISTEN and session locks do not survive such a pooler. Default: as the pool.
 	SessionDSN string
+	// SharedSchemas are schemas in which named tenants find what their own schema does not have: extensions, functions,
+	// tables for all. The search path of a named tenant, in its handlers, in Tenant.InTx and in TenantSetup, is its schema,
+	// these in order, and pg_temp. It has nothing else, so public must be named here to be found. Tables in a shared schema
+	// are the same for all tenants. DefaultTenant keeps the search path of its sessions. Default: none.
+	SharedSchemas []string
 	// NoNotify turns the NOTIFY after each commit off. Other processes then find new events by polling.
 	NoNotify bool
 	// Logger receives what is worth knowing. Default: nothing is logged.
@@ -39,6 +45,7 @@ type Options struct {
 }
 
 func (o Options) withDefaults() Options {
+	o.SharedSchemas = slices.Clone(o.SharedSchemas)
 	if o.Schema == "" {
 		o.Schema = DefaultSchema
 	}
@@ -54,6 +61,9 @@ func (o Options) validate() error {
 	}
 	if strings.Contains(o.Schema, "$$") {
 		return fmt.Errorf("Options.Schema %q contains $$, which quotes the functions in it", o.Schema)
+	}
+	if err := validShared(o.Schema, o.SharedSchemas); err != nil {
+		return err
 	}
 	if o.SessionDSN != "" {
 		if _, err := pgx.ParseConfig(o.SessionDSN); err != nil {
