@@ -19,10 +19,13 @@ var (
 	ErrForeignSchema = errors.New("a schema of that name exists and does not belong to this store")
 )
 
-// Migrate brings the control schema and every tenant to this program's version, and makes DefaultTenant. Each step is a
+// Migrate brings the control schema and every tenant to this program's version, and makes DefaultTenant. Each tenant is a
 // transaction of its own, and any number of processes may migrate at once. It never goes back: a schema one version
 // newer is accepted, so that the old and the new program can run side by side during a deployment, and a still newer
 // one is refused with ErrSchemaTooNew. It may wait for as long as ctx allows.
+//
+// It also applies the steps of Options.TenantSetup that a tenant lacks. A step that fails ends Migrate with an error that
+// names the step and the tenant; the tenants before it stay migrated, and the next Migrate goes on with it.
 func (s *Store) Migrate(ctx context.Context) error {
 	return s.migrate(ctx, ownMigrations)
 }
@@ -31,24 +34,31 @@ func (s *Store) migrate(ctx context.Context, m migrations) error {
 	if err := s.migrateControl(ctx, m.control); err != nil {
 		return fmt.Errorf("migrate schema %q: %w", s.opts.Schema, err)
 	}
-	behind, err := s.tenantsBehind(ctx, len(m.tenant))
-	if err != nil {
-		return fmt.Errorf("migrate tenants: %w", err)
+	// DefaultTenant comes first: once it has had all steps of Options.TenantSetup, no program with fewer makes a tenant.
+	if _, err := s.createTenant(ctx, projection.DefaultTenant, m); err != nil {
+		return fmt.Errorf("migrate tenant %q: %w", projection.DefaultTenant, err)
 	}
-	for _, name := range behind {
-		if err := s.migrateTenant(ctx, name, m); err != nil {
-			return fmt.Errorf("migrate tenant %q: %w", name, err)
+	for after := ""; ; {
+		behind, err := s.tenantsBehind(ctx, len(m.tenant), after)
+		if err != nil {
+			return fmt.Errorf("migrate tenants: %w", err)
+		}
+		if len(behind) == 0 {
+			return nil
+		}
+		for _, name := range behind {
+			if err := s.migrateTenant(ctx, name, m); err != nil {
+				return fmt.Errorf("migrate tenant %q: %w", name, err)
+			}
+			after = name
 		}
 	}
-	if _, err := s.createTenant(ctx, projection.DefaultTenant, m); err != nil {
-		return fmt.Errorf("create tenant %q: %w", projection.DefaultTenant, err)
-	}
-	return nil
 }
 
-// CreateTenant makes a tenant with a schema of its own, and returns it. Where it exists already nothing is changed. It
-// fails with ErrForeignSchema where a schema of the name exists that is not this store's, and with ErrNotMigrated before
-// Migrate.
+// CreateTenant makes a tenant with a schema of its own and what Options.TenantSetup adds, all or nothing, and returns it. A
+// tenant that exists already is brought to this program's version. It fails with ErrForeignSchema where a schema of the name
+// exists that is not this store's, with ErrNotMigrated before Migrate, and with ErrSchemaTooNew where other tenants have
+// had more steps of Options.TenantSetup than this program has.
 func (s *Store) CreateTenant(ctx context.Context, name string) (*Tenant, error) {
 	t, err := s.createTenant(ctx, name, ownMigrations)
 	if err != nil {
@@ -135,8 +145,16 @@ func (s *Store) migrateTenant(ctx context.Context, name string, m migrations) er
 		if err != nil {
 			return err
 		}
-		return s.applyTenant(ctx, tx, name, schema, version, m.tenant)
+		return s.completeTenant(ctx, tx, name, schema, version, m)
 	})
+}
+
+// completeTenant applies the migrations and the steps of Options.TenantSetup that a tenant lacks.
+func (s *Store) completeTenant(ctx context.Context, tx pgx.Tx, name, schema string, version int, m migrations) error {
+	if err := s.applyTenant(ctx, tx, name, schema, version, m.tenant); err != nil {
+		return err
+	}
+	return s.setUpTenant(ctx, tx, name)
 }
 
 func (s *Store) createTenant(ctx context.Context, name string, m migrations) (*Tenant, error) {
@@ -152,32 +170,38 @@ func (s *Store) createTenant(ctx context.Context, name string, m migrations) (*T
 		if err := acceptable(control, len(m.control)); err != nil {
 			return err
 		}
-		_, version, err := s.tenantVersion(ctx, tx, name)
-		if err == nil {
-			return notTooNew(version, len(m.tenant))
+		schema, version, err := s.tenantVersion(ctx, tx, name)
+		if errors.Is(err, projection.ErrUnknownTenant) {
+			schema, version, err = t.schema, 0, s.insertTenant(ctx, tx, t)
 		}
-		if !errors.Is(err, projection.ErrUnknownTenant) {
-			return err
-		}
-		exists, err := schemaExists(ctx, tx, t.schema)
 		if err != nil {
 			return err
 		}
-		if exists {
-			return fmt.Errorf("schema %q: %w", t.schema, ErrForeignSchema)
-		}
-		if err := execScript(ctx, tx, fill(queryText("create_schema"), "{schema}", quote(t.schema))); err != nil {
-			return err
-		}
-		if _, err := tx.Exec(ctx, query("insert_tenant", s.opts.Schema, ""), pgx.QueryExecModeExec, name, t.schema); err != nil {
-			return err
-		}
-		return s.applyTenant(ctx, tx, name, t.schema, 0, m.tenant)
+		return s.completeTenant(ctx, tx, name, schema, version, m)
 	})
 	if err != nil {
 		return nil, err
 	}
 	return t, nil
+}
+
+// insertTenant makes the schema and the row of a tenant that does not exist.
+func (s *Store) insertTenant(ctx context.Context, tx pgx.Tx, t *Tenant) error {
+	if err := s.maySetUp(ctx, tx); err != nil {
+		return err
+	}
+	exists, err := schemaExists(ctx, tx, t.schema)
+	if err != nil {
+		return err
+	}
+	if exists {
+		return fmt.Errorf("schema %q: %w", t.schema, ErrForeignSchema)
+	}
+	if err := execScript(ctx, tx, fill(queryText("create_schema"), "{schema}", quote(t.schema))); err != nil {
+		return err
+	}
+	_, err = tx.Exec(ctx, query("insert_tenant", s.opts.Schema, ""), pgx.QueryExecModeExec, t.name, t.schema)
+	return err
 }
 
 // applyTenant applies the migrations above version to a tenant and records that.

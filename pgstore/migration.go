@@ -128,9 +128,9 @@ func (s *Store) tenantVersion(ctx context.Context, tx pgx.Tx, name string) (sche
 	return schema, version, err
 }
 
-// tenantsBehind lists the tenants that are not at this program's version, so that the others cost nothing.
-func (s *Store) tenantsBehind(ctx context.Context, own int) ([]string, error) {
-	rows, err := s.pool.Query(ctx, query("tenants_behind", s.opts.Schema, ""), pgx.QueryExecModeExec, own)
+// tenantsBehind lists the next tenants that are not at this program's version, so that the others cost nothing.
+func (s *Store) tenantsBehind(ctx context.Context, own int, after string) ([]string, error) {
+	rows, err := s.pool.Query(ctx, query("tenants_behind", s.opts.Schema, ""), pgx.QueryExecModeExec, own, len(s.opts.TenantSetup), after)
 	if err != nil {
 		return nil, err
 	}

@@ -38,6 +38,12 @@ type Options struct {
 	// these in order, and pg_temp. It has nothing else, so public must be named here to be found. Tables in a shared schema
 	// are the same for all tenants. DefaultTenant keeps the search path of its sessions. Default: none.
 	SharedSchemas []string
+	// TenantSetup makes what each tenant has beside its events, DefaultTenant included. CreateTenant runs all steps in the
+	// transaction that creates the tenant; Migrate runs for every tenant those that it has not had, in one transaction each.
+	// The steps are told apart by their places alone: append new ones, and never change, reorder or remove one that was
+	// applied anywhere. Programs with fewer steps than the database has go on working, but may not create tenants.
+	// Default: nothing is made.
+	TenantSetup []TenantStep
 	// NoNotify turns the NOTIFY after each commit off. Other processes then find new events by polling.
 	NoNotify bool
 	// Logger receives what is worth knowing. Default: nothing is logged.
@@ -45,7 +51,7 @@ type Options struct {
 }
 
 func (o Options) withDefaults() Options {
-	o.SharedSchemas = slices.Clone(o.SharedSchemas)
+	o.SharedSchemas, o.TenantSetup = slices.Clone(o.SharedSchemas), slices.Clone(o.TenantSetup)
 	if o.Schema == "" {
 		o.Schema = DefaultSchema
 	}
@@ -63,6 +69,9 @@ func (o Options) validate() error {
 		return fmt.Errorf("Options.Schema %q contains $$, which quotes the functions in it", o.Schema)
 	}
 	if err := validShared(o.Schema, o.SharedSchemas); err != nil {
+		return err
+	}
+	if err := validSetup(o.TenantSetup); err != nil {
 		return err
 	}
 	if o.SessionDSN != "" {

@@ -1,8 +1,10 @@
--- The control schema: one per database, shared by all tenants. {control} is the quoted name of the schema.
+-- The control schema: one per database, shared by all tenants. {control} is the quoted name of the schema. setup is how many
+-- steps of the user's setup the tenant has had.
 create table {control}.tenants (
     tenant      text collate "C" primary key,
     schema_name text collate "C" not null unique,
     version     integer not null,
+    setup       integer not null default 0,
     created_at  timestamptz not null default clock_timestamp()
 );
 
