@@ -174,13 +174,13 @@ func milliseconds(d time.Duration) int64 { return min(max(1, d.Milliseconds()), 
 func (b *batchTx) finishSQL(restore restoring) string {
 	switch leases := quote(b.store.control.schema) + ".leases"; {
 	case weak.Broken(weak.Fence):
-		return fmt.Sprintf("%s; update %s set checkpoint = %d where id = %d; commit; %s", restore.role, leases, b.to, b.lease.Row, restore.session)
+		return fmt.Sprintf("%s; update %s set checkpoint = %d where id = %d; commit; %s", restore.user, leases, b.to, b.lease.Row, restore.session)
 	case weak.Broken(weak.RaisingFence):
 		return fmt.Sprintf("%s; update %s set checkpoint = %d where id = %d and owner = '%s' and epoch = %d and checkpoint = %d; commit; %s",
-			restore.role, leases, b.to, b.lease.Row, b.lease.Owner, b.lease.Epoch, b.lease.Checkpoint, restore.session)
+			restore.user, leases, b.to, b.lease.Row, b.lease.Owner, b.lease.Epoch, b.lease.Checkpoint, restore.session)
 	}
 	return fmt.Sprintf("%s; select %s.advance('%s', %d, '%s', %d, %d, %d, %d); commit; %s",
-		restore.role, quote(b.store.control.schema), b.name, b.lease.Row, b.lease.Owner, b.lease.Epoch, b.lease.Incarnation, b.lease.Checkpoint, b.to, restore.session)
+		restore.user, quote(b.store.control.schema), b.name, b.lease.Row, b.lease.Owner, b.lease.Epoch, b.lease.Incarnation, b.lease.Checkpoint, b.to, restore.session)
 }
 
 // finish advances and commits in one round trip, and puts the session back as it was. An error without an answer of the
@@ -199,8 +199,8 @@ func (b *batchTx) finish(ctx context.Context, conn *pgx.Conn, restore restoring)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), finishTime)
 	defer cancel()
 	if b.settle != nil {
-		// The handler may have left another role.
-		if err := conn.PgConn().Exec(ctx, restore.role).Close(); err != nil {
+		// The handler may have left another user or role.
+		if err := conn.PgConn().Exec(ctx, restore.user).Close(); err != nil {
 			return ownFault(err)
 		}
 		if err := b.settle(ctx, conn); err != nil {

@@ -117,11 +117,11 @@ func readSettings(ctx context.Context, conn *pgx.Conn, sql string) ([]setting, e
 	}
 	found := make([]setting, len(rows))
 	for i, row := range rows {
-		pid, err := strconv.ParseUint(string(row[3]), 10, 32)
+		pid, err := strconv.ParseUint(string(row[4]), 10, 32)
 		if err != nil {
 			return nil, fmt.Errorf("read the session's process id: %w", err)
 		}
-		found[i] = setting{name: string(row[0]), value: string(row[1]), role: string(row[2]), pid: uint32(pid)}
+		found[i] = setting{name: string(row[0]), value: string(row[1]), user: string(row[2]), role: string(row[3]), pid: uint32(pid)}
 	}
 	return found, nil
 }

@@ -11,23 +11,23 @@ import (
 // restoreKey is where a connection keeps the statements that put its session back.
 const restoreKey = "millrace restore session"
 
-// restoring puts a session back. role puts the role back within the transaction, where the handler may have left another
-// one with SET LOCAL; session does the rest when the transaction has ended. pid is the session's process, which behind a
-// pooler the connection does not know.
+// restoring puts a session back. user puts its user and role back within the transaction, where the handler may have left
+// others; session does the rest when the transaction has ended. pid is the session's process, which behind a pooler the
+// connection does not know.
 type restoring struct {
-	role, session string
+	user, session string
 	pid           uint32
 }
 
 // setting is a row of session_settings.
 type setting struct {
-	name, value, role string
-	pid               uint32
+	name, value, user, role string
+	pid                     uint32
 }
 
 // restoreSQL returns the statements that put the session of a connection back to what it was when the store used it for
-// the first time: settings (those of the pool's AfterConnect hook included), role, no advisory locks of the session, no
-// LISTEN, no cursors, no temporary tables. They are sent along with the end of a batch and cost no round trip.
+// the first time: settings, session user and role (those of the pool's AfterConnect hook included), no advisory locks of the
+// session, no LISTEN, no cursors, no temporary tables. They are sent along with the end of a batch and cost no round trip.
 //
 // Settings of a host's own, whose names have a dot, cannot be listed. They are put back to what the connection was opened
 // with, so that a host gives them in its DSN and not in the hook.
@@ -42,7 +42,7 @@ func restoreSQL(ctx context.Context, conn *pgx.Conn) (restoring, error) {
 	}
 	var found []setting
 	var s setting
-	_, err = pgx.ForEachRow(rows, []any{&s.name, &s.value, &s.role, &s.pid}, func() error {
+	_, err = pgx.ForEachRow(rows, []any{&s.name, &s.value, &s.user, &s.role, &s.pid}, func() error {
 		found = append(found, s)
 		return nil
 	})
@@ -56,6 +56,9 @@ func restoreSQL(ctx context.Context, conn *pgx.Conn) (restoring, error) {
 
 // restoreTo returns the statements that put a session back to the settings that were found in it. The text stands here and
 // not in a file because it has one part for each setting. A setting that its reset puts back is left at that.
+//
+// The session user is set by name: RESET alone would raise a connection that the host's hook lowered to its login role.
+// Settings are put back as the login role, before the session is lowered, since the user below may not set all of them.
 func restoreTo(found []setting) restoring {
 	var sql strings.Builder
 	var last setting
@@ -66,8 +69,11 @@ func restoreTo(found []setting) restoring {
 			fmt.Fprintf(&sql, "select set_config(%s, %s, false) where current_setting(%s) <> %s; ", name, value, name, value)
 		}
 	}
-	fmt.Fprintf(&sql, "select set_config('role', %s, false), pg_advisory_unlock_all(); unlisten *; close all; discard temp", literal(last.role))
-	return restoring{role: fmt.Sprintf("select set_config('role', %s, true)", literal(last.role)), session: sql.String(), pid: last.pid}
+	setUser := func(local bool) string {
+		return fmt.Sprintf("select set_config('session_authorization', %s, %t), set_config('role', %s, %t)", literal(last.user), local, literal(last.role), local)
+	}
+	sql.WriteString(setUser(false) + "; select pg_advisory_unlock_all(); unlisten *; close all; discard temp")
+	return restoring{user: setUser(true), session: sql.String(), pid: last.pid}
 }
 
 // literal quotes s as an SQL string; the server was checked to take backslashes as they are.
