@@ -45,26 +45,6 @@ func (s Port) Connect(ctx context.Context, node projection.Node) (projection.Ses
 	return session, nil
 }
 
-// dial opens a connection outside the pool, to dsn or, where that is empty, to where and as the pool does.
-func (s *Store) dial(ctx context.Context, dsn string) (*pgx.Conn, error) {
-	if dsn != "" {
-		config, err := pgx.ParseConfig(dsn)
-		if err != nil {
-			return nil, err
-		}
-		primaryOnly(config)
-		return pgx.ConnectConfig(ctx, config)
-	}
-	pool := s.pool.Config()
-	config := pool.ConnConfig.Copy()
-	if pool.BeforeConnect != nil {
-		if err := pool.BeforeConnect(ctx, config); err != nil {
-			return nil, err
-		}
-	}
-	return pgx.ConnectConfig(ctx, config)
-}
-
 func (s *session) setUp(ctx context.Context) error {
 	c := s.store.control
 	// LISTEN takes names and no parameters, so that it is put together here.
@@ -84,7 +64,7 @@ func (s *session) setUp(ctx context.Context) error {
 		s.store.log.Warn("a pooler stands between the session connection and the server: notifications do not arrive, and the node has no session lock; give Options.SessionDSN a way around it")
 		return s.Heartbeat(ctx)
 	}
-	if _, err := s.conn.Exec(ctx, keepalives+listen); err != nil {
+	if _, err := s.conn.Exec(ctx, ownSession+"; "+keepalives+listen); err != nil {
 		return err
 	}
 	key := s.lockKey()

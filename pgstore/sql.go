@@ -18,6 +18,7 @@ var (
 	endLeftovers    = queryText("end_leftovers")
 	notifyWake      = queryText("notify_wake")
 	noJIT           = queryText("no_jit")
+	ownSession      = queryText("own_session")
 	ping            = queryText("ping")
 	pooledSettings  = queryText("pooled_settings")
 	sessionLock     = queryText("session_lock")
