@@ -120,6 +120,7 @@ func (b *batchTx) run(ctx context.Context, fn func(context.Context, pgx.Tx) erro
 	if err := b.call(ctx, lent, restore.pid, scoped, fn); err != nil {
 		if !lent.abandoned {
 			b.rollback(ctx, conn.Conn(), restore)
+			err = b.store.namingExtensions(ctx, conn, b.lease.ID.Tenant, err)
 		}
 		return fmt.Errorf("handle a batch of %s: %w", b.lease.ID, err)
 	}

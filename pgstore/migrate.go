@@ -44,15 +44,21 @@ func (s *Store) migrate(ctx context.Context, m migrations) error {
 			return fmt.Errorf("migrate tenants: %w", err)
 		}
 		if len(behind) == 0 {
-			return nil
+			break
 		}
 		for _, name := range behind {
 			if err := s.migrateTenant(ctx, name, m); err != nil {
-				return fmt.Errorf("migrate tenant %q: %w", name, err)
+				return fmt.Errorf("migrate tenant %q: %w", name, s.namingExtensions(ctx, s.pool, name, err))
 			}
 			after = name
 		}
 	}
+	var named bool
+	err := s.pool.QueryRow(ctx, query("named_tenants", s.opts.Schema, ""), pgx.QueryExecModeExec, projection.DefaultTenant).Scan(&named)
+	if err == nil && named {
+		s.warnOfExtensions(ctx)
+	}
+	return err
 }
 
 // CreateTenant makes a tenant with a schema of its own and what Options.TenantSetup adds, all or nothing, and returns it. A
@@ -62,7 +68,10 @@ func (s *Store) migrate(ctx context.Context, m migrations) error {
 func (s *Store) CreateTenant(ctx context.Context, name string) (*Tenant, error) {
 	t, err := s.createTenant(ctx, name, ownMigrations)
 	if err != nil {
-		return nil, fmt.Errorf("create tenant %q: %w", name, err)
+		return nil, fmt.Errorf("create tenant %q: %w", name, s.namingExtensions(ctx, s.pool, name, err))
+	}
+	if name != projection.DefaultTenant {
+		s.warnOfExtensions(ctx)
 	}
 	return t, nil
 }

@@ -104,6 +104,8 @@ type Store struct {
 	watchesClients bool
 	// abandoned counts the handlers that did not come back.
 	abandoned atomic.Int64
+	// warned tells that extensions outside of the tenants' search path were looked for.
+	warned atomic.Bool
 
 	mu      sync.Mutex
 	tenants map[string]*Tenant
