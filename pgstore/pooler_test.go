@@ -179,6 +179,22 @@ func TestHostsPoolBehindAPoolerIsRefusedOrWorks(t *testing.T) {
 	}
 }
 
+// pgx's default works, since the pooler gives prepared statements names of its own and makes them where they are missing.
+func TestPoolerThatFollowsPreparedStatementsTakesPgxsDefault(t *testing.T) {
+	through, _ := behind(t, pgtest.PgBouncerOptions{PoolSize: 2, FollowStatements: true})
+	store, err := openPool(t, through, pgx.QueryExecModeCacheStatement)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := (pooling{lends: true}); store.pooling != want {
+		t.Errorf("got %+v", store.pooling)
+	}
+	exerciseStore(t, migrated(t, store))
+	if _, err := openPool(t, through, pgx.QueryExecModeDescribeExec); err == nil {
+		t.Error("describe_exec uses the statement without a name, which is not followed, and is taken")
+	}
+}
+
 // Nothing of another client's session can come into one's own, so that pgx's caches hold.
 func TestPoolerInSessionModeIsLikeNone(t *testing.T) {
 	through, _ := behind(t, pgtest.PgBouncerOptions{Mode: "session"})

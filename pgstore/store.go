@@ -35,9 +35,9 @@ type Options struct {
 	// DefaultSchema. At most 30 bytes, so that tenants fit behind it.
 	Schema string
 	// SessionDSN is where session connections go. It is needed where a pooler in transaction mode stands between the
-	// pool and the server, because LISTEN and session locks do not survive such a pooler. The pool's AfterConnect and what it
-	// runs before it lends a connection (PrepareConn, BeforeAcquire) set up session connections too; its BeforeConnect does so
-	// only where SessionDSN is empty. Default: as the pool.
+	// pool and the server, because LISTEN and session locks do not survive such a pooler; without it the runtime polls and
+	// relies on heartbeats. The pool's AfterConnect and what it runs before it lends a connection (PrepareConn, BeforeAcquire)
+	// set up session connections too; its BeforeConnect does so only where SessionDSN is empty. Default: as the pool.
 	SessionDSN string
 	// SharedSchemas are schemas in which named tenants find what their own schema does not have: extensions, functions,
 	// tables for all. The search path of a named tenant, in its handlers, in Tenant.InTx and in TenantSetup, is its schema,

@@ -23,12 +23,17 @@ import (
 // ErrNoPgBouncer says that PgBouncer is not installed, and what to do about it.
 var ErrNoPgBouncer = errors.New("needs pgbouncer: apt-get install pgbouncer")
 
+// errOldPgBouncer says that the installed PgBouncer cannot do what a test is about.
+var errOldPgBouncer = errors.New("needs pgbouncer 1.21 or newer, which follows prepared statements")
+
 // PgBouncerOptions say what a PgBouncer shall be like.
 type PgBouncerOptions struct {
 	// Mode is the pool_mode: "session", "transaction" or "statement". Default "transaction".
 	Mode string
 	// PoolSize is how many connections to the server it has for one user and database. Default 20.
 	PoolSize int
+	// FollowStatements makes it follow the prepared statements of its clients, which PgBouncer can from 1.21 on.
+	FollowStatements bool
 	// Settings are written to the section [pgbouncer] of its configuration and win over the defaults.
 	Settings map[string]string
 }
@@ -36,9 +41,10 @@ type PgBouncerOptions struct {
 // PgBouncer is a private pooler in front of one server. All methods may be called at any time and from any goroutine.
 type PgBouncer struct {
 	folder
-	bin    string
-	server *pgx.ConnConfig
-	port   int
+	bin     string
+	follows bool // it can follow prepared statements
+	server  *pgx.ConnConfig
+	port    int
 
 	mu      sync.Mutex // held while it is started or ended
 	run     *process
@@ -50,7 +56,7 @@ type PgBouncer struct {
 func Pooler(tb TB, dsn string, options PgBouncerOptions) *PgBouncer {
 	tb.Helper()
 	b, err := StartPgBouncer(context.Background(), dsn, options)
-	if errors.Is(err, ErrNoPgBouncer) {
+	if errors.Is(err, ErrNoPgBouncer) || errors.Is(err, errOldPgBouncer) {
 		tb.Skipf("%v", err)
 	}
 	if err != nil {
@@ -72,6 +78,13 @@ func StartPgBouncer(ctx context.Context, dsn string, options PgBouncerOptions) (
 	if err != nil {
 		return nil, err
 	}
+	follows, err := followsStatements(ctx, bin)
+	if err != nil {
+		return nil, err
+	}
+	if options.FollowStatements && !follows {
+		return nil, errOldPgBouncer
+	}
 	server, err := pgx.ParseConfig(dsn)
 	if err != nil {
 		return nil, errors.New("start PgBouncer: the connection string of its server is not valid") // the reason would repeat the password
@@ -80,7 +93,7 @@ func StartPgBouncer(ctx context.Context, dsn string, options PgBouncerOptions) (
 	if err != nil {
 		return nil, err
 	}
-	b := &PgBouncer{folder: folder, bin: bin, server: server}
+	b := &PgBouncer{folder: folder, bin: bin, follows: follows, server: server}
 	owned.add(b)
 	if err := b.launchFirst(ctx, options); err != nil {
 		return nil, errors.Join(err, b.Stop(ctx))
@@ -96,6 +109,16 @@ func findPgBouncer() (string, error) {
 		}
 	}
 	return "", ErrNoPgBouncer
+}
+
+// followsStatements reports whether a PgBouncer can follow prepared statements: from 1.21 on.
+func followsStatements(ctx context.Context, bin string) (bool, error) {
+	said, err := exec.CommandContext(ctx, bin, "--version").Output()
+	if err != nil {
+		return false, fmt.Errorf("ask PgBouncer for its version: %w", err)
+	}
+	first, _, _ := strings.Cut(string(said), "\n")
+	return slices.Compare(version(first), []int{1, 21}) >= 0, nil
 }
 
 // DSN returns how to connect to a database of the server through the pooler, as a URL.
@@ -173,6 +196,12 @@ func (b *PgBouncer) configure(options PgBouncerOptions) error {
 	}
 	if options.PoolSize != 0 {
 		settings["default_pool_size"] = strconv.Itoa(options.PoolSize)
+	}
+	if b.follows {
+		settings["max_prepared_statements"] = "0"
+	}
+	if options.FollowStatements {
+		settings["max_prepared_statements"] = "200"
 	}
 	maps.Copy(settings, options.Settings)
 	var text strings.Builder
