@@ -80,7 +80,7 @@ func (b *batchTx) call(ctx context.Context, lent *lentConn, pid uint32, tx *scop
 	noted := tx.fault()
 	switch class := returnedClass(noted); {
 	case infrastructure:
-		fault.Class = projection.Infrastructure
+		fault.Class, fault.Probe = projection.Infrastructure, cause == ErrDeadline
 	case isServerFault(noted) && class != projection.Interrupted: // the end of ctx may have cancelled it
 		fault.Class, fault.Probe = class, class == projection.Unclear
 	}

@@ -357,9 +357,9 @@ func (c *child) atLeast() time.Duration {
 	return 0
 }
 
-// tryAgain resumes a child after a fault that is its own: the server can be worked with.
+// tryAgain resumes a child after a delay: its fault is its own, since the server can be worked with.
 func (b *boss) tryAgain(c *child) {
-	b.env.Log.With(c.who()...).Warn("fault of the infrastructure; it is tried again", zap.Int("attempt", c.faults), zap.Error(c.fault.Err))
+	b.env.Log.With(c.who()...).Warn("fault counts against no event; it is tried again", zap.Stringer("class", c.fault.Class), zap.Int("attempt", c.faults), zap.Error(c.fault.Err))
 	b.resumeIn(c, retryDelay(faultPolicy(), c.faults))
 }
 
