@@ -5,6 +5,7 @@ import (
 	"context"
 	"runtime"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"golang.org/x/sync/errgroup"
@@ -24,14 +25,22 @@ func heap() int64 {
 	return int64(stats.HeapAlloc)
 }
 
+// patient gives the bundle more time, for tests with very many tenants.
+func (b *bundle) patient() *bundle {
+	ctx, cancel := context.WithTimeout(b.t.Context(), 10*time.Minute)
+	b.t.Cleanup(cancel)
+	b.ctx = ctx
+	return b
+}
+
 // TestTrickleToManyTenantsPinsLittleMemory appends small events one by one, so that each is a read of its own.
 func TestTrickleToManyTenantsPinsLittleMemory(t *testing.T) {
 	const (
-		tenants, rounds, writers = 1000, 5, 8
+		tenants, rounds, writers = 1000, 3, 8
 		// An event of 200 bytes is some 500 bytes in memory, and timers and buffers of the trickle are counted with it.
 		most = 8 << 10
 	)
-	b := setup(t, pgstore.Options{}, "pool_max_conns", "8")
+	b := setup(t, pgstore.Options{}, "pool_max_conns", "8").patient()
 	all := b.tenants(tenants)
 	rt := b.runtime(millrace.Config{}, millrace.Projection{Name: "p", Batch: func(context.Context, pgx.Tx, []event.Envelope) error { return nil }})
 	b.start(rt)

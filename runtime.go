@@ -10,7 +10,6 @@ import (
 
 	"github.com/google/uuid"
 	"go.uber.org/zap"
-	"golang.org/x/sync/errgroup"
 
 	"github.com/millrace-go/millrace/actors"
 	"github.com/millrace-go/millrace/pgstore"
@@ -88,41 +87,14 @@ func (r *Runtime) RunUntilIdle(ctx context.Context) error {
 		}
 	}
 	return r.run(ctx, func(ctx context.Context) error {
-		group, ctx := errgroup.WithContext(ctx)
+		w := idleWait{runtime: r, env: r.running(), heads: heads.Positions, pending: make(map[ProjectionID]bool)}
 		for _, tenant := range tenants {
 			for name := range r.definitions {
-				id := ProjectionID{Tenant: tenant, Name: name}
-				group.Go(func() error { return r.idle(ctx, id, heads.Positions[tenant]) })
+				w.pending[ProjectionID{Tenant: tenant, Name: name}] = false
 			}
 		}
-		return group.Wait()
+		return w.wait(ctx)
 	})
-}
-
-// idle waits until a projection has handled everything up to its tenant's head. That there is nothing to be handled does
-// not excuse one that is paused or has failed.
-func (r *Runtime) idle(ctx context.Context, id ProjectionID, head int64) error {
-	row, err := r.row(ctx, id)
-	switch {
-	case errors.Is(err, projection.ErrUnknownProjection):
-		// It is new.
-	case err != nil:
-		return err
-	case !row.Wanted.Runs():
-		return fmt.Errorf("%s: %w", id, notWanted(row.Wanted))
-	case row.Halted:
-		return fmt.Errorf("%s: %w: %s", id, projection.ErrFailed, row.Failed)
-	case row.Checkpoint > head:
-		// Either more was appended and applied meanwhile, or events are gone. A head read after the checkpoint tells.
-		now, err := r.port.Heads(ctx, []string{id.Tenant})
-		if err != nil {
-			return err
-		}
-		if row.Checkpoint > now.Positions[id.Tenant] {
-			return fmt.Errorf("%s: %w: %w", id, projection.ErrFailed, projection.ErrRestored)
-		}
-	}
-	return r.WaitFor(ctx, id, head)
 }
 
 // run starts the actors, waits until while returns, and stops them.

@@ -209,6 +209,17 @@ func (b *Board) All() map[projection.ID]Entry {
 // ErrNotHere tells that this node does not run the projection.
 var ErrNotHere = errors.New("projection does not run on this node")
 
+// Reached returns what WaitFor would return, and whether it would return at once.
+func (b *Board) Reached(id projection.ID, position int64) (answer error, final bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	s, ok := b.entries[id]
+	if !ok {
+		return ErrNotHere, true
+	}
+	return s.verdict(position)
+}
+
 // WaitFor returns when the projection has handled everything up to position, or with the reason when it is paused or
 // failed, or with ErrNotHere when it does not run here.
 func (b *Board) WaitFor(ctx context.Context, id projection.ID, position int64) error {

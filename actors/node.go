@@ -35,6 +35,7 @@ type node struct {
 	judge      time.Time
 	neighbours []projection.Member
 	ensured    map[string]bool
+	slice      int // how many rows of projections are made in one transaction
 	owned      map[int32]owned
 	leaving    map[int32]bool // of these, the ones that are being given back
 	claiming   bool
@@ -75,7 +76,7 @@ type request struct {
 
 // NewNode makes the node's actor. Its parent takes the leases that it claims.
 func NewNode(env *Env) *actor.Props {
-	return Props("node", env.Log, &node{env: env, log: env.Log, ensured: make(map[string]bool),
+	return Props("node", env.Log, &node{env: env, log: env.Log, ensured: make(map[string]bool), slice: ensureMost,
 		owned: make(map[int32]owned), leaving: make(map[int32]bool), changed: make(map[int32]bool)})
 }
 

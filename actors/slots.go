@@ -171,6 +171,9 @@ func single(ctx context.Context, slots *semaphore.Weighted) (release func(), err
 	return func() { slots.Release(1) }, nil
 }
 
+// Read waits for a slot for a short statement of the runtime's own.
+func (s *Slots) Read(ctx context.Context) (release func(), err error) { return s.read(ctx) }
+
 // noSlot is nobody's fault, and says nothing of the server.
 func noSlot(err error) error {
 	return &projection.Fault{Class: projection.Infrastructure, Err: fmt.Errorf("no slot came free in time: %w", err)}
