@@ -6,25 +6,53 @@ import (
 	"fmt"
 	"maps"
 	"os"
+	"syscall"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 )
 
-// AsyncCommits returns settings with which commits are reported before they are written, and nothing writes them soon.
-// A crash of the server then loses the commits of up to 10 s, unless a synchronous commit or a checkpoint came after
-// them. Further settings are added to it, and win.
+// AsyncCommits returns settings with which commits are reported before they are written. Further settings are added to
+// them, and win. A crash alone loses little of it, because the WAL writer passes each full page to the operating system:
+// see HoldWAL.
 func AsyncCommits(more map[string]string) map[string]string {
 	settings := map[string]string{
-		"synchronous_commit":     "off",
-		"wal_writer_delay":       "10s",
-		"wal_writer_flush_after": "1GB",
-		"bgwriter_lru_maxpages":  "0",
-		"checkpoint_timeout":     "1h",
-		"autovacuum":             "off",
+		"synchronous_commit":    "off",
+		"wal_buffers":           "16MB",
+		"bgwriter_lru_maxpages": "0",
+		"checkpoint_timeout":    "1h",
+		"autovacuum":            "off",
 	}
 	maps.Copy(settings, more)
 	return settings
+}
+
+// HoldWAL stops the server's WAL writer, so that asynchronous commits stay in memory until a synchronous commit, a
+// checkpoint or a full wal_buffers writes them. A crash (CrashBackend, Kill, Restart "immediate") loses what is still in
+// memory and ends the hold; so do an orderly Restart and Stop, which lose nothing.
+func (s *Server) HoldWAL(ctx context.Context) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var pid int
+	err := connected(ctx, s.DSN("postgres"), func(conn *pgx.Conn) error {
+		return conn.QueryRow(ctx, "select pid from pg_stat_activity where backend_type = 'walwriter'").Scan(&pid)
+	})
+	if err == nil {
+		err = syscall.Kill(pid, syscall.SIGSTOP)
+	}
+	if err != nil {
+		return fmt.Errorf("stop the WAL writer: %w", err)
+	}
+	s.walWriter = pid
+	return nil
+}
+
+// endHold lets the WAL writer go on, or ends it where the server crashed.
+func (s *Server) endHold(sig syscall.Signal) {
+	if s.walWriter != 0 {
+		_ = syscall.Kill(s.walWriter, sig) // it may be gone
+		s.walWriter = 0
+	}
 }
 
 // CrashBackend kills one backend (SIGKILL), upon which PostgreSQL ends all others and recovers as after a crash, under
@@ -52,6 +80,7 @@ func (s *Server) CrashBackend(ctx context.Context) error {
 		if ctx.Err() != nil {
 			return errors.Join(context.Cause(ctx), err)
 		}
+		s.endHold(syscall.SIGKILL)
 		return nil
 	})
 	if err != nil {

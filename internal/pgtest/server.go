@@ -48,10 +48,11 @@ type Server struct {
 	noTCP    bool
 	upstream string // how a standby connects to its primary
 
-	mu      sync.Mutex // held while the server is started or ended
-	run     atomic.Pointer[process]
-	stopped bool
-	last    atomic.Pointer[string] // the log's tail, once its file is removed
+	mu        sync.Mutex // held while the server is started or ended
+	walWriter int        // the process that HoldWAL stopped; 0: none
+	run       atomic.Pointer[process]
+	stopped   bool
+	last      atomic.Pointer[string] // the log's tail, once its file is removed
 }
 
 // Start makes a new server and returns when it accepts connections. The caller owns it and must call Stop; ctx bounds
@@ -92,8 +93,11 @@ func (s *Server) DSN(database string) string {
 	return s.url("", database, url.Values{"host": {s.socket()}, "port": {strconv.Itoa(s.port)}})
 }
 
+// Port returns the server's port on 127.0.0.1, which it keeps.
+func (s *Server) Port() int { return s.port }
+
 // Address returns where the server listens on 127.0.0.1, as host:port.
-func (s *Server) Address() string { return "127.0.0.1:" + strconv.Itoa(s.port) }
+func (s *Server) Address() string { return "127.0.0.1:" + strconv.Itoa(s.Port()) }
 
 // TCPDSN returns how to connect to a database by 127.0.0.1, as a URL.
 func (s *Server) TCPDSN(database string) string {
@@ -129,6 +133,7 @@ func (s *Server) Stop(ctx context.Context) error {
 		return nil
 	}
 	var err error
+	s.endHold(syscall.SIGCONT)
 	if p := s.run.Load(); p != nil {
 		if !p.end(syscall.SIGINT, stopLimit, ctx.Done()) && !p.end(syscall.SIGQUIT, stopLimit, nil) {
 			err = p.kill(s.data())
@@ -154,6 +159,8 @@ func (s *Server) Kill() error {
 	if p == nil {
 		return nil
 	}
+	_ = p.cmd.Process.Kill()
+	s.endHold(syscall.SIGKILL)
 	return p.kill(s.data())
 }
 
@@ -166,7 +173,14 @@ func (s *Server) Restart(ctx context.Context, mode string) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if p := s.run.Load(); p != nil && !p.end(sig, stopLimit, ctx.Done()) {
+	p := s.run.Load()
+	if mode == "fast" {
+		s.endHold(syscall.SIGCONT)
+	} else if p != nil {
+		_ = p.cmd.Process.Signal(sig)
+		s.endHold(syscall.SIGKILL)
+	}
+	if p != nil && !p.end(sig, stopLimit, ctx.Done()) {
 		return fmt.Errorf("restart PostgreSQL: it did not end (%s): %w", mode, context.Cause(ctx))
 	}
 	return s.launchAgain(ctx)

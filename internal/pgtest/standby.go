@@ -29,6 +29,9 @@ type StandbyOptions struct {
 	// Sync makes the primary wait for this standby at each commit, and for no other. The primary's commits then hang
 	// while the standby is away.
 	Sync bool
+
+	// Port is the standby's port on 127.0.0.1. Default 0: a free one is chosen.
+	Port int
 }
 
 // Standby makes a hot standby of this server and returns when it accepts (read-only) connections. It is a server of
@@ -47,7 +50,8 @@ func (s *Server) Standby(ctx context.Context, options StandbyOptions) (*Server, 
 		"wal_retrieve_retry_interval": "50ms",
 	}
 	maps.Copy(settings, options.Settings)
-	standby, err := start(ctx, Options{BinDir: s.bin, NoTCP: s.noTCP, Settings: settings}, func(ctx context.Context, standby *Server) error {
+	server := Options{BinDir: s.bin, NoTCP: s.noTCP, Settings: settings, Port: options.Port}
+	standby, err := start(ctx, server, func(ctx context.Context, standby *Server) error {
 		standby.upstream = settings["primary_conninfo"]
 		return s.backup(ctx, standby.folder)
 	})

@@ -94,7 +94,11 @@ func TestPromotedStandbyLosesWhatItHadNotReceived(t *testing.T) {
 	try(t, old.Kill())
 	try(t, next.Promote(t.Context()))
 	ask(t, next.DSN("postgres"), "insert into t values (4)")
-	third := standbyOf(t, next, pgtest.StandbyOptions{Name: "it's the third"})
+	try(t, old.Stop(t.Context()))
+	third := standbyOf(t, next, pgtest.StandbyOptions{Name: "it's the third", Port: old.Port()})
+	if third.Address() != old.Address() {
+		t.Errorf("it listens on %s, want %s", third.Address(), old.Address())
+	}
 	try(t, next.CatchUp(t.Context(), third))
 	for _, s := range []*pgtest.Server{next, third} {
 		if got := ask(t, s.DSN("postgres"), "select string_agg(n::text, ',' order by n) from t"); got != "1,2,4" {
