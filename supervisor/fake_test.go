@@ -33,7 +33,7 @@ type fake struct {
 	lost atomic.Bool
 	// foreign tells that what is read concerns no projection.
 	foreign atomic.Bool
-	// hook, where it is set, is called in the middle of "reload" and "claim", with what is to be returned, "advance", "poll", "tail"
+	// hook, where it is set, is called in the middle of "reload" and "claim", with what is to be returned, "advance", "poll", "tail", "ping"
 	// and "command".
 	hook atomic.Pointer[func(call string, lease *projection.Lease)]
 
@@ -256,6 +256,7 @@ func (f *fake) Heads(_ context.Context, tenants []string) (projection.Heads, err
 
 func (f *fake) Ping(context.Context) error {
 	f.pings.Add(1)
+	f.call("ping", nil)
 	return f.here()
 }
 

@@ -245,6 +245,7 @@ func TestFaultsOfManyWhileTheServerAnswersShutNoGate(t *testing.T) {
 		left.Store(id, count)
 	}
 	pings, reloads := w.pings.Load(), w.reloads.Load()
+	w.during("ping", func(*projection.Lease) { <-time.After(5 * time.Millisecond) }) // else none would find one under way
 	w.append()
 	w.caughtUp()
 	if pings := w.pings.Load() - pings; pings == 0 || pings > n*each/2 {
