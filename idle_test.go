@@ -115,8 +115,9 @@ func (b *bundle) watched() (*pgstore.Store, *traffic) {
 }
 
 // idleTraffic runs that many projections of that many tenants. It counts while all of them are at the end of the events
-// and nothing is appended, and then while one event is. Half of the projections are not concerned by any event.
-func idleTraffic(t *testing.T, tenants, projections int) (idle, busy sent) {
+// and nothing is appended, then while the session connection is lost and made again, and then while one event is appended.
+// Half of the projections are not concerned by any event.
+func idleTraffic(t *testing.T, tenants, projections int) (idle, lost, busy sent) {
 	t.Helper()
 	const (
 		events = 5
@@ -151,10 +152,13 @@ func idleTraffic(t *testing.T, tenants, projections int) (idle, busy sent) {
 	})
 	tr.during(b.ctx, watch/2) // what is left of the work before
 	idle = tr.during(b.ctx, watch)
+	b.exec(`select pg_terminate_backend(pid) from pg_locks where locktype = 'advisory' and objsubid = 1
+		and database = (select oid from pg_database where datname = current_database())`)
+	lost = tr.during(b.ctx, watch)
 	appendToAll(1)
 	busy = tr.during(b.ctx, watch/2)
-	t.Logf("%d tenants, %d projections of each: idle %v; then, in half the time, with an event %v", tenants, projections, idle, busy)
-	return idle, busy
+	t.Logf("%d tenants, %d projections of each: idle %v; with its session lost %v; then, in half the time, with an event %v", tenants, projections, idle, lost, busy)
+	return idle, lost, busy
 }
 
 // tenants makes tenants beside the default one until there are n.
@@ -173,15 +177,18 @@ func (b *bundle) tenants(n int) []*pgstore.Tenant {
 
 func TestIdleProjectionsCostNothing(t *testing.T) {
 	const bound = 1.5
-	few, fewBusy := idleTraffic(t, 1, 10)
+	few, fewLost, fewBusy := idleTraffic(t, 1, 10)
 	if few.statements < 30 || few.messages < few.statements {
 		t.Fatalf("not everything is counted: %v", few)
 	}
-	many, manyBusy := idleTraffic(t, 1, 300)
-	spread, _ := idleTraffic(t, 20, 10)
-	for what, idle := range map[string]sent{"30 times as many projections": many, "20 times as many tenants": spread} {
-		if grown := idle.grown(few); grown > bound {
-			t.Errorf("%s send %.2f times as much while idle:\n%s", what, grown, strings.Join(idle.often, "\n"))
+	many, manyLost, manyBusy := idleTraffic(t, 1, 300)
+	spread, spreadLost, _ := idleTraffic(t, 20, 10)
+	for what, sends := range map[string]struct{ now, few sent }{
+		"30 times as many projections, while idle,": {many, few}, "20 times as many tenants, while idle,": {spread, few},
+		"30 times as many projections, with a lost session,": {manyLost, fewLost}, "20 times as many tenants, with a lost session,": {spreadLost, fewLost},
+	} {
+		if grown := sends.now.grown(sends.few); grown > bound {
+			t.Errorf("%s send %.2f times as much:\n%s", what, grown, strings.Join(sends.now.often, "\n"))
 		}
 	}
 	// The control: what every projection has to do is counted, and tells one number of them from the other.

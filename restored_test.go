@@ -2,6 +2,7 @@ package millrace_test
 
 import (
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -29,6 +30,45 @@ func TestTenantThatWasRestoredUnderARunningProjectionStopsIt(t *testing.T) {
 	if err != nil || status.Tenants[0].Reason == "" {
 		t.Errorf("the tenant gives no reason: %+v, %v", status.Tenants, err)
 	}
+}
+
+// TestRestoredTenantStaysStoppedWhenNewEventsPassTheCheckpoint hides the loss under new events, which are handed out the
+// positions of those that are gone. The stop is kept in the database, so that neither they nor another node take it back.
+func TestRestoredTenantStaysStoppedWhenNewEventsPassTheCheckpoint(t *testing.T) {
+	b := setup(t, pgstore.Options{})
+	id := millrace.ProjectionID{Name: "p"}
+	run := func() (*millrace.Runtime, func()) {
+		rt := b.runtime(millrace.Config{PollInterval: 50 * time.Millisecond}, millrace.Projection{Name: "p", Batch: record("p")})
+		return rt, b.start(rt)
+	}
+	rt, stop := run()
+	elsewhere := b.runtime(millrace.Config{})
+	if err := rt.WaitFor(b.ctx, id, b.append("a", 10).Positions[9]); err != nil {
+		t.Fatal(err)
+	}
+	b.exec("delete from millrace_default.events where global_seq > 4")
+	b.exec("alter table millrace_default.events alter column global_seq restart with 5")
+	b.exec("update millrace_default.streams set version = 4")
+	stopped := func() bool {
+		p := b.status(elsewhere, "p")
+		return p.State == millrace.StateFailed && strings.Contains(p.Reason, projection.ErrRestored.Error())
+	}
+	b.eventually("every process says that events are gone", stopped)
+	last := b.append("a", 20).Positions[19]
+	if last != 24 {
+		t.Fatalf("the last event is at %d, and the positions were not handed out again", last)
+	}
+	stop()
+	rt, _ = run()
+	b.eventually("the next owner runs it", func() bool { return b.status(rt, "p").Owner != "" && b.status(rt, "p").NotOwned == 0 })
+	if err := rt.WaitFor(b.ctx, id, last); !errors.Is(err, projection.ErrFailed) || !stopped() {
+		t.Errorf("the next owner goes on: %v, %+v", err, b.status(rt, "p"))
+	}
+	// A person has mended the read model: what follows the checkpoint is applied.
+	if err := rt.Resume(b.ctx, id); err != nil {
+		t.Fatal(err)
+	}
+	b.eventually("it goes on", func() bool { return b.status(rt, "p").Checkpoint == last })
 }
 
 func TestRunUntilIdleReportsAProjectionWhoseEventsAreGone(t *testing.T) {

@@ -144,6 +144,12 @@ func (p *projector) full(ctx actor.Context, e event.Envelope) {
 // halt stops the projection at an event until somebody resumes it, whoever owns it then. The database knows it first: else
 // the next owner would not.
 func (p *projector) halt(ctx actor.Context, e event.Envelope, reason error) {
+	p.haltFor(ctx, reason, "projection stopped at an event; it waits to be resumed", zap.Int64("position", e.Position),
+		zap.String("stream", e.Stream), zap.String("type", e.Type))
+}
+
+// haltFor stops the projection until it is resumed, and logs message then.
+func (p *projector) haltFor(ctx actor.Context, reason error, message string, fields ...zap.Field) {
 	lease := p.lease
 	p.do(ctx, p.env.Timing.Call, p.env.Slots.read, func(ctx context.Context) func(actor.Context) {
 		err := p.env.Store.Halt(ctx, lease, reason.Error())
@@ -152,8 +158,8 @@ func (p *projector) halt(ctx actor.Context, e event.Envelope, reason error) {
 				p.fault(ctx, err)
 				return
 			}
-			p.log.Error("projection stopped at an event; it waits to be resumed", zap.Int64("position", e.Position),
-				zap.String("stream", e.Stream), zap.String("type", e.Type), zap.Error(reason))
+			p.log.Error(message, append(fields, zap.Error(reason))...)
+			p.gone = nil
 			p.waitForResume(reason)
 		}
 	})

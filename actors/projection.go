@@ -78,6 +78,8 @@ type projector struct {
 	away       bool
 	faulted    bool
 	tailFailed bool
+	// gone is why the projection stops until it is resumed: events that it has handled are gone.
+	gone error
 	// long is whether the last delivery took long; it is set where that ran, outside of the actor.
 	long atomic.Bool
 }
@@ -159,6 +161,9 @@ func (p *projector) Handle(ctx actor.Context, msg any) {
 		p.tailFailed = false
 	case *messages.TailFailed:
 		p.known, p.tailFailed = false, true
+		if errors.Is(msg.Err, projection.ErrRestored) {
+			p.gone = msg.Err
+		}
 		if p.state != Paused && !p.lease.Halted {
 			p.become(Failed, msg.Err)
 		}
@@ -313,6 +318,8 @@ func (p *projector) next(ctx actor.Context) {
 		// Until the supervisor has its word: it will.
 	case p.recheck:
 		p.reload(ctx)
+	case p.gone != nil && !p.lease.Halted:
+		p.haltFor(ctx, p.gone, "projection stopped, since events of its tenant are gone; it waits to be resumed")
 	case p.lease.Halted:
 		p.halted(ctx)
 	case p.state == Paused, p.state == Waiting, p.state == Failed, !p.known:
