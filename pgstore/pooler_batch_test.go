@@ -122,3 +122,23 @@ func TestManyBatchesShareAPoolersSessions(t *testing.T) {
 		}
 	}
 }
+
+func TestTransactionEndedBehindTheBatchIsNoticedBehindAPooler(t *testing.T) {
+	store, _ := oneSession(t)
+	o := claimAs(t, store, projection.DefaultTenant)
+	for _, sql := range []string{"rollback", "commit", "commit; begin", "commit and chain"} {
+		err := o.apply(writeAnd(sendsRaw(sql)), ApplyOptions{})
+		wantClass(t, err, projection.HandlerFault)
+		if !errors.Is(err, ErrBatchEnded) {
+			t.Errorf("%s: %v", sql, err)
+		}
+		if o.checkpoint() != o.lease.Checkpoint {
+			t.Errorf("%s: the checkpoint moved", sql)
+		}
+	}
+	mustExec(t, store, "truncate public.model")
+	if err := o.apply(write, ApplyOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	o.applied(1)
+}
