@@ -43,14 +43,15 @@ func runHooks(ctx context.Context, pool *pgxpool.Config, conn *pgx.Conn) error {
 			return fmt.Errorf("AfterConnect: %w", err)
 		}
 	}
-	accepted := true
-	var err error
-	switch {
-	case pool.PrepareConn != nil:
-		accepted, err = pool.PrepareConn(ctx, conn)
-	case pool.BeforeAcquire != nil:
-		accepted = pool.BeforeAcquire(ctx, conn)
+	prepare := pool.PrepareConn
+	//lint:ignore SA1019 pools of hosts may still have it
+	if before := pool.BeforeAcquire; prepare == nil && before != nil {
+		prepare = func(ctx context.Context, conn *pgx.Conn) (bool, error) { return before(ctx, conn), nil }
 	}
+	if prepare == nil {
+		return nil
+	}
+	accepted, err := prepare(ctx, conn)
 	if err == nil && !accepted {
 		err = errors.New("the pool's hook refused the connection")
 	}

@@ -12,8 +12,8 @@ import (
 	"github.com/millrace-go/millrace/pgstore"
 )
 
-// A projection runs for every tenant. Its handler finds the tables of a named tenant's schema first, and can ask which
-// tenant it is called for.
+// A projection runs for every tenant. Its handler finds the tables of a named tenant by their names, and can ask which tenant
+// it is called for.
 func ExampleProjectionFrom() {
 	store, done := exampleStore()
 	defer done()
@@ -22,7 +22,11 @@ func ExampleProjectionFrom() {
 	if err != nil {
 		log.Panic(err)
 	}
-	if _, err := store.Pool().Exec(ctx, "create table "+pgx.Identifier{acme.EventsSchema(), "accounts"}.Sanitize()+" (id text)"); err != nil {
+	err = acme.InTx(ctx, func(ctx context.Context, tx pgx.Tx) error {
+		_, err := tx.Exec(ctx, "create table accounts (id text)")
+		return err
+	})
+	if err != nil {
 		log.Panic(err)
 	}
 

@@ -151,6 +151,43 @@ func ExampleStore_CreateTenant() {
 	// [acme default] <nil>
 }
 
+// Each tenant gets its tables when it is created, and what later releases add when they migrate. Most steps are SQL; the others
+// are functions.
+func ExampleTenantSQL() {
+	dsn, drop := pgtest.ExampleDatabase()
+	defer drop()
+	ctx := context.Background()
+	store, err := pgstore.Open(ctx, dsn, pgstore.Options{TenantSetup: []pgstore.TenantStep{
+		pgstore.TenantSQL(`create table accounts (id text primary key, owner text)`),
+		func(ctx context.Context, tx pgx.Tx, tenant string) error {
+			_, err := tx.Exec(ctx, `insert into accounts values ('main', $1)`, tenant)
+			return err
+		},
+	}})
+	if err != nil {
+		log.Panic(err)
+	}
+	defer store.Close()
+	if err := store.Migrate(ctx); err != nil {
+		log.Panic(err)
+	}
+
+	acme, err := store.CreateTenant(ctx, "acme")
+	if err != nil {
+		log.Panic(err)
+	}
+	err = acme.InTx(ctx, func(ctx context.Context, tx pgx.Tx) error {
+		var owner string
+		err := tx.QueryRow(ctx, `select owner from accounts where id = 'main'`).Scan(&owner)
+		fmt.Println("the main account is that of", owner)
+		return err
+	})
+	fmt.Println(err)
+	// Output:
+	// the main account is that of acme
+	// <nil>
+}
+
 func exampleStore() (store *pgstore.Store, done func()) {
 	dsn, drop := pgtest.ExampleDatabase()
 	store, err := pgstore.Open(context.Background(), dsn, pgstore.Options{})

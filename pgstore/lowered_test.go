@@ -120,6 +120,7 @@ func TestSessionConnectionIsSetUpByTheHooksOfThePool(t *testing.T) {
 			config.PrepareConn = func(ctx context.Context, conn *pgx.Conn) (bool, error) { return true, setRole(ctx, conn) }
 		},
 		"BeforeAcquire": func(config *pgxpool.Config) {
+			//lint:ignore SA1019 pools of hosts may still have it
 			config.BeforeAcquire = func(ctx context.Context, conn *pgx.Conn) bool { return setRole(ctx, conn) == nil }
 		},
 	} {
@@ -175,6 +176,7 @@ func TestHookThatRefusesAConnectionIsNamed(t *testing.T) {
 			}
 		},
 		"refused the connection": func(c *pgxpool.Config, refuses *bool) {
+			//lint:ignore SA1019 pools of hosts may still have it
 			c.BeforeAcquire = func(context.Context, *pgx.Conn) bool { return !*refuses }
 		},
 	} {

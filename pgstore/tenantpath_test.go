@@ -25,8 +25,6 @@ func sums(ctx context.Context, tx pgx.Tx, events []event.Envelope) error {
 	return nil
 }
 
-const createTotals = "create table totals (stream text primary key, total numeric)"
-
 // amount is an event that is worth as much.
 func amount(n string) event.Event { return event.Event{Type: "ItemAdded", Body: []byte(n)} }
 
