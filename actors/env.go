@@ -57,14 +57,18 @@ type Env struct {
 	life   context.Context
 	giveUp context.CancelCauseFunc
 	work   sync.WaitGroup
-	start  time.Time
-	prober prober
+	// present ends when the node is to depart, whatever is still under way.
+	present context.Context
+	depart  context.CancelFunc
+	start   time.Time
+	prober  prober
 }
 
 // Live gives env what it needs to run work.
 func (e *Env) Live() {
 	e.life, e.giveUp = context.WithCancelCause(context.Background())
 	e.accept, e.refuse = context.WithCancel(e.life)
+	e.present, e.depart = context.WithCancel(context.Background())
 	e.start = time.Now()
 	e.Board = newBoard()
 	e.Feeds = newRouter(e.System.Root)
@@ -79,6 +83,9 @@ func (e *Env) Refuse() { e.refuse() }
 
 // GiveUp cancels the work that is still under way.
 func (e *Env) GiveUp(cause error) { e.giveUp(cause) }
+
+// Depart has the node depart, unless the listener's end did that before.
+func (e *Env) Depart() { e.depart() }
 
 // Wait returns when no work is under way any more.
 func (e *Env) Wait() { e.work.Wait() }

@@ -29,7 +29,9 @@ func NewListener(env *Env, node *actor.PID) *actor.Props {
 
 func (l *listener) Start(ctx actor.Context) {
 	self := ctx.Self()
-	life, cancel := context.WithCancel(l.env.life)
+	// Work that was given up may take a while to end, and what a handler of a delivery does then has no fence. So the session
+	// and its heartbeats go on until all actors are at rest.
+	life, cancel := context.WithCancel(l.env.present)
 	l.cancel = cancel
 	l.env.work.Add(1)
 	go func() {

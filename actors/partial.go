@@ -3,6 +3,7 @@ package actors
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"time"
 
@@ -52,13 +53,28 @@ func (p *projector) rest() {
 	}
 }
 
-// apply runs a batch or a delivery, and remembers whether a delivery took long.
+// apply runs a batch or a delivery. It remembers whether a delivery took long, and lets cutShort end it.
 func (p *projector) apply(ctx context.Context, lease projection.Lease, batch projection.Batch) error {
 	if p.def.Leased && len(batch.Events) > 0 {
 		began := time.Now()
 		defer func() { p.long.Store(time.Since(began) > longDelivery) }()
+		delivery, cut := context.WithCancelCause(ctx)
+		defer cut(nil)
+		p.cut.Store(&cut)
+		defer p.cut.Store(nil)
+		ctx = delivery
 	}
 	return p.def.Apply(ctx, lease, batch)
+}
+
+// errDoubted ends a delivery whose lease another node may have.
+var errDoubted = fmt.Errorf("the database says that the lease is not this node's any more: %w", projection.ErrLeaseLost)
+
+// cutShort ends the delivery that is under way, if there is one: no fence holds back what it sends.
+func (p *projector) cutShort() {
+	if cut := p.cut.Load(); cut != nil {
+		(*cut)(errDoubted)
+	}
 }
 
 // reading waits, before a delivery that needs one, for a slot to read within: its own stands for no connection.

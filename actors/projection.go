@@ -82,6 +82,8 @@ type projector struct {
 	gone error
 	// long is whether the last delivery took long; it is set where that ran, outside of the actor.
 	long atomic.Bool
+	// cut ends the delivery that is under way, nil while there is none.
+	cut atomic.Pointer[context.CancelCauseFunc]
 }
 
 // NewProjection makes the actor of a projection whose lease this node holds. fresh tells that the lease was just read;
@@ -190,6 +192,7 @@ func (p *projector) Handle(ctx actor.Context, msg any) {
 		p.recheck = p.recheck || p.busy // what is under way may bring an older answer
 	case *messages.Doubt:
 		p.recheck = true
+		p.cutShort()
 		if p.state == Waiting {
 			p.become(Starting, nil)
 		}
@@ -481,6 +484,9 @@ func (p *projector) reloaded(ctx actor.Context, lease projection.Lease, err erro
 // decides.
 func (p *projector) confirm(now projection.Lease) {
 	known := p.lease
+	if p.lease.Check(now, true) != nil || now.Incarnation != known.Incarnation {
+		p.cutShort()
+	}
 	switch {
 	case p.lease.Check(now, true) != nil, now.Incarnation != known.Incarnation, now.Wanted != known.Wanted, now.Halted != known.Halted,
 		now.Checkpoint != known.Checkpoint && !p.busy:

@@ -151,6 +151,8 @@ func (d *Delivery) verdict(err, cause error) *projection.Fault {
 				zap.Stringer("projection", d.lease.ID), zap.Error(err))
 		}
 		return nil
+	case errors.Is(cause, projection.ErrLeaseLost):
+		return &projection.Fault{Class: projection.LeaseLost, Err: fmt.Errorf("delivery was cut short: %w", cause)}
 	case cause != nil && !errors.Is(cause, ErrDeadline):
 		return &projection.Fault{Class: projection.Infrastructure, Err: fmt.Errorf("delivery was cut short: %w", cause)}
 	}

@@ -53,6 +53,7 @@ func (s *Supervisor) Stop(ctx context.Context, grace time.Duration) error {
 		return nil
 	case <-ctx.Done():
 		s.env.GiveUp(ctx.Err())
+		s.env.Depart()
 		return fmt.Errorf("stop the actors: %w", ctx.Err())
 	}
 }
