@@ -69,3 +69,18 @@ func TestStuckIsWhoStandsStillThoughThereIsWork(t *testing.T) {
 		}
 	}
 }
+
+func TestProbesOfOpenBreakersAreSpread(t *testing.T) {
+	const wait = time.Minute
+	seen := make(map[time.Duration]bool)
+	for range 100 {
+		delay := probeIn(wait)
+		if delay < wait || delay > wait+wait/5 {
+			t.Errorf("a probe after %v", delay)
+		}
+		seen[delay] = true
+	}
+	if len(seen) < 50 {
+		t.Errorf("100 probes at %d instants", len(seen))
+	}
+}
