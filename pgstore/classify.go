@@ -24,6 +24,9 @@ const (
 	// stateNoIncarnation is raised where the server has no incarnation yet.
 	stateNoIncarnation = "MR005"
 	stateStandby       = "MR006"
+	// stateReadOnly and stateNotSupported are what a standby answers when a transaction that writes begins.
+	stateReadOnly     = "25006"
+	stateNotSupported = "0A000"
 )
 
 var (
@@ -74,7 +77,7 @@ var sqlClass = map[string]projection.Class{
 	stateLeaseLost:     projection.LeaseLost,
 	stateChanged:       projection.Infrastructure,
 	stateNoIncarnation: projection.Infrastructure,
-	stateStandby:       projection.Infrastructure,
+	stateStandby:       projection.Unclear,
 }
 
 // meaning has the errors that the SQLSTATEs of the control schema's functions stand for.
@@ -130,7 +133,9 @@ func classify(err error) *projection.Fault {
 		fault.Class = projection.Infrastructure
 	case errors.Is(err, projection.ErrLeaseLost):
 		fault.Class = projection.LeaseLost
-	case errors.Is(err, projection.ErrNotPrimary), errors.Is(err, projection.ErrRestored),
+	case errors.Is(err, projection.ErrNotPrimary):
+		fault.Class = projection.Unclear // another connection may lead to the primary
+	case errors.Is(err, projection.ErrRestored),
 		errors.Is(err, projection.ErrUnknownTenant), errors.Is(err, ErrNotMigrated):
 		fault.Class = projection.Configuration
 	case errors.Is(err, ErrLockWait):

@@ -74,7 +74,7 @@ func TestClassOfErrors(t *testing.T) {
 		{context.DeadlineExceeded, unclear}, {context.Canceled, infra}, {pgx.ErrTxClosed, unclear},
 		{&net.DNSError{Err: "no such host"}, unclear}, {&pgconn.ConnectError{}, unclear},
 		{projection.ErrLeaseLost, lost},
-		{projection.ErrNotPrimary, config}, {projection.ErrRestored, config}, {projection.ErrUnknownTenant, config},
+		{projection.ErrNotPrimary, unclear}, {projection.ErrRestored, config}, {projection.ErrUnknownTenant, config},
 		{ErrNotMigrated, config},
 		{ErrLockWait, infra}, {errors.Join(ErrLockWait, io.EOF), infra},
 		{ErrDeadline, handler}, {errors.Join(ErrDeadline, io.EOF), handler},

@@ -38,7 +38,7 @@ func (c *controlSQL) checkLease(l projection.Lease) string {
 // fenced runs fn in a transaction of our own that begins with the first half of the fence and commits synchronously.
 func (s *Store) fenced(ctx context.Context, doing string, lease projection.Lease, fn func(tx pgx.Tx) error) error {
 	begin := pgx.TxOptions{BeginQuery: beginDurable + "; select " + s.control.checkLease(lease)}
-	if err := pgx.BeginTxFunc(ctx, s.pool, begin, fn); err != nil {
+	if err := s.inTx(ctx, begin, fn); err != nil {
 		return fmt.Errorf("%s: %w", doing, ownFault(err))
 	}
 	return nil
@@ -53,9 +53,8 @@ func (s *Store) readEvents(ctx context.Context, sql string, args [][]byte, forma
 			return err
 		}
 		defer conn.Release()
-		if in, err = s.readOn(ctx, conn.Conn().PgConn(), sql, args, format, decode); isState(err, stateStandby) {
-			cut(ctx, conn.Conn()) // the pool's next connection may lead to the primary
-		}
+		in, err = s.readOn(ctx, conn.Conn().PgConn(), sql, args, format, decode)
+		cutStandby(ctx, conn.Conn(), err)
 		return err
 	})
 	return in, err

@@ -135,7 +135,12 @@ func (l *lockScanner) close() {
 }
 
 func (l *lockScanner) read(ctx context.Context, schemas []string) (map[string][]holder, error) {
-	rows, err := l.store.pool.Query(ctx, l.store.control.holders, schemas)
+	conn, err := l.store.pool.Acquire(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("scan locks on events: %w", err)
+	}
+	defer conn.Release()
+	rows, err := conn.Query(ctx, l.store.control.holders, schemas)
 	if err != nil {
 		return nil, fmt.Errorf("scan locks on events: %w", err)
 	}
@@ -157,6 +162,7 @@ func (l *lockScanner) read(ctx context.Context, schemas []string) (map[string][]
 		return nil
 	})
 	if err != nil {
+		cutStandby(ctx, conn.Conn(), err)
 		return nil, fmt.Errorf("scan locks on events: %w", err)
 	}
 	return found, nil

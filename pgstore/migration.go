@@ -85,7 +85,7 @@ func (s *Store) missing(err error) error {
 // holder before it committed, since they are READ COMMITTED and run after the lock was taken.
 func (s *Store) locked(ctx context.Context, fn func(tx pgx.Tx) error) error {
 	options := pgx.TxOptions{IsoLevel: pgx.ReadCommitted, AccessMode: pgx.ReadWrite}
-	return pgx.BeginTxFunc(ctx, s.pool, options, func(tx pgx.Tx) error {
+	return s.inTx(ctx, options, func(tx pgx.Tx) error {
 		// The wait for others and a long migration are bounded by ctx alone. What is migrated must not be lost.
 		if err := execScript(ctx, tx, queryText("begin_migration")); err != nil {
 			return err

@@ -2,6 +2,7 @@ package pgstore
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/jackc/pgx/v5"
@@ -45,4 +46,24 @@ func onePrimary(config *pgx.ConnConfig) error {
 		}
 	}
 	return nil
+}
+
+// cutStandby closes a connection on which a statement of ours failed because it leads to a standby, or to a server that takes no
+// writes: the pool's next connection may lead to the primary, and would not be made while this one is there.
+func cutStandby(ctx context.Context, conn *pgx.Conn, err error) {
+	if errors.Is(err, projection.ErrNotPrimary) || isState(err, stateStandby) || isState(err, stateReadOnly) || isState(err, stateNotSupported) {
+		cut(ctx, conn)
+	}
+}
+
+// inTx runs fn in a transaction on a connection of the pool and commits it.
+func (s *Store) inTx(ctx context.Context, options pgx.TxOptions, fn func(tx pgx.Tx) error) error {
+	conn, err := s.pool.Acquire(ctx)
+	if err != nil {
+		return err
+	}
+	defer conn.Release()
+	err = pgx.BeginTxFunc(ctx, conn, options, fn)
+	cutStandby(ctx, conn.Conn(), err)
+	return err
 }

@@ -196,7 +196,7 @@ func TestStandbyIsRefused(t *testing.T) {
 	tail := moved.Port().Tail(primary.Name())
 	for range 2 {
 		_, err = tail.Poll(testContext(t))
-		if fault := moved.Port().Classify(err); !errors.Is(err, projection.ErrNotPrimary) || fault.Class != projection.Infrastructure {
+		if fault := moved.Port().Classify(err); !errors.Is(err, projection.ErrNotPrimary) || fault.Class != projection.Infrastructure || !fault.Probe {
 			t.Errorf("Poll: %v", err)
 		}
 	}
