@@ -12,8 +12,6 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-const beginBatch = "begin isolation level read committed read write; "
-
 // begin starts the transaction of a batch, and returns what puts its session back when it ends.
 func (b *batchTx) begin(ctx context.Context, conn *pgx.Conn) (pgx.Tx, restoring, error) {
 	if b.store.pooling.lends {
@@ -23,7 +21,7 @@ func (b *batchTx) begin(ctx context.Context, conn *pgx.Conn) (pgx.Tx, restoring,
 	if err != nil {
 		return nil, restore, err
 	}
-	tx, err := conn.BeginTx(ctx, pgx.TxOptions{BeginQuery: beginBatch + b.setUpSQL()})
+	tx, err := conn.BeginTx(ctx, pgx.TxOptions{BeginQuery: beginBatch + "; " + b.setUpSQL()})
 	if err != nil {
 		b.rollback(ctx, conn, restore)
 		cutStandby(ctx, conn, err)
@@ -65,7 +63,7 @@ var reported = []string{"application_name", "client_encoding", "DateStyle", "Int
 
 // restoreSQL begins a transaction and returns what puts the session that it got back to what it is.
 func (p *pooledSessions) restoreSQL(ctx context.Context, conn *pgx.Conn) (restoring, error) {
-	found, err := readSettings(ctx, conn, beginBatch+p.query())
+	found, err := readSettings(ctx, conn, beginBatch+"; "+p.query())
 	if err == nil && !p.knows(found[0].pid) {
 		if found, err = readSettings(ctx, conn, sessionSettings); err == nil {
 			p.learn(found)

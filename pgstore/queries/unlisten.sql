@@ -1,0 +1,2 @@
+-- Ends listen. Locks nothing, needs no index.
+unlisten {channel}
