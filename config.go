@@ -45,8 +45,8 @@ type Config struct {
 	// CallTimeout bounds each call of the database that runs no handler. Default 10 s.
 	CallTimeout time.Duration
 
-	// MaxBatches limits the batches that run at once. Default three quarters of the pool's size, at least 1; less than
-	// the pool's size, so that one is left to read with.
+	// MaxBatches limits the batches that run at once. Default three quarters of the pool's size, at least 1, and 2 less than a pool
+	// of 4 to 7; less than the pool's size, so that one is left to read with.
 	MaxBatches int
 	// MaxBatchesPerTenant limits them for each tenant, so that none takes them all. Default half of MaxBatches, rounded
 	// up. While this node serves a single tenant, that is not limited.

@@ -19,6 +19,31 @@ const (
 	idleSlice = 250
 )
 
+// heads reads the heads of all tenants, and waits for those that are locked.
+func (r *Runtime) heads(ctx context.Context, tenants []string) (projection.Heads, error) {
+	for {
+		heads, err := r.port.Heads(ctx, tenants)
+		if err != nil {
+			return heads, err
+		}
+		wait := false
+		for tenant, err := range heads.Failed {
+			if !errors.Is(err, projection.ErrTenantLocked) {
+				return heads, fmt.Errorf("read the head of tenant %q: %w", tenant, err)
+			}
+			wait = true
+		}
+		if !wait {
+			return heads, nil
+		}
+		select {
+		case <-time.After(idleMost):
+		case <-ctx.Done():
+			return heads, ctx.Err()
+		}
+	}
+}
+
 // idleWait waits until all projections of a runtime have handled their tenants' events. It sends one statement at a time,
 // and none about projections that run on this node.
 type idleWait struct {

@@ -77,7 +77,7 @@ func (r *Runtime) RunUntilIdle(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("run until idle: %w", err)
 	}
-	heads, err := r.port.Heads(ctx, tenants)
+	heads, err := r.heads(ctx, tenants)
 	if err != nil {
 		return fmt.Errorf("run until idle: %w", err)
 	}

@@ -98,13 +98,13 @@ func (n NodeStatus) knows(id ProjectionID) bool {
 // TenantStatus is how far a tenant's events go.
 type TenantStatus struct {
 	Tenant string
-	// Head is the highest visible position.
+	// Head is the highest visible position, or Mark where it cannot be read.
 	Head int64
 	// Mark is the settled mark as this node knows it; 0 where it follows none of the tenant's projections.
 	Mark int64
 	// Held tells what holds the mark back, nil where nothing does.
 	Held *projection.Held
-	// Reason tells why the tenant's events cannot be read.
+	// Reason says why the tenant's events cannot be read: which session locks them, for one.
 	Reason string
 }
 
@@ -168,8 +168,11 @@ func (r *Runtime) Status(ctx context.Context) (Status, error) {
 		local, feeds = env.Board.All(), env.Board.Feeds()
 	}
 	for _, t := range tenants {
-		feed := feeds[t]
-		status.Tenants = append(status.Tenants, TenantStatus{Tenant: t, Head: heads.Positions[t], Mark: feed.Mark, Held: feed.Held, Reason: text(feed.Err)})
+		feed, head := feeds[t], heads.Positions[t]
+		if err := heads.Failed[t]; err != nil {
+			feed.Err, head = err, feed.Mark
+		}
+		status.Tenants = append(status.Tenants, TenantStatus{Tenant: t, Head: head, Mark: feed.Mark, Held: feed.Held, Reason: text(feed.Err)})
 	}
 	if status.Nodes, err = r.nodes(ctx); err != nil {
 		return Status{}, fmt.Errorf("status: %w", err)
@@ -177,6 +180,9 @@ func (r *Runtime) Status(ctx context.Context) (Status, error) {
 	for _, row := range rows {
 		entry, here := local[row.ID]
 		p := projectionStatus(row, heads.Positions[row.ID.Tenant], entry, here)
+		if err := heads.Failed[row.ID.Tenant]; err != nil && p.State == StateLive {
+			p.State, p.Reason = StateWaiting, err.Error()
+		}
 		if p.State == StateNotOwned {
 			if !slices.ContainsFunc(status.Nodes, func(n NodeStatus) bool { return n.Alive && n.knows(row.ID) }) {
 				p.Reason = "no node that is alive knows the projection"

@@ -2,6 +2,7 @@ package actors
 
 import (
 	"context"
+	"errors"
 	"math"
 	"sync/atomic"
 	"time"
@@ -32,9 +33,10 @@ type feed struct {
 
 	tail    projection.Tail
 	subs    map[string]subscriber
-	known   bool // the mark is known
-	waiting bool // for Resume, after a fault
-	faulted bool // the supervisor counts faults
+	known   bool        // the mark is known
+	waiting bool        // for Resume, after a fault
+	faulted bool        // the supervisor counts faults
+	locked  atomic.Bool // the last read found the tenant's events locked
 	polling bool
 	op      int  // numbers polls, so that one that is not waited for any more is told apart
 	wanted  bool // another poll is wanted when this one is back
@@ -90,7 +92,12 @@ func (f *feed) Start(ctx actor.Context) {
 // newTail makes a tail that takes a slot for each of its reads, and none while it waits for others.
 func (f *feed) newTail() projection.Tail {
 	tail := f.env.Store.Tail(f.tenant)
-	tail.ReadWithin(f.env.Slots.read)
+	tail.ReadWithin(func(ctx context.Context) (release func(), err error) {
+		if f.locked.Load() {
+			return f.env.Slots.readLocked(ctx)
+		}
+		return f.env.Slots.read(ctx)
+	})
 	return tail
 }
 
@@ -181,6 +188,7 @@ func (f *feed) polled(ctx actor.Context, msg *polled) {
 		return
 	}
 	f.polling, f.cancel = false, nil
+	f.locked.Store(errors.Is(msg.err, projection.ErrTenantLocked))
 	if msg.err != nil {
 		f.failed(ctx, msg.err)
 		return

@@ -245,6 +245,9 @@ func (n *node) looked(ctx actor.Context, msg *looked) {
 		n.log.Debug("looking at heads failed", zap.Error(msg.err))
 		return
 	}
+	for tenant, err := range msg.heads.Failed {
+		n.log.Debug("looking at the head of a tenant failed", zap.String("tenant", tenant), zap.Error(err))
+	}
 	n.env.Feeds.compare(msg.heads, msg.marks)
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
@@ -17,32 +18,78 @@ import (
 const headsSlice = 250
 
 // Heads returns the highest visible position of each tenant, in slices that are transactions of their own, and the
-// incarnation in which all of them were read. A tenant that does not exist is left out.
+// incarnation in which all of them were read. A tenant that does not exist is left out, and so is one that cannot be read
+// though the others can: Heads.Failed says why.
 func (s Port) Heads(ctx context.Context, tenants []string) (projection.Heads, error) {
-	heads := projection.Heads{Positions: make(map[string]int64, len(tenants))}
-	for len(tenants) > 0 {
-		n := min(headsSlice, len(tenants))
-		err := s.headsOf(ctx, tenants[:n], &heads)
-		if isMissing(err) {
-			err = nil
-			for i := 0; i < n && err == nil; i++ {
-				if err = s.headsOf(ctx, tenants[i:i+1], &heads); isMissing(err) {
-					err = nil
-				}
-			}
+	heads := projection.Heads{Positions: make(map[string]int64, len(tenants)), Failed: make(map[string]error)}
+	for slice := range slices.Chunk(tenants, headsSlice) {
+		if err := s.headsWithout(ctx, slice, &heads); err != nil {
+			return projection.Heads{}, fmt.Errorf("read the heads of %d tenants from %q on: %w", len(slice), slice[0], ownFault(err))
 		}
-		if err != nil {
-			return projection.Heads{}, fmt.Errorf("read the heads of %d tenants from %q on: %w", n, tenants[0], ownFault(err))
-		}
-		tenants = tenants[n:]
 	}
 	return heads, nil
 }
 
-// isMissing tells whether err is about a schema or a table that does not exist.
-func isMissing(err error) bool {
-	var pgErr *pgconn.PgError
-	return errors.As(err, &pgErr) && (pgErr.Code == "3F000" || pgErr.Code == "42P01")
+// headsWithout reads the heads of a slice without the tenants that cannot be read. It leaves those out at once whose events are
+// locked, and finds the others by halving the slice.
+func (s *Store) headsWithout(ctx context.Context, tenants []string, heads *projection.Heads) error {
+	err := s.headsOf(ctx, tenants, heads)
+	switch {
+	case isState(err, stateLockTimeout):
+		rest, findErr := s.withoutLocked(ctx, tenants, heads)
+		if findErr != nil {
+			return findErr
+		}
+		if len(rest) > 0 && len(rest) < len(tenants) {
+			return s.headsWithout(ctx, rest, heads)
+		}
+		if len(rest) == 0 {
+			return nil
+		}
+	case !isTenants(err):
+		return err
+	}
+	if len(tenants) == 1 {
+		if !isMissing(err) {
+			heads.Failed[tenants[0]] = ownFault(err)
+		}
+		return nil
+	}
+	middle := len(tenants) / 2
+	if err := s.headsWithout(ctx, tenants[:middle], heads); err != nil {
+		return err
+	}
+	return s.headsWithout(ctx, tenants[middle:], heads)
+}
+
+// withoutLocked returns the tenants whose events no session locks. Of the others heads says who does.
+func (s *Store) withoutLocked(ctx context.Context, names []string, heads *projection.Heads) (rest []string, err error) {
+	tenants := make([]*Tenant, len(names))
+	for i, name := range names {
+		if tenants[i], err = s.ForTenant(name); err != nil {
+			return nil, err
+		}
+	}
+	holders, err := s.lockHolders(ctx, tenants)
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range names {
+		if who := holders[name]; len(who) > 0 {
+			heads.Failed[name] = fmt.Errorf("%w by %s", projection.ErrTenantLocked, strings.Join(who, ", "))
+		} else {
+			rest = append(rest, name)
+		}
+	}
+	return rest, nil
+}
+
+// isMissing reports whether err is about a schema or a table that does not exist.
+func isMissing(err error) bool { return isState(err, "3F000") || isState(err, "42P01") }
+
+// isTenants reports whether err may be about one of several tenants alone: its tables are missing, locked, or not to be read.
+func isTenants(err error) bool {
+	return isMissing(err) || isState(err, stateLockTimeout) || isState(err, "42501") || isState(err, "42703")
 }
 
 func (s *Store) headsOf(ctx context.Context, tenants []string, heads *projection.Heads) error {

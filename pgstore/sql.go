@@ -17,6 +17,7 @@ var (
 	beginDurable    = queryText("begin_durable")
 	endLastSession  = queryText("end_last_session")
 	endLeftovers    = queryText("end_leftovers")
+	lockedTenants   = queryText("locked_tenants")
 	notifyWake      = queryText("notify_wake")
 	noJIT           = queryText("no_jit")
 	ownSession      = queryText("own_session")

@@ -73,10 +73,24 @@ func (t *tail) Poll(ctx context.Context) (projection.TailUpdate, error) {
 		update, err = t.poll(ctx)
 	}
 	if err != nil {
+		err = t.locked(ctx, err)
 		*t = tail{tenant: t.tenant, slot: t.slot}
 		return projection.TailUpdate{}, fmt.Errorf("read the end of tenant %q: %w", t.tenant.name, ownFault(err))
 	}
 	return update, nil
+}
+
+// locked is Tenant.locked within a slot.
+func (t *tail) locked(ctx context.Context, err error) error {
+	if !isState(err, stateLockTimeout) {
+		return err
+	}
+	release, slotErr := t.slot(ctx)
+	if slotErr != nil {
+		return err
+	}
+	defer release()
+	return t.tenant.locked(ctx, err)
 }
 
 func (t *tail) poll(ctx context.Context) (projection.TailUpdate, error) {
@@ -272,7 +286,7 @@ func (s Port) Read(ctx context.Context, tenant string, r projection.ReadRange) (
 	}
 	page, err := t.readPage(ctx, r)
 	if err != nil {
-		return projection.Page{}, fmt.Errorf("read events of tenant %q after %d: %w", tenant, r.After, ownFault(err))
+		return projection.Page{}, fmt.Errorf("read events of tenant %q after %d: %w", tenant, r.After, ownFault(t.locked(ctx, err)))
 	}
 	return page, nil
 }

@@ -193,6 +193,9 @@ var (
 	ErrNotPrimary = errors.New("server is not the primary")
 	// ErrRestored tells that a tenant's events end below a checkpoint: the tenant was restored or truncated.
 	ErrRestored = errors.New("events end below the checkpoint: the tenant was restored or truncated")
+	// ErrTenantLocked is returned when another session keeps a tenant's events locked against reads, as VACUUM FULL and ALTER
+	// TABLE do. The read is tried again; other tenants are not concerned.
+	ErrTenantLocked = errors.New("events of the tenant are locked")
 	// ErrPaused tells that a projection is paused.
 	ErrPaused = errors.New("projection is paused")
 	// ErrStopped tells that a projection is stopped.

@@ -187,8 +187,10 @@ type Page struct {
 
 // Heads are the highest visible positions of tenants.
 type Heads struct {
-	// Positions has them by tenant.
+	// Positions has them by tenant. Failed says of tenants that exist why they could not be read: their events are locked, for
+	// one (ErrTenantLocked).
 	Positions map[string]int64
+	Failed    map[string]error
 	// Incarnation is that of the server in which all of them were read.
 	Incarnation Incarnation
 }

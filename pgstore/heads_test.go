@@ -1,0 +1,109 @@
+package pgstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/millrace-go/millrace/internal/pgtest"
+	"github.com/millrace-go/millrace/projection"
+)
+
+func TestHeadsGoOnWithoutTenantsThatCannotBeRead(t *testing.T) {
+	dsn := pgtest.Database(t)
+	owner := migrated(t, openStore(t, dsn, Options{}))
+	var names []string
+	for i := range 20 {
+		names = append(names, fmt.Sprint("t", i))
+		mustAppend(t, newTenant(t, owner, names[i]), "s", Any, someEvents(i+1)...)
+	}
+	role := "reader_" + strings.ReplaceAll(one[string](t, owner, "select current_database()"), "-", "_")
+	mustExec(t, owner, "create role "+quote(role))
+	t.Cleanup(func() {
+		_, _ = owner.pool.Exec(context.Background(), "drop owned by "+quote(role))
+		_, _ = owner.pool.Exec(context.Background(), "drop role "+quote(role))
+	})
+	mustExec(t, owner, "grant usage on schema millrace to "+quote(role))
+	mustExec(t, owner, "grant select on all tables in schema millrace to "+quote(role))
+	for _, name := range names {
+		mustExec(t, owner, "grant usage on schema "+quote("millrace_"+name)+" to "+quote(role))
+		if name != "t7" {
+			mustExec(t, owner, "grant select on "+quote("millrace_"+name)+".events to "+quote(role))
+		}
+	}
+	mustExec(t, owner, "drop schema millrace_t3 cascade")
+	tx, err := owner.pool.Begin(testContext(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = tx.Rollback(context.Background()) }()
+	for _, name := range []string{"t5", "t11"} {
+		if _, err := tx.Exec(testContext(t), "lock table "+quote("millrace_"+name)+".events in access exclusive mode"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// A lock that is only waited for stops reads as well: they queue up behind it.
+	reader, err := owner.pool.Begin(testContext(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = reader.Rollback(context.Background()) }()
+	if _, err := reader.Exec(testContext(t), "select from millrace_t13.events"); err != nil {
+		t.Fatal(err)
+	}
+	queued, err := owner.pool.Acquire(testContext(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer queued.Release()
+	waits := make(chan error, 1)
+	go func() {
+		_, err := queued.Exec(testContext(t), "alter table millrace_t13.events add check (true)")
+		waits <- err
+	}()
+	waitBlocked(t, owner, 1)
+
+	store := openStore(t, dsn, Options{}, func(config *pgxpool.Config) {
+		config.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
+			_, err := conn.Exec(ctx, "set role "+quote(role))
+			return err
+		}
+	})
+	heads, err := store.Port().Heads(testContext(t), names)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, name := range names {
+		position, read := heads.Positions[name]
+		failed := heads.Failed[name]
+		switch name {
+		case "t3":
+			if read || failed != nil {
+				t.Errorf("%s: %d, %v; it does not exist", name, position, failed)
+			}
+		case "t5", "t11", "t13":
+			if read || !errors.Is(failed, projection.ErrTenantLocked) || !strings.Contains(failed.Error(), "backend ") {
+				t.Errorf("%s: %d, %v; it is locked", name, position, failed)
+			}
+		case "t7":
+			if read || !isState(failed, "42501") || store.Port().Classify(failed).Class != projection.Configuration {
+				t.Errorf("%s: %d, %v; it may not be read", name, position, failed)
+			}
+		default:
+			if position != int64(i+1) || failed != nil {
+				t.Errorf("%s: %d, %v; want %d", name, position, failed, i+1)
+			}
+		}
+	}
+	if err := reader.Rollback(testContext(t)); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-waits; err != nil {
+		t.Error(err)
+	}
+}
