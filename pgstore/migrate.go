@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/jackc/pgx/v5"
+	"go.uber.org/zap"
 
 	"github.com/millrace-go/millrace/projection"
 )
@@ -23,32 +24,42 @@ var (
 // transaction of its own, and any number of processes may migrate at once. It never goes back: a schema one version
 // newer is accepted, so that the old and the new program can run side by side during a deployment, and a still newer
 // one is refused with ErrSchemaTooNew. It may wait for as long as ctx allows.
+//
+// Where nothing is to be done, Migrate only reads and needs no right to create. Otherwise the error names the right that
+// the role lacks. A tenant whose schema was dropped outside of millrace is logged and left as it is, and the others are
+// migrated: see projection.ErrTenantDropped.
 func (s *Store) Migrate(ctx context.Context) error {
 	return s.migrate(ctx, ownMigrations)
 }
 
 func (s *Store) migrate(ctx context.Context, m migrations) error {
 	if err := s.migrateControl(ctx, m.control); err != nil {
-		return fmt.Errorf("migrate schema %q: %w", s.opts.Schema, err)
+		return fmt.Errorf("migrate schema %q: %w", s.opts.Schema, s.lacking(ctx, s.opts.Schema, err))
 	}
 	behind, err := s.tenantsBehind(ctx, len(m.tenant))
 	if err != nil {
 		return fmt.Errorf("migrate tenants: %w", err)
 	}
-	for _, name := range behind {
-		if err := s.migrateTenant(ctx, name, m); err != nil {
-			return fmt.Errorf("migrate tenant %q: %w", name, err)
+	for _, t := range behind {
+		err := s.migrateTenant(ctx, t.name, m)
+		if errors.Is(err, projection.ErrTenantDropped) {
+			s.log.Error("tenant not migrated", zap.String("tenant", t.name), zap.Error(err))
+			continue
+		}
+		if err != nil {
+			return fmt.Errorf("migrate tenant %q: %w", t.name, s.lacking(ctx, t.schema, err))
 		}
 	}
-	if _, err := s.createTenant(ctx, projection.DefaultTenant, m); err != nil {
+	_, err = s.createTenant(ctx, projection.DefaultTenant, m)
+	if err != nil && !errors.Is(err, projection.ErrTenantDropped) {
 		return fmt.Errorf("create tenant %q: %w", projection.DefaultTenant, err)
 	}
 	return nil
 }
 
 // CreateTenant makes a tenant with a schema of its own, and returns it. Where it exists already nothing is changed. It
-// fails with ErrForeignSchema where a schema of the name exists that is not this store's, and with ErrNotMigrated before
-// Migrate.
+// fails with ErrForeignSchema where a schema of the name exists that is not this store's, with ErrNotMigrated before
+// Migrate, and with projection.ErrTenantDropped where the tenant exists and its schema does not.
 func (s *Store) CreateTenant(ctx context.Context, name string) (*Tenant, error) {
 	t, err := s.createTenant(ctx, name, ownMigrations)
 	if err != nil {
@@ -87,6 +98,16 @@ func (s *Store) listTenants(ctx context.Context, m migrations) ([]string, error)
 
 // migrateControl applies what the control schema lacks, one migration in each transaction.
 func (s *Store) migrateControl(ctx context.Context, list []migration) error {
+	if err := s.notForeign(ctx, list); err != nil {
+		return err
+	}
+	version, err := s.controlVersion(ctx, s.pool)
+	if err != nil && !isMissing(err) {
+		return err
+	}
+	if err == nil && version >= len(list) {
+		return notTooNew(version, len(list))
+	}
 	for done := false; !done; {
 		err := s.locked(ctx, func(tx pgx.Tx) error {
 			version, err := s.bootstrap(ctx, tx)
@@ -108,6 +129,19 @@ func (s *Store) migrateControl(ctx context.Context, list []migration) error {
 		}
 	}
 	return nil
+}
+
+// notForeign returns ErrForeignSchema where the control schema exists and holds objects of our names that are not ours.
+func (s *Store) notForeign(ctx context.Context, list []migration) error {
+	rows, err := s.pool.Query(ctx, queryText("foreign_objects"), pgx.QueryExecModeExec, s.opts.Schema, controlNames(list))
+	if err != nil {
+		return err
+	}
+	foreign, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err == nil && len(foreign) > 0 {
+		err = fmt.Errorf("%w: it holds %q", ErrForeignSchema, foreign)
+	}
+	return err
 }
 
 // bootstrap makes the control schema and its table of versions where they are missing, and returns the version.
@@ -144,19 +178,15 @@ func (s *Store) createTenant(ctx context.Context, name string, m migrations) (*T
 	if err != nil {
 		return nil, err
 	}
+	// A tenant that exists is found without the lock, and by a role that may not create.
+	switch err := s.isTenant(ctx, s.pool, t, m); {
+	case err == nil:
+		return t, nil
+	case !errors.Is(err, projection.ErrUnknownTenant):
+		return nil, err
+	}
 	err = s.locked(ctx, func(tx pgx.Tx) error {
-		control, err := s.controlVersion(ctx, tx)
-		if err != nil {
-			return s.missing(err)
-		}
-		if err := acceptable(control, len(m.control)); err != nil {
-			return err
-		}
-		_, version, err := s.tenantVersion(ctx, tx, name)
-		if err == nil {
-			return notTooNew(version, len(m.tenant))
-		}
-		if !errors.Is(err, projection.ErrUnknownTenant) {
+		if err := s.isTenant(ctx, tx, t, m); !errors.Is(err, projection.ErrUnknownTenant) {
 			return err
 		}
 		exists, err := schemaExists(ctx, tx, t.schema)
@@ -175,9 +205,26 @@ func (s *Store) createTenant(ctx context.Context, name string, m migrations) (*T
 		return s.applyTenant(ctx, tx, name, t.schema, 0, m.tenant)
 	})
 	if err != nil {
-		return nil, err
+		return nil, s.lacking(ctx, t.schema, err)
 	}
 	return t, nil
+}
+
+// isTenant returns nil where the tenant exists and this program can work with it, and projection.ErrUnknownTenant where it
+// does not exist.
+func (s *Store) isTenant(ctx context.Context, q rowQuerier, t *Tenant, m migrations) error {
+	control, err := s.controlVersion(ctx, q)
+	if err != nil {
+		return s.missing(err)
+	}
+	if err := acceptable(control, len(m.control)); err != nil {
+		return err
+	}
+	_, version, err := s.tenantVersion(ctx, q, t.name)
+	if err != nil {
+		return err
+	}
+	return notTooNew(version, len(m.tenant))
 }
 
 // applyTenant applies the migrations above version to a tenant and records that.

@@ -2,6 +2,7 @@ package pgstore
 
 import (
 	"fmt"
+	"strings"
 	"unicode"
 
 	"github.com/millrace-go/millrace/event"
@@ -22,6 +23,18 @@ func validName(what, name string, most int) error {
 		if unicode.IsControl(r) {
 			return fmt.Errorf("%s %q contains a control character", what, name)
 		}
+	}
+	return nil
+}
+
+// notReserved reports why a control schema must not have that name.
+func notReserved(schema string) error {
+	switch {
+	case schema == "information_schema", strings.HasPrefix(schema+"_", "pg_"):
+		return fmt.Errorf("Options.Schema must not be %q: the server keeps that name for itself", schema)
+	case schema == "public":
+		// Handlers of the default tenant find tables there without naming the schema, and so would they ours: nodes, tenants.
+		return fmt.Errorf("Options.Schema must not be %q: name a schema that nothing else uses", schema)
 	}
 	return nil
 }

@@ -165,6 +165,9 @@ var (
 	ErrUnknownProjection = errors.New("unknown projection")
 	// ErrUnknownTenant tells that the store has no such tenant.
 	ErrUnknownTenant = errors.New("unknown tenant")
+	// ErrTenantDropped is returned where a tenant is known and its schema, or a table in it, does not exist. Its projections
+	// are failed until the schema is restored.
+	ErrTenantDropped = errors.New("it was dropped outside of millrace: restore it, or remove the tenant (docs/ownership.md, \"A tenant's schema is gone\")")
 	// ErrNotPrimary tells that the server is a standby: nothing ever settles there.
 	ErrNotPrimary = errors.New("server is not the primary")
 	// ErrRestored tells that a tenant's events end below a checkpoint: the tenant was restored or truncated.
