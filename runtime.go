@@ -84,7 +84,11 @@ func (r *Runtime) RunUntilIdle(ctx context.Context) error {
 	}
 	for _, tenant := range tenants {
 		if _, ok := heads[tenant]; !ok {
-			return fmt.Errorf("run until idle: the events of tenant %q are missing: %w", tenant, projection.ErrUnknownTenant)
+			err := r.port.Absent(ctx, tenant)
+			if err == nil {
+				err = fmt.Errorf("tenant %q was restored meanwhile: %w", tenant, projection.ErrTenantDropped)
+			}
+			return fmt.Errorf("run until idle: %w", err)
 		}
 	}
 	return r.run(ctx, func(ctx context.Context) error {

@@ -164,7 +164,11 @@ func (r *Runtime) Status(ctx context.Context) (Status, error) {
 	}
 	for _, t := range tenants {
 		feed := feeds[t]
-		status.Tenants = append(status.Tenants, TenantStatus{Tenant: t, Head: heads[t], Mark: feed.Mark, Held: feed.Held, Reason: text(feed.Err)})
+		tenant := TenantStatus{Tenant: t, Head: heads[t], Mark: feed.Mark, Held: feed.Held, Reason: text(feed.Err)}
+		if _, found := heads[t]; !found && feed.Err == nil {
+			tenant.Reason = text(store.Absent(ctx, t))
+		}
+		status.Tenants = append(status.Tenants, tenant)
 	}
 	if status.Nodes, err = r.nodes(ctx); err != nil {
 		return Status{}, fmt.Errorf("status: %w", err)

@@ -38,6 +38,7 @@ type view struct {
 type claimed struct {
 	view    view
 	tenants []string
+	removed []string // tenants that are there no more
 	leases  []projection.Lease
 	owned   []projection.Lease
 	release []int32
@@ -219,6 +220,7 @@ func (n *node) ensure(ctx context.Context, r *claimed) (err error) {
 			return err
 		}
 	}
+	r.removed = removed(r.view.ensured, tenants)
 	fresh := slices.DeleteFunc(slices.Clone(tenants), func(t string) bool { return r.view.ensured[t] })
 	if len(fresh) == 0 {
 		return nil
@@ -228,6 +230,20 @@ func (n *node) ensure(ctx context.Context, r *claimed) (err error) {
 	}
 	r.tenants = fresh
 	return nil
+}
+
+// removed returns which of the tenants whose rows were made are there no more. One that is made anew later needs new rows.
+func removed(ensured map[string]bool, tenants []string) (gone []string) {
+	there := make(map[string]bool, len(tenants))
+	for _, t := range tenants {
+		there[t] = true
+	}
+	for t := range ensured {
+		if !there[t] {
+			gone = append(gone, t)
+		}
+	}
+	return gone
 }
 
 // restricted are the tenants that any node names, which then does not serve all.
@@ -243,6 +259,9 @@ func (n *node) claimed(ctx actor.Context, msg *claimed) {
 	n.claiming = false
 	if n.draining {
 		defer ctx.Send(ctx.Parent(), &messages.Left{})
+	}
+	for _, t := range msg.removed {
+		delete(n.ensured, t)
 	}
 	for _, t := range msg.tenants {
 		n.ensured[t] = true

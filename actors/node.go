@@ -81,6 +81,7 @@ type (
 		err      error
 	}
 	looked struct {
+		asked        []string
 		heads, marks map[string]int64
 		err          error
 	}
@@ -214,7 +215,7 @@ func (n *node) look(ctx actor.Context) {
 		}
 		defer release()
 		heads, err := n.env.Store.Heads(ctx, slice)
-		return &looked{heads: heads, marks: marks, err: err}
+		return &looked{asked: slice, heads: heads, marks: marks, err: err}
 	})
 }
 
@@ -225,6 +226,7 @@ func (n *node) looked(_ actor.Context, msg *looked) {
 		return
 	}
 	n.env.Feeds.compare(msg.heads, msg.marks)
+	n.env.Feeds.wakeMissing(msg.asked, msg.heads)
 }
 
 // jittered keeps nodes from doing the same at the same time.

@@ -51,14 +51,14 @@ type Wake func()
 func (t *Tenant) Append(ctx context.Context, stream string, expected Expected, events ...event.Event) (AppendResult, error) {
 	a, err := newAppend(stream, expected, events)
 	if err != nil {
-		return AppendResult{}, t.failed("append to", stream, err)
+		return AppendResult{}, t.failed(ctx, "append to", stream, err)
 	}
 	result, err := t.appendOnce(ctx, t.store.pool, a)
 	if err == nil && result.Positions == nil {
 		result, err = t.report(ctx, t.store.pool, a)
 	}
 	if err != nil {
-		return AppendResult{}, t.failed("append to", stream, err)
+		return AppendResult{}, t.failed(ctx, "append to", stream, err)
 	}
 	if !result.Repeated {
 		t.store.notify.wake(t.name)
@@ -77,7 +77,7 @@ func (t *Tenant) AppendTx(ctx context.Context, tx pgx.Tx, stream string, expecte
 	wake := func() {}
 	a, err := newAppend(stream, expected, events)
 	if err != nil {
-		return AppendResult{}, wake, t.failed("append to", stream, err)
+		return AppendResult{}, wake, t.failedTx("append to", stream, err)
 	}
 	a.durable = true
 	result, err := t.appendInTx(ctx, tx, a)
@@ -85,7 +85,7 @@ func (t *Tenant) AppendTx(ctx context.Context, tx pgx.Tx, stream string, expecte
 		result, err = t.report(ctx, tx, a)
 	}
 	if err != nil {
-		return AppendResult{}, wake, t.failed("append to", stream, err)
+		return AppendResult{}, wake, t.failedTx("append to", stream, err)
 	}
 	if !result.Repeated {
 		if scoped, ok := tx.(interface{ dirty(tenant string) }); ok {
@@ -254,11 +254,16 @@ func (t *Tenant) firstResult(ctx context.Context, q querier, a appendCall) (resu
 	return result, found, nil
 }
 
-// failed wraps err with what was being done to which stream. A missing schema or table means that there is no such
-// tenant: every statement here is ours, and names nothing else.
-func (t *Tenant) failed(doing, what string, err error) error {
-	if isState(err, "3F000") || isState(err, "42P01") {
-		err = fmt.Errorf("%w %q: create it by CreateTenant, or call Migrate: %w", projection.ErrUnknownTenant, t.name, err)
+// failed wraps err with what was being done to which stream. Every statement here is ours, so that a missing schema or table
+// is the tenant's.
+func (t *Tenant) failed(ctx context.Context, doing, what string, err error) error {
+	return fmt.Errorf("%s %q: %w", doing, what, t.absent(ctx, err))
+}
+
+// failedTx is failed inside a transaction of the caller's. It asks nothing: that might need a second connection.
+func (t *Tenant) failedTx(doing, what string, err error) error {
+	if isMissing(err) {
+		err = fmt.Errorf("%w %q, or its schema was dropped: %w", projection.ErrUnknownTenant, t.name, err)
 	}
 	return fmt.Errorf("%s %q: %w", doing, what, err)
 }
