@@ -34,6 +34,7 @@ func New(config Config) (*Runtime, error) {
 	if err := config.validate(); err != nil {
 		return nil, fmt.Errorf("new runtime: %w", err)
 	}
+	config.Logger = shortErrors(config.Logger)
 	return &Runtime{config: config, port: config.Store.Port(), definitions: make(map[string]*projection.Definition)}, nil
 }
 

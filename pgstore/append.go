@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/millrace-go/millrace/event"
+	"github.com/millrace-go/millrace/internal/excerpt"
 	"github.com/millrace-go/millrace/projection"
 )
 
@@ -246,7 +247,7 @@ func (t *Tenant) firstResult(ctx context.Context, q querier, a appendCall) (resu
 		return nil
 	})
 	if err == nil && found && stream != a.stream {
-		err = fmt.Errorf("key %q was used for stream %q: %w", a.expected.key, stream, ErrKeyReused)
+		err = fmt.Errorf("key %s was used for stream %s: %w", excerpt.Quoted(a.expected.key), excerpt.Quoted(stream), ErrKeyReused)
 	}
 	if err != nil {
 		return AppendResult{}, false, err
@@ -257,7 +258,7 @@ func (t *Tenant) firstResult(ctx context.Context, q querier, a appendCall) (resu
 // failed wraps err with what was being done to which stream. Every statement here is ours, so that a missing schema or table
 // is the tenant's.
 func (t *Tenant) failed(ctx context.Context, doing, what string, err error) error {
-	return fmt.Errorf("%s %q: %w", doing, what, t.absent(ctx, err))
+	return fmt.Errorf("%s %s: %w", doing, excerpt.Quoted(what), t.absent(ctx, err))
 }
 
 // failedTx is failed inside a transaction of the caller's. It asks nothing: that might need a second connection.
@@ -265,7 +266,7 @@ func (t *Tenant) failedTx(doing, what string, err error) error {
 	if isMissing(err) {
 		err = fmt.Errorf("%w %q, or its schema was dropped: %w", projection.ErrUnknownTenant, t.name, err)
 	}
-	return fmt.Errorf("%s %q: %w", doing, what, err)
+	return fmt.Errorf("%s %s: %w", doing, excerpt.Quoted(what), err)
 }
 
 func isState(err error, sqlstate string) bool {

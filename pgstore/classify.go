@@ -102,7 +102,8 @@ func classify(err error) *projection.Fault {
 	case errors.Is(err, projection.ErrLeaseLost):
 		fault.Class = projection.LeaseLost
 	case errors.Is(err, projection.ErrNotPrimary), errors.Is(err, projection.ErrRestored),
-		errors.Is(err, projection.ErrUnknownTenant), errors.Is(err, projection.ErrTenantDropped), errors.Is(err, ErrNotMigrated):
+		errors.Is(err, projection.ErrUnknownTenant), errors.Is(err, projection.ErrTenantDropped), errors.Is(err, ErrNotMigrated),
+		errors.Is(err, projection.ErrUnknownProjection):
 		fault.Class = projection.Configuration
 	case errors.Is(err, ErrLockWait):
 		fault.Class = projection.Infrastructure

@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"go.uber.org/zap"
 
+	"github.com/millrace-go/millrace/internal/excerpt"
 	"github.com/millrace-go/millrace/projection"
 )
 
@@ -63,7 +64,7 @@ func (s *Store) migrate(ctx context.Context, m migrations) error {
 func (s *Store) CreateTenant(ctx context.Context, name string) (*Tenant, error) {
 	t, err := s.createTenant(ctx, name, ownMigrations)
 	if err != nil {
-		return nil, fmt.Errorf("create tenant %q: %w", name, err)
+		return nil, fmt.Errorf("create tenant %s: %w", excerpt.Quoted(name), err)
 	}
 	return t, nil
 }

@@ -6,6 +6,7 @@ import (
 	"unicode"
 
 	"github.com/millrace-go/millrace/event"
+	"github.com/millrace-go/millrace/internal/excerpt"
 )
 
 // validName reports why name cannot name a schema of ours; nil means that it can.
@@ -14,14 +15,14 @@ func validName(what, name string, most int) error {
 		return fmt.Errorf("%s is empty", what)
 	}
 	if len(name) > most {
-		return fmt.Errorf("%s %q is longer than %d bytes", what, name, most)
+		return fmt.Errorf("%s is longer than %d bytes: %s", what, most, excerpt.Quoted(name))
 	}
 	if err := event.ValidText(what, name); err != nil {
 		return err
 	}
 	for _, r := range name {
 		if unicode.IsControl(r) {
-			return fmt.Errorf("%s %q contains a control character", what, name)
+			return fmt.Errorf("%s %s contains a control character", what, excerpt.Quoted(name))
 		}
 	}
 	return nil

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/millrace-go/millrace/event"
+	"github.com/millrace-go/millrace/internal/excerpt"
 )
 
 // DefaultTenant is the tenant of a store whose user never says "tenant".
@@ -23,12 +24,15 @@ type ID struct {
 	Partition int
 }
 
+// longest is how many bytes the name of a tenant or of a projection has at most. A longer one is bad input.
+const longest = 100
+
 // String is tenant/name, and tenant/name/partition where the partition is not 0.
 func (id ID) String() string {
 	if id.Partition == 0 {
-		return id.Tenant + "/" + id.Name
+		return excerpt.UpTo(id.Tenant, longest) + "/" + excerpt.UpTo(id.Name, longest)
 	}
-	return fmt.Sprintf("%s/%s/%d", id.Tenant, id.Name, id.Partition)
+	return fmt.Sprintf("%s/%s/%d", excerpt.UpTo(id.Tenant, longest), excerpt.UpTo(id.Name, longest), id.Partition)
 }
 
 // WithDefaults returns id with DefaultTenant in place of an empty tenant.
