@@ -3,12 +3,13 @@ STATICCHECK = go tool -modfile=tools/go.mod staticcheck
 CHAOS = 10m
 SEED = 0
 TAKEOVERS = 20
+VERSIONS = 14 16 17 18
 
-.PHONY: help test chaos takeover postgres lint demo bench
+.PHONY: help test chaos takeover versions postgres lint demo bench
 .DEFAULT_GOAL := help
 
 help: ## say what there is
-	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' Makefile
+	@sed -n 's/^\([a-z][a-z0-9_-]*\):.*## /  make \1\t/p' Makefile
 
 test: postgres lint ## check everything and run all tests, on a private PostgreSQL server (or that of DATABASE_URL)
 	go test -race -timeout 20m ./...
@@ -19,8 +20,13 @@ chaos: postgres ## break everything at random for as long as told: make chaos CH
 takeover: postgres ## measure how long projections are without an owner: make takeover [TAKEOVERS=20]
 	go test -timeout 0 -v ./tests/chaos -run TestTakeoverTimes -takeovers $(TAKEOVERS)
 
+versions: ## run the tests that depend on the server on other versions of it: make versions [VERSIONS="14 18"]
+	@tools/ensure-pgbouncer.sh
+	tools/postgres-versions.sh $(VERSIONS)
+
 postgres:
 	@tools/ensure-postgres.sh
+	@tools/ensure-pgbouncer.sh
 
 lint: ## build, and check the form of the code
 	@command -v go >/dev/null || { echo "Go is missing: install it from https://go.dev/dl" >&2; exit 1; }

@@ -7,6 +7,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/millrace-go/millrace/actors"
 	"github.com/millrace-go/millrace/pgstore"
 )
 
@@ -45,12 +46,23 @@ type Config struct {
 	CallTimeout time.Duration
 
 	// MaxBatches limits the batches that run at once. Default three quarters of the pool's size, at least 1; less than
-	// the pool's size, so that one is left to read with. As many deliveries (Projection.Deliver) may run beside them, which
-	// hold no connection while they wait for their receivers.
+	// the pool's size, so that one is left to read with.
 	MaxBatches int
 	// MaxBatchesPerTenant limits them for each tenant, so that none takes them all. Default half of MaxBatches, rounded
 	// up. While this node serves a single tenant, that is not limited.
 	MaxBatchesPerTenant int
+
+	// TailMemory bounds, in bytes, the memory in which this node keeps the newest events of all its tenants, which are read once
+	// for all projections of a tenant. Default 64 MiB. When it is used up, the tenants whose events are the oldest give way, and
+	// their projections read for themselves. A tenant uses 8 MiB at most, and keeps an event 5 s at most. What projections have
+	// taken to work on, a page of at most MaxBytes each (see Projection), is not counted.
+	TailMemory int
+	// MaxDeliveries limits the deliveries (Projection.Deliver) that run at once, beside the batches. Default 100, or twice
+	// MaxBatches where that is more: a delivery holds no connection while its receiver works, but a few goroutines, and its
+	// events, of up to Projection.MaxBytes. Half of them at most are of one tenant, while this node serves several.
+	// Projections whose last delivery took longer than a second share half of them, in all and of each tenant, so that receivers
+	// that hang leave the others the rest. At most a quarter of the pool's connections acknowledge at once.
+	MaxDeliveries int
 }
 
 func (c Config) withDefaults() Config {
@@ -67,6 +79,9 @@ func (c Config) withDefaults() Config {
 	or(&c.AdvanceInterval, 5*time.Second)
 	or(&c.GracePeriod, 10*time.Second)
 	or(&c.CallTimeout, 10*time.Second)
+	if c.TailMemory == 0 {
+		c.TailMemory = actors.DefaultTailBytes
+	}
 	if c.Logger == nil {
 		c.Logger = zap.NewNop()
 	}
@@ -107,6 +122,10 @@ func (c Config) validate() error {
 		return fmt.Errorf("value of Config.MaxBatches is %d, but the pool has %d connections: it needs a pool of %d, one to read with", c.MaxBatches, pool, c.MaxBatches+1)
 	case c.MaxBatchesPerTenant < 0:
 		return fmt.Errorf("value of Config.MaxBatchesPerTenant is negative: %d", c.MaxBatchesPerTenant)
+	case c.TailMemory < 0:
+		return fmt.Errorf("Config.TailMemory must not be negative: %d", c.TailMemory)
+	case c.MaxDeliveries < 0:
+		return fmt.Errorf("value of Config.MaxDeliveries is negative: %d", c.MaxDeliveries)
 	}
 	seen := make(map[string]bool, len(c.Tenants))
 	for _, t := range c.Tenants {

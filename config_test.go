@@ -33,6 +33,7 @@ func TestBadConfigurationIsRefusedNamingTheField(t *testing.T) {
 		"a pool of 5":                {Store: b.store, MaxBatches: 4},
 		"Config.MaxBatches ":         {Store: b.store, MaxBatches: -1},
 		"Config.MaxBatchesPerTenant": {Store: b.store, MaxBatchesPerTenant: -1},
+		"Config.MaxDeliveries":       {Store: b.store, MaxDeliveries: -1},
 		"Config.Tenants":             {Store: b.store, Tenants: []string{""}},
 		`"a" twice`:                  {Store: b.store, Tenants: []string{"a", "a"}},
 	} {

@@ -32,7 +32,11 @@ type parking struct {
 }
 
 func newParking(t *testing.T) *parking {
-	s := &parking{bundle: setup(t, pgstore.Options{}), id: millrace.ProjectionID{Name: "p"}, at: make(map[string][]int64)}
+	return parkingIn(setup(t, pgstore.Options{}))
+}
+
+func parkingIn(b *bundle) *parking {
+	s := &parking{bundle: b, id: millrace.ProjectionID{Name: "p"}, at: make(map[string][]int64)}
 	s.letters = s.store.DeadLetters(s.id)
 	for range 10 {
 		s.more("a", "b", "c")

@@ -20,21 +20,19 @@ func Example() {
 		log.Panic(err)
 	}
 	// Output:
-	// order-1 is worth 42.50
+	// order-1 is worth 42.50 at acme and 12.50 at globex
 }
 
 // quickStart is the quick start of the README.
 func quickStart(dsn string) error {
 	ctx := context.Background()
-	store, err := pgstore.Open(ctx, dsn, pgstore.Options{})
+	totals := pgstore.TenantSQL(`create table totals (stream text primary key, total numeric)`)
+	store, err := pgstore.Open(ctx, dsn, pgstore.Options{TenantSetup: []pgstore.TenantStep{totals}})
 	if err != nil {
 		return err
 	}
 	defer store.Close()
 	if err := store.Migrate(ctx); err != nil {
-		return err
-	}
-	if _, err := store.Pool().Exec(ctx, `create table totals (stream text primary key, total numeric)`); err != nil {
 		return err
 	}
 	rt, err := millrace.New(millrace.Config{Store: store})
@@ -49,17 +47,21 @@ func quickStart(dsn string) error {
 	if err != nil {
 		return err
 	}
-	items := []event.Event{{Type: "ItemAdded", Body: []byte(`{"amount": 30.00}`)}, {Type: "ItemAdded", Body: []byte(`{"amount": 12.50}`)}}
-	if _, err := store.Append(ctx, "order-1", pgstore.Any, items...); err != nil {
-		return err
+	for i, name := range []string{"acme", "globex"} {
+		tenant, err := store.CreateTenant(ctx, name) // a schema with events and a table totals of its own
+		if err != nil {
+			return err
+		}
+		items := []event.Event{{Type: "ItemAdded", Body: []byte(`{"amount": 30.00}`)}, {Type: "ItemAdded", Body: []byte(`{"amount": 12.50}`)}}
+		if _, err := tenant.Append(ctx, "order-1", pgstore.Any, items[i:]...); err != nil {
+			return err
+		}
 	}
 	if err := rt.RunUntilIdle(ctx); err != nil { // a server calls rt.Run(ctx), which blocks until ctx is done
 		return err
 	}
-	var total string
-	if err := store.Pool().QueryRow(ctx, `select total::text from totals where stream = 'order-1'`).Scan(&total); err != nil {
-		return err
-	}
-	fmt.Println("order-1 is worth", total)
-	return nil
+	var acme, globex string
+	err = store.Pool().QueryRow(ctx, `select a.total::text, g.total::text from millrace_acme.totals a, millrace_globex.totals g`).Scan(&acme, &globex)
+	fmt.Println("order-1 is worth", acme, "at acme and", globex, "at globex")
+	return err
 }

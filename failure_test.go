@@ -68,7 +68,7 @@ var faults = map[string]struct {
 	fail func(ctx context.Context, tx pgx.Tx) error
 }{
 	"SQL error": {"22012", execute("select 1/0")},
-	"swallowed SQL error": {"returned no error, but", func(ctx context.Context, tx pgx.Tx) error {
+	"swallowed SQL error": {"returned no error, but a statement of its transaction failed: ERROR: division by zero (SQLSTATE 22012)", func(ctx context.Context, tx pgx.Tx) error {
 		_ = execute("select 1/0")(ctx, tx)
 		return nil
 	}},

@@ -188,7 +188,7 @@ func TestDeliveriesThatHangLeaveTransactionsTheirTurn(t *testing.T) {
 		<-leave
 		return nil
 	}
-	rt := b.runtime(millrace.Config{MaxBatches: 2}, millrace.Projection{Name: "p", Batch: record("p")},
+	rt := b.runtime(millrace.Config{MaxBatches: 2, MaxDeliveries: 2}, millrace.Projection{Name: "p", Batch: record("p")},
 		millrace.Projection{Name: "q", DeliverEach: hangs}, millrace.Projection{Name: "r", DeliverEach: hangs}, millrace.Projection{Name: "s", DeliverEach: hangs})
 	b.start(rt)
 	<-entered

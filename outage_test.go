@@ -83,7 +83,7 @@ func (b *bundle) mustCatchUp(rt *millrace.Runtime, names ...string) {
 		b.t.Fatal(err)
 	}
 	for _, name := range names {
-		if err := rt.WaitFor(b.ctx, millrace.ProjectionID{Name: name}, heads[projection.DefaultTenant]); err != nil {
+		if err := rt.WaitFor(b.ctx, millrace.ProjectionID{Name: name}, heads.Positions[projection.DefaultTenant]); err != nil {
 			b.t.Fatal(err)
 		}
 		b.verify(name)

@@ -77,6 +77,11 @@ type Projection struct {
 	// MaxParked is how many events may be parked at a time, those behind others of their streams included. The next one stops
 	// the projection as ActionStop does. Default 10,000; negative means any number.
 	MaxParked int64
+	// MissingObjectTimeout is how long the projection waits at an event for a table, column, function, schema or privilege that
+	// its handler needs and that is missing in the database: a migration of a deployment that has yet to run. Meanwhile it tries
+	// again every few seconds, its state is StateMissingObject, and nothing is counted. After that it is a failure of the event
+	// like any other, since dynamic SQL may name something missing for one event alone. Default 5 min; negative: it counts at once.
+	MissingObjectTimeout time.Duration
 	// Replay has parked events replayed by themselves. Default: nobody replays them but store.DeadLetters(id).Replay.
 	Replay projection.ReplayPolicy
 	// Breaker is for a handler that depends on something outside, say a web service: while that is down the projection waits,
@@ -175,8 +180,9 @@ func (p Projection) leased() pgstore.DeliveryHandler {
 	return p.Deliver
 }
 
-// definition is the projection as the actors see it. trust is that of the node which runs it.
-func (p Projection) definition(port pgstore.Port, trust projection.Trust) *projection.Definition {
+// definition is the projection as the actors see it.
+func (p Projection) definition(r *Runtime) *projection.Definition {
+	port := r.port
 	def := &projection.Definition{
 		Name:      p.Name,
 		Types:     slices.Clone(p.Types),
@@ -189,10 +195,11 @@ func (p Projection) definition(port pgstore.Port, trust projection.Trust) *proje
 			MaxParked: p.MaxParked, Replay: p.Replay,
 		},
 		Breaker: p.Breaker,
+		Faults:  projection.FaultLimits{MissingObject: p.MissingObjectTimeout}.WithDefaults(),
 	}
 	switch {
 	case def.Leased:
-		def.Apply = port.Deliver(p.leased(), pgstore.DeliverOptions{Deadline: p.Deadline, Policy: def.Policy, Trust: trust})
+		def.Apply = port.Deliver(p.leased(), pgstore.DeliverOptions{Deadline: p.Deadline, Policy: def.Policy, Trust: r.trust, Slot: r.ackSlot})
 	case p.Each != nil:
 		def.Apply = port.Apply(pgstore.Each(p.Each), pgstore.ApplyOptions{Deadline: p.Deadline, Relaxed: p.Relaxed})
 	default:

@@ -10,7 +10,6 @@ import (
 
 	"github.com/google/uuid"
 	"go.uber.org/zap"
-	"golang.org/x/sync/errgroup"
 
 	"github.com/millrace-go/millrace/actors"
 	"github.com/millrace-go/millrace/pgstore"
@@ -53,7 +52,7 @@ func (r *Runtime) Register(p Projection) error {
 	case r.definitions[p.Name] != nil:
 		return fmt.Errorf("register: projection %q is registered already", p.Name)
 	}
-	r.definitions[p.Name] = p.definition(r.port, r.trust)
+	r.definitions[p.Name] = p.definition(r)
 	return nil
 }
 
@@ -84,7 +83,7 @@ func (r *Runtime) RunUntilIdle(ctx context.Context) error {
 		return fmt.Errorf("run until idle: %w", err)
 	}
 	for _, tenant := range tenants {
-		if _, ok := heads[tenant]; !ok {
+		if _, ok := heads.Positions[tenant]; !ok {
 			err := r.port.Absent(ctx, tenant)
 			if err == nil {
 				err = fmt.Errorf("tenant %q was restored meanwhile: %w", tenant, projection.ErrTenantDropped)
@@ -93,41 +92,14 @@ func (r *Runtime) RunUntilIdle(ctx context.Context) error {
 		}
 	}
 	return r.run(ctx, func(ctx context.Context) error {
-		group, ctx := errgroup.WithContext(ctx)
+		w := idleWait{runtime: r, env: r.running(), heads: heads.Positions, pending: make(map[ProjectionID]bool)}
 		for _, tenant := range tenants {
 			for name := range r.definitions {
-				id := ProjectionID{Tenant: tenant, Name: name}
-				group.Go(func() error { return r.idle(ctx, id, heads[tenant]) })
+				w.pending[ProjectionID{Tenant: tenant, Name: name}] = false
 			}
 		}
-		return group.Wait()
+		return w.wait(ctx)
 	})
-}
-
-// idle waits until a projection has handled everything up to its tenant's head. That there is nothing to be handled does
-// not excuse one that is paused or has failed.
-func (r *Runtime) idle(ctx context.Context, id ProjectionID, head int64) error {
-	row, err := r.row(ctx, id)
-	switch {
-	case errors.Is(err, projection.ErrUnknownProjection):
-		// It is new.
-	case err != nil:
-		return err
-	case !row.Wanted.Runs():
-		return fmt.Errorf("%s: %w", id, notWanted(row.Wanted))
-	case row.Halted:
-		return fmt.Errorf("%s: %w: %s", id, projection.ErrFailed, row.Failed)
-	case row.Checkpoint > head:
-		// Either more was appended and applied meanwhile, or events are gone. A head read after the checkpoint tells.
-		now, err := r.port.Heads(ctx, []string{id.Tenant})
-		if err != nil {
-			return err
-		}
-		if row.Checkpoint > now[id.Tenant] {
-			return fmt.Errorf("%s: %w: %w", id, projection.ErrFailed, projection.ErrRestored)
-		}
-	}
-	return r.WaitFor(ctx, id, head)
 }
 
 // run starts the actors, waits until while returns, and stops them.
@@ -206,7 +178,8 @@ func (r *Runtime) start() (*actors.Env, error) {
 			AdvanceEvery: c.AdvanceInterval, Call: c.CallTimeout, Rest: 100 * time.Millisecond,
 		},
 		Definitions: r.definitions,
-		Slots:       actors.NewSlots(pool, c.MaxBatches, c.MaxBatchesPerTenant),
+		Slots:       actors.NewSlots(pool, c.MaxBatches, c.MaxBatchesPerTenant, c.MaxDeliveries),
+		TailBytes:   c.TailMemory,
 	}
 	env.Live()
 	r.env = env
@@ -232,6 +205,14 @@ func (r *Runtime) trust() (until time.Time, changed <-chan struct{}) {
 		return env.Trust()
 	}
 	return time.Time{}, nil
+}
+
+// ackSlot waits for a connection's slot for a statement of a delivery.
+func (r *Runtime) ackSlot(ctx context.Context) (release func(), err error) {
+	if env := r.running(); env != nil {
+		return env.Slots.Ack(ctx)
+	}
+	return func() {}, nil
 }
 
 // tenants returns the tenants of the runtime, and an error that a run would only meet again and again: the store was

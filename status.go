@@ -21,6 +21,9 @@ const (
 	StateLive = "live"
 	// StateWaiting: something failed and will be tried again; the reason says what.
 	StateWaiting = "waiting"
+	// StateMissingObject: its handler needs a table, column, function, schema or privilege that is missing in the database;
+	// the reason says which. It goes on by itself when that is there. See Projection.MissingObjectTimeout.
+	StateMissingObject = "missing object"
 	// StatePaused: it is wanted not to run. Its node keeps the lease.
 	StatePaused = "paused"
 	// StateStopped: it is wanted not to run, and no node holds the lease.
@@ -40,6 +43,8 @@ type Status struct {
 	Node string
 	// Session is the node's session connection.
 	Session SessionStatus
+	// Pooled means that a pooler in transaction mode stands between the store's pool and the server.
+	Pooled bool
 	// Nodes are the processes that run projections, this one among them, the oldest first. One that ended in order is not
 	// there any more, one that died for an hour.
 	Nodes []NodeStatus
@@ -67,7 +72,7 @@ type SessionStatus struct {
 	// Pooled tells that a pooler in transaction mode stands between, so that no notifications arrive: events and free leases
 	// are found by polling, and a death is noticed by the heartbeat alone. See pgstore.Options.SessionDSN.
 	Pooled bool
-	// Reason tells why it is not connected, or why no leases can be claimed.
+	// Reason says why it is not connected, why no leases can be claimed, or what is missing behind a pooler.
 	Reason string
 }
 
@@ -151,7 +156,7 @@ func (r *Runtime) Status(ctx context.Context) (Status, error) {
 	if err != nil {
 		return Status{}, fmt.Errorf("status: %w", err)
 	}
-	status := Status{Abandoned: store.Abandoned()}
+	status := Status{Abandoned: store.Abandoned(), Pooled: r.config.Store.Pooled()}
 	if status.OldestSnapshot, err = store.OldestSnapshot(ctx); err != nil {
 		return Status{}, fmt.Errorf("status: %w", err)
 	}
@@ -164,8 +169,8 @@ func (r *Runtime) Status(ctx context.Context) (Status, error) {
 	}
 	for _, t := range tenants {
 		feed := feeds[t]
-		tenant := TenantStatus{Tenant: t, Head: heads[t], Mark: feed.Mark, Held: feed.Held, Reason: text(feed.Err)}
-		if _, found := heads[t]; !found && feed.Err == nil {
+		tenant := TenantStatus{Tenant: t, Head: heads.Positions[t], Mark: feed.Mark, Held: feed.Held, Reason: text(feed.Err)}
+		if _, found := heads.Positions[t]; !found && feed.Err == nil {
 			tenant.Reason = text(store.Absent(ctx, t))
 		}
 		status.Tenants = append(status.Tenants, tenant)
@@ -175,7 +180,7 @@ func (r *Runtime) Status(ctx context.Context) (Status, error) {
 	}
 	for _, row := range rows {
 		entry, here := local[row.ID]
-		p := projectionStatus(row, heads[row.ID.Tenant], entry, here)
+		p := projectionStatus(row, heads.Positions[row.ID.Tenant], entry, here)
 		if p.State == StateNotOwned {
 			if !slices.ContainsFunc(status.Nodes, func(n NodeStatus) bool { return n.Alive && n.knows(row.ID) }) {
 				p.Reason = "no node that is alive knows the projection"
@@ -232,6 +237,8 @@ func projectionStatus(row pgstore.ProjectionRow, head int64, entry actors.Entry,
 		s.State, s.NotOwned = StateNotOwned, row.NotOwned
 	case row.Failed != "":
 		s.State, s.Reason = StateFailed, row.Failed
+	case failing && row.MissingObject:
+		s.State = StateMissingObject
 	case failing:
 		s.State = StateWaiting
 	default:
@@ -246,8 +253,15 @@ func sessionStatus(e actors.SessionEntry) SessionStatus {
 	if e.Connected {
 		s.Reason = text(e.ClaimErr)
 	}
+	if s.Pooled && s.Reason == "" {
+		s.Reason = withoutSession
+	}
 	return s
 }
+
+// withoutSession says what a session connection through a pooler in transaction mode cannot do.
+const withoutSession = "a pooler in transaction mode lends sessions to the session connection: new events and free leases are found by polling, " +
+	"and the death of a node is noticed by its heartbeat alone; set pgstore.Options.SessionDSN to a way around the pooler"
 
 func text(err error) string {
 	if err == nil {

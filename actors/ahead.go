@@ -113,10 +113,15 @@ func (p *projector) fromTail() bool {
 		events = concerned
 	}
 	p.ahead.add(projection.Page{Events: events, To: p.mark})
+	p.dropWindow()
 	return true
 }
 
-// read reads a page of the projection's own.
-func (p *projector) read(ctx context.Context, r projection.ReadRange) (projection.Page, error) {
-	return p.env.Store.Read(ctx, p.lease.ID.Tenant, r)
+// read reads a page of the projection's own, in the incarnation of the server in which its lease was read.
+func (p *projector) read(ctx context.Context, lease projection.Lease, r projection.ReadRange) (projection.Page, error) {
+	page, err := p.env.Store.Read(ctx, lease.ID.Tenant, r)
+	if err == nil && page.Incarnation != lease.Incarnation {
+		err = projection.ErrIncarnationChanged
+	}
+	return page, err
 }

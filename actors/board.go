@@ -22,6 +22,8 @@ const (
 	Waiting  State = "waiting"
 	Paused   State = "paused"
 	Failed   State = "failed"
+	// MissingObject is Waiting for a table, column, function, schema or privilege.
+	MissingObject State = "missing object"
 )
 
 // Entry is what a projection's actor publishes about itself.
@@ -206,6 +208,17 @@ func (b *Board) All() map[projection.ID]Entry {
 
 // ErrNotHere tells that this node does not run the projection.
 var ErrNotHere = errors.New("projection does not run on this node")
+
+// Reached returns what WaitFor would return, and whether it would return at once.
+func (b *Board) Reached(id projection.ID, position int64) (answer error, final bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	s, ok := b.entries[id]
+	if !ok {
+		return ErrNotHere, true
+	}
+	return s.verdict(position)
+}
 
 // WaitFor returns when the projection has handled everything up to position, or with the reason when it is paused or
 // failed, or with ErrNotHere when it does not run here.

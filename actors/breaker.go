@@ -10,6 +10,7 @@ import (
 	"github.com/cenkalti/backoff/v4"
 	"go.uber.org/zap"
 
+	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/messages"
 	"github.com/millrace-go/millrace/projection"
 )
@@ -71,7 +72,7 @@ func (p *projector) unanswered(ctx actor.Context, batch projection.Batch, fault 
 	}
 	p.become(Waiting, reason)
 	if p.breaker.State() == projection.BreakerOpen {
-		p.tell(ctx, batch, fault, reason)
+		p.tell(ctx, batch.Events[0], reason, func(ctx actor.Context) { p.await(ctx, fault) })
 	} else {
 		p.await(ctx, fault)
 	}
@@ -97,11 +98,11 @@ func (p *projector) outside(fault *projection.Fault) error {
 	return reason
 }
 
-// tell lets other nodes know by the database why the projection waits, where the reason of a failure is kept, with no
-// attempt more than there were. It is the wait that matters: where the database does not take it in, the others know less.
-// The wait begins after it, since what comes late would undo the count of a failure that followed.
-func (p *projector) tell(ctx actor.Context, batch projection.Batch, fault *projection.Fault, reason error) {
-	lease, e := p.lease, batch.Events[0]
+// tell lets other nodes know by the database why the projection waits at an event, where the reason of a failure is kept, with
+// no attempt more than there were. It is the wait that matters: where the database does not take it in, the others know less.
+// The wait begins after it, by await, since what comes late would undo the count of a failure that followed.
+func (p *projector) tell(ctx actor.Context, e event.Envelope, reason error, await func(ctx actor.Context)) {
+	lease := p.lease
 	failure := projection.Failure{Projection: lease.ID, Event: e, Attempt: lease.AttemptsAt(e.Position), Err: reason}
 	p.do(ctx, p.env.Timing.Call, p.env.Slots.read, func(ctx context.Context) func(actor.Context) {
 		_, err := p.env.Store.RecordFailure(ctx, lease, failure)
@@ -113,10 +114,10 @@ func (p *projector) tell(ctx actor.Context, batch projection.Batch, fault *proje
 				p.fault(ctx, err)
 				return
 			default:
-				p.log.Debug("other nodes could not be told of the circuit breaker", zap.Error(err))
+				p.log.Debug("other nodes could not be told why the projection waits", zap.Error(err))
 			}
 			if p.state == Waiting { // else somebody has ended the wait already
-				p.await(ctx, fault)
+				await(ctx)
 			}
 		}
 	})

@@ -29,13 +29,6 @@ func (f *forgetful) RecordFailure(_ context.Context, _ projection.Lease, failure
 	return time.Time{}, f.answer
 }
 
-func (f *forgetful) Reload(_ context.Context, lease projection.Lease) (projection.Lease, error) {
-	if lease.Wanted = projection.WantRun; f.paused.Load() {
-		lease.Wanted = projection.WantPause
-	}
-	return lease, nil
-}
-
 func (f *forgetful) Classify(err error) *projection.Fault {
 	var fault *projection.Fault
 	if errors.As(err, &fault) {
@@ -60,6 +53,12 @@ func depend(t *testing.T, answer error) *dependent {
 		batches: make(chan int, 10), ends: make(chan error, 10)}
 	o.store.events = envelopes(9)
 	o.env.Store = d.store
+	o.reread = func(lease projection.Lease) projection.Lease {
+		if lease.Wanted = projection.WantRun; d.store.paused.Load() {
+			lease.Wanted = projection.WantPause
+		}
+		return lease
+	}
 	o.def.Breaker = projection.BreakerPolicy{Counts: func(err error) bool { return errors.Is(err, errDown) }, Failures: 1}.WithDefaults()
 	o.def.Apply = func(ctx context.Context, _ projection.Lease, batch projection.Batch) error {
 		d.batches <- len(batch.Events)

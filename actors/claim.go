@@ -15,6 +15,8 @@ import (
 const (
 	// resyncEvery is how many looks for free leases go by until all owned ones are read and the shares worked out anew.
 	resyncEvery = 15
+	// ensureMost is how many rows of projections one transaction makes at most.
+	ensureMost = 1000
 	// claimMost bounds the leases of one claim.
 	claimMost = 5000
 	// contended is when to look again after somebody else was quicker, and how far apart looks are that notices ask for.
@@ -31,13 +33,16 @@ type view struct {
 	judge     bool
 	rebalance bool
 	resync    bool
+	confirm   bool // whether the projections are handed what is read
 	states    bool // whether to read the wanted states: where notices arrive, seldom
 }
 
 // claimed is what came of it.
 type claimed struct {
 	view    view
-	tenants []string
+	tenants []string // whose rows were made
+	slice   int      // how many rows the next slice may make
+	more    bool     // there are further tenants
 	removed []string // tenants that are there no more
 	leases  []projection.Lease
 	owned   []projection.Lease
@@ -60,7 +65,7 @@ func (n *node) beaten(ctx actor.Context, at time.Time) {
 		n.judge = time.Now().Add(lease)
 	}
 	if n.up && silent > lease {
-		ctx.Send(ctx.Parent(), &messages.Recheck{})
+		n.missed(ctx)
 	}
 	n.beat = at
 }
@@ -100,7 +105,7 @@ func (n *node) reconcile(ctx actor.Context) {
 	self := projection.Member{ID: n.env.Node.ID, Projections: n.env.Node.Projections, Tenants: n.env.Node.Tenants}
 	v := view{
 		ensured: make(map[string]bool, len(n.ensured)), epochs: make(map[int32]int64, len(n.owned)), members: append([]projection.Member{self}, n.neighbours...),
-		judge: time.Now().After(n.judge), rebalance: n.rebalance, resync: n.resync <= 0,
+		judge: time.Now().After(n.judge), rebalance: n.rebalance, resync: n.resync <= 0, confirm: n.confirm,
 	}
 	v.states = v.resync || n.pooled
 	for t := range n.ensured {
@@ -113,12 +118,13 @@ func (n *node) reconcile(ctx actor.Context) {
 			v.own = append(v.own, lease.seat)
 		}
 	}
-	n.rebalance = false
+	n.rebalance, n.confirm = false, false
 	if n.resync--; v.resync {
 		n.resync = resyncEvery
 	}
+	slice := n.slice
 	n.env.run(ctx.Self(), n.env.Timing.Call, func(ctx context.Context) any {
-		result := &claimed{view: v}
+		result := &claimed{view: v, slice: slice}
 		if result.err = n.claim(ctx, result); result.err == nil {
 			n.env.Board.well(true)
 		}
@@ -143,13 +149,13 @@ func (n *node) later(ctx actor.Context, d time.Duration) {
 // claim is the work of reconcile. What it has got done stands in r, also where it fails.
 func (n *node) claim(ctx context.Context, r *claimed) error {
 	store, node, v := n.env.Store, n.env.Node, r.view
+	// The projections that have their rows run, whether or not rows are added.
+	ensured := n.ensure(ctx, r)
 	release, err := n.env.Slots.read(ctx)
 	if err != nil {
 		return err
 	}
 	defer release()
-	// What is there already is run, whether or not something is added.
-	ensured := n.ensure(ctx, r)
 	free, err := store.Free(ctx, node, v.judge)
 	if err != nil {
 		return err
@@ -212,24 +218,52 @@ func (n *node) ping(ctx actor.Context) {
 	})
 }
 
-// ensure makes the rows of the node's projections for tenants that are new to it.
+// ensure makes the rows of the node's projections for tenants that are new to it. It goes on for half of a call's time, in
+// slices that commit by themselves, and r says how far it came; where a slice fails, the next one is half as large.
 func (n *node) ensure(ctx context.Context, r *claimed) (err error) {
+	ctx, cancel := context.WithTimeout(ctx, n.env.Timing.Call/2)
+	defer cancel()
 	tenants := n.env.Node.Tenants
 	if len(tenants) == 0 {
-		if tenants, err = n.env.Store.Tenants(ctx); err != nil {
+		if tenants, err = n.tenants(ctx); err != nil {
 			return err
 		}
 	}
 	r.removed = removed(r.view.ensured, tenants)
 	fresh := slices.DeleteFunc(slices.Clone(tenants), func(t string) bool { return r.view.ensured[t] })
-	if len(fresh) == 0 {
-		return nil
+	for len(fresh) > 0 {
+		if ctx.Err() != nil {
+			r.more = true
+			return nil
+		}
+		slice := fresh[:min(len(fresh), max(1, r.slice/len(n.env.Node.Projections)))]
+		if err := n.ensureSlice(ctx, slice); err != nil {
+			r.slice = max(1, len(slice)*len(n.env.Node.Projections)/2)
+			return err
+		}
+		r.slice = min(ensureMost, 2*r.slice)
+		r.tenants = append(r.tenants, slice...)
+		fresh = fresh[len(slice):]
 	}
-	if err := n.env.Store.Ensure(ctx, fresh, n.env.Node.Projections); err != nil {
+	return nil
+}
+
+func (n *node) tenants(ctx context.Context) ([]string, error) {
+	release, err := n.env.Slots.read(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer release()
+	return n.env.Store.Tenants(ctx)
+}
+
+func (n *node) ensureSlice(ctx context.Context, tenants []string) error {
+	release, err := n.env.Slots.read(ctx)
+	if err != nil {
 		return err
 	}
-	r.tenants = fresh
-	return nil
+	defer release()
+	return n.env.Store.Ensure(ctx, tenants, n.env.Node.Projections)
 }
 
 // removed returns which of the tenants whose rows were made are there no more. One that is made anew later needs new rows.
@@ -256,7 +290,7 @@ func restricted(members []projection.Member) (tenants []string) {
 }
 
 func (n *node) claimed(ctx actor.Context, msg *claimed) {
-	n.claiming = false
+	n.claiming, n.slice = false, msg.slice
 	if n.draining {
 		defer ctx.Send(ctx.Parent(), &messages.Left{})
 	}
@@ -268,6 +302,9 @@ func (n *node) claimed(ctx actor.Context, msg *claimed) {
 	}
 	if len(msg.leases) > 0 {
 		n.log.Info("leases claimed", zap.Int("leases", len(msg.leases)))
+	}
+	if msg.view.confirm && msg.err == nil {
+		ctx.Send(ctx.Parent(), &messages.Owned{Leases: slices.Clone(msg.owned)})
 	}
 	// What was given back since it was read is not brought back.
 	msg.owned = slices.DeleteFunc(msg.owned, func(l projection.Lease) bool {
@@ -287,7 +324,7 @@ func (n *node) claimed(ctx actor.Context, msg *claimed) {
 	n.readChanged(ctx) // also of what has just been claimed
 	if msg.err != nil {
 		n.ping(ctx)
-		n.resync, n.rebalance = 0, n.rebalance || msg.view.rebalance
+		n.resync, n.rebalance, n.confirm = 0, n.rebalance || msg.view.rebalance, n.confirm || msg.view.confirm
 		n.log.Warn("claiming leases failed; it is tried again", zap.Error(msg.err))
 		n.env.Board.publishSession(func(e *SessionEntry) { e.ClaimErr = msg.err })
 		return
@@ -301,7 +338,7 @@ func (n *node) claimed(ctx actor.Context, msg *claimed) {
 	}
 	n.env.Board.publishSession(func(e *SessionEntry) { e.ClaimErr, e.Claims = nil, e.Claims+1 })
 	switch {
-	case n.again:
+	case n.again, msg.more:
 		n.reconcile(ctx)
 	case msg.short:
 		n.later(ctx, contended)

@@ -30,6 +30,8 @@ type desk struct {
 	// resting is the wait after something could not be done, nil while there is none; vain counts how often in a row.
 	resting *time.Timer
 	vain    int
+	// faults are those of the letter that is replayed that were not counted.
+	faults projection.FaultHistory
 }
 
 // What the desk is sent.
@@ -69,7 +71,7 @@ func (p *projector) noReplays() bool {
 
 // mayObey tells whether there is something to do with dead letters and it can be done now: also while an event waits for
 // its next attempt, or for what the handler depends on, and while the projection has stopped at one, but not while it waits
-// for the database.
+// for the database. While it has stopped, nothing is replayed without a command.
 func (p *projector) mayObey() bool {
 	switch p.state {
 	case Live, CatchUp, Paused:
@@ -90,7 +92,7 @@ func (p *projector) mayObey() bool {
 	if p.lease.Commanded {
 		return !(p.noReplays() && p.desk.quiet)
 	}
-	return p.desk.due && p.lease.Parked > 0 && !p.noReplays()
+	return p.desk.due && p.lease.Parked > 0 && !p.lease.Halted && !p.noReplays()
 }
 
 // yields tells that it is a batch's turn.
@@ -106,20 +108,23 @@ func (p *projector) obey(ctx actor.Context) {
 	}
 	p.desk.again = false
 	discards := p.noReplays()
-	schedule := p.desk.due && !discards && !p.lease.Commanded
-	lease, mine, vain := p.lease, p.desk.replaying, p.desk.vain
+	schedule := p.desk.due && !discards && !p.lease.Commanded && !p.lease.Halted
+	lease, mine, vain, faults := p.lease, p.desk.replaying, p.desk.vain, p.desk.faults
 	p.do(ctx, p.def.Deadline+5*p.env.Timing.Call, p.batchSlot(), func(ctx context.Context) func(actor.Context) {
 		fails := func(err error) func(actor.Context) {
 			return func(ctx actor.Context) { p.disobeyed(ctx, err) }
 		}
 		scheduled, next := false, time.Duration(0)
-		if schedule {
-			var err error
-			if scheduled, next, err = p.env.Store.ScheduleReplay(ctx, lease, p.def.Replay); err != nil {
-				return fails(err)
+		var found projection.Desk
+		err := p.briefly(ctx, func() (err error) {
+			if schedule {
+				if scheduled, next, err = p.env.Store.ScheduleReplay(ctx, lease, p.def.Replay); err != nil {
+					return err
+				}
 			}
-		}
-		found, err := p.env.Store.NextCommand(ctx, lease, discards)
+			found, err = p.env.Store.NextCommand(ctx, lease, discards)
+			return err
+		})
 		switch {
 		case err != nil:
 			return fails(err)
@@ -138,14 +143,17 @@ func (p *projector) obey(ctx actor.Context) {
 				p.lease.Commanded = p.lease.Commanded && (discards || p.desk.again)
 			}
 		case found.Command.Replay:
-			commanded := p.replay(ctx, lease, found.Command.ID, mine, vain)
+			commanded := p.replay(ctx, lease, found.Command.ID, mine, vain, &faults)
 			return func(ctx actor.Context) {
-				p.lease.Commanded = true // until a look finds nothing
+				p.lease.Commanded, p.desk.faults = true, faults // until a look finds nothing
 				commanded(ctx)
 			}
 		}
-		discarded, err := p.env.Store.Discard(ctx, lease, found.Command.ID)
-		if err != nil {
+		var discarded int64
+		if err := p.briefly(ctx, func() (err error) {
+			discarded, err = p.env.Store.Discard(ctx, lease, found.Command.ID)
+			return err
+		}); err != nil {
 			return fails(err)
 		}
 		return func(ctx actor.Context) {
@@ -158,8 +166,12 @@ func (p *projector) obey(ctx actor.Context) {
 }
 
 // replay makes the next replay of a command.
-func (p *projector) replay(ctx context.Context, lease projection.Lease, command, mine int64, vain int) func(actor.Context) {
-	replay, err := p.env.Store.BeginReplay(ctx, lease, command, mine)
+func (p *projector) replay(ctx context.Context, lease projection.Lease, command, mine int64, vain int, faults *projection.FaultHistory) func(actor.Context) {
+	var replay *projection.Replay
+	err := p.briefly(ctx, func() (err error) {
+		replay, err = p.env.Store.BeginReplay(ctx, lease, command, mine)
+		return err
+	})
 	if err != nil {
 		return func(ctx actor.Context) { p.disobeyed(ctx, err) }
 	}
@@ -172,16 +184,28 @@ func (p *projector) replay(ctx context.Context, lease projection.Lease, command,
 			p.disobeyed(ctx, err)
 		}
 	}
-	stack := ""
-	if err = p.again(ctx, lease, replay); err != nil {
-		fault := p.env.Store.Classify(err)
-		nobodys := fault.Class != projection.HandlerFault || p.outage(err)
-		if nobodys && (vain < vainMost || fault.Unreachable || fault.Class == projection.LeaseLost) {
+	action := projection.ActionPark
+	var stop error
+	fault, counts := p.again(ctx, lease, replay, faults)
+	if fault != nil {
+		if !counts && (vain < vainMost || fault.Unreachable || fault.Class == projection.LeaseLost) {
 			return undone(fault)
 		}
-		err, stack = fault.Err, fault.Stack
-		if told := p.env.Store.FailReplay(ctx, lease, *replay, err, stack, !nobodys); told != nil {
-			return undone(told)
+		if counts {
+			action = p.def.ReplayVerdict(fault.Err, Permanent(fault.Err))
+		}
+		err := p.briefly(ctx, func() error {
+			switch action {
+			case projection.ActionSkip:
+				return p.env.Store.SkipReplay(ctx, lease, *replay, fault.Err, fault.Stack)
+			case projection.ActionStop:
+				stop = asError(replay.Failure(lease.ID, fault.Err, fault.Stack))
+				return p.env.Store.StopReplay(ctx, lease, *replay, fault.Err, fault.Stack, stop.Error())
+			}
+			return p.env.Store.FailReplay(ctx, lease, *replay, fault.Err, fault.Stack, counts)
+		})
+		if err != nil {
+			return undone(err)
 		}
 	}
 	return func(ctx actor.Context) {
@@ -189,8 +213,16 @@ func (p *projector) replay(ctx context.Context, lease projection.Lease, command,
 		p.obeyed(ctx)
 		p.replayIn(ctx, p.def.Replay.Interval)
 		fields := []zap.Field{zap.Int64("position", replay.Position), zap.String("stream", replay.Stream), zap.Int64("letter", replay.Letter)}
-		if err != nil {
-			p.log.Warn("replay failed; the event stays parked", append(fields, zap.Error(err))...)
+		switch {
+		case stop != nil:
+			p.stopped(stop, fields)
+			return
+		case action == projection.ActionSkip:
+			p.lease.Parked--
+			p.log.Warn("parked event skipped on its replay", append(fields, zap.Error(fault.Err))...)
+			return
+		case fault != nil:
+			p.log.Warn("replay failed; the event stays parked", append(fields, zap.Error(fault.Err))...)
 			return
 		}
 		p.lease.Parked--
@@ -199,19 +231,42 @@ func (p *projector) replay(ctx context.Context, lease projection.Lease, command,
 	}
 }
 
-// again applies a dead letter's event in a batch of its own, which resolves the letter and moves no checkpoint.
-func (p *projector) again(ctx context.Context, lease projection.Lease, replay *projection.Replay) error {
+// again applies a dead letter's event, and once more where that is to be tried at once. Where it fails, counts reports whether
+// that is an attempt.
+func (p *projector) again(ctx context.Context, lease projection.Lease, replay *projection.Replay, faults *projection.FaultHistory) (fault *projection.Fault, counts bool) {
+	for fresh := false; ; fresh = true {
+		found := p.examine(ctx, p.applyLetter(ctx, lease, replay, fresh))
+		if fault = found.fault; fault == nil {
+			faults.Forget()
+			return nil, false
+		}
+		if found.outage {
+			return fault, false
+		}
+		at := projection.BatchFault{Class: fault.Class, Position: replay.Position, Alone: true, Unreachable: fault.Unreachable, Now: time.Now()}
+		if decision := faults.Decide(p.def.Faults, at); decision != projection.TryAgain {
+			return fault, decision == projection.CountIt
+		}
+	}
+}
+
+// applyLetter applies a dead letter's event in a batch of its own, which resolves the letter and moves no checkpoint.
+func (p *projector) applyLetter(ctx context.Context, lease projection.Lease, replay *projection.Replay, fresh bool) error {
 	if replay.Deadly() {
 		return &projection.Fault{Class: projection.HandlerFault, Err: projection.ErrProcessDied}
 	}
-	page, err := p.read(ctx, projection.ReadRange{After: replay.Position - 1, UpTo: replay.Position, Limit: 1})
+	read, err := p.reading(ctx, true)
 	if err != nil {
+		return err
+	}
+	page, err := p.read(ctx, lease, projection.ReadRange{After: replay.Position - 1, UpTo: replay.Position, Limit: 1})
+	if read(); err != nil {
 		return err
 	}
 	if len(page.Events) == 0 {
 		return &projection.Fault{Class: projection.HandlerFault, Err: projection.ErrEventGone}
 	}
-	return p.def.Apply(ctx, lease, projection.Batch{Events: page.Events, To: lease.Checkpoint, Replay: replay})
+	return p.apply(ctx, lease, projection.Batch{Events: page.Events, To: lease.Checkpoint, Replay: replay, Fresh: fresh})
 }
 
 // obeyed takes in that a replay came to an end, or that none is wanted. A look for discards in a rest, and a discard, say
@@ -224,7 +279,7 @@ func (p *projector) obeyed(ctx actor.Context) {
 // disobeyed takes in that something could not be done with dead letters, through no fault of theirs. It is tried again after a
 // rest; batches go on meanwhile, unless the database cannot be worked with at all.
 func (p *projector) disobeyed(ctx actor.Context, err error) {
-	if errors.Is(err, projection.ErrLeaseLost) {
+	if errors.Is(err, projection.ErrLeaseLost) || errors.Is(err, projection.ErrIncarnationChanged) {
 		p.recheck = true // the lease's row knows
 		if p.state == Waiting {
 			p.become(Starting, nil)
@@ -237,7 +292,7 @@ func (p *projector) disobeyed(ctx actor.Context, err error) {
 	delay := p.env.Timing.Rest * time.Duration(min(restMost, 1<<min(p.desk.vain-1, 10)))
 	p.desk.resting = p.env.after(delay, ctx.Self(), &rested{})
 	p.log.Debug("dead letters have to wait", zap.Duration("for", delay), zap.Error(err))
-	if p.env.Store.Classify(err).Unreachable && p.state != Paused && !p.lease.Halted {
+	if fault := p.env.Store.Classify(err); (fault.Probe || fault.Unreachable) && p.state != Paused && !p.lease.Halted {
 		p.fault(ctx, err)
 	}
 }

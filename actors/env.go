@@ -46,7 +46,11 @@ type Env struct {
 	Slots       *Slots
 	Board       *Board
 	Feeds       *Router
+	// TailBytes bounds the memory in which all feeds together keep recent events. Default DefaultTailBytes.
+	TailBytes int
 
+	windows   *budget
+	windowAge time.Duration
 	// accept ends when no batch is to begin any more; life when work still under way is to be given up. work counts it.
 	accept context.Context
 	refuse context.CancelFunc
@@ -54,6 +58,7 @@ type Env struct {
 	giveUp context.CancelCauseFunc
 	work   sync.WaitGroup
 	start  time.Time
+	prober prober
 }
 
 // Live gives env what it needs to run work.
@@ -63,6 +68,10 @@ func (e *Env) Live() {
 	e.start = time.Now()
 	e.Board = newBoard()
 	e.Feeds = newRouter(e.System.Root)
+	if e.TailBytes == 0 {
+		e.TailBytes = DefaultTailBytes
+	}
+	e.windows, e.windowAge = newBudget(e.TailBytes), windowAge
 }
 
 // Refuse lets no further batch begin.

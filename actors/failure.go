@@ -107,7 +107,11 @@ func (p *projector) judged(ctx actor.Context, msg *messages.Verdict) {
 // leave goes on behind a failing event: write moves the checkpoint over it, tell says so.
 func (p *projector) leave(ctx actor.Context, f *projection.Failure, write func(context.Context, projection.Lease) error, tell func(...zap.Field)) {
 	e, lease := f.Event, p.lease
-	p.do(ctx, p.env.Timing.Call+p.env.Timing.Call, p.batchSlot(), func(ctx context.Context) func(actor.Context) {
+	slot := p.batchSlot()
+	if p.def.Leased {
+		slot = p.env.Slots.Ack // nothing is delivered
+	}
+	p.do(ctx, p.env.Timing.Call+p.env.Timing.Call, slot, func(ctx context.Context) func(actor.Context) {
 		err := write(ctx, lease)
 		return func(ctx actor.Context) {
 			if err != nil {
@@ -121,6 +125,7 @@ func (p *projector) leave(ctx actor.Context, f *projection.Failure, write func(c
 			p.lease.FailingPosition, p.lease.Attempts, p.lease.Unclean, p.lease.Deaths = 0, 0, 0, 0
 			p.recent.Failed()
 			p.sizing.Succeeded()
+			p.faults.Forget()
 			if p.wary > 0 {
 				p.sizing.Alone()
 			}
@@ -149,13 +154,24 @@ func (p *projector) halt(ctx actor.Context, e event.Envelope, reason error) {
 			}
 			p.log.Error("projection stopped at an event; it waits to be resumed", zap.Int64("position", e.Position),
 				zap.String("stream", e.Stream), zap.String("type", e.Type), zap.Error(reason))
-			p.lease.Halted, p.lease.Failed, p.kept = true, reason.Error(), reason.Error()
-			p.recent = projection.Recent{}
-			if p.state != Paused {
-				p.become(Failed, reason)
-			}
+			p.waitForResume(reason)
 		}
 	})
+}
+
+// stopped takes in that the projection was halted by a replay.
+func (p *projector) stopped(reason error, fields []zap.Field) {
+	p.log.Error("projection stopped by a replay; it waits to be resumed", append(fields, zap.Error(reason))...)
+	p.waitForResume(reason)
+}
+
+// waitForResume takes in that the projection was halted.
+func (p *projector) waitForResume(reason error) {
+	p.lease.Halted, p.lease.Failed, p.kept = true, reason.Error(), reason.Error()
+	p.recent = projection.Recent{}
+	if p.state != Paused {
+		p.become(Failed, reason)
+	}
 }
 
 // lookEvery is how often a halted projection looks whether it was resumed, should the notice of that be lost.

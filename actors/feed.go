@@ -2,12 +2,13 @@ package actors
 
 import (
 	"context"
+	"math"
+	"sync/atomic"
 	"time"
 
 	"github.com/asynkron/protoactor-go/actor"
 	"go.uber.org/zap"
 
-	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/messages"
 	"github.com/millrace-go/millrace/projection"
 )
@@ -17,8 +18,8 @@ const (
 	// behind reads for itself.
 	windowEvents = 4096
 	windowBytes  = 8 << 20
-	// windowIdle is how long a feed keeps them when nothing new comes.
-	windowIdle = 5 * time.Second
+	// windowAge is how long a feed keeps an event after it was read. A projection that is slower reads it again.
+	windowAge = 5 * time.Second
 )
 
 // feed follows the end of one tenant's events for all projections of the tenant on this node: it settles once, reads
@@ -30,7 +31,7 @@ type feed struct {
 	log    *zap.Logger
 
 	tail    projection.Tail
-	subs    map[string]*actor.PID
+	subs    map[string]subscriber
 	known   bool // the mark is known
 	waiting bool // for Resume, after a fault
 	faulted bool // the supervisor counts faults
@@ -39,18 +40,28 @@ type feed struct {
 	wanted  bool // another poll is wanted when this one is back
 	cancel  context.CancelFunc
 	again   *time.Timer
-	idle    *time.Timer
+	age     *time.Timer // nil while the window is empty
 
-	mark   int64
-	from   int64 // the window holds all events with from < position <= mark
-	window []event.Envelope
-	bytes  int
+	incarnation projection.Incarnation // of the server in which what follows was read
+
+	window window
+	share  share // of the node's memory for windows
 }
+
+// subscriber is a projection that the feed sends events to.
+type subscriber struct {
+	pid *actor.PID
+	// taken is the position up to which it has taken events from what it was sent; notTaking while it takes none.
+	taken *atomic.Int64
+}
+
+// notTaking is the position of a subscriber that needs no events, since it is paused or waits.
+const notTaking = math.MaxInt64
 
 // NewFeed makes the feed of a tenant.
 func NewFeed(env *Env, tenant string) *actor.Props {
 	log := env.Log.With(zap.String("tenant", tenant))
-	return Props("feed "+tenant, log, &feed{env: env, tenant: tenant, log: log, subs: make(map[string]*actor.PID)})
+	return Props("feed "+tenant, log, &feed{env: env, tenant: tenant, log: log, subs: make(map[string]subscriber)})
 }
 
 // polled is what a poll posts back.
@@ -60,10 +71,16 @@ type polled struct {
 	err    error
 }
 
-// windowDue is sent when nothing came for a while.
-type windowDue struct{}
+type (
+	// windowDue is sent when the oldest events of the window are as old as they may get.
+	windowDue struct{}
+	// giveWay is sent when other windows of the node need the memory.
+	giveWay struct{}
+)
 
 func (f *feed) Start(ctx actor.Context) {
+	self := ctx.Self()
+	f.share.giveWay = func() { f.env.System.Root.Send(self, &giveWay{}) }
 	f.tail = f.newTail()
 	f.ref = f.env.Feeds.add(f.tenant, ctx.Self())
 	f.env.Board.publishFeed(f.tenant, func(e *FeedEntry) { *e = FeedEntry{} })
@@ -84,7 +101,8 @@ func (f *feed) Stop(actor.Context) {
 		f.cancel()
 	}
 	stopTimer(f.again)
-	stopTimer(f.idle)
+	stopTimer(f.age)
+	f.env.windows.use(&f.share, 0)
 }
 
 func stopTimer(t *time.Timer) {
@@ -99,7 +117,7 @@ func (f *feed) Handle(ctx actor.Context, msg any) {
 		f.ref.woken.Store(false)
 		f.poll(ctx)
 	case *messages.Subscribe:
-		f.subs[ctx.Sender().Id] = ctx.Sender()
+		f.subs[ctx.Sender().Id] = subscriber{pid: ctx.Sender(), taken: msg.Taken}
 		if f.known {
 			ctx.Send(ctx.Sender(), f.tailAdvanced())
 		}
@@ -107,16 +125,8 @@ func (f *feed) Handle(ctx actor.Context, msg any) {
 	case *messages.Unsubscribe:
 		delete(f.subs, ctx.Sender().Id)
 	case *messages.Recheck:
-		// A connection was lost: what was seen before it counts for nothing, nor does a poll that is under way.
-		if f.cancel != nil {
-			f.cancel()
-		}
-		f.tail, f.known, f.polling = f.newTail(), false, false
-		f.op++
-		f.env.Board.publishFeed(f.tenant, func(e *FeedEntry) { e.Busy = time.Time{} })
-		// It goes the same way as what was handed out before, so that nobody takes that for news after it.
-		for _, sub := range f.subs {
-			ctx.Send(sub, &messages.Recheck{})
+		if msg.Incarnation == 0 || f.known && msg.Incarnation != f.incarnation {
+			f.drop(ctx)
 		}
 		f.poll(ctx)
 	case *messages.Resume:
@@ -125,7 +135,24 @@ func (f *feed) Handle(ctx actor.Context, msg any) {
 	case *polled:
 		f.polled(ctx, msg)
 	case *windowDue:
-		f.from, f.window, f.bytes = f.mark, nil, 0
+		f.age = nil
+		f.shrink(ctx, f.window.readBefore(time.Now().Add(-f.env.windowAge)))
+	case *giveWay:
+		f.shrink(ctx, f.window.passed(f.window.mark))
+	}
+}
+
+// drop forgets everything, and whatever a poll under way finds.
+func (f *feed) drop(ctx actor.Context) {
+	if f.cancel != nil {
+		f.cancel()
+	}
+	f.tail, f.known, f.polling = f.newTail(), false, false
+	f.op++
+	f.env.Board.publishFeed(f.tenant, func(e *FeedEntry) { e.Busy = time.Time{} })
+	// It goes the same way as what was handed out before, so that it takes that back.
+	for _, sub := range f.subs {
+		ctx.Send(sub.pid, &messages.TailDropped{})
 	}
 }
 
@@ -164,14 +191,15 @@ func (f *feed) polled(ctx actor.Context, msg *polled) {
 	}
 	u := msg.update
 	f.env.Board.publishFeed(f.tenant, func(e *FeedEntry) { *e = FeedEntry{Mark: u.Mark, Held: u.Held} })
-	if u.Mark > f.mark || !f.known {
+	if u.Mark > f.window.mark || !f.known || u.Incarnation != f.incarnation {
 		f.extend(ctx, u)
 		advanced := f.tailAdvanced()
 		for _, sub := range f.subs {
-			ctx.Send(sub, advanced)
+			ctx.Send(sub.pid, advanced)
 		}
 	}
 	f.ref.mark.Store(u.Mark)
+	f.ref.incarnation.Store(int64(u.Incarnation))
 	switch {
 	case u.More, f.wanted:
 		f.poll(ctx)
@@ -180,44 +208,69 @@ func (f *feed) polled(ctx actor.Context, msg *polled) {
 	}
 }
 
-// extend adds what was read to the window, and lets go of the oldest where there is too much of it. Slices that were
-// handed out stay as they are: elements are only ever added behind their ends.
+// extend adds what was read to the window, without what no subscriber needs. A projection that is far behind reads for itself.
 func (f *feed) extend(ctx actor.Context, u projection.TailUpdate) {
-	if !f.known || u.From != f.mark {
-		f.known, f.from, f.window, f.bytes = true, u.From, nil, 0
+	if !f.known || u.From != f.window.mark || u.Incarnation != f.incarnation {
+		f.known, f.incarnation = true, u.Incarnation
+		f.window.reset(u.From)
 	}
-	f.window = append(f.window, u.Events...)
-	for i := range u.Events {
-		f.bytes += u.Events[i].Size()
-	}
-	f.mark = u.Mark
-	drop := 0
-	for drop < len(f.window) && (len(f.window)-drop > windowEvents || f.bytes > windowBytes) {
-		f.bytes -= f.window[drop].Size()
-		f.from = f.window[drop].Position
-		drop++
-	}
-	f.window = f.window[drop:]
-	if len(f.window) > 0 {
-		if f.idle == nil {
-			f.idle = f.env.after(windowIdle, ctx.Self(), &windowDue{})
-		} else {
-			f.idle.Reset(windowIdle)
+	f.window.add(u.Events, u.Mark, u.Bytes, time.Now())
+	f.window.passed(f.needed())
+	f.window.limit(windowEvents, windowBytes)
+	f.keep(ctx)
+}
+
+// needed is the position up to which all subscribers have taken the events. One that is so far behind that it reads for itself
+// does not count, unless it will reach the window soon.
+func (f *feed) needed() int64 {
+	needed := f.window.mark
+	for _, sub := range f.subs {
+		if sub.taken == nil {
+			return f.window.from
 		}
+		if taken := sub.taken.Load(); taken >= f.window.from-windowEvents {
+			needed = min(needed, taken)
+		}
+	}
+	return needed
+}
+
+// shrink takes in that the window was made smaller, and sends what is left to the subscribers that hold on to more.
+func (f *feed) shrink(ctx actor.Context, smaller bool) {
+	if smaller {
+		advanced := f.tailAdvanced()
+		for _, sub := range f.subs {
+			if f.known && sub.taken != nil && sub.taken.Load() < advanced.Mark {
+				ctx.Send(sub.pid, advanced)
+			}
+		}
+	}
+	f.keep(ctx)
+}
+
+// keep accounts for the memory of the window, and arranges that it is let go of.
+func (f *feed) keep(ctx actor.Context) {
+	f.env.windows.use(&f.share, f.window.size())
+	switch {
+	case len(f.window.pages) == 0:
+		stopTimer(f.age)
+		f.age = nil
+	case f.age == nil:
+		f.age = f.env.after(time.Until(f.window.pages[0].read.Add(f.env.windowAge)), ctx.Self(), &windowDue{})
 	}
 }
 
 func (f *feed) tailAdvanced() *messages.TailAdvanced {
-	return &messages.TailAdvanced{Mark: f.mark, From: f.from, Events: f.window}
+	return &messages.TailAdvanced{Incarnation: f.incarnation, Mark: f.window.mark, From: f.window.from, Events: f.window.events}
 }
 
 func (f *feed) failed(ctx actor.Context, err error) {
 	f.waiting, f.faulted = true, true
 	fault := f.env.Store.Classify(err)
-	f.env.Board.publishFeed(f.tenant, func(e *FeedEntry) { *e = FeedEntry{Mark: f.mark, Err: err} })
+	f.env.Board.publishFeed(f.tenant, func(e *FeedEntry) { *e = FeedEntry{Mark: f.window.mark, Err: err} })
 	if fault.Class == projection.Configuration {
 		for _, sub := range f.subs {
-			ctx.Send(sub, &messages.TailFailed{Err: err})
+			ctx.Send(sub.pid, &messages.TailFailed{Err: err})
 		}
 	}
 	f.known = false

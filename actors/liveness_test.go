@@ -140,6 +140,8 @@ type outside struct {
 	def     *projection.Definition
 	lease   projection.Lease
 	applied chan int64
+	// reread is what the node answers when the projection asks for its lease.
+	reread func(projection.Lease) projection.Lease
 }
 
 func surround(t *testing.T) *outside {
@@ -152,7 +154,7 @@ func surround(t *testing.T) *outside {
 			}
 			return nil
 		}}
-	o.env = &Env{System: NewSystem(zap.NewNop()), Store: o.store, Log: zap.NewNop(), Node: projection.Node{LeaseTime: time.Hour}, Slots: NewSlots(2, 1, 1),
+	o.env = &Env{System: NewSystem(zap.NewNop()), Store: o.store, Log: zap.NewNop(), Node: projection.Node{LeaseTime: time.Hour}, Slots: NewSlots(2, 1, 1, 0),
 		Timing: Timing{Heartbeat: time.Hour, Poll: time.Hour, Reconcile: time.Hour, AdvanceEvery: time.Hour, Call: time.Minute}}
 	o.env.Live()
 	o.env.Board.publishSession(func(e *SessionEntry) { e.LastBeat = time.Now() })
@@ -161,6 +163,12 @@ func surround(t *testing.T) *outside {
 		case func(actor.Context):
 			msg(ctx)
 		case actor.SystemMessage, actor.AutoReceiveMessage:
+		case *messages.LeaseRequest:
+			lease := msg.Lease
+			if o.reread != nil {
+				lease = o.reread(lease)
+			}
+			ctx.Send(ctx.Sender(), &messages.LeaseRead{Lease: lease, Op: msg.Op})
 		default:
 			o.heard <- msg
 		}

@@ -35,6 +35,7 @@ type node struct {
 	judge      time.Time
 	neighbours []projection.Member
 	ensured    map[string]bool
+	slice      int // how many rows of projections are made in one transaction
 	owned      map[int32]owned
 	leaving    map[int32]bool // of these, the ones that are being given back
 	claiming   bool
@@ -47,12 +48,18 @@ type node struct {
 	changed map[int32]bool // of which leases the wanted states are to be read, and whether somebody asked for another
 	reading bool
 
+	confirm bool // whether the projections are handed the leases that are read next
+
+	leases  []leaseRequest // to be read next
+	loading bool
+
 	advances []request
 	moving   bool
 	flush    *time.Timer
 
-	heads   []string // tenants whose heads are still to be looked at in this round
+	heads   []string // tenants whose heads are still to be polled in this round
 	polling bool
+	hurry   bool // whether this round is not spread over the interval
 	poll    *time.Timer
 }
 
@@ -69,7 +76,7 @@ type request struct {
 
 // NewNode makes the node's actor. Its parent takes the leases that it claims.
 func NewNode(env *Env) *actor.Props {
-	return Props("node", env.Log, &node{env: env, log: env.Log, ensured: make(map[string]bool),
+	return Props("node", env.Log, &node{env: env, log: env.Log, ensured: make(map[string]bool), slice: ensureMost,
 		owned: make(map[int32]owned), leaving: make(map[int32]bool), changed: make(map[int32]bool)})
 }
 
@@ -81,12 +88,14 @@ type (
 		err      error
 	}
 	looked struct {
-		asked        []string
-		heads, marks map[string]int64
-		err          error
+		asked []string
+		heads projection.Heads
+		marks map[string]int64
+		err   error
 	}
 	flushDue struct{}
 	pollDue  struct{}
+	pollNext struct{}
 )
 
 func (n *node) Start(ctx actor.Context) {
@@ -104,8 +113,7 @@ func (n *node) Handle(ctx actor.Context, msg any) {
 	case *messages.SessionUp:
 		n.up, n.pooled, n.resync = true, msg.Pooled, 0
 		if msg.Again {
-			// Notifications and commits may have been missed, and the server may be another one.
-			ctx.Send(ctx.Parent(), &messages.Recheck{})
+			n.missed(ctx)
 		}
 		n.reconcile(ctx)
 	case *messages.SessionLost:
@@ -141,6 +149,11 @@ func (n *node) Handle(ctx actor.Context, msg any) {
 		n.claimed(ctx, msg)
 	case *readStates:
 		n.readStates(ctx, msg)
+	case *messages.LeaseRequest:
+		n.leases = append(n.leases, leaseRequest{ctx.Sender(), msg})
+		n.readLeases(ctx)
+	case *leasesRead:
+		n.leasesRead(ctx, msg)
 	case *messages.AdvanceRequest:
 		n.advances = append(n.advances, request{ctx.Sender(), msg.Advance})
 		if n.flush == nil && !n.moving {
@@ -151,10 +164,14 @@ func (n *node) Handle(ctx actor.Context, msg any) {
 	case *moved:
 		n.moved(ctx, msg)
 	case *pollDue:
-		if len(n.heads) == 0 {
+		if n.hurry = n.hurry && len(n.heads) > 0; len(n.heads) == 0 {
 			n.heads = slices.Collect(maps.Keys(n.env.Feeds.marks()))
 		}
 		n.look(ctx)
+	case *pollNext:
+		if n.hurry = n.hurry && len(n.heads) > 0; n.hurry {
+			n.look(ctx)
+		}
 	case *looked:
 		n.looked(ctx, msg)
 	}
@@ -201,6 +218,7 @@ func (n *node) moved(ctx actor.Context, msg *moved) {
 func (n *node) look(ctx actor.Context) {
 	marks := n.env.Feeds.marks()
 	parts := max(1, (len(marks)+pollSlice-1)/pollSlice)
+	stopTimer(n.poll)
 	n.poll = n.env.after(n.env.Timing.Poll/time.Duration(parts), ctx.Self(), &pollDue{})
 	if n.polling || len(n.heads) == 0 {
 		return
@@ -219,14 +237,17 @@ func (n *node) look(ctx actor.Context) {
 	})
 }
 
-func (n *node) looked(_ actor.Context, msg *looked) {
+func (n *node) looked(ctx actor.Context, msg *looked) {
 	n.polling = false
+	if n.hurry {
+		defer ctx.Send(ctx.Self(), &pollNext{})
+	}
 	if msg.err != nil {
 		n.log.Debug("looking at heads failed", zap.Error(msg.err))
 		return
 	}
 	n.env.Feeds.compare(msg.heads, msg.marks)
-	n.env.Feeds.wakeMissing(msg.asked, msg.heads)
+	n.env.Feeds.wakeMissing(msg.asked, msg.heads.Positions)
 }
 
 // jittered keeps nodes from doing the same at the same time.

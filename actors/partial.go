@@ -1,7 +1,10 @@
 package actors
 
 import (
+	"context"
 	"errors"
+	"sync"
+	"time"
 
 	"github.com/asynkron/protoactor-go/actor"
 	"go.uber.org/zap"
@@ -18,7 +21,7 @@ func (p *projector) partly(ctx actor.Context, batch projection.Batch, err error)
 	}
 	done, left := partial.Split(batch)
 	if partial.To > p.lease.Checkpoint {
-		p.applied(ctx, done, nil, false)
+		p.applied(ctx, done, nil, finding{})
 		p.recent = partial.Recent
 		p.lease.Parked += int64(len(partial.Rejected))
 	}
@@ -47,4 +50,34 @@ func (p *projector) rest() {
 		close(p.yield)
 		p.yield = nil
 	}
+}
+
+// apply runs a batch or a delivery, and remembers whether a delivery took long.
+func (p *projector) apply(ctx context.Context, lease projection.Lease, batch projection.Batch) error {
+	if p.def.Leased && len(batch.Events) > 0 {
+		began := time.Now()
+		defer func() { p.long.Store(time.Since(began) > longDelivery) }()
+	}
+	return p.def.Apply(ctx, lease, batch)
+}
+
+// reading waits, before a delivery that needs one, for a slot to read within: its own stands for no connection.
+func (p *projector) reading(ctx context.Context, needed bool) (release func(), err error) {
+	if !p.def.Leased || !needed {
+		return func() {}, nil
+	}
+	release, err = p.env.Slots.read(ctx)
+	return sync.OnceFunc(release), err
+}
+
+// briefly runs a short statement on the control schema, for a delivery within a slot for those.
+func (p *projector) briefly(ctx context.Context, statement func() error) error {
+	if p.def.Leased {
+		release, err := p.env.Slots.Ack(ctx)
+		if err != nil {
+			return err
+		}
+		defer release()
+	}
+	return statement()
 }

@@ -3,6 +3,7 @@ package actors
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"time"
 
 	"github.com/asynkron/protoactor-go/actor"
@@ -25,14 +26,22 @@ type projector struct {
 	// the projection.
 	position int64
 	sizing   projection.Sizing
-	ahead    ahead
-	breaker  projection.Breaker
+	// faults are those of the event ahead that were not counted; fresh that the next batch needs a new connection; missing
+	// why it waits for an object, as the database has it.
+	faults  projection.FaultHistory
+	fresh   bool
+	missing string
+	ahead   ahead
+	breaker projection.Breaker
 
 	// What the feed told last.
 	known  bool
+	in     projection.Incarnation
 	mark   int64
 	from   int64
 	window []event.Envelope
+	// taken tells the feed how much of it is still needed.
+	taken *atomic.Int64
 
 	state  State
 	reason error
@@ -54,8 +63,8 @@ type projector struct {
 	trust     *time.Timer
 	// mended is when to look whether somebody resumed the projection after it was halted.
 	mended *time.Timer
-	// cutOff tells that a connection was lost, and with it the worth of the mark.
-	cutOff bool
+	// asking tells that the node was asked for the lease.
+	asking bool
 	// wary is how many more events are tried one by one, since one of them may be deadly to the process.
 	wary int
 	// begun is an attempt that was counted before it was made.
@@ -69,6 +78,8 @@ type projector struct {
 	away       bool
 	faulted    bool
 	tailFailed bool
+	// long is whether the last delivery took long; it is set where that ran, outside of the actor.
+	long atomic.Bool
 }
 
 // NewProjection makes the actor of a projection whose lease this node holds. fresh tells that the lease was just read;
@@ -77,7 +88,7 @@ func NewProjection(env *Env, def *projection.Definition, lease projection.Lease,
 	log := env.Log.With(zap.String("tenant", lease.ID.Tenant), zap.String("projection", lease.ID.Name),
 		zap.Int("partition", lease.ID.Partition), zap.Int64("epoch", lease.Epoch))
 	return Props("projection "+lease.ID.String(), log, &projector{
-		env: env, def: def, feed: feed, log: log, lease: lease, recheck: !fresh, breaker: projection.NewBreaker(def.Breaker)})
+		env: env, def: def, feed: feed, log: log, lease: lease, recheck: !fresh, breaker: projection.NewBreaker(def.Breaker), taken: new(atomic.Int64)})
 }
 
 func (p *projector) Start(ctx actor.Context) {
@@ -90,7 +101,7 @@ func (p *projector) Start(ctx actor.Context) {
 		p.state, p.reason = Failed, errors.New(p.lease.Failed)
 	}
 	p.publish()
-	ctx.Request(p.feed, &messages.Subscribe{})
+	ctx.Request(p.feed, &messages.Subscribe{Taken: p.taken})
 	p.desk.due = p.def.Replay.Interval > 0
 	p.log.Info("projection started", zap.Int64("checkpoint", p.lease.Checkpoint))
 }
@@ -107,8 +118,11 @@ func (p *projector) adopt(lease projection.Lease) {
 		p.become(Starting, nil) // somebody resumed it
 	}
 	p.lease, p.position = lease, lease.Checkpoint
-	p.sizing = projection.NewSizing(p.def.MaxEvents)
+	if p.sizing.Size() == 0 {
+		p.sizing = projection.NewSizing(p.def.MaxEvents)
+	}
 	p.ahead = ahead{to: lease.Checkpoint, average: p.ahead.average}
+	p.taken.Store(lease.Checkpoint)
 	if lease.Suspect() {
 		p.wary = max(p.wary, p.def.MaxEvents)
 	}
@@ -134,7 +148,8 @@ func (p *projector) Stop(ctx actor.Context) {
 func (p *projector) Handle(ctx actor.Context, msg any) {
 	switch msg := msg.(type) {
 	case *messages.TailAdvanced:
-		p.known, p.mark, p.from, p.window = true, msg.Mark, msg.From, msg.Events
+		p.known, p.in, p.mark, p.from, p.window = true, msg.Incarnation, msg.Mark, msg.From, msg.Events
+		p.recheck = p.recheck || p.in != p.lease.Incarnation
 		if p.state == Paused || p.state == Failed {
 			p.dropWindow()
 		}
@@ -147,11 +162,23 @@ func (p *projector) Handle(ctx actor.Context, msg any) {
 		if p.state != Paused && !p.lease.Halted {
 			p.become(Failed, msg.Err)
 		}
-	case *messages.Recheck:
-		p.known, p.window, p.recheck = false, nil, true
-		p.lease.Commanded, p.desk.quiet = true, false // who told of a command may not have got through
-		if p.advancing {
-			p.advancing, p.busy = false, false // nobody may be left to answer
+	case *messages.TailDropped:
+		p.known, p.recheck = false, true
+		p.dropWindow()
+	case *messages.Confirm:
+		p.confirm(msg.Lease)
+	case *messages.Unanswered:
+		if p.advancing || p.asking {
+			p.advancing, p.asking, p.busy, p.recheck = false, false, false, true
+			p.op++
+		}
+	case *messages.LeaseRead:
+		if msg.Op == p.op && p.asking {
+			p.busy, p.asking = false, false
+			p.reloaded(ctx, msg.Lease, msg.Err)
+			if !p.busy {
+				p.publish()
+			}
 		}
 	case *messages.Wanted:
 		p.wanted(msg.Paused)
@@ -166,14 +193,12 @@ func (p *projector) Handle(ctx actor.Context, msg any) {
 		case Waiting, Failed:
 			p.recheck = true
 			p.become(Starting, nil)
+			if msg.Lease != nil && !p.busy && p.lease.Check(*msg.Lease, true) == nil {
+				p.recheck = false
+				p.reloaded(ctx, *msg.Lease, nil)
+			}
 		case Paused:
 			p.recheck = true // it may be wanted to run by now
-		}
-		if p.cutOff {
-			// The server may be another one, or one that forgot. The feed was told before this was sent.
-			p.cutOff, p.known = false, false
-			p.dropWindow()
-			ctx.Request(p.feed, &messages.Subscribe{})
 		}
 	case *messages.Verdict:
 		p.verdict = msg
@@ -209,6 +234,17 @@ func (p *projector) Handle(ctx actor.Context, msg any) {
 		}
 	}
 	p.next(ctx)
+	p.publishTaken()
+}
+
+// publishTaken tells the feed which of its events are still needed. What is paused or waits begins anew from its checkpoint.
+func (p *projector) publishTaken() {
+	switch p.state {
+	case Paused, Failed, Waiting:
+		p.taken.Store(notTaking)
+	default:
+		p.taken.Store(p.ahead.to)
+	}
 }
 
 // done is what work under way posts back: then goes on with it, in the actor.
@@ -246,11 +282,11 @@ type slotFunc func(ctx context.Context) (release func(), err error)
 // batchSlot waits for a slot for a batch, or for a delivery, of this projection's tenant. Events at which a process ended go one
 // by one, so that it becomes known which of them did it.
 func (p *projector) batchSlot() slotFunc {
-	of, tenant := p.env.Slots.batch, p.lease.ID.Tenant
+	tenant := p.lease.ID.Tenant
+	slot := func(ctx context.Context) (func(), error) { return p.env.Slots.batch(ctx, tenant) }
 	if p.def.Leased {
-		of = p.env.Slots.delivery
+		slot = func(ctx context.Context) (func(), error) { return p.env.Slots.delivery(ctx, tenant, p.long.Load()) }
 	}
-	slot := func(ctx context.Context) (func(), error) { return of(ctx, tenant) }
 	if p.wary > 0 && p.lease.TryingPosition > p.lease.Checkpoint && p.lease.Deaths > 0 {
 		return func(ctx context.Context) (func(), error) { return p.env.Slots.suspect(ctx, slot) }
 	}
@@ -338,9 +374,17 @@ func (p *projector) become(state State, reason error) {
 	p.publish()
 }
 
+// shown is the state as others see it.
+func (p *projector) shown() State {
+	if p.state == Waiting && errors.Is(p.reason, projection.ErrMissingObject) {
+		return MissingObject
+	}
+	return p.state
+}
+
 func (p *projector) publish() {
 	p.env.Board.publish(p.lease.ID, func(e *Entry) {
-		e.State, e.Position, e.Mark, e.Reason, e.Halted = p.state, p.position, p.mark, p.reason, p.lease.Halted
+		e.State, e.Position, e.Mark, e.Reason, e.Halted = p.shown(), p.position, p.mark, p.reason, p.lease.Halted
 		e.Breaker = p.breaker.State()
 		if !p.busy {
 			e.Busy, e.Queued = time.Time{}, false
@@ -401,27 +445,58 @@ func (p *projector) wanted(paused bool) {
 // reload reads the lease anew: after a fault nobody knows how far the last batch came but the database.
 func (p *projector) reload(ctx actor.Context) {
 	p.recheck, p.desk.again = false, false
-	lease := p.lease
-	p.do(ctx, p.env.Timing.Call, p.env.Slots.read, func(ctx context.Context) func(actor.Context) {
-		lease, err := p.env.Store.Reload(ctx, lease)
-		return func(ctx actor.Context) {
-			if err != nil {
-				p.fault(ctx, err)
-				return
-			}
-			again := p.recheck // asked for while this was under way
-			lease.Commanded = lease.Commanded || p.desk.again
-			p.adopt(lease)
-			if paused := !lease.Wanted.Runs(); paused != (p.state == Paused) {
-				p.wanted(paused)
-			}
-			p.recheck = again
-		}
-	})
+	p.op++
+	p.busy, p.asking = true, true
+	p.env.Board.publish(p.lease.ID, func(e *Entry) { e.Busy, e.Limit = time.Now(), 2*p.env.Timing.Call })
+	ctx.Request(ctx.Parent(), &messages.LeaseRequest{Lease: p.lease, Op: p.op})
+}
+
+// reloaded takes in what the database has of the lease.
+func (p *projector) reloaded(ctx actor.Context, lease projection.Lease, err error) {
+	if err != nil {
+		p.fault(ctx, err)
+		return
+	}
+	again := p.recheck // asked for while this was under way
+	lease.Commanded = lease.Commanded || p.desk.again
+	p.adopt(lease)
+	if paused := !lease.Wanted.Runs(); paused != (p.state == Paused) {
+		p.wanted(paused)
+	}
+	p.recheck = again
+	if p.known && p.in != lease.Incarnation {
+		// The feed does not know yet, or its message is under way.
+		p.known = false
+		p.dropWindow()
+		ctx.Send(p.feed, &messages.Recheck{Incarnation: lease.Incarnation})
+		ctx.Request(p.feed, &messages.Subscribe{Taken: p.taken})
+	}
+}
+
+// confirm compares the lease with what the database has of it. Work under way may have moved it since: then the fence
+// decides.
+func (p *projector) confirm(now projection.Lease) {
+	known := p.lease
+	switch {
+	case p.lease.Check(now, true) != nil, now.Incarnation != known.Incarnation, now.Wanted != known.Wanted, now.Halted != known.Halted,
+		now.Checkpoint != known.Checkpoint && !p.busy:
+		p.recheck = true
+	}
+	if now.Commanded {
+		p.lease.Commanded, p.desk.quiet = true, false // the notice of a command may have been lost
+	}
 }
 
 // fault tells the supervisor of a fault that is no event's.
 func (p *projector) fault(ctx actor.Context, err error) {
+	if errors.Is(err, projection.ErrIncarnationChanged) {
+		p.log.Info("server crashed or was replaced; everything is read anew", zap.Error(err))
+		p.recheck, p.failing = true, nil
+		if p.state == Waiting {
+			p.become(Starting, nil)
+		}
+		return
+	}
 	fault := p.env.Store.Classify(err)
 	p.failing, p.away = nil, true
 	switch fault.Class {
@@ -436,7 +511,6 @@ func (p *projector) fault(ctx actor.Context, err error) {
 		ctx.Request(ctx.Parent(), &messages.Faulted{Fault: fault})
 	default:
 		p.faulted = true
-		p.cutOff = p.cutOff || fault.Unreachable
 		if p.state != Paused {
 			p.become(Waiting, err)
 		}

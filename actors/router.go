@@ -7,6 +7,7 @@ import (
 	"github.com/asynkron/protoactor-go/actor"
 
 	"github.com/millrace-go/millrace/messages"
+	"github.com/millrace-go/millrace/projection"
 )
 
 // Router knows the feed of each tenant and wakes only the one that is concerned. Wakes are coalesced before the mailbox:
@@ -19,7 +20,9 @@ type Router struct {
 type feedRef struct {
 	pid   *actor.PID
 	woken atomic.Bool
-	mark  atomic.Int64
+	// mark is how far the feed has settled, incarnation that of the server in which it did.
+	mark        atomic.Int64
+	incarnation atomic.Int64
 }
 
 func newRouter(root *actor.RootContext) *Router { return &Router{root: root} }
@@ -67,16 +70,23 @@ func (r *Router) wakeMissing(asked []string, heads map[string]int64) {
 }
 
 // compare takes in the heads that were read after marks was: a feed that has not settled up to its tenant's head is
-// woken. A head below a mark tells that events are gone; what that feed knows counts for nothing any more.
-func (r *Router) compare(heads, marks map[string]int64) {
-	for tenant, head := range heads {
-		ref, ok := r.feeds.Load(tenant)
+// woken. A feed of another incarnation of the server begins anew, and so does one whose mark is above the head: there events
+// are gone.
+func (r *Router) compare(heads projection.Heads, marks map[string]int64) {
+	for tenant, head := range heads.Positions {
+		found, ok := r.feeds.Load(tenant)
+		if !ok {
+			continue
+		}
+		ref := found.(*feedRef)
+		known := projection.Incarnation(ref.incarnation.Load())
 		switch {
-		case !ok:
+		case known != 0 && known != heads.Incarnation:
+			r.root.Send(ref.pid, &messages.Recheck{Incarnation: heads.Incarnation})
 		case head < marks[tenant]:
-			r.root.Send(ref.(*feedRef).pid, &messages.Recheck{})
-		case head > ref.(*feedRef).mark.Load():
-			r.wake(ref.(*feedRef))
+			r.root.Send(ref.pid, &messages.Recheck{})
+		case head > ref.mark.Load():
+			r.wake(ref)
 		}
 	}
 }

@@ -5,18 +5,24 @@ import (
 	"fmt"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"golang.org/x/sync/semaphore"
 
 	"github.com/millrace-go/millrace/projection"
 )
 
-// Slots limit how many batches run at once, in all and for each tenant, so that no tenant takes them all and nobody
-// queues inside the connection pool. Those who wait get their turn in the order in which they came. Deliveries, which need a
-// connection only to acknowledge, have as many of their own: receivers that hang keep no transaction waiting.
+// Slots limit how many batches run at once, in all and for each tenant, so that no tenant takes them all and nothing
+// queues inside the connection pool. Waiters are served in the order in which they came.
+//
+// Deliveries have slots of their own, since they hold no connection while they wait for their receivers. Projections whose
+// last delivery took long share half of those slots, in all and of each tenant: receivers that hang leave the others the rest.
+// The statements of deliveries, acknowledgements above all, share a few connections beside those of the batches.
 type Slots struct {
 	batches    *lane
 	deliveries *lane
+	long       *lane
+	acks       *semaphore.Weighted
 	reads      *semaphore.Weighted
 	suspects   *semaphore.Weighted
 
@@ -30,16 +36,30 @@ type lane struct {
 	perTenant int64
 
 	mu      sync.Mutex
-	tenants map[string]*semaphore.Weighted
+	tenants map[string]*tenantLimit // those that are in use
+}
+
+// tenantLimit is a tenant's own limit, and how many hold or wait for a part of it.
+type tenantLimit struct {
+	*semaphore.Weighted
+	users int
 }
 
 func newLane(all, perTenant int) *lane {
-	return &lane{all: semaphore.NewWeighted(int64(all)), perTenant: int64(perTenant), tenants: make(map[string]*semaphore.Weighted)}
+	return &lane{all: semaphore.NewWeighted(int64(all)), perTenant: int64(perTenant), tenants: make(map[string]*tenantLimit)}
 }
+
+// longDelivery is how long a delivery may take before its projection counts among those that take long.
+const longDelivery = time.Second
+
+// defaultDeliveries is the least default of how many deliveries run at once. Each costs a few goroutines and the memory of its
+// events. Fewer, and a single receiver that is down, and many projections deliver to, could take all slots; far more, and
+// the events that they hold could add up to gigabytes.
+const defaultDeliveries = 100
 
 // NewSlots shares out a pool of that many connections: a part for reading the ends of the tenants' events and what else
 // is short, the rest for batches.
-func NewSlots(connections, batches, perTenant int) *Slots {
+func NewSlots(connections, batches, perTenant, deliveries int) *Slots {
 	reads := max(1, connections/4)
 	if batches == 0 {
 		batches = max(1, connections-reads)
@@ -47,9 +67,15 @@ func NewSlots(connections, batches, perTenant int) *Slots {
 	if perTenant == 0 {
 		perTenant = max(1, (batches+1)/2)
 	}
+	if deliveries == 0 {
+		deliveries = max(defaultDeliveries, 2*batches)
+	}
+	ofTenant := max(1, deliveries/2)
 	return &Slots{
 		batches:    newLane(batches, perTenant),
-		deliveries: newLane(batches, perTenant),
+		deliveries: newLane(deliveries, ofTenant),
+		long:       newLane(max(1, deliveries/2), max(1, ofTenant/2)),
+		acks:       semaphore.NewWeighted(int64(max(1, connections/4))),
 		reads:      semaphore.NewWeighted(int64(reads)),
 		suspects:   semaphore.NewWeighted(1),
 	}
@@ -58,35 +84,62 @@ func NewSlots(connections, batches, perTenant int) *Slots {
 // Serve tells how many tenants the node serves.
 func (s *Slots) Serve(tenants int) { s.served.Store(int64(tenants)) }
 
-// tenant returns the tenant's own limit.
-func (l *lane) tenant(name string) *semaphore.Weighted {
+// acquire waits for a part of the tenant's own limit.
+func (l *lane) acquire(ctx context.Context, name string) (release func(), err error) {
 	l.mu.Lock()
-	defer l.mu.Unlock()
 	t, ok := l.tenants[name]
 	if !ok {
-		t = semaphore.NewWeighted(l.perTenant)
+		t = &tenantLimit{Weighted: semaphore.NewWeighted(l.perTenant)}
 		l.tenants[name] = t
 	}
-	return t
+	t.users++
+	l.mu.Unlock()
+	leave := func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		if t.users--; t.users == 0 {
+			delete(l.tenants, name)
+		}
+	}
+	if err := t.Acquire(ctx, 1); err != nil {
+		leave()
+		return nil, err
+	}
+	return func() { t.Release(1); leave() }, nil
 }
 
-// batch waits for a slot for a batch of the tenant, delivery for one for a delivery.
+// batch waits for a slot for a batch of the tenant.
 func (s *Slots) batch(ctx context.Context, name string) (release func(), err error) {
 	return s.in(ctx, s.batches, name)
 }
 
-func (s *Slots) delivery(ctx context.Context, name string) (release func(), err error) {
-	return s.in(ctx, s.deliveries, name)
+// delivery waits for a slot for a delivery of the tenant. long reports whether the projection's last delivery took long.
+func (s *Slots) delivery(ctx context.Context, name string, long bool) (release func(), err error) {
+	if !long {
+		return s.in(ctx, s.deliveries, name)
+	}
+	among, err := s.in(ctx, s.long, name)
+	if err != nil {
+		return nil, err
+	}
+	slot, err := s.in(ctx, s.deliveries, name)
+	if err != nil {
+		among()
+		return nil, err
+	}
+	return func() { slot(); among() }, nil
 }
+
+// Ack waits for a connection's slot for a short statement of a delivery. Only statements on the control schema may hold it: a
+// tenant whose tables are locked must not keep others from acknowledging.
+func (s *Slots) Ack(ctx context.Context) (release func(), err error) { return single(ctx, s.acks) }
 
 func (s *Slots) in(ctx context.Context, l *lane, name string) (release func(), err error) {
 	ofTenant := func() {}
 	if s.served.Load() > 1 {
-		tenant := l.tenant(name)
-		if err := tenant.Acquire(ctx, 1); err != nil {
+		if ofTenant, err = l.acquire(ctx, name); err != nil {
 			return nil, noSlot(err)
 		}
-		ofTenant = func() { tenant.Release(1) }
 	}
 	if err := l.all.Acquire(ctx, 1); err != nil {
 		ofTenant()
@@ -109,12 +162,17 @@ func (s *Slots) suspect(ctx context.Context, then slotFunc) (release func(), err
 }
 
 // read waits for a slot for something short.
-func (s *Slots) read(ctx context.Context) (release func(), err error) {
-	if err := s.reads.Acquire(ctx, 1); err != nil {
+func (s *Slots) read(ctx context.Context) (release func(), err error) { return single(ctx, s.reads) }
+
+func single(ctx context.Context, slots *semaphore.Weighted) (release func(), err error) {
+	if err := slots.Acquire(ctx, 1); err != nil {
 		return nil, noSlot(err)
 	}
-	return func() { s.reads.Release(1) }, nil
+	return func() { slots.Release(1) }, nil
 }
+
+// Read waits for a slot for a short statement of the runtime's own.
+func (s *Slots) Read(ctx context.Context) (release func(), err error) { return s.read(ctx) }
 
 // noSlot is nobody's fault, and says nothing of the server.
 func noSlot(err error) error {

@@ -26,13 +26,18 @@ func (p *projector) step(ctx actor.Context) {
 	}
 	p.probe()
 	lease, def, here, sizing, mark := p.lease, p.def, p.ahead, p.sizing, p.mark
-	recent, yield := p.recent, p.yielding()
+	recent, yield, fresh := p.recent, p.yielding(), p.fresh
 	var counted projection.Begun
 	wary := p.wary > 0
 	bound := def.Deadline + 5*p.env.Timing.Call
 	p.do(ctx, bound, p.batchSlot(), func(ctx context.Context) func(actor.Context) {
+		read, err := p.reading(ctx, len(here.events) == 0 || lease.ParkedStreams || wary)
+		if err != nil {
+			return func(ctx actor.Context) { p.fault(ctx, err) }
+		}
+		defer read()
 		if len(here.events) == 0 {
-			page, err := p.read(ctx, here.rangeAfter(def, mark))
+			page, err := p.read(ctx, lease, here.rangeAfter(def, mark))
 			if err != nil {
 				return func(ctx actor.Context) { p.fault(ctx, err) }
 			}
@@ -72,24 +77,25 @@ func (p *projector) step(ctx actor.Context) {
 				}
 			}
 		}
-		batch.Recent, batch.Yield = recent, yield
-		next := p.prefetch(ctx, here, len(here.events)-len(batch.Events)-len(batch.Behind), mark)
-		err = def.Apply(ctx, lease, batch)
-		outage := p.outage(err)
+		batch.Recent, batch.Yield, batch.Fresh = recent, yield, fresh
+		next := p.prefetch(ctx, lease, here, len(here.events)-len(batch.Events)-len(batch.Behind), mark)
+		read()
+		err = p.apply(ctx, lease, batch)
+		found := p.examine(ctx, err)
 		page, fetched := <-next
 		return func(ctx actor.Context) {
 			p.ahead, p.begun = here, counted
 			if fetched {
 				p.ahead.add(page)
 			}
-			p.applied(ctx, batch, err, outage)
+			p.applied(ctx, batch, err, found)
 		}
 	})
 }
 
 // prefetch reads the page after here where less than a batch is left of it and it can be had at once. The page, if any,
 // comes on the channel, which is closed then. An error is nobody's concern: the page is read again when it is needed.
-func (p *projector) prefetch(ctx context.Context, here ahead, left int, mark int64) <-chan projection.Page {
+func (p *projector) prefetch(ctx context.Context, lease projection.Lease, here ahead, left int, mark int64) <-chan projection.Page {
 	next := make(chan projection.Page, 1)
 	if left >= p.def.MaxEvents || here.to >= mark || !p.env.Slots.tryRead() {
 		close(next)
@@ -98,7 +104,7 @@ func (p *projector) prefetch(ctx context.Context, here ahead, left int, mark int
 	go func() {
 		defer close(next)
 		defer p.env.Slots.doneReading()
-		if page, err := p.read(ctx, here.rangeAfter(p.def, mark)); err == nil {
+		if page, err := p.read(ctx, lease, here.rangeAfter(p.def, mark)); err == nil {
 			next <- page
 		}
 	}()
@@ -127,8 +133,8 @@ func (p *projector) passOver(ctx actor.Context) {
 	p.lag(ctx)
 }
 
-// applied takes in how a batch ended. outage tells that it failed because of what the handler depends on.
-func (p *projector) applied(ctx actor.Context, batch projection.Batch, err error, outage bool) {
+// applied takes in how a batch ended.
+func (p *projector) applied(ctx actor.Context, batch projection.Batch, err error, found finding) {
 	batch, over, err := p.partly(ctx, batch, err)
 	if over {
 		return
@@ -142,8 +148,10 @@ func (p *projector) applied(ctx actor.Context, batch projection.Batch, err error
 			p.log.Info("events parked behind others of their streams", zap.Int("events", len(batch.Behind)), zap.Int64("up to", batch.To))
 		}
 		p.recent.Handled(len(batch.Events))
-		if len(batch.Events) > 0 {
+		if p.fresh = false; len(batch.Events) > 0 {
 			p.sizing.Succeeded()
+			p.faults.Forget()
+			p.missing = ""
 		}
 		if p.wary -= len(batch.Events); p.wary > 0 {
 			p.sizing.Alone()
@@ -158,28 +166,5 @@ func (p *projector) applied(ctx actor.Context, batch projection.Batch, err error
 		})
 		return
 	}
-	fault := p.env.Store.Classify(err)
-	switch fault.Class {
-	case projection.HandlerFault:
-		if outage {
-			p.unanswered(ctx, batch, fault)
-			return
-		}
-		p.answered()
-	case projection.LeaseLost:
-		// Or an earlier batch of this node's, whose end nobody waited for, moved the checkpoint. The lease's row knows.
-		p.log.Info("batch refused by the fence", zap.Error(err))
-		p.recheck = true
-		return
-	default:
-		p.fault(ctx, err)
-		return
-	}
-	if p.sizing.Failed(batch.Events, fault.Position) && batch.Alone() {
-		p.log.Warn("event failed", zap.Int64("position", batch.Events[0].Position), zap.Error(fault.Err))
-		p.count(ctx, batch.Events[0], fault)
-		return
-	}
-	p.log.Debug("batch failed and is narrowed", zap.Int("events", len(batch.Events)), zap.Int64("failing", fault.Position), zap.Error(fault.Err))
-	p.publish()
+	p.failed(ctx, batch, found)
 }

@@ -2,6 +2,7 @@
 package messages
 
 import (
+	"sync/atomic"
 	"time"
 
 	"github.com/millrace-go/millrace/event"
@@ -12,8 +13,9 @@ import (
 type (
 	// Wake tells a feed that its tenant may have new events.
 	Wake struct{}
-	// Subscribe asks a feed to tell the sender of its tenant's events.
-	Subscribe struct{}
+	// Subscribe asks a feed to send its tenant's events to the sender. Taken is the position up to which the sender has taken
+	// them, kept up to date by it, so that the feed can let go of the others; nil means that it needs all.
+	Subscribe struct{ Taken *atomic.Int64 }
 	// Unsubscribe takes Subscribe back.
 	Unsubscribe struct{}
 )
@@ -21,24 +23,34 @@ type (
 // From a feed to its projections.
 type (
 	// TailAdvanced tells how far events are settled, and hands out the last of them: all with From < position <= Mark.
-	// Every receiver gets the same slice.
+	// Every receiver gets the same slice. Incarnation is that of the server in which they were read.
 	TailAdvanced struct {
-		Mark   int64
-		From   int64
-		Events []event.Envelope
+		Incarnation projection.Incarnation
+		Mark        int64
+		From        int64
+		Events      []event.Envelope
 	}
+	// TailDropped takes back what was handed out: events of the tenant are gone.
+	TailDropped struct{}
 	// TailFailed tells that the end of the tenant's events cannot be read before somebody mends something.
 	TailFailed struct{ Err error }
 )
 
 // From the supervisor to a feed or a projection.
 type (
-	// Resume ends a wait: the delay after a failure is over, or the server can be worked with again.
-	Resume struct{}
-	// Recheck asks for everything known of the database to be read anew, since a connection was lost.
-	Recheck struct{}
+	// Resume ends a wait: the delay after a failure is over, or the server can be worked with again. Lease is what the
+	// database has of a projection by then, nil where it was not read.
+	Resume struct{ Lease *projection.Lease }
+	// Recheck asks a feed to drop what it knows and to begin anew, unless it did so in this incarnation of the server. 0
+	// means in any.
+	Recheck struct{ Incarnation projection.Incarnation }
+	// Confirm hands a projection its lease as the database has it. Where it is not as the projection knows it, it is
+	// read once more.
+	Confirm struct{ Lease projection.Lease }
 	// Doubt asks a projection to read its lease anew, and to go on from there.
 	Doubt struct{}
+	// Unanswered tells a projection that the node was started again: what was asked of it is not answered.
+	Unanswered struct{}
 	// Verdict tells a projection what to do about the event that it reported: to park it, alone or with its stream, to skip it, or to stop. A retry
 	// is a Resume.
 	Verdict struct {
@@ -86,6 +98,8 @@ type (
 	Left struct{}
 	// Claimed reports leases that the node has got.
 	Claimed struct{ Leases []projection.Lease }
+	// Owned reports all leases that the node holds, after their projections may have missed something.
+	Owned struct{ Leases []projection.Lease }
 	// WantedStates reports what is wanted of the projections of Rows: States has those that are not merely to run. Of those in
 	// Asked somebody has just asked to run, to pause or to stop.
 	WantedStates struct {
@@ -114,6 +128,17 @@ type (
 	Notified struct{ Notice projection.Notice }
 	// Reconcile asks the node to look for leases to claim.
 	Reconcile struct{}
+	// LeaseRequest asks the node to read a lease. Op comes back with the answer.
+	LeaseRequest struct {
+		Lease projection.Lease
+		Op    int
+	}
+	// LeaseRead answers LeaseRequest.
+	LeaseRead struct {
+		Lease projection.Lease
+		Op    int
+		Err   error
+	}
 	// AdvanceRequest asks the node to move a checkpoint along with others'.
 	AdvanceRequest struct{ Advance projection.Advance }
 	// Advanced answers AdvanceRequest. Err is set where nothing is known.

@@ -20,9 +20,11 @@ type ProjectionRow struct {
 	Halted          bool
 	FailingPosition int64
 	Attempts        int
-	LastError       string
-	Owner           string
-	OwnerAlive      bool
+	// MissingObject tells that the event at FailingPosition waits for an object or a privilege that its handler needs.
+	MissingObject bool
+	LastError     string
+	Owner         string
+	OwnerAlive    bool
 	// NotOwned is for how long no living node has held the lease, 0 where one does.
 	NotOwned   time.Duration
 	Epoch      int64
@@ -38,7 +40,7 @@ func (s Port) Projections(ctx context.Context, tenants []string) ([]ProjectionRo
 	list, err := queryUncompiled(ctx, s.pool, func(row pgx.CollectableRow) (p ProjectionRow, err error) {
 		var oldest *time.Time
 		var notOwned float64
-		err = row.Scan(&p.ID.Tenant, &p.ID.Name, &p.ID.Partition, &p.Wanted, &p.Failed, &p.Halted, &p.Skipped, &p.FailingPosition, &p.Attempts, &p.LastError,
+		err = row.Scan(&p.ID.Tenant, &p.ID.Name, &p.ID.Partition, &p.Wanted, &p.Failed, &p.Halted, &p.Skipped, &p.FailingPosition, &p.Attempts, &p.MissingObject, &p.LastError,
 			&p.Owner, &p.Epoch, &p.Checkpoint, &p.Parked, &oldest, &p.OwnerAlive, &notOwned)
 		if !p.OwnerAlive {
 			p.NotOwned = seconds(notOwned)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 
 	"github.com/jackc/pgx/v5"
@@ -20,11 +21,15 @@ const (
 	maxKeyBytes    = 200
 )
 
-// preparedTenants is for how many tenants, the first that a store is asked for, appends go through the prepared-statement
+// preparedTenants is for how many tenants, the first that a store appends to, appends go through the prepared-statement
 // cache. Parsing and planning takes two thirds of an append (measured: 240 µs against 50 µs without waiting for the
 // disk), so a store with few tenants must not pay for it. Not more: a statement takes some 60 KiB in every session of the
 // server, there are six ways to append, and a cache that is too small for its tenants is worse than none.
 const preparedTenants = 8
+
+// expireEvery is how many appends with an idempotency key there are, on average, for one that deletes old keys, up to 64 of them:
+// the others cost nothing more, and keys are deleted four times as fast as they are made.
+const expireEvery = 16
 
 // AppendResult says where appended events are.
 type AppendResult struct {
@@ -50,22 +55,38 @@ type Wake func()
 // the connection it is not known whether the events were appended: repeating the call is safe with an idempotency key,
 // or where an expected version tells.
 func (t *Tenant) Append(ctx context.Context, stream string, expected Expected, events ...event.Event) (AppendResult, error) {
-	a, err := newAppend(stream, expected, events)
+	a, err := t.newAppend(stream, expected, events)
 	if err != nil {
 		return AppendResult{}, t.failed(ctx, "append to", stream, err)
 	}
-	result, err := t.appendOnce(ctx, t.store.pool, a)
-	if err == nil && result.Positions == nil {
-		result, err = t.report(ctx, t.store.pool, a)
-	}
+	result, err := t.append(ctx, t.store.pool, a, func() (AppendResult, error) { return t.appendOnce(ctx, t.store.pool, a) })
 	if err != nil {
 		return AppendResult{}, t.failed(ctx, "append to", stream, err)
 	}
+	t.store.prepared.add(t.name)
 	if !result.Repeated {
 		t.store.notify.wake(t.name)
 	}
 	return result, nil
 }
+
+// append appends by once, and finds out why where nothing was appended.
+func (t *Tenant) append(ctx context.Context, q querier, a appendCall, once func() (AppendResult, error)) (AppendResult, error) {
+	const tries = 10
+	for range tries {
+		result, err := once()
+		if err == nil && result.Positions == nil {
+			result, err = t.report(ctx, q, a)
+		}
+		if !errors.Is(err, errKeyExpired) {
+			return result, err
+		}
+	}
+	return AppendResult{}, errKeyExpired
+}
+
+// errKeyExpired tells that an idempotency key was found, and was deleted before what it led to could be read.
+var errKeyExpired = errors.New("the idempotency key expired meanwhile")
 
 // AppendTx is Append inside a transaction of the caller's: the events become visible when it commits. Call the returned
 // Wake after that; it is never nil, and need not be called within InTx. The stream, and the key, stay locked until the
@@ -76,18 +97,16 @@ func (t *Tenant) Append(ctx context.Context, stream string, expected Expected, e
 // others act upon events, so that they must not be lost.
 func (t *Tenant) AppendTx(ctx context.Context, tx pgx.Tx, stream string, expected Expected, events ...event.Event) (AppendResult, Wake, error) {
 	wake := func() {}
-	a, err := newAppend(stream, expected, events)
+	a, err := t.newAppend(stream, expected, events)
 	if err != nil {
 		return AppendResult{}, wake, t.failedTx("append to", stream, err)
 	}
 	a.durable = true
-	result, err := t.appendInTx(ctx, tx, a)
-	if err == nil && result.Positions == nil {
-		result, err = t.report(ctx, tx, a)
-	}
+	result, err := t.append(ctx, tx, a, func() (AppendResult, error) { return t.appendInTx(ctx, tx, a) })
 	if err != nil {
 		return AppendResult{}, wake, t.failedTx("append to", stream, err)
 	}
+	t.store.prepared.add(t.name)
 	if !result.Repeated {
 		if scoped, ok := tx.(interface{ dirty(tenant string) }); ok {
 			scoped.dirty(t.name)
@@ -107,12 +126,13 @@ type appendCall struct {
 	stream   string
 	expected Expected
 	durable  bool
+	expire   bool // old idempotency keys are deleted as well
 
 	types, bodies, headers, causations, correlations []string
 }
 
 // newAppend checks what is to be appended. The errors say which event they are about.
-func newAppend(stream string, expected Expected, events []event.Event) (appendCall, error) {
+func (t *Tenant) newAppend(stream string, expected Expected, events []event.Event) (appendCall, error) {
 	switch {
 	case stream == "":
 		return appendCall{}, errors.New("the stream's id is empty")
@@ -129,7 +149,7 @@ func newAppend(stream string, expected Expected, events []event.Event) (appendCa
 	}
 	n := len(events)
 	texts := make([]string, 5*n)
-	a := appendCall{stream: stream, expected: expected, types: texts[:n], bodies: texts[n : 2*n],
+	a := appendCall{stream: stream, expected: expected, expire: t.store.opts.KeyRetention > 0 && rand.IntN(expireEvery) == 0, types: texts[:n], bodies: texts[n : 2*n],
 		headers: texts[2*n : 3*n], causations: texts[3*n : 4*n], correlations: texts[4*n:]}
 	for i, e := range events {
 		if err := e.Validate(); err != nil {
@@ -194,25 +214,29 @@ func (t *Tenant) appendInTx(ctx context.Context, tx pgx.Tx, a appendCall) (Appen
 }
 
 func (t *Tenant) appendStatement(a appendCall) (sql string, args []any) {
-	texts := t.sql.appendAny
+	statements := &t.store.statements
+	texts := &statements.appendAny
 	switch a.expected.kind {
 	case expectNone:
-		texts = t.sql.appendNew
+		texts = &statements.appendNew
 	case expectExact:
-		texts = t.sql.appendExact
+		texts = &statements.appendExact
 	}
 	args = []any{a.stream, a.types, a.bodies, a.headers, a.causations, a.correlations, a.durable}
-	sql = texts.plain
+	chosen, prepared := texts.plain, !t.store.pooling.forgets && t.store.prepared.has(t.name)
 	if a.expected.keyed {
-		sql, args = texts.keyed, append(args, a.expected.key)
+		chosen, args = texts.keyed, append(args, a.expected.key)
+		if a.expire {
+			chosen, prepared = texts.expiring, false
+		}
 	}
 	if a.expected.kind == expectExact {
 		args = append(args, a.expected.version)
 	}
-	if !t.prepared {
+	if !prepared {
 		args = slices.Insert(args, 0, any(pgx.QueryExecModeExec))
 	}
-	return sql, args
+	return t.sql(chosen), args
 }
 
 // report says why an append wrote nothing: it was a repeat, and here is the first result, or it met a conflict.
@@ -223,7 +247,7 @@ func (t *Tenant) report(ctx context.Context, q querier, a appendCall) (AppendRes
 			return first, err
 		}
 	}
-	rows, err := q.Query(ctx, t.sql.streamVersion, pgx.QueryExecModeExec, a.stream)
+	rows, err := q.Query(ctx, t.sql(t.store.statements.streamVersion), pgx.QueryExecModeExec, a.stream)
 	if err != nil {
 		return AppendResult{}, err
 	}
@@ -232,12 +256,15 @@ func (t *Tenant) report(ctx context.Context, q querier, a appendCall) (AppendRes
 	if err != nil {
 		return AppendResult{}, err
 	}
+	if a.expected.keyed && a.expected.met(actual) {
+		return AppendResult{}, errKeyExpired
+	}
 	return AppendResult{}, &VersionConflictError{Stream: a.stream, Expected: a.expected, Actual: actual}
 }
 
 // firstResult is what the first append under the key led to.
 func (t *Tenant) firstResult(ctx context.Context, q querier, a appendCall) (result AppendResult, found bool, err error) {
-	rows, err := q.Query(ctx, t.sql.appendFirst, pgx.QueryExecModeExec, a.expected.key)
+	rows, err := q.Query(ctx, t.sql(t.store.statements.appendFirst), pgx.QueryExecModeExec, a.expected.key)
 	if err != nil {
 		return AppendResult{}, false, err
 	}

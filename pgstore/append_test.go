@@ -264,7 +264,9 @@ func TestStatementCacheDoesNotGrowWithTenants(t *testing.T) {
 	}
 	for i := range 3 * preparedTenants {
 		tenant := newTenant(t, store, fmt.Sprint(i))
-		mustAppend(t, tenant, "s", Any, someEvents(1)...)
+		for range 2 { // from the first success on it is known that there is such a tenant
+			mustAppend(t, tenant, "s", Any, someEvents(1)...)
+		}
 		collect(t, tenant.ReadStream(testContext(t), "s", 1))
 		// The default tenant came first.
 		if want := i+1 < preparedTenants; cached(tenant.schema) > 1 || cached(tenant.schema) > 0 != want {

@@ -52,7 +52,7 @@ type ApplyOptions struct {
 // Apply makes of a handler what the actors run: one batch transaction.
 func (s Port) Apply(h BatchHandler, o ApplyOptions) func(context.Context, projection.Lease, projection.Batch) error {
 	return func(ctx context.Context, lease projection.Lease, batch projection.Batch) error {
-		b := newBatchTx(s.Store, lease, batch.To, batchOptions{deadline: cmp.Or(o.Deadline, 30*time.Second), relaxed: o.Relaxed})
+		b := newBatchTx(s.Store, lease, batch.To, batchOptions{deadline: cmp.Or(o.Deadline, 30*time.Second), relaxed: o.Relaxed, fresh: batch.Fresh})
 		if len(batch.Behind) > 0 || batch.Replay != nil {
 			b.settle = func(ctx context.Context, conn *pgx.Conn) error { return s.settleLetters(ctx, conn, lease, batch) }
 		}
@@ -82,6 +82,8 @@ type batchOptions struct {
 	relaxed  bool
 	// durable commits synchronously, whatever the session's default is.
 	durable bool
+	// fresh asks for a connection that no batch has used before.
+	fresh bool
 }
 
 // batchTx is one fenced transaction of a projection: begin with the time-outs, the announcement and a look at the
@@ -106,31 +108,31 @@ func newBatchTx(s *Store, lease projection.Lease, to int64, opts batchOptions) *
 const finishTime = 10 * time.Second
 
 func (b *batchTx) run(ctx context.Context, fn func(context.Context, pgx.Tx) error) error {
-	conn, err := b.store.pool.Acquire(ctx)
+	conn, err := b.acquire(ctx)
 	if err != nil {
 		return fmt.Errorf("get a connection for %s: %w", b.lease.ID, ownFault(err))
 	}
 	lent := &lentConn{conn: conn}
 	defer lent.giveBack()
-	restore, err := restoreSQL(ctx, conn.Conn())
+	tx, restore, err := b.begin(ctx, conn.Conn())
 	if err != nil {
-		return fmt.Errorf("begin a batch of %s: %w", b.lease.ID, ownFault(err))
-	}
-	tx, err := conn.Conn().BeginTx(ctx, pgx.TxOptions{BeginQuery: b.beginSQL()})
-	if err != nil {
-		b.rollback(ctx, conn.Conn(), restore)
 		return fmt.Errorf("begin a batch of %s: %w", b.lease.ID, ownFault(err))
 	}
 	scoped := newScopedTx(tx)
-	if err := b.call(ctx, lent, scoped, fn); err != nil {
-		if !lent.abandoned {
+	err = b.call(ctx, lent, restore.pid, scoped, fn)
+	if noted := scoped.fault(); err == nil && noted != nil && conn.Conn().PgConn().TxStatus() == 'E' {
+		err = swallowed(noted)
+	}
+	if err != nil {
+		switch {
+		case lent.abandoned:
+		case classify(err).Class == projection.Interrupted:
+			cut(ctx, conn.Conn()) // its statement cache may be at fault
+		default:
 			b.rollback(ctx, conn.Conn(), restore)
+			err = b.store.namingExtensions(ctx, conn, b.lease.ID.Tenant, err)
 		}
 		return fmt.Errorf("handle a batch of %s: %w", b.lease.ID, err)
-	}
-	if noted := scoped.fault(); noted != nil && conn.Conn().PgConn().TxStatus() == 'E' {
-		b.rollback(ctx, conn.Conn(), restore)
-		return fmt.Errorf("handle a batch of %s: %w", b.lease.ID, classify(noted))
 	}
 	if err := b.finish(ctx, conn.Conn(), restore); err != nil {
 		b.rollback(ctx, conn.Conn(), restore)
@@ -142,18 +144,37 @@ func (b *batchTx) run(ctx context.Context, fn func(context.Context, pgx.Tx) erro
 	return nil
 }
 
+// acquire gets a connection: where a new one is asked for, none that a batch has used before. Those are closed.
+func (b *batchTx) acquire(ctx context.Context) (*pgxpool.Conn, error) {
+	for {
+		conn, err := b.store.pool.Acquire(ctx)
+		if err != nil || !b.opts.fresh || !restorable(conn.Conn()) {
+			return conn, err
+		}
+		cut(ctx, conn.Conn())
+		conn.Release()
+	}
+}
+
+// swallowed is the fault of a handler that returned no error though a statement of its transaction failed with cause.
+func swallowed(cause error) error {
+	class := handlersClass(classify(cause).Class)
+	return &projection.Fault{Class: class, Probe: class == projection.Unclear,
+		Err: fmt.Errorf("the handler returned no error, but a statement of its transaction failed: %w", cause)}
+}
+
 // afterDeadline is how long the server's own time-outs leave the session alone past the handler's deadline: while it is
 // asked what the session waits for, and while the handler may still return.
 const afterDeadline = askTime + abandonTime + time.Second
 
-// beginSQL holds numbers, a UUID and quoted names only; nothing of a user's is put into it unquoted. Its parts depend on the
+// setUpSQL holds numbers, a UUID and quoted names only; nothing of a user's is put into it unquoted. Its parts depend on the
 // batch, and many statements in one round trip take no parameters: so it and finishSQL stand here and not in a file.
 // Indexes and locks: those of check_lease and advance.
-func (b *batchTx) beginSQL() string {
+func (b *batchTx) setUpSQL() string {
 	c := b.store.control
 	wait, most := milliseconds(b.opts.deadline/2), milliseconds(b.opts.deadline+afterDeadline)
 	var sql strings.Builder
-	fmt.Fprintf(&sql, "begin isolation level read committed read write; set local lock_timeout = %d; set local statement_timeout = %d; "+
+	fmt.Fprintf(&sql, "set local lock_timeout = %d; set local statement_timeout = %d; "+
 		"set local idle_in_transaction_session_timeout = %d; set local millrace.batch = '%s'; ", wait, most, most, b.name)
 	if b.store.watchesClients {
 		sql.WriteString("set local client_connection_check_interval = 1000; ")
@@ -163,16 +184,13 @@ func (b *batchTx) beginSQL() string {
 	} else if b.opts.durable {
 		sql.WriteString("set local synchronous_commit = on; ")
 	}
-	if b.lease.ID.Tenant != projection.DefaultTenant {
-		fmt.Fprintf(&sql, "select set_config('search_path', '%s, ' || current_setting('search_path'), true); ",
-			strings.ReplaceAll(quote(b.store.opts.Schema+"_"+b.lease.ID.Tenant), "'", "''"))
-	}
+	sql.WriteString(b.store.setTenantPath(b.lease.ID.Tenant))
 	if weak.Broken(weak.Fence) {
 		fmt.Fprintf(&sql, "select pg_advisory_xact_lock_shared(%d, %d)", c.batchClass, b.lease.Row)
 		return sql.String()
 	}
-	fmt.Fprintf(&sql, "select pg_advisory_xact_lock_shared(%d, %d), %s.check_lease(%d, '%s', %d)",
-		c.batchClass, b.lease.Row, quote(c.schema), b.lease.Row, b.lease.Owner, b.lease.Epoch)
+	fmt.Fprintf(&sql, "select pg_advisory_xact_lock_shared(%d, %d), %s",
+		c.batchClass, b.lease.Row, c.checkLease(b.lease))
 	return sql.String()
 }
 
@@ -182,13 +200,15 @@ func milliseconds(d time.Duration) int64 { return min(max(1, d.Milliseconds()), 
 func (b *batchTx) finishSQL(restore restoring) string {
 	switch leases := quote(b.store.control.schema) + ".leases"; {
 	case weak.Broken(weak.Fence):
-		return fmt.Sprintf("%s; update %s set checkpoint = %d where id = %d; commit; %s", restore.role, leases, b.to, b.lease.Row, restore.session)
+		return fmt.Sprintf("%s; update %s set checkpoint = %d where id = %d; commit; %s", restore.user, leases, b.to, b.lease.Row, restore.session)
 	case weak.Broken(weak.RaisingFence):
 		return fmt.Sprintf("%s; update %s set checkpoint = %d where id = %d and owner = '%s' and epoch = %d and checkpoint = %d; commit; %s",
-			restore.role, leases, b.to, b.lease.Row, b.lease.Owner, b.lease.Epoch, b.lease.Checkpoint, restore.session)
+			restore.user, leases, b.to, b.lease.Row, b.lease.Owner, b.lease.Epoch, b.lease.Checkpoint, restore.session)
 	}
-	return fmt.Sprintf("%s; select %s.advance('%s', %d, '%s', %d, %d, %d); commit; %s",
-		restore.role, quote(b.store.control.schema), b.name, b.lease.Row, b.lease.Owner, b.lease.Epoch, b.lease.Checkpoint, b.to, restore.session)
+	// The wait for a lock, say of a deferred constraint, ends as such before the time for the commit is over.
+	return fmt.Sprintf("set local lock_timeout = %d; %s; select %s.advance('%s', %d, '%s', %d, %d, %d, %d); commit; %s",
+		milliseconds(min(b.opts.deadline/2, finishTime/2)), restore.user, quote(b.store.control.schema), b.name, b.lease.Row, b.lease.Owner, b.lease.Epoch,
+		b.lease.Incarnation, b.lease.Checkpoint, b.to, restore.session)
 }
 
 // finish advances and commits in one round trip, and puts the session back as it was. An error without an answer of the
@@ -207,8 +227,8 @@ func (b *batchTx) finish(ctx context.Context, conn *pgx.Conn, restore restoring)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), finishTime)
 	defer cancel()
 	if b.settle != nil {
-		// The handler may have left another role.
-		if err := conn.PgConn().Exec(ctx, restore.role).Close(); err != nil {
+		// The handler may have left another user or role.
+		if err := conn.PgConn().Exec(ctx, restore.user).Close(); err != nil {
 			return ownFault(err)
 		}
 		if err := b.settle(ctx, conn); err != nil {
@@ -243,9 +263,10 @@ func (b *batchTx) finish(ctx context.Context, conn *pgx.Conn, restore restoring)
 }
 
 // rollback ends what is left of the transaction and puts the session back as it was: locks and settings of the session
-// outlive a rollback, too. Where it cannot, the pool destroys the connection.
+// outlive a rollback, too. Where it cannot, the pool destroys the connection. Without a transaction, a pooler that lends
+// sessions would put back another one.
 func (b *batchTx) rollback(ctx context.Context, conn *pgx.Conn, restore restoring) {
-	if conn.IsClosed() {
+	if conn.IsClosed() || b.store.pooling.lends && conn.PgConn().TxStatus() == 'I' {
 		return
 	}
 	sql := restore.session

@@ -143,7 +143,7 @@ func TestSearchPathIsThatOfANamedTenantOnly(t *testing.T) {
 		mustAppend(t, tenant, "s", Any, someEvents(1)...)
 		want := before
 		if name != projection.DefaultTenant {
-			want = quote(tenant.EventsSchema()) + ", " + before
+			want = quote(tenant.EventsSchema()) + ", pg_temp"
 		}
 		o := claimAs(t, store, name)
 		err := o.apply(writeAnd(func(ctx context.Context, tx pgx.Tx) error {

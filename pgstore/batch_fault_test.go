@@ -107,7 +107,7 @@ func TestFaultOfAnotherServiceIsTheHandlers(t *testing.T) {
 	o.untouched()
 }
 
-func TestLossOfTheBatchesConnectionIsTheInfrastructures(t *testing.T) {
+func TestLossOfTheBatchesConnectionIsUnclear(t *testing.T) {
 	o := newOwner(t, 1)
 	conn := strange(t, o.store)
 	terminate := func(ctx context.Context, tx pgx.Tx) error {
@@ -142,7 +142,7 @@ func TestLossOfTheBatchesConnectionIsTheInfrastructures(t *testing.T) {
 			}
 			return then(ctx, tx)
 		}), ApplyOptions{})
-		if fault := classify(err); err == nil || fault.Class != projection.Infrastructure {
+		if fault := classify(err); err == nil || fault.Class != projection.Unclear || !fault.Probe {
 			t.Errorf("%s: %v", name, err)
 		}
 		o.untouched()

@@ -12,7 +12,7 @@ import (
 )
 
 // withoutFence makes of the advance what it must not be: a conditional update that matches no row and goes on.
-const withoutFence = `create or replace function millrace.advance(batch text, lease integer, held_by uuid, held_epoch bigint, old bigint, new bigint)
+const withoutFence = `create or replace function millrace.advance(batch text, lease integer, held_by uuid, held_epoch bigint, seen bigint, old bigint, new bigint)
 	returns void language sql as $$
 	update millrace.leases l set checkpoint = new
 	 where l.id = lease and l.owner = held_by and l.epoch = held_epoch and l.checkpoint = old $$`
@@ -108,7 +108,7 @@ func TestLeaseOfADeadNodeIsClaimedAndOfALivingOneIsNot(t *testing.T) {
 	if len(got) != 1 || got[0].Epoch != o.lease.Epoch+1 || got[0].Unclean != o.lease.Unclean+1 {
 		t.Fatalf("claimed %v after %v", got, o.lease)
 	}
-	if _, err := o.store.Port().Reload(ctx, o.lease); !errors.Is(err, projection.ErrLeaseLost) {
+	if _, err := reload(ctx, o.store, o.lease); !errors.Is(err, projection.ErrLeaseLost) {
 		t.Errorf("reload of the lost lease: %v", err)
 	}
 	wantClass(t, o.apply(write, ApplyOptions{}), projection.LeaseLost)

@@ -74,7 +74,12 @@ func sameSession(t *testing.T, store *Store, what string, before map[string]stri
 }
 
 func TestNothingOfAHandlerLeaksToTheNextUserOfItsConnection(t *testing.T) {
-	store := onePool(t)
+	nothingLeaks(t, onePool(t))
+}
+
+// nothingLeaks runs handlers that leave something in the one session of the store.
+func nothingLeaks(t *testing.T, store *Store) {
+	t.Helper()
 	ways := leaks(t, store)
 	for _, name := range slices.Sorted(maps.Keys(ways)) {
 		for end, fails := range map[string]func(error) error{

@@ -110,10 +110,23 @@ func (o *owner) apply(h BatchHandler, opts ApplyOptions) error {
 	return o.store.Port().Apply(h, opts)(testContext(o.t), o.lease, batch)
 }
 
+// reload reads a lease anew, as the node does for its projections.
+func reload(ctx context.Context, store *Store, lease projection.Lease) (projection.Lease, error) {
+	found, err := store.Port().Leases(ctx, []int32{lease.Row})
+	if err != nil {
+		return projection.Lease{}, err
+	}
+	var now projection.Lease
+	if len(found) > 0 {
+		now = found[0]
+	}
+	return now, lease.Check(now, len(found) > 0)
+}
+
 // refresh takes the lease over as the database has it, if the owner holds it still.
 func (o *owner) refresh() {
 	o.t.Helper()
-	lease, err := o.store.Port().Reload(testContext(o.t), o.lease)
+	lease, err := reload(testContext(o.t), o.store, o.lease)
 	if err != nil {
 		o.t.Fatal(err)
 	}

@@ -27,7 +27,7 @@ var ErrAbandoned = errors.New("the handler did not return after its context was 
 
 // call runs the handler in a goroutine of its own, so that neither a handler that hangs nor one that ends its goroutine
 // takes the projection with it, and says whose fault it is where it fails.
-func (b *batchTx) call(ctx context.Context, lent *lentConn, tx *scopedTx, fn func(context.Context, pgx.Tx) error) error {
+func (b *batchTx) call(ctx context.Context, lent *lentConn, pid uint32, tx *scopedTx, fn func(context.Context, pgx.Tx) error) error {
 	handlerCtx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	done := make(chan error, 1)
@@ -49,7 +49,7 @@ func (b *batchTx) call(ctx context.Context, lent *lentConn, tx *scopedTx, fn fun
 		return handlerFault(err, tx, pgConn)
 	case <-deadline.C:
 		cause = ErrDeadline
-		waits, err := b.waitsForLock(ctx, pgConn.PID())
+		waits, err := b.waitsForLock(ctx, pid)
 		if waits {
 			cause = ErrLockWait
 		}
@@ -77,21 +77,25 @@ func (b *batchTx) call(ctx context.Context, lent *lentConn, tx *scopedTx, fn fun
 		return &projection.Fault{Class: projection.Infrastructure, Err: fmt.Errorf("batch was cancelled: %w", cause)}
 	}
 	fault := &projection.Fault{Class: projection.HandlerFault, Position: projection.FailedPosition(err), Stack: stackOf(err), Err: errors.Join(cause, err)}
-	if infrastructure || isServerFault(tx.fault()) {
-		fault.Class = projection.Infrastructure
+	noted := tx.fault()
+	switch class := returnedClass(noted); {
+	case infrastructure:
+		fault.Class, fault.Probe = projection.Infrastructure, cause == ErrDeadline
+	case isServerFault(noted) && class != projection.Interrupted: // the end of ctx may have cancelled it
+		fault.Class, fault.Probe = class, class == projection.Unclear
 	}
 	return fault
 }
 
-// isServerFault tells whether the server itself reported err, which is a fault of the infrastructure.
+// isServerFault tells whether the server itself reported err.
 func isServerFault(err error) bool {
 	var pgErr *pgconn.PgError
 	return errors.As(err, &pgErr)
 }
 
-// handlerFault says whose fault an error that a handler returned is. What the handler met on its own ways, say a web
-// service that refuses, is the handler's; what the batch's own connection went through is the infrastructure's, even
-// where the handler did not pass it on.
+// handlerFault says whose fault an error that a handler returned is. For what the handler met elsewhere, say in a web service
+// that refuses, the error itself speaks. For what the batch's own connection went through, that does, even where the handler
+// did not pass it on.
 func handlerFault(err error, tx *scopedTx, conn *pgconn.PgConn) error {
 	if err == nil {
 		return nil
@@ -100,38 +104,41 @@ func handlerFault(err error, tx *scopedTx, conn *pgconn.PgConn) error {
 	// A statement that the handler itself gave too little time ends like one whose server went away. Only counting a
 	// failure tells them apart, since that needs the server: so it is left to be counted.
 	ownTimeout := pgconn.Timeout(noted) || errors.Is(noted, context.DeadlineExceeded) || errors.Is(noted, context.Canceled)
-	// Nor is it the infrastructure's where the transaction still works: then the handler undid the fault by a savepoint, or
-	// used the connection wrongly, say for a statement while the rows of another were open.
-	lost := conn.IsClosed() || isServerFault(noted) && conn.TxStatus() == 'E'
-	if noted != nil && !ownTimeout && lost {
-		fault := *classify(noted)
-		fault.Err = errors.Join(err, noted)
-		return &fault
+	fault := &projection.Fault{Class: returnedClass(err), Position: projection.FailedPosition(err), Stack: stackOf(err), Err: err}
+	switch {
+	case ownTimeout:
+	case noted != nil && (conn.IsClosed() || isServerFault(noted) && conn.TxStatus() == 'E'):
+		// Where the transaction still works, the handler undid the fault by a savepoint, or used the connection wrongly, say
+		// for a statement while the rows of another were open.
+		if class := handlersClass(classify(noted).Class); class != projection.HandlerFault {
+			fault.Class = class
+			if !errors.Is(err, noted) {
+				fault.Err = errors.Join(err, noted)
+			}
+		}
+	case conn.IsClosed():
+		fault.Class, fault.Err = projection.Unclear, fmt.Errorf("connection lost under the handler: %w", err)
 	}
-	if conn.IsClosed() && !ownTimeout {
-		return &projection.Fault{Class: projection.Infrastructure, Unreachable: true, Err: fmt.Errorf("connection lost under the handler: %w", err)}
-	}
-	return &projection.Fault{Class: returnedClass(err), Position: projection.FailedPosition(err), Stack: stackOf(err), Err: err}
+	fault.Probe = fault.Class == projection.Unclear
+	return fault
 }
 
-// returnedClass says whose fault an error is that a handler returned, by nothing but that error: its own, unless it is one of
-// a server that could not do what was asked of it.
+// returnedClass says whose fault an error that a handler returned is, by nothing but that error: its own, unless a server says
+// by its SQLSTATE that it may be something else.
 func returnedClass(err error) projection.Class {
 	var pgErr *pgconn.PgError
 	if errors.As(err, &pgErr) {
-		if class, _ := lookUp(pgErr.Code); class == projection.Infrastructure {
-			return class
-		}
+		return handlersClass(classOf(pgErr))
 	}
 	return projection.HandlerFault
 }
 
-// waitsForLock asks whether a backend waits for a lock: over a connection of its own, since the pool may be used up, and
-// where there is none to be had over the pool.
+// waitsForLock asks whether a backend waits for a lock: over a connection of its own, since the pool may be used up, around
+// the pooler where there is a way, and where no connection is to be had over the pool.
 func (b *batchTx) waitsForLock(ctx context.Context, pid uint32) (waits bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, askTime)
 	defer cancel()
-	conn, err := b.store.dial(ctx, "")
+	conn, err := b.store.dial(ctx, b.store.opts.SessionDSN)
 	if err != nil {
 		err = b.store.pool.QueryRow(ctx, waitsForLock, pgx.QueryExecModeExec, int32(pid)).Scan(&waits)
 		return waits, err

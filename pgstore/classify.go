@@ -20,6 +20,10 @@ const (
 	stateLeaseLost  = "MR001"
 	stateTxEnded    = "MR002"
 	stateKeyedClash = "MR003"
+	stateChanged    = "MR004" // the incarnation is another one
+	// stateNoIncarnation is raised where the server has no incarnation yet.
+	stateNoIncarnation = "MR005"
+	stateStandby       = "MR006"
 )
 
 var (
@@ -36,49 +40,72 @@ var (
 	ErrNotMigrated = errors.New("the schema is missing or too old: call Migrate")
 )
 
-// sqlClass says whose fault an SQLSTATE is. A row is a whole class where it has two characters. What stands nowhere is
-// the handler's: it is the handler's statement that failed.
+// sqlClass says whose fault an SQLSTATE is that a handler's statement met. A row is a whole class where it has two
+// characters. Every other one is the handler's: it is the handler's statement that failed. An SQLSTATE says nothing about the
+// server as a whole: extensions raise XX000 for bad input, and a foreign server that is down is 08001.
 // Source: PostgreSQL documentation, appendix A, "PostgreSQL Error Codes".
-var sqlClass = map[string]struct {
-	class       projection.Class
-	unreachable bool
-}{
-	"08":    {projection.Infrastructure, true},  // connection exception
-	"25006": {projection.Infrastructure, true},  // read_only_sql_transaction: failover, or disk protection
-	"25P03": {projection.Infrastructure, false}, // idle_in_transaction_session_timeout: the process was frozen
-	"25P04": {projection.Infrastructure, false}, // transaction_timeout
-	"40001": {projection.Infrastructure, false}, // serialization_failure
-	"40003": {projection.Infrastructure, true},  // statement_completion_unknown
-	"40P01": {projection.Infrastructure, false}, // deadlock_detected
-	"53":    {projection.Infrastructure, true},  // insufficient resources: disk full, out of memory, too many connections
-	"55006": {projection.Infrastructure, false}, // object_in_use
-	"55P03": {projection.Infrastructure, false}, // lock_not_available: lock time-out
-	"57P":   {projection.Infrastructure, true},  // operator intervention: shutdown, crash, cannot connect now
-	"58":    {projection.Infrastructure, true},  // system error: I/O
-	"28":    {projection.Infrastructure, true},  // invalid authorization: a rotation of passwords under way
-	"3D000": {projection.Configuration, false},  // invalid_catalog_name: the database is gone
-	"F0":    {projection.Infrastructure, true},  // configuration file error
-	"XX":    {projection.Infrastructure, true},  // internal error, corruption
+var sqlClass = map[string]projection.Class{
+	"08":    projection.Unclear,        // connection exception, also of a foreign server
+	"0A000": projection.HandlerFault,   // feature_not_supported; see classOf
+	"25006": projection.Unclear,        // read_only_sql_transaction: failover, disk protection, or set by the handler
+	"25P03": projection.Unclear,        // idle_in_transaction_session_timeout: the process was frozen, or the handler slow
+	"25P04": projection.Unclear,        // transaction_timeout
+	"26000": projection.Interrupted,    // invalid_sql_statement_name: the session was reset under the statement cache
+	"28":    projection.Unclear,        // invalid authorization: a rotation of passwords under way, or of a foreign server
+	"3D000": projection.Configuration,  // invalid_catalog_name: the database is gone
+	"3F000": projection.MissingObject,  // invalid_schema_name
+	"40001": projection.Infrastructure, // serialization_failure
+	"40003": projection.Unclear,        // statement_completion_unknown
+	"40P01": projection.Infrastructure, // deadlock_detected
+	"42501": projection.MissingObject,  // insufficient_privilege
+	"42703": projection.MissingObject,  // undefined_column
+	"42883": projection.MissingObject,  // undefined_function
+	"42P01": projection.MissingObject,  // undefined_table
+	"42P05": projection.Interrupted,    // duplicate_prepared_statement: a statement outlived its batch
+	"53":    projection.Unclear,        // insufficient resources: disk full, out of memory, temp_file_limit
+	"55006": projection.Unclear,        // object_in_use
+	"55P03": projection.Infrastructure, // lock_not_available: lock time-out
+	"57014": projection.Interrupted,    // query_canceled: pg_cancel_backend, or the handler's statement_timeout
+	"57P":   projection.Unclear,        // operator intervention: shutdown, crash, a backend that was terminated
+	"58":    projection.Unclear,        // system error: I/O
+	"F0":    projection.Unclear,        // configuration file error
+	"XX":    projection.Unclear,        // internal error, corruption, and whatever an extension makes of it
 
-	stateLeaseLost: {projection.LeaseLost, false},
+	stateLeaseLost:     projection.LeaseLost,
+	stateChanged:       projection.Infrastructure,
+	stateNoIncarnation: projection.Infrastructure,
+	stateStandby:       projection.Infrastructure,
 }
 
-// lookUp finds the row of an SQLSTATE: itself, its first three characters, its class.
-func lookUp(code string) (class projection.Class, unreachable bool) {
+// meaning has the errors that the SQLSTATEs of the control schema's functions stand for.
+var meaning = map[string]error{
+	stateLeaseLost: projection.ErrLeaseLost,
+	stateChanged:   projection.ErrIncarnationChanged,
+	stateStandby:   projection.ErrNotPrimary,
+}
+
+// classOf returns the class of a server's error: by its SQLSTATE, the first three characters of that, or its class.
+func classOf(err *pgconn.PgError) projection.Class {
+	switch {
+	case err.Code == "0A000" && err.Routine == "RevalidateCachedQuery":
+		return projection.Interrupted // cached plan must not change result type: the message may be in any language
+	case err.Code == "57014" && err.Routine == "CopyGetData":
+		return projection.HandlerFault // the handler's own source of a COPY failed
+	}
 	for _, n := range []int{5, 3, 2} {
-		if len(code) >= n {
-			if row, ok := sqlClass[code[:n]]; ok {
-				return row.class, row.unreachable
+		if len(err.Code) >= n {
+			if class, ok := sqlClass[err.Code[:n]]; ok {
+				return class
 			}
 		}
 	}
-	return projection.HandlerFault, false
+	return projection.HandlerFault
 }
 
 // Classify tells whose fault err is, once and for all that is done about it. A nil err has none.
 func (s Port) Classify(err error) *projection.Fault {
 	fault := classify(err)
-	if fault != nil && fault.Class == projection.Infrastructure && weak.Broken(weak.FaultClasses) {
+	if fault != nil && (fault.Class == projection.Infrastructure || fault.Class == projection.Unclear) && weak.Broken(weak.FaultClasses) {
 		return &projection.Fault{Class: projection.HandlerFault, Err: err}
 	}
 	return fault
@@ -99,6 +126,8 @@ func classify(err error) *projection.Fault {
 	}
 	var pgErr *pgconn.PgError
 	switch {
+	case errors.Is(err, projection.ErrIncarnationChanged):
+		fault.Class = projection.Infrastructure
 	case errors.Is(err, projection.ErrLeaseLost):
 		fault.Class = projection.LeaseLost
 	case errors.Is(err, projection.ErrNotPrimary), errors.Is(err, projection.ErrRestored),
@@ -110,17 +139,26 @@ func classify(err error) *projection.Fault {
 	case errors.Is(err, ErrDeadline), errors.Is(err, ErrBatchEnded), errors.Is(err, ErrTxControl):
 		// The handler's, whatever the connection said when it was cut off.
 	case errors.As(err, &pgErr):
-		fault.Class, fault.Unreachable = lookUp(pgErr.Code)
-		if fault.Class == projection.LeaseLost {
-			fault.Err = fmt.Errorf("%w: %w", projection.ErrLeaseLost, err)
+		fault.Class = classOf(pgErr)
+		if means := meaning[pgErr.Code]; means != nil {
+			fault.Err = fmt.Errorf("%w: %w", means, err)
 		}
+	case errors.Is(err, context.Canceled):
+		fault.Class = projection.Infrastructure
 	case isConnectionError(err):
-		fault.Class, fault.Unreachable = projection.Infrastructure, !errors.Is(err, context.Canceled)
+		fault.Class = projection.Unclear
 	}
+	fault.Probe = fault.Class == projection.Unclear
 	return fault
 }
 
-func isInfrastructure(err error) bool { return classify(err).Class == projection.Infrastructure }
+// handlersClass is the class of an error of a handler's statement: no handler loses a lease or is configured.
+func handlersClass(class projection.Class) projection.Class {
+	if class == projection.LeaseLost || class == projection.Configuration {
+		return projection.HandlerFault
+	}
+	return class
+}
 
 // isConnectionError tells whether err is about the way to the server and not about what was asked of it.
 func isConnectionError(err error) bool {
@@ -137,18 +175,15 @@ func isConnectionError(err error) bool {
 // fault of the configuration or, where nothing better is known, of the infrastructure.
 func ownFault(err error) *projection.Fault {
 	fault := classify(err)
-	if fault == nil || fault.Class != projection.HandlerFault {
+	if fault == nil || !fault.Class.MayCount() {
 		return fault
 	}
 	own := *fault
 	own.Class = projection.Infrastructure
-	var pgErr *pgconn.PgError
-	if errors.As(err, &pgErr) {
-		switch pgErr.Code {
-		case "3F000", "42P01", "42703", "42883": // schema, table, column or function missing
-			own.Class, own.Err = projection.Configuration, errors.Join(ErrNotMigrated, err)
-		case "42501": // insufficient_privilege
-			own.Class = projection.Configuration
+	if fault.Class == projection.MissingObject {
+		own.Class = projection.Configuration
+		if !isState(err, "42501") { // insufficient_privilege
+			own.Err = errors.Join(ErrNotMigrated, err)
 		}
 	}
 	return &own

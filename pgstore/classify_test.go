@@ -17,38 +17,43 @@ import (
 )
 
 func TestClassOfSQLStates(t *testing.T) {
-	const infra, handler, config, lost = projection.Infrastructure, projection.HandlerFault, projection.Configuration, projection.LeaseLost
+	const (
+		infra, handler, config, lost  = projection.Infrastructure, projection.HandlerFault, projection.Configuration, projection.LeaseLost
+		unclear, interrupted, missing = projection.Unclear, projection.Interrupted, projection.MissingObject
+	)
 	for _, test := range []struct {
-		code        string
-		class       projection.Class
-		unreachable bool
+		code  string
+		class projection.Class
 		// own is the class where the statement is one of ours.
 		own projection.Class
 	}{
-		{"08000", infra, true, infra}, {"08006", infra, true, infra}, {"08P01", infra, true, infra},
-		{"57P01", infra, true, infra}, {"57P02", infra, true, infra}, {"57P03", infra, true, infra}, {"57P05", infra, true, infra},
-		{"53000", infra, true, infra}, {"53100", infra, true, infra}, {"53200", infra, true, infra}, {"53300", infra, true, infra},
-		{"58000", infra, true, infra}, {"58030", infra, true, infra}, {"XX000", infra, true, infra}, {"XX001", infra, true, infra},
-		{"F0001", infra, true, infra}, {"28P01", infra, true, infra}, {"28000", infra, true, infra},
-		{"25006", infra, true, infra}, {"40003", infra, true, infra},
-		{"40001", infra, false, infra}, {"40P01", infra, false, infra}, {"55P03", infra, false, infra}, {"55006", infra, false, infra},
-		{"25P03", infra, false, infra}, {"25P04", infra, false, infra},
-		{"3D000", config, false, config}, {"MR001", lost, false, lost},
+		{"08000", unclear, infra}, {"08001", unclear, infra}, {"08006", unclear, infra}, {"08P01", unclear, infra},
+		{"57P01", unclear, infra}, {"57P02", unclear, infra}, {"57P03", unclear, infra}, {"57P05", unclear, infra},
+		{"53000", unclear, infra}, {"53100", unclear, infra}, {"53200", unclear, infra}, {"53300", unclear, infra}, {"53400", unclear, infra},
+		{"58000", unclear, infra}, {"58030", unclear, infra}, {"XX000", unclear, infra}, {"XX001", unclear, infra},
+		{"F0001", unclear, infra}, {"28P01", unclear, infra}, {"28000", unclear, infra},
+		{"25006", unclear, infra}, {"40003", unclear, infra}, {"55006", unclear, infra}, {"25P03", unclear, infra}, {"25P04", unclear, infra},
+		{"40001", infra, infra}, {"40P01", infra, infra}, {"55P03", infra, infra},
+		{"57014", interrupted, infra}, {"26000", interrupted, infra}, {"42P05", interrupted, infra},
+		{"42P01", missing, config}, {"42703", missing, config}, {"42883", missing, config}, {"3F000", missing, config}, {"42501", missing, config},
+		{"3D000", config, config}, {"MR001", lost, lost},
 
-		{"23505", handler, false, infra}, {"23503", handler, false, infra}, {"23514", handler, false, infra}, {"22012", handler, false, infra},
-		{"42601", handler, false, infra}, {"42P01", handler, false, config}, {"42703", handler, false, config}, {"42883", handler, false, config},
-		{"3F000", handler, false, config}, {"42501", handler, false, config}, {"57014", handler, false, infra}, {"25P02", handler, false, infra},
-		{"40002", handler, false, infra}, {"40000", handler, false, infra}, {"25001", handler, false, infra}, {"P0001", handler, false, infra},
-		{"0A000", handler, false, infra}, {"MR002", handler, false, infra}, {"54000", handler, false, infra}, {"57000", handler, false, infra},
-		{"", handler, false, infra}, {"4", handler, false, infra}, {"zzzzz", handler, false, infra},
+		{"23505", handler, infra}, {"23503", handler, infra}, {"23514", handler, infra}, {"22012", handler, infra},
+		{"42601", handler, infra}, {"25P02", handler, infra},
+		{"40002", handler, infra}, {"40000", handler, infra}, {"25001", handler, infra}, {"P0001", handler, infra},
+		{"0A000", handler, infra}, {"MR002", handler, infra}, {"54000", handler, infra}, {"57000", handler, infra},
+		{"", handler, infra}, {"4", handler, infra}, {"zzzzz", handler, infra},
 	} {
 		for _, err := range []error{&pgconn.PgError{Code: test.code}, fmt.Errorf("around: %w", &pgconn.PgError{Code: test.code})} {
-			fault := classify(err)
-			if fault.Class != test.class || fault.Unreachable != test.unreachable || !errors.Is(fault, err) {
-				t.Errorf("%s: %v, unreachable %v; want %v, %v", test.code, fault.Class, fault.Unreachable, test.class, test.unreachable)
+			fault, own := classify(err), ownFault(err)
+			if fault.Class != test.class || fault.Unreachable || !errors.Is(fault, err) {
+				t.Errorf("%s: %v, unreachable %v; want %v", test.code, fault.Class, fault.Unreachable, test.class)
 			}
-			if own := ownFault(err); own.Class != test.own || errors.Is(own, ErrNotMigrated) != (test.own == config && test.code != "42501" && test.code != "3D000") {
+			if own.Class != test.own || errors.Is(own, ErrNotMigrated) != (test.class == missing && test.code != "42501") {
 				t.Errorf("%s of ours: %v, %v; want %v", test.code, own.Class, own, test.own)
+			}
+			if fault.Probe != (test.class == unclear) || own.Probe != fault.Probe || own.Unreachable {
+				t.Errorf("%s asks for a probe: %v; of ours %v", test.code, fault.Probe, own.Probe)
 			}
 			if errors.Is(fault, projection.ErrLeaseLost) != (test.class == lost) {
 				t.Errorf("%s: %v", test.code, fault)
@@ -58,38 +63,37 @@ func TestClassOfSQLStates(t *testing.T) {
 }
 
 func TestClassOfErrors(t *testing.T) {
-	const infra, handler, config, lost = projection.Infrastructure, projection.HandlerFault, projection.Configuration, projection.LeaseLost
+	const infra, handler, config, lost, unclear = projection.Infrastructure, projection.HandlerFault, projection.Configuration, projection.LeaseLost, projection.Unclear
 	timeout := &net.OpError{Op: "read", Err: os.ErrDeadlineExceeded}
 	for _, test := range []struct {
-		err         error
-		class       projection.Class
-		unreachable bool
+		err   error
+		class projection.Class
 	}{
-		{io.EOF, infra, true}, {io.ErrUnexpectedEOF, infra, true}, {net.ErrClosed, infra, true}, {timeout, infra, true},
-		{syscall.ECONNREFUSED, infra, true}, {syscall.ECONNRESET, infra, true}, {syscall.EPIPE, infra, true},
-		{context.DeadlineExceeded, infra, true}, {context.Canceled, infra, false}, {pgx.ErrTxClosed, infra, true},
-		{&net.DNSError{Err: "no such host"}, infra, true}, {&pgconn.ConnectError{}, infra, true},
-		{projection.ErrLeaseLost, lost, false},
-		{projection.ErrNotPrimary, config, false}, {projection.ErrRestored, config, false}, {projection.ErrUnknownTenant, config, false},
-		{ErrNotMigrated, config, false},
-		{ErrLockWait, infra, false}, {errors.Join(ErrLockWait, io.EOF), infra, false},
-		{ErrDeadline, handler, false}, {errors.Join(ErrDeadline, io.EOF), handler, false},
-		{ErrBatchEnded, handler, false}, {ErrTxControl, handler, false}, {newPanicError(1), handler, false},
-		{pgx.ErrNoRows, handler, false}, {errors.New("any"), handler, false},
-		{pgx.ErrTxCommitRollback, handler, false},
-		{&projection.Fault{Class: lost, Unreachable: true, Err: io.EOF}, lost, true},
-		{&projection.Fault{Class: handler, Err: io.EOF}, handler, false},
+		{io.EOF, unclear}, {io.ErrUnexpectedEOF, unclear}, {net.ErrClosed, unclear}, {timeout, unclear},
+		{syscall.ECONNREFUSED, unclear}, {syscall.ECONNRESET, unclear}, {syscall.EPIPE, unclear},
+		{context.DeadlineExceeded, unclear}, {context.Canceled, infra}, {pgx.ErrTxClosed, unclear},
+		{&net.DNSError{Err: "no such host"}, unclear}, {&pgconn.ConnectError{}, unclear},
+		{projection.ErrLeaseLost, lost},
+		{projection.ErrNotPrimary, config}, {projection.ErrRestored, config}, {projection.ErrUnknownTenant, config},
+		{ErrNotMigrated, config},
+		{ErrLockWait, infra}, {errors.Join(ErrLockWait, io.EOF), infra},
+		{ErrDeadline, handler}, {errors.Join(ErrDeadline, io.EOF), handler},
+		{ErrBatchEnded, handler}, {ErrTxControl, handler}, {newPanicError(1), handler},
+		{pgx.ErrNoRows, handler}, {errors.New("any"), handler},
+		{pgx.ErrTxCommitRollback, handler},
+		{&projection.Fault{Class: lost, Err: io.EOF}, lost},
+		{&projection.Fault{Class: handler, Err: io.EOF}, handler},
 	} {
 		for _, err := range []error{test.err, fmt.Errorf("around: %w", test.err)} {
 			fault := classify(err)
-			if fault.Class != test.class || fault.Unreachable != test.unreachable {
-				t.Errorf("%v: %v, unreachable %v; want %v, %v", err, fault.Class, fault.Unreachable, test.class, test.unreachable)
+			if fault.Class != test.class || fault.Probe != (test.class == unclear) {
+				t.Errorf("%v: %v, want %v", err, fault.Class, test.class)
 			}
 			want := test.class
-			if want == handler {
+			if want == handler || want == unclear {
 				want = infra // no handler is to blame for what we do ourselves
 			}
-			if own := ownFault(err); own.Class != want {
+			if own := ownFault(err); own.Class != want || own.Probe != fault.Probe {
 				t.Errorf("%v of ours: %v, want %v", err, own.Class, want)
 			}
 		}
@@ -119,7 +123,7 @@ func TestFaultOfAHandlerByWhatItReturns(t *testing.T) {
 		err   error
 		class projection.Class
 	}{
-		{&pgconn.PgError{Code: "40001"}, projection.Infrastructure}, {&pgconn.PgError{Code: "57P01"}, projection.Infrastructure},
+		{&pgconn.PgError{Code: "40001"}, projection.Infrastructure}, {&pgconn.PgError{Code: "57P01"}, projection.Unclear},
 		{&pgconn.PgError{Code: "23505"}, projection.HandlerFault}, {&pgconn.PgError{Code: "3D000"}, projection.HandlerFault},
 		{&pgconn.PgError{Code: "MR001"}, projection.HandlerFault}, {projection.ErrNotPrimary, projection.HandlerFault},
 		{io.EOF, projection.HandlerFault}, {syscall.ECONNREFUSED, projection.HandlerFault}, {errors.New("any"), projection.HandlerFault},
@@ -136,7 +140,7 @@ func TestFaultOfAHandlerByWhatItReturns(t *testing.T) {
 	}
 	_ = conn.Close(testContext(t))
 	fault := classify(handlerFault(errors.New("any"), scoped, conn.PgConn()))
-	if fault.Class != projection.Infrastructure || !fault.Unreachable {
+	if fault.Class != projection.Unclear || !fault.Probe {
 		t.Errorf("over a closed connection: %+v", fault)
 	}
 }

@@ -19,12 +19,14 @@ import (
 type controlSQL struct {
 	schema         string
 	holders        string
+	beginRead      string
+	incarnation    string
+	incarnate      string
 	ensure         string
 	claim          string
-	claimed        string
+	leases         string
 	beginAttempt   string
 	beginDelivery  string
-	reload         string
 	owned          string
 	release        string
 	advanceMany    string
@@ -49,9 +51,10 @@ type controlSQL struct {
 	nextCommand    string
 	beginReplay    string
 	resolve        string
+	skipReplay     string
 	failReplay     string
 	discard        string
-	discardUnowned string
+	finishUnowned  string
 	command        string
 	outcome        string
 	cancel         string
@@ -62,6 +65,7 @@ type controlSQL struct {
 	oldestLetters  string
 	newestLetters  string
 	oldestSnapshot string
+	probeWrite     string
 
 	// wakeChannel carries wake-ups, controlChannel what concerns leases: see projection.Notice.
 	wakeChannel    string
@@ -75,12 +79,14 @@ func newControlSQL(schema string) controlSQL {
 	return controlSQL{
 		schema:         schema,
 		holders:        q("holders"),
+		beginRead:      q("begin_read"),
+		incarnation:    q("incarnation"),
+		incarnate:      q("make_incarnation"),
 		ensure:         q("ensure"),
 		claim:          q("claim"),
-		claimed:        q("claimed"),
+		leases:         q("leases"),
 		beginAttempt:   q("begin_attempt"),
 		beginDelivery:  q("begin_delivery"),
-		reload:         q("reload"),
 		owned:          q("owned"),
 		release:        q("release"),
 		advanceMany:    q("advance_many"),
@@ -105,9 +111,10 @@ func newControlSQL(schema string) controlSQL {
 		nextCommand:    q("next_command"),
 		beginReplay:    q("begin_replay"),
 		resolve:        q("resolve"),
+		skipReplay:     q("skip_replay"),
 		failReplay:     q("fail_replay"),
 		discard:        q("discard"),
-		discardUnowned: q("discard_unowned"),
+		finishUnowned:  q("finish_unowned"),
 		command:        q("command"),
 		outcome:        q("outcome"),
 		cancel:         q("cancel"),
@@ -118,6 +125,7 @@ func newControlSQL(schema string) controlSQL {
 		oldestLetters:  strings.NewReplacer("{beyond}", ">", "{direction}", "asc").Replace(q("dead_letters")),
 		newestLetters:  strings.NewReplacer("{beyond}", "<", "{direction}", "desc").Replace(q("dead_letters")),
 		oldestSnapshot: q("oldest_snapshot"),
+		probeWrite:     q("probe_write"),
 		wakeChannel:    schema + "_wake",
 		controlChannel: schema + "_control",
 		batchClass:     lockKey32("millrace batch " + schema),

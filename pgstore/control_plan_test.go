@@ -57,6 +57,7 @@ func (f *fleet) lease(t *testing.T) projection.Lease {
 	l := projection.Lease{ID: projection.ID{Tenant: "t1", Name: "p1"}, Epoch: 7, Checkpoint: 40}
 	l.Row = one[int32](t, f.Store, "select id from millrace.projections where tenant = 't1' and name = 'p1'")
 	l.Owner = one[string](t, f.Store, "select owner::text from millrace.leases where id = $1", l.Row)
+	l.Incarnation = one[projection.Incarnation](t, f.Store, "select millrace.incarnation()")
 	return l
 }
 
@@ -144,15 +145,15 @@ func TestNoControlStatementScansATable(t *testing.T) {
 		// changes is how many rows it changes or returns.
 		changes int64
 	}{
-		{"check_lease", "select millrace.check_lease($1, $2::uuid, $3)", []any{l.Row, l.Owner, l.Epoch}, 1},
-		{"advance", "select millrace.advance('1', $1, $2::uuid, $3, $4, 41)", []any{l.Row, l.Owner, l.Epoch, l.Checkpoint}, 1},
+		{"check_lease", "select millrace.check_lease($1, $2::uuid, $3, $4)", []any{l.Row, l.Owner, l.Epoch, int64(l.Incarnation)}, 1},
+		{"advance", "select millrace.advance('1', $1, $2::uuid, $3, $4, $5, 41)", []any{l.Row, l.Owner, l.Epoch, int64(l.Incarnation), l.Checkpoint}, 1},
 		{"advance_many", c.advanceMany, append(slices.Clone(arrays), owner), many},
 		{"release", c.release, append(slices.Clone(arrays), owner, make([]int64, many), make([]int32, many), slices.Repeat([]int64{replaying}, many), c.controlChannel), 1},
-		{"begin_delivery", c.beginDelivery, []any{l.Row, l.Owner, l.Epoch, l.Checkpoint}, 1},
-		{"reload", c.reload, []any{l.Row}, 1},
-		{"reload of one without", c.reload, []any{without}, 1},
-		{"claimed", c.claimed, []any{ids}, many},
-		{"record_failure", c.recordFailure, []any{l.Row, l.Owner, l.Epoch, 41, 1, "bad"}, 1},
+		{"begin_delivery", c.beginDelivery, []any{l.Row, l.Owner, l.Epoch, l.Checkpoint, int64(l.Incarnation)}, 1},
+		{"leases, one", c.leases, []any{[]int32{l.Row}}, 1},
+		{"leases, one without", c.leases, []any{[]int32{without}}, 1},
+		{"leases", c.leases, []any{ids}, many},
+		{"record_failure", c.recordFailure, []any{l.Row, l.Owner, l.Epoch, 41, 1, "bad", false}, 1},
 		{"park", c.park, []any{l.Row, []int64{20_000}, []string{"s"}, []int64{1}, []string{"T"}, false, "bad", "stack", 5, 1, true}, 1},
 		{"park behind", c.park, []any{l.Row, []int64{20_000, 20_001}, []string{"s1", "s1"}, []int64{1, 2}, []string{"T", "T"}, true, "bad", "", 0, 2, false}, 1},
 		{"parked_streams", c.parkedStreams, []any{l.Row, []string{"s1", "s2", "other"}}, 2},
@@ -160,13 +161,14 @@ func TestNoControlStatementScansATable(t *testing.T) {
 		{"next_command of one without", c.nextCommand, []any{without, true}, 1},
 		{"begin_replay", c.beginReplay, []any{l.Row, l.Owner, l.Epoch, 1, 0}, 1},
 		{"resolve", c.resolve, []any{l.Row, replaying, 1}, 1},
-		{"fail_replay", c.failReplay, []any{l.Row, l.Owner, l.Epoch, replaying, 1, "bad", "stack", true}, 1},
+		{"fail_replay", c.failReplay, []any{l.Row, l.Owner, l.Epoch, replaying, 1, "bad", "stack", true, nil}, 1},
+		{"skip_replay", c.skipReplay, []any{l.Row, l.Owner, l.Epoch, replaying, 1, "bad", "stack"}, 1},
 		{"discard", c.discard, []any{l.Row, l.Owner, l.Epoch, 2}, 1},
-		{"discard_unowned", c.discardUnowned, []any{unowned, 3}, 1},
-		{"schedule_replay", c.scheduleReplay, []any{l.Row, l.Owner, l.Epoch, 3, 1.0, 2.0, 60.0, "", 10}, 0},
+		{"finish_unowned", c.finishUnowned, []any{unowned, 3}, 1},
+		{"schedule_replay", c.scheduleReplay, []any{l.Row, l.Owner, l.Epoch, last, 10}, 0},
 		{"command", c.command, []any{"t1", "p1", 0, "replay", []int64{1}, nil, nil, nil, 10, c.controlChannel}, 1},
 		{"outcome", c.outcome, []any{1, "t1", "p1", 0}, 1},
-		{"cancel", c.cancel, []any{"t1", "p1", 0, 1}, 1},
+		{"cancel", c.cancel, []any{"t1", "p1", 0, 1, c.controlChannel}, 0},
 		{"purge", c.purge, []any{"t1", "p1", 0, []string{"resolved"}, nil, nil, nil, nil, 0.0, 10}, 10},
 		{"count_dead_letters", c.countLetters, []any{"t1", "p1", 0, []string{"parked"}, nil, nil, nil, nil}, 1},
 		{"claim of nothing", c.claim, []any{l.Owner, ids, true}, 0},

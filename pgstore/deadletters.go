@@ -258,20 +258,28 @@ func (d *DeadLetters) Wait(ctx context.Context, command int64) (Outcome, error) 
 }
 
 // Cancel ends a command that is not carried out yet, by the number of its Outcome. What it has done stays done, and a replay
-// that is under way is finished. One that has ended is left as it is. It returns ErrNoCommand where there is none. Who waits
+// that is under way is finished; a letter whose replay comes to nothing is parked again, by the holder of the lease, and at
+// once where there is none. A command that has ended is left as it is. It returns ErrNoCommand where there is none. Who waits
 // for the command learns what was done of it.
 func (d *DeadLetters) Cancel(ctx context.Context, command int64) error {
-	return d.store.durable(ctx, fmt.Sprintf("cancel command %d of %s", command, d.id), func(tx pgx.Tx) error {
-		if _, err := tx.Exec(ctx, d.store.control.cancel, d.id.Tenant, d.id.Name, d.id.Partition, command); err != nil {
+	c := d.store.control
+	var ended bool
+	var row int32
+	err := d.store.durable(ctx, fmt.Sprintf("cancel command %d of %s", command, d.id), func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, c.cancel, d.id.Tenant, d.id.Name, d.id.Partition, command, c.controlChannel); err != nil {
 			return err
 		}
-		var o Outcome
-		err := tx.QueryRow(ctx, d.store.control.outcome, command, d.id.Tenant, d.id.Name, d.id.Partition).Scan(new(bool), &o.Done, &o.Failed, new(int32), new(bool))
+		err := tx.QueryRow(ctx, c.outcome, command, d.id.Tenant, d.id.Name, d.id.Partition).Scan(&ended, new(int64), new(int64), &row, new(bool))
 		if errors.Is(err, pgx.ErrNoRows) {
 			return ErrNoCommand
 		}
 		return err
 	})
+	if err != nil || ended {
+		return err
+	}
+	_, err = d.store.finishUnowned(ctx, row, command)
+	return err
 }
 
 // wait looks again and again what came of a command, also through an outage of the database. What nobody holds the lease of
@@ -280,17 +288,17 @@ func (d *DeadLetters) wait(ctx context.Context, command int64) (Outcome, error) 
 	o := Outcome{Command: command}
 	var unowned error
 	for delay := pollFirst; ; delay = min(2*delay, pollMost) {
-		var ended, discard bool
+		var ended, handlerless bool
 		var row int32
-		err := d.store.pool.QueryRow(ctx, d.store.control.outcome, command, d.id.Tenant, d.id.Name, d.id.Partition).Scan(&ended, &o.Done, &o.Failed, &row, &discard)
+		err := d.store.pool.QueryRow(ctx, d.store.control.outcome, command, d.id.Tenant, d.id.Name, d.id.Partition).Scan(&ended, &o.Done, &o.Failed, &row, &handlerless)
 		switch {
 		case errors.Is(err, pgx.ErrNoRows):
 			return o, fmt.Errorf("command %d: %w", command, ErrNoCommand)
 		case err == nil && ended:
 			return o, nil
-		case err == nil && discard:
+		case err == nil && handlerless:
 			var done bool
-			if done, unowned = d.store.discardUnowned(ctx, row, command); done {
+			if done, unowned = d.store.finishUnowned(ctx, row, command); done {
 				continue
 			}
 		case err != nil && classify(err).Class != projection.Infrastructure:

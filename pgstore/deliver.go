@@ -86,6 +86,9 @@ type DeliverOptions struct {
 	Policy projection.Policy
 	// Trust ends deliveries when the node cannot be sure of its leases any more. Default: it always can.
 	Trust projection.Trust
+	// Slot waits for a connection's slot before each statement of a delivery, acknowledgements above all, and returns what gives
+	// it back. Default: nothing is waited for.
+	Slot func(ctx context.Context) (release func(), err error)
 }
 
 // Delivery is a batch of events that is handled outside of a transaction, and acknowledged as that goes on. It is safe for
@@ -218,7 +221,9 @@ func (d *Delivery) reject(ctx context.Context, position int64, cause error) erro
 	// Those of the batch that are parked behind others need their room, too.
 	room := d.opts.Policy.Room(d.lease.Parked) - int64(len(d.batch.Behind)-d.behind)
 	if wish != projection.ActionPark || tooMany || room < 1 || d.batch.Replay != nil {
-		d.stop(d.failure(cause))
+		fault := d.failure(cause)
+		fault.Class, fault.Probe = projection.HandlerFault, false // the handler says so, whatever it met
+		d.stop(fault)
 		return ErrDeliveryOver
 	}
 	e := d.batch.Events[at]

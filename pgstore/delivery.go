@@ -17,6 +17,9 @@ import (
 // Deliver makes of a handler what the actors run: a delivery, whose checkpoint moves with each acknowledgement.
 func (s Port) Deliver(h DeliveryHandler, o DeliverOptions) func(context.Context, projection.Lease, projection.Batch) error {
 	o.Deadline = cmp.Or(o.Deadline, 30*time.Second)
+	if o.Slot == nil {
+		o.Slot = func(context.Context) (func(), error) { return func() {}, nil }
+	}
 	return func(ctx context.Context, lease projection.Lease, batch projection.Batch) error {
 		ctx = withProjection(ctx, lease.ID)
 		acks, giveUp := context.WithCancel(context.WithoutCancel(ctx))
@@ -47,9 +50,14 @@ func (d *Delivery) begin(ctx context.Context) error {
 	if until, _ := d.trust(); !time.Now().Before(until) {
 		return &projection.Fault{Class: projection.Infrastructure, Err: ErrDistrusted}
 	}
-	var held bool
-	err := d.store.pool.QueryRow(ctx, d.store.control.beginDelivery, d.lease.Row, d.lease.Owner, d.lease.Epoch, d.lease.Checkpoint).Scan(&held)
+	release, err := d.opts.Slot(ctx)
 	if err != nil {
+		return err
+	}
+	var held bool
+	err = d.store.pool.QueryRow(ctx, d.store.control.beginDelivery, d.lease.Row, d.lease.Owner, d.lease.Epoch, d.lease.Checkpoint,
+		int64(d.lease.Incarnation)).Scan(nil, &held)
+	if release(); err != nil {
 		return ownFault(err)
 	}
 	if until, _ := d.trust(); !time.Now().Before(until) { // the question may have taken long
@@ -118,7 +126,7 @@ func (d *Delivery) ended(err, cause error) error {
 		return nil
 	}
 	partial := &projection.Partial{Recent: d.recent, Rejected: d.rejected}
-	if fault != nil && fault.Class == projection.HandlerFault {
+	if fault != nil && fault.Class.MayCount() {
 		// What is parked before the event that failed goes first, so that the checkpoint can move over that one alone.
 		if n := len(d.upTo(fault.Position)); n > 0 {
 			if err := d.move(d.acks, d.batch.Behind[d.behind+n-1].Position, nil); err != nil {
@@ -171,7 +179,8 @@ func (d *Delivery) failure(err error) *projection.Fault {
 	if named := projection.FailedPosition(err); named != 0 && named != next {
 		err = fmt.Errorf("failed at position %d, which is the first that is not done: %w", next, err)
 	}
-	return &projection.Fault{Class: returnedClass(err), Position: next, Stack: stackOf(err), Err: err}
+	class := returnedClass(err)
+	return &projection.Fault{Class: class, Probe: class == projection.Unclear, Position: next, Stack: stackOf(err), Err: err}
 }
 
 // settle keeps that the first n events are done. letter is what becomes of the last of them, where it is parked.
@@ -217,7 +226,12 @@ func (d *Delivery) move(ctx context.Context, to int64, letter *projection.DeadLe
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), finishTime)
 	defer cancel()
 	defer context.AfterFunc(d.acks, cancel)()
-	if err := b.run(ctx, func(context.Context, pgx.Tx) error { return nil }); err != nil {
+	release, err := d.opts.Slot(ctx)
+	if err == nil {
+		err = b.run(ctx, func(context.Context, pgx.Tx) error { return nil })
+		release()
+	}
+	if err != nil {
 		fault := ownFault(err)
 		d.stop(fault)
 		return fault

@@ -1,25 +1,23 @@
 package pgstore
 
 import (
-	"context"
 	"encoding/binary"
 	"fmt"
 	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/millrace-go/millrace/event"
 )
 
-// readEnvelopes runs a statement that selects the columns of tail.sql, and decodes its rows by hand from the binary
-// format: reading events is what this library does most. The arguments are in text format. It stops after the event with
-// which the events have limitBytes or more, 0 meaning no limit, and tells by truncated that it left some out. What is
-// left out still comes over the wire, so callers should bound the rows as well.
+// readEnvelopes decodes the columns of tail.sql by hand from the binary format: reading events is what this library does
+// most. It stops after the event with which the events have limitBytes or more, 0 meaning no limit, and returns in truncated
+// whether it left some out. Those still come over the wire, so callers should bound the rows as well.
 //
-// The events share memory: one that is kept may hold some 16 KiB more than its own.
-func readEnvelopes(ctx context.Context, conn *pgx.Conn, sql string, args [][]byte, limitBytes int) (events []event.Envelope, truncated bool, err error) {
-	rows := conn.PgConn().ExecParams(ctx, sql, args, nil, nil, []int16{pgx.BinaryFormatCode})
+// The events share memory, held bytes in all: one that is kept may keep up to decoderChunk of text and of JSON from being freed.
+func readEnvelopes(rows *pgconn.ResultReader, limitBytes int) (events []event.Envelope, held int, truncated bool, err error) {
 	dec := decoder{types: make(map[string]string)}
 	size := 0
 	for rows.NextRow() {
@@ -40,19 +38,25 @@ func readEnvelopes(ctx context.Context, conn *pgx.Conn, sql string, args [][]byt
 		err = closeErr
 	}
 	if err != nil {
-		return nil, false, err
+		return nil, 0, false, err
 	}
-	return events, truncated, nil
+	return events, dec.held, truncated, nil
 }
 
-// decoder turns rows into envelopes. It copies them into chunks, so that not every value is an allocation.
+// binaryFormat is how the columns of tail.sql come.
+var binaryFormat = []int16{pgx.BinaryFormatCode}
+
+// decoder turns rows into envelopes. It copies them into chunks, so that not every value is an allocation. The first chunks
+// fit one row, and each is twice as large as the one before: at most half of what a read allocates stays unused.
 type decoder struct {
 	text  strings.Builder
 	bytes []byte
 	types map[string]string
+	held  int // bytes allocated
 }
 
 const (
+	// decoderChunk is the size up to which chunks grow.
 	decoderChunk = 16 << 10
 	// envelopeColumns are those of tail.sql.
 	envelopeColumns = 9
@@ -79,6 +83,7 @@ func (d *decoder) envelope(row [][]byte) (event.Envelope, error) {
 		}
 		*column.to = int64(binary.BigEndian.Uint64(column.raw))
 	}
+	d.makeRoom(len(row[1])+len(row[6])+len(row[7]), len(row[4])+len(row[5]))
 	e.Stream, e.Type = d.string(row[1]), d.intern(row[3])
 	e.CausationID, e.CorrelationID = d.string(row[6]), d.string(row[7])
 	e.Time = timeOf(micros)
@@ -99,15 +104,24 @@ func timeOf(micros int64) time.Time {
 	return time.Unix(micros/million+microsTo2000/million, micros%million*1000).UTC()
 }
 
+// makeRoom makes room for the values of one row. What was handed out keeps the old chunks.
+func (d *decoder) makeRoom(text, json int) {
+	if d.text.Cap()-d.text.Len() < text {
+		size := max(text, min(2*d.text.Cap(), decoderChunk))
+		d.text = strings.Builder{}
+		d.text.Grow(size)
+		d.held += d.text.Cap()
+	}
+	if cap(d.bytes)-len(d.bytes) < json {
+		d.bytes = make([]byte, 0, max(json, min(2*cap(d.bytes), decoderChunk)))
+		d.held += cap(d.bytes)
+	}
+}
+
 // string copies a text; null becomes empty.
 func (d *decoder) string(raw []byte) string {
 	if len(raw) == 0 {
 		return ""
-	}
-	if d.text.Cap()-d.text.Len() < len(raw) {
-		// What was handed out keeps the old chunk.
-		d.text = strings.Builder{}
-		d.text.Grow(max(decoderChunk, len(raw)))
 	}
 	d.text.Write(raw)
 	s := d.text.String()
@@ -121,6 +135,7 @@ func (d *decoder) intern(raw []byte) string {
 	}
 	s := string(raw)
 	d.types[s] = s
+	d.held += len(s)
 	return s
 }
 
@@ -133,9 +148,6 @@ func (d *decoder) jsonb(raw []byte) ([]byte, error) {
 		return nil, fmt.Errorf("a jsonb value of an unknown format: % x", raw[:min(len(raw), 16)])
 	}
 	raw = raw[1:]
-	if cap(d.bytes)-len(d.bytes) < len(raw) {
-		d.bytes = make([]byte, 0, max(decoderChunk, len(raw)))
-	}
 	start := len(d.bytes)
 	d.bytes = append(d.bytes, raw...)
 	// The capacity ends with the value, so that appending to it cannot reach the next one.

@@ -45,11 +45,11 @@ func TestRowsAreDecodedAsTheDriverDoes(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Release()
-	got, truncated, err := readEnvelopes(ctx, conn.Conn(), store.sql.tail, args, 0)
+	got, _, truncated, err := readEnvelopes(conn.Conn().PgConn().ExecParams(ctx, store.sql(store.statements.tail), args, nil, nil, binaryFormat), 0)
 	if err != nil || truncated {
 		t.Fatalf("truncated %v, %v", truncated, err)
 	}
-	rows, err := conn.Query(ctx, store.sql.tail, pgx.QueryExecModeDescribeExec, 0, int64(1<<63-1), 100)
+	rows, err := conn.Query(ctx, store.sql(store.statements.tail), pgx.QueryExecModeDescribeExec, 0, int64(1<<63-1), 100)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -90,7 +90,7 @@ func TestReadEndsAtTheByteLimitWithAtLeastOneEvent(t *testing.T) {
 			truncated   bool
 		}{{0, 10, false}, {1, 1, true}, {size, 1, true}, {size + 1, 2, true}, {9*size + 1, 10, false}, {100 * size, 10, false}} {
 			args := [][]byte{number(0), number(100), number(100)}
-			got, truncated, err := readEnvelopes(testContext(t), conn.Conn(), store.sql.tail, args, c.limit)
+			got, _, truncated, err := readEnvelopes(conn.Conn().PgConn().ExecParams(testContext(t), store.sql(store.statements.tail), args, nil, nil, binaryFormat), c.limit)
 			if err != nil || len(got) != c.want || truncated != c.truncated {
 				t.Errorf("limit %d: %d events, truncated %v, %v", c.limit, len(got), truncated, err)
 			}
@@ -107,12 +107,12 @@ func TestConnectionIsUsableAfterAReadThatFailed(t *testing.T) {
 	mustAppend(t, store.Tenant, "s", Any, someEvents(3)...)
 	err := store.pool.AcquireFunc(testContext(t), func(conn *pgxpool.Conn) error {
 		for _, sql := range []string{"select 1", "select nonsense", "select 1/(3 - g) from generate_series(1, 4) g"} {
-			if _, _, err := readEnvelopes(testContext(t), conn.Conn(), sql, nil, 0); err == nil {
+			if _, _, _, err := readEnvelopes(conn.Conn().PgConn().ExecParams(testContext(t), sql, nil, nil, nil, binaryFormat), 0); err == nil {
 				t.Errorf("%s: no error", sql)
 			}
 		}
 		args := [][]byte{number(0), number(100), number(100)}
-		events, _, err := readEnvelopes(testContext(t), conn.Conn(), store.sql.tail, args, 0)
+		events, _, _, err := readEnvelopes(conn.Conn().PgConn().ExecParams(testContext(t), store.sql(store.statements.tail), args, nil, nil, binaryFormat), 0)
 		if len(events) != 3 {
 			t.Errorf("%d events", len(events))
 		}

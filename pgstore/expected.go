@@ -44,7 +44,8 @@ func Exact(n int64) Expected {
 // WithKey returns e with an idempotency key: of all appends to a tenant under one key only the first appends, and the
 // others return its result, whatever else they ask for. A repeat wins over a version conflict, so that an append that is
 // sent again after it succeeded succeeds again. An append that fails does not use its key up. The key belongs to one
-// stream and is 1 to 200 bytes long; the id of the command that led to the events is a good one.
+// stream and is 1 to 200 bytes long; the id of the command that led to the events is a good one. Keys are kept for
+// Options.KeyRetention, 7 days by default; after that a repeat may append again.
 func (e Expected) WithKey(key string) Expected {
 	e.key, e.keyed = key, true
 	return e
@@ -59,6 +60,11 @@ func (e Expected) String() string {
 		return fmt.Sprintf("version %d", e.version)
 	}
 	return "any version"
+}
+
+// met reports whether a stream at that version is as expected.
+func (e Expected) met(version int64) bool {
+	return e.kind == expectAny || e.version == version // NoStream has version 0
 }
 
 func (e Expected) validate() error {

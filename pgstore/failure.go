@@ -15,13 +15,9 @@ import (
 // RecordFailure keeps the count of an event's failures, outside of the batch that was rolled back, and returns when the
 // first of them was.
 func (s Port) RecordFailure(ctx context.Context, lease projection.Lease, f projection.Failure) (first time.Time, err error) {
-	err = s.durable(ctx, fmt.Sprintf("record a failure of %s at %d", lease.ID, f.Event.Position), func(tx pgx.Tx) error {
-		err := tx.QueryRow(ctx, s.control.recordFailure, lease.Row, lease.Owner, lease.Epoch, f.Event.Position, f.Attempt,
-			storable(f.Err.Error())).Scan(&first)
-		if errors.Is(err, pgx.ErrNoRows) {
-			err = projection.ErrLeaseLost
-		}
-		return err
+	err = s.fenced(ctx, fmt.Sprintf("record a failure of %s at %d", lease.ID, f.Event.Position), lease, func(tx pgx.Tx) error {
+		return orLost(tx.QueryRow(ctx, s.control.recordFailure, lease.Row, lease.Owner, lease.Epoch, f.Event.Position, f.Attempt,
+			storable(f.Err.Error()), errors.Is(f.Err, projection.ErrMissingObject)).Scan(&first))
 	})
 	return first, err
 }
@@ -29,23 +25,23 @@ func (s Port) RecordFailure(ctx context.Context, lease projection.Lease, f proje
 // BeginAttempt counts an attempt at the event at position before it is made: deaths is how many there were then without a
 // word on how they ended, this one included.
 func (s Port) BeginAttempt(ctx context.Context, lease projection.Lease, position int64, deaths int) error {
-	return s.fenced(ctx, fmt.Sprintf("begin an attempt of %s at %d", lease.ID, position), s.control.beginAttempt, lease, position, deaths)
+	return s.change(ctx, fmt.Sprintf("begin an attempt of %s at %d", lease.ID, position), s.control.beginAttempt, lease, position, deaths)
 }
 
 // SetFailed keeps why a projection waits for somebody, or with an empty reason that it does not any more. One that Halt
 // stopped stays as it is.
 func (s Port) SetFailed(ctx context.Context, lease projection.Lease, reason string) error {
-	return s.fenced(ctx, fmt.Sprintf("keep the state of %s", lease.ID), s.control.setFailed, lease, nullable(storable(reason)))
+	return s.change(ctx, fmt.Sprintf("keep the state of %s", lease.ID), s.control.setFailed, lease, nullable(storable(reason)))
 }
 
 // Halt keeps that a projection waits until somebody resumes it, and why.
 func (s Port) Halt(ctx context.Context, lease projection.Lease, reason string) error {
-	return s.fenced(ctx, fmt.Sprintf("halt %s", lease.ID), s.control.halt, lease, storable(reason))
+	return s.change(ctx, fmt.Sprintf("halt %s", lease.ID), s.control.halt, lease, storable(reason))
 }
 
-// fenced runs a statement of ours that changes one row if the lease is still held.
-func (s Port) fenced(ctx context.Context, doing, sql string, lease projection.Lease, more ...any) error {
-	return s.durable(ctx, doing, func(tx pgx.Tx) error {
+// change runs a statement of ours that changes one row if the lease is still held.
+func (s Port) change(ctx context.Context, doing, sql string, lease projection.Lease, more ...any) error {
+	return s.fenced(ctx, doing, lease, func(tx pgx.Tx) error {
 		done, err := execOne(ctx, tx, sql, append([]any{lease.Row, lease.Owner, lease.Epoch}, more...)...)
 		if err == nil && !done {
 			err = projection.ErrLeaseLost

@@ -16,23 +16,23 @@ import (
 // 5,000 tenants ran out of lock memory.
 const headsSlice = 250
 
-// Heads returns the highest visible position of each tenant, in slices that are transactions of their own. A tenant
-// that does not exist is left out.
-func (s Port) Heads(ctx context.Context, tenants []string) (map[string]int64, error) {
-	heads := make(map[string]int64, len(tenants))
+// Heads returns the highest visible position of each tenant, in slices that are transactions of their own, and the
+// incarnation in which all of them were read. A tenant that does not exist is left out.
+func (s Port) Heads(ctx context.Context, tenants []string) (projection.Heads, error) {
+	heads := projection.Heads{Positions: make(map[string]int64, len(tenants))}
 	for len(tenants) > 0 {
 		n := min(headsSlice, len(tenants))
-		err := s.headsOf(ctx, tenants[:n], heads)
+		err := s.headsOf(ctx, tenants[:n], &heads)
 		if isMissing(err) {
 			err = nil
 			for i := 0; i < n && err == nil; i++ {
-				if err = s.headsOf(ctx, tenants[i:i+1], heads); isMissing(err) {
+				if err = s.headsOf(ctx, tenants[i:i+1], &heads); isMissing(err) {
 					err = nil
 				}
 			}
 		}
 		if err != nil {
-			return nil, fmt.Errorf("read the heads of %d tenants from %q on: %w", n, tenants[0], ownFault(err))
+			return projection.Heads{}, fmt.Errorf("read the heads of %d tenants from %q on: %w", n, tenants[0], ownFault(err))
 		}
 		tenants = tenants[n:]
 	}
@@ -45,7 +45,7 @@ func isMissing(err error) bool {
 	return errors.As(err, &pgErr) && (pgErr.Code == "3F000" || pgErr.Code == "42P01")
 }
 
-func (s *Store) headsOf(ctx context.Context, tenants []string, heads map[string]int64) error {
+func (s *Store) headsOf(ctx context.Context, tenants []string, heads *projection.Heads) error {
 	// One part for each tenant, around queries/head.sql: no file could hold it.
 	var sql strings.Builder
 	for i, name := range tenants {
@@ -56,20 +56,20 @@ func (s *Store) headsOf(ctx context.Context, tenants []string, heads map[string]
 		if i > 0 {
 			sql.WriteString(" union all ")
 		}
-		fmt.Fprintf(&sql, "select %d, (%s)", i, t.sql.head)
+		fmt.Fprintf(&sql, "select %d, (%s)", i, t.sql(s.statements.head))
 	}
-	rows, err := s.pool.Query(ctx, sql.String(), pgx.QueryExecModeExec)
-	if err != nil {
-		return err
-	}
-	var i int
-	var head int64
-	_, err = pgx.ForEachRow(rows, []any{&i, &head}, func() error {
-		heads[tenants[i]] = head
-		return nil
+	in, err := s.readEvents(ctx, sql.String(), nil, nil, func(rows *pgconn.ResultReader) error {
+		return numbers(rows, func(row []int64) { heads.Positions[tenants[row[0]]] = row[1] })
 	})
+	if err == nil && heads.Incarnation != 0 && heads.Incarnation != in {
+		return projection.ErrIncarnationChanged
+	}
+	heads.Incarnation = in
 	return err
 }
+
+// errReadOnly is returned where sessions cannot write.
+var errReadOnly = errors.New("default_transaction_read_only is on, but must be off: nothing could be appended")
 
 // Ping tells whether the server can be worked with: it answers, and it is the primary.
 func (s Port) Ping(ctx context.Context) error {
@@ -81,7 +81,7 @@ func (s Port) Ping(ctx context.Context) error {
 	case recovery:
 		return fmt.Errorf("ping: %w", projection.ErrNotPrimary)
 	case readOnly:
-		return fmt.Errorf("ping: %w", &projection.Fault{Class: projection.Infrastructure, Unreachable: true, Err: fmt.Errorf("default_transaction_read_only is on")})
+		return fmt.Errorf("ping: %w", &projection.Fault{Class: projection.Infrastructure, Probe: true, Err: errReadOnly})
 	}
 	return nil
 }

@@ -13,9 +13,11 @@ const rollbackTimeout = 5 * time.Second
 
 // InTx runs fn in a transaction, commits it where fn returns nil and rolls it back otherwise, and then wakes the
 // projections of the tenants that fn appended to by AppendTx. fn may use savepoints (tx.Begin) but must not end the
-// transaction itself. The transaction is READ COMMITTED.
+// transaction itself. The transaction is READ COMMITTED. Its search path is that of the tenant's handlers: see
+// Options.SharedSchemas.
 func (t *Tenant) InTx(ctx context.Context, fn func(ctx context.Context, tx pgx.Tx) error) error {
-	tx, err := t.store.pool.BeginTx(ctx, pgx.TxOptions{IsoLevel: pgx.ReadCommitted})
+	begin := "begin isolation level read committed; " + t.store.setTenantPath(t.name)
+	tx, err := t.store.pool.BeginTx(ctx, pgx.TxOptions{BeginQuery: begin})
 	if err != nil {
 		return fmt.Errorf("begin transaction: %w", err)
 	}

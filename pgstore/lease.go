@@ -75,7 +75,13 @@ type claim struct {
 }
 
 func (s *Store) claim(ctx context.Context, node projection.Node, rows []int32, judge bool) (got claim, err error) {
-	err = s.durable(ctx, "claim leases", func(tx pgx.Tx) error {
+	err = s.within(ctx, func() error { return s.claimOnce(ctx, node, rows, judge, &got) })
+	return got, err
+}
+
+func (s *Store) claimOnce(ctx context.Context, node projection.Node, rows []int32, judge bool, got *claim) error {
+	*got = claim{}
+	return s.durable(ctx, "claim leases", func(tx pgx.Tx) error {
 		found, err := tx.Query(ctx, clocked(s.control.claim), node.ID, rows, judge)
 		if err != nil {
 			return err
@@ -91,13 +97,9 @@ func (s *Store) claim(ctx context.Context, node projection.Node, rows []int32, j
 		}); err != nil || len(ours) == 0 {
 			return err
 		}
-		if found, err = tx.Query(ctx, s.control.claimed, ours); err != nil {
-			return err
-		}
-		got.leases, err = pgx.CollectRows(found, leaseFrom)
+		got.leases, err = s.queryLeases(ctx, tx, s.control.leases, ours)
 		return err
 	})
-	return got, err
 }
 
 // Leave tells the other nodes that the node gives its leases back, so that they take its share.
@@ -110,15 +112,52 @@ func (s Port) Leave(ctx context.Context, node projection.Node) error {
 
 // Owned returns all leases that the node holds, also those of a claim whose answer was lost.
 func (s Port) Owned(ctx context.Context, node projection.Node) ([]projection.Lease, error) {
-	rows, err := s.pool.Query(ctx, s.control.owned, node.ID)
-	if err != nil {
-		return nil, fmt.Errorf("list owned leases: %w", ownFault(err))
-	}
-	leases, err := pgx.CollectRows(rows, leaseFrom)
+	leases, err := s.readLeases(ctx, s.control.owned, node.ID)
 	if err != nil {
 		return nil, fmt.Errorf("list owned leases: %w", ownFault(err))
 	}
 	return leases, nil
+}
+
+// Leases reads leases by their rows, whoever holds them. A row that does not exist any more is left out.
+func (s Port) Leases(ctx context.Context, rows []int32) ([]projection.Lease, error) {
+	leases, err := s.readLeases(ctx, s.control.leases, rows)
+	if err != nil {
+		return nil, fmt.Errorf("read %d leases: %w", len(rows), ownFault(err))
+	}
+	return leases, nil
+}
+
+func (s *Store) readLeases(ctx context.Context, sql string, args ...any) (leases []projection.Lease, err error) {
+	err = s.within(ctx, func() error {
+		leases, err = s.queryLeases(ctx, s.pool, sql, args...)
+		return err
+	})
+	return leases, err
+}
+
+// queryLeases reads leases and the incarnation that they are valid in. A standby refuses it also where it knows of none.
+func (s *Store) queryLeases(ctx context.Context, q interface {
+	SendBatch(context.Context, *pgx.Batch) pgx.BatchResults
+}, sql string, args ...any) (leases []projection.Lease, err error) {
+	var batch pgx.Batch
+	batch.Queue(s.control.incarnation)
+	batch.Queue(sql, args...)
+	results := q.SendBatch(ctx, &batch)
+	defer func() { err = errors.Join(err, results.Close()) }()
+	var in projection.Incarnation
+	if err := results.QueryRow().Scan(&in); err != nil {
+		return nil, err
+	}
+	rows, err := results.Query()
+	if err != nil {
+		return nil, err
+	}
+	leases, err = pgx.CollectRows(rows, leaseFrom)
+	for i := range leases {
+		leases[i].Incarnation = in
+	}
+	return leases, err
 }
 
 func leaseFrom(row pgx.CollectableRow) (l projection.Lease, err error) {
@@ -141,24 +180,6 @@ func leaseColumns(l *projection.Lease) []any {
 		&l.TryingPosition, &l.Deaths, &l.Parked, &l.ParkedStreams, &l.Commanded}
 }
 
-// Reload reads the lease anew. It returns ErrLeaseLost where the owner and epoch of lease no longer hold it.
-func (s Port) Reload(ctx context.Context, lease projection.Lease) (projection.Lease, error) {
-	rows, err := s.pool.Query(ctx, s.control.reload, lease.Row)
-	if err != nil {
-		return projection.Lease{}, fmt.Errorf("reload the lease of %s: %w", lease.ID, ownFault(err))
-	}
-	now, err := pgx.CollectExactlyOneRow(rows, leaseFrom)
-	switch {
-	case errors.Is(err, pgx.ErrNoRows):
-		return projection.Lease{}, fmt.Errorf("reload the lease of %s: the projection was removed: %w", lease.ID, projection.ErrLeaseLost)
-	case err != nil:
-		return projection.Lease{}, fmt.Errorf("reload the lease of %s: %w", lease.ID, ownFault(err))
-	case now.Owner != lease.Owner || now.Epoch != lease.Epoch:
-		return projection.Lease{}, fmt.Errorf("reload the lease of %s: %q holds it under epoch %d: %w", lease.ID, now.Owner, now.Epoch, projection.ErrLeaseLost)
-	}
-	return now, nil
-}
-
 // Release gives leases back, and tells the nodes. Those that are no longer held are passed over.
 func (s Port) Release(ctx context.Context, advances []projection.Advance) error {
 	if len(advances) == 0 {
@@ -169,9 +190,11 @@ func (s Port) Release(ctx context.Context, advances []projection.Advance) error 
 	for i, a := range advances {
 		begun[i], attempts[i], replaying[i] = a.Begun.Position, int32(a.Begun.Attempt), a.Replaying
 	}
-	return s.durable(ctx, "release leases", func(tx pgx.Tx) error {
-		_, err := tx.Exec(ctx, s.control.release, append(args, owner, begun, attempts, replaying, s.control.controlChannel)...)
-		return err
+	return s.within(ctx, func() error {
+		return s.durable(ctx, "release leases", func(tx pgx.Tx) error {
+			_, err := tx.Exec(ctx, s.control.release, append(args, owner, begun, attempts, replaying, s.control.controlChannel)...)
+			return err
+		})
 	})
 }
 
@@ -183,16 +206,20 @@ func (s Port) Advance(ctx context.Context, advances []projection.Advance) (map[i
 		return moved, nil
 	}
 	owner, args := advanceArgs(advances)
-	rows, err := s.pool.Query(ctx, s.control.advanceMany, append(args, owner)...)
+	err := s.within(ctx, func() error {
+		rows, err := s.pool.Query(ctx, s.control.advanceMany, append(args, owner)...)
+		if err != nil {
+			return err
+		}
+		var id int32
+		_, err = pgx.ForEachRow(rows, []any{&id}, func() error {
+			moved[id] = true
+			return nil
+		})
+		return err
+	})
 	if err != nil {
 		return nil, fmt.Errorf("advance checkpoints: %w", ownFault(err))
-	}
-	ids, err := pgx.CollectRows(rows, pgx.RowTo[int32])
-	if err != nil {
-		return nil, fmt.Errorf("advance checkpoints: %w", ownFault(err))
-	}
-	for _, id := range ids {
-		moved[id] = true
 	}
 	return moved, nil
 }
@@ -201,9 +228,9 @@ func (s Port) Advance(ctx context.Context, advances []projection.Advance) (map[i
 // same for all.
 func advanceArgs(advances []projection.Advance) (owner string, args []any) {
 	n := len(advances)
-	ids, epochs, olds, news := make([]int32, n), make([]int64, n), make([]int64, n), make([]int64, n)
+	ids, epochs, seen, olds, news := make([]int32, n), make([]int64, n), make([]int64, n), make([]int64, n), make([]int64, n)
 	for i, a := range advances {
-		ids[i], epochs[i], olds[i], news[i] = a.Lease.Row, a.Lease.Epoch, a.Lease.Checkpoint, a.To
+		ids[i], epochs[i], seen[i], olds[i], news[i] = a.Lease.Row, a.Lease.Epoch, int64(a.Lease.Incarnation), a.Lease.Checkpoint, a.To
 	}
-	return advances[0].Lease.Owner, []any{ids, epochs, olds, news}
+	return advances[0].Lease.Owner, []any{ids, epochs, seen, olds, news}
 }

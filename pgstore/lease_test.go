@@ -98,7 +98,7 @@ func TestWritesUnderALostLeaseAreRefusedOrPassedOver(t *testing.T) {
 	if err := o.store.Port().Release(ctx, []projection.Advance{advance}); err != nil {
 		t.Error(err)
 	}
-	if now, err := o.store.Port().Reload(ctx, current.lease); err != nil || now != current.lease {
+	if now, err := reload(ctx, o.store, current.lease); err != nil || now != current.lease {
 		t.Errorf("the lease is %+v, %v; want %+v", now, err, current.lease)
 	}
 	// The control: under the lease that holds, all of them do what they say.
@@ -133,7 +133,7 @@ func TestWritesUnderALostLeaseAreRefusedOrPassedOver(t *testing.T) {
 	if current.checkpoint() != 4 {
 		t.Errorf("given back at %d, want 4", current.checkpoint())
 	}
-	if _, err := o.store.Port().Reload(ctx, current.lease); !errors.Is(err, projection.ErrLeaseLost) {
+	if _, err := reload(ctx, o.store, current.lease); !errors.Is(err, projection.ErrLeaseLost) {
 		t.Errorf("the lease that was given back: %v", err)
 	}
 }

@@ -34,6 +34,7 @@ type modelCommand struct {
 	done, failed int64
 	after        int64
 	whole        string // the parked stream that is being replayed
+	replaying    int64  // the letter that was begun last, unless it is known how that ended
 	letters      map[int64]bool
 	streams      map[string]bool
 }
@@ -88,6 +89,10 @@ func (m *lettersModel) next(c *modelCommand, lived bool) (position int64) {
 			m.end(c)
 			return
 		}
+		if c.replaying != position {
+			m.putBack(c)
+		}
+		c.replaying = position
 		if l := m.parked[position]; l.begun == 0 || !lived {
 			l.begun++
 		}
@@ -118,7 +123,15 @@ func (m *lettersModel) next(c *modelCommand, lived bool) (position int64) {
 	return 0
 }
 
+// putBack parks the letter again that a command began and does not go on with.
+func (m *lettersModel) putBack(c *modelCommand) {
+	if l := m.parked[c.replaying]; l != nil {
+		l.begun = 0
+	}
+}
+
 func (m *lettersModel) end(c *modelCommand) {
+	m.putBack(c)
 	if c.whole != "" {
 		m.parked[m.order(c.whole)[0]].behind = false
 	}
@@ -126,14 +139,14 @@ func (m *lettersModel) end(c *modelCommand) {
 }
 
 func (m *lettersModel) succeeds(c *modelCommand, position int64) {
-	c.done++
+	c.done, c.replaying = c.done+1, 0
 	m.applied = append(m.applied, position)
 	m.forget(position)
 }
 
 func (m *lettersModel) fails(c *modelCommand, position int64, err error) {
 	c.failed++
-	c.whole = ""
+	c.whole, c.replaying = "", 0
 	l := m.parked[position]
 	l.behind, l.begun, l.err, l.attempts = false, 0, err.Error(), l.attempts+1
 }

@@ -81,7 +81,7 @@ func (w *lettersWorld) play() {
 			}
 		},
 		"work while paused": func() { w.work(true, "") }, "crash in a replay": func() { w.work(false, "crash") }, "fault in a replay": func() { w.work(false, "fault") },
-		"mend or break": w.mend, "claim": w.claim,
+		"cancel": w.cancel, "mend or break": w.mend, "claim": w.claim,
 	}
 	names := slices.Sorted(maps.Keys(steps))
 	w.append()
@@ -211,8 +211,8 @@ func (w *lettersWorld) work(paused bool, how string) {
 	desk, err := w.port().NextCommand(context.Background(), w.lease, paused)
 	w.must(err)
 	i := slices.IndexFunc(w.model.commands, func(c *modelCommand) bool { return !c.replay })
-	if i < 0 && !paused && len(w.model.commands) > 0 {
-		i = 0
+	if i < 0 {
+		i = slices.IndexFunc(w.model.commands, func(c *modelCommand) bool { return !paused || c.done+c.failed >= c.most })
 	}
 	if (desk.Command == nil) != (i < 0) || i >= 0 && desk.Command.Replay != w.model.commands[i].replay {
 		w.t.Fatalf("to be done: %+v, there are %d commands", desk.Command, len(w.model.commands))
@@ -263,6 +263,24 @@ func (w *lettersWorld) work(paused bool, how string) {
 		w.must(w.run(w.handle, batch))
 		w.model.succeeds(c, position)
 		w.mine = 0
+	}
+}
+
+// cancel cancels the oldest replay.
+func (w *lettersWorld) cancel() {
+	i := slices.IndexFunc(w.model.commands, func(c *modelCommand) bool { return c.replay })
+	if i < 0 {
+		return
+	}
+	c, sql := w.model.commands[i], w.store.control
+	command := one[int64](w.drawer.t, w.store, "select id from millrace.commands where kind = 'replay' and ended_at is null order by id limit 1")
+	mustExec(w.drawer.t, w.store, sql.cancel, w.lease.ID.Tenant, w.lease.ID.Name, w.lease.ID.Partition, command, sql.controlChannel)
+	c.most = c.done + c.failed
+	if ended, _ := w.outcome(command); ended {
+		if c.replaying != 0 || c.whole != "" {
+			w.t.Fatalf("ended in the middle: %+v", c)
+		}
+		w.model.end(c)
 	}
 }
 

@@ -21,10 +21,13 @@ var (
 	ErrForeignSchema = errors.New("a schema of that name exists and does not belong to this store")
 )
 
-// Migrate brings the control schema and every tenant to this program's version, and makes DefaultTenant. Each step is a
+// Migrate brings the control schema and every tenant to this program's version, and makes DefaultTenant. Each tenant is a
 // transaction of its own, and any number of processes may migrate at once. It never goes back: a schema one version
 // newer is accepted, so that the old and the new program can run side by side during a deployment, and a still newer
 // one is refused with ErrSchemaTooNew. It may wait for as long as ctx allows.
+//
+// It also applies the steps of Options.TenantSetup that a tenant lacks. A step that fails ends Migrate with an error that
+// names the step and the tenant; the tenants before it stay migrated, and the next Migrate goes on with it.
 //
 // Where nothing is to be done, Migrate only reads and needs no right to create. Otherwise the error names the right that
 // the role lacks. A tenant whose schema was dropped outside of millrace is logged and left as it is, and the others are
@@ -37,34 +40,50 @@ func (s *Store) migrate(ctx context.Context, m migrations) error {
 	if err := s.migrateControl(ctx, m.control); err != nil {
 		return fmt.Errorf("migrate schema %q: %w", s.opts.Schema, s.lacking(ctx, s.opts.Schema, err))
 	}
-	behind, err := s.tenantsBehind(ctx, len(m.tenant))
-	if err != nil {
-		return fmt.Errorf("migrate tenants: %w", err)
+	// DefaultTenant comes first: once it has had all steps of Options.TenantSetup, no program with fewer makes a tenant.
+	if _, err := s.createTenant(ctx, projection.DefaultTenant, m); err != nil && !errors.Is(err, projection.ErrTenantDropped) {
+		return fmt.Errorf("migrate tenant %q: %w", projection.DefaultTenant, err)
 	}
-	for _, t := range behind {
-		err := s.migrateTenant(ctx, t.name, m)
-		if errors.Is(err, projection.ErrTenantDropped) {
-			s.log.Error("tenant not migrated", zap.String("tenant", t.name), zap.Error(err))
-			continue
-		}
+	for after := ""; ; {
+		behind, err := s.tenantsBehind(ctx, len(m.tenant), after)
 		if err != nil {
-			return fmt.Errorf("migrate tenant %q: %w", t.name, s.lacking(ctx, t.schema, err))
+			return fmt.Errorf("migrate tenants: %w", err)
+		}
+		if len(behind) == 0 {
+			break
+		}
+		for _, t := range behind {
+			after = t.name
+			err := s.migrateTenant(ctx, t.name, m)
+			if errors.Is(err, projection.ErrTenantDropped) {
+				s.log.Error("tenant not migrated", zap.String("tenant", t.name), zap.Error(err))
+				continue
+			}
+			if err != nil {
+				return fmt.Errorf("migrate tenant %q: %w", t.name, s.namingExtensions(ctx, s.pool, t.name, s.lacking(ctx, t.schema, err)))
+			}
 		}
 	}
-	_, err = s.createTenant(ctx, projection.DefaultTenant, m)
-	if err != nil && !errors.Is(err, projection.ErrTenantDropped) {
-		return fmt.Errorf("create tenant %q: %w", projection.DefaultTenant, err)
+	var named bool
+	err := s.pool.QueryRow(ctx, query("named_tenants", s.opts.Schema, ""), pgx.QueryExecModeExec, projection.DefaultTenant).Scan(&named)
+	if err == nil && named {
+		s.warnOfExtensions(ctx)
 	}
-	return nil
+	return err
 }
 
-// CreateTenant makes a tenant with a schema of its own, and returns it. Where it exists already nothing is changed. It
-// fails with ErrForeignSchema where a schema of the name exists that is not this store's, with ErrNotMigrated before
-// Migrate, and with projection.ErrTenantDropped where the tenant exists and its schema does not.
+// CreateTenant makes a tenant with a schema of its own and what Options.TenantSetup adds, all or nothing, and returns it. A
+// tenant that exists already is brought to this program's version. It fails with ErrForeignSchema where a schema of the name
+// exists that is not this store's, with ErrNotMigrated before Migrate, with ErrSchemaTooNew where other tenants have had more
+// steps of Options.TenantSetup than this program has, and with projection.ErrTenantDropped where the tenant exists and its
+// schema does not.
 func (s *Store) CreateTenant(ctx context.Context, name string) (*Tenant, error) {
 	t, err := s.createTenant(ctx, name, ownMigrations)
 	if err != nil {
-		return nil, fmt.Errorf("create tenant %s: %w", excerpt.Quoted(name), err)
+		return nil, fmt.Errorf("create tenant %s: %w", excerpt.Quoted(name), s.namingExtensions(ctx, s.pool, name, err))
+	}
+	if name != projection.DefaultTenant {
+		s.warnOfExtensions(ctx)
 	}
 	return t, nil
 }
@@ -170,8 +189,16 @@ func (s *Store) migrateTenant(ctx context.Context, name string, m migrations) er
 		if err != nil {
 			return err
 		}
-		return s.applyTenant(ctx, tx, name, schema, version, m.tenant)
+		return s.completeTenant(ctx, tx, name, schema, version, m)
 	})
+}
+
+// completeTenant applies the migrations and the steps of Options.TenantSetup that a tenant lacks.
+func (s *Store) completeTenant(ctx context.Context, tx pgx.Tx, name, schema string, version int, m migrations) error {
+	if err := s.applyTenant(ctx, tx, name, schema, version, m.tenant); err != nil {
+		return err
+	}
+	return s.setUpTenant(ctx, tx, name)
 }
 
 func (s *Store) createTenant(ctx context.Context, name string, m migrations) (*Tenant, error) {
@@ -179,31 +206,21 @@ func (s *Store) createTenant(ctx context.Context, name string, m migrations) (*T
 	if err != nil {
 		return nil, err
 	}
-	// A tenant that exists is found without the lock, and by a role that may not create.
-	switch err := s.isTenant(ctx, s.pool, t, m); {
-	case err == nil:
-		return t, nil
-	case !errors.Is(err, projection.ErrUnknownTenant):
+	// A tenant that is complete is found without the lock, and by a role that may not create.
+	if done, err := s.isComplete(ctx, t, m); err != nil {
 		return nil, err
+	} else if done {
+		return t, nil
 	}
 	err = s.locked(ctx, func(tx pgx.Tx) error {
-		if err := s.isTenant(ctx, tx, t, m); !errors.Is(err, projection.ErrUnknownTenant) {
-			return err
+		schema, version, err := s.tenantVersion(ctx, tx, name)
+		if errors.Is(err, projection.ErrUnknownTenant) {
+			schema, version, err = t.schema, 0, s.insertTenant(ctx, tx, t)
 		}
-		exists, err := schemaExists(ctx, tx, t.schema)
 		if err != nil {
 			return err
 		}
-		if exists {
-			return fmt.Errorf("schema %q: %w", t.schema, ErrForeignSchema)
-		}
-		if err := execScript(ctx, tx, fill(queryText("create_schema"), "{schema}", quote(t.schema))); err != nil {
-			return err
-		}
-		if _, err := tx.Exec(ctx, query("insert_tenant", s.opts.Schema, ""), pgx.QueryExecModeExec, name, t.schema); err != nil {
-			return err
-		}
-		return s.applyTenant(ctx, tx, name, t.schema, 0, m.tenant)
+		return s.completeTenant(ctx, tx, name, schema, version, m)
 	})
 	if err != nil {
 		return nil, s.lacking(ctx, t.schema, err)
@@ -211,21 +228,47 @@ func (s *Store) createTenant(ctx context.Context, name string, m migrations) (*T
 	return t, nil
 }
 
-// isTenant returns nil where the tenant exists and this program can work with it, and projection.ErrUnknownTenant where it
-// does not exist.
-func (s *Store) isTenant(ctx context.Context, q rowQuerier, t *Tenant, m migrations) error {
-	control, err := s.controlVersion(ctx, q)
+// isComplete reports whether the tenant exists and has all that this program has for it.
+func (s *Store) isComplete(ctx context.Context, t *Tenant, m migrations) (bool, error) {
+	control, err := s.controlVersion(ctx, s.pool)
 	if err != nil {
-		return s.missing(err)
+		return false, s.missing(err)
 	}
 	if err := acceptable(control, len(m.control)); err != nil {
+		return false, err
+	}
+	_, version, err := s.tenantVersion(ctx, s.pool, t.name)
+	if errors.Is(err, projection.ErrUnknownTenant) {
+		return false, nil
+	}
+	if err != nil || version < len(m.tenant) {
+		return false, err
+	}
+	if err := notTooNew(version, len(m.tenant)); err != nil {
+		return false, err
+	}
+	var applied int
+	err = s.pool.QueryRow(ctx, query("tenant_setup", s.opts.Schema, ""), pgx.QueryExecModeExec, t.name).Scan(&applied)
+	return err == nil && applied >= len(s.opts.TenantSetup), err
+}
+
+// insertTenant makes the schema and the row of a tenant that does not exist.
+func (s *Store) insertTenant(ctx context.Context, tx pgx.Tx, t *Tenant) error {
+	if err := s.maySetUp(ctx, tx); err != nil {
 		return err
 	}
-	_, version, err := s.tenantVersion(ctx, q, t.name)
+	exists, err := schemaExists(ctx, tx, t.schema)
 	if err != nil {
 		return err
 	}
-	return notTooNew(version, len(m.tenant))
+	if exists {
+		return fmt.Errorf("schema %q: %w", t.schema, ErrForeignSchema)
+	}
+	if err := execScript(ctx, tx, fill(queryText("create_schema"), "{schema}", quote(t.schema))); err != nil {
+		return err
+	}
+	_, err = tx.Exec(ctx, query("insert_tenant", s.opts.Schema, ""), pgx.QueryExecModeExec, t.name, t.schema)
+	return err
 }
 
 // applyTenant applies the migrations above version to a tenant and records that.

@@ -153,17 +153,17 @@ func (s *Store) tenantVersion(ctx context.Context, q rowQuerier, name string) (s
 	return schema, version, err
 }
 
-// behind is a tenant that Migrate has to look at.
-type behind struct{ name, schema string }
+// behindTenant is a tenant that Migrate has to look at.
+type behindTenant struct{ name, schema string }
 
-// tenantsBehind lists the tenants that are not at this program's version, or whose schema is gone, so that the others cost
-// nothing.
-func (s *Store) tenantsBehind(ctx context.Context, own int) ([]behind, error) {
-	rows, err := s.pool.Query(ctx, query("tenants_behind", s.opts.Schema, ""), pgx.QueryExecModeExec, own)
+// tenantsBehind lists the next tenants that are not at this program's version, or whose schema is gone, so that the others
+// cost nothing.
+func (s *Store) tenantsBehind(ctx context.Context, own int, after string) ([]behindTenant, error) {
+	rows, err := s.pool.Query(ctx, query("tenants_behind", s.opts.Schema, ""), pgx.QueryExecModeExec, own, len(s.opts.TenantSetup), after)
 	if err != nil {
 		return nil, err
 	}
-	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (b behind, err error) {
+	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (b behindTenant, err error) {
 		return b, row.Scan(&b.name, &b.schema)
 	})
 }

@@ -34,9 +34,10 @@ func TestNoStatementOnATenantScansATable(t *testing.T) {
 	mustExec(t, store, `insert into millrace_default.append_keys select 'k' || n, 's' || n from generate_series(1, 20000) n`)
 	mustExec(t, store, `insert into millrace_default.append_results select 'k' || n, 1, 5 from generate_series(1, 20000) n`)
 
-	sql := store.sql
-	call := func(expected Expected) (string, []any) {
-		a, err := newAppend("s77", expected, someEvents(3))
+	of := store.statements
+	call := func(expected Expected, expire bool) (string, []any) {
+		a, err := store.newAppend("s77", expected, someEvents(3))
+		a.expire = expire
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -52,17 +53,24 @@ func TestNoStatementOnATenantScansATable(t *testing.T) {
 	}
 	types := []string{"T1", "T2"}
 	statements := []statement{
-		{"tail", sql.tail, []any{50000, int64(math.MaxInt64), 500}, true, true},
-		{"range", sql.readRange, []any{50000, 99000, 500, types}, true, true},
-		{"stream", sql.readStream, []any{"s77", 2, 500, 0}, false, true},
-		{"types of a stream", sql.readStreamTypes, []any{"s77", 2, 500, 0, types}, false, true},
-		{"head", sql.head, nil, true, true},
-		{"version", sql.streamVersion, []any{"s77"}, true, true},
-		{"first result", sql.appendFirst, []any{"k77"}, false, false},
+		{"tail", store.sql(of.tail), []any{50000, int64(math.MaxInt64), 500}, true, true},
+		{"range", store.sql(of.readRange), []any{50000, 99000, 500, types}, true, true},
+		{"stream", store.sql(of.readStream), []any{"s77", 2, 500, 0}, false, true},
+		{"types of a stream", store.sql(of.readStreamTypes), []any{"s77", 2, 500, 0, types}, false, true},
+		{"head", store.sql(of.head), nil, true, true},
+		{"version", store.sql(of.streamVersion), []any{"s77"}, true, true},
+		{"first result", store.sql(of.appendFirst), []any{"k77"}, false, false},
 	}
 	for _, expected := range []Expected{Any, NoStream, Exact(5), Any.WithKey("k"), NoStream.WithKey("k"), Exact(5).WithKey("k")} {
-		text, args := call(expected)
+		text, args := call(expected, false)
 		statements = append(statements, statement{"append " + expected.String() + " " + expected.key, text, args, false, false})
+		if expected.keyed {
+			text, args := call(expected, true)
+			statements = append(statements, statement{"append " + expected.String() + " " + expected.key + " and expire", text, args, false, false})
+			if plan := explain(t, store, text, args...); !strings.Contains(plan, "append_keys_created_at_idx") {
+				t.Errorf("old keys are looked for by\n%s", plan)
+			}
+		}
 	}
 	for _, analyzed := range []bool{false, true} {
 		if analyzed {

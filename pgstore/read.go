@@ -36,7 +36,7 @@ func (t *Tenant) ReadStream(ctx context.Context, stream string, fromVersion int6
 			yield(event.Envelope{}, t.failed(ctx, "read stream", stream, err))
 			return
 		}
-		p := pager{tenant: t, sql: t.sql.readStream, from: fromVersion, next: afterVersion,
+		p := pager{tenant: t, sql: t.sql(t.store.statements.readStream), from: fromVersion, next: afterVersion,
 			args: func(from int64, limit int) [][]byte {
 				return [][]byte{[]byte(stream), number(from), number(int64(limit)), number(math.MinInt64)}
 			}}
@@ -78,17 +78,17 @@ func (t *Tenant) allPager(opts ReadOptions) (pager, error) {
 		types = [][]byte{textArray(opts.Types)}
 	}
 	if opts.Stream != "" {
-		sql := t.sql.readStream
+		sql := t.sql(t.store.statements.readStream)
 		if types != nil {
-			sql = t.sql.readStreamTypes
+			sql = t.sql(t.store.statements.readStreamTypes)
 		}
 		return pager{tenant: t, sql: sql, from: 1, next: afterVersion, args: func(from int64, limit int) [][]byte {
 			return append([][]byte{[]byte(opts.Stream), number(from), number(int64(limit)), number(opts.After)}, types...)
 		}}, nil
 	}
-	sql := t.sql.tail
+	sql := t.sql(t.store.statements.tail)
 	if types != nil {
-		sql = t.sql.readRange
+		sql = t.sql(t.store.statements.readRange)
 	}
 	return pager{tenant: t, sql: sql, from: opts.After, next: position, args: func(from int64, limit int) [][]byte {
 		return append([][]byte{number(from), number(math.MaxInt64), number(int64(limit))}, types...)
@@ -136,5 +136,7 @@ func (p *pager) page(ctx context.Context, limit int) (events []event.Envelope, t
 		return nil, false, err
 	}
 	defer conn.Release()
-	return readEnvelopes(ctx, conn.Conn(), p.sql, p.args(p.from, limit), pageBytes)
+	rows := conn.Conn().PgConn().ExecParams(ctx, p.sql, p.args(p.from, limit), nil, nil, binaryFormat)
+	events, _, truncated, err = readEnvelopes(rows, pageBytes)
+	return events, truncated, err
 }

@@ -68,7 +68,7 @@ func (s Port) NextCommand(ctx context.Context, lease projection.Lease, discards 
 
 // Discard carries a command out under the lease's fence, and ends it.
 func (s Port) Discard(ctx context.Context, lease projection.Lease, command int64) (discarded int64, err error) {
-	err = s.durable(ctx, fmt.Sprintf("discard dead letters of %s", lease.ID), func(tx pgx.Tx) error {
+	err = s.fenced(ctx, fmt.Sprintf("discard dead letters of %s", lease.ID), lease, func(tx pgx.Tx) error {
 		return orLost(tx.QueryRow(ctx, s.control.discard, lease.Row, lease.Owner, lease.Epoch, command).Scan(&discarded))
 	})
 	return discarded, err
@@ -86,9 +86,9 @@ func orLost(err error) error {
 func (s Port) BeginReplay(ctx context.Context, lease projection.Lease, command, mine int64) (*projection.Replay, error) {
 	replay := projection.Replay{Command: command}
 	found := true
-	err := s.durable(ctx, fmt.Sprintf("begin a replay of %s", lease.ID), func(tx pgx.Tx) error {
+	err := s.fenced(ctx, fmt.Sprintf("begin a replay of %s", lease.ID), lease, func(tx pgx.Tx) error {
 		err := tx.QueryRow(ctx, s.control.beginReplay, lease.Row, lease.Owner, lease.Epoch, command, mine).
-			Scan(&replay.Letter, &replay.Position, &replay.Stream, &replay.Begun)
+			Scan(&replay.Letter, &replay.Position, &replay.Stream, &replay.Begun, &replay.Attempts)
 		if errors.Is(err, pgx.ErrNoRows) {
 			found = false
 			return nil
@@ -104,32 +104,46 @@ func (s Port) BeginReplay(ctx context.Context, lease projection.Lease, command, 
 // FailReplay parks a letter again whose replay failed, and lets the command go on without it. counts tells that it is one
 // attempt more.
 func (s Port) FailReplay(ctx context.Context, lease projection.Lease, r projection.Replay, cause error, stack string, counts bool) error {
-	return s.fenced(ctx, fmt.Sprintf("park position %d of %s again", r.Position, lease.ID), s.control.failReplay, lease,
-		r.Letter, r.Command, storable(cause.Error()), storable(stack), counts)
+	return s.failReplay(ctx, lease, r, cause, stack, counts, "")
 }
 
-// ScheduleReplay makes a command of the letter that is due by the policy, if there is one and no command is open. Else next is
+// StopReplay is FailReplay, and the projection stops until it is resumed, with that reason. The command ends.
+func (s Port) StopReplay(ctx context.Context, lease projection.Lease, r projection.Replay, cause error, stack, reason string) error {
+	return s.failReplay(ctx, lease, r, cause, stack, true, reason)
+}
+
+func (s Port) failReplay(ctx context.Context, lease projection.Lease, r projection.Replay, cause error, stack string, counts bool, stop string) error {
+	return s.change(ctx, fmt.Sprintf("park position %d of %s again", r.Position, lease.ID), s.control.failReplay, lease,
+		r.Letter, r.Command, storable(cause.Error()), storable(stack), counts, nullable(storable(stop)))
+}
+
+// SkipReplay gives a letter up whose replay failed, counts its event as skipped, and lets the command go on behind it.
+func (s Port) SkipReplay(ctx context.Context, lease projection.Lease, r projection.Replay, cause error, stack string) error {
+	return s.change(ctx, fmt.Sprintf("skip the parked position %d of %s", r.Position, lease.ID), s.control.skipReplay, lease,
+		r.Letter, r.Command, storable(cause.Error()), storable(stack))
+}
+
+// ScheduleReplay makes a command of the letter that has been due for longest by the policy, if there is one and no command is open. Else next is
 // in how long one is due, 0 where none ever is.
 func (s Port) ScheduleReplay(ctx context.Context, lease projection.Lease, p projection.ReplayPolicy) (scheduled bool, next time.Duration, err error) {
 	replays := p.MaxReplays
 	if replays < 0 {
 		replays = math.MaxInt32
 	}
-	policy := []any{replays, p.Interval.Seconds(), p.Factor, p.Cap.Seconds(), p.Error}
-	var due *float64
-	if err := s.pool.QueryRow(ctx, s.control.nextDue, append([]any{lease.Row}, policy...)...).Scan(&due); err != nil {
+	var letter int64
+	var due float64
+	err = s.pool.QueryRow(ctx, s.control.nextDue, lease.Row, replays, p.Interval.Seconds(), p.Factor, p.Cap.Seconds(), p.Error).Scan(&letter, &due)
+	switch {
+	case errors.Is(err, pgx.ErrNoRows):
+		return false, 0, nil
+	case err != nil:
 		return false, 0, fmt.Errorf("look for a replay of %s: %w", lease.ID, ownFault(err))
+	case due > 0:
+		return false, max(time.Millisecond, seconds(due)), nil
 	}
-	if due == nil || *due > 0 {
-		if due != nil {
-			next = max(time.Millisecond, seconds(*due))
-		}
-		return false, next, nil
-	}
-	err = s.durable(ctx, fmt.Sprintf("schedule a replay of %s", lease.ID), func(tx pgx.Tx) error {
-		args := append([]any{lease.Row, lease.Owner, lease.Epoch}, policy...)
+	err = s.fenced(ctx, fmt.Sprintf("schedule a replay of %s", lease.ID), lease, func(tx pgx.Tx) error {
 		var err error
-		scheduled, err = execOne(ctx, tx, s.control.scheduleReplay, append(args, replayedAtOnce)...)
+		scheduled, err = execOne(ctx, tx, s.control.scheduleReplay, lease.Row, lease.Owner, lease.Epoch, letter, replayedAtOnce)
 		return err
 	})
 	return scheduled, p.Interval, err
@@ -138,13 +152,12 @@ func (s Port) ScheduleReplay(ctx context.Context, lease projection.Lease, p proj
 // replayedAtOnce bounds how much of a parked stream is replayed by itself in one go.
 const replayedAtOnce = 10_000
 
-// discardUnowned carries a command out of a projection that no living node holds, and tells whether it did.
-func (s *Store) discardUnowned(ctx context.Context, row int32, command int64) (done bool, err error) {
+// finishUnowned carries a command out that calls no handler, of a projection that no living node holds. It reports whether it did.
+func (s *Store) finishUnowned(ctx context.Context, row int32, command int64) (done bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, finishTime)
 	defer cancel()
-	err = s.durable(ctx, "discard dead letters that nobody holds", func(tx pgx.Tx) error {
-		var discarded int64
-		err := tx.QueryRow(ctx, clocked(s.control.discardUnowned), row, command).Scan(&discarded)
+	err = s.durable(ctx, "carry out a command on dead letters that no node holds", func(tx pgx.Tx) error {
+		err := tx.QueryRow(ctx, clocked(s.control.finishUnowned), row, command).Scan(new(int64))
 		if done = err == nil; errors.Is(err, pgx.ErrNoRows) {
 			return nil
 		}

@@ -24,7 +24,7 @@ type session struct {
 	store *Store
 	node  projection.Node
 	conn  *pgx.Conn
-	// pooled tells that a pooler lends the server's sessions to this connection.
+	// pooled means that a pooler lends the server's sessions to this connection, one for each transaction.
 	pooled bool
 }
 
@@ -45,21 +45,6 @@ func (s Port) Connect(ctx context.Context, node projection.Node) (projection.Ses
 	return session, nil
 }
 
-// dial opens a connection outside the pool, to dsn or, where that is empty, to where and as the pool does.
-func (s *Store) dial(ctx context.Context, dsn string) (*pgx.Conn, error) {
-	if dsn != "" {
-		return pgx.Connect(ctx, dsn)
-	}
-	pool := s.pool.Config()
-	config := pool.ConnConfig.Copy()
-	if pool.BeforeConnect != nil {
-		if err := pool.BeforeConnect(ctx, config); err != nil {
-			return nil, err
-		}
-	}
-	return pgx.ConnectConfig(ctx, config)
-}
-
 func (s *session) setUp(ctx context.Context) error {
 	c := s.store.control
 	// LISTEN takes names and no parameters, so that it is put together here.
@@ -67,17 +52,23 @@ func (s *session) setUp(ctx context.Context) error {
 	if weak.Broken(weak.Listening) {
 		listen = ""
 	}
+	pooling, err := findPooling(ctx, s.conn, func(ctx context.Context) (*pgx.Conn, error) { return s.store.dial(ctx, s.store.opts.SessionDSN) })
+	if err != nil {
+		return err
+	}
+	if _, err := s.conn.Exec(ctx, c.incarnate, pgx.QueryExecModeExec); err != nil {
+		return err
+	}
+	if s.pooled = pooling.lends; s.pooled {
+		// Settings, LISTEN and the lock would be those of some pooled session, and so would the one be that is ended for the lock.
+		s.store.log.Warn("a pooler stands between the session connection and the server: notifications do not arrive, and the node has no session lock; give Options.SessionDSN a way around it")
+		return s.Heartbeat(ctx)
+	}
 	if _, err := s.conn.Exec(ctx, keepalives+listen); err != nil {
 		return err
 	}
-	var pid uint32
-	if err := s.conn.QueryRow(ctx, backendPID, pgx.QueryExecModeExec).Scan(&pid); err != nil {
+	if _, err := s.conn.Exec(ctx, ownSession); err != nil {
 		return err
-	}
-	if s.pooled = pid != s.conn.PgConn().PID(); s.pooled {
-		// The lock would be some pooled connection's, and so would the session be that is ended for it.
-		s.store.log.Warn("a pooler stands between the session connection and the server: notifications do not arrive, and the node has no session lock; give Options.SessionDSN a way around it")
-		return s.Heartbeat(ctx)
 	}
 	key := s.lockKey()
 	var locked bool

@@ -151,10 +151,10 @@ func settlingStep(t *testing.T, s *settling, step []string) string {
 	var told []string
 	switch verb, args := step[0], step[1:]; verb {
 	case "start":
-		n := numbers(t, args)
+		n := parsed(t, args)
 		*s = settleFrom(n[0], n[1])
 	case "read", "part":
-		n := numbers(t, args)
+		n := parsed(t, args)
 		for _, p := range n[:s.read(n, verb == "read")] {
 			told = append(told, fmt.Sprintf("+%d", p))
 		}
@@ -183,7 +183,7 @@ func settlingStep(t *testing.T, s *settling, step []string) string {
 	return strings.Join(told, " ")
 }
 
-func numbers(t *testing.T, words []string) []int64 {
+func parsed(t *testing.T, words []string) []int64 {
 	var list []int64
 	for _, w := range words {
 		n, err := strconv.ParseInt(w, 10, 64)

@@ -6,12 +6,14 @@
 package pgstore
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -23,6 +25,10 @@ import (
 // DefaultSchema is the control schema where Options name none.
 const DefaultSchema = "millrace"
 
+// DefaultKeyRetention is how long idempotency keys are kept where Options say nothing. Repeats come from clients and queues that
+// deliver again: seconds to days later, longer over a weekend on which the receiver is down. A key takes some 250 bytes.
+const DefaultKeyRetention = 7 * 24 * time.Hour
+
 // Options say how a store is opened. The zero value is fine.
 type Options struct {
 	// Schema is the control schema; tenant schemas are named after it with "_" and the tenant's name. Default
@@ -30,17 +36,38 @@ type Options struct {
 	// pg_ with anything behind it) and public are refused.
 	Schema string
 	// SessionDSN is where session connections go. It is needed where a pooler in transaction mode stands between the
-	// pool and the server, because LISTEN and session locks do not survive such a pooler. Default: as the pool.
+	// pool and the server, because LISTEN and session locks do not survive such a pooler; without it the runtime polls and
+	// relies on heartbeats. The pool's AfterConnect and what it runs before it lends a connection (PrepareConn, BeforeAcquire)
+	// set up session connections too; its BeforeConnect does so only where SessionDSN is empty. Default: as the pool.
 	SessionDSN string
+	// SharedSchemas are schemas in which named tenants find what their own schema does not have: extensions, functions,
+	// tables for all. The search path of a named tenant, in its handlers, in Tenant.InTx and in TenantSetup, is its schema,
+	// these in order, and pg_temp. It has nothing else, so public must be named here to be found. Tables in a shared schema
+	// are the same for all tenants. DefaultTenant keeps the search path of its sessions. Default: none.
+	SharedSchemas []string
+	// TenantSetup makes what each tenant has beside its events, DefaultTenant included. CreateTenant runs all steps in the
+	// transaction that creates the tenant; Migrate runs for every tenant those that it has not had, in one transaction each.
+	// The steps are told apart by their places alone: append new ones, and never change, reorder or remove one that was
+	// applied anywhere. Programs with fewer steps than the database has go on working, but may not create tenants.
+	// Default: nothing is made.
+	TenantSetup []TenantStep
 	// NoNotify turns the NOTIFY after each commit off. Other processes then find new events by polling.
 	NoNotify bool
+	// KeyRetention is how long idempotency keys are kept at least (see Expected.WithKey). Default DefaultKeyRetention; negative
+	// means for ever. Appends with keys delete older ones, a few at a time. An append that is repeated after its key was
+	// deleted appends again, or meets a version conflict if it expects a version.
+	KeyRetention time.Duration
 	// Logger receives what is worth knowing. Default: nothing is logged.
 	Logger *zap.Logger
 }
 
 func (o Options) withDefaults() Options {
+	o.SharedSchemas, o.TenantSetup = slices.Clone(o.SharedSchemas), slices.Clone(o.TenantSetup)
 	if o.Schema == "" {
 		o.Schema = DefaultSchema
+	}
+	if o.KeyRetention == 0 {
+		o.KeyRetention = DefaultKeyRetention
 	}
 	if o.Logger == nil {
 		o.Logger = zap.NewNop()
@@ -57,6 +84,12 @@ func (o Options) validate() error {
 	}
 	if strings.Contains(o.Schema, "$$") {
 		return fmt.Errorf("Options.Schema %q contains $$, which quotes the functions in it", o.Schema)
+	}
+	if err := validShared(o.Schema, o.SharedSchemas); err != nil {
+		return err
+	}
+	if err := validSetup(o.TenantSetup); err != nil {
+		return err
 	}
 	if o.SessionDSN != "" {
 		if _, err := pgx.ParseConfig(o.SessionDSN); err != nil {
@@ -78,22 +111,42 @@ type Store struct {
 	control controlSQL
 	notify  *notifier
 	locks   *lockScanner
+	// pooling is what stands between the pool and the server.
+	pooling pooling
+	// sessions is what is known of the sessions that a pooler lends.
+	sessions pooledSessions
 	// watchesClients tells that the server can notice a client that is gone while it runs a statement.
 	watchesClients bool
 	// abandoned counts the handlers that did not come back.
 	abandoned atomic.Int64
+	// warned tells that extensions outside of the tenants' search path were looked for.
+	warned atomic.Bool
 
-	mu      sync.Mutex
-	tenants map[string]*Tenant
+	statements tenantStatements
+	prepared   preparedNames
 }
 
 // Open connects to the database that dsn names, with a pool of its own, and checks the server. The DSN is that of
-// pgxpool, so pool_max_conns and the like may be given in it.
+// pgxpool, so pool_max_conns and the like may be given in it. Where it names several hosts, the connections lead to the
+// one that takes writes, as with target_session_attrs=read-write. Behind a pooler in transaction mode, where pgx's default mode
+// does not work, the pool's default_query_exec_mode becomes cache_describe.
 func Open(ctx context.Context, dsn string, opts Options) (*Store, error) {
 	config, err := pgxpool.ParseConfig(dsn)
 	if err != nil {
 		return nil, fmt.Errorf("open store: %w", err)
 	}
+	primaryOnly(config.ConnConfig)
+	store, err := openConfig(ctx, config, opts)
+	if errors.Is(err, errExecMode) {
+		config.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeCacheDescribe
+		config.ConnConfig.DescriptionCacheCapacity = cmp.Or(config.ConnConfig.DescriptionCacheCapacity, 512)
+		store, err = openConfig(ctx, config, opts)
+	}
+	return store, err
+}
+
+// openConfig opens a store that owns its pool.
+func openConfig(ctx context.Context, config *pgxpool.Config, opts Options) (*Store, error) {
 	pool, err := pgxpool.NewWithConfig(ctx, config)
 	if err != nil {
 		return nil, fmt.Errorf("open store: %w", err)
@@ -108,7 +161,9 @@ func Open(ctx context.Context, dsn string, opts Options) (*Store, error) {
 }
 
 // OpenPool makes a store over a pool of the caller's, and checks the server. The caller closes the pool, after the
-// store.
+// store. A pool that may connect to several hosts is refused unless it asks for a session that takes writes, as with
+// target_session_attrs=read-write in its DSN: after a failover it could lead to a standby.
+// So is a pool whose default_query_exec_mode does not work behind its pooler; exec and cache_describe work everywhere.
 func OpenPool(ctx context.Context, pool *pgxpool.Pool, opts Options) (*Store, error) {
 	if pool == nil {
 		return nil, errors.New("open store: the pool is nil")
@@ -117,10 +172,17 @@ func OpenPool(ctx context.Context, pool *pgxpool.Pool, opts Options) (*Store, er
 	if err := opts.validate(); err != nil {
 		return nil, fmt.Errorf("open store: %w", err)
 	}
+	if err := onePrimary(pool.Config().ConnConfig); err != nil {
+		return nil, fmt.Errorf("open store: %w", err)
+	}
 	if err := checkServer(ctx, pool, opts.Logger); err != nil {
 		return nil, fmt.Errorf("open store: %w", err)
 	}
-	s := &Store{pool: pool, opts: opts, log: opts.Logger, control: newControlSQL(opts.Schema), tenants: make(map[string]*Tenant)}
+	s := &Store{pool: pool, opts: opts, log: opts.Logger, control: newControlSQL(opts.Schema),
+		statements: newTenantStatements(opts.Schema, opts.KeyRetention)}
+	if err := s.checkPooling(ctx); err != nil {
+		return nil, fmt.Errorf("open store: %w", err)
+	}
 	s.watchesClients = watchesClients(ctx, pool)
 	s.notify = newNotifier(s)
 	s.locks = newLockScanner(s)
@@ -129,6 +191,7 @@ func OpenPool(ctx context.Context, pool *pgxpool.Pool, opts Options) (*Store, er
 	if err != nil {
 		return nil, fmt.Errorf("open store: %w", err)
 	}
+	s.prepared.add(projection.DefaultTenant)
 	return s, nil
 }
 
@@ -151,16 +214,8 @@ func (s *Store) ForTenant(name string) (*Tenant, error) {
 	if err := validName("tenant", name, 32); err != nil {
 		return nil, err
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if t, ok := s.tenants[name]; ok {
-		return t, nil
-	}
 	schema := s.opts.Schema + "_" + name
-	t := &Tenant{store: s, name: name, schema: schema, sql: newTenantSQL(s.opts.Schema, schema),
-		prepared: len(s.tenants) < preparedTenants}
-	s.tenants[name] = t
-	return t, nil
+	return &Tenant{store: s, name: name, schema: schema, quoted: quote(schema)}, nil
 }
 
 // Tenant is the events of one tenant.
@@ -168,9 +223,7 @@ type Tenant struct {
 	store  *Store
 	name   string
 	schema string
-	sql    tenantSQL
-	// prepared tells that appends go through the connections' prepared-statement caches.
-	prepared bool
+	quoted string // the schema
 }
 
 // Name is the tenant's name.

@@ -2,11 +2,13 @@ package pgstore
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
-	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/weak"
 	"github.com/millrace-go/millrace/projection"
 )
@@ -26,9 +28,11 @@ const (
 // tail follows the end of one tenant's events: the thin shell around settling. The read that decides comes after the
 // scan that found the holders gone, each a statement of its own with a snapshot of its own.
 type tail struct {
-	tenant   *Tenant
-	started  bool
-	settling settling
+	tenant  *Tenant
+	started bool
+	// incarnation is that of the server in which everything below was read.
+	incarnation projection.Incarnation
+	settling    settling
 	// begin is the head that start found. Once it is settled, what lies before it need not be read here.
 	begin int64
 	// seen is when the target was first seen, scans how often its holders were looked for.
@@ -60,10 +64,14 @@ func (t failedTail) Poll(context.Context) (projection.TailUpdate, error) {
 	return projection.TailUpdate{}, t.err
 }
 
-// Poll reads on from the mark and settles what it can. After an error it knows nothing any more: what was seen on a
-// connection that is gone counts for nothing.
+// Poll reads on from the mark and settles what it can. After an error it forgets everything: what was seen on a
+// connection that is gone counts for nothing. In a new incarnation of the server it begins anew.
 func (t *tail) Poll(ctx context.Context) (projection.TailUpdate, error) {
 	update, err := t.poll(ctx)
+	if errors.Is(err, projection.ErrIncarnationChanged) {
+		*t = tail{tenant: t.tenant, slot: t.slot}
+		update, err = t.poll(ctx)
+	}
 	if err != nil {
 		*t = tail{tenant: t.tenant, slot: t.slot}
 		return projection.TailUpdate{}, fmt.Errorf("read the end of tenant %q: %w", t.tenant.name, ownFault(t.tenant.absent(ctx, err)))
@@ -78,7 +86,7 @@ func (t *tail) poll(ctx context.Context) (projection.TailUpdate, error) {
 			return projection.TailUpdate{}, err
 		}
 	}
-	update := projection.TailUpdate{Mark: t.settling.mark, From: t.settling.mark}
+	update := projection.TailUpdate{Mark: t.settling.mark, From: t.settling.mark, Incarnation: t.incarnation}
 	full := false
 	if changed, err := t.look(ctx, began); err != nil {
 		return projection.TailUpdate{}, err
@@ -137,7 +145,9 @@ func (t *tail) start(ctx context.Context) error {
 		return err
 	}
 	var floor, head int64
-	err = t.tenant.store.pool.QueryRow(ctx, t.tenant.sql.tailStart, pgx.QueryExecModeExec, t.tenant.name).Scan(&floor, &head)
+	t.incarnation, err = t.tenant.store.readEvents(ctx, t.tenant.sql(t.tenant.store.statements.tailStart), [][]byte{[]byte(t.tenant.name)}, nil, func(rows *pgconn.ResultReader) error {
+		return numbers(rows, func(row []int64) { floor, head = row[0], row[1] })
+	})
 	release()
 	if err != nil {
 		return err
@@ -171,6 +181,9 @@ func (t *tail) read(ctx context.Context, update *projection.TailUpdate) (full bo
 	if err != nil {
 		return false, err
 	}
+	if page.Incarnation != t.incarnation {
+		return false, projection.ErrIncarnationChanged
+	}
 	positions, bytes := make([]int64, len(page.Events)), 0
 	for i := range page.Events {
 		positions[i] = page.Events[i].Position
@@ -189,7 +202,10 @@ func (t *tail) read(ctx context.Context, update *projection.TailUpdate) (full bo
 	if t.settling.target != before {
 		t.seen, t.scans, t.held = time.Now(), 0, nil
 	}
-	update.Events = append(update.Events, page.Events[:n]...)
+	if n > 0 {
+		update.Events = append(update.Events, page.Events[:n]...)
+		update.Bytes += page.Bytes
+	}
 	update.Mark = t.settling.mark
 	return full, nil
 }
@@ -227,20 +243,21 @@ const maxPosition = int64(1)<<62 - 1
 
 // readPage reads a piece of the tenant's events. Page.To is UpTo where nothing was left out, else the last position read.
 func (t *Tenant) readPage(ctx context.Context, r projection.ReadRange) (projection.Page, error) {
-	conn, err := t.store.pool.Acquire(ctx)
-	if err != nil {
-		return projection.Page{}, err
-	}
-	defer conn.Release()
-	sql, args := t.sql.tail, [][]byte{number(r.After), number(r.UpTo), number(int64(r.Limit))}
+	sql, args := t.sql(t.store.statements.tail), [][]byte{number(r.After), number(r.UpTo), number(int64(r.Limit))}
 	if len(r.Types) > 0 {
-		sql, args = t.sql.readRange, append(args, textArray(r.Types))
+		sql, args = t.sql(t.store.statements.readRange), append(args, textArray(r.Types))
 	}
-	events, truncated, err := readEnvelopes(ctx, conn.Conn(), sql, args, r.MaxBytes)
+	var events []event.Envelope
+	var held int
+	var truncated bool
+	in, err := t.store.readEvents(ctx, sql, args, binaryFormat, func(rows *pgconn.ResultReader) (err error) {
+		events, held, truncated, err = readEnvelopes(rows, r.MaxBytes)
+		return err
+	})
 	if err != nil {
 		return projection.Page{}, err
 	}
-	page := projection.Page{Events: events, To: r.UpTo}
+	page := projection.Page{Events: events, To: r.UpTo, Incarnation: in, Bytes: held}
 	if truncated || len(events) >= r.Limit {
 		page.To = events[len(events)-1].Position
 	}

@@ -20,13 +20,13 @@ func TestTailScansNoEvents(t *testing.T) {
 			sql  string
 			args []any
 		}{
-			"tail at the end":        {store.sql.tail, []any{99_990, maxPosition, tailEvents}},
-			"tail from the middle":   {store.sql.tail, []any{50_000, maxPosition, tailEvents}},
-			"tail from the first on": {store.sql.tail, []any{0, int64(math.MaxInt64), tailEvents}},
-			"range":                  {store.sql.readRange, []any{50_000, 99_000, 500, types}},
-			"range from the first":   {store.sql.readRange, []any{0, 100_000, 500, types}},
-			"head":                   {store.sql.head, nil},
-			"start":                  {store.sql.tailStart, []any{store.Name()}},
+			"tail at the end":        {store.sql(store.statements.tail), []any{99_990, maxPosition, tailEvents}},
+			"tail from the middle":   {store.sql(store.statements.tail), []any{50_000, maxPosition, tailEvents}},
+			"tail from the first on": {store.sql(store.statements.tail), []any{0, int64(math.MaxInt64), tailEvents}},
+			"range":                  {store.sql(store.statements.readRange), []any{50_000, 99_000, 500, types}},
+			"range from the first":   {store.sql(store.statements.readRange), []any{0, 100_000, 500, types}},
+			"head":                   {store.sql(store.statements.head), nil},
+			"start":                  {store.sql(store.statements.tailStart), []any{store.Name()}},
 		} {
 			plan := explain(t, store, s.sql, s.args...)
 			// Where the index is read from the first event on, the scan is only hidden.

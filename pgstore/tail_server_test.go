@@ -110,7 +110,7 @@ func TestTailThatMetARestartBeginsAnew(t *testing.T) {
 	}
 	store.pool.Reset()
 	_, err := f.poll(testContext(t))
-	if fault := store.Port().Classify(err); err == nil || fault.Class != projection.Infrastructure || !fault.Unreachable {
+	if fault := store.Port().Classify(err); err == nil || fault.Class != projection.Infrastructure || !fault.Probe {
 		t.Fatalf("%v, %+v", err, fault)
 	}
 	if err := server.StartAgain(testContext(t)); err != nil {
@@ -167,7 +167,7 @@ func TestPositionsHandedOutAgainAfterACrashAreNotSkipped(t *testing.T) {
 func TestStandbyIsRefused(t *testing.T) {
 	server, primary := ownServer(t, nil)
 	mustAppend(t, primary.Tenant, "a", Any, someEvents(3)...)
-	standby, err := server.Standby(testContext(t))
+	standby, err := server.Standby(testContext(t), pgtest.StandbyOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -177,7 +177,9 @@ func TestStandbyIsRefused(t *testing.T) {
 		}
 	}()
 	if store, err := Open(testContext(t), standby.DSN("postgres"), Options{}); !errors.Is(err, projection.ErrNotPrimary) {
-		store.Close()
+		if err == nil {
+			store.Close()
+		}
 		t.Errorf("Open: %v", err)
 	}
 	// A server may become a standby behind an address. A store that was opened before notices when it settles.
@@ -186,7 +188,7 @@ func TestStandbyIsRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer pool.Close()
-	moved := &Store{pool: pool, opts: primary.opts, log: primary.log, control: primary.control, tenants: make(map[string]*Tenant)}
+	moved := &Store{pool: pool, opts: primary.opts, log: primary.log, control: primary.control, statements: primary.statements}
 	moved.locks = newLockScanner(moved)
 	if _, err := moved.locks.scan(testContext(t), primary.EventsSchema()); !errors.Is(err, projection.ErrNotPrimary) {
 		t.Errorf("scan: %v", err)
@@ -194,7 +196,7 @@ func TestStandbyIsRefused(t *testing.T) {
 	tail := moved.Port().Tail(primary.Name())
 	for range 2 {
 		_, err = tail.Poll(testContext(t))
-		if fault := moved.Port().Classify(err); !errors.Is(err, projection.ErrNotPrimary) || fault.Class != projection.Configuration {
+		if fault := moved.Port().Classify(err); !errors.Is(err, projection.ErrNotPrimary) || fault.Class != projection.Infrastructure {
 			t.Errorf("Poll: %v", err)
 		}
 	}

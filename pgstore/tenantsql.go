@@ -1,33 +1,54 @@
 package pgstore
 
-import "strings"
+import (
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+)
 
-// tenantSQL is the statements on one tenant's schema, with its name in them. They differ from tenant to tenant, so they
-// must not go through the prepared-statement cache, which would thrash with many tenants; see preparedTenants.
-type tenantSQL struct {
-	// appendNew, appendExact and appendAny append with the expected version of their name, and with a key.
-	appendAny, appendNew, appendExact                  appendSQL
-	appendFirst, streamVersion                         string
-	tail, readRange, readStream, readStreamTypes, head string
-	tailStart                                          string
+// tenantStatements are the statements on a tenant's schema. They are put together when they are sent, since the text for each of
+// many tenants would take memory for ever (9 KB each). They differ from tenant to tenant, so they must not go through the
+// prepared-statement cache, which would thrash with many tenants; see preparedTenants.
+type tenantStatements struct {
+	// appendAny, appendNew and appendExact append with the expected version of their name.
+	appendAny, appendNew, appendExact                  appendStatements
+	appendFirst, streamVersion                         statement
+	tail, readRange, readStream, readStreamTypes, head statement
+	tailStart                                          statement
 }
 
-// appendSQL is one way to append, without an idempotency key and with one.
-type appendSQL struct{ plain, keyed string }
+// appendStatements are one way to append: without an idempotency key, with one, and with one while old keys are deleted.
+type appendStatements struct{ plain, keyed, expiring statement }
 
-func newTenantSQL(control, tenantSchema string) tenantSQL {
-	text := func(name string) string { return query(name, control, tenantSchema) }
-	// The parts are put together before the schemas are put in: a tenant may be called {stream}.
-	appending := func(name string) appendSQL {
+// statement is the text between the places where the tenant's schema stands.
+type statement []string
+
+// sql returns the text of a statement on the tenant's schema.
+func (t *Tenant) sql(s statement) string { return strings.Join(s, t.quoted) }
+
+func newStatement(text, control string) statement {
+	parts := strings.Split(text, "{tenant}")
+	for i := range parts {
+		parts[i] = strings.ReplaceAll(parts[i], "{control}", quote(control))
+	}
+	return parts
+}
+
+func newTenantStatements(control string, keyRetention time.Duration) tenantStatements {
+	text := func(name string) statement { return newStatement(queryText(name), control) }
+	expire := fill(queryText("expire_keys"), "{retention}", fmt.Sprintf("interval '%d microseconds'", keyRetention.Microseconds()))
+	appending := func(name string) appendStatements {
 		stream := queryText(name)
 		plain := fill(stream, "{claimed}", "true", "{expected}", "$8")
 		keyed := fill(stream, "{claimed}", "exists (select from claim)", "{expected}", "$9")
-		return appendSQL{
-			plain: inSchemas(fill(queryText("append"), "{stream}", plain), control, tenantSchema),
-			keyed: inSchemas(fill(queryText("append_keyed"), "{stream}", keyed), control, tenantSchema),
+		return appendStatements{
+			plain:    newStatement(fill(queryText("append"), "{stream}", plain), control),
+			keyed:    newStatement(fill(queryText("append_keyed"), "{stream}", keyed, "{expire}", ""), control),
+			expiring: newStatement(fill(queryText("append_keyed"), "{stream}", keyed, "{expire}", expire), control),
 		}
 	}
-	return tenantSQL{
+	return tenantStatements{
 		appendAny:       appending("append_any"),
 		appendNew:       appending("append_new"),
 		appendExact:     appending("append_exact"),
@@ -43,3 +64,32 @@ func newTenantSQL(control, tenantSchema string) tenantSQL {
 }
 
 func fill(sql string, oldnew ...string) string { return strings.NewReplacer(oldnew...).Replace(sql) }
+
+// preparedNames are the tenants whose appends go through the prepared-statement cache: the first that were appended to.
+type preparedNames struct {
+	mu    sync.RWMutex
+	names []string
+}
+
+func (p *preparedNames) has(tenant string) bool {
+	p.mu.RLock()
+	defer p.mu.RUnlock()
+	for _, name := range p.names {
+		if name == tenant {
+			return true
+		}
+	}
+	return false
+}
+
+// add adds a tenant that exists, while there are fewer than preparedTenants.
+func (p *preparedNames) add(tenant string) {
+	if p.has(tenant) {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(p.names) < preparedTenants {
+		p.names = append(p.names, tenant)
+	}
+}

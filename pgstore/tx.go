@@ -15,8 +15,8 @@ import (
 var ErrTxControl = errors.New("the transaction belongs to the store")
 
 // scopedTx is a transaction that the store lends to a function of the user's. It remembers which tenants were appended
-// to, and which infrastructure fault the user's function met, should it not pass it on; and it refuses to be ended and
-// to let settings outlive it.
+// to, and which error its statements met, should the user's function not pass it on; and it refuses to be ended and to let
+// settings outlive it.
 type scopedTx struct {
 	pgx.Tx
 	scope *txScope
@@ -71,19 +71,25 @@ func (tx *scopedTx) dirtied() []string {
 	return tenants
 }
 
-// note keeps err where it is the first infrastructure fault of the transaction.
+// note keeps err where it is an error of the server's or of the connection: the last one but for those that only follow from
+// another. What failed before the last error of the server's was undone by a savepoint, else there could be no other.
 func (tx *scopedTx) note(err error) error {
-	if err != nil && isInfrastructure(err) {
-		tx.scope.mu.Lock()
-		defer tx.scope.mu.Unlock()
-		if tx.scope.fault == nil {
-			tx.scope.fault = err
-		}
+	if err == nil || isState(err, "25P02") { // in_failed_sql_transaction
+		return err
+	}
+	server := isServerFault(err)
+	if !server && !isConnectionError(err) {
+		return err
+	}
+	tx.scope.mu.Lock()
+	defer tx.scope.mu.Unlock()
+	if tx.scope.fault == nil || server {
+		tx.scope.fault = err
 	}
 	return err
 }
 
-// fault is the first infrastructure fault that a statement of the transaction met, or nil.
+// fault is the error that the transaction or its connection failed with, as far as its statements told, or nil.
 func (tx *scopedTx) fault() error {
 	tx.scope.mu.Lock()
 	defer tx.scope.mu.Unlock()

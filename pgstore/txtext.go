@@ -22,6 +22,7 @@ func refusedInTx(sql string) error {
 			if second == "transaction" {
 				return fmt.Errorf("PREPARE TRANSACTION refused: %w", ErrTxControl)
 			}
+			return fmt.Errorf("PREPARE refused, the statement would outlive the transaction; pgx prepares statements by itself, and tx.Prepare does: %w", ErrTxControl)
 		case "set":
 			if second == "transaction" {
 				return fmt.Errorf("SET TRANSACTION refused: %w", ErrTxControl)
@@ -30,7 +31,7 @@ func refusedInTx(sql string) error {
 				return fmt.Errorf("SET %s refused, it would outlive the transaction; use SET LOCAL: %w",
 					strings.ToUpper(second), ErrTxControl)
 			}
-		case "reset", "discard", "listen", "unlisten", "load", "deallocate":
+		case "reset", "discard", "listen", "unlisten", "load", "execute", "deallocate":
 			return fmt.Errorf("%s refused, it concerns the session: %w", strings.ToUpper(first), ErrTxControl)
 		}
 	}

@@ -10,7 +10,8 @@ func TestTextThatEndsOrOutlivesTheTransactionIsRefused(t *testing.T) {
 		"commit", "  COMMIT;", "-- why\ncommit", "/* a */ rollback", "rollback and chain", "end", "abort", "begin",
 		"start transaction", "prepare transaction 'x'", "select 1; commit", "select ';'; rollback",
 		"set work_mem = '1MB'", "SET SESSION work_mem = '1MB'", "set role other", "set transaction read only", "set time zone 'UTC'", "reset all",
-		"reset role", "discard all", "listen x", "unlisten *", "load 'x'", "deallocate all",
+		"reset role", "discard all", "listen x", "unlisten *", "load 'x'", "deallocate all", "deallocate q",
+		"prepare q as select 1", "/* a */ PREPARE q (int) AS select $1", "execute q", "select 1; execute q (1)",
 		"select set_config('work_mem', '1MB', false)", "select pg_catalog.set_config('a.b', $1, false)",
 		"select pg_advisory_lock(1)", "select pg_try_advisory_lock_shared(1, 2)",
 		"do $$ begin perform 1; end $$; commit",
@@ -26,7 +27,7 @@ func TestOrdinaryTextIsNotRefused(t *testing.T) {
 		"", ";", "select 1", "insert into t values ('commit; rollback')", `insert into "commit" values (1)`,
 		"update t set x = 1", "set local work_mem = '1MB'", "SET LOCAL ROLE other", "set constraints all deferred",
 		"rollback to savepoint a", "rollback to a", "rollback work to savepoint a", "savepoint a; release savepoint a",
-		"select set_config('work_mem', '1MB', true)", "select pg_advisory_xact_lock(1)", "prepare q as select 1",
+		"select set_config('work_mem', '1MB', true)", "select pg_advisory_xact_lock(1)", "select 'execute q'",
 		"do $$ begin perform 1; end $$", "do $x$ begin commit; end $x$ -- commit", "select $1; select 2",
 	} {
 		if err := refusedInTx(sql); err != nil {

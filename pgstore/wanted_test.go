@@ -63,6 +63,9 @@ func TestClaimTakesWhatIsAskedForAndFreeAndNotStopped(t *testing.T) {
 			Attempts: 3, FailingPosition: 8, LastError: "bad"}, // the owner that failed is another
 		{Row: rows[4], ID: id(4), Owner: next.ID, Epoch: 1, Wanted: projection.WantPause},
 	}
+	for i := range want {
+		want[i].Incarnation = one[projection.Incarnation](t, store, "select millrace.incarnation()")
+	}
 	if leases := claimed(t, store, next, true, asked...); !slices.Equal(leases, want) {
 		t.Errorf("claimed %+v, want %+v", leases, want)
 	}
@@ -124,7 +127,7 @@ func TestWhoseLeasesAreFree(t *testing.T) {
 	if owned, err := store.Port().Owned(testContext(t), node); err != nil || len(owned) != 0 {
 		t.Errorf("owned are %v, %v, after they were claimed", owned, err)
 	}
-	if _, err := store.Port().Reload(testContext(t), held); !errors.Is(err, projection.ErrLeaseLost) {
+	if _, err := reload(testContext(t), store, held); !errors.Is(err, projection.ErrLeaseLost) {
 		t.Error(err)
 	}
 }
@@ -248,7 +251,7 @@ func TestFailedIsKeptUnderTheFence(t *testing.T) {
 		if err := set(lease, test.reason); err != nil {
 			t.Fatal(err)
 		}
-		if now, err := store.Port().Reload(testContext(t), lease); err != nil || now.Failed != test.want {
+		if now, err := reload(testContext(t), store, lease); err != nil || now.Failed != test.want {
 			t.Errorf("kept %q, %v; want %q", now.Failed, err, test.want)
 		}
 	}

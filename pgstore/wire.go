@@ -1,8 +1,10 @@
 package pgstore
 
 import (
+	"fmt"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 )
 
 // number is an integer parameter in text format.
@@ -22,7 +24,20 @@ func textArray(items []string) []byte {
 	return append(b, '}')
 }
 
-// storable makes text that may hold anything fit for a text column.
+// maxTextBytes bounds the texts of errors, stacks and reasons in the database: enough for what a person reads, too little to fill
+// a table when each of many dead letters quotes a whole document.
+const maxTextBytes = 16 << 10
+
+// storable makes text that may hold anything fit for a text column. What is longer than maxTextBytes is cut, with a mark.
 func storable(s string) string {
-	return strings.ReplaceAll(strings.ToValidUTF8(s, "�"), "\x00", "�")
+	all := len(s)
+	if s = strings.ReplaceAll(strings.ToValidUTF8(s, "�"), "\x00", "�"); len(s) <= maxTextBytes {
+		return s
+	}
+	mark := fmt.Sprintf("… (cut, %d bytes in all)", all)
+	end := maxTextBytes - len(mark)
+	for !utf8.RuneStart(s[end]) {
+		end--
+	}
+	return s[:end] + mark
 }

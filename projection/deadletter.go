@@ -38,12 +38,13 @@ type LetterState string
 const (
 	// LetterParked waits for somebody, or for the automatic replayer.
 	LetterParked LetterState = "parked"
-	// LetterReplaying is being replayed, or was when its owner ended or its command was cancelled. It may be replayed and
+	// LetterReplaying is being replayed, or was when its owner ended: the next owner goes on with it. It may be replayed and
 	// discarded as if it were parked.
 	LetterReplaying LetterState = "replaying"
 	// LetterResolved was replayed: its event was applied.
 	LetterResolved LetterState = "resolved"
-	// LetterDiscarded was given up by somebody: its event will never be applied.
+	// LetterDiscarded was given up, by a command or by its handler, which asked to skip it on a replay: its event will never be
+	// applied.
 	LetterDiscarded LetterState = "discarded"
 )
 
@@ -81,6 +82,8 @@ type Replay struct {
 	Stream   string
 	// Begun counts the replays of it that were begun without a word on how they ended, this one included.
 	Begun int
+	// Attempts counts the failures of its event before this replay.
+	Attempts int
 }
 
 // replaysBegun is how many owners in a row may end at the replay of a dead letter before it is given up.
@@ -89,10 +92,19 @@ const replaysBegun = 2
 // Deadly tells that so many owners ended at the replay that it is not to be tried again in this command.
 func (r Replay) Deadly() bool { return r.Begun > replaysBegun }
 
+// Failure is that of the replay's event, without the event's body.
+func (r Replay) Failure(id ID, err error, stack string) *Failure {
+	if at, ok := err.(*EventError); ok {
+		err = at.Err // the position is said anyway
+	}
+	return &Failure{Projection: id, Event: event.Envelope{Position: r.Position, Stream: r.Stream}, Attempt: r.Attempts + 1, Err: err, Stack: stack}
+}
+
 // ErrEventGone tells that the event of a dead letter is not in the store any more.
 var ErrEventGone = errors.New("the event is not in the store any more")
 
-// ReplayPolicy has the dead letters of a projection replayed by themselves, the oldest first, one after another. A parked
+// ReplayPolicy has the dead letters of a projection replayed by themselves, one after another, first the one that has been due
+// for longest: so none that fails again and again keeps others waiting. A parked
 // stream is replayed whole, and waits with the rest where one of its events fails. Events that are parked behind others are
 // not looked at for themselves. The zero value is off.
 type ReplayPolicy struct {

@@ -9,7 +9,8 @@ import (
 type Class int
 
 const (
-	// Infrastructure faults are retried for ever and never counted against an event.
+	// Infrastructure faults are retried for ever and never counted against an event: waits for another session's lock,
+	// deadlocks, serialization failures, and whatever a statement of our own meets.
 	Infrastructure Class = iota
 	// LeaseLost ends the actor; another owner goes on.
 	LeaseLost
@@ -17,7 +18,21 @@ const (
 	HandlerFault
 	// Configuration faults stop the projection until somebody mends them.
 	Configuration
+	// Unclear faults are those of which the error alone does not say whether the server or the event is at fault: a lost
+	// connection, lack of resources, an internal error. FaultHistory decides about them, by a probe and by repetition.
+	Unclear
+	// Interrupted faults may be of one moment or one connection alone: a cancelled statement, a statement cache that the
+	// server does not know any more. They are tried once more on a new connection, and are the event's if they recur.
+	Interrupted
+	// MissingObject faults tell of a table, column, function, schema or privilege that the handler needs and that is not
+	// there. The projection waits for it, for a bounded time.
+	MissingObject
 )
+
+// MayCount reports whether a fault of this class can end up as a failure of its event.
+func (c Class) MayCount() bool {
+	return c == HandlerFault || c == Unclear || c == Interrupted || c == MissingObject
+}
 
 // String is the word that logs and status use.
 func (c Class) String() string {
@@ -30,6 +45,12 @@ func (c Class) String() string {
 		return "handler"
 	case Configuration:
 		return "configuration"
+	case Unclear:
+		return "unclear"
+	case Interrupted:
+		return "interrupted"
+	case MissingObject:
+		return "missing object"
 	}
 	return fmt.Sprintf("class %d", int(c))
 }
@@ -41,7 +62,9 @@ type Fault struct {
 	Position int64
 	// Stack is where a panic happened, else empty.
 	Stack string
-	// Unreachable tells that the server as a whole cannot be worked with, not merely this one batch.
+	// Probe reports that the server itself may be the cause: only a probe on another connection can tell.
+	Probe bool
+	// Unreachable reports that such a probe failed, too: nothing can be done before the server is back.
 	Unreachable bool
 	// Err is what happened.
 	Err error

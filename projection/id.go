@@ -80,7 +80,14 @@ type Lease struct {
 	Parked        int64
 	ParkedStreams bool
 	Commanded     bool
+	// Incarnation is that of the server in which the lease was read.
+	Incarnation Incarnation
 }
+
+// Incarnation identifies one life of a server without loss. A crash, an immediate stop and a promotion end it, since commits
+// may be gone after them and their positions handed out again; an orderly restart does not. What was read in one
+// incarnation says nothing about another. 0 is none.
+type Incarnation int64
 
 // suspectAfter is how many owners in a row have to die before their events are suspected of it.
 const suspectAfter = 3
@@ -90,6 +97,18 @@ const suspectAfter = 3
 // attempt is counted before the handler runs.
 func (l Lease) Suspect() bool {
 	return l.Unclean >= suspectAfter || l.TryingPosition > l.Checkpoint && l.Deaths > 0
+}
+
+// Check returns an error that wraps ErrLeaseLost unless now, the lease's row as it was read later, is held by the same owner
+// under the same epoch. exists is false where there is no such row any more.
+func (l Lease) Check(now Lease, exists bool) error {
+	switch {
+	case !exists:
+		return fmt.Errorf("read the lease of %s: the projection was removed: %w", l.ID, ErrLeaseLost)
+	case now.Owner != l.Owner || now.Epoch != l.Epoch:
+		return fmt.Errorf("read the lease of %s: %q holds it under epoch %d: %w", l.ID, now.Owner, now.Epoch, ErrLeaseLost)
+	}
+	return nil
 }
 
 // AttemptsAt is how often the event at position failed.
@@ -153,6 +172,8 @@ type Batch struct {
 	// Yield is closed when somebody waits for the projection to come to rest, so that what can stop in the middle does. Nil
 	// where nobody will.
 	Yield <-chan struct{}
+	// Fresh asks for a connection that no batch has used before.
+	Fresh bool
 }
 
 // Alone tells that the batch is one event, with nothing before it that is parked: a failure of it is that event's, and the
@@ -165,6 +186,9 @@ var (
 	// ErrLeaseLost tells that a write was refused because another owner, or a later epoch, holds the lease, or because
 	// the checkpoint is not where the writer believed it to be.
 	ErrLeaseLost = errors.New("lease lost")
+	// ErrIncarnationChanged is returned where the server crashed or was replaced since the data at hand were read, so that
+	// they may not exist any more.
+	ErrIncarnationChanged = errors.New("the server crashed or was replaced by another one")
 	// ErrUnknownProjection tells that nobody registered a projection of that name.
 	ErrUnknownProjection = errors.New("unknown projection")
 	// ErrUnknownTenant tells that the store has no such tenant.

@@ -48,6 +48,20 @@ func (p Policy) Room(parked int64) int64 {
 	return max(0, p.MaxParked-parked)
 }
 
+// ReplayVerdict says what is to be done about a dead letter whose replay failed: ActionSkip, ActionStop, or ActionPark for it to
+// stay parked. It is pure. What the handler asks for comes first. An error that is declared to be permanent is up to OnFailure,
+// unless Decide is set. Anything else leaves the letter parked, since the policy decided about its event before.
+func (p Policy) ReplayVerdict(err error, permanent bool) Action {
+	action, asks := Asked(err)
+	if !asks && permanent && p.Decide == nil {
+		action = p.OnFailure
+	}
+	if action == ActionSkip || action == ActionStop {
+		return action
+	}
+	return ActionPark
+}
+
 // Verdict says what is to be done about a failure. It is pure.
 //
 // What the handler asks for comes first. Then comes answer, which is what Decide said: nil where it was not asked or has

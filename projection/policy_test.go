@@ -156,3 +156,29 @@ func TestRecentEventsAreTheLastHundred(t *testing.T) {
 		}
 	})
 }
+
+func TestReplayVerdict(t *testing.T) {
+	decides := func(context.Context, projection.Failure) projection.Action { return projection.ActionStop }
+	for _, c := range []struct {
+		err       error
+		permanent bool
+		policy    projection.Policy
+		want      projection.Action
+	}{
+		{errors.New("bad"), false, projection.Policy{OnFailure: projection.ActionSkip}, projection.ActionPark},
+		{errors.New("bad"), false, projection.Policy{OnFailure: projection.ActionStop}, projection.ActionPark},
+		{errors.New("bad"), false, projection.Policy{Decide: decides}, projection.ActionPark},
+		{projection.Skip(errors.New("bad")), false, projection.Policy{OnFailure: projection.ActionStop}, projection.ActionSkip},
+		{projection.Stop(errors.New("bad")), true, projection.Policy{OnFailure: projection.ActionSkip}, projection.ActionStop},
+		{projection.Retry(errors.New("bad")), true, projection.Policy{OnFailure: projection.ActionSkip}, projection.ActionPark},
+		{projection.ParkStream(errors.New("bad")), false, projection.Policy{}, projection.ActionPark},
+		{errors.New("bad"), true, projection.Policy{OnFailure: projection.ActionSkip}, projection.ActionSkip},
+		{errors.New("bad"), true, projection.Policy{OnFailure: projection.ActionStop}, projection.ActionStop},
+		{errors.New("bad"), true, projection.Policy{OnFailure: projection.ActionRetry}, projection.ActionPark},
+		{errors.New("bad"), true, projection.Policy{OnFailure: projection.ActionSkip, Decide: decides}, projection.ActionPark},
+	} {
+		if got := c.policy.ReplayVerdict(c.err, c.permanent); got != c.want {
+			t.Errorf("%+v: %v", c, got)
+		}
+	}
+}

@@ -24,6 +24,8 @@ type Definition struct {
 	Policy
 	// Breaker says when the projection waits for what its handler depends on.
 	Breaker BreakerPolicy
+	// Faults say how long what may be an event's own fault is not counted against it.
+	Faults FaultLimits
 	// Apply runs one batch transaction: it hands the events to the handler, parks those that are behind others, resolves the
 	// dead letter that is replayed, advances the checkpoint from lease.Checkpoint to batch.To under the lease's fence, and
 	// commits all or nothing. One that works in steps, each of them fenced, returns a *Partial where it did not come to the
@@ -78,8 +80,8 @@ type Store interface {
 	Leave(ctx context.Context, node Node) error
 	// Owned returns all leases that the node holds, as the database has it.
 	Owned(ctx context.Context, node Node) ([]Lease, error)
-	// Reload reads the lease anew. It returns ErrLeaseLost where lease.Owner and lease.Epoch no longer hold it.
-	Reload(ctx context.Context, lease Lease) (Lease, error)
+	// Leases reads leases by their rows, whoever holds them. A row that does not exist any more is left out.
+	Leases(ctx context.Context, rows []int32) ([]Lease, error)
 	// Release gives the leases back, each with its checkpoint moved to the given one, and tells the nodes. Leases that are
 	// no longer held are passed over.
 	Release(ctx context.Context, advances []Advance) error
@@ -107,6 +109,11 @@ type Store interface {
 	// FailReplay parks a letter again whose replay failed, under the lease's fence, and lets the command go on without it.
 	// counts tells that it is one attempt more.
 	FailReplay(ctx context.Context, lease Lease, replay Replay, cause error, stack string, counts bool) error
+	// StopReplay is FailReplay, counted, and the projection waits until it is resumed, with that reason. The command ends.
+	StopReplay(ctx context.Context, lease Lease, replay Replay, cause error, stack, reason string) error
+	// SkipReplay gives a letter up whose replay failed, under the lease's fence, counts its event as skipped, and lets the
+	// command go on behind it.
+	SkipReplay(ctx context.Context, lease Lease, replay Replay, cause error, stack string) error
 	// ScheduleReplay makes a command of the letter that is due by the policy, if there is one and no command is open. Else
 	// next is in how long one is due, 0 where none ever is.
 	ScheduleReplay(ctx context.Context, lease Lease, policy ReplayPolicy) (scheduled bool, next time.Duration, err error)
@@ -125,9 +132,12 @@ type Store interface {
 	// lease's fence. It changes nothing about one that Halt stopped.
 	SetFailed(ctx context.Context, lease Lease, reason string) error
 	// Heads returns the highest visible position of each tenant; one that does not exist is left out.
-	Heads(ctx context.Context, tenants []string) (map[string]int64, error)
-	// Ping tells whether the server can be worked with.
+	Heads(ctx context.Context, tenants []string) (Heads, error)
+	// Ping tells whether the server can be worked with, over the pool.
 	Ping(ctx context.Context) error
+	// Probe returns nil if the server can be worked with. It writes, over a connection of its own where it can be had. That
+	// another session holds a lock is no error.
+	Probe(ctx context.Context) error
 	// Classify tells whose fault err is.
 	Classify(err error) *Fault
 }
@@ -169,6 +179,18 @@ type Page struct {
 	Events []event.Envelope
 	// To is the position up to which the page is complete.
 	To int64
+	// Incarnation is that of the server in which the page was read.
+	Incarnation Incarnation
+	// Bytes is the memory that the events share and hold beside themselves.
+	Bytes int
+}
+
+// Heads are the highest visible positions of tenants.
+type Heads struct {
+	// Positions has them by tenant.
+	Positions map[string]int64
+	// Incarnation is that of the server in which all of them were read.
+	Incarnation Incarnation
 }
 
 // Tail follows the end of a tenant's events and settles it. It is used by one goroutine at a time.
@@ -184,9 +206,13 @@ type Tail interface {
 type TailUpdate struct {
 	// Mark is the settled mark: no event at or below it can still appear.
 	Mark int64
+	// Incarnation is that of the server in which the mark was settled and Events were read.
+	Incarnation Incarnation
 	// From is where Events begin: they are all events with From < position <= Mark, or none where Mark was found at once.
 	From   int64
 	Events []event.Envelope
+	// Bytes is the memory that Events share and hold beside themselves.
+	Bytes int
 	// More tells that there may be more to read at once.
 	More bool
 	// Again is when to look again because a gap is being waited for; 0 means on the next wake.

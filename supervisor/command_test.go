@@ -53,7 +53,7 @@ func TestCommandThatComesDuringALookIsNotForgotten(t *testing.T) {
 					send(&messages.Commanded{})
 					want = 2
 				} else {
-					send(&messages.Recheck{})
+					send(&messages.Doubt{})
 				}
 				<-looking
 				send(&messages.Commanded{}) // in the mailbox, before what comes of the look

@@ -15,6 +15,7 @@ import (
 
 	"github.com/millrace-go/millrace/actors"
 	"github.com/millrace-go/millrace/event"
+	"github.com/millrace-go/millrace/messages"
 	"github.com/millrace-go/millrace/projection"
 )
 
@@ -32,7 +33,7 @@ type fake struct {
 	lost atomic.Bool
 	// foreign tells that what is read concerns no projection.
 	foreign atomic.Bool
-	// hook, where it is set, is called in the middle of "reload" and "claim", with what is to be returned, "advance", "poll", "tail"
+	// hook, where it is set, is called in the middle of "reload" and "claim", with what is to be returned, "advance", "poll", "tail", "ping"
 	// and "command".
 	hook atomic.Pointer[func(call string, lease *projection.Lease)]
 
@@ -45,7 +46,7 @@ type fake struct {
 	panics map[string]bool
 }
 
-var errAway = &projection.Fault{Class: projection.Infrastructure, Unreachable: true, Err: errors.New("the database is away")}
+var errAway = &projection.Fault{Class: projection.Infrastructure, Probe: true, Err: errors.New("the database is away")}
 
 func (f *fake) here() error {
 	if f.away.Load() {
@@ -136,7 +137,11 @@ func (f *fake) Owned(_ context.Context, node projection.Node) ([]projection.Leas
 	if !f.claimed || f.lost.Load() {
 		return nil, f.here()
 	}
-	return f.leases(node, f.tenants), f.here()
+	owned := f.leases(node, f.tenants)
+	for i := range owned {
+		owned[i].Checkpoint = f.checkpoints[owned[i].ID]
+	}
+	return owned, f.here()
 }
 
 func (f *fake) leases(node projection.Node, tenants []string) (leases []projection.Lease) {
@@ -148,18 +153,27 @@ func (f *fake) leases(node projection.Node, tenants []string) (leases []projecti
 	return leases
 }
 
-func (f *fake) Reload(_ context.Context, lease projection.Lease) (projection.Lease, error) {
+func (f *fake) Leases(_ context.Context, rows []int32) (leases []projection.Lease, err error) {
 	if err := f.here(); err != nil {
-		f.failed.Add(1)
-		return lease, err
+		f.failed.Add(int64(len(rows)))
+		return nil, err
 	}
-	if f.lost.Load() {
-		return lease, &projection.Fault{Class: projection.LeaseLost, Err: projection.ErrLeaseLost}
+	node := projection.Node{ID: "a node"}
+	for i := range f.names {
+		node.Projections = append(node.Projections, fmt.Sprintf("p%03d", i))
 	}
-	f.reloads.Add(1)
-	lease.Checkpoint = f.checkpoint(lease.ID)
-	f.call("reload", &lease)
-	return lease, nil
+	for _, lease := range f.leases(node, f.tenants) {
+		if f.lost.Load() {
+			lease.Owner = "another node"
+		} else if !slices.Contains(rows, lease.Row) {
+			continue
+		}
+		f.reloads.Add(1)
+		lease.Checkpoint = f.checkpoint(lease.ID)
+		f.call("reload", &lease)
+		leases = append(leases, lease)
+	}
+	return leases, nil
 }
 
 func (f *fake) Release(_ context.Context, advances []projection.Advance) error {
@@ -195,6 +209,14 @@ func (f *fake) Discard(context.Context, projection.Lease, int64) (int64, error) 
 func (f *fake) BeginReplay(context.Context, projection.Lease, int64, int64) (*projection.Replay, error) {
 	return &projection.Replay{Command: 1, Letter: 1, Position: 1, Begun: 1}, f.here()
 }
+func (f *fake) StopReplay(context.Context, projection.Lease, projection.Replay, error, string, string) error {
+	return f.here()
+}
+
+func (f *fake) SkipReplay(context.Context, projection.Lease, projection.Replay, error, string) error {
+	return f.here()
+}
+
 func (f *fake) FailReplay(_ context.Context, _ projection.Lease, _ projection.Replay, _ error, _ string, counts bool) error {
 	f.counted.Store(counts)
 	f.replay.Store(false)
@@ -224,26 +246,37 @@ func (f *fake) Wanted(context.Context, []int32) (map[int32]projection.Demand, er
 	return nil, f.here()
 }
 
-func (f *fake) Heads(_ context.Context, tenants []string) (map[string]int64, error) {
-	heads := make(map[string]int64)
+func (f *fake) Heads(_ context.Context, tenants []string) (projection.Heads, error) {
+	heads := projection.Heads{Positions: make(map[string]int64)}
 	for _, t := range tenants {
-		heads[t] = f.head.Load()
+		heads.Positions[t] = f.head.Load()
 	}
 	return heads, f.here()
 }
 
 func (f *fake) Ping(context.Context) error {
 	f.pings.Add(1)
+	f.call("ping", nil)
 	return f.here()
 }
+
+func (f *fake) Probe(ctx context.Context) error { return f.Ping(ctx) }
 
 func (f *fake) Classify(err error) *projection.Fault {
 	var fault *projection.Fault
 	if errors.As(err, &fault) {
-		if f.panicOnce(fault.Error()) {
+		if f.panicOnce("second " + fault.Error()) {
 			panic("a fault on purpose")
 		}
+		if f.panicOnce(fault.Error()) {
+			f.mu.Lock()
+			defer f.mu.Unlock()
+			f.panics["second "+fault.Error()] = true // the first look at it is outside of the actor's turn
+		}
 		return fault
+	}
+	if errors.Is(err, projection.ErrLeaseLost) {
+		return &projection.Fault{Class: projection.LeaseLost, Err: err}
 	}
 	return &projection.Fault{Class: projection.Infrastructure, Err: err}
 }
@@ -302,7 +335,7 @@ func start(t *testing.T, n int, tenants []string, apply func(f *fake, id project
 			}}
 	}
 	log := zap.New(core)
-	env := &actors.Env{System: actors.NewSystem(log), Store: f, Log: log, Node: node, Definitions: definitions, Slots: actors.NewSlots(16, 0, 0),
+	env := &actors.Env{System: actors.NewSystem(log), Store: f, Log: log, Node: node, Definitions: definitions, Slots: actors.NewSlots(16, 0, 0, 0),
 		Timing: actors.Timing{Heartbeat: time.Minute, Look: time.Minute, Confirm: time.Second, Poll: 20 * time.Millisecond, Reconcile: 50 * time.Millisecond, AdvanceEvery: time.Second, Call: 10 * time.Second, Rest: time.Millisecond}}
 	env.Live()
 	boss, err := Start(env)
@@ -329,6 +362,13 @@ func (w *world) ids(tenants ...string) (ids []projection.ID) {
 		ids = append(ids, lease.ID)
 	}
 	return ids
+}
+
+// recheck has the feeds of all tenants begin anew, and their projections read their leases.
+func (w *world) recheck() {
+	for _, tenant := range w.tenants {
+		w.env.System.Root.Send(w.child("feed "+tenant), &messages.Recheck{})
+	}
 }
 
 func (w *world) append() { w.head.Add(1) }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/millrace-go/millrace/actors"
 	"github.com/millrace-go/millrace/messages"
+	"github.com/millrace-go/millrace/projection"
 )
 
 const (
@@ -20,59 +21,133 @@ const (
 	startsEvery  = 10 * time.Millisecond
 )
 
-// gate holds back everything that needs the server while one probe looks whether it is back, so that ten thousand
-// projections do not try ten thousand times.
+// gate holds back everything that needs the server while the server is away, until a probe succeeds: so ten thousand
+// projections do not try ten thousand times. Nothing but a probe that failed closes it.
 type gate struct {
 	env     *actors.Env
 	closed  bool
 	since   time.Time
 	probes  int
 	waiters map[string]waiter
+	// asking are the children whose faults may be the server's, and that wait for the probe under way; asked are those of
+	// later faults, for which another one follows.
+	asking, asked map[string]*child
 }
 
 // waiter goes on when the gate is open, and not before its own time.
 type waiter struct {
-	pid       *actor.PID
+	pid *actor.PID
+	// row is that of a projection's lease, 0 for any other actor.
+	row       int32
 	notBefore time.Time
 }
 
-// probed is what a probe posts back.
-type probed struct{ err error }
+// probed is what a probe posts back while the gate is closed.
+type probed struct {
+	// leases are those of this node, by their rows.
+	leases map[int32]*projection.Lease
+	err    error
+}
+
+// answered is what a probe posts back that a fault asked for.
+type answered struct{ err error }
 
 // probeDue is sent when it is time for the next probe.
 type probeDue struct{}
 
 func newGate(env *actors.Env) *gate {
-	return &gate{env: env, waiters: make(map[string]waiter)}
+	return &gate{env: env, waiters: make(map[string]waiter), asked: make(map[string]*child)}
 }
 
-// shut closes the gate and begins to probe, unless that is under way.
+// shut closes the gate after a probe that failed, unless it is closed.
 func (g *gate) shut(ctx actor.Context, why error) {
 	if g.closed {
 		return
 	}
-	g.closed, g.since, g.probes = true, time.Now(), 0
+	g.closed, g.since, g.probes = true, time.Now(), 1
 	g.env.Log.Warn("database cannot be worked with; everything waits for it", zap.Error(why))
-	g.probe(ctx)
+	g.probed(ctx, &probed{err: why})
 }
 
-// wait lets pid wait for the gate to open, and for at least a delay: where the server answers the probe and yet fails
-// this one actor again and again, the actor must not spin.
-func (g *gate) wait(pid *actor.PID, atLeast time.Duration) {
-	g.waiters[pid.Id] = waiter{pid: pid, notBefore: time.Now().Add(atLeast)}
+// wait lets a child wait for the gate to open, and for its own delay: where the server answers the probe and yet fails this
+// one actor again and again, the actor must not spin.
+func (g *gate) wait(c *child) {
+	g.waiters[c.pid.Id] = waiter{pid: c.pid, row: c.lease.Row, notBefore: time.Now().Add(c.atLeast())}
 }
 
-func (g *gate) forget(pid *actor.PID) { delete(g.waiters, pid.Id) }
+func (g *gate) forget(pid *actor.PID) {
+	delete(g.waiters, pid.Id)
+	delete(g.asked, pid.Id)
+	delete(g.asking, pid.Id)
+}
 
 func (g *gate) probe(ctx actor.Context) {
 	g.probes++
-	g.env.Run(ctx.Self(), g.env.Timing.Call, func(ctx context.Context) any {
-		return &probed{err: g.env.Store.Ping(ctx)}
+	g.env.Run(ctx.Self(), 2*g.env.Timing.Call, func(ctx context.Context) any {
+		msg := &probed{err: g.env.Probe(ctx)}
+		if msg.err == nil {
+			msg.leases, msg.err = g.owned(ctx)
+		}
+		return msg
 	})
 }
 
-func (g *gate) probed(ctx actor.Context, err error) {
+// ask has a probe find out whether a fault of c is the server's. One runs at a time.
+func (g *gate) ask(ctx actor.Context, c *child) {
+	g.asked[c.pid.Id] = c
+	if g.asking == nil {
+		g.askNext(ctx)
+	}
+}
+
+func (g *gate) askNext(ctx actor.Context) {
+	if g.asking = nil; len(g.asked) == 0 {
+		return
+	}
+	g.asking, g.asked = g.asked, make(map[string]*child)
+	g.env.Run(ctx.Self(), 2*g.env.Timing.Call, func(ctx context.Context) any {
+		return &answered{err: g.env.Probe(ctx)}
+	})
+}
+
+// answered returns the children whose faults are their own, since the server can be worked with. Else the gate closes, and
+// they wait for it to open.
+func (g *gate) answered(ctx actor.Context, err error) (own map[string]*child) {
+	own = g.asking
+	switch {
+	case g.closed:
+		// It was closed meanwhile, and its own probe finds out.
+	case err != nil:
+		g.shut(ctx, err)
+	default:
+		g.askNext(ctx)
+		return own
+	}
+	for _, c := range g.asked {
+		own[c.pid.Id] = c
+	}
+	for _, c := range own {
+		g.wait(c)
+	}
+	g.asking, g.asked = nil, make(map[string]*child)
+	return nil
+}
+
+// owned reads the leases of the node in one statement, so that those that go on need not each read their own.
+func (g *gate) owned(ctx context.Context) (map[int32]*projection.Lease, error) {
+	leases, err := g.env.Store.Owned(ctx, g.env.Node)
 	if err != nil {
+		return nil, err
+	}
+	byRow := make(map[int32]*projection.Lease, len(leases))
+	for i := range leases {
+		byRow[leases[i].Row] = &leases[i]
+	}
+	return byRow, nil
+}
+
+func (g *gate) probed(ctx actor.Context, msg *probed) {
+	if msg.err != nil {
 		policy := faultPolicy()
 		policy.Cap = probeMost
 		g.env.After(retryDelay(policy, g.probes), ctx.Self(), &probeDue{})
@@ -83,7 +158,7 @@ func (g *gate) probed(ctx actor.Context, err error) {
 	i := 0
 	for _, w := range g.waiters {
 		delay := time.Duration(i/startsAtOnce)*startsEvery + rand.N(startsEvery)
-		g.env.After(max(delay, time.Until(w.notBefore)), w.pid, &messages.Resume{})
+		g.env.After(max(delay, time.Until(w.notBefore)), w.pid, &messages.Resume{Lease: msg.leases[w.row]})
 		i++
 	}
 	clear(g.waiters)

@@ -98,7 +98,7 @@ func TestWantedStateThatComesWhileTheLeaseIsReadAnewIsNotLost(t *testing.T) {
 					<-held
 				})
 			})
-			w.env.System.Root.Send(pid, &messages.Recheck{})
+			w.env.System.Root.Send(pid, &messages.Doubt{})
 			<-reading
 			w.env.System.Root.Send(pid, &messages.Wanted{Paused: test.paused})
 			w.reaches(id, func(e actors.Entry) bool { return (e.State == actors.Paused) == test.paused })
@@ -123,7 +123,7 @@ func TestPausedProjectionThatMetAFaultIsNotTakenForStuck(t *testing.T) {
 	w.reaches(id, func(e actors.Entry) bool { return e.State == actors.Paused })
 	w.eventually("it is at rest", func() bool { e, _ := w.env.Board.Get(id); return e.Busy.IsZero() && !e.Queued })
 	w.away.Store(true)
-	w.env.System.Root.Send(pid, &messages.Recheck{})
+	w.env.System.Root.Send(pid, &messages.Doubt{})
 	w.eventually("it meets the fault", func() bool { return w.failed.Load() > 0 })
 	w.reaches(id, func(e actors.Entry) bool { return e.State == actors.Paused && e.Busy.IsZero() && !e.Queued })
 	w.noneStuck()
@@ -152,7 +152,7 @@ func TestProjectionsAreReadAnewBehindTheirFeed(t *testing.T) {
 		<-let
 	})
 	before := w.reloads.Load()
-	w.env.System.Root.Send(w.boss.pid, &messages.Recheck{})
+	w.recheck()
 	<-entered
 	<-time.After(200 * time.Millisecond)
 	if again := w.reloads.Load() - before; again != 0 {
@@ -181,7 +181,7 @@ func TestFeedHandsOutNothingOldBehindARecheck(t *testing.T) {
 	w.head.Store(3)
 	tell(&messages.Recheck{})
 	msg := next(t, heard)
-	if _, ok := msg.(*messages.Recheck); !ok {
+	if _, ok := msg.(*messages.TailDropped); !ok {
 		t.Fatalf("the subscriber is told %T first", msg)
 	}
 	advanced(t, heard, 3)
@@ -262,7 +262,7 @@ func (w *world) listen() (pid *actor.PID, heard chan any) {
 // follow makes a feed and its one subscriber, with nobody around who polls.
 func follow(t *testing.T) (w *world, tell func(msg any), heard chan any) {
 	w = &world{fake: &fake{}, t: t}
-	w.env = &actors.Env{System: actors.NewSystem(zap.NewNop()), Store: w.fake, Log: zap.NewNop(), Slots: actors.NewSlots(4, 0, 0),
+	w.env = &actors.Env{System: actors.NewSystem(zap.NewNop()), Store: w.fake, Log: zap.NewNop(), Slots: actors.NewSlots(4, 0, 0, 0),
 		Timing: actors.Timing{Call: time.Minute}}
 	w.env.Live()
 	ear, heard := w.listen()

@@ -57,7 +57,7 @@ func (b *boss) terminated(ctx actor.Context, who *actor.PID) {
 	if b.stopping {
 		if c == b.node {
 			b.left = true
-			b.recheck(ctx, false) // what was asked of it will not be answered
+			b.unanswered(ctx)
 		}
 		b.rested(ctx, c, who)
 		return
@@ -82,7 +82,7 @@ func (b *boss) terminated(ctx actor.Context, who *actor.PID) {
 		ctx.Stop(b.listener.pid)
 	}
 	if c == b.node {
-		b.recheck(ctx, true) // what was asked of it will not be answered
+		b.unanswered(ctx)
 	}
 	for tenant, feed := range b.feeds {
 		if feed == c {

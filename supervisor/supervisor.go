@@ -65,8 +65,9 @@ type child struct {
 	name    string
 	pid     *actor.PID
 	respawn func(ctx actor.Context)
-	faults  int
-	told    bool // that its configuration is at fault
+	faults  int               // of the infrastructure, in a row
+	fault   *projection.Fault // the last of them
+	told    bool              // that its configuration is at fault
 	crashes int
 	crashed time.Time
 	crash   *actors.Crash
@@ -188,14 +189,23 @@ func (b *boss) Handle(ctx actor.Context, msg any) {
 		b.surrender(ctx, msg.Rows)
 	case *messages.Doubted:
 		b.doubted(ctx, msg.Rows)
-	case *messages.Recheck:
-		b.recheck(ctx, true)
+	case *messages.Owned:
+		b.confirm(ctx, msg.Leases)
+	case *messages.LeaseRequest:
+		if b.node.pid == nil {
+			ctx.Send(ctx.Sender(), &messages.LeaseRead{Op: msg.Op, Err: errNoNode})
+			return
+		}
+		ctx.Forward(b.node.pid)
 	case *probed:
 		if !b.stopping {
-			if msg.err == nil {
-				b.recheck(ctx, false) // before those who wait go on
+			b.gate.probed(ctx, msg)
+		}
+	case *answered:
+		if !b.stopping {
+			for _, c := range b.gate.answered(ctx, msg.err) {
+				b.tryAgain(c)
 			}
-			b.gate.probed(ctx, msg.err)
 		}
 	case *probeDue:
 		b.gate.probe(ctx)
@@ -323,21 +333,34 @@ func (b *boss) faulted(ctx actor.Context, msg *messages.Faulted) {
 		b.resumeIn(c, mendedEvery)
 	default:
 		c.faults++
-		if msg.Fault.Unreachable {
+		c.fault = msg.Fault
+		switch {
+		case b.gate.closed:
+			b.gate.wait(c)
+		case msg.Fault.Unreachable:
 			b.gate.shut(ctx, msg.Fault.Err)
+			b.gate.wait(c)
+		case msg.Fault.Probe:
+			b.gate.ask(ctx, c)
+		default:
+			b.tryAgain(c)
 		}
-		if b.gate.closed {
-			// The first fault of an outage costs no delay beyond the gate's: when the server is back, all go on at once.
-			var atLeast time.Duration
-			if c.faults > 1 {
-				atLeast = retryDelay(faultPolicy(), c.faults-1)
-			}
-			b.gate.wait(pid, atLeast)
-			return
-		}
-		b.env.Log.With(c.who()...).Warn("fault of the infrastructure; it is tried again", zap.Int("attempt", c.faults), zap.Error(msg.Fault.Err))
-		b.resumeIn(c, retryDelay(faultPolicy(), c.faults))
 	}
+}
+
+// atLeast is how long a child waits where the gate is closed. The first fault of an outage costs no delay beyond the gate's:
+// when the server is back, all go on at once.
+func (c *child) atLeast() time.Duration {
+	if c.faults > 1 {
+		return retryDelay(faultPolicy(), c.faults-1)
+	}
+	return 0
+}
+
+// tryAgain resumes a child after a delay: its fault is its own, since the server can be worked with.
+func (b *boss) tryAgain(c *child) {
+	b.env.Log.With(c.who()...).Warn("fault counts against no event; it is tried again", zap.Stringer("class", c.fault.Class), zap.Int("attempt", c.faults), zap.Error(c.fault.Err))
+	b.resumeIn(c, retryDelay(faultPolicy(), c.faults))
 }
 
 // resumeIn ends a child's wait after a delay. It has one timer: what is left of an earlier wait would end this one too soon,
@@ -422,19 +445,20 @@ func rowSet(rows []int32) map[int32]bool {
 	return set
 }
 
-// recheck has everything read anew, if wanted spread a little where there are many tenants. The feeds tell their
-// projections.
-func (b *boss) recheck(ctx actor.Context, spread bool) {
-	i := 0
-	for _, c := range b.feeds {
-		if c.pid == nil {
-			continue
+// confirm hands the projections their leases as the database has them.
+func (b *boss) confirm(ctx actor.Context, leases []projection.Lease) {
+	for _, lease := range leases {
+		if c := b.projections[lease.ID]; c != nil && c.pid != nil && c.lease.Row == lease.Row {
+			ctx.Send(c.pid, &messages.Confirm{Lease: lease})
 		}
-		if delay := time.Duration(i/startsAtOnce) * startsEvery; !spread || delay == 0 {
-			ctx.Send(c.pid, &messages.Recheck{})
-		} else {
-			b.env.After(delay, c.pid, &messages.Recheck{})
+	}
+}
+
+// unanswered has the projections ask again that wait for an answer of the node.
+func (b *boss) unanswered(ctx actor.Context) {
+	for _, c := range b.projections {
+		if c.pid != nil {
+			ctx.Send(c.pid, &messages.Unanswered{})
 		}
-		i++
 	}
 }

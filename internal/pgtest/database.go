@@ -27,40 +27,44 @@ type TB interface {
 
 const databaseLimit = time.Minute
 
-// owned are the servers of this process that were started and not stopped.
+// owned are the servers and poolers of this process that were started and not stopped.
 var owned servers
+
+type stopper interface {
+	Stop(ctx context.Context) error
+}
 
 type servers struct {
 	mu  sync.Mutex
-	set map[*Server]struct{}
+	set map[stopper]struct{}
 }
 
-func (o *servers) add(s *Server) {
+func (o *servers) add(s stopper) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.set == nil {
-		o.set = map[*Server]struct{}{}
+		o.set = map[stopper]struct{}{}
 	}
 	o.set[s] = struct{}{}
 }
 
-func (o *servers) remove(s *Server) {
+func (o *servers) remove(s stopper) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	delete(o.set, s)
 }
 
-func (o *servers) all() []*Server {
+func (o *servers) all() []stopper {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	var all []*Server
+	var all []stopper
 	for s := range o.set {
 		all = append(all, s)
 	}
 	return all
 }
 
-// StopAll stops every server that this process has started, the shared one of [Database] included. It belongs at the
+// StopAll stops every server and pooler that this process has started, the shared server of [Database] included. It belongs at the
 // very end of a process: testmain.Run calls it.
 func StopAll(ctx context.Context) error {
 	var errs []error

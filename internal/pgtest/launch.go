@@ -47,6 +47,7 @@ func (s *Server) launchFirst(ctx context.Context, options Options) error {
 		"shared_buffers":            "128MB",
 		"wal_level":                 "replica",
 		"max_wal_senders":           "5",
+		"wal_keep_size":             "256MB", // a standby that was detached finds what it missed
 	}
 	if _, err := os.Stat(filepath.Join(s.data(), "standby.signal")); err == nil {
 		clear(settings) // a standby came with those of its primary
@@ -171,9 +172,9 @@ func (s *Server) tool(ctx context.Context, name string, args ...string) error {
 
 // dress sets who runs a program and in which surroundings: as the unprivileged user, in a process group of its own, out
 // of reach of the terminal's Ctrl-C, and without what is meant for other PostgreSQL programs.
-func (s *Server) dress(cmd *exec.Cmd) *exec.Cmd {
-	cmd.Dir = s.path
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Credential: s.owner}
+func (f folder) dress(cmd *exec.Cmd) *exec.Cmd {
+	cmd.Dir = f.path
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Credential: f.owner}
 	endWithParent(cmd.SysProcAttr)
 	foreign := func(variable string) bool {
 		return strings.HasPrefix(variable, "PG") || strings.HasPrefix(variable, "LC_") || strings.HasPrefix(variable, "LANG")

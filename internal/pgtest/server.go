@@ -21,7 +21,7 @@ const (
 // Options say what a server shall be like. The zero value is good for tests.
 type Options struct {
 	// Settings are written to postgresql.conf and win over the defaults: fsync off, max_connections 200,
-	// max_prepared_transactions 50, shared_buffers 128MB, wal_level replica, max_wal_senders 5.
+	// max_prepared_transactions 50, shared_buffers 128MB, wal_level replica, max_wal_senders 5, wal_keep_size 256MB.
 	//
 	// fsync off means that writes reach the operating system but not the disk at once. Nothing is lost when PostgreSQL
 	// alone is killed, by any signal, so crash tests are sound with it; only a crash of the machine would lose data. A
@@ -43,14 +43,16 @@ type Options struct {
 // any time and from any goroutine; those that start or end it wait for each other.
 type Server struct {
 	folder
-	bin   string
-	port  int
-	noTCP bool
+	bin      string
+	port     int
+	noTCP    bool
+	upstream string // how a standby connects to its primary
 
-	mu      sync.Mutex // held while the server is started or ended
-	run     atomic.Pointer[process]
-	stopped bool
-	last    atomic.Pointer[string] // the log's tail, once its file is removed
+	mu        sync.Mutex // held while the server is started or ended
+	walWriter int        // the process that HoldWAL stopped; 0: none
+	run       atomic.Pointer[process]
+	stopped   bool
+	last      atomic.Pointer[string] // the log's tail, once its file is removed
 }
 
 // Start makes a new server and returns when it accepts connections. The caller owns it and must call Stop; ctx bounds
@@ -59,17 +61,6 @@ func Start(ctx context.Context, options Options) (*Server, error) {
 	return start(ctx, options, func(ctx context.Context, s *Server) error {
 		return s.tool(ctx, "initdb", "--pgdata", s.data(), "--auth", "trust", "--username", "postgres",
 			"--no-sync", "--encoding", "UTF8", "--locale", "C")
-	})
-}
-
-// Standby makes a hot standby of this server and returns when it accepts (read-only) connections. It is a server of
-// its own: the caller must call its Stop, before that of this one.
-func (s *Server) Standby(ctx context.Context) (*Server, error) {
-	options := Options{BinDir: s.bin, NoTCP: s.noTCP}
-	return start(ctx, options, func(ctx context.Context, standby *Server) error {
-		return standby.tool(ctx, "pg_basebackup", "--pgdata", standby.data(), "--host", s.socket(),
-			"--port", strconv.Itoa(s.port), "--username", "postgres", "--no-password",
-			"--write-recovery-conf", "--wal-method", "stream", "--checkpoint", "fast", "--no-sync")
 	})
 }
 
@@ -102,9 +93,15 @@ func (s *Server) DSN(database string) string {
 	return s.url("", database, url.Values{"host": {s.socket()}, "port": {strconv.Itoa(s.port)}})
 }
 
+// Port returns the server's port on 127.0.0.1, which it keeps.
+func (s *Server) Port() int { return s.port }
+
+// Address returns where the server listens on 127.0.0.1, as host:port.
+func (s *Server) Address() string { return "127.0.0.1:" + strconv.Itoa(s.Port()) }
+
 // TCPDSN returns how to connect to a database by 127.0.0.1, as a URL.
 func (s *Server) TCPDSN(database string) string {
-	return s.url("127.0.0.1:"+strconv.Itoa(s.port), database, url.Values{"sslmode": {"disable"}})
+	return s.url(s.Address(), database, url.Values{"sslmode": {"disable"}})
 }
 
 func (s *Server) url(host, database string, query url.Values) string {
@@ -136,6 +133,7 @@ func (s *Server) Stop(ctx context.Context) error {
 		return nil
 	}
 	var err error
+	s.endHold(syscall.SIGCONT)
 	if p := s.run.Load(); p != nil {
 		if !p.end(syscall.SIGINT, stopLimit, ctx.Done()) && !p.end(syscall.SIGQUIT, stopLimit, nil) {
 			err = p.kill(s.data())
@@ -161,6 +159,8 @@ func (s *Server) Kill() error {
 	if p == nil {
 		return nil
 	}
+	_ = p.cmd.Process.Kill()
+	s.endHold(syscall.SIGKILL)
 	return p.kill(s.data())
 }
 
@@ -173,7 +173,14 @@ func (s *Server) Restart(ctx context.Context, mode string) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if p := s.run.Load(); p != nil && !p.end(sig, stopLimit, ctx.Done()) {
+	p := s.run.Load()
+	if mode == "fast" {
+		s.endHold(syscall.SIGCONT)
+	} else if p != nil {
+		_ = p.cmd.Process.Signal(sig)
+		s.endHold(syscall.SIGKILL)
+	}
+	if p != nil && !p.end(sig, stopLimit, ctx.Done()) {
 		return fmt.Errorf("restart PostgreSQL: it did not end (%s): %w", mode, context.Cause(ctx))
 	}
 	return s.launchAgain(ctx)

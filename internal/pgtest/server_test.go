@@ -295,30 +295,6 @@ func TestRestartKeepsAddressesAndData(t *testing.T) {
 	}
 }
 
-func TestStandbyIsInRecoveryAndFollows(t *testing.T) {
-	t.Parallel()
-	primary := pgtest.Private(t, pgtest.Options{Settings: map[string]string{"max_connections": "42"}})
-	standby, err := primary.Standby(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := standby.Stop(context.Background()); err != nil {
-			t.Error(err)
-		}
-	})
-	if got := ask(t, standby.DSN("postgres"), "select pg_is_in_recovery()"); got != "true" {
-		t.Fatalf("pg_is_in_recovery() is %s", got)
-	}
-	if got := ask(t, standby.TCPDSN("postgres"), "show max_connections"); got != "42" {
-		t.Errorf("max_connections is %s, want that of the primary", got)
-	}
-	ask(t, primary.DSN("postgres"), "create table t (n int)", "insert into t values (7)")
-	until(t, "the row is on the standby", func() bool {
-		return ask(t, standby.DSN("postgres"), "select count(*) from pg_class where relname = 't'") == "1"
-	})
-}
-
 func TestRootRunsServersAsSomebodyElse(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("not root")

@@ -1,6 +1,7 @@
 -- As append.sql, with an idempotency key, $8, that is claimed before the stream's row. No row comes back where the key was
 -- used before. A conflict raises MR003, which takes the claim back. Of several appends under one key the first holds
 -- the others until it ends.
+-- {expire} is empty, or expire_keys.sql.
 -- Locks: the key's index entry until the transaction ends, then as append.sql. Indexes: append_keys_pkey, streams_pkey.
 with claim as (
 insert into {tenant}.append_keys (key, stream_id) values ($8, $1) on conflict (key) do nothing returning key
@@ -10,6 +11,7 @@ insert into {tenant}.append_keys (key, stream_id) values ($8, $1) on conflict (k
 insert into {tenant}.append_results (key, first_version, last_version)
 select $8, version - cardinality($2::text[]) + 1, version from stream
 )
+{expire}
 insert into {tenant}.events (stream_id, stream_version, type, body, headers, causation_id, correlation_id)
 select $1::text, coalesce(s.version, {control}.refuse_append()) - cardinality($2::text[]) + e.n, e.type, e.body::jsonb,
 nullif(e.headers, '')::jsonb, nullif(e.causation, ''), nullif(e.correlation, '')

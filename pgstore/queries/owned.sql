@@ -1,4 +1,4 @@
--- All leases that a node holds. "limit 1" is as in reload.sql. Locks nothing. Indexes: leases_owner_idx, or all of leases where
+-- All leases that a node holds. "limit 1" is as in leases.sql. Locks nothing. Indexes: leases_owner_idx, or all of leases where
 -- the node holds most; parked_streams_pkey, commands_projection_id_id_idx.
 select l.id, p.tenant, p.name, p.partition, l.owner::text, l.epoch, l.checkpoint, l.unclean, p.wanted, p.attempts,
        p.failing_position, coalesce(p.last_error, ''), coalesce(case when p.halted or p.failed_epoch = l.epoch then p.failed end, ''), p.halted,

@@ -1,14 +1,16 @@
 -- Gives leases back, each with its checkpoint moved over what did not concern its projection, and tells the nodes. A
 -- lease that is no longer held is passed over. Attempts that were counted before they were made, and of which the process
--- did not die, are taken back: $6 their positions, $7 their numbers, and $8 the dead letters of such replays. $9 is the channel.
+-- did not die, are taken back: $7 their positions, $8 their numbers, and $9 the dead letters of such replays. $10 is the channel. A
+-- checkpoint that was read in another incarnation of the server stays where it is.
 -- Indexes: leases_pkey, projections_pkey, dead_letters_pkey. Locks: the rows of leases, and of such projections and letters, FOR
 -- NO KEY UPDATE until the commit, and the queue of notifications during it.
 with released as (
     update {control}.leases l
        set owner = null, free_since = clock_timestamp(),
-           checkpoint = greatest(l.checkpoint, case when l.checkpoint = r.old then r.new else 0 end)
-      from unnest($1::integer[], $2::bigint[], $3::bigint[], $4::bigint[], $6::bigint[], $7::integer[], $8::bigint[]) as r(id, epoch, old, new, begun, attempt, letter)
-     where l.id = r.id and l.owner = $5::uuid and l.epoch = r.epoch
+           checkpoint = greatest(l.checkpoint, case when l.checkpoint = r.old and r.seen = (select {control}.incarnation()) then r.new else 0 end)
+      from unnest($1::integer[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[], $7::bigint[], $8::integer[], $9::bigint[])
+           as r(id, epoch, seen, old, new, begun, attempt, letter)
+     where l.id = r.id and l.owner = $6::uuid and l.epoch = r.epoch
     returning l.id, r.begun, r.attempt, r.letter
 ), taken_back as (
     update {control}.projections p set deaths = p.deaths - 1
@@ -20,4 +22,4 @@ with released as (
       from released r
      where d.id = r.letter and d.projection_id = r.id and d.state = 'replaying'
 )
-select pg_notify($9::text, 'free') where exists (select from released)
+select pg_notify($10::text, 'free') where exists (select from released)

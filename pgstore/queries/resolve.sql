@@ -11,6 +11,6 @@ with letter as (
                         where d.projection_id = $1::integer and d.stream_id = letter.stream_id and d.id <> letter.id
                           and d.state in ('parked', 'replaying'))
 ), told as (
-    update {control}.commands c set done = c.done + 1 from letter where c.id = $3::bigint
+    update {control}.commands c set done = c.done + 1, replaying = null from letter where c.id = $3::bigint
 )
 update {control}.projections p set parked = p.parked - 1 from letter where p.id = $1::integer

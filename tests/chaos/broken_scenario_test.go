@@ -139,9 +139,9 @@ func (s *strike) lateBack() error {
 		return err
 	}
 	over := s.noNodes()
-	err = s.server.Kill()
+	err = s.server().Kill()
 	s.node.proxy.cut()
-	err = errors.Join(err, s.server.StartAgain(context.WithoutCancel(s.ctx)))
+	err = errors.Join(err, s.server().StartAgain(context.WithoutCancel(s.ctx)))
 	over()
 	if err == nil {
 		err = s.renewed(before, s.node)

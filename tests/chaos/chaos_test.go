@@ -21,11 +21,11 @@ const (
 func TestChaosFault(t *testing.T) {
 	for _, f := range faults {
 		t.Run(strings.ReplaceAll(f.name, " ", "-"), func(t *testing.T) {
-			if f.reach != reachServer {
+			if f.reach != reachServer || f.own {
 				t.Parallel() // each on a database of its own
 			}
 			seed := rand.Uint64()
-			c := setup(t, options{limit: 2 * time.Minute, seed: seed, times: times{Poll: f.poll},
+			c := setup(t, options{limit: 2 * time.Minute, seed: seed, times: times{Poll: f.poll}, own: f.own,
 				repeat: fmt.Sprintf("go test -race ./tests/chaos -run '^%s$'", strings.ReplaceAll(t.Name(), "/", "$/^"))})
 			c.must(c.progress())
 			s := &strike{cluster: c, lasts: cmp.Or(f.alone, f.most), rnd: rand.New(rand.NewPCG(seed, 1)), alone: true}
@@ -47,9 +47,9 @@ func TestChaosFault(t *testing.T) {
 			c.must(err)
 			c.verify(r)
 			given, taken := r.ownership.some(true), r.ownership.some(false)
-			t.Logf("proved %v after the fault was over; %d leases given back, at most %v without an owner; %d taken over, at most %v; %d events appended, %d applied",
+			t.Logf("proved %v after the fault was over; %d leases given back, at most %v without an owner; %d taken over, at most %v; %d events appended, %d lost, %d applied",
 				proved.Round(time.Millisecond), len(given), longest(given).gap.Round(time.Millisecond),
-				len(taken), longest(taken).gap.Round(time.Millisecond), r.appended, r.applied)
+				len(taken), longest(taken).gap.Round(time.Millisecond), r.appended, r.lost, r.applied)
 		})
 	}
 }
@@ -85,7 +85,7 @@ func TestChaosSchedule(t *testing.T) {
 // runRound carries out one random schedule on a new cluster.
 func runRound(t *testing.T, seed int64, length time.Duration) report {
 	t.Logf("seed %d, for %v", seed, length)
-	c := setup(t, options{limit: length + 4*time.Minute, seed: uint64(seed),
+	c := setup(t, options{limit: length + 4*time.Minute, seed: uint64(seed), own: true,
 		repeat: fmt.Sprintf("go test -race -timeout 0 -v ./tests/chaos -run TestChaosSchedule -seed %d -chaos %v", seed, length)})
 	all := plan(seed, length, fleet)
 	c.schedule = all.String()

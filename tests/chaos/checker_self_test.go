@@ -8,10 +8,10 @@ import (
 )
 
 func TestCheckerNoticesEveryDefect(t *testing.T) {
-	events := []stored{{1, "a", 1, typePlain}, {2, "b", 1, typeOdd}, {4, "a", 2, typeOdd}, {5, "b", 2, typePlain}, {7, "a", 3, typePlain}}
+	events := []stored{{1, "a", 1, typePlain, "k"}, {2, "b", 1, typeOdd, "l"}, {4, "a", 2, typeOdd, "m"}, {5, "b", 2, typePlain, "n"}, {7, "a", 3, typePlain, "o"}}
 	all := func() (applied []application) {
 		for _, e := range events {
-			applied = append(applied, application{e.Position, e.Stream, e.Version, "n1"})
+			applied = append(applied, application{e.Position, e.Stream, e.Version, "n1", e.Token})
 		}
 		return applied
 	}
@@ -26,7 +26,7 @@ func TestCheckerNoticesEveryDefect(t *testing.T) {
 		}
 		return applied
 	}
-	odd := []application{{2, "b", 1, "n1"}, {4, "a", 2, "n2"}}
+	odd := []application{{2, "b", 1, "n1", "l"}, {4, "a", 2, "n2", "m"}}
 	for name, test := range map[string]struct {
 		c    course
 		want []string
@@ -42,9 +42,10 @@ func TestCheckerNoticesEveryDefect(t *testing.T) {
 		"two streams change places":     {course{applied: swapped(2, 3)}, []string{kindOrder}},
 		"a stream is out of order":      {course{applied: swapped(2, 4)}, []string{kindOrder, kindOrder, kindStream}},
 		"lost, and applied later":       {course{applied: append(slices.Delete(all(), 0, 1), all()[0])}, []string{kindOrder, kindStream}},
-		"a rolled-back one":             {course{applied: slices.Insert(all(), 2, application{3, "c", 1, "n1"})}, []string{kindForeign}},
-		"another one than committed":    {course{applied: append(all()[:4], application{7, "a", 4, "n1"})}, []string{kindForeign}},
-		"one that it did not select":    {course{types: []string{typeOdd}, applied: append([]application{{1, "a", 1, "n1"}}, odd...)}, []string{kindUnasked}},
+		"a rolled-back one":             {course{applied: slices.Insert(all(), 2, application{3, "c", 1, "n1", "p"})}, []string{kindForeign}},
+		"another one than committed":    {course{applied: append(all()[:4], application{7, "a", 4, "n1", "o"})}, []string{kindForeign}},
+		"one whose place was reused":    {course{applied: append(all()[:4], application{7, "a", 3, "n1", "q"})}, []string{kindForeign}},
+		"one that it did not select":    {course{types: []string{typeOdd}, applied: append([]application{{1, "a", 1, "n1", "k"}}, odd...)}, []string{kindUnasked}},
 		"parked":                        {course{applied: all()[:4], parked: []int64{7}}, []string{kindParked}},
 		"parked as expected":            {course{applied: all()[:4], parked: []int64{7}, expected: []int64{7}}, nil},
 		"expected to be parked":         {course{applied: all()[:4], expected: []int64{7}}, []string{kindUnparked}},

@@ -7,12 +7,14 @@ import (
 	"github.com/millrace-go/millrace/projection"
 )
 
-// stored is an event as it stands in its tenant's events.
+// stored is an event as it stands in its tenant's events. A server that lost events hands out their positions and versions
+// again; the token is the writer's name for the event, and tells it from another one in the same place.
 type stored struct {
 	Position int64
 	Stream   string
 	Version  int64
 	Type     string
+	Token    string
 }
 
 // application is one row of the table of what was applied.
@@ -21,6 +23,7 @@ type application struct {
 	Stream   string
 	Version  int64
 	Node     string
+	Token    string
 }
 
 // The kinds of findings.
@@ -113,8 +116,9 @@ func check(c course) (findings []finding) {
 			found(kindDoubled, a.Position, "by %s, and before by %s", a.Node, before.Node)
 		case !exists:
 			found(kindForeign, a.Position, "%s version %d by %s", a.Stream, a.Version, a.Node)
-		case event.Stream != a.Stream || event.Version != a.Version:
-			found(kindForeign, a.Position, "%s version %d by %s, and committed is %s version %d", a.Stream, a.Version, a.Node, event.Stream, event.Version)
+		case event.Stream != a.Stream || event.Version != a.Version || event.Token != a.Token:
+			found(kindForeign, a.Position, "%s version %d %s by %s, and committed is %s version %d %s",
+				a.Stream, a.Version, a.Token, a.Node, event.Stream, event.Version, event.Token)
 		case c.types != nil && !slices.Contains(c.types, event.Type):
 			found(kindUnasked, a.Position, "%s by %s", event.Type, a.Node)
 		case discarded[a.Position]:

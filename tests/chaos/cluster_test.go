@@ -26,31 +26,8 @@ import (
 	"github.com/millrace-go/millrace/pgstore"
 )
 
-const (
-	fleet = 3 // nodes of a cluster, beside the spare one
-	// app is the role that nodes and writers have: no superuser, as in production. That of the second node is another one,
-	// of the same rights: the other nodes must not end its sessions, so that nothing but the fence keeps it from a commit.
-	app        = "millrace_chaos"
-	appApart   = app + "_apart"
-	apart      = 1 // which node has it
-	appsPrefix = app + "%"
-	// maxConnections is enough for two clusters, and so few that somebody can take all of them.
-	maxConnections = 110
-)
-
-// theServer is the private server that all tests of the package share. Those that strike it run alone.
-var theServer = sync.OnceValues(func() (*pgtest.Server, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
-	defer cancel()
-	server, err := pgtest.Start(ctx, pgtest.Options{Settings: map[string]string{
-		"max_connections": fmt.Sprint(maxConnections), "superuser_reserved_connections": "10",
-		"log_line_prefix": "%m [%p] %a ",
-	}})
-	if err != nil {
-		return nil, err
-	}
-	return server, execute(ctx, server.DSN("postgres"), "create role "+app+" login; create role "+appApart+" login in role "+app)
-})
+// fleet is how many nodes a cluster has, beside the spare one.
+const fleet = 3
 
 // execute runs a statement over a connection of its own.
 func execute(ctx context.Context, dsn, sql string) error {
@@ -64,11 +41,10 @@ func execute(ctx context.Context, dsn, sql string) error {
 
 // cluster is a server with a database for one test, and the nodes and writers that work on it.
 type cluster struct {
-	t        testing.TB
-	ctx      context.Context
-	server   *pgtest.Server
+	t   testing.TB
+	ctx context.Context
+	*servers
 	database string
-	upstream string        // the server's address
 	admin    *pgxpool.Pool // of the superuser, who may write when others may not
 	store    *pgstore.Store
 	nodes    []*node
@@ -83,9 +59,9 @@ type cluster struct {
 	noticed  []finding // about dead letters, while everything was under way
 	troubles []trouble
 	away     []nobody
-	expected map[string][]int64 // positions that are to be parked by deadly, by tenant
-	struck   map[string]int     // faults by name
-	repeat   string             // how to run the same again
+	expected map[string][]stored // events that are to be parked by deadly, by tenant
+	struck   map[string]int      // faults by name
+	repeat   string              // how to run the same again
 	schedule string
 }
 
@@ -95,28 +71,24 @@ type options struct {
 	seed   uint64        // of what the writers do
 	times  times         // that the nodes live by
 	nodes  int           // beside the spare one; 0: fleet
+	own    bool          // it has servers of its own: a primary and a standby
 	repeat string        // how to run the same again
 }
 
 // setup makes a cluster of nodes that own everything and of writers that append.
 func setup(t testing.TB, o options) *cluster {
 	t.Helper()
-	server, err := theServer()
+	ctx, cancel := context.WithTimeout(context.Background(), o.limit)
+	t.Cleanup(cancel)
+	all, err := chooseServers(ctx, t, o.own)
 	if errors.Is(err, pgtest.ErrNotFound) && os.Getenv("DATABASE_URL") != "" {
 		t.Skipf("needs a server of its own: %v", err)
 	}
 	if err != nil {
 		t.Fatalf("start a private PostgreSQL: %v", err)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), o.limit)
-	t.Cleanup(cancel)
-	if server.PID() == 0 { // an earlier test failed while it was down
-		if err := server.StartAgain(ctx); err != nil {
-			t.Fatal(err)
-		}
-	}
-	c := &cluster{t: t, ctx: ctx, server: server, database: fmt.Sprintf("chaos_%08x", rand.Uint32()), dir: t.TempDir(), repeat: o.repeat, times: o.times.withDefaults(),
-		expected: make(map[string][]int64), struck: make(map[string]int)}
+	c := &cluster{t: t, ctx: ctx, servers: all, database: fmt.Sprintf("chaos_%08x", rand.Uint32()), dir: t.TempDir(), repeat: o.repeat, times: o.times.withDefaults(),
+		expected: make(map[string][]stored), struck: make(map[string]int)}
 	t.Cleanup(func() {
 		if t.Failed() {
 			c.tell()
@@ -144,6 +116,29 @@ func setup(t testing.TB, o options) *cluster {
 	return c
 }
 
+// chooseServers returns what a cluster stands on: the shared server, or servers of its own, which end with the test.
+func chooseServers(ctx context.Context, t testing.TB, own bool) (*servers, error) {
+	if own {
+		all, err := startServers(ctx)
+		if err == nil {
+			t.Cleanup(func() {
+				if err := all.stop(context.Background()); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		return all, err
+	}
+	server, err := theServer()
+	if err == nil && server.PID() == 0 { // an earlier test failed while it was down
+		err = server.StartAgain(ctx)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return &servers{primary: server, addresses: []string{server.Address()}}, nil
+}
+
 func (c *cluster) must(err error) {
 	c.t.Helper()
 	if err != nil {
@@ -153,9 +148,12 @@ func (c *cluster) must(err error) {
 
 // makeDatabase makes the database and, at the end, drops it.
 func (c *cluster) makeDatabase() error {
-	server := c.server.DSN("postgres")
+	server := c.server().DSN("postgres")
 	if err := execute(c.ctx, server, fmt.Sprintf("create database %s owner %s template template0", c.database, app)); err != nil {
 		return fmt.Errorf("make a database: %w", err)
+	}
+	if c.follower() != nil {
+		return nil // it goes with its servers
 	}
 	c.t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
@@ -167,14 +165,11 @@ func (c *cluster) makeDatabase() error {
 	return nil
 }
 
-// dsn is how a role connects to the database, by the socket.
+// dsn is how a role connects to the database, on whatever server is the primary.
 func (c *cluster) dsn(role string, settings ...string) (string, error) {
-	dsn := strings.Replace(c.server.DSN(c.database), "postgres@", role+"@", 1)
+	dsn := strings.Replace(pgtest.HostsDSN(c.database, "primary", c.addresses...), "postgres@", role+"@", 1)
 	for i := 0; i < len(settings); i += 2 {
-		var err error
-		if dsn, err = pgtest.WithSetting(dsn, settings[i], settings[i+1]); err != nil {
-			return "", err
-		}
+		dsn += "&" + url.QueryEscape(settings[i]) + "=" + url.QueryEscape(settings[i+1])
 	}
 	return dsn, nil
 }
@@ -196,15 +191,13 @@ func (c *cluster) connect() error {
 		return err
 	}
 	c.t.Cleanup(c.store.Close)
-	tcp, err := url.Parse(c.server.TCPDSN(c.database))
-	if err != nil {
-		return err
-	}
-	c.upstream = tcp.Host
 	return nil
 }
 
 func (c *cluster) makeTables() error {
+	if err := c.exec(fmt.Sprintf(temporaryFiles, c.database)); err != nil {
+		return err
+	}
 	if err := c.store.Migrate(c.ctx); err != nil {
 		return err
 	}
@@ -222,12 +215,18 @@ func (c *cluster) makeTables() error {
 	return err
 }
 
+// sessionAttrs are the ways in which nodes with several hosts ask for the primary.
+var sessionAttrs = []string{"read-write", "primary"}
+
+// connections are how many each node has in its pool. With the fewest, more batches wait for their turn than run at once.
+var connections = []int{4, 6, 6}
+
 // addNode makes a node that is not started.
 func (c *cluster) addNode() *node {
 	c.t.Helper()
 	n := &node{name: fmt.Sprint("n", len(c.nodes)+1), times: c.times}
 	var err error
-	if n.proxy, err = newProxy(n.name, c.upstream); err != nil {
+	if n.proxy, err = newProxy(n.name, c.addresses...); err != nil {
 		c.t.Fatal(err)
 	}
 	n.log = filepath.Join(c.dir, n.name+".log")
@@ -235,7 +234,8 @@ func (c *cluster) addNode() *node {
 	if len(c.nodes) == apart {
 		role = appApart
 	}
-	n.dsn = fmt.Sprintf("postgres://%s@%s/%s?sslmode=disable&pool_max_conns=6&application_name=%s", role, n.proxy.address(), c.database, n.name)
+	n.dsn = fmt.Sprintf("postgres://%s@%s/%s?sslmode=disable&target_session_attrs=%s&pool_max_conns=%d&application_name=%s",
+		role, strings.Join(n.proxy.addresses(), ","), c.database, sessionAttrs[len(c.nodes)%len(sessionAttrs)], connections[len(c.nodes)%len(connections)], n.name)
 	c.nodes = append(c.nodes, n)
 	return n
 }

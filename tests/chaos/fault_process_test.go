@@ -7,6 +7,8 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/pgstore"
 )
@@ -194,25 +196,38 @@ func (s *strike) deadly() error {
 		return err
 	}
 	key := fmt.Sprint("deadly-", s.rnd.Uint64())
-	var at int64
-	err = until(s.ctx, 30*time.Second, "the deadly event is appended", func() bool {
-		result, err := tenant.Append(s.ctx, key, pgstore.Any.WithKey(key), event.Event{Type: typeDeadly})
-		if err == nil {
-			at = result.Positions[0]
+	there := func() (at int64, err error) { // where it is; 0: a server lost it
+		found, err := rows(s.cluster, scanNumber, "select coalesce(max(global_seq), 0) from "+pgx.Identifier{tenant.EventsSchema(), "events"}.Sanitize()+" where stream_id = $1", key)
+		if err != nil {
+			return 0, err
 		}
-		return err == nil
-	})
-	if err != nil {
-		return err
+		return found[0], nil
 	}
-	s.mu.Lock()
-	s.expected[name] = append(s.expected[name], at)
-	s.mu.Unlock()
-	return until(s.ctx, time.Minute, "the deadly event is parked", func() bool {
+	return until(s.ctx, 90*time.Second, "the deadly event is parked", func() bool {
+		at, err := there()
+		if err == nil && at == 0 {
+			var result pgstore.AppendResult
+			if result, err = tenant.Append(s.ctx, key, pgstore.Any.WithKey(key), event.Event{Type: typeDeadly}); err == nil {
+				at = result.Positions[0]
+			}
+		}
+		if err != nil {
+			return false
+		}
+		s.expect(name, stored{Position: at, Stream: key})
 		letters, err := rows(s.cluster, scanNumber, `select d.position from millrace.dead_letters d join millrace.projections p on p.id = d.projection_id
 			where p.tenant = $1 and p.name = $2 and d.position = $3`, name, deadly, at)
 		return err == nil && len(letters) == 1
 	})
+}
+
+// expect notes that an event is to be parked by deadly.
+func (c *cluster) expect(tenant string, e stored) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !slices.Contains(c.expected[tenant], e) {
+		c.expected[tenant] = append(c.expected[tenant], e)
+	}
 }
 
 // moveLimit is far more than a planned move takes, whatever else this machine does.

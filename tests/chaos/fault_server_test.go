@@ -17,11 +17,11 @@ var serverFaults = []fault{
 		strike: func(s *strike) error {
 			over := s.noNodes()
 			defer over()
-			err := s.server.Kill()
+			err := s.server().Kill()
 			if err == nil {
 				s.wait(s.lasts)
 			}
-			return errors.Join(err, s.server.StartAgain(context.WithoutCancel(s.ctx)))
+			return errors.Join(err, s.server().StartAgain(context.WithoutCancel(s.ctx)))
 		},
 		proves: (*strike).progress,
 	},
@@ -32,7 +32,7 @@ var serverFaults = []fault{
 		strike: func(s *strike) error {
 			over := s.noNodes()
 			defer over()
-			return s.server.Restart(context.WithoutCancel(s.ctx), "fast")
+			return s.server().Restart(context.WithoutCancel(s.ctx), "fast")
 		},
 		proves: (*strike).progress,
 	},
@@ -45,7 +45,7 @@ var serverFaults = []fault{
 			late, until := s.busiest().proxy, time.Now().Add(s.lasts)
 			late.cut()
 			over := s.noNodes()
-			err := s.server.Restart(context.WithoutCancel(s.ctx), "fast")
+			err := s.server().Restart(context.WithoutCancel(s.ctx), "fast")
 			over()
 			s.wait(time.Until(until))
 			return errors.Join(err, late.heal())
@@ -110,12 +110,7 @@ var serverFaults = []fault{
 		expects: "their work is done again",
 		reach:   reachServer, weight: 3, least: time.Second, most: 3 * time.Second, alone: 2 * time.Second,
 		strike: func(s *strike) error {
-			for _, n := range s.nodes {
-				if l := n.current(); l != nil {
-					over := s.hit(l, "sessions terminated")
-					defer over()
-				}
-			}
+			defer s.hitAll("sessions terminated")()
 			for end := time.Now().Add(s.lasts); time.Now().Before(end); {
 				err := s.exec(`select pg_terminate_backend(pid) from (select pid from pg_stat_activity
 					where datname = current_database() and usename like $1 order by random() limit 3) victims`, appsPrefix)

@@ -29,6 +29,7 @@ type fault struct {
 	most    time.Duration
 	alone   time.Duration         // how long where it is the only one; 0: at most
 	poll    time.Duration         // of the nodes, where it is the only one
+	own     bool                  // it needs a standby
 	apart   bool                  // it strikes the node whose sessions others must not end, where it is the only one
 	strike  func(s *strike) error // does it, and undoes it
 	proves  func(s *strike) error // looks for what it expects, when it stands alone
@@ -45,7 +46,7 @@ type strike struct {
 }
 
 // faults are all there are.
-var faults = slices.Concat(processFaults, serverFaults, networkFaults, dataFaults, letterFaults)
+var faults = slices.Concat(processFaults, serverFaults, networkFaults, dataFaults, letterFaults, failoverFaults, handlerFaults)
 
 // do strikes, and counts it.
 func (f *fault) do(s *strike) error {
@@ -100,6 +101,34 @@ func (c *cluster) hit(who *life, what string) (over func()) {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		c.troubles[at].to = time.Now()
+	}
+}
+
+// hold lets all handlers of some nodes wait, so that batches queue behind them with events that they have in memory.
+func hold(nodes ...*node) (release func()) {
+	order := func(order string) {
+		for _, n := range nodes {
+			if l := n.current(); l != nil {
+				_ = l.order(order) // it fails where the process has just ended
+			}
+		}
+	}
+	order(orderHold)
+	return func() { order(orderGo) }
+}
+
+// hitAll notes that something is done to all processes, from now on.
+func (c *cluster) hitAll(what string) (over func()) {
+	var all []func()
+	for _, n := range c.nodes {
+		if l := n.current(); l != nil {
+			all = append(all, c.hit(l, what))
+		}
+	}
+	return func() {
+		for _, over := range all {
+			over()
+		}
 	}
 }
 

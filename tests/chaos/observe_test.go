@@ -119,13 +119,13 @@ func (c *cluster) caughtUp(limit time.Duration) (behind []standing, err error) {
 func (c *cluster) courses() (courses []course, err error) {
 	for _, tenant := range tenants {
 		schema := pgx.Identifier{"millrace_" + tenant}.Sanitize()
-		events, err := rows(c, pgx.RowToStructByPos[stored], "select global_seq, stream_id, stream_version, type from "+schema+".events order by 1")
+		events, err := rows(c, pgx.RowToStructByPos[stored], "select global_seq, stream_id, stream_version, type, coalesce(body->>'token', '') from "+schema+".events order by 1")
 		if err != nil {
 			return nil, fmt.Errorf("read the events of %s: %w", tenant, err)
 		}
 		for name, types := range concerns {
 			one := course{of: projection.ID{Tenant: tenant, Name: name}, types: types, events: events}
-			if one.applied, err = rows(c, pgx.RowToStructByPos[application], `select position, stream, version, node
+			if one.applied, err = rows(c, pgx.RowToStructByPos[application], `select position, stream, version, node, token
 				from public.applied where tenant = $1 and projection = $2 order by id`, tenant, name); err != nil {
 				return nil, fmt.Errorf("read what %s applied: %w", one.of, err)
 			}
@@ -137,7 +137,7 @@ func (c *cluster) courses() (courses []course, err error) {
 			one.take(letters)
 			if name == deadly {
 				c.mu.Lock()
-				one.expected = slices.Clone(c.expected[tenant])
+				one.expected = survived(c.expected[tenant], events)
 				c.mu.Unlock()
 			}
 			courses = append(courses, one)
@@ -146,25 +146,52 @@ func (c *cluster) courses() (courses []course, err error) {
 	return courses, nil
 }
 
-// missing are the appends that a writer was told of and that are not there.
-func (c *cluster) missing(courses []course) (findings []finding) {
+// survived are the positions of events that are still there, and not others in their place.
+func survived(some, events []stored) (positions []int64) {
+	for _, e := range some {
+		if slices.ContainsFunc(events, func(there stored) bool { return there.Position == e.Position && there.Stream == e.Stream }) {
+			positions = append(positions, e.Position)
+		}
+	}
+	return positions
+}
+
+// missing are the appends that a writer was told of and that are not there, nor were committed when a server lost what it
+// had; of those, lost is the number.
+func (c *cluster) missing(courses []course) (findings []finding, lost int) {
 	seen := make(map[string]bool)
 	for _, one := range courses {
 		if seen[one.of.Tenant] {
 			continue
 		}
 		seen[one.of.Tenant] = true
-		there := make(map[int64]bool, len(one.events))
+		there := make(map[int64]string, len(one.events))
 		for _, e := range one.events {
-			there[e.Position] = true
+			there[e.Position] = e.Token
 		}
-		for _, position := range c.writers.positions(one.of.Tenant) {
-			if !there[position] {
-				findings = append(findings, finding{kind: kindAppend, of: projection.ID{Tenant: one.of.Tenant}, at: position})
+		for _, a := range c.writers.acknowledgements(one.of.Tenant) {
+			token, exists := there[a.position]
+			switch {
+			case exists && token == a.token:
+			case c.excused(a.begun, a.done):
+				lost++
+			default:
+				findings = append(findings, finding{kindAppend, projection.ID{Tenant: one.of.Tenant}, a.position,
+					fmt.Sprintf("%s, appended from %s to %s; there is %q", a.token, a.begun.Format(clock), a.done.Format(clock), token)})
 			}
 		}
 	}
-	return findings
+	return findings, lost
+}
+
+// lost counts the events that writers were told of, and that a server lost.
+func (c *cluster) lost() (int, error) {
+	courses, err := c.courses()
+	if err != nil {
+		return 0, err
+	}
+	_, lost := c.missing(courses)
+	return lost, nil
 }
 
 // judged reads the journal and judges it.
@@ -252,7 +279,8 @@ func (c *cluster) compare(r *report, limit time.Duration) error {
 			r.appended += len(one.events) // once for each tenant
 		}
 	}
-	r.findings = append(r.findings, c.missing(courses)...)
+	missing, lost := c.missing(courses)
+	r.findings, r.lost = append(r.findings, missing...), lost
 	return nil
 }
 

@@ -11,6 +11,8 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -30,21 +32,28 @@ const (
 	orderDieAfterCommit  = "die-after-commit"  // be killed when the server has answered, before the library knows
 	orderStall           = "stall"             // let a handler that has written wait
 	orderRelease         = "release"           // let it go on
+	orderHold            = "hold"              // let all handlers that have written wait
+	orderGo              = "go"                // let them go on
+	orderMeet            = "meet "             // let a handler meet the error of the server that is named
+	orderStray           = "stray "            // reach the primary, at the address that is named, no more; without one, again
 	orderBreak           = "break "            // break the protection that is named, from now on
 )
 
 // orders are what a node's process was told to do at the next opportunity.
 type orders struct {
-	stop     context.CancelFunc
-	armed    map[string]*atomic.Bool
-	released chan struct{}
+	stop       context.CancelFunc
+	armed      map[string]*atomic.Bool
+	released   chan struct{}
+	encounters *encounters
+	held       atomic.Pointer[chan struct{}] // closed when handlers may go on; nil: they may
+	stray      atomic.Pointer[string]        // the address that connections do not reach; nil: they reach all
 
 	mu  sync.Mutex
 	out io.Writer
 }
 
 func newOrders(out io.Writer, stop context.CancelFunc) *orders {
-	o := &orders{stop: stop, out: out, armed: map[string]*atomic.Bool{}, released: make(chan struct{}, 1)}
+	o := &orders{stop: stop, out: out, armed: map[string]*atomic.Bool{}, released: make(chan struct{}, 1), encounters: newEncounters()}
 	for _, order := range []string{orderDieInHandler, orderDieBeforeCommit, orderDieInReplay, orderDieAfterCommit, orderStall} {
 		o.armed[order] = new(atomic.Bool)
 	}
@@ -56,10 +65,25 @@ func (o *orders) read(in io.Reader) {
 	for lines := bufio.NewScanner(in); lines.Scan(); {
 		order := lines.Text()
 		protection, breaks := strings.CutPrefix(order, orderBreak)
+		code, meets := strings.CutPrefix(order, orderMeet)
+		address, strays := strings.CutPrefix(order, orderStray)
 		switch {
+		case meets:
+			o.encounters.next.Store(&code)
+		case strays && address == "":
+			o.stray.Store(nil)
+		case strays:
+			o.stray.Store(&address)
 		case breaks:
 			weak.Break(weak.Protection(protection))
 			o.tell("broken %s", protection)
+		case order == orderHold:
+			held := make(chan struct{})
+			o.held.CompareAndSwap(nil, &held)
+		case order == orderGo:
+			if held := o.held.Swap(nil); held != nil {
+				close(*held)
+			}
 		case order == orderStop:
 			o.stop()
 		case order == orderRelease:
@@ -83,11 +107,29 @@ func (o *orders) tell(format string, args ...any) {
 
 func (o *orders) take(order string) bool { return o.armed[order].CompareAndSwap(true, false) }
 
+// whileHeld lets a handler wait that was ordered to, but not until its deadline.
+func (o *orders) whileHeld(ctx context.Context) {
+	held := o.held.Load()
+	if held == nil {
+		return
+	}
+	if deadline, ok := ctx.Deadline(); ok {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, time.Until(deadline)*4/5)
+		defer cancel()
+	}
+	select {
+	case <-*held:
+	case <-ctx.Done():
+	}
+}
+
 // afterWriting is called by every handler when it has written.
 func (o *orders) afterWriting(ctx context.Context, who fmt.Stringer) {
 	if o.take(orderDieInHandler) {
 		dieAtOnce()
 	}
+	o.whileHeld(ctx)
 	if o.take(orderStall) {
 		o.tell("stalled %s", who)
 		select {
@@ -124,11 +166,23 @@ func dieAtOnce() {
 func watchCommits(config *pgxpool.Config, o *orders) {
 	var dial pgconn.DialFunc = (&net.Dialer{}).DialContext
 	config.ConnConfig.DialFunc = func(ctx context.Context, network, addr string) (net.Conn, error) {
+		if away := o.stray.Load(); away != nil && *away == addr {
+			return nil, fmt.Errorf("dial %s: %w", addr, syscall.ECONNREFUSED)
+		}
 		conn, err := dial(ctx, network, addr)
 		if err != nil {
 			return nil, err
 		}
 		return &watchedConn{Conn: conn, orders: o}, nil
+	}
+	// A node that is astray has a pool that does not ask which server is the primary.
+	if valid := config.ConnConfig.ValidateConnect; valid != nil {
+		config.ConnConfig.ValidateConnect = func(ctx context.Context, conn *pgconn.PgConn) error {
+			if o.stray.Load() != nil {
+				return nil
+			}
+			return valid(ctx, conn)
+		}
 	}
 }
 

@@ -49,6 +49,9 @@ func projections(o *orders, node string, deadline time.Duration) []millrace.Proj
 				return err
 			}
 			id, _ := pgstore.ProjectionFrom(ctx)
+			if err := o.meets(ctx, tx, id, events); err != nil {
+				return err
+			}
 			if name == shipments {
 				if err := needs(ctx, tx, id.Tenant, events); err != nil {
 					return err
@@ -65,7 +68,14 @@ func projections(o *orders, node string, deadline time.Duration) []millrace.Proj
 		{Name: "ledger", Batch: batch("ledger"), MaxEvents: 100, Retry: impatient, Deadline: deadline},
 		{Name: "search", Batch: batch("search"), Relaxed: true, Retry: impatient, Deadline: deadline},
 		{Name: "audit", Types: concerns["audit"], MaxEvents: 1, Retry: projection.RetryPolicy{MaxRetries: -1}, Deadline: 3 * time.Second,
-			Each: func(ctx context.Context, tx pgx.Tx, e event.Envelope) error { return record(ctx, tx, node, e) }},
+			Each: func(ctx context.Context, tx pgx.Tx, e event.Envelope) error {
+				id, _ := pgstore.ProjectionFrom(ctx)
+				if err := record(ctx, tx, node, e); err != nil {
+					return err
+				}
+				o.whileHeld(ctx)
+				return o.meets(ctx, tx, id, []event.Envelope{e})
+			}},
 		{Name: deadly, Types: concerns[deadly], Retry: impatient, Deadline: 3 * time.Second,
 			Each: func(context.Context, pgx.Tx, event.Envelope) error {
 				os.Exit(deadlyExit)
@@ -79,18 +89,18 @@ func projections(o *orders, node string, deadline time.Duration) []millrace.Proj
 
 // appliedTable shows every way in which events can be applied wrongly: it has no unique index, and a column for the order.
 const appliedTable = `create table public.applied (id bigint generated always as identity, tenant text not null, projection text not null,
-	position bigint not null, stream text not null, version bigint not null, node text not null)`
+	position bigint not null, stream text not null, version bigint not null, node text not null, token text not null)`
 
 // record writes down which events a projection was given, in their order.
 func record(ctx context.Context, tx pgx.Tx, node string, events ...event.Envelope) error {
 	id, _ := pgstore.ProjectionFrom(ctx)
-	positions, streams, versions := make([]int64, len(events)), make([]string, len(events)), make([]int64, len(events))
+	positions, streams, versions, bodies := make([]int64, len(events)), make([]string, len(events)), make([]int64, len(events)), make([]string, len(events))
 	for i, e := range events {
-		positions[i], streams[i], versions[i] = e.Position, e.Stream, e.Version
+		positions[i], streams[i], versions[i], bodies[i] = e.Position, e.Stream, e.Version, string(e.Body)
 	}
-	_, err := tx.Exec(ctx, `insert into public.applied (tenant, projection, position, stream, version, node)
-		select $1, $2, e.position, e.stream, e.version, $3
-		  from unnest($4::bigint[], $5::text[], $6::bigint[]) with ordinality as e (position, stream, version, n) order by e.n`,
-		id.Tenant, id.Name, node, positions, streams, versions)
+	_, err := tx.Exec(ctx, "/* "+id.Name+" */ "+`insert into public.applied (tenant, projection, position, stream, version, node, token)
+		select $1, $2, e.position, e.stream, e.version, $3, coalesce(e.body::jsonb->>'token', '')
+		  from unnest($4::bigint[], $5::text[], $6::bigint[], $7::text[]) with ordinality as e (position, stream, version, body, n) order by e.n`,
+		id.Tenant, id.Name, node, positions, streams, versions, bodies)
 	return err
 }

@@ -12,6 +12,7 @@ import (
 // report is how a test ended.
 type report struct {
 	appended, applied           int
+	lost                        int // with a server, though acknowledged
 	replayed, behind, discarded int // of what was parked
 	ownership                   ownership
 	struck                      map[string]int
@@ -22,6 +23,7 @@ type report struct {
 func (r *report) add(other report) {
 	r.appended += other.appended
 	r.applied += other.applied
+	r.lost += other.lost
 	r.replayed += other.replayed
 	r.behind += other.behind
 	r.discarded += other.discarded
@@ -56,6 +58,7 @@ func (r report) String() string {
 		row("  without an owner for, median and longest", "%6v, %v", median(some).Round(time.Millisecond), longest(some).gap.Round(time.Millisecond))
 	}
 	row("events appended", "%6d", r.appended)
+	row("events that were acknowledged, and lost with a server", "%6d", r.lost)
 	row("events applied", "%6d", r.applied)
 	row("  of them parked first, and replayed", "%6d", r.replayed)
 	row("events that were parked behind one of their stream", "%6d", r.behind)
@@ -100,7 +103,7 @@ func (c *cluster) tell() {
 		c.t.Logf("%s was %s from %s to %s", t.who, t.what, t.from.Format(clock), t.to.Format(clock))
 	}
 	c.mu.Unlock()
-	c.t.Logf("log of the server:\n%s", c.server.Log())
+	c.t.Logf("log of the server:\n%s", c.server().Log())
 }
 
 // tail is the end of a file.

@@ -100,16 +100,24 @@ func plan(seed int64, length time.Duration, nodes int) schedule {
 	return all
 }
 
+// place is what a fault has for itself while it lasts: the server, or what goes by its name.
+func (f *fault) place() string {
+	if f.reach == reachServer {
+		return "server"
+	}
+	return f.name
+}
+
 // carryOut does what the schedule says.
 func (c *cluster) carryOut(all schedule) error {
 	start := time.Now()
 	var group sync.WaitGroup
 	var mu sync.Mutex
 	var errs []error
-	exclusive := make(map[string]*sync.Mutex) // of faults that must not overlap themselves, however long they take
+	exclusive := make(map[string]*sync.Mutex) // of faults that must not overlap each other, however long they take
 	for _, one := range all {
-		if exclusive[one.fault.name] == nil {
-			exclusive[one.fault.name] = new(sync.Mutex)
+		if exclusive[one.fault.place()] == nil {
+			exclusive[one.fault.place()] = new(sync.Mutex)
 		}
 	}
 	for _, one := range all {
@@ -122,8 +130,8 @@ func (c *cluster) carryOut(all schedule) error {
 		}
 		group.Go(func() {
 			if one.fault.reach != reachNode {
-				exclusive[one.fault.name].Lock()
-				defer exclusive[one.fault.name].Unlock()
+				exclusive[one.fault.place()].Lock()
+				defer exclusive[one.fault.place()].Unlock()
 			}
 			if err := one.fault.do(s); err != nil {
 				mu.Lock()

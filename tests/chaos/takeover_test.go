@@ -182,11 +182,11 @@ func (c *cluster) told(id projection.ID, wanted projection.Wanted) (time.Duratio
 func (c *cluster) back() (time.Duration, error) {
 	over := c.noNodes()
 	defer over()
-	if err := c.server.Kill(); err != nil {
+	if err := c.server().Kill(); err != nil {
 		return 0, err
 	}
 	c.wait(300 * time.Millisecond)
-	if err := c.server.StartAgain(c.ctx); err != nil {
+	if err := c.server().StartAgain(c.ctx); err != nil {
 		return 0, err
 	}
 	since := time.Now()

@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -35,12 +37,21 @@ type writers struct {
 	turn sync.RWMutex // held for reading during an append; who holds it lets the writers pause
 
 	mu           sync.Mutex
-	acknowledged map[string][]int64 // positions by tenant
+	acknowledged map[string][]acknowledgement // by tenant
 	failures     int
+
+	plain atomic.Bool // no writer uses a transaction of its own, which would commit synchronously whatever the server says
+}
+
+// acknowledgement is an event whose append a writer was told of.
+type acknowledgement struct {
+	position    int64
+	token       string
+	begun, done time.Time // the append
 }
 
 func startWriters(ctx context.Context, store *pgstore.Store, seed uint64) *writers {
-	w := &writers{store: store, acknowledged: make(map[string][]int64)}
+	w := &writers{store: store, acknowledged: make(map[string][]acknowledgement)}
 	w.life, w.end = context.WithCancel(ctx)
 	for i := range writerCount {
 		rnd := rand.New(rand.NewPCG(seed, uint64(i)))
@@ -85,7 +96,7 @@ func (w *writers) write(key string, rnd *rand.Rand) {
 	stream := fmt.Sprint("stream-", rnd.IntN(streams))
 	events := make([]event.Event, 1+rnd.IntN(2)*rnd.IntN(3))
 	for i := range events {
-		events[i] = event.Event{Type: typePlain, Body: []byte(`{"amount": 1}`)}
+		events[i] = event.Event{Type: typePlain, Body: fmt.Appendf(nil, `{"amount": 1, "token": "%s/%d"}`, key, i)}
 		if rnd.IntN(4) == 0 {
 			events[i].Type = typeOdd
 		}
@@ -97,8 +108,9 @@ func (w *writers) write(key string, rnd *rand.Rand) {
 	for w.life.Err() == nil {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(w.life), 5*time.Second)
 		var result pgstore.AppendResult
+		begun := time.Now()
 		switch {
-		case way < 75:
+		case way < 75, w.plain.Load():
 			result, err = tenant.Append(ctx, stream, pgstore.Any.WithKey(key), events...)
 		default:
 			// Some share their transaction with others' work, for a while.
@@ -117,7 +129,7 @@ func (w *writers) write(key string, rnd *rand.Rand) {
 			return
 		}
 		if err == nil {
-			w.acknowledge(tenant.Name(), result.Positions)
+			w.acknowledge(tenant.Name(), key, result.Positions, begun)
 			return
 		}
 		w.mu.Lock()
@@ -127,15 +139,18 @@ func (w *writers) write(key string, rnd *rand.Rand) {
 	}
 }
 
-func (w *writers) acknowledge(tenant string, positions []int64) {
+func (w *writers) acknowledge(tenant, key string, positions []int64, begun time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.acknowledged[tenant] = append(w.acknowledged[tenant], positions...)
+	for i, at := range positions {
+		one := acknowledgement{position: at, token: fmt.Sprintf("%s/%d", key, i), begun: begun, done: time.Now()}
+		w.acknowledged[tenant] = append(w.acknowledged[tenant], one)
+	}
 }
 
-// positions are those that the writers were told of.
-func (w *writers) positions(tenant string) []int64 {
+// acknowledgements are the events that the writers were told of.
+func (w *writers) acknowledgements(tenant string) []acknowledgement {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return append([]int64(nil), w.acknowledged[tenant]...)
+	return slices.Clone(w.acknowledged[tenant])
 }

@@ -19,12 +19,14 @@ create table {tenant}.events (
     unique (stream_id, stream_version)
 );
 
--- A key is claimed before its stream is locked, and says what it led to when the events are in.
+-- A key is claimed before its stream is locked, and says what it led to when the events are in. Appends with other keys delete it
+-- when it is old.
 create table {tenant}.append_keys (
     key        text collate "C" primary key,
     stream_id  text collate "C" not null,
     created_at timestamptz not null default clock_timestamp()
 );
+create index on {tenant}.append_keys (created_at);
 create table {tenant}.append_results (
     key           text collate "C" primary key,
     first_version bigint not null,

@@ -1,0 +1,57 @@
+package actors
+
+import (
+	"container/list"
+	"sync"
+)
+
+// DefaultTailBytes is the memory for the windows of all feeds of a node, where Env.TailBytes is 0. With less, the projections
+// of busy tenants read the same events one by one. More helps little: events are in use for moments.
+const DefaultTailBytes = 64 << 20
+
+// budget bounds the memory of the windows of all feeds of a node.
+type budget struct {
+	most int
+
+	mu     sync.Mutex
+	used   int
+	shares list.List // of *share, that which grew last at the end
+}
+
+// share is the part of the budget that one feed uses.
+type share struct {
+	bytes   int
+	giveWay func() // empties the window; it must not block
+	at      *list.Element
+}
+
+func newBudget(most int) *budget { return &budget{most: most} }
+
+// use changes how much a share uses. Where all together use too much, those that have not grown for the longest time give way.
+func (b *budget) use(s *share, bytes int) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	grown := bytes > s.bytes
+	b.set(s, bytes)
+	if grown {
+		b.shares.MoveToBack(s.at)
+	}
+	for b.used > b.most {
+		victim := b.shares.Front().Value.(*share)
+		b.set(victim, 0)
+		victim.giveWay()
+	}
+}
+
+// set changes how much a share uses; those that use nothing are not listed.
+func (b *budget) set(s *share, bytes int) {
+	b.used += bytes - s.bytes
+	s.bytes = bytes
+	switch {
+	case bytes == 0 && s.at != nil:
+		b.shares.Remove(s.at)
+		s.at = nil
+	case bytes > 0 && s.at == nil:
+		s.at = b.shares.PushBack(s)
+	}
+}

@@ -1,0 +1,104 @@
+package actors
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/asynkron/protoactor-go/actor"
+	"go.uber.org/zap"
+
+	"github.com/millrace-go/millrace/messages"
+	"github.com/millrace-go/millrace/projection"
+)
+
+// finding is what is known of a batch that failed before its actor decides what to do.
+type finding struct {
+	// fault is nil where nothing failed. Its Unreachable is the answer of a probe, if one was needed.
+	fault *projection.Fault
+	// outage reports that the batch failed because of what its handler depends on.
+	outage bool
+}
+
+// examine finds out whose fault an error of a batch, a delivery or a replay may be. It may take long, and so is called outside
+// of the actor's turn.
+func (p *projector) examine(ctx context.Context, err error) finding {
+	var partial *projection.Partial
+	if err == nil || errors.As(err, &partial) && partial.Err == nil {
+		return finding{}
+	}
+	fault := *p.env.Store.Classify(err)
+	if fault.Class == projection.Unclear {
+		failed := p.env.Probe(ctx)
+		if ctx.Err() != nil {
+			fault.Class = projection.Infrastructure // there was no answer
+		} else {
+			fault.Unreachable, fault.Probe = failed != nil, false
+		}
+	}
+	return finding{fault: &fault, outage: p.outage(err)}
+}
+
+// failed decides what to do about a batch that failed.
+func (p *projector) failed(ctx actor.Context, batch projection.Batch, found finding) {
+	fault := found.fault
+	p.fresh = fault.Class == projection.Interrupted
+	switch {
+	case fault.Class == projection.LeaseLost:
+		// Or an earlier batch of this node's, whose end nobody waited for, moved the checkpoint. The lease's row knows.
+		p.log.Info("batch refused by the fence", zap.Error(fault.Err))
+		p.recheck = true
+		return
+	case found.outage:
+		p.unanswered(ctx, batch, fault)
+		return
+	case fault.Class == projection.HandlerFault:
+		p.answered()
+	}
+	at := projection.BatchFault{Class: fault.Class, Alone: batch.Alone(), Unreachable: fault.Unreachable, Now: time.Now()}
+	if len(batch.Events) > 0 {
+		at.Position = batch.Events[0].Position
+	} else {
+		at.Class = projection.Infrastructure // no handler was called
+	}
+	switch decision := p.faults.Decide(p.def.Faults, at); decision {
+	case projection.NarrowIt, projection.TryAgain:
+		if decision == projection.NarrowIt {
+			p.sizing.Failed(batch.Events, fault.Position)
+		}
+		p.log.Debug("batch failed; nothing is counted", zap.Stringer("then", decision), zap.Stringer("class", fault.Class),
+			zap.Int("events", len(batch.Events)), zap.Int64("failing", fault.Position), zap.Error(fault.Err))
+		p.publish()
+	case projection.CountIt:
+		p.missing = ""
+		p.sizing.Failed(batch.Events, fault.Position)
+		p.log.Warn("event failed", zap.Int64("position", at.Position), zap.Stringer("class", fault.Class), zap.Error(fault.Err))
+		p.count(ctx, batch.Events[0], fault)
+	default:
+		if at.Class == projection.MissingObject {
+			p.waitForObject(ctx, batch, fault)
+			return
+		}
+		p.fault(ctx, fault)
+	}
+}
+
+// waitForObject waits for an object that the handler needs, and lets all nodes know by the database.
+func (p *projector) waitForObject(ctx actor.Context, batch projection.Batch, fault *projection.Fault) {
+	waiting := *fault
+	waiting.Err = fmt.Errorf("%w: %w", projection.ErrMissingObject, fault.Err)
+	e, why := batch.Events[0], fmt.Sprint(batch.Events[0].Position, waiting.Err)
+	if p.state == Paused || p.missing == why {
+		p.fault(ctx, &waiting)
+		return
+	}
+	p.missing, p.failing, p.away = why, nil, true
+	p.log.Error("handler needs an object or a privilege that is missing; the projection waits for it", zap.Int64("position", e.Position),
+		zap.Duration("at most", p.def.Faults.MissingObject), zap.Error(fault.Err))
+	p.become(Waiting, waiting.Err)
+	p.tell(ctx, e, waiting.Err, func(ctx actor.Context) {
+		p.faulted = true
+		ctx.Request(ctx.Parent(), &messages.Faulted{Fault: &waiting})
+	})
+}

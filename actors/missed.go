@@ -1,0 +1,78 @@
+package actors
+
+import (
+	"context"
+	"maps"
+	"slices"
+
+	"github.com/asynkron/protoactor-go/actor"
+
+	"github.com/millrace-go/millrace/messages"
+	"github.com/millrace-go/millrace/projection"
+)
+
+// missed finds out what this node missed while it was cut off: notifications, and whatever a crash of the server took back. It
+// asks for the node as a whole: one statement reads all leases, and a few read the heads of all tenants.
+func (n *node) missed(ctx actor.Context) {
+	n.resync, n.confirm, n.hurry = 0, true, true
+	n.heads = slices.Collect(maps.Keys(n.env.Feeds.marks()))
+	n.look(ctx)
+}
+
+// leaseRequest is a projection that waits for its lease.
+type leaseRequest struct {
+	from *actor.PID
+	msg  *messages.LeaseRequest
+}
+
+// leasesRead is what a read of leases found.
+type leasesRead struct {
+	requests []leaseRequest
+	leases   map[int32]projection.Lease
+	err      error
+}
+
+// readLeases reads the leases that projections ask for. Those that ask meanwhile are served by the next statement.
+func (n *node) readLeases(ctx actor.Context) {
+	if n.loading || len(n.leases) == 0 {
+		return
+	}
+	n.loading = true
+	msg := &leasesRead{requests: n.leases, leases: make(map[int32]projection.Lease, len(n.leases))}
+	n.leases = nil
+	n.env.run(ctx.Self(), n.env.Timing.Call, func(ctx context.Context) any {
+		release, err := n.env.Slots.read(ctx)
+		if err != nil {
+			msg.err = err
+			return msg
+		}
+		defer release()
+		rows := make([]int32, len(msg.requests))
+		for i, r := range msg.requests {
+			rows[i] = r.msg.Lease.Row
+		}
+		leases, err := n.env.Store.Leases(ctx, rows)
+		for _, l := range leases {
+			msg.leases[l.Row] = l
+		}
+		msg.err = err
+		return msg
+	})
+}
+
+func (n *node) leasesRead(ctx actor.Context, msg *leasesRead) {
+	n.loading = false
+	for _, r := range msg.requests {
+		ctx.Send(r.from, answer(r.msg, msg.leases, msg.err))
+	}
+	n.readLeases(ctx)
+}
+
+// answer is what a projection learns of its lease.
+func answer(asked *messages.LeaseRequest, found map[int32]projection.Lease, err error) *messages.LeaseRead {
+	lease, exists := found[asked.Lease.Row]
+	if err == nil {
+		err = asked.Lease.Check(lease, exists)
+	}
+	return &messages.LeaseRead{Lease: lease, Op: asked.Op, Err: err}
+}

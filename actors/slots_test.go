@@ -1,0 +1,93 @@
+package actors
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"testing/synctest"
+)
+
+func TestLimitsOfTenantsAreKeptOnlyWhileTheyAreInUse(t *testing.T) {
+	s := NewSlots(4, 2, 1, 0)
+	s.Serve(1000)
+	for i := range 1000 {
+		release, err := s.batch(t.Context(), fmt.Sprint(i))
+		if err != nil {
+			t.Fatal(err)
+		}
+		release()
+	}
+	if n := len(s.batches.tenants); n != 0 {
+		t.Errorf("the limits of %d tenants are kept", n)
+	}
+	first, err := s.batch(t.Context(), "a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := s.batch(ended, "a"); !errors.Is(err, context.Canceled) {
+		t.Errorf("a second batch of the tenant: %v", err)
+	}
+	got := make(chan func())
+	go func() {
+		second, err := s.batch(t.Context(), "a")
+		if err != nil {
+			t.Error(err)
+		}
+		got <- second
+	}()
+	first()
+	(<-got)()
+	if n := len(s.batches.tenants); n != 0 {
+		t.Errorf("the limits of %d tenants are kept", n)
+	}
+}
+
+// gets reports whether a delivery has its slot once everything rests.
+func gets(s *Slots, ctx context.Context, tenant string, long bool) bool {
+	ctx, cancel := context.WithCancel(ctx)
+	got := make(chan bool, 1)
+	go func() {
+		_, err := s.delivery(ctx, tenant, long)
+		got <- err == nil
+	}()
+	synctest.Wait()
+	cancel()
+	return <-got
+}
+
+// Of 8 slots a tenant has 4 at most, and those that take long have 4, 2 of them of one tenant.
+func TestDeliverySlotsAreSharedFairly(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := NewSlots(4, 0, 0, 8)
+		s.Serve(5)
+		for i, slot := range []struct {
+			tenant     string
+			long, gets bool
+		}{
+			{"a", true, true}, {"a", true, true}, {"a", true, false}, {"a", false, true}, {"a", false, true}, {"a", false, false},
+			{"b", true, true}, {"b", true, true}, {"b", true, false}, {"c", true, false},
+			{"c", false, true}, {"d", false, true}, {"e", false, false},
+		} {
+			if got := gets(s, t.Context(), slot.tenant, slot.long); got != slot.gets {
+				t.Errorf("slot %d, %+v: got %v", i, slot, got)
+			}
+		}
+	})
+	synctest.Test(t, func(t *testing.T) {
+		s := NewSlots(4, 0, 0, 8)
+		s.Serve(1)
+		for i := range 10 {
+			if got := gets(s, t.Context(), "a", true); got != (i < 4) {
+				t.Errorf("long slot %d of a single tenant: got %v", i, got)
+			}
+		}
+		for i := range 5 {
+			if got := gets(s, t.Context(), "a", false); got != (i < 4) {
+				t.Errorf("slot %d of a single tenant: got %v", i, got)
+			}
+		}
+	})
+}

@@ -1,0 +1,233 @@
+package actors
+
+import (
+	"context"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/asynkron/protoactor-go/actor"
+	"pgregory.net/rapid"
+
+	"github.com/millrace-go/millrace/event"
+	"github.com/millrace-go/millrace/messages"
+	"github.com/millrace-go/millrace/projection"
+)
+
+// between are the events with from < position <= to.
+func between(from, to int64) []event.Envelope { return envelopes(to)[from:] }
+
+func TestWindowHoldsAllEventsBetweenItsEnds(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		type handed struct{ events, want []event.Envelope }
+		var w window
+		var out []handed
+		now := time.Now()
+		for range rapid.IntRange(1, 100).Draw(t, "steps") {
+			switch n := rapid.Int64Range(0, 20).Draw(t, "n"); rapid.SampledFrom([]string{"add", "add", "add", "passed", "old", "limit", "reset"}).Draw(t, "step") {
+			case "add":
+				now = now.Add(time.Second)
+				w.add(between(w.mark, w.mark+n), w.mark+n, int(n)*100, now)
+			case "passed":
+				w.passed(w.from + n)
+			case "old":
+				w.readBefore(now.Add(-time.Duration(n) * time.Second))
+			case "limit":
+				w.limit(int(n), 1<<30)
+				if len(w.events) > int(n) {
+					t.Fatalf("%d events, at most %d", len(w.events), n)
+				}
+			case "reset":
+				w.reset(w.mark)
+			}
+			want := between(w.from, w.mark)
+			if !slices.EqualFunc(w.events, want, func(a, b event.Envelope) bool { return a.Position == b.Position }) {
+				t.Fatalf("from %d to %d: %v", w.from, w.mark, w.events)
+			}
+			if w.bytes != 100*len(want) || w.droppedBytes != 100*w.dropped {
+				t.Fatalf("%d events use %d bytes, %d dropped ones %d", len(want), w.bytes, w.dropped, w.droppedBytes)
+			}
+			if w.dropped > len(want) || len(want) == 0 && w.size() != 0 {
+				t.Fatalf("%d events were dropped and are kept, of %d: %d bytes", w.dropped, len(want), w.size())
+			}
+			out = append(out, handed{w.events, want})
+		}
+		for _, h := range out {
+			for i := range h.events {
+				if h.events[i].Position != h.want[i].Position {
+					t.Fatalf("what was handed out has changed: %v", h.events)
+				}
+			}
+		}
+	})
+}
+
+func TestWindowKeepsWithinItsBytes(t *testing.T) {
+	var w window
+	for to := int64(10); to <= 1000; to += 10 {
+		w.add(between(w.mark, to), to, 5000, time.Now())
+		if w.limit(4096, 20_000); w.size() > 20_000 {
+			t.Fatalf("%d events: %d bytes", len(w.events), w.size())
+		}
+	}
+	if len(w.events) < 10 {
+		t.Errorf("only %d events are kept", len(w.events))
+	}
+	if w.limit(4096, 4999); len(w.events) != 0 || w.from != w.mark || w.size() != 0 {
+		t.Errorf("a page that is too large is kept: %d bytes", w.size())
+	}
+}
+
+func TestSharesThatHaveNotGrownForLongGiveWay(t *testing.T) {
+	b := newBudget(100)
+	var gave []int
+	shares := make([]share, 4)
+	for i := range shares {
+		shares[i].giveWay = func() { gave = append(gave, i) }
+	}
+	use := func(i, bytes int, want ...int) {
+		t.Helper()
+		gave = nil
+		b.use(&shares[i], bytes)
+		sum := 0
+		for i := range shares {
+			sum += shares[i].bytes
+		}
+		if !slices.Equal(gave, want) || b.used != sum || sum > b.most {
+			t.Fatalf("%v gave way for %d bytes of %d, want %v; %d are used, all shares use %d", gave, bytes, i, want, b.used, sum)
+		}
+	}
+	use(0, 40)
+	use(1, 40)
+	use(0, 45)
+	use(1, 35) // a share that shrinks is no newer
+	use(2, 20)
+	use(3, 40, 1, 0)
+	use(3, 0)
+	use(1, 80)
+	use(0, 101, 2, 1, 0)
+}
+
+// tails is a store whose tails find what the test says.
+type tails struct {
+	*memory
+	updates chan projection.TailUpdate
+}
+
+func (s tails) Tail(string) projection.Tail { return s }
+
+func (tails) ReadWithin(func(context.Context) (func(), error)) {}
+
+func (s tails) Poll(context.Context) (projection.TailUpdate, error) {
+	select {
+	case u := <-s.updates:
+		return u, nil
+	default:
+		return projection.TailUpdate{Again: time.Millisecond}, nil
+	}
+}
+
+// fed is a feed whose only subscriber is the test.
+type fed struct {
+	*outside
+	updates chan projection.TailUpdate
+	taken   atomic.Int64
+}
+
+// feed makes a feed, of a store of its own, with the first event.
+func (o *outside) feed(tenant string) *fed {
+	f := &fed{outside: o, updates: make(chan projection.TailUpdate, 1000)}
+	spawned := make(chan *actor.PID)
+	o.env.Store = tails{o.store, f.updates}
+	o.in(func(ctx actor.Context) { spawned <- ctx.Spawn(NewFeed(o.env, tenant)) })
+	f.read(0, 1)
+	o.send(<-spawned, &messages.Subscribe{Taken: &f.taken})
+	f.mustGet(0, 1)
+	return f
+}
+
+// read has the feed read events of 100 bytes each.
+func (f *fed) read(from, to int64) {
+	f.updates <- projection.TailUpdate{From: from, Mark: to, Events: between(from, to), Bytes: 100 * int(to-from), Again: time.Millisecond}
+}
+
+// mustGet waits until the feed hands out exactly the events after from up to mark.
+func (f *fed) mustGet(from, mark int64) {
+	f.t.Helper()
+	for {
+		got, ok := receive(f.outside, f.heard).(*messages.TailAdvanced)
+		if ok && got.Mark == mark {
+			if got.From != from || len(got.Events) != int(mark-from) {
+				f.t.Fatalf("the window after %d has %d events, not those after %d", got.From, len(got.Events), from)
+			}
+			return
+		}
+	}
+}
+
+func TestFeedKeepsOnlyWhatSubscribersNeed(t *testing.T) {
+	o := surround(t)
+	f := o.feed("a")
+	f.read(1, 3)
+	f.mustGet(0, 3)
+	f.taken.Store(3)
+	f.read(3, 5)
+	f.mustGet(3, 5)
+	f.read(5, 6)
+	f.mustGet(3, 6)
+	f.taken.Store(notTaking)
+	f.read(6, 9)
+	f.mustGet(9, 9)
+}
+
+func TestSubscriberThatIsFarBehindDoesNotKeepTheWindow(t *testing.T) {
+	o := surround(t)
+	f := o.feed("a")
+	const far = 10 * windowEvents
+	f.updates <- projection.TailUpdate{From: far, Mark: far, Again: time.Millisecond}
+	f.mustGet(far, far)
+	f.read(far, far+1)
+	f.mustGet(far+1, far+1)
+}
+
+func TestFeedLetsGoOfOldEventsThoughNewOnesCome(t *testing.T) {
+	o := surround(t)
+	o.env.windowAge = 100 * time.Millisecond
+	f := o.feed("a")
+	// The subscriber takes nothing, so that only age can end it.
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	hang := time.After(hangs)
+	for at := int64(1); ; {
+		select {
+		case msg := <-f.heard:
+			if got, ok := msg.(*messages.TailAdvanced); ok && got.From > 0 {
+				if first := got.From + 1; len(got.Events) > 0 && got.Events[0].Position != first {
+					t.Errorf("the first event is %d, want %d", got.Events[0].Position, first)
+				}
+				return
+			}
+		case <-tick.C:
+			f.read(at, at+1)
+			at++
+		case <-hang:
+			t.Fatal("the first event is kept for ever")
+		}
+	}
+}
+
+func TestFeedsShareOneBudget(t *testing.T) {
+	o := surround(t)
+	a, b := o.feed("a"), o.feed("b")
+	o.env.windows.most = 3 * (100 + 2*envelopeBytes)
+	a.read(1, 2)
+	a.mustGet(0, 2)
+	b.read(1, 3)
+	o.eventually("the feed that grew last has all", func() bool {
+		o.env.windows.mu.Lock()
+		defer o.env.windows.mu.Unlock()
+		return o.env.windows.shares.Len() == 1 && o.env.windows.used <= o.env.windows.most
+	})
+	a.mustGet(2, 2) // it was told what is left
+}

@@ -1,0 +1,165 @@
+package millrace
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/millrace-go/millrace/actors"
+	"github.com/millrace-go/millrace/pgstore"
+	"github.com/millrace-go/millrace/projection"
+)
+
+const (
+	// idleFirst and idleMost bound the time between two rounds of waiting for projections.
+	idleFirst, idleMost = 10 * time.Millisecond, 250 * time.Millisecond
+	// idleSlice is how many tenants' projections one statement reads.
+	idleSlice = 250
+)
+
+// idleWait waits until all projections of a runtime have handled their tenants' events. It sends one statement at a time,
+// and none about projections that run on this node.
+type idleWait struct {
+	runtime *Runtime
+	env     *actors.Env
+	heads   map[string]int64
+	// pending has the projections that have not reached their heads; true means that their rows have been read once.
+	pending map[ProjectionID]bool
+}
+
+// wait returns when no projection is pending, or with the reason why one will not get there.
+func (w *idleWait) wait(ctx context.Context) error {
+	for delay := idleFirst; len(w.pending) > 0; delay = min(2*delay, idleMost) {
+		ask, here, err := w.onBoard()
+		for len(ask) > 0 && err == nil {
+			n := min(idleSlice, len(ask))
+			err = w.inDatabase(ctx, ask[:n])
+			if err != nil && ctx.Err() == nil && w.runtime.port.Classify(err).Class == projection.Infrastructure {
+				err = nil // the projections stay pending
+			}
+			ask = ask[n:]
+		}
+		if err != nil || len(w.pending) == 0 {
+			return err
+		}
+		if err := w.pause(ctx, here, delay); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// onBoard looks at the projections that run on this node. It returns the tenants whose rows have to be read, and the pending
+// projections that run here.
+func (w *idleWait) onBoard() (ask []string, here []ProjectionID, err error) {
+	asked := make(map[string]bool)
+	for id, checked := range w.pending {
+		answer, final := w.env.Board.Reached(id, w.heads[id.Tenant])
+		switch {
+		case !checked, errors.Is(answer, actors.ErrNotHere), errors.Is(answer, projection.ErrPaused):
+			asked[id.Tenant] = true
+		case answer != nil && w.halted(id):
+			asked[id.Tenant] = true // it may have been resumed
+		case answer != nil:
+			return nil, nil, w.failed(id, answer)
+		case final:
+			delete(w.pending, id)
+		default:
+			here = append(here, id)
+		}
+	}
+	for tenant := range asked {
+		ask = append(ask, tenant)
+	}
+	slices.Sort(ask)
+	return ask, here, nil
+}
+
+func (w *idleWait) halted(id ProjectionID) bool {
+	entry, _ := w.env.Board.Get(id)
+	return entry.Halted
+}
+
+func (w *idleWait) failed(id ProjectionID, err error) error {
+	return fmt.Errorf("wait for %s to reach %d: %w", id, w.heads[id.Tenant], err)
+}
+
+// inDatabase looks at the rows of these tenants' pending projections.
+func (w *idleWait) inDatabase(ctx context.Context, tenants []string) error {
+	ctx, cancel := context.WithTimeout(ctx, w.runtime.config.CallTimeout)
+	defer cancel()
+	release, err := w.env.Slots.Read(ctx)
+	if err != nil {
+		return err
+	}
+	defer release()
+	list, err := w.runtime.port.Projections(ctx, tenants)
+	if err != nil {
+		return err
+	}
+	rows := make(map[ProjectionID]pgstore.ProjectionRow, len(list))
+	var ahead []string // tenants with a checkpoint above the head
+	for _, row := range list {
+		rows[row.ID] = row
+		if row.Checkpoint > w.heads[row.ID.Tenant] {
+			ahead = append(ahead, row.ID.Tenant)
+		}
+	}
+	// Either more was appended and applied meanwhile, or events are gone. A head read after the checkpoint shows which.
+	now, err := w.runtime.port.Heads(ctx, slices.Compact(ahead))
+	if err != nil {
+		return err
+	}
+	for id, checked := range w.pending {
+		if _, asked := slices.BinarySearch(tenants, id.Tenant); !asked {
+			continue
+		}
+		row, known := rows[id]
+		if !known {
+			w.pending[id] = true // it is new: its row is about to be made
+			continue
+		}
+		done, err := w.judge(row, now.Positions, checked)
+		if err != nil {
+			return w.failed(id, err)
+		}
+		if w.pending[id] = true; done {
+			delete(w.pending, id)
+		}
+	}
+	return nil
+}
+
+// judge reports whether a projection has reached its head by its row, and why it will not. That there is nothing to be handled
+// does not excuse one that is paused or has failed, when it is looked at first.
+func (w *idleWait) judge(row pgstore.ProjectionRow, now map[string]int64, checked bool) (done bool, err error) {
+	if done = row.Checkpoint >= w.heads[row.ID.Tenant]; done && checked {
+		return true, nil
+	}
+	switch head, read := now[row.ID.Tenant]; {
+	case !row.Wanted.Runs():
+		return false, notWanted(row.Wanted)
+	case row.Halted, row.Failed != "" && row.OwnerAlive && !done:
+		return false, fmt.Errorf("%w: %s", projection.ErrFailed, row.Failed)
+	case read && row.Checkpoint > head:
+		return false, fmt.Errorf("%w: %w", projection.ErrFailed, projection.ErrRestored)
+	}
+	return done, nil
+}
+
+// pause waits for the next round, or until all that are pending run here and are done.
+func (w *idleWait) pause(ctx context.Context, here []ProjectionID, delay time.Duration) error {
+	round, cancel := context.WithTimeout(ctx, delay)
+	defer cancel()
+	for _, id := range here {
+		if err := w.env.Board.WaitFor(round, id, w.heads[id.Tenant]); err != nil && round.Err() == nil {
+			return nil // it is looked at in the next round
+		}
+	}
+	if len(here) < len(w.pending) {
+		<-round.Done()
+	}
+	return ctx.Err()
+}

@@ -1,0 +1,143 @@
+package pgstore
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/millrace-go/millrace/projection"
+)
+
+// The statement cache of a connection may be what is at fault, so that nobody gets it again.
+func TestInterruptedBatchClosesItsConnectionAndTheNextGetsANewOne(t *testing.T) {
+	o := newOwner(t, 1)
+	pids := make(map[uint32]bool)
+	noted := func(then func(ctx context.Context, tx pgx.Tx) error) BatchHandler {
+		return writeAnd(func(ctx context.Context, tx pgx.Tx) error {
+			pids[tx.Conn().PgConn().PID()] = true
+			return then(ctx, tx)
+		})
+	}
+	for range 3 {
+		fault := wantClass(t, o.apply(noted(sends("set local statement_timeout = 10; select pg_sleep(60)")), ApplyOptions{}), projection.Interrupted)
+		if !isState(fault, "57014") {
+			t.Error(fault)
+		}
+	}
+	if len(pids) != 3 {
+		t.Errorf("%d connections for three batches", len(pids))
+	}
+	// Connections that other batches have used are passed over.
+	for range 3 {
+		wantClass(t, o.apply(noted(sends("select 1/0")), ApplyOptions{}), projection.HandlerFault)
+	}
+	events, err := o.pending()
+	if err != nil {
+		t.Fatal(err)
+	}
+	used := len(pids)
+	batch := projection.Batch{Events: events, To: events[0].Position, Fresh: true}
+	if err := o.store.Port().Apply(noted(sends("select 1")), ApplyOptions{})(testContext(t), o.lease, batch); err != nil {
+		t.Fatal(err)
+	}
+	if len(pids) != used+1 {
+		t.Error("a batch that asked for a new connection got a used one")
+	}
+	o.applied(1)
+}
+
+func TestErrorThatAHandlerSwallowedIsReported(t *testing.T) {
+	o := newOwner(t, 1)
+	for sql, want := range map[string]struct {
+		class projection.Class
+		says  string
+	}{
+		"select 1/0":              {projection.HandlerFault, "ERROR: division by zero (SQLSTATE 22012)"},
+		"select from no_such":     {projection.MissingObject, `ERROR: relation "no_such" does not exist (SQLSTATE 42P01)`},
+		"select 1/0; select 1":    {projection.HandlerFault, "22012"},
+		"savepoint a; select 1/0": {projection.HandlerFault, "22012"},
+	} {
+		for name, met := range map[string]func(ctx context.Context, tx pgx.Tx) error{
+			"at once": sends(sql),
+			"after one that was undone": func(ctx context.Context, tx pgx.Tx) error {
+				_ = sends("savepoint b")(ctx, tx)
+				_ = sends("select * from another")(ctx, tx)
+				_ = sends("rollback to b")(ctx, tx)
+				return sends(sql)(ctx, tx)
+			},
+			"before others": func(ctx context.Context, tx pgx.Tx) error {
+				return errors.Join(sends(sql)(ctx, tx), sends("select 2")(ctx, tx), sends("select from another")(ctx, tx))
+			},
+		} {
+			err := o.apply(writeAnd(func(ctx context.Context, tx pgx.Tx) error {
+				_ = met(ctx, tx)
+				return nil
+			}), ApplyOptions{})
+			fault := wantClass(t, err, want.class)
+			if !strings.Contains(fault.Error(), "returned no error, but a statement of its transaction failed: ") || !strings.Contains(fault.Error(), want.says) {
+				t.Errorf("%s, %s: %v", sql, name, fault)
+			}
+		}
+	}
+	o.untouched()
+}
+
+// Which of several errors speaks for a handler that returns another one of its own.
+func TestErrorOfAStatementDecidesWhereTheHandlerReturnsAnother(t *testing.T) {
+	o := newOwner(t, 1)
+	for sql, want := range map[string]projection.Class{
+		"select from no_such": projection.MissingObject,
+		"select 1/0":          projection.HandlerFault,
+		"do $$ begin raise exception 'bad input' using errcode = 'XX000'; end $$": projection.Unclear,
+		"do $$ begin raise exception 'pretended' using errcode = 'MR001'; end $$": projection.HandlerFault,
+		"do $$ begin raise exception 'pretended' using errcode = '3D000'; end $$": projection.HandlerFault,
+	} {
+		fault := wantClass(t, o.apply(writeAnd(func(ctx context.Context, tx pgx.Tx) error {
+			_ = sends(sql)(ctx, tx)
+			return projection.At(7, errors.New("something else"))
+		}), ApplyOptions{}), want)
+		if fault.Position != 7 || fault.Probe != (want == projection.Unclear) || !strings.Contains(fault.Error(), "something else") {
+			t.Errorf("%s: %+v", sql, fault)
+		}
+	}
+	o.untouched()
+}
+
+// A commit that waits for another session's lock, here by a deferred constraint, ends as such a wait.
+func TestLockWaitOfACommitIsTheInfrastructures(t *testing.T) {
+	o := newOwner(t, 1)
+	mustExec(t, o.store, "alter table public.model add unique (position) deferrable initially deferred")
+	tx := openTx(t, o.store)
+	execIn(t, tx, "insert into public.model (position) select global_seq from millrace_default.events")
+	fault := wantClass(t, o.apply(write, ApplyOptions{}), projection.Infrastructure)
+	if !isState(fault, "55P03") {
+		t.Error(fault)
+	}
+	if err := tx.Rollback(testContext(t)); err != nil {
+		t.Fatal(err)
+	}
+	o.untouched()
+}
+
+func TestPreparedStatementsThatPgxKeepsAreAllowed(t *testing.T) {
+	o := newOwner(t, 1)
+	for range 3 {
+		wantClass(t, o.apply(writeAnd(func(ctx context.Context, tx pgx.Tx) error {
+			if _, err := tx.Prepare(ctx, "mine", "select $1::int"); err != nil {
+				return err
+			}
+			var n int
+			if err := tx.QueryRow(ctx, "mine", 7).Scan(&n); err != nil || n != 7 {
+				t.Errorf("%d, %v", n, err)
+			}
+			return errors.New("so that the batch comes again")
+		}), ApplyOptions{}), projection.HandlerFault)
+	}
+	fault := wantClass(t, o.apply(writeAnd(sends("prepare mine as select 1")), ApplyOptions{}), projection.HandlerFault)
+	if !errors.Is(fault, ErrTxControl) || !strings.Contains(fault.Error(), "tx.Prepare") {
+		t.Error(fault)
+	}
+}

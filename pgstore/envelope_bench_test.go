@@ -1,0 +1,39 @@
+package pgstore
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/millrace-go/millrace/event"
+)
+
+// BenchmarkReadEnvelopes reads pages as a projection does that catches up, and single events as a feed does.
+func BenchmarkReadEnvelopes(b *testing.B) {
+	store := newStore(b)
+	const most = 2000
+	body := []byte(`"` + strings.Repeat("x", 198) + `"`)
+	events := make([]event.Event, most)
+	for i := range events {
+		events[i] = event.Event{Type: "Counted", Body: body, CorrelationID: fmt.Sprintf("correlation-%d", i)}
+	}
+	mustAppend(b, store.Tenant, "stream", Any, events...)
+	conn, err := store.pool.Acquire(b.Context())
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer conn.Release()
+	for _, n := range []int{1, 100, most} {
+		b.Run(fmt.Sprintf("events=%d", n), func(b *testing.B) {
+			b.ReportAllocs()
+			args := [][]byte{number(0), number(maxPosition), number(int64(n))}
+			for b.Loop() {
+				got, _, _, err := readEnvelopes(conn.Conn().PgConn().ExecParams(b.Context(), store.sql(store.statements.tail), args, nil, nil, binaryFormat), 0)
+				if err != nil || len(got) != n {
+					b.Fatalf("%d events, %v", len(got), err)
+				}
+			}
+			b.ReportMetric(float64(b.N*n)/b.Elapsed().Seconds(), "events/s")
+		})
+	}
+}

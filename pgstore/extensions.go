@@ -1,0 +1,90 @@
+package pgstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+	"go.uber.org/zap"
+
+	"github.com/millrace-go/millrace/projection"
+)
+
+// outside are extensions that the search path of named tenants does not find, by name and schema, and those schemas.
+type outside struct{ extensions, schemas []string }
+
+// toShare is what makes them found.
+func (o outside) toShare() string {
+	quoted := make([]string, len(o.schemas))
+	for i, schema := range o.schemas {
+		quoted[i] = fmt.Sprintf("%q", schema)
+	}
+	return "Options.SharedSchemas: []string{" + strings.Join(quoted, ", ") + "}"
+}
+
+// extensionsOutside lists extensions that named tenants do not find. silent leaves out those that have nothing but functions:
+// a statement that calls one of these fails, while one that misses an operator may find another.
+func (s *Store) extensionsOutside(ctx context.Context, q querier, silent bool) (found outside, err error) {
+	shared := append([]string{}, s.opts.SharedSchemas...)
+	rows, err := q.Query(ctx, query("extensions_outside", s.opts.Schema, ""), pgx.QueryExecModeExec, shared)
+	if err != nil {
+		return outside{}, err
+	}
+	var typed bool
+	var name, schema string
+	_, err = pgx.ForEachRow(rows, []any{&typed, &name, &schema}, func() error {
+		if silent && !typed {
+			return nil
+		}
+		found.extensions = append(found.extensions, name+" in "+schema)
+		if !slices.Contains(found.schemas, schema) {
+			found.schemas = append(found.schemas, schema)
+		}
+		return nil
+	})
+	return found, err
+}
+
+// warnOfExtensions names in the log the extensions that named tenants miss without an error, once for a store.
+func (s *Store) warnOfExtensions(ctx context.Context) {
+	if s.warned.Swap(true) {
+		return
+	}
+	found, err := s.extensionsOutside(ctx, s.pool, true)
+	if err != nil {
+		s.warned.Store(false)
+		s.log.Debug("extensions outside of the tenants' search path are not looked for", zap.Error(err))
+		return
+	}
+	if len(found.extensions) > 0 {
+		s.log.Warn("named tenants do not find extensions that lie outside of their search path, and may use other operators in their place without an error",
+			zap.Strings("extensions", found.extensions), zap.String("share", found.toShare()))
+	}
+}
+
+// namingExtensions adds the extensions that a named tenant does not find to an error about a function, an operator or a type
+// that does not exist.
+func (s *Store) namingExtensions(ctx context.Context, q querier, tenant string, err error) error {
+	if tenant == projection.DefaultTenant || !isState(err, "42883") && !isState(err, "42704") {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), askTime)
+	defer cancel()
+	found, failed := s.extensionsOutside(ctx, q, false)
+	if failed != nil || len(found.extensions) == 0 {
+		return err
+	}
+	named := func(err error) error {
+		return fmt.Errorf("%w; outside of the search path of tenant %q: %s; to share them: %s", err, tenant, strings.Join(found.extensions, ", "), found.toShare())
+	}
+	var fault *projection.Fault
+	if errors.As(err, &fault) {
+		changed := *fault
+		changed.Err = named(fault.Err)
+		return &changed
+	}
+	return named(err)
+}

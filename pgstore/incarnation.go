@@ -1,0 +1,107 @@
+package pgstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/millrace-go/millrace/projection"
+)
+
+// readLockWait bounds how long one of our own reads waits for a lock on a tenant's events: VACUUM FULL or ALTER TABLE
+// must keep only that tenant waiting.
+const readLockWait = 100 * time.Millisecond
+
+// within runs a read that returns the server's incarnation, and gives the server one where it has none yet.
+func (s *Store) within(ctx context.Context, read func() error) error {
+	err := read()
+	if !isState(err, stateNoIncarnation) {
+		return err
+	}
+	if _, err := s.pool.Exec(ctx, s.control.incarnate); err != nil {
+		return fmt.Errorf("give the server an incarnation: %w", err)
+	}
+	return read()
+}
+
+// checkLease is the call of the control schema's function that raises unless the lease is still held, in the incarnation in
+// which it was read. It holds numbers, a UUID and a quoted name only.
+func (c *controlSQL) checkLease(l projection.Lease) string {
+	return fmt.Sprintf("%s.check_lease(%d, '%s', %d, %d)", quote(c.schema), l.Row, l.Owner, l.Epoch, l.Incarnation)
+}
+
+// fenced runs fn in a transaction of our own that begins with the first half of the fence and commits synchronously.
+func (s *Store) fenced(ctx context.Context, doing string, lease projection.Lease, fn func(tx pgx.Tx) error) error {
+	begin := pgx.TxOptions{BeginQuery: beginDurable + "; select " + s.control.checkLease(lease)}
+	if err := pgx.BeginTxFunc(ctx, s.pool, begin, fn); err != nil {
+		return fmt.Errorf("%s: %w", doing, ownFault(err))
+	}
+	return nil
+}
+
+// readEvents runs a statement on tenants' events in one round trip and hands its result to decode. It bounds the wait for
+// locks, and returns the incarnation in which the result was read. The arguments are in text format.
+func (s *Store) readEvents(ctx context.Context, sql string, args [][]byte, format []int16, decode func(*pgconn.ResultReader) error) (in projection.Incarnation, err error) {
+	err = s.within(ctx, func() error {
+		conn, err := s.pool.Acquire(ctx)
+		if err != nil {
+			return err
+		}
+		defer conn.Release()
+		if in, err = s.readOn(ctx, conn.Conn().PgConn(), sql, args, format, decode); isState(err, stateStandby) {
+			cut(ctx, conn.Conn()) // the pool's next connection may lead to the primary
+		}
+		return err
+	})
+	return in, err
+}
+
+func (s *Store) readOn(ctx context.Context, conn *pgconn.PgConn, sql string, args [][]byte, format []int16, decode func(*pgconn.ResultReader) error) (in projection.Incarnation, err error) {
+	var batch pgconn.Batch
+	batch.ExecParams(s.control.beginRead, [][]byte{number(readLockWait.Milliseconds())}, nil, nil, nil)
+	batch.ExecParams(sql, args, nil, nil, format)
+	results := conn.ExecBatch(ctx, &batch)
+	for i := 0; results.NextResult(); i++ {
+		if i > 0 {
+			err = decode(results.ResultReader())
+			continue
+		}
+		row := results.ResultReader()
+		for row.NextRow() {
+			seen, parseErr := strconv.ParseInt(string(row.Values()[1]), 10, 64)
+			in, err = projection.Incarnation(seen), parseErr
+		}
+		if _, closeErr := row.Close(); err == nil {
+			err = closeErr
+		}
+		if err != nil {
+			break
+		}
+	}
+	if closeErr := results.Close(); closeErr != nil {
+		err = closeErr
+	}
+	return in, err
+}
+
+// numbers decodes rows of integers in text format.
+func numbers(rows *pgconn.ResultReader, each func(row []int64)) error {
+	var err error
+	for rows.NextRow() {
+		row := make([]int64, len(rows.Values()))
+		for i, raw := range rows.Values() {
+			n, parseErr := strconv.ParseInt(string(raw), 10, 64)
+			row[i], err = n, errors.Join(err, parseErr)
+		}
+		if err == nil {
+			each(row)
+		}
+	}
+	_, closeErr := rows.Close()
+	return errors.Join(err, closeErr)
+}

@@ -1,0 +1,318 @@
+package pgstore
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/millrace-go/millrace/event"
+	"github.com/millrace-go/millrace/internal/pgtest"
+	"github.com/millrace-go/millrace/projection"
+)
+
+// incarnation reads the server's incarnation as a read of events does.
+func incarnation(t *testing.T, store *Store) projection.Incarnation {
+	t.Helper()
+	page, err := store.Port().Read(testContext(t), projection.DefaultTenant, projection.ReadRange{UpTo: 1, Limit: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return page.Incarnation
+}
+
+func TestIncarnationOutlivesARestartAndEndsWithACrash(t *testing.T) {
+	server, store := ownServer(t, nil)
+	last := incarnation(t, store)
+	for _, life := range []struct {
+		name string
+		end  func() error
+		same bool
+	}{
+		{"nothing", func() error { return nil }, true},
+		{"fast restart", func() error { return server.Restart(testContext(t), "fast") }, true},
+		{"immediate stop", func() error { return server.Restart(testContext(t), "immediate") }, false},
+		{"kill -9 of the server", func() error { return errors.Join(server.Kill(), server.StartAgain(testContext(t))) }, false},
+		{"kill -9 of a backend", func() error { return server.CrashBackend(testContext(t)) }, false},
+	} {
+		if err := life.end(); err != nil {
+			t.Fatal(life.name, err)
+		}
+		store.pool.Reset()
+		now := incarnation(t, store)
+		if now == 0 || (now == last) != life.same {
+			t.Errorf("%s: incarnation %d after %d", life.name, now, last)
+		}
+		last = now
+	}
+	// A dump brings the row back in a table of another oid.
+	mustExec(t, store, "create temporary table dumped as select * from millrace.incarnation; drop table millrace.incarnation; "+
+		"create unlogged table millrace.incarnation (like dumped); insert into millrace.incarnation select * from dumped")
+	if now := incarnation(t, store); now == last {
+		t.Error("a restored dump has the incarnation of the server that it was taken from")
+	}
+}
+
+func TestPromotionBeginsAnIncarnation(t *testing.T) {
+	server, store := ownServer(t, nil)
+	before := incarnation(t, store)
+	standby, err := server.Standby(testContext(t), pgtest.StandbyOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = standby.Stop(context.Background()) })
+	if err := errors.Join(server.CatchUp(testContext(t), standby), server.Kill(), standby.Promote(testContext(t))); err != nil {
+		t.Fatal(err)
+	}
+	if now := incarnation(t, openStore(t, standby.DSN("postgres"), Options{NoNotify: true})); now == before {
+		t.Error("the promoted standby has the incarnation of its primary")
+	}
+}
+
+// Any number of clients may find that the server has no incarnation yet.
+func TestClientsAgreeOnTheIncarnationAfterACrash(t *testing.T) {
+	_, store := ownServer(t, nil)
+	mustExec(t, store, "truncate millrace.incarnation")
+	found := make(chan projection.Incarnation, 16)
+	for range cap(found) {
+		go func() {
+			page, err := store.Port().Read(context.Background(), projection.DefaultTenant, projection.ReadRange{UpTo: 1, Limit: 1})
+			if err != nil {
+				t.Error(err)
+			}
+			found <- page.Incarnation
+		}()
+	}
+	want := <-found
+	for range cap(found) - 1 {
+		if got := <-found; got != want || got == 0 {
+			t.Errorf("incarnations %d and %d", got, want)
+		}
+	}
+}
+
+// crashed is an owner of the default tenant's projection, whose server came back without the last events that it read.
+// Their positions were handed out again to other events.
+func crashed(t *testing.T) (o *owner, lost []event.Envelope) {
+	t.Helper()
+	server, store := ownServer(t, pgtest.AsyncCommits(nil))
+	makeModel(t, store)
+	o = claimAs(t, store, projection.DefaultTenant)
+	mustAppend(t, store.Tenant, "kept", Any, someEvents(2)...)
+	o.refresh()
+	mustExec(t, store, "checkpoint")
+	for range 5 {
+		mustAppend(t, store.Tenant, "lost", Any, someEvents(5)...)
+		events, err := o.pending()
+		if err != nil || len(events) < 7 {
+			t.Fatalf("%d events, %v", len(events), err)
+		}
+		if err := server.CrashBackend(testContext(t)); err != nil {
+			t.Fatal(err)
+		}
+		store.pool.Reset()
+		again := mustAppend(t, store.Tenant, "new", Any, someEvents(5)...).Positions
+		if slices.Equal(again, []int64{3, 4, 5, 6, 7}) {
+			return o, events
+		}
+		t.Logf("after the crash positions %v were handed out", again)
+		mustExec(t, store, "truncate millrace_default.events, millrace_default.streams restart identity; checkpoint")
+		mustAppend(t, store.Tenant, "kept", Any, someEvents(2)...)
+		mustExec(t, store, "checkpoint")
+		o.refresh()
+	}
+	t.Fatal("no position was handed out again in 5 crashes: the test shows nothing")
+	return nil, nil
+}
+
+func TestNothingReadBeforeACrashIsWrittenAfterIt(t *testing.T) {
+	o, lost := crashed(t)
+	ctx, port, lease := testContext(t), o.store.Port(), o.lease
+	failed := lost[3]
+	failure := projection.Failure{Projection: lease.ID, Event: failed, Attempt: 1, Err: errors.New("bad")}
+	letter := projection.DeadLetter{Position: failed.Position, Stream: failed.Stream, Version: failed.Version, Type: failed.Type, Error: "bad"}
+	batch := projection.Batch{Events: lost, To: lost[len(lost)-1].Position}
+	delivered := port.Deliver(func(context.Context, *Delivery) error {
+		t.Error("an event that does not exist was delivered")
+		return nil
+	}, DeliverOptions{})
+	for name, write := range map[string]func() error{
+		"apply":          func() error { return port.Apply(write, ApplyOptions{})(ctx, lease, batch) },
+		"deliver":        func() error { return delivered(ctx, lease, batch) },
+		"park":           func() error { return port.Park(ctx, lease, letter, false) },
+		"skip":           func() error { return port.Skip(ctx, lease, failed.Position) },
+		"begin attempt":  func() error { return port.BeginAttempt(ctx, lease, failed.Position, 1) },
+		"halt":           func() error { return port.Halt(ctx, lease, "bad") },
+		"set failed":     func() error { return port.SetFailed(ctx, lease, "bad") },
+		"fail replay":    func() error { return port.FailReplay(ctx, lease, projection.Replay{}, errors.New("bad"), "", true) },
+		"record failure": func() error { _, err := port.RecordFailure(ctx, lease, failure); return err },
+		"discard":        func() error { _, err := port.Discard(ctx, lease, 1); return err },
+		"begin replay":   func() error { _, err := port.BeginReplay(ctx, lease, 1, 0); return err },
+	} {
+		err := write()
+		if !errors.Is(err, projection.ErrIncarnationChanged) || port.Classify(err).Class != projection.Infrastructure {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	advance := []projection.Advance{{Lease: lease, To: batch.To}}
+	if moved, err := port.Advance(ctx, advance); err != nil || len(moved) != 0 {
+		t.Errorf("advance: %v, %v", moved, err)
+	}
+	if o.checkpoint() != 0 {
+		t.Errorf("the checkpoint is %d", o.checkpoint())
+	}
+	// The control: read anew, what there is now is applied.
+	o.refresh()
+	if err := o.apply(write, ApplyOptions{}); err != nil {
+		t.Error(err)
+	}
+	o.applied(7)
+	// A lease is given back all the same, with its checkpoint where it is.
+	if err := port.Release(ctx, []projection.Advance{{Lease: lease, To: 99}}); err != nil {
+		t.Error(err)
+	}
+	if o.checkpoint() != 7 {
+		t.Errorf("given back at %d", o.checkpoint())
+	}
+}
+
+func TestTailBeginsAnewAfterACrash(t *testing.T) {
+	server, store := ownServer(t, pgtest.AsyncCommits(nil))
+	mustAppend(t, store.Tenant, "kept", Any, someEvents(1)...)
+	mustExec(t, store, "checkpoint")
+	f := follow(t, store, store.Name())
+	mustAppend(t, store.Tenant, "lost", Any, someEvents(5)...)
+	f.until(t, "the mark is 6", func(u projection.TailUpdate) bool { return u.Mark == 6 })
+	before := f.in
+	if err := server.CrashBackend(testContext(t)); err != nil {
+		t.Fatal(err)
+	}
+	store.pool.Reset()
+	u, err := f.tail.Poll(testContext(t))
+	if err != nil || u.Incarnation == before || u.Mark != 1 {
+		t.Fatalf("%+v, %v", u, err)
+	}
+}
+
+// moving is a store whose new connections lead to whatever server the test says, as behind an address that moves.
+func moving(t *testing.T, to *atomic.Pointer[pgtest.Server]) *Store {
+	t.Helper()
+	config, err := pgxpool.ParseConfig(to.Load().DSN("postgres"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	config.BeforeConnect = func(_ context.Context, conn *pgx.ConnConfig) error {
+		now, err := pgx.ParseConfig(to.Load().DSN("postgres"))
+		if err == nil {
+			conn.Host, conn.Port, conn.Fallbacks = now.Host, now.Port, nil
+		}
+		return err
+	}
+	pool, err := pgxpool.NewWithConfig(testContext(t), config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	store, err := OpenPool(testContext(t), pool, Options{NoNotify: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(store.Close)
+	return store
+}
+
+func TestReadFromAStandbyIsRefused(t *testing.T) {
+	server, primary := ownServer(t, nil)
+	mustAppend(t, primary.Tenant, "a", Any, someEvents(3)...)
+	standby, err := server.Standby(testContext(t), pgtest.StandbyOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = standby.Stop(context.Background()) })
+	if err := errors.Join(server.CatchUp(testContext(t), standby), standby.Detach(testContext(t))); err != nil {
+		t.Fatal(err)
+	}
+	var to atomic.Pointer[pgtest.Server]
+	to.Store(server)
+	store := moving(t, &to)
+	f := follow(t, store, store.Name())
+	lease := claimAs(t, store, projection.DefaultTenant).lease
+	mustAppend(t, primary.Tenant, "a", Any, someEvents(4)...) // the standby does not have these
+	f.until(t, "the mark is 7", func(u projection.TailUpdate) bool { return u.Mark == 7 })
+
+	to.Store(standby)
+	store.pool.Reset()
+	port := store.Port()
+	for name, read := range map[string]func() error{
+		"read": func() error {
+			_, err := port.Read(testContext(t), store.Name(), projection.ReadRange{UpTo: 7, Limit: 10})
+			return err
+		},
+		"heads":  func() error { _, err := port.Heads(testContext(t), []string{store.Name()}); return err },
+		"leases": func() error { _, err := port.Leases(testContext(t), []int32{lease.Row}); return err },
+		"tail":   func() error { _, err := f.tail.Poll(testContext(t)); return err },
+	} {
+		if err := read(); !errors.Is(err, projection.ErrNotPrimary) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	// A connection that led to the standby is not used again.
+	to.Store(server)
+	for {
+		page, err := port.Read(testContext(t), store.Name(), projection.ReadRange{UpTo: 7, Limit: 10})
+		if err == nil {
+			if len(page.Events) != 7 {
+				t.Errorf("%d events", len(page.Events))
+			}
+			return
+		}
+		if !errors.Is(err, projection.ErrNotPrimary) {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestSeveralHostsLeadToThePrimary(t *testing.T) {
+	server, primary := ownServer(t, nil)
+	standby, err := server.Standby(testContext(t), pgtest.StandbyOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = standby.Stop(context.Background()) })
+	hosts := pgtest.HostsDSN("postgres", "", standby.Address(), server.Address())
+	store, err := Open(testContext(t), hosts, Options{NoNotify: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer store.Close()
+	if got, want := incarnation(t, store), incarnation(t, primary); got != want {
+		t.Errorf("incarnation %d, want that of the primary: %d", got, want)
+	}
+	session, err := store.Port().Connect(testContext(t), aNode())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := session.Close(testContext(t)); err != nil {
+		t.Error(err)
+	}
+	// A pool of the caller's has to ask for that itself.
+	for attrs, refused := range map[string]bool{"": true, "any": true, "read-write": false, "primary": false} {
+		pool, err := pgxpool.New(testContext(t), pgtest.HostsDSN("postgres", attrs, standby.Address(), server.Address()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		store, err := OpenPool(testContext(t), pool, Options{})
+		if (err != nil) != refused || refused && !strings.Contains(err.Error(), "target_session_attrs=read-write") {
+			t.Errorf("target_session_attrs %q: %v", attrs, err)
+		}
+		if err == nil {
+			store.Close()
+		}
+		pool.Close()
+	}
+}

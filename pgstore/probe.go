@@ -1,0 +1,53 @@
+package pgstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+// Probe returns nil if the server can be worked with: it answers, takes writes and has disk space, as far as the control
+// schema and temporary files are concerned. The probe has a connection of its own, since the pool may be used up by those who
+// wait for the answer. Where the server has no connection left, the pool may have one.
+//
+// Every error is a reason to wait for the server, but for those that only such statements can meet whose server works: a wait
+// for another session's lock, a missing schema or privilege, and the role's temp_file_limit.
+func (s Port) Probe(ctx context.Context) error {
+	own, cancel := context.WithTimeout(ctx, askTime)
+	defer cancel()
+	conn, dialed := s.dial(own, "")
+	if dialed == nil {
+		defer func() { _ = conn.Close(context.WithoutCancel(own)) }()
+		return s.probe(ctx, conn)
+	}
+	pooled, err := s.pool.Acquire(ctx)
+	if err != nil {
+		return fmt.Errorf("probe the server: %w", ownFault(errors.Join(dialed, err)))
+	}
+	defer pooled.Release()
+	return s.probe(ctx, pooled.Conn())
+}
+
+func (s Port) probe(ctx context.Context, conn *pgx.Conn) error {
+	err := pgx.BeginTxFunc(ctx, conn, pgx.TxOptions{BeginQuery: probeBegin}, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, probeSpace, pgx.QueryExecModeSimpleProtocol); err != nil {
+			return err
+		}
+		_, err := tx.Exec(ctx, s.control.probeWrite, pgx.QueryExecModeSimpleProtocol)
+		return err
+	})
+	var pgErr *pgconn.PgError
+	if errors.As(err, &pgErr) {
+		switch pgErr.Code {
+		case "55P03", "53400", "3F000", "42P01", "42501":
+			return nil
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("probe the server: %w", ownFault(err))
+	}
+	return nil
+}

@@ -1,0 +1,89 @@
+package pgstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// TenantStep makes or changes a part of what a tenant has beside its events: tables, indexes, functions. tx has the search
+// path of the tenant's handlers, so that names without a schema mean the tenant's own. The step must not end tx, nor change
+// its session beyond it. It may run again after its transaction was rolled back, so that it acts through tx alone.
+type TenantStep func(ctx context.Context, tx pgx.Tx, tenant string) error
+
+// TenantSQL returns a step that executes SQL statements, separated by semicolons.
+func TenantSQL(sql string) TenantStep {
+	return func(ctx context.Context, tx pgx.Tx, _ string) error {
+		_, err := tx.Exec(ctx, sql)
+		return err
+	}
+}
+
+func validSetup(steps []TenantStep) error {
+	for i, step := range steps {
+		if step == nil {
+			return fmt.Errorf("Options.TenantSetup[%d] is nil", i)
+		}
+	}
+	return nil
+}
+
+// setUpTenant applies the steps of Options.TenantSetup that the tenant lacks, and records them. The caller's transaction holds
+// the migration lock.
+func (s *Store) setUpTenant(ctx context.Context, tx pgx.Tx, name string) error {
+	steps := s.opts.TenantSetup
+	if len(steps) == 0 {
+		return nil
+	}
+	var applied int
+	if err := tx.QueryRow(ctx, query("tenant_setup", s.opts.Schema, ""), pgx.QueryExecModeExec, name).Scan(&applied); err != nil {
+		return err
+	}
+	if applied >= len(steps) {
+		return nil
+	}
+	for i := applied; i < len(steps); i++ {
+		if err := s.runStep(ctx, tx, name, steps[i]); err != nil {
+			return fmt.Errorf("step %d of Options.TenantSetup: %w", i+1, err)
+		}
+	}
+	_, err := tx.Exec(ctx, query("set_tenant_setup", s.opts.Schema, ""), pgx.QueryExecModeExec, name, len(steps))
+	return err
+}
+
+func (s *Store) runStep(ctx context.Context, tx pgx.Tx, name string, step TenantStep) error {
+	// An earlier step may have left another path.
+	if path := s.setTenantPath(name); path != "" {
+		if err := execScript(ctx, tx, path); err != nil {
+			return err
+		}
+	}
+	scoped := newScopedTx(tx)
+	defer scoped.close()
+	if err := step(ctx, scoped, name); err != nil {
+		return err
+	}
+	switch conn := tx.Conn().PgConn(); {
+	case conn.IsBusy():
+		return errors.New("it left the rows or the results of a query open")
+	case conn.TxStatus() == 'E':
+		return errors.New("it returned no error, but a statement of its transaction failed")
+	case conn.TxStatus() != 'T':
+		return fmt.Errorf("it ended its transaction: %w", ErrTxControl)
+	}
+	return nil
+}
+
+// maySetUp reports why this program must not make tenants: others have had steps that it does not know.
+func (s *Store) maySetUp(ctx context.Context, tx pgx.Tx) error {
+	var newest int
+	if err := tx.QueryRow(ctx, query("newest_setup", s.opts.Schema, ""), pgx.QueryExecModeExec).Scan(&newest); err != nil {
+		return err
+	}
+	if own := len(s.opts.TenantSetup); newest > own {
+		return fmt.Errorf("other tenants have %d steps of Options.TenantSetup, this program has %d: %w", newest, own, ErrSchemaTooNew)
+	}
+	return nil
+}

@@ -1,0 +1,101 @@
+package pgstore
+
+import (
+	"errors"
+	"fmt"
+	"runtime"
+	"strings"
+	"testing"
+
+	"github.com/millrace-go/millrace/projection"
+)
+
+// heap returns the bytes of the live objects.
+func heap() int64 {
+	var stats runtime.MemStats
+	for range 2 { // the second collection frees what finalizers held
+		runtime.GC()
+	}
+	runtime.ReadMemStats(&stats)
+	return int64(stats.HeapAlloc)
+}
+
+func TestTenantsTakeLittleMemory(t *testing.T) {
+	store := newStore(t)
+	const names, most = 10_000, 400
+	all := make([]*Tenant, names)
+	before := heap()
+	for i := range all {
+		var err error
+		if all[i], err = store.ForTenant(fmt.Sprintf("unknown-%d", i)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	each := (heap() - before) / names
+	runtime.KeepAlive(all)
+	// The caller lets go of them; the store has to as well.
+	clear(all)
+	left := (heap() - before) / names
+	t.Logf("%d bytes for each of %d names, %d after the caller let go of them", each, names, left)
+	if each > most || left > most/10 {
+		t.Errorf("%d bytes for each of %d names, at most %d are expected, and %d after the caller let go of them", each, names, most, left)
+	}
+}
+
+func TestUnknownTenantsTakeNoPlaceInTheStatementCache(t *testing.T) {
+	store := newStore(t, connections(1))
+	for i := range 2 * preparedTenants {
+		ghost, err := store.ForTenant(fmt.Sprint("ghost", i))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := ghost.Append(testContext(t), "s", Any, someEvents(1)...); !errors.Is(err, projection.ErrUnknownTenant) {
+			t.Fatalf("error %v", err)
+		}
+	}
+	tenant := newTenant(t, store, "real")
+	for range 2 {
+		mustAppend(t, tenant, "s", Any, someEvents(1)...)
+	}
+	if n := one[int](t, store, "select count(*) from pg_prepared_statements where strpos(statement, $1) > 0", quote(tenant.schema)); n != 1 {
+		t.Errorf("%d statements of the tenant are cached", n)
+	}
+}
+
+func TestTenantNamesDoNotMixWithPlaceholders(t *testing.T) {
+	for _, name := range []string{"{tenant}", "{control}", "{stream}", "{expire}", `"`, "$1"} {
+		store := newStore(t)
+		tenant := newTenant(t, store, name)
+		mustAppend(t, tenant, "s", Any.WithKey("k"), someEvents(2)...)
+		if got := collect(t, tenant.ReadStream(testContext(t), "s", 1)); len(got) != 2 {
+			t.Errorf("tenant %q: %d events", name, len(got))
+		}
+	}
+}
+
+// BenchmarkStatementText puts the text of an append together, which is done for each; BenchmarkAppend is the whole of it.
+func BenchmarkStatementText(b *testing.B) {
+	store := newStore(b)
+	for b.Loop() {
+		if sql := store.sql(store.statements.appendAny.plain); !strings.Contains(sql, "insert") {
+			b.Fatal(sql)
+		}
+	}
+}
+
+func BenchmarkAppend(b *testing.B) {
+	store := newStore(b)
+	for i := range preparedTenants {
+		mustAppend(b, newTenant(b, store, fmt.Sprint("t", i)), "s", Any, someEvents(1)...)
+	}
+	unprepared := newTenant(b, store, "last")
+	for name, tenant := range map[string]*Tenant{"prepared": store.Tenant, "unprepared": unprepared} {
+		b.Run(name, func(b *testing.B) {
+			for b.Loop() {
+				if _, err := tenant.Append(b.Context(), "s", Any, someEvents(1)...); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}

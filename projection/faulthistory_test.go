@@ -1,0 +1,121 @@
+package projection
+
+import (
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+)
+
+func TestDecisionsAboutFaults(t *testing.T) {
+	limits := FaultLimits{Faults: 3, Over: 10 * time.Second, MissingObject: 5 * time.Second}
+	type step struct {
+		class Class
+		at    int // in seconds
+		batch int // how many events, 0 meaning 1
+		away  bool
+		other int64 // which event, 0 meaning the first
+		want  FaultDecision
+	}
+	for name, steps := range map[string][]step{
+		"a handler's own fault":             {{class: HandlerFault, want: CountIt}},
+		"a handler's own, in a batch":       {{class: HandlerFault, batch: 2, want: NarrowIt}},
+		"never counted":                     {{class: Infrastructure}, {class: Infrastructure, at: 1e6}, {class: Infrastructure, at: 2e6, batch: 9}},
+		"no fault of a batch":               {{class: Configuration}, {class: LeaseLost, batch: 2}},
+		"unclear, often and long enough":    {{class: Unclear}, {class: Unclear, at: 5}, {class: Unclear, at: 10, want: CountIt}, {class: Unclear, at: 11, want: CountIt}},
+		"unclear, often but not for long":   {{class: Unclear}, {class: Unclear, at: 1}, {class: Unclear, at: 2}, {class: Unclear, at: 9}, {class: Unclear, at: 10, want: CountIt}},
+		"unclear, for long but not often":   {{class: Unclear}, {class: Unclear, at: 100}, {class: Unclear, at: 101, want: CountIt}},
+		"unclear, in batches":               {{class: Unclear, batch: 8, want: NarrowIt}, {class: Unclear, at: 99, batch: 4, want: NarrowIt}, {class: Unclear, at: 99}},
+		"unclear, with an outage":           {{class: Unclear}, {class: Unclear, at: 20}, {class: Unclear, at: 30, away: true}, {class: Unclear, at: 40}, {class: Unclear, at: 45}, {class: Unclear, at: 50, want: CountIt}},
+		"unclear, only while it is away":    {{class: Unclear, away: true}, {class: Unclear, at: 50, away: true}, {class: Unclear, at: 99, batch: 3, away: true}, {class: Unclear, at: 100, away: true}},
+		"unclear, of another event":         {{class: Unclear}, {class: Unclear, at: 20}, {class: Unclear, at: 30, other: 2}, {class: Unclear, at: 50, other: 2}, {class: Unclear, at: 60, other: 2, want: CountIt}},
+		"unclear, with waits between":       {{class: Unclear}, {class: Infrastructure, at: 1}, {class: Unclear, at: 2}, {class: Infrastructure, at: 50}, {class: Unclear, at: 51, want: CountIt}},
+		"interrupted":                       {{class: Interrupted, want: TryAgain}, {class: Interrupted, want: CountIt}, {class: Interrupted, want: CountIt}, {class: Interrupted, other: 2, want: TryAgain}},
+		"interrupted, in a batch":           {{class: Interrupted, batch: 2, want: NarrowIt}, {class: Interrupted, want: TryAgain}},
+		"missing":                           {{class: MissingObject}, {class: MissingObject, at: 4}, {class: MissingObject, at: 5, want: CountIt}, {class: MissingObject, at: 6, want: CountIt}},
+		"missing, in a batch":               {{class: MissingObject, at: 9, batch: 2, want: NarrowIt}, {class: MissingObject, at: 9}},
+		"missing, with others between":      {{class: MissingObject}, {class: HandlerFault, at: 3, want: CountIt}, {class: MissingObject, at: 6}, {class: MissingObject, at: 11, want: CountIt}},
+		"missing, with waits between":       {{class: MissingObject}, {class: Infrastructure, at: 3}, {class: MissingObject, at: 6, want: CountIt}},
+		"missing, while a probe would fail": {{class: MissingObject, away: true}, {class: MissingObject, at: 5, want: CountIt}},
+	} {
+		var h FaultHistory
+		for i, s := range steps {
+			f := BatchFault{Class: s.class, Position: max(1, s.other), Alone: s.batch < 2, Unreachable: s.away, Now: time.Unix(int64(s.at), 0)}
+			if got := h.Decide(limits, f); got != s.want {
+				t.Errorf("%s, step %d: %v, want %v", name, i+1, got, s.want)
+			}
+		}
+	}
+}
+
+func TestZeroFaultLimitsAreTheDefaults(t *testing.T) {
+	var h FaultHistory
+	faults, now := 0, time.Unix(0, 0)
+	for faults++; h.Decide(FaultLimits{}, BatchFault{Class: Unclear, Position: 1, Alone: true, Now: now}) == WaitForIt; faults++ {
+		now = now.Add(time.Second)
+	}
+	if over := now.Sub(time.Unix(0, 0)); over != uncountedFor {
+		t.Errorf("counted after %v", over)
+	}
+	if got := h.Decide(FaultLimits{MissingObject: -1}, BatchFault{Class: MissingObject, Position: 2, Alone: true, Now: now}); got != CountIt {
+		t.Errorf("missing, without a wait: %v", got)
+	}
+}
+
+// Whatever comes in whatever order, what is counted was met alone by its event, and often and long enough. And whatever an
+// event meets again and again is counted in the end, unless it can be no fault of the event's.
+func TestFaultsAreCountedForGoodReasonsOnly(t *testing.T) {
+	limits := FaultLimits{Faults: 4, Over: 20 * time.Second, MissingObject: 15 * time.Second}
+	rapid.Check(t, func(t *rapid.T) {
+		var h FaultHistory
+		now, position := time.Unix(0, 0), int64(1)
+		var unclear, missing []time.Time // since the event is this one, and nothing else says otherwise
+		interrupted := 0
+		for range rapid.IntRange(1, 60).Draw(t, "faults") {
+			now = now.Add(time.Duration(rapid.IntRange(0, 10).Draw(t, "seconds")) * time.Second)
+			if rapid.IntRange(0, 9).Draw(t, "moves on") == 0 {
+				position++
+				unclear, missing, interrupted = nil, nil, 0
+				if rapid.Bool().Draw(t, "succeeded") {
+					h.Forget()
+				}
+			}
+			f := BatchFault{Class: Class(rapid.IntRange(int(Infrastructure), int(MissingObject)).Draw(t, "class")), Position: position,
+				Alone: rapid.IntRange(0, 4).Draw(t, "alone") > 0, Now: now}
+			f.Unreachable = f.Class == Unclear && rapid.IntRange(0, 9).Draw(t, "away") == 0
+			got := h.Decide(limits, f)
+			switch {
+			case f.Unreachable:
+				unclear, missing, interrupted = nil, nil, 0
+			case !f.Alone || !f.Class.MayCount():
+			default:
+				if f.Class != MissingObject {
+					missing = nil
+				}
+				switch f.Class {
+				case Unclear:
+					unclear = append(unclear, now)
+				case Interrupted:
+					interrupted++
+				case MissingObject:
+					missing = append(missing, now)
+				}
+			}
+			want := WaitForIt
+			switch {
+			case !f.Class.MayCount(), f.Unreachable:
+			case !f.Alone:
+				want = NarrowIt
+			case f.Class == Interrupted && interrupted == 1:
+				want = TryAgain
+			case f.Class == HandlerFault, f.Class == Interrupted,
+				f.Class == Unclear && len(unclear) >= limits.Faults && now.Sub(unclear[0]) >= limits.Over,
+				f.Class == MissingObject && now.Sub(missing[0]) >= limits.MissingObject:
+				want = CountIt
+			}
+			if got != want {
+				t.Fatalf("%+v: %v, want %v", f, got, want)
+			}
+		}
+	})
+}

@@ -1,0 +1,192 @@
+package chaos_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// A failover to an asynchronous standby, and a crash under asynchronous commits, lose what was committed last, and the new
+// server hands the same positions out again. What survived is what counts from then on.
+var failoverFaults = []fault{
+	{
+		name:    "failover to an asynchronous standby, with loss",
+		expects: "nothing stops, and every read model is that of the events that survived",
+		reach:   reachServer, weight: 2, least: 300 * time.Millisecond, most: 2 * time.Second, alone: 800 * time.Millisecond, own: true,
+		strike: (*strike).loseServer,
+		proves: func(s *strike) error { return errors.Join(s.somethingLost(), s.progress()) },
+	},
+	{
+		name:    "a backend killed under asynchronous commits",
+		expects: "PostgreSQL recovers without some appends, and every read model is that of the events that survived",
+		reach:   reachServer, weight: 2, least: 300 * time.Millisecond, most: time.Second, alone: 800 * time.Millisecond, own: true,
+		strike: (*strike).loseCommits,
+		proves: func(s *strike) error { return errors.Join(s.somethingLost(), s.progress()) },
+	},
+	{
+		name:    "connections reach a standby that lags",
+		expects: "what is read there is not taken for complete",
+		weight:  3, least: time.Second, most: 3 * time.Second, alone: 2 * time.Second, own: true,
+		strike: (*strike).stray,
+		proves: func(s *strike) error { return errors.Join(s.rejoined(20*time.Second), s.progress()) },
+	},
+}
+
+// somethingLost makes sure that the fault did what it is about.
+func (s *strike) somethingLost() error {
+	lost, err := s.lost()
+	if err == nil && lost == 0 {
+		err = errors.New("no event was lost")
+	}
+	return err
+}
+
+// rest waits until everything is handled and nothing is parked, while nobody appends. Poison events have what they need
+// from then on: each failure would be written, synchronously, together with everything before it.
+func (s *strike) rest() error {
+	if _, err := s.caughtUp(30 * time.Second); err != nil {
+		return err
+	}
+	if err := s.mend(s.ctx, "mended = greatest(head, 1000000000)"); err != nil {
+		return err
+	}
+	return until(s.ctx, 30*time.Second, "everything that was parked is replayed", func() bool {
+		left, err := s.remains(s.ctx, s.admin)
+		return err == nil && len(left) == 0
+	})
+}
+
+// fromRest begins something while the writers rest. Alone, everything is handled before, and handlers wait from then on,
+// so that what is appended next is waited for in memory.
+func (s *strike) fromRest(begin func() error) (release func(), err error) {
+	resume := s.writers.pause()
+	defer resume()
+	if s.alone {
+		if err := s.rest(); err != nil {
+			return nil, err
+		}
+	} else {
+		s.wait(200 * time.Millisecond)
+	}
+	if err := begin(); err != nil {
+		return nil, err
+	}
+	if s.alone || s.rnd.IntN(2) == 0 {
+		return hold(s.nodes...), nil
+	}
+	return func() {}, nil
+}
+
+// loseServer lets the standby fall behind, kills the primary, and goes on with the standby.
+func (s *strike) loseServer() error {
+	defer s.hitAll("failover")()
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(s.ctx), time.Minute)
+	defer cancel()
+	var detached time.Time
+	release, err := s.fromRest(func() error {
+		detached = time.Now()
+		return s.detach(ctx)
+	})
+	if err != nil {
+		return err
+	}
+	s.wait(s.lasts)
+	over := s.noNodes()
+	return s.failOver(ctx, detached, func() {
+		over()
+		release()
+	})
+}
+
+// loseCommits lets commits be asynchronous for a while, and kills a backend.
+func (s *strike) loseCommits() (err error) {
+	defer s.hitAll("crash")()
+	var from time.Time
+	release, err := s.fromRest(func() error {
+		from = time.Now()
+		s.writers.plain.Store(true)
+		return s.commitLater()
+	})
+	defer s.writers.plain.Store(false)
+	if err != nil {
+		return errors.Join(err, s.commitAtOnce())
+	}
+	s.wait(s.lasts)
+	over := s.noNodes()
+	err = s.server().CrashBackend(context.WithoutCancel(s.ctx))
+	over()
+	release()
+	s.lose(from)
+	return errors.Join(err, s.commitAtOnce())
+}
+
+// commitLater writes everything to the disk, and lets commits be lost from then on.
+func (s *strike) commitLater() error {
+	return errors.Join(s.exec("alter system set synchronous_commit = off"), s.exec("alter system set bgwriter_lru_maxpages = 0"),
+		s.exec("select pg_reload_conf()"), s.exec("checkpoint"), s.server().HoldWAL(s.ctx))
+}
+
+// commitAtOnce undoes commitLater.
+func (s *strike) commitAtOnce() error {
+	return errors.Join(s.exec("alter system reset all"), s.exec("select pg_reload_conf()"))
+}
+
+// stray lets the new connections of a node reach the standby, of which the replay is paused. Its pool does not ask for the
+// primary meanwhile, and some of its connections are always new.
+func (s *strike) stray() error {
+	if s.victim == nil {
+		return nil
+	}
+	primary, standby := s.server(), s.follower()
+	if standby == nil {
+		return nil // a failover is under way
+	}
+	over := s.hit(s.victim, "astray")
+	defer over()
+	follower := func(sql string) error { return execute(s.ctx, standby.DSN("postgres"), sql) }
+	if err := follower("select pg_wal_replay_pause()"); err != nil {
+		return s.unlessAlone(err)
+	}
+	err := s.victim.order(orderStray + s.node.proxy.leadsTo(primary.Address()))
+	release := hold(s.node) // what falls behind reads by itself
+	s.wait(s.lasts / 4)
+	release()
+	for end := time.Now().Add(s.lasts); err == nil && time.Now().Before(end); {
+		err = s.exec(`select pg_terminate_backend(pid) from (select pid from pg_stat_activity a
+			where datname = current_database() and application_name = $1
+			and not exists (select from pg_locks l where l.pid = a.pid and l.locktype = 'advisory' and l.objsubid = 1) order by random() limit 1) victims`, s.node.name)
+		s.wait(time.Duration(50+s.rnd.IntN(150)) * time.Millisecond)
+	}
+	if err == nil && s.alone {
+		err = s.strayed()
+	}
+	return errors.Join(s.unlessAlone(err), s.unlessAlone(s.victim.order(orderStray)), s.node.proxy.drop(standby.Address()), s.unlessAlone(follower("select pg_wal_replay_resume()")))
+}
+
+// strayed makes sure that some connection of the node reached the standby.
+func (s *strike) strayed() error {
+	conn, err := pgx.Connect(s.ctx, s.follower().DSN(s.database))
+	if err != nil {
+		return err
+	}
+	defer conn.Close(context.WithoutCancel(s.ctx))
+	n := 0
+	if err := conn.QueryRow(s.ctx, "select count(*) from pg_stat_activity where application_name = $1", s.node.name).Scan(&n); err != nil {
+		return err
+	}
+	if n == 0 {
+		return fmt.Errorf("no connection of %s reached the standby", s.node.name)
+	}
+	return nil
+}
+
+// unlessAlone is err where nothing else goes wrong that may have caused it.
+func (s *strike) unlessAlone(err error) error {
+	if s.alone {
+		return err
+	}
+	return nil
+}

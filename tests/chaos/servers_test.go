@@ -1,0 +1,135 @@
+package chaos_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/millrace-go/millrace/internal/pgtest"
+)
+
+const (
+	// app is the role that nodes and writers have: no superuser, as in production. That of the second node is another one,
+	// of the same rights: the other nodes must not end its sessions, so that nothing but the fence keeps it from a commit.
+	app        = "millrace_chaos"
+	appApart   = app + "_apart"
+	apart      = 1 // which node has it
+	appsPrefix = app + "%"
+	// maxConnections is enough for two clusters, and so few that a fault can take all of them.
+	maxConnections = 110
+)
+
+// theServer is the private server that most tests of the package share. Those that strike it run alone.
+var theServer = sync.OnceValues(func() (*pgtest.Server, error) { return newServer() })
+
+// newServer starts a private server with the roles of the nodes.
+func newServer() (*pgtest.Server, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	defer cancel()
+	server, err := pgtest.Start(ctx, pgtest.Options{Settings: map[string]string{
+		"max_connections": fmt.Sprint(maxConnections), "superuser_reserved_connections": "10",
+		"log_line_prefix": "%m [%p] %a ",
+	}})
+	if err != nil {
+		return nil, err
+	}
+	return server, execute(ctx, server.DSN("postgres"), "create role "+app+" login; create role "+appApart+" login in role "+app)
+}
+
+// servers are what a cluster stands on: a primary and, where the cluster has them for itself, an asynchronous standby.
+// A failover makes the standby the primary, and a new standby takes the address of the old primary.
+type servers struct {
+	mu        sync.Mutex
+	primary   *pgtest.Server
+	standby   *pgtest.Server // nil: the cluster shares its primary with others
+	addresses []string       // of both; they never change
+	losses    []loss
+}
+
+// loss is a time in which what was committed may have been lost with the server.
+type loss struct{ from, to time.Time }
+
+// startServers starts a primary and a standby for one cluster. The caller ends both.
+func startServers(ctx context.Context) (*servers, error) {
+	primary, err := newServer()
+	if err != nil {
+		return nil, err
+	}
+	standby, err := primary.Standby(ctx, pgtest.StandbyOptions{})
+	if err != nil {
+		return nil, errors.Join(err, primary.Stop(ctx))
+	}
+	return &servers{primary: primary, standby: standby, addresses: []string{primary.Address(), standby.Address()}}, nil
+}
+
+func (s *servers) stop(ctx context.Context) (err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, server := range []*pgtest.Server{s.standby, s.primary} {
+		if server != nil {
+			err = errors.Join(err, server.Stop(ctx))
+		}
+	}
+	return err
+}
+
+// server is the present primary.
+func (s *servers) server() *pgtest.Server {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.primary
+}
+
+// follower is the present standby.
+func (s *servers) follower() *pgtest.Server {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.standby
+}
+
+// lose notes that what was committed since a time, and until now, may be gone.
+func (s *servers) lose(from time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.losses = append(s.losses, loss{from, time.Now()})
+}
+
+// excused reports whether what was committed at some time between two may be gone.
+func (s *servers) excused(begun, done time.Time) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.ContainsFunc(s.losses, func(l loss) bool { return begun.Before(l.to) && done.After(l.from) })
+}
+
+// detach lets the standby have everything that is committed now, and nothing of what is committed from then on.
+func (s *servers) detach(ctx context.Context) error {
+	primary, standby := s.server(), s.follower()
+	return errors.Join(primary.CatchUp(ctx, standby), standby.Detach(ctx))
+}
+
+// failOver kills the primary, promotes the detached standby, and makes a new standby of it at the address of the old
+// primary. promoted is called when there is a primary again.
+func (s *servers) failOver(ctx context.Context, detached time.Time, promoted func()) error {
+	old, next := s.server(), s.follower()
+	err := errors.Join(old.Kill(), old.Stop(ctx))
+	s.lose(detached)
+	err = errors.Join(err, next.Promote(ctx))
+	promoted()
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	s.primary, s.standby = next, nil
+	s.mu.Unlock()
+	fresh, err := next.Standby(ctx, pgtest.StandbyOptions{Port: old.Port()})
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.standby = fresh
+	return nil
+}
