@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/millrace-go/millrace/event"
+	"github.com/millrace-go/millrace/internal/excerpt"
 	"github.com/millrace-go/millrace/pgstore"
 	"github.com/millrace-go/millrace/projection"
 )
@@ -117,7 +118,7 @@ func (p Projection) validate() error {
 	case p.Name == "":
 		return errors.New("there is no Projection.Name: it is empty")
 	case len(p.Name) > 100:
-		return fmt.Errorf("value of Projection.Name is longer than 100 bytes: %q", p.Name)
+		return fmt.Errorf("value of Projection.Name is longer than 100 bytes: %s", excerpt.Quoted(p.Name))
 	}
 	if err := event.ValidText("Projection.Name", p.Name); err != nil {
 		return err

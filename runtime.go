@@ -33,6 +33,7 @@ func New(config Config) (*Runtime, error) {
 	if err := config.validate(); err != nil {
 		return nil, fmt.Errorf("new runtime: %w", err)
 	}
+	config.Logger = shortErrors(config.Logger)
 	return &Runtime{config: config, port: config.Store.Port(), definitions: make(map[string]*projection.Definition)}, nil
 }
 
@@ -83,7 +84,11 @@ func (r *Runtime) RunUntilIdle(ctx context.Context) error {
 	}
 	for _, tenant := range tenants {
 		if _, ok := heads.Positions[tenant]; !ok {
-			return fmt.Errorf("run until idle: the events of tenant %q are missing: %w", tenant, projection.ErrUnknownTenant)
+			err := r.port.Absent(ctx, tenant)
+			if err == nil {
+				err = fmt.Errorf("tenant %q was restored meanwhile: %w", tenant, projection.ErrTenantDropped)
+			}
+			return fmt.Errorf("run until idle: %w", err)
 		}
 	}
 	return r.run(ctx, func(ctx context.Context) error {

@@ -172,7 +172,11 @@ func (r *Runtime) Status(ctx context.Context) (Status, error) {
 		if err := heads.Failed[t]; err != nil {
 			feed.Err, head = err, feed.Mark
 		}
-		status.Tenants = append(status.Tenants, TenantStatus{Tenant: t, Head: head, Mark: feed.Mark, Held: feed.Held, Reason: text(feed.Err)})
+		tenant := TenantStatus{Tenant: t, Head: head, Mark: feed.Mark, Held: feed.Held, Reason: text(feed.Err)}
+		if _, found := heads.Positions[t]; !found && feed.Err == nil {
+			tenant.Reason = text(store.Absent(ctx, t))
+		}
+		status.Tenants = append(status.Tenants, tenant)
 	}
 	if status.Nodes, err = r.nodes(ctx); err != nil {
 		return Status{}, fmt.Errorf("status: %w", err)

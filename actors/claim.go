@@ -43,6 +43,7 @@ type claimed struct {
 	tenants []string // whose rows were made
 	slice   int      // how many rows the next slice may make
 	more    bool     // there are further tenants
+	removed []string // tenants that are there no more
 	leases  []projection.Lease
 	owned   []projection.Lease
 	release []int32
@@ -228,6 +229,7 @@ func (n *node) ensure(ctx context.Context, r *claimed) (err error) {
 			return err
 		}
 	}
+	r.removed = removed(r.view.ensured, tenants)
 	fresh := slices.DeleteFunc(slices.Clone(tenants), func(t string) bool { return r.view.ensured[t] })
 	for len(fresh) > 0 {
 		if ctx.Err() != nil {
@@ -264,6 +266,20 @@ func (n *node) ensureSlice(ctx context.Context, tenants []string) error {
 	return n.env.Store.Ensure(ctx, tenants, n.env.Node.Projections)
 }
 
+// removed returns which of the tenants whose rows were made are there no more. One that is made anew later needs new rows.
+func removed(ensured map[string]bool, tenants []string) (gone []string) {
+	there := make(map[string]bool, len(tenants))
+	for _, t := range tenants {
+		there[t] = true
+	}
+	for t := range ensured {
+		if !there[t] {
+			gone = append(gone, t)
+		}
+	}
+	return gone
+}
+
 // restricted are the tenants that any node names, which then does not serve all.
 func restricted(members []projection.Member) (tenants []string) {
 	for _, m := range members {
@@ -277,6 +293,9 @@ func (n *node) claimed(ctx actor.Context, msg *claimed) {
 	n.claiming, n.slice = false, msg.slice
 	if n.draining {
 		defer ctx.Send(ctx.Parent(), &messages.Left{})
+	}
+	for _, t := range msg.removed {
+		delete(n.ensured, t)
 	}
 	for _, t := range msg.tenants {
 		n.ensured[t] = true

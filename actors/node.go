@@ -88,6 +88,7 @@ type (
 		err      error
 	}
 	looked struct {
+		asked []string
 		heads projection.Heads
 		marks map[string]int64
 		err   error
@@ -232,7 +233,7 @@ func (n *node) look(ctx actor.Context) {
 		}
 		defer release()
 		heads, err := n.env.Store.Heads(ctx, slice)
-		return &looked{heads: heads, marks: marks, err: err}
+		return &looked{asked: slice, heads: heads, marks: marks, err: err}
 	})
 }
 
@@ -249,6 +250,7 @@ func (n *node) looked(ctx actor.Context, msg *looked) {
 		n.log.Debug("looking at the head of a tenant failed", zap.String("tenant", tenant), zap.Error(err))
 	}
 	n.env.Feeds.compare(msg.heads, msg.marks)
+	n.env.Feeds.wakeMissing(msg.asked, msg.heads.Positions)
 }
 
 // jittered keeps nodes from doing the same at the same time.

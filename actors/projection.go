@@ -355,6 +355,9 @@ func (p *projector) next(ctx actor.Context) {
 		stopTimer(p.trust)
 		p.trust = p.env.after(p.env.Timing.Heartbeat, ctx.Self(), &trustDue{})
 	}
+	if !p.busy {
+		p.keep(ctx) // where nothing is to be done, no message may come for long
+	}
 }
 
 // dropWindow lets go of the shared events, which are kept by nobody who does not need them soon. What lies below the mark

@@ -60,6 +60,15 @@ func (r *Router) marks() map[string]int64 {
 	return marks
 }
 
+// wakeMissing wakes the feeds of tenants whose heads were asked for and not found, which find out why.
+func (r *Router) wakeMissing(asked []string, heads map[string]int64) {
+	for _, tenant := range asked {
+		if _, found := heads[tenant]; !found {
+			r.Wake(tenant)
+		}
+	}
+}
+
 // compare takes in the heads that were read after marks was: a feed that has not settled up to its tenant's head is
 // woken. A feed of another incarnation of the server begins anew, and so does one whose mark is above the head: there events
 // are gone.

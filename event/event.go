@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"time"
 	"unicode/utf8"
+
+	"github.com/millrace-go/millrace/internal/excerpt"
 )
 
 // Event is a fact to be appended to a stream.
@@ -28,7 +30,7 @@ type Event struct {
 func New(eventType string, body any) (Event, error) {
 	raw, err := json.Marshal(body)
 	if err != nil {
-		return Event{}, fmt.Errorf("encode the body of event %q: %w", eventType, err)
+		return Event{}, fmt.Errorf("encode the body of event %s: %w", excerpt.Quoted(eventType), err)
 	}
 	return Event{Type: eventType, Body: raw}, nil
 }
@@ -51,7 +53,7 @@ func (e Event) Validate() error {
 		if err := ValidText("header name", k); err != nil {
 			return err
 		}
-		if err := ValidText("header "+k, v); err != nil {
+		if err := ValidText("header "+excerpt.Of(k), v); err != nil {
 			return err
 		}
 	}
@@ -94,7 +96,7 @@ type Envelope struct {
 // Decode reads the body into v, as json.Unmarshal does.
 func (e Envelope) Decode(v any) error {
 	if err := json.Unmarshal(e.Body, v); err != nil {
-		return fmt.Errorf("decode the body of %s at position %d: %w", e.Type, e.Position, err)
+		return fmt.Errorf("decode the body of %s at position %d: %w", excerpt.Of(e.Type), e.Position, err)
 	}
 	return nil
 }

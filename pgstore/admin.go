@@ -57,16 +57,34 @@ func (s Port) Projections(ctx context.Context, tenants []string) ([]ProjectionRo
 }
 
 // SetWanted says whether a projection is wanted to run, to pause or to stop, and tells its owner, wherever it is. To run
-// takes back that it failed; where it had stopped at an event, the attempts at that begin anew. It returns ErrUnknownProjection where there is none of that name.
+// takes back that it failed; where it had stopped at an event, the attempts at that begin anew. It returns ErrUnknownTenant
+// or ErrUnknownProjection where there is none of that name.
 func (s *Store) SetWanted(ctx context.Context, id projection.ID, wanted projection.Wanted) error {
 	id = id.WithDefaults()
 	return s.durable(ctx, fmt.Sprintf("set the wanted state of %s", id), func(tx pgx.Tx) error {
 		done, err := execOne(ctx, tx, s.control.setWanted, id.Tenant, id.Name, id.Partition, wanted, s.control.controlChannel)
 		if err == nil && !done {
-			err = projection.ErrUnknownProjection
+			if err = s.unknown(ctx, tx, id); err == nil {
+				err = projection.ErrUnknownProjection // it was made just now
+			}
 		}
 		return err
 	})
+}
+
+// unknown returns projection.ErrUnknownTenant or projection.ErrUnknownProjection where there is no such projection.
+func (s *Store) unknown(ctx context.Context, q rowQuerier, id projection.ID) error {
+	var tenant, found bool
+	err := q.QueryRow(ctx, query("known", s.opts.Schema, ""), pgx.QueryExecModeExec, id.Tenant, id.Name, id.Partition).Scan(&tenant, &found)
+	switch {
+	case err != nil:
+		return s.missing(err)
+	case !tenant:
+		return projection.ErrUnknownTenant
+	case !found:
+		return projection.ErrUnknownProjection
+	}
+	return nil
 }
 
 // Wanted tells of which of these leases' projections more is wanted than that they run.

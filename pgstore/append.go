@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/millrace-go/millrace/event"
+	"github.com/millrace-go/millrace/internal/excerpt"
 	"github.com/millrace-go/millrace/projection"
 )
 
@@ -56,11 +57,11 @@ type Wake func()
 func (t *Tenant) Append(ctx context.Context, stream string, expected Expected, events ...event.Event) (AppendResult, error) {
 	a, err := t.newAppend(stream, expected, events)
 	if err != nil {
-		return AppendResult{}, t.failed("append to", stream, err)
+		return AppendResult{}, t.failed(ctx, "append to", stream, err)
 	}
 	result, err := t.append(ctx, t.store.pool, a, func() (AppendResult, error) { return t.appendOnce(ctx, t.store.pool, a) })
 	if err != nil {
-		return AppendResult{}, t.failed("append to", stream, err)
+		return AppendResult{}, t.failed(ctx, "append to", stream, err)
 	}
 	t.store.prepared.add(t.name)
 	if !result.Repeated {
@@ -98,12 +99,12 @@ func (t *Tenant) AppendTx(ctx context.Context, tx pgx.Tx, stream string, expecte
 	wake := func() {}
 	a, err := t.newAppend(stream, expected, events)
 	if err != nil {
-		return AppendResult{}, wake, t.failed("append to", stream, err)
+		return AppendResult{}, wake, t.failedTx("append to", stream, err)
 	}
 	a.durable = true
 	result, err := t.append(ctx, tx, a, func() (AppendResult, error) { return t.appendInTx(ctx, tx, a) })
 	if err != nil {
-		return AppendResult{}, wake, t.failed("append to", stream, err)
+		return AppendResult{}, wake, t.failedTx("append to", stream, err)
 	}
 	t.store.prepared.add(t.name)
 	if !result.Repeated {
@@ -273,7 +274,7 @@ func (t *Tenant) firstResult(ctx context.Context, q querier, a appendCall) (resu
 		return nil
 	})
 	if err == nil && found && stream != a.stream {
-		err = fmt.Errorf("key %q was used for stream %q: %w", a.expected.key, stream, ErrKeyReused)
+		err = fmt.Errorf("key %s was used for stream %s: %w", excerpt.Quoted(a.expected.key), excerpt.Quoted(stream), ErrKeyReused)
 	}
 	if err != nil {
 		return AppendResult{}, false, err
@@ -281,13 +282,18 @@ func (t *Tenant) firstResult(ctx context.Context, q querier, a appendCall) (resu
 	return result, found, nil
 }
 
-// failed wraps err with what was being done to which stream. A missing schema or table means that there is no such
-// tenant: every statement here is ours, and names nothing else.
-func (t *Tenant) failed(doing, what string, err error) error {
-	if isState(err, "3F000") || isState(err, "42P01") {
-		err = fmt.Errorf("%w %q: create it by CreateTenant, or call Migrate: %w", projection.ErrUnknownTenant, t.name, err)
+// failed wraps err with what was being done to which stream. Every statement here is ours, so that a missing schema or table
+// is the tenant's.
+func (t *Tenant) failed(ctx context.Context, doing, what string, err error) error {
+	return fmt.Errorf("%s %s: %w", doing, excerpt.Quoted(what), t.absent(ctx, err))
+}
+
+// failedTx is failed inside a transaction of the caller's. It asks nothing: that might need a second connection.
+func (t *Tenant) failedTx(doing, what string, err error) error {
+	if isMissing(err) {
+		err = fmt.Errorf("%w %q, or its schema was dropped: %w", projection.ErrUnknownTenant, t.name, err)
 	}
-	return fmt.Errorf("%s %q: %w", doing, what, err)
+	return fmt.Errorf("%s %s: %w", doing, excerpt.Quoted(what), err)
 }
 
 func isState(err error, sqlstate string) bool {

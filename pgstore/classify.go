@@ -135,8 +135,8 @@ func classify(err error) *projection.Fault {
 		fault.Class = projection.LeaseLost
 	case errors.Is(err, projection.ErrNotPrimary):
 		fault.Class = projection.Unclear // another connection may lead to the primary
-	case errors.Is(err, projection.ErrRestored),
-		errors.Is(err, projection.ErrUnknownTenant), errors.Is(err, ErrNotMigrated):
+	case errors.Is(err, projection.ErrRestored), errors.Is(err, projection.ErrUnknownTenant), errors.Is(err, projection.ErrTenantDropped),
+		errors.Is(err, ErrNotMigrated), errors.Is(err, projection.ErrUnknownProjection):
 		fault.Class = projection.Configuration
 	case errors.Is(err, ErrLockWait):
 		fault.Class = projection.Infrastructure

@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/millrace-go/millrace/event"
+	"github.com/millrace-go/millrace/internal/excerpt"
 	"github.com/millrace-go/millrace/projection"
 )
 
@@ -29,7 +30,8 @@ type DeadLetters struct {
 	id    projection.ID
 }
 
-// DeadLetters returns the dead letters of a projection.
+// DeadLetters returns the dead letters of a projection. Its methods return projection.ErrUnknownTenant or
+// projection.ErrUnknownProjection where there is none of that name. A projection is known from its first run on.
 func (s *Store) DeadLetters(id projection.ID) *DeadLetters {
 	return &DeadLetters{store: s, id: id.WithDefaults()}
 }
@@ -88,6 +90,9 @@ func (d *DeadLetters) List(ctx context.Context, page Page) ([]projection.DeadLet
 			&l.FirstFailedAt, &l.LastFailedAt, orZero{&l.EndedAt})
 		return l, err
 	})
+	if err == nil && len(letters) == 0 {
+		err = d.store.unknown(ctx, d.store.pool, d.id)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("list the dead letters of %s: %w", d.id, ownFault(err))
 	}
@@ -122,7 +127,11 @@ func (d *DeadLetters) Count(ctx context.Context, filter projection.LetterFilter,
 	if err != nil {
 		return 0, fmt.Errorf("count the dead letters of %s: %w", d.id, err)
 	}
-	if err := d.store.pool.QueryRow(ctx, d.store.control.countLetters, args...).Scan(&n); err != nil {
+	err = d.store.pool.QueryRow(ctx, d.store.control.countLetters, args...).Scan(&n)
+	if err == nil && n == 0 {
+		err = d.store.unknown(ctx, d.store.pool, d.id)
+	}
+	if err != nil {
 		return 0, fmt.Errorf("count the dead letters of %s: %w", d.id, ownFault(err))
 	}
 	return n, nil
@@ -161,6 +170,9 @@ func (d *DeadLetters) Purge(ctx context.Context, filter projection.LetterFilter,
 		return 0, fmt.Errorf("purge the dead letters of %s: %w", d.id, err)
 	}
 	tag, err := d.store.pool.Exec(ctx, d.store.control.purge, append(args, endedFor.Seconds(), limit)...)
+	if err == nil && tag.RowsAffected() == 0 {
+		err = d.store.unknown(ctx, d.store.pool, d.id)
+	}
 	if err != nil {
 		return 0, fmt.Errorf("purge the dead letters of %s: %w", d.id, ownFault(err))
 	}
@@ -193,7 +205,7 @@ func (d *DeadLetters) args(filter projection.LetterFilter, states []projection.L
 	names := make([]string, len(states))
 	for i, state := range states {
 		if !state.Known() {
-			return nil, fmt.Errorf("unknown state %q", state)
+			return nil, fmt.Errorf("unknown state %s", excerpt.Quoted(string(state)))
 		}
 		names[i] = string(state)
 	}
@@ -226,7 +238,7 @@ func (d *DeadLetters) carryOut(ctx context.Context, kind string, filter projecti
 		args := append([]any{d.id.Tenant, d.id.Name, d.id.Partition, kind}, filterArgs(filter)...)
 		err := tx.QueryRow(ctx, c.command, append(args, limit, c.controlChannel)...).Scan(&command, new(int32), new(bool))
 		if errors.Is(err, pgx.ErrNoRows) {
-			return projection.ErrUnknownProjection
+			return d.store.unknown(ctx, tx, d.id)
 		}
 		return err
 	})

@@ -114,6 +114,9 @@ func TestDeadLetterIsShownWithItsEvent(t *testing.T) {
 	if _, _, err := d.letters().Get(testContext(t), id+1000); !errors.Is(err, ErrNoLetter) {
 		t.Errorf("a letter that is not there: %v", err)
 	}
+	if err := d.store.Port().Ensure(testContext(t), []string{projection.DefaultTenant}, []string{"q"}); err != nil {
+		t.Fatal(err)
+	}
 	if _, _, err := d.store.DeadLetters(projection.ID{Name: "q"}).Get(testContext(t), id); !errors.Is(err, ErrNoLetter) {
 		t.Errorf("a letter of another projection: %v", err)
 	}
@@ -175,7 +178,7 @@ func TestBadInputForDeadLettersIsNamedAndChangesNothing(t *testing.T) {
 			t.Errorf("%s: %v, want %q", name, s.err, s.says)
 		}
 	}
-	if err := discard(d.store.DeadLetters(projection.ID{Tenant: "nobody", Name: "p"}), none, 1); !errors.Is(err, projection.ErrUnknownProjection) {
+	if err := discard(d.store.DeadLetters(projection.ID{Tenant: "nobody", Name: "p"}), none, 1); !errors.Is(err, projection.ErrUnknownTenant) {
 		t.Errorf("of an unknown tenant: %v", err)
 	}
 	if after := d.state(); after != before {

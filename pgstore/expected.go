@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/millrace-go/millrace/event"
+	"github.com/millrace-go/millrace/internal/excerpt"
 )
 
 // Expected says what must be true of a stream for an append to it: Any, NoStream or Exact, each of them WithKey or
@@ -98,7 +99,7 @@ type VersionConflictError struct {
 }
 
 func (e *VersionConflictError) Error() string {
-	return fmt.Sprintf("%v: stream %q is at version %d, expected %v", ErrVersionConflict, e.Stream, e.Actual, e.Expected)
+	return fmt.Sprintf("%v: stream %s is at version %d, expected %v", ErrVersionConflict, excerpt.Quoted(e.Stream), e.Actual, e.Expected)
 }
 
 // Unwrap returns ErrVersionConflict.

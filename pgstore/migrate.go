@@ -7,7 +7,9 @@ import (
 	"slices"
 
 	"github.com/jackc/pgx/v5"
+	"go.uber.org/zap"
 
+	"github.com/millrace-go/millrace/internal/excerpt"
 	"github.com/millrace-go/millrace/projection"
 )
 
@@ -26,16 +28,20 @@ var (
 //
 // It also applies the steps of Options.TenantSetup that a tenant lacks. A step that fails ends Migrate with an error that
 // names the step and the tenant; the tenants before it stay migrated, and the next Migrate goes on with it.
+//
+// Where nothing is to be done, Migrate only reads and needs no right to create. Otherwise the error names the right that
+// the role lacks. A tenant whose schema was dropped outside of millrace is logged and left as it is, and the others are
+// migrated: see projection.ErrTenantDropped.
 func (s *Store) Migrate(ctx context.Context) error {
 	return s.migrate(ctx, ownMigrations)
 }
 
 func (s *Store) migrate(ctx context.Context, m migrations) error {
 	if err := s.migrateControl(ctx, m.control); err != nil {
-		return fmt.Errorf("migrate schema %q: %w", s.opts.Schema, err)
+		return fmt.Errorf("migrate schema %q: %w", s.opts.Schema, s.lacking(ctx, s.opts.Schema, err))
 	}
 	// DefaultTenant comes first: once it has had all steps of Options.TenantSetup, no program with fewer makes a tenant.
-	if _, err := s.createTenant(ctx, projection.DefaultTenant, m); err != nil {
+	if _, err := s.createTenant(ctx, projection.DefaultTenant, m); err != nil && !errors.Is(err, projection.ErrTenantDropped) {
 		return fmt.Errorf("migrate tenant %q: %w", projection.DefaultTenant, err)
 	}
 	for after := ""; ; {
@@ -46,11 +52,16 @@ func (s *Store) migrate(ctx context.Context, m migrations) error {
 		if len(behind) == 0 {
 			break
 		}
-		for _, name := range behind {
-			if err := s.migrateTenant(ctx, name, m); err != nil {
-				return fmt.Errorf("migrate tenant %q: %w", name, s.namingExtensions(ctx, s.pool, name, err))
+		for _, t := range behind {
+			after = t.name
+			err := s.migrateTenant(ctx, t.name, m)
+			if errors.Is(err, projection.ErrTenantDropped) {
+				s.log.Error("tenant not migrated", zap.String("tenant", t.name), zap.Error(err))
+				continue
 			}
-			after = name
+			if err != nil {
+				return fmt.Errorf("migrate tenant %q: %w", t.name, s.namingExtensions(ctx, s.pool, t.name, s.lacking(ctx, t.schema, err)))
+			}
 		}
 	}
 	var named bool
@@ -63,12 +74,13 @@ func (s *Store) migrate(ctx context.Context, m migrations) error {
 
 // CreateTenant makes a tenant with a schema of its own and what Options.TenantSetup adds, all or nothing, and returns it. A
 // tenant that exists already is brought to this program's version. It fails with ErrForeignSchema where a schema of the name
-// exists that is not this store's, with ErrNotMigrated before Migrate, and with ErrSchemaTooNew where other tenants have
-// had more steps of Options.TenantSetup than this program has.
+// exists that is not this store's, with ErrNotMigrated before Migrate, with ErrSchemaTooNew where other tenants have had more
+// steps of Options.TenantSetup than this program has, and with projection.ErrTenantDropped where the tenant exists and its
+// schema does not.
 func (s *Store) CreateTenant(ctx context.Context, name string) (*Tenant, error) {
 	t, err := s.createTenant(ctx, name, ownMigrations)
 	if err != nil {
-		return nil, fmt.Errorf("create tenant %q: %w", name, s.namingExtensions(ctx, s.pool, name, err))
+		return nil, fmt.Errorf("create tenant %s: %w", excerpt.Quoted(name), s.namingExtensions(ctx, s.pool, name, err))
 	}
 	if name != projection.DefaultTenant {
 		s.warnOfExtensions(ctx)
@@ -106,6 +118,16 @@ func (s *Store) listTenants(ctx context.Context, m migrations) ([]string, error)
 
 // migrateControl applies what the control schema lacks, one migration in each transaction.
 func (s *Store) migrateControl(ctx context.Context, list []migration) error {
+	if err := s.notForeign(ctx, list); err != nil {
+		return err
+	}
+	version, err := s.controlVersion(ctx, s.pool)
+	if err != nil && !isMissing(err) {
+		return err
+	}
+	if err == nil && version >= len(list) {
+		return notTooNew(version, len(list))
+	}
 	for done := false; !done; {
 		err := s.locked(ctx, func(tx pgx.Tx) error {
 			version, err := s.bootstrap(ctx, tx)
@@ -127,6 +149,19 @@ func (s *Store) migrateControl(ctx context.Context, list []migration) error {
 		}
 	}
 	return nil
+}
+
+// notForeign returns ErrForeignSchema where the control schema exists and holds objects of our names that are not ours.
+func (s *Store) notForeign(ctx context.Context, list []migration) error {
+	rows, err := s.pool.Query(ctx, queryText("foreign_objects"), pgx.QueryExecModeExec, s.opts.Schema, controlNames(list))
+	if err != nil {
+		return err
+	}
+	foreign, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err == nil && len(foreign) > 0 {
+		err = fmt.Errorf("%w: it holds %q", ErrForeignSchema, foreign)
+	}
+	return err
 }
 
 // bootstrap makes the control schema and its table of versions where they are missing, and returns the version.
@@ -171,14 +206,13 @@ func (s *Store) createTenant(ctx context.Context, name string, m migrations) (*T
 	if err != nil {
 		return nil, err
 	}
+	// A tenant that is complete is found without the lock, and by a role that may not create.
+	if done, err := s.isComplete(ctx, t, m); err != nil {
+		return nil, err
+	} else if done {
+		return t, nil
+	}
 	err = s.locked(ctx, func(tx pgx.Tx) error {
-		control, err := s.controlVersion(ctx, tx)
-		if err != nil {
-			return s.missing(err)
-		}
-		if err := acceptable(control, len(m.control)); err != nil {
-			return err
-		}
 		schema, version, err := s.tenantVersion(ctx, tx, name)
 		if errors.Is(err, projection.ErrUnknownTenant) {
 			schema, version, err = t.schema, 0, s.insertTenant(ctx, tx, t)
@@ -189,9 +223,33 @@ func (s *Store) createTenant(ctx context.Context, name string, m migrations) (*T
 		return s.completeTenant(ctx, tx, name, schema, version, m)
 	})
 	if err != nil {
-		return nil, err
+		return nil, s.lacking(ctx, t.schema, err)
 	}
 	return t, nil
+}
+
+// isComplete reports whether the tenant exists and has all that this program has for it.
+func (s *Store) isComplete(ctx context.Context, t *Tenant, m migrations) (bool, error) {
+	control, err := s.controlVersion(ctx, s.pool)
+	if err != nil {
+		return false, s.missing(err)
+	}
+	if err := acceptable(control, len(m.control)); err != nil {
+		return false, err
+	}
+	_, version, err := s.tenantVersion(ctx, s.pool, t.name)
+	if errors.Is(err, projection.ErrUnknownTenant) {
+		return false, nil
+	}
+	if err != nil || version < len(m.tenant) {
+		return false, err
+	}
+	if err := notTooNew(version, len(m.tenant)); err != nil {
+		return false, err
+	}
+	var applied int
+	err = s.pool.QueryRow(ctx, query("tenant_setup", s.opts.Schema, ""), pgx.QueryExecModeExec, t.name).Scan(&applied)
+	return err == nil && applied >= len(s.opts.TenantSetup), err
 }
 
 // insertTenant makes the schema and the row of a tenant that does not exist.

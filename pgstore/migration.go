@@ -8,6 +8,7 @@ import (
 	"hash/fnv"
 	"io/fs"
 	"path"
+	"regexp"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
@@ -56,6 +57,19 @@ func loadMigrations(files fs.FS, folder string) ([]migration, error) {
 		list = append(list, migration{name: strings.TrimSuffix(entry.Name(), ".sql"), sql: string(raw)})
 	}
 	return list, nil
+}
+
+var createdObject = regexp.MustCompile(`create (?:unlogged )?(?:table|function|view|type|sequence) \{control\}\.(\w+)`)
+
+// controlNames are the names of what the control schema holds.
+func controlNames(list []migration) []string {
+	names := []string{"schema_versions"}
+	for _, m := range list {
+		for _, created := range createdObject.FindAllStringSubmatch(m.sql, -1) {
+			names = append(names, created[1])
+		}
+	}
+	return names
 }
 
 // acceptable reports why a program whose newest migration is own cannot work with a schema of that version.
@@ -110,29 +124,46 @@ func execScript(ctx context.Context, tx pgx.Tx, sql string) error {
 	return err
 }
 
-func schemaExists(ctx context.Context, tx pgx.Tx, name string) (exists bool, err error) {
-	err = tx.QueryRow(ctx, queryText("schema_exists"), pgx.QueryExecModeExec, name).Scan(&exists)
+// rowQuerier is what one row can be asked of: the pool, or a transaction.
+type rowQuerier interface {
+	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
+}
+
+func schemaExists(ctx context.Context, q rowQuerier, name string) (exists bool, err error) {
+	err = q.QueryRow(ctx, queryText("schema_exists"), pgx.QueryExecModeExec, name).Scan(&exists)
 	return exists, err
 }
 
-func (s *Store) controlVersion(ctx context.Context, tx pgx.Tx) (version int, err error) {
-	err = tx.QueryRow(ctx, query("control_version", s.opts.Schema, ""), pgx.QueryExecModeExec).Scan(&version)
+func (s *Store) controlVersion(ctx context.Context, q rowQuerier) (version int, err error) {
+	err = q.QueryRow(ctx, query("control_version", s.opts.Schema, ""), pgx.QueryExecModeExec).Scan(&version)
 	return version, err
 }
 
-func (s *Store) tenantVersion(ctx context.Context, tx pgx.Tx, name string) (schema string, version int, err error) {
-	err = tx.QueryRow(ctx, query("tenant_version", s.opts.Schema, ""), pgx.QueryExecModeExec, name).Scan(&schema, &version)
-	if errors.Is(err, pgx.ErrNoRows) {
+// tenantVersion returns where a tenant is and its version: projection.ErrUnknownTenant where there is none of that name,
+// projection.ErrTenantDropped where its schema is gone.
+func (s *Store) tenantVersion(ctx context.Context, q rowQuerier, name string) (schema string, version int, err error) {
+	var gone bool
+	err = q.QueryRow(ctx, query("tenant_version", s.opts.Schema, ""), pgx.QueryExecModeExec, name).Scan(&schema, &version, &gone)
+	switch {
+	case errors.Is(err, pgx.ErrNoRows):
 		err = fmt.Errorf("%w %q", projection.ErrUnknownTenant, name)
+	case err == nil && gone:
+		err = fmt.Errorf("the schema %q of tenant %q is gone: %w", schema, name, projection.ErrTenantDropped)
 	}
 	return schema, version, err
 }
 
-// tenantsBehind lists the next tenants that are not at this program's version, so that the others cost nothing.
-func (s *Store) tenantsBehind(ctx context.Context, own int, after string) ([]string, error) {
+// behindTenant is a tenant that Migrate has to look at.
+type behindTenant struct{ name, schema string }
+
+// tenantsBehind lists the next tenants that are not at this program's version, or whose schema is gone, so that the others
+// cost nothing.
+func (s *Store) tenantsBehind(ctx context.Context, own int, after string) ([]behindTenant, error) {
 	rows, err := s.pool.Query(ctx, query("tenants_behind", s.opts.Schema, ""), pgx.QueryExecModeExec, own, len(s.opts.TenantSetup), after)
 	if err != nil {
 		return nil, err
 	}
-	return pgx.CollectRows(rows, pgx.RowTo[string])
+	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (b behindTenant, err error) {
+		return b, row.Scan(&b.name, &b.schema)
+	})
 }

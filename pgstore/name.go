@@ -2,9 +2,11 @@ package pgstore
 
 import (
 	"fmt"
+	"strings"
 	"unicode"
 
 	"github.com/millrace-go/millrace/event"
+	"github.com/millrace-go/millrace/internal/excerpt"
 )
 
 // validName reports why name cannot name a schema of ours; nil means that it can.
@@ -13,15 +15,27 @@ func validName(what, name string, most int) error {
 		return fmt.Errorf("%s is empty", what)
 	}
 	if len(name) > most {
-		return fmt.Errorf("%s %q is longer than %d bytes", what, name, most)
+		return fmt.Errorf("%s is longer than %d bytes: %s", what, most, excerpt.Quoted(name))
 	}
 	if err := event.ValidText(what, name); err != nil {
 		return err
 	}
 	for _, r := range name {
 		if unicode.IsControl(r) {
-			return fmt.Errorf("%s %q contains a control character", what, name)
+			return fmt.Errorf("%s %s contains a control character", what, excerpt.Quoted(name))
 		}
+	}
+	return nil
+}
+
+// notReserved reports why a control schema must not have that name.
+func notReserved(schema string) error {
+	switch {
+	case schema == "information_schema", strings.HasPrefix(schema+"_", "pg_"):
+		return fmt.Errorf("Options.Schema must not be %q: the server keeps that name for itself", schema)
+	case schema == "public":
+		// Handlers of the default tenant find tables there without naming the schema, and so would they ours: nodes, tenants.
+		return fmt.Errorf("Options.Schema must not be %q: name a schema that nothing else uses", schema)
 	}
 	return nil
 }

@@ -33,7 +33,7 @@ type ReadOptions struct {
 func (t *Tenant) ReadStream(ctx context.Context, stream string, fromVersion int64) iter.Seq2[event.Envelope, error] {
 	return func(yield func(event.Envelope, error) bool) {
 		if err := event.ValidText("stream", stream); err != nil {
-			yield(event.Envelope{}, t.failed("read stream", stream, err))
+			yield(event.Envelope{}, t.failed(ctx, "read stream", stream, err))
 			return
 		}
 		p := pager{tenant: t, sql: t.sql(t.store.statements.readStream), from: fromVersion, next: afterVersion,
@@ -41,7 +41,7 @@ func (t *Tenant) ReadStream(ctx context.Context, stream string, fromVersion int6
 				return [][]byte{[]byte(stream), number(from), number(int64(limit)), number(math.MinInt64)}
 			}}
 		if err := p.each(ctx, yield); err != nil {
-			yield(event.Envelope{}, t.failed("read stream", stream, err))
+			yield(event.Envelope{}, t.failed(ctx, "read stream", stream, err))
 		}
 	}
 }
@@ -59,7 +59,7 @@ func (t *Tenant) ReadAll(ctx context.Context, opts ReadOptions) iter.Seq2[event.
 			err = p.each(ctx, yield)
 		}
 		if err != nil {
-			yield(event.Envelope{}, t.failed("read events of tenant", t.name, err))
+			yield(event.Envelope{}, t.failed(ctx, "read events of tenant", t.name, err))
 		}
 	}
 }

@@ -32,7 +32,8 @@ const DefaultKeyRetention = 7 * 24 * time.Hour
 // Options say how a store is opened. The zero value is fine.
 type Options struct {
 	// Schema is the control schema; tenant schemas are named after it with "_" and the tenant's name. Default
-	// DefaultSchema. At most 30 bytes, so that tenants fit behind it.
+	// DefaultSchema. At most 30 bytes, so that tenants fit behind it. Schemas of the server's own (information_schema, and
+	// pg_ with anything behind it) and public are refused.
 	Schema string
 	// SessionDSN is where session connections go. It is needed where a pooler in transaction mode stands between the
 	// pool and the server, because LISTEN and session locks do not survive such a pooler; without it the runtime polls and
@@ -76,6 +77,9 @@ func (o Options) withDefaults() Options {
 
 func (o Options) validate() error {
 	if err := validName("Options.Schema", o.Schema, 30); err != nil {
+		return err
+	}
+	if err := notReserved(o.Schema); err != nil {
 		return err
 	}
 	if strings.Contains(o.Schema, "$$") {

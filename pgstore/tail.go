@@ -75,7 +75,7 @@ func (t *tail) Poll(ctx context.Context) (projection.TailUpdate, error) {
 	if err != nil {
 		err = t.locked(ctx, err)
 		*t = tail{tenant: t.tenant, slot: t.slot}
-		return projection.TailUpdate{}, fmt.Errorf("read the end of tenant %q: %w", t.tenant.name, ownFault(err))
+		return projection.TailUpdate{}, fmt.Errorf("read the end of tenant %q: %w", t.tenant.name, ownFault(t.tenant.absent(ctx, err)))
 	}
 	return update, nil
 }
@@ -286,7 +286,7 @@ func (s Port) Read(ctx context.Context, tenant string, r projection.ReadRange) (
 	}
 	page, err := t.readPage(ctx, r)
 	if err != nil {
-		return projection.Page{}, fmt.Errorf("read events of tenant %q after %d: %w", tenant, r.After, ownFault(t.locked(ctx, err)))
+		return projection.Page{}, fmt.Errorf("read events of tenant %q after %d: %w", tenant, r.After, ownFault(t.absent(ctx, t.locked(ctx, err))))
 	}
 	return page, nil
 }

@@ -228,8 +228,10 @@ func TestProjectionIsWantedAsItWasSet(t *testing.T) {
 	if got, err := store.Port().Wanted(testContext(t), nil); err != nil || len(got) != 0 {
 		t.Errorf("of none are wanted %v, %v", got, err)
 	}
-	for _, unknown := range []projection.ID{{Name: "r"}, {Tenant: "b", Name: "p"}, {Name: "p", Partition: 1}} {
-		if err := store.SetWanted(testContext(t), unknown, projection.WantStop); !errors.Is(err, projection.ErrUnknownProjection) {
+	for unknown, want := range map[projection.ID]error{
+		{Name: "r"}: projection.ErrUnknownProjection, {Tenant: "b", Name: "p"}: projection.ErrUnknownTenant, {Name: "p", Partition: 1}: projection.ErrUnknownProjection,
+	} {
+		if err := store.SetWanted(testContext(t), unknown, projection.WantStop); !errors.Is(err, want) {
 			t.Errorf("%v: %v", unknown, err)
 		}
 	}

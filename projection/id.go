@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/millrace-go/millrace/event"
+	"github.com/millrace-go/millrace/internal/excerpt"
 )
 
 // DefaultTenant is the tenant of a store whose user never says "tenant".
@@ -23,12 +24,15 @@ type ID struct {
 	Partition int
 }
 
+// longest is how many bytes the name of a tenant or of a projection has at most. A longer one is bad input.
+const longest = 100
+
 // String is tenant/name, and tenant/name/partition where the partition is not 0.
 func (id ID) String() string {
 	if id.Partition == 0 {
-		return id.Tenant + "/" + id.Name
+		return excerpt.UpTo(id.Tenant, longest) + "/" + excerpt.UpTo(id.Name, longest)
 	}
-	return fmt.Sprintf("%s/%s/%d", id.Tenant, id.Name, id.Partition)
+	return fmt.Sprintf("%s/%s/%d", excerpt.UpTo(id.Tenant, longest), excerpt.UpTo(id.Name, longest), id.Partition)
 }
 
 // WithDefaults returns id with DefaultTenant in place of an empty tenant.
@@ -189,6 +193,9 @@ var (
 	ErrUnknownProjection = errors.New("unknown projection")
 	// ErrUnknownTenant tells that the store has no such tenant.
 	ErrUnknownTenant = errors.New("unknown tenant")
+	// ErrTenantDropped is returned where a tenant is known and its schema, or a table in it, does not exist. Its projections
+	// are failed until the schema is restored.
+	ErrTenantDropped = errors.New("it was dropped outside of millrace: restore it, or remove the tenant (docs/ownership.md, \"A tenant's schema is gone\")")
 	// ErrNotPrimary tells that the server is a standby: nothing ever settles there.
 	ErrNotPrimary = errors.New("server is not the primary")
 	// ErrRestored tells that a tenant's events end below a checkpoint: the tenant was restored or truncated.

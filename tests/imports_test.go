@@ -23,14 +23,15 @@ type layer struct {
 // layers hold that imports run downwards only. A package whose place is not listed is refused, so that whoever adds one
 // decides where it stands. Within its own place a package may import what it likes. Tests are free.
 var layers = []layer{
-	{"event/...", nil},
-	{"projection/...", []string{"event/..."}},
+	{"internal/excerpt", nil},
+	{"event/...", []string{"internal/excerpt"}},
+	{"projection/...", []string{"internal/excerpt", "event/..."}},
 	{"messages/...", []string{"projection/...", "event/..."}},
 	{"internal/weak", nil},
 	{"actors/...", []string{"internal/weak", "messages/...", "projection/...", "event/..."}},
 	{"supervisor/...", []string{"actors/...", "messages/...", "projection/...", "event/..."}},
-	{"pgstore/...", []string{"internal/weak", "projection/...", "event/..."}},
-	{".", []string{"supervisor/...", "actors/...", "messages/...", "pgstore/...", "projection/...", "event/..."}},
+	{"pgstore/...", []string{"internal/excerpt", "internal/weak", "projection/...", "event/..."}},
+	{".", []string{"internal/excerpt", "supervisor/...", "actors/...", "messages/...", "pgstore/...", "projection/...", "event/..."}},
 	{"internal/pgtest/testmain", []string{"internal/pgtest"}},
 	{"internal/pgtest", nil},
 	{"internal/program", []string{"internal/pgtest"}},

@@ -1,2 +1,3 @@
--- Where a tenant is and its version. Index: tenants_pkey. Locks nothing.
-select schema_name, version from {control}.tenants where tenant = $1
+-- Where a tenant is, its version, and whether its schema is gone. Indexes: tenants_pkey, that of the catalog. Locks nothing.
+select t.schema_name, t.version, not exists (select from pg_catalog.pg_namespace n where n.nspname = t.schema_name)
+  from {control}.tenants t where t.tenant = $1

@@ -352,3 +352,24 @@ begin
     return cardinality(picked);
 end
 $$;
+
+-- Takes rights on a table back from every role but its owner. Default privileges give the same rights on all tables, and some
+-- tables are for the owner alone to change. The table is named by its row type: a name in quotes would have to be quoted
+-- twice. Lock: the table's row in the catalog, until the commit. Index: that of the catalog.
+create function {control}.withhold(rights text, row_type regtype) returns void language plpgsql as $$
+declare
+    withheld regclass := (select t.typrelid from pg_catalog.pg_type t where t.oid = row_type);
+    others text;
+begin
+    select string_agg(distinct case when a.grantee = 0 then 'public' else quote_ident(pg_catalog.pg_get_userbyid(a.grantee)) end, ', ')
+      into others
+      from pg_catalog.pg_class c, pg_catalog.aclexplode(c.relacl) a
+     where c.oid = withheld and a.grantee <> c.relowner;
+    if others is not null then
+        execute format('revoke %s on %s from %s', rights, withheld, others);
+    end if;
+end
+$$;
+
+select {control}.withhold('insert, update, delete, truncate', pg_typeof(null::{control}.schema_versions));
+select {control}.withhold('insert, update, delete, truncate', pg_typeof(null::{control}.tenants));

@@ -32,3 +32,6 @@ create table {tenant}.append_results (
     first_version bigint not null,
     last_version  bigint not null
 );
+
+-- Events are immutable.
+select {control}.withhold('update, delete, truncate', pg_typeof(null::{tenant}.events));

@@ -1,0 +1,57 @@
+-- Two roles for a database with millrace: millrace_owner migrates and owns, millrace_app runs and can neither create, alter,
+-- drop nor truncate anything of millrace's, nor change events. Run it once, as a superuser, in the database: before the first
+-- Migrate or later, with whatever was there then made over to millrace_owner. Afterwards give the two roles passwords.
+-- Where Options.Schema is not millrace, put its name in place of 'millrace' in the last statement.
+create role millrace_owner login;
+create role millrace_app login;
+
+-- The owner makes schemas: the control schema, and one for each tenant.
+do $$
+begin
+    execute format('grant create on database %I to millrace_owner', current_database());
+end
+$$;
+
+-- Read models in public are the owner's to make, too. Before version 15 of PostgreSQL everybody may create there.
+revoke create on schema public from public;
+grant create on schema public to millrace_owner;
+
+-- What the owner makes from now on, the schemas of new tenants among it, is there for the other role to use. What is for the
+-- owner alone, the migrations take back: changes of events, tenants and versions.
+alter default privileges for role millrace_owner grant usage on schemas to millrace_app;
+alter default privileges for role millrace_owner grant select, insert, update, delete on tables to millrace_app;
+alter default privileges for role millrace_owner grant usage on sequences to millrace_app;
+
+-- Optional. Without it Status does not name transactions of other roles that hold snapshots open.
+grant pg_read_all_stats to millrace_app;
+
+-- The same for what Migrate made before as another role. On a database without millrace it does nothing.
+do $$
+declare
+    control constant text := 'millrace';
+    schemas text[];
+    taken text;
+    object record;
+begin
+    if to_regclass(format('%I.tenants', control)) is null then
+        return;
+    end if;
+    execute format('select array_agg(schema_name) || %L::text from %I.tenants', control, control) into schemas;
+    foreach taken in array schemas loop
+        execute format('alter schema %I owner to millrace_owner', taken);
+        for object in select c.oid::regclass as name from pg_class c where c.relnamespace = quote_ident(taken)::regnamespace and c.relkind in ('r', 'p') loop
+            execute format('alter table %s owner to millrace_owner', object.name);
+        end loop;
+        for object in select p.oid::regprocedure as name from pg_proc p where p.pronamespace = quote_ident(taken)::regnamespace loop
+            execute format('alter function %s owner to millrace_owner', object.name);
+        end loop;
+        execute format('grant usage on schema %I to millrace_app', taken);
+        execute format('grant select, insert, update, delete on all tables in schema %I to millrace_app', taken);
+        execute format('grant usage on all sequences in schema %I to millrace_app', taken);
+        if taken <> control then
+            execute format('revoke update, delete on %I.events from millrace_app', taken);
+        end if;
+    end loop;
+    execute format('revoke insert, update, delete on %I.tenants, %I.schema_versions from millrace_app', control, control);
+end
+$$;

@@ -1,0 +1,66 @@
+package millrace
+
+import (
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+
+	"github.com/millrace-go/millrace/internal/excerpt"
+)
+
+// longestError is how many bytes of an error's text are logged. Texts of handlers may be of any length.
+const longestError = 1000
+
+// shortErrors returns a logger that cuts the texts of errors.
+func shortErrors(log *zap.Logger) *zap.Logger {
+	return log.WithOptions(zap.WrapCore(func(core zapcore.Core) zapcore.Core { return shortCore{core} }))
+}
+
+type shortCore struct{ zapcore.Core }
+
+// With cuts the fields that all entries have.
+func (c shortCore) With(fields []zapcore.Field) zapcore.Core {
+	return shortCore{c.Core.With(cutErrors(fields))}
+}
+
+// Check leaves to the core below which entries are written, and where.
+func (c shortCore) Check(entry zapcore.Entry, to *zapcore.CheckedEntry) *zapcore.CheckedEntry {
+	if below := c.Core.Check(entry, nil); below != nil {
+		return to.AddCore(entry, shortEntry{c.Core, below})
+	}
+	return to
+}
+
+// shortEntry is an entry that the core below has admitted.
+type shortEntry struct {
+	zapcore.Core
+	below *zapcore.CheckedEntry
+}
+
+func (e shortEntry) Write(entry zapcore.Entry, fields []zapcore.Field) error {
+	e.below.Entry = entry // with the caller, which was not known before
+	e.below.Write(cutErrors(fields)...)
+	return nil
+}
+
+// cutErrors returns fields with the long errors cut; fields itself is left as it is.
+func cutErrors(fields []zapcore.Field) []zapcore.Field {
+	var short []zapcore.Field
+	for i, field := range fields {
+		err, ok := field.Interface.(error)
+		if field.Type != zapcore.ErrorType || !ok {
+			continue
+		}
+		text := err.Error()
+		if len(text) <= longestError {
+			continue
+		}
+		if short == nil {
+			short = append(short, fields...)
+		}
+		short[i] = zap.String(field.Key, excerpt.UpTo(text, longestError))
+	}
+	if short == nil {
+		return fields
+	}
+	return short
+}

@@ -1,0 +1,110 @@
+package pgstore
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// ControlMigrations returns the migrations of a control schema as SQL, for psql, goose and other tools. They begin after
+// version after, which the database has: 0 where it has none yet. The text is empty where none is left.
+//
+// The schema is named as in Options. The SQL must run in one transaction, and does exactly what Migrate does to the control
+// schema. It fails without an effect where the database is at another version. DefaultTenant is a tenant like others: see
+// TenantMigrations.
+func ControlMigrations(schema string, after int) (string, error) {
+	return controlScript(schema, after, ownMigrations.control)
+}
+
+// TenantMigrations returns the migrations of a tenant as SQL, as ControlMigrations does for the control schema, which must
+// be migrated first. After version 0 they begin with the creation of the tenant.
+func TenantMigrations(schema, tenant string, after int) (string, error) {
+	return tenantScript(schema, tenant, after, ownMigrations.tenant)
+}
+
+func controlScript(schema string, after int, list []migration) (string, error) {
+	opts := Options{Schema: schema}.withDefaults()
+	if err := opts.validate(); err != nil {
+		return "", fmt.Errorf("migrations of a control schema: %w", err)
+	}
+	if after < 0 || after > len(list) {
+		return "", fmt.Errorf("migrations of a control schema: after must be from 0 to %d: %d", len(list), after)
+	}
+	if after == len(list) {
+		return "", nil
+	}
+	s := newScript(opts.Schema, "")
+	if after == 0 {
+		s.add(queryText("create_schema"), "{schema}", quote(opts.Schema))
+		s.add(queryText("schema_versions"))
+	} else {
+		s.guard("guard_control", strconv.Itoa(after))
+	}
+	for i, next := range list[after:] {
+		s.add(next.sql)
+		s.add(queryText("record_version"), "$1", strconv.Itoa(after+i+1), "$2", literal(next.name))
+	}
+	return s.text.String(), nil
+}
+
+func tenantScript(schema, tenant string, after int, list []migration) (string, error) {
+	opts := Options{Schema: schema}.withDefaults()
+	err := opts.validate()
+	if err == nil {
+		err = validName("tenant", tenant, 32)
+	}
+	if err != nil {
+		return "", fmt.Errorf("migrations of a tenant: %w", err)
+	}
+	if after < 0 || after > len(list) {
+		return "", fmt.Errorf("migrations of a tenant: after must be from 0 to %d: %d", len(list), after)
+	}
+	if after == len(list) {
+		return "", nil
+	}
+	events := opts.Schema + "_" + tenant
+	s := newScript(opts.Schema, events)
+	if after == 0 {
+		s.add(queryText("create_schema"), "{schema}", quote(events))
+		s.add(queryText("insert_tenant"), "$1", literal(tenant), "$2", literal(events))
+	} else {
+		s.guard("guard_tenant", literal(tenant), strconv.Itoa(after))
+	}
+	for _, next := range list[after:] {
+		s.add(next.sql)
+	}
+	s.add(queryText("set_tenant_version"), "$1", literal(tenant), "$2", strconv.Itoa(len(list)))
+	return s.text.String(), nil
+}
+
+// script is what a migration sends, as text.
+type script struct {
+	text            strings.Builder
+	control, tenant string
+}
+
+func newScript(control, tenant string) *script {
+	s := &script{control: control, tenant: tenant}
+	s.add(queryText("begin_migration"))
+	s.add(queryText("migration_lock"), "$1", strconv.FormatInt(migrationKey(control), 10))
+	return s
+}
+
+// add adds statements with values in place of their parameters. All are put in at once, since a tenant may be called $1 or
+// {control}.
+func (s *script) add(sql string, values ...string) {
+	s.text.WriteString(strings.TrimSuffix(strings.TrimSpace(s.filled(sql, values...)), ";") + ";\n\n")
+}
+
+func (s *script) filled(sql string, values ...string) string {
+	return fill(sql, append(values, "{control}", quote(s.control), "{tenant}", quote(s.tenant))...)
+}
+
+// guard adds a DO statement, whose body is quoted as a whole: no dollar quote is safe from the name of a tenant.
+func (s *script) guard(name string, values ...string) {
+	var parameters []string
+	for i, value := range values {
+		parameters = append(parameters, "$"+strconv.Itoa(i+1), value)
+	}
+	s.add("do $1", "$1", literal(s.filled(queryText(name), parameters...)))
+}

@@ -1,0 +1,44 @@
+package pgstore
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// lacking names the right that the role lacks, and the statement that grants it, where err says that a migration of
+// schema was refused for want of one. Other errors are returned as they are.
+func (s *Store) lacking(ctx context.Context, schema string, err error) error {
+	if !isState(err, "42501") {
+		return err
+	}
+	var role, database, table, owner string
+	var mayCreateSchemas, mayCreate bool
+	var usage *bool
+	asked := s.pool.QueryRow(ctx, queryText("lacking"), pgx.QueryExecModeExec, schema).
+		Scan(&role, &database, &mayCreateSchemas, &usage, &mayCreate, &table, &owner)
+	if asked != nil {
+		return err
+	}
+	var what, remedy string
+	switch {
+	case usage == nil && !mayCreateSchemas:
+		what = fmt.Sprintf("may not create schemas in database %q", database)
+		remedy = fmt.Sprintf("grant create on database %s to %s", quote(database), quote(role))
+	case usage == nil:
+	case table != "":
+		what = fmt.Sprintf("may not alter table %q in schema %q, which belongs to role %q", table, schema, owner)
+		remedy = fmt.Sprintf("grant %s to %s", quote(owner), quote(role))
+	case !*usage:
+		what = fmt.Sprintf("may not use schema %q", schema)
+		remedy = fmt.Sprintf("grant usage, create on schema %s to %s", quote(schema), quote(role))
+	case !mayCreate:
+		what = fmt.Sprintf("may not create in schema %q", schema)
+		remedy = fmt.Sprintf("grant create on schema %s to %s", quote(schema), quote(role))
+	}
+	if what == "" {
+		return fmt.Errorf("the role %q lacks a right: run this as the role that owns the schemas: %w", role, err)
+	}
+	return fmt.Errorf("the role %q %s: run this as the role that owns the schemas, or grant the right (%s): %w", role, what, remedy, err)
+}
