@@ -61,7 +61,7 @@ func TestProbesAreSharedAndBeginAfterTheQuestion(t *testing.T) {
 			for range 500 { // while the first runs
 				ask(2)
 			}
-			time.Sleep(1500 * time.Millisecond)
+			<-time.After(1500 * time.Millisecond)
 			for range 400 { // while the second does
 				ask(3)
 			}

@@ -16,7 +16,7 @@ const rollbackTimeout = 5 * time.Second
 // transaction itself. The transaction is READ COMMITTED. Its search path is that of the tenant's handlers: see
 // Options.SharedSchemas.
 func (t *Tenant) InTx(ctx context.Context, fn func(ctx context.Context, tx pgx.Tx) error) error {
-	begin := "begin isolation level read committed; " + t.store.setTenantPath(t.name)
+	begin := beginInTx + "; " + t.store.setTenantPath(t.name)
 	tx, err := t.store.pool.BeginTx(ctx, pgx.TxOptions{BeginQuery: begin})
 	if err != nil {
 		return fmt.Errorf("begin transaction: %w", err)

@@ -15,6 +15,7 @@ var (
 	backendPID      = queryText("backend_pid")
 	beginBatch      = queryText("begin_batch")
 	beginDurable    = queryText("begin_durable")
+	beginInTx       = queryText("begin_in_tx")
 	endLastSession  = queryText("end_last_session")
 	endLeftovers    = queryText("end_leftovers")
 	lockedTenants   = queryText("locked_tenants")
