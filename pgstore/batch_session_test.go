@@ -21,7 +21,7 @@ func sessionState(t testing.TB, store *Store) map[string]string {
 		union all select 'role', current_user || ' of ' || session_user || ' as ' || current_setting('role')
 		union all select 'lock ' || mode, format('%s %s %s', classid, objid, objsubid) from pg_locks where locktype = 'advisory' and pid = pg_backend_pid()
 		union all select 'listens', c from pg_listening_channels() c
-		union all select 'temporary ' || relname, '' from pg_class where relpersistence = 't'
+		union all select 'temporary ' || relname, '' from pg_class where relnamespace = pg_my_temp_schema()
 		union all select 'own setting', coalesce(current_setting('app.who', true), '')
 		union all select 'cursor ' || name, '' from pg_cursors where is_holdable
 		union all select 'pid', pg_backend_pid()::text`, pgx.QueryExecModeExec)
