@@ -51,9 +51,8 @@ func (b *bundle) unclear() map[string]func(ctx context.Context, tx pgx.Tx) error
 
 // attempts of one event alone.
 type attempts struct {
-	calls        atomic.Int64
-	first, last  atomic.Int64 // by the clock
-	broad, mends atomic.Int64
+	calls       atomic.Int64
+	first, last atomic.Int64 // by the clock
 }
 
 func (a *attempts) alone() {
