@@ -56,8 +56,7 @@ var guests = []guest{
 // testOnly reach no package that others could import, by whatever way. The testing package itself is among them: what
 // imports it adds its flags to a program.
 var (
-	testOnly = []string{"testing", "go.uber.org/goleak", "pgregory.net/rapid", "github.com/Shopify/toxiproxy",
-		"github.com/rs/zerolog", "github.com/stretchr/testify"}
+	testOnly   = []string{"testing", "go.uber.org/goleak", "pgregory.net/rapid", "github.com/stretchr/testify"}
 	testPlaces = []string{"internal/pgtest/testmain", "tests/..."}
 )
 
@@ -211,9 +210,6 @@ func TestImportRulesCanBeBroken(t *testing.T) {
 		"goleak not in the server":           {of("internal/pgtest", "go.uber.org/goleak"), "depends on go.uber.org/goleak"},
 		"rapid not in actors":                {of("actors", "pgregory.net/rapid"), "depends on pgregory.net/rapid"},
 		"testify not in the store":           {of("pgstore", "github.com/stretchr/testify/assert"), "depends on github.com/stretchr/testify"},
-		"toxiproxy not in commands":          {of("cmd/bench", "github.com/Shopify/toxiproxy/v2/client"), "depends on github.com/Shopify"},
-		"toxiproxy in the chaos suite":       {tested(of("tests/chaos"), "github.com/Shopify/toxiproxy/v2"), ""},
-		"zerolog not in the library":         {of("pgstore", "github.com/rs/zerolog"), "depends on github.com/rs/zerolog"},
 		"testing not in the server":          {of("internal/pgtest", "testing"), "depends on testing"},
 		"other packages of testing are free": {of("internal/pgtest", "testing/fstest"), ""},
 		"test-only modules behind others": {

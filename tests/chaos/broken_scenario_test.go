@@ -14,6 +14,15 @@ import (
 // unendable lets nobody but a superuser end sessions, as many operators have it: a zombie's batch then lives on.
 const unendable = "revoke execute on function pg_terminate_backend from public"
 
+// incarnation is a protection that is broken in the database, for all nodes alike: everything in memory belongs to one
+// incarnation of the server.
+const incarnation weak.Protection = "incarnation"
+
+// sameIncarnation lets every server have the same incarnation for ever.
+const sameIncarnation = `
+create or replace function millrace.incarnation() returns bigint language plpgsql stable as $$ begin return 1; end $$;
+create or replace function millrace.check_incarnation(seen bigint) returns void language plpgsql stable as $$ begin end $$`
+
 var scenarios = map[weak.Protection]scenario{
 	weak.Fence: {
 		finds: kindDoubled, prepare: unendable, times: times{Deadline: time.Minute},
@@ -57,6 +66,13 @@ var scenarios = map[weak.Protection]scenario{
 		finds: kindBehind, fleet: true,
 		times:  times{Poll: 5 * time.Minute}, // so that what is not notified is not found
 		strike: (*strike).renewSessions,
+	},
+	incarnation: {
+		finds: kindForeign, breaks: sameIncarnation, own: true,
+		strike: func(s *strike) error {
+			s.lasts = 500 * time.Millisecond
+			return s.loseCommits()
+		},
 	},
 	weak.SeenLock: {
 		finds: kindStolen, fleet: true,

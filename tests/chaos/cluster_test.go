@@ -226,7 +226,7 @@ func (c *cluster) addNode() *node {
 	c.t.Helper()
 	n := &node{name: fmt.Sprint("n", len(c.nodes)+1), times: c.times}
 	var err error
-	if n.proxy, err = newProxy(n.name, c.addresses...); err != nil {
+	if n.proxy, err = newProxy(c.addresses...); err != nil {
 		c.t.Fatal(err)
 	}
 	n.log = filepath.Join(c.dir, n.name+".log")

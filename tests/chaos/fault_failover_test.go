@@ -6,7 +6,8 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/jackc/pgx/v5"
+	"github.com/millrace-go/millrace/internal/pgtest"
+	"github.com/millrace-go/millrace/projection"
 )
 
 // A failover to an asynchronous standby, and a crash under asynchronous commits, lose what was committed last, and the new
@@ -134,53 +135,81 @@ func (s *strike) commitAtOnce() error {
 	return errors.Join(s.exec("alter system reset all"), s.exec("select pg_reload_conf()"))
 }
 
-// stray lets the new connections of a node reach the standby, of which the replay is paused. Its pool does not ask for the
-// primary meanwhile, and some of its connections are always new.
+// stray lets the connections of a node reach the standby, of which the replay is paused, one after another, and then the
+// primary again. Its pool does not ask for the primary meanwhile. What is behind reads for itself.
 func (s *strike) stray() error {
-	if s.victim == nil {
+	standby := s.follower()
+	if s.victim == nil || standby == nil { // a failover is under way
 		return nil
-	}
-	primary, standby := s.server(), s.follower()
-	if standby == nil {
-		return nil // a failover is under way
 	}
 	over := s.hit(s.victim, "astray")
 	defer over()
+	before := s.victim.tells("astray")
 	follower := func(sql string) error { return execute(s.ctx, standby.DSN("postgres"), sql) }
 	if err := follower("select pg_wal_replay_pause()"); err != nil {
 		return s.unlessAlone(err)
 	}
-	err := s.victim.order(orderStray + s.node.proxy.leadsTo(primary.Address()))
-	release := hold(s.node) // what falls behind reads by itself
-	s.wait(s.lasts / 4)
-	release()
-	for end := time.Now().Add(s.lasts); err == nil && time.Now().Before(end); {
-		err = s.exec(`select pg_terminate_backend(pid) from (select pid from pg_stat_activity a
-			where datname = current_database() and application_name = $1
-			and not exists (select from pg_locks l where l.pid = a.pid and l.locktype = 'advisory' and l.objsubid = 1) order by random() limit 1) victims`, s.node.name)
-		s.wait(time.Duration(50+s.rnd.IntN(150)) * time.Millisecond)
+	away := func() error {
+		return errors.Join(s.victim.order(orderStray+s.node.proxy.to(s.server().Address()).address), s.endConnections(s.server(), 10))
 	}
-	if err == nil && s.alone {
-		err = s.strayed()
+	var err error
+	if s.alone {
+		if err = s.readAfter(away); err == nil && s.victim.tells("astray") == before {
+			err = fmt.Errorf("no connection of %s reached the standby", s.node.name)
+		}
+	} else {
+		release := hold(s.node)
+		s.wait(s.lasts / 4)
+		err = away()
+		release()
+		s.wait(s.lasts / 2)
 	}
-	return errors.Join(s.unlessAlone(err), s.unlessAlone(s.victim.order(orderStray)), s.node.proxy.drop(standby.Address()), s.unlessAlone(follower("select pg_wal_replay_resume()")))
+	err = errors.Join(err, s.victim.order(orderStray))
+	for end := time.Now().Add(s.lasts / 4); err == nil && time.Now().Before(end); {
+		s.wait(time.Duration(50+s.rnd.IntN(200)) * time.Millisecond)
+		err = s.endConnections(standby, 1)
+	}
+	s.node.proxy.to(standby.Address()).endAll()
+	return errors.Join(s.unlessAlone(err), s.unlessAlone(s.victim.order(orderStray)), s.unlessAlone(follower("select pg_wal_replay_resume()")))
 }
 
-// strayed makes sure that some connection of the node reached the standby.
-func (s *strike) strayed() error {
-	conn, err := pgx.Connect(s.ctx, s.follower().DSN(s.database))
+// readAfter pauses the projections of the struck node until there are events that are settled, and lets them read those
+// when something has begun. Nothing is appended meanwhile, so that no lock scan meets the fault before a read does.
+func (s *strike) readAfter(begin func() error) error {
+	all, err := s.standings()
 	if err != nil {
 		return err
 	}
-	defer conn.Close(context.WithoutCancel(s.ctx))
-	n := 0
-	if err := conn.QueryRow(s.ctx, "select count(*) from pg_stat_activity where application_name = $1", s.node.name).Scan(&n); err != nil {
+	want := func(wanted projection.Wanted) (err error) {
+		for _, o := range all {
+			if o.Owner == s.victim.identity() && o.Name != deadly {
+				err = errors.Join(err, s.store.SetWanted(s.ctx, projection.ID{Tenant: o.Tenant, Name: o.Name}, wanted))
+			}
+		}
 		return err
 	}
-	if n == 0 {
-		return fmt.Errorf("no connection of %s reached the standby", s.node.name)
+	s.writers.plain.Store(true) // no append is rolled back, and leaves a gap
+	defer s.writers.plain.Store(false)
+	s.wait(500 * time.Millisecond)
+	if err := want(projection.WantPause); err != nil {
+		return err
 	}
-	return nil
+	s.wait(time.Second)
+	resume := s.writers.pause()
+	defer resume()
+	s.wait(500 * time.Millisecond) // the feeds have settled everything
+	err = begin()
+	s.wait(300 * time.Millisecond) // the node has noticed that connections were lost
+	err = errors.Join(err, want(projection.WantRun))
+	s.wait(s.lasts / 2)
+	return err
+}
+
+// endConnections ends some connections of the node's pool to a server.
+func (s *strike) endConnections(server *pgtest.Server, n int) error {
+	return execute(s.ctx, server.DSN(s.database), fmt.Sprintf(`select pg_terminate_backend(pid) from (select pid from pg_stat_activity a
+		where datname = current_database() and application_name = '%s'
+		and not exists (select from pg_locks l where l.pid = a.pid and l.locktype = 'advisory' and l.objsubid = 1) order by random() limit %d) victims`, s.node.name, n))
 }
 
 // unlessAlone is err where nothing else goes wrong that may have caused it.

@@ -1,9 +1,6 @@
 package chaos_test
 
-import (
-	"errors"
-	"time"
-)
+import "time"
 
 var networkFaults = []fault{
 	{
@@ -11,10 +8,7 @@ var networkFaults = []fault{
 		expects: "others take over; joined again, the node takes part again",
 		weight:  4, least: 500 * time.Millisecond, most: 4 * time.Second, alone: 3 * time.Second,
 		strike: func(s *strike) error {
-			return s.through(func() error {
-				s.node.proxy.cut()
-				return nil
-			})
+			return s.through(s.node.proxy.cut)
 		},
 		proves: func(s *strike) error { return s.rejoined(20 * time.Second) },
 	},
@@ -23,7 +17,7 @@ var networkFaults = []fault{
 		expects: "nothing arrives and nothing is refused: others take over when the heartbeat has run out; joined again, the node takes part again",
 		weight:  3, least: 500 * time.Millisecond, most: 4 * time.Second, alone: 3 * time.Second,
 		strike: func(s *strike) error {
-			return s.through(func() error { return s.node.proxy.poison("timeout", `{"timeout": 0}`) })
+			return s.badly(weather{silent: true})
 		},
 		proves: func(s *strike) error { return s.rejoined(20 * time.Second) },
 	},
@@ -32,7 +26,7 @@ var networkFaults = []fault{
 		expects: "the node keeps what it has",
 		weight:  2, least: time.Second, most: 3 * time.Second, alone: 2 * time.Second,
 		strike: func(s *strike) error {
-			return s.through(func() error { return s.node.proxy.poison("latency", `{"latency": 100, "jitter": 75}`) })
+			return s.badly(weather{latency: 100 * time.Millisecond, jitter: 75 * time.Millisecond})
 		},
 		proves: func(s *strike) error { return s.rejoined(20 * time.Second) },
 	},
@@ -41,7 +35,7 @@ var networkFaults = []fault{
 		expects: "the node lives on and takes part",
 		weight:  2, least: time.Second, most: 3 * time.Second, alone: 2 * time.Second,
 		strike: func(s *strike) error {
-			return s.through(func() error { return s.node.proxy.poison("bandwidth", `{"rate": 64}`) })
+			return s.badly(weather{rate: 64 << 10})
 		},
 		proves: func(s *strike) error { return s.rejoined(20 * time.Second) },
 	},
@@ -50,21 +44,24 @@ var networkFaults = []fault{
 		expects: "others take over where it lasts; afterwards the node takes part again",
 		weight:  3, least: 500 * time.Millisecond, most: 3 * time.Second, alone: 2 * time.Second,
 		strike: func(s *strike) error {
-			return s.through(func() error { return s.node.proxy.poison("reset_peer", `{"timeout": 0}`) })
+			return s.badly(weather{resets: true})
 		},
 		proves: func(s *strike) error { return s.rejoined(20 * time.Second) },
 	},
 }
 
-// through makes the node's network bad for a while.
-func (s *strike) through(begin func() error) error {
+// badly lets the node's network be bad for a while.
+func (s *strike) badly(w weather) error {
+	return s.through(func() { s.node.proxy.poison(w) })
+}
+
+// through does something to the node's network, and undoes it after a while.
+func (s *strike) through(begin func()) error {
 	if s.victim != nil {
 		over := s.hit(s.victim, "network")
 		defer over()
 	}
-	err := begin()
-	if err == nil {
-		s.wait(s.lasts)
-	}
-	return errors.Join(err, s.node.proxy.heal())
+	begin()
+	s.wait(s.lasts)
+	return s.node.proxy.heal()
 }

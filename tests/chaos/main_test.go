@@ -22,9 +22,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rs/zerolog"
-	"go.uber.org/goleak"
-
 	"github.com/millrace-go/millrace/internal/pgtest/testmain"
 )
 
@@ -34,20 +31,11 @@ var (
 	chaosSeed = flag.Int64("seed", 0, "repeat the random schedule of this seed (0: a fresh one)")
 )
 
-// leftByToxiproxy are goroutines of cut links, whose connections are closed: toxiproxy lets them wait for ever for
-// somebody to take their last bytes.
-var leftByToxiproxy = []goleak.Option{
-	goleak.IgnoreAnyFunction("github.com/Shopify/toxiproxy/v2.(*ToxicLink).read"),
-	goleak.IgnoreAnyFunction("github.com/Shopify/toxiproxy/v2.(*ToxicLink).write"),
-	goleak.IgnoreAnyFunction("github.com/Shopify/toxiproxy/v2/toxics.(*ToxicStub).Run"),
-}
-
 func TestMain(m *testing.M) {
 	if text := os.Getenv(nodeVariable); text != "" {
 		os.Exit(runNode(text))
 	}
-	zerolog.SetGlobalLevel(zerolog.Disabled) // toxiproxy does not always use the logger that it is given
-	testmain.Run(m, leftByToxiproxy...)
+	testmain.Run(m)
 }
 
 // pass lets a while go by, or ctx end.

@@ -179,6 +179,7 @@ func watchCommits(config *pgxpool.Config, o *orders) {
 	if valid := config.ConnConfig.ValidateConnect; valid != nil {
 		config.ConnConfig.ValidateConnect = func(ctx context.Context, conn *pgconn.PgConn) error {
 			if o.stray.Load() != nil {
+				o.tell("astray")
 				return nil
 			}
 			return valid(ctx, conn)

@@ -88,6 +88,10 @@ func (c *cluster) verify(r report) {
 
 // tell prints what is needed to understand a failure and to repeat it.
 func (c *cluster) tell() {
+	most := 32 << 10
+	if *chaosFor != 0 {
+		most <<= 6 // whoever runs it for long reads its output from a file
+	}
 	c.t.Logf("to repeat it: %s", c.repeat)
 	if c.schedule != "" {
 		c.t.Logf("schedule:\n%s", c.schedule)
@@ -96,7 +100,7 @@ func (c *cluster) tell() {
 		for _, l := range n.allLives() {
 			c.t.Logf("process %s is node %q; it began at %s and ended at %s with %q", l, l.identity(), l.started.Format(clock), l.endedAt().Format(clock), l.exited())
 		}
-		c.t.Logf("log of node %s:\n%s", n.name, tail(n.log, 32<<10))
+		c.t.Logf("log of node %s:\n%s", n.name, tail(n.log, most))
 	}
 	c.mu.Lock()
 	for _, t := range c.troubles {
