@@ -55,7 +55,7 @@ type Config struct {
 	// TailMemory bounds, in bytes, the memory in which this node keeps the newest events of all its tenants, which are read once
 	// for all projections of a tenant. Default 64 MiB. When it is used up, the tenants whose events are the oldest give way, and
 	// their projections read for themselves. A tenant uses 8 MiB at most, and keeps an event 5 s at most. What projections have
-	// taken to work on, a page of at most MaxBytes each (see Projection), is not counted.
+	// taken to work on is not counted: for each a page of Projection.MaxBytes, or the events that its tenant had here then.
 	TailMemory int
 	// MaxDeliveries limits the deliveries (Projection.Deliver) that run at once, beside the batches. Default 100, or twice
 	// MaxBatches where that is more: a delivery holds no connection while its receiver works, but a few goroutines, and its
