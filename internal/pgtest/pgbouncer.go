@@ -121,13 +121,16 @@ func followsStatements(ctx context.Context, bin string) (bool, error) {
 	return slices.Compare(version(first), []int{1, 21}) >= 0, nil
 }
 
+// Address returns where the pooler listens, as host:port.
+func (b *PgBouncer) Address() string { return "127.0.0.1:" + strconv.Itoa(b.port) }
+
 // DSN returns how to connect to a database of the server through the pooler, as a URL.
 func (b *PgBouncer) DSN(database string) string {
 	user := url.User(b.server.User)
 	if b.server.Password != "" {
 		user = url.UserPassword(b.server.User, b.server.Password)
 	}
-	return withSettings(&url.URL{Scheme: "postgres", User: user, Host: "127.0.0.1:" + strconv.Itoa(b.port), Path: "/" + database},
+	return withSettings(&url.URL{Scheme: "postgres", User: user, Host: b.Address(), Path: "/" + database},
 		url.Values{"sslmode": {"disable"}})
 }
 

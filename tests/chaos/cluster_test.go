@@ -71,7 +71,7 @@ type options struct {
 	seed   uint64        // of what the writers do
 	times  times         // that the nodes live by
 	nodes  int           // beside the spare one; 0: fleet
-	own    bool          // it has servers of its own: a primary and a standby
+	own    bool          // it has servers of its own: a primary and a standby, and poolers for one of the nodes
 	repeat string        // how to run the same again
 }
 
@@ -225,8 +225,16 @@ var connections = []int{4, 6, 6}
 func (c *cluster) addNode() *node {
 	c.t.Helper()
 	n := &node{name: fmt.Sprint("n", len(c.nodes)+1), times: c.times}
+	upstreams := c.addresses
+	if len(c.nodes) == pooled && len(c.poolers) > 0 {
+		upstreams = nil
+		for _, pooler := range c.poolers {
+			upstreams = append(upstreams, pooler.Address())
+		}
+		upstreams = append(upstreams, c.addresses...)
+	}
 	var err error
-	if n.proxy, err = newProxy(c.addresses...); err != nil {
+	if n.proxy, err = newProxy(upstreams...); err != nil {
 		c.t.Fatal(err)
 	}
 	n.log = filepath.Join(c.dir, n.name+".log")
@@ -234,8 +242,20 @@ func (c *cluster) addNode() *node {
 	if len(c.nodes) == apart {
 		role = appApart
 	}
-	n.dsn = fmt.Sprintf("postgres://%s@%s/%s?sslmode=disable&target_session_attrs=%s&pool_max_conns=%d&application_name=%s",
-		role, strings.Join(n.proxy.addresses(), ","), c.database, sessionAttrs[len(c.nodes)%len(sessionAttrs)], connections[len(c.nodes)%len(connections)], n.name)
+	dsn := func(links []*link) string {
+		var addresses []string
+		for _, l := range links {
+			addresses = append(addresses, l.address)
+		}
+		return fmt.Sprintf("postgres://%s@%s/%s?sslmode=disable&target_session_attrs=%s&application_name=%s",
+			role, strings.Join(addresses, ","), c.database, sessionAttrs[len(c.nodes)%len(sessionAttrs)], n.name)
+	}
+	n.pool = n.proxy.links[:len(c.addresses)]
+	n.dsn = fmt.Sprintf("%s&pool_max_conns=%d", dsn(n.pool), connections[len(c.nodes)%len(connections)])
+	if session := n.proxy.links[len(c.addresses):]; len(session) > 0 {
+		n.sessionDSN = dsn(session)
+		n.dsn += "&default_query_exec_mode=cache_describe"
+	}
 	c.nodes = append(c.nodes, n)
 	return n
 }

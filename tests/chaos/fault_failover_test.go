@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/millrace-go/millrace/internal/pgtest"
@@ -26,6 +27,27 @@ var failoverFaults = []fault{
 		reach:   reachServer, weight: 2, least: 300 * time.Millisecond, most: time.Second, alone: 800 * time.Millisecond, own: true,
 		strike: (*strike).loseCommits,
 		proves: func(s *strike) error { return errors.Join(s.somethingLost(), s.progress()) },
+	},
+	{
+		name:    "the poolers of a node are killed and started again",
+		expects: "the node goes on through the new ones",
+		reach:   reachData, weight: 2, most: time.Second, own: true,
+		strike: func(s *strike) error {
+			n := s.nodes[pooled]
+			if len(s.poolers) == 0 {
+				s.t.Log(pgtest.ErrNoPgBouncer)
+				return nil
+			}
+			if l := n.current(); l != nil {
+				defer s.hit(l, "poolers killed")()
+			}
+			return s.restartPoolers(context.WithoutCancel(s.ctx))
+		},
+		proves: func(s *strike) error {
+			s.node = s.nodes[pooled]
+			s.victim = s.node.current()
+			return errors.Join(s.rejoined(20*time.Second), s.progress())
+		},
 	},
 	{
 		name:    "connections reach a standby that lags",
@@ -150,7 +172,7 @@ func (s *strike) stray() error {
 		return s.unlessAlone(err)
 	}
 	away := func() error {
-		return errors.Join(s.victim.order(orderStray+s.node.proxy.to(s.server().Address()).address), s.endConnections(s.server(), 10))
+		return errors.Join(s.victim.order(orderStray+s.link(s.server()).address), s.endConnections(s.server(), 10))
 	}
 	var err error
 	if s.alone {
@@ -169,7 +191,7 @@ func (s *strike) stray() error {
 		s.wait(time.Duration(50+s.rnd.IntN(200)) * time.Millisecond)
 		err = s.endConnections(standby, 1)
 	}
-	s.node.proxy.to(standby.Address()).endAll()
+	s.link(standby).endAll()
 	return errors.Join(s.unlessAlone(err), s.unlessAlone(s.victim.order(orderStray)), s.unlessAlone(follower("select pg_wal_replay_resume()")))
 }
 
@@ -203,6 +225,11 @@ func (s *strike) readAfter(begin func() error) error {
 	err = errors.Join(err, want(projection.WantRun))
 	s.wait(s.lasts / 2)
 	return err
+}
+
+// link is how the node's pool reaches a server.
+func (s *strike) link(server *pgtest.Server) *link {
+	return s.node.pool[slices.Index(s.addresses, server.Address())]
 }
 
 // endConnections ends some connections of the node's pool to a server.

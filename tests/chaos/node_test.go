@@ -23,11 +23,14 @@ const restartAfter = 300 * time.Millisecond
 
 // node is a place in the fleet, with a name, a network of its own, and one process after another.
 type node struct {
-	name  string
-	dsn   string
-	times times
-	proxy *proxy
-	log   string // the file that all its processes log to
+	name string
+	dsn  string
+	// sessionDSN is that of its session connection, where its pool is behind poolers.
+	sessionDSN string
+	times      times
+	proxy      *proxy
+	pool       []*link // those that its pool uses, in the order of the servers
+	log        string  // the file that all its processes log to
 
 	mu     sync.Mutex
 	wanted bool
@@ -94,7 +97,7 @@ func (n *node) isWanted() bool {
 
 // launch starts one process.
 func (n *node) launch() (*life, error) {
-	spec, err := json.Marshal(nodeSpec{Name: n.name, DSN: n.dsn, Times: n.times})
+	spec, err := json.Marshal(nodeSpec{Name: n.name, DSN: n.dsn, SessionDSN: n.sessionDSN, Times: n.times})
 	if err != nil {
 		return nil, err
 	}

@@ -216,7 +216,8 @@ func (c *cluster) judged() (ownership, error) {
 	troubles := slices.Clone(c.troubles)
 	for _, l := range lives {
 		if !l.alive() {
-			troubles = append(troubles, trouble{who: l, what: "gone", from: l.endedAt()})
+			// On a loaded machine others notice the end before this process does.
+			troubles = append(troubles, trouble{who: l, what: "gone", from: l.endedAt().Add(-time.Second)})
 		}
 	}
 	return judge(changes, troubles, lives, c.away), nil

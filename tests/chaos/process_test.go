@@ -21,9 +21,10 @@ const nodeVariable = "MILLRACE_CHAOS_NODE"
 
 // nodeSpec is what a node's process needs to know.
 type nodeSpec struct {
-	Name  string
-	DSN   string
-	Times times
+	Name       string
+	DSN        string
+	SessionDSN string
+	Times      times
 }
 
 // times are those that differ between tests.
@@ -82,7 +83,7 @@ func serve(spec nodeSpec, log *zap.Logger) error {
 	defer pool.Close()
 	opening, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
-	store, err := pgstore.OpenPool(opening, pool, pgstore.Options{Logger: log})
+	store, err := pgstore.OpenPool(opening, pool, pgstore.Options{Logger: log, SessionDSN: spec.SessionDSN})
 	if err != nil && ctx.Err() != nil {
 		return nil // it was told to stop before it had begun
 	}

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -15,7 +14,7 @@ type proxy struct{ links []*link }
 
 // link leads from a port of its own on 127.0.0.1 to one server.
 type link struct {
-	address, upstream string
+	address, upstream string                  // the first is where the node connects to; it stays the same when the link is cut and joined
 	weather           atomic.Pointer[weather] // nil: good
 
 	mu       sync.Mutex
@@ -51,20 +50,6 @@ func newProxy(upstreams ...string) (*proxy, error) {
 		p.links = append(p.links, l)
 	}
 	return p, nil
-}
-
-// addresses are where the node connects to, in the order of the servers. They stay the same when the proxy is cut and
-// joined again.
-func (p *proxy) addresses() (all []string) {
-	for _, l := range p.links {
-		all = append(all, l.address)
-	}
-	return all
-}
-
-// to is the link to a server.
-func (p *proxy) to(upstream string) *link {
-	return p.links[slices.IndexFunc(p.links, func(l *link) bool { return l.upstream == upstream })]
 }
 
 // cut ends all connections, and refuses new ones.

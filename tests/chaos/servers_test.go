@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -17,6 +18,7 @@ const (
 	app        = "millrace_chaos"
 	appApart   = app + "_apart"
 	apart      = 1 // which node has it
+	pooled     = 2 // which node is behind poolers, where there are any
 	appsPrefix = app + "%"
 	// maxConnections is enough for two clusters, and so few that a fault can take all of them.
 	maxConnections = 110
@@ -44,8 +46,9 @@ func newServer() (*pgtest.Server, error) {
 type servers struct {
 	mu        sync.Mutex
 	primary   *pgtest.Server
-	standby   *pgtest.Server // nil: the cluster shares its primary with others
-	addresses []string       // of both; they never change
+	standby   *pgtest.Server      // nil: the cluster shares its primary with others
+	addresses []string            // of both; they never change
+	poolers   []*pgtest.PgBouncer // one in front of each; nil: there are none
 	losses    []loss
 }
 
@@ -62,16 +65,38 @@ func startServers(ctx context.Context) (*servers, error) {
 	if err != nil {
 		return nil, errors.Join(err, primary.Stop(ctx))
 	}
-	return &servers{primary: primary, standby: standby, addresses: []string{primary.Address(), standby.Address()}}, nil
+	s := &servers{primary: primary, standby: standby, addresses: []string{primary.Address(), standby.Address()}}
+	for _, server := range []*pgtest.Server{primary, standby} {
+		pooler, err := pgtest.StartPgBouncer(ctx, strings.Replace(server.TCPDSN("postgres"), "postgres@", app+"@", 1), pgtest.PgBouncerOptions{})
+		if errors.Is(err, pgtest.ErrNoPgBouncer) {
+			return s, nil
+		}
+		if err != nil {
+			return nil, errors.Join(err, s.stop(ctx))
+		}
+		s.poolers = append(s.poolers, pooler)
+	}
+	return s, nil
 }
 
 func (s *servers) stop(ctx context.Context) (err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	for _, pooler := range s.poolers {
+		err = errors.Join(err, pooler.Stop(ctx))
+	}
 	for _, server := range []*pgtest.Server{s.standby, s.primary} {
 		if server != nil {
 			err = errors.Join(err, server.Stop(ctx))
 		}
+	}
+	return err
+}
+
+// restartPoolers ends the poolers as a crash does, and starts them again.
+func (s *servers) restartPoolers(ctx context.Context) (err error) {
+	for _, pooler := range s.poolers {
+		err = errors.Join(err, pooler.Restart(ctx))
 	}
 	return err
 }
