@@ -38,7 +38,7 @@ var handlerFaults = []fault{
 	{
 		name:    "a stranger locks a tenant's events",
 		expects: "the other tenants go on",
-		reach:   reachData, weight: 2, least: time.Second, most: 4 * time.Second, alone: 8 * time.Second,
+		reach:   reachData, weight: 2, least: time.Second, most: 4 * time.Second, alone: 5 * time.Second,
 		strike: (*strike).lockTenant,
 		proves: (*strike).progress,
 	},

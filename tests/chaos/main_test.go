@@ -1,7 +1,8 @@
 // Package chaos_test kills, freezes, cuts off and restarts everything that a fleet of nodes stands on, while writers append
 // throughout, and then compares what the read models were given with what was committed.
 //
-// A [cluster] is one private PostgreSQL server, a database on it, and nodes: real processes, each behind a proxy of its own.
+// A [cluster] is a database, on the private PostgreSQL server that most tests share or on a primary with a standby of its
+// own, and nodes: real processes, each behind a proxy of its own.
 // The writers run in the process of the tests. Faults strike the cluster and are undone again; each says what it expects of
 // the library. What the nodes' handlers were given stands in a table without a unique index, which [check] reads at the
 // end. A trigger keeps a journal of the leases, from which [judge] tells who took what from whom, and how long it was
