@@ -54,6 +54,7 @@ type cluster struct {
 	times    times
 
 	withheld atomic.Int32 // faults that keep what poison events need
+	prepared sync.Map     // the names of prepared transactions that a fault left behind, and resolves later
 
 	mu       sync.Mutex
 	noticed  []finding // about dead letters, while everything was under way

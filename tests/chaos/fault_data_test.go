@@ -83,6 +83,8 @@ func (s *strike) appendOpen(end func(ctx context.Context, tx pgx.Tx) error) erro
 // leavePrepared prepares an append, and resolves it later, whatever became of the server meanwhile.
 func (s *strike) leavePrepared() error {
 	name := fmt.Sprint("chaos-", s.rnd.Uint64())
+	s.prepared.Store(name, nil)
+	defer s.prepared.Delete(name)
 	err := s.appendOpen(func(ctx context.Context, tx pgx.Tx) error {
 		_, err := tx.Exec(ctx, "prepare transaction '"+name+"'")
 		return err
@@ -91,11 +93,29 @@ func (s *strike) leavePrepared() error {
 		return err
 	}
 	s.wait(s.lasts)
-	resolve := []string{"commit prepared", "rollback prepared"}[s.rnd.IntN(2)]
-	err = s.exec(resolve + " '" + name + "'")
-	var pgErr *pgconn.PgError
-	if errors.As(err, &pgErr) && pgErr.Code == "42704" && !s.alone {
+	if err = s.resolve([]string{"commit prepared", "rollback prepared"}[s.rnd.IntN(2)], name); isUnknown(err) && !s.alone {
 		return nil // it was never prepared, or the answer to the first try was lost
+	}
+	return err
+}
+
+func (c *cluster) resolve(how, name string) error { return c.exec(how + " '" + name + "'") }
+
+func isUnknown(err error) bool {
+	var pgErr *pgconn.PgError
+	return errors.As(err, &pgErr) && pgErr.Code == "42704"
+}
+
+// resolveLost rolls back prepared transactions that were resolved on a server, which lost that.
+func (c *cluster) resolveLost() error {
+	names, err := rows(c, pgx.RowTo[string], "select gid from pg_prepared_xacts where database = current_database()")
+	for _, name := range names {
+		if _, waiting := c.prepared.Load(name); waiting {
+			continue // whoever prepared it resolves it
+		}
+		if one := c.resolve("rollback prepared", name); !isUnknown(one) {
+			err = errors.Join(err, one)
+		}
 	}
 	return err
 }

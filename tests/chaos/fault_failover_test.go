@@ -118,10 +118,11 @@ func (s *strike) loseServer() error {
 	}
 	s.wait(s.lasts)
 	over := s.noNodes()
-	return s.failOver(ctx, detached, func() {
+	err = s.failOver(ctx, detached, func() {
 		over()
 		release()
 	})
+	return errors.Join(err, s.resolveLost())
 }
 
 // loseCommits lets commits be asynchronous for a while, and kills a backend.
@@ -143,7 +144,7 @@ func (s *strike) loseCommits() (err error) {
 	over()
 	release()
 	s.lose(from)
-	return errors.Join(err, s.commitAtOnce())
+	return errors.Join(err, s.commitAtOnce(), s.resolveLost())
 }
 
 // commitLater writes everything to the disk, and lets commits be lost from then on.

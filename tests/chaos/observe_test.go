@@ -231,6 +231,9 @@ func (c *cluster) settle() (r report, err error) {
 			return r, err
 		}
 	}
+	if err := c.resolveLost(); err != nil {
+		return r, err
+	}
 	if err := c.live(); err != nil {
 		r.findings = append(r.findings, finding{kind: kindNode, detail: err.Error()})
 	}
