@@ -93,7 +93,7 @@ func (p *projector) waitForObject(ctx actor.Context, batch projection.Batch, fau
 		p.fault(ctx, &waiting)
 		return
 	}
-	p.missing, p.failing, p.away = why, nil, true
+	p.missing, p.failing, p.away = why, nil, false
 	p.log.Error("handler needs an object or a privilege that is missing; the projection waits for it", zap.Int64("position", e.Position),
 		zap.Duration("at most", p.def.Faults.MissingObject), zap.Error(fault.Err))
 	p.become(Waiting, waiting.Err)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 	"weak"
@@ -270,4 +271,42 @@ func envelopes(n int64) (events []event.Envelope) {
 		events = append(events, event.Envelope{Position: at, Type: "counted"})
 	}
 	return events
+}
+
+// halting keeps how often its projection was halted.
+type halting struct {
+	*memory
+	halts atomic.Int64
+}
+
+func (h *halting) Halt(context.Context, projection.Lease, string) error {
+	h.halts.Add(1)
+	return nil
+}
+
+func (h *halting) SetFailed(context.Context, projection.Lease, string) error { return nil }
+
+// A feed that cannot go on says so again and again. Once its projection was resumed, only what it says after that counts.
+func TestProjectionOfARestoredTenantIsResumedOnce(t *testing.T) {
+	o := surround(t)
+	store := &halting{memory: o.store}
+	o.env.Store = store
+	o.store.events = envelopes(3)
+	pid := o.projection()
+	gone := &messages.TailFailed{Err: projection.ErrRestored}
+	for range 3 {
+		o.send(pid, gone)
+	}
+	o.eventually("it has stopped", func() bool { return o.entry().Halted })
+	o.send(pid, gone)
+	o.reread = func(lease projection.Lease) projection.Lease {
+		lease.Halted = false
+		return lease
+	}
+	o.send(pid, &messages.TailAdvanced{Mark: 3, From: 3})
+	o.send(pid, &messages.Resume{})
+	o.eventually("it goes on", func() bool { e := o.entry(); return e.State == Live && e.Position == 3 })
+	if n := store.halts.Load(); n != 1 {
+		t.Errorf("it was stopped %d times", n)
+	}
 }

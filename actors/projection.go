@@ -163,7 +163,7 @@ func (p *projector) Handle(ctx actor.Context, msg any) {
 		p.tailFailed = false
 	case *messages.TailFailed:
 		p.known, p.tailFailed = false, true
-		if errors.Is(msg.Err, projection.ErrRestored) {
+		if errors.Is(msg.Err, projection.ErrRestored) && !p.lease.Halted {
 			p.gone = msg.Err
 		}
 		if p.state != Paused && !p.lease.Halted {
@@ -504,14 +504,15 @@ func (p *projector) confirm(now projection.Lease) {
 func (p *projector) fault(ctx actor.Context, err error) {
 	if errors.Is(err, projection.ErrIncarnationChanged) {
 		p.log.Info("server crashed or was replaced; everything is read anew", zap.Error(err))
-		p.recheck, p.failing = true, nil
+		p.recheck, p.failing, p.gone = true, nil, nil
 		if p.state == Waiting {
 			p.become(Starting, nil)
 		}
 		return
 	}
 	fault := p.env.Store.Classify(err)
-	p.failing, p.away = nil, true
+	// While the server answers, dead letters need not wait for what one event meets.
+	p.failing, p.away = nil, fault.Unreachable || fault.Probe || fault.Class != projection.Unclear && fault.Class != projection.MissingObject
 	switch fault.Class {
 	case projection.LeaseLost:
 		p.log.Info("lease lost", zap.Error(err))

@@ -301,7 +301,7 @@ func (d *DeadLetters) wait(ctx context.Context, command int64) (Outcome, error) 
 			if done, unowned = d.store.finishUnowned(ctx, row, command); done {
 				continue
 			}
-		case err != nil && classify(err).Class != projection.Infrastructure:
+		case err != nil && ownFault(err).Class != projection.Infrastructure:
 			return o, fmt.Errorf("command %d: %w: %w", command, ErrPending, ownFault(err))
 		}
 		select {
