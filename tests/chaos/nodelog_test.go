@@ -18,8 +18,6 @@ var ends = []string{"<nil>", "signal: killed", "exit status 1", fmt.Sprint("exit
 var expectedErrors = []string{
 	"node ended",   // it could not begin
 	"event parked", // the deadly one; any other is found among the dead letters
-	// A pool that does not ask for the primary reached a standby.
-	"server is not the primary",
 }
 
 // alarms are what must not stand in a node's log.
