@@ -17,55 +17,56 @@ import (
 
 // controlSQL are the statements on the control schema, with its name in place.
 type controlSQL struct {
-	schema         string
-	holders        string
-	beginRead      string
-	incarnation    string
-	incarnate      string
-	ensure         string
-	claim          string
-	leases         string
-	beginAttempt   string
-	beginDelivery  string
-	owned          string
-	release        string
-	advanceMany    string
-	recordFailure  string
-	park           string
-	heartbeat      string
-	depart         string
-	status         string
-	setWanted      string
-	wanted         string
-	setFailed      string
-	halt           string
-	skip           string
-	free           string
-	counts         string
-	look           string
-	bury           string
-	leave          string
-	nodes          string
-	forgetNodes    string
-	parkedStreams  string
-	nextCommand    string
-	beginReplay    string
-	resolve        string
-	skipReplay     string
-	failReplay     string
-	discard        string
-	finishUnowned  string
-	command        string
-	outcome        string
-	cancel         string
-	nextDue        string
-	scheduleReplay string
-	countLetters   string
-	purge          string
-	oldestLetters  string
-	newestLetters  string
-	oldestSnapshot string
-	probeWrite     string
+	schema          string
+	holders         string
+	beginRead       string
+	incarnation     string
+	incarnate       string
+	incarnationKept string
+	ensure          string
+	claim           string
+	leases          string
+	beginAttempt    string
+	beginDelivery   string
+	owned           string
+	release         string
+	advanceMany     string
+	recordFailure   string
+	park            string
+	heartbeat       string
+	depart          string
+	status          string
+	setWanted       string
+	wanted          string
+	setFailed       string
+	halt            string
+	skip            string
+	free            string
+	counts          string
+	look            string
+	bury            string
+	leave           string
+	nodes           string
+	forgetNodes     string
+	parkedStreams   string
+	nextCommand     string
+	beginReplay     string
+	resolve         string
+	skipReplay      string
+	failReplay      string
+	discard         string
+	finishUnowned   string
+	command         string
+	outcome         string
+	cancel          string
+	nextDue         string
+	scheduleReplay  string
+	countLetters    string
+	purge           string
+	oldestLetters   string
+	newestLetters   string
+	oldestSnapshot  string
+	probeWrite      string
 
 	// wakeChannel carries wake-ups, controlChannel what concerns leases: see projection.Notice.
 	wakeChannel    string
@@ -77,58 +78,59 @@ type controlSQL struct {
 func newControlSQL(schema string) controlSQL {
 	q := func(name string) string { return query(name, schema, "") }
 	return controlSQL{
-		schema:         schema,
-		holders:        q("holders"),
-		beginRead:      q("begin_read"),
-		incarnation:    q("incarnation"),
-		incarnate:      q("make_incarnation"),
-		ensure:         q("ensure"),
-		claim:          q("claim"),
-		leases:         q("leases"),
-		beginAttempt:   q("begin_attempt"),
-		beginDelivery:  q("begin_delivery"),
-		owned:          q("owned"),
-		release:        q("release"),
-		advanceMany:    q("advance_many"),
-		recordFailure:  q("record_failure"),
-		park:           q("park"),
-		heartbeat:      q("heartbeat"),
-		depart:         q("depart"),
-		status:         q("status"),
-		setWanted:      q("set_wanted"),
-		wanted:         q("wanted"),
-		setFailed:      q("set_failed"),
-		halt:           q("halt"),
-		skip:           q("skip"),
-		free:           q("free"),
-		counts:         q("counts"),
-		look:           q("look"),
-		bury:           q("bury"),
-		leave:          q("leave"),
-		nodes:          q("nodes"),
-		forgetNodes:    q("forget_nodes"),
-		parkedStreams:  q("parked_streams"),
-		nextCommand:    q("next_command"),
-		beginReplay:    q("begin_replay"),
-		resolve:        q("resolve"),
-		skipReplay:     q("skip_replay"),
-		failReplay:     q("fail_replay"),
-		discard:        q("discard"),
-		finishUnowned:  q("finish_unowned"),
-		command:        q("command"),
-		outcome:        q("outcome"),
-		cancel:         q("cancel"),
-		nextDue:        q("next_due"),
-		scheduleReplay: q("schedule_replay"),
-		countLetters:   q("count_dead_letters"),
-		purge:          q("purge"),
-		oldestLetters:  strings.NewReplacer("{beyond}", ">", "{direction}", "asc").Replace(q("dead_letters")),
-		newestLetters:  strings.NewReplacer("{beyond}", "<", "{direction}", "desc").Replace(q("dead_letters")),
-		oldestSnapshot: q("oldest_snapshot"),
-		probeWrite:     q("probe_write"),
-		wakeChannel:    schema + "_wake",
-		controlChannel: schema + "_control",
-		batchClass:     lockKey32("millrace batch " + schema),
+		schema:          schema,
+		holders:         q("holders"),
+		beginRead:       q("begin_read"),
+		incarnation:     q("incarnation"),
+		incarnate:       q("make_incarnation"),
+		incarnationKept: q("incarnation_kept"),
+		ensure:          q("ensure"),
+		claim:           q("claim"),
+		leases:          q("leases"),
+		beginAttempt:    q("begin_attempt"),
+		beginDelivery:   q("begin_delivery"),
+		owned:           q("owned"),
+		release:         q("release"),
+		advanceMany:     q("advance_many"),
+		recordFailure:   q("record_failure"),
+		park:            q("park"),
+		heartbeat:       q("heartbeat"),
+		depart:          q("depart"),
+		status:          q("status"),
+		setWanted:       q("set_wanted"),
+		wanted:          q("wanted"),
+		setFailed:       q("set_failed"),
+		halt:            q("halt"),
+		skip:            q("skip"),
+		free:            q("free"),
+		counts:          q("counts"),
+		look:            q("look"),
+		bury:            q("bury"),
+		leave:           q("leave"),
+		nodes:           q("nodes"),
+		forgetNodes:     q("forget_nodes"),
+		parkedStreams:   q("parked_streams"),
+		nextCommand:     q("next_command"),
+		beginReplay:     q("begin_replay"),
+		resolve:         q("resolve"),
+		skipReplay:      q("skip_replay"),
+		failReplay:      q("fail_replay"),
+		discard:         q("discard"),
+		finishUnowned:   q("finish_unowned"),
+		command:         q("command"),
+		outcome:         q("outcome"),
+		cancel:          q("cancel"),
+		nextDue:         q("next_due"),
+		scheduleReplay:  q("schedule_replay"),
+		countLetters:    q("count_dead_letters"),
+		purge:           q("purge"),
+		oldestLetters:   strings.NewReplacer("{beyond}", ">", "{direction}", "asc").Replace(q("dead_letters")),
+		newestLetters:   strings.NewReplacer("{beyond}", "<", "{direction}", "desc").Replace(q("dead_letters")),
+		oldestSnapshot:  q("oldest_snapshot"),
+		probeWrite:      q("probe_write"),
+		wakeChannel:     schema + "_wake",
+		controlChannel:  schema + "_control",
+		batchClass:      lockKey32("millrace batch " + schema),
 	}
 }
 

@@ -29,6 +29,21 @@ func (s *Store) within(ctx context.Context, read func() error) error {
 	return read()
 }
 
+// checkIncarnation gives the server an incarnation where it has none, and refuses one that would outlive a crash.
+func (s *Store) checkIncarnation(ctx context.Context, conn *pgx.Conn) error {
+	if _, err := conn.Exec(ctx, s.control.incarnate, pgx.QueryExecModeExec); err != nil {
+		return err
+	}
+	var kept string
+	err := conn.QueryRow(ctx, s.control.incarnationKept, pgx.QueryExecModeExec).Scan(&kept)
+	if err == nil && kept != "u" {
+		table := quote(s.control.schema) + ".incarnation"
+		err = &projection.Fault{Class: projection.Configuration,
+			Err: fmt.Errorf("the table %s must be UNLOGGED, since it has to be empty after a crash: run alter table %s set unlogged", table, table)}
+	}
+	return err
+}
+
 // checkLease is the call of the control schema's function that raises unless the lease is still held, in the incarnation in
 // which it was read. It holds numbers, a UUID and a quoted name only.
 func (c *controlSQL) checkLease(l projection.Lease) string {

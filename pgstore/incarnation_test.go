@@ -50,7 +50,14 @@ func TestIncarnationOutlivesARestartAndEndsWithACrash(t *testing.T) {
 		}
 		last = now
 	}
-	// A dump brings the row back in a table of another oid.
+	// A dump of the data alone brings the row back in the same table.
+	mustExec(t, store, "create temporary table data as select * from millrace.incarnation; truncate millrace.incarnation; "+
+		"insert into millrace.incarnation select * from data")
+	if now := incarnation(t, store); now == last {
+		t.Error("restored data have the incarnation of the server that they were taken from")
+	}
+	last = incarnation(t, store)
+	// A dump of everything brings it back in a table of another oid.
 	mustExec(t, store, "create temporary table dumped as select * from millrace.incarnation; drop table millrace.incarnation; "+
 		"create unlogged table millrace.incarnation (like dumped); insert into millrace.incarnation select * from dumped")
 	if now := incarnation(t, store); now == last {
@@ -314,5 +321,51 @@ func TestSeveralHostsLeadToThePrimary(t *testing.T) {
 			store.Close()
 		}
 		pool.Close()
+	}
+}
+
+// A promotion without fencing leaves two primaries, and a pool may have connections to both.
+func TestLocksOfAnotherServerSettleNothing(t *testing.T) {
+	server, _ := ownServer(t, nil)
+	standby, err := server.Standby(testContext(t), pgtest.StandbyOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = standby.Stop(context.Background()) })
+	if err := errors.Join(server.CatchUp(testContext(t), standby), standby.Promote(testContext(t))); err != nil {
+		t.Fatal(err)
+	}
+	var to atomic.Pointer[pgtest.Server]
+	to.Store(standby)
+	store := moving(t, &to)
+	f := follow(t, store, store.Name())
+	promoted := openStore(t, standby.DSN("postgres"), Options{NoNotify: true})
+	tx := openTx(t, promoted)
+	gap := appendIn(t, tx, promoted.Tenant, "gap", 1)
+	mustAppend(t, promoted.Tenant, "seen", Any, someEvents(1)...)
+	if u, err := f.poll(testContext(t)); err != nil || u.Mark >= gap[0] {
+		t.Fatalf("%+v, %v", u, err)
+	}
+	to.Store(server)
+	store.pool.Reset()
+	if err := f.tail.(*tail).scan(testContext(t)); !errors.Is(err, projection.ErrIncarnationChanged) {
+		t.Errorf("the old primary was asked who holds the gap at %d: %v", gap[0], err)
+	}
+}
+
+func TestIncarnationThatWouldOutliveACrashIsRefused(t *testing.T) {
+	_, store := ownServer(t, nil)
+	mustExec(t, store, "alter table millrace.incarnation set logged")
+	_, err := store.Port().Connect(testContext(t), aNode())
+	if err == nil || !strings.Contains(err.Error(), "set unlogged") || store.Port().Classify(err).Class != projection.Configuration {
+		t.Fatal(err)
+	}
+	mustExec(t, store, "alter table millrace.incarnation set unlogged")
+	session, err := store.Port().Connect(testContext(t), aNode())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := session.Close(testContext(t)); err != nil {
+		t.Error(err)
 	}
 }

@@ -46,6 +46,7 @@ type lockScan struct {
 	schemas []string
 	done    chan struct{}
 	holders map[string][]holder
+	in      projection.Incarnation
 	err     error
 }
 
@@ -54,17 +55,18 @@ func newLockScanner(s *Store) *lockScanner {
 	return &lockScanner{store: s, open: open, end: end}
 }
 
-// scan returns who holds the events table of a tenant's schema. The scan begins after the call.
-func (l *lockScanner) scan(ctx context.Context, schema string) ([]holder, error) {
+// scan returns who holds the events table of a tenant's schema, and the incarnation of the server that was asked: another
+// server knows nothing of the locks of this one. The scan begins after the call.
+func (l *lockScanner) scan(ctx context.Context, schema string) ([]holder, projection.Incarnation, error) {
 	scan, err := l.join(schema)
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	select {
 	case <-scan.done:
-		return scan.holders[schema], scan.err
+		return scan.holders[schema], scan.in, scan.err
 	case <-ctx.Done():
-		return nil, ctx.Err()
+		return nil, 0, ctx.Err()
 	}
 }
 
@@ -97,7 +99,7 @@ func (l *lockScanner) run() {
 		}
 		scan := l.begin()
 		ctx, cancel := context.WithTimeout(l.open, 10*time.Second)
-		scan.holders, scan.err = l.read(ctx, scan.schemas)
+		scan.err = l.store.within(ctx, func() error { return l.read(ctx, scan) })
 		cancel()
 		if scan.err != nil && l.open.Err() != nil {
 			scan.err = fmt.Errorf("scan locks on events: %w", errClosed)
@@ -134,36 +136,32 @@ func (l *lockScanner) close() {
 	l.ended.Wait()
 }
 
-func (l *lockScanner) read(ctx context.Context, schemas []string) (map[string][]holder, error) {
+func (l *lockScanner) read(ctx context.Context, scan *lockScan) error {
 	conn, err := l.store.pool.Acquire(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("scan locks on events: %w", err)
+		return fmt.Errorf("scan locks on events: %w", err)
 	}
 	defer conn.Release()
-	rows, err := conn.Query(ctx, l.store.control.holders, schemas)
+	rows, err := conn.Query(ctx, l.store.control.holders, scan.schemas)
 	if err != nil {
-		return nil, fmt.Errorf("scan locks on events: %w", err)
+		return fmt.Errorf("scan locks on events: %w", err)
 	}
-	found := make(map[string][]holder)
-	var recovery bool
+	scan.holders = make(map[string][]holder)
 	var schema, transaction *string
 	var pid *int32
-	_, err = pgx.ForEachRow(rows, []any{&recovery, &schema, &transaction, &pid}, func() error {
-		if recovery {
-			return projection.ErrNotPrimary
-		}
+	_, err = pgx.ForEachRow(rows, []any{&scan.in, &schema, &transaction, &pid}, func() error {
 		if schema != nil && transaction != nil {
 			h := holder{transaction: *transaction}
 			if pid != nil {
 				h.pid = *pid
 			}
-			found[*schema] = append(found[*schema], h)
+			scan.holders[*schema] = append(scan.holders[*schema], h)
 		}
 		return nil
 	})
 	if err != nil {
 		cutStandby(ctx, conn.Conn(), err)
-		return nil, fmt.Errorf("scan locks on events: %w", err)
+		return fmt.Errorf("scan locks on events: %w", ownFault(err))
 	}
-	return found, nil
+	return nil
 }

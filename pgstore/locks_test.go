@@ -22,7 +22,7 @@ func TestLockScanBeginsAfterItWasAskedFor(t *testing.T) {
 			if _, _, err := tenant.AppendTx(ctx, txs[tenant], "a", Any, someEvents(1)...); err != nil {
 				return err
 			}
-			holders, err := store.locks.scan(ctx, tenant.EventsSchema())
+			holders, _, err := store.locks.scan(ctx, tenant.EventsSchema())
 			if err == nil && (len(holders) != 1 || holders[0].String() != backend(txs[tenant])) {
 				t.Errorf("round %d: %s is held by %v, and not by %s", i, tenant.Name(), holders, backend(txs[tenant]))
 			}
@@ -43,7 +43,7 @@ func TestLockScansAreFew(t *testing.T) {
 	const rounds = 10
 	for range rounds {
 		if err := together(30, func(int) error {
-			_, err := store.locks.scan(testContext(t), store.EventsSchema())
+			_, _, err := store.locks.scan(testContext(t), store.EventsSchema())
 			return err
 		}); err != nil {
 			t.Fatal(err)
@@ -98,7 +98,7 @@ func TestCloseEndsLockScans(t *testing.T) {
 				}
 			}
 			<-ended
-			if _, err := store.locks.scan(ctx, store.EventsSchema()); !errors.Is(err, errClosed) {
+			if _, _, err := store.locks.scan(ctx, store.EventsSchema()); !errors.Is(err, errClosed) {
 				t.Errorf("after that: %v", err)
 			}
 		})

@@ -56,7 +56,7 @@ func (s *session) setUp(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if _, err := s.conn.Exec(ctx, c.incarnate, pgx.QueryExecModeExec); err != nil {
+	if err := s.store.checkIncarnation(ctx, s.conn); err != nil {
 		return err
 	}
 	if s.pooled = pooling.lends; s.pooled {

@@ -225,9 +225,12 @@ func (t *tail) read(ctx context.Context, update *projection.TailUpdate) (full bo
 }
 
 func (t *tail) scan(ctx context.Context) error {
-	holders, err := t.tenant.store.locks.scan(ctx, t.tenant.schema)
+	holders, in, err := t.tenant.store.locks.scan(ctx, t.tenant.schema)
 	if err != nil {
 		return err
+	}
+	if in != t.incarnation {
+		return projection.ErrIncarnationChanged
 	}
 	t.scans++
 	names := make([]string, len(holders))

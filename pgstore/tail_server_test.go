@@ -190,7 +190,7 @@ func TestStandbyIsRefused(t *testing.T) {
 	defer pool.Close()
 	moved := &Store{pool: pool, opts: primary.opts, log: primary.log, control: primary.control, statements: primary.statements}
 	moved.locks = newLockScanner(moved)
-	if _, err := moved.locks.scan(testContext(t), primary.EventsSchema()); !errors.Is(err, projection.ErrNotPrimary) {
+	if _, _, err := moved.locks.scan(testContext(t), primary.EventsSchema()); !errors.Is(err, projection.ErrNotPrimary) {
 		t.Errorf("scan: %v", err)
 	}
 	tail := moved.Port().Tail(primary.Name())

@@ -1,8 +1,9 @@
 -- Who may still make an event visible: the transactions that hold ROW EXCLUSIVE on these tenants' events tables, whose
--- names are resolved anew each time. One row of nulls tells that nobody does; in_recovery tells that none of it counts.
+-- names are resolved anew each time, and the incarnation of the server that says so. Nulls mean that there are none. A standby,
+-- which does not show the locks of its primary, raises.
 -- Locks: pg_locks takes those of the lock manager for a moment. Indexes: those of the catalogs.
-select pg_is_in_recovery() as in_recovery, h.schema_name, h.virtualtransaction, h.pid
-  from (select) as one
+select one.incarnation, h.schema_name, h.virtualtransaction, h.pid
+  from (select {control}.incarnation()) as one (incarnation)
   left join lateral (
     select n.nspname::text as schema_name, l.virtualtransaction, l.pid
       from pg_locks l

@@ -136,7 +136,7 @@ create index on {control}.commands (projection_id, id) where ended_at is null;
 create index on {control}.commands (projection_id, ended_at) where ended_at is not null;
 
 -- One life of the server. The table is UNLOGGED, so a crash, an immediate stop and a promotion empty it, while an orderly
--- restart keeps it, and a standby refuses to read it. A dump restores its row under another oid. The first client that finds
+-- restart keeps it, and a standby refuses to read it. A dump restores its row under another oid, and into a table that is kept by another transaction. The first client that finds
 -- the table empty adds a row.
 create unlogged table {control}.incarnation (
     one boolean primary key default true check (one),
@@ -153,7 +153,7 @@ begin
     if pg_is_in_recovery() then
         raise exception 'the server is a standby' using errcode = 'MR006';
     end if;
-    select i.id # i.tableoid::bigint into current from {control}.incarnation i;
+    select i.id # (i.tableoid::bigint << 32) # i.xmin::text::bigint into current from {control}.incarnation i;
     if not found then
         raise exception 'the server has no incarnation yet' using errcode = 'MR005';
     end if;
@@ -165,7 +165,7 @@ $$;
 -- write calls it. Locks nothing. Needs no index.
 create function {control}.check_incarnation(seen bigint) returns void language plpgsql stable as $$
 begin
-    perform 1 from {control}.incarnation i where i.id # i.tableoid::bigint = seen;
+    perform 1 from {control}.incarnation i where i.id # (i.tableoid::bigint << 32) # i.xmin::text::bigint = seen;
     if not found then
         raise exception 'the server crashed or was replaced since this was read' using errcode = 'MR004';
     end if;
