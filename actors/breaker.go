@@ -33,7 +33,10 @@ func (p *projector) outage(err error) (outage bool) {
 		return false // no handler was asked
 	}
 	fault := p.env.Store.Classify(err)
-	if _, asks := projection.Asked(fault.Err); fault.Class != projection.HandlerFault || asks || Permanent(fault.Err) {
+	if fault.Class != projection.HandlerFault && fault.Class != projection.Unclear {
+		return false
+	}
+	if _, asks := projection.Asked(fault.Err); asks || Permanent(fault.Err) {
 		return false
 	}
 	defer func() {

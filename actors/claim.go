@@ -26,6 +26,7 @@ const (
 // view is what a look for free leases starts from.
 type view struct {
 	ensured   map[string]bool
+	in        projection.Incarnation
 	members   []projection.Member // this node is the first
 	own       []projection.Seat   // without those that are being given back
 	rows      []int32
@@ -104,7 +105,7 @@ func (n *node) reconcile(ctx actor.Context) {
 	n.claiming, n.again, n.lastLook = true, false, time.Now()
 	self := projection.Member{ID: n.env.Node.ID, Projections: n.env.Node.Projections, Tenants: n.env.Node.Tenants}
 	v := view{
-		ensured: make(map[string]bool, len(n.ensured)), epochs: make(map[int32]int64, len(n.owned)), members: append([]projection.Member{self}, n.neighbours...),
+		ensured: make(map[string]bool, len(n.ensured)), in: n.in, epochs: make(map[int32]int64, len(n.owned)), members: append([]projection.Member{self}, n.neighbours...),
 		judge: time.Now().After(n.judge), rebalance: n.rebalance, resync: n.resync <= 0, confirm: n.confirm,
 	}
 	v.states = v.resync || n.pooled
@@ -297,8 +298,14 @@ func (n *node) claimed(ctx actor.Context, msg *claimed) {
 	for _, t := range msg.removed {
 		delete(n.ensured, t)
 	}
-	for _, t := range msg.tenants {
-		n.ensured[t] = true
+	for _, l := range append(slices.Clone(msg.leases), msg.owned...) {
+		n.learned(ctx, l.Incarnation)
+		break // they come from one reconciliation
+	}
+	if msg.view.in == n.in || msg.view.in == 0 {
+		for _, t := range msg.tenants {
+			n.ensured[t] = true
+		}
 	}
 	if len(msg.leases) > 0 {
 		n.log.Info("leases claimed", zap.Int("leases", len(msg.leases)))
@@ -313,7 +320,7 @@ func (n *node) claimed(ctx actor.Context, msg *claimed) {
 	})
 	if leases := append(msg.leases, msg.owned...); len(leases) > 0 {
 		for _, l := range leases {
-			if n.owned[l.Row].epoch < l.Epoch {
+			if own := n.owned[l.Row]; own.epoch < l.Epoch || own.seat.ID != l.ID {
 				n.owned[l.Row] = owned{projection.Seat{Row: l.Row, ID: l.ID}, l.Epoch}
 				delete(n.leaving, l.Row)
 			}
@@ -350,6 +357,7 @@ func (n *node) doubt(ctx actor.Context, msg *claimed) {
 	var lost []int32
 	for _, row := range msg.lost {
 		if !n.leaving[row] && n.owned[row].epoch == msg.view.epochs[row] {
+			n.removed(ctx, n.owned[row].seat.ID.Tenant)
 			delete(n.owned, row)
 			lost = append(lost, row)
 		}

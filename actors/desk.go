@@ -181,6 +181,7 @@ func (p *projector) replay(ctx context.Context, lease projection.Lease, command,
 	undone := func(err error) func(actor.Context) {
 		return func(ctx actor.Context) {
 			p.desk.replaying = replay.Letter // this process has not died of it
+			p.cutOff = p.cutOff || p.env.Store.Classify(err).Unreachable
 			p.disobeyed(ctx, err)
 		}
 	}

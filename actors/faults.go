@@ -37,7 +37,8 @@ func (p *projector) examine(ctx context.Context, err error) finding {
 			fault.Unreachable, fault.Probe = failed != nil, false
 		}
 	}
-	return finding{fault: &fault, outage: p.outage(err)}
+	// While our own server is away, nothing is known of what the handler depends on.
+	return finding{fault: &fault, outage: !fault.Unreachable && p.outage(err)}
 }
 
 // failed decides what to do about a batch that failed.
@@ -56,6 +57,7 @@ func (p *projector) failed(ctx actor.Context, batch projection.Batch, found find
 	case fault.Class == projection.HandlerFault:
 		p.answered()
 	}
+	p.cutOff = p.cutOff || fault.Unreachable && len(batch.Events) > 0
 	at := projection.BatchFault{Class: fault.Class, Alone: batch.Alone(), Unreachable: fault.Unreachable, Now: time.Now()}
 	if len(batch.Events) > 0 {
 		at.Position = batch.Events[0].Position

@@ -33,10 +33,9 @@ type feed struct {
 
 	tail    projection.Tail
 	subs    map[string]subscriber
-	known   bool        // the mark is known
-	waiting bool        // for Resume, after a fault
-	faulted bool        // the supervisor counts faults
-	locked  atomic.Bool // the last read found the tenant's events locked
+	known   bool // the mark is known
+	waiting bool // for Resume, after a fault
+	faulted bool // the supervisor counts faults
 	polling bool
 	op      int  // numbers polls, so that one that is not waited for any more is told apart
 	wanted  bool // another poll is wanted when this one is back
@@ -93,7 +92,7 @@ func (f *feed) Start(ctx actor.Context) {
 func (f *feed) newTail() projection.Tail {
 	tail := f.env.Store.Tail(f.tenant)
 	tail.ReadWithin(func(ctx context.Context) (release func(), err error) {
-		if f.locked.Load() {
+		if f.ref.locked.Load() {
 			return f.env.Slots.readLocked(ctx)
 		}
 		return f.env.Slots.read(ctx)
@@ -154,13 +153,21 @@ func (f *feed) drop(ctx actor.Context) {
 	if f.cancel != nil {
 		f.cancel()
 	}
-	f.tail, f.known, f.polling = f.newTail(), false, false
+	f.tail, f.polling = f.newTail(), false
+	f.forget()
 	f.op++
 	f.env.Board.publishFeed(f.tenant, func(e *FeedEntry) { e.Busy = time.Time{} })
 	// It goes the same way as what was handed out before, so that it takes that back.
 	for _, sub := range f.subs {
 		ctx.Send(sub.pid, &messages.TailDropped{})
 	}
+}
+
+// forget takes in that the mark is not known any more.
+func (f *feed) forget() {
+	f.known = false
+	f.ref.mark.Store(0)
+	f.ref.incarnation.Store(0)
 }
 
 // poll looks for new events, unless a look is under way; then another follows it.
@@ -188,7 +195,9 @@ func (f *feed) polled(ctx actor.Context, msg *polled) {
 		return
 	}
 	f.polling, f.cancel = false, nil
-	f.locked.Store(errors.Is(msg.err, projection.ErrTenantLocked))
+	if msg.err == nil || errors.Is(msg.err, projection.ErrTenantLocked) {
+		f.ref.locked.Store(msg.err != nil)
+	}
 	if msg.err != nil {
 		f.failed(ctx, msg.err)
 		return
@@ -281,6 +290,6 @@ func (f *feed) failed(ctx actor.Context, err error) {
 			ctx.Send(sub.pid, &messages.TailFailed{Err: err})
 		}
 	}
-	f.known = false
+	f.forget()
 	ctx.Request(ctx.Parent(), &messages.Faulted{Fault: fault})
 }

@@ -60,9 +60,38 @@ func (n *node) readLeases(ctx actor.Context) {
 	})
 }
 
+// learned takes in the incarnation of the server. In a new one the rows that were made may be gone. It reports whether it is a
+// new one.
+func (n *node) learned(ctx actor.Context, in projection.Incarnation) (fresh bool) {
+	if in == 0 || in == n.in {
+		return false
+	}
+	if fresh = n.in != 0; fresh {
+		clear(n.ensured)
+		n.soon(ctx)
+	}
+	n.in = in
+	return fresh
+}
+
+// removed takes in that rows of a tenant's projections are gone: the tenant was removed, and may have been made anew.
+func (n *node) removed(ctx actor.Context, tenant string) {
+	if n.ensured[tenant] {
+		delete(n.ensured, tenant)
+		n.soon(ctx)
+	}
+}
+
 func (n *node) leasesRead(ctx actor.Context, msg *leasesRead) {
 	n.loading = false
+	for _, lease := range msg.leases {
+		n.learned(ctx, lease.Incarnation)
+		break // they come from one read
+	}
 	for _, r := range msg.requests {
+		if _, there := msg.leases[r.msg.Lease.Row]; !there && msg.err == nil {
+			n.removed(ctx, r.msg.Lease.ID.Tenant)
+		}
 		ctx.Send(r.from, answer(r.msg, msg.leases, msg.err))
 	}
 	n.readLeases(ctx)

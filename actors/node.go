@@ -35,7 +35,8 @@ type node struct {
 	judge      time.Time
 	neighbours []projection.Member
 	ensured    map[string]bool
-	slice      int // how many rows of projections are made in one transaction
+	in         projection.Incarnation // of the server in which they were ensured; 0 before it is known
+	slice      int                    // how many rows of projections are made in one transaction
 	owned      map[int32]owned
 	leaving    map[int32]bool // of these, the ones that are being given back
 	claiming   bool
@@ -135,7 +136,7 @@ func (n *node) Handle(ctx actor.Context, msg any) {
 	case *messages.Reconcile:
 		n.reconcile(ctx)
 	case *messages.Ended:
-		if row := msg.Lease.Row; n.owned[row].epoch == msg.Lease.Epoch {
+		if row := msg.Lease.Row; n.owned[row].epoch == msg.Lease.Epoch && n.owned[row].seat.ID == msg.Lease.ID {
 			delete(n.owned, row)
 			delete(n.leaving, row)
 		}
@@ -249,8 +250,9 @@ func (n *node) looked(ctx actor.Context, msg *looked) {
 	for tenant, err := range msg.heads.Failed {
 		n.log.Debug("looking at the head of a tenant failed", zap.String("tenant", tenant), zap.Error(err))
 	}
+	n.learned(ctx, msg.heads.Incarnation)
 	n.env.Feeds.compare(msg.heads, msg.marks)
-	n.env.Feeds.wakeMissing(msg.asked, msg.heads.Positions)
+	n.env.Feeds.wakeMissing(msg.asked, msg.heads)
 }
 
 // jittered keeps nodes from doing the same at the same time.

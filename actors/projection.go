@@ -63,6 +63,8 @@ type projector struct {
 	trust     *time.Timer
 	// mended is when to look whether somebody resumed the projection after it was halted.
 	mended *time.Timer
+	// cutOff reports that the server went away while a handler was under way.
+	cutOff bool
 	// asking tells that the node was asked for the lease.
 	asking bool
 	// wary is how many more events are tried one by one, since one of them may be deadly to the process.
@@ -112,8 +114,13 @@ func (p *projector) Start(ctx actor.Context) {
 
 // adopt takes over a lease as the database has it.
 func (p *projector) adopt(lease projection.Lease) {
-	if p.begun.Attempt > 0 && p.begun.Position == lease.TryingPosition && p.begun.Attempt == lease.Deaths {
-		lease.Deaths-- // the process has not died of it
+	crashed := p.cutOff && lease.Incarnation != p.lease.Incarnation
+	if p.begun.Attempt > 0 && p.begun.Position == lease.TryingPosition && p.begun.Attempt == lease.Deaths && !crashed {
+		lease.Deaths-- // neither the process nor the server has died of it
+	}
+	if p.cutOff = false; crashed {
+		// One of the events that were under way may be what crashed the server. An attempt that was counted stays counted.
+		p.wary, p.begun, p.desk.replaying = p.def.MaxEvents, projection.Begun{}, 0
 	}
 	if !p.keeping {
 		p.kept = lease.Failed

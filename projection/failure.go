@@ -109,7 +109,7 @@ func FailedPosition(err error) int64 {
 
 // ErrProcessDied is what an attempt is counted with before the handler runs, where handlers seem to end their processes.
 // It stays where nobody was left to say anything else.
-var ErrProcessDied = errors.New("the process ended while the handler ran")
+var ErrProcessDied = errors.New("the process or the database server ended while the handler ran")
 
 // HandlerError is what a handler's failure is reported as.
 type HandlerError struct {

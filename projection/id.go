@@ -100,10 +100,11 @@ func (l Lease) Suspect() bool {
 }
 
 // Check returns an error that wraps ErrLeaseLost unless now, the lease's row as it was read later, is held by the same owner
-// under the same epoch. exists is false where there is no such row any more.
+// under the same epoch, and is still that of the same projection: a failover may give the number of a lost row to another
+// one. exists is false where there is no such row any more.
 func (l Lease) Check(now Lease, exists bool) error {
 	switch {
-	case !exists:
+	case !exists, now.ID != l.ID:
 		return fmt.Errorf("read the lease of %s: the projection was removed: %w", l.ID, ErrLeaseLost)
 	case now.Owner != l.Owner || now.Epoch != l.Epoch:
 		return fmt.Errorf("read the lease of %s: %q holds it under epoch %d: %w", l.ID, now.Owner, now.Epoch, ErrLeaseLost)

@@ -3,6 +3,7 @@ package projection
 import (
 	"fmt"
 	"net/url"
+	"strconv"
 	"time"
 
 	"github.com/millrace-go/millrace/event"
@@ -61,9 +62,11 @@ func (p *Partial) Split(b Batch) (done, left Batch) {
 type Trust func() (until time.Time, changed <-chan struct{})
 
 // Token is a text that is the same for every delivery of an event to a projection, and another one for every other event,
-// projection, partition and tenant: the four with slashes between them, each escaped as in the path of a URL, so that it
-// consists of printable ASCII characters without spaces and quotes.
+// projection, partition and tenant: tenant, name, partition, position and the time of the append with slashes between them,
+// escaped as in the path of a URL, so that it consists of printable ASCII characters without spaces and quotes. The time
+// distinguishes an event that a crash took back from the one that was given its position.
 func (id ID) Token(e event.Envelope) string {
 	id = id.WithDefaults()
-	return fmt.Sprintf("%s/%s/%d/%d", url.PathEscape(id.Tenant), url.PathEscape(id.Name), id.Partition, e.Position)
+	return fmt.Sprintf("%s/%s/%d/%d/%s", url.PathEscape(id.Tenant), url.PathEscape(id.Name), id.Partition, e.Position,
+		strconv.FormatInt(e.Time.UnixMicro(), 36))
 }
