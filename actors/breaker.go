@@ -33,8 +33,8 @@ func (p *projector) outage(err error) (outage bool) {
 		return false // no handler was asked
 	}
 	fault := p.env.Store.Classify(err)
-	if fault.Class != projection.HandlerFault && fault.Class != projection.Unclear {
-		return false
+	if fault.Class != projection.HandlerFault && !fault.Returned {
+		return false // its own transaction failed
 	}
 	if _, asks := projection.Asked(fault.Err); asks || Permanent(fault.Err) {
 		return false

@@ -29,6 +29,8 @@ func (f *forgetful) RecordFailure(_ context.Context, _ projection.Lease, failure
 	return time.Time{}, f.answer
 }
 
+func (f *forgetful) Probe(context.Context) error { return nil }
+
 func (f *forgetful) Classify(err error) *projection.Fault {
 	var fault *projection.Fault
 	if errors.As(err, &fault) {
@@ -151,4 +153,18 @@ func TestPausedProjectionAsksForNoEndOfItsWait(t *testing.T) {
 	d.send(d.pid, &messages.Wanted{})
 	d.end(1, nil)
 	d.eventually("it is closed", func() bool { return d.entry().Breaker == projection.BreakerClosed })
+}
+
+// What a handler depends on may be another PostgreSQL, whose errors look like those of ours. Those of its own batch's connection
+// are nothing that a breaker knows of.
+func TestBreakerIsAskedAboutWhatTheHandlerMetOnItsOwnWays(t *testing.T) {
+	d := depend(t, nil)
+	unclear := func(returned bool) error {
+		return &projection.Fault{Class: projection.Unclear, Probe: true, Returned: returned, Err: errDown}
+	}
+	d.end(9, unclear(false))
+	d.end(4, unclear(true)) // narrowed
+	if o := reports[*messages.Faulted](d).Outage; o == nil || !o.Open {
+		t.Errorf("the supervisor was told %+v", o)
+	}
 }

@@ -47,6 +47,7 @@ type claimed struct {
 	removed []string // tenants that are there no more
 	leases  []projection.Lease
 	owned   []projection.Lease
+	read    bool // owned was read
 	release []int32
 	lost    []int32 // of the rows that this node took for its own, those that are free or another's
 	short   bool    // others were quicker
@@ -184,7 +185,7 @@ func (n *node) claim(ctx context.Context, r *claimed) error {
 		if r.owned, err = store.Owned(ctx, node); err != nil {
 			return err
 		}
-		r.lost = without(v.rows, r.owned)
+		r.read, r.lost = true, without(v.rows, r.owned)
 	}
 	if len(v.rows) > 0 && v.states {
 		if r.states, err = store.Wanted(ctx, v.rows); err != nil {
@@ -310,7 +311,7 @@ func (n *node) claimed(ctx actor.Context, msg *claimed) {
 	if len(msg.leases) > 0 {
 		n.log.Info("leases claimed", zap.Int("leases", len(msg.leases)))
 	}
-	if msg.view.confirm && msg.err == nil {
+	if msg.view.confirm && msg.read {
 		ctx.Send(ctx.Parent(), &messages.Owned{Leases: slices.Clone(msg.owned)})
 	}
 	// What was given back since it was read is not brought back.

@@ -44,20 +44,20 @@ func (p *projector) examine(ctx context.Context, err error) finding {
 // failed decides what to do about a batch that failed.
 func (p *projector) failed(ctx actor.Context, batch projection.Batch, found finding) {
 	fault := found.fault
-	p.fresh = fault.Class == projection.Interrupted
+	p.fresh = false
 	switch {
 	case fault.Class == projection.LeaseLost:
 		// Or an earlier batch of this node's, whose end nobody waited for, moved the checkpoint. The lease's row knows.
 		p.log.Info("batch refused by the fence", zap.Error(fault.Err))
 		p.recheck = true
 		return
-	case found.outage:
+	case found.outage && len(batch.Events) > 0:
 		p.unanswered(ctx, batch, fault)
 		return
 	case fault.Class == projection.HandlerFault:
 		p.answered()
 	}
-	p.cutOff = p.cutOff || fault.Unreachable && len(batch.Events) > 0
+	p.cutOff = p.cutOff || (fault.Unreachable || fault.Class == projection.Unclear) && len(batch.Events) > 0
 	at := projection.BatchFault{Class: fault.Class, Alone: batch.Alone(), Unreachable: fault.Unreachable, Now: time.Now()}
 	if len(batch.Events) > 0 {
 		at.Position = batch.Events[0].Position
@@ -66,6 +66,7 @@ func (p *projector) failed(ctx actor.Context, batch projection.Batch, found find
 	}
 	switch decision := p.faults.Decide(p.def.Faults, at); decision {
 	case projection.NarrowIt, projection.TryAgain:
+		p.fresh = fault.Class == projection.Interrupted
 		if decision == projection.NarrowIt {
 			p.sizing.Failed(batch.Events, fault.Position)
 		}

@@ -113,7 +113,7 @@ func (n *node) Handle(ctx actor.Context, msg any) {
 	switch msg := msg.(type) {
 	case *messages.SessionUp:
 		n.up, n.pooled, n.resync = true, msg.Pooled, 0
-		if msg.Again {
+		if msg.Again || len(n.env.Feeds.marks()) > 0 { // or this actor was started again
 			n.missed(ctx)
 		}
 		n.reconcile(ctx)

@@ -63,6 +63,8 @@ type projector struct {
 	trust     *time.Timer
 	// mended is when to look whether somebody resumed the projection after it was halted.
 	mended *time.Timer
+	// changed reports that the incarnation changed and that nothing has succeeded since.
+	changed bool
 	// cutOff reports that the server went away while a handler was under way.
 	cutOff bool
 	// asking tells that the node was asked for the lease.
@@ -210,7 +212,9 @@ func (p *projector) Handle(ctx actor.Context, msg any) {
 			p.become(Starting, nil)
 			if msg.Lease != nil && !p.busy && p.lease.Check(*msg.Lease, true) == nil {
 				p.recheck = false
-				p.reloaded(ctx, *msg.Lease, nil)
+				lease := *msg.Lease // from before what came since
+				lease.Commanded = lease.Commanded || p.lease.Commanded
+				p.reloaded(ctx, lease, nil)
 			}
 		case Paused:
 			p.recheck = true // it may be wanted to run by now
@@ -509,7 +513,9 @@ func (p *projector) confirm(now projection.Lease) {
 
 // fault tells the supervisor of a fault that is no event's.
 func (p *projector) fault(ctx actor.Context, err error) {
-	if errors.Is(err, projection.ErrIncarnationChanged) {
+	if errors.Is(err, projection.ErrIncarnationChanged) && !p.changed {
+		// The first time at once. Where two servers answer by turns, the supervisor's delays keep this from spinning.
+		p.changed = true
 		p.log.Info("server crashed or was replaced; everything is read anew", zap.Error(err))
 		p.recheck, p.failing, p.gone = true, nil, nil
 		if p.state == Waiting {
@@ -588,6 +594,7 @@ func (p *projector) advanced(msg *messages.Advanced) {
 
 // recovered tells the supervisor that things work again, where it counts faults.
 func (p *projector) recovered(ctx actor.Context) {
+	p.changed = false
 	if p.faulted {
 		p.faulted = false
 		ctx.Request(ctx.Parent(), &messages.Recovered{})

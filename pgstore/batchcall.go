@@ -104,20 +104,20 @@ func handlerFault(err error, tx *scopedTx, conn *pgconn.PgConn) error {
 	// A statement that the handler itself gave too little time ends like one whose server went away. Only counting a
 	// failure tells them apart, since that needs the server: so it is left to be counted.
 	ownTimeout := pgconn.Timeout(noted) || errors.Is(noted, context.DeadlineExceeded) || errors.Is(noted, context.Canceled)
-	fault := &projection.Fault{Class: returnedClass(err), Position: projection.FailedPosition(err), Stack: stackOf(err), Err: err}
+	fault := &projection.Fault{Class: returnedClass(err), Position: projection.FailedPosition(err), Stack: stackOf(err), Err: err, Returned: true}
 	switch {
 	case ownTimeout:
 	case noted != nil && (conn.IsClosed() || isServerFault(noted) && conn.TxStatus() == 'E'):
 		// Where the transaction still works, the handler undid the fault by a savepoint, or used the connection wrongly, say
 		// for a statement while the rows of another were open.
 		if class := handlersClass(classify(noted).Class); class != projection.HandlerFault {
-			fault.Class = class
+			fault.Class, fault.Returned = class, false
 			if !errors.Is(err, noted) {
 				fault.Err = errors.Join(err, noted)
 			}
 		}
 	case conn.IsClosed():
-		fault.Class, fault.Err = projection.Unclear, fmt.Errorf("connection lost under the handler: %w", err)
+		fault.Class, fault.Returned, fault.Err = projection.Unclear, false, fmt.Errorf("connection lost under the handler: %w", err)
 	}
 	fault.Probe = fault.Class == projection.Unclear
 	return fault

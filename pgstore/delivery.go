@@ -182,7 +182,7 @@ func (d *Delivery) failure(err error) *projection.Fault {
 		err = fmt.Errorf("failed at position %d, which is the first that is not done: %w", next, err)
 	}
 	class := returnedClass(err)
-	return &projection.Fault{Class: class, Probe: class == projection.Unclear, Position: next, Stack: stackOf(err), Err: err}
+	return &projection.Fault{Class: class, Probe: class == projection.Unclear, Position: next, Stack: stackOf(err), Err: err, Returned: true}
 }
 
 // settle keeps that the first n events are done. letter is what becomes of the last of them, where it is parked.

@@ -260,9 +260,11 @@ func TestReadFromAStandbyIsRefused(t *testing.T) {
 			_, err := port.Read(testContext(t), store.Name(), projection.ReadRange{UpTo: 7, Limit: 10})
 			return err
 		},
-		"heads":  func() error { _, err := port.Heads(testContext(t), []string{store.Name()}); return err },
-		"leases": func() error { _, err := port.Leases(testContext(t), []int32{lease.Row}); return err },
-		"tail":   func() error { _, err := f.tail.Poll(testContext(t)); return err },
+		"heads":          func() error { _, err := port.Heads(testContext(t), []string{store.Name()}); return err },
+		"leases":         func() error { _, err := port.Leases(testContext(t), []int32{lease.Row}); return err },
+		"parked streams": func() error { _, err := port.ParkedStreams(testContext(t), lease, []string{"a"}); return err },
+		"next command":   func() error { _, err := port.NextCommand(testContext(t), lease, false); return err },
+		"tail":           func() error { _, err := f.tail.Poll(testContext(t)); return err },
 	} {
 		if err := read(); !errors.Is(err, projection.ErrNotPrimary) {
 			t.Errorf("%s: %v", name, err)

@@ -136,28 +136,46 @@ func (s *Store) readLeases(ctx context.Context, sql string, args ...any) (leases
 	return leases, err
 }
 
-// queryLeases reads leases and the incarnation that they are valid in. A standby refuses it also where it knows of none.
-func (s *Store) queryLeases(ctx context.Context, q interface {
+// batchSender is the pool, or a transaction.
+type batchSender interface {
 	SendBatch(context.Context, *pgx.Batch) pgx.BatchResults
-}, sql string, args ...any) (leases []projection.Lease, err error) {
+}
+
+// queryLeases reads leases and the incarnation that they are valid in. A standby refuses it also where it knows of none.
+func (s *Store) queryLeases(ctx context.Context, q batchSender, sql string, args ...any) ([]projection.Lease, error) {
+	leases, in, err := queryWithIncarnation(ctx, s, q, leaseFrom, sql, args...)
+	for i := range leases {
+		leases[i].Incarnation = in
+	}
+	return leases, err
+}
+
+// queryIn reads rows in the incarnation of a lease, and returns projection.ErrIncarnationChanged if it is over.
+func queryIn[T any](ctx context.Context, s *Store, lease projection.Lease, scan pgx.RowToFunc[T], sql string, args ...any) ([]T, error) {
+	found, in, err := queryWithIncarnation(ctx, s, s.pool, scan, sql, args...)
+	switch {
+	case isState(err, stateNoIncarnation), err == nil && in != lease.Incarnation:
+		return nil, projection.ErrIncarnationChanged
+	}
+	return found, err
+}
+
+// queryWithIncarnation reads rows and the server's incarnation in one round trip, and on one session.
+func queryWithIncarnation[T any](ctx context.Context, s *Store, q batchSender, scan pgx.RowToFunc[T], sql string, args ...any) (found []T, in projection.Incarnation, err error) {
 	var batch pgx.Batch
 	batch.Queue(s.control.incarnation)
 	batch.Queue(sql, args...)
 	results := q.SendBatch(ctx, &batch)
 	defer func() { err = errors.Join(err, results.Close()) }()
-	var in projection.Incarnation
 	if err := results.QueryRow().Scan(&in); err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	rows, err := results.Query()
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
-	leases, err = pgx.CollectRows(rows, leaseFrom)
-	for i := range leases {
-		leases[i].Incarnation = in
-	}
-	return leases, err
+	found, err = pgx.CollectRows(rows, scan)
+	return found, in, err
 }
 
 func leaseFrom(row pgx.CollectableRow) (l projection.Lease, err error) {

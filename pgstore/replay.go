@@ -37,11 +37,7 @@ func (s *Store) settleLetters(ctx context.Context, conn *pgx.Conn, lease project
 
 // ParkedStreams tells which of these streams are parked.
 func (s Port) ParkedStreams(ctx context.Context, lease projection.Lease, streams []string) (map[string]bool, error) {
-	rows, err := s.pool.Query(ctx, s.control.parkedStreams, lease.Row, streams)
-	if err != nil {
-		return nil, fmt.Errorf("look for parked streams of %s: %w", lease.ID, ownFault(err))
-	}
-	found, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	found, err := queryIn(ctx, s.Store, lease, pgx.RowTo[string], s.control.parkedStreams, lease.Row, streams)
 	if err != nil {
 		return nil, fmt.Errorf("look for parked streams of %s: %w", lease.ID, ownFault(err))
 	}
@@ -56,7 +52,9 @@ func (s Port) ParkedStreams(ctx context.Context, lease projection.Lease, streams
 func (s Port) NextCommand(ctx context.Context, lease projection.Lease, discards bool) (projection.Desk, error) {
 	var desk projection.Desk
 	var command projection.Command
-	err := s.pool.QueryRow(ctx, s.control.nextCommand, lease.Row, discards).Scan(&command.ID, &command.Replay, &desk.Parked, &desk.ParkedStreams)
+	_, err := queryIn(ctx, s.Store, lease, func(row pgx.CollectableRow) (projection.Desk, error) {
+		return desk, row.Scan(&command.ID, &command.Replay, &desk.Parked, &desk.ParkedStreams)
+	}, s.control.nextCommand, lease.Row, discards)
 	if err != nil {
 		return desk, fmt.Errorf("look what is to be done with dead letters of %s: %w", lease.ID, ownFault(err))
 	}

@@ -87,7 +87,7 @@ func (t *tail) locked(ctx context.Context, err error) error {
 	}
 	release, slotErr := t.slot(ctx)
 	if slotErr != nil {
-		return err
+		return &projection.Fault{Class: projection.Infrastructure, Err: fmt.Errorf("%w: %w", projection.ErrTenantLocked, err)}
 	}
 	defer release()
 	return t.tenant.locked(ctx, err)

@@ -66,6 +66,8 @@ type Fault struct {
 	Probe bool
 	// Unreachable reports that such a probe failed, too: nothing can be done before the server is back.
 	Unreachable bool
+	// Returned reports that the handler met the fault on ways of its own, and not on the connection of its batch.
+	Returned bool
 	// Err is what happened.
 	Err error
 }
