@@ -281,8 +281,8 @@ func TestReplayWhoseCommitIsNotAnsweredAppliesOnce(t *testing.T) {
 		if !armed.Load() {
 			return false
 		}
-		// Of three commits one: the count of a replay, the replay, in turn.
-		if commits++; commits%3 == 0 {
+		// Of five commits one: the count of a replay, the replay or a probe, in turn.
+		if commits++; commits%5 == 3 {
 			lost++
 			return true
 		}

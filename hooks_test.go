@@ -4,6 +4,7 @@ import (
 	"context"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -81,4 +82,36 @@ func TestProjectionsRunWhateverTheHooksOfThePoolSet(t *testing.T) {
 			}
 		})
 	}
+}
+
+// PostgreSQL 17 can bound a whole transaction. That bound of a role or a DSN is not a handler's deadline.
+func TestTransactionTimeoutOfTheSessionBoundsNoHandler(t *testing.T) {
+	b := setup(t, pgstore.Options{})
+	var version int
+	if err := b.store.Pool().QueryRow(b.ctx, "select current_setting('server_version_num')::int").Scan(&version); err != nil {
+		t.Fatal(err)
+	}
+	if version < 170000 {
+		t.Skip("needs PostgreSQL 17 or newer")
+	}
+	dsn, err := pgtest.WithSetting(b.dsn, "transaction_timeout", "1000")
+	if err != nil {
+		t.Fatal(err)
+	}
+	store, err := pgstore.Open(b.ctx, dsn, pgstore.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(store.Close)
+	b.append("a", 3)
+	rt := b.runtime(millrace.Config{Store: store}, millrace.Projection{Name: "p", Batch: func(ctx context.Context, tx pgx.Tx, events []event.Envelope) error {
+		pass(ctx, 1500*time.Millisecond)
+		return recordIn(ctx, tx, "p", events)
+	}})
+	ctx, cancel := context.WithTimeout(b.ctx, 30*time.Second)
+	defer cancel()
+	if err := rt.RunUntilIdle(ctx); err != nil {
+		t.Error(err)
+	}
+	b.verify("p")
 }

@@ -71,6 +71,29 @@ func TestRestoredTenantStaysStoppedWhenNewEventsPassTheCheckpoint(t *testing.T) 
 	b.eventually("it goes on", func() bool { return b.status(rt, "p").Checkpoint == last })
 }
 
+// TestRestoreIsRecognisedThoughWritersGoOn lets the first append after a restore find it, long before the next poll.
+func TestRestoreIsRecognisedThoughWritersGoOn(t *testing.T) {
+	b := setup(t, pgstore.Options{})
+	rt := b.runtime(millrace.Config{PollInterval: time.Hour}, millrace.Projection{Name: "p", Batch: record("p")})
+	b.start(rt)
+	if err := rt.WaitFor(b.ctx, millrace.ProjectionID{Name: "p"}, b.append("a", 10).Positions[9]); err != nil {
+		t.Fatal(err)
+	}
+	b.exec("delete from millrace_default.events where global_seq > 4")
+	b.exec("alter table millrace_default.events alter column global_seq restart with 5")
+	b.exec("update millrace_default.streams set version = 4")
+	b.eventually("the projection says that its events are gone", func() bool {
+		if b.status(rt, "p").State == millrace.StateFailed {
+			return true
+		}
+		if b.append("a", 1).Positions[0] > 8 {
+			t.Fatal("it was not noticed in time")
+		}
+		pass(b.ctx, 1200*time.Millisecond)
+		return false
+	})
+}
+
 func TestRunUntilIdleReportsAProjectionWhoseEventsAreGone(t *testing.T) {
 	b := setup(t, pgstore.Options{})
 	rt := b.runtime(millrace.Config{}, millrace.Projection{Name: "p", Batch: record("p")})

@@ -174,6 +174,7 @@ func (b *batchTx) setUpSQL() string {
 	c := b.store.control
 	wait, most := milliseconds(b.opts.deadline/2), milliseconds(b.opts.deadline+afterDeadline)
 	var sql strings.Builder
+	sql.WriteString(b.store.unbounded)
 	fmt.Fprintf(&sql, "set local lock_timeout = %d; set local statement_timeout = %d; "+
 		"set local idle_in_transaction_session_timeout = %d; set local millrace.batch = '%s'; ", wait, most, most, b.name)
 	if b.store.watchesClients {

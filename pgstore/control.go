@@ -159,7 +159,7 @@ func lockKey64(name string) int64 {
 
 // durable runs fn in a transaction of our own that commits synchronously, whatever the session's default is.
 func (s *Store) durable(ctx context.Context, doing string, fn func(tx pgx.Tx) error) error {
-	begin := pgx.TxOptions{BeginQuery: beginDurable}
+	begin := pgx.TxOptions{BeginQuery: beginDurable + "; " + s.unbounded}
 	if err := s.inTx(ctx, begin, fn); err != nil {
 		return fmt.Errorf("%s: %w", doing, ownFault(err))
 	}

@@ -52,7 +52,7 @@ func (c *controlSQL) checkLease(l projection.Lease) string {
 
 // fenced runs fn in a transaction of our own that begins with the first half of the fence and commits synchronously.
 func (s *Store) fenced(ctx context.Context, doing string, lease projection.Lease, fn func(tx pgx.Tx) error) error {
-	begin := pgx.TxOptions{BeginQuery: beginDurable + "; select " + s.control.checkLease(lease)}
+	begin := pgx.TxOptions{BeginQuery: beginDurable + "; " + s.unbounded + "select " + s.control.checkLease(lease)}
 	if err := s.inTx(ctx, begin, fn); err != nil {
 		return fmt.Errorf("%s: %w", doing, ownFault(err))
 	}

@@ -101,7 +101,7 @@ func (s *Store) locked(ctx context.Context, fn func(tx pgx.Tx) error) error {
 	options := pgx.TxOptions{IsoLevel: pgx.ReadCommitted, AccessMode: pgx.ReadWrite}
 	return s.inTx(ctx, options, func(tx pgx.Tx) error {
 		// The wait for others and a long migration are bounded by ctx alone. What is migrated must not be lost.
-		if err := execScript(ctx, tx, queryText("begin_migration")); err != nil {
+		if err := execScript(ctx, tx, queryText("begin_migration")+"; "+s.unbounded); err != nil {
 			return err
 		}
 		if _, err := tx.Exec(ctx, queryText("migration_lock"), pgx.QueryExecModeExec, migrationKey(s.opts.Schema)); err != nil {

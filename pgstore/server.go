@@ -28,22 +28,25 @@ type serverFacts struct {
 	fullPageWrites  string
 }
 
+// withoutTransactionTimeout takes from a transaction of ours the bound that PostgreSQL 17 may have set for all of it. The batch of a
+// handler that may take longer would meet it each time.
+const withoutTransactionTimeout = "set local transaction_timeout = 0; "
+
 // checkServer refuses a server, or settings of the session, that the store cannot keep its promises on.
-func checkServer(ctx context.Context, pool *pgxpool.Pool, log *zap.Logger) error {
-	var f serverFacts
-	err := pool.QueryRow(ctx, queryText("server_facts"), pgx.QueryExecModeExec).Scan(&f.version, &f.versionName,
+func checkServer(ctx context.Context, pool *pgxpool.Pool, log *zap.Logger) (f serverFacts, err error) {
+	err = pool.QueryRow(ctx, queryText("server_facts"), pgx.QueryExecModeExec).Scan(&f.version, &f.versionName,
 		&f.inRecovery, &f.readOnly, &f.isolation, &f.serverEncoding, &f.clientEncoding, &f.standardStrings, &f.fsync,
 		&f.fullPageWrites)
 	if err != nil {
-		return fmt.Errorf("check the server: %w", err)
+		return f, fmt.Errorf("check the server: %w", err)
 	}
-	if err := f.check(); err != nil {
-		return err
+	if err = f.check(); err != nil {
+		return f, err
 	}
 	if settings := f.lossy(); len(settings) > 0 {
 		log.Warn("server settings can lose committed events in a crash", zap.Strings("settings", settings))
 	}
-	return nil
+	return f, nil
 }
 
 // check reports the first reason why the store cannot work there, with the value found; nil means that it can.

@@ -115,6 +115,8 @@ type Store struct {
 	pooling pooling
 	// sessions is what is known of the sessions that a pooler lends.
 	sessions pooledSessions
+	// unbounded begins transactions of our own: it takes from them what the server bounds all transactions with.
+	unbounded string
 	// watchesClients tells that the server can notice a client that is gone while it runs a statement.
 	watchesClients bool
 	// abandoned counts the handlers that did not come back.
@@ -175,7 +177,8 @@ func OpenPool(ctx context.Context, pool *pgxpool.Pool, opts Options) (*Store, er
 	if err := onePrimary(pool.Config().ConnConfig); err != nil {
 		return nil, fmt.Errorf("open store: %w", err)
 	}
-	if err := checkServer(ctx, pool, opts.Logger); err != nil {
+	facts, err := checkServer(ctx, pool, opts.Logger)
+	if err != nil {
 		return nil, fmt.Errorf("open store: %w", err)
 	}
 	s := &Store{pool: pool, opts: opts, log: opts.Logger, control: newControlSQL(opts.Schema),
@@ -183,10 +186,12 @@ func OpenPool(ctx context.Context, pool *pgxpool.Pool, opts Options) (*Store, er
 	if err := s.checkPooling(ctx); err != nil {
 		return nil, fmt.Errorf("open store: %w", err)
 	}
+	if facts.version >= 170000 {
+		s.unbounded = withoutTransactionTimeout
+	}
 	s.watchesClients = watchesClients(ctx, pool)
 	s.notify = newNotifier(s)
 	s.locks = newLockScanner(s)
-	var err error
 	s.Tenant, err = s.ForTenant(projection.DefaultTenant)
 	if err != nil {
 		return nil, fmt.Errorf("open store: %w", err)

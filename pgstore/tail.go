@@ -21,6 +21,9 @@ const (
 	tailFirst = 250
 	// gapGrace is how long a gap may take to close by itself before anybody looks at locks. Nearly all do.
 	gapGrace = 4 * time.Millisecond
+	// headInterval is how far apart checks of the head are at least, of a tenant that is woken and has no new events: it may have
+	// been restored.
+	headInterval = time.Second
 	// gapWaitMost is how far apart the looks at an append that stays open may get.
 	gapWaitMost = 250 * time.Millisecond
 )
@@ -35,6 +38,8 @@ type tail struct {
 	settling    settling
 	// begin is the head that start found. Once it is settled, what lies before it need not be read here.
 	begin int64
+	// checked is when the head was last compared with the mark.
+	checked time.Time
 	// seen is when the target was first seen, scans how often its holders were looked for.
 	seen  time.Time
 	scans int
@@ -68,7 +73,7 @@ func (t failedTail) Poll(context.Context) (projection.TailUpdate, error) {
 // connection that is gone counts for nothing. In a new incarnation of the server it begins anew.
 func (t *tail) Poll(ctx context.Context) (projection.TailUpdate, error) {
 	update, err := t.poll(ctx)
-	if errors.Is(err, projection.ErrIncarnationChanged) {
+	if errors.Is(err, projection.ErrIncarnationChanged) || errors.Is(err, errEventsGone) {
 		*t = tail{tenant: t.tenant, slot: t.slot}
 		update, err = t.poll(ctx)
 	}
@@ -206,6 +211,11 @@ func (t *tail) read(ctx context.Context, update *projection.TailUpdate) (full bo
 	if len(positions) > 0 {
 		t.average = max(1, bytes/len(positions))
 	}
+	if len(page.Events) == 0 && time.Since(t.checked) >= headInterval {
+		if err := t.checkHead(ctx); err != nil {
+			return false, err
+		}
+	}
 	before := t.settling.target
 	full = page.To != maxPosition
 	n := t.settling.read(positions, !full)
@@ -223,6 +233,27 @@ func (t *tail) read(ctx context.Context, update *projection.TailUpdate) (full bo
 	update.Mark = t.settling.mark
 	return full, nil
 }
+
+// checkHead begins anew where the events end below the mark: some that were settled are gone.
+func (t *tail) checkHead(ctx context.Context) error {
+	t.checked = time.Now()
+	var head int64
+	in, err := t.tenant.store.readEvents(ctx, t.tenant.sql(t.tenant.store.statements.head), nil, nil, func(rows *pgconn.ResultReader) error {
+		return numbers(rows, func(row []int64) { head = row[0] })
+	})
+	switch {
+	case err != nil:
+		return err
+	case in != t.incarnation:
+		return projection.ErrIncarnationChanged
+	case head < t.settling.mark:
+		return errEventsGone
+	}
+	return nil
+}
+
+// errEventsGone is returned where the events end below a mark that was settled.
+var errEventsGone = errors.New("events at and below the settled mark are gone")
 
 func (t *tail) scan(ctx context.Context) error {
 	holders, in, err := t.tenant.store.locks.scan(ctx, t.tenant.schema)

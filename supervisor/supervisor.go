@@ -259,7 +259,7 @@ func (b *boss) run(ctx actor.Context, lease projection.Lease) {
 		return
 	}
 	if old := b.projections[lease.ID]; old != nil {
-		if old.lease.Epoch == lease.Epoch && !old.ended {
+		if old.lease.Epoch == lease.Epoch && old.lease.Row == lease.Row && !old.ended {
 			return
 		}
 		old.renewed = &lease
