@@ -1,0 +1,58 @@
+package actors
+
+import (
+	"time"
+
+	"github.com/asynkron/protoactor-go/actor"
+
+	"github.com/millrace-go/millrace/messages"
+	"github.com/millrace-go/millrace/projection"
+)
+
+// reload reads the lease anew: after a fault nobody knows how far the last batch came but the database.
+func (p *projector) reload(ctx actor.Context) {
+	p.recheck, p.desk.again = false, false
+	p.op++
+	p.busy, p.asking = true, true
+	p.env.Board.publish(p.lease.ID, func(e *Entry) { e.Busy, e.Limit = time.Now(), 2*p.env.Timing.Call })
+	ctx.Request(ctx.Parent(), &messages.LeaseRequest{Lease: p.lease, Op: p.op})
+}
+
+// reloaded takes in what the database has of the lease.
+func (p *projector) reloaded(ctx actor.Context, lease projection.Lease, err error) {
+	if err != nil {
+		p.fault(ctx, err)
+		return
+	}
+	again := p.recheck // asked for while this was under way
+	lease.Commanded = lease.Commanded || p.desk.again
+	p.adopt(lease)
+	if paused := !lease.Wanted.Runs(); paused != (p.state == Paused) {
+		p.wanted(paused)
+	}
+	p.recheck = again
+	if p.known && p.in != lease.Incarnation {
+		// The feed does not know yet, or its message is under way.
+		p.known = false
+		p.dropWindow()
+		ctx.Send(p.feed, &messages.Recheck{Incarnation: lease.Incarnation})
+		ctx.Request(p.feed, &messages.Subscribe{Taken: p.taken})
+	}
+}
+
+// confirm compares the lease with what the database has of it. Work under way may have moved it since: then the fence
+// decides.
+func (p *projector) confirm(now projection.Lease) {
+	known := p.lease
+	if p.lease.Check(now, true) != nil || now.Incarnation != known.Incarnation {
+		p.cutShort()
+	}
+	switch {
+	case p.lease.Check(now, true) != nil, now.Incarnation != known.Incarnation, now.Wanted != known.Wanted, now.Halted != known.Halted,
+		now.Checkpoint != known.Checkpoint && !p.busy:
+		p.recheck = true
+	}
+	if now.Commanded {
+		p.lease.Commanded, p.desk.quiet = true, false // the notice of a command may have been lost
+	}
+}
