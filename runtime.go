@@ -264,6 +264,9 @@ func notWanted(wanted projection.Wanted) error {
 // after an append it waits until the read model shows one's own write. It returns early with projection.ErrPaused or
 // projection.ErrStopped; with projection.ErrFailed and the reason; with projection.ErrUnknownProjection or
 // projection.ErrUnknownTenant; or with ctx's error.
+//
+// After a crash or a failover that lost commits, positions are handed out again. Until this node has noticed that, which
+// takes well under a second as a rule, WaitFor may take such a position for one that was handled before.
 func (r *Runtime) WaitFor(ctx context.Context, id ProjectionID, position int64) error {
 	id = id.WithDefaults()
 	err := r.waitFor(ctx, id, position)
