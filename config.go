@@ -52,16 +52,17 @@ type Config struct {
 	// up. While this node serves a single tenant, that is not limited.
 	MaxBatchesPerTenant int
 
-	// TailMemory bounds, in bytes, the memory in which this node keeps the newest events of all its tenants, which are read once
-	// for all projections of a tenant. Default 64 MiB. When it is used up, the tenants whose events are the oldest give way, and
-	// their projections read for themselves. A tenant uses 8 MiB at most, and keeps an event 5 s at most. What projections have
-	// taken to work on is not counted: for each a page of Projection.MaxBytes, or the events that its tenant had here then.
+	// TailMemory bounds, in bytes, the memory for the newest events of all tenants on this node. These events are read once
+	// for all projections of a tenant. Default 64 MiB. When it is used up, the tenants with the oldest events give theirs up,
+	// and their projections read for themselves. A tenant uses 8 MiB at most, and keeps an event for 5 s at most. The events
+	// that projections are working on are not counted: for each projection a page of Projection.MaxBytes, or the events that
+	// this memory had of its tenant.
 	TailMemory int
 	// MaxDeliveries limits the deliveries (Projection.Deliver) that run at once, beside the batches. Default 100, or twice
-	// MaxBatches where that is more: a delivery holds no connection while its receiver works, but a few goroutines, and its
-	// events, of up to Projection.MaxBytes. Half of them at most are of one tenant, while this node serves several.
-	// Projections whose last delivery took longer than a second share half of them, in all and of each tenant, so that receivers
-	// that hang leave the others the rest. At most a quarter of the pool's connections acknowledge at once.
+	// MaxBatches if that is more: while its receiver works, a delivery holds no connection, only a few goroutines and its
+	// events, up to Projection.MaxBytes. On a node with several tenants, at most half of them are of one tenant. Projections
+	// whose last delivery took longer than a second share half of them, in all and of each tenant. So receivers that hang
+	// leave the other half to other projections. At most a quarter of the pool's connections acknowledge at once.
 	MaxDeliveries int
 }
 
@@ -125,7 +126,7 @@ func (c Config) validate() error {
 	case c.TailMemory < 0:
 		return fmt.Errorf("Config.TailMemory must not be negative: %d", c.TailMemory)
 	case c.MaxDeliveries < 0:
-		return fmt.Errorf("value of Config.MaxDeliveries is negative: %d", c.MaxDeliveries)
+		return fmt.Errorf("Config.MaxDeliveries must not be negative: %d", c.MaxDeliveries)
 	}
 	seen := make(map[string]bool, len(c.Tenants))
 	for _, t := range c.Tenants {

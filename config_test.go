@@ -51,7 +51,7 @@ func TestBadProjectionIsRefusedNamingTheField(t *testing.T) {
 	countsAll := func(error) bool { return true }
 	for field, p := range map[string]millrace.Projection{
 		"Projection.Name":       {Batch: handler},
-		"than 100 bytes":        {Name: strings.Repeat("n", 101), Batch: handler},
+		"at most 100 bytes":     {Name: strings.Repeat("n", 101), Batch: handler},
 		"UTF-8":                 {Name: "\xff", Batch: handler},
 		"neither":               {Name: "p"},
 		"both":                  {Name: "p", Batch: handler, Each: each},

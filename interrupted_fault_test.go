@@ -64,7 +64,7 @@ func TestCancelledStatementIsTriedOnceMoreAndThenCounted(t *testing.T) {
 	}
 }
 
-// What a connection remembers and the server does not, or the other way round, is no fault of an event's.
+// A statement that only the connection or only the server remembers is not an event's fault.
 func TestStatementCachesThatDoNotFitBlameNoEvent(t *testing.T) {
 	b := setup(t, pgstore.Options{})
 	b.exec("create table model (n int)")

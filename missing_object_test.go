@@ -13,7 +13,7 @@ import (
 	"github.com/millrace-go/millrace/pgstore"
 )
 
-// What a deployment forgot is waited for, in a state that every process sees.
+// A projection waits for objects that a deployment forgot, in a state that every process sees.
 func TestProjectionWaitsForWhatADeploymentForgot(t *testing.T) {
 	b := setup(t, pgstore.Options{})
 	b.exec("create table half (n int); create table secret (n int); create role millrace_missing")

@@ -77,10 +77,11 @@ type Projection struct {
 	// MaxParked is how many events may be parked at a time, those behind others of their streams included. The next one stops
 	// the projection as ActionStop does. Default 10,000; negative means any number.
 	MaxParked int64
-	// MissingObjectTimeout is how long the projection waits at an event for a table, column, function, schema or privilege that
-	// its handler needs and that is missing in the database: a migration of a deployment that has yet to run. Meanwhile it tries
-	// again every few seconds, its state is StateMissingObject, and nothing is counted. After that it is a failure of the event
-	// like any other, since dynamic SQL may name something missing for one event alone. Default 5 min; negative: it counts at once.
+	// MissingObjectTimeout is how long the projection waits at an event for a missing table, column, function, schema or
+	// privilege that its handler needs, for instance one that a migration has yet to make. Meanwhile it tries again every few
+	// seconds, its state is StateMissingObject, and nothing is counted. After that time the error is counted against the
+	// event like any other, since dynamic SQL may name a missing object for one event alone. Default 5 min; if negative, the
+	// error is counted at once.
 	MissingObjectTimeout time.Duration
 	// Replay has parked events replayed by themselves. Default: nobody replays them but store.DeadLetters(id).Replay.
 	Replay projection.ReplayPolicy
@@ -118,7 +119,7 @@ func (p Projection) validate() error {
 	case p.Name == "":
 		return errors.New("there is no Projection.Name: it is empty")
 	case len(p.Name) > 100:
-		return fmt.Errorf("value of Projection.Name is longer than 100 bytes: %s", excerpt.Quoted(p.Name))
+		return fmt.Errorf("Projection.Name must be at most 100 bytes: %s", excerpt.Quoted(p.Name))
 	}
 	if err := event.ValidText("Projection.Name", p.Name); err != nil {
 		return err

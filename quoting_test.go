@@ -95,7 +95,7 @@ func TestErrorsCutWhatTheyQuote(t *testing.T) {
 		"tenant, as SQL":          {tenantSQL, []string{"tenant", "longer than 32 bytes"}},
 		"Config.Tenants":          {config, []string{"Config.Tenants", "longer than 32 bytes"}},
 		"Options.Schema":          {open(pgstore.Options{Schema: big}), []string{"Options.Schema", "longer than 30 bytes"}},
-		"Projection.Name":         {rt.Register(named), []string{"Projection.Name", "longer than 100 bytes"}},
+		"Projection.Name":         {rt.Register(named), []string{"Projection.Name", "at most 100 bytes"}},
 		"Projection.Types":        {rt.Register(types), []string{"Types", "NUL"}},
 		"Projection.Replay.Error": {rt.Register(replayed), []string{"Replay.Error", "NUL"}},
 		"pause":                   {rt.Pause(b.ctx, id), []string{"unknown tenant"}},

@@ -22,7 +22,7 @@ const (
 	// StateWaiting: something failed and will be tried again; the reason says what.
 	StateWaiting = "waiting"
 	// StateMissingObject: its handler needs a table, column, function, schema or privilege that is missing in the database;
-	// the reason says which. It goes on by itself when that is there. See Projection.MissingObjectTimeout.
+	// the reason says which. It goes on by itself when the object exists. See Projection.MissingObjectTimeout.
 	StateMissingObject = "missing object"
 	// StatePaused: it is wanted not to run. Its node keeps the lease.
 	StatePaused = "paused"
@@ -72,7 +72,7 @@ type SessionStatus struct {
 	// Pooled tells that a pooler in transaction mode stands between, so that no notifications arrive: events and free leases
 	// are found by polling, and a death is noticed by the heartbeat alone. See pgstore.Options.SessionDSN.
 	Pooled bool
-	// Reason says why it is not connected, why no leases can be claimed, or what is missing behind a pooler.
+	// Reason says why it is not connected, why no leases can be claimed, or what does not work behind a pooler.
 	Reason string
 }
 
@@ -104,7 +104,7 @@ type TenantStatus struct {
 	Mark int64
 	// Held tells what holds the mark back, nil where nothing does.
 	Held *projection.Held
-	// Reason says why the tenant's events cannot be read: which session locks them, for one.
+	// Reason says why the tenant's events cannot be read, for instance which session locks them.
 	Reason string
 }
 

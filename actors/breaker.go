@@ -101,9 +101,9 @@ func (p *projector) outside(fault *projection.Fault) error {
 	return reason
 }
 
-// tell lets other nodes know by the database why the projection waits at an event, where the reason of a failure is kept, with
-// no attempt more than there were. It is the wait that matters: where the database does not take it in, the others know less.
-// The wait begins after it, by await, since what comes late would undo the count of a failure that followed.
+// tell writes why the projection waits at an event into the database, for other nodes, without counting an attempt. If the
+// write fails, the projection waits all the same. The wait begins after the write, by await, since a late write would undo
+// the count of a later failure.
 func (p *projector) tell(ctx actor.Context, e event.Envelope, reason error, await func(ctx actor.Context)) {
 	lease := p.lease
 	failure := projection.Failure{Projection: lease.ID, Event: e, Attempt: lease.AttemptsAt(e.Position), Err: reason}
@@ -117,7 +117,7 @@ func (p *projector) tell(ctx actor.Context, e event.Envelope, reason error, awai
 				p.fault(ctx, err)
 				return
 			default:
-				p.log.Debug("other nodes could not be told why the projection waits", zap.Error(err))
+				p.log.Debug("writing why the projection waits failed", zap.Error(err))
 			}
 			if p.state == Waiting { // else somebody has ended the wait already
 				await(ctx)

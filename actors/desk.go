@@ -30,7 +30,7 @@ type desk struct {
 	// resting is the wait after something could not be done, nil while there is none; vain counts how often in a row.
 	resting *time.Timer
 	vain    int
-	// faults are those of the letter that is replayed that were not counted.
+	// faults are the uncounted faults of the letter that is being replayed.
 	faults projection.FaultHistory
 }
 
@@ -232,8 +232,8 @@ func (p *projector) replay(ctx context.Context, lease projection.Lease, command,
 	}
 }
 
-// again applies a dead letter's event, and once more where that is to be tried at once. Where it fails, counts reports whether
-// that is an attempt.
+// again applies a dead letter's event, and once more if the fault calls for an immediate retry. If it fails, counts reports
+// whether that is an attempt.
 func (p *projector) again(ctx context.Context, lease projection.Lease, replay *projection.Replay, faults *projection.FaultHistory) (fault *projection.Fault, counts bool) {
 	for fresh := false; ; fresh = true {
 		found := p.examine(ctx, p.applyLetter(ctx, lease, replay, fresh))

@@ -165,13 +165,13 @@ func (p *projector) haltFor(ctx actor.Context, reason error, message string, fie
 	})
 }
 
-// stopped takes in that the projection was halted by a replay.
+// stopped is called when a replay has halted the projection.
 func (p *projector) stopped(reason error, fields []zap.Field) {
 	p.log.Error("projection stopped by a replay; it waits to be resumed", append(fields, zap.Error(reason))...)
 	p.waitForResume(reason)
 }
 
-// waitForResume takes in that the projection was halted.
+// waitForResume puts a halted projection into its waiting state.
 func (p *projector) waitForResume(reason error) {
 	p.lease.Halted, p.lease.Failed, p.kept = true, reason.Error(), reason.Error()
 	p.recent = projection.Recent{}

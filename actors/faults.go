@@ -13,7 +13,7 @@ import (
 	"github.com/millrace-go/millrace/projection"
 )
 
-// finding is what is known of a batch that failed before its actor decides what to do.
+// finding describes a batch that failed, before its actor decides what to do.
 type finding struct {
 	// fault is nil where nothing failed. Its Unreachable is the answer of a probe, if one was needed.
 	fault *projection.Fault
@@ -21,8 +21,8 @@ type finding struct {
 	outage bool
 }
 
-// examine finds out whose fault an error of a batch, a delivery or a replay may be. It may take long, and so is called outside
-// of the actor's turn.
+// examine classifies an error of a batch, a delivery or a replay, and probes the server if needed. It may take long, so it is
+// called outside of the actor's turn.
 func (p *projector) examine(ctx context.Context, err error) finding {
 	var partial *projection.Partial
 	if err == nil || errors.As(err, &partial) && partial.Err == nil {
@@ -47,7 +47,7 @@ func (p *projector) failed(ctx actor.Context, batch projection.Batch, found find
 	p.fresh = false
 	switch {
 	case fault.Class == projection.LeaseLost:
-		// Or an earlier batch of this node's, whose end nobody waited for, moved the checkpoint. The lease's row knows.
+		// Or an earlier batch of this node, whose result was not awaited, moved the checkpoint. The lease's row shows which.
 		p.log.Info("batch refused by the fence", zap.Error(fault.Err))
 		p.recheck = true
 		return
@@ -87,7 +87,7 @@ func (p *projector) failed(ctx actor.Context, batch projection.Batch, found find
 	}
 }
 
-// waitForObject waits for an object that the handler needs, and lets all nodes know by the database.
+// waitForObject waits for an object that the handler needs, and writes the reason into the database for all nodes.
 func (p *projector) waitForObject(ctx actor.Context, batch projection.Batch, fault *projection.Fault) {
 	waiting := *fault
 	waiting.Err = fmt.Errorf("%w: %w", projection.ErrMissingObject, fault.Err)

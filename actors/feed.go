@@ -52,7 +52,7 @@ type feed struct {
 // subscriber is a projection that the feed sends events to.
 type subscriber struct {
 	pid *actor.PID
-	// taken is the position up to which it has taken events from what it was sent; notTaking while it takes none.
+	// taken is the position up to which it has taken the events that it was sent, or notTaking.
 	taken *atomic.Int64
 }
 
@@ -148,7 +148,7 @@ func (f *feed) Handle(ctx actor.Context, msg any) {
 	}
 }
 
-// drop forgets everything, and whatever a poll under way finds.
+// drop forgets everything, including the result of a poll under way.
 func (f *feed) drop(ctx actor.Context) {
 	if f.cancel != nil {
 		f.cancel()
@@ -157,7 +157,7 @@ func (f *feed) drop(ctx actor.Context) {
 	f.forget()
 	f.op++
 	f.env.Board.publishFeed(f.tenant, func(e *FeedEntry) { e.Busy = time.Time{} })
-	// It goes the same way as what was handed out before, so that it takes that back.
+	// TailDropped takes the same path as the events that were sent before, so it arrives after them.
 	for _, sub := range f.subs {
 		ctx.Send(sub.pid, &messages.TailDropped{})
 	}
@@ -225,7 +225,8 @@ func (f *feed) polled(ctx actor.Context, msg *polled) {
 	}
 }
 
-// extend adds what was read to the window, without what no subscriber needs. A projection that is far behind reads for itself.
+// extend adds the events of a poll to the window, except those that no subscriber needs. A projection that is far behind
+// reads for itself.
 func (f *feed) extend(ctx actor.Context, u projection.TailUpdate) {
 	if !f.known || u.From != f.window.mark || u.Incarnation != f.incarnation {
 		f.known, f.incarnation = true, u.Incarnation
@@ -252,7 +253,7 @@ func (f *feed) needed() int64 {
 	return needed
 }
 
-// shrink takes in that the window was made smaller, and sends what is left to the subscribers that hold on to more.
+// shrink is called when the window may have become smaller. It sends the rest to the subscribers that still hold the old one.
 func (f *feed) shrink(ctx actor.Context, smaller bool) {
 	if smaller {
 		advanced := f.tailAdvanced()
@@ -265,7 +266,7 @@ func (f *feed) shrink(ctx actor.Context, smaller bool) {
 	f.keep(ctx)
 }
 
-// keep accounts for the memory of the window, and arranges that it is let go of.
+// keep accounts for the window's memory, and schedules its release.
 func (f *feed) keep(ctx actor.Context) {
 	f.env.windows.use(&f.share, f.window.size())
 	switch {

@@ -11,8 +11,8 @@ import (
 	"github.com/millrace-go/millrace/projection"
 )
 
-// missed finds out what this node missed while it was cut off: notifications, and whatever a crash of the server took back. It
-// asks for the node as a whole: one statement reads all leases, and a few read the heads of all tenants.
+// missed finds out what this node missed while it was cut off: notifications, and changes by a crash of the server. It does
+// so for the whole node: one statement reads all leases, and a few read the heads of all tenants.
 func (n *node) missed(ctx actor.Context) {
 	n.resync, n.confirm, n.hurry = 0, true, true
 	n.heads = slices.Collect(maps.Keys(n.env.Feeds.marks()))

@@ -248,7 +248,7 @@ func (n *node) looked(ctx actor.Context, msg *looked) {
 		return
 	}
 	for tenant, err := range msg.heads.Failed {
-		n.log.Debug("looking at the head of a tenant failed", zap.String("tenant", tenant), zap.Error(err))
+		n.log.Debug("reading the head of a tenant failed", zap.String("tenant", tenant), zap.Error(err))
 	}
 	n.learned(ctx, msg.heads.Incarnation)
 	n.env.Feeds.compare(msg.heads, msg.marks)

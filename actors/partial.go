@@ -68,7 +68,7 @@ func (p *projector) apply(ctx context.Context, lease projection.Lease, batch pro
 }
 
 // errDoubted ends a delivery whose lease another node may have.
-var errDoubted = fmt.Errorf("the database says that the lease is not this node's any more: %w", projection.ErrLeaseLost)
+var errDoubted = fmt.Errorf("the database says that this node no longer holds the lease: %w", projection.ErrLeaseLost)
 
 // cutShort ends the delivery that is under way, if there is one: no fence holds back what it sends.
 func (p *projector) cutShort() {
@@ -77,7 +77,7 @@ func (p *projector) cutShort() {
 	}
 }
 
-// reading waits, before a delivery that needs one, for a slot to read within: its own stands for no connection.
+// reading waits for a slot for reads before a delivery that reads, since the delivery's own slot stands for no connection.
 func (p *projector) reading(ctx context.Context, needed bool) (release func(), err error) {
 	if !p.def.Leased || !needed {
 		return func() {}, nil

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// prober asks whether the server can be worked with, by a probe on another connection than the one that met a fault. One
-// probe runs at a time, for all who ask. An answer is fresh: its probe began after the question.
+// prober finds out whether the server works, by a probe on another connection than the one that met a fault. One probe runs
+// at a time, and all callers share its result. A result is fresh: its probe began after the call.
 type prober struct {
 	mu sync.Mutex
 	// running is the probe under way, next the one that begins after it; nil where there is none.
@@ -31,7 +31,7 @@ func (e *Env) Probe(ctx context.Context) error {
 	}
 }
 
-// ask returns the probe whose result answers a question that is asked now. start is called when a probe is to begin.
+// ask returns the first probe that begins after this call. start is called to begin a probe.
 func (b *prober) ask(start func()) *probe {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -46,7 +46,7 @@ func (b *prober) ask(start func()) *probe {
 	return b.next
 }
 
-// answered takes in the result of the probe under way, and begins the next one if it was asked for.
+// answered passes on the result of the probe under way, and begins the next probe if there are callers for it.
 func (b *prober) answered(err error, start func()) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

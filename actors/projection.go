@@ -26,8 +26,8 @@ type projector struct {
 	// the projection.
 	position int64
 	sizing   projection.Sizing
-	// faults are those of the event ahead that were not counted; fresh that the next batch needs a new connection; missing
-	// why it waits for an object, as the database has it.
+	// faults are the uncounted faults of the next event. fresh reports whether the next batch needs a new connection. missing
+	// is why the projection waits for an object, as written in the database.
 	faults  projection.FaultHistory
 	fresh   bool
 	missing string
@@ -40,7 +40,7 @@ type projector struct {
 	mark   int64
 	from   int64
 	window []event.Envelope
-	// taken tells the feed how much of it is still needed.
+	// taken is the position up to which the projection has taken the feed's events.
 	taken *atomic.Int64
 
 	state  State
@@ -67,7 +67,7 @@ type projector struct {
 	changed bool
 	// cutOff reports that the server went away while a handler was under way.
 	cutOff bool
-	// asking tells that the node was asked for the lease.
+	// asking reports whether the node was asked for the lease.
 	asking bool
 	// wary is how many more events are tried one by one, since one of them may be deadly to the process.
 	wary int
@@ -82,7 +82,7 @@ type projector struct {
 	away       bool
 	faulted    bool
 	tailFailed bool
-	// gone is why the projection stops until it is resumed: events that it has handled are gone.
+	// gone is the error for which the projection stops until it is resumed: events that it has handled no longer exist.
 	gone error
 	// long is whether the last delivery took long; it is set where that ran, outside of the actor.
 	long atomic.Bool
@@ -256,7 +256,8 @@ func (p *projector) Handle(ctx actor.Context, msg any) {
 	p.publishTaken()
 }
 
-// publishTaken tells the feed which of its events are still needed. What is paused or waits begins anew from its checkpoint.
+// publishTaken publishes to the feed which of its events are still needed. A projection that is paused or waits needs none:
+// it begins anew from its checkpoint.
 func (p *projector) publishTaken() {
 	switch p.state {
 	case Paused, Failed, Waiting:
@@ -476,7 +477,7 @@ func (p *projector) fault(ctx actor.Context, err error) {
 		return
 	}
 	fault := p.env.Store.Classify(err)
-	// While the server answers, dead letters need not wait for what one event meets.
+	// While the server answers, replays go on though one event fails.
 	p.failing, p.away = nil, fault.Unreachable || fault.Probe || fault.Class != projection.Unclear && fault.Class != projection.MissingObject
 	switch fault.Class {
 	case projection.LeaseLost:

@@ -18,7 +18,7 @@ func (p *projector) reload(ctx actor.Context) {
 	ctx.Request(ctx.Parent(), &messages.LeaseRequest{Lease: p.lease, Op: p.op})
 }
 
-// reloaded takes in what the database has of the lease.
+// reloaded handles the result of reading the lease.
 func (p *projector) reloaded(ctx actor.Context, lease projection.Lease, err error) {
 	if err != nil {
 		p.fault(ctx, err)

@@ -53,9 +53,9 @@ func newLane(all, perTenant int) *lane {
 // longDelivery is how long a delivery may take before its projection counts among those that take long.
 const longDelivery = time.Second
 
-// defaultDeliveries is the least default of how many deliveries run at once. Each costs a few goroutines and the memory of its
-// events. Fewer, and a single receiver that is down, and many projections deliver to, could take all slots; far more, and
-// the events that they hold could add up to gigabytes.
+// defaultDeliveries is the least default of how many deliveries run at once. Each costs a few goroutines and the memory of
+// its events. With fewer, the many projections of a single receiver that is down could take all slots. With far more, the
+// events that they hold could add up to gigabytes.
 const defaultDeliveries = 100
 
 // NewSlots shares out a pool of that many connections: a part for reading the ends of the tenants' events and what else

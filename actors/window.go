@@ -68,7 +68,7 @@ func (w *window) drop(old func(p page) bool) bool {
 	return true
 }
 
-// compact moves the events to an array of their own, so that what was dropped can be freed.
+// compact moves the events to an array of their own, so that the memory of dropped events can be freed.
 func (w *window) compact() {
 	w.events, w.pages = slices.Clip(slices.Clone(w.events)), slices.Clone(w.pages)
 	w.dropped, w.droppedBytes = 0, 0

@@ -1,7 +1,8 @@
--- Two roles for a database with millrace: millrace_owner migrates and owns, millrace_app runs and can neither create, alter,
--- drop nor truncate anything of millrace's, nor change events. Run it once, as a superuser, in the database: before the first
--- Migrate or later, with whatever was there then made over to millrace_owner. Afterwards give the two roles passwords.
--- Where Options.Schema is not millrace, put its name in place of 'millrace' in the last statement.
+-- Two roles for a database with millrace. millrace_owner migrates, and owns everything of millrace's. millrace_app runs: it
+-- cannot create, alter, drop or truncate anything of millrace's, and cannot change events. Run this file once in the database,
+-- as a superuser: psql -v ON_ERROR_STOP=1 -1 -f roles.sql. Run it before the first Migrate or later: the last statement makes
+-- millrace_owner the owner of what Migrate has made. If Options.Schema is not millrace, write its name there. Then give both
+-- roles passwords.
 create role millrace_owner login;
 create role millrace_app login;
 
@@ -12,20 +13,20 @@ begin
 end
 $$;
 
--- Read models in public are the owner's to make, too. Before version 15 of PostgreSQL everybody may create there.
+-- The owner also makes read models in public. Before PostgreSQL 15 every role may create there.
 revoke create on schema public from public;
 grant create on schema public to millrace_owner;
 
--- What the owner makes from now on, the schemas of new tenants among it, is there for the other role to use. What is for the
--- owner alone, the migrations take back: changes of events, tenants and versions.
+-- millrace_app may use what the owner makes from now on, the schemas of new tenants included. The migrations revoke the
+-- rights that are for the owner alone: to change events, tenants and versions.
 alter default privileges for role millrace_owner grant usage on schemas to millrace_app;
 alter default privileges for role millrace_owner grant select, insert, update, delete on tables to millrace_app;
 alter default privileges for role millrace_owner grant usage on sequences to millrace_app;
 
--- Optional. Without it Status does not name transactions of other roles that hold snapshots open.
+-- Optional. Without it, Status does not see other roles' transactions that hold snapshots open.
 grant pg_read_all_stats to millrace_app;
 
--- The same for what Migrate made before as another role. On a database without millrace it does nothing.
+-- The same for what Migrate has made as another role. On a database without millrace it does nothing.
 do $$
 declare
     control constant text := 'millrace';

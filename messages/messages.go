@@ -14,7 +14,7 @@ type (
 	// Wake tells a feed that its tenant may have new events.
 	Wake struct{}
 	// Subscribe asks a feed to send its tenant's events to the sender. Taken is the position up to which the sender has taken
-	// them, kept up to date by it, so that the feed can let go of the others; nil means that it needs all.
+	// them, and the sender keeps it current, so that the feed can drop those events. nil means that the sender needs all.
 	Subscribe struct{ Taken *atomic.Int64 }
 	// Unsubscribe takes Subscribe back.
 	Unsubscribe struct{}
@@ -30,7 +30,7 @@ type (
 		From        int64
 		Events      []event.Envelope
 	}
-	// TailDropped takes back what was handed out: events of the tenant are gone.
+	// TailDropped takes back events that were sent: they may no longer exist.
 	TailDropped struct{}
 	// TailFailed tells that the end of the tenant's events cannot be read before somebody mends something.
 	TailFailed struct{ Err error }
@@ -38,18 +38,18 @@ type (
 
 // From the supervisor to a feed or a projection.
 type (
-	// Resume ends a wait: the delay after a failure is over, or the server can be worked with again. Lease is what the
-	// database has of a projection by then, nil where it was not read.
+	// Resume ends a wait: the delay after a failure is over, or the server can be worked with again. Lease is a projection's
+	// lease as read then, nil if it was not read.
 	Resume struct{ Lease *projection.Lease }
-	// Recheck asks a feed to drop what it knows and to begin anew, unless it did so in this incarnation of the server. 0
-	// means in any.
+	// Recheck asks a feed to forget everything and begin anew, unless it began in this incarnation of the server. 0 means in
+	// any case.
 	Recheck struct{ Incarnation projection.Incarnation }
-	// Confirm hands a projection its lease as the database has it. Where it is not as the projection knows it, it is
-	// read once more.
+	// Confirm sends a projection its lease as the database has it. If it differs from the projection's own, the projection
+	// reads it once more.
 	Confirm struct{ Lease projection.Lease }
 	// Doubt asks a projection to read its lease anew, and to go on from there.
 	Doubt struct{}
-	// Unanswered tells a projection that the node was started again: what was asked of it is not answered.
+	// Unanswered is sent to a projection when the node was restarted: its open requests get no answer.
 	Unanswered struct{}
 	// Verdict tells a projection what to do about the event that it reported: to park it, alone or with its stream, to skip it, or to stop. A retry
 	// is a Resume.

@@ -20,7 +20,7 @@ type ProjectionRow struct {
 	Halted          bool
 	FailingPosition int64
 	Attempts        int
-	// MissingObject tells that the event at FailingPosition waits for an object or a privilege that its handler needs.
+	// MissingObject reports whether the event at FailingPosition waits for an object or a privilege that its handler needs.
 	MissingObject bool
 	LastError     string
 	Owner         string
@@ -57,7 +57,7 @@ func (s Port) Projections(ctx context.Context, tenants []string) ([]ProjectionRo
 }
 
 // SetWanted says whether a projection is wanted to run, to pause or to stop, and tells its owner, wherever it is. To run
-// takes back that it failed; where it had stopped at an event, the attempts at that begin anew. It returns ErrUnknownTenant
+// clears its failure; if it had stopped at an event, the attempts at that event are counted anew. It returns ErrUnknownTenant
 // or ErrUnknownProjection where there is none of that name.
 func (s *Store) SetWanted(ctx context.Context, id projection.ID, wanted projection.Wanted) error {
 	id = id.WithDefaults()

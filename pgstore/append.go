@@ -85,7 +85,7 @@ func (t *Tenant) append(ctx context.Context, q querier, a appendCall, once func(
 	return AppendResult{}, errKeyExpired
 }
 
-// errKeyExpired tells that an idempotency key was found, and was deleted before what it led to could be read.
+// errKeyExpired is returned when an idempotency key was found, but was deleted before its result could be read.
 var errKeyExpired = errors.New("the idempotency key expired meanwhile")
 
 // AppendTx is Append inside a transaction of the caller's: the events become visible when it commits. Call the returned
@@ -282,8 +282,8 @@ func (t *Tenant) firstResult(ctx context.Context, q querier, a appendCall) (resu
 	return result, found, nil
 }
 
-// failed wraps err with what was being done to which stream. Every statement here is ours, so that a missing schema or table
-// is the tenant's.
+// failed wraps err with the operation and the stream. Every statement here is ours, so that a missing schema or table is the
+// tenant's.
 func (t *Tenant) failed(ctx context.Context, doing, what string, err error) error {
 	return fmt.Errorf("%s %s: %w", doing, excerpt.Quoted(what), t.absent(ctx, err))
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/millrace-go/millrace/projection"
 )
 
-// The statement cache of a connection may be what is at fault, so that nobody gets it again.
+// The statement cache of a connection may be at fault, so no other batch gets the connection.
 func TestInterruptedBatchClosesItsConnectionAndTheNextGetsANewOne(t *testing.T) {
 	o := newOwner(t, 1)
 	pids := make(map[uint32]bool)

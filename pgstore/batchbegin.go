@@ -12,7 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// begin starts the transaction of a batch, and returns what puts its session back when it ends.
+// begin starts the transaction of a batch, and returns the statements that restore its session when it ends.
 func (b *batchTx) begin(ctx context.Context, conn *pgx.Conn) (pgx.Tx, restoring, error) {
 	if b.store.pooling.lends {
 		return b.beginPooled(ctx, conn)
@@ -46,9 +46,9 @@ func (b *batchTx) beginPooled(ctx context.Context, conn *pgx.Conn) (pgx.Tx, rest
 	return tx, restore, nil
 }
 
-// pooledSessions is what a store knows of the sessions that a pooler lends: which they are, and which settings were made in
-// any of them. To list all settings of a session takes some 30 times as long as to read these few, so that it is done once
-// for each session. What other clients of the pooler set in it later is reset by a batch, unless it is listed here.
+// pooledSessions has the sessions of a pooler that a store has seen, and the settings that were made in any of them. Listing
+// all settings of a session takes some 30 times as long as reading these few, so it is done once for each session. A setting
+// that another client makes in a session later is reset by a batch, unless it is listed here.
 type pooledSessions struct {
 	mu    sync.Mutex
 	known map[uint32]struct{}
@@ -61,7 +61,7 @@ const mostSessions = 1000
 // reported are the settings that the server reports to its client when they change. A pooler sets them for each client.
 var reported = []string{"application_name", "client_encoding", "DateStyle", "IntervalStyle", "standard_conforming_strings", "TimeZone"}
 
-// restoreSQL begins a transaction and returns what puts the session that it got back to what it is.
+// restoreSQL begins a transaction and returns the statements that restore the settings that its session has now.
 func (p *pooledSessions) restoreSQL(ctx context.Context, conn *pgx.Conn) (restoring, error) {
 	found, err := readSettings(ctx, conn, beginBatch+"; "+p.query())
 	if err == nil && !p.knows(found[0].pid) {
@@ -113,7 +113,7 @@ func readSettings(ctx context.Context, conn *pgx.Conn, sql string) ([]setting, e
 	}
 	rows := results[len(results)-1].Rows
 	if len(rows) == 0 {
-		return nil, errors.New("read the session's settings: there are none")
+		return nil, errors.New("read the session's settings: no rows")
 	}
 	found := make([]setting, len(rows))
 	for i, row := range rows {

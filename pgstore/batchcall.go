@@ -87,15 +87,14 @@ func (b *batchTx) call(ctx context.Context, lent *lentConn, pid uint32, tx *scop
 	return fault
 }
 
-// isServerFault tells whether the server itself reported err.
+// isServerFault reports whether err comes from the server.
 func isServerFault(err error) bool {
 	var pgErr *pgconn.PgError
 	return errors.As(err, &pgErr)
 }
 
-// handlerFault says whose fault an error that a handler returned is. For what the handler met elsewhere, say in a web service
-// that refuses, the error itself speaks. For what the batch's own connection went through, that does, even where the handler
-// did not pass it on.
+// handlerFault classifies an error that a handler returned. A fault of the batch's own connection decides, even if the
+// handler returned another error. Otherwise the handler's error decides, for instance that of a web service.
 func handlerFault(err error, tx *scopedTx, conn *pgconn.PgConn) error {
 	if err == nil {
 		return nil
@@ -108,8 +107,8 @@ func handlerFault(err error, tx *scopedTx, conn *pgconn.PgConn) error {
 	switch {
 	case ownTimeout:
 	case noted != nil && (conn.IsClosed() || isServerFault(noted) && conn.TxStatus() == 'E'):
-		// Where the transaction still works, the handler undid the fault by a savepoint, or used the connection wrongly, say
-		// for a statement while the rows of another were open.
+		// If the transaction still works, the handler undid the fault by a savepoint, or misused the connection, say for a
+		// statement while another's rows were open.
 		if class := handlersClass(classify(noted).Class); class != projection.HandlerFault {
 			fault.Class, fault.Returned = class, false
 			if !errors.Is(err, noted) {
@@ -123,8 +122,8 @@ func handlerFault(err error, tx *scopedTx, conn *pgconn.PgConn) error {
 	return fault
 }
 
-// returnedClass says whose fault an error that a handler returned is, by nothing but that error: its own, unless a server says
-// by its SQLSTATE that it may be something else.
+// returnedClass classifies an error that a handler returned by that error alone: HandlerFault, unless it has an SQLSTATE of
+// another class.
 func returnedClass(err error) projection.Class {
 	var pgErr *pgconn.PgError
 	if errors.As(err, &pgErr) {
@@ -133,8 +132,8 @@ func returnedClass(err error) projection.Class {
 	return projection.HandlerFault
 }
 
-// waitsForLock asks whether a backend waits for a lock: over a connection of its own, since the pool may be used up, around
-// the pooler where there is a way, and where no connection is to be had over the pool.
+// waitsForLock reports whether a backend waits for a lock. It asks over a connection of its own, since the pool may be used
+// up, and by SessionDSN if there is one. If it gets no connection, it asks over the pool.
 func (b *batchTx) waitsForLock(ctx context.Context, pid uint32) (waits bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, askTime)
 	defer cancel()

@@ -43,10 +43,10 @@ var (
 	ErrNotMigrated = errors.New("the schema is missing or too old: call Migrate")
 )
 
-// sqlClass says whose fault an SQLSTATE is that a handler's statement met. A row is a whole class where it has two
-// characters. Every other one is the handler's: it is the handler's statement that failed. An SQLSTATE says nothing about the
-// server as a whole: extensions raise XX000 for bad input, and a foreign server that is down is 08001.
-// Source: PostgreSQL documentation, appendix A, "PostgreSQL Error Codes".
+// sqlClass classifies the SQLSTATEs that a handler's statement may meet. A row of two characters is a whole class. Every
+// other SQLSTATE is the handler's fault: its statement failed. An SQLSTATE says nothing about the server as a whole:
+// extensions raise XX000 for bad input, and a foreign server that is down is 08001. Source: PostgreSQL documentation,
+// appendix A, "PostgreSQL Error Codes".
 var sqlClass = map[string]projection.Class{
 	"08":    projection.Unclear,        // connection exception, also of a foreign server
 	"0A000": projection.HandlerFault,   // feature_not_supported; see classOf
@@ -80,7 +80,7 @@ var sqlClass = map[string]projection.Class{
 	stateStandby:       projection.Unclear,
 }
 
-// meaning has the errors that the SQLSTATEs of the control schema's functions stand for.
+// meaning maps the SQLSTATEs that the control schema's functions raise to errors.
 var meaning = map[string]error{
 	stateLeaseLost: projection.ErrLeaseLost,
 	stateChanged:   projection.ErrIncarnationChanged,

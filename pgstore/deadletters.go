@@ -258,9 +258,9 @@ func (d *DeadLetters) Wait(ctx context.Context, command int64) (Outcome, error) 
 }
 
 // Cancel ends a command that is not carried out yet, by the number of its Outcome. What it has done stays done, and a replay
-// that is under way is finished; a letter whose replay comes to nothing is parked again, by the holder of the lease, and at
-// once where there is none. A command that has ended is left as it is. It returns ErrNoCommand where there is none. Who waits
-// for the command learns what was done of it.
+// that is under way is finished; a letter whose replay does not finish is parked again, by the holder of the lease, or at
+// once if there is none. A command that has ended is left as it is. It returns ErrNoCommand where there is none. Wait, Replay
+// and Discard then return the command's outcome so far.
 func (d *DeadLetters) Cancel(ctx context.Context, command int64) error {
 	c := d.store.control
 	var ended bool

@@ -86,8 +86,8 @@ type DeliverOptions struct {
 	Policy projection.Policy
 	// Trust ends deliveries when the node cannot be sure of its leases any more. Default: it always can.
 	Trust projection.Trust
-	// Slot waits for a connection's slot before each statement of a delivery, acknowledgements above all, and returns what gives
-	// it back. Default: nothing is waited for.
+	// Slot waits for a connection's slot before each statement of a delivery, acknowledgements above all, and returns a
+	// function that releases it. Default: statements do not wait.
 	Slot func(ctx context.Context) (release func(), err error)
 }
 

@@ -9,8 +9,8 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// dial opens a connection outside the pool, to dsn or, where that is empty, to where and as the pool does. It is set up as the
-// pool's are: by AfterConnect, and by what runs before the pool lends a connection.
+// dial opens a connection outside the pool, to dsn or, if that is empty, as the pool does. The pool's hooks set it up:
+// AfterConnect, PrepareConn and BeforeAcquire.
 func (s *Store) dial(ctx context.Context, dsn string) (*pgx.Conn, error) {
 	pool := s.pool.Config()
 	config := pool.ConnConfig
@@ -36,7 +36,7 @@ func (s *Store) dial(ctx context.Context, dsn string) (*pgx.Conn, error) {
 	return conn, nil
 }
 
-// runHooks does to a connection what the pool does to one that is new and lent for the first time.
+// runHooks runs the hooks that the pool runs for a new connection and for its first use.
 func runHooks(ctx context.Context, pool *pgxpool.Config, conn *pgx.Conn) error {
 	if pool.AfterConnect != nil {
 		if err := pool.AfterConnect(ctx, conn); err != nil {

@@ -8,8 +8,8 @@ import (
 	"github.com/millrace-go/millrace/projection"
 )
 
-// absent says why a statement of ours did not find the schema of the tenant, or a table in it: the tenant is unknown, was
-// dropped outside of millrace, or was not migrated. Other errors are returned as they are.
+// absent adds to err why the schema of the tenant, or a table in it, was not found: the tenant is unknown, was dropped
+// outside of millrace, or was not migrated. Other errors are returned as they are.
 func (t *Tenant) absent(ctx context.Context, err error) error {
 	if !isMissing(err) {
 		return err
@@ -28,7 +28,7 @@ func (t *Tenant) absent(ctx context.Context, err error) error {
 	return fmt.Errorf("a table in the schema %q of tenant %q is gone: %w: %w", schema, t.name, projection.ErrTenantDropped, err)
 }
 
-// Absent returns why Heads left a tenant out, and nil where it is back by now.
+// Absent returns why Heads left a tenant out, or nil if the tenant is back.
 func (s Port) Absent(ctx context.Context, tenant string) error {
 	t, err := s.ForTenant(tenant)
 	if err != nil {

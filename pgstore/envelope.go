@@ -104,7 +104,7 @@ func timeOf(micros int64) time.Time {
 	return time.Unix(micros/million+microsTo2000/million, micros%million*1000).UTC()
 }
 
-// makeRoom makes room for the values of one row. What was handed out keeps the old chunks.
+// makeRoom makes room for the values of one row. Values that were returned keep the old chunks.
 func (d *decoder) makeRoom(text, json int) {
 	if d.text.Cap()-d.text.Len() < text {
 		size := max(text, min(2*d.text.Cap(), decoderChunk))

@@ -13,10 +13,10 @@ import (
 	"github.com/millrace-go/millrace/projection"
 )
 
-// outside are extensions that the search path of named tenants does not find, by name and schema, and those schemas.
+// outside has the extensions outside the search path of named tenants, by name and schema, and their schemas.
 type outside struct{ extensions, schemas []string }
 
-// toShare is what makes them found.
+// toShare returns the value of Options.SharedSchemas with which they are found.
 func (o outside) toShare() string {
 	quoted := make([]string, len(o.schemas))
 	for i, schema := range o.schemas {
@@ -25,8 +25,8 @@ func (o outside) toShare() string {
 	return "Options.SharedSchemas: []string{" + strings.Join(quoted, ", ") + "}"
 }
 
-// extensionsOutside lists extensions that named tenants do not find. silent leaves out those that have nothing but functions:
-// a statement that calls one of these fails, while one that misses an operator may find another.
+// extensionsOutside lists extensions that named tenants do not find. silent leaves out extensions with functions alone: a
+// statement that calls a missing function fails, while one with a missing operator may find another operator.
 func (s *Store) extensionsOutside(ctx context.Context, q querier, silent bool) (found outside, err error) {
 	shared := append([]string{}, s.opts.SharedSchemas...)
 	rows, err := q.Query(ctx, query("extensions_outside", s.opts.Schema, ""), pgx.QueryExecModeExec, shared)
@@ -56,7 +56,7 @@ func (s *Store) warnOfExtensions(ctx context.Context) {
 	found, err := s.extensionsOutside(ctx, s.pool, true)
 	if err != nil {
 		s.warned.Store(false)
-		s.log.Debug("extensions outside of the tenants' search path are not looked for", zap.Error(err))
+		s.log.Debug("looking for extensions outside the tenants' search path failed", zap.Error(err))
 		return
 	}
 	if len(found.extensions) > 0 {

@@ -18,8 +18,8 @@ import (
 const headsSlice = 250
 
 // Heads returns the highest visible position of each tenant, in slices that are transactions of their own, and the
-// incarnation in which all of them were read. A tenant that does not exist is left out, and so is one that cannot be read
-// though the others can: Heads.Failed says why.
+// incarnation in which all of them were read. A tenant that does not exist is left out. A tenant that cannot be read while
+// others can is left out too, and Heads.Failed says why.
 func (s Port) Heads(ctx context.Context, tenants []string) (projection.Heads, error) {
 	heads := projection.Heads{Positions: make(map[string]int64, len(tenants)), Failed: make(map[string]error)}
 	for slice := range slices.Chunk(tenants, headsSlice) {
@@ -30,8 +30,8 @@ func (s Port) Heads(ctx context.Context, tenants []string) (projection.Heads, er
 	return heads, nil
 }
 
-// headsWithout reads the heads of a slice without the tenants that cannot be read. It leaves those out at once whose events are
-// locked, and finds the others by halving the slice.
+// headsWithout reads the heads of a slice except those of tenants that cannot be read. It leaves out tenants whose events are
+// locked, and finds the other unreadable ones by halving the slice.
 func (s *Store) headsWithout(ctx context.Context, tenants []string, heads *projection.Heads) error {
 	err := s.headsOf(ctx, tenants, heads)
 	switch {
@@ -62,7 +62,7 @@ func (s *Store) headsWithout(ctx context.Context, tenants []string, heads *proje
 	return s.headsWithout(ctx, tenants[middle:], heads)
 }
 
-// withoutLocked returns the tenants whose events no session locks. Of the others heads says who does.
+// withoutLocked returns the tenants whose events are not locked. For the others it puts the lock holders into heads.Failed.
 func (s *Store) withoutLocked(ctx context.Context, names []string, heads *projection.Heads) (rest []string, err error) {
 	tenants := make([]*Tenant, len(names))
 	for i, name := range names {
@@ -87,7 +87,7 @@ func (s *Store) withoutLocked(ctx context.Context, names []string, heads *projec
 // isMissing reports whether err is about a schema or a table that does not exist.
 func isMissing(err error) bool { return isState(err, "3F000") || isState(err, "42P01") }
 
-// isTenants reports whether err may be about one of several tenants alone: its tables are missing, locked, or not to be read.
+// isTenants reports whether err may concern only one of several tenants, whose tables are missing, locked or not readable.
 func isTenants(err error) bool {
 	return isMissing(err) || isState(err, stateLockTimeout) || isState(err, "42501") || isState(err, "42703")
 }

@@ -17,7 +17,7 @@ import (
 // must keep only that tenant waiting.
 const readLockWait = 100 * time.Millisecond
 
-// within runs a read that returns the server's incarnation, and gives the server one where it has none yet.
+// within runs a read that returns the server's incarnation. If the server has none yet, it makes one first.
 func (s *Store) within(ctx context.Context, read func() error) error {
 	err := read()
 	if !isState(err, stateNoIncarnation) {

@@ -11,7 +11,7 @@ import (
 // rollbackTimeout bounds the rollback after the caller's context ended.
 const rollbackTimeout = 5 * time.Second
 
-// InTx runs fn in a transaction, commits it where fn returns nil and rolls it back otherwise, and then wakes the
+// InTx runs fn in a transaction, and commits it if fn returns nil, else rolls it back. After a commit it wakes the
 // projections of the tenants that fn appended to by AppendTx. fn may use savepoints (tx.Begin) but must not end the
 // transaction itself. The transaction is READ COMMITTED. Its search path is that of the tenant's handlers: see
 // Options.SharedSchemas.

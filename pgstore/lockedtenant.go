@@ -14,8 +14,8 @@ import (
 // stateLockTimeout is the SQLSTATE of a wait for a lock that was longer than lock_timeout.
 const stateLockTimeout = "55P03"
 
-// locked makes an error of a read that says who locks the tenant's events, where that is what err is about. It concerns that
-// tenant alone, and says nothing about the server.
+// locked returns an error that names the sessions that lock the tenant's events, if err is a lock time-out of a read. Other
+// errors are returned as they are. The fault is that tenant's alone, not the server's.
 func (t *Tenant) locked(ctx context.Context, err error) error {
 	if !isState(err, stateLockTimeout) {
 		return err
@@ -27,7 +27,7 @@ func (t *Tenant) locked(ctx context.Context, err error) error {
 	return &projection.Fault{Class: projection.Infrastructure, Err: fmt.Errorf("%w %s: %w", projection.ErrTenantLocked, who, err)}
 }
 
-// lockHolders returns who locks the events of which of the tenants.
+// lockHolders returns the sessions that lock events, by tenant.
 func (s *Store) lockHolders(ctx context.Context, tenants []*Tenant) (map[string][]string, error) {
 	names := make(map[string]string, len(tenants))
 	schemas := make([]string, len(tenants))

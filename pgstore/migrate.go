@@ -22,16 +22,16 @@ var (
 )
 
 // Migrate brings the control schema and every tenant to this program's version, and makes DefaultTenant. Each tenant is a
-// transaction of its own, and any number of processes may migrate at once. It never goes back: a schema one version
-// newer is accepted, so that the old and the new program can run side by side during a deployment, and a still newer
-// one is refused with ErrSchemaTooNew. It may wait for as long as ctx allows.
+// transaction of its own, and any number of processes may migrate at once. It never goes back: a schema one version newer is
+// accepted, so that the old and the new program can run side by side during a deployment. A still newer one is refused with
+// ErrSchemaTooNew. It may wait for as long as ctx allows.
 //
 // It also applies the steps of Options.TenantSetup that a tenant lacks. A step that fails ends Migrate with an error that
 // names the step and the tenant; the tenants before it stay migrated, and the next Migrate goes on with it.
 //
-// Where nothing is to be done, Migrate only reads and needs no right to create. Otherwise the error names the right that
-// the role lacks. A tenant whose schema was dropped outside of millrace is logged and left as it is, and the others are
-// migrated: see projection.ErrTenantDropped.
+// If everything is up to date, Migrate only reads and needs no right to create. Otherwise an error names the right that the
+// role lacks. A tenant whose schema was dropped outside of millrace is logged and left as it is, and the others are migrated:
+// see projection.ErrTenantDropped.
 func (s *Store) Migrate(ctx context.Context) error {
 	return s.migrate(ctx, ownMigrations)
 }
@@ -40,7 +40,8 @@ func (s *Store) migrate(ctx context.Context, m migrations) error {
 	if err := s.migrateControl(ctx, m.control); err != nil {
 		return fmt.Errorf("migrate schema %q: %w", s.opts.Schema, s.lacking(ctx, s.opts.Schema, err))
 	}
-	// DefaultTenant comes first: once it has had all steps of Options.TenantSetup, no program with fewer makes a tenant.
+	// DefaultTenant comes first: once it has had all steps of Options.TenantSetup, a program with fewer steps cannot create
+	// tenants.
 	if _, err := s.createTenant(ctx, projection.DefaultTenant, m); err != nil && !errors.Is(err, projection.ErrTenantDropped) {
 		return fmt.Errorf("migrate tenant %q: %w", projection.DefaultTenant, err)
 	}
@@ -73,10 +74,10 @@ func (s *Store) migrate(ctx context.Context, m migrations) error {
 }
 
 // CreateTenant makes a tenant with a schema of its own and what Options.TenantSetup adds, all or nothing, and returns it. A
-// tenant that exists already is brought to this program's version. It fails with ErrForeignSchema where a schema of the name
-// exists that is not this store's, with ErrNotMigrated before Migrate, with ErrSchemaTooNew where other tenants have had more
-// steps of Options.TenantSetup than this program has, and with projection.ErrTenantDropped where the tenant exists and its
-// schema does not.
+// tenant that exists already is brought to this program's version. It fails with ErrForeignSchema if a schema of the name
+// exists that is not this store's, and with ErrNotMigrated before Migrate. It fails with ErrSchemaTooNew if another tenant
+// has had more steps of Options.TenantSetup than this program has. It fails with projection.ErrTenantDropped if the tenant
+// exists and its schema does not.
 func (s *Store) CreateTenant(ctx context.Context, name string) (*Tenant, error) {
 	t, err := s.createTenant(ctx, name, ownMigrations)
 	if err != nil {
@@ -151,7 +152,7 @@ func (s *Store) migrateControl(ctx context.Context, list []migration) error {
 	return nil
 }
 
-// notForeign returns ErrForeignSchema where the control schema exists and holds objects of our names that are not ours.
+// notForeign returns ErrForeignSchema if the control schema holds objects with millrace's names that are not millrace's.
 func (s *Store) notForeign(ctx context.Context, list []migration) error {
 	rows, err := s.pool.Query(ctx, queryText("foreign_objects"), pgx.QueryExecModeExec, s.opts.Schema, controlNames(list))
 	if err != nil {
@@ -228,7 +229,7 @@ func (s *Store) createTenant(ctx context.Context, name string, m migrations) (*T
 	return t, nil
 }
 
-// isComplete reports whether the tenant exists and has all that this program has for it.
+// isComplete reports whether the tenant exists and lacks no migration and no step.
 func (s *Store) isComplete(ctx context.Context, t *Tenant, m migrations) (bool, error) {
 	control, err := s.controlVersion(ctx, s.pool)
 	if err != nil {

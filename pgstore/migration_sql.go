@@ -7,10 +7,10 @@ import (
 )
 
 // ControlMigrations returns the migrations of a control schema as SQL, for psql, goose and other tools. They begin after
-// version after, which the database has: 0 where it has none yet. The text is empty where none is left.
+// version after, the database's current version, 0 for a new database. The text is empty if no migration follows.
 //
 // The schema is named as in Options. The SQL must run in one transaction, and does exactly what Migrate does to the control
-// schema. It fails without an effect where the database is at another version. DefaultTenant is a tenant like others: see
+// schema. It fails without effect if the database is at another version. DefaultTenant is a tenant like others: see
 // TenantMigrations.
 func ControlMigrations(schema string, after int) (string, error) {
 	return controlScript(schema, after, ownMigrations.control)

@@ -11,28 +11,28 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// errExecMode means that the pool's way to send statements does not work behind its pooler.
+// errExecMode is returned when the pool's default_query_exec_mode does not work behind its pooler.
 var errExecMode = errors.New("a pooler in transaction mode stands between the pool and the server")
 
 const (
-	// poolerTime bounds the questions that find out how a pooler works.
+	// poolerTime bounds the statements that find out how a pooler works.
 	poolerTime = 10 * time.Second
-	// secondConnectionTime bounds what needs a second connection through the pooler, which may have none left.
+	// secondConnectionTime bounds the checks that need a second connection through the pooler, which may have none left.
 	secondConnectionTime = 3 * time.Second
-	// noticeTime is how long a notification may take before it is taken for lost.
+	// noticeTime is how long a notification is waited for before it counts as lost.
 	noticeTime = time.Second
 )
 
-// pooling is what stands between connections and the server's sessions. The zero value is nothing.
+// pooling describes the pooler between connections and the server's sessions. The zero value is no pooler.
 type pooling struct {
-	// lends means that a server's session serves other connections, too, from one transaction to the next: nothing that is
-	// set in it lasts, and nothing that others set is kept from it.
+	// lends means that another connection may get the server's session after each transaction: settings do not last in it,
+	// and settings of other clients show in it.
 	lends bool
-	// forgets means that a prepared statement may not be there when it is used, or be there before it was made.
+	// forgets means that a prepared statement may be missing when it is used, or exist before it is prepared.
 	forgets bool
 }
 
-// checkMode refuses the ways to send statements that do not work there.
+// checkMode returns an error if the mode does not work behind the pooler.
 func (p pooling) checkMode(mode pgx.QueryExecMode) error {
 	switch {
 	case mode == pgx.QueryExecModeDescribeExec && p.lends:
@@ -40,11 +40,12 @@ func (p pooling) checkMode(mode pgx.QueryExecMode) error {
 	default:
 		return nil
 	}
-	return fmt.Errorf("%w, where pgx's mode %q does not work: what it prepares belongs to another client a moment later; "+
+	return fmt.Errorf("%w, where pgx's mode %q does not work, since the session serves other clients after each transaction: "+
 		"set default_query_exec_mode=exec (or cache_describe) in the pool's DSN, or max_prepared_statements in PgBouncer 1.21 or newer", errExecMode, mode)
 }
 
-// checkPooling finds out what stands between the pool and the server, and refuses what does not work there.
+// checkPooling finds out whether a pooler stands before the server, and returns an error if the pool's mode does not work
+// with it.
 func (s *Store) checkPooling(ctx context.Context) error {
 	conn, err := s.pool.Acquire(ctx)
 	if err != nil {
@@ -62,9 +63,9 @@ func (s *Store) checkPooling(ctx context.Context) error {
 // opened.
 func (s *Store) Pooled() bool { return s.pooling.lends }
 
-// findPooling finds out whether and how a pooler stands between conn and the server. The same pooler must be behind dial. It
-// asks by what the pooler does, since one does not say what it is: it hides the process id of the session that it lends.
-// The error names a pooler that does not let transactions through.
+// findPooling finds out whether and how a pooler stands between conn and the server. The same pooler must be behind dial. A
+// pooler does not say what it is, but shows by its behaviour: it hides the process id of the session that it lends. Statement
+// pooling is an error.
 func findPooling(ctx context.Context, conn *pgx.Conn, dial func(context.Context) (*pgx.Conn, error)) (p pooling, err error) {
 	ctx, cancel := context.WithTimeout(ctx, poolerTime)
 	defer cancel()
@@ -89,12 +90,12 @@ func sessionPID(ctx context.Context, conn *pgx.Conn) (pid uint32, err error) {
 	return pid, err
 }
 
-// keepsNames reports whether a prepared statement reaches the server under the name that its client gave it. Then it is that
-// session's alone. A pooler that follows prepared statements gives them names of its own. Nothing is left behind.
+// keepsNames reports whether a prepared statement reaches the server under its client's name, and so exists in one session
+// only. A pooler that tracks prepared statements renames them. keepsNames leaves no statement behind.
 func keepsNames(ctx context.Context, conn *pgx.Conn) (kept bool, err error) {
 	tx, err := conn.Begin(ctx)
 	if pgErr := new(pgconn.PgError); errors.As(err, &pgErr) {
-		return false, fmt.Errorf("the pooler refuses transactions, as statement pooling does, which cannot work here: set pool_mode=transaction or session: %w", err)
+		return false, fmt.Errorf("the pooler refuses transactions, as with pool_mode=statement: set pool_mode=transaction or session: %w", err)
 	}
 	if err != nil {
 		return false, err
@@ -114,8 +115,8 @@ func keepsNames(ctx context.Context, conn *pgx.Conn) (kept bool, err error) {
 }
 
 // lendsSession reports whether the pooler gives the session pid, which conn had last, to a second connection, or gives conn
-// another one. Where neither is seen, only a notification that arrives shows that conn has its session to itself: an idle
-// pooler with several processes would look the same. In doubt the answer is yes, which works everywhere.
+// another session. If it does neither, it may still be an idle pooler with several processes. Only a notification that
+// arrives proves that conn keeps its session. In doubt the answer is yes, which works everywhere.
 func lendsSession(ctx context.Context, conn *pgx.Conn, pid uint32, dial func(context.Context) (*pgx.Conn, error)) (bool, error) {
 	limited, cancel := context.WithTimeout(ctx, secondConnectionTime)
 	defer cancel()
@@ -142,7 +143,7 @@ func lendsSession(ctx context.Context, conn *pgx.Conn, pid uint32, dial func(con
 	return !arrived, err
 }
 
-// inDoubt takes a second connection that is not to be had for a pooler that lends sessions and has none left.
+// inDoubt treats a failure to get a second connection as a pooler that lends sessions and has none left.
 func inDoubt(ctx context.Context, err error) (lends bool, _ error) {
 	if ctx.Err() != nil {
 		return false, err
@@ -150,7 +151,7 @@ func inDoubt(ctx context.Context, err error) (lends bool, _ error) {
 	return true, nil
 }
 
-// hears reports whether conn gets what second notifies.
+// hears reports whether conn receives a notification from second.
 func hears(ctx context.Context, conn, second *pgx.Conn) (arrived bool, err error) {
 	channel := quote("millrace_" + uuid.NewString())
 	on := func(name string) string { return fill(queryText(name), "{channel}", channel) }

@@ -18,14 +18,14 @@ func primaryOnly(config *pgx.ConnConfig) {
 	}
 }
 
-// takesWrites returns an error if the session is read-only. Where the DSN names other hosts, they are tried next.
+// takesWrites returns an error if the session is read-only. The other hosts of the DSN are tried next.
 func takesWrites(ctx context.Context, conn *pgconn.PgConn) error {
 	result := conn.ExecParams(ctx, ping, nil, nil, nil, nil).Read()
 	switch {
 	case result.Err != nil:
 		return result.Err
 	case len(result.Rows) != 1:
-		return fmt.Errorf("%d rows came when the server was asked whether it takes writes", len(result.Rows))
+		return fmt.Errorf("ask the server whether it takes writes: got %d rows, want 1", len(result.Rows))
 	case string(result.Rows[0][0]) != "f":
 		return fmt.Errorf("the server is a standby in recovery: %w", projection.ErrNotPrimary)
 	case string(result.Rows[0][1]) != "f":
@@ -34,7 +34,7 @@ func takesWrites(ctx context.Context, conn *pgconn.PgConn) error {
 	return nil
 }
 
-// onePrimary returns an error if connections may lead to several servers and none is checked for taking writes.
+// onePrimary returns an error if connections may go to several servers without a check that the server takes writes.
 func onePrimary(config *pgx.ConnConfig) error {
 	if config.ValidateConnect != nil {
 		return nil
@@ -48,8 +48,8 @@ func onePrimary(config *pgx.ConnConfig) error {
 	return nil
 }
 
-// cutStandby closes a connection on which a statement of ours failed because it leads to a standby, or to a server that takes no
-// writes: the pool's next connection may lead to the primary, and would not be made while this one is there.
+// cutStandby closes a connection if err shows that its server is a standby or takes no writes. The pool then opens another
+// connection, which may go to the primary.
 func cutStandby(ctx context.Context, conn *pgx.Conn, err error) {
 	if errors.Is(err, projection.ErrNotPrimary) || isState(err, stateStandby) || isState(err, stateReadOnly) || isState(err, stateNotSupported) {
 		cut(ctx, conn)

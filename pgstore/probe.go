@@ -10,11 +10,11 @@ import (
 )
 
 // Probe returns nil if the server can be worked with: it answers, takes writes and has disk space, as far as the control
-// schema and temporary files are concerned. The probe has a connection of its own, since the pool may be used up by those who
-// wait for the answer. Where the server has no connection left, the pool may have one.
+// schema and temporary files are concerned. The probe uses a connection of its own, since batches that wait for the answer
+// may use up the pool. If the server has no connection left, the probe takes one from the pool.
 //
-// Every error is a reason to wait for the server, but for those that only such statements can meet whose server works: a wait
-// for another session's lock, a missing schema or privilege, and the role's temp_file_limit.
+// Every error is a reason to wait for the server, except those that occur only on a working server: a wait for another
+// session's lock, a missing schema or privilege, and the role's temp_file_limit.
 func (s Port) Probe(ctx context.Context) error {
 	own, cancel := context.WithTimeout(ctx, askTime)
 	defer cancel()

@@ -39,7 +39,7 @@ func TestProbeNeedsNoConnectionOfThePool(t *testing.T) {
 	mustProbe(t, store, "with a pool that is used up")
 }
 
-// That another session holds what the probe writes says nothing of the server.
+// A lock of another session on the probe's row says nothing about the server.
 func TestProbeThatHasToWaitForALockSucceeds(t *testing.T) {
 	store := newStore(t)
 	for _, sql := range []string{"update millrace.probe set probed_at = null", "lock table millrace.probe in access exclusive mode"} {
@@ -57,7 +57,7 @@ func TestProbeThatHasToWaitForALockSucceeds(t *testing.T) {
 	}
 }
 
-// What is missing or not allowed is told by the statements that need it.
+// Missing tables and privileges are reported by the statements that need them, not by the probe.
 func TestProbeSucceedsWhereOnlyItsObjectsAreAtFault(t *testing.T) {
 	store := newStore(t)
 	limited := asRole(t, store, "millrace_limited", "", Options{})

@@ -105,7 +105,7 @@ func (s Port) FailReplay(ctx context.Context, lease projection.Lease, r projecti
 	return s.failReplay(ctx, lease, r, cause, stack, counts, "")
 }
 
-// StopReplay is FailReplay, and the projection stops until it is resumed, with that reason. The command ends.
+// StopReplay is FailReplay, and also stops the projection until it is resumed, with that reason. The command ends.
 func (s Port) StopReplay(ctx context.Context, lease projection.Lease, r projection.Replay, cause error, stack, reason string) error {
 	return s.failReplay(ctx, lease, r, cause, stack, true, reason)
 }
@@ -115,7 +115,7 @@ func (s Port) failReplay(ctx context.Context, lease projection.Lease, r projecti
 		r.Letter, r.Command, storable(cause.Error()), storable(stack), counts, nullable(storable(stop)))
 }
 
-// SkipReplay gives a letter up whose replay failed, counts its event as skipped, and lets the command go on behind it.
+// SkipReplay gives up a letter whose replay failed, and counts its event as skipped. The command goes on after it.
 func (s Port) SkipReplay(ctx context.Context, lease projection.Lease, r projection.Replay, cause error, stack string) error {
 	return s.change(ctx, fmt.Sprintf("skip the parked position %d of %s", r.Position, lease.ID), s.control.skipReplay, lease,
 		r.Letter, r.Command, storable(cause.Error()), storable(stack))
@@ -150,7 +150,8 @@ func (s Port) ScheduleReplay(ctx context.Context, lease projection.Lease, p proj
 // replayedAtOnce bounds how much of a parked stream is replayed by itself in one go.
 const replayedAtOnce = 10_000
 
-// finishUnowned carries a command out that calls no handler, of a projection that no living node holds. It reports whether it did.
+// finishUnowned carries out a command that calls no handler, if no living node holds the projection. It reports whether it
+// did.
 func (s *Store) finishUnowned(ctx context.Context, row int32, command int64) (done bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, finishTime)
 	defer cancel()

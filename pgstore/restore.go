@@ -11,9 +11,9 @@ import (
 // restoreKey is where a connection keeps the statements that put its session back.
 const restoreKey = "millrace restore session"
 
-// restoring puts a session back. user puts the session's user and role back within the transaction, where the handler may have
-// left others; session does the rest when the transaction has ended. pid is the session's process, which behind a pooler
-// the connection does not know.
+// restoring has the statements that restore a session. user restores the session's user and role within the transaction.
+// session restores the rest after the transaction. pid is the session's process, which the connection does not know behind a
+// pooler.
 type restoring struct {
 	user, session string
 	pid           uint32
@@ -32,11 +32,11 @@ func restorable(conn *pgx.Conn) bool { return conn.PgConn().CustomData()[restore
 // the first time: settings, session user and role (those of the pool's AfterConnect hook included), no advisory locks of the
 // session, no LISTEN, no cursors, no temporary tables. They are sent along with the end of a batch and cost no round trip.
 //
-// The session user is set by name: RESET would raise a connection that the hook lowered to its login role. Settings are put
-// back as the login role, before the session is lowered, since the role below may not set them.
+// The session user is set by name: RESET would return a connection that the hook lowered to its login role. Settings are
+// restored as the login role, before the session is lowered, since the lower role may not set them.
 //
-// Settings of a host's own, whose names have a dot, cannot be listed. They are put back to what the connection was opened
-// with, so that a host gives them in its DSN and not in the hook.
+// A host's own settings, whose names have a dot, cannot be listed. They are reset to their values when the connection was
+// opened, so a host sets them in its DSN and not in a hook.
 func restoreSQL(ctx context.Context, conn *pgx.Conn) (restoring, error) {
 	kept := conn.PgConn().CustomData()
 	if r, ok := kept[restoreKey].(restoring); ok {
@@ -60,8 +60,8 @@ func restoreSQL(ctx context.Context, conn *pgx.Conn) (restoring, error) {
 	return r, nil
 }
 
-// restoreTo returns the statements that put a session back to the settings that were found in it. The text stands here and
-// not in a file because it has one part for each setting. A setting that its reset puts back is left at that.
+// restoreTo returns the statements that put a session back to the settings that were found in it. The text is here and not in
+// a file because it has one part for each setting. A setting that RESET restores needs no other statement.
 func restoreTo(found []setting) restoring {
 	var sql strings.Builder
 	var last setting

@@ -7,8 +7,8 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// lacking names the right that the role lacks, and the statement that grants it, where err says that a migration of
-// schema was refused for want of one. Other errors are returned as they are.
+// lacking adds to err the right that the role lacks for a migration of schema, and the statement that grants it. Errors other
+// than a missing privilege are returned as they are.
 func (s *Store) lacking(ctx context.Context, schema string, err error) error {
 	if !isState(err, "42501") {
 		return err

@@ -60,7 +60,8 @@ func (s *session) setUp(ctx context.Context) error {
 		return err
 	}
 	if s.pooled = pooling.lends; s.pooled {
-		// Settings, LISTEN and the lock would be those of some pooled session, and so would the one be that is ended for the lock.
+		// Settings, LISTEN and the lock would belong to any session of the pooler, and so would the session that is ended for
+		// the lock.
 		s.store.log.Warn("a pooler stands between the session connection and the server: notifications do not arrive, and the node has no session lock; give Options.SessionDSN a way around it")
 		return s.Heartbeat(ctx)
 	}

@@ -9,7 +9,7 @@ import (
 	"github.com/millrace-go/millrace/projection"
 )
 
-// setBack sets the checkpoint back by hand, as somebody who wants events to be applied anew.
+// setBack sets the checkpoint back by hand, as an operator does to apply events again.
 func (d *drawer) setBack(to int64) {
 	d.t.Helper()
 	mustExec(d.t, d.store, "update millrace.leases set checkpoint = $1 where id = $2", to, d.lease.Row)
@@ -47,7 +47,7 @@ func TestEventIsParkedAgainWhereTheCheckpointWasSetBack(t *testing.T) {
 						t.Errorf("%+v at checkpoint %d", l, d.lease.Checkpoint)
 					}
 				}
-				// Whoever was at a replay of it meanwhile resolves nothing, and what is parked can be replayed.
+				// A replay of it that was under way resolves nothing, and the parked event can be replayed.
 				d.replay(d.give("replay", projection.LetterFilter{All: true}, 10))
 				d.mustHave(nil)
 			})

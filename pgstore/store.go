@@ -31,25 +31,25 @@ const DefaultKeyRetention = 7 * 24 * time.Hour
 
 // Options say how a store is opened. The zero value is fine.
 type Options struct {
-	// Schema is the control schema; tenant schemas are named after it with "_" and the tenant's name. Default
-	// DefaultSchema. At most 30 bytes, so that tenants fit behind it. Schemas of the server's own (information_schema, and
-	// pg_ with anything behind it) and public are refused.
+	// Schema is the control schema; tenant schemas are named after it with "_" and the tenant's name. Default DefaultSchema.
+	// At most 30 bytes, so that tenants fit behind it. The server's own schemas (information_schema, and names that begin
+	// with pg_) and public are refused.
 	Schema string
-	// SessionDSN is where session connections go. It is needed where a pooler in transaction mode stands between the
-	// pool and the server, because LISTEN and session locks do not survive such a pooler; without it the runtime polls and
-	// relies on heartbeats. The pool's AfterConnect and what it runs before it lends a connection (PrepareConn, BeforeAcquire)
-	// set up session connections too; its BeforeConnect does so only where SessionDSN is empty. Default: as the pool.
+	// SessionDSN is where session connections go. It is needed where a pooler in transaction mode stands between the pool and
+	// the server, because LISTEN and session locks do not survive such a pooler; without it the runtime polls and relies on
+	// heartbeats. The pool's hooks AfterConnect, PrepareConn and BeforeAcquire set up session connections too, and
+	// BeforeConnect if SessionDSN is empty. Default: as the pool.
 	SessionDSN string
-	// SharedSchemas are schemas in which named tenants find what their own schema does not have: extensions, functions,
-	// tables for all. The search path of a named tenant, in its handlers, in Tenant.InTx and in TenantSetup, is its schema,
-	// these in order, and pg_temp. It has nothing else, so public must be named here to be found. Tables in a shared schema
-	// are the same for all tenants. DefaultTenant keeps the search path of its sessions. Default: none.
+	// SharedSchemas are schemas that named tenants search after their own: for extensions, functions, and tables for all. The
+	// search path of a named tenant is its schema, these in order, and pg_temp. It applies in handlers, in Tenant.InTx and in
+	// TenantSetup. It has nothing else, so public must be named here to be found. All tenants see the same tables in a shared
+	// schema. DefaultTenant keeps the search path of its sessions. Default: none.
 	SharedSchemas []string
-	// TenantSetup makes what each tenant has beside its events, DefaultTenant included. CreateTenant runs all steps in the
-	// transaction that creates the tenant; Migrate runs for every tenant those that it has not had, in one transaction each.
-	// The steps are told apart by their places alone: append new ones, and never change, reorder or remove one that was
-	// applied anywhere. Programs with fewer steps than the database has go on working, but may not create tenants.
-	// Default: nothing is made.
+	// TenantSetup makes the tables and other objects of each tenant, DefaultTenant included. CreateTenant runs all steps in
+	// the transaction that creates the tenant. Migrate runs the steps that a tenant lacks, in one transaction for each
+	// tenant. Steps are identified by their index alone: append new steps, and never change, reorder or remove one that was
+	// applied anywhere. Programs with fewer steps than the database has keep working, but cannot create tenants. Default:
+	// none.
 	TenantSetup []TenantStep
 	// NoNotify turns the NOTIFY after each commit off. Other processes then find new events by polling.
 	NoNotify bool
@@ -111,9 +111,9 @@ type Store struct {
 	control controlSQL
 	notify  *notifier
 	locks   *lockScanner
-	// pooling is what stands between the pool and the server.
+	// pooling describes the pooler between the pool and the server.
 	pooling pooling
-	// sessions is what is known of the sessions that a pooler lends.
+	// sessions are the settings of the sessions that a pooler lends.
 	sessions pooledSessions
 	// unbounded begins transactions of our own: it takes from them what the server bounds all transactions with.
 	unbounded string
@@ -121,17 +121,17 @@ type Store struct {
 	watchesClients bool
 	// abandoned counts the handlers that did not come back.
 	abandoned atomic.Int64
-	// warned tells that extensions outside of the tenants' search path were looked for.
+	// warned reports whether extensions outside the tenants' search path were checked for.
 	warned atomic.Bool
 
 	statements tenantStatements
 	prepared   preparedNames
 }
 
-// Open connects to the database that dsn names, with a pool of its own, and checks the server. The DSN is that of
-// pgxpool, so pool_max_conns and the like may be given in it. Where it names several hosts, the connections lead to the
-// one that takes writes, as with target_session_attrs=read-write. Behind a pooler in transaction mode, where pgx's default mode
-// does not work, the pool's default_query_exec_mode becomes cache_describe.
+// Open connects to the database that dsn names, with a pool of its own, and checks the server. The DSN is that of pgxpool, so
+// pool_max_conns and the like may be given in it. If it names several hosts, connections go to the one that takes writes, as
+// with target_session_attrs=read-write. Behind a pooler in transaction mode, where pgx's default mode does not work, the
+// pool's default_query_exec_mode becomes cache_describe.
 func Open(ctx context.Context, dsn string, opts Options) (*Store, error) {
 	config, err := pgxpool.ParseConfig(dsn)
 	if err != nil {

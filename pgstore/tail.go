@@ -69,8 +69,8 @@ func (t failedTail) Poll(context.Context) (projection.TailUpdate, error) {
 	return projection.TailUpdate{}, t.err
 }
 
-// Poll reads on from the mark and settles what it can. After an error it forgets everything: what was seen on a
-// connection that is gone counts for nothing. In a new incarnation of the server it begins anew.
+// Poll reads on from the mark and settles what it can. After an error it forgets everything: observations on a lost
+// connection are not valid. In a new incarnation of the server it begins anew.
 func (t *tail) Poll(ctx context.Context) (projection.TailUpdate, error) {
 	update, err := t.poll(ctx)
 	if errors.Is(err, projection.ErrIncarnationChanged) || errors.Is(err, errEventsGone) {
@@ -278,7 +278,7 @@ func (t *tail) scan(ctx context.Context) error {
 	return nil
 }
 
-// String names the transaction so that an operator can find it.
+// String names the transaction as an operator finds it in pg_locks.
 func (h holder) String() string {
 	if h.pid == 0 {
 		return "prepared transaction " + h.transaction

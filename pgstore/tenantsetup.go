@@ -8,9 +8,9 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// TenantStep makes or changes a part of what a tenant has beside its events: tables, indexes, functions. tx has the search
-// path of the tenant's handlers, so that names without a schema mean the tenant's own. The step must not end tx, nor change
-// its session beyond it. It may run again after its transaction was rolled back, so that it acts through tx alone.
+// TenantStep makes or changes tables, indexes, functions and other objects of a tenant. tx has the search path of the
+// tenant's handlers, so names without a schema mean the tenant's own. The step must not end tx, nor change session settings
+// that outlast it. It may run again after its transaction was rolled back, so it should act through tx alone.
 type TenantStep func(ctx context.Context, tx pgx.Tx, tenant string) error
 
 // TenantSQL returns a step that executes SQL statements, separated by semicolons.
@@ -67,16 +67,16 @@ func (s *Store) runStep(ctx context.Context, tx pgx.Tx, name string, step Tenant
 	}
 	switch conn := tx.Conn().PgConn(); {
 	case conn.IsBusy():
-		return errors.New("it left the rows or the results of a query open")
+		return errors.New("rows or results of a query were left open")
 	case conn.TxStatus() == 'E':
-		return errors.New("it returned no error, but a statement of its transaction failed")
+		return errors.New("no error was returned, but a statement of the transaction failed")
 	case conn.TxStatus() != 'T':
-		return fmt.Errorf("it ended its transaction: %w", ErrTxControl)
+		return fmt.Errorf("the transaction was ended: %w", ErrTxControl)
 	}
 	return nil
 }
 
-// maySetUp reports why this program must not make tenants: others have had steps that it does not know.
+// maySetUp returns an error if another tenant has had steps that this program lacks, so that it must not create tenants.
 func (s *Store) maySetUp(ctx context.Context, tx pgx.Tx) error {
 	var newest int
 	if err := tx.QueryRow(ctx, query("newest_setup", s.opts.Schema, ""), pgx.QueryExecModeExec).Scan(&newest); err != nil {

@@ -21,7 +21,7 @@ type tenantStatements struct {
 // appendStatements are one way to append: without an idempotency key, with one, and with one while old keys are deleted.
 type appendStatements struct{ plain, keyed, expiring statement }
 
-// statement is the text between the places where the tenant's schema stands.
+// statement is a text, split at the places where the tenant's schema belongs.
 type statement []string
 
 // sql returns the text of a statement on the tenant's schema.

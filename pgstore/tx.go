@@ -71,8 +71,9 @@ func (tx *scopedTx) dirtied() []string {
 	return tenants
 }
 
-// note keeps err where it is an error of the server's or of the connection: the last one but for those that only follow from
-// another. What failed before the last error of the server's was undone by a savepoint, else there could be no other.
+// note keeps err if it comes from the server or the connection, and returns it. The last such error is kept, except errors
+// that only follow from another. Errors before the server's last one were undone by a savepoint, or it could not have
+// occurred.
 func (tx *scopedTx) note(err error) error {
 	if err == nil || isState(err, "25P02") { // in_failed_sql_transaction
 		return err
@@ -89,7 +90,7 @@ func (tx *scopedTx) note(err error) error {
 	return err
 }
 
-// fault is the error that the transaction or its connection failed with, as far as its statements told, or nil.
+// fault returns the error with which a statement, or the connection, failed last, or nil.
 func (tx *scopedTx) fault() error {
 	tx.scope.mu.Lock()
 	defer tx.scope.mu.Unlock()

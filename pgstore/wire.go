@@ -28,7 +28,7 @@ func textArray(items []string) []byte {
 // a table when each of many dead letters quotes a whole document.
 const maxTextBytes = 16 << 10
 
-// storable makes text that may hold anything fit for a text column. What is longer than maxTextBytes is cut, with a mark.
+// storable makes any text fit for a text column. Text longer than maxTextBytes is cut, with a mark.
 func storable(s string) string {
 	all := len(s)
 	if s = strings.ReplaceAll(strings.ToValidUTF8(s, "�"), "\x00", "�"); len(s) <= maxTextBytes {

@@ -31,9 +31,9 @@ type BreakerPolicy struct {
 	Failures int
 	// Window is how far back failures are counted. Default 1 min.
 	Window time.Duration
-	// Wait is how long the breaker stays open before one event is tried, up to a fifth longer at random. Default 30 s: what was down for long is not
-	// hurried by being asked more often, and is noticed to be back soon enough. Whoever knows that it is back need not wait
-	// for that, but resumes the projection.
+	// Wait is how long the breaker stays open before one event is tried, up to a fifth longer at random. Default 30 s: asking
+	// more often does not bring a service back, and 30 s is soon enough to notice that it is. An operator who knows that it
+	// is back can resume the projection at once.
 	Wait time.Duration
 }
 

@@ -103,10 +103,10 @@ func (r Replay) Failure(id ID, err error, stack string) *Failure {
 // ErrEventGone tells that the event of a dead letter is not in the store any more.
 var ErrEventGone = errors.New("the event is not in the store any more")
 
-// ReplayPolicy has the dead letters of a projection replayed by themselves, one after another, first the one that has been due
-// for longest: so none that fails again and again keeps others waiting. A parked
-// stream is replayed whole, and waits with the rest where one of its events fails. Events that are parked behind others are
-// not looked at for themselves. The zero value is off.
+// ReplayPolicy has the dead letters of a projection replayed by themselves, one after another, the one that has been due for
+// longest first: so one that keeps failing does not delay the others. A parked stream is replayed whole, and waits with the
+// rest where one of its events fails. Events that are parked behind others are not looked at for themselves. The zero value
+// is off.
 type ReplayPolicy struct {
 	// Interval is how long after its last failure an event is replayed, and how often it is looked for such. 0 turns the
 	// replayer off.

@@ -10,7 +10,7 @@ type Class int
 
 const (
 	// Infrastructure faults are retried for ever and never counted against an event: waits for another session's lock,
-	// deadlocks, serialization failures, and whatever a statement of our own meets.
+	// deadlocks, serialization failures, and all errors of statements of millrace itself.
 	Infrastructure Class = iota
 	// LeaseLost ends the actor; another owner goes on.
 	LeaseLost
@@ -18,14 +18,14 @@ const (
 	HandlerFault
 	// Configuration faults stop the projection until somebody mends them.
 	Configuration
-	// Unclear faults are those of which the error alone does not say whether the server or the event is at fault: a lost
-	// connection, lack of resources, an internal error. FaultHistory decides about them, by a probe and by repetition.
+	// Unclear faults do not show by the error alone whether the server or the event is at fault: a lost connection, lack of
+	// resources, an internal error. FaultHistory decides about them, by a probe and by repetition.
 	Unclear
-	// Interrupted faults may be of one moment or one connection alone: a cancelled statement, a statement cache that the
-	// server does not know any more. They are tried once more on a new connection, and are the event's if they recur.
+	// Interrupted faults may pass with the moment or the connection: a cancelled statement, a stale statement cache. The
+	// event is tried once more on a new connection, and is at fault if they recur.
 	Interrupted
-	// MissingObject faults tell of a table, column, function, schema or privilege that the handler needs and that is not
-	// there. The projection waits for it, for a bounded time.
+	// MissingObject faults are about a table, column, function, schema or privilege that the handler needs and that does not
+	// exist. The projection waits for it, for a bounded time.
 	MissingObject
 )
 

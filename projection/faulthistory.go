@@ -7,9 +7,9 @@ import (
 )
 
 const (
-	// uncountedFaults is how many Unclear faults an event meets alone before they are its own. With fewer, a server that
-	// recovers from a crash of one backend, or a pooler that restarts, could be blamed on an event. With more, an event that
-	// costs the server something each time would cost it more often.
+	// uncountedFaults is how many Unclear faults an event meets alone before they count. With fewer, an event could be blamed
+	// for a server that recovers from a backend's crash, or for a pooler that restarts. With more, an event that harms the
+	// server would harm it more often.
 	uncountedFaults = 10
 	// uncountedFor is how long they must last. The faults of a passing shortage, say of memory, come in quick succession:
 	// ten of them take some 20 s with the delays between them.
@@ -18,14 +18,13 @@ const (
 	waitForObjects = 5 * time.Minute
 )
 
-// FaultLimits say how long faults that may be an event's own are not counted against it. The zero value means the defaults.
+// FaultLimits says how long faults that may be an event's own are not counted against it. The zero value means the defaults.
 type FaultLimits struct {
 	// Faults and Over are how many Unclear faults an event meets alone, and for how long at least, before they count.
 	// Defaults 10 and 1 min.
 	Faults int
 	Over   time.Duration
-	// MissingObject is how long an event waits for what its handler needs in the database. Default 5 min; negative means not
-	// at all.
+	// MissingObject is how long an event waits for a missing object or privilege. Default 5 min; negative means not at all.
 	MissingObject time.Duration
 }
 
@@ -43,17 +42,17 @@ func (l FaultLimits) WithDefaults() FaultLimits {
 	return l
 }
 
-// FaultDecision is what a projection does about a batch that failed.
+// FaultDecision says how a projection treats a batch that failed.
 type FaultDecision int
 
 const (
-	// WaitForIt tries the batch again later. Nothing is counted.
+	// WaitForIt means that the batch is tried again later. Nothing is counted.
 	WaitForIt FaultDecision = iota
-	// NarrowIt applies fewer events at once. Nothing is counted.
+	// NarrowIt means that fewer events are applied at once. Nothing is counted.
 	NarrowIt
-	// TryAgain tries the event again at once, on a new connection. Nothing is counted.
+	// TryAgain means that the event is tried again at once, on a new connection. Nothing is counted.
 	TryAgain
-	// CountIt counts a failure of the event, and its policy decides.
+	// CountIt means that a failure of the event is counted, and that its policy decides.
 	CountIt
 )
 
@@ -72,7 +71,7 @@ func (d FaultDecision) String() string {
 	return fmt.Sprintf("decision %d", int(d))
 }
 
-// BatchFault is a fault of a batch, or of a replay or a delivery, as FaultHistory decides about it.
+// BatchFault is a fault of a batch, a replay or a delivery, as FaultHistory.Decide takes it.
 type BatchFault struct {
 	Class Class
 	// Position is the first event of the batch; Alone reports that there is no other.
@@ -87,8 +86,8 @@ type BatchFault struct {
 // FaultHistory remembers the faults of one event that were not counted, and decides when they are the event's own. It is
 // pure, and its zero value remembers nothing. Batches and replays have one each; it begins anew with a new owner of the lease.
 //
-// A batch of several events is narrowed uncounted, whatever the fault: what fails only above some size gets through in
-// smaller batches. Of an event alone:
+// A batch of several events is narrowed and not counted, whatever the fault: a batch that fails only above some size succeeds
+// in smaller ones. For a single event:
 //
 //	class           decision
 //	HandlerFault    count
@@ -102,13 +101,13 @@ type FaultHistory struct {
 	// faults counts the Unclear ones since since.
 	faults int
 	since  time.Time
-	// triedAgain reports that the event had its new connection.
+	// triedAgain reports whether the event was tried on a new connection.
 	triedAgain bool
-	// missing is when an object was found missing first, zero where none was.
+	// missing is when an object was first found missing, zero if none was.
 	missing time.Time
 }
 
-// Decide takes in a fault and says what to do about it.
+// Decide records a fault and returns what to do about it.
 func (h *FaultHistory) Decide(limits FaultLimits, f BatchFault) FaultDecision {
 	limits = limits.WithDefaults()
 	switch {
@@ -151,9 +150,8 @@ func (h *FaultHistory) Decide(limits FaultLimits, f BatchFault) FaultDecision {
 	return CountIt
 }
 
-// Forget takes in that something succeeded, or that the server was away.
+// Forget is called when something succeeded, or when the server was away.
 func (h *FaultHistory) Forget() { *h = FaultHistory{} }
 
-// ErrMissingObject is in the reason for which a projection waits for a table, column, function, schema or privilege that its
-// handler needs.
+// ErrMissingObject is wrapped in the reason of a projection that waits for a table, column, function, schema or privilege.
 var ErrMissingObject = errors.New("the handler needs an object or a privilege that is missing in the database")

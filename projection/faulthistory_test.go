@@ -62,8 +62,8 @@ func TestZeroFaultLimitsAreTheDefaults(t *testing.T) {
 	}
 }
 
-// Whatever comes in whatever order, what is counted was met alone by its event, and often and long enough. And whatever an
-// event meets again and again is counted in the end, unless it can be no fault of the event's.
+// In any order of faults, a counted fault was met by its event alone, often and long enough. A fault that recurs is counted
+// in the end, unless it cannot be the event's.
 func TestFaultsAreCountedForGoodReasonsOnly(t *testing.T) {
 	limits := FaultLimits{Faults: 4, Over: 20 * time.Second, MissingObject: 15 * time.Second}
 	rapid.Check(t, func(t *rapid.T) {

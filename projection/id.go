@@ -85,8 +85,8 @@ type Lease struct {
 }
 
 // Incarnation identifies one life of a server without loss. A crash, an immediate stop and a promotion end it, since commits
-// may be gone after them and their positions handed out again; an orderly restart does not. What was read in one
-// incarnation says nothing about another. 0 is none.
+// may be lost and their positions handed out again. An orderly restart does not. Data read in one incarnation are not valid
+// in another. 0 means none.
 type Incarnation int64
 
 // suspectAfter is how many owners in a row have to die before their events are suspected of it.
@@ -99,9 +99,9 @@ func (l Lease) Suspect() bool {
 	return l.Unclean >= suspectAfter || l.TryingPosition > l.Checkpoint && l.Deaths > 0
 }
 
-// Check returns an error that wraps ErrLeaseLost unless now, the lease's row as it was read later, is held by the same owner
-// under the same epoch, and is still that of the same projection: a failover may give the number of a lost row to another
-// one. exists is false where there is no such row any more.
+// Check returns an error that wraps ErrLeaseLost unless now, the lease's row as read later, has the same owner, epoch and
+// projection: after a failover the number of a lost row may belong to another projection. exists is false if the row no longer
+// exists.
 func (l Lease) Check(now Lease, exists bool) error {
 	switch {
 	case !exists, now.ID != l.ID:
@@ -187,14 +187,14 @@ var (
 	// ErrLeaseLost tells that a write was refused because another owner, or a later epoch, holds the lease, or because
 	// the checkpoint is not where the writer believed it to be.
 	ErrLeaseLost = errors.New("lease lost")
-	// ErrIncarnationChanged is returned where the server crashed or was replaced since the data at hand were read, so that
-	// they may not exist any more.
+	// ErrIncarnationChanged is returned when the server crashed or was replaced after the data in memory were read, so that
+	// they may no longer exist.
 	ErrIncarnationChanged = errors.New("the server crashed or was replaced by another one")
 	// ErrUnknownProjection tells that nobody registered a projection of that name.
 	ErrUnknownProjection = errors.New("unknown projection")
 	// ErrUnknownTenant tells that the store has no such tenant.
 	ErrUnknownTenant = errors.New("unknown tenant")
-	// ErrTenantDropped is returned where a tenant is known and its schema, or a table in it, does not exist. Its projections
+	// ErrTenantDropped is returned when a known tenant's schema, or a table in it, does not exist. The tenant's projections
 	// are failed until the schema is restored.
 	ErrTenantDropped = errors.New("it was dropped outside of millrace: restore it, or remove the tenant (docs/ownership.md, \"A tenant's schema is gone\")")
 	// ErrNotPrimary tells that the server is a standby: nothing ever settles there.

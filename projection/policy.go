@@ -48,9 +48,9 @@ func (p Policy) Room(parked int64) int64 {
 	return max(0, p.MaxParked-parked)
 }
 
-// ReplayVerdict says what is to be done about a dead letter whose replay failed: ActionSkip, ActionStop, or ActionPark for it to
-// stay parked. It is pure. What the handler asks for comes first. An error that is declared to be permanent is up to OnFailure,
-// unless Decide is set. Anything else leaves the letter parked, since the policy decided about its event before.
+// ReplayVerdict decides about a dead letter whose replay failed: ActionSkip, ActionStop, or ActionPark, which leaves it
+// parked. It is pure. A request of the handler comes first. OnFailure decides about a permanent error, unless Decide is set.
+// Any other error leaves the letter parked, since the policy has already decided about its event.
 func (p Policy) ReplayVerdict(err error, permanent bool) Action {
 	action, asks := Asked(err)
 	if !asks && permanent && p.Decide == nil {

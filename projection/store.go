@@ -24,7 +24,7 @@ type Definition struct {
 	Policy
 	// Breaker says when the projection waits for what its handler depends on.
 	Breaker BreakerPolicy
-	// Faults say how long what may be an event's own fault is not counted against it.
+	// Faults says how long faults that may be an event's own are not counted against it.
 	Faults FaultLimits
 	// Apply runs one batch transaction: it hands the events to the handler, parks those that are behind others, resolves the
 	// dead letter that is replayed, advances the checkpoint from lease.Checkpoint to batch.To under the lease's fence, and
@@ -109,10 +109,11 @@ type Store interface {
 	// FailReplay parks a letter again whose replay failed, under the lease's fence, and lets the command go on without it.
 	// counts tells that it is one attempt more.
 	FailReplay(ctx context.Context, lease Lease, replay Replay, cause error, stack string, counts bool) error
-	// StopReplay is FailReplay, counted, and the projection waits until it is resumed, with that reason. The command ends.
+	// StopReplay is FailReplay, counted, and also stops the projection until it is resumed, with that reason. The command
+	// ends.
 	StopReplay(ctx context.Context, lease Lease, replay Replay, cause error, stack, reason string) error
-	// SkipReplay gives a letter up whose replay failed, under the lease's fence, counts its event as skipped, and lets the
-	// command go on behind it.
+	// SkipReplay gives up a letter whose replay failed, under the lease's fence. It counts the event as skipped, and the
+	// command goes on after it.
 	SkipReplay(ctx context.Context, lease Lease, replay Replay, cause error, stack string) error
 	// ScheduleReplay makes a command of the letter that is due by the policy, if there is one and no command is open. Else
 	// next is in how long one is due, 0 where none ever is.
@@ -133,10 +134,10 @@ type Store interface {
 	SetFailed(ctx context.Context, lease Lease, reason string) error
 	// Heads returns the highest visible position of each tenant; one that does not exist is left out.
 	Heads(ctx context.Context, tenants []string) (Heads, error)
-	// Ping tells whether the server can be worked with, over the pool.
+	// Ping returns nil if the server answers over the pool, and is the primary.
 	Ping(ctx context.Context) error
-	// Probe returns nil if the server can be worked with. It writes, over a connection of its own where it can be had. That
-	// another session holds a lock is no error.
+	// Probe returns nil if the server can be worked with. It writes over a connection of its own, if it can get one. A lock
+	// of another session is no error.
 	Probe(ctx context.Context) error
 	// Classify tells whose fault err is.
 	Classify(err error) *Fault
@@ -187,8 +188,8 @@ type Page struct {
 
 // Heads are the highest visible positions of tenants.
 type Heads struct {
-	// Positions has them by tenant. Failed says of tenants that exist why they could not be read: their events are locked, for
-	// one (ErrTenantLocked).
+	// Positions has them by tenant. Failed says why those of other existing tenants could not be read, for instance that
+	// their events are locked (ErrTenantLocked).
 	Positions map[string]int64
 	Failed    map[string]error
 	// Incarnation is that of the server in which all of them were read.
@@ -229,7 +230,8 @@ type Held struct {
 	Below int64
 	// Since is when the wait began.
 	Since time.Time
-	// Holders names the transactions that are waited for: backend pids, or the names of prepared transactions.
+	// Holders names the transactions that are waited for: "backend" and its pid, or "prepared transaction" and its virtual
+	// transaction id. pg_locks has that id, and the transaction in pg_prepared_xacts.
 	Holders []string
 }
 

@@ -18,6 +18,6 @@ func (b *boss) outage(c *child, o *messages.Outage) {
 	b.resumeIn(c, delay)
 }
 
-// probeIn is how long an open breaker waits for its probe: up to a fifth longer than wait, so that the projections of many
-// tenants, whose breakers opened together, do not probe what just came back in the same instant.
+// probeIn is how long an open breaker waits for its probe: up to a fifth longer than wait. So the projections of many
+// tenants, whose breakers opened together, do not all probe a service at the moment when it is back.
 func probeIn(wait time.Duration) time.Duration { return wait + rand.N(wait/5+1) }

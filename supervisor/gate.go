@@ -21,16 +21,16 @@ const (
 	startsEvery  = 10 * time.Millisecond
 )
 
-// gate holds back everything that needs the server while the server is away, until a probe succeeds: so ten thousand
-// projections do not try ten thousand times. Nothing but a probe that failed closes it.
+// gate holds back all actors that need the server while the server is away, until a probe succeeds. So ten thousand
+// projections do not try ten thousand times. Only a failed probe closes it.
 type gate struct {
 	env     *actors.Env
 	closed  bool
 	since   time.Time
 	probes  int
 	waiters map[string]waiter
-	// asking are the children whose faults may be the server's, and that wait for the probe under way; asked are those of
-	// later faults, for which another one follows.
+	// asking are the children that wait for the running probe, because their faults may be the server's. asked are those with
+	// later faults, for which another probe follows.
 	asking, asked map[string]*child
 }
 
@@ -69,8 +69,8 @@ func (g *gate) shut(ctx actor.Context, why error) {
 	g.probed(ctx, &probed{err: why})
 }
 
-// wait lets a child wait for the gate to open, and for its own delay: where the server answers the probe and yet fails this
-// one actor again and again, the actor must not spin.
+// wait makes a child wait for the gate to open, and for its own delay: if the server answers the probe but keeps failing this
+// actor, the actor must not spin.
 func (g *gate) wait(c *child) {
 	g.waiters[c.pid.Id] = waiter{pid: c.pid, row: c.lease.Row, notBefore: time.Now().Add(c.atLeast())}
 }

@@ -20,13 +20,13 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// ErrNoPgBouncer says that PgBouncer is not installed, and what to do about it.
+// ErrNoPgBouncer is returned when PgBouncer is not installed.
 var ErrNoPgBouncer = errors.New("needs pgbouncer: apt-get install pgbouncer")
 
 // errOldPgBouncer says that the installed PgBouncer cannot do what a test is about.
 var errOldPgBouncer = errors.New("needs pgbouncer 1.21 or newer, which follows prepared statements")
 
-// PgBouncerOptions say what a PgBouncer shall be like.
+// PgBouncerOptions configure a PgBouncer.
 type PgBouncerOptions struct {
 	// Mode is the pool_mode: "session", "transaction" or "statement". Default "transaction".
 	Mode string

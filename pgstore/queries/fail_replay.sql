@@ -1,7 +1,7 @@
--- Puts a dead letter back whose replay failed, under the fence; $8 tells whether that counts. A parked stream goes no further in
--- this command. Where $9 is not null it is why the projection stops until it is resumed, and the command goes no further. Indexes:
--- leases_pkey, dead_letters_pkey, commands_pkey, projections_pkey. Locks, until the commit: the row of leases FOR SHARE, which a
--- claim waits for or passes over (see halt.sql), the others FOR NO KEY UPDATE.
+-- Parks a dead letter again whose replay failed, under the fence; $8 says whether that counts. A parked stream goes no
+-- further in this command. Where $9 is not null it is why the projection stops until it is resumed, and the command goes no
+-- further. Indexes: leases_pkey, dead_letters_pkey, commands_pkey, projections_pkey. Locks, until the commit: the row of
+-- leases FOR SHARE, which a claim waits for or passes over (see halt.sql), the others FOR NO KEY UPDATE.
 with held as (
     select l.id from {control}.leases l where l.id = $1::integer and l.owner = $2::uuid and l.epoch = $3::bigint for share
 ), told as (

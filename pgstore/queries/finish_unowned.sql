@@ -1,7 +1,7 @@
--- Carries a command out that calls no handler, of a projection that no living node holds: one that discards, or a replay that
--- has only to be ended. It raises the epoch of the lease, so that no node that believes to hold it can commit. Indexes:
--- leases_pkey, nodes_pkey, commands_pkey, and those of the functions. Locks, until the commit: the row of leases FOR NO KEY UPDATE,
--- and those of the functions.
+-- Carries out a command that calls no handler, if no living node holds the projection: a discard, or a replay that only has
+-- to end. It raises the epoch of the lease, so that no node that believes to hold it can commit. Indexes: leases_pkey,
+-- nodes_pkey, commands_pkey, and those of the functions. Locks, until the commit: the row of leases FOR NO KEY UPDATE, and
+-- those of the functions.
 with free as (
     select l.id, c.id as command, c.kind from {control}.leases l
       join {control}.commands c on c.id = $2::bigint and c.projection_id = l.id and (c.kind = 'discard' or c.done + c.failed >= c.most)

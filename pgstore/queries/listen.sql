@@ -1,2 +1,2 @@
--- Listens on a channel that no one else uses. Locks nothing, needs no index.
+-- Listens on a channel of its own. Locks nothing, needs no index.
 listen {channel}

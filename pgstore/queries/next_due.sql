@@ -1,9 +1,9 @@
--- The dead letter that is due first to be replayed by itself, and in how many seconds; no row where none ever is. $2 replays at
--- most, after $3 seconds, growing by $4 with each up to $5; $6 is a part of the error. Letters with as many replays are due in
--- the order in which they failed. So the first of each number of replays is looked up, by jumps from one number to the next.
--- Letters that do not fit the error, or are not the first of a parked stream, are passed over: that one is tried in their place,
--- after its own interval. Indexes: dead_letters_projection_id_replays_last_failed_at_idx, the one of dead_letters by stream,
--- parked_streams_pkey. Locks nothing.
+-- The dead letter that is due first to be replayed by itself, and in how many seconds; no row if none ever is. At most $2
+-- replays, after $3 seconds, growing by $4 with each up to $5; $6 is a part of the error. Letters with as many replays are
+-- due in the order in which they failed. So the first of each number of replays is looked up, by jumps from one number to the
+-- next. Letters that do not fit the error, or are not the first of a parked stream, are passed over: that one is tried in
+-- their place, after its own interval. Indexes: dead_letters_projection_id_replays_last_failed_at_idx, the one of
+-- dead_letters by stream, parked_streams_pkey. Locks nothing.
 with recursive tried as (
     (select d.replays from {control}.dead_letters d
       where d.projection_id = $1::integer and d.state in ('parked', 'replaying') and not d.behind

@@ -1,2 +1,2 @@
--- Notifies the one that listens there. Locks: that of notifying commits, for a moment. Needs no index.
+-- Notifies the session that listens there. Locks: that of notifying commits, for a moment. Needs no index.
 notify {channel}

@@ -1,5 +1,5 @@
--- Takes from a session of our own what the host's hooks and roles bound its statements with. Not every server has each of the
--- settings. Locks nothing, needs no index.
+-- Overrides, in a session of our own, the time-outs and transaction defaults that the host's hooks and roles may have set.
+-- Not every server has each of the settings. Locks nothing, needs no index.
 select set_config(name, value, false) from pg_settings
   join (values ('statement_timeout', '0'), ('lock_timeout', '0'), ('transaction_timeout', '0'), ('idle_session_timeout', '0'),
                ('idle_in_transaction_session_timeout', '0'), ('default_transaction_read_only', 'off'),

@@ -1,10 +1,9 @@
--- Parks events: one that failed, which ends its count of failures, and its stream with it where $11 says so; or some that
--- are behind one of their stream ($6). That stream may have come free since it was looked whether it is parked, by a replay
--- whose answer was lost: it is parked again then, and they wait for nobody. Where somebody set the
--- checkpoint back, one that was parked before is parked again; one that is still parked stays as it is where it would only be
--- behind others, and what comes first of its stream is behind none.
--- Indexes: dead_letters_projection_id_position_key, the one of dead_letters by stream, parked_streams_pkey, projections_pkey. Locks: the new rows, and the row
--- of projections FOR NO KEY UPDATE until the commit.
+-- Parks events: one that failed, which ends its count of failures, and its stream with it where $11 says so; or some that are
+-- behind one of their stream ($6). That stream may have come free since it was looked whether it is parked, by a replay whose
+-- answer was lost: it is parked again then, and they wait for no other. If the checkpoint was set back, an event that was
+-- parked before is parked again; one that is still parked stays as it is where it would only be behind others, and what comes
+-- first of its stream is behind none. Indexes: dead_letters_projection_id_position_key, the one of dead_letters by stream,
+-- parked_streams_pkey, projections_pkey. Locks: the new rows, and the row of projections FOR NO KEY UPDATE until the commit.
 with known as (
     select count(*) as n from {control}.dead_letters d
      where d.projection_id = $1::integer and d.position = any($2::bigint[]) and d.state in ('parked', 'replaying')

@@ -1,9 +1,9 @@
--- Gives leases back, each with its checkpoint moved over what did not concern its projection, and tells the nodes. A
--- lease that is no longer held is passed over. Attempts that were counted before they were made, and of which the process
--- did not die, are taken back: $7 their positions, $8 their numbers, and $9 the dead letters of such replays. $10 is the channel. A
--- checkpoint that was read in another incarnation of the server stays where it is.
--- Indexes: leases_pkey, projections_pkey, dead_letters_pkey. Locks: the rows of leases, and of such projections and letters, FOR
--- NO KEY UPDATE until the commit, and the queue of notifications during it.
+-- Gives leases back, each with its checkpoint moved over what did not concern its projection, and tells the nodes. A lease
+-- that is no longer held is passed over. Attempts that were counted in advance, and did not end the process, are taken back:
+-- $7 their positions, $8 their numbers, and $9 the dead letters of such replays. $10 is the channel. A checkpoint that was
+-- read in another incarnation of the server stays where it is. Indexes: leases_pkey, projections_pkey, dead_letters_pkey.
+-- Locks: the rows of leases, and of such projections and letters, FOR NO KEY UPDATE until the commit, and the queue of
+-- notifications during it.
 with released as (
     update {control}.leases l
        set owner = null, free_since = clock_timestamp(),

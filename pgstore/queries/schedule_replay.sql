@@ -1,6 +1,6 @@
--- Has dead letter $4 replayed next, unless something is to be done already: a row tells that it will be. $5 bounds how much of
--- its stream. Commands that ended a day ago are forgotten. Indexes: leases_pkey, dead_letters_pkey, the partial ones of commands.
--- Locks: the new row, and the row of leases FOR SHARE until the commit.
+-- Makes a command that replays dead letter $4 next, unless there is an open command. Returns a row if it does. $5 bounds how
+-- much of its stream. Commands that ended a day ago are forgotten. Indexes: leases_pkey, dead_letters_pkey, the partial ones
+-- of commands. Locks: the new row, and the row of leases FOR SHARE until the commit.
 with held as (
     select l.id from {control}.leases l where l.id = $1::integer and l.owner = $2::uuid and l.epoch = $3::bigint
        and not exists (select from {control}.commands c where c.projection_id = l.id and c.ended_at is null)

@@ -53,7 +53,7 @@ create table {control}.projections (
     unique (tenant, name, partition)
 );
 
--- One row that probes write, to find out whether the server takes writes. What stands in it matters to nobody.
+-- One row that probes write, to find out whether the server takes writes. Its value has no meaning.
 create table {control}.probe (
     only_one  boolean primary key default true check (only_one),
     probed_at timestamptz
@@ -161,8 +161,8 @@ begin
 end
 $$;
 
--- Raises unless the server is still in the incarnation in which a client read what it is about to act upon. Every fenced
--- write calls it. Locks nothing. Needs no index.
+-- Raises unless the server is still in the incarnation in which a client read its data. Every fenced write calls it. Locks
+-- nothing. Needs no index.
 create function {control}.check_incarnation(seen bigint) returns void language plpgsql stable as $$
 begin
     perform 1 from {control}.incarnation i where i.id # (i.tableoid::bigint << 32) # i.xmin::text::bigint = seen;
