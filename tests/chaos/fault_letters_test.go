@@ -67,7 +67,9 @@ func (s *strike) command(give func(ctx context.Context, letters *pgstore.DeadLet
 		_, err := give(ctx, s.store.DeadLetters(projection.ID{Tenant: tenants[s.rnd.IntN(len(tenants))], Name: shipments}))
 		cancel()
 		// Where other things go wrong it may not be given, or not be carried out in time. It stays to be.
-		if err != nil && (s.alone || !isOutage(err) && !errors.Is(err, pgstore.ErrPending) && !errors.Is(err, context.DeadlineExceeded)) {
+		// A command may be lost with its server.
+		fine := isOutage(err) || errors.Is(err, pgstore.ErrPending) || errors.Is(err, pgstore.ErrNoCommand) || errors.Is(err, context.DeadlineExceeded)
+		if err != nil && (s.alone || !fine) {
 			return err
 		}
 		s.wait(time.Duration(50+s.rnd.IntN(200)) * time.Millisecond)
