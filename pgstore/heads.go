@@ -108,11 +108,14 @@ func (s *Store) headsOf(ctx context.Context, tenants []string, heads *projection
 	in, err := s.readEvents(ctx, sql.String(), nil, nil, func(rows *pgconn.ResultReader) error {
 		return numbers(rows, func(row []int64) { heads.Positions[tenants[row[0]]] = row[1] })
 	})
-	if err == nil && heads.Incarnation != 0 && heads.Incarnation != in {
+	switch {
+	case err != nil:
+		return err
+	case heads.Incarnation != 0 && heads.Incarnation != in:
 		return projection.ErrIncarnationChanged
 	}
 	heads.Incarnation = in
-	return err
+	return nil
 }
 
 // errReadOnly is returned where sessions cannot write.

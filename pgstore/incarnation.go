@@ -63,14 +63,10 @@ func (s *Store) fenced(ctx context.Context, doing string, lease projection.Lease
 // locks, and returns the incarnation in which the result was read. The arguments are in text format.
 func (s *Store) readEvents(ctx context.Context, sql string, args [][]byte, format []int16, decode func(*pgconn.ResultReader) error) (in projection.Incarnation, err error) {
 	err = s.within(ctx, func() error {
-		conn, err := s.pool.Acquire(ctx)
-		if err != nil {
+		return s.onConn(ctx, func(conn *pgx.Conn) (err error) {
+			in, err = s.readOn(ctx, conn.PgConn(), sql, args, format, decode)
 			return err
-		}
-		defer conn.Release()
-		in, err = s.readOn(ctx, conn.Conn().PgConn(), sql, args, format, decode)
-		cutStandby(ctx, conn.Conn(), err)
-		return err
+		})
 	})
 	return in, err
 }

@@ -130,13 +130,15 @@ func (s Port) Leases(ctx context.Context, rows []int32) ([]projection.Lease, err
 
 func (s *Store) readLeases(ctx context.Context, sql string, args ...any) (leases []projection.Lease, err error) {
 	err = s.within(ctx, func() error {
-		leases, err = s.queryLeases(ctx, s.pool, sql, args...)
-		return err
+		return s.onConn(ctx, func(conn *pgx.Conn) (err error) {
+			leases, err = s.queryLeases(ctx, conn, sql, args...)
+			return err
+		})
 	})
 	return leases, err
 }
 
-// batchSender is the pool, or a transaction.
+// batchSender is a connection, or a transaction.
 type batchSender interface {
 	SendBatch(context.Context, *pgx.Batch) pgx.BatchResults
 }
@@ -152,7 +154,12 @@ func (s *Store) queryLeases(ctx context.Context, q batchSender, sql string, args
 
 // queryIn reads rows in the incarnation of a lease, and returns projection.ErrIncarnationChanged if it is over.
 func queryIn[T any](ctx context.Context, s *Store, lease projection.Lease, scan pgx.RowToFunc[T], sql string, args ...any) ([]T, error) {
-	found, in, err := queryWithIncarnation(ctx, s, s.pool, scan, sql, args...)
+	var found []T
+	var in projection.Incarnation
+	err := s.onConn(ctx, func(conn *pgx.Conn) (err error) {
+		found, in, err = queryWithIncarnation(ctx, s, conn, scan, sql, args...)
+		return err
+	})
 	switch {
 	case isState(err, stateNoIncarnation), err == nil && in != lease.Incarnation:
 		return nil, projection.ErrIncarnationChanged

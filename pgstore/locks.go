@@ -137,19 +137,25 @@ func (l *lockScanner) close() {
 }
 
 func (l *lockScanner) read(ctx context.Context, scan *lockScan) error {
-	conn, err := l.store.pool.Acquire(ctx)
+	err := l.store.onConn(ctx, func(conn *pgx.Conn) error {
+		rows, err := conn.Query(ctx, l.store.control.holders, scan.schemas)
+		if err != nil {
+			return err
+		}
+		return scan.collect(rows)
+	})
 	if err != nil {
-		return fmt.Errorf("scan locks on events: %w", err)
+		return fmt.Errorf("scan locks on events: %w", ownFault(err))
 	}
-	defer conn.Release()
-	rows, err := conn.Query(ctx, l.store.control.holders, scan.schemas)
-	if err != nil {
-		return fmt.Errorf("scan locks on events: %w", err)
-	}
+	return nil
+}
+
+// collect takes in the rows of holders.sql.
+func (scan *lockScan) collect(rows pgx.Rows) error {
 	scan.holders = make(map[string][]holder)
 	var schema, transaction *string
 	var pid *int32
-	_, err = pgx.ForEachRow(rows, []any{&scan.in, &schema, &transaction, &pid}, func() error {
+	_, err := pgx.ForEachRow(rows, []any{&scan.in, &schema, &transaction, &pid}, func() error {
 		if schema != nil && transaction != nil {
 			h := holder{transaction: *transaction}
 			if pid != nil {
@@ -159,9 +165,5 @@ func (l *lockScanner) read(ctx context.Context, scan *lockScan) error {
 		}
 		return nil
 	})
-	if err != nil {
-		cutStandby(ctx, conn.Conn(), err)
-		return fmt.Errorf("scan locks on events: %w", ownFault(err))
-	}
-	return nil
+	return err
 }

@@ -56,14 +56,19 @@ func cutStandby(ctx context.Context, conn *pgx.Conn, err error) {
 	}
 }
 
-// inTx runs fn in a transaction on a connection of the pool and commits it.
-func (s *Store) inTx(ctx context.Context, options pgx.TxOptions, fn func(tx pgx.Tx) error) error {
+// onConn runs fn on a connection of the pool, which is closed where it turns out to lead to a standby.
+func (s *Store) onConn(ctx context.Context, fn func(conn *pgx.Conn) error) error {
 	conn, err := s.pool.Acquire(ctx)
 	if err != nil {
 		return err
 	}
 	defer conn.Release()
-	err = pgx.BeginTxFunc(ctx, conn, options, fn)
+	err = fn(conn.Conn())
 	cutStandby(ctx, conn.Conn(), err)
 	return err
+}
+
+// inTx runs fn in a transaction on a connection of the pool and commits it.
+func (s *Store) inTx(ctx context.Context, options pgx.TxOptions, fn func(tx pgx.Tx) error) error {
+	return s.onConn(ctx, func(conn *pgx.Conn) error { return pgx.BeginTxFunc(ctx, conn, options, fn) })
 }
