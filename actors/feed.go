@@ -163,7 +163,7 @@ func (f *feed) drop(ctx actor.Context) {
 	}
 }
 
-// forget takes in that the mark is not known any more.
+// forget is called when the mark is no longer known.
 func (f *feed) forget() {
 	f.known = false
 	f.ref.mark.Store(0)

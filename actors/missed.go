@@ -60,8 +60,8 @@ func (n *node) readLeases(ctx actor.Context) {
 	})
 }
 
-// learned takes in the incarnation of the server. In a new one the rows that were made may be gone. It reports whether it is a
-// new one.
+// learned is called with the incarnation of the server, and reports whether it is a new one. In a new incarnation the rows of
+// projections that this node made may be lost.
 func (n *node) learned(ctx actor.Context, in projection.Incarnation) (fresh bool) {
 	if in == 0 || in == n.in {
 		return false
@@ -74,7 +74,7 @@ func (n *node) learned(ctx actor.Context, in projection.Incarnation) (fresh bool
 	return fresh
 }
 
-// removed takes in that rows of a tenant's projections are gone: the tenant was removed, and may have been made anew.
+// removed is called when rows of a tenant's projections are gone: the tenant was removed, and may have been created again.
 func (n *node) removed(ctx actor.Context, tenant string) {
 	if n.ensured[tenant] {
 		delete(n.ensured, tenant)

@@ -130,7 +130,8 @@ func (d *Delivery) Events() []event.Envelope { return d.batch.Events }
 // node; and different for every other event, partition, projection and tenant. It is printable ASCII without spaces and
 // quotes. Receivers that remember it can tell repeats: send it along as their idempotency key.
 //
-// Two databases may give the same token. What was delivered of an event that a crash of the server took back stays delivered.
+// A copy of a database, such as a restored backup, gives the same tokens for the events that it holds. Deliveries of an event
+// that a crash of the server lost are not taken back.
 func (d *Delivery) Token(e event.Envelope) string { return d.lease.ID.Token(e) }
 
 // Remaining is how much time is left, as far as is known now: until the deadline, or until the node may no longer be sure of

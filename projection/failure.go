@@ -66,7 +66,7 @@ type Fault struct {
 	Probe bool
 	// Unreachable reports that such a probe failed, too: nothing can be done before the server is back.
 	Unreachable bool
-	// Returned reports that the handler met the fault on ways of its own, and not on the connection of its batch.
+	// Returned reports whether the handler returned an error of its own, not one of its batch's connection.
 	Returned bool
 	// Err is what happened.
 	Err error

@@ -64,7 +64,7 @@ type Trust func() (until time.Time, changed <-chan struct{})
 // Token is a text that is the same for every delivery of an event to a projection, and another one for every other event,
 // projection, partition and tenant: tenant, name, partition, position and the time of the append with slashes between them,
 // escaped as in the path of a URL, so that it consists of printable ASCII characters without spaces and quotes. The time
-// distinguishes an event that a crash took back from the one that was given its position.
+// distinguishes an event that a crash lost from a later one at its position.
 func (id ID) Token(e event.Envelope) string {
 	id = id.WithDefaults()
 	return fmt.Sprintf("%s/%s/%d/%d/%s", url.PathEscape(id.Tenant), url.PathEscape(id.Name), id.Partition, e.Position,

@@ -1,7 +1,7 @@
--- Who may still make an event visible: the transactions that hold ROW EXCLUSIVE on these tenants' events tables, whose
--- names are resolved anew each time, and the incarnation of the server that says so. Nulls mean that there are none. A standby,
--- which does not show the locks of its primary, raises.
--- Locks: pg_locks takes those of the lock manager for a moment. Indexes: those of the catalogs.
+-- Who may still make an event visible: the transactions that hold ROW EXCLUSIVE on these tenants' events tables, whose names
+-- are resolved anew each time, and the incarnation of the server. Nulls mean that there are none. It raises on a standby,
+-- which does not show the locks of its primary. Locks: pg_locks takes those of the lock manager for a moment. Indexes: those
+-- of the catalogs.
 select one.incarnation, h.schema_name, h.virtualtransaction, h.pid
   from (select {control}.incarnation()) as one (incarnation)
   left join lateral (

@@ -136,8 +136,8 @@ create index on {control}.commands (projection_id, id) where ended_at is null;
 create index on {control}.commands (projection_id, ended_at) where ended_at is not null;
 
 -- One life of the server. The table is UNLOGGED, so a crash, an immediate stop and a promotion empty it, while an orderly
--- restart keeps it, and a standby refuses to read it. A dump restores its row under another oid, and into a table that is kept by another transaction. The first client that finds
--- the table empty adds a row.
+-- restart keeps it, and a standby refuses to read it. A dump restores its row under another oid or, without the schema, in
+-- another transaction. The first client that finds the table empty adds a row.
 create unlogged table {control}.incarnation (
     one boolean primary key default true check (one),
     id  bigint not null default ('x' || translate(left(gen_random_uuid()::text, 18), '-', ''))::bit(64)::bigint
