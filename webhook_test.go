@@ -56,7 +56,9 @@ func ExampleProjection_deliverEach() {
 		}
 		var body struct{ Amount float64 }
 		_ = json.NewDecoder(r.Body).Decode(&body)
-		fmt.Printf("%s: %.2f\n", r.Header.Get("Idempotency-Key"), body.Amount)
+		// The token ends with the time of the append.
+		token := r.Header.Get("Idempotency-Key")
+		fmt.Printf("%s: %.2f\n", token[:strings.LastIndex(token, "/")], body.Amount)
 	}))
 	defer server.Close()
 	store, drop := exampleStore()

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -217,16 +218,18 @@ func TestEventsBehindOthersAreParkedOnTheWay(t *testing.T) {
 
 func TestTokenIsTheEventsOwnWhateverTheNamesAre(t *testing.T) {
 	o := newOwner(t, 2)
-	var tokens []string
+	var tokens, times []string
 	for range 2 {
 		_ = o.deliver(func(_ context.Context, d *Delivery) error {
 			for _, e := range d.Events() {
 				tokens = append(tokens, d.Token(e))
+				times = append(times, strconv.FormatInt(e.Time.UnixMicro(), 36))
 			}
 			return errOnPurpose
 		}, DeliverOptions{})
 	}
-	if want := []string{"default/p/0/1", "default/p/0/2", "default/p/0/1", "default/p/0/2"}; !slices.Equal(tokens, want) {
+	want := []string{"default/p/0/1/" + times[0], "default/p/0/2/" + times[1], "default/p/0/1/" + times[0], "default/p/0/2/" + times[1]}
+	if !slices.Equal(tokens, want) {
 		t.Errorf("%q, want %q", tokens, want)
 	}
 }

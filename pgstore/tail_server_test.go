@@ -31,6 +31,7 @@ func prepare(t *testing.T, store *Store, gid string, n int) []int64 {
 
 func TestPreparedTransactionIsWaitedFor(t *testing.T) {
 	server, store := ownServer(t, map[string]string{"max_prepared_transactions": "10"})
+	ensured(t, store, "p")
 	again := func(mode string) func(t *testing.T, f *follower) {
 		return func(t *testing.T, f *follower) {
 			if err := server.Restart(testContext(t), mode); err != nil {
@@ -54,6 +55,8 @@ func TestPreparedTransactionIsWaitedFor(t *testing.T) {
 			t.Run(name+", "+end, func(t *testing.T) {
 				f := follow(t, store, store.Name())
 				mark := f.mark
+				// A tail that begins anew begins at the highest checkpoint.
+				mustExec(t, store, "update millrace.leases set checkpoint = $1", mark)
 				positions := prepare(t, store, "later", 2)
 				visible := mustAppend(t, store.Tenant, "now", Any, someEvents(1)...).Positions
 				held := f.untilHeld(t, mark)

@@ -17,7 +17,7 @@ const hangs = 30 * time.Second
 
 // follower follows a tenant's tail as a feed does, without wake-ups, and keeps what it was told.
 type follower struct {
-	tenant    *Tenant
+	tenant    *Tenant // nil: what is passed over is not read
 	tail      projection.Tail
 	in        projection.Incarnation
 	started   bool
@@ -47,8 +47,11 @@ func (f *follower) poll(ctx context.Context) (projection.TailUpdate, error) {
 	if err != nil {
 		return u, err
 	}
-	if f.started && u.Incarnation != f.in {
-		// What the tail passes over when it begins anew, projections read for themselves.
+	if f.started && u.Incarnation == f.in && u.From != f.mark && (u.From != u.Mark || len(u.Events) > 0) {
+		return u, fmt.Errorf("the mark was %d, and the update begins at %d", f.mark, u.From)
+	}
+	if f.tenant != nil && f.started && u.From != f.mark {
+		// What a tail passes over when it begins anew, projections read for themselves.
 		page, err := f.tenant.readPage(ctx, projection.ReadRange{After: f.mark, UpTo: u.From, Limit: 1000})
 		if err != nil {
 			return u, err
@@ -68,8 +71,6 @@ func (f *follower) poll(ctx context.Context) (projection.TailUpdate, error) {
 		f.positions = append(f.positions, e.Position)
 	}
 	switch {
-	case f.started && u.From != f.mark && (u.From != u.Mark || len(u.Events) > 0):
-		return u, fmt.Errorf("the mark was %d, and the update begins at %d", f.mark, u.From)
 	case u.Held != nil && (u.Again == 0 || len(u.Held.Holders) == 0 || u.Held.Below <= u.Mark || u.Held.Since.IsZero()):
 		return u, fmt.Errorf("the mark %d is held by %+v, to be looked at again after %v", u.Mark, *u.Held, u.Again)
 	}

@@ -37,7 +37,7 @@ func newStatement(text, control string) statement {
 
 func newTenantStatements(control string, keyRetention time.Duration) tenantStatements {
 	text := func(name string) statement { return newStatement(queryText(name), control) }
-	expire := fill(queryText("expire_keys"), "{retention}", fmt.Sprintf("interval '%d microseconds'", keyRetention.Microseconds()))
+	expire := fill(queryText("expire_keys"), "{retention}", fmt.Sprintf("make_interval(secs => %f)", keyRetention.Seconds()))
 	appending := func(name string) appendStatements {
 		stream := queryText(name)
 		plain := fill(stream, "{claimed}", "true", "{expected}", "$8")
