@@ -89,7 +89,7 @@ func projections(o *orders, node string, deadline time.Duration) []millrace.Proj
 
 // appliedTable shows every way in which events can be applied wrongly: it has no unique index, and a column for the order.
 const appliedTable = `create table public.applied (id bigint generated always as identity, tenant text not null, projection text not null,
-	position bigint not null, stream text not null, version bigint not null, node text not null, token text not null)`
+	position bigint not null, stream text not null, version bigint not null, node text not null, token text not null default '')`
 
 // record writes down which events a projection was given, in their order.
 func record(ctx context.Context, tx pgx.Tx, node string, events ...event.Envelope) error {
