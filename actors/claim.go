@@ -268,7 +268,7 @@ func (n *node) ensureSlice(ctx context.Context, tenants []string) error {
 	return n.env.Store.Ensure(ctx, tenants, n.env.Node.Projections)
 }
 
-// removed returns which of the tenants whose rows were made are there no more. One that is made anew later needs new rows.
+// removed returns the tenants whose rows were made and that do not exist any more. A tenant that is made anew needs new rows.
 func removed(ensured map[string]bool, tenants []string) (gone []string) {
 	there := make(map[string]bool, len(tenants))
 	for _, t := range tenants {

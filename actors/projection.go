@@ -368,7 +368,7 @@ func (p *projector) next(ctx actor.Context) {
 		p.trust = p.env.after(p.env.Timing.Heartbeat, ctx.Self(), &trustDue{})
 	}
 	if !p.busy {
-		p.keep(ctx) // where nothing is to be done, no message may come for long
+		p.keep(ctx) // an idle projection may get no message for long
 	}
 }
 

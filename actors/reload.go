@@ -9,7 +9,7 @@ import (
 	"github.com/millrace-go/millrace/projection"
 )
 
-// reload reads the lease anew: after a fault nobody knows how far the last batch came but the database.
+// reload asks the node for the lease as the database has it. After a fault only the database knows how far the last batch came.
 func (p *projector) reload(ctx actor.Context) {
 	p.recheck, p.desk.again = false, false
 	p.op++
@@ -44,12 +44,11 @@ func (p *projector) reloaded(ctx actor.Context, lease projection.Lease, err erro
 // decides.
 func (p *projector) confirm(now projection.Lease) {
 	known := p.lease
-	if p.lease.Check(now, true) != nil || now.Incarnation != known.Incarnation {
+	over := known.Check(now, true) != nil || now.Incarnation != known.Incarnation
+	if over {
 		p.cutShort()
 	}
-	switch {
-	case p.lease.Check(now, true) != nil, now.Incarnation != known.Incarnation, now.Wanted != known.Wanted, now.Halted != known.Halted,
-		now.Checkpoint != known.Checkpoint && !p.busy:
+	if over || now.Wanted != known.Wanted || now.Halted != known.Halted || now.Checkpoint != known.Checkpoint && !p.busy {
 		p.recheck = true
 	}
 	if now.Commanded {
