@@ -12,9 +12,9 @@ import (
 
 	"github.com/millrace-go/millrace"
 	"github.com/millrace-go/millrace/event"
+	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/internal/pgtest"
 	"github.com/millrace-go/millrace/pgstore"
-	"github.com/millrace-go/millrace/projection"
 )
 
 // smallDatabase is a database on a disk of its own, of a few megabytes.
@@ -73,7 +73,7 @@ func TestFullDiskParksNothing(t *testing.T) {
 			}
 			return recordIn(ctx, tx, "p", events)
 		}})
-	rt.SetFaultLimits(projection.FaultLimits{Faults: 1, Over: 1})
+	rt.SetFaultLimits(engine.FaultLimits{Faults: 1, Over: 1})
 	b.start(rt)
 	<-waiting
 	for _, chunk := range []string{words, "repeat('x', 2000)"} {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/millrace-go/millrace/actors"
+	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/pgstore"
 	"github.com/millrace-go/millrace/projection"
 )
@@ -20,7 +21,7 @@ const (
 )
 
 // heads reads the heads of all tenants, and waits for those that are locked.
-func (r *Runtime) heads(ctx context.Context, tenants []string) (projection.Heads, error) {
+func (r *Runtime) heads(ctx context.Context, tenants []string) (engine.Heads, error) {
 	for {
 		heads, err := r.port.Heads(ctx, tenants)
 		if err != nil {
@@ -61,7 +62,7 @@ func (w *idleWait) wait(ctx context.Context) error {
 		for len(ask) > 0 && err == nil {
 			n := min(idleSlice, len(ask))
 			err = w.inDatabase(ctx, ask[:n])
-			if err != nil && ctx.Err() == nil && w.runtime.port.Classify(err).Class == projection.Infrastructure {
+			if err != nil && ctx.Err() == nil && w.runtime.port.Classify(err).Class == engine.Infrastructure {
 				err = nil // the projections stay pending
 			}
 			ask = ask[n:]

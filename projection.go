@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/millrace-go/millrace/event"
+	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/internal/excerpt"
 	"github.com/millrace-go/millrace/pgstore"
 	"github.com/millrace-go/millrace/projection"
@@ -182,21 +183,21 @@ func (p Projection) leased() pgstore.DeliveryHandler {
 }
 
 // definition is the projection as the actors see it.
-func (p Projection) definition(r *Runtime) *projection.Definition {
+func (p Projection) definition(r *Runtime) *engine.Definition {
 	port := r.port
-	def := &projection.Definition{
+	def := &engine.Definition{
 		Name:      p.Name,
 		Types:     slices.Clone(p.Types),
 		MaxEvents: p.MaxEvents,
 		MaxBytes:  p.MaxBytes,
 		Deadline:  p.Deadline,
 		Leased:    p.leased() != nil,
-		Policy: projection.Policy{
+		Policy: engine.Policy{
 			Retry: p.Retry, OnFailure: p.OnFailure, Decide: p.Decide, MaxFailureShare: p.MaxFailureShare,
 			MaxParked: p.MaxParked, Replay: p.Replay,
 		},
 		Breaker: p.Breaker,
-		Faults:  projection.FaultLimits{MissingObject: p.MissingObjectTimeout}.WithDefaults(),
+		Faults:  engine.FaultLimits{MissingObject: p.MissingObjectTimeout}.WithDefaults(),
 	}
 	switch {
 	case def.Leased:

@@ -12,6 +12,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/millrace-go/millrace/actors"
+	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/pgstore"
 	"github.com/millrace-go/millrace/projection"
 	"github.com/millrace-go/millrace/supervisor"
@@ -23,7 +24,7 @@ type Runtime struct {
 	port   pgstore.Port
 
 	mu          sync.Mutex
-	definitions map[string]*projection.Definition
+	definitions map[string]*engine.Definition
 	env         *actors.Env // nil while it does not run
 }
 
@@ -34,7 +35,7 @@ func New(config Config) (*Runtime, error) {
 		return nil, fmt.Errorf("new runtime: %w", err)
 	}
 	config.Logger = shortErrors(config.Logger)
-	return &Runtime{config: config, port: config.Store.Port(), definitions: make(map[string]*projection.Definition)}, nil
+	return &Runtime{config: config, port: config.Store.Port(), definitions: make(map[string]*engine.Definition)}, nil
 }
 
 // Register adds a projection, which then runs for each of the runtime's tenants. It is refused while the runtime runs,
@@ -171,7 +172,7 @@ func (r *Runtime) start() (*actors.Env, error) {
 		System: actors.NewSystem(c.Logger),
 		Store:  r.port,
 		Log:    c.Logger,
-		Node:   projection.Node{ID: uuid.NewString(), Projections: names, Tenants: c.Tenants, LeaseTime: c.LeaseTime},
+		Node:   engine.Node{ID: uuid.NewString(), Projections: names, Tenants: c.Tenants, LeaseTime: c.LeaseTime},
 		Timing: actors.Timing{
 			// Two looks miss a dead node's lock within 0.7 of DeathNotice; the rest is for claiming its leases.
 			Heartbeat: c.Heartbeat, Look: c.DeathNotice * 4 / 10, Confirm: c.DeathNotice * 3 / 10, Poll: c.PollInterval, Reconcile: c.ReconcileInterval,
@@ -238,23 +239,23 @@ func (r *Runtime) tenants(ctx context.Context) ([]string, error) {
 // Pause lets a projection run no further batch, on whatever node it runs, until it is resumed. It acts at once, but does
 // not disturb a batch that is under way. Its node keeps its lease and its place. It outlives restarts.
 func (r *Runtime) Pause(ctx context.Context, id ProjectionID) error {
-	return r.config.Store.SetWanted(ctx, id, projection.WantPause)
+	return r.config.Store.SetWanted(ctx, id, engine.WantPause)
 }
 
 // Stop is like Pause, and the node gives the lease back: nobody holds it until the projection is resumed.
 func (r *Runtime) Stop(ctx context.Context, id ProjectionID) error {
-	return r.config.Store.SetWanted(ctx, id, projection.WantStop)
+	return r.config.Store.SetWanted(ctx, id, engine.WantStop)
 }
 
 // Resume takes Pause and Stop back. A projection that waits, for its next attempt or for something to be mended, tries at
 // once. One that stopped at an event tries that again, and its attempts are counted anew.
 func (r *Runtime) Resume(ctx context.Context, id ProjectionID) error {
-	return r.config.Store.SetWanted(ctx, id, projection.WantRun)
+	return r.config.Store.SetWanted(ctx, id, engine.WantRun)
 }
 
 // notWanted is why a projection does not run.
-func notWanted(wanted projection.Wanted) error {
-	if wanted == projection.WantStop {
+func notWanted(wanted engine.DesiredState) error {
+	if wanted == engine.WantStop {
 		return projection.ErrStopped
 	}
 	return projection.ErrPaused
@@ -294,7 +295,7 @@ func (r *Runtime) waitFor(ctx context.Context, id ProjectionID, position int64) 
 			if tenants, err := r.tenants(ctx); err == nil && !slices.Contains(tenants, id.Tenant) {
 				return projection.ErrUnknownTenant
 			}
-		case err != nil && r.port.Classify(err).Class != projection.Infrastructure:
+		case err != nil && r.port.Classify(err).Class != engine.Infrastructure:
 			return err
 		case err == nil && row.Checkpoint >= position:
 			return nil

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/millrace-go/millrace/actors"
+	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/pgstore"
 	"github.com/millrace-go/millrace/projection"
 )
@@ -92,7 +93,7 @@ type NodeStatus struct {
 
 // knows tells whether the node can run the projection.
 func (n NodeStatus) knows(id ProjectionID) bool {
-	return projection.Member{Projections: n.Registered, Tenants: n.Tenants}.Knows(id.Tenant, id.Name)
+	return engine.Member{Projections: n.Registered, Tenants: n.Tenants}.Knows(id.Tenant, id.Name)
 }
 
 // TenantStatus is how far a tenant's events go.
@@ -233,7 +234,7 @@ func projectionStatus(row pgstore.ProjectionRow, head int64, entry actors.Entry,
 		if entry.Reason != nil {
 			s.Reason = entry.Reason.Error()
 		}
-	case row.Wanted == projection.WantStop:
+	case row.Wanted == engine.WantStop:
 		s.State = StateStopped
 	case !row.Wanted.Runs():
 		s.State = StatePaused

@@ -13,12 +13,13 @@ import (
 
 	"github.com/millrace-go/millrace"
 	"github.com/millrace-go/millrace/event"
+	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/pgstore"
 	"github.com/millrace-go/millrace/projection"
 )
 
 // shortly are limits that a test can wait for.
-var shortly = projection.FaultLimits{Faults: 4, Over: 300 * time.Millisecond}
+var shortly = engine.FaultLimits{Faults: 4, Over: 300 * time.Millisecond}
 
 // unclear are faults that a server reports, and that look like its own, with what their dead letters then say.
 func (b *bundle) unclear() map[string]func(ctx context.Context, tx pgx.Tx) error {
@@ -281,7 +282,7 @@ func TestLockWaitsDeadlocksAndSerializationFailuresAreNeverCounted(t *testing.T)
 			})})
 	}
 	rt := b.runtime(millrace.Config{}, projections...)
-	rt.SetFaultLimits(projection.FaultLimits{Faults: 1, Over: 1})
+	rt.SetFaultLimits(engine.FaultLimits{Faults: 1, Over: 1})
 	b.start(rt)
 	for kind, n := range calls {
 		b.eventually(kind+" is met again and again", func() bool { return n.Load() >= 5 })

@@ -6,6 +6,8 @@ import (
 	"sort"
 
 	"github.com/millrace-go/millrace/event"
+	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/internal/machine"
 	"github.com/millrace-go/millrace/projection"
 )
 
@@ -28,7 +30,7 @@ const (
 )
 
 // window returns the events that a batch may cover by the projection's bounds.
-func (a *ahead) window(def *projection.Definition) []event.Envelope {
+func (a *ahead) window(def *engine.Definition) []event.Envelope {
 	n, bytes := 0, 0
 	for n < min(len(a.events), def.MaxEvents) {
 		bytes += a.events[n].Size()
@@ -42,9 +44,9 @@ func (a *ahead) window(def *projection.Definition) []event.Envelope {
 
 // take returns the next batch: of the window, what the sizing allows. full tells that there is none, since its first event
 // would have to be parked, and too many are.
-func (a *ahead) take(def *projection.Definition, sizing projection.Sizing, aside projection.Aside) (batch projection.Batch, full bool) {
+func (a *ahead) take(def *engine.Definition, sizing machine.BatchSizer, aside machine.ParkedStreams) (batch engine.Batch, full bool) {
 	handled, behind, n := sizing.Split(a.window(def), aside)
-	batch = projection.Batch{Events: handled, Behind: behind, To: a.to}
+	batch = engine.Batch{Events: handled, Behind: behind, To: a.to}
 	if n == 0 {
 		return batch, true
 	}
@@ -66,7 +68,7 @@ func (a *ahead) passed(position int64) {
 }
 
 // add appends a page that begins where a ends.
-func (a *ahead) add(page projection.Page) {
+func (a *ahead) add(page engine.Page) {
 	if len(page.Events) > 0 {
 		bytes := 0
 		for i := range page.Events {
@@ -83,8 +85,8 @@ func (a *ahead) add(page projection.Page) {
 }
 
 // rangeAfter is what to read next, up to mark.
-func (a *ahead) rangeAfter(def *projection.Definition, mark int64) projection.ReadRange {
-	r := projection.ReadRange{After: a.to, UpTo: mark, Types: def.Types, Limit: readBatches * def.MaxEvents, MaxBytes: max(1, def.MaxBytes)}
+func (a *ahead) rangeAfter(def *engine.Definition, mark int64) engine.ReadRange {
+	r := engine.ReadRange{After: a.to, UpTo: mark, Types: def.Types, Limit: readBatches * def.MaxEvents, MaxBytes: max(1, def.MaxBytes)}
 	if a.average == 0 {
 		r.Limit = min(r.Limit, firstRead)
 	} else {
@@ -112,13 +114,13 @@ func (p *projector) fromTail() bool {
 		}
 		events = concerned
 	}
-	p.ahead.add(projection.Page{Events: events, To: p.mark})
+	p.ahead.add(engine.Page{Events: events, To: p.mark})
 	p.dropWindow()
 	return true
 }
 
 // read reads a page of the projection's own, in the incarnation of the server in which its lease was read.
-func (p *projector) read(ctx context.Context, lease projection.Lease, r projection.ReadRange) (projection.Page, error) {
+func (p *projector) read(ctx context.Context, lease engine.Lease, r engine.ReadRange) (engine.Page, error) {
 	page, err := p.env.Store.Read(ctx, lease.ID.Tenant, r)
 	if err == nil && page.Incarnation != lease.Incarnation {
 		err = projection.ErrIncarnationChanged

@@ -8,14 +8,15 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/millrace-go/millrace/event"
-	"github.com/millrace-go/millrace/projection"
+	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/internal/machine"
 )
 
 // TestReadingAheadHandsOutEveryEventOnceWithinBounds reads random pages, from the tail or not, takes random batches, and
 // compares what was taken with all there is.
 func TestReadingAheadHandsOutEveryEventOnceWithinBounds(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		def := &projection.Definition{MaxEvents: rapid.IntRange(1, 20).Draw(t, "max events"), MaxBytes: rapid.IntRange(1, 5000).Draw(t, "max bytes")}
+		def := &engine.Definition{MaxEvents: rapid.IntRange(1, 20).Draw(t, "max events"), MaxBytes: rapid.IntRange(1, 5000).Draw(t, "max bytes")}
 		var all []event.Envelope
 		head := int64(0)
 		for range rapid.IntRange(0, 100).Draw(t, "events") {
@@ -25,7 +26,7 @@ func TestReadingAheadHandsOutEveryEventOnceWithinBounds(t *testing.T) {
 		head += rapid.Int64Range(0, 2).Draw(t, "beyond")
 		var a ahead
 		var taken []int64
-		sizing := projection.NewSizing(def.MaxEvents)
+		sizing := machine.NewBatchSizer(def.MaxEvents)
 		for position := int64(0); position < head; {
 			if len(a.events) == 0 || rapid.Bool().Draw(t, "read on") {
 				r := a.rangeAfter(def, head)
@@ -38,7 +39,7 @@ func TestReadingAheadHandsOutEveryEventOnceWithinBounds(t *testing.T) {
 				position = a.to
 				continue
 			}
-			batch, _ := a.take(def, sizing, projection.Aside{})
+			batch, _ := a.take(def, sizing, machine.ParkedStreams{})
 			bytes := 0
 			for i := range batch.Events {
 				taken = append(taken, batch.Events[i].Position)
@@ -64,8 +65,8 @@ func TestReadingAheadHandsOutEveryEventOnceWithinBounds(t *testing.T) {
 }
 
 // read is a store's Read over a slice.
-func read(all []event.Envelope, r projection.ReadRange) projection.Page {
-	page := projection.Page{To: r.UpTo}
+func read(all []event.Envelope, r engine.ReadRange) engine.Page {
+	page := engine.Page{To: r.UpTo}
 	bytes := 0
 	for i := range all {
 		if all[i].Position <= r.After || all[i].Position > r.UpTo {
@@ -86,15 +87,15 @@ func TestTailIsSharedAndFilteredByType(t *testing.T) {
 	for i := range int64(10) {
 		window = append(window, event.Envelope{Position: 11 + i, Type: fmt.Sprint("type", i%2)})
 	}
-	p := &projector{def: &projection.Definition{}, mark: 20, from: 10, window: window, ahead: ahead{to: 15}}
+	p := &projector{def: &engine.Definition{}, mark: 20, from: 10, window: window, ahead: ahead{to: 15}}
 	if !p.fromTail() || len(p.ahead.events) != 5 || &p.ahead.events[0] != &window[5] {
 		t.Errorf("the shared events are not used as they are: %v", p.ahead.events)
 	}
-	p = &projector{def: &projection.Definition{Types: []string{"type1"}}, mark: 20, from: 10, window: window, ahead: ahead{to: 10}}
+	p = &projector{def: &engine.Definition{Types: []string{"type1"}}, mark: 20, from: 10, window: window, ahead: ahead{to: 10}}
 	if !p.fromTail() || len(p.ahead.events) != 5 || p.ahead.to != 20 {
 		t.Errorf("filtered: %v up to %d", p.ahead.events, p.ahead.to)
 	}
-	p = &projector{def: &projection.Definition{}, mark: 20, from: 10, window: window, ahead: ahead{to: 9}}
+	p = &projector{def: &engine.Definition{}, mark: 20, from: 10, window: window, ahead: ahead{to: 9}}
 	if p.fromTail() {
 		t.Error("the tail was used where it does not reach")
 	}
@@ -102,7 +103,7 @@ func TestTailIsSharedAndFilteredByType(t *testing.T) {
 
 // A checkpoint can be found further back than what was handled: the server crashed, and relaxed commits went with it.
 func TestWindowThatWasDroppedIsReadAnew(t *testing.T) {
-	p := &projector{def: &projection.Definition{}, mark: 20, from: 10, window: []event.Envelope{{Position: 11}}, ahead: ahead{to: 20}}
+	p := &projector{def: &engine.Definition{}, mark: 20, from: 10, window: []event.Envelope{{Position: 11}}, ahead: ahead{to: 20}}
 	p.dropWindow()
 	p.ahead = ahead{to: 15}
 	if p.fromTail() {

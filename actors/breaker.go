@@ -11,6 +11,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/millrace-go/millrace/event"
+	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/messages"
 	"github.com/millrace-go/millrace/projection"
 )
@@ -25,7 +26,7 @@ func Permanent(err error) bool {
 // take his time or panic, and so is called outside of the actor's turn.
 func (p *projector) outage(err error) (outage bool) {
 	counts := p.def.Breaker.Counts
-	var partial *projection.Partial
+	var partial *engine.PartialResult
 	switch {
 	case counts == nil, err == nil, errors.As(err, &partial) && partial.Err == nil:
 		return false
@@ -33,7 +34,7 @@ func (p *projector) outage(err error) (outage bool) {
 		return false // no handler was asked
 	}
 	fault := p.env.Store.Classify(err)
-	if fault.Class != projection.HandlerFault && !fault.Returned {
+	if fault.Class != engine.HandlerFault && !fault.Returned {
 		return false // its own transaction failed
 	}
 	if _, asks := projection.Asked(fault.Err); asks || Permanent(fault.Err) {
@@ -67,7 +68,7 @@ func (p *projector) answered() {
 
 // unanswered takes in that a batch failed because of what its handler depends on. No event is to blame, so none is looked
 // for and nothing is counted.
-func (p *projector) unanswered(ctx actor.Context, batch projection.Batch, fault *projection.Fault) {
+func (p *projector) unanswered(ctx actor.Context, batch engine.Batch, fault *engine.Fault) {
 	reason := p.outside(fault)
 	if p.state == Paused {
 		p.publish()
@@ -82,7 +83,7 @@ func (p *projector) unanswered(ctx actor.Context, batch projection.Batch, fault 
 }
 
 // outside counts a failure of what the handler depends on, and returns why the projection waits now.
-func (p *projector) outside(fault *projection.Fault) error {
+func (p *projector) outside(fault *engine.Fault) error {
 	opened := p.breaker.Failed(time.Now())
 	cause := fault.Err
 	if at, ok := cause.(*projection.EventError); ok {
@@ -112,8 +113,8 @@ func (p *projector) tell(ctx actor.Context, e event.Envelope, reason error, awai
 		return func(ctx actor.Context) {
 			switch {
 			case err == nil:
-				p.begun, p.lease.Deaths = projection.Begun{}, 0
-			case p.env.Store.Classify(err).Class == projection.LeaseLost:
+				p.begun, p.lease.Deaths = engine.Begun{}, 0
+			case p.env.Store.Classify(err).Class == engine.LeaseLost:
 				p.fault(ctx, err)
 				return
 			default:
@@ -127,7 +128,7 @@ func (p *projector) tell(ctx actor.Context, e event.Envelope, reason error, awai
 }
 
 // await asks the supervisor when to try again.
-func (p *projector) await(ctx actor.Context, fault *projection.Fault) {
+func (p *projector) await(ctx actor.Context, fault *engine.Fault) {
 	ctx.Request(ctx.Parent(), &messages.Faulted{Fault: fault, Outage: &messages.Outage{
 		InARow: p.breaker.InARow(), Open: p.breaker.State() == projection.BreakerOpen,
 	}})

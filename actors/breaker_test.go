@@ -10,6 +10,7 @@ import (
 
 	"github.com/asynkron/protoactor-go/actor"
 
+	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/messages"
 	"github.com/millrace-go/millrace/projection"
 )
@@ -24,19 +25,19 @@ type forgetful struct {
 	answer error
 }
 
-func (f *forgetful) RecordFailure(_ context.Context, _ projection.Lease, failure projection.Failure) (time.Time, error) {
+func (f *forgetful) RecordFailure(_ context.Context, _ engine.Lease, failure projection.Failure) (time.Time, error) {
 	f.told <- failure
 	return time.Time{}, f.answer
 }
 
 func (f *forgetful) Probe(context.Context) error { return nil }
 
-func (f *forgetful) Classify(err error) *projection.Fault {
-	var fault *projection.Fault
+func (f *forgetful) Classify(err error) *engine.Fault {
+	var fault *engine.Fault
 	if errors.As(err, &fault) {
 		return fault
 	}
-	return &projection.Fault{Class: projection.HandlerFault, Err: err}
+	return &engine.Fault{Class: engine.HandlerFault, Err: err}
 }
 
 // dependent is a projection with a breaker that opens at the first failure. Each of its batches, handed out by how many
@@ -55,20 +56,20 @@ func depend(t *testing.T, answer error) *dependent {
 		batches: make(chan int, 10), ends: make(chan error, 10)}
 	o.store.events = envelopes(9)
 	o.env.Store = d.store
-	o.reread = func(lease projection.Lease) projection.Lease {
-		if lease.Wanted = projection.WantRun; d.store.paused.Load() {
-			lease.Wanted = projection.WantPause
+	o.reread = func(lease engine.Lease) engine.Lease {
+		if lease.Wanted = engine.WantRun; d.store.paused.Load() {
+			lease.Wanted = engine.WantPause
 		}
 		return lease
 	}
 	o.def.Breaker = projection.BreakerPolicy{Counts: func(err error) bool { return errors.Is(err, errDown) }, Failures: 1}.WithDefaults()
-	o.def.Apply = func(ctx context.Context, _ projection.Lease, batch projection.Batch) error {
+	o.def.Apply = func(ctx context.Context, _ engine.Lease, batch engine.Batch) error {
 		d.batches <- len(batch.Events)
 		select {
 		case err := <-d.ends:
 			return err
 		case <-ctx.Done():
-			return &projection.Fault{Class: projection.Infrastructure, Err: ctx.Err()}
+			return &engine.Fault{Class: engine.Infrastructure, Err: ctx.Err()}
 		}
 	}
 	d.pid = o.projection()
@@ -96,7 +97,7 @@ func reports[T any](d *dependent) T {
 }
 
 func TestProbeIsOneEventWhateverTheDatabaseWasTold(t *testing.T) {
-	d := depend(t, &projection.Fault{Class: projection.Infrastructure, Err: errors.New("away")})
+	d := depend(t, &engine.Fault{Class: engine.Infrastructure, Err: errors.New("away")})
 	for row := 1; row <= 3; row++ {
 		if row == 1 {
 			d.end(9, errDown)
@@ -115,7 +116,7 @@ func TestProbeIsOneEventWhateverTheDatabaseWasTold(t *testing.T) {
 		d.send(d.pid, &messages.Resume{})
 	}
 	// A fault of the infrastructure says nothing of what is outside.
-	d.end(1, &projection.Fault{Class: projection.Infrastructure, Err: errors.New("a deadlock")})
+	d.end(1, &engine.Fault{Class: engine.Infrastructure, Err: errors.New("a deadlock")})
 	if msg := reports[*messages.Faulted](d); msg.Outage != nil || d.entry().Breaker != projection.BreakerHalfOpen {
 		t.Errorf("the supervisor was told %+v, breaker %s", msg.Outage, d.entry().Breaker)
 	}
@@ -129,7 +130,7 @@ func TestProbeIsOneEventWhateverTheDatabaseWasTold(t *testing.T) {
 }
 
 func TestLeaseLostWhileABreakerOpensEndsTheProjection(t *testing.T) {
-	d := depend(t, &projection.Fault{Class: projection.LeaseLost, Err: projection.ErrLeaseLost})
+	d := depend(t, &engine.Fault{Class: engine.LeaseLost, Err: projection.ErrLeaseLost})
 	d.end(9, errDown)
 	if msg := reports[*messages.Ended](d); !errors.Is(msg.Reason, projection.ErrLeaseLost) {
 		t.Errorf("%+v", msg)
@@ -160,7 +161,7 @@ func TestPausedProjectionAsksForNoEndOfItsWait(t *testing.T) {
 func TestBreakerIsAskedAboutWhatTheHandlerMetOnItsOwnWays(t *testing.T) {
 	d := depend(t, nil)
 	unclear := func(returned bool) error {
-		return &projection.Fault{Class: projection.Unclear, Probe: true, Returned: returned, Err: errDown}
+		return &engine.Fault{Class: engine.Unclear, Probe: true, Returned: returned, Err: errDown}
 	}
 	d.end(9, unclear(false))
 	d.end(4, unclear(true)) // narrowed

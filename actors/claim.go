@@ -8,8 +8,9 @@ import (
 	"github.com/asynkron/protoactor-go/actor"
 	"go.uber.org/zap"
 
+	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/internal/ownership"
 	"github.com/millrace-go/millrace/messages"
-	"github.com/millrace-go/millrace/projection"
 )
 
 const (
@@ -26,9 +27,9 @@ const (
 // view is what a look for free leases starts from.
 type view struct {
 	ensured   map[string]bool
-	in        projection.Incarnation
-	members   []projection.Member // this node is the first
-	own       []projection.Seat   // without those that are being given back
+	in        engine.Incarnation
+	members   []engine.Member   // this node is the first
+	own       []engine.LeaseRef // without those that are being given back
 	rows      []int32
 	epochs    map[int32]int64 // of rows
 	judge     bool
@@ -45,13 +46,13 @@ type claimed struct {
 	slice   int      // how many rows the next slice may make
 	more    bool     // there are further tenants
 	removed []string // tenants that are there no more
-	leases  []projection.Lease
-	owned   []projection.Lease
+	leases  []engine.Lease
+	owned   []engine.Lease
 	read    bool // owned was read
 	release []int32
 	lost    []int32 // of the rows that this node took for its own, those that are free or another's
 	short   bool    // others were quicker
-	states  map[int32]projection.Demand
+	states  map[int32]engine.Demand
 	err     error
 }
 
@@ -104,9 +105,9 @@ func (n *node) reconcile(ctx actor.Context) {
 		return
 	}
 	n.claiming, n.again, n.lastLook = true, false, time.Now()
-	self := projection.Member{ID: n.env.Node.ID, Projections: n.env.Node.Projections, Tenants: n.env.Node.Tenants}
+	self := engine.Member{ID: n.env.Node.ID, Projections: n.env.Node.Projections, Tenants: n.env.Node.Tenants}
 	v := view{
-		ensured: make(map[string]bool, len(n.ensured)), in: n.in, epochs: make(map[int32]int64, len(n.owned)), members: append([]projection.Member{self}, n.neighbours...),
+		ensured: make(map[string]bool, len(n.ensured)), in: n.in, epochs: make(map[int32]int64, len(n.owned)), members: append([]engine.Member{self}, n.neighbours...),
 		judge: time.Now().After(n.judge), rebalance: n.rebalance, resync: n.resync <= 0, confirm: n.confirm,
 	}
 	v.states = v.resync || n.pooled
@@ -167,7 +168,7 @@ func (n *node) claim(ctx context.Context, r *claimed) error {
 		if err != nil {
 			return err
 		}
-		moves := projection.Balance(node.ID, v.members, counts, v.own, free)
+		moves := ownership.Balance(node.ID, v.members, counts, v.own, free)
 		r.release = moves.Release
 		if wanted := moves.Claim[:min(len(moves.Claim), claimMost)]; len(wanted) > 0 {
 			if r.leases, err = store.Claim(ctx, node, wanted, v.judge); err != nil {
@@ -177,7 +178,7 @@ func (n *node) claim(ctx context.Context, r *claimed) error {
 		}
 	}
 	// A row of this node's that is free was lost, or the node counts as dead at the moment, and owns it still.
-	doubtful := slices.ContainsFunc(free, func(seat projection.Seat) bool {
+	doubtful := slices.ContainsFunc(free, func(seat engine.LeaseRef) bool {
 		_, own := v.epochs[seat.Row]
 		return own
 	})
@@ -196,7 +197,7 @@ func (n *node) claim(ctx context.Context, r *claimed) error {
 }
 
 // without returns the rows that are none of the leases'.
-func without(rows []int32, leases []projection.Lease) []int32 {
+func without(rows []int32, leases []engine.Lease) []int32 {
 	held := make(map[int32]bool, len(leases))
 	for _, l := range leases {
 		held[l.Row] = true
@@ -283,7 +284,7 @@ func removed(ensured map[string]bool, tenants []string) (gone []string) {
 }
 
 // restricted are the tenants that any node names, which then does not serve all.
-func restricted(members []projection.Member) (tenants []string) {
+func restricted(members []engine.Member) (tenants []string) {
 	for _, m := range members {
 		tenants = append(tenants, m.Tenants...)
 	}
@@ -315,14 +316,14 @@ func (n *node) claimed(ctx actor.Context, msg *claimed) {
 		ctx.Send(ctx.Parent(), &messages.Owned{Leases: slices.Clone(msg.owned)})
 	}
 	// What was given back since it was read is not brought back.
-	msg.owned = slices.DeleteFunc(msg.owned, func(l projection.Lease) bool {
+	msg.owned = slices.DeleteFunc(msg.owned, func(l engine.Lease) bool {
 		_, owned := n.owned[l.Row]
 		return !owned && msg.view.epochs[l.Row] == l.Epoch
 	})
 	if leases := append(msg.leases, msg.owned...); len(leases) > 0 {
 		for _, l := range leases {
 			if own := n.owned[l.Row]; own.epoch < l.Epoch || own.seat.ID != l.ID {
-				n.owned[l.Row] = owned{projection.Seat{Row: l.Row, ID: l.ID}, l.Epoch}
+				n.owned[l.Row] = owned{engine.LeaseRef{Row: l.Row, ID: l.ID}, l.Epoch}
 				delete(n.leaving, l.Row)
 			}
 		}
@@ -387,7 +388,7 @@ func (n *node) surrender(ctx actor.Context, rows []int32) {
 type readStates struct {
 	rows   []int32
 	asked  map[int32]bool
-	states map[int32]projection.Demand
+	states map[int32]engine.Demand
 	err    error
 }
 
@@ -431,7 +432,7 @@ func (n *node) readStates(ctx actor.Context, msg *readStates) {
 func (n *node) wanted(ctx actor.Context, msg *messages.WantedStates) {
 	var stop []int32
 	for row, state := range msg.States {
-		if state.Wanted == projection.WantStop {
+		if state.Wanted == engine.WantStop {
 			stop = append(stop, row)
 		}
 	}

@@ -8,6 +8,8 @@ import (
 	"github.com/asynkron/protoactor-go/actor"
 	"go.uber.org/zap"
 
+	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/internal/machine"
 	"github.com/millrace-go/millrace/projection"
 )
 
@@ -31,7 +33,7 @@ type desk struct {
 	resting *time.Timer
 	vain    int
 	// faults are the uncounted faults of the letter that is being replayed.
-	faults projection.FaultHistory
+	faults machine.FaultHistory
 }
 
 // What the desk is sent.
@@ -115,7 +117,7 @@ func (p *projector) obey(ctx actor.Context) {
 			return func(ctx actor.Context) { p.disobeyed(ctx, err) }
 		}
 		scheduled, next := false, time.Duration(0)
-		var found projection.Desk
+		var found engine.Desk
 		err := p.briefly(ctx, func() (err error) {
 			if schedule {
 				if scheduled, next, err = p.env.Store.ScheduleReplay(ctx, lease, p.def.Replay); err != nil {
@@ -166,8 +168,8 @@ func (p *projector) obey(ctx actor.Context) {
 }
 
 // replay makes the next replay of a command.
-func (p *projector) replay(ctx context.Context, lease projection.Lease, command, mine int64, vain int, faults *projection.FaultHistory) func(actor.Context) {
-	var replay *projection.Replay
+func (p *projector) replay(ctx context.Context, lease engine.Lease, command, mine int64, vain int, faults *machine.FaultHistory) func(actor.Context) {
+	var replay *engine.Replay
 	err := p.briefly(ctx, func() (err error) {
 		replay, err = p.env.Store.BeginReplay(ctx, lease, command, mine)
 		return err
@@ -189,7 +191,7 @@ func (p *projector) replay(ctx context.Context, lease projection.Lease, command,
 	var stop error
 	fault, counts := p.again(ctx, lease, replay, faults)
 	if fault != nil {
-		if !counts && (vain < vainMost || fault.Unreachable || fault.Class == projection.LeaseLost) {
+		if !counts && (vain < vainMost || fault.Unreachable || fault.Class == engine.LeaseLost) {
 			return undone(fault)
 		}
 		if counts {
@@ -234,7 +236,7 @@ func (p *projector) replay(ctx context.Context, lease projection.Lease, command,
 
 // again applies a dead letter's event, and once more if the fault calls for an immediate retry. If it fails, counts reports
 // whether that is an attempt.
-func (p *projector) again(ctx context.Context, lease projection.Lease, replay *projection.Replay, faults *projection.FaultHistory) (fault *projection.Fault, counts bool) {
+func (p *projector) again(ctx context.Context, lease engine.Lease, replay *engine.Replay, faults *machine.FaultHistory) (fault *engine.Fault, counts bool) {
 	for fresh := false; ; fresh = true {
 		found := p.examine(ctx, p.applyLetter(ctx, lease, replay, fresh))
 		if fault = found.fault; fault == nil {
@@ -244,30 +246,30 @@ func (p *projector) again(ctx context.Context, lease projection.Lease, replay *p
 		if found.outage {
 			return fault, false
 		}
-		at := projection.BatchFault{Class: fault.Class, Position: replay.Position, Alone: true, Unreachable: fault.Unreachable, Now: time.Now()}
-		if decision := faults.Decide(p.def.Faults, at); decision != projection.TryAgain {
-			return fault, decision == projection.CountIt
+		at := machine.BatchFault{Class: fault.Class, Position: replay.Position, Alone: true, Unreachable: fault.Unreachable, Now: time.Now()}
+		if decision := faults.Decide(p.def.Faults, at); decision != machine.TryAgain {
+			return fault, decision == machine.CountIt
 		}
 	}
 }
 
 // applyLetter applies a dead letter's event in a batch of its own, which resolves the letter and moves no checkpoint.
-func (p *projector) applyLetter(ctx context.Context, lease projection.Lease, replay *projection.Replay, fresh bool) error {
+func (p *projector) applyLetter(ctx context.Context, lease engine.Lease, replay *engine.Replay, fresh bool) error {
 	if replay.Deadly() {
-		return &projection.Fault{Class: projection.HandlerFault, Err: projection.ErrProcessDied}
+		return &engine.Fault{Class: engine.HandlerFault, Err: projection.ErrProcessDied}
 	}
 	read, err := p.reading(ctx, true)
 	if err != nil {
 		return err
 	}
-	page, err := p.read(ctx, lease, projection.ReadRange{After: replay.Position - 1, UpTo: replay.Position, Limit: 1})
+	page, err := p.read(ctx, lease, engine.ReadRange{After: replay.Position - 1, UpTo: replay.Position, Limit: 1})
 	if read(); err != nil {
 		return err
 	}
 	if len(page.Events) == 0 {
-		return &projection.Fault{Class: projection.HandlerFault, Err: projection.ErrEventGone}
+		return &engine.Fault{Class: engine.HandlerFault, Err: projection.ErrEventGone}
 	}
-	return p.apply(ctx, lease, projection.Batch{Events: page.Events, To: lease.Checkpoint, Replay: replay, Fresh: fresh})
+	return p.apply(ctx, lease, engine.Batch{Events: page.Events, To: lease.Checkpoint, Replay: replay, Fresh: fresh})
 }
 
 // obeyed takes in that a replay came to an end, or that none is wanted. A look for discards in a rest, and a discard, say

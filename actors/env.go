@@ -10,9 +10,8 @@ import (
 	"time"
 
 	"github.com/asynkron/protoactor-go/actor"
+	"github.com/millrace-go/millrace/internal/engine"
 	"go.uber.org/zap"
-
-	"github.com/millrace-go/millrace/projection"
 )
 
 // Timing are the intervals that the actors work by.
@@ -38,11 +37,11 @@ type Timing struct {
 // Env is what all actors of a runtime share.
 type Env struct {
 	System      *actor.ActorSystem
-	Store       projection.Store
+	Store       engine.Store
 	Log         *zap.Logger
-	Node        projection.Node
+	Node        engine.Node
 	Timing      Timing
-	Definitions map[string]*projection.Definition
+	Definitions map[string]*engine.Definition
 	Slots       *Slots
 	Board       *Board
 	Feeds       *Router

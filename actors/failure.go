@@ -10,13 +10,14 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/millrace-go/millrace/event"
+	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/messages"
 	"github.com/millrace-go/millrace/projection"
 )
 
 // count counts an event's failure in the database, outside of the batch that was rolled back, and asks the supervisor
 // what is to become of the event.
-func (p *projector) count(ctx actor.Context, e event.Envelope, fault *projection.Fault) {
+func (p *projector) count(ctx actor.Context, e event.Envelope, fault *engine.Fault) {
 	attempt := p.lease.AttemptsAt(e.Position) + 1
 	cause := fault.Err
 	if at, ok := cause.(*projection.EventError); ok {
@@ -34,7 +35,7 @@ func (p *projector) count(ctx actor.Context, e event.Envelope, fault *projection
 				return
 			}
 			p.lease.FailingPosition, p.lease.Attempts, p.lease.LastError, p.lease.FailingSince = e.Position, attempt, cause.Error(), first
-			p.begun, p.lease.Deaths = projection.Begun{}, 0
+			p.begun, p.lease.Deaths = engine.Begun{}, 0
 			failure.FirstFailedAt = first
 			p.ask(ctx, failure, fault)
 		}
@@ -42,7 +43,7 @@ func (p *projector) count(ctx actor.Context, e event.Envelope, fault *projection
 }
 
 // ask asks the supervisor what is to become of an event that failed.
-func (p *projector) ask(ctx actor.Context, failure projection.Failure, fault *projection.Fault) {
+func (p *projector) ask(ctx actor.Context, failure projection.Failure, fault *engine.Fault) {
 	if p.state == Paused {
 		return
 	}
@@ -61,7 +62,7 @@ func (p *projector) died(ctx actor.Context, e event.Envelope) {
 	cause := projection.ErrProcessDied
 	p.log.Warn("processes ended at an event", zap.Int64("position", e.Position), zap.Int("deaths", p.lease.Deaths))
 	failure := projection.Failure{Projection: p.lease.ID, Event: e, Attempt: p.lease.Deaths, Err: cause, FirstFailedAt: p.lease.FailingSince}
-	p.ask(ctx, failure, &projection.Fault{Class: projection.HandlerFault, Position: e.Position, Err: cause})
+	p.ask(ctx, failure, &engine.Fault{Class: engine.HandlerFault, Position: e.Position, Err: cause})
 }
 
 // judged carries out what is to become of the failing event. A word about one that failed again since comes too late.
@@ -81,7 +82,7 @@ func (p *projector) judged(ctx actor.Context, msg *messages.Verdict) {
 		return
 	}
 	if msg.Action == projection.ActionSkip {
-		p.leave(ctx, f, func(ctx context.Context, lease projection.Lease) error {
+		p.leave(ctx, f, func(ctx context.Context, lease engine.Lease) error {
 			return p.env.Store.Skip(ctx, lease, f.Event.Position)
 		}, func(fields ...zap.Field) { p.log.Warn("event skipped", fields...) })
 		return
@@ -95,7 +96,7 @@ func (p *projector) judged(ctx actor.Context, msg *messages.Verdict) {
 		Position: f.Event.Position, Stream: f.Event.Stream, Version: f.Event.Version, Type: f.Event.Type,
 		Error: f.Err.Error(), Stack: f.Stack, Attempts: f.Attempt,
 	}
-	p.leave(ctx, f, func(ctx context.Context, lease projection.Lease) error {
+	p.leave(ctx, f, func(ctx context.Context, lease engine.Lease) error {
 		return p.env.Store.Park(ctx, lease, letter, stream)
 	}, func(fields ...zap.Field) {
 		p.replayIn(ctx, p.def.Replay.Interval)
@@ -105,7 +106,7 @@ func (p *projector) judged(ctx actor.Context, msg *messages.Verdict) {
 }
 
 // leave goes on behind a failing event: write moves the checkpoint over it, tell says so.
-func (p *projector) leave(ctx actor.Context, f *projection.Failure, write func(context.Context, projection.Lease) error, tell func(...zap.Field)) {
+func (p *projector) leave(ctx actor.Context, f *projection.Failure, write func(context.Context, engine.Lease) error, tell func(...zap.Field)) {
 	e, lease := f.Event, p.lease
 	slot := p.batchSlot()
 	if p.def.Leased {
@@ -174,7 +175,7 @@ func (p *projector) stopped(reason error, fields []zap.Field) {
 // waitForResume puts a halted projection into its waiting state.
 func (p *projector) waitForResume(reason error) {
 	p.lease.Halted, p.lease.Failed, p.kept = true, reason.Error(), reason.Error()
-	p.recent = projection.Recent{}
+	p.recent = engine.FailureWindow{}
 	if p.state != Paused {
 		p.become(Failed, reason)
 	}
@@ -185,7 +186,7 @@ const lookEvery = 15 * time.Second
 
 // halted keeps a halted projection from doing anything.
 func (p *projector) halted(ctx actor.Context) {
-	p.recent = projection.Recent{}
+	p.recent = engine.FailureWindow{}
 	p.dropWindow()
 	if p.state == Paused {
 		return

@@ -10,6 +10,7 @@ import (
 	"github.com/asynkron/protoactor-go/actor"
 	"go.uber.org/zap"
 
+	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/messages"
 	"github.com/millrace-go/millrace/projection"
 )
@@ -31,7 +32,7 @@ type feed struct {
 	ref    *feedRef
 	log    *zap.Logger
 
-	tail    projection.Tail
+	tail    engine.Tail
 	subs    map[string]subscriber
 	known   bool // the mark is known
 	waiting bool // for Resume, after a fault
@@ -43,7 +44,7 @@ type feed struct {
 	again   *time.Timer
 	age     *time.Timer // nil while the window is empty
 
-	incarnation projection.Incarnation // of the server in which what follows was read
+	incarnation engine.Incarnation // of the server in which what follows was read
 
 	window window
 	share  share // of the node's memory for windows
@@ -68,7 +69,7 @@ func NewFeed(env *Env, tenant string) *actor.Props {
 // polled is what a poll posts back.
 type polled struct {
 	op     int
-	update projection.TailUpdate
+	update engine.TailUpdate
 	err    error
 }
 
@@ -89,7 +90,7 @@ func (f *feed) Start(ctx actor.Context) {
 }
 
 // newTail makes a tail that takes a slot for each of its reads, and none while it waits for others.
-func (f *feed) newTail() projection.Tail {
+func (f *feed) newTail() engine.Tail {
 	tail := f.env.Store.Tail(f.tenant)
 	tail.ReadWithin(func(ctx context.Context) (release func(), err error) {
 		if f.ref.locked.Load() {
@@ -227,7 +228,7 @@ func (f *feed) polled(ctx actor.Context, msg *polled) {
 
 // extend adds the events of a poll to the window, except those that no subscriber needs. A projection that is far behind
 // reads for itself.
-func (f *feed) extend(ctx actor.Context, u projection.TailUpdate) {
+func (f *feed) extend(ctx actor.Context, u engine.TailUpdate) {
 	if !f.known || u.From != f.window.mark || u.Incarnation != f.incarnation {
 		f.known, f.incarnation = true, u.Incarnation
 		f.window.reset(u.From)
@@ -286,7 +287,7 @@ func (f *feed) failed(ctx actor.Context, err error) {
 	f.waiting, f.faulted = true, true
 	fault := f.env.Store.Classify(err)
 	f.env.Board.publishFeed(f.tenant, func(e *FeedEntry) { *e = FeedEntry{Mark: f.window.mark, Err: err} })
-	if fault.Class == projection.Configuration {
+	if fault.Class == engine.Configuration {
 		for _, sub := range f.subs {
 			ctx.Send(sub.pid, &messages.TailFailed{Err: err})
 		}

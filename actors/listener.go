@@ -9,8 +9,8 @@ import (
 	"github.com/cenkalti/backoff/v4"
 	"go.uber.org/zap"
 
+	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/messages"
-	"github.com/millrace-go/millrace/projection"
 )
 
 // listener owns the node's session connection: it wakes the feed that a notification concerns, and tells the node of
@@ -113,7 +113,7 @@ func (l *listener) listen(ctx context.Context, self *actor.PID) {
 
 // end closes a session. At the end of the listener the node departs, too; where only the connection is lost, it is as
 // alive as its heartbeat.
-func (l *listener) end(ctx context.Context, session projection.Session) {
+func (l *listener) end(ctx context.Context, session engine.Session) {
 	ended := ctx.Err() != nil
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
@@ -127,7 +127,7 @@ func (l *listener) end(ctx context.Context, session projection.Session) {
 }
 
 // connect takes no longer than a lease holds: where the network swallows everything, the next try may get through.
-func (l *listener) connect(ctx context.Context) (projection.Session, error) {
+func (l *listener) connect(ctx context.Context) (engine.Session, error) {
 	ctx, cancel := context.WithTimeout(ctx, min(l.env.Timing.Call, max(time.Second, l.env.Node.LeaseTime)))
 	defer cancel()
 	return l.env.Store.Connect(ctx, l.env.Node)
@@ -135,7 +135,7 @@ func (l *listener) connect(ctx context.Context) (projection.Session, error) {
 
 // serve waits for notices, and sends heartbeats and looks at the other nodes in between, until the connection is lost or
 // ctx is done.
-func (l *listener) serve(ctx context.Context, session projection.Session, watch *watch, send func(any)) error {
+func (l *listener) serve(ctx context.Context, session engine.Session, watch *watch, send func(any)) error {
 	beat := time.Now().Add(l.env.Timing.Heartbeat)
 	for {
 		next := beat

@@ -14,6 +14,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/millrace-go/millrace/event"
+	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/messages"
 	"github.com/millrace-go/millrace/projection"
 )
@@ -102,7 +103,7 @@ func TestNobodyKeepsEventsThatAreNotNeededSoon(t *testing.T) {
 			o.store.change(func(m *memory) { m.events = nil })
 		},
 		"paused": func(o *outside, page []event.Envelope) {
-			o.lease.Wanted = projection.WantPause
+			o.lease.Wanted = engine.WantPause
 			o.send(o.projection(), &messages.TailAdvanced{Mark: 3, Events: page})
 		},
 	} {
@@ -138,24 +139,24 @@ type outside struct {
 	pid     *actor.PID
 	heard   chan any
 	store   *memory
-	def     *projection.Definition
-	lease   projection.Lease
+	def     *engine.Definition
+	lease   engine.Lease
 	applied chan int64
 	// reread is what the node answers when the projection asks for its lease.
-	reread func(projection.Lease) projection.Lease
+	reread func(engine.Lease) engine.Lease
 }
 
 func surround(t *testing.T) *outside {
 	o := &outside{t: t, heard: make(chan any, 1000), store: &memory{}, applied: make(chan int64, 1000),
-		lease: projection.Lease{Row: 1, ID: projection.ID{Tenant: "a", Name: "p"}, Epoch: 1}}
-	o.def = &projection.Definition{Name: "p", MaxEvents: 10, MaxBytes: 1 << 20, Deadline: time.Minute,
-		Apply: func(_ context.Context, _ projection.Lease, batch projection.Batch) error {
+		lease: engine.Lease{Row: 1, ID: projection.ID{Tenant: "a", Name: "p"}, Epoch: 1}}
+	o.def = &engine.Definition{Name: "p", MaxEvents: 10, MaxBytes: 1 << 20, Deadline: time.Minute,
+		Apply: func(_ context.Context, _ engine.Lease, batch engine.Batch) error {
 			for _, e := range batch.Events {
 				o.applied <- e.Position
 			}
 			return nil
 		}}
-	o.env = &Env{System: NewSystem(zap.NewNop()), Store: o.store, Log: zap.NewNop(), Node: projection.Node{LeaseTime: time.Hour}, Slots: NewSlots(2, 1, 1, 0),
+	o.env = &Env{System: NewSystem(zap.NewNop()), Store: o.store, Log: zap.NewNop(), Node: engine.Node{LeaseTime: time.Hour}, Slots: NewSlots(2, 1, 1, 0),
 		Timing: Timing{Heartbeat: time.Hour, Poll: time.Hour, Reconcile: time.Hour, AdvanceEvery: time.Hour, Call: time.Minute}}
 	o.env.Live()
 	o.env.Board.publishSession(func(e *SessionEntry) { e.LastBeat = time.Now() })
@@ -241,7 +242,7 @@ func receive[T any](o *outside, from chan T) T {
 
 // memory is a store of one tenant.
 type memory struct {
-	projection.Store
+	engine.Store
 	mu     sync.Mutex
 	events []event.Envelope // only those that concern the projection
 }
@@ -252,14 +253,14 @@ func (m *memory) change(fn func(m *memory)) {
 	fn(m)
 }
 
-func (m *memory) Read(_ context.Context, _ string, r projection.ReadRange) (projection.Page, error) {
+func (m *memory) Read(_ context.Context, _ string, r engine.ReadRange) (engine.Page, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return read(m.events, r), nil
 }
 
-func (m *memory) Classify(err error) *projection.Fault {
-	return &projection.Fault{Class: projection.Infrastructure, Err: err}
+func (m *memory) Classify(err error) *engine.Fault {
+	return &engine.Fault{Class: engine.Infrastructure, Err: err}
 }
 
 // hangs is how long something may take that happens within milliseconds: only a hang takes longer.
@@ -279,12 +280,12 @@ type halting struct {
 	halts atomic.Int64
 }
 
-func (h *halting) Halt(context.Context, projection.Lease, string) error {
+func (h *halting) Halt(context.Context, engine.Lease, string) error {
 	h.halts.Add(1)
 	return nil
 }
 
-func (h *halting) SetFailed(context.Context, projection.Lease, string) error { return nil }
+func (h *halting) SetFailed(context.Context, engine.Lease, string) error { return nil }
 
 // A feed that cannot go on says so again and again. Once its projection was resumed, only what it says after that counts.
 func TestProjectionOfARestoredTenantIsResumedOnce(t *testing.T) {
@@ -299,7 +300,7 @@ func TestProjectionOfARestoredTenantIsResumedOnce(t *testing.T) {
 	}
 	o.eventually("it has stopped", func() bool { return o.entry().Halted })
 	o.send(pid, gone)
-	o.reread = func(lease projection.Lease) projection.Lease {
+	o.reread = func(lease engine.Lease) engine.Lease {
 		lease.Halted = false
 		return lease
 	}

@@ -7,8 +7,8 @@ import (
 
 	"github.com/asynkron/protoactor-go/actor"
 
+	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/messages"
-	"github.com/millrace-go/millrace/projection"
 )
 
 // missed finds out what this node missed while it was cut off: notifications, and changes by a crash of the server. It does
@@ -28,7 +28,7 @@ type leaseRequest struct {
 // leasesRead is what a read of leases found.
 type leasesRead struct {
 	requests []leaseRequest
-	leases   map[int32]projection.Lease
+	leases   map[int32]engine.Lease
 	err      error
 }
 
@@ -38,7 +38,7 @@ func (n *node) readLeases(ctx actor.Context) {
 		return
 	}
 	n.loading = true
-	msg := &leasesRead{requests: n.leases, leases: make(map[int32]projection.Lease, len(n.leases))}
+	msg := &leasesRead{requests: n.leases, leases: make(map[int32]engine.Lease, len(n.leases))}
 	n.leases = nil
 	n.env.run(ctx.Self(), n.env.Timing.Call, func(ctx context.Context) any {
 		release, err := n.env.Slots.read(ctx)
@@ -62,7 +62,7 @@ func (n *node) readLeases(ctx actor.Context) {
 
 // learned is called with the incarnation of the server, and reports whether it is a new one. In a new incarnation the rows of
 // projections that this node made may be lost.
-func (n *node) learned(ctx actor.Context, in projection.Incarnation) (fresh bool) {
+func (n *node) learned(ctx actor.Context, in engine.Incarnation) (fresh bool) {
 	if in == 0 || in == n.in {
 		return false
 	}
@@ -98,7 +98,7 @@ func (n *node) leasesRead(ctx actor.Context, msg *leasesRead) {
 }
 
 // answer is what a projection learns of its lease.
-func answer(asked *messages.LeaseRequest, found map[int32]projection.Lease, err error) *messages.LeaseRead {
+func answer(asked *messages.LeaseRequest, found map[int32]engine.Lease, err error) *messages.LeaseRead {
 	lease, exists := found[asked.Lease.Row]
 	if err == nil {
 		err = asked.Lease.Check(lease, exists)

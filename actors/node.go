@@ -10,8 +10,8 @@ import (
 	"github.com/asynkron/protoactor-go/actor"
 	"go.uber.org/zap"
 
+	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/messages"
-	"github.com/millrace-go/millrace/projection"
 )
 
 const (
@@ -33,10 +33,10 @@ type node struct {
 	beat     time.Time
 	// judge is when the node may take others for dead because their heartbeats ran out.
 	judge      time.Time
-	neighbours []projection.Member
+	neighbours []engine.Member
 	ensured    map[string]bool
-	in         projection.Incarnation // of the server in which they were ensured; 0 before it is known
-	slice      int                    // how many rows of projections are made in one transaction
+	in         engine.Incarnation // of the server in which they were ensured; 0 before it is known
+	slice      int                // how many rows of projections are made in one transaction
 	owned      map[int32]owned
 	leaving    map[int32]bool // of these, the ones that are being given back
 	claiming   bool
@@ -66,13 +66,13 @@ type node struct {
 
 // owned is a lease that the node holds.
 type owned struct {
-	seat  projection.Seat
+	seat  engine.LeaseRef
 	epoch int64
 }
 
 type request struct {
 	from    *actor.PID
-	advance projection.Advance
+	advance engine.Advance
 }
 
 // NewNode makes the node's actor. Its parent takes the leases that it claims.
@@ -90,7 +90,7 @@ type (
 	}
 	looked struct {
 		asked []string
-		heads projection.Heads
+		heads engine.Heads
 		marks map[string]int64
 		err   error
 	}
@@ -195,7 +195,7 @@ func (n *node) move(ctx actor.Context) {
 			return result
 		}
 		defer release()
-		advances := make([]projection.Advance, len(requests))
+		advances := make([]engine.Advance, len(requests))
 		for i, r := range requests {
 			advances[i] = r.advance
 		}

@@ -10,13 +10,14 @@ import (
 	"github.com/asynkron/protoactor-go/actor"
 	"go.uber.org/zap"
 
+	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/projection"
 )
 
 // partly takes in what is done of a batch that did not end in one go. What is left to be taken in then, unless that is over, is
 // the first event that is not done, alone, and what happened to it. Any other end is left as it is.
-func (p *projector) partly(ctx actor.Context, batch projection.Batch, err error) (left projection.Batch, over bool, cause error) {
-	var partial *projection.Partial
+func (p *projector) partly(ctx actor.Context, batch engine.Batch, err error) (left engine.Batch, over bool, cause error) {
+	var partial *engine.PartialResult
 	if !errors.As(err, &partial) {
 		return batch, false, err
 	}
@@ -54,7 +55,7 @@ func (p *projector) rest() {
 }
 
 // apply runs a batch or a delivery. It remembers whether a delivery took long, and lets cutShort end it.
-func (p *projector) apply(ctx context.Context, lease projection.Lease, batch projection.Batch) error {
+func (p *projector) apply(ctx context.Context, lease engine.Lease, batch engine.Batch) error {
 	if p.def.Leased && len(batch.Events) > 0 {
 		began := time.Now()
 		defer func() { p.long.Store(time.Since(began) > longDelivery) }()

@@ -8,12 +8,12 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/millrace-go/millrace/projection"
+	"github.com/millrace-go/millrace/internal/engine"
 )
 
 // probed is a store whose probes take a second and answer with how many there were.
 type probed struct {
-	projection.Store
+	engine.Store
 	begun, running, most atomic.Int64
 	answer               func(n int64) error
 }

@@ -10,6 +10,8 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/millrace-go/millrace/event"
+	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/internal/machine"
 	"github.com/millrace-go/millrace/messages"
 	"github.com/millrace-go/millrace/projection"
 )
@@ -17,26 +19,26 @@ import (
 // projector runs one projection: it owns the lease and the checkpoint, and has at most one piece of work under way.
 type projector struct {
 	env  *Env
-	def  *projection.Definition
+	def  *engine.Definition
 	feed *actor.PID
 	log  *zap.Logger
 
-	lease projection.Lease
+	lease engine.Lease
 	// position is how far events were handled or passed over; lease.Checkpoint may lag behind it by what did not concern
 	// the projection.
 	position int64
-	sizing   projection.Sizing
+	sizing   machine.BatchSizer
 	// faults are the uncounted faults of the next event. fresh reports whether the next batch needs a new connection. missing
 	// is why the projection waits for an object, as written in the database.
-	faults  projection.FaultHistory
+	faults  machine.FaultHistory
 	fresh   bool
 	missing string
 	ahead   ahead
-	breaker projection.Breaker
+	breaker machine.Breaker
 
 	// What the feed told last.
 	known  bool
-	in     projection.Incarnation
+	in     engine.Incarnation
 	mark   int64
 	from   int64
 	window []event.Envelope
@@ -52,7 +54,7 @@ type projector struct {
 	failing  *projection.Failure
 	verdict  *messages.Verdict
 	desk     desk
-	recent   projection.Recent
+	recent   engine.FailureWindow
 	yield    chan struct{} // see yielding
 	recheck  bool
 	draining bool
@@ -72,7 +74,7 @@ type projector struct {
 	// wary is how many more events are tried one by one, since one of them may be deadly to the process.
 	wary int
 	// begun is an attempt that was counted before it was made.
-	begun projection.Begun
+	begun engine.Begun
 	// kept is the reason for which the projection waits for somebody, as the database has it; keeping tells that it is
 	// being written.
 	kept    string
@@ -92,11 +94,11 @@ type projector struct {
 
 // NewProjection makes the actor of a projection whose lease this node holds. fresh tells that the lease was just read;
 // else the actor reads it anew before anything else.
-func NewProjection(env *Env, def *projection.Definition, lease projection.Lease, feed *actor.PID, fresh bool) *actor.Props {
+func NewProjection(env *Env, def *engine.Definition, lease engine.Lease, feed *actor.PID, fresh bool) *actor.Props {
 	log := env.Log.With(zap.String("tenant", lease.ID.Tenant), zap.String("projection", lease.ID.Name),
 		zap.Int("partition", lease.ID.Partition), zap.Int64("epoch", lease.Epoch))
 	return Props("projection "+lease.ID.String(), log, &projector{
-		env: env, def: def, feed: feed, log: log, lease: lease, recheck: !fresh, breaker: projection.NewBreaker(def.Breaker), taken: new(atomic.Int64)})
+		env: env, def: def, feed: feed, log: log, lease: lease, recheck: !fresh, breaker: machine.NewBreaker(def.Breaker), taken: new(atomic.Int64)})
 }
 
 func (p *projector) Start(ctx actor.Context) {
@@ -115,14 +117,14 @@ func (p *projector) Start(ctx actor.Context) {
 }
 
 // adopt takes over a lease as the database has it.
-func (p *projector) adopt(lease projection.Lease) {
+func (p *projector) adopt(lease engine.Lease) {
 	crashed := p.cutOff && lease.Incarnation != p.lease.Incarnation
 	if p.begun.Attempt > 0 && p.begun.Position == lease.TryingPosition && p.begun.Attempt == lease.Deaths && !crashed {
 		lease.Deaths-- // neither the process nor the server has died of it
 	}
 	if p.cutOff = false; crashed {
 		// One of the events that were under way may be what crashed the server. An attempt that was counted stays counted.
-		p.wary, p.begun, p.desk.replaying = p.def.MaxEvents, projection.Begun{}, 0
+		p.wary, p.begun, p.desk.replaying = p.def.MaxEvents, engine.Begun{}, 0
 	}
 	if !p.keeping {
 		p.kept = lease.Failed
@@ -132,7 +134,7 @@ func (p *projector) adopt(lease projection.Lease) {
 	}
 	p.lease, p.position = lease, lease.Checkpoint
 	if p.sizing.Size() == 0 {
-		p.sizing = projection.NewSizing(p.def.MaxEvents)
+		p.sizing = machine.NewBatchSizer(p.def.MaxEvents)
 	}
 	p.ahead = ahead{to: lease.Checkpoint, average: p.ahead.average}
 	p.taken.Store(lease.Checkpoint)
@@ -323,7 +325,7 @@ func (p *projector) next(ctx actor.Context) {
 	case p.busy, p.drained:
 	case p.draining:
 		stopTimer(p.advance)
-		advance := projection.Advance{Lease: p.lease, To: p.position, Begun: p.begun, Replaying: p.desk.replaying}
+		advance := engine.Advance{Lease: p.lease, To: p.position, Begun: p.begun, Replaying: p.desk.replaying}
 		p.draining, p.drained = false, true
 		p.become(Waiting, nil)
 		ctx.Request(ctx.Parent(), &messages.Drained{ID: p.lease.ID, Advance: advance})
@@ -478,14 +480,14 @@ func (p *projector) fault(ctx actor.Context, err error) {
 	}
 	fault := p.env.Store.Classify(err)
 	// While the server answers, replays go on though one event fails.
-	p.failing, p.away = nil, fault.Unreachable || fault.Probe || fault.Class != projection.Unclear && fault.Class != projection.MissingObject
+	p.failing, p.away = nil, fault.Unreachable || fault.Probe || fault.Class != engine.Unclear && fault.Class != engine.MissingObject
 	switch fault.Class {
-	case projection.LeaseLost:
+	case engine.LeaseLost:
 		p.log.Info("lease lost", zap.Error(err))
 		ctx.Request(ctx.Parent(), &messages.Ended{Lease: p.lease, Reason: err})
 		ctx.Stop(ctx.Self())
 		p.become(Waiting, err)
-	case projection.Configuration:
+	case engine.Configuration:
 		p.faulted = true
 		p.become(Failed, err)
 		ctx.Request(ctx.Parent(), &messages.Faulted{Fault: fault})
@@ -526,7 +528,7 @@ func (p *projector) askToAdvance(ctx actor.Context) {
 	p.op++
 	p.busy, p.advancing = true, true
 	p.env.Board.publish(p.lease.ID, func(e *Entry) { e.Busy, e.Limit = time.Now(), 2*p.env.Timing.Call })
-	ctx.Request(ctx.Parent(), &messages.AdvanceRequest{Advance: projection.Advance{Lease: p.lease, To: p.position}})
+	ctx.Request(ctx.Parent(), &messages.AdvanceRequest{Advance: engine.Advance{Lease: p.lease, To: p.position}})
 }
 
 func (p *projector) advanced(msg *messages.Advanced) {

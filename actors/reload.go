@@ -5,8 +5,8 @@ import (
 
 	"github.com/asynkron/protoactor-go/actor"
 
+	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/messages"
-	"github.com/millrace-go/millrace/projection"
 )
 
 // reload asks the node for the lease as the database has it. After a fault only the database knows how far the last batch came.
@@ -19,7 +19,7 @@ func (p *projector) reload(ctx actor.Context) {
 }
 
 // reloaded handles the result of reading the lease.
-func (p *projector) reloaded(ctx actor.Context, lease projection.Lease, err error) {
+func (p *projector) reloaded(ctx actor.Context, lease engine.Lease, err error) {
 	if err != nil {
 		p.fault(ctx, err)
 		return
@@ -42,7 +42,7 @@ func (p *projector) reloaded(ctx actor.Context, lease projection.Lease, err erro
 
 // confirm compares the lease with what the database has of it. Work under way may have moved it since: then the fence
 // decides.
-func (p *projector) confirm(now projection.Lease) {
+func (p *projector) confirm(now engine.Lease) {
 	known := p.lease
 	over := known.Check(now, true) != nil || now.Incarnation != known.Incarnation
 	if over {

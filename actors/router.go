@@ -7,6 +7,7 @@ import (
 
 	"github.com/asynkron/protoactor-go/actor"
 
+	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/messages"
 	"github.com/millrace-go/millrace/projection"
 )
@@ -65,7 +66,7 @@ func (r *Router) marks() map[string]int64 {
 
 // wakeMissing wakes the feeds of tenants whose heads were asked for and not found, which find out why. Those of locked tenants
 // need not: they would only wait for the lock, one after another.
-func (r *Router) wakeMissing(asked []string, heads projection.Heads) {
+func (r *Router) wakeMissing(asked []string, heads engine.Heads) {
 	for _, tenant := range asked {
 		if _, found := heads.Positions[tenant]; found {
 			continue
@@ -84,14 +85,14 @@ func (r *Router) wakeMissing(asked []string, heads projection.Heads) {
 // compare takes in the heads that were read after marks was: a feed that has not settled up to its tenant's head is
 // woken. A feed of another incarnation of the server begins anew, and so does one whose mark is above the head: there events
 // are gone.
-func (r *Router) compare(heads projection.Heads, marks map[string]int64) {
+func (r *Router) compare(heads engine.Heads, marks map[string]int64) {
 	for tenant, head := range heads.Positions {
 		found, ok := r.feeds.Load(tenant)
 		if !ok {
 			continue
 		}
 		ref := found.(*feedRef)
-		known := projection.Incarnation(ref.incarnation.Load())
+		known := engine.Incarnation(ref.incarnation.Load())
 		switch {
 		case known != 0 && known != heads.Incarnation:
 			r.root.Send(ref.pid, &messages.Recheck{Incarnation: heads.Incarnation})

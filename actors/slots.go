@@ -7,9 +7,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/millrace-go/millrace/internal/engine"
 	"golang.org/x/sync/semaphore"
-
-	"github.com/millrace-go/millrace/projection"
 )
 
 // Slots limit how many batches run at once, in all and for each tenant, so that no tenant takes them all and nothing
@@ -194,7 +193,7 @@ func (s *Slots) Read(ctx context.Context) (release func(), err error) { return s
 
 // noSlot is nobody's fault, and says nothing of the server.
 func noSlot(err error) error {
-	return &projection.Fault{Class: projection.Infrastructure, Err: fmt.Errorf("no slot came free in time: %w", err)}
+	return &engine.Fault{Class: engine.Infrastructure, Err: fmt.Errorf("no slot came free in time: %w", err)}
 }
 
 // tryRead gets a slot for something short if there is one at once; doneReading gives it back.

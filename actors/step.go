@@ -9,7 +9,8 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/millrace-go/millrace/event"
-	"github.com/millrace-go/millrace/projection"
+	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/internal/machine"
 )
 
 // step handles the next batch: it gets a slot, reads where the shared tail does not reach, and runs the batch
@@ -27,7 +28,7 @@ func (p *projector) step(ctx actor.Context) {
 	p.probe()
 	lease, def, here, sizing, mark := p.lease, p.def, p.ahead, p.sizing, p.mark
 	recent, yield, fresh := p.recent, p.yielding(), p.fresh
-	var counted projection.Begun
+	var counted engine.Begun
 	wary := p.wary > 0
 	bound := def.Deadline + 5*p.env.Timing.Call
 	p.do(ctx, bound, p.batchSlot(), func(ctx context.Context) func(actor.Context) {
@@ -69,7 +70,7 @@ func (p *projector) step(ctx actor.Context) {
 					p.died(ctx, e)
 				}
 			}
-			counted = projection.Begun{Position: e.Position, Attempt: lease.DeathsAt(e.Position) + 1}
+			counted = engine.Begun{Position: e.Position, Attempt: lease.DeathsAt(e.Position) + 1}
 			if err := p.env.Store.BeginAttempt(ctx, lease, e.Position, counted.Attempt); err != nil {
 				return func(ctx actor.Context) {
 					p.begun = counted // it may have been counted all the same
@@ -95,8 +96,8 @@ func (p *projector) step(ctx actor.Context) {
 
 // prefetch reads the page after here where less than a batch is left of it and it can be had at once. The page, if any,
 // comes on the channel, which is closed then. An error is nobody's concern: the page is read again when it is needed.
-func (p *projector) prefetch(ctx context.Context, lease projection.Lease, here ahead, left int, mark int64) <-chan projection.Page {
-	next := make(chan projection.Page, 1)
+func (p *projector) prefetch(ctx context.Context, lease engine.Lease, here ahead, left int, mark int64) <-chan engine.Page {
+	next := make(chan engine.Page, 1)
 	if left >= p.def.MaxEvents || here.to >= mark || !p.env.Slots.tryRead() {
 		close(next)
 		return next
@@ -112,9 +113,9 @@ func (p *projector) prefetch(ctx context.Context, lease projection.Lease, here a
 }
 
 // aside finds out which of the events that come next are of parked streams. Only this actor, holding the lease, changes that.
-func (p *projector) aside(ctx context.Context, lease projection.Lease, window []event.Envelope) (projection.Aside, error) {
+func (p *projector) aside(ctx context.Context, lease engine.Lease, window []event.Envelope) (machine.ParkedStreams, error) {
 	if !lease.ParkedStreams {
-		return projection.Aside{}, nil
+		return machine.ParkedStreams{}, nil
 	}
 	streams := make([]string, len(window))
 	for i := range window {
@@ -122,7 +123,7 @@ func (p *projector) aside(ctx context.Context, lease projection.Lease, window []
 	}
 	slices.Sort(streams)
 	parked, err := p.env.Store.ParkedStreams(ctx, lease, slices.Compact(streams))
-	return projection.Aside{Streams: parked, Room: p.def.Room(lease.Parked)}, err
+	return machine.ParkedStreams{Streams: parked, Room: p.def.Room(lease.Parked)}, err
 }
 
 // passOver moves on over events that do not concern the projection.
@@ -134,14 +135,14 @@ func (p *projector) passOver(ctx actor.Context) {
 }
 
 // applied takes in how a batch ended.
-func (p *projector) applied(ctx actor.Context, batch projection.Batch, err error, found finding) {
+func (p *projector) applied(ctx actor.Context, batch engine.Batch, err error, found finding) {
 	batch, over, err := p.partly(ctx, batch, err)
 	if over {
 		return
 	}
 	if err == nil {
 		p.lease.Checkpoint, p.position = batch.To, batch.To
-		p.lease.FailingPosition, p.lease.Attempts, p.lease.Unclean, p.begun = 0, 0, 0, projection.Begun{}
+		p.lease.FailingPosition, p.lease.Attempts, p.lease.Unclean, p.begun = 0, 0, 0, engine.Begun{}
 		p.ahead.passed(p.position)
 		if p.lease.Parked += int64(len(batch.Behind)); len(batch.Behind) > 0 {
 			p.replayIn(ctx, p.def.Replay.Interval)

@@ -4,14 +4,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/millrace-go/millrace/internal/engine"
 	"go.uber.org/zap"
-
-	"github.com/millrace-go/millrace/projection"
 )
 
 // The server lets others claim a whole lease time after a heartbeat arrived, which is after it was sent.
 func TestNodeStopsTrustingItsLeasesBeforeOthersMayClaimThem(t *testing.T) {
-	env := &Env{System: NewSystem(zap.NewNop()), Node: projection.Node{LeaseTime: time.Minute}}
+	env := &Env{System: NewSystem(zap.NewNop()), Node: engine.Node{LeaseTime: time.Minute}}
 	env.Live()
 	for silent, trusted := range map[time.Duration]bool{0: true, 50 * time.Second: true, 55 * time.Second: false, time.Minute: false, time.Hour: false} {
 		env.Board.publishSession(func(e *SessionEntry) { e.LastBeat = time.Now().Add(-silent) })
@@ -23,7 +22,7 @@ func TestNodeStopsTrustingItsLeasesBeforeOthersMayClaimThem(t *testing.T) {
 
 // While the session is lost others may take the node for dead, whatever its last heartbeat was.
 func TestTrustEndsWithTheSessionAndGrowsWithEachHeartbeat(t *testing.T) {
-	env := &Env{System: NewSystem(zap.NewNop()), Node: projection.Node{LeaseTime: time.Minute}}
+	env := &Env{System: NewSystem(zap.NewNop()), Node: engine.Node{LeaseTime: time.Minute}}
 	env.Live()
 	told := func(changed <-chan struct{}) bool {
 		select {

@@ -8,9 +8,10 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/internal/ownership"
 	"github.com/millrace-go/millrace/internal/weak"
 	"github.com/millrace-go/millrace/messages"
-	"github.com/millrace-go/millrace/projection"
 )
 
 // looksTogether is how many nodes look at the others as often as they are told to. Larger fleets share that number of
@@ -24,15 +25,15 @@ const lookGather = 50 * time.Millisecond
 type watch struct {
 	env     *Env
 	log     *zap.Logger
-	session projection.Session
+	session engine.Session
 	send    func(any)
-	deaths  *projection.DeathWatch
-	found   *projection.Neighbours // nil before the first look
+	deaths  *ownership.DeathWatch
+	found   *engine.Neighbours // nil before the first look
 	due     time.Time
 }
 
-func newWatch(env *Env, log *zap.Logger, session projection.Session, send func(any)) *watch {
-	return &watch{env: env, log: log, session: session, send: send, deaths: projection.NewDeathWatch(env.Timing.Confirm)}
+func newWatch(env *Env, log *zap.Logger, session engine.Session, send func(any)) *watch {
+	return &watch{env: env, log: log, session: session, send: send, deaths: ownership.NewDeathWatch(env.Timing.Confirm)}
 }
 
 // callTime bounds a heartbeat or a look: a lost one must leave time for another before the leases run out, and an end of the
@@ -77,8 +78,8 @@ func (w *watch) look(ctx context.Context) error {
 		again = w.env.Timing.Look * time.Duration(1+len(found.Peers)/looksTogether)
 	}
 	w.due = at.Add(again)
-	slices.SortFunc(found.Peers, func(a, b projection.Peer) int { return strings.Compare(a.ID, b.ID) })
-	slices.SortFunc(found.Members, func(a, b projection.Member) int { return strings.Compare(a.ID, b.ID) })
+	slices.SortFunc(found.Peers, func(a, b engine.Peer) int { return strings.Compare(a.ID, b.ID) })
+	slices.SortFunc(found.Members, func(a, b engine.Member) int { return strings.Compare(a.ID, b.ID) })
 	if w.found == nil || w.changed(found) {
 		w.found = &found
 		w.send(&messages.Neighbours{Found: found})
@@ -87,7 +88,7 @@ func (w *watch) look(ctx context.Context) error {
 }
 
 // locked are the peers as if each were seen to hold its lock.
-func locked(peers []projection.Peer) []projection.Peer {
+func locked(peers []engine.Peer) []engine.Peer {
 	all := slices.Clone(peers)
 	for i := range all {
 		all[i].Locked = true
@@ -96,7 +97,7 @@ func locked(peers []projection.Peer) []projection.Peer {
 }
 
 // changed tells whether nodes came or went. What a node can run it says when it comes.
-func (w *watch) changed(found projection.Neighbours) bool {
-	return !slices.EqualFunc(w.found.Peers, found.Peers, func(a, b projection.Peer) bool { return a.ID == b.ID }) ||
-		!slices.EqualFunc(w.found.Members, found.Members, func(a, b projection.Member) bool { return a.ID == b.ID })
+func (w *watch) changed(found engine.Neighbours) bool {
+	return !slices.EqualFunc(w.found.Peers, found.Peers, func(a, b engine.Peer) bool { return a.ID == b.ID }) ||
+		!slices.EqualFunc(w.found.Members, found.Members, func(a, b engine.Member) bool { return a.ID == b.ID })
 }

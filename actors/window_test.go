@@ -11,8 +11,8 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/millrace-go/millrace/event"
+	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/messages"
-	"github.com/millrace-go/millrace/projection"
 )
 
 // between are the events with from < position <= to.
@@ -112,32 +112,32 @@ func TestSharesThatHaveNotGrownForLongGiveWay(t *testing.T) {
 // tails is a store whose tails find what the test says.
 type tails struct {
 	*memory
-	updates chan projection.TailUpdate
+	updates chan engine.TailUpdate
 }
 
-func (s tails) Tail(string) projection.Tail { return s }
+func (s tails) Tail(string) engine.Tail { return s }
 
 func (tails) ReadWithin(func(context.Context) (func(), error)) {}
 
-func (s tails) Poll(context.Context) (projection.TailUpdate, error) {
+func (s tails) Poll(context.Context) (engine.TailUpdate, error) {
 	select {
 	case u := <-s.updates:
 		return u, nil
 	default:
-		return projection.TailUpdate{Again: time.Millisecond}, nil
+		return engine.TailUpdate{Again: time.Millisecond}, nil
 	}
 }
 
 // fed is a feed whose only subscriber is the test.
 type fed struct {
 	*outside
-	updates chan projection.TailUpdate
+	updates chan engine.TailUpdate
 	taken   atomic.Int64
 }
 
 // feed makes a feed, of a store of its own, with the first event.
 func (o *outside) feed(tenant string) *fed {
-	f := &fed{outside: o, updates: make(chan projection.TailUpdate, 1000)}
+	f := &fed{outside: o, updates: make(chan engine.TailUpdate, 1000)}
 	spawned := make(chan *actor.PID)
 	o.env.Store = tails{o.store, f.updates}
 	o.in(func(ctx actor.Context) { spawned <- ctx.Spawn(NewFeed(o.env, tenant)) })
@@ -149,7 +149,7 @@ func (o *outside) feed(tenant string) *fed {
 
 // read has the feed read events of 100 bytes each.
 func (f *fed) read(from, to int64) {
-	f.updates <- projection.TailUpdate{From: from, Mark: to, Events: between(from, to), Bytes: 100 * int(to-from), Again: time.Millisecond}
+	f.updates <- engine.TailUpdate{From: from, Mark: to, Events: between(from, to), Bytes: 100 * int(to-from), Again: time.Millisecond}
 }
 
 // mustGet waits until the feed hands out exactly the events after from up to mark.
@@ -185,7 +185,7 @@ func TestSubscriberThatIsFarBehindDoesNotKeepTheWindow(t *testing.T) {
 	o := surround(t)
 	f := o.feed("a")
 	const far = 10 * windowEvents
-	f.updates <- projection.TailUpdate{From: far, Mark: far, Again: time.Millisecond}
+	f.updates <- engine.TailUpdate{From: far, Mark: far, Again: time.Millisecond}
 	f.mustGet(far, far)
 	f.read(far, far+1)
 	f.mustGet(far+1, far+1)

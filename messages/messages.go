@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/millrace-go/millrace/event"
+	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/projection"
 )
 
@@ -25,7 +26,7 @@ type (
 	// TailAdvanced tells how far events are settled, and hands out the last of them: all with From < position <= Mark.
 	// Every receiver gets the same slice. Incarnation is that of the server in which they were read.
 	TailAdvanced struct {
-		Incarnation projection.Incarnation
+		Incarnation engine.Incarnation
 		Mark        int64
 		From        int64
 		Events      []event.Envelope
@@ -40,13 +41,13 @@ type (
 type (
 	// Resume ends a wait: the delay after a failure is over, or the server can be worked with again. Lease is a projection's
 	// lease as read then, nil if it was not read.
-	Resume struct{ Lease *projection.Lease }
+	Resume struct{ Lease *engine.Lease }
 	// Recheck asks a feed to forget everything and begin anew, unless it began in this incarnation of the server. 0 means in
 	// any case.
-	Recheck struct{ Incarnation projection.Incarnation }
+	Recheck struct{ Incarnation engine.Incarnation }
 	// Confirm sends a projection its lease as the database has it. If it differs from the projection's own, the projection
 	// reads it once more.
-	Confirm struct{ Lease projection.Lease }
+	Confirm struct{ Lease engine.Lease }
 	// Doubt asks a projection to read its lease anew, and to go on from there.
 	Doubt struct{}
 	// Unanswered is sent to a projection when the node was restarted: its open requests get no answer.
@@ -72,7 +73,7 @@ type (
 	// Faulted reports a fault and asks when to go on. Failure is set where an event's failure was counted, Outage where what
 	// the handler depends on failed.
 	Faulted struct {
-		Fault   *projection.Fault
+		Fault   *engine.Fault
 		Failure *projection.Failure
 		Outage  *Outage
 	}
@@ -86,25 +87,25 @@ type (
 	Recovered struct{}
 	// Ended reports that a projection's actor ends because its lease is gone. Reason is nil where it was given back.
 	Ended struct {
-		Lease  projection.Lease
+		Lease  engine.Lease
 		Reason error
 	}
 	// Drained reports that a projection is at rest, and where.
 	Drained struct {
 		ID      projection.ID
-		Advance projection.Advance
+		Advance engine.Advance
 	}
 	// Left reports that the node, asked to drain, claims nothing any more.
 	Left struct{}
 	// Claimed reports leases that the node has got.
-	Claimed struct{ Leases []projection.Lease }
+	Claimed struct{ Leases []engine.Lease }
 	// Owned reports all leases that the node holds, after their projections may have missed something.
-	Owned struct{ Leases []projection.Lease }
+	Owned struct{ Leases []engine.Lease }
 	// WantedStates reports what is wanted of the projections of Rows: States has those that are not merely to run. Of those in
 	// Asked somebody has just asked to run, to pause or to stop.
 	WantedStates struct {
 		Rows   []int32
-		States map[int32]projection.Demand
+		States map[int32]engine.Demand
 		Asked  map[int32]bool
 	}
 	// Doubted reports leases that the database says are not this node's any more.
@@ -123,24 +124,24 @@ type (
 	// Beaten tells that a heartbeat arrived that was sent at At, by this process' monotonic clock.
 	Beaten struct{ At time.Time }
 	// Neighbours tells which other nodes are alive, when that changed.
-	Neighbours struct{ Found projection.Neighbours }
+	Neighbours struct{ Found engine.Neighbours }
 	// Notified tells of a notification.
-	Notified struct{ Notice projection.Notice }
+	Notified struct{ Notice engine.Notice }
 	// Reconcile asks the node to look for leases to claim.
 	Reconcile struct{}
 	// LeaseRequest asks the node to read a lease. Op comes back with the answer.
 	LeaseRequest struct {
-		Lease projection.Lease
+		Lease engine.Lease
 		Op    int
 	}
 	// LeaseRead answers LeaseRequest.
 	LeaseRead struct {
-		Lease projection.Lease
+		Lease engine.Lease
 		Op    int
 		Err   error
 	}
 	// AdvanceRequest asks the node to move a checkpoint along with others'.
-	AdvanceRequest struct{ Advance projection.Advance }
+	AdvanceRequest struct{ Advance engine.Advance }
 	// Advanced answers AdvanceRequest. Err is set where nothing is known.
 	Advanced struct {
 		To    int64

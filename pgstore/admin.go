@@ -7,13 +7,14 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/projection"
 )
 
 // ProjectionRow is what the database knows of a projection.
 type ProjectionRow struct {
 	ID     projection.ID
-	Wanted projection.Wanted
+	Wanted engine.DesiredState
 	// Failed is why the projection waits for somebody, empty where it does not.
 	Failed string
 	// Halted tells that it waits until somebody resumes it.
@@ -59,7 +60,7 @@ func (s Port) Projections(ctx context.Context, tenants []string) ([]ProjectionRo
 // SetWanted says whether a projection is wanted to run, to pause or to stop, and tells its owner, wherever it is. To run
 // clears its failure; if it had stopped at an event, the attempts at that event are counted anew. It returns ErrUnknownTenant
 // or ErrUnknownProjection where there is none of that name.
-func (s *Store) SetWanted(ctx context.Context, id projection.ID, wanted projection.Wanted) error {
+func (s *Store) SetWanted(ctx context.Context, id projection.ID, wanted engine.DesiredState) error {
 	id = id.WithDefaults()
 	return s.durable(ctx, fmt.Sprintf("set the wanted state of %s", id), func(tx pgx.Tx) error {
 		done, err := execOne(ctx, tx, s.control.setWanted, id.Tenant, id.Name, id.Partition, wanted, s.control.controlChannel)
@@ -88,14 +89,14 @@ func (s *Store) unknown(ctx context.Context, q rowQuerier, id projection.ID) err
 }
 
 // Wanted tells of which of these leases' projections more is wanted than that they run.
-func (s Port) Wanted(ctx context.Context, rows []int32) (map[int32]projection.Demand, error) {
+func (s Port) Wanted(ctx context.Context, rows []int32) (map[int32]engine.Demand, error) {
 	found, err := s.pool.Query(ctx, s.control.wanted, rows)
 	if err != nil {
 		return nil, fmt.Errorf("read wanted states: %w", ownFault(err))
 	}
-	states := make(map[int32]projection.Demand)
+	states := make(map[int32]engine.Demand)
 	var row int32
-	var demand projection.Demand
+	var demand engine.Demand
 	if _, err = pgx.ForEachRow(found, []any{&row, &demand.Wanted, &demand.Commanded}, func() error {
 		states[row] = demand
 		return nil

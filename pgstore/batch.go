@@ -17,6 +17,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/millrace-go/millrace/event"
+	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/internal/weak"
 	"github.com/millrace-go/millrace/projection"
 )
@@ -50,8 +51,8 @@ type ApplyOptions struct {
 }
 
 // Apply makes of a handler what the actors run: one batch transaction.
-func (s Port) Apply(h BatchHandler, o ApplyOptions) func(context.Context, projection.Lease, projection.Batch) error {
-	return func(ctx context.Context, lease projection.Lease, batch projection.Batch) error {
+func (s Port) Apply(h BatchHandler, o ApplyOptions) func(context.Context, engine.Lease, engine.Batch) error {
+	return func(ctx context.Context, lease engine.Lease, batch engine.Batch) error {
 		b := newBatchTx(s.Store, lease, batch.To, batchOptions{deadline: cmp.Or(o.Deadline, 30*time.Second), relaxed: o.Relaxed, fresh: batch.Fresh})
 		if len(batch.Behind) > 0 || batch.Replay != nil {
 			b.settle = func(ctx context.Context, conn *pgx.Conn) error { return s.settleLetters(ctx, conn, lease, batch) }
@@ -90,7 +91,7 @@ type batchOptions struct {
 // lease; the handler; then the advance, which raises unless the lease is still held, together with the commit.
 type batchTx struct {
 	store *Store
-	lease projection.Lease
+	lease engine.Lease
 	to    int64
 	opts  batchOptions
 	name  string
@@ -100,7 +101,7 @@ type batchTx struct {
 
 var batchCounter atomic.Int64
 
-func newBatchTx(s *Store, lease projection.Lease, to int64, opts batchOptions) *batchTx {
+func newBatchTx(s *Store, lease engine.Lease, to int64, opts batchOptions) *batchTx {
 	return &batchTx{store: s, lease: lease, to: to, opts: opts, name: strconv.FormatInt(batchCounter.Add(1), 10)}
 }
 
@@ -126,7 +127,7 @@ func (b *batchTx) run(ctx context.Context, fn func(context.Context, pgx.Tx) erro
 	if err != nil {
 		switch {
 		case lent.abandoned:
-		case classify(err).Class == projection.Interrupted:
+		case classify(err).Class == engine.Interrupted:
 			cut(ctx, conn.Conn()) // its statement cache may be at fault
 		default:
 			b.rollback(ctx, conn.Conn(), restore)
@@ -159,7 +160,7 @@ func (b *batchTx) acquire(ctx context.Context) (*pgxpool.Conn, error) {
 // swallowed is the fault of a handler that returned no error though a statement of its transaction failed with cause.
 func swallowed(cause error) error {
 	class := handlersClass(classify(cause).Class)
-	return &projection.Fault{Class: class, Probe: class == projection.Unclear,
+	return &engine.Fault{Class: class, Probe: class == engine.Unclear,
 		Err: fmt.Errorf("the handler returned no error, but a statement of its transaction failed: %w", cause)}
 }
 
@@ -217,13 +218,13 @@ func (b *batchTx) finishSQL(restore restoring) string {
 func (b *batchTx) finish(ctx context.Context, conn *pgx.Conn, restore restoring) error {
 	switch status := conn.PgConn().TxStatus(); {
 	case conn.PgConn().IsBusy():
-		return &projection.Fault{Class: projection.HandlerFault, Err: errors.New("the handler left the rows or the results of a query open")}
+		return &engine.Fault{Class: engine.HandlerFault, Err: errors.New("the handler left the rows or the results of a query open")}
 	case status == 'T':
 	case status == 'E':
-		return &projection.Fault{Class: projection.HandlerFault, Err: errors.New("the handler returned no error, but a statement of its transaction failed")}
+		return &engine.Fault{Class: engine.HandlerFault, Err: errors.New("the handler returned no error, but a statement of its transaction failed")}
 	default:
 		cut(ctx, conn)
-		return &projection.Fault{Class: projection.HandlerFault, Err: ErrBatchEnded}
+		return &engine.Fault{Class: engine.HandlerFault, Err: ErrBatchEnded}
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), finishTime)
 	defer cancel()
@@ -258,7 +259,7 @@ func (b *batchTx) finish(ctx context.Context, conn *pgx.Conn, restore restoring)
 	fault := classify(err)
 	if isState(err, stateTxEnded) {
 		cut(ctx, conn)
-		fault = &projection.Fault{Class: projection.HandlerFault, Err: errors.Join(ErrBatchEnded, err)}
+		fault = &engine.Fault{Class: engine.HandlerFault, Err: errors.Join(ErrBatchEnded, err)}
 	}
 	return fault
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/millrace-go/millrace/event"
+	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/internal/pgtest"
 	"github.com/millrace-go/millrace/projection"
 )
@@ -37,7 +38,7 @@ func TestDeadlineIsTheHandlersFault(t *testing.T) {
 		},
 	} {
 		err := o.apply(writeAnd(handler), ApplyOptions{Deadline: 200 * time.Millisecond})
-		if fault := classify(err); err == nil || fault.Class != projection.HandlerFault {
+		if fault := classify(err); err == nil || fault.Class != engine.HandlerFault {
 			t.Errorf("%s: %v", name, err)
 		}
 		o.untouched()
@@ -71,7 +72,7 @@ func TestHandlerThatIgnoresItsContextIsAbandoned(t *testing.T) {
 		late <- write(context.WithoutCancel(ctx), tx, events)
 		return nil
 	}, ApplyOptions{Deadline: 100 * time.Millisecond})
-	wantClass(t, err, projection.HandlerFault)
+	wantClass(t, err, engine.HandlerFault)
 	if !errors.Is(err, ErrAbandoned) || !errors.Is(err, ErrDeadline) {
 		t.Error(err)
 	}
@@ -103,8 +104,8 @@ func TestEndOfTheRuntimeUnderAHandlerIsNobodysFault(t *testing.T) {
 	err = o.store.Port().Apply(writeAnd(func(ctx context.Context, tx pgx.Tx) error {
 		cancel()
 		return sends("select pg_sleep(60)")(ctx, tx)
-	}), ApplyOptions{Deadline: testDeadline})(ctx, o.lease, projection.Batch{Events: events, To: events[0].Position})
-	wantClass(t, err, projection.Infrastructure)
+	}), ApplyOptions{Deadline: testDeadline})(ctx, o.lease, engine.Batch{Events: events, To: events[0].Position})
+	wantClass(t, err, engine.Infrastructure)
 	o.untouched()
 }
 
@@ -141,7 +142,7 @@ func TestStrangersLockIsNobodysFault(t *testing.T) {
 		},
 	} {
 		err := o.apply(writeAnd(handler), ApplyOptions{Deadline: 400 * time.Millisecond})
-		if fault := classify(err); err == nil || fault.Class != projection.Infrastructure {
+		if fault := classify(err); err == nil || fault.Class != engine.Infrastructure {
 			t.Errorf("%s: %v", name, err)
 		}
 		o.untouched()
@@ -169,7 +170,7 @@ func TestManyWaitsForLocksInOneStatementAreNobodysFault(t *testing.T) {
 	}
 	mustExec(t, o.store, "create function public.touch(i int) returns void language sql as $$ update public.row set n = n + 1 where id = i $$")
 	err := o.apply(writeAnd(sends("select public.touch(i) from generate_series(0, 2) i")), ApplyOptions{Deadline: deadline})
-	wantClass(t, err, projection.Infrastructure)
+	wantClass(t, err, engine.Infrastructure)
 	if !errors.Is(err, ErrLockWait) {
 		t.Error(err)
 	}
@@ -188,7 +189,7 @@ func TestDeadlineWhenTheServerCannotBeAskedIsNotCounted(t *testing.T) {
 		<-ctx.Done()
 		return ctx.Err()
 	}
-	wantClass(t, o.apply(writeAnd(hangs), ApplyOptions{Deadline: 100 * time.Millisecond}), projection.HandlerFault)
+	wantClass(t, o.apply(writeAnd(hangs), ApplyOptions{Deadline: 100 * time.Millisecond}), engine.HandlerFault)
 	var strangers []*pgx.Conn
 	ctx := testContext(t)
 	for int(store.pool.Stat().TotalConns())+len(strangers) < most {
@@ -199,7 +200,7 @@ func TestDeadlineWhenTheServerCannotBeAskedIsNotCounted(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	wantClass(t, o.apply(writeAnd(hangs), ApplyOptions{Deadline: 100 * time.Millisecond}), projection.Infrastructure)
+	wantClass(t, o.apply(writeAnd(hangs), ApplyOptions{Deadline: 100 * time.Millisecond}), engine.Infrastructure)
 	for _, conn := range strangers {
 		_ = conn.Close(testContext(t))
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/millrace-go/millrace/event"
+	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/projection"
 )
 
@@ -35,13 +36,13 @@ func TestFaultThatASavepointUndidIsForgotten(t *testing.T) {
 			}
 			return errors.New("another error")
 		}), ApplyOptions{})
-		wantClass(t, err, projection.HandlerFault)
+		wantClass(t, err, engine.HandlerFault)
 		// The control: without the savepoint it is the infrastructure's, even if the handler says something else.
 		err = o.apply(writeAnd(func(ctx context.Context, tx pgx.Tx) error {
 			_ = raise(ctx, tx)
 			return errors.New("another error")
 		}), ApplyOptions{})
-		wantClass(t, err, projection.Infrastructure)
+		wantClass(t, err, engine.Infrastructure)
 	}
 	o.untouched()
 }
@@ -76,7 +77,7 @@ func TestMisusedConnectionIsTheHandlersFault(t *testing.T) {
 			return err
 		},
 	} {
-		fault := wantClass(t, o.apply(writeAnd(misuse), ApplyOptions{}), projection.HandlerFault)
+		fault := wantClass(t, o.apply(writeAnd(misuse), ApplyOptions{}), engine.HandlerFault)
 		if t.Failed() {
 			t.Fatalf("%s: %v", name, fault)
 		}
@@ -100,9 +101,9 @@ func TestFaultOfAnotherServiceIsTheHandlers(t *testing.T) {
 	for _, err := range []error{
 		timeoutError{}, io.EOF, context.DeadlineExceeded, context.Canceled, projection.ErrLeaseLost, ErrNotMigrated,
 		fmt.Errorf("call: %w", &pgconn.ConnectError{}),
-		&projection.Fault{Class: projection.Infrastructure, Unreachable: true, Err: errors.New("of another store")},
+		&engine.Fault{Class: engine.Infrastructure, Unreachable: true, Err: errors.New("of another store")},
 	} {
-		wantClass(t, o.apply(writeAnd(func(context.Context, pgx.Tx) error { return err }), ApplyOptions{}), projection.HandlerFault)
+		wantClass(t, o.apply(writeAnd(func(context.Context, pgx.Tx) error { return err }), ApplyOptions{}), engine.HandlerFault)
 	}
 	o.untouched()
 }
@@ -142,7 +143,7 @@ func TestLossOfTheBatchesConnectionIsUnclear(t *testing.T) {
 			}
 			return then(ctx, tx)
 		}), ApplyOptions{})
-		if fault := classify(err); err == nil || fault.Class != projection.Unclear || !fault.Probe {
+		if fault := classify(err); err == nil || fault.Class != engine.Unclear || !fault.Probe {
 			t.Errorf("%s: %v", name, err)
 		}
 		o.untouched()
@@ -155,7 +156,7 @@ func TestDeferredConstraintFailsTheBatchAtItsCommit(t *testing.T) {
 	err := o.apply(func(ctx context.Context, tx pgx.Tx, events []event.Envelope) error {
 		return errors.Join(write(ctx, tx, events), write(ctx, tx, events))
 	}, ApplyOptions{})
-	wantClass(t, err, projection.HandlerFault)
+	wantClass(t, err, engine.HandlerFault)
 	if !isState(err, "23505") {
 		t.Error(err)
 	}

@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/millrace-go/millrace/event"
+	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/projection"
 )
 
@@ -32,7 +33,7 @@ func TestStaleEpochCannotBegin(t *testing.T) {
 		t.Error("the handler of a lost lease was called")
 		return nil
 	}, ApplyOptions{})
-	wantClass(t, err, projection.LeaseLost)
+	wantClass(t, err, engine.LeaseLost)
 	if !errors.Is(err, projection.ErrLeaseLost) {
 		t.Errorf("%v is not ErrLeaseLost", err)
 	}
@@ -47,7 +48,7 @@ func TestLeaseLostUnderTheHandlerTakesItsWritesAlong(t *testing.T) {
 		return nil
 	}
 	err := o.apply(writeAnd(steal), ApplyOptions{})
-	wantClass(t, err, projection.LeaseLost)
+	wantClass(t, err, engine.LeaseLost)
 	if !errors.Is(err, projection.ErrLeaseLost) {
 		t.Errorf("%v is not ErrLeaseLost", err)
 	}
@@ -80,7 +81,7 @@ func TestStaleCheckpointIsRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	// The lease still says what it said before the first batch, as after a commit whose answer got lost.
-	wantClass(t, o.apply(write, ApplyOptions{}), projection.LeaseLost)
+	wantClass(t, o.apply(write, ApplyOptions{}), engine.LeaseLost)
 	o.applied(3)
 }
 
@@ -92,8 +93,8 @@ func TestLeaseOfADeadNodeIsClaimedAndOfALivingOneIsNot(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = session.Close(ctx) }()
-	other := projection.Node{ID: "5f0d7b7c-37f4-4b5a-8a0c-3a9e0c6f4a11", Projections: []string{"p"}}
-	claim := func() []projection.Lease {
+	other := engine.Node{ID: "5f0d7b7c-37f4-4b5a-8a0c-3a9e0c6f4a11", Projections: []string{"p"}}
+	claim := func() []engine.Lease {
 		leases, err := claimFree(ctx, o.store, other, 10)
 		if err != nil {
 			t.Fatal(err)
@@ -111,7 +112,7 @@ func TestLeaseOfADeadNodeIsClaimedAndOfALivingOneIsNot(t *testing.T) {
 	if _, err := reload(ctx, o.store, o.lease); !errors.Is(err, projection.ErrLeaseLost) {
 		t.Errorf("reload of the lost lease: %v", err)
 	}
-	wantClass(t, o.apply(write, ApplyOptions{}), projection.LeaseLost)
+	wantClass(t, o.apply(write, ApplyOptions{}), engine.LeaseLost)
 }
 
 // race lets two owners take the lease from each other all the time while both apply, and returns how many rows of the
@@ -132,10 +133,10 @@ func race(t *testing.T, store *Store, events int) (doubled, missing int) {
 				if err != nil || len(pending) == 0 {
 					return err
 				}
-				batch := projection.Batch{Events: pending[:min(3, len(pending))]}
+				batch := engine.Batch{Events: pending[:min(3, len(pending))]}
 				batch.To = batch.Events[len(batch.Events)-1].Position
 				err = store.Port().Apply(write, ApplyOptions{Deadline: testDeadline})(testContext(t), o.lease, batch)
-				if err != nil && classify(err).Class != projection.LeaseLost {
+				if err != nil && classify(err).Class != engine.LeaseLost {
 					return err
 				}
 				if err == nil {
@@ -176,7 +177,7 @@ func TestTwoOwnersThatRaceWithoutTheFenceApplyTwice(t *testing.T) {
 }
 
 // skipsLocked tells whether a claim would pass over the lease because somebody has locked its row.
-func skipsLocked(t *testing.T, conn *pgx.Conn, lease projection.Lease) bool {
+func skipsLocked(t *testing.T, conn *pgx.Conn, lease engine.Lease) bool {
 	t.Helper()
 	var free bool
 	err := conn.QueryRow(testContext(t), `select exists (select from millrace.leases where id = $1

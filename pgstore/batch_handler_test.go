@@ -11,7 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/millrace-go/millrace/event"
-	"github.com/millrace-go/millrace/projection"
+	"github.com/millrace-go/millrace/internal/engine"
 )
 
 func TestHandlerCannotEndItsTransaction(t *testing.T) {
@@ -52,7 +52,7 @@ func TestHandlerCannotEndItsTransaction(t *testing.T) {
 		},
 	} {
 		err := o.apply(writeAnd(end), ApplyOptions{})
-		wantClass(t, err, projection.HandlerFault)
+		wantClass(t, err, engine.HandlerFault)
 		if !errors.Is(err, ErrTxControl) || !strings.Contains(err.Error(), name) {
 			t.Errorf("error %v, want one that says %q", err, name)
 		}
@@ -84,7 +84,7 @@ func TestTransactionEndedBehindTheBatchIsNoticed(t *testing.T) {
 	} {
 		o := newOwner(t, 1)
 		err := o.apply(writeAnd(sendsRaw(sql)), ApplyOptions{})
-		wantClass(t, err, projection.HandlerFault)
+		wantClass(t, err, engine.HandlerFault)
 		if !errors.Is(err, ErrBatchEnded) {
 			t.Errorf("%s: %v", sql, err)
 		}
@@ -106,7 +106,7 @@ func TestSwallowedErrorOfAStatementIsNoticed(t *testing.T) {
 		_, _ = tx.Exec(ctx, "select 1/0")
 		return nil
 	}), ApplyOptions{})
-	wantClass(t, err, projection.HandlerFault)
+	wantClass(t, err, engine.HandlerFault)
 	if errors.Is(err, ErrBatchEnded) || !strings.Contains(err.Error(), "returned no error") {
 		t.Error(err)
 	}
@@ -141,7 +141,7 @@ func TestHandlerThatEndsItsGoroutineFails(t *testing.T) {
 		runtime.Goexit()
 		return nil
 	}), ApplyOptions{})
-	wantClass(t, err, projection.HandlerFault)
+	wantClass(t, err, engine.HandlerFault)
 	if !errors.Is(err, errGoexit) {
 		t.Error(err)
 	}
@@ -165,7 +165,7 @@ func TestPanicIsAnErrorWithItsStack(t *testing.T) {
 		})
 		for position, handler := range map[int64]BatchHandler{0: writeAnd(fails), events[1].Position: each} {
 			err := o.apply(handler, ApplyOptions{})
-			fault := wantClass(t, err, projection.HandlerFault)
+			fault := wantClass(t, err, engine.HandlerFault)
 			if !errors.Is(err, ErrHandlerPanic) || value != nil && !strings.Contains(err.Error(), fmt.Sprint(value)) {
 				t.Errorf("panic with %v: %v", value, err)
 			}

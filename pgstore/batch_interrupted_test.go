@@ -8,6 +8,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/projection"
 )
 
@@ -22,7 +23,7 @@ func TestInterruptedBatchClosesItsConnectionAndTheNextGetsANewOne(t *testing.T) 
 		})
 	}
 	for range 3 {
-		fault := wantClass(t, o.apply(noted(sends("set local statement_timeout = 10; select pg_sleep(60)")), ApplyOptions{}), projection.Interrupted)
+		fault := wantClass(t, o.apply(noted(sends("set local statement_timeout = 10; select pg_sleep(60)")), ApplyOptions{}), engine.Interrupted)
 		if !isState(fault, "57014") {
 			t.Error(fault)
 		}
@@ -32,14 +33,14 @@ func TestInterruptedBatchClosesItsConnectionAndTheNextGetsANewOne(t *testing.T) 
 	}
 	// Connections that other batches have used are passed over.
 	for range 3 {
-		wantClass(t, o.apply(noted(sends("select 1/0")), ApplyOptions{}), projection.HandlerFault)
+		wantClass(t, o.apply(noted(sends("select 1/0")), ApplyOptions{}), engine.HandlerFault)
 	}
 	events, err := o.pending()
 	if err != nil {
 		t.Fatal(err)
 	}
 	used := len(pids)
-	batch := projection.Batch{Events: events, To: events[0].Position, Fresh: true}
+	batch := engine.Batch{Events: events, To: events[0].Position, Fresh: true}
 	if err := o.store.Port().Apply(noted(sends("select 1")), ApplyOptions{})(testContext(t), o.lease, batch); err != nil {
 		t.Fatal(err)
 	}
@@ -52,13 +53,13 @@ func TestInterruptedBatchClosesItsConnectionAndTheNextGetsANewOne(t *testing.T) 
 func TestErrorThatAHandlerSwallowedIsReported(t *testing.T) {
 	o := newOwner(t, 1)
 	for sql, want := range map[string]struct {
-		class projection.Class
+		class engine.Class
 		says  string
 	}{
-		"select 1/0":              {projection.HandlerFault, "ERROR: division by zero (SQLSTATE 22012)"},
-		"select from no_such":     {projection.MissingObject, `ERROR: relation "no_such" does not exist (SQLSTATE 42P01)`},
-		"select 1/0; select 1":    {projection.HandlerFault, "22012"},
-		"savepoint a; select 1/0": {projection.HandlerFault, "22012"},
+		"select 1/0":              {engine.HandlerFault, "ERROR: division by zero (SQLSTATE 22012)"},
+		"select from no_such":     {engine.MissingObject, `ERROR: relation "no_such" does not exist (SQLSTATE 42P01)`},
+		"select 1/0; select 1":    {engine.HandlerFault, "22012"},
+		"savepoint a; select 1/0": {engine.HandlerFault, "22012"},
 	} {
 		for name, met := range map[string]func(ctx context.Context, tx pgx.Tx) error{
 			"at once": sends(sql),
@@ -88,18 +89,18 @@ func TestErrorThatAHandlerSwallowedIsReported(t *testing.T) {
 // Which of several errors speaks for a handler that returns another one of its own.
 func TestErrorOfAStatementDecidesWhereTheHandlerReturnsAnother(t *testing.T) {
 	o := newOwner(t, 1)
-	for sql, want := range map[string]projection.Class{
-		"select from no_such": projection.MissingObject,
-		"select 1/0":          projection.HandlerFault,
-		"do $$ begin raise exception 'bad input' using errcode = 'XX000'; end $$": projection.Unclear,
-		"do $$ begin raise exception 'pretended' using errcode = 'MR001'; end $$": projection.HandlerFault,
-		"do $$ begin raise exception 'pretended' using errcode = '3D000'; end $$": projection.HandlerFault,
+	for sql, want := range map[string]engine.Class{
+		"select from no_such": engine.MissingObject,
+		"select 1/0":          engine.HandlerFault,
+		"do $$ begin raise exception 'bad input' using errcode = 'XX000'; end $$": engine.Unclear,
+		"do $$ begin raise exception 'pretended' using errcode = 'MR001'; end $$": engine.HandlerFault,
+		"do $$ begin raise exception 'pretended' using errcode = '3D000'; end $$": engine.HandlerFault,
 	} {
 		fault := wantClass(t, o.apply(writeAnd(func(ctx context.Context, tx pgx.Tx) error {
 			_ = sends(sql)(ctx, tx)
 			return projection.At(7, errors.New("something else"))
 		}), ApplyOptions{}), want)
-		if fault.Position != 7 || fault.Probe != (want == projection.Unclear) || !strings.Contains(fault.Error(), "something else") {
+		if fault.Position != 7 || fault.Probe != (want == engine.Unclear) || !strings.Contains(fault.Error(), "something else") {
 			t.Errorf("%s: %+v", sql, fault)
 		}
 	}
@@ -112,7 +113,7 @@ func TestLockWaitOfACommitIsTheInfrastructures(t *testing.T) {
 	mustExec(t, o.store, "alter table public.model add unique (position) deferrable initially deferred")
 	tx := openTx(t, o.store)
 	execIn(t, tx, "insert into public.model (position) select global_seq from millrace_default.events")
-	fault := wantClass(t, o.apply(write, ApplyOptions{}), projection.Infrastructure)
+	fault := wantClass(t, o.apply(write, ApplyOptions{}), engine.Infrastructure)
 	if !isState(fault, "55P03") {
 		t.Error(fault)
 	}
@@ -134,9 +135,9 @@ func TestPreparedStatementsThatPgxKeepsAreAllowed(t *testing.T) {
 				t.Errorf("%d, %v", n, err)
 			}
 			return errors.New("so that the batch comes again")
-		}), ApplyOptions{}), projection.HandlerFault)
+		}), ApplyOptions{}), engine.HandlerFault)
 	}
-	fault := wantClass(t, o.apply(writeAnd(sends("prepare mine as select 1")), ApplyOptions{}), projection.HandlerFault)
+	fault := wantClass(t, o.apply(writeAnd(sends("prepare mine as select 1")), ApplyOptions{}), engine.HandlerFault)
 	if !errors.Is(fault, ErrTxControl) || !strings.Contains(fault.Error(), "tx.Prepare") {
 		t.Error(fault)
 	}

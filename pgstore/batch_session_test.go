@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/projection"
 )
 
@@ -163,7 +164,7 @@ func TestBatchThatWasEndedBehindItsBackLeavesNothing(t *testing.T) {
 			}
 			return returned
 		}), ApplyOptions{})
-		wantClass(t, err, projection.HandlerFault)
+		wantClass(t, err, engine.HandlerFault)
 		sameSession(t, store, "after a commit", before)
 		// A connection that was cut must not come back from the pool.
 		for range 3 {

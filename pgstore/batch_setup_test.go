@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/millrace-go/millrace/event"
+	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/internal/pgtest"
 	"github.com/millrace-go/millrace/projection"
 )
@@ -20,8 +21,8 @@ import (
 type owner struct {
 	t     testing.TB
 	store *Store
-	node  projection.Node
-	lease projection.Lease
+	node  engine.Node
+	lease engine.Lease
 }
 
 // newOwner claims the projection of the default tenant in a new store with some events.
@@ -52,7 +53,7 @@ func claimAs(t testing.TB, store *Store, tenant string) *owner {
 
 // tryClaim returns nil where somebody else is claiming the projection at the moment.
 func tryClaim(t testing.TB, store *Store, tenant string) (*owner, error) {
-	o := &owner{t: t, store: store, node: projection.Node{ID: uuid.NewString(), Projections: []string{"p"}, LeaseTime: time.Minute}}
+	o := &owner{t: t, store: store, node: engine.Node{ID: uuid.NewString(), Projections: []string{"p"}, LeaseTime: time.Minute}}
 	if err := store.Port().Ensure(testContext(t), []string{tenant}, o.node.Projections); err != nil {
 		return nil, err
 	}
@@ -66,7 +67,7 @@ func tryClaim(t testing.TB, store *Store, tenant string) (*owner, error) {
 }
 
 // claimFree makes a node claim up to limit leases of what it finds free. Batches of dead owners live on.
-func claimFree(ctx context.Context, store *Store, node projection.Node, limit int) ([]projection.Lease, error) {
+func claimFree(ctx context.Context, store *Store, node engine.Node, limit int) ([]engine.Lease, error) {
 	free, err := store.Port().Free(ctx, node, true)
 	if err != nil || len(free) == 0 {
 		return nil, err
@@ -92,7 +93,7 @@ func onePool(t testing.TB, changes ...func(*pgxpool.Config)) *Store {
 
 // pending reads what the lease's checkpoint has not reached.
 func (o *owner) pending() ([]event.Envelope, error) {
-	page, err := o.store.Port().Read(testContext(o.t), o.lease.ID.Tenant, projection.ReadRange{After: o.lease.Checkpoint, UpTo: 1 << 40, Limit: 1000, MaxBytes: 1 << 20})
+	page, err := o.store.Port().Read(testContext(o.t), o.lease.ID.Tenant, engine.ReadRange{After: o.lease.Checkpoint, UpTo: 1 << 40, Limit: 1000, MaxBytes: 1 << 20})
 	return page.Events, err
 }
 
@@ -106,17 +107,17 @@ func (o *owner) apply(h BatchHandler, opts ApplyOptions) error {
 	if err != nil || len(events) == 0 {
 		o.t.Fatalf("there is nothing to apply: %v", err)
 	}
-	batch := projection.Batch{Events: events, To: events[len(events)-1].Position}
+	batch := engine.Batch{Events: events, To: events[len(events)-1].Position}
 	return o.store.Port().Apply(h, opts)(testContext(o.t), o.lease, batch)
 }
 
 // reload reads a lease anew, as the node does for its projections.
-func reload(ctx context.Context, store *Store, lease projection.Lease) (projection.Lease, error) {
+func reload(ctx context.Context, store *Store, lease engine.Lease) (engine.Lease, error) {
 	found, err := store.Port().Leases(ctx, []int32{lease.Row})
 	if err != nil {
-		return projection.Lease{}, err
+		return engine.Lease{}, err
 	}
-	var now projection.Lease
+	var now engine.Lease
 	if len(found) > 0 {
 		now = found[0]
 	}
@@ -180,7 +181,7 @@ func writeAnd(then func(ctx context.Context, tx pgx.Tx) error) BatchHandler {
 }
 
 // wantClass checks whose fault err is.
-func wantClass(t testing.TB, err error, want projection.Class) *projection.Fault {
+func wantClass(t testing.TB, err error, want engine.Class) *engine.Fault {
 	t.Helper()
 	if err == nil {
 		t.Fatalf("no error, want a fault of class %q", want)

@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/projection"
 )
 
@@ -74,15 +75,15 @@ func (b *batchTx) call(ctx context.Context, lent *lentConn, pid uint32, tx *scop
 		err = ErrAbandoned
 	}
 	if ctx.Err() != nil {
-		return &projection.Fault{Class: projection.Infrastructure, Err: fmt.Errorf("batch was cancelled: %w", cause)}
+		return &engine.Fault{Class: engine.Infrastructure, Err: fmt.Errorf("batch was cancelled: %w", cause)}
 	}
-	fault := &projection.Fault{Class: projection.HandlerFault, Position: projection.FailedPosition(err), Stack: stackOf(err), Err: errors.Join(cause, err)}
+	fault := &engine.Fault{Class: engine.HandlerFault, Position: projection.FailedPosition(err), Stack: stackOf(err), Err: errors.Join(cause, err)}
 	noted := tx.fault()
 	switch class := returnedClass(noted); {
 	case infrastructure:
-		fault.Class, fault.Probe = projection.Infrastructure, cause == ErrDeadline
-	case isServerFault(noted) && class != projection.Interrupted: // the end of ctx may have cancelled it
-		fault.Class, fault.Probe = class, class == projection.Unclear
+		fault.Class, fault.Probe = engine.Infrastructure, cause == ErrDeadline
+	case isServerFault(noted) && class != engine.Interrupted: // the end of ctx may have cancelled it
+		fault.Class, fault.Probe = class, class == engine.Unclear
 	}
 	return fault
 }
@@ -103,33 +104,33 @@ func handlerFault(err error, tx *scopedTx, conn *pgconn.PgConn) error {
 	// A statement that the handler itself gave too little time ends like one whose server went away. Only counting a
 	// failure tells them apart, since that needs the server: so it is left to be counted.
 	ownTimeout := pgconn.Timeout(noted) || errors.Is(noted, context.DeadlineExceeded) || errors.Is(noted, context.Canceled)
-	fault := &projection.Fault{Class: returnedClass(err), Position: projection.FailedPosition(err), Stack: stackOf(err), Err: err, Returned: true}
+	fault := &engine.Fault{Class: returnedClass(err), Position: projection.FailedPosition(err), Stack: stackOf(err), Err: err, Returned: true}
 	switch {
 	case ownTimeout:
 	case noted != nil && (conn.IsClosed() || isServerFault(noted) && conn.TxStatus() == 'E'):
 		// If the transaction still works, the handler undid the fault by a savepoint, or misused the connection, say for a
 		// statement while another's rows were open.
-		if class := handlersClass(classify(noted).Class); class != projection.HandlerFault {
+		if class := handlersClass(classify(noted).Class); class != engine.HandlerFault {
 			fault.Class, fault.Returned = class, false
 			if !errors.Is(err, noted) {
 				fault.Err = errors.Join(err, noted)
 			}
 		}
 	case conn.IsClosed():
-		fault.Class, fault.Returned, fault.Err = projection.Unclear, false, fmt.Errorf("connection lost under the handler: %w", err)
+		fault.Class, fault.Returned, fault.Err = engine.Unclear, false, fmt.Errorf("connection lost under the handler: %w", err)
 	}
-	fault.Probe = fault.Class == projection.Unclear
+	fault.Probe = fault.Class == engine.Unclear
 	return fault
 }
 
 // returnedClass classifies an error that a handler returned by that error alone: HandlerFault, unless it has an SQLSTATE of
 // another class.
-func returnedClass(err error) projection.Class {
+func returnedClass(err error) engine.Class {
 	var pgErr *pgconn.PgError
 	if errors.As(err, &pgErr) {
 		return handlersClass(classOf(pgErr))
 	}
-	return projection.HandlerFault
+	return engine.HandlerFault
 }
 
 // waitsForLock reports whether a backend waits for a lock. It asks over a connection of its own, since the pool may be used

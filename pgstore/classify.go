@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/internal/weak"
 	"github.com/millrace-go/millrace/projection"
 )
@@ -47,37 +48,37 @@ var (
 // other SQLSTATE is the handler's fault: its statement failed. An SQLSTATE says nothing about the server as a whole:
 // extensions raise XX000 for bad input, and a foreign server that is down is 08001. Source: PostgreSQL documentation,
 // appendix A, "PostgreSQL Error Codes".
-var sqlClass = map[string]projection.Class{
-	"08":    projection.Unclear,        // connection exception, also of a foreign server
-	"0A000": projection.HandlerFault,   // feature_not_supported; see classOf
-	"25006": projection.Unclear,        // read_only_sql_transaction: failover, disk protection, or set by the handler
-	"25P03": projection.Unclear,        // idle_in_transaction_session_timeout: the process was frozen, or the handler slow
-	"25P04": projection.Unclear,        // transaction_timeout
-	"26000": projection.Interrupted,    // invalid_sql_statement_name: the session was reset under the statement cache
-	"28":    projection.Unclear,        // invalid authorization: a rotation of passwords under way, or of a foreign server
-	"3D000": projection.Configuration,  // invalid_catalog_name: the database is gone
-	"3F000": projection.MissingObject,  // invalid_schema_name
-	"40001": projection.Infrastructure, // serialization_failure
-	"40003": projection.Unclear,        // statement_completion_unknown
-	"40P01": projection.Infrastructure, // deadlock_detected
-	"42501": projection.MissingObject,  // insufficient_privilege
-	"42703": projection.MissingObject,  // undefined_column
-	"42883": projection.MissingObject,  // undefined_function
-	"42P01": projection.MissingObject,  // undefined_table
-	"42P05": projection.Interrupted,    // duplicate_prepared_statement: a statement outlived its batch
-	"53":    projection.Unclear,        // insufficient resources: disk full, out of memory, temp_file_limit
-	"55006": projection.Unclear,        // object_in_use
-	"55P03": projection.Infrastructure, // lock_not_available: lock time-out
-	"57014": projection.Interrupted,    // query_canceled: pg_cancel_backend, or the handler's statement_timeout
-	"57P":   projection.Unclear,        // operator intervention: shutdown, crash, a backend that was terminated
-	"58":    projection.Unclear,        // system error: I/O
-	"F0":    projection.Unclear,        // configuration file error
-	"XX":    projection.Unclear,        // internal error, corruption, and whatever an extension makes of it
+var sqlClass = map[string]engine.Class{
+	"08":    engine.Unclear,        // connection exception, also of a foreign server
+	"0A000": engine.HandlerFault,   // feature_not_supported; see classOf
+	"25006": engine.Unclear,        // read_only_sql_transaction: failover, disk protection, or set by the handler
+	"25P03": engine.Unclear,        // idle_in_transaction_session_timeout: the process was frozen, or the handler slow
+	"25P04": engine.Unclear,        // transaction_timeout
+	"26000": engine.Interrupted,    // invalid_sql_statement_name: the session was reset under the statement cache
+	"28":    engine.Unclear,        // invalid authorization: a rotation of passwords under way, or of a foreign server
+	"3D000": engine.Configuration,  // invalid_catalog_name: the database is gone
+	"3F000": engine.MissingObject,  // invalid_schema_name
+	"40001": engine.Infrastructure, // serialization_failure
+	"40003": engine.Unclear,        // statement_completion_unknown
+	"40P01": engine.Infrastructure, // deadlock_detected
+	"42501": engine.MissingObject,  // insufficient_privilege
+	"42703": engine.MissingObject,  // undefined_column
+	"42883": engine.MissingObject,  // undefined_function
+	"42P01": engine.MissingObject,  // undefined_table
+	"42P05": engine.Interrupted,    // duplicate_prepared_statement: a statement outlived its batch
+	"53":    engine.Unclear,        // insufficient resources: disk full, out of memory, temp_file_limit
+	"55006": engine.Unclear,        // object_in_use
+	"55P03": engine.Infrastructure, // lock_not_available: lock time-out
+	"57014": engine.Interrupted,    // query_canceled: pg_cancel_backend, or the handler's statement_timeout
+	"57P":   engine.Unclear,        // operator intervention: shutdown, crash, a backend that was terminated
+	"58":    engine.Unclear,        // system error: I/O
+	"F0":    engine.Unclear,        // configuration file error
+	"XX":    engine.Unclear,        // internal error, corruption, and whatever an extension makes of it
 
-	stateLeaseLost:     projection.LeaseLost,
-	stateChanged:       projection.Infrastructure,
-	stateNoIncarnation: projection.Infrastructure,
-	stateStandby:       projection.Unclear,
+	stateLeaseLost:     engine.LeaseLost,
+	stateChanged:       engine.Infrastructure,
+	stateNoIncarnation: engine.Infrastructure,
+	stateStandby:       engine.Unclear,
 }
 
 // meaning maps the SQLSTATEs that the control schema's functions raise to errors.
@@ -88,12 +89,12 @@ var meaning = map[string]error{
 }
 
 // classOf returns the class of a server's error: by its SQLSTATE, the first three characters of that, or its class.
-func classOf(err *pgconn.PgError) projection.Class {
+func classOf(err *pgconn.PgError) engine.Class {
 	switch {
 	case err.Code == "0A000" && err.Routine == "RevalidateCachedQuery":
-		return projection.Interrupted // cached plan must not change result type: the message may be in any language
+		return engine.Interrupted // cached plan must not change result type: the message may be in any language
 	case err.Code == "57014" && err.Routine == "CopyGetData":
-		return projection.HandlerFault // the handler's own source of a COPY failed
+		return engine.HandlerFault // the handler's own source of a COPY failed
 	}
 	for _, n := range []int{5, 3, 2} {
 		if len(err.Code) >= n {
@@ -102,27 +103,27 @@ func classOf(err *pgconn.PgError) projection.Class {
 			}
 		}
 	}
-	return projection.HandlerFault
+	return engine.HandlerFault
 }
 
 // Classify tells whose fault err is, once and for all that is done about it. A nil err has none.
-func (s Port) Classify(err error) *projection.Fault {
+func (s Port) Classify(err error) *engine.Fault {
 	fault := classify(err)
-	if fault != nil && (fault.Class == projection.Infrastructure || fault.Class == projection.Unclear) && weak.Broken(weak.FaultClasses) {
-		return &projection.Fault{Class: projection.HandlerFault, Err: err}
+	if fault != nil && (fault.Class == engine.Infrastructure || fault.Class == engine.Unclear) && weak.Broken(weak.FaultClasses) {
+		return &engine.Fault{Class: engine.HandlerFault, Err: err}
 	}
 	return fault
 }
 
-func classify(err error) *projection.Fault {
+func classify(err error) *engine.Fault {
 	if err == nil {
 		return nil
 	}
-	var fault *projection.Fault
+	var fault *engine.Fault
 	if errors.As(err, &fault) {
 		return fault
 	}
-	fault = &projection.Fault{Class: projection.HandlerFault, Position: projection.FailedPosition(err), Err: err}
+	fault = &engine.Fault{Class: engine.HandlerFault, Position: projection.FailedPosition(err), Err: err}
 	var at *projection.EventError
 	if errors.As(err, &at) {
 		fault.Stack = at.Stack
@@ -130,16 +131,16 @@ func classify(err error) *projection.Fault {
 	var pgErr *pgconn.PgError
 	switch {
 	case errors.Is(err, projection.ErrIncarnationChanged):
-		fault.Class = projection.Infrastructure
+		fault.Class = engine.Infrastructure
 	case errors.Is(err, projection.ErrLeaseLost):
-		fault.Class = projection.LeaseLost
+		fault.Class = engine.LeaseLost
 	case errors.Is(err, projection.ErrNotPrimary):
-		fault.Class = projection.Unclear // another connection may lead to the primary
+		fault.Class = engine.Unclear // another connection may lead to the primary
 	case errors.Is(err, projection.ErrRestored), errors.Is(err, projection.ErrUnknownTenant), errors.Is(err, projection.ErrTenantDropped),
 		errors.Is(err, ErrNotMigrated), errors.Is(err, projection.ErrUnknownProjection):
-		fault.Class = projection.Configuration
+		fault.Class = engine.Configuration
 	case errors.Is(err, ErrLockWait):
-		fault.Class = projection.Infrastructure
+		fault.Class = engine.Infrastructure
 	case errors.Is(err, ErrDeadline), errors.Is(err, ErrBatchEnded), errors.Is(err, ErrTxControl):
 		// The handler's, whatever the connection said when it was cut off.
 	case errors.As(err, &pgErr):
@@ -148,18 +149,18 @@ func classify(err error) *projection.Fault {
 			fault.Err = fmt.Errorf("%w: %w", means, err)
 		}
 	case errors.Is(err, context.Canceled):
-		fault.Class = projection.Infrastructure
+		fault.Class = engine.Infrastructure
 	case isConnectionError(err):
-		fault.Class = projection.Unclear
+		fault.Class = engine.Unclear
 	}
-	fault.Probe = fault.Class == projection.Unclear
+	fault.Probe = fault.Class == engine.Unclear
 	return fault
 }
 
 // handlersClass is the class of an error of a handler's statement: no handler loses a lease or is configured.
-func handlersClass(class projection.Class) projection.Class {
-	if class == projection.LeaseLost || class == projection.Configuration {
-		return projection.HandlerFault
+func handlersClass(class engine.Class) engine.Class {
+	if class == engine.LeaseLost || class == engine.Configuration {
+		return engine.HandlerFault
 	}
 	return class
 }
@@ -177,15 +178,15 @@ func isConnectionError(err error) bool {
 
 // ownFault classifies the error of a statement of ours, where no handler is to blame: what would be the handler's is a
 // fault of the configuration or, where nothing better is known, of the infrastructure.
-func ownFault(err error) *projection.Fault {
+func ownFault(err error) *engine.Fault {
 	fault := classify(err)
 	if fault == nil || !fault.Class.MayCount() {
 		return fault
 	}
 	own := *fault
-	own.Class = projection.Infrastructure
-	if fault.Class == projection.MissingObject {
-		own.Class = projection.Configuration
+	own.Class = engine.Infrastructure
+	if fault.Class == engine.MissingObject {
+		own.Class = engine.Configuration
 		if !isState(err, "42501") { // insufficient_privilege
 			own.Err = errors.Join(ErrNotMigrated, err)
 		}

@@ -13,19 +13,20 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/projection"
 )
 
 func TestClassOfSQLStates(t *testing.T) {
 	const (
-		infra, handler, config, lost  = projection.Infrastructure, projection.HandlerFault, projection.Configuration, projection.LeaseLost
-		unclear, interrupted, missing = projection.Unclear, projection.Interrupted, projection.MissingObject
+		infra, handler, config, lost  = engine.Infrastructure, engine.HandlerFault, engine.Configuration, engine.LeaseLost
+		unclear, interrupted, missing = engine.Unclear, engine.Interrupted, engine.MissingObject
 	)
 	for _, test := range []struct {
 		code  string
-		class projection.Class
+		class engine.Class
 		// own is the class where the statement is one of ours.
-		own projection.Class
+		own engine.Class
 	}{
 		{"08000", unclear, infra}, {"08001", unclear, infra}, {"08006", unclear, infra}, {"08P01", unclear, infra},
 		{"57P01", unclear, infra}, {"57P02", unclear, infra}, {"57P03", unclear, infra}, {"57P05", unclear, infra},
@@ -63,11 +64,11 @@ func TestClassOfSQLStates(t *testing.T) {
 }
 
 func TestClassOfErrors(t *testing.T) {
-	const infra, handler, config, lost, unclear = projection.Infrastructure, projection.HandlerFault, projection.Configuration, projection.LeaseLost, projection.Unclear
+	const infra, handler, config, lost, unclear = engine.Infrastructure, engine.HandlerFault, engine.Configuration, engine.LeaseLost, engine.Unclear
 	timeout := &net.OpError{Op: "read", Err: os.ErrDeadlineExceeded}
 	for _, test := range []struct {
 		err   error
-		class projection.Class
+		class engine.Class
 	}{
 		{io.EOF, unclear}, {io.ErrUnexpectedEOF, unclear}, {net.ErrClosed, unclear}, {timeout, unclear},
 		{syscall.ECONNREFUSED, unclear}, {syscall.ECONNRESET, unclear}, {syscall.EPIPE, unclear},
@@ -81,8 +82,8 @@ func TestClassOfErrors(t *testing.T) {
 		{ErrBatchEnded, handler}, {ErrTxControl, handler}, {newPanicError(1), handler},
 		{pgx.ErrNoRows, handler}, {errors.New("any"), handler},
 		{pgx.ErrTxCommitRollback, handler},
-		{&projection.Fault{Class: lost, Err: io.EOF}, lost},
-		{&projection.Fault{Class: handler, Err: io.EOF}, handler},
+		{&engine.Fault{Class: lost, Err: io.EOF}, lost},
+		{&engine.Fault{Class: handler, Err: io.EOF}, handler},
 	} {
 		for _, err := range []error{test.err, fmt.Errorf("around: %w", test.err)} {
 			fault := classify(err)
@@ -105,10 +106,10 @@ func TestClassOfErrors(t *testing.T) {
 
 func TestFaultKeepsWhichEventFailedAndWhere(t *testing.T) {
 	err := fmt.Errorf("around: %w", &projection.EventError{Position: 7, Stack: "here", Err: errors.New("bad")})
-	if fault := classify(err); fault.Position != 7 || fault.Stack != "here" || fault.Class != projection.HandlerFault {
+	if fault := classify(err); fault.Position != 7 || fault.Stack != "here" || fault.Class != engine.HandlerFault {
 		t.Errorf("%+v", fault)
 	}
-	if fault := ownFault(err); fault.Position != 7 || fault.Class != projection.Infrastructure {
+	if fault := ownFault(err); fault.Position != 7 || fault.Class != engine.Infrastructure {
 		t.Errorf("%+v", fault)
 	}
 }
@@ -121,12 +122,12 @@ func TestFaultOfAHandlerByWhatItReturns(t *testing.T) {
 	scoped := newScopedTx(nil)
 	for _, test := range []struct {
 		err   error
-		class projection.Class
+		class engine.Class
 	}{
-		{&pgconn.PgError{Code: "40001"}, projection.Infrastructure}, {&pgconn.PgError{Code: "57P01"}, projection.Unclear},
-		{&pgconn.PgError{Code: "23505"}, projection.HandlerFault}, {&pgconn.PgError{Code: "3D000"}, projection.HandlerFault},
-		{&pgconn.PgError{Code: "MR001"}, projection.HandlerFault}, {projection.ErrNotPrimary, projection.HandlerFault},
-		{io.EOF, projection.HandlerFault}, {syscall.ECONNREFUSED, projection.HandlerFault}, {errors.New("any"), projection.HandlerFault},
+		{&pgconn.PgError{Code: "40001"}, engine.Infrastructure}, {&pgconn.PgError{Code: "57P01"}, engine.Unclear},
+		{&pgconn.PgError{Code: "23505"}, engine.HandlerFault}, {&pgconn.PgError{Code: "3D000"}, engine.HandlerFault},
+		{&pgconn.PgError{Code: "MR001"}, engine.HandlerFault}, {projection.ErrNotPrimary, engine.HandlerFault},
+		{io.EOF, engine.HandlerFault}, {syscall.ECONNREFUSED, engine.HandlerFault}, {errors.New("any"), engine.HandlerFault},
 	} {
 		for _, err := range []error{test.err, projection.At(3, test.err)} {
 			fault := classify(handlerFault(err, scoped, conn.PgConn()))
@@ -140,7 +141,7 @@ func TestFaultOfAHandlerByWhatItReturns(t *testing.T) {
 	}
 	_ = conn.Close(testContext(t))
 	fault := classify(handlerFault(errors.New("any"), scoped, conn.PgConn()))
-	if fault.Class != projection.Unclear || !fault.Probe {
+	if fault.Class != engine.Unclear || !fault.Probe {
 		t.Errorf("over a closed connection: %+v", fault)
 	}
 }

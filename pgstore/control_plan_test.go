@@ -11,13 +11,14 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/millrace-go/millrace/event"
+	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/projection"
 )
 
 // fleet is a store with 20,000 projections: 100 in each of the tenants t1 to t200, whose leases living nodes hold in turn.
 type fleet struct {
 	*Store
-	nodes   []projection.Node
+	nodes   []engine.Node
 	tenants []string
 	names   []string
 }
@@ -42,7 +43,7 @@ func newFleet(t *testing.T) *fleet {
 		select t, n from unnest($1::text[]) t, unnest($2::text[]) n`, f.tenants, f.names)
 	var owners []string
 	for range fleetNodes {
-		node := projection.Node{ID: uuid.NewString(), Projections: f.names, LeaseTime: time.Hour}
+		node := engine.Node{ID: uuid.NewString(), Projections: f.names, LeaseTime: time.Hour}
 		mustExec(t, f.Store, f.control.heartbeat, node.ID, node.Projections, []string{}, 1, node.LeaseTime.Microseconds())
 		f.nodes, owners = append(f.nodes, node), append(owners, node.ID)
 	}
@@ -52,12 +53,12 @@ func newFleet(t *testing.T) *fleet {
 }
 
 // lease is the lease of t1's p1 as its row has it.
-func (f *fleet) lease(t *testing.T) projection.Lease {
+func (f *fleet) lease(t *testing.T) engine.Lease {
 	t.Helper()
-	l := projection.Lease{ID: projection.ID{Tenant: "t1", Name: "p1"}, Epoch: 7, Checkpoint: 40}
+	l := engine.Lease{ID: projection.ID{Tenant: "t1", Name: "p1"}, Epoch: 7, Checkpoint: 40}
 	l.Row = one[int32](t, f.Store, "select id from millrace.projections where tenant = 't1' and name = 'p1'")
 	l.Owner = one[string](t, f.Store, "select owner::text from millrace.leases where id = $1", l.Row)
-	l.Incarnation = one[projection.Incarnation](t, f.Store, "select millrace.incarnation()")
+	l.Incarnation = one[engine.Incarnation](t, f.Store, "select millrace.incarnation()")
 	return l
 }
 
@@ -130,10 +131,10 @@ func TestNoControlStatementScansATable(t *testing.T) {
 	mustExec(t, f.Store, "update millrace.leases set owner = null where id = $1", unowned)
 	mustExec(t, f.Store, "update millrace.commands set projection_id = $1, kind = 'discard', ended_at = null where id = 3", unowned)
 	const many = 100
-	advances := make([]projection.Advance, many)
+	advances := make([]engine.Advance, many)
 	ids := make([]int32, many)
 	for i := range advances {
-		advances[i] = projection.Advance{Lease: l, To: 41}
+		advances[i] = engine.Advance{Lease: l, To: 41}
 		advances[i].Lease.Row += int32(i) * fleetNodes
 		ids[i] = advances[i].Lease.Row
 	}
@@ -290,7 +291,7 @@ func TestClaimFindsWhatIsFree(t *testing.T) {
 	mustExec(t, store, `update millrace.leases l set owner = ('00000000-0000-0000-0000-00000000000' || position(p.name in 'abcd'))::uuid
 		from millrace.projections p where p.id = l.id and p.name <> 'e'`)
 	claim := func(node int, limit int) (found []string) {
-		leases, err := claimFree(testContext(t), store, projection.Node{ID: id(node), Projections: names}, limit)
+		leases, err := claimFree(testContext(t), store, engine.Node{ID: id(node), Projections: names}, limit)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -320,7 +321,7 @@ func TestClaimFindsWhatIsFree(t *testing.T) {
 func TestAdvancesAreHOT(t *testing.T) {
 	const leases, advances = 20, 1000
 	store := onePool(t)
-	node := projection.Node{ID: uuid.NewString(), LeaseTime: time.Hour}
+	node := engine.Node{ID: uuid.NewString(), LeaseTime: time.Hour}
 	for i := range leases {
 		node.Projections = append(node.Projections, fmt.Sprint("p", i))
 	}
@@ -354,9 +355,9 @@ func TestAdvancesAreHOT(t *testing.T) {
 		l := &held[n%leases]
 		to := l.Checkpoint + 1
 		if n%2 == 0 {
-			err = nothing(testContext(t), *l, projection.Batch{To: to})
+			err = nothing(testContext(t), *l, engine.Batch{To: to})
 		} else {
-			_, err = store.Port().Advance(testContext(t), []projection.Advance{{Lease: *l, To: to}})
+			_, err = store.Port().Advance(testContext(t), []engine.Advance{{Lease: *l, To: to}})
 		}
 		if err != nil {
 			t.Fatal(err)

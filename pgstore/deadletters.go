@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/millrace-go/millrace/event"
+	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/internal/excerpt"
 	"github.com/millrace-go/millrace/projection"
 )
@@ -111,7 +112,7 @@ func (d *DeadLetters) Get(ctx context.Context, id int64) (projection.DeadLetter,
 		return projection.DeadLetter{}, event.Envelope{}, fmt.Errorf("dead letter %d of %s: %w", id, d.id, ErrNoLetter)
 	}
 	letter := letters[0]
-	page, err := d.store.Port().Read(ctx, d.id.Tenant, projection.ReadRange{After: letter.Position - 1, UpTo: letter.Position, Limit: 1})
+	page, err := d.store.Port().Read(ctx, d.id.Tenant, engine.ReadRange{After: letter.Position - 1, UpTo: letter.Position, Limit: 1})
 	switch {
 	case err != nil:
 		return letter, event.Envelope{}, fmt.Errorf("event of dead letter %d of %s: %w", id, d.id, err)
@@ -301,7 +302,7 @@ func (d *DeadLetters) wait(ctx context.Context, command int64) (Outcome, error) 
 			if done, unowned = d.store.finishUnowned(ctx, row, command); done {
 				continue
 			}
-		case err != nil && ownFault(err).Class != projection.Infrastructure:
+		case err != nil && ownFault(err).Class != engine.Infrastructure:
 			return o, fmt.Errorf("command %d: %w: %w", command, ErrPending, ownFault(err))
 		}
 		select {

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/projection"
 )
 
@@ -201,25 +202,25 @@ func TestWhatBecomesOfDeadLettersIsUpToWhoHoldsTheLease(t *testing.T) {
 	mustExec(t, d.store, "update millrace.dead_letters set last_failed_at = last_failed_at - interval '1 day'")
 	ctx := testContext(t)
 	due := projection.ReplayPolicy{Interval: time.Second}.WithDefaults()
-	writes := map[string]func(l projection.Lease) error{
-		"park with its stream": func(l projection.Lease) error { return d.port().Park(ctx, l, d.letter(d.at["c"][0]), true) },
-		"a batch with events behind": func(l projection.Lease) error {
-			return d.port().Apply(write, ApplyOptions{})(ctx, l, projection.Batch{Behind: d.batch(a[1], a[1]).Behind, To: a[1]})
+	writes := map[string]func(l engine.Lease) error{
+		"park with its stream": func(l engine.Lease) error { return d.port().Park(ctx, l, d.letter(d.at["c"][0]), true) },
+		"a batch with events behind": func(l engine.Lease) error {
+			return d.port().Apply(write, ApplyOptions{})(ctx, l, engine.Batch{Behind: d.batch(a[1], a[1]).Behind, To: a[1]})
 		},
-		"begin a replay": func(l projection.Lease) error {
+		"begin a replay": func(l engine.Lease) error {
 			_, err := d.port().BeginReplay(ctx, l, command, 0)
 			return err
 		},
-		"the batch of a replay": func(l projection.Lease) error { return d.port().Apply(write, ApplyOptions{})(ctx, l, d.again(replay)) },
-		"fail a replay":         func(l projection.Lease) error { return d.port().FailReplay(ctx, l, *replay, errBad, "", true) },
-		"discard": func(l projection.Lease) error {
+		"the batch of a replay": func(l engine.Lease) error { return d.port().Apply(write, ApplyOptions{})(ctx, l, d.again(replay)) },
+		"fail a replay":         func(l engine.Lease) error { return d.port().FailReplay(ctx, l, *replay, errBad, "", true) },
+		"discard": func(l engine.Lease) error {
 			_, err := d.port().Discard(ctx, l, gone)
 			return err
 		},
 	}
 	before := d.state()
 	for name, write := range writes {
-		if err := write(lost); !errors.Is(err, projection.ErrLeaseLost) || classify(err).Class != projection.LeaseLost {
+		if err := write(lost); !errors.Is(err, projection.ErrLeaseLost) || classify(err).Class != engine.LeaseLost {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

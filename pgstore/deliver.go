@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/millrace-go/millrace/event"
+	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/projection"
 )
 
@@ -83,9 +84,9 @@ type DeliverOptions struct {
 	// Deadline bounds one call of the handler. Default 30 s.
 	Deadline time.Duration
 	// Policy says how much may be rejected before the projection stops.
-	Policy projection.Policy
+	Policy engine.Policy
 	// Trust ends deliveries when the node cannot be sure of its leases any more. Default: it always can.
-	Trust projection.Trust
+	Trust engine.Trust
 	// Slot waits for a connection's slot before each statement of a delivery, acknowledgements above all, and returns a
 	// function that releases it. Default: statements do not wait.
 	Slot func(ctx context.Context) (release func(), err error)
@@ -95,7 +96,7 @@ type DeliverOptions struct {
 // concurrent use, and of no use after the handler has returned.
 type Delivery struct {
 	store    *Store
-	batch    projection.Batch
+	batch    engine.Batch
 	opts     DeliverOptions
 	deadline time.Time
 	// ctx is the handler's, and end ends it. acks ends when acknowledgements are not waited for any more.
@@ -106,13 +107,13 @@ type Delivery struct {
 	mu sync.Mutex
 	// lease has the checkpoint as acknowledgements moved it. The first next events are done, and the first behind of those
 	// that are parked behind others.
-	lease        projection.Lease
+	lease        engine.Lease
 	next, behind int
-	recent       projection.Recent
+	recent       engine.FailureWindow
 	rejected     []projection.DeadLetter
 	// over is why nothing is acknowledged any more; fault is what ended the delivery before its handler did.
 	over  error
-	fault *projection.Fault
+	fault *engine.Fault
 }
 
 var (
@@ -222,7 +223,7 @@ func (d *Delivery) reject(ctx context.Context, position int64, cause error) erro
 	room := d.opts.Policy.Room(d.lease.Parked) - int64(len(d.batch.Behind)-d.behind)
 	if wish != projection.ActionPark || tooMany || room < 1 || d.batch.Replay != nil {
 		fault := d.failure(cause)
-		fault.Class, fault.Probe = projection.HandlerFault, false // the handler says so, whatever it met
+		fault.Class, fault.Probe = engine.HandlerFault, false // the handler says so, whatever it met
 		d.stop(fault)
 		return ErrDeliveryOver
 	}
@@ -253,9 +254,9 @@ func (d *Delivery) at(position int64) (int, error) {
 }
 
 // stop ends the delivery and its handler's context: what happened decides, whatever the handler returns.
-func (d *Delivery) stop(fault *projection.Fault) {
+func (d *Delivery) stop(fault *engine.Fault) {
 	d.fault, d.over = fault, ErrDeliveryOver
-	if fault.Class != projection.HandlerFault {
+	if fault.Class != engine.HandlerFault {
 		d.over = fmt.Errorf("%w: %w", ErrDeliveryOver, fault)
 	}
 	d.end(d.over)

@@ -11,16 +11,17 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/millrace-go/millrace/event"
+	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/projection"
 )
 
 // Deliver makes of a handler what the actors run: a delivery, whose checkpoint moves with each acknowledgement.
-func (s Port) Deliver(h DeliveryHandler, o DeliverOptions) func(context.Context, projection.Lease, projection.Batch) error {
+func (s Port) Deliver(h DeliveryHandler, o DeliverOptions) func(context.Context, engine.Lease, engine.Batch) error {
 	o.Deadline = cmp.Or(o.Deadline, 30*time.Second)
 	if o.Slot == nil {
 		o.Slot = func(context.Context) (func(), error) { return func() {}, nil }
 	}
-	return func(ctx context.Context, lease projection.Lease, batch projection.Batch) error {
+	return func(ctx context.Context, lease engine.Lease, batch engine.Batch) error {
 		ctx = withProjection(ctx, lease.ID)
 		acks, giveUp := context.WithCancel(context.WithoutCancel(ctx))
 		defer giveUp()
@@ -48,7 +49,7 @@ func (s Port) Deliver(h DeliveryHandler, o DeliverOptions) func(context.Context,
 // begin makes sure that it is this node's to deliver. No fence can take back what a handler sends.
 func (d *Delivery) begin(ctx context.Context) error {
 	if until, _ := d.trust(); !time.Now().Before(until) {
-		return &projection.Fault{Class: projection.Infrastructure, Err: ErrDistrusted}
+		return &engine.Fault{Class: engine.Infrastructure, Err: ErrDistrusted}
 	}
 	release, err := d.opts.Slot(ctx)
 	if err != nil {
@@ -61,7 +62,7 @@ func (d *Delivery) begin(ctx context.Context) error {
 		return ownFault(err)
 	}
 	if until, _ := d.trust(); !time.Now().Before(until) { // the question may have taken long
-		return &projection.Fault{Class: projection.Infrastructure, Err: ErrDistrusted}
+		return &engine.Fault{Class: engine.Infrastructure, Err: ErrDistrusted}
 	}
 	if !held {
 		return fmt.Errorf("not held under epoch %d at checkpoint %d: %w", d.lease.Epoch, d.lease.Checkpoint, projection.ErrLeaseLost)
@@ -125,7 +126,7 @@ func (d *Delivery) ended(err, cause error) error {
 	case fault == nil && d.next == len(d.batch.Events) && len(d.rejected) == 0:
 		return nil
 	}
-	partial := &projection.Partial{Recent: d.recent, Rejected: d.rejected}
+	partial := &engine.PartialResult{Recent: d.recent, Rejected: d.rejected}
 	if fault != nil && fault.Class.MayCount() {
 		// What is parked before the event that failed goes first, so that the checkpoint can move over that one alone.
 		if n := len(d.upTo(fault.Position)); n > 0 {
@@ -141,7 +142,7 @@ func (d *Delivery) ended(err, cause error) error {
 }
 
 // verdict says what is wrong, and nil where nothing is but that events may be left.
-func (d *Delivery) verdict(err, cause error) *projection.Fault {
+func (d *Delivery) verdict(err, cause error) *engine.Fault {
 	switch {
 	case d.fault != nil:
 		return d.fault
@@ -152,9 +153,9 @@ func (d *Delivery) verdict(err, cause error) *projection.Fault {
 		}
 		return nil
 	case errors.Is(cause, projection.ErrLeaseLost):
-		return &projection.Fault{Class: projection.LeaseLost, Err: fmt.Errorf("delivery was cut short: %w", cause)}
+		return &engine.Fault{Class: engine.LeaseLost, Err: fmt.Errorf("delivery was cut short: %w", cause)}
 	case cause != nil && !errors.Is(cause, ErrDeadline):
-		return &projection.Fault{Class: projection.Infrastructure, Err: fmt.Errorf("delivery was cut short: %w", cause)}
+		return &engine.Fault{Class: engine.Infrastructure, Err: fmt.Errorf("delivery was cut short: %w", cause)}
 	}
 	_, asks := projection.Asked(err)
 	switch {
@@ -176,13 +177,13 @@ func cutOff(err error) bool {
 }
 
 // failure is that of the next event.
-func (d *Delivery) failure(err error) *projection.Fault {
+func (d *Delivery) failure(err error) *engine.Fault {
 	next := d.batch.Events[d.next].Position
 	if named := projection.FailedPosition(err); named != 0 && named != next {
 		err = fmt.Errorf("failed at position %d, which is the first that is not done: %w", next, err)
 	}
 	class := returnedClass(err)
-	return &projection.Fault{Class: class, Probe: class == projection.Unclear, Position: next, Stack: stackOf(err), Err: err, Returned: true}
+	return &engine.Fault{Class: class, Probe: class == engine.Unclear, Position: next, Stack: stackOf(err), Err: err, Returned: true}
 }
 
 // settle keeps that the first n events are done. letter is what becomes of the last of them, where it is parked.
@@ -211,7 +212,7 @@ func (d *Delivery) upTo(position int64) []event.Envelope {
 // move moves the checkpoint, together with what is parked on the way, in a transaction of its own under the lease's fence. Where
 // it cannot, the delivery is over: nobody knows then how far the checkpoint is but the lease's row.
 func (d *Delivery) move(ctx context.Context, to int64, letter *projection.DeadLetter) error {
-	lease, part := d.lease, projection.Batch{Behind: d.upTo(to), Replay: d.batch.Replay}
+	lease, part := d.lease, engine.Batch{Behind: d.upTo(to), Replay: d.batch.Replay}
 	b := newBatchTx(d.store, lease, to, batchOptions{deadline: finishTime, durable: true})
 	b.settle = func(ctx context.Context, conn *pgx.Conn) error {
 		if letter != nil {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/projection"
 )
 
@@ -32,13 +33,13 @@ func TestDeliveryOfALostLeaseDoesNotBegin(t *testing.T) {
 	}
 	o := newOwner(t, 3)
 	o.lease.Checkpoint-- // as after an acknowledgement whose answer got lost
-	wantClass(t, o.deliver(never, DeliverOptions{}), projection.LeaseLost)
+	wantClass(t, o.deliver(never, DeliverOptions{}), engine.LeaseLost)
 	o.refresh()
 	claimAs(t, o.store, projection.DefaultTenant)
 	if err := o.deliver(never, DeliverOptions{}); !errors.Is(err, projection.ErrLeaseLost) {
 		t.Error(err)
 	}
-	wantClass(t, o.deliver(never, DeliverOptions{Trust: newTrust(time.Time{}).trust}), projection.Infrastructure)
+	wantClass(t, o.deliver(never, DeliverOptions{Trust: newTrust(time.Time{}).trust}), engine.Infrastructure)
 	o.untouched()
 }
 
@@ -65,7 +66,7 @@ func TestZombiesAcknowledgementIsRefusedAndItsDeliveryEnds(t *testing.T) {
 			}
 			return nil // it hides what happened
 		}), DeliverOptions{})
-		if fault := wantPartial(t, err, start+1); fault == nil || fault.Class != projection.LeaseLost {
+		if fault := wantPartial(t, err, start+1); fault == nil || fault.Class != engine.LeaseLost {
 			t.Errorf("%s: %v", name, err)
 		}
 		if zombie.checkpoint() != start+1 {
@@ -101,7 +102,7 @@ func TestDeliveryEndsWithTheTrustInItsLease(t *testing.T) {
 			}
 			return errOnPurpose
 		}), DeliverOptions{Deadline: 30 * time.Minute, Trust: tr.trust})
-		if fault := wantPartial(t, err, start+1); fault == nil || fault.Class != projection.Infrastructure {
+		if fault := wantPartial(t, err, start+1); fault == nil || fault.Class != engine.Infrastructure {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -113,12 +114,12 @@ func TestDeadlineCountsAgainstAnEventThatHadAllOfIt(t *testing.T) {
 	hangs := func(ctx context.Context, _ *Delivery) error { <-ctx.Done(); return context.Cause(ctx) }
 	short := DeliverOptions{Deadline: 100 * time.Millisecond}
 	err := o.deliver(failsAfter(0, hangs), short)
-	if fault := wantPartial(t, err, start); fault == nil || fault.Class != projection.HandlerFault || !errors.Is(fault, ErrDeadline) || fault.Position != start+1 {
+	if fault := wantPartial(t, err, start); fault == nil || fault.Class != engine.HandlerFault || !errors.Is(fault, ErrDeadline) || fault.Position != start+1 {
 		t.Errorf("nothing done: %v", fault)
 	}
 	wishes := func(ctx context.Context, d *Delivery) error { return projection.Stop(hangs(ctx, d)) }
 	err = o.deliver(failsAfter(1, wishes), short)
-	if fault := wantPartial(t, err, start+1); fault == nil || fault.Class != projection.HandlerFault {
+	if fault := wantPartial(t, err, start+1); fault == nil || fault.Class != engine.HandlerFault {
 		t.Errorf("one done, and something asked for: %v", fault)
 	}
 	o.refresh()
@@ -157,7 +158,7 @@ func TestTimeOfADeliveryBeginsWithItsHandler(t *testing.T) {
 			}
 			return d.Ack(ctx, events[0].Position)
 		}, DeliverOptions{Deadline: deadline})
-		ended <- deliver(testContext(t), o.lease, projection.Batch{Events: events, To: events[0].Position})
+		ended <- deliver(testContext(t), o.lease, engine.Batch{Events: events, To: events[0].Position})
 	}()
 	waitBlocked(t, o.store, 1)
 	<-time.After(deadline)
@@ -178,7 +179,7 @@ func TestDeliveryThatIgnoresItsContextIsAbandoned(t *testing.T) {
 		late <- d.Ack(ctx, start+3)
 		return nil
 	}, DeliverOptions{Deadline: 50 * time.Millisecond})
-	if fault := wantPartial(t, err, start); fault == nil || fault.Class != projection.HandlerFault || !errors.Is(fault, ErrAbandoned) {
+	if fault := wantPartial(t, err, start); fault == nil || fault.Class != engine.HandlerFault || !errors.Is(fault, ErrAbandoned) {
 		t.Error(err)
 	}
 	close(release)
@@ -199,7 +200,7 @@ func TestEndOfTheRuntimeUnderADeliveryIsNobodysFault(t *testing.T) {
 		<-ctx.Done()
 		return errors.Join(d.Ack(ctx, start+2), ctx.Err()) // what is done by then still counts
 	}), DeliverOptions{})
-	if fault := wantPartial(t, err, start+2); fault == nil || fault.Class != projection.Infrastructure {
+	if fault := wantPartial(t, err, start+2); fault == nil || fault.Class != engine.Infrastructure {
 		t.Error(err)
 	}
 }
@@ -232,7 +233,7 @@ func TestAcknowledgementWithoutAnAnswerIsNobodysFault(t *testing.T) {
 				}
 				return errOnPurpose
 			}), DeliverOptions{})
-			if fault := wantPartial(t, err, start+1); fault == nil || fault.Class != projection.Infrastructure {
+			if fault := wantPartial(t, err, start+1); fault == nil || fault.Class != engine.Infrastructure {
 				t.Error(err)
 			}
 			if o.refresh(); o.lease.Checkpoint != start+c.done {
@@ -275,12 +276,12 @@ func TestAbandonedDeliveryIsCountedBehindParkedEvents(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	batch := projection.Batch{Events: all[1:3:3], Behind: all[:1:1], To: start + 3}
+	batch := engine.Batch{Events: all[1:3:3], Behind: all[:1:1], To: start + 3}
 	release := make(chan struct{})
 	defer close(release)
 	hangs := func(context.Context, *Delivery) error { <-release; return nil }
 	err = o.store.Port().Deliver(hangs, DeliverOptions{Deadline: 50 * time.Millisecond})(testContext(t), o.lease, batch)
-	if fault := wantPartial(t, err, start+1); fault == nil || fault.Class != projection.HandlerFault || fault.Position != start+2 {
+	if fault := wantPartial(t, err, start+1); fault == nil || fault.Class != engine.HandlerFault || fault.Position != start+2 {
 		t.Errorf("it is %+v", fault)
 	}
 }

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/millrace-go/millrace/event"
-	"github.com/millrace-go/millrace/projection"
+	"github.com/millrace-go/millrace/internal/engine"
 )
 
 // deliver runs one delivery of all that is pending. The lease stays as it is.
@@ -25,16 +25,16 @@ func (o *owner) deliverWithin(ctx context.Context, h DeliveryHandler, opts Deliv
 	}
 	opts.Deadline = max(opts.Deadline, 0)
 	if opts.Policy.MaxFailureShare == 0 {
-		opts.Policy = projection.Policy{MaxFailureShare: -1, MaxParked: -1}
+		opts.Policy = engine.Policy{MaxFailureShare: -1, MaxParked: -1}
 	}
-	batch := projection.Batch{Events: events, To: events[len(events)-1].Position}
+	batch := engine.Batch{Events: events, To: events[len(events)-1].Position}
 	return o.store.Port().Deliver(h, opts)(ctx, o.lease, batch)
 }
 
 // wantPartial checks how far a delivery came. It returns what happened then, nil where nothing did.
-func wantPartial(t testing.TB, err error, to int64) *projection.Fault {
+func wantPartial(t testing.TB, err error, to int64) *engine.Fault {
 	t.Helper()
-	var partial *projection.Partial
+	var partial *engine.PartialResult
 	if !errors.As(err, &partial) {
 		t.Fatalf("%v is no partial end", err)
 	}

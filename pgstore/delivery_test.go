@@ -13,6 +13,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/projection"
 )
 
@@ -90,7 +91,7 @@ func TestFailureIsThatOfTheFirstEventThatIsNotDone(t *testing.T) {
 		o.lease.Checkpoint = start
 		mustExec(t, o.store, "update millrace.leases set checkpoint = $1", start)
 		fault := wantPartial(t, o.deliver(failsAfter(2, c.then), DeliverOptions{}), start+2)
-		if fault == nil || fault.Class != projection.HandlerFault || fault.Position != start+3 || !strings.Contains(fault.Error(), c.says) {
+		if fault == nil || fault.Class != engine.HandlerFault || fault.Position != start+3 || !strings.Contains(fault.Error(), c.says) {
 			t.Errorf("%s: %+v", name, fault)
 		}
 		if name == "panic" && !strings.Contains(fault.Stack, "delivery_test.go") {
@@ -102,11 +103,11 @@ func TestFailureIsThatOfTheFirstEventThatIsNotDone(t *testing.T) {
 	}
 	o.refresh()
 	err := o.deliver(failsAfter(0, func(context.Context, *Delivery) error { return &pgconn.PgError{Code: "40P01"} }), DeliverOptions{})
-	if fault := wantPartial(t, err, start+2); fault == nil || fault.Class != projection.Infrastructure {
+	if fault := wantPartial(t, err, start+2); fault == nil || fault.Class != engine.Infrastructure {
 		t.Errorf("a server that could not: %v", fault)
 	}
 	err = o.deliver(func(context.Context, *Delivery) error { return nil }, DeliverOptions{})
-	if fault := wantPartial(t, err, start+2); fault == nil || fault.Class != projection.HandlerFault || !errors.Is(fault, errNothingDone) {
+	if fault := wantPartial(t, err, start+2); fault == nil || fault.Class != engine.HandlerFault || !errors.Is(fault, errNothingDone) {
 		t.Errorf("a handler that did nothing: %v", fault)
 	}
 	err = o.deliver(func(ctx context.Context, d *Delivery) error {
@@ -144,7 +145,7 @@ func TestRejectedEventIsParkedAndTheDeliveryGoesOnBehindIt(t *testing.T) {
 func TestRejectionThatConcernsMoreThanItsEventIsLeftToTheProjection(t *testing.T) {
 	o := newOwner(t, 3)
 	start := o.lease.Checkpoint
-	var recent projection.Recent
+	var recent engine.FailureWindow
 	for range 30 {
 		recent.Failed()
 	}
@@ -153,14 +154,14 @@ func TestRejectionThatConcernsMoreThanItsEventIsLeftToTheProjection(t *testing.T
 		t.Fatal(err)
 	}
 	for name, c := range map[string]struct {
-		policy projection.Policy
+		policy engine.Policy
 		cause  error
 		want   projection.Action
 	}{
-		"another wish":      {projection.Policy{MaxFailureShare: -1, MaxParked: -1}, projection.Stop(errOnPurpose), projection.ActionStop},
-		"streams are kept":  {projection.Policy{MaxFailureShare: -1, MaxParked: -1, OnFailure: projection.ActionParkStream}, errOnPurpose, projection.ActionParkStream},
-		"no room":           {projection.Policy{MaxFailureShare: -1, MaxParked: 0}, errOnPurpose, projection.ActionPark},
-		"nearly all failed": {projection.Policy{MaxFailureShare: 0.5, MaxParked: -1}, errOnPurpose, projection.ActionPark},
+		"another wish":      {engine.Policy{MaxFailureShare: -1, MaxParked: -1}, projection.Stop(errOnPurpose), projection.ActionStop},
+		"streams are kept":  {engine.Policy{MaxFailureShare: -1, MaxParked: -1, OnFailure: projection.ActionParkStream}, errOnPurpose, projection.ActionParkStream},
+		"no room":           {engine.Policy{MaxFailureShare: -1, MaxParked: 0}, errOnPurpose, projection.ActionPark},
+		"nearly all failed": {engine.Policy{MaxFailureShare: 0.5, MaxParked: -1}, errOnPurpose, projection.ActionPark},
 	} {
 		ended := false
 		apply := o.store.Port().Deliver(func(ctx context.Context, d *Delivery) error {
@@ -171,9 +172,9 @@ func TestRejectionThatConcernsMoreThanItsEventIsLeftToTheProjection(t *testing.T
 			ended = ctx.Err() != nil && d.Remaining() == 0
 			return nil
 		}, DeliverOptions{Policy: c.policy})
-		err := apply(testContext(t), o.lease, projection.Batch{Events: events, To: start + 3, Recent: recent})
+		err := apply(testContext(t), o.lease, engine.Batch{Events: events, To: start + 3, Recent: recent})
 		fault := wantPartial(t, err, start)
-		if fault == nil || fault.Class != projection.HandlerFault || fault.Position != start+1 || !ended {
+		if fault == nil || fault.Class != engine.HandlerFault || fault.Position != start+1 || !ended {
 			t.Fatalf("%s: %+v, its context ended: %v", name, fault, ended)
 		}
 		if got, asks := projection.Asked(fault.Err); !asks || got != c.want {
@@ -191,7 +192,7 @@ func TestEventsBehindOthersAreParkedOnTheWay(t *testing.T) {
 		t.Fatal(err)
 	}
 	// 1 and 4 and 6 are parked, 2, 3 and 5 are delivered.
-	batch := projection.Batch{Events: append(all[1:3:3], all[4]), Behind: append(all[:1:1], all[3], all[5]), To: start + 6}
+	batch := engine.Batch{Events: append(all[1:3:3], all[4]), Behind: append(all[:1:1], all[3], all[5]), To: start + 6}
 	parked := func(want int64) {
 		t.Helper()
 		if n, err := o.store.DeadLetters(o.lease.ID).Count(testContext(t), projection.LetterFilter{All: true}); n != want || err != nil {
@@ -208,7 +209,7 @@ func TestEventsBehindOthersAreParkedOnTheWay(t *testing.T) {
 	}
 	parked(2)
 	o.refresh()
-	batch = projection.Batch{Events: batch.Events[2:], Behind: batch.Behind[2:], To: start + 6}
+	batch = engine.Batch{Events: batch.Events[2:], Behind: batch.Behind[2:], To: start + 6}
 	all3 := o.store.Port().Deliver(failsAfter(1, func(context.Context, *Delivery) error { return nil }), DeliverOptions{})
 	if err := all3(testContext(t), o.lease, batch); err != nil || o.checkpoint() != start+6 {
 		t.Errorf("checkpoint %d: %v", o.checkpoint(), err)
@@ -252,7 +253,7 @@ func TestBudgetThatEndsBetweenEventsLosesNothing(t *testing.T) {
 	}
 	yield := make(chan struct{})
 	deliver := o.store.Port().Deliver(handler(func() { close(yield) }), DeliverOptions{})
-	if fault := wantPartial(t, deliver(testContext(t), o.lease, projection.Batch{Events: events, To: events[5].Position, Yield: yield}), events[1].Position); fault != nil {
+	if fault := wantPartial(t, deliver(testContext(t), o.lease, engine.Batch{Events: events, To: events[5].Position, Yield: yield}), events[1].Position); fault != nil {
 		t.Error(fault)
 	}
 	// So soon that nothing was begun: no failure either.
@@ -263,7 +264,7 @@ func TestBudgetThatEndsBetweenEventsLosesNothing(t *testing.T) {
 		return nil
 	}, DeliverOptions{})
 	o.refresh()
-	if fault := wantPartial(t, put(testContext(t), o.lease, projection.Batch{Events: events[2:], To: events[5].Position, Yield: yield}), events[1].Position); fault != nil {
+	if fault := wantPartial(t, put(testContext(t), o.lease, engine.Batch{Events: events[2:], To: events[5].Position, Yield: yield}), events[1].Position); fault != nil {
 		t.Error(fault)
 	}
 	// The time is up, in the middle of the fourth.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/projection"
 )
 
@@ -34,7 +35,7 @@ func (s Port) Absent(ctx context.Context, tenant string) error {
 	if err != nil {
 		return err
 	}
-	if err := s.headsOf(ctx, []string{tenant}, &projection.Heads{Positions: make(map[string]int64)}); err != nil {
+	if err := s.headsOf(ctx, []string{tenant}, &engine.Heads{Positions: make(map[string]int64)}); err != nil {
 		return ownFault(t.absent(ctx, err))
 	}
 	return nil

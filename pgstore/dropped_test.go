@@ -9,6 +9,7 @@ import (
 	"go.uber.org/zap/zapcore"
 	"go.uber.org/zap/zaptest/observer"
 
+	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/internal/pgtest"
 	"github.com/millrace-go/millrace/projection"
 )
@@ -56,7 +57,7 @@ func TestWhyATenantIsAbsentIsNamed(t *testing.T) {
 	store := newStore(t)
 	ctx := testContext(t)
 	read := func(tenant string) error {
-		_, err := store.Port().Read(ctx, tenant, projection.ReadRange{UpTo: 10, Limit: 1})
+		_, err := store.Port().Read(ctx, tenant, engine.ReadRange{UpTo: 10, Limit: 1})
 		return err
 	}
 	newTenant(t, store, "table")
@@ -76,7 +77,7 @@ func TestWhyATenantIsAbsentIsNamed(t *testing.T) {
 		"unknown": {projection.ErrUnknownTenant, `"unknown"`},
 	} {
 		for what, err := range map[string]error{"Read": read(tenant), "Absent": store.Port().Absent(ctx, tenant)} {
-			if !errors.Is(err, want.err) || !strings.Contains(err.Error(), want.says) || classify(err).Class != projection.Configuration {
+			if !errors.Is(err, want.err) || !strings.Contains(err.Error(), want.says) || classify(err).Class != engine.Configuration {
 				t.Errorf("%s of %s: %v", what, tenant, err)
 			}
 		}

@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"go.uber.org/zap"
 
+	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/projection"
 )
 
@@ -80,7 +81,7 @@ func (s *Store) namingExtensions(ctx context.Context, q querier, tenant string, 
 	named := func(err error) error {
 		return fmt.Errorf("%w; outside of the search path of tenant %q: %s; to share them: %s", err, tenant, strings.Join(found.extensions, ", "), found.toShare())
 	}
-	var fault *projection.Fault
+	var fault *engine.Fault
 	if errors.As(err, &fault) {
 		changed := *fault
 		changed.Err = named(fault.Err)

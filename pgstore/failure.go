@@ -9,12 +9,13 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/millrace-go/millrace/event"
+	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/projection"
 )
 
 // RecordFailure keeps the count of an event's failures, outside of the batch that was rolled back, and returns when the
 // first of them was.
-func (s Port) RecordFailure(ctx context.Context, lease projection.Lease, f projection.Failure) (first time.Time, err error) {
+func (s Port) RecordFailure(ctx context.Context, lease engine.Lease, f projection.Failure) (first time.Time, err error) {
 	err = s.fenced(ctx, fmt.Sprintf("record a failure of %s at %d", lease.ID, f.Event.Position), lease, func(tx pgx.Tx) error {
 		return orLost(tx.QueryRow(ctx, s.control.recordFailure, lease.Row, lease.Owner, lease.Epoch, f.Event.Position, f.Attempt,
 			storable(f.Err.Error()), errors.Is(f.Err, projection.ErrMissingObject)).Scan(&first))
@@ -24,23 +25,23 @@ func (s Port) RecordFailure(ctx context.Context, lease projection.Lease, f proje
 
 // BeginAttempt counts an attempt at the event at position before it is made: deaths is how many there were then without a
 // word on how they ended, this one included.
-func (s Port) BeginAttempt(ctx context.Context, lease projection.Lease, position int64, deaths int) error {
+func (s Port) BeginAttempt(ctx context.Context, lease engine.Lease, position int64, deaths int) error {
 	return s.change(ctx, fmt.Sprintf("begin an attempt of %s at %d", lease.ID, position), s.control.beginAttempt, lease, position, deaths)
 }
 
 // SetFailed keeps why a projection waits for somebody, or with an empty reason that it does not any more. One that Halt
 // stopped stays as it is.
-func (s Port) SetFailed(ctx context.Context, lease projection.Lease, reason string) error {
+func (s Port) SetFailed(ctx context.Context, lease engine.Lease, reason string) error {
 	return s.change(ctx, fmt.Sprintf("keep the state of %s", lease.ID), s.control.setFailed, lease, nullable(storable(reason)))
 }
 
 // Halt keeps that a projection waits until somebody resumes it, and why.
-func (s Port) Halt(ctx context.Context, lease projection.Lease, reason string) error {
+func (s Port) Halt(ctx context.Context, lease engine.Lease, reason string) error {
 	return s.change(ctx, fmt.Sprintf("halt %s", lease.ID), s.control.halt, lease, storable(reason))
 }
 
 // change runs a statement of ours that changes one row if the lease is still held.
-func (s Port) change(ctx context.Context, doing, sql string, lease projection.Lease, more ...any) error {
+func (s Port) change(ctx context.Context, doing, sql string, lease engine.Lease, more ...any) error {
 	return s.fenced(ctx, doing, lease, func(tx pgx.Tx) error {
 		done, err := execOne(ctx, tx, sql, append([]any{lease.Row, lease.Owner, lease.Epoch}, more...)...)
 		if err == nil && !done {
@@ -60,7 +61,7 @@ func nullable(s string) *string {
 
 // Park writes the dead letter and advances the checkpoint over its event, both or neither, under the lease's fence. stream
 // tells that later events of its stream are to be parked behind it.
-func (s Port) Park(ctx context.Context, lease projection.Lease, letter projection.DeadLetter, stream bool) error {
+func (s Port) Park(ctx context.Context, lease engine.Lease, letter projection.DeadLetter, stream bool) error {
 	e := event.Envelope{Position: letter.Position, Stream: letter.Stream, Version: letter.Version, Type: letter.Type}
 	args := parkArgs(lease, []event.Envelope{e}, letter, stream)
 	if err := s.passOver(ctx, lease, letter.Position, s.control.park, args...); err != nil {
@@ -70,7 +71,7 @@ func (s Port) Park(ctx context.Context, lease projection.Lease, letter projectio
 }
 
 // parkArgs lays out what park.sql takes: letter says what they have in common.
-func parkArgs(lease projection.Lease, events []event.Envelope, letter projection.DeadLetter, stream bool) []any {
+func parkArgs(lease engine.Lease, events []event.Envelope, letter projection.DeadLetter, stream bool) []any {
 	n := len(events)
 	positions, streams, versions, types := make([]int64, n), make([]string, n), make([]int64, n), make([]string, n)
 	for i, e := range events {
@@ -80,7 +81,7 @@ func parkArgs(lease projection.Lease, events []event.Envelope, letter projection
 }
 
 // Skip counts a skipped event and advances the checkpoint over it, both or neither, under the lease's fence.
-func (s Port) Skip(ctx context.Context, lease projection.Lease, position int64) error {
+func (s Port) Skip(ctx context.Context, lease engine.Lease, position int64) error {
 	if err := s.passOver(ctx, lease, position, s.control.skip, lease.Row); err != nil {
 		return fmt.Errorf("skip position %d of %s: %w", position, lease.ID, err)
 	}
@@ -88,7 +89,7 @@ func (s Port) Skip(ctx context.Context, lease projection.Lease, position int64) 
 }
 
 // passOver advances the checkpoint over an event that was not applied, with a statement that says what became of it.
-func (s Port) passOver(ctx context.Context, lease projection.Lease, position int64, sql string, args ...any) error {
+func (s Port) passOver(ctx context.Context, lease engine.Lease, position int64, sql string, args ...any) error {
 	batch := newBatchTx(s.Store, lease, position, batchOptions{deadline: 10 * time.Second})
 	err := batch.run(ctx, func(ctx context.Context, tx pgx.Tx) error {
 		_, err := tx.Exec(ctx, sql, args...)

@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/millrace-go/millrace/event"
+	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/projection"
 )
 
@@ -50,7 +51,7 @@ func TestHaltedProjectionStaysSoUntilItIsResumed(t *testing.T) {
 	must(o.store.Port().Halt(ctx, o.lease, "bad\x00 event"))
 	must(o.store.Port().SetFailed(ctx, o.lease, ""))
 	must(o.store.Port().SetFailed(ctx, o.lease, "something else"))
-	must(o.store.SetWanted(ctx, o.lease.ID, projection.WantPause))
+	must(o.store.SetWanted(ctx, o.lease.ID, engine.WantPause))
 	o.refresh()
 	if l := o.lease; !l.Halted || l.Failed != storable("bad\x00 event") || l.Attempts != 3 || l.FailingPosition != 1 {
 		t.Errorf("it is not halted any more: %+v", l)
@@ -59,7 +60,7 @@ func TestHaltedProjectionStaysSoUntilItIsResumed(t *testing.T) {
 	if !next.lease.Halted || next.lease.Failed == "" || next.lease.FailingSince.IsZero() {
 		t.Errorf("the next owner claimed %+v", next.lease)
 	}
-	must(o.store.SetWanted(ctx, o.lease.ID, projection.WantRun))
+	must(o.store.SetWanted(ctx, o.lease.ID, engine.WantRun))
 	next.refresh()
 	if l := next.lease; l.Halted || l.Failed != "" || l.Attempts != 0 || l.FailingPosition != 0 || !l.FailingSince.IsZero() {
 		t.Errorf("after it was resumed: %+v", l)
@@ -68,7 +69,7 @@ func TestHaltedProjectionStaysSoUntilItIsResumed(t *testing.T) {
 	if _, err := o.store.Port().RecordFailure(ctx, next.lease, projection.Failure{Event: event.Envelope{Position: 1}, Attempt: 2, Err: errors.New("bad")}); err != nil {
 		t.Fatal(err)
 	}
-	must(o.store.SetWanted(ctx, o.lease.ID, projection.WantRun))
+	must(o.store.SetWanted(ctx, o.lease.ID, engine.WantRun))
 	next.refresh()
 	if next.lease.Attempts != 2 {
 		t.Errorf("%d attempts after a resumption, want 2", next.lease.Attempts)
@@ -98,9 +99,9 @@ func TestClaimWaitsForAHaltUnderWay(t *testing.T) {
 }
 
 // claimNow claims what o holds for another node, as if o were dead.
-func claimNow(ctx context.Context, o *owner) ([]projection.Lease, error) {
+func claimNow(ctx context.Context, o *owner) ([]engine.Lease, error) {
 	if _, err := o.store.pool.Exec(ctx, "update millrace.nodes set expires_at = heartbeat_at"); err != nil {
 		return nil, err
 	}
-	return o.store.Port().Claim(ctx, projection.Node{ID: "00000000-0000-0000-0000-000000000001", LeaseTime: time.Hour}, []int32{o.lease.Row}, true)
+	return o.store.Port().Claim(ctx, engine.Node{ID: "00000000-0000-0000-0000-000000000001", LeaseTime: time.Hour}, []int32{o.lease.Row}, true)
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/projection"
 )
 
@@ -20,11 +21,11 @@ const headsSlice = 250
 // Heads returns the highest visible position of each tenant, in slices that are transactions of their own, and the
 // incarnation in which all of them were read. A tenant that does not exist is left out. A tenant that cannot be read while
 // others can is left out too, and Heads.Failed says why.
-func (s Port) Heads(ctx context.Context, tenants []string) (projection.Heads, error) {
-	heads := projection.Heads{Positions: make(map[string]int64, len(tenants)), Failed: make(map[string]error)}
+func (s Port) Heads(ctx context.Context, tenants []string) (engine.Heads, error) {
+	heads := engine.Heads{Positions: make(map[string]int64, len(tenants)), Failed: make(map[string]error)}
 	for slice := range slices.Chunk(tenants, headsSlice) {
 		if err := s.headsWithout(ctx, slice, &heads); err != nil {
-			return projection.Heads{}, fmt.Errorf("read the heads of %d tenants from %q on: %w", len(slice), slice[0], ownFault(err))
+			return engine.Heads{}, fmt.Errorf("read the heads of %d tenants from %q on: %w", len(slice), slice[0], ownFault(err))
 		}
 	}
 	return heads, nil
@@ -32,7 +33,7 @@ func (s Port) Heads(ctx context.Context, tenants []string) (projection.Heads, er
 
 // headsWithout reads the heads of a slice except those of tenants that cannot be read. It leaves out tenants whose events are
 // locked, and finds the other unreadable ones by halving the slice.
-func (s *Store) headsWithout(ctx context.Context, tenants []string, heads *projection.Heads) error {
+func (s *Store) headsWithout(ctx context.Context, tenants []string, heads *engine.Heads) error {
 	err := s.headsOf(ctx, tenants, heads)
 	switch {
 	case isState(err, stateLockTimeout):
@@ -63,7 +64,7 @@ func (s *Store) headsWithout(ctx context.Context, tenants []string, heads *proje
 }
 
 // withoutLocked returns the tenants whose events are not locked. For the others it puts the lock holders into heads.Failed.
-func (s *Store) withoutLocked(ctx context.Context, names []string, heads *projection.Heads) (rest []string, err error) {
+func (s *Store) withoutLocked(ctx context.Context, names []string, heads *engine.Heads) (rest []string, err error) {
 	tenants := make([]*Tenant, len(names))
 	for i, name := range names {
 		if tenants[i], err = s.ForTenant(name); err != nil {
@@ -92,7 +93,7 @@ func isTenants(err error) bool {
 	return isMissing(err) || isState(err, stateLockTimeout) || isState(err, "42501") || isState(err, "42703")
 }
 
-func (s *Store) headsOf(ctx context.Context, tenants []string, heads *projection.Heads) error {
+func (s *Store) headsOf(ctx context.Context, tenants []string, heads *engine.Heads) error {
 	// One part for each tenant, around queries/head.sql: no file could hold it.
 	var sql strings.Builder
 	for i, name := range tenants {
@@ -131,7 +132,7 @@ func (s Port) Ping(ctx context.Context) error {
 	case recovery:
 		return fmt.Errorf("ping: %w", projection.ErrNotPrimary)
 	case readOnly:
-		return fmt.Errorf("ping: %w", &projection.Fault{Class: projection.Infrastructure, Probe: true, Err: errReadOnly})
+		return fmt.Errorf("ping: %w", &engine.Fault{Class: engine.Infrastructure, Probe: true, Err: errReadOnly})
 	}
 	return nil
 }

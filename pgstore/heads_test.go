@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/internal/pgtest"
 	"github.com/millrace-go/millrace/projection"
 )
@@ -91,7 +92,7 @@ func TestHeadsGoOnWithoutTenantsThatCannotBeRead(t *testing.T) {
 				t.Errorf("%s: %d, %v; it is locked", name, position, failed)
 			}
 		case "t7":
-			if read || !isState(failed, "42501") || store.Port().Classify(failed).Class != projection.Configuration {
+			if read || !isState(failed, "42501") || store.Port().Classify(failed).Class != engine.Configuration {
 				t.Errorf("%s: %d, %v; it may not be read", name, position, failed)
 			}
 		default:

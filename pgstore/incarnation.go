@@ -9,8 +9,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
-
-	"github.com/millrace-go/millrace/projection"
+	"github.com/millrace-go/millrace/internal/engine"
 )
 
 // readLockWait bounds how long one of our own reads waits for a lock on a tenant's events: VACUUM FULL or ALTER TABLE
@@ -38,7 +37,7 @@ func (s *Store) checkIncarnation(ctx context.Context, conn *pgx.Conn) error {
 	err := conn.QueryRow(ctx, s.control.incarnationKept, pgx.QueryExecModeExec).Scan(&kept)
 	if err == nil && kept != "u" {
 		table := quote(s.control.schema) + ".incarnation"
-		err = &projection.Fault{Class: projection.Configuration,
+		err = &engine.Fault{Class: engine.Configuration,
 			Err: fmt.Errorf("the table %s must be UNLOGGED, since it has to be empty after a crash: run alter table %s set unlogged", table, table)}
 	}
 	return err
@@ -46,12 +45,12 @@ func (s *Store) checkIncarnation(ctx context.Context, conn *pgx.Conn) error {
 
 // checkLease is the call of the control schema's function that raises unless the lease is still held, in the incarnation in
 // which it was read. It holds numbers, a UUID and a quoted name only.
-func (c *controlSQL) checkLease(l projection.Lease) string {
+func (c *controlSQL) checkLease(l engine.Lease) string {
 	return fmt.Sprintf("%s.check_lease(%d, '%s', %d, %d)", quote(c.schema), l.Row, l.Owner, l.Epoch, l.Incarnation)
 }
 
 // fenced runs fn in a transaction of our own that begins with the first half of the fence and commits synchronously.
-func (s *Store) fenced(ctx context.Context, doing string, lease projection.Lease, fn func(tx pgx.Tx) error) error {
+func (s *Store) fenced(ctx context.Context, doing string, lease engine.Lease, fn func(tx pgx.Tx) error) error {
 	begin := pgx.TxOptions{BeginQuery: beginDurable + "; " + s.unbounded + "select " + s.control.checkLease(lease)}
 	if err := s.inTx(ctx, begin, fn); err != nil {
 		return fmt.Errorf("%s: %w", doing, ownFault(err))
@@ -61,7 +60,7 @@ func (s *Store) fenced(ctx context.Context, doing string, lease projection.Lease
 
 // readEvents runs a statement on tenants' events in one round trip and hands its result to decode. It bounds the wait for
 // locks, and returns the incarnation in which the result was read. The arguments are in text format.
-func (s *Store) readEvents(ctx context.Context, sql string, args [][]byte, format []int16, decode func(*pgconn.ResultReader) error) (in projection.Incarnation, err error) {
+func (s *Store) readEvents(ctx context.Context, sql string, args [][]byte, format []int16, decode func(*pgconn.ResultReader) error) (in engine.Incarnation, err error) {
 	err = s.within(ctx, func() error {
 		return s.onConn(ctx, func(conn *pgx.Conn) (err error) {
 			in, err = s.readOn(ctx, conn.PgConn(), sql, args, format, decode)
@@ -71,7 +70,7 @@ func (s *Store) readEvents(ctx context.Context, sql string, args [][]byte, forma
 	return in, err
 }
 
-func (s *Store) readOn(ctx context.Context, conn *pgconn.PgConn, sql string, args [][]byte, format []int16, decode func(*pgconn.ResultReader) error) (in projection.Incarnation, err error) {
+func (s *Store) readOn(ctx context.Context, conn *pgconn.PgConn, sql string, args [][]byte, format []int16, decode func(*pgconn.ResultReader) error) (in engine.Incarnation, err error) {
 	var batch pgconn.Batch
 	batch.ExecParams(s.control.beginRead, [][]byte{number(readLockWait.Milliseconds())}, nil, nil, nil)
 	batch.ExecParams(sql, args, nil, nil, format)
@@ -84,7 +83,7 @@ func (s *Store) readOn(ctx context.Context, conn *pgconn.PgConn, sql string, arg
 		row := results.ResultReader()
 		for row.NextRow() {
 			seen, parseErr := strconv.ParseInt(string(row.Values()[1]), 10, 64)
-			in, err = projection.Incarnation(seen), parseErr
+			in, err = engine.Incarnation(seen), parseErr
 		}
 		if _, closeErr := row.Close(); err == nil {
 			err = closeErr

@@ -12,14 +12,15 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/millrace-go/millrace/event"
+	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/internal/pgtest"
 	"github.com/millrace-go/millrace/projection"
 )
 
 // incarnation reads the server's incarnation as a read of events does.
-func incarnation(t *testing.T, store *Store) projection.Incarnation {
+func incarnation(t *testing.T, store *Store) engine.Incarnation {
 	t.Helper()
-	page, err := store.Port().Read(testContext(t), projection.DefaultTenant, projection.ReadRange{UpTo: 1, Limit: 1})
+	page, err := store.Port().Read(testContext(t), projection.DefaultTenant, engine.ReadRange{UpTo: 1, Limit: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -85,10 +86,10 @@ func TestPromotionBeginsAnIncarnation(t *testing.T) {
 func TestClientsAgreeOnTheIncarnationAfterACrash(t *testing.T) {
 	_, store := ownServer(t, nil)
 	mustExec(t, store, "truncate millrace.incarnation")
-	found := make(chan projection.Incarnation, 16)
+	found := make(chan engine.Incarnation, 16)
 	for range cap(found) {
 		go func() {
-			page, err := store.Port().Read(context.Background(), projection.DefaultTenant, projection.ReadRange{UpTo: 1, Limit: 1})
+			page, err := store.Port().Read(context.Background(), projection.DefaultTenant, engine.ReadRange{UpTo: 1, Limit: 1})
 			if err != nil {
 				t.Error(err)
 			}
@@ -143,7 +144,7 @@ func TestNothingReadBeforeACrashIsWrittenAfterIt(t *testing.T) {
 	failed := lost[3]
 	failure := projection.Failure{Projection: lease.ID, Event: failed, Attempt: 1, Err: errors.New("bad")}
 	letter := projection.DeadLetter{Position: failed.Position, Stream: failed.Stream, Version: failed.Version, Type: failed.Type, Error: "bad"}
-	batch := projection.Batch{Events: lost, To: lost[len(lost)-1].Position}
+	batch := engine.Batch{Events: lost, To: lost[len(lost)-1].Position}
 	delivered := port.Deliver(func(context.Context, *Delivery) error {
 		t.Error("an event that does not exist was delivered")
 		return nil
@@ -156,17 +157,17 @@ func TestNothingReadBeforeACrashIsWrittenAfterIt(t *testing.T) {
 		"begin attempt":  func() error { return port.BeginAttempt(ctx, lease, failed.Position, 1) },
 		"halt":           func() error { return port.Halt(ctx, lease, "bad") },
 		"set failed":     func() error { return port.SetFailed(ctx, lease, "bad") },
-		"fail replay":    func() error { return port.FailReplay(ctx, lease, projection.Replay{}, errors.New("bad"), "", true) },
+		"fail replay":    func() error { return port.FailReplay(ctx, lease, engine.Replay{}, errors.New("bad"), "", true) },
 		"record failure": func() error { _, err := port.RecordFailure(ctx, lease, failure); return err },
 		"discard":        func() error { _, err := port.Discard(ctx, lease, 1); return err },
 		"begin replay":   func() error { _, err := port.BeginReplay(ctx, lease, 1, 0); return err },
 	} {
 		err := write()
-		if !errors.Is(err, projection.ErrIncarnationChanged) || port.Classify(err).Class != projection.Infrastructure {
+		if !errors.Is(err, projection.ErrIncarnationChanged) || port.Classify(err).Class != engine.Infrastructure {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	advance := []projection.Advance{{Lease: lease, To: batch.To}}
+	advance := []engine.Advance{{Lease: lease, To: batch.To}}
 	if moved, err := port.Advance(ctx, advance); err != nil || len(moved) != 0 {
 		t.Errorf("advance: %v, %v", moved, err)
 	}
@@ -180,7 +181,7 @@ func TestNothingReadBeforeACrashIsWrittenAfterIt(t *testing.T) {
 	}
 	o.applied(7)
 	// A lease is given back all the same, with its checkpoint where it is.
-	if err := port.Release(ctx, []projection.Advance{{Lease: lease, To: 99}}); err != nil {
+	if err := port.Release(ctx, []engine.Advance{{Lease: lease, To: 99}}); err != nil {
 		t.Error(err)
 	}
 	if o.checkpoint() != 7 {
@@ -194,7 +195,7 @@ func TestTailBeginsAnewAfterACrash(t *testing.T) {
 	mustExec(t, store, "checkpoint")
 	f := follow(t, store, store.Name())
 	mustAppend(t, store.Tenant, "lost", Any, someEvents(5)...)
-	f.until(t, "the mark is 6", func(u projection.TailUpdate) bool { return u.Mark == 6 })
+	f.until(t, "the mark is 6", func(u engine.TailUpdate) bool { return u.Mark == 6 })
 	before := f.in
 	if err := server.CrashBackend(testContext(t)); err != nil {
 		t.Fatal(err)
@@ -250,14 +251,14 @@ func TestReadFromAStandbyIsRefused(t *testing.T) {
 	f := follow(t, store, store.Name())
 	lease := claimAs(t, store, projection.DefaultTenant).lease
 	mustAppend(t, primary.Tenant, "a", Any, someEvents(4)...) // the standby does not have these
-	f.until(t, "the mark is 7", func(u projection.TailUpdate) bool { return u.Mark == 7 })
+	f.until(t, "the mark is 7", func(u engine.TailUpdate) bool { return u.Mark == 7 })
 
 	to.Store(standby)
 	store.pool.Reset()
 	port := store.Port()
 	for name, read := range map[string]func() error{
 		"read": func() error {
-			_, err := port.Read(testContext(t), store.Name(), projection.ReadRange{UpTo: 7, Limit: 10})
+			_, err := port.Read(testContext(t), store.Name(), engine.ReadRange{UpTo: 7, Limit: 10})
 			return err
 		},
 		"heads":          func() error { _, err := port.Heads(testContext(t), []string{store.Name()}); return err },
@@ -273,7 +274,7 @@ func TestReadFromAStandbyIsRefused(t *testing.T) {
 	// A connection that led to the standby is not used again.
 	to.Store(server)
 	for {
-		page, err := port.Read(testContext(t), store.Name(), projection.ReadRange{UpTo: 7, Limit: 10})
+		page, err := port.Read(testContext(t), store.Name(), engine.ReadRange{UpTo: 7, Limit: 10})
 		if err == nil {
 			if len(page.Events) != 7 {
 				t.Errorf("%d events", len(page.Events))
@@ -359,7 +360,7 @@ func TestIncarnationThatWouldOutliveACrashIsRefused(t *testing.T) {
 	_, store := ownServer(t, nil)
 	mustExec(t, store, "alter table millrace.incarnation set logged")
 	_, err := store.Port().Connect(testContext(t), aNode())
-	if err == nil || !strings.Contains(err.Error(), "set unlogged") || store.Port().Classify(err).Class != projection.Configuration {
+	if err == nil || !strings.Contains(err.Error(), "set unlogged") || store.Port().Classify(err).Class != engine.Configuration {
 		t.Fatal(err)
 	}
 	mustExec(t, store, "alter table millrace.incarnation set unlogged")

@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 	"go.uber.org/zap"
 
+	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/projection"
 )
 
@@ -22,8 +23,8 @@ func (s Port) Ensure(ctx context.Context, tenants, names []string) error {
 }
 
 // Free lists the leases that the node could claim. judge says whether a heartbeat that ran out means death.
-func (s Port) Free(ctx context.Context, node projection.Node, judge bool) ([]projection.Seat, error) {
-	seats, err := queryUncompiled(ctx, s.pool, func(row pgx.CollectableRow) (seat projection.Seat, err error) {
+func (s Port) Free(ctx context.Context, node engine.Node, judge bool) ([]engine.LeaseRef, error) {
+	seats, err := queryUncompiled(ctx, s.pool, func(row pgx.CollectableRow) (seat engine.LeaseRef, err error) {
 		err = row.Scan(&seat.Row, &seat.ID.Tenant, &seat.ID.Name, &seat.ID.Partition)
 		return seat, err
 	}, clocked(s.control.free), node.Projections, orNone(node.Tenants), judge)
@@ -42,8 +43,8 @@ func orNone(items []string) []string {
 }
 
 // Counts tells how many leases are wanted, apart for each of the tenants named, together for all others.
-func (s Port) Counts(ctx context.Context, tenants []string) ([]projection.Count, error) {
-	counts, err := queryUncompiled(ctx, s.pool, func(row pgx.CollectableRow) (c projection.Count, err error) {
+func (s Port) Counts(ctx context.Context, tenants []string) ([]engine.Want, error) {
+	counts, err := queryUncompiled(ctx, s.pool, func(row pgx.CollectableRow) (c engine.Want, err error) {
 		err = row.Scan(&c.Tenant, &c.Name, &c.Leases)
 		return c, err
 	}, s.control.counts, orNone(tenants))
@@ -56,7 +57,7 @@ func (s Port) Counts(ctx context.Context, tenants []string) ([]projection.Count,
 // Claim takes those of the leases that are still free, and raises their epochs. It commits synchronously and waits for
 // nobody. Then it ends the sessions in which batches of dead owners still run: they could not commit, but may hold locks of
 // the read models. Where it must not, they end by their time-outs.
-func (s Port) Claim(ctx context.Context, node projection.Node, rows []int32, judge bool) ([]projection.Lease, error) {
+func (s Port) Claim(ctx context.Context, node engine.Node, rows []int32, judge bool) ([]engine.Lease, error) {
 	claim, err := s.claim(ctx, node, rows, judge)
 	if err != nil || len(claim.taken) == 0 {
 		return claim.leases, err
@@ -69,17 +70,17 @@ func (s Port) Claim(ctx context.Context, node projection.Node, rows []int32, jud
 
 // claim is what a claim got: taken are the rows of leases of dead owners, began is when it began, by the server's clock.
 type claim struct {
-	leases []projection.Lease
+	leases []engine.Lease
 	taken  []int64
 	began  time.Time
 }
 
-func (s *Store) claim(ctx context.Context, node projection.Node, rows []int32, judge bool) (got claim, err error) {
+func (s *Store) claim(ctx context.Context, node engine.Node, rows []int32, judge bool) (got claim, err error) {
 	err = s.within(ctx, func() error { return s.claimOnce(ctx, node, rows, judge, &got) })
 	return got, err
 }
 
-func (s *Store) claimOnce(ctx context.Context, node projection.Node, rows []int32, judge bool, got *claim) error {
+func (s *Store) claimOnce(ctx context.Context, node engine.Node, rows []int32, judge bool, got *claim) error {
 	*got = claim{}
 	return s.durable(ctx, "claim leases", func(tx pgx.Tx) error {
 		found, err := tx.Query(ctx, clocked(s.control.claim), node.ID, rows, judge)
@@ -103,7 +104,7 @@ func (s *Store) claimOnce(ctx context.Context, node projection.Node, rows []int3
 }
 
 // Leave tells the other nodes that the node gives its leases back, so that they take its share.
-func (s Port) Leave(ctx context.Context, node projection.Node) error {
+func (s Port) Leave(ctx context.Context, node engine.Node) error {
 	if _, err := s.pool.Exec(ctx, s.control.leave, node.ID, s.control.controlChannel); err != nil {
 		return fmt.Errorf("leave: %w", ownFault(err))
 	}
@@ -111,7 +112,7 @@ func (s Port) Leave(ctx context.Context, node projection.Node) error {
 }
 
 // Owned returns all leases that the node holds, also those of a claim whose answer was lost.
-func (s Port) Owned(ctx context.Context, node projection.Node) ([]projection.Lease, error) {
+func (s Port) Owned(ctx context.Context, node engine.Node) ([]engine.Lease, error) {
 	leases, err := s.readLeases(ctx, s.control.owned, node.ID)
 	if err != nil {
 		return nil, fmt.Errorf("list owned leases: %w", ownFault(err))
@@ -120,7 +121,7 @@ func (s Port) Owned(ctx context.Context, node projection.Node) ([]projection.Lea
 }
 
 // Leases reads leases by their rows, whoever holds them. A row that does not exist any more is left out.
-func (s Port) Leases(ctx context.Context, rows []int32) ([]projection.Lease, error) {
+func (s Port) Leases(ctx context.Context, rows []int32) ([]engine.Lease, error) {
 	leases, err := s.readLeases(ctx, s.control.leases, rows)
 	if err != nil {
 		return nil, fmt.Errorf("read %d leases: %w", len(rows), ownFault(err))
@@ -128,7 +129,7 @@ func (s Port) Leases(ctx context.Context, rows []int32) ([]projection.Lease, err
 	return leases, nil
 }
 
-func (s *Store) readLeases(ctx context.Context, sql string, args ...any) (leases []projection.Lease, err error) {
+func (s *Store) readLeases(ctx context.Context, sql string, args ...any) (leases []engine.Lease, err error) {
 	err = s.within(ctx, func() error {
 		return s.onConn(ctx, func(conn *pgx.Conn) (err error) {
 			leases, err = s.queryLeases(ctx, conn, sql, args...)
@@ -144,7 +145,7 @@ type batchSender interface {
 }
 
 // queryLeases reads leases and the incarnation that they are valid in. A standby refuses it also where it knows of none.
-func (s *Store) queryLeases(ctx context.Context, q batchSender, sql string, args ...any) ([]projection.Lease, error) {
+func (s *Store) queryLeases(ctx context.Context, q batchSender, sql string, args ...any) ([]engine.Lease, error) {
 	leases, in, err := queryWithIncarnation(ctx, s, q, leaseFrom, sql, args...)
 	for i := range leases {
 		leases[i].Incarnation = in
@@ -153,9 +154,9 @@ func (s *Store) queryLeases(ctx context.Context, q batchSender, sql string, args
 }
 
 // queryIn reads rows in the incarnation of a lease, and returns projection.ErrIncarnationChanged if it is over.
-func queryIn[T any](ctx context.Context, s *Store, lease projection.Lease, scan pgx.RowToFunc[T], sql string, args ...any) ([]T, error) {
+func queryIn[T any](ctx context.Context, s *Store, lease engine.Lease, scan pgx.RowToFunc[T], sql string, args ...any) ([]T, error) {
 	var found []T
-	var in projection.Incarnation
+	var in engine.Incarnation
 	err := s.onConn(ctx, func(conn *pgx.Conn) (err error) {
 		found, in, err = queryWithIncarnation(ctx, s, conn, scan, sql, args...)
 		return err
@@ -168,7 +169,7 @@ func queryIn[T any](ctx context.Context, s *Store, lease projection.Lease, scan 
 }
 
 // queryWithIncarnation reads rows and the server's incarnation in one round trip, and on one session.
-func queryWithIncarnation[T any](ctx context.Context, s *Store, q batchSender, scan pgx.RowToFunc[T], sql string, args ...any) (found []T, in projection.Incarnation, err error) {
+func queryWithIncarnation[T any](ctx context.Context, s *Store, q batchSender, scan pgx.RowToFunc[T], sql string, args ...any) (found []T, in engine.Incarnation, err error) {
 	var batch pgx.Batch
 	batch.Queue(s.control.incarnation)
 	batch.Queue(sql, args...)
@@ -185,7 +186,7 @@ func queryWithIncarnation[T any](ctx context.Context, s *Store, q batchSender, s
 	return found, in, err
 }
 
-func leaseFrom(row pgx.CollectableRow) (l projection.Lease, err error) {
+func leaseFrom(row pgx.CollectableRow) (l engine.Lease, err error) {
 	return l, row.Scan(leaseColumns(&l)...)
 }
 
@@ -199,14 +200,14 @@ func (z orZero) ScanTimestamptz(v pgtype.Timestamptz) error {
 }
 
 // leaseColumns are where the columns go that all statements on leases return first.
-func leaseColumns(l *projection.Lease) []any {
+func leaseColumns(l *engine.Lease) []any {
 	return []any{&l.Row, &l.ID.Tenant, &l.ID.Name, &l.ID.Partition, &l.Owner, &l.Epoch, &l.Checkpoint, &l.Unclean,
 		&l.Wanted, &l.Attempts, &l.FailingPosition, &l.LastError, &l.Failed, &l.Halted, orZero{&l.FailingSince},
 		&l.TryingPosition, &l.Deaths, &l.Parked, &l.ParkedStreams, &l.Commanded}
 }
 
 // Release gives leases back, and tells the nodes. Those that are no longer held are passed over.
-func (s Port) Release(ctx context.Context, advances []projection.Advance) error {
+func (s Port) Release(ctx context.Context, advances []engine.Advance) error {
 	if len(advances) == 0 {
 		return nil
 	}
@@ -225,7 +226,7 @@ func (s Port) Release(ctx context.Context, advances []projection.Advance) error 
 
 // Advance moves checkpoints over events that do not concern their projections, all in one statement, and returns the
 // rows that moved. It need not be durable: what a crash takes back is only passed over again.
-func (s Port) Advance(ctx context.Context, advances []projection.Advance) (map[int32]bool, error) {
+func (s Port) Advance(ctx context.Context, advances []engine.Advance) (map[int32]bool, error) {
 	moved := make(map[int32]bool, len(advances))
 	if len(advances) == 0 {
 		return moved, nil
@@ -251,7 +252,7 @@ func (s Port) Advance(ctx context.Context, advances []projection.Advance) (map[i
 
 // advanceArgs lays advances out as the arrays that release and advance_many take, and names their owner, which is the
 // same for all.
-func advanceArgs(advances []projection.Advance) (owner string, args []any) {
+func advanceArgs(advances []engine.Advance) (owner string, args []any) {
 	n := len(advances)
 	ids, epochs, seen, olds, news := make([]int32, n), make([]int64, n), make([]int64, n), make([]int64, n), make([]int64, n)
 	for i, a := range advances {

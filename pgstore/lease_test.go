@@ -8,6 +8,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/millrace-go/millrace/event"
+	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/projection"
 )
 
@@ -26,7 +27,7 @@ func TestEnsureMayBeCalledByManyAtOnce(t *testing.T) {
 func TestClaimTakesEachLeaseForOneNode(t *testing.T) {
 	const names, nodes = 40, 8
 	store := newStore(t)
-	node := projection.Node{Tenants: []string{projection.DefaultTenant}}
+	node := engine.Node{Tenants: []string{projection.DefaultTenant}}
 	for range names {
 		node.Projections = append(node.Projections, uuid.NewString())
 	}
@@ -34,7 +35,7 @@ func TestClaimTakesEachLeaseForOneNode(t *testing.T) {
 	if err := store.Port().Ensure(testContext(t), tenants, node.Projections); err != nil {
 		t.Fatal(err)
 	}
-	claimed := make([][]projection.Lease, nodes)
+	claimed := make([][]engine.Lease, nodes)
 	err := together(nodes, func(i int) error {
 		node := node
 		node.ID, node.LeaseTime = uuid.NewString(), 1<<40
@@ -75,27 +76,27 @@ func TestWritesUnderALostLeaseAreRefusedOrPassedOver(t *testing.T) {
 	current := claimAs(t, o.store, projection.DefaultTenant)
 	failure := projection.Failure{Projection: o.lease.ID, Event: event.Envelope{Position: 1}, Attempt: 1, Err: errors.New("bad")}
 	letter := projection.DeadLetter{Position: 1, Stream: "s", Version: 1, Type: "Counted", Error: "bad", Attempts: 1}
-	for name, write := range map[string]func(l projection.Lease) error{
-		"record a failure": func(l projection.Lease) error {
+	for name, write := range map[string]func(l engine.Lease) error{
+		"record a failure": func(l engine.Lease) error {
 			_, err := o.store.Port().RecordFailure(ctx, l, failure)
 			return err
 		},
-		"park":          func(l projection.Lease) error { return o.store.Port().Park(ctx, l, letter, false) },
-		"skip":          func(l projection.Lease) error { return o.store.Port().Skip(ctx, l, 1) },
-		"halt":          func(l projection.Lease) error { return o.store.Port().Halt(ctx, l, "bad") },
-		"set as failed": func(l projection.Lease) error { return o.store.Port().SetFailed(ctx, l, "bad") },
+		"park":          func(l engine.Lease) error { return o.store.Port().Park(ctx, l, letter, false) },
+		"skip":          func(l engine.Lease) error { return o.store.Port().Skip(ctx, l, 1) },
+		"halt":          func(l engine.Lease) error { return o.store.Port().Halt(ctx, l, "bad") },
+		"set as failed": func(l engine.Lease) error { return o.store.Port().SetFailed(ctx, l, "bad") },
 	} {
 		err := write(o.lease)
-		wantClass(t, err, projection.LeaseLost)
+		wantClass(t, err, engine.LeaseLost)
 		if !errors.Is(err, projection.ErrLeaseLost) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	advance := projection.Advance{Lease: o.lease, To: 3}
-	if moved, err := o.store.Port().Advance(ctx, []projection.Advance{advance}); err != nil || len(moved) != 0 {
+	advance := engine.Advance{Lease: o.lease, To: 3}
+	if moved, err := o.store.Port().Advance(ctx, []engine.Advance{advance}); err != nil || len(moved) != 0 {
 		t.Errorf("advance: %v, %v", moved, err)
 	}
-	if err := o.store.Port().Release(ctx, []projection.Advance{advance}); err != nil {
+	if err := o.store.Port().Release(ctx, []engine.Advance{advance}); err != nil {
 		t.Error(err)
 	}
 	if now, err := reload(ctx, o.store, current.lease); err != nil || now != current.lease {
@@ -123,11 +124,11 @@ func TestWritesUnderALostLeaseAreRefusedOrPassedOver(t *testing.T) {
 		t.Errorf("after skipping: %+v", current.lease)
 	}
 	advance.Lease = current.lease
-	if moved, err := o.store.Port().Advance(ctx, []projection.Advance{advance}); err != nil || !moved[advance.Lease.Row] {
+	if moved, err := o.store.Port().Advance(ctx, []engine.Advance{advance}); err != nil || !moved[advance.Lease.Row] {
 		t.Errorf("advance: %v, %v", moved, err)
 	}
 	current.refresh()
-	if err := o.store.Port().Release(ctx, []projection.Advance{{Lease: current.lease, To: 4}}); err != nil {
+	if err := o.store.Port().Release(ctx, []engine.Advance{{Lease: current.lease, To: 4}}); err != nil {
 		t.Error(err)
 	}
 	if current.checkpoint() != 4 {
@@ -144,7 +145,7 @@ func TestCheckpointNeverMovesBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	reached := o.checkpoint()
-	stale := []projection.Advance{{Lease: o.lease, To: o.lease.Checkpoint + 1}}
+	stale := []engine.Advance{{Lease: o.lease, To: o.lease.Checkpoint + 1}}
 	if moved, err := o.store.Port().Advance(testContext(t), stale); err != nil || len(moved) != 0 {
 		t.Errorf("a stale checkpoint moved: %v, %v", moved, err)
 	}

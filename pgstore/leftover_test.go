@@ -13,6 +13,7 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest/observer"
 
+	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/internal/pgtest"
 	"github.com/millrace-go/millrace/projection"
 )
@@ -48,7 +49,7 @@ func (o *owner) stand(row int) *standing {
 		<-released
 		return nil
 	})
-	ctx, batch := testContext(o.t), projection.Batch{Events: events[:1], To: events[0].Position}
+	ctx, batch := testContext(o.t), engine.Batch{Events: events[:1], To: events[0].Position}
 	var ended sync.WaitGroup
 	ended.Go(func() {
 		s.done <- o.store.Port().Apply(handler, ApplyOptions{Deadline: time.Hour})(ctx, o.lease, batch)
@@ -125,7 +126,7 @@ func claimEndsLeftovers(t *testing.T, store *Store) {
 	if err := successor.apply(writeAnd(sends("update public.row set n = 10 where id = 0")), ApplyOptions{Deadline: hangs}); err != nil {
 		t.Fatalf("the new owner's batch: %v", err)
 	}
-	wantClass(t, left.end(), projection.Unclear)
+	wantClass(t, left.end(), engine.Unclear)
 	successor.applied(2)
 	if n := one[int](t, store, "select n from public.row"); n != 10 {
 		t.Errorf("the row is %d", n)
@@ -173,7 +174,7 @@ func TestClaimEndsNoSessionButThoseOfTheBatchesItTakesOver(t *testing.T) {
 	if err := errors.Join(kept.end(), another.end()); err != nil {
 		t.Errorf("the batches of leases that were not claimed: %v", err)
 	}
-	wantClass(t, left.end(), projection.Unclear)
+	wantClass(t, left.end(), engine.Unclear)
 }
 
 func TestClaimLeavesTheBatchesOfTheNewOwnerAlone(t *testing.T) {
@@ -202,7 +203,7 @@ func TestClaimLeavesTheBatchesOfTheNewOwnerAlone(t *testing.T) {
 	if err := fresh.end(); err != nil {
 		t.Errorf("the new owner's batch: %v", err)
 	}
-	wantClass(t, old.end(), projection.Unclear)
+	wantClass(t, old.end(), engine.Unclear)
 }
 
 // asRole is the same store for a role that may use the control schema and holds these other roles.
@@ -245,7 +246,7 @@ func TestClaimOfARoleThatMayNotEndSessionsSucceeds(t *testing.T) {
 		}
 		// The fence refuses it, on a session that works.
 		err := left.end()
-		wantClass(t, err, projection.LeaseLost)
+		wantClass(t, err, engine.LeaseLost)
 		if !errors.Is(err, projection.ErrLeaseLost) {
 			t.Error(err)
 		}
@@ -271,7 +272,7 @@ func TestStoresThatClaimTheSameRowsAtOnceGetEachOnce(t *testing.T) {
 	const rounds, stores, names = 20, 2, 200
 	store := newStore(t)
 	both := []*Store{store, openStore(t, store.pool.Config().ConnString(), Options{})}
-	nodes := [stores]projection.Node{aNode(), aNode()}
+	nodes := [stores]engine.Node{aNode(), aNode()}
 	for _, node := range nodes {
 		present(t, store, node)
 	}
@@ -283,7 +284,7 @@ func TestStoresThatClaimTheSameRowsAtOnceGetEachOnce(t *testing.T) {
 	for round := range rounds {
 		// Half of them are free, half are a dead owner's.
 		mustExec(t, store, "update millrace.leases set owner = case when id % 2 = 0 then $1::uuid end", uuid.NewString())
-		var got [stores][]projection.Lease
+		var got [stores][]engine.Lease
 		if err := together(stores, func(i int) (err error) {
 			got[i], err = both[i].Port().Claim(testContext(t), nodes[i], rows, true)
 			return err

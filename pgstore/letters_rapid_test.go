@@ -15,6 +15,8 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/millrace-go/millrace/event"
+	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/internal/machine"
 	"github.com/millrace-go/millrace/projection"
 )
 
@@ -23,9 +25,9 @@ type lettersWorld struct {
 	*drawer
 	t      *rapid.T
 	model  *lettersModel
-	sizing projection.Sizing
+	sizing machine.BatchSizer
 	most   int
-	policy projection.Policy
+	policy engine.Policy
 	names  bool // whether the handler names the event that it fails at
 	mine   int64
 }
@@ -63,7 +65,7 @@ func newLettersWorld(t *rapid.T, d *drawer) *lettersWorld {
 		poison: make(map[int64]projection.Action), checkpoint: d.lease.Checkpoint, parked: make(map[int64]*modelLetter), streams: make(map[string]bool),
 	}}
 	w.policy.MaxParked = rapid.SampledFrom([]int64{-1, 3, 12}).Draw(t, "may be parked")
-	w.sizing = projection.NewSizing(w.most)
+	w.sizing = machine.NewBatchSizer(w.most)
 	return w
 }
 
@@ -144,11 +146,11 @@ func (w *lettersWorld) step() {
 	if len(window) == 0 {
 		return
 	}
-	var aside projection.Aside
+	var aside machine.ParkedStreams
 	if w.lease.ParkedStreams {
 		parked, err := w.port().ParkedStreams(context.Background(), w.lease, []string{"a", "b", "c"})
 		w.must(err)
-		aside = projection.Aside{Streams: parked, Room: w.policy.Room(w.lease.Parked)}
+		aside = machine.ParkedStreams{Streams: parked, Room: w.policy.Room(w.lease.Parked)}
 	}
 	handled, behind, n := w.sizing.Split(window, aside)
 	full := w.policy.Room(w.lease.Parked) == 0
@@ -158,7 +160,7 @@ func (w *lettersWorld) step() {
 		}
 		return
 	}
-	batch := projection.Batch{Events: handled, Behind: behind, To: window[n-1].Position}
+	batch := engine.Batch{Events: handled, Behind: behind, To: window[n-1].Position}
 	err := w.run(w.handle, batch)
 	if err == nil {
 		if len(handled) > 0 {
@@ -168,7 +170,7 @@ func (w *lettersWorld) step() {
 		w.model.pass(batch.To)
 		return
 	}
-	fault := wantClass(w.drawer.t, err, projection.HandlerFault)
+	fault := wantClass(w.drawer.t, err, engine.HandlerFault)
 	if !w.sizing.Failed(batch.Events, fault.Position) || !batch.Alone() || full {
 		return
 	}
@@ -299,7 +301,7 @@ func (w *lettersWorld) mend() {
 
 func (w *lettersWorld) claim() {
 	w.owner = claimAs(w.drawer.t, w.store, projection.DefaultTenant)
-	w.mine, w.sizing = 0, projection.NewSizing(w.most)
+	w.mine, w.sizing = 0, machine.NewBatchSizer(w.most)
 }
 
 // compare holds the database against the model.

@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/millrace-go/millrace/event"
+	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/projection"
 )
 
@@ -70,8 +71,8 @@ func (d *drawer) park(position int64, stream bool) {
 }
 
 // batch is one up to a position: what is at or beyond the checkpoint and not behind is handled.
-func (d *drawer) batch(to int64, behind ...int64) projection.Batch {
-	b := projection.Batch{To: to}
+func (d *drawer) batch(to int64, behind ...int64) engine.Batch {
+	b := engine.Batch{To: to}
 	for p := d.lease.Checkpoint + 1; p <= to; p++ {
 		switch e, there := d.events[p]; {
 		case !there:
@@ -84,7 +85,7 @@ func (d *drawer) batch(to int64, behind ...int64) projection.Batch {
 	return b
 }
 
-func (d *drawer) run(h BatchHandler, b projection.Batch) error {
+func (d *drawer) run(h BatchHandler, b engine.Batch) error {
 	return d.port().Apply(h, ApplyOptions{})(testContext(d.t), d.lease, b)
 }
 
@@ -102,7 +103,7 @@ func (d *drawer) give(kind string, filter projection.LetterFilter, limit int) (c
 	return command
 }
 
-func (d *drawer) begin(command, mine int64) *projection.Replay {
+func (d *drawer) begin(command, mine int64) *engine.Replay {
 	d.t.Helper()
 	r, err := d.port().BeginReplay(testContext(d.t), d.lease, command, mine)
 	if err != nil {
@@ -112,8 +113,8 @@ func (d *drawer) begin(command, mine int64) *projection.Replay {
 }
 
 // again is the batch of a replay.
-func (d *drawer) again(r *projection.Replay) projection.Batch {
-	return projection.Batch{Events: []event.Envelope{d.events[r.Position]}, To: d.lease.Checkpoint, Replay: r}
+func (d *drawer) again(r *engine.Replay) engine.Batch {
+	return engine.Batch{Events: []event.Envelope{d.events[r.Position]}, To: d.lease.Checkpoint, Replay: r}
 }
 
 // replay carries a command out, and returns the positions that it applied. It fails at those of poison.

@@ -8,6 +8,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/projection"
 )
 
@@ -24,7 +25,7 @@ func (t *Tenant) locked(ctx context.Context, err error) error {
 	if holders, findErr := t.store.lockHolders(ctx, []*Tenant{t}); findErr == nil && len(holders[t.name]) > 0 {
 		who = "by " + strings.Join(holders[t.name], ", ")
 	}
-	return &projection.Fault{Class: projection.Infrastructure, Err: fmt.Errorf("%w %s: %w", projection.ErrTenantLocked, who, err)}
+	return &engine.Fault{Class: engine.Infrastructure, Err: fmt.Errorf("%w %s: %w", projection.ErrTenantLocked, who, err)}
 }
 
 // lockHolders returns the sessions that lock events, by tenant.

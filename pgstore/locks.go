@@ -8,8 +8,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-
-	"github.com/millrace-go/millrace/projection"
+	"github.com/millrace-go/millrace/internal/engine"
 )
 
 // scanInterval keeps lock scans to some 30 a second: reading pg_locks stops the lock manager for a moment, which
@@ -46,7 +45,7 @@ type lockScan struct {
 	schemas []string
 	done    chan struct{}
 	holders map[string][]holder
-	in      projection.Incarnation
+	in      engine.Incarnation
 	err     error
 }
 
@@ -57,7 +56,7 @@ func newLockScanner(s *Store) *lockScanner {
 
 // scan returns who holds the events table of a tenant's schema, and the incarnation of the server that was asked: another
 // server knows nothing of the locks of this one. The scan begins after the call.
-func (l *lockScanner) scan(ctx context.Context, schema string) ([]holder, projection.Incarnation, error) {
+func (l *lockScanner) scan(ctx context.Context, schema string) ([]holder, engine.Incarnation, error) {
 	scan, err := l.join(schema)
 	if err != nil {
 		return nil, 0, err

@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/millrace-go/millrace/event"
+	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/internal/pgtest"
 	"github.com/millrace-go/millrace/projection"
 )
@@ -81,7 +82,7 @@ func TestConnectionThatAHookLoweredIsNotRaisedByBatches(t *testing.T) {
 					}
 					return errors.Join(write(ctx, tx, events), then(ctx, tx))
 				}, ApplyOptions{}); err != nil {
-					wantClass(t, err, projection.HandlerFault)
+					wantClass(t, err, engine.HandlerFault)
 				}
 				if who := as(testContext(t), store.pool); who != want {
 					t.Errorf("after %s: the host's query runs as %s, want %s", name, who, want)

@@ -11,11 +11,12 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/projection"
 )
 
 // present connects a node to the store.
-func present(t *testing.T, store *Store, node projection.Node) *session {
+func present(t *testing.T, store *Store, node engine.Node) *session {
 	t.Helper()
 	connected, err := connect(t, store, node)
 	if err != nil {
@@ -33,14 +34,14 @@ func vanish(t *testing.T, store *Store, s *session) {
 }
 
 // expire lets a node's heartbeat run out.
-func expire(t *testing.T, store *Store, node projection.Node) {
+func expire(t *testing.T, store *Store, node engine.Node) {
 	t.Helper()
 	mustExec(t, store, `update millrace.nodes set heartbeat_at = clock_timestamp() - interval '1 min',
 		expires_at = clock_timestamp() - interval '1 s' where id = $1`, node.ID)
 }
 
 // look returns what a session sees of the other nodes, in the order of their names, and checks when they beat last.
-func look(t *testing.T, s *session) projection.Neighbours {
+func look(t *testing.T, s *session) engine.Neighbours {
 	t.Helper()
 	found, err := s.Look(testContext(t))
 	if err != nil {
@@ -56,9 +57,9 @@ func look(t *testing.T, s *session) projection.Neighbours {
 	return found
 }
 
-func sortNeighbours(n projection.Neighbours) {
-	slices.SortFunc(n.Peers, func(a, b projection.Peer) int { return strings.Compare(a.ID, b.ID) })
-	slices.SortFunc(n.Members, func(a, b projection.Member) int { return strings.Compare(a.ID, b.ID) })
+func sortNeighbours(n engine.Neighbours) {
+	slices.SortFunc(n.Peers, func(a, b engine.Peer) int { return strings.Compare(a.ID, b.ID) })
+	slices.SortFunc(n.Members, func(a, b engine.Member) int { return strings.Compare(a.ID, b.ID) })
 }
 
 func lastBeat(t *testing.T, store *Store, node string) time.Time {
@@ -67,9 +68,9 @@ func lastBeat(t *testing.T, store *Store, node string) time.Time {
 }
 
 // buried tells whether a node was buried that has not beat since now.
-func buried(t *testing.T, by *session, node projection.Node) bool {
+func buried(t *testing.T, by *session, node engine.Node) bool {
 	t.Helper()
-	done, err := by.Bury(testContext(t), projection.Peer{ID: node.ID, Beat: lastBeat(t, by.store, node.ID)})
+	done, err := by.Bury(testContext(t), engine.Peer{ID: node.ID, Beat: lastBeat(t, by.store, node.ID)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -78,11 +79,11 @@ func buried(t *testing.T, by *session, node projection.Node) bool {
 
 // heard returns what a session was told since the last call. Notices come in the order of the commits: behind one of our
 // own there is none that was sent before.
-func heard(t *testing.T, s *session) (notices []projection.Notice) {
+func heard(t *testing.T, s *session) (notices []engine.Notice) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(testContext(t), hangs)
 	defer cancel()
-	last := projection.Notice{Tenant: uuid.NewString()}
+	last := engine.Notice{Tenant: uuid.NewString()}
 	mustExec(t, s.store, "select pg_notify($1, $2)", s.store.control.wakeChannel, last.Tenant)
 	for {
 		notice, err := s.Next(ctx)
@@ -97,7 +98,7 @@ func heard(t *testing.T, s *session) (notices []projection.Notice) {
 }
 
 // nodesMove is the notice that nodes come and go.
-var nodesMove = []projection.Notice{{Control: true, Nodes: true}}
+var nodesMove = []engine.Notice{{Control: true, Nodes: true}}
 
 // ensured makes the projections of the default tenant and returns the rows of their leases, in the order of the names.
 func ensured(t *testing.T, store *Store, names ...string) []int32 {
@@ -113,7 +114,7 @@ func ensured(t *testing.T, store *Store, names ...string) []int32 {
 }
 
 // claimed claims as the supervisor does.
-func claimed(t *testing.T, store *Store, node projection.Node, judge bool, rows ...int32) []projection.Lease {
+func claimed(t *testing.T, store *Store, node engine.Node, judge bool, rows ...int32) []engine.Lease {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(testContext(t), hangs)
 	defer cancel()
@@ -121,7 +122,7 @@ func claimed(t *testing.T, store *Store, node projection.Node, judge bool, rows 
 	if err != nil {
 		t.Fatal(err)
 	}
-	slices.SortFunc(leases, func(a, b projection.Lease) int { return int(a.Row - b.Row) })
+	slices.SortFunc(leases, func(a, b engine.Lease) int { return int(a.Row - b.Row) })
 	return leases
 }
 
@@ -131,7 +132,7 @@ func TestLookListsTheOtherNodesThatAreAlive(t *testing.T) {
 	special.Projections, special.Tenants = []string{"q", `it's "r"`}, []string{projection.DefaultTenant, "b,{}"}
 	watcher := present(t, store, self)
 	beating := make(map[string]*session)
-	for _, node := range []projection.Node{plain, special, leaving, silent} {
+	for _, node := range []engine.Node{plain, special, leaving, silent} {
 		beating[node.ID] = present(t, store, node)
 	}
 	expire(t, store, silent)
@@ -143,27 +144,27 @@ func TestLookListsTheOtherNodesThatAreAlive(t *testing.T) {
 		t.Errorf("that a node leaves is told as %v", notices)
 	}
 	// sees checks that these nodes are seen, all with their locks.
-	sees := func(s *session, members, others []projection.Node) {
+	sees := func(s *session, members, others []engine.Node) {
 		t.Helper()
-		var want projection.Neighbours
+		var want engine.Neighbours
 		for _, n := range append(slices.Clone(members), others...) {
-			want.Peers = append(want.Peers, projection.Peer{ID: n.ID, Locked: true})
+			want.Peers = append(want.Peers, engine.Peer{ID: n.ID, Locked: true})
 		}
 		for _, n := range members {
-			want.Members = append(want.Members, projection.Member{ID: n.ID, Projections: n.Projections, Tenants: orNone(n.Tenants)})
+			want.Members = append(want.Members, engine.Member{ID: n.ID, Projections: n.Projections, Tenants: orNone(n.Tenants)})
 		}
 		sortNeighbours(want)
 		if found := look(t, s); !reflect.DeepEqual(found, want) {
 			t.Errorf("seen are %+v, want %+v", found, want)
 		}
 	}
-	sees(watcher, []projection.Node{plain, special}, []projection.Node{leaving})
-	sees(beating[special.ID], []projection.Node{self, plain}, []projection.Node{leaving})
-	sees(beating[leaving.ID], []projection.Node{self, plain, special}, nil)
+	sees(watcher, []engine.Node{plain, special}, []engine.Node{leaving})
+	sees(beating[special.ID], []engine.Node{self, plain}, []engine.Node{leaving})
+	sees(beating[leaving.ID], []engine.Node{self, plain, special}, nil)
 	if err := errors.Join(beating[silent.ID].Heartbeat(testContext(t)), beating[plain.ID].Depart(testContext(t))); err != nil {
 		t.Fatal(err)
 	}
-	sees(watcher, []projection.Node{special, silent}, []projection.Node{leaving})
+	sees(watcher, []engine.Node{special, silent}, []engine.Node{leaving})
 }
 
 func TestLookMissesTheLockOfASessionThatEndedWhileItsHeartbeatHolds(t *testing.T) {
@@ -185,10 +186,10 @@ func TestLookMissesTheLockOfASessionThatEndedWhileItsHeartbeatHolds(t *testing.T
 		before := look(t, watcher)
 		end(s)
 		after := look(t, watcher)
-		if !slices.Contains(before.Peers, projection.Peer{ID: node.ID, Locked: true}) {
+		if !slices.Contains(before.Peers, engine.Peer{ID: node.ID, Locked: true}) {
 			t.Errorf("%s: before that the peers are %v", name, before.Peers)
 		}
-		if !slices.Contains(after.Peers, projection.Peer{ID: node.ID}) || len(after.Members) != len(before.Members) {
+		if !slices.Contains(after.Peers, engine.Peer{ID: node.ID}) || len(after.Members) != len(before.Members) {
 			t.Errorf("%s: after that the neighbours are %+v", name, after)
 		}
 		if !buried(t, watcher, node) {
@@ -216,16 +217,16 @@ func TestOnlyTheLockOfTheNodeItselfCounts(t *testing.T) {
 		}
 		for i, s := range append(imitations, present(t, beside, aNode())) {
 			wanted := []int{1, 0, 1}[i] // in the schema beside they see one another
-			if found := look(t, s); len(found.Peers) < wanted || slices.ContainsFunc(found.Peers, func(p projection.Peer) bool { return p.ID == watcher.node.ID }) {
+			if found := look(t, s); len(found.Peers) < wanted || slices.ContainsFunc(found.Peers, func(p engine.Peer) bool { return p.ID == watcher.node.ID }) {
 				t.Errorf("session %d sees %v", i, found.Peers)
 			}
 		}
-		if found := look(t, watcher); !slices.Contains(found.Peers, projection.Peer{ID: node.ID}) {
+		if found := look(t, watcher); !slices.Contains(found.Peers, engine.Peer{ID: node.ID}) {
 			t.Errorf("negative %v: of %s is seen %v", negative, node.ID, found.Peers)
 		}
 		// The control: with its own lock the node is neither seen without it nor buried.
 		own := lingering(t, store, node)
-		if found := look(t, watcher); !slices.Contains(found.Peers, projection.Peer{ID: node.ID, Locked: true}) || buried(t, watcher, node) {
+		if found := look(t, watcher); !slices.Contains(found.Peers, engine.Peer{ID: node.ID, Locked: true}) || buried(t, watcher, node) {
 			t.Errorf("negative %v: with the lock of %s are seen %v, or it is buried", negative, node.ID, found.Peers)
 		}
 		if _, err := own.Exec(testContext(t), "select pg_advisory_unlock($1)", key()); err != nil {
@@ -234,7 +235,7 @@ func TestOnlyTheLockOfTheNodeItselfCounts(t *testing.T) {
 		if !buried(t, watcher, node) {
 			t.Errorf("negative %v: something else is taken for the lock of %s", negative, node.ID)
 		}
-		if found := look(t, present(t, beside, aNode())); !slices.Contains(found.Peers, projection.Peer{ID: node.ID, Locked: true}) {
+		if found := look(t, present(t, beside, aNode())); !slices.Contains(found.Peers, engine.Peer{ID: node.ID, Locked: true}) {
 			t.Errorf("a burial in one schema is one in another: %v", found.Peers)
 		}
 	}
@@ -256,7 +257,7 @@ func TestNodeIsBuriedOnceAndOnlyWithoutItsLock(t *testing.T) {
 	vanish(t, store, dying)
 	dying = present(t, store, node)
 	tries("when it is back", false)
-	seen := projection.Peer{ID: node.ID, Beat: lastBeat(t, store, node.ID)}
+	seen := engine.Peer{ID: node.ID, Beat: lastBeat(t, store, node.ID)}
 	vanish(t, store, dying)
 	mustExec(t, store, "update millrace.nodes set heartbeat_at = clock_timestamp() where id = $1", node.ID)
 	if done, err := watcher.Bury(testContext(t), seen); done || err != nil || len(heard(t, listener)) > 0 {
@@ -274,7 +275,7 @@ func TestNodeIsBuriedOnceAndOnlyWithoutItsLock(t *testing.T) {
 func TestNodesAreListedWithWhatTheyHold(t *testing.T) {
 	store := newStore(t)
 	silent, leaving, idle := aNode(), aNode(), aNode()
-	for _, node := range []projection.Node{silent, leaving, idle} {
+	for _, node := range []engine.Node{silent, leaving, idle} {
 		present(t, store, node)
 	}
 	rows := ensured(t, store, "a", "b", "c")

@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/millrace-go/millrace/event"
+	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/internal/pgtest"
 	"github.com/millrace-go/millrace/projection"
 )
@@ -65,11 +66,11 @@ func TestStrangersLockBehindAPoolerIsNobodysFault(t *testing.T) {
 		t.Cleanup(store.Close)
 		o := claimAs(t, store, projection.DefaultTenant)
 		err = o.apply(writeAnd(sends("set local lock_timeout = 0; update public.row set n = n + 1")), ApplyOptions{Deadline: 400 * time.Millisecond})
-		if fault := classify(err); err == nil || fault.Class != projection.Infrastructure || !errors.Is(err, ErrLockWait) {
+		if fault := classify(err); err == nil || fault.Class != engine.Infrastructure || !errors.Is(err, ErrLockWait) {
 			t.Errorf("%s: %v", name, err)
 		}
 		err = o.apply(writeAnd(sends("select pg_sleep(60)")), ApplyOptions{Deadline: 400 * time.Millisecond})
-		if fault := classify(err); err == nil || fault.Class != projection.HandlerFault || !errors.Is(err, ErrDeadline) {
+		if fault := classify(err); err == nil || fault.Class != engine.HandlerFault || !errors.Is(err, ErrDeadline) {
 			t.Errorf("%s, without a lock: %v", name, err)
 		}
 		o.untouched()
@@ -128,7 +129,7 @@ func TestTransactionEndedBehindTheBatchIsNoticedBehindAPooler(t *testing.T) {
 	o := claimAs(t, store, projection.DefaultTenant)
 	for _, sql := range []string{"rollback", "commit", "commit; begin", "commit and chain"} {
 		err := o.apply(writeAnd(sendsRaw(sql)), ApplyOptions{})
-		wantClass(t, err, projection.HandlerFault)
+		wantClass(t, err, engine.HandlerFault)
 		if !errors.Is(err, ErrBatchEnded) {
 			t.Errorf("%s: %v", sql, err)
 		}

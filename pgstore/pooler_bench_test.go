@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/millrace-go/millrace/event"
+	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/internal/pgtest"
 	"github.com/millrace-go/millrace/projection"
 )
@@ -43,7 +44,7 @@ func BenchmarkPooledModes(b *testing.B) {
 			if err != nil {
 				b.Fatal(err)
 			}
-			batch := projection.Batch{Events: events[:1], To: o.lease.Checkpoint + 1}
+			batch := engine.Batch{Events: events[:1], To: o.lease.Checkpoint + 1}
 			apply := store.Port().Apply(func(ctx context.Context, tx pgx.Tx, events []event.Envelope) error {
 				_, err := tx.Exec(ctx, "insert into public.model (position) values ($1)", events[0].Position)
 				return err
@@ -57,7 +58,7 @@ func BenchmarkPooledModes(b *testing.B) {
 		})
 		b.Run(way.name+"/read", func(b *testing.B) {
 			for b.Loop() {
-				if _, err := store.Port().Read(ctx, projection.DefaultTenant, projection.ReadRange{UpTo: maxPosition, Limit: 100, MaxBytes: 1 << 20}); err != nil {
+				if _, err := store.Port().Read(ctx, projection.DefaultTenant, engine.ReadRange{UpTo: maxPosition, Limit: 100, MaxBytes: 1 << 20}); err != nil {
 					b.Fatal(err)
 				}
 			}

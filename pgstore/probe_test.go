@@ -8,8 +8,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/internal/pgtest"
-	"github.com/millrace-go/millrace/projection"
 )
 
 func mustProbe(t *testing.T, store *Store, what string) {
@@ -24,7 +24,7 @@ func mustNotProbe(t *testing.T, store *Store, what, says string) {
 	err := store.Port().Probe(testContext(t))
 	if err == nil || !strings.Contains(err.Error(), says) {
 		t.Errorf("%s: %v, want %q", what, err, says)
-	} else if fault := classify(err); fault.Class != projection.Infrastructure {
+	} else if fault := classify(err); fault.Class != engine.Infrastructure {
 		t.Errorf("%s: class %v", what, fault.Class)
 	}
 }

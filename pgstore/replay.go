@@ -9,6 +9,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/projection"
 )
 
@@ -16,7 +17,7 @@ import (
 const behindError = "parked behind an earlier event of its stream"
 
 // settleLetters writes, within a batch's transaction, what becomes of dead letters with it.
-func (s *Store) settleLetters(ctx context.Context, conn *pgx.Conn, lease projection.Lease, batch projection.Batch) error {
+func (s *Store) settleLetters(ctx context.Context, conn *pgx.Conn, lease engine.Lease, batch engine.Batch) error {
 	if len(batch.Behind) > 0 {
 		args := parkArgs(lease, batch.Behind, projection.DeadLetter{Behind: true, Error: behindError}, false)
 		if _, err := conn.Exec(ctx, s.control.park, args...); err != nil {
@@ -36,7 +37,7 @@ func (s *Store) settleLetters(ctx context.Context, conn *pgx.Conn, lease project
 }
 
 // ParkedStreams tells which of these streams are parked.
-func (s Port) ParkedStreams(ctx context.Context, lease projection.Lease, streams []string) (map[string]bool, error) {
+func (s Port) ParkedStreams(ctx context.Context, lease engine.Lease, streams []string) (map[string]bool, error) {
 	found, err := queryIn(ctx, s.Store, lease, pgx.RowTo[string], s.control.parkedStreams, lease.Row, streams)
 	if err != nil {
 		return nil, fmt.Errorf("look for parked streams of %s: %w", lease.ID, ownFault(err))
@@ -49,10 +50,10 @@ func (s Port) ParkedStreams(ctx context.Context, lease projection.Lease, streams
 }
 
 // NextCommand returns what is to be done with dead letters, the oldest first, and how many there are.
-func (s Port) NextCommand(ctx context.Context, lease projection.Lease, discards bool) (projection.Desk, error) {
-	var desk projection.Desk
-	var command projection.Command
-	_, err := queryIn(ctx, s.Store, lease, func(row pgx.CollectableRow) (projection.Desk, error) {
+func (s Port) NextCommand(ctx context.Context, lease engine.Lease, discards bool) (engine.Desk, error) {
+	var desk engine.Desk
+	var command engine.Command
+	_, err := queryIn(ctx, s.Store, lease, func(row pgx.CollectableRow) (engine.Desk, error) {
 		return desk, row.Scan(&command.ID, &command.Replay, &desk.Parked, &desk.ParkedStreams)
 	}, s.control.nextCommand, lease.Row, discards)
 	if err != nil {
@@ -65,7 +66,7 @@ func (s Port) NextCommand(ctx context.Context, lease projection.Lease, discards 
 }
 
 // Discard carries a command out under the lease's fence, and ends it.
-func (s Port) Discard(ctx context.Context, lease projection.Lease, command int64) (discarded int64, err error) {
+func (s Port) Discard(ctx context.Context, lease engine.Lease, command int64) (discarded int64, err error) {
 	err = s.fenced(ctx, fmt.Sprintf("discard dead letters of %s", lease.ID), lease, func(tx pgx.Tx) error {
 		return orLost(tx.QueryRow(ctx, s.control.discard, lease.Row, lease.Owner, lease.Epoch, command).Scan(&discarded))
 	})
@@ -81,8 +82,8 @@ func orLost(err error) error {
 }
 
 // BeginReplay counts the next replay of a command before it is made; nil tells that nothing is left of the command.
-func (s Port) BeginReplay(ctx context.Context, lease projection.Lease, command, mine int64) (*projection.Replay, error) {
-	replay := projection.Replay{Command: command}
+func (s Port) BeginReplay(ctx context.Context, lease engine.Lease, command, mine int64) (*engine.Replay, error) {
+	replay := engine.Replay{Command: command}
 	found := true
 	err := s.fenced(ctx, fmt.Sprintf("begin a replay of %s", lease.ID), lease, func(tx pgx.Tx) error {
 		err := tx.QueryRow(ctx, s.control.beginReplay, lease.Row, lease.Owner, lease.Epoch, command, mine).
@@ -101,29 +102,29 @@ func (s Port) BeginReplay(ctx context.Context, lease projection.Lease, command, 
 
 // FailReplay parks a letter again whose replay failed, and lets the command go on without it. counts tells that it is one
 // attempt more.
-func (s Port) FailReplay(ctx context.Context, lease projection.Lease, r projection.Replay, cause error, stack string, counts bool) error {
+func (s Port) FailReplay(ctx context.Context, lease engine.Lease, r engine.Replay, cause error, stack string, counts bool) error {
 	return s.failReplay(ctx, lease, r, cause, stack, counts, "")
 }
 
 // StopReplay is FailReplay, and also stops the projection until it is resumed, with that reason. The command ends.
-func (s Port) StopReplay(ctx context.Context, lease projection.Lease, r projection.Replay, cause error, stack, reason string) error {
+func (s Port) StopReplay(ctx context.Context, lease engine.Lease, r engine.Replay, cause error, stack, reason string) error {
 	return s.failReplay(ctx, lease, r, cause, stack, true, reason)
 }
 
-func (s Port) failReplay(ctx context.Context, lease projection.Lease, r projection.Replay, cause error, stack string, counts bool, stop string) error {
+func (s Port) failReplay(ctx context.Context, lease engine.Lease, r engine.Replay, cause error, stack string, counts bool, stop string) error {
 	return s.change(ctx, fmt.Sprintf("park position %d of %s again", r.Position, lease.ID), s.control.failReplay, lease,
 		r.Letter, r.Command, storable(cause.Error()), storable(stack), counts, nullable(storable(stop)))
 }
 
 // SkipReplay gives up a letter whose replay failed, and counts its event as skipped. The command goes on after it.
-func (s Port) SkipReplay(ctx context.Context, lease projection.Lease, r projection.Replay, cause error, stack string) error {
+func (s Port) SkipReplay(ctx context.Context, lease engine.Lease, r engine.Replay, cause error, stack string) error {
 	return s.change(ctx, fmt.Sprintf("skip the parked position %d of %s", r.Position, lease.ID), s.control.skipReplay, lease,
 		r.Letter, r.Command, storable(cause.Error()), storable(stack))
 }
 
 // ScheduleReplay makes a command of the letter that has been due for longest by the policy, if there is one and no command is open. Else next is
 // in how long one is due, 0 where none ever is.
-func (s Port) ScheduleReplay(ctx context.Context, lease projection.Lease, p projection.ReplayPolicy) (scheduled bool, next time.Duration, err error) {
+func (s Port) ScheduleReplay(ctx context.Context, lease engine.Lease, p projection.ReplayPolicy) (scheduled bool, next time.Duration, err error) {
 	replays := p.MaxReplays
 	if replays < 0 {
 		replays = math.MaxInt32

@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/millrace-go/millrace/event"
+	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/projection"
 )
 
@@ -145,7 +146,7 @@ func TestReplayThatCommitsLateIsNotMadeTwice(t *testing.T) {
 			command := d.give("replay", projection.LetterFilter{All: true}, 10)
 			r := d.begin(command, 0)
 			commit := d.held(d.store.control.resolve, d.lease.Row, r.Letter, r.Command)
-			var again *projection.Replay
+			var again *engine.Replay
 			d.must(d.within(commit, func() (err error) {
 				again, err = d.port().BeginReplay(testContext(t), d.lease, command, r.Letter)
 				return err
@@ -205,7 +206,7 @@ func TestDiscardOfWhatNobodyHoldsRefusesAZombie(t *testing.T) {
 	a := d.at["a"]
 	d.park(a[0], true)
 	r := d.begin(d.give("replay", projection.LetterFilter{All: true}, 10), 0)
-	for name, batch := range map[string]projection.Batch{"live": d.batch(d.at["b"][0]), "behind": d.batch(a[1], a[1]), "replay": d.again(r)} {
+	for name, batch := range map[string]engine.Batch{"live": d.batch(d.at["b"][0]), "behind": d.batch(a[1], a[1]), "replay": d.again(r)} {
 		command := d.give("discard", projection.LetterFilter{Stream: "none"}, 10)
 		before := d.lease.Epoch
 		err := d.run(writeAnd(func(context.Context, pgx.Tx) error {
@@ -422,7 +423,7 @@ func TestReplayAndItsLetterAreOneTransaction(t *testing.T) {
 	for name, write := range map[string]func() error{
 		"old checkpoint": func() error { return d.port().Apply(write, ApplyOptions{})(testContext(t), stale, behind) },
 		"another letter": func() error {
-			return d.run(write, projection.Batch{Events: []event.Envelope{d.events[2]}, To: d.lease.Checkpoint, Replay: &projection.Replay{Command: command, Letter: r.Letter + 1}})
+			return d.run(write, engine.Batch{Events: []event.Envelope{d.events[2]}, To: d.lease.Checkpoint, Replay: &engine.Replay{Command: command, Letter: r.Letter + 1}})
 		},
 	} {
 		if err := write(); !errors.Is(err, projection.ErrLeaseLost) {

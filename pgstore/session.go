@@ -11,8 +11,8 @@ import (
 	"github.com/jackc/pgx/v5"
 	"go.uber.org/zap"
 
+	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/internal/weak"
-	"github.com/millrace-go/millrace/projection"
 )
 
 // keepalives let the server notice within some 20 s that the session's client is gone, where nothing told it.
@@ -22,7 +22,7 @@ const keepalives = "set tcp_keepalives_idle = 5; set tcp_keepalives_interval = 5
 // lock by which others can see sooner than by the heartbeat that the node is gone.
 type session struct {
 	store *Store
-	node  projection.Node
+	node  engine.Node
 	conn  *pgx.Conn
 	// pooled means that a pooler lends the server's sessions to this connection, one for each transaction.
 	pooled bool
@@ -32,7 +32,7 @@ type session struct {
 func (s *session) Pooled() bool { return s.pooled }
 
 // Connect opens the node's session connection, registers the node, takes its session lock and listens.
-func (s Port) Connect(ctx context.Context, node projection.Node) (projection.Session, error) {
+func (s Port) Connect(ctx context.Context, node engine.Node) (engine.Session, error) {
 	conn, err := s.dial(ctx, s.opts.SessionDSN)
 	if err != nil {
 		return nil, fmt.Errorf("open the session connection: %w", ownFault(err))
@@ -80,7 +80,7 @@ func (s *session) setUp(ctx context.Context) error {
 		// The server has not noticed that this node's last session is gone, and where the network swallowed it may not for
 		// hours. The node's id is its own, so that nobody else's session is ended.
 		if _, err := s.conn.Exec(ctx, endLastSession, pgx.QueryExecModeExec, key); err == nil {
-			return &projection.Fault{Class: projection.Infrastructure, Err: errors.New("the node's session lock was still held by its last session, which was ended")}
+			return &engine.Fault{Class: engine.Infrastructure, Err: errors.New("the node's session lock was still held by its last session, which was ended")}
 		}
 		s.store.log.Warn("the node's last session cannot be ended; the node goes on without its session lock", zap.String("node", s.node.ID))
 	}
@@ -91,19 +91,19 @@ func (s *session) setUp(ctx context.Context) error {
 }
 
 // Next waits for the next notice and leaves the session usable when ctx is done.
-func (s *session) Next(ctx context.Context) (projection.Notice, error) {
+func (s *session) Next(ctx context.Context) (engine.Notice, error) {
 	n, err := s.conn.WaitForNotification(ctx)
 	switch {
 	case err != nil && ctx.Err() != nil && !s.conn.IsClosed():
-		return projection.Notice{}, ctx.Err()
+		return engine.Notice{}, ctx.Err()
 	case err != nil:
-		return projection.Notice{}, fmt.Errorf("wait for notifications: %w", ownFault(err))
+		return engine.Notice{}, fmt.Errorf("wait for notifications: %w", ownFault(err))
 	case n.Channel == s.store.control.controlChannel:
 		payload, commanded := strings.CutPrefix(n.Payload, "command ")
 		row, _ := strconv.ParseInt(payload, 10, 32)
-		return projection.Notice{Control: true, Row: int32(row), Commanded: commanded, Nodes: payload == "nodes"}, nil
+		return engine.Notice{Control: true, Row: int32(row), Commanded: commanded, Nodes: payload == "nodes"}, nil
 	}
-	return projection.Notice{Tenant: n.Payload}, nil
+	return engine.Notice{Tenant: n.Payload}, nil
 }
 
 // Heartbeat extends the node's leases by the server's clock.
@@ -122,16 +122,16 @@ func (s *session) lockKey() int64 {
 }
 
 // Look tells which other nodes are alive by their heartbeats, and which of them hold their session locks.
-func (s *session) Look(ctx context.Context) (found projection.Neighbours, err error) {
+func (s *session) Look(ctx context.Context) (found engine.Neighbours, err error) {
 	rows, err := s.conn.Query(ctx, clocked(s.store.control.look), pgx.QueryExecModeExec, s.node.ID)
 	if err != nil {
 		return found, fmt.Errorf("look at the other nodes: %w", ownFault(err))
 	}
-	var member projection.Member
+	var member engine.Member
 	var leaving, locked bool
 	var beat time.Time
 	_, err = pgx.ForEachRow(rows, []any{&member.ID, &member.Projections, &member.Tenants, &leaving, &locked, &beat}, func() error {
-		found.Peers = append(found.Peers, projection.Peer{ID: member.ID, Locked: locked, Beat: beat})
+		found.Peers = append(found.Peers, engine.Peer{ID: member.ID, Locked: locked, Beat: beat})
 		if !leaving {
 			found.Members = append(found.Members, member)
 		}
@@ -144,7 +144,7 @@ func (s *session) Look(ctx context.Context) (found projection.Neighbours, err er
 }
 
 // Bury ends the heartbeat of a node whose session lock is gone, and tells the others.
-func (s *session) Bury(ctx context.Context, node projection.Peer) (bool, error) {
+func (s *session) Bury(ctx context.Context, node engine.Peer) (bool, error) {
 	tag, err := s.conn.Exec(ctx, s.store.control.bury, pgx.QueryExecModeExec, node.ID, s.store.control.controlChannel, node.Beat)
 	if err != nil {
 		return false, fmt.Errorf("bury node %s: %w", node.ID, ownFault(err))

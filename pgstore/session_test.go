@@ -13,16 +13,17 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/millrace-go/millrace/event"
+	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/internal/pgtest"
 	"github.com/millrace-go/millrace/projection"
 )
 
-func aNode() projection.Node {
-	return projection.Node{ID: uuid.NewString(), Projections: []string{"p"}, LeaseTime: time.Minute}
+func aNode() engine.Node {
+	return engine.Node{ID: uuid.NewString(), Projections: []string{"p"}, LeaseTime: time.Minute}
 }
 
 // connect opens a session that is closed at the end of the test.
-func connect(t *testing.T, store *Store, node projection.Node) (projection.Session, error) {
+func connect(t *testing.T, store *Store, node engine.Node) (engine.Session, error) {
 	t.Helper()
 	session, err := store.Port().Connect(testContext(t), node)
 	if err == nil {
@@ -32,7 +33,7 @@ func connect(t *testing.T, store *Store, node projection.Node) (projection.Sessi
 }
 
 // lingering holds a node's session lock as its last session does when the server has not noticed that it is gone.
-func lingering(t *testing.T, store *Store, node projection.Node) *pgx.Conn {
+func lingering(t *testing.T, store *Store, node engine.Node) *pgx.Conn {
 	t.Helper()
 	conn := strange(t, store)
 	var locked bool
@@ -48,7 +49,7 @@ func TestNodeEndsItsLastSessionWhereThatHoldsItsLock(t *testing.T) {
 	node, another := aNode(), aNode()
 	old, foreign := lingering(t, store, node), lingering(t, store, another)
 	_, err := connect(t, store, node)
-	if fault := wantClass(t, err, projection.Infrastructure); fault.Unreachable || !strings.Contains(err.Error(), "its last session, which was ended") {
+	if fault := wantClass(t, err, engine.Infrastructure); fault.Unreachable || !strings.Contains(err.Error(), "its last session, which was ended") {
 		t.Errorf("the first try says: %v", err)
 	}
 	if err := old.Ping(testContext(t)); err == nil {
@@ -136,7 +137,7 @@ func TestQuestionAboutLocksIsAskedAsThePoolConnects(t *testing.T) {
 	works.Store(true)
 	store := onePool(t, rotating(&works)) // whose one connection is the batch's
 	err := claimAs(t, store, projection.DefaultTenant).apply(hang, ApplyOptions{Deadline: 50 * time.Millisecond})
-	wantClass(t, err, projection.HandlerFault)
+	wantClass(t, err, engine.HandlerFault)
 	if !errors.Is(err, ErrDeadline) {
 		t.Error(err)
 	}
@@ -164,7 +165,7 @@ func TestQuestionAboutLocksIsAskedThroughThePoolWhereNoConnectionIsToBeHad(t *te
 	}
 	works.Store(false)
 	err := o.apply(hang, ApplyOptions{Deadline: 50 * time.Millisecond})
-	wantClass(t, err, projection.HandlerFault)
+	wantClass(t, err, engine.HandlerFault)
 	if !errors.Is(err, ErrDeadline) {
 		t.Error(err)
 	}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/projection"
 )
 
@@ -104,7 +105,7 @@ func TestReplayOfALetterThatWasParkedAgainAppliesNothing(t *testing.T) {
 		other.park(at, false)
 		return nil
 	}), d.again(r))
-	wantClass(t, err, projection.LeaseLost)
+	wantClass(t, err, engine.LeaseLost)
 	d.refresh()
 	d.mustHave([]int64{at})
 	if n := len(d.model()); n != before {

@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/millrace-go/millrace/event"
+	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/internal/weak"
 	"github.com/millrace-go/millrace/projection"
 )
@@ -34,7 +35,7 @@ type tail struct {
 	tenant  *Tenant
 	started bool
 	// incarnation is that of the server in which everything below was read.
-	incarnation projection.Incarnation
+	incarnation engine.Incarnation
 	settling    settling
 	// begin is the head that start found. Once it is settled, what lies before it need not be read here.
 	begin int64
@@ -50,7 +51,7 @@ type tail struct {
 }
 
 // Tail follows the end of a tenant's events.
-func (s Port) Tail(tenant string) projection.Tail {
+func (s Port) Tail(tenant string) engine.Tail {
 	t, err := s.ForTenant(tenant)
 	if err != nil {
 		return failedTail{err}
@@ -65,13 +66,13 @@ type failedTail struct{ err error }
 
 func (failedTail) ReadWithin(func(context.Context) (func(), error)) {}
 
-func (t failedTail) Poll(context.Context) (projection.TailUpdate, error) {
-	return projection.TailUpdate{}, t.err
+func (t failedTail) Poll(context.Context) (engine.TailUpdate, error) {
+	return engine.TailUpdate{}, t.err
 }
 
 // Poll reads on from the mark and settles what it can. After an error it forgets everything: observations on a lost
 // connection are not valid. In a new incarnation of the server it begins anew.
-func (t *tail) Poll(ctx context.Context) (projection.TailUpdate, error) {
+func (t *tail) Poll(ctx context.Context) (engine.TailUpdate, error) {
 	update, err := t.poll(ctx)
 	if errors.Is(err, projection.ErrIncarnationChanged) || errors.Is(err, errEventsGone) {
 		*t = tail{tenant: t.tenant, slot: t.slot}
@@ -80,7 +81,7 @@ func (t *tail) Poll(ctx context.Context) (projection.TailUpdate, error) {
 	if err != nil {
 		err = t.locked(ctx, err)
 		*t = tail{tenant: t.tenant, slot: t.slot}
-		return projection.TailUpdate{}, fmt.Errorf("read the end of tenant %q: %w", t.tenant.name, ownFault(t.tenant.absent(ctx, err)))
+		return engine.TailUpdate{}, fmt.Errorf("read the end of tenant %q: %w", t.tenant.name, ownFault(t.tenant.absent(ctx, err)))
 	}
 	return update, nil
 }
@@ -92,41 +93,41 @@ func (t *tail) locked(ctx context.Context, err error) error {
 	}
 	release, slotErr := t.slot(ctx)
 	if slotErr != nil {
-		return &projection.Fault{Class: projection.Infrastructure, Err: fmt.Errorf("%w: %w", projection.ErrTenantLocked, err)}
+		return &engine.Fault{Class: engine.Infrastructure, Err: fmt.Errorf("%w: %w", projection.ErrTenantLocked, err)}
 	}
 	defer release()
 	return t.tenant.locked(ctx, err)
 }
 
-func (t *tail) poll(ctx context.Context) (projection.TailUpdate, error) {
+func (t *tail) poll(ctx context.Context) (engine.TailUpdate, error) {
 	began := !t.started
 	if began {
 		if err := t.start(ctx); err != nil {
-			return projection.TailUpdate{}, err
+			return engine.TailUpdate{}, err
 		}
 	}
-	update := projection.TailUpdate{Mark: t.settling.mark, From: t.settling.mark, Incarnation: t.incarnation}
+	update := engine.TailUpdate{Mark: t.settling.mark, From: t.settling.mark, Incarnation: t.incarnation}
 	full := false
 	if changed, err := t.look(ctx, began); err != nil {
-		return projection.TailUpdate{}, err
+		return engine.TailUpdate{}, err
 	} else if changed {
 		if t.settling.cleared && t.settling.target == t.begin {
 			t.settling.jump()
 			update.From = t.settling.mark
 		}
 		if full, err = t.read(ctx, &update); err != nil {
-			return projection.TailUpdate{}, err
+			return engine.TailUpdate{}, err
 		}
 	}
 	if t.settling.waiting() && t.scans == 0 && time.Since(t.seen) >= gapGrace {
 		// The gap did not close by itself.
 		if err := t.scan(ctx); err != nil {
-			return projection.TailUpdate{}, err
+			return engine.TailUpdate{}, err
 		}
 		if t.settling.cleared {
 			var err error
 			if full, err = t.read(ctx, &update); err != nil {
-				return projection.TailUpdate{}, err
+				return engine.TailUpdate{}, err
 			}
 		}
 	}
@@ -186,7 +187,7 @@ func (t *tail) start(ctx context.Context) error {
 }
 
 // read reads on from the mark and adds to update what is settled of it. full tells that the read met its bounds.
-func (t *tail) read(ctx context.Context, update *projection.TailUpdate) (full bool, err error) {
+func (t *tail) read(ctx context.Context, update *engine.TailUpdate) (full bool, err error) {
 	release, err := t.slot(ctx)
 	if err != nil {
 		return false, err
@@ -196,7 +197,7 @@ func (t *tail) read(ctx context.Context, update *projection.TailUpdate) (full bo
 	if t.average > 0 {
 		limit = min(tailEvents, max(1, tailBytes/t.average))
 	}
-	page, err := t.tenant.readPage(ctx, projection.ReadRange{After: t.settling.mark, UpTo: maxPosition, Limit: limit, MaxBytes: tailBytes})
+	page, err := t.tenant.readPage(ctx, engine.ReadRange{After: t.settling.mark, UpTo: maxPosition, Limit: limit, MaxBytes: tailBytes})
 	if err != nil {
 		return false, err
 	}
@@ -290,7 +291,7 @@ func (h holder) String() string {
 const maxPosition = int64(1)<<62 - 1
 
 // readPage reads a piece of the tenant's events. Page.To is UpTo where nothing was left out, else the last position read.
-func (t *Tenant) readPage(ctx context.Context, r projection.ReadRange) (projection.Page, error) {
+func (t *Tenant) readPage(ctx context.Context, r engine.ReadRange) (engine.Page, error) {
 	sql, args := t.sql(t.store.statements.tail), [][]byte{number(r.After), number(r.UpTo), number(int64(r.Limit))}
 	if len(r.Types) > 0 {
 		sql, args = t.sql(t.store.statements.readRange), append(args, textArray(r.Types))
@@ -303,9 +304,9 @@ func (t *Tenant) readPage(ctx context.Context, r projection.ReadRange) (projecti
 		return err
 	})
 	if err != nil {
-		return projection.Page{}, err
+		return engine.Page{}, err
 	}
-	page := projection.Page{Events: events, To: r.UpTo, Incarnation: in, Bytes: held}
+	page := engine.Page{Events: events, To: r.UpTo, Incarnation: in, Bytes: held}
 	if truncated || len(events) >= r.Limit {
 		page.To = events[len(events)-1].Position
 	}
@@ -313,14 +314,14 @@ func (t *Tenant) readPage(ctx context.Context, r projection.ReadRange) (projecti
 }
 
 // Read returns a piece of a tenant's events; see projection.Store.
-func (s Port) Read(ctx context.Context, tenant string, r projection.ReadRange) (projection.Page, error) {
+func (s Port) Read(ctx context.Context, tenant string, r engine.ReadRange) (engine.Page, error) {
 	t, err := s.ForTenant(tenant)
 	if err != nil {
-		return projection.Page{}, err
+		return engine.Page{}, err
 	}
 	page, err := t.readPage(ctx, r)
 	if err != nil {
-		return projection.Page{}, fmt.Errorf("read events of tenant %q after %d: %w", tenant, r.After, ownFault(t.absent(ctx, t.locked(ctx, err))))
+		return engine.Page{}, fmt.Errorf("read events of tenant %q after %d: %w", tenant, r.After, ownFault(t.absent(ctx, t.locked(ctx, err))))
 	}
 	return page, nil
 }

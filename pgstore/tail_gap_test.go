@@ -6,8 +6,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/internal/pgtest"
-	"github.com/millrace-go/millrace/projection"
 )
 
 // quietStore is a store that sends no wake-ups: a mark that moves does so by looking.
@@ -186,13 +186,13 @@ func TestTailBeginsAtTheEnd(t *testing.T) {
 	appendIn(t, open, store.Tenant, "b", 1) // 3003
 	mustAppend(t, store.Tenant, "a", Any, someEvents(1)...)
 	late := &follower{tail: store.Port().Tail(store.Name())}
-	late.until(t, "it is held", func(u projection.TailUpdate) bool { return u.Held != nil })
+	late.until(t, "it is held", func(u engine.TailUpdate) bool { return u.Held != nil })
 	if late.mark >= 3003 {
 		t.Errorf("the mark is %d", late.mark)
 	}
 	before := len(late.positions)
 	commit(t, open)
-	u := late.until(t, "it is not held", func(u projection.TailUpdate) bool { return u.Held == nil })
+	u := late.until(t, "it is not held", func(u engine.TailUpdate) bool { return u.Held == nil })
 	if u.Mark != 3004 || u.From != 3004 || len(late.positions) != before {
 		t.Errorf("goes on from %d at %d with %d events", u.From, u.Mark, len(late.positions)-before)
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/internal/pgtest"
 	"github.com/millrace-go/millrace/projection"
 )
@@ -113,7 +114,7 @@ func TestTailThatMetARestartBeginsAnew(t *testing.T) {
 	}
 	store.pool.Reset()
 	_, err := f.poll(testContext(t))
-	if fault := store.Port().Classify(err); err == nil || fault.Class != projection.Infrastructure || !fault.Probe {
+	if fault := store.Port().Classify(err); err == nil || fault.Class != engine.Infrastructure || !fault.Probe {
 		t.Fatalf("%v, %+v", err, fault)
 	}
 	if err := server.StartAgain(testContext(t)); err != nil {
@@ -199,7 +200,7 @@ func TestStandbyIsRefused(t *testing.T) {
 	tail := moved.Port().Tail(primary.Name())
 	for range 2 {
 		_, err = tail.Poll(testContext(t))
-		if fault := moved.Port().Classify(err); !errors.Is(err, projection.ErrNotPrimary) || fault.Class != projection.Infrastructure || !fault.Probe {
+		if fault := moved.Port().Classify(err); !errors.Is(err, projection.ErrNotPrimary) || fault.Class != engine.Infrastructure || !fault.Probe {
 			t.Errorf("Poll: %v", err)
 		}
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/projection"
 )
 
@@ -18,8 +19,8 @@ const hangs = 30 * time.Second
 // follower follows a tenant's tail as a feed does, without wake-ups, and keeps what it was told.
 type follower struct {
 	tenant    *Tenant // nil: what is passed over is not read
-	tail      projection.Tail
-	in        projection.Incarnation
+	tail      engine.Tail
+	in        engine.Incarnation
 	started   bool
 	mark      int64
 	positions []int64
@@ -41,7 +42,7 @@ func follow(t *testing.T, store *Store, tenant string) *follower {
 }
 
 // poll looks once, and checks what every update must keep to.
-func (f *follower) poll(ctx context.Context) (projection.TailUpdate, error) {
+func (f *follower) poll(ctx context.Context) (engine.TailUpdate, error) {
 	f.polls++
 	u, err := f.tail.Poll(ctx)
 	if err != nil {
@@ -52,7 +53,7 @@ func (f *follower) poll(ctx context.Context) (projection.TailUpdate, error) {
 	}
 	if f.tenant != nil && f.started && u.From != f.mark {
 		// What a tail passes over when it begins anew, projections read for themselves.
-		page, err := f.tenant.readPage(ctx, projection.ReadRange{After: f.mark, UpTo: u.From, Limit: 1000})
+		page, err := f.tenant.readPage(ctx, engine.ReadRange{After: f.mark, UpTo: u.From, Limit: 1000})
 		if err != nil {
 			return u, err
 		}
@@ -80,7 +81,7 @@ func (f *follower) poll(ctx context.Context) (projection.TailUpdate, error) {
 
 // until polls, as often as it is told to, until done accepts an update. Where nothing is announced a wake would be
 // waited for, and the writers of these tests send none: it looks again soon.
-func (f *follower) until(t *testing.T, what string, done func(u projection.TailUpdate) bool) projection.TailUpdate {
+func (f *follower) until(t *testing.T, what string, done func(u engine.TailUpdate) bool) engine.TailUpdate {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(testContext(t), hangs)
 	defer cancel()
@@ -103,7 +104,7 @@ func (f *follower) until(t *testing.T, what string, done func(u projection.TailU
 
 func (f *follower) untilMark(t *testing.T, mark int64) {
 	t.Helper()
-	f.until(t, fmt.Sprintf("the mark is %d", mark), func(u projection.TailUpdate) bool { return u.Mark >= mark })
+	f.until(t, fmt.Sprintf("the mark is %d", mark), func(u engine.TailUpdate) bool { return u.Mark >= mark })
 	if f.mark != mark {
 		t.Fatalf("the mark is %d, beyond %d", f.mark, mark)
 	}
@@ -112,7 +113,7 @@ func (f *follower) untilMark(t *testing.T, mark int64) {
 // untilHeld polls until the mark is held, and then some more: it must stay.
 func (f *follower) untilHeld(t *testing.T, mark int64) projection.Held {
 	t.Helper()
-	holders := func(u projection.TailUpdate) bool { return u.Held != nil }
+	holders := func(u engine.TailUpdate) bool { return u.Held != nil }
 	held := f.until(t, "the mark is held", holders)
 	for range 3 {
 		held = f.until(t, "the mark is held still", holders)

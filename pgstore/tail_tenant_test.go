@@ -7,6 +7,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/projection"
 )
 
@@ -31,7 +32,7 @@ func TestRestoredTenantIsRefused(t *testing.T) {
 	tail := store.Port().Tail(store.Name())
 	for range 2 {
 		_, err := tail.Poll(testContext(t))
-		if fault := store.Port().Classify(err); !errors.Is(err, projection.ErrRestored) || fault.Class != projection.Configuration {
+		if fault := store.Port().Classify(err); !errors.Is(err, projection.ErrRestored) || fault.Class != engine.Configuration {
 			t.Errorf("%v", err)
 		}
 	}
@@ -49,7 +50,7 @@ func TestTailOfAnUnknownTenantSaysSo(t *testing.T) {
 	for _, tenant := range []string{"nobody", ""} {
 		if _, err := store.Port().Tail(tenant).Poll(testContext(t)); err == nil {
 			t.Errorf("tenant %q has a tail", tenant)
-		} else if tenant != "" && store.Port().Classify(err).Class != projection.Configuration {
+		} else if tenant != "" && store.Port().Classify(err).Class != engine.Configuration {
 			t.Errorf("%v is not a fault of the configuration", err)
 		}
 	}
@@ -79,7 +80,7 @@ func TestReplacedEventsAreFoundByTheirName(t *testing.T) {
 	rollback(t, held())
 	f.untilMark(t, 2)
 	dropTenant(t, store, tenant)
-	if _, err := f.poll(testContext(t)); err == nil || store.Port().Classify(err).Class != projection.Configuration {
+	if _, err := f.poll(testContext(t)); err == nil || store.Port().Classify(err).Class != engine.Configuration {
 		t.Errorf("without the table: %v", err)
 	}
 	newTenant(t, store, tenant.Name())

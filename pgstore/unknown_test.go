@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/projection"
 )
 
@@ -28,7 +29,7 @@ func TestUnknownTenantsAndProjectionsAreNamed(t *testing.T) {
 			_, err := d.Purge(ctx, all, time.Hour, 10)
 			return err
 		},
-		"SetWanted": func(d *DeadLetters) error { return store.SetWanted(ctx, d.id, projection.WantRun) },
+		"SetWanted": func(d *DeadLetters) error { return store.SetWanted(ctx, d.id, engine.WantRun) },
 	}
 	unknown := map[string]func(d *DeadLetters) error{
 		"Get": func(d *DeadLetters) error {

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/projection"
 )
 
@@ -28,7 +29,7 @@ func stateOf(t *testing.T, store *Store, row int32) (s leaseState) {
 }
 
 // free counts the leases that a node finds free, without judging heartbeats and with it.
-func free(t *testing.T, store *Store, node projection.Node) (counts [2]int) {
+func free(t *testing.T, store *Store, node engine.Node) (counts [2]int) {
 	t.Helper()
 	for i, judge := range []bool{false, true} {
 		seats, err := store.Port().Free(testContext(t), node, judge)
@@ -50,21 +51,21 @@ func TestClaimTakesWhatIsAskedForAndFreeAndNotStopped(t *testing.T) {
 	claimed(t, store, alive, true, rows[2])
 	mustExec(t, store, "update millrace.leases set unclean = 2, checkpoint = 7 where id = any($1)", rows[:3])
 	mustExec(t, store, "update millrace.projections set failed = 'why', attempts = 3, failing_position = 8, last_error = 'bad' where id = $1", rows[1])
-	for i, wanted := range map[int]projection.Wanted{4: projection.WantPause, 5: projection.WantStop} {
+	for i, wanted := range map[int]engine.DesiredState{4: engine.WantPause, 5: engine.WantStop} {
 		if err := store.SetWanted(testContext(t), projection.ID{Name: names[i]}, wanted); err != nil {
 			t.Fatal(err)
 		}
 	}
 	asked := slices.Concat(rows[:3], rows[4:], []int32{rows[5] + 1000})
 	id := func(i int) projection.ID { return projection.ID{Name: names[i]}.WithDefaults() }
-	want := []projection.Lease{
-		{Row: rows[0], ID: id(0), Owner: next.ID, Epoch: 2, Checkpoint: 7, Unclean: 3, Wanted: projection.WantRun},
-		{Row: rows[1], ID: id(1), Owner: next.ID, Epoch: 1, Checkpoint: 7, Unclean: 2, Wanted: projection.WantRun,
+	want := []engine.Lease{
+		{Row: rows[0], ID: id(0), Owner: next.ID, Epoch: 2, Checkpoint: 7, Unclean: 3, Wanted: engine.WantRun},
+		{Row: rows[1], ID: id(1), Owner: next.ID, Epoch: 1, Checkpoint: 7, Unclean: 2, Wanted: engine.WantRun,
 			Attempts: 3, FailingPosition: 8, LastError: "bad"}, // the owner that failed is another
-		{Row: rows[4], ID: id(4), Owner: next.ID, Epoch: 1, Wanted: projection.WantPause},
+		{Row: rows[4], ID: id(4), Owner: next.ID, Epoch: 1, Wanted: engine.WantPause},
 	}
 	for i := range want {
-		want[i].Incarnation = one[projection.Incarnation](t, store, "select millrace.incarnation()")
+		want[i].Incarnation = one[engine.Incarnation](t, store, "select millrace.incarnation()")
 	}
 	if leases := claimed(t, store, next, true, asked...); !slices.Equal(leases, want) {
 		t.Errorf("claimed %+v, want %+v", leases, want)
@@ -107,7 +108,7 @@ func TestWhoseLeasesAreFree(t *testing.T) {
 	// It was cut off, and comes back.
 	s = present(t, store, node)
 	found("alive again", [2]int{0, 0})
-	if owned, err := store.Port().Owned(testContext(t), node); err != nil || !slices.Equal(owned, []projection.Lease{held}) {
+	if owned, err := store.Port().Owned(testContext(t), node); err != nil || !slices.Equal(owned, []engine.Lease{held}) {
 		t.Errorf("owned are %v, %v; want %v", owned, err, held)
 	}
 	if err := s.Depart(testContext(t)); err != nil {
@@ -138,11 +139,11 @@ func TestReleaseTellsTheNodesWhereItGaveSomethingBack(t *testing.T) {
 	listener := present(t, store, node)
 	leases := claimed(t, store, node, true, ensured(t, store, "a", "b", "c")...)
 	mustExec(t, store, "update millrace.leases set unclean = 2")
-	release := func(want []projection.Notice, leases ...projection.Lease) {
+	release := func(want []engine.Notice, leases ...engine.Lease) {
 		t.Helper()
-		var advances []projection.Advance
+		var advances []engine.Advance
 		for _, l := range leases {
-			advances = append(advances, projection.Advance{Lease: l})
+			advances = append(advances, engine.Advance{Lease: l})
 		}
 		if err := store.Port().Release(testContext(t), advances); err != nil {
 			t.Fatal(err)
@@ -155,7 +156,7 @@ func TestReleaseTellsTheNodesWhereItGaveSomethingBack(t *testing.T) {
 	stale.Epoch--
 	release(nil)
 	release(nil, stale)
-	release([]projection.Notice{{Control: true}}, leases[0], leases[1], stale)
+	release([]engine.Notice{{Control: true}}, leases[0], leases[1], stale)
 	for i, want := range []leaseState{{"", true, 2, 1}, {"", true, 2, 1}, {node.ID, false, 2, 1}} {
 		if got := stateOf(t, store, leases[i].Row); got != want {
 			t.Errorf("after the release: %+v, want %+v", got, want)
@@ -178,13 +179,13 @@ func TestCountsAreApartForTheTenantsNamed(t *testing.T) {
 	mustExec(t, store, "update millrace.projections set wanted = 'pause' where tenant = 'a' and name = 'p'")
 	for _, test := range []struct {
 		named []string
-		want  map[projection.Count]bool
+		want  map[engine.Want]bool
 	}{
-		{nil, map[projection.Count]bool{{Name: "p", Leases: 2}: true, {Name: "q", Leases: 2}: true}},
-		{[]string{"a", "none"}, map[projection.Count]bool{{Tenant: "a", Name: "p", Leases: 1}: true, {Name: "p", Leases: 1}: true, {Name: "q", Leases: 2}: true}},
+		{nil, map[engine.Want]bool{{Name: "p", Leases: 2}: true, {Name: "q", Leases: 2}: true}},
+		{[]string{"a", "none"}, map[engine.Want]bool{{Tenant: "a", Name: "p", Leases: 1}: true, {Name: "p", Leases: 1}: true, {Name: "q", Leases: 2}: true}},
 	} {
 		counts, err := store.Port().Counts(testContext(t), test.named)
-		got := make(map[projection.Count]bool)
+		got := make(map[engine.Want]bool)
 		for _, c := range counts {
 			got[c] = true
 		}
@@ -203,14 +204,14 @@ func TestProjectionIsWantedAsItWasSet(t *testing.T) {
 	mustExec(t, store, "update millrace.projections set failed = 'why'")
 	listener, id := present(t, store, aNode()), projection.ID{Tenant: "a", Name: "p"}
 	row := one[int32](t, store, "select id from millrace.projections where tenant = 'a' and name = 'p'")
-	for _, wanted := range []projection.Wanted{projection.WantPause, projection.WantStop, projection.WantStop, projection.WantRun} {
+	for _, wanted := range []engine.DesiredState{engine.WantPause, engine.WantStop, engine.WantStop, engine.WantRun} {
 		if err := store.SetWanted(testContext(t), id, wanted); err != nil {
 			t.Fatal(err)
 		}
-		if told := heard(t, listener); !slices.Equal(told, []projection.Notice{{Control: true, Row: row}}) {
+		if told := heard(t, listener); !slices.Equal(told, []engine.Notice{{Control: true, Row: row}}) {
 			t.Errorf("%s was told as %v", wanted, told)
 		}
-		want := map[int32]projection.Demand{row: {Wanted: wanted}}
+		want := map[int32]engine.Demand{row: {Wanted: wanted}}
 		if wanted.Runs() {
 			want = nil
 		}
@@ -220,8 +221,8 @@ func TestProjectionIsWantedAsItWasSet(t *testing.T) {
 		if failed := one[int](t, store, "select count(failed) from millrace.projections"); (failed == 3) != wanted.Runs() || failed < 3 {
 			t.Errorf("%s: %d projections are failed", wanted, failed)
 		}
-		claimable := map[projection.Wanted]int{projection.WantRun: 2, projection.WantPause: 2, projection.WantStop: 1}[wanted]
-		if got := free(t, store, projection.Node{Projections: []string{"p"}}); got != [2]int{claimable, claimable} {
+		claimable := map[engine.DesiredState]int{engine.WantRun: 2, engine.WantPause: 2, engine.WantStop: 1}[wanted]
+		if got := free(t, store, engine.Node{Projections: []string{"p"}}); got != [2]int{claimable, claimable} {
 			t.Errorf("%s: %v leases are free, want %d", wanted, got, claimable)
 		}
 	}
@@ -231,7 +232,7 @@ func TestProjectionIsWantedAsItWasSet(t *testing.T) {
 	for unknown, want := range map[projection.ID]error{
 		{Name: "r"}: projection.ErrUnknownProjection, {Tenant: "b", Name: "p"}: projection.ErrUnknownTenant, {Name: "p", Partition: 1}: projection.ErrUnknownProjection,
 	} {
-		if err := store.SetWanted(testContext(t), unknown, projection.WantStop); !errors.Is(err, want) {
+		if err := store.SetWanted(testContext(t), unknown, engine.WantStop); !errors.Is(err, want) {
 			t.Errorf("%v: %v", unknown, err)
 		}
 	}
@@ -244,7 +245,7 @@ func TestFailedIsKeptUnderTheFence(t *testing.T) {
 	store := newStore(t)
 	node := aNode()
 	lease := claimed(t, store, node, true, ensured(t, store, "p", "q")...)[0]
-	set := func(lease projection.Lease, reason string) error {
+	set := func(lease engine.Lease, reason string) error {
 		return store.Port().SetFailed(testContext(t), lease, reason)
 	}
 	for _, test := range []struct{ reason, want string }{{"bad\x00 byte \xff", "bad� byte �"}, {"", ""}, {"it's", "it's"}} {
@@ -257,9 +258,9 @@ func TestFailedIsKeptUnderTheFence(t *testing.T) {
 	}
 	older, another := lease, lease
 	older.Epoch, another.Owner = lease.Epoch-1, aNode().ID
-	for _, stale := range []projection.Lease{older, another} {
+	for _, stale := range []engine.Lease{older, another} {
 		err := set(stale, "stale")
-		wantClass(t, err, projection.LeaseLost)
+		wantClass(t, err, engine.LeaseLost)
 		if !errors.Is(err, projection.ErrLeaseLost) || !errors.Is(set(stale, ""), projection.ErrLeaseLost) {
 			t.Error(err)
 		}

@@ -67,39 +67,6 @@ type LetterFilter struct {
 	Error string
 }
 
-// Command is what somebody wants to be done with dead letters: the holder of the lease does it.
-type Command struct {
-	ID int64
-	// Replay tells that they are to be replayed, else they are discarded.
-	Replay bool
-}
-
-// Replay is one replay of a dead letter that was begun.
-type Replay struct {
-	Command  int64
-	Letter   int64
-	Position int64
-	Stream   string
-	// Begun counts the replays of it that were begun without a word on how they ended, this one included.
-	Begun int
-	// Attempts counts the failures of its event before this replay.
-	Attempts int
-}
-
-// replaysBegun is how many owners in a row may end at the replay of a dead letter before it is given up.
-const replaysBegun = 2
-
-// Deadly tells that so many owners ended at the replay that it is not to be tried again in this command.
-func (r Replay) Deadly() bool { return r.Begun > replaysBegun }
-
-// Failure is that of the replay's event, without the event's body.
-func (r Replay) Failure(id ID, err error, stack string) *Failure {
-	if at, ok := err.(*EventError); ok {
-		err = at.Err // the position is said anyway
-	}
-	return &Failure{Projection: id, Event: event.Envelope{Position: r.Position, Stream: r.Stream}, Attempt: r.Attempts + 1, Err: err, Stack: stack}
-}
-
 // ErrEventGone tells that the event of a dead letter is not in the store any more.
 var ErrEventGone = errors.New("the event is not in the store any more")
 

@@ -6,6 +6,7 @@ import (
 	"io"
 	"testing"
 
+	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/projection"
 )
 
@@ -27,7 +28,7 @@ func TestAtNamesTheEventThroughWrapping(t *testing.T) {
 
 func TestErrorsKeepTheirCause(t *testing.T) {
 	for _, err := range []error{
-		&projection.Fault{Err: io.EOF}, &projection.EventError{Err: io.EOF}, &projection.HandlerError{Err: io.EOF},
+		&engine.Fault{Err: io.EOF}, &projection.EventError{Err: io.EOF}, &projection.HandlerError{Err: io.EOF},
 	} {
 		if !errors.Is(err, io.EOF) {
 			t.Errorf("%T hides its cause", err)

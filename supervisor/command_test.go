@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/millrace-go/millrace/actors"
+	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/messages"
 	"github.com/millrace-go/millrace/projection"
 )
@@ -33,9 +34,9 @@ func TestCommandThatComesDuringALookIsNotForgotten(t *testing.T) {
 				looking, held := make(chan struct{}), make(chan struct{})
 				let := sync.OnceFunc(func() { close(held) })
 				t.Cleanup(let)
-				hook := func(call string, lease *projection.Lease) {
+				hook := func(call string, lease *engine.Lease) {
 					if call == "reload" && paused {
-						lease.Wanted = projection.WantPause
+						lease.Wanted = engine.WantPause
 					}
 					if call == during {
 						once.Do(func() {
@@ -74,7 +75,7 @@ func TestReplayInVainIsGivenUpUncounted(t *testing.T) {
 			return nil
 		}
 		tries.Add(1)
-		return &projection.Fault{Class: projection.Infrastructure, Err: errors.New("a deadlock, again")}
+		return &engine.Fault{Class: engine.Infrastructure, Err: errors.New("a deadlock, again")}
 	})
 	pid := w.child(w.ids("a")[0].String())
 	w.counted.Store(true)

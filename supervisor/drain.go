@@ -7,8 +7,8 @@ import (
 	"github.com/asynkron/protoactor-go/actor"
 	"go.uber.org/zap"
 
+	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/messages"
-	"github.com/millrace-go/millrace/projection"
 )
 
 // releaseTime bounds how long giving leases back may take; what is not given back runs out.
@@ -84,7 +84,7 @@ func (b *boss) rested(ctx actor.Context, c *child, pid *actor.PID) {
 // handback is a lease that is to be given back. It has no child where no actor was started for it.
 type handback struct {
 	child   *child
-	advance projection.Advance
+	advance engine.Advance
 }
 
 // released tells how giving leases back went.
@@ -101,10 +101,10 @@ func (b *boss) handBack(ctx actor.Context, c *child) {
 	}
 	c.handed = true
 	// Where its actor is between two starts, or crashed, only the database knows how far it was.
-	advance := projection.Advance{Lease: c.lease, To: c.lease.Checkpoint}
+	advance := engine.Advance{Lease: c.lease, To: c.lease.Checkpoint}
 	switch {
 	case c.renewed != nil:
-		advance = projection.Advance{Lease: *c.renewed, To: c.renewed.Checkpoint}
+		advance = engine.Advance{Lease: *c.renewed, To: c.renewed.Checkpoint}
 		c.renewed = nil
 	case c.advance != nil:
 		advance = *c.advance
@@ -114,11 +114,11 @@ func (b *boss) handBack(ctx actor.Context, c *child) {
 }
 
 // handBackUnused gives a lease back that came when all were to be given back already.
-func (b *boss) handBackUnused(ctx actor.Context, lease projection.Lease) {
+func (b *boss) handBackUnused(ctx actor.Context, lease engine.Lease) {
 	if c := b.projections[lease.ID]; c != nil && c.lease.Epoch == lease.Epoch {
 		return // it is among those
 	}
-	b.handbacks = append(b.handbacks, handback{advance: projection.Advance{Lease: lease, To: lease.Checkpoint}})
+	b.handbacks = append(b.handbacks, handback{advance: engine.Advance{Lease: lease, To: lease.Checkpoint}})
 	b.release(ctx)
 }
 
@@ -129,7 +129,7 @@ func (b *boss) release(ctx actor.Context) {
 	b.releasing = true
 	handbacks := b.handbacks
 	b.handbacks = nil
-	advances := make([]projection.Advance, len(handbacks))
+	advances := make([]engine.Advance, len(handbacks))
 	for i, h := range handbacks {
 		advances[i] = h.advance
 	}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/millrace-go/millrace/actors"
 	"github.com/millrace-go/millrace/event"
+	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/messages"
 	"github.com/millrace-go/millrace/projection"
 )
@@ -35,18 +36,18 @@ type fake struct {
 	foreign atomic.Bool
 	// hook, where it is set, is called in the middle of "reload" and "claim", with what is to be returned, "advance", "poll", "tail", "ping"
 	// and "command".
-	hook atomic.Pointer[func(call string, lease *projection.Lease)]
+	hook atomic.Pointer[func(call string, lease *engine.Lease)]
 
 	mu          sync.Mutex
 	claimed     bool
-	late        *projection.Lease // comes free, and may be claimed once
+	late        *engine.Lease // comes free, and may be claimed once
 	checkpoints map[projection.ID]int64
-	released    []projection.Advance
+	released    []engine.Advance
 	// panics are the tenants whose next tail, and the projections whose next fault, makes an actor panic.
 	panics map[string]bool
 }
 
-var errAway = &projection.Fault{Class: projection.Infrastructure, Probe: true, Err: errors.New("the database is away")}
+var errAway = &engine.Fault{Class: engine.Infrastructure, Probe: true, Err: errors.New("the database is away")}
 
 func (f *fake) here() error {
 	if f.away.Load() {
@@ -55,7 +56,7 @@ func (f *fake) here() error {
 	return nil
 }
 
-func (f *fake) call(name string, lease *projection.Lease) {
+func (f *fake) call(name string, lease *engine.Lease) {
 	if hook := f.hook.Load(); hook != nil {
 		(*hook)(name, lease)
 	}
@@ -81,41 +82,41 @@ func (f *fake) move(id projection.ID, to int64) {
 	f.checkpoints[id] = to
 }
 
-func (f *fake) Connect(context.Context, projection.Node) (projection.Session, error) {
+func (f *fake) Connect(context.Context, engine.Node) (engine.Session, error) {
 	return fakeSession{f}, f.here()
 }
 func (f *fake) OnWake(func(string)) func()                       { return func() {} }
 func (f *fake) Tenants(context.Context) ([]string, error)        { return f.tenants, f.here() }
 func (f *fake) Ensure(context.Context, []string, []string) error { return f.here() }
 
-func (f *fake) Free(_ context.Context, node projection.Node, _ bool) (free []projection.Seat, err error) {
+func (f *fake) Free(_ context.Context, node engine.Node, _ bool) (free []engine.LeaseRef, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if !f.claimed {
 		for _, lease := range f.leases(node, f.tenants) {
-			free = append(free, projection.Seat{Row: lease.Row, ID: lease.ID})
+			free = append(free, engine.LeaseRef{Row: lease.Row, ID: lease.ID})
 		}
 	}
 	if f.late != nil {
-		free = append(free, projection.Seat{Row: f.late.Row, ID: f.late.ID})
+		free = append(free, engine.LeaseRef{Row: f.late.Row, ID: f.late.ID})
 	}
 	return free, f.here()
 }
 
-func (f *fake) Counts(context.Context, []string) (counts []projection.Count, err error) {
+func (f *fake) Counts(context.Context, []string) (counts []engine.Want, err error) {
 	for name := range f.names {
-		counts = append(counts, projection.Count{Name: fmt.Sprintf("p%03d", name), Leases: len(f.tenants)})
+		counts = append(counts, engine.Want{Name: fmt.Sprintf("p%03d", name), Leases: len(f.tenants)})
 	}
 	return counts, f.here()
 }
 
-func (f *fake) Claim(_ context.Context, node projection.Node, _ []int32, _ bool) ([]projection.Lease, error) {
+func (f *fake) Claim(_ context.Context, node engine.Node, _ []int32, _ bool) ([]engine.Lease, error) {
 	f.mu.Lock()
 	if late := f.late; late != nil {
 		f.late = nil
 		f.mu.Unlock()
 		f.call("claim", late)
-		return []projection.Lease{*late}, nil
+		return []engine.Lease{*late}, nil
 	}
 	defer f.mu.Unlock()
 	if f.claimed {
@@ -125,13 +126,13 @@ func (f *fake) Claim(_ context.Context, node projection.Node, _ []int32, _ bool)
 	return f.leases(node, f.tenants), nil
 }
 
-func (f *fake) BeginAttempt(context.Context, projection.Lease, int64, int) error { return f.here() }
+func (f *fake) BeginAttempt(context.Context, engine.Lease, int64, int) error { return f.here() }
 
-func (f *fake) Leave(context.Context, projection.Node) error { return f.here() }
+func (f *fake) Leave(context.Context, engine.Node) error { return f.here() }
 
-func (f *fake) SetFailed(context.Context, projection.Lease, string) error { return f.here() }
+func (f *fake) SetFailed(context.Context, engine.Lease, string) error { return f.here() }
 
-func (f *fake) Owned(_ context.Context, node projection.Node) ([]projection.Lease, error) {
+func (f *fake) Owned(_ context.Context, node engine.Node) ([]engine.Lease, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if !f.claimed || f.lost.Load() {
@@ -144,21 +145,21 @@ func (f *fake) Owned(_ context.Context, node projection.Node) ([]projection.Leas
 	return owned, f.here()
 }
 
-func (f *fake) leases(node projection.Node, tenants []string) (leases []projection.Lease) {
+func (f *fake) leases(node engine.Node, tenants []string) (leases []engine.Lease) {
 	for _, tenant := range tenants {
 		for _, name := range node.Projections {
-			leases = append(leases, projection.Lease{Row: int32(len(leases) + 1), ID: projection.ID{Tenant: tenant, Name: name}, Owner: node.ID, Epoch: 1})
+			leases = append(leases, engine.Lease{Row: int32(len(leases) + 1), ID: projection.ID{Tenant: tenant, Name: name}, Owner: node.ID, Epoch: 1})
 		}
 	}
 	return leases
 }
 
-func (f *fake) Leases(_ context.Context, rows []int32) (leases []projection.Lease, err error) {
+func (f *fake) Leases(_ context.Context, rows []int32) (leases []engine.Lease, err error) {
 	if err := f.here(); err != nil {
 		f.failed.Add(int64(len(rows)))
 		return nil, err
 	}
-	node := projection.Node{ID: "a node"}
+	node := engine.Node{ID: "a node"}
 	for i := range f.names {
 		node.Projections = append(node.Projections, fmt.Sprintf("p%03d", i))
 	}
@@ -176,57 +177,57 @@ func (f *fake) Leases(_ context.Context, rows []int32) (leases []projection.Leas
 	return leases, nil
 }
 
-func (f *fake) Release(_ context.Context, advances []projection.Advance) error {
+func (f *fake) Release(_ context.Context, advances []engine.Advance) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.released = append(f.released, advances...)
 	return f.here()
 }
 
-func (f *fake) Advance(context.Context, []projection.Advance) (map[int32]bool, error) {
+func (f *fake) Advance(context.Context, []engine.Advance) (map[int32]bool, error) {
 	f.call("advance", nil)
 	return nil, f.here()
 }
-func (f *fake) RecordFailure(context.Context, projection.Lease, projection.Failure) (time.Time, error) {
+func (f *fake) RecordFailure(context.Context, engine.Lease, projection.Failure) (time.Time, error) {
 	return time.Now(), f.here()
 }
-func (f *fake) Skip(context.Context, projection.Lease, int64) error  { return f.here() }
-func (f *fake) Halt(context.Context, projection.Lease, string) error { return f.here() }
-func (f *fake) Park(context.Context, projection.Lease, projection.DeadLetter, bool) error {
+func (f *fake) Skip(context.Context, engine.Lease, int64) error  { return f.here() }
+func (f *fake) Halt(context.Context, engine.Lease, string) error { return f.here() }
+func (f *fake) Park(context.Context, engine.Lease, projection.DeadLetter, bool) error {
 	return f.here()
 }
-func (f *fake) ParkedStreams(context.Context, projection.Lease, []string) (map[string]bool, error) {
+func (f *fake) ParkedStreams(context.Context, engine.Lease, []string) (map[string]bool, error) {
 	return nil, f.here()
 }
-func (f *fake) NextCommand(_ context.Context, _ projection.Lease, discards bool) (projection.Desk, error) {
+func (f *fake) NextCommand(_ context.Context, _ engine.Lease, discards bool) (engine.Desk, error) {
 	f.call("command", nil)
 	if f.replay.Load() && !discards {
-		return projection.Desk{Command: &projection.Command{ID: 1, Replay: true}}, f.here()
+		return engine.Desk{Command: &engine.Command{ID: 1, Replay: true}}, f.here()
 	}
-	return projection.Desk{}, f.here()
+	return engine.Desk{}, f.here()
 }
-func (f *fake) Discard(context.Context, projection.Lease, int64) (int64, error) { return 0, f.here() }
-func (f *fake) BeginReplay(context.Context, projection.Lease, int64, int64) (*projection.Replay, error) {
-	return &projection.Replay{Command: 1, Letter: 1, Position: 1, Begun: 1}, f.here()
+func (f *fake) Discard(context.Context, engine.Lease, int64) (int64, error) { return 0, f.here() }
+func (f *fake) BeginReplay(context.Context, engine.Lease, int64, int64) (*engine.Replay, error) {
+	return &engine.Replay{Command: 1, Letter: 1, Position: 1, Begun: 1}, f.here()
 }
-func (f *fake) StopReplay(context.Context, projection.Lease, projection.Replay, error, string, string) error {
+func (f *fake) StopReplay(context.Context, engine.Lease, engine.Replay, error, string, string) error {
 	return f.here()
 }
 
-func (f *fake) SkipReplay(context.Context, projection.Lease, projection.Replay, error, string) error {
+func (f *fake) SkipReplay(context.Context, engine.Lease, engine.Replay, error, string) error {
 	return f.here()
 }
 
-func (f *fake) FailReplay(_ context.Context, _ projection.Lease, _ projection.Replay, _ error, _ string, counts bool) error {
+func (f *fake) FailReplay(_ context.Context, _ engine.Lease, _ engine.Replay, _ error, _ string, counts bool) error {
 	f.counted.Store(counts)
 	f.replay.Store(false)
 	return f.here()
 }
-func (f *fake) ScheduleReplay(context.Context, projection.Lease, projection.ReplayPolicy) (bool, time.Duration, error) {
+func (f *fake) ScheduleReplay(context.Context, engine.Lease, projection.ReplayPolicy) (bool, time.Duration, error) {
 	return false, 0, f.here()
 }
 
-func (f *fake) Read(_ context.Context, _ string, r projection.ReadRange) (page projection.Page, err error) {
+func (f *fake) Read(_ context.Context, _ string, r engine.ReadRange) (page engine.Page, err error) {
 	page.To = r.UpTo
 	for at := r.After + 1; at <= r.UpTo && !f.foreign.Load(); at++ {
 		page.Events = append(page.Events, event.Envelope{Position: at})
@@ -234,7 +235,7 @@ func (f *fake) Read(_ context.Context, _ string, r projection.ReadRange) (page p
 	return page, f.here()
 }
 
-func (f *fake) Tail(tenant string) projection.Tail {
+func (f *fake) Tail(tenant string) engine.Tail {
 	if f.panicOnce(tenant) {
 		panic("a tail on purpose")
 	}
@@ -242,12 +243,12 @@ func (f *fake) Tail(tenant string) projection.Tail {
 	return fakeTail{f}
 }
 
-func (f *fake) Wanted(context.Context, []int32) (map[int32]projection.Demand, error) {
+func (f *fake) Wanted(context.Context, []int32) (map[int32]engine.Demand, error) {
 	return nil, f.here()
 }
 
-func (f *fake) Heads(_ context.Context, tenants []string) (projection.Heads, error) {
-	heads := projection.Heads{Positions: make(map[string]int64)}
+func (f *fake) Heads(_ context.Context, tenants []string) (engine.Heads, error) {
+	heads := engine.Heads{Positions: make(map[string]int64)}
 	for _, t := range tenants {
 		heads.Positions[t] = f.head.Load()
 	}
@@ -262,8 +263,8 @@ func (f *fake) Ping(context.Context) error {
 
 func (f *fake) Probe(ctx context.Context) error { return f.Ping(ctx) }
 
-func (f *fake) Classify(err error) *projection.Fault {
-	var fault *projection.Fault
+func (f *fake) Classify(err error) *engine.Fault {
+	var fault *engine.Fault
 	if errors.As(err, &fault) {
 		if f.panicOnce("second " + fault.Error()) {
 			panic("a fault on purpose")
@@ -276,35 +277,35 @@ func (f *fake) Classify(err error) *projection.Fault {
 		return fault
 	}
 	if errors.Is(err, projection.ErrLeaseLost) {
-		return &projection.Fault{Class: projection.LeaseLost, Err: err}
+		return &engine.Fault{Class: engine.LeaseLost, Err: err}
 	}
-	return &projection.Fault{Class: projection.Infrastructure, Err: err}
+	return &engine.Fault{Class: engine.Infrastructure, Err: err}
 }
 
 type fakeTail struct{ *fake }
 
 func (f fakeTail) ReadWithin(func(context.Context) (func(), error)) {}
 
-func (f fakeTail) Poll(context.Context) (projection.TailUpdate, error) {
+func (f fakeTail) Poll(context.Context) (engine.TailUpdate, error) {
 	head := f.head.Load()
 	f.call("poll", nil)
-	return projection.TailUpdate{Mark: head, From: head}, f.here()
+	return engine.TailUpdate{Mark: head, From: head}, f.here()
 }
 
 type fakeSession struct{ *fake }
 
-func (f fakeSession) Next(ctx context.Context) (projection.Notice, error) {
+func (f fakeSession) Next(ctx context.Context) (engine.Notice, error) {
 	<-ctx.Done()
-	return projection.Notice{}, ctx.Err()
+	return engine.Notice{}, ctx.Err()
 }
 func (f fakeSession) Heartbeat(context.Context) error { return f.here() }
-func (f fakeSession) Look(context.Context) (projection.Neighbours, error) {
-	return projection.Neighbours{}, f.here()
+func (f fakeSession) Look(context.Context) (engine.Neighbours, error) {
+	return engine.Neighbours{}, f.here()
 }
-func (f fakeSession) Bury(context.Context, projection.Peer) (bool, error) { return false, f.here() }
-func (f fakeSession) Pooled() bool                                        { return false }
-func (f fakeSession) Depart(context.Context) error                        { return nil }
-func (f fakeSession) Close(context.Context) error                         { return nil }
+func (f fakeSession) Bury(context.Context, engine.Peer) (bool, error) { return false, f.here() }
+func (f fakeSession) Pooled() bool                                    { return false }
+func (f fakeSession) Depart(context.Context) error                    { return nil }
+func (f fakeSession) Close(context.Context) error                     { return nil }
 
 // world is a supervisor over a fake store.
 type world struct {
@@ -320,13 +321,13 @@ func start(t *testing.T, n int, tenants []string, apply func(f *fake, id project
 	t.Helper()
 	f := &fake{tenants: tenants, names: n, checkpoints: make(map[projection.ID]int64), panics: make(map[string]bool)}
 	core, logs := observer.New(zap.InfoLevel)
-	node := projection.Node{ID: "a node", LeaseTime: time.Hour}
-	definitions := make(map[string]*projection.Definition)
+	node := engine.Node{ID: "a node", LeaseTime: time.Hour}
+	definitions := make(map[string]*engine.Definition)
 	for i := range n {
 		name := fmt.Sprintf("p%03d", i)
 		node.Projections = append(node.Projections, name)
-		definitions[name] = &projection.Definition{Name: name, MaxEvents: 10, MaxBytes: 1000, Deadline: time.Minute,
-			Apply: func(_ context.Context, lease projection.Lease, batch projection.Batch) error {
+		definitions[name] = &engine.Definition{Name: name, MaxEvents: 10, MaxBytes: 1000, Deadline: time.Minute,
+			Apply: func(_ context.Context, lease engine.Lease, batch engine.Batch) error {
 				if err := apply(f, lease.ID); err != nil {
 					return err
 				}

@@ -9,8 +9,8 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/millrace-go/millrace/actors"
+	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/messages"
-	"github.com/millrace-go/millrace/projection"
 )
 
 const (
@@ -45,7 +45,7 @@ type waiter struct {
 // probed is what a probe posts back while the gate is closed.
 type probed struct {
 	// leases are those of this node, by their rows.
-	leases map[int32]*projection.Lease
+	leases map[int32]*engine.Lease
 	err    error
 }
 
@@ -134,12 +134,12 @@ func (g *gate) answered(ctx actor.Context, err error) (own map[string]*child) {
 }
 
 // owned reads the leases of the node in one statement, so that those that go on need not each read their own.
-func (g *gate) owned(ctx context.Context) (map[int32]*projection.Lease, error) {
+func (g *gate) owned(ctx context.Context) (map[int32]*engine.Lease, error) {
 	leases, err := g.env.Store.Owned(ctx, g.env.Node)
 	if err != nil {
 		return nil, err
 	}
-	byRow := make(map[int32]*projection.Lease, len(leases))
+	byRow := make(map[int32]*engine.Lease, len(leases))
 	for i := range leases {
 		byRow[leases[i].Row] = &leases[i]
 	}

@@ -11,6 +11,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/millrace-go/millrace/actors"
+	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/messages"
 	"github.com/millrace-go/millrace/projection"
 )
@@ -26,7 +27,7 @@ func TestRuntimeOutlivesItsNodesActor(t *testing.T) {
 			w.env.System.Root.Stop(node)
 		}
 		// Neither is to be passed on to a node that is not there.
-		w.env.System.Root.RequestWithCustomSender(w.boss.pid, &messages.AdvanceRequest{Advance: projection.Advance{To: 7}}, ear)
+		w.env.System.Root.RequestWithCustomSender(w.boss.pid, &messages.AdvanceRequest{Advance: engine.Advance{To: 7}}, ear)
 		w.env.System.Root.RequestWithCustomSender(w.boss.pid, &messages.Ended{}, ear)
 		select {
 		case <-w.boss.Done():
@@ -56,7 +57,7 @@ func TestProjectionWhoseCheckpointIsBeingMovedGoesOnWhenTheNodeDies(t *testing.T
 	w := start(t, 3, []string{"a"}, attempt)
 	moving, let := make(chan struct{}, 100), make(chan struct{})
 	t.Cleanup(func() { close(let) })
-	w.during("advance", func(*projection.Lease) {
+	w.during("advance", func(*engine.Lease) {
 		moving <- struct{}{}
 		<-let
 	})
@@ -90,10 +91,10 @@ func TestWantedStateThatComesWhileTheLeaseIsReadAnewIsNotLost(t *testing.T) {
 			reading, held := make(chan struct{}), make(chan struct{})
 			let := sync.OnceFunc(func() { close(held) })
 			t.Cleanup(let)
-			w.during("reload", func(lease *projection.Lease) {
-				lease.Wanted = map[bool]projection.Wanted{true: projection.WantPause}[test.paused]
+			w.during("reload", func(lease *engine.Lease) {
+				lease.Wanted = map[bool]engine.DesiredState{true: engine.WantPause}[test.paused]
 				once.Do(func() {
-					lease.Wanted = map[bool]projection.Wanted{false: projection.WantPause}[test.paused] // as it was before what is wanted was committed
+					lease.Wanted = map[bool]engine.DesiredState{false: engine.WantPause}[test.paused] // as it was before what is wanted was committed
 					close(reading)
 					<-held
 				})
@@ -147,7 +148,7 @@ func TestWaitingForItsTurnIsNotStandingStill(t *testing.T) {
 func TestProjectionsAreReadAnewBehindTheirFeed(t *testing.T) {
 	w := start(t, 3, []string{"a"}, attempt)
 	entered, let := make(chan struct{}, 1), make(chan struct{})
-	w.during("tail", func(*projection.Lease) {
+	w.during("tail", func(*engine.Lease) {
 		entered <- struct{}{}
 		<-let
 	})
@@ -171,7 +172,7 @@ func TestFeedHandsOutNothingOldBehindARecheck(t *testing.T) {
 	let := sync.OnceFunc(func() { close(answer) })
 	t.Cleanup(let)
 	w.head.Store(9)
-	w.during("poll", func(*projection.Lease) {
+	w.during("poll", func(*engine.Lease) {
 		close(polling)
 		<-answer
 	})
@@ -209,8 +210,8 @@ func TestSubscriberGetsAtOnceWhatCameWhileNobodyListened(t *testing.T) {
 const hangs = 30 * time.Second
 
 // during hooks into one kind of call.
-func (w *world) during(call string, fn func(lease *projection.Lease)) {
-	hook := func(name string, lease *projection.Lease) {
+func (w *world) during(call string, fn func(lease *engine.Lease)) {
+	hook := func(name string, lease *engine.Lease) {
 		if name == call {
 			fn(lease)
 		}

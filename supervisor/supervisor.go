@@ -10,6 +10,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/millrace-go/millrace/actors"
+	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/messages"
 	"github.com/millrace-go/millrace/projection"
 )
@@ -66,21 +67,21 @@ type child struct {
 	name    string
 	pid     *actor.PID
 	respawn func(ctx actor.Context)
-	faults  int               // of the infrastructure, in a row
-	fault   *projection.Fault // the last of them
-	told    bool              // that its configuration is at fault
+	faults  int           // of the infrastructure, in a row
+	fault   *engine.Fault // the last of them
+	told    bool          // that its configuration is at fault
 	crashes int
 	crashed time.Time
 	crash   *actors.Crash
 	ended   bool // no actor is started for it any more
 
 	// Of a projection:
-	lease   projection.Lease
-	renewed *projection.Lease   // claimed anew while the actor of the old lease was still there
-	leaving bool                // its lease is to be given back when it is at rest
-	handed  bool                // its lease is being given back
-	advance *projection.Advance // reported by Drained
-	wait    *time.Timer         // ends what it waits for
+	lease   engine.Lease
+	renewed *engine.Lease   // claimed anew while the actor of the old lease was still there
+	leaving bool            // its lease is to be given back when it is at rest
+	handed  bool            // its lease is being given back
+	advance *engine.Advance // reported by Drained
+	wait    *time.Timer     // ends what it waits for
 }
 
 // who identifies the child in the log.
@@ -252,7 +253,7 @@ func (b *boss) spawn(ctx actor.Context, c *child, props *actor.Props) {
 }
 
 // run starts the actor of a projection whose lease was claimed, and the feed of its tenant before it.
-func (b *boss) run(ctx actor.Context, lease projection.Lease) {
+func (b *boss) run(ctx actor.Context, lease engine.Lease) {
 	def := b.env.Definitions[lease.ID.Name]
 	if def == nil {
 		b.env.Log.Error("claimed a projection that is not registered", zap.Stringer("projection", lease.ID))
@@ -326,7 +327,7 @@ func (b *boss) faulted(ctx actor.Context, msg *messages.Faulted) {
 		b.judge(ctx, pid, msg.Failure)
 	case msg.Outage != nil:
 		b.outage(c, msg.Outage)
-	case msg.Fault.Class == projection.Configuration:
+	case msg.Fault.Class == engine.Configuration:
 		if !c.told {
 			c.told = true
 			b.env.Log.With(c.who()...).Error("stopped by its configuration; whether that was mended is looked at again and again", zap.Error(msg.Fault.Err))
@@ -447,7 +448,7 @@ func rowSet(rows []int32) map[int32]bool {
 }
 
 // confirm hands the projections their leases as the database has them.
-func (b *boss) confirm(ctx actor.Context, leases []projection.Lease) {
+func (b *boss) confirm(ctx actor.Context, leases []engine.Lease) {
 	for _, lease := range leases {
 		if c := b.projections[lease.ID]; c != nil && c.pid != nil && c.lease.Row == lease.Row {
 			ctx.Send(c.pid, &messages.Confirm{Lease: lease})

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/millrace-go/millrace/actors"
+	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/messages"
 	"github.com/millrace-go/millrace/projection"
 )
@@ -54,7 +55,7 @@ func TestCrashOfAProjectionsActorDisturbsNobodyElse(t *testing.T) {
 	victim := projection.ID{Tenant: "a", Name: "p003"}
 	w := start(t, 10, []string{"a", "b"}, func(_ *fake, id projection.ID) error {
 		if id == victim && fails.CompareAndSwap(true, false) {
-			return &projection.Fault{Class: projection.Infrastructure, Err: errors.New("special")}
+			return &engine.Fault{Class: engine.Infrastructure, Err: errors.New("special")}
 		}
 		return nil
 	})
@@ -167,11 +168,11 @@ func TestProjectionThatAloneFindsTheDatabaseAwayDoesNotSpin(t *testing.T) {
 func TestLeaseOfAClaimThatWasUnderWayAtTheEndIsGivenBack(t *testing.T) {
 	w := start(t, 3, []string{"a"}, func(*fake, projection.ID) error { return nil })
 	claiming, let := make(chan struct{}), make(chan struct{})
-	w.during("claim", func(*projection.Lease) {
+	w.during("claim", func(*engine.Lease) {
 		close(claiming)
 		<-let
 	})
-	late := projection.Lease{Row: 99, ID: projection.ID{Tenant: "b", Name: "p001"}, Owner: "a node", Epoch: 1}
+	late := engine.Lease{Row: 99, ID: projection.ID{Tenant: "b", Name: "p001"}, Owner: "a node", Epoch: 1}
 	w.mu.Lock()
 	w.late = &late
 	w.mu.Unlock()
@@ -245,7 +246,7 @@ func TestFaultsOfManyWhileTheServerAnswersShutNoGate(t *testing.T) {
 		left.Store(id, count)
 	}
 	pings, reloads := w.pings.Load(), w.reloads.Load()
-	w.during("ping", func(*projection.Lease) { <-time.After(5 * time.Millisecond) }) // else none would find one under way
+	w.during("ping", func(*engine.Lease) { <-time.After(5 * time.Millisecond) }) // else none would find one under way
 	w.append()
 	w.caughtUp()
 	if pings := w.pings.Load() - pings; pings == 0 || pings > n*each/2 {

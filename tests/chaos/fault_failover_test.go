@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/internal/pgtest"
 	"github.com/millrace-go/millrace/projection"
 )
@@ -203,7 +204,7 @@ func (s *strike) readAfter(begin func() error) error {
 	if err != nil {
 		return err
 	}
-	want := func(wanted projection.Wanted) (err error) {
+	want := func(wanted engine.DesiredState) (err error) {
 		for _, o := range all {
 			if o.Owner == s.victim.identity() && o.Name != deadly {
 				err = errors.Join(err, s.store.SetWanted(s.ctx, projection.ID{Tenant: o.Tenant, Name: o.Name}, wanted))
@@ -214,7 +215,7 @@ func (s *strike) readAfter(begin func() error) error {
 	s.writers.plain.Store(true) // no append is rolled back, and leaves a gap
 	defer s.writers.plain.Store(false)
 	s.wait(500 * time.Millisecond)
-	if err := want(projection.WantPause); err != nil {
+	if err := want(engine.WantPause); err != nil {
 		return err
 	}
 	s.wait(time.Second)
@@ -223,7 +224,7 @@ func (s *strike) readAfter(begin func() error) error {
 	s.wait(500 * time.Millisecond) // the feeds have settled everything
 	err = begin()
 	s.wait(300 * time.Millisecond) // the node has noticed that connections were lost
-	err = errors.Join(err, want(projection.WantRun))
+	err = errors.Join(err, want(engine.WantRun))
 	s.wait(s.lasts / 2)
 	return err
 }

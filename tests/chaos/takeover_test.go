@@ -11,6 +11,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/projection"
 )
 
@@ -103,10 +104,10 @@ func TestTakeoverTimes(t *testing.T) {
 	for i := range *takeovers {
 		c.must(c.shared())
 		id := projection.ID{Tenant: tenants[i%len(tenants)], Name: "ledger"}
-		d, err := c.told(id, projection.WantStop)
+		d, err := c.told(id, engine.WantStop)
 		c.must(err)
 		stopped = append(stopped, d)
-		d, err = c.told(id, projection.WantRun)
+		d, err = c.told(id, engine.WantRun)
 		c.must(err)
 		resumed = append(resumed, d)
 	}
@@ -159,7 +160,7 @@ func (c *cluster) takeover(e ending, n *node) (time.Duration, error) {
 }
 
 // told tells the owner of a projection to stop it, or anybody to run it, and returns how long it took until that was so.
-func (c *cluster) told(id projection.ID, wanted projection.Wanted) (time.Duration, error) {
+func (c *cluster) told(id projection.ID, wanted engine.DesiredState) (time.Duration, error) {
 	since := time.Now()
 	if err := c.store.SetWanted(c.ctx, id, wanted); err != nil {
 		return 0, err
@@ -169,7 +170,7 @@ func (c *cluster) told(id projection.ID, wanted projection.Wanted) (time.Duratio
 		var err error
 		done, err = rows(c, pgx.RowTo[time.Time], `select o.at from public.ownership o join millrace.projections p on p.id = o.lease
 			where p.tenant = $1 and p.name = $2 and o.at > $3 and (o.owner is null) = $4 order by o.id limit 1`,
-			id.Tenant, id.Name, since, wanted == projection.WantStop)
+			id.Tenant, id.Name, since, wanted == engine.WantStop)
 		return err == nil && len(done) == 1
 	})
 	if err != nil {

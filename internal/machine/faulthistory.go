@@ -1,46 +1,11 @@
-package projection
+package machine
 
 import (
-	"errors"
 	"fmt"
 	"time"
+
+	"github.com/millrace-go/millrace/internal/engine"
 )
-
-const (
-	// uncountedFaults is how many Unclear faults an event meets alone before they count. With fewer, an event could be blamed
-	// for a server that recovers from a backend's crash, or for a pooler that restarts. With more, an event that harms the
-	// server would harm it more often.
-	uncountedFaults = 10
-	// uncountedFor is how long they must last. The faults of a passing shortage, say of memory, come in quick succession:
-	// ten of them take some 20 s with the delays between them.
-	uncountedFor = time.Minute
-	// waitForObjects is the default of Projection.MissingObjectTimeout: long enough for the migrations of a deployment.
-	waitForObjects = 5 * time.Minute
-)
-
-// FaultLimits says how long faults that may be an event's own are not counted against it. The zero value means the defaults.
-type FaultLimits struct {
-	// Faults and Over are how many Unclear faults an event meets alone, and for how long at least, before they count.
-	// Defaults 10 and 1 min.
-	Faults int
-	Over   time.Duration
-	// MissingObject is how long an event waits for a missing object or privilege. Default 5 min; negative means not at all.
-	MissingObject time.Duration
-}
-
-// WithDefaults returns l with the defaults in place of zeros.
-func (l FaultLimits) WithDefaults() FaultLimits {
-	if l.Faults == 0 {
-		l.Faults = uncountedFaults
-	}
-	if l.Over == 0 {
-		l.Over = uncountedFor
-	}
-	if l.MissingObject == 0 {
-		l.MissingObject = waitForObjects
-	}
-	return l
-}
 
 // FaultDecision says how a projection treats a batch that failed.
 type FaultDecision int
@@ -73,7 +38,7 @@ func (d FaultDecision) String() string {
 
 // BatchFault is a fault of a batch, a replay or a delivery, as FaultHistory.Decide takes it.
 type BatchFault struct {
-	Class Class
+	Class engine.Class
 	// Position is the first event of the batch; Alone reports that there is no other.
 	Position int64
 	Alone    bool
@@ -108,12 +73,12 @@ type FaultHistory struct {
 }
 
 // Decide records a fault and returns what to do about it.
-func (h *FaultHistory) Decide(limits FaultLimits, f BatchFault) FaultDecision {
+func (h *FaultHistory) Decide(limits engine.FaultLimits, f BatchFault) FaultDecision {
 	limits = limits.WithDefaults()
 	switch {
 	case !f.Class.MayCount():
 		return WaitForIt
-	case f.Class == Unclear && f.Unreachable:
+	case f.Class == engine.Unclear && f.Unreachable:
 		h.Forget()
 		return WaitForIt
 	case !f.Alone:
@@ -122,11 +87,11 @@ func (h *FaultHistory) Decide(limits FaultLimits, f BatchFault) FaultDecision {
 	if h.position != f.Position {
 		*h = FaultHistory{position: f.Position}
 	}
-	if f.Class != MissingObject {
+	if f.Class != engine.MissingObject {
 		h.missing = time.Time{}
 	}
 	switch f.Class {
-	case Unclear:
+	case engine.Unclear:
 		if h.faults == 0 {
 			h.since = f.Now
 		}
@@ -134,12 +99,12 @@ func (h *FaultHistory) Decide(limits FaultLimits, f BatchFault) FaultDecision {
 		if h.faults < limits.Faults || f.Now.Sub(h.since) < limits.Over {
 			return WaitForIt
 		}
-	case Interrupted:
+	case engine.Interrupted:
 		if !h.triedAgain {
 			h.triedAgain = true
 			return TryAgain
 		}
-	case MissingObject:
+	case engine.MissingObject:
 		if h.missing.IsZero() {
 			h.missing = f.Now
 		}
@@ -152,6 +117,3 @@ func (h *FaultHistory) Decide(limits FaultLimits, f BatchFault) FaultDecision {
 
 // Forget is called when something succeeded, or when the server was away.
 func (h *FaultHistory) Forget() { *h = FaultHistory{} }
-
-// ErrMissingObject is wrapped in the reason of a projection that waits for a table, column, function, schema or privilege.
-var ErrMissingObject = errors.New("the handler needs an object or a privilege that is missing in the database")

@@ -1,4 +1,4 @@
-package projection_test
+package engine
 
 import (
 	"net/url"
@@ -7,17 +7,16 @@ import (
 	"testing"
 	"time"
 
-	"pgregory.net/rapid"
-
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/projection"
+	"pgregory.net/rapid"
 )
 
 // Whatever was rejected or parked behind others: nothing of a batch is lost between what is done and what is left.
 func TestPartialEndSplitsItsBatch(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		batch := projection.Batch{To: 100}
-		partial := &projection.Partial{To: rapid.Int64Range(0, 40).Draw(t, "to")}
+		batch := Batch{To: 100}
+		partial := &PartialResult{To: rapid.Int64Range(0, 40).Draw(t, "to")}
 		handled, behind, first := 0, 0, int64(0)
 		for p := int64(1); p <= 30; p++ {
 			switch rapid.IntRange(0, 3).Draw(t, "what") {

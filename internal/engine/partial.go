@@ -1,28 +1,25 @@
-package projection
+package engine
 
 import (
 	"fmt"
-	"net/url"
-	"strconv"
-	"time"
 
-	"github.com/millrace-go/millrace/event"
+	"github.com/millrace-go/millrace/projection"
 )
 
 // Partial is what Apply returns where it does not move the checkpoint in one go: what is done of the batch is done for
 // good, whatever happened to the rest.
-type Partial struct {
+type PartialResult struct {
 	// To is where the checkpoint is now. All events up to it were handled, rejected, or parked behind others.
 	To int64
 	// Rejected are the dead letters among them that the handler parked.
-	Rejected []DeadLetter
+	Rejected []projection.DeadLetter
 	// Recent remembers the events that were handled and rejected.
-	Recent Recent
+	Recent FailureWindow
 	// Err is what happened to the first event beyond To; nil tells that nothing did, and that it comes with the next batch.
 	Err error
 }
 
-func (p *Partial) Error() string {
+func (p *PartialResult) Error() string {
 	if p.Err == nil {
 		return fmt.Sprintf("done up to %d", p.To)
 	}
@@ -30,11 +27,11 @@ func (p *Partial) Error() string {
 }
 
 // Unwrap returns what happened to the first event that is left.
-func (p *Partial) Unwrap() error { return p.Err }
+func (p *PartialResult) Unwrap() error { return p.Err }
 
 // Split tells apart what is done of a batch and the first event that is left, which stands alone: it is the one that Err
 // is about, since the events come in order. Both have no events where there are none. It is pure.
-func (p *Partial) Split(b Batch) (done, left Batch) {
+func (p *PartialResult) Split(b Batch) (done, left Batch) {
 	done, left = Batch{To: p.To}, Batch{To: p.To}
 	rejected := make(map[int64]bool, len(p.Rejected))
 	for _, letter := range p.Rejected {
@@ -55,18 +52,4 @@ func (p *Partial) Split(b Batch) (done, left Batch) {
 	}
 	done.Behind = b.Behind[:n:n]
 	return done, left
-}
-
-// Trust tells until when a node may believe that it holds its leases, as far as it knows now: zero means that it may not.
-// When changed is closed, it may know more.
-type Trust func() (until time.Time, changed <-chan struct{})
-
-// Token is a text that is the same for every delivery of an event to a projection, and another one for every other event,
-// projection, partition and tenant: tenant, name, partition, position and the time of the append with slashes between them,
-// escaped as in the path of a URL, so that it consists of printable ASCII characters without spaces and quotes. The time
-// distinguishes an event that a crash lost from a later one at its position.
-func (id ID) Token(e event.Envelope) string {
-	id = id.WithDefaults()
-	return fmt.Sprintf("%s/%s/%d/%d/%s", url.PathEscape(id.Tenant), url.PathEscape(id.Name), id.Partition, e.Position,
-		strconv.FormatInt(e.Time.UnixMicro(), 36))
 }

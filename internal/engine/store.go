@@ -1,61 +1,12 @@
-package projection
+package engine
 
 import (
 	"context"
 	"time"
 
 	"github.com/millrace-go/millrace/event"
+	"github.com/millrace-go/millrace/projection"
 )
-
-// Definition is a registered projection as the actors see it. The handler is hidden in Apply, so that no actor knows
-// the database driver.
-type Definition struct {
-	Name string
-	// Types selects events by type; empty means all.
-	Types []string
-	// MaxEvents and MaxBytes bound a batch. One event larger than MaxBytes still makes a batch of one.
-	MaxEvents int
-	MaxBytes  int
-	// Deadline bounds one call of the handler.
-	Deadline time.Duration
-	// Leased tells that the handler works outside of a transaction.
-	Leased bool
-	// Policy says what becomes of an event that fails.
-	Policy
-	// Breaker says when the projection waits for what its handler depends on.
-	Breaker BreakerPolicy
-	// Faults says how long faults that may be an event's own are not counted against it.
-	Faults FaultLimits
-	// Apply runs one batch transaction: it hands the events to the handler, parks those that are behind others, resolves the
-	// dead letter that is replayed, advances the checkpoint from lease.Checkpoint to batch.To under the lease's fence, and
-	// commits all or nothing. One that works in steps, each of them fenced, returns a *Partial where it did not come to the
-	// end, or not without rejecting events.
-	Apply func(ctx context.Context, lease Lease, batch Batch) error
-}
-
-// Concerns reports whether the projection wants events of that type.
-func (d *Definition) Concerns(eventType string) bool {
-	if len(d.Types) == 0 {
-		return true
-	}
-	for _, t := range d.Types {
-		if t == eventType {
-			return true
-		}
-	}
-	return false
-}
-
-// Node is one running process as it registers itself.
-type Node struct {
-	// ID is a random UUID, new for every start.
-	ID string
-	// Projections are the names that this node can run, Tenants those that it runs them for; none means all.
-	Projections []string
-	Tenants     []string
-	// LeaseTime is how long the node's leases hold after its last heartbeat.
-	LeaseTime time.Duration
-}
 
 // Store is the port to the database. Every method is safe for concurrent use and bounded by ctx.
 type Store interface {
@@ -70,9 +21,9 @@ type Store interface {
 	Ensure(ctx context.Context, tenants, names []string) error
 	// Free lists the leases that the node could claim: nobody holds them, or their owner is dead. judge says whether a
 	// heartbeat that ran out means death.
-	Free(ctx context.Context, node Node, judge bool) ([]Seat, error)
+	Free(ctx context.Context, node Node, judge bool) ([]LeaseRef, error)
 	// Counts tells how many leases are wanted, apart for each of the tenants named, together for all others.
-	Counts(ctx context.Context, tenants []string) ([]Count, error)
+	Counts(ctx context.Context, tenants []string) ([]Want, error)
 	// Claim takes those of the leases that are still free, in one statement, and then ends what is left of the batches of
 	// dead owners.
 	Claim(ctx context.Context, node Node, rows []int32, judge bool) ([]Lease, error)
@@ -89,12 +40,12 @@ type Store interface {
 	Advance(ctx context.Context, advances []Advance) (moved map[int32]bool, err error)
 	// RecordFailure keeps the count of an event's failures under the lease's fence, and returns when the first was. With an
 	// attempt of 0 nothing is counted, and the error is why the projection waits there.
-	RecordFailure(ctx context.Context, lease Lease, failure Failure) (first time.Time, err error)
+	RecordFailure(ctx context.Context, lease Lease, failure projection.Failure) (first time.Time, err error)
 	// BeginAttempt counts an attempt at an event before it is made, under the lease's fence.
 	BeginAttempt(ctx context.Context, lease Lease, position int64, deaths int) error
 	// Park writes the dead letter and advances the checkpoint over its event in one fenced transaction. stream tells that
 	// later events of its stream are to be parked behind it.
-	Park(ctx context.Context, lease Lease, letter DeadLetter, stream bool) error
+	Park(ctx context.Context, lease Lease, letter projection.DeadLetter, stream bool) error
 	// ParkedStreams tells which of these streams are parked.
 	ParkedStreams(ctx context.Context, lease Lease, streams []string) (map[string]bool, error)
 	// NextCommand returns what is to be done with dead letters, the oldest first, and how many there are. discards leaves
@@ -117,7 +68,7 @@ type Store interface {
 	SkipReplay(ctx context.Context, lease Lease, replay Replay, cause error, stack string) error
 	// ScheduleReplay makes a command of the letter that is due by the policy, if there is one and no command is open. Else
 	// next is in how long one is due, 0 where none ever is.
-	ScheduleReplay(ctx context.Context, lease Lease, policy ReplayPolicy) (scheduled bool, next time.Duration, err error)
+	ScheduleReplay(ctx context.Context, lease Lease, policy projection.ReplayPolicy) (scheduled bool, next time.Duration, err error)
 	// Skip counts a skipped event and advances the checkpoint over it, up to position, in one fenced transaction.
 	Skip(ctx context.Context, lease Lease, position int64) error
 	// Halt keeps, under the lease's fence, that the projection waits until somebody resumes it, and why.
@@ -148,23 +99,6 @@ type Desk struct {
 	Command       *Command
 	Parked        int64
 	ParkedStreams bool
-}
-
-// Advance is a move of a checkpoint from lease.Checkpoint to To.
-type Advance struct {
-	Lease Lease
-	To    int64
-	// Begun is an attempt that was counted before it was made and that ended without a word on the event, though the process
-	// lives. A release takes it back.
-	Begun Begun
-	// Replaying is a dead letter whose replay ended in the same way; 0 means none. A release takes it back, too.
-	Replaying int64
-}
-
-// Begun is an attempt at the event at Position, the Attempt-th.
-type Begun struct {
-	Position int64
-	Attempt  int
 }
 
 // ReadRange says what to read.
@@ -221,18 +155,7 @@ type TailUpdate struct {
 	// Again is when to look again because a gap is being waited for; 0 means on the next wake.
 	Again time.Duration
 	// Held tells what holds the mark back, nil where nothing does.
-	Held *Held
-}
-
-// Held tells what keeps the settled mark from moving.
-type Held struct {
-	// Below is the position that the mark is to reach.
-	Below int64
-	// Since is when the wait began.
-	Since time.Time
-	// Holders names the transactions that are waited for: "backend" and its pid, or "prepared transaction" and its virtual
-	// transaction id. pg_locks has that id, and the transaction in pg_prepared_xacts.
-	Holders []string
+	Held *projection.Held
 }
 
 // Session is the node's session connection: it listens, and its heartbeat keeps the node's leases.
@@ -254,14 +177,6 @@ type Session interface {
 	Close(ctx context.Context) error
 }
 
-// Neighbours are the other nodes that are alive by their heartbeats.
-type Neighbours struct {
-	// Peers tells of each whether it holds its session lock.
-	Peers []Peer
-	// Members are those that take a share: all but the ones that are leaving.
-	Members []Member
-}
-
 // Notice is what a session heard.
 type Notice struct {
 	// Tenant has new events, unless the notice is about leases.
@@ -272,4 +187,11 @@ type Notice struct {
 	Row       int32
 	Commanded bool
 	Nodes     bool
+}
+
+// Command is what somebody wants to be done with dead letters: the holder of the lease does it.
+type Command struct {
+	ID int64
+	// Replay tells that they are to be replayed, else they are discarded.
+	Replay bool
 }

@@ -1,18 +1,12 @@
-package projection
+package ownership
 
-import "time"
+import (
+	"time"
+
+	"github.com/millrace-go/millrace/internal/engine"
+)
 
 const defaultConfirm = 300 * time.Millisecond
-
-// Peer is another living node at a look.
-type Peer struct {
-	// ID is the node's.
-	ID string
-	// Locked tells whether its session lock is held.
-	Locked bool
-	// Beat is its last heartbeat, by the server's clock.
-	Beat time.Time
-}
 
 // DeathWatch tells which nodes died, by their session locks: every node holds one, and the server drops it when the
 // node's process dies. A lock that is missing alone proves nothing, as after a restart of the server all are. So the
@@ -43,7 +37,7 @@ func NewDeathWatch(confirm time.Duration) *DeathWatch {
 // A dead peer is reported at each look until it is not listed or locked again, or has sent a heartbeat. One that is not
 // listed is forgotten: if it comes back, its lock has to be seen first. Where a peer is listed twice, one lock is enough.
 // The time of looks must not go back; where it does, the wait for what is missing begins anew.
-func (w *DeathWatch) Look(now time.Time, peers []Peer) (dead []string, again time.Duration) {
+func (w *DeathWatch) Look(now time.Time, peers []engine.Peer) (dead []string, again time.Duration) {
 	locked := make(map[string]bool, len(peers))
 	for _, p := range peers {
 		locked[p.ID] = locked[p.ID] || p.Locked

@@ -1,4 +1,4 @@
-package projection_test
+package ownership
 
 import (
 	"fmt"
@@ -8,9 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/millrace-go/millrace/internal/engine"
 	"pgregory.net/rapid"
-
-	"github.com/millrace-go/millrace/projection"
 )
 
 // look is one look: peers as "a+ b-2", where + is a lock that is held and a number the last heartbeat, and what is to come
@@ -22,11 +21,11 @@ type look struct {
 	again int // in ms
 }
 
-func peers(text string) (all []projection.Peer) {
+func peers(text string) (all []engine.Peer) {
 	for _, p := range strings.Fields(text) {
 		at := strings.IndexAny(p, "+-")
 		beat, _ := strconv.ParseInt(p[at+1:], 10, 64)
-		all = append(all, projection.Peer{ID: p[:at], Locked: p[at] == '+', Beat: time.Unix(beat, 0)})
+		all = append(all, engine.Peer{ID: p[:at], Locked: p[at] == '+', Beat: time.Unix(beat, 0)})
 	}
 	return all
 }
@@ -54,7 +53,7 @@ func TestDeathWatch(t *testing.T) {
 		"a time that goes back":            {{5000, "a+", "", 0}, {6000, "a-", "", 300}, {2000, "a-", "", 300}, {2200, "a-", "", 100}, {2300, "a-", "a", 0}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := projection.NewDeathWatch(0)
+			w := NewDeathWatch(0)
 			for _, l := range looks {
 				dead, again := w.Look(time.UnixMilli(int64(l.at)), peers(l.peers))
 				if strings.Join(dead, " ") != l.dead || again != time.Duration(l.again)*time.Millisecond {
@@ -66,7 +65,7 @@ func TestDeathWatch(t *testing.T) {
 }
 
 func TestDeathIsConfirmedAfterTheTimeGiven(t *testing.T) {
-	w, at := projection.NewDeathWatch(2*time.Second), time.UnixMilli(0)
+	w, at := NewDeathWatch(2*time.Second), time.UnixMilli(0)
 	w.Look(at, peers("a+"))
 	if dead, again := w.Look(at, peers("a-")); len(dead) != 0 || again != 2*time.Second {
 		t.Errorf("%v are dead, again after %v", dead, again)
@@ -113,12 +112,12 @@ func verdict(history []witnessed, id string, confirm time.Duration) (dead bool, 
 func TestDeathWatchKnowsWhatTheHistoryTells(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		confirm := time.Duration(rapid.IntRange(1, 5).Draw(t, "confirm"))
-		w, at := projection.NewDeathWatch(confirm), time.UnixMilli(1)
+		w, at := NewDeathWatch(confirm), time.UnixMilli(1)
 		var history []witnessed
 		for range rapid.IntRange(1, 40).Draw(t, "looks") {
 			at = at.Add(time.Duration(rapid.IntRange(0, 4).Draw(t, "later")))
 			now := witnessed{at, make(map[string]bool)}
-			var list []projection.Peer
+			var list []engine.Peer
 			for i := range 3 {
 				// Long spells of each state, or few would ever be dead.
 				id, before := fmt.Sprintf("n%d", i), 0
@@ -130,7 +129,7 @@ func TestDeathWatchKnowsWhatTheHistoryTells(t *testing.T) {
 				state := rapid.SampledFrom([]int{before, before, before, 0, 1, 1, 2, 2}).Draw(t, "state")
 				if state > 0 {
 					now.peers[id] = state == 1
-					list = append(list, projection.Peer{ID: id, Locked: state == 1})
+					list = append(list, engine.Peer{ID: id, Locked: state == 1})
 				}
 			}
 			history = append(history, now)

@@ -1,4 +1,4 @@
-package projection
+package ownership
 
 import (
 	"fmt"
@@ -7,13 +7,15 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/projection"
 	"pgregory.net/rapid"
 )
 
 // moment is what can be known of a fleet at one time.
 type moment struct {
-	members []Member
-	seats   []Seat
+	members []engine.Member
+	seats   []engine.LeaseRef
 	owner   map[int32]string // none where the seat is free
 }
 
@@ -21,7 +23,7 @@ func (m moment) clone() moment {
 	return moment{slices.Clone(m.members), slices.Clone(m.seats), maps.Clone(m.owner)}
 }
 
-func (m moment) knowers(s Seat) (ids []string) {
+func (m moment) knowers(s engine.LeaseRef) (ids []string) {
 	for _, member := range m.members {
 		if member.Knows(s.ID.Tenant, s.ID.Name) {
 			ids = append(ids, member.ID)
@@ -31,11 +33,11 @@ func (m moment) knowers(s Seat) (ids []string) {
 	return ids
 }
 
-func (m moment) counts() (counts []Count) {
-	found := make(map[Count]int)
+func (m moment) counts() (counts []engine.Want) {
+	found := make(map[engine.Want]int)
 	for _, s := range m.seats {
-		c := Count{Name: s.ID.Name}
-		if slices.ContainsFunc(m.members, func(m Member) bool { return slices.Contains(m.Tenants, s.ID.Tenant) }) {
+		c := engine.Want{Name: s.ID.Name}
+		if slices.ContainsFunc(m.members, func(m engine.Member) bool { return slices.Contains(m.Tenants, s.ID.Tenant) }) {
 			c.Tenant = s.ID.Tenant
 		}
 		found[c]++
@@ -47,7 +49,7 @@ func (m moment) counts() (counts []Count) {
 	return counts
 }
 
-func (m moment) owned(node string) (own []Seat) {
+func (m moment) owned(node string) (own []engine.LeaseRef) {
 	for _, s := range m.seats {
 		if m.owner[s.Row] == node {
 			own = append(own, s)
@@ -57,12 +59,12 @@ func (m moment) owned(node string) (own []Seat) {
 }
 
 // balance is what the node does by this moment.
-func (m moment) balance(self string) Moves {
+func (m moment) balance(self string) Plan {
 	return Balance(self, m.members, m.counts(), m.owned(self), m.owned(""))
 }
 
 // apply does to the leases what the database would, and returns how many were claimed and released.
-func (m moment) apply(self string, moves Moves) (claimed, released int) {
+func (m moment) apply(self string, moves Plan) (claimed, released int) {
 	wanted := make(map[int32]bool)
 	for _, s := range m.seats {
 		wanted[s.Row] = true
@@ -89,7 +91,7 @@ func (m moment) apply(self string, moves Moves) (claimed, released int) {
 // free in the second is just what the others lack, and they take it. At once: of those that lack seats of a class the
 // first whose claim arrives gets all that it wants, in each round behind the first; so there are as many rounds as nodes,
 // and one more.
-func (m moment) settle(t failer, atOnce bool, order func([]Member) []Member) (claimed, released int) {
+func (m moment) settle(t failer, atOnce bool, order func([]engine.Member) []engine.Member) (claimed, released int) {
 	most := 2
 	if atOnce {
 		most = len(m.members) + 1
@@ -149,8 +151,8 @@ func (m moment) check(t failer) {
 func shuffled[T any](t *rapid.T, items []T) []T { return rapid.Permutation(items).Draw(t, "order") }
 
 // newMember is one that has registered some of three projections, and may be restricted to some tenants.
-func newMember(t *rapid.T, n int) Member {
-	m := Member{ID: fmt.Sprintf("n%d", n)}
+func newMember(t *rapid.T, n int) engine.Member {
+	m := engine.Member{ID: fmt.Sprintf("n%d", n)}
 	some := func(of []string) (chosen []string) {
 		for _, s := range of {
 			if rapid.IntRange(0, 3).Draw(t, s) > 0 {
@@ -182,7 +184,7 @@ func TestFleetComesToRest(t *testing.T) {
 		bury := func(node string) { maps.DeleteFunc(now.owner, func(_ int32, o string) bool { return o == node }) }
 		grow := func(n int) {
 			for range n {
-				now.seats = append(now.seats, Seat{row, ID{
+				now.seats = append(now.seats, engine.LeaseRef{Row: row, ID: projection.ID{
 					Tenant:    fmt.Sprintf("t%d", rapid.IntRange(0, 5).Draw(t, "tenant")),
 					Name:      rapid.SampledFrom([]string{"a", "b", "c", "d"}).Draw(t, "name"),
 					Partition: int(row),
@@ -234,14 +236,14 @@ func TestFleetComesToRest(t *testing.T) {
 		for _, node := range unburied {
 			bury(node)
 		}
-		now.settle(t, rapid.Bool().Draw(t, "at once"), func(m []Member) []Member { return shuffled(t, m) })
+		now.settle(t, rapid.Bool().Draw(t, "at once"), func(m []engine.Member) []engine.Member { return shuffled(t, m) })
 		now.check(t)
 	})
 }
 
 // checkMoves fails where moves are not among what was offered, or claim what the node does not know.
-func checkMoves(t failer, self Member, moves Moves, own, free []Seat) {
-	take := func(rows []int32, from []Seat, allowed func(Seat) bool) {
+func checkMoves(t failer, self engine.Member, moves Plan, own, free []engine.LeaseRef) {
+	take := func(rows []int32, from []engine.LeaseRef, allowed func(engine.LeaseRef) bool) {
 		left := make(map[int32]bool)
 		for _, s := range from {
 			left[s.Row] = allowed(s)
@@ -253,6 +255,6 @@ func checkMoves(t failer, self Member, moves Moves, own, free []Seat) {
 			delete(left, row)
 		}
 	}
-	take(moves.Release, own, func(Seat) bool { return true })
-	take(moves.Claim, free, func(s Seat) bool { return self.Knows(s.ID.Tenant, s.ID.Name) })
+	take(moves.Release, own, func(engine.LeaseRef) bool { return true })
+	take(moves.Claim, free, func(s engine.LeaseRef) bool { return self.Knows(s.ID.Tenant, s.ID.Name) })
 }

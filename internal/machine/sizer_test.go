@@ -1,4 +1,4 @@
-package projection_test
+package machine
 
 import (
 	"flag"
@@ -10,10 +10,10 @@ import (
 	"strconv"
 	"testing"
 
-	"pgregory.net/rapid"
-
 	"github.com/millrace-go/millrace/event"
+	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/projection"
+	"pgregory.net/rapid"
 )
 
 // namer is how a batch handler that fails says which event it was: the first return value is put into Failed.
@@ -41,7 +41,7 @@ type course struct {
 type handling struct {
 	most   int
 	name   namer
-	policy projection.Policy
+	policy engine.Policy
 	// forgets tells that a counted failure also loses the size, as reading the lease anew does.
 	forgets bool
 }
@@ -50,8 +50,8 @@ type handling struct {
 // or the policy stops.
 func drive(t *rapid.T, events []event.Envelope, poison map[int64]bool, h handling) course {
 	c := course{counted: make(map[int64]int), left: make(map[projection.Action][]int64)}
-	sizing := projection.NewSizing(h.most)
-	aside := projection.Aside{Streams: make(map[string]bool), Room: math.MaxInt64}
+	sizing := NewBatchSizer(h.most)
+	aside := ParkedStreams{Streams: make(map[string]bool), Room: math.MaxInt64}
 	for limit := 1000 * (len(events) + 1); len(events) > 0 && c.stopped == 0; {
 		if c.calls++; c.calls > limit {
 			t.Fatalf("no end after %d calls, size %d, %d events left", c.calls, sizing.Size(), len(events))
@@ -84,7 +84,7 @@ func drive(t *rapid.T, events []event.Envelope, poison map[int64]bool, h handlin
 			}
 			continue
 		}
-		whole := projection.Batch{Events: batch, Behind: behind}
+		whole := engine.Batch{Events: batch, Behind: behind}
 		if !sizing.Failed(batch, h.name(t, positions, bad)) || !whole.Alone() {
 			c.wasted++
 			if whole.Alone() {
@@ -97,7 +97,7 @@ func drive(t *rapid.T, events []event.Envelope, poison map[int64]bool, h handlin
 		}
 		c.counted[bad[0]]++
 		if h.forgets {
-			sizing = projection.NewSizing(h.most)
+			sizing = NewBatchSizer(h.most)
 			sizing.Alone()
 		}
 		failure := projection.Failure{Event: batch[0], Attempt: c.counted[bad[0]], Err: io.EOF}
@@ -153,7 +153,7 @@ func TestPoisonIsCountedAloneAndTheRestAppliedOnce(t *testing.T) {
 			t.Run(action.String()+", "+how, func(t *testing.T) {
 				rapid.Check(t, func(t *rapid.T) {
 					events, poison := stream(t)
-					h := handling{most: rapid.IntRange(1, 64).Draw(t, "most"), name: name, forgets: rapid.Bool().Draw(t, "forgets"), policy: projection.Policy{
+					h := handling{most: rapid.IntRange(1, 64).Draw(t, "most"), name: name, forgets: rapid.Bool().Draw(t, "forgets"), policy: engine.Policy{
 						Retry: projection.RetryPolicy{MaxRetries: rapid.IntRange(-1, 3).Draw(t, "retries")}, OnFailure: action,
 					}}
 					mustBeRight(t, how, events, poison, h, drive(t, events, poison, h))
@@ -251,7 +251,7 @@ func TestNarrowingFindsOnePoisonEventInFewCalls(t *testing.T) {
 	}
 	rapid.Check(t, func(t *rapid.T) {
 		at := rapid.Int64Range(1, most).Draw(t, "poison")
-		parks := projection.Policy{Retry: projection.RetryPolicy{MaxRetries: -1}}
+		parks := engine.Policy{Retry: projection.RetryPolicy{MaxRetries: -1}}
 		named := drive(t, events, map[int64]bool{at: true}, handling{most: most, name: namers["says"], policy: parks})
 		if named.wasted != 1 {
 			t.Errorf("%d calls failed in vain though the handler said which event it was", named.wasted)
@@ -264,7 +264,7 @@ func TestNarrowingFindsOnePoisonEventInFewCalls(t *testing.T) {
 }
 
 func TestSizeGrowsBackByDoubling(t *testing.T) {
-	s := projection.NewSizing(100)
+	s := NewBatchSizer(100)
 	s.Alone()
 	var sizes []int
 	for range 9 {
@@ -278,7 +278,7 @@ func TestSizeGrowsBackByDoubling(t *testing.T) {
 
 func TestEventsBeforeTheFailingOneAreAppliedWithoutIt(t *testing.T) {
 	events := []event.Envelope{{Position: 3}, {Position: 5}, {Position: 9}, {Position: 10}}
-	s := projection.NewSizing(10)
+	s := NewBatchSizer(10)
 	if s.Failed(events, 9) {
 		t.Fatal("a failure of many events counts")
 	}

@@ -1,4 +1,4 @@
-package projection
+package ownership
 
 import (
 	"cmp"
@@ -6,48 +6,13 @@ import (
 	"hash/fnv"
 	"slices"
 	"strings"
+
+	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/projection"
 )
 
-// Member is a living node as the others see it: what it can run.
-type Member struct {
-	// ID is the node's; of two members with the same one the first counts.
-	ID string
-	// Projections are the names that it has registered.
-	Projections []string
-	// Tenants are those that it serves; none means all.
-	Tenants []string
-}
-
-// Knows tells whether the member can run a projection of a tenant. An empty tenant means DefaultTenant.
-func (m Member) Knows(tenant, name string) bool {
-	if !slices.Contains(m.Projections, name) {
-		return false
-	}
-	tenant = ID{Tenant: tenant}.WithDefaults().Tenant
-	return len(m.Tenants) == 0 ||
-		slices.ContainsFunc(m.Tenants, func(t string) bool { return ID{Tenant: t}.WithDefaults().Tenant == tenant })
-}
-
-// Count says how many leases of a projection are wanted. Counts of the same tenant and name add up.
-type Count struct {
-	// Tenant is the one whose leases are counted, or empty for those of all tenants that no member names in its Tenants.
-	Tenant string
-	// Name is the projection's.
-	Name string
-	// Leases is how many there are, owned or free.
-	Leases int
-}
-
-// Seat is one wanted lease as the balance sees it.
-type Seat struct {
-	// Row is the key of the lease in the store.
-	Row int32
-	// ID is the projection that is leased.
-	ID ID
-}
-
 // Moves is what a node is to do. The rows stand in the order in which they are to be claimed and released.
-type Moves struct {
+type Plan struct {
 	Claim, Release []int32
 }
 
@@ -64,17 +29,17 @@ type Moves struct {
 // the count is known to be old, and self releases none of them: they might be above everybody's target, and without an
 // owner until the count is right. So own and free have to hold what is wanted only, like the counts. A node that is not
 // among the members has nothing to do.
-func Balance(self string, members []Member, counts []Count, own, free []Seat) Moves {
+func Balance(self string, members []engine.Member, counts []engine.Want, own, free []engine.LeaseRef) Plan {
 	f, ok := muster(self, members)
 	if !ok {
-		return Moves{}
+		return Plan{}
 	}
 	for _, c := range counts {
 		f.count(c)
 	}
 	own, free = distinct(own), distinct(free)
-	free = slices.DeleteFunc(free, func(s Seat) bool {
-		_, mine := slices.BinarySearchFunc(own, s.Row, func(o Seat, row int32) int { return cmp.Compare(o.Row, row) })
+	free = slices.DeleteFunc(free, func(s engine.LeaseRef) bool {
+		_, mine := slices.BinarySearchFunc(own, s.Row, func(o engine.LeaseRef, row int32) int { return cmp.Compare(o.Row, row) })
 		return mine
 	})
 	held, foreign := f.place(own)
@@ -84,7 +49,7 @@ func Balance(self string, members []Member, counts []Count, own, free []Seat) Mo
 	}
 	f.divide()
 
-	var m Moves
+	var m Plan
 	slices.SortFunc(foreign, seat.compare)
 	for _, s := range foreign {
 		m.Release = append(m.Release, s.row)
@@ -116,13 +81,13 @@ func Balance(self string, members []Member, counts []Count, own, free []Seat) Mo
 }
 
 // distinct returns the seats by row, each row once.
-func distinct(seats []Seat) []Seat {
+func distinct(seats []engine.LeaseRef) []engine.LeaseRef {
 	seats = slices.Clone(seats)
-	slices.SortFunc(seats, func(a, b Seat) int {
+	slices.SortFunc(seats, func(a, b engine.LeaseRef) int {
 		return cmp.Or(cmp.Compare(a.Row, b.Row), strings.Compare(a.ID.Tenant, b.ID.Tenant),
 			strings.Compare(a.ID.Name, b.ID.Name), cmp.Compare(a.ID.Partition, b.ID.Partition))
 	})
-	return slices.CompactFunc(seats, func(a, b Seat) bool { return a.Row == b.Row })
+	return slices.CompactFunc(seats, func(a, b engine.LeaseRef) bool { return a.Row == b.Row })
 }
 
 // seat is a Seat in its place.
@@ -166,7 +131,7 @@ func (s scope) compare(o scope) int {
 
 // fleet is the members by ID, and the classes that they make.
 type fleet struct {
-	members []Member
+	members []engine.Member
 	scores  []uint64
 	self    int
 	// runs and serves are the indexes of those who registered a name, and who name a tenant.
@@ -177,10 +142,10 @@ type fleet struct {
 }
 
 // muster reports false where self is not among the members.
-func muster(self string, members []Member) (*fleet, bool) {
+func muster(self string, members []engine.Member) (*fleet, bool) {
 	members = slices.Clone(members)
-	slices.SortStableFunc(members, func(a, b Member) int { return strings.Compare(a.ID, b.ID) })
-	members = slices.CompactFunc(members, func(a, b Member) bool { return a.ID == b.ID })
+	slices.SortStableFunc(members, func(a, b engine.Member) int { return strings.Compare(a.ID, b.ID) })
+	members = slices.CompactFunc(members, func(a, b engine.Member) bool { return a.ID == b.ID })
 	f := &fleet{
 		members: members, runs: make(map[string][]int), serves: make(map[string][]int),
 		scopes: make(map[scope]*class), sets: make(map[string]*class),
@@ -191,12 +156,12 @@ func muster(self string, members []Member) (*fleet, bool) {
 			f.runs[name] = append(f.runs[name], i)
 		}
 		for _, tenant := range m.Tenants {
-			tenant = ID{Tenant: tenant}.WithDefaults().Tenant
+			tenant = projection.ID{Tenant: tenant}.WithDefaults().Tenant
 			f.serves[tenant] = append(f.serves[tenant], i)
 		}
 	}
 	var ok bool
-	f.self, ok = slices.BinarySearchFunc(members, self, func(m Member, id string) int { return strings.Compare(m.ID, id) })
+	f.self, ok = slices.BinarySearchFunc(members, self, func(m engine.Member, id string) int { return strings.Compare(m.ID, id) })
 	return f, ok
 }
 
@@ -226,7 +191,7 @@ func (f *fleet) class(tenant, name string) *class {
 	return c
 }
 
-func (f *fleet) count(n Count) {
+func (f *fleet) count(n engine.Want) {
 	c, s := f.class(n.Tenant, n.Name), scope{n.Tenant, n.Name}
 	if !c.counted || s.compare(c.first) < 0 {
 		c.first, c.counted = s, true
@@ -235,7 +200,7 @@ func (f *fleet) count(n Count) {
 }
 
 // place parts the seats that self knows from the others.
-func (f *fleet) place(seats []Seat) (known, foreign []seat) {
+func (f *fleet) place(seats []engine.LeaseRef) (known, foreign []seat) {
 	for _, s := range seats {
 		tenant := s.ID.WithDefaults().Tenant
 		placed := seat{row: s.Row, tenant: tenant, class: f.class(tenant, s.ID.Name)}

@@ -1,4 +1,4 @@
-package projection
+package ownership
 
 import (
 	"fmt"
@@ -7,19 +7,21 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/projection"
 	"pgregory.net/rapid"
 )
 
 // seats are those of projections of a tenant; the first gets the row.
-func seats(row int32, tenant string, names ...string) (all []Seat) {
+func seats(row int32, tenant string, names ...string) (all []engine.LeaseRef) {
 	for i, name := range names {
-		all = append(all, Seat{row + int32(i), ID{Tenant: tenant, Name: name}})
+		all = append(all, engine.LeaseRef{Row: row + int32(i), ID: projection.ID{Tenant: tenant, Name: name}})
 	}
 	return all
 }
 
 // tenants are seats of the same projections for each of n tenants, in the order of rows. Those of a tenant lie n apart.
-func tenants(n int, names ...string) (all []Seat) {
+func tenants(n int, names ...string) (all []engine.LeaseRef) {
 	for _, name := range names {
 		for i := range n {
 			all = append(all, seats(int32(len(all)), fmt.Sprintf("t%d", i), name)...)
@@ -29,66 +31,66 @@ func tenants(n int, names ...string) (all []Seat) {
 }
 
 // nodes are n members that know the names, for all tenants.
-func nodes(n int, names ...string) (all []Member) {
+func nodes(n int, names ...string) (all []engine.Member) {
 	for i := range n {
-		all = append(all, Member{ID: fmt.Sprintf("n%d", i+1), Projections: names})
+		all = append(all, engine.Member{ID: fmt.Sprintf("n%d", i+1), Projections: names})
 	}
 	return all
 }
 
-func inOrder(m []Member) []Member { return m }
+func inOrder(m []engine.Member) []engine.Member { return m }
 
 func TestBalance(t *testing.T) {
 	one, two, four := nodes(1, "a"), nodes(2, "a"), tenants(4, "a")
-	restricted := func(tenants ...string) []Member {
-		return append(nodes(1, "a"), Member{ID: "n2", Projections: []string{"a"}, Tenants: tenants})
+	restricted := func(tenants ...string) []engine.Member {
+		return append(nodes(1, "a"), engine.Member{ID: "n2", Projections: []string{"a"}, Tenants: tenants})
 	}
-	ten := []Count{{Name: "a", Leases: 10}}
+	ten := []engine.Want{{Name: "a", Leases: 10}}
 	for name, test := range map[string]struct {
-		members   []Member
-		counts    []Count
-		own, free []Seat
+		members   []engine.Member
+		counts    []engine.Want
+		own, free []engine.LeaseRef
 		// claim and release are how many seats of n1 move; rows are the ones that must be among them.
 		claim, release int
 		rows           []int32
 	}{
 		"nobody else":                      {members: one, counts: ten, free: four, claim: 4},
 		"half":                             {members: two, counts: ten, own: four[:3], free: four[3:], claim: 1},
-		"no more than half":                {members: two, counts: []Count{{Name: "a", Leases: 4}}, free: four, claim: 2},
-		"half already":                     {members: two, counts: []Count{{Name: "a", Leases: 4}}, own: four[:2], free: four[2:]},
-		"more than half":                   {members: two, counts: []Count{{Name: "a", Leases: 4}}, own: four[:3], free: four[3:], release: 1},
-		"nothing to release to":            {members: one, counts: []Count{{Name: "a", Leases: 1}}, own: four},
+		"no more than half":                {members: two, counts: []engine.Want{{Name: "a", Leases: 4}}, free: four, claim: 2},
+		"half already":                     {members: two, counts: []engine.Want{{Name: "a", Leases: 4}}, own: four[:2], free: four[2:]},
+		"more than half":                   {members: two, counts: []engine.Want{{Name: "a", Leases: 4}}, own: four[:3], free: four[3:], release: 1},
+		"nothing to release to":            {members: one, counts: []engine.Want{{Name: "a", Leases: 1}}, own: four},
 		"not a member":                     {members: nodes(2, "a")[1:], counts: ten, own: four[:2], free: four[2:]},
 		"nothing known":                    {members: nodes(1), counts: ten, free: four},
 		"nothing at all":                   {members: two},
 		"no counts":                        {members: one, free: four, claim: 4},
 		"no counts, others":                {members: two, free: four, claim: 2},
-		"old counts":                       {members: two, counts: []Count{{Name: "a", Leases: 2}}, own: four},
-		"old counts by what is free":       {members: two, counts: []Count{{Name: "a", Leases: 3}}, own: four[:3], free: four[3:]},
-		"a count below zero":               {members: two, counts: []Count{{Name: "a", Leases: -9}, {Name: "a", Leases: 4}}, own: four, release: 2},
-		"counts add up":                    {members: two, counts: []Count{{Name: "a", Leases: 2}, {Name: "a", Leases: 2}}, own: four, release: 2},
-		"own and free":                     {members: two, counts: []Count{{Name: "a", Leases: 4}}, own: four[:1], free: four, claim: 1},
-		"a row twice":                      {members: two, counts: []Count{{Name: "a", Leases: 4}}, own: append(four[:2:2], four[:2]...)},
-		"a member twice":                   {members: []Member{one[0], one[0], {ID: "n1"}}, counts: []Count{{Name: "a", Leases: 4}}, free: four, claim: 4},
-		"a name twice":                     {members: []Member{{ID: "n1", Projections: []string{"a", "a"}}, two[1]}, counts: ten[:1], free: tenants(10, "a"), claim: 5},
+		"old counts":                       {members: two, counts: []engine.Want{{Name: "a", Leases: 2}}, own: four},
+		"old counts by what is free":       {members: two, counts: []engine.Want{{Name: "a", Leases: 3}}, own: four[:3], free: four[3:]},
+		"a count below zero":               {members: two, counts: []engine.Want{{Name: "a", Leases: -9}, {Name: "a", Leases: 4}}, own: four, release: 2},
+		"counts add up":                    {members: two, counts: []engine.Want{{Name: "a", Leases: 2}, {Name: "a", Leases: 2}}, own: four, release: 2},
+		"own and free":                     {members: two, counts: []engine.Want{{Name: "a", Leases: 4}}, own: four[:1], free: four, claim: 1},
+		"a row twice":                      {members: two, counts: []engine.Want{{Name: "a", Leases: 4}}, own: append(four[:2:2], four[:2]...)},
+		"a member twice":                   {members: []engine.Member{one[0], one[0], {ID: "n1"}}, counts: []engine.Want{{Name: "a", Leases: 4}}, free: four, claim: 4},
+		"a name twice":                     {members: []engine.Member{{ID: "n1", Projections: []string{"a", "a"}}, two[1]}, counts: ten[:1], free: tenants(10, "a"), claim: 5},
 		"all of what is unknown":           {members: one, counts: ten, own: seats(7, "t", "x", "a", "y"), release: 2, rows: []int32{7, 9}},
-		"what is unknown does not count":   {members: two, counts: []Count{{Name: "a", Leases: 2}}, own: seats(7, "t", "x", "a", "y"), release: 2, rows: []int32{7, 9}},
-		"another's tenant is shared":       {members: restricted("t1"), counts: []Count{{"t1", "a", 2}, {"", "a", 2}}, free: append(seats(9, "t1", "a"), four[1:]...), claim: 3, rows: []int32{2, 3}},
-		"another's tenant is its too":      {members: restricted("t1"), counts: []Count{{"t1", "a", 4}}, own: seats(0, "t1", "a", "a", "a", "a"), release: 2},
-		"the default tenant by its name":   {members: restricted("default"), counts: []Count{{"default", "a", 4}}, own: seats(0, "", "a", "a", "a", "a"), release: 2},
-		"the default tenant without":       {members: restricted(""), counts: []Count{{"default", "a", 4}}, own: seats(0, "default", "a", "a", "a", "a"), release: 2},
-		"a count of a tenant nobody names": {members: two, counts: []Count{{"t", "a", 4}}, own: seats(0, "t", "a", "a", "a", "a"), release: 2},
+		"what is unknown does not count":   {members: two, counts: []engine.Want{{Name: "a", Leases: 2}}, own: seats(7, "t", "x", "a", "y"), release: 2, rows: []int32{7, 9}},
+		"another's tenant is shared":       {members: restricted("t1"), counts: []engine.Want{{Tenant: "t1", Name: "a", Leases: 2}, {Name: "a", Leases: 2}}, free: append(seats(9, "t1", "a"), four[1:]...), claim: 3, rows: []int32{2, 3}},
+		"another's tenant is its too":      {members: restricted("t1"), counts: []engine.Want{{Tenant: "t1", Name: "a", Leases: 4}}, own: seats(0, "t1", "a", "a", "a", "a"), release: 2},
+		"the default tenant by its name":   {members: restricted("default"), counts: []engine.Want{{Tenant: "default", Name: "a", Leases: 4}}, own: seats(0, "", "a", "a", "a", "a"), release: 2},
+		"the default tenant without":       {members: restricted(""), counts: []engine.Want{{Tenant: "default", Name: "a", Leases: 4}}, own: seats(0, "default", "a", "a", "a", "a"), release: 2},
+		"a count of a tenant nobody names": {members: two, counts: []engine.Want{{Tenant: "t", Name: "a", Leases: 4}}, own: seats(0, "t", "a", "a", "a", "a"), release: 2},
 		// n1 and n2 know a, n1 alone knows b: each class is divided on its own.
-		"classes": {members: []Member{nodes(1, "a", "b")[0], two[1]}, counts: []Count{{"", "a", 4}, {"", "b", 4}}, free: tenants(4, "a", "b"), claim: 6, rows: []int32{4, 5, 6, 7}},
+		"classes": {members: []engine.Member{nodes(1, "a", "b")[0], two[1]}, counts: []engine.Want{{Name: "a", Leases: 4}, {Name: "b", Leases: 4}}, free: tenants(4, "a", "b"), claim: 6, rows: []int32{4, 5, 6, 7}},
 		// What is free of a class that the node has too much of stays free.
-		"both at once": {members: []Member{nodes(1, "a", "b")[0], two[1]}, counts: []Count{{"", "a", 4}, {"", "b", 1}}, own: four[:3], free: append(seats(9, "t", "b"), four[3]), claim: 1, release: 1, rows: []int32{9}},
+		"both at once": {members: []engine.Member{nodes(1, "a", "b")[0], two[1]}, counts: []engine.Want{{Name: "a", Leases: 4}, {Name: "b", Leases: 1}}, own: four[:3], free: append(seats(9, "t", "b"), four[3]), claim: 1, release: 1, rows: []int32{9}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			moves := Balance("n1", test.members, test.counts, test.own, test.free)
 			if len(moves.Claim) != test.claim || len(moves.Release) != test.release {
 				t.Errorf("%v, want to claim %d and release %d", moves, test.claim, test.release)
 			}
-			if slices.ContainsFunc(test.own, func(s Seat) bool { return slices.Contains(moves.Claim, s.Row) }) {
+			if slices.ContainsFunc(test.own, func(s engine.LeaseRef) bool { return slices.Contains(moves.Claim, s.Row) }) {
 				t.Errorf("%v, though it owns %v", moves, test.own)
 			}
 			for _, row := range test.rows {
@@ -120,7 +122,7 @@ func TestClaimsBeginWithTenantsThatTheNodeHas(t *testing.T) {
 	for i := range all {
 		own, other := all[i:i+1], int32(i+30)%60
 		free := slices.Delete(slices.Clone(all), i, i+1)
-		claim := Balance(self, members, []Count{{"", "a", 30}, {"", "b", 30}}, own, free).Claim
+		claim := Balance(self, members, []engine.Want{{Name: "a", Leases: 30}, {Name: "b", Leases: 30}}, own, free).Claim
 		if len(claim) != 19 || claim[0] != other {
 			t.Fatalf("owns row %d, claims %v", i, claim)
 		}
@@ -132,7 +134,7 @@ func TestClaimsBeginWithTenantsThatTheNodeHas(t *testing.T) {
 				t.Errorf("claims a tenant apart: %v", claim)
 			}
 		}
-		if release := Balance(self, members, []Count{{"", "a", 60}}, all, nil).Release; len(release) != 40 ||
+		if release := Balance(self, members, []engine.Want{{Name: "a", Leases: 60}}, all, nil).Release; len(release) != 40 ||
 			!slices.IsSortedFunc(release, func(a, b int32) int { return place(b) - place(a) }) {
 			t.Errorf("releases %v though it ranks better for the first", release)
 		}
@@ -153,7 +155,7 @@ func TestSeatsOfATenantMoveInOrder(t *testing.T) {
 
 func TestUnknownSeatsAreReleasedFirst(t *testing.T) {
 	own := append(tenants(4, "a"), seats(7, "t", "x")...)
-	release := Balance("n1", nodes(2, "a"), []Count{{"", "a", 4}}, own, nil).Release
+	release := Balance("n1", nodes(2, "a"), []engine.Want{{Name: "a", Leases: 4}}, own, nil).Release
 	if len(release) != 3 || release[0] != 7 {
 		t.Errorf("releases %v", release)
 	}
@@ -164,12 +166,12 @@ func TestOnlyTheShareMoves(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		all := tenants(rapid.IntRange(0, 40).Draw(t, "tenants"), []string{"a", "b", "c"}[:rapid.IntRange(1, 3).Draw(t, "projections")]...)
 		fleet := moment{nodes(rapid.IntRange(1, 8).Draw(t, "nodes"), "a", "b", "c"), all, make(map[int32]string)}
-		order := func(m []Member) []Member { return shuffled(t, m) }
+		order := func(m []engine.Member) []engine.Member { return shuffled(t, m) }
 		atOnce := rapid.Bool().Draw(t, "at once")
 		fleet.settle(t, atOnce, order)
 
 		before := maps.Clone(fleet.owner)
-		fleet.members = append(fleet.members, Member{ID: "new", Projections: []string{"c", "b", "a"}})
+		fleet.members = append(fleet.members, engine.Member{ID: "new", Projections: []string{"c", "b", "a"}})
 		claimed, released := fleet.settle(t, atOnce, order)
 		share := len(fleet.owned("new"))
 		if claimed != share || released != share {
@@ -213,7 +215,7 @@ func TestTenantsStayTogether(t *testing.T) {
 					}
 				}
 				few("from empty")
-				fleet.members = append(fleet.members, Member{ID: "new", Projections: []string{"a", "b", "c", "d"}})
+				fleet.members = append(fleet.members, engine.Member{ID: "new", Projections: []string{"a", "b", "c", "d"}})
 				few("after one joined")
 				maps.DeleteFunc(fleet.owner, func(_ int32, o string) bool { return o == "n1" })
 				fleet.members = fleet.members[1:]
@@ -252,7 +254,7 @@ func TestRanksAreTheSameForever(t *testing.T) {
 	if got := hash("tenant", "acme"); got != 0xac497fc9b37df9b8 {
 		t.Errorf("hash is %#x", got)
 	}
-	claim := Balance("n1", nodes(3, "a"), []Count{{"", "a", 30}}, nil, tenants(8, "a")).Claim
+	claim := Balance("n1", nodes(3, "a"), []engine.Want{{Name: "a", Leases: 30}}, nil, tenants(8, "a")).Claim
 	if want := []int32{1, 2, 3, 4, 6, 7, 0, 5}; !slices.Equal(claim, want) {
 		t.Errorf("claims %v, want %v", claim, want)
 	}
@@ -260,7 +262,7 @@ func TestRanksAreTheSameForever(t *testing.T) {
 	var owners []string
 	for _, name := range strings.Split("abcdefgh", "") {
 		for _, self := range []string{"n1", "n2", "n3"} {
-			if len(Balance(self, nodes(3, name), []Count{{"", name, 1}}, nil, tenants(1, name)).Claim) == 1 {
+			if len(Balance(self, nodes(3, name), []engine.Want{{Name: name, Leases: 1}}, nil, tenants(1, name)).Claim) == 1 {
 				owners = append(owners, self)
 			}
 		}
@@ -273,10 +275,10 @@ func TestRanksAreTheSameForever(t *testing.T) {
 func BenchmarkBalance(b *testing.B) {
 	for _, size := range []struct{ seats, members int }{{20_000, 10}, {100_000, 50}} {
 		all := tenants(size.seats/4, "a", "b", "c", "d")
-		members, counts := nodes(size.members, "a", "b", "c", "d"), []Count{{"", "a", size.seats}}
+		members, counts := nodes(size.members, "a", "b", "c", "d"), []engine.Want{{Name: "a", Leases: size.seats}}
 		for _, state := range []struct {
 			name      string
-			own, free []Seat
+			own, free []engine.LeaseRef
 		}{{"all free", nil, all}, {"at rest", all[:size.seats/size.members], nil}, {"all own", all, nil}} {
 			b.Run(fmt.Sprintf("%d seats, %d members, %s", size.seats, size.members, state.name), func(b *testing.B) {
 				for b.Loop() {

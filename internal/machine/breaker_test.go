@@ -1,4 +1,4 @@
-package projection_test
+package machine
 
 import (
 	"fmt"
@@ -6,15 +6,14 @@ import (
 	"testing"
 	"time"
 
-	"pgregory.net/rapid"
-
 	"github.com/millrace-go/millrace/projection"
+	"pgregory.net/rapid"
 )
 
 func counts(error) bool { return true }
 
 // play plays a script on a breaker: f is a failure, p a batch that begins, a one that was answered, each at a second.
-func play(t *testing.T, b *projection.Breaker, script string) (opened, closed int) {
+func play(t *testing.T, b *Breaker, script string) (opened, closed int) {
 	t.Helper()
 	start := time.Now()
 	for word := range strings.FieldsSeq(script) {
@@ -74,7 +73,7 @@ func TestBreakerOpensProbesAndCloses(t *testing.T) {
 		"f0 f1 f2 p32 a33 f34 f35":           {closed, 1, 1, 2, "3 failures within 1m0s"},
 		"f0 f1 f2 p9 f9 p40 a41 f50 f51 f52": {open, 2, 1, 3, "3 failures within 1m0s"},
 	} {
-		b := projection.NewBreaker(projection.BreakerPolicy{Counts: counts, Failures: 3}.WithDefaults())
+		b := NewBreaker(projection.BreakerPolicy{Counts: counts, Failures: 3}.WithDefaults())
 		opened, wasClosed := play(t, &b, script)
 		if b.State() != want.state || opened != want.opened || wasClosed != want.closed || b.InARow() != want.inARow || b.Why() != want.why {
 			t.Errorf("%q: %s, opened %d times, closed %d times, %d in a row, why %q; want %+v", script, b.State(), opened, wasClosed, b.InARow(), b.Why(), want)
@@ -83,7 +82,7 @@ func TestBreakerOpensProbesAndCloses(t *testing.T) {
 }
 
 func TestNoCountsNoBreaker(t *testing.T) {
-	for name, b := range map[string]projection.Breaker{"zero": {}, "of a zero policy": projection.NewBreaker(projection.BreakerPolicy{}.WithDefaults())} {
+	for name, b := range map[string]Breaker{"zero": {}, "of a zero policy": NewBreaker(projection.BreakerPolicy{}.WithDefaults())} {
 		if b.Probe() || b.Answered() || b.State() != "" {
 			t.Errorf("%s: there is one, %s", name, b.State())
 		}
@@ -95,7 +94,7 @@ func TestBreakerIsWhatItsHistorySays(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		policy := projection.BreakerPolicy{Counts: counts, Failures: rapid.IntRange(1, 6).Draw(t, "failures"),
 			Window: time.Duration(rapid.IntRange(1, 20).Draw(t, "window")), Wait: time.Duration(rapid.IntRange(1, 20).Draw(t, "wait"))}.WithDefaults()
-		b := projection.NewBreaker(policy)
+		b := NewBreaker(policy)
 		type failure struct {
 			at  time.Time
 			row int
