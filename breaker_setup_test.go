@@ -89,7 +89,7 @@ func newGuarded(t *testing.T, wait time.Duration) *guarded {
 	g.last = g.append("b", 20).Positions[19]
 	g.down.Store(true)
 	g.projection = millrace.Projection{Name: "p", MaxEvents: 16, Retry: soon(-1), Batch: g.relies("p"),
-		Breaker: projection.BreakerPolicy{Counts: isDown, Failures: 1, Wait: wait}}
+		Breaker: projection.BreakerPolicy{IsOutage: isDown, Failures: 1, OpenFor: wait}}
 	return g
 }
 

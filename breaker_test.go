@@ -31,7 +31,7 @@ func TestOutageOfAServiceParksAndCountsNothing(t *testing.T) {
 		services[i].down.Store(true)
 		projections[i] = millrace.Projection{Name: name, MaxEvents: 16, Retry: soon(1), MaxFailureShare: -1, Batch: services[i].relies(name)}
 	}
-	projections[0].Breaker = projection.BreakerPolicy{Counts: isDown, Failures: failures, Wait: wait}
+	projections[0].Breaker = projection.BreakerPolicy{IsOutage: isDown, Failures: failures, OpenFor: wait}
 	log, logs := watched()
 	rt := b.runtime(millrace.Config{Logger: log}, projections...)
 	b.start(rt)
@@ -225,11 +225,11 @@ func TestBreakerLeavesWhatIsAnEventsToItsPolicy(t *testing.T) {
 		"panics": {panics, func(err error) error { return err }},
 	} {
 		projections = append(projections, millrace.Projection{Name: name, MaxEvents: 16, Retry: soon(-1),
-			Breaker: projection.BreakerPolicy{Counts: test.counts, Failures: 1, Wait: time.Hour},
+			Breaker: projection.BreakerPolicy{IsOutage: test.counts, Failures: 1, OpenFor: time.Hour},
 			Batch:   failsAt(name, only(poison), func(context.Context, pgx.Tx, int, int64) error { return test.fail(errOnPurpose) })})
 	}
 	var deadlocks atomic.Int64
-	projections = append(projections, millrace.Projection{Name: "infrastructure", Breaker: projection.BreakerPolicy{Counts: all, Failures: 1, Wait: time.Hour},
+	projections = append(projections, millrace.Projection{Name: "infrastructure", Breaker: projection.BreakerPolicy{IsOutage: all, Failures: 1, OpenFor: time.Hour},
 		Batch: failsAt("infrastructure", only(poison), func(ctx context.Context, tx pgx.Tx, _ int, _ int64) error {
 			if deadlocks.Add(1) > 3 {
 				return nil
@@ -253,7 +253,7 @@ func TestBreakerLeavesWhatIsAnEventsToItsPolicy(t *testing.T) {
 	if n := asked.Load(); n != 0 {
 		t.Errorf("Counts was asked %d times about what is not its concern", n)
 	}
-	said := logs.FilterMessageSnippet("Breaker.Counts panicked").All()
+	said := logs.FilterMessageSnippet("Breaker.IsOutage panicked").All()
 	if len(said) == 0 || said[0].Level != zapcore.ErrorLevel || said[0].ContextMap()["panic"] != "a question on purpose" || said[0].ContextMap()["projection"] != "panics" {
 		t.Errorf("the log says %v", said)
 	}
@@ -286,9 +286,9 @@ func TestReplayThatMeetsAnOutageCountsNothingAndHoldsNothingUp(t *testing.T) {
 	mended.Store(true)
 	refuse.Store(true)
 	letters := g.store.DeadLetters(g.id)
-	replayed := make(chan pgstore.Outcome, 1)
+	replayed := make(chan pgstore.CommandResult, 1)
 	go func() {
-		o, err := letters.Replay(g.ctx, projection.LetterFilter{All: true}, 10)
+		o, err := letters.Replay(g.ctx, projection.DeadLetterFilter{All: true}, 10)
 		if err != nil {
 			t.Error(err)
 		}
@@ -326,11 +326,11 @@ func TestLettersAreDiscardedWhileTheBreakerIsOpen(t *testing.T) {
 	short, cancel := context.WithTimeout(g.ctx, 100*time.Millisecond)
 	defer cancel()
 	letters := g.store.DeadLetters(g.id)
-	o, err := letters.Replay(short, projection.LetterFilter{All: true}, 10)
+	o, err := letters.Replay(short, projection.DeadLetterFilter{All: true}, 10)
 	if !errors.Is(err, pgstore.ErrPending) {
 		t.Fatalf("a replay meanwhile: %+v, %v", o, err)
 	}
-	if discarded, err := letters.Discard(g.ctx, projection.LetterFilter{All: true}, 10); err != nil || discarded.Done != 1 {
+	if discarded, err := letters.Discard(g.ctx, projection.DeadLetterFilter{All: true}, 10); err != nil || discarded.Done != 1 {
 		t.Errorf("discarded %+v, %v", discarded, err)
 	}
 	if err := letters.Cancel(g.ctx, o.Command); err != nil {

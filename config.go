@@ -22,15 +22,15 @@ type Config struct {
 	Logger *zap.Logger
 
 	// Heartbeat is how far apart the heartbeats are by which this node keeps its leases. Default 1 s. A third of
-	// LeaseTime at the most, so that two may be lost.
-	Heartbeat time.Duration
-	// LeaseTime is how long the leases outlive the last heartbeat, and so how soon other processes take over after this
+	// LeaseDuration at the most, so that two may be lost.
+	HeartbeatInterval time.Duration
+	// LeaseDuration is how long the leases outlive the last heartbeat, and so how soon other processes take over after this
 	// one was cut off or frozen. Default 5 s. Far less, and a pause of the process or of the server moves leases about.
-	LeaseTime time.Duration
-	// DeathNotice is within what time the death of another process is noticed, where its session lock tells of it. Default
-	// 1 s, or LeaseTime where that is shorter; LeaseTime at the most, and 20 ms at the least. Halving it doubles how often each
+	LeaseDuration time.Duration
+	// FailureDetection is within what time the death of another process is noticed, where its session lock tells of it. Default
+	// 1 s, or LeaseDuration where that is shorter; LeaseDuration at the most, and 20 ms at the least. Halving it doubles how often each
 	// node asks who is alive.
-	DeathNotice time.Duration
+	FailureDetection time.Duration
 	// PollInterval is how far apart the looks for events are that no wake-up told of. Default 5 s. With wake-ups it only
 	// matters when one is lost; without them it is the latency.
 	PollInterval time.Duration
@@ -42,8 +42,8 @@ type Config struct {
 	// GracePeriod is how long batches under way may go on when the runtime is to end; after it they are cancelled and
 	// rolled back. Default 10 s.
 	GracePeriod time.Duration
-	// CallTimeout bounds each call of the database that runs no handler. Default 10 s.
-	CallTimeout time.Duration
+	// QueryTimeout bounds each call of the database that runs no handler. Default 10 s.
+	QueryTimeout time.Duration
 
 	// MaxBatches limits the batches that run at once. Default three quarters of the pool's size, at least 1, and 2 less than a pool
 	// of 4 to 7; less than the pool's size, so that one is left to read with.
@@ -72,14 +72,14 @@ func (c Config) withDefaults() Config {
 			*d = def
 		}
 	}
-	or(&c.Heartbeat, time.Second)
-	or(&c.LeaseTime, 5*time.Second)
-	or(&c.DeathNotice, min(time.Second, c.LeaseTime))
+	or(&c.HeartbeatInterval, time.Second)
+	or(&c.LeaseDuration, 5*time.Second)
+	or(&c.FailureDetection, min(time.Second, c.LeaseDuration))
 	or(&c.PollInterval, 5*time.Second)
 	or(&c.ReconcileInterval, 2*time.Second)
 	or(&c.AdvanceInterval, 5*time.Second)
 	or(&c.GracePeriod, 10*time.Second)
-	or(&c.CallTimeout, 10*time.Second)
+	or(&c.QueryTimeout, 10*time.Second)
 	if c.TailMemory == 0 {
 		c.TailMemory = actors.DefaultTailBytes
 	}
@@ -98,22 +98,22 @@ func (c Config) validate() error {
 		name  string
 		value time.Duration
 	}{
-		{"Heartbeat", c.Heartbeat}, {"LeaseTime", c.LeaseTime}, {"DeathNotice", c.DeathNotice}, {"PollInterval", c.PollInterval},
+		{"HeartbeatInterval", c.HeartbeatInterval}, {"LeaseDuration", c.LeaseDuration}, {"FailureDetection", c.FailureDetection}, {"PollInterval", c.PollInterval},
 		{"ReconcileInterval", c.ReconcileInterval}, {"AdvanceInterval", c.AdvanceInterval},
-		{"GracePeriod", c.GracePeriod}, {"CallTimeout", c.CallTimeout},
+		{"GracePeriod", c.GracePeriod}, {"QueryTimeout", c.QueryTimeout},
 	} {
 		if field.value < time.Millisecond {
 			return fmt.Errorf("value of Config.%s is below a millisecond: %v", field.name, field.value)
 		}
 	}
-	if c.Heartbeat > c.LeaseTime/3 {
-		return fmt.Errorf("value of Config.Heartbeat (%v) is more than a third of Config.LeaseTime (%v)", c.Heartbeat, c.LeaseTime)
+	if c.HeartbeatInterval > c.LeaseDuration/3 {
+		return fmt.Errorf("value of Config.HeartbeatInterval (%v) is more than a third of Config.LeaseDuration (%v)", c.HeartbeatInterval, c.LeaseDuration)
 	}
-	if c.DeathNotice < 20*time.Millisecond {
-		return fmt.Errorf("value of Config.DeathNotice is below 20 ms: %v", c.DeathNotice)
+	if c.FailureDetection < 20*time.Millisecond {
+		return fmt.Errorf("value of Config.FailureDetection is below 20 ms: %v", c.FailureDetection)
 	}
-	if c.DeathNotice > c.LeaseTime {
-		return fmt.Errorf("value of Config.DeathNotice (%v) is above Config.LeaseTime (%v), after which a death is noticed anyway", c.DeathNotice, c.LeaseTime)
+	if c.FailureDetection > c.LeaseDuration {
+		return fmt.Errorf("value of Config.FailureDetection (%v) is above Config.LeaseDuration (%v), after which a death is noticed anyway", c.FailureDetection, c.LeaseDuration)
 	}
 	pool := int(c.Store.Pool().Config().MaxConns)
 	switch {

@@ -108,7 +108,7 @@ func dieAtOnce() {
 }
 
 // quick lets others take over soon after a process is gone.
-var quick = millrace.Config{Heartbeat: 100 * time.Millisecond, LeaseTime: time.Second, ReconcileInterval: 100 * time.Millisecond}
+var quick = millrace.Config{HeartbeatInterval: 100 * time.Millisecond, LeaseDuration: time.Second, ReconcileInterval: 100 * time.Millisecond}
 
 func TestVictim(t *testing.T) {
 	dsn := os.Getenv(victimDSN)
@@ -130,9 +130,9 @@ func TestVictim(t *testing.T) {
 	}
 	if way == forever {
 		p.OnFailure = projection.ActionRetry
-		p.Decide = func(_ context.Context, f projection.Failure) projection.Action {
+		p.FailureHandler = func(_ context.Context, f projection.Failure) projection.Action {
 			if !errors.Is(f.Err, projection.ErrProcessDied) || f.Event.Position != fifth || f.Attempt != 4 || f.FirstFailedAt.IsZero() {
-				t.Errorf("Decide is told %+v", f)
+				t.Errorf("FailureHandler is told %+v", f)
 			}
 			return projection.ActionRetry
 		}
@@ -210,9 +210,9 @@ func TestDeadLetterThatEndsItsProcessIsGivenUp(t *testing.T) {
 	b.idle(millrace.Projection{Name: "p", Batch: failsAt("p", only(fifth), func(_ context.Context, _ pgx.Tx, _ int, position int64) error {
 		return projection.At(position, projection.Park(errOnPurpose))
 	})})
-	outcome := make(chan pgstore.Outcome, 1)
+	outcome := make(chan pgstore.CommandResult, 1)
 	go func() {
-		o, err := b.store.DeadLetters(projection.ID{Name: "p"}).Replay(b.ctx, projection.LetterFilter{All: true}, 10)
+		o, err := b.store.DeadLetters(projection.ID{Name: "p"}).Replay(b.ctx, projection.DeadLetterFilter{All: true}, 10)
 		if err != nil {
 			t.Error(err)
 		}
@@ -337,7 +337,7 @@ func TestReadOnlyDatabaseParksNothing(t *testing.T) {
 	defer writer.Close()
 	b.append("a", 10)
 	p := millrace.Projection{Name: "p", Batch: record("p"), Retry: soon(-1)}
-	rt := b.runtime(millrace.Config{Heartbeat: 100 * time.Millisecond, LeaseTime: time.Second}, p)
+	rt := b.runtime(millrace.Config{HeartbeatInterval: 100 * time.Millisecond, LeaseDuration: time.Second}, p)
 	b.start(rt)
 	readOnly := func(value string) {
 		for _, sql := range []string{

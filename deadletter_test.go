@@ -138,7 +138,7 @@ func (s *parking) mustHaveApplied(but ...int64) {
 	}
 }
 
-func (s *parking) replay(filter projection.LetterFilter, limit int) pgstore.Outcome {
+func (s *parking) replay(filter projection.DeadLetterFilter, limit int) pgstore.CommandResult {
 	s.t.Helper()
 	outcome, err := s.letters.Replay(s.ctx, filter, limit)
 	if err != nil {
@@ -148,7 +148,7 @@ func (s *parking) replay(filter projection.LetterFilter, limit int) pgstore.Outc
 	return outcome
 }
 
-func (s *parking) discard(filter projection.LetterFilter, limit int) pgstore.Outcome {
+func (s *parking) discard(filter projection.DeadLetterFilter, limit int) pgstore.CommandResult {
 	s.t.Helper()
 	outcome, err := s.letters.Discard(s.ctx, filter, limit)
 	if err != nil {
@@ -166,12 +166,12 @@ func TestParkedStreamStaysInOrderAndTheOthersGoOn(t *testing.T) {
 	s.waitFor(rt)
 	want := slices.Concat(s.at["a"][3:], s.at["b"])
 	s.mustHaveParked(want...)
-	letters, err := s.letters.List(s.ctx, pgstore.Page{LetterFilter: projection.LetterFilter{Stream: "a"}})
+	letters, err := s.letters.List(s.ctx, pgstore.Page{DeadLetterFilter: projection.DeadLetterFilter{Stream: "a"}})
 	if err != nil || len(letters) != 7 {
 		t.Fatal(letters, err)
 	}
-	if head, behind := letters[0], letters[1]; head.Behind || head.Attempts != 2 || !strings.Contains(head.Error, "on purpose") ||
-		!behind.Behind || behind.Attempts != 0 || behind.Version != 5 || behind.Type != "counted" {
+	if head, behind := letters[0], letters[1]; head.BlockedByStream || head.Attempts != 2 || !strings.Contains(head.Error, "on purpose") ||
+		!behind.BlockedByStream || behind.Attempts != 0 || behind.Version != 5 || behind.Type != "counted" {
 		t.Errorf("the first letter is %+v, the next %+v", head, behind)
 	}
 	if p := s.status(rt, "p"); p.Parked != 17 || !p.OldestParked.Equal(firstFailed(t, s, s.at["b"][0])) {
@@ -188,13 +188,13 @@ func TestParkedStreamStaysInOrderAndTheOthersGoOn(t *testing.T) {
 
 	// Mended, a parked stream is replayed whole, whichever of its letters was meant, and goes on then as any other.
 	s.mended.Store(true)
-	if o := s.replay(projection.LetterFilter{IDs: []int64{letters[5].ID}}, 100); o != (pgstore.Outcome{Done: 9}) {
+	if o := s.replay(projection.DeadLetterFilter{IDs: []int64{letters[5].ID}}, 100); o != (pgstore.CommandResult{Done: 9}) {
 		t.Errorf("replayed %+v", o)
 	}
 	s.more("a", "b")
 	s.waitFor(rt)
 	s.mustHaveParked(s.at["b"]...)
-	if o := s.replay(projection.LetterFilter{All: true}, 100); o != (pgstore.Outcome{Done: int64(len(s.at["b"]))}) {
+	if o := s.replay(projection.DeadLetterFilter{All: true}, 100); o != (pgstore.CommandResult{Done: int64(len(s.at["b"]))}) {
 		t.Errorf("replayed %+v", o)
 	}
 	s.more("a", "b", "c")
@@ -227,33 +227,33 @@ func TestReplayThatFailsStaysParkedWithOneAttemptMore(t *testing.T) {
 	s.start(rt)
 	s.waitFor(rt)
 	// All fail, and no stream goes further than its first event.
-	if o := s.replay(projection.LetterFilter{All: true}, 100); o != (pgstore.Outcome{Failed: 2}) {
+	if o := s.replay(projection.DeadLetterFilter{All: true}, 100); o != (pgstore.CommandResult{Failed: 2}) {
 		t.Errorf("replayed %+v", o)
 	}
 	s.mustHaveParked(append(slices.Clone(s.at["a"][3:]), s.at["b"][9])...)
 	letters, err := s.letters.List(s.ctx, pgstore.Page{})
-	if err != nil || letters[0].Attempts != 3 || letters[0].Replays != 1 || letters[1].Attempts != 0 || letters[0].State != projection.LetterParked {
+	if err != nil || letters[0].Attempts != 3 || letters[0].Replays != 1 || letters[1].Attempts != 0 || letters[0].State != projection.DeadLetterParked {
 		t.Errorf("%+v, %v", letters, err)
 	}
 	// The first is mended: the stream goes on to the next that fails, which no longer waits for another then.
 	s.poison.Delete(s.at["a"][3])
-	if o := s.replay(projection.LetterFilter{Stream: "a"}, 100); o != (pgstore.Outcome{Done: 3, Failed: 1}) {
+	if o := s.replay(projection.DeadLetterFilter{Stream: "a"}, 100); o != (pgstore.CommandResult{Done: 3, Failed: 1}) {
 		t.Errorf("replayed %+v", o)
 	}
 	s.mustHaveParked(append(slices.Clone(s.at["a"][6:]), s.at["b"][9])...)
-	if letters, err = s.letters.List(s.ctx, pgstore.Page{}); err != nil || letters[0].Behind || letters[0].Attempts != 1 || !strings.Contains(letters[0].Error, "on purpose") {
+	if letters, err = s.letters.List(s.ctx, pgstore.Page{}); err != nil || letters[0].BlockedByStream || letters[0].Attempts != 1 || !strings.Contains(letters[0].Error, "on purpose") {
 		t.Errorf("%+v, %v", letters, err)
 	}
 	// A limit ends in the middle of a stream, which stays in order.
 	s.mended.Store(true)
-	if o := s.replay(projection.LetterFilter{Stream: "a"}, 2); o != (pgstore.Outcome{Done: 2}) {
+	if o := s.replay(projection.DeadLetterFilter{Stream: "a"}, 2); o != (pgstore.CommandResult{Done: 2}) {
 		t.Errorf("replayed %+v", o)
 	}
 	s.more("a")
 	s.waitFor(rt)
 	s.mustHaveParked(append(slices.Clone(s.at["a"][8:]), s.at["b"][9])...)
-	s.replay(projection.LetterFilter{Error: "on purpose"}, 100)
-	s.replay(projection.LetterFilter{Type: "counted"}, 100)
+	s.replay(projection.DeadLetterFilter{Error: "on purpose"}, 100)
+	s.replay(projection.DeadLetterFilter{Type: "counted"}, 100)
 	s.mustHaveParked()
 }
 
@@ -269,7 +269,7 @@ func TestTwoReplaysAtOnceApplyOnce(t *testing.T) {
 	var group sync.WaitGroup
 	for range 5 {
 		group.Go(func() {
-			o, err := s.letters.Replay(s.ctx, projection.LetterFilter{All: true}, 7)
+			o, err := s.letters.Replay(s.ctx, projection.DeadLetterFilter{All: true}, 7)
 			if err != nil || o.Failed != 0 {
 				t.Error(o, err)
 			}
@@ -283,10 +283,10 @@ func TestTwoReplaysAtOnceApplyOnce(t *testing.T) {
 	if got := s.positions("p"); len(got) != 30 {
 		t.Errorf("%d events were applied, want 30", len(got))
 	}
-	if n, err := s.letters.Count(s.ctx, projection.LetterFilter{All: true}); n != 0 || err != nil {
+	if n, err := s.letters.Count(s.ctx, projection.DeadLetterFilter{All: true}); n != 0 || err != nil {
 		t.Error(n, err)
 	}
-	if n, err := s.letters.Count(s.ctx, projection.LetterFilter{Stream: "a"}, projection.LetterResolved); n != 10 || err != nil {
+	if n, err := s.letters.Count(s.ctx, projection.DeadLetterFilter{Stream: "a"}, projection.DeadLetterResolved); n != 10 || err != nil {
 		t.Error(n, err)
 	}
 }
@@ -295,7 +295,7 @@ func TestTwoReplaysAtOnceApplyOnce(t *testing.T) {
 func TestReplayDuringLiveTrafficAndTakeovers(t *testing.T) {
 	s := newParking(t)
 	s.poisonAt(s.at["a"][0], s.at["b"][2])
-	config := millrace.Config{Heartbeat: 100 * time.Millisecond, LeaseTime: time.Second, DeathNotice: 200 * time.Millisecond, ReconcileInterval: 100 * time.Millisecond}
+	config := millrace.Config{HeartbeatInterval: 100 * time.Millisecond, LeaseDuration: time.Second, FailureDetection: 200 * time.Millisecond, ReconcileInterval: 100 * time.Millisecond}
 	rt := s.another(config, s.p)
 	stop := s.start(rt)
 	for range 60 {
@@ -305,7 +305,7 @@ func TestReplayDuringLiveTrafficAndTakeovers(t *testing.T) {
 	s.mended.Store(true)
 	replayed := make(chan error, 1)
 	go func() {
-		_, err := s.letters.Replay(s.ctx, projection.LetterFilter{All: true}, 1000)
+		_, err := s.letters.Replay(s.ctx, projection.DeadLetterFilter{All: true}, 1000)
 		replayed <- err
 	}()
 	for range 6 {
@@ -322,7 +322,7 @@ func TestReplayDuringLiveTrafficAndTakeovers(t *testing.T) {
 	}
 	s.waitFor(rt)
 	// What was appended while the command was under way may have come behind its end.
-	s.replay(projection.LetterFilter{All: true}, 1000)
+	s.replay(projection.DeadLetterFilter{All: true}, 1000)
 	s.mustHaveParked()
 }
 
@@ -332,12 +332,12 @@ func TestDiscardGivesEventsUpAndNothingElse(t *testing.T) {
 	rt := s.runtime(millrace.Config{}, s.p)
 	stop := s.start(rt)
 	s.waitFor(rt)
-	letters, err := s.letters.List(s.ctx, pgstore.Page{LetterFilter: projection.LetterFilter{Stream: "a"}})
+	letters, err := s.letters.List(s.ctx, pgstore.Page{DeadLetterFilter: projection.DeadLetterFilter{Stream: "a"}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	// The first of a stream: the rest stays where it is, and the next is the first now.
-	if o := s.discard(projection.LetterFilter{IDs: []int64{letters[0].ID}}, 10); o.Done != 1 {
+	if o := s.discard(projection.DeadLetterFilter{IDs: []int64{letters[0].ID}}, 10); o.Done != 1 {
 		t.Errorf("discarded %+v", o)
 	}
 	s.more("a", "c")
@@ -347,11 +347,11 @@ func TestDiscardGivesEventsUpAndNothingElse(t *testing.T) {
 	if got := s.parked(); !slices.Equal(got, want) {
 		t.Errorf("parked: %v, want %v", got, want)
 	}
-	if next, _, err := s.letters.Get(s.ctx, letters[1].ID); err != nil || next.Behind {
+	if next, _, err := s.letters.Get(s.ctx, letters[1].ID); err != nil || next.BlockedByStream {
 		t.Errorf("the next is %+v, %v", next, err)
 	}
 	// All of a stream: it goes on.
-	if o := s.discard(projection.LetterFilter{Stream: "b"}, 100); o.Done != 5 {
+	if o := s.discard(projection.DeadLetterFilter{Stream: "b"}, 100); o.Done != 5 {
 		t.Errorf("discarded %+v", o)
 	}
 	gone := append(slices.Clone(s.at["b"][5:]), s.at["a"][3])
@@ -367,10 +367,10 @@ func TestDiscardGivesEventsUpAndNothingElse(t *testing.T) {
 	s.mended.Store(true)
 	short, cancel := context.WithTimeout(s.ctx, 300*time.Millisecond)
 	defer cancel()
-	if o, err := s.letters.Replay(short, projection.LetterFilter{IDs: []int64{letters[1].ID}}, 1); !errors.Is(err, pgstore.ErrPending) || !errors.Is(err, context.DeadlineExceeded) {
+	if o, err := s.letters.Replay(short, projection.DeadLetterFilter{IDs: []int64{letters[1].ID}}, 1); !errors.Is(err, pgstore.ErrPending) || !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("a replay while it is paused: %+v, %v", o, err)
 	}
-	if o := s.discard(projection.LetterFilter{IDs: []int64{letters[2].ID}}, 1); o.Done != 1 {
+	if o := s.discard(projection.DeadLetterFilter{IDs: []int64{letters[2].ID}}, 1); o.Done != 1 {
 		t.Errorf("discarded %+v", o)
 	}
 	if err := rt.Resume(s.ctx, s.id); err != nil {
@@ -379,24 +379,24 @@ func TestDiscardGivesEventsUpAndNothingElse(t *testing.T) {
 	s.eventually("the replay was made", func() bool { return len(s.parked()) == len(s.at["a"])-6 })
 	// Where nobody holds the lease.
 	stop()
-	if o := s.discard(projection.LetterFilter{Type: "counted"}, 1); o.Done != 1 {
+	if o := s.discard(projection.DeadLetterFilter{Type: "counted"}, 1); o.Done != 1 {
 		t.Errorf("discarded %+v", o)
 	}
 	rt = s.another(millrace.Config{}, s.p)
 	s.start(rt)
-	s.replay(projection.LetterFilter{All: true}, 100)
+	s.replay(projection.DeadLetterFilter{All: true}, 100)
 	s.waitFor(rt)
 	s.mustHaveApplied(append(gone, s.at["a"][5], s.at["a"][6])...)
-	if n, err := s.letters.Purge(s.ctx, projection.LetterFilter{Stream: "b"}, 0, 3); n != 3 || err != nil {
+	if n, err := s.letters.Purge(s.ctx, projection.DeadLetterFilter{Stream: "b"}, 0, 3); n != 3 || err != nil {
 		t.Errorf("purged %d, %v", n, err)
 	}
-	if n, err := s.letters.Purge(s.ctx, projection.LetterFilter{All: true}, time.Hour, 100); n != 0 || err != nil {
+	if n, err := s.letters.Purge(s.ctx, projection.DeadLetterFilter{All: true}, time.Hour, 100); n != 0 || err != nil {
 		t.Errorf("purged %d, %v", n, err)
 	}
-	if n, err := s.letters.Purge(s.ctx, projection.LetterFilter{All: true}, 0, 100); err != nil || n == 0 {
+	if n, err := s.letters.Purge(s.ctx, projection.DeadLetterFilter{All: true}, 0, 100); err != nil || n == 0 {
 		t.Errorf("purged %d, %v", n, err)
 	}
-	if n, err := s.letters.Count(s.ctx, projection.LetterFilter{All: true}, projection.LetterDiscarded, projection.LetterResolved); n != 0 || err != nil {
+	if n, err := s.letters.Count(s.ctx, projection.DeadLetterFilter{All: true}, projection.DeadLetterDiscarded, projection.DeadLetterResolved); n != 0 || err != nil {
 		t.Errorf("%d left, %v", n, err)
 	}
 }
@@ -415,7 +415,7 @@ func TestTooMuchThatIsParkedStopsTheProjection(t *testing.T) {
 			}
 			// Its dead letters can be worked off, and resumed it goes on.
 			s.mended.Store(true)
-			if o := s.replay(projection.LetterFilter{All: true}, 100); o.Done != 4 {
+			if o := s.replay(projection.DeadLetterFilter{All: true}, 100); o.Done != 4 {
 				t.Errorf("replayed %+v", o)
 			}
 			if p := s.status(rt, "p"); p.State != millrace.StateFailed || p.Parked != 0 {
@@ -438,7 +438,7 @@ func TestParkedEventsAreReplayedByThemselves(t *testing.T) {
 	s.start(rt)
 	s.waitFor(rt)
 	s.eventually("both were tried as often as they may be", func() bool {
-		letters, err := s.letters.List(s.ctx, pgstore.Page{LetterFilter: projection.LetterFilter{Error: "on purpose"}})
+		letters, err := s.letters.List(s.ctx, pgstore.Page{DeadLetterFilter: projection.DeadLetterFilter{Error: "on purpose"}})
 		return err == nil && len(letters) == 2 && letters[0].Replays == 3 && letters[1].Replays == 3
 	})
 	calls := s.calls.Load()
@@ -472,8 +472,8 @@ func TestLiveEventsGoOnWhileMuchIsReplayed(t *testing.T) {
 	s.start(rt)
 	s.waitFor(rt)
 	s.mended.Store(true)
-	replayed := make(chan pgstore.Outcome, 1)
-	go func() { replayed <- s.replay(projection.LetterFilter{All: true}, 100_000) }()
+	replayed := make(chan pgstore.CommandResult, 1)
+	go func() { replayed <- s.replay(projection.DeadLetterFilter{All: true}, 100_000) }()
 	s.eventually("the first are replayed", func() bool { return len(s.parked()) < 500 })
 	for range 3 {
 		last := s.more("c", "a")

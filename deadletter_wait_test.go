@@ -36,12 +36,12 @@ func TestCallerWaitsForItsReplayThroughAnOutage(t *testing.T) {
 	stop()
 	close(mended)
 	type answer struct {
-		outcome pgstore.Outcome
+		outcome pgstore.CommandResult
 		err     error
 	}
 	done := make(chan answer, 1)
 	go func() {
-		o, err := b.store.DeadLetters(projection.ID{Name: "p"}).Replay(b.ctx, projection.LetterFilter{All: true}, 1)
+		o, err := b.store.DeadLetters(projection.ID{Name: "p"}).Replay(b.ctx, projection.DeadLetterFilter{All: true}, 1)
 		done <- answer{o, err}
 	}()
 	b.eventually("the command is given", func() bool {
@@ -76,7 +76,7 @@ func TestDeadLettersAreDiscardedWhileAnObjectIsMissing(t *testing.T) {
 	b.eventually("it waits for its table", func() bool { return b.status(rt, "p").State == millrace.StateMissingObject })
 	ctx, cancel := context.WithTimeout(b.ctx, 30*time.Second)
 	defer cancel()
-	o, err := b.store.DeadLetters(projection.ID{Name: "p"}).Discard(ctx, projection.LetterFilter{All: true}, 1)
+	o, err := b.store.DeadLetters(projection.ID{Name: "p"}).Discard(ctx, projection.DeadLetterFilter{All: true}, 1)
 	if err != nil || o.Done != 1 {
 		t.Errorf("%+v, %v", o, err)
 	}

@@ -13,8 +13,8 @@ func TestOwnershipHasTheDefaultsThatItsDocumentsName(t *testing.T) {
 		{lease: time.Second / 2}: {time.Second, time.Second / 2, time.Second / 2, 2 * time.Second},
 		{heartbeat: 1, lease: 2, notice: 3, reconcile: 4}: {1, 2, 3, 4},
 	} {
-		c := Config{Heartbeat: given.heartbeat, LeaseTime: given.lease, DeathNotice: given.notice, ReconcileInterval: given.reconcile}.withDefaults()
-		if got := (timing{c.Heartbeat, c.LeaseTime, c.DeathNotice, c.ReconcileInterval}); got != want {
+		c := Config{HeartbeatInterval: given.heartbeat, LeaseDuration: given.lease, FailureDetection: given.notice, ReconcileInterval: given.reconcile}.withDefaults()
+		if got := (timing{c.HeartbeatInterval, c.LeaseDuration, c.FailureDetection, c.ReconcileInterval}); got != want {
 			t.Errorf("of %v comes %v, want %v", given, got, want)
 		}
 	}

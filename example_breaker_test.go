@@ -26,9 +26,9 @@ func ExampleProjection_breaker() {
 		Name:  "visits",
 		Retry: projection.RetryPolicy{MaxRetries: 1, Base: time.Millisecond},
 		Breaker: projection.BreakerPolicy{
-			Counts:   func(err error) bool { return errors.Is(err, errUnavailable) },
+			IsOutage: func(err error) bool { return errors.Is(err, errUnavailable) },
 			Failures: 2,
-			Wait:     5 * time.Millisecond, // half a minute by default
+			OpenFor:  5 * time.Millisecond, // half a minute by default
 		},
 		Each: func(ctx context.Context, tx pgx.Tx, e event.Envelope) error {
 			if calls++; calls <= 6 {

@@ -58,7 +58,7 @@ func ExampleProjection_parkStream() {
 	fmt.Println("page-2 is visited:", exampleValue(store, "select n from visits where page = 'page-2'"))
 
 	mended.Store(true)
-	outcome, err := letters.Replay(ctx, projection.LetterFilter{Stream: "page-1"}, 100)
+	outcome, err := letters.Replay(ctx, projection.DeadLetterFilter{Stream: "page-1"}, 100)
 	if err != nil {
 		log.Panic(err)
 	}

@@ -70,7 +70,7 @@ func ExampleProjection_decide() {
 	rt := exampleRuntime(store, millrace.Projection{
 		Name:  "visits",
 		Retry: projection.RetryPolicy{Base: 10 * time.Millisecond},
-		Decide: func(_ context.Context, f projection.Failure) projection.Action {
+		FailureHandler: func(_ context.Context, f projection.Failure) projection.Action {
 			if errors.Is(f.Err, errTorn) && f.Attempt < 3 {
 				return projection.ActionRetry
 			}

@@ -45,13 +45,13 @@ func courses() map[string]course {
 	}
 	once := soon(1)
 	return map[string]course{
-		"park":                {shape: millrace.Projection{Retry: once}, parks: true, calls: 2},
-		"park stream":         {shape: millrace.Projection{Retry: once, OnFailure: projection.ActionParkStream}, parks: true, whole: true, calls: 2},
-		"skip":                {shape: millrace.Projection{Retry: once, OnFailure: projection.ActionSkip}, skips: true, calls: 2},
-		"stop":                {shape: millrace.Projection{Retry: once, OnFailure: projection.ActionStop}, stops: true, calls: 2},
-		"retry for ever":      {shape: millrace.Projection{Retry: once, OnFailure: projection.ActionRetry}, calls: 4},
-		"Decide, park stream": {shape: millrace.Projection{Retry: once, OnFailure: projection.ActionStop, Decide: answer(projection.ActionParkStream)}, parks: true, whole: true, calls: 3},
-		"Decide, skip":        {shape: millrace.Projection{Retry: once, OnFailure: projection.ActionStop, Decide: answer(projection.ActionSkip)}, skips: true, calls: 3},
+		"park":                        {shape: millrace.Projection{Retry: once}, parks: true, calls: 2},
+		"park stream":                 {shape: millrace.Projection{Retry: once, OnFailure: projection.ActionParkStream}, parks: true, whole: true, calls: 2},
+		"skip":                        {shape: millrace.Projection{Retry: once, OnFailure: projection.ActionSkip}, skips: true, calls: 2},
+		"stop":                        {shape: millrace.Projection{Retry: once, OnFailure: projection.ActionStop}, stops: true, calls: 2},
+		"retry for ever":              {shape: millrace.Projection{Retry: once, OnFailure: projection.ActionRetry}, calls: 4},
+		"FailureHandler, park stream": {shape: millrace.Projection{Retry: once, OnFailure: projection.ActionStop, FailureHandler: answer(projection.ActionParkStream)}, parks: true, whole: true, calls: 3},
+		"FailureHandler, skip":        {shape: millrace.Projection{Retry: once, OnFailure: projection.ActionStop, FailureHandler: answer(projection.ActionSkip)}, skips: true, calls: 3},
 	}
 }
 
@@ -85,7 +85,7 @@ func (f *fates) mustHaveGone(rt *millrace.Runtime, name string, c course, failur
 	var parked []int64
 	for _, l := range letters {
 		parked = append(parked, l.Position)
-		if l.Behind != (l.Position != f.poison) || (l.Attempts >= failures) == l.Behind {
+		if l.BlockedByStream != (l.Position != f.poison) || (l.Attempts >= failures) == l.BlockedByStream {
 			f.t.Errorf("%s: parked: %+v", name, l)
 		}
 	}
@@ -126,9 +126,9 @@ func TestEveryPolicyMeetsEveryFailureAlike(t *testing.T) {
 	for policy, c := range courses() {
 		for kind, fault := range faults {
 			p, n := c.shape, new(atomic.Int64)
-			p.Name, p.MaxEvents, p.Deadline = policy+": "+kind, 4, 30*time.Second
+			p.Name, p.MaxEvents, p.Timeout = policy+": "+kind, 4, 30*time.Second
 			if strings.HasPrefix(kind, "deadline") {
-				p.Deadline = 400 * time.Millisecond
+				p.Timeout = 400 * time.Millisecond
 			}
 			p.Batch = failsAt(p.Name, only(f.poison), func(ctx context.Context, tx pgx.Tx, batch int, _ int64) error {
 				if batch > 1 {
@@ -143,7 +143,7 @@ func TestEveryPolicyMeetsEveryFailureAlike(t *testing.T) {
 			projections = append(projections, p)
 		}
 		p, n := c.shape, new(atomic.Int64)
-		p.Name, p.Deadline = policy+": a stranger's lock", 400*time.Millisecond
+		p.Name, p.Timeout = policy+": a stranger's lock", 400*time.Millisecond
 		p.Batch = failsAt(p.Name, only(f.poison), func(ctx context.Context, tx pgx.Tx, _ int, _ int64) error {
 			n.Add(1)
 			return execute("update model set n = n + 1")(ctx, tx)
@@ -293,7 +293,7 @@ func TestReplayWhoseCommitIsNotAnsweredAppliesOnce(t *testing.T) {
 	s.waitFor(rt)
 	s.mended.Store(true)
 	armed.Store(true)
-	if o := s.replay(projection.LetterFilter{All: true}, 100); o != (pgstore.Outcome{Done: 13}) {
+	if o := s.replay(projection.DeadLetterFilter{All: true}, 100); o != (pgstore.CommandResult{Done: 13}) {
 		t.Errorf("replayed %+v", o)
 	}
 	armed.Store(false)
@@ -312,7 +312,7 @@ func TestStrangersLockHoldsNothingAgainstAReplay(t *testing.T) {
 	s.exec("insert into model values (0)")
 	poison := s.at["a"][2]
 	s.poisonAt(poison)
-	s.p.Deadline = 600 * time.Millisecond
+	s.p.Timeout = 600 * time.Millisecond
 	handle := s.p.Batch
 	var waits atomic.Int64
 	s.p.Batch = func(ctx context.Context, tx pgx.Tx, events []event.Envelope) error {
@@ -327,9 +327,9 @@ func TestStrangersLockHoldsNothingAgainstAReplay(t *testing.T) {
 	s.waitFor(rt)
 	release := s.lock("update model set n = -1")
 	s.mended.Store(true)
-	replayed := make(chan pgstore.Outcome, 1)
+	replayed := make(chan pgstore.CommandResult, 1)
 	go func() {
-		o, err := s.letters.Replay(s.ctx, projection.LetterFilter{All: true}, 100)
+		o, err := s.letters.Replay(s.ctx, projection.DeadLetterFilter{All: true}, 100)
 		if err != nil {
 			t.Error(err)
 		}
@@ -354,7 +354,7 @@ func TestReplaysGoOnWhileAnEventWaitsForItsNextAttempt(t *testing.T) {
 	parked, waits := s.at["a"][2], s.at["b"][5]
 	s.poisonAt(parked, waits)
 	s.p.Retry = projection.RetryPolicy{Base: time.Hour, Cap: time.Hour}
-	s.p.Decide = func(_ context.Context, f projection.Failure) projection.Action {
+	s.p.FailureHandler = func(_ context.Context, f projection.Failure) projection.Action {
 		if f.Event.Position == parked {
 			return projection.ActionPark
 		}
@@ -367,7 +367,7 @@ func TestReplaysGoOnWhileAnEventWaitsForItsNextAttempt(t *testing.T) {
 		return p.State == millrace.StateWaiting && p.FailingPosition == waits
 	})
 	s.poison.Delete(parked)
-	if o := s.replay(projection.LetterFilter{All: true}, 10); o != (pgstore.Outcome{Done: 1}) {
+	if o := s.replay(projection.DeadLetterFilter{All: true}, 10); o != (pgstore.CommandResult{Done: 1}) {
 		t.Errorf("replayed %+v", o)
 	}
 	if p := s.status(rt, "p"); p.Attempts != 1 || p.Checkpoint >= waits {

@@ -110,7 +110,7 @@ func TestPoisonEventIsRetriedAndParkedAndTheRestAppliedOnce(t *testing.T) {
 			alone[name] = calls
 			p := millrace.Projection{Name: name, MaxEvents: 16, Retry: soon(retries)}
 			if strings.HasPrefix(kind, "deadline") {
-				p.Deadline = 700 * time.Millisecond
+				p.Timeout = 700 * time.Millisecond
 			}
 			handler := failsAt(name, only(poison), func(ctx context.Context, tx pgx.Tx, batch int, _ int64) error {
 				if batch == 1 {
@@ -267,7 +267,7 @@ func TestStrangersLockParksNothing(t *testing.T) {
 	} {
 		n := new(atomic.Int64)
 		calls[name] = n
-		projections = append(projections, millrace.Projection{Name: name, Deadline: 600 * time.Millisecond, Retry: soon(1),
+		projections = append(projections, millrace.Projection{Name: name, Timeout: 600 * time.Millisecond, Retry: soon(1),
 			Batch: failsAt(name, func(int64) bool { return true }, func(ctx context.Context, tx pgx.Tx, _ int, _ int64) error {
 				n.Add(1)
 				return wait(ctx, tx)

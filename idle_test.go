@@ -143,7 +143,7 @@ func idleTraffic(t *testing.T, tenants, projections int) (idle, lost, busy sent)
 		list = append(list, p)
 	}
 	store, tr := b.watched()
-	b.start(b.runtime(millrace.Config{Store: store, Heartbeat: often, PollInterval: often, ReconcileInterval: often, AdvanceInterval: often}, list...))
+	b.start(b.runtime(millrace.Config{Store: store, HeartbeatInterval: often, PollInterval: often, ReconcileInterval: often, AdvanceInterval: often}, list...))
 	appendToAll(1)
 	b.eventually("all checkpoints are at the end", func() bool {
 		var there int

@@ -118,13 +118,13 @@ func takes(d time.Duration) func(<-chan struct{}) func(context.Context, pgx.Tx) 
 }
 
 var misdeeds = map[string]misdeed{
-	"hangs for longer than the test": {calls: 1, long: true, do: hang, projection: millrace.Projection{Deadline: time.Hour}},
+	"hangs for longer than the test": {calls: 1, long: true, do: hang, projection: millrace.Projection{Timeout: time.Hour}},
 	"hangs again and again": {calls: 2, more: 1, long: true, do: hang,
-		projection: millrace.Projection{Deadline: 50 * time.Millisecond, Retry: impatient, MaxFailureShare: -1}},
+		projection: millrace.Projection{Timeout: 50 * time.Millisecond, Retry: impatient, MaxFailureShare: -1}},
 	"hangs until its deadline": {calls: 2, more: 1, long: true, do: always(func(ctx context.Context, _ pgx.Tx) error {
 		<-ctx.Done()
 		return ctx.Err()
-	}), projection: millrace.Projection{Deadline: time.Second, Retry: impatient, MaxFailureShare: -1}},
+	}), projection: millrace.Projection{Timeout: time.Second, Retry: impatient, MaxFailureShare: -1}},
 	"panics": {calls: 3, more: 10, do: always(func(context.Context, pgx.Tx) error { panic("on purpose") }),
 		projection: millrace.Projection{Retry: impatient, MaxFailureShare: -1}},
 	"fails and is parked": {calls: 3, more: 10, do: always(func(context.Context, pgx.Tx) error { return errors.New("on purpose") }),
@@ -196,7 +196,7 @@ func TestTenantWhoseProjectionsHangDisturbsNoOther(t *testing.T) {
 			other, hanging := tenants[0], tenants[1]
 			released := make(chan struct{})
 			release := sync.OnceFunc(func() { close(released) })
-			m := misdeed{many: 2 * batches, do: hang, projection: millrace.Projection{Deadline: time.Hour}}
+			m := misdeed{many: 2 * batches, do: hang, projection: millrace.Projection{Timeout: time.Hour}}
 			list, calls := m.misbehaving(hanging, released)
 			rt := b.runtime(millrace.Config{MaxBatches: batches, MaxBatchesPerTenant: limit}, append(list, millrace.Projection{Name: "q", Batch: gently})...)
 			b.start(rt)

@@ -51,8 +51,8 @@ func TestDeliveryEndsWhenItsLeaseIsFoundGone(t *testing.T) {
 	positions := b.append("a", 3).Positions
 	entered, ended := make(chan struct{}), make(chan error, 1)
 	var once sync.Once
-	zombie := b.another(millrace.Config{LeaseTime: 5 * time.Minute, Heartbeat: time.Minute, ReconcileInterval: 20 * time.Millisecond},
-		millrace.Projection{Name: "p", Deadline: 5 * time.Minute, DeliverEach: func(ctx context.Context, _ pgstore.Delivered) error {
+	zombie := b.another(millrace.Config{LeaseDuration: 5 * time.Minute, HeartbeatInterval: time.Minute, ReconcileInterval: 20 * time.Millisecond},
+		millrace.Projection{Name: "p", Timeout: 5 * time.Minute, DeliverEach: func(ctx context.Context, _ pgstore.Delivered) error {
 			once.Do(func() {
 				close(entered)
 				<-ctx.Done()

@@ -26,7 +26,7 @@ func newHeld(t *testing.T) *held {
 	h := &held{bundle: setup(t, pgstore.Options{}), entered: make(chan struct{}), cause: make(chan error, 1)}
 	h.positions = h.append("a", 10).Positions
 	var once sync.Once
-	h.p = millrace.Projection{Name: "p", Retry: soon(-1), Deadline: 5 * time.Minute, DeliverEach: h.receiver.sends(func(ctx context.Context, e pgstore.Delivered) (err error) {
+	h.p = millrace.Projection{Name: "p", Retry: soon(-1), Timeout: 5 * time.Minute, DeliverEach: h.receiver.sends(func(ctx context.Context, e pgstore.Delivered) (err error) {
 		if e.Position == h.positions[2] {
 			once.Do(func() {
 				close(h.entered)
@@ -66,17 +66,17 @@ func (h *held) mustGoOn(rt *millrace.Runtime, want error) {
 // Others may take a node whose session is lost for dead, long before its heartbeat runs out.
 func TestDeliveryEndsWhenTheSessionIsLost(t *testing.T) {
 	h := newHeld(t)
-	rt := h.runtime(millrace.Config{LeaseTime: 5 * time.Minute}, h.p)
+	rt := h.runtime(millrace.Config{LeaseDuration: 5 * time.Minute}, h.p)
 	h.start(rt)
 	<-h.entered
 	h.exec(`select pg_terminate_backend(pid, 10000) from pg_locks where locktype = 'advisory' and pid <> pg_backend_pid()`)
-	h.mustGoOn(rt, pgstore.ErrDistrusted)
+	h.mustGoOn(rt, pgstore.ErrLeaseUnconfirmed)
 }
 
 func TestDeliveryEndsWhenHeartbeatsDoNotArrive(t *testing.T) {
 	h := newHeld(t)
 	const lease = 3 * time.Second
-	rt := h.runtime(millrace.Config{LeaseTime: lease, Heartbeat: 100 * time.Millisecond}, h.p)
+	rt := h.runtime(millrace.Config{LeaseDuration: lease, HeartbeatInterval: 100 * time.Millisecond}, h.p)
 	h.start(rt)
 	<-h.entered
 	release := h.lock("lock table millrace.nodes in exclusive mode") // which heartbeats need
@@ -91,7 +91,7 @@ func TestDeliveryEndsWhenHeartbeatsDoNotArrive(t *testing.T) {
 	}
 	release()
 	h.cause <- cause
-	h.mustGoOn(rt, pgstore.ErrDistrusted)
+	h.mustGoOn(rt, pgstore.ErrLeaseUnconfirmed)
 }
 
 // A delivery whose lease was taken can go on, but what it acknowledges has no effect, and the receiver sees one token.
@@ -100,7 +100,7 @@ func TestDeliveryWhoseLeaseWasTakenAcknowledgesNothing(t *testing.T) {
 	positions := b.append("a", 10).Positions
 	var r receiver
 	entered, taken, over := make(chan struct{}), make(chan struct{}), make(chan struct{})
-	zombie := b.another(millrace.Config{LeaseTime: 5 * time.Minute, Heartbeat: time.Minute}, millrace.Projection{Name: "p",
+	zombie := b.another(millrace.Config{LeaseDuration: 5 * time.Minute, HeartbeatInterval: time.Minute}, millrace.Projection{Name: "p",
 		Deliver: func(ctx context.Context, d *pgstore.Delivery) error {
 			defer close(over)
 			for _, e := range d.Events()[:2] {

@@ -29,9 +29,9 @@ func mustCountAtOnce(t *testing.T, at int) {
 	var r receiver
 	var calls, attempts atomic.Int64
 	rt := b.runtime(millrace.Config{}, millrace.Projection{Name: "p", Retry: soon(2),
-		Decide: func(_ context.Context, f projection.Failure) projection.Action {
+		FailureHandler: func(_ context.Context, f projection.Failure) projection.Action {
 			if attempts.Add(1) != int64(f.Attempt) || f.Event.Position != poison || !errors.Is(f.Err, errOnPurpose) {
-				t.Errorf("Decide is told %+v", f)
+				t.Errorf("FailureHandler is told %+v", f)
 			}
 			if f.Attempt < 3 {
 				return projection.ActionRetry
@@ -93,12 +93,12 @@ func TestRejectedEventsAreParkedAndReplayedWithTheSameToken(t *testing.T) {
 		t.Errorf("%+v", s)
 	}
 	// A replay that is rejected has failed, and one that succeeds has the same token.
-	if o, err := b.store.DeadLetters(id).Replay(b.ctx, projection.LetterFilter{All: true}, 2); err != nil || o.Failed != 2 || o.Done != 0 {
+	if o, err := b.store.DeadLetters(id).Replay(b.ctx, projection.DeadLetterFilter{All: true}, 2); err != nil || o.Failed != 2 || o.Done != 0 {
 		t.Errorf("replayed %+v, %v", o, err)
 	}
 	mended.Store(true)
 	before := len(r.all())
-	if o, err := b.store.DeadLetters(id).Replay(b.ctx, projection.LetterFilter{All: true}, 100); err != nil || o.Done != 4 {
+	if o, err := b.store.DeadLetters(id).Replay(b.ctx, projection.DeadLetterFilter{All: true}, 100); err != nil || o.Done != 4 {
 		t.Errorf("replayed %+v, %v", o, err)
 	}
 	for _, a := range r.all()[before:] {
@@ -164,7 +164,7 @@ func TestLeasedDeliveryParksStreamsInOrder(t *testing.T) {
 	slices.Sort(live)
 	s.mustHaveArrived(&r, live, 0)
 	s.mended.Store(true)
-	if o := s.replay(projection.LetterFilter{All: true}, 100); o.Done != int64(len(parked)) {
+	if o := s.replay(projection.DeadLetterFilter{All: true}, 100); o.Done != int64(len(parked)) {
 		t.Errorf("replayed %+v", o)
 	}
 	last := s.more("a", "b")

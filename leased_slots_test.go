@@ -48,7 +48,7 @@ func TestDeliveriesKnownToTakeLongLeaveOthersASlot(t *testing.T) {
 	projections := []millrace.Projection{{Name: "healthy", DeliverEach: func(context.Context, pgstore.Delivered) error { return nil }}}
 	for i := range hanging {
 		calls := 0
-		projections = append(projections, millrace.Projection{Name: fmt.Sprint("hangs", i), Deadline: 5 * time.Minute, Retry: soon(-1),
+		projections = append(projections, millrace.Projection{Name: fmt.Sprint("hangs", i), Timeout: 5 * time.Minute, Retry: soon(-1),
 			OnFailure: projection.ActionRetry, DeliverEach: func(ctx context.Context, _ pgstore.Delivered) error {
 				if calls++; calls > 1 {
 					<-leave

@@ -54,7 +54,7 @@ func (b *bundle) reaches(rt *millrace.Runtime, id millrace.ProjectionID, positio
 func TestProjectionGoesOnByItselfAfterALateHeartbeat(t *testing.T) {
 	b := setup(t, pgstore.Options{})
 	id := millrace.ProjectionID{Name: "p"}
-	rt := b.runtime(millrace.Config{LeaseTime: 3 * time.Second, Heartbeat: 100 * time.Millisecond, PollInterval: 100 * time.Millisecond},
+	rt := b.runtime(millrace.Config{LeaseDuration: 3 * time.Second, HeartbeatInterval: 100 * time.Millisecond, PollInterval: 100 * time.Millisecond},
 		millrace.Projection{Name: "p", Batch: record("p")})
 	b.start(rt)
 	b.reaches(rt, id, b.append("a", 1).Positions[0])
@@ -73,7 +73,7 @@ func TestProjectionGoesOnByItselfAfterALateHeartbeat(t *testing.T) {
 func TestClaimingGoesOnAfterAClaimThatFailedLate(t *testing.T) {
 	b := setup(t, pgstore.Options{})
 	log, logs := watched()
-	rt := b.runtime(millrace.Config{CallTimeout: 400 * time.Millisecond, ReconcileInterval: 50 * time.Millisecond, Logger: log},
+	rt := b.runtime(millrace.Config{QueryTimeout: 400 * time.Millisecond, ReconcileInterval: 50 * time.Millisecond, Logger: log},
 		millrace.Projection{Name: "p", Batch: record("p")})
 	b.start(rt)
 	b.reaches(rt, millrace.ProjectionID{Name: "p"}, b.append("a", 1).Positions[0])
@@ -100,9 +100,9 @@ func TestLongWaitForASlotShutsNothingDown(t *testing.T) {
 		<-leave
 		return recordIn(ctx, tx, "slow", events)
 	}
-	rt := b.runtime(millrace.Config{MaxBatches: 1, CallTimeout: 100 * time.Millisecond, Logger: log},
-		millrace.Projection{Name: "slow", Batch: slow, Deadline: time.Minute},
-		millrace.Projection{Name: "p", Batch: record("p"), Deadline: 100 * time.Millisecond, Retry: impatient})
+	rt := b.runtime(millrace.Config{MaxBatches: 1, QueryTimeout: 100 * time.Millisecond, Logger: log},
+		millrace.Projection{Name: "slow", Batch: slow, Timeout: time.Minute},
+		millrace.Projection{Name: "p", Batch: record("p"), Timeout: 100 * time.Millisecond, Retry: impatient})
 	b.start(rt)
 	b.append("a", 1)
 	<-entered

@@ -91,7 +91,7 @@ func (b *bundle) mustCatchUp(rt *millrace.Runtime, names ...string) {
 			b.t.Errorf("%s: %d events were parked", name, p.Parked)
 		}
 		// Nor were there any that have been replayed by now.
-		if n, err := b.store.DeadLetters(projection.ID{Name: name}).Count(b.ctx, projection.LetterFilter{All: true}, projection.LetterResolved); n != 0 || err != nil {
+		if n, err := b.store.DeadLetters(projection.ID{Name: name}).Count(b.ctx, projection.DeadLetterFilter{All: true}, projection.DeadLetterResolved); n != 0 || err != nil {
 			b.t.Errorf("%s: %d events had been parked: %v", name, n, err)
 		}
 	}

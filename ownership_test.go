@@ -158,10 +158,10 @@ func TestFewProjectionsOnThreeNodesLeaveNoneIdle(t *testing.T) {
 
 func TestNodesOfTwoVersionsRunWhatTheyKnow(t *testing.T) {
 	b := setup(t, pgstore.Options{})
-	old := b.another(millrace.Config{LeaseTime: 2 * time.Second, Heartbeat: 500 * time.Millisecond}, several("kept", "gone")...)
+	old := b.another(millrace.Config{LeaseDuration: 2 * time.Second, HeartbeatInterval: 500 * time.Millisecond}, several("kept", "gone")...)
 	stopOld := b.start(old)
 	b.eventually("the old node runs both", func() bool { return b.balanced(old, 1) })
-	rt := b.another(millrace.Config{LeaseTime: 2 * time.Second, Heartbeat: 500 * time.Millisecond}, several("kept", "new")...)
+	rt := b.another(millrace.Config{LeaseDuration: 2 * time.Second, HeartbeatInterval: 500 * time.Millisecond}, several("kept", "new")...)
 	b.start(rt)
 	last := b.append("a", 10).Positions[9]
 	for _, name := range []string{"kept", "gone", "new"} {
@@ -355,7 +355,7 @@ func TestWhyAProjectionFailedIsKnownEverywhereUntilItIsMended(t *testing.T) {
 // A node whose session was ended is not taken for dead as long as it comes back in time, by those that saw its lock.
 func TestLostSessionMovesNoLease(t *testing.T) {
 	b := setup(t, pgstore.Options{})
-	patient := millrace.Config{LeaseTime: 30 * time.Second, DeathNotice: 20 * time.Second, ReconcileInterval: 500 * time.Millisecond}
+	patient := millrace.Config{LeaseDuration: 30 * time.Second, FailureDetection: 20 * time.Second, ReconcileInterval: 500 * time.Millisecond}
 	nodes := []*millrace.Runtime{b.another(patient, several("p", "q", "r")...), b.another(patient, several("p", "q", "r")...)}
 	for _, rt := range nodes {
 		b.start(rt)
@@ -392,7 +392,7 @@ func TestNodeWhoseHeartbeatsAreLostRestsBeforeItsLeasesAreClaimed(t *testing.T) 
 	b := setup(t, pgstore.Options{})
 	var late [2]atomic.Int64 // when each node's handler was called last, in nanoseconds
 	node := func(i int) *millrace.Runtime {
-		config := millrace.Config{LeaseTime: 2 * time.Second, Heartbeat: 100 * time.Millisecond, DeathNotice: 2 * time.Second, ReconcileInterval: 50 * time.Millisecond,
+		config := millrace.Config{LeaseDuration: 2 * time.Second, HeartbeatInterval: 100 * time.Millisecond, FailureDetection: 2 * time.Second, ReconcileInterval: 50 * time.Millisecond,
 			PollInterval: 20 * time.Millisecond} // nobody listens while a heartbeat is under way
 		handler := record("p")
 		return b.another(config, millrace.Projection{Name: "p", Batch: func(ctx context.Context, tx pgx.Tx, events []event.Envelope) error {

@@ -28,7 +28,7 @@ func faulty(poison int64, mended *atomic.Bool, shape millrace.Projection) (proje
 			p := shape
 			p.Name = fmt.Sprint(kind, ", single: ", single)
 			if strings.HasPrefix(kind, "deadline") {
-				p.Deadline = 700 * time.Millisecond
+				p.Timeout = 700 * time.Millisecond
 			}
 			handler := failsAt(p.Name, only(poison), func(ctx context.Context, tx pgx.Tx, _ int, _ int64) error {
 				if mended.Load() {
@@ -274,11 +274,11 @@ func TestHandlerSaysWhatBecomesOfItsEvent(t *testing.T) {
 			wishes[name] = asked{want, calls}
 			// All else that is set says something else, and a second attempt would be told by the calls.
 			p := millrace.Projection{Name: name, Retry: soon(5), OnFailure: projection.ActionStop,
-				Decide: func(context.Context, projection.Failure) projection.Action { return projection.ActionStop }}
+				FailureHandler: func(context.Context, projection.Failure) projection.Action { return projection.ActionStop }}
 			switch want {
 			case projection.ActionStop:
 				p.OnFailure = projection.ActionPark
-				p.Decide = func(context.Context, projection.Failure) projection.Action { return projection.ActionPark }
+				p.FailureHandler = func(context.Context, projection.Failure) projection.Action { return projection.ActionPark }
 			case projection.ActionRetry:
 				p.Retry = soon(-1)
 			}
@@ -324,7 +324,7 @@ func TestPermanentErrorIsNotRetried(t *testing.T) {
 	var projections []millrace.Projection
 	retry := func(context.Context, projection.Failure) projection.Action { return projection.ActionRetry }
 	for name, p := range map[string]millrace.Projection{
-		"parked": {}, "skipped": {OnFailure: projection.ActionSkip}, "parked, not retried": {OnFailure: projection.ActionRetry}, "parked over Decide": {Decide: retry},
+		"parked": {}, "skipped": {OnFailure: projection.ActionSkip}, "parked, not retried": {OnFailure: projection.ActionRetry}, "parked over FailureHandler": {FailureHandler: retry},
 	} {
 		n := new(atomic.Int64)
 		calls[name] = n
@@ -356,12 +356,12 @@ func TestDecideIsToldOfEachFailureAndItsAnswerCounts(t *testing.T) {
 	var mu sync.Mutex
 	var told []projection.Failure
 	p := millrace.Projection{Name: "p", Retry: soon(-1), OnFailure: projection.ActionStop,
-		Decide: func(ctx context.Context, f projection.Failure) projection.Action {
+		FailureHandler: func(ctx context.Context, f projection.Failure) projection.Action {
 			mu.Lock()
 			defer mu.Unlock()
 			told = append(told, f)
 			if _, bounded := ctx.Deadline(); !bounded {
-				t.Error("Decide may take as long as it likes")
+				t.Error("FailureHandler may take as long as it likes")
 			}
 			if f.Attempt < 4 {
 				return projection.ActionRetry
@@ -396,8 +396,8 @@ func TestDecideThatPanicsLeavesItToRetryAndOnFailure(t *testing.T) {
 	poison := b.append("a", 20).Positions[7]
 	log, logs := watched()
 	p := millrace.Projection{Name: "p", Retry: soon(1), OnFailure: projection.ActionSkip,
-		Decide: func(context.Context, projection.Failure) projection.Action { panic("a decision on purpose") },
-		Batch:  failsAt("p", only(poison), func(context.Context, pgx.Tx, int, int64) error { return errOnPurpose }),
+		FailureHandler: func(context.Context, projection.Failure) projection.Action { panic("a decision on purpose") },
+		Batch:          failsAt("p", only(poison), func(context.Context, pgx.Tx, int, int64) error { return errOnPurpose }),
 	}
 	rt := b.runtime(millrace.Config{Logger: log}, p)
 	if err := rt.RunUntilIdle(b.ctx); err != nil {
@@ -407,7 +407,7 @@ func TestDecideThatPanicsLeavesItToRetryAndOnFailure(t *testing.T) {
 	if s := b.status(rt, "p"); s.Skipped != 1 || s.Parked != 0 {
 		t.Errorf("%+v", s)
 	}
-	said := logs.FilterMessageSnippet("Decide gave no answer").All()
+	said := logs.FilterMessageSnippet("FailureHandler gave no answer").All()
 	if len(said) != 2 || !strings.Contains(fmt.Sprint(said[0].ContextMap()["error"]), "a decision on purpose") {
 		t.Errorf("the log says %v", said)
 	}
@@ -430,8 +430,8 @@ func TestFaultsOfTheInfrastructureAreNobodysToDecide(t *testing.T) {
 	} {
 		n := new(atomic.Int64)
 		calls[name] = n
-		projections = append(projections, millrace.Projection{Name: name, MaxEvents: 1, Deadline: 600 * time.Millisecond, Retry: soon(-1), OnFailure: projection.ActionStop,
-			Decide: func(context.Context, projection.Failure) projection.Action {
+		projections = append(projections, millrace.Projection{Name: name, MaxEvents: 1, Timeout: 600 * time.Millisecond, Retry: soon(-1), OnFailure: projection.ActionStop,
+			FailureHandler: func(context.Context, projection.Failure) projection.Action {
 				asked.Add(1)
 				return projection.ActionStop
 			},
@@ -456,7 +456,7 @@ func TestFaultsOfTheInfrastructureAreNobodysToDecide(t *testing.T) {
 		}
 	}
 	if n := asked.Load(); n != 0 {
-		t.Errorf("Decide was asked %d times", n)
+		t.Errorf("FailureHandler was asked %d times", n)
 	}
 }
 

@@ -93,7 +93,7 @@ func TestDeadLettersAreReplayedBehindAPooler(t *testing.T) {
 	s.waitFor(rt)
 	s.mustHaveParked(s.at["a"][2:]...)
 	s.mended.Store(true)
-	s.replay(projection.LetterFilter{All: true}, 100)
+	s.replay(projection.DeadLetterFilter{All: true}, 100)
 	s.mustHaveParked()
 }
 

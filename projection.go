@@ -47,12 +47,12 @@ type Projection struct {
 	MaxBytes int
 	// Deadline bounds one call of the handler. Default 30 s. In a transaction, half of it bounds the wait for each lock that somebody else
 	// holds; such waits count as nobody's fault and are tried again for ever.
-	Deadline time.Duration
-	// Relaxed commits batches without waiting for the disk. After a crash of the server the last of them are done again,
+	Timeout time.Duration
+	// AsyncCommit commits batches without waiting for the disk. After a crash of the server the last of them are done again,
 	// read model and checkpoint alike, so it is safe for pure read models, but not where others act upon what the
 	// handler writes. Events that the handler appends by AppendTx make their batch wait for the disk all the same. It is
 	// refused beside Deliver and DeliverEach, which have no transaction.
-	Relaxed bool
+	AsyncCommit bool
 
 	// Retry says when a failing event is tried again. Default: 3 retries after 1 s, 2 s and 4 s, 20 % shorter or longer.
 	// A handler whose error is wrapped in backoff.Permanent (cenkalti/backoff/v4) is not called again for its event.
@@ -61,15 +61,15 @@ type Projection struct {
 	// the dead letters, so that the others go on. ActionParkStream parks the later events of its stream behind it, in order,
 	// until they are replayed: for read models that must not miss one event of a stream and see the next. ActionSkip goes on without a trace but a warning and a number in the
 	// status. ActionStop lets the projection wait at the event, failed, until somebody resumes it. ActionRetry tries it
-	// for ever. What a handler asks for by projection.Retry, Park, ParkStream, Skip or Stop wins over this, and so does Decide.
+	// for ever. What a handler asks for by projection.Retry, Park, ParkStream, Skip or Stop wins over this, and so does FailureHandler.
 	OnFailure projection.Action
-	// Decide, where it is set, decides about each failure that was counted, in place of Retry.MaxRetries and OnFailure:
+	// FailureHandler, where it is set, decides about each failure that was counted, in place of Retry.MaxRetries and OnFailure:
 	// also about the first, so it says ActionRetry as often as it wants retries, which follow after Retry's delays. It is
 	// not asked where the handler itself asks for something, and never about faults of the infrastructure. It gets 5 s;
 	// where it takes longer, panics, or answers with no action, Retry and OnFailure decide, and the log says so. Where the
 	// error is permanent, or processes die of the event, ActionRetry means ActionPark. It may be called from several
 	// goroutines at once, for different tenants, and again for a failure whose outcome was lost.
-	Decide func(ctx context.Context, f projection.Failure) projection.Action
+	FailureHandler func(ctx context.Context, f projection.Failure) projection.Action
 	// MaxFailureShare is the share of the last 100 events that may be parked or skipped. When more of them failed, and at
 	// least 20, the next one stops the projection as ActionStop does, and the reason says how many failed: that is a bug
 	// or something that is missing, and no bad event. Default 0.5; negative allows all. With a new owner of the lease, and
@@ -87,7 +87,7 @@ type Projection struct {
 	// Replay has parked events replayed by themselves. Default: nobody replays them but store.DeadLetters(id).Replay.
 	Replay projection.ReplayPolicy
 	// Breaker is for a handler that depends on something outside, say a web service: while that is down the projection waits,
-	// and no event is blamed. It has one where Breaker.Counts is set. With a new owner of the lease it begins closed. Default:
+	// and no event is blamed. It has one where Breaker.IsOutage is set. With a new owner of the lease it begins closed. Default:
 	// none, and what is down outside counts against events as every error of the handler's does.
 	Breaker projection.BreakerPolicy
 }
@@ -99,8 +99,8 @@ func (p Projection) withDefaults() Projection {
 	if p.MaxBytes == 0 {
 		p.MaxBytes = 4 << 20
 	}
-	if p.Deadline == 0 {
-		p.Deadline = 30 * time.Second
+	if p.Timeout == 0 {
+		p.Timeout = 30 * time.Second
 	}
 	p.Retry = p.Retry.WithDefaults()
 	if p.MaxFailureShare == 0 {
@@ -131,14 +131,14 @@ func (p Projection) validate() error {
 			return errors.New("neither Batch, Each, Deliver nor DeliverEach is set")
 		case len(p.handlers()) > 1:
 			return fmt.Errorf("both %s are set", strings.Join(p.handlers(), " and "))
-		case p.Relaxed && p.leased() != nil:
-			return fmt.Errorf("value of Relaxed is true beside %s, which has no transaction that it could concern", p.handlers()[0])
+		case p.AsyncCommit && p.leased() != nil:
+			return fmt.Errorf("value of AsyncCommit is true beside %s, which has no transaction that it could concern", p.handlers()[0])
 		case p.MaxEvents < 1 || p.MaxEvents > math.MaxInt16:
 			return fmt.Errorf("value of MaxEvents is not from 1 to %d: %d", math.MaxInt16, p.MaxEvents)
 		case p.MaxBytes < 0:
 			return fmt.Errorf("value of MaxBytes is negative: %d", p.MaxBytes)
-		case p.Deadline < 10*time.Millisecond:
-			return fmt.Errorf("value of Deadline is below 10 ms: %v", p.Deadline)
+		case p.Timeout < 10*time.Millisecond:
+			return fmt.Errorf("value of Timeout is below 10 ms: %v", p.Timeout)
 		case slices.Contains(p.Types, ""):
 			return errors.New("an empty type is among Types")
 		}
@@ -190,10 +190,10 @@ func (p Projection) definition(r *Runtime) *engine.Definition {
 		Types:     slices.Clone(p.Types),
 		MaxEvents: p.MaxEvents,
 		MaxBytes:  p.MaxBytes,
-		Deadline:  p.Deadline,
+		Timeout:   p.Timeout,
 		Leased:    p.leased() != nil,
 		Policy: engine.Policy{
-			Retry: p.Retry, OnFailure: p.OnFailure, Decide: p.Decide, MaxFailureShare: p.MaxFailureShare,
+			Retry: p.Retry, OnFailure: p.OnFailure, FailureHandler: p.FailureHandler, MaxFailureShare: p.MaxFailureShare,
 			MaxParked: p.MaxParked, Replay: p.Replay,
 		},
 		Breaker: p.Breaker,
@@ -201,11 +201,11 @@ func (p Projection) definition(r *Runtime) *engine.Definition {
 	}
 	switch {
 	case def.Leased:
-		def.Apply = port.Deliver(p.leased(), pgstore.DeliverOptions{Deadline: p.Deadline, Policy: def.Policy, Trust: r.trust, Slot: r.ackSlot})
+		def.Apply = port.Deliver(p.leased(), pgstore.DeliverOptions{Timeout: p.Timeout, Policy: def.Policy, Trust: r.trust, Slot: r.ackSlot})
 	case p.Each != nil:
-		def.Apply = port.Apply(pgstore.Each(p.Each), pgstore.ApplyOptions{Deadline: p.Deadline, Relaxed: p.Relaxed})
+		def.Apply = port.Apply(pgstore.Each(p.Each), pgstore.ApplyOptions{Timeout: p.Timeout, AsyncCommit: p.AsyncCommit})
 	default:
-		def.Apply = port.Apply(p.Batch, pgstore.ApplyOptions{Deadline: p.Deadline, Relaxed: p.Relaxed})
+		def.Apply = port.Apply(p.Batch, pgstore.ApplyOptions{Timeout: p.Timeout, AsyncCommit: p.AsyncCommit})
 	}
 	return def
 }

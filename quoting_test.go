@@ -58,9 +58,9 @@ func TestErrorsCutWhatTheyQuote(t *testing.T) {
 	id := millrace.ProjectionID{Tenant: big, Name: big}
 	letters := b.store.DeadLetters(id)
 	_, list := letters.List(b.ctx, pgstore.Page{})
-	_, count := letters.Count(b.ctx, projection.LetterFilter{Stream: nul})
-	_, replay := letters.Replay(b.ctx, projection.LetterFilter{All: true}, 1)
-	_, state := b.store.DeadLetters(millrace.ProjectionID{Name: "p"}).List(b.ctx, pgstore.Page{States: []projection.LetterState{projection.LetterState(big)}})
+	_, count := letters.Count(b.ctx, projection.DeadLetterFilter{Stream: nul})
+	_, replay := letters.Replay(b.ctx, projection.DeadLetterFilter{All: true}, 1)
+	_, state := b.store.DeadLetters(millrace.ProjectionID{Name: "p"}).List(b.ctx, pgstore.Page{States: []projection.DeadLetterState{projection.DeadLetterState(big)}})
 	p := millrace.Projection{Name: "p", Batch: record("p")}
 	named, types, replayed := p, p, p
 	named.Name, types.Types, replayed.Replay.Error = big, []string{nul}, nul

@@ -58,7 +58,7 @@ func TestLeaseThatWasTakenUnnoticedIsGivenUpAndClaimedAgain(t *testing.T) {
 // Its session connection goes another way than its pool, so that its heartbeats would keep its share from the others for ever.
 func TestNodeWhosePoolIsBrokenLeavesItsShareToOthersUntilItIsMended(t *testing.T) {
 	b := setup(t, pgstore.Options{})
-	quick := millrace.Config{ReconcileInterval: 100 * time.Millisecond, LeaseTime: 2 * time.Second, Heartbeat: 300 * time.Millisecond}
+	quick := millrace.Config{ReconcileInterval: 100 * time.Millisecond, LeaseDuration: 2 * time.Second, HeartbeatInterval: 300 * time.Millisecond}
 	rt := b.another(quick, several("a", "b", "c", "d")...)
 	b.start(rt)
 	var broken atomic.Bool
@@ -143,9 +143,9 @@ func TestOrderlyEndOfAReplayIsNotTakenForTheDeathOfItsProcess(t *testing.T) {
 				<-ctx.Done()
 				return ctx.Err()
 			}
-			replayed := make(chan pgstore.Outcome, 1)
+			replayed := make(chan pgstore.CommandResult, 1)
 			go func() {
-				o, err := s.letters.Replay(s.ctx, projection.LetterFilter{All: true}, 100)
+				o, err := s.letters.Replay(s.ctx, projection.DeadLetterFilter{All: true}, 100)
 				if err != nil {
 					t.Error(err)
 				}

@@ -204,13 +204,13 @@ func (b *bundle) mustRunWithPoison() {
 	})
 	mended.Store(true)
 	letters := b.store.DeadLetters(id)
-	if o, err := letters.Replay(b.ctx, projection.LetterFilter{Stream: "poison"}, 1); err != nil || o.Done != 1 {
+	if o, err := letters.Replay(b.ctx, projection.DeadLetterFilter{Stream: "poison"}, 1); err != nil || o.Done != 1 {
 		b.t.Errorf("replay: %+v, %v", o, err)
 	}
-	if o, err := letters.Discard(b.ctx, projection.LetterFilter{All: true}, 10); err != nil || o.Done != 2 {
+	if o, err := letters.Discard(b.ctx, projection.DeadLetterFilter{All: true}, 10); err != nil || o.Done != 2 {
 		b.t.Errorf("discard: %+v, %v", o, err)
 	}
-	if n, err := letters.Purge(b.ctx, projection.LetterFilter{All: true}, 0, 10); err != nil || n != 3 {
+	if n, err := letters.Purge(b.ctx, projection.DeadLetterFilter{All: true}, 0, 10); err != nil || n != 3 {
 		b.t.Errorf("purge: %d, %v", n, err)
 	}
 	stop()

@@ -25,7 +25,7 @@ type Runtime struct {
 
 	mu          sync.Mutex
 	definitions map[string]*engine.Definition
-	env         *actors.Env // nil while it does not run
+	env         *actors.Deps // nil while it does not run
 }
 
 // New makes a runtime. It does nothing before Run.
@@ -152,7 +152,7 @@ func (r *Runtime) stop(ctx context.Context, boss *supervisor.Supervisor) error {
 }
 
 // start makes what the actors of one run share.
-func (r *Runtime) start() (*actors.Env, error) {
+func (r *Runtime) start() (*actors.Deps, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	switch {
@@ -168,18 +168,18 @@ func (r *Runtime) start() (*actors.Env, error) {
 	slices.Sort(names)
 	c := r.config
 	pool := int(c.Store.Pool().Config().MaxConns)
-	env := &actors.Env{
+	env := &actors.Deps{
 		System: actors.NewSystem(c.Logger),
 		Store:  r.port,
 		Log:    c.Logger,
-		Node:   engine.Node{ID: uuid.NewString(), Projections: names, Tenants: c.Tenants, LeaseTime: c.LeaseTime},
+		Node:   engine.Node{ID: uuid.NewString(), Projections: names, Tenants: c.Tenants, LeaseDuration: c.LeaseDuration},
 		Timing: actors.Timing{
-			// Two looks miss a dead node's lock within 0.7 of DeathNotice; the rest is for claiming its leases.
-			Heartbeat: c.Heartbeat, Look: c.DeathNotice * 4 / 10, Confirm: c.DeathNotice * 3 / 10, Poll: c.PollInterval, Reconcile: c.ReconcileInterval,
-			AdvanceEvery: c.AdvanceInterval, Call: c.CallTimeout, Rest: 100 * time.Millisecond,
+			// Two looks miss a dead node's lock within 0.7 of FailureDetection; the rest is for claiming its leases.
+			HeartbeatInterval: c.HeartbeatInterval, ListPeers: c.FailureDetection * 4 / 10, Confirm: c.FailureDetection * 3 / 10, Poll: c.PollInterval, Reconcile: c.ReconcileInterval,
+			AdvanceEvery: c.AdvanceInterval, QueryTimeout: c.QueryTimeout, Rest: 100 * time.Millisecond,
 		},
 		Definitions: r.definitions,
-		Slots:       actors.NewSlots(pool, c.MaxBatches, c.MaxBatchesPerTenant, c.MaxDeliveries),
+		Limiter:     actors.NewLimiter(pool, c.MaxBatches, c.MaxBatchesPerTenant, c.MaxDeliveries),
 		TailBytes:   c.TailMemory,
 	}
 	env.Live()
@@ -194,7 +194,7 @@ func (r *Runtime) ended() {
 }
 
 // running returns what the actors share, nil while the runtime does not run.
-func (r *Runtime) running() *actors.Env {
+func (r *Runtime) running() *actors.Deps {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.env
@@ -211,7 +211,7 @@ func (r *Runtime) trust() (until time.Time, changed <-chan struct{}) {
 // ackSlot waits for a connection's slot for a statement of a delivery.
 func (r *Runtime) ackSlot(ctx context.Context) (release func(), err error) {
 	if env := r.running(); env != nil {
-		return env.Slots.Ack(ctx)
+		return env.Limiter.Ack(ctx)
 	}
 	return func() {}, nil
 }
@@ -219,7 +219,7 @@ func (r *Runtime) ackSlot(ctx context.Context) (release func(), err error) {
 // tenants returns the tenants of the runtime, and an error that a run would only meet again and again: the store was
 // not migrated, or has no such tenant.
 func (r *Runtime) tenants(ctx context.Context) ([]string, error) {
-	ctx, cancel := context.WithTimeout(ctx, r.config.CallTimeout)
+	ctx, cancel := context.WithTimeout(ctx, r.config.QueryTimeout)
 	defer cancel()
 	all, err := r.config.Store.Tenants(ctx)
 	if err != nil {
@@ -281,7 +281,7 @@ func (r *Runtime) waitFor(ctx context.Context, id ProjectionID, position int64) 
 	const first, most = 10 * time.Millisecond, 250 * time.Millisecond
 	for delay := first; ; delay = min(2*delay, most) {
 		if env := r.running(); env != nil {
-			if err := env.Board.WaitFor(ctx, id, position); !errors.Is(err, actors.ErrNotHere) && !r.resumed(ctx, env, id, err) {
+			if err := env.Registry.WaitFor(ctx, id, position); !errors.Is(err, actors.ErrNotHere) && !r.resumed(ctx, env, id, err) {
 				return err
 			}
 		}
@@ -314,8 +314,8 @@ func (r *Runtime) waitFor(ctx context.Context, id ProjectionID, position int64) 
 
 // resumed tells that somebody has resumed a projection which on this node still seems to be paused, or to have stopped at
 // an event: the notice is under way.
-func (r *Runtime) resumed(ctx context.Context, env *actors.Env, id ProjectionID, answer error) bool {
-	entry, _ := env.Board.Get(id)
+func (r *Runtime) resumed(ctx context.Context, env *actors.Deps, id ProjectionID, answer error) bool {
+	entry, _ := env.Registry.Get(id)
 	if !errors.Is(answer, projection.ErrPaused) && !(errors.Is(answer, projection.ErrFailed) && entry.Halted) {
 		return false
 	}
@@ -332,7 +332,7 @@ func (r *Runtime) knows(id ProjectionID) bool {
 
 // row is what the database knows of a projection.
 func (r *Runtime) row(ctx context.Context, id ProjectionID) (pgstore.ProjectionRow, error) {
-	ctx, cancel := context.WithTimeout(ctx, r.config.CallTimeout)
+	ctx, cancel := context.WithTimeout(ctx, r.config.QueryTimeout)
 	defer cancel()
 	rows, err := r.port.Projections(ctx, []string{id.Tenant})
 	if err != nil {

@@ -49,7 +49,7 @@ type Status struct {
 	// Nodes are the processes that run projections, this one among them, the oldest first. One that ended in order is not
 	// there any more, one that died for an hour.
 	Nodes []NodeStatus
-	// NotOwned counts the projections that are wanted but that no living node has held for longer than LeaseTime.
+	// NotOwned counts the projections that are wanted but that no living node has held for longer than LeaseDuration.
 	NotOwned int
 	// Tenants and Projections are in order of their names.
 	Tenants     []TenantStatus
@@ -146,7 +146,7 @@ func (r *Runtime) Status(ctx context.Context) (Status, error) {
 	if err != nil {
 		return Status{}, fmt.Errorf("status: %w", err)
 	}
-	ctx, cancel := context.WithTimeout(ctx, r.config.CallTimeout)
+	ctx, cancel := context.WithTimeout(ctx, r.config.QueryTimeout)
 	defer cancel()
 	store := r.port
 	rows, err := store.Projections(ctx, tenants)
@@ -161,12 +161,12 @@ func (r *Runtime) Status(ctx context.Context) (Status, error) {
 	if status.OldestSnapshot, err = store.OldestSnapshot(ctx); err != nil {
 		return Status{}, fmt.Errorf("status: %w", err)
 	}
-	local := map[ProjectionID]actors.Entry{}
+	local := map[ProjectionID]actors.ProjectionEntry{}
 	feeds := map[string]actors.FeedEntry{}
 	if env := r.running(); env != nil {
-		status.Node, status.Stuck = env.Node.ID, env.Board.Stuck()
-		status.Session = sessionStatus(env.Board.Session())
-		local, feeds = env.Board.All(), env.Board.Feeds()
+		status.Node, status.Stuck = env.Node.ID, env.Registry.Stuck()
+		status.Session = sessionStatus(env.Registry.Session())
+		local, feeds = env.Registry.All(), env.Registry.Feeds()
 	}
 	for _, t := range tenants {
 		feed, head := feeds[t], heads.Positions[t]
@@ -192,7 +192,7 @@ func (r *Runtime) Status(ctx context.Context) (Status, error) {
 			if !slices.ContainsFunc(status.Nodes, func(n NodeStatus) bool { return n.Alive && n.knows(row.ID) }) {
 				p.Reason = "no node that is alive knows the projection"
 			}
-			if p.NotOwned > r.config.LeaseTime {
+			if p.NotOwned > r.config.LeaseDuration {
 				status.NotOwned++
 			}
 		}
@@ -214,7 +214,7 @@ func (r *Runtime) nodes(ctx context.Context) ([]NodeStatus, error) {
 	return nodes, nil
 }
 
-func projectionStatus(row pgstore.ProjectionRow, head int64, entry actors.Entry, here bool) ProjectionStatus {
+func projectionStatus(row pgstore.ProjectionRow, head int64, entry actors.ProjectionEntry, here bool) ProjectionStatus {
 	s := ProjectionStatus{
 		ID: row.ID, Owner: row.Owner, Epoch: row.Epoch, Checkpoint: row.Checkpoint, Position: row.Checkpoint, Head: head,
 		Parked: row.Parked, OldestParked: row.OldestParked, Skipped: row.Skipped, FailingPosition: row.FailingPosition, Attempts: row.Attempts,

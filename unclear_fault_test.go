@@ -139,7 +139,7 @@ func TestFaultOfAReplayThatOnlyLooksLikeTheServersIsCountedInTheEnd(t *testing.T
 	rt.SetFaultLimits(shortly)
 	b.start(rt)
 	b.eventually("it is parked", func() bool { return b.status(rt, "p").Parked == 1 })
-	outcome, err := b.store.DeadLetters(projection.ID{Name: "p"}).Replay(b.ctx, projection.LetterFilter{All: true}, 1)
+	outcome, err := b.store.DeadLetters(projection.ID{Name: "p"}).Replay(b.ctx, projection.DeadLetterFilter{All: true}, 1)
 	if err != nil || outcome.Failed != 1 {
 		t.Fatalf("%+v, %v", outcome, err)
 	}
@@ -270,7 +270,7 @@ func TestLockWaitsDeadlocksAndSerializationFailuresAreNeverCounted(t *testing.T)
 	for kind, fail := range kinds {
 		n, last := new(atomic.Int64), new(atomic.Value)
 		calls[kind], met[kind] = n, last
-		projections = append(projections, millrace.Projection{Name: kind, MaxEvents: 1, Deadline: 600 * time.Millisecond, Retry: soon(-1),
+		projections = append(projections, millrace.Projection{Name: kind, MaxEvents: 1, Timeout: 600 * time.Millisecond, Retry: soon(-1),
 			Batch: failsAt(kind, only(poison), func(ctx context.Context, tx pgx.Tx, _ int, _ int64) error {
 				if mended.Load() {
 					return nil

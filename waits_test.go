@@ -84,7 +84,7 @@ func TestLettersAreReplayedWhileAnEventWaitsThoughTheSessionWasLost(t *testing.T
 		status, err := rt.Status(b.ctx)
 		return err == nil && status.Session.Connected && status.Session.Since.After(lost)
 	})
-	if o, err := b.store.DeadLetters(projection.ID{Name: "p"}).Replay(b.ctx, projection.LetterFilter{All: true}, 10); err != nil || o.Done != 1 {
+	if o, err := b.store.DeadLetters(projection.ID{Name: "p"}).Replay(b.ctx, projection.DeadLetterFilter{All: true}, 10); err != nil || o.Done != 1 {
 		t.Errorf("replayed %+v, %v", o, err)
 	}
 	if p := b.status(rt, "p"); p.State != millrace.StateWaiting || p.Attempts != 1 || p.Parked != 0 {
@@ -98,7 +98,7 @@ func TestStoppedProjectionSaysSoWhileAReplayMeetsAnOutage(t *testing.T) {
 	bad := b.append("a", 2).Positions[0]
 	var down atomic.Bool
 	var replays atomic.Int64
-	rt := b.runtime(millrace.Config{}, millrace.Projection{Name: "p", Breaker: projection.BreakerPolicy{Counts: isDown, Failures: 1, Wait: time.Hour},
+	rt := b.runtime(millrace.Config{}, millrace.Projection{Name: "p", Breaker: projection.BreakerPolicy{IsOutage: isDown, Failures: 1, OpenFor: time.Hour},
 		Each: func(_ context.Context, _ pgx.Tx, e event.Envelope) error {
 			switch {
 			case down.Load():
@@ -116,7 +116,7 @@ func TestStoppedProjectionSaysSoWhileAReplayMeetsAnOutage(t *testing.T) {
 	defer cancel()
 	given := make(chan error, 1)
 	go func() {
-		_, err := b.store.DeadLetters(projection.ID{Name: "p"}).Replay(replay, projection.LetterFilter{All: true}, 1)
+		_, err := b.store.DeadLetters(projection.ID{Name: "p"}).Replay(replay, projection.DeadLetterFilter{All: true}, 1)
 		given <- err
 	}()
 	b.eventually("the replay is tried again and again", func() bool { return replays.Load() > 2 })
@@ -140,7 +140,7 @@ func TestReplayInVainIsMadeLessAndLessOften(t *testing.T) {
 	var down atomic.Bool
 	var mu sync.Mutex
 	var tries []time.Time
-	rt := b.runtime(millrace.Config{ReconcileInterval: 50 * time.Millisecond}, millrace.Projection{Name: "p", Breaker: projection.BreakerPolicy{Counts: isDown},
+	rt := b.runtime(millrace.Config{ReconcileInterval: 50 * time.Millisecond}, millrace.Projection{Name: "p", Breaker: projection.BreakerPolicy{IsOutage: isDown},
 		Each: func(_ context.Context, _ pgx.Tx, e event.Envelope) error {
 			if !down.Load() {
 				return projection.Park(errOnPurpose)
@@ -156,7 +156,7 @@ func TestReplayInVainIsMadeLessAndLessOften(t *testing.T) {
 	letters := b.store.DeadLetters(projection.ID{Name: "p"})
 	short, cancel := context.WithTimeout(b.ctx, 6*time.Second)
 	defer cancel()
-	o, err := letters.Replay(short, projection.LetterFilter{All: true}, 1)
+	o, err := letters.Replay(short, projection.DeadLetterFilter{All: true}, 1)
 	if !errors.Is(err, pgstore.ErrPending) {
 		t.Fatalf("%+v, %v", o, err)
 	}

@@ -46,7 +46,7 @@ func (a *ahead) window(def *engine.Definition) []event.Envelope {
 // would have to be parked, and too many are.
 func (a *ahead) take(def *engine.Definition, sizing machine.BatchSizer, aside machine.ParkedStreams) (batch engine.Batch, full bool) {
 	handled, behind, n := sizing.Split(a.window(def), aside)
-	batch = engine.Batch{Events: handled, Behind: behind, To: a.to}
+	batch = engine.Batch{Events: handled, BlockedByStream: behind, To: a.to}
 	if n == 0 {
 		return batch, true
 	}

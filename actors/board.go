@@ -27,7 +27,7 @@ const (
 )
 
 // Entry is what a projection's actor publishes about itself.
-type Entry struct {
+type ProjectionEntry struct {
 	State State
 	// Position is how far the projection has handled or passed over events; the checkpoint in the database may lag
 	// behind it by what did not concern the projection.
@@ -52,7 +52,7 @@ type Entry struct {
 
 // Board is where actors publish what others may look at without asking them: status, health, and those who wait for a
 // position.
-type Board struct {
+type Registry struct {
 	mu      sync.Mutex
 	entries map[projection.ID]*slot
 	feeds   map[string]FeedEntry
@@ -87,7 +87,7 @@ type SessionEntry struct {
 }
 
 type slot struct {
-	Entry
+	ProjectionEntry
 	present bool
 	waiters []waiter
 }
@@ -138,11 +138,11 @@ func (s *slot) tell() {
 	})
 }
 
-func newBoard() *Board {
-	return &Board{entries: make(map[projection.ID]*slot), feeds: make(map[string]FeedEntry)}
+func newBoard() *Registry {
+	return &Registry{entries: make(map[projection.ID]*slot), feeds: make(map[string]FeedEntry)}
 }
 
-func (b *Board) slot(id projection.ID) *slot {
+func (b *Registry) slot(id projection.ID) *slot {
 	s, ok := b.entries[id]
 	if !ok {
 		s = &slot{}
@@ -152,55 +152,55 @@ func (b *Board) slot(id projection.ID) *slot {
 }
 
 // publish changes the entry of a projection.
-func (b *Board) publish(id projection.ID, change func(*Entry)) {
+func (b *Registry) publish(id projection.ID, change func(*ProjectionEntry)) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	s := b.slot(id)
 	s.present = true
-	change(&s.Entry)
+	change(&s.ProjectionEntry)
 	s.Changed = time.Now()
 	s.tell()
 }
 
 // amend changes the entry of a projection that is on the board. Work whose actor is gone by now brings none back.
-func (b *Board) amend(id projection.ID, change func(*Entry)) {
+func (b *Registry) amend(id projection.ID, change func(*ProjectionEntry)) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if s, ok := b.entries[id]; ok && s.present {
-		change(&s.Entry)
+		change(&s.ProjectionEntry)
 		s.Changed = time.Now()
 	}
 }
 
 // withdraw takes the entry of a projection down, since another node may run it now. What it applied is kept.
-func (b *Board) withdraw(id projection.ID) {
+func (b *Registry) withdraw(id projection.ID) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	s := b.slot(id)
 	s.present = false
-	s.Entry = Entry{Applied: s.Applied}
+	s.ProjectionEntry = ProjectionEntry{Applied: s.Applied}
 	s.tell()
 }
 
 // Get returns the entry of a projection that this node runs.
-func (b *Board) Get(id projection.ID) (Entry, bool) {
+func (b *Registry) Get(id projection.ID) (ProjectionEntry, bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	s, ok := b.entries[id]
 	if !ok {
-		return Entry{}, false
+		return ProjectionEntry{}, false
 	}
-	return s.Entry, s.present
+	return s.ProjectionEntry, s.present
 }
 
 // All returns the entries of the projections that this node runs.
-func (b *Board) All() map[projection.ID]Entry {
+func (b *Registry) All() map[projection.ID]ProjectionEntry {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	all := make(map[projection.ID]Entry)
+	all := make(map[projection.ID]ProjectionEntry)
 	for id, s := range b.entries {
 		if s.present {
-			all[id] = s.Entry
+			all[id] = s.ProjectionEntry
 		}
 	}
 	return all
@@ -210,7 +210,7 @@ func (b *Board) All() map[projection.ID]Entry {
 var ErrNotHere = errors.New("projection does not run on this node")
 
 // Reached returns what WaitFor would return, and whether it would return at once.
-func (b *Board) Reached(id projection.ID, position int64) (answer error, final bool) {
+func (b *Registry) Reached(id projection.ID, position int64) (answer error, final bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	s, ok := b.entries[id]
@@ -222,7 +222,7 @@ func (b *Board) Reached(id projection.ID, position int64) (answer error, final b
 
 // WaitFor returns when the projection has handled everything up to position, or with the reason when it is paused or
 // failed, or with ErrNotHere when it does not run here.
-func (b *Board) WaitFor(ctx context.Context, id projection.ID, position int64) error {
+func (b *Registry) WaitFor(ctx context.Context, id projection.ID, position int64) error {
 	for {
 		b.mu.Lock()
 		s, ok := b.entries[id]
@@ -248,14 +248,14 @@ func (b *Board) WaitFor(ctx context.Context, id projection.ID, position int64) e
 	}
 }
 
-func (b *Board) forget(id projection.ID, w waiter) {
+func (b *Registry) forget(id projection.ID, w waiter) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	s := b.slot(id)
 	s.waiters = slices.DeleteFunc(s.waiters, func(other waiter) bool { return other == w })
 }
 
-func (b *Board) publishFeed(tenant string, change func(*FeedEntry)) {
+func (b *Registry) publishFeed(tenant string, change func(*FeedEntry)) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	entry := b.feeds[tenant]
@@ -264,14 +264,14 @@ func (b *Board) publishFeed(tenant string, change func(*FeedEntry)) {
 }
 
 // withdrawFeed takes the entry of a feed down.
-func (b *Board) withdrawFeed(tenant string) {
+func (b *Registry) withdrawFeed(tenant string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	delete(b.feeds, tenant)
 }
 
 // Feeds returns the entries of this node's feeds by tenant.
-func (b *Board) Feeds() map[string]FeedEntry {
+func (b *Registry) Feeds() map[string]FeedEntry {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	feeds := make(map[string]FeedEntry, len(b.feeds))
@@ -281,7 +281,7 @@ func (b *Board) Feeds() map[string]FeedEntry {
 	return feeds
 }
 
-func (b *Board) publishSession(change func(*SessionEntry)) {
+func (b *Registry) publishSession(change func(*SessionEntry)) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	change(&b.session)
@@ -292,7 +292,7 @@ func (b *Board) publishSession(change func(*SessionEntry)) {
 }
 
 // watchSession returns the listener's entry, and what is closed when it changes.
-func (b *Board) watchSession() (SessionEntry, <-chan struct{}) {
+func (b *Registry) watchSession() (SessionEntry, <-chan struct{}) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.sessionNews == nil {
@@ -302,7 +302,7 @@ func (b *Board) watchSession() (SessionEntry, <-chan struct{}) {
 }
 
 // well takes in whether the pool can be worked with.
-func (b *Board) well(works bool) {
+func (b *Registry) well(works bool) {
 	b.publishSession(func(e *SessionEntry) {
 		switch {
 		case works:
@@ -314,27 +314,27 @@ func (b *Board) well(works bool) {
 }
 
 // unwell tells whether the pool could not be worked with for that long.
-func (b *Board) unwell(d time.Duration) bool {
+func (b *Registry) unwell(d time.Duration) bool {
 	since := b.Session().Unwell
 	return !since.IsZero() && time.Since(since) >= d
 }
 
 // Session returns the listener's entry.
-func (b *Board) Session() SessionEntry {
+func (b *Registry) Session() SessionEntry {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.session
 }
 
 // CountStuck counts an actor that stood still and was started again.
-func (b *Board) CountStuck() {
+func (b *Registry) CountStuck() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.stuck++
 }
 
 // Stuck counts the actors that stood still and were started again.
-func (b *Board) Stuck() int {
+func (b *Registry) Stuck() int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.stuck

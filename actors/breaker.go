@@ -25,7 +25,7 @@ func Permanent(err error) bool {
 // outage tells whether a batch failed because of what its handler depends on, and of no event. It asks the user, who may
 // take his time or panic, and so is called outside of the actor's turn.
 func (p *projector) outage(err error) (outage bool) {
-	counts := p.def.Breaker.Counts
+	counts := p.def.Breaker.IsOutage
 	var partial *engine.PartialResult
 	switch {
 	case counts == nil, err == nil, errors.As(err, &partial) && partial.Err == nil:
@@ -37,13 +37,13 @@ func (p *projector) outage(err error) (outage bool) {
 	if fault.Class != engine.HandlerFault && !fault.Returned {
 		return false // its own transaction failed
 	}
-	if _, asks := projection.Asked(fault.Err); asks || Permanent(fault.Err) {
+	if _, asks := projection.RequestedAction(fault.Err); asks || Permanent(fault.Err) {
 		return false
 	}
 	defer func() {
 		if r := recover(); r != nil {
 			outage = false
-			p.log.Error("Breaker.Counts panicked; the failure is taken for the event's", zap.Any("panic", r), zap.Stack("stack"), zap.Error(fault.Err))
+			p.log.Error("Breaker.IsOutage panicked; the failure is taken for the event's", zap.Any("panic", r), zap.Stack("stack"), zap.Error(fault.Err))
 		}
 	}()
 	return counts(fault.Err)
@@ -108,12 +108,12 @@ func (p *projector) outside(fault *engine.Fault) error {
 func (p *projector) tell(ctx actor.Context, e event.Envelope, reason error, await func(ctx actor.Context)) {
 	lease := p.lease
 	failure := projection.Failure{Projection: lease.ID, Event: e, Attempt: lease.AttemptsAt(e.Position), Err: reason}
-	p.do(ctx, p.env.Timing.Call, p.env.Slots.read, func(ctx context.Context) func(actor.Context) {
+	p.do(ctx, p.env.Timing.QueryTimeout, p.env.Limiter.read, func(ctx context.Context) func(actor.Context) {
 		_, err := p.env.Store.RecordFailure(ctx, lease, failure)
 		return func(ctx actor.Context) {
 			switch {
 			case err == nil:
-				p.begun, p.lease.Deaths = engine.Begun{}, 0
+				p.begun, p.lease.CrashAttempts = engine.Begun{}, 0
 			case p.env.Store.Classify(err).Class == engine.LeaseLost:
 				p.fault(ctx, err)
 				return

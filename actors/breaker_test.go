@@ -57,12 +57,12 @@ func depend(t *testing.T, answer error) *dependent {
 	o.store.events = envelopes(9)
 	o.env.Store = d.store
 	o.reread = func(lease engine.Lease) engine.Lease {
-		if lease.Wanted = engine.WantRun; d.store.paused.Load() {
-			lease.Wanted = engine.WantPause
+		if lease.Desired = engine.WantRun; d.store.paused.Load() {
+			lease.Desired = engine.WantPause
 		}
 		return lease
 	}
-	o.def.Breaker = projection.BreakerPolicy{Counts: func(err error) bool { return errors.Is(err, errDown) }, Failures: 1}.WithDefaults()
+	o.def.Breaker = projection.BreakerPolicy{IsOutage: func(err error) bool { return errors.Is(err, errDown) }, Failures: 1}.WithDefaults()
 	o.def.Apply = func(ctx context.Context, _ engine.Lease, batch engine.Batch) error {
 		d.batches <- len(batch.Events)
 		select {

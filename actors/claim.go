@@ -52,13 +52,13 @@ type claimed struct {
 	release []int32
 	lost    []int32 // of the rows that this node took for its own, those that are free or another's
 	short   bool    // others were quicker
-	states  map[int32]engine.Demand
+	states  map[int32]engine.Orders
 	err     error
 }
 
 // beaten takes in that a heartbeat arrived.
 func (n *node) beaten(ctx actor.Context, at time.Time) {
-	lease := n.env.Node.LeaseTime
+	lease := n.env.Node.LeaseDuration
 	silent := at.Sub(n.beat)
 	if n.beat.IsZero() {
 		silent = 0
@@ -79,8 +79,8 @@ func (n *node) leave(ctx actor.Context) {
 	if !n.claiming {
 		ctx.Send(ctx.Parent(), &messages.Left{})
 	}
-	n.env.run(ctx.Self(), n.env.Timing.Call, func(ctx context.Context) any {
-		if err := n.env.Store.Leave(ctx, n.env.Node); err != nil {
+	n.env.run(ctx.Self(), n.env.Timing.QueryTimeout, func(ctx context.Context) any {
+		if err := n.env.Store.Deregister(ctx, n.env.Node); err != nil {
 			n.log.Debug("the other nodes are not told that this one ends; they find out", zap.Error(err))
 		}
 		return &over{}
@@ -126,10 +126,10 @@ func (n *node) reconcile(ctx actor.Context) {
 		n.resync = resyncEvery
 	}
 	slice := n.slice
-	n.env.run(ctx.Self(), n.env.Timing.Call, func(ctx context.Context) any {
+	n.env.run(ctx.Self(), n.env.Timing.QueryTimeout, func(ctx context.Context) any {
 		result := &claimed{view: v, slice: slice}
 		if result.err = n.claim(ctx, result); result.err == nil {
-			n.env.Board.well(true)
+			n.env.Registry.well(true)
 		}
 		return result
 	})
@@ -154,7 +154,7 @@ func (n *node) claim(ctx context.Context, r *claimed) error {
 	store, node, v := n.env.Store, n.env.Node, r.view
 	// The projections that have their rows run, whether or not rows are added.
 	ensured := n.ensure(ctx, r)
-	release, err := n.env.Slots.read(ctx)
+	release, err := n.env.Limiter.read(ctx)
 	if err != nil {
 		return err
 	}
@@ -207,7 +207,7 @@ func without(rows []int32, leases []engine.Lease) []int32 {
 
 // probe looks whether the pool works again where it did not: the heartbeats wait for that.
 func (n *node) probe(ctx actor.Context) {
-	if !n.env.Board.unwell(0) {
+	if !n.env.Registry.unwell(0) {
 		return
 	}
 	n.ping(ctx)
@@ -215,8 +215,8 @@ func (n *node) probe(ctx actor.Context) {
 
 // ping tries the pool, which a slot that does not come free or a slow statement says nothing of.
 func (n *node) ping(ctx actor.Context) {
-	n.env.run(ctx.Self(), n.env.Timing.Call, func(ctx context.Context) any {
-		n.env.Board.well(n.env.Store.Ping(ctx) == nil)
+	n.env.run(ctx.Self(), n.env.Timing.QueryTimeout, func(ctx context.Context) any {
+		n.env.Registry.well(n.env.Store.Ping(ctx) == nil)
 		return &over{}
 	})
 }
@@ -224,7 +224,7 @@ func (n *node) ping(ctx actor.Context) {
 // ensure makes the rows of the node's projections for tenants that are new to it. It goes on for half of a call's time, in
 // slices that commit by themselves, and r says how far it came; where a slice fails, the next one is half as large.
 func (n *node) ensure(ctx context.Context, r *claimed) (err error) {
-	ctx, cancel := context.WithTimeout(ctx, n.env.Timing.Call/2)
+	ctx, cancel := context.WithTimeout(ctx, n.env.Timing.QueryTimeout/2)
 	defer cancel()
 	tenants := n.env.Node.Tenants
 	if len(tenants) == 0 {
@@ -252,7 +252,7 @@ func (n *node) ensure(ctx context.Context, r *claimed) (err error) {
 }
 
 func (n *node) tenants(ctx context.Context) ([]string, error) {
-	release, err := n.env.Slots.read(ctx)
+	release, err := n.env.Limiter.read(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -261,7 +261,7 @@ func (n *node) tenants(ctx context.Context) ([]string, error) {
 }
 
 func (n *node) ensureSlice(ctx context.Context, tenants []string) error {
-	release, err := n.env.Slots.read(ctx)
+	release, err := n.env.Limiter.read(ctx)
 	if err != nil {
 		return err
 	}
@@ -335,7 +335,7 @@ func (n *node) claimed(ctx actor.Context, msg *claimed) {
 		n.ping(ctx)
 		n.resync, n.rebalance, n.confirm = 0, n.rebalance || msg.view.rebalance, n.confirm || msg.view.confirm
 		n.log.Warn("claiming leases failed; it is tried again", zap.Error(msg.err))
-		n.env.Board.publishSession(func(e *SessionEntry) { e.ClaimErr = msg.err })
+		n.env.Registry.publishSession(func(e *SessionEntry) { e.ClaimErr = msg.err })
 		return
 	}
 	if len(msg.release) > 0 {
@@ -345,7 +345,7 @@ func (n *node) claimed(ctx actor.Context, msg *claimed) {
 	if msg.states != nil {
 		n.wanted(ctx, &messages.WantedStates{Rows: msg.view.rows, States: msg.states})
 	}
-	n.env.Board.publishSession(func(e *SessionEntry) { e.ClaimErr, e.Claims = nil, e.Claims+1 })
+	n.env.Registry.publishSession(func(e *SessionEntry) { e.ClaimErr, e.Claims = nil, e.Claims+1 })
 	switch {
 	case n.again, msg.more:
 		n.reconcile(ctx)
@@ -388,7 +388,7 @@ func (n *node) surrender(ctx actor.Context, rows []int32) {
 type readStates struct {
 	rows   []int32
 	asked  map[int32]bool
-	states map[int32]engine.Demand
+	states map[int32]engine.Orders
 	err    error
 }
 
@@ -411,7 +411,7 @@ func (n *node) readChanged(ctx actor.Context) {
 		return
 	}
 	n.reading = true
-	n.env.run(ctx.Self(), n.env.Timing.Call, func(ctx context.Context) any {
+	n.env.run(ctx.Self(), n.env.Timing.QueryTimeout, func(ctx context.Context) any {
 		msg.states, msg.err = n.env.Store.Wanted(ctx, msg.rows)
 		return msg
 	})
@@ -432,7 +432,7 @@ func (n *node) readStates(ctx actor.Context, msg *readStates) {
 func (n *node) wanted(ctx actor.Context, msg *messages.WantedStates) {
 	var stop []int32
 	for row, state := range msg.States {
-		if state.Wanted == engine.WantStop {
+		if state.Desired == engine.WantStop {
 			stop = append(stop, row)
 		}
 	}

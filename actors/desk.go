@@ -91,7 +91,7 @@ func (p *projector) mayObey() bool {
 	if p.recheck && p.state != Waiting || !p.env.Trusted() {
 		return false
 	}
-	if p.lease.Commanded {
+	if p.lease.HasCommands {
 		return !(p.noReplays() && p.desk.quiet)
 	}
 	return p.desk.due && p.lease.Parked > 0 && !p.lease.Halted && !p.noReplays()
@@ -110,14 +110,14 @@ func (p *projector) obey(ctx actor.Context) {
 	}
 	p.desk.again = false
 	discards := p.noReplays()
-	schedule := p.desk.due && !discards && !p.lease.Commanded && !p.lease.Halted
+	schedule := p.desk.due && !discards && !p.lease.HasCommands && !p.lease.Halted
 	lease, mine, vain, faults := p.lease, p.desk.replaying, p.desk.vain, p.desk.faults
-	p.do(ctx, p.def.Deadline+5*p.env.Timing.Call, p.batchSlot(), func(ctx context.Context) func(actor.Context) {
+	p.do(ctx, p.def.Timeout+5*p.env.Timing.QueryTimeout, p.batchSlot(), func(ctx context.Context) func(actor.Context) {
 		fails := func(err error) func(actor.Context) {
 			return func(ctx actor.Context) { p.disobeyed(ctx, err) }
 		}
 		scheduled, next := false, time.Duration(0)
-		var found engine.Desk
+		var found engine.ReplayQueue
 		err := p.briefly(ctx, func() (err error) {
 			if schedule {
 				if scheduled, next, err = p.env.Store.ScheduleReplay(ctx, lease, p.def.Replay); err != nil {
@@ -142,12 +142,12 @@ func (p *projector) obey(ctx actor.Context) {
 					}
 				}
 				p.desk.quiet = !p.desk.again
-				p.lease.Commanded = p.lease.Commanded && (discards || p.desk.again)
+				p.lease.HasCommands = p.lease.HasCommands && (discards || p.desk.again)
 			}
 		case found.Command.Replay:
 			commanded := p.replay(ctx, lease, found.Command.ID, mine, vain, &faults)
 			return func(ctx actor.Context) {
-				p.lease.Commanded, p.desk.faults = true, faults // until a look finds nothing
+				p.lease.HasCommands, p.desk.faults = true, faults // until a look finds nothing
 				commanded(ctx)
 			}
 		}
@@ -195,7 +195,7 @@ func (p *projector) replay(ctx context.Context, lease engine.Lease, command, min
 			return undone(fault)
 		}
 		if counts {
-			action = p.def.ReplayVerdict(fault.Err, Permanent(fault.Err))
+			action = p.def.DecideReplay(fault.Err, Permanent(fault.Err))
 		}
 		err := p.briefly(ctx, func() error {
 			switch action {
@@ -230,7 +230,7 @@ func (p *projector) replay(ctx context.Context, lease engine.Lease, command, min
 		}
 		p.lease.Parked--
 		p.log.Info("parked event replayed", fields...)
-		p.env.Board.publish(p.lease.ID, func(e *Entry) { e.Applied++ })
+		p.env.Registry.publish(p.lease.ID, func(e *ProjectionEntry) { e.Applied++ })
 	}
 }
 

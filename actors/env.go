@@ -17,10 +17,10 @@ import (
 // Timing are the intervals that the actors work by.
 type Timing struct {
 	// Heartbeat is how far apart the node's heartbeats are.
-	Heartbeat time.Duration
+	HeartbeatInterval time.Duration
 	// Look is how far apart the looks at the other nodes are, Confirm how far apart at least the two looks that both have
 	// to miss the session lock of a node that is taken for dead.
-	Look, Confirm time.Duration
+	ListPeers, Confirm time.Duration
 	// Poll is how far apart the looks at the tenants' heads are.
 	Poll time.Duration
 	// Reconcile is how far apart the looks for free leases and new tenants are.
@@ -28,22 +28,22 @@ type Timing struct {
 	// AdvanceEvery bounds how long a checkpoint lags behind events that do not concern its projection.
 	AdvanceEvery time.Duration
 	// Call bounds a call of the database that runs no handler.
-	Call time.Duration
+	QueryTimeout time.Duration
 	// Rest is how long nothing is replayed after a replay came to nothing, through no fault of its event. It doubles each
 	// time in a row, up to restMost times as long.
 	Rest time.Duration
 }
 
 // Env is what all actors of a runtime share.
-type Env struct {
+type Deps struct {
 	System      *actor.ActorSystem
 	Store       engine.Store
 	Log         *zap.Logger
 	Node        engine.Node
 	Timing      Timing
 	Definitions map[string]*engine.Definition
-	Slots       *Slots
-	Board       *Board
+	Limiter     *Limiter
+	Registry    *Registry
 	Feeds       *Router
 	// TailBytes bounds the memory in which all feeds together keep recent events. Default DefaultTailBytes.
 	TailBytes int
@@ -64,12 +64,12 @@ type Env struct {
 }
 
 // Live gives env what it needs to run work.
-func (e *Env) Live() {
+func (e *Deps) Live() {
 	e.life, e.giveUp = context.WithCancelCause(context.Background())
 	e.accept, e.refuse = context.WithCancel(e.life)
 	e.present, e.depart = context.WithCancel(context.Background())
 	e.start = time.Now()
-	e.Board = newBoard()
+	e.Registry = newBoard()
 	e.Feeds = newRouter(e.System.Root)
 	if e.TailBytes == 0 {
 		e.TailBytes = DefaultTailBytes
@@ -78,29 +78,29 @@ func (e *Env) Live() {
 }
 
 // Refuse lets no further batch begin.
-func (e *Env) Refuse() { e.refuse() }
+func (e *Deps) Refuse() { e.refuse() }
 
 // GiveUp cancels the work that is still under way.
-func (e *Env) GiveUp(cause error) { e.giveUp(cause) }
+func (e *Deps) GiveUp(cause error) { e.giveUp(cause) }
 
 // Depart has the node depart, unless the listener's end did that before.
-func (e *Env) Depart() { e.depart() }
+func (e *Deps) Depart() { e.depart() }
 
 // Wait returns when no work is under way any more.
-func (e *Env) Wait() { e.work.Wait() }
+func (e *Deps) Wait() { e.work.Wait() }
 
 // Run runs work in a goroutine and posts what it returns to pid. limit bounds it.
-func (e *Env) Run(pid *actor.PID, limit time.Duration, work func(ctx context.Context) any) {
+func (e *Deps) Run(pid *actor.PID, limit time.Duration, work func(ctx context.Context) any) {
 	e.run(pid, limit, work)
 }
 
 // After posts msg to pid after a delay, unless the timer is stopped.
-func (e *Env) After(d time.Duration, pid *actor.PID, msg any) *time.Timer {
+func (e *Deps) After(d time.Duration, pid *actor.PID, msg any) *time.Timer {
 	return e.after(d, pid, msg)
 }
 
 // run runs work in a goroutine and posts what it returns to pid. It may be called by an actor only while env lives.
-func (e *Env) run(pid *actor.PID, limit time.Duration, work func(ctx context.Context) any) (cancel context.CancelFunc) {
+func (e *Deps) run(pid *actor.PID, limit time.Duration, work func(ctx context.Context) any) (cancel context.CancelFunc) {
 	return e.runUnbounded(pid, func(ctx context.Context) any {
 		ctx, cancel := context.WithTimeout(ctx, limit)
 		defer cancel()
@@ -109,7 +109,7 @@ func (e *Env) run(pid *actor.PID, limit time.Duration, work func(ctx context.Con
 }
 
 // runUnbounded is run without a limit.
-func (e *Env) runUnbounded(pid *actor.PID, work func(ctx context.Context) any) (cancel context.CancelFunc) {
+func (e *Deps) runUnbounded(pid *actor.PID, work func(ctx context.Context) any) (cancel context.CancelFunc) {
 	ctx, cancel := context.WithCancel(e.life)
 	e.Own(func() {
 		defer cancel()
@@ -119,26 +119,26 @@ func (e *Env) runUnbounded(pid *actor.PID, work func(ctx context.Context) any) (
 }
 
 // after posts msg to pid after a delay, unless the timer is stopped.
-func (e *Env) after(d time.Duration, pid *actor.PID, msg any) *time.Timer {
+func (e *Deps) after(d time.Duration, pid *actor.PID, msg any) *time.Timer {
 	return time.AfterFunc(d, func() { e.System.Root.Send(pid, msg) })
 }
 
 // sinceStart is the time by which those who wait for one another align themselves.
-func (e *Env) sinceStart() time.Duration { return time.Since(e.start) }
+func (e *Deps) sinceStart() time.Duration { return time.Since(e.start) }
 
 // Trusted tells whether the node may still believe that it holds its leases.
-func (e *Env) Trusted() bool { return time.Now().Before(e.trustedUntil(e.Board.Session())) }
+func (e *Deps) Trusted() bool { return time.Now().Before(e.trustedUntil(e.Registry.Session())) }
 
 // trustedUntil is when the node stops to believe that it holds its leases. The last heartbeat that arrived counts from when
 // it was sent, by the monotonic clock, so the node stops before the server lets others claim.
-func (e *Env) trustedUntil(session SessionEntry) time.Time {
-	return session.LastBeat.Add(e.Node.LeaseTime - e.Node.LeaseTime/10)
+func (e *Deps) trustedUntil(session SessionEntry) time.Time {
+	return session.LastBeat.Add(e.Node.LeaseDuration - e.Node.LeaseDuration/10)
 }
 
 // Trust is a projection.Trust. It is stricter than Trusted, for those whom no fence holds back: while the session
 // connection is lost others may take the node for dead, long before its heartbeat runs out.
-func (e *Env) Trust() (until time.Time, changed <-chan struct{}) {
-	session, changed := e.Board.watchSession()
+func (e *Deps) Trust() (until time.Time, changed <-chan struct{}) {
+	session, changed := e.Registry.watchSession()
 	if !session.Connected {
 		return time.Time{}, changed
 	}
@@ -146,7 +146,7 @@ func (e *Env) Trust() (until time.Time, changed <-chan struct{}) {
 }
 
 // Own runs fn in a goroutine that Wait waits for.
-func (e *Env) Own(fn func()) {
+func (e *Deps) Own(fn func()) {
 	e.work.Add(1)
 	go func() {
 		defer e.work.Done()

@@ -26,8 +26,8 @@ func (p *projector) count(ctx actor.Context, e event.Envelope, fault *engine.Fau
 	failure := projection.Failure{Projection: p.lease.ID, Event: e, Attempt: attempt, Err: cause, Stack: fault.Stack}
 	lease := p.lease
 	// Also at the end of the runtime, when no batch may begin any more: what has failed has failed.
-	slot := func(context.Context) (func(), error) { return p.env.Slots.read(p.env.life) }
-	p.do(ctx, p.env.Timing.Call, slot, func(ctx context.Context) func(actor.Context) {
+	slot := func(context.Context) (func(), error) { return p.env.Limiter.read(p.env.life) }
+	p.do(ctx, p.env.Timing.QueryTimeout, slot, func(ctx context.Context) func(actor.Context) {
 		first, recorded := p.env.Store.RecordFailure(ctx, lease, failure)
 		return func(ctx actor.Context) {
 			if recorded != nil {
@@ -35,7 +35,7 @@ func (p *projector) count(ctx actor.Context, e event.Envelope, fault *engine.Fau
 				return
 			}
 			p.lease.FailingPosition, p.lease.Attempts, p.lease.LastError, p.lease.FailingSince = e.Position, attempt, cause.Error(), first
-			p.begun, p.lease.Deaths = engine.Begun{}, 0
+			p.begun, p.lease.CrashAttempts = engine.Begun{}, 0
 			failure.FirstFailedAt = first
 			p.ask(ctx, failure, fault)
 		}
@@ -60,8 +60,8 @@ func asError(f *projection.Failure) *projection.HandlerError {
 // died asks what is to become of an event of which the processes died that tried it. It is not tried once more.
 func (p *projector) died(ctx actor.Context, e event.Envelope) {
 	cause := projection.ErrProcessDied
-	p.log.Warn("processes ended at an event", zap.Int64("position", e.Position), zap.Int("deaths", p.lease.Deaths))
-	failure := projection.Failure{Projection: p.lease.ID, Event: e, Attempt: p.lease.Deaths, Err: cause, FirstFailedAt: p.lease.FailingSince}
+	p.log.Warn("processes ended at an event", zap.Int64("position", e.Position), zap.Int("deaths", p.lease.CrashAttempts))
+	failure := projection.Failure{Projection: p.lease.ID, Event: e, Attempt: p.lease.CrashAttempts, Err: cause, FirstFailedAt: p.lease.FailingSince}
 	p.ask(ctx, failure, &engine.Fault{Class: engine.HandlerFault, Position: e.Position, Err: cause})
 }
 
@@ -110,9 +110,9 @@ func (p *projector) leave(ctx actor.Context, f *projection.Failure, write func(c
 	e, lease := f.Event, p.lease
 	slot := p.batchSlot()
 	if p.def.Leased {
-		slot = p.env.Slots.Ack // nothing is delivered
+		slot = p.env.Limiter.Ack // nothing is delivered
 	}
-	p.do(ctx, p.env.Timing.Call+p.env.Timing.Call, slot, func(ctx context.Context) func(actor.Context) {
+	p.do(ctx, p.env.Timing.QueryTimeout+p.env.Timing.QueryTimeout, slot, func(ctx context.Context) func(actor.Context) {
 		err := write(ctx, lease)
 		return func(ctx actor.Context) {
 			if err != nil {
@@ -123,7 +123,7 @@ func (p *projector) leave(ctx actor.Context, f *projection.Failure, write func(c
 				zap.Int("attempt", f.Attempt), zap.Error(f.Err))
 			p.lease.Checkpoint, p.position = e.Position, e.Position
 			p.ahead.passed(p.position)
-			p.lease.FailingPosition, p.lease.Attempts, p.lease.Unclean, p.lease.Deaths = 0, 0, 0, 0
+			p.lease.FailingPosition, p.lease.Attempts, p.lease.CrashCount, p.lease.CrashAttempts = 0, 0, 0, 0
 			p.recent.Failed()
 			p.sizing.Succeeded()
 			p.faults.Forget()
@@ -152,7 +152,7 @@ func (p *projector) halt(ctx actor.Context, e event.Envelope, reason error) {
 // haltFor stops the projection until it is resumed, and logs message then.
 func (p *projector) haltFor(ctx actor.Context, reason error, message string, fields ...zap.Field) {
 	lease := p.lease
-	p.do(ctx, p.env.Timing.Call, p.env.Slots.read, func(ctx context.Context) func(actor.Context) {
+	p.do(ctx, p.env.Timing.QueryTimeout, p.env.Limiter.read, func(ctx context.Context) func(actor.Context) {
 		err := p.env.Store.Halt(ctx, lease, reason.Error())
 		return func(ctx actor.Context) {
 			if err != nil {

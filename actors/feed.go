@@ -27,7 +27,7 @@ const (
 // feed follows the end of one tenant's events for all projections of the tenant on this node: it settles once, reads
 // new events once, and hands the same slice to all.
 type feed struct {
-	env    *Env
+	env    *Deps
 	tenant string
 	ref    *feedRef
 	log    *zap.Logger
@@ -61,7 +61,7 @@ type subscriber struct {
 const notTaking = math.MaxInt64
 
 // NewFeed makes the feed of a tenant.
-func NewFeed(env *Env, tenant string) *actor.Props {
+func NewFeed(env *Deps, tenant string) *actor.Props {
 	log := env.Log.With(zap.String("tenant", tenant))
 	return Props("feed "+tenant, log, &feed{env: env, tenant: tenant, log: log, subs: make(map[string]subscriber)})
 }
@@ -85,7 +85,7 @@ func (f *feed) Start(ctx actor.Context) {
 	f.share.giveWay = func() { f.env.System.Root.Send(self, &giveWay{}) }
 	f.tail = f.newTail()
 	f.ref = f.env.Feeds.add(f.tenant, ctx.Self())
-	f.env.Board.publishFeed(f.tenant, func(e *FeedEntry) { *e = FeedEntry{} })
+	f.env.Registry.publishFeed(f.tenant, func(e *FeedEntry) { *e = FeedEntry{} })
 	f.poll(ctx)
 }
 
@@ -94,16 +94,16 @@ func (f *feed) newTail() engine.Tail {
 	tail := f.env.Store.Tail(f.tenant)
 	tail.ReadWithin(func(ctx context.Context) (release func(), err error) {
 		if f.ref.locked.Load() {
-			return f.env.Slots.readLocked(ctx)
+			return f.env.Limiter.readLocked(ctx)
 		}
-		return f.env.Slots.read(ctx)
+		return f.env.Limiter.read(ctx)
 	})
 	return tail
 }
 
 func (f *feed) Stop(actor.Context) {
 	f.env.Feeds.remove(f.tenant, f.ref)
-	f.env.Board.withdrawFeed(f.tenant)
+	f.env.Registry.withdrawFeed(f.tenant)
 	if f.cancel != nil {
 		f.cancel()
 	}
@@ -157,7 +157,7 @@ func (f *feed) drop(ctx actor.Context) {
 	f.tail, f.polling = f.newTail(), false
 	f.forget()
 	f.op++
-	f.env.Board.publishFeed(f.tenant, func(e *FeedEntry) { e.Busy = time.Time{} })
+	f.env.Registry.publishFeed(f.tenant, func(e *FeedEntry) { e.Busy = time.Time{} })
 	// TailDropped takes the same path as the events that were sent before, so it arrives after them.
 	for _, sub := range f.subs {
 		ctx.Send(sub.pid, &messages.TailDropped{})
@@ -184,8 +184,8 @@ func (f *feed) poll(ctx actor.Context) {
 	f.polling, f.wanted = true, false
 	f.op++
 	tail, op := f.tail, f.op
-	f.env.Board.publishFeed(f.tenant, func(e *FeedEntry) { e.Busy = time.Now() })
-	f.cancel = f.env.run(ctx.Self(), f.env.Timing.Call, func(ctx context.Context) any {
+	f.env.Registry.publishFeed(f.tenant, func(e *FeedEntry) { e.Busy = time.Now() })
+	f.cancel = f.env.run(ctx.Self(), f.env.Timing.QueryTimeout, func(ctx context.Context) any {
 		update, err := tail.Poll(ctx)
 		return &polled{op: op, update: update, err: err}
 	})
@@ -208,7 +208,7 @@ func (f *feed) polled(ctx actor.Context, msg *polled) {
 		ctx.Request(ctx.Parent(), &messages.Recovered{})
 	}
 	u := msg.update
-	f.env.Board.publishFeed(f.tenant, func(e *FeedEntry) { *e = FeedEntry{Mark: u.Mark, Held: u.Held} })
+	f.env.Registry.publishFeed(f.tenant, func(e *FeedEntry) { *e = FeedEntry{Mark: u.Mark, Held: u.Held} })
 	if u.Mark > f.window.mark || !f.known || u.Incarnation != f.incarnation {
 		f.extend(ctx, u)
 		advanced := f.tailAdvanced()
@@ -286,7 +286,7 @@ func (f *feed) tailAdvanced() *messages.TailAdvanced {
 func (f *feed) failed(ctx actor.Context, err error) {
 	f.waiting, f.faulted = true, true
 	fault := f.env.Store.Classify(err)
-	f.env.Board.publishFeed(f.tenant, func(e *FeedEntry) { *e = FeedEntry{Mark: f.window.mark, Err: err} })
+	f.env.Registry.publishFeed(f.tenant, func(e *FeedEntry) { *e = FeedEntry{Mark: f.window.mark, Err: err} })
 	if fault.Class == engine.Configuration {
 		for _, sub := range f.subs {
 			ctx.Send(sub.pid, &messages.TailFailed{Err: err})

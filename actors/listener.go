@@ -16,14 +16,14 @@ import (
 // listener owns the node's session connection: it wakes the feed that a notification concerns, and tells the node of
 // heartbeats and of the loss of the connection.
 type listener struct {
-	env    *Env
+	env    *Deps
 	node   *actor.PID
 	log    *zap.Logger
 	cancel context.CancelFunc
 }
 
 // NewListener makes the listener of a node.
-func NewListener(env *Env, node *actor.PID) *actor.Props {
+func NewListener(env *Deps, node *actor.PID) *actor.Props {
 	return Props("listener", env.Log, &listener{env: env, node: node, log: env.Log})
 }
 
@@ -42,7 +42,7 @@ func (l *listener) Start(ctx actor.Context) {
 
 // Stop ends the listener, with which the node departs: from then on its leases are others' to claim.
 func (l *listener) Stop(actor.Context) {
-	l.env.Board.publishSession(func(e *SessionEntry) { e.Connected = false })
+	l.env.Registry.publishSession(func(e *SessionEntry) { e.Connected = false })
 	l.cancel()
 }
 
@@ -63,7 +63,7 @@ func (l *listener) Handle(ctx actor.Context, msg any) {
 }
 
 func (l *listener) publish(msg any) {
-	l.env.Board.publishSession(func(e *SessionEntry) {
+	l.env.Registry.publishSession(func(e *SessionEntry) {
 		switch msg := msg.(type) {
 		case *messages.SessionUp:
 			if msg.Again {
@@ -85,7 +85,7 @@ func (l *listener) publish(msg any) {
 // listen keeps a session connection until ctx is done. A new one listens before anybody catches up.
 func (l *listener) listen(ctx context.Context, self *actor.PID) {
 	send := func(msg any) { l.env.System.Root.Send(self, msg) }
-	delays := newDelays(50*time.Millisecond, min(500*time.Millisecond, max(50*time.Millisecond, l.env.Node.LeaseTime/4)))
+	delays := newDelays(50*time.Millisecond, min(500*time.Millisecond, max(50*time.Millisecond, l.env.Node.LeaseDuration/4)))
 	for again := false; ctx.Err() == nil; {
 		started := time.Now()
 		session, err := l.connect(ctx)
@@ -128,7 +128,7 @@ func (l *listener) end(ctx context.Context, session engine.Session) {
 
 // connect takes no longer than a lease holds: where the network swallows everything, the next try may get through.
 func (l *listener) connect(ctx context.Context) (engine.Session, error) {
-	ctx, cancel := context.WithTimeout(ctx, min(l.env.Timing.Call, max(time.Second, l.env.Node.LeaseTime)))
+	ctx, cancel := context.WithTimeout(ctx, min(l.env.Timing.QueryTimeout, max(time.Second, l.env.Node.LeaseDuration)))
 	defer cancel()
 	return l.env.Store.Connect(ctx, l.env.Node)
 }
@@ -136,7 +136,7 @@ func (l *listener) connect(ctx context.Context) (engine.Session, error) {
 // serve waits for notices, and sends heartbeats and looks at the other nodes in between, until the connection is lost or
 // ctx is done.
 func (l *listener) serve(ctx context.Context, session engine.Session, watch *watch, send func(any)) error {
-	beat := time.Now().Add(l.env.Timing.Heartbeat)
+	beat := time.Now().Add(l.env.Timing.HeartbeatInterval)
 	for {
 		next := beat
 		if watch.due.Before(next) {
@@ -157,10 +157,10 @@ func (l *listener) serve(ctx context.Context, session engine.Session, watch *wat
 		case !due:
 			return err
 		}
-		if at := time.Now(); !at.Before(beat) && l.env.Board.unwell(l.env.Node.LeaseTime) {
+		if at := time.Now(); !at.Before(beat) && l.env.Registry.unwell(l.env.Node.LeaseDuration) {
 			// A node that lives by its session alone, and cannot do anything else, must not keep its leases from others.
 			l.log.Debug("heartbeat withheld: the connection pool cannot be worked with")
-			beat = at.Add(l.env.Timing.Heartbeat)
+			beat = at.Add(l.env.Timing.HeartbeatInterval)
 		} else if !at.Before(beat) {
 			// What is cancelled in mid-statement takes the connection along, and the node could not depart.
 			bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), callTime(l.env))
@@ -170,7 +170,7 @@ func (l *listener) serve(ctx context.Context, session engine.Session, watch *wat
 				return err
 			}
 			send(&messages.Beaten{At: at})
-			beat = at.Add(l.env.Timing.Heartbeat)
+			beat = at.Add(l.env.Timing.HeartbeatInterval)
 		}
 		if !time.Now().Before(watch.due) {
 			if err := watch.look(ctx); err != nil {

@@ -21,8 +21,8 @@ import (
 
 func TestLongWaitForASlotIsNoFaultAndNoWork(t *testing.T) {
 	o := surround(t)
-	o.env.Timing.Call = time.Millisecond
-	o.def.Deadline = time.Millisecond
+	o.env.Timing.QueryTimeout = time.Millisecond
+	o.def.Timeout = time.Millisecond
 	release := o.takeSlot()
 	p := o.projection()
 	o.send(p, &messages.TailAdvanced{Mark: 1, Events: envelopes(1)})
@@ -57,7 +57,7 @@ func TestProjectionThatStopsLeavesTheQueueForASlot(t *testing.T) {
 		t.Error("its place in the queue is still taken")
 		o.env.Refuse()
 	}
-	if e, here := o.env.Board.Get(o.lease.ID); here {
+	if e, here := o.env.Registry.Get(o.lease.ID); here {
 		t.Errorf("it is on the board still: %+v", e)
 	}
 }
@@ -69,12 +69,12 @@ func TestSlotThatComesAfterTheEndBringsNobodyBackToTheBoard(t *testing.T) {
 	o.in(func(ctx actor.Context) {
 		p.publish()
 		p.do(ctx, time.Minute, func(context.Context) (func(), error) {
-			o.env.Board.withdraw(o.lease.ID)
+			o.env.Registry.withdraw(o.lease.ID)
 			return func() {}, nil
 		}, func(context.Context) func(actor.Context) { return func(actor.Context) {} })
 	})
 	receive(o, o.heard) // that the work is done
-	if e, here := o.env.Board.Get(o.lease.ID); here {
+	if e, here := o.env.Registry.Get(o.lease.ID); here {
 		t.Errorf("it is back: %+v", e)
 	}
 }
@@ -103,7 +103,7 @@ func TestNobodyKeepsEventsThatAreNotNeededSoon(t *testing.T) {
 			o.store.change(func(m *memory) { m.events = nil })
 		},
 		"paused": func(o *outside, page []event.Envelope) {
-			o.lease.Wanted = engine.WantPause
+			o.lease.Desired = engine.WantPause
 			o.send(o.projection(), &messages.TailAdvanced{Mark: 3, Events: page})
 		},
 	} {
@@ -135,7 +135,7 @@ func TestWaitingForWhatIsNotThereLeavesNothingOnTheBoard(t *testing.T) {
 // outside is all that is around an actor under test: its parent, its feed, its subscriber, and a store without a database.
 type outside struct {
 	t       *testing.T
-	env     *Env
+	env     *Deps
 	pid     *actor.PID
 	heard   chan any
 	store   *memory
@@ -149,17 +149,17 @@ type outside struct {
 func surround(t *testing.T) *outside {
 	o := &outside{t: t, heard: make(chan any, 1000), store: &memory{}, applied: make(chan int64, 1000),
 		lease: engine.Lease{Row: 1, ID: projection.ID{Tenant: "a", Name: "p"}, Epoch: 1}}
-	o.def = &engine.Definition{Name: "p", MaxEvents: 10, MaxBytes: 1 << 20, Deadline: time.Minute,
+	o.def = &engine.Definition{Name: "p", MaxEvents: 10, MaxBytes: 1 << 20, Timeout: time.Minute,
 		Apply: func(_ context.Context, _ engine.Lease, batch engine.Batch) error {
 			for _, e := range batch.Events {
 				o.applied <- e.Position
 			}
 			return nil
 		}}
-	o.env = &Env{System: NewSystem(zap.NewNop()), Store: o.store, Log: zap.NewNop(), Node: engine.Node{LeaseTime: time.Hour}, Slots: NewSlots(2, 1, 1, 0),
-		Timing: Timing{Heartbeat: time.Hour, Poll: time.Hour, Reconcile: time.Hour, AdvanceEvery: time.Hour, Call: time.Minute}}
+	o.env = &Deps{System: NewSystem(zap.NewNop()), Store: o.store, Log: zap.NewNop(), Node: engine.Node{LeaseDuration: time.Hour}, Limiter: NewLimiter(2, 1, 1, 0),
+		Timing: Timing{HeartbeatInterval: time.Hour, Poll: time.Hour, Reconcile: time.Hour, AdvanceEvery: time.Hour, QueryTimeout: time.Minute}}
 	o.env.Live()
-	o.env.Board.publishSession(func(e *SessionEntry) { e.LastBeat = time.Now() })
+	o.env.Registry.publishSession(func(e *SessionEntry) { e.LastBeat = time.Now() })
 	o.pid = o.env.System.Root.Spawn(actor.PropsFromFunc(func(ctx actor.Context) {
 		switch msg := ctx.Message().(type) {
 		case func(actor.Context):
@@ -196,13 +196,13 @@ func (o *outside) send(to *actor.PID, msg any) {
 	o.env.System.Root.RequestWithCustomSender(to, msg, o.pid)
 }
 
-func (o *outside) entry() Entry {
-	e, _ := o.env.Board.Get(o.lease.ID)
+func (o *outside) entry() ProjectionEntry {
+	e, _ := o.env.Registry.Get(o.lease.ID)
 	return e
 }
 
 func (o *outside) takeSlot() (release func()) {
-	release, err := o.env.Slots.batch(o.t.Context(), o.lease.ID.Tenant)
+	release, err := o.env.Limiter.batch(o.t.Context(), o.lease.ID.Tenant)
 	if err != nil {
 		o.t.Fatal(err)
 	}

@@ -40,8 +40,8 @@ func (n *node) readLeases(ctx actor.Context) {
 	n.loading = true
 	msg := &leasesRead{requests: n.leases, leases: make(map[int32]engine.Lease, len(n.leases))}
 	n.leases = nil
-	n.env.run(ctx.Self(), n.env.Timing.Call, func(ctx context.Context) any {
-		release, err := n.env.Slots.read(ctx)
+	n.env.run(ctx.Self(), n.env.Timing.QueryTimeout, func(ctx context.Context) any {
+		release, err := n.env.Limiter.read(ctx)
 		if err != nil {
 			msg.err = err
 			return msg

@@ -24,7 +24,7 @@ const (
 // node claims leases, follows their projections' wanted states, polls the heads of its tenants, and moves checkpoints of
 // many projections in one statement.
 type node struct {
-	env *Env
+	env *Deps
 	log *zap.Logger
 
 	draining bool
@@ -76,7 +76,7 @@ type request struct {
 }
 
 // NewNode makes the node's actor. Its parent takes the leases that it claims.
-func NewNode(env *Env) *actor.Props {
+func NewNode(env *Deps) *actor.Props {
 	return Props("node", env.Log, &node{env: env, log: env.Log, ensured: make(map[string]bool), slice: ensureMost,
 		owned: make(map[int32]owned), leaving: make(map[int32]bool), changed: make(map[int32]bool)})
 }
@@ -187,9 +187,9 @@ func (n *node) move(ctx actor.Context) {
 	n.moving = true
 	requests := n.advances
 	n.advances = nil
-	n.env.run(ctx.Self(), n.env.Timing.Call, func(ctx context.Context) any {
+	n.env.run(ctx.Self(), n.env.Timing.QueryTimeout, func(ctx context.Context) any {
 		result := &moved{requests: requests}
-		release, err := n.env.Slots.read(ctx)
+		release, err := n.env.Limiter.read(ctx)
 		if err != nil {
 			result.err = err
 			return result
@@ -227,8 +227,8 @@ func (n *node) look(ctx actor.Context) {
 	n.polling = true
 	slice := n.heads[:min(pollSlice, len(n.heads))]
 	n.heads = n.heads[len(slice):]
-	n.env.run(ctx.Self(), n.env.Timing.Call, func(ctx context.Context) any {
-		release, err := n.env.Slots.read(ctx)
+	n.env.run(ctx.Self(), n.env.Timing.QueryTimeout, func(ctx context.Context) any {
+		release, err := n.env.Limiter.read(ctx)
 		if err != nil {
 			return &looked{err: err}
 		}

@@ -24,7 +24,7 @@ func (p *projector) partly(ctx actor.Context, batch engine.Batch, err error) (le
 	done, left := partial.Split(batch)
 	if partial.To > p.lease.Checkpoint {
 		p.applied(ctx, done, nil, finding{})
-		p.recent = partial.Recent
+		p.recent = partial.FailureWindow
 		p.lease.Parked += int64(len(partial.Rejected))
 	}
 	if len(partial.Rejected) > 0 {
@@ -83,14 +83,14 @@ func (p *projector) reading(ctx context.Context, needed bool) (release func(), e
 	if !p.def.Leased || !needed {
 		return func() {}, nil
 	}
-	release, err = p.env.Slots.read(ctx)
+	release, err = p.env.Limiter.read(ctx)
 	return sync.OnceFunc(release), err
 }
 
 // briefly runs a short statement on the control schema, for a delivery within a slot for those.
 func (p *projector) briefly(ctx context.Context, statement func() error) error {
 	if p.def.Leased {
-		release, err := p.env.Slots.Ack(ctx)
+		release, err := p.env.Limiter.Ack(ctx)
 		if err != nil {
 			return err
 		}

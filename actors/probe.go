@@ -21,7 +21,7 @@ type probe struct {
 }
 
 // Probe returns nil if the server can be worked with, by a probe that begins after the call. An error may also be ctx's.
-func (e *Env) Probe(ctx context.Context) error {
+func (e *Deps) Probe(ctx context.Context) error {
 	p := e.prober.ask(e.startProbe)
 	select {
 	case <-p.done:
@@ -58,9 +58,9 @@ func (b *prober) answered(err error, start func()) {
 }
 
 // startProbe runs a probe in a goroutine of its own.
-func (e *Env) startProbe() {
+func (e *Deps) startProbe() {
 	e.Own(func() {
-		ctx, cancel := context.WithTimeout(e.life, min(e.Timing.Call, probeLimit))
+		ctx, cancel := context.WithTimeout(e.life, min(e.Timing.QueryTimeout, probeLimit))
 		err := e.Store.Probe(ctx)
 		cancel()
 		e.prober.answered(err, e.startProbe)

@@ -34,8 +34,8 @@ type numbered int64
 
 func (numbered) Error() string { return "number" }
 
-func probing(store *probed, test func(e *Env)) {
-	e := &Env{Store: store, Timing: Timing{Call: 10 * time.Second}}
+func probing(store *probed, test func(e *Deps)) {
+	e := &Deps{Store: store, Timing: Timing{QueryTimeout: 10 * time.Second}}
 	e.life, e.giveUp = context.WithCancelCause(context.Background())
 	test(e)
 	e.Wait()
@@ -45,7 +45,7 @@ func probing(store *probed, test func(e *Env)) {
 func TestProbesAreSharedAndBeginAfterTheQuestion(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &probed{answer: func(n int64) error { return numbered(n) }}
-		probing(store, func(e *Env) {
+		probing(store, func(e *Deps) {
 			answers := make(chan [2]int64, 1000)
 			ask := func(least int64) {
 				e.Own(func() {
@@ -81,7 +81,7 @@ func TestProbesAreSharedAndBeginAfterTheQuestion(t *testing.T) {
 func TestProbeEndsWithTheRuntimeAndWithWhoAsks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &probed{answer: func(int64) error { return nil }}
-		probing(store, func(e *Env) {
+		probing(store, func(e *Deps) {
 			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 			defer cancel()
 			if err := e.Probe(ctx); !errors.Is(err, context.DeadlineExceeded) {

@@ -18,7 +18,7 @@ import (
 
 // projector runs one projection: it owns the lease and the checkpoint, and has at most one piece of work under way.
 type projector struct {
-	env  *Env
+	env  *Deps
 	def  *engine.Definition
 	feed *actor.PID
 	log  *zap.Logger
@@ -94,7 +94,7 @@ type projector struct {
 
 // NewProjection makes the actor of a projection whose lease this node holds. fresh tells that the lease was just read;
 // else the actor reads it anew before anything else.
-func NewProjection(env *Env, def *engine.Definition, lease engine.Lease, feed *actor.PID, fresh bool) *actor.Props {
+func NewProjection(env *Deps, def *engine.Definition, lease engine.Lease, feed *actor.PID, fresh bool) *actor.Props {
 	log := env.Log.With(zap.String("tenant", lease.ID.Tenant), zap.String("projection", lease.ID.Name),
 		zap.Int("partition", lease.ID.Partition), zap.Int64("epoch", lease.Epoch))
 	return Props("projection "+lease.ID.String(), log, &projector{
@@ -105,7 +105,7 @@ func (p *projector) Start(ctx actor.Context) {
 	p.adopt(p.lease)
 	p.state = Starting
 	switch {
-	case !p.lease.Wanted.Runs():
+	case !p.lease.Desired.Runs():
 		p.state = Paused
 	case p.lease.Halted:
 		p.state, p.reason = Failed, errors.New(p.lease.Failed)
@@ -119,8 +119,8 @@ func (p *projector) Start(ctx actor.Context) {
 // adopt takes over a lease as the database has it.
 func (p *projector) adopt(lease engine.Lease) {
 	crashed := p.cutOff && lease.Incarnation != p.lease.Incarnation
-	if p.begun.Attempt > 0 && p.begun.Position == lease.TryingPosition && p.begun.Attempt == lease.Deaths && !crashed {
-		lease.Deaths-- // neither the process nor the server has died of it
+	if p.begun.Attempt > 0 && p.begun.Position == lease.CrashPosition && p.begun.Attempt == lease.CrashAttempts && !crashed {
+		lease.CrashAttempts-- // neither the process nor the server has died of it
 	}
 	if p.cutOff = false; crashed {
 		// One of the events that were under way may be what crashed the server. An attempt that was counted stays counted.
@@ -138,7 +138,7 @@ func (p *projector) adopt(lease engine.Lease) {
 	}
 	p.ahead = ahead{to: lease.Checkpoint, average: p.ahead.average}
 	p.taken.Store(lease.Checkpoint)
-	if lease.Suspect() {
+	if lease.Quarantined() {
 		p.wary = max(p.wary, p.def.MaxEvents)
 	}
 	if lease.FailingPosition > lease.Checkpoint || p.wary > 0 {
@@ -157,7 +157,7 @@ func (p *projector) Stop(ctx actor.Context) {
 	stopTimer(p.mended)
 	stopTimer(p.desk.timer)
 	stopTimer(p.desk.resting)
-	p.env.Board.withdraw(p.lease.ID)
+	p.env.Registry.withdraw(p.lease.ID)
 }
 
 func (p *projector) Handle(ctx actor.Context, msg any) {
@@ -215,7 +215,7 @@ func (p *projector) Handle(ctx actor.Context, msg any) {
 			if msg.Lease != nil && !p.busy && p.lease.Check(*msg.Lease, true) == nil {
 				p.recheck = false
 				lease := *msg.Lease // from before what came since
-				lease.Commanded = lease.Commanded || p.lease.Commanded
+				lease.HasCommands = lease.HasCommands || p.lease.HasCommands
 				p.reloaded(ctx, lease, nil)
 			}
 		case Paused:
@@ -224,7 +224,7 @@ func (p *projector) Handle(ctx actor.Context, msg any) {
 	case *messages.Verdict:
 		p.verdict = msg
 	case *messages.Commanded:
-		p.lease.Commanded, p.desk.again, p.desk.quiet = true, true, false
+		p.lease.HasCommands, p.desk.again, p.desk.quiet = true, true, false
 	case *replayDue:
 		p.desk.due, p.desk.timer = true, nil
 	case *rested:
@@ -281,7 +281,7 @@ func (p *projector) do(ctx actor.Context, limit time.Duration, slot slotFunc, wo
 	p.op++
 	op, id := p.op, p.lease.ID
 	p.busy = true
-	p.env.Board.publish(id, func(e *Entry) { e.Queued = true })
+	p.env.Registry.publish(id, func(e *ProjectionEntry) { e.Queued = true })
 	p.cancel = p.env.runUnbounded(ctx.Self(), func(ctx context.Context) any {
 		turn, stop := context.WithCancel(p.env.accept)
 		defer stop()
@@ -293,7 +293,7 @@ func (p *projector) do(ctx actor.Context, limit time.Duration, slot slotFunc, wo
 		defer release()
 		ctx, cancel := context.WithTimeout(ctx, limit)
 		defer cancel()
-		p.env.Board.amend(id, func(e *Entry) { e.Busy, e.Limit, e.Queued = time.Now(), limit, false })
+		p.env.Registry.amend(id, func(e *ProjectionEntry) { e.Busy, e.Limit, e.Queued = time.Now(), limit, false })
 		return &done{op: op, then: work(ctx)}
 	})
 }
@@ -305,12 +305,12 @@ type slotFunc func(ctx context.Context) (release func(), err error)
 // by one, so that it becomes known which of them did it.
 func (p *projector) batchSlot() slotFunc {
 	tenant := p.lease.ID.Tenant
-	slot := func(ctx context.Context) (func(), error) { return p.env.Slots.batch(ctx, tenant) }
+	slot := func(ctx context.Context) (func(), error) { return p.env.Limiter.batch(ctx, tenant) }
 	if p.def.Leased {
-		slot = func(ctx context.Context) (func(), error) { return p.env.Slots.delivery(ctx, tenant, p.long.Load()) }
+		slot = func(ctx context.Context) (func(), error) { return p.env.Limiter.delivery(ctx, tenant, p.long.Load()) }
 	}
-	if p.wary > 0 && p.lease.TryingPosition > p.lease.Checkpoint && p.lease.Deaths > 0 {
-		return func(ctx context.Context) (func(), error) { return p.env.Slots.suspect(ctx, slot) }
+	if p.wary > 0 && p.lease.CrashPosition > p.lease.Checkpoint && p.lease.CrashAttempts > 0 {
+		return func(ctx context.Context) (func(), error) { return p.env.Limiter.suspect(ctx, slot) }
 	}
 	return slot
 }
@@ -343,7 +343,7 @@ func (p *projector) next(ctx actor.Context) {
 	case p.position < p.mark && !p.env.Trusted():
 		p.become(Waiting, errUntrusted)
 		stopTimer(p.trust)
-		p.trust = p.env.after(p.env.Timing.Heartbeat, ctx.Self(), &trustDue{})
+		p.trust = p.env.after(p.env.Timing.HeartbeatInterval, ctx.Self(), &trustDue{})
 	case p.position < p.mark:
 		if p.mark-p.position > int64(p.def.MaxEvents) {
 			p.become(CatchUp, nil)
@@ -365,9 +365,9 @@ func (p *projector) next(ctx actor.Context) {
 	case p.busy, p.drained:
 	case p.mayObey():
 		p.obey(ctx)
-	case !p.env.Trusted() && !p.untrusted() && (p.lease.Commanded || p.desk.due && p.lease.Parked > 0):
+	case !p.env.Trusted() && !p.untrusted() && (p.lease.HasCommands || p.desk.due && p.lease.Parked > 0):
 		stopTimer(p.trust)
-		p.trust = p.env.after(p.env.Timing.Heartbeat, ctx.Self(), &trustDue{})
+		p.trust = p.env.after(p.env.Timing.HeartbeatInterval, ctx.Self(), &trustDue{})
 	}
 	if !p.busy {
 		p.keep(ctx) // an idle projection may get no message for long
@@ -407,7 +407,7 @@ func (p *projector) shown() State {
 }
 
 func (p *projector) publish() {
-	p.env.Board.publish(p.lease.ID, func(e *Entry) {
+	p.env.Registry.publish(p.lease.ID, func(e *ProjectionEntry) {
 		e.State, e.Position, e.Mark, e.Reason, e.Halted = p.shown(), p.position, p.mark, p.reason, p.lease.Halted
 		e.Breaker = p.breaker.State()
 		if !p.busy {
@@ -439,8 +439,8 @@ func (p *projector) keep(ctx actor.Context) {
 	}
 	p.kept, p.keeping = reason, true
 	lease := p.lease
-	p.env.run(ctx.Self(), p.env.Timing.Call, func(ctx context.Context) any {
-		release, err := p.env.Slots.read(ctx)
+	p.env.run(ctx.Self(), p.env.Timing.QueryTimeout, func(ctx context.Context) any {
+		release, err := p.env.Limiter.read(ctx)
 		if err == nil {
 			defer release()
 			err = p.env.Store.SetFailed(ctx, lease, reason)
@@ -505,7 +505,7 @@ type advanceDue struct{}
 
 // told tells that the lease's row says where the projection is, and nothing of deaths once it is at rest.
 func (p *projector) told() bool {
-	return p.position <= p.lease.Checkpoint && (p.lease.Unclean == 0 || p.position < p.mark)
+	return p.position <= p.lease.Checkpoint && (p.lease.CrashCount == 0 || p.position < p.mark)
 }
 
 // lag arranges that the checkpoint follows over what did not concern the projection. All of the node's projections do
@@ -527,7 +527,7 @@ func (p *projector) askToAdvance(ctx actor.Context) {
 	// No batch begins until the answer is there: it would start from a checkpoint that is about to move.
 	p.op++
 	p.busy, p.advancing = true, true
-	p.env.Board.publish(p.lease.ID, func(e *Entry) { e.Busy, e.Limit = time.Now(), 2*p.env.Timing.Call })
+	p.env.Registry.publish(p.lease.ID, func(e *ProjectionEntry) { e.Busy, e.Limit = time.Now(), 2*p.env.Timing.QueryTimeout })
 	ctx.Request(ctx.Parent(), &messages.AdvanceRequest{Advance: engine.Advance{Lease: p.lease, To: p.position}})
 }
 
@@ -538,7 +538,7 @@ func (p *projector) advanced(msg *messages.Advanced) {
 	p.busy, p.advancing = false, false
 	if msg.Moved {
 		if msg.To == p.lease.Checkpoint {
-			p.lease.Unclean = 0
+			p.lease.CrashCount = 0
 		}
 		p.lease.Checkpoint = msg.To
 	} else {

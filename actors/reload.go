@@ -14,7 +14,7 @@ func (p *projector) reload(ctx actor.Context) {
 	p.recheck, p.desk.again = false, false
 	p.op++
 	p.busy, p.asking = true, true
-	p.env.Board.publish(p.lease.ID, func(e *Entry) { e.Busy, e.Limit = time.Now(), 2*p.env.Timing.Call })
+	p.env.Registry.publish(p.lease.ID, func(e *ProjectionEntry) { e.Busy, e.Limit = time.Now(), 2*p.env.Timing.QueryTimeout })
 	ctx.Request(ctx.Parent(), &messages.LeaseRequest{Lease: p.lease, Op: p.op})
 }
 
@@ -25,9 +25,9 @@ func (p *projector) reloaded(ctx actor.Context, lease engine.Lease, err error) {
 		return
 	}
 	again := p.recheck // asked for while this was under way
-	lease.Commanded = lease.Commanded || p.desk.again
+	lease.HasCommands = lease.HasCommands || p.desk.again
 	p.adopt(lease)
-	if paused := !lease.Wanted.Runs(); paused != (p.state == Paused) {
+	if paused := !lease.Desired.Runs(); paused != (p.state == Paused) {
 		p.wanted(paused)
 	}
 	p.recheck = again
@@ -48,10 +48,10 @@ func (p *projector) confirm(now engine.Lease) {
 	if over {
 		p.cutShort()
 	}
-	if over || now.Wanted != known.Wanted || now.Halted != known.Halted || now.Checkpoint != known.Checkpoint && !p.busy {
+	if over || now.Desired != known.Desired || now.Halted != known.Halted || now.Checkpoint != known.Checkpoint && !p.busy {
 		p.recheck = true
 	}
-	if now.Commanded {
-		p.lease.Commanded, p.desk.quiet = true, false // the notice of a command may have been lost
+	if now.HasCommands {
+		p.lease.HasCommands, p.desk.quiet = true, false // the notice of a command may have been lost
 	}
 }

@@ -17,7 +17,7 @@ import (
 // Deliveries have slots of their own, since they hold no connection while they wait for their receivers. Projections whose
 // last delivery took long share half of those slots, in all and of each tenant: receivers that hang leave the others the rest.
 // The statements of deliveries, acknowledgements above all, share a few connections beside those of the batches.
-type Slots struct {
+type Limiter struct {
 	batches    *lane
 	deliveries *lane
 	long       *lane
@@ -59,7 +59,7 @@ const defaultDeliveries = 100
 
 // NewSlots shares out a pool of that many connections: a part for reading the ends of the tenants' events and what else
 // is short, the rest for batches.
-func NewSlots(connections, batches, perTenant, deliveries int) *Slots {
+func NewLimiter(connections, batches, perTenant, deliveries int) *Limiter {
 	reads := max(1, connections/4)
 	if connections >= 4 {
 		reads = max(2, reads) // a read that is slow leaves one to the others
@@ -74,7 +74,7 @@ func NewSlots(connections, batches, perTenant, deliveries int) *Slots {
 		deliveries = max(defaultDeliveries, 2*batches)
 	}
 	ofTenant := max(1, deliveries/2)
-	return &Slots{
+	return &Limiter{
 		batches:    newLane(batches, perTenant),
 		deliveries: newLane(deliveries, ofTenant),
 		long:       newLane(max(1, deliveries/2), max(1, ofTenant/2)),
@@ -86,7 +86,7 @@ func NewSlots(connections, batches, perTenant, deliveries int) *Slots {
 }
 
 // Serve tells how many tenants the node serves.
-func (s *Slots) Serve(tenants int) { s.served.Store(int64(tenants)) }
+func (s *Limiter) Serve(tenants int) { s.served.Store(int64(tenants)) }
 
 // acquire waits for a part of the tenant's own limit.
 func (l *lane) acquire(ctx context.Context, name string) (release func(), err error) {
@@ -113,12 +113,12 @@ func (l *lane) acquire(ctx context.Context, name string) (release func(), err er
 }
 
 // batch waits for a slot for a batch of the tenant.
-func (s *Slots) batch(ctx context.Context, name string) (release func(), err error) {
+func (s *Limiter) batch(ctx context.Context, name string) (release func(), err error) {
 	return s.in(ctx, s.batches, name)
 }
 
 // delivery waits for a slot for a delivery of the tenant. long reports whether the projection's last delivery took long.
-func (s *Slots) delivery(ctx context.Context, name string, long bool) (release func(), err error) {
+func (s *Limiter) delivery(ctx context.Context, name string, long bool) (release func(), err error) {
 	if !long {
 		return s.in(ctx, s.deliveries, name)
 	}
@@ -136,9 +136,9 @@ func (s *Slots) delivery(ctx context.Context, name string, long bool) (release f
 
 // Ack waits for a connection's slot for a short statement of a delivery. Only statements on the control schema may hold it: a
 // tenant whose tables are locked must not keep others from acknowledging.
-func (s *Slots) Ack(ctx context.Context) (release func(), err error) { return single(ctx, s.acks) }
+func (s *Limiter) Ack(ctx context.Context) (release func(), err error) { return single(ctx, s.acks) }
 
-func (s *Slots) in(ctx context.Context, l *lane, name string) (release func(), err error) {
+func (s *Limiter) in(ctx context.Context, l *lane, name string) (release func(), err error) {
 	ofTenant := func() {}
 	if s.served.Load() > 1 {
 		if ofTenant, err = l.acquire(ctx, name); err != nil {
@@ -153,7 +153,7 @@ func (s *Slots) in(ctx context.Context, l *lane, name string) (release func(), e
 }
 
 // suspect waits for the one slot for an event at which a process ended before, and then for another one.
-func (s *Slots) suspect(ctx context.Context, then slotFunc) (release func(), err error) {
+func (s *Limiter) suspect(ctx context.Context, then slotFunc) (release func(), err error) {
 	if err := s.suspects.Acquire(ctx, 1); err != nil {
 		return nil, noSlot(err)
 	}
@@ -166,7 +166,7 @@ func (s *Slots) suspect(ctx context.Context, then slotFunc) (release func(), err
 }
 
 // read waits for a slot for something short.
-func (s *Slots) read(ctx context.Context) (release func(), err error) { return single(ctx, s.reads) }
+func (s *Limiter) read(ctx context.Context) (release func(), err error) { return single(ctx, s.reads) }
 
 func single(ctx context.Context, slots *semaphore.Weighted) (release func(), err error) {
 	if err := slots.Acquire(ctx, 1); err != nil {
@@ -176,7 +176,7 @@ func single(ctx context.Context, slots *semaphore.Weighted) (release func(), err
 }
 
 // readLocked waits for a slot to read of a tenant whose events were locked. All such tenants together take only one.
-func (s *Slots) readLocked(ctx context.Context) (release func(), err error) {
+func (s *Limiter) readLocked(ctx context.Context) (release func(), err error) {
 	if err := s.locked.Acquire(ctx, 1); err != nil {
 		return nil, noSlot(err)
 	}
@@ -189,7 +189,7 @@ func (s *Slots) readLocked(ctx context.Context) (release func(), err error) {
 }
 
 // Read waits for a slot for a short statement of the runtime's own.
-func (s *Slots) Read(ctx context.Context) (release func(), err error) { return s.read(ctx) }
+func (s *Limiter) Read(ctx context.Context) (release func(), err error) { return s.read(ctx) }
 
 // noSlot is nobody's fault, and says nothing of the server.
 func noSlot(err error) error {
@@ -197,6 +197,6 @@ func noSlot(err error) error {
 }
 
 // tryRead gets a slot for something short if there is one at once; doneReading gives it back.
-func (s *Slots) tryRead() bool { return s.reads.TryAcquire(1) }
+func (s *Limiter) tryRead() bool { return s.reads.TryAcquire(1) }
 
-func (s *Slots) doneReading() { s.reads.Release(1) }
+func (s *Limiter) doneReading() { s.reads.Release(1) }

@@ -9,7 +9,7 @@ import (
 )
 
 func TestLimitsOfTenantsAreKeptOnlyWhileTheyAreInUse(t *testing.T) {
-	s := NewSlots(4, 2, 1, 0)
+	s := NewLimiter(4, 2, 1, 0)
 	s.Serve(1000)
 	for i := range 1000 {
 		release, err := s.batch(t.Context(), fmt.Sprint(i))
@@ -46,7 +46,7 @@ func TestLimitsOfTenantsAreKeptOnlyWhileTheyAreInUse(t *testing.T) {
 }
 
 // gets reports whether a delivery has its slot once everything rests.
-func gets(s *Slots, ctx context.Context, tenant string, long bool) bool {
+func gets(s *Limiter, ctx context.Context, tenant string, long bool) bool {
 	ctx, cancel := context.WithCancel(ctx)
 	got := make(chan bool, 1)
 	go func() {
@@ -61,7 +61,7 @@ func gets(s *Slots, ctx context.Context, tenant string, long bool) bool {
 // Of 8 slots a tenant has 4 at most, and those that take long have 4, 2 of them of one tenant.
 func TestDeliverySlotsAreSharedFairly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := NewSlots(4, 0, 0, 8)
+		s := NewLimiter(4, 0, 0, 8)
 		s.Serve(5)
 		for i, slot := range []struct {
 			tenant     string
@@ -77,7 +77,7 @@ func TestDeliverySlotsAreSharedFairly(t *testing.T) {
 		}
 	})
 	synctest.Test(t, func(t *testing.T) {
-		s := NewSlots(4, 0, 0, 8)
+		s := NewLimiter(4, 0, 0, 8)
 		s.Serve(1)
 		for i := range 10 {
 			if got := gets(s, t.Context(), "a", true); got != (i < 4) {
@@ -93,7 +93,7 @@ func TestDeliverySlotsAreSharedFairly(t *testing.T) {
 }
 
 func TestLockedTenantsShareOneSlotForReading(t *testing.T) {
-	s := NewSlots(4, 0, 0, 0)
+	s := NewLimiter(4, 0, 0, 0)
 	locked, err := s.readLocked(t.Context())
 	if err != nil {
 		t.Fatal(err)

@@ -30,7 +30,7 @@ func (p *projector) step(ctx actor.Context) {
 	recent, yield, fresh := p.recent, p.yielding(), p.fresh
 	var counted engine.Begun
 	wary := p.wary > 0
-	bound := def.Deadline + 5*p.env.Timing.Call
+	bound := def.Timeout + 5*p.env.Timing.QueryTimeout
 	p.do(ctx, bound, p.batchSlot(), func(ctx context.Context) func(actor.Context) {
 		read, err := p.reading(ctx, len(here.events) == 0 || lease.ParkedStreams || wary)
 		if err != nil {
@@ -70,7 +70,7 @@ func (p *projector) step(ctx actor.Context) {
 					p.died(ctx, e)
 				}
 			}
-			counted = engine.Begun{Position: e.Position, Attempt: lease.DeathsAt(e.Position) + 1}
+			counted = engine.Begun{Position: e.Position, Attempt: lease.CrashAttemptsAt(e.Position) + 1}
 			if err := p.env.Store.BeginAttempt(ctx, lease, e.Position, counted.Attempt); err != nil {
 				return func(ctx actor.Context) {
 					p.begun = counted // it may have been counted all the same
@@ -78,8 +78,8 @@ func (p *projector) step(ctx actor.Context) {
 				}
 			}
 		}
-		batch.Recent, batch.Yield, batch.Fresh = recent, yield, fresh
-		next := p.prefetch(ctx, lease, here, len(here.events)-len(batch.Events)-len(batch.Behind), mark)
+		batch.FailureWindow, batch.Yield, batch.Fresh = recent, yield, fresh
+		next := p.prefetch(ctx, lease, here, len(here.events)-len(batch.Events)-len(batch.BlockedByStream), mark)
 		read()
 		err = p.apply(ctx, lease, batch)
 		found := p.examine(ctx, err)
@@ -98,13 +98,13 @@ func (p *projector) step(ctx actor.Context) {
 // comes on the channel, which is closed then. An error is nobody's concern: the page is read again when it is needed.
 func (p *projector) prefetch(ctx context.Context, lease engine.Lease, here ahead, left int, mark int64) <-chan engine.Page {
 	next := make(chan engine.Page, 1)
-	if left >= p.def.MaxEvents || here.to >= mark || !p.env.Slots.tryRead() {
+	if left >= p.def.MaxEvents || here.to >= mark || !p.env.Limiter.tryRead() {
 		close(next)
 		return next
 	}
 	go func() {
 		defer close(next)
-		defer p.env.Slots.doneReading()
+		defer p.env.Limiter.doneReading()
 		if page, err := p.read(ctx, lease, here.rangeAfter(p.def, mark)); err == nil {
 			next <- page
 		}
@@ -142,11 +142,11 @@ func (p *projector) applied(ctx actor.Context, batch engine.Batch, err error, fo
 	}
 	if err == nil {
 		p.lease.Checkpoint, p.position = batch.To, batch.To
-		p.lease.FailingPosition, p.lease.Attempts, p.lease.Unclean, p.begun = 0, 0, 0, engine.Begun{}
+		p.lease.FailingPosition, p.lease.Attempts, p.lease.CrashCount, p.begun = 0, 0, 0, engine.Begun{}
 		p.ahead.passed(p.position)
-		if p.lease.Parked += int64(len(batch.Behind)); len(batch.Behind) > 0 {
+		if p.lease.Parked += int64(len(batch.BlockedByStream)); len(batch.BlockedByStream) > 0 {
 			p.replayIn(ctx, p.def.Replay.Interval)
-			p.log.Info("events parked behind others of their streams", zap.Int("events", len(batch.Behind)), zap.Int64("up to", batch.To))
+			p.log.Info("events parked behind others of their streams", zap.Int("events", len(batch.BlockedByStream)), zap.Int64("up to", batch.To))
 		}
 		p.recent.Handled(len(batch.Events))
 		if p.fresh = false; len(batch.Events) > 0 {
@@ -161,7 +161,7 @@ func (p *projector) applied(ctx actor.Context, batch engine.Batch, err error, fo
 		if len(batch.Events) > 0 {
 			p.answered()
 		}
-		p.env.Board.publish(p.lease.ID, func(e *Entry) {
+		p.env.Registry.publish(p.lease.ID, func(e *ProjectionEntry) {
 			e.Applied += int64(len(batch.Events))
 			e.State, e.Position, e.Mark, e.Reason, e.Busy = p.state, p.position, p.mark, p.reason, time.Time{}
 		})

@@ -10,10 +10,10 @@ import (
 
 // The server lets others claim a whole lease time after a heartbeat arrived, which is after it was sent.
 func TestNodeStopsTrustingItsLeasesBeforeOthersMayClaimThem(t *testing.T) {
-	env := &Env{System: NewSystem(zap.NewNop()), Node: engine.Node{LeaseTime: time.Minute}}
+	env := &Deps{System: NewSystem(zap.NewNop()), Node: engine.Node{LeaseDuration: time.Minute}}
 	env.Live()
 	for silent, trusted := range map[time.Duration]bool{0: true, 50 * time.Second: true, 55 * time.Second: false, time.Minute: false, time.Hour: false} {
-		env.Board.publishSession(func(e *SessionEntry) { e.LastBeat = time.Now().Add(-silent) })
+		env.Registry.publishSession(func(e *SessionEntry) { e.LastBeat = time.Now().Add(-silent) })
 		if env.Trusted() != trusted {
 			t.Errorf("silent for %v: trusted %v", silent, !trusted)
 		}
@@ -22,7 +22,7 @@ func TestNodeStopsTrustingItsLeasesBeforeOthersMayClaimThem(t *testing.T) {
 
 // While the session is lost others may take the node for dead, whatever its last heartbeat was.
 func TestTrustEndsWithTheSessionAndGrowsWithEachHeartbeat(t *testing.T) {
-	env := &Env{System: NewSystem(zap.NewNop()), Node: engine.Node{LeaseTime: time.Minute}}
+	env := &Deps{System: NewSystem(zap.NewNop()), Node: engine.Node{LeaseDuration: time.Minute}}
 	env.Live()
 	told := func(changed <-chan struct{}) bool {
 		select {
@@ -47,7 +47,7 @@ func TestTrustEndsWithTheSessionAndGrowsWithEachHeartbeat(t *testing.T) {
 		if told(before) {
 			t.Errorf("%s: told of nothing", step.name)
 		}
-		env.Board.publishSession(step.change)
+		env.Registry.publishSession(step.change)
 		if until, changed := env.Trust(); !until.Equal(step.want) || !told(before) || told(changed) {
 			t.Errorf("%s: until %v, want %v; told: %v", step.name, until, step.want, told(before))
 		}

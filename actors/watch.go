@@ -23,7 +23,7 @@ const lookGather = 50 * time.Millisecond
 
 // watch looks at the other nodes over one session. What it saw ends with the session.
 type watch struct {
-	env     *Env
+	env     *Deps
 	log     *zap.Logger
 	session engine.Session
 	send    func(any)
@@ -32,14 +32,14 @@ type watch struct {
 	due     time.Time
 }
 
-func newWatch(env *Env, log *zap.Logger, session engine.Session, send func(any)) *watch {
+func newWatch(env *Deps, log *zap.Logger, session engine.Session, send func(any)) *watch {
 	return &watch{env: env, log: log, session: session, send: send, deaths: ownership.NewDeathWatch(env.Timing.Confirm)}
 }
 
 // callTime bounds a heartbeat or a look: a lost one must leave time for another before the leases run out, and an end of the
 // runtime waits for it.
-func callTime(env *Env) time.Duration {
-	return min(5*time.Second, max(100*time.Millisecond, env.Node.LeaseTime/2))
+func callTime(env *Deps) time.Duration {
+	return min(5*time.Second, max(100*time.Millisecond, env.Node.LeaseDuration/2))
 }
 
 // soon brings the next look forward. Where notices come thick, one look is for many.
@@ -53,7 +53,7 @@ func (w *watch) soon() {
 func (w *watch) look(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), callTime(w.env))
 	defer cancel()
-	found, err := w.session.Look(ctx)
+	found, err := w.session.ListPeers(ctx)
 	if err != nil {
 		return err
 	}
@@ -66,7 +66,7 @@ func (w *watch) look(ctx context.Context) error {
 		if !slices.Contains(dead, p.ID) {
 			continue
 		}
-		buried, err := w.session.Bury(ctx, p)
+		buried, err := w.session.MarkDead(ctx, p)
 		if err != nil {
 			return err
 		}
@@ -75,7 +75,7 @@ func (w *watch) look(ctx context.Context) error {
 		}
 	}
 	if again == 0 {
-		again = w.env.Timing.Look * time.Duration(1+len(found.Peers)/looksTogether)
+		again = w.env.Timing.ListPeers * time.Duration(1+len(found.Peers)/looksTogether)
 	}
 	w.due = at.Add(again)
 	slices.SortFunc(found.Peers, func(a, b engine.Peer) int { return strings.Compare(a.ID, b.ID) })

@@ -105,7 +105,7 @@ type (
 	// Asked somebody has just asked to run, to pause or to stop.
 	WantedStates struct {
 		Rows   []int32
-		States map[int32]engine.Demand
+		States map[int32]engine.Orders
 		Asked  map[int32]bool
 	}
 	// Doubted reports leases that the database says are not this node's any more.

@@ -89,15 +89,15 @@ func (s *Store) unknown(ctx context.Context, q rowQuerier, id projection.ID) err
 }
 
 // Wanted tells of which of these leases' projections more is wanted than that they run.
-func (s Port) Wanted(ctx context.Context, rows []int32) (map[int32]engine.Demand, error) {
+func (s Port) Wanted(ctx context.Context, rows []int32) (map[int32]engine.Orders, error) {
 	found, err := s.pool.Query(ctx, s.control.wanted, rows)
 	if err != nil {
 		return nil, fmt.Errorf("read wanted states: %w", ownFault(err))
 	}
-	states := make(map[int32]engine.Demand)
+	states := make(map[int32]engine.Orders)
 	var row int32
-	var demand engine.Demand
-	if _, err = pgx.ForEachRow(found, []any{&row, &demand.Wanted, &demand.Commanded}, func() error {
+	var demand engine.Orders
+	if _, err = pgx.ForEachRow(found, []any{&row, &demand.Desired, &demand.HasCommands}, func() error {
 		states[row] = demand
 		return nil
 	}); err != nil {

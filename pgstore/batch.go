@@ -45,16 +45,16 @@ func Each(h EventHandler) BatchHandler {
 // ApplyOptions are the bounds of a projection's batches.
 type ApplyOptions struct {
 	// Deadline bounds one call of the handler. Default 30 s.
-	Deadline time.Duration
-	// Relaxed commits the batch without waiting for the disk.
-	Relaxed bool
+	Timeout time.Duration
+	// AsyncCommit commits the batch without waiting for the disk.
+	AsyncCommit bool
 }
 
 // Apply makes of a handler what the actors run: one batch transaction.
 func (s Port) Apply(h BatchHandler, o ApplyOptions) func(context.Context, engine.Lease, engine.Batch) error {
 	return func(ctx context.Context, lease engine.Lease, batch engine.Batch) error {
-		b := newBatchTx(s.Store, lease, batch.To, batchOptions{deadline: cmp.Or(o.Deadline, 30*time.Second), relaxed: o.Relaxed, fresh: batch.Fresh})
-		if len(batch.Behind) > 0 || batch.Replay != nil {
+		b := newBatchTx(s.Store, lease, batch.To, batchOptions{deadline: cmp.Or(o.Timeout, 30*time.Second), relaxed: o.AsyncCommit, fresh: batch.Fresh})
+		if len(batch.BlockedByStream) > 0 || batch.Replay != nil {
 			b.settle = func(ctx context.Context, conn *pgx.Conn) error { return s.settleLetters(ctx, conn, lease, batch) }
 		}
 		return b.run(withProjection(ctx, lease.ID), func(ctx context.Context, tx pgx.Tx) error {

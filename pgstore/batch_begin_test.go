@@ -77,7 +77,7 @@ func TestBatchHasTimeoutsOfItsOwn(t *testing.T) {
 		"lock_timeout": "3625ms", "statement_timeout": most, "idle_in_transaction_session_timeout": most,
 		"transaction_isolation": "read committed", "transaction_read_only": "off",
 	} {
-		if got := o.settingIn(ApplyOptions{Deadline: 7_250 * time.Millisecond}, name); got != want {
+		if got := o.settingIn(ApplyOptions{Timeout: 7_250 * time.Millisecond}, name); got != want {
 			t.Errorf("%s is %q in the batch, want %q", name, got, want)
 		}
 		if strings.Contains(name, "timeout") {
@@ -90,7 +90,7 @@ func TestBatchHasTimeoutsOfItsOwn(t *testing.T) {
 
 func TestDeadlineBeyondWhatSettingsHoldWorks(t *testing.T) {
 	o := newOwner(t, 1)
-	if err := o.apply(write, ApplyOptions{Deadline: math.MaxInt64 / 2}); err != nil {
+	if err := o.apply(write, ApplyOptions{Timeout: math.MaxInt64 / 2}); err != nil {
 		t.Fatal(err)
 	}
 	o.applied(1)
@@ -99,7 +99,7 @@ func TestDeadlineBeyondWhatSettingsHoldWorks(t *testing.T) {
 func TestRelaxedBatchDoesNotWaitForTheDisk(t *testing.T) {
 	o := newOwner(t, 1)
 	for relaxed, want := range map[bool]string{true: "off", false: "on"} {
-		if got := o.settingIn(ApplyOptions{Relaxed: relaxed}, "synchronous_commit"); got != want {
+		if got := o.settingIn(ApplyOptions{AsyncCommit: relaxed}, "synchronous_commit"); got != want {
 			t.Errorf("relaxed %v: synchronous_commit is %q", relaxed, got)
 		}
 		if after := show(testContext(t), o.store.pool, "synchronous_commit"); after != "on" {
@@ -125,7 +125,7 @@ func TestAppendInARelaxedBatchWaitsForTheDisk(t *testing.T) {
 			t.Error("woken before the commit")
 		}
 		return nil
-	}), ApplyOptions{Relaxed: true})
+	}), ApplyOptions{AsyncCommit: true})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -106,7 +106,7 @@ func TestLeaseOfADeadNodeIsClaimedAndOfALivingOneIsNot(t *testing.T) {
 	}
 	mustExec(t, o.store, "update millrace.nodes set expires_at = clock_timestamp() - interval '1 ms'")
 	got := claim()
-	if len(got) != 1 || got[0].Epoch != o.lease.Epoch+1 || got[0].Unclean != o.lease.Unclean+1 {
+	if len(got) != 1 || got[0].Epoch != o.lease.Epoch+1 || got[0].CrashCount != o.lease.CrashCount+1 {
 		t.Fatalf("claimed %v after %v", got, o.lease)
 	}
 	if _, err := reload(ctx, o.store, o.lease); !errors.Is(err, projection.ErrLeaseLost) {
@@ -135,7 +135,7 @@ func race(t *testing.T, store *Store, events int) (doubled, missing int) {
 				}
 				batch := engine.Batch{Events: pending[:min(3, len(pending))]}
 				batch.To = batch.Events[len(batch.Events)-1].Position
-				err = store.Port().Apply(write, ApplyOptions{Deadline: testDeadline})(testContext(t), o.lease, batch)
+				err = store.Port().Apply(write, ApplyOptions{Timeout: testDeadline})(testContext(t), o.lease, batch)
 				if err != nil && classify(err).Class != engine.LeaseLost {
 					return err
 				}

@@ -53,7 +53,7 @@ func claimAs(t testing.TB, store *Store, tenant string) *owner {
 
 // tryClaim returns nil where somebody else is claiming the projection at the moment.
 func tryClaim(t testing.TB, store *Store, tenant string) (*owner, error) {
-	o := &owner{t: t, store: store, node: engine.Node{ID: uuid.NewString(), Projections: []string{"p"}, LeaseTime: time.Minute}}
+	o := &owner{t: t, store: store, node: engine.Node{ID: uuid.NewString(), Projections: []string{"p"}, LeaseDuration: time.Minute}}
 	if err := store.Port().Ensure(testContext(t), []string{tenant}, o.node.Projections); err != nil {
 		return nil, err
 	}
@@ -100,8 +100,8 @@ func (o *owner) pending() ([]event.Envelope, error) {
 // apply runs one batch over all that is pending. The lease stays as it is.
 func (o *owner) apply(h BatchHandler, opts ApplyOptions) error {
 	o.t.Helper()
-	if opts.Deadline == 0 {
-		opts.Deadline = 30 * time.Second
+	if opts.Timeout == 0 {
+		opts.Timeout = 30 * time.Second
 	}
 	events, err := o.pending()
 	if err != nil || len(events) == 0 {

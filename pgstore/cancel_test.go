@@ -27,7 +27,7 @@ func TestCancelledReplayLeavesNoLetterReplaying(t *testing.T) {
 				t.Helper()
 				ended, o := d.outcome(command)
 				for i, l := range d.list(Page{}) {
-					if !ended || o != (Outcome{}) || l.State != projection.LetterParked || i == 0 && l.Behind {
+					if !ended || o != (CommandResult{}) || l.State != projection.DeadLetterParked || i == 0 && l.BlockedByStream {
 						t.Errorf("%s: ended %v, %+v, %+v", doing, ended, o, l)
 					}
 				}
@@ -45,14 +45,14 @@ func TestCancelledReplayLeavesNoLetterReplaying(t *testing.T) {
 				return desk.Command.ID
 			}
 			// By its owner, which lives.
-			command := d.give("replay", projection.LetterFilter{All: true}, 10)
+			command := d.give("replay", projection.DeadLetterFilter{All: true}, 10)
 			d.begin(command, 0)
 			cancel(d, command)
 			carriedOut()
 			mustBeParked(command, "its owner lives")
 			// By the next owner, after a death before and after it was cancelled.
 			for _, before := range []bool{true, false} {
-				command = d.give("replay", projection.LetterFilter{All: true}, 10)
+				command = d.give("replay", projection.DeadLetterFilter{All: true}, 10)
 				if r := d.begin(command, 0); r.Begun != 1 {
 					t.Errorf("%+v", r)
 				}
@@ -65,24 +65,24 @@ func TestCancelledReplayLeavesNoLetterReplaying(t *testing.T) {
 				if before {
 					cancel(d, command)
 				}
-				if !d.lease.Commanded {
+				if !d.lease.HasCommands {
 					t.Error("the next owner does not learn of it")
 				}
 				carriedOut()
 				mustBeParked(command, "its owner died")
 			}
 			// One that is under way is finished, and nothing after it.
-			command = d.give("replay", projection.LetterFilter{All: true}, 10)
+			command = d.give("replay", projection.DeadLetterFilter{All: true}, 10)
 			r := d.begin(command, 0)
 			cancel(d, command)
 			d.must(d.run(write, d.again(r)))
 			carriedOut()
-			if ended, o := d.outcome(command); !ended || o != (Outcome{Done: 1}) {
+			if ended, o := d.outcome(command); !ended || o != (CommandResult{Done: 1}) {
 				t.Errorf("ended: %v, %+v", ended, o)
 			}
 			if parked = parked[1:]; whole {
 				// Where no node holds the lease any more, at once.
-				command = d.give("replay", projection.LetterFilter{All: true}, 10)
+				command = d.give("replay", projection.DeadLetterFilter{All: true}, 10)
 				d.begin(command, 0)
 				mustExec(t, d.store, "delete from millrace.nodes")
 				if err := d.letters().Cancel(testContext(t), command); err != nil {
@@ -117,13 +117,13 @@ func TestReplayThatIsBegunWhileItsCommandIsCancelled(t *testing.T) {
 	at := d.at["a"][0]
 	d.park(at, false)
 	d.connect()
-	command := d.give("replay", projection.LetterFilter{All: true}, 10)
+	command := d.give("replay", projection.DeadLetterFilter{All: true}, 10)
 	commit := d.held(d.store.control.beginReplay, d.lease.Row, d.lease.Owner, d.lease.Epoch, command, 0)
 	d.must(d.within(commit, func() error { return d.letters().Cancel(testContext(t), command) }))
-	if ended, _ := d.outcome(command); ended || d.one(at).State != projection.LetterReplaying {
+	if ended, _ := d.outcome(command); ended || d.one(at).State != projection.DeadLetterReplaying {
 		t.Errorf("ended: %v, %+v", ended, d.one(at))
 	}
-	if r := d.begin(command, 0); r != nil || d.one(at).State != projection.LetterParked {
+	if r := d.begin(command, 0); r != nil || d.one(at).State != projection.DeadLetterParked {
 		t.Errorf("%+v, %+v", r, d.one(at))
 	}
 }

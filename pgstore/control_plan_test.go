@@ -43,8 +43,8 @@ func newFleet(t *testing.T) *fleet {
 		select t, n from unnest($1::text[]) t, unnest($2::text[]) n`, f.tenants, f.names)
 	var owners []string
 	for range fleetNodes {
-		node := engine.Node{ID: uuid.NewString(), Projections: f.names, LeaseTime: time.Hour}
-		mustExec(t, f.Store, f.control.heartbeat, node.ID, node.Projections, []string{}, 1, node.LeaseTime.Microseconds())
+		node := engine.Node{ID: uuid.NewString(), Projections: f.names, LeaseDuration: time.Hour}
+		mustExec(t, f.Store, f.control.heartbeat, node.ID, node.Projections, []string{}, 1, node.LeaseDuration.Microseconds())
 		f.nodes, owners = append(f.nodes, node), append(owners, node.ID)
 	}
 	mustExec(t, f.Store, `insert into millrace.leases (id, owner, epoch, checkpoint)
@@ -297,7 +297,7 @@ func TestClaimFindsWhatIsFree(t *testing.T) {
 		}
 		for _, l := range leases {
 			found = append(found, l.ID.Name)
-			if died := l.ID.Name != "e"; (l.Unclean == 1) != died || l.Epoch != 1 {
+			if died := l.ID.Name != "e"; (l.CrashCount == 1) != died || l.Epoch != 1 {
 				t.Errorf("%+v", l)
 			}
 		}
@@ -321,7 +321,7 @@ func TestClaimFindsWhatIsFree(t *testing.T) {
 func TestAdvancesAreHOT(t *testing.T) {
 	const leases, advances = 20, 1000
 	store := onePool(t)
-	node := engine.Node{ID: uuid.NewString(), LeaseTime: time.Hour}
+	node := engine.Node{ID: uuid.NewString(), LeaseDuration: time.Hour}
 	for i := range leases {
 		node.Projections = append(node.Projections, fmt.Sprint("p", i))
 	}
@@ -350,7 +350,7 @@ func TestAdvancesAreHOT(t *testing.T) {
 		}
 	}
 	before, hotBefore := updates(leases)
-	nothing := store.Port().Apply(func(context.Context, pgx.Tx, []event.Envelope) error { return nil }, ApplyOptions{Relaxed: true})
+	nothing := store.Port().Apply(func(context.Context, pgx.Tx, []event.Envelope) error { return nil }, ApplyOptions{AsyncCommit: true})
 	for n := range advances {
 		l := &held[n%leases]
 		to := l.Checkpoint + 1

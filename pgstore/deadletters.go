@@ -16,8 +16,8 @@ import (
 )
 
 var (
-	// ErrNoLetter tells that a projection has no dead letter of that id.
-	ErrNoLetter = errors.New("no such dead letter")
+	// ErrDeadLetterNotFound tells that a projection has no dead letter of that id.
+	ErrDeadLetterNotFound = errors.New("no such dead letter")
 	// ErrNoCommand tells that a projection has no command of that number, or had it more than a day ago.
 	ErrNoCommand = errors.New("no such command")
 	// ErrPending tells that a command was given and is not carried out yet: whoever holds the projection's lease will.
@@ -39,19 +39,19 @@ func (s *Store) DeadLetters(id projection.ID) *DeadLetters {
 
 // Page says which dead letters to list. Its zero value lists the oldest 100 that are parked.
 type Page struct {
-	projection.LetterFilter
+	projection.DeadLetterFilter
 	// States are the states of the letters. Default: parked and replaying.
-	States []projection.LetterState
+	States []projection.DeadLetterState
 	// NewestFirst lists the highest positions first.
 	NewestFirst bool
 	// Beyond is the position of the last letter of the page before this one; 0 begins.
-	Beyond int64
+	After int64
 	// Limit bounds the page. Default 100.
 	Limit int
 }
 
 // Outcome is what came of a command.
-type Outcome struct {
+type CommandResult struct {
 	// Command is the number of the command, by which Wait and Cancel know it.
 	Command int64
 	// Done counts the letters that were resolved or discarded, Failed those whose replay failed.
@@ -60,13 +60,13 @@ type Outcome struct {
 
 // List returns dead letters in order of their positions.
 func (d *DeadLetters) List(ctx context.Context, page Page) ([]projection.DeadLetter, error) {
-	args, err := d.args(page.LetterFilter, page.States)
+	args, err := d.args(page.DeadLetterFilter, page.States)
 	switch {
 	case err != nil:
 	case page.Limit < 0:
 		err = fmt.Errorf("value of Limit is negative: %d", page.Limit)
-	case page.Beyond < 0:
-		err = fmt.Errorf("value of Beyond is negative: %d", page.Beyond)
+	case page.After < 0:
+		err = fmt.Errorf("value of After is negative: %d", page.After)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("list the dead letters of %s: %w", d.id, err)
@@ -77,17 +77,17 @@ func (d *DeadLetters) List(ctx context.Context, page Page) ([]projection.DeadLet
 	sql := d.store.control.oldestLetters
 	if page.NewestFirst {
 		sql = d.store.control.newestLetters
-		if page.Beyond == 0 {
-			page.Beyond = math.MaxInt64
+		if page.After == 0 {
+			page.After = math.MaxInt64
 		}
 	}
-	rows, err := d.store.pool.Query(ctx, sql, append(args, page.Beyond, page.Limit)...)
+	rows, err := d.store.pool.Query(ctx, sql, append(args, page.After, page.Limit)...)
 	if err != nil {
 		return nil, fmt.Errorf("list the dead letters of %s: %w", d.id, ownFault(err))
 	}
 	letters, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (l projection.DeadLetter, err error) {
 		l.Projection = d.id
-		err = row.Scan(&l.ID, &l.Position, &l.Stream, &l.Version, &l.Type, &l.Behind, &l.State, &l.Error, &l.Stack, &l.Attempts, &l.Replays,
+		err = row.Scan(&l.ID, &l.Position, &l.Stream, &l.Version, &l.Type, &l.BlockedByStream, &l.State, &l.Error, &l.Stack, &l.Attempts, &l.Replays,
 			&l.FirstFailedAt, &l.LastFailedAt, orZero{&l.EndedAt})
 		return l, err
 	})
@@ -100,16 +100,16 @@ func (d *DeadLetters) List(ctx context.Context, page Page) ([]projection.DeadLet
 	return letters, nil
 }
 
-// Get returns a dead letter, whatever has become of it, and its event. It returns ErrNoLetter where the projection has none
+// Get returns a dead letter, whatever has become of it, and its event. It returns ErrDeadLetterNotFound where the projection has none
 // of that id, and with the letter projection.ErrEventGone where the event is gone.
 func (d *DeadLetters) Get(ctx context.Context, id int64) (projection.DeadLetter, event.Envelope, error) {
-	all := []projection.LetterState{projection.LetterParked, projection.LetterReplaying, projection.LetterResolved, projection.LetterDiscarded}
-	letters, err := d.List(ctx, Page{LetterFilter: projection.LetterFilter{IDs: []int64{id}}, States: all, Limit: 1})
+	all := []projection.DeadLetterState{projection.DeadLetterParked, projection.DeadLetterReplaying, projection.DeadLetterResolved, projection.DeadLetterDiscarded}
+	letters, err := d.List(ctx, Page{DeadLetterFilter: projection.DeadLetterFilter{IDs: []int64{id}}, States: all, Limit: 1})
 	switch {
 	case err != nil:
 		return projection.DeadLetter{}, event.Envelope{}, err
 	case len(letters) == 0:
-		return projection.DeadLetter{}, event.Envelope{}, fmt.Errorf("dead letter %d of %s: %w", id, d.id, ErrNoLetter)
+		return projection.DeadLetter{}, event.Envelope{}, fmt.Errorf("dead letter %d of %s: %w", id, d.id, ErrDeadLetterNotFound)
 	}
 	letter := letters[0]
 	page, err := d.store.Port().Read(ctx, d.id.Tenant, engine.ReadRange{After: letter.Position - 1, UpTo: letter.Position, Limit: 1})
@@ -123,7 +123,7 @@ func (d *DeadLetters) Get(ctx context.Context, id int64) (projection.DeadLetter,
 }
 
 // Count counts dead letters in these states; none means those that are parked.
-func (d *DeadLetters) Count(ctx context.Context, filter projection.LetterFilter, states ...projection.LetterState) (n int64, err error) {
+func (d *DeadLetters) Count(ctx context.Context, filter projection.DeadLetterFilter, states ...projection.DeadLetterState) (n int64, err error) {
 	args, err := d.args(filter, states)
 	if err != nil {
 		return 0, fmt.Errorf("count the dead letters of %s: %w", d.id, err)
@@ -147,20 +147,20 @@ func (d *DeadLetters) Count(ctx context.Context, filter projection.LetterFilter,
 // limit bounds how many events are replayed. Replay returns when they are. It waits for as long as nobody runs the
 // projection, or it is paused; where ctx ends first it returns ErrPending, and the replay is still made, unless Cancel ends it.
 // Where the answer of the database to the command itself was lost, it is not known whether it was given.
-func (d *DeadLetters) Replay(ctx context.Context, filter projection.LetterFilter, limit int) (Outcome, error) {
+func (d *DeadLetters) Replay(ctx context.Context, filter projection.DeadLetterFilter, limit int) (CommandResult, error) {
 	return d.command(ctx, "replay", filter, limit)
 }
 
 // Discard gives parked events up: they will not be applied. What is parked behind them stays parked. Where nobody holds the
 // projection's lease it is done at once. Else it returns like Replay, also while the projection is paused.
-func (d *DeadLetters) Discard(ctx context.Context, filter projection.LetterFilter, limit int) (Outcome, error) {
+func (d *DeadLetters) Discard(ctx context.Context, filter projection.DeadLetterFilter, limit int) (CommandResult, error) {
 	return d.command(ctx, "discard", filter, limit)
 }
 
 // Purge forgets letters that were resolved or discarded for that long, at most limit of them, the oldest first, and returns
 // how many.
-func (d *DeadLetters) Purge(ctx context.Context, filter projection.LetterFilter, endedFor time.Duration, limit int) (int64, error) {
-	args, err := d.args(filter, []projection.LetterState{projection.LetterResolved, projection.LetterDiscarded})
+func (d *DeadLetters) Purge(ctx context.Context, filter projection.DeadLetterFilter, endedFor time.Duration, limit int) (int64, error) {
+	args, err := d.args(filter, []projection.DeadLetterState{projection.DeadLetterResolved, projection.DeadLetterDiscarded})
 	if err == nil {
 		err = bounded(filter, limit)
 	}
@@ -180,7 +180,7 @@ func (d *DeadLetters) Purge(ctx context.Context, filter projection.LetterFilter,
 	return tag.RowsAffected(), nil
 }
 
-func bounded(filter projection.LetterFilter, limit int) error {
+func bounded(filter projection.DeadLetterFilter, limit int) error {
 	switch {
 	case limit < 1:
 		return fmt.Errorf("limit is below 1: %d", limit)
@@ -191,7 +191,7 @@ func bounded(filter projection.LetterFilter, limit int) error {
 }
 
 // args are what all statements on dead letters take first.
-func (d *DeadLetters) args(filter projection.LetterFilter, states []projection.LetterState) ([]any, error) {
+func (d *DeadLetters) args(filter projection.DeadLetterFilter, states []projection.DeadLetterState) ([]any, error) {
 	if err := errors.Join(event.ValidText("Stream", filter.Stream), event.ValidText("Type", filter.Type), event.ValidText("Error", filter.Error)); err != nil {
 		return nil, err
 	}
@@ -201,7 +201,7 @@ func (d *DeadLetters) args(filter projection.LetterFilter, states []projection.L
 		}
 	}
 	if len(states) == 0 {
-		states = []projection.LetterState{projection.LetterParked, projection.LetterReplaying}
+		states = []projection.DeadLetterState{projection.DeadLetterParked, projection.DeadLetterReplaying}
 	}
 	names := make([]string, len(states))
 	for i, state := range states {
@@ -213,12 +213,12 @@ func (d *DeadLetters) args(filter projection.LetterFilter, states []projection.L
 	return append([]any{d.id.Tenant, d.id.Name, d.id.Partition, names}, filterArgs(filter)...), nil
 }
 
-func filterArgs(filter projection.LetterFilter) []any {
+func filterArgs(filter projection.DeadLetterFilter) []any {
 	return []any{filter.IDs, nullable(filter.Stream), nullable(filter.Type), nullable(filter.Error)}
 }
 
 // command gives a command and waits until it is carried out.
-func (d *DeadLetters) command(ctx context.Context, kind string, filter projection.LetterFilter, limit int) (Outcome, error) {
+func (d *DeadLetters) command(ctx context.Context, kind string, filter projection.DeadLetterFilter, limit int) (CommandResult, error) {
 	outcome, err := d.carryOut(ctx, kind, filter, limit)
 	if err != nil {
 		return outcome, fmt.Errorf("%s dead letters of %s: %w", kind, d.id, err)
@@ -226,12 +226,12 @@ func (d *DeadLetters) command(ctx context.Context, kind string, filter projectio
 	return outcome, nil
 }
 
-func (d *DeadLetters) carryOut(ctx context.Context, kind string, filter projection.LetterFilter, limit int) (Outcome, error) {
+func (d *DeadLetters) carryOut(ctx context.Context, kind string, filter projection.DeadLetterFilter, limit int) (CommandResult, error) {
 	if err := bounded(filter, limit); err != nil {
-		return Outcome{}, err
+		return CommandResult{}, err
 	}
 	if _, err := d.args(filter, nil); err != nil {
-		return Outcome{}, err
+		return CommandResult{}, err
 	}
 	var command int64
 	c := d.store.control
@@ -244,13 +244,13 @@ func (d *DeadLetters) carryOut(ctx context.Context, kind string, filter projecti
 		return err
 	})
 	if err != nil {
-		return Outcome{}, err
+		return CommandResult{}, err
 	}
 	return d.wait(ctx, command)
 }
 
 // Wait waits for a command that was given before, by the number of its Outcome, as Replay and Discard do.
-func (d *DeadLetters) Wait(ctx context.Context, command int64) (Outcome, error) {
+func (d *DeadLetters) Wait(ctx context.Context, command int64) (CommandResult, error) {
 	o, err := d.wait(ctx, command)
 	if err != nil {
 		return o, fmt.Errorf("wait for what is done with dead letters of %s: %w", d.id, err)
@@ -285,8 +285,8 @@ func (d *DeadLetters) Cancel(ctx context.Context, command int64) error {
 
 // wait looks again and again what came of a command, also through an outage of the database. What nobody holds the lease of
 // is discarded here.
-func (d *DeadLetters) wait(ctx context.Context, command int64) (Outcome, error) {
-	o := Outcome{Command: command}
+func (d *DeadLetters) wait(ctx context.Context, command int64) (CommandResult, error) {
+	o := CommandResult{Command: command}
 	var unowned error
 	for delay := pollFirst; ; delay = min(2*delay, pollMost) {
 		var ended, handlerless bool

@@ -33,45 +33,45 @@ func TestDeadLettersAreListedByFilterAndPage(t *testing.T) {
 		ids[l.Position] = l.ID
 		e := d.events[l.Position]
 		behind := l.Stream == "a" && l.Position != a[1]
-		if l.Projection != d.lease.ID || l.Stream != e.Stream || l.Version != e.Version || l.Type != e.Type || l.Behind != behind || (l.Attempts == 0) != behind ||
-			l.State != projection.LetterParked || l.Replays != 0 || l.FirstFailedAt.IsZero() || !l.EndedAt.IsZero() {
+		if l.Projection != d.lease.ID || l.Stream != e.Stream || l.Version != e.Version || l.Type != e.Type || l.BlockedByStream != behind || (l.Attempts == 0) != behind ||
+			l.State != projection.DeadLetterParked || l.Replays != 0 || l.FirstFailedAt.IsZero() || !l.EndedAt.IsZero() {
 			t.Errorf("%+v", l)
 		}
 	}
 	// b[3] is resolved, a[1] and a[2] are discarded, b[0] is being replayed.
-	d.replay(d.give("replay", projection.LetterFilter{IDs: []int64{ids[b[3]]}}, 1))
-	if n, err := d.port().Discard(testContext(t), d.lease, d.give("discard", projection.LetterFilter{Stream: "a"}, 2)); n != 2 || err != nil {
+	d.replay(d.give("replay", projection.DeadLetterFilter{IDs: []int64{ids[b[3]]}}, 1))
+	if n, err := d.port().Discard(testContext(t), d.lease, d.give("discard", projection.DeadLetterFilter{Stream: "a"}, 2)); n != 2 || err != nil {
 		t.Errorf("discarded %d, %v", n, err)
 	}
-	d.begin(d.give("replay", projection.LetterFilter{All: true}, 1), 0)
+	d.begin(d.give("replay", projection.DeadLetterFilter{All: true}, 1), 0)
 
-	is := func(states ...projection.LetterState) []projection.LetterState { return states }
+	is := func(states ...projection.DeadLetterState) []projection.DeadLetterState { return states }
 	for name, s := range map[string]struct {
 		page Page
 		want []int64
 	}{
 		"default":              {Page{}, []int64{b[0], a[3], a[4], a[5], c[5]}},
 		"all":                  {Page{States: allStates}, all},
-		"resolved":             {Page{States: is(projection.LetterResolved)}, []int64{b[3]}},
-		"discarded":            {Page{States: is(projection.LetterDiscarded)}, []int64{a[1], a[2]}},
-		"replaying":            {Page{States: is(projection.LetterReplaying)}, []int64{b[0]}},
-		"ended":                {Page{States: is(projection.LetterResolved, projection.LetterDiscarded), NewestFirst: true}, []int64{b[3], a[2], a[1]}},
-		"stream":               {Page{LetterFilter: projection.LetterFilter{Stream: "a"}}, []int64{a[3], a[4], a[5]}},
-		"no such stream":       {Page{LetterFilter: projection.LetterFilter{Stream: "A"}}, nil},
-		"type":                 {Page{LetterFilter: projection.LetterFilter{Type: "of c"}}, []int64{c[5]}},
-		"error":                {Page{LetterFilter: projection.LetterFilter{Error: "parked behind"}}, []int64{a[3], a[4], a[5]}},
-		"error, a pattern":     {Page{LetterFilter: projection.LetterFilter{Error: "bad%"}}, nil},
-		"ids":                  {Page{LetterFilter: projection.LetterFilter{IDs: []int64{ids[c[5]], ids[a[1]], ids[b[0]], 77_777}}}, []int64{b[0], c[5]}},
-		"no ids":               {Page{LetterFilter: projection.LetterFilter{IDs: []int64{}}}, nil},
-		"several":              {Page{LetterFilter: projection.LetterFilter{Stream: "b", Type: "of b", Error: "bad at"}}, []int64{b[0]}},
-		"several that fit not": {Page{LetterFilter: projection.LetterFilter{Stream: "b", Type: "of c"}}, nil},
+		"resolved":             {Page{States: is(projection.DeadLetterResolved)}, []int64{b[3]}},
+		"discarded":            {Page{States: is(projection.DeadLetterDiscarded)}, []int64{a[1], a[2]}},
+		"replaying":            {Page{States: is(projection.DeadLetterReplaying)}, []int64{b[0]}},
+		"ended":                {Page{States: is(projection.DeadLetterResolved, projection.DeadLetterDiscarded), NewestFirst: true}, []int64{b[3], a[2], a[1]}},
+		"stream":               {Page{DeadLetterFilter: projection.DeadLetterFilter{Stream: "a"}}, []int64{a[3], a[4], a[5]}},
+		"no such stream":       {Page{DeadLetterFilter: projection.DeadLetterFilter{Stream: "A"}}, nil},
+		"type":                 {Page{DeadLetterFilter: projection.DeadLetterFilter{Type: "of c"}}, []int64{c[5]}},
+		"error":                {Page{DeadLetterFilter: projection.DeadLetterFilter{Error: "parked behind"}}, []int64{a[3], a[4], a[5]}},
+		"error, a pattern":     {Page{DeadLetterFilter: projection.DeadLetterFilter{Error: "bad%"}}, nil},
+		"ids":                  {Page{DeadLetterFilter: projection.DeadLetterFilter{IDs: []int64{ids[c[5]], ids[a[1]], ids[b[0]], 77_777}}}, []int64{b[0], c[5]}},
+		"no ids":               {Page{DeadLetterFilter: projection.DeadLetterFilter{IDs: []int64{}}}, nil},
+		"several":              {Page{DeadLetterFilter: projection.DeadLetterFilter{Stream: "b", Type: "of b", Error: "bad at"}}, []int64{b[0]}},
+		"several that fit not": {Page{DeadLetterFilter: projection.DeadLetterFilter{Stream: "b", Type: "of c"}}, nil},
 		"first page":           {Page{States: allStates, Limit: 3}, all[:3]},
-		"next page":            {Page{States: allStates, Limit: 3, Beyond: all[2]}, all[3:6]},
-		"last page":            {Page{States: allStates, Limit: 3, Beyond: all[5]}, all[6:]},
-		"beyond the last":      {Page{States: allStates, Beyond: all[7]}, nil},
+		"next page":            {Page{States: allStates, Limit: 3, After: all[2]}, all[3:6]},
+		"last page":            {Page{States: allStates, Limit: 3, After: all[5]}, all[6:]},
+		"beyond the last":      {Page{States: allStates, After: all[7]}, nil},
 		"newest first":         {Page{States: allStates, NewestFirst: true, Limit: 3}, []int64{all[7], all[6], all[5]}},
-		"next newest":          {Page{States: allStates, NewestFirst: true, Limit: 3, Beyond: all[5]}, []int64{all[4], all[3], all[2]}},
-		"beyond the oldest":    {Page{States: allStates, NewestFirst: true, Beyond: all[0]}, nil},
+		"next newest":          {Page{States: allStates, NewestFirst: true, Limit: 3, After: all[5]}, []int64{all[4], all[3], all[2]}},
+		"beyond the oldest":    {Page{States: allStates, NewestFirst: true, After: all[0]}, nil},
 		"a very high limit":    {Page{Limit: math.MaxInt}, []int64{b[0], a[3], a[4], a[5], c[5]}},
 	} {
 		slices.Sort(s.want)
@@ -82,8 +82,8 @@ func TestDeadLettersAreListedByFilterAndPage(t *testing.T) {
 		if !slices.Equal(got, s.want) {
 			t.Errorf("%s: %v, want %v", name, got, s.want)
 		}
-		if s.page.Limit == 0 && s.page.Beyond == 0 {
-			if n, err := d.letters().Count(testContext(t), s.page.LetterFilter, s.page.States...); int(n) != len(s.want) || err != nil {
+		if s.page.Limit == 0 && s.page.After == 0 {
+			if n, err := d.letters().Count(testContext(t), s.page.DeadLetterFilter, s.page.States...); int(n) != len(s.want) || err != nil {
 				t.Errorf("%s: counted %d, %v, want %d", name, n, err, len(s.want))
 			}
 		}
@@ -94,10 +94,10 @@ func TestDeadLettersAreListedByFilterAndPage(t *testing.T) {
 	if letters, err := other.List(testContext(t), Page{States: allStates}); len(letters) != 0 || err != nil {
 		t.Error(letters, err)
 	}
-	if n, err := other.Count(testContext(t), projection.LetterFilter{IDs: []int64{ids[b[0]]}}, allStates...); n != 0 || err != nil {
+	if n, err := other.Count(testContext(t), projection.DeadLetterFilter{IDs: []int64{ids[b[0]]}}, allStates...); n != 0 || err != nil {
 		t.Error(n, err)
 	}
-	if n, err := other.Purge(testContext(t), projection.LetterFilter{All: true}, 0, 100); n != 0 || err != nil {
+	if n, err := other.Purge(testContext(t), projection.DeadLetterFilter{All: true}, 0, 100); n != 0 || err != nil {
 		t.Error(n, err)
 	}
 }
@@ -112,13 +112,13 @@ func TestDeadLetterIsShownWithItsEvent(t *testing.T) {
 		json.Unmarshal(e.Body, &body) != nil || body["of"] != "a" {
 		t.Errorf("%+v, %+v, %v", letter, e, err)
 	}
-	if _, _, err := d.letters().Get(testContext(t), id+1000); !errors.Is(err, ErrNoLetter) {
+	if _, _, err := d.letters().Get(testContext(t), id+1000); !errors.Is(err, ErrDeadLetterNotFound) {
 		t.Errorf("a letter that is not there: %v", err)
 	}
 	if err := d.store.Port().Ensure(testContext(t), []string{projection.DefaultTenant}, []string{"q"}); err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := d.store.DeadLetters(projection.ID{Name: "q"}).Get(testContext(t), id); !errors.Is(err, ErrNoLetter) {
+	if _, _, err := d.store.DeadLetters(projection.ID{Name: "q"}).Get(testContext(t), id); !errors.Is(err, ErrDeadLetterNotFound) {
 		t.Errorf("a letter of another projection: %v", err)
 	}
 	mustExec(t, d.store, "delete from millrace_default.events where global_seq = 1")
@@ -137,35 +137,35 @@ func TestBadInputForDeadLettersIsNamedAndChangesNothing(t *testing.T) {
 		_, err := letters.List(ctx, p)
 		return err
 	}
-	replay := func(f projection.LetterFilter, limit int) error {
+	replay := func(f projection.DeadLetterFilter, limit int) error {
 		_, err := letters.Replay(ctx, f, limit)
 		return err
 	}
-	discard := func(l *DeadLetters, f projection.LetterFilter, limit int) error {
+	discard := func(l *DeadLetters, f projection.DeadLetterFilter, limit int) error {
 		_, err := l.Discard(ctx, f, limit)
 		return err
 	}
-	purge := func(f projection.LetterFilter, endedFor time.Duration, limit int) error {
+	purge := func(f projection.DeadLetterFilter, endedFor time.Duration, limit int) error {
 		_, err := letters.Purge(ctx, f, endedFor, limit)
 		return err
 	}
-	count := func(f projection.LetterFilter, states ...projection.LetterState) error {
+	count := func(f projection.DeadLetterFilter, states ...projection.DeadLetterState) error {
 		_, err := letters.Count(ctx, f, states...)
 		return err
 	}
-	bad, none := projection.LetterFilter{Error: "a\x00b"}, projection.LetterFilter{All: true}
+	bad, none := projection.DeadLetterFilter{Error: "a\x00b"}, projection.DeadLetterFilter{All: true}
 	for name, s := range map[string]struct {
 		err  error
 		says string
 	}{
 		"list, limit":      {list(Page{Limit: -1}), "Limit is negative: -1"},
-		"list, error":      {list(Page{LetterFilter: bad}), "Error"},
-		"list, stream":     {list(Page{LetterFilter: projection.LetterFilter{Stream: "\xff"}}), "Stream"},
-		"list, type":       {list(Page{LetterFilter: projection.LetterFilter{Type: "\x00"}}), "Type"},
-		"list, state":      {list(Page{States: []projection.LetterState{"dead"}}), `"dead"`},
-		"list, beyond":     {list(Page{Beyond: -5}), "Beyond is negative: -5"},
+		"list, error":      {list(Page{DeadLetterFilter: bad}), "Error"},
+		"list, stream":     {list(Page{DeadLetterFilter: projection.DeadLetterFilter{Stream: "\xff"}}), "Stream"},
+		"list, type":       {list(Page{DeadLetterFilter: projection.DeadLetterFilter{Type: "\x00"}}), "Type"},
+		"list, state":      {list(Page{States: []projection.DeadLetterState{"dead"}}), `"dead"`},
+		"list, beyond":     {list(Page{After: -5}), "After is negative: -5"},
 		"count":            {count(bad), "Error"},
-		"count, state":     {count(none, projection.LetterParked, "lost"), `"lost"`},
+		"count, state":     {count(none, projection.DeadLetterParked, "lost"), `"lost"`},
 		"replay, error":    {replay(bad, 1), "Error"},
 		"replay, limit":    {replay(none, 0), "limit is below 1: 0"},
 		"discard, limit":   {discard(letters, none, -3), "limit is below 1: -3"},
@@ -194,8 +194,8 @@ func TestWhatBecomesOfDeadLettersIsUpToWhoHoldsTheLease(t *testing.T) {
 	a, b := d.at["a"], d.at["b"]
 	d.park(a[0], true)
 	d.park(b[0], false)
-	command := d.give("replay", projection.LetterFilter{Stream: "b"}, 10)
-	gone := d.give("discard", projection.LetterFilter{Stream: "b"}, 10)
+	command := d.give("replay", projection.DeadLetterFilter{Stream: "b"}, 10)
+	gone := d.give("discard", projection.DeadLetterFilter{Stream: "b"}, 10)
 	replay := d.begin(command, 0)
 	lost := d.lease
 	d.owner = claimAs(t, d.store, projection.DefaultTenant)
@@ -205,7 +205,7 @@ func TestWhatBecomesOfDeadLettersIsUpToWhoHoldsTheLease(t *testing.T) {
 	writes := map[string]func(l engine.Lease) error{
 		"park with its stream": func(l engine.Lease) error { return d.port().Park(ctx, l, d.letter(d.at["c"][0]), true) },
 		"a batch with events behind": func(l engine.Lease) error {
-			return d.port().Apply(write, ApplyOptions{})(ctx, l, engine.Batch{Behind: d.batch(a[1], a[1]).Behind, To: a[1]})
+			return d.port().Apply(write, ApplyOptions{})(ctx, l, engine.Batch{BlockedByStream: d.batch(a[1], a[1]).BlockedByStream, To: a[1]})
 		},
 		"begin a replay": func(l engine.Lease) error {
 			_, err := d.port().BeginReplay(ctx, l, command, 0)
@@ -267,25 +267,25 @@ func TestLetterIsParkedAgainWhereTheCheckpointWasSetBack(t *testing.T) {
 		t.Errorf("parked again: %+v after %+v", again, first)
 	}
 	// It is being replayed, was resolved, was discarded.
-	d.replay(d.give("replay", projection.LetterFilter{Stream: "b"}, 1))
-	if _, err := d.port().Discard(testContext(t), d.lease, d.give("discard", projection.LetterFilter{All: true}, 2)); err != nil {
+	d.replay(d.give("replay", projection.DeadLetterFilter{Stream: "b"}, 1))
+	if _, err := d.port().Discard(testContext(t), d.lease, d.give("discard", projection.DeadLetterFilter{All: true}, 2)); err != nil {
 		t.Fatal(err)
 	}
 	d.mustHave(nil)
 	back()
 	d.park(a[0], false)
-	d.begin(d.give("replay", projection.LetterFilter{All: true}, 1), 0)
+	d.begin(d.give("replay", projection.DeadLetterFilter{All: true}, 1), 0)
 	back()
 	d.park(a[0], true)
 	d.park(b[0], false)
 	d.must(d.run(write, d.batch(b[1], a[1])))
 	d.mustHave([]int64{a[0], b[0], a[1]}, "a")
 	for _, l := range d.list(Page{}) {
-		if l.State != projection.LetterParked || !l.EndedAt.IsZero() || l.Behind != (l.Position == a[1]) {
+		if l.State != projection.DeadLetterParked || !l.EndedAt.IsZero() || l.BlockedByStream != (l.Position == a[1]) {
 			t.Errorf("%+v", l)
 		}
 	}
-	d.replay(d.give("replay", projection.LetterFilter{All: true}, 10))
+	d.replay(d.give("replay", projection.DeadLetterFilter{All: true}, 10))
 	d.mustHave(nil)
 }
 
@@ -312,7 +312,7 @@ func TestEventsAreParkedBehindOthersWhateverTheHandlerDoesToItsSession(t *testin
 				d.refresh()
 			}
 			d.mustHave(a, "a")
-			command := d.give("replay", projection.LetterFilter{All: true}, 10)
+			command := d.give("replay", projection.DeadLetterFilter{All: true}, 10)
 			for range a {
 				if err := d.run(writesAndSends(sql), d.again(d.begin(command, 0))); err != nil {
 					t.Fatal(err)

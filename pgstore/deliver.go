@@ -25,9 +25,9 @@ import (
 // returned an error; and where the handler itself failed after the effect, was stopped by its deadline or past
 // Config.GracePeriod, or left the event unacknowledged.
 //
-// No two owners are at it at once as long as handlers end when ctx ends. ctx ends at Projection.Deadline; as soon as the
-// session connection is lost, since others may then take the node for dead after 0.3 of Config.DeathNotice; and at 0.9 of
-// Config.LeaseTime after the last heartbeat that arrived, which leaves a tenth of it before others may claim. Beyond that a
+// No two owners are at it at once as long as handlers end when ctx ends. ctx ends at Projection.Timeout; as soon as the
+// session connection is lost, since others may then take the node for dead after 0.3 of Config.FailureDetection; and at 0.9 of
+// Config.LeaseDuration after the last heartbeat that arrived, which leaves a tenth of it before others may claim. Beyond that a
 // delivery can overlap with that of the next owner: where the handler ignores ctx, for as long as it does; where the process
 // was frozen, or the server saw the session end and the node was not told, for as long as that is not noticed, in the latter
 // case at most until the 0.9. No Ack of an earlier owner has an effect then, and a receiver that remembers tokens sees one
@@ -82,11 +82,11 @@ func DeliverEach(h DeliveredHandler) DeliveryHandler {
 // DeliverOptions are the bounds of a projection's deliveries.
 type DeliverOptions struct {
 	// Deadline bounds one call of the handler. Default 30 s.
-	Deadline time.Duration
+	Timeout time.Duration
 	// Policy says how much may be rejected before the projection stops.
 	Policy engine.Policy
 	// Trust ends deliveries when the node cannot be sure of its leases any more. Default: it always can.
-	Trust engine.Trust
+	Trust engine.LeaseDeadline
 	// Slot waits for a connection's slot before each statement of a delivery, acknowledgements above all, and returns a
 	// function that releases it. Default: statements do not wait.
 	Slot func(ctx context.Context) (release func(), err error)
@@ -117,8 +117,8 @@ type Delivery struct {
 }
 
 var (
-	// ErrDistrusted is the cause of the end of a delivery's context where the node cannot be sure of its leases any more.
-	ErrDistrusted = errors.New("the node cannot be sure of its leases any more")
+	// ErrLeaseUnconfirmed is the cause of the end of a delivery's context where the node cannot be sure of its leases any more.
+	ErrLeaseUnconfirmed = errors.New("the node cannot be sure of its leases any more")
 	// ErrDeliveryOver tells that a delivery has ended, so that nothing of it can be acknowledged or rejected.
 	ErrDeliveryOver = errors.New("the delivery is over")
 	errNothingDone  = errors.New("the handler returned without an error, but had neither acknowledged nor rejected an event")
@@ -136,7 +136,7 @@ func (d *Delivery) Events() []event.Envelope { return d.batch.Events }
 func (d *Delivery) Token(e event.Envelope) string { return d.lease.ID.Token(e) }
 
 // Remaining is how much time is left, as far as is known now: until the deadline, or until the node may no longer be sure of
-// its leases. That is never more than 0.9 of Config.LeaseTime, and grows again with each heartbeat that arrives. It is 0
+// its leases. That is never more than 0.9 of Config.LeaseDuration, and grows again with each heartbeat that arrives. It is 0
 // when ctx has ended, and also when somebody waits for the projection to come to rest, to pause it, to stop it or to move it:
 // then ctx goes on, what was begun should be finished and acknowledged, and nothing more should be begun.
 func (d *Delivery) Remaining() time.Duration {
@@ -211,7 +211,7 @@ func (d *Delivery) reject(ctx context.Context, position int64, cause error) erro
 	if at != d.next {
 		return fmt.Errorf("the next event is at position %d", d.batch.Events[d.next].Position)
 	}
-	wish, asks := projection.Asked(cause)
+	wish, asks := projection.RequestedAction(cause)
 	if !asks && d.opts.Policy.OnFailure == projection.ActionParkStream {
 		wish = projection.ActionParkStream
 		cause = projection.ParkStream(cause)
@@ -220,7 +220,7 @@ func (d *Delivery) reject(ctx context.Context, position int64, cause error) erro
 	}
 	_, _, tooMany := d.recent.TooMany(d.opts.Policy.MaxFailureShare)
 	// Those of the batch that are parked behind others need their room, too.
-	room := d.opts.Policy.Room(d.lease.Parked) - int64(len(d.batch.Behind)-d.behind)
+	room := d.opts.Policy.Room(d.lease.Parked) - int64(len(d.batch.BlockedByStream)-d.behind)
 	if wish != projection.ActionPark || tooMany || room < 1 || d.batch.Replay != nil {
 		fault := d.failure(cause)
 		fault.Class, fault.Probe = engine.HandlerFault, false // the handler says so, whatever it met

@@ -17,7 +17,7 @@ import (
 
 // Deliver makes of a handler what the actors run: a delivery, whose checkpoint moves with each acknowledgement.
 func (s Port) Deliver(h DeliveryHandler, o DeliverOptions) func(context.Context, engine.Lease, engine.Batch) error {
-	o.Deadline = cmp.Or(o.Deadline, 30*time.Second)
+	o.Timeout = cmp.Or(o.Timeout, 30*time.Second)
 	if o.Slot == nil {
 		o.Slot = func(context.Context) (func(), error) { return func() {}, nil }
 	}
@@ -25,7 +25,7 @@ func (s Port) Deliver(h DeliveryHandler, o DeliverOptions) func(context.Context,
 		ctx = withProjection(ctx, lease.ID)
 		acks, giveUp := context.WithCancel(context.WithoutCancel(ctx))
 		defer giveUp()
-		d := &Delivery{store: s.Store, batch: batch, opts: o, lease: lease, recent: batch.Recent, acks: acks, end: func(error) {}}
+		d := &Delivery{store: s.Store, batch: batch, opts: o, lease: lease, recent: batch.FailureWindow, acks: acks, end: func(error) {}}
 		if len(batch.Events) == 0 {
 			return d.move(ctx, batch.To, nil)
 		}
@@ -33,7 +33,7 @@ func (s Port) Deliver(h DeliveryHandler, o DeliverOptions) func(context.Context,
 			return fmt.Errorf("begin a delivery of %s: %w", lease.ID, err)
 		}
 		// The handler's time begins here: how long the look at the lease took is none of its doing.
-		d.deadline = time.Now().Add(o.Deadline)
+		d.deadline = time.Now().Add(o.Timeout)
 		timed, cancel := context.WithDeadlineCause(ctx, d.deadline, ErrDeadline)
 		defer cancel()
 		d.ctx, d.end = context.WithCancelCause(timed)
@@ -49,7 +49,7 @@ func (s Port) Deliver(h DeliveryHandler, o DeliverOptions) func(context.Context,
 // begin makes sure that it is this node's to deliver. No fence can take back what a handler sends.
 func (d *Delivery) begin(ctx context.Context) error {
 	if until, _ := d.trust(); !time.Now().Before(until) {
-		return &engine.Fault{Class: engine.Infrastructure, Err: ErrDistrusted}
+		return &engine.Fault{Class: engine.Infrastructure, Err: ErrLeaseUnconfirmed}
 	}
 	release, err := d.opts.Slot(ctx)
 	if err != nil {
@@ -62,7 +62,7 @@ func (d *Delivery) begin(ctx context.Context) error {
 		return ownFault(err)
 	}
 	if until, _ := d.trust(); !time.Now().Before(until) { // the question may have taken long
-		return &engine.Fault{Class: engine.Infrastructure, Err: ErrDistrusted}
+		return &engine.Fault{Class: engine.Infrastructure, Err: ErrLeaseUnconfirmed}
 	}
 	if !held {
 		return fmt.Errorf("not held under epoch %d at checkpoint %d: %w", d.lease.Epoch, d.lease.Checkpoint, projection.ErrLeaseLost)
@@ -83,7 +83,7 @@ func (d *Delivery) call(h DeliveryHandler, giveUp func()) (err, cause error) {
 		until, changed := d.trust()
 		left := time.Until(until)
 		if left <= 0 {
-			d.end(ErrDistrusted)
+			d.end(ErrLeaseUnconfirmed)
 			break
 		}
 		lapse := time.NewTimer(left)
@@ -93,10 +93,10 @@ func (d *Delivery) call(h DeliveryHandler, giveUp func()) (err, cause error) {
 			return err, context.Cause(d.ctx)
 		case <-changed:
 			if !time.Now().Before(until) {
-				d.end(ErrDistrusted) // a heartbeat that came late brings nothing back: others may have claimed meanwhile
+				d.end(ErrLeaseUnconfirmed) // a heartbeat that came late brings nothing back: others may have claimed meanwhile
 			}
 		case <-lapse.C:
-			d.end(ErrDistrusted)
+			d.end(ErrLeaseUnconfirmed)
 		case <-d.ctx.Done():
 		}
 		lapse.Stop()
@@ -126,11 +126,11 @@ func (d *Delivery) ended(err, cause error) error {
 	case fault == nil && d.next == len(d.batch.Events) && len(d.rejected) == 0:
 		return nil
 	}
-	partial := &engine.PartialResult{Recent: d.recent, Rejected: d.rejected}
+	partial := &engine.PartialResult{FailureWindow: d.recent, Rejected: d.rejected}
 	if fault != nil && fault.Class.MayCount() {
 		// What is parked before the event that failed goes first, so that the checkpoint can move over that one alone.
 		if n := len(d.upTo(fault.Position)); n > 0 {
-			if err := d.move(d.acks, d.batch.Behind[d.behind+n-1].Position, nil); err != nil {
+			if err := d.move(d.acks, d.batch.BlockedByStream[d.behind+n-1].Position, nil); err != nil {
 				fault = d.fault
 			}
 		}
@@ -157,7 +157,7 @@ func (d *Delivery) verdict(err, cause error) *engine.Fault {
 	case cause != nil && !errors.Is(cause, ErrDeadline):
 		return &engine.Fault{Class: engine.Infrastructure, Err: fmt.Errorf("delivery was cut short: %w", cause)}
 	}
-	_, asks := projection.Asked(err)
+	_, asks := projection.RequestedAction(err)
 	switch {
 	case d.next > 0 && (err == nil || cause != nil && (!asks || cutOff(err))):
 		return nil
@@ -201,7 +201,7 @@ func (d *Delivery) settle(ctx context.Context, n int, letter *projection.DeadLet
 
 // upTo are the events up to a position that are to be parked behind others and are not yet.
 func (d *Delivery) upTo(position int64) []event.Envelope {
-	rest := d.batch.Behind[d.behind:]
+	rest := d.batch.BlockedByStream[d.behind:]
 	n := 0
 	for n < len(rest) && rest[n].Position <= position {
 		n++
@@ -212,7 +212,7 @@ func (d *Delivery) upTo(position int64) []event.Envelope {
 // move moves the checkpoint, together with what is parked on the way, in a transaction of its own under the lease's fence. Where
 // it cannot, the delivery is over: nobody knows then how far the checkpoint is but the lease's row.
 func (d *Delivery) move(ctx context.Context, to int64, letter *projection.DeadLetter) error {
-	lease, part := d.lease, engine.Batch{Behind: d.upTo(to), Replay: d.batch.Replay}
+	lease, part := d.lease, engine.Batch{BlockedByStream: d.upTo(to), Replay: d.batch.Replay}
 	b := newBatchTx(d.store, lease, to, batchOptions{deadline: finishTime, durable: true})
 	b.settle = func(ctx context.Context, conn *pgx.Conn) error {
 		if letter != nil {
@@ -223,7 +223,7 @@ func (d *Delivery) move(ctx context.Context, to int64, letter *projection.DeadLe
 		}
 		return d.store.settleLetters(ctx, conn, lease, part)
 	}
-	if letter == nil && len(part.Behind) == 0 && part.Replay == nil {
+	if letter == nil && len(part.BlockedByStream) == 0 && part.Replay == nil {
 		b.settle = nil // it costs a round trip
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), finishTime)
@@ -239,6 +239,6 @@ func (d *Delivery) move(ctx context.Context, to int64, letter *projection.DeadLe
 		d.stop(fault)
 		return fault
 	}
-	d.lease.Checkpoint, d.behind, d.lease.Parked = to, d.behind+len(part.Behind), d.lease.Parked+int64(len(part.Behind))
+	d.lease.Checkpoint, d.behind, d.lease.Parked = to, d.behind+len(part.BlockedByStream), d.lease.Parked+int64(len(part.BlockedByStream))
 	return nil
 }

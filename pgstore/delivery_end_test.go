@@ -73,7 +73,7 @@ func TestZombiesAcknowledgementIsRefusedAndItsDeliveryEnds(t *testing.T) {
 			t.Errorf("%s: checkpoint %d", name, zombie.checkpoint())
 		}
 	}
-	if n, err := o.store.DeadLetters(o.lease.ID).Count(testContext(t), projection.LetterFilter{All: true}); n != 0 || err != nil {
+	if n, err := o.store.DeadLetters(o.lease.ID).Count(testContext(t), projection.DeadLetterFilter{All: true}); n != 0 || err != nil {
 		t.Errorf("%d parked, %v", n, err)
 	}
 }
@@ -97,11 +97,11 @@ func TestDeliveryEndsWithTheTrustInItsLease(t *testing.T) {
 				t.Errorf("%s: with a heartbeat %v are left", name, left)
 			}
 			loses(tr)
-			if cause := untilEnded(t, ctx); !errors.Is(cause, ErrDistrusted) || d.Remaining() != 0 {
+			if cause := untilEnded(t, ctx); !errors.Is(cause, ErrLeaseUnconfirmed) || d.Remaining() != 0 {
 				t.Errorf("%s: %v", name, cause)
 			}
 			return errOnPurpose
-		}), DeliverOptions{Deadline: 30 * time.Minute, Trust: tr.trust})
+		}), DeliverOptions{Timeout: 30 * time.Minute, Trust: tr.trust})
 		if fault := wantPartial(t, err, start+1); fault == nil || fault.Class != engine.Infrastructure {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -112,7 +112,7 @@ func TestDeadlineCountsAgainstAnEventThatHadAllOfIt(t *testing.T) {
 	o := newOwner(t, 3)
 	start := o.lease.Checkpoint
 	hangs := func(ctx context.Context, _ *Delivery) error { <-ctx.Done(); return context.Cause(ctx) }
-	short := DeliverOptions{Deadline: 100 * time.Millisecond}
+	short := DeliverOptions{Timeout: 100 * time.Millisecond}
 	err := o.deliver(failsAfter(0, hangs), short)
 	if fault := wantPartial(t, err, start); fault == nil || fault.Class != engine.HandlerFault || !errors.Is(fault, ErrDeadline) || fault.Position != start+1 {
 		t.Errorf("nothing done: %v", fault)
@@ -157,7 +157,7 @@ func TestTimeOfADeliveryBeginsWithItsHandler(t *testing.T) {
 				t.Errorf("%v are left when the handler begins", left)
 			}
 			return d.Ack(ctx, events[0].Position)
-		}, DeliverOptions{Deadline: deadline})
+		}, DeliverOptions{Timeout: deadline})
 		ended <- deliver(testContext(t), o.lease, engine.Batch{Events: events, To: events[0].Position})
 	}()
 	waitBlocked(t, o.store, 1)
@@ -178,7 +178,7 @@ func TestDeliveryThatIgnoresItsContextIsAbandoned(t *testing.T) {
 		<-release
 		late <- d.Ack(ctx, start+3)
 		return nil
-	}, DeliverOptions{Deadline: 50 * time.Millisecond})
+	}, DeliverOptions{Timeout: 50 * time.Millisecond})
 	if fault := wantPartial(t, err, start); fault == nil || fault.Class != engine.HandlerFault || !errors.Is(fault, ErrAbandoned) {
 		t.Error(err)
 	}
@@ -276,11 +276,11 @@ func TestAbandonedDeliveryIsCountedBehindParkedEvents(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	batch := engine.Batch{Events: all[1:3:3], Behind: all[:1:1], To: start + 3}
+	batch := engine.Batch{Events: all[1:3:3], BlockedByStream: all[:1:1], To: start + 3}
 	release := make(chan struct{})
 	defer close(release)
 	hangs := func(context.Context, *Delivery) error { <-release; return nil }
-	err = o.store.Port().Deliver(hangs, DeliverOptions{Deadline: 50 * time.Millisecond})(testContext(t), o.lease, batch)
+	err = o.store.Port().Deliver(hangs, DeliverOptions{Timeout: 50 * time.Millisecond})(testContext(t), o.lease, batch)
 	if fault := wantPartial(t, err, start+1); fault == nil || fault.Class != engine.HandlerFault || fault.Position != start+2 {
 		t.Errorf("it is %+v", fault)
 	}

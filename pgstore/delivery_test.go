@@ -172,12 +172,12 @@ func TestRejectionThatConcernsMoreThanItsEventIsLeftToTheProjection(t *testing.T
 			ended = ctx.Err() != nil && d.Remaining() == 0
 			return nil
 		}, DeliverOptions{Policy: c.policy})
-		err := apply(testContext(t), o.lease, engine.Batch{Events: events, To: start + 3, Recent: recent})
+		err := apply(testContext(t), o.lease, engine.Batch{Events: events, To: start + 3, FailureWindow: recent})
 		fault := wantPartial(t, err, start)
 		if fault == nil || fault.Class != engine.HandlerFault || fault.Position != start+1 || !ended {
 			t.Fatalf("%s: %+v, its context ended: %v", name, fault, ended)
 		}
-		if got, asks := projection.Asked(fault.Err); !asks || got != c.want {
+		if got, asks := projection.RequestedAction(fault.Err); !asks || got != c.want {
 			t.Errorf("%s: asks for %v", name, got)
 		}
 		o.untouched()
@@ -192,10 +192,10 @@ func TestEventsBehindOthersAreParkedOnTheWay(t *testing.T) {
 		t.Fatal(err)
 	}
 	// 1 and 4 and 6 are parked, 2, 3 and 5 are delivered.
-	batch := engine.Batch{Events: append(all[1:3:3], all[4]), Behind: append(all[:1:1], all[3], all[5]), To: start + 6}
+	batch := engine.Batch{Events: append(all[1:3:3], all[4]), BlockedByStream: append(all[:1:1], all[3], all[5]), To: start + 6}
 	parked := func(want int64) {
 		t.Helper()
-		if n, err := o.store.DeadLetters(o.lease.ID).Count(testContext(t), projection.LetterFilter{All: true}); n != want || err != nil {
+		if n, err := o.store.DeadLetters(o.lease.ID).Count(testContext(t), projection.DeadLetterFilter{All: true}); n != want || err != nil {
 			t.Errorf("%d events are parked, want %d: %v", n, want, err)
 		}
 	}
@@ -209,7 +209,7 @@ func TestEventsBehindOthersAreParkedOnTheWay(t *testing.T) {
 	}
 	parked(2)
 	o.refresh()
-	batch = engine.Batch{Events: batch.Events[2:], Behind: batch.Behind[2:], To: start + 6}
+	batch = engine.Batch{Events: batch.Events[2:], BlockedByStream: batch.BlockedByStream[2:], To: start + 6}
 	all3 := o.store.Port().Deliver(failsAfter(1, func(context.Context, *Delivery) error { return nil }), DeliverOptions{})
 	if err := all3(testContext(t), o.lease, batch); err != nil || o.checkpoint() != start+6 {
 		t.Errorf("checkpoint %d: %v", o.checkpoint(), err)
@@ -275,7 +275,7 @@ func TestBudgetThatEndsBetweenEventsLosesNothing(t *testing.T) {
 		}
 		return nil
 	})
-	if fault := wantPartial(t, o.deliver(late, DeliverOptions{Deadline: 400 * time.Millisecond}), events[3].Position); fault != nil {
+	if fault := wantPartial(t, o.deliver(late, DeliverOptions{Timeout: 400 * time.Millisecond}), events[3].Position); fault != nil {
 		t.Error(fault)
 	}
 	o.refresh()

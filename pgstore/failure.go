@@ -77,7 +77,7 @@ func parkArgs(lease engine.Lease, events []event.Envelope, letter projection.Dea
 	for i, e := range events {
 		positions[i], streams[i], versions[i], types[i] = e.Position, e.Stream, e.Version, e.Type
 	}
-	return []any{lease.Row, positions, streams, versions, types, letter.Behind, storable(letter.Error), storable(letter.Stack), letter.Attempts, n, stream}
+	return []any{lease.Row, positions, streams, versions, types, letter.BlockedByStream, storable(letter.Error), storable(letter.Stack), letter.Attempts, n, stream}
 }
 
 // Skip counts a skipped event and advances the checkpoint over it, both or neither, under the lease's fence.

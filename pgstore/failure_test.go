@@ -103,5 +103,5 @@ func claimNow(ctx context.Context, o *owner) ([]engine.Lease, error) {
 	if _, err := o.store.pool.Exec(ctx, "update millrace.nodes set expires_at = heartbeat_at"); err != nil {
 		return nil, err
 	}
-	return o.store.Port().Claim(ctx, engine.Node{ID: "00000000-0000-0000-0000-000000000001", LeaseTime: time.Hour}, []int32{o.lease.Row}, true)
+	return o.store.Port().Claim(ctx, engine.Node{ID: "00000000-0000-0000-0000-000000000001", LeaseDuration: time.Hour}, []int32{o.lease.Row}, true)
 }

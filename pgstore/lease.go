@@ -104,7 +104,7 @@ func (s *Store) claimOnce(ctx context.Context, node engine.Node, rows []int32, j
 }
 
 // Leave tells the other nodes that the node gives its leases back, so that they take its share.
-func (s Port) Leave(ctx context.Context, node engine.Node) error {
+func (s Port) Deregister(ctx context.Context, node engine.Node) error {
 	if _, err := s.pool.Exec(ctx, s.control.leave, node.ID, s.control.controlChannel); err != nil {
 		return fmt.Errorf("leave: %w", ownFault(err))
 	}
@@ -201,9 +201,9 @@ func (z orZero) ScanTimestamptz(v pgtype.Timestamptz) error {
 
 // leaseColumns are where the columns go that all statements on leases return first.
 func leaseColumns(l *engine.Lease) []any {
-	return []any{&l.Row, &l.ID.Tenant, &l.ID.Name, &l.ID.Partition, &l.Owner, &l.Epoch, &l.Checkpoint, &l.Unclean,
-		&l.Wanted, &l.Attempts, &l.FailingPosition, &l.LastError, &l.Failed, &l.Halted, orZero{&l.FailingSince},
-		&l.TryingPosition, &l.Deaths, &l.Parked, &l.ParkedStreams, &l.Commanded}
+	return []any{&l.Row, &l.ID.Tenant, &l.ID.Name, &l.ID.Partition, &l.Owner, &l.Epoch, &l.Checkpoint, &l.CrashCount,
+		&l.Desired, &l.Attempts, &l.FailingPosition, &l.LastError, &l.Failed, &l.Halted, orZero{&l.FailingSince},
+		&l.CrashPosition, &l.CrashAttempts, &l.Parked, &l.ParkedStreams, &l.HasCommands}
 }
 
 // Release gives leases back, and tells the nodes. Those that are no longer held are passed over.

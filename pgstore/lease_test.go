@@ -38,7 +38,7 @@ func TestClaimTakesEachLeaseForOneNode(t *testing.T) {
 	claimed := make([][]engine.Lease, nodes)
 	err := together(nodes, func(i int) error {
 		node := node
-		node.ID, node.LeaseTime = uuid.NewString(), 1<<40
+		node.ID, node.LeaseDuration = uuid.NewString(), 1<<40
 		session, err := store.Port().Connect(testContext(t), node)
 		if err != nil {
 			return err
@@ -59,7 +59,7 @@ func TestClaimTakesEachLeaseForOneNode(t *testing.T) {
 	seen := make(map[int32]bool)
 	for _, leases := range claimed {
 		for _, l := range leases {
-			if seen[l.Row] || l.Epoch != 1 || l.Unclean != 0 || l.Checkpoint != 0 {
+			if seen[l.Row] || l.Epoch != 1 || l.CrashCount != 0 || l.Checkpoint != 0 {
 				t.Errorf("claimed %+v, before: %v", l, seen[l.Row])
 			}
 			seen[l.Row] = true
@@ -177,7 +177,7 @@ func TestDeadLetterTellsWhatHappenedAndCopiesNoPayload(t *testing.T) {
 	if l.Position != 1 || l.Stream != "s" || l.Attempts != 2 || !strings.HasPrefix(l.Error, "bad") || !l.FirstFailedAt.Before(l.LastFailedAt) {
 		t.Errorf("%+v", l)
 	}
-	if later, err := o.store.DeadLetters(o.lease.ID).List(testContext(t), Page{Beyond: 1}); err != nil || len(later) != 0 {
+	if later, err := o.store.DeadLetters(o.lease.ID).List(testContext(t), Page{After: 1}); err != nil || len(later) != 0 {
 		t.Errorf("behind it: %v, %v", later, err)
 	}
 }

@@ -52,7 +52,7 @@ func (o *owner) stand(row int) *standing {
 	ctx, batch := testContext(o.t), engine.Batch{Events: events[:1], To: events[0].Position}
 	var ended sync.WaitGroup
 	ended.Go(func() {
-		s.done <- o.store.Port().Apply(handler, ApplyOptions{Deadline: time.Hour})(ctx, o.lease, batch)
+		s.done <- o.store.Port().Apply(handler, ApplyOptions{Timeout: time.Hour})(ctx, o.lease, batch)
 	})
 	o.t.Cleanup(ended.Wait)
 	o.t.Cleanup(s.goOn)
@@ -123,7 +123,7 @@ func claimEndsLeftovers(t *testing.T, store *Store) {
 	left.untilGone()
 	successor := &owner{t: t, store: store, node: next, lease: leases[0]}
 	// The row's lock would be waited for, for half of the deadline.
-	if err := successor.apply(writeAnd(sends("update public.row set n = 10 where id = 0")), ApplyOptions{Deadline: hangs}); err != nil {
+	if err := successor.apply(writeAnd(sends("update public.row set n = 10 where id = 0")), ApplyOptions{Timeout: hangs}); err != nil {
 		t.Fatalf("the new owner's batch: %v", err)
 	}
 	wantClass(t, left.end(), engine.Unclear)
@@ -238,7 +238,7 @@ func TestClaimOfARoleThatMayNotEndSessionsSucceeds(t *testing.T) {
 		left := owners[0].stand(0)
 		expire(t, store, left.node)
 		leases := claimed(t, lesser, aNode(), true, left.lease.Row)
-		if len(leases) != 1 || leases[0].Epoch != left.lease.Epoch+1 || leases[0].Unclean != 1 {
+		if len(leases) != 1 || leases[0].Epoch != left.lease.Epoch+1 || leases[0].CrashCount != 1 {
 			t.Fatalf("%s claimed %v", role, leases)
 		}
 		if n := logs.FilterMessageSnippet("not ended").Len(); n != may.logged {

@@ -128,7 +128,7 @@ func TestTransactionOfAnAbandonedHandlerIsClosed(t *testing.T) {
 		err := k.take(ctx, tx)
 		<-let
 		return err
-	}, ApplyOptions{Deadline: 50 * time.Millisecond})
+	}, ApplyOptions{Timeout: 50 * time.Millisecond})
 	if !errors.Is(err, ErrAbandoned) {
 		t.Fatal(err)
 	}

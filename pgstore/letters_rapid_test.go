@@ -99,7 +99,7 @@ func (w *lettersWorld) play() {
 		for w.model.checkpoint < w.model.events[len(w.model.events)-1].Position {
 			w.step()
 		}
-		w.give("replay", projection.LetterFilter{All: true}, math.MaxInt32)
+		w.give("replay", projection.DeadLetterFilter{All: true}, math.MaxInt32)
 		w.model.commands = append(w.model.commands, &modelCommand{replay: true, most: math.MaxInt32, letters: map[int64]bool{}, streams: map[string]bool{}})
 		for len(w.model.commands) > 0 {
 			w.work(false, "")
@@ -160,7 +160,7 @@ func (w *lettersWorld) step() {
 		}
 		return
 	}
-	batch := engine.Batch{Events: handled, Behind: behind, To: window[n-1].Position}
+	batch := engine.Batch{Events: handled, BlockedByStream: behind, To: window[n-1].Position}
 	err := w.run(w.handle, batch)
 	if err == nil {
 		if len(handled) > 0 {
@@ -183,7 +183,7 @@ func (w *lettersWorld) step() {
 
 func (w *lettersWorld) command(replay bool) {
 	c := &modelCommand{replay: replay, most: rapid.SampledFrom([]int64{1, 2, 5, 100}).Draw(w.t, "limit"), letters: map[int64]bool{}, streams: map[string]bool{}}
-	var filter projection.LetterFilter
+	var filter projection.DeadLetterFilter
 	parked := w.model.order("")
 	switch rapid.SampledFrom([]string{"all", "ids", "stream", "error"}).Draw(w.t, "filter") {
 	case "ids":
@@ -313,7 +313,7 @@ func (w *lettersWorld) compare(step string) {
 		want = append(want, fmt.Sprint(p, m.stream(p), l.behind, l.begun > 0, l.attempts, l.err))
 	}
 	for _, l := range w.list(Page{Limit: 10_000}) {
-		got = append(got, fmt.Sprint(l.Position, l.Stream, l.Behind, l.State == projection.LetterReplaying, l.Attempts, l.Error))
+		got = append(got, fmt.Sprint(l.Position, l.Stream, l.BlockedByStream, l.State == projection.DeadLetterReplaying, l.Attempts, l.Error))
 	}
 	if !slices.Equal(got, want) {
 		w.t.Fatalf("after %q these are parked:\n%q\nwant\n%q", step, got, want)

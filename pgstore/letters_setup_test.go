@@ -77,7 +77,7 @@ func (d *drawer) batch(to int64, behind ...int64) engine.Batch {
 		switch e, there := d.events[p]; {
 		case !there:
 		case slices.Contains(behind, p):
-			b.Behind = append(b.Behind, e)
+			b.BlockedByStream = append(b.BlockedByStream, e)
 		default:
 			b.Events = append(b.Events, e)
 		}
@@ -90,7 +90,7 @@ func (d *drawer) run(h BatchHandler, b engine.Batch) error {
 }
 
 // give gives a command and does not wait for it.
-func (d *drawer) give(kind string, filter projection.LetterFilter, limit int) (command int64) {
+func (d *drawer) give(kind string, filter projection.DeadLetterFilter, limit int) (command int64) {
 	d.t.Helper()
 	c := d.store.control
 	args := append([]any{d.lease.ID.Tenant, d.lease.ID.Name, d.lease.ID.Partition, kind}, filterArgs(filter)...)
@@ -134,7 +134,7 @@ func (d *drawer) replay(command int64, poison ...int64) (applied []int64) {
 	}
 }
 
-func (d *drawer) outcome(command int64) (ended bool, o Outcome) {
+func (d *drawer) outcome(command int64) (ended bool, o CommandResult) {
 	d.t.Helper()
 	if err := d.store.pool.QueryRow(testContext(d.t), d.store.control.outcome, command, d.lease.ID.Tenant, d.lease.ID.Name, d.lease.ID.Partition).Scan(&ended, &o.Done, &o.Failed, new(int32), new(bool)); err != nil {
 		d.t.Fatal(err)
@@ -182,7 +182,7 @@ func (d *drawer) one(position int64) projection.DeadLetter {
 	return projection.DeadLetter{}
 }
 
-var allStates = []projection.LetterState{projection.LetterParked, projection.LetterReplaying, projection.LetterResolved, projection.LetterDiscarded}
+var allStates = []projection.DeadLetterState{projection.DeadLetterParked, projection.DeadLetterReplaying, projection.DeadLetterResolved, projection.DeadLetterDiscarded}
 
 func positionsOf(letters []projection.DeadLetter) (positions []int64) {
 	for _, l := range letters {

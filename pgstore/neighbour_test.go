@@ -43,7 +43,7 @@ func expire(t *testing.T, store *Store, node engine.Node) {
 // look returns what a session sees of the other nodes, in the order of their names, and checks when they beat last.
 func look(t *testing.T, s *session) engine.Neighbours {
 	t.Helper()
-	found, err := s.Look(testContext(t))
+	found, err := s.ListPeers(testContext(t))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -70,7 +70,7 @@ func lastBeat(t *testing.T, store *Store, node string) time.Time {
 // buried tells whether a node was buried that has not beat since now.
 func buried(t *testing.T, by *session, node engine.Node) bool {
 	t.Helper()
-	done, err := by.Bury(testContext(t), engine.Peer{ID: node.ID, Beat: lastBeat(t, by.store, node.ID)})
+	done, err := by.MarkDead(testContext(t), engine.Peer{ID: node.ID, Beat: lastBeat(t, by.store, node.ID)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -137,7 +137,7 @@ func TestLookListsTheOtherNodesThatAreAlive(t *testing.T) {
 	}
 	expire(t, store, silent)
 	heard(t, watcher)
-	if err := store.Port().Leave(testContext(t), leaving); err != nil {
+	if err := store.Port().Deregister(testContext(t), leaving); err != nil {
 		t.Fatal(err)
 	}
 	if notices := heard(t, watcher); !slices.Equal(notices, nodesMove) {
@@ -260,7 +260,7 @@ func TestNodeIsBuriedOnceAndOnlyWithoutItsLock(t *testing.T) {
 	seen := engine.Peer{ID: node.ID, Beat: lastBeat(t, store, node.ID)}
 	vanish(t, store, dying)
 	mustExec(t, store, "update millrace.nodes set heartbeat_at = clock_timestamp() where id = $1", node.ID)
-	if done, err := watcher.Bury(testContext(t), seen); done || err != nil || len(heard(t, listener)) > 0 {
+	if done, err := watcher.MarkDead(testContext(t), seen); done || err != nil || len(heard(t, listener)) > 0 {
 		t.Errorf("when it beat since: buried %v, %v", done, err)
 	}
 	tries("when its session ended", true)
@@ -282,7 +282,7 @@ func TestNodesAreListedWithWhatTheyHold(t *testing.T) {
 	claimed(t, store, silent, true, rows[:2]...)
 	claimed(t, store, leaving, true, rows[2])
 	expire(t, store, silent)
-	if err := store.Port().Leave(testContext(t), leaving); err != nil {
+	if err := store.Port().Deregister(testContext(t), leaving); err != nil {
 		t.Fatal(err)
 	}
 	nodes, err := store.Port().Nodes(testContext(t))

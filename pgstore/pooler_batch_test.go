@@ -65,11 +65,11 @@ func TestStrangersLockBehindAPoolerIsNobodysFault(t *testing.T) {
 		}
 		t.Cleanup(store.Close)
 		o := claimAs(t, store, projection.DefaultTenant)
-		err = o.apply(writeAnd(sends("set local lock_timeout = 0; update public.row set n = n + 1")), ApplyOptions{Deadline: 400 * time.Millisecond})
+		err = o.apply(writeAnd(sends("set local lock_timeout = 0; update public.row set n = n + 1")), ApplyOptions{Timeout: 400 * time.Millisecond})
 		if fault := classify(err); err == nil || fault.Class != engine.Infrastructure || !errors.Is(err, ErrLockWait) {
 			t.Errorf("%s: %v", name, err)
 		}
-		err = o.apply(writeAnd(sends("select pg_sleep(60)")), ApplyOptions{Deadline: 400 * time.Millisecond})
+		err = o.apply(writeAnd(sends("select pg_sleep(60)")), ApplyOptions{Timeout: 400 * time.Millisecond})
 		if fault := classify(err); err == nil || fault.Class != engine.HandlerFault || !errors.Is(err, ErrDeadline) {
 			t.Errorf("%s, without a lock: %v", name, err)
 		}

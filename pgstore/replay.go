@@ -18,8 +18,8 @@ const behindError = "parked behind an earlier event of its stream"
 
 // settleLetters writes, within a batch's transaction, what becomes of dead letters with it.
 func (s *Store) settleLetters(ctx context.Context, conn *pgx.Conn, lease engine.Lease, batch engine.Batch) error {
-	if len(batch.Behind) > 0 {
-		args := parkArgs(lease, batch.Behind, projection.DeadLetter{Behind: true, Error: behindError}, false)
+	if len(batch.BlockedByStream) > 0 {
+		args := parkArgs(lease, batch.BlockedByStream, projection.DeadLetter{BlockedByStream: true, Error: behindError}, false)
 		if _, err := conn.Exec(ctx, s.control.park, args...); err != nil {
 			return fmt.Errorf("park events behind others: %w", err)
 		}
@@ -50,10 +50,10 @@ func (s Port) ParkedStreams(ctx context.Context, lease engine.Lease, streams []s
 }
 
 // NextCommand returns what is to be done with dead letters, the oldest first, and how many there are.
-func (s Port) NextCommand(ctx context.Context, lease engine.Lease, discards bool) (engine.Desk, error) {
-	var desk engine.Desk
+func (s Port) NextCommand(ctx context.Context, lease engine.Lease, discards bool) (engine.ReplayQueue, error) {
+	var desk engine.ReplayQueue
 	var command engine.Command
-	_, err := queryIn(ctx, s.Store, lease, func(row pgx.CollectableRow) (engine.Desk, error) {
+	_, err := queryIn(ctx, s.Store, lease, func(row pgx.CollectableRow) (engine.ReplayQueue, error) {
 		return desk, row.Scan(&command.ID, &command.Replay, &desk.Parked, &desk.ParkedStreams)
 	}, s.control.nextCommand, lease.Row, discards)
 	if err != nil {

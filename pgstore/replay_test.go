@@ -19,10 +19,10 @@ func TestReplayIsCountedBeforeItIsMade(t *testing.T) {
 	d := newDrawer(t, 2)
 	at := d.at["a"][0]
 	d.park(at, false)
-	command := d.give("replay", projection.LetterFilter{All: true}, 10)
+	command := d.give("replay", projection.DeadLetterFilter{All: true}, 10)
 	for owner := 1; owner <= 3; owner++ {
 		r := d.begin(command, 0)
-		if r == nil || r.Position != at || r.Begun != owner || r.Deadly() != (owner == 3) || d.one(at).State != projection.LetterReplaying {
+		if r == nil || r.Position != at || r.Begun != owner || r.Deadly() != (owner == 3) || d.one(at).State != projection.DeadLetterReplaying {
 			t.Fatalf("the replay of owner %d: %+v", owner, r)
 		}
 		// Who begins again and knows that it lived does not count twice.
@@ -38,17 +38,17 @@ func TestReplayIsCountedBeforeItIsMade(t *testing.T) {
 		d.must(d.port().FailReplay(testContext(t), d.lease, *r, projection.ErrProcessDied, "a\x00b", true))
 	}
 	d.mustHave([]int64{at})
-	if l := d.one(at); l.State != projection.LetterParked || l.Attempts != 5 || l.Replays != 1 || l.Error != projection.ErrProcessDied.Error() {
+	if l := d.one(at); l.State != projection.DeadLetterParked || l.Attempts != 5 || l.Replays != 1 || l.Error != projection.ErrProcessDied.Error() {
 		t.Errorf("%+v", l)
 	}
 	if r := d.begin(command, 0); r != nil {
 		t.Errorf("the same command replays it again: %+v", r)
 	}
-	if ended, o := d.outcome(command); !ended || o != (Outcome{Failed: 1}) {
+	if ended, o := d.outcome(command); !ended || o != (CommandResult{Failed: 1}) {
 		t.Errorf("ended: %v, %+v", ended, o)
 	}
 	// The next command begins anew.
-	if r := d.begin(d.give("replay", projection.LetterFilter{All: true}, 10), 0); r == nil || r.Begun != 1 {
+	if r := d.begin(d.give("replay", projection.DeadLetterFilter{All: true}, 10), 0); r == nil || r.Begun != 1 {
 		t.Errorf("%+v", r)
 	}
 }
@@ -65,7 +65,7 @@ func TestCommandGoesOnWhereItsOwnerEnded(t *testing.T) {
 	slices.Sort(parked)
 	d.mustHave(parked, "a", "c")
 	// Of a: whole and in order, whichever letter was meant; the third of it fails. Nobody comes further than one replay.
-	command := d.give("replay", projection.LetterFilter{IDs: []int64{d.one(a[4]).ID, d.one(b[0]).ID}}, 100)
+	command := d.give("replay", projection.DeadLetterFilter{IDs: []int64{d.one(a[4]).ID, d.one(b[0]).ID}}, 100)
 	wants := []int64{b[0], a[1], a[2], a[3]}
 	for i, at := range wants {
 		for owner := 1; owner <= 2; owner++ {
@@ -84,20 +84,20 @@ func TestCommandGoesOnWhereItsOwnerEnded(t *testing.T) {
 	if r := d.begin(command, 0); r != nil {
 		t.Errorf("behind the one that failed: %+v", r)
 	}
-	if ended, o := d.outcome(command); !ended || o != (Outcome{Done: 3, Failed: 1}) {
+	if ended, o := d.outcome(command); !ended || o != (CommandResult{Done: 3, Failed: 1}) {
 		t.Errorf("ended: %v, %+v", ended, o)
 	}
 	parked = slices.Concat(c, a[3:])
 	slices.Sort(parked)
 	d.mustHave(parked, "a", "c")
-	if l := d.one(a[3]); l.Behind || l.Attempts != 1 || l.Error != "bad" {
+	if l := d.one(a[3]); l.BlockedByStream || l.Attempts != 1 || l.Error != "bad" {
 		t.Errorf("%+v", l)
 	}
 	// Live events come behind what is parked, and are replayed with it. A limit ends in the middle.
 	for range 3 {
 		d.append("c")
 	}
-	command = d.give("replay", projection.LetterFilter{Stream: "c"}, 6)
+	command = d.give("replay", projection.DeadLetterFilter{Stream: "c"}, 6)
 	if r := d.begin(command, 0); r.Position != c[0] {
 		t.Errorf("%+v", r)
 	}
@@ -109,7 +109,7 @@ func TestCommandGoesOnWhereItsOwnerEnded(t *testing.T) {
 	parked = slices.Concat(c[6:], a[3:])
 	slices.Sort(parked)
 	d.mustHave(parked, "a", "c")
-	d.replay(d.give("replay", projection.LetterFilter{All: true}, 100))
+	d.replay(d.give("replay", projection.DeadLetterFilter{All: true}, 100))
 	d.mustHave(nil)
 	for _, at := range [][]int64{a, c} {
 		applied := slices.DeleteFunc(d.model(), func(p int64) bool { return !slices.Contains(at, p) })
@@ -143,7 +143,7 @@ func TestReplayThatCommitsLateIsNotMadeTwice(t *testing.T) {
 			a, b := d.at["a"][0], d.at["b"][0]
 			d.park(a, whole)
 			d.park(b, false)
-			command := d.give("replay", projection.LetterFilter{All: true}, 10)
+			command := d.give("replay", projection.DeadLetterFilter{All: true}, 10)
 			r := d.begin(command, 0)
 			commit := d.held(d.store.control.resolve, d.lease.Row, r.Letter, r.Command)
 			var again *engine.Replay
@@ -159,7 +159,7 @@ func TestReplayThatCommitsLateIsNotMadeTwice(t *testing.T) {
 				t.Error("there is more to replay")
 			}
 			d.mustHave(nil)
-			if ended, o := d.outcome(command); !ended || o != (Outcome{Done: 2}) {
+			if ended, o := d.outcome(command); !ended || o != (CommandResult{Done: 2}) {
 				t.Errorf("ended: %v, %+v", ended, o)
 			}
 		})
@@ -171,8 +171,8 @@ func TestReplayThatCommitsLateIsNotDiscarded(t *testing.T) {
 	a, b := d.at["a"][0], d.at["b"][0]
 	d.park(a, true)
 	d.park(b, false)
-	r := d.begin(d.give("replay", projection.LetterFilter{All: true}, 10), 0)
-	gone := d.give("discard", projection.LetterFilter{All: true}, 10)
+	r := d.begin(d.give("replay", projection.DeadLetterFilter{All: true}, 10), 0)
+	gone := d.give("discard", projection.DeadLetterFilter{All: true}, 10)
 	commit := d.held(d.store.control.resolve, d.lease.Row, r.Letter, r.Command)
 	d.must(d.within(commit, func() error {
 		n, err := d.port().Discard(testContext(t), d.lease, gone)
@@ -182,7 +182,7 @@ func TestReplayThatCommitsLateIsNotDiscarded(t *testing.T) {
 		return err
 	}))
 	d.mustHave(nil)
-	if l := d.one(a); l.State != projection.LetterResolved {
+	if l := d.one(a); l.State != projection.DeadLetterResolved {
 		t.Errorf("%+v", l)
 	}
 }
@@ -192,11 +192,11 @@ func TestStreamOfEventsThatAreParkedBehindStaysParked(t *testing.T) {
 	d := newDrawer(t, 3)
 	a := d.at["a"]
 	d.park(a[0], true)
-	r := d.begin(d.give("replay", projection.LetterFilter{All: true}, 10), 0)
+	r := d.begin(d.give("replay", projection.DeadLetterFilter{All: true}, 10), 0)
 	commit := d.held(d.store.control.resolve, d.lease.Row, r.Letter, r.Command)
 	d.must(d.within(commit, func() error { return d.run(write, d.batch(a[1], a[1])) }))
 	d.mustHave([]int64{a[1]}, "a")
-	d.replay(d.give("replay", projection.LetterFilter{All: true}, 10))
+	d.replay(d.give("replay", projection.DeadLetterFilter{All: true}, 10))
 	d.mustHave(nil)
 }
 
@@ -205,9 +205,9 @@ func TestDiscardOfWhatNobodyHoldsRefusesAZombie(t *testing.T) {
 	d := newDrawer(t, 4)
 	a := d.at["a"]
 	d.park(a[0], true)
-	r := d.begin(d.give("replay", projection.LetterFilter{All: true}, 10), 0)
+	r := d.begin(d.give("replay", projection.DeadLetterFilter{All: true}, 10), 0)
 	for name, batch := range map[string]engine.Batch{"live": d.batch(d.at["b"][0]), "behind": d.batch(a[1], a[1]), "replay": d.again(r)} {
-		command := d.give("discard", projection.LetterFilter{Stream: "none"}, 10)
+		command := d.give("discard", projection.DeadLetterFilter{Stream: "none"}, 10)
 		before := d.lease.Epoch
 		err := d.run(writeAnd(func(context.Context, pgx.Tx) error {
 			if done, err := d.store.finishUnowned(testContext(t), d.lease.Row, command); !done || err != nil {
@@ -233,7 +233,7 @@ func TestDiscardOfWhatNobodyHoldsRefusesAZombie(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	command := d.give("discard", projection.LetterFilter{All: true}, 10)
+	command := d.give("discard", projection.DeadLetterFilter{All: true}, 10)
 	if done, err := d.store.finishUnowned(testContext(t), d.lease.Row, command); done || err != nil {
 		t.Errorf("carried out %v, %v", done, err)
 	}
@@ -246,7 +246,7 @@ func TestDiscardOfWhatNobodyHoldsRefusesAZombie(t *testing.T) {
 			t.Errorf("carried out %v, %v", done, err)
 		}
 	}
-	if ended, o := d.outcome(command); !ended || o != (Outcome{Done: 1}) {
+	if ended, o := d.outcome(command); !ended || o != (CommandResult{Done: 1}) {
 		t.Errorf("ended: %v, %+v", ended, o)
 	}
 	d.owner = claimAs(t, d.store, projection.DefaultTenant)
@@ -261,10 +261,10 @@ func TestCommandOutlivesWhoGaveItAndWhoHeldTheLease(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, call := range map[string]func(context.Context, projection.LetterFilter, int) (Outcome, error){"replay": d.letters().Replay, "discard": d.letters().Discard} {
+	for name, call := range map[string]func(context.Context, projection.DeadLetterFilter, int) (CommandResult, error){"replay": d.letters().Replay, "discard": d.letters().Discard} {
 		short, cancel := context.WithTimeout(testContext(t), 300*time.Millisecond)
 		defer cancel()
-		if o, err := call(short, projection.LetterFilter{All: true}, 10); !errors.Is(err, ErrPending) || !errors.Is(err, context.DeadlineExceeded) || o.Command == 0 || o.Done+o.Failed != 0 {
+		if o, err := call(short, projection.DeadLetterFilter{All: true}, 10); !errors.Is(err, ErrPending) || !errors.Is(err, context.DeadlineExceeded) || o.Command == 0 || o.Done+o.Failed != 0 {
 			t.Errorf("%s, while nobody carries it out: %+v, %v", name, o, err)
 		}
 	}
@@ -272,7 +272,7 @@ func TestCommandOutlivesWhoGaveItAndWhoHeldTheLease(t *testing.T) {
 		t.Fatal(err)
 	}
 	d.owner = claimAs(t, d.store, projection.DefaultTenant)
-	if !d.lease.Commanded || !d.lease.ParkedStreams || d.lease.Parked != 1 {
+	if !d.lease.HasCommands || !d.lease.ParkedStreams || d.lease.Parked != 1 {
 		t.Errorf("the next owner is told %+v", d.lease)
 	}
 	for _, paused := range []bool{true, false} {
@@ -374,7 +374,7 @@ func TestReplayerTakesWhatIsDueAndNothingElse(t *testing.T) {
 	}
 	// What was replayed by a person as far as a limit leaves a stream that goes on by itself.
 	policy.Error = ""
-	d.replay(d.give("replay", projection.LetterFilter{Stream: "a"}, 2))
+	d.replay(d.give("replay", projection.DeadLetterFilter{Stream: "a"}, 2))
 	older("1 day")
 	for _, want := range []int64{a[2], b[0]} { // which has an interval as long as two replays made it
 		if due := schedule(); due != want {
@@ -398,7 +398,7 @@ func TestReplayerTakesWhatIsDueAndNothingElse(t *testing.T) {
 func TestReplayAndItsLetterAreOneTransaction(t *testing.T) {
 	d := newDrawer(t, 2)
 	d.park(d.at["a"][0], true)
-	command := d.give("replay", projection.LetterFilter{All: true}, 10)
+	command := d.give("replay", projection.DeadLetterFilter{All: true}, 10)
 	r := d.begin(command, 0)
 	mustExec(t, d.store, "update millrace.leases set unclean = 2")
 	before := d.state()
@@ -435,7 +435,7 @@ func TestReplayAndItsLetterAreOneTransaction(t *testing.T) {
 	}
 	d.must(d.run(write, d.again(r)))
 	d.mustHave(nil)
-	if d.lease.Unclean != 2 {
+	if d.lease.CrashCount != 2 {
 		t.Error("it says something about the events that are behind the checkpoint")
 	}
 	if err := d.run(write, d.again(r)); !errors.Is(err, projection.ErrLeaseLost) {

@@ -109,7 +109,7 @@ func (s *session) Next(ctx context.Context) (engine.Notice, error) {
 // Heartbeat extends the node's leases by the server's clock.
 func (s *session) Heartbeat(ctx context.Context) error {
 	_, err := s.conn.Exec(ctx, clocked(s.store.control.heartbeat), pgx.QueryExecModeExec, s.node.ID, s.node.Projections, orNone(s.node.Tenants),
-		s.lockKey(), s.node.LeaseTime.Microseconds())
+		s.lockKey(), s.node.LeaseDuration.Microseconds())
 	if err != nil {
 		return fmt.Errorf("heartbeat: %w", ownFault(err))
 	}
@@ -122,7 +122,7 @@ func (s *session) lockKey() int64 {
 }
 
 // Look tells which other nodes are alive by their heartbeats, and which of them hold their session locks.
-func (s *session) Look(ctx context.Context) (found engine.Neighbours, err error) {
+func (s *session) ListPeers(ctx context.Context) (found engine.Neighbours, err error) {
 	rows, err := s.conn.Query(ctx, clocked(s.store.control.look), pgx.QueryExecModeExec, s.node.ID)
 	if err != nil {
 		return found, fmt.Errorf("look at the other nodes: %w", ownFault(err))
@@ -144,7 +144,7 @@ func (s *session) Look(ctx context.Context) (found engine.Neighbours, err error)
 }
 
 // Bury ends the heartbeat of a node whose session lock is gone, and tells the others.
-func (s *session) Bury(ctx context.Context, node engine.Peer) (bool, error) {
+func (s *session) MarkDead(ctx context.Context, node engine.Peer) (bool, error) {
 	tag, err := s.conn.Exec(ctx, s.store.control.bury, pgx.QueryExecModeExec, node.ID, s.store.control.controlChannel, node.Beat)
 	if err != nil {
 		return false, fmt.Errorf("bury node %s: %w", node.ID, ownFault(err))

@@ -19,7 +19,7 @@ import (
 )
 
 func aNode() engine.Node {
-	return engine.Node{ID: uuid.NewString(), Projections: []string{"p"}, LeaseTime: time.Minute}
+	return engine.Node{ID: uuid.NewString(), Projections: []string{"p"}, LeaseDuration: time.Minute}
 }
 
 // connect opens a session that is closed at the end of the test.
@@ -136,7 +136,7 @@ func TestQuestionAboutLocksIsAskedAsThePoolConnects(t *testing.T) {
 	var works atomic.Bool
 	works.Store(true)
 	store := onePool(t, rotating(&works)) // whose one connection is the batch's
-	err := claimAs(t, store, projection.DefaultTenant).apply(hang, ApplyOptions{Deadline: 50 * time.Millisecond})
+	err := claimAs(t, store, projection.DefaultTenant).apply(hang, ApplyOptions{Timeout: 50 * time.Millisecond})
 	wantClass(t, err, engine.HandlerFault)
 	if !errors.Is(err, ErrDeadline) {
 		t.Error(err)
@@ -164,7 +164,7 @@ func TestQuestionAboutLocksIsAskedThroughThePoolWhereNoConnectionIsToBeHad(t *te
 		conn.Release()
 	}
 	works.Store(false)
-	err := o.apply(hang, ApplyOptions{Deadline: 50 * time.Millisecond})
+	err := o.apply(hang, ApplyOptions{Timeout: 50 * time.Millisecond})
 	wantClass(t, err, engine.HandlerFault)
 	if !errors.Is(err, ErrDeadline) {
 		t.Error(err)

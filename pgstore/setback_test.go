@@ -22,13 +22,13 @@ func TestEventIsParkedAgainWhereTheCheckpointWasSetBack(t *testing.T) {
 	for name, before := range map[string]func(d *drawer, at int64){
 		"parked": func(*drawer, int64) {},
 		"resolved": func(d *drawer, _ int64) {
-			d.replay(d.give("replay", projection.LetterFilter{All: true}, 10))
+			d.replay(d.give("replay", projection.DeadLetterFilter{All: true}, 10))
 		},
 		"discarded": func(d *drawer, _ int64) {
-			_, err := d.port().Discard(testContext(d.t), d.lease, d.give("discard", projection.LetterFilter{All: true}, 10))
+			_, err := d.port().Discard(testContext(d.t), d.lease, d.give("discard", projection.DeadLetterFilter{All: true}, 10))
 			d.must(err)
 		},
-		"being replayed": func(d *drawer, _ int64) { d.begin(d.give("replay", projection.LetterFilter{All: true}, 10), 0) },
+		"being replayed": func(d *drawer, _ int64) { d.begin(d.give("replay", projection.DeadLetterFilter{All: true}, 10), 0) },
 	} {
 		for _, stream := range []bool{false, true} {
 			t.Run(name, func(t *testing.T) {
@@ -44,12 +44,12 @@ func TestEventIsParkedAgainWhereTheCheckpointWasSetBack(t *testing.T) {
 					d.setBack(at - 1)
 					d.park(at, stream)
 					d.mustHave([]int64{at}, streams...)
-					if l := d.one(at); l.State != projection.LetterParked || l.Behind || l.Attempts != 4 || l.Replays != 0 || !l.EndedAt.IsZero() || d.lease.Checkpoint != at {
+					if l := d.one(at); l.State != projection.DeadLetterParked || l.BlockedByStream || l.Attempts != 4 || l.Replays != 0 || !l.EndedAt.IsZero() || d.lease.Checkpoint != at {
 						t.Errorf("%+v at checkpoint %d", l, d.lease.Checkpoint)
 					}
 				}
 				// A replay of it that was under way resolves nothing, and the parked event can be replayed.
-				d.replay(d.give("replay", projection.LetterFilter{All: true}, 10))
+				d.replay(d.give("replay", projection.DeadLetterFilter{All: true}, 10))
 				d.mustHave(nil)
 			})
 		}
@@ -63,7 +63,7 @@ func TestParkedStreamStaysAsItIsWhereTheCheckpointWasSetBack(t *testing.T) {
 	d.park(a[0], true)
 	d.must(d.run(write, d.batch(a[2], a[1:]...)))
 	head := d.one(a[0])
-	command := d.give("replay", projection.LetterFilter{All: true}, 10)
+	command := d.give("replay", projection.DeadLetterFilter{All: true}, 10)
 	for _, replaying := range []bool{false, true} {
 		if replaying {
 			d.begin(command, 0)
@@ -72,17 +72,17 @@ func TestParkedStreamStaysAsItIsWhereTheCheckpointWasSetBack(t *testing.T) {
 		d.setBack(0)
 		d.must(d.run(write, d.batch(a[2], a...)))
 		d.mustHave(a, "a")
-		if l := d.one(a[0]); l != head || !d.one(a[1]).Behind {
+		if l := d.one(a[0]); l != head || !d.one(a[1]).BlockedByStream {
 			t.Errorf("replaying %v: the head was\n%+v, and is\n%+v", replaying, head, l)
 		}
 	}
 	// What was discarded comes back as the head, and waits for no other.
-	_, err := d.port().Discard(testContext(t), d.lease, d.give("discard", projection.LetterFilter{IDs: []int64{head.ID}}, 1))
+	_, err := d.port().Discard(testContext(t), d.lease, d.give("discard", projection.DeadLetterFilter{IDs: []int64{head.ID}}, 1))
 	d.must(err)
 	d.setBack(0)
 	d.must(d.run(write, d.batch(a[2], a...)))
 	d.mustHave(a, "a")
-	if d.one(a[0]).Behind {
+	if d.one(a[0]).BlockedByStream {
 		t.Errorf("%+v", d.one(a[0]))
 	}
 	if got := d.replay(command); len(got) != 3 {
@@ -96,7 +96,7 @@ func TestReplayOfALetterThatWasParkedAgainAppliesNothing(t *testing.T) {
 	d := newDrawer(t, 2)
 	at := d.at["a"][0]
 	d.park(at, false)
-	r := d.begin(d.give("replay", projection.LetterFilter{All: true}, 10), 0)
+	r := d.begin(d.give("replay", projection.DeadLetterFilter{All: true}, 10), 0)
 	before := len(d.model())
 	err := d.run(writeAnd(func(context.Context, pgx.Tx) error {
 		// Another connection of the same owner, whose batch was cut off and comes late.

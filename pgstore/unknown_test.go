@@ -15,14 +15,14 @@ func TestUnknownTenantsAndProjectionsAreNamed(t *testing.T) {
 	if err := store.Port().Ensure(ctx, []string{projection.DefaultTenant}, []string{"known"}); err != nil {
 		t.Fatal(err)
 	}
-	all := projection.LetterFilter{All: true}
+	all := projection.DeadLetterFilter{All: true}
 	calls := map[string]func(d *DeadLetters) error{
 		"List": func(d *DeadLetters) error {
 			_, err := d.List(ctx, Page{})
 			return err
 		},
 		"Count": func(d *DeadLetters) error {
-			_, err := d.Count(ctx, projection.LetterFilter{})
+			_, err := d.Count(ctx, projection.DeadLetterFilter{})
 			return err
 		},
 		"Purge": func(d *DeadLetters) error {

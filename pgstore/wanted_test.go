@@ -59,10 +59,10 @@ func TestClaimTakesWhatIsAskedForAndFreeAndNotStopped(t *testing.T) {
 	asked := slices.Concat(rows[:3], rows[4:], []int32{rows[5] + 1000})
 	id := func(i int) projection.ID { return projection.ID{Name: names[i]}.WithDefaults() }
 	want := []engine.Lease{
-		{Row: rows[0], ID: id(0), Owner: next.ID, Epoch: 2, Checkpoint: 7, Unclean: 3, Wanted: engine.WantRun},
-		{Row: rows[1], ID: id(1), Owner: next.ID, Epoch: 1, Checkpoint: 7, Unclean: 2, Wanted: engine.WantRun,
+		{Row: rows[0], ID: id(0), Owner: next.ID, Epoch: 2, Checkpoint: 7, CrashCount: 3, Desired: engine.WantRun},
+		{Row: rows[1], ID: id(1), Owner: next.ID, Epoch: 1, Checkpoint: 7, CrashCount: 2, Desired: engine.WantRun,
 			Attempts: 3, FailingPosition: 8, LastError: "bad"}, // the owner that failed is another
-		{Row: rows[4], ID: id(4), Owner: next.ID, Epoch: 1, Wanted: engine.WantPause},
+		{Row: rows[4], ID: id(4), Owner: next.ID, Epoch: 1, Desired: engine.WantPause},
 	}
 	for i := range want {
 		want[i].Incarnation = one[engine.Incarnation](t, store, "select millrace.incarnation()")
@@ -121,7 +121,7 @@ func TestWhoseLeasesAreFree(t *testing.T) {
 	if !buried(t, watcher, node) {
 		t.Fatal("not buried")
 	}
-	if leases := claimed(t, store, next, false, row); len(leases) != 1 || leases[0].Unclean != 1 {
+	if leases := claimed(t, store, next, false, row); len(leases) != 1 || leases[0].CrashCount != 1 {
 		t.Errorf("claimed %v of a buried node", leases)
 	}
 	present(t, store, node)
@@ -211,7 +211,7 @@ func TestProjectionIsWantedAsItWasSet(t *testing.T) {
 		if told := heard(t, listener); !slices.Equal(told, []engine.Notice{{Control: true, Row: row}}) {
 			t.Errorf("%s was told as %v", wanted, told)
 		}
-		want := map[int32]engine.Demand{row: {Wanted: wanted}}
+		want := map[int32]engine.Orders{row: {Desired: wanted}}
 		if wanted.Runs() {
 			want = nil
 		}

@@ -43,13 +43,13 @@ func (a Action) String() string {
 func (a Action) Known() bool { return a >= ActionPark && a <= ActionParkStream }
 
 // wish is an error with what its handler asks for.
-type wish struct {
+type requestedAction struct {
 	action Action
 	err    error
 }
 
-func (w *wish) Error() string { return w.err.Error() }
-func (w *wish) Unwrap() error { return w.err }
+func (w *requestedAction) Error() string { return w.err.Error() }
+func (w *requestedAction) Unwrap() error { return w.err }
 
 // Retry wraps a handler's error so that the event is tried again, after the delays of the projection's RetryPolicy and
 // for ever: for what is known to pass. The attempts are counted and shown.
@@ -76,12 +76,12 @@ func ask(action Action, err error) error {
 	if err == nil {
 		return nil
 	}
-	return &wish{action: action, err: err}
+	return &requestedAction{action: action, err: err}
 }
 
 // Asked returns what a handler asks for by wrapping its error in Retry, Park, ParkStream, Skip or Stop, if it does.
-func Asked(err error) (action Action, asks bool) {
-	var w *wish
+func RequestedAction(err error) (action Action, asks bool) {
+	var w *requestedAction
 	if errors.As(err, &w) {
 		return w.action, true
 	}

@@ -22,7 +22,7 @@ func TestHandlersWishShowsThroughWrapping(t *testing.T) {
 			"wrapped": fmt.Errorf("around: %w", ask(io.EOF)), "joined": errors.Join(errors.New("deadline"), ask(io.EOF)),
 			"outermost": ask(projection.Park(projection.Stop(io.EOF))),
 		} {
-			if got, asks := projection.Asked(err); !asks || got != want {
+			if got, asks := projection.RequestedAction(err); !asks || got != want {
 				t.Errorf("%v, %s: asks for %v, %v", want, name, got, asks)
 			}
 			if !errors.Is(err, io.EOF) {
@@ -36,7 +36,7 @@ func TestHandlersWishShowsThroughWrapping(t *testing.T) {
 			t.Errorf("%v: reads %q", want, got)
 		}
 	}
-	if _, asks := projection.Asked(io.EOF); asks {
+	if _, asks := projection.RequestedAction(io.EOF); asks {
 		t.Error("an error that nobody wrapped asks for something")
 	}
 }

@@ -23,7 +23,7 @@ type BreakerPolicy struct {
 	//
 	// It sees what the handler returned, perhaps wrapped: use errors.Is and errors.As. It may be called from several
 	// goroutines at once, for different tenants. One that panics has said false, and the log says so.
-	Counts func(err error) bool
+	IsOutage func(err error) bool
 	// Failures is how many such failures within Window open the breaker. So do as many in a row, with nothing handled in
 	// between, however long they take: those that run into a deadline may be further apart than Window has room for.
 	// Default 5.
@@ -33,12 +33,12 @@ type BreakerPolicy struct {
 	// Wait is how long the breaker stays open before one event is tried, up to a fifth longer at random. Default 30 s: asking
 	// more often does not bring a service back, and 30 s is soon enough to notice that it is. An operator who knows that it
 	// is back can resume the projection at once.
-	Wait time.Duration
+	OpenFor time.Duration
 }
 
 // WithDefaults returns p with the defaults in place of zeros, where it is a breaker at all.
 func (p BreakerPolicy) WithDefaults() BreakerPolicy {
-	if p.Counts == nil {
+	if p.IsOutage == nil {
 		return p
 	}
 	if p.Failures == 0 {
@@ -47,8 +47,8 @@ func (p BreakerPolicy) WithDefaults() BreakerPolicy {
 	if p.Window == 0 {
 		p.Window = time.Minute
 	}
-	if p.Wait == 0 {
-		p.Wait = 30 * time.Second
+	if p.OpenFor == 0 {
+		p.OpenFor = 30 * time.Second
 	}
 	return p
 }
@@ -56,14 +56,14 @@ func (p BreakerPolicy) WithDefaults() BreakerPolicy {
 // Validate names the first field that makes no sense, of a policy with its defaults in place.
 func (p BreakerPolicy) Validate() error {
 	switch {
-	case p.Counts == nil && (p.Failures != 0 || p.Window != 0 || p.Wait != 0):
-		return errors.New("there is no Breaker.Counts, but another field of Breaker is set: without it there is no breaker")
+	case p.IsOutage == nil && (p.Failures != 0 || p.Window != 0 || p.OpenFor != 0):
+		return errors.New("there is no Breaker.IsOutage, but another field of Breaker is set: without it there is no breaker")
 	case p.Failures < 0:
 		return fmt.Errorf("value of Breaker.Failures is negative: %d", p.Failures)
 	case p.Window < 0:
 		return fmt.Errorf("value of Breaker.Window is negative: %v", p.Window)
-	case p.Wait < 0:
-		return fmt.Errorf("value of Breaker.Wait is negative: %v", p.Wait)
+	case p.OpenFor < 0:
+		return fmt.Errorf("value of Breaker.OpenFor is negative: %v", p.OpenFor)
 	}
 	return nil
 }

@@ -18,8 +18,8 @@ type DeadLetter struct {
 	Version    int64
 	Type       string
 	// Behind tells why: the event did not fail, but waits behind one of its stream. Else it failed.
-	Behind bool
-	State  LetterState
+	BlockedByStream bool
+	State           DeadLetterState
 	// Error is what happened when the event failed last, Stack where, if it was a panic. Attempts counts its failures, replays
 	// that failed included, and Replays those alone.
 	Error    string
@@ -32,30 +32,30 @@ type DeadLetter struct {
 	EndedAt       time.Time
 }
 
-// LetterState is what has become of a dead letter.
-type LetterState string
+// DeadLetterState is what has become of a dead letter.
+type DeadLetterState string
 
 const (
-	// LetterParked waits for somebody, or for the automatic replayer.
-	LetterParked LetterState = "parked"
-	// LetterReplaying is being replayed, or was when its owner ended: the next owner goes on with it. It may be replayed and
+	// DeadLetterParked waits for somebody, or for the automatic replayer.
+	DeadLetterParked DeadLetterState = "parked"
+	// DeadLetterReplaying is being replayed, or was when its owner ended: the next owner goes on with it. It may be replayed and
 	// discarded as if it were parked.
-	LetterReplaying LetterState = "replaying"
-	// LetterResolved was replayed: its event was applied.
-	LetterResolved LetterState = "resolved"
-	// LetterDiscarded was given up, by a command or by its handler, which asked to skip it on a replay: its event will never be
+	DeadLetterReplaying DeadLetterState = "replaying"
+	// DeadLetterResolved was replayed: its event was applied.
+	DeadLetterResolved DeadLetterState = "resolved"
+	// DeadLetterDiscarded was given up, by a command or by its handler, which asked to skip it on a replay: its event will never be
 	// applied.
-	LetterDiscarded LetterState = "discarded"
+	DeadLetterDiscarded DeadLetterState = "discarded"
 )
 
 // Known tells whether s is one of the states.
-func (s LetterState) Known() bool {
-	return s == LetterParked || s == LetterReplaying || s == LetterResolved || s == LetterDiscarded
+func (s DeadLetterState) Known() bool {
+	return s == DeadLetterParked || s == DeadLetterReplaying || s == DeadLetterResolved || s == DeadLetterDiscarded
 }
 
-// LetterFilter selects dead letters of a projection: those that fit each field that is set. What replays, discards or purges
+// DeadLetterFilter selects dead letters of a projection: those that fit each field that is set. What replays, discards or purges
 // is refused where none is, so that a filter which somebody forgot to fill in does not give up everything.
-type LetterFilter struct {
+type DeadLetterFilter struct {
 	// All selects all, and excludes the others. To list and to count it need not be set.
 	All bool
 	// IDs are those of the letters. Empty and not nil it selects none.
@@ -89,7 +89,7 @@ type ReplayPolicy struct {
 }
 
 // Empty tells that nothing is selected by it.
-func (f LetterFilter) Empty() bool {
+func (f DeadLetterFilter) Empty() bool {
 	return !f.All && len(f.IDs) == 0 && f.Stream == "" && f.Type == "" && f.Error == ""
 }
 

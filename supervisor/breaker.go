@@ -11,7 +11,7 @@ import (
 // nor the count of such faults have to do with it, and how it is logged is the breaker's concern.
 func (b *boss) outage(c *child, o *messages.Outage) {
 	def := b.env.Definitions[c.lease.ID.Name]
-	delay := probeIn(def.Breaker.Wait)
+	delay := probeIn(def.Breaker.OpenFor)
 	if !o.Open {
 		delay = retryDelay(def.Retry, o.InARow)
 	}

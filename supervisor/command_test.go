@@ -27,7 +27,7 @@ func TestCommandThatComesDuringALookIsNotForgotten(t *testing.T) {
 				send := func(msg any) { w.env.System.Root.Send(pid, msg) }
 				if paused {
 					send(&messages.Wanted{Paused: true})
-					w.reaches(id, func(e actors.Entry) bool { return e.State == actors.Paused })
+					w.reaches(id, func(e actors.ProjectionEntry) bool { return e.State == actors.Paused })
 				}
 				var once sync.Once
 				var looks atomic.Int64
@@ -36,7 +36,7 @@ func TestCommandThatComesDuringALookIsNotForgotten(t *testing.T) {
 				t.Cleanup(let)
 				hook := func(call string, lease *engine.Lease) {
 					if call == "reload" && paused {
-						lease.Wanted = engine.WantPause
+						lease.Desired = engine.WantPause
 					}
 					if call == during {
 						once.Do(func() {

@@ -128,7 +128,7 @@ func (f *fake) Claim(_ context.Context, node engine.Node, _ []int32, _ bool) ([]
 
 func (f *fake) BeginAttempt(context.Context, engine.Lease, int64, int) error { return f.here() }
 
-func (f *fake) Leave(context.Context, engine.Node) error { return f.here() }
+func (f *fake) Deregister(context.Context, engine.Node) error { return f.here() }
 
 func (f *fake) SetFailed(context.Context, engine.Lease, string) error { return f.here() }
 
@@ -199,12 +199,12 @@ func (f *fake) Park(context.Context, engine.Lease, projection.DeadLetter, bool) 
 func (f *fake) ParkedStreams(context.Context, engine.Lease, []string) (map[string]bool, error) {
 	return nil, f.here()
 }
-func (f *fake) NextCommand(_ context.Context, _ engine.Lease, discards bool) (engine.Desk, error) {
+func (f *fake) NextCommand(_ context.Context, _ engine.Lease, discards bool) (engine.ReplayQueue, error) {
 	f.call("command", nil)
 	if f.replay.Load() && !discards {
-		return engine.Desk{Command: &engine.Command{ID: 1, Replay: true}}, f.here()
+		return engine.ReplayQueue{Command: &engine.Command{ID: 1, Replay: true}}, f.here()
 	}
-	return engine.Desk{}, f.here()
+	return engine.ReplayQueue{}, f.here()
 }
 func (f *fake) Discard(context.Context, engine.Lease, int64) (int64, error) { return 0, f.here() }
 func (f *fake) BeginReplay(context.Context, engine.Lease, int64, int64) (*engine.Replay, error) {
@@ -243,7 +243,7 @@ func (f *fake) Tail(tenant string) engine.Tail {
 	return fakeTail{f}
 }
 
-func (f *fake) Wanted(context.Context, []int32) (map[int32]engine.Demand, error) {
+func (f *fake) Wanted(context.Context, []int32) (map[int32]engine.Orders, error) {
 	return nil, f.here()
 }
 
@@ -299,19 +299,19 @@ func (f fakeSession) Next(ctx context.Context) (engine.Notice, error) {
 	return engine.Notice{}, ctx.Err()
 }
 func (f fakeSession) Heartbeat(context.Context) error { return f.here() }
-func (f fakeSession) Look(context.Context) (engine.Neighbours, error) {
+func (f fakeSession) ListPeers(context.Context) (engine.Neighbours, error) {
 	return engine.Neighbours{}, f.here()
 }
-func (f fakeSession) Bury(context.Context, engine.Peer) (bool, error) { return false, f.here() }
-func (f fakeSession) Pooled() bool                                    { return false }
-func (f fakeSession) Depart(context.Context) error                    { return nil }
-func (f fakeSession) Close(context.Context) error                     { return nil }
+func (f fakeSession) MarkDead(context.Context, engine.Peer) (bool, error) { return false, f.here() }
+func (f fakeSession) Pooled() bool                                        { return false }
+func (f fakeSession) Depart(context.Context) error                        { return nil }
+func (f fakeSession) Close(context.Context) error                         { return nil }
 
 // world is a supervisor over a fake store.
 type world struct {
 	*fake
 	t    *testing.T
-	env  *actors.Env
+	env  *actors.Deps
 	boss *Supervisor
 	logs *observer.ObservedLogs
 }
@@ -321,12 +321,12 @@ func start(t *testing.T, n int, tenants []string, apply func(f *fake, id project
 	t.Helper()
 	f := &fake{tenants: tenants, names: n, checkpoints: make(map[projection.ID]int64), panics: make(map[string]bool)}
 	core, logs := observer.New(zap.InfoLevel)
-	node := engine.Node{ID: "a node", LeaseTime: time.Hour}
+	node := engine.Node{ID: "a node", LeaseDuration: time.Hour}
 	definitions := make(map[string]*engine.Definition)
 	for i := range n {
 		name := fmt.Sprintf("p%03d", i)
 		node.Projections = append(node.Projections, name)
-		definitions[name] = &engine.Definition{Name: name, MaxEvents: 10, MaxBytes: 1000, Deadline: time.Minute,
+		definitions[name] = &engine.Definition{Name: name, MaxEvents: 10, MaxBytes: 1000, Timeout: time.Minute,
 			Apply: func(_ context.Context, lease engine.Lease, batch engine.Batch) error {
 				if err := apply(f, lease.ID); err != nil {
 					return err
@@ -336,8 +336,8 @@ func start(t *testing.T, n int, tenants []string, apply func(f *fake, id project
 			}}
 	}
 	log := zap.New(core)
-	env := &actors.Env{System: actors.NewSystem(log), Store: f, Log: log, Node: node, Definitions: definitions, Slots: actors.NewSlots(16, 0, 0, 0),
-		Timing: actors.Timing{Heartbeat: time.Minute, Look: time.Minute, Confirm: time.Second, Poll: 20 * time.Millisecond, Reconcile: 50 * time.Millisecond, AdvanceEvery: time.Second, Call: 10 * time.Second, Rest: time.Millisecond}}
+	env := &actors.Deps{System: actors.NewSystem(log), Store: f, Log: log, Node: node, Definitions: definitions, Limiter: actors.NewLimiter(16, 0, 0, 0),
+		Timing: actors.Timing{HeartbeatInterval: time.Minute, ListPeers: time.Minute, Confirm: time.Second, Poll: 20 * time.Millisecond, Reconcile: 50 * time.Millisecond, AdvanceEvery: time.Second, QueryTimeout: 10 * time.Second, Rest: time.Millisecond}}
 	env.Live()
 	boss, err := Start(env)
 	if err != nil {

@@ -24,7 +24,7 @@ const (
 // gate holds back all actors that need the server while the server is away, until a probe succeeds. So ten thousand
 // projections do not try ten thousand times. Only a failed probe closes it.
 type gate struct {
-	env     *actors.Env
+	env     *actors.Deps
 	closed  bool
 	since   time.Time
 	probes  int
@@ -55,7 +55,7 @@ type answered struct{ err error }
 // probeDue is sent when it is time for the next probe.
 type probeDue struct{}
 
-func newGate(env *actors.Env) *gate {
+func newGate(env *actors.Deps) *gate {
 	return &gate{env: env, waiters: make(map[string]waiter), asked: make(map[string]*child)}
 }
 
@@ -83,7 +83,7 @@ func (g *gate) forget(pid *actor.PID) {
 
 func (g *gate) probe(ctx actor.Context) {
 	g.probes++
-	g.env.Run(ctx.Self(), 2*g.env.Timing.Call, func(ctx context.Context) any {
+	g.env.Run(ctx.Self(), 2*g.env.Timing.QueryTimeout, func(ctx context.Context) any {
 		msg := &probed{err: g.env.Probe(ctx)}
 		if msg.err == nil {
 			msg.leases, msg.err = g.owned(ctx)
@@ -105,7 +105,7 @@ func (g *gate) askNext(ctx actor.Context) {
 		return
 	}
 	g.asking, g.asked = g.asked, make(map[string]*child)
-	g.env.Run(ctx.Self(), 2*g.env.Timing.Call, func(ctx context.Context) any {
+	g.env.Run(ctx.Self(), 2*g.env.Timing.QueryTimeout, func(ctx context.Context) any {
 		return &answered{err: g.env.Probe(ctx)}
 	})
 }

@@ -85,16 +85,16 @@ func TestWantedStateThatComesWhileTheLeaseIsReadAnewIsNotLost(t *testing.T) {
 			pid := w.child(id.String())
 			if !test.paused {
 				w.env.System.Root.Send(pid, &messages.Wanted{Paused: true})
-				w.reaches(id, func(e actors.Entry) bool { return e.State == actors.Paused })
+				w.reaches(id, func(e actors.ProjectionEntry) bool { return e.State == actors.Paused })
 			}
 			var once sync.Once
 			reading, held := make(chan struct{}), make(chan struct{})
 			let := sync.OnceFunc(func() { close(held) })
 			t.Cleanup(let)
 			w.during("reload", func(lease *engine.Lease) {
-				lease.Wanted = map[bool]engine.DesiredState{true: engine.WantPause}[test.paused]
+				lease.Desired = map[bool]engine.DesiredState{true: engine.WantPause}[test.paused]
 				once.Do(func() {
-					lease.Wanted = map[bool]engine.DesiredState{false: engine.WantPause}[test.paused] // as it was before what is wanted was committed
+					lease.Desired = map[bool]engine.DesiredState{false: engine.WantPause}[test.paused] // as it was before what is wanted was committed
 					close(reading)
 					<-held
 				})
@@ -102,11 +102,11 @@ func TestWantedStateThatComesWhileTheLeaseIsReadAnewIsNotLost(t *testing.T) {
 			w.env.System.Root.Send(pid, &messages.Doubt{})
 			<-reading
 			w.env.System.Root.Send(pid, &messages.Wanted{Paused: test.paused})
-			w.reaches(id, func(e actors.Entry) bool { return (e.State == actors.Paused) == test.paused })
+			w.reaches(id, func(e actors.ProjectionEntry) bool { return (e.State == actors.Paused) == test.paused })
 			let()
 			w.append()
-			w.reaches(id, func(e actors.Entry) bool { return e.State == test.state && e.Busy.IsZero() && !e.Queued })
-			w.eventually("the feed is at the end", func() bool { return w.env.Board.Feeds()["a"].Mark == w.head.Load() })
+			w.reaches(id, func(e actors.ProjectionEntry) bool { return e.State == test.state && e.Busy.IsZero() && !e.Queued })
+			w.eventually("the feed is at the end", func() bool { return w.env.Registry.Feeds()["a"].Mark == w.head.Load() })
 			if !test.paused {
 				w.caughtUp()
 			} else if w.checkpoint(id) == w.head.Load() {
@@ -121,12 +121,12 @@ func TestPausedProjectionThatMetAFaultIsNotTakenForStuck(t *testing.T) {
 	id := w.ids("a")[0]
 	pid := w.child(id.String())
 	w.env.System.Root.Send(pid, &messages.Wanted{Paused: true})
-	w.reaches(id, func(e actors.Entry) bool { return e.State == actors.Paused })
-	w.eventually("it is at rest", func() bool { e, _ := w.env.Board.Get(id); return e.Busy.IsZero() && !e.Queued })
+	w.reaches(id, func(e actors.ProjectionEntry) bool { return e.State == actors.Paused })
+	w.eventually("it is at rest", func() bool { e, _ := w.env.Registry.Get(id); return e.Busy.IsZero() && !e.Queued })
 	w.away.Store(true)
 	w.env.System.Root.Send(pid, &messages.Doubt{})
 	w.eventually("it meets the fault", func() bool { return w.failed.Load() > 0 })
-	w.reaches(id, func(e actors.Entry) bool { return e.State == actors.Paused && e.Busy.IsZero() && !e.Queued })
+	w.reaches(id, func(e actors.ProjectionEntry) bool { return e.State == actors.Paused && e.Busy.IsZero() && !e.Queued })
 	w.noneStuck()
 	w.away.Store(false)
 }
@@ -134,7 +134,7 @@ func TestPausedProjectionThatMetAFaultIsNotTakenForStuck(t *testing.T) {
 func TestWaitingForItsTurnIsNotStandingStill(t *testing.T) {
 	long := time.Now().Add(-time.Hour)
 	for _, busy := range []time.Time{{}, long} {
-		e := actors.Entry{State: actors.Live, Position: 1, Mark: 2, Changed: long, Busy: busy}
+		e := actors.ProjectionEntry{State: actors.Live, Position: 1, Mark: 2, Changed: long, Busy: busy}
 		if !Stuck(e) {
 			t.Errorf("it is not stuck though it does not wait for its turn: %+v", e)
 		}
@@ -230,10 +230,10 @@ func (w *world) child(name string) *actor.PID {
 	return nil
 }
 
-func (w *world) reaches(id projection.ID, want func(actors.Entry) bool) {
+func (w *world) reaches(id projection.ID, want func(actors.ProjectionEntry) bool) {
 	w.t.Helper()
 	w.eventually("the projection gets there", func() bool {
-		e, here := w.env.Board.Get(id)
+		e, here := w.env.Registry.Get(id)
 		return here && want(e)
 	})
 }
@@ -241,7 +241,7 @@ func (w *world) reaches(id projection.ID, want func(actors.Entry) bool) {
 // noneStuck makes sure that it was not the watchdog that helped.
 func (w *world) noneStuck() {
 	w.t.Helper()
-	if n := w.env.Board.Stuck(); n != 0 {
+	if n := w.env.Registry.Stuck(); n != 0 {
 		w.t.Errorf("%d actors were taken for stuck", n)
 	}
 }
@@ -263,8 +263,8 @@ func (w *world) listen() (pid *actor.PID, heard chan any) {
 // follow makes a feed and its one subscriber, with nobody around who polls.
 func follow(t *testing.T) (w *world, tell func(msg any), heard chan any) {
 	w = &world{fake: &fake{}, t: t}
-	w.env = &actors.Env{System: actors.NewSystem(zap.NewNop()), Store: w.fake, Log: zap.NewNop(), Slots: actors.NewSlots(4, 0, 0, 0),
-		Timing: actors.Timing{Call: time.Minute}}
+	w.env = &actors.Deps{System: actors.NewSystem(zap.NewNop()), Store: w.fake, Log: zap.NewNop(), Limiter: actors.NewLimiter(4, 0, 0, 0),
+		Timing: actors.Timing{QueryTimeout: time.Minute}}
 	w.env.Live()
 	ear, heard := w.listen()
 	feed := w.env.System.Root.Spawn(actors.NewFeed(w.env, "a"))

@@ -52,17 +52,17 @@ func TestRetryDelaysDoubleAndDiffer(t *testing.T) {
 func TestStuckIsWhoStandsStillThoughThereIsWork(t *testing.T) {
 	now, long := time.Now(), time.Now().Add(-time.Hour)
 	for name, test := range map[string]struct {
-		entry actors.Entry
+		entry actors.ProjectionEntry
 		want  bool
 	}{
-		"busy within its limit":     {actors.Entry{State: actors.Live, Busy: now.Add(-time.Minute), Limit: time.Minute, Changed: long}, false},
-		"busy beyond its limit":     {actors.Entry{State: actors.Live, Busy: long, Limit: time.Minute, Changed: now}, true},
-		"behind and still for long": {actors.Entry{State: actors.CatchUp, Mark: 2, Position: 1, Changed: long}, true},
-		"behind since just now":     {actors.Entry{State: actors.CatchUp, Mark: 2, Position: 1, Changed: now}, false},
-		"at the end":                {actors.Entry{State: actors.Live, Mark: 2, Position: 2, Changed: long}, false},
-		"waiting":                   {actors.Entry{State: actors.Waiting, Mark: 2, Changed: long}, false},
-		"paused":                    {actors.Entry{State: actors.Paused, Mark: 2, Changed: long}, false},
-		"failed":                    {actors.Entry{State: actors.Failed, Mark: 2, Changed: long}, false},
+		"busy within its limit":     {actors.ProjectionEntry{State: actors.Live, Busy: now.Add(-time.Minute), Limit: time.Minute, Changed: long}, false},
+		"busy beyond its limit":     {actors.ProjectionEntry{State: actors.Live, Busy: long, Limit: time.Minute, Changed: now}, true},
+		"behind and still for long": {actors.ProjectionEntry{State: actors.CatchUp, Mark: 2, Position: 1, Changed: long}, true},
+		"behind since just now":     {actors.ProjectionEntry{State: actors.CatchUp, Mark: 2, Position: 1, Changed: now}, false},
+		"at the end":                {actors.ProjectionEntry{State: actors.Live, Mark: 2, Position: 2, Changed: long}, false},
+		"waiting":                   {actors.ProjectionEntry{State: actors.Waiting, Mark: 2, Changed: long}, false},
+		"paused":                    {actors.ProjectionEntry{State: actors.Paused, Mark: 2, Changed: long}, false},
+		"failed":                    {actors.ProjectionEntry{State: actors.Failed, Mark: 2, Changed: long}, false},
 	} {
 		if got := Stuck(test.entry); got != test.want {
 			t.Errorf("%s: stuck is %v", name, got)

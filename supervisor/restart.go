@@ -123,24 +123,24 @@ func (b *boss) lookForStuck(ctx actor.Context) {
 		return
 	}
 	b.watch = b.env.After(watchEvery, ctx.Self(), &watchDue{})
-	for id, entry := range b.env.Board.All() {
+	for id, entry := range b.env.Registry.All() {
 		if c := b.projections[id]; c != nil && c.pid != nil && Stuck(entry) {
 			b.env.Log.With(c.who()...).Error("projection stands still; it is started again", zap.String("state", string(entry.State)))
-			b.env.Board.CountStuck()
+			b.env.Registry.CountStuck()
 			ctx.Stop(c.pid)
 		}
 	}
-	for tenant, entry := range b.env.Board.Feeds() {
-		if c := b.feeds[tenant]; c != nil && c.pid != nil && !entry.Busy.IsZero() && time.Since(entry.Busy) > b.env.Timing.Call+stuckAfter {
+	for tenant, entry := range b.env.Registry.Feeds() {
+		if c := b.feeds[tenant]; c != nil && c.pid != nil && !entry.Busy.IsZero() && time.Since(entry.Busy) > b.env.Timing.QueryTimeout+stuckAfter {
 			b.env.Log.Error("feed stands still; it is started again", zap.String("tenant", tenant))
-			b.env.Board.CountStuck()
+			b.env.Registry.CountStuck()
 			ctx.Stop(c.pid)
 		}
 	}
 }
 
 // Stuck tells whether a projection stands still while there is work for it.
-func Stuck(e actors.Entry) bool {
+func Stuck(e actors.ProjectionEntry) bool {
 	if e.Queued {
 		return false
 	}

@@ -17,7 +17,7 @@ import (
 
 // Supervisor is the handle on the actors of a runtime.
 type Supervisor struct {
-	env  *actors.Env
+	env  *actors.Deps
 	pid  *actor.PID
 	done chan struct{}
 	err  error
@@ -25,7 +25,7 @@ type Supervisor struct {
 
 // Start starts the actors: the supervisor and, under it, the node and the listener. Feeds and projections follow as
 // leases are claimed.
-func Start(env *actors.Env) (*Supervisor, error) {
+func Start(env *actors.Deps) (*Supervisor, error) {
 	s := &Supervisor{env: env, done: make(chan struct{})}
 	root := &rootStrategy{log: env.Log}
 	boss := &boss{env: env, handle: s, root: root, gate: newGate(env),
@@ -95,7 +95,7 @@ func (c *child) who() []zap.Field {
 
 // boss is the supervisor's behaviour.
 type boss struct {
-	env    *actors.Env
+	env    *actors.Deps
 	handle *Supervisor
 	root   *rootStrategy
 	gate   *gate
@@ -295,7 +295,7 @@ func (b *boss) gone(ctx actor.Context, c *child) {
 	delete(b.tenants, tenant)
 	feed := b.feeds[tenant]
 	delete(b.feeds, tenant)
-	b.env.Slots.Serve(len(b.feeds))
+	b.env.Limiter.Serve(len(b.feeds))
 	feed.ended = true
 	if feed.pid != nil {
 		ctx.Stop(feed.pid)
@@ -309,7 +309,7 @@ func (b *boss) feed(ctx actor.Context, tenant string) *child {
 	c := &child{name: "feed " + tenant}
 	c.respawn = func(ctx actor.Context) { b.spawn(ctx, c, actors.NewFeed(b.env, tenant)) }
 	b.feeds[tenant] = c
-	b.env.Slots.Serve(len(b.feeds))
+	b.env.Limiter.Serve(len(b.feeds))
 	c.respawn(ctx)
 	return c
 }
@@ -409,12 +409,12 @@ func (b *boss) wanted(ctx actor.Context, msg *messages.WantedStates) {
 			continue
 		}
 		// What the actor is at counts, and not what it was told: it reads its lease for itself, too.
-		entry, there := b.env.Board.Get(id)
+		entry, there := b.env.Registry.Get(id)
 		state := msg.States[c.lease.Row]
-		if state.Commanded {
+		if state.HasCommands {
 			ctx.Send(c.pid, &messages.Commanded{})
 		}
-		want := !state.Wanted.Runs()
+		want := !state.Desired.Runs()
 		switch {
 		case !there || want != (entry.State == actors.Paused):
 			ctx.Send(c.pid, &messages.Wanted{Paused: want})

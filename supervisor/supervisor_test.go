@@ -198,7 +198,7 @@ func TestProjectionThatLostItsLeaseIsNotStartedAgain(t *testing.T) {
 	w := start(t, 20, []string{"a"}, func(*fake, projection.ID) error { return nil })
 	w.lost.Store(true)
 	w.recheck()
-	w.eventually("all are gone", func() bool { return len(w.env.Board.All()) == 0 })
+	w.eventually("all are gone", func() bool { return len(w.env.Registry.All()) == 0 })
 	<-time.After(300 * time.Millisecond)
 	for _, id := range w.ids("a") {
 		if n := w.started(id); n != 1 {
@@ -217,11 +217,11 @@ func TestProjectionWithNothingToApplyForgetsItsFaults(t *testing.T) {
 	for range 9 {
 		w.away.Store(true)
 		w.env.System.Root.Send(w.child(id.String()), &messages.Doubt{})
-		w.reaches(id, func(e actors.Entry) bool { return e.State == actors.Waiting })
+		w.reaches(id, func(e actors.ProjectionEntry) bool { return e.State == actors.Waiting })
 		w.away.Store(false)
 		began := time.Now()
 		w.append()
-		w.reaches(id, func(e actors.Entry) bool { return e.State == actors.Live && e.Position == w.head.Load() })
+		w.reaches(id, func(e actors.ProjectionEntry) bool { return e.State == actors.Live && e.Position == w.head.Load() })
 		took = time.Since(began)
 	}
 	// Eight faults in a row are worth the longest delay, and the gate's is a tenth of that.

@@ -15,10 +15,10 @@ import (
 	"github.com/millrace-go/millrace/projection"
 )
 
-// decideTime bounds a call of a projection's Decide. What it decides about waits meanwhile, and so do the events behind.
+// decideTime bounds a call of a projection's FailureHandler. What it decides about waits meanwhile, and so do the events behind.
 const decideTime = 5 * time.Second
 
-// judged is what Decide said about a failure; answer is nil where it said nothing of use.
+// judged is what FailureHandler said about a failure; answer is nil where it said nothing of use.
 type judged struct {
 	pid     *actor.PID
 	failure *projection.Failure
@@ -29,15 +29,15 @@ type judged struct {
 // outside of the actors' turn.
 func (b *boss) judge(ctx actor.Context, pid *actor.PID, failure *projection.Failure) {
 	def := b.env.Definitions[failure.Projection.Name]
-	if _, asks := projection.Asked(failure.Err); asks || def.Decide == nil {
+	if _, asks := projection.RequestedAction(failure.Err); asks || def.FailureHandler == nil {
 		b.pass(ctx, &judged{pid: pid, failure: failure})
 		return
 	}
 	log := b.env.Log.With(b.children[pid.Id].who()...).With(zap.Int64("position", failure.Event.Position), zap.Int("attempt", failure.Attempt))
 	b.env.Run(ctx.Self(), decideTime+time.Second, func(ctx context.Context) any {
-		answer, err := consult(ctx, decideTime, def.Decide, *failure)
+		answer, err := consult(ctx, decideTime, def.FailureHandler, *failure)
 		if err != nil && ctx.Err() == nil {
-			log.Error("Decide gave no answer; the retries and OnFailure decide", zap.Error(err))
+			log.Error("FailureHandler gave no answer; the retries and OnFailure decide", zap.Error(err))
 		}
 		if err != nil {
 			return &judged{pid: pid, failure: failure}
@@ -50,7 +50,7 @@ func (b *boss) judge(ctx actor.Context, pid *actor.PID, failure *projection.Fail
 func (b *boss) pass(ctx actor.Context, j *judged) {
 	f := j.failure
 	policy := b.env.Definitions[f.Projection.Name].Policy
-	switch action := policy.Verdict(*f, final(f.Err), j.answer); action {
+	switch action := policy.Decide(*f, final(f.Err), j.answer); action {
 	case projection.ActionRetry:
 		if c := b.children[j.pid.Id]; c != nil {
 			b.resumeIn(c, retryDelay(policy.Retry, f.Attempt))

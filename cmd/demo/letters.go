@@ -15,8 +15,8 @@ import (
 type letters struct{ parked, replayed, discarded []projection.DeadLetter }
 
 func lettersOf(ctx context.Context, store *pgstore.Store, m readModel) (all letters, err error) {
-	page := pgstore.Page{Limit: 1000, States: []projection.LetterState{projection.LetterParked, projection.LetterReplaying,
-		projection.LetterResolved, projection.LetterDiscarded}}
+	page := pgstore.Page{Limit: 1000, States: []projection.DeadLetterState{projection.DeadLetterParked, projection.DeadLetterReplaying,
+		projection.DeadLetterResolved, projection.DeadLetterDiscarded}}
 	for {
 		more, err := store.DeadLetters(m.id()).List(ctx, page)
 		if err != nil {
@@ -24,9 +24,9 @@ func lettersOf(ctx context.Context, store *pgstore.Store, m readModel) (all lett
 		}
 		for _, l := range more {
 			switch l.State {
-			case projection.LetterResolved:
+			case projection.DeadLetterResolved:
 				all.replayed = append(all.replayed, l)
-			case projection.LetterDiscarded:
+			case projection.DeadLetterDiscarded:
 				all.discarded = append(all.discarded, l)
 			default:
 				all.parked = append(all.parked, l)
@@ -35,7 +35,7 @@ func lettersOf(ctx context.Context, store *pgstore.Store, m readModel) (all lett
 		if len(more) < page.Limit {
 			return all, nil
 		}
-		page.Beyond = more[len(more)-1].Position
+		page.After = more[len(more)-1].Position
 	}
 }
 
@@ -43,7 +43,7 @@ func lettersOf(ctx context.Context, store *pgstore.Store, m readModel) (all lett
 func (l letters) behind() (n int64) {
 	for _, some := range [][]projection.DeadLetter{l.parked, l.replayed} {
 		for _, letter := range some {
-			if letter.Behind {
+			if letter.BlockedByStream {
 				n++
 			}
 		}
@@ -119,7 +119,7 @@ func compareLetters(name, what string, found []projection.DeadLetter, want []hit
 	}
 	met := 0
 	for _, l := range found {
-		h := hit{place{l.Stream, l.Version}, l.Position, l.Behind}
+		h := hit{place{l.Stream, l.Version}, l.Position, l.BlockedByStream}
 		opposite := h
 		opposite.behind = !h.behind
 		switch {
@@ -127,7 +127,7 @@ func compareLetters(name, what string, found []projection.DeadLetter, want []hit
 			met++
 		case expected[opposite]:
 			met++
-			wrong = append(wrong, fmt.Sprintf("%s %s position %d as one behind another: %v; it should be %v", name, what, l.Position, l.Behind, !l.Behind))
+			wrong = append(wrong, fmt.Sprintf("%s %s position %d as one behind another: %v; it should be %v", name, what, l.Position, l.BlockedByStream, !l.BlockedByStream))
 		default:
 			wrong = append(wrong, fmt.Sprintf("%s %s position %d, which was not to be: %s", name, what, l.Position, l.Error))
 		}

@@ -40,7 +40,7 @@ func (c *course) mend(ctx context.Context) error {
 			continue
 		}
 		group.Go(func() error {
-			done, err := c.store.DeadLetters(m.id()).Replay(within, projection.LetterFilter{All: true}, each[i])
+			done, err := c.store.DeadLetters(m.id()).Replay(within, projection.DeadLetterFilter{All: true}, each[i])
 			replayed.Add(done.Done)
 			failed.Add(done.Failed)
 			return err

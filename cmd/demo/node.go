@@ -81,7 +81,7 @@ func runNode(ctx, hurry context.Context, o nodeOptions, out io.Writer) (err erro
 		return interruption(ctx, err)
 	}
 	defer func() { err = errors.Join(err, d.close(hurry)) }()
-	runtime, err := newRuntime(millrace.Config{Store: d.store, Logger: log, LeaseTime: o.leaseTime, Heartbeat: o.heartbeat}, new(fault))
+	runtime, err := newRuntime(millrace.Config{Store: d.store, Logger: log, LeaseDuration: o.leaseTime, HeartbeatInterval: o.heartbeat}, new(fault))
 	if err != nil {
 		return err
 	}

@@ -17,7 +17,7 @@ type Definition struct {
 	MaxEvents int
 	MaxBytes  int
 	// Deadline bounds one call of the handler.
-	Deadline time.Duration
+	Timeout time.Duration
 	// Leased tells that the handler works outside of a transaction.
 	Leased bool
 	// Policy says what becomes of an event that fails.
@@ -28,7 +28,7 @@ type Definition struct {
 	Faults FaultLimits
 	// Apply runs one batch transaction: it hands the events to the handler, parks those that are behind others, resolves the
 	// dead letter that is replayed, advances the checkpoint from lease.Checkpoint to batch.To under the lease's fence, and
-	// commits all or nothing. One that works in steps, each of them fenced, returns a *Partial where it did not come to the
+	// commits all or nothing. One that works in steps, each of them fenced, returns a *PartialResult where it did not come to the
 	// end, or not without rejecting events.
 	Apply func(ctx context.Context, lease Lease, batch Batch) error
 }

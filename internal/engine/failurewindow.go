@@ -3,7 +3,7 @@ package engine
 import "math/bits"
 
 const (
-	// recentMost is how many of the last events Recent looks back on: few enough that a bug which begins after months of
+	// recentMost is how many of the last events FailureWindow looks back on: few enough that a bug which begins after months of
 	// success is noticed within as many events, more than enough to tell a share.
 	recentMost = 100
 	// recentLeast is how many events must have failed among them before a share means anything. With fewer, one bad
@@ -11,7 +11,7 @@ const (
 	recentLeast = 20
 )
 
-// Recent remembers which of the last 100 events of a projection were handled and which were parked or skipped. Where too
+// FailureWindow remembers which of the last 100 events of a projection were handled and which were parked or skipped. Where too
 // many fail, it is no poison but a bug or something that is missing, and the projection had better stop than fill the
 // dead letters. It begins anew with each owner of the lease, and whenever somebody resumes the projection after it failed.
 // It is pure, and its zero value remembers nothing.

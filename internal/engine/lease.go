@@ -9,7 +9,7 @@ import (
 
 // Trust tells until when a node may believe that it holds its leases, as far as it knows now: zero means that it may not.
 // When changed is closed, it may know more.
-type Trust func() (until time.Time, changed <-chan struct{})
+type LeaseDeadline func() (until time.Time, changed <-chan struct{})
 
 // Advance is a move of a checkpoint from lease.Checkpoint to To.
 type Advance struct {
@@ -41,9 +41,9 @@ type Lease struct {
 	// Checkpoint is the position up to which every settled event was handled, parked or skipped.
 	Checkpoint int64
 	// Unclean counts claims in a row from owners that died before they committed a batch or were at rest.
-	Unclean int
+	CrashCount int
 	// Wanted tells whether the projection is wanted to run.
-	Wanted DesiredState
+	Desired DesiredState
 	// Attempts counts the failures of the event at FailingPosition so far.
 	Attempts int
 	// FailingPosition is the event that failed last and was not yet handled, parked or skipped; 0 means none.
@@ -52,8 +52,8 @@ type Lease struct {
 	FailingSince time.Time
 	// TryingPosition is an event at which processes seem to end. Deaths counts the attempts at it that were begun without a
 	// word on how they ended.
-	TryingPosition int64
-	Deaths         int
+	CrashPosition int64
+	CrashAttempts int
 	// LastError is what that failure said.
 	LastError string
 	// Failed is why the projection waits for somebody, empty where it does not.
@@ -64,7 +64,7 @@ type Lease struct {
 	// events are parked, too, and Commanded that somebody wants something to be done with them.
 	Parked        int64
 	ParkedStreams bool
-	Commanded     bool
+	HasCommands   bool
 	// Incarnation is that of the server in which the lease was read.
 	Incarnation Incarnation
 }
@@ -80,8 +80,8 @@ const suspectAfter = 3
 // Suspect tells that owner after owner died without having committed a batch, or one at an attempt that was counted before
 // it was made, so that an event may be what kills them. Then a batch's worth of events is handled one by one, and each
 // attempt is counted before the handler runs.
-func (l Lease) Suspect() bool {
-	return l.Unclean >= suspectAfter || l.TryingPosition > l.Checkpoint && l.Deaths > 0
+func (l Lease) Quarantined() bool {
+	return l.CrashCount >= suspectAfter || l.CrashPosition > l.Checkpoint && l.CrashAttempts > 0
 }
 
 // Check returns an error that wraps ErrLeaseLost unless now, the lease's row as read later, has the same owner, epoch and
@@ -106,18 +106,18 @@ func (l Lease) AttemptsAt(position int64) int {
 }
 
 // DeathsAt is how many processes ended at the event at position, as far as that was counted.
-func (l Lease) DeathsAt(position int64) int {
-	if l.TryingPosition != position {
+func (l Lease) CrashAttemptsAt(position int64) int {
+	if l.CrashPosition != position {
 		return 0
 	}
-	return l.Deaths
+	return l.CrashAttempts
 }
 
 // Deadly tells that so many processes ended at an attempt at the event at position that it is not to be tried again. An
 // event that happens to be under way when another one kills the process is not taken for it: that one is itself suspect,
 // and tried apart from this, after suspectAfter deaths.
 func (l Lease) Deadly(position int64, policy projection.RetryPolicy) bool {
-	died := l.DeathsAt(position)
+	died := l.CrashAttemptsAt(position)
 	return died > suspectAfter && policy.Exhausted(died)
 }
 
@@ -136,9 +136,9 @@ const (
 // Runs tells whether the projection is wanted to run; the zero value says so, too.
 func (w DesiredState) Runs() bool { return w == WantRun || w == "" }
 
-// Demand is what somebody wants of a projection: that it runs, pauses or stops, and that something is done with its dead
+// Orders are what somebody wants of a projection: that it runs, pauses or stops, and that something is done with its dead
 // letters.
-type Demand struct {
-	Wanted    DesiredState
-	Commanded bool
+type Orders struct {
+	Desired     DesiredState
+	HasCommands bool
 }

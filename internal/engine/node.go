@@ -14,8 +14,8 @@ type Node struct {
 	// Projections are the names that this node can run, Tenants those that it runs them for; none means all.
 	Projections []string
 	Tenants     []string
-	// LeaseTime is how long the node's leases hold after its last heartbeat.
-	LeaseTime time.Duration
+	// LeaseDuration is how long the node's leases hold after its last heartbeat.
+	LeaseDuration time.Duration
 }
 
 // Neighbours are the other nodes that are alive by their heartbeats.
@@ -66,7 +66,7 @@ type Want struct {
 	Leases int
 }
 
-// Seat is one wanted lease as the balance sees it.
+// LeaseRef is one wanted lease as the balance sees it.
 type LeaseRef struct {
 	// Row is the key of the lease in the store.
 	Row int32

@@ -6,15 +6,15 @@ import (
 	"github.com/millrace-go/millrace/projection"
 )
 
-// Partial is what Apply returns where it does not move the checkpoint in one go: what is done of the batch is done for
+// PartialResult is what Apply returns where it does not move the checkpoint in one go: what is done of the batch is done for
 // good, whatever happened to the rest.
 type PartialResult struct {
 	// To is where the checkpoint is now. All events up to it were handled, rejected, or parked behind others.
 	To int64
 	// Rejected are the dead letters among them that the handler parked.
 	Rejected []projection.DeadLetter
-	// Recent remembers the events that were handled and rejected.
-	Recent FailureWindow
+	// FailureWindow remembers the events that were handled and rejected.
+	FailureWindow FailureWindow
 	// Err is what happened to the first event beyond To; nil tells that nothing did, and that it comes with the next batch.
 	Err error
 }
@@ -47,9 +47,9 @@ func (p *PartialResult) Split(b Batch) (done, left Batch) {
 		}
 	}
 	n := 0
-	for n < len(b.Behind) && b.Behind[n].Position <= p.To {
+	for n < len(b.BlockedByStream) && b.BlockedByStream[n].Position <= p.To {
 		n++
 	}
-	done.Behind = b.Behind[:n:n]
+	done.BlockedByStream = b.BlockedByStream[:n:n]
 	return done, left
 }

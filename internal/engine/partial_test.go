@@ -22,7 +22,7 @@ func TestPartialEndSplitsItsBatch(t *testing.T) {
 			switch rapid.IntRange(0, 3).Draw(t, "what") {
 			case 0: // of no concern
 			case 1:
-				batch.Behind = append(batch.Behind, event.Envelope{Position: p})
+				batch.BlockedByStream = append(batch.BlockedByStream, event.Envelope{Position: p})
 				if p <= partial.To {
 					behind++
 				}
@@ -43,7 +43,7 @@ func TestPartialEndSplitsItsBatch(t *testing.T) {
 			}
 		}
 		done, left := partial.Split(batch)
-		if len(done.Events) != handled || len(done.Behind) != behind || done.To != partial.To {
+		if len(done.Events) != handled || len(done.BlockedByStream) != behind || done.To != partial.To {
 			t.Fatalf("done: %+v, want %d events and %d behind", done, handled, behind)
 		}
 		if first == 0 && len(left.Events) != 0 || first != 0 && (!left.Alone() || left.Events[0].Position != first || left.To != first) {

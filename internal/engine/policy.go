@@ -14,8 +14,8 @@ type Policy struct {
 	Retry projection.RetryPolicy
 	// OnFailure is what happens when the retries are used up.
 	OnFailure projection.Action
-	// Decide, where it is set, decides in place of Retry.MaxRetries and OnFailure.
-	Decide func(ctx context.Context, f projection.Failure) projection.Action
+	// FailureHandler, where it is set, decides in place of Retry.MaxRetries and OnFailure.
+	FailureHandler func(ctx context.Context, f projection.Failure) projection.Action
 	// MaxFailureShare is the share of the recent events that may be parked or skipped; negative means all.
 	MaxFailureShare float64
 	// MaxParked is how many events may be parked at a time; negative means any number.
@@ -32,12 +32,12 @@ func (p Policy) Room(parked int64) int64 {
 	return max(0, p.MaxParked-parked)
 }
 
-// ReplayVerdict decides about a dead letter whose replay failed: ActionSkip, ActionStop, or ActionPark, which leaves it
-// parked. It is pure. A request of the handler comes first. OnFailure decides about a permanent error, unless Decide is set.
+// DecideReplay decides about a dead letter whose replay failed: ActionSkip, ActionStop, or ActionPark, which leaves it
+// parked. It is pure. A request of the handler comes first. OnFailure decides about a permanent error, unless FailureHandler is set.
 // Any other error leaves the letter parked, since the policy has already decided about its event.
-func (p Policy) ReplayVerdict(err error, permanent bool) projection.Action {
-	action, asks := projection.Asked(err)
-	if !asks && permanent && p.Decide == nil {
+func (p Policy) DecideReplay(err error, permanent bool) projection.Action {
+	action, asks := projection.RequestedAction(err)
+	if !asks && permanent && p.FailureHandler == nil {
 		action = p.OnFailure
 	}
 	if action == projection.ActionSkip || action == projection.ActionStop {
@@ -46,14 +46,14 @@ func (p Policy) ReplayVerdict(err error, permanent bool) projection.Action {
 	return projection.ActionPark
 }
 
-// Verdict says what is to be done about a failure. It is pure.
+// Decide says what is to be done about a failure. It is pure.
 //
-// What the handler asks for comes first. Then comes answer, which is what Decide said: nil where it was not asked or has
+// What the handler asks for comes first. Then comes answer, which is what FailureHandler said: nil where it was not asked or has
 // no answer. Else the event is retried until its retries are used up, and then it is up to OnFailure. final tells that the
 // event must not be tried again: its error is declared to be permanent, or processes die of it. Then no retry is waited
-// for, and one that Decide or OnFailure want after all is a parking, since nobody said what else to do.
-func (p Policy) Verdict(f projection.Failure, final bool, answer *projection.Action) projection.Action {
-	if action, asks := projection.Asked(f.Err); asks {
+// for, and one that FailureHandler or OnFailure want after all is a parking, since nobody said what else to do.
+func (p Policy) Decide(f projection.Failure, final bool, answer *projection.Action) projection.Action {
+	if action, asks := projection.RequestedAction(f.Err); asks {
 		return action
 	}
 	action := p.OnFailure

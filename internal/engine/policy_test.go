@@ -30,23 +30,23 @@ func TestVerdict(t *testing.T) {
 		"final, skip":                         {attempt: 1, final: true, onFailure: skip, want: skip},
 		"final, stop":                         {attempt: 1, final: true, onFailure: stop, want: stop},
 		"final, retry":                        {attempt: 1, final: true, onFailure: retry, want: park},
-		"Decide at the first failure":         {attempt: 1, answer: says(stop), want: stop},
-		"Decide retries past the retries":     {attempt: 50, answer: says(retry), want: retry},
-		"Decide over OnFailure":               {attempt: 50, onFailure: stop, answer: says(park), want: park},
-		"Decide retries what is final":        {attempt: 1, final: true, answer: says(retry), want: park},
-		"Decide skips what is final":          {attempt: 1, final: true, answer: says(skip), want: skip},
-		"handler over OnFailure":              {attempt: 1, err: projection.Skip(io.EOF), onFailure: stop, want: skip},
-		"handler over Decide":                 {attempt: 1, err: projection.Park(io.EOF), answer: says(skip), want: park},
-		"handler retries past the retries":    {attempt: 50, err: projection.Retry(io.EOF), want: retry},
-		"handler retries what it calls final": {attempt: 1, final: true, err: projection.Retry(io.EOF), want: retry},
-		"handler stops":                       {attempt: 1, err: projection.Stop(io.EOF), want: stop},
+		"FailureHandler at the first failure": {attempt: 1, answer: says(stop), want: stop},
+		"FailureHandler retries past the retries": {attempt: 50, answer: says(retry), want: retry},
+		"FailureHandler over OnFailure":           {attempt: 50, onFailure: stop, answer: says(park), want: park},
+		"FailureHandler retries what is final":    {attempt: 1, final: true, answer: says(retry), want: park},
+		"FailureHandler skips what is final":      {attempt: 1, final: true, answer: says(skip), want: skip},
+		"handler over OnFailure":                  {attempt: 1, err: projection.Skip(io.EOF), onFailure: stop, want: skip},
+		"handler over FailureHandler":             {attempt: 1, err: projection.Park(io.EOF), answer: says(skip), want: park},
+		"handler retries past the retries":        {attempt: 50, err: projection.Retry(io.EOF), want: retry},
+		"handler retries what it calls final":     {attempt: 1, final: true, err: projection.Retry(io.EOF), want: retry},
+		"handler stops":                           {attempt: 1, err: projection.Stop(io.EOF), want: stop},
 	} {
 		policy := Policy{Retry: projection.RetryPolicy{MaxRetries: 2}, OnFailure: test.onFailure,
-			Decide: func(context.Context, projection.Failure) projection.Action { panic("a verdict asks nobody") }}
+			FailureHandler: func(context.Context, projection.Failure) projection.Action { panic("a verdict asks nobody") }}
 		if test.err == nil {
 			test.err = io.EOF
 		}
-		if got := policy.Verdict(projection.Failure{Attempt: test.attempt, Err: test.err}, test.final, test.answer); got != test.want {
+		if got := policy.Decide(projection.Failure{Attempt: test.attempt, Err: test.err}, test.final, test.answer); got != test.want {
 			t.Errorf("%s: %v, want %v", name, got, test.want)
 		}
 	}
@@ -62,7 +62,7 @@ func TestReplayVerdict(t *testing.T) {
 	}{
 		{errors.New("bad"), false, Policy{OnFailure: projection.ActionSkip}, projection.ActionPark},
 		{errors.New("bad"), false, Policy{OnFailure: projection.ActionStop}, projection.ActionPark},
-		{errors.New("bad"), false, Policy{Decide: decides}, projection.ActionPark},
+		{errors.New("bad"), false, Policy{FailureHandler: decides}, projection.ActionPark},
 		{projection.Skip(errors.New("bad")), false, Policy{OnFailure: projection.ActionStop}, projection.ActionSkip},
 		{projection.Stop(errors.New("bad")), true, Policy{OnFailure: projection.ActionSkip}, projection.ActionStop},
 		{projection.Retry(errors.New("bad")), true, Policy{OnFailure: projection.ActionSkip}, projection.ActionPark},
@@ -70,9 +70,9 @@ func TestReplayVerdict(t *testing.T) {
 		{errors.New("bad"), true, Policy{OnFailure: projection.ActionSkip}, projection.ActionSkip},
 		{errors.New("bad"), true, Policy{OnFailure: projection.ActionStop}, projection.ActionStop},
 		{errors.New("bad"), true, Policy{OnFailure: projection.ActionRetry}, projection.ActionPark},
-		{errors.New("bad"), true, Policy{OnFailure: projection.ActionSkip, Decide: decides}, projection.ActionPark},
+		{errors.New("bad"), true, Policy{OnFailure: projection.ActionSkip, FailureHandler: decides}, projection.ActionPark},
 	} {
-		if got := c.policy.ReplayVerdict(c.err, c.permanent); got != c.want {
+		if got := c.policy.DecideReplay(c.err, c.permanent); got != c.want {
 			t.Errorf("%+v: %v", c, got)
 		}
 	}

@@ -28,7 +28,7 @@ type Store interface {
 	// dead owners.
 	Claim(ctx context.Context, node Node, rows []int32, judge bool) ([]Lease, error)
 	// Leave tells the other nodes that the node gives its leases back, so that they take its share.
-	Leave(ctx context.Context, node Node) error
+	Deregister(ctx context.Context, node Node) error
 	// Owned returns all leases that the node holds, as the database has it.
 	Owned(ctx context.Context, node Node) ([]Lease, error)
 	// Leases reads leases by their rows, whoever holds them. A row that does not exist any more is left out.
@@ -50,7 +50,7 @@ type Store interface {
 	ParkedStreams(ctx context.Context, lease Lease, streams []string) (map[string]bool, error)
 	// NextCommand returns what is to be done with dead letters, the oldest first, and how many there are. discards leaves
 	// out replays.
-	NextCommand(ctx context.Context, lease Lease, discards bool) (Desk, error)
+	NextCommand(ctx context.Context, lease Lease, discards bool) (ReplayQueue, error)
 	// Discard carries a command out under the lease's fence, and ends it. It returns how many letters were discarded.
 	Discard(ctx context.Context, lease Lease, command int64) (int64, error)
 	// BeginReplay counts the next replay of a command, under the lease's fence, before it is made. mine is the letter whose
@@ -79,7 +79,7 @@ type Store interface {
 	// Tail follows the end of a tenant's events.
 	Tail(tenant string) Tail
 	// Wanted tells of which of the leases' rows more is wanted than that their projections run.
-	Wanted(ctx context.Context, rows []int32) (map[int32]Demand, error)
+	Wanted(ctx context.Context, rows []int32) (map[int32]Orders, error)
 	// SetFailed keeps why a projection waits for somebody, or with an empty reason that it does not any more, under the
 	// lease's fence. It changes nothing about one that Halt stopped.
 	SetFailed(ctx context.Context, lease Lease, reason string) error
@@ -95,7 +95,7 @@ type Store interface {
 }
 
 // Desk is what there is to do with dead letters: Command is nil where nothing is. Parked and ParkedStreams are as in Lease.
-type Desk struct {
+type ReplayQueue struct {
 	Command       *Command
 	Parked        int64
 	ParkedStreams bool
@@ -165,10 +165,10 @@ type Session interface {
 	// Heartbeat extends the node's leases.
 	Heartbeat(ctx context.Context) error
 	// Look tells which other nodes are alive.
-	Look(ctx context.Context) (Neighbours, error)
+	ListPeers(ctx context.Context) (Neighbours, error)
 	// Bury ends the heartbeat of a node whose session lock is gone, and tells the others. It returns false where the node
 	// holds its lock again, has sent a heartbeat since, or is dead already.
-	Bury(ctx context.Context, node Peer) (bool, error)
+	MarkDead(ctx context.Context, node Peer) (bool, error)
 	// Pooled tells that a pooler stands between, so that no notices arrive and there is no session lock.
 	Pooled() bool
 	// Depart deregisters the node: leases that it still holds are free at once.

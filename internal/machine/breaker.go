@@ -23,7 +23,7 @@ type Breaker struct {
 
 // NewBreaker makes a closed breaker of a policy with its defaults in place, and none where it has no Counts.
 func NewBreaker(policy projection.BreakerPolicy) Breaker {
-	if policy.Counts == nil {
+	if policy.IsOutage == nil {
 		return Breaker{}
 	}
 	return Breaker{policy: policy, state: projection.BreakerClosed}
@@ -72,7 +72,7 @@ func (b *Breaker) Failed(now time.Time) (opened bool) {
 	} else {
 		b.probes++
 	}
-	b.state, b.until = projection.BreakerOpen, now.Add(b.policy.Wait)
+	b.state, b.until = projection.BreakerOpen, now.Add(b.policy.OpenFor)
 	return opened
 }
 

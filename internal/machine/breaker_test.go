@@ -73,7 +73,7 @@ func TestBreakerOpensProbesAndCloses(t *testing.T) {
 		"f0 f1 f2 p32 a33 f34 f35":           {closed, 1, 1, 2, "3 failures within 1m0s"},
 		"f0 f1 f2 p9 f9 p40 a41 f50 f51 f52": {open, 2, 1, 3, "3 failures within 1m0s"},
 	} {
-		b := NewBreaker(projection.BreakerPolicy{Counts: counts, Failures: 3}.WithDefaults())
+		b := NewBreaker(projection.BreakerPolicy{IsOutage: counts, Failures: 3}.WithDefaults())
 		opened, wasClosed := play(t, &b, script)
 		if b.State() != want.state || opened != want.opened || wasClosed != want.closed || b.InARow() != want.inARow || b.Why() != want.why {
 			t.Errorf("%q: %s, opened %d times, closed %d times, %d in a row, why %q; want %+v", script, b.State(), opened, wasClosed, b.InARow(), b.Why(), want)
@@ -92,8 +92,8 @@ func TestNoCountsNoBreaker(t *testing.T) {
 // TestBreakerIsWhatItsHistorySays holds the breaker against a model that remembers everything.
 func TestBreakerIsWhatItsHistorySays(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		policy := projection.BreakerPolicy{Counts: counts, Failures: rapid.IntRange(1, 6).Draw(t, "failures"),
-			Window: time.Duration(rapid.IntRange(1, 20).Draw(t, "window")), Wait: time.Duration(rapid.IntRange(1, 20).Draw(t, "wait"))}.WithDefaults()
+		policy := projection.BreakerPolicy{IsOutage: counts, Failures: rapid.IntRange(1, 6).Draw(t, "failures"),
+			Window: time.Duration(rapid.IntRange(1, 20).Draw(t, "window")), OpenFor: time.Duration(rapid.IntRange(1, 20).Draw(t, "wait"))}.WithDefaults()
 		b := NewBreaker(policy)
 		type failure struct {
 			at  time.Time
@@ -123,8 +123,8 @@ func TestBreakerIsWhatItsHistorySays(t *testing.T) {
 					state = projection.BreakerOpen
 				}
 				news, want = b.Failed(now), before == projection.BreakerClosed && state == projection.BreakerOpen
-				if state == projection.BreakerOpen && !b.Until().Equal(now.Add(policy.Wait)) {
-					t.Fatalf("step %d: open until %v, want %v", i, b.Until(), now.Add(policy.Wait))
+				if state == projection.BreakerOpen && !b.Until().Equal(now.Add(policy.OpenFor)) {
+					t.Fatalf("step %d: open until %v, want %v", i, b.Until(), now.Add(policy.OpenFor))
 				}
 			case "answer":
 				if want = state != projection.BreakerClosed; want {
@@ -146,19 +146,19 @@ func TestBreakerIsWhatItsHistorySays(t *testing.T) {
 
 func TestBreakerPolicyNamesTheFieldThatMakesNoSense(t *testing.T) {
 	for field, p := range map[string]projection.BreakerPolicy{
-		"no Breaker.Counts": {Failures: 3}, "no Breaker.Counts,": {Window: time.Second}, "no Breaker.Counts, but": {Wait: time.Second},
-		"Breaker.Failures": {Counts: counts, Failures: -1}, "Breaker.Window": {Counts: counts, Window: -1}, "Breaker.Wait": {Counts: counts, Wait: -1},
+		"no Breaker.IsOutage": {Failures: 3}, "no Breaker.IsOutage,": {Window: time.Second}, "no Breaker.IsOutage, but": {OpenFor: time.Second},
+		"Breaker.Failures": {IsOutage: counts, Failures: -1}, "Breaker.Window": {IsOutage: counts, Window: -1}, "Breaker.OpenFor": {IsOutage: counts, OpenFor: -1},
 	} {
 		if err := p.WithDefaults().Validate(); err == nil || !strings.Contains(err.Error(), field) {
 			t.Errorf("%s: %v", field, err)
 		}
 	}
-	for _, p := range []projection.BreakerPolicy{{}, {Counts: counts}} {
+	for _, p := range []projection.BreakerPolicy{{}, {IsOutage: counts}} {
 		if err := p.WithDefaults().Validate(); err != nil {
 			t.Error(err)
 		}
 	}
-	if p := (projection.BreakerPolicy{Counts: counts}.WithDefaults()); p.Failures != 5 || p.Window != time.Minute || p.Wait != 30*time.Second {
-		t.Errorf("defaults are %d, %v, %v", p.Failures, p.Window, p.Wait)
+	if p := (projection.BreakerPolicy{IsOutage: counts}.WithDefaults()); p.Failures != 5 || p.Window != time.Minute || p.OpenFor != 30*time.Second {
+		t.Errorf("defaults are %d, %v, %v", p.Failures, p.Window, p.OpenFor)
 	}
 }

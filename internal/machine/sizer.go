@@ -2,7 +2,7 @@ package machine
 
 import "github.com/millrace-go/millrace/event"
 
-// Sizing decides how many events the next batch takes. A failed batch is narrowed until the event that fails stands
+// BatchSizer decides how many events the next batch takes. A failed batch is narrowed until the event that fails stands
 // alone; only then do attempts count. After successes the size grows back by doubling. It is pure.
 //
 // Whatever a policy does about a failing event, parks it, alone or with its stream, skips it or stops, exactly those events
@@ -24,7 +24,7 @@ type BatchSizer struct {
 	before int64
 }
 
-// NewSizing starts at the full size.
+// NewBatchSizer starts at the full size.
 func NewBatchSizer(most int) BatchSizer { return BatchSizer{size: most, most: most} }
 
 // Take returns how many of the events, which are in order, the next batch takes: at least one where there are any.
@@ -77,7 +77,7 @@ func (s *BatchSizer) Failed(events []event.Envelope, failing int64) (counts bool
 // Alone makes the next batch one event.
 func (s *BatchSizer) Alone() { s.size, s.before = 1, 0 }
 
-// Aside is what is known of parked streams when a batch is taken: which of the streams ahead are parked, and how many more
+// ParkedStreams is what is known of parked streams when a batch is taken: which of the streams ahead are parked, and how many more
 // events may be.
 type ParkedStreams struct {
 	Streams map[string]bool

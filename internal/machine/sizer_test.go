@@ -84,7 +84,7 @@ func drive(t *rapid.T, events []event.Envelope, poison map[int64]bool, h handlin
 			}
 			continue
 		}
-		whole := engine.Batch{Events: batch, Behind: behind}
+		whole := engine.Batch{Events: batch, BlockedByStream: behind}
 		if !sizing.Failed(batch, h.name(t, positions, bad)) || !whole.Alone() {
 			c.wasted++
 			if whole.Alone() {
@@ -101,7 +101,7 @@ func drive(t *rapid.T, events []event.Envelope, poison map[int64]bool, h handlin
 			sizing.Alone()
 		}
 		failure := projection.Failure{Event: batch[0], Attempt: c.counted[bad[0]], Err: io.EOF}
-		switch action := h.policy.Verdict(failure, false, nil); action {
+		switch action := h.policy.Decide(failure, false, nil); action {
 		case projection.ActionRetry:
 		case projection.ActionStop:
 			c.stopped = bad[0]
@@ -229,7 +229,7 @@ func mustBeRight(t *rapid.T, how string, events []event.Envelope, poison map[int
 }
 
 // mostCalls bounds how often a handler is called for n events of which k fail, each tried t times, in batches of m: as
-// Sizing says.
+// BatchSizer says.
 func mostCalls(how string, n, k, m, t int) int {
 	l := bits.Len(uint(m))
 	whole := (n+m-1)/m + 1

@@ -11,7 +11,7 @@ import (
 	"github.com/millrace-go/millrace/projection"
 )
 
-// Moves is what a node is to do. The rows stand in the order in which they are to be claimed and released.
+// Plan is what a node is to do. The rows stand in the order in which they are to be claimed and released.
 type Plan struct {
 	Claim, Release []int32
 }
@@ -30,7 +30,7 @@ type Plan struct {
 // owner until the count is right. So own and free have to hold what is wanted only, like the counts. A node that is not
 // among the members has nothing to do.
 func Balance(self string, members []engine.Member, counts []engine.Want, own, free []engine.LeaseRef) Plan {
-	f, ok := muster(self, members)
+	f, ok := assemble(self, members)
 	if !ok {
 		return Plan{}
 	}
@@ -47,7 +47,7 @@ func Balance(self string, members []engine.Member, counts []engine.Want, own, fr
 	for _, s := range held {
 		s.class.own++
 	}
-	f.divide()
+	f.setTargets()
 
 	var m Plan
 	slices.SortFunc(foreign, seat.compare)
@@ -90,7 +90,7 @@ func distinct(seats []engine.LeaseRef) []engine.LeaseRef {
 	return slices.CompactFunc(seats, func(a, b engine.LeaseRef) bool { return a.Row == b.Row })
 }
 
-// seat is a Seat in its place.
+// seat is a LeaseRef in its place.
 type seat struct {
 	row    int32
 	tenant string
@@ -142,7 +142,7 @@ type fleet struct {
 }
 
 // muster reports false where self is not among the members.
-func muster(self string, members []engine.Member) (*fleet, bool) {
+func assemble(self string, members []engine.Member) (*fleet, bool) {
 	members = slices.Clone(members)
 	slices.SortStableFunc(members, func(a, b engine.Member) int { return strings.Compare(a.ID, b.ID) })
 	members = slices.CompactFunc(members, func(a, b engine.Member) bool { return a.ID == b.ID })
@@ -216,7 +216,7 @@ func (f *fleet) place(seats []engine.LeaseRef) (known, foreign []seat) {
 }
 
 // divide finds what self has too much or too little of.
-func (f *fleet) divide() {
+func (f *fleet) setTargets() {
 	for _, c := range f.sets {
 		if !c.known {
 			continue

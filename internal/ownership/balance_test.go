@@ -117,7 +117,7 @@ func TestFourLeasesOnThreeNodes(t *testing.T) {
 func TestClaimsBeginWithTenantsThatTheNodeHas(t *testing.T) {
 	members, all := nodes(3, "a", "b"), tenants(30, "a", "b")
 	self := members[0].ID
-	f, _ := muster(self, members)
+	f, _ := assemble(self, members)
 	place := func(row int32) int { return f.rank(hash("tenant", all[row].ID.Tenant), f.class("", "a")) }
 	for i := range all {
 		own, other := all[i:i+1], int32(i+30)%60
@@ -229,7 +229,7 @@ func TestRanksSpreadEvenly(t *testing.T) {
 	for form, tenant := range map[string]string{"short": "t%d", "padded": "tenant-%08d", "ahead": "%d.example.com"} {
 		first := make(map[string]int)
 		for _, node := range nodes(5, "a") {
-			f, _ := muster(node.ID, nodes(5, "a"))
+			f, _ := assemble(node.ID, nodes(5, "a"))
 			all := f.class("", "a")
 			for i := range 10_000 {
 				if f.rank(hash("tenant", fmt.Sprintf(tenant, i)), all) == 0 {

@@ -72,7 +72,7 @@ type course struct {
 // letter is a dead letter.
 type letter struct {
 	Position int64
-	State    projection.LetterState
+	State    projection.DeadLetterState
 	Behind   bool
 }
 
@@ -82,9 +82,9 @@ func (c *course) take(letters []letter) {
 		switch {
 		case c.of.Name != shipments: // nobody replays or discards any of the others
 			c.parked = append(c.parked, l.Position)
-		case l.State == projection.LetterResolved:
+		case l.State == projection.DeadLetterResolved:
 			c.replayed = append(c.replayed, l.Position)
-		case l.State == projection.LetterDiscarded:
+		case l.State == projection.DeadLetterDiscarded:
 			c.discarded = append(c.discarded, l.Position)
 		default:
 			c.parked = append(c.parked, l.Position)

@@ -27,8 +27,8 @@ var letterFaults = []fault{
 		expects: "each event is applied once, whoever else replays it, and each stream stays in order",
 		reach:   reachData, weight: 3, least: 500 * time.Millisecond, most: 2 * time.Second,
 		strike: func(s *strike) error {
-			return s.command(func(ctx context.Context, letters *pgstore.DeadLetters) (pgstore.Outcome, error) {
-				filter := []projection.LetterFilter{{All: true}, {Type: typePlain}, {Error: "missing"}, {Stream: fmt.Sprint("stream-", s.rnd.IntN(streams))}}
+			return s.command(func(ctx context.Context, letters *pgstore.DeadLetters) (pgstore.CommandResult, error) {
+				filter := []projection.DeadLetterFilter{{All: true}, {Type: typePlain}, {Error: "missing"}, {Stream: fmt.Sprint("stream-", s.rnd.IntN(streams))}}
 				return letters.Replay(ctx, filter[s.rnd.IntN(len(filter))], 1+s.rnd.IntN(100))
 			})
 		},
@@ -42,8 +42,8 @@ var letterFaults = []fault{
 			if s.alone {
 				defer s.withhold()() // so that there is something
 			}
-			return s.command(func(ctx context.Context, letters *pgstore.DeadLetters) (pgstore.Outcome, error) {
-				return letters.Discard(ctx, projection.LetterFilter{All: true}, 1+s.rnd.IntN(2))
+			return s.command(func(ctx context.Context, letters *pgstore.DeadLetters) (pgstore.CommandResult, error) {
+				return letters.Discard(ctx, projection.DeadLetterFilter{All: true}, 1+s.rnd.IntN(2))
 			})
 		},
 		proves: func(s *strike) error {
@@ -57,7 +57,7 @@ var letterFaults = []fault{
 }
 
 // command gives commands about the dead letters of shipments, for a while, to one tenant after another.
-func (s *strike) command(give func(ctx context.Context, letters *pgstore.DeadLetters) (pgstore.Outcome, error)) error {
+func (s *strike) command(give func(ctx context.Context, letters *pgstore.DeadLetters) (pgstore.CommandResult, error)) error {
 	limit := s.lasts
 	if s.alone {
 		limit = 20 * time.Second

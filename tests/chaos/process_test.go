@@ -93,9 +93,9 @@ func serve(spec nodeSpec, log *zap.Logger) error {
 	defer store.Close()
 	rt, err := millrace.New(millrace.Config{
 		Store: store, Logger: log,
-		LeaseTime: spec.Times.Lease, Heartbeat: heartbeat, DeathNotice: deathNotice, ReconcileInterval: 500 * time.Millisecond,
+		LeaseDuration: spec.Times.Lease, HeartbeatInterval: heartbeat, FailureDetection: deathNotice, ReconcileInterval: 500 * time.Millisecond,
 		PollInterval: spec.Times.Poll, AdvanceInterval: 500 * time.Millisecond,
-		CallTimeout: 3 * time.Second, GracePeriod: 3 * time.Second,
+		QueryTimeout: 3 * time.Second, GracePeriod: 3 * time.Second,
 	})
 	if err != nil {
 		return err

@@ -65,9 +65,9 @@ func projections(o *orders, node string, deadline time.Duration) []millrace.Proj
 		}
 	}
 	return []millrace.Projection{
-		{Name: "ledger", Batch: batch("ledger"), MaxEvents: 100, Retry: impatient, Deadline: deadline},
-		{Name: "search", Batch: batch("search"), Relaxed: true, Retry: impatient, Deadline: deadline},
-		{Name: "audit", Types: concerns["audit"], MaxEvents: 1, Retry: projection.RetryPolicy{MaxRetries: -1}, Deadline: 3 * time.Second,
+		{Name: "ledger", Batch: batch("ledger"), MaxEvents: 100, Retry: impatient, Timeout: deadline},
+		{Name: "search", Batch: batch("search"), AsyncCommit: true, Retry: impatient, Timeout: deadline},
+		{Name: "audit", Types: concerns["audit"], MaxEvents: 1, Retry: projection.RetryPolicy{MaxRetries: -1}, Timeout: 3 * time.Second,
 			Each: func(ctx context.Context, tx pgx.Tx, e event.Envelope) error {
 				id, _ := pgstore.ProjectionFrom(ctx)
 				if err := record(ctx, tx, node, e); err != nil {
@@ -76,12 +76,12 @@ func projections(o *orders, node string, deadline time.Duration) []millrace.Proj
 				o.whileHeld(ctx)
 				return o.meets(ctx, tx, id, []event.Envelope{e})
 			}},
-		{Name: deadly, Types: concerns[deadly], Retry: impatient, Deadline: 3 * time.Second,
+		{Name: deadly, Types: concerns[deadly], Retry: impatient, Timeout: 3 * time.Second,
 			Each: func(context.Context, pgx.Tx, event.Envelope) error {
 				os.Exit(deadlyExit)
 				return nil
 			}},
-		{Name: shipments, Types: concerns[shipments], Batch: batch(shipments), MaxEvents: 100, Retry: impatient, Deadline: deadline,
+		{Name: shipments, Types: concerns[shipments], Batch: batch(shipments), MaxEvents: 100, Retry: impatient, Timeout: deadline,
 			OnFailure: projection.ActionParkStream, MaxFailureShare: -1, MaxParked: -1,
 			Replay: projection.ReplayPolicy{Interval: 100 * time.Millisecond, Factor: 1, MaxReplays: -1}},
 	}
