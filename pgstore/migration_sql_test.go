@@ -1,8 +1,6 @@
 package pgstore
 
 import (
-	"bytes"
-	"context"
 	"fmt"
 	"os/exec"
 	"path/filepath"
@@ -93,24 +91,34 @@ func TestMigrationsAsSQLDoWhatMigrateDoes(t *testing.T) {
 	}
 }
 
-// psql runs SQL by the program that comes with the server.
+// psql runs SQL by PostgreSQL's own client. Some distributions of the server lack it.
 func psql(t *testing.T, store *Store, sql string) error {
 	t.Helper()
-	binaries, err := pgtest.Find()
-	if err != nil {
-		t.Skip(err)
-	}
 	config := store.pool.Config().ConnConfig
-	ctx, cancel := context.WithCancel(testContext(t))
-	defer cancel()
-	cmd := exec.CommandContext(ctx, filepath.Join(binaries, "psql"), "-X", "-q", "-1", "-v", "ON_ERROR_STOP=1", "-f", "-", config.ConnString())
+	cmd := exec.CommandContext(testContext(t), findPSQL(t), "-X", "-q", "-1", "-v", "ON_ERROR_STOP=1", "-f", "-", config.ConnString())
 	cmd.Stdin = strings.NewReader(sql)
-	var out bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &out
-	if err := cmd.Run(); err != nil {
-		return fmt.Errorf("%w: %s", err, &out)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("%w: %s", err, out)
 	}
 	return nil
+}
+
+// findPSQL returns the psql beside the server's binaries, otherwise that of PATH. Without either it skips the test.
+func findPSQL(t *testing.T) string {
+	t.Helper()
+	binaries, missing := pgtest.Find()
+	if missing == nil {
+		path, err := exec.LookPath(filepath.Join(binaries, "psql"))
+		if err == nil {
+			return path
+		}
+		missing = err
+	}
+	path, err := exec.LookPath("psql")
+	if err != nil {
+		t.Skipf("psql is missing beside the server's binaries (%v) and in PATH (%v)", missing, err)
+	}
+	return path
 }
 
 // difference is what only one of two texts has.
