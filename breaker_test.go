@@ -286,7 +286,7 @@ func TestReplayThatMeetsAnOutageCountsNothingAndHoldsNothingUp(t *testing.T) {
 	mended.Store(true)
 	refuse.Store(true)
 	letters := g.store.DeadLetters(g.id)
-	replayed := make(chan pgstore.CommandResult, 1)
+	replayed := make(chan projection.CommandResult, 1)
 	go func() {
 		o, err := letters.Replay(g.ctx, projection.DeadLetterFilter{All: true}, 10)
 		if err != nil {
@@ -327,7 +327,7 @@ func TestLettersAreDiscardedWhileTheBreakerIsOpen(t *testing.T) {
 	defer cancel()
 	letters := g.store.DeadLetters(g.id)
 	o, err := letters.Replay(short, projection.DeadLetterFilter{All: true}, 10)
-	if !errors.Is(err, pgstore.ErrPending) {
+	if !errors.Is(err, projection.ErrCommandPending) {
 		t.Fatalf("a replay meanwhile: %+v, %v", o, err)
 	}
 	if discarded, err := letters.Discard(g.ctx, projection.DeadLetterFilter{All: true}, 10); err != nil || discarded.Done != 1 {
@@ -339,7 +339,7 @@ func TestLettersAreDiscardedWhileTheBreakerIsOpen(t *testing.T) {
 	if again, err := letters.Wait(g.ctx, o.Command); err != nil || again.Done != 0 {
 		t.Errorf("cancelled it came to %+v, %v", again, err)
 	}
-	if _, err := letters.Wait(g.ctx, 77_777); !errors.Is(err, pgstore.ErrNoCommand) {
+	if _, err := letters.Wait(g.ctx, 77_777); !errors.Is(err, projection.ErrCommandNotFound) {
 		t.Error(err)
 	}
 }

@@ -100,7 +100,7 @@ func TestRowsLostInAFailoverAreMadeAgain(t *testing.T) {
 	}
 	to.Store(standby)
 	b.eventually("events are appended", func() bool {
-		_, err := b.store.Append(b.ctx, "new", pgstore.Any, event.Event{Type: "counted"})
+		_, err := b.store.Append(b.ctx, "new", event.Any, event.Event{Type: "counted"})
 		return err == nil
 	})
 	b.append("new", 50)
@@ -123,7 +123,7 @@ func TestTenantThatIsMadeAnewAtOnceRuns(t *testing.T) {
 	}})
 	b.start(rt)
 	appends := func(stream string) int64 {
-		result, err := acme.Append(b.ctx, stream, pgstore.Any, event.Event{Type: "counted"})
+		result, err := acme.Append(b.ctx, stream, event.Any, event.Event{Type: "counted"})
 		if err != nil {
 			t.Fatal(err)
 		}

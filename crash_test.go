@@ -210,7 +210,7 @@ func TestDeadLetterThatEndsItsProcessIsGivenUp(t *testing.T) {
 	b.idle(millrace.Projection{Name: "p", Batch: failsAt("p", only(fifth), func(_ context.Context, _ pgx.Tx, _ int, position int64) error {
 		return projection.At(position, projection.Park(errOnPurpose))
 	})})
-	outcome := make(chan pgstore.CommandResult, 1)
+	outcome := make(chan projection.CommandResult, 1)
 	go func() {
 		o, err := b.store.DeadLetters(projection.ID{Name: "p"}).Replay(b.ctx, projection.DeadLetterFilter{All: true}, 10)
 		if err != nil {
@@ -349,8 +349,8 @@ func TestReadOnlyDatabaseParksNothing(t *testing.T) {
 			}
 		}
 	}
-	write := func() pgstore.AppendResult {
-		result, err := writer.Append(b.ctx, "b", pgstore.Any, event.Event{Type: "counted"})
+	write := func() event.Appended {
+		result, err := writer.Append(b.ctx, "b", event.Any, event.Event{Type: "counted"})
 		if err != nil {
 			t.Fatal(err)
 		}

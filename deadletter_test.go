@@ -79,7 +79,7 @@ func (s *parking) waitFor(rt *millrace.Runtime) {
 // parked are the positions of what is parked, in order.
 func (s *parking) parked() (positions []int64) {
 	s.t.Helper()
-	letters, err := s.letters.List(s.ctx, pgstore.Page{Limit: 1000})
+	letters, err := s.letters.List(s.ctx, projection.DeadLetterPage{Limit: 1000})
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -138,7 +138,7 @@ func (s *parking) mustHaveApplied(but ...int64) {
 	}
 }
 
-func (s *parking) replay(filter projection.DeadLetterFilter, limit int) pgstore.CommandResult {
+func (s *parking) replay(filter projection.DeadLetterFilter, limit int) projection.CommandResult {
 	s.t.Helper()
 	outcome, err := s.letters.Replay(s.ctx, filter, limit)
 	if err != nil {
@@ -148,7 +148,7 @@ func (s *parking) replay(filter projection.DeadLetterFilter, limit int) pgstore.
 	return outcome
 }
 
-func (s *parking) discard(filter projection.DeadLetterFilter, limit int) pgstore.CommandResult {
+func (s *parking) discard(filter projection.DeadLetterFilter, limit int) projection.CommandResult {
 	s.t.Helper()
 	outcome, err := s.letters.Discard(s.ctx, filter, limit)
 	if err != nil {
@@ -166,7 +166,7 @@ func TestParkedStreamStaysInOrderAndTheOthersGoOn(t *testing.T) {
 	s.waitFor(rt)
 	want := slices.Concat(s.at["a"][3:], s.at["b"])
 	s.mustHaveParked(want...)
-	letters, err := s.letters.List(s.ctx, pgstore.Page{DeadLetterFilter: projection.DeadLetterFilter{Stream: "a"}})
+	letters, err := s.letters.List(s.ctx, projection.DeadLetterPage{DeadLetterFilter: projection.DeadLetterFilter{Stream: "a"}})
 	if err != nil || len(letters) != 7 {
 		t.Fatal(letters, err)
 	}
@@ -188,13 +188,13 @@ func TestParkedStreamStaysInOrderAndTheOthersGoOn(t *testing.T) {
 
 	// Mended, a parked stream is replayed whole, whichever of its letters was meant, and goes on then as any other.
 	s.mended.Store(true)
-	if o := s.replay(projection.DeadLetterFilter{IDs: []int64{letters[5].ID}}, 100); o != (pgstore.CommandResult{Done: 9}) {
+	if o := s.replay(projection.DeadLetterFilter{IDs: []int64{letters[5].ID}}, 100); o != (projection.CommandResult{Done: 9}) {
 		t.Errorf("replayed %+v", o)
 	}
 	s.more("a", "b")
 	s.waitFor(rt)
 	s.mustHaveParked(s.at["b"]...)
-	if o := s.replay(projection.DeadLetterFilter{All: true}, 100); o != (pgstore.CommandResult{Done: int64(len(s.at["b"]))}) {
+	if o := s.replay(projection.DeadLetterFilter{All: true}, 100); o != (projection.CommandResult{Done: int64(len(s.at["b"]))}) {
 		t.Errorf("replayed %+v", o)
 	}
 	s.more("a", "b", "c")
@@ -207,7 +207,7 @@ func TestParkedStreamStaysInOrderAndTheOthersGoOn(t *testing.T) {
 
 func firstFailed(t *testing.T, s *parking, position int64) time.Time {
 	t.Helper()
-	letters, err := s.letters.List(s.ctx, pgstore.Page{Limit: 1000})
+	letters, err := s.letters.List(s.ctx, projection.DeadLetterPage{Limit: 1000})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -227,26 +227,26 @@ func TestReplayThatFailsStaysParkedWithOneAttemptMore(t *testing.T) {
 	s.start(rt)
 	s.waitFor(rt)
 	// All fail, and no stream goes further than its first event.
-	if o := s.replay(projection.DeadLetterFilter{All: true}, 100); o != (pgstore.CommandResult{Failed: 2}) {
+	if o := s.replay(projection.DeadLetterFilter{All: true}, 100); o != (projection.CommandResult{Failed: 2}) {
 		t.Errorf("replayed %+v", o)
 	}
 	s.mustHaveParked(append(slices.Clone(s.at["a"][3:]), s.at["b"][9])...)
-	letters, err := s.letters.List(s.ctx, pgstore.Page{})
+	letters, err := s.letters.List(s.ctx, projection.DeadLetterPage{})
 	if err != nil || letters[0].Attempts != 3 || letters[0].Replays != 1 || letters[1].Attempts != 0 || letters[0].State != projection.DeadLetterParked {
 		t.Errorf("%+v, %v", letters, err)
 	}
 	// The first is mended: the stream goes on to the next that fails, which no longer waits for another then.
 	s.poison.Delete(s.at["a"][3])
-	if o := s.replay(projection.DeadLetterFilter{Stream: "a"}, 100); o != (pgstore.CommandResult{Done: 3, Failed: 1}) {
+	if o := s.replay(projection.DeadLetterFilter{Stream: "a"}, 100); o != (projection.CommandResult{Done: 3, Failed: 1}) {
 		t.Errorf("replayed %+v", o)
 	}
 	s.mustHaveParked(append(slices.Clone(s.at["a"][6:]), s.at["b"][9])...)
-	if letters, err = s.letters.List(s.ctx, pgstore.Page{}); err != nil || letters[0].BlockedByStream || letters[0].Attempts != 1 || !strings.Contains(letters[0].Error, "on purpose") {
+	if letters, err = s.letters.List(s.ctx, projection.DeadLetterPage{}); err != nil || letters[0].BlockedByStream || letters[0].Attempts != 1 || !strings.Contains(letters[0].Error, "on purpose") {
 		t.Errorf("%+v, %v", letters, err)
 	}
 	// A limit ends in the middle of a stream, which stays in order.
 	s.mended.Store(true)
-	if o := s.replay(projection.DeadLetterFilter{Stream: "a"}, 2); o != (pgstore.CommandResult{Done: 2}) {
+	if o := s.replay(projection.DeadLetterFilter{Stream: "a"}, 2); o != (projection.CommandResult{Done: 2}) {
 		t.Errorf("replayed %+v", o)
 	}
 	s.more("a")
@@ -332,7 +332,7 @@ func TestDiscardGivesEventsUpAndNothingElse(t *testing.T) {
 	rt := s.runtime(millrace.Config{}, s.p)
 	stop := s.start(rt)
 	s.waitFor(rt)
-	letters, err := s.letters.List(s.ctx, pgstore.Page{DeadLetterFilter: projection.DeadLetterFilter{Stream: "a"}})
+	letters, err := s.letters.List(s.ctx, projection.DeadLetterPage{DeadLetterFilter: projection.DeadLetterFilter{Stream: "a"}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -367,7 +367,7 @@ func TestDiscardGivesEventsUpAndNothingElse(t *testing.T) {
 	s.mended.Store(true)
 	short, cancel := context.WithTimeout(s.ctx, 300*time.Millisecond)
 	defer cancel()
-	if o, err := s.letters.Replay(short, projection.DeadLetterFilter{IDs: []int64{letters[1].ID}}, 1); !errors.Is(err, pgstore.ErrPending) || !errors.Is(err, context.DeadlineExceeded) {
+	if o, err := s.letters.Replay(short, projection.DeadLetterFilter{IDs: []int64{letters[1].ID}}, 1); !errors.Is(err, projection.ErrCommandPending) || !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("a replay while it is paused: %+v, %v", o, err)
 	}
 	if o := s.discard(projection.DeadLetterFilter{IDs: []int64{letters[2].ID}}, 1); o.Done != 1 {
@@ -438,7 +438,7 @@ func TestParkedEventsAreReplayedByThemselves(t *testing.T) {
 	s.start(rt)
 	s.waitFor(rt)
 	s.eventually("both were tried as often as they may be", func() bool {
-		letters, err := s.letters.List(s.ctx, pgstore.Page{DeadLetterFilter: projection.DeadLetterFilter{Error: "on purpose"}})
+		letters, err := s.letters.List(s.ctx, projection.DeadLetterPage{DeadLetterFilter: projection.DeadLetterFilter{Error: "on purpose"}})
 		return err == nil && len(letters) == 2 && letters[0].Replays == 3 && letters[1].Replays == 3
 	})
 	calls := s.calls.Load()
@@ -472,7 +472,7 @@ func TestLiveEventsGoOnWhileMuchIsReplayed(t *testing.T) {
 	s.start(rt)
 	s.waitFor(rt)
 	s.mended.Store(true)
-	replayed := make(chan pgstore.CommandResult, 1)
+	replayed := make(chan projection.CommandResult, 1)
 	go func() { replayed <- s.replay(projection.DeadLetterFilter{All: true}, 100_000) }()
 	s.eventually("the first are replayed", func() bool { return len(s.parked()) < 500 })
 	for range 3 {

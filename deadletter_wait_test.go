@@ -36,7 +36,7 @@ func TestCallerWaitsForItsReplayThroughAnOutage(t *testing.T) {
 	stop()
 	close(mended)
 	type answer struct {
-		outcome pgstore.CommandResult
+		outcome projection.CommandResult
 		err     error
 	}
 	done := make(chan answer, 1)

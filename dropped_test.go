@@ -68,7 +68,7 @@ func TestTenantWhoseSchemaIsGoneIsNamedUntilItIsBack(t *testing.T) {
 	id := millrace.ProjectionID{Tenant: "acme", Name: "p"}
 	arrive := func() {
 		t.Helper()
-		r, err := acme.Append(b.ctx, "s", pgstore.Any, event.Event{Type: "counted"})
+		r, err := acme.Append(b.ctx, "s", event.Any, event.Event{Type: "counted"})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -94,7 +94,7 @@ func TestTenantWhoseSchemaIsGoneIsNamedUntilItIsBack(t *testing.T) {
 		if err := rt.WaitFor(b.ctx, id, 1<<40); !errors.Is(err, projection.ErrTenantDropped) {
 			t.Errorf("WaitFor: %v", err)
 		}
-		if _, err := acme.Append(b.ctx, "s", pgstore.Any, event.Event{Type: "counted"}); !errors.Is(err, projection.ErrTenantDropped) {
+		if _, err := acme.Append(b.ctx, "s", event.Any, event.Event{Type: "counted"}); !errors.Is(err, projection.ErrTenantDropped) {
 			t.Errorf("Append: %v", err)
 		}
 		for _, err := range acme.ReadAll(b.ctx, pgstore.ReadOptions{}) {
@@ -130,7 +130,7 @@ func TestTenantWhoseSchemaIsGoneIsNamedUntilItIsBack(t *testing.T) {
 		p, tenant := b.stateOf(rt, "acme")
 		return p.ID.Name == "" && tenant.Tenant == ""
 	})
-	if _, err := acme.Append(b.ctx, "s", pgstore.Any, event.Event{Type: "counted"}); !errors.Is(err, projection.ErrUnknownTenant) {
+	if _, err := acme.Append(b.ctx, "s", event.Any, event.Event{Type: "counted"}); !errors.Is(err, projection.ErrUnknownTenant) {
 		t.Errorf("Append: %v", err)
 	}
 	b.eventually("the node gives its projection up", func() bool {

@@ -11,7 +11,6 @@ import (
 
 	"github.com/millrace-go/millrace"
 	"github.com/millrace-go/millrace/event"
-	"github.com/millrace-go/millrace/pgstore"
 	"github.com/millrace-go/millrace/projection"
 )
 
@@ -38,7 +37,7 @@ func ExampleProjection_breaker() {
 		},
 	})
 	ctx := context.Background()
-	if _, err := store.Append(ctx, "page-1", pgstore.Any, event.Event{Type: "Visited"}, event.Event{Type: "Visited"}); err != nil {
+	if _, err := store.Append(ctx, "page-1", event.Any, event.Event{Type: "Visited"}, event.Event{Type: "Visited"}); err != nil {
 		log.Panic(err)
 	}
 	if err := rt.RunUntilIdle(ctx); err != nil {

@@ -11,7 +11,6 @@ import (
 
 	"github.com/millrace-go/millrace"
 	"github.com/millrace-go/millrace/event"
-	"github.com/millrace-go/millrace/pgstore"
 	"github.com/millrace-go/millrace/projection"
 )
 
@@ -39,7 +38,7 @@ func ExampleProjection_parkStream() {
 	for _, e := range []struct{ page, eventType string }{
 		{"page-1", "Visited"}, {"page-1", "Teleported"}, {"page-2", "Visited"}, {"page-1", "Visited"},
 	} {
-		appended, err := store.Append(ctx, e.page, pgstore.Any, event.Event{Type: e.eventType})
+		appended, err := store.Append(ctx, e.page, event.Any, event.Event{Type: e.eventType})
 		if err != nil {
 			log.Panic(err)
 		}
@@ -48,7 +47,7 @@ func ExampleProjection_parkStream() {
 		}
 	}
 	letters := store.DeadLetters(id)
-	parked, err := letters.List(ctx, pgstore.Page{})
+	parked, err := letters.List(ctx, projection.DeadLetterPage{})
 	if err != nil {
 		log.Panic(err)
 	}

@@ -12,7 +12,6 @@ import (
 
 	"github.com/millrace-go/millrace"
 	"github.com/millrace-go/millrace/event"
-	"github.com/millrace-go/millrace/pgstore"
 	"github.com/millrace-go/millrace/projection"
 )
 
@@ -35,7 +34,7 @@ func ExampleProjection_onFailure() {
 	})
 	ctx := context.Background()
 	for _, eventType := range []string{"Visited", "Teleported", "Visited"} {
-		if _, err := store.Append(ctx, "page-1", pgstore.Any, event.Event{Type: eventType}); err != nil {
+		if _, err := store.Append(ctx, "page-1", event.Any, event.Event{Type: eventType}); err != nil {
 			log.Panic(err)
 		}
 	}
@@ -89,7 +88,7 @@ func ExampleProjection_decide() {
 	})
 	ctx := context.Background()
 	for _, eventType := range []string{"Visited", "Teleported", "Torn", "Visited"} {
-		if _, err := store.Append(ctx, "page-1", pgstore.Any, event.Event{Type: eventType}); err != nil {
+		if _, err := store.Append(ctx, "page-1", event.Any, event.Event{Type: eventType}); err != nil {
 			log.Panic(err)
 		}
 	}

@@ -11,7 +11,6 @@ import (
 
 	"github.com/millrace-go/millrace"
 	"github.com/millrace-go/millrace/event"
-	"github.com/millrace-go/millrace/pgstore"
 	"github.com/millrace-go/millrace/projection"
 )
 
@@ -40,7 +39,7 @@ func ExampleProjection_batch() {
 		{Type: "OrderShipped", Body: []byte(`{"customer": "Ada", "amount": 99}`)},
 		{Type: "OrderPaid", Body: []byte(`{"customer": "Ada", "amount": 12.50}`)},
 	} {
-		if _, err := store.Append(ctx, "order-1", pgstore.Any, e); err != nil {
+		if _, err := store.Append(ctx, "order-1", event.Any, e); err != nil {
 			log.Panic(err)
 		}
 	}
@@ -74,7 +73,7 @@ func ExampleProjection_deadLetters() {
 	})
 	ctx := context.Background()
 	for _, eventType := range []string{"Visited", "Teleported", "Visited"} {
-		if _, err := store.Append(ctx, "page-1", pgstore.Any, event.Event{Type: eventType}); err != nil {
+		if _, err := store.Append(ctx, "page-1", event.Any, event.Event{Type: eventType}); err != nil {
 			log.Panic(err)
 		}
 	}
@@ -82,7 +81,7 @@ func ExampleProjection_deadLetters() {
 		log.Panic(err)
 	}
 	fmt.Println("visits:", exampleValue(store, "select n from visits where page = 'page-1'"))
-	letters, err := store.DeadLetters(millrace.ProjectionID{Name: "visits"}).List(ctx, pgstore.Page{})
+	letters, err := store.DeadLetters(millrace.ProjectionID{Name: "visits"}).List(ctx, projection.DeadLetterPage{})
 	if err != nil {
 		log.Panic(err)
 	}
@@ -104,12 +103,12 @@ func ExampleProjection_appendTx() {
 		Types: []string{"OrderPlaced"},
 		Each: func(ctx context.Context, tx pgx.Tx, e event.Envelope) error {
 			requested := event.Event{Type: "InvoiceRequested", Body: e.Body, CausationID: fmt.Sprint(e.Position)}
-			_, _, err := store.AppendTx(ctx, tx, "invoice-of-"+e.Stream, pgstore.NoStream, requested)
+			_, _, err := store.AppendTx(ctx, tx, "invoice-of-"+e.Stream, event.NoStream, requested)
 			return err
 		},
 	})
 	ctx := context.Background()
-	if _, err := store.Append(ctx, "order-1", pgstore.NoStream, event.Event{Type: "OrderPlaced", Body: []byte(`{"amount": 5}`)}); err != nil {
+	if _, err := store.Append(ctx, "order-1", event.NoStream, event.Event{Type: "OrderPlaced", Body: []byte(`{"amount": 5}`)}); err != nil {
 		log.Panic(err)
 	}
 	if err := rt.RunUntilIdle(ctx); err != nil {

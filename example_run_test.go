@@ -25,7 +25,7 @@ func ExampleRuntime_WaitFor() {
 	ended := make(chan error, 1)
 	go func() { ended <- rt.Run(ctx) }()
 
-	result, err := store.Append(ctx, "page-1", pgstore.Any, event.Event{Type: "Visited"}, event.Event{Type: "Visited"})
+	result, err := store.Append(ctx, "page-1", event.Any, event.Event{Type: "Visited"}, event.Event{Type: "Visited"})
 	if err != nil {
 		log.Panic(err)
 	}
@@ -47,7 +47,7 @@ func ExampleRuntime_Status() {
 	rt := exampleRuntime(store, visits)
 	ctx := context.Background()
 	for _, page := range []string{"page-1", "page-2"} {
-		if _, err := store.Append(ctx, page, pgstore.Any, event.Event{Type: "Visited"}); err != nil {
+		if _, err := store.Append(ctx, page, event.Any, event.Event{Type: "Visited"}); err != nil {
 			log.Panic(err)
 		}
 	}
@@ -83,7 +83,7 @@ func ExampleRuntime_Pause() {
 	if err := rt.Pause(ctx, id); err != nil {
 		log.Panic(err)
 	}
-	if _, err := store.Append(ctx, "page-1", pgstore.Any, event.Event{Type: "Visited"}); err != nil {
+	if _, err := store.Append(ctx, "page-1", event.Any, event.Event{Type: "Visited"}); err != nil {
 		log.Panic(err)
 	}
 	fmt.Println("paused:", errors.Is(rt.RunUntilIdle(ctx), projection.ErrPaused))

@@ -53,7 +53,7 @@ func quickStart(dsn string) error {
 			return err
 		}
 		items := []event.Event{{Type: "ItemAdded", Body: []byte(`{"amount": 30.00}`)}, {Type: "ItemAdded", Body: []byte(`{"amount": 12.50}`)}}
-		if _, err := tenant.Append(ctx, "order-1", pgstore.Any, items[i:]...); err != nil {
+		if _, err := tenant.Append(ctx, "order-1", event.Any, items[i:]...); err != nil {
 			return err
 		}
 	}

@@ -293,7 +293,7 @@ func TestReplayWhoseCommitIsNotAnsweredAppliesOnce(t *testing.T) {
 	s.waitFor(rt)
 	s.mended.Store(true)
 	armed.Store(true)
-	if o := s.replay(projection.DeadLetterFilter{All: true}, 100); o != (pgstore.CommandResult{Done: 13}) {
+	if o := s.replay(projection.DeadLetterFilter{All: true}, 100); o != (projection.CommandResult{Done: 13}) {
 		t.Errorf("replayed %+v", o)
 	}
 	armed.Store(false)
@@ -327,7 +327,7 @@ func TestStrangersLockHoldsNothingAgainstAReplay(t *testing.T) {
 	s.waitFor(rt)
 	release := s.lock("update model set n = -1")
 	s.mended.Store(true)
-	replayed := make(chan pgstore.CommandResult, 1)
+	replayed := make(chan projection.CommandResult, 1)
 	go func() {
 		o, err := s.letters.Replay(s.ctx, projection.DeadLetterFilter{All: true}, 100)
 		if err != nil {
@@ -367,7 +367,7 @@ func TestReplaysGoOnWhileAnEventWaitsForItsNextAttempt(t *testing.T) {
 		return p.State == millrace.StateWaiting && p.FailingPosition == waits
 	})
 	s.poison.Delete(parked)
-	if o := s.replay(projection.DeadLetterFilter{All: true}, 10); o != (pgstore.CommandResult{Done: 1}) {
+	if o := s.replay(projection.DeadLetterFilter{All: true}, 10); o != (projection.CommandResult{Done: 1}) {
 		t.Errorf("replayed %+v", o)
 	}
 	if p := s.status(rt, "p"); p.Attempts != 1 || p.Checkpoint >= waits {

@@ -47,7 +47,7 @@ func only(position int64) func(int64) bool { return func(p int64) bool { return 
 
 func (b *bundle) letters(name string) []projection.DeadLetter {
 	b.t.Helper()
-	letters, err := b.store.DeadLetters(projection.ID{Name: name}).List(b.ctx, pgstore.Page{Limit: 1000})
+	letters, err := b.store.DeadLetters(projection.ID{Name: name}).List(b.ctx, projection.DeadLetterPage{Limit: 1000})
 	if err != nil && !errors.Is(err, projection.ErrUnknownProjection) { // it did not run yet
 		b.t.Fatal(err)
 	}

@@ -105,7 +105,7 @@ func TestForeignWriterFitsInWithAppends(t *testing.T) {
 		go func() {
 			var err error
 			for i := 0; i < rounds && err == nil; i++ {
-				_, err = b.store.Append(b.ctx, stream, pgstore.Any, event.Event{Type: "ItemAdded"})
+				_, err = b.store.Append(b.ctx, stream, event.Any, event.Event{Type: "ItemAdded"})
 			}
 			done <- err
 		}()
@@ -117,7 +117,7 @@ func TestForeignWriterFitsInWithAppends(t *testing.T) {
 	}
 	// The foreign ones are known by the version: an append that expects it succeeds.
 	const all = 3 * writers * rounds
-	if _, err := b.store.Append(b.ctx, stream, pgstore.Exact(all), event.Event{Type: "OrderClosed"}); err != nil {
+	if _, err := b.store.Append(b.ctx, stream, event.Exact(all), event.Event{Type: "OrderClosed"}); err != nil {
 		t.Fatal(err)
 	}
 	if err := b.arrives(rt, 20*time.Second); err != nil {

@@ -128,7 +128,7 @@ func idleTraffic(t *testing.T, tenants, projections int) (idle, lost, busy sent)
 	all := b.tenants(tenants)
 	appendToAll := func(n int) {
 		for _, tenant := range all {
-			if _, err := tenant.Append(b.ctx, "a", pgstore.Any, slices.Repeat([]event.Event{{Type: "counted"}}, n)...); err != nil {
+			if _, err := tenant.Append(b.ctx, "a", event.Any, slices.Repeat([]event.Event{{Type: "counted"}}, n)...); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -31,7 +31,7 @@ func gently(ctx context.Context, tx pgx.Tx, events []event.Envelope) error {
 // appendFor appends some events of a tenant, and returns the position of the last.
 func (b *bundle) appendFor(tenant *pgstore.Tenant, stream string) int64 {
 	b.t.Helper()
-	result, err := tenant.Append(b.ctx, stream, pgstore.Any, slices.Repeat([]event.Event{{Type: "counted"}}, 5)...)
+	result, err := tenant.Append(b.ctx, stream, event.Any, slices.Repeat([]event.Event{{Type: "counted"}}, 5)...)
 	if err != nil {
 		b.t.Fatal(err)
 	}

@@ -70,7 +70,7 @@ func TestDeliveryEndsWhenTheSessionIsLost(t *testing.T) {
 	h.start(rt)
 	<-h.entered
 	h.exec(`select pg_terminate_backend(pid, 10000) from pg_locks where locktype = 'advisory' and pid <> pg_backend_pid()`)
-	h.mustGoOn(rt, pgstore.ErrLeaseUnconfirmed)
+	h.mustGoOn(rt, projection.ErrLeaseUnconfirmed)
 }
 
 func TestDeliveryEndsWhenHeartbeatsDoNotArrive(t *testing.T) {
@@ -91,7 +91,7 @@ func TestDeliveryEndsWhenHeartbeatsDoNotArrive(t *testing.T) {
 	}
 	release()
 	h.cause <- cause
-	h.mustGoOn(rt, pgstore.ErrLeaseUnconfirmed)
+	h.mustGoOn(rt, projection.ErrLeaseUnconfirmed)
 }
 
 // A delivery whose lease was taken can go on, but what it acknowledges has no effect, and the receiver sees one token.

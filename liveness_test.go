@@ -84,7 +84,7 @@ func TestClaimingGoesOnAfterAClaimThatFailedLate(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	result, err := tenant.Append(b.ctx, "a", pgstore.Any, event.Event{Type: "counted"})
+	result, err := tenant.Append(b.ctx, "a", event.Any, event.Event{Type: "counted"})
 	if err != nil {
 		t.Fatal(err)
 	}

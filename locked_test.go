@@ -55,7 +55,7 @@ func TestLockedTenantKeepsNoOtherWaiting(t *testing.T) {
 	b.start(rt)
 	id := millrace.ProjectionID{Tenant: locked.Name(), Name: "p"}
 	appendTo := func(tenant *pgstore.Tenant) int64 {
-		result, err := tenant.Append(b.ctx, "a", pgstore.Any, event.Event{Type: "counted"})
+		result, err := tenant.Append(b.ctx, "a", event.Any, event.Event{Type: "counted"})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -114,7 +114,7 @@ func TestLockedTenantKeepsNoOtherWaiting(t *testing.T) {
 func TestRunUntilIdleWaitsForALockedTenant(t *testing.T) {
 	b := setup(t, pgstore.Options{})
 	locked := b.tenants(2)[1]
-	if _, err := locked.Append(b.ctx, "a", pgstore.Any, event.Event{Type: "counted"}); err != nil {
+	if _, err := locked.Append(b.ctx, "a", event.Any, event.Event{Type: "counted"}); err != nil {
 		t.Fatal(err)
 	}
 	_, release := b.lockEvents(locked)

@@ -57,7 +57,7 @@ func TestQueuedWorkDoesNotOutliveTheServerThatItWasReadFrom(t *testing.T) {
 		if err := rt.WaitFor(b.ctx, queued, kept); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := b.store.Append(b.ctx, "hold", pgstore.Any, event.Event{Type: "hold"}); err != nil {
+		if _, err := b.store.Append(b.ctx, "hold", event.Any, event.Event{Type: "hold"}); err != nil {
 			t.Fatal(err)
 		}
 		<-entered // it holds the only slot
@@ -133,7 +133,7 @@ func TestFailoverWithLossStopsNothing(t *testing.T) {
 	began := time.Now()
 	var again []int64
 	b.eventually("events are appended", func() bool {
-		result, err := b.store.Append(b.ctx, "new", pgstore.Any, make200()...)
+		result, err := b.store.Append(b.ctx, "new", event.Any, make200()...)
 		again = result.Positions
 		return err == nil
 	})

@@ -50,7 +50,7 @@ func TestTrickleToManyTenantsPinsLittleMemory(t *testing.T) {
 		group.SetLimit(writers)
 		for _, tenant := range all {
 			group.Go(func() error {
-				result, err := tenant.Append(b.ctx, "a", pgstore.Any, event.Event{Type: "counted", Body: body})
+				result, err := tenant.Append(b.ctx, "a", event.Any, event.Event{Type: "counted", Body: body})
 				if err != nil {
 					return err
 				}

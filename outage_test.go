@@ -55,7 +55,7 @@ func (b *bundle) appendThrough(writers int) (stop func() (appended int)) {
 			for i := 0; ctx.Err() == nil; i++ {
 				key := fmt.Sprintf("%d-%d", w, i)
 				for {
-					_, err := b.store.Append(b.ctx, fmt.Sprint("stream", w), pgstore.Any.WithKey(key), event.Event{Type: "counted"})
+					_, err := b.store.Append(b.ctx, fmt.Sprint("stream", w), event.Any.WithKey(key), event.Event{Type: "counted"})
 					if err == nil {
 						appended.Add(1)
 						break

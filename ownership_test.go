@@ -88,7 +88,7 @@ func (b *bundle) flow() (stop func() int64) {
 		var last int64
 		defer func() { done <- last }()
 		for i := 0; ctx.Err() == nil; i++ {
-			result, err := b.store.Append(b.ctx, fmt.Sprint("s", i%17), pgstore.Any, event.Event{Type: "counted"})
+			result, err := b.store.Append(b.ctx, fmt.Sprint("s", i%17), event.Any, event.Event{Type: "counted"})
 			if err != nil {
 				b.t.Errorf("append: %v", err)
 				return

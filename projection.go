@@ -9,9 +9,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/internal/excerpt"
+	"github.com/millrace-go/millrace/internal/valid"
 	"github.com/millrace-go/millrace/pgstore"
 	"github.com/millrace-go/millrace/projection"
 )
@@ -122,7 +122,7 @@ func (p Projection) validate() error {
 	case len(p.Name) > 100:
 		return fmt.Errorf("Projection.Name must be at most 100 bytes: %s", excerpt.Quoted(p.Name))
 	}
-	if err := event.ValidText("Projection.Name", p.Name); err != nil {
+	if err := valid.Text("Projection.Name", p.Name); err != nil {
 		return err
 	}
 	err := func() error {
@@ -143,7 +143,7 @@ func (p Projection) validate() error {
 			return errors.New("an empty type is among Types")
 		}
 		for _, t := range p.Types {
-			if err := event.ValidText("Types", t); err != nil {
+			if err := valid.Text("Types", t); err != nil {
 				return err
 			}
 		}

@@ -25,7 +25,7 @@ func TestErrorsCutWhatTheyQuote(t *testing.T) {
 	cancelled, cancel := context.WithCancel(b.ctx)
 	cancel()
 	rt := b.runtime(millrace.Config{})
-	add := func(stream string, expected pgstore.Expected, e event.Event) error {
+	add := func(stream string, expected event.Expected, e event.Event) error {
 		if e.Type == "" {
 			e.Type = "counted"
 		}
@@ -50,22 +50,22 @@ func TestErrorsCutWhatTheyQuote(t *testing.T) {
 	_, createTenant := b.store.CreateTenant(b.ctx, big)
 	_, tenantSQL := pgstore.TenantMigrations("", big, 0)
 	_, config := millrace.New(millrace.Config{Store: b.store, Tenants: []string{big}})
-	_, encode := event.New(big, func() {})
+	encode := event.Untyped(big, func() {}).Validate()
 	longKey := strings.Repeat("k", 200)
-	if err := add("keyed", pgstore.Any.WithKey(longKey), event.Event{}); err != nil {
+	if err := add("keyed", event.Any.WithKey(longKey), event.Event{}); err != nil {
 		t.Fatal(err)
 	}
 	id := millrace.ProjectionID{Tenant: big, Name: big}
 	letters := b.store.DeadLetters(id)
-	_, list := letters.List(b.ctx, pgstore.Page{})
+	_, list := letters.List(b.ctx, projection.DeadLetterPage{})
 	_, count := letters.Count(b.ctx, projection.DeadLetterFilter{Stream: nul})
 	_, replay := letters.Replay(b.ctx, projection.DeadLetterFilter{All: true}, 1)
-	_, state := b.store.DeadLetters(millrace.ProjectionID{Name: "p"}).List(b.ctx, pgstore.Page{States: []projection.DeadLetterState{projection.DeadLetterState(big)}})
+	_, state := b.store.DeadLetters(millrace.ProjectionID{Name: "p"}).List(b.ctx, projection.DeadLetterPage{States: []projection.DeadLetterState{projection.DeadLetterState(big)}})
 	p := millrace.Projection{Name: "p", Batch: record("p")}
 	named, types, replayed := p, p, p
 	named.Name, types.Types, replayed.Replay.Error = big, []string{nul}, nul
-	conflict := add("keyed", pgstore.NoStream, event.Event{})
-	var versions *pgstore.VersionConflictError
+	conflict := add("keyed", event.NoStream, event.Event{})
+	var versions *event.VersionConflictError
 	if !errors.As(conflict, &versions) {
 		t.Fatal(conflict)
 	}
@@ -75,20 +75,20 @@ func TestErrorsCutWhatTheyQuote(t *testing.T) {
 		err   error
 		names []string
 	}{
-		"stream":                  {add(big, pgstore.Any, event.Event{}), []string{"stream", "1048576 bytes", "at most"}},
+		"stream":                  {add(big, event.Any, event.Event{}), []string{"stream", "1048576 bytes", "at most"}},
 		"stream, NUL":             {first(nul, nil, b.ctx), []string{"stream", "NUL"}},
 		"stream, cancelled":       {first(big, nil, cancelled), []string{"stream", "canceled"}},
 		"read all, stream":        {first("", &pgstore.ReadOptions{Stream: nul}, b.ctx), []string{"stream", "NUL"}},
 		"read all, type":          {first("", &pgstore.ReadOptions{Types: []string{nul}}, b.ctx), []string{"type", "NUL"}},
-		"key":                     {add("s", pgstore.Any.WithKey(big), event.Event{}), []string{"idempotency key", "1048576 bytes", "at most"}},
-		"key, used":               {add("other", pgstore.Any.WithKey(longKey), event.Event{}), []string{"key", "used"}},
-		"type":                    {add("s", pgstore.Any, event.Event{Type: nul}), []string{"event type", "NUL"}},
+		"key":                     {add("s", event.Any.WithKey(big), event.Event{}), []string{"idempotency key", "1048576 bytes", "at most"}},
+		"key, used":               {add("other", event.Any.WithKey(longKey), event.Event{}), []string{"key", "used"}},
+		"type":                    {add("s", event.Any, event.Event{Type: nul}), []string{"event type", "NUL"}},
 		"type, no JSON":           {encode, []string{"event"}},
 		"type, decode":            {event.Envelope{Type: big, Body: []byte("{")}.Decode(new(int)), []string{"decode"}},
-		"causation":               {add("s", pgstore.Any, event.Event{CausationID: nul}), []string{"causation id", "NUL"}},
-		"correlation":             {add("s", pgstore.Any, event.Event{CorrelationID: big + "\xff"}), []string{"correlation id", "UTF-8"}},
-		"header name":             {add("s", pgstore.Any, event.Event{Headers: map[string]string{nul: ""}}), []string{"header name", "NUL"}},
-		"header value":            {add("s", pgstore.Any, event.Event{Headers: map[string]string{big: nul}}), []string{"header", "NUL"}},
+		"causation":               {add("s", event.Any, event.Event{CausationID: nul}), []string{"causation id", "NUL"}},
+		"correlation":             {add("s", event.Any, event.Event{CorrelationID: big + "\xff"}), []string{"correlation id", "UTF-8"}},
+		"header name":             {add("s", event.Any, event.Event{Headers: map[string]string{nul: ""}}), []string{"header name", "NUL"}},
+		"header value":            {add("s", event.Any, event.Event{Headers: map[string]string{big: nul}}), []string{"header", "NUL"}},
 		"version conflict":        {versions, []string{"version conflict", "stream"}},
 		"for tenant":              {forTenant, []string{"tenant", "longer than 32 bytes"}},
 		"create tenant":           {createTenant, []string{"tenant", "longer than 32 bytes"}},

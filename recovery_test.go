@@ -143,7 +143,7 @@ func TestOrderlyEndOfAReplayIsNotTakenForTheDeathOfItsProcess(t *testing.T) {
 				<-ctx.Done()
 				return ctx.Err()
 			}
-			replayed := make(chan pgstore.CommandResult, 1)
+			replayed := make(chan projection.CommandResult, 1)
 			go func() {
 				o, err := s.letters.Replay(s.ctx, projection.DeadLetterFilter{All: true}, 100)
 				if err != nil {

@@ -83,7 +83,7 @@ func (a *asking) parks(ask func(error) error, n int) (positions []int64) {
 	return positions
 }
 
-func (a *asking) mustReplay(want pgstore.CommandResult) {
+func (a *asking) mustReplay(want projection.CommandResult) {
 	a.t.Helper()
 	o, err := a.letters.Replay(a.ctx, projection.DeadLetterFilter{All: true}, 100)
 	if o.Command = 0; err != nil || o != want {
@@ -113,16 +113,16 @@ func TestReplayThatAsksToSkipGivesTheLetterUp(t *testing.T) {
 		// A stream goes on behind the event that is skipped.
 		positions := a.parks(projection.ParkStream, 3)
 		a.ask(projection.Skip, positions[0])
-		a.mustReplay(pgstore.CommandResult{Done: 3})
+		a.mustReplay(projection.CommandResult{Done: 3})
 		a.mustHave(0, 2, 1)
-		all, err := a.letters.List(a.ctx, pgstore.Page{States: []projection.DeadLetterState{projection.DeadLetterDiscarded}})
+		all, err := a.letters.List(a.ctx, projection.DeadLetterPage{States: []projection.DeadLetterState{projection.DeadLetterDiscarded}})
 		if err != nil || len(all) != 1 || all[0].Position != positions[0] || !strings.Contains(all[0].Error, "on purpose") || all[0].Attempts != 2 || all[0].EndedAt.IsZero() {
 			t.Errorf("%+v, %v", all, err)
 		}
 		// It is free after the last of it.
 		positions = a.parks(projection.ParkStream, 2)
 		a.ask(projection.Skip, positions...)
-		a.mustReplay(pgstore.CommandResult{Done: 2})
+		a.mustReplay(projection.CommandResult{Done: 2})
 		a.reaches(a.rt, a.id, a.append("a", 1).Positions[0])
 		a.mustHave(0, 3, 3)
 	})
@@ -132,7 +132,7 @@ func TestReplayThatAsksToStopHaltsTheProjection(t *testing.T) {
 	inBothWays(t, millrace.Projection{Retry: soon(-1)}, func(t *testing.T, a *asking) {
 		positions := a.parks(projection.Park, 3)
 		a.ask(projection.Stop, positions[1])
-		a.mustReplay(pgstore.CommandResult{Done: 1, Failed: 1}) // and the third is not tried any more
+		a.mustReplay(projection.CommandResult{Done: 1, Failed: 1}) // and the third is not tried any more
 		a.mustHave(2, 1, 0)
 		s := a.status(a.rt, "p")
 		if s.State != millrace.StateFailed || !strings.Contains(s.Reason, "on purpose") || !strings.Contains(s.Reason, "attempt 2") {
@@ -147,7 +147,7 @@ func TestReplayThatAsksToStopHaltsTheProjection(t *testing.T) {
 		}
 		// What somebody has replayed is replayed all the same, and resumed the projection goes on.
 		a.ask(nil, positions[1])
-		a.mustReplay(pgstore.CommandResult{Done: 2})
+		a.mustReplay(projection.CommandResult{Done: 2})
 		if err := a.rt.Resume(a.ctx, a.id); err != nil {
 			t.Fatal(err)
 		}
@@ -162,7 +162,7 @@ func TestReplayThatAsksForAnythingElseStaysParked(t *testing.T) {
 		for i, ask := range []func(error) error{projection.Retry, projection.Park, projection.ParkStream, func(err error) error { return err }} {
 			before := a.bundle.letters("p")[0]
 			a.ask(ask, positions[0])
-			a.mustReplay(pgstore.CommandResult{Failed: 1})
+			a.mustReplay(projection.CommandResult{Failed: 1})
 			a.mustHave(1, 0, 0)
 			after := a.bundle.letters("p")[0]
 			if after.Attempts != before.Attempts+1 || after.Replays != i+1 || !after.LastFailedAt.After(before.LastFailedAt) {
@@ -171,7 +171,7 @@ func TestReplayThatAsksForAnythingElseStaysParked(t *testing.T) {
 		}
 		// Of an error that is permanent, the projection's policy says what to do.
 		a.ask(func(err error) error { return backoff.Permanent(err) }, positions[0])
-		a.mustReplay(pgstore.CommandResult{Done: 1})
+		a.mustReplay(projection.CommandResult{Done: 1})
 		a.mustHave(0, 0, 1)
 	})
 }
@@ -192,7 +192,7 @@ func TestReplayByItselfThatStopsTheProjectionIsTheLast(t *testing.T) {
 		calls := a.calls
 		a.mu.Unlock()
 		for range 5 {
-			a.mustReplay(pgstore.CommandResult{Failed: 1})
+			a.mustReplay(projection.CommandResult{Failed: 1})
 		}
 		a.mu.Lock()
 		defer a.mu.Unlock()

@@ -149,18 +149,18 @@ func (b *bundle) mustAppendInEveryWay(name string) {
 	}
 	e := event.Event{Type: "counted", Headers: map[string]string{"a": "b"}}
 	for range 2 { // the second time each is a repeat or a conflict
-		for _, expected := range []pgstore.Expected{pgstore.Any, pgstore.NoStream, pgstore.Exact(1), pgstore.NoStream.WithKey("k"), pgstore.Any.WithKey("l")} {
+		for _, expected := range []event.Expected{event.Any, event.NoStream, event.Exact(1), event.NoStream.WithKey("k"), event.Any.WithKey("l")} {
 			_, err := tenant.Append(b.ctx, "s", expected, e)
-			if err != nil && !errors.Is(err, pgstore.ErrVersionConflict) {
+			if err != nil && !errors.Is(err, event.ErrVersionConflict) {
 				b.t.Errorf("%v: %v", expected, err)
 			}
 		}
 	}
 	err = tenant.InTx(b.ctx, func(ctx context.Context, tx pgx.Tx) error {
-		if _, _, err := tenant.AppendTx(ctx, tx, "t", pgstore.NoStream, e); err != nil {
+		if _, _, err := tenant.AppendTx(ctx, tx, "t", event.NoStream, e); err != nil {
 			return err
 		}
-		_, _, err := tenant.AppendTx(ctx, tx, "u", pgstore.NoStream.WithKey("m"), e)
+		_, _, err := tenant.AppendTx(ctx, tx, "u", event.NoStream.WithKey("m"), e)
 		return err
 	})
 	if err != nil {

@@ -61,13 +61,13 @@ func (b *bundle) exec(sql string, args ...any) {
 	}
 }
 
-func (b *bundle) append(stream string, n int) pgstore.AppendResult {
+func (b *bundle) append(stream string, n int) event.Appended {
 	b.t.Helper()
 	events := make([]event.Event, n)
 	for i := range events {
 		events[i] = event.Event{Type: "counted", Body: []byte(fmt.Sprintf(`{"i": %d}`, i))}
 	}
-	result, err := b.store.Append(b.ctx, stream, pgstore.Any, events...)
+	result, err := b.store.Append(b.ctx, stream, event.Any, events...)
 	if err != nil {
 		b.t.Fatal(err)
 	}
@@ -243,7 +243,7 @@ func TestTypesSelectEventsAndTheCheckpointFollows(t *testing.T) {
 	b := setup(t, pgstore.Options{})
 	rt := b.runtime(millrace.Config{AdvanceInterval: 50 * time.Millisecond}, millrace.Projection{Name: "p", Batch: record("p"), Types: []string{"wanted"}})
 	b.start(rt)
-	wanted, err := b.store.Append(b.ctx, "w", pgstore.Any, event.Event{Type: "wanted"})
+	wanted, err := b.store.Append(b.ctx, "w", event.Any, event.Event{Type: "wanted"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -333,7 +333,7 @@ func TestTenantsStayApartAndNewOnesAreFound(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		result, err := tenant.Append(b.ctx, "a", pgstore.NoStream, event.Event{Type: "x"}, event.Event{Type: "y"})
+		result, err := tenant.Append(b.ctx, "a", event.NoStream, event.Event{Type: "x"}, event.Event{Type: "y"})
 		if err != nil {
 			t.Fatal(err)
 		}

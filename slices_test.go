@@ -103,7 +103,7 @@ func TestRunUntilIdleAsksForManyProjectionsAtOnce(t *testing.T) {
 	const tenants, projections, connections = 200, 5, 8
 	b := setup(t, pgstore.Options{}, "pool_max_conns", fmt.Sprint(connections)).patient()
 	for _, tenant := range b.tenants(tenants) {
-		if _, err := tenant.Append(b.ctx, "a", pgstore.Any, event.Event{Type: "counted"}); err != nil {
+		if _, err := tenant.Append(b.ctx, "a", event.Any, event.Event{Type: "counted"}); err != nil {
 			t.Fatal(err)
 		}
 	}

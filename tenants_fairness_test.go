@@ -65,7 +65,7 @@ func TestAppendsThatStayOpenDoNotSlowOtherTenants(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := tenant.Append(b.ctx, "a", pgstore.Any, event.Event{Type: "counted"}); err != nil {
+		if _, err := tenant.Append(b.ctx, "a", event.Any, event.Event{Type: "counted"}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -27,7 +27,7 @@ func (b *bundle) orderOf(name, amount string) *pgstore.Tenant {
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	if _, err := tenant.Append(b.ctx, "order-1", pgstore.Any, event.Event{Type: "ItemAdded", Body: []byte(`{"amount": ` + amount + `}`)}); err != nil {
+	if _, err := tenant.Append(b.ctx, "order-1", event.Any, event.Event{Type: "ItemAdded", Body: []byte(`{"amount": ` + amount + `}`)}); err != nil {
 		b.t.Fatal(err)
 	}
 	return tenant

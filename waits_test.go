@@ -127,7 +127,7 @@ func TestStoppedProjectionSaysSoWhileAReplayMeetsAnOutage(t *testing.T) {
 		t.Errorf("status: %+v", p)
 	}
 	cancel()
-	if err := <-given; !errors.Is(err, pgstore.ErrPending) {
+	if err := <-given; !errors.Is(err, projection.ErrCommandPending) {
 		t.Error(err)
 	}
 }
@@ -157,7 +157,7 @@ func TestReplayInVainIsMadeLessAndLessOften(t *testing.T) {
 	short, cancel := context.WithTimeout(b.ctx, 6*time.Second)
 	defer cancel()
 	o, err := letters.Replay(short, projection.DeadLetterFilter{All: true}, 1)
-	if !errors.Is(err, pgstore.ErrPending) {
+	if !errors.Is(err, projection.ErrCommandPending) {
 		t.Fatalf("%+v, %v", o, err)
 	}
 	mu.Lock()
@@ -170,7 +170,7 @@ func TestReplayInVainIsMadeLessAndLessOften(t *testing.T) {
 	if err := letters.Cancel(b.ctx, o.Command); err != nil {
 		t.Fatal(err)
 	}
-	if err := letters.Cancel(b.ctx, 77_777); !errors.Is(err, pgstore.ErrNoCommand) {
+	if err := letters.Cancel(b.ctx, 77_777); !errors.Is(err, projection.ErrCommandNotFound) {
 		t.Error(err)
 	}
 	if letter := b.letters("p"); len(letter) != 1 || letter[0].Attempts != 1 {

@@ -29,7 +29,7 @@ func (b *bundle) elsewhere(opts pgstore.Options) *pgstore.Store {
 // appendArrives appends an event and tells whether it arrives in time.
 func (b *bundle) appendArrives(rt *millrace.Runtime, from *pgstore.Store, within time.Duration) error {
 	b.t.Helper()
-	result, err := from.Append(b.ctx, "a", pgstore.Any, event.Event{Type: "counted"})
+	result, err := from.Append(b.ctx, "a", event.Any, event.Event{Type: "counted"})
 	if err != nil {
 		b.t.Fatal(err)
 	}

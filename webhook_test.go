@@ -71,7 +71,7 @@ func ExampleProjection_deliverEach() {
 	})
 	ctx := context.Background()
 	for _, body := range []string{`{"amount": 30.00}`, `{"amount": 12.50}`, `{"amount": 7.25}`} {
-		if _, err := store.Append(ctx, "order-1", pgstore.Any, event.Event{Type: "OrderPaid", Body: []byte(body)}); err != nil {
+		if _, err := store.Append(ctx, "order-1", event.Any, event.Event{Type: "OrderPaid", Body: []byte(body)}); err != nil {
 			log.Panic(err)
 		}
 	}

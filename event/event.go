@@ -1,4 +1,15 @@
-// Package event says what an event is: the fact that is appended, and the envelope in which it is stored.
+// Package event defines events: the facts that programs append to streams, and the envelopes in which stores return them.
+//
+// The body of an event usually has a Go type of its own, which names its event type:
+//
+//	type OrderPlaced struct {
+//		Amount string `json:"amount"`
+//	}
+//
+//	func (OrderPlaced) EventType() string { return "OrderPlaced" }
+//
+// New makes an Event of it, which a store appends. As decodes it from an Envelope; pgstore.On does so for a handler. An
+// append also says by an Expected in which state the stream must be.
 package event
 
 import (
@@ -6,102 +17,90 @@ import (
 	"errors"
 	"fmt"
 	"time"
-	"unicode/utf8"
 
 	"github.com/millrace-go/millrace/internal/excerpt"
+	"github.com/millrace-go/millrace/internal/valid"
 )
 
-// Event is a fact to be appended to a stream.
+// Event is a fact that is appended to a stream. New and Untyped create one; the other fields may be set afterwards.
 type Event struct {
-	// Type names the kind of fact; it must not be empty. Projections select by it.
+	// Type names the kind of fact. It must not be empty. Projections select events by it.
 	Type string
-	// Body is the fact itself, one JSON value. Empty means the JSON value null. Values are kept, bytes are not: the
-	// store keeps bodies as jsonb, which drops white space, repeated members and the order of members.
+	// Body is the fact itself, one JSON value. An empty Body is stored as null. PostgreSQL keeps bodies as jsonb, which keeps
+	// values and not bytes: it drops white space, duplicate members and the order of members.
 	Body json.RawMessage
-	// Headers carry what is not part of the fact: who asked for it, from where, a trace.
+	// Headers carry what is not part of the fact, such as a user, a source or a trace.
 	Headers map[string]string
-	// CausationID names what led to this event, usually the id of a command or of another event. Optional.
+	// CausationID is the id of what led to this event, usually of a command or of another event. Optional.
 	CausationID string
-	// CorrelationID is shared by all events that belong to one conversation. Optional.
+	// CorrelationID is shared by all events of one conversation. Optional.
 	CorrelationID string
+
+	err error // why the body could not be encoded
 }
 
-// New makes an event of body encoded as JSON.
-func New(eventType string, body any) (Event, error) {
-	raw, err := json.Marshal(body)
-	if err != nil {
-		return Event{}, fmt.Errorf("encode the body of event %s: %w", excerpt.Quoted(eventType), err)
+// Untyped returns an event of the given type, for programs without a Go type for its body. The body is encoded as JSON; a
+// json.RawMessage is used as it is. Like New, it leaves an encoding error to the append.
+func Untyped(eventType string, body any) Event {
+	if raw, ok := body.(json.RawMessage); ok {
+		return Event{Type: eventType, Body: raw}
 	}
-	return Event{Type: eventType, Body: raw}, nil
+	raw, err := json.Marshal(body)
+	return Event{Type: eventType, Body: raw, err: err}
 }
 
-// Validate reports the first thing that keeps the event from being stored, or nil.
+// Validate returns the first reason why the event cannot be stored. Every append calls it before it writes anything.
 func (e Event) Validate() error {
+	if e.err != nil {
+		return fmt.Errorf("encode the body of event %s: %w", excerpt.Quoted(e.Type), e.err)
+	}
 	if e.Type == "" {
 		return errors.New("event type is empty")
 	}
-	if err := ValidText("event type", e.Type); err != nil {
+	if err := valid.Text("event type", e.Type); err != nil {
 		return err
 	}
-	if err := ValidText("causation id", e.CausationID); err != nil {
+	if err := valid.Text("causation id", e.CausationID); err != nil {
 		return err
 	}
-	if err := ValidText("correlation id", e.CorrelationID); err != nil {
+	if err := valid.Text("correlation id", e.CorrelationID); err != nil {
 		return err
 	}
 	for k, v := range e.Headers {
-		if err := ValidText("header name", k); err != nil {
+		if err := valid.Text("header name", k); err != nil {
 			return err
 		}
-		if err := ValidText("header "+excerpt.Of(k), v); err != nil {
+		if err := valid.Text("header "+excerpt.Of(k), v); err != nil {
 			return err
 		}
 	}
-	return validBody(e.Body)
-}
-
-func validBody(body json.RawMessage) error {
-	if len(body) == 0 {
+	if len(e.Body) == 0 {
 		return nil
 	}
-	if !json.Valid(body) {
-		return errors.New("event body is not one valid JSON value")
-	}
-	if !utf8.Valid(body) {
-		return errors.New("event body is not valid UTF-8")
-	}
-	return storableEscapes(body)
+	return valid.JSON("event body", e.Body)
 }
 
-// Envelope is an event as it is stored. It is immutable: many projections may hold the same one at once, so neither
+// Envelope is an event as it is stored. It is immutable: many projections may hold the same Envelope at once, so neither
 // Body nor RawHeaders may be changed.
 type Envelope struct {
-	// Position is the event's place in the tenant's global order, from 1, with gaps.
+	// Position is the event's position in the tenant's global order. Positions begin at 1 and have gaps.
 	Position int64
 	// Stream is the id of the stream that the event belongs to.
 	Stream string
-	// Version is the event's place in its stream, from 1, without gaps.
+	// Version is the event's number in its stream. Versions begin at 1 and have no gaps.
 	Version int64
 	// Type, Body, CausationID and CorrelationID are as appended.
 	Type          string
 	Body          json.RawMessage
 	CausationID   string
 	CorrelationID string
-	// RawHeaders is the JSON object of the headers, nil where there are none; the method Headers decodes it.
+	// RawHeaders is the JSON object of the headers, nil if there are none. Headers decodes it.
 	RawHeaders json.RawMessage
 	// Time is when the event was inserted, by the server's clock.
 	Time time.Time
 }
 
-// Decode reads the body into v, as json.Unmarshal does.
-func (e Envelope) Decode(v any) error {
-	if err := json.Unmarshal(e.Body, v); err != nil {
-		return fmt.Errorf("decode the body of %s at position %d: %w", excerpt.Of(e.Type), e.Position, err)
-	}
-	return nil
-}
-
-// Headers returns the headers as a map, nil where there are none.
+// Headers returns the headers as a map, nil if there are none.
 func (e Envelope) Headers() map[string]string {
 	if len(e.RawHeaders) == 0 {
 		return nil
@@ -113,7 +112,7 @@ func (e Envelope) Headers() map[string]string {
 	return headers
 }
 
-// Size is about how many bytes the envelope holds, for bounds on batches and buffers.
+// Size returns roughly how many bytes the envelope takes. Batches and buffers are bounded by it.
 func (e Envelope) Size() int {
 	const fixed = 160
 	return fixed + len(e.Stream) + len(e.Body) + len(e.RawHeaders) + len(e.CausationID) + len(e.CorrelationID)

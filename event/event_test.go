@@ -98,7 +98,7 @@ func TestEnvelopeGivesItsParts(t *testing.T) {
 		t.Errorf("headers %v", h)
 	}
 	var wrong []int
-	if err := e.Decode(&wrong); err == nil || !strings.Contains(err.Error(), "T at position 7") {
+	if err := e.Decode(&wrong); err == nil || !strings.Contains(err.Error(), "decode event 7 (T of") {
 		t.Errorf("error %v", err)
 	}
 	if e.Size() < len(e.Body)+len(e.RawHeaders) {
@@ -106,12 +106,15 @@ func TestEnvelopeGivesItsParts(t *testing.T) {
 	}
 }
 
-func TestNewEncodesTheBody(t *testing.T) {
-	e, err := New("T", map[string]int{"a": 1})
-	if err != nil || e.Type != "T" || string(e.Body) != `{"a":1}` {
+func TestUntypedEncodesTheBody(t *testing.T) {
+	e := Untyped("T", map[string]int{"a": 1})
+	if err := e.Validate(); err != nil || e.Type != "T" || string(e.Body) != `{"a":1}` {
 		t.Errorf("%+v, %v", e, err)
 	}
-	if _, err := New("T", func() {}); err == nil || !strings.Contains(err.Error(), `"T"`) {
+	if raw := Untyped("T", json.RawMessage(`{ "a" : 1 }`)); string(raw.Body) != `{ "a" : 1 }` {
+		t.Errorf("a raw body became %s", raw.Body)
+	}
+	if err := Untyped("T", func() {}).Validate(); err == nil || !strings.Contains(err.Error(), `"T"`) {
 		t.Errorf("error %v", err)
 	}
 }

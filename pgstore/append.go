@@ -2,6 +2,7 @@ package pgstore
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -12,14 +13,12 @@ import (
 
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/excerpt"
+	"github.com/millrace-go/millrace/internal/valid"
 	"github.com/millrace-go/millrace/projection"
 )
 
-// Most bytes of what names a stream and of an idempotency key; both stand in an index.
-const (
-	maxStreamBytes = 500
-	maxKeyBytes    = 200
-)
+// maxStreamBytes is the maximum length of a stream's id, which stands in an index.
+const maxStreamBytes = 500
 
 // preparedTenants is for how many tenants, the first that a store appends to, appends go through the prepared-statement
 // cache. Parsing and planning takes two thirds of an append (measured: 240 µs against 50 µs without waiting for the
@@ -31,37 +30,21 @@ const preparedTenants = 8
 // the others cost nothing more, and keys are deleted four times as fast as they are made.
 const expireEvery = 16
 
-// AppendResult says where appended events are.
-type AppendResult struct {
-	// Positions are those of the events in the tenant's global order, in the order in which they were given. They rise,
-	// but other streams' events may lie between them.
-	Positions []int64
-	// Version is the stream's version after the append: that of the last of the events.
-	Version int64
-	// Repeated tells that the idempotency key was used before: nothing was appended now, and Positions and Version are
-	// those of the first append under it.
-	Repeated bool
-}
-
-// Wake tells projections that a tenant has new events. It is to be called after the commit of the transaction in which
-// they were appended. It never blocks; without it they are found by the next poll.
-type Wake func()
-
 // Append appends events to a stream, all or none, and wakes the projections that wait for them. It takes one round trip,
 // and a second one where it meets a version conflict or a repeat.
 //
-// It returns a *VersionConflictError where the stream is not as expected, and ErrKeyReused where the idempotency key of
+// It returns a *event.VersionConflictError where the stream is not as expected, and event.ErrKeyReused where the idempotency key of
 // expected was used for another stream. What cannot be stored is refused before anything is written. After an error of
 // the connection it is not known whether the events were appended: repeating the call is safe with an idempotency key,
 // or where an expected version tells.
-func (t *Tenant) Append(ctx context.Context, stream string, expected Expected, events ...event.Event) (AppendResult, error) {
+func (t *Tenant) Append(ctx context.Context, stream string, expected event.Expected, events ...event.Event) (event.Appended, error) {
 	a, err := t.newAppend(stream, expected, events)
 	if err != nil {
-		return AppendResult{}, t.failed(ctx, "append to", stream, err)
+		return event.Appended{}, t.failed(ctx, "append to", stream, err)
 	}
-	result, err := t.append(ctx, t.store.pool, a, func() (AppendResult, error) { return t.appendOnce(ctx, t.store.pool, a) })
+	result, err := t.append(ctx, t.store.pool, a, func() (event.Appended, error) { return t.appendOnce(ctx, t.store.pool, a) })
 	if err != nil {
-		return AppendResult{}, t.failed(ctx, "append to", stream, err)
+		return event.Appended{}, t.failed(ctx, "append to", stream, err)
 	}
 	t.store.prepared.add(t.name)
 	if !result.Repeated {
@@ -71,7 +54,7 @@ func (t *Tenant) Append(ctx context.Context, stream string, expected Expected, e
 }
 
 // append appends by once, and finds out why where nothing was appended.
-func (t *Tenant) append(ctx context.Context, q querier, a appendCall, once func() (AppendResult, error)) (AppendResult, error) {
+func (t *Tenant) append(ctx context.Context, q querier, a appendCall, once func() (event.Appended, error)) (event.Appended, error) {
 	const tries = 10
 	for range tries {
 		result, err := once()
@@ -82,29 +65,29 @@ func (t *Tenant) append(ctx context.Context, q querier, a appendCall, once func(
 			return result, err
 		}
 	}
-	return AppendResult{}, errKeyExpired
+	return event.Appended{}, errKeyExpired
 }
 
 // errKeyExpired is returned when an idempotency key was found, but was deleted before its result could be read.
 var errKeyExpired = errors.New("the idempotency key expired meanwhile")
 
-// AppendTx is Append inside a transaction of the caller's: the events become visible when it commits. Call the returned
-// Wake after that; it is never nil, and need not be called within InTx. The stream, and the key, stay locked until the
+// AppendTx is Append inside a transaction of the caller's: the events become visible when it commits. Call wake
+// after the commit, so that projections learn of the events at once. It never blocks, is never nil, and need not be called within InTx. The stream, and the key, stay locked until the
 // transaction ends, so it should end soon.
 //
 // A version conflict leaves the transaction usable. With an idempotency key the append runs in a savepoint of its own,
 // which costs two round trips more. Where synchronous_commit was turned off it is turned on again for this transaction:
 // others act upon events, so that they must not be lost.
-func (t *Tenant) AppendTx(ctx context.Context, tx pgx.Tx, stream string, expected Expected, events ...event.Event) (AppendResult, Wake, error) {
-	wake := func() {}
+func (t *Tenant) AppendTx(ctx context.Context, tx pgx.Tx, stream string, expected event.Expected, events ...event.Event) (_ event.Appended, wake func(), _ error) {
+	wake = func() {}
 	a, err := t.newAppend(stream, expected, events)
 	if err != nil {
-		return AppendResult{}, wake, t.failedTx("append to", stream, err)
+		return event.Appended{}, wake, t.failedTx("append to", stream, err)
 	}
 	a.durable = true
-	result, err := t.append(ctx, tx, a, func() (AppendResult, error) { return t.appendInTx(ctx, tx, a) })
+	result, err := t.append(ctx, tx, a, func() (event.Appended, error) { return t.appendInTx(ctx, tx, a) })
 	if err != nil {
-		return AppendResult{}, wake, t.failedTx("append to", stream, err)
+		return event.Appended{}, wake, t.failedTx("append to", stream, err)
 	}
 	t.store.prepared.add(t.name)
 	if !result.Repeated {
@@ -124,7 +107,9 @@ type querier interface {
 // appendCall is an append that was found valid, as the statements take it.
 type appendCall struct {
 	stream   string
-	expected Expected
+	expected event.Expected
+	key      string
+	keyed    bool
 	durable  bool
 	expire   bool // old idempotency keys are deleted as well
 
@@ -132,7 +117,7 @@ type appendCall struct {
 }
 
 // newAppend checks what is to be appended. The errors say which event they are about.
-func (t *Tenant) newAppend(stream string, expected Expected, events []event.Event) (appendCall, error) {
+func (t *Tenant) newAppend(stream string, expected event.Expected, events []event.Event) (appendCall, error) {
 	switch {
 	case stream == "":
 		return appendCall{}, errors.New("the stream's id is empty")
@@ -141,16 +126,17 @@ func (t *Tenant) newAppend(stream string, expected Expected, events []event.Even
 	case len(events) == 0:
 		return appendCall{}, errors.New("there are no events")
 	}
-	if err := event.ValidText("stream", stream); err != nil {
+	if err := valid.Text("stream", stream); err != nil {
 		return appendCall{}, err
 	}
-	if err := expected.validate(); err != nil {
+	if err := expected.Validate(); err != nil {
 		return appendCall{}, err
 	}
 	n := len(events)
 	texts := make([]string, 5*n)
 	a := appendCall{stream: stream, expected: expected, expire: t.store.opts.KeyRetention > 0 && rand.IntN(expireEvery) == 0, types: texts[:n], bodies: texts[n : 2*n],
 		headers: texts[2*n : 3*n], causations: texts[3*n : 4*n], correlations: texts[4*n:]}
+	a.key, a.keyed = expected.Key()
 	for i, e := range events {
 		if err := e.Validate(); err != nil {
 			return appendCall{}, fmt.Errorf("event %d: %w", i, err)
@@ -170,13 +156,13 @@ func (t *Tenant) newAppend(stream string, expected Expected, events []event.Even
 
 // appendOnce sends the append. The result is empty where nothing was appended because of a conflict or a repeat; report
 // then says which. Nothing was written then, and no number drawn.
-func (t *Tenant) appendOnce(ctx context.Context, q querier, a appendCall) (AppendResult, error) {
+func (t *Tenant) appendOnce(ctx context.Context, q querier, a appendCall) (event.Appended, error) {
 	sql, args := t.appendStatement(a)
 	rows, err := q.Query(ctx, sql, args...)
 	if err != nil {
-		return AppendResult{}, err
+		return event.Appended{}, err
 	}
-	var result AppendResult
+	var result event.Appended
 	var position, version int64
 	positions := make([]int64, 0, len(a.types))
 	_, err = pgx.ForEachRow(rows, []any{&position, &version, nil}, func() error {
@@ -186,9 +172,9 @@ func (t *Tenant) appendOnce(ctx context.Context, q querier, a appendCall) (Appen
 	})
 	switch {
 	case isState(err, stateKeyedClash):
-		return AppendResult{}, nil
+		return event.Appended{}, nil
 	case err != nil:
-		return AppendResult{}, err
+		return event.Appended{}, err
 	case len(positions) > 0:
 		// They come in this order; it only costs nothing to be certain.
 		slices.Sort(positions)
@@ -198,13 +184,13 @@ func (t *Tenant) appendOnce(ctx context.Context, q querier, a appendCall) (Appen
 }
 
 // appendInTx is appendOnce within a transaction that must survive a conflict.
-func (t *Tenant) appendInTx(ctx context.Context, tx pgx.Tx, a appendCall) (AppendResult, error) {
-	if !a.expected.keyed {
+func (t *Tenant) appendInTx(ctx context.Context, tx pgx.Tx, a appendCall) (event.Appended, error) {
+	if !a.keyed {
 		return t.appendOnce(ctx, tx, a)
 	}
 	savepoint, err := tx.Begin(ctx)
 	if err != nil {
-		return AppendResult{}, err
+		return event.Appended{}, err
 	}
 	result, err := t.appendOnce(ctx, savepoint, a)
 	if err != nil || result.Positions == nil {
@@ -216,22 +202,23 @@ func (t *Tenant) appendInTx(ctx context.Context, tx pgx.Tx, a appendCall) (Appen
 func (t *Tenant) appendStatement(a appendCall) (sql string, args []any) {
 	statements := &t.store.statements
 	texts := &statements.appendAny
-	switch a.expected.kind {
-	case expectNone:
+	version, bound := a.expected.Version()
+	switch {
+	case bound && version == 0:
 		texts = &statements.appendNew
-	case expectExact:
+	case bound:
 		texts = &statements.appendExact
 	}
 	args = []any{a.stream, a.types, a.bodies, a.headers, a.causations, a.correlations, a.durable}
 	chosen, prepared := texts.plain, !t.store.pooling.forgets && t.store.prepared.has(t.name)
-	if a.expected.keyed {
-		chosen, args = texts.keyed, append(args, a.expected.key)
+	if a.keyed {
+		chosen, args = texts.keyed, append(args, a.key)
 		if a.expire {
 			chosen, prepared = texts.expiring, false
 		}
 	}
-	if a.expected.kind == expectExact {
-		args = append(args, a.expected.version)
+	if version > 0 {
+		args = append(args, version)
 	}
 	if !prepared {
 		args = slices.Insert(args, 0, any(pgx.QueryExecModeExec))
@@ -240,8 +227,8 @@ func (t *Tenant) appendStatement(a appendCall) (sql string, args []any) {
 }
 
 // report says why an append wrote nothing: it was a repeat, and here is the first result, or it met a conflict.
-func (t *Tenant) report(ctx context.Context, q querier, a appendCall) (AppendResult, error) {
-	if a.expected.keyed {
+func (t *Tenant) report(ctx context.Context, q querier, a appendCall) (event.Appended, error) {
+	if a.keyed {
 		first, found, err := t.firstResult(ctx, q, a)
 		if err != nil || found {
 			return first, err
@@ -249,24 +236,25 @@ func (t *Tenant) report(ctx context.Context, q querier, a appendCall) (AppendRes
 	}
 	rows, err := q.Query(ctx, t.sql(t.store.statements.streamVersion), pgx.QueryExecModeExec, a.stream)
 	if err != nil {
-		return AppendResult{}, err
+		return event.Appended{}, err
 	}
 	var actual int64
 	_, err = pgx.ForEachRow(rows, []any{&actual}, func() error { return nil })
 	if err != nil {
-		return AppendResult{}, err
+		return event.Appended{}, err
 	}
-	if a.expected.keyed && a.expected.met(actual) {
-		return AppendResult{}, errKeyExpired
+	version, bound := a.expected.Version()
+	if a.keyed && (!bound || version == actual) {
+		return event.Appended{}, errKeyExpired
 	}
-	return AppendResult{}, &VersionConflictError{Stream: a.stream, Expected: a.expected, Actual: actual}
+	return event.Appended{}, &event.VersionConflictError{Stream: a.stream, Expected: a.expected, Actual: actual}
 }
 
 // firstResult is what the first append under the key led to.
-func (t *Tenant) firstResult(ctx context.Context, q querier, a appendCall) (result AppendResult, found bool, err error) {
-	rows, err := q.Query(ctx, t.sql(t.store.statements.appendFirst), pgx.QueryExecModeExec, a.expected.key)
+func (t *Tenant) firstResult(ctx context.Context, q querier, a appendCall) (result event.Appended, found bool, err error) {
+	rows, err := q.Query(ctx, t.sql(t.store.statements.appendFirst), pgx.QueryExecModeExec, a.key)
 	if err != nil {
-		return AppendResult{}, false, err
+		return event.Appended{}, false, err
 	}
 	var stream string
 	_, err = pgx.ForEachRow(rows, []any{&stream, &result.Version, &result.Positions}, func() error {
@@ -274,10 +262,10 @@ func (t *Tenant) firstResult(ctx context.Context, q querier, a appendCall) (resu
 		return nil
 	})
 	if err == nil && found && stream != a.stream {
-		err = fmt.Errorf("key %s was used for stream %s: %w", excerpt.Quoted(a.expected.key), excerpt.Quoted(stream), ErrKeyReused)
+		err = fmt.Errorf("key %s was used for stream %s: %w", excerpt.Quoted(a.key), excerpt.Quoted(stream), event.ErrKeyReused)
 	}
 	if err != nil {
-		return AppendResult{}, false, err
+		return event.Appended{}, false, err
 	}
 	return result, found, nil
 }
@@ -299,4 +287,12 @@ func (t *Tenant) failedTx(doing, what string, err error) error {
 func isState(err error, sqlstate string) bool {
 	var pgErr *pgconn.PgError
 	return errors.As(err, &pgErr) && pgErr.Code == sqlstate
+}
+
+func encodeHeaders(headers map[string]string) (string, error) {
+	if len(headers) == 0 {
+		return "", nil
+	}
+	raw, err := json.Marshal(headers)
+	return string(raw), err
 }

@@ -14,9 +14,9 @@ import (
 
 func TestAppendReturnsPositionsAndVersion(t *testing.T) {
 	store := newStore(t)
-	first := mustAppend(t, store.Tenant, "s", NoStream, someEvents(2)...)
-	other := mustAppend(t, store.Tenant, "other", Any, someEvents(1)...)
-	second := mustAppend(t, store.Tenant, "s", Exact(2), someEvents(3)...)
+	first := mustAppend(t, store.Tenant, "s", event.NoStream, someEvents(2)...)
+	other := mustAppend(t, store.Tenant, "other", event.Any, someEvents(1)...)
+	second := mustAppend(t, store.Tenant, "s", event.Exact(2), someEvents(3)...)
 	if first.Version != 2 || other.Version != 1 || second.Version != 5 {
 		t.Errorf("versions %d, %d, %d", first.Version, other.Version, second.Version)
 	}
@@ -31,7 +31,7 @@ func TestAppendReturnsPositionsAndVersion(t *testing.T) {
 func TestPositionsRiseWithVersionsInALargeAppend(t *testing.T) {
 	store := newStore(t)
 	const n = 5000
-	result := mustAppend(t, store.Tenant, "s", Any, someEvents(n)...)
+	result := mustAppend(t, store.Tenant, "s", event.Any, someEvents(n)...)
 	if len(result.Positions) != n || !slices.IsSorted(result.Positions) || result.Version != n {
 		t.Fatalf("%d positions, sorted %v, version %d", len(result.Positions), slices.IsSorted(result.Positions), result.Version)
 	}
@@ -49,7 +49,7 @@ func TestPositionsRiseWithVersionsUnderConcurrentWriters(t *testing.T) {
 	err := together(writers, func(w int) error {
 		for i := range appends {
 			events := someEvents(1 + (w+i)%3)
-			expected := Any
+			expected := event.Any
 			if i%2 == 1 {
 				expected = expected.WithKey(fmt.Sprintf("%d-%d", w, i))
 			}
@@ -82,18 +82,19 @@ func TestPositionsRiseWithVersionsUnderConcurrentWriters(t *testing.T) {
 }
 
 func TestOneOfManyExpectingTheSameVersionAppends(t *testing.T) {
-	for _, expected := range []Expected{NoStream, Exact(3)} {
+	for _, expected := range []event.Expected{event.NoStream, event.Exact(3)} {
 		t.Run(expected.String(), func(t *testing.T) {
 			store := newStore(t)
 			ctx := testContext(t)
-			if expected.version > 0 {
-				mustAppend(t, store.Tenant, "s", Any, someEvents(int(expected.version))...)
+			version, _ := expected.Version()
+			if version > 0 {
+				mustAppend(t, store.Tenant, "s", event.Any, someEvents(int(version))...)
 			}
 			won := make([]bool, 16)
 			err := together(len(won), func(i int) error {
 				_, err := store.Append(ctx, "s", expected, someEvents(2)...)
 				won[i] = err == nil
-				if errors.Is(err, ErrVersionConflict) {
+				if errors.Is(err, event.ErrVersionConflict) {
 					return nil
 				}
 				return err
@@ -102,10 +103,10 @@ func TestOneOfManyExpectingTheSameVersionAppends(t *testing.T) {
 				t.Fatal(err)
 			}
 			won = slices.DeleteFunc(won, func(w bool) bool { return !w })
-			if len(won) != 1 || countEvents(t, store.Tenant) != int(expected.version)+2 {
+			if len(won) != 1 || countEvents(t, store.Tenant) != int(version)+2 {
 				t.Errorf("%d won, %d events", len(won), countEvents(t, store.Tenant))
 			}
-			if drawn := lastDrawn(t, store.Tenant); drawn != expected.version+2 {
+			if drawn := lastDrawn(t, store.Tenant); drawn != version+2 {
 				t.Errorf("position %d was drawn, the losers must draw none", drawn)
 			}
 		})
@@ -115,19 +116,19 @@ func TestOneOfManyExpectingTheSameVersionAppends(t *testing.T) {
 func TestConflictSaysWhatWasExpectedAndFound(t *testing.T) {
 	store := newStore(t)
 	ctx := testContext(t)
-	mustAppend(t, store.Tenant, "three", Any, someEvents(3)...)
+	mustAppend(t, store.Tenant, "three", event.Any, someEvents(3)...)
 	drawn := lastDrawn(t, store.Tenant)
 	for _, c := range []struct {
 		stream   string
-		expected Expected
+		expected event.Expected
 		actual   int64
 	}{
-		{"three", Exact(2), 3}, {"three", Exact(4), 3}, {"three", NoStream, 3}, {"three", Exact(0), 3},
-		{"missing", Exact(1), 0}, {"three", Exact(1).WithKey("k"), 3}, {"three", NoStream.WithKey("k"), 3},
+		{"three", event.Exact(2), 3}, {"three", event.Exact(4), 3}, {"three", event.NoStream, 3}, {"three", event.Exact(0), 3},
+		{"missing", event.Exact(1), 0}, {"three", event.Exact(1).WithKey("k"), 3}, {"three", event.NoStream.WithKey("k"), 3},
 	} {
 		_, err := store.Append(ctx, c.stream, c.expected, someEvents(2)...)
-		var conflict *VersionConflictError
-		if !errors.Is(err, ErrVersionConflict) || !errors.As(err, &conflict) {
+		var conflict *event.VersionConflictError
+		if !errors.Is(err, event.ErrVersionConflict) || !errors.As(err, &conflict) {
 			t.Errorf("%s, %v: %v", c.stream, c.expected, err)
 			continue
 		}
@@ -141,7 +142,7 @@ func TestConflictSaysWhatWasExpectedAndFound(t *testing.T) {
 	if n := one[int](t, store, "select count(*) from millrace_default.append_keys"); n != 0 {
 		t.Errorf("%d keys are claimed by appends that met a conflict", n)
 	}
-	if _, err := store.Append(ctx, "missing", Exact(1), someEvents(1)...); !strings.Contains(err.Error(), `"missing" is at version 0, expected version 1`) {
+	if _, err := store.Append(ctx, "missing", event.Exact(1), someEvents(1)...); !strings.Contains(err.Error(), `"missing" is at version 0, expected version 1`) {
 		t.Errorf("the message is %q", err)
 	}
 }
@@ -150,7 +151,7 @@ func TestEventsAreReadAsTheyWereAppended(t *testing.T) {
 	store := newStore(t)
 	want := event.Event{Type: "Größe", Body: json.RawMessage(`{"a": [1.50, "ü\"\\\n"], "n": null}`),
 		Headers: map[string]string{"quote\"": `{\"`, "empty": ""}, CausationID: "c{1}", CorrelationID: `\,"`}
-	mustAppend(t, store.Tenant, "s", Any, want, event.Event{Type: "Bare"})
+	mustAppend(t, store.Tenant, "s", event.Any, want, event.Event{Type: "Bare"})
 	got := collect(t, store.ReadStream(testContext(t), "s", 1))
 	if len(got) != 2 {
 		t.Fatalf("%d events", len(got))
@@ -177,26 +178,26 @@ func TestBadInputIsRefusedByNameBeforeAnythingIsWritten(t *testing.T) {
 	body := func(b string) event.Event { return event.Event{Type: "T", Body: json.RawMessage(b)} }
 	for name, c := range map[string]struct {
 		stream   string
-		expected Expected
+		expected event.Expected
 		events   []event.Event
 		want     string
 	}{
-		"no events":         {"s", Any, nil, "no events"},
-		"no stream":         {"", Any, []event.Event{good}, "stream's id is empty"},
-		"long stream":       {strings.Repeat("x", 501), Any, []event.Event{good}, "501 bytes"},
-		"stream not UTF-8":  {"s\xff", Any, []event.Event{good}, "not valid UTF-8"},
-		"stream with NUL":   {"s\x00", Any, []event.Event{good}, "NUL"},
-		"empty key":         {"s", Any.WithKey(""), []event.Event{good}, "key is empty"},
-		"long key":          {"s", Any.WithKey(strings.Repeat("k", 201)), []event.Event{good}, "201 bytes"},
-		"key not UTF-8":     {"s", Any.WithKey("\xff"), []event.Event{good}, "idempotency key"},
-		"negative version":  {"s", Exact(-1), []event.Event{good}, "-1 is negative"},
-		"second has a NUL":  {"s", Any, []event.Event{good, body(`{"a":"\u0000"}`)}, `event 1: event body contains \u0000`},
-		"body not JSON":     {"s", Any, []event.Event{body(`{"a":`)}, "event 0: event body is not one valid JSON value"},
-		"two bodies":        {"s", Any, []event.Event{body(`1 2`)}, "event 0"},
-		"body not UTF-8":    {"s", Any, []event.Event{body("\"\xff\"")}, "event 0: event body is not valid UTF-8"},
-		"half a surrogate":  {"s", Any, []event.Event{body(`"\ud800"`)}, "surrogate"},
-		"type missing":      {"s", Any, []event.Event{{}}, "event 0: event type is empty"},
-		"header with a NUL": {"s", Any, []event.Event{{Type: "T", Headers: map[string]string{"h": "\x00"}}}, "header h"},
+		"no events":         {"s", event.Any, nil, "no events"},
+		"no stream":         {"", event.Any, []event.Event{good}, "stream's id is empty"},
+		"long stream":       {strings.Repeat("x", 501), event.Any, []event.Event{good}, "501 bytes"},
+		"stream not UTF-8":  {"s\xff", event.Any, []event.Event{good}, "not valid UTF-8"},
+		"stream with NUL":   {"s\x00", event.Any, []event.Event{good}, "NUL"},
+		"empty key":         {"s", event.Any.WithKey(""), []event.Event{good}, "key is empty"},
+		"long key":          {"s", event.Any.WithKey(strings.Repeat("k", 201)), []event.Event{good}, "201 bytes"},
+		"key not UTF-8":     {"s", event.Any.WithKey("\xff"), []event.Event{good}, "idempotency key"},
+		"negative version":  {"s", event.Exact(-1), []event.Event{good}, "-1 is negative"},
+		"second has a NUL":  {"s", event.Any, []event.Event{good, body(`{"a":"\u0000"}`)}, `event 1: event body contains \u0000`},
+		"body not JSON":     {"s", event.Any, []event.Event{body(`{"a":`)}, "event 0: event body is not one valid JSON value"},
+		"two bodies":        {"s", event.Any, []event.Event{body(`1 2`)}, "event 0"},
+		"body not UTF-8":    {"s", event.Any, []event.Event{body("\"\xff\"")}, "event 0: event body is not valid UTF-8"},
+		"half a surrogate":  {"s", event.Any, []event.Event{body(`"\ud800"`)}, "surrogate"},
+		"type missing":      {"s", event.Any, []event.Event{{}}, "event 0: event type is empty"},
+		"header with a NUL": {"s", event.Any, []event.Event{{Type: "T", Headers: map[string]string{"h": "\x00"}}}, "header h"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := store.Append(testContext(t), c.stream, c.expected, c.events...)
@@ -208,19 +209,19 @@ func TestBadInputIsRefusedByNameBeforeAnythingIsWritten(t *testing.T) {
 	if drawn := lastDrawn(t, store.Tenant); drawn != 0 {
 		t.Errorf("%d positions were drawn", drawn)
 	}
-	mustAppend(t, store.Tenant, strings.Repeat("x", 500), Any.WithKey(strings.Repeat("k", 200)), body(`"\ud83d\ude00 \\u0000"`))
+	mustAppend(t, store.Tenant, strings.Repeat("x", 500), event.Any.WithKey(strings.Repeat("k", 200)), body(`"\ud83d\ude00 \\u0000"`))
 }
 
 func TestValueThatOnlyTheServerRefusesLeavesNothing(t *testing.T) {
 	store := newStore(t)
-	_, err := store.Append(testContext(t), "s", Any, event.Event{Type: "T"}, event.Event{Type: "T", Body: json.RawMessage(`1e200000`)})
+	_, err := store.Append(testContext(t), "s", event.Any, event.Event{Type: "T"}, event.Event{Type: "T", Body: json.RawMessage(`1e200000`)})
 	if !isState(err, "22003") {
 		t.Errorf("error %v, want numeric_value_out_of_range", err)
 	}
 	if n := countEvents(t, store.Tenant); n != 0 {
 		t.Errorf("%d events", n)
 	}
-	if r := mustAppend(t, store.Tenant, "s", NoStream, someEvents(1)...); r.Version != 1 {
+	if r := mustAppend(t, store.Tenant, "s", event.NoStream, someEvents(1)...); r.Version != 1 {
 		t.Errorf("version %d", r.Version)
 	}
 }
@@ -232,8 +233,8 @@ func TestReadingAndAppendingNameAnUnknownTenant(t *testing.T) {
 		t.Fatal(err)
 	}
 	ctx := testContext(t)
-	_, appendErr := ghost.Append(ctx, "s", Any, someEvents(1)...)
-	_, keyedErr := ghost.Append(ctx, "s", Exact(1).WithKey("k"), someEvents(1)...)
+	_, appendErr := ghost.Append(ctx, "s", event.Any, someEvents(1)...)
+	_, keyedErr := ghost.Append(ctx, "s", event.Exact(1).WithKey("k"), someEvents(1)...)
 	for _, err := range []error{appendErr, keyedErr, firstError(ghost.ReadAll(ctx, ReadOptions{})), firstError(ghost.ReadStream(ctx, "s", 1))} {
 		if !errors.Is(err, projection.ErrUnknownTenant) || !strings.Contains(err.Error(), `"ghost"`) {
 			t.Errorf("error %v", err)
@@ -244,12 +245,12 @@ func TestReadingAndAppendingNameAnUnknownTenant(t *testing.T) {
 func TestAppendWakesItsTenantOnlyWhereItAppended(t *testing.T) {
 	store := newStore(t)
 	wakes := wakeCount(t, store)
-	mustAppend(t, store.Tenant, "s", Any.WithKey("k"), someEvents(1)...)
+	mustAppend(t, store.Tenant, "s", event.Any.WithKey("k"), someEvents(1)...)
 	if wakes("default") != 1 {
 		t.Fatalf("%d wakes after an append", wakes("default"))
 	}
-	mustAppend(t, store.Tenant, "s", Any.WithKey("k"), someEvents(1)...)
-	if _, err := store.Append(testContext(t), "s", NoStream, someEvents(1)...); !errors.Is(err, ErrVersionConflict) {
+	mustAppend(t, store.Tenant, "s", event.Any.WithKey("k"), someEvents(1)...)
+	if _, err := store.Append(testContext(t), "s", event.NoStream, someEvents(1)...); !errors.Is(err, event.ErrVersionConflict) {
 		t.Fatal(err)
 	}
 	if wakes("default") != 1 {
@@ -265,7 +266,7 @@ func TestStatementCacheDoesNotGrowWithTenants(t *testing.T) {
 	for i := range 3 * preparedTenants {
 		tenant := newTenant(t, store, fmt.Sprint(i))
 		for range 2 { // from the first success on it is known that there is such a tenant
-			mustAppend(t, tenant, "s", Any, someEvents(1)...)
+			mustAppend(t, tenant, "s", event.Any, someEvents(1)...)
 		}
 		collect(t, tenant.ReadStream(testContext(t), "s", 1))
 		// The default tenant came first.

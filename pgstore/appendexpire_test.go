@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/pgtest"
 )
 
@@ -32,7 +33,7 @@ func age(t testing.TB, tenant *Tenant, by time.Duration) {
 func keyed(t testing.TB, tenant *Tenant, format string, from, to int) {
 	t.Helper()
 	for i := from; i < to; i++ {
-		mustAppend(t, tenant, "s", Any.WithKey(fmt.Sprintf(format, i)), someEvents(1)...)
+		mustAppend(t, tenant, "s", event.Any.WithKey(fmt.Sprintf(format, i)), someEvents(1)...)
 	}
 }
 
@@ -58,10 +59,10 @@ func TestKeyedAppendsDeleteExpiredKeys(t *testing.T) {
 		}
 	}
 	// What is not old is a repeat still.
-	if got := mustAppend(t, store.Tenant, "s", Any.WithKey("new 7"), someEvents(1)...); !got.Repeated {
+	if got := mustAppend(t, store.Tenant, "s", event.Any.WithKey("new 7"), someEvents(1)...); !got.Repeated {
 		t.Error("a key that is not old was deleted")
 	}
-	if got := mustAppend(t, store.Tenant, "s", Any.WithKey("old 7"), someEvents(1)...); got.Repeated {
+	if got := mustAppend(t, store.Tenant, "s", event.Any.WithKey("old 7"), someEvents(1)...); got.Repeated {
 		t.Error("a key that was deleted is a repeat")
 	}
 }
@@ -77,13 +78,13 @@ func TestKeysAreKeptForEverIfAskedFor(t *testing.T) {
 }
 
 // expiring appends under a key in a way that deletes old ones.
-func expiring(ctx context.Context, tenant *Tenant, q querier, stream, key string) (AppendResult, error) {
-	a, err := tenant.newAppend(stream, Any.WithKey(key), someEvents(1))
+func expiring(ctx context.Context, tenant *Tenant, q querier, stream, key string) (event.Appended, error) {
+	a, err := tenant.newAppend(stream, event.Any.WithKey(key), someEvents(1))
 	if err != nil {
-		return AppendResult{}, err
+		return event.Appended{}, err
 	}
 	a.expire = true
-	return tenant.append(ctx, q, a, func() (AppendResult, error) { return tenant.appendOnce(ctx, q, a) })
+	return tenant.append(ctx, q, a, func() (event.Appended, error) { return tenant.appendOnce(ctx, q, a) })
 }
 
 // Each of them deletes keys that others of them repeat.
@@ -103,7 +104,7 @@ func TestAppendsThatDeleteEachOthersKeysDoNotDeadlock(t *testing.T) {
 				if i%2 == 0 {
 					key = fmt.Sprintf("new %d %d", i, n)
 				}
-				if _, err := expiring(testContext(t), store.Tenant, store.pool, "s", key); err != nil && !errors.Is(err, ErrKeyReused) {
+				if _, err := expiring(testContext(t), store.Tenant, store.pool, "s", key); err != nil && !errors.Is(err, event.ErrKeyReused) {
 					return err
 				}
 			}
@@ -193,7 +194,7 @@ func TestRepeatWhoseKeyIsDeletedMeanwhileAppends(t *testing.T) {
 	}}
 	store := openStore(t, dsn, Options{}, func(config *pgxpool.Config) { config.ConnConfig.Tracer = m })
 	keyed(t, other.Tenant, "k%d", 0, 1)
-	result, err := store.Append(testContext(t), "s", Any.WithKey("k0"), someEvents(1)...)
+	result, err := store.Append(testContext(t), "s", event.Any.WithKey("k0"), someEvents(1)...)
 	if err != nil || result.Repeated || result.Version != 2 || meddled.Load() != 1 {
 		t.Errorf("got %+v, %v; the key was deleted %d times", result, err, meddled.Load())
 	}
@@ -211,9 +212,9 @@ func BenchmarkAppendWithKey(b *testing.B) {
 			n := 0
 			for b.Loop() {
 				n++
-				expected := Any
+				expected := event.Any
 				if kind != "no key" {
-					expected = Any.WithKey(fmt.Sprint(n))
+					expected = event.Any.WithKey(fmt.Sprint(n))
 				}
 				if _, err := store.Append(b.Context(), fmt.Sprint("s", n%100), expected, someEvents(1)...); err != nil {
 					b.Fatal(err)

@@ -10,19 +10,21 @@ import (
 	"testing"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/millrace-go/millrace/event"
 )
 
 func TestRepeatReturnsTheFirstResult(t *testing.T) {
 	store := newStore(t)
-	mustAppend(t, store.Tenant, "s", Any, someEvents(2)...)
-	first := mustAppend(t, store.Tenant, "s", Exact(2).WithKey("k"), someEvents(3)...)
-	mustAppend(t, store.Tenant, "other", Any, someEvents(1)...)
-	mustAppend(t, store.Tenant, "s", Any, someEvents(1)...)
+	mustAppend(t, store.Tenant, "s", event.Any, someEvents(2)...)
+	first := mustAppend(t, store.Tenant, "s", event.Exact(2).WithKey("k"), someEvents(3)...)
+	mustAppend(t, store.Tenant, "other", event.Any, someEvents(1)...)
+	mustAppend(t, store.Tenant, "s", event.Any, someEvents(1)...)
 	drawn := lastDrawn(t, store.Tenant)
 	want := first
 	want.Repeated = true
 	// The stream has moved on: the repeat wins over the conflict, and over whatever else is asked for.
-	for _, expected := range []Expected{Exact(2), Any, NoStream} {
+	for _, expected := range []event.Expected{event.Exact(2), event.Any, event.NoStream} {
 		if got := mustAppend(t, store.Tenant, "s", expected.WithKey("k"), someEvents(3)...); !reflect.DeepEqual(got, want) {
 			t.Errorf("%v: got %+v, want %+v", expected, got, want)
 		}
@@ -34,9 +36,9 @@ func TestRepeatReturnsTheFirstResult(t *testing.T) {
 
 func TestKeyBelongsToOneStream(t *testing.T) {
 	store := newStore(t)
-	mustAppend(t, store.Tenant, "s", Any.WithKey("k"), someEvents(1)...)
-	_, err := store.Append(testContext(t), "other", Any.WithKey("k"), someEvents(1)...)
-	if !errors.Is(err, ErrKeyReused) || !strings.Contains(err.Error(), `key "k" was used for stream "s"`) {
+	mustAppend(t, store.Tenant, "s", event.Any.WithKey("k"), someEvents(1)...)
+	_, err := store.Append(testContext(t), "other", event.Any.WithKey("k"), someEvents(1)...)
+	if !errors.Is(err, event.ErrKeyReused) || !strings.Contains(err.Error(), `key "k" was used for stream "s"`) {
 		t.Errorf("error %v", err)
 	}
 	if n := countEvents(t, store.Tenant); n != 1 {
@@ -46,11 +48,11 @@ func TestKeyBelongsToOneStream(t *testing.T) {
 
 func TestKeyOfAnAppendThatFailedCanBeUsed(t *testing.T) {
 	store := newStore(t)
-	mustAppend(t, store.Tenant, "s", Any, someEvents(1)...)
-	if _, err := store.Append(testContext(t), "s", NoStream.WithKey("k"), someEvents(1)...); !errors.Is(err, ErrVersionConflict) {
+	mustAppend(t, store.Tenant, "s", event.Any, someEvents(1)...)
+	if _, err := store.Append(testContext(t), "s", event.NoStream.WithKey("k"), someEvents(1)...); !errors.Is(err, event.ErrVersionConflict) {
 		t.Fatal(err)
 	}
-	if got := mustAppend(t, store.Tenant, "s", Exact(1).WithKey("k"), someEvents(1)...); got.Repeated || got.Version != 2 {
+	if got := mustAppend(t, store.Tenant, "s", event.Exact(1).WithKey("k"), someEvents(1)...); got.Repeated || got.Version != 2 {
 		t.Errorf("got %+v", got)
 	}
 }
@@ -61,10 +63,10 @@ func TestConcurrentRepeatsAppendOnce(t *testing.T) {
 	const callers, keys, events = 8, 20, 100
 	for k := range keys {
 		var appended atomic.Int32
-		results := make([]AppendResult, callers)
+		results := make([]event.Appended, callers)
 		err := together(callers, func(i int) error {
 			// Half of them expect a version that is true only for the first.
-			expected := []Expected{Any, Exact(int64(k * events))}[i%2]
+			expected := []event.Expected{event.Any, event.Exact(int64(k * events))}[i%2]
 			result, err := store.Append(ctx, "s", expected.WithKey(fmt.Sprint(k)), someEvents(events)...)
 			if !result.Repeated {
 				appended.Add(1)
@@ -103,13 +105,13 @@ func TestWaitingRepeatAppendsWhereTheFirstRollsBack(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }()
-			if _, _, err := store.AppendTx(ctx, tx, "s", NoStream.WithKey("k"), someEvents(2)...); err != nil {
+			if _, _, err := store.AppendTx(ctx, tx, "s", event.NoStream.WithKey("k"), someEvents(2)...); err != nil {
 				t.Fatal(err)
 			}
-			waiting := make(chan AppendResult, 1)
+			waiting := make(chan event.Appended, 1)
 			failed := make(chan error, 1)
 			go func() {
-				result, err := store.Append(ctx, "s", NoStream.WithKey("k"), someEvents(2)...)
+				result, err := store.Append(ctx, "s", event.NoStream.WithKey("k"), someEvents(2)...)
 				failed <- err
 				waiting <- result
 			}()
@@ -137,24 +139,24 @@ func TestWaitingRepeatAppendsWhereTheFirstRollsBack(t *testing.T) {
 func TestKeyedConflictAndRepeatLeaveTheCallersTransactionUsable(t *testing.T) {
 	store := newStore(t)
 	ctx := testContext(t)
-	first := mustAppend(t, store.Tenant, "s", Any.WithKey("used"), someEvents(2)...)
+	first := mustAppend(t, store.Tenant, "s", event.Any.WithKey("used"), someEvents(2)...)
 	err := store.InTx(ctx, func(ctx context.Context, tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, "create table before (n int)"); err != nil {
 			return err
 		}
-		_, wake, err := store.AppendTx(ctx, tx, "s", NoStream.WithKey("new"), someEvents(1)...)
-		if !errors.Is(err, ErrVersionConflict) || wake == nil {
+		_, wake, err := store.AppendTx(ctx, tx, "s", event.NoStream.WithKey("new"), someEvents(1)...)
+		if !errors.Is(err, event.ErrVersionConflict) || wake == nil {
 			t.Errorf("error %v", err)
 		}
-		again, _, err := store.AppendTx(ctx, tx, "s", NoStream.WithKey("used"), someEvents(2)...)
+		again, _, err := store.AppendTx(ctx, tx, "s", event.NoStream.WithKey("used"), someEvents(2)...)
 		if err != nil || !again.Repeated || !reflect.DeepEqual(again.Positions, first.Positions) {
 			t.Errorf("repeat: %+v, %v", again, err)
 		}
-		now, _, err := store.AppendTx(ctx, tx, "s", Exact(2).WithKey("new"), someEvents(1)...)
+		now, _, err := store.AppendTx(ctx, tx, "s", event.Exact(2).WithKey("new"), someEvents(1)...)
 		if err != nil || now.Version != 3 || now.Repeated {
 			t.Errorf("append under the key of the conflict: %+v, %v", now, err)
 		}
-		same, _, err := store.AppendTx(ctx, tx, "s", Any.WithKey("new"), someEvents(1)...)
+		same, _, err := store.AppendTx(ctx, tx, "s", event.Any.WithKey("new"), someEvents(1)...)
 		if err != nil || !same.Repeated || same.Version != 3 {
 			t.Errorf("repeat within one transaction: %+v, %v", same, err)
 		}

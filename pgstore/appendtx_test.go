@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/millrace-go/millrace/event"
 )
 
 func TestAppendTxIsVisibleAndWakesAfterTheCommit(t *testing.T) {
@@ -18,7 +20,7 @@ func TestAppendTxIsVisibleAndWakesAfterTheCommit(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }()
-	result, wake, err := store.AppendTx(ctx, tx, "s", NoStream, someEvents(2)...)
+	result, wake, err := store.AppendTx(ctx, tx, "s", event.NoStream, someEvents(2)...)
 	if err != nil || result.Version != 2 || len(result.Positions) != 2 {
 		t.Fatalf("%+v, %v", result, err)
 	}
@@ -36,14 +38,14 @@ func TestAppendTxIsVisibleAndWakesAfterTheCommit(t *testing.T) {
 
 func TestConflictLeavesTheCallersTransactionUsable(t *testing.T) {
 	store := newStore(t)
-	mustAppend(t, store.Tenant, "s", Any, someEvents(1)...)
+	mustAppend(t, store.Tenant, "s", event.Any, someEvents(1)...)
 	err := store.InTx(testContext(t), func(ctx context.Context, tx pgx.Tx) error {
-		_, wake, err := store.AppendTx(ctx, tx, "s", NoStream, someEvents(1)...)
-		if !errors.Is(err, ErrVersionConflict) {
+		_, wake, err := store.AppendTx(ctx, tx, "s", event.NoStream, someEvents(1)...)
+		if !errors.Is(err, event.ErrVersionConflict) {
 			t.Errorf("error %v", err)
 		}
 		wake()
-		_, _, err = store.AppendTx(ctx, tx, "s", Exact(1), someEvents(1)...)
+		_, _, err = store.AppendTx(ctx, tx, "s", event.Exact(1), someEvents(1)...)
 		return err
 	})
 	if err != nil {
@@ -59,21 +61,21 @@ func TestInTxCommitsAndWakesEveryTenantAppendedTo(t *testing.T) {
 	a, b, c := newTenant(t, store, "a"), newTenant(t, store, "b"), newTenant(t, store, "c")
 	wakes := wakeCount(t, store)
 	err := store.InTx(testContext(t), func(ctx context.Context, tx pgx.Tx) error {
-		if _, _, err := a.AppendTx(ctx, tx, "s", Any, someEvents(1)...); err != nil {
+		if _, _, err := a.AppendTx(ctx, tx, "s", event.Any, someEvents(1)...); err != nil {
 			return err
 		}
 		savepoint, err := tx.Begin(ctx)
 		if err != nil {
 			return err
 		}
-		if _, _, err := b.AppendTx(ctx, savepoint, "s", Any, someEvents(1)...); err != nil {
+		if _, _, err := b.AppendTx(ctx, savepoint, "s", event.Any, someEvents(1)...); err != nil {
 			return err
 		}
 		if err := savepoint.Commit(ctx); err != nil {
 			return err
 		}
-		_, _, err = c.AppendTx(ctx, tx, "s", Exact(1), someEvents(1)...)
-		if !errors.Is(err, ErrVersionConflict) {
+		_, _, err = c.AppendTx(ctx, tx, "s", event.Exact(1), someEvents(1)...)
+		if !errors.Is(err, event.ErrVersionConflict) {
 			return err
 		}
 		if wakes("a")+wakes("b") != 0 {
@@ -112,7 +114,7 @@ func TestInTxThatFailsLeavesNothingAndWakesNobody(t *testing.T) {
 					}
 				}()
 				return store.InTx(testContext(t), func(ctx context.Context, tx pgx.Tx) error {
-					if _, _, err := store.AppendTx(ctx, tx, "s", Any.WithKey("k"), someEvents(3)...); err != nil {
+					if _, _, err := store.AppendTx(ctx, tx, "s", event.Any.WithKey("k"), someEvents(3)...); err != nil {
 						return err
 					}
 					return fail(ctx, tx)
@@ -130,7 +132,7 @@ func TestInTxThatFailsLeavesNothingAndWakesNobody(t *testing.T) {
 			if acquired := store.pool.Stat().AcquiredConns(); acquired != 0 {
 				t.Errorf("%d connections are not given back", acquired)
 			}
-			if r := mustAppend(t, store.Tenant, "s", NoStream.WithKey("k"), someEvents(1)...); r.Repeated {
+			if r := mustAppend(t, store.Tenant, "s", event.NoStream.WithKey("k"), someEvents(1)...); r.Repeated {
 				t.Error("the key is claimed")
 			}
 		})
@@ -161,16 +163,17 @@ func TestAppendTxMakesTheCommitSynchronousAgain(t *testing.T) {
 	}
 	for _, c := range []struct {
 		before   string
-		expected Expected
+		expected event.Expected
 		want     string
 	}{
-		{"off", Any, "on"}, {"off", NoStream.WithKey("keyed"), "on"}, {"local", Any, "local"}, {"remote_apply", Any, "remote_apply"},
+		{"off", event.Any, "on"}, {"off", event.NoStream.WithKey("keyed"), "on"}, {"local", event.Any, "local"}, {"remote_apply", event.Any, "remote_apply"},
 	} {
 		err := store.InTx(ctx, func(ctx context.Context, tx pgx.Tx) error {
 			if _, err := tx.Exec(ctx, "set local synchronous_commit = "+c.before); err != nil {
 				return err
 			}
-			stream := strings.Join([]string{c.before, c.expected.key}, "-")
+			key, _ := c.expected.Key()
+			stream := strings.Join([]string{c.before, key}, "-")
 			if _, _, err := store.AppendTx(ctx, tx, stream, c.expected, someEvents(1)...); err != nil {
 				return err
 			}
@@ -188,7 +191,7 @@ func TestAppendTxMakesTheCommitSynchronousAgain(t *testing.T) {
 		if _, err := tx.Exec(ctx, "set local synchronous_commit = off"); err != nil {
 			return err
 		}
-		if _, _, err := store.AppendTx(ctx, tx, "s", Exact(7), someEvents(1)...); !errors.Is(err, ErrVersionConflict) {
+		if _, _, err := store.AppendTx(ctx, tx, "s", event.Exact(7), someEvents(1)...); !errors.Is(err, event.ErrVersionConflict) {
 			return err
 		}
 		if got := setting(tx); got != "off" {

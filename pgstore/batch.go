@@ -326,9 +326,11 @@ func newPanicError(value any) *panicError {
 	return &panicError{value: value, stack: string(debug.Stack())}
 }
 
-func (e *panicError) Error() string { return fmt.Sprintf("%v: %v", ErrHandlerPanic, e.value) }
+func (e *panicError) Error() string {
+	return fmt.Sprintf("%v: %v", projection.ErrHandlerPanic, e.value)
+}
 
-func (e *panicError) Is(target error) bool { return target == ErrHandlerPanic }
+func (e *panicError) Is(target error) bool { return target == projection.ErrHandlerPanic }
 
 func (e *panicError) Unwrap() error {
 	err, _ := e.value.(error)

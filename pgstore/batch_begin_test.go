@@ -10,6 +10,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/projection"
 )
 
@@ -37,7 +38,7 @@ func (o *owner) settingIn(opts ApplyOptions, name string) (value string) {
 		o.t.Fatal(err)
 	}
 	o.refresh()
-	mustAppend(o.t, o.store.Tenant, "s", Any, someEvents(1)...)
+	mustAppend(o.t, o.store.Tenant, "s", event.Any, someEvents(1)...)
 	return value
 }
 
@@ -115,7 +116,7 @@ func TestAppendInARelaxedBatchWaitsForTheDisk(t *testing.T) {
 		if before := show(ctx, tx, "synchronous_commit"); before != "off" {
 			t.Errorf("synchronous_commit is %q before the append", before)
 		}
-		if _, _, err := o.store.AppendTx(ctx, tx, "other", Any, someEvents(1)...); err != nil {
+		if _, _, err := o.store.AppendTx(ctx, tx, "other", event.Any, someEvents(1)...); err != nil {
 			return err
 		}
 		if after := show(ctx, tx, "synchronous_commit"); after != "on" {
@@ -140,7 +141,7 @@ func TestSearchPathIsThatOfANamedTenantOnly(t *testing.T) {
 	before := show(testContext(t), store.pool, "search_path")
 	for _, name := range []string{projection.DefaultTenant, `it's "a" \ tenant`} {
 		tenant := newTenant(t, store, name)
-		mustAppend(t, tenant, "s", Any, someEvents(1)...)
+		mustAppend(t, tenant, "s", event.Any, someEvents(1)...)
 		want := before
 		if name != projection.DefaultTenant {
 			want = quote(tenant.EventsSchema()) + ", pg_temp"

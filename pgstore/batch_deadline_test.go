@@ -22,7 +22,7 @@ func TestDeadlineIsTheHandlersFault(t *testing.T) {
 		"in a statement": sends("select pg_sleep(60)"),
 		"outside": func(ctx context.Context, _ pgx.Tx) error {
 			<-ctx.Done()
-			if !errors.Is(context.Cause(ctx), ErrDeadline) {
+			if !errors.Is(context.Cause(ctx), projection.ErrTimeout) {
 				t.Errorf("cause %v", context.Cause(ctx))
 			}
 			return ctx.Err()
@@ -73,7 +73,7 @@ func TestHandlerThatIgnoresItsContextIsAbandoned(t *testing.T) {
 		return nil
 	}, ApplyOptions{Timeout: 100 * time.Millisecond})
 	wantClass(t, err, engine.HandlerFault)
-	if !errors.Is(err, ErrAbandoned) || !errors.Is(err, ErrDeadline) {
+	if !errors.Is(err, projection.ErrAbandoned) || !errors.Is(err, projection.ErrTimeout) {
 		t.Error(err)
 	}
 	if took := time.Since(began); took > 30*time.Second {
@@ -171,7 +171,7 @@ func TestManyWaitsForLocksInOneStatementAreNobodysFault(t *testing.T) {
 	mustExec(t, o.store, "create function public.touch(i int) returns void language sql as $$ update public.row set n = n + 1 where id = i $$")
 	err := o.apply(writeAnd(sends("select public.touch(i) from generate_series(0, 2) i")), ApplyOptions{Timeout: deadline})
 	wantClass(t, err, engine.Infrastructure)
-	if !errors.Is(err, ErrLockWait) {
+	if !errors.Is(err, projection.ErrLockWait) {
 		t.Error(err)
 	}
 	o.untouched()
@@ -183,7 +183,7 @@ func TestDeadlineWhenTheServerCannotBeAskedIsNotCounted(t *testing.T) {
 	// The batch has the only connection of the pool, so that it cannot be asked over that either.
 	store := migrated(t, openStore(t, s.DSN("postgres"), Options{}, connections(1)))
 	makeModel(t, store)
-	mustAppend(t, store.Tenant, "s", Any, someEvents(1)...)
+	mustAppend(t, store.Tenant, "s", event.Any, someEvents(1)...)
 	o := claimAs(t, store, projection.DefaultTenant)
 	hangs := func(ctx context.Context, _ pgx.Tx) error {
 		<-ctx.Done()

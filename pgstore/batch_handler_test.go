@@ -12,6 +12,7 @@ import (
 
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/projection"
 )
 
 func TestHandlerCannotEndItsTransaction(t *testing.T) {
@@ -166,7 +167,7 @@ func TestPanicIsAnErrorWithItsStack(t *testing.T) {
 		for position, handler := range map[int64]BatchHandler{0: writeAnd(fails), events[1].Position: each} {
 			err := o.apply(handler, ApplyOptions{})
 			fault := wantClass(t, err, engine.HandlerFault)
-			if !errors.Is(err, ErrHandlerPanic) || value != nil && !strings.Contains(err.Error(), fmt.Sprint(value)) {
+			if !errors.Is(err, projection.ErrHandlerPanic) || value != nil && !strings.Contains(err.Error(), fmt.Sprint(value)) {
 				t.Errorf("panic with %v: %v", value, err)
 			}
 			if cause, ok := value.(error); ok && !errors.Is(err, cause) {

@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/projection"
 )
@@ -104,7 +105,7 @@ func nothingLeaks(t *testing.T, store *Store) {
 			if after := sessionState(t, store); after["pid"] != before["pid"] {
 				t.Errorf("%s and %s cost the connection", name, end)
 			}
-			mustAppend(t, store.Tenant, "s", Any, someEvents(1)...)
+			mustAppend(t, store.Tenant, "s", event.Any, someEvents(1)...)
 		}
 	}
 }
@@ -197,7 +198,7 @@ func TestSettingsOfAPoolSurviveBatches(t *testing.T) {
 		if name := show(testContext(t), store.pool, "application_name"); name != "a host" {
 			t.Errorf("application_name is %q", name)
 		}
-		mustAppend(t, store.Tenant, "s", Any, someEvents(1)...)
+		mustAppend(t, store.Tenant, "s", event.Any, someEvents(1)...)
 	}
 }
 
@@ -223,7 +224,7 @@ func TestBatchesWorkOnAPoolOfOne(t *testing.T) {
 		if err := o.apply(write, ApplyOptions{}); err != nil {
 			t.Fatal(err)
 		}
-		mustAppend(t, store.Tenant, "s", Any, someEvents(1)...)
+		mustAppend(t, store.Tenant, "s", event.Any, someEvents(1)...)
 	}
 	if n := store.pool.Stat().NewConnsCount(); n != 1 {
 		t.Errorf("%d connections were made", n)

@@ -22,10 +22,6 @@ const askTime = 2 * time.Second
 // errGoexit tells that a handler ended its goroutine instead of returning.
 var errGoexit = errors.New("the handler ended its goroutine")
 
-// ErrAbandoned tells that a handler did not return when its context was cancelled. Its connection, if it had one, was cut,
-// so that nothing of it can commit, and its goroutine was left to itself.
-var ErrAbandoned = errors.New("the handler did not return after its context was cancelled")
-
 // call runs the handler in a goroutine of its own, so that neither a handler that hangs nor one that ends its goroutine
 // takes the projection with it, and says whose fault it is where it fails.
 func (b *batchTx) call(ctx context.Context, lent *lentConn, pid uint32, tx *scopedTx, fn func(context.Context, pgx.Tx) error) error {
@@ -49,10 +45,10 @@ func (b *batchTx) call(ctx context.Context, lent *lentConn, pid uint32, tx *scop
 	case err := <-done:
 		return handlerFault(err, tx, pgConn)
 	case <-deadline.C:
-		cause = ErrDeadline
+		cause = projection.ErrTimeout
 		waits, err := b.waitsForLock(ctx, pid)
 		if waits {
-			cause = ErrLockWait
+			cause = projection.ErrLockWait
 		}
 		// A server that cannot be asked is no fault of the handler's.
 		infrastructure = waits || err != nil
@@ -72,7 +68,7 @@ func (b *batchTx) call(ctx context.Context, lent *lentConn, pid uint32, tx *scop
 	case <-grace.C:
 		lent.abandon()
 		b.store.abandoned.Add(1)
-		err = ErrAbandoned
+		err = projection.ErrAbandoned
 	}
 	if ctx.Err() != nil {
 		return &engine.Fault{Class: engine.Infrastructure, Err: fmt.Errorf("batch was cancelled: %w", cause)}
@@ -81,7 +77,7 @@ func (b *batchTx) call(ctx context.Context, lent *lentConn, pid uint32, tx *scop
 	noted := tx.fault()
 	switch class := returnedClass(noted); {
 	case infrastructure:
-		fault.Class, fault.Probe = engine.Infrastructure, cause == ErrDeadline
+		fault.Class, fault.Probe = engine.Infrastructure, cause == projection.ErrTimeout
 	case isServerFault(noted) && class != engine.Interrupted: // the end of ctx may have cancelled it
 		fault.Class, fault.Probe = class, class == engine.Unclear
 	}

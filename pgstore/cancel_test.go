@@ -26,8 +26,8 @@ func TestCancelledReplayLeavesNoLetterReplaying(t *testing.T) {
 			mustBeParked := func(command int64, doing string) {
 				t.Helper()
 				ended, o := d.outcome(command)
-				for i, l := range d.list(Page{}) {
-					if !ended || o != (CommandResult{}) || l.State != projection.DeadLetterParked || i == 0 && l.BlockedByStream {
+				for i, l := range d.list(projection.DeadLetterPage{}) {
+					if !ended || o != (projection.CommandResult{}) || l.State != projection.DeadLetterParked || i == 0 && l.BlockedByStream {
 						t.Errorf("%s: ended %v, %+v, %+v", doing, ended, o, l)
 					}
 				}
@@ -77,7 +77,7 @@ func TestCancelledReplayLeavesNoLetterReplaying(t *testing.T) {
 			cancel(d, command)
 			d.must(d.run(write, d.again(r)))
 			carriedOut()
-			if ended, o := d.outcome(command); !ended || o != (CommandResult{Done: 1}) {
+			if ended, o := d.outcome(command); !ended || o != (projection.CommandResult{Done: 1}) {
 				t.Errorf("ended: %v, %+v", ended, o)
 			}
 			if parked = parked[1:]; whole {

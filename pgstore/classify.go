@@ -30,20 +30,6 @@ const (
 	stateNotSupported = "0A000"
 )
 
-var (
-	// ErrBatchEnded tells that a handler ended the transaction of its batch. Nothing of the batch counts, but what the
-	// handler committed by itself stays: it must not do that.
-	ErrBatchEnded = errors.New("the handler ended the transaction of its batch")
-	// ErrDeadline tells that a handler did not finish within its deadline.
-	ErrDeadline = errors.New("the handler's deadline passed")
-	// ErrLockWait tells that the deadline passed while the batch's session waited for a lock that somebody else holds.
-	ErrLockWait = errors.New("the deadline passed while waiting for a lock")
-	// ErrHandlerPanic tells that a handler panicked.
-	ErrHandlerPanic = errors.New("the handler panicked")
-	// ErrNotMigrated tells that the control schema, or something in it, is missing: Migrate was not called.
-	ErrNotMigrated = errors.New("the schema is missing or too old: call Migrate")
-)
-
 // sqlClass classifies the SQLSTATEs that a handler's statement may meet. A row of two characters is a whole class. Every
 // other SQLSTATE is the handler's fault: its statement failed. An SQLSTATE says nothing about the server as a whole:
 // extensions raise XX000 for bad input, and a foreign server that is down is 08001. Source: PostgreSQL documentation,
@@ -139,9 +125,9 @@ func classify(err error) *engine.Fault {
 	case errors.Is(err, projection.ErrRestored), errors.Is(err, projection.ErrUnknownTenant), errors.Is(err, projection.ErrTenantDropped),
 		errors.Is(err, ErrNotMigrated), errors.Is(err, projection.ErrUnknownProjection):
 		fault.Class = engine.Configuration
-	case errors.Is(err, ErrLockWait):
+	case errors.Is(err, projection.ErrLockWait):
 		fault.Class = engine.Infrastructure
-	case errors.Is(err, ErrDeadline), errors.Is(err, ErrBatchEnded), errors.Is(err, ErrTxControl):
+	case errors.Is(err, projection.ErrTimeout), errors.Is(err, ErrBatchEnded), errors.Is(err, ErrTxControl):
 		// The handler's, whatever the connection said when it was cut off.
 	case errors.As(err, &pgErr):
 		fault.Class = classOf(pgErr)

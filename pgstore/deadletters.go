@@ -12,16 +12,8 @@ import (
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/internal/excerpt"
+	"github.com/millrace-go/millrace/internal/valid"
 	"github.com/millrace-go/millrace/projection"
-)
-
-var (
-	// ErrDeadLetterNotFound tells that a projection has no dead letter of that id.
-	ErrDeadLetterNotFound = errors.New("no such dead letter")
-	// ErrNoCommand tells that a projection has no command of that number, or had it more than a day ago.
-	ErrNoCommand = errors.New("no such command")
-	// ErrPending tells that a command was given and is not carried out yet: whoever holds the projection's lease will.
-	ErrPending = errors.New("not carried out yet, and will be")
 )
 
 // DeadLetters are the events that a projection has put aside. It is safe for concurrent use, from any process: what
@@ -37,29 +29,8 @@ func (s *Store) DeadLetters(id projection.ID) *DeadLetters {
 	return &DeadLetters{store: s, id: id.WithDefaults()}
 }
 
-// Page says which dead letters to list. Its zero value lists the oldest 100 that are parked.
-type Page struct {
-	projection.DeadLetterFilter
-	// States are the states of the letters. Default: parked and replaying.
-	States []projection.DeadLetterState
-	// NewestFirst lists the highest positions first.
-	NewestFirst bool
-	// Beyond is the position of the last letter of the page before this one; 0 begins.
-	After int64
-	// Limit bounds the page. Default 100.
-	Limit int
-}
-
-// Outcome is what came of a command.
-type CommandResult struct {
-	// Command is the number of the command, by which Wait and Cancel know it.
-	Command int64
-	// Done counts the letters that were resolved or discarded, Failed those whose replay failed.
-	Done, Failed int64
-}
-
 // List returns dead letters in order of their positions.
-func (d *DeadLetters) List(ctx context.Context, page Page) ([]projection.DeadLetter, error) {
+func (d *DeadLetters) List(ctx context.Context, page projection.DeadLetterPage) ([]projection.DeadLetter, error) {
 	args, err := d.args(page.DeadLetterFilter, page.States)
 	switch {
 	case err != nil:
@@ -100,16 +71,16 @@ func (d *DeadLetters) List(ctx context.Context, page Page) ([]projection.DeadLet
 	return letters, nil
 }
 
-// Get returns a dead letter, whatever has become of it, and its event. It returns ErrDeadLetterNotFound where the projection has none
+// Get returns a dead letter, whatever has become of it, and its event. It returns projection.ErrDeadLetterNotFound where the projection has none
 // of that id, and with the letter projection.ErrEventGone where the event is gone.
 func (d *DeadLetters) Get(ctx context.Context, id int64) (projection.DeadLetter, event.Envelope, error) {
 	all := []projection.DeadLetterState{projection.DeadLetterParked, projection.DeadLetterReplaying, projection.DeadLetterResolved, projection.DeadLetterDiscarded}
-	letters, err := d.List(ctx, Page{DeadLetterFilter: projection.DeadLetterFilter{IDs: []int64{id}}, States: all, Limit: 1})
+	letters, err := d.List(ctx, projection.DeadLetterPage{DeadLetterFilter: projection.DeadLetterFilter{IDs: []int64{id}}, States: all, Limit: 1})
 	switch {
 	case err != nil:
 		return projection.DeadLetter{}, event.Envelope{}, err
 	case len(letters) == 0:
-		return projection.DeadLetter{}, event.Envelope{}, fmt.Errorf("dead letter %d of %s: %w", id, d.id, ErrDeadLetterNotFound)
+		return projection.DeadLetter{}, event.Envelope{}, fmt.Errorf("dead letter %d of %s: %w", id, d.id, projection.ErrDeadLetterNotFound)
 	}
 	letter := letters[0]
 	page, err := d.store.Port().Read(ctx, d.id.Tenant, engine.ReadRange{After: letter.Position - 1, UpTo: letter.Position, Limit: 1})
@@ -145,15 +116,15 @@ func (d *DeadLetters) Count(ctx context.Context, filter projection.DeadLetterFil
 // many ask for it at the same time.
 //
 // limit bounds how many events are replayed. Replay returns when they are. It waits for as long as nobody runs the
-// projection, or it is paused; where ctx ends first it returns ErrPending, and the replay is still made, unless Cancel ends it.
+// projection, or it is paused; where ctx ends first it returns projection.ErrCommandPending, and the replay is still made, unless Cancel ends it.
 // Where the answer of the database to the command itself was lost, it is not known whether it was given.
-func (d *DeadLetters) Replay(ctx context.Context, filter projection.DeadLetterFilter, limit int) (CommandResult, error) {
+func (d *DeadLetters) Replay(ctx context.Context, filter projection.DeadLetterFilter, limit int) (projection.CommandResult, error) {
 	return d.command(ctx, "replay", filter, limit)
 }
 
 // Discard gives parked events up: they will not be applied. What is parked behind them stays parked. Where nobody holds the
 // projection's lease it is done at once. Else it returns like Replay, also while the projection is paused.
-func (d *DeadLetters) Discard(ctx context.Context, filter projection.DeadLetterFilter, limit int) (CommandResult, error) {
+func (d *DeadLetters) Discard(ctx context.Context, filter projection.DeadLetterFilter, limit int) (projection.CommandResult, error) {
 	return d.command(ctx, "discard", filter, limit)
 }
 
@@ -192,7 +163,7 @@ func bounded(filter projection.DeadLetterFilter, limit int) error {
 
 // args are what all statements on dead letters take first.
 func (d *DeadLetters) args(filter projection.DeadLetterFilter, states []projection.DeadLetterState) ([]any, error) {
-	if err := errors.Join(event.ValidText("Stream", filter.Stream), event.ValidText("Type", filter.Type), event.ValidText("Error", filter.Error)); err != nil {
+	if err := errors.Join(valid.Text("Stream", filter.Stream), valid.Text("Type", filter.Type), valid.Text("Error", filter.Error)); err != nil {
 		return nil, err
 	}
 	if some := filter; filter.All {
@@ -218,7 +189,7 @@ func filterArgs(filter projection.DeadLetterFilter) []any {
 }
 
 // command gives a command and waits until it is carried out.
-func (d *DeadLetters) command(ctx context.Context, kind string, filter projection.DeadLetterFilter, limit int) (CommandResult, error) {
+func (d *DeadLetters) command(ctx context.Context, kind string, filter projection.DeadLetterFilter, limit int) (projection.CommandResult, error) {
 	outcome, err := d.carryOut(ctx, kind, filter, limit)
 	if err != nil {
 		return outcome, fmt.Errorf("%s dead letters of %s: %w", kind, d.id, err)
@@ -226,12 +197,12 @@ func (d *DeadLetters) command(ctx context.Context, kind string, filter projectio
 	return outcome, nil
 }
 
-func (d *DeadLetters) carryOut(ctx context.Context, kind string, filter projection.DeadLetterFilter, limit int) (CommandResult, error) {
+func (d *DeadLetters) carryOut(ctx context.Context, kind string, filter projection.DeadLetterFilter, limit int) (projection.CommandResult, error) {
 	if err := bounded(filter, limit); err != nil {
-		return CommandResult{}, err
+		return projection.CommandResult{}, err
 	}
 	if _, err := d.args(filter, nil); err != nil {
-		return CommandResult{}, err
+		return projection.CommandResult{}, err
 	}
 	var command int64
 	c := d.store.control
@@ -244,13 +215,13 @@ func (d *DeadLetters) carryOut(ctx context.Context, kind string, filter projecti
 		return err
 	})
 	if err != nil {
-		return CommandResult{}, err
+		return projection.CommandResult{}, err
 	}
 	return d.wait(ctx, command)
 }
 
 // Wait waits for a command that was given before, by the number of its Outcome, as Replay and Discard do.
-func (d *DeadLetters) Wait(ctx context.Context, command int64) (CommandResult, error) {
+func (d *DeadLetters) Wait(ctx context.Context, command int64) (projection.CommandResult, error) {
 	o, err := d.wait(ctx, command)
 	if err != nil {
 		return o, fmt.Errorf("wait for what is done with dead letters of %s: %w", d.id, err)
@@ -260,7 +231,7 @@ func (d *DeadLetters) Wait(ctx context.Context, command int64) (CommandResult, e
 
 // Cancel ends a command that is not carried out yet, by the number of its Outcome. What it has done stays done, and a replay
 // that is under way is finished; a letter whose replay does not finish is parked again, by the holder of the lease, or at
-// once if there is none. A command that has ended is left as it is. It returns ErrNoCommand where there is none. Wait, Replay
+// once if there is none. A command that has ended is left as it is. It returns projection.ErrCommandNotFound where there is none. Wait, Replay
 // and Discard then return the command's outcome so far.
 func (d *DeadLetters) Cancel(ctx context.Context, command int64) error {
 	c := d.store.control
@@ -272,7 +243,7 @@ func (d *DeadLetters) Cancel(ctx context.Context, command int64) error {
 		}
 		err := tx.QueryRow(ctx, c.outcome, command, d.id.Tenant, d.id.Name, d.id.Partition).Scan(&ended, new(int64), new(int64), &row, new(bool))
 		if errors.Is(err, pgx.ErrNoRows) {
-			return ErrNoCommand
+			return projection.ErrCommandNotFound
 		}
 		return err
 	})
@@ -285,8 +256,8 @@ func (d *DeadLetters) Cancel(ctx context.Context, command int64) error {
 
 // wait looks again and again what came of a command, also through an outage of the database. What nobody holds the lease of
 // is discarded here.
-func (d *DeadLetters) wait(ctx context.Context, command int64) (CommandResult, error) {
-	o := CommandResult{Command: command}
+func (d *DeadLetters) wait(ctx context.Context, command int64) (projection.CommandResult, error) {
+	o := projection.CommandResult{Command: command}
 	var unowned error
 	for delay := pollFirst; ; delay = min(2*delay, pollMost) {
 		var ended, handlerless bool
@@ -294,7 +265,7 @@ func (d *DeadLetters) wait(ctx context.Context, command int64) (CommandResult, e
 		err := d.store.pool.QueryRow(ctx, d.store.control.outcome, command, d.id.Tenant, d.id.Name, d.id.Partition).Scan(&ended, &o.Done, &o.Failed, &row, &handlerless)
 		switch {
 		case errors.Is(err, pgx.ErrNoRows):
-			return o, fmt.Errorf("command %d: %w", command, ErrNoCommand)
+			return o, fmt.Errorf("command %d: %w", command, projection.ErrCommandNotFound)
 		case err == nil && ended:
 			return o, nil
 		case err == nil && handlerless:
@@ -303,12 +274,12 @@ func (d *DeadLetters) wait(ctx context.Context, command int64) (CommandResult, e
 				continue
 			}
 		case err != nil && ownFault(err).Class != engine.Infrastructure:
-			return o, fmt.Errorf("command %d: %w: %w", command, ErrPending, ownFault(err))
+			return o, fmt.Errorf("command %d: %w: %w", command, projection.ErrCommandPending, ownFault(err))
 		}
 		select {
 		case <-time.After(delay):
 		case <-ctx.Done():
-			return o, fmt.Errorf("command %d: %w: %w", command, ErrPending, errors.Join(ctx.Err(), unowned))
+			return o, fmt.Errorf("command %d: %w: %w", command, projection.ErrCommandPending, errors.Join(ctx.Err(), unowned))
 		}
 	}
 }

@@ -29,7 +29,7 @@ func TestDeadLettersAreListedByFilterAndPage(t *testing.T) {
 	slices.Sort(all)
 	d.mustHave(all, "a")
 	ids := make(map[int64]int64)
-	for _, l := range d.list(Page{}) {
+	for _, l := range d.list(projection.DeadLetterPage{}) {
 		ids[l.Position] = l.ID
 		e := d.events[l.Position]
 		behind := l.Stream == "a" && l.Position != a[1]
@@ -47,32 +47,32 @@ func TestDeadLettersAreListedByFilterAndPage(t *testing.T) {
 
 	is := func(states ...projection.DeadLetterState) []projection.DeadLetterState { return states }
 	for name, s := range map[string]struct {
-		page Page
+		page projection.DeadLetterPage
 		want []int64
 	}{
-		"default":              {Page{}, []int64{b[0], a[3], a[4], a[5], c[5]}},
-		"all":                  {Page{States: allStates}, all},
-		"resolved":             {Page{States: is(projection.DeadLetterResolved)}, []int64{b[3]}},
-		"discarded":            {Page{States: is(projection.DeadLetterDiscarded)}, []int64{a[1], a[2]}},
-		"replaying":            {Page{States: is(projection.DeadLetterReplaying)}, []int64{b[0]}},
-		"ended":                {Page{States: is(projection.DeadLetterResolved, projection.DeadLetterDiscarded), NewestFirst: true}, []int64{b[3], a[2], a[1]}},
-		"stream":               {Page{DeadLetterFilter: projection.DeadLetterFilter{Stream: "a"}}, []int64{a[3], a[4], a[5]}},
-		"no such stream":       {Page{DeadLetterFilter: projection.DeadLetterFilter{Stream: "A"}}, nil},
-		"type":                 {Page{DeadLetterFilter: projection.DeadLetterFilter{Type: "of c"}}, []int64{c[5]}},
-		"error":                {Page{DeadLetterFilter: projection.DeadLetterFilter{Error: "parked behind"}}, []int64{a[3], a[4], a[5]}},
-		"error, a pattern":     {Page{DeadLetterFilter: projection.DeadLetterFilter{Error: "bad%"}}, nil},
-		"ids":                  {Page{DeadLetterFilter: projection.DeadLetterFilter{IDs: []int64{ids[c[5]], ids[a[1]], ids[b[0]], 77_777}}}, []int64{b[0], c[5]}},
-		"no ids":               {Page{DeadLetterFilter: projection.DeadLetterFilter{IDs: []int64{}}}, nil},
-		"several":              {Page{DeadLetterFilter: projection.DeadLetterFilter{Stream: "b", Type: "of b", Error: "bad at"}}, []int64{b[0]}},
-		"several that fit not": {Page{DeadLetterFilter: projection.DeadLetterFilter{Stream: "b", Type: "of c"}}, nil},
-		"first page":           {Page{States: allStates, Limit: 3}, all[:3]},
-		"next page":            {Page{States: allStates, Limit: 3, After: all[2]}, all[3:6]},
-		"last page":            {Page{States: allStates, Limit: 3, After: all[5]}, all[6:]},
-		"beyond the last":      {Page{States: allStates, After: all[7]}, nil},
-		"newest first":         {Page{States: allStates, NewestFirst: true, Limit: 3}, []int64{all[7], all[6], all[5]}},
-		"next newest":          {Page{States: allStates, NewestFirst: true, Limit: 3, After: all[5]}, []int64{all[4], all[3], all[2]}},
-		"beyond the oldest":    {Page{States: allStates, NewestFirst: true, After: all[0]}, nil},
-		"a very high limit":    {Page{Limit: math.MaxInt}, []int64{b[0], a[3], a[4], a[5], c[5]}},
+		"default":              {projection.DeadLetterPage{}, []int64{b[0], a[3], a[4], a[5], c[5]}},
+		"all":                  {projection.DeadLetterPage{States: allStates}, all},
+		"resolved":             {projection.DeadLetterPage{States: is(projection.DeadLetterResolved)}, []int64{b[3]}},
+		"discarded":            {projection.DeadLetterPage{States: is(projection.DeadLetterDiscarded)}, []int64{a[1], a[2]}},
+		"replaying":            {projection.DeadLetterPage{States: is(projection.DeadLetterReplaying)}, []int64{b[0]}},
+		"ended":                {projection.DeadLetterPage{States: is(projection.DeadLetterResolved, projection.DeadLetterDiscarded), NewestFirst: true}, []int64{b[3], a[2], a[1]}},
+		"stream":               {projection.DeadLetterPage{DeadLetterFilter: projection.DeadLetterFilter{Stream: "a"}}, []int64{a[3], a[4], a[5]}},
+		"no such stream":       {projection.DeadLetterPage{DeadLetterFilter: projection.DeadLetterFilter{Stream: "A"}}, nil},
+		"type":                 {projection.DeadLetterPage{DeadLetterFilter: projection.DeadLetterFilter{Type: "of c"}}, []int64{c[5]}},
+		"error":                {projection.DeadLetterPage{DeadLetterFilter: projection.DeadLetterFilter{Error: "parked behind"}}, []int64{a[3], a[4], a[5]}},
+		"error, a pattern":     {projection.DeadLetterPage{DeadLetterFilter: projection.DeadLetterFilter{Error: "bad%"}}, nil},
+		"ids":                  {projection.DeadLetterPage{DeadLetterFilter: projection.DeadLetterFilter{IDs: []int64{ids[c[5]], ids[a[1]], ids[b[0]], 77_777}}}, []int64{b[0], c[5]}},
+		"no ids":               {projection.DeadLetterPage{DeadLetterFilter: projection.DeadLetterFilter{IDs: []int64{}}}, nil},
+		"several":              {projection.DeadLetterPage{DeadLetterFilter: projection.DeadLetterFilter{Stream: "b", Type: "of b", Error: "bad at"}}, []int64{b[0]}},
+		"several that fit not": {projection.DeadLetterPage{DeadLetterFilter: projection.DeadLetterFilter{Stream: "b", Type: "of c"}}, nil},
+		"first page":           {projection.DeadLetterPage{States: allStates, Limit: 3}, all[:3]},
+		"next page":            {projection.DeadLetterPage{States: allStates, Limit: 3, After: all[2]}, all[3:6]},
+		"last page":            {projection.DeadLetterPage{States: allStates, Limit: 3, After: all[5]}, all[6:]},
+		"beyond the last":      {projection.DeadLetterPage{States: allStates, After: all[7]}, nil},
+		"newest first":         {projection.DeadLetterPage{States: allStates, NewestFirst: true, Limit: 3}, []int64{all[7], all[6], all[5]}},
+		"next newest":          {projection.DeadLetterPage{States: allStates, NewestFirst: true, Limit: 3, After: all[5]}, []int64{all[4], all[3], all[2]}},
+		"beyond the oldest":    {projection.DeadLetterPage{States: allStates, NewestFirst: true, After: all[0]}, nil},
+		"a very high limit":    {projection.DeadLetterPage{Limit: math.MaxInt}, []int64{b[0], a[3], a[4], a[5], c[5]}},
 	} {
 		slices.Sort(s.want)
 		got := positionsOf(d.list(s.page))
@@ -91,7 +91,7 @@ func TestDeadLettersAreListedByFilterAndPage(t *testing.T) {
 	// Another projection of the same tenant has none of them.
 	other := d.store.DeadLetters(projection.ID{Name: "q"})
 	mustExec(t, d.store, "insert into millrace.projections (tenant, name) values ('default', 'q')")
-	if letters, err := other.List(testContext(t), Page{States: allStates}); len(letters) != 0 || err != nil {
+	if letters, err := other.List(testContext(t), projection.DeadLetterPage{States: allStates}); len(letters) != 0 || err != nil {
 		t.Error(letters, err)
 	}
 	if n, err := other.Count(testContext(t), projection.DeadLetterFilter{IDs: []int64{ids[b[0]]}}, allStates...); n != 0 || err != nil {
@@ -112,13 +112,13 @@ func TestDeadLetterIsShownWithItsEvent(t *testing.T) {
 		json.Unmarshal(e.Body, &body) != nil || body["of"] != "a" {
 		t.Errorf("%+v, %+v, %v", letter, e, err)
 	}
-	if _, _, err := d.letters().Get(testContext(t), id+1000); !errors.Is(err, ErrDeadLetterNotFound) {
+	if _, _, err := d.letters().Get(testContext(t), id+1000); !errors.Is(err, projection.ErrDeadLetterNotFound) {
 		t.Errorf("a letter that is not there: %v", err)
 	}
 	if err := d.store.Port().Ensure(testContext(t), []string{projection.DefaultTenant}, []string{"q"}); err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := d.store.DeadLetters(projection.ID{Name: "q"}).Get(testContext(t), id); !errors.Is(err, ErrDeadLetterNotFound) {
+	if _, _, err := d.store.DeadLetters(projection.ID{Name: "q"}).Get(testContext(t), id); !errors.Is(err, projection.ErrDeadLetterNotFound) {
 		t.Errorf("a letter of another projection: %v", err)
 	}
 	mustExec(t, d.store, "delete from millrace_default.events where global_seq = 1")
@@ -133,7 +133,7 @@ func TestBadInputForDeadLettersIsNamedAndChangesNothing(t *testing.T) {
 	before := d.state()
 	ctx := testContext(t)
 	letters := d.letters()
-	list := func(p Page) error {
+	list := func(p projection.DeadLetterPage) error {
 		_, err := letters.List(ctx, p)
 		return err
 	}
@@ -158,12 +158,12 @@ func TestBadInputForDeadLettersIsNamedAndChangesNothing(t *testing.T) {
 		err  error
 		says string
 	}{
-		"list, limit":      {list(Page{Limit: -1}), "Limit is negative: -1"},
-		"list, error":      {list(Page{DeadLetterFilter: bad}), "Error"},
-		"list, stream":     {list(Page{DeadLetterFilter: projection.DeadLetterFilter{Stream: "\xff"}}), "Stream"},
-		"list, type":       {list(Page{DeadLetterFilter: projection.DeadLetterFilter{Type: "\x00"}}), "Type"},
-		"list, state":      {list(Page{States: []projection.DeadLetterState{"dead"}}), `"dead"`},
-		"list, beyond":     {list(Page{After: -5}), "After is negative: -5"},
+		"list, limit":      {list(projection.DeadLetterPage{Limit: -1}), "Limit is negative: -1"},
+		"list, error":      {list(projection.DeadLetterPage{DeadLetterFilter: bad}), "Error"},
+		"list, stream":     {list(projection.DeadLetterPage{DeadLetterFilter: projection.DeadLetterFilter{Stream: "\xff"}}), "Stream"},
+		"list, type":       {list(projection.DeadLetterPage{DeadLetterFilter: projection.DeadLetterFilter{Type: "\x00"}}), "Type"},
+		"list, state":      {list(projection.DeadLetterPage{States: []projection.DeadLetterState{"dead"}}), `"dead"`},
+		"list, beyond":     {list(projection.DeadLetterPage{After: -5}), "After is negative: -5"},
 		"count":            {count(bad), "Error"},
 		"count, state":     {count(none, projection.DeadLetterParked, "lost"), `"lost"`},
 		"replay, error":    {replay(bad, 1), "Error"},
@@ -280,7 +280,7 @@ func TestLetterIsParkedAgainWhereTheCheckpointWasSetBack(t *testing.T) {
 	d.park(b[0], false)
 	d.must(d.run(write, d.batch(b[1], a[1])))
 	d.mustHave([]int64{a[0], b[0], a[1]}, "a")
-	for _, l := range d.list(Page{}) {
+	for _, l := range d.list(projection.DeadLetterPage{}) {
 		if l.State != projection.DeadLetterParked || !l.EndedAt.IsZero() || l.BlockedByStream != (l.Position == a[1]) {
 			t.Errorf("%+v", l)
 		}

@@ -14,6 +14,8 @@ import (
 	"github.com/millrace-go/millrace/projection"
 )
 
+var errNothingDone = errors.New("the handler returned without an error, but had neither acknowledged nor rejected an event")
+
 // DeliveryHandler has effects outside of the database: it sends, posts, publishes. It gets the events of one delivery and
 // says what is done by Delivery.Ack and Delivery.Reject, as it goes.
 //
@@ -116,14 +118,6 @@ type Delivery struct {
 	fault *engine.Fault
 }
 
-var (
-	// ErrLeaseUnconfirmed is the cause of the end of a delivery's context where the node cannot be sure of its leases any more.
-	ErrLeaseUnconfirmed = errors.New("the node cannot be sure of its leases any more")
-	// ErrDeliveryOver tells that a delivery has ended, so that nothing of it can be acknowledged or rejected.
-	ErrDeliveryOver = errors.New("the delivery is over")
-	errNothingDone  = errors.New("the handler returned without an error, but had neither acknowledged nor rejected an event")
-)
-
 // Events are what is delivered, in order.
 func (d *Delivery) Events() []event.Envelope { return d.batch.Events }
 
@@ -187,7 +181,7 @@ func (d *Delivery) Ack(ctx context.Context, position int64) error {
 // fence. It has to be the next event that is not acknowledged; for another one it is refused, and changes nothing. Any
 // other error ends the delivery, as with Ack.
 //
-// It also ends the delivery, with ErrDeliveryOver, where it is not this event alone that is to be parked: where cause is
+// It also ends the delivery, with projection.ErrDeliveryOver, where it is not this event alone that is to be parked: where cause is
 // wrapped in another wish than projection.Park; where Projection.OnFailure parks streams; where Projection.MaxParked or
 // MaxFailureShare does not allow one more. Then the event has failed, which is counted, the projection carries the wish out or
 // stops as usual, and what is left is delivered after that. So does a replay: its letter stays parked.
@@ -225,7 +219,7 @@ func (d *Delivery) reject(ctx context.Context, position int64, cause error) erro
 		fault := d.failure(cause)
 		fault.Class, fault.Probe = engine.HandlerFault, false // the handler says so, whatever it met
 		d.stop(fault)
-		return ErrDeliveryOver
+		return projection.ErrDeliveryOver
 	}
 	e := d.batch.Events[at]
 	letter := projection.DeadLetter{Position: e.Position, Stream: e.Stream, Version: e.Version, Type: e.Type,
@@ -255,9 +249,9 @@ func (d *Delivery) at(position int64) (int, error) {
 
 // stop ends the delivery and its handler's context: what happened decides, whatever the handler returns.
 func (d *Delivery) stop(fault *engine.Fault) {
-	d.fault, d.over = fault, ErrDeliveryOver
+	d.fault, d.over = fault, projection.ErrDeliveryOver
 	if fault.Class != engine.HandlerFault {
-		d.over = fmt.Errorf("%w: %w", ErrDeliveryOver, fault)
+		d.over = fmt.Errorf("%w: %w", projection.ErrDeliveryOver, fault)
 	}
 	d.end(d.over)
 }

@@ -34,7 +34,7 @@ func (s Port) Deliver(h DeliveryHandler, o DeliverOptions) func(context.Context,
 		}
 		// The handler's time begins here: how long the look at the lease took is none of its doing.
 		d.deadline = time.Now().Add(o.Timeout)
-		timed, cancel := context.WithDeadlineCause(ctx, d.deadline, ErrDeadline)
+		timed, cancel := context.WithDeadlineCause(ctx, d.deadline, projection.ErrTimeout)
 		defer cancel()
 		d.ctx, d.end = context.WithCancelCause(timed)
 		defer d.end(nil)
@@ -49,7 +49,7 @@ func (s Port) Deliver(h DeliveryHandler, o DeliverOptions) func(context.Context,
 // begin makes sure that it is this node's to deliver. No fence can take back what a handler sends.
 func (d *Delivery) begin(ctx context.Context) error {
 	if until, _ := d.trust(); !time.Now().Before(until) {
-		return &engine.Fault{Class: engine.Infrastructure, Err: ErrLeaseUnconfirmed}
+		return &engine.Fault{Class: engine.Infrastructure, Err: projection.ErrLeaseUnconfirmed}
 	}
 	release, err := d.opts.Slot(ctx)
 	if err != nil {
@@ -62,7 +62,7 @@ func (d *Delivery) begin(ctx context.Context) error {
 		return ownFault(err)
 	}
 	if until, _ := d.trust(); !time.Now().Before(until) { // the question may have taken long
-		return &engine.Fault{Class: engine.Infrastructure, Err: ErrLeaseUnconfirmed}
+		return &engine.Fault{Class: engine.Infrastructure, Err: projection.ErrLeaseUnconfirmed}
 	}
 	if !held {
 		return fmt.Errorf("not held under epoch %d at checkpoint %d: %w", d.lease.Epoch, d.lease.Checkpoint, projection.ErrLeaseLost)
@@ -83,7 +83,7 @@ func (d *Delivery) call(h DeliveryHandler, giveUp func()) (err, cause error) {
 		until, changed := d.trust()
 		left := time.Until(until)
 		if left <= 0 {
-			d.end(ErrLeaseUnconfirmed)
+			d.end(projection.ErrLeaseUnconfirmed)
 			break
 		}
 		lapse := time.NewTimer(left)
@@ -93,10 +93,10 @@ func (d *Delivery) call(h DeliveryHandler, giveUp func()) (err, cause error) {
 			return err, context.Cause(d.ctx)
 		case <-changed:
 			if !time.Now().Before(until) {
-				d.end(ErrLeaseUnconfirmed) // a heartbeat that came late brings nothing back: others may have claimed meanwhile
+				d.end(projection.ErrLeaseUnconfirmed) // a heartbeat that came late brings nothing back: others may have claimed meanwhile
 			}
 		case <-lapse.C:
-			d.end(ErrLeaseUnconfirmed)
+			d.end(projection.ErrLeaseUnconfirmed)
 		case <-d.ctx.Done():
 		}
 		lapse.Stop()
@@ -107,7 +107,7 @@ func (d *Delivery) call(h DeliveryHandler, giveUp func()) (err, cause error) {
 	case err = <-done:
 	case <-grace.C:
 		d.store.abandoned.Add(1)
-		err = ErrAbandoned
+		err = projection.ErrAbandoned
 		giveUp()
 	}
 	return err, context.Cause(d.ctx)
@@ -118,7 +118,7 @@ func (d *Delivery) ended(err, cause error) error {
 	d.mu.Lock() // an acknowledgement under way is waited for: it tells what is done
 	defer d.mu.Unlock()
 	fault := d.verdict(err, cause)
-	d.over = ErrDeliveryOver
+	d.over = projection.ErrDeliveryOver
 	d.acks = context.WithoutCancel(d.acks) // nobody else moves anything any more
 	switch {
 	case fault != nil && d.batch.Replay != nil:
@@ -154,7 +154,7 @@ func (d *Delivery) verdict(err, cause error) *engine.Fault {
 		return nil
 	case errors.Is(cause, projection.ErrLeaseLost):
 		return &engine.Fault{Class: engine.LeaseLost, Err: fmt.Errorf("delivery was cut short: %w", cause)}
-	case cause != nil && !errors.Is(cause, ErrDeadline):
+	case cause != nil && !errors.Is(cause, projection.ErrTimeout):
 		return &engine.Fault{Class: engine.Infrastructure, Err: fmt.Errorf("delivery was cut short: %w", cause)}
 	}
 	_, asks := projection.RequestedAction(err)

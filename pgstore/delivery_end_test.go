@@ -11,6 +11,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/projection"
 )
@@ -61,7 +62,7 @@ func TestZombiesAcknowledgementIsRefusedAndItsDeliveryEnds(t *testing.T) {
 			if !errors.Is(refused, projection.ErrLeaseLost) || !errors.Is(untilEnded(t, ctx), projection.ErrLeaseLost) {
 				t.Errorf("%s: %v", name, refused)
 			}
-			if again := d.Ack(ctx, start+2); !errors.Is(again, ErrDeliveryOver) {
+			if again := d.Ack(ctx, start+2); !errors.Is(again, projection.ErrDeliveryOver) {
 				t.Errorf("%s: again: %v", name, again)
 			}
 			return nil // it hides what happened
@@ -97,7 +98,7 @@ func TestDeliveryEndsWithTheTrustInItsLease(t *testing.T) {
 				t.Errorf("%s: with a heartbeat %v are left", name, left)
 			}
 			loses(tr)
-			if cause := untilEnded(t, ctx); !errors.Is(cause, ErrLeaseUnconfirmed) || d.Remaining() != 0 {
+			if cause := untilEnded(t, ctx); !errors.Is(cause, projection.ErrLeaseUnconfirmed) || d.Remaining() != 0 {
 				t.Errorf("%s: %v", name, cause)
 			}
 			return errOnPurpose
@@ -114,7 +115,7 @@ func TestDeadlineCountsAgainstAnEventThatHadAllOfIt(t *testing.T) {
 	hangs := func(ctx context.Context, _ *Delivery) error { <-ctx.Done(); return context.Cause(ctx) }
 	short := DeliverOptions{Timeout: 100 * time.Millisecond}
 	err := o.deliver(failsAfter(0, hangs), short)
-	if fault := wantPartial(t, err, start); fault == nil || fault.Class != engine.HandlerFault || !errors.Is(fault, ErrDeadline) || fault.Position != start+1 {
+	if fault := wantPartial(t, err, start); fault == nil || fault.Class != engine.HandlerFault || !errors.Is(fault, projection.ErrTimeout) || fault.Position != start+1 {
 		t.Errorf("nothing done: %v", fault)
 	}
 	wishes := func(ctx context.Context, d *Delivery) error { return projection.Stop(hangs(ctx, d)) }
@@ -179,11 +180,11 @@ func TestDeliveryThatIgnoresItsContextIsAbandoned(t *testing.T) {
 		late <- d.Ack(ctx, start+3)
 		return nil
 	}, DeliverOptions{Timeout: 50 * time.Millisecond})
-	if fault := wantPartial(t, err, start); fault == nil || fault.Class != engine.HandlerFault || !errors.Is(fault, ErrAbandoned) {
+	if fault := wantPartial(t, err, start); fault == nil || fault.Class != engine.HandlerFault || !errors.Is(fault, projection.ErrAbandoned) {
 		t.Error(err)
 	}
 	close(release)
-	if err := <-late; !errors.Is(err, ErrDeliveryOver) || o.checkpoint() != start {
+	if err := <-late; !errors.Is(err, projection.ErrDeliveryOver) || o.checkpoint() != start {
 		t.Errorf("acknowledged after it was abandoned: checkpoint %d, %v", o.checkpoint(), err)
 	}
 	if o.store.Port().Abandoned() != 1 {
@@ -220,7 +221,7 @@ func TestAcknowledgementWithoutAnAnswerIsNobodysFault(t *testing.T) {
 				}
 			})
 			makeModel(t, store)
-			mustAppend(t, store.Tenant, "s", Any, someEvents(3)...)
+			mustAppend(t, store.Tenant, "s", event.Any, someEvents(3)...)
 			o := claimAs(t, store, projection.DefaultTenant)
 			start := o.lease.Checkpoint
 			err := o.deliver(failsAfter(1, func(ctx context.Context, d *Delivery) error {

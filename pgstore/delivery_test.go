@@ -133,7 +133,7 @@ func TestRejectedEventIsParkedAndTheDeliveryGoesOnBehindIt(t *testing.T) {
 	if fault := wantPartial(t, err, start+4); fault != nil {
 		t.Error(fault)
 	}
-	letters, err := o.store.DeadLetters(o.lease.ID).List(testContext(t), Page{})
+	letters, err := o.store.DeadLetters(o.lease.ID).List(testContext(t), projection.DeadLetterPage{})
 	if err != nil || len(letters) != 2 || letters[0].Position != start+2 || letters[0].Attempts != 3 || letters[0].Error != "on purpose" || letters[1].Attempts != 1 {
 		t.Errorf("%+v, %v", letters, err)
 	}
@@ -166,7 +166,7 @@ func TestRejectionThatConcernsMoreThanItsEventIsLeftToTheProjection(t *testing.T
 		ended := false
 		apply := o.store.Port().Deliver(func(ctx context.Context, d *Delivery) error {
 			refused := d.Reject(ctx, start+1, c.cause)
-			if !errors.Is(refused, ErrDeliveryOver) || !errors.Is(d.Ack(ctx, start+1), ErrDeliveryOver) {
+			if !errors.Is(refused, projection.ErrDeliveryOver) || !errors.Is(d.Ack(ctx, start+1), projection.ErrDeliveryOver) {
 				t.Errorf("%s: %v", name, refused)
 			}
 			ended = ctx.Err() != nil && d.Remaining() == 0

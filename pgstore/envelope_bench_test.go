@@ -17,7 +17,7 @@ func BenchmarkReadEnvelopes(b *testing.B) {
 	for i := range events {
 		events[i] = event.Event{Type: "Counted", Body: body, CorrelationID: fmt.Sprintf("correlation-%d", i)}
 	}
-	mustAppend(b, store.Tenant, "stream", Any, events...)
+	mustAppend(b, store.Tenant, "stream", event.Any, events...)
 	conn, err := store.pool.Acquire(b.Context())
 	if err != nil {
 		b.Fatal(err)

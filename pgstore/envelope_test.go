@@ -82,7 +82,7 @@ func TestRowsAreDecodedAsTheDriverDoes(t *testing.T) {
 
 func TestReadEndsAtTheByteLimitWithAtLeastOneEvent(t *testing.T) {
 	store := newStore(t)
-	mustAppend(t, store.Tenant, "s", Any, someEvents(10)...)
+	mustAppend(t, store.Tenant, "s", event.Any, someEvents(10)...)
 	size := collect(t, store.ReadAll(testContext(t), ReadOptions{}))[0].Size()
 	err := store.pool.AcquireFunc(testContext(t), func(conn *pgxpool.Conn) error {
 		for _, c := range []struct {
@@ -104,7 +104,7 @@ func TestReadEndsAtTheByteLimitWithAtLeastOneEvent(t *testing.T) {
 
 func TestConnectionIsUsableAfterAReadThatFailed(t *testing.T) {
 	store := newStore(t)
-	mustAppend(t, store.Tenant, "s", Any, someEvents(3)...)
+	mustAppend(t, store.Tenant, "s", event.Any, someEvents(3)...)
 	err := store.pool.AcquireFunc(testContext(t), func(conn *pgxpool.Conn) error {
 		for _, sql := range []string{"select 1", "select nonsense", "select 1/(3 - g) from generate_series(1, 4) g"} {
 			if _, _, _, err := readEnvelopes(conn.Conn().PgConn().ExecParams(testContext(t), sql, nil, nil, nil, binaryFormat), 0); err == nil {
@@ -130,7 +130,7 @@ func TestConnectionIsUsableAfterAReadThatFailed(t *testing.T) {
 
 func TestAppendingToABodyDoesNotReachTheNextEvent(t *testing.T) {
 	store := newStore(t)
-	mustAppend(t, store.Tenant, "s", Any, someEvents(5)...)
+	mustAppend(t, store.Tenant, "s", event.Any, someEvents(5)...)
 	events := collect(t, store.ReadAll(testContext(t), ReadOptions{}))
 	_ = append(events[0].Body, "xxxxxxxx"...)
 	if string(events[1].Body) != "1" {

@@ -43,7 +43,7 @@ func ExampleProjectionFrom() {
 	if err != nil {
 		log.Panic(err)
 	}
-	if _, err := acme.Append(ctx, "account-1", pgstore.NoStream, event.Event{Type: "AccountOpened"}); err != nil {
+	if _, err := acme.Append(ctx, "account-1", event.NoStream, event.Event{Type: "AccountOpened"}); err != nil {
 		log.Panic(err)
 	}
 	fmt.Println(rt.RunUntilIdle(ctx))

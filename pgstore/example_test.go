@@ -26,17 +26,14 @@ func Example() {
 	if err := store.Migrate(ctx); err != nil {
 		log.Panic(err)
 	}
-	opened, err := event.New("AccountOpened", map[string]any{"owner": "Ada"})
-	if err != nil {
-		log.Panic(err)
-	}
+	opened := event.Untyped("AccountOpened", map[string]any{"owner": "Ada"})
 	deposited := event.Event{Type: "MoneyDeposited", Body: []byte(`{"amount": 10.50}`), CorrelationID: "c-1"}
 
-	result, err := store.Append(ctx, "account-1", pgstore.NoStream, opened, deposited)
+	result, err := store.Append(ctx, "account-1", event.NoStream, opened, deposited)
 	fmt.Println(result.Positions, result.Version, err)
 
-	_, err = store.Append(ctx, "account-1", pgstore.Exact(1), deposited)
-	fmt.Println(errors.Is(err, pgstore.ErrVersionConflict), err)
+	_, err = store.Append(ctx, "account-1", event.Exact(1), deposited)
+	fmt.Println(errors.Is(err, event.ErrVersionConflict), err)
 
 	for e, err := range store.ReadStream(ctx, "account-1", 1) {
 		if err != nil {
@@ -52,13 +49,13 @@ func Example() {
 }
 
 // An append under a key can be sent again: after a time-out, say, when nobody knows whether it succeeded.
-func ExampleExpected_WithKey() {
+func ExampleTenant_Append_withKey() {
 	store, done := exampleStore()
 	defer done()
 	ctx := context.Background()
 
 	for range 2 {
-		result, err := store.Append(ctx, "account-1", pgstore.NoStream.WithKey("command-77"), event.Event{Type: "AccountOpened"})
+		result, err := store.Append(ctx, "account-1", event.NoStream.WithKey("command-77"), event.Event{Type: "AccountOpened"})
 		fmt.Println(result.Version, result.Repeated, err)
 	}
 	// Output:
@@ -76,7 +73,7 @@ func ExampleTenant_InTx() {
 		if _, err := tx.Exec(ctx, "create table receipts (id int)"); err != nil {
 			return err
 		}
-		result, _, err := store.AppendTx(ctx, tx, "account-1", pgstore.Any, event.Event{Type: "AccountOpened"})
+		result, _, err := store.AppendTx(ctx, tx, "account-1", event.Any, event.Event{Type: "AccountOpened"})
 		fmt.Println(result.Version)
 		return err
 	})
@@ -98,7 +95,7 @@ func ExampleTenant_AppendTx() {
 		log.Panic(err)
 	}
 	defer func() { _ = tx.Rollback(ctx) }() // does nothing after the commit
-	result, wake, err := store.AppendTx(ctx, tx, "account-1", pgstore.NoStream, event.Event{Type: "AccountOpened"})
+	result, wake, err := store.AppendTx(ctx, tx, "account-1", event.NoStream, event.Event{Type: "AccountOpened"})
 	if err != nil {
 		log.Panic(err)
 	}
@@ -118,7 +115,7 @@ func ExampleTenant_ReadAll() {
 	ctx := context.Background()
 	for _, stream := range []string{"account-1", "account-2"} {
 		opened, closed := event.Event{Type: "AccountOpened"}, event.Event{Type: "AccountClosed"}
-		if _, err := store.Append(ctx, stream, pgstore.NoStream, opened, closed); err != nil {
+		if _, err := store.Append(ctx, stream, event.NoStream, opened, closed); err != nil {
 			log.Panic(err)
 		}
 	}
@@ -143,7 +140,7 @@ func ExampleStore_CreateTenant() {
 	if err != nil {
 		log.Panic(err)
 	}
-	result, err := acme.Append(ctx, "account-1", pgstore.NoStream, event.Event{Type: "AccountOpened"})
+	result, err := acme.Append(ctx, "account-1", event.NoStream, event.Event{Type: "AccountOpened"})
 	fmt.Println(result.Positions, err)
 	fmt.Println(store.Tenants(ctx))
 	// Output:

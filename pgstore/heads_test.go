@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/internal/pgtest"
 	"github.com/millrace-go/millrace/projection"
@@ -21,7 +22,7 @@ func TestHeadsGoOnWithoutTenantsThatCannotBeRead(t *testing.T) {
 	var names []string
 	for i := range 20 {
 		names = append(names, fmt.Sprint("t", i))
-		mustAppend(t, newTenant(t, owner, names[i]), "s", Any, someEvents(i+1)...)
+		mustAppend(t, newTenant(t, owner, names[i]), "s", event.Any, someEvents(i+1)...)
 	}
 	role := "reader_" + strings.ReplaceAll(one[string](t, owner, "select current_database()"), "-", "_")
 	mustExec(t, owner, "create role "+quote(role))

@@ -169,7 +169,7 @@ func TestDeadLetterTellsWhatHappenedAndCopiesNoPayload(t *testing.T) {
 	if err := o.store.Port().Park(testContext(t), o.lease, letter, false); err != nil {
 		t.Fatal(err)
 	}
-	letters, err := o.store.DeadLetters(o.lease.ID).List(testContext(t), Page{})
+	letters, err := o.store.DeadLetters(o.lease.ID).List(testContext(t), projection.DeadLetterPage{})
 	if err != nil || len(letters) != 1 {
 		t.Fatal(letters, err)
 	}
@@ -177,7 +177,7 @@ func TestDeadLetterTellsWhatHappenedAndCopiesNoPayload(t *testing.T) {
 	if l.Position != 1 || l.Stream != "s" || l.Attempts != 2 || !strings.HasPrefix(l.Error, "bad") || !l.FirstFailedAt.Before(l.LastFailedAt) {
 		t.Errorf("%+v", l)
 	}
-	if later, err := o.store.DeadLetters(o.lease.ID).List(testContext(t), Page{After: 1}); err != nil || len(later) != 0 {
+	if later, err := o.store.DeadLetters(o.lease.ID).List(testContext(t), projection.DeadLetterPage{After: 1}); err != nil || len(later) != 0 {
 		t.Errorf("behind it: %v, %v", later, err)
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest/observer"
 
+	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/internal/pgtest"
 	"github.com/millrace-go/millrace/projection"
@@ -99,7 +100,7 @@ func modelStore(t *testing.T) *Store {
 	t.Helper()
 	store := newStore(t)
 	makeModel(t, store)
-	mustAppend(t, store.Tenant, "s", Any, someEvents(2)...)
+	mustAppend(t, store.Tenant, "s", event.Any, someEvents(2)...)
 	return store
 }
 

@@ -129,7 +129,7 @@ func TestTransactionOfAnAbandonedHandlerIsClosed(t *testing.T) {
 		<-let
 		return err
 	}, ApplyOptions{Timeout: 50 * time.Millisecond})
-	if !errors.Is(err, ErrAbandoned) {
+	if !errors.Is(err, projection.ErrAbandoned) {
 		t.Fatal(err)
 	}
 	close(let)

@@ -312,7 +312,7 @@ func (w *lettersWorld) compare(step string) {
 		l := m.parked[p]
 		want = append(want, fmt.Sprint(p, m.stream(p), l.behind, l.begun > 0, l.attempts, l.err))
 	}
-	for _, l := range w.list(Page{Limit: 10_000}) {
+	for _, l := range w.list(projection.DeadLetterPage{Limit: 10_000}) {
 		got = append(got, fmt.Sprint(l.Position, l.Stream, l.BlockedByStream, l.State == projection.DeadLetterReplaying, l.Attempts, l.Error))
 	}
 	if !slices.Equal(got, want) {

@@ -40,7 +40,7 @@ func newDrawer(t testing.TB, each int) *drawer {
 func (d *drawer) append(stream string) int64 {
 	d.t.Helper()
 	e := event.Event{Type: "of " + stream, Body: []byte(`{"of": "` + stream + `"}`)}
-	at := mustAppend(d.t, d.store.Tenant, stream, Any, e).Positions[0]
+	at := mustAppend(d.t, d.store.Tenant, stream, event.Any, e).Positions[0]
 	d.at[stream] = append(d.at[stream], at)
 	d.events[at] = event.Envelope{Position: at, Stream: stream, Version: int64(len(d.at[stream])), Type: e.Type, Body: e.Body}
 	return at
@@ -134,7 +134,7 @@ func (d *drawer) replay(command int64, poison ...int64) (applied []int64) {
 	}
 }
 
-func (d *drawer) outcome(command int64) (ended bool, o CommandResult) {
+func (d *drawer) outcome(command int64) (ended bool, o projection.CommandResult) {
 	d.t.Helper()
 	if err := d.store.pool.QueryRow(testContext(d.t), d.store.control.outcome, command, d.lease.ID.Tenant, d.lease.ID.Name, d.lease.ID.Partition).Scan(&ended, &o.Done, &o.Failed, new(int32), new(bool)); err != nil {
 		d.t.Fatal(err)
@@ -158,10 +158,10 @@ func (d *drawer) mustHave(parked []int64, streams ...string) {
 
 func (d *drawer) parked() (positions []int64) {
 	d.t.Helper()
-	return positionsOf(d.list(Page{Limit: 10_000}))
+	return positionsOf(d.list(projection.DeadLetterPage{Limit: 10_000}))
 }
 
-func (d *drawer) list(page Page) []projection.DeadLetter {
+func (d *drawer) list(page projection.DeadLetterPage) []projection.DeadLetter {
 	d.t.Helper()
 	letters, err := d.letters().List(testContext(d.t), page)
 	if err != nil {
@@ -173,7 +173,7 @@ func (d *drawer) list(page Page) []projection.DeadLetter {
 // one is the letter at a position, whatever has become of it.
 func (d *drawer) one(position int64) projection.DeadLetter {
 	d.t.Helper()
-	for _, l := range d.list(Page{States: allStates, Limit: 10_000}) {
+	for _, l := range d.list(projection.DeadLetterPage{States: allStates, Limit: 10_000}) {
 		if l.Position == position {
 			return l
 		}

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/millrace-go/millrace/event"
 )
 
 // One scan serves all who asked before it began, and none who asked after.
@@ -19,7 +21,7 @@ func TestLockScanBeginsAfterItWasAskedFor(t *testing.T) {
 			tenant := []*Tenant{store.Tenant, other}[n]
 			ctx, cancel := context.WithTimeout(context.Background(), hangs)
 			defer cancel()
-			if _, _, err := tenant.AppendTx(ctx, txs[tenant], "a", Any, someEvents(1)...); err != nil {
+			if _, _, err := tenant.AppendTx(ctx, txs[tenant], "a", event.Any, someEvents(1)...); err != nil {
 				return err
 			}
 			holders, _, err := store.locks.scan(ctx, tenant.EventsSchema())

@@ -14,6 +14,8 @@ import (
 )
 
 var (
+	// ErrNotMigrated is returned if the control schema, or something in it, is missing: Migrate was not called.
+	ErrNotMigrated = errors.New("the schema is missing or too old: call Migrate")
 	// ErrSchemaTooNew tells that the database was migrated by a version of this library that is more than one schema
 	// version ahead of this one.
 	ErrSchemaTooNew = errors.New("the schema is too new for this program")

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"testing/fstest"
 
+	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/pgtest"
 	"github.com/millrace-go/millrace/projection"
 )
@@ -23,7 +24,7 @@ func TestMigrateMakesTheDefaultTenantAndMayBeRepeated(t *testing.T) {
 	if err != nil || !slices.Equal(tenants, []string{projection.DefaultTenant}) {
 		t.Errorf("tenants %v, %v", tenants, err)
 	}
-	mustAppend(t, store.Tenant, "s", NoStream, someEvents(1)...)
+	mustAppend(t, store.Tenant, "s", event.NoStream, someEvents(1)...)
 }
 
 func TestUnmigratedDatabaseIsNamed(t *testing.T) {
@@ -66,7 +67,7 @@ func TestConcurrentMigrationsAndTenants(t *testing.T) {
 		t.Fatalf("tenants %v, %v", tenants, err)
 	}
 	for _, name := range tenants {
-		mustAppend(t, newTenant(t, stores[1], name), "s", NoStream, someEvents(1)...)
+		mustAppend(t, newTenant(t, stores[1], name), "s", event.NoStream, someEvents(1)...)
 	}
 	if n := one[int](t, stores[0], "select count(*) from millrace.schema_versions"); n != len(ownMigrations.control) {
 		t.Errorf("%d versions are recorded", n)
@@ -96,7 +97,7 @@ func TestMigrateGoesForwardFromEveryEarlierVersion(t *testing.T) {
 			if _, err := store.createTenant(ctx, "early", withMore(from)); err != nil {
 				t.Fatal(err)
 			}
-			mustAppend(t, store.Tenant, "s", Any, someEvents(2)...)
+			mustAppend(t, store.Tenant, "s", event.Any, someEvents(2)...)
 			if err := store.migrate(ctx, withMore(3)); err != nil {
 				t.Fatal(err)
 			}
@@ -112,7 +113,7 @@ func TestMigrateGoesForwardFromEveryEarlierVersion(t *testing.T) {
 					t.Errorf("%s is at version %d", tenant, version)
 				}
 			}
-			mustAppend(t, store.Tenant, "s", Exact(2), someEvents(1)...)
+			mustAppend(t, store.Tenant, "s", event.Exact(2), someEvents(1)...)
 		})
 	}
 }
@@ -207,8 +208,8 @@ func TestHostileTenantNamesWorkAndStayApart(t *testing.T) {
 		`a.b`, `Upper`, `upper`, ` space `, `ünïcödé`, `$$`, `\`, `*`, `/*`, `--`, strings.Repeat("x", 32)}
 	for i, name := range names {
 		tenant := newTenant(t, store, name)
-		mustAppend(t, tenant, "s", NoStream.WithKey("k"), someEvents(i+1)...)
-		if _, err := tenant.Append(ctx, "s", NoStream.WithKey("other"), someEvents(1)...); !errors.Is(err, ErrVersionConflict) {
+		mustAppend(t, tenant, "s", event.NoStream.WithKey("k"), someEvents(i+1)...)
+		if _, err := tenant.Append(ctx, "s", event.NoStream.WithKey("other"), someEvents(1)...); !errors.Is(err, event.ErrVersionConflict) {
 			t.Errorf("%q: error %v", name, err)
 		}
 	}
@@ -240,7 +241,7 @@ func TestStoresWithTheirOwnSchemasShareADatabase(t *testing.T) {
 		if err := store.Migrate(testContext(t)); err != nil {
 			t.Fatalf("%q: %v", schema, err)
 		}
-		if r := mustAppend(t, store.Tenant, "s", NoStream.WithKey("k"), someEvents(i+1)...); r.Positions[0] != 1 {
+		if r := mustAppend(t, store.Tenant, "s", event.NoStream.WithKey("k"), someEvents(i+1)...); r.Positions[0] != 1 {
 			t.Errorf("%q: positions %v", schema, r.Positions)
 		}
 	}

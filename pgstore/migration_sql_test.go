@@ -10,6 +10,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/pgtest"
 )
 
@@ -86,7 +87,7 @@ func TestMigrationsAsSQLDoWhatMigrateDoes(t *testing.T) {
 			if err := openStore(t, roleDSN, Options{}).Migrate(testContext(t)); err != nil {
 				t.Errorf("Migrate finds something to do: %v", err)
 			}
-			mustAppend(t, newTenant(t, store, "acme"), "s", NoStream.WithKey("k"), someEvents(2)...)
+			mustAppend(t, newTenant(t, store, "acme"), "s", event.NoStream.WithKey("k"), someEvents(2)...)
 		})
 	}
 }
@@ -188,7 +189,7 @@ func TestMigrationsAsSQLOfHostileNames(t *testing.T) {
 		if err := runScript(t, store, text(TenantMigrations(schema, name, 0))); err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
-		mustAppend(t, newTenant(t, store, name), "s", NoStream, someEvents(1)...)
+		mustAppend(t, newTenant(t, store, name), "s", event.NoStream, someEvents(1)...)
 		if err := runScript(t, store, text(tenantScript(schema, name, len(newest)-1, newest))); err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}

@@ -5,8 +5,8 @@ import (
 	"strings"
 	"unicode"
 
-	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/excerpt"
+	"github.com/millrace-go/millrace/internal/valid"
 )
 
 // validName reports why name cannot name a schema of ours; nil means that it can.
@@ -17,7 +17,7 @@ func validName(what, name string, most int) error {
 	if len(name) > most {
 		return fmt.Errorf("%s is longer than %d bytes: %s", what, most, excerpt.Quoted(name))
 	}
-	if err := event.ValidText(what, name); err != nil {
+	if err := valid.Text(what, name); err != nil {
 		return err
 	}
 	for _, r := range name {

@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/millrace-go/millrace/event"
 )
 
 // explain returns the plan of a statement as it is planned with these arguments.
@@ -35,7 +37,7 @@ func TestNoStatementOnATenantScansATable(t *testing.T) {
 	mustExec(t, store, `insert into millrace_default.append_results select 'k' || n, 1, 5 from generate_series(1, 20000) n`)
 
 	of := store.statements
-	call := func(expected Expected, expire bool) (string, []any) {
+	call := func(expected event.Expected, expire bool) (string, []any) {
 		a, err := store.newAppend("s77", expected, someEvents(3))
 		a.expire = expire
 		if err != nil {
@@ -61,12 +63,13 @@ func TestNoStatementOnATenantScansATable(t *testing.T) {
 		{"version", store.sql(of.streamVersion), []any{"s77"}, true, true},
 		{"first result", store.sql(of.appendFirst), []any{"k77"}, false, false},
 	}
-	for _, expected := range []Expected{Any, NoStream, Exact(5), Any.WithKey("k"), NoStream.WithKey("k"), Exact(5).WithKey("k")} {
+	for _, expected := range []event.Expected{event.Any, event.NoStream, event.Exact(5), event.Any.WithKey("k"), event.NoStream.WithKey("k"), event.Exact(5).WithKey("k")} {
 		text, args := call(expected, false)
-		statements = append(statements, statement{"append " + expected.String() + " " + expected.key, text, args, false, false})
-		if expected.keyed {
+		key, keyed := expected.Key()
+		statements = append(statements, statement{"append " + expected.String() + " " + key, text, args, false, false})
+		if keyed {
 			text, args := call(expected, true)
-			statements = append(statements, statement{"append " + expected.String() + " " + expected.key + " and expire", text, args, false, false})
+			statements = append(statements, statement{"append " + expected.String() + " " + key + " and expire", text, args, false, false})
 			if plan := explain(t, store, text, args...); !strings.Contains(plan, "append_keys_created_at_idx") {
 				t.Errorf("old keys are looked for by\n%s", plan)
 			}

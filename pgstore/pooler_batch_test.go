@@ -23,7 +23,7 @@ func oneSession(t *testing.T) (store *Store, around string) {
 	through, around := behind(t, pgtest.PgBouncerOptions{PoolSize: 1})
 	store = openThrough(t, through)
 	makeModel(t, store)
-	mustAppend(t, store.Tenant, "s", Any, someEvents(1)...)
+	mustAppend(t, store.Tenant, "s", event.Any, someEvents(1)...)
 	return store, around
 }
 
@@ -47,7 +47,7 @@ func TestBatchLeavesAPooledSessionAsItFoundIt(t *testing.T) {
 			if got := one[string](t, store, "show work_mem"); got != found {
 				t.Errorf("work_mem was %s, and is %s after a %s", found, got, end)
 			}
-			mustAppend(t, store.Tenant, "s", Any, someEvents(1)...)
+			mustAppend(t, store.Tenant, "s", event.Any, someEvents(1)...)
 		}
 	}
 }
@@ -56,7 +56,7 @@ func TestStrangersLockBehindAPoolerIsNobodysFault(t *testing.T) {
 	through, around := behind(t, pgtest.PgBouncerOptions{PoolSize: 4})
 	direct := migrated(t, openStore(t, around, Options{}))
 	makeModel(t, direct)
-	mustAppend(t, direct.Tenant, "s", Any, someEvents(1)...)
+	mustAppend(t, direct.Tenant, "s", event.Any, someEvents(1)...)
 	locked(t, claimAs(t, direct, projection.DefaultTenant), 1)
 	for name, options := range map[string]Options{"asked through the pooler": {}, "asked around it": {SessionDSN: around}} {
 		store, err := Open(testContext(t), through, options)
@@ -66,11 +66,11 @@ func TestStrangersLockBehindAPoolerIsNobodysFault(t *testing.T) {
 		t.Cleanup(store.Close)
 		o := claimAs(t, store, projection.DefaultTenant)
 		err = o.apply(writeAnd(sends("set local lock_timeout = 0; update public.row set n = n + 1")), ApplyOptions{Timeout: 400 * time.Millisecond})
-		if fault := classify(err); err == nil || fault.Class != engine.Infrastructure || !errors.Is(err, ErrLockWait) {
+		if fault := classify(err); err == nil || fault.Class != engine.Infrastructure || !errors.Is(err, projection.ErrLockWait) {
 			t.Errorf("%s: %v", name, err)
 		}
 		err = o.apply(writeAnd(sends("select pg_sleep(60)")), ApplyOptions{Timeout: 400 * time.Millisecond})
-		if fault := classify(err); err == nil || fault.Class != engine.HandlerFault || !errors.Is(err, ErrDeadline) {
+		if fault := classify(err); err == nil || fault.Class != engine.HandlerFault || !errors.Is(err, projection.ErrTimeout) {
 			t.Errorf("%s, without a lock: %v", name, err)
 		}
 		o.untouched()
@@ -82,7 +82,7 @@ func TestClaimEndsTheBatchThatADeadOwnerLeftBehindAPooler(t *testing.T) {
 	through, _ := behind(t, pgtest.PgBouncerOptions{PoolSize: 4})
 	store := openThrough(t, through)
 	makeModel(t, store)
-	mustAppend(t, store.Tenant, "s", Any, someEvents(2)...)
+	mustAppend(t, store.Tenant, "s", event.Any, someEvents(2)...)
 	claimEndsLeftovers(t, store)
 }
 
@@ -95,7 +95,7 @@ func TestManyBatchesShareAPoolersSessions(t *testing.T) {
 	for i := range tenants {
 		tenant := newTenant(t, store, fmt.Sprint("t", i))
 		mustExec(t, store, fmt.Sprintf("create table millrace_t%d.seen (n int)", i))
-		mustAppend(t, tenant, "s", Any, someEvents(1)...)
+		mustAppend(t, tenant, "s", event.Any, someEvents(1)...)
 		o := claimAs(t, store, tenant.name)
 		group.Go(func() {
 			for range rounds {
@@ -107,7 +107,7 @@ func TestManyBatchesShareAPoolersSessions(t *testing.T) {
 					o.lease, err = reload(testContext(t), store, o.lease)
 				}
 				if err == nil {
-					_, err = tenant.Append(testContext(t), "s", Any, someEvents(1)...)
+					_, err = tenant.Append(testContext(t), "s", event.Any, someEvents(1)...)
 				}
 				if err != nil {
 					t.Errorf("tenant %d: %v", i, err)

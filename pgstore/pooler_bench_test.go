@@ -33,7 +33,7 @@ func BenchmarkPooledModes(b *testing.B) {
 		e := event.Event{Type: "Counted", Body: []byte(`{"amount": 12.5}`)}
 		b.Run(way.name+"/append", func(b *testing.B) {
 			for i := 0; b.Loop(); i++ {
-				if _, err := store.Append(ctx, fmt.Sprintf("%s-%d", b.Name(), i%100), Any, e); err != nil {
+				if _, err := store.Append(ctx, fmt.Sprintf("%s-%d", b.Name(), i%100), event.Any, e); err != nil {
 					b.Fatal(err)
 				}
 			}

@@ -81,15 +81,15 @@ func appendInEveryWay(ctx context.Context, store *Store, stream string, version 
 	e := event.Event{Type: "Counted", Body: []byte(`{"n": 1}`)}
 	key := fmt.Sprintf("%s-%d", stream, version)
 	for range 2 {
-		if _, err := store.Append(ctx, stream, Any.WithKey(key), e); err != nil {
+		if _, err := store.Append(ctx, stream, event.Any.WithKey(key), e); err != nil {
 			return fmt.Errorf("keyed: %w", err)
 		}
 	}
-	if _, err := store.Append(ctx, stream, Exact(version+1), e); err != nil {
+	if _, err := store.Append(ctx, stream, event.Exact(version+1), e); err != nil {
 		return fmt.Errorf("exact: %w", err)
 	}
 	return store.InTx(ctx, func(ctx context.Context, tx pgx.Tx) error {
-		if _, _, err := store.AppendTx(ctx, tx, stream, Any.WithKey(key+"-tx"), e); err != nil {
+		if _, _, err := store.AppendTx(ctx, tx, stream, event.Any.WithKey(key+"-tx"), e); err != nil {
 			return fmt.Errorf("in a transaction: %w", err)
 		}
 		return nil
@@ -213,7 +213,7 @@ func TestPoolerInSessionModeIsLikeNone(t *testing.T) {
 	if session.Pooled() {
 		t.Error("the session connection has its session to itself, and does not know it")
 	}
-	mustAppend(t, store.Tenant, "s", Any, someEvents(1)...)
+	mustAppend(t, store.Tenant, "s", event.Any, someEvents(1)...)
 	if notice, err := session.Next(testContext(t)); err != nil || notice.Tenant != projection.DefaultTenant {
 		t.Errorf("got %+v, %v", notice, err)
 	}
@@ -247,7 +247,7 @@ func TestSessionDSNLeadsAroundThePooler(t *testing.T) {
 	if !store.Pooled() || session.Pooled() {
 		t.Errorf("pool %v, session %v", store.Pooled(), session.Pooled())
 	}
-	mustAppend(t, store.Tenant, "s", Any, someEvents(1)...)
+	mustAppend(t, store.Tenant, "s", event.Any, someEvents(1)...)
 	if notice, err := session.Next(testContext(t)); err != nil || notice.Tenant != projection.DefaultTenant {
 		t.Errorf("got %+v, %v", notice, err)
 	}

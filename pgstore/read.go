@@ -6,6 +6,7 @@ import (
 	"math"
 
 	"github.com/millrace-go/millrace/event"
+	"github.com/millrace-go/millrace/internal/valid"
 )
 
 const (
@@ -32,7 +33,7 @@ type ReadOptions struct {
 // Events are read in pages, and neither a connection nor a transaction is held between them. An error is yielded last.
 func (t *Tenant) ReadStream(ctx context.Context, stream string, fromVersion int64) iter.Seq2[event.Envelope, error] {
 	return func(yield func(event.Envelope, error) bool) {
-		if err := event.ValidText("stream", stream); err != nil {
+		if err := valid.Text("stream", stream); err != nil {
 			yield(event.Envelope{}, t.failed(ctx, "read stream", stream, err))
 			return
 		}
@@ -65,11 +66,11 @@ func (t *Tenant) ReadAll(ctx context.Context, opts ReadOptions) iter.Seq2[event.
 }
 
 func (t *Tenant) allPager(opts ReadOptions) (pager, error) {
-	if err := event.ValidText("stream", opts.Stream); err != nil {
+	if err := valid.Text("stream", opts.Stream); err != nil {
 		return pager{}, err
 	}
 	for _, eventType := range opts.Types {
-		if err := event.ValidText("event type", eventType); err != nil {
+		if err := valid.Text("event type", eventType); err != nil {
 			return pager{}, err
 		}
 	}

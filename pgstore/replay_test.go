@@ -44,7 +44,7 @@ func TestReplayIsCountedBeforeItIsMade(t *testing.T) {
 	if r := d.begin(command, 0); r != nil {
 		t.Errorf("the same command replays it again: %+v", r)
 	}
-	if ended, o := d.outcome(command); !ended || o != (CommandResult{Failed: 1}) {
+	if ended, o := d.outcome(command); !ended || o != (projection.CommandResult{Failed: 1}) {
 		t.Errorf("ended: %v, %+v", ended, o)
 	}
 	// The next command begins anew.
@@ -84,7 +84,7 @@ func TestCommandGoesOnWhereItsOwnerEnded(t *testing.T) {
 	if r := d.begin(command, 0); r != nil {
 		t.Errorf("behind the one that failed: %+v", r)
 	}
-	if ended, o := d.outcome(command); !ended || o != (CommandResult{Done: 3, Failed: 1}) {
+	if ended, o := d.outcome(command); !ended || o != (projection.CommandResult{Done: 3, Failed: 1}) {
 		t.Errorf("ended: %v, %+v", ended, o)
 	}
 	parked = slices.Concat(c, a[3:])
@@ -159,7 +159,7 @@ func TestReplayThatCommitsLateIsNotMadeTwice(t *testing.T) {
 				t.Error("there is more to replay")
 			}
 			d.mustHave(nil)
-			if ended, o := d.outcome(command); !ended || o != (CommandResult{Done: 2}) {
+			if ended, o := d.outcome(command); !ended || o != (projection.CommandResult{Done: 2}) {
 				t.Errorf("ended: %v, %+v", ended, o)
 			}
 		})
@@ -246,7 +246,7 @@ func TestDiscardOfWhatNobodyHoldsRefusesAZombie(t *testing.T) {
 			t.Errorf("carried out %v, %v", done, err)
 		}
 	}
-	if ended, o := d.outcome(command); !ended || o != (CommandResult{Done: 1}) {
+	if ended, o := d.outcome(command); !ended || o != (projection.CommandResult{Done: 1}) {
 		t.Errorf("ended: %v, %+v", ended, o)
 	}
 	d.owner = claimAs(t, d.store, projection.DefaultTenant)
@@ -261,10 +261,10 @@ func TestCommandOutlivesWhoGaveItAndWhoHeldTheLease(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, call := range map[string]func(context.Context, projection.DeadLetterFilter, int) (CommandResult, error){"replay": d.letters().Replay, "discard": d.letters().Discard} {
+	for name, call := range map[string]func(context.Context, projection.DeadLetterFilter, int) (projection.CommandResult, error){"replay": d.letters().Replay, "discard": d.letters().Discard} {
 		short, cancel := context.WithTimeout(testContext(t), 300*time.Millisecond)
 		defer cancel()
-		if o, err := call(short, projection.DeadLetterFilter{All: true}, 10); !errors.Is(err, ErrPending) || !errors.Is(err, context.DeadlineExceeded) || o.Command == 0 || o.Done+o.Failed != 0 {
+		if o, err := call(short, projection.DeadLetterFilter{All: true}, 10); !errors.Is(err, projection.ErrCommandPending) || !errors.Is(err, context.DeadlineExceeded) || o.Command == 0 || o.Done+o.Failed != 0 {
 			t.Errorf("%s, while nobody carries it out: %+v, %v", name, o, err)
 		}
 	}

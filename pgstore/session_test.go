@@ -138,7 +138,7 @@ func TestQuestionAboutLocksIsAskedAsThePoolConnects(t *testing.T) {
 	store := onePool(t, rotating(&works)) // whose one connection is the batch's
 	err := claimAs(t, store, projection.DefaultTenant).apply(hang, ApplyOptions{Timeout: 50 * time.Millisecond})
 	wantClass(t, err, engine.HandlerFault)
-	if !errors.Is(err, ErrDeadline) {
+	if !errors.Is(err, projection.ErrTimeout) {
 		t.Error(err)
 	}
 }
@@ -150,7 +150,7 @@ func TestQuestionAboutLocksIsAskedThroughThePoolWhereNoConnectionIsToBeHad(t *te
 	migrated(t, openStore(t, dsn, Options{}))
 	store := openStore(t, dsn, Options{}, rotating(&works), connections(2))
 	makeModel(t, store)
-	mustAppend(t, store.Tenant, "s", Any, someEvents(1)...)
+	mustAppend(t, store.Tenant, "s", event.Any, someEvents(1)...)
 	o := claimAs(t, store, projection.DefaultTenant)
 	var both []*pgxpool.Conn // one for the batch, one for the question
 	for range 2 {
@@ -166,7 +166,7 @@ func TestQuestionAboutLocksIsAskedThroughThePoolWhereNoConnectionIsToBeHad(t *te
 	works.Store(false)
 	err := o.apply(hang, ApplyOptions{Timeout: 50 * time.Millisecond})
 	wantClass(t, err, engine.HandlerFault)
-	if !errors.Is(err, ErrDeadline) {
+	if !errors.Is(err, projection.ErrTimeout) {
 		t.Error(err)
 	}
 }

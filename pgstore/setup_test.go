@@ -86,7 +86,7 @@ func someEvents(n int) []event.Event {
 	return events
 }
 
-func mustAppend(t testing.TB, tenant *Tenant, stream string, expected Expected, events ...event.Event) AppendResult {
+func mustAppend(t testing.TB, tenant *Tenant, stream string, expected event.Expected, events ...event.Event) event.Appended {
 	t.Helper()
 	result, err := tenant.Append(testContext(t), stream, expected, events...)
 	if err != nil {

@@ -53,7 +53,7 @@ type Options struct {
 	TenantSetup []TenantStep
 	// NoNotify turns the NOTIFY after each commit off. Other processes then find new events by polling.
 	NoNotify bool
-	// KeyRetention is how long idempotency keys are kept at least (see Expected.WithKey). Default DefaultKeyRetention; negative
+	// KeyRetention is how long idempotency keys are kept at least (see event.Expected.WithKey). Default DefaultKeyRetention; negative
 	// means for ever. Appends with keys delete older ones, a few at a time. An append that is repeated after its key was
 	// deleted appends again, or meets a version conflict if it expects a version.
 	KeyRetention time.Duration

@@ -6,6 +6,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/internal/pgtest"
 )
@@ -23,14 +24,14 @@ const promptly = 8
 func TestRolledBackPositionIsPassedOverPromptly(t *testing.T) {
 	store := quietStore(t)
 	f := follow(t, store, store.Name())
-	mustAppend(t, store.Tenant, "a", Any, someEvents(2)...)
+	mustAppend(t, store.Tenant, "a", event.Any, someEvents(2)...)
 	f.untilMark(t, 2)
 	f.got(t, 1, 2)
 
 	tx := openTx(t, store)
 	appendIn(t, tx, store.Tenant, "b", 3)
 	rollback(t, tx)
-	mustAppend(t, store.Tenant, "a", Any, someEvents(1)...)
+	mustAppend(t, store.Tenant, "a", event.Any, someEvents(1)...)
 	f.polls = 0
 	f.untilMark(t, 6)
 	f.got(t, 6)
@@ -51,7 +52,7 @@ func TestRolledBackPositionIsPassedOverPromptly(t *testing.T) {
 func TestRollbackToSavepointIsPassedOver(t *testing.T) {
 	store := quietStore(t)
 	f := follow(t, store, store.Name())
-	mustAppend(t, store.Tenant, "a", Any, someEvents(1)...)
+	mustAppend(t, store.Tenant, "a", event.Any, someEvents(1)...)
 	f.untilMark(t, 1)
 	tx := openTx(t, store)
 	appendIn(t, tx, store.Tenant, "b", 1) // 2
@@ -59,7 +60,7 @@ func TestRollbackToSavepointIsPassedOver(t *testing.T) {
 	appendIn(t, tx, store.Tenant, "b", 2) // 3, 4
 	execIn(t, tx, "rollback to savepoint s")
 	appendIn(t, tx, store.Tenant, "b", 1) // 5
-	mustAppend(t, store.Tenant, "a", Any, someEvents(1)...)
+	mustAppend(t, store.Tenant, "a", event.Any, someEvents(1)...)
 	if held := f.untilHeld(t, 1); !slices.Equal(held.Holders, []string{backend(tx)}) || held.Below != 6 {
 		t.Errorf("%+v", held)
 	}
@@ -77,7 +78,7 @@ func TestSavepointThatRolledBackHoldsNothing(t *testing.T) {
 	execIn(t, tx, "savepoint s")
 	appendIn(t, tx, store.Tenant, "b", 2)
 	execIn(t, tx, "rollback to savepoint s")
-	mustAppend(t, store.Tenant, "a", Any, someEvents(1)...)
+	mustAppend(t, store.Tenant, "a", event.Any, someEvents(1)...)
 	f.untilMark(t, 3)
 }
 
@@ -92,11 +93,11 @@ func TestOpenAppendIsWaitedForAndNamed(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			store := quietStore(t)
 			f := follow(t, store, store.Name())
-			mustAppend(t, store.Tenant, "a", Any, someEvents(1)...)
+			mustAppend(t, store.Tenant, "a", event.Any, someEvents(1)...)
 			f.untilMark(t, 1)
 			tx := openTx(t, store)
 			appendIn(t, tx, store.Tenant, "b", 2)
-			mustAppend(t, store.Tenant, "a", Any, someEvents(2)...)
+			mustAppend(t, store.Tenant, "a", event.Any, someEvents(2)...)
 			held := f.untilHeld(t, 1)
 			if held.Below != 5 || !slices.Equal(held.Holders, []string{backend(tx)}) {
 				t.Errorf("%+v, want below 5 by %s", held, backend(tx))
@@ -120,14 +121,14 @@ func TestLaterAppendDoesNotHoldAnEarlierGap(t *testing.T) {
 	f := follow(t, store, store.Name())
 	early := openTx(t, store)
 	appendIn(t, early, store.Tenant, "early", 1) // 1
-	mustAppend(t, store.Tenant, "a", Any, someEvents(1)...)
+	mustAppend(t, store.Tenant, "a", event.Any, someEvents(1)...)
 	f.untilHeld(t, 0)
 	late := openTx(t, store)
 	appendIn(t, late, store.Tenant, "late", 1) // 3
 	commit(t, early)
 	f.untilMark(t, 2)
 	f.got(t, 1, 2)
-	mustAppend(t, store.Tenant, "a", Any, someEvents(1)...)
+	mustAppend(t, store.Tenant, "a", event.Any, someEvents(1)...)
 	if held := f.untilHeld(t, 2); !slices.Equal(held.Holders, []string{backend(late)}) || held.Below != 4 {
 		t.Errorf("%+v, want %s below 4", held, backend(late))
 	}
@@ -149,14 +150,14 @@ func TestUnrelatedTransactionsDoNotHoldTheMark(t *testing.T) {
 	execIn(t, reader, "lock table millrace_default.events in row share mode")
 	neighbour := openTx(t, store)
 	appendIn(t, neighbour, other, "a", 1)
-	mustAppend(t, other, "b", Any, someEvents(1)...)
+	mustAppend(t, other, "b", event.Any, someEvents(1)...)
 
 	f := follow(t, store, store.Name())
 	for i := range int64(5) {
 		tx := openTx(t, store)
 		appendIn(t, tx, store.Tenant, "gap", 1)
 		rollback(t, tx)
-		mustAppend(t, store.Tenant, "a", Any, someEvents(1)...)
+		mustAppend(t, store.Tenant, "a", event.Any, someEvents(1)...)
 		f.polls = 0
 		f.untilMark(t, 2*i+2)
 		if f.polls > promptly {
@@ -172,11 +173,11 @@ func TestUnrelatedTransactionsDoNotHoldTheMark(t *testing.T) {
 // A tail that begins does not read what was there before, also where somebody appends just then.
 func TestTailBeginsAtTheEnd(t *testing.T) {
 	store := quietStore(t)
-	mustAppend(t, store.Tenant, "a", Any, someEvents(3000)...)
+	mustAppend(t, store.Tenant, "a", event.Any, someEvents(3000)...)
 	gap := openTx(t, store)
 	appendIn(t, gap, store.Tenant, "b", 1) // 3001
 	rollback(t, gap)
-	mustAppend(t, store.Tenant, "a", Any, someEvents(1)...)
+	mustAppend(t, store.Tenant, "a", event.Any, someEvents(1)...)
 	f := &follower{tail: store.Port().Tail(store.Name())}
 	if u, err := f.poll(testContext(t)); err != nil || u.Mark != 3002 || u.From != 3002 || len(u.Events) > 0 || u.More {
 		t.Errorf("begins from %d at %d with %d events, %v", u.From, u.Mark, len(u.Events), err)
@@ -184,7 +185,7 @@ func TestTailBeginsAtTheEnd(t *testing.T) {
 
 	open := openTx(t, store)
 	appendIn(t, open, store.Tenant, "b", 1) // 3003
-	mustAppend(t, store.Tenant, "a", Any, someEvents(1)...)
+	mustAppend(t, store.Tenant, "a", event.Any, someEvents(1)...)
 	late := &follower{tail: store.Port().Tail(store.Name())}
 	late.until(t, "it is held", func(u engine.TailUpdate) bool { return u.Held != nil })
 	if late.mark >= 3003 {

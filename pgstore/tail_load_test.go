@@ -15,6 +15,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/pgtest"
 )
 
@@ -78,7 +79,7 @@ func (l *load) append(ctx context.Context, stream string, random *rand.Rand) err
 	if refused {
 		events[len(events)-1].Type = refusedType
 	}
-	_, err := l.store.Append(ctx, stream, Any, events...)
+	_, err := l.store.Append(ctx, stream, event.Any, events...)
 	if refused && isState(err, "23514") {
 		return errRolledBack
 	}
@@ -87,7 +88,7 @@ func (l *load) append(ctx context.Context, stream string, random *rand.Rand) err
 
 func (l *load) inTx(ctx context.Context, tx pgx.Tx, stream string, random *rand.Rand) error {
 	for range 1 + random.IntN(3) {
-		if _, _, err := l.store.AppendTx(ctx, tx, stream, Any, someEvents(1+random.IntN(5))...); err != nil {
+		if _, _, err := l.store.AppendTx(ctx, tx, stream, event.Any, someEvents(1+random.IntN(5))...); err != nil {
 			return err
 		}
 	}

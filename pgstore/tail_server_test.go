@@ -9,6 +9,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/internal/pgtest"
 	"github.com/millrace-go/millrace/projection"
@@ -59,7 +60,7 @@ func TestPreparedTransactionIsWaitedFor(t *testing.T) {
 				// A tail that begins anew begins at the highest checkpoint.
 				mustExec(t, store, "update millrace.leases set checkpoint = $1", mark)
 				positions := prepare(t, store, "later", 2)
-				visible := mustAppend(t, store.Tenant, "now", Any, someEvents(1)...).Positions
+				visible := mustAppend(t, store.Tenant, "now", event.Any, someEvents(1)...).Positions
 				held := f.untilHeld(t, mark)
 				if len(held.Holders) != 1 || !strings.HasPrefix(held.Holders[0], "prepared transaction ") || held.Below != visible[0] {
 					t.Errorf("%+v", held)
@@ -83,7 +84,7 @@ func TestTransactionPreparedWhileItIsWaitedForSurvivesARestart(t *testing.T) {
 	f := follow(t, store, store.Name())
 	tx := openTx(t, store)
 	appendIn(t, tx, store.Tenant, "a", 1)
-	mustAppend(t, store.Tenant, "b", Any, someEvents(1)...)
+	mustAppend(t, store.Tenant, "b", event.Any, someEvents(1)...)
 	if held := f.untilHeld(t, 0); !slices.Equal(held.Holders, []string{backend(tx)}) {
 		t.Errorf("%+v", held)
 	}
@@ -93,7 +94,7 @@ func TestTransactionPreparedWhileItIsWaitedForSurvivesARestart(t *testing.T) {
 	}
 	store.pool.Reset()
 	// Others append under names that were in use before the restart.
-	mustAppend(t, store.Tenant, "b", Any, someEvents(1)...)
+	mustAppend(t, store.Tenant, "b", event.Any, someEvents(1)...)
 	if held := f.untilHeld(t, 0); !strings.Contains(held.Holders[0], restoredPrefix) {
 		t.Errorf("%+v", held)
 	}
@@ -107,7 +108,7 @@ func TestTailThatMetARestartBeginsAnew(t *testing.T) {
 	server, store := ownServer(t, nil)
 	f := follow(t, store, store.Name())
 	prepare(t, store, "a", 1)
-	mustAppend(t, store.Tenant, "b", Any, someEvents(1)...)
+	mustAppend(t, store.Tenant, "b", event.Any, someEvents(1)...)
 	f.untilHeld(t, 0)
 	if err := server.Kill(); err != nil {
 		t.Fatal(err)
@@ -134,7 +135,7 @@ func TestPositionsHandedOutAgainAfterACrashAreNotSkipped(t *testing.T) {
 		if round == 6 {
 			t.Fatalf("numbers were handed out again in %d of %d crashes: the test shows nothing", again, round)
 		}
-		next = mustAppend(t, store.Tenant, "a", Any, someEvents(1)...).Positions[0]
+		next = mustAppend(t, store.Tenant, "a", event.Any, someEvents(1)...).Positions[0]
 		f.untilMark(t, next)
 		f.got(t, next)
 		// The draws are followed by nothing that would write to disk.
@@ -158,7 +159,7 @@ func TestPositionsHandedOutAgainAfterACrashAreNotSkipped(t *testing.T) {
 			t.Fatal(err)
 		}
 		store.pool.Reset()
-		late := mustAppend(t, store.Tenant, "a", Any, someEvents(3)...).Positions
+		late := mustAppend(t, store.Tenant, "a", event.Any, someEvents(3)...).Positions
 		if late[2] <= drawn {
 			again++
 		}
@@ -170,7 +171,7 @@ func TestPositionsHandedOutAgainAfterACrashAreNotSkipped(t *testing.T) {
 
 func TestStandbyIsRefused(t *testing.T) {
 	server, primary := ownServer(t, nil)
-	mustAppend(t, primary.Tenant, "a", Any, someEvents(3)...)
+	mustAppend(t, primary.Tenant, "a", event.Any, someEvents(3)...)
 	standby, err := server.Standby(testContext(t), pgtest.StandbyOptions{})
 	if err != nil {
 		t.Fatal(err)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/projection"
 )
@@ -24,7 +25,7 @@ func TestRestoredTenantIsRefused(t *testing.T) {
 	store := quietStore(t)
 	other := newTenant(t, store, "other")
 	for _, tenant := range []*Tenant{store.Tenant, other} {
-		mustAppend(t, tenant, "a", Any, someEvents(5)...)
+		mustAppend(t, tenant, "a", event.Any, someEvents(5)...)
 		setCheckpoint(t, store, tenant.Name(), 5)
 		follow(t, store, tenant.Name())
 	}
@@ -71,7 +72,7 @@ func TestReplacedEventsAreFoundByTheirName(t *testing.T) {
 	held := func() pgx.Tx {
 		tx := openTx(t, store)
 		first := appendIn(t, tx, tenant, "held", 1)[0]
-		mustAppend(t, tenant, "a", Any, someEvents(1)...)
+		mustAppend(t, tenant, "a", event.Any, someEvents(1)...)
 		if by := f.untilHeld(t, first-1); !slices.Equal(by.Holders, []string{backend(tx)}) {
 			t.Errorf("%+v", by)
 		}
@@ -95,7 +96,7 @@ func TestReplacedEventsAreFoundByTheirName(t *testing.T) {
 	// Nobody looked while it was replaced.
 	dropTenant(t, store, tenant)
 	newTenant(t, store, tenant.Name())
-	mustAppend(t, tenant, "a", Any, someEvents(2)...)
+	mustAppend(t, tenant, "a", event.Any, someEvents(2)...)
 	commit(t, held())
 	f.untilMark(t, 4)
 	f.got(t, 3, 4)

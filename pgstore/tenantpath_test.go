@@ -31,7 +31,7 @@ func amount(n string) event.Event { return event.Event{Type: "ItemAdded", Body: 
 // tenantApplies makes a tenant with an order, and applies the handler to it.
 func tenantApplies(t *testing.T, store *Store, name, worth string, h BatchHandler) error {
 	t.Helper()
-	mustAppend(t, newTenant(t, store, name), "order-1", Any, amount(worth))
+	mustAppend(t, newTenant(t, store, name), "order-1", event.Any, amount(worth))
 	return claimAs(t, store, name).apply(h, ApplyOptions{})
 }
 
@@ -60,7 +60,7 @@ func TestPathOfANamedTenantIsItsSchemaWhatIsSharedAndTemporaryTables(t *testing.
 	store := migrated(t, openStore(t, pgtest.Database(t), Options{SharedSchemas: []string{"public", `it's "shared"`}}, connections(2)))
 	for _, name := range []string{"acme", `it's "a" \ tenant`} {
 		tenant := newTenant(t, store, name)
-		mustAppend(t, tenant, "s", Any, someEvents(1)...)
+		mustAppend(t, tenant, "s", event.Any, someEvents(1)...)
 		want := one[string](t, store, "select quote_ident($1)", tenant.EventsSchema()) + `, public, "it's ""shared""", pg_temp`
 		look := func(ctx context.Context, tx pgx.Tx) error {
 			if got := show(ctx, tx, "search_path"); got != want {
@@ -86,7 +86,7 @@ func TestPathOfANamedTenantIsItsSchemaWhatIsSharedAndTemporaryTables(t *testing.
 func TestDefaultTenantKeepsThePathOfItsSession(t *testing.T) {
 	for _, path := range []string{"", "public, pg_temp", `"$user", public`} {
 		store := newStore(t, func(config *pgxpool.Config) { config.ConnConfig.RuntimeParams["search_path"] = path })
-		mustAppend(t, store.Tenant, "s", Any, someEvents(1)...)
+		mustAppend(t, store.Tenant, "s", event.Any, someEvents(1)...)
 		look := func(ctx context.Context, tx pgx.Tx) error {
 			var got string
 			if err := tx.QueryRow(ctx, "select current_setting('search_path')").Scan(&got); err != nil || got != path {

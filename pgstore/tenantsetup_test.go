@@ -12,6 +12,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/pgtest"
 	"github.com/millrace-go/millrace/projection"
 )
@@ -216,7 +217,7 @@ func TestProgramWithFewerStepsWorksOnButMakesNoTenants(t *testing.T) {
 		t.Fatal("the newer program migrated")
 	}
 	migrated(t, old)
-	mustAppend(t, acme, "s", Any, someEvents(1)...)
+	mustAppend(t, acme, "s", event.Any, someEvents(1)...)
 	if _, err := old.CreateTenant(testContext(t), "acme"); err != nil {
 		t.Error(err)
 	}

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/projection"
 )
 
@@ -49,13 +50,13 @@ func TestUnknownTenantsTakeNoPlaceInTheStatementCache(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := ghost.Append(testContext(t), "s", Any, someEvents(1)...); !errors.Is(err, projection.ErrUnknownTenant) {
+		if _, err := ghost.Append(testContext(t), "s", event.Any, someEvents(1)...); !errors.Is(err, projection.ErrUnknownTenant) {
 			t.Fatalf("error %v", err)
 		}
 	}
 	tenant := newTenant(t, store, "real")
 	for range 2 {
-		mustAppend(t, tenant, "s", Any, someEvents(1)...)
+		mustAppend(t, tenant, "s", event.Any, someEvents(1)...)
 	}
 	if n := one[int](t, store, "select count(*) from pg_prepared_statements where strpos(statement, $1) > 0", quote(tenant.schema)); n != 1 {
 		t.Errorf("%d statements of the tenant are cached", n)
@@ -66,7 +67,7 @@ func TestTenantNamesDoNotMixWithPlaceholders(t *testing.T) {
 	for _, name := range []string{"{tenant}", "{control}", "{stream}", "{expire}", `"`, "$1"} {
 		store := newStore(t)
 		tenant := newTenant(t, store, name)
-		mustAppend(t, tenant, "s", Any.WithKey("k"), someEvents(2)...)
+		mustAppend(t, tenant, "s", event.Any.WithKey("k"), someEvents(2)...)
 		if got := collect(t, tenant.ReadStream(testContext(t), "s", 1)); len(got) != 2 {
 			t.Errorf("tenant %q: %d events", name, len(got))
 		}
@@ -86,13 +87,13 @@ func BenchmarkStatementText(b *testing.B) {
 func BenchmarkAppend(b *testing.B) {
 	store := newStore(b)
 	for i := range preparedTenants {
-		mustAppend(b, newTenant(b, store, fmt.Sprint("t", i)), "s", Any, someEvents(1)...)
+		mustAppend(b, newTenant(b, store, fmt.Sprint("t", i)), "s", event.Any, someEvents(1)...)
 	}
 	unprepared := newTenant(b, store, "last")
 	for name, tenant := range map[string]*Tenant{"prepared": store.Tenant, "unprepared": unprepared} {
 		b.Run(name, func(b *testing.B) {
 			for b.Loop() {
-				if _, err := tenant.Append(b.Context(), "s", Any, someEvents(1)...); err != nil {
+				if _, err := tenant.Append(b.Context(), "s", event.Any, someEvents(1)...); err != nil {
 					b.Fatal(err)
 				}
 			}

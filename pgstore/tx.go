@@ -10,9 +10,14 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// ErrTxControl is returned to whoever tries to end, or to set up for longer than its own duration, a transaction that
-// belongs to the store: the batch of a projection, or InTx.
-var ErrTxControl = errors.New("the transaction belongs to the store")
+var (
+	// ErrTxControl is returned by a transaction of the store, a batch's or that of InTx, for statements that would end it or
+	// change its session beyond it.
+	ErrTxControl = errors.New("the transaction belongs to the store")
+	// ErrBatchEnded is the error of a handler that ended the transaction of its batch. The checkpoint does not move, but what
+	// the handler committed by itself stays.
+	ErrBatchEnded = errors.New("the handler ended the transaction of its batch")
+)
 
 // scopedTx is a transaction that the store lends to a function of the user's. It remembers which tenants were appended
 // to, and which error its statements met, should the user's function not pass it on; and it refuses to be ended and to let

@@ -18,7 +18,7 @@ func TestUnknownTenantsAndProjectionsAreNamed(t *testing.T) {
 	all := projection.DeadLetterFilter{All: true}
 	calls := map[string]func(d *DeadLetters) error{
 		"List": func(d *DeadLetters) error {
-			_, err := d.List(ctx, Page{})
+			_, err := d.List(ctx, projection.DeadLetterPage{})
 			return err
 		},
 		"Count": func(d *DeadLetters) error {

@@ -1,11 +1,10 @@
 package projection
 
 import (
-	"errors"
 	"fmt"
 	"time"
 
-	"github.com/millrace-go/millrace/event"
+	"github.com/millrace-go/millrace/internal/valid"
 )
 
 // DeadLetter is an event that was put aside: it refers to the event and copies no payload.
@@ -67,9 +66,6 @@ type DeadLetterFilter struct {
 	Error string
 }
 
-// ErrEventGone tells that the event of a dead letter is not in the store any more.
-var ErrEventGone = errors.New("the event is not in the store any more")
-
 // ReplayPolicy has the dead letters of a projection replayed by themselves, one after another, the one that has been due for
 // longest first: so one that keeps failing does not delay the others. A parked stream is replayed whole, and waits with the
 // rest where one of its events fails. Events that are parked behind others are not looked at for themselves. The zero value
@@ -119,5 +115,5 @@ func (p ReplayPolicy) Validate() error {
 	case !(p.Factor >= 1 && p.Factor <= 100):
 		return fmt.Errorf("value of Replay.Factor is not from 1 to 100: %v", p.Factor)
 	}
-	return event.ValidText("Replay.Error", p.Error)
+	return valid.Text("Replay.Error", p.Error)
 }

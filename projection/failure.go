@@ -40,10 +40,6 @@ func FailedPosition(err error) int64 {
 	return 0
 }
 
-// ErrProcessDied is what an attempt is counted with before the handler runs, where handlers seem to end their processes.
-// It stays where nobody was left to say anything else.
-var ErrProcessDied = errors.New("the process or the database server ended while the handler ran")
-
 // HandlerError is what a handler's failure is reported as.
 type HandlerError struct {
 	Projection ID
@@ -74,6 +70,3 @@ type Failure struct {
 	// FirstFailedAt is when the event failed first, by the server's clock.
 	FirstFailedAt time.Time
 }
-
-// ErrMissingObject is wrapped in the reason of a projection that waits for a table, column, function, schema or privilege.
-var ErrMissingObject = errors.New("the handler needs an object or a privilege that is missing in the database")

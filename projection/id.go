@@ -2,7 +2,6 @@
 package projection
 
 import (
-	"errors"
 	"fmt"
 	"net/url"
 	"strconv"
@@ -42,35 +41,6 @@ func (id ID) WithDefaults() ID {
 	}
 	return id
 }
-
-var (
-	// ErrLeaseLost tells that a write was refused because another owner, or a later epoch, holds the lease, or because
-	// the checkpoint is not where the writer believed it to be.
-	ErrLeaseLost = errors.New("lease lost")
-	// ErrIncarnationChanged is returned when the server crashed or was replaced after the data in memory were read, so that
-	// they may no longer exist.
-	ErrIncarnationChanged = errors.New("the server crashed or was replaced by another one")
-	// ErrUnknownProjection tells that nobody registered a projection of that name.
-	ErrUnknownProjection = errors.New("unknown projection")
-	// ErrUnknownTenant tells that the store has no such tenant.
-	ErrUnknownTenant = errors.New("unknown tenant")
-	// ErrTenantDropped is returned when a known tenant's schema, or a table in it, does not exist. The tenant's projections
-	// are failed until the schema is restored.
-	ErrTenantDropped = errors.New("it was dropped outside of millrace: restore it, or remove the tenant (docs/ownership.md, \"A tenant's schema is gone\")")
-	// ErrNotPrimary tells that the server is a standby: nothing ever settles there.
-	ErrNotPrimary = errors.New("server is not the primary")
-	// ErrRestored tells that a tenant's events end below a checkpoint: the tenant was restored or truncated.
-	ErrRestored = errors.New("events end below the checkpoint: the tenant was restored or truncated")
-	// ErrTenantLocked is returned when another session keeps a tenant's events locked against reads, as VACUUM FULL and ALTER
-	// TABLE do. The read is tried again; other tenants are not concerned.
-	ErrTenantLocked = errors.New("events of the tenant are locked")
-	// ErrPaused tells that a projection is paused.
-	ErrPaused = errors.New("projection is paused")
-	// ErrStopped tells that a projection is stopped.
-	ErrStopped = errors.New("projection is stopped")
-	// ErrFailed tells that a projection stopped and waits for a person.
-	ErrFailed = errors.New("projection failed")
-)
 
 // Token is a text that is the same for every delivery of an event to a projection, and another one for every other event,
 // projection, partition and tenant: tenant, name, partition, position and the time of the append with slashes between them,

@@ -93,7 +93,7 @@ func (b *settleBundle) positions(t *testing.T, sql string) []int64 {
 
 func (b *settleBundle) append(t *testing.T, stream string) int64 {
 	t.Helper()
-	result, err := b.store.Append(b.ctx, stream, pgstore.Any, event.Event{Type: "counted"})
+	result, err := b.store.Append(b.ctx, stream, event.Any, event.Event{Type: "counted"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -108,7 +108,7 @@ func (b *settleBundle) open(t *testing.T, stream string) (tx pgx.Tx, position in
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = tx.Rollback(context.WithoutCancel(b.ctx)) })
-	result, _, err := b.store.AppendTx(b.ctx, tx, stream, pgstore.Any, event.Event{Type: "counted"})
+	result, _, err := b.store.AppendTx(b.ctx, tx, stream, event.Any, event.Event{Type: "counted"})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/pgstore"
 )
 
@@ -26,7 +27,7 @@ func appends(ctx context.Context, l *lab, o options, out io.Writer) error {
 	defer silent.Close()
 	appendTo := func(store *pgstore.Store) appendFunc {
 		return func(ctx context.Context, stream string) error {
-			_, err := store.Append(ctx, stream, pgstore.Any, probe)
+			_, err := store.Append(ctx, stream, event.Any, probe)
 			return err
 		}
 	}

@@ -11,7 +11,6 @@ import (
 
 	"github.com/millrace-go/millrace"
 	"github.com/millrace-go/millrace/event"
-	"github.com/millrace-go/millrace/pgstore"
 )
 
 // catchUp measures a projection that has everything to do, against a loop written by hand that does the same reads and
@@ -50,7 +49,7 @@ func (l *lab) fill(ctx context.Context, events int) error {
 					}
 					list[k] = event.Event{Type: fmt.Sprint("type ", k%14), Body: body}
 				}
-				if _, err := l.store.Append(filling, fmt.Sprint("filled", i), pgstore.Any, list...); err != nil {
+				if _, err := l.store.Append(filling, fmt.Sprint("filled", i), event.Any, list...); err != nil {
 					return err
 				}
 			}

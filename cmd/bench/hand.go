@@ -110,7 +110,7 @@ func (h *handLoop) listen(ctx context.Context, applied chan<- int64) error {
 // appendByHand appends one event and notifies within the transaction.
 func appendByHand(ctx context.Context, store *pgstore.Store, stream string) (position int64, err error) {
 	err = pgx.BeginFunc(ctx, store.Pool(), func(tx pgx.Tx) error {
-		result, _, err := store.AppendTx(ctx, tx, stream, pgstore.Any, probe)
+		result, _, err := store.AppendTx(ctx, tx, stream, event.Any, probe)
 		if err != nil {
 			return err
 		}

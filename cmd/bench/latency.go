@@ -89,7 +89,7 @@ func (p *prober) millrace(ctx context.Context, from *pgstore.Store) ([]time.Dura
 		return nil, err
 	}
 	appendOne := func(ctx context.Context, stream string) (int64, error) {
-		result, err := from.Append(ctx, stream, pgstore.Any, probe)
+		result, err := from.Append(ctx, stream, event.Any, probe)
 		if err != nil {
 			return 0, err
 		}

@@ -86,7 +86,7 @@ func generate(events int64, seed uint64) source {
 	return func(yield func(record, error) bool) {
 		g := generator{random: rand.New(rand.NewPCG(seed, 0))}
 		for range events {
-			if r, err := g.next(); !yield(r, err) || err != nil {
+			if !yield(g.next(), nil) {
 				return
 			}
 		}
@@ -100,17 +100,17 @@ type generator struct {
 }
 
 // next lets one of the claims that are under way go one step on.
-func (g *generator) next() (record, error) {
+func (g *generator) next() record {
 	for len(g.open) < openClaims {
 		g.open = append(g.open, g.begin())
 	}
 	i := g.random.IntN(len(g.open))
 	c := g.open[i]
-	r, err := c.record()
+	r := c.record()
 	if c.next = g.follow(c.next); c.next == "" {
 		g.open[i] = g.begin()
 	}
-	return r, err
+	return r
 }
 
 func (g *generator) begin() *claim {
@@ -137,7 +137,7 @@ func (g *generator) follow(last string) string {
 }
 
 // record is the claim's next event.
-func (c *claim) record() (record, error) {
+func (c *claim) record() record {
 	c.steps++
 	data := claimData{ID: fmt.Sprintf("st_step %d_%d", c.number, c.steps), Role: roles[c.next], Resource: "STAFF MEMBER",
 		Amount: c.amount, Budget: c.budget}
@@ -145,6 +145,5 @@ func (c *claim) record() (record, error) {
 		data.ID = fmt.Sprintf("dd_declaration %d_%d", c.number, c.steps)
 		data.Role, data.Resource = "UNDEFINED", "SYSTEM"
 	}
-	e, err := event.New(c.next, data)
-	return record{stream: fmt.Sprintf("declaration%d", c.number), event: e}, err
+	return record{stream: fmt.Sprintf("declaration%d", c.number), event: event.Untyped(c.next, data)}
 }

@@ -12,6 +12,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/millrace-go/millrace/event"
+	"github.com/millrace-go/millrace/internal/valid"
 )
 
 // maxLine is the longest line of a log that is read. One event has to fit into memory several times.
@@ -101,7 +102,7 @@ func parse(text []byte) (record, error) {
 	if l.Stream == "" {
 		return record{}, errors.New("stream is missing or empty")
 	}
-	if err := event.ValidText("stream", l.Stream); err != nil {
+	if err := valid.Text("stream", l.Stream); err != nil {
 		return record{}, err
 	}
 	e := event.Event{Type: l.Type, Body: l.Data}

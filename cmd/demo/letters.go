@@ -15,7 +15,7 @@ import (
 type letters struct{ parked, replayed, discarded []projection.DeadLetter }
 
 func lettersOf(ctx context.Context, store *pgstore.Store, m readModel) (all letters, err error) {
-	page := pgstore.Page{Limit: 1000, States: []projection.DeadLetterState{projection.DeadLetterParked, projection.DeadLetterReplaying,
+	page := projection.DeadLetterPage{Limit: 1000, States: []projection.DeadLetterState{projection.DeadLetterParked, projection.DeadLetterReplaying,
 		projection.DeadLetterResolved, projection.DeadLetterDiscarded}}
 	for {
 		more, err := store.DeadLetters(m.id()).List(ctx, page)

@@ -11,7 +11,6 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/millrace-go/millrace/event"
-	"github.com/millrace-go/millrace/pgstore"
 )
 
 const (
@@ -24,7 +23,7 @@ const (
 )
 
 type appender interface {
-	Append(ctx context.Context, stream string, expected pgstore.Expected, events ...event.Event) (pgstore.AppendResult, error)
+	Append(ctx context.Context, stream string, expected event.Expected, events ...event.Event) (event.Appended, error)
 }
 
 // load appends the workload as a live system does: one event an append, many at once, and those of a stream in order.
@@ -156,7 +155,7 @@ func (l *load) oneAtATime(ctx context.Context) error {
 
 // append appends one event. It is to be timed unless it is a poison event, or behind one, which not all apply at once.
 func (l *load) append(ctx context.Context, w *writer, r record) (position int64, timed bool, err error) {
-	result, err := l.store.Append(ctx, r.stream, pgstore.Exact(w.versions[r.stream]), r.event)
+	result, err := l.store.Append(ctx, r.stream, event.Exact(w.versions[r.stream]), r.event)
 	if err != nil {
 		return 0, false, err
 	}

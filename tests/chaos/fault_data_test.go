@@ -11,7 +11,6 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/millrace-go/millrace/event"
-	"github.com/millrace-go/millrace/pgstore"
 )
 
 var scanNumber = pgx.RowTo[int64]
@@ -69,7 +68,7 @@ func (s *strike) appendOpen(end func(ctx context.Context, tx pgx.Tx) error) erro
 			return err
 		}
 		defer func() { _ = tx.Rollback(context.WithoutCancel(s.ctx)) }()
-		if _, _, err = tenant.AppendTx(s.ctx, tx, fmt.Sprint("open-", s.rnd.Uint64()), pgstore.Any, event.Event{Type: typeOdd}); err != nil {
+		if _, _, err = tenant.AppendTx(s.ctx, tx, fmt.Sprint("open-", s.rnd.Uint64()), event.Any, event.Event{Type: typeOdd}); err != nil {
 			return err
 		}
 		return end(s.ctx, tx)

@@ -10,7 +10,6 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/millrace-go/millrace/event"
-	"github.com/millrace-go/millrace/pgstore"
 	"github.com/millrace-go/millrace/projection"
 )
 
@@ -166,7 +165,7 @@ func (s *strike) handledSoon(name string) error {
 	if err != nil {
 		return err
 	}
-	result, err := tenant.Append(s.ctx, "soon", pgstore.Any, event.Event{Type: typeOdd})
+	result, err := tenant.Append(s.ctx, "soon", event.Any, event.Event{Type: typeOdd})
 	if err != nil {
 		return err
 	}

@@ -27,7 +27,7 @@ var letterFaults = []fault{
 		expects: "each event is applied once, whoever else replays it, and each stream stays in order",
 		reach:   reachData, weight: 3, least: 500 * time.Millisecond, most: 2 * time.Second,
 		strike: func(s *strike) error {
-			return s.command(func(ctx context.Context, letters *pgstore.DeadLetters) (pgstore.CommandResult, error) {
+			return s.command(func(ctx context.Context, letters *pgstore.DeadLetters) (projection.CommandResult, error) {
 				filter := []projection.DeadLetterFilter{{All: true}, {Type: typePlain}, {Error: "missing"}, {Stream: fmt.Sprint("stream-", s.rnd.IntN(streams))}}
 				return letters.Replay(ctx, filter[s.rnd.IntN(len(filter))], 1+s.rnd.IntN(100))
 			})
@@ -42,7 +42,7 @@ var letterFaults = []fault{
 			if s.alone {
 				defer s.withhold()() // so that there is something
 			}
-			return s.command(func(ctx context.Context, letters *pgstore.DeadLetters) (pgstore.CommandResult, error) {
+			return s.command(func(ctx context.Context, letters *pgstore.DeadLetters) (projection.CommandResult, error) {
 				return letters.Discard(ctx, projection.DeadLetterFilter{All: true}, 1+s.rnd.IntN(2))
 			})
 		},
@@ -57,7 +57,7 @@ var letterFaults = []fault{
 }
 
 // command gives commands about the dead letters of shipments, for a while, to one tenant after another.
-func (s *strike) command(give func(ctx context.Context, letters *pgstore.DeadLetters) (pgstore.CommandResult, error)) error {
+func (s *strike) command(give func(ctx context.Context, letters *pgstore.DeadLetters) (projection.CommandResult, error)) error {
 	limit := s.lasts
 	if s.alone {
 		limit = 20 * time.Second
@@ -68,7 +68,7 @@ func (s *strike) command(give func(ctx context.Context, letters *pgstore.DeadLet
 		cancel()
 		// Where other things go wrong it may not be given, or not be carried out in time. It stays to be.
 		// A command may be lost with its server.
-		fine := isOutage(err) || errors.Is(err, pgstore.ErrPending) || errors.Is(err, pgstore.ErrNoCommand) || errors.Is(err, context.DeadlineExceeded)
+		fine := isOutage(err) || errors.Is(err, projection.ErrCommandPending) || errors.Is(err, projection.ErrCommandNotFound) || errors.Is(err, context.DeadlineExceeded)
 		if err != nil && (s.alone || !fine) {
 			return err
 		}

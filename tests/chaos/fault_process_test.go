@@ -10,7 +10,6 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/millrace-go/millrace/event"
-	"github.com/millrace-go/millrace/pgstore"
 )
 
 // A death is taken over within this, whatever else this machine does.
@@ -206,8 +205,8 @@ func (s *strike) deadly() error {
 	return until(s.ctx, 90*time.Second, "the deadly event is parked", func() bool {
 		at, err := there()
 		if err == nil && at == 0 {
-			var result pgstore.AppendResult
-			if result, err = tenant.Append(s.ctx, key, pgstore.Any.WithKey(key), event.Event{Type: typeDeadly}); err == nil {
+			var result event.Appended
+			if result, err = tenant.Append(s.ctx, key, event.Any.WithKey(key), event.Event{Type: typeDeadly}); err == nil {
 				at = result.Positions[0]
 			}
 		}

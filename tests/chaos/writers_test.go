@@ -107,15 +107,15 @@ func (w *writers) write(key string, rnd *rand.Rand) {
 	way, open := rnd.IntN(100), time.Duration(5+rnd.IntN(rnd.IntN(295)+1))*time.Millisecond
 	for w.life.Err() == nil {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(w.life), 5*time.Second)
-		var result pgstore.AppendResult
+		var result event.Appended
 		begun := time.Now()
 		switch {
 		case way < 75, w.plain.Load():
-			result, err = tenant.Append(ctx, stream, pgstore.Any.WithKey(key), events...)
+			result, err = tenant.Append(ctx, stream, event.Any.WithKey(key), events...)
 		default:
 			// Some share their transaction with others' work, for a while.
 			err = tenant.InTx(ctx, func(ctx context.Context, tx pgx.Tx) error {
-				if result, _, err = tenant.AppendTx(ctx, tx, stream, pgstore.Any.WithKey(key), events...); err != nil {
+				if result, _, err = tenant.AppendTx(ctx, tx, stream, event.Any.WithKey(key), events...); err != nil {
 					return err
 				}
 				if pass(ctx, open); way < 87 {

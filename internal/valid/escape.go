@@ -1,4 +1,4 @@
-package event
+package valid
 
 import (
 	"bytes"
@@ -8,9 +8,9 @@ import (
 	"unicode/utf16"
 )
 
-// storableEscapes looks for the escapes that are valid JSON but that jsonb refuses: \u0000, and half of a surrogate pair
+// escapes returns an error for escapes that are valid JSON but that jsonb refuses: \u0000, and half of a surrogate pair
 // without the other. Source: PostgreSQL documentation, "JSON Types".
-func storableEscapes(valid []byte) error {
+func escapes(valid []byte) error {
 	for rest := valid; ; {
 		at := bytes.IndexByte(rest, '\\')
 		if at < 0 {
@@ -23,11 +23,11 @@ func storableEscapes(valid []byte) error {
 			rest = rest[2:]
 			continue
 		case unit == 0:
-			return errors.New(`event body contains \u0000, which PostgreSQL cannot store in jsonb`)
+			return errors.New(`\u0000, which PostgreSQL cannot store in jsonb`)
 		case utf16.IsSurrogate(unit):
 			low, _ := unicodeEscape(rest[6:])
 			if utf16.DecodeRune(unit, low) == '\uFFFD' {
-				return fmt.Errorf("event body contains %s, which is half of a surrogate pair without the other", rest[:6])
+				return fmt.Errorf("%s, which is half of a surrogate pair without the other", rest[:6])
 			}
 			rest = rest[6:]
 		}

@@ -1,0 +1,72 @@
+package projection
+
+import "errors"
+
+// Errors about a projection and where it stands.
+var (
+	// ErrUnknownProjection is returned if no node has registered a projection of that name.
+	ErrUnknownProjection = errors.New("unknown projection")
+	// ErrUnknownTenant is returned if the store has no such tenant.
+	ErrUnknownTenant = errors.New("unknown tenant")
+	// ErrPaused is returned if a projection is paused.
+	ErrPaused = errors.New("projection is paused")
+	// ErrStopped is returned if a projection is stopped.
+	ErrStopped = errors.New("projection is stopped")
+	// ErrFailed is returned if a projection has failed. The error's text has the reason.
+	ErrFailed = errors.New("projection failed")
+	// ErrLeaseLost is returned if a write was refused because another owner, or a later epoch, holds the lease, or because
+	// the checkpoint is not where the writer expected it.
+	ErrLeaseLost = errors.New("lease lost")
+	// ErrLeaseUnconfirmed is the cause of the end of a delivery's context if the node cannot be sure of its leases any more.
+	ErrLeaseUnconfirmed = errors.New("the node cannot be sure of its leases any more")
+)
+
+// Errors of handlers.
+var (
+	// ErrTimeout is the error of a handler that did not return within Projection.Timeout.
+	ErrTimeout = errors.New("the handler's timeout passed")
+	// ErrLockWait is returned if the timeout passed while the batch's session waited for another session's lock.
+	ErrLockWait = errors.New("the timeout passed while waiting for a lock")
+	// ErrHandlerPanic is the error of a handler that panicked.
+	ErrHandlerPanic = errors.New("the handler panicked")
+	// ErrAbandoned is the error of a handler that did not return after its context was cancelled. Its connection, if it had
+	// one, was closed, so that nothing of it can commit. Its goroutine was abandoned.
+	ErrAbandoned = errors.New("the handler did not return after its context was cancelled")
+	// ErrProcessDied is the error of an attempt during which the process or the database server ended. It is recorded before
+	// the handler runs, for events that seem to end processes, and stays if the attempt reports nothing else.
+	ErrProcessDied = errors.New("the process or the database server ended while the handler ran")
+	// ErrMissingObject is wrapped in the reason of a projection that waits for a table, column, function, schema or privilege.
+	ErrMissingObject = errors.New("the handler needs an object or a privilege that is missing in the database")
+	// ErrDeliveryOver is returned by Delivery.Ack and Delivery.Reject after the delivery has ended.
+	ErrDeliveryOver = errors.New("the delivery is over")
+)
+
+// Errors about dead letters.
+var (
+	// ErrDeadLetterNotFound is returned if a projection has no dead letter with that id.
+	ErrDeadLetterNotFound = errors.New("no such dead letter")
+	// ErrEventGone is returned if the event of a dead letter is not in the store any more.
+	ErrEventGone = errors.New("the event is not in the store any more")
+	// ErrCommandNotFound is returned if a projection has no command with that number, or had it more than a day ago.
+	ErrCommandNotFound = errors.New("no such command")
+	// ErrCommandPending is returned if a command was accepted but not carried out yet. The holder of the projection's lease
+	// will carry it out.
+	ErrCommandPending = errors.New("not carried out yet, and will be")
+)
+
+// Errors about the store.
+var (
+	// ErrIncarnationChanged is returned if the server crashed or was replaced after the data in memory were read, so that
+	// they may no longer exist.
+	ErrIncarnationChanged = errors.New("the server crashed or was replaced by another one")
+	// ErrTenantDropped is returned if a known tenant's schema, or a table in it, does not exist. The tenant's projections
+	// are failed until the schema is restored.
+	ErrTenantDropped = errors.New("it was dropped outside of millrace: restore it, or remove the tenant (docs/ownership.md, \"A tenant's schema is gone\")")
+	// ErrNotPrimary is returned if the server is a standby. No event ever settles there.
+	ErrNotPrimary = errors.New("server is not the primary")
+	// ErrRestored is returned if a tenant's events end below a checkpoint: the tenant was restored or truncated.
+	ErrRestored = errors.New("events end below the checkpoint: the tenant was restored or truncated")
+	// ErrTenantLocked is returned if another session keeps a tenant's events locked against reads, as VACUUM FULL and ALTER
+	// TABLE do. The read is tried again. Other tenants are not affected.
+	ErrTenantLocked = errors.New("events of the tenant are locked")
+)
