@@ -351,7 +351,7 @@ func TestLocksOfAnotherServerSettleNothing(t *testing.T) {
 	}
 	to.Store(server)
 	store.pool.Reset()
-	if err := f.tail.(*tail).scan(testContext(t)); !errors.Is(err, projection.ErrIncarnationChanged) {
+	if _, err := f.tail.(*tail).scan(testContext(t)); !errors.Is(err, projection.ErrIncarnationChanged) {
 		t.Errorf("the old primary was asked who holds the gap at %d: %v", gap[0], err)
 	}
 }

@@ -10,19 +10,12 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/pgstore/internal/settle"
 )
 
 // scanInterval keeps lock scans to some 30 a second: reading pg_locks stops the lock manager for a moment, which
 // slows writers where it is done 200 times a second.
 const scanInterval = 33 * time.Millisecond
-
-// holder is a transaction that holds ROW EXCLUSIVE on a tenant's events.
-type holder struct {
-	// transaction is its virtual transaction id; that of a prepared one begins with -1/ after a server restart.
-	transaction string
-	// pid is its backend, 0 for a prepared one.
-	pid int32
-}
 
 // errClosed tells that a store was closed while it was in use.
 var errClosed = errors.New("the store is closed")
@@ -45,7 +38,7 @@ type lockScanner struct {
 type lockScan struct {
 	schemas []string
 	done    chan struct{}
-	holders map[string][]holder
+	holders map[string][]settle.Holder
 	in      engine.Incarnation
 	err     error
 }
@@ -57,7 +50,7 @@ func newLockScanner(s *Store) *lockScanner {
 
 // scan returns who holds the events table of a tenant's schema, and the incarnation of the server that was asked: another
 // server knows nothing of the locks of this one. The scan begins after the call.
-func (l *lockScanner) scan(ctx context.Context, schema string) ([]holder, engine.Incarnation, error) {
+func (l *lockScanner) scan(ctx context.Context, schema string) ([]settle.Holder, engine.Incarnation, error) {
 	scan, err := l.join(schema)
 	if err != nil {
 		return nil, 0, err
@@ -152,14 +145,14 @@ func (l *lockScanner) read(ctx context.Context, scan *lockScan) error {
 
 // collect takes in the rows of holders.sql.
 func (scan *lockScan) collect(rows pgx.Rows) error {
-	scan.holders = make(map[string][]holder)
+	scan.holders = make(map[string][]settle.Holder)
 	var schema, transaction *string
 	var pid *int32
 	_, err := pgx.ForEachRow(rows, []any{&scan.in, &schema, &transaction, &pid}, func() error {
 		if schema != nil && transaction != nil {
-			h := holder{transaction: *transaction}
+			h := settle.Holder{Transaction: *transaction}
 			if pid != nil {
-				h.pid = *pid
+				h.PID = *pid
 			}
 			scan.holders[*schema] = append(scan.holders[*schema], h)
 		}

@@ -11,6 +11,7 @@ import (
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/internal/weak"
+	"github.com/millrace-go/millrace/pgstore/internal/settle"
 	"github.com/millrace-go/millrace/projection"
 )
 
@@ -20,32 +21,22 @@ const (
 	tailBytes  = 4 << 20
 	// tailFirst bounds it while the size of the events is not known.
 	tailFirst = 250
-	// gapGrace is how long a gap may take to close by itself before anybody looks at locks. Nearly all do.
-	gapGrace = 4 * time.Millisecond
-	// headInterval is how far apart checks of the head are at least, of a tenant that is woken and has no new events: it may have
-	// been restored.
+	// headInterval is the shortest time between two checks of the head of a tenant that is woken and has no new events. It may
+	// have been restored.
 	headInterval = time.Second
-	// gapWaitMost is how far apart the looks at an append that stays open may get.
-	gapWaitMost = 250 * time.Millisecond
 )
 
-// tail follows the end of one tenant's events: the thin shell around settling. The read that decides comes after the
+// tail follows the end of one tenant's events: it reads and scans for a settle.Settler. The read that decides comes after the
 // scan that found the holders gone, each a statement of its own with a snapshot of its own.
 type tail struct {
 	tenant  *Tenant
 	started bool
 	// incarnation is that of the server in which everything below was read.
 	incarnation engine.Incarnation
-	settling    settling
-	// begin is the head that start found. Once it is settled, what lies before it need not be read here.
-	begin int64
+	settler     settle.Settler
 	// checked is when the head was last compared with the mark.
 	checked time.Time
-	// seen is when the target was first seen, scans how often its holders were looked for.
-	seen  time.Time
-	scans int
-	held  []string
-	// average is about how many bytes an event has, so that few are read in vain.
+	// average is the approximate size of an event in bytes. It bounds how many events are read.
 	average int
 	slot    func(ctx context.Context) (release func(), err error)
 }
@@ -99,63 +90,47 @@ func (t *tail) locked(ctx context.Context, err error) error {
 	return t.tenant.locked(ctx, err)
 }
 
-func (t *tail) poll(ctx context.Context) (engine.TailUpdate, error) {
-	began := !t.started
-	if began {
-		if err := t.start(ctx); err != nil {
-			return engine.TailUpdate{}, err
-		}
+func (t *tail) poll(ctx context.Context) (update engine.TailUpdate, err error) {
+	changed := true
+	switch {
+	case !t.started:
+		err = t.start(ctx)
+	case t.settler.Waiting() && t.settler.Scanned() && !t.settler.Cleared():
+		changed, err = t.scan(ctx) // nothing is read while the holders are the same
 	}
-	update := engine.TailUpdate{Mark: t.settling.mark, From: t.settling.mark, Incarnation: t.incarnation}
+	if err != nil {
+		return update, err
+	}
+	update = engine.TailUpdate{Mark: t.settler.Mark(), From: t.settler.Mark(), Incarnation: t.incarnation}
 	full := false
-	if changed, err := t.look(ctx, began); err != nil {
-		return engine.TailUpdate{}, err
-	} else if changed {
-		if t.settling.cleared && t.settling.target == t.begin {
-			t.settling.jump()
-			update.From = t.settling.mark
-		}
+	if changed {
 		if full, err = t.read(ctx, &update); err != nil {
-			return engine.TailUpdate{}, err
+			return update, err
 		}
 	}
-	if t.settling.waiting() && t.scans == 0 && time.Since(t.seen) >= gapGrace {
-		// The gap did not close by itself.
-		if err := t.scan(ctx); err != nil {
-			return engine.TailUpdate{}, err
+	if t.settler.ScanDue(time.Now()) {
+		if _, err = t.scan(ctx); err != nil {
+			return update, err
 		}
-		if t.settling.cleared {
-			var err error
+		if t.settler.Cleared() {
 			if full, err = t.read(ctx, &update); err != nil {
-				return engine.TailUpdate{}, err
+				return update, err
 			}
 		}
 	}
-	switch {
-	case !t.settling.waiting():
+	switch s := &t.settler; {
+	case !s.Waiting():
 		update.More = full
-	case t.settling.cleared, full && len(update.Events) > 0:
+	case s.Cleared(), full && len(update.Events) > 0:
 		update.More = true
-	case t.scans == 0:
-		update.Again = max(time.Millisecond, gapGrace-time.Since(t.seen))
 	default:
-		update.Again = min(gapWaitMost, gapGrace<<min(t.scans, 10))
-		update.Held = &projection.Held{Below: t.settling.target, Since: t.seen, Holders: t.held}
+		update.Again = s.Wait(time.Now())
+		if s.Scanned() {
+			below, since, holders := s.Held()
+			update.Held = &projection.Held{Below: below, Since: since, Holders: holders}
+		}
 	}
 	return update, nil
-}
-
-// look looks whether those who hold a gap open are still at it, where there are such. It tells whether to read: not
-// while nothing changed. just tells that it was looked just now.
-func (t *tail) look(ctx context.Context, just bool) (changed bool, err error) {
-	if !t.settling.waiting() || t.settling.cleared || t.scans == 0 || just {
-		return true, nil
-	}
-	before := len(t.settling.holders)
-	if err := t.scan(ctx); err != nil {
-		return false, err
-	}
-	return t.settling.cleared || len(t.settling.holders) != before, nil
 }
 
 // start finds where the tail begins. Most often nobody appends just then, and the highest position is settled at once.
@@ -175,10 +150,9 @@ func (t *tail) start(ctx context.Context) error {
 	if head < floor {
 		return fmt.Errorf("the last event is at %d, a checkpoint at %d: %w", head, floor, projection.ErrRestored)
 	}
-	t.settling, t.begin = settleFrom(floor, head), head
-	t.seen = time.Now()
-	if t.settling.waiting() {
-		if err := t.scan(ctx); err != nil {
+	t.settler = settle.New(floor, head, time.Now())
+	if t.settler.Waiting() {
+		if _, err := t.scan(ctx); err != nil {
 			return err
 		}
 	}
@@ -197,7 +171,7 @@ func (t *tail) read(ctx context.Context, update *engine.TailUpdate) (full bool, 
 	if t.average > 0 {
 		limit = min(tailEvents, max(1, tailBytes/t.average))
 	}
-	page, err := t.tenant.readPage(ctx, engine.ReadRange{After: t.settling.mark, UpTo: maxPosition, Limit: limit, MaxBytes: tailBytes})
+	page, err := t.tenant.readPage(ctx, engine.ReadRange{After: t.settler.Mark(), UpTo: maxPosition, Limit: limit, MaxBytes: tailBytes})
 	if err != nil {
 		return false, err
 	}
@@ -217,21 +191,17 @@ func (t *tail) read(ctx context.Context, update *engine.TailUpdate) (full bool, 
 			return false, err
 		}
 	}
-	before := t.settling.target
 	full = page.To != maxPosition
-	n := t.settling.read(positions, !full)
+	n := t.settler.Read(positions, !full, time.Now())
 	if weak.Broken(weak.Settling) && len(positions) > 0 {
 		n = len(positions)
-		t.settling = settleFrom(positions[n-1], positions[n-1])
-	}
-	if t.settling.target != before {
-		t.seen, t.scans, t.held = time.Now(), 0, nil
+		t.settler = settle.New(positions[n-1], positions[n-1], time.Now())
 	}
 	if n > 0 {
 		update.Events = append(update.Events, page.Events[:n]...)
 		update.Bytes += page.Bytes
 	}
-	update.Mark = t.settling.mark
+	update.Mark = t.settler.Mark()
 	return full, nil
 }
 
@@ -247,7 +217,7 @@ func (t *tail) checkHead(ctx context.Context) error {
 		return err
 	case in != t.incarnation:
 		return projection.ErrIncarnationChanged
-	case head < t.settling.mark:
+	case head < t.settler.Mark():
 		return errEventsGone
 	}
 	return nil
@@ -256,35 +226,16 @@ func (t *tail) checkHead(ctx context.Context) error {
 // errEventsGone is returned where the events end below a mark that was settled.
 var errEventsGone = errors.New("events at and below the settled mark are gone")
 
-func (t *tail) scan(ctx context.Context) error {
+// scan scans the locks, and reports whether a read may find more than before.
+func (t *tail) scan(ctx context.Context) (changed bool, err error) {
 	holders, in, err := t.tenant.store.locks.scan(ctx, t.tenant.schema)
 	if err != nil {
-		return err
+		return false, err
 	}
 	if in != t.incarnation {
-		return projection.ErrIncarnationChanged
+		return false, projection.ErrIncarnationChanged
 	}
-	t.scans++
-	names := make([]string, len(holders))
-	for i, h := range holders {
-		names[i] = h.transaction
-	}
-	t.settling.scanned(names)
-	t.held = nil
-	for _, h := range holders {
-		if t.settling.holders[h.transaction] {
-			t.held = append(t.held, h.String())
-		}
-	}
-	return nil
-}
-
-// String names the transaction as an operator finds it in pg_locks.
-func (h holder) String() string {
-	if h.pid == 0 {
-		return "prepared transaction " + h.transaction
-	}
-	return fmt.Sprintf("backend %d", h.pid)
+	return t.settler.Scan(holders), nil
 }
 
 // maxPosition is beyond every position.

@@ -95,7 +95,7 @@ func TestTransactionPreparedWhileItIsWaitedForSurvivesARestart(t *testing.T) {
 	store.pool.Reset()
 	// Others append under names that were in use before the restart.
 	mustAppend(t, store.Tenant, "b", event.Any, someEvents(1)...)
-	if held := f.untilHeld(t, 0); !strings.Contains(held.Holders[0], restoredPrefix) {
+	if held := f.untilHeld(t, 0); !strings.Contains(held.Holders[0], "-1/") {
 		t.Errorf("%+v", held)
 	}
 	mustExec(t, store, "commit prepared 'a'")

@@ -34,6 +34,7 @@ var layers = []layer{
 	{"internal/weak", nil},
 	{"actors/...", []string{"internal/weak", "internal/machine", "internal/ownership", "internal/engine", "messages/...", "projection/...", "event/..."}},
 	{"supervisor/...", []string{"actors/...", "internal/machine", "internal/engine", "messages/...", "projection/...", "event/..."}},
+	{"pgstore/internal/settle", nil},
 	{"pgstore/...", []string{"internal/excerpt", "internal/valid", "internal/weak", "internal/machine", "internal/engine", "projection/...", "event/..."}},
 	{".", []string{"internal/excerpt", "internal/valid", "supervisor/...", "actors/...", "messages/...", "pgstore/...", "internal/engine", "projection/...", "event/..."}},
 	{"internal/pgtest/testmain", []string{"internal/pgtest"}},

@@ -1,4 +1,4 @@
-package pgstore
+package settle
 
 import (
 	"testing"
@@ -8,8 +8,8 @@ import (
 
 // A failure is made small, and printed with its seed and the name of a file. Repeat it by
 //
-//	go test ./pgstore -run TestSettlingProperty -rapid.seed=N
-//	go test ./pgstore -run TestSettlingProperty -rapid.failfile=NAME
+//	go test ./pgstore/internal/settle -run TestSettlingProperty -rapid.seed=N
+//	go test ./pgstore/internal/settle -run TestSettlingProperty -rapid.failfile=NAME
 //
 // and look for longer by -rapid.checks=100000.
 func TestSettlingProperty(t *testing.T) {

@@ -1,4 +1,4 @@
-package pgstore
+package settle
 
 import (
 	"fmt"
@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 )
 
 // settlingScenarios are told step by step: what is done, and after the arrow what settling says then. A read is of
@@ -71,7 +72,8 @@ var settlingScenarios = map[string]string{
 		scan        -> mark 0 below 2 cleared
 		read 2 3 4  -> +2 +3 +4 mark 4`,
 	"a gap longer than a read": `
-		start 0 9   -> mark 0 below 9
+		start 0 0   -> mark 0
+		read 9      -> mark 0 below 9
 		scan        -> mark 0 below 9 cleared
 		part 2 4    -> +2 +4 mark 4 below 9 cleared
 		part 5 6    -> +5 +6 mark 6 below 9 cleared
@@ -90,15 +92,14 @@ var settlingScenarios = map[string]string{
 		read        -> mark 3`,
 	"the start is at the highest position when nobody appends": `
 		start 7 90  -> mark 7 below 90
-		scan        -> mark 7 below 90 cleared
-		jump        -> mark 90
+		scan        -> mark 90
 		read 91     -> +91 mark 91`,
 	"the start waits for who appends": `
 		start 7 9   -> mark 7 below 9
 		scan a      -> mark 7 below 9 for a
-		read 9      -> mark 7 below 9 for a
-		scan        -> mark 7 below 9 cleared
-		read 8 9    -> +8 +9 mark 9`,
+		read 9 11   -> mark 7 below 9 for a
+		scan        -> mark 9
+		read 11     -> mark 9 below 11`,
 	"a prepared transaction that a restart renames": `
 		start 0 0   -> mark 0
 		read 2      -> mark 0 below 2
@@ -132,7 +133,7 @@ var settlingScenarios = map[string]string{
 func TestSettlingScenarios(t *testing.T) {
 	for name, script := range settlingScenarios {
 		t.Run(name, func(t *testing.T) {
-			var s settling
+			var s Settler
 			for line := range strings.Lines(script) {
 				step, want, found := strings.Cut(strings.TrimSpace(line), "->")
 				if !found {
@@ -147,26 +148,28 @@ func TestSettlingScenarios(t *testing.T) {
 }
 
 // settlingStep does what a line of a scenario says and tells what has become of it.
-func settlingStep(t *testing.T, s *settling, step []string) string {
+func settlingStep(t *testing.T, s *Settler, step []string) string {
 	var told []string
 	switch verb, args := step[0], step[1:]; verb {
 	case "start":
 		n := parsed(t, args)
-		*s = settleFrom(n[0], n[1])
+		*s = New(n[0], n[1], time.Time{})
 	case "read", "part":
 		n := parsed(t, args)
-		for _, p := range n[:s.read(n, verb == "read")] {
+		for _, p := range n[:s.Read(n, verb == "read", time.Time{})] {
 			told = append(told, fmt.Sprintf("+%d", p))
 		}
 	case "scan":
-		s.scanned(args)
-	case "jump":
-		s.jump()
+		holders := []Holder{}
+		for _, name := range args {
+			holders = append(holders, Holder{Transaction: name})
+		}
+		s.Scan(holders)
 	default:
 		t.Fatalf("unknown step %q", verb)
 	}
 	told = append(told, fmt.Sprintf("mark %d", s.mark))
-	if s.waiting() {
+	if s.Waiting() {
 		told = append(told, fmt.Sprintf("below %d", s.target))
 	}
 	if len(s.holders) > 0 {
@@ -193,4 +196,30 @@ func parsed(t *testing.T, words []string) []int64 {
 		list = append(list, n)
 	}
 	return list
+}
+
+func TestGapIsScannedForAfterItsGraceAndThenEverLessOften(t *testing.T) {
+	start := time.Date(2024, 1, 1, 0, 0, 0, 0, time.UTC)
+	s := New(0, 0, start)
+	if s.Read([]int64{3}, true, start); s.ScanDue(start.Add(grace - 1)) {
+		t.Error("a scan is due at once")
+	}
+	if wait := s.Wait(start); wait != grace {
+		t.Errorf("the first wait is %v, want %v", wait, grace)
+	}
+	if !s.ScanDue(start.Add(grace)) {
+		t.Error("no scan is due after the grace")
+	}
+	for last := grace; last < maxWait; {
+		s.Scan([]Holder{{Transaction: "3/7", PID: 12}, {Transaction: "-1/740"}})
+		wait := s.Wait(start.Add(time.Minute))
+		if s.ScanDue(start.Add(time.Minute)) || wait <= last || wait > maxWait {
+			t.Fatalf("%v after %v", wait, last)
+		}
+		last = wait
+	}
+	below, since, holders := s.Held()
+	if want := []string{"backend 12", "prepared transaction -1/740"}; below != 3 || !since.Equal(start) || !slices.Equal(holders, want) {
+		t.Errorf("held below %d since %v by %q", below, since, holders)
+	}
 }

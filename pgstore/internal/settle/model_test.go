@@ -1,4 +1,4 @@
-package pgstore
+package settle
 
 import (
 	"fmt"
@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 )
 
 // flaw is a way to settle that loses events. The zero value has none.
@@ -20,12 +21,12 @@ type flaw struct {
 
 // worldReader reads a world in the order in which tail reads a database.
 type worldReader struct {
-	world    *world
-	flaw     flaw
-	settling settling
-	// starting is as in tail.start: a scan that finds nobody settles the head at once.
+	world   *world
+	flaw    flaw
+	settler Settler
+	// starting is as in tail.start: the first thing after the start is a scan.
 	starting bool
-	early    []string
+	early    []Holder
 	applied  []int64
 	before   struct {
 		positions []int64
@@ -36,8 +37,8 @@ type worldReader struct {
 func newWorldReader(w *world, f flaw) *worldReader {
 	r := &worldReader{world: w, flaw: f}
 	w.appeared = func(p int64) error {
-		if p <= r.settling.mark {
-			return fmt.Errorf("position %d appears, and the mark is at %d already", p, r.settling.mark)
+		if p <= r.settler.mark {
+			return fmt.Errorf("position %d appears, and the mark is at %d already", p, r.settler.mark)
 		}
 		return nil
 	}
@@ -47,19 +48,19 @@ func newWorldReader(w *world, f flaw) *worldReader {
 // connect begins anew at a checkpoint, as after a lost connection.
 func (r *worldReader) connect() {
 	r.world.scan = nil
-	r.settling = settleFrom(r.settling.mark, r.world.head())
-	r.starting, r.early = r.settling.waiting(), nil
+	r.settler = New(r.settler.mark, r.world.head(), time.Time{})
+	r.starting, r.early = r.settler.Waiting(), nil
 }
 
 // step does the next thing that the reader would do.
 func (r *worldReader) step(pick pick) error {
-	w, s := r.world, &r.settling
+	w, s := r.world, &r.settler
 	switch {
 	case w.scan != nil:
 		return r.scanned(w.endScan(pick))
-	case r.starting, s.waiting() && !s.cleared && pick(4) > 0:
+	case r.starting, s.Waiting() && !s.cleared && pick(4) > 0:
 		w.beginScan()
-	case r.flaw.earlyHolders && !s.waiting() && r.early == nil:
+	case r.flaw.earlyHolders && !s.Waiting() && r.early == nil:
 		w.beginScan()
 	default:
 		return r.read(pick)
@@ -68,25 +69,24 @@ func (r *worldReader) step(pick pick) error {
 }
 
 func (r *worldReader) scanned(found []*worldTx) error {
-	names := []string{}
+	holders := []Holder{}
 	for _, tx := range found {
 		restored := strings.HasPrefix(tx.name, restoredPrefix)
 		if r.flaw.ignorePrepared && tx.prepared || r.flaw.ignoreRestored && restored ||
-			r.flaw.noJoin && restored && r.settling.holders != nil && !r.settling.holders[tx.name] {
+			r.flaw.noJoin && restored && r.settler.holders != nil && !r.holds(tx.name) {
 			continue
 		}
-		names = append(names, tx.name)
+		holders = append(holders, Holder{Transaction: tx.name})
 	}
-	s := &r.settling
-	if !s.waiting() {
-		r.early = names
+	s := &r.settler
+	if !s.Waiting() {
+		r.early = holders
 		return nil
 	}
-	s.scanned(names)
 	from := s.mark
+	s.Scan(holders)
 	switch {
-	case r.starting && s.cleared:
-		s.jump()
+	case s.mark > from:
 		// Whoever is behind the mark reads for himself.
 		positions, _ := r.world.beyond(from, len(r.world.visible)+1)
 		for _, p := range positions {
@@ -102,22 +102,27 @@ func (r *worldReader) scanned(found []*worldTx) error {
 	return nil
 }
 
+func (r *worldReader) holds(name string) bool {
+	_, held := r.settler.holders[name]
+	return held
+}
+
 func (r *worldReader) read(pick pick) error {
-	positions, complete := r.world.beyond(r.settling.mark, 1+pick(6))
+	positions, complete := r.world.beyond(r.settler.mark, 1+pick(6))
 	r.before.positions, r.before.complete = slices.Clone(positions), complete
 	return r.take(positions, complete)
 }
 
 func (r *worldReader) take(positions []int64, complete bool) error {
-	s := &r.settling
+	s := &r.settler
 	from, target := s.mark, s.target
-	n := s.read(positions, complete)
+	n := s.Read(positions, complete, time.Time{})
 	r.applied = append(r.applied, positions[:n]...)
 	if r.flaw.sequenceTarget && s.target == 0 && r.world.last > s.mark {
 		s.target = r.world.last
 	}
 	if r.flaw.earlyHolders && s.target != 0 && s.target != target && r.early != nil {
-		s.scanned(r.early)
+		s.Scan(r.early)
 		r.early = nil
 	}
 	// Whatever is visible at or below the mark was handed on.
@@ -160,9 +165,9 @@ func play(pick pick, steps int, f flaw) error {
 		w.leave(tx)
 	}
 	// Nobody holds anything any more: the mark reaches the head, and soon.
-	for n := 0; r.settling.mark < w.head() || r.settling.waiting(); n++ {
+	for n := 0; r.settler.mark < w.head() || r.settler.Waiting(); n++ {
 		if n > 20+20*len(w.visible) {
-			return fmt.Errorf("the mark stays at %d, the head is at %d", r.settling.mark, w.head())
+			return fmt.Errorf("the mark stays at %d, the head is at %d", r.settler.mark, w.head())
 		}
 		if err := r.step(pick); err != nil {
 			return err
