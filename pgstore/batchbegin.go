@@ -10,6 +10,8 @@ import (
 	"sync"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/millrace-go/millrace/pgstore/internal/wire"
 )
 
 // begin starts the transaction of a batch, and returns the statements that restore its session when it ends.
@@ -81,7 +83,7 @@ func (p *pooledSessions) query() string {
 	if p.names == nil {
 		p.names = slices.Clone(reported)
 	}
-	return fill(pooledSettings, "{names}", literal(string(textArray(p.names))))
+	return fill(pooledSettings, "{names}", literal(string(wire.TextArray(p.names))))
 }
 
 func (p *pooledSessions) knows(pid uint32) bool {

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/millrace-go/millrace/event"
+	"github.com/millrace-go/millrace/pgstore/internal/wire"
 )
 
 // BenchmarkReadEnvelopes reads pages as a projection does that catches up, and single events as a feed does.
@@ -26,11 +27,11 @@ func BenchmarkReadEnvelopes(b *testing.B) {
 	for _, n := range []int{1, 100, most} {
 		b.Run(fmt.Sprintf("events=%d", n), func(b *testing.B) {
 			b.ReportAllocs()
-			args := [][]byte{number(0), number(maxPosition), number(int64(n))}
+			args := [][]byte{wire.Int(0), wire.Int(maxPosition), wire.Int(int64(n))}
 			for b.Loop() {
-				got, _, _, err := readEnvelopes(conn.Conn().PgConn().ExecParams(b.Context(), store.sql(store.statements.tail), args, nil, nil, binaryFormat), 0)
-				if err != nil || len(got) != n {
-					b.Fatalf("%d events, %v", len(got), err)
+				got, err := wire.ReadEvents(conn.Conn().PgConn().ExecParams(b.Context(), store.sql(store.statements.tail), args, nil, nil, wire.Binary), 0)
+				if err != nil || len(got.List) != n {
+					b.Fatalf("%d events, %v", len(got.List), err)
 				}
 			}
 			b.ReportMetric(float64(b.N*n)/b.Elapsed().Seconds(), "events/s")

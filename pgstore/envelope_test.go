@@ -1,18 +1,16 @@
 package pgstore
 
 import (
-	"bytes"
 	"context"
-	"encoding/binary"
 	"reflect"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/millrace-go/millrace/event"
+	"github.com/millrace-go/millrace/pgstore/internal/wire"
 )
 
 // awkwardStore has rows with every kind of value that the columns can hold.
@@ -31,7 +29,7 @@ func awkwardStore(t *testing.T) *Store {
 	row(5, "ancient", `true`, nil, nil, "c", "4713-01-01 00:00:00+00 BC")
 	row(6, "late", `""`, nil, nil, nil, "294275-12-31 23:59:59.999999+00")
 	row(7, "number", `[123456789012345678901234567890.5, -1e300, 0.1]`, nil, nil, nil, "2038-01-19 03:14:08+00")
-	row(1<<62, strings.Repeat("s", 2000), `"`+strings.Repeat("x", 3*decoderChunk)+`"`, nil, strings.Repeat("c", 2*decoderChunk), nil, "2024-01-01")
+	row(1<<62, strings.Repeat("s", 2000), `"`+strings.Repeat("x", 3*16<<10)+`"`, nil, strings.Repeat("c", 2*16<<10), nil, "2024-01-01")
 	row(1<<63-1, "end", `{"b": [1, {"c": null}]}`, nil, nil, nil, "2024-01-01")
 	return store
 }
@@ -39,15 +37,15 @@ func awkwardStore(t *testing.T) *Store {
 func TestRowsAreDecodedAsTheDriverDoes(t *testing.T) {
 	store := awkwardStore(t)
 	ctx := testContext(t)
-	args := [][]byte{number(0), number(1<<63 - 1), number(100)}
+	args := [][]byte{wire.Int(0), wire.Int(1<<63 - 1), wire.Int(100)}
 	conn, err := store.pool.Acquire(ctx)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer conn.Release()
-	got, _, truncated, err := readEnvelopes(conn.Conn().PgConn().ExecParams(ctx, store.sql(store.statements.tail), args, nil, nil, binaryFormat), 0)
-	if err != nil || truncated {
-		t.Fatalf("truncated %v, %v", truncated, err)
+	got, err := wire.ReadEvents(conn.Conn().PgConn().ExecParams(ctx, store.sql(store.statements.tail), args, nil, nil, wire.Binary), 0)
+	if err != nil || got.Truncated {
+		t.Fatalf("truncated %v, %v", got.Truncated, err)
 	}
 	rows, err := conn.Query(ctx, store.sql(store.statements.tail), pgx.QueryExecModeDescribeExec, 0, int64(1<<63-1), 100)
 	if err != nil {
@@ -70,12 +68,12 @@ func TestRowsAreDecodedAsTheDriverDoes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(got) != len(want) || len(got) != 9 {
-		t.Fatalf("%d events, the driver reads %d", len(got), len(want))
+	if len(got.List) != len(want) || len(want) != 9 {
+		t.Fatalf("%d events, the driver reads %d", len(got.List), len(want))
 	}
-	for i := range got {
-		if !reflect.DeepEqual(got[i], want[i]) {
-			t.Errorf("got  %.300v\nwant %.300v", got[i], want[i])
+	for i := range want {
+		if !reflect.DeepEqual(got.List[i], want[i]) {
+			t.Errorf("got  %.300v\nwant %.300v", got.List[i], want[i])
 		}
 	}
 }
@@ -89,10 +87,10 @@ func TestReadEndsAtTheByteLimitWithAtLeastOneEvent(t *testing.T) {
 			limit, want int
 			truncated   bool
 		}{{0, 10, false}, {1, 1, true}, {size, 1, true}, {size + 1, 2, true}, {9*size + 1, 10, false}, {100 * size, 10, false}} {
-			args := [][]byte{number(0), number(100), number(100)}
-			got, _, truncated, err := readEnvelopes(conn.Conn().PgConn().ExecParams(testContext(t), store.sql(store.statements.tail), args, nil, nil, binaryFormat), c.limit)
-			if err != nil || len(got) != c.want || truncated != c.truncated {
-				t.Errorf("limit %d: %d events, truncated %v, %v", c.limit, len(got), truncated, err)
+			args := [][]byte{wire.Int(0), wire.Int(100), wire.Int(100)}
+			got, err := wire.ReadEvents(conn.Conn().PgConn().ExecParams(testContext(t), store.sql(store.statements.tail), args, nil, nil, wire.Binary), c.limit)
+			if err != nil || len(got.List) != c.want || got.Truncated != c.truncated {
+				t.Errorf("limit %d: %d events, truncated %v, %v", c.limit, len(got.List), got.Truncated, err)
 			}
 		}
 		return nil
@@ -107,14 +105,14 @@ func TestConnectionIsUsableAfterAReadThatFailed(t *testing.T) {
 	mustAppend(t, store.Tenant, "s", event.Any, someEvents(3)...)
 	err := store.pool.AcquireFunc(testContext(t), func(conn *pgxpool.Conn) error {
 		for _, sql := range []string{"select 1", "select nonsense", "select 1/(3 - g) from generate_series(1, 4) g"} {
-			if _, _, _, err := readEnvelopes(conn.Conn().PgConn().ExecParams(testContext(t), sql, nil, nil, nil, binaryFormat), 0); err == nil {
+			if _, err := wire.ReadEvents(conn.Conn().PgConn().ExecParams(testContext(t), sql, nil, nil, nil, wire.Binary), 0); err == nil {
 				t.Errorf("%s: no error", sql)
 			}
 		}
-		args := [][]byte{number(0), number(100), number(100)}
-		events, _, _, err := readEnvelopes(conn.Conn().PgConn().ExecParams(testContext(t), store.sql(store.statements.tail), args, nil, nil, binaryFormat), 0)
-		if len(events) != 3 {
-			t.Errorf("%d events", len(events))
+		args := [][]byte{wire.Int(0), wire.Int(100), wire.Int(100)}
+		read, err := wire.ReadEvents(conn.Conn().PgConn().ExecParams(testContext(t), store.sql(store.statements.tail), args, nil, nil, wire.Binary), 0)
+		if len(read.List) != 3 {
+			t.Errorf("%d events", len(read.List))
 		}
 		return err
 	})
@@ -136,36 +134,4 @@ func TestAppendingToABodyDoesNotReachTheNextEvent(t *testing.T) {
 	if string(events[1].Body) != "1" {
 		t.Errorf("the next body is %s", events[1].Body)
 	}
-}
-
-func FuzzEnvelope(f *testing.F) {
-	f.Add(int64(1), int64(0), "stream", "type", []byte(`{"a":1}`), []byte(nil), "c", true)
-	f.Add(int64(-1), int64(1<<63-1), "", "", []byte(`null`), []byte(`{}`), "", false)
-	f.Fuzz(func(t *testing.T, position, micros int64, stream, eventType string, body, headers []byte, id string, whole bool) {
-		big := func(n int64) []byte { return binary.BigEndian.AppendUint64(nil, uint64(n)) }
-		jsonb := func(b []byte) []byte { return append([]byte{jsonbVersion}, b...) }
-		row := [][]byte{big(position), []byte(stream), big(7), []byte(eventType), jsonb(body), nil, []byte(id), nil, big(micros)}
-		if !whole {
-			// As it comes, whatever it is: it may be refused but must not panic.
-			row[0], row[4], row[5] = body, body, headers
-		}
-		dec := decoder{types: make(map[string]string)}
-		for range 2 {
-			e, err := dec.envelope(row)
-			if !whole || len(body) == 0 {
-				continue
-			}
-			if err != nil {
-				t.Fatal(err)
-			}
-			if e.Position != position || e.Version != 7 || e.Stream != stream || e.Type != eventType || !bytes.Equal(e.Body, body) ||
-				e.RawHeaders != nil || e.CausationID != id || e.CorrelationID != "" {
-				t.Errorf("got %+v", e)
-			}
-			since := e.Time.Sub(time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC))
-			if micros > -1<<50 && micros < 1<<50 && since.Microseconds() != micros {
-				t.Errorf("%d microseconds became %v", micros, e.Time)
-			}
-		}
-	})
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/pgstore/internal/wire"
 	"github.com/millrace-go/millrace/projection"
 )
 
@@ -18,7 +19,7 @@ import (
 func (s Port) RecordFailure(ctx context.Context, lease engine.Lease, f projection.Failure) (first time.Time, err error) {
 	err = s.fenced(ctx, fmt.Sprintf("record a failure of %s at %d", lease.ID, f.Event.Position), lease, func(tx pgx.Tx) error {
 		return orLost(tx.QueryRow(ctx, s.control.recordFailure, lease.Row, lease.Owner, lease.Epoch, f.Event.Position, f.Attempt,
-			storable(f.Err.Error()), errors.Is(f.Err, projection.ErrMissingObject)).Scan(&first))
+			wire.Text(f.Err.Error()), errors.Is(f.Err, projection.ErrMissingObject)).Scan(&first))
 	})
 	return first, err
 }
@@ -32,12 +33,12 @@ func (s Port) BeginAttempt(ctx context.Context, lease engine.Lease, position int
 // SetFailed keeps why a projection waits for somebody, or with an empty reason that it does not any more. One that Halt
 // stopped stays as it is.
 func (s Port) SetFailed(ctx context.Context, lease engine.Lease, reason string) error {
-	return s.change(ctx, fmt.Sprintf("keep the state of %s", lease.ID), s.control.setFailed, lease, nullable(storable(reason)))
+	return s.change(ctx, fmt.Sprintf("keep the state of %s", lease.ID), s.control.setFailed, lease, nullable(wire.Text(reason)))
 }
 
 // Halt keeps that a projection waits until somebody resumes it, and why.
 func (s Port) Halt(ctx context.Context, lease engine.Lease, reason string) error {
-	return s.change(ctx, fmt.Sprintf("halt %s", lease.ID), s.control.halt, lease, storable(reason))
+	return s.change(ctx, fmt.Sprintf("halt %s", lease.ID), s.control.halt, lease, wire.Text(reason))
 }
 
 // change runs a statement of ours that changes one row if the lease is still held.
@@ -77,7 +78,7 @@ func parkArgs(lease engine.Lease, events []event.Envelope, letter projection.Dea
 	for i, e := range events {
 		positions[i], streams[i], versions[i], types[i] = e.Position, e.Stream, e.Version, e.Type
 	}
-	return []any{lease.Row, positions, streams, versions, types, letter.BlockedByStream, storable(letter.Error), storable(letter.Stack), letter.Attempts, n, stream}
+	return []any{lease.Row, positions, streams, versions, types, letter.BlockedByStream, wire.Text(letter.Error), wire.Text(letter.Stack), letter.Attempts, n, stream}
 }
 
 // Skip counts a skipped event and advances the checkpoint over it, both or neither, under the lease's fence.

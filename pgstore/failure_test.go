@@ -10,6 +10,7 @@ import (
 
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/pgstore/internal/wire"
 	"github.com/millrace-go/millrace/projection"
 )
 
@@ -53,7 +54,7 @@ func TestHaltedProjectionStaysSoUntilItIsResumed(t *testing.T) {
 	must(o.store.Port().SetFailed(ctx, o.lease, "something else"))
 	must(o.store.SetWanted(ctx, o.lease.ID, engine.WantPause))
 	o.refresh()
-	if l := o.lease; !l.Halted || l.Failed != storable("bad\x00 event") || l.Attempts != 3 || l.FailingPosition != 1 {
+	if l := o.lease; !l.Halted || l.Failed != wire.Text("bad\x00 event") || l.Attempts != 3 || l.FailingPosition != 1 {
 		t.Errorf("it is not halted any more: %+v", l)
 	}
 	next := claimAs(t, o.store, projection.DefaultTenant)

@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/pgstore/internal/wire"
 	"github.com/millrace-go/millrace/projection"
 )
 
@@ -107,7 +108,7 @@ func (s *Store) headsOf(ctx context.Context, tenants []string, heads *engine.Hea
 		fmt.Fprintf(&sql, "select %d, (%s)", i, t.sql(s.statements.head))
 	}
 	in, err := s.readEvents(ctx, sql.String(), nil, nil, func(rows *pgconn.ResultReader) error {
-		return numbers(rows, func(row []int64) { heads.Positions[tenants[row[0]]] = row[1] })
+		return wire.ReadInts(rows, func(row []int64) { heads.Positions[tenants[row[0]]] = row[1] })
 	})
 	switch {
 	case err != nil:

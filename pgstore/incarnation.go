@@ -2,7 +2,6 @@ package pgstore
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strconv"
 	"time"
@@ -11,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/pgstore/internal/wire"
 )
 
 // readLockWait bounds how long one of our own reads waits for a lock on a tenant's events: VACUUM FULL or ALTER TABLE
@@ -73,7 +73,7 @@ func (s *Store) readEvents(ctx context.Context, sql string, args [][]byte, forma
 
 func (s *Store) readOn(ctx context.Context, conn *pgconn.PgConn, sql string, args [][]byte, format []int16, decode func(*pgconn.ResultReader) error) (in engine.Incarnation, err error) {
 	var batch pgconn.Batch
-	batch.ExecParams(s.control.beginRead, [][]byte{number(readLockWait.Milliseconds())}, nil, nil, nil)
+	batch.ExecParams(s.control.beginRead, [][]byte{wire.Int(readLockWait.Milliseconds())}, nil, nil, nil)
 	batch.ExecParams(sql, args, nil, nil, format)
 	results := conn.ExecBatch(ctx, &batch)
 	for i := 0; results.NextResult(); i++ {
@@ -97,21 +97,4 @@ func (s *Store) readOn(ctx context.Context, conn *pgconn.PgConn, sql string, arg
 		err = closeErr
 	}
 	return in, err
-}
-
-// numbers decodes rows of integers in text format.
-func numbers(rows *pgconn.ResultReader, each func(row []int64)) error {
-	var err error
-	for rows.NextRow() {
-		row := make([]int64, len(rows.Values()))
-		for i, raw := range rows.Values() {
-			n, parseErr := strconv.ParseInt(string(raw), 10, 64)
-			row[i], err = n, errors.Join(err, parseErr)
-		}
-		if err == nil {
-			each(row)
-		}
-	}
-	_, closeErr := rows.Close()
-	return errors.Join(err, closeErr)
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/valid"
+	"github.com/millrace-go/millrace/pgstore/internal/wire"
 )
 
 const (
@@ -39,7 +40,7 @@ func (t *Tenant) ReadStream(ctx context.Context, stream string, fromVersion int6
 		}
 		p := pager{tenant: t, sql: t.sql(t.store.statements.readStream), from: fromVersion, next: afterVersion,
 			args: func(from int64, limit int) [][]byte {
-				return [][]byte{[]byte(stream), number(from), number(int64(limit)), number(math.MinInt64)}
+				return [][]byte{[]byte(stream), wire.Int(from), wire.Int(int64(limit)), wire.Int(math.MinInt64)}
 			}}
 		if err := p.each(ctx, yield); err != nil {
 			yield(event.Envelope{}, t.failed(ctx, "read stream", stream, err))
@@ -76,7 +77,7 @@ func (t *Tenant) allPager(opts ReadOptions) (pager, error) {
 	}
 	var types [][]byte
 	if len(opts.Types) > 0 {
-		types = [][]byte{textArray(opts.Types)}
+		types = [][]byte{wire.TextArray(opts.Types)}
 	}
 	if opts.Stream != "" {
 		sql := t.sql(t.store.statements.readStream)
@@ -84,7 +85,7 @@ func (t *Tenant) allPager(opts ReadOptions) (pager, error) {
 			sql = t.sql(t.store.statements.readStreamTypes)
 		}
 		return pager{tenant: t, sql: sql, from: 1, next: afterVersion, args: func(from int64, limit int) [][]byte {
-			return append([][]byte{[]byte(opts.Stream), number(from), number(int64(limit)), number(opts.After)}, types...)
+			return append([][]byte{[]byte(opts.Stream), wire.Int(from), wire.Int(int64(limit)), wire.Int(opts.After)}, types...)
 		}}, nil
 	}
 	sql := t.sql(t.store.statements.tail)
@@ -92,7 +93,7 @@ func (t *Tenant) allPager(opts ReadOptions) (pager, error) {
 		sql = t.sql(t.store.statements.readRange)
 	}
 	return pager{tenant: t, sql: sql, from: opts.After, next: position, args: func(from int64, limit int) [][]byte {
-		return append([][]byte{number(from), number(math.MaxInt64), number(int64(limit))}, types...)
+		return append([][]byte{wire.Int(from), wire.Int(math.MaxInt64), wire.Int(int64(limit))}, types...)
 	}}, nil
 }
 
@@ -111,33 +112,31 @@ type pager struct {
 // each yields all events until yield refuses one.
 func (p *pager) each(ctx context.Context, yield func(event.Envelope, error) bool) error {
 	for limit := pageEvents; ; {
-		events, truncated, err := p.page(ctx, limit)
+		page, err := p.page(ctx, limit)
 		if err != nil {
 			return err
 		}
-		for _, e := range events {
+		for _, e := range page.List {
 			if !yield(e, nil) {
 				return nil
 			}
 		}
-		if len(events) < limit && !truncated {
+		if len(page.List) < limit && !page.Truncated {
 			return nil
 		}
-		p.from = p.next(events[len(events)-1])
+		p.from = p.next(page.List[len(page.List)-1])
 		// Where a page is cut off by its bytes the rest of it came for nothing, so the next one asks for less.
-		if limit = min(2*limit, pageEvents); truncated {
-			limit = len(events)
+		if limit = min(2*limit, pageEvents); page.Truncated {
+			limit = len(page.List)
 		}
 	}
 }
 
-func (p *pager) page(ctx context.Context, limit int) (events []event.Envelope, truncated bool, err error) {
+func (p *pager) page(ctx context.Context, limit int) (wire.Events, error) {
 	conn, err := p.tenant.store.pool.Acquire(ctx)
 	if err != nil {
-		return nil, false, err
+		return wire.Events{}, err
 	}
 	defer conn.Release()
-	rows := conn.Conn().PgConn().ExecParams(ctx, p.sql, p.args(p.from, limit), nil, nil, binaryFormat)
-	events, _, truncated, err = readEnvelopes(rows, pageBytes)
-	return events, truncated, err
+	return wire.ReadEvents(conn.Conn().PgConn().ExecParams(ctx, p.sql, p.args(p.from, limit), nil, nil, wire.Binary), pageBytes)
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/pgstore/internal/wire"
 	"github.com/millrace-go/millrace/projection"
 )
 
@@ -113,13 +114,13 @@ func (s Port) StopReplay(ctx context.Context, lease engine.Lease, r engine.Repla
 
 func (s Port) failReplay(ctx context.Context, lease engine.Lease, r engine.Replay, cause error, stack string, counts bool, stop string) error {
 	return s.change(ctx, fmt.Sprintf("park position %d of %s again", r.Position, lease.ID), s.control.failReplay, lease,
-		r.Letter, r.Command, storable(cause.Error()), storable(stack), counts, nullable(storable(stop)))
+		r.Letter, r.Command, wire.Text(cause.Error()), wire.Text(stack), counts, nullable(wire.Text(stop)))
 }
 
 // SkipReplay gives up a letter whose replay failed, and counts its event as skipped. The command goes on after it.
 func (s Port) SkipReplay(ctx context.Context, lease engine.Lease, r engine.Replay, cause error, stack string) error {
 	return s.change(ctx, fmt.Sprintf("skip the parked position %d of %s", r.Position, lease.ID), s.control.skipReplay, lease,
-		r.Letter, r.Command, storable(cause.Error()), storable(stack))
+		r.Letter, r.Command, wire.Text(cause.Error()), wire.Text(stack))
 }
 
 // ScheduleReplay makes a command of the letter that has been due for longest by the policy, if there is one and no command is open. Else next is

@@ -4,26 +4,11 @@ import (
 	"errors"
 	"strings"
 	"testing"
-	"unicode/utf8"
 
 	"github.com/millrace-go/millrace/event"
+	"github.com/millrace-go/millrace/pgstore/internal/wire"
 	"github.com/millrace-go/millrace/projection"
 )
-
-func TestLongTextsAreCutAtARune(t *testing.T) {
-	for _, unit := range []string{"xy", "ü", "€", "😀", "\x00", "a\xffb"} {
-		for extra := range 8 {
-			long := strings.Repeat("a", extra) + strings.Repeat(unit, maxTextBytes)
-			got := storable(long)
-			if len(got) > maxTextBytes || len(got) < maxTextBytes-utf8.UTFMax || !utf8.ValidString(got) || strings.Contains(got, "\x00") || !strings.HasSuffix(got, "bytes in all)") {
-				t.Errorf("%q after %d bytes: %d bytes, %q", unit, extra, len(got), got[max(0, len(got)-50):])
-			}
-		}
-	}
-	if whole := strings.Repeat("x", maxTextBytes); storable(whole) != whole {
-		t.Error("a text that is not too long is cut")
-	}
-}
 
 func TestTextsInTheDatabaseHaveALimit(t *testing.T) {
 	o := newOwner(t, 3)
@@ -42,7 +27,7 @@ func TestTextsInTheDatabaseHaveALimit(t *testing.T) {
 		t.Helper()
 		n := one[int](t, o.store, `select greatest((select max(greatest(octet_length(failed), octet_length(last_error))) from millrace.projections),
 			(select max(greatest(octet_length(error), octet_length(stack))) from millrace.dead_letters))`)
-		if n > maxTextBytes || n < maxTextBytes-200 {
+		if n > wire.MaxText || n < wire.MaxText-200 {
 			t.Errorf("%s: the longest text has %d bytes", what, n)
 		}
 	}

@@ -8,10 +8,10 @@ import (
 
 	"github.com/jackc/pgx/v5/pgconn"
 
-	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/internal/weak"
 	"github.com/millrace-go/millrace/pgstore/internal/settle"
+	"github.com/millrace-go/millrace/pgstore/internal/wire"
 	"github.com/millrace-go/millrace/projection"
 )
 
@@ -141,7 +141,7 @@ func (t *tail) start(ctx context.Context) error {
 	}
 	var floor, head int64
 	t.incarnation, err = t.tenant.store.readEvents(ctx, t.tenant.sql(t.tenant.store.statements.tailStart), [][]byte{[]byte(t.tenant.name)}, nil, func(rows *pgconn.ResultReader) error {
-		return numbers(rows, func(row []int64) { floor, head = row[0], row[1] })
+		return wire.ReadInts(rows, func(row []int64) { floor, head = row[0], row[1] })
 	})
 	release()
 	if err != nil {
@@ -210,7 +210,7 @@ func (t *tail) checkHead(ctx context.Context) error {
 	t.checked = time.Now()
 	var head int64
 	in, err := t.tenant.store.readEvents(ctx, t.tenant.sql(t.tenant.store.statements.head), nil, nil, func(rows *pgconn.ResultReader) error {
-		return numbers(rows, func(row []int64) { head = row[0] })
+		return wire.ReadInts(rows, func(row []int64) { head = row[0] })
 	})
 	switch {
 	case err != nil:
@@ -243,23 +243,21 @@ const maxPosition = int64(1)<<62 - 1
 
 // readPage reads a piece of the tenant's events. Page.To is UpTo where nothing was left out, else the last position read.
 func (t *Tenant) readPage(ctx context.Context, r engine.ReadRange) (engine.Page, error) {
-	sql, args := t.sql(t.store.statements.tail), [][]byte{number(r.After), number(r.UpTo), number(int64(r.Limit))}
+	sql, args := t.sql(t.store.statements.tail), [][]byte{wire.Int(r.After), wire.Int(r.UpTo), wire.Int(int64(r.Limit))}
 	if len(r.Types) > 0 {
-		sql, args = t.sql(t.store.statements.readRange), append(args, textArray(r.Types))
+		sql, args = t.sql(t.store.statements.readRange), append(args, wire.TextArray(r.Types))
 	}
-	var events []event.Envelope
-	var held int
-	var truncated bool
-	in, err := t.store.readEvents(ctx, sql, args, binaryFormat, func(rows *pgconn.ResultReader) (err error) {
-		events, held, truncated, err = readEnvelopes(rows, r.MaxBytes)
+	var read wire.Events
+	in, err := t.store.readEvents(ctx, sql, args, wire.Binary, func(rows *pgconn.ResultReader) (err error) {
+		read, err = wire.ReadEvents(rows, r.MaxBytes)
 		return err
 	})
 	if err != nil {
 		return engine.Page{}, err
 	}
-	page := engine.Page{Events: events, To: r.UpTo, Incarnation: in, Bytes: held}
-	if truncated || len(events) >= r.Limit {
-		page.To = events[len(events)-1].Position
+	page := engine.Page{Events: read.List, To: r.UpTo, Incarnation: in, Bytes: read.Allocated}
+	if read.Truncated || len(read.List) >= r.Limit {
+		page.To = read.List[len(read.List)-1].Position
 	}
 	return page, nil
 }

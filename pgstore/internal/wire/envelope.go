@@ -1,4 +1,6 @@
-package pgstore
+// Package wire reads and writes what goes over the connection by hand, where the driver's own way costs too much or does not
+// fit: events in the binary format, parameters and integers in the text format, and texts of any content.
+package wire
 
 import (
 	"encoding/binary"
@@ -12,25 +14,38 @@ import (
 	"github.com/millrace-go/millrace/event"
 )
 
-// readEnvelopes decodes the columns of tail.sql by hand from the binary format: reading events is what this library does
-// most. It stops after the event with which the events have limitBytes or more, 0 meaning no limit, and returns in truncated
-// whether it left some out. Those still come over the wire, so callers should bound the rows as well.
-//
-// The events share memory, held bytes in all: one that is kept may keep up to decoderChunk of text and of JSON from being freed.
-func readEnvelopes(rows *pgconn.ResultReader, limitBytes int) (events []event.Envelope, held int, truncated bool, err error) {
+// Binary is the format of the result columns that ReadEvents decodes.
+var Binary = []int16{pgx.BinaryFormatCode}
+
+// Events are decoded events. They share memory: an event that is kept may keep up to maxChunk bytes of text and as many of
+// JSON from being freed.
+type Events struct {
+	List []event.Envelope
+	// Allocated is the size of the shared memory in bytes.
+	Allocated int
+	// Truncated reports whether events were left out because of the limit.
+	Truncated bool
+}
+
+// ReadEvents decodes the columns of tail.sql from the binary format. It does so by hand, since reading events is what this
+// library does most. It stops after the event with which the events have limit bytes or more; 0 means no limit. The rows
+// after that still come over the wire, so callers should limit the rows as well.
+func ReadEvents(rows *pgconn.ResultReader, limit int) (Events, error) {
 	dec := decoder{types: make(map[string]string)}
+	var read Events
+	var err error
 	size := 0
 	for rows.NextRow() {
-		if truncated || err != nil {
+		if read.Truncated || err != nil {
 			continue
 		}
-		if limitBytes > 0 && size >= limitBytes {
-			truncated = true
+		if limit > 0 && size >= limit {
+			read.Truncated = true
 			continue
 		}
 		var e event.Envelope
 		if e, err = dec.envelope(rows.Values()); err == nil {
-			events = append(events, e)
+			read.List = append(read.List, e)
 			size += e.Size()
 		}
 	}
@@ -38,13 +53,11 @@ func readEnvelopes(rows *pgconn.ResultReader, limitBytes int) (events []event.En
 		err = closeErr
 	}
 	if err != nil {
-		return nil, 0, false, err
+		return Events{}, err
 	}
-	return events, dec.held, truncated, nil
+	read.Allocated = dec.allocated
+	return read, nil
 }
-
-// binaryFormat is how the columns of tail.sql come.
-var binaryFormat = []int16{pgx.BinaryFormatCode}
 
 // decoder turns rows into envelopes. It copies them into chunks, so that not every value is an allocation. The first chunks
 // fit one row, and each is twice as large as the one before: at most half of what a read allocates stays unused.
@@ -52,13 +65,14 @@ type decoder struct {
 	text  strings.Builder
 	bytes []byte
 	types map[string]string
-	held  int // bytes allocated
+	// allocated is the size of all chunks in bytes.
+	allocated int
 }
 
 const (
-	// decoderChunk is the size up to which chunks grow.
-	decoderChunk = 16 << 10
-	// envelopeColumns are those of tail.sql.
+	// maxChunk is the size up to which chunks grow, in bytes.
+	maxChunk = 16 << 10
+	// envelopeColumns is the number of columns of tail.sql.
 	envelopeColumns = 9
 	// jsonbVersion precedes the text of a binary jsonb value.
 	jsonbVersion = 1
@@ -107,14 +121,14 @@ func timeOf(micros int64) time.Time {
 // makeRoom makes room for the values of one row. Values that were returned keep the old chunks.
 func (d *decoder) makeRoom(text, json int) {
 	if d.text.Cap()-d.text.Len() < text {
-		size := max(text, min(2*d.text.Cap(), decoderChunk))
+		size := max(text, min(2*d.text.Cap(), maxChunk))
 		d.text = strings.Builder{}
 		d.text.Grow(size)
-		d.held += d.text.Cap()
+		d.allocated += d.text.Cap()
 	}
 	if cap(d.bytes)-len(d.bytes) < json {
-		d.bytes = make([]byte, 0, max(json, min(2*cap(d.bytes), decoderChunk)))
-		d.held += cap(d.bytes)
+		d.bytes = make([]byte, 0, max(json, min(2*cap(d.bytes), maxChunk)))
+		d.allocated += cap(d.bytes)
 	}
 }
 
@@ -135,7 +149,7 @@ func (d *decoder) intern(raw []byte) string {
 	}
 	s := string(raw)
 	d.types[s] = s
-	d.held += len(s)
+	d.allocated += len(s)
 	return s
 }
 
