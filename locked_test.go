@@ -15,23 +15,26 @@ import (
 	"github.com/millrace-go/millrace/pgstore"
 )
 
-// lockEvents locks the events of a tenant as ALTER TABLE does, in a session of its own, until release is called.
-func (b *bundle) lockEvents(tenant *pgstore.Tenant) (backend string, release func()) {
+// lockEvents locks the events of tenants as ALTER TABLE does, in one transaction of a session of its own, until release is called
+// with the statements that end it.
+func (b *bundle) lockEvents(tenants ...*pgstore.Tenant) (backend string, release func(sql string)) {
 	b.t.Helper()
 	conn, err := pgx.ConnectConfig(b.ctx, b.store.Pool().Config().ConnConfig)
 	if err != nil {
 		b.t.Fatal(err)
 	}
 	b.t.Cleanup(func() { _ = conn.Close(context.WithoutCancel(b.ctx)) })
-	if _, err := conn.Exec(b.ctx, "begin; lock table "+pgx.Identifier{tenant.EventsSchema(), "events"}.Sanitize()+" in access exclusive mode"); err != nil {
-		b.t.Fatal(err)
-	}
-	return fmt.Sprintf("backend %d", conn.PgConn().PID()), func() {
+	exec := func(sql string) {
 		b.t.Helper()
-		if _, err := conn.Exec(b.ctx, "commit"); err != nil {
+		if _, err := conn.Exec(b.ctx, sql); err != nil {
 			b.t.Fatal(err)
 		}
 	}
+	exec("begin")
+	for _, tenant := range tenants {
+		exec("lock table " + pgx.Identifier{tenant.EventsSchema(), "events"}.Sanitize() + " in access exclusive mode")
+	}
+	return fmt.Sprintf("backend %d", conn.PgConn().PID()), exec
 }
 
 // slowest is the longest of some times from before an append to its projection. between is called before each.
@@ -101,7 +104,7 @@ func TestLockedTenantKeepsNoOtherWaiting(t *testing.T) {
 	// A writer's append waits for the lock, and is there afterwards.
 	appended := make(chan int64)
 	go func() { appended <- appendTo(locked) }()
-	release()
+	release("commit")
 	if err := rt.WaitFor(b.ctx, id, <-appended); err != nil {
 		t.Fatal(err)
 	}
@@ -131,8 +134,49 @@ func TestRunUntilIdleWaitsForALockedTenant(t *testing.T) {
 		t.Fatalf("it ended: %v", err)
 	default:
 	}
-	release()
+	release("commit")
 	if err := <-ended; err != nil {
 		t.Error(err)
+	}
+}
+
+// A migration locks the events of nearly all tenants, many more than the pool has connections, in one transaction.
+func TestManyLockedTenantsKeepNoOtherWaiting(t *testing.T) {
+	const tenants = 250
+	b := setup(t, pgstore.Options{}, "pool_max_conns", "4")
+	locked := b.tenants(tenants)[1:]
+	names, inserts := make([]string, len(locked)), ""
+	for i, tenant := range locked {
+		names[i] = tenant.Name()
+		inserts += fmt.Sprintf("insert into %s (stream_id, stream_version, type, body) values ('locked', 1, 'counted', '1');",
+			pgx.Identifier{tenant.EventsSchema(), "events"}.Sanitize())
+	}
+	p := millrace.Projection{Name: "p", Batch: nothing}
+	first := b.runtime(millrace.Config{PollInterval: 50 * time.Millisecond}, p)
+	stop := b.start(first)
+	b.eventually("all projections are live", func() bool {
+		status, err := first.Status(b.ctx)
+		return err == nil && len(status.Projections) == tenants &&
+			!slices.ContainsFunc(status.Projections, func(p millrace.ProjectionStatus) bool { return p.State != millrace.StateLive })
+	})
+	// The feeds of the locked tenants try to read.
+	wake := func() { b.exec("select pg_notify('millrace_wake', tenant) from unnest($1::text[]) tenant", names) }
+	without := b.slowest(first, wake)
+	_, release := b.lockEvents(locked...)
+	with := b.slowest(first, wake)
+	stop()
+	second := b.runtime(millrace.Config{PollInterval: 50 * time.Millisecond}, p)
+	b.start(second)
+	started := b.slowest(second, wake)
+	t.Logf("%v at most without locked tenants, %v with %d of them, %v in a runtime that starts meanwhile", without, with, len(locked), started)
+	if most := 10*without + 2*time.Second; with > most || started > most {
+		t.Errorf("the latency grew from %v to %v, and to %v in a runtime that starts meanwhile", without, with, started)
+	}
+
+	release(inserts + "commit")
+	for _, name := range names {
+		if err := second.WaitFor(b.ctx, millrace.ProjectionID{Tenant: name, Name: "p"}, 1); err != nil {
+			t.Fatal(err)
+		}
 	}
 }

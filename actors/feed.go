@@ -2,7 +2,6 @@ package actors
 
 import (
 	"context"
-	"errors"
 	"math"
 	"sync/atomic"
 	"time"
@@ -12,7 +11,6 @@ import (
 
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/messages"
-	"github.com/millrace-go/millrace/projection"
 )
 
 const (
@@ -92,12 +90,7 @@ func (f *feed) Start(ctx actor.Context) {
 // newTail makes a tail that takes a slot for each of its reads, and none while it waits for others.
 func (f *feed) newTail() engine.Tail {
 	tail := f.env.Store.Tail(f.tenant)
-	tail.ReadWithin(func(ctx context.Context) (release func(), err error) {
-		if f.ref.locked.Load() {
-			return f.env.Limiter.readLocked(ctx)
-		}
-		return f.env.Limiter.read(ctx)
-	})
+	tail.ReadWithin(f.env.Limiter.read)
 	return tail
 }
 
@@ -196,9 +189,6 @@ func (f *feed) polled(ctx actor.Context, msg *polled) {
 		return
 	}
 	f.polling, f.cancel = false, nil
-	if msg.err == nil || errors.Is(msg.err, projection.ErrTenantLocked) {
-		f.ref.locked.Store(msg.err != nil)
-	}
 	if msg.err != nil {
 		f.failed(ctx, msg.err)
 		return

@@ -25,8 +25,6 @@ type feedRef struct {
 	// mark is how far the feed has settled, incarnation that of the server in which it did.
 	mark        atomic.Int64
 	incarnation atomic.Int64
-	// locked reports whether the last read found the tenant's events locked.
-	locked atomic.Bool
 }
 
 func newRouter(root *actor.RootContext) *Router { return &Router{root: root} }
@@ -64,20 +62,12 @@ func (r *Router) marks() map[string]int64 {
 	return marks
 }
 
-// wakeMissing wakes the feeds of tenants whose heads were asked for and not found, which find out why. Those of locked tenants
-// need not: they would only wait for the lock, one after another.
+// wakeMissing wakes the feeds of tenants whose heads were asked for and not found, which find out why. That a tenant is locked is
+// known already.
 func (r *Router) wakeMissing(asked []string, heads engine.Heads) {
 	for _, tenant := range asked {
-		if _, found := heads.Positions[tenant]; found {
-			continue
-		}
-		ref, ok := r.feeds.Load(tenant)
-		switch {
-		case !ok:
-		case errors.Is(heads.Failed[tenant], projection.ErrTenantLocked):
-			ref.(*feedRef).locked.Store(true)
-		default:
-			r.wake(ref.(*feedRef))
+		if _, found := heads.Positions[tenant]; !found && !errors.Is(heads.Failed[tenant], projection.ErrTenantLocked) {
+			r.Wake(tenant)
 		}
 	}
 }

@@ -24,7 +24,6 @@ type Limiter struct {
 	acks       *semaphore.Weighted
 	reads      *semaphore.Weighted
 	suspects   *semaphore.Weighted
-	locked     *semaphore.Weighted
 
 	// served is how many tenants the node serves; a single one is not limited.
 	served atomic.Int64
@@ -81,7 +80,6 @@ func NewLimiter(connections, batches, perTenant, deliveries int) *Limiter {
 		acks:       semaphore.NewWeighted(int64(max(1, connections/4))),
 		reads:      semaphore.NewWeighted(int64(reads)),
 		suspects:   semaphore.NewWeighted(1),
-		locked:     semaphore.NewWeighted(1),
 	}
 }
 
@@ -173,19 +171,6 @@ func single(ctx context.Context, slots *semaphore.Weighted) (release func(), err
 		return nil, noSlot(err)
 	}
 	return func() { slots.Release(1) }, nil
-}
-
-// readLocked waits for a slot to read of a tenant whose events were locked. All such tenants together take only one.
-func (s *Limiter) readLocked(ctx context.Context) (release func(), err error) {
-	if err := s.locked.Acquire(ctx, 1); err != nil {
-		return nil, noSlot(err)
-	}
-	read, err := s.read(ctx)
-	if err != nil {
-		s.locked.Release(1)
-		return nil, err
-	}
-	return func() { read(); s.locked.Release(1) }, nil
 }
 
 // Read waits for a slot for a short statement of the runtime's own.

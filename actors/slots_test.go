@@ -91,25 +91,3 @@ func TestDeliverySlotsAreSharedFairly(t *testing.T) {
 		}
 	})
 }
-
-func TestLockedTenantsShareOneSlotForReading(t *testing.T) {
-	s := NewLimiter(4, 0, 0, 0)
-	locked, err := s.readLocked(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if !s.tryRead() {
-		t.Fatal("no slot is left to the other tenants")
-	}
-	s.doneReading()
-	ended, cancel := context.WithCancel(t.Context())
-	cancel()
-	if _, err := s.readLocked(ended); !errors.Is(err, context.Canceled) {
-		t.Errorf("a second one for locked tenants: %v", err)
-	}
-	locked()
-	if locked, err = s.readLocked(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	locked()
-}

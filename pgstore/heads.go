@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -35,20 +36,24 @@ func (s Port) Heads(ctx context.Context, tenants []string) (engine.Heads, error)
 // headsWithout reads the heads of a slice except those of tenants that cannot be read. It leaves out tenants whose events are
 // locked, and finds the other unreadable ones by halving the slice.
 func (s *Store) headsWithout(ctx context.Context, tenants []string, heads *engine.Heads) error {
-	err := s.headsOf(ctx, tenants, heads)
-	switch {
-	case isState(err, stateLockTimeout):
+	tenants, err := s.withoutLocked(ctx, tenants, heads)
+	if err != nil || len(tenants) == 0 {
+		return err
+	}
+	err = s.headsOf(ctx, tenants, heads)
+	if isState(err, stateLockTimeout) {
+		if _, findErr := s.findLocked(ctx, time.Now()); findErr != nil {
+			return findErr
+		}
 		rest, findErr := s.withoutLocked(ctx, tenants, heads)
 		if findErr != nil {
 			return findErr
 		}
-		if len(rest) > 0 && len(rest) < len(tenants) {
+		if len(rest) < len(tenants) {
 			return s.headsWithout(ctx, rest, heads)
 		}
-		if len(rest) == 0 {
-			return nil
-		}
-	case !isTenants(err):
+	}
+	if !isTenants(err) {
 		return err
 	}
 	if len(tenants) == 1 {
@@ -62,28 +67,6 @@ func (s *Store) headsWithout(ctx context.Context, tenants []string, heads *engin
 		return err
 	}
 	return s.headsWithout(ctx, tenants[middle:], heads)
-}
-
-// withoutLocked returns the tenants whose events are not locked. For the others it puts the lock holders into heads.Failed.
-func (s *Store) withoutLocked(ctx context.Context, names []string, heads *engine.Heads) (rest []string, err error) {
-	tenants := make([]*Tenant, len(names))
-	for i, name := range names {
-		if tenants[i], err = s.ForTenant(name); err != nil {
-			return nil, err
-		}
-	}
-	holders, err := s.lockHolders(ctx, tenants)
-	if err != nil {
-		return nil, err
-	}
-	for _, name := range names {
-		if who := holders[name]; len(who) > 0 {
-			heads.Failed[name] = fmt.Errorf("%w by %s", projection.ErrTenantLocked, strings.Join(who, ", "))
-		} else {
-			rest = append(rest, name)
-		}
-	}
-	return rest, nil
 }
 
 // isMissing reports whether err is about a schema or a table that does not exist.

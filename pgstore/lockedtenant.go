@@ -5,8 +5,12 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/projection"
@@ -15,31 +19,49 @@ import (
 // stateLockTimeout is the SQLSTATE of a wait for a lock that was longer than lock_timeout.
 const stateLockTimeout = "55P03"
 
-// locked returns an error that names the sessions that lock the tenant's events, if err is a lock time-out of a read. Other
-// errors are returned as they are. The fault is that tenant's alone, not the server's.
-func (t *Tenant) locked(ctx context.Context, err error) error {
-	if !isState(err, stateLockTimeout) {
-		return err
-	}
-	who := "by a session that is gone by now"
-	if holders, findErr := t.store.lockHolders(ctx, []*Tenant{t}); findErr == nil && len(holders[t.name]) > 0 {
-		who = "by " + strings.Join(holders[t.name], ", ")
-	}
-	return &engine.Fault{Class: engine.Infrastructure, Err: fmt.Errorf("%w %s: %w", projection.ErrTenantLocked, who, err)}
+// lockedAge is how long the knowledge of locked tenants is used without asking the server again.
+const lockedAge = 100 * time.Millisecond
+
+// tenantLocks remembers which tenants' events are locked, so that reads of them fail at once. Otherwise a migration that locks
+// many tenants keeps the others waiting: each read of a locked tenant waits for readLockWait and occupies a connection. The
+// first read that times out finds all locked tenants with one statement.
+type tenantLocks struct {
+	asking sync.Mutex // held while the server is asked
+	known  atomic.Pointer[locksFound]
 }
 
-// lockHolders returns the sessions that lock events, by tenant.
-func (s *Store) lockHolders(ctx context.Context, tenants []*Tenant) (map[string][]string, error) {
-	names := make(map[string]string, len(tenants))
-	schemas := make([]string, len(tenants))
-	for i, t := range tenants {
-		schemas[i], names[t.schema] = t.schema, t.name
+// locksFound are the sessions that locked events at a time, by schema.
+type locksFound struct {
+	holders map[string][]string
+	asked   time.Time
+}
+
+// lockHolders returns the sessions that lock the events of schema, as far as they are known. It asks the server again if the
+// knowledge is old, and returns nil without asking if no lock of this schema is known.
+func (s *Store) lockHolders(ctx context.Context, schema string) ([]string, error) {
+	known := s.tenantLocks.known.Load()
+	if known == nil || len(known.holders[schema]) == 0 {
+		return nil, nil
 	}
-	rows, err := s.pool.Query(ctx, lockedTenants, pgx.QueryExecModeExec, schemas)
+	known, err := s.findLocked(ctx, time.Now().Add(-lockedAge))
 	if err != nil {
 		return nil, err
 	}
-	holders := make(map[string][]string)
+	return known.holders[schema], nil
+}
+
+// findLocked returns the locked tenants as they were at some time after since.
+func (s *Store) findLocked(ctx context.Context, since time.Time) (*locksFound, error) {
+	s.tenantLocks.asking.Lock()
+	defer s.tenantLocks.asking.Unlock()
+	if known := s.tenantLocks.known.Load(); known != nil && known.asked.After(since) {
+		return known, nil
+	}
+	locks := &locksFound{holders: make(map[string][]string), asked: time.Now()}
+	rows, err := s.pool.Query(ctx, lockedEvents, pgx.QueryExecModeExec)
+	if err != nil {
+		return nil, err
+	}
 	var schema, application string
 	var pid *int32
 	_, err = pgx.ForEachRow(rows, []any{&schema, &pid, &application}, func() error {
@@ -50,10 +72,60 @@ func (s *Store) lockHolders(ctx context.Context, tenants []*Tenant) (map[string]
 		if application != "" {
 			who += fmt.Sprintf(" (%s)", application)
 		}
-		if name := names[schema]; !slices.Contains(holders[name], who) {
-			holders[name] = append(holders[name], who)
+		if !slices.Contains(locks.holders[schema], who) {
+			locks.holders[schema] = append(locks.holders[schema], who)
 		}
 		return nil
 	})
-	return holders, err
+	if err != nil {
+		return nil, err
+	}
+	s.tenantLocks.known.Store(locks)
+	return locks, nil
+}
+
+// readEvents is Store.readEvents for one tenant. If the tenant's events are locked, the error names the sessions that lock them. It
+// is the fault of that tenant alone, not of the server.
+func (t *Tenant) readEvents(ctx context.Context, sql string, args [][]byte, format []int16, decode func(*pgconn.ResultReader) error) (engine.Incarnation, error) {
+	holders, err := t.store.lockHolders(ctx, t.schema)
+	if err != nil {
+		return 0, err
+	}
+	if len(holders) > 0 {
+		return 0, &engine.Fault{Class: engine.Infrastructure, Err: errLockedBy(holders)}
+	}
+	in, err := t.store.readEvents(ctx, sql, args, format, decode)
+	if !isState(err, stateLockTimeout) {
+		return in, err
+	}
+	holders = []string{"a session that is gone by now"}
+	if locks, findErr := t.store.findLocked(ctx, time.Now()); findErr == nil && len(locks.holders[t.schema]) > 0 {
+		holders = locks.holders[t.schema]
+	}
+	return 0, &engine.Fault{Class: engine.Infrastructure, Err: fmt.Errorf("%w: %w", errLockedBy(holders), err)}
+}
+
+// errLockedBy is the error about a tenant whose events these sessions lock.
+func errLockedBy(holders []string) error {
+	return fmt.Errorf("%w by %s", projection.ErrTenantLocked, strings.Join(holders, ", "))
+}
+
+// withoutLocked returns the tenants that are not known to be locked. For the others it puts the lock holders into heads.Failed.
+func (s *Store) withoutLocked(ctx context.Context, names []string, heads *engine.Heads) (rest []string, err error) {
+	for _, name := range names {
+		t, err := s.ForTenant(name)
+		if err != nil {
+			return nil, err
+		}
+		holders, err := s.lockHolders(ctx, t.schema)
+		switch {
+		case err != nil:
+			return nil, err
+		case len(holders) > 0:
+			heads.Failed[name] = errLockedBy(holders)
+		default:
+			rest = append(rest, name)
+		}
+	}
+	return rest, nil
 }

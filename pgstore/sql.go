@@ -18,7 +18,7 @@ var (
 	beginInTx       = queryText("begin_in_tx")
 	endLastSession  = queryText("end_last_session")
 	endLeftovers    = queryText("end_leftovers")
-	lockedTenants   = queryText("locked_tenants")
+	lockedEvents    = queryText("locked_events")
 	notifyWake      = queryText("notify_wake")
 	noJIT           = queryText("no_jit")
 	ownSession      = queryText("own_session")

@@ -104,13 +104,14 @@ func (o Options) validate() error {
 type Store struct {
 	*Tenant
 
-	pool    *pgxpool.Pool
-	ownPool bool
-	opts    Options
-	log     *zap.Logger
-	control controlSQL
-	notify  *notifier
-	locks   *lockScanner
+	pool        *pgxpool.Pool
+	ownPool     bool
+	opts        Options
+	log         *zap.Logger
+	control     controlSQL
+	notify      *notifier
+	locks       *lockScanner
+	tenantLocks tenantLocks
 	// pooling describes the pooler between the pool and the server.
 	pooling pooling
 	// sessions are the settings of the sessions that a pooler lends.

@@ -70,24 +70,10 @@ func (t *tail) Poll(ctx context.Context) (engine.TailUpdate, error) {
 		update, err = t.poll(ctx)
 	}
 	if err != nil {
-		err = t.locked(ctx, err)
 		*t = tail{tenant: t.tenant, slot: t.slot}
 		return engine.TailUpdate{}, fmt.Errorf("read the end of tenant %q: %w", t.tenant.name, ownFault(t.tenant.absent(ctx, err)))
 	}
 	return update, nil
-}
-
-// locked is Tenant.locked within a slot.
-func (t *tail) locked(ctx context.Context, err error) error {
-	if !isState(err, stateLockTimeout) {
-		return err
-	}
-	release, slotErr := t.slot(ctx)
-	if slotErr != nil {
-		return &engine.Fault{Class: engine.Infrastructure, Err: fmt.Errorf("%w: %w", projection.ErrTenantLocked, err)}
-	}
-	defer release()
-	return t.tenant.locked(ctx, err)
 }
 
 func (t *tail) poll(ctx context.Context) (update engine.TailUpdate, err error) {
@@ -140,7 +126,7 @@ func (t *tail) start(ctx context.Context) error {
 		return err
 	}
 	var floor, head int64
-	t.incarnation, err = t.tenant.store.readEvents(ctx, t.tenant.sql(t.tenant.store.statements.tailStart), [][]byte{[]byte(t.tenant.name)}, nil, func(rows *pgconn.ResultReader) error {
+	t.incarnation, err = t.tenant.readEvents(ctx, t.tenant.sql(t.tenant.store.statements.tailStart), [][]byte{[]byte(t.tenant.name)}, nil, func(rows *pgconn.ResultReader) error {
 		return wire.ReadInts(rows, func(row []int64) { floor, head = row[0], row[1] })
 	})
 	release()
@@ -209,7 +195,7 @@ func (t *tail) read(ctx context.Context, update *engine.TailUpdate) (full bool, 
 func (t *tail) checkHead(ctx context.Context) error {
 	t.checked = time.Now()
 	var head int64
-	in, err := t.tenant.store.readEvents(ctx, t.tenant.sql(t.tenant.store.statements.head), nil, nil, func(rows *pgconn.ResultReader) error {
+	in, err := t.tenant.readEvents(ctx, t.tenant.sql(t.tenant.store.statements.head), nil, nil, func(rows *pgconn.ResultReader) error {
 		return wire.ReadInts(rows, func(row []int64) { head = row[0] })
 	})
 	switch {
@@ -248,7 +234,7 @@ func (t *Tenant) readPage(ctx context.Context, r engine.ReadRange) (engine.Page,
 		sql, args = t.sql(t.store.statements.readRange), append(args, wire.TextArray(r.Types))
 	}
 	var read wire.Events
-	in, err := t.store.readEvents(ctx, sql, args, wire.Binary, func(rows *pgconn.ResultReader) (err error) {
+	in, err := t.readEvents(ctx, sql, args, wire.Binary, func(rows *pgconn.ResultReader) (err error) {
 		read, err = wire.ReadEvents(rows, r.MaxBytes)
 		return err
 	})
@@ -270,7 +256,7 @@ func (s Port) Read(ctx context.Context, tenant string, r engine.ReadRange) (engi
 	}
 	page, err := t.readPage(ctx, r)
 	if err != nil {
-		return engine.Page{}, fmt.Errorf("read events of tenant %q after %d: %w", tenant, r.After, ownFault(t.absent(ctx, t.locked(ctx, err))))
+		return engine.Page{}, fmt.Errorf("read events of tenant %q after %d: %w", tenant, r.After, ownFault(t.absent(ctx, err)))
 	}
 	return page, nil
 }
