@@ -52,7 +52,7 @@ func (s Port) Projections(ctx context.Context, tenants []string) ([]ProjectionRo
 		return p, err
 	}, s.control.status, tenants)
 	if err != nil {
-		return nil, fmt.Errorf("list projections: %w", ownFault(err))
+		return nil, fmt.Errorf("list projections: %w", storeFault(err))
 	}
 	return list, nil
 }
@@ -92,7 +92,7 @@ func (s *Store) unknown(ctx context.Context, q rowQuerier, id projection.ID) err
 func (s Port) Wanted(ctx context.Context, rows []int32) (map[int32]engine.Orders, error) {
 	found, err := s.pool.Query(ctx, s.control.wanted, rows)
 	if err != nil {
-		return nil, fmt.Errorf("read wanted states: %w", ownFault(err))
+		return nil, fmt.Errorf("read wanted states: %w", storeFault(err))
 	}
 	states := make(map[int32]engine.Orders)
 	var row int32
@@ -101,7 +101,7 @@ func (s Port) Wanted(ctx context.Context, rows []int32) (map[int32]engine.Orders
 		states[row] = demand
 		return nil
 	}); err != nil {
-		return nil, fmt.Errorf("read wanted states: %w", ownFault(err))
+		return nil, fmt.Errorf("read wanted states: %w", storeFault(err))
 	}
 	return states, nil
 }
@@ -125,7 +125,7 @@ type NodeRow struct {
 func (s Port) Nodes(ctx context.Context) ([]NodeRow, error) {
 	rows, err := s.pool.Query(ctx, s.control.nodes)
 	if err != nil {
-		return nil, fmt.Errorf("list nodes: %w", ownFault(err))
+		return nil, fmt.Errorf("list nodes: %w", storeFault(err))
 	}
 	list, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (n NodeRow, err error) {
 		var silent float64
@@ -134,7 +134,7 @@ func (s Port) Nodes(ctx context.Context) ([]NodeRow, error) {
 		return n, err
 	})
 	if err != nil {
-		return nil, fmt.Errorf("list nodes: %w", ownFault(err))
+		return nil, fmt.Errorf("list nodes: %w", storeFault(err))
 	}
 	return list, nil
 }

@@ -9,11 +9,11 @@ import (
 	"slices"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/excerpt"
 	"github.com/millrace-go/millrace/internal/valid"
+	"github.com/millrace-go/millrace/pgstore/internal/pgerr"
 	"github.com/millrace-go/millrace/projection"
 )
 
@@ -91,8 +91,8 @@ func (t *Tenant) AppendTx(ctx context.Context, tx pgx.Tx, stream string, expecte
 	}
 	t.store.prepared.add(t.name)
 	if !result.Repeated {
-		if scoped, ok := tx.(interface{ dirty(tenant string) }); ok {
-			scoped.dirty(t.name)
+		if guarded, ok := tx.(interface{ Dirty(tenant string) }); ok {
+			guarded.Dirty(t.name)
 		}
 		wake = func() { t.store.notify.wake(t.name) }
 	}
@@ -171,7 +171,7 @@ func (t *Tenant) appendOnce(ctx context.Context, q querier, a appendCall) (event
 		return nil
 	})
 	switch {
-	case isState(err, stateKeyedClash):
+	case pgerr.Is(err, pgerr.KeyedConflict):
 		return event.Appended{}, nil
 	case err != nil:
 		return event.Appended{}, err
@@ -278,15 +278,10 @@ func (t *Tenant) failed(ctx context.Context, doing, what string, err error) erro
 
 // failedTx is failed inside a transaction of the caller's. It asks nothing: that might need a second connection.
 func (t *Tenant) failedTx(doing, what string, err error) error {
-	if isMissing(err) {
+	if pgerr.IsMissing(err) {
 		err = fmt.Errorf("%w %q, or its schema was dropped: %w", projection.ErrUnknownTenant, t.name, err)
 	}
 	return fmt.Errorf("%s %s: %w", doing, excerpt.Quoted(what), err)
-}
-
-func isState(err error, sqlstate string) bool {
-	var pgErr *pgconn.PgError
-	return errors.As(err, &pgErr) && pgErr.Code == sqlstate
 }
 
 func encodeHeaders(headers map[string]string) (string, error) {

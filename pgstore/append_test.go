@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/millrace-go/millrace/event"
+	"github.com/millrace-go/millrace/pgstore/internal/pgerr"
 	"github.com/millrace-go/millrace/projection"
 )
 
@@ -215,7 +216,7 @@ func TestBadInputIsRefusedByNameBeforeAnythingIsWritten(t *testing.T) {
 func TestValueThatOnlyTheServerRefusesLeavesNothing(t *testing.T) {
 	store := newStore(t)
 	_, err := store.Append(testContext(t), "s", event.Any, event.Event{Type: "T"}, event.Event{Type: "T", Body: json.RawMessage(`1e200000`)})
-	if !isState(err, "22003") {
+	if !pgerr.Is(err, "22003") {
 		t.Errorf("error %v, want numeric_value_out_of_range", err)
 	}
 	if n := countEvents(t, store.Tenant); n != 0 {

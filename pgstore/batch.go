@@ -19,6 +19,8 @@ import (
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/internal/weak"
+	"github.com/millrace-go/millrace/pgstore/internal/guard"
+	"github.com/millrace-go/millrace/pgstore/internal/pgerr"
 	"github.com/millrace-go/millrace/projection"
 )
 
@@ -111,24 +113,24 @@ const finishTime = 10 * time.Second
 func (b *batchTx) run(ctx context.Context, fn func(context.Context, pgx.Tx) error) error {
 	conn, err := b.acquire(ctx)
 	if err != nil {
-		return fmt.Errorf("get a connection for %s: %w", b.lease.ID, ownFault(err))
+		return fmt.Errorf("get a connection for %s: %w", b.lease.ID, storeFault(err))
 	}
-	lent := &lentConn{conn: conn}
-	defer lent.giveBack()
+	leased := &leasedConn{conn: conn}
+	defer leased.release()
 	tx, restore, err := b.begin(ctx, conn.Conn())
 	if err != nil {
-		return fmt.Errorf("begin a batch of %s: %w", b.lease.ID, ownFault(err))
+		return fmt.Errorf("begin a batch of %s: %w", b.lease.ID, storeFault(err))
 	}
-	scoped := newScopedTx(tx)
-	err = b.call(ctx, lent, restore.pid, scoped, fn)
-	if noted := scoped.fault(); err == nil && noted != nil && conn.Conn().PgConn().TxStatus() == 'E' {
+	guarded := guard.New(tx)
+	err = b.call(ctx, leased, restore.pid, guarded, fn)
+	if noted := guarded.Fault(); err == nil && noted != nil && conn.Conn().PgConn().TxStatus() == 'E' {
 		err = swallowed(noted)
 	}
 	if err != nil {
 		switch {
-		case lent.abandoned:
+		case leased.abandoned:
 		case classify(err).Class == engine.Interrupted:
-			cut(ctx, conn.Conn()) // its statement cache may be at fault
+			closeHard(ctx, conn.Conn()) // its statement cache may be at fault
 		default:
 			b.rollback(ctx, conn.Conn(), restore)
 			err = b.store.namingExtensions(ctx, conn, b.lease.ID.Tenant, err)
@@ -139,7 +141,7 @@ func (b *batchTx) run(ctx context.Context, fn func(context.Context, pgx.Tx) erro
 		b.rollback(ctx, conn.Conn(), restore)
 		return fmt.Errorf("commit a batch of %s up to %d: %w", b.lease.ID, b.to, err)
 	}
-	for _, tenant := range scoped.dirtied() {
+	for _, tenant := range guarded.Dirtied() {
 		b.store.notify.wake(tenant)
 	}
 	return nil
@@ -152,7 +154,7 @@ func (b *batchTx) acquire(ctx context.Context) (*pgxpool.Conn, error) {
 		if err != nil || !b.opts.fresh || !restorable(conn.Conn()) {
 			return conn, err
 		}
-		cut(ctx, conn.Conn())
+		closeHard(ctx, conn.Conn())
 		conn.Release()
 	}
 }
@@ -223,7 +225,7 @@ func (b *batchTx) finish(ctx context.Context, conn *pgx.Conn, restore restoring)
 	case status == 'E':
 		return &engine.Fault{Class: engine.HandlerFault, Err: errors.New("the handler returned no error, but a statement of its transaction failed")}
 	default:
-		cut(ctx, conn)
+		closeHard(ctx, conn)
 		return &engine.Fault{Class: engine.HandlerFault, Err: ErrBatchEnded}
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), finishTime)
@@ -231,10 +233,10 @@ func (b *batchTx) finish(ctx context.Context, conn *pgx.Conn, restore restoring)
 	if b.settle != nil {
 		// The handler may have left another user or role.
 		if err := conn.PgConn().Exec(ctx, restore.user).Close(); err != nil {
-			return ownFault(err)
+			return storeFault(err)
 		}
 		if err := b.settle(ctx, conn); err != nil {
-			return ownFault(err)
+			return storeFault(err)
 		}
 	}
 	committed := false
@@ -249,7 +251,7 @@ func (b *batchTx) finish(ctx context.Context, conn *pgx.Conn, restore restoring)
 		if err != nil {
 			b.store.log.Warn("session could not be put back after a commit; its connection is closed",
 				zap.Stringer("projection", b.lease.ID), zap.Error(err))
-			cut(ctx, conn)
+			closeHard(ctx, conn)
 		}
 		return nil
 	}
@@ -257,8 +259,8 @@ func (b *batchTx) finish(ctx context.Context, conn *pgx.Conn, restore restoring)
 		err = pgx.ErrTxCommitRollback
 	}
 	fault := classify(err)
-	if isState(err, stateTxEnded) {
-		cut(ctx, conn)
+	if pgerr.Is(err, pgerr.TransactionEnded) {
+		closeHard(ctx, conn)
 		fault = &engine.Fault{Class: engine.HandlerFault, Err: errors.Join(ErrBatchEnded, err)}
 	}
 	return fault
@@ -278,29 +280,29 @@ func (b *batchTx) rollback(ctx context.Context, conn *pgx.Conn, restore restorin
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), finishTime)
 	defer cancel()
 	if err := conn.PgConn().Exec(ctx, sql).Close(); err != nil {
-		cut(ctx, conn)
+		closeHard(ctx, conn)
 	}
 }
 
-// cut ends a connection without waiting for anybody, so that the pool does not lend it again.
-func cut(ctx context.Context, conn *pgx.Conn) {
+// closeHard closes a connection without waiting for the server, so that the pool does not lend it again.
+func closeHard(ctx context.Context, conn *pgx.Conn) {
 	_ = conn.PgConn().Conn().Close()
 	_ = conn.Close(ctx)
 }
 
-// lentConn is a pool's connection that may have to be left to a handler which does not come back.
-type lentConn struct {
+// leasedConn is a connection of the pool that is left to its handler if that does not return.
+type leasedConn struct {
 	conn      *pgxpool.Conn
 	abandoned bool
 }
 
-// abandon takes the connection out of the pool and cuts it, so that nothing on it can commit any more.
-func (l *lentConn) abandon() {
+// abandon takes the connection out of the pool and closes it, so that nothing on it can commit any more.
+func (l *leasedConn) abandon() {
 	l.abandoned = true
 	_ = l.conn.Hijack().PgConn().Conn().Close()
 }
 
-func (l *lentConn) giveBack() {
+func (l *leasedConn) release() {
 	if !l.abandoned {
 		l.conn.Release()
 	}

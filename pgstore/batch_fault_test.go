@@ -12,6 +12,7 @@ import (
 
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/pgstore/internal/pgerr"
 	"github.com/millrace-go/millrace/projection"
 )
 
@@ -31,7 +32,7 @@ func TestFaultThatASavepointUndidIsForgotten(t *testing.T) {
 		},
 	} {
 		err := o.apply(writeAnd(func(ctx context.Context, tx pgx.Tx) error {
-			if err := undo(ctx, tx); !isState(err, "55P03") {
+			if err := undo(ctx, tx); !pgerr.Is(err, "55P03") {
 				t.Errorf("%s: %v", name, err)
 			}
 			return errors.New("another error")
@@ -157,7 +158,7 @@ func TestDeferredConstraintFailsTheBatchAtItsCommit(t *testing.T) {
 		return errors.Join(write(ctx, tx, events), write(ctx, tx, events))
 	}, ApplyOptions{})
 	wantClass(t, err, engine.HandlerFault)
-	if !isState(err, "23505") {
+	if !pgerr.Is(err, "23505") {
 		t.Error(err)
 	}
 	o.untouched()

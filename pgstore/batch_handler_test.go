@@ -12,6 +12,7 @@ import (
 
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/pgstore/internal/pgerr"
 	"github.com/millrace-go/millrace/projection"
 )
 
@@ -123,7 +124,7 @@ func TestSavepointsOfAHandlerWork(t *testing.T) {
 			}
 			return sends("select 1/0")(ctx, tx)
 		})
-		if !isState(bad, "22012") {
+		if !pgerr.Is(bad, "22012") {
 			t.Errorf("the savepoint that fails: %v", bad)
 		}
 		return pgx.BeginFunc(ctx, tx, func(tx pgx.Tx) error {

@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/pgstore/internal/pgerr"
 	"github.com/millrace-go/millrace/projection"
 )
 
@@ -24,7 +25,7 @@ func TestInterruptedBatchClosesItsConnectionAndTheNextGetsANewOne(t *testing.T) 
 	}
 	for range 3 {
 		fault := wantClass(t, o.apply(noted(sends("set local statement_timeout = 10; select pg_sleep(60)")), ApplyOptions{}), engine.Interrupted)
-		if !isState(fault, "57014") {
+		if !pgerr.Is(fault, "57014") {
 			t.Error(fault)
 		}
 	}
@@ -114,7 +115,7 @@ func TestLockWaitOfACommitIsTheInfrastructures(t *testing.T) {
 	tx := openTx(t, o.store)
 	execIn(t, tx, "insert into public.model (position) select global_seq from millrace_default.events")
 	fault := wantClass(t, o.apply(write, ApplyOptions{}), engine.Infrastructure)
-	if !isState(fault, "55P03") {
+	if !pgerr.Is(fault, "55P03") {
 		t.Error(fault)
 	}
 	if err := tx.Rollback(testContext(t)); err != nil {

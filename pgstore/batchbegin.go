@@ -26,7 +26,7 @@ func (b *batchTx) begin(ctx context.Context, conn *pgx.Conn) (pgx.Tx, restoring,
 	tx, err := conn.BeginTx(ctx, pgx.TxOptions{BeginQuery: beginBatch + "; " + b.setUpSQL()})
 	if err != nil {
 		b.rollback(ctx, conn, restore)
-		cutStandby(ctx, conn, err)
+		closeStandby(ctx, conn, err)
 		return nil, restore, err
 	}
 	return tx, restore, nil
@@ -42,7 +42,7 @@ func (b *batchTx) beginPooled(ctx context.Context, conn *pgx.Conn) (pgx.Tx, rest
 	}
 	if err != nil {
 		b.rollback(ctx, conn, restore)
-		cutStandby(ctx, conn, err)
+		closeStandby(ctx, conn, err)
 		return nil, restore, err
 	}
 	return tx, restore, nil

@@ -10,6 +10,8 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/pgstore/internal/guard"
+	"github.com/millrace-go/millrace/pgstore/internal/pgerr"
 	"github.com/millrace-go/millrace/projection"
 )
 
@@ -24,12 +26,12 @@ var errGoexit = errors.New("the handler ended its goroutine")
 
 // call runs the handler in a goroutine of its own, so that neither a handler that hangs nor one that ends its goroutine
 // takes the projection with it, and says whose fault it is where it fails.
-func (b *batchTx) call(ctx context.Context, lent *lentConn, pid uint32, tx *scopedTx, fn func(context.Context, pgx.Tx) error) error {
+func (b *batchTx) call(ctx context.Context, leased *leasedConn, pid uint32, tx *guard.Tx, fn func(context.Context, pgx.Tx) error) error {
 	handlerCtx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	done := make(chan error, 1)
 	// What the handler left running must not write into whatever the connection does next.
-	defer tx.close()
+	defer tx.Close()
 	go func() {
 		err := errGoexit
 		defer func() { done <- err }()
@@ -38,7 +40,7 @@ func (b *batchTx) call(ctx context.Context, lent *lentConn, pid uint32, tx *scop
 	deadline := time.NewTimer(b.opts.deadline)
 	defer deadline.Stop()
 
-	pgConn := lent.conn.Conn().PgConn()
+	pgConn := leased.conn.Conn().PgConn()
 	var cause error
 	infrastructure := false
 	select {
@@ -66,7 +68,7 @@ func (b *batchTx) call(ctx context.Context, lent *lentConn, pid uint32, tx *scop
 			return nil // It finished after all, on a connection that still works.
 		}
 	case <-grace.C:
-		lent.abandon()
+		leased.abandon()
 		b.store.abandoned.Add(1)
 		err = projection.ErrAbandoned
 	}
@@ -74,36 +76,30 @@ func (b *batchTx) call(ctx context.Context, lent *lentConn, pid uint32, tx *scop
 		return &engine.Fault{Class: engine.Infrastructure, Err: fmt.Errorf("batch was cancelled: %w", cause)}
 	}
 	fault := &engine.Fault{Class: engine.HandlerFault, Position: projection.FailedPosition(err), Stack: stackOf(err), Err: errors.Join(cause, err)}
-	noted := tx.fault()
+	noted := tx.Fault()
 	switch class := returnedClass(noted); {
 	case infrastructure:
 		fault.Class, fault.Probe = engine.Infrastructure, cause == projection.ErrTimeout
-	case isServerFault(noted) && class != engine.Interrupted: // the end of ctx may have cancelled it
+	case pgerr.FromServer(noted) && class != engine.Interrupted: // the end of ctx may have cancelled it
 		fault.Class, fault.Probe = class, class == engine.Unclear
 	}
 	return fault
 }
 
-// isServerFault reports whether err comes from the server.
-func isServerFault(err error) bool {
-	var pgErr *pgconn.PgError
-	return errors.As(err, &pgErr)
-}
-
 // handlerFault classifies an error that a handler returned. A fault of the batch's own connection decides, even if the
 // handler returned another error. Otherwise the handler's error decides, for instance that of a web service.
-func handlerFault(err error, tx *scopedTx, conn *pgconn.PgConn) error {
+func handlerFault(err error, tx *guard.Tx, conn *pgconn.PgConn) error {
 	if err == nil {
 		return nil
 	}
-	noted := tx.fault()
+	noted := tx.Fault()
 	// A statement that the handler itself gave too little time ends like one whose server went away. Only counting a
 	// failure tells them apart, since that needs the server: so it is left to be counted.
 	ownTimeout := pgconn.Timeout(noted) || errors.Is(noted, context.DeadlineExceeded) || errors.Is(noted, context.Canceled)
 	fault := &engine.Fault{Class: returnedClass(err), Position: projection.FailedPosition(err), Stack: stackOf(err), Err: err, Returned: true}
 	switch {
 	case ownTimeout:
-	case noted != nil && (conn.IsClosed() || isServerFault(noted) && conn.TxStatus() == 'E'):
+	case noted != nil && (conn.IsClosed() || pgerr.FromServer(noted) && conn.TxStatus() == 'E'):
 		// If the transaction still works, the handler undid the fault by a savepoint, or misused the connection, say for a
 		// statement while another's rows were open.
 		if class := handlersClass(classify(noted).Class); class != engine.HandlerFault {

@@ -4,30 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"net"
-	"syscall"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/internal/weak"
+	"github.com/millrace-go/millrace/pgstore/internal/pgerr"
 	"github.com/millrace-go/millrace/projection"
-)
-
-// The SQLSTATEs that the functions of the control schema raise.
-const (
-	stateLeaseLost  = "MR001"
-	stateTxEnded    = "MR002"
-	stateKeyedClash = "MR003"
-	stateChanged    = "MR004" // the incarnation is another one
-	// stateNoIncarnation is raised where the server has no incarnation yet.
-	stateNoIncarnation = "MR005"
-	stateStandby       = "MR006"
-	// stateReadOnly and stateNotSupported are what a standby answers when a transaction that writes begins.
-	stateReadOnly     = "25006"
-	stateNotSupported = "0A000"
 )
 
 // sqlClass classifies the SQLSTATEs that a handler's statement may meet. A row of two characters is a whole class. Every
@@ -61,25 +44,25 @@ var sqlClass = map[string]engine.Class{
 	"F0":    engine.Unclear,        // configuration file error
 	"XX":    engine.Unclear,        // internal error, corruption, and whatever an extension makes of it
 
-	stateLeaseLost:     engine.LeaseLost,
-	stateChanged:       engine.Infrastructure,
-	stateNoIncarnation: engine.Infrastructure,
-	stateStandby:       engine.Unclear,
+	pgerr.LeaseLost:          engine.LeaseLost,
+	pgerr.IncarnationChanged: engine.Infrastructure,
+	pgerr.NoIncarnation:      engine.Infrastructure,
+	pgerr.Standby:            engine.Unclear,
 }
 
 // meaning maps the SQLSTATEs that the control schema's functions raise to errors.
 var meaning = map[string]error{
-	stateLeaseLost: projection.ErrLeaseLost,
-	stateChanged:   projection.ErrIncarnationChanged,
-	stateStandby:   projection.ErrNotPrimary,
+	pgerr.LeaseLost:          projection.ErrLeaseLost,
+	pgerr.IncarnationChanged: projection.ErrIncarnationChanged,
+	pgerr.Standby:            projection.ErrNotPrimary,
 }
 
 // classOf returns the class of a server's error: by its SQLSTATE, the first three characters of that, or its class.
 func classOf(err *pgconn.PgError) engine.Class {
 	switch {
-	case err.Code == "0A000" && err.Routine == "RevalidateCachedQuery":
+	case err.Code == pgerr.NotSupported && err.Routine == "RevalidateCachedQuery":
 		return engine.Interrupted // cached plan must not change result type: the message may be in any language
-	case err.Code == "57014" && err.Routine == "CopyGetData":
+	case err.Code == pgerr.QueryCanceled && err.Routine == "CopyGetData":
 		return engine.HandlerFault // the handler's own source of a COPY failed
 	}
 	for _, n := range []int{5, 3, 2} {
@@ -136,7 +119,7 @@ func classify(err error) *engine.Fault {
 		}
 	case errors.Is(err, context.Canceled):
 		fault.Class = engine.Infrastructure
-	case isConnectionError(err):
+	case pgerr.FromConnection(err):
 		fault.Class = engine.Unclear
 	}
 	fault.Probe = fault.Class == engine.Unclear
@@ -151,20 +134,9 @@ func handlersClass(class engine.Class) engine.Class {
 	return class
 }
 
-// isConnectionError tells whether err is about the way to the server and not about what was asked of it.
-func isConnectionError(err error) bool {
-	var netErr net.Error
-	var connectErr *pgconn.ConnectError
-	return errors.As(err, &connectErr) || errors.As(err, &netErr) || pgconn.Timeout(err) ||
-		errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, net.ErrClosed) ||
-		errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.ECONNREFUSED) ||
-		errors.Is(err, pgx.ErrTxClosed) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) ||
-		pgconn.SafeToRetry(err)
-}
-
-// ownFault classifies the error of a statement of ours, where no handler is to blame: what would be the handler's is a
-// fault of the configuration or, where nothing better is known, of the infrastructure.
-func ownFault(err error) *engine.Fault {
+// storeFault classifies the error of a statement of the store. What would be the handler's fault is one of the configuration
+// or, if nothing better is known, of the infrastructure.
+func storeFault(err error) *engine.Fault {
 	fault := classify(err)
 	if fault == nil || !fault.Class.MayCount() {
 		return fault
@@ -173,7 +145,7 @@ func ownFault(err error) *engine.Fault {
 	own.Class = engine.Infrastructure
 	if fault.Class == engine.MissingObject {
 		own.Class = engine.Configuration
-		if !isState(err, "42501") { // insufficient_privilege
+		if !pgerr.Is(err, pgerr.InsufficientPrivilege) {
 			own.Err = errors.Join(ErrNotMigrated, err)
 		}
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/pgstore/internal/guard"
 	"github.com/millrace-go/millrace/projection"
 )
 
@@ -46,7 +47,7 @@ func TestClassOfSQLStates(t *testing.T) {
 		{"", handler, infra}, {"4", handler, infra}, {"zzzzz", handler, infra},
 	} {
 		for _, err := range []error{&pgconn.PgError{Code: test.code}, fmt.Errorf("around: %w", &pgconn.PgError{Code: test.code})} {
-			fault, own := classify(err), ownFault(err)
+			fault, own := classify(err), storeFault(err)
 			if fault.Class != test.class || fault.Unreachable || !errors.Is(fault, err) {
 				t.Errorf("%s: %v, unreachable %v; want %v", test.code, fault.Class, fault.Unreachable, test.class)
 			}
@@ -94,12 +95,12 @@ func TestClassOfErrors(t *testing.T) {
 			if want == handler || want == unclear {
 				want = infra // no handler is to blame for what we do ourselves
 			}
-			if own := ownFault(err); own.Class != want || own.Probe != fault.Probe {
+			if own := storeFault(err); own.Class != want || own.Probe != fault.Probe {
 				t.Errorf("%v of ours: %v, want %v", err, own.Class, want)
 			}
 		}
 	}
-	if classify(nil) != nil || ownFault(nil) != nil {
+	if classify(nil) != nil || storeFault(nil) != nil {
 		t.Error("no error has a fault")
 	}
 }
@@ -109,7 +110,7 @@ func TestFaultKeepsWhichEventFailedAndWhere(t *testing.T) {
 	if fault := classify(err); fault.Position != 7 || fault.Stack != "here" || fault.Class != engine.HandlerFault {
 		t.Errorf("%+v", fault)
 	}
-	if fault := ownFault(err); fault.Position != 7 || fault.Class != engine.Infrastructure {
+	if fault := storeFault(err); fault.Position != 7 || fault.Class != engine.Infrastructure {
 		t.Errorf("%+v", fault)
 	}
 }
@@ -119,7 +120,7 @@ func TestFaultKeepsWhichEventFailedAndWhere(t *testing.T) {
 func TestFaultOfAHandlerByWhatItReturns(t *testing.T) {
 	o := newOwner(t, 1)
 	conn := strange(t, o.store)
-	scoped := newScopedTx(nil)
+	guarded := guard.New(nil)
 	for _, test := range []struct {
 		err   error
 		class engine.Class
@@ -130,17 +131,17 @@ func TestFaultOfAHandlerByWhatItReturns(t *testing.T) {
 		{io.EOF, engine.HandlerFault}, {syscall.ECONNREFUSED, engine.HandlerFault}, {errors.New("any"), engine.HandlerFault},
 	} {
 		for _, err := range []error{test.err, projection.At(3, test.err)} {
-			fault := classify(handlerFault(err, scoped, conn.PgConn()))
+			fault := classify(handlerFault(err, guarded, conn.PgConn()))
 			if fault.Class != test.class || fault.Position != projection.FailedPosition(err) || fault.Unreachable {
 				t.Errorf("%v: %+v, want %v", err, fault, test.class)
 			}
 		}
 	}
-	if handlerFault(nil, scoped, conn.PgConn()) != nil {
+	if handlerFault(nil, guarded, conn.PgConn()) != nil {
 		t.Error("no error has a fault")
 	}
 	_ = conn.Close(testContext(t))
-	fault := classify(handlerFault(errors.New("any"), scoped, conn.PgConn()))
+	fault := classify(handlerFault(errors.New("any"), guarded, conn.PgConn()))
 	if fault.Class != engine.Unclear || !fault.Probe {
 		t.Errorf("over a closed connection: %+v", fault)
 	}

@@ -161,7 +161,7 @@ func lockKey64(name string) int64 {
 func (s *Store) durable(ctx context.Context, doing string, fn func(tx pgx.Tx) error) error {
 	begin := pgx.TxOptions{BeginQuery: beginDurable + "; " + s.unbounded}
 	if err := s.inTx(ctx, begin, fn); err != nil {
-		return fmt.Errorf("%s: %w", doing, ownFault(err))
+		return fmt.Errorf("%s: %w", doing, storeFault(err))
 	}
 	return nil
 }

@@ -54,7 +54,7 @@ func (d *DeadLetters) List(ctx context.Context, page projection.DeadLetterPage) 
 	}
 	rows, err := d.store.pool.Query(ctx, sql, append(args, page.After, page.Limit)...)
 	if err != nil {
-		return nil, fmt.Errorf("list the dead letters of %s: %w", d.id, ownFault(err))
+		return nil, fmt.Errorf("list the dead letters of %s: %w", d.id, storeFault(err))
 	}
 	letters, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (l projection.DeadLetter, err error) {
 		l.Projection = d.id
@@ -66,7 +66,7 @@ func (d *DeadLetters) List(ctx context.Context, page projection.DeadLetterPage) 
 		err = d.store.unknown(ctx, d.store.pool, d.id)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("list the dead letters of %s: %w", d.id, ownFault(err))
+		return nil, fmt.Errorf("list the dead letters of %s: %w", d.id, storeFault(err))
 	}
 	return letters, nil
 }
@@ -104,7 +104,7 @@ func (d *DeadLetters) Count(ctx context.Context, filter projection.DeadLetterFil
 		err = d.store.unknown(ctx, d.store.pool, d.id)
 	}
 	if err != nil {
-		return 0, fmt.Errorf("count the dead letters of %s: %w", d.id, ownFault(err))
+		return 0, fmt.Errorf("count the dead letters of %s: %w", d.id, storeFault(err))
 	}
 	return n, nil
 }
@@ -146,7 +146,7 @@ func (d *DeadLetters) Purge(ctx context.Context, filter projection.DeadLetterFil
 		err = d.store.unknown(ctx, d.store.pool, d.id)
 	}
 	if err != nil {
-		return 0, fmt.Errorf("purge the dead letters of %s: %w", d.id, ownFault(err))
+		return 0, fmt.Errorf("purge the dead letters of %s: %w", d.id, storeFault(err))
 	}
 	return tag.RowsAffected(), nil
 }
@@ -273,8 +273,8 @@ func (d *DeadLetters) wait(ctx context.Context, command int64) (projection.Comma
 			if done, unowned = d.store.finishUnowned(ctx, row, command); done {
 				continue
 			}
-		case err != nil && ownFault(err).Class != engine.Infrastructure:
-			return o, fmt.Errorf("command %d: %w: %w", command, projection.ErrCommandPending, ownFault(err))
+		case err != nil && storeFault(err).Class != engine.Infrastructure:
+			return o, fmt.Errorf("command %d: %w: %w", command, projection.ErrCommandPending, storeFault(err))
 		}
 		select {
 		case <-time.After(delay):

@@ -59,7 +59,7 @@ func (d *Delivery) begin(ctx context.Context) error {
 	err = d.store.pool.QueryRow(ctx, d.store.control.beginDelivery, d.lease.Row, d.lease.Owner, d.lease.Epoch, d.lease.Checkpoint,
 		int64(d.lease.Incarnation)).Scan(nil, &held)
 	if release(); err != nil {
-		return ownFault(err)
+		return storeFault(err)
 	}
 	if until, _ := d.trust(); !time.Now().Before(until) { // the question may have taken long
 		return &engine.Fault{Class: engine.Infrastructure, Err: projection.ErrLeaseUnconfirmed}
@@ -235,7 +235,7 @@ func (d *Delivery) move(ctx context.Context, to int64, letter *projection.DeadLe
 		release()
 	}
 	if err != nil {
-		fault := ownFault(err)
+		fault := storeFault(err)
 		d.stop(fault)
 		return fault
 	}

@@ -6,20 +6,21 @@ import (
 	"fmt"
 
 	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/pgstore/internal/pgerr"
 	"github.com/millrace-go/millrace/projection"
 )
 
 // absent adds to err why the schema of the tenant, or a table in it, was not found: the tenant is unknown, was dropped
 // outside of millrace, or was not migrated. Other errors are returned as they are.
 func (t *Tenant) absent(ctx context.Context, err error) error {
-	if !isMissing(err) {
+	if !pgerr.IsMissing(err) {
 		return err
 	}
 	schema, version, asked := t.store.tenantVersion(ctx, t.store.pool, t.name)
 	switch {
 	case errors.Is(asked, projection.ErrUnknownTenant), errors.Is(asked, projection.ErrTenantDropped):
 		return fmt.Errorf("%w: %w", asked, err)
-	case isMissing(asked):
+	case pgerr.IsMissing(asked):
 		return t.store.missing(asked)
 	case asked != nil:
 		return err
@@ -36,7 +37,7 @@ func (s Port) Absent(ctx context.Context, tenant string) error {
 		return err
 	}
 	if err := s.headsOf(ctx, []string{tenant}, &engine.Heads{Positions: make(map[string]int64)}); err != nil {
-		return ownFault(t.absent(ctx, err))
+		return storeFault(t.absent(ctx, err))
 	}
 	return nil
 }

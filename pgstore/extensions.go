@@ -11,6 +11,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/pgstore/internal/pgerr"
 	"github.com/millrace-go/millrace/projection"
 )
 
@@ -69,7 +70,7 @@ func (s *Store) warnOfExtensions(ctx context.Context) {
 // namingExtensions adds the extensions that a named tenant does not find to an error about a function, an operator or a type
 // that does not exist.
 func (s *Store) namingExtensions(ctx context.Context, q querier, tenant string, err error) error {
-	if tenant == projection.DefaultTenant || !isState(err, "42883") && !isState(err, "42704") {
+	if tenant == projection.DefaultTenant || !pgerr.Is(err, pgerr.UndefinedFunction, pgerr.UndefinedObject) {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), askTime)

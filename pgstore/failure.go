@@ -18,7 +18,7 @@ import (
 // first of them was.
 func (s Port) RecordFailure(ctx context.Context, lease engine.Lease, f projection.Failure) (first time.Time, err error) {
 	err = s.fenced(ctx, fmt.Sprintf("record a failure of %s at %d", lease.ID, f.Event.Position), lease, func(tx pgx.Tx) error {
-		return orLost(tx.QueryRow(ctx, s.control.recordFailure, lease.Row, lease.Owner, lease.Epoch, f.Event.Position, f.Attempt,
+		return lostIfNoRow(tx.QueryRow(ctx, s.control.recordFailure, lease.Row, lease.Owner, lease.Epoch, f.Event.Position, f.Attempt,
 			wire.Text(f.Err.Error()), errors.Is(f.Err, projection.ErrMissingObject)).Scan(&first))
 	})
 	return first, err
@@ -97,7 +97,7 @@ func (s Port) passOver(ctx context.Context, lease engine.Lease, position int64, 
 		return err
 	})
 	if err != nil {
-		return ownFault(err)
+		return storeFault(err)
 	}
 	return nil
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/pgstore/internal/pgerr"
 	"github.com/millrace-go/millrace/pgstore/internal/wire"
 	"github.com/millrace-go/millrace/projection"
 )
@@ -27,7 +28,7 @@ func (s Port) Heads(ctx context.Context, tenants []string) (engine.Heads, error)
 	heads := engine.Heads{Positions: make(map[string]int64, len(tenants)), Failed: make(map[string]error)}
 	for slice := range slices.Chunk(tenants, headsSlice) {
 		if err := s.headsWithout(ctx, slice, &heads); err != nil {
-			return engine.Heads{}, fmt.Errorf("read the heads of %d tenants from %q on: %w", len(slice), slice[0], ownFault(err))
+			return engine.Heads{}, fmt.Errorf("read the heads of %d tenants from %q on: %w", len(slice), slice[0], storeFault(err))
 		}
 	}
 	return heads, nil
@@ -41,7 +42,7 @@ func (s *Store) headsWithout(ctx context.Context, tenants []string, heads *engin
 		return err
 	}
 	err = s.headsOf(ctx, tenants, heads)
-	if isState(err, stateLockTimeout) {
+	if pgerr.Is(err, pgerr.LockNotAvailable) {
 		if _, findErr := s.findLocked(ctx, time.Now()); findErr != nil {
 			return findErr
 		}
@@ -57,8 +58,8 @@ func (s *Store) headsWithout(ctx context.Context, tenants []string, heads *engin
 		return err
 	}
 	if len(tenants) == 1 {
-		if !isMissing(err) {
-			heads.Failed[tenants[0]] = ownFault(err)
+		if !pgerr.IsMissing(err) {
+			heads.Failed[tenants[0]] = storeFault(err)
 		}
 		return nil
 	}
@@ -69,12 +70,9 @@ func (s *Store) headsWithout(ctx context.Context, tenants []string, heads *engin
 	return s.headsWithout(ctx, tenants[middle:], heads)
 }
 
-// isMissing reports whether err is about a schema or a table that does not exist.
-func isMissing(err error) bool { return isState(err, "3F000") || isState(err, "42P01") }
-
 // isTenants reports whether err may concern only one of several tenants, whose tables are missing, locked or not readable.
 func isTenants(err error) bool {
-	return isMissing(err) || isState(err, stateLockTimeout) || isState(err, "42501") || isState(err, "42703")
+	return pgerr.IsMissing(err) || pgerr.Is(err, pgerr.LockNotAvailable, pgerr.InsufficientPrivilege, pgerr.UndefinedColumn)
 }
 
 func (s *Store) headsOf(ctx context.Context, tenants []string, heads *engine.Heads) error {
@@ -112,7 +110,7 @@ func (s Port) Ping(ctx context.Context) error {
 	err := s.pool.QueryRow(ctx, ping, pgx.QueryExecModeExec).Scan(&recovery, &readOnly)
 	switch {
 	case err != nil:
-		return fmt.Errorf("ping: %w", ownFault(err))
+		return fmt.Errorf("ping: %w", storeFault(err))
 	case recovery:
 		return fmt.Errorf("ping: %w", projection.ErrNotPrimary)
 	case readOnly:

@@ -13,6 +13,7 @@ import (
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/internal/pgtest"
+	"github.com/millrace-go/millrace/pgstore/internal/pgerr"
 	"github.com/millrace-go/millrace/projection"
 )
 
@@ -93,7 +94,7 @@ func TestHeadsGoOnWithoutTenantsThatCannotBeRead(t *testing.T) {
 				t.Errorf("%s: %d, %v; it is locked", name, position, failed)
 			}
 		case "t7":
-			if read || !isState(failed, "42501") || store.Port().Classify(failed).Class != engine.Configuration {
+			if read || !pgerr.Is(failed, "42501") || store.Port().Classify(failed).Class != engine.Configuration {
 				t.Errorf("%s: %d, %v; it may not be read", name, position, failed)
 			}
 		default:

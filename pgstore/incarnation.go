@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/pgstore/internal/pgerr"
 	"github.com/millrace-go/millrace/pgstore/internal/wire"
 )
 
@@ -20,7 +21,7 @@ const readLockWait = 100 * time.Millisecond
 // within runs a read that returns the server's incarnation. If the server has none yet, it makes one first.
 func (s *Store) within(ctx context.Context, read func() error) error {
 	err := read()
-	if !isState(err, stateNoIncarnation) {
+	if !pgerr.Is(err, pgerr.NoIncarnation) {
 		return err
 	}
 	if _, err := s.pool.Exec(ctx, s.control.incarnate); err != nil {
@@ -54,7 +55,7 @@ func (c *controlSQL) checkLease(l engine.Lease) string {
 func (s *Store) fenced(ctx context.Context, doing string, lease engine.Lease, fn func(tx pgx.Tx) error) error {
 	begin := pgx.TxOptions{BeginQuery: beginDurable + "; " + s.unbounded + "select " + s.control.checkLease(lease)}
 	if err := s.inTx(ctx, begin, fn); err != nil {
-		return fmt.Errorf("%s: %w", doing, ownFault(err))
+		return fmt.Errorf("%s: %w", doing, storeFault(err))
 	}
 	return nil
 }

@@ -2,14 +2,26 @@ package pgstore
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/millrace-go/millrace/pgstore/internal/guard"
 )
 
 // rollbackTimeout bounds the rollback after the caller's context ended.
 const rollbackTimeout = 5 * time.Second
+
+var (
+	// ErrTxControl is returned by a statement that would end a transaction of the store, or whose effect would outlast it: in
+	// the batch of a projection, in InTx and in a TenantStep.
+	ErrTxControl = guard.ErrTxControl
+	// ErrBatchEnded is the error of a handler that ended the transaction of its batch. The checkpoint does not move, but what
+	// the handler committed by itself stays.
+	ErrBatchEnded = errors.New("the handler ended the transaction of its batch")
+)
 
 // InTx runs fn in a transaction, and commits it if fn returns nil, else rolls it back. After a commit it wakes the
 // projections of the tenants that fn appended to by AppendTx. fn may use savepoints (tx.Begin) but must not end the
@@ -27,16 +39,16 @@ func (t *Tenant) InTx(ctx context.Context, fn func(ctx context.Context, tx pgx.T
 		defer cancel()
 		_ = tx.Rollback(ctx)
 	}()
-	scoped := newScopedTx(tx)
-	err = fn(ctx, scoped)
-	scoped.close()
+	guarded := guard.New(tx)
+	err = fn(ctx, guarded)
+	guarded.Close()
 	if err != nil {
 		return err
 	}
 	if err := tx.Commit(ctx); err != nil {
 		return fmt.Errorf("commit transaction: %w", err)
 	}
-	for _, tenant := range scoped.dirtied() {
+	for _, tenant := range guarded.Dirtied() {
 		t.store.notify.wake(tenant)
 	}
 	return nil

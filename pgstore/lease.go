@@ -11,6 +11,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/pgstore/internal/pgerr"
 	"github.com/millrace-go/millrace/projection"
 )
 
@@ -27,15 +28,15 @@ func (s Port) Free(ctx context.Context, node engine.Node, judge bool) ([]engine.
 	seats, err := queryUncompiled(ctx, s.pool, func(row pgx.CollectableRow) (seat engine.LeaseRef, err error) {
 		err = row.Scan(&seat.Row, &seat.ID.Tenant, &seat.ID.Name, &seat.ID.Partition)
 		return seat, err
-	}, clocked(s.control.free), node.Projections, orNone(node.Tenants), judge)
+	}, clocked(s.control.free), node.Projections, nonNil(node.Tenants), judge)
 	if err != nil {
-		return nil, fmt.Errorf("look for free leases: %w", ownFault(err))
+		return nil, fmt.Errorf("look for free leases: %w", storeFault(err))
 	}
 	return seats, nil
 }
 
-// orNone is items, and an empty array where there are none: nil would be null.
-func orNone(items []string) []string {
+// nonNil returns items, or an empty slice if it is nil, which would be null.
+func nonNil(items []string) []string {
 	if items == nil {
 		return []string{}
 	}
@@ -47,9 +48,9 @@ func (s Port) Counts(ctx context.Context, tenants []string) ([]engine.Want, erro
 	counts, err := queryUncompiled(ctx, s.pool, func(row pgx.CollectableRow) (c engine.Want, err error) {
 		err = row.Scan(&c.Tenant, &c.Name, &c.Leases)
 		return c, err
-	}, s.control.counts, orNone(tenants))
+	}, s.control.counts, nonNil(tenants))
 	if err != nil {
-		return nil, fmt.Errorf("count leases: %w", ownFault(err))
+		return nil, fmt.Errorf("count leases: %w", storeFault(err))
 	}
 	return counts, nil
 }
@@ -106,7 +107,7 @@ func (s *Store) claimOnce(ctx context.Context, node engine.Node, rows []int32, j
 // Leave tells the other nodes that the node gives its leases back, so that they take its share.
 func (s Port) Deregister(ctx context.Context, node engine.Node) error {
 	if _, err := s.pool.Exec(ctx, s.control.leave, node.ID, s.control.controlChannel); err != nil {
-		return fmt.Errorf("leave: %w", ownFault(err))
+		return fmt.Errorf("leave: %w", storeFault(err))
 	}
 	return nil
 }
@@ -115,7 +116,7 @@ func (s Port) Deregister(ctx context.Context, node engine.Node) error {
 func (s Port) Owned(ctx context.Context, node engine.Node) ([]engine.Lease, error) {
 	leases, err := s.readLeases(ctx, s.control.owned, node.ID)
 	if err != nil {
-		return nil, fmt.Errorf("list owned leases: %w", ownFault(err))
+		return nil, fmt.Errorf("list owned leases: %w", storeFault(err))
 	}
 	return leases, nil
 }
@@ -124,7 +125,7 @@ func (s Port) Owned(ctx context.Context, node engine.Node) ([]engine.Lease, erro
 func (s Port) Leases(ctx context.Context, rows []int32) ([]engine.Lease, error) {
 	leases, err := s.readLeases(ctx, s.control.leases, rows)
 	if err != nil {
-		return nil, fmt.Errorf("read %d leases: %w", len(rows), ownFault(err))
+		return nil, fmt.Errorf("read %d leases: %w", len(rows), storeFault(err))
 	}
 	return leases, nil
 }
@@ -162,7 +163,7 @@ func queryIn[T any](ctx context.Context, s *Store, lease engine.Lease, scan pgx.
 		return err
 	})
 	switch {
-	case isState(err, stateNoIncarnation), err == nil && in != lease.Incarnation:
+	case pgerr.Is(err, pgerr.NoIncarnation), err == nil && in != lease.Incarnation:
 		return nil, projection.ErrIncarnationChanged
 	}
 	return found, err
@@ -245,7 +246,7 @@ func (s Port) Advance(ctx context.Context, advances []engine.Advance) (map[int32
 		return err
 	})
 	if err != nil {
-		return nil, fmt.Errorf("advance checkpoints: %w", ownFault(err))
+		return nil, fmt.Errorf("advance checkpoints: %w", storeFault(err))
 	}
 	return moved, nil
 }

@@ -13,11 +13,9 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/pgstore/internal/pgerr"
 	"github.com/millrace-go/millrace/projection"
 )
-
-// stateLockTimeout is the SQLSTATE of a wait for a lock that was longer than lock_timeout.
-const stateLockTimeout = "55P03"
 
 // lockedAge is how long the knowledge of locked tenants is used without asking the server again.
 const lockedAge = 100 * time.Millisecond
@@ -95,7 +93,7 @@ func (t *Tenant) readEvents(ctx context.Context, sql string, args [][]byte, form
 		return 0, &engine.Fault{Class: engine.Infrastructure, Err: errLockedBy(holders)}
 	}
 	in, err := t.store.readEvents(ctx, sql, args, format, decode)
-	if !isState(err, stateLockTimeout) {
+	if !pgerr.Is(err, pgerr.LockNotAvailable) {
 		return in, err
 	}
 	holders = []string{"a session that is gone by now"}

@@ -138,7 +138,7 @@ func (l *lockScanner) read(ctx context.Context, scan *lockScan) error {
 		return scan.collect(rows)
 	})
 	if err != nil {
-		return fmt.Errorf("scan locks on events: %w", ownFault(err))
+		return fmt.Errorf("scan locks on events: %w", storeFault(err))
 	}
 	return nil
 }

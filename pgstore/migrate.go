@@ -10,6 +10,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/millrace-go/millrace/internal/excerpt"
+	"github.com/millrace-go/millrace/pgstore/internal/pgerr"
 	"github.com/millrace-go/millrace/projection"
 )
 
@@ -125,7 +126,7 @@ func (s *Store) migrateControl(ctx context.Context, list []migration) error {
 		return err
 	}
 	version, err := s.controlVersion(ctx, s.pool)
-	if err != nil && !isMissing(err) {
+	if err != nil && !pgerr.IsMissing(err) {
 		return err
 	}
 	if err == nil && version >= len(list) {

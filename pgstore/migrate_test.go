@@ -10,6 +10,7 @@ import (
 
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/pgtest"
+	"github.com/millrace-go/millrace/pgstore/internal/pgerr"
 	"github.com/millrace-go/millrace/projection"
 )
 
@@ -123,7 +124,7 @@ func TestMigrationThatFailsLeavesTheVersionBeforeIt(t *testing.T) {
 	m := withMore(2)
 	m.control[len(m.control)-1].sql = "create table {control}.half (n int); select 1/0"
 	err := store.migrate(testContext(t), m)
-	if !isState(err, "22012") || !strings.Contains(err.Error(), "migration more1") {
+	if !pgerr.Is(err, "22012") || !strings.Contains(err.Error(), "migration more1") {
 		t.Errorf("error %v", err)
 	}
 	if got := one[int](t, store, "select max(version) from millrace.schema_versions"); got != len(m.control)-1 {
@@ -134,7 +135,7 @@ func TestMigrationThatFailsLeavesTheVersionBeforeIt(t *testing.T) {
 	}
 	m = withMore(2)
 	m.tenant[len(m.tenant)-1].sql = "select 1/0"
-	if err := store.migrate(testContext(t), m); !isState(err, "22012") || !strings.Contains(err.Error(), `tenant "default"`) {
+	if err := store.migrate(testContext(t), m); !pgerr.Is(err, "22012") || !strings.Contains(err.Error(), `tenant "default"`) {
 		t.Errorf("error %v", err)
 	}
 	if got := one[int](t, store, "select version from millrace.tenants"); got != len(ownMigrations.tenant) {

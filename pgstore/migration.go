@@ -13,6 +13,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/millrace-go/millrace/pgstore/internal/pgerr"
 	"github.com/millrace-go/millrace/projection"
 )
 
@@ -89,7 +90,7 @@ func notTooNew(version, own int) error {
 
 // missing names what to do where err says that the control schema does not exist.
 func (s *Store) missing(err error) error {
-	if isState(err, "3F000") || isState(err, "42P01") {
+	if pgerr.IsMissing(err) {
 		return fmt.Errorf("control schema %q: %w: %w", s.opts.Schema, ErrNotMigrated, err)
 	}
 	return err

@@ -151,7 +151,7 @@ func TestLookListsTheOtherNodesThatAreAlive(t *testing.T) {
 			want.Peers = append(want.Peers, engine.Peer{ID: n.ID, Locked: true})
 		}
 		for _, n := range members {
-			want.Members = append(want.Members, engine.Member{ID: n.ID, Projections: n.Projections, Tenants: orNone(n.Tenants)})
+			want.Members = append(want.Members, engine.Member{ID: n.ID, Projections: n.Projections, Tenants: nonNil(n.Tenants)})
 		}
 		sortNeighbours(want)
 		if found := look(t, s); !reflect.DeepEqual(found, want) {

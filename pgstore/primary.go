@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/millrace-go/millrace/pgstore/internal/pgerr"
 	"github.com/millrace-go/millrace/projection"
 )
 
@@ -48,11 +49,11 @@ func onePrimary(config *pgx.ConnConfig) error {
 	return nil
 }
 
-// cutStandby closes a connection if err shows that its server is a standby or takes no writes. The pool then opens another
+// closeStandby closes a connection if err shows that its server is a standby or takes no writes. The pool then opens another
 // connection, which may go to the primary.
-func cutStandby(ctx context.Context, conn *pgx.Conn, err error) {
-	if errors.Is(err, projection.ErrNotPrimary) || isState(err, stateStandby) || isState(err, stateReadOnly) || isState(err, stateNotSupported) {
-		cut(ctx, conn)
+func closeStandby(ctx context.Context, conn *pgx.Conn, err error) {
+	if errors.Is(err, projection.ErrNotPrimary) || pgerr.Is(err, pgerr.Standby, pgerr.ReadOnlyTransaction, pgerr.NotSupported) {
+		closeHard(ctx, conn)
 	}
 }
 
@@ -64,7 +65,7 @@ func (s *Store) onConn(ctx context.Context, fn func(conn *pgx.Conn) error) error
 	}
 	defer conn.Release()
 	err = fn(conn.Conn())
-	cutStandby(ctx, conn.Conn(), err)
+	closeStandby(ctx, conn.Conn(), err)
 	return err
 }
 

@@ -6,7 +6,8 @@ import (
 	"fmt"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/millrace-go/millrace/pgstore/internal/pgerr"
 )
 
 // Probe returns nil if the server can be worked with: it answers, takes writes and has disk space, as far as the control
@@ -25,7 +26,7 @@ func (s Port) Probe(ctx context.Context) error {
 	}
 	pooled, err := s.pool.Acquire(ctx)
 	if err != nil {
-		return fmt.Errorf("probe the server: %w", ownFault(errors.Join(dialed, err)))
+		return fmt.Errorf("probe the server: %w", storeFault(errors.Join(dialed, err)))
 	}
 	defer pooled.Release()
 	return s.probe(ctx, pooled.Conn())
@@ -39,15 +40,8 @@ func (s Port) probe(ctx context.Context, conn *pgx.Conn) error {
 		_, err := tx.Exec(ctx, s.control.probeWrite, pgx.QueryExecModeSimpleProtocol)
 		return err
 	})
-	var pgErr *pgconn.PgError
-	if errors.As(err, &pgErr) {
-		switch pgErr.Code {
-		case "55P03", "53400", "3F000", "42P01", "42501":
-			return nil
-		}
-	}
-	if err != nil {
-		return fmt.Errorf("probe the server: %w", ownFault(err))
+	if err != nil && !pgerr.IsMissing(err) && !pgerr.Is(err, pgerr.LockNotAvailable, pgerr.ConfigurationLimit, pgerr.InsufficientPrivilege) {
+		return fmt.Errorf("probe the server: %w", storeFault(err))
 	}
 	return nil
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/internal/pgtest"
+	"github.com/millrace-go/millrace/pgstore/internal/pgerr"
 )
 
 func mustProbe(t *testing.T, store *Store, what string) {
@@ -107,7 +108,7 @@ func TestProbeTakesOneOfThePoolWhereTheServerHasNoneLeft(t *testing.T) {
 		}
 		t.Cleanup(func() { _ = conn.Close(context.WithoutCancel(ctx)) })
 	}
-	if !isState(last, "53300") {
+	if !pgerr.Is(last, "53300") {
 		t.Fatalf("connections are left: %v", last)
 	}
 	mustProbe(t, store, "with a free connection in the pool")

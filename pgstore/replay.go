@@ -41,7 +41,7 @@ func (s *Store) settleLetters(ctx context.Context, conn *pgx.Conn, lease engine.
 func (s Port) ParkedStreams(ctx context.Context, lease engine.Lease, streams []string) (map[string]bool, error) {
 	found, err := queryIn(ctx, s.Store, lease, pgx.RowTo[string], s.control.parkedStreams, lease.Row, streams)
 	if err != nil {
-		return nil, fmt.Errorf("look for parked streams of %s: %w", lease.ID, ownFault(err))
+		return nil, fmt.Errorf("look for parked streams of %s: %w", lease.ID, storeFault(err))
 	}
 	parked := make(map[string]bool, len(found))
 	for _, stream := range found {
@@ -58,7 +58,7 @@ func (s Port) NextCommand(ctx context.Context, lease engine.Lease, discards bool
 		return desk, row.Scan(&command.ID, &command.Replay, &desk.Parked, &desk.ParkedStreams)
 	}, s.control.nextCommand, lease.Row, discards)
 	if err != nil {
-		return desk, fmt.Errorf("look what is to be done with dead letters of %s: %w", lease.ID, ownFault(err))
+		return desk, fmt.Errorf("look what is to be done with dead letters of %s: %w", lease.ID, storeFault(err))
 	}
 	if command.ID != 0 {
 		desk.Command = &command
@@ -69,13 +69,13 @@ func (s Port) NextCommand(ctx context.Context, lease engine.Lease, discards bool
 // Discard carries a command out under the lease's fence, and ends it.
 func (s Port) Discard(ctx context.Context, lease engine.Lease, command int64) (discarded int64, err error) {
 	err = s.fenced(ctx, fmt.Sprintf("discard dead letters of %s", lease.ID), lease, func(tx pgx.Tx) error {
-		return orLost(tx.QueryRow(ctx, s.control.discard, lease.Row, lease.Owner, lease.Epoch, command).Scan(&discarded))
+		return lostIfNoRow(tx.QueryRow(ctx, s.control.discard, lease.Row, lease.Owner, lease.Epoch, command).Scan(&discarded))
 	})
 	return discarded, err
 }
 
-// orLost makes of a fenced statement that found no row what it means.
-func orLost(err error) error {
+// lostIfNoRow returns projection.ErrLeaseLost if a fenced statement found no row, and err otherwise.
+func lostIfNoRow(err error) error {
 	if errors.Is(err, pgx.ErrNoRows) {
 		return projection.ErrLeaseLost
 	}
@@ -137,7 +137,7 @@ func (s Port) ScheduleReplay(ctx context.Context, lease engine.Lease, p projecti
 	case errors.Is(err, pgx.ErrNoRows):
 		return false, 0, nil
 	case err != nil:
-		return false, 0, fmt.Errorf("look for a replay of %s: %w", lease.ID, ownFault(err))
+		return false, 0, fmt.Errorf("look for a replay of %s: %w", lease.ID, storeFault(err))
 	case due > 0:
 		return false, max(time.Millisecond, seconds(due)), nil
 	}

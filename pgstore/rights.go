@@ -5,12 +5,14 @@ import (
 	"fmt"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/millrace-go/millrace/pgstore/internal/pgerr"
 )
 
 // lacking adds to err the right that the role lacks for a migration of schema, and the statement that grants it. Errors other
 // than a missing privilege are returned as they are.
 func (s *Store) lacking(ctx context.Context, schema string, err error) error {
-	if !isState(err, "42501") {
+	if !pgerr.Is(err, pgerr.InsufficientPrivilege) {
 		return err
 	}
 	var role, database, table, owner string

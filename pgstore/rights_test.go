@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/millrace-go/millrace/internal/pgtest"
+	"github.com/millrace-go/millrace/pgstore/internal/pgerr"
 )
 
 // newRole makes a role of its own that may log in and nothing else, and returns its name and the DSN with it.
@@ -63,7 +64,7 @@ func TestMigrateNamesTheRightThatIsMissing(t *testing.T) {
 	ctx := testContext(t)
 	var refused = func(what string, err error, parts ...string) {
 		t.Helper()
-		if !isState(err, "42501") {
+		if !pgerr.Is(err, "42501") {
 			t.Fatalf("%s: error %v", what, err)
 		}
 		for _, part := range append(parts, fmt.Sprintf("role %q", role)) {

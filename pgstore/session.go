@@ -35,12 +35,12 @@ func (s *session) Pooled() bool { return s.pooled }
 func (s Port) Connect(ctx context.Context, node engine.Node) (engine.Session, error) {
 	conn, err := s.dial(ctx, s.opts.SessionDSN)
 	if err != nil {
-		return nil, fmt.Errorf("open the session connection: %w", ownFault(err))
+		return nil, fmt.Errorf("open the session connection: %w", storeFault(err))
 	}
 	session := &session{store: s.Store, node: node, conn: conn}
 	if err := session.setUp(ctx); err != nil {
 		_ = conn.Close(context.WithoutCancel(ctx))
-		return nil, fmt.Errorf("set up the session connection: %w", ownFault(err))
+		return nil, fmt.Errorf("set up the session connection: %w", storeFault(err))
 	}
 	return session, nil
 }
@@ -97,7 +97,7 @@ func (s *session) Next(ctx context.Context) (engine.Notice, error) {
 	case err != nil && ctx.Err() != nil && !s.conn.IsClosed():
 		return engine.Notice{}, ctx.Err()
 	case err != nil:
-		return engine.Notice{}, fmt.Errorf("wait for notifications: %w", ownFault(err))
+		return engine.Notice{}, fmt.Errorf("wait for notifications: %w", storeFault(err))
 	case n.Channel == s.store.control.controlChannel:
 		payload, commanded := strings.CutPrefix(n.Payload, "command ")
 		row, _ := strconv.ParseInt(payload, 10, 32)
@@ -108,10 +108,10 @@ func (s *session) Next(ctx context.Context) (engine.Notice, error) {
 
 // Heartbeat extends the node's leases by the server's clock.
 func (s *session) Heartbeat(ctx context.Context) error {
-	_, err := s.conn.Exec(ctx, clocked(s.store.control.heartbeat), pgx.QueryExecModeExec, s.node.ID, s.node.Projections, orNone(s.node.Tenants),
+	_, err := s.conn.Exec(ctx, clocked(s.store.control.heartbeat), pgx.QueryExecModeExec, s.node.ID, s.node.Projections, nonNil(s.node.Tenants),
 		s.lockKey(), s.node.LeaseDuration.Microseconds())
 	if err != nil {
-		return fmt.Errorf("heartbeat: %w", ownFault(err))
+		return fmt.Errorf("heartbeat: %w", storeFault(err))
 	}
 	return nil
 }
@@ -125,7 +125,7 @@ func (s *session) lockKey() int64 {
 func (s *session) ListPeers(ctx context.Context) (found engine.Neighbours, err error) {
 	rows, err := s.conn.Query(ctx, clocked(s.store.control.look), pgx.QueryExecModeExec, s.node.ID)
 	if err != nil {
-		return found, fmt.Errorf("look at the other nodes: %w", ownFault(err))
+		return found, fmt.Errorf("look at the other nodes: %w", storeFault(err))
 	}
 	var member engine.Member
 	var leaving, locked bool
@@ -138,7 +138,7 @@ func (s *session) ListPeers(ctx context.Context) (found engine.Neighbours, err e
 		return nil
 	})
 	if err != nil {
-		return found, fmt.Errorf("look at the other nodes: %w", ownFault(err))
+		return found, fmt.Errorf("look at the other nodes: %w", storeFault(err))
 	}
 	return found, nil
 }
@@ -147,7 +147,7 @@ func (s *session) ListPeers(ctx context.Context) (found engine.Neighbours, err e
 func (s *session) MarkDead(ctx context.Context, node engine.Peer) (bool, error) {
 	tag, err := s.conn.Exec(ctx, s.store.control.bury, pgx.QueryExecModeExec, node.ID, s.store.control.controlChannel, node.Beat)
 	if err != nil {
-		return false, fmt.Errorf("bury node %s: %w", node.ID, ownFault(err))
+		return false, fmt.Errorf("bury node %s: %w", node.ID, storeFault(err))
 	}
 	return tag.RowsAffected() == 1, nil
 }
@@ -158,7 +158,7 @@ func (s *session) Depart(ctx context.Context) error {
 		return nil
 	}
 	if _, err := s.conn.Exec(ctx, s.store.control.depart, pgx.QueryExecModeExec, s.node.ID); err != nil {
-		return fmt.Errorf("depart: %w", ownFault(err))
+		return fmt.Errorf("depart: %w", storeFault(err))
 	}
 	return nil
 }

@@ -25,7 +25,7 @@ func (s Port) OldestSnapshot(ctx context.Context) (snapshot Snapshot, err error)
 	case errors.Is(err, pgx.ErrNoRows):
 		return Snapshot{}, nil
 	case err != nil:
-		return Snapshot{}, fmt.Errorf("find the oldest snapshot: %w", ownFault(err))
+		return Snapshot{}, fmt.Errorf("find the oldest snapshot: %w", storeFault(err))
 	}
 	snapshot.Age = time.Duration(seconds * float64(time.Second))
 	return snapshot, nil

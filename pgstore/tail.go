@@ -71,7 +71,7 @@ func (t *tail) Poll(ctx context.Context) (engine.TailUpdate, error) {
 	}
 	if err != nil {
 		*t = tail{tenant: t.tenant, slot: t.slot}
-		return engine.TailUpdate{}, fmt.Errorf("read the end of tenant %q: %w", t.tenant.name, ownFault(t.tenant.absent(ctx, err)))
+		return engine.TailUpdate{}, fmt.Errorf("read the end of tenant %q: %w", t.tenant.name, storeFault(t.tenant.absent(ctx, err)))
 	}
 	return update, nil
 }
@@ -256,7 +256,7 @@ func (s Port) Read(ctx context.Context, tenant string, r engine.ReadRange) (engi
 	}
 	page, err := t.readPage(ctx, r)
 	if err != nil {
-		return engine.Page{}, fmt.Errorf("read events of tenant %q after %d: %w", tenant, r.After, ownFault(t.absent(ctx, err)))
+		return engine.Page{}, fmt.Errorf("read events of tenant %q after %d: %w", tenant, r.After, storeFault(t.absent(ctx, err)))
 	}
 	return page, nil
 }

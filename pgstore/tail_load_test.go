@@ -17,6 +17,7 @@ import (
 
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/pgtest"
+	"github.com/millrace-go/millrace/pgstore/internal/pgerr"
 )
 
 const (
@@ -80,7 +81,7 @@ func (l *load) append(ctx context.Context, stream string, random *rand.Rand) err
 		events[len(events)-1].Type = refusedType
 	}
 	_, err := l.store.Append(ctx, stream, event.Any, events...)
-	if refused && isState(err, "23514") {
+	if refused && pgerr.Is(err, "23514") {
 		return errRolledBack
 	}
 	return err

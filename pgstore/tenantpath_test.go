@@ -10,6 +10,7 @@ import (
 
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/pgtest"
+	"github.com/millrace-go/millrace/pgstore/internal/pgerr"
 	"github.com/millrace-go/millrace/projection"
 )
 
@@ -45,7 +46,7 @@ func TestHandlerOfANamedTenantDoesNotFallThroughToPublic(t *testing.T) {
 			})
 			mustExec(t, store, "create schema app; create table public.totals (stream text primary key, total numeric); create table app.totals (like public.totals including all)")
 			for tenant, worth := range map[string]string{"acme": "30", "globex": "12"} {
-				if err := tenantApplies(t, store, tenant, worth, sums); !isState(err, "42P01") {
+				if err := tenantApplies(t, store, tenant, worth, sums); !pgerr.Is(err, "42P01") {
 					t.Errorf("%s: error %v, want that there is no table totals", tenant, err)
 				}
 			}

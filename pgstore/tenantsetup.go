@@ -6,6 +6,8 @@ import (
 	"fmt"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/millrace-go/millrace/pgstore/internal/guard"
 )
 
 // TenantStep makes or changes tables, indexes, functions and other objects of a tenant. tx has the search path of the
@@ -60,9 +62,9 @@ func (s *Store) runStep(ctx context.Context, tx pgx.Tx, name string, step Tenant
 			return err
 		}
 	}
-	scoped := newScopedTx(tx)
-	defer scoped.close()
-	if err := step(ctx, scoped, name); err != nil {
+	guarded := guard.New(tx)
+	defer guarded.Close()
+	if err := step(ctx, guarded, name); err != nil {
 		return err
 	}
 	switch conn := tx.Conn().PgConn(); {

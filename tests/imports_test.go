@@ -35,6 +35,8 @@ var layers = []layer{
 	{"actors/...", []string{"internal/weak", "internal/machine", "internal/ownership", "internal/engine", "messages/...", "projection/...", "event/..."}},
 	{"supervisor/...", []string{"actors/...", "internal/machine", "internal/engine", "messages/...", "projection/...", "event/..."}},
 	{"pgstore/internal/settle", nil},
+	{"pgstore/internal/pgerr", nil},
+	{"pgstore/internal/guard", []string{"pgstore/internal/pgerr"}},
 	{"pgstore/internal/wire", []string{"event/..."}},
 	{"pgstore/...", []string{"internal/excerpt", "internal/valid", "internal/weak", "internal/machine", "internal/engine", "projection/...", "event/..."}},
 	{".", []string{"internal/excerpt", "internal/valid", "supervisor/...", "actors/...", "messages/...", "pgstore/...", "internal/engine", "projection/...", "event/..."}},

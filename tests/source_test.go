@@ -7,6 +7,7 @@ import (
 	"go/token"
 	"io/fs"
 	"os"
+	"path"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -56,15 +57,15 @@ var statement = regexp.MustCompile(`(?is)^\s*(` + strings.Join([]string{
 var (
 	// ownSQL are programs with tables of their own, and the server that makes databases for tests.
 	ownSQL = []string{"cmd/demo/...", "cmd/bench/...", "internal/pgtest/..."}
-	// composed are the files of the store whose statements are put together; all others stand in queries. txtext
+	// composed are the files of the store whose statements are put together; all others stand in queries. text.go of guard
 	// recognises the statements of users.
-	composed = []string{"batch.go", "heads.go", "restore.go", "session.go", "txtext.go"}
+	composed = []string{"pgstore/batch.go", "pgstore/heads.go", "pgstore/restore.go", "pgstore/session.go", "pgstore/internal/guard/text.go"}
 )
 
 // mayHoldSQL tells whether SQL may stand in a file of Go.
 func mayHoldSQL(file string) bool {
-	folder, base := filepath.ToSlash(filepath.Dir(file)), filepath.Base(file)
-	return strings.HasSuffix(base, "_test.go") || within(folder, ownSQL) || folder == "pgstore" && slices.Contains(composed, base)
+	file = filepath.ToSlash(file)
+	return strings.HasSuffix(file, "_test.go") || within(path.Dir(file), ownSQL) || slices.Contains(composed, file)
 }
 
 // statements returns the texts in a file that are SQL. Those that are joined by + are looked at one by one.

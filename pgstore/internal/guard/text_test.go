@@ -1,4 +1,4 @@
-package pgstore
+package guard
 
 import (
 	"errors"
@@ -16,7 +16,7 @@ func TestTextThatEndsOrOutlivesTheTransactionIsRefused(t *testing.T) {
 		"select pg_advisory_lock(1)", "select pg_try_advisory_lock_shared(1, 2)",
 		"do $$ begin perform 1; end $$; commit",
 	} {
-		if err := refusedInTx(sql); !errors.Is(err, ErrTxControl) {
+		if err := refuse(sql); !errors.Is(err, ErrTxControl) {
 			t.Errorf("%q: %v", sql, err)
 		}
 	}
@@ -30,7 +30,7 @@ func TestOrdinaryTextIsNotRefused(t *testing.T) {
 		"select set_config('work_mem', '1MB', true)", "select pg_advisory_xact_lock(1)", "select 'execute q'",
 		"do $$ begin perform 1; end $$", "do $x$ begin commit; end $x$ -- commit", "select $1; select 2",
 	} {
-		if err := refusedInTx(sql); err != nil {
+		if err := refuse(sql); err != nil {
 			t.Errorf("%q: %v", sql, err)
 		}
 	}

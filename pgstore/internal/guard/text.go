@@ -1,4 +1,4 @@
-package pgstore
+package guard
 
 import (
 	"fmt"
@@ -6,9 +6,9 @@ import (
 	"strings"
 )
 
-// refusedInTx tells by a statement's text that it would end the store's transaction or set what outlives it. It is there
-// to name the mistake; what it cannot see, in functions or behind the connection itself, is caught when the batch ends.
-func refusedInTx(sql string) error {
+// refuse returns an error if the text of a statement shows that it would end the store's transaction or set what outlasts it.
+// The error names the mistake. What the text does not show, as in functions, is found when the transaction ends.
+func refuse(sql string) error {
 	for _, words := range statementHeads(sql) {
 		first, second := words[0], words[1]
 		switch first {
@@ -22,13 +22,13 @@ func refusedInTx(sql string) error {
 			if second == "transaction" {
 				return fmt.Errorf("PREPARE TRANSACTION refused: %w", ErrTxControl)
 			}
-			return fmt.Errorf("PREPARE refused, the statement would outlive the transaction; pgx prepares statements by itself, and tx.Prepare does: %w", ErrTxControl)
+			return fmt.Errorf("PREPARE refused, the statement would outlast the transaction; pgx prepares statements by itself, and tx.Prepare does: %w", ErrTxControl)
 		case "set":
 			if second == "transaction" {
 				return fmt.Errorf("SET TRANSACTION refused: %w", ErrTxControl)
 			}
 			if second != "local" && second != "constraints" {
-				return fmt.Errorf("SET %s refused, it would outlive the transaction; use SET LOCAL: %w",
+				return fmt.Errorf("SET %s refused, it would outlast the transaction; use SET LOCAL: %w",
 					strings.ToUpper(second), ErrTxControl)
 			}
 		case "reset", "discard", "listen", "unlisten", "load", "execute", "deallocate":
@@ -36,7 +36,7 @@ func refusedInTx(sql string) error {
 		}
 	}
 	if call := sessionCall.FindStringSubmatch(sql); call != nil {
-		return fmt.Errorf("%s refused, it would outlive the transaction: %w", strings.ToLower(call[1]+call[2]), ErrTxControl)
+		return fmt.Errorf("%s refused, it would outlast the transaction: %w", strings.ToLower(call[1]+call[2]), ErrTxControl)
 	}
 	return nil
 }
@@ -44,8 +44,8 @@ func refusedInTx(sql string) error {
 // sessionCall finds calls that set or lock for the session.
 var sessionCall = regexp.MustCompile(`(?i)\b(?:(set_config)\s*\([^()]*,\s*(?:false|'f(?:alse)?'|0::bool(?:ean)?)\s*\)|(pg_(?:try_)?advisory_lock(?:_shared)?)\s*\()`)
 
-// statementHeads returns the first three words, in lower case, of each statement in sql. It knows quotes, dollar quotes
-// and comments well enough not to look into them.
+// statementHeads returns the first three words, in lower case, of each statement in sql. It skips quotes, dollar quotes and
+// comments.
 func statementHeads(sql string) [][3]string {
 	var heads [][3]string
 	var head [3]string
@@ -96,7 +96,7 @@ func isWordByte(c byte) bool {
 	return c == '_' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c >= 0x80
 }
 
-// lengthUntil is the length of s up to and with end, or of all of s where end is missing.
+// lengthUntil returns the length of s up to the end of end, or of all of s if it has no end.
 func lengthUntil(s, end string) int {
 	if at := strings.Index(s, end); at >= 0 {
 		return at + len(end)

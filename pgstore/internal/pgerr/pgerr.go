@@ -1,0 +1,67 @@
+// Package pgerr recognises the errors of PostgreSQL and of the way to it.
+package pgerr
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"slices"
+	"syscall"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+// The SQLSTATEs that the functions of the control schema raise.
+const (
+	LeaseLost          = "MR001"
+	TransactionEnded   = "MR002"
+	KeyedConflict      = "MR003"
+	IncarnationChanged = "MR004"
+	// NoIncarnation is raised where the server has no incarnation yet.
+	NoIncarnation = "MR005"
+	Standby       = "MR006"
+)
+
+// SQLSTATEs of PostgreSQL. Source: PostgreSQL documentation, appendix A, "PostgreSQL Error Codes".
+const (
+	NotSupported          = "0A000"
+	ReadOnlyTransaction   = "25006"
+	FailedTransaction     = "25P02"
+	UndefinedSchema       = "3F000"
+	InsufficientPrivilege = "42501"
+	UndefinedColumn       = "42703"
+	UndefinedObject       = "42704"
+	UndefinedFunction     = "42883"
+	UndefinedTable        = "42P01"
+	ConfigurationLimit    = "53400"
+	LockNotAvailable      = "55P03"
+	QueryCanceled         = "57014"
+)
+
+// Is reports whether err comes from the server with one of these SQLSTATEs.
+func Is(err error, states ...string) bool {
+	var pgErr *pgconn.PgError
+	return errors.As(err, &pgErr) && slices.Contains(states, pgErr.Code)
+}
+
+// IsMissing reports whether err is about a schema or a table that does not exist.
+func IsMissing(err error) bool { return Is(err, UndefinedSchema, UndefinedTable) }
+
+// FromServer reports whether err comes from the server.
+func FromServer(err error) bool {
+	var pgErr *pgconn.PgError
+	return errors.As(err, &pgErr)
+}
+
+// FromConnection reports whether err is about the way to the server, and not about a statement.
+func FromConnection(err error) bool {
+	var netErr net.Error
+	var connectErr *pgconn.ConnectError
+	return errors.As(err, &connectErr) || errors.As(err, &netErr) || pgconn.Timeout(err) ||
+		errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, net.ErrClosed) ||
+		errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.ECONNREFUSED) ||
+		errors.Is(err, pgx.ErrTxClosed) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) ||
+		pgconn.SafeToRetry(err)
+}
