@@ -10,7 +10,6 @@ import (
 
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/internal/ownership"
-	"github.com/millrace-go/millrace/internal/weak"
 	"github.com/millrace-go/millrace/messages"
 )
 
@@ -58,9 +57,6 @@ func (w *watch) look(ctx context.Context) error {
 		return err
 	}
 	at := time.Now()
-	if weak.Broken(weak.SeenLock) && w.found == nil {
-		w.deaths.Look(at, locked(found.Peers))
-	}
 	dead, again := w.deaths.Look(at, found.Peers)
 	for _, p := range found.Peers {
 		if !slices.Contains(dead, p.ID) {
@@ -85,15 +81,6 @@ func (w *watch) look(ctx context.Context) error {
 		w.send(&messages.Neighbours{Found: found})
 	}
 	return nil
-}
-
-// locked are the peers as if each were seen to hold its lock.
-func locked(peers []engine.Peer) []engine.Peer {
-	all := slices.Clone(peers)
-	for i := range all {
-		all[i].Locked = true
-	}
-	return all
 }
 
 // changed tells whether nodes came or went. What a node can run it says when it comes.

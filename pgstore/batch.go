@@ -18,7 +18,6 @@ import (
 
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/engine"
-	"github.com/millrace-go/millrace/internal/weak"
 	"github.com/millrace-go/millrace/pgstore/internal/guard"
 	"github.com/millrace-go/millrace/pgstore/internal/pgerr"
 	"github.com/millrace-go/millrace/projection"
@@ -189,10 +188,6 @@ func (b *batchTx) setUpSQL() string {
 		sql.WriteString("set local synchronous_commit = on; ")
 	}
 	sql.WriteString(b.store.setTenantPath(b.lease.ID.Tenant))
-	if weak.Broken(weak.Fence) {
-		fmt.Fprintf(&sql, "select pg_advisory_xact_lock_shared(%d, %d)", c.batchClass, b.lease.Row)
-		return sql.String()
-	}
 	fmt.Fprintf(&sql, "select pg_advisory_xact_lock_shared(%d, %d), %s",
 		c.batchClass, b.lease.Row, c.checkLease(b.lease))
 	return sql.String()
@@ -202,13 +197,6 @@ func (b *batchTx) setUpSQL() string {
 func milliseconds(d time.Duration) int64 { return min(max(1, d.Milliseconds()), math.MaxInt32) }
 
 func (b *batchTx) finishSQL(restore restoring) string {
-	switch leases := quote(b.store.control.schema) + ".leases"; {
-	case weak.Broken(weak.Fence):
-		return fmt.Sprintf("%s; update %s set checkpoint = %d where id = %d; commit; %s", restore.user, leases, b.to, b.lease.Row, restore.session)
-	case weak.Broken(weak.RaisingFence):
-		return fmt.Sprintf("%s; update %s set checkpoint = %d where id = %d and owner = '%s' and epoch = %d and checkpoint = %d; commit; %s",
-			restore.user, leases, b.to, b.lease.Row, b.lease.Owner, b.lease.Epoch, b.lease.Checkpoint, restore.session)
-	}
 	// The wait for a lock, say of a deferred constraint, ends as such before the time for the commit is over.
 	return fmt.Sprintf("set local lock_timeout = %d; %s; select %s.advance('%s', %d, '%s', %d, %d, %d, %d); commit; %s",
 		milliseconds(min(b.opts.deadline/2, finishTime/2)), restore.user, quote(b.store.control.schema), b.name, b.lease.Row, b.lease.Owner, b.lease.Epoch,

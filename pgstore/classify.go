@@ -8,7 +8,6 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/millrace-go/millrace/internal/engine"
-	"github.com/millrace-go/millrace/internal/weak"
 	"github.com/millrace-go/millrace/pgstore/internal/pgerr"
 	"github.com/millrace-go/millrace/projection"
 )
@@ -77,11 +76,7 @@ func classOf(err *pgconn.PgError) engine.Class {
 
 // Classify tells whose fault err is, once and for all that is done about it. A nil err has none.
 func (s Port) Classify(err error) *engine.Fault {
-	fault := classify(err)
-	if fault != nil && (fault.Class == engine.Infrastructure || fault.Class == engine.Unclear) && weak.Broken(weak.FaultClasses) {
-		return &engine.Fault{Class: engine.HandlerFault, Err: err}
-	}
-	return fault
+	return classify(err)
 }
 
 func classify(err error) *engine.Fault {

@@ -6,13 +6,10 @@ import (
 	"fmt"
 	"hash/fnv"
 	"strings"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
-
-	"github.com/millrace-go/millrace/internal/weak"
 )
 
 // controlSQL are the statements on the control schema, with its name in place.
@@ -132,15 +129,6 @@ func newControlSQL(schema string) controlSQL {
 		controlChannel:  schema + "_control",
 		batchClass:      lockKey32("millrace batch " + schema),
 	}
-}
-
-// clocked is a statement by the server's clock.
-func clocked(sql string) string {
-	if weak.Broken(weak.ServerClock) {
-		now := time.Now().Add(weak.Skew).UTC().Format("'2006-01-02 15:04:05.000000+00'::timestamptz")
-		return strings.ReplaceAll(sql, "clock_timestamp()", now)
-	}
-	return sql
 }
 
 // lockKey32 derives an advisory lock's key from a name.

@@ -28,7 +28,7 @@ func (s Port) Free(ctx context.Context, node engine.Node, judge bool) ([]engine.
 	seats, err := queryUncompiled(ctx, s.pool, func(row pgx.CollectableRow) (seat engine.LeaseRef, err error) {
 		err = row.Scan(&seat.Row, &seat.ID.Tenant, &seat.ID.Name, &seat.ID.Partition)
 		return seat, err
-	}, clocked(s.control.free), node.Projections, nonNil(node.Tenants), judge)
+	}, s.control.free, node.Projections, nonNil(node.Tenants), judge)
 	if err != nil {
 		return nil, fmt.Errorf("look for free leases: %w", storeFault(err))
 	}
@@ -84,7 +84,7 @@ func (s *Store) claim(ctx context.Context, node engine.Node, rows []int32, judge
 func (s *Store) claimOnce(ctx context.Context, node engine.Node, rows []int32, judge bool, got *claim) error {
 	*got = claim{}
 	return s.durable(ctx, "claim leases", func(tx pgx.Tx) error {
-		found, err := tx.Query(ctx, clocked(s.control.claim), node.ID, rows, judge)
+		found, err := tx.Query(ctx, s.control.claim, node.ID, rows, judge)
 		if err != nil {
 			return err
 		}

@@ -158,7 +158,7 @@ func (s *Store) finishUnowned(ctx context.Context, row int32, command int64) (do
 	ctx, cancel := context.WithTimeout(ctx, finishTime)
 	defer cancel()
 	err = s.durable(ctx, "carry out a command on dead letters that no node holds", func(tx pgx.Tx) error {
-		err := tx.QueryRow(ctx, clocked(s.control.finishUnowned), row, command).Scan(new(int64))
+		err := tx.QueryRow(ctx, s.control.finishUnowned, row, command).Scan(new(int64))
 		if done = err == nil; errors.Is(err, pgx.ErrNoRows) {
 			return nil
 		}

@@ -12,7 +12,6 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/millrace-go/millrace/internal/engine"
-	"github.com/millrace-go/millrace/internal/weak"
 )
 
 // keepalives let the server notice within some 20 s that the session's client is gone, where nothing told it.
@@ -49,9 +48,6 @@ func (s *session) setUp(ctx context.Context) error {
 	c := s.store.control
 	// LISTEN takes names and no parameters, so that it is put together here.
 	listen := "listen " + quote(c.wakeChannel) + "; listen " + quote(c.controlChannel)
-	if weak.Broken(weak.Listening) {
-		listen = ""
-	}
 	pooling, err := findPooling(ctx, s.conn, func(ctx context.Context) (*pgx.Conn, error) { return s.store.dial(ctx, s.store.opts.SessionDSN) })
 	if err != nil {
 		return err
@@ -108,7 +104,7 @@ func (s *session) Next(ctx context.Context) (engine.Notice, error) {
 
 // Heartbeat extends the node's leases by the server's clock.
 func (s *session) Heartbeat(ctx context.Context) error {
-	_, err := s.conn.Exec(ctx, clocked(s.store.control.heartbeat), pgx.QueryExecModeExec, s.node.ID, s.node.Projections, nonNil(s.node.Tenants),
+	_, err := s.conn.Exec(ctx, s.store.control.heartbeat, pgx.QueryExecModeExec, s.node.ID, s.node.Projections, nonNil(s.node.Tenants),
 		s.lockKey(), s.node.LeaseDuration.Microseconds())
 	if err != nil {
 		return fmt.Errorf("heartbeat: %w", storeFault(err))
@@ -123,7 +119,7 @@ func (s *session) lockKey() int64 {
 
 // Look tells which other nodes are alive by their heartbeats, and which of them hold their session locks.
 func (s *session) ListPeers(ctx context.Context) (found engine.Neighbours, err error) {
-	rows, err := s.conn.Query(ctx, clocked(s.store.control.look), pgx.QueryExecModeExec, s.node.ID)
+	rows, err := s.conn.Query(ctx, s.store.control.look, pgx.QueryExecModeExec, s.node.ID)
 	if err != nil {
 		return found, fmt.Errorf("look at the other nodes: %w", storeFault(err))
 	}

@@ -9,7 +9,6 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/millrace-go/millrace/internal/engine"
-	"github.com/millrace-go/millrace/internal/weak"
 	"github.com/millrace-go/millrace/pgstore/internal/settle"
 	"github.com/millrace-go/millrace/pgstore/internal/wire"
 	"github.com/millrace-go/millrace/projection"
@@ -179,10 +178,6 @@ func (t *tail) read(ctx context.Context, update *engine.TailUpdate) (full bool, 
 	}
 	full = page.To != maxPosition
 	n := t.settler.Read(positions, !full, time.Now())
-	if weak.Broken(weak.Settling) && len(positions) > 0 {
-		n = len(positions)
-		t.settler = settle.New(positions[n-1], positions[n-1], time.Now())
-	}
 	if n > 0 {
 		update.Events = append(update.Events, page.Events[:n]...)
 		update.Bytes += page.Bytes

@@ -31,14 +31,13 @@ var layers = []layer{
 	{"internal/machine", []string{"internal/engine", "projection/...", "event/..."}},
 	{"internal/ownership", []string{"internal/engine", "projection/...", "event/..."}},
 	{"messages/...", []string{"internal/engine", "projection/...", "event/..."}},
-	{"internal/weak", nil},
-	{"actors/...", []string{"internal/weak", "internal/machine", "internal/ownership", "internal/engine", "messages/...", "projection/...", "event/..."}},
+	{"actors/...", []string{"internal/machine", "internal/ownership", "internal/engine", "messages/...", "projection/...", "event/..."}},
 	{"supervisor/...", []string{"actors/...", "internal/machine", "internal/engine", "messages/...", "projection/...", "event/..."}},
 	{"pgstore/internal/settle", nil},
 	{"pgstore/internal/pgerr", nil},
 	{"pgstore/internal/guard", []string{"pgstore/internal/pgerr"}},
 	{"pgstore/internal/wire", []string{"event/..."}},
-	{"pgstore/...", []string{"internal/excerpt", "internal/valid", "internal/weak", "internal/machine", "internal/engine", "projection/...", "event/..."}},
+	{"pgstore/...", []string{"internal/excerpt", "internal/valid", "internal/machine", "internal/engine", "projection/...", "event/..."}},
 	{".", []string{"internal/excerpt", "internal/valid", "supervisor/...", "actors/...", "messages/...", "pgstore/...", "internal/engine", "projection/...", "event/..."}},
 	{"internal/pgtest/testmain", []string{"internal/pgtest"}},
 	{"internal/pgtest", nil},
@@ -46,7 +45,7 @@ var layers = []layer{
 	{"cmd/...", []string{".", "internal/valid", "internal/engine", "supervisor/...", "actors/...", "messages/...", "pgstore/...", "projection/...", "event/...",
 		"internal/pgtest", "internal/program"}},
 	{"tests/...", []string{".", "internal/engine", "supervisor/...", "actors/...", "messages/...", "pgstore/...", "projection/...", "event/...",
-		"internal/pgtest/...", "internal/weak"}},
+		"internal/pgtest/..."}},
 }
 
 // guest is a module of others that only some places may import.

@@ -7,39 +7,28 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-
-	"github.com/millrace-go/millrace/internal/weak"
 )
 
 // unendable lets nobody but a superuser end sessions, as many operators have it: a zombie's batch then lives on.
 const unendable = "revoke execute on function pg_terminate_backend from public"
 
-// incarnation is a protection that is broken in the database, for all nodes alike: everything in memory belongs to one
-// incarnation of the server.
-const incarnation weak.Protection = "incarnation"
-
-// sameIncarnation lets every server have the same incarnation for ever.
-const sameIncarnation = `
-create or replace function millrace.incarnation() returns bigint language plpgsql stable as $$ begin return 1; end $$;
-create or replace function millrace.check_incarnation(seen bigint) returns void language plpgsql stable as $$ begin end $$`
-
-var scenarios = map[weak.Protection]scenario{
-	weak.Fence: {
+var scenarios = map[protection]scenario{
+	fence: {
 		finds: kindDoubled, prepare: unendable, times: times{Deadline: time.Minute},
 		strike: (*strike).overtaken,
 	},
-	weak.RaisingFence: {
+	raisingFence: {
 		finds: kindDoubled, prepare: unendable, times: times{Deadline: time.Minute},
 		strike: (*strike).overtaken,
 	},
-	weak.ServerClock: {
+	serverClock: {
 		finds: kindStolen,
 		strike: func(s *strike) error {
 			s.wait(1500 * time.Millisecond) // three looks for free leases
 			return nil
 		},
 	},
-	weak.Settling: {
+	settledMark: {
 		finds: kindLost, fleet: true,
 		strike: func(s *strike) error {
 			return s.appendOpen(func(ctx context.Context, tx pgx.Tx) error {
@@ -48,7 +37,7 @@ var scenarios = map[weak.Protection]scenario{
 			})
 		},
 	},
-	weak.FaultClasses: {
+	faultClasses: {
 		finds: kindParked, fleet: true,
 		strike: func(s *strike) error {
 			tx, err := s.admin.Begin(s.ctx)
@@ -62,19 +51,19 @@ var scenarios = map[weak.Protection]scenario{
 			return err
 		},
 	},
-	weak.Listening: {
+	listening: {
 		finds: kindBehind, fleet: true,
 		times:  times{Poll: 5 * time.Minute}, // so that what is not notified is not found
 		strike: (*strike).renewSessions,
 	},
-	incarnation: {
-		finds: kindForeign, breaks: sameIncarnation, own: true,
+	oneServerLife: {
+		finds: kindForeign, own: true,
 		strike: func(s *strike) error {
 			s.lasts = 500 * time.Millisecond
 			return s.loseCommits()
 		},
 	},
-	weak.SeenLock: {
+	seenLock: {
 		finds: kindStolen, fleet: true,
 		times:  times{Lease: 15 * time.Second},
 		strike: (*strike).lateBack,

@@ -19,7 +19,6 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/millrace-go/millrace/event"
-	"github.com/millrace-go/millrace/internal/weak"
 	"github.com/millrace-go/millrace/projection"
 )
 
@@ -47,6 +46,8 @@ type orders struct {
 	encounters *encounters
 	held       atomic.Pointer[chan struct{}] // closed when handlers may go on; nil: they may
 	stray      atomic.Pointer[string]        // the address that connections do not reach; nil: they reach all
+	tampering  atomic.Pointer[tampering]     // what its connections are tampered with; nil: they are not
+	renew      func()                        // closes the pool's connections
 
 	mu  sync.Mutex
 	out io.Writer
@@ -64,7 +65,7 @@ func newOrders(out io.Writer, stop context.CancelFunc) *orders {
 func (o *orders) read(in io.Reader) {
 	for lines := bufio.NewScanner(in); lines.Scan(); {
 		order := lines.Text()
-		protection, breaks := strings.CutPrefix(order, orderBreak)
+		broken, breaks := strings.CutPrefix(order, orderBreak)
 		code, meets := strings.CutPrefix(order, orderMeet)
 		address, strays := strings.CutPrefix(order, orderStray)
 		switch {
@@ -75,8 +76,10 @@ func (o *orders) read(in io.Reader) {
 		case strays:
 			o.stray.Store(&address)
 		case breaks:
-			weak.Break(weak.Protection(protection))
-			o.tell("broken %s", protection)
+			t := tamperings[protection(broken)]
+			o.tampering.Store(&t)
+			o.renew() // statements that were prepared before are sent anew
+			o.tell("broken %s", broken)
 		case order == orderHold:
 			held := make(chan struct{})
 			o.held.CompareAndSwap(nil, &held)
@@ -191,6 +194,7 @@ type watchedConn struct {
 	net.Conn
 	orders *orders
 	doomed atomic.Bool
+	met    atomic.Bool // it was tampered with
 }
 
 func (c *watchedConn) Write(message []byte) (int, error) {
@@ -202,7 +206,7 @@ func (c *watchedConn) Write(message []byte) (int, error) {
 			c.doomed.Store(true)
 		}
 	}
-	return c.Conn.Write(message)
+	return c.Conn.Write(c.tampered(message, false))
 }
 
 func (c *watchedConn) Read(message []byte) (int, error) {
@@ -210,5 +214,6 @@ func (c *watchedConn) Read(message []byte) (int, error) {
 	if n > 0 && c.doomed.Load() {
 		dieAtOnce()
 	}
+	copy(message, c.tampered(message[:n], true))
 	return n, err
 }

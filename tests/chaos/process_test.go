@@ -69,8 +69,6 @@ func serve(spec nodeSpec, log *zap.Logger) error {
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
 	o := newOrders(os.Stdout, stop)
-	go o.read(os.Stdin)
-
 	config, err := pgxpool.ParseConfig(spec.DSN)
 	if err != nil {
 		return fmt.Errorf("read the DSN: %w", err)
@@ -81,6 +79,8 @@ func serve(spec nodeSpec, log *zap.Logger) error {
 		return fmt.Errorf("make the pool: %w", err)
 	}
 	defer pool.Close()
+	o.renew = pool.Reset
+	go o.read(os.Stdin)
 	opening, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
 	store, err := pgstore.OpenPool(opening, pool, pgstore.Options{Logger: log, SessionDSN: spec.SessionDSN})
