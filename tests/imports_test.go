@@ -41,7 +41,7 @@ var layers = []layer{
 	{".", []string{"internal/excerpt", "internal/valid", "supervisor/...", "actors/...", "messages/...", "pgstore/...", "internal/engine", "projection/...", "event/..."}},
 	{"internal/pgtest/testmain", []string{"internal/pgtest"}},
 	{"internal/pgtest", nil},
-	{"internal/program", []string{"internal/pgtest"}},
+	{"internal/program", []string{"pgstore/...", "internal/pgtest"}},
 	{"cmd/...", []string{".", "internal/valid", "internal/engine", "supervisor/...", "actors/...", "messages/...", "pgstore/...", "projection/...", "event/...",
 		"internal/pgtest", "internal/program"}},
 	{"tests/...", []string{".", "internal/engine", "supervisor/...", "actors/...", "messages/...", "pgstore/...", "projection/...", "event/...",

@@ -13,14 +13,13 @@ import (
 	"github.com/millrace-go/millrace/pgstore"
 )
 
-// streamsPerWriter is how many streams a writer appends to in turn; each turn has streams of its own, so that none finds
-// them made by another.
+// streamsPerWriter is how many streams a writer appends to by turns. Each round has streams of its own.
 const streamsPerWriter = 100
 
 // appends measures how fast concurrent writers append one event each: without any notification, with millrace's after
 // the commit, and with one inside each transaction.
-func appends(ctx context.Context, l *lab, o options, out io.Writer) error {
-	silent, err := pgstore.OpenPool(ctx, l.pool, pgstore.Options{Schema: storeSchema, NoNotify: true})
+func appends(ctx context.Context, e *env, o options, out io.Writer) error {
+	silent, err := pgstore.OpenPool(ctx, e.Pool, pgstore.Options{Schema: storeSchema, NoNotify: true})
 	if err != nil {
 		return err
 	}
@@ -32,29 +31,29 @@ func appends(ctx context.Context, l *lab, o options, out io.Writer) error {
 		}
 	}
 	total := 0
-	turn := func(name string, appendOne appendFunc) func(ctx context.Context, round int) (float64, error) {
+	round := func(name string, appendOne appendFunc) func(ctx context.Context, round int) (float64, error) {
 		return func(ctx context.Context, round int) (float64, error) {
 			n, perSecond, err := write(ctx, o, fmt.Sprint(name, round), appendOne)
 			if err != nil {
 				return 0, err
 			}
 			total += n
-			return perSecond, l.mustHold(ctx, total)
+			return perSecond, e.mustHold(ctx, total)
 		}
 	}
-	sides := []side[float64]{
-		{"append, no notification", turn("silent", appendTo(silent))},
-		{"append, millrace", turn("millrace", appendTo(l.store))},
-		{"append, notify in the transaction", turn("inside", func(ctx context.Context, stream string) error {
-			_, err := appendByHand(ctx, silent, stream)
+	contenders := []contender[float64]{
+		{"append, no notification", round("silent", appendTo(silent))},
+		{"append, millrace", round("millrace", appendTo(e.Store))},
+		{"append, notify in the transaction", round("inside", func(ctx context.Context, stream string) error {
+			_, err := appendBaseline(ctx, silent, stream)
 			return err
 		})},
 	}
-	results, err := takeTurns(ctx, o.rounds, sides)
+	results, err := runRounds(ctx, o.rounds, contenders)
 	if err != nil {
 		return err
 	}
-	return showSpeeds(out, "appends/s", sides, results)
+	return showSpeeds(out, "appends/s", contenders, results)
 }
 
 type appendFunc func(ctx context.Context, stream string) error

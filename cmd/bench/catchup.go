@@ -15,27 +15,27 @@ import (
 
 // catchUp measures a projection that has everything to do, against a loop written by hand that does the same reads and
 // writes, and knows nothing of gaps, leases or failures.
-func catchUp(ctx context.Context, l *lab, o options, out io.Writer) error {
-	if err := l.fill(ctx, o.events); err != nil {
+func catchUp(ctx context.Context, e *env, o options, out io.Writer) error {
+	if err := e.fill(ctx, o.events); err != nil {
 		return fmt.Errorf("make the events: %w", err)
 	}
-	sides := []side[float64]{
+	contenders := []contender[float64]{
 		{"catch-up, loop by hand", func(ctx context.Context, round int) (float64, error) {
-			return l.catchUpByHand(ctx, o.events, fmt.Sprint("by hand ", round))
+			return e.catchUpBaseline(ctx, o.events, fmt.Sprint("by hand ", round))
 		}},
 		{"catch-up, millrace", func(ctx context.Context, round int) (float64, error) {
-			return l.catchUp(ctx, o.events, fmt.Sprint("millrace ", round))
+			return e.catchUp(ctx, o.events, fmt.Sprint("millrace ", round))
 		}},
 	}
-	results, err := takeTurns(ctx, o.rounds, sides)
+	results, err := runRounds(ctx, o.rounds, contenders)
 	if err != nil {
 		return err
 	}
-	return showSpeeds(out, "events/s", sides, results)
+	return showSpeeds(out, "events/s", contenders, results)
 }
 
 // fill appends events of several types to many streams.
-func (l *lab) fill(ctx context.Context, events int) error {
+func (e *env) fill(ctx context.Context, events int) error {
 	const batch, writers = 1000, 4
 	group, filling := errgroup.WithContext(ctx)
 	for w := range writers {
@@ -49,7 +49,7 @@ func (l *lab) fill(ctx context.Context, events int) error {
 					}
 					list[k] = event.Event{Type: fmt.Sprint("type ", k%14), Body: body}
 				}
-				if _, err := l.store.Append(filling, fmt.Sprint("filled", i), event.Any, list...); err != nil {
+				if _, err := e.Store.Append(filling, fmt.Sprint("filled", i), event.Any, list...); err != nil {
 					return err
 				}
 			}
@@ -59,12 +59,12 @@ func (l *lab) fill(ctx context.Context, events int) error {
 	if err := group.Wait(); err != nil {
 		return err
 	}
-	_, err := l.pool.Exec(ctx, "vacuum analyze "+l.events())
+	_, err := e.Pool.Exec(ctx, "vacuum analyze "+e.events())
 	return err
 }
 
-func (l *lab) catchUp(ctx context.Context, events int, name string) (perSecond float64, err error) {
-	rt, err := millrace.New(millrace.Config{Store: l.store})
+func (e *env) catchUp(ctx context.Context, events int, name string) (perSecond float64, err error) {
+	rt, err := millrace.New(millrace.Config{Store: e.Store})
 	if err != nil {
 		return 0, err
 	}
@@ -76,17 +76,17 @@ func (l *lab) catchUp(ctx context.Context, events int, name string) (perSecond f
 		return 0, err
 	}
 	took := time.Since(begin)
-	return float64(events) / took.Seconds(), l.mustHaveCounted(ctx, name, events)
+	return float64(events) / took.Seconds(), e.mustHaveCounted(ctx, name, events)
 }
 
-func (l *lab) catchUpByHand(ctx context.Context, events int, name string) (perSecond float64, err error) {
+func (e *env) catchUpBaseline(ctx context.Context, events int, name string) (perSecond float64, err error) {
 	begin := time.Now()
-	conn, closeConn, err := l.connect(ctx)
+	conn, closeConn, err := e.connect(ctx)
 	if err != nil {
 		return 0, err
 	}
 	defer closeConn()
-	loop := l.handLoop(conn, name)
+	loop := e.baselineLoop(conn, name)
 	if err := loop.start(ctx, false); err != nil {
 		return 0, err
 	}
@@ -100,5 +100,5 @@ func (l *lab) catchUpByHand(ctx context.Context, events int, name string) (perSe
 		}
 	}
 	took := time.Since(begin)
-	return float64(events) / took.Seconds(), l.mustHaveCounted(ctx, name, events)
+	return float64(events) / took.Seconds(), e.mustHaveCounted(ctx, name, events)
 }

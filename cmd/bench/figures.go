@@ -11,14 +11,14 @@ import (
 	"github.com/millrace-go/millrace/internal/program"
 )
 
-// median is the middle one, or the mean of the two in the middle.
+// median is the middle value, or the mean of the two in the middle.
 func median(values []float64) float64 {
 	sorted := slices.Sorted(slices.Values(values))
 	n := len(sorted)
 	return (sorted[(n-1)/2] + sorted[n/2]) / 2
 }
 
-// ratio compares a figure with the first line's, both as they are printed, and tells how far apart the rounds are.
+// ratio compares a figure with the first line's, both as they are printed. It adds the lowest and the highest ratio of the rounds.
 func ratio(figure, first float64, rounds, firstRounds []float64) string {
 	ratios := make([]float64, len(rounds))
 	for i := range rounds {
@@ -27,11 +27,11 @@ func ratio(figure, first float64, rounds, firstRounds []float64) string {
 	return fmt.Sprintf("ratio %.2f (rounds %.2f to %.2f)", figure/first, slices.Min(ratios), slices.Max(ratios))
 }
 
-// showSpeeds writes a line for each side: the median of its rounds.
-func showSpeeds(out io.Writer, unit string, sides []side[float64], results [][]float64) error {
+// showSpeeds writes a line for each contender: the median of its rounds.
+func showSpeeds(out io.Writer, unit string, contenders []contender[float64], results [][]float64) error {
 	var b strings.Builder
 	first := math.Round(median(results[0]))
-	for i, s := range sides {
+	for i, s := range contenders {
 		speed := math.Round(median(results[i]))
 		line := fmt.Sprintf("%-36s %8.0f %-32s", s.name, speed, unit)
 		if i > 0 {
@@ -43,11 +43,11 @@ func showSpeeds(out io.Writer, unit string, sides []side[float64], results [][]f
 	return err
 }
 
-// showLatencies writes a line for each side: the percentiles of all rounds' samples, and the ratio of the p50.
-func showLatencies(out io.Writer, sides []side[[]time.Duration], results [][][]time.Duration) error {
+// showLatencies writes a line for each contender: the percentiles of all rounds' samples, and the ratio of the p50.
+func showLatencies(out io.Writer, contenders []contender[[]time.Duration], results [][][]time.Duration) error {
 	var b strings.Builder
 	first, firstRounds := p50(slices.Concat(results[0]...)), p50s(results[0])
-	for i, s := range sides {
+	for i, s := range contenders {
 		all := slices.Concat(results[i]...)
 		slices.Sort(all)
 		fmt.Fprintf(&b, "%-36s p50 %8.3f ms   p99 %8.3f ms   ", s.name, program.Milliseconds(program.Percentile(all, 0.5)), program.Milliseconds(program.Percentile(all, 0.99)))

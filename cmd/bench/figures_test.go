@@ -11,25 +11,25 @@ import (
 	"time"
 )
 
-func TestEverySideHasEveryPlace(t *testing.T) {
-	for sides, want := range map[int][]string{
+func TestEveryContenderHasEveryPlace(t *testing.T) {
+	for contenders, want := range map[int][]string{
 		2: {"[0 1]", "[1 0]", "[0 1]"},
 		3: {"[0 1 2]", "[1 0 2]", "[2 0 1]", "[0 2 1]", "[1 2 0]", "[2 1 0]", "[0 1 2]"},
 	} {
 		for round := range want {
-			if got := fmt.Sprint(order(sides, round)); got != want[round] {
-				t.Errorf("round %d of %d sides: %s, want %s", round, sides, got, want[round])
+			if got := fmt.Sprint(order(contenders, round)); got != want[round] {
+				t.Errorf("round %d of %d contenders: %s, want %s", round, contenders, got, want[round])
 			}
 		}
 	}
 }
 
-func TestTurnsAlternateAndFailByName(t *testing.T) {
+func TestContendersAlternateAndFailByName(t *testing.T) {
 	var calls []string
 	reason := errors.New("broken")
-	sides := make([]side[string], 2)
+	contenders := make([]contender[string], 2)
 	for i, name := range []string{"a", "b"} {
-		sides[i] = side[string]{name, func(_ context.Context, round int) (string, error) {
+		contenders[i] = contender[string]{name, func(_ context.Context, round int) (string, error) {
 			call := fmt.Sprint(name, round)
 			calls = append(calls, call)
 			if call == "b3" {
@@ -38,15 +38,15 @@ func TestTurnsAlternateAndFailByName(t *testing.T) {
 			return call, nil
 		}}
 	}
-	results, err := takeTurns(t.Context(), 3, sides)
+	results, err := runRounds(t.Context(), 3, contenders)
 	if got := fmt.Sprint(results, err); got != "[[a0 a1 a2] [b0 b1 b2]] <nil>" {
 		t.Errorf("got %s", got)
 	}
 	if got := strings.Join(calls, " "); got != "a0 b0 b1 a1 a2 b2" {
 		t.Errorf("called %s", got)
 	}
-	if _, err := takeTurns(t.Context(), 4, sides); !errors.Is(err, reason) || err.Error() != "b, round 4: broken" {
-		t.Errorf("got %v, want side and round named", err)
+	if _, err := runRounds(t.Context(), 4, contenders); !errors.Is(err, reason) || err.Error() != "b, round 4: broken" {
+		t.Errorf("got %v, want contender and round named", err)
 	}
 }
 
@@ -62,8 +62,8 @@ func TestMedian(t *testing.T) {
 // TestRatiosAgreeWithWhatIsPrinted has rounds in which the median of the ratios is not the ratio of the medians.
 func TestRatiosAgreeWithWhatIsPrinted(t *testing.T) {
 	var out bytes.Buffer
-	sides := []side[float64]{{name: "by hand"}, {name: "millrace"}}
-	if err := showSpeeds(&out, "events/s", sides, [][]float64{{100, 200.4, 300}, {100, 100, 600}}); err != nil {
+	contenders := []contender[float64]{{name: "by hand"}, {name: "millrace"}}
+	if err := showSpeeds(&out, "events/s", contenders, [][]float64{{100, 200.4, 300}, {100, 100, 600}}); err != nil {
 		t.Fatal(err)
 	}
 	if got, want := strings.Join(strings.Fields(out.String()), " "), "by hand 200 events/s millrace 100 events/s ratio 0.50 (rounds 0.50 to 2.00)"; got != want {
@@ -72,7 +72,7 @@ func TestRatiosAgreeWithWhatIsPrinted(t *testing.T) {
 
 	out.Reset()
 	ms := func(n int) time.Duration { return time.Duration(n) * time.Millisecond }
-	latencies := []side[[]time.Duration]{{name: "by hand"}, {name: "millrace"}}
+	latencies := []contender[[]time.Duration]{{name: "by hand"}, {name: "millrace"}}
 	err := showLatencies(&out, latencies, [][][]time.Duration{{{ms(3), ms(1), ms(2)}, {ms(2), ms(2), ms(9)}}, {{ms(5), ms(4), ms(6)}, {ms(8), ms(7), ms(9)}}})
 	if err != nil {
 		t.Fatal(err)

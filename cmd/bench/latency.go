@@ -13,36 +13,36 @@ import (
 	"github.com/millrace-go/millrace/pgstore"
 )
 
-// pause is how far apart the probes are, so that each finds everything at rest.
+// pause is the time between two probes, so that each finds everything idle.
 const pause = 3 * time.Millisecond
 
 var probe = event.Event{Type: "probed", Body: []byte(`{"amount": 26.85}`)}
 
-// prober takes turns of the latency measurement.
+// prober runs the rounds of the latency measurement.
 type prober struct {
-	*lab
+	*env
 	probes   int
-	appended int // by all turns so far
+	appended int // in all rounds so far
 }
 
 // latency measures how long after the return of an append its event is applied and committed.
-func latency(ctx context.Context, l *lab, o options, out io.Writer) error {
-	other, err := pgstore.OpenPool(ctx, l.pool, pgstore.Options{Schema: storeSchema})
+func latency(ctx context.Context, e *env, o options, out io.Writer) error {
+	other, err := pgstore.OpenPool(ctx, e.Pool, pgstore.Options{Schema: storeSchema})
 	if err != nil {
 		return err
 	}
 	defer other.Close()
-	p := &prober{lab: l, probes: o.probes}
-	sides := []side[[]time.Duration]{
-		{"latency, LISTEN loop by hand", p.byHand},
-		{"latency, millrace, woken in process", func(ctx context.Context, _ int) ([]time.Duration, error) { return p.millrace(ctx, l.store) }},
+	p := &prober{env: e, probes: o.probes}
+	contenders := []contender[[]time.Duration]{
+		{"latency, LISTEN loop by hand", p.baseline},
+		{"latency, millrace, woken in process", func(ctx context.Context, _ int) ([]time.Duration, error) { return p.millrace(ctx, e.Store) }},
 		{"latency, millrace, woken by NOTIFY", func(ctx context.Context, _ int) ([]time.Duration, error) { return p.millrace(ctx, other) }},
 	}
-	results, err := takeTurns(ctx, o.rounds, sides)
+	results, err := runRounds(ctx, o.rounds, contenders)
 	if err != nil {
 		return err
 	}
-	return showLatencies(out, sides, results)
+	return showLatencies(out, contenders, results)
 }
 
 // take probes while work runs, and ends it.
@@ -78,10 +78,10 @@ func (p *prober) take(ctx context.Context, work func(ctx context.Context) error,
 	return took, err
 }
 
-// millrace appends through from and waits for a runtime over the lab's store.
+// millrace appends through from and waits for a runtime over the env's store.
 func (p *prober) millrace(ctx context.Context, from *pgstore.Store) ([]time.Duration, error) {
 	id := millrace.ProjectionID{Name: "latency"}
-	rt, err := millrace.New(millrace.Config{Store: p.store})
+	rt, err := millrace.New(millrace.Config{Store: p.Store})
 	if err != nil {
 		return nil, err
 	}
@@ -102,23 +102,23 @@ func (p *prober) millrace(ctx context.Context, from *pgstore.Store) ([]time.Dura
 	return took, p.mustHaveCounted(ctx, id.Name, p.appended)
 }
 
-// byHand does the same with the classic loop around LISTEN.
-func (p *prober) byHand(ctx context.Context, round int) ([]time.Duration, error) {
+// baseline does the same with the classic loop around LISTEN.
+func (p *prober) baseline(ctx context.Context, round int) ([]time.Duration, error) {
 	conn, closeConn, err := p.connect(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer closeConn()
-	if _, err := conn.Exec(ctx, "listen "+handChannel); err != nil {
+	if _, err := conn.Exec(ctx, "listen "+baselineChannel); err != nil {
 		return nil, err
 	}
-	loop := p.handLoop(conn, fmt.Sprint("by hand ", round))
+	loop := p.baselineLoop(conn, fmt.Sprint("by hand ", round))
 	if err := loop.start(ctx, true); err != nil {
 		return nil, err
 	}
 	reached := make(chan int64)
 	work := func(ctx context.Context) error { return loop.listen(ctx, reached) }
-	appendOne := func(ctx context.Context, stream string) (int64, error) { return appendByHand(ctx, p.store, stream) }
+	appendOne := func(ctx context.Context, stream string) (int64, error) { return appendBaseline(ctx, p.Store, stream) }
 	took, err := p.take(ctx, work, appendOne, func(ctx context.Context, position int64) error {
 		for {
 			select {
@@ -134,5 +134,5 @@ func (p *prober) byHand(ctx context.Context, round int) ([]time.Duration, error)
 	if err != nil {
 		return nil, err
 	}
-	return took, p.mustHaveCounted(ctx, loop.side, 1+p.probes)
+	return took, p.mustHaveCounted(ctx, loop.name, 1+p.probes)
 }

@@ -4,14 +4,11 @@
 package main
 
 import (
-	"context"
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
 	"slices"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -20,8 +17,8 @@ import (
 )
 
 const long = `Measures millrace side by side with what one would write by hand, and prints ratios: a line's figure over that of the
-first line of its kind. Absolute figures say more about the machine. All sides use the same server, tables and handler,
-which writes a batch by one statement. After each turn what was written is counted, and a wrong count is an error.
+first line of its kind. Absolute figures say more about the machine. All contenders use the same server, tables and handler,
+which writes a batch by one statement. After each round what was written is counted, and a wrong count is an error.
 
 latency   From the return of an append until this program knows that the transaction which applied the event has
           committed. A lower ratio is better. One event at a time, 3 ms apart, so that nothing queues; not in it is the
@@ -38,12 +35,12 @@ catchup   A projection that has everything to do. A higher ratio is better.
             millrace                    RunUntilIdle: starting, taking the lease, applying and stopping, all included
 append    Writers on a connection each, and each with streams of its own, append one event at a time, with no projection
           running. A higher ratio is better.
-            no notification             one statement, one round trip, and nobody is told
+            no notification             one statement, one round trip, and no notification
             millrace                    the same; a NOTIFY follows commits, at most one in 2 ms
             notify in the transaction   begin, append, NOTIFY, commit: four round trips, and PostgreSQL commits notifying
                                         transactions one at a time
 
-The sides take turns, and each round has another order; six rounds have all orders that there are. Speeds are medians of
+In each round the contenders run in another order; six rounds have all possible orders. Speeds are medians of
 the rounds, latencies are percentiles of all rounds' probes, and a ratio is that of the figures printed. Behind it stand
 the lowest and the highest ratio of a single round: where they are far apart, the machine was not quiet.
 
@@ -52,22 +49,10 @@ production, and removes it at the end. On a given database it works in the schem
 bench_millrace_default; it refuses to where any of them exists, and removes them at the end. Flags may be written with
 one dash or two.`
 
-func main() {
-	// A closed pipe (bench | head) must not kill the process: it would leave schemas behind.
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGPIPE)
-	context.AfterFunc(ctx, stop) // A second signal ends the process where it stands.
-	status := execute(ctx, os.Args[1:], os.Stdout, os.Stderr)
-	stop()
-	os.Exit(status)
-}
+func main() { os.Exit(execute(os.Args[1:], os.Stdout, os.Stderr)) }
 
 // execute returns the exit status.
-func execute(ctx context.Context, args []string, out, errs io.Writer) int {
-	if err := program.Execute(ctx, command(), args, out, errs); err != nil {
-		return 1
-	}
-	return 0
-}
+func execute(args []string, out, errs io.Writer) int { return program.Main(command(), args, out, errs) }
 
 func command() *cobra.Command {
 	var o options
@@ -86,11 +71,11 @@ func command() *cobra.Command {
 	}
 	f := cmd.Flags()
 	f.StringVar(&o.only, "only", "", "make one measurement: "+choices()+` (default "", all)`)
-	f.IntVar(&o.rounds, "rounds", 6, "how often each side has its turn")
-	f.IntVar(&o.probes, "probes", 500, "latency: events whose latency is taken, in each turn")
-	f.IntVar(&o.events, "events", 200_000, "catchup: events to be applied, in each turn")
+	f.IntVar(&o.rounds, "rounds", 6, "how often each contender runs")
+	f.IntVar(&o.probes, "probes", 500, "latency: events that are timed in each round")
+	f.IntVar(&o.events, "events", 200_000, "catchup: events to apply in each round")
 	f.IntVar(&o.writers, "writers", 16, "append: how many append at once")
-	f.DurationVar(&o.appendTime, "append-time", 3*time.Second, "append: how long they append, in each turn")
+	f.DurationVar(&o.appendTime, "append-time", 3*time.Second, "append: how long they append in each round")
 	f.StringVar(&o.databaseURL, "database-url", "", `use this database; "" is a private server (default $DATABASE_URL)`)
 	f.SortFlags = false
 	return cmd
@@ -113,14 +98,14 @@ func (o options) validate() error {
 		value int
 	}{{"rounds", o.rounds}, {"probes", o.probes}, {"events", o.events}} {
 		if flag.value < 1 {
-			return fmt.Errorf("-%s is %d, but must be at least 1", flag.name, flag.value)
+			return fmt.Errorf("-%s must be at least 1: %d", flag.name, flag.value)
 		}
 	}
 	switch {
 	case o.only != "" && !slices.ContainsFunc(measurements, func(m measurement) bool { return m.name == o.only }):
-		return fmt.Errorf("-only is %q, but must be %s", o.only, choices())
+		return fmt.Errorf("-only must be %s: %q", choices(), o.only)
 	case o.appendTime <= 0:
-		return fmt.Errorf("-append-time is %v, but must be above 0", o.appendTime)
+		return fmt.Errorf("-append-time must be above 0: %v", o.appendTime)
 	}
 	return program.ValidWriters(o.writers)
 }

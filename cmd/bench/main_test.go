@@ -17,13 +17,13 @@ func TestBadInputIsOneClearLine(t *testing.T) {
 		args []string
 		says string
 	}{
-		{[]string{"-only", "nonsense"}, `-only is "nonsense", but must be latency, catchup or append`},
-		{[]string{"-rounds", "0"}, "-rounds is 0"},
-		{[]string{"-probes", "0"}, "-probes is 0"},
-		{[]string{"-events=-1"}, "-events is -1"},
-		{[]string{"-writers", "0"}, "-writers is 0"},
-		{[]string{"-writers", "1001"}, "from 1 to 1000"},
-		{[]string{"-append-time", "0s"}, "-append-time is 0s"},
+		{[]string{"-only", "nonsense"}, `-only must be latency, catchup or append: "nonsense"`},
+		{[]string{"-rounds", "0"}, "-rounds must be at least 1: 0"},
+		{[]string{"-probes", "0"}, "-probes must be at least 1: 0"},
+		{[]string{"-events=-1"}, "-events must be at least 1: -1"},
+		{[]string{"-writers", "0"}, "-writers must be from 1 to 1000: 0"},
+		{[]string{"-writers", "1001"}, "from 1 to 1000: 1001"},
+		{[]string{"-append-time", "0s"}, "-append-time must be above 0: 0s"},
 		{[]string{"-evnts", "1"}, "unknown flag: --evnts"},
 		{[]string{"latency"}, `unknown command "latency"`},
 		{[]string{"-rounds", "1", "--", "x"}, `"x"`},
@@ -31,7 +31,7 @@ func TestBadInputIsOneClearLine(t *testing.T) {
 		{nil, "connect"},
 	} {
 		var out, errs bytes.Buffer
-		if status := execute(t.Context(), test.args, &out, &errs); status != 1 {
+		if status := execute(test.args, &out, &errs); status != 1 {
 			t.Errorf("%q: exit status %d, want 1", test.args, status)
 		}
 		if said := errs.String(); !strings.Contains(said, test.says) || strings.Count(said, "\n") != 1 {
@@ -46,7 +46,7 @@ func TestBadInputIsOneClearLine(t *testing.T) {
 func TestHelpExplainsEveryMeasurement(t *testing.T) {
 	for _, flag := range []string{"-help", "--help", "-h"} {
 		var out, errs bytes.Buffer
-		if status := execute(t.Context(), []string{flag}, &out, &errs); status != 0 || errs.Len() > 0 {
+		if status := execute([]string{flag}, &out, &errs); status != 0 || errs.Len() > 0 {
 			t.Errorf("%s: exit status %d, %q", flag, status, errs.String())
 		}
 		for _, m := range measurements {

@@ -7,14 +7,13 @@ import (
 	"io"
 	"runtime"
 
-	"github.com/millrace-go/millrace/internal/pgtest"
 	"github.com/millrace-go/millrace/internal/program"
 )
 
-// measurement is one kind of figures. It begins with an empty lab.
+// measurement is one kind of figures. It begins with an empty env.
 type measurement struct {
 	name string
-	take func(ctx context.Context, l *lab, o options, out io.Writer) error
+	take func(ctx context.Context, e *env, o options, out io.Writer) error
 }
 
 var measurements = []measurement{{"latency", latency}, {"catchup", catchUp}, {"append", appends}}
@@ -23,15 +22,12 @@ var measurements = []measurement{{"latency", latency}, {"catchup", catchUp}, {"a
 func run(ctx context.Context, o options, out io.Writer) (err error) {
 	dsn := o.databaseURL
 	if dsn == "" {
-		server, err := pgtest.Start(ctx, privateServer(o))
-		if err != nil {
-			return err
+		// The server has enough memory for what is measured.
+		server, startErr := program.PrivateServer(ctx, o.writers, map[string]string{"shared_buffers": "256MB"})
+		if startErr != nil {
+			return startErr
 		}
-		defer func() {
-			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeLimit)
-			defer cancel()
-			err = errors.Join(err, server.Stop(ctx))
-		}()
+		defer func() { err = errors.Join(err, program.Cleanup(ctx, server.Stop)) }()
 		dsn = server.DSN("postgres")
 	}
 	introduced := false
@@ -39,40 +35,36 @@ func run(ctx context.Context, o options, out io.Writer) (err error) {
 		if o.only != "" && o.only != m.name {
 			continue
 		}
-		l, err := newLab(ctx, dsn, o.writers)
-		if err != nil {
-			return err
-		}
-		if !introduced {
-			introduced, err = true, introduce(ctx, l, o, out)
-		}
-		if err == nil {
-			err = m.take(ctx, l, o, out)
-		}
-		if err != nil && ctx.Err() != nil {
-			err = errors.New("interrupted")
-		}
-		if err != nil {
-			err = fmt.Errorf("%s: %w", m.name, err)
-		}
-		if err := errors.Join(err, l.close(ctx)); err != nil {
+		if err := measure(ctx, m, dsn, o, out, &introduced); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// privateServer has memory enough for what is measured.
-func privateServer(o options) pgtest.Options {
-	server := program.PrivateServer(o.writers)
-	server.Settings["shared_buffers"] = "256MB"
-	return server
+// measure takes one measurement in an env of its own.
+func measure(ctx context.Context, m measurement, dsn string, o options, out io.Writer, introduced *bool) (err error) {
+	e, err := newEnv(ctx, dsn, o.writers)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, e.close(ctx)) }()
+	if !*introduced {
+		*introduced = true
+		if err := introduce(ctx, e, o, out); err != nil {
+			return err
+		}
+	}
+	if err := m.take(ctx, e, o, out); err != nil {
+		return fmt.Errorf("%s: %w", m.name, err)
+	}
+	return nil
 }
 
 // introduce says what the figures are of.
-func introduce(ctx context.Context, l *lab, o options, out io.Writer) error {
+func introduce(ctx context.Context, e *env, o options, out io.Writer) error {
 	var version, fsync, commit string
-	err := l.pool.QueryRow(ctx, "select split_part(current_setting('server_version'), ' ', 1), current_setting('fsync'), current_setting('synchronous_commit')").
+	err := e.Pool.QueryRow(ctx, "select split_part(current_setting('server_version'), ' ', 1), current_setting('fsync'), current_setting('synchronous_commit')").
 		Scan(&version, &fsync, &commit)
 	if err != nil {
 		return fmt.Errorf("ask for the server's version: %w", err)

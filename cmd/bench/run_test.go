@@ -64,35 +64,35 @@ func TestOnlyMakesOneMeasurement(t *testing.T) {
 	}
 }
 
-// TestWrongCountIsAnError has somebody falsify what a measurement writes: each of them must notice.
+// TestWrongCountIsAnError falsifies what a measurement writes: each of them must notice.
 func TestWrongCountIsAnError(t *testing.T) {
 	const oneMore = `create function bench.falsify() returns trigger language plpgsql as $$ begin new.n := new.n + 1; return new; end $$;
 		create trigger falsify before insert on bench.counts for each row `
 	for _, test := range []struct{ name, falsify, says string }{
-		{"latency", oneMore + "when (new.side like 'by hand%') execute function bench.falsify()", "by hand 0 counted"},
-		{"latency", oneMore + "when (new.side = 'latency') execute function bench.falsify()", "latency counted"},
-		{"catchup", oneMore + "when (new.side like 'by hand%') execute function bench.falsify()", "by hand 0 counted"},
-		{"catchup", oneMore + "when (new.side like 'millrace%') execute function bench.falsify()", "millrace 0 counted"},
+		{"latency", oneMore + "when (new.contender like 'by hand%') execute function bench.falsify()", "by hand 0 counted"},
+		{"latency", oneMore + "when (new.contender = 'latency') execute function bench.falsify()", "latency counted"},
+		{"catchup", oneMore + "when (new.contender like 'by hand%') execute function bench.falsify()", "by hand 0 counted"},
+		{"catchup", oneMore + "when (new.contender like 'millrace%') execute function bench.falsify()", "millrace 0 counted"},
 		{"append", "insert into bench_millrace_default.streams (stream_id, version) values ('x', 1); " +
 			"insert into bench_millrace_default.events (stream_id, stream_version, type, body) values ('x', 1, 'X', '{}')", "the store holds"},
 	} {
 		t.Run(test.name+", "+test.says, func(t *testing.T) {
 			o := tiny(pgtest.Database(t))
-			l, err := newLab(t.Context(), o.databaseURL, o.writers)
+			e, err := newEnv(t.Context(), o.databaseURL, o.writers)
 			if err != nil {
 				t.Fatal(err)
 			}
 			defer func() {
-				if err := l.close(t.Context()); err != nil {
+				if err := e.close(t.Context()); err != nil {
 					t.Error(err)
 				}
 			}()
-			program.MustExec(t, l.pool, test.falsify)
+			program.MustExec(t, e.Pool, test.falsify)
 			for _, m := range measurements {
 				if m.name != test.name {
 					continue
 				}
-				err := m.take(t.Context(), l, o, io.Discard)
+				err := m.take(t.Context(), e, o, io.Discard)
 				if err == nil || !strings.Contains(err.Error(), "not verified: "+test.says) {
 					t.Errorf("got %v, want that %s something else", err, test.says)
 				}

@@ -2,42 +2,38 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
-	"go.uber.org/zap"
 
 	"github.com/millrace-go/millrace"
+	"github.com/millrace-go/millrace/internal/program"
 )
-
-// checkEvery is how far apart the looks whether everything is applied are.
-const checkEvery = 200 * time.Millisecond
 
 type checkOptions struct {
 	databaseURL string
 	wait        time.Duration
 }
 
-func checkCommand(hurry context.Context) *cobra.Command {
+func checkCommand() *cobra.Command {
 	var o checkOptions
 	cmd := &cobra.Command{
 		Use:   "check",
 		Short: "Compare every read model with a plain SQL count over the events",
-		Long: `Waits until nothing is appended any more and the nodes have applied everything, and compares every read model with a plain
-SQL count over the events. The exit status is 0 only if each of them is right.`,
+		Long: `Waits until no more events are appended and the nodes have applied all, and compares every read model with a plain SQL
+count over the events. The exit status is 0 only if each of them is right.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
 			if o.databaseURL, err = sharedURL(cmd, o.databaseURL); err != nil {
 				return err
 			}
 			if o.wait < 0 {
-				return fmt.Errorf("-wait is negative: %v", o.wait)
+				return fmt.Errorf("-wait must not be negative: %v", o.wait)
 			}
-			return runCheck(cmd.Context(), hurry, o, cmd.OutOrStdout())
+			return runCheck(cmd.Context(), o, cmd.OutOrStdout())
 		},
 	}
 	databaseFlag(cmd, &o.databaseURL)
@@ -47,92 +43,98 @@ SQL count over the events. The exit status is 0 only if each of them is right.`,
 	return cmd
 }
 
-func runCheck(ctx, hurry context.Context, o checkOptions, out io.Writer) (err error) {
-	defer func() { err = interruption(ctx, err) }()
-	d, err := openShared(ctx, hurry, o.databaseURL, 0, false, zap.NewNop())
+func runCheck(ctx context.Context, o checkOptions, out io.Writer) error {
+	d, err := openExisting(ctx, o.databaseURL)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, d.close(hurry)) }()
-	runtime, err := millrace.New(millrace.Config{Store: d.store})
+	defer d.Close()
+	runtime, err := millrace.New(millrace.Config{Store: d.Store})
 	if err != nil {
 		return err
 	}
-	v, err := checkSettled(ctx, d, runtime, o.wait)
+	view := newView(out)
+	c := &checker{database: d, runtime: runtime, wait: o.wait, view: view}
+	v, err := c.run(ctx)
 	if err != nil {
 		return err
 	}
-	var b strings.Builder
-	fmt.Fprintf(&b, "%d events in %d streams\n", v.events, v.streams)
-	fmt.Fprintf(&b, "%-16s %8s %8s   against a plain SQL count over the events\n", "projection", "rows", "parked")
-	for _, m := range v.models {
-		fmt.Fprintf(&b, "%-16s %8d %8d   %s\n", m.name, m.rows, m.parked, outcome(m.wrong, m.disordered))
-	}
-	v.explain(&b)
-	if len(v.wrong) == 0 {
-		fmt.Fprintln(&b, v.sentence())
-	}
-	if _, err := io.WriteString(out, b.String()); err != nil {
+	lines := append([]string{fmt.Sprintf("%d events in %d streams", v.events, v.streams), ""}, v.lines()...)
+	if err := view.print(lines...); err != nil {
 		return fmt.Errorf("print the verdict: %w", err)
 	}
 	return v.err()
 }
 
-// checkSettled checks when all is applied. What was appended while it checked might be in some figures and not in
-// others, so then it checks again.
-func checkSettled(ctx context.Context, d *database, runtime *millrace.Runtime, wait time.Duration) (verdict, error) {
+// checker compares the read models as soon as everything is applied.
+type checker struct {
+	database *program.Database
+	runtime  *millrace.Runtime
+	wait     time.Duration
+	view     *view
+	shown    time.Time
+}
+
+// run repeats the comparison while events are appended: some figures might include them and others not.
+func (c *checker) run(ctx context.Context) (verdict, error) {
 	for {
-		head, err := settled(ctx, runtime, wait)
+		before, err := c.settled(ctx)
 		if err != nil {
 			return verdict{}, err
 		}
-		v, err := check(ctx, d.pool, d.store, new(fault))
+		v, err := check(ctx, c.database, before, new(fault))
 		if err != nil {
 			return v, err
 		}
-		status, err := runtime.Status(ctx)
+		after, err := c.runtime.Status(ctx)
 		if err != nil {
 			return v, err
 		}
-		if headOf(status) == head {
+		if headOf(after) == headOf(before) {
 			return v, nil
 		}
+		if err := c.progress(fmt.Sprintf("%d events so far, and more are being appended", v.events)); err != nil {
+			return v, err
+		}
 	}
 }
 
-// settled waits until every projection has dealt with every event, and returns the head at which that was so.
-func settled(ctx context.Context, runtime *millrace.Runtime, wait time.Duration) (head int64, err error) {
-	ticker := time.NewTicker(checkEvery)
-	defer ticker.Stop()
-	seen := ""
-	movedAt := time.Now()
-	for {
-		status, err := runtime.Status(ctx)
-		if err != nil {
-			return 0, err
+// settled waits until every projection has handled every event, and returns the status then.
+func (c *checker) settled(ctx context.Context) (status millrace.Status, err error) {
+	seen, movedAt := "", time.Now()
+	err = poll(ctx, func() (bool, error) {
+		if status, err = c.runtime.Status(ctx); err != nil {
+			return false, err
 		}
-		behind, stand := laggards(status)
+		behind, checkpoints := lagging(status)
 		if behind == "" {
-			return headOf(status), nil
+			return true, nil
 		}
-		if stand != seen {
-			seen, movedAt = stand, time.Now()
-		} else if time.Since(movedAt) >= wait {
-			return 0, fmt.Errorf("nothing has moved for %v, and it is not all applied: %s; is there a node that runs?", wait, behind)
+		if checkpoints != seen {
+			seen, movedAt = checkpoints, time.Now()
+		} else if time.Since(movedAt) >= c.wait {
+			return false, fmt.Errorf("nothing has moved for %v, and not everything is applied: %s; does a node run?", c.wait, behind)
 		}
-		select {
-		case <-ticker.C:
-		case <-ctx.Done():
-			return 0, ctx.Err()
-		}
-	}
+		return false, c.progress(fmt.Sprintf("waiting for the nodes, at most %.0f s without progress: %s",
+			(c.wait - time.Since(movedAt)).Seconds(), behind))
+	})
+	return status, err
 }
 
-// laggards are the projections that have something to do, for people, and where all of them stand.
-func laggards(status millrace.Status) (behind, stand string) {
+// progress says what the check waits for.
+func (c *checker) progress(line string) error {
+	if time.Since(c.shown) < c.view.every(progressEvery) {
+		return nil
+	}
+	c.shown = time.Now()
+	return c.view.show(line)
+}
+
+// lagging lists the projections that are behind, and the checkpoints of all.
+func lagging(status millrace.Status) (behind, checkpoints string) {
 	var late, at []string
 	for _, m := range readModels {
-		p := millrace.ProjectionStatus{Behind: headOf(status)} // one that never ran has everything to do
+		p := millrace.ProjectionStatus{Behind: headOf(status)} // a projection that has never run is not in the status
 		for _, found := range status.Projections {
 			if found.ID.Name == m.name {
 				p = found
@@ -146,7 +148,7 @@ func laggards(status millrace.Status) (behind, stand string) {
 	return strings.Join(late, ", "), strings.Join(at, " ")
 }
 
-// headOf is the highest position that is visible.
+// headOf is the highest visible position.
 func headOf(status millrace.Status) (head int64) {
 	for _, t := range status.Tenants {
 		head = max(head, t.Head)

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -14,33 +13,31 @@ import (
 	"github.com/millrace-go/millrace/internal/program"
 )
 
-func cleanCommand(hurry context.Context) *cobra.Command {
+func cleanCommand() *cobra.Command {
 	var url string
 	cmd := &cobra.Command{
 		Use:   "clean",
-		Short: "Remove everything that nodes and loads created",
-		Long: `Removes the schemas that the demo's nodes and loads created, with all that is in them, and nothing else. It refuses to while
-a node runs.`,
-		Args: cobra.NoArgs,
+		Short: "Remove everything that the demo created",
+		Long:  `Removes the schemas that the demo created, with all that is in them, and nothing else. It refuses to while a node runs.`,
+		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
 			if url, err = sharedURL(cmd, url); err != nil {
 				return err
 			}
-			return runClean(cmd.Context(), hurry, url, cmd.OutOrStdout())
+			return runClean(cmd.Context(), url, cmd.OutOrStdout())
 		},
 	}
 	databaseFlag(cmd, &url)
 	return cmd
 }
 
-func runClean(ctx, hurry context.Context, url string, out io.Writer) (err error) {
-	defer func() { err = interruption(ctx, err) }()
-	d := &database{keep: true}
-	defer func() { err = errors.Join(err, d.close(hurry)) }()
-	if err := d.connect(ctx, url, 0, zap.NewNop()); err != nil {
+func runClean(ctx context.Context, url string, out io.Writer) error {
+	d, err := program.Open(ctx, url, layout(), 0, zap.NewNop())
+	if err != nil {
 		return err
 	}
-	ours, err := d.found(ctx)
+	defer d.Close()
+	ours, err := ourSchemas(ctx, d)
 	if err != nil {
 		return err
 	}
@@ -48,25 +45,25 @@ func runClean(ctx, hurry context.Context, url string, out io.Writer) (err error)
 		_, err := fmt.Fprintln(out, "there is nothing to remove")
 		return err
 	}
-	if err := d.unused(ctx); err != nil {
+	if err := mustBeUnused(ctx, d); err != nil {
 		return err
 	}
-	if err := program.Remove(ctx, d.pool, ours); err != nil {
+	if err := program.Remove(ctx, d.Pool, ours); err != nil {
 		return err
 	}
 	_, err = fmt.Fprintf(out, "removed the schemas %s\n", strings.Join(ours, ", "))
 	return err
 }
 
-// unused fails where a node is alive: it would be left without its tables.
-func (d *database) unused(ctx context.Context) error {
-	runtime, err := millrace.New(millrace.Config{Store: d.store})
+// mustBeUnused fails while a node is alive: it would lose its tables.
+func mustBeUnused(ctx context.Context, d *program.Database) error {
+	runtime, err := millrace.New(millrace.Config{Store: d.Store})
 	if err != nil {
 		return err
 	}
 	status, err := runtime.Status(ctx)
 	if err != nil {
-		return nil // what keeps nodes from being seen, such as half of the tables, keeps them from running
+		return nil // where nodes cannot be listed, for instance without some of the tables, none can run
 	}
 	var alive []string
 	for _, n := range status.Nodes {
@@ -75,7 +72,7 @@ func (d *database) unused(ctx context.Context) error {
 		}
 	}
 	if len(alive) > 0 {
-		return fmt.Errorf("node %s runs: interrupt it first, or, if it was killed, wait for its lease to run out", strings.Join(alive, " and node "))
+		return fmt.Errorf("node %s runs: interrupt it first or, if it was killed, wait until its lease has expired", strings.Join(alive, " and node "))
 	}
 	return nil
 }

@@ -4,150 +4,132 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
-	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/spf13/cobra"
 	"go.uber.org/zap"
 
-	"github.com/millrace-go/millrace/internal/pgtest"
 	"github.com/millrace-go/millrace/internal/program"
-	"github.com/millrace-go/millrace/pgstore"
 )
 
 const (
-	// readSchema holds the read models; who creates it owns the run.
+	// readSchema holds the read models.
 	readSchema = "demo"
-	// storeSchema keeps the demo's store apart from one that the database may hold already.
+	// storeSchema keeps the demo's store apart from another one in the same database.
 	storeSchema = "demo_millrace"
-	createLimit = 30 * time.Second
-	closeLimit  = 30 * time.Second
+	// mark is the comment by which the demo knows its schemas.
+	mark = "made by the demo of millrace"
 )
 
-// database is where a run works, and what of it goes away again.
-type database struct {
-	server  *pgtest.Server // nil where it is somebody else's
-	pool    *pgxpool.Pool
-	store   *pgstore.Store
-	claimed bool // the schemas are this run's
-	keep    bool
-	name    string // for people
-}
+var errNotThere = errors.New("there is nothing of the demo's in this database: start a node or a load first")
 
-// openDatabase starts a private server, or connects to the given one, and creates what the run needs there. After an
-// error nothing is left of it.
-func openDatabase(ctx, hurry context.Context, o options, log *zap.Logger) (_ *database, err error) {
-	d := &database{keep: o.keep}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, d.close(hurry))
-		}
-	}()
-	dsn := o.databaseURL
-	if dsn == "" {
-		if d.server, err = pgtest.Start(ctx, program.PrivateServer(o.writers)); err != nil {
-			return nil, err
-		}
-		dsn = d.server.DSN("postgres")
+func layout() program.Layout {
+	var tables []string
+	for _, m := range readModels {
+		tables = append(tables, m.table)
 	}
-	if err = d.connect(ctx, dsn, o.writers, log); err != nil {
-		return nil, err
-	}
-	return d, d.create(ctx)
+	return program.Layout{Tables: readSchema, Store: storeSchema, SQL: strings.Join(tables, ";\n"), Mark: mark}
 }
 
-func (d *database) connect(ctx context.Context, dsn string, writers int, log *zap.Logger) (err error) {
-	if d.pool, err = program.Connect(ctx, dsn, writers); err != nil {
-		return err
-	}
-	if d.store, err = pgstore.OpenPool(ctx, d.pool, pgstore.Options{Schema: storeSchema, Logger: log}); err != nil {
-		return err
-	}
-	d.name, err = d.describe(ctx)
-	return err
-}
-
-// create makes all tables. It is not interrupted half-way, so that it is known what there is to remove.
-func (d *database) create(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), createLimit)
-	defer cancel()
-	if err := d.claim(ctx); err != nil {
-		return fmt.Errorf("create the demo's tables: %w", err)
-	}
-	d.claimed = true
-	return d.store.Migrate(ctx)
-}
-
-// schemas are all that a run creates, in the order in which they are dropped.
-func (d *database) schemas() []string {
-	return []string{readSchema, d.store.EventsSchema(), storeSchema}
-}
-
-// claim makes the tables of the read models, and the schema for the store, all or none.
-func (d *database) claim(ctx context.Context) error {
-	return program.Claim(ctx, d.pool, d.schemas(), func(tx pgx.Tx) error {
-		for _, schema := range []string{readSchema, storeSchema} {
-			sql := "create schema " + schema + "; comment on schema " + schema + " is '" + mark + "'"
-			if _, err := tx.Exec(ctx, sql, pgx.QueryExecModeSimpleProtocol); err != nil {
-				return err
-			}
-		}
-		for _, m := range readModels {
-			if _, err := tx.Exec(ctx, m.table, pgx.QueryExecModeSimpleProtocol); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
-}
-
-func (d *database) describe(ctx context.Context) (string, error) {
+// describe names the server.
+func describe(ctx context.Context, d *program.Database, private bool) (string, error) {
 	var version string
-	if err := d.pool.QueryRow(ctx, "select current_setting('server_version')").Scan(&version); err != nil {
+	if err := d.Pool.QueryRow(ctx, "select split_part(current_setting('server_version'), ' ', 1)").Scan(&version); err != nil {
 		return "", fmt.Errorf("ask for the server's version: %w", err)
 	}
-	version, _, _ = strings.Cut(version, " ")
-	if d.server != nil {
+	if private {
 		return "a private PostgreSQL " + version + ", where commits wait for the disk; it is removed at the end", nil
 	}
-	config := d.pool.Config().ConnConfig
+	config := d.Pool.Config().ConnConfig
 	return fmt.Sprintf("PostgreSQL %s, database %s on %s", version, config.Database, config.Host), nil
 }
 
-// close removes what the run created, ends the connections and the private server. It gives up when hurry is done, but
-// does not leave a private server behind.
-func (d *database) close(hurry context.Context) error {
-	ctx, cancel := context.WithTimeout(hurry, closeLimit)
-	defer cancel()
-	var errs []error
-	if d.claimed && !d.keep && d.server == nil {
-		errs = append(errs, program.Remove(ctx, d.pool, d.schemas()))
+// databaseFlag adds the flag for the database that several commands share.
+func databaseFlag(cmd *cobra.Command, url *string) {
+	cmd.Flags().StringVar(url, "database-url", "", "the database, needed (default $DATABASE_URL)")
+}
+
+// sharedURL is the database that a command shares with others.
+func sharedURL(cmd *cobra.Command, given string) (string, error) {
+	if url := program.DatabaseURL(cmd, given); url != "" {
+		return url, nil
 	}
-	if d.store != nil {
-		d.store.Close()
+	return "", errors.New("-database-url is missing, and so is DATABASE_URL: this command starts no server of its own, but demo serve does")
+}
+
+// openShared opens a database that several processes share, and creates the demo's tables where they are missing.
+func openShared(ctx context.Context, dsn string, writers int, log *zap.Logger) (*program.Database, error) {
+	d, err := program.Open(ctx, dsn, layout(), writers, log)
+	if err != nil {
+		return nil, err
 	}
-	if d.server != nil {
-		errs = append(errs, d.server.Stop(ctx)) // first, since it also ends connections that are not given back
+	err = d.Create(ctx)
+	var taken *program.TakenError
+	if errors.As(err, &taken) || errors.Is(err, program.ErrUnderWay) {
+		if err = mustBeOurs(ctx, d); err == nil {
+			err = d.Store.Migrate(ctx)
+		}
 	}
-	if d.pool != nil {
-		d.closePool(ctx)
+	if err != nil {
+		d.Close()
+		return nil, err
 	}
-	if err := errors.Join(errs...); err != nil {
-		return leftBehindError{err}
+	return d, nil
+}
+
+// openExisting opens a database in which the demo's tables exist.
+func openExisting(ctx context.Context, dsn string) (*program.Database, error) {
+	d, err := program.Open(ctx, dsn, layout(), 0, zap.NewNop())
+	if err != nil {
+		return nil, err
+	}
+	if err := mustBeOurs(ctx, d); err != nil {
+		d.Close()
+		return nil, err
+	}
+	return d, nil
+}
+
+// mustBeOurs fails unless the demo's schemas exist and the demo created them.
+func mustBeOurs(ctx context.Context, d *program.Database) error {
+	ours, err := ourSchemas(ctx, d)
+	switch {
+	case err != nil:
+		return err
+	case len(ours) == 0:
+		return errNotThere
+	case !slices.Contains(ours, readSchema) || !slices.Contains(ours, storeSchema):
+		return fmt.Errorf("of the demo's schemas there is only %s: remove it with demo clean", strings.Join(ours, " and "))
 	}
 	return nil
 }
 
-// closePool does not wait for connections that are not given back.
-func (d *database) closePool(ctx context.Context) {
-	closed := make(chan struct{})
-	go func() {
-		defer close(closed)
-		d.pool.Close()
-	}()
-	select {
-	case <-closed:
-	case <-ctx.Done():
+// ourSchemas lists the demo's schemas in a database. A schema of such a name that the demo did not create is an error.
+func ourSchemas(ctx context.Context, d *program.Database) (ours []string, err error) {
+	rows, err := d.Pool.Query(ctx, `select nspname::text, coalesce(pg_catalog.obj_description(oid, 'pg_namespace'), '')
+		from pg_catalog.pg_namespace where nspname = any ($1::text[]) order by 1`, d.Schemas())
+	if err != nil {
+		return nil, fmt.Errorf("look for the demo's schemas: %w", err)
 	}
+	var name, comment string
+	var foreign []string
+	_, err = pgx.ForEachRow(rows, []any{&name, &comment}, func() error {
+		// The store creates the schema of the events, and uses none that it did not create.
+		if comment == mark || name == d.Store.EventsSchema() && slices.Contains(ours, storeSchema) {
+			ours = append(ours, name)
+		} else {
+			foreign = append(foreign, name)
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("look for the demo's schemas: %w", err)
+	}
+	if len(foreign) > 0 {
+		return nil, fmt.Errorf("there is a schema %s that the demo did not make, and leaves alone: use another database",
+			strings.Join(foreign, " and a schema "))
+	}
+	return ours, nil
 }

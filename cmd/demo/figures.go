@@ -2,92 +2,141 @@ package main
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/millrace-go/millrace"
+	"github.com/millrace-go/millrace/internal/program"
 )
 
-// phase says what a run is doing.
+// phase is what a run is doing.
 type phase string
 
 const (
-	loading    phase = "appending concurrently"
-	settling   phase = "catching up"
-	oneAtATime phase = "appending one at a time"
+	starting   phase = "starting"
+	loading    phase = "appending"
+	catchingUp phase = "catching up"
 	replaying  phase = "replaying what is parked"
 	finished   phase = "all applied"
 )
 
-// figures are one look at a run.
+// figures are what a run shows at one time. Rates are averages since the first append. They stand still as soon as the
+// projections have caught up, so that the last frame and the summary agree.
 type figures struct {
 	at          time.Duration // since the first append
 	phase       phase
 	appended    int64
 	total       int64
-	rate        float64 // appended per second since the look before
+	appendRate  float64
+	applyRate   float64 // of all projections together
 	projections []projectionFigures
-	load, rest  latency
-	news        string // what has happened that figures do not tell
+	news        string
 }
 
 type projectionFigures struct {
-	name            string
-	applied, behind int64
-	parked          int64
-	rate            float64 // applied per second since the look before
-	trouble         string  // what keeps it from going on, empty where nothing does
+	name                    string
+	applied, behind, parked int64
+	rate                    float64
+	state, trouble          string
 }
 
-// look takes the next figures: the counts are given, the rates come from the look before.
-func (f figures) look(at time.Duration, phase phase, appended int64, status millrace.Status) figures {
-	next := figures{at: at, phase: phase, appended: appended, total: f.total}
-	seconds := (at - f.at).Seconds()
-	next.rate = perSecond(appended-f.appended, seconds)
-	for i, m := range readModels {
-		p := projectionFigures{name: m.name}
+func newFigures(total int64) figures {
+	f := figures{total: total, phase: starting}
+	for _, m := range readModels {
+		f.projections = append(f.projections, projectionFigures{name: m.name})
+	}
+	return f
+}
+
+// observe takes over what a status says about the projections.
+func (f *figures) observe(status millrace.Status) {
+	for i := range f.projections {
+		p := &f.projections[i]
 		for _, s := range status.Projections {
-			if s.ID.Name == m.name {
+			if s.ID.Name == p.name {
 				p.applied, p.behind, p.parked = s.Applied, s.Behind, s.Parked
-				p.trouble = trouble(s)
+				p.state, p.trouble = string(s.State), trouble(s)
 			}
 		}
-		var before int64
-		if i < len(f.projections) {
-			before = f.projections[i].applied
-		}
-		p.rate = perSecond(p.applied-before, seconds)
-		next.projections = append(next.projections, p)
 	}
-	return next
 }
 
-// trouble is empty where all goes well. The reason that status gives may be that of an event that is long parked.
+// measure computes the rates over these times.
+func (f *figures) measure(appending, applying time.Duration) {
+	f.appendRate, f.applyRate = perSecond(f.appended, appending), 0
+	for i := range f.projections {
+		p := &f.projections[i]
+		p.rate = perSecond(p.applied, applying)
+		f.applyRate += p.rate
+	}
+}
+
+// handled grows with whatever happens in a run.
+func (f *figures) handled() int64 {
+	n := f.appended
+	for _, p := range f.projections {
+		n += p.applied + p.parked
+	}
+	return n
+}
+
+// line is all figures in one line.
+func (f *figures) line() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%6.1fs %s: appended %d of %d, %.0f/s", f.at.Seconds(), f.phase, f.appended, f.total, f.appendRate)
+	for _, p := range f.projections {
+		fmt.Fprintf(&b, "; %s applied %d, behind %d, %.0f/s, parked %d", p.name, p.applied, p.behind, p.rate, p.parked)
+		if p.trouble != "" {
+			fmt.Fprintf(&b, " (%s)", program.OneLine(p.trouble))
+		}
+	}
+	if f.news != "" {
+		b.WriteString("; " + f.news)
+	}
+	return b.String()
+}
+
+// table is all figures for a terminal of 60 columns or more.
+func (f *figures) table() []string {
+	lines := []string{
+		fmt.Sprintf("%.1f s, %s", f.at.Seconds(), f.phase),
+		fmt.Sprintf("appended %d of %d, %.0f events/s", f.appended, f.total, f.appendRate),
+		fmt.Sprintf("applied %.0f events/s, by four projections together", f.applyRate),
+		"",
+		fmt.Sprintf("%-14s %7s %7s %6s %8s  %s", "projection", "applied", "behind", "parked", "events/s", "state"),
+	}
+	var notes []string
+	for i, p := range f.projections {
+		lines = append(lines, fmt.Sprintf("%-14s %7d %7d %6d %8.0f  %s", p.name, p.applied, p.behind, p.parked, p.rate, p.state))
+		if eventType := readModels[i].eventType; eventType != "" {
+			notes = append(notes, fmt.Sprintf("%s takes only events of type %s", p.name, eventType))
+		}
+		if p.trouble != "" {
+			notes = append(notes, p.name+", "+p.trouble)
+		}
+	}
+	lines = append(append(lines, ""), notes...)
+	if f.news != "" {
+		lines = append(lines, f.news)
+	}
+	return lines
+}
+
+// trouble is why a projection does not proceed, empty where it does. Status may give a reason that an event was parked for.
 func trouble(s millrace.ProjectionStatus) string {
 	switch {
 	case s.FailingPosition > 0:
-		return fmt.Sprintf("position %d, attempt %d: %s", s.FailingPosition, s.Attempts, s.Reason)
+		at := fmt.Sprintf("position %d, attempt %d: ", s.FailingPosition, s.Attempts)
+		return at + strings.TrimPrefix(s.Reason, fmt.Sprintf("projection %s: event at %s", s.ID, at))
 	case s.Reason != "" && s.State != millrace.StateLive && s.State != millrace.StateCatchUp:
-		return s.State + ": " + s.Reason
+		return fmt.Sprintf("%s: %s", s.State, s.Reason)
 	}
 	return ""
 }
 
-func perSecond(n int64, seconds float64) float64 {
-	if seconds <= 0 {
+func perSecond(n int64, took time.Duration) float64 {
+	if took <= 0 {
 		return 0
 	}
-	return float64(n) / seconds
-}
-
-// moved tells whether anything went on since the look before.
-func (f figures) moved(before figures) bool {
-	if f.appended != before.appended || len(f.projections) != len(before.projections) {
-		return true
-	}
-	for i, p := range f.projections {
-		if p.applied != before.projections[i].applied || p.parked != before.projections[i].parked {
-			return true
-		}
-	}
-	return false
+	return float64(n) / took.Seconds()
 }

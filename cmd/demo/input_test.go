@@ -75,7 +75,7 @@ func TestTruncatedFileIsAnError(t *testing.T) {
 	z := gzip.NewWriter(&compressed)
 	z.Write([]byte(strings.Repeat(`{"stream":"a","type":"T","data":{}}`+"\n", 1000)))
 	z.Close()
-	_, err := look(t.Context(), readLines(bytes.NewReader(compressed.Bytes()[:compressed.Len()-10])), 0, 1)
+	_, err := inspect(t.Context(), readLines(bytes.NewReader(compressed.Bytes()[:compressed.Len()-10])), 0, 1)
 	if err == nil || !strings.Contains(err.Error(), "unexpected EOF") {
 		t.Errorf("got %v, want an unexpected end", err)
 	}

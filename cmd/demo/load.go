@@ -4,105 +4,69 @@ import (
 	"context"
 	"fmt"
 	"hash/maphash"
-	"iter"
 	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 
 	"github.com/millrace-go/millrace/event"
+	"github.com/millrace-go/millrace/pgstore"
 )
 
-const (
-	// queued is how many events wait for one writer: enough that one slow append does not stop the others.
-	queued = 128
-	// samples is about how many appends are timed under load.
-	samples = 2000
-	// mostAtRest bounds the events that are kept back to be appended one at a time.
-	mostAtRest = 200
-)
+// queued is how many events may wait for one writer, so that one slow append does not stop the others.
+const queued = 128
 
-type appender interface {
-	Append(ctx context.Context, stream string, expected event.Expected, events ...event.Event) (event.Appended, error)
-}
-
-// load appends the workload as a live system does: one event an append, many at once, and those of a stream in order.
-// Each stream belongs to one writer, which names the version that it expects, so that an append that came out of order
-// would be refused.
+// load appends the workload as a live system does: one event an append, many writers at once, each stream in order.
+// A stream belongs to one writer, which names the version that it expects: an append out of order is refused.
 type load struct {
-	store    appender
-	probe    *probe // nil where no times are taken
-	fault    *fault
+	store    *pgstore.Store
 	total    int64
 	rate     int
 	seed     maphash.Seed
-	writers  []writer
+	queues   []chan record
 	appended atomic.Int64
-	// last is the position of the last event that concerns each of the read models.
-	last []atomic.Int64
-
-	next func() (record, error, bool)
+	last     atomic.Int64 // the highest position
 }
 
-// writer knows how far its streams are; that is all that grows with the workload.
-type writer struct{ versions map[string]int64 }
-
-func newLoad(store appender, p *probe, f *fault, events int64, o options) *load {
-	l := &load{store: store, probe: p, fault: f, total: events, rate: o.rate, seed: maphash.MakeSeed(),
-		writers: make([]writer, o.writers), last: make([]atomic.Int64, len(readModels))}
-	for i := range l.writers {
-		l.writers[i].versions = make(map[string]int64)
+func newLoad(store *pgstore.Store, events int64, o options) *load {
+	l := &load{store: store, total: events, rate: o.rate, seed: maphash.MakeSeed(), queues: make([]chan record, o.writers)}
+	for i := range l.queues {
+		l.queues[i] = make(chan record, queued)
 	}
 	return l
 }
 
-// open begins to read the source; the function that it returns ends that.
-func (l *load) open(from source) (stop func()) {
-	l.next, stop = iter.Pull2(iter.Seq2[record, error](from))
-	return stop
-}
-
-// atRest is how many events are kept back: one in twenty of a short run, few of a long one, and none where no times are
-// taken.
-func (l *load) atRest() int64 {
-	if l.probe == nil {
-		return 0
-	}
-	return min(l.total, mostAtRest, max(1, l.total/20))
-}
-
-// concurrently appends all events but those that are kept back.
-func (l *load) concurrently(ctx context.Context) error {
+// run appends all events of the source.
+func (l *load) run(ctx context.Context, from source) error {
 	group, ctx := errgroup.WithContext(ctx)
-	queues := make([]chan record, len(l.writers))
-	for i := range queues {
-		queues[i] = make(chan record, queued)
-		group.Go(func() error { return l.write(ctx, &l.writers[i], queues[i]) })
+	for _, queue := range l.queues {
+		group.Go(func() error { return l.write(ctx, queue) })
 	}
 	group.Go(func() error {
-		for _, queue := range queues {
+		for _, queue := range l.queues {
 			defer close(queue)
 		}
-		return l.share(ctx, queues)
+		return l.distribute(ctx, from)
 	})
 	return group.Wait()
 }
 
-// share hands the events to the writers of their streams, at the rate that was asked for.
-func (l *load) share(ctx context.Context, queues []chan record) error {
+// distribute gives the events to the writers of their streams, at the requested rate.
+func (l *load) distribute(ctx context.Context, from source) error {
 	start := time.Now()
-	for n := range l.total - l.atRest() {
-		r, err, ok := l.next()
-		if err != nil || !ok {
+	var n int64
+	for r, err := range from {
+		if err != nil {
 			return err
 		}
 		if l.rate > 0 {
-			if err := until(ctx, start.Add(time.Duration(n)*time.Second/time.Duration(l.rate))); err != nil {
+			if err := waitUntil(ctx, start.Add(time.Duration(n)*time.Second/time.Duration(l.rate))); err != nil {
 				return err
 			}
 		}
 		select {
-		case queues[l.owner(r.stream)] <- r:
+		case l.queues[maphash.String(l.seed, r.stream)%uint64(len(l.queues))] <- r:
+			n++
 		case <-ctx.Done():
 			return ctx.Err()
 		}
@@ -110,85 +74,37 @@ func (l *load) share(ctx context.Context, queues []chan record) error {
 	return nil
 }
 
-// owner is which writer a stream belongs to.
-func (l *load) owner(stream string) int {
-	return int(maphash.String(l.seed, stream) % uint64(len(l.writers)))
-}
-
-func (l *load) write(ctx context.Context, w *writer, queue <-chan record) error {
-	every := max(1, l.total/samples)
+func (l *load) write(ctx context.Context, queue <-chan record) error {
+	versions := make(map[string]int64)
 	for r := range queue {
-		position, timed, err := l.append(ctx, w, r)
+		position, version, err := appendOne(ctx, l.store, r.stream, versions[r.stream], r.event)
 		if err != nil {
 			return err
 		}
-		if n := l.appended.Add(1); timed && l.probe != nil && n%every == 0 {
-			l.probe.underLoad(r.event.Type, position)
-		}
-	}
-	return nil
-}
-
-// oneAtATime appends what was kept back: each event when all before it is applied.
-func (l *load) oneAtATime(ctx context.Context) error {
-	for range l.atRest() {
-		r, err, ok := l.next()
-		if err != nil || !ok {
-			return err
-		}
-		position, timed, err := l.append(ctx, &l.writers[l.owner(r.stream)], r)
-		if err != nil {
-			return err
-		}
+		versions[r.stream] = version
 		l.appended.Add(1)
-		if timed {
-			err = l.probe.atRest(ctx, r.event.Type, position)
-		} else {
-			err = waitForAll(ctx, l.probe.runtime, concerned(r.event.Type), position)
-		}
-		if err != nil {
-			return err
+		for old := l.last.Load(); position > old && !l.last.CompareAndSwap(old, position); old = l.last.Load() {
 		}
 	}
 	return nil
 }
 
-// append appends one event. It is to be timed unless it is a poison event, or behind one, which not all apply at once.
-func (l *load) append(ctx context.Context, w *writer, r record) (position int64, timed bool, err error) {
-	result, err := l.store.Append(ctx, r.stream, event.Exact(w.versions[r.stream]), r.event)
+// appendOne appends an event to a stream that must be at this version.
+func appendOne(ctx context.Context, store *pgstore.Store, stream string, at int64, e event.Event) (position, version int64, err error) {
+	result, err := store.Append(ctx, stream, event.Exact(at), e)
 	if err != nil {
-		return 0, false, err
+		return 0, 0, err
 	}
-	w.versions[r.stream] = result.Version
-	position = result.Positions[0]
-	for i, m := range readModels {
-		if m.concerns(r.event.Type) {
-			raise(&l.last[i], position)
-		}
-	}
-	return position, !l.fault.delays(place{r.stream, result.Version}), nil
+	return result.Positions[0], result.Version, nil
 }
 
-// settle waits until every projection has dealt with everything that was appended.
-func (l *load) settle(ctx context.Context) error {
-	for i, m := range readModels {
-		if err := l.probe.runtime.WaitFor(ctx, m.id(), l.last[i].Load()); err != nil {
-			return fmt.Errorf("wait for %s: %w", m.name, err)
-		}
-	}
-	return nil
+// progress is how far the load has come.
+func (l *load) progress(start time.Time) string {
+	n, took := l.appended.Load(), time.Since(start)
+	return fmt.Sprintf("appended %d of %d events in %.1f s, %.0f/s", n, l.total, took.Seconds(), perSecond(n, took))
 }
 
-func raise(highest *atomic.Int64, position int64) {
-	for {
-		old := highest.Load()
-		if position <= old || highest.CompareAndSwap(old, position) {
-			return
-		}
-	}
-}
-
-func until(ctx context.Context, due time.Time) error {
+func waitUntil(ctx context.Context, due time.Time) error {
 	wait := time.Until(due)
 	if wait <= 0 {
 		return nil

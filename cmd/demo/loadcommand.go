@@ -2,26 +2,21 @@ package main
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"io"
 	"time"
 
 	"github.com/google/uuid"
 	"github.com/spf13/cobra"
 	"go.uber.org/zap"
-
-	"github.com/millrace-go/millrace/internal/program"
 )
 
-const (
-	// watchable is how many events per second a load appends if nothing else is said: one can look on.
-	watchable = 200
-	// progressEvery is how far apart the lines on a load are where there is no terminal.
-	progressEvery = 2 * time.Second
-)
+// watchable is the default rate of a load, in events per second: slow enough to watch.
+const watchable = 200
 
-func loadCommand(hurry context.Context) *cobra.Command {
+// progressEvery is how often a command that waits says how far it is, where its output is not a terminal.
+const progressEvery = 2 * time.Second
+
+func loadCommand() *cobra.Command {
 	var o options
 	cmd := &cobra.Command{
 		Use:   "load",
@@ -37,7 +32,7 @@ can append at once.`,
 			if err := o.validate(false); err != nil {
 				return err
 			}
-			return runLoad(cmd.Context(), hurry, o, cmd.OutOrStdout())
+			return runLoad(cmd.Context(), o, cmd.OutOrStdout())
 		},
 	}
 	databaseFlag(cmd, &o.databaseURL)
@@ -50,79 +45,34 @@ can append at once.`,
 	return cmd
 }
 
-// runLoad returns when all is appended; nobody need have applied it.
-func runLoad(ctx, hurry context.Context, o options, out io.Writer) (err error) {
-	defer func() { err = interruption(ctx, err) }()
-	d, err := openShared(ctx, hurry, o.databaseURL, o.writers, true, zap.NewNop())
+// runLoad returns when everything is appended, applied or not.
+func runLoad(ctx context.Context, o options, out io.Writer) error {
+	d, err := openShared(ctx, o.databaseURL, o.writers, zap.NewNop())
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, d.close(hurry)) }()
-	l := newLoad(d.store, nil, new(fault), o.events, o)
-	defer l.open(apart(generate(o.events, o.seed), short(uuid.NewString())))()
-	start := time.Now()
-	done := make(chan error, 1)
+	defer d.Close()
+	l := newLoad(d.Store, o.events, o)
+	start, done := time.Now(), make(chan error, 1)
 	appending, stop := context.WithCancel(ctx)
 	defer stop()
-	go func() { done <- l.concurrently(appending) }()
-	progress := newProgress(out)
-	ticker := time.NewTicker(progress.every())
+	go func() { done <- l.run(appending, withPrefix(generate(o.events, o.seed), short(uuid.NewString()))) }()
+	view := newView(out)
+	ticker := time.NewTicker(view.every(progressEvery))
 	defer ticker.Stop()
 	for {
 		select {
-		case err := <-done:
-			return errors.Join(err, progress.show(l.told(start)))
+		case err = <-done:
+			if printErr := view.show(l.progress(start)); err == nil {
+				err = printErr
+			}
+			return err
 		case <-ticker.C:
-			if err := progress.show(l.told(start)); err != nil {
+			if err = view.show(l.progress(start)); err != nil {
 				stop()
 				<-done
-				return fmt.Errorf("show the progress: %w", err)
+				return err
 			}
 		}
 	}
-}
-
-// apart gives the streams of a source names that no other load has.
-func apart(from source, prefix string) source {
-	return func(yield func(record, error) bool) {
-		for r, err := range from {
-			r.stream = prefix + "-" + r.stream
-			if !yield(r, err) {
-				return
-			}
-		}
-	}
-}
-
-// told is how far a load has come.
-func (l *load) told(start time.Time) string {
-	n, took := l.appended.Load(), time.Since(start)
-	return fmt.Sprintf("appended %d of %d events in %.1f s, %.0f/s", n, l.total, took.Seconds(), perSecond(n, took.Seconds()))
-}
-
-// progress shows one line after the other: in place on a terminal, below one another elsewhere.
-type progress struct {
-	out    io.Writer
-	canvas *canvas // nil where out is no terminal
-}
-
-func newProgress(out io.Writer) progress { return progress{out, newCanvas(out)} }
-
-func (p progress) every() time.Duration {
-	if p.canvas != nil {
-		return 200 * time.Millisecond
-	}
-	return progressEvery
-}
-
-func (p progress) show(lines ...string) error {
-	if p.canvas != nil {
-		return p.canvas.draw(lines)
-	}
-	for _, line := range lines {
-		if _, err := fmt.Fprintln(p.out, program.OneLine(line)); err != nil {
-			return err
-		}
-	}
-	return nil
 }

@@ -1,10 +1,9 @@
-// Command demo shows the main job end to end: an expense-claim process is appended by many writers at once to an event
-// store, and four projections are applied from it, right to the last event. Nothing else is needed: without a
-// -database-url it starts a private PostgreSQL from the installed binaries and removes it at the end.
+// Command demo appends an expense-claim process to an event store with many writers at once, and applies four projections
+// from it, to the last event. Without a -database-url it starts a private PostgreSQL from the installed binaries and removes
+// it at the end.
 package main
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -18,22 +17,10 @@ import (
 
 func main() { os.Exit(execute(os.Args[1:], os.Stdout, os.Stderr)) }
 
-// execute returns the exit status: 0 only if every read model was right, 128 and the signal's number where one ended it.
-func execute(args []string, out, errs io.Writer) int {
-	ctx, hurry, stop := interruptible(context.Background())
-	defer stop()
-	err := program.Execute(ctx, command(hurry), args, out, errs)
-	if err == nil {
-		return 0
-	}
-	var by interruptedError
-	if errors.As(err, &by) {
-		return 128 + int(by.signal)
-	}
-	return 1
-}
+// execute returns the exit status: 0 only if every read model was right.
+func execute(args []string, out, errs io.Writer) int { return program.Main(command(), args, out, errs) }
 
-func command(hurry context.Context) *cobra.Command {
+func command() *cobra.Command {
 	var o options
 	cmd := &cobra.Command{
 		Use:   "demo",
@@ -51,7 +38,7 @@ The commands below are for trying several nodes on one database, each in a termi
 			if err := o.validate(cmd.Flags().Changed("events")); err != nil {
 				return err
 			}
-			_, err := run(cmd.Context(), hurry, o, cmd.OutOrStdout())
+			_, err := runDemo(cmd.Context(), o, cmd.OutOrStdout())
 			return err
 		},
 	}
@@ -62,14 +49,14 @@ The commands below are for trying several nodes on one database, each in a termi
 	f.IntVar(&o.writers, "writers", 16, "how many append at once")
 	f.IntVar(&o.rate, "rate", 0, "events per second to append; 0 is as fast as possible")
 	f.IntVar(&o.poison, "poison", 0, "how many events, chosen by the seed, a projection's handler fails at")
-	f.StringVar(&o.onError, "on-error", "park", "what becomes of an event of -poison: park, park-stream (with what comes behind it in its stream), skip, or stop the projection")
-	f.BoolVar(&o.replay, "replay", false, "in the end, mend the fault that -poison makes and replay what was parked")
+	f.StringVar(&o.onError, "on-error", "park", "what happens to an event of -poison: park, park-stream (with later events of its stream), skip, or stop the projection")
+	f.BoolVar(&o.replay, "replay", false, "in the end, fix the fault that -poison makes and replay what was parked")
 	f.StringVar(&o.databaseURL, "database-url", "", `use this database; "" is a private server (default $DATABASE_URL)`)
-	f.BoolVar(&o.keep, "keep", false, "leave the tables in the database, to be looked at")
+	f.BoolVar(&o.keep, "keep", false, "keep the tables in the database")
 	f.BoolVar(&o.json, "json", false, "print the summary as one JSON object on the last line")
-	f.StringVar(&o.log, "log", "", "write what the library logs to this file")
+	f.StringVar(&o.log, "log", "", "write the library's log to this file")
 	f.SortFlags = false
-	cmd.AddCommand(nodeCommand(hurry), loadCommand(hurry), statusCommand(hurry), checkCommand(hurry), cleanCommand(hurry), serveCommand(hurry))
+	cmd.AddCommand(nodeCommand(), loadCommand(), statusCommand(), checkCommand(), cleanCommand(), serveCommand())
 	return cmd
 }
 
@@ -93,28 +80,28 @@ func (o options) validate(eventsGiven bool) error {
 	onError, known := onErrors[o.onError]
 	switch {
 	case o.events < 1:
-		return fmt.Errorf("-events is %d, but must be at least 1", o.events)
+		return fmt.Errorf("-events must be at least 1: %d", o.events)
 	case o.input != "" && eventsGiven:
 		return errors.New("-events and -input exclude each other: a log is appended as a whole")
 	case o.rate < 0:
-		return fmt.Errorf("-rate is negative: %d", o.rate)
+		return fmt.Errorf("-rate must not be negative: %d", o.rate)
 	case o.poison < 0:
-		return fmt.Errorf("-poison is negative: %d", o.poison)
+		return fmt.Errorf("-poison must not be negative: %d", o.poison)
 	case !known:
-		return fmt.Errorf("-on-error is %q, but must be park, park-stream, skip or stop", o.onError)
+		return fmt.Errorf("-on-error must be park, park-stream, skip or stop: %q", o.onError)
 	case onError != projection.ActionPark && o.poison == 0:
-		return fmt.Errorf("-on-error %s needs -poison: nothing fails else", o.onError)
+		return fmt.Errorf("-on-error %s needs -poison: without it nothing fails", o.onError)
 	case o.replay && o.poison == 0:
-		return errors.New("-replay needs -poison: nothing is parked else")
+		return errors.New("-replay needs -poison: without it nothing is parked")
 	case o.replay && onError != projection.ActionPark && onError != projection.ActionParkStream:
-		return fmt.Errorf("-replay and -on-error %s exclude each other: only what -on-error park or park-stream parks can be replayed", o.onError)
+		return fmt.Errorf("-replay and -on-error %s exclude each other: only parked events can be replayed", o.onError)
 	case o.keep && o.databaseURL == "":
 		return errors.New("-keep needs -database-url: a private server is removed with all that is in it")
 	}
 	return program.ValidWriters(o.writers)
 }
 
-// workload is the source that the options ask for, and what it is, for people.
+// workload is the source of the events, and its description.
 func (o options) workload() (from source, name string) {
 	if o.input != "" {
 		return readFile(o.input), "from " + o.input
@@ -122,7 +109,7 @@ func (o options) workload() (from source, name string) {
 	return generate(o.events, o.seed), fmt.Sprintf("of generated expense claims, seed %d", o.seed)
 }
 
-// poisonNote tells people of what will fail.
+// poisonNote says what will fail.
 func (o options) poisonNote() string {
 	if o.poison == 0 {
 		return ""
@@ -130,17 +117,17 @@ func (o options) poisonNote() string {
 	outcome := "parks it"
 	switch o.action() {
 	case projection.ActionParkStream:
-		outcome = "parks it, and the later ones of its stream behind it"
+		outcome = "parks it and the later events of its stream"
 	case projection.ActionSkip:
 		outcome = "skips it"
 	case projection.ActionStop:
 		outcome = "stops"
 	}
 	if o.replay {
-		outcome += "; in the end that is mended, and what is parked is replayed"
+		outcome += "; in the end the fault is fixed and what is parked is replayed"
 	}
 	return fmt.Sprintf("%d poison events: at each, one of the projections fails, retries and %s", o.poison, outcome)
 }
 
-// action is what becomes of the events that fail.
+// action is what happens to the events that fail.
 func (o options) action() projection.Action { return onErrors[o.onError] }

@@ -12,13 +12,13 @@ func TestBadFlagsAreOneClearLine(t *testing.T) {
 		args []string
 		says string
 	}{
-		{[]string{"-events", "0"}, "-events is 0"},
+		{[]string{"-events", "0"}, "-events must be at least 1: 0"},
 		{[]string{"-events", "3", "-input", "x"}, "exclude each other"},
-		{[]string{"-writers", "0"}, "-writers is 0"},
-		{[]string{"-rate", "-1"}, "-rate is negative"},
-		{[]string{"-poison=-1"}, "-poison is negative"},
+		{[]string{"-writers", "0"}, "-writers must be from 1 to 1000: 0"},
+		{[]string{"-rate", "-1"}, "-rate must not be negative"},
+		{[]string{"-poison=-1"}, "-poison must not be negative"},
 		{[]string{"-events", "10", "-poison", "11"}, "there are only 10 events"},
-		{[]string{"-poison", "1", "-on-error", "ignore"}, `-on-error is "ignore"`},
+		{[]string{"-poison", "1", "-on-error", "ignore"}, `-on-error must be park, park-stream, skip or stop: "ignore"`},
 		{[]string{"-on-error", "stop"}, "-on-error stop needs -poison"},
 		{[]string{"-replay"}, "-replay needs -poison"},
 		{[]string{"-poison", "1", "-on-error", "skip", "-replay"}, "-replay and -on-error skip exclude each other"},

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -15,11 +14,11 @@ import (
 )
 
 const (
-	// lookEvery is how far apart a node's looks at what it runs are: close enough that none seems late.
-	lookEvery = 100 * time.Millisecond
-	// lookLimit is how long a look may take before the database counts as away.
-	lookLimit = 3 * time.Second
-	// clock is how it is told when something was: nodes of one machine can be compared by it.
+	// statusEvery is how often a node reads its own status: often enough that no line seems late.
+	statusEvery = 100 * time.Millisecond
+	// statusLimit is how long that may take before the database counts as away.
+	statusLimit = 3 * time.Second
+	// clock is the form of times, by which the nodes of one machine can be compared.
 	clock = "15:04:05.000"
 )
 
@@ -29,7 +28,7 @@ type nodeOptions struct {
 	leaseTime, heartbeat time.Duration
 }
 
-func nodeCommand(hurry context.Context) *cobra.Command {
+func nodeCommand() *cobra.Command {
 	var o nodeOptions
 	cmd := &cobra.Command{
 		Use:   "node",
@@ -47,14 +46,14 @@ The first interrupt stops it in order, and it hands its projections over; the se
 			if err := o.validate(); err != nil {
 				return err
 			}
-			return runNode(cmd.Context(), hurry, o, cmd.OutOrStdout())
+			return runNode(cmd.Context(), o, cmd.OutOrStdout())
 		},
 	}
 	databaseFlag(cmd, &o.databaseURL)
 	f := cmd.Flags()
 	f.DurationVar(&o.leaseTime, "lease-time", 5*time.Second, "how long its projections stay its own without a heartbeat")
-	f.DurationVar(&o.heartbeat, "heartbeat", time.Second, "how far apart its heartbeats are; a third of -lease-time at the most")
-	f.StringVar(&o.log, "log", "", "write what the library logs to this file")
+	f.DurationVar(&o.heartbeat, "heartbeat", time.Second, "how often it sends a heartbeat; at most a third of -lease-time")
+	f.StringVar(&o.log, "log", "", "write the library's log to this file")
 	f.SortFlags = false
 	return cmd
 }
@@ -62,100 +61,91 @@ The first interrupt stops it in order, and it hands its projections over; the se
 func (o nodeOptions) validate() error {
 	switch {
 	case o.heartbeat < time.Millisecond:
-		return fmt.Errorf("-heartbeat is %v, but must be at least 1ms", o.heartbeat)
+		return fmt.Errorf("-heartbeat must be at least 1ms: %v", o.heartbeat)
 	case o.heartbeat > o.leaseTime/3:
-		return fmt.Errorf("-heartbeat is %v, but must be a third of -lease-time (%v) at the most", o.heartbeat, o.leaseTime)
+		return fmt.Errorf("-heartbeat (%v) must be at most a third of -lease-time (%v)", o.heartbeat, o.leaseTime)
 	}
 	return nil
 }
 
-// runNode returns when the node has stopped, or when hurry is done.
-func runNode(ctx, hurry context.Context, o nodeOptions, out io.Writer) (err error) {
+// runNode returns when the node has stopped.
+func runNode(ctx context.Context, o nodeOptions, out io.Writer) error {
 	log, closeLog, err := openLog(o.log)
 	if err != nil {
 		return err
 	}
 	defer closeLog()
-	d, err := openShared(ctx, hurry, o.databaseURL, 0, true, log)
-	if err != nil {
-		return interruption(ctx, err)
-	}
-	defer func() { err = errors.Join(err, d.close(hurry)) }()
-	runtime, err := newRuntime(millrace.Config{Store: d.store, Logger: log, LeaseDuration: o.leaseTime, HeartbeatInterval: o.heartbeat}, new(fault))
+	d, err := openShared(ctx, o.databaseURL, 0, log)
 	if err != nil {
 		return err
 	}
-	title := fmt.Sprintf("process %d, lease time %v, heartbeat %v, on %s", os.Getpid(), o.leaseTime, o.heartbeat, d.name)
-	n := &node{runtime: runtime, journal: newJournal(title, time.Now()), out: out}
-	return n.run(ctx, hurry)
+	defer d.Close()
+	runtime, err := newRuntime(millrace.Config{Store: d.Store, Logger: log, LeaseDuration: o.leaseTime, HeartbeatInterval: o.heartbeat}, new(fault))
+	if err != nil {
+		return err
+	}
+	on, err := describe(ctx, d, false)
+	if err != nil {
+		return err
+	}
+	title := fmt.Sprintf("process %d, lease time %v, heartbeat %v, on %s", os.Getpid(), o.leaseTime, o.heartbeat, on)
+	n := &node{runtime: runtime, log: newEventLog(title, time.Now()), out: out}
+	return n.run(ctx)
 }
 
-// node is a runtime, and what is told of it.
+// node is a runtime that prints what changes.
 type node struct {
 	runtime *millrace.Runtime
-	journal *journal
+	log     *eventLog
 	out     io.Writer
 }
 
-func (n *node) run(ctx, hurry context.Context) error {
+// run returns nil after an interruption. Where its output cannot be written any more, it stops.
+func (n *node) run(ctx context.Context) (err error) {
 	running, stop := context.WithCancel(ctx)
 	defer stop()
 	ended := make(chan error, 1)
 	go func() { ended <- n.runtime.Run(running) }()
-	ticker := time.NewTicker(lookEvery)
+	ticker := time.NewTicker(statusEvery)
 	defer ticker.Stop()
 	interrupted := ctx.Done()
-	var unread error // why nobody reads what is told
-	for {
+	for err == nil {
 		select {
 		case <-ticker.C:
+			err = n.observe(ctx)
 		case <-interrupted:
 			interrupted = nil
-			n.tell("stopping")
-			continue
-		case <-hurry.Done():
-			return context.Cause(hurry)
+			err = n.print("stopping")
 		case err := <-ended:
+			if err == nil && ctx.Err() == nil {
+				err = errors.New("the runtime ended by itself")
+			}
 			if err != nil {
-				return interruption(ctx, err)
+				return err
 			}
-			if running.Err() == nil {
-				return errors.New("the runtime ended by itself")
-			}
-			n.look(hurry)
-			n.tell("stopped in order")
-			return errors.Join(unread, wellEnded(ctx))
-		}
-		if err := n.look(hurry); err != nil && unread == nil {
-			unread = fmt.Errorf("tell what changes: %w", err)
-			stop()
+			return errors.Join(n.observe(ctx), n.print("stopped in order"))
 		}
 	}
+	stop()
+	return errors.Join(err, <-ended)
 }
 
-// look tells what has changed since the look before. Only what keeps it from telling is an error.
-func (n *node) look(hurry context.Context) error {
-	ctx, cancel := context.WithTimeout(hurry, lookLimit)
+// observe prints what has changed. Only a failure to print is an error.
+func (n *node) observe(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), statusLimit)
 	defer cancel()
 	status, err := n.runtime.Status(ctx)
-	for _, line := range n.journal.look(time.Now(), status, err) {
-		if err := n.tell(line); err != nil {
+	for _, line := range n.log.lines(time.Now(), status, err) {
+		if err := n.print(line); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (n *node) tell(line string) error {
-	_, err := fmt.Fprintf(n.out, "%s %s\n", time.Now().Format(clock), line)
-	return err
-}
-
-// wellEnded tells how a command ends that goes on until it is interrupted: well, unless nobody reads it any more.
-func wellEnded(ctx context.Context) error {
-	var by interruptedError
-	if errors.As(context.Cause(ctx), &by) && by.signal != syscall.SIGPIPE {
-		return nil
+func (n *node) print(line string) error {
+	if _, err := fmt.Fprintf(n.out, "%s %s\n", time.Now().Format(clock), line); err != nil {
+		return fmt.Errorf("print what changes: %w", err)
 	}
-	return context.Cause(ctx)
+	return nil
 }

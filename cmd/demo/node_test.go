@@ -16,7 +16,7 @@ import (
 // nodeID is what a node says of itself first.
 const nodeID = `node \w{8} \(([-\w]{36})\)`
 
-// owners are the nodes that hold leases, with how many; "" are those that nobody holds.
+// owners counts the leases of each node; "" are those that no node holds.
 func owners(t *testing.T, pool *pgxpool.Pool) map[string]int64 {
 	t.Helper()
 	return counts(t, pool, "select coalesce(owner::text, ''), count(*) from demo_millrace.leases group by 1")
@@ -63,7 +63,7 @@ func TestKilledNodeIsReplacedAndNothingIsLost(t *testing.T) {
 	delete(nodes, victim)
 	check := start(t, "check", "-database-url", dsn)
 	settledOn(t, pool, slices.Collect(maps.Keys(nodes))...)
-	eventually(t, "somebody says that it took over", func() bool {
+	eventually(t, "a node says that it took over", func() bool {
 		for _, p := range nodes {
 			if strings.Contains(p.output(), "took over from "+short(victim)+": ") {
 				return true

@@ -6,47 +6,39 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/jackc/pgx/v5/pgxpool"
-
 	"github.com/millrace-go/millrace/internal/pgtest"
 	"github.com/millrace-go/millrace/internal/program"
-	"github.com/millrace-go/millrace/pgstore"
 	"github.com/millrace-go/millrace/projection"
 )
 
-// spoilt is a run with poison events, and what is left of it.
-type spoilt struct {
+// poisoned is a finished run with poison events.
+type poisoned struct {
 	t      *testing.T
 	said   string
 	s      summary
 	chosen poison
-	pool   *pgxpool.Pool
-	store  *pgstore.Store
+	d      *program.Database
 }
 
-// spoil makes a run that must be verified.
-func spoil(t *testing.T, o options) *spoilt {
+// runPoisoned makes a run that must be verified.
+func runPoisoned(t *testing.T, o options) *poisoned {
 	t.Helper()
 	o.seed, o.writers, o.databaseURL, o.keep = 3, 4, pgtest.Database(t), true
 	var out bytes.Buffer
-	s, err := run(t.Context(), t.Context(), o, &out)
+	s, err := runDemo(t.Context(), o, &out)
 	if err != nil || !s.Verified {
 		t.Fatalf("verified %v: %v\n%s", s.Verified, err, out.String())
 	}
-	found, err := look(t.Context(), generate(o.events, o.seed), o.poison, o.seed)
+	found, err := inspect(t.Context(), generate(o.events, o.seed), o.poison, o.seed)
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &spoilt{t: t, said: out.String(), s: s, chosen: found.poison, pool: program.Pool(t, o.databaseURL)}
-	if r.store, err = pgstore.OpenPool(t.Context(), r.pool, pgstore.Options{Schema: storeSchema}); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(r.store.Close)
+	r := &poisoned{t: t, said: out.String(), s: s, chosen: found.poison, d: existing(t, o.databaseURL)}
 	return r
 }
 
 // mustSay checks that the run's output holds this.
-func (r *spoilt) mustSay(says ...string) {
+func (r *poisoned) mustSay(says ...string) {
 	r.t.Helper()
 	for _, what := range says {
 		if !strings.Contains(r.said, what) {
@@ -56,11 +48,11 @@ func (r *spoilt) mustSay(says ...string) {
 }
 
 // finds checks that what a statement does is found and, undone, no longer.
-func (r *spoilt) finds(f *fault, corrupt, mend, says string) {
+func (r *poisoned) finds(f *fault, corrupt, repair, says string) {
 	r.t.Helper()
-	for _, step := range []struct{ sql, says string }{{corrupt, says}, {mend, ""}} {
-		program.MustExec(r.t, r.pool, step.sql)
-		v, err := check(r.t.Context(), r.pool, r.store, f)
+	for _, step := range []struct{ sql, says string }{{corrupt, says}, {repair, ""}} {
+		program.MustExec(r.t, r.d.Pool, step.sql)
+		v, err := check(r.t.Context(), r.d, statusOf(r.t, r.d), f)
 		if err != nil {
 			r.t.Fatal(err)
 		}
@@ -73,7 +65,7 @@ func (r *spoilt) finds(f *fault, corrupt, mend, says string) {
 
 // behind walks through the events without a store: how many of each projection's come behind one of their stream that was
 // chosen for it, and how many streams of the read model streams go on behind one.
-func (r *spoilt) behind(events int64) (behind, streams int64) {
+func (r *poisoned) behind(events int64) (behind, streams int64) {
 	r.t.Helper()
 	versions := make(map[string]int64)
 	parked := make(map[place]bool) // by stream, the version being the index of the read model
@@ -103,29 +95,29 @@ func (r *spoilt) behind(events int64) (behind, streams int64) {
 }
 
 func TestRunParksStreams(t *testing.T) {
-	const events, poisoned = 1000, 30
-	r := spoil(t, options{events: events, poison: poisoned, onError: "park-stream"})
+	const events, chosen = 1000, 30
+	r := runPoisoned(t, options{events: events, poison: chosen, onError: "park-stream"})
 	behind, _ := r.behind(events)
 	l := r.s.DeadLetters
 	// Some of those that were chosen may come behind others.
-	if l.Behind != behind || behind == 0 || l.Parked-l.Behind > poisoned || l.Left != l.Parked || l.Replayed != 0 {
+	if l.Behind != behind || behind == 0 || l.Parked-l.Behind > chosen || l.Left != l.Parked || l.Replayed != 0 {
 		t.Errorf("%+v, want %d behind others and none replayed", l, behind)
 	}
-	r.mustSay("and the later ones of its stream behind it\n", "0 replayed, ", "that were to be parked\n")
+	r.mustSay("parks it and the later events of its stream\n", "0 replayed, ", "that are parked\n")
 	f := newFault(r.chosen, projection.ActionParkStream)
 	letters := "update demo_millrace.dead_letters set "
 	one := " where id = (select min(id) from demo_millrace.dead_letters where behind)"
-	r.finds(f, letters+"state = 'resolved'"+one, letters+"state = 'parked'"+one, "replayed position")
-	r.finds(f, letters+"state = 'discarded'"+one, letters+"state = 'parked'"+one, "1 discarded events")
-	r.finds(f, letters+"stream_version = -stream_version"+one, letters+"stream_version = -stream_version where stream_version < 0", "which was not to be: parked behind")
-	r.finds(f, letters+"behind = false, error = 'was behind'"+one, letters+"behind = true where error = 'was behind'", "as one behind another: false; it should be true")
+	r.finds(f, letters+"state = 'resolved'"+one, letters+"state = 'parked'"+one, "is resolved, not parked")
+	r.finds(f, letters+"state = 'discarded'"+one, letters+"state = 'parked'"+one, "is discarded, not parked")
+	r.finds(f, letters+"stream_version = -stream_version"+one, letters+"stream_version = -stream_version where stream_version < 0", " unexpectedly ")
+	r.finds(f, letters+"behind = false, error = 'was behind'"+one, letters+"behind = true where error = 'was behind'", "unexpectedly (blocked by its stream: false)")
 	// An event behind one that was applied all the same.
 	r.finds(f, "update demo.streams set n = n + 1 where stream = 'declaration1'", "update demo.streams set n = n - 1 where stream = 'declaration1'", "streams holds")
 }
 
 func TestRunReplaysParkedStreamsInOrder(t *testing.T) {
-	const events, poisoned = 1000, 30
-	r := spoil(t, options{events: events, poison: poisoned, onError: "park-stream", replay: true})
+	const events, chosen = 1000, 30
+	r := runPoisoned(t, options{events: events, poison: chosen, onError: "park-stream", replay: true})
 	behind, _ := r.behind(events)
 	if l := r.s.DeadLetters; l.Behind != behind || l.Left != 0 || l.Replayed != l.Parked || l.Parked <= behind {
 		t.Errorf("%+v, want all replayed, %d of them behind others", l, behind)
@@ -135,20 +127,20 @@ func TestRunReplaysParkedStreamsInOrder(t *testing.T) {
 			t.Errorf("%+v, want all of %d events applied, in order", p, events)
 		}
 	}
-	r.mustSay("in the end that is mended, and what is parked is replayed\n", "s "+string(replaying)+": ", "mended, all are replayed now\n", "were replayed, 0 failed again\n",
+	r.mustSay("in the end the fault is fixed and what is parked is replayed\n", "s "+string(replaying)+": ", "all are replayed now\n",
 		", 0 still parked\n", " of them by a replay, each stream in order\n")
 	f := newFault(r.chosen, projection.ActionParkStream)
-	f.mended.Store(true)
+	f.fixed.Store(true)
 	letters := "update demo_millrace.dead_letters set "
 	one := " where id = (select min(id) from demo_millrace.dead_letters)"
-	r.finds(f, letters+"state = 'parked'"+one, letters+"state = 'resolved'"+one, "parked position")
-	r.finds(f, letters+"state = 'replaying'"+one, letters+"state = 'resolved'"+one, "that were to be")
+	r.finds(f, letters+"state = 'parked'"+one, letters+"state = 'resolved'"+one, "is parked, not resolved")
+	r.finds(f, letters+"state = 'replaying'"+one, letters+"state = 'resolved'"+one, "is replaying, not resolved")
 }
 
 func TestReplayOfSingleEventsTellsWhatIsOutOfOrder(t *testing.T) {
-	const events, poisoned = 1000, 30
-	r := spoil(t, options{events: events, poison: poisoned, onError: "park", replay: true})
-	if l, want := r.s.DeadLetters, (letterSummary{Parked: poisoned, Replayed: poisoned}); l != want {
+	const events, chosen = 1000, 30
+	r := runPoisoned(t, options{events: events, poison: chosen, onError: "park", replay: true})
+	if l, want := r.s.DeadLetters, (deadLetterSummary{Parked: chosen, Replayed: chosen}); l != want {
 		t.Errorf("%+v, want %+v", l, want)
 	}
 	_, streams := r.behind(events)
@@ -161,15 +153,15 @@ func TestReplayOfSingleEventsTellsWhatIsOutOfOrder(t *testing.T) {
 			t.Errorf("%+v, and %d streams went on behind a poison event", p, streams)
 		}
 	}
-	r.mustSay("equal, with ", "-on-error park-stream keeps the order", "30 of them by a replay, behind what came after them\n")
+	r.mustSay("reordered\n", "-on-error park-stream keeps the order", "30 of them by a replay, after later events of their streams\n")
 }
 
 func TestRunSkipsWhatIsToBeSkipped(t *testing.T) {
-	r := spoil(t, options{events: 1000, poison: 8, onError: "skip"})
-	if r.s.DeadLetters != (letterSummary{}) {
+	r := runPoisoned(t, options{events: 1000, poison: 8, onError: "skip"})
+	if r.s.DeadLetters != (deadLetterSummary{}) {
 		t.Errorf("%+v, want none", r.s.DeadLetters)
 	}
-	r.mustSay("but for the 8 that were to be skipped\n")
+	r.mustSay("except the 8 that were skipped\n")
 	// The control: one that is skipped and was not chosen is found.
 	projections := "update demo_millrace.projections set skipped = skipped "
 	r.finds(newFault(r.chosen, projection.ActionSkip), projections+"+ 1 where name = 'streams'", projections+"- 1 where name = 'streams'", "streams skipped")
@@ -191,19 +183,5 @@ func TestRunEndsWhereAProjectionStops(t *testing.T) {
 	if err := program.Pool(t, dsn).QueryRow(t.Context(), `select (select count(*) from demo_millrace.dead_letters),
 		(select count(*) from demo_millrace.projections where halted)`).Scan(&letters, &stopped); err != nil || letters != 0 || stopped == 0 {
 		t.Errorf("%d events are parked, and %d projections have stopped: %v", letters, stopped, err)
-	}
-}
-
-func TestOnlyWhatIsAppliedAtOnceIsTimed(t *testing.T) {
-	chosen := poison{place{"a", 3}: "streams", place{"a", 5}: "payments"}
-	for action, delayed := range map[projection.Action][]int64{
-		projection.ActionPark: {3, 5}, projection.ActionSkip: {3, 5}, projection.ActionParkStream: {3, 4, 5, 6},
-	} {
-		f := newFault(chosen, action)
-		for version := range int64(7) {
-			if got := f.delays(place{"a", version}); got != slices.Contains(delayed, version) || f.delays(place{"b", version}) {
-				t.Errorf("%v: version %d is delayed: %v", action, version, got)
-			}
-		}
 	}
 }

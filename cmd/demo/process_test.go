@@ -52,7 +52,7 @@ func start(t *testing.T, args ...string) *process {
 	}
 	go func() {
 		defer close(p.ended)
-		_ = p.cmd.Wait() // that it fails tells its state
+		_ = p.cmd.Wait() // the state holds the failure
 	}()
 	t.Cleanup(func() {
 		_ = p.cmd.Process.Kill()

@@ -12,24 +12,23 @@ import (
 	"github.com/millrace-go/millrace/projection"
 )
 
-// retryBase is the delay before the first retry: short, so that one need not wait to see an event parked.
+// retryBase is the delay before the first retry. It is short, so that an event is parked soon.
 const retryBase = 20 * time.Millisecond
 
-// readModel is a projection of the demo: its table, the handler that fills it, and the plain SQL that tells what must
-// stand in it.
+// readModel is a projection of the demo: its table, the handler that fills it, and the plain SQL for what the table must hold.
 type readModel struct {
-	// name is that of the projection and of its table in schema demo.
+	// name is that of the projection, and of its table in schema demo.
 	name string
-	// eventType is the only one that concerns it; empty means all.
+	// eventType is the only type of event that the projection handles; empty means all.
 	eventType string
-	// table creates what it writes.
+	// table creates the table.
 	table string
 	// handle writes a batch.
 	handle batchHandler
-	// fail is how it fails at an event that -poison chose.
+	// fail is how the handler fails at an event that -poison chose.
 	fail failure
-	// want and got are selects of (key text, value text), over the events that are neither parked nor skipped, which are named
-	// "counted" there, and over the table. Those of the events are "late" that were replayed behind later ones.
+	// want and got select (key text, value text). got reads the table. want reads "counted": the events that are neither
+	// parked nor skipped. In it, an event is "late" if it was replayed when later events had been applied.
 	want, got string
 }
 
@@ -39,8 +38,7 @@ func (m readModel) concerns(eventType string) bool {
 
 func (m readModel) id() millrace.ProjectionID { return millrace.ProjectionID{Name: m.name} }
 
-// projection is what is registered: the handler, made to fail at the events that were chosen for it, and what is done
-// about them. However many those are, they fail on purpose.
+// projection returns the projection to register. It fails at its chosen events, however many those are.
 func (m readModel) projection(f *fault) millrace.Projection {
 	p := millrace.Projection{
 		Name:            m.name,
@@ -56,13 +54,13 @@ func (m readModel) projection(f *fault) millrace.Projection {
 	return p
 }
 
-// concerned are the read models that want events of that type.
+// concerned returns the read models that handle events of that type.
 func concerned(eventType string) []readModel {
 	return slices.DeleteFunc(slices.Clone(readModels), func(m readModel) bool { return !m.concerns(eventType) })
 }
 
-// readModels are the four projections. Every handler writes a batch by one statement, whatever its size: that is ten
-// times faster and more than a statement for each event.
+// readModels are the four projections. Every handler writes a batch by one statement, whatever its size. That is ten times
+// faster than a statement for each event, or more.
 var readModels = []readModel{
 	{
 		name:   "events_by_type",
@@ -119,7 +117,7 @@ func countTypes(ctx context.Context, tx pgx.Tx, events []event.Envelope) error {
 	return err
 }
 
-// countRoles lets the database look into the bodies. A role that is missing or null counts as "(none)".
+// countRoles reads the bodies in the database. A role that is missing or null counts as "(none)".
 func countRoles(ctx context.Context, tx pgx.Tx, events []event.Envelope) error {
 	_, err := tx.Exec(ctx, `
 		insert into demo.events_by_role as t (role, n)
@@ -128,7 +126,7 @@ func countRoles(ctx context.Context, tx pgx.Tx, events []event.Envelope) error {
 	return err
 }
 
-// followStreams rests on order: the last event of a stream in a batch is its latest.
+// followStreams relies on the order: the last event of a stream in a batch is its latest.
 func followStreams(ctx context.Context, tx pgx.Tx, events []event.Envelope) error {
 	at := make(map[string]int)
 	var streams, lastTypes []string

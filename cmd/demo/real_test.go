@@ -45,7 +45,7 @@ func TestRealLog(t *testing.T) {
 
 	dsn := pgtest.Database(t)
 	var out bytes.Buffer
-	s, err := run(t.Context(), t.Context(), options{input: log, writers: 16, databaseURL: dsn, keep: true}, &out)
+	s, err := runDemo(t.Context(), options{input: log, writers: 16, databaseURL: dsn, keep: true}, &out)
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out.String())
 	}

@@ -6,21 +6,30 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"time"
 
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
+	"golang.org/x/sync/errgroup"
 
+	"github.com/millrace-go/millrace"
+	"github.com/millrace-go/millrace/internal/program"
 	"github.com/millrace-go/millrace/projection"
 )
 
-// run is the whole demo. It returns when everything that it started or created is gone, or is to be kept; after hurry
-// is done it waits for nothing but the end of a private server. It fails where a read model is not right.
-func run(ctx, hurry context.Context, o options, out io.Writer) (s summary, err error) {
-	defer func() { err = interruption(ctx, err) }()
+const (
+	// standstill is how long a run may show no progress before it is given up.
+	standstill = time.Minute
+	// pollEvery is how often the status is read to see whether projections have started or caught up.
+	pollEvery = 50 * time.Millisecond
+)
+
+// runDemo is the whole demo, on the given database or a private server. It fails where a read model is not right.
+func runDemo(ctx context.Context, o options, out io.Writer) (s summary, err error) {
 	from, name := o.workload()
 	found := survey{events: o.events}
 	if o.input != "" || o.poison > 0 {
-		if found, err = look(ctx, from, o.poison, o.seed); err != nil {
+		if found, err = inspect(ctx, from, o.poison, o.seed); err != nil {
 			return s, err
 		}
 	}
@@ -29,99 +38,280 @@ func run(ctx, hurry context.Context, o options, out io.Writer) (s summary, err e
 		return s, err
 	}
 	defer closeLog()
-	d, err := openDatabase(ctx, hurry, o, log)
+	dsn := o.databaseURL
+	if dsn == "" {
+		server, startErr := program.PrivateServer(ctx, o.writers, nil)
+		if startErr != nil {
+			return s, startErr
+		}
+		defer func() { err = errors.Join(err, program.Cleanup(ctx, server.Stop)) }()
+		dsn = server.DSN("postgres")
+	}
+	d, err := program.Open(ctx, dsn, layout(), o.writers, log)
 	if err != nil {
 		return s, err
 	}
-	defer func() {
-		err = interruption(ctx, err)
-		// From here on nothing tells of an interruption: connections to a server that was stopped break as a pipe does whose
-		// reader is gone.
-		ctx = context.WithoutCancel(ctx)
-		err = errors.Join(err, d.close(hurry))
-	}()
-
-	fmt.Fprintf(out, "%d events %s, %d writers\non %s\n", found.events, name, o.writers, d.name)
+	defer d.Close()
+	if !o.keep {
+		defer func() { err = errors.Join(err, d.Drop(ctx)) }()
+	}
+	if err := d.Create(ctx); err != nil {
+		return s, err
+	}
+	on, err := describe(ctx, d, o.databaseURL == "")
+	if err != nil {
+		return s, err
+	}
+	r := &run{database: d, load: newLoad(d.Store, found.events, o), from: from, fault: newFault(found.poison, o.action()),
+		replays: o.replay, view: newView(out), figures: newFigures(found.events)}
+	title := []string{fmt.Sprintf("%d events %s, %d writers", found.events, name, o.writers), "on " + on}
 	if note := o.poisonNote(); note != "" {
-		fmt.Fprintln(out, note)
+		title = append(title, note)
 	}
-	fmt.Fprintln(out)
-	f := newFault(found.poison, o.action())
-	c, err := newCourse(d.store, from, found.events, f, o, log, newScreen(out))
+	if err := r.view.print(append(title, "")...); err != nil {
+		return s, err
+	}
+	return r.do(ctx, o, log)
+}
+
+// run applies a workload while it is appended.
+type run struct {
+	database *program.Database
+	runtime  *millrace.Runtime
+	load     *load
+	from     source
+	fault    *fault
+	replays  bool // in the end the fault is fixed, and what is parked is replayed
+	view     *view
+	figures  figures
+
+	start                     time.Time // of the first append
+	appending, applying, took time.Duration
+}
+
+// do applies the workload, and checks and prints the result.
+func (r *run) do(ctx context.Context, o options, log *zap.Logger) (s summary, err error) {
+	if r.runtime, err = newRuntime(millrace.Config{Store: r.database.Store, Logger: log}, r.fault); err != nil {
+		return s, err
+	}
+	if err := r.apply(ctx); err != nil {
+		return s, err
+	}
+	status, err := r.runtime.Status(ctx)
 	if err != nil {
 		return s, err
 	}
-	if err := c.drive(ctx, hurry); err != nil {
-		return s, err
-	}
-	v, err := check(ctx, d.pool, d.store, f)
+	v, err := check(ctx, r.database, status, r.fault)
 	if err != nil {
 		return s, err
 	}
-	v.mustHold(c.load.appended.Load())
-	if s, err = c.summary(ctx, d, v); err != nil {
-		return s, err
-	}
+	v.mustHold(r.load.appended.Load())
+	s = r.summary(status, v)
 	var kept []string
 	if o.keep {
-		kept = d.schemas()
+		kept = r.database.Schemas()
 	}
-	if err := s.print(out, v, kept, o.json); err != nil {
+	if err := s.print(r.view, v, kept, o.json); err != nil {
 		return s, fmt.Errorf("print the summary: %w", err)
 	}
 	return s, v.err()
 }
 
-// interruption is why something failed: where it was interrupted that is the reason, whatever else it led to.
-func interruption(ctx context.Context, err error) error {
-	if ctx.Err() == nil || err == nil {
-		return err
+// newRuntime makes a runtime of the demo's projections, with that fault.
+func newRuntime(config millrace.Config, f *fault) (*millrace.Runtime, error) {
+	runtime, err := millrace.New(config)
+	if err != nil {
+		return nil, err
 	}
-	return errors.Join(context.Cause(ctx), leftBehind(err))
+	for _, m := range readModels {
+		if err := runtime.Register(m.projection(f)); err != nil {
+			return nil, err
+		}
+	}
+	return runtime, nil
 }
 
-// leftBehindError tells that something could not be removed, which is worth saying whatever else happened.
-type leftBehindError struct{ err error }
+// apply runs the projections until everything is applied.
+func (r *run) apply(ctx context.Context) error {
+	group, ctx := errgroup.WithContext(ctx)
+	running, stop := context.WithCancel(ctx)
+	group.Go(func() error {
+		err := r.runtime.Run(running)
+		if err == nil && running.Err() == nil {
+			err = errors.New("the runtime ended by itself")
+		}
+		return err
+	})
+	group.Go(func() error {
+		defer stop()
+		return r.work(ctx)
+	})
+	return group.Wait()
+}
 
-func (e leftBehindError) Error() string { return e.err.Error() }
-func (e leftBehindError) Unwrap() error { return e.err }
+// work appends the workload and waits until it is applied, phase by phase.
+func (r *run) work(ctx context.Context) error {
+	if err := r.during(ctx, starting, r.started); err != nil {
+		return err
+	}
+	r.start = time.Now()
+	if err := r.during(ctx, loading, func(ctx context.Context) error { return r.load.run(ctx, r.from) }); err != nil {
+		return err
+	}
+	r.appending = time.Since(r.start)
+	if err := r.during(ctx, catchingUp, r.caughtUp); err != nil {
+		return err
+	}
+	if err := r.look(ctx); err != nil {
+		return err
+	}
+	r.applying = r.figures.at
+	if r.replays {
+		if err := r.replay(ctx); err != nil {
+			return err
+		}
+	}
+	r.took = time.Since(r.start)
+	r.figures.phase = finished
+	return r.show(ctx)
+}
 
-// leftBehind is that part of an error, or nil.
-func leftBehind(err error) error {
-	var left leftBehindError
-	if errors.As(err, &left) {
-		return left
+// started waits until all projections run, so that no rate includes the time that starting takes.
+func (r *run) started(ctx context.Context) error {
+	return poll(ctx, func() (bool, error) {
+		status, err := r.runtime.Status(ctx)
+		running := 0
+		for _, p := range status.Projections {
+			if p.Owner != "" && p.Owner == status.Node && p.State != millrace.StateStarting {
+				running++
+			}
+		}
+		return running == len(readModels), err
+	})
+}
+
+// caughtUp waits until every projection has handled everything that was appended.
+func (r *run) caughtUp(ctx context.Context) error {
+	for _, m := range readModels {
+		if err := r.runtime.WaitFor(ctx, m.id(), r.load.last.Load()); err != nil {
+			return err
+		}
 	}
 	return nil
 }
 
-// summary is what the run came to; the runtime has stopped, so that the checkpoints are final.
-func (c *course) summary(ctx context.Context, d *database, v verdict) (summary, error) {
-	rows, err := d.store.Port().Projections(ctx, []string{projection.DefaultTenant})
-	if err != nil {
-		return summary{}, err
+// replay fixes the fault and replays what is parked.
+func (r *run) replay(ctx context.Context) error {
+	var parked deadLetterSummary
+	for _, m := range readModels {
+		found, err := deadLettersOf(ctx, r.database.Store, m)
+		if err != nil {
+			return err
+		}
+		parked.add(found)
 	}
-	s := summary{
-		Events:           v.events,
-		Streams:          v.streams,
-		Seconds:          rounded(c.took.Seconds()),
-		AppendPerSecond:  rounded(perSecond(c.loaded, c.appending.Seconds())),
-		AppliedPerSecond: rounded(perSecond(c.applied, c.applying.Seconds())),
-		Latency:          c.load.probe.rest.latency(),
-		LatencyUnderLoad: c.load.probe.load.latency(),
-		DeadLetters:      v.letters(),
-		Verified:         len(v.wrong) == 0,
+	r.fault.fixed.Store(true)
+	r.figures.news = fmt.Sprintf("%d events parked: %d failed, %d follow one that did; the fault is fixed, and all are replayed now",
+		parked.Parked, parked.Parked-parked.Behind, parked.Behind)
+	r.figures.phase = replaying
+	if err := r.show(ctx); err != nil { // the replay may be over before the next frame
+		return err
 	}
-	for i, m := range v.models {
-		p := projectionSummary{Name: m.name, Applied: c.last.projections[i].applied, Parked: m.parked, Replayed: m.replayed, Skipped: m.skipped, OutOfOrder: m.disordered, rows: m.rows, wrong: m.wrong}
-		for _, row := range rows {
-			if row.ID.Name == m.name {
-				p.Checkpoint = row.Checkpoint
+	err := r.during(ctx, replaying, func(ctx context.Context) error {
+		for _, m := range readModels {
+			if _, err := r.database.Store.DeadLetters(m.id()).Replay(ctx, projection.DeadLetterFilter{All: true}, int(parked.Parked)); err != nil {
+				return err
 			}
 		}
-		s.Projections = append(s.Projections, p)
+		return nil
+	})
+	r.figures.news = ""
+	return err
+}
+
+// during shows the figures while work goes on. It gives up when nothing moves any more.
+func (r *run) during(ctx context.Context, p phase, work func(ctx context.Context) error) error {
+	r.figures.phase = p
+	group, ctx := errgroup.WithContext(ctx)
+	done := make(chan struct{})
+	group.Go(func() error {
+		defer close(done)
+		return work(ctx)
+	})
+	group.Go(func() error {
+		ticker := time.NewTicker(r.view.every(time.Second))
+		defer ticker.Stop()
+		handled, movedAt := r.figures.handled(), time.Now()
+		for {
+			select {
+			case <-done:
+				return nil
+			case <-ticker.C:
+			}
+			if err := r.show(ctx); err != nil {
+				return err
+			}
+			if now := r.figures.handled(); now != handled {
+				handled, movedAt = now, time.Now()
+			} else if time.Since(movedAt) > standstill {
+				return fmt.Errorf("nothing has moved for %v while %s", standstill, p)
+			}
+		}
+	})
+	return group.Wait()
+}
+
+// look takes new figures.
+func (r *run) look(ctx context.Context) error {
+	status, err := r.runtime.Status(ctx)
+	if err != nil {
+		return err
 	}
-	return s, nil
+	if r.start.IsZero() {
+		return nil
+	}
+	f := &r.figures
+	f.at, f.appended = time.Since(r.start), r.load.appended.Load()
+	f.observe(status)
+	if r.applying == 0 {
+		appending := r.appending
+		if appending == 0 {
+			appending = f.at
+		}
+		f.measure(appending, f.at)
+	}
+	return nil
+}
+
+// show takes new figures and shows them.
+func (r *run) show(ctx context.Context) error {
+	if err := r.look(ctx); err != nil {
+		return err
+	}
+	lines := []string{r.figures.line()}
+	if r.view.isTerminal() {
+		lines = r.figures.table()
+	}
+	if err := r.view.show(lines...); err != nil {
+		return fmt.Errorf("show the figures: %w", err)
+	}
+	return nil
+}
+
+// poll calls is until it reports true.
+func poll(ctx context.Context, is func() (bool, error)) error {
+	ticker := time.NewTicker(pollEvery)
+	defer ticker.Stop()
+	for {
+		if yes, err := is(); yes || err != nil {
+			return err
+		}
+		select {
+		case <-ticker.C:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
 }
 
 // openLog returns a logger to a file, or a silent one.

@@ -5,14 +5,15 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
+	"github.com/millrace-go/millrace"
 	"github.com/millrace-go/millrace/internal/pgtest"
 	"github.com/millrace-go/millrace/internal/program"
-	"github.com/millrace-go/millrace/pgstore"
 	"github.com/millrace-go/millrace/projection"
 )
 
@@ -21,7 +22,7 @@ func TestRunIsVerifiedAndFindsWhatIsWrong(t *testing.T) {
 	const events, poisoned = 1500, 12
 	o := options{events: events, seed: 3, writers: 8, poison: poisoned, databaseURL: dsn, keep: true, json: true}
 	var out bytes.Buffer
-	s, err := run(t.Context(), t.Context(), o, &out)
+	s, err := runDemo(t.Context(), o, &out)
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out.String())
 	}
@@ -40,18 +41,14 @@ func TestRunIsVerifiedAndFindsWhatIsWrong(t *testing.T) {
 	}
 
 	// The control: each of these is found.
-	found, err := look(t.Context(), generate(events, o.seed), poisoned, o.seed)
+	found, err := inspect(t.Context(), generate(events, o.seed), poisoned, o.seed)
 	if err != nil {
 		t.Fatal(err)
 	}
-	pool := program.Pool(t, dsn)
-	store, err := pgstore.OpenPool(t.Context(), pool, pgstore.Options{Schema: storeSchema})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer store.Close()
+	d := existing(t, dsn)
+	pool := d.Pool
 	verify := func() verdict {
-		v, err := check(t.Context(), pool, store, newFault(found.poison, projection.ActionPark))
+		v, err := check(t.Context(), d, statusOf(t, d), newFault(found.poison, projection.ActionPark))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -61,31 +58,31 @@ func TestRunIsVerifiedAndFindsWhatIsWrong(t *testing.T) {
 	if err := verify().err(); err != nil {
 		t.Fatalf("before anything is corrupted: %v", err)
 	}
-	for _, test := range []struct{ corrupt, mend, says string }{
+	for _, test := range []struct{ corrupt, repair, says string }{
 		{"update demo.events_by_type set n = n + 1 where event_type = 'Payment Handled'",
 			"update demo.events_by_type set n = n - 1 where event_type = 'Payment Handled'", "events_by_type holds"},
-		{"insert into demo.events_by_role values ('nobody', 1)", "delete from demo.events_by_role where role = 'nobody'",
-			`events_by_role holds 1 for "nobody", but the events say nothing`},
+		{"insert into demo.events_by_role values ('NONE', 1)", "delete from demo.events_by_role where role = 'NONE'",
+			`events_by_role holds 1 for "NONE", but the events say nothing`},
 		{"update demo.streams set last_type = '-' || last_type where stream = 'declaration1'",
 			"update demo.streams set last_type = substr(last_type, 2) where stream = 'declaration1'", "streams holds"},
 		{"update demo.payments set total = total + 0.01", "update demo.payments set total = total - 0.01", "payments holds"},
 		{"update demo_millrace.dead_letters set position = -position where id = 1",
-			"update demo_millrace.dead_letters set position = -position where id = 1", " events that were to be"},
+			"update demo_millrace.dead_letters set position = -position where id = 1", " events that fail"},
 		{"update demo_millrace.dead_letters set stream_id = '-' || stream_id where id = 1",
-			"update demo_millrace.dead_letters set stream_id = substr(stream_id, 2) where id = 1", "which was not to be: "},
+			"update demo_millrace.dead_letters set stream_id = substr(stream_id, 2) where id = 1", " unexpectedly "},
 	} {
 		program.MustExec(t, pool, test.corrupt)
 		if err := verify().err(); err == nil || !strings.Contains(err.Error(), test.says) {
 			t.Errorf("after %q: %v, want %q", test.corrupt, err, test.says)
 		}
-		program.MustExec(t, pool, test.mend)
+		program.MustExec(t, pool, test.repair)
 		if err := verify().err(); err != nil {
-			t.Errorf("after %q: %v", test.mend, err)
+			t.Errorf("after %q: %v", test.repair, err)
 		}
 	}
 
 	// A second run does not touch what is kept, and says how to remove it.
-	_, err = run(t.Context(), t.Context(), o, &out)
+	_, err = runDemo(t.Context(), o, &out)
 	statement := "drop schema if exists demo, demo_millrace, demo_millrace_default cascade"
 	if err == nil || !strings.Contains(err.Error(), statement) {
 		t.Fatalf("second run: %v, want it refused with %q", err, statement)
@@ -100,7 +97,7 @@ func TestRunRemovesWhatItCreated(t *testing.T) {
 	dsn := pgtest.Database(t)
 	pool := program.Pool(t, dsn)
 	var out bytes.Buffer
-	if _, err := run(t.Context(), t.Context(), options{events: 1, seed: 1, writers: 2, databaseURL: dsn}, &out); err != nil {
+	if _, err := runDemo(t.Context(), options{events: 1, seed: 1, writers: 2, databaseURL: dsn}, &out); err != nil {
 		t.Fatalf("%v\n%s", err, out.String())
 	}
 	if left := program.Schemas(t, pool); left != "" {
@@ -108,8 +105,8 @@ func TestRunRemovesWhatItCreated(t *testing.T) {
 	}
 
 	program.MustExec(t, pool, "create schema demo; create table demo.precious ()")
-	if _, err := run(t.Context(), t.Context(), options{events: 10, writers: 2, databaseURL: dsn}, &out); err == nil {
-		t.Error("it ran although the schema demo is somebody else's")
+	if _, err := runDemo(t.Context(), options{events: 10, writers: 2, databaseURL: dsn}, &out); err == nil {
+		t.Error("it ran although there was a schema demo")
 	}
 	if left := program.Schemas(t, pool); left != "demo" {
 		t.Errorf("schemas are %q, want demo as it was", left)
@@ -120,6 +117,7 @@ func TestInterruptedRunRemovesWhatItCreated(t *testing.T) {
 	dsn := pgtest.Database(t)
 	pool := program.Pool(t, dsn)
 	ctx, interrupt := context.WithCancelCause(t.Context())
+	defer interrupt(nil)
 	reason := errors.New("interrupted by the test")
 	// The first line of the screen comes when appending is under way.
 	out := writerFunc(func(p []byte) (int, error) {
@@ -128,8 +126,8 @@ func TestInterruptedRunRemovesWhatItCreated(t *testing.T) {
 		}
 		return len(p), nil
 	})
-	_, err := run(ctx, t.Context(), options{events: 1_000_000, seed: 1, writers: 4, databaseURL: dsn}, out)
-	if !errors.Is(err, reason) || strings.Contains(err.Error(), "\n") {
+	err := program.Execute(ctx, command(), []string{"-events", "1000000", "-writers", "4", "-database-url", dsn}, out, io.Discard)
+	if !errors.Is(err, reason) || err.Error() != reason.Error() {
 		t.Errorf("ended with %v, want %v", err, reason)
 	}
 	if left := program.Schemas(t, pool); left != "" {
@@ -144,10 +142,35 @@ func TestBadInputStartsNothing(t *testing.T) {
 	}
 	var out bytes.Buffer
 	// The database is not there: had it been tried first, the error would be another.
-	_, err := run(t.Context(), t.Context(), options{input: path, writers: 2, databaseURL: "postgres://127.0.0.1:1/x"}, &out)
+	_, err := runDemo(t.Context(), options{input: path, writers: 2, databaseURL: "postgres://127.0.0.1:1/x"}, &out)
 	if err == nil || !strings.Contains(err.Error(), "line 2:") {
 		t.Errorf("got %v, want line 2 named", err)
 	}
+}
+
+// existing opens what a run has kept.
+func existing(t *testing.T, dsn string) *program.Database {
+	t.Helper()
+	d, err := openExisting(t.Context(), dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(d.Close)
+	return d
+}
+
+// statusOf reads the status of a database in which no node runs.
+func statusOf(t *testing.T, d *program.Database) millrace.Status {
+	t.Helper()
+	runtime, err := millrace.New(millrace.Config{Store: d.Store})
+	if err != nil {
+		t.Fatal(err)
+	}
+	status, err := runtime.Status(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return status
 }
 
 type writerFunc func(p []byte) (int, error)

@@ -10,42 +10,37 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/millrace-go/millrace/internal/pgtest"
+	"github.com/millrace-go/millrace/internal/program"
 )
 
-// servePort is where a server is unless told otherwise, so that commands can be written down.
+// servePort is the default port. It is fixed, so that commands can be written down.
 const servePort = 25432
 
-func serveCommand(hurry context.Context) *cobra.Command {
+func serveCommand() *cobra.Command {
 	var port int
 	cmd := &cobra.Command{
 		Use:   "serve",
 		Short: "Start a private PostgreSQL for the other commands, and remove it when interrupted",
 		Long: `Starts a private PostgreSQL from the installed binaries on 127.0.0.1, prints its URL, waits until it is interrupted, and
-removes the server with all that is in it. Whoever is on this machine may use it, without a password.`,
+removes the server with all that is in it. Every user of this machine can connect to it, without a password.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if port < 0 || port > 65535 {
-				return fmt.Errorf("-port is %d, but must be from 0 to 65535", port)
+				return fmt.Errorf("-port must be from 0 to 65535: %d", port)
 			}
-			return runServe(cmd.Context(), hurry, port, cmd.OutOrStdout())
+			return runServe(cmd.Context(), port, cmd.OutOrStdout())
 		},
 	}
 	cmd.Flags().IntVar(&port, "port", servePort, "the port on 127.0.0.1; 0 is one that is free")
 	return cmd
 }
 
-func runServe(ctx, hurry context.Context, port int, out io.Writer) (err error) {
+func runServe(ctx context.Context, port int, out io.Writer) (err error) {
 	server, err := pgtest.Start(ctx, pgtest.Options{Port: port, Settings: map[string]string{"fsync": "on"}})
 	if err != nil {
-		return interruption(ctx, fmt.Errorf("-port %d: %w", port, err))
+		return fmt.Errorf("-port %d: %w", port, err)
 	}
-	defer func() {
-		limited, cancel := context.WithTimeout(hurry, closeLimit)
-		defer cancel()
-		if stopErr := server.Stop(limited); stopErr != nil {
-			err = errors.Join(err, leftBehindError{stopErr})
-		}
-	}()
+	defer func() { err = errors.Join(err, program.Cleanup(ctx, server.Stop)) }()
 	_, err = fmt.Fprintf(out, "a private PostgreSQL runs until this is interrupted; in other terminals:\n\nexport DATABASE_URL='%s'\n",
 		server.TCPDSN("postgres"))
 	if err != nil {
@@ -56,7 +51,7 @@ func runServe(ctx, hurry context.Context, port int, out io.Writer) (err error) {
 	for {
 		select {
 		case <-ctx.Done():
-			return wellEnded(ctx)
+			return nil
 		case <-ticker.C:
 			if server.PID() == 0 {
 				return errors.New("PostgreSQL has ended: " + server.Log())

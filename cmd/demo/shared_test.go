@@ -46,17 +46,17 @@ func TestBadFlagsOfSharedCommandsAreOneClearLine(t *testing.T) {
 		says string
 		args []string
 	}{
-		{"-heartbeat is 2s, but must be a third of -lease-time (5s)", []string{"node", "-heartbeat", "2s"}},
-		{"-heartbeat is 0s", []string{"node", "-heartbeat", "0s"}},
+		{"-heartbeat (2s) must be at most a third of -lease-time (5s)", []string{"node", "-heartbeat", "2s"}},
+		{"-heartbeat must be at least 1ms: 0s", []string{"node", "-heartbeat", "0s"}},
 		{`unknown command "x"`, []string{"node", "x"}},
-		{"-events is 0", []string{"load", "-events", "0"}},
-		{"-rate is negative", []string{"load", "-rate", "-1"}},
-		{"-writers is 0", []string{"load", "-writers", "0"}},
-		{"-watch is 0s", []string{"status", "-watch=0s"}},
-		{`-watch is "soon"`, []string{"status", "-watch", "soon"}},
+		{"-events must be at least 1: 0", []string{"load", "-events", "0"}},
+		{"-rate must not be negative", []string{"load", "-rate", "-1"}},
+		{"-writers must be from 1 to 1000: 0", []string{"load", "-writers", "0"}},
+		{"-watch must be at least 1ms: 0s", []string{"status", "-watch=0s"}},
+		{`-watch must be an interval such as 500ms: "soon"`, []string{"status", "-watch", "soon"}},
 		{"-watch, which takes an interval, is not given", []string{"status", "1s"}},
-		{"-wait is negative", []string{"check", "-wait=-1s"}},
-		{"-port is 65536", []string{"serve", "-port", "65536"}},
+		{"-wait must not be negative", []string{"check", "-wait=-1s"}},
+		{"-port must be from 0 to 65535: 65536", []string{"serve", "-port", "65536"}},
 	} {
 		if test.args[0] != "serve" {
 			test.args = append(test.args, "-database-url", nowhere)
@@ -71,14 +71,12 @@ func TestNodesThatStartAtOnceShareTheTables(t *testing.T) {
 	var all sync.WaitGroup
 	for range 8 {
 		all.Go(func() {
-			d, err := openShared(t.Context(), t.Context(), dsn, 0, true, zap.NewNop())
+			d, err := openShared(t.Context(), dsn, 0, zap.NewNop())
 			if err != nil {
 				t.Error(err)
 				return
 			}
-			if err := d.close(t.Context()); err != nil {
-				t.Error(err)
-			}
+			d.Close()
 		})
 	}
 	all.Wait()
@@ -120,17 +118,17 @@ func TestCheckFindsWhatIsWrongAndCleanLeavesNothing(t *testing.T) {
 	apply(t, dsn)
 	runs(t, 0, "verified: every event was applied exactly once\n", "check")
 	runs(t, 0, "appended 300 of 300 events", load...) // the same events, in streams of their own
-	runs(t, 1, "nothing has moved for 1ms, and it is not all applied", "check", "-wait", "1ms")
+	runs(t, 1, "nothing has moved for 1ms, and not everything is applied", "check", "-wait", "1ms")
 	apply(t, dsn)
 	runs(t, 0, "600 events", "check")
-	runs(t, 0, "events_by_type   -              2         600         0       0       0  not owned\n", "status")
+	runs(t, 0, "events_by_type -            2        0      0  not owned\n", "status")
 
-	program.MustExec(t, pool, "insert into demo.events_by_role values ('nobody', 1)")
-	runs(t, 1, `events_by_role holds 1 for "nobody", but the events say nothing`, "check")
-	program.MustExec(t, pool, "delete from demo.events_by_role where role = 'nobody'")
+	program.MustExec(t, pool, "insert into demo.events_by_role values ('NONE', 1)")
+	runs(t, 1, `events_by_role holds 1 for "NONE", but the events say nothing`, "check")
+	program.MustExec(t, pool, "delete from demo.events_by_role where role = 'NONE'")
 	runs(t, 0, "verified", "check")
 
-	// The plain demo writes to nobody's tables.
+	// The plain demo writes to no table that exists.
 	runs(t, 1, "there is already a schema demo and a schema demo_millrace", "-events", "10")
 	runs(t, 0, "removed the schemas demo, demo_millrace, demo_millrace_default\n", "clean")
 	if left := program.Schemas(t, pool); left != "somebodys" {
@@ -141,15 +139,16 @@ func TestCheckFindsWhatIsWrongAndCleanLeavesNothing(t *testing.T) {
 // apply applies everything that there is.
 func apply(t *testing.T, dsn string) {
 	t.Helper()
-	d, err := openShared(t.Context(), t.Context(), dsn, 0, true, zap.NewNop())
+	d, err := openShared(t.Context(), dsn, 0, zap.NewNop())
 	if err != nil {
 		t.Fatal(err)
 	}
-	runtime, err := newRuntime(millrace.Config{Store: d.store}, new(fault))
+	defer d.Close()
+	runtime, err := newRuntime(millrace.Config{Store: d.Store}, new(fault))
 	if err == nil {
 		err = runtime.RunUntilIdle(t.Context())
 	}
-	if err := errors.Join(err, d.close(t.Context())); err != nil {
+	if err != nil {
 		t.Fatal(err)
 	}
 }
@@ -196,7 +195,7 @@ func TestWatchedStatusGoesOnUntilInterrupted(t *testing.T) {
 	runs(t, 0, "appended 5 of 5", "load", "-events", "5", "-database-url", dsn)
 	watch.says("none: no node has run yet\n")
 	apply(t, dsn)
-	watch.says(`streams +- +1 +5 +0 +0 +0  not owned\n`)
+	watch.says(`streams +- +1 +0 +0  not owned\n`)
 	watch.signal(syscall.SIGINT)
 	watch.ends(0)
 }

@@ -1,9 +1,10 @@
-// Package program is what the commands of this module have in common: how their flags are written and their errors told,
-// the schemas that one run claims in a database and removes again, and the figures that they print.
+// Package program holds what the commands of this module share: flags, signals and errors; the schemas that a run creates in
+// a database and removes; and the figures that they print.
 package program
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -12,22 +13,37 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// Execute runs a command with these arguments, and tells its error in one line. Flags may have one dash or two.
+// Main runs a command until it ends or a signal interrupts it. It returns the exit status: 0 after success, 128 and the
+// signal's number after a signal, 1 after any other failure.
+func Main(cmd *cobra.Command, args []string, out, errs io.Writer) int {
+	ctx, stop := interruptible(context.Background())
+	defer stop()
+	err := Execute(ctx, cmd, args, out, errs)
+	var by interruptedError
+	switch {
+	case err == nil:
+		return 0
+	case errors.As(err, &by):
+		return exitStatus(by.signal)
+	}
+	return 1
+}
+
+// Execute runs a command with these arguments, and prints its error in one line. Flags may have one dash or two.
 func Execute(ctx context.Context, cmd *cobra.Command, args []string, out, errs io.Writer) error {
 	cmd.SilenceUsage, cmd.SilenceErrors = true, true
 	cmd.CompletionOptions.DisableDefaultCmd = true
 	cmd.SetArgs(doubleDashes(args))
 	cmd.SetOut(out)
 	cmd.SetErr(errs)
-	err := cmd.ExecuteContext(ctx)
+	err := interruption(ctx, cmd.ExecuteContext(ctx))
 	if err != nil {
 		fmt.Fprintf(errs, "%s: %s\n", cmd.Name(), OneLine(err.Error()))
 	}
 	return err
 }
 
-// doubleDashes takes -name for --name, as the flag package of the standard library does. There are no short flags but
-// -h.
+// doubleDashes reads -name as --name, as the flag package of the standard library does. The only short flag is -h.
 func doubleDashes(args []string) []string {
 	var long []string
 	for i, arg := range args {
@@ -42,7 +58,7 @@ func doubleDashes(args []string) []string {
 	return long
 }
 
-// DatabaseURL is what -database-url says, and DATABASE_URL where it was not given.
+// DatabaseURL is the value of -database-url, or else that of DATABASE_URL.
 func DatabaseURL(cmd *cobra.Command, given string) string {
 	if cmd.Flags().Changed("database-url") {
 		return given
@@ -52,15 +68,15 @@ func DatabaseURL(cmd *cobra.Command, given string) string {
 
 const mostWriters = 1000
 
-// ValidWriters tells whether that many may append at once; each has a connection.
+// ValidWriters checks a number of writers; each has a connection.
 func ValidWriters(n int) error {
 	if n < 1 || n > mostWriters {
-		return fmt.Errorf("-writers is %d, but must be from 1 to %d", n, mostWriters)
+		return fmt.Errorf("-writers must be from 1 to %d: %d", mostWriters, n)
 	}
 	return nil
 }
 
-// OneLine keeps text that may have line breaks, or worse, in its place.
+// OneLine replaces line breaks and other control characters of a text.
 func OneLine(text string) string {
 	return strings.Join(strings.FieldsFunc(text, func(r rune) bool { return r < ' ' }), "; ")
 }

@@ -15,23 +15,25 @@ import (
 var (
 	//go:embed queries/taken_schemas.sql
 	takenSchemas string
+	//go:embed queries/create_schema.sql
+	createSchema string
 	//go:embed queries/drop_schemas.sql
 	dropSchemas string
 )
 
-// ErrUnderWay tells that somebody else was claiming the same schemas at the same time, and has them now.
+// ErrUnderWay is returned when another process claimed the same schemas at the same time.
 var ErrUnderWay = errors.New("another run is under way in this database")
 
-// TakenError tells that schemas are there already.
+// TakenError reports schemas that exist already.
 type TakenError struct{ Schemas []string }
 
 func (e *TakenError) Error() string {
-	return fmt.Sprintf("there is already a schema %s; if no other run is under way and nobody needs what an earlier one left, remove it with: %s",
+	return fmt.Sprintf("there is already a schema %s; if no other run is under way and its data is not needed, remove it with: %s",
 		strings.Join(e.Schemas, " and a schema "), Drop(e.Schemas))
 }
 
-// Claim has create make what a program needs in schemas of its own, all or nothing. Where one of the schemas is there
-// already it is not ours to write to: that is a *TakenError, or ErrUnderWay where it came meanwhile.
+// Claim calls create in a transaction, to create these schemas. Where one of them exists already, it fails with a
+// *TakenError, or with ErrUnderWay if another process has just created it.
 func Claim(ctx context.Context, pool *pgxpool.Pool, schemas []string, create func(tx pgx.Tx) error) error {
 	err := pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
 		var taken []string

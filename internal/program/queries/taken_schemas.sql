@@ -1,2 +1,2 @@
--- Those of these schemas that are there, whoever made them.
+-- Which of these schemas exist.
 select array(select nspname::text from pg_catalog.pg_namespace where nspname = any ($1::text[]) order by 1)

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"io"
 	"strings"
 	"testing"
@@ -42,11 +43,11 @@ func TestForeignSchemaIsRefusedAndKept(t *testing.T) {
 func TestSecondRunIsRefusedAndLeavesTheFirstAlone(t *testing.T) {
 	dsn := pgtest.Database(t)
 	pool := program.Pool(t, dsn)
-	first, err := newLab(t.Context(), dsn, 1)
+	first, err := newEnv(t.Context(), dsn, 1)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := newLab(t.Context(), dsn, 1); err == nil || !strings.Contains(err.Error(), "there is already a schema bench and a schema bench_millrace and") {
+	if _, err := newEnv(t.Context(), dsn, 1); err == nil || !strings.Contains(err.Error(), "there is already a schema bench and a schema bench_millrace and") {
 		t.Errorf("got %v, want all schemas named", err)
 	}
 	if err := first.mustHold(t.Context(), 0); err != nil {
@@ -67,14 +68,13 @@ func TestInterruptedRunRemovesWhatItCreated(t *testing.T) {
 			pool := program.Pool(t, dsn)
 			ctx, interrupt := context.WithCancel(t.Context())
 			defer interrupt()
-			o := tiny(dsn)
-			o.only, o.rounds = m.name, 1_000_000
+			args := []string{"-only", m.name, "-rounds", "1000000", "-probes", "3", "-events", "2500", "-append-time", "20ms", "-database-url", dsn}
 			ended := make(chan error, 1)
-			go func() { ended <- run(ctx, o, io.Discard) }()
+			go func() { ended <- program.Execute(ctx, command(), args, io.Discard, io.Discard) }()
 			waitForEvents(t, pool)
 			interrupt()
-			if err := <-ended; err == nil || err.Error() != m.name+": interrupted" {
-				t.Errorf("ended with %v, want interrupted", err)
+			if err := <-ended; !errors.Is(err, context.Canceled) || err.Error() != context.Canceled.Error() {
+				t.Errorf("ended with %v, want the interruption alone", err)
 			}
 			if left := program.Schemas(t, pool); left != "" {
 				t.Errorf("schemas %s are left", left)
@@ -83,7 +83,7 @@ func TestInterruptedRunRemovesWhatItCreated(t *testing.T) {
 	}
 }
 
-// waitForEvents returns when a measurement is under way.
+// waitForEvents returns when a measurement has begun.
 func waitForEvents(t *testing.T, pool *pgxpool.Pool) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)

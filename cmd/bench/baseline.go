@@ -10,52 +10,52 @@ import (
 )
 
 const (
-	// handChannel is what the LISTEN loop by hand listens to.
-	handChannel = "bench_by_hand"
-	// handBatch is how many events the loop reads at a time: as many as millrace by default.
-	handBatch = 500
+	// baselineChannel is the channel of the LISTEN loop by hand.
+	baselineChannel = "bench_by_hand"
+	// baselineBatch is how many events the loop reads at a time: as many as millrace by default.
+	baselineBatch = 500
 )
 
-// countAs is the set-based handler that all sides run: one statement a batch.
-func countAs(side string) pgstore.BatchHandler {
+// countAs is the set-based handler of all contenders: one statement a batch.
+func countAs(contender string) pgstore.BatchHandler {
 	return func(ctx context.Context, tx pgx.Tx, events []event.Envelope) error {
 		types := make([]string, len(events))
 		for i := range events {
 			types[i] = events[i].Type
 		}
-		_, err := tx.Exec(ctx, `insert into `+tableSchema+`.counts (side, type, n)
+		_, err := tx.Exec(ctx, `insert into `+tableSchema+`.counts (contender, type, n)
 			select $1, t, count(*) from unnest($2::text[]) as t group by t
-			on conflict (side, type) do update set n = counts.n + excluded.n`, side, types)
+			on conflict (contender, type) do update set n = counts.n + excluded.n`, contender, types)
 		return err
 	}
 }
 
-// handLoop is the loop that one writes by hand: read beyond the checkpoint, apply, move the checkpoint.
-type handLoop struct {
+// baselineLoop is the loop that one writes by hand: read beyond the checkpoint, apply, move the checkpoint.
+type baselineLoop struct {
 	conn     *pgx.Conn
 	events   string
-	side     string
+	name     string
 	handle   pgstore.BatchHandler
 	position int64
 }
 
-func (l *lab) handLoop(conn *pgx.Conn, side string) *handLoop {
-	return &handLoop{conn: conn, events: l.events(), side: side, handle: countAs(side)}
+func (e *env) baselineLoop(conn *pgx.Conn, name string) *baselineLoop {
+	return &baselineLoop{conn: conn, events: e.events(), name: name, handle: countAs(name)}
 }
 
 // start begins at the first event, or at the end of what there is.
-func (h *handLoop) start(ctx context.Context, atEnd bool) error {
+func (h *baselineLoop) start(ctx context.Context, atEnd bool) error {
 	if atEnd {
 		if err := h.conn.QueryRow(ctx, "select coalesce(max(global_seq), 0) from "+h.events).Scan(&h.position); err != nil {
 			return err
 		}
 	}
-	_, err := h.conn.Exec(ctx, "insert into "+tableSchema+".checkpoint values ($1, $2)", h.side, h.position)
+	_, err := h.conn.Exec(ctx, "insert into "+tableSchema+".checkpoint values ($1, $2)", h.name, h.position)
 	return err
 }
 
 // step reads, applies and commits one batch, and returns how many events it had.
-func (h *handLoop) step(ctx context.Context) (int, error) {
+func (h *baselineLoop) step(ctx context.Context) (int, error) {
 	events, err := h.read(ctx)
 	if err != nil || len(events) == 0 {
 		return 0, err
@@ -65,16 +65,16 @@ func (h *handLoop) step(ctx context.Context) (int, error) {
 		if err := h.handle(ctx, tx, events); err != nil {
 			return err
 		}
-		_, err := tx.Exec(ctx, "update "+tableSchema+".checkpoint set position = $2 where side = $1", h.side, last)
+		_, err := tx.Exec(ctx, "update "+tableSchema+".checkpoint set position = $2 where contender = $1", h.name, last)
 		return err
 	})
 	h.position = last
 	return len(events), err
 }
 
-func (h *handLoop) read(ctx context.Context) ([]event.Envelope, error) {
+func (h *baselineLoop) read(ctx context.Context) ([]event.Envelope, error) {
 	rows, err := h.conn.Query(ctx, `select global_seq, stream_id, stream_version, type, body, headers, causation_id, correlation_id, created_at
-		from `+h.events+` where global_seq > $1 order by global_seq limit $2`, h.position, handBatch)
+		from `+h.events+` where global_seq > $1 order by global_seq limit $2`, h.position, baselineBatch)
 	if err != nil {
 		return nil, err
 	}
@@ -86,8 +86,8 @@ func (h *handLoop) read(ctx context.Context) ([]event.Envelope, error) {
 	})
 }
 
-// listen applies what it is notified of, and sends how far it has come, until ctx is done.
-func (h *handLoop) listen(ctx context.Context, applied chan<- int64) error {
+// listen applies events when it is notified, and sends its position, until ctx is done.
+func (h *baselineLoop) listen(ctx context.Context, applied chan<- int64) error {
 	for {
 		_, err := h.conn.WaitForNotification(ctx)
 		if err == nil {
@@ -107,15 +107,15 @@ func (h *handLoop) listen(ctx context.Context, applied chan<- int64) error {
 	}
 }
 
-// appendByHand appends one event and notifies within the transaction.
-func appendByHand(ctx context.Context, store *pgstore.Store, stream string) (position int64, err error) {
+// appendBaseline appends one event and notifies within the transaction.
+func appendBaseline(ctx context.Context, store *pgstore.Store, stream string) (position int64, err error) {
 	err = pgx.BeginFunc(ctx, store.Pool(), func(tx pgx.Tx) error {
 		result, _, err := store.AppendTx(ctx, tx, stream, event.Any, probe)
 		if err != nil {
 			return err
 		}
 		position = result.Positions[0]
-		_, err = tx.Exec(ctx, "select pg_notify('"+handChannel+"', '')")
+		_, err = tx.Exec(ctx, "select pg_notify('"+baselineChannel+"', '')")
 		return err
 	})
 	return position, err

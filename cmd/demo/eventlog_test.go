@@ -15,7 +15,7 @@ const (
 	otherID = "22222222-bbbb-4bbb-8bbb-bbbbbbbbbbbb"
 )
 
-// held is a status in which the first projection is one node's and the second another's.
+// held is a status in which two nodes own one projection each.
 func held(node, first string, firstEpoch int64, second string, secondEpoch int64) millrace.Status {
 	one := func(name, owner string, epoch int64) millrace.ProjectionStatus {
 		s := millrace.ProjectionStatus{ID: millrace.ProjectionID{Tenant: "default", Name: name}, Owner: owner, Epoch: epoch, State: millrace.StateElsewhere}
@@ -27,9 +27,9 @@ func held(node, first string, firstEpoch int64, second string, secondEpoch int64
 	return millrace.Status{Node: node, Projections: []millrace.ProjectionStatus{one("payments", first, firstEpoch), one("streams", second, secondEpoch)}}
 }
 
-func TestJournalTellsWhatChangedAndNothingElse(t *testing.T) {
+func TestEventLogSaysWhatChangedAndNothingElse(t *testing.T) {
 	now := time.Now()
-	j := newJournal("process 7", now)
+	l := newEventLog("process 7", now)
 	away := errors.New("broken\npipe")
 	failing := held(ownID, ownID, 6, ownID, 4)
 	failing.Projections[1].FailingPosition, failing.Projections[1].Attempts, failing.Projections[1].Reason = 12, 3, "two\nlines"
@@ -43,9 +43,9 @@ func TestJournalTellsWhatChangedAndNothingElse(t *testing.T) {
 			"claimed: payments (epoch 1)", "runs 1 of 2 now: payments"}},
 		{held(ownID, ownID, 1, otherID, 1), nil, nil},
 		{held(ownID, ownID, 1, ownID, 2), nil, []string{"took over from 22222222: streams (epoch 2)", "runs 2 of 2 now: payments, streams"}},
-		{millrace.Status{}, away, []string{"cannot see the projections: broken; pipe"}},
+		{millrace.Status{}, away, []string{"the status cannot be read: broken; pipe"}},
 		{millrace.Status{}, away, nil},
-		{held(ownID, otherID, 3, ownID, 3), nil, []string{"sees the projections again", "went to 22222222: payments (epoch 3)",
+		{held(ownID, otherID, 3, ownID, 3), nil, []string{"the status can be read again", "went to 22222222: payments (epoch 3)",
 			"claimed again: streams (epoch 3)", "runs 1 of 2 now: streams"}},
 		{held(ownID, otherID, 3, "", 3), nil, []string{"gave up: streams (epoch 3)", "runs nothing now"}},
 		{held(ownID, ownID, 6, ownID, 4), nil, []string{"took over from 22222222: payments (epoch 6)", "claimed: streams (epoch 4)",
@@ -54,21 +54,21 @@ func TestJournalTellsWhatChangedAndNothingElse(t *testing.T) {
 		{failing, nil, nil},
 		{held("", "", 6, "", 4), nil, []string{"gave up: payments (epoch 6), streams (epoch 4)", "runs nothing now"}}, // it has ended
 	} {
-		if got := j.look(now, step.status, step.err); !slices.Equal(got, step.want) {
-			t.Errorf("step %d: it tells\n%s\nwant\n%s", i, strings.Join(got, "\n"), strings.Join(step.want, "\n"))
+		if got := l.lines(now, step.status, step.err); !slices.Equal(got, step.want) {
+			t.Errorf("step %d: it says\n%s\nwant\n%s", i, strings.Join(got, "\n"), strings.Join(step.want, "\n"))
 		}
 	}
 }
 
-func TestJournalTellsRatesOfWhatWasAppliedHere(t *testing.T) {
+func TestEventLogSaysHowManyEventsWereAppliedHere(t *testing.T) {
 	start := time.Now()
-	j := newJournal("", start)
+	l := newEventLog("", start)
 	applied := func(payments, streams int64) millrace.Status {
 		s := held(ownID, ownID, 1, ownID, 1)
 		s.Projections[0].Applied, s.Projections[1].Applied = payments, streams
 		return s
 	}
-	j.look(start, applied(0, 0), nil)
+	l.lines(start, applied(0, 0), nil)
 	for _, step := range []struct {
 		after             time.Duration
 		payments, streams int64
@@ -80,19 +80,18 @@ func TestJournalTellsRatesOfWhatWasAppliedHere(t *testing.T) {
 		{12 * time.Second, 0, 440, "applied 10 events/s: streams 10"}, // payments runs elsewhere
 		{16 * time.Second, 60, 440, "applied 5 events/s: payments 5"}, // and is back
 	} {
-		if got := strings.Join(j.look(start.Add(step.after), applied(step.payments, step.streams), nil), "\n"); got != step.want {
-			t.Errorf("after %v it tells %q, want %q", step.after, got, step.want)
+		if got := strings.Join(l.lines(start.Add(step.after), applied(step.payments, step.streams), nil), "\n"); got != step.want {
+			t.Errorf("after %v it says %q, want %q", step.after, got, step.want)
 		}
 	}
 }
 
-func TestStatusTellsTheDeadFromTheLiving(t *testing.T) {
+func TestStatusShowsLivingAndDeadNodes(t *testing.T) {
 	const idleID, goneID = "33333333-cccc-4ccc-8ccc-cccccccccccc", "44444444-dddd-4ddd-8ddd-dddddddddddd"
 	s := held("", otherID, 3, ownID, 2)
 	s.Projections[0].State = millrace.StateNotOwned
 	s.Projections[1].FailingPosition, s.Projections[1].Attempts, s.Projections[1].Reason = 12, 3, "two\nlines"
 	s.Projections[1].Checkpoint, s.Projections[1].Behind, s.Projections[1].Parked = 11, 4, 1
-	s.Projections[1].Skipped = 7
 	s.Nodes = []millrace.NodeStatus{
 		{ID: goneID, Silent: 2 * time.Minute},
 		{ID: otherID, Leases: 1, Silent: 2 * time.Minute},
@@ -101,14 +100,15 @@ func TestStatusTellsTheDeadFromTheLiving(t *testing.T) {
 	}
 	got := strings.Join(statusLines(s), "\n")
 	want := strings.Join([]string{
-		"projection       owner      epoch  checkpoint    behind  parked skipped  state",
-		"payments         22222222       3           0         0       0       0  its node is dead",
-		"streams          11111111       2          11         4       1       7  running, position 12, attempt 3: two; lines",
+		"projection     owner    epoch   behind parked  state",
+		"payments       22222222     3        0      0  node dead",
+		"streams        11111111     2        4      1  running",
+		"streams, position 12, attempt 3: two; lines",
 		"",
-		"node      projections  state    last heartbeat",
-		"22222222            1  dead     120.0 s ago",
-		"11111111            1  alive    0.4 s ago",
-		"33333333            0  leaving  1.0 s ago",
+		"node     projections  state    last heartbeat",
+		"22222222           1  dead     120.0 s ago",
+		"11111111           1  alive    0.4 s ago",
+		"33333333           0  leaving  1.0 s ago",
 	}, "\n")
 	if got != want {
 		t.Errorf("it shows\n%s\nwant\n%s", got, want)

@@ -1,0 +1,160 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/millrace-go/millrace"
+	"github.com/millrace-go/millrace/internal/program"
+)
+
+// longDead is for how long a dead node without leases is shown.
+const longDead = time.Minute
+
+type statusOptions struct {
+	databaseURL string
+	watch       time.Duration // 0: show it once
+}
+
+func statusCommand() *cobra.Command {
+	var o statusOptions
+	cmd := &cobra.Command{
+		Use:   "status [-watch [interval]]",
+		Short: "Show which node runs which projection, and how far each has come",
+		Long: `Shows a table of the projections: the node that owns each, the epoch of the lease, how many positions it is behind, how
+many events are parked, and its state; and a table of the nodes. With -watch it repeats that until it is interrupted.`,
+		Args: cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) (err error) {
+			if o.databaseURL, err = sharedURL(cmd, o.databaseURL); err != nil {
+				return err
+			}
+			watched := cmd.Flags().Changed("watch")
+			if len(args) > 0 {
+				if !watched {
+					return fmt.Errorf("%q is no flag, and -watch, which takes an interval, is not given", args[0])
+				}
+				if o.watch, err = time.ParseDuration(args[0]); err != nil {
+					return fmt.Errorf("-watch must be an interval such as 500ms: %q", args[0])
+				}
+			}
+			if watched && o.watch < time.Millisecond {
+				return fmt.Errorf("-watch must be at least 1ms: %v", o.watch)
+			}
+			return runStatus(cmd.Context(), o, cmd.OutOrStdout())
+		},
+	}
+	databaseFlag(cmd, &o.databaseURL)
+	f := cmd.Flags()
+	f.DurationVar(&o.watch, "watch", 0, "repeat it after this interval")
+	f.Lookup("watch").NoOptDefVal = "1s"
+	f.SortFlags = false
+	return cmd
+}
+
+func runStatus(ctx context.Context, o statusOptions, out io.Writer) error {
+	view := newView(out)
+	if o.watch > 0 {
+		return watchStatus(ctx, o, view)
+	}
+	lines, err := readStatus(ctx, o.databaseURL)
+	if err != nil {
+		return err
+	}
+	return view.print(lines...)
+}
+
+func readStatus(ctx context.Context, dsn string) ([]string, error) {
+	d, err := openExisting(ctx, dsn)
+	if err != nil {
+		return nil, err
+	}
+	defer d.Close()
+	runtime, err := millrace.New(millrace.Config{Store: d.Store})
+	if err != nil {
+		return nil, err
+	}
+	status, err := runtime.Status(ctx)
+	return statusLines(status), err
+}
+
+// watchStatus repeats the status until it is interrupted. Errors may pass: the tables may not exist yet, or the database may
+// be away.
+func watchStatus(ctx context.Context, o statusOptions, view *view) error {
+	ticker := time.NewTicker(o.watch)
+	defer ticker.Stop()
+	for {
+		limited, cancel := context.WithTimeout(ctx, statusLimit)
+		lines, err := readStatus(limited, o.databaseURL)
+		cancel()
+		if ctx.Err() != nil {
+			return nil
+		}
+		if err != nil {
+			lines = []string{"the status cannot be read: " + program.OneLine(err.Error())}
+		}
+		if err := view.show(append([]string{time.Now().Format(clock)}, lines...)...); err != nil {
+			return fmt.Errorf("show the status: %w", err)
+		}
+		select {
+		case <-ticker.C:
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// statusLines are the two tables, for a terminal of 60 columns or more.
+func statusLines(status millrace.Status) []string {
+	lines := []string{fmt.Sprintf("%-14s %-8s %5s %8s %6s  %s", "projection", "owner", "epoch", "behind", "parked", "state")}
+	var notes []string
+	for _, p := range status.Projections {
+		owner := "-"
+		if p.Owner != "" {
+			owner = short(p.Owner)
+		}
+		lines = append(lines, fmt.Sprintf("%-14s %-8s %5d %8d %6d  %s", p.ID.Name, owner, p.Epoch, p.Behind, p.Parked, stateFromOutside(p)))
+		if p.FailingPosition > 0 {
+			notes = append(notes, p.ID.Name+", "+program.OneLine(trouble(p)))
+		}
+	}
+	if len(status.Projections) == 0 {
+		lines = append(lines, "none: no node has run yet")
+	}
+	return append(append(append(lines, notes...), ""), nodeLines(status)...)
+}
+
+// stateFromOutside is a projection's state for a process that runs none.
+func stateFromOutside(p millrace.ProjectionStatus) string {
+	switch {
+	case p.State == millrace.StateElsewhere:
+		return "running"
+	case p.State == millrace.StateNotOwned && p.Owner != "":
+		return "node dead"
+	}
+	return string(p.State)
+}
+
+// nodeLines are the nodes, without those that died long ago and hold no lease.
+func nodeLines(status millrace.Status) []string {
+	lines := []string{fmt.Sprintf("%-8s %11s  %-8s %s", "node", "projections", "state", "last heartbeat")}
+	for _, n := range status.Nodes {
+		state := "dead"
+		switch {
+		case n.Leaving:
+			state = "leaving"
+		case n.Alive:
+			state = "alive"
+		case n.Leases == 0 && n.Silent > longDead:
+			continue
+		}
+		lines = append(lines, fmt.Sprintf("%-8s %11d  %-8s %.1f s ago", short(n.ID), n.Leases, state, n.Silent.Seconds()))
+	}
+	if len(lines) == 1 {
+		lines = append(lines, "none")
+	}
+	return lines
+}

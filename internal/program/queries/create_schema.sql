@@ -1,0 +1,2 @@
+create schema {schema};
+comment on schema {schema} is '{mark}'
