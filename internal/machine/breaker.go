@@ -54,8 +54,8 @@ func (b *Breaker) Why() string {
 func (b *Breaker) Failed(now time.Time) (opened bool) {
 	b.inARow++
 	if b.state == projection.BreakerClosed {
-		b.recent = slices.DeleteFunc(b.recent, func(at time.Time) bool { return now.Sub(at) >= b.policy.Window })
-		b.recent = append(b.recent, now)
+		recent := slices.DeleteFunc(slices.Clone(b.recent), func(at time.Time) bool { return now.Sub(at) >= b.policy.Window })
+		b.recent = append(recent, now) // a new slice, since other values of the breaker may share the old one
 		switch {
 		case len(b.recent) >= b.policy.Failures:
 			b.why = fmt.Sprintf("%d failures within %v", len(b.recent), b.policy.Window)

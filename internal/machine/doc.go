@@ -1,3 +1,135 @@
-// Package machine decides what a projection does next: how large its batches are, which faults count against an event, when
-// its circuit breaker opens. It is pure code, without actors, database, clock or goroutines.
+// Package machine decides what a projection does next. It is pure code, without actors, database, clock, goroutines or random
+// numbers: what happens to a projection is an input of Step, what the projection does about it are the effects.
+//
+//	m, effects = machine.Step(m, input, now)
+//
+// The shell around it (package actors) turns messages into inputs, and effects into work, timers and messages.
+//
+// # States and jobs
+//
+// A State is either at rest or Working. Working is the only state with a job under way, so there is never more than one. It
+// names the state to which the projection returns, and the order that follows the job: to read the row again, to end a wait,
+// or to release the lease. Waits are deadlines in the data of their states. One timer is armed for the earliest.
+//
+// The row of the database is the truth. Machine.Row mirrors it: a pause, a halt and open commands are columns of the row, so
+// they outlive restarts, and the state follows from them. After a fault only the row shows how far the last batch came, so
+// Load reads it before anything else begins.
+//
+// A batch is one job though it has several steps: it reads events, looks up parked streams, counts an attempt in quarantine,
+// and calls the handler. The shell takes the steps in one goroutine, since each exchange of messages costs time. What each
+// step is, and what follows it, is decided here, by Run for batches and by Replaying for dead letters.
+//
+// # Failures
+//
+// What becomes of a failure is decided once. FaultHistory decides whether a fault counts against its event. Count is the only
+// place that counts an attempt: of an event in a batch, of one that a delivery rejects, and of a replay. Circumstances.Decide
+// is the only place that decides what becomes of a counted failure, and a delivery asks it before it parks a rejected event.
+//
+// # Where to read
+//
+// step.go has Step, and next.go what decides which job begins; batch.go how batches end; failure.go what becomes of failures; load.go
+// the row and the server; replays.go the commands on dead letters; run.go and replay.go the steps within jobs; state.go the
+// states and what others see of them. testdata has scripts of everything that can happen, each with its whole trace.
+//
+// # Transitions
+//
+//	advancing
+//	    done: applying, commanding, idle, loading, paused
+//	    unanswered: loading
+//	applying
+//	    done: advancing, applying, at-gate, commanding, event-wait, halting, idle, loading, misconfigured,
+//	            moving, noting, outage-wait, paused, publicizing, recording, released, unconfirmed
+//	asking
+//	    desired-state: commanding, paused
+//	    done: commanding, halting, loading, moving, retry-wait
+//	    drain: released
+//	    resumed, revalidate: loading
+//	at-gate
+//	    desired-state, resumed, revalidate: loading
+//	    drain: released
+//	    gate-answered: applying, awaiting-tail, commanding, fault-wait, idle, loading, paused, publicizing,
+//	            unconfirmed
+//	awaiting-tail
+//	    desired-state: commanding, paused, publicizing
+//	    drain: released
+//	    revalidate, tail-dropped: loading
+//	    started: commanding, halted, loading, paused, publicizing
+//	    tail-advanced: applying, commanding, idle, loading, publicizing, unconfirmed
+//	    tail-failed: halting, publicizing
+//	commanding
+//	    done: applying, at-gate, commanding, event-wait, halted, idle, loading, outage-wait, paused,
+//	            publicizing, released, retry-wait, unconfirmed
+//	event-wait
+//	    command-pending: commanding
+//	    desired-state: paused
+//	    drain: released
+//	    resumed, revalidate, tail-advanced, tail-dropped: loading
+//	    tick: commanding, loading
+//	fault-wait
+//	    desired-state, resumed, revalidate, tick: loading
+//	    drain: released
+//	feed-failed
+//	    desired-state: publicizing
+//	    drain: released
+//	    resumed, tail-dropped: loading
+//	    tail-advanced: loading, publicizing, unconfirmed
+//	halted
+//	    command-pending, lease-deadline: commanding
+//	    confirm, resumed, revalidate, tail-advanced, tail-dropped: loading
+//	    desired-state: paused
+//	    drain: released
+//	    tick: commanding, loading
+//	halting
+//	    done: at-gate, commanding, halted, loading
+//	idle
+//	    command-pending, lease-deadline: commanding
+//	    confirm, revalidate, tail-dropped: loading
+//	    desired-state: paused
+//	    drain: released
+//	    tail-advanced: applying, loading, unconfirmed
+//	    tail-failed: publicizing
+//	    tick: advancing, commanding
+//	loading
+//	    done: applying, at-gate, awaiting-tail, commanding, event-wait, halted, idle, loading, lost,
+//	            misconfigured, outage-wait, paused, publicizing, released, retry-wait, unconfirmed
+//	    unanswered: loading, released
+//	misconfigured
+//	    confirm, resumed, revalidate, tail-advanced, tail-dropped, tick: loading
+//	    desired-state: loading, publicizing
+//	    drain: released
+//	moving
+//	    done: applying, at-gate, commanding, event-wait, idle, loading, paused, publicizing, released,
+//	            unconfirmed
+//	noting
+//	    done: commanding, event-wait, loading, outage-wait, paused, released
+//	outage-wait
+//	    command-pending, confirm: commanding
+//	    desired-state: paused
+//	    drain: released
+//	    resumed, revalidate, tail-advanced, tail-dropped: loading
+//	    tick: applying, awaiting-tail, commanding, publicizing, unconfirmed
+//	paused
+//	    command-pending, lease-deadline: commanding
+//	    confirm: commanding, loading
+//	    desired-state, resumed, revalidate, tail-advanced, tail-dropped: loading
+//	    drain: released
+//	    tick: advancing, commanding
+//	publicizing
+//	    done: applying, commanding, feed-failed, loading, misconfigured, paused, publicizing, released,
+//	            unconfirmed
+//	recording
+//	    done: asking, at-gate, commanding, event-wait, halting, loading, misconfigured, moving, paused,
+//	            publicizing, released, retry-wait
+//	retry-wait
+//	    command-pending: commanding
+//	    desired-state: paused
+//	    drain: released
+//	    resumed, revalidate, tail-advanced, tail-dropped: loading
+//	    tick: applying, awaiting-tail, commanding, publicizing, unconfirmed
+//	unconfirmed
+//	    desired-state: paused, publicizing
+//	    drain: released
+//	    lease-deadline: applying, commanding, publicizing
+//	    resumed, revalidate, tail-advanced, tail-dropped: loading
+//	    tail-failed: feed-failed, publicizing
 package machine

@@ -1,0 +1,197 @@
+package machine
+
+import (
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/millrace-go/millrace/internal/engine"
+)
+
+// done takes in how a job ended.
+func (s *step) done(job Job, result Result) {
+	if fault, failed := result.(*engine.Fault); failed {
+		s.refused(job, fault)
+		return
+	}
+	switch job := job.(type) {
+	case Load:
+		s.loaded(job, result.(Loaded).Row)
+	case Apply:
+		s.ran(result.(RunResult))
+	case Record:
+		s.recorded(job.Failure, result.(Recorded).First)
+	case Note:
+		s.noted(job, nil)
+	case Ask:
+		s.carryOut(job.Failure, result.(Answer).Action)
+	case Move:
+		s.moved(job)
+	case Halt:
+		s.halted(job)
+	case Advance:
+		s.advanced(job, result.(Advanced).Moved)
+	case Command:
+		s.commanded(job.Replay, result.(ReplayResult))
+	}
+}
+
+// refused takes in that a job failed for a reason that is no event's.
+func (s *step) refused(job Job, f *engine.Fault) {
+	switch job := job.(type) {
+	case Load:
+		if f.Class == engine.LeaseLost {
+			s.log(zap.InfoLevel, "lease lost", zap.Error(f.Err))
+			s.State = Lost{Reason: f}
+			s.do(LeaseGone{Reason: f})
+			return
+		}
+	case Publicize:
+		s.log(zap.DebugLevel, "state not kept", zap.String("reason", job.Reason), zap.Error(f.Err))
+		return
+	case Note:
+		s.noted(job, f)
+		return
+	case Ask:
+		s.carryOut(job.Failure, nil)
+		return
+	case Advance:
+		s.order = max(s.order, Reload)
+		return
+	case Command:
+		s.putOff(f)
+		return
+	}
+	s.fault(f)
+}
+
+// batch begins the next batch.
+func (s *step) batch() {
+	if len(s.Buffer.Events) == 0 {
+		var taken bool
+		if s.Buffer, taken = s.Buffer.fromTail(s.Def, s.Tail); taken {
+			s.Tail = s.Tail.dropped()
+		}
+	}
+	if len(s.Buffer.Events) == 0 && s.Buffer.To > s.Position {
+		if s.passOver(); s.Position >= s.Tail.Mark {
+			s.idle()
+			return
+		}
+	}
+	if s.Breaker.Probe() {
+		s.Sizer.Alone()
+	}
+	_, fresh := s.State.(Reconnecting)
+	s.Replays.Turn = time.Time{}
+	s.start(Apply{Run: Run{Row: s.Row, Buffer: s.Buffer, Sizer: s.Sizer, Quarantine: s.Crash.Quarantine, Fresh: fresh,
+		def: s.Def, mark: s.Tail.Mark, window: s.Window}})
+}
+
+// passOver moves on over events that do not concern the projection.
+func (s *step) passOver() {
+	s.Position = s.Buffer.To
+	s.recovered()
+}
+
+// ran takes in how a batch ended.
+func (s *step) ran(r RunResult) {
+	if r.End == RunRefused {
+		if r.Attempt.Attempt > 0 {
+			s.Crash.Begun = r.Attempt // it may have been counted all the same
+		}
+		s.fault(r.Fault)
+		return
+	}
+	s.State, s.Buffer = Idle{}, r.Buffer
+	switch r.End {
+	case RunEmpty:
+		s.passOver()
+	case RunFull:
+		s.full(r.Buffer.Events[0])
+	case RunCrashed:
+		s.crashed(r.Batch.Events[0])
+	case RunApplied:
+		s.Crash.Begun = r.Attempt
+		if r.Next != nil {
+			s.Buffer = s.Buffer.add(*r.Next)
+		}
+		s.ended(r)
+	}
+}
+
+// ended takes in what is done of a batch, and what happened to the rest. Of a delivery that did not come to its end, that is
+// the next event alone.
+func (s *step) ended(r RunResult) {
+	batch := r.Batch
+	if p := r.Partial; p != nil {
+		done, left := p.Split(batch)
+		if p.To > s.Row.Checkpoint {
+			s.succeeded(done)
+			s.Window = p.FailureWindow
+			s.Row.Parked += int64(len(p.Rejected))
+		}
+		if len(p.Rejected) > 0 {
+			s.answered() // what the handler depends on refused an event, and so is there
+		}
+		for _, letter := range p.Rejected {
+			s.replayIn(s.Def.Replay.Interval)
+			s.log(zap.ErrorLevel, "event parked, as its handler rejected it", zap.Int64("position", letter.Position), zap.String("stream", letter.Stream),
+				zap.String("type", letter.Type), zap.Int("attempt", letter.Attempts), zap.String("error", letter.Error))
+		}
+		if p.Err == nil {
+			return
+		}
+		batch = left
+	} else if r.Fault == nil {
+		s.succeeded(batch)
+		return
+	}
+	s.failed(batch, r.Fault, r.Outage)
+}
+
+// succeeded takes in that a batch was committed.
+func (s *step) succeeded(batch engine.Batch) {
+	s.progress(batch.To)
+	n := len(batch.Events)
+	if blocked := len(batch.BlockedByStream); blocked > 0 {
+		s.Row.Parked += int64(blocked)
+		s.replayIn(s.Def.Replay.Interval)
+		s.log(zap.InfoLevel, "events parked behind others of their streams", zap.Int("events", blocked), zap.Int64("up to", batch.To))
+	}
+	s.Window.Handled(n)
+	if n > 0 {
+		s.Sizer.Succeeded()
+		s.Faults.History.Forget()
+		s.Faults.Object = ""
+		s.answered()
+	}
+	if s.Crash.Quarantine = max(0, s.Crash.Quarantine-n); s.Crash.Quarantine > 0 {
+		s.Sizer.Alone()
+	}
+	s.recovered()
+	s.applied += n
+}
+
+// progress takes in that the checkpoint moved, and that no event before it fails any more.
+func (s *step) progress(to int64) {
+	if to < s.Row.Checkpoint {
+		panic("machine: the checkpoint moves back")
+	}
+	s.Row.Checkpoint, s.Position = to, to
+	s.Row.FailingPosition, s.Row.Attempts, s.Row.CrashCount = 0, 0, 0
+	s.Crash.Begun = engine.Begun{}
+	s.Buffer = s.Buffer.passed(to)
+}
+
+// advanced takes in whether the checkpoint followed the position.
+func (s *step) advanced(job Advance, moved bool) {
+	if !moved {
+		s.order = max(s.order, Reload)
+		return
+	}
+	if job.To == s.Row.Checkpoint {
+		s.Row.CrashCount = 0
+	}
+	s.Row.Checkpoint = job.To
+}

@@ -1,0 +1,114 @@
+package machine
+
+import (
+	"slices"
+	"sort"
+
+	"github.com/millrace-go/millrace/event"
+	"github.com/millrace-go/millrace/internal/engine"
+)
+
+type events = []event.Envelope
+
+const (
+	// firstRead is how many events are read while their size is not known.
+	firstRead = 200
+	// readBatches is how many batches of events one read gets.
+	readBatches = 4
+	// maxScan bounds how many positions one read scans for events of a few types.
+	maxScan = 100_000
+)
+
+// Buffer is the read-ahead buffer. It holds all events of the projection after its position and up to To. They come from the
+// feed's shared tail, or from a read of the projection's own while it is further behind.
+type Buffer struct {
+	Events events
+	To     int64
+	// average is the average size of an event in bytes, as last read. Zero means that it is not known.
+	average int
+}
+
+// add appends a page that begins where the buffer ends. It never writes to the old slice, which other machines may share.
+func (b Buffer) add(page engine.Page) Buffer {
+	if len(page.Events) > 0 {
+		bytes := 0
+		for i := range page.Events {
+			bytes += page.Events[i].Size()
+		}
+		b.average = max(1, bytes/len(page.Events))
+	}
+	if len(b.Events) == 0 {
+		b.Events = page.Events
+	} else {
+		b.Events = append(slices.Clip(b.Events), page.Events...)
+	}
+	b.To = page.To
+	return b
+}
+
+// passed drops the events at or below position.
+func (b Buffer) passed(position int64) Buffer {
+	for len(b.Events) > 0 && b.Events[0].Position <= position {
+		b.Events = b.Events[1:]
+	}
+	if len(b.Events) == 0 {
+		b.Events = nil // an empty slice would keep the whole page in memory
+	}
+	b.To = max(b.To, position)
+	return b
+}
+
+// window returns the events that a batch may cover by the projection's bounds.
+func (b Buffer) window(def *engine.Definition) events {
+	n, bytes := 0, 0
+	for n < min(len(b.Events), def.MaxEvents) {
+		bytes += b.Events[n].Size()
+		if n > 0 && bytes > def.MaxBytes {
+			break
+		}
+		n++
+	}
+	return b.Events[:n:n]
+}
+
+// next returns the range to read next, up to mark.
+func (b Buffer) next(def *engine.Definition, mark int64) engine.ReadRange {
+	r := engine.ReadRange{After: b.To, UpTo: mark, Types: def.Types, Limit: readBatches * def.MaxEvents, MaxBytes: max(1, def.MaxBytes)}
+	if b.average == 0 {
+		r.Limit = min(r.Limit, firstRead)
+	} else {
+		r.Limit = min(r.Limit, max(1, def.MaxBytes/b.average))
+	}
+	if len(def.Types) > 0 {
+		r.UpTo = min(mark, b.To+maxScan)
+	}
+	return r
+}
+
+// fromTail adds the events that the shared tail has after the buffer's end, if the tail reaches back far enough.
+func (b Buffer) fromTail(def *engine.Definition, t *Tail) (Buffer, bool) {
+	if b.To < t.From || b.To >= t.Mark {
+		return b, false
+	}
+	first := sort.Search(len(t.Events), func(i int) bool { return t.Events[i].Position > b.To })
+	page := engine.Page{Events: t.Events[first:len(t.Events):len(t.Events)], To: t.Mark}
+	if len(def.Types) > 0 {
+		var concerned events
+		for i := range page.Events {
+			if def.Concerns(page.Events[i].Type) {
+				concerned = append(concerned, page.Events[i])
+			}
+		}
+		page.Events = concerned
+	}
+	return b.add(page), true
+}
+
+// dropped returns the tail without its shared events, which are freed when no projection needs them. What lies below the mark
+// must be read then: an empty slice must not be taken for a range without events.
+func (t *Tail) dropped() *Tail {
+	if t == nil || t.Err != nil || t.Events == nil && t.From == t.Mark {
+		return t
+	}
+	return &Tail{Incarnation: t.Incarnation, Mark: t.Mark, From: t.Mark}
+}

@@ -1,0 +1,238 @@
+package machine
+
+import (
+	"fmt"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/millrace-go/millrace/event"
+	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/projection"
+)
+
+// failed decides what to do about a batch that failed.
+func (s *step) failed(batch engine.Batch, f *engine.Fault, outage bool) {
+	switch {
+	case f.Class == engine.LeaseLost:
+		s.fault(f)
+		return
+	case outage && len(batch.Events) > 0:
+		s.outage(batch, f)
+		return
+	case f.Class == engine.HandlerFault:
+		s.answered()
+	}
+	if (f.Unreachable || f.Class == engine.Unclear) && len(batch.Events) > 0 {
+		s.Crash.CutOff = s.Row.Incarnation
+	}
+	at := BatchFault{Class: f.Class, Alone: batch.Alone(), Unreachable: f.Unreachable, Now: s.now}
+	if len(batch.Events) > 0 {
+		at.Position = batch.Events[0].Position
+	} else {
+		at.Class = engine.Infrastructure // no handler was called
+	}
+	switch decision := s.Faults.History.Decide(s.Def.Faults, at); decision {
+	case NarrowIt, TryAgain:
+		if decision == NarrowIt {
+			s.Sizer.Failed(batch.Events, f.Position)
+		}
+		if s.State = (Idle{}); f.Class == engine.Interrupted {
+			s.State = Reconnecting{}
+		}
+		s.log(zap.DebugLevel, "batch failed; nothing is counted", zap.Stringer("then", decision), zap.Stringer("class", f.Class),
+			zap.Int("events", len(batch.Events)), zap.Int64("failing", f.Position), zap.Error(f.Err))
+	case CountIt:
+		s.Faults.Object = ""
+		s.Sizer.Failed(batch.Events, f.Position)
+		s.log(zap.WarnLevel, "event failed", zap.Int64("position", at.Position), zap.Stringer("class", f.Class), zap.Error(f.Err))
+		e := batch.Events[0]
+		s.start(Record{Failure: Count(s.Row.ID, e, s.Row.AttemptsAt(e.Position), f.Err, f.Stack)})
+	default:
+		if at.Class == engine.MissingObject {
+			s.missing(batch.Events[0], f)
+			return
+		}
+		s.fault(f)
+	}
+}
+
+// recorded takes in that a counted failure is in the database.
+func (s *step) recorded(f projection.Failure, first time.Time) {
+	f.FirstFailedAt = first
+	s.Row.FailingPosition, s.Row.Attempts, s.Row.LastError, s.Row.FailingSince = f.Event.Position, f.Attempt, f.Err.Error(), first
+	s.Crash.Begun, s.Row.CrashAttempts = engine.Begun{}, 0
+	s.decide(f)
+}
+
+// crashed takes in that the processes that tried an event ended. It is not tried once more. The attempts were counted before
+// they were made.
+func (s *step) crashed(e event.Envelope) {
+	s.log(zap.WarnLevel, "processes ended at an event", zap.Int64("position", e.Position), zap.Int("deaths", s.Row.CrashAttempts))
+	s.decide(projection.Failure{Projection: s.Row.ID, Event: e, Attempt: s.Row.CrashAttempts, Err: projection.ErrProcessDied, FirstFailedAt: s.Row.FailingSince})
+}
+
+// decide decides what becomes of a counted failure, or asks the user's FailureHandler first. During a pause nothing is decided:
+// the event is tried again after it.
+func (s *step) decide(f projection.Failure) {
+	if !s.Row.Desired.Runs() {
+		return
+	}
+	s.State = Failing{Failure: f}
+	if _, asks := projection.RequestedAction(f.Err); s.Def.FailureHandler != nil && !asks {
+		s.start(Ask{Failure: f})
+		return
+	}
+	s.carryOut(f, nil)
+}
+
+// carryOut begins what is decided about a failure.
+func (s *step) carryOut(f projection.Failure, answer *projection.Action) {
+	s.State = Failing{Failure: f}
+	c := Circumstances{Policy: &s.Def.Policy, Window: s.Window, Parked: s.Row.Parked, Answer: answer}
+	switch d := c.Decide(f); d.Action {
+	case projection.ActionRetry:
+		s.State = RetryWait{Failure: f, Until: s.now.Add(Delay(s.Def.Retry, f.Attempt, s.jitter))}
+	case projection.ActionStop:
+		s.start(Halt{Reason: d.Halt, Event: &f.Event})
+	default:
+		s.start(Move{Failure: f, Action: d.Action})
+	}
+}
+
+// moved takes in that the checkpoint moved over an event that failed.
+func (s *step) moved(job Move) {
+	e := job.Failure.Event
+	fields := []zap.Field{zap.Int64("position", e.Position), zap.String("stream", e.Stream), zap.String("type", e.Type),
+		zap.Int("attempt", job.Failure.Attempt), zap.Error(job.Failure.Err)}
+	if job.Action == projection.ActionSkip {
+		s.log(zap.WarnLevel, "event skipped", fields...)
+	} else {
+		stream := job.Action == projection.ActionParkStream
+		s.replayIn(s.Def.Replay.Interval)
+		s.Row.Parked, s.Row.ParkedStreams = s.Row.Parked+1, s.Row.ParkedStreams || stream
+		s.log(zap.ErrorLevel, "event parked", append(fields, zap.Bool("with its stream", stream))...)
+	}
+	s.progress(e.Position)
+	s.Row.CrashAttempts = 0
+	s.Window.Failed()
+	s.Sizer.Succeeded()
+	s.Faults.History.Forget()
+	if s.Crash.Quarantine > 0 {
+		s.Sizer.Alone()
+	}
+	s.State = Idle{}
+}
+
+// full halts the projection at an event that would have to be parked, since too many are.
+func (s *step) full(e event.Envelope) {
+	s.start(Halt{Reason: errFull(s.Row.Parked, e.Position), Event: &e})
+}
+
+// halted takes in that the database knows that the projection waits for a user. The next owner must know it, too.
+func (s *step) halted(job Halt) {
+	message, fields := "projection stopped, since events of its tenant are gone; it waits to be resumed", []zap.Field(nil)
+	if e := job.Event; e != nil {
+		message = "projection stopped at an event; it waits to be resumed"
+		fields = append(fields, zap.Int64("position", e.Position), zap.String("stream", e.Stream), zap.String("type", e.Type))
+	} else {
+		s.Tail = nil // the feed says more when it knows more
+	}
+	s.log(zap.ErrorLevel, message, append(fields, zap.Error(job.Reason))...)
+	s.waitForResume(job.Reason)
+}
+
+// waitForResume has the projection wait for a user.
+func (s *step) waitForResume(reason error) {
+	s.Row.Halted, s.Row.Failed = true, reason.Error()
+	s.Window = engine.FailureWindow{}
+	s.State = Halted{Reason: reason, CheckAt: s.now.Add(checkEvery)}
+}
+
+// missing waits for an object or a privilege that the handler needs. The first time, the database is told why.
+func (s *step) missing(e event.Envelope, f *engine.Fault) {
+	waiting := *f
+	waiting.Err = fmt.Errorf("%w: %w", projection.ErrMissingObject, f.Err)
+	why := fmt.Sprint(e.Position, waiting.Err)
+	if !s.Row.Desired.Runs() || s.Faults.Object == why {
+		s.fault(&waiting)
+		return
+	}
+	s.Faults.Object = why
+	s.log(zap.ErrorLevel, "handler needs an object or a privilege that is missing; the projection waits for it", zap.Int64("position", e.Position),
+		zap.Duration("at most", s.Def.Faults.MissingObject), zap.Error(f.Err))
+	s.State = EventWait{Reason: &waiting}
+	s.note(e, waiting.Err, &waiting)
+}
+
+// note writes why the projection waits at an event into the database, for other nodes. The wait begins after the write, since a
+// late write would undo the count of a later failure.
+func (s *step) note(e event.Envelope, reason error, f *engine.Fault) {
+	s.start(Note{Failure: projection.Failure{Projection: s.Row.ID, Event: e, Attempt: s.Row.AttemptsAt(e.Position), Err: reason}, Fault: f})
+}
+
+// noted begins the wait that a note is about. If the note could not be written, other nodes know less.
+func (s *step) noted(job Note, failed *engine.Fault) {
+	switch {
+	case failed == nil:
+		s.Crash.Begun, s.Row.CrashAttempts = engine.Begun{}, 0
+	case failed.Class == engine.LeaseLost:
+		s.fault(failed)
+		return
+	default:
+		s.log(zap.DebugLevel, "writing why the projection waits failed", zap.Error(failed))
+	}
+	if job.Fault != nil {
+		s.fault(job.Fault)
+		return
+	}
+	s.await(job.Failure.Err)
+}
+
+// outage takes in that a batch failed because of what its handler depends on. No event is to blame, and nothing is counted.
+func (s *step) outage(batch engine.Batch, f *engine.Fault) {
+	reason := s.countOutage(f)
+	if s.Breaker.State() == projection.BreakerOpen && s.Row.Desired.Runs() {
+		s.State = OutageWait{Reason: reason}
+		s.note(batch.Events[0], reason, nil)
+		return
+	}
+	s.await(reason)
+}
+
+// countOutage counts a failure of what the handler depends on, and returns why the projection waits now.
+func (s *step) countOutage(f *engine.Fault) error {
+	opened := s.Breaker.Failed(s.now)
+	cause := f.Err
+	if at, ok := cause.(*projection.EventError); ok {
+		cause = at.Err // the event has nothing to do with it
+	}
+	if s.Breaker.State() != projection.BreakerOpen {
+		s.log(zap.DebugLevel, "what the handler depends on failed", zap.Int("failures", s.Breaker.InARow()), zap.Error(cause))
+		return fmt.Errorf("what the handler depends on failed, %d times in a row: %w", s.Breaker.InARow(), cause)
+	}
+	reason := fmt.Errorf("circuit breaker open until %s: %s; the last was %w", s.Breaker.Until().UTC().Format(time.RFC3339), s.Breaker.Why(), cause)
+	if opened {
+		s.log(zap.ErrorLevel, "circuit breaker opened; the projection waits for what its handler depends on", zap.Int64("position", s.Position), zap.Error(reason))
+	} else {
+		s.log(zap.DebugLevel, "circuit breaker opened again by its probe", zap.Error(reason))
+	}
+	return reason
+}
+
+// await waits until the next attempt, or the next probe of an open breaker.
+func (s *step) await(reason error) {
+	delay := Delay(s.Def.Retry, s.Breaker.InARow(), s.jitter)
+	if s.Breaker.State() == projection.BreakerOpen {
+		delay = ProbeDelay(s.Def.Breaker.OpenFor, s.jitter)
+	}
+	s.State = OutageWait{Reason: reason, Until: s.now.Add(delay)}
+}
+
+// answered takes in that what the handler depends on cannot be down.
+func (s *step) answered() {
+	opened := s.Breaker.Opened()
+	if s.Breaker.Answered() {
+		s.log(zap.InfoLevel, "circuit breaker closed", zap.Duration("after", s.now.Sub(opened)))
+	}
+}

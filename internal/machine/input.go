@@ -1,0 +1,125 @@
+package machine
+
+import (
+	"time"
+
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+
+	"github.com/millrace-go/millrace/internal/engine"
+)
+
+// Input is what happens to a projection.
+type Input interface{ Name() string }
+
+type (
+	// Started is the first input. Stale is true if the row may have changed since it was read.
+	Started struct{ Stale bool }
+	// LeaseDeadline is until when the node may believe that it holds its leases. The shell gives it before another input if
+	// it has changed.
+	LeaseDeadline struct{ At time.Time }
+	// TailAdvanced says how far events are settled, with the last of them.
+	TailAdvanced struct{ Tail Tail }
+	// TailFailed says that the end of the tenant's events cannot be read until something is repaired.
+	TailFailed struct{ Err error }
+	// TailDropped takes back events that may no longer exist.
+	TailDropped struct{}
+	// Confirm has the row as the database has it. It may be older than what the projection has done since.
+	Confirm struct{ Row engine.Lease }
+	// Revalidate asks for the row to be read, since another node may hold the lease.
+	Revalidate struct{}
+	// Unanswered says that open questions to the node get no answer, since its actor was restarted.
+	Unanswered struct{}
+	// GateAnswered says that the server answers. Waited is true if it did not before: then Row is the row as read since, nil
+	// if it was not read. Jitter is a random number from 0 to 1.
+	GateAnswered struct {
+		Row    *engine.Lease
+		Waited bool
+		Jitter float64
+	}
+	// DesiredState says whether the projection is to pause.
+	DesiredState struct{ Paused bool }
+	// Resumed says that a user asks the projection to try again at once, whatever it waits for.
+	Resumed struct{}
+	// CommandPending says that there is a new command for dead letters.
+	CommandPending struct{}
+	// Tick says that the time of the last Arm has come.
+	Tick struct{}
+	// Drain asks for the lease to be released after the job under way.
+	Drain struct{}
+	// Done is the end of a job. Jitter is a random number from 0 to 1.
+	Done struct {
+		Op     int
+		Result Result
+		Jitter float64
+	}
+)
+
+// Name returns the name that the table of transitions uses.
+func (Started) Name() string        { return "started" }
+func (LeaseDeadline) Name() string  { return "lease-deadline" }
+func (TailAdvanced) Name() string   { return "tail-advanced" }
+func (TailFailed) Name() string     { return "tail-failed" }
+func (TailDropped) Name() string    { return "tail-dropped" }
+func (Confirm) Name() string        { return "confirm" }
+func (Revalidate) Name() string     { return "revalidate" }
+func (Unanswered) Name() string     { return "unanswered" }
+func (GateAnswered) Name() string   { return "gate-answered" }
+func (DesiredState) Name() string   { return "desired-state" }
+func (Resumed) Name() string        { return "resumed" }
+func (CommandPending) Name() string { return "command-pending" }
+func (Tick) Name() string           { return "tick" }
+func (Drain) Name() string          { return "drain" }
+func (Done) Name() string           { return "done" }
+
+// Effect is what the shell does.
+type Effect interface{ Name() string }
+
+type (
+	// Start begins a job.
+	Start struct {
+		Op  int
+		Job Job
+	}
+	// Yield asks the job under way to stop where it can do so in order.
+	Yield struct{}
+	// CutShort ends the delivery under way: another node may hold the lease, and no fence holds back what a handler sends.
+	CutShort struct{}
+	// Cancel ends the job under way, whose result is not waited for.
+	Cancel struct{}
+	// Arm sets the one timer. A zero time stops it.
+	Arm struct{ At time.Time }
+	// Publish shows the status to the rest of the runtime. Applied counts the events applied since the last one.
+	Publish struct {
+		Status  Status
+		Applied int
+	}
+	// Subscribe asks the feed for its tail. A Recheck that is not zero is the server's incarnation: a feed that knows another
+	// one begins anew.
+	Subscribe struct{ Recheck engine.Incarnation }
+	// AskGate asks the supervisor's gate for GateAnswered. Fault is what was met.
+	AskGate struct{ Fault *engine.Fault }
+	// DrainDone reports the position; the node releases the lease with it.
+	DrainDone struct{ Advance engine.Advance }
+	// LeaseGone reports that the lease is another owner's.
+	LeaseGone struct{ Reason error }
+	// Log is a line for the log.
+	Log struct {
+		Level   zapcore.Level
+		Message string
+		Fields  []zap.Field
+	}
+)
+
+// Name returns the name that traces use.
+func (Start) Name() string     { return "start" }
+func (Yield) Name() string     { return "yield" }
+func (CutShort) Name() string  { return "cut-short" }
+func (Cancel) Name() string    { return "cancel" }
+func (Arm) Name() string       { return "arm" }
+func (Publish) Name() string   { return "publish" }
+func (Subscribe) Name() string { return "subscribe" }
+func (AskGate) Name() string   { return "ask-gate" }
+func (DrainDone) Name() string { return "drain-done" }
+func (LeaseGone) Name() string { return "lease-gone" }
+func (Log) Name() string       { return "log" }

@@ -1,0 +1,74 @@
+package machine
+
+import (
+	"time"
+
+	"github.com/millrace-go/millrace/event"
+	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/projection"
+)
+
+// Job is one piece of work. The shell does it and answers with Done.
+type Job interface{ Name() string }
+
+type (
+	// Load reads the lease's row. Commands is how many notifications of commands were known when it began. The result is
+	// Loaded.
+	Load struct{ Commands int }
+	// Apply runs a batch or a delivery by Run's steps. The result is RunResult.
+	Apply struct{ Run Run }
+	// Record writes a counted failure, outside of the batch that was rolled back. The result is Recorded.
+	Record struct{ Failure projection.Failure }
+	// Note writes why the projection waits at an event, for other nodes, without counting an attempt. Fault is the fault that
+	// it waits after, nil for an outage of what the handler depends on.
+	Note struct {
+		Failure projection.Failure
+		Fault   *engine.Fault
+	}
+	// Publicize writes why the projection waits for a person, or with an empty reason that it no longer does.
+	Publicize struct{ Reason string }
+	// Ask calls the user's FailureHandler. The result is Answer.
+	Ask struct{ Failure projection.Failure }
+	// Move parks or skips an event and moves the checkpoint over it.
+	Move struct {
+		Failure projection.Failure
+		Action  projection.Action
+	}
+	// Halt stops the projection until a user resumes it. Event is the event at which it stops, nil if there is none.
+	Halt struct {
+		Reason error
+		Event  *event.Envelope
+	}
+	// Advance moves the checkpoint over events that do not concern the projection. The result is Advanced.
+	Advance struct{ To int64 }
+	// Command carries out the next command on dead letters, or a part of it, by Replay's steps. The result is ReplayResult.
+	Command struct{ Replay Replaying }
+)
+
+// Name returns the name of the state in which the job is under way.
+func (Load) Name() string      { return "loading" }
+func (Apply) Name() string     { return "applying" }
+func (Record) Name() string    { return "recording" }
+func (Note) Name() string      { return "noting" }
+func (Publicize) Name() string { return "publicizing" }
+func (Ask) Name() string       { return "asking" }
+func (Move) Name() string      { return "moving" }
+func (Halt) Name() string      { return "halting" }
+func (Advance) Name() string   { return "advancing" }
+func (Command) Name() string   { return "commanding" }
+
+// Result is how a job ended. A job of any kind may also end with an *engine.Fault.
+type Result interface{}
+
+type (
+	// OK is the result of a job that has nothing to say.
+	OK struct{}
+	// Loaded is the row as the database has it.
+	Loaded struct{ Row engine.Lease }
+	// Recorded is when the event failed first, by the server's clock.
+	Recorded struct{ First time.Time }
+	// Answer is what the FailureHandler said, nil if it gave no answer.
+	Answer struct{ Action *projection.Action }
+	// Advanced reports whether the checkpoint moved.
+	Advanced struct{ Moved bool }
+)

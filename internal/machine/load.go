@@ -1,0 +1,143 @@
+package machine
+
+import (
+	"errors"
+
+	"go.uber.org/zap"
+
+	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/projection"
+)
+
+// adopt takes over the row as the database has it.
+func (s *step) adopt(row engine.Lease) {
+	crashed := s.Crash.CutOff != 0 && row.Incarnation != s.Crash.CutOff
+	begun := s.Crash.Begun
+	if begun.Attempt > 0 && begun.Position == row.CrashPosition && begun.Attempt == row.CrashAttempts && !crashed {
+		row.CrashAttempts-- // neither the process nor the server has ended at it
+	}
+	if s.Crash.CutOff = 0; crashed {
+		// One of the events that were under way may have crashed the server. An attempt that was counted stays counted.
+		s.Crash = Crash{Quarantine: s.Def.MaxEvents}
+		s.Replays.Letter = 0
+	}
+	if runs := row.Desired.Runs(); runs != s.Row.Desired.Runs() {
+		s.log(zap.InfoLevel, map[bool]string{true: "projection resumed", false: "projection paused"}[runs])
+	}
+	if w, waits := s.State.(RetryWait); waits && row.AttemptsAt(w.Failure.Event.Position) != w.Failure.Attempt {
+		s.State = Idle{} // a user resumed the projection, and attempts are counted anew
+	}
+	if s.Replays.Commands == NoCommands && row.HasCommands {
+		s.Replays.Commands = CommandsOpen
+	} else if !row.HasCommands {
+		s.Replays.Commands = NoCommands
+	}
+	s.Row, s.Position = row, row.Checkpoint
+	s.Buffer = Buffer{To: row.Checkpoint, average: s.Buffer.average}
+	if row.Quarantined() {
+		s.Crash.Quarantine = max(s.Crash.Quarantine, s.Def.MaxEvents)
+	}
+	if row.FailingPosition > row.Checkpoint || s.Crash.Quarantine > 0 {
+		s.Sizer.Alone()
+	}
+}
+
+// loaded takes in the row that a Load has read.
+func (s *step) loaded(job Load, row engine.Lease) {
+	if s.order != Continue {
+		row.Desired = s.Row.Desired // a pause or its end may be newer than this row, which is read again
+	}
+	s.adopt(row)
+	if s.Replays.Seen != job.Commands {
+		s.Replays.Commands = CommandsOpen // notified after the read began
+	}
+	if s.Tail != nil && s.Tail.Err == nil && s.Tail.Incarnation != row.Incarnation {
+		// The feed does not know of the incarnation yet, or its message is under way.
+		s.Tail = nil
+		s.do(Subscribe{Recheck: row.Incarnation})
+	}
+}
+
+// confirm compares the row with what the database has of it. Work under way may have changed it since: then the fence
+// decides.
+func (s *step) confirm(row engine.Lease) {
+	over := s.Row.Check(row, true) != nil || row.Incarnation != s.Row.Incarnation
+	if over {
+		s.do(CutShort{})
+	}
+	moved := row.Checkpoint != s.Row.Checkpoint && s.under() == nil
+	if over || moved || row.Desired != s.Row.Desired || row.Halted != s.Row.Halted {
+		s.after(Reload)
+	}
+	if row.HasCommands {
+		s.Replays.Commands = CommandsOpen // the notification of a command may have been lost
+	}
+}
+
+// gateAnswered takes in that the server answers. If it did before, the fault is this projection's own, and is tried again after
+// a delay. After an outage the first fault costs no delay, so that all projections go on at once.
+func (s *step) gateAnswered(in GateAnswered) {
+	st, waits := s.State.(AtGate)
+	if !waits {
+		return // a user ended the wait
+	}
+	if !in.Waited {
+		s.tryAgain(st.Fault)
+		s.State = FaultWait{Reason: st.Fault, Until: s.now.Add(Delay(FaultPolicy(), s.Faults.InARow, in.Jitter))}
+		return
+	}
+	if s.Faults.InARow > 1 {
+		if at := st.Since.Add(Delay(FaultPolicy(), s.Faults.InARow-1, in.Jitter)); s.now.Before(at) {
+			s.State = FaultWait{Reason: st.Fault, Until: at}
+			return
+		}
+	}
+	s.State = AwaitingTail{}
+	if in.Row == nil || s.Row.Check(*in.Row, true) != nil {
+		s.after(Reload)
+		return
+	}
+	commands := s.Replays.Commands // that of the row is from before what came since
+	s.loaded(Load{Commands: s.Replays.Seen}, *in.Row)
+	s.Replays.Commands = max(s.Replays.Commands, commands)
+}
+
+// fault takes in a fault that is not counted against an event, and decides what is waited for.
+func (s *step) fault(f *engine.Fault) {
+	s.State = Idle{}
+	if errors.Is(f.Err, projection.ErrIncarnationChanged) && s.Faults.Changes == 0 {
+		// The first change is followed at once. Where two servers answer in turns, delays keep this from spinning.
+		s.Faults.Changes++
+		s.log(zap.InfoLevel, "server crashed or was replaced; everything is read anew", zap.Error(f.Err))
+		if s.Tail != nil && s.Tail.Err != nil {
+			s.Tail = nil
+			s.do(Subscribe{})
+		}
+		s.order = max(s.order, Resume)
+		return
+	}
+	switch f.Class {
+	case engine.LeaseLost: // only the row knows: an earlier write of this node may have moved the checkpoint
+		s.log(zap.InfoLevel, "write refused by the fence", zap.Error(f.Err))
+		s.order = max(s.order, Resume)
+	case engine.Configuration:
+		if s.Faults.Misconfigured++; s.Faults.Misconfigured == 1 {
+			s.log(zap.ErrorLevel, "stopped by its configuration; whether that was mended is looked at again and again", zap.Error(f.Err))
+		}
+		s.State = Misconfigured{Reason: f, Until: s.now.Add(checkEvery)}
+	default:
+		s.Faults.InARow++
+		if answers := f.Class == engine.Unclear || f.Class == engine.MissingObject; !answers || f.Unreachable || f.Probe {
+			s.State = AtGate{Fault: f, Since: s.now}
+			s.do(AskGate{Fault: f})
+			return
+		}
+		s.tryAgain(f)
+		s.State = EventWait{Reason: f, Until: s.now.Add(Delay(FaultPolicy(), s.Faults.InARow, s.jitter))}
+	}
+}
+
+func (s *step) tryAgain(f *engine.Fault) {
+	s.log(zap.WarnLevel, "fault counts against no event; it is tried again", zap.Stringer("class", f.Class),
+		zap.Int("attempt", s.Faults.InARow), zap.Error(f.Err))
+}

@@ -1,0 +1,84 @@
+package machine
+
+import (
+	"time"
+
+	"github.com/millrace-go/millrace/internal/engine"
+)
+
+// checkEvery is how often a halted or misconfigured projection reads its row, should a notification be lost.
+const checkEvery = 15 * time.Second
+
+// Config is what the projection is registered with, and the intervals that its node works by.
+type Config struct {
+	// Def is never changed, and no function in it is called.
+	Def *engine.Definition
+	// HeartbeatInterval is how soon a projection looks again for a heartbeat that is missing.
+	HeartbeatInterval time.Duration
+	// AdvanceEvery bounds how long the checkpoint lags behind the position. The projections of a node that began at Start
+	// move their checkpoints at the same instants.
+	AdvanceEvery time.Duration
+	Start        time.Time
+	// Rest is how long no replay is made after one without an outcome. It doubles each time in a row.
+	Rest time.Duration
+}
+
+// Machine is the whole of a projection. It is a value: Step returns another one and leaves the old one as it was.
+type Machine struct {
+	Config
+	// Row is the lease's row in the database, as read last and as changed since by the projection's own writes.
+	Row   engine.Lease
+	State State
+	// Position is how far events were handled or passed over. Row.Checkpoint may lag behind it over events that do not concern
+	// the projection.
+	Position int64
+	// Tail is what the feed said last, nil if it has said nothing.
+	Tail    *Tail
+	Buffer  Buffer
+	Sizer   BatchSizer
+	Window  engine.FailureWindow
+	Breaker Breaker
+	Replays ReplayQueue
+	Crash   Crash
+	Faults  Faults
+	// LeaseDeadline is until when the node may believe that it holds its leases.
+	LeaseDeadline time.Time
+	// AdvanceAt is when the checkpoint follows the position, zero if it need not.
+	AdvanceAt time.Time
+	Sent      Sent
+}
+
+// Crash is what is known of events at which processes, or the server, may end.
+type Crash struct {
+	// Quarantine is how many more events are tried one by one, each attempt counted before.
+	Quarantine int
+	// Begun is an attempt that was counted before it was made, and has no outcome.
+	Begun engine.Begun
+	// CutOff is the incarnation of the server that went away while a handler was under way, 0 if it did not.
+	CutOff engine.Incarnation
+}
+
+// Faults are the faults that were not counted against an event.
+type Faults struct {
+	// InARow counts the faults since something succeeded, Misconfigured those of the configuration among them.
+	InARow        int
+	Misconfigured int
+	// Changes counts how often the server's incarnation changed since something succeeded.
+	Changes int
+	// History has those of the next event.
+	History FaultHistory
+	// Object is the missing object that the database was told of, empty if none was.
+	Object string
+}
+
+// Sent is what the shell was given last.
+type Sent struct {
+	Op     int
+	Armed  time.Time
+	Status Status
+}
+
+// New returns the machine of a claimed lease. Its first input is Started.
+func New(config Config, row engine.Lease) Machine {
+	return Machine{Config: config, Row: row, State: AwaitingTail{}, Breaker: NewBreaker(config.Def.Breaker), Sizer: NewBatchSizer(config.Def.MaxEvents)}
+}

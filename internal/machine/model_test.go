@@ -1,0 +1,333 @@
+package machine
+
+import (
+	"errors"
+	"fmt"
+	"math/rand"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/millrace-go/millrace/event"
+	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/projection"
+)
+
+// dice chooses: by bytes first, as a fuzzer gives them, then at random.
+type dice struct {
+	data []byte
+	*rand.Rand
+}
+
+func (d *dice) below(n int) int {
+	if len(d.data) > 0 {
+		b := int(d.data[0])
+		d.data = d.data[1:]
+		return b % n
+	}
+	return d.Intn(n)
+}
+
+func (d *dice) one(n int) bool { return d.below(n) == 0 }
+
+// database is what outlives machines: the row, the events, and what became of each.
+type database struct {
+	row      engine.Lease
+	events   events
+	bad      map[int64]int // how often an event still fails
+	applied  map[int64]int
+	skipped  map[int64]bool
+	letters  map[int64]*engine.Replay // parked, by position
+	queue    []int64                  // of the open command
+	attempts map[int64]int            // as recorded, of each event
+}
+
+// life feeds machines, one after another, with random inputs over a model database, and checks what must always hold.
+type life struct {
+	t      testing.TB
+	d      *dice
+	db     database
+	m      Machine
+	now    time.Time
+	open   *Start // the job under way
+	lease  engine.Lease
+	tail   bool // the feed owes an answer
+	gate   bool // so does the supervisor's gate
+	faults bool
+	down   bool // what the handler depends on
+	seen   func(before State, in Input, after State)
+	jobs   map[string]int
+}
+
+func newLife(t testing.TB, d *dice) *life {
+	return &life{t: t, d: d, now: time.Unix(1000, 0), faults: true, jobs: map[string]int{}, db: database{bad: map[int64]int{}, applied: map[int64]int{},
+		skipped: map[int64]bool{}, letters: map[int64]*engine.Replay{}, attempts: map[int64]int{}, row: engine.Lease{Row: 1, Owner: "node", Epoch: 1, Incarnation: 1}}}
+}
+
+func (l *life) mark() int64 { return int64(len(l.db.events)) }
+
+func (l *life) ended() bool {
+	switch l.m.State.(type) {
+	case Released, Lost:
+		return true
+	}
+	return false
+}
+
+// birth has another owner claim the lease.
+func (l *life) birth() {
+	l.open, l.tail, l.gate = nil, false, false
+	l.db.row.Epoch++
+	def := &engine.Definition{MaxEvents: 1 + l.d.below(8), MaxBytes: 1 << 20, Types: []string{"a"}}
+	def.Retry = projection.RetryPolicy{MaxRetries: 2, Base: 50 * time.Millisecond, Cap: time.Second, Factor: 2}
+	def.OnFailure = []projection.Action{projection.ActionPark, projection.ActionParkStream, projection.ActionSkip, projection.ActionStop}[l.d.below(4)]
+	def.MaxParked, def.MaxFailureShare = -1, -1
+	if l.d.one(4) {
+		def.MaxParked = 3
+	}
+	if l.d.one(3) {
+		def.FailureHandler = neverCalled
+	}
+	def.Replay = projection.ReplayPolicy{Interval: time.Duration(l.d.below(2)) * time.Minute}.WithDefaults()
+	if l.d.one(2) {
+		def.Breaker = projection.BreakerPolicy{IsOutage: func(error) bool { panic("called") }, Failures: 3}.WithDefaults()
+	}
+	row := l.db.row
+	row.HasCommands = len(l.db.queue) > 0
+	l.m = New(Config{Def: def, HeartbeatInterval: time.Second, AdvanceEvery: time.Second, Start: time.Unix(1000, 0), Rest: 100 * time.Millisecond}, row)
+	l.m.LeaseDeadline = l.now.Add(5 * time.Second)
+	l.step(Started{Stale: l.d.one(2)})
+}
+
+func (l *life) answerTail() {
+	l.tail = false
+	from := max(0, l.mark()-int64(l.d.below(10)))
+	l.step(TailAdvanced{Tail{Incarnation: l.db.row.Incarnation, Mark: l.mark(), From: from, Events: l.db.events[from:]}})
+}
+
+func (l *life) answerGate() {
+	l.gate = false
+	in := GateAnswered{Waited: l.d.one(2), Jitter: l.d.Float64()}
+	if in.Waited && l.d.one(2) {
+		row := l.row()
+		in.Row = &row
+	}
+	l.step(in)
+}
+
+func (l *life) row() engine.Lease {
+	row := l.db.row
+	row.HasCommands = len(l.db.queue) > 0
+	row.Parked = int64(len(l.db.letters))
+	return row
+}
+
+// one is one event in the life of a projection.
+func (l *life) one() {
+	if l.ended() {
+		l.birth()
+		return
+	}
+	switch n := l.d.below(100); {
+	case n < 50 && l.open != nil:
+		l.now = l.now.Add(time.Duration(l.d.below(80)) * time.Millisecond)
+		l.finish()
+	case n < 60 && l.gate:
+		l.answerGate()
+	case n < 65:
+		for range l.d.below(6) {
+			pos := l.mark() + 1
+			l.db.events = append(l.db.events, event.Envelope{Position: pos, Stream: string(rune('p' + l.d.below(5))), Type: []string{"a", "a", "b"}[l.d.below(3)]})
+			if l.d.one(8) {
+				l.db.bad[pos] = 1 + l.d.below(6)
+			}
+		}
+		l.answerTail()
+	case n < 78 && !l.m.Sent.Armed.IsZero():
+		l.now = l.m.Sent.Armed
+		l.step(Tick{})
+	case n < 83:
+		l.step(LeaseDeadline{l.now.Add(time.Duration(l.d.below(6000)) * time.Millisecond)})
+	case n < 86:
+		l.db.row.Desired = map[bool]engine.DesiredState{true: engine.WantPause, false: engine.WantRun}[l.db.row.Desired.Runs()]
+		l.step(DesiredState{Paused: !l.db.row.Desired.Runs()})
+	case n < 88:
+		l.db.row.Halted, l.db.row.Failed, l.db.row.Attempts = false, "", 0
+		clear(l.db.attempts)
+		l.step(Resumed{})
+	case n < 90:
+		for pos := range l.db.letters {
+			l.db.queue = append(l.db.queue, pos)
+		}
+		slices.Sort(l.db.queue)
+		l.step(CommandPending{})
+	case n < 91:
+		l.step(Revalidate{})
+	case n < 92:
+		l.step(Confirm{l.row()})
+	case n < 93:
+		l.tail = true
+		l.step(TailDropped{})
+	case n < 94:
+		l.tail = true
+		l.step(TailFailed{errors.New("broken")})
+	case n < 95:
+		l.step(Drain{})
+	case n < 96:
+		l.down = !l.down
+	case n < 97: // the process dies
+		l.db.row.CrashCount++
+		l.birth()
+	case n < 98: // the server crashes, and loses nothing
+		l.db.row.Incarnation++
+	case n < 99:
+		if l.open != nil {
+			switch l.open.Job.(type) {
+			case Load, Advance:
+				l.open = nil
+			}
+		}
+		l.step(Unanswered{})
+	default:
+		l.step(Done{Op: l.m.Sent.Op - 1, Result: OK{}})
+	}
+}
+
+// settle lets nothing go wrong any more. Then everything must come to an end.
+func (l *life) settle() {
+	l.faults, l.down = false, false
+	clear(l.db.bad)
+	for n := 0; ; n++ {
+		if n > 5000 {
+			l.t.Fatalf("it does not come to rest: %s %+v", l.m.State.Name(), l.m.Row)
+		}
+		l.db.row.Desired = engine.WantRun
+		l.step(LeaseDeadline{l.now.Add(time.Hour)})
+		switch l.m.State.(type) {
+		case Halted:
+			l.db.row.Halted, l.db.row.Failed, l.db.row.Attempts = false, "", 0
+			l.m.Def.MaxParked, l.m.Def.OnFailure = -1, projection.ActionPark
+			clear(l.db.attempts)
+			l.step(Resumed{})
+			continue
+		case Paused:
+			l.step(DesiredState{})
+			continue
+		case FeedFailed:
+			l.answerTail()
+			continue
+		}
+		switch {
+		case l.open != nil:
+			l.finish()
+		case l.ended():
+			l.birth()
+		case l.tail:
+			l.answerTail()
+		case l.gate:
+			l.answerGate()
+		case !l.m.Sent.Armed.IsZero() && n < 4000:
+			l.now = l.m.Sent.Armed
+			l.step(Tick{})
+		default:
+			l.step(TailAdvanced{Tail{Incarnation: l.db.row.Incarnation, Mark: l.mark(), From: l.mark()}})
+			if l.open == nil && !l.ended() {
+				l.atRest()
+				return
+			}
+		}
+	}
+}
+
+func (l *life) atRest() {
+	if l.m.State != (Idle{}) || l.m.Position != l.mark() || l.db.row.Checkpoint != l.mark() {
+		l.t.Errorf("at rest in %s at %d, checkpoint %d, mark %d", l.m.State.Name(), l.m.Position, l.db.row.Checkpoint, l.mark())
+	}
+	for _, e := range l.db.events {
+		n := l.db.applied[e.Position]
+		if l.db.letters[e.Position] != nil {
+			n++
+		}
+		if l.db.skipped[e.Position] {
+			n++
+		}
+		if e.Type == "a" && n != 1 || e.Type != "a" && n != 0 {
+			l.t.Errorf("event %d was applied %d times, parked %v, skipped %v", e.Position, l.db.applied[e.Position], l.db.letters[e.Position] != nil, l.db.skipped[e.Position])
+		}
+	}
+}
+
+func (l *life) step(in Input) {
+	old, before := l.m, ""
+	if l.d.one(50) {
+		before = fmt.Sprintf("%+v", old)
+	}
+	m, effects := Step(old, in, l.now)
+	if before != "" && fmt.Sprintf("%+v", old) != before {
+		l.t.Fatalf("%s changed the machine that it was given", in.Name())
+	}
+	l.m = m
+	if l.seen != nil {
+		l.seen(old.State, in, m.State)
+	}
+	for _, e := range effects {
+		l.effect(e)
+	}
+	if _, working := m.State.(Working); working != (l.open != nil) {
+		l.t.Fatalf("state %s, but a job under way: %v", m.State.Name(), l.open != nil)
+	}
+	if _, done := in.(Done); m.Position < old.Position && !done {
+		if _, gate := in.(GateAnswered); !gate {
+			l.t.Errorf("the position went back from %d to %d", old.Position, m.Position)
+		}
+	}
+	l.ends(m)
+	if old.Sent.Op > m.Sent.Op {
+		l.t.Error("the number of operations went back")
+	}
+}
+
+// ends checks that every wait ends.
+func (l *life) ends(m Machine) {
+	switch m.State.(type) {
+	case RetryWait, OutageWait, EventWait, FaultWait, Misconfigured, Unconfirmed, Halted:
+		if m.Sent.Armed.IsZero() {
+			l.t.Errorf("nothing ends state %s", m.State.Name())
+		}
+	case AtGate:
+		if !l.gate {
+			l.t.Error("it waits for a gate that was not asked")
+		}
+	case Failing, Reconnecting:
+		l.t.Errorf("at rest in %s", m.State.Name())
+	}
+}
+
+func (l *life) effect(e Effect) {
+	switch e := e.(type) {
+	case Start:
+		if l.open != nil {
+			l.t.Fatalf("%s begins while %s is under way", e.Job.Name(), l.open.Job.Name())
+		}
+		l.open, l.lease = &e, l.m.Row
+		l.jobs[e.Job.Name()]++
+		if job, records := e.Job.(Record); records && l.lease.Epoch == l.db.row.Epoch {
+			if f := job.Failure; f.Attempt != l.db.attempts[f.Event.Position]+1 && l.db.row.Attempts != 0 {
+				l.t.Errorf("event %d: attempt %d follows %d", f.Event.Position, f.Attempt, l.db.attempts[f.Event.Position])
+			}
+		}
+	case Cancel:
+		l.open = nil
+	case Subscribe:
+		l.tail = true
+	case AskGate:
+		l.gate = true
+	case DrainDone:
+		if a := e.Advance; a.Lease.Checkpoint == l.db.row.Checkpoint {
+			l.db.row.Checkpoint = max(l.db.row.Checkpoint, a.To)
+			if a.Begun.Attempt > 0 && l.db.row.CrashPosition == a.Begun.Position && l.db.row.CrashAttempts == a.Begun.Attempt {
+				l.db.row.CrashAttempts--
+			}
+		}
+	}
+}

@@ -1,0 +1,201 @@
+package machine
+
+import (
+	"errors"
+	"time"
+
+	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/projection"
+)
+
+// next decides what is next. It is the only place that does, and nothing is under way when it does.
+func (s *step) next() {
+	switch s.State.(type) {
+	case Working, Lost:
+		return
+	}
+	if s.order == Release {
+		advance := engine.Advance{Lease: s.Row, To: s.Position, Begun: s.Crash.Begun, Replaying: s.Replays.Letter}
+		s.do(DrainDone{Advance: advance})
+		s.State = Released{}
+		return
+	}
+	if s.order == Resume {
+		s.endWait()
+	}
+	if s.waitsForServer() {
+		return
+	}
+	if s.order != Continue {
+		s.load()
+		return
+	}
+	s.endRest()
+	runs := s.settle()
+	switch {
+	case s.restored(), s.publicize():
+		return
+	case s.mayReplay() && !(runs && s.batchTurn()):
+		s.command()
+		return
+	}
+	if s.advance(); runs && s.under() == nil {
+		s.batch()
+		s.advance() // it may have passed over events
+	}
+	if s.under() == nil && s.mayReplay() {
+		s.command()
+	}
+}
+
+// endWait leaves a state that waits for a time, a person or the server.
+func (s *step) endWait() {
+	switch s.State.(type) {
+	case Failing, RetryWait, OutageWait, EventWait, AtGate, FaultWait, Misconfigured, Unconfirmed, FeedFailed, Halted:
+		s.State = AwaitingTail{}
+	case Paused:
+		if s.Row.Desired.Runs() {
+			s.State = AwaitingTail{}
+		}
+	}
+}
+
+// waitsForServer reports whether nothing may begin, since the server or its configuration is waited for. At the end of such a
+// wait it reads the row: only the database knows how far the last batch came.
+func (s *step) waitsForServer() bool {
+	switch st := s.State.(type) {
+	case AtGate:
+		return true
+	case FaultWait:
+		if s.now.Before(st.Until) {
+			return true
+		}
+	case EventWait:
+		if s.now.Before(st.Until) {
+			return false
+		}
+	case Misconfigured:
+		if s.now.Before(st.Until) {
+			return false
+		}
+	case Halted:
+		if s.now.Before(st.CheckAt) {
+			return false
+		}
+		s.State = Halted{Reason: st.Reason, CheckAt: s.now.Add(checkEvery)}
+		s.order = max(s.order, Reload)
+		return false
+	default:
+		return false
+	}
+	s.State, s.order = AwaitingTail{}, max(s.order, Reload)
+	return false
+}
+
+// settle finds the state at rest that the facts ask for, and reports whether a batch may begin in it.
+func (s *step) settle() (runs bool) {
+	free := s.Row.Desired.Runs() && !s.Row.Halted
+	switch s.State.(type) {
+	case Misconfigured:
+		return false
+	case RetryWait, OutageWait, EventWait:
+		if free && s.now.Before(until(s.State)) {
+			return false
+		}
+	}
+	switch {
+	case !s.Row.Desired.Runs():
+		s.State, s.Tail = Paused{}, s.Tail.dropped()
+		if s.Row.Halted {
+			s.Window = engine.FailureWindow{}
+		}
+	case s.Row.Halted:
+		if _, halted := s.State.(Halted); !halted {
+			s.State = Halted{Reason: errors.New(s.Row.Failed), CheckAt: s.now.Add(checkEvery)}
+		}
+		s.Tail, s.Window = s.Tail.dropped(), engine.FailureWindow{}
+	case s.Tail == nil:
+		s.State = AwaitingTail{}
+	case s.Tail.Err != nil:
+		s.State = FeedFailed{Reason: s.Tail.Err}
+	case s.Position < s.Tail.Mark && !s.confirmed():
+		if st, waits := s.State.(Unconfirmed); !waits || !s.now.Before(st.Until) {
+			s.State = Unconfirmed{Until: s.now.Add(s.HeartbeatInterval)}
+		}
+	case s.Position < s.Tail.Mark:
+		if _, fresh := s.State.(Reconnecting); !fresh {
+			s.State = Idle{}
+		}
+		return true
+	default:
+		s.idle()
+	}
+	return false
+}
+
+// idle takes in that nothing is left below the mark.
+func (s *step) idle() {
+	s.State, s.Tail, s.Crash.Quarantine = Idle{}, s.Tail.dropped(), 0
+	if !s.mayReplay() {
+		s.recovered()
+	}
+}
+
+// recovered takes in that something succeeded.
+func (s *step) recovered() {
+	s.Faults.InARow, s.Faults.Misconfigured, s.Faults.Changes = 0, 0, 0
+}
+
+// confirmed reports whether the node may believe that it holds its leases.
+func (s *step) confirmed() bool { return s.now.Before(s.LeaseDeadline) }
+
+// publicize lets all nodes know, by the database, that the projection waits for a person, or no longer does. If that fails,
+// the next read of the row shows that it is still to be done.
+func (s *step) publicize() bool {
+	if s.Row.Halted {
+		return false // The user who resumes the projection takes that back.
+	}
+	reason := s.Row.Failed
+	switch phase, why := s.phase(); phase {
+	case Failed:
+		if reason = why.Error(); reason == "" {
+			reason = projection.ErrFailed.Error()
+		}
+	case Live, CatchUp, PhasePaused:
+		reason = ""
+	}
+	if reason == s.Row.Failed {
+		return false
+	}
+	s.Row.Failed = reason
+	s.start(Publicize{Reason: reason})
+	return true
+}
+
+// restored halts a projection whose tenant lost events that the projection has handled.
+func (s *step) restored() bool {
+	if s.Row.Halted || s.Tail == nil || !errors.Is(s.Tail.Err, projection.ErrRestored) {
+		return false
+	}
+	s.start(Halt{Reason: s.Tail.Err})
+	return true
+}
+
+// advance lets the checkpoint follow the position over events that do not concern the projection.
+func (s *step) advance() {
+	switch s.State.(type) {
+	case Idle, Paused:
+	default:
+		return // also while a job is under way
+	}
+	atRest := s.Tail != nil && s.Tail.Err == nil && s.Position >= s.Tail.Mark
+	switch {
+	case s.Position <= s.Row.Checkpoint && (s.Row.CrashCount == 0 || !atRest):
+		s.AdvanceAt = time.Time{}
+	case s.AdvanceAt.IsZero():
+		s.AdvanceAt = s.now.Add(s.AdvanceEvery - s.now.Sub(s.Start)%s.AdvanceEvery)
+	case !s.now.Before(s.AdvanceAt):
+		s.AdvanceAt = time.Time{}
+		s.start(Advance{To: s.Position})
+	}
+}

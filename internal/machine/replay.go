@@ -1,0 +1,238 @@
+package machine
+
+import (
+	"time"
+
+	"github.com/millrace-go/millrace/event"
+	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/projection"
+)
+
+// replayVain is how many replays in a row may end without an outcome, through no fault of the event as it seems, until the
+// command goes on without it: the event may be the cause all the same.
+const replayVain = 10
+
+// Replaying is the next command on dead letters: the discard of all that it names, or one replay. The shell takes its steps in
+// one goroutine, as those of a Run. Each method takes in how a step ended and returns the next one.
+type Replaying struct {
+	Row engine.Lease
+	// Discards is true if no replay may be made now. Schedule is true if a dead letter that is due becomes a command first.
+	Discards, Schedule bool
+	// Letter is the dead letter whose replay was begun last, without an outcome; 0 means none. Failed is how many replays in
+	// a row had none.
+	Letter int64
+	Failed int
+	Faults FaultHistory
+
+	def       *engine.Definition
+	commands  int
+	scheduled Scheduled
+	replay    engine.Replay
+	event     event.Envelope
+	fresh     bool
+	began     bool // a command to replay was found
+}
+
+// Scheduled is what the look for a dead letter that is due found.
+type Scheduled struct {
+	// Found is true if one is a command now. Else one is due in Next, or none ever if Next is 0.
+	Found bool
+	Next  time.Duration
+}
+
+// ReplayStep is what the shell does next: ScheduleReplay, FindCommand, Discard, BeginReplay, ReadLetter, ApplyLetter,
+// EndReplay or EndReplaying.
+type ReplayStep interface{ Name() string }
+
+type (
+	// ScheduleReplay makes a command of the dead letter that has been due for longest.
+	ScheduleReplay struct{}
+	// FindCommand finds the oldest command.
+	FindCommand struct{ Discards bool }
+	// Discard discards the dead letters of a command.
+	Discard struct{ Command int64 }
+	// BeginReplay counts the next replay of a command before it is made.
+	BeginReplay struct{ Command, Letter int64 }
+	// ReadLetter reads the event of the dead letter.
+	ReadLetter struct{ Range engine.ReadRange }
+	// ApplyLetter applies the event, and resolves the dead letter with it.
+	ApplyLetter struct{ Batch engine.Batch }
+	// EndReplay writes how a replay ended that failed. Attempt is the number of the attempt, 0 if it is not counted.
+	EndReplay struct {
+		Replay  engine.Replay
+		Attempt int
+		Action  projection.Action
+		Fault   *engine.Fault
+		// Halt is why the projection stops, nil if it does not.
+		Halt error
+	}
+	// EndReplaying ends the command with its result.
+	EndReplaying struct{ Result ReplayResult }
+)
+
+// Name returns the name that traces use.
+func (ScheduleReplay) Name() string { return "schedule" }
+func (FindCommand) Name() string    { return "find-command" }
+func (Discard) Name() string        { return "discard" }
+func (BeginReplay) Name() string    { return "begin-replay" }
+func (ReadLetter) Name() string     { return "read-letter" }
+func (ApplyLetter) Name() string    { return "apply-letter" }
+func (EndReplay) Name() string      { return "end-replay" }
+func (EndReplaying) Name() string   { return "end" }
+
+// ReplayEnd is how far a command came.
+type ReplayEnd int
+
+const (
+	// ReplayRefused could not be done, through no fault of a dead letter.
+	ReplayRefused ReplayEnd = iota
+	// ReplayNothing found no command.
+	ReplayNothing
+	// ReplayDiscarded discarded what a command names.
+	ReplayDiscarded
+	// ReplayOver found that nothing is left of a command.
+	ReplayOver
+	// ReplayUndone began a replay that had no outcome.
+	ReplayUndone
+	// ReplayDone applied a dead letter's event.
+	ReplayDone
+	// ReplayFailed failed: the dead letter stays parked, or is skipped, or halts the projection.
+	ReplayFailed
+)
+
+// ReplayResult is the result of Command.
+type ReplayResult struct {
+	End ReplayEnd
+	// Found is what FindCommand found.
+	Found     engine.ReplayQueue
+	Scheduled Scheduled
+	Discarded int64
+	Replay    engine.Replay
+	Fault     *engine.Fault
+	// Action is what becomes of a dead letter whose replay failed, and Halt why the projection stops then.
+	Action projection.Action
+	Halt   error
+	Faults FaultHistory
+	// Began is true if a command to replay was found, which may have more replays.
+	Began bool
+}
+
+// Begin returns the first step.
+func (r Replaying) Begin() (Replaying, ReplayStep) {
+	if r.Schedule {
+		return r, ScheduleReplay{}
+	}
+	return r, FindCommand{Discards: r.Discards}
+}
+
+// Looked takes in what the look for a dead letter that is due found.
+func (r Replaying) Looked(s Scheduled) (Replaying, ReplayStep) {
+	r.scheduled = s
+	return r, FindCommand{Discards: r.Discards}
+}
+
+// Found takes in the next command.
+func (r Replaying) Found(found engine.ReplayQueue) (Replaying, ReplayStep) {
+	switch {
+	case found.Command == nil:
+		return r, r.end(ReplayResult{End: ReplayNothing, Found: found})
+	case found.Command.Replay:
+		r.began = true
+		return r, BeginReplay{Command: found.Command.ID, Letter: r.Letter}
+	}
+	return r, Discard{Command: found.Command.ID}
+}
+
+// Discarded takes in how many dead letters were discarded.
+func (r Replaying) Discarded(command, n int64) (Replaying, ReplayStep) {
+	return r, r.end(ReplayResult{End: ReplayDiscarded, Discarded: n, Found: engine.ReplayQueue{Command: &engine.Command{ID: command}}})
+}
+
+// Begun takes in the replay that was begun, nil if nothing is left of the command.
+func (r Replaying) Begun(replay *engine.Replay) (Replaying, ReplayStep) {
+	if replay == nil {
+		return r, r.end(ReplayResult{End: ReplayOver})
+	}
+	r.replay = *replay
+	if replay.Deadly() {
+		return r, r.fail(&engine.Fault{Class: engine.HandlerFault, Err: projection.ErrProcessDied}, true)
+	}
+	return r, r.apply()
+}
+
+// Read takes in the event of the dead letter.
+func (r Replaying) Read(page engine.Page) (Replaying, ReplayStep) {
+	if len(page.Events) == 0 {
+		return r, r.fail(&engine.Fault{Class: engine.HandlerFault, Err: projection.ErrEventGone}, true)
+	}
+	r.event = page.Events[0]
+	return r, r.apply()
+}
+
+// apply reads the event, unless that was done.
+func (r Replaying) apply() ReplayStep {
+	replay := r.replay
+	if r.event.Position == 0 {
+		return ReadLetter{Range: engine.ReadRange{After: replay.Position - 1, UpTo: replay.Position, Limit: 1}}
+	}
+	return ApplyLetter{Batch: engine.Batch{Events: events{r.event}, To: r.Row.Checkpoint, Replay: &replay, Fresh: r.fresh}}
+}
+
+// Applied takes in how a replay ended: fault is nil if it succeeded. It also takes in a fault of the read before it. After a
+// fault that may pass with the connection, the replay is tried once more at once.
+func (r Replaying) Applied(fault *engine.Fault, outage bool, now time.Time) (Replaying, ReplayStep) {
+	if fault == nil {
+		r.Faults.Forget()
+		return r, r.end(ReplayResult{End: ReplayDone, Replay: r.replay})
+	}
+	if outage {
+		return r, r.fail(fault, false)
+	}
+	at := BatchFault{Class: fault.Class, Position: r.replay.Position, Alone: true, Unreachable: fault.Unreachable, Now: now}
+	decision := r.Faults.Decide(r.def.Faults, at)
+	if decision == TryAgain {
+		r.fresh = true
+		return r, r.apply()
+	}
+	return r, r.fail(fault, decision == CountIt)
+}
+
+// fail decides what becomes of a replay that failed. One that is not counted has no outcome, and is made again, but not for
+// ever.
+func (r Replaying) fail(fault *engine.Fault, counts bool) ReplayStep {
+	end := EndReplay{Replay: r.replay, Fault: fault, Action: projection.ActionPark}
+	switch {
+	case counts:
+		end.Action = r.def.DecideReplay(fault.Err, Permanent(fault.Err))
+		at := event.Envelope{Position: r.replay.Position, Stream: r.replay.Stream}
+		failure := Count(r.Row.ID, at, r.replay.Attempts, fault.Err, fault.Stack)
+		if end.Attempt = failure.Attempt; end.Action == projection.ActionStop {
+			end.Halt = asError(&failure)
+		}
+	case r.Failed < replayVain, fault.Unreachable, fault.Class == engine.LeaseLost:
+		return r.undone(fault)
+	}
+	return end
+}
+
+func (r Replaying) undone(fault *engine.Fault) EndReplaying {
+	return r.end(ReplayResult{End: ReplayUndone, Replay: r.replay, Fault: fault})
+}
+
+// Ended takes in that the end of a replay was written.
+func (r Replaying) Ended(e EndReplay) EndReplaying {
+	return r.end(ReplayResult{End: ReplayFailed, Replay: r.replay, Fault: e.Fault, Action: e.Action, Halt: e.Halt})
+}
+
+// Refused ends the command at a step that failed. A replay that was begun has no outcome then.
+func (r Replaying) Refused(fault *engine.Fault) ReplayResult {
+	if r.replay.Letter != 0 {
+		return r.undone(fault).Result
+	}
+	return r.end(ReplayResult{End: ReplayRefused, Fault: fault}).Result
+}
+
+func (r Replaying) end(result ReplayResult) EndReplaying {
+	result.Faults, result.Scheduled, result.Began = r.Faults, r.scheduled, r.began
+	return EndReplaying{Result: result}
+}

@@ -1,0 +1,206 @@
+package machine
+
+import (
+	"errors"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/projection"
+)
+
+const (
+	// replayTurn is how long batches wait for commands on dead letters, and one replay longer. While a stream is replayed, each
+	// batch may park many of its events, and one replay a batch would never come to their end.
+	replayTurn = 100 * time.Millisecond
+	// maxRest is how many times as long as the first a rest is at most.
+	maxRest = 300
+)
+
+// Commands is what is known of open commands for dead letters.
+type Commands int
+
+const (
+	// NoCommands means that no command is open.
+	NoCommands Commands = iota
+	// ReplaysOnly means that nothing is to be discarded; replays may be open.
+	ReplaysOnly
+	// CommandsOpen means that any command may be open.
+	CommandsOpen
+)
+
+// ReplayQueue is what is known of commands for dead letters, and of replays. What they meet keeps no batch waiting.
+type ReplayQueue struct {
+	Commands Commands
+	// Seen counts the notifications of commands.
+	Seen int
+	// DueAt is when to look for dead letters that are due for a replay; zero means that there is none.
+	DueAt time.Time
+	// RestUntil is until when no replay is made, after replays without an outcome; Failed is how many there were in a row.
+	RestUntil time.Time
+	Failed    int
+	// Turn is since when batches wait for commands; zero means that they do not.
+	Turn time.Time
+	// Letter is the dead letter whose replay was begun last, without an outcome. 0 means none.
+	Letter int64
+	Faults FaultHistory
+}
+
+// replayIn has dead letters looked for that are due after a delay, or earlier if that was planned.
+func (s *step) replayIn(delay time.Duration) {
+	at, planned := s.now.Add(delay), s.Replays.DueAt
+	if s.Def.Replay.Interval > 0 && (planned.IsZero() || at.Before(planned)) {
+		s.Replays.DueAt = at
+	}
+}
+
+// replaysBlocked reports whether no handler may be called for a dead letter now. Discards are carried out all the same.
+func (s *step) replaysBlocked() bool {
+	breaker := s.Breaker.State()
+	behind := s.Tail != nil && s.Position < s.Tail.Mark
+	return !s.Row.Desired.Runs() || s.now.Before(s.Replays.RestUntil) || breaker == projection.BreakerOpen || breaker == projection.BreakerHalfOpen && behind
+}
+
+// mayReplay reports whether there is something to do with dead letters, and whether it may be done now. It may be done while
+// an event waits for its next attempt, or for what the handler depends on, and while the projection is halted, but not while it
+// waits for the server. While it is halted, nothing is replayed without a command.
+func (s *step) mayReplay() bool {
+	switch s.State.(type) {
+	case Idle, Reconnecting, RetryWait, OutageWait, EventWait, Paused, Halted:
+	default:
+		return false
+	}
+	if !s.confirmed() {
+		return false
+	}
+	due := !s.Replays.DueAt.IsZero() && !s.now.Before(s.Replays.DueAt)
+	switch s.Replays.Commands {
+	case CommandsOpen:
+		return true
+	case ReplaysOnly:
+		return !s.replaysBlocked()
+	}
+	return due && s.Row.Parked > 0 && !s.Row.Halted && !s.replaysBlocked()
+}
+
+// batchTurn reports whether a batch has waited long enough for commands.
+func (s *step) batchTurn() bool {
+	return !s.Replays.Turn.IsZero() && s.now.Sub(s.Replays.Turn) >= replayTurn
+}
+
+// endRest ends the rest after replays without an outcome, in which no command was looked for.
+func (s *step) endRest() {
+	if s.Replays.RestUntil.IsZero() || s.now.Before(s.Replays.RestUntil) {
+		return
+	}
+	if s.Replays.RestUntil = (time.Time{}); s.Replays.Commands == ReplaysOnly {
+		s.Replays.Commands = CommandsOpen
+	}
+}
+
+// command begins the next command, or one replay of it.
+func (s *step) command() {
+	if s.Replays.Turn.IsZero() {
+		s.Replays.Turn = s.now
+	}
+	blocked := s.replaysBlocked()
+	due := !s.Replays.DueAt.IsZero() && !s.now.Before(s.Replays.DueAt)
+	s.start(Command{Replay: Replaying{Row: s.Row, Discards: blocked, Schedule: due && !blocked && s.Replays.Commands == NoCommands && !s.Row.Halted,
+		Letter: s.Replays.Letter, Failed: s.Replays.Failed, Faults: s.Replays.Faults, def: s.Def, commands: s.Replays.Seen}})
+}
+
+// commanded takes in how a command, or one replay of it, ended.
+func (s *step) commanded(job Replaying, r ReplayResult) {
+	if s.Replays.Faults = r.Faults; r.Began {
+		s.Replays.Commands = CommandsOpen // until a look finds nothing
+	}
+	switch r.End {
+	case ReplayRefused:
+		s.putOff(r.Fault)
+	case ReplayNothing:
+		s.nothing(job, r)
+	case ReplayDiscarded:
+		s.Row.Parked -= r.Discarded
+		s.recovered()
+		s.replayIn(s.Def.Replay.Interval)
+		s.log(zap.WarnLevel, "dead letters discarded", zap.Int64("letters", r.Discarded), zap.Int64("command", r.Found.Command.ID))
+	case ReplayOver:
+		s.replayEnded()
+	case ReplayUndone:
+		s.Replays.Letter = r.Replay.Letter // this process has not died of it
+		if r.Fault.Unreachable {
+			s.Crash.CutOff = s.Row.Incarnation
+		}
+		s.putOff(r.Fault)
+	case ReplayDone, ReplayFailed:
+		s.replayed(r)
+	}
+}
+
+// nothing takes in that no command was found.
+func (s *step) nothing(job Replaying, r ReplayResult) {
+	if s.recovered(); !job.Discards {
+		s.Replays.Failed = 0
+	}
+	s.Row.Parked, s.Row.ParkedStreams = r.Found.Parked, r.Found.ParkedStreams
+	if job.Schedule && !r.Scheduled.Found {
+		s.Replays.DueAt = time.Time{}
+		if next := r.Scheduled.Next; next > 0 {
+			s.replayIn(max(next, s.Def.Replay.Interval/4))
+		}
+	}
+	switch {
+	case s.Replays.Seen != job.commands: // notified after the look began
+	case job.Discards:
+		s.Replays.Commands = ReplaysOnly
+	default:
+		s.Replays.Commands = NoCommands
+	}
+}
+
+// replayed takes in that a replay has an outcome.
+func (s *step) replayed(r ReplayResult) {
+	s.Replays.Letter = 0
+	s.replayEnded()
+	s.replayIn(s.Def.Replay.Interval)
+	fields := []zap.Field{zap.Int64("position", r.Replay.Position), zap.String("stream", r.Replay.Stream), zap.Int64("letter", r.Replay.Letter)}
+	switch {
+	case r.End == ReplayDone:
+		s.Row.Parked--
+		s.applied++
+		s.log(zap.InfoLevel, "parked event replayed", fields...)
+	case r.Halt != nil:
+		s.log(zap.ErrorLevel, "projection stopped by a replay; it waits to be resumed", append(fields, zap.Error(r.Halt))...)
+		s.waitForResume(r.Halt)
+	case r.Action == projection.ActionSkip:
+		s.Row.Parked--
+		s.log(zap.WarnLevel, "parked event skipped on its replay", append(fields, zap.Error(r.Fault.Err))...)
+	default:
+		s.log(zap.WarnLevel, "replay failed; the event stays parked", append(fields, zap.Error(r.Fault.Err))...)
+	}
+}
+
+// replayEnded takes in that replays come to an end again.
+func (s *step) replayEnded() {
+	s.Replays.Failed = 0
+	s.recovered()
+}
+
+// putOff takes in that something could not be done with dead letters, through no fault of theirs. It is tried again after a
+// rest. Batches go on meanwhile, unless the server cannot be worked with.
+func (s *step) putOff(f *engine.Fault) {
+	if errors.Is(f, projection.ErrLeaseLost) || f.Class == engine.LeaseLost || errors.Is(f, projection.ErrIncarnationChanged) {
+		s.order = max(s.order, Resume) // the row knows
+		return
+	}
+	delay := s.Rest * time.Duration(min(maxRest, 1<<min(s.Replays.Failed, 10)))
+	s.Replays.Failed++
+	if s.Replays.RestUntil = s.now.Add(delay); s.Replays.Commands == CommandsOpen {
+		s.Replays.Commands = ReplaysOnly
+	}
+	s.log(zap.DebugLevel, "dead letters have to wait", zap.Duration("for", delay), zap.Error(f.Err))
+	if (f.Probe || f.Unreachable) && s.Row.Desired.Runs() && !s.Row.Halted {
+		s.fault(f)
+	}
+}

@@ -1,0 +1,173 @@
+package machine
+
+import (
+	"slices"
+
+	"github.com/millrace-go/millrace/internal/engine"
+)
+
+// Run is one batch, from what is read to what is applied. The shell takes its steps in one goroutine, without the actor in
+// between, since each exchange of messages costs time. Each method takes in how a step ended and returns the next one.
+type Run struct {
+	Row        engine.Lease
+	Buffer     Buffer
+	Sizer      BatchSizer
+	Quarantine int
+	// Fresh asks for a connection that no batch has used before.
+	Fresh bool
+
+	def     *engine.Definition
+	mark    int64
+	window  engine.FailureWindow
+	batch   engine.Batch
+	attempt engine.Begun
+}
+
+// RunStep is what the shell does next in a Run: ReadPage, FindParked, BeginAttempt, ApplyBatch or EndRun.
+type RunStep interface{ Name() string }
+
+type (
+	// ReadPage reads a page of the tenant's events.
+	ReadPage struct{ Range engine.ReadRange }
+	// FindParked finds out which of the streams are parked.
+	FindParked struct{ Streams []string }
+	// BeginAttempt counts an attempt before it is made.
+	BeginAttempt struct{ Attempt engine.Begun }
+	// ApplyBatch applies the batch. If Prefetch is not nil, that range is read meanwhile.
+	ApplyBatch struct {
+		Batch    engine.Batch
+		Prefetch *engine.ReadRange
+	}
+	// EndRun ends the run with its result.
+	EndRun struct{ Result RunResult }
+)
+
+// Name returns the name that traces use.
+func (ReadPage) Name() string     { return "read" }
+func (FindParked) Name() string   { return "find-parked" }
+func (BeginAttempt) Name() string { return "begin-attempt" }
+func (ApplyBatch) Name() string   { return "apply" }
+func (EndRun) Name() string       { return "end" }
+
+// RunEnd is how far a Run came.
+type RunEnd int
+
+const (
+	// RunRefused ended at a step before the handler was called, for Fault.
+	RunRefused RunEnd = iota
+	// RunEmpty found no event that concerns the projection.
+	RunEmpty
+	// RunFull found that the next event must be parked, and that too many are.
+	RunFull
+	// RunCrashed found that processes end at the next event.
+	RunCrashed
+	// RunApplied called the handler, or needed none.
+	RunApplied
+)
+
+// RunResult is the result of Apply.
+type RunResult struct {
+	End    RunEnd
+	Buffer Buffer
+	Batch  engine.Batch
+	// Attempt was counted before the handler was called. Nothing is known of its outcome unless the batch succeeded.
+	Attempt engine.Begun
+	// Partial is what is done of a batch that did not end in one piece, nil if it ended in one piece.
+	Partial *engine.PartialResult
+	// Fault is why the run failed, nil if it did not. Outage is true if IsOutage says that no event is to blame.
+	Fault  *engine.Fault
+	Outage bool
+	// Next is the page that was read meanwhile, nil if none was.
+	Next *engine.Page
+}
+
+// Begin returns the first step.
+func (r Run) Begin() (Run, RunStep) {
+	if len(r.Buffer.Events) == 0 {
+		return r, ReadPage{Range: r.Buffer.next(r.def, r.mark)}
+	}
+	return r.find()
+}
+
+// Read takes in a page.
+func (r Run) Read(page engine.Page) (Run, RunStep) {
+	r.Buffer = r.Buffer.add(page)
+	if len(r.Buffer.Events) == 0 {
+		return r, r.end(RunResult{End: RunEmpty})
+	}
+	return r.find()
+}
+
+func (r Run) find() (Run, RunStep) {
+	if !r.Row.ParkedStreams {
+		return r.Found(nil)
+	}
+	window := r.Buffer.window(r.def)
+	streams := make([]string, len(window))
+	for i := range window {
+		streams[i] = window[i].Stream
+	}
+	slices.Sort(streams)
+	return r, FindParked{Streams: slices.Compact(streams)}
+}
+
+// Found takes in which streams are parked, and takes the batch.
+func (r Run) Found(parked map[string]bool) (Run, RunStep) {
+	aside := ParkedStreams{Streams: parked, Room: r.def.Room(r.Row.Parked)}
+	handled, behind, n := r.Sizer.Split(r.Buffer.window(r.def), aside)
+	if n == 0 {
+		return r, r.end(RunResult{End: RunFull})
+	}
+	r.batch = engine.Batch{Events: handled, BlockedByStream: behind, To: r.Buffer.To, FailureWindow: r.window, Fresh: r.Fresh}
+	if n < len(r.Buffer.Events) {
+		r.batch.To = r.Buffer.Events[n-1].Position
+	}
+	if r.Quarantine == 0 || len(handled) == 0 {
+		return r, r.apply()
+	}
+	// The attempt is counted first: the process may not be there to do it afterwards.
+	e := handled[0]
+	if r.Row.Deadly(e.Position, r.def.Retry) {
+		return r, r.end(RunResult{End: RunCrashed})
+	}
+	r.attempt = engine.Begun{Position: e.Position, Attempt: countAttempt(r.Row.CrashAttemptsAt(e.Position))}
+	return r, BeginAttempt{Attempt: r.attempt}
+}
+
+// Begun takes in that the attempt was counted.
+func (r Run) Begun() (Run, RunStep) { return r, r.apply() }
+
+func (r Run) apply() RunStep {
+	step := ApplyBatch{Batch: r.batch}
+	left := len(r.Buffer.Events) - len(r.batch.Events) - len(r.batch.BlockedByStream)
+	if left < r.def.MaxEvents && r.Buffer.To < r.mark {
+		next := r.Buffer.next(r.def, r.mark)
+		step.Prefetch = &next
+	}
+	return step
+}
+
+// Refused ends the run at a step that failed. An attempt may have been counted all the same.
+func (r Run) Refused(fault *engine.Fault) RunResult {
+	return r.end(RunResult{End: RunRefused, Fault: fault}).Result
+}
+
+// Applied ends the run after the batch.
+func (r Run) Applied(partial *engine.PartialResult, fault *engine.Fault, outage bool, next *engine.Page) RunResult {
+	return r.end(RunResult{End: RunApplied, Partial: partial, Fault: fault, Outage: outage, Next: next}).Result
+}
+
+func (r Run) end(result RunResult) EndRun {
+	result.Buffer, result.Batch, result.Attempt = r.Buffer, r.batch, r.attempt
+	return EndRun{Result: result}
+}
+
+// Reads reports whether the run needs a connection for reads before the handler is called.
+func (r Run) Reads() bool {
+	return len(r.Buffer.Events) == 0 || r.Row.ParkedStreams || r.Quarantine > 0
+}
+
+// Suspect reports whether the next event is one at which a process ended. Such events of all projections are tried one by one.
+func (r Run) Suspect() bool {
+	return r.Quarantine > 0 && r.Row.CrashPosition > r.Row.Checkpoint && r.Row.CrashAttempts > 0
+}

@@ -1,0 +1,251 @@
+package machine
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/projection"
+)
+
+// State is what a projection is doing. Working is the only state with work under way; in every other state the projection is
+// at rest. A state carries the data that belong to it, and nothing else says where the projection is.
+type State interface{ Name() string }
+
+type (
+	// Working has one job under way. Back is the state to which the projection returns after the job, unless the job's result
+	// leads to another one. Then is what follows the job.
+	Working struct {
+		Op   int
+		Job  Job
+		Back State
+		Then Order
+	}
+	// AwaitingTail waits for the feed's first message, or for the row to be read after a wait.
+	AwaitingTail struct{}
+	// Idle is ready for the next batch. At rest, nothing is left below the mark.
+	Idle struct{}
+	// Reconnecting is Idle after an interrupted attempt: the next batch gets a connection that no batch has used.
+	Reconnecting struct{}
+	// Failing has a counted failure whose action is not carried out yet.
+	Failing struct{ Failure projection.Failure }
+	// RetryWait waits for the next attempt at an event that failed.
+	RetryWait struct {
+		Failure projection.Failure
+		Until   time.Time
+	}
+	// OutageWait waits for a service that the handler depends on.
+	OutageWait struct {
+		Reason error
+		Until  time.Time
+	}
+	// EventWait waits after a fault that was not counted, while the server answers. Replays go on.
+	EventWait struct {
+		Reason error
+		Until  time.Time
+	}
+	// AtGate waits until the supervisor's gate says whether the server answers. The fault came at Since.
+	AtGate struct {
+		Fault *engine.Fault
+		Since time.Time
+	}
+	// FaultWait waits after a fault of the database. No work that needs the server begins.
+	FaultWait struct {
+		Reason error
+		Until  time.Time
+	}
+	// Misconfigured waits for a change of the configuration, and looks for one at Until.
+	Misconfigured struct {
+		Reason error
+		Until  time.Time
+	}
+	// Unconfirmed waits for a heartbeat: the lease deadline passed without one.
+	Unconfirmed struct{ Until time.Time }
+	// FeedFailed waits for the feed, which cannot read the tenant's events.
+	FeedFailed struct{ Reason error }
+	// Paused waits for a user to resume the projection.
+	Paused struct{}
+	// Halted waits for a user to resume the projection after a failure. At CheckAt the row is read, since the notification may
+	// be lost.
+	Halted struct {
+		Reason  error
+		CheckAt time.Time
+	}
+	// Released has reported its position; the node releases the lease.
+	Released struct{}
+	// Lost has lost its lease to another owner or epoch.
+	Lost struct{ Reason error }
+)
+
+// Name returns the name of the job under way.
+func (w Working) Name() string     { return w.Job.Name() }
+func (AwaitingTail) Name() string  { return "awaiting-tail" }
+func (Idle) Name() string          { return "idle" }
+func (Reconnecting) Name() string  { return "reconnecting" }
+func (Failing) Name() string       { return "failing" }
+func (RetryWait) Name() string     { return "retry-wait" }
+func (OutageWait) Name() string    { return "outage-wait" }
+func (EventWait) Name() string     { return "event-wait" }
+func (AtGate) Name() string        { return "at-gate" }
+func (FaultWait) Name() string     { return "fault-wait" }
+func (Misconfigured) Name() string { return "misconfigured" }
+func (Unconfirmed) Name() string   { return "unconfirmed" }
+func (FeedFailed) Name() string    { return "feed-failed" }
+func (Paused) Name() string        { return "paused" }
+func (Halted) Name() string        { return "halted" }
+func (Released) Name() string      { return "released" }
+func (Lost) Name() string          { return "lost" }
+
+// Order is what follows the job under way. A later order replaces an earlier one only if it is greater.
+type Order int
+
+const (
+	// Continue follows with whatever is next.
+	Continue Order = iota
+	// Reload reads the row before anything else begins. A wait goes on after that.
+	Reload
+	// Resume reads the row and ends a wait.
+	Resume
+	// Release reports the position and ends.
+	Release
+)
+
+// ErrUnconfirmed is why a projection waits while its node cannot be sure of its leases.
+var ErrUnconfirmed = errors.New("no heartbeat of this node arrived for nearly as long as its leases last")
+
+// until returns when a wait ends without an input. Zero means that it does not.
+func until(s State) time.Time {
+	switch s := s.(type) {
+	case RetryWait:
+		return s.Until
+	case OutageWait:
+		return s.Until
+	case EventWait:
+		return s.Until
+	case FaultWait:
+		return s.Until
+	case Misconfigured:
+		return s.Until
+	case Unconfirmed:
+		return s.Until
+	case Halted:
+		return s.CheckAt
+	}
+	return time.Time{}
+}
+
+// Phase is a state as status, health and metrics show it.
+type Phase string
+
+// The phases of a projection.
+const (
+	Starting      Phase = "starting"
+	CatchUp       Phase = "catching up"
+	Live          Phase = "live"
+	Waiting       Phase = "waiting"
+	PhasePaused   Phase = "paused"
+	Failed        Phase = "failed"
+	MissingObject Phase = "missing object"
+)
+
+// waits reports whether the phase needs no events.
+func (p Phase) waits() bool { return p != Starting && p != CatchUp && p != Live }
+
+// phase returns the projection's phase and why it is in it.
+func (m *Machine) phase() (Phase, error) {
+	state := m.State
+	if w, ok := state.(Working); ok {
+		state = w.Back
+	}
+	switch st := state.(type) {
+	case Released:
+		return Waiting, nil
+	case Lost:
+		return Waiting, st.Reason
+	}
+	if !m.Row.Desired.Runs() {
+		return PhasePaused, nil
+	}
+	switch st := state.(type) {
+	case AwaitingTail:
+		return Starting, nil
+	case Failing:
+		return Waiting, asError(&st.Failure)
+	case RetryWait:
+		return Waiting, asError(&st.Failure)
+	case OutageWait:
+		return Waiting, st.Reason
+	case EventWait:
+		if errors.Is(st.Reason, projection.ErrMissingObject) {
+			return MissingObject, st.Reason
+		}
+		return Waiting, st.Reason
+	case AtGate:
+		return Waiting, st.Fault
+	case FaultWait:
+		return Waiting, st.Reason
+	case Unconfirmed:
+		return Waiting, ErrUnconfirmed
+	case Misconfigured:
+		return Failed, st.Reason
+	case FeedFailed:
+		return Failed, st.Reason
+	case Halted:
+		return Failed, st.Reason
+	}
+	if m.Tail != nil && m.Tail.Mark-m.Position > int64(m.Def.MaxEvents) {
+		return CatchUp, nil
+	}
+	return Live, nil
+}
+
+// asError returns a failure as status and logs report it.
+func asError(f *projection.Failure) *projection.HandlerError {
+	return &projection.HandlerError{Projection: f.Projection, Position: f.Event.Position, Attempt: f.Attempt, Stack: f.Stack, Err: f.Err}
+}
+
+// Status is what other parts of the runtime see of a projection.
+type Status struct {
+	Phase          Phase
+	Position, Mark int64
+	Reason         error
+	// Halted reports whether the projection waits for a user after a failure.
+	Halted  bool
+	Breaker projection.BreakerState
+}
+
+// same reports whether two statuses look alike. Errors are compared by their texts: a user's error may not be comparable.
+func (s Status) same(other Status) bool {
+	a, b := s, other
+	a.Reason, b.Reason = nil, nil
+	return a == b && fmt.Sprint(s.Reason) == fmt.Sprint(other.Reason)
+}
+
+func (m *Machine) status() Status {
+	phase, reason := m.phase()
+	s := Status{Phase: phase, Position: m.Position, Mark: m.Sent.Status.Mark, Reason: reason, Halted: m.Row.Halted, Breaker: m.Breaker.State()}
+	if m.Tail != nil && m.Tail.Err == nil {
+		s.Mark = m.Tail.Mark
+	}
+	return s
+}
+
+// NotTaking is what Taken returns for a projection that needs none of the feed's events.
+const NotTaking = 1<<63 - 1
+
+// Taken returns the position up to which the feed's events are no longer needed.
+func (m *Machine) Taken() int64 {
+	if phase, _ := m.phase(); phase.waits() {
+		return NotTaking
+	}
+	return m.Buffer.To
+}
+
+// Tail is what the feed said last: how far the tenant's events are settled and the last of them, or why it cannot be known.
+type Tail struct {
+	Incarnation engine.Incarnation
+	Mark, From  int64
+	Err         error
+	Events      events
+}

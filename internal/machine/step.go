@@ -1,0 +1,231 @@
+package machine
+
+import (
+	"time"
+
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+
+	"github.com/millrace-go/millrace/internal/engine"
+)
+
+// step is one call of Step.
+type step struct {
+	Machine
+	now time.Time
+	// order is what has to follow the job that has ended, jitter a random number from 0 to 1.
+	order   Order
+	jitter  float64
+	applied int
+	effects []Effect
+}
+
+// Step takes in one input, decides what is next, and returns the next machine and what the shell has to do.
+func Step(m Machine, in Input, now time.Time) (Machine, []Effect) {
+	s := &step{Machine: m, now: now}
+	switch m.State.(type) {
+	case Released, Lost:
+		return m, nil
+	}
+	s.take(in)
+	s.next()
+	s.finish()
+	return s.Machine, s.effects
+}
+
+func (s *step) do(e Effect) { s.effects = append(s.effects, e) }
+
+func (s *step) log(level zapcore.Level, message string, fields ...zap.Field) {
+	s.do(Log{Level: level, Message: message, Fields: fields})
+}
+
+// start begins a job, unless what has to follow the last one forbids it. A failure is always recorded: what has failed has
+// failed. Before a reload no batch and no command begins, before a release or the end of a wait nothing else does.
+func (s *step) start(job Job) {
+	switch job.(type) {
+	case Record:
+	case Apply, Command:
+		if s.order != Continue {
+			return
+		}
+	case Load:
+		s.order = Continue
+	default:
+		if s.order >= Resume {
+			return
+		}
+	}
+	s.Sent.Op++
+	s.State = Working{Op: s.Sent.Op, Job: job, Back: s.State, Then: s.order}
+	s.order = Continue
+	s.do(Start{Op: s.Sent.Op, Job: job})
+}
+
+func (s *step) load() { s.start(Load{Commands: s.Replays.Seen}) }
+
+// after has order follow the job under way, or follow at once if there is none.
+func (s *step) after(order Order) {
+	if w, ok := s.State.(Working); ok {
+		w.Then = max(w.Then, order)
+		s.State = w
+		return
+	}
+	s.order = max(s.order, order)
+}
+
+// under returns the job under way, nil if there is none.
+func (s *step) under() Job {
+	if w, ok := s.State.(Working); ok {
+		return w.Job
+	}
+	return nil
+}
+
+// abandon stops waiting for the job under way. Its result is ignored when it comes.
+func (s *step) abandon() {
+	if w, ok := s.State.(Working); ok {
+		s.State, s.order = w.Back, max(s.order, w.Then)
+	}
+}
+
+// abandonAsk stops waiting for the user's FailureHandler, whose answer is of no use any more.
+func (s *step) abandonAsk() {
+	if _, asks := s.under().(Ask); asks {
+		s.abandon()
+		s.do(Cancel{})
+	}
+}
+
+func (s *step) take(in Input) {
+	switch in := in.(type) {
+	case Started:
+		s.started(in)
+	case LeaseDeadline:
+		s.LeaseDeadline = in.At
+	case TailAdvanced:
+		s.Tail = &in.Tail
+		if in.Tail.Incarnation != s.Row.Incarnation {
+			s.after(Reload)
+		}
+	case TailFailed:
+		s.Tail = &Tail{Err: in.Err}
+	case TailDropped:
+		s.Tail = nil
+		s.after(Reload)
+	case Confirm:
+		s.confirm(in.Row)
+	case Revalidate:
+		s.abandonAsk()
+		s.do(CutShort{})
+		s.after(Resume)
+	case Unanswered:
+		switch s.under().(type) {
+		case Load, Advance:
+			s.abandon()
+			s.after(Reload)
+		}
+	case GateAnswered:
+		s.gateAnswered(in)
+	case DesiredState:
+		s.desired(in.Paused)
+	case Resumed:
+		s.resumed()
+	case CommandPending:
+		s.Replays.Seen++
+		s.Replays.Commands = CommandsOpen
+	case Drain:
+		s.abandonAsk()
+		if s.under() != nil {
+			s.do(Yield{})
+		}
+		s.after(Release)
+	case Done:
+		if w, ok := s.State.(Working); ok && w.Op == in.Op {
+			s.State, s.order, s.jitter = w.Back, w.Then, in.Jitter
+			s.done(w.Job, in.Result)
+		}
+	}
+}
+
+func (s *step) started(in Started) {
+	s.adopt(s.Row)
+	s.do(Subscribe{})
+	if s.Def.Replay.Interval > 0 {
+		s.Replays.DueAt = s.now
+	}
+	s.log(zap.InfoLevel, "projection started", zap.Int64("checkpoint", s.Row.Checkpoint))
+	if in.Stale {
+		s.after(Reload)
+	}
+}
+
+func (s *step) desired(paused bool) {
+	switch runs := s.Row.Desired.Runs(); {
+	case paused && runs:
+		s.log(zap.InfoLevel, "projection paused")
+		s.Row.Desired = engine.WantPause
+		s.abandonAsk()
+		if s.under() != nil {
+			s.do(Yield{})
+		}
+	case !paused && !runs:
+		s.log(zap.InfoLevel, "projection resumed")
+		s.Row.Desired = engine.WantRun
+		s.after(Resume)
+	}
+	if _, loads := s.under().(Load); loads {
+		s.after(Reload) // it may bring the older answer
+	}
+}
+
+// resumed ends a wait. What is under way and is no part of a wait goes on.
+func (s *step) resumed() {
+	switch phase, _ := s.phase(); phase {
+	case PhasePaused:
+		s.after(Reload) // it may be wanted to run by now
+	case Waiting, MissingObject, Failed:
+		s.abandonAsk()
+		if s.Tail != nil && s.Tail.Err != nil {
+			s.Tail = nil
+			s.do(Subscribe{})
+		}
+		s.after(Resume)
+	}
+}
+
+// finish arms the one timer for the earliest deadline, and publishes the status if it changed.
+func (s *step) finish() {
+	if at := s.deadline(); !at.Equal(s.Sent.Armed) {
+		s.Sent.Armed = at
+		s.do(Arm{At: at})
+	}
+	if status := s.status(); s.applied > 0 || !status.same(s.Sent.Status) {
+		s.Sent.Status = status
+		s.do(Publish{Status: status, Applied: s.applied})
+	}
+}
+
+// deadline returns the earliest time at which something is due without an input. Zero means none: a job ends with Done.
+func (s *step) deadline() (at time.Time) {
+	switch s.State.(type) {
+	case Working, AtGate, Released, Lost:
+		return at
+	}
+	candidates := []time.Time{until(s.State), s.AdvanceAt}
+	due := s.Row.Parked > 0 && !s.Replays.DueAt.IsZero()
+	if due || s.Replays.Commands != NoCommands {
+		candidates = append(candidates, s.Replays.RestUntil)
+		if due {
+			candidates = append(candidates, s.Replays.DueAt)
+		}
+		if !s.confirmed() {
+			candidates = append(candidates, s.now.Add(s.HeartbeatInterval))
+		}
+	}
+	for _, t := range candidates {
+		if t.After(s.now) && (at.IsZero() || t.Before(at)) {
+			at = t
+		}
+	}
+	return at
+}

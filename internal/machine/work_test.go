@@ -1,0 +1,305 @@
+package machine
+
+import (
+	"errors"
+	"slices"
+
+	"github.com/millrace-go/millrace/event"
+	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/projection"
+)
+
+// finish ends the job under way as a database does it, sometimes without doing it, sometimes without an answer.
+func (l *life) finish() {
+	s := l.open
+	l.open = nil
+	var result Result
+	switch job := s.Job.(type) {
+	case Apply:
+		result = l.run(job.Run)
+	case Command:
+		result = l.replay(job.Replay)
+	default:
+		if result = l.refuse(); result == nil {
+			result = l.work(job)
+		}
+		if l.faults && l.d.one(20) {
+			result = l.lost()
+		}
+	}
+	l.step(Done{Op: s.Op, Result: result, Jitter: l.d.Float64()})
+}
+
+// lost is the fault of an answer that did not arrive.
+func (l *life) lost() *engine.Fault {
+	return &engine.Fault{Class: []engine.Class{engine.Infrastructure, engine.Unclear}[l.d.below(2)], Unreachable: l.d.one(2), Probe: l.d.one(4), Err: errors.New("lost")}
+}
+
+// refuse returns a fault of a statement that did nothing, or an untyped nil.
+func (l *life) refuse() Result {
+	switch {
+	case l.lease.Epoch != l.db.row.Epoch:
+		return &engine.Fault{Class: engine.LeaseLost, Err: projection.ErrLeaseLost}
+	case l.faults && l.d.one(20):
+		return l.lost()
+	case l.faults && l.d.one(50):
+		return &engine.Fault{Class: engine.Configuration, Err: errors.New("misconfigured")}
+	}
+	return nil
+}
+
+// fenced returns the fault of a write under a row that is not the database's.
+func (l *life) fenced() *engine.Fault {
+	switch {
+	case l.lease.Incarnation != l.db.row.Incarnation:
+		return &engine.Fault{Class: engine.Infrastructure, Err: projection.ErrIncarnationChanged}
+	case l.lease.Checkpoint != l.db.row.Checkpoint:
+		return &engine.Fault{Class: engine.LeaseLost, Err: projection.ErrLeaseLost}
+	}
+	return nil
+}
+
+// work does what a job says, but for batches and commands.
+func (l *life) work(job Job) Result {
+	db := &l.db
+	switch job := job.(type) {
+	case Load:
+		return Loaded{l.row()}
+	case Ask:
+		return Answer{[]*projection.Action{nil, ptr(projection.ActionRetry), ptr(projection.ActionPark), ptr(projection.ActionParkStream)}[l.d.below(4)]}
+	case Record:
+		f := job.Failure
+		db.row.FailingPosition, db.row.Attempts, db.row.CrashAttempts = f.Event.Position, f.Attempt, 0
+		db.attempts[f.Event.Position] = f.Attempt
+		return Recorded{l.now}
+	case Publicize:
+		db.row.Failed = job.Reason
+	case Move:
+		if f := l.fenced(); f != nil {
+			return f
+		}
+		pos := job.Failure.Event.Position
+		if job.Action == projection.ActionSkip {
+			db.skipped[pos] = true
+		} else {
+			l.park(pos)
+			db.row.ParkedStreams = db.row.ParkedStreams || job.Action == projection.ActionParkStream
+		}
+		l.moveTo(pos)
+		db.row.CrashAttempts = 0
+	case Halt:
+		db.row.Halted, db.row.Failed = true, job.Reason.Error()
+	case Advance:
+		if l.fenced() != nil {
+			return Advanced{}
+		}
+		l.moveTo(job.To)
+		return Advanced{Moved: true}
+	}
+	return OK{}
+}
+
+func ptr(a projection.Action) *projection.Action { return &a }
+
+func (l *life) moveTo(to int64) {
+	if to < l.db.row.Checkpoint {
+		l.t.Errorf("the checkpoint went back from %d to %d", l.db.row.Checkpoint, to)
+	}
+	if to > l.mark() {
+		l.t.Errorf("the checkpoint went to %d, beyond the mark %d", to, l.mark())
+	}
+	l.db.row.Checkpoint, l.db.row.CrashCount, l.db.row.Attempts, l.db.row.FailingPosition = to, 0, 0, 0
+}
+
+func (l *life) park(pos int64) {
+	l.db.letters[pos] = &engine.Replay{Letter: pos, Position: pos, Attempts: l.db.attempts[pos]}
+}
+
+func (l *life) concerned(after, to int64) (list events) {
+	for _, e := range l.db.events[after:to] {
+		if e.Type == "a" {
+			list = append(list, e)
+		}
+	}
+	return list
+}
+
+// run takes the steps of a batch.
+func (l *life) run(run Run) Result {
+	r, step := run.Begin()
+	for {
+		if end, ends := step.(EndRun); ends {
+			return end.Result
+		}
+		if f, refused := l.refuse().(*engine.Fault); refused {
+			return r.Refused(f)
+		}
+		switch s := step.(type) {
+		case ReadPage:
+			to := min(s.Range.UpTo, l.mark())
+			r, step = r.Read(engine.Page{Events: l.concerned(s.Range.After, to), To: to})
+		case FindParked:
+			parked := map[string]bool{}
+			for pos := range l.db.letters {
+				parked[l.db.events[pos-1].Stream] = true
+			}
+			r, step = r.Found(parked)
+		case BeginAttempt:
+			l.db.row.CrashPosition, l.db.row.CrashAttempts = s.Attempt.Position, s.Attempt.Attempt
+			if l.faults && l.d.one(20) {
+				return r.Refused(l.lost())
+			}
+			r, step = r.Begun()
+		case ApplyBatch:
+			return l.apply(r, s)
+		}
+	}
+}
+
+// apply commits a batch, or a part of it, or says which event failed.
+func (l *life) apply(r Run, s ApplyBatch) Result {
+	l.check(s.Batch)
+	if f := l.fenced(); f != nil {
+		return r.Applied(nil, f, false, nil)
+	}
+	var next *engine.Page
+	if s.Prefetch != nil && l.d.one(2) {
+		to := min(s.Prefetch.UpTo, l.mark())
+		next = &engine.Page{Events: l.concerned(s.Prefetch.After, to), To: to}
+	}
+	if l.down && len(s.Batch.Events) > 0 && l.m.Breaker.State() != "" && !l.d.one(5) {
+		return r.Applied(nil, &engine.Fault{Class: engine.HandlerFault, Err: errors.New("down")}, true, next)
+	}
+	if l.faults && l.d.one(15) {
+		class := []engine.Class{engine.Infrastructure, engine.Unclear, engine.Interrupted, engine.MissingObject}[l.d.below(4)]
+		return r.Applied(nil, &engine.Fault{Class: class, Err: errors.New("fault")}, false, next)
+	}
+	var fault *engine.Fault
+	leased := l.d.one(3) && len(s.Batch.BlockedByStream) == 0
+	to, handled := s.Batch.To, int64(0)
+	for _, e := range s.Batch.Events {
+		if l.db.bad[e.Position] > 0 {
+			if len(s.Batch.Events) == 1 {
+				l.db.bad[e.Position]--
+			}
+			fault = &engine.Fault{Class: engine.HandlerFault, Err: errors.New("bad")}
+			if l.d.one(2) {
+				fault.Position = e.Position
+			}
+			if !leased || handled == 0 {
+				return r.Applied(nil, fault, false, next)
+			}
+			to = handled
+			break
+		}
+		handled = e.Position
+	}
+	for _, e := range s.Batch.Events {
+		if e.Position <= to {
+			l.db.applied[e.Position]++
+		}
+	}
+	for _, e := range s.Batch.BlockedByStream {
+		l.park(e.Position)
+	}
+	l.moveTo(to)
+	if l.faults && l.d.one(30) {
+		return r.Applied(nil, l.lost(), false, nil)
+	}
+	if fault != nil {
+		return r.Applied(&engine.PartialResult{To: to, Err: fault}, fault, false, next)
+	}
+	return r.Applied(nil, nil, false, next)
+}
+
+// check checks that a batch has exactly the next events.
+func (l *life) check(b engine.Batch) {
+	if b.To > l.mark() {
+		l.t.Errorf("batch up to %d beyond the mark %d", b.To, l.mark())
+		return
+	}
+	if l.lease.Checkpoint != l.db.row.Checkpoint {
+		return // the fence refuses it
+	}
+	next := slices.Concat(b.Events, b.BlockedByStream)
+	slices.SortFunc(next, func(a, b event.Envelope) int { return int(a.Position - b.Position) })
+	if want := l.concerned(l.lease.Checkpoint, b.To); !slices.Equal(positions(next), positions(want)) {
+		l.t.Errorf("batch from %d to %d has %v, want %v", l.lease.Checkpoint, b.To, positions(next), positions(want))
+	}
+}
+
+// replay takes the steps of a command.
+func (l *life) replay(replaying Replaying) Result {
+	db := &l.db
+	r, step := replaying.Begin()
+	for {
+		if end, ends := step.(EndReplaying); ends {
+			return end.Result
+		}
+		if f, refused := l.refuse().(*engine.Fault); refused {
+			return r.Refused(f)
+		}
+		switch s := step.(type) {
+		case ScheduleReplay:
+			found := len(db.queue) == 0 && len(db.letters) > 0
+			for pos := range db.letters {
+				db.queue = []int64{pos}
+				break
+			}
+			r, step = r.Looked(Scheduled{Found: found})
+		case FindCommand:
+			found := engine.ReplayQueue{Parked: int64(len(db.letters)), ParkedStreams: db.row.ParkedStreams && len(db.letters) > 0}
+			if len(db.queue) > 0 && !s.Discards {
+				found.Command = &engine.Command{ID: 1, Replay: true}
+			}
+			r, step = r.Found(found)
+		case BeginReplay:
+			for len(db.queue) > 0 && db.letters[db.queue[0]] == nil {
+				db.queue = db.queue[1:]
+			}
+			if len(db.queue) == 0 {
+				r, step = r.Begun(nil)
+				continue
+			}
+			letter := db.letters[db.queue[0]]
+			if letter.Letter != s.Letter {
+				letter.Begun++
+			}
+			copied := *letter
+			r, step = r.Begun(&copied)
+		case ReadLetter:
+			r, step = r.Read(engine.Page{Events: db.events[s.Range.After:s.Range.UpTo], To: s.Range.UpTo})
+		case ApplyLetter:
+			r, step = l.applyLetter(r, s)
+		case EndReplay:
+			letter := db.letters[s.Replay.Letter]
+			if s.Attempt > 0 && s.Attempt != letter.Attempts+1 {
+				l.t.Errorf("dead letter %d: attempt %d follows %d", letter.Letter, s.Attempt, letter.Attempts)
+			}
+			letter.Attempts, letter.Begun, db.queue = max(letter.Attempts, s.Attempt), 0, db.queue[1:]
+			switch {
+			case s.Halt != nil:
+				db.row.Halted, db.row.Failed, db.queue = true, s.Halt.Error(), nil
+			case s.Action == projection.ActionSkip:
+				db.skipped[letter.Position] = true
+				delete(db.letters, letter.Position)
+			}
+			step = r.Ended(s)
+		}
+	}
+}
+
+func (l *life) applyLetter(r Replaying, s ApplyLetter) (Replaying, ReplayStep) {
+	if f := l.fenced(); f != nil {
+		return r.Applied(f, false, l.now)
+	}
+	if l.faults && l.d.one(3) {
+		class := []engine.Class{engine.HandlerFault, engine.Infrastructure, engine.Unclear, engine.Interrupted}[l.d.below(4)]
+		return r.Applied(&engine.Fault{Class: class, Err: errors.New("replay")}, l.down, l.now)
+	}
+	pos := s.Batch.Replay.Position
+	delete(l.db.letters, pos)
+	l.db.queue = l.db.queue[1:]
+	l.db.applied[pos]++
+	return r.Applied(nil, false, l.now)
+}
