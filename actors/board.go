@@ -8,22 +8,23 @@ import (
 	"sync"
 	"time"
 
+	"github.com/millrace-go/millrace/internal/machine"
 	"github.com/millrace-go/millrace/projection"
 )
 
 // State is what a projection's actor is at.
-type State string
+type State = machine.Phase
 
 // The states of a projection on its node.
 const (
-	Starting State = "starting"
-	CatchUp  State = "catching up"
-	Live     State = "live"
-	Waiting  State = "waiting"
-	Paused   State = "paused"
-	Failed   State = "failed"
+	Starting = machine.Starting
+	CatchUp  = machine.CatchUp
+	Live     = machine.Live
+	Waiting  = machine.Waiting
+	Paused   = machine.PhasePaused
+	Failed   = machine.Failed
 	// MissingObject is Waiting for a table, column, function, schema or privilege.
-	MissingObject State = "missing object"
+	MissingObject = machine.MissingObject
 )
 
 // Entry is what a projection's actor publishes about itself.

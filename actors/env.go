@@ -127,7 +127,10 @@ func (e *Deps) after(d time.Duration, pid *actor.PID, msg any) *time.Timer {
 func (e *Deps) sinceStart() time.Duration { return time.Since(e.start) }
 
 // Trusted tells whether the node may still believe that it holds its leases.
-func (e *Deps) Trusted() bool { return time.Now().Before(e.trustedUntil(e.Registry.Session())) }
+func (e *Deps) Trusted() bool { return time.Now().Before(e.leaseDeadline()) }
+
+// leaseDeadline is until when the node may still believe that it holds its leases.
+func (e *Deps) leaseDeadline() time.Time { return e.trustedUntil(e.Registry.Session()) }
 
 // trustedUntil is when the node stops to believe that it holds its leases. The last heartbeat that arrived counts from when
 // it was sent, by the monotonic clock, so the node stops before the server lets others claim.

@@ -15,6 +15,7 @@ import (
 
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/internal/machine"
 	"github.com/millrace-go/millrace/messages"
 	"github.com/millrace-go/millrace/projection"
 )
@@ -65,13 +66,12 @@ func TestProjectionThatStopsLeavesTheQueueForASlot(t *testing.T) {
 // A slot may come free at the very moment at which the projection is stopped.
 func TestSlotThatComesAfterTheEndBringsNobodyBackToTheBoard(t *testing.T) {
 	o := surround(t)
-	p := &projector{env: o.env, def: o.def, lease: o.lease, log: o.env.Log}
+	w := &worker{deps: o.env, def: o.def, id: o.lease.ID, log: o.env.Log}
 	o.in(func(ctx actor.Context) {
-		p.publish()
-		p.do(ctx, time.Minute, func(context.Context) (func(), error) {
+		w.do(ctx.Self(), 1, task{time.Minute, func(context.Context) (func(), error) {
 			o.env.Registry.withdraw(o.lease.ID)
 			return func() {}, nil
-		}, func(context.Context) func(actor.Context) { return func(actor.Context) {} })
+		}, func(context.Context) machine.Result { return machine.OK{} }})
 	})
 	receive(o, o.heard) // that the work is done
 	if e, here := o.env.Registry.Get(o.lease.ID); here {
@@ -81,12 +81,12 @@ func TestSlotThatComesAfterTheEndBringsNobodyBackToTheBoard(t *testing.T) {
 
 func TestCatchUpPassesOverEmptyPagesAtOnce(t *testing.T) {
 	o := surround(t)
-	const mark = 5 * scanMost
+	const mark = 5 * maxScan
 	o.def.Types = []string{"wanted"}
-	o.store.events = []event.Envelope{{Position: 1, Type: "wanted"}, {Position: mark - scanMost/2, Type: "wanted"}}
+	o.store.events = []event.Envelope{{Position: 1, Type: "wanted"}, {Position: mark - maxScan/2, Type: "wanted"}}
 	p := o.projection()
 	o.send(p, &messages.TailAdvanced{Mark: mark, From: mark})
-	o.mustApply(1, mark-scanMost/2)
+	o.mustApply(1, mark-maxScan/2)
 	o.eventually("it is at the end", func() bool { return o.entry().Position == mark })
 }
 
@@ -240,6 +240,9 @@ func receive[T any](o *outside, from chan T) T {
 	panic("unreachable")
 }
 
+// maxScan is how many positions one read scans for events of a few types.
+const maxScan = 100_000
+
 // memory is a store of one tenant.
 type memory struct {
 	engine.Store
@@ -257,6 +260,24 @@ func (m *memory) Read(_ context.Context, _ string, r engine.ReadRange) (engine.P
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return read(m.events, r), nil
+}
+
+// read is a store's Read over a slice.
+func read(all []event.Envelope, r engine.ReadRange) engine.Page {
+	page := engine.Page{To: r.UpTo}
+	bytes := 0
+	for i := range all {
+		if all[i].Position <= r.After || all[i].Position > r.UpTo {
+			continue
+		}
+		if len(page.Events) == r.Limit || len(page.Events) > 0 && bytes+all[i].Size() > r.MaxBytes {
+			page.To = page.Events[len(page.Events)-1].Position
+			break
+		}
+		page.Events = append(page.Events, all[i])
+		bytes += all[i].Size()
+	}
+	return page
 }
 
 func (m *memory) Classify(err error) *engine.Fault {

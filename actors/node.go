@@ -73,6 +73,7 @@ type owned struct {
 type request struct {
 	from    *actor.PID
 	advance engine.Advance
+	op      int
 }
 
 // NewNode makes the node's actor. Its parent takes the leases that it claims.
@@ -156,7 +157,7 @@ func (n *node) Handle(ctx actor.Context, msg any) {
 	case *leasesRead:
 		n.leasesRead(ctx, msg)
 	case *messages.AdvanceRequest:
-		n.advances = append(n.advances, request{ctx.Sender(), msg.Advance})
+		n.advances = append(n.advances, request{ctx.Sender(), msg.Advance, msg.Op})
 		if n.flush == nil && !n.moving {
 			n.flush = n.env.after(gather, ctx.Self(), &flushDue{})
 		}
@@ -207,7 +208,7 @@ func (n *node) move(ctx actor.Context) {
 func (n *node) moved(ctx actor.Context, msg *moved) {
 	n.moving = false
 	for _, r := range msg.requests {
-		ctx.Send(r.from, &messages.Advanced{To: r.advance.To, Moved: msg.rows[r.advance.Lease.Row], Err: msg.err})
+		ctx.Send(r.from, &messages.Advanced{Op: r.op, Moved: msg.rows[r.advance.Lease.Row]})
 	}
 	if len(n.advances) > 0 {
 		n.move(ctx)

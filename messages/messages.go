@@ -39,9 +39,14 @@ type (
 
 // From the supervisor to a feed or a projection.
 type (
-	// Resume ends a wait: the delay after a failure is over, or the server can be worked with again. Lease is a projection's
-	// lease as read then, nil if it was not read.
-	Resume struct{ Lease *engine.Lease }
+	// Resume ends a wait: a feed's delay after a fault is over, or a user asks a projection to try again at once.
+	Resume struct{}
+	// ServerAnswers answers a projection's Faulted: the server can be worked with. Waited is true if it could not before; Lease
+	// is the projection's lease as read since, nil if it was not read.
+	ServerAnswers struct {
+		Lease  *engine.Lease
+		Waited bool
+	}
 	// Recheck asks a feed to forget everything and begin anew, unless it began in this incarnation of the server. 0 means in
 	// any case.
 	Recheck struct{ Incarnation engine.Incarnation }
@@ -52,13 +57,6 @@ type (
 	Doubt struct{}
 	// Unanswered is sent to a projection when the node was restarted: its open requests get no answer.
 	Unanswered struct{}
-	// Verdict tells a projection what to do about the event that it reported: to park it, alone or with its stream, to skip it, or to stop. A retry
-	// is a Resume.
-	Verdict struct {
-		Position int64
-		Attempt  int
-		Action   projection.Action
-	}
 	// Wanted tells a projection whether it is wanted to pause.
 	Wanted struct{ Paused bool }
 	// Commanded tells a projection that there is something to do with its dead letters.
@@ -70,19 +68,9 @@ type (
 
 // To the supervisor.
 type (
-	// Faulted reports a fault and asks when to go on. Failure is set where an event's failure was counted, Outage where what
-	// the handler depends on failed.
-	Faulted struct {
-		Fault   *engine.Fault
-		Failure *projection.Failure
-		Outage  *Outage
-	}
-	// Outage tells how often what a handler depends on failed, with nothing handled in between, and whether the circuit
-	// breaker is open.
-	Outage struct {
-		InARow int
-		Open   bool
-	}
+	// Faulted reports a fault that is not an event's. A feed is sent Resume when it may try again, a projection ServerAnswers
+	// when the server can be worked with.
+	Faulted struct{ Fault *engine.Fault }
 	// Recovered reports that work succeeded after a fault that was none of an event's.
 	Recovered struct{}
 	// Ended reports that a projection's actor ends because its lease is gone. Reason is nil where it was given back.
@@ -140,12 +128,14 @@ type (
 		Op    int
 		Err   error
 	}
-	// AdvanceRequest asks the node to move a checkpoint along with others'.
-	AdvanceRequest struct{ Advance engine.Advance }
-	// Advanced answers AdvanceRequest. Err is set where nothing is known.
+	// AdvanceRequest asks the node to move a checkpoint along with others'. Op comes back with the answer.
+	AdvanceRequest struct {
+		Advance engine.Advance
+		Op      int
+	}
+	// Advanced answers AdvanceRequest. Moved is false if the checkpoint did not move, or if that is not known.
 	Advanced struct {
-		To    int64
+		Op    int
 		Moved bool
-		Err   error
 	}
 )

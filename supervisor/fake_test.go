@@ -266,13 +266,8 @@ func (f *fake) Probe(ctx context.Context) error { return f.Ping(ctx) }
 func (f *fake) Classify(err error) *engine.Fault {
 	var fault *engine.Fault
 	if errors.As(err, &fault) {
-		if f.panicOnce("second " + fault.Error()) {
-			panic("a fault on purpose")
-		}
 		if f.panicOnce(fault.Error()) {
-			f.mu.Lock()
-			defer f.mu.Unlock()
-			f.panics["second "+fault.Error()] = true // the first look at it is outside of the actor's turn
+			panic("a fault on purpose")
 		}
 		return fault
 	}

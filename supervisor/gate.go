@@ -10,6 +10,7 @@ import (
 
 	"github.com/millrace-go/millrace/actors"
 	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/internal/machine"
 	"github.com/millrace-go/millrace/messages"
 )
 
@@ -40,6 +41,14 @@ type waiter struct {
 	// row is that of a projection's lease, 0 for any other actor.
 	row       int32
 	notBefore time.Time
+}
+
+// answer is what a waiter is sent when the gate opens.
+func (w waiter) answer(lease *engine.Lease) any {
+	if w.row == 0 {
+		return &messages.Resume{}
+	}
+	return &messages.ServerAnswers{Lease: lease, Waited: true}
 }
 
 // probed is what a probe posts back while the gate is closed.
@@ -148,7 +157,7 @@ func (g *gate) owned(ctx context.Context) (map[int32]*engine.Lease, error) {
 
 func (g *gate) probed(ctx actor.Context, msg *probed) {
 	if msg.err != nil {
-		policy := faultPolicy()
+		policy := machine.FaultPolicy()
 		policy.Cap = probeMost
 		g.env.After(retryDelay(policy, g.probes), ctx.Self(), &probeDue{})
 		return
@@ -158,7 +167,7 @@ func (g *gate) probed(ctx actor.Context, msg *probed) {
 	i := 0
 	for _, w := range g.waiters {
 		delay := time.Duration(i/startsAtOnce)*startsEvery + rand.N(startsEvery)
-		g.env.After(max(delay, time.Until(w.notBefore)), w.pid, &messages.Resume{Lease: msg.leases[w.row]})
+		g.env.After(max(delay, time.Until(w.notBefore)), w.pid, w.answer(msg.leases[w.row]))
 		i++
 	}
 	clear(g.waiters)

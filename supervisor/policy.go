@@ -1,36 +1,21 @@
-// Package supervisor starts, watches and restarts the actors of a runtime. It decides when a fault is tried again, gates
-// what needs the server behind one probe while the server is away, routes poison events to the dead letters, and stops
-// everything in order.
+// Package supervisor starts, watches and restarts the actors of a runtime. It gates what needs the server behind one probe while
+// the server is away, and stops everything in order. What becomes of failures is decided by each projection's machine.
 package supervisor
 
 import (
+	"math/rand/v2"
 	"time"
 
-	"github.com/cenkalti/backoff/v4"
-
+	"github.com/millrace-go/millrace/internal/machine"
 	"github.com/millrace-go/millrace/projection"
 )
 
-// retryDelay is the delay before the retry that follows the attempt of that number, from 1.
+// retryDelay returns the delay before the retry that follows the attempt of that number, from 1, with jitter.
 func retryDelay(p projection.RetryPolicy, attempt int) time.Duration {
-	b := backoff.NewExponentialBackOff(backoff.WithInitialInterval(p.Base), backoff.WithMaxInterval(p.Cap),
-		backoff.WithMultiplier(p.Factor), backoff.WithRandomizationFactor(p.Jitter), backoff.WithMaxElapsedTime(0))
-	delay := b.NextBackOff()
-	for range min(attempt, 64) - 1 {
-		delay = b.NextBackOff()
-	}
-	// The library adds its jitter after its cap.
-	return min(delay, p.Cap)
+	return machine.Delay(p, attempt, rand.Float64())
 }
 
-const (
-	// faultFirst and faultMost bound the delays after faults of the infrastructure.
-	faultFirst = 50 * time.Millisecond
-	faultMost  = 5 * time.Second
-	// mendedEvery is how often it is looked whether a fault of the configuration was mended.
-	mendedEvery = 15 * time.Second
-)
+// mendedEvery is how often it is looked whether a fault of the configuration was mended.
+const mendedEvery = 15 * time.Second
 
-func faultPolicy() projection.RetryPolicy {
-	return projection.RetryPolicy{Base: faultFirst, Cap: faultMost, Factor: 2, Jitter: 0.3}
-}
+func faultPolicy() projection.RetryPolicy { return machine.FaultPolicy() }

@@ -171,15 +171,13 @@ func (b *boss) Handle(ctx actor.Context, msg any) {
 		b.endWhenDone(ctx)
 	case *messages.Faulted:
 		b.faulted(ctx, msg)
-	case *judged:
-		b.pass(ctx, msg)
 	case *messages.Recovered:
 		if c := b.children[ctx.Sender().Id]; c != nil {
 			c.faults, c.told = 0, false
 		}
 	case *messages.AdvanceRequest:
 		if b.node.pid == nil {
-			ctx.Send(ctx.Sender(), &messages.Advanced{To: msg.Advance.To, Err: errNoNode})
+			ctx.Send(ctx.Sender(), &messages.Advanced{Op: msg.Op})
 			return
 		}
 		ctx.Forward(b.node.pid)
@@ -206,7 +204,7 @@ func (b *boss) Handle(ctx actor.Context, msg any) {
 	case *answered:
 		if !b.stopping {
 			for _, c := range b.gate.answered(ctx, msg.err) {
-				b.tryAgain(c)
+				b.serverAnswers(ctx, c)
 			}
 		}
 	case *probeDue:
@@ -314,39 +312,50 @@ func (b *boss) feed(ctx actor.Context, tenant string) *child {
 	return c
 }
 
-// faulted answers a fault: when to go on, or what is to become of the event.
+// faulted answers a fault that is not an event's, when the server can be worked with.
 func (b *boss) faulted(ctx actor.Context, msg *messages.Faulted) {
-	pid := ctx.Sender()
-	c := b.children[pid.Id]
+	c := b.children[ctx.Sender().Id]
 	if c == nil || b.stopping {
 		return
 	}
 	c.wentOn()
-	switch {
-	case msg.Failure != nil:
-		b.judge(ctx, pid, msg.Failure)
-	case msg.Outage != nil:
-		b.outage(c, msg.Outage)
-	case msg.Fault.Class == engine.Configuration:
-		if !c.told {
-			c.told = true
-			b.env.Log.With(c.who()...).Error("stopped by its configuration; whether that was mended is looked at again and again", zap.Error(msg.Fault.Err))
+	if isFeed := c.lease.Row == 0; isFeed {
+		if msg.Fault.Class == engine.Configuration {
+			b.misconfigured(c, msg.Fault)
+			return
 		}
-		b.resumeIn(c, mendedEvery)
-	default:
 		c.faults++
 		c.fault = msg.Fault
-		switch {
-		case b.gate.closed:
-			b.gate.wait(c)
-		case msg.Fault.Unreachable:
-			b.gate.shut(ctx, msg.Fault.Err)
-			b.gate.wait(c)
-		case msg.Fault.Probe:
-			b.gate.ask(ctx, c)
-		default:
-			b.tryAgain(c)
-		}
+	}
+	switch {
+	case b.gate.closed:
+		b.gate.wait(c)
+	case msg.Fault.Unreachable:
+		b.gate.shut(ctx, msg.Fault.Err)
+		b.gate.wait(c)
+	case msg.Fault.Probe:
+		b.gate.ask(ctx, c)
+	default:
+		b.serverAnswers(ctx, c)
+	}
+}
+
+// misconfigured has a feed look again and again whether its configuration was repaired.
+func (b *boss) misconfigured(c *child, fault *engine.Fault) {
+	if !c.told {
+		c.told = true
+		b.env.Log.With(c.who()...).Error("stopped by its configuration; whether that was mended is looked at again and again", zap.Error(fault.Err))
+	}
+	b.resumeIn(c, mendedEvery)
+}
+
+// serverAnswers is called when a fault is the child's own. A projection decides itself when to try again.
+func (b *boss) serverAnswers(ctx actor.Context, c *child) {
+	switch {
+	case c.lease.Row == 0:
+		b.tryAgain(c)
+	case c.pid != nil:
+		ctx.Send(c.pid, &messages.ServerAnswers{})
 	}
 }
 

@@ -51,18 +51,14 @@ func TestOneProbeStandsInForAllProjectionsWhileTheDatabaseIsAway(t *testing.T) {
 }
 
 func TestCrashOfAProjectionsActorDisturbsNobodyElse(t *testing.T) {
-	var fails atomic.Bool
 	victim := projection.ID{Tenant: "a", Name: "p003"}
-	w := start(t, 10, []string{"a", "b"}, func(_ *fake, id projection.ID) error {
-		if id == victim && fails.CompareAndSwap(true, false) {
-			return &engine.Fault{Class: engine.Infrastructure, Err: errors.New("special")}
-		}
-		return nil
-	})
+	w := start(t, 10, []string{"a", "b"}, attempt)
 	w.mu.Lock()
 	w.panics["special"] = true
 	w.mu.Unlock()
-	fails.Store(true)
+	special := &engine.Fault{Class: engine.Infrastructure, Err: errors.New("special")}
+	w.env.System.Root.Send(w.child(victim.String()), &messages.LeaseRead{Err: special})
+	w.eventually("it is started again", func() bool { return w.started(victim) == 2 })
 	w.append()
 	w.caughtUp()
 	for _, id := range w.ids("a", "b") {
@@ -160,7 +156,7 @@ func TestProjectionThatAloneFindsTheDatabaseAwayDoesNotSpin(t *testing.T) {
 	}
 	// Three delays follow the first try: none beyond the gate's, then the first and the second of the policy's.
 	policy := faultPolicy()
-	if least := time.Duration(float64(faultFirst) * (1 + policy.Factor) * (1 - policy.Jitter)); last.Sub(first) < least {
+	if least := time.Duration(float64(faultPolicy().Base) * (1 + policy.Factor) * (1 - policy.Jitter)); last.Sub(first) < least {
 		t.Errorf("%d tries within %v, less than %v", most, last.Sub(first), least)
 	}
 }
@@ -225,7 +221,7 @@ func TestProjectionWithNothingToApplyForgetsItsFaults(t *testing.T) {
 		took = time.Since(began)
 	}
 	// Eight faults in a row are worth the longest delay, and the gate's is a tenth of that.
-	if took > faultMost/2 {
+	if took > faultPolicy().Cap/2 {
 		t.Errorf("the last of nine outages was over %v after the database was back", took)
 	}
 }

@@ -108,7 +108,9 @@ func (s *step) take(in Input) {
 			s.after(Reload)
 		}
 	case TailFailed:
-		s.Tail = &Tail{Err: in.Err}
+		if s.Tail = &(Tail{Err: in.Err}); s.Row.Halted {
+			s.Tail = nil // what counts is what the feed says after a user resumed the projection
+		}
 	case TailDropped:
 		s.Tail = nil
 		s.after(Reload)

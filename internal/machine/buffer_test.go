@@ -1,4 +1,4 @@
-package actors
+package machine
 
 import (
 	"fmt"
@@ -9,7 +9,6 @@ import (
 
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/engine"
-	"github.com/millrace-go/millrace/internal/machine"
 )
 
 // TestReadingAheadHandsOutEveryEventOnceWithinBounds reads random pages, from the tail or not, takes random batches, and
@@ -24,22 +23,24 @@ func TestReadingAheadHandsOutEveryEventOnceWithinBounds(t *testing.T) {
 			all = append(all, event.Envelope{Position: head, Body: make([]byte, rapid.IntRange(0, 800).Draw(t, "bytes"))})
 		}
 		head += rapid.Int64Range(0, 2).Draw(t, "beyond")
-		var a ahead
+		var a Buffer
 		var taken []int64
-		sizing := machine.NewBatchSizer(def.MaxEvents)
+		sizing := NewBatchSizer(def.MaxEvents)
 		for position := int64(0); position < head; {
-			if len(a.events) == 0 || rapid.Bool().Draw(t, "read on") {
-				r := a.rangeAfter(def, head)
-				a.add(read(all, r))
-				if r.UpTo == r.After && a.to < head {
+			if len(a.Events) == 0 || rapid.Bool().Draw(t, "read on") {
+				r := a.next(def, head)
+				a = a.add(read(all, r))
+				if r.UpTo == r.After && a.To < head {
 					t.Fatal("nothing would be read")
 				}
 			}
-			if len(a.events) == 0 {
-				position = a.to
+			if len(a.Events) == 0 {
+				position = a.To
 				continue
 			}
-			batch, _ := a.take(def, sizing, machine.ParkedStreams{})
+			run := Run{Buffer: a, Sizer: sizing, def: def, mark: head}
+			_, step := run.Found(nil)
+			batch := step.(ApplyBatch).Batch
 			bytes := 0
 			for i := range batch.Events {
 				taken = append(taken, batch.Events[i].Position)
@@ -48,11 +49,11 @@ func TestReadingAheadHandsOutEveryEventOnceWithinBounds(t *testing.T) {
 			if n := len(batch.Events); n == 0 || n > def.MaxEvents || n > 1 && bytes > def.MaxBytes {
 				t.Fatalf("a batch of %d events, %d bytes", n, bytes)
 			}
-			if batch.To < batch.Events[len(batch.Events)-1].Position || batch.To > a.to {
+			if batch.To < batch.Events[len(batch.Events)-1].Position || batch.To > a.To {
 				t.Fatalf("a batch up to %d", batch.To)
 			}
 			position = batch.To
-			a.passed(position)
+			a = a.passed(position)
 		}
 		var want []int64
 		for i := range all {
@@ -87,26 +88,24 @@ func TestTailIsSharedAndFilteredByType(t *testing.T) {
 	for i := range int64(10) {
 		window = append(window, event.Envelope{Position: 11 + i, Type: fmt.Sprint("type", i%2)})
 	}
-	p := &projector{def: &engine.Definition{}, mark: 20, from: 10, window: window, ahead: ahead{to: 15}}
-	if !p.fromTail() || len(p.ahead.events) != 5 || &p.ahead.events[0] != &window[5] {
-		t.Errorf("the shared events are not used as they are: %v", p.ahead.events)
+	tail := &Tail{Mark: 20, From: 10, Events: window}
+	b, taken := Buffer{To: 15}.fromTail(&engine.Definition{}, tail)
+	if !taken || len(b.Events) != 5 || &b.Events[0] != &window[5] {
+		t.Errorf("the shared events are not used as they are: %v", b.Events)
 	}
-	p = &projector{def: &engine.Definition{Types: []string{"type1"}}, mark: 20, from: 10, window: window, ahead: ahead{to: 10}}
-	if !p.fromTail() || len(p.ahead.events) != 5 || p.ahead.to != 20 {
-		t.Errorf("filtered: %v up to %d", p.ahead.events, p.ahead.to)
+	b, taken = Buffer{To: 10}.fromTail(&engine.Definition{Types: []string{"type1"}}, tail)
+	if !taken || len(b.Events) != 5 || b.To != 20 {
+		t.Errorf("filtered: %v up to %d", b.Events, b.To)
 	}
-	p = &projector{def: &engine.Definition{}, mark: 20, from: 10, window: window, ahead: ahead{to: 9}}
-	if p.fromTail() {
+	if _, taken = (Buffer{To: 9}).fromTail(&engine.Definition{}, tail); taken {
 		t.Error("the tail was used where it does not reach")
 	}
 }
 
-// A checkpoint can be found further back than what was handled: the server crashed, and relaxed commits went with it.
-func TestWindowThatWasDroppedIsReadAnew(t *testing.T) {
-	p := &projector{def: &engine.Definition{}, mark: 20, from: 10, window: []event.Envelope{{Position: 11}}, ahead: ahead{to: 20}}
-	p.dropWindow()
-	p.ahead = ahead{to: 15}
-	if p.fromTail() {
-		t.Errorf("what was dropped passed for nothing: up to %d", p.ahead.to)
+// A checkpoint can be found further back than what was handled: the server crashed, and asynchronous commits went with it.
+func TestTailThatWasDroppedIsReadAnew(t *testing.T) {
+	tail := (&Tail{Mark: 20, From: 10, Events: events{{Position: 11}}}).dropped()
+	if b, taken := (Buffer{To: 15}).fromTail(&engine.Definition{}, tail); taken {
+		t.Errorf("what was dropped passed for nothing: up to %d", b.To)
 	}
 }

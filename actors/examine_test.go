@@ -1,16 +1,11 @@
-package supervisor
+package actors
 
 import (
 	"context"
-	"errors"
-	"fmt"
-	"io"
 	"runtime"
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/cenkalti/backoff/v4"
 
 	"github.com/millrace-go/millrace/projection"
 )
@@ -39,24 +34,6 @@ func TestDecideThatGivesNoAnswerIsAnErrorAndNothingWorse(t *testing.T) {
 			t.Errorf("%s: %v, %v", name, action, err)
 		case test.says != "" && (err == nil || !strings.Contains(err.Error(), test.says)):
 			t.Errorf("%s: %v, want %q", name, err, test.says)
-		}
-	}
-}
-
-func TestWhatIsNotToBeTriedAgain(t *testing.T) {
-	for _, test := range []struct {
-		err  error
-		want bool
-	}{
-		{io.EOF, false},
-		{projection.Retry(io.EOF), false},
-		{backoff.Permanent(io.EOF), true},
-		{fmt.Errorf("around: %w", projection.At(7, backoff.Permanent(io.EOF))), true},
-		{errors.Join(io.EOF, backoff.Permanent(io.ErrUnexpectedEOF)), true},
-		{projection.ErrProcessDied, true},
-	} {
-		if got := final(test.err); got != test.want {
-			t.Errorf("%#v: final is %v", test.err, got)
 		}
 	}
 }

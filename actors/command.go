@@ -1,0 +1,96 @@
+package actors
+
+import (
+	"context"
+	"time"
+
+	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/internal/machine"
+	"github.com/millrace-go/millrace/projection"
+)
+
+// command takes the steps of a command on dead letters, or of one replay of it.
+func (w *worker) command(ctx context.Context, r machine.Replaying) machine.Result {
+	r, step := r.Begin()
+	for {
+		if end, ends := step.(machine.EndReplaying); ends {
+			return end.Result
+		}
+		next, following, err := w.commandStep(ctx, r, step)
+		if err != nil {
+			return r.Refused(w.fault(err))
+		}
+		r, step = next, following
+	}
+}
+
+// commandStep takes one step and returns the one that follows.
+func (w *worker) commandStep(ctx context.Context, r machine.Replaying, step machine.ReplayStep) (next machine.Replaying, following machine.ReplayStep, err error) {
+	store := w.deps.Store
+	switch s := step.(type) {
+	case machine.ScheduleReplay:
+		var found machine.Scheduled
+		err = w.briefly(ctx, func() (err error) {
+			found.Found, found.Next, err = store.ScheduleReplay(ctx, r.Row, w.def.Replay)
+			return err
+		})
+		next, following = r.Looked(found)
+	case machine.FindCommand:
+		var found engine.ReplayQueue
+		err = w.briefly(ctx, func() (err error) {
+			found, err = store.NextCommand(ctx, r.Row, s.Discards)
+			return err
+		})
+		next, following = r.Found(found)
+	case machine.Discard:
+		var n int64
+		err = w.briefly(ctx, func() (err error) {
+			n, err = store.Discard(ctx, r.Row, s.Command)
+			return err
+		})
+		next, following = r.Discarded(s.Command, n)
+	case machine.BeginReplay:
+		var replay *engine.Replay
+		err = w.briefly(ctx, func() (err error) {
+			replay, err = store.BeginReplay(ctx, r.Row, s.Command, s.Letter)
+			return err
+		})
+		next, following = r.Begun(replay)
+	case machine.ReadLetter:
+		page, err := w.readLetter(ctx, r.Row, s.Range)
+		if err != nil {
+			found := w.examine(ctx, err)
+			next, following = r.Applied(found.fault, found.outage, time.Now())
+			break
+		}
+		next, following = r.Read(page)
+	case machine.ApplyLetter:
+		found := w.examine(ctx, w.apply(ctx, r.Row, s.Batch))
+		next, following = r.Applied(found.fault, found.outage, time.Now())
+	case machine.EndReplay:
+		err = w.briefly(ctx, func() error { return w.endReplay(ctx, r.Row, s) })
+		next, following = r, r.Ended(s)
+	}
+	return next, following, err
+}
+
+func (w *worker) readLetter(ctx context.Context, row engine.Lease, r engine.ReadRange) (engine.Page, error) {
+	release, err := w.reading(ctx, true)
+	if err != nil {
+		return engine.Page{}, err
+	}
+	defer release()
+	return w.read(ctx, row, r)
+}
+
+// endReplay writes how a replay ended that failed.
+func (w *worker) endReplay(ctx context.Context, row engine.Lease, e machine.EndReplay) error {
+	cause, stack := e.Fault.Err, e.Fault.Stack
+	switch e.Action {
+	case projection.ActionSkip:
+		return w.deps.Store.SkipReplay(ctx, row, e.Replay, cause, stack)
+	case projection.ActionStop:
+		return w.deps.Store.StopReplay(ctx, row, e.Replay, cause, stack, e.Halt.Error())
+	}
+	return w.deps.Store.FailReplay(ctx, row, e.Replay, cause, stack, e.Attempt > 0)
+}

@@ -1,0 +1,118 @@
+package actors
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/internal/machine"
+	"github.com/millrace-go/millrace/projection"
+)
+
+// finding describes a batch that failed, for the machine.
+type finding struct {
+	// fault is nil if nothing failed. Its Unreachable is the answer of a probe, if one was needed.
+	fault *engine.Fault
+	// outage reports that the batch failed because of what its handler depends on.
+	outage bool
+}
+
+// partialOf returns what is done of a batch that ended with err, nil if it ended in one piece.
+func partialOf(err error) (partial *engine.PartialResult) {
+	errors.As(err, &partial)
+	return partial
+}
+
+// examine classifies an error of a batch, a delivery or a replay, and probes the server if needed. It may take long.
+func (w *worker) examine(ctx context.Context, err error) finding {
+	if partial := partialOf(err); err == nil || partial != nil && partial.Err == nil {
+		return finding{}
+	}
+	fault := *w.deps.Store.Classify(err)
+	if fault.Class == engine.Unclear {
+		failed := w.deps.Probe(ctx)
+		if ctx.Err() != nil {
+			fault.Class = engine.Infrastructure // there was no answer
+		} else {
+			fault.Unreachable, fault.Probe = failed != nil, false
+		}
+	}
+	// While our own server is away, nothing is known of what the handler depends on.
+	return finding{fault: &fault, outage: !fault.Unreachable && w.outage(err)}
+}
+
+// outage reports whether a batch failed because of what its handler depends on, and of no event. It asks the user's IsOutage,
+// which may take long or panic.
+func (w *worker) outage(err error) (outage bool) {
+	isOutage := w.def.Breaker.IsOutage
+	if isOutage == nil {
+		return false
+	}
+	fault := w.deps.Store.Classify(err)
+	if fault.Class != engine.HandlerFault && !fault.Returned {
+		return false // its own transaction failed
+	}
+	if _, asks := projection.RequestedAction(fault.Err); asks || machine.Permanent(fault.Err) {
+		return false
+	}
+	defer func() {
+		if r := recover(); r != nil {
+			outage = false
+			w.log.Error("Breaker.IsOutage panicked; the failure is taken for the event's", zap.Any("panic", r), zap.Stack("stack"), zap.Error(fault.Err))
+		}
+	}()
+	return isOutage(fault.Err)
+}
+
+// askTime bounds a call of a projection's FailureHandler. The event that it decides about waits meanwhile, and so do those
+// after it.
+const askTime = 5 * time.Second
+
+// ask asks the user what is to be done about a failure.
+func (w *worker) ask(ctx context.Context, f projection.Failure) machine.Result {
+	action, err := consult(ctx, askTime, w.def.FailureHandler, f)
+	if err == nil {
+		return machine.Answer{Action: &action}
+	}
+	if ctx.Err() == nil {
+		w.log.Error("FailureHandler gave no answer; the retries and OnFailure decide", zap.Int64("position", f.Event.Position),
+			zap.Int("attempt", f.Attempt), zap.Error(err))
+	}
+	return machine.Answer{}
+}
+
+// consult calls decide, for no longer than limit: a call that has not returned then is left to itself. A panic is an error, and
+// so is an answer that is no action.
+func consult(ctx context.Context, limit time.Duration, decide func(context.Context, projection.Failure) projection.Action, f projection.Failure) (projection.Action, error) {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	type answer struct {
+		action projection.Action
+		err    error
+	}
+	done := make(chan answer, 1)
+	go func() {
+		a := answer{err: errors.New("it ended its goroutine")}
+		defer func() {
+			if r := recover(); r != nil {
+				a.err = fmt.Errorf("it panicked: %v\n%s", r, debug.Stack())
+			}
+			done <- a
+		}()
+		a = answer{action: decide(ctx, f)}
+	}()
+	select {
+	case a := <-done:
+		if a.err == nil && !a.action.Known() {
+			a.err = fmt.Errorf("it answered with %v", a.action)
+		}
+		return a.action, a.err
+	case <-ctx.Done():
+		return 0, fmt.Errorf("it did not answer within %v: %w", limit, context.Cause(ctx))
+	}
+}
