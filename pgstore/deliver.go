@@ -11,6 +11,7 @@ import (
 
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/internal/machine"
 	"github.com/millrace-go/millrace/projection"
 )
 
@@ -205,25 +206,18 @@ func (d *Delivery) reject(ctx context.Context, position int64, cause error) erro
 	if at != d.next {
 		return fmt.Errorf("the next event is at position %d", d.batch.Events[d.next].Position)
 	}
-	wish, asks := projection.RequestedAction(cause)
-	if !asks && d.opts.Policy.OnFailure == projection.ActionParkStream {
-		wish = projection.ActionParkStream
-		cause = projection.ParkStream(cause)
-	} else if !asks {
-		cause = projection.Park(cause)
-	}
-	_, _, tooMany := d.recent.TooMany(d.opts.Policy.MaxFailureShare)
-	// Those of the batch that are parked behind others need their room, too.
-	room := d.opts.Policy.Room(d.lease.Parked) - int64(len(d.batch.BlockedByStream)-d.behind)
-	if wish != projection.ActionPark || tooMany || room < 1 || d.batch.Replay != nil {
-		fault := d.failure(cause)
+	e := d.batch.Events[at]
+	failure := machine.Count(d.lease.ID, e, d.lease.AttemptsAt(e.Position), machine.Rejection(&d.opts.Policy, cause), stackOf(cause))
+	// The events of the batch that are parked behind others need their room, too.
+	about := machine.Circumstances{Policy: &d.opts.Policy, Window: d.recent, Parked: d.lease.Parked + int64(len(d.batch.BlockedByStream)-d.behind)}
+	if about.Decide(failure).Action != projection.ActionPark || d.batch.Replay != nil {
+		fault := d.failure(failure.Err)
 		fault.Class, fault.Probe = engine.HandlerFault, false // the handler says so, whatever it met
 		d.stop(fault)
 		return projection.ErrDeliveryOver
 	}
-	e := d.batch.Events[at]
 	letter := projection.DeadLetter{Position: e.Position, Stream: e.Stream, Version: e.Version, Type: e.Type,
-		Error: cause.Error(), Stack: stackOf(cause), Attempts: d.lease.AttemptsAt(e.Position) + 1}
+		Error: failure.Err.Error(), Stack: failure.Stack, Attempts: failure.Attempt}
 	if err := d.settle(ctx, at+1, &letter); err != nil {
 		return err
 	}
