@@ -85,12 +85,12 @@ func (w *worker) readLetter(ctx context.Context, row engine.Lease, r engine.Read
 
 // endReplay writes how a replay ended that failed.
 func (w *worker) endReplay(ctx context.Context, row engine.Lease, e machine.EndReplay) error {
-	cause, stack := e.Fault.Err, e.Fault.Stack
+	failed := engine.FailedReplay{Replay: e.Replay, Attempt: e.Attempt, Err: e.Fault.Err, Stack: e.Fault.Stack}
 	switch e.Action {
 	case projection.ActionSkip:
-		return w.deps.Store.SkipReplay(ctx, row, e.Replay, cause, stack)
+		return w.deps.Store.SkipReplay(ctx, row, failed)
 	case projection.ActionStop:
-		return w.deps.Store.StopReplay(ctx, row, e.Replay, cause, stack, e.Halt.Error())
+		return w.deps.Store.StopReplay(ctx, row, failed, e.Halt.Error())
 	}
-	return w.deps.Store.FailReplay(ctx, row, e.Replay, cause, stack, e.Attempt > 0)
+	return w.deps.Store.FailReplay(ctx, row, failed)
 }

@@ -212,7 +212,7 @@ func TestWhatBecomesOfDeadLettersIsUpToWhoHoldsTheLease(t *testing.T) {
 			return err
 		},
 		"the batch of a replay": func(l engine.Lease) error { return d.port().Apply(write, ApplyOptions{})(ctx, l, d.again(replay)) },
-		"fail a replay":         func(l engine.Lease) error { return d.port().FailReplay(ctx, l, *replay, errBad, "", true) },
+		"fail a replay":         func(l engine.Lease) error { return d.port().FailReplay(ctx, l, failedReplay(*replay, errBad, "")) },
 		"discard": func(l engine.Lease) error {
 			_, err := d.port().Discard(ctx, l, gone)
 			return err

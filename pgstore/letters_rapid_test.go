@@ -258,7 +258,7 @@ func (w *lettersWorld) work(paused bool, how string) {
 		} else if err := w.run(w.handle, batch); !errors.Is(err, errBad) {
 			w.t.Fatalf("a replay that is to fail: %v", err)
 		}
-		w.must(w.port().FailReplay(context.Background(), w.lease, *r, cause, "", true))
+		w.must(w.port().FailReplay(context.Background(), w.lease, failedReplay(*r, cause, "")))
 		w.model.fails(c, position, cause)
 		w.mine = 0
 	default:

@@ -126,7 +126,7 @@ func (d *drawer) replay(command int64, poison ...int64) (applied []int64) {
 			return applied
 		}
 		if slices.Contains(poison, r.Position) {
-			d.must(d.port().FailReplay(testContext(d.t), d.lease, *r, errBad, "", true))
+			d.must(d.port().FailReplay(testContext(d.t), d.lease, failedReplay(*r, errBad, "")))
 			continue
 		}
 		d.must(d.run(write, d.again(r)))
@@ -246,4 +246,9 @@ func (d *drawer) within(commit func(), fn func() error) error {
 // writes is a handler that writes and then sends a statement.
 func writesAndSends(sql string) BatchHandler {
 	return writeAnd(func(ctx context.Context, tx pgx.Tx) error { return sends(sql)(ctx, tx) })
+}
+
+// failedReplay is the failure of a replay, counted as the next attempt.
+func failedReplay(r engine.Replay, err error, stack string) engine.FailedReplay {
+	return engine.FailedReplay{Replay: r, Attempt: r.Attempts + 1, Err: err, Stack: stack}
 }

@@ -101,26 +101,25 @@ func (s Port) BeginReplay(ctx context.Context, lease engine.Lease, command, mine
 	return &replay, nil
 }
 
-// FailReplay parks a letter again whose replay failed, and lets the command go on without it. counts tells that it is one
-// attempt more.
-func (s Port) FailReplay(ctx context.Context, lease engine.Lease, r engine.Replay, cause error, stack string, counts bool) error {
-	return s.failReplay(ctx, lease, r, cause, stack, counts, "")
+// FailReplay parks a letter again whose replay failed, and lets the command go on without it.
+func (s Port) FailReplay(ctx context.Context, lease engine.Lease, f engine.FailedReplay) error {
+	return s.failReplay(ctx, lease, f, "")
 }
 
 // StopReplay is FailReplay, and also stops the projection until it is resumed, with that reason. The command ends.
-func (s Port) StopReplay(ctx context.Context, lease engine.Lease, r engine.Replay, cause error, stack, reason string) error {
-	return s.failReplay(ctx, lease, r, cause, stack, true, reason)
+func (s Port) StopReplay(ctx context.Context, lease engine.Lease, f engine.FailedReplay, reason string) error {
+	return s.failReplay(ctx, lease, f, reason)
 }
 
-func (s Port) failReplay(ctx context.Context, lease engine.Lease, r engine.Replay, cause error, stack string, counts bool, stop string) error {
-	return s.change(ctx, fmt.Sprintf("park position %d of %s again", r.Position, lease.ID), s.control.failReplay, lease,
-		r.Letter, r.Command, wire.Text(cause.Error()), wire.Text(stack), counts, nullable(wire.Text(stop)))
+func (s Port) failReplay(ctx context.Context, lease engine.Lease, f engine.FailedReplay, stop string) error {
+	return s.change(ctx, fmt.Sprintf("park position %d of %s again", f.Position, lease.ID), s.control.failReplay, lease,
+		f.Letter, f.Command, wire.Text(f.Err.Error()), wire.Text(f.Stack), f.Attempt, nullable(wire.Text(stop)))
 }
 
 // SkipReplay gives up a letter whose replay failed, and counts its event as skipped. The command goes on after it.
-func (s Port) SkipReplay(ctx context.Context, lease engine.Lease, r engine.Replay, cause error, stack string) error {
-	return s.change(ctx, fmt.Sprintf("skip the parked position %d of %s", r.Position, lease.ID), s.control.skipReplay, lease,
-		r.Letter, r.Command, wire.Text(cause.Error()), wire.Text(stack))
+func (s Port) SkipReplay(ctx context.Context, lease engine.Lease, f engine.FailedReplay) error {
+	return s.change(ctx, fmt.Sprintf("skip the parked position %d of %s", f.Position, lease.ID), s.control.skipReplay, lease,
+		f.Letter, f.Command, wire.Text(f.Err.Error()), wire.Text(f.Stack), f.Attempt)
 }
 
 // ScheduleReplay makes a command of the letter that has been due for longest by the policy, if there is one and no command is open. Else next is

@@ -35,7 +35,7 @@ func TestReplayIsCountedBeforeItIsMade(t *testing.T) {
 			d.owner = claimAs(t, d.store, projection.DefaultTenant)
 			continue
 		}
-		d.must(d.port().FailReplay(testContext(t), d.lease, *r, projection.ErrProcessDied, "a\x00b", true))
+		d.must(d.port().FailReplay(testContext(t), d.lease, failedReplay(*r, projection.ErrProcessDied, "a\x00b")))
 	}
 	d.mustHave([]int64{at})
 	if l := d.one(at); l.State != projection.DeadLetterParked || l.Attempts != 5 || l.Replays != 1 || l.Error != projection.ErrProcessDied.Error() {
@@ -76,7 +76,7 @@ func TestCommandGoesOnWhereItsOwnerEnded(t *testing.T) {
 			if owner == 2 && i < 3 {
 				d.must(d.run(write, d.again(r)))
 			} else if owner == 2 {
-				d.must(d.port().FailReplay(testContext(t), d.lease, *r, errBad, "", true))
+				d.must(d.port().FailReplay(testContext(t), d.lease, failedReplay(*r, errBad, "")))
 			}
 			d.owner = claimAs(t, d.store, projection.DefaultTenant)
 		}

@@ -210,16 +210,16 @@ func (f *fake) Discard(context.Context, engine.Lease, int64) (int64, error) { re
 func (f *fake) BeginReplay(context.Context, engine.Lease, int64, int64) (*engine.Replay, error) {
 	return &engine.Replay{Command: 1, Letter: 1, Position: 1, Begun: 1}, f.here()
 }
-func (f *fake) StopReplay(context.Context, engine.Lease, engine.Replay, error, string, string) error {
+func (f *fake) StopReplay(context.Context, engine.Lease, engine.FailedReplay, string) error {
 	return f.here()
 }
 
-func (f *fake) SkipReplay(context.Context, engine.Lease, engine.Replay, error, string) error {
+func (f *fake) SkipReplay(context.Context, engine.Lease, engine.FailedReplay) error {
 	return f.here()
 }
 
-func (f *fake) FailReplay(_ context.Context, _ engine.Lease, _ engine.Replay, _ error, _ string, counts bool) error {
-	f.counted.Store(counts)
+func (f *fake) FailReplay(_ context.Context, _ engine.Lease, failed engine.FailedReplay) error {
+	f.counted.Store(failed.Attempt > 0)
 	f.replay.Store(false)
 	return f.here()
 }

@@ -1,10 +1,5 @@
 package engine
 
-import (
-	"github.com/millrace-go/millrace/event"
-	"github.com/millrace-go/millrace/projection"
-)
-
 // Replay is one replay of a dead letter that was begun.
 type Replay struct {
 	Command  int64
@@ -23,10 +18,11 @@ const replaysBegun = 2
 // Deadly tells that so many owners ended at the replay that it is not to be tried again in this command.
 func (r Replay) Deadly() bool { return r.Begun > replaysBegun }
 
-// Failure is that of the replay's event, without the event's body.
-func (r Replay) Failure(id projection.ID, err error, stack string) *projection.Failure {
-	if at, ok := err.(*projection.EventError); ok {
-		err = at.Err // the position is said anyway
-	}
-	return &projection.Failure{Projection: id, Event: event.Envelope{Position: r.Position, Stream: r.Stream}, Attempt: r.Attempts + 1, Err: err, Stack: stack}
+// FailedReplay is a replay that failed.
+type FailedReplay struct {
+	Replay
+	// Attempt is the number of the attempt, 0 if it is not counted.
+	Attempt int
+	Err     error
+	Stack   string
 }

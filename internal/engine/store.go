@@ -57,15 +57,13 @@ type Store interface {
 	// replay the caller began last, without a word on how that ended. It returns nil where nothing is left, and ends the
 	// command then. The replay itself is a batch.
 	BeginReplay(ctx context.Context, lease Lease, command, mine int64) (*Replay, error)
-	// FailReplay parks a letter again whose replay failed, under the lease's fence, and lets the command go on without it.
-	// counts tells that it is one attempt more.
-	FailReplay(ctx context.Context, lease Lease, replay Replay, cause error, stack string, counts bool) error
-	// StopReplay is FailReplay, counted, and also stops the projection until it is resumed, with that reason. The command
-	// ends.
-	StopReplay(ctx context.Context, lease Lease, replay Replay, cause error, stack, reason string) error
-	// SkipReplay gives up a letter whose replay failed, under the lease's fence. It counts the event as skipped, and the
+	// FailReplay parks a dead letter again whose replay failed, under the lease's fence. The command goes on without it.
+	FailReplay(ctx context.Context, lease Lease, failed FailedReplay) error
+	// StopReplay is FailReplay, and also stops the projection until it is resumed, with that reason. The command ends.
+	StopReplay(ctx context.Context, lease Lease, failed FailedReplay, reason string) error
+	// SkipReplay gives up a dead letter whose replay failed, under the lease's fence. It counts the event as skipped, and the
 	// command goes on after it.
-	SkipReplay(ctx context.Context, lease Lease, replay Replay, cause error, stack string) error
+	SkipReplay(ctx context.Context, lease Lease, failed FailedReplay) error
 	// ScheduleReplay makes a command of the letter that is due by the policy, if there is one and no command is open. Else
 	// next is in how long one is due, 0 where none ever is.
 	ScheduleReplay(ctx context.Context, lease Lease, policy projection.ReplayPolicy) (scheduled bool, next time.Duration, err error)

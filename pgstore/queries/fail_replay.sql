@@ -1,4 +1,4 @@
--- Parks a dead letter again whose replay failed, under the fence; $8 says whether that counts. A parked stream goes no
+-- Parks a dead letter again whose replay failed, under the fence; $8 is the number of the attempt, 0 if it is not counted. A parked stream goes no
 -- further in this command. Where $9 is not null it is why the projection stops until it is resumed, and the command goes no
 -- further. Indexes: leases_pkey, dead_letters_pkey, commands_pkey, projections_pkey. Locks, until the commit: the row of
 -- leases FOR SHARE, which a claim waits for or passes over (see halt.sql), the others FOR NO KEY UPDATE.
@@ -12,7 +12,7 @@ with held as (
     update {control}.projections p set failed = $9::text, halted = true from held where p.id = held.id and $9::text is not null
 )
 update {control}.dead_letters d
-   set state = 'parked', behind = false, begun = 0, replays = d.replays + $8::boolean::integer, attempts = d.attempts + $8::boolean::integer,
+   set state = 'parked', behind = false, begun = 0, replays = d.replays + ($8::integer > 0)::integer, attempts = greatest(d.attempts, $8::integer),
        error = $6::text, stack = $7::text, last_failed_at = clock_timestamp()
   from held
  where d.id = $4::bigint and d.projection_id = held.id and d.state = 'replaying'

@@ -1,4 +1,4 @@
--- Gives up a dead letter whose handler asked for that on a replay, under the fence, and counts its event as skipped. Its stream goes
+-- Gives up a dead letter whose handler asked for that on a replay, under the fence, and counts its event as skipped; $8 is the number of the attempt. Its stream goes
 -- on, and is freed after the last of it. Indexes: leases_pkey, dead_letters_pkey, the partial ones of dead_letters,
 -- parked_streams_pkey, commands_pkey, projections_pkey. Locks, until the commit: the row of leases FOR SHARE, the others FOR NO KEY
 -- UPDATE or FOR UPDATE.
@@ -6,7 +6,7 @@ with held as (
     select l.id from {control}.leases l where l.id = $1::integer and l.owner = $2::uuid and l.epoch = $3::bigint for share
 ), letter as (
     update {control}.dead_letters d
-       set state = 'discarded', behind = false, begun = 0, replays = d.replays + 1, attempts = d.attempts + 1,
+       set state = 'discarded', behind = false, begun = 0, replays = d.replays + 1, attempts = $8::integer,
            error = $6::text, stack = $7::text, last_failed_at = clock_timestamp(), ended_at = clock_timestamp()
       from held
      where d.id = $4::bigint and d.projection_id = held.id and d.state = 'replaying'
