@@ -50,20 +50,21 @@
 //	    gate-answered: applying, awaiting-tail, commanding, fault-wait, idle, loading, paused, publicizing,
 //	            unconfirmed
 //	awaiting-tail
-//	    desired-state: commanding, paused, publicizing
+//	    command-pending, tick: commanding
+//	    desired-state: paused, publicizing
 //	    drain: released
 //	    revalidate, tail-dropped: loading
 //	    started: commanding, halted, loading, paused, publicizing
-//	    tail-advanced: applying, commanding, idle, loading, publicizing, unconfirmed
+//	    tail-advanced: applying, idle, loading, publicizing, unconfirmed
 //	    tail-failed: halting, publicizing
 //	commanding
-//	    done: applying, at-gate, commanding, event-wait, halted, idle, loading, outage-wait, paused,
-//	            publicizing, released, retry-wait, unconfirmed
+//	    done: applying, at-gate, awaiting-tail, commanding, event-wait, halted, idle, loading, outage-wait,
+//	            paused, publicizing, released, retry-wait, unconfirmed
 //	event-wait
 //	    command-pending: commanding
+//	    confirm, resumed, revalidate, tail-advanced, tail-dropped: loading
 //	    desired-state: paused
 //	    drain: released
-//	    resumed, revalidate, tail-advanced, tail-dropped: loading
 //	    tick: commanding, loading
 //	fault-wait
 //	    desired-state, resumed, revalidate, tick: loading
@@ -103,7 +104,7 @@
 //	noting
 //	    done: commanding, event-wait, loading, outage-wait, paused, released
 //	outage-wait
-//	    command-pending, confirm: commanding
+//	    command-pending: commanding
 //	    desired-state: paused
 //	    drain: released
 //	    resumed, revalidate, tail-advanced, tail-dropped: loading

@@ -58,16 +58,16 @@ func (s *step) replayIn(delay time.Duration) {
 // replaysBlocked reports whether no handler may be called for a dead letter now. Discards are carried out all the same.
 func (s *step) replaysBlocked() bool {
 	breaker := s.Breaker.State()
-	behind := s.Tail != nil && s.Position < s.Tail.Mark
+	behind := s.Tail == nil || s.Position < s.Tail.Mark
 	return !s.Row.Desired.Runs() || s.now.Before(s.Replays.RestUntil) || breaker == projection.BreakerOpen || breaker == projection.BreakerHalfOpen && behind
 }
 
 // mayReplay reports whether there is something to do with dead letters, and whether it may be done now. It may be done while
-// an event waits for its next attempt, or for what the handler depends on, and while the projection is halted, but not while it
-// waits for the server. While it is halted, nothing is replayed without a command.
+// the feed's first message is awaited, while an event waits for its next attempt, or for what the handler depends on, and while
+// the projection is halted, but not while it waits for the server. While it is halted, nothing is replayed without a command.
 func (s *step) mayReplay() bool {
 	switch s.State.(type) {
-	case Idle, Reconnecting, RetryWait, OutageWait, EventWait, Paused, Halted:
+	case AwaitingTail, Idle, Reconnecting, RetryWait, OutageWait, EventWait, Paused, Halted:
 	default:
 		return false
 	}
