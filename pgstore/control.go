@@ -74,6 +74,7 @@ type controlSQL struct {
 
 func newControlSQL(schema string) controlSQL {
 	q := func(name string) string { return query(name, schema, "") }
+	ofLeases := func(name string) string { return fill(q(name), "{lease}", q("lease_columns")) }
 	return controlSQL{
 		schema:          schema,
 		holders:         q("holders"),
@@ -83,10 +84,10 @@ func newControlSQL(schema string) controlSQL {
 		incarnationKept: q("incarnation_kept"),
 		ensure:          q("ensure"),
 		claim:           q("claim"),
-		leases:          q("leases"),
+		leases:          ofLeases("leases"),
 		beginAttempt:    q("begin_attempt"),
 		beginDelivery:   q("begin_delivery"),
-		owned:           q("owned"),
+		owned:           ofLeases("owned"),
 		release:         q("release"),
 		advanceMany:     q("advance_many"),
 		recordFailure:   q("record_failure"),

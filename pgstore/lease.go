@@ -187,8 +187,12 @@ func queryWithIncarnation[T any](ctx context.Context, s *Store, q batchSender, s
 	return found, in, err
 }
 
+// leaseFrom scans the columns of lease_columns.sql.
 func leaseFrom(row pgx.CollectableRow) (l engine.Lease, err error) {
-	return l, row.Scan(leaseColumns(&l)...)
+	err = row.Scan(&l.Row, &l.ID.Tenant, &l.ID.Name, &l.ID.Partition, &l.Owner, &l.Epoch, &l.Checkpoint, &l.CrashCount,
+		&l.Desired, &l.Attempts, &l.FailingPosition, &l.LastError, &l.Failed, &l.Halted, orZero{&l.FailingSince},
+		&l.CrashPosition, &l.CrashAttempts, &l.Parked, &l.ParkedStreams, &l.HasCommands)
+	return l, err
 }
 
 // orZero scans a time that may be null, which is the zero time.
@@ -198,13 +202,6 @@ type orZero struct{ *time.Time }
 func (z orZero) ScanTimestamptz(v pgtype.Timestamptz) error {
 	*z.Time = v.Time
 	return nil
-}
-
-// leaseColumns are where the columns go that all statements on leases return first.
-func leaseColumns(l *engine.Lease) []any {
-	return []any{&l.Row, &l.ID.Tenant, &l.ID.Name, &l.ID.Partition, &l.Owner, &l.Epoch, &l.Checkpoint, &l.CrashCount,
-		&l.Desired, &l.Attempts, &l.FailingPosition, &l.LastError, &l.Failed, &l.Halted, orZero{&l.FailingSince},
-		&l.CrashPosition, &l.CrashAttempts, &l.Parked, &l.ParkedStreams, &l.HasCommands}
 }
 
 // Release gives leases back, and tells the nodes. Those that are no longer held are passed over.

@@ -13,7 +13,6 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/millrace-go/millrace/pgstore/internal/pgerr"
 	"github.com/millrace-go/millrace/projection"
 )
 
@@ -86,14 +85,6 @@ func notTooNew(version, own int) error {
 		return fmt.Errorf("schema version %d, this program has %d and accepts up to %d: %w", version, own, own+1, ErrSchemaTooNew)
 	}
 	return nil
-}
-
-// missing names what to do where err says that the control schema does not exist.
-func (s *Store) missing(err error) error {
-	if pgerr.IsMissing(err) {
-		return fmt.Errorf("control schema %q: %w: %w", s.opts.Schema, ErrNotMigrated, err)
-	}
-	return err
 }
 
 // locked runs fn in a transaction that holds the store's migration lock, and commits it. Statements in it see what the
