@@ -80,7 +80,7 @@ var shared = sync.OnceValues(func() (dsn string, err error) {
 	if dsn := os.Getenv("DATABASE_URL"); dsn != "" {
 		return dsn, nil
 	}
-	s, err := Start(context.Background(), Options{})
+	s, err := Start(context.Background(), Options{InMemory: true})
 	if err != nil {
 		return "", err
 	}
@@ -118,6 +118,7 @@ func Database(tb TB) string {
 // DATABASE_URL stands in for binaries that are not installed, the test is skipped.
 func Private(tb TB, options Options) *Server {
 	tb.Helper()
+	options.InMemory = true
 	s, err := Start(context.Background(), options)
 	if errors.Is(err, ErrNotFound) && os.Getenv("DATABASE_URL") != "" {
 		tb.Skipf("needs a server of its own: %v", err)

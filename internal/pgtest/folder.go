@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/user"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -31,11 +32,11 @@ func (f folder) data() string   { return filepath.Join(f.path, "data") }
 func (f folder) socket() string { return filepath.Join(f.path, "socket") }
 func (f folder) log() string    { return filepath.Join(f.path, "log") }
 
-func newFolder() (f folder, err error) {
+func newFolder(memory bool) (f folder, err error) {
 	if f.owner, err = unprivileged(); err != nil {
 		return f, err
 	}
-	base, err := baseFolder(f.owner != nil)
+	base, err := baseFolder(f.owner != nil, memory)
 	if err != nil {
 		return f, err
 	}
@@ -110,8 +111,12 @@ func unprivileged() (*syscall.Credential, error) {
 }
 
 // baseFolder returns where temporary folders go: short enough for a socket, and open to the server's user.
-func baseFolder(foreign bool) (string, error) {
-	for _, base := range []string{os.TempDir(), "/tmp"} {
+func baseFolder(foreign, memory bool) (string, error) {
+	bases := []string{os.TempDir(), "/tmp"}
+	if dir := memoryFolder(); memory && dir != "" && os.Getenv("TMPDIR") == "" {
+		bases = slices.Insert(bases, 0, dir)
+	}
+	for _, base := range bases {
 		real, err := filepath.EvalSymlinks(base)
 		if err != nil {
 			continue

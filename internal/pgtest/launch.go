@@ -49,6 +49,9 @@ func (s *Server) launchFirst(ctx context.Context, options Options) error {
 		"max_wal_senders":           "5",
 		"wal_keep_size":             "256MB", // a standby that was detached finds what it missed
 	}
+	if options.InMemory {
+		settings["max_wal_size"] = "256MB"
+	}
 	if _, err := os.Stat(filepath.Join(s.data(), "standby.signal")); err == nil {
 		clear(settings) // a standby came with those of its primary
 	}

@@ -89,7 +89,7 @@ func StartPgBouncer(ctx context.Context, dsn string, options PgBouncerOptions) (
 	if err != nil {
 		return nil, errors.New("start PgBouncer: the connection string of its server is not valid") // the reason would repeat the password
 	}
-	folder, err := newFolder()
+	folder, err := newFolder(false)
 	if err != nil {
 		return nil, err
 	}

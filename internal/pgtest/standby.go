@@ -50,7 +50,7 @@ func (s *Server) Standby(ctx context.Context, options StandbyOptions) (*Server, 
 		"wal_retrieve_retry_interval": "50ms",
 	}
 	maps.Copy(settings, options.Settings)
-	server := Options{BinDir: s.bin, NoTCP: s.noTCP, Settings: settings, Port: options.Port}
+	server := Options{BinDir: s.bin, NoTCP: s.noTCP, InMemory: s.inMemory, Settings: settings, Port: options.Port}
 	standby, err := start(ctx, server, func(ctx context.Context, standby *Server) error {
 		standby.upstream = settings["primary_conninfo"]
 		return s.backup(ctx, standby.folder)

@@ -11,6 +11,16 @@ import (
 // shutdown: unlike SIGKILL it leaves no shared memory behind.
 func endWithParent(attr *syscall.SysProcAttr) { attr.Pdeathsig = syscall.SIGQUIT }
 
+// memoryFolder returns a file system in memory that has room for servers, or "".
+func memoryFolder() string {
+	const dir, room = "/dev/shm", 4 << 30
+	var fs syscall.Statfs_t
+	if err := syscall.Statfs(dir, &fs); err != nil || fs.Bavail*uint64(fs.Bsize) < room {
+		return ""
+	}
+	return dir
+}
+
 // processesIn returns the processes whose working folder is dir: those of a server stay in its data folder.
 func processesIn(dir string) []int {
 	links, _ := filepath.Glob("/proc/[0-9]*/cwd")

@@ -31,7 +31,7 @@ var theServer = sync.OnceValues(func() (*pgtest.Server, error) { return newServe
 func newServer() (*pgtest.Server, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
-	server, err := pgtest.Start(ctx, pgtest.Options{Settings: map[string]string{
+	server, err := pgtest.Start(ctx, pgtest.Options{InMemory: true, Settings: map[string]string{
 		"max_connections": fmt.Sprint(maxConnections), "superuser_reserved_connections": "10",
 		"log_line_prefix": "%m [%p] %a ",
 	}})
