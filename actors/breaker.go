@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/asynkron/protoactor-go/actor"
-	"github.com/cenkalti/backoff/v4"
 	"go.uber.org/zap"
 
 	"github.com/millrace-go/millrace/event"
@@ -15,12 +14,6 @@ import (
 	"github.com/millrace-go/millrace/messages"
 	"github.com/millrace-go/millrace/projection"
 )
-
-// Permanent tells that a handler declared its error to be permanent, in the words of the library that the delays come from.
-func Permanent(err error) bool {
-	var permanent *backoff.PermanentError
-	return errors.As(err, &permanent)
-}
 
 // outage tells whether a batch failed because of what its handler depends on, and of no event. It asks the user, who may
 // take his time or panic, and so is called outside of the actor's turn.
@@ -37,7 +30,7 @@ func (p *projector) outage(err error) (outage bool) {
 	if fault.Class != engine.HandlerFault && !fault.Returned {
 		return false // its own transaction failed
 	}
-	if _, asks := projection.RequestedAction(fault.Err); asks || Permanent(fault.Err) {
+	if _, asks := projection.RequestedAction(fault.Err); asks || engine.IsPermanent(fault.Err) {
 		return false
 	}
 	defer func() {

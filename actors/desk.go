@@ -195,7 +195,7 @@ func (p *projector) replay(ctx context.Context, lease engine.Lease, command, min
 			return undone(fault)
 		}
 		if counts {
-			action = p.def.DecideReplay(fault.Err, Permanent(fault.Err))
+			action = p.def.DecideReplay(fault.Err, engine.IsPermanent(fault.Err))
 		}
 		err := p.briefly(ctx, func() error {
 			switch action {

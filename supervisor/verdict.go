@@ -10,7 +10,7 @@ import (
 	"github.com/asynkron/protoactor-go/actor"
 	"go.uber.org/zap"
 
-	"github.com/millrace-go/millrace/actors"
+	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/messages"
 	"github.com/millrace-go/millrace/projection"
 )
@@ -63,7 +63,7 @@ func (b *boss) pass(ctx actor.Context, j *judged) {
 // final tells that an event must not be tried again: its handler declared the error to be permanent, or processes die of
 // it.
 func final(err error) bool {
-	return actors.Permanent(err) || errors.Is(err, projection.ErrProcessDied)
+	return engine.IsPermanent(err) || errors.Is(err, projection.ErrProcessDied)
 }
 
 // consult calls decide, for no longer than limit: what has not come back then is left to itself. A panic is an error, and

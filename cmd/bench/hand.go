@@ -17,7 +17,7 @@ const (
 )
 
 // countAs is the set-based handler that all sides run: one statement a batch.
-func countAs(side string) pgstore.BatchHandler {
+func countAs(side string) batchFunc {
 	return func(ctx context.Context, tx pgx.Tx, events []event.Envelope) error {
 		types := make([]string, len(events))
 		for i := range events {
@@ -30,12 +30,15 @@ func countAs(side string) pgstore.BatchHandler {
 	}
 }
 
+// batchFunc applies events in a transaction.
+type batchFunc = func(ctx context.Context, tx pgx.Tx, events []event.Envelope) error
+
 // handLoop is the loop that one writes by hand: read beyond the checkpoint, apply, move the checkpoint.
 type handLoop struct {
 	conn     *pgx.Conn
 	events   string
 	side     string
-	handle   pgstore.BatchHandler
+	handle   batchFunc
 	position int64
 }
 

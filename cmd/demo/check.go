@@ -171,7 +171,7 @@ func outcome(wrong bool, disordered int64) string {
 
 // countSkipped tells how many events each projection skipped.
 func countSkipped(ctx context.Context, store *pgstore.Store) (map[string]int64, error) {
-	rows, err := store.Port().Projections(ctx, []string{projection.DefaultTenant})
+	rows, err := store.Engine().Projections(ctx, []string{projection.DefaultTenant})
 	if err != nil {
 		return nil, err
 	}

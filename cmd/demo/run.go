@@ -97,7 +97,7 @@ func leftBehind(err error) error {
 
 // summary is what the run came to; the runtime has stopped, so that the checkpoints are final.
 func (c *course) summary(ctx context.Context, d *database, v verdict) (summary, error) {
-	rows, err := d.store.Port().Projections(ctx, []string{projection.DefaultTenant})
+	rows, err := d.store.Engine().Projections(ctx, []string{projection.DefaultTenant})
 	if err != nil {
 		return summary{}, err
 	}
