@@ -64,7 +64,7 @@ func (s *service) mustWait(t *testing.T, first int, wait time.Duration) {
 }
 
 // relies makes a batch handler that records its events and calls the service.
-func (s *service) relies(name string) pgstore.BatchHandler {
+func (s *service) relies(name string) batchFunc {
 	return func(ctx context.Context, tx pgx.Tx, events []event.Envelope) error {
 		if err := recordIn(ctx, tx, name, events); err != nil {
 			return err
@@ -88,7 +88,7 @@ func newGuarded(t *testing.T, wait time.Duration) *guarded {
 	g.first = g.append("a", 20).Positions[0]
 	g.last = g.append("b", 20).Positions[19]
 	g.down.Store(true)
-	g.projection = millrace.Projection{Name: "p", MaxEvents: 16, Retry: soon(-1), Batch: g.relies("p"),
+	g.projection = millrace.Projection{Name: "p", MaxEvents: 16, Retry: soon(-1), Handler: pgstore.Batch(g.relies("p")),
 		Breaker: projection.BreakerPolicy{IsOutage: isDown, Failures: 1, OpenFor: wait}}
 	return g
 }

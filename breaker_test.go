@@ -29,7 +29,7 @@ func TestOutageOfAServiceParksAndCountsNothing(t *testing.T) {
 	projections := make([]millrace.Projection, 2)
 	for i, name := range []string{"guarded", "control"} {
 		services[i].down.Store(true)
-		projections[i] = millrace.Projection{Name: name, MaxEvents: 16, Retry: soon(1), MaxFailureShare: -1, Batch: services[i].relies(name)}
+		projections[i] = millrace.Projection{Name: name, MaxEvents: 16, Retry: soon(1), MaxFailureShare: -1, Handler: pgstore.Batch(services[i].relies(name))}
 	}
 	projections[0].Breaker = projection.BreakerPolicy{IsOutage: isDown, Failures: failures, OpenFor: wait}
 	log, logs := watched()
@@ -74,9 +74,9 @@ func TestPoisonEventAmongAnOutageIsCountedAndParkedAsUsual(t *testing.T) {
 	g := newGuarded(t, 50*time.Millisecond)
 	// The first event is what probes, and fails on something else: so the service is back.
 	poison := []int64{g.first, g.last - 7}
-	reliable := g.projection.Batch
+	reliable := g.relies("p")
 	g.projection.Retry = soon(2)
-	g.projection.Batch = func(ctx context.Context, tx pgx.Tx, events []event.Envelope) error {
+	g.projection.Handler = pgstore.Batch(func(ctx context.Context, tx pgx.Tx, events []event.Envelope) error {
 		if err := reliable(ctx, tx, events); err != nil {
 			return err
 		}
@@ -86,7 +86,7 @@ func TestPoisonEventAmongAnOutageIsCountedAndParkedAsUsual(t *testing.T) {
 			}
 		}
 		return nil
-	}
+	})
 	rt := g.runtime(millrace.Config{}, g.projection)
 	g.start(rt)
 	g.opens(rt, 4)
@@ -106,14 +106,14 @@ func TestPoisonEventAmongAnOutageIsCountedAndParkedAsUsual(t *testing.T) {
 func TestProbeThatFailsOnSomethingElseClosesTheBreaker(t *testing.T) {
 	g := newGuarded(t, 50*time.Millisecond)
 	var mended atomic.Bool
-	reliable := g.projection.Batch
+	reliable := g.relies("p")
 	g.projection.OnFailure = projection.ActionStop
-	g.projection.Batch = func(ctx context.Context, tx pgx.Tx, events []event.Envelope) error {
+	g.projection.Handler = pgstore.Batch(func(ctx context.Context, tx pgx.Tx, events []event.Envelope) error {
 		if err := reliable(ctx, tx, events); err != nil || mended.Load() {
 			return err
 		}
 		return errOnPurpose
-	}
+	})
 	rt := g.runtime(millrace.Config{}, g.projection)
 	g.start(rt)
 	g.opens(rt, 2)
@@ -226,16 +226,16 @@ func TestBreakerLeavesWhatIsAnEventsToItsPolicy(t *testing.T) {
 	} {
 		projections = append(projections, millrace.Projection{Name: name, MaxEvents: 16, Retry: soon(-1),
 			Breaker: projection.BreakerPolicy{IsOutage: test.counts, Failures: 1, OpenFor: time.Hour},
-			Batch:   failsAt(name, only(poison), func(context.Context, pgx.Tx, int, int64) error { return test.fail(errOnPurpose) })})
+			Handler: pgstore.Batch(failsAt(name, only(poison), func(context.Context, pgx.Tx, int, int64) error { return test.fail(errOnPurpose) }))})
 	}
 	var deadlocks atomic.Int64
 	projections = append(projections, millrace.Projection{Name: "infrastructure", Breaker: projection.BreakerPolicy{IsOutage: all, Failures: 1, OpenFor: time.Hour},
-		Batch: failsAt("infrastructure", only(poison), func(ctx context.Context, tx pgx.Tx, _ int, _ int64) error {
+		Handler: pgstore.Batch(failsAt("infrastructure", only(poison), func(ctx context.Context, tx pgx.Tx, _ int, _ int64) error {
 			if deadlocks.Add(1) > 3 {
 				return nil
 			}
 			return raise("40P01")(ctx, tx)
-		})})
+		}))})
 	log, logs := watched()
 	rt := b.runtime(millrace.Config{Logger: log}, projections...)
 	b.start(rt)
@@ -265,9 +265,9 @@ func TestReplayThatMeetsAnOutageCountsNothingAndHoldsNothingUp(t *testing.T) {
 	g := newGuarded(t, 50*time.Millisecond)
 	g.down.Store(false)
 	var refuse, mended atomic.Bool
-	relies := g.projection.Batch
+	relies := g.relies("p")
 	var replays atomic.Int64
-	g.projection.Batch = func(ctx context.Context, tx pgx.Tx, events []event.Envelope) error {
+	g.projection.Handler = pgstore.Batch(func(ctx context.Context, tx pgx.Tx, events []event.Envelope) error {
 		if events[0].Position != g.first {
 			return relies(ctx, tx, events)
 		}
@@ -279,7 +279,7 @@ func TestReplayThatMeetsAnOutageCountsNothingAndHoldsNothingUp(t *testing.T) {
 			return errDown
 		}
 		return relies(ctx, tx, events)
-	}
+	})
 	rt := g.runtime(millrace.Config{}, g.projection)
 	g.start(rt)
 	g.reaches(rt, g.id, g.last)
@@ -313,13 +313,13 @@ func TestReplayThatMeetsAnOutageCountsNothingAndHoldsNothingUp(t *testing.T) {
 // While what the handler depends on is down, letters can be discarded: that calls no handler.
 func TestLettersAreDiscardedWhileTheBreakerIsOpen(t *testing.T) {
 	g := newGuarded(t, time.Hour)
-	relies := g.projection.Batch
-	g.projection.Batch = func(ctx context.Context, tx pgx.Tx, events []event.Envelope) error {
+	relies := g.relies("p")
+	g.projection.Handler = pgstore.Batch(func(ctx context.Context, tx pgx.Tx, events []event.Envelope) error {
 		if events[0].Position == g.first {
 			return projection.Park(errOnPurpose)
 		}
 		return relies(ctx, tx, events)
-	}
+	})
 	rt := g.runtime(millrace.Config{}, g.projection)
 	g.start(rt)
 	g.opens(rt, 1)
@@ -349,8 +349,7 @@ func TestOutageUnderALeasedDeliveryCountsNothing(t *testing.T) {
 	g := newGuarded(t, 50*time.Millisecond)
 	g.down.Store(false)
 	var sent []int64 // one delivery at a time
-	g.projection.Batch = nil
-	g.projection.DeliverEach = func(_ context.Context, e pgstore.Delivered) error {
+	g.projection.Handler = millrace.DeliverEach(func(_ context.Context, e millrace.Delivered) error {
 		if e.Position == g.first+5 && len(g.refusals()) < 3 {
 			g.down.Store(true)
 		}
@@ -360,7 +359,7 @@ func TestOutageUnderALeasedDeliveryCountsNothing(t *testing.T) {
 		}
 		sent = append(sent, e.Position)
 		return nil
-	}
+	})
 	rt := g.runtime(millrace.Config{}, g.projection)
 	stop := g.start(rt)
 	g.opens(rt, 1)

@@ -1,20 +1,19 @@
 package millrace
 
 import (
-	"errors"
 	"fmt"
 	"time"
 
 	"go.uber.org/zap"
 
 	"github.com/millrace-go/millrace/actors"
-	"github.com/millrace-go/millrace/pgstore"
+	"github.com/millrace-go/millrace/internal/engine"
 )
 
-// Config says how a runtime works. Store is needed; zero means the default everywhere else.
+// Config configures a Runtime. Store must be set. The zero value of every other field means its default.
 type Config struct {
-	// Store holds the events, the checkpoints and the leases. The runtime does not close it.
-	Store *pgstore.Store
+	// Store keeps the events, the checkpoints and the leases. The runtime does not close it.
+	Store Store
 	// Tenants are the tenants whose projections this runtime runs. Default: all that the store has, also those that are
 	// created while it runs.
 	Tenants []string
@@ -58,7 +57,7 @@ type Config struct {
 	// that projections are working on are not counted: for each projection a page of Projection.MaxBytes, or the events that
 	// this memory had of its tenant.
 	TailMemory int
-	// MaxDeliveries limits the deliveries (Projection.Deliver) that run at once, beside the batches. Default 100, or twice
+	// MaxDeliveries limits the deliveries (see Deliver) that run at once, beside the batches. Default 100, or twice
 	// MaxBatches if that is more: while its receiver works, a delivery holds no connection, only a few goroutines and its
 	// events, up to Projection.MaxBytes. On a node with several tenants, at most half of them are of one tenant. Projections
 	// whose last delivery took longer than a second share half of them, in all and of each tenant. So receivers that hang
@@ -90,10 +89,7 @@ func (c Config) withDefaults() Config {
 }
 
 // validate names the first field that makes no sense, of a config with its defaults in place.
-func (c Config) validate() error {
-	if c.Store == nil {
-		return errors.New("there is no Config.Store")
-	}
+func (c Config) validate(store engine.Store) error {
 	for _, field := range []struct {
 		name  string
 		value time.Duration
@@ -115,7 +111,7 @@ func (c Config) validate() error {
 	if c.FailureDetection > c.LeaseDuration {
 		return fmt.Errorf("value of Config.FailureDetection (%v) is above Config.LeaseDuration (%v), after which a death is noticed anyway", c.FailureDetection, c.LeaseDuration)
 	}
-	pool := int(c.Store.Pool().Config().MaxConns)
+	pool := store.Connections()
 	switch {
 	case c.MaxBatches < 0:
 		return fmt.Errorf("value of Config.MaxBatches is negative: %d", c.MaxBatches)
@@ -130,7 +126,7 @@ func (c Config) validate() error {
 	}
 	seen := make(map[string]bool, len(c.Tenants))
 	for _, t := range c.Tenants {
-		if _, err := c.Store.ForTenant(t); err != nil {
+		if err := store.ValidTenant(t); err != nil {
 			return fmt.Errorf("value of Config.Tenants: %w", err)
 		}
 		if seen[t] {

@@ -1,17 +1,13 @@
 package millrace_test
 
 import (
-	"context"
 	"errors"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-
 	"github.com/millrace-go/millrace"
 	"github.com/millrace-go/millrace/actors"
-	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/pgstore"
 	"github.com/millrace-go/millrace/projection"
 )
@@ -47,34 +43,29 @@ func TestBadProjectionIsRefusedNamingTheField(t *testing.T) {
 	b := setup(t, pgstore.Options{})
 	rt := b.runtime(millrace.Config{})
 	handler := record("p")
-	each := func(context.Context, pgx.Tx, event.Envelope) error { return nil }
 	countsAll := func(error) bool { return true }
 	for field, p := range map[string]millrace.Projection{
-		"Projection.Name":       {Batch: handler},
-		"at most 100 bytes":     {Name: strings.Repeat("n", 101), Batch: handler},
-		"UTF-8":                 {Name: "\xff", Batch: handler},
-		"neither":               {Name: "p"},
-		"both":                  {Name: "p", Batch: handler, Each: each},
-		"MaxEvents":             {Name: "p", Batch: handler, MaxEvents: -1},
-		"MaxBytes":              {Name: "p", Batch: handler, MaxBytes: -1},
-		"Timeout":               {Name: "p", Batch: handler, Timeout: -1},
-		"empty type":            {Name: "p", Batch: handler, Types: []string{""}},
-		"Retry.Base":            {Name: "p", Batch: handler, Retry: projection.RetryPolicy{Base: -1}},
-		"Retry.Cap":             {Name: "p", Batch: handler, Retry: projection.RetryPolicy{Base: 2, Cap: 1}},
-		"Retry.Factor":          {Name: "p", Batch: handler, Retry: projection.RetryPolicy{Factor: 0.5}},
-		"OnFailure":             {Name: "p", Batch: handler, OnFailure: 99},
-		"nor DeliverEach":       {Name: "p"},
-		"Each and Deliver":      {Name: "p", Each: each, Deliver: pgstore.DeliverEach(freely)},
-		"Batch and DeliverEach": {Name: "p", Batch: handler, DeliverEach: freely},
-		"AsyncCommit":           {Name: "p", DeliverEach: freely, AsyncCommit: true},
-		"Replay.Error":          {Name: "p", Batch: handler, Replay: projection.ReplayPolicy{Interval: time.Minute, Error: "a\x00b"}},
-		"Replay.Interval":       {Name: "p", Batch: handler, Replay: projection.ReplayPolicy{Interval: -1}},
-		"Replay.Factor":         {Name: "p", Batch: handler, Replay: projection.ReplayPolicy{Interval: time.Minute, Factor: 0.5}},
-		"Replay.Cap":            {Name: "p", Batch: handler, Replay: projection.ReplayPolicy{Interval: time.Minute, Cap: time.Second}},
-		"MaxFailureShare":       {Name: "p", Batch: handler, MaxFailureShare: 1.5},
-		"Retry.Jitter":          {Name: "p", Batch: handler, Retry: projection.RetryPolicy{Jitter: 1.5}},
-		"Breaker.IsOutage":      {Name: "p", Batch: handler, Breaker: projection.BreakerPolicy{OpenFor: time.Minute}},
-		"Breaker.OpenFor":       {Name: "p", Batch: handler, Breaker: projection.BreakerPolicy{IsOutage: countsAll, OpenFor: -1}},
+		"Projection.Name":                {Handler: pgstore.Batch(handler)},
+		"at most 100 bytes":              {Name: strings.Repeat("n", 101), Handler: pgstore.Batch(handler)},
+		"UTF-8":                          {Name: "\xff", Handler: pgstore.Batch(handler)},
+		"Projection.Handler must be set": {Name: "p"},
+		"MaxEvents":                      {Name: "p", Handler: pgstore.Batch(handler), MaxEvents: -1},
+		"MaxBytes":                       {Name: "p", Handler: pgstore.Batch(handler), MaxBytes: -1},
+		"Timeout":                        {Name: "p", Handler: pgstore.Batch(handler), Timeout: -1},
+		"must not be empty":              {Name: "p", Handler: pgstore.Batch(handler), Types: []string{""}},
+		"Retry.Base":                     {Name: "p", Handler: pgstore.Batch(handler), Retry: projection.RetryPolicy{Base: -1}},
+		"Retry.Cap":                      {Name: "p", Handler: pgstore.Batch(handler), Retry: projection.RetryPolicy{Base: 2, Cap: 1}},
+		"Retry.Factor":                   {Name: "p", Handler: pgstore.Batch(handler), Retry: projection.RetryPolicy{Factor: 0.5}},
+		"OnFailure":                      {Name: "p", Handler: pgstore.Batch(handler), OnFailure: 99},
+		"AsyncCommit":                    {Name: "p", Handler: millrace.DeliverEach(freely), AsyncCommit: true},
+		"Replay.Error":                   {Name: "p", Handler: pgstore.Batch(handler), Replay: projection.ReplayPolicy{Interval: time.Minute, Error: "a\x00b"}},
+		"Replay.Interval":                {Name: "p", Handler: pgstore.Batch(handler), Replay: projection.ReplayPolicy{Interval: -1}},
+		"Replay.Factor":                  {Name: "p", Handler: pgstore.Batch(handler), Replay: projection.ReplayPolicy{Interval: time.Minute, Factor: 0.5}},
+		"Replay.Cap":                     {Name: "p", Handler: pgstore.Batch(handler), Replay: projection.ReplayPolicy{Interval: time.Minute, Cap: time.Second}},
+		"MaxFailureShare":                {Name: "p", Handler: pgstore.Batch(handler), MaxFailureShare: 1.5},
+		"Retry.Jitter":                   {Name: "p", Handler: pgstore.Batch(handler), Retry: projection.RetryPolicy{Jitter: 1.5}},
+		"Breaker.IsOutage":               {Name: "p", Handler: pgstore.Batch(handler), Breaker: projection.BreakerPolicy{OpenFor: time.Minute}},
+		"Breaker.OpenFor":                {Name: "p", Handler: pgstore.Batch(handler), Breaker: projection.BreakerPolicy{IsOutage: countsAll, OpenFor: -1}},
 	} {
 		if err := rt.Register(p); err == nil || !strings.Contains(err.Error(), field) {
 			t.Errorf("%s: %v", field, err)
@@ -87,7 +78,7 @@ func TestRunRefusesWhatCannotWork(t *testing.T) {
 	if err := b.runtime(millrace.Config{}).Run(b.ctx); err == nil {
 		t.Error("it ran without a projection")
 	}
-	p := millrace.Projection{Name: "p", Batch: record("p")}
+	p := millrace.Projection{Name: "p", Handler: pgstore.Batch(record("p"))}
 	rt := b.runtime(millrace.Config{}, p)
 	if err := rt.Register(p); err == nil {
 		t.Error("a doubled name was accepted")
@@ -108,15 +99,15 @@ func TestRunRefusesWhatCannotWork(t *testing.T) {
 	if err := rt.Run(b.ctx); err == nil {
 		t.Error("it ran twice at once")
 	}
-	if err := rt.Register(millrace.Projection{Name: "q", Batch: record("q")}); err == nil {
+	if err := rt.Register(millrace.Projection{Name: "q", Handler: pgstore.Batch(record("q"))}); err == nil {
 		t.Error("a projection was registered while it ran")
 	}
 }
 
 func TestPoolOfOneWorks(t *testing.T) {
 	b := setup(t, pgstore.Options{}, "pool_max_conns", "1")
-	rt := b.runtime(millrace.Config{}, millrace.Projection{Name: "p", Batch: record("p")},
-		millrace.Projection{Name: "d", DeliverEach: freely}, millrace.Projection{Name: "q", Batch: record("q"), Types: []string{"none"}}, millrace.Projection{Name: "r", Batch: record("r"), MaxEvents: 7})
+	rt := b.runtime(millrace.Config{}, millrace.Projection{Name: "p", Handler: pgstore.Batch(record("p"))},
+		millrace.Projection{Name: "d", Handler: millrace.DeliverEach(freely)}, millrace.Projection{Name: "q", Handler: pgstore.Batch(record("q")), Types: []string{"none"}}, millrace.Projection{Name: "r", Handler: pgstore.Batch(record("r")), MaxEvents: 7})
 	b.append("a", 1000)
 	b.start(rt)
 	last := b.append("a", 1).Positions[0]

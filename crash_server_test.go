@@ -27,7 +27,7 @@ func TestEventThatCrashesTheServerIsParkedInTheEnd(t *testing.T) {
 	last := b.append("b", 30).Positions[29]
 	var crashes atomic.Int64
 	rt := b.runtime(millrace.Config{}, millrace.Projection{Name: "p", MaxEvents: 16, Retry: soon(1),
-		Batch: failsAt("p", only(deadly), func(ctx context.Context, tx pgx.Tx, _ int, _ int64) error {
+		Handler: pgstore.Batch(failsAt("p", only(deadly), func(ctx context.Context, tx pgx.Tx, _ int, _ int64) error {
 			var pid int
 			if err := tx.QueryRow(ctx, "select pg_backend_pid()").Scan(&pid); err != nil {
 				return err
@@ -36,7 +36,7 @@ func TestEventThatCrashesTheServerIsParkedInTheEnd(t *testing.T) {
 			_ = syscall.Kill(pid, syscall.SIGKILL)
 			_, err := tx.Exec(ctx, "select pg_sleep(10)")
 			return err
-		})}, millrace.Projection{Name: "other", Batch: record("other")})
+		}))}, millrace.Projection{Name: "other", Handler: pgstore.Batch(record("other"))})
 	b.start(rt)
 	for _, name := range []string{"p", "other"} {
 		b.eventually(name+" has handled everything", func() bool {
@@ -90,7 +90,7 @@ func TestRowsLostInAFailoverAreMadeAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(b.store.Close)
-	rt := b.runtime(millrace.Config{}, millrace.Projection{Name: "p", Batch: record("p")})
+	rt := b.runtime(millrace.Config{}, millrace.Projection{Name: "p", Handler: pgstore.Batch(record("p"))})
 	b.start(rt)
 	if err := rt.WaitFor(b.ctx, millrace.ProjectionID{Name: "p"}, b.append("a", 10).Positions[9]); err != nil {
 		t.Fatal(err)
@@ -115,12 +115,12 @@ func TestTenantThatIsMadeAnewAtOnceRuns(t *testing.T) {
 		t.Fatal(err)
 	}
 	var applied atomic.Int64
-	rt := b.runtime(millrace.Config{ReconcileInterval: time.Second}, millrace.Projection{Name: "p", Each: func(_ context.Context, _ pgx.Tx, e event.Envelope) error {
+	rt := b.runtime(millrace.Config{ReconcileInterval: time.Second}, millrace.Projection{Name: "p", Handler: pgstore.Each(func(_ context.Context, _ pgx.Tx, e event.Envelope) error {
 		if e.Stream == "new" {
 			applied.Add(1)
 		}
 		return nil
-	}})
+	})})
 	b.start(rt)
 	appends := func(stream string) int64 {
 		result, err := acme.Append(b.ctx, stream, event.Any, event.Event{Type: "counted"})

@@ -29,8 +29,8 @@ const (
 )
 
 // ways are where a process is killed. Each makes a handler that sees to it.
-var ways = map[string]func(b *bundle) pgstore.BatchHandler{
-	"in the handler, after its writes": func(*bundle) pgstore.BatchHandler {
+var ways = map[string]func(b *bundle) batchFunc{
+	"in the handler, after its writes": func(*bundle) batchFunc {
 		var batches atomic.Int64
 		return func(ctx context.Context, tx pgx.Tx, events []event.Envelope) error {
 			err := recordIn(ctx, tx, "p", events)
@@ -40,7 +40,7 @@ var ways = map[string]func(b *bundle) pgstore.BatchHandler{
 			return err
 		}
 	},
-	"after a commit, when the next batch begins": func(*bundle) pgstore.BatchHandler {
+	"after a commit, when the next batch begins": func(*bundle) batchFunc {
 		var batches atomic.Int64
 		return func(ctx context.Context, tx pgx.Tx, events []event.Envelope) error {
 			if batches.Add(1) == 3 {
@@ -49,7 +49,7 @@ var ways = map[string]func(b *bundle) pgstore.BatchHandler{
 			return recordIn(ctx, tx, "p", events)
 		}
 	},
-	"once a commit is visible": func(b *bundle) pgstore.BatchHandler {
+	"once a commit is visible": func(b *bundle) batchFunc {
 		applied := func() (n int, err error) {
 			err = b.store.Pool().QueryRow(b.ctx, "select count(*) from applied where projection = 'p'").Scan(&n)
 			return n, err
@@ -65,7 +65,7 @@ var ways = map[string]func(b *bundle) pgstore.BatchHandler{
 	deadly:   dieAtTheFifth,
 	forever:  dieAtTheFifth,
 	replayed: dieAtTheFifth,
-	outside: func(b *bundle) pgstore.BatchHandler {
+	outside: func(b *bundle) batchFunc {
 		return func(_ context.Context, _ pgx.Tx, events []event.Envelope) error {
 			if err := pgx.BeginFunc(b.ctx, b.store.Pool(), func(tx pgx.Tx) error { return recordIn(b.ctx, tx, "p", events) }); err != nil {
 				return err
@@ -88,7 +88,7 @@ const forever = "at one event, again and again"
 // replayed is the same in a projection that has parked the event before, and is to replay it.
 const replayed = "at the replay of one event"
 
-func dieAtTheFifth(*bundle) pgstore.BatchHandler {
+func dieAtTheFifth(*bundle) batchFunc {
 	return func(ctx context.Context, tx pgx.Tx, events []event.Envelope) error {
 		if slices.ContainsFunc(events, func(e event.Envelope) bool { return e.Position == fifth }) {
 			dieAtOnce()
@@ -126,7 +126,7 @@ func TestVictim(t *testing.T) {
 	way := os.Getenv(victimWay)
 	p, leased := leasedWay(b, way)
 	if !leased {
-		p = millrace.Projection{Name: "p", MaxEvents: 10, Batch: ways[way](b)}
+		p = millrace.Projection{Name: "p", MaxEvents: 10, Handler: pgstore.Batch(ways[way](b))}
 	}
 	if way == forever {
 		p.OnFailure = projection.ActionRetry
@@ -207,9 +207,9 @@ func mustParkWhatKills(t *testing.T, way string) {
 func TestDeadLetterThatEndsItsProcessIsGivenUp(t *testing.T) {
 	b := setup(t, pgstore.Options{})
 	b.append("a", 20)
-	b.idle(millrace.Projection{Name: "p", Batch: failsAt("p", only(fifth), func(_ context.Context, _ pgx.Tx, _ int, position int64) error {
+	b.idle(millrace.Projection{Name: "p", Handler: pgstore.Batch(failsAt("p", only(fifth), func(_ context.Context, _ pgx.Tx, _ int, position int64) error {
 		return projection.At(position, projection.Park(errOnPurpose))
-	})})
+	}))})
 	outcome := make(chan projection.CommandResult, 1)
 	go func() {
 		o, err := b.store.DeadLetters(projection.ID{Name: "p"}).Replay(b.ctx, projection.DeadLetterFilter{All: true}, 10)
@@ -264,7 +264,7 @@ func TestKilledProcessAppliesEverythingOnce(t *testing.T) {
 					t.Errorf("%d events applied at checkpoint %d, %d of them beyond it", applied, checkpoint, beyond)
 				}
 			}
-			if err := b.runtime(quick, millrace.Projection{Name: "p", Batch: record("p")}).RunUntilIdle(b.ctx); err != nil {
+			if err := b.runtime(quick, millrace.Projection{Name: "p", Handler: pgstore.Batch(record("p"))}).RunUntilIdle(b.ctx); err != nil {
 				t.Fatal(err)
 			}
 			if way != outside {
@@ -308,12 +308,12 @@ func TestInfrastructureFaultsAreRetriedWithoutCounting(t *testing.T) {
 		var left atomic.Int64
 		left.Store(4)
 		projections = append(projections, millrace.Projection{Name: name, Retry: soon(-1), MaxEvents: 5,
-			Batch: failsAt(name, only(poison), func(ctx context.Context, tx pgx.Tx, _ int, _ int64) error {
+			Handler: pgstore.Batch(failsAt(name, only(poison), func(ctx context.Context, tx pgx.Tx, _ int, _ int64) error {
 				if left.Add(-1) >= 0 {
 					return flaw(ctx, tx)
 				}
 				return nil
-			})})
+			}))})
 	}
 	b.idle(projections...)
 	for name := range flaws {
@@ -336,7 +336,7 @@ func TestReadOnlyDatabaseParksNothing(t *testing.T) {
 	}
 	defer writer.Close()
 	b.append("a", 10)
-	p := millrace.Projection{Name: "p", Batch: record("p"), Retry: soon(-1)}
+	p := millrace.Projection{Name: "p", Handler: pgstore.Batch(record("p")), Retry: soon(-1)}
 	rt := b.runtime(millrace.Config{HeartbeatInterval: 100 * time.Millisecond, LeaseDuration: time.Second}, p)
 	b.start(rt)
 	readOnly := func(value string) {
@@ -402,11 +402,11 @@ func TestManyProjectionsLeaveAServerThatIsAwayAlone(t *testing.T) {
 	var projections []millrace.Projection
 	for i := range n {
 		name := fmt.Sprint("p", i)
-		projections = append(projections, millrace.Projection{Name: name, Retry: soon(-1), Batch: func(ctx context.Context, tx pgx.Tx, events []event.Envelope) error {
+		projections = append(projections, millrace.Projection{Name: name, Retry: soon(-1), Handler: pgstore.Batch(func(ctx context.Context, tx pgx.Tx, events []event.Envelope) error {
 			blocked.Add(1)
 			<-killed
 			return recordIn(ctx, tx, name, events)
-		}})
+		})})
 	}
 	b.append("a", 3)
 	rt := b.runtime(millrace.Config{Store: store}, projections...)

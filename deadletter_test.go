@@ -27,6 +27,7 @@ type parking struct {
 	poison  sync.Map
 	mended  atomic.Bool
 	calls   atomic.Int64 // at poison events
+	handle  batchFunc    // fails at the poison events
 	p       millrace.Projection
 	at      map[string][]int64 // the positions of each stream's events
 }
@@ -41,14 +42,15 @@ func parkingIn(b *bundle) *parking {
 	for range 10 {
 		s.more("a", "b", "c")
 	}
+	s.handle = failsAt("p", func(position int64) bool { _, bad := s.poison.Load(position); return bad }, func(context.Context, pgx.Tx, int, int64) error {
+		if s.mended.Load() {
+			return nil
+		}
+		s.calls.Add(1)
+		return errOnPurpose
+	})
 	s.p = millrace.Projection{Name: "p", MaxEvents: 8, MaxFailureShare: -1, Retry: soon(1), OnFailure: projection.ActionParkStream,
-		Batch: failsAt("p", func(position int64) bool { _, bad := s.poison.Load(position); return bad }, func(context.Context, pgx.Tx, int, int64) error {
-			if s.mended.Load() {
-				return nil
-			}
-			s.calls.Add(1)
-			return errOnPurpose
-		})}
+		Handler: pgstore.Batch(s.handle)}
 	return s
 }
 

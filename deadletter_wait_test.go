@@ -28,7 +28,7 @@ func TestCallerWaitsForItsReplayThroughAnOutage(t *testing.T) {
 			return projection.Park(errors.New("no"))
 		}
 	}
-	rt := b.runtime(millrace.Config{}, millrace.Projection{Name: "p", Each: handle})
+	rt := b.runtime(millrace.Config{}, millrace.Projection{Name: "p", Handler: pgstore.Each(handle)})
 	stop := b.start(rt)
 	if err := rt.WaitFor(b.ctx, millrace.ProjectionID{Name: "p"}, bad); err != nil {
 		t.Fatal(err)
@@ -65,13 +65,13 @@ func TestCallerWaitsForItsReplayThroughAnOutage(t *testing.T) {
 func TestDeadLettersAreDiscardedWhileAnObjectIsMissing(t *testing.T) {
 	b := setup(t, pgstore.Options{})
 	b.append("a", 2)
-	rt := b.runtime(millrace.Config{}, millrace.Projection{Name: "p", MaxEvents: 1, Each: func(ctx context.Context, tx pgx.Tx, e event.Envelope) error {
+	rt := b.runtime(millrace.Config{}, millrace.Projection{Name: "p", MaxEvents: 1, Handler: pgstore.Each(func(ctx context.Context, tx pgx.Tx, e event.Envelope) error {
 		if e.Position == 1 {
 			return projection.Park(errors.New("no"))
 		}
 		_, err := tx.Exec(ctx, "insert into forgotten values (1)")
 		return err
-	}})
+	})})
 	b.start(rt)
 	b.eventually("it waits for its table", func() bool { return b.status(rt, "p").State == millrace.StateMissingObject })
 	ctx, cancel := context.WithTimeout(b.ctx, 30*time.Second)

@@ -61,7 +61,7 @@ func TestFullDiskParksNothing(t *testing.T) {
 	var met atomic.Int64
 	log, logs := watched()
 	rt := b.runtime(millrace.Config{Logger: log}, millrace.Projection{Name: "p", Retry: soon(-1),
-		Batch: func(ctx context.Context, tx pgx.Tx, events []event.Envelope) error {
+		Handler: pgstore.Batch(func(ctx context.Context, tx pgx.Tx, events []event.Envelope) error {
 			waiting <- struct{}{}
 			<-full
 			err := execute("insert into bulky values ("+words+")")(ctx, tx)
@@ -72,7 +72,7 @@ func TestFullDiskParksNothing(t *testing.T) {
 				return err
 			}
 			return recordIn(ctx, tx, "p", events)
-		}})
+		})})
 	rt.SetFaultLimits(engine.FaultLimits{Faults: 1, Over: 1})
 	b.start(rt)
 	<-waiting

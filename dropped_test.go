@@ -62,9 +62,9 @@ func TestTenantWhoseSchemaIsGoneIsNamedUntilItIsBack(t *testing.T) {
 	}
 	handle := func(context.Context, pgx.Tx, []event.Envelope) error { return nil }
 	config := millrace.Config{PollInterval: 100 * time.Millisecond, ReconcileInterval: 100 * time.Millisecond}
-	rt := b.runtime(config, millrace.Projection{Name: "p", Batch: handle})
+	rt := b.runtime(config, millrace.Projection{Name: "p", Handler: pgstore.Batch(handle)})
 	b.start(rt)
-	elsewhere := b.another(millrace.Config{}, millrace.Projection{Name: "p", Batch: handle}) // does not run: it knows what the database knows
+	elsewhere := b.another(millrace.Config{}, millrace.Projection{Name: "p", Handler: pgstore.Batch(handle)}) // does not run: it knows what the database knows
 	id := millrace.ProjectionID{Tenant: "acme", Name: "p"}
 	arrive := func() {
 		t.Helper()

@@ -11,6 +11,7 @@ import (
 
 	"github.com/millrace-go/millrace"
 	"github.com/millrace-go/millrace/event"
+	"github.com/millrace-go/millrace/pgstore"
 	"github.com/millrace-go/millrace/projection"
 )
 
@@ -29,12 +30,12 @@ func ExampleProjection_breaker() {
 			Failures: 2,
 			OpenFor:  5 * time.Millisecond, // half a minute by default
 		},
-		Each: func(ctx context.Context, tx pgx.Tx, e event.Envelope) error {
+		Handler: pgstore.Each(func(ctx context.Context, tx pgx.Tx, e event.Envelope) error {
 			if calls++; calls <= 6 {
 				return fmt.Errorf("look up %s: %w", e.Stream, errUnavailable)
 			}
-			return visits.Each(ctx, tx, e)
-		},
+			return countVisit(ctx, tx, e)
+		}),
 	})
 	ctx := context.Background()
 	if _, err := store.Append(ctx, "page-1", event.Any, event.Event{Type: "Visited"}, event.Event{Type: "Visited"}); err != nil {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/millrace-go/millrace"
 	"github.com/millrace-go/millrace/event"
+	"github.com/millrace-go/millrace/pgstore"
 	"github.com/millrace-go/millrace/projection"
 )
 
@@ -24,12 +25,12 @@ func ExampleProjection_parkStream() {
 		Name:      "visits",
 		Retry:     projection.RetryPolicy{MaxRetries: -1},
 		OnFailure: projection.ActionParkStream,
-		Each: func(ctx context.Context, tx pgx.Tx, e event.Envelope) error {
+		Handler: pgstore.Each(func(ctx context.Context, tx pgx.Tx, e event.Envelope) error {
 			if e.Type == "Teleported" && !mended.Load() {
 				return errors.New("nobody told me what Teleported is")
 			}
-			return visits.Each(ctx, tx, e)
-		},
+			return countVisit(ctx, tx, e)
+		}),
 	})
 	ctx, stop := context.WithCancel(context.Background())
 	ended := make(chan error, 1)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/millrace-go/millrace"
 	"github.com/millrace-go/millrace/event"
+	"github.com/millrace-go/millrace/pgstore"
 	"github.com/millrace-go/millrace/projection"
 )
 
@@ -25,12 +26,12 @@ func ExampleProjection_onFailure() {
 		Name:      "visits",
 		Retry:     projection.RetryPolicy{MaxRetries: -1},
 		OnFailure: projection.ActionStop,
-		Each: func(ctx context.Context, tx pgx.Tx, e event.Envelope) error {
+		Handler: pgstore.Each(func(ctx context.Context, tx pgx.Tx, e event.Envelope) error {
 			if e.Type != "Visited" && !mended.Load() {
 				return fmt.Errorf("nobody told me what %s is", e.Type)
 			}
-			return visits.Each(ctx, tx, e)
-		},
+			return countVisit(ctx, tx, e)
+		}),
 	})
 	ctx := context.Background()
 	for _, eventType := range []string{"Visited", "Teleported", "Visited"} {
@@ -76,15 +77,15 @@ func ExampleProjection_decide() {
 			fmt.Printf("%s failed %d times: %v\n", f.Event.Type, f.Attempt, f.Err)
 			return projection.ActionPark
 		},
-		Each: func(ctx context.Context, tx pgx.Tx, e event.Envelope) error {
+		Handler: pgstore.Each(func(ctx context.Context, tx pgx.Tx, e event.Envelope) error {
 			switch e.Type {
 			case "Torn":
 				return errTorn
 			case "Teleported":
 				return projection.Skip(errors.New("of no interest"))
 			}
-			return visits.Each(ctx, tx, e)
-		},
+			return countVisit(ctx, tx, e)
+		}),
 	})
 	ctx := context.Background()
 	for _, eventType := range []string{"Visited", "Teleported", "Torn", "Visited"} {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/millrace-go/millrace"
 	"github.com/millrace-go/millrace/event"
+	"github.com/millrace-go/millrace/pgstore"
 	"github.com/millrace-go/millrace/projection"
 )
 
@@ -22,7 +23,7 @@ func ExampleProjection_batch() {
 	rt := exampleRuntime(store, millrace.Projection{
 		Name:  "paid",
 		Types: []string{"OrderPaid"},
-		Batch: func(ctx context.Context, tx pgx.Tx, events []event.Envelope) error {
+		Handler: pgstore.Batch(func(ctx context.Context, tx pgx.Tx, events []event.Envelope) error {
 			bodies := make([]string, len(events))
 			for i, e := range events {
 				bodies[i] = string(e.Body)
@@ -31,7 +32,7 @@ func ExampleProjection_batch() {
 				select b ->> 'customer', sum((b ->> 'amount')::numeric) from unnest($1::jsonb[]) b group by 1
 				on conflict (customer) do update set total = paid.total + excluded.total`, bodies)
 			return err
-		},
+		}),
 	})
 	ctx := context.Background()
 	for _, e := range []event.Event{
@@ -59,17 +60,17 @@ func ExampleProjection_deadLetters() {
 	rt := exampleRuntime(store, millrace.Projection{
 		Name:  "visits",
 		Retry: projection.RetryPolicy{MaxRetries: 2, Base: 10 * time.Millisecond},
-		Batch: func(ctx context.Context, tx pgx.Tx, events []event.Envelope) error {
+		Handler: pgstore.Batch(func(ctx context.Context, tx pgx.Tx, events []event.Envelope) error {
 			for _, e := range events {
 				if e.Type != "Visited" {
 					return projection.At(e.Position, errors.New("nobody told me what that is"))
 				}
-				if err := visits.Each(ctx, tx, e); err != nil {
+				if err := countVisit(ctx, tx, e); err != nil {
 					return projection.At(e.Position, err)
 				}
 			}
 			return nil
-		},
+		}),
 	})
 	ctx := context.Background()
 	for _, eventType := range []string{"Visited", "Teleported", "Visited"} {
@@ -101,11 +102,11 @@ func ExampleProjection_appendTx() {
 	rt := exampleRuntime(store, millrace.Projection{
 		Name:  "invoicing",
 		Types: []string{"OrderPlaced"},
-		Each: func(ctx context.Context, tx pgx.Tx, e event.Envelope) error {
+		Handler: pgstore.Each(func(ctx context.Context, tx pgx.Tx, e event.Envelope) error {
 			requested := event.Event{Type: "InvoiceRequested", Body: e.Body, CausationID: fmt.Sprint(e.Position)}
 			_, _, err := store.AppendTx(ctx, tx, "invoice-of-"+e.Stream, event.NoStream, requested)
 			return err
-		},
+		}),
 	})
 	ctx := context.Background()
 	if _, err := store.Append(ctx, "order-1", event.NoStream, event.Event{Type: "OrderPlaced", Body: []byte(`{"amount": 5}`)}); err != nil {

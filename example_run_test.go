@@ -97,11 +97,13 @@ func ExampleRuntime_Pause() {
 	// <nil> 1
 }
 
-// visits counts events by their stream.
-var visits = millrace.Projection{Name: "visits", Each: func(ctx context.Context, tx pgx.Tx, e event.Envelope) error {
+// countVisit counts events by their stream.
+func countVisit(ctx context.Context, tx pgx.Tx, e event.Envelope) error {
 	_, err := tx.Exec(ctx, `insert into visits values ($1, 1) on conflict (page) do update set n = visits.n + 1`, e.Stream)
 	return err
-}}
+}
+
+var visits = millrace.Projection{Name: "visits", Handler: pgstore.Each(countVisit)}
 
 func exampleStore() (store *pgstore.Store, drop func()) {
 	ctx := context.Background()

@@ -23,7 +23,18 @@ func Example() {
 	// order-1 is worth 42.50 at acme and 12.50 at globex
 }
 
-// quickStart is the quick start of the README.
+// From here on this file is the quick start of the README.
+
+type ItemAdded struct{ Amount string }
+
+func (ItemAdded) EventType() string { return "ItemAdded" }
+
+func addItem(ctx context.Context, tx pgx.Tx, e event.Of[ItemAdded]) error {
+	_, err := tx.Exec(ctx, `insert into totals values ($1, $2)
+		on conflict (stream) do update set total = totals.total + excluded.total`, e.Stream, e.Body.Amount)
+	return err
+}
+
 func quickStart(dsn string) error {
 	ctx := context.Background()
 	totals := pgstore.TenantSQL(`create table totals (stream text primary key, total numeric)`)
@@ -39,20 +50,15 @@ func quickStart(dsn string) error {
 	if err != nil {
 		return err
 	}
-	err = rt.Register(millrace.Projection{Name: "totals", Each: func(ctx context.Context, tx pgx.Tx, e event.Envelope) error {
-		_, err := tx.Exec(ctx, `insert into totals values ($1, ($2::jsonb ->> 'amount')::numeric)
-			on conflict (stream) do update set total = totals.total + excluded.total`, e.Stream, string(e.Body))
-		return err
-	}})
-	if err != nil {
+	if err := rt.Register(millrace.Projection{Name: "totals", Handler: pgstore.On(addItem)}); err != nil {
 		return err
 	}
+	items := []event.Event{event.New(ItemAdded{"30.00"}), event.New(ItemAdded{"12.50"})}
 	for i, name := range []string{"acme", "globex"} {
 		tenant, err := store.CreateTenant(ctx, name) // a schema with events and a table totals of its own
 		if err != nil {
 			return err
 		}
-		items := []event.Event{{Type: "ItemAdded", Body: []byte(`{"amount": 30.00}`)}, {Type: "ItemAdded", Body: []byte(`{"amount": 12.50}`)}}
 		if _, err := tenant.Append(ctx, "order-1", event.Any, items[i:]...); err != nil {
 			return err
 		}

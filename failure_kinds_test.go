@@ -130,7 +130,7 @@ func TestEveryPolicyMeetsEveryFailureAlike(t *testing.T) {
 			if strings.HasPrefix(kind, "deadline") {
 				p.Timeout = 400 * time.Millisecond
 			}
-			p.Batch = failsAt(p.Name, only(f.poison), func(ctx context.Context, tx pgx.Tx, batch int, _ int64) error {
+			p.Handler = pgstore.Batch(failsAt(p.Name, only(f.poison), func(ctx context.Context, tx pgx.Tx, batch int, _ int64) error {
 				if batch > 1 {
 					return errOnPurpose // so that nothing but the event alone takes its time
 				}
@@ -138,16 +138,16 @@ func TestEveryPolicyMeetsEveryFailureAlike(t *testing.T) {
 					return nil // only what is tried for ever comes so far
 				}
 				return fault.fail(ctx, tx)
-			})
+			}))
 			calls[p.Name] = n
 			projections = append(projections, p)
 		}
 		p, n := c.shape, new(atomic.Int64)
 		p.Name, p.Timeout = policy+": a stranger's lock", 400*time.Millisecond
-		p.Batch = failsAt(p.Name, only(f.poison), func(ctx context.Context, tx pgx.Tx, _ int, _ int64) error {
+		p.Handler = pgstore.Batch(failsAt(p.Name, only(f.poison), func(ctx context.Context, tx pgx.Tx, _ int, _ int64) error {
 			n.Add(1)
 			return execute("update model set n = n + 1")(ctx, tx)
-		})
+		}))
 		waits[p.Name] = n
 		projections = append(projections, p)
 	}
@@ -248,12 +248,12 @@ func TestLostAnswersToCommitsChangeNothingWhateverThePolicy(t *testing.T) {
 			p.Name, p.MaxEvents = fmt.Sprint(policy, ", at most ", most), most
 			projections[p.Name] = c
 			fails := c.parks || c.skips || c.stops
-			p.Batch = failsAt(p.Name, only(f.poison), func(context.Context, pgx.Tx, int, int64) error {
+			p.Handler = pgstore.Batch(failsAt(p.Name, only(f.poison), func(context.Context, pgx.Tx, int, int64) error {
 				if !fails {
 					return nil
 				}
 				return errOnPurpose
-			})
+			}))
 			all = append(all, p)
 		}
 	}
@@ -313,15 +313,15 @@ func TestStrangersLockHoldsNothingAgainstAReplay(t *testing.T) {
 	poison := s.at["a"][2]
 	s.poisonAt(poison)
 	s.p.Timeout = 600 * time.Millisecond
-	handle := s.p.Batch
+	handle := s.handle
 	var waits atomic.Int64
-	s.p.Batch = func(ctx context.Context, tx pgx.Tx, events []event.Envelope) error {
+	s.p.Handler = pgstore.Batch(func(ctx context.Context, tx pgx.Tx, events []event.Envelope) error {
 		if err := handle(ctx, tx, events); err != nil || events[0].Position != poison || len(events) > 1 {
 			return err
 		}
 		waits.Add(1)
 		return execute("update model set n = n + 1")(ctx, tx)
-	}
+	})
 	rt := s.runtime(millrace.Config{}, s.p)
 	s.start(rt)
 	s.waitFor(rt)

@@ -24,7 +24,7 @@ func soon(retries int) projection.RetryPolicy {
 }
 
 // failsAt makes a batch handler that records its events and then, where they include a poison one, fails.
-func failsAt(name string, poison func(position int64) bool, fail func(ctx context.Context, tx pgx.Tx, batch int, position int64) error) pgstore.BatchHandler {
+func failsAt(name string, poison func(position int64) bool, fail func(ctx context.Context, tx pgx.Tx, batch int, position int64) error) batchFunc {
 	return func(ctx context.Context, tx pgx.Tx, events []event.Envelope) error {
 		if err := recordIn(ctx, tx, name, events); err != nil {
 			return err
@@ -39,7 +39,7 @@ func failsAt(name string, poison func(position int64) bool, fail func(ctx contex
 }
 
 // each makes the batch handler one for single events.
-func each(h pgstore.BatchHandler) pgstore.EventHandler {
+func each(h batchFunc) eventFunc {
 	return func(ctx context.Context, tx pgx.Tx, e event.Envelope) error { return h(ctx, tx, []event.Envelope{e}) }
 }
 
@@ -119,9 +119,9 @@ func TestPoisonEventIsRetriedAndParkedAndTheRestAppliedOnce(t *testing.T) {
 				return fault.fail(ctx, tx)
 			})
 			if single {
-				p.Each = each(handler)
+				p.Handler = pgstore.Each(each(handler))
 			} else {
-				p.Batch = handler
+				p.Handler = pgstore.Batch(handler)
 			}
 			projections = append(projections, p)
 		}
@@ -147,7 +147,7 @@ func TestPoisonEventIsRetriedAndParkedAndTheRestAppliedOnce(t *testing.T) {
 		}
 		// A single event is called for once more, unless its failure comes only with the commit: there it was named.
 		tries := alone[p.Name].Load()
-		if p.Batch != nil && tries != retries+1 || p.Each != nil && tries < retries+1 {
+		if single := strings.HasSuffix(p.Name, "true"); !single && tries != retries+1 || single && tries < retries+1 {
 			t.Errorf("%s: called %d times for the poison event alone", p.Name, tries)
 		}
 	}
@@ -159,10 +159,10 @@ func TestAttemptsSurviveARestart(t *testing.T) {
 	poison := b.append("a", 1).Positions[0]
 	var calls atomic.Int64
 	p := millrace.Projection{Name: "p", Retry: projection.RetryPolicy{MaxRetries: retries, Base: 50 * time.Millisecond, Factor: 1},
-		Batch: failsAt("p", only(poison), func(context.Context, pgx.Tx, int, int64) error {
+		Handler: pgstore.Batch(failsAt("p", only(poison), func(context.Context, pgx.Tx, int, int64) error {
 			calls.Add(1)
 			return errors.New("on purpose")
-		})}
+		}))}
 	stop := b.start(b.runtime(millrace.Config{}, p))
 	b.eventually("two failures", func() bool { return calls.Load() >= 2 })
 	stop()
@@ -191,8 +191,8 @@ func TestNarrowingIsNotCountedAndNotNeededWhereTheHandlerNamesTheEvent(t *testin
 		}
 	}
 	b.idle(
-		millrace.Projection{Name: "halved", Retry: soon(1), Batch: failsAt("halved", only(poison), fails(&halved, func(_ int64, err error) error { return err }))},
-		millrace.Projection{Name: "named", Retry: soon(1), Batch: failsAt("named", only(poison), fails(&named, projection.At))},
+		millrace.Projection{Name: "halved", Retry: soon(1), Handler: pgstore.Batch(failsAt("halved", only(poison), fails(&halved, func(_ int64, err error) error { return err })))},
+		millrace.Projection{Name: "named", Retry: soon(1), Handler: pgstore.Batch(failsAt("named", only(poison), fails(&named, projection.At)))},
 	)
 	for _, name := range []string{"halved", "named"} {
 		b.verify(name, poison)
@@ -215,14 +215,14 @@ func TestManyPoisonEventsAreParkedAndTheOthersApplied(t *testing.T) {
 		}
 	}
 	fail := func(context.Context, pgx.Tx, int, int64) error { return errors.New("on purpose") }
-	handlers := map[string]pgstore.BatchHandler{
+	handlers := map[string]batchFunc{
 		"some": failsAt("some", func(p int64) bool { return (p-all[0])%5 == 0 || (p-all[0])%7 == 0 }, fail),
 		"all":  failsAt("all", func(int64) bool { return true }, fail),
 	}
 	var projections []millrace.Projection
 	for name, h := range handlers {
 		// That nearly everything fails is what is tried here; that it stops a projection has a test of its own.
-		projections = append(projections, millrace.Projection{Name: name, Retry: soon(-1), MaxFailureShare: -1, Batch: h})
+		projections = append(projections, millrace.Projection{Name: name, Retry: soon(-1), MaxFailureShare: -1, Handler: pgstore.Batch(h)})
 	}
 	b.idle(projections...)
 	b.verify("some", some...)
@@ -268,10 +268,10 @@ func TestStrangersLockParksNothing(t *testing.T) {
 		n := new(atomic.Int64)
 		calls[name] = n
 		projections = append(projections, millrace.Projection{Name: name, Timeout: 600 * time.Millisecond, Retry: soon(1),
-			Batch: failsAt(name, func(int64) bool { return true }, func(ctx context.Context, tx pgx.Tx, _ int, _ int64) error {
+			Handler: pgstore.Batch(failsAt(name, func(int64) bool { return true }, func(ctx context.Context, tx pgx.Tx, _ int, _ int64) error {
 				n.Add(1)
 				return wait(ctx, tx)
-			})})
+			}))})
 	}
 	rt := b.runtime(millrace.Config{}, projections...)
 	b.start(rt)

@@ -67,7 +67,7 @@ func TestForeignWriterWakesByTheDocumentedSQL(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := setup(t, pgstore.Options{})
-			rt := b.runtime(millrace.Config{PollInterval: never}, millrace.Projection{Name: "p", Batch: record("p")})
+			rt := b.runtime(millrace.Config{PollInterval: never}, millrace.Projection{Name: "p", Handler: pgstore.Batch(record("p"))})
 			b.start(rt)
 			b.mustArrive(rt, b.store)
 			b.exec(sql.insert)
@@ -89,7 +89,7 @@ func TestForeignWriterWakesByTheDocumentedSQL(t *testing.T) {
 func TestForeignWriterFitsInWithAppends(t *testing.T) {
 	b := setup(t, pgstore.Options{})
 	sql := documentedSQL(t)
-	rt := b.runtime(millrace.Config{PollInterval: 50 * time.Millisecond}, millrace.Projection{Name: "p", Batch: record("p")})
+	rt := b.runtime(millrace.Config{PollInterval: 50 * time.Millisecond}, millrace.Projection{Name: "p", Handler: pgstore.Batch(record("p"))})
 	b.start(rt)
 	const stream = "order-7" // as in the guide
 	const writers, rounds = 4, 10

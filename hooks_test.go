@@ -59,7 +59,7 @@ func TestProjectionsRunWhateverTheHooksOfThePoolSet(t *testing.T) {
 				t.Fatal(err)
 			}
 			b := &bundle{t: t, ctx: ctx, store: store}
-			bounded := millrace.Projection{Name: "bounded", Batch: func(ctx context.Context, tx pgx.Tx, _ []event.Envelope) error {
+			bounded := millrace.Projection{Name: "bounded", Handler: pgstore.Batch(func(ctx context.Context, tx pgx.Tx, _ []event.Envelope) error {
 				var bounds string
 				err := tx.QueryRow(ctx, `select concat_ws(' ', current_setting('statement_timeout'), current_setting('lock_timeout'),
 					current_setting('idle_in_transaction_session_timeout'))`).Scan(&bounds)
@@ -67,8 +67,8 @@ func TestProjectionsRunWhateverTheHooksOfThePoolSet(t *testing.T) {
 					t.Errorf("a batch has the bounds of the host's statements: %s", bounds)
 				}
 				return err
-			}}
-			forNamed := millrace.Projection{Name: "totals", Each: totals.Each}
+			})}
+			forNamed := millrace.Projection{Name: "totals", Handler: totals.Handler}
 			rt := b.runtime(millrace.Config{Tenants: []string{"acme"}}, bounded, forNamed)
 			acme := b.orderOf("acme", "30.00")
 			for _, want := range []string{"30.00", "42.50"} {
@@ -104,10 +104,10 @@ func TestTransactionTimeoutOfTheSessionBoundsNoHandler(t *testing.T) {
 	}
 	t.Cleanup(store.Close)
 	b.append("a", 3)
-	rt := b.runtime(millrace.Config{Store: store}, millrace.Projection{Name: "p", Batch: func(ctx context.Context, tx pgx.Tx, events []event.Envelope) error {
+	rt := b.runtime(millrace.Config{Store: store}, millrace.Projection{Name: "p", Handler: pgstore.Batch(func(ctx context.Context, tx pgx.Tx, events []event.Envelope) error {
 		pass(ctx, 1500*time.Millisecond)
 		return recordIn(ctx, tx, "p", events)
-	}})
+	})})
 	ctx, cancel := context.WithTimeout(b.ctx, 30*time.Second)
 	defer cancel()
 	if err := rt.RunUntilIdle(ctx); err != nil {

@@ -9,7 +9,6 @@ import (
 
 	"github.com/millrace-go/millrace/actors"
 	"github.com/millrace-go/millrace/internal/engine"
-	"github.com/millrace-go/millrace/pgstore"
 	"github.com/millrace-go/millrace/projection"
 )
 
@@ -23,7 +22,7 @@ const (
 // heads reads the heads of all tenants, and waits for those that are locked.
 func (r *Runtime) heads(ctx context.Context, tenants []string) (engine.Heads, error) {
 	for {
-		heads, err := r.port.Heads(ctx, tenants)
+		heads, err := r.store.Heads(ctx, tenants)
 		if err != nil {
 			return heads, err
 		}
@@ -62,7 +61,7 @@ func (w *idleWait) wait(ctx context.Context) error {
 		for len(ask) > 0 && err == nil {
 			n := min(idleSlice, len(ask))
 			err = w.inDatabase(ctx, ask[:n])
-			if err != nil && ctx.Err() == nil && w.runtime.port.Classify(err).Class == engine.Infrastructure {
+			if err != nil && ctx.Err() == nil && w.runtime.store.Classify(err).Class == engine.Infrastructure {
 				err = nil // the projections stay pending
 			}
 			ask = ask[n:]
@@ -121,11 +120,11 @@ func (w *idleWait) inDatabase(ctx context.Context, tenants []string) error {
 		return err
 	}
 	defer release()
-	list, err := w.runtime.port.Projections(ctx, tenants)
+	list, err := w.runtime.store.Projections(ctx, tenants)
 	if err != nil {
 		return err
 	}
-	rows := make(map[ProjectionID]pgstore.ProjectionRow, len(list))
+	rows := make(map[ProjectionID]engine.ProjectionRow, len(list))
 	var ahead []string // tenants with a checkpoint above the head
 	for _, row := range list {
 		rows[row.ID] = row
@@ -134,7 +133,7 @@ func (w *idleWait) inDatabase(ctx context.Context, tenants []string) error {
 		}
 	}
 	// Either more was appended and applied meanwhile, or events are gone. A head read after the checkpoint shows which.
-	now, err := w.runtime.port.Heads(ctx, slices.Compact(ahead))
+	now, err := w.runtime.store.Heads(ctx, slices.Compact(ahead))
 	if err != nil {
 		return err
 	}
@@ -160,7 +159,7 @@ func (w *idleWait) inDatabase(ctx context.Context, tenants []string) error {
 
 // judge reports whether a projection has reached its head by its row, and why it will not. That there is nothing to be handled
 // does not excuse one that is paused or has failed, when it is looked at first.
-func (w *idleWait) judge(row pgstore.ProjectionRow, now map[string]int64, checked bool) (done bool, err error) {
+func (w *idleWait) judge(row engine.ProjectionRow, now map[string]int64, checked bool) (done bool, err error) {
 	if done = row.Checkpoint >= w.heads[row.ID.Tenant]; done && checked {
 		return true, nil
 	}

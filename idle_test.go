@@ -136,7 +136,7 @@ func idleTraffic(t *testing.T, tenants, projections int) (idle, lost, busy sent)
 	appendToAll(events - 1)
 	var list []millrace.Projection
 	for i := range projections {
-		p := millrace.Projection{Name: fmt.Sprint("p", i), Batch: func(context.Context, pgx.Tx, []event.Envelope) error { return nil }}
+		p := millrace.Projection{Name: fmt.Sprint("p", i), Handler: pgstore.Batch(func(context.Context, pgx.Tx, []event.Envelope) error { return nil })}
 		if i%2 == 1 {
 			p.Types = []string{"never"}
 		}

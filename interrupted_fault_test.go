@@ -15,7 +15,7 @@ import (
 )
 
 // cancelled is a handler whose statement is cancelled at the poison event, from another session, as often as asked.
-func (b *bundle) cancelled(name string, poison int64, often int64, calls *atomic.Int64) pgstore.BatchHandler {
+func (b *bundle) cancelled(name string, poison int64, often int64, calls *atomic.Int64) batchFunc {
 	return failsAt(name, only(poison), func(ctx context.Context, tx pgx.Tx, batch int, _ int64) error {
 		if batch == 1 && calls.Add(1) > often {
 			return nil
@@ -42,14 +42,14 @@ func TestCancelledStatementIsTriedOnceMoreAndThenCounted(t *testing.T) {
 	poison := b.append("a", 20).Positions[12]
 	var once, twice, always atomic.Int64
 	rt := b.runtime(millrace.Config{},
-		millrace.Projection{Name: "once", MaxEvents: 8, Retry: soon(-1), Batch: b.cancelled("once", poison, 1, &once)},
-		millrace.Projection{Name: "twice", MaxEvents: 8, Retry: soon(1), Batch: b.cancelled("twice", poison, 2, &twice)},
-		millrace.Projection{Name: "always", MaxEvents: 8, Retry: soon(1), Batch: failsAt("always", only(poison), func(ctx context.Context, tx pgx.Tx, batch int, _ int64) error {
+		millrace.Projection{Name: "once", MaxEvents: 8, Retry: soon(-1), Handler: pgstore.Batch(b.cancelled("once", poison, 1, &once))},
+		millrace.Projection{Name: "twice", MaxEvents: 8, Retry: soon(1), Handler: pgstore.Batch(b.cancelled("twice", poison, 2, &twice))},
+		millrace.Projection{Name: "always", MaxEvents: 8, Retry: soon(1), Handler: pgstore.Batch(failsAt("always", only(poison), func(ctx context.Context, tx pgx.Tx, batch int, _ int64) error {
 			if batch == 1 {
 				always.Add(1)
 			}
 			return execute("set local statement_timeout = 20; select pg_sleep(60)")(ctx, tx)
-		})})
+		}))})
 	if err := rt.RunUntilIdle(b.ctx); err != nil {
 		t.Fatal(err)
 	}
@@ -122,7 +122,7 @@ func TestStatementCachesThatDoNotFitBlameNoEvent(t *testing.T) {
 			b.append(name, 20)
 			var met atomic.Int64
 			rt := b.runtime(millrace.Config{Store: test.store}, millrace.Projection{Name: name, MaxEvents: 1, Retry: soon(-1),
-				Batch: func(ctx context.Context, tx pgx.Tx, events []event.Envelope) error {
+				Handler: pgstore.Batch(func(ctx context.Context, tx pgx.Tx, events []event.Envelope) error {
 					err := recordIn(ctx, tx, name, events)
 					if err == nil {
 						err = test.handle(ctx, tx, events[0])
@@ -131,7 +131,7 @@ func TestStatementCachesThatDoNotFitBlameNoEvent(t *testing.T) {
 						met.Add(1)
 					}
 					return err
-				}})
+				})})
 			b.start(rt)
 			b.mustCatchUp(rt, name)
 			if met.Load() == 0 {

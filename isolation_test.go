@@ -24,7 +24,7 @@ const soonEnough = 30 * time.Second
 
 // gently is a handler of all tenants that records what it applies under the names of the projection and its tenant.
 func gently(ctx context.Context, tx pgx.Tx, events []event.Envelope) error {
-	id, _ := pgstore.ProjectionFrom(ctx)
+	id, _ := millrace.ProjectionFrom(ctx)
 	return recordIn(ctx, tx, id.Name+" of "+id.Tenant, events)
 }
 
@@ -145,13 +145,13 @@ func (m misdeed) misbehaving(tenant *pgstore.Tenant, released <-chan struct{}) (
 	for i := range max(1, m.many) {
 		p := m.projection
 		p.Name = fmt.Sprint("p", i)
-		p.Batch = func(ctx context.Context, tx pgx.Tx, _ []event.Envelope) error {
-			if id, _ := pgstore.ProjectionFrom(ctx); id.Tenant != tenant.Name() {
+		p.Handler = pgstore.Batch(func(ctx context.Context, tx pgx.Tx, _ []event.Envelope) error {
+			if id, _ := millrace.ProjectionFrom(ctx); id.Tenant != tenant.Name() {
 				return nil
 			}
 			calls.Add(1)
 			return do(ctx, tx)
-		}
+		})
 		list = append(list, p)
 	}
 	return list, calls
@@ -165,7 +165,7 @@ func TestProjectionThatMisbehavesDisturbsNoOther(t *testing.T) {
 			b.append("a", 400)
 			released := make(chan struct{})
 			list, calls := m.misbehaving(b.store.Tenant, released)
-			rt := b.runtime(millrace.Config{GracePeriod: time.Second}, append(list, millrace.Projection{Name: "q", Batch: gently})...)
+			rt := b.runtime(millrace.Config{GracePeriod: time.Second}, append(list, millrace.Projection{Name: "q", Handler: pgstore.Batch(gently)})...)
 			b.start(rt)
 			defer close(released)
 			b.eventually("it misbehaves", func() bool { return calls.Load() >= m.calls })
@@ -198,7 +198,7 @@ func TestTenantWhoseProjectionsHangDisturbsNoOther(t *testing.T) {
 			release := sync.OnceFunc(func() { close(released) })
 			m := misdeed{many: 2 * batches, do: hang, projection: millrace.Projection{Timeout: time.Hour}}
 			list, calls := m.misbehaving(hanging, released)
-			rt := b.runtime(millrace.Config{MaxBatches: batches, MaxBatchesPerTenant: limit}, append(list, millrace.Projection{Name: "q", Batch: gently})...)
+			rt := b.runtime(millrace.Config{MaxBatches: batches, MaxBatchesPerTenant: limit}, append(list, millrace.Projection{Name: "q", Handler: pgstore.Batch(gently)})...)
 			b.start(rt)
 			defer release()
 			b.eventually("everything is served, and nothing was to be done yet", func() bool {

@@ -52,7 +52,7 @@ func dieSoon(b *bundle, _ int64) {
 // leasedVictim delivers into the table arrived, which no transaction of the delivery's has a part in.
 func leasedVictim(b *bundle, s step) millrace.Projection {
 	n := 0
-	return millrace.Projection{Name: "p", MaxEvents: 10, Deliver: func(ctx context.Context, d *pgstore.Delivery) error {
+	return millrace.Projection{Name: "p", MaxEvents: 10, Handler: millrace.Deliver(func(ctx context.Context, d *millrace.Delivery) error {
 		for _, e := range d.Events() {
 			n++
 			if n == 3 {
@@ -72,7 +72,7 @@ func leasedVictim(b *bundle, s step) millrace.Projection {
 			}
 		}
 		return nil
-	}}
+	})}
 }
 
 // arrived is what the table has.
@@ -172,13 +172,13 @@ func leasedWay(b *bundle, way string) (millrace.Projection, bool) {
 	}
 	switch way {
 	case leasedDeadly:
-		return millrace.Projection{Name: "p", MaxEvents: 10, DeliverEach: func(ctx context.Context, e pgstore.Delivered) error {
+		return millrace.Projection{Name: "p", MaxEvents: 10, Handler: millrace.DeliverEach(func(ctx context.Context, e millrace.Delivered) error {
 			if e.Position == fifth {
 				dieAtOnce()
 			}
 			_, err := b.store.Pool().Exec(ctx, "insert into arrived (position, token) values ($1, $2)", e.Position, e.Token)
 			return err
-		}}, true
+		})}, true
 	case webhookWay:
 		return webhooks(os.Getenv(victimURL)), true
 	}

@@ -20,22 +20,22 @@ func TestNodeDoesNotDepartWhileAHandlerReturns(t *testing.T) {
 	entered := make(chan struct{})
 	var returned atomic.Bool
 	first := b.another(millrace.Config{GracePeriod: 50 * time.Millisecond}, millrace.Projection{Name: "p",
-		DeliverEach: func(ctx context.Context, _ pgstore.Delivered) error {
+		Handler: millrace.DeliverEach(func(ctx context.Context, _ millrace.Delivered) error {
 			close(entered)
 			<-ctx.Done()
 			pass(b.ctx, 1200*time.Millisecond) // less than it has
 			returned.Store(true)
 			return ctx.Err()
-		}})
+		})})
 	stop := b.start(first)
 	<-entered
 	next := b.another(millrace.Config{ReconcileInterval: 20 * time.Millisecond}, millrace.Projection{Name: "p",
-		DeliverEach: func(context.Context, pgstore.Delivered) error {
+		Handler: millrace.DeliverEach(func(context.Context, millrace.Delivered) error {
 			if !returned.Load() {
 				t.Error("two nodes deliver at once")
 			}
 			return nil
-		}})
+		})})
 	b.start(next)
 	b.eventually("both nodes know each other", func() bool {
 		s, err := next.Status(b.ctx)
@@ -52,18 +52,18 @@ func TestDeliveryEndsWhenItsLeaseIsFoundGone(t *testing.T) {
 	entered, ended := make(chan struct{}), make(chan error, 1)
 	var once sync.Once
 	zombie := b.another(millrace.Config{LeaseDuration: 5 * time.Minute, HeartbeatInterval: time.Minute, ReconcileInterval: 20 * time.Millisecond},
-		millrace.Projection{Name: "p", Timeout: 5 * time.Minute, DeliverEach: func(ctx context.Context, _ pgstore.Delivered) error {
+		millrace.Projection{Name: "p", Timeout: 5 * time.Minute, Handler: millrace.DeliverEach(func(ctx context.Context, _ millrace.Delivered) error {
 			once.Do(func() {
 				close(entered)
 				<-ctx.Done()
 				ended <- context.Cause(ctx)
 			})
 			return ctx.Err()
-		}})
+		})})
 	b.start(zombie)
 	<-entered
 	next := b.another(millrace.Config{ReconcileInterval: 20 * time.Millisecond}, millrace.Projection{Name: "p",
-		DeliverEach: func(context.Context, pgstore.Delivered) error { return nil }})
+		Handler: millrace.DeliverEach(func(context.Context, millrace.Delivered) error { return nil })})
 	b.exec("update millrace.nodes set expires_at = heartbeat_at")
 	b.start(next)
 	b.reaches(next, millrace.ProjectionID{Name: "p"}, positions[2])

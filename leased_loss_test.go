@@ -26,7 +26,7 @@ func newHeld(t *testing.T) *held {
 	h := &held{bundle: setup(t, pgstore.Options{}), entered: make(chan struct{}), cause: make(chan error, 1)}
 	h.positions = h.append("a", 10).Positions
 	var once sync.Once
-	h.p = millrace.Projection{Name: "p", Retry: soon(-1), Timeout: 5 * time.Minute, DeliverEach: h.receiver.sends(func(ctx context.Context, e pgstore.Delivered) (err error) {
+	h.p = millrace.Projection{Name: "p", Retry: soon(-1), Timeout: 5 * time.Minute, Handler: millrace.DeliverEach(h.receiver.sends(func(ctx context.Context, e millrace.Delivered) (err error) {
 		if e.Position == h.positions[2] {
 			once.Do(func() {
 				close(h.entered)
@@ -39,7 +39,7 @@ func newHeld(t *testing.T) *held {
 			})
 		}
 		return err
-	})}
+	}))}
 	return h
 }
 
@@ -101,7 +101,7 @@ func TestDeliveryWhoseLeaseWasTakenAcknowledgesNothing(t *testing.T) {
 	var r receiver
 	entered, taken, over := make(chan struct{}), make(chan struct{}), make(chan struct{})
 	zombie := b.another(millrace.Config{LeaseDuration: 5 * time.Minute, HeartbeatInterval: time.Minute}, millrace.Projection{Name: "p",
-		Deliver: func(ctx context.Context, d *pgstore.Delivery) error {
+		Handler: millrace.Deliver(func(ctx context.Context, d *millrace.Delivery) error {
 			defer close(over)
 			for _, e := range d.Events()[:2] {
 				r.take(e.Position, d.Token(e))
@@ -120,17 +120,17 @@ func TestDeliveryWhoseLeaseWasTakenAcknowledgesNothing(t *testing.T) {
 				t.Error("the zombie's delivery goes on")
 			}
 			return nil
-		}})
+		})})
 	b.start(zombie)
 	<-entered
 	next := b.another(millrace.Config{ReconcileInterval: 20 * time.Millisecond}, millrace.Projection{Name: "p", Retry: soon(-1),
-		DeliverEach: r.sends(func(ctx context.Context, e pgstore.Delivered) error {
+		Handler: millrace.DeliverEach(r.sends(func(ctx context.Context, e millrace.Delivered) error {
 			if e.Position == positions[2] {
 				close(taken)
 				<-over
 			}
 			return nil
-		})})
+		}))})
 	b.exec("update millrace.nodes set expires_at = heartbeat_at")
 	b.start(next)
 	if err := next.WaitFor(b.ctx, millrace.ProjectionID{Name: "p"}, positions[9]); err != nil {
@@ -152,7 +152,7 @@ func TestLeasedDeliveryOutlivesTerminatedSessions(t *testing.T) {
 	}
 	var r receiver
 	lost := 0
-	rt := b.runtime(millrace.Config{}, millrace.Projection{Name: "p", Retry: soon(-1), Deliver: func(ctx context.Context, d *pgstore.Delivery) error {
+	rt := b.runtime(millrace.Config{}, millrace.Projection{Name: "p", Retry: soon(-1), Handler: millrace.Deliver(func(ctx context.Context, d *millrace.Delivery) error {
 		for _, e := range d.Events() {
 			if ctx.Err() != nil {
 				return ctx.Err()
@@ -165,7 +165,7 @@ func TestLeasedDeliveryOutlivesTerminatedSessions(t *testing.T) {
 			}
 		}
 		return nil
-	}})
+	})})
 	b.start(rt)
 	ended := make(chan error, 1)
 	go func() { ended <- rt.WaitFor(b.ctx, millrace.ProjectionID{Name: "p"}, positions[len(positions)-1]) }()

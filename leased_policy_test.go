@@ -38,13 +38,13 @@ func mustCountAtOnce(t *testing.T, at int) {
 			}
 			return projection.ActionPark
 		},
-		DeliverEach: r.sends(func(_ context.Context, e pgstore.Delivered) error {
+		Handler: millrace.DeliverEach(r.sends(func(_ context.Context, e millrace.Delivered) error {
 			if e.Position == poison {
 				calls.Add(1)
 				return errOnPurpose
 			}
 			return nil
-		})})
+		}))})
 	if err := rt.RunUntilIdle(b.ctx); err != nil {
 		t.Fatal(err)
 	}
@@ -62,7 +62,7 @@ func TestRejectedEventsAreParkedAndReplayedWithTheSameToken(t *testing.T) {
 	var mended atomic.Bool
 	refused := make(map[int64]string)
 	var mu sync.Mutex
-	rt := b.runtime(millrace.Config{}, millrace.Projection{Name: "p", MaxEvents: 8, Retry: soon(-1), Deliver: func(ctx context.Context, d *pgstore.Delivery) error {
+	rt := b.runtime(millrace.Config{}, millrace.Projection{Name: "p", MaxEvents: 8, Retry: soon(-1), Handler: millrace.Deliver(func(ctx context.Context, d *millrace.Delivery) error {
 		for _, e := range d.Events() {
 			if e.Position%7 == 0 && !mended.Load() {
 				mu.Lock()
@@ -79,7 +79,7 @@ func TestRejectedEventsAreParkedAndReplayedWithTheSameToken(t *testing.T) {
 			}
 		}
 		return nil
-	}})
+	})})
 	b.start(rt)
 	if err := rt.WaitFor(b.ctx, id, positions[29]); err != nil {
 		t.Fatal(err)
@@ -119,14 +119,14 @@ func TestRejectingNearlyEverythingStopsTheProjection(t *testing.T) {
 		b := setup(t, pgstore.Options{})
 		b.append("a", 60)
 		p.Name = "p"
-		p.Deliver = func(ctx context.Context, d *pgstore.Delivery) error {
+		p.Handler = millrace.Deliver(func(ctx context.Context, d *millrace.Delivery) error {
 			for _, e := range d.Events() {
 				if err := d.Reject(ctx, e.Position, errOnPurpose); err != nil {
 					return err
 				}
 			}
 			return nil
-		}
+		})
 		rt := b.runtime(millrace.Config{}, p)
 		err := rt.RunUntilIdle(b.ctx)
 		if !errors.Is(err, projection.ErrFailed) || !strings.Contains(err.Error(), name) {
@@ -142,14 +142,13 @@ func TestRejectingNearlyEverythingStopsTheProjection(t *testing.T) {
 func TestLeasedDeliveryParksStreamsInOrder(t *testing.T) {
 	s := newParking(t)
 	var r receiver
-	s.p.Batch = nil
-	s.p.DeliverEach = func(ctx context.Context, e pgstore.Delivered) error {
+	s.p.Handler = millrace.DeliverEach(func(ctx context.Context, e millrace.Delivered) error {
 		if _, bad := s.poison.Load(e.Position); bad && !s.mended.Load() {
 			return errOnPurpose
 		}
 		r.take(e.Position, e.Token)
 		return nil
-	}
+	})
 	s.poisonAt(s.at["a"][3], s.at["b"][0])
 	rt := s.runtime(millrace.Config{}, s.p)
 	s.start(rt)
@@ -183,13 +182,13 @@ func TestDeliveriesThatHangLeaveTransactionsTheirTurn(t *testing.T) {
 	b := setup(t, pgstore.Options{})
 	positions := b.append("a", 3).Positions
 	entered, leave := make(chan struct{}, 100), make(chan struct{})
-	hangs := func(context.Context, pgstore.Delivered) error {
+	hangs := func(context.Context, millrace.Delivered) error {
 		entered <- struct{}{}
 		<-leave
 		return nil
 	}
-	rt := b.runtime(millrace.Config{MaxBatches: 2, MaxDeliveries: 2}, millrace.Projection{Name: "p", Batch: record("p")},
-		millrace.Projection{Name: "q", DeliverEach: hangs}, millrace.Projection{Name: "r", DeliverEach: hangs}, millrace.Projection{Name: "s", DeliverEach: hangs})
+	rt := b.runtime(millrace.Config{MaxBatches: 2, MaxDeliveries: 2}, millrace.Projection{Name: "p", Handler: pgstore.Batch(record("p"))},
+		millrace.Projection{Name: "q", Handler: millrace.DeliverEach(hangs)}, millrace.Projection{Name: "r", Handler: millrace.DeliverEach(hangs)}, millrace.Projection{Name: "s", Handler: millrace.DeliverEach(hangs)})
 	b.start(rt)
 	<-entered
 	<-entered

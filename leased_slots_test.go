@@ -21,14 +21,14 @@ func TestDeliveriesThatHangLeaveOthersASlot(t *testing.T) {
 	var entered sync.WaitGroup
 	entered.Add(hanging)
 	leave := make(chan struct{})
-	projections := []millrace.Projection{{Name: "healthy", DeliverEach: func(context.Context, pgstore.Delivered) error { return nil }}}
+	projections := []millrace.Projection{{Name: "healthy", Handler: millrace.DeliverEach(func(context.Context, millrace.Delivered) error { return nil })}}
 	for i := range hanging {
 		var once sync.Once
-		projections = append(projections, millrace.Projection{Name: fmt.Sprint("hangs", i), DeliverEach: func(context.Context, pgstore.Delivered) error {
+		projections = append(projections, millrace.Projection{Name: fmt.Sprint("hangs", i), Handler: millrace.DeliverEach(func(context.Context, millrace.Delivered) error {
 			once.Do(entered.Done)
 			<-leave
 			return nil
-		}})
+		})})
 	}
 	defer close(leave)
 	rt := b.runtime(millrace.Config{MaxBatches: 2}, projections...)
@@ -45,11 +45,11 @@ func TestDeliveriesKnownToTakeLongLeaveOthersASlot(t *testing.T) {
 	const hanging = 5
 	leave := make(chan struct{})
 	var slow atomic.Int64
-	projections := []millrace.Projection{{Name: "healthy", DeliverEach: func(context.Context, pgstore.Delivered) error { return nil }}}
+	projections := []millrace.Projection{{Name: "healthy", Handler: millrace.DeliverEach(func(context.Context, millrace.Delivered) error { return nil })}}
 	for i := range hanging {
 		calls := 0
 		projections = append(projections, millrace.Projection{Name: fmt.Sprint("hangs", i), Timeout: 5 * time.Minute, Retry: soon(-1),
-			OnFailure: projection.ActionRetry, DeliverEach: func(ctx context.Context, _ pgstore.Delivered) error {
+			OnFailure: projection.ActionRetry, Handler: millrace.DeliverEach(func(ctx context.Context, _ millrace.Delivered) error {
 				if calls++; calls > 1 {
 					<-leave
 					return nil
@@ -57,7 +57,7 @@ func TestDeliveriesKnownToTakeLongLeaveOthersASlot(t *testing.T) {
 				slow.Add(1)
 				pass(ctx, 1200*time.Millisecond)
 				return errOnPurpose
-			}})
+			})})
 	}
 	defer close(leave)
 	rt := b.runtime(millrace.Config{MaxDeliveries: 2}, projections...)
@@ -86,11 +86,11 @@ func TestAcknowledgementsLeaveConnectionsToOthers(t *testing.T) {
 			<-begin
 			acknowledging.Done()
 		})
-		projections = append(projections, millrace.Projection{Name: fmt.Sprint("p", i), Deliver: func(ctx context.Context, d *pgstore.Delivery) error {
+		projections = append(projections, millrace.Projection{Name: fmt.Sprint("p", i), Handler: millrace.Deliver(func(ctx context.Context, d *millrace.Delivery) error {
 			first()
 			defer ended.Add(1)
 			return d.Ack(ctx, d.Events()[0].Position)
-		}})
+		})})
 	}
 	rt := b.runtime(millrace.Config{}, projections...)
 	b.start(rt)

@@ -98,8 +98,8 @@ func (b *bundle) mustHaveArrived(r *receiver, positions []int64, repeats int) {
 }
 
 // sends delivers each event to r, after fail has let it.
-func (r *receiver) sends(fail func(ctx context.Context, e pgstore.Delivered) error) pgstore.DeliveredHandler {
-	return func(ctx context.Context, e pgstore.Delivered) error {
+func (r *receiver) sends(fail func(ctx context.Context, e millrace.Delivered) error) deliveredFunc {
+	return func(ctx context.Context, e millrace.Delivered) error {
 		if err := fail(ctx, e); err != nil {
 			return err
 		}
@@ -108,7 +108,7 @@ func (r *receiver) sends(fail func(ctx context.Context, e pgstore.Delivered) err
 	}
 }
 
-func freely(context.Context, pgstore.Delivered) error { return nil }
+func freely(context.Context, millrace.Delivered) error { return nil }
 
 // Handlers that fail before the effect repeat nothing; those that fail after it repeat that one.
 func TestLeasedDeliveryComesInOrderWhateverFails(t *testing.T) {
@@ -119,7 +119,7 @@ func TestLeasedDeliveryComesInOrderWhateverFails(t *testing.T) {
 	before, after := rand.New(rand.NewPCG(seed, 1)), rand.New(rand.NewPCG(seed, 2))
 	repeats := 0
 	rt := b.runtime(millrace.Config{},
-		millrace.Projection{Name: "single", MaxEvents: 16, Retry: soon(100), DeliverEach: single.sends(func(context.Context, pgstore.Delivered) error {
+		millrace.Projection{Name: "single", MaxEvents: 16, Retry: soon(100), Handler: millrace.DeliverEach(single.sends(func(context.Context, millrace.Delivered) error {
 			switch before.IntN(6) {
 			case 0:
 				return errOnPurpose
@@ -127,8 +127,8 @@ func TestLeasedDeliveryComesInOrderWhateverFails(t *testing.T) {
 				panic(errOnPurpose)
 			}
 			return nil
-		})},
-		millrace.Projection{Name: "batches", MaxEvents: 16, Retry: soon(100), Deliver: func(ctx context.Context, d *pgstore.Delivery) error {
+		}))},
+		millrace.Projection{Name: "batches", MaxEvents: 16, Retry: soon(100), Handler: millrace.Deliver(func(ctx context.Context, d *millrace.Delivery) error {
 			for i, e := range d.Events() {
 				times := batches.take(e.Position, d.Token(e))
 				if after.IntN(6) == 0 {
@@ -146,7 +146,7 @@ func TestLeasedDeliveryComesInOrderWhateverFails(t *testing.T) {
 				}
 			}
 			return nil
-		}})
+		})})
 	if err := rt.RunUntilIdle(b.ctx); err != nil {
 		t.Fatal(err)
 	}
@@ -178,8 +178,8 @@ func TestRestComesBetweenTwoEventsOfADelivery(t *testing.T) {
 		positions := b.append("a", 10).Positions
 		var r receiver
 		resting := make(chan struct{})
-		p := millrace.Projection{Name: "p", Retry: soon(-1), Deliver: func(ctx context.Context, d *pgstore.Delivery) error {
-			return pgstore.DeliverEach(r.sends(func(ctx context.Context, e pgstore.Delivered) error {
+		p := millrace.Projection{Name: "p", Retry: soon(-1), Handler: millrace.Deliver(func(ctx context.Context, d *millrace.Delivery) error {
+			deliver := r.sends(func(ctx context.Context, e millrace.Delivered) error {
 				if e.Position != 3 {
 					return nil
 				}
@@ -191,8 +191,20 @@ func TestRestComesBetweenTwoEventsOfADelivery(t *testing.T) {
 					t.Errorf("%s: the event under way is cut short", name)
 				}
 				return nil
-			}))(ctx, d)
-		}}
+			})
+			for _, e := range d.Events() {
+				if d.Remaining() == 0 {
+					break
+				}
+				if err := deliver(ctx, millrace.Delivered{Envelope: e, Token: d.Token(e)}); err != nil {
+					return err
+				}
+				if err := d.Ack(ctx, e.Position); err != nil {
+					return err
+				}
+			}
+			return nil
+		})}
 		first := b.runtime(millrace.Config{}, p)
 		stop := b.start(first)
 		<-resting
@@ -200,7 +212,7 @@ func TestRestComesBetweenTwoEventsOfADelivery(t *testing.T) {
 		if s := b.status(first, "p"); s.Checkpoint != 3 || s.Owner != "" || s.Attempts != 0 {
 			t.Errorf("%s: at rest: %+v", name, s)
 		}
-		p.Deliver, p.DeliverEach = nil, r.sends(freely)
+		p.Handler = millrace.DeliverEach(r.sends(freely))
 		if err := b.another(millrace.Config{}, p).RunUntilIdle(b.ctx); err != nil {
 			t.Fatal(err)
 		}

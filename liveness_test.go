@@ -55,7 +55,7 @@ func TestProjectionGoesOnByItselfAfterALateHeartbeat(t *testing.T) {
 	b := setup(t, pgstore.Options{})
 	id := millrace.ProjectionID{Name: "p"}
 	rt := b.runtime(millrace.Config{LeaseDuration: 3 * time.Second, HeartbeatInterval: 100 * time.Millisecond, PollInterval: 100 * time.Millisecond},
-		millrace.Projection{Name: "p", Batch: record("p")})
+		millrace.Projection{Name: "p", Handler: pgstore.Batch(record("p"))})
 	b.start(rt)
 	b.reaches(rt, id, b.append("a", 1).Positions[0])
 	release := b.lock("lock table millrace.nodes in exclusive mode") // which heartbeats need
@@ -74,7 +74,7 @@ func TestClaimingGoesOnAfterAClaimThatFailedLate(t *testing.T) {
 	b := setup(t, pgstore.Options{})
 	log, logs := watched()
 	rt := b.runtime(millrace.Config{QueryTimeout: 400 * time.Millisecond, ReconcileInterval: 50 * time.Millisecond, Logger: log},
-		millrace.Projection{Name: "p", Batch: record("p")})
+		millrace.Projection{Name: "p", Handler: pgstore.Batch(record("p"))})
 	b.start(rt)
 	b.reaches(rt, millrace.ProjectionID{Name: "p"}, b.append("a", 1).Positions[0])
 	release := b.lock("lock table millrace.leases in access exclusive mode")
@@ -101,8 +101,8 @@ func TestLongWaitForASlotShutsNothingDown(t *testing.T) {
 		return recordIn(ctx, tx, "slow", events)
 	}
 	rt := b.runtime(millrace.Config{MaxBatches: 1, QueryTimeout: 100 * time.Millisecond, Logger: log},
-		millrace.Projection{Name: "slow", Batch: slow, Timeout: time.Minute},
-		millrace.Projection{Name: "p", Batch: record("p"), Timeout: 100 * time.Millisecond, Retry: impatient})
+		millrace.Projection{Name: "slow", Handler: pgstore.Batch(slow), Timeout: time.Minute},
+		millrace.Projection{Name: "p", Handler: pgstore.Batch(record("p")), Timeout: 100 * time.Millisecond, Retry: impatient})
 	b.start(rt)
 	b.append("a", 1)
 	<-entered
@@ -197,7 +197,7 @@ func TestNodeGetsItsSessionBackFromAConnectionThatTheServerTakesForAlive(t *test
 	proxy, through := newDeaf(t, b.dsn)
 	b.store = b.elsewhere(pgstore.Options{SessionDSN: through})
 	id := millrace.ProjectionID{Name: "p"}
-	rt := b.runtime(millrace.Config{}, millrace.Projection{Name: "p", Batch: record("p")})
+	rt := b.runtime(millrace.Config{}, millrace.Projection{Name: "p", Handler: pgstore.Batch(record("p"))})
 	b.start(rt)
 	b.reaches(rt, id, b.append("a", 1).Positions[0])
 	began := time.Now()

@@ -54,7 +54,7 @@ func (b *bundle) slowest(rt *millrace.Runtime, between func()) (most time.Durati
 func TestLockedTenantKeepsNoOtherWaiting(t *testing.T) {
 	b := setup(t, pgstore.Options{}, "pool_max_conns", "4")
 	locked := b.tenants(3)[1]
-	rt := b.runtime(millrace.Config{PollInterval: 50 * time.Millisecond}, millrace.Projection{Name: "p", Batch: nothing})
+	rt := b.runtime(millrace.Config{PollInterval: 50 * time.Millisecond}, millrace.Projection{Name: "p", Handler: pgstore.Batch(nothing)})
 	b.start(rt)
 	id := millrace.ProjectionID{Tenant: locked.Name(), Name: "p"}
 	appendTo := func(tenant *pgstore.Tenant) int64 {
@@ -121,7 +121,7 @@ func TestRunUntilIdleWaitsForALockedTenant(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, release := b.lockEvents(locked)
-	rt := b.runtime(millrace.Config{}, millrace.Projection{Name: "p", Batch: nothing})
+	rt := b.runtime(millrace.Config{}, millrace.Projection{Name: "p", Handler: pgstore.Batch(nothing)})
 	ended := make(chan error, 1)
 	go func() { ended <- rt.RunUntilIdle(b.ctx) }()
 	b.eventually("a read waits for the lock", func() bool {
@@ -151,7 +151,7 @@ func TestManyLockedTenantsKeepNoOtherWaiting(t *testing.T) {
 		inserts += fmt.Sprintf("insert into %s (stream_id, stream_version, type, body) values ('locked', 1, 'counted', '1');",
 			pgx.Identifier{tenant.EventsSchema(), "events"}.Sanitize())
 	}
-	p := millrace.Projection{Name: "p", Batch: nothing}
+	p := millrace.Projection{Name: "p", Handler: pgstore.Batch(nothing)}
 	first := b.runtime(millrace.Config{PollInterval: 50 * time.Millisecond}, p)
 	stop := b.start(first)
 	b.eventually("all projections are live", func() bool {

@@ -46,8 +46,8 @@ func TestQueuedWorkDoesNotOutliveTheServerThatItWasReadFrom(t *testing.T) {
 		}
 		return ctx.Err()
 	}
-	rt := b.runtime(millrace.Config{MaxBatches: 1}, millrace.Projection{Name: "holds", Batch: holds, Types: []string{"hold"}},
-		millrace.Projection{Name: "queued", Batch: record("queued"), Types: []string{"counted"}})
+	rt := b.runtime(millrace.Config{MaxBatches: 1}, millrace.Projection{Name: "holds", Handler: pgstore.Batch(holds), Types: []string{"hold"}},
+		millrace.Projection{Name: "queued", Handler: pgstore.Batch(record("queued")), Types: []string{"counted"}})
 	b.start(rt)
 	t.Cleanup(func() { close(let) })
 	queued := millrace.ProjectionID{Name: "queued"}
@@ -104,7 +104,7 @@ func TestFailoverWithLossStopsNothing(t *testing.T) {
 	var list []millrace.Projection
 	for i := range 4 {
 		name := fmt.Sprint("p", i)
-		list = append(list, millrace.Projection{Name: name, Batch: record(name)})
+		list = append(list, millrace.Projection{Name: name, Handler: pgstore.Batch(record(name))})
 	}
 	rt := b.runtime(millrace.Config{}, list...)
 	b.start(rt)

@@ -42,7 +42,7 @@ func TestTrickleToManyTenantsPinsLittleMemory(t *testing.T) {
 	)
 	b := setup(t, pgstore.Options{}, "pool_max_conns", "8").patient()
 	all := b.tenants(tenants)
-	rt := b.runtime(millrace.Config{}, millrace.Projection{Name: "p", Batch: func(context.Context, pgx.Tx, []event.Envelope) error { return nil }})
+	rt := b.runtime(millrace.Config{}, millrace.Projection{Name: "p", Handler: pgstore.Batch(func(context.Context, pgx.Tx, []event.Envelope) error { return nil })})
 	b.start(rt)
 	body := append(append([]byte(`"`), bytes.Repeat([]byte("x"), 198)...), '"')
 	round := func() {

@@ -31,9 +31,9 @@ func TestProjectionWaitsForWhatADeploymentForgot(t *testing.T) {
 	var projections []millrace.Projection
 	for kind, k := range kinds {
 		projections = append(projections, millrace.Projection{Name: kind, MaxEvents: 8, Retry: soon(-1),
-			Batch: failsAt(kind, func(int64) bool { return true }, func(ctx context.Context, tx pgx.Tx, _ int, _ int64) error {
+			Handler: pgstore.Batch(failsAt(kind, func(int64) bool { return true }, func(ctx context.Context, tx pgx.Tx, _ int, _ int64) error {
 				return execute(k.needs)(ctx, tx)
-			})})
+			}))})
 	}
 	rt, remote := b.runtime(millrace.Config{}, projections...), b.runtime(millrace.Config{}, projections...)
 	b.start(rt)
@@ -63,17 +63,17 @@ func TestWhatIsMissingForOneEventAloneIsCountedAfterATime(t *testing.T) {
 	var first, last atomic.Int64
 	const wait = 700 * time.Millisecond
 	rt := b.runtime(millrace.Config{}, millrace.Projection{Name: "p", MaxEvents: 8, Retry: soon(1), MissingObjectTimeout: wait,
-		Batch: failsAt("p", only(poison), func(ctx context.Context, tx pgx.Tx, batch int, _ int64) error {
+		Handler: pgstore.Batch(failsAt("p", only(poison), func(ctx context.Context, tx pgx.Tx, batch int, _ int64) error {
 			if batch == 1 {
 				first.CompareAndSwap(0, time.Now().UnixNano())
 				last.Store(time.Now().UnixNano())
 			}
 			return execute("insert into of_another_time values (1)")(ctx, tx)
-		})},
+		}))},
 		millrace.Projection{Name: "at once", MaxEvents: 8, Retry: soon(1), MissingObjectTimeout: -1,
-			Batch: failsAt("at once", only(poison), func(ctx context.Context, tx pgx.Tx, _ int, _ int64) error {
+			Handler: pgstore.Batch(failsAt("at once", only(poison), func(ctx context.Context, tx pgx.Tx, _ int, _ int64) error {
 				return execute("insert into of_another_time values (1)")(ctx, tx)
-			})})
+			}))})
 	if err := rt.RunUntilIdle(b.ctx); err != nil {
 		t.Fatal(err)
 	}

@@ -28,7 +28,7 @@ func sensitive() (projections []millrace.Projection, names []string) {
 		"p": {MaxEvents: 1, Retry: soon(-1)}, "q": {MaxEvents: 1, Retry: impatient}, "r": {MaxEvents: 10, Retry: impatient},
 		"s": {MaxEvents: 10, Retry: soon(-1), OnFailure: projection.ActionParkStream, Replay: projection.ReplayPolicy{Interval: 50 * time.Millisecond}},
 	} {
-		p.Name, p.Batch = name, record(name)
+		p.Name, p.Handler = name, pgstore.Batch(record(name))
 		projections, names = append(projections, p), append(names, name)
 	}
 	return projections, names
@@ -78,7 +78,7 @@ func (b *bundle) appendThrough(writers int) (stop func() (appended int)) {
 // mustCatchUp waits until the projections have handled everything and checks what they did.
 func (b *bundle) mustCatchUp(rt *millrace.Runtime, names ...string) {
 	b.t.Helper()
-	heads, err := b.store.Port().Heads(b.ctx, []string{projection.DefaultTenant})
+	heads, err := b.store.Engine().Heads(b.ctx, []string{projection.DefaultTenant})
 	if err != nil {
 		b.t.Fatal(err)
 	}
@@ -103,9 +103,9 @@ func TestDatabaseRestartsUnderLoadLoseParkAndDoubleNothing(t *testing.T) {
 	projections, names := sensitive()
 	// The control takes the first outage for its own failure.
 	var away atomic.Bool
-	projections = append(projections, millrace.Projection{Name: "control", MaxEvents: 10, Retry: impatient, Batch: failsAt("control",
+	projections = append(projections, millrace.Projection{Name: "control", MaxEvents: 10, Retry: impatient, Handler: pgstore.Batch(failsAt("control",
 		func(int64) bool { return away.Load() },
-		func(context.Context, pgx.Tx, int, int64) error { return errors.New("server is away") })})
+		func(context.Context, pgx.Tx, int, int64) error { return errors.New("server is away") }))})
 	rt := b.runtime(millrace.Config{}, projections...)
 	b.start(rt)
 	stop := b.appendThrough(3)

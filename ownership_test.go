@@ -21,7 +21,7 @@ import (
 // several are projections that record what they apply.
 func several(names ...string) (projections []millrace.Projection) {
 	for _, name := range names {
-		projections = append(projections, millrace.Projection{Name: name, Batch: record(name)})
+		projections = append(projections, millrace.Projection{Name: name, Handler: pgstore.Batch(record(name))})
 	}
 	return projections
 }
@@ -214,13 +214,13 @@ func (h *blockable) handle(ctx context.Context, tx pgx.Tx, events []event.Envelo
 func TestMoveIsGentle(t *testing.T) {
 	b := setup(t, pgstore.Options{})
 	slow := newBlockable()
-	first := b.another(millrace.Config{}, append(several("a", "b", "c"), millrace.Projection{Name: "slow", Batch: slow.handle})...)
+	first := b.another(millrace.Config{}, append(several("a", "b", "c"), millrace.Projection{Name: "slow", Handler: pgstore.Batch(slow.handle)})...)
 	b.start(first)
 	b.eventually("the first node runs all", func() bool { return b.balanced(first, 1) })
 	slow.armed.Store(true)
 	b.append("s", 5)
 	<-slow.entered
-	second := b.another(millrace.Config{}, append(several("a", "b", "c"), millrace.Projection{Name: "slow", Batch: slow.handle})...)
+	second := b.another(millrace.Config{}, append(several("a", "b", "c"), millrace.Projection{Name: "slow", Handler: pgstore.Batch(slow.handle)})...)
 	stopSecond := b.start(second)
 	moved := func() int {
 		held, _ := b.owners(second)
@@ -248,7 +248,7 @@ func TestMoveIsGentle(t *testing.T) {
 func TestLeavingNodeGivesEachLeaseBackAsItComesToRest(t *testing.T) {
 	b := setup(t, pgstore.Options{})
 	slow := newBlockable()
-	first := b.another(millrace.Config{}, append(several("a", "b", "c"), millrace.Projection{Name: "slow", Batch: slow.handle})...)
+	first := b.another(millrace.Config{}, append(several("a", "b", "c"), millrace.Projection{Name: "slow", Handler: pgstore.Batch(slow.handle)})...)
 	stop := b.start(first)
 	b.eventually("the first node runs all", func() bool { return b.balanced(first, 1) })
 	slow.armed.Store(true)
@@ -281,7 +281,7 @@ func TestLeavingNodeGivesEachLeaseBackAsItComesToRest(t *testing.T) {
 func TestAnyProcessControlsAProjectionAlsoInBackoff(t *testing.T) {
 	b := setup(t, pgstore.Options{})
 	fails := millrace.Projection{Name: "p", Retry: projection.RetryPolicy{MaxRetries: 100, Base: time.Hour, Cap: time.Hour},
-		Batch: func(context.Context, pgx.Tx, []event.Envelope) error { return errors.New("not today") }}
+		Handler: pgstore.Batch(func(context.Context, pgx.Tx, []event.Envelope) error { return errors.New("not today") })}
 	owner := b.another(millrace.Config{ReconcileInterval: time.Hour}, fails)
 	b.start(owner)
 	remote := b.runtime(millrace.Config{}, several("other")...) // it only watches and commands
@@ -395,10 +395,10 @@ func TestNodeWhoseHeartbeatsAreLostRestsBeforeItsLeasesAreClaimed(t *testing.T) 
 		config := millrace.Config{LeaseDuration: 2 * time.Second, HeartbeatInterval: 100 * time.Millisecond, FailureDetection: 2 * time.Second, ReconcileInterval: 50 * time.Millisecond,
 			PollInterval: 20 * time.Millisecond} // nobody listens while a heartbeat is under way
 		handler := record("p")
-		return b.another(config, millrace.Projection{Name: "p", Batch: func(ctx context.Context, tx pgx.Tx, events []event.Envelope) error {
+		return b.another(config, millrace.Projection{Name: "p", Handler: pgstore.Batch(func(ctx context.Context, tx pgx.Tx, events []event.Envelope) error {
 			late[i].Store(time.Now().UnixNano())
 			return handler(ctx, tx, events)
-		}})
+		})})
 	}
 	first := node(0)
 	b.start(first)

@@ -37,9 +37,9 @@ func faulty(poison int64, mended *atomic.Bool, shape millrace.Projection) (proje
 				return fault.fail(ctx, tx)
 			})
 			if single {
-				p.Each = each(handler)
+				p.Handler = pgstore.Each(each(handler))
 			} else {
-				p.Batch = handler
+				p.Handler = pgstore.Batch(handler)
 			}
 			projections, kinds = append(projections, p), append(kinds, kind)
 		}
@@ -143,13 +143,13 @@ func newStopped(t *testing.T) *stopped {
 	s.poison = s.append("a", 10).Positions[4]
 	s.last = s.append("b", 10).Positions[9]
 	s.projection = millrace.Projection{Name: "p", Retry: soon(2), OnFailure: projection.ActionStop,
-		Batch: failsAt("p", only(s.poison), func(context.Context, pgx.Tx, int, int64) error {
+		Handler: pgstore.Batch(failsAt("p", only(s.poison), func(context.Context, pgx.Tx, int, int64) error {
 			s.calls.Add(1)
 			if s.mended.Load() {
 				return nil
 			}
 			return errOnPurpose
-		})}
+		}))}
 	return s
 }
 
@@ -282,12 +282,12 @@ func TestHandlerSaysWhatBecomesOfItsEvent(t *testing.T) {
 			case projection.ActionRetry:
 				p.Retry = soon(-1)
 			}
-			p.Batch = failsAt(name, only(poison), func(ctx context.Context, tx pgx.Tx, batch int, position int64) error {
+			p.Handler = pgstore.Batch(failsAt(name, only(poison), func(ctx context.Context, tx pgx.Tx, batch int, position int64) error {
 				if batch == 1 && calls.Add(1) == 5 {
 					return nil // only one that is retried comes so far
 				}
 				return fail(ctx, tx, position)
-			})
+			}))
 			projections = append(projections, p)
 		}
 	}
@@ -329,12 +329,12 @@ func TestPermanentErrorIsNotRetried(t *testing.T) {
 		n := new(atomic.Int64)
 		calls[name] = n
 		p.Name, p.Retry = name, soon(5)
-		p.Batch = failsAt(name, only(poison), func(_ context.Context, _ pgx.Tx, batch int, position int64) error {
+		p.Handler = pgstore.Batch(failsAt(name, only(poison), func(_ context.Context, _ pgx.Tx, batch int, position int64) error {
 			if batch == 1 {
 				n.Add(1)
 			}
 			return projection.At(position, fmt.Errorf("around: %w", backoff.Permanent(errOnPurpose)))
-		})
+		}))
 		projections = append(projections, p)
 	}
 	rt := b.runtime(millrace.Config{}, projections...)
@@ -368,7 +368,7 @@ func TestDecideIsToldOfEachFailureAndItsAnswerCounts(t *testing.T) {
 			}
 			return projection.ActionSkip
 		},
-		Batch: failsAt("p", only(poison), func(context.Context, pgx.Tx, int, int64) error { panic(errOnPurpose) }),
+		Handler: pgstore.Batch(failsAt("p", only(poison), func(context.Context, pgx.Tx, int, int64) error { panic(errOnPurpose) })),
 	}
 	rt := b.runtime(millrace.Config{}, p)
 	if err := rt.RunUntilIdle(b.ctx); err != nil {
@@ -397,7 +397,7 @@ func TestDecideThatPanicsLeavesItToRetryAndOnFailure(t *testing.T) {
 	log, logs := watched()
 	p := millrace.Projection{Name: "p", Retry: soon(1), OnFailure: projection.ActionSkip,
 		FailureHandler: func(context.Context, projection.Failure) projection.Action { panic("a decision on purpose") },
-		Batch:          failsAt("p", only(poison), func(context.Context, pgx.Tx, int, int64) error { return errOnPurpose }),
+		Handler:        pgstore.Batch(failsAt("p", only(poison), func(context.Context, pgx.Tx, int, int64) error { return errOnPurpose })),
 	}
 	rt := b.runtime(millrace.Config{Logger: log}, p)
 	if err := rt.RunUntilIdle(b.ctx); err != nil {
@@ -435,12 +435,12 @@ func TestFaultsOfTheInfrastructureAreNobodysToDecide(t *testing.T) {
 				asked.Add(1)
 				return projection.ActionStop
 			},
-			Batch: failsAt(name, func(int64) bool { return true }, func(ctx context.Context, tx pgx.Tx, _ int, _ int64) error {
+			Handler: pgstore.Batch(failsAt(name, func(int64) bool { return true }, func(ctx context.Context, tx pgx.Tx, _ int, _ int64) error {
 				if n.Add(1) > 3 && name != "stranger's lock" {
 					return nil
 				}
 				return projection.Skip(fail(ctx, tx)) // not even the handler is asked
-			})})
+			}))})
 	}
 	rt := b.runtime(millrace.Config{}, projections...)
 	b.start(rt)
@@ -473,11 +473,11 @@ func TestProjectionOfWhichNearlyEverythingFailsStopsAndSaysSo(t *testing.T) {
 	all := func(int64) bool { return true }
 	later := func(p int64) bool { return p > 100 }
 	projections := []millrace.Projection{
-		{Name: "parks", Batch: failsAt("parks", all, fail)},
-		{Name: "skips", OnFailure: projection.ActionSkip, Batch: failsAt("skips", all, fail)},
-		{Name: "later", Batch: failsAt("later", later, fail)},
-		{Name: "strict", MaxFailureShare: 0.2, Batch: failsAt("strict", later, fail)},
-		{Name: "off", MaxFailureShare: -1, Batch: failsAt("off", all, fail)},
+		{Name: "parks", Handler: pgstore.Batch(failsAt("parks", all, fail))},
+		{Name: "skips", OnFailure: projection.ActionSkip, Handler: pgstore.Batch(failsAt("skips", all, fail))},
+		{Name: "later", Handler: pgstore.Batch(failsAt("later", later, fail))},
+		{Name: "strict", MaxFailureShare: 0.2, Handler: pgstore.Batch(failsAt("strict", later, fail))},
+		{Name: "off", MaxFailureShare: -1, Handler: pgstore.Batch(failsAt("off", all, fail))},
 	}
 	for i := range projections {
 		projections[i].Retry = soon(-1)

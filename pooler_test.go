@@ -31,7 +31,7 @@ func TestRestartsOfThePoolerAndOfTheServerBehindItLoseParkAndDoubleNothing(t *te
 	server := pgtest.Private(t, pgtest.Options{})
 	b, pooler := setupBehind(t, server, pgstore.Options{})
 	projections, names := sensitive()
-	projections = append(projections, millrace.Projection{Name: "usual", MaxEvents: 10, Retry: soon(-1), Each: recordOneByOne("usual")})
+	projections = append(projections, millrace.Projection{Name: "usual", MaxEvents: 10, Retry: soon(-1), Handler: pgstore.Each(recordOneByOne("usual"))})
 	names = append(names, "usual")
 	rt := b.runtime(millrace.Config{PollInterval: 500 * time.Millisecond}, projections...)
 	b.start(rt)
@@ -70,7 +70,7 @@ func TestRestartsOfThePoolerAndOfTheServerBehindItLoseParkAndDoubleNothing(t *te
 }
 
 // recordOneByOne records its events with a statement for each, of which pgx knows from the second on.
-func recordOneByOne(name string) pgstore.EventHandler {
+func recordOneByOne(name string) eventFunc {
 	return func(ctx context.Context, tx pgx.Tx, e event.Envelope) error {
 		var n int
 		if err := tx.QueryRow(ctx, "select count(*) from public.applied where projection = $1 and position = $2", name, e.Position).Scan(&n); err != nil {
@@ -104,7 +104,7 @@ func TestStatusSaysWhatIsMissingBehindAPooler(t *testing.T) {
 			opts.Schema = strings.ReplaceAll(name, " ", "_")
 			b, _ := setupBehind(t, server, opts)
 			defer b.exec("drop table applied")
-			rt := b.runtime(millrace.Config{}, millrace.Projection{Name: "p", Batch: record("p")})
+			rt := b.runtime(millrace.Config{}, millrace.Projection{Name: "p", Handler: pgstore.Batch(record("p"))})
 			defer b.start(rt)()
 			pooled := opts.SessionDSN == ""
 			b.eventually("the session connection stands", func() bool {

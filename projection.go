@@ -6,39 +6,25 @@ import (
 	"fmt"
 	"math"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/internal/excerpt"
 	"github.com/millrace-go/millrace/internal/valid"
-	"github.com/millrace-go/millrace/pgstore"
 	"github.com/millrace-go/millrace/projection"
 )
 
 // ProjectionID names one projection of one tenant. An empty Tenant means the default tenant.
 type ProjectionID = projection.ID
 
-// Projection is a named handler. Exactly one of Batch, Each, Deliver and DeliverEach is set.
+// Projection is a named handler and how its events are handled. Name and Handler must be set.
 type Projection struct {
-	// Name names the projection, and with it its checkpoint: under another name it starts at the first event again.
-	// 1 to 100 bytes.
+	// Name names the projection and its checkpoint. A projection with a new name starts at the first event. 1 to 100 bytes.
 	Name string
-	// Batch handles many events at once, which is what makes a projection fast: one statement for all of them, or a
-	// pgx.Batch. An error rolls the batch back; it is then tried again in smaller batches until the event that fails
-	// stands alone, unless the handler names it by projection.At.
-	Batch pgstore.BatchHandler
-	// Each handles one event at a time.
-	Each pgstore.EventHandler
-	// Deliver handles events whose effects are outside of the database, in mails, webhooks or brokers: it works outside of a
-	// transaction, under a time budget, and acknowledges as it goes. Events come at least once, in order, each with a token
-	// by which receivers can tell repeats; pgstore.DeliveryHandler says exactly what is promised.
-	Deliver pgstore.DeliveryHandler
-	// DeliverEach is Deliver for one event at a time, each acknowledged before the next. Deadline bounds all that is
-	// delivered in one go; where it passes between two events, the rest follows.
-	DeliverEach pgstore.DeliveredHandler
+	// Handler handles the events. It is made by pgstore.Each, Batch, On, OnBatch or Route, or by Deliver or DeliverEach.
+	Handler Handler
 
-	// Types selects events by type. Default: all events.
+	// Types selects events by type. It must be empty if the handler selects them, as pgstore.On does. Default: all events.
 	Types []string
 	// MaxEvents bounds the events of a batch. Default 500: far fewer cost throughput, far more hold locks of the read
 	// model for longer and gain little.
@@ -51,7 +37,7 @@ type Projection struct {
 	// AsyncCommit commits batches without waiting for the disk. After a crash of the server the last of them are done again,
 	// read model and checkpoint alike, so it is safe for pure read models, but not where others act upon what the
 	// handler writes. Events that the handler appends by AppendTx make their batch wait for the disk all the same. It is
-	// refused beside Deliver and DeliverEach, which have no transaction.
+	// refused for Deliver and DeliverEach, which have no transaction.
 	AsyncCommit bool
 
 	// Retry says when a failing event is tried again. Default: 3 retries after 1 s, 2 s and 4 s, 20 % shorter or longer.
@@ -114,84 +100,56 @@ func (p Projection) withDefaults() Projection {
 	return p
 }
 
-// validate names the first field that makes no sense, of a projection with its defaults in place.
+// validate returns the first invalid field of a projection that has its defaults.
 func (p Projection) validate() error {
 	switch {
 	case p.Name == "":
-		return errors.New("there is no Projection.Name: it is empty")
+		return errors.New("Projection.Name must be set")
 	case len(p.Name) > 100:
 		return fmt.Errorf("Projection.Name must be at most 100 bytes: %s", excerpt.Quoted(p.Name))
+	case p.MaxEvents < 1 || p.MaxEvents > math.MaxInt16:
+		return fmt.Errorf("Projection.MaxEvents must be from 1 to %d: %d", math.MaxInt16, p.MaxEvents)
+	case p.MaxBytes < 0:
+		return fmt.Errorf("Projection.MaxBytes must not be negative: %d", p.MaxBytes)
+	case p.Timeout < 10*time.Millisecond:
+		return fmt.Errorf("Projection.Timeout must be at least 10 ms: %v", p.Timeout)
+	case !p.OnFailure.Known():
+		return fmt.Errorf("Projection.OnFailure is no action: %d", int(p.OnFailure))
+	case !(p.MaxFailureShare <= 1):
+		return fmt.Errorf("Projection.MaxFailureShare must be at most 1: %v", p.MaxFailureShare)
 	}
-	if err := valid.Text("Projection.Name", p.Name); err != nil {
-		return err
-	}
-	err := func() error {
-		switch {
-		case len(p.handlers()) == 0:
-			return errors.New("neither Batch, Each, Deliver nor DeliverEach is set")
-		case len(p.handlers()) > 1:
-			return fmt.Errorf("both %s are set", strings.Join(p.handlers(), " and "))
-		case p.AsyncCommit && p.leased() != nil:
-			return fmt.Errorf("value of AsyncCommit is true beside %s, which has no transaction that it could concern", p.handlers()[0])
-		case p.MaxEvents < 1 || p.MaxEvents > math.MaxInt16:
-			return fmt.Errorf("value of MaxEvents is not from 1 to %d: %d", math.MaxInt16, p.MaxEvents)
-		case p.MaxBytes < 0:
-			return fmt.Errorf("value of MaxBytes is negative: %d", p.MaxBytes)
-		case p.Timeout < 10*time.Millisecond:
-			return fmt.Errorf("value of Timeout is below 10 ms: %v", p.Timeout)
-		case slices.Contains(p.Types, ""):
-			return errors.New("an empty type is among Types")
+	for _, err := range []error{valid.Text("Projection.Name", p.Name), p.Retry.Validate(), p.Breaker.Validate(), p.Replay.Validate()} {
+		if err != nil {
+			return err
 		}
-		for _, t := range p.Types {
-			if err := valid.Text("Types", t); err != nil {
-				return err
-			}
-		}
-		switch {
-		case !p.OnFailure.Known():
-			return fmt.Errorf("value of OnFailure is no action: %d", int(p.OnFailure))
-		case !(p.MaxFailureShare <= 1):
-			return fmt.Errorf("value of MaxFailureShare is above 1: %v", p.MaxFailureShare)
-		}
-		return errors.Join(p.Retry.Validate(), p.Breaker.Validate(), p.Replay.Validate())
-	}()
-	if err != nil {
-		return fmt.Errorf("projection %q: %w", p.Name, err)
 	}
 	return nil
 }
 
-// handlers names the handlers that are set.
-func (p Projection) handlers() (names []string) {
-	for _, handler := range []struct {
-		name string
-		set  bool
-	}{{"Batch", p.Batch != nil}, {"Each", p.Each != nil}, {"Deliver", p.Deliver != nil}, {"DeliverEach", p.DeliverEach != nil}} {
-		if handler.set {
-			names = append(names, handler.name)
+// definition is the projection as the actors see it.
+func (p Projection) definition(r *Runtime) (*engine.Definition, error) {
+	if err := p.validate(); err != nil {
+		return nil, err
+	}
+	h, err := p.handle(r.store)
+	if err != nil {
+		return nil, err
+	}
+	for _, t := range h.Types {
+		if t == "" {
+			return nil, errors.New("an event type must not be empty")
+		}
+		if err := valid.Text("event type", t); err != nil {
+			return nil, err
 		}
 	}
-	return names
-}
-
-// leased is the handler that works outside of a transaction, nil where there is none.
-func (p Projection) leased() pgstore.DeliveryHandler {
-	if p.DeliverEach != nil {
-		return pgstore.DeliverEach(p.DeliverEach)
-	}
-	return p.Deliver
-}
-
-// definition is the projection as the actors see it.
-func (p Projection) definition(r *Runtime) *engine.Definition {
-	port := r.port
 	def := &engine.Definition{
 		Name:      p.Name,
-		Types:     slices.Clone(p.Types),
+		Types:     slices.Clone(h.Types),
 		MaxEvents: p.MaxEvents,
 		MaxBytes:  p.MaxBytes,
 		Timeout:   p.Timeout,
-		Leased:    p.leased() != nil,
+		Leased:    h.Deliver != nil,
 		Policy: engine.Policy{
 			Retry: p.Retry, OnFailure: p.OnFailure, FailureHandler: p.FailureHandler, MaxFailureShare: p.MaxFailureShare,
 			MaxParked: p.MaxParked, Replay: p.Replay,
@@ -199,13 +157,10 @@ func (p Projection) definition(r *Runtime) *engine.Definition {
 		Breaker: p.Breaker,
 		Faults:  engine.FaultLimits{MissingObject: p.MissingObjectTimeout}.WithDefaults(),
 	}
-	switch {
-	case def.Leased:
-		def.Apply = port.Deliver(p.leased(), pgstore.DeliverOptions{Timeout: p.Timeout, Policy: def.Policy, Trust: r.trust, Slot: r.ackSlot})
-	case p.Each != nil:
-		def.Apply = port.Apply(pgstore.Each(p.Each), pgstore.ApplyOptions{Timeout: p.Timeout, AsyncCommit: p.AsyncCommit})
-	default:
-		def.Apply = port.Apply(p.Batch, pgstore.ApplyOptions{Timeout: p.Timeout, AsyncCommit: p.AsyncCommit})
+	if def.Leased {
+		def.Apply = r.store.Deliver(h, engine.DeliverOptions{Timeout: p.Timeout, Policy: def.Policy, Trust: r.trust, Slot: r.ackSlot})
+	} else {
+		def.Apply = r.store.Apply(h, engine.ApplyOptions{Timeout: p.Timeout, AsyncCommit: p.AsyncCommit})
 	}
-	return def
+	return def, nil
 }

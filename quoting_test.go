@@ -61,7 +61,7 @@ func TestErrorsCutWhatTheyQuote(t *testing.T) {
 	_, count := letters.Count(b.ctx, projection.DeadLetterFilter{Stream: nul})
 	_, replay := letters.Replay(b.ctx, projection.DeadLetterFilter{All: true}, 1)
 	_, state := b.store.DeadLetters(millrace.ProjectionID{Name: "p"}).List(b.ctx, projection.DeadLetterPage{States: []projection.DeadLetterState{projection.DeadLetterState(big)}})
-	p := millrace.Projection{Name: "p", Batch: record("p")}
+	p := millrace.Projection{Name: "p", Handler: pgstore.Batch(record("p"))}
 	named, types, replayed := p, p, p
 	named.Name, types.Types, replayed.Replay.Error = big, []string{nul}, nul
 	conflict := add("keyed", event.NoStream, event.Event{})
@@ -126,9 +126,9 @@ func TestLogsCutTheErrorsOfHandlers(t *testing.T) {
 	core, logs := observer.New(zapcore.DebugLevel)
 	b.append("a", 1)
 	logger := zap.New(core, zap.AddCaller()).With(zap.NamedError("with", errors.New(strings.Repeat("é", 1<<19))))
-	rt := b.runtime(millrace.Config{Logger: logger}, millrace.Projection{Name: "p", Retry: soon(1), Batch: func(context.Context, pgx.Tx, []event.Envelope) error {
+	rt := b.runtime(millrace.Config{Logger: logger}, millrace.Projection{Name: "p", Retry: soon(1), Handler: pgstore.Batch(func(context.Context, pgx.Tx, []event.Envelope) error {
 		return errors.New("the reason: " + strings.Repeat("é", 1<<19))
-	}})
+	})})
 	if err := rt.RunUntilIdle(b.ctx); err != nil {
 		t.Fatal(err)
 	}

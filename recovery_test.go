@@ -79,11 +79,12 @@ func TestNodeWhosePoolIsBrokenLeavesItsShareToOthersUntilItIsMended(t *testing.T
 		t.Fatal(err)
 	}
 	t.Cleanup(pool.Close)
-	quick.Store, err = pgstore.OpenPool(b.ctx, pool, pgstore.Options{SessionDSN: b.dsn})
+	store, err := pgstore.OpenPool(b.ctx, pool, pgstore.Options{SessionDSN: b.dsn})
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(quick.Store.Close)
+	t.Cleanup(store.Close)
+	quick.Store = store
 	b.start(b.runtime(quick, several("a", "b", "c", "d")...))
 	b.eventually("both share", func() bool { return b.balanced(rt, 2) })
 	broken.Store(true)
@@ -97,10 +98,10 @@ func TestNodeWhosePoolIsBrokenLeavesItsShareToOthersUntilItIsMended(t *testing.T
 func TestOrderlyEndIsNotTakenForTheDeathOfItsProcess(t *testing.T) {
 	b := setup(t, pgstore.Options{})
 	b.append("s", 1)
-	slow := millrace.Projection{Name: "p", Batch: func(ctx context.Context, _ pgx.Tx, _ []event.Envelope) error {
+	slow := millrace.Projection{Name: "p", Handler: pgstore.Batch(func(ctx context.Context, _ pgx.Tx, _ []event.Envelope) error {
 		<-ctx.Done()
 		return ctx.Err()
-	}}
+	})}
 	for i := range 6 {
 		ctx, cancel := context.WithCancel(b.ctx)
 		rt := b.runtime(millrace.Config{GracePeriod: 50 * time.Millisecond}, slow)
@@ -138,11 +139,11 @@ func TestOrderlyEndOfAReplayIsNotTakenForTheDeathOfItsProcess(t *testing.T) {
 			s.idle(s.p)
 			var replays atomic.Int64
 			hangs := s.p
-			hangs.Batch = func(ctx context.Context, _ pgx.Tx, _ []event.Envelope) error {
+			hangs.Handler = pgstore.Batch(func(ctx context.Context, _ pgx.Tx, _ []event.Envelope) error {
 				replays.Add(1)
 				<-ctx.Done()
 				return ctx.Err()
-			}
+			})
 			replayed := make(chan projection.CommandResult, 1)
 			go func() {
 				o, err := s.letters.Replay(s.ctx, projection.DeadLetterFilter{All: true}, 100)

@@ -36,11 +36,11 @@ func inBothWays(t *testing.T, p millrace.Projection, test func(t *testing.T, a *
 		t.Run(way, func(t *testing.T) {
 			a := &asking{bundle: setup(t, pgstore.Options{}), id: millrace.ProjectionID{Name: "p"}, asks: make(map[int64]func(error) error)}
 			a.letters = a.store.DeadLetters(a.id)
-			p.Name, p.Each, p.DeliverEach = "p", nil, nil
+			p.Name = "p"
 			if way == "leased" {
-				p.DeliverEach = func(_ context.Context, e pgstore.Delivered) error { return a.handle(e.Position) }
+				p.Handler = millrace.DeliverEach(func(_ context.Context, e millrace.Delivered) error { return a.handle(e.Position) })
 			} else {
-				p.Each = func(_ context.Context, _ pgx.Tx, e event.Envelope) error { return a.handle(e.Position) }
+				p.Handler = pgstore.Each(func(_ context.Context, _ pgx.Tx, e event.Envelope) error { return a.handle(e.Position) })
 			}
 			a.rt = a.runtime(millrace.Config{}, p)
 			a.start(a.rt)

@@ -15,7 +15,7 @@ import (
 // restore does. The projection must not go on as if the numbers that are drawn again were old news.
 func TestTenantThatWasRestoredUnderARunningProjectionStopsIt(t *testing.T) {
 	b := setup(t, pgstore.Options{})
-	rt := b.runtime(millrace.Config{PollInterval: 50 * time.Millisecond}, millrace.Projection{Name: "p", Batch: record("p")})
+	rt := b.runtime(millrace.Config{PollInterval: 50 * time.Millisecond}, millrace.Projection{Name: "p", Handler: pgstore.Batch(record("p"))})
 	b.start(rt)
 	last := b.append("a", 10).Positions[9]
 	if err := rt.WaitFor(b.ctx, millrace.ProjectionID{Name: "p"}, last); err != nil {
@@ -38,7 +38,7 @@ func TestRestoredTenantStaysStoppedWhenNewEventsPassTheCheckpoint(t *testing.T) 
 	b := setup(t, pgstore.Options{})
 	id := millrace.ProjectionID{Name: "p"}
 	run := func() (*millrace.Runtime, func()) {
-		rt := b.runtime(millrace.Config{PollInterval: 50 * time.Millisecond}, millrace.Projection{Name: "p", Batch: record("p")})
+		rt := b.runtime(millrace.Config{PollInterval: 50 * time.Millisecond}, millrace.Projection{Name: "p", Handler: pgstore.Batch(record("p"))})
 		return rt, b.start(rt)
 	}
 	rt, stop := run()
@@ -74,7 +74,7 @@ func TestRestoredTenantStaysStoppedWhenNewEventsPassTheCheckpoint(t *testing.T) 
 // TestRestoreIsRecognisedThoughWritersGoOn lets the first append after a restore find it, long before the next poll.
 func TestRestoreIsRecognisedThoughWritersGoOn(t *testing.T) {
 	b := setup(t, pgstore.Options{})
-	rt := b.runtime(millrace.Config{PollInterval: time.Hour}, millrace.Projection{Name: "p", Batch: record("p")})
+	rt := b.runtime(millrace.Config{PollInterval: time.Hour}, millrace.Projection{Name: "p", Handler: pgstore.Batch(record("p"))})
 	b.start(rt)
 	if err := rt.WaitFor(b.ctx, millrace.ProjectionID{Name: "p"}, b.append("a", 10).Positions[9]); err != nil {
 		t.Fatal(err)
@@ -96,7 +96,7 @@ func TestRestoreIsRecognisedThoughWritersGoOn(t *testing.T) {
 
 func TestRunUntilIdleReportsAProjectionWhoseEventsAreGone(t *testing.T) {
 	b := setup(t, pgstore.Options{})
-	rt := b.runtime(millrace.Config{}, millrace.Projection{Name: "p", Batch: record("p")})
+	rt := b.runtime(millrace.Config{}, millrace.Projection{Name: "p", Handler: pgstore.Batch(record("p"))})
 	b.append("a", 10)
 	if err := rt.RunUntilIdle(b.ctx); err != nil {
 		t.Fatal(err)

@@ -184,12 +184,12 @@ func (b *bundle) mustRunWithPoison() {
 	id := millrace.ProjectionID{Name: "p"}
 	var mended atomic.Bool
 	poison := b.append("poison", 3).Positions
-	p := millrace.Projection{Name: "p", Retry: soon(1), MaxFailureShare: -1, OnFailure: projection.ActionParkStream, Batch: failsAt("p",
+	p := millrace.Projection{Name: "p", Retry: soon(1), MaxFailureShare: -1, OnFailure: projection.ActionParkStream, Handler: pgstore.Batch(failsAt("p",
 		func(position int64) bool { return !mended.Load() && slices.Contains(poison, position) },
 		func(_ context.Context, _ pgx.Tx, _ int, position int64) error {
 			return projection.At(position, errOnPurpose)
-		})}
-	delivered := millrace.Projection{Name: "d", DeliverEach: func(context.Context, pgstore.Delivered) error { return nil }}
+		}))}
+	delivered := millrace.Projection{Name: "d", Handler: millrace.DeliverEach(func(context.Context, millrace.Delivered) error { return nil })}
 	if err := b.runtime(quick, p, delivered).RunUntilIdle(b.ctx); err != nil {
 		b.t.Fatal(err)
 	}
@@ -238,10 +238,10 @@ func (b *bundle) mustRunWithPoison() {
 func (b *bundle) mustRunForAnotherTenant(tenant string) {
 	b.t.Helper()
 	var handled atomic.Int64
-	rt := b.runtime(millrace.Config{Tenants: []string{tenant}}, millrace.Projection{Name: "count", Each: func(context.Context, pgx.Tx, event.Envelope) error {
+	rt := b.runtime(millrace.Config{Tenants: []string{tenant}}, millrace.Projection{Name: "count", Handler: pgstore.Each(func(context.Context, pgx.Tx, event.Envelope) error {
 		handled.Add(1)
 		return nil
-	}})
+	})})
 	if err := rt.RunUntilIdle(b.ctx); err != nil || handled.Load() == 0 {
 		b.t.Errorf("tenant %s: %d events handled, %v", tenant, handled.Load(), err)
 	}

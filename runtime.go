@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -13,7 +14,7 @@ import (
 
 	"github.com/millrace-go/millrace/actors"
 	"github.com/millrace-go/millrace/internal/engine"
-	"github.com/millrace-go/millrace/pgstore"
+	"github.com/millrace-go/millrace/internal/excerpt"
 	"github.com/millrace-go/millrace/projection"
 	"github.com/millrace-go/millrace/supervisor"
 )
@@ -21,7 +22,7 @@ import (
 // Runtime runs projections. It is safe for concurrent use.
 type Runtime struct {
 	config Config
-	port   pgstore.Port
+	store  engine.Store
 
 	mu          sync.Mutex
 	definitions map[string]*engine.Definition
@@ -31,29 +32,41 @@ type Runtime struct {
 // New makes a runtime. It does nothing before Run.
 func New(config Config) (*Runtime, error) {
 	config = config.withDefaults()
-	if err := config.validate(); err != nil {
+	var store engine.Store
+	if config.Store != nil {
+		store = config.Store.Engine()
+	}
+	if store == nil {
+		return nil, errors.New("new runtime: Config.Store must be set")
+	}
+	if err := config.validate(store); err != nil {
 		return nil, fmt.Errorf("new runtime: %w", err)
 	}
 	config.Logger = shortErrors(config.Logger)
-	return &Runtime{config: config, port: config.Store.Port(), definitions: make(map[string]*engine.Definition)}, nil
+	return &Runtime{config: config, store: store, definitions: make(map[string]*engine.Definition)}, nil
 }
 
-// Register adds a projection, which then runs for each of the runtime's tenants. It is refused while the runtime runs,
-// and where a projection of that name is registered already.
-func (r *Runtime) Register(p Projection) error {
-	p = p.withDefaults()
-	if err := p.validate(); err != nil {
-		return fmt.Errorf("register: %w", err)
-	}
+// Register adds projections, which then run for each of the runtime's tenants. It adds all of them or, with an error, none. It
+// returns an error while the runtime runs, and for a name that is registered already.
+func (r *Runtime) Register(projections ...Projection) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	switch {
-	case r.env != nil:
-		return fmt.Errorf("register: projection %q: the runtime runs already", p.Name)
-	case r.definitions[p.Name] != nil:
-		return fmt.Errorf("register: projection %q is registered already", p.Name)
+	if r.env != nil {
+		return errors.New("register: the runtime runs already")
 	}
-	r.definitions[p.Name] = p.definition(r)
+	definitions := maps.Clone(r.definitions)
+	for _, p := range projections {
+		p = p.withDefaults()
+		def, err := p.definition(r)
+		if err == nil && definitions[p.Name] != nil {
+			err = errors.New("it is registered already")
+		}
+		if err != nil {
+			return fmt.Errorf("register projection %s: %w", excerpt.Quoted(p.Name), err)
+		}
+		definitions[p.Name] = def
+	}
+	r.definitions = definitions
 	return nil
 }
 
@@ -85,7 +98,7 @@ func (r *Runtime) RunUntilIdle(ctx context.Context) error {
 	}
 	for _, tenant := range tenants {
 		if _, ok := heads.Positions[tenant]; !ok {
-			err := r.port.Absent(ctx, tenant)
+			err := r.store.Absent(ctx, tenant)
 			if err == nil {
 				err = fmt.Errorf("tenant %q was restored meanwhile: %w", tenant, projection.ErrTenantDropped)
 			}
@@ -113,7 +126,7 @@ func (r *Runtime) run(ctx context.Context, while func(ctx context.Context) error
 		return fmt.Errorf("run: %w", err)
 	}
 	defer r.ended()
-	defer r.port.OnWake(env.Feeds.Wake)()
+	defer r.store.OnWake(env.Feeds.Wake)()
 	boss, err := supervisor.Start(env)
 	if err != nil {
 		return fmt.Errorf("run: %w", err)
@@ -167,10 +180,9 @@ func (r *Runtime) start() (*actors.Deps, error) {
 	}
 	slices.Sort(names)
 	c := r.config
-	pool := int(c.Store.Pool().Config().MaxConns)
 	env := &actors.Deps{
 		System: actors.NewSystem(c.Logger),
-		Store:  r.port,
+		Store:  r.store,
 		Log:    c.Logger,
 		Node:   engine.Node{ID: uuid.NewString(), Projections: names, Tenants: c.Tenants, LeaseDuration: c.LeaseDuration},
 		Timing: actors.Timing{
@@ -179,7 +191,7 @@ func (r *Runtime) start() (*actors.Deps, error) {
 			AdvanceEvery: c.AdvanceInterval, QueryTimeout: c.QueryTimeout, Rest: 100 * time.Millisecond,
 		},
 		Definitions: r.definitions,
-		Limiter:     actors.NewLimiter(pool, c.MaxBatches, c.MaxBatchesPerTenant, c.MaxDeliveries),
+		Limiter:     actors.NewLimiter(r.store.Connections(), c.MaxBatches, c.MaxBatchesPerTenant, c.MaxDeliveries),
 		TailBytes:   c.TailMemory,
 	}
 	env.Live()
@@ -221,7 +233,7 @@ func (r *Runtime) ackSlot(ctx context.Context) (release func(), err error) {
 func (r *Runtime) tenants(ctx context.Context) ([]string, error) {
 	ctx, cancel := context.WithTimeout(ctx, r.config.QueryTimeout)
 	defer cancel()
-	all, err := r.config.Store.Tenants(ctx)
+	all, err := r.store.Tenants(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -239,18 +251,18 @@ func (r *Runtime) tenants(ctx context.Context) ([]string, error) {
 // Pause lets a projection run no further batch, on whatever node it runs, until it is resumed. It acts at once, but does
 // not disturb a batch that is under way. Its node keeps its lease and its place. It outlives restarts.
 func (r *Runtime) Pause(ctx context.Context, id ProjectionID) error {
-	return r.config.Store.SetWanted(ctx, id, engine.WantPause)
+	return r.store.SetWanted(ctx, id, engine.WantPause)
 }
 
 // Stop is like Pause, and the node gives the lease back: nobody holds it until the projection is resumed.
 func (r *Runtime) Stop(ctx context.Context, id ProjectionID) error {
-	return r.config.Store.SetWanted(ctx, id, engine.WantStop)
+	return r.store.SetWanted(ctx, id, engine.WantStop)
 }
 
 // Resume takes Pause and Stop back. A projection that waits, for its next attempt or for something to be mended, tries at
 // once. One that stopped at an event tries that again, and its attempts are counted anew.
 func (r *Runtime) Resume(ctx context.Context, id ProjectionID) error {
-	return r.config.Store.SetWanted(ctx, id, engine.WantRun)
+	return r.store.SetWanted(ctx, id, engine.WantRun)
 }
 
 // notWanted is why a projection does not run.
@@ -295,7 +307,7 @@ func (r *Runtime) waitFor(ctx context.Context, id ProjectionID, position int64) 
 			if tenants, err := r.tenants(ctx); err == nil && !slices.Contains(tenants, id.Tenant) {
 				return projection.ErrUnknownTenant
 			}
-		case err != nil && r.port.Classify(err).Class != engine.Infrastructure:
+		case err != nil && r.store.Classify(err).Class != engine.Infrastructure:
 			return err
 		case err == nil && row.Checkpoint >= position:
 			return nil
@@ -331,17 +343,17 @@ func (r *Runtime) knows(id ProjectionID) bool {
 }
 
 // row is what the database knows of a projection.
-func (r *Runtime) row(ctx context.Context, id ProjectionID) (pgstore.ProjectionRow, error) {
+func (r *Runtime) row(ctx context.Context, id ProjectionID) (engine.ProjectionRow, error) {
 	ctx, cancel := context.WithTimeout(ctx, r.config.QueryTimeout)
 	defer cancel()
-	rows, err := r.port.Projections(ctx, []string{id.Tenant})
+	rows, err := r.store.Projections(ctx, []string{id.Tenant})
 	if err != nil {
-		return pgstore.ProjectionRow{}, err
+		return engine.ProjectionRow{}, err
 	}
 	for _, row := range rows {
 		if row.ID == id {
 			return row, nil
 		}
 	}
-	return pgstore.ProjectionRow{}, projection.ErrUnknownProjection
+	return engine.ProjectionRow{}, projection.ErrUnknownProjection
 }

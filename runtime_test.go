@@ -75,7 +75,7 @@ func (b *bundle) append(stream string, n int) event.Appended {
 }
 
 // record is a handler that records what it applies.
-func record(name string) pgstore.BatchHandler {
+func record(name string) batchFunc {
 	return func(ctx context.Context, tx pgx.Tx, events []event.Envelope) error {
 		return recordIn(ctx, tx, name, events)
 	}
@@ -185,10 +185,10 @@ func (b *bundle) status(rt *millrace.Runtime, name string) millrace.ProjectionSt
 func TestEveryEventIsAppliedOnceAndInOrder(t *testing.T) {
 	b := setup(t, pgstore.Options{})
 	b.append("a", 700)
-	rt := b.runtime(millrace.Config{}, millrace.Projection{Name: "p", Batch: record("p")}, millrace.Projection{
-		Name: "q", Each: func(ctx context.Context, tx pgx.Tx, e event.Envelope) error {
+	rt := b.runtime(millrace.Config{}, millrace.Projection{Name: "p", Handler: pgstore.Batch(record("p"))}, millrace.Projection{
+		Name: "q", Handler: pgstore.Each(func(ctx context.Context, tx pgx.Tx, e event.Envelope) error {
 			return recordIn(ctx, tx, "q", []event.Envelope{e})
-		},
+		}),
 	})
 	b.start(rt)
 	var last int64
@@ -206,7 +206,7 @@ func TestEveryEventIsAppliedOnceAndInOrder(t *testing.T) {
 
 func TestRunUntilIdleEndsWhenEverythingIsHandled(t *testing.T) {
 	b := setup(t, pgstore.Options{})
-	rt := b.runtime(millrace.Config{}, millrace.Projection{Name: "p", Batch: record("p")})
+	rt := b.runtime(millrace.Config{}, millrace.Projection{Name: "p", Handler: pgstore.Batch(record("p"))})
 	for range 3 {
 		b.append("a", 100)
 		if err := rt.RunUntilIdle(b.ctx); err != nil {
@@ -222,8 +222,8 @@ func TestRunUntilIdleEndsWhenEverythingIsHandled(t *testing.T) {
 func TestTwoRuntimesInOneProcessDoNotDisturbEachOther(t *testing.T) {
 	b := setup(t, pgstore.Options{})
 	b.append("a", 300)
-	first := b.runtime(millrace.Config{}, millrace.Projection{Name: "p", Batch: record("p")})
-	second := b.runtime(millrace.Config{}, millrace.Projection{Name: "p", Batch: record("p")}, millrace.Projection{Name: "q", Batch: record("q")})
+	first := b.runtime(millrace.Config{}, millrace.Projection{Name: "p", Handler: pgstore.Batch(record("p"))})
+	second := b.runtime(millrace.Config{}, millrace.Projection{Name: "p", Handler: pgstore.Batch(record("p"))}, millrace.Projection{Name: "q", Handler: pgstore.Batch(record("q"))})
 	stopFirst := b.start(first)
 	b.start(second)
 	for range 20 {
@@ -241,7 +241,7 @@ func TestTwoRuntimesInOneProcessDoNotDisturbEachOther(t *testing.T) {
 
 func TestTypesSelectEventsAndTheCheckpointFollows(t *testing.T) {
 	b := setup(t, pgstore.Options{})
-	rt := b.runtime(millrace.Config{AdvanceInterval: 50 * time.Millisecond}, millrace.Projection{Name: "p", Batch: record("p"), Types: []string{"wanted"}})
+	rt := b.runtime(millrace.Config{AdvanceInterval: 50 * time.Millisecond}, millrace.Projection{Name: "p", Handler: pgstore.Batch(record("p")), Types: []string{"wanted"}})
 	b.start(rt)
 	wanted, err := b.store.Append(b.ctx, "w", event.Any, event.Event{Type: "wanted"})
 	if err != nil {
@@ -265,7 +265,7 @@ func TestTypesSelectEventsAndTheCheckpointFollows(t *testing.T) {
 
 func TestPausedProjectionWaitsAndSaysSo(t *testing.T) {
 	b := setup(t, pgstore.Options{})
-	rt := b.runtime(millrace.Config{}, millrace.Projection{Name: "p", Batch: record("p")})
+	rt := b.runtime(millrace.Config{}, millrace.Projection{Name: "p", Handler: pgstore.Batch(record("p"))})
 	id := millrace.ProjectionID{Name: "p"}
 	b.start(rt)
 	if err := rt.WaitFor(b.ctx, id, b.append("a", 3).Positions[2]); err != nil {
@@ -302,7 +302,7 @@ func TestPausedProjectionWaitsAndSaysSo(t *testing.T) {
 
 func TestRunUntilIdleReportsAPausedProjection(t *testing.T) {
 	b := setup(t, pgstore.Options{})
-	rt := b.runtime(millrace.Config{}, millrace.Projection{Name: "p", Batch: record("p")})
+	rt := b.runtime(millrace.Config{}, millrace.Projection{Name: "p", Handler: pgstore.Batch(record("p"))})
 	if err := rt.RunUntilIdle(b.ctx); err != nil {
 		t.Fatal(err)
 	}
@@ -322,10 +322,10 @@ func TestRunUntilIdleReportsAPausedProjection(t *testing.T) {
 func TestTenantsStayApartAndNewOnesAreFound(t *testing.T) {
 	b := setup(t, pgstore.Options{})
 	rt := b.runtime(millrace.Config{ReconcileInterval: 50 * time.Millisecond}, millrace.Projection{Name: "p",
-		Batch: func(ctx context.Context, tx pgx.Tx, events []event.Envelope) error {
-			id, _ := pgstore.ProjectionFrom(ctx)
+		Handler: pgstore.Batch(func(ctx context.Context, tx pgx.Tx, events []event.Envelope) error {
+			id, _ := millrace.ProjectionFrom(ctx)
 			return recordIn(ctx, tx, id.Tenant, events)
-		}})
+		})})
 	b.start(rt)
 	b.append("a", 2)
 	for _, name := range []string{"acme", `o'hara "; drop schema public`} {
@@ -359,7 +359,7 @@ func TestStopLetsABatchFinishAndGivesTheLeaseBack(t *testing.T) {
 		<-leave
 		return recordIn(ctx, tx, "p", events)
 	}
-	rt := b.runtime(millrace.Config{}, millrace.Projection{Name: "p", Batch: handler})
+	rt := b.runtime(millrace.Config{}, millrace.Projection{Name: "p", Handler: pgstore.Batch(handler)})
 	ctx, cancel := context.WithCancel(b.ctx)
 	done := make(chan error, 1)
 	go func() { done <- rt.Run(ctx) }()
@@ -385,14 +385,14 @@ func TestStopCancelsABatchPastTheGracePeriod(t *testing.T) {
 	b := setup(t, pgstore.Options{})
 	entered := make(chan struct{}, 1)
 	rt := b.runtime(millrace.Config{GracePeriod: 50 * time.Millisecond}, millrace.Projection{Name: "p",
-		Batch: func(ctx context.Context, tx pgx.Tx, events []event.Envelope) error {
+		Handler: pgstore.Batch(func(ctx context.Context, tx pgx.Tx, events []event.Envelope) error {
 			if err := recordIn(ctx, tx, "p", events); err != nil {
 				return err
 			}
 			entered <- struct{}{}
 			<-ctx.Done()
 			return ctx.Err()
-		}})
+		})})
 	ctx, cancel := context.WithCancel(b.ctx)
 	done := make(chan error, 1)
 	go func() { done <- rt.Run(ctx) }()
@@ -414,7 +414,7 @@ func TestStopCancelsABatchPastTheGracePeriod(t *testing.T) {
 // Somebody appends and another runtime applies all the while: the checkpoint may well be beyond what was visible.
 func TestRunUntilIdleEndsBesideALiveRuntime(t *testing.T) {
 	b := setup(t, pgstore.Options{})
-	p := millrace.Projection{Name: "p", Batch: record("p")}
+	p := millrace.Projection{Name: "p", Handler: pgstore.Batch(record("p"))}
 	live := b.runtime(millrace.Config{}, p)
 	b.start(live)
 	stop := b.appendThrough(4)
@@ -428,3 +428,9 @@ func TestRunUntilIdleEndsBesideALiveRuntime(t *testing.T) {
 		}
 	}
 }
+
+type (
+	batchFunc     = func(ctx context.Context, tx pgx.Tx, events []event.Envelope) error
+	eventFunc     = func(ctx context.Context, tx pgx.Tx, e event.Envelope) error
+	deliveredFunc = func(ctx context.Context, e millrace.Delivered) error
+)

@@ -90,9 +90,9 @@ func (b *bundle) traced(tracer pgx.QueryTracer) *pgstore.Store {
 }
 
 // named are n projections with this handler.
-func named(n int, handler pgstore.BatchHandler) (list []millrace.Projection) {
+func named(n int, handler batchFunc) (list []millrace.Projection) {
 	for i := range n {
-		list = append(list, millrace.Projection{Name: fmt.Sprint("p", i), Batch: handler})
+		list = append(list, millrace.Projection{Name: fmt.Sprint("p", i), Handler: pgstore.Batch(handler)})
 	}
 	return list
 }

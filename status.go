@@ -8,7 +8,6 @@ import (
 
 	"github.com/millrace-go/millrace/actors"
 	"github.com/millrace-go/millrace/internal/engine"
-	"github.com/millrace-go/millrace/pgstore"
 	"github.com/millrace-go/millrace/projection"
 )
 
@@ -56,7 +55,7 @@ type Status struct {
 	Projections []ProjectionStatus
 	// OldestSnapshot is the transaction that holds back the clean-up of dead rows for longest; while it is open, every
 	// advance of a checkpoint gets slower.
-	OldestSnapshot pgstore.Snapshot
+	OldestSnapshot SnapshotStatus
 	// Abandoned counts the handlers of this process that did not return when they were cancelled.
 	Abandoned int64
 	// Stuck counts the actors of this node that stood still and were started again.
@@ -75,6 +74,14 @@ type SessionStatus struct {
 	Pooled bool
 	// Reason says why it is not connected, why no leases can be claimed, or what does not work behind a pooler.
 	Reason string
+}
+
+// SnapshotStatus is a transaction that keeps dead rows from being cleaned up.
+type SnapshotStatus struct {
+	// PID is its backend, 0 if there is none.
+	PID int
+	// Age is how long the transaction has been open.
+	Age time.Duration
 }
 
 // NodeStatus is one process that runs projections.
@@ -148,7 +155,7 @@ func (r *Runtime) Status(ctx context.Context) (Status, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, r.config.QueryTimeout)
 	defer cancel()
-	store := r.port
+	store := r.store
 	rows, err := store.Projections(ctx, tenants)
 	if err != nil {
 		return Status{}, fmt.Errorf("status: %w", err)
@@ -157,10 +164,12 @@ func (r *Runtime) Status(ctx context.Context) (Status, error) {
 	if err != nil {
 		return Status{}, fmt.Errorf("status: %w", err)
 	}
-	status := Status{Abandoned: store.Abandoned(), Pooled: r.config.Store.Pooled()}
-	if status.OldestSnapshot, err = store.OldestSnapshot(ctx); err != nil {
+	status := Status{Abandoned: store.Abandoned(), Pooled: store.Pooled()}
+	oldest, err := store.OldestSnapshot(ctx)
+	if err != nil {
 		return Status{}, fmt.Errorf("status: %w", err)
 	}
+	status.OldestSnapshot = SnapshotStatus(oldest)
 	local := map[ProjectionID]actors.ProjectionEntry{}
 	feeds := map[string]actors.FeedEntry{}
 	if env := r.running(); env != nil {
@@ -202,7 +211,7 @@ func (r *Runtime) Status(ctx context.Context) (Status, error) {
 }
 
 func (r *Runtime) nodes(ctx context.Context) ([]NodeStatus, error) {
-	rows, err := r.port.Nodes(ctx)
+	rows, err := r.store.Nodes(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -214,7 +223,7 @@ func (r *Runtime) nodes(ctx context.Context) ([]NodeStatus, error) {
 	return nodes, nil
 }
 
-func projectionStatus(row pgstore.ProjectionRow, head int64, entry actors.ProjectionEntry, here bool) ProjectionStatus {
+func projectionStatus(row engine.ProjectionRow, head int64, entry actors.ProjectionEntry, here bool) ProjectionStatus {
 	s := ProjectionStatus{
 		ID: row.ID, Owner: row.Owner, Epoch: row.Epoch, Checkpoint: row.Checkpoint, Position: row.Checkpoint, Head: head,
 		Parked: row.Parked, OldestParked: row.OldestParked, Skipped: row.Skipped, FailingPosition: row.FailingPosition, Attempts: row.Attempts,

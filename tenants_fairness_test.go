@@ -31,7 +31,7 @@ func (b *bundle) latency(rt *millrace.Runtime) time.Duration {
 func TestAppendsThatStayOpenDoNotSlowOtherTenants(t *testing.T) {
 	const tenants, most = 30, 20
 	b := setup(t, pgstore.Options{})
-	rt := b.runtime(millrace.Config{}, millrace.Projection{Name: "p", Batch: record("p")})
+	rt := b.runtime(millrace.Config{}, millrace.Projection{Name: "p", Handler: pgstore.Batch(record("p"))})
 	names := make([]string, tenants)
 	for i := range names {
 		names[i] = fmt.Sprintf("t%d", i)

@@ -12,11 +12,11 @@ import (
 )
 
 // totals is the projection of the README.
-var totals = millrace.Projection{Name: "totals", Each: func(ctx context.Context, tx pgx.Tx, e event.Envelope) error {
+var totals = millrace.Projection{Name: "totals", Handler: pgstore.Each(func(ctx context.Context, tx pgx.Tx, e event.Envelope) error {
 	_, err := tx.Exec(ctx, `insert into totals values ($1, ($2::jsonb ->> 'amount')::numeric)
 		on conflict (stream) do update set total = totals.total + excluded.total`, e.Stream, string(e.Body))
 	return err
-}}
+})}
 
 const createTotals = "create table totals (stream text primary key, total numeric)"
 

@@ -85,13 +85,13 @@ func TestFaultsThatOnlyLookLikeTheServersAreTheirEventsInTheEnd(t *testing.T) {
 			})
 			switch form {
 			case "batch":
-				p.Batch = handler
+				p.Handler = pgstore.Batch(handler)
 			case "each":
-				p.Each = each(handler)
+				p.Handler = pgstore.Each(each(handler))
 			default:
-				p.DeliverEach = func(ctx context.Context, e pgstore.Delivered) error {
+				p.Handler = millrace.DeliverEach(func(ctx context.Context, e millrace.Delivered) error {
 					return pgx.BeginFunc(ctx, b.store.Pool(), func(tx pgx.Tx) error { return handler(ctx, tx, []event.Envelope{e.Envelope}) })
-				}
+				})
 			}
 			projections = append(projections, p)
 		}
@@ -130,12 +130,12 @@ func TestFaultOfAReplayThatOnlyLooksLikeTheServersIsCountedInTheEnd(t *testing.T
 	b := setup(t, pgstore.Options{})
 	b.append("a", 1)
 	var replays atomic.Int64
-	rt := b.runtime(millrace.Config{}, millrace.Projection{Name: "p", Each: func(ctx context.Context, tx pgx.Tx, _ event.Envelope) error {
+	rt := b.runtime(millrace.Config{}, millrace.Projection{Name: "p", Handler: pgstore.Each(func(ctx context.Context, tx pgx.Tx, _ event.Envelope) error {
 		if replays.Add(1) == 1 {
 			return projection.Park(errOnPurpose)
 		}
 		return execute("do $$ begin raise exception 'bad input' using errcode = 'XX000'; end $$")(ctx, tx)
-	}})
+	})})
 	rt.SetFaultLimits(shortly)
 	b.start(rt)
 	b.eventually("it is parked", func() bool { return b.status(rt, "p").Parked == 1 })
@@ -155,7 +155,7 @@ func TestFaultOfTheSizeOfABatchParksNothing(t *testing.T) {
 	b.append("a", 200)
 	var failed, broadest atomic.Int64
 	rt := b.runtime(millrace.Config{}, millrace.Projection{Name: "p", MaxEvents: 64, Retry: soon(-1),
-		Batch: func(ctx context.Context, tx pgx.Tx, events []event.Envelope) error {
+		Handler: pgstore.Batch(func(ctx context.Context, tx pgx.Tx, events []event.Envelope) error {
 			sql := fmt.Sprintf("set local work_mem = '64kB'; set local temp_file_limit = '400kB'; select count(*) from generate_series(1, %d)", 1000*len(events))
 			if err := execute(sql)(ctx, tx); err != nil {
 				failed.Add(1)
@@ -163,7 +163,7 @@ func TestFaultOfTheSizeOfABatchParksNothing(t *testing.T) {
 			}
 			broadest.Store(max(broadest.Load(), int64(len(events))))
 			return recordIn(ctx, tx, "p", events)
-		}})
+		})})
 	if err := rt.RunUntilIdle(b.ctx); err != nil {
 		t.Fatal(err)
 	}
@@ -180,13 +180,13 @@ func TestPoisonThatLooksLikeTheServersDisturbsNoOtherProjection(t *testing.T) {
 	poison := b.append("a", 3).Positions[2]
 	store, traffic := b.watched()
 	var calls atomic.Int64
-	projections := []millrace.Projection{{Name: "poisoned", Batch: failsAt("poisoned", only(poison), func(ctx context.Context, tx pgx.Tx, _ int, _ int64) error {
+	projections := []millrace.Projection{{Name: "poisoned", Handler: pgstore.Batch(failsAt("poisoned", only(poison), func(ctx context.Context, tx pgx.Tx, _ int, _ int64) error {
 		calls.Add(1)
 		return execute("do $$ begin raise exception 'bad input' using errcode = 'XX000'; end $$")(ctx, tx)
-	})}}
+	}))}}
 	for i := range n {
 		name := fmt.Sprint("p", i)
-		projections = append(projections, millrace.Projection{Name: name, Batch: record(name)})
+		projections = append(projections, millrace.Projection{Name: name, Handler: pgstore.Batch(record(name))})
 	}
 	log, logs := watched()
 	rt := b.runtime(millrace.Config{Store: store, Logger: log}, projections...)
@@ -271,7 +271,7 @@ func TestLockWaitsDeadlocksAndSerializationFailuresAreNeverCounted(t *testing.T)
 		n, last := new(atomic.Int64), new(atomic.Value)
 		calls[kind], met[kind] = n, last
 		projections = append(projections, millrace.Projection{Name: kind, MaxEvents: 1, Timeout: 600 * time.Millisecond, Retry: soon(-1),
-			Batch: failsAt(kind, only(poison), func(ctx context.Context, tx pgx.Tx, _ int, _ int64) error {
+			Handler: pgstore.Batch(failsAt(kind, only(poison), func(ctx context.Context, tx pgx.Tx, _ int, _ int64) error {
 				if mended.Load() {
 					return nil
 				}
@@ -279,7 +279,7 @@ func TestLockWaitsDeadlocksAndSerializationFailuresAreNeverCounted(t *testing.T)
 				err := fail(ctx, tx)
 				last.Store(fmt.Sprint(err))
 				return err
-			})})
+			}))})
 	}
 	rt := b.runtime(millrace.Config{}, projections...)
 	rt.SetFaultLimits(engine.FaultLimits{Faults: 1, Over: 1})

@@ -29,12 +29,12 @@ func TestResumeDoesNotMultiplyAttempts(t *testing.T) {
 		return len(tries)
 	}
 	rt := b.runtime(millrace.Config{}, millrace.Projection{Name: "p", Retry: projection.RetryPolicy{Base: delay, Cap: delay, Factor: 1, Jitter: -1},
-		Each: func(context.Context, pgx.Tx, event.Envelope) error {
+		Handler: pgstore.Each(func(context.Context, pgx.Tx, event.Envelope) error {
 			mu.Lock()
 			defer mu.Unlock()
 			tries = append(tries, time.Now())
 			return projection.Retry(errOnPurpose)
-		}})
+		})})
 	b.start(rt)
 	id := millrace.ProjectionID{Name: "p"}
 	b.eventually("it fails", func() bool { return tried() > 1 })
@@ -65,7 +65,7 @@ func TestLettersAreReplayedWhileAnEventWaitsThoughTheSessionWasLost(t *testing.T
 	b.append("b", 1)
 	var mended atomic.Bool
 	rt := b.runtime(millrace.Config{}, millrace.Projection{Name: "p", Retry: projection.RetryPolicy{Base: time.Hour, Cap: time.Hour},
-		Each: func(_ context.Context, _ pgx.Tx, e event.Envelope) error {
+		Handler: pgstore.Each(func(_ context.Context, _ pgx.Tx, e event.Envelope) error {
 			switch {
 			case e.Position > bad:
 				return projection.Retry(errOnPurpose)
@@ -73,7 +73,7 @@ func TestLettersAreReplayedWhileAnEventWaitsThoughTheSessionWasLost(t *testing.T
 				return nil
 			}
 			return projection.Park(errOnPurpose)
-		}})
+		})})
 	b.start(rt)
 	b.eventually("the second event waits", func() bool { p := b.status(rt, "p"); return p.State == millrace.StateWaiting && p.Attempts == 1 })
 	mended.Store(true)
@@ -99,7 +99,7 @@ func TestStoppedProjectionSaysSoWhileAReplayMeetsAnOutage(t *testing.T) {
 	var down atomic.Bool
 	var replays atomic.Int64
 	rt := b.runtime(millrace.Config{}, millrace.Projection{Name: "p", Breaker: projection.BreakerPolicy{IsOutage: isDown, Failures: 1, OpenFor: time.Hour},
-		Each: func(_ context.Context, _ pgx.Tx, e event.Envelope) error {
+		Handler: pgstore.Each(func(_ context.Context, _ pgx.Tx, e event.Envelope) error {
 			switch {
 			case down.Load():
 				replays.Add(1)
@@ -108,7 +108,7 @@ func TestStoppedProjectionSaysSoWhileAReplayMeetsAnOutage(t *testing.T) {
 				return projection.Park(errOnPurpose)
 			}
 			return projection.Stop(errOnPurpose)
-		}})
+		})})
 	b.start(rt)
 	b.eventually("it has stopped", func() bool { return b.status(rt, "p").State == millrace.StateFailed })
 	down.Store(true)
@@ -141,7 +141,7 @@ func TestReplayInVainIsMadeLessAndLessOften(t *testing.T) {
 	var mu sync.Mutex
 	var tries []time.Time
 	rt := b.runtime(millrace.Config{ReconcileInterval: 50 * time.Millisecond}, millrace.Projection{Name: "p", Breaker: projection.BreakerPolicy{IsOutage: isDown},
-		Each: func(_ context.Context, _ pgx.Tx, e event.Envelope) error {
+		Handler: pgstore.Each(func(_ context.Context, _ pgx.Tx, e event.Envelope) error {
 			if !down.Load() {
 				return projection.Park(errOnPurpose)
 			}
@@ -149,7 +149,7 @@ func TestReplayInVainIsMadeLessAndLessOften(t *testing.T) {
 			defer mu.Unlock()
 			tries = append(tries, time.Now())
 			return errDown
-		}})
+		})})
 	b.start(rt)
 	b.eventually("it is parked", func() bool { return b.status(rt, "p").Parked == 1 })
 	down.Store(true)

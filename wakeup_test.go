@@ -56,7 +56,7 @@ func (b *bundle) mustNotArrive(rt *millrace.Runtime, from *pgstore.Store) {
 func TestNotificationBringsEventsOfOtherProcesses(t *testing.T) {
 	// This store's own notifications, which come late, would bring what is to arrive by none.
 	b := setup(t, pgstore.Options{NoNotify: true})
-	rt := b.runtime(millrace.Config{PollInterval: never}, millrace.Projection{Name: "p", Batch: record("p")})
+	rt := b.runtime(millrace.Config{PollInterval: never}, millrace.Projection{Name: "p", Handler: pgstore.Batch(record("p"))})
 	b.start(rt)
 	b.mustArrive(rt, b.store)
 	b.mustNotArrive(rt, b.elsewhere(pgstore.Options{NoNotify: true}))
@@ -66,7 +66,7 @@ func TestNotificationBringsEventsOfOtherProcesses(t *testing.T) {
 
 func TestPollBringsEventsWithoutNotification(t *testing.T) {
 	b := setup(t, pgstore.Options{})
-	rt := b.runtime(millrace.Config{PollInterval: 100 * time.Millisecond}, millrace.Projection{Name: "p", Batch: record("p")})
+	rt := b.runtime(millrace.Config{PollInterval: 100 * time.Millisecond}, millrace.Projection{Name: "p", Handler: pgstore.Batch(record("p"))})
 	b.start(rt)
 	b.mustArrive(rt, b.elsewhere(pgstore.Options{NoNotify: true}))
 	b.verify("p")
@@ -74,7 +74,7 @@ func TestPollBringsEventsWithoutNotification(t *testing.T) {
 
 func TestEventsArriveAtOnceAfterTheSessionConnectionWasTerminated(t *testing.T) {
 	b := setup(t, pgstore.Options{})
-	rt := b.runtime(millrace.Config{PollInterval: never}, millrace.Projection{Name: "p", Batch: record("p")})
+	rt := b.runtime(millrace.Config{PollInterval: never}, millrace.Projection{Name: "p", Handler: pgstore.Batch(record("p"))})
 	b.start(rt)
 	other := b.elsewhere(pgstore.Options{})
 	b.mustArrive(rt, other)
@@ -111,7 +111,7 @@ func TestPollBringsEventsWithoutNotificationAfterTheSessionConnectionWasTerminat
 	for name, poll := range map[string]time.Duration{"polling": 100 * time.Millisecond, "not polling": never} {
 		t.Run(name, func(t *testing.T) {
 			b := setup(t, pgstore.Options{NoNotify: true})
-			rt := b.runtime(millrace.Config{PollInterval: poll}, millrace.Projection{Name: "p", Batch: record("p")})
+			rt := b.runtime(millrace.Config{PollInterval: poll}, millrace.Projection{Name: "p", Handler: pgstore.Batch(record("p"))})
 			b.start(rt)
 			other := b.elsewhere(pgstore.Options{NoNotify: true})
 			b.mustArrive(rt, b.store)
@@ -136,7 +136,7 @@ func TestPollBringsEventsWithoutNotificationAfterTheSessionConnectionWasTerminat
 
 func TestForeignWriterWakesByTheDocumentedNotify(t *testing.T) {
 	b := setup(t, pgstore.Options{})
-	rt := b.runtime(millrace.Config{PollInterval: never}, millrace.Projection{Name: "p", Batch: record("p")})
+	rt := b.runtime(millrace.Config{PollInterval: never}, millrace.Projection{Name: "p", Handler: pgstore.Batch(record("p"))})
 	b.start(rt)
 	b.mustArrive(rt, b.store)
 	err := pgx.BeginFunc(b.ctx, b.store.Pool(), func(tx pgx.Tx) error {

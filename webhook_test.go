@@ -23,8 +23,8 @@ import (
 )
 
 // post is the handler of docs/delivery.md.
-func post(client *http.Client, url string) pgstore.DeliveredHandler {
-	return func(ctx context.Context, e pgstore.Delivered) error {
+func post(client *http.Client, url string) millrace.Handler {
+	return millrace.DeliverEach(func(ctx context.Context, e millrace.Delivered) error {
 		request, err := http.NewRequestWithContext(ctx, http.MethodPost, url, strings.NewReader(string(e.Body)))
 		if err != nil {
 			return projection.Park(err)
@@ -43,7 +43,7 @@ func post(client *http.Client, url string) pgstore.DeliveredHandler {
 			return projection.Retry(errors.New(response.Status))
 		}
 		return projection.Park(errors.New(response.Status)) // it does not want this one, today or tomorrow
-	}
+	})
 }
 
 // Every event is posted to a server that now and then is not in the mood.
@@ -64,10 +64,10 @@ func ExampleProjection_deliverEach() {
 	store, drop := exampleStore()
 	defer drop()
 	rt := exampleRuntime(store, millrace.Projection{
-		Name:        "invoices",
-		Types:       []string{"OrderPaid"},
-		Retry:       projection.RetryPolicy{Base: 10 * time.Millisecond},
-		DeliverEach: post(server.Client(), server.URL),
+		Name:    "invoices",
+		Types:   []string{"OrderPaid"},
+		Retry:   projection.RetryPolicy{Base: 10 * time.Millisecond},
+		Handler: post(server.Client(), server.URL),
 	})
 	ctx := context.Background()
 	for _, body := range []string{`{"amount": 30.00}`, `{"amount": 12.50}`, `{"amount": 7.25}`} {
@@ -90,7 +90,7 @@ const (
 )
 
 func webhooks(url string) millrace.Projection {
-	return millrace.Projection{Name: "p", MaxEvents: 10, Retry: soon(-1), DeliverEach: post(&http.Client{}, url)}
+	return millrace.Projection{Name: "p", MaxEvents: 10, Retry: soon(-1), Handler: post(&http.Client{}, url)}
 }
 
 // hook is a server that fails at random, and that ends whoever posts to it when it is told to.

@@ -11,34 +11,9 @@ import (
 	"github.com/millrace-go/millrace/projection"
 )
 
-// ProjectionRow is what the database knows of a projection.
-type ProjectionRow struct {
-	ID     projection.ID
-	Wanted engine.DesiredState
-	// Failed is why the projection waits for somebody, empty where it does not.
-	Failed string
-	// Halted tells that it waits until somebody resumes it.
-	Halted          bool
-	FailingPosition int64
-	Attempts        int
-	// MissingObject reports whether the event at FailingPosition waits for an object or a privilege that its handler needs.
-	MissingObject bool
-	LastError     string
-	Owner         string
-	OwnerAlive    bool
-	// NotOwned is for how long no living node has held the lease, 0 where one does.
-	NotOwned   time.Duration
-	Epoch      int64
-	Checkpoint int64
-	// Parked counts the dead letters, Skipped the events that were skipped.
-	Parked, Skipped int64
-	// OldestParked is when the oldest of the parked events failed first; zero where none is parked.
-	OldestParked time.Time
-}
-
 // Projections lists the projections of these tenants as the database knows them, sorted.
-func (s Port) Projections(ctx context.Context, tenants []string) ([]ProjectionRow, error) {
-	list, err := queryUncompiled(ctx, s.pool, func(row pgx.CollectableRow) (p ProjectionRow, err error) {
+func (s port) Projections(ctx context.Context, tenants []string) ([]engine.ProjectionRow, error) {
+	list, err := queryUncompiled(ctx, s.pool, func(row pgx.CollectableRow) (p engine.ProjectionRow, err error) {
 		var oldest *time.Time
 		var notOwned float64
 		err = row.Scan(&p.ID.Tenant, &p.ID.Name, &p.ID.Partition, &p.Wanted, &p.Failed, &p.Halted, &p.Skipped, &p.FailingPosition, &p.Attempts, &p.MissingObject, &p.LastError,
@@ -60,7 +35,7 @@ func (s Port) Projections(ctx context.Context, tenants []string) ([]ProjectionRo
 // SetWanted says whether a projection is wanted to run, to pause or to stop, and tells its owner, wherever it is. To run
 // clears its failure; if it had stopped at an event, the attempts at that event are counted anew. It returns ErrUnknownTenant
 // or ErrUnknownProjection where there is none of that name.
-func (s *Store) SetWanted(ctx context.Context, id projection.ID, wanted engine.DesiredState) error {
+func (s port) SetWanted(ctx context.Context, id projection.ID, wanted engine.DesiredState) error {
 	id = id.WithDefaults()
 	return s.durable(ctx, fmt.Sprintf("set the wanted state of %s", id), func(tx pgx.Tx) error {
 		done, err := execOne(ctx, tx, s.control.setWanted, id.Tenant, id.Name, id.Partition, wanted, s.control.controlChannel)
@@ -89,7 +64,7 @@ func (s *Store) unknown(ctx context.Context, q rowQuerier, id projection.ID) err
 }
 
 // Wanted tells of which of these leases' projections more is wanted than that they run.
-func (s Port) Wanted(ctx context.Context, rows []int32) (map[int32]engine.Orders, error) {
+func (s port) Wanted(ctx context.Context, rows []int32) (map[int32]engine.Orders, error) {
 	found, err := s.pool.Query(ctx, s.control.wanted, rows)
 	if err != nil {
 		return nil, fmt.Errorf("read wanted states: %w", storeFault(err))
@@ -106,28 +81,13 @@ func (s Port) Wanted(ctx context.Context, rows []int32) (map[int32]engine.Orders
 	return states, nil
 }
 
-// NodeRow is what the database knows of a node. A node that ended in order is not there.
-type NodeRow struct {
-	ID string
-	// Alive tells that its heartbeat holds, Leaving that it is giving its leases back.
-	Alive, Leaving bool
-	Projections    []string
-	Tenants        []string
-	StartedAt      time.Time
-	HeartbeatAt    time.Time
-	// Silent is how long ago the heartbeat was, by the server's clock.
-	Silent time.Duration
-	// Leases is how many it holds.
-	Leases int
-}
-
 // Nodes lists the nodes as the database knows them, the oldest first.
-func (s Port) Nodes(ctx context.Context) ([]NodeRow, error) {
+func (s port) Nodes(ctx context.Context) ([]engine.NodeRow, error) {
 	rows, err := s.pool.Query(ctx, s.control.nodes)
 	if err != nil {
 		return nil, fmt.Errorf("list nodes: %w", storeFault(err))
 	}
-	list, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (n NodeRow, err error) {
+	list, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (n engine.NodeRow, err error) {
 		var silent float64
 		err = row.Scan(&n.ID, &n.Alive, &n.Leaving, &n.Projections, &n.Tenants, &n.StartedAt, &n.HeartbeatAt, &silent, &n.Leases)
 		n.Silent = seconds(silent)
@@ -142,4 +102,4 @@ func (s Port) Nodes(ctx context.Context) ([]NodeRow, error) {
 func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
 
 // Abandoned counts the handlers that did not return when they were cancelled and were left to themselves.
-func (s Port) Abandoned() int64 { return s.abandoned.Load() }
+func (s port) Abandoned() int64 { return s.abandoned.Load() }

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"runtime/debug"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -16,67 +15,25 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"go.uber.org/zap"
 
-	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/pgstore/internal/guard"
 	"github.com/millrace-go/millrace/pgstore/internal/pgerr"
-	"github.com/millrace-go/millrace/projection"
 )
 
-// BatchHandler applies events to a read model within tx. It gets the events of one batch, in global order, none twice:
-// what it writes through tx commits together with the checkpoint, or not at all. It must not end tx, nor change its
-// session beyond it, nor let it leave the call.
-type BatchHandler func(ctx context.Context, tx pgx.Tx, events []event.Envelope) error
-
-// EventHandler is a BatchHandler for one event at a time.
-type EventHandler func(ctx context.Context, tx pgx.Tx, e event.Envelope) error
-
-// Each makes a BatchHandler of h. Where h fails or panics, the event is named, so that it need not be searched for.
-func Each(h EventHandler) BatchHandler {
-	return func(ctx context.Context, tx pgx.Tx, events []event.Envelope) error {
-		for _, e := range events {
-			if err := protect(func() error { return h(ctx, tx, e) }); err != nil {
-				return &projection.EventError{Position: e.Position, Stack: stackOf(err), Err: err}
-			}
-		}
-		return nil
-	}
-}
-
-// ApplyOptions are the bounds of a projection's batches.
-type ApplyOptions struct {
-	// Deadline bounds one call of the handler. Default 30 s.
-	Timeout time.Duration
-	// AsyncCommit commits the batch without waiting for the disk.
-	AsyncCommit bool
-}
-
-// Apply makes of a handler what the actors run: one batch transaction.
-func (s Port) Apply(h BatchHandler, o ApplyOptions) func(context.Context, engine.Lease, engine.Batch) error {
+// Apply implements engine.Store.
+func (s port) Apply(h engine.Handler, o engine.ApplyOptions) engine.Run {
 	return func(ctx context.Context, lease engine.Lease, batch engine.Batch) error {
 		b := newBatchTx(s.Store, lease, batch.To, batchOptions{deadline: cmp.Or(o.Timeout, 30*time.Second), relaxed: o.AsyncCommit, fresh: batch.Fresh})
 		if len(batch.BlockedByStream) > 0 || batch.Replay != nil {
 			b.settle = func(ctx context.Context, conn *pgx.Conn) error { return s.settleLetters(ctx, conn, lease, batch) }
 		}
-		return b.run(withProjection(ctx, lease.ID), func(ctx context.Context, tx pgx.Tx) error {
+		return b.run(engine.WithProjection(ctx, lease.ID), func(ctx context.Context, tx pgx.Tx) error {
 			if len(batch.Events) == 0 {
 				return nil
 			}
-			return h(ctx, tx, batch.Events)
+			return h.Apply(ctx, tx, batch.Events)
 		})
 	}
-}
-
-type projectionKey struct{}
-
-func withProjection(ctx context.Context, id projection.ID) context.Context {
-	return context.WithValue(ctx, projectionKey{}, id)
-}
-
-// ProjectionFrom tells a handler, by its context, for which projection of which tenant it is called.
-func ProjectionFrom(ctx context.Context) (projection.ID, bool) {
-	id, ok := ctx.Value(projectionKey{}).(projection.ID)
-	return id, ok
 }
 
 type batchOptions struct {
@@ -294,43 +251,4 @@ func (l *leasedConn) release() {
 	if !l.abandoned {
 		l.conn.Release()
 	}
-}
-
-// protect calls fn and makes an error of a panic.
-func protect(fn func() error) (err error) {
-	defer func() {
-		if r := recover(); r != nil {
-			err = newPanicError(r)
-		}
-	}()
-	return fn()
-}
-
-// panicError is a panic of a handler's.
-type panicError struct {
-	value any
-	stack string
-}
-
-func newPanicError(value any) *panicError {
-	return &panicError{value: value, stack: string(debug.Stack())}
-}
-
-func (e *panicError) Error() string {
-	return fmt.Sprintf("%v: %v", projection.ErrHandlerPanic, e.value)
-}
-
-func (e *panicError) Is(target error) bool { return target == projection.ErrHandlerPanic }
-
-func (e *panicError) Unwrap() error {
-	err, _ := e.value.(error)
-	return err
-}
-
-func stackOf(err error) string {
-	var p *panicError
-	if errors.As(err, &p) {
-		return p.stack
-	}
-	return ""
 }

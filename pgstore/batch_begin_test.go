@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/millrace-go/millrace/event"
+	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/projection"
 )
 
@@ -28,7 +29,7 @@ func show(ctx context.Context, q interface {
 }
 
 // settingIn runs a batch and returns what a setting was in its handler.
-func (o *owner) settingIn(opts ApplyOptions, name string) (value string) {
+func (o *owner) settingIn(opts engine.ApplyOptions, name string) (value string) {
 	o.t.Helper()
 	err := o.apply(writeAnd(func(ctx context.Context, tx pgx.Tx) error {
 		value = show(ctx, tx, name)
@@ -62,7 +63,7 @@ func TestBatchAnnouncesItselfWithItsPid(t *testing.T) {
 			t.Errorf("announced are %v, want %d", pids, tx.Conn().PgConn().PID())
 		}
 		return nil
-	}), ApplyOptions{})
+	}), engine.ApplyOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -78,7 +79,7 @@ func TestBatchHasTimeoutsOfItsOwn(t *testing.T) {
 		"lock_timeout": "3625ms", "statement_timeout": most, "idle_in_transaction_session_timeout": most,
 		"transaction_isolation": "read committed", "transaction_read_only": "off",
 	} {
-		if got := o.settingIn(ApplyOptions{Timeout: 7_250 * time.Millisecond}, name); got != want {
+		if got := o.settingIn(engine.ApplyOptions{Timeout: 7_250 * time.Millisecond}, name); got != want {
 			t.Errorf("%s is %q in the batch, want %q", name, got, want)
 		}
 		if strings.Contains(name, "timeout") {
@@ -91,7 +92,7 @@ func TestBatchHasTimeoutsOfItsOwn(t *testing.T) {
 
 func TestDeadlineBeyondWhatSettingsHoldWorks(t *testing.T) {
 	o := newOwner(t, 1)
-	if err := o.apply(write, ApplyOptions{Timeout: math.MaxInt64 / 2}); err != nil {
+	if err := o.apply(write, engine.ApplyOptions{Timeout: math.MaxInt64 / 2}); err != nil {
 		t.Fatal(err)
 	}
 	o.applied(1)
@@ -100,7 +101,7 @@ func TestDeadlineBeyondWhatSettingsHoldWorks(t *testing.T) {
 func TestRelaxedBatchDoesNotWaitForTheDisk(t *testing.T) {
 	o := newOwner(t, 1)
 	for relaxed, want := range map[bool]string{true: "off", false: "on"} {
-		if got := o.settingIn(ApplyOptions{AsyncCommit: relaxed}, "synchronous_commit"); got != want {
+		if got := o.settingIn(engine.ApplyOptions{AsyncCommit: relaxed}, "synchronous_commit"); got != want {
 			t.Errorf("relaxed %v: synchronous_commit is %q", relaxed, got)
 		}
 		if after := show(testContext(t), o.store.pool, "synchronous_commit"); after != "on" {
@@ -126,7 +127,7 @@ func TestAppendInARelaxedBatchWaitsForTheDisk(t *testing.T) {
 			t.Error("woken before the commit")
 		}
 		return nil
-	}), ApplyOptions{AsyncCommit: true})
+	}), engine.ApplyOptions{AsyncCommit: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -151,7 +152,7 @@ func TestSearchPathIsThatOfANamedTenantOnly(t *testing.T) {
 			if got := show(ctx, tx, "search_path"); got != want {
 				t.Errorf("search_path is %s, want %s", got, want)
 			}
-			if id, ok := ProjectionFrom(ctx); !ok || id.Tenant != name || id.Name != "p" {
+			if id, ok := engine.ProjectionFrom(ctx); !ok || id.Tenant != name || id.Name != "p" {
 				t.Errorf("called for %v", id)
 			}
 			var events int
@@ -161,7 +162,7 @@ func TestSearchPathIsThatOfANamedTenantOnly(t *testing.T) {
 				}
 			}
 			return nil
-		}), ApplyOptions{})
+		}), engine.ApplyOptions{})
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}

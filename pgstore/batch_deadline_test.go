@@ -37,7 +37,7 @@ func TestDeadlineIsTheHandlersFault(t *testing.T) {
 			return nil
 		},
 	} {
-		err := o.apply(writeAnd(handler), ApplyOptions{Timeout: 200 * time.Millisecond})
+		err := o.apply(writeAnd(handler), engine.ApplyOptions{Timeout: 200 * time.Millisecond})
 		if fault := classify(err); err == nil || fault.Class != engine.HandlerFault {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -52,7 +52,7 @@ func TestHandlerThatFinishesBehindItsDeadlineIsNotWasted(t *testing.T) {
 		<-ctx.Done()
 		<-time.After(300 * time.Millisecond)
 		return nil
-	}), ApplyOptions{Timeout: 100 * time.Millisecond})
+	}), engine.ApplyOptions{Timeout: 100 * time.Millisecond})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -71,7 +71,7 @@ func TestHandlerThatIgnoresItsContextIsAbandoned(t *testing.T) {
 		<-release
 		late <- write(context.WithoutCancel(ctx), tx, events)
 		return nil
-	}, ApplyOptions{Timeout: 100 * time.Millisecond})
+	}, engine.ApplyOptions{Timeout: 100 * time.Millisecond})
 	wantClass(t, err, engine.HandlerFault)
 	if !errors.Is(err, projection.ErrAbandoned) || !errors.Is(err, projection.ErrTimeout) {
 		t.Error(err)
@@ -79,12 +79,12 @@ func TestHandlerThatIgnoresItsContextIsAbandoned(t *testing.T) {
 	if took := time.Since(began); took > 30*time.Second {
 		t.Errorf("the handler was waited for %v", took)
 	}
-	if store.Port().Abandoned() != 1 {
-		t.Errorf("%d handlers abandoned", store.Port().Abandoned())
+	if store.port().Abandoned() != 1 {
+		t.Errorf("%d handlers abandoned", store.port().Abandoned())
 	}
 	// The pool of one connection has room again, while the handler still hangs.
 	o.untouched()
-	if err := o.apply(write, ApplyOptions{}); err != nil {
+	if err := o.apply(write, engine.ApplyOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	close(release)
@@ -101,10 +101,10 @@ func TestEndOfTheRuntimeUnderAHandlerIsNobodysFault(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	err = o.store.Port().Apply(writeAnd(func(ctx context.Context, tx pgx.Tx) error {
+	err = o.store.port().apply(writeAnd(func(ctx context.Context, tx pgx.Tx) error {
 		cancel()
 		return sends("select pg_sleep(60)")(ctx, tx)
-	}), ApplyOptions{Timeout: testDeadline})(ctx, o.lease, engine.Batch{Events: events, To: events[0].Position})
+	}), engine.ApplyOptions{Timeout: testDeadline})(ctx, o.lease, engine.Batch{Events: events, To: events[0].Position})
 	wantClass(t, err, engine.Infrastructure)
 	o.untouched()
 }
@@ -141,14 +141,14 @@ func TestStrangersLockIsNobodysFault(t *testing.T) {
 			return nil
 		},
 	} {
-		err := o.apply(writeAnd(handler), ApplyOptions{Timeout: 400 * time.Millisecond})
+		err := o.apply(writeAnd(handler), engine.ApplyOptions{Timeout: 400 * time.Millisecond})
 		if fault := classify(err); err == nil || fault.Class != engine.Infrastructure {
 			t.Errorf("%s: %v", name, err)
 		}
 		o.untouched()
 	}
 	release[0]()
-	if err := o.apply(writeAnd(sends("update public.row set n = n + 1")), ApplyOptions{Timeout: testDeadline}); err != nil {
+	if err := o.apply(writeAnd(sends("update public.row set n = n + 1")), engine.ApplyOptions{Timeout: testDeadline}); err != nil {
 		t.Error(err)
 	}
 	o.applied(1)
@@ -169,7 +169,7 @@ func TestManyWaitsForLocksInOneStatementAreNobodysFault(t *testing.T) {
 		})
 	}
 	mustExec(t, o.store, "create function public.touch(i int) returns void language sql as $$ update public.row set n = n + 1 where id = i $$")
-	err := o.apply(writeAnd(sends("select public.touch(i) from generate_series(0, 2) i")), ApplyOptions{Timeout: deadline})
+	err := o.apply(writeAnd(sends("select public.touch(i) from generate_series(0, 2) i")), engine.ApplyOptions{Timeout: deadline})
 	wantClass(t, err, engine.Infrastructure)
 	if !errors.Is(err, projection.ErrLockWait) {
 		t.Error(err)
@@ -189,7 +189,7 @@ func TestDeadlineWhenTheServerCannotBeAskedIsNotCounted(t *testing.T) {
 		<-ctx.Done()
 		return ctx.Err()
 	}
-	wantClass(t, o.apply(writeAnd(hangs), ApplyOptions{Timeout: 100 * time.Millisecond}), engine.HandlerFault)
+	wantClass(t, o.apply(writeAnd(hangs), engine.ApplyOptions{Timeout: 100 * time.Millisecond}), engine.HandlerFault)
 	var strangers []*pgx.Conn
 	ctx := testContext(t)
 	for int(store.pool.Stat().TotalConns())+len(strangers) < most {
@@ -200,7 +200,7 @@ func TestDeadlineWhenTheServerCannotBeAskedIsNotCounted(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	wantClass(t, o.apply(writeAnd(hangs), ApplyOptions{Timeout: 100 * time.Millisecond}), engine.Infrastructure)
+	wantClass(t, o.apply(writeAnd(hangs), engine.ApplyOptions{Timeout: 100 * time.Millisecond}), engine.Infrastructure)
 	for _, conn := range strangers {
 		_ = conn.Close(testContext(t))
 	}

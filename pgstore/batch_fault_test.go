@@ -36,13 +36,13 @@ func TestFaultThatASavepointUndidIsForgotten(t *testing.T) {
 				t.Errorf("%s: %v", name, err)
 			}
 			return errors.New("another error")
-		}), ApplyOptions{})
+		}), engine.ApplyOptions{})
 		wantClass(t, err, engine.HandlerFault)
 		// The control: without the savepoint it is the infrastructure's, even if the handler says something else.
 		err = o.apply(writeAnd(func(ctx context.Context, tx pgx.Tx) error {
 			_ = raise(ctx, tx)
 			return errors.New("another error")
-		}), ApplyOptions{})
+		}), engine.ApplyOptions{})
 		wantClass(t, err, engine.Infrastructure)
 	}
 	o.untouched()
@@ -78,13 +78,13 @@ func TestMisusedConnectionIsTheHandlersFault(t *testing.T) {
 			return err
 		},
 	} {
-		fault := wantClass(t, o.apply(writeAnd(misuse), ApplyOptions{}), engine.HandlerFault)
+		fault := wantClass(t, o.apply(writeAnd(misuse), engine.ApplyOptions{}), engine.HandlerFault)
 		if t.Failed() {
 			t.Fatalf("%s: %v", name, fault)
 		}
 		o.untouched()
 	}
-	if err := o.apply(write, ApplyOptions{}); err != nil {
+	if err := o.apply(write, engine.ApplyOptions{}); err != nil {
 		t.Error(err)
 	}
 	o.applied(2)
@@ -104,7 +104,7 @@ func TestFaultOfAnotherServiceIsTheHandlers(t *testing.T) {
 		fmt.Errorf("call: %w", &pgconn.ConnectError{}),
 		&engine.Fault{Class: engine.Infrastructure, Unreachable: true, Err: errors.New("of another store")},
 	} {
-		wantClass(t, o.apply(writeAnd(func(context.Context, pgx.Tx) error { return err }), ApplyOptions{}), engine.HandlerFault)
+		wantClass(t, o.apply(writeAnd(func(context.Context, pgx.Tx) error { return err }), engine.ApplyOptions{}), engine.HandlerFault)
 	}
 	o.untouched()
 }
@@ -143,7 +143,7 @@ func TestLossOfTheBatchesConnectionIsUnclear(t *testing.T) {
 				t.Error(err)
 			}
 			return then(ctx, tx)
-		}), ApplyOptions{})
+		}), engine.ApplyOptions{})
 		if fault := classify(err); err == nil || fault.Class != engine.Unclear || !fault.Probe {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -156,7 +156,7 @@ func TestDeferredConstraintFailsTheBatchAtItsCommit(t *testing.T) {
 	mustExec(t, o.store, "alter table public.model add unique (position) deferrable initially deferred")
 	err := o.apply(func(ctx context.Context, tx pgx.Tx, events []event.Envelope) error {
 		return errors.Join(write(ctx, tx, events), write(ctx, tx, events))
-	}, ApplyOptions{})
+	}, engine.ApplyOptions{})
 	wantClass(t, err, engine.HandlerFault)
 	if !pgerr.Is(err, "23505") {
 		t.Error(err)

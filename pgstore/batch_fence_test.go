@@ -20,7 +20,7 @@ const withoutFence = `create or replace function millrace.advance(batch text, le
 
 func TestBatchCommitsReadModelAndCheckpointTogether(t *testing.T) {
 	o := newOwner(t, 3)
-	if err := o.apply(write, ApplyOptions{}); err != nil {
+	if err := o.apply(write, engine.ApplyOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	o.applied(3)
@@ -32,7 +32,7 @@ func TestStaleEpochCannotBegin(t *testing.T) {
 	err := o.apply(func(context.Context, pgx.Tx, []event.Envelope) error {
 		t.Error("the handler of a lost lease was called")
 		return nil
-	}, ApplyOptions{})
+	}, engine.ApplyOptions{})
 	wantClass(t, err, engine.LeaseLost)
 	if !errors.Is(err, projection.ErrLeaseLost) {
 		t.Errorf("%v is not ErrLeaseLost", err)
@@ -47,13 +47,13 @@ func TestLeaseLostUnderTheHandlerTakesItsWritesAlong(t *testing.T) {
 		next = claimAs(t, o.store, projection.DefaultTenant)
 		return nil
 	}
-	err := o.apply(writeAnd(steal), ApplyOptions{})
+	err := o.apply(writeAnd(steal), engine.ApplyOptions{})
 	wantClass(t, err, engine.LeaseLost)
 	if !errors.Is(err, projection.ErrLeaseLost) {
 		t.Errorf("%v is not ErrLeaseLost", err)
 	}
 	o.untouched()
-	if err := next.apply(write, ApplyOptions{}); err != nil {
+	if err := next.apply(write, engine.ApplyOptions{}); err != nil {
 		t.Fatalf("the new owner: %v", err)
 	}
 	next.applied(3)
@@ -67,7 +67,7 @@ func TestConditionalUpdateInPlaceOfTheFenceWouldCommit(t *testing.T) {
 		claimAs(t, o.store, projection.DefaultTenant)
 		return nil
 	}
-	if err := o.apply(writeAnd(steal), ApplyOptions{}); err != nil {
+	if err := o.apply(writeAnd(steal), engine.ApplyOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	if o.written() != 3 || o.checkpoint() != o.lease.Checkpoint {
@@ -77,18 +77,18 @@ func TestConditionalUpdateInPlaceOfTheFenceWouldCommit(t *testing.T) {
 
 func TestStaleCheckpointIsRefused(t *testing.T) {
 	o := newOwner(t, 3)
-	if err := o.apply(write, ApplyOptions{}); err != nil {
+	if err := o.apply(write, engine.ApplyOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	// The lease still says what it said before the first batch, as after a commit whose answer got lost.
-	wantClass(t, o.apply(write, ApplyOptions{}), engine.LeaseLost)
+	wantClass(t, o.apply(write, engine.ApplyOptions{}), engine.LeaseLost)
 	o.applied(3)
 }
 
 func TestLeaseOfADeadNodeIsClaimedAndOfALivingOneIsNot(t *testing.T) {
 	o := newOwner(t, 1)
 	ctx := testContext(t)
-	session, err := o.store.Port().Connect(ctx, o.node)
+	session, err := o.store.port().Connect(ctx, o.node)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -112,7 +112,7 @@ func TestLeaseOfADeadNodeIsClaimedAndOfALivingOneIsNot(t *testing.T) {
 	if _, err := reload(ctx, o.store, o.lease); !errors.Is(err, projection.ErrLeaseLost) {
 		t.Errorf("reload of the lost lease: %v", err)
 	}
-	wantClass(t, o.apply(write, ApplyOptions{}), engine.LeaseLost)
+	wantClass(t, o.apply(write, engine.ApplyOptions{}), engine.LeaseLost)
 }
 
 // race lets two owners take the lease from each other all the time while both apply, and returns how many rows of the
@@ -135,7 +135,7 @@ func race(t *testing.T, store *Store, events int) (doubled, missing int) {
 				}
 				batch := engine.Batch{Events: pending[:min(3, len(pending))]}
 				batch.To = batch.Events[len(batch.Events)-1].Position
-				err = store.Port().Apply(write, ApplyOptions{Timeout: testDeadline})(testContext(t), o.lease, batch)
+				err = store.port().apply(write, engine.ApplyOptions{Timeout: testDeadline})(testContext(t), o.lease, batch)
 				if err != nil && classify(err).Class != engine.LeaseLost {
 					return err
 				}
@@ -203,7 +203,7 @@ func TestNoRowOfLeasesIsLockedWhileTheHandlerRuns(t *testing.T) {
 			t.Error("a lock on the row was not noticed")
 		}
 		return nil
-	}), ApplyOptions{})
+	}), engine.ApplyOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}

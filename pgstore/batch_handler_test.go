@@ -53,14 +53,14 @@ func TestHandlerCannotEndItsTransaction(t *testing.T) {
 			})
 		},
 	} {
-		err := o.apply(writeAnd(end), ApplyOptions{})
+		err := o.apply(writeAnd(end), engine.ApplyOptions{})
 		wantClass(t, err, engine.HandlerFault)
 		if !errors.Is(err, ErrTxControl) || !strings.Contains(err.Error(), name) {
 			t.Errorf("error %v, want one that says %q", err, name)
 		}
 		o.untouched()
 	}
-	if err := o.apply(write, ApplyOptions{}); err != nil {
+	if err := o.apply(write, engine.ApplyOptions{}); err != nil {
 		t.Error(err)
 	}
 	o.applied(2)
@@ -85,7 +85,7 @@ func TestTransactionEndedBehindTheBatchIsNoticed(t *testing.T) {
 		"rollback", "commit", "rollback; begin", "commit; begin", "commit and chain", "commit; begin; savepoint a",
 	} {
 		o := newOwner(t, 1)
-		err := o.apply(writeAnd(sendsRaw(sql)), ApplyOptions{})
+		err := o.apply(writeAnd(sendsRaw(sql)), engine.ApplyOptions{})
 		wantClass(t, err, engine.HandlerFault)
 		if !errors.Is(err, ErrBatchEnded) {
 			t.Errorf("%s: %v", sql, err)
@@ -95,7 +95,7 @@ func TestTransactionEndedBehindTheBatchIsNoticed(t *testing.T) {
 			t.Errorf("%s: the checkpoint moved", sql)
 		}
 		mustExec(t, o.store, "truncate public.model")
-		if err := o.apply(write, ApplyOptions{}); err != nil {
+		if err := o.apply(write, engine.ApplyOptions{}); err != nil {
 			t.Errorf("%s: the next batch: %v", sql, err)
 		}
 		o.applied(1)
@@ -107,7 +107,7 @@ func TestSwallowedErrorOfAStatementIsNoticed(t *testing.T) {
 	err := o.apply(writeAnd(func(ctx context.Context, tx pgx.Tx) error {
 		_, _ = tx.Exec(ctx, "select 1/0")
 		return nil
-	}), ApplyOptions{})
+	}), engine.ApplyOptions{})
 	wantClass(t, err, engine.HandlerFault)
 	if errors.Is(err, ErrBatchEnded) || !strings.Contains(err.Error(), "returned no error") {
 		t.Error(err)
@@ -130,7 +130,7 @@ func TestSavepointsOfAHandlerWork(t *testing.T) {
 		return pgx.BeginFunc(ctx, tx, func(tx pgx.Tx) error {
 			return pgx.BeginFunc(ctx, tx, func(tx pgx.Tx) error { return write(ctx, tx, events) })
 		})
-	}, ApplyOptions{})
+	}, engine.ApplyOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -142,7 +142,7 @@ func TestHandlerThatEndsItsGoroutineFails(t *testing.T) {
 	err := o.apply(writeAnd(func(context.Context, pgx.Tx) error {
 		runtime.Goexit()
 		return nil
-	}), ApplyOptions{})
+	}), engine.ApplyOptions{})
 	wantClass(t, err, engine.HandlerFault)
 	if !errors.Is(err, errGoexit) {
 		t.Error(err)
@@ -159,14 +159,17 @@ func TestPanicIsAnErrorWithItsStack(t *testing.T) {
 	inside := errors.New("inside")
 	for _, value := range []any{"a text", 42, inside, fmt.Errorf("around: %w", inside), nil} {
 		fails := func(context.Context, pgx.Tx) error { panic(value) }
-		each := Each(func(ctx context.Context, tx pgx.Tx, e event.Envelope) error {
+		one := Each(func(ctx context.Context, tx pgx.Tx, e event.Envelope) error {
 			if e.Position == events[1].Position {
 				return fails(ctx, tx)
 			}
 			return write(ctx, tx, []event.Envelope{e})
 		})
-		for position, handler := range map[int64]BatchHandler{0: writeAnd(fails), events[1].Position: each} {
-			err := o.apply(handler, ApplyOptions{})
+		each := func(ctx context.Context, tx pgx.Tx, events []event.Envelope) error {
+			return one.handler.Apply(ctx, tx, events)
+		}
+		for position, handler := range map[int64]batchFunc{0: writeAnd(fails), events[1].Position: each} {
+			err := o.apply(handler, engine.ApplyOptions{})
 			fault := wantClass(t, err, engine.HandlerFault)
 			if !errors.Is(err, projection.ErrHandlerPanic) || value != nil && !strings.Contains(err.Error(), fmt.Sprint(value)) {
 				t.Errorf("panic with %v: %v", value, err)

@@ -17,14 +17,14 @@ import (
 func TestInterruptedBatchClosesItsConnectionAndTheNextGetsANewOne(t *testing.T) {
 	o := newOwner(t, 1)
 	pids := make(map[uint32]bool)
-	noted := func(then func(ctx context.Context, tx pgx.Tx) error) BatchHandler {
+	noted := func(then func(ctx context.Context, tx pgx.Tx) error) batchFunc {
 		return writeAnd(func(ctx context.Context, tx pgx.Tx) error {
 			pids[tx.Conn().PgConn().PID()] = true
 			return then(ctx, tx)
 		})
 	}
 	for range 3 {
-		fault := wantClass(t, o.apply(noted(sends("set local statement_timeout = 10; select pg_sleep(60)")), ApplyOptions{}), engine.Interrupted)
+		fault := wantClass(t, o.apply(noted(sends("set local statement_timeout = 10; select pg_sleep(60)")), engine.ApplyOptions{}), engine.Interrupted)
 		if !pgerr.Is(fault, "57014") {
 			t.Error(fault)
 		}
@@ -34,7 +34,7 @@ func TestInterruptedBatchClosesItsConnectionAndTheNextGetsANewOne(t *testing.T) 
 	}
 	// Connections that other batches have used are passed over.
 	for range 3 {
-		wantClass(t, o.apply(noted(sends("select 1/0")), ApplyOptions{}), engine.HandlerFault)
+		wantClass(t, o.apply(noted(sends("select 1/0")), engine.ApplyOptions{}), engine.HandlerFault)
 	}
 	events, err := o.pending()
 	if err != nil {
@@ -42,7 +42,7 @@ func TestInterruptedBatchClosesItsConnectionAndTheNextGetsANewOne(t *testing.T) 
 	}
 	used := len(pids)
 	batch := engine.Batch{Events: events, To: events[0].Position, Fresh: true}
-	if err := o.store.Port().Apply(noted(sends("select 1")), ApplyOptions{})(testContext(t), o.lease, batch); err != nil {
+	if err := o.store.port().apply(noted(sends("select 1")), engine.ApplyOptions{})(testContext(t), o.lease, batch); err != nil {
 		t.Fatal(err)
 	}
 	if len(pids) != used+1 {
@@ -77,7 +77,7 @@ func TestErrorThatAHandlerSwallowedIsReported(t *testing.T) {
 			err := o.apply(writeAnd(func(ctx context.Context, tx pgx.Tx) error {
 				_ = met(ctx, tx)
 				return nil
-			}), ApplyOptions{})
+			}), engine.ApplyOptions{})
 			fault := wantClass(t, err, want.class)
 			if !strings.Contains(fault.Error(), "returned no error, but a statement of its transaction failed: ") || !strings.Contains(fault.Error(), want.says) {
 				t.Errorf("%s, %s: %v", sql, name, fault)
@@ -100,7 +100,7 @@ func TestErrorOfAStatementDecidesWhereTheHandlerReturnsAnother(t *testing.T) {
 		fault := wantClass(t, o.apply(writeAnd(func(ctx context.Context, tx pgx.Tx) error {
 			_ = sends(sql)(ctx, tx)
 			return projection.At(7, errors.New("something else"))
-		}), ApplyOptions{}), want)
+		}), engine.ApplyOptions{}), want)
 		if fault.Position != 7 || fault.Probe != (want == engine.Unclear) || !strings.Contains(fault.Error(), "something else") {
 			t.Errorf("%s: %+v", sql, fault)
 		}
@@ -114,7 +114,7 @@ func TestLockWaitOfACommitIsTheInfrastructures(t *testing.T) {
 	mustExec(t, o.store, "alter table public.model add unique (position) deferrable initially deferred")
 	tx := openTx(t, o.store)
 	execIn(t, tx, "insert into public.model (position) select global_seq from millrace_default.events")
-	fault := wantClass(t, o.apply(write, ApplyOptions{}), engine.Infrastructure)
+	fault := wantClass(t, o.apply(write, engine.ApplyOptions{}), engine.Infrastructure)
 	if !pgerr.Is(fault, "55P03") {
 		t.Error(fault)
 	}
@@ -136,9 +136,9 @@ func TestPreparedStatementsThatPgxKeepsAreAllowed(t *testing.T) {
 				t.Errorf("%d, %v", n, err)
 			}
 			return errors.New("so that the batch comes again")
-		}), ApplyOptions{}), engine.HandlerFault)
+		}), engine.ApplyOptions{}), engine.HandlerFault)
 	}
-	fault := wantClass(t, o.apply(writeAnd(sends("prepare mine as select 1")), ApplyOptions{}), engine.HandlerFault)
+	fault := wantClass(t, o.apply(writeAnd(sends("prepare mine as select 1")), engine.ApplyOptions{}), engine.HandlerFault)
 	if !errors.Is(fault, ErrTxControl) || !strings.Contains(fault.Error(), "tx.Prepare") {
 		t.Error(fault)
 	}

@@ -97,7 +97,7 @@ func nothingLeaks(t *testing.T, store *Store) {
 				}
 				done = true
 				return fails(nil)
-			}), ApplyOptions{})
+			}), engine.ApplyOptions{})
 			if !done || (err == nil) != (end == "commit") {
 				t.Fatalf("%s, %s: %v", name, end, err)
 			}
@@ -116,7 +116,7 @@ func TestRoleThatABatchEndsInDoesNotLeak(t *testing.T) {
 	mustExec(t, store, "grant usage on schema millrace to millrace_leak; grant all on all tables in schema millrace to millrace_leak")
 	before := sessionState(t, store)
 	o := claimAs(t, store, projection.DefaultTenant)
-	if err := o.apply(writeAnd(sendsRaw("set role millrace_leak")), ApplyOptions{}); err != nil {
+	if err := o.apply(writeAnd(sendsRaw("set role millrace_leak")), engine.ApplyOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	sameSession(t, store, "role", before)
@@ -128,7 +128,7 @@ func TestRoleThatAHandlerSetsLocallyDoesNotHinderTheCommit(t *testing.T) {
 	leaks(t, store)
 	before := sessionState(t, store)
 	o := claimAs(t, store, projection.DefaultTenant)
-	if err := o.apply(writeAnd(sends("set local role millrace_leak")), ApplyOptions{}); err != nil {
+	if err := o.apply(writeAnd(sends("set local role millrace_leak")), engine.ApplyOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	o.applied(1)
@@ -164,12 +164,12 @@ func TestBatchThatWasEndedBehindItsBackLeavesNothing(t *testing.T) {
 				t.Error(err)
 			}
 			return returned
-		}), ApplyOptions{})
+		}), engine.ApplyOptions{})
 		wantClass(t, err, engine.HandlerFault)
 		sameSession(t, store, "after a commit", before)
 		// A connection that was cut must not come back from the pool.
 		for range 3 {
-			if err := store.Port().Ping(testContext(t)); err != nil {
+			if err := store.port().Ping(testContext(t)); err != nil {
 				t.Errorf("the pool lends what does not work: %v", err)
 			}
 		}
@@ -193,7 +193,7 @@ func TestSettingsOfAPoolSurviveBatches(t *testing.T) {
 		sends("select 1"), sends("select 1/0"), sendsRaw("set work_mem = '77MB'; set timezone = 'UTC'; set application_name = 'eve'; set app.who = 'eve'"), sends("set local work_mem = '77MB'"),
 	} {
 		o := claimAs(t, store, projection.DefaultTenant)
-		_ = o.apply(writeAnd(then), ApplyOptions{})
+		_ = o.apply(writeAnd(then), engine.ApplyOptions{})
 		sameSession(t, store, "a host's settings", before)
 		if name := show(testContext(t), store.pool, "application_name"); name != "a host" {
 			t.Errorf("application_name is %q", name)
@@ -211,7 +211,7 @@ func TestRoleOfAPoolSurvivesBatches(t *testing.T) {
 	})
 	before := sessionState(t, store)
 	o := claimAs(t, store, projection.DefaultTenant)
-	if err := o.apply(writeAnd(sendsRaw("reset role")), ApplyOptions{}); err != nil {
+	if err := o.apply(writeAnd(sendsRaw("reset role")), engine.ApplyOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	sameSession(t, store, "a host's role", before)
@@ -221,7 +221,7 @@ func TestBatchesWorkOnAPoolOfOne(t *testing.T) {
 	store := onePool(t)
 	for range 5 {
 		o := claimAs(t, store, projection.DefaultTenant)
-		if err := o.apply(write, ApplyOptions{}); err != nil {
+		if err := o.apply(write, engine.ApplyOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		mustAppend(t, store.Tenant, "s", event.Any, someEvents(1)...)

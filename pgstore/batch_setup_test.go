@@ -54,7 +54,7 @@ func claimAs(t testing.TB, store *Store, tenant string) *owner {
 // tryClaim returns nil where somebody else is claiming the projection at the moment.
 func tryClaim(t testing.TB, store *Store, tenant string) (*owner, error) {
 	o := &owner{t: t, store: store, node: engine.Node{ID: uuid.NewString(), Projections: []string{"p"}, LeaseDuration: time.Minute}}
-	if err := store.Port().Ensure(testContext(t), []string{tenant}, o.node.Projections); err != nil {
+	if err := store.port().Ensure(testContext(t), []string{tenant}, o.node.Projections); err != nil {
 		return nil, err
 	}
 	o.node.Tenants = []string{tenant}
@@ -68,7 +68,7 @@ func tryClaim(t testing.TB, store *Store, tenant string) (*owner, error) {
 
 // claimFree makes a node claim up to limit leases of what it finds free. Batches of dead owners live on.
 func claimFree(ctx context.Context, store *Store, node engine.Node, limit int) ([]engine.Lease, error) {
-	free, err := store.Port().Free(ctx, node, true)
+	free, err := store.port().Free(ctx, node, true)
 	if err != nil || len(free) == 0 {
 		return nil, err
 	}
@@ -93,12 +93,12 @@ func onePool(t testing.TB, changes ...func(*pgxpool.Config)) *Store {
 
 // pending reads what the lease's checkpoint has not reached.
 func (o *owner) pending() ([]event.Envelope, error) {
-	page, err := o.store.Port().Read(testContext(o.t), o.lease.ID.Tenant, engine.ReadRange{After: o.lease.Checkpoint, UpTo: 1 << 40, Limit: 1000, MaxBytes: 1 << 20})
+	page, err := o.store.port().Read(testContext(o.t), o.lease.ID.Tenant, engine.ReadRange{After: o.lease.Checkpoint, UpTo: 1 << 40, Limit: 1000, MaxBytes: 1 << 20})
 	return page.Events, err
 }
 
 // apply runs one batch over all that is pending. The lease stays as it is.
-func (o *owner) apply(h BatchHandler, opts ApplyOptions) error {
+func (o *owner) apply(h batchFunc, opts engine.ApplyOptions) error {
 	o.t.Helper()
 	if opts.Timeout == 0 {
 		opts.Timeout = 30 * time.Second
@@ -108,12 +108,12 @@ func (o *owner) apply(h BatchHandler, opts ApplyOptions) error {
 		o.t.Fatalf("there is nothing to apply: %v", err)
 	}
 	batch := engine.Batch{Events: events, To: events[len(events)-1].Position}
-	return o.store.Port().Apply(h, opts)(testContext(o.t), o.lease, batch)
+	return o.store.port().apply(h, opts)(testContext(o.t), o.lease, batch)
 }
 
 // reload reads a lease anew, as the node does for its projections.
 func reload(ctx context.Context, store *Store, lease engine.Lease) (engine.Lease, error) {
-	found, err := store.Port().Leases(ctx, []int32{lease.Row})
+	found, err := store.port().Leases(ctx, []int32{lease.Row})
 	if err != nil {
 		return engine.Lease{}, err
 	}
@@ -171,7 +171,7 @@ func write(ctx context.Context, tx pgx.Tx, events []event.Envelope) error {
 }
 
 // writeAnd is a handler that writes and then does something else.
-func writeAnd(then func(ctx context.Context, tx pgx.Tx) error) BatchHandler {
+func writeAnd(then func(ctx context.Context, tx pgx.Tx) error) batchFunc {
 	return func(ctx context.Context, tx pgx.Tx, events []event.Envelope) error {
 		if err := write(ctx, tx, events); err != nil {
 			return err
@@ -202,4 +202,17 @@ func strange(t testing.TB, store *Store) *pgx.Conn {
 	}
 	t.Cleanup(func() { _ = conn.Close(context.Background()) })
 	return conn
+}
+
+type (
+	batchFunc    = func(ctx context.Context, tx pgx.Tx, events []event.Envelope) error
+	deliveryFunc = func(ctx context.Context, d engine.Delivery) error
+)
+
+func (s port) apply(h batchFunc, o engine.ApplyOptions) engine.Run {
+	return s.Apply(Batch(h).handler, o)
+}
+
+func (s port) deliver(h deliveryFunc, o engine.DeliverOptions) engine.Run {
+	return s.Deliver(engine.Handler{Deliver: h}, o)
 }

@@ -35,7 +35,7 @@ func (b *batchTx) call(ctx context.Context, leased *leasedConn, pid uint32, tx *
 	go func() {
 		err := errGoexit
 		defer func() { done <- err }()
-		err = protect(func() error { return fn(handlerCtx, tx) })
+		err = engine.Protect(func() error { return fn(handlerCtx, tx) })
 	}()
 	deadline := time.NewTimer(b.opts.deadline)
 	defer deadline.Stop()
@@ -75,7 +75,7 @@ func (b *batchTx) call(ctx context.Context, leased *leasedConn, pid uint32, tx *
 	if ctx.Err() != nil {
 		return &engine.Fault{Class: engine.Infrastructure, Err: fmt.Errorf("batch was cancelled: %w", cause)}
 	}
-	fault := &engine.Fault{Class: engine.HandlerFault, Position: projection.FailedPosition(err), Stack: stackOf(err), Err: errors.Join(cause, err)}
+	fault := &engine.Fault{Class: engine.HandlerFault, Position: projection.FailedPosition(err), Stack: engine.StackOf(err), Err: errors.Join(cause, err)}
 	noted := tx.Fault()
 	switch class := returnedClass(noted); {
 	case infrastructure:
@@ -96,7 +96,7 @@ func handlerFault(err error, tx *guard.Tx, conn *pgconn.PgConn) error {
 	// A statement that the handler itself gave too little time ends like one whose server went away. Only counting a
 	// failure tells them apart, since that needs the server: so it is left to be counted.
 	ownTimeout := pgconn.Timeout(noted) || errors.Is(noted, context.DeadlineExceeded) || errors.Is(noted, context.Canceled)
-	fault := &engine.Fault{Class: returnedClass(err), Position: projection.FailedPosition(err), Stack: stackOf(err), Err: err, Returned: true}
+	fault := &engine.Fault{Class: returnedClass(err), Position: projection.FailedPosition(err), Stack: engine.StackOf(err), Err: err, Returned: true}
 	switch {
 	case ownTimeout:
 	case noted != nil && (conn.IsClosed() || pgerr.FromServer(noted) && conn.TxStatus() == 'E'):

@@ -75,7 +75,7 @@ func classOf(err *pgconn.PgError) engine.Class {
 }
 
 // Classify tells whose fault err is, once and for all that is done about it. A nil err has none.
-func (s Port) Classify(err error) *engine.Fault {
+func (s port) Classify(err error) *engine.Fault {
 	return classify(err)
 }
 

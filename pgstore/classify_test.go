@@ -80,7 +80,7 @@ func TestClassOfErrors(t *testing.T) {
 		{ErrNotMigrated, config},
 		{projection.ErrLockWait, infra}, {errors.Join(projection.ErrLockWait, io.EOF), infra},
 		{projection.ErrTimeout, handler}, {errors.Join(projection.ErrTimeout, io.EOF), handler},
-		{ErrBatchEnded, handler}, {ErrTxControl, handler}, {newPanicError(1), handler},
+		{ErrBatchEnded, handler}, {ErrTxControl, handler}, {projection.ErrHandlerPanic, handler},
 		{pgx.ErrNoRows, handler}, {errors.New("any"), handler},
 		{pgx.ErrTxCommitRollback, handler},
 		{&engine.Fault{Class: lost, Err: io.EOF}, lost},

@@ -250,7 +250,7 @@ func TestLookForFreeLeasesReadsNoOthers(t *testing.T) {
 	var took []time.Duration
 	for range 20 {
 		begin := time.Now()
-		if free, err := f.Port().Free(testContext(t), node, true); err != nil || len(free) > 0 {
+		if free, err := f.port().Free(testContext(t), node, true); err != nil || len(free) > 0 {
 			t.Fatal(free, err)
 		}
 		took = append(took, time.Since(begin))
@@ -277,7 +277,7 @@ func TestLookForFreeLeasesReadsNoOthers(t *testing.T) {
 func TestClaimFindsWhatIsFree(t *testing.T) {
 	store := newStore(t)
 	names := []string{"a", "b", "c", "d", "e"}
-	if err := store.Port().Ensure(testContext(t), []string{projection.DefaultTenant}, names); err != nil {
+	if err := store.port().Ensure(testContext(t), []string{projection.DefaultTenant}, names); err != nil {
 		t.Fatal(err)
 	}
 	id := func(n int) string { return fmt.Sprintf("00000000-0000-0000-0000-%012d", n) }
@@ -325,7 +325,7 @@ func TestAdvancesAreHOT(t *testing.T) {
 	for i := range leases {
 		node.Projections = append(node.Projections, fmt.Sprint("p", i))
 	}
-	if err := store.Port().Ensure(testContext(t), []string{projection.DefaultTenant}, node.Projections); err != nil {
+	if err := store.port().Ensure(testContext(t), []string{projection.DefaultTenant}, node.Projections); err != nil {
 		t.Fatal(err)
 	}
 	mustExec(t, store, "alter table millrace.leases set (autovacuum_enabled = off)")
@@ -350,14 +350,14 @@ func TestAdvancesAreHOT(t *testing.T) {
 		}
 	}
 	before, hotBefore := updates(leases)
-	nothing := store.Port().Apply(func(context.Context, pgx.Tx, []event.Envelope) error { return nil }, ApplyOptions{AsyncCommit: true})
+	nothing := store.port().apply(func(context.Context, pgx.Tx, []event.Envelope) error { return nil }, engine.ApplyOptions{AsyncCommit: true})
 	for n := range advances {
 		l := &held[n%leases]
 		to := l.Checkpoint + 1
 		if n%2 == 0 {
 			err = nothing(testContext(t), *l, engine.Batch{To: to})
 		} else {
-			_, err = store.Port().Advance(testContext(t), []engine.Advance{{Lease: *l, To: to}})
+			_, err = store.port().Advance(testContext(t), []engine.Advance{{Lease: *l, To: to}})
 		}
 		if err != nil {
 			t.Fatal(err)

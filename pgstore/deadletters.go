@@ -83,7 +83,7 @@ func (d *DeadLetters) Get(ctx context.Context, id int64) (projection.DeadLetter,
 		return projection.DeadLetter{}, event.Envelope{}, fmt.Errorf("dead letter %d of %s: %w", id, d.id, projection.ErrDeadLetterNotFound)
 	}
 	letter := letters[0]
-	page, err := d.store.Port().Read(ctx, d.id.Tenant, engine.ReadRange{After: letter.Position - 1, UpTo: letter.Position, Limit: 1})
+	page, err := port{d.store}.Read(ctx, d.id.Tenant, engine.ReadRange{After: letter.Position - 1, UpTo: letter.Position, Limit: 1})
 	switch {
 	case err != nil:
 		return letter, event.Envelope{}, fmt.Errorf("event of dead letter %d of %s: %w", id, d.id, err)

@@ -115,7 +115,7 @@ func TestDeadLetterIsShownWithItsEvent(t *testing.T) {
 	if _, _, err := d.letters().Get(testContext(t), id+1000); !errors.Is(err, projection.ErrDeadLetterNotFound) {
 		t.Errorf("a letter that is not there: %v", err)
 	}
-	if err := d.store.Port().Ensure(testContext(t), []string{projection.DefaultTenant}, []string{"q"}); err != nil {
+	if err := d.store.port().Ensure(testContext(t), []string{projection.DefaultTenant}, []string{"q"}); err != nil {
 		t.Fatal(err)
 	}
 	if _, _, err := d.store.DeadLetters(projection.ID{Name: "q"}).Get(testContext(t), id); !errors.Is(err, projection.ErrDeadLetterNotFound) {
@@ -205,14 +205,16 @@ func TestWhatBecomesOfDeadLettersIsUpToWhoHoldsTheLease(t *testing.T) {
 	writes := map[string]func(l engine.Lease) error{
 		"park with its stream": func(l engine.Lease) error { return d.port().Park(ctx, l, d.letter(d.at["c"][0]), true) },
 		"a batch with events behind": func(l engine.Lease) error {
-			return d.port().Apply(write, ApplyOptions{})(ctx, l, engine.Batch{BlockedByStream: d.batch(a[1], a[1]).BlockedByStream, To: a[1]})
+			return d.port().apply(write, engine.ApplyOptions{})(ctx, l, engine.Batch{BlockedByStream: d.batch(a[1], a[1]).BlockedByStream, To: a[1]})
 		},
 		"begin a replay": func(l engine.Lease) error {
 			_, err := d.port().BeginReplay(ctx, l, command, 0)
 			return err
 		},
-		"the batch of a replay": func(l engine.Lease) error { return d.port().Apply(write, ApplyOptions{})(ctx, l, d.again(replay)) },
-		"fail a replay":         func(l engine.Lease) error { return d.port().FailReplay(ctx, l, failedReplay(*replay, errBad, "")) },
+		"the batch of a replay": func(l engine.Lease) error {
+			return d.port().apply(write, engine.ApplyOptions{})(ctx, l, d.again(replay))
+		},
+		"fail a replay": func(l engine.Lease) error { return d.port().FailReplay(ctx, l, failedReplay(*replay, errBad, "")) },
 		"discard": func(l engine.Lease) error {
 			_, err := d.port().Discard(ctx, l, gone)
 			return err

@@ -16,16 +16,16 @@ import (
 )
 
 // Deliver makes of a handler what the actors run: a delivery, whose checkpoint moves with each acknowledgement.
-func (s Port) Deliver(h DeliveryHandler, o DeliverOptions) func(context.Context, engine.Lease, engine.Batch) error {
+func (s port) Deliver(h engine.Handler, o engine.DeliverOptions) engine.Run {
 	o.Timeout = cmp.Or(o.Timeout, 30*time.Second)
 	if o.Slot == nil {
 		o.Slot = func(context.Context) (func(), error) { return func() {}, nil }
 	}
 	return func(ctx context.Context, lease engine.Lease, batch engine.Batch) error {
-		ctx = withProjection(ctx, lease.ID)
+		ctx = engine.WithProjection(ctx, lease.ID)
 		acks, giveUp := context.WithCancel(context.WithoutCancel(ctx))
 		defer giveUp()
-		d := &Delivery{store: s.Store, batch: batch, opts: o, lease: lease, recent: batch.FailureWindow, acks: acks, end: func(error) {}}
+		d := &delivery{store: s.Store, batch: batch, opts: o, lease: lease, recent: batch.FailureWindow, acks: acks, end: func(error) {}}
 		if len(batch.Events) == 0 {
 			return d.move(ctx, batch.To, nil)
 		}
@@ -38,7 +38,7 @@ func (s Port) Deliver(h DeliveryHandler, o DeliverOptions) func(context.Context,
 		defer cancel()
 		d.ctx, d.end = context.WithCancelCause(timed)
 		defer d.end(nil)
-		err, cause := d.call(h, giveUp)
+		err, cause := d.call(h.Deliver, giveUp)
 		if err := d.ended(err, cause); err != nil {
 			return fmt.Errorf("deliver to %s: %w", lease.ID, err)
 		}
@@ -47,7 +47,7 @@ func (s Port) Deliver(h DeliveryHandler, o DeliverOptions) func(context.Context,
 }
 
 // begin makes sure that it is this node's to deliver. No fence can take back what a handler sends.
-func (d *Delivery) begin(ctx context.Context) error {
+func (d *delivery) begin(ctx context.Context) error {
 	if until, _ := d.trust(); !time.Now().Before(until) {
 		return &engine.Fault{Class: engine.Infrastructure, Err: projection.ErrLeaseUnconfirmed}
 	}
@@ -72,12 +72,12 @@ func (d *Delivery) begin(ctx context.Context) error {
 
 // call runs the handler in a goroutine of its own, until it returns or is left to itself some time after its context ended. It
 // returns what the handler did, and why its context had ended, if it had.
-func (d *Delivery) call(h DeliveryHandler, giveUp func()) (err, cause error) {
+func (d *delivery) call(h func(ctx context.Context, d engine.Delivery) error, giveUp func()) (err, cause error) {
 	done := make(chan error, 1)
 	go func() {
 		err := errGoexit
 		defer func() { done <- err }()
-		err = protect(func() error { return h(d.ctx, d) })
+		err = engine.Protect(func() error { return h(d.ctx, d) })
 	}()
 	for d.ctx.Err() == nil {
 		until, changed := d.trust()
@@ -114,7 +114,7 @@ func (d *Delivery) call(h DeliveryHandler, giveUp func()) (err, cause error) {
 }
 
 // ended says how a delivery ended whose handler returned err; cause is why its context had ended before, nil if it had not.
-func (d *Delivery) ended(err, cause error) error {
+func (d *delivery) ended(err, cause error) error {
 	d.mu.Lock() // an acknowledgement under way is waited for: it tells what is done
 	defer d.mu.Unlock()
 	fault := d.verdict(err, cause)
@@ -142,7 +142,7 @@ func (d *Delivery) ended(err, cause error) error {
 }
 
 // verdict says what is wrong, and nil where nothing is but that events may be left.
-func (d *Delivery) verdict(err, cause error) *engine.Fault {
+func (d *delivery) verdict(err, cause error) *engine.Fault {
 	switch {
 	case d.fault != nil:
 		return d.fault
@@ -177,17 +177,17 @@ func cutOff(err error) bool {
 }
 
 // failure is that of the next event.
-func (d *Delivery) failure(err error) *engine.Fault {
+func (d *delivery) failure(err error) *engine.Fault {
 	next := d.batch.Events[d.next].Position
 	if named := projection.FailedPosition(err); named != 0 && named != next {
 		err = fmt.Errorf("failed at position %d, which is the first that is not done: %w", next, err)
 	}
 	class := returnedClass(err)
-	return &engine.Fault{Class: class, Probe: class == engine.Unclear, Position: next, Stack: stackOf(err), Err: err, Returned: true}
+	return &engine.Fault{Class: class, Probe: class == engine.Unclear, Position: next, Stack: engine.StackOf(err), Err: err, Returned: true}
 }
 
 // settle keeps that the first n events are done. letter is what becomes of the last of them, where it is parked.
-func (d *Delivery) settle(ctx context.Context, n int, letter *projection.DeadLetter) error {
+func (d *delivery) settle(ctx context.Context, n int, letter *projection.DeadLetter) error {
 	to := d.batch.To
 	if n < len(d.batch.Events) {
 		to = d.batch.Events[n-1].Position
@@ -200,7 +200,7 @@ func (d *Delivery) settle(ctx context.Context, n int, letter *projection.DeadLet
 }
 
 // upTo are the events up to a position that are to be parked behind others and are not yet.
-func (d *Delivery) upTo(position int64) []event.Envelope {
+func (d *delivery) upTo(position int64) []event.Envelope {
 	rest := d.batch.BlockedByStream[d.behind:]
 	n := 0
 	for n < len(rest) && rest[n].Position <= position {
@@ -211,7 +211,7 @@ func (d *Delivery) upTo(position int64) []event.Envelope {
 
 // move moves the checkpoint, together with what is parked on the way, in a transaction of its own under the lease's fence. Where
 // it cannot, the delivery is over: nobody knows then how far the checkpoint is but the lease's row.
-func (d *Delivery) move(ctx context.Context, to int64, letter *projection.DeadLetter) error {
+func (d *delivery) move(ctx context.Context, to int64, letter *projection.DeadLetter) error {
 	lease, part := d.lease, engine.Batch{BlockedByStream: d.upTo(to), Replay: d.batch.Replay}
 	b := newBatchTx(d.store, lease, to, batchOptions{deadline: finishTime, durable: true})
 	b.settle = func(ctx context.Context, conn *pgx.Conn) error {

@@ -28,32 +28,32 @@ func untilEnded(t *testing.T, ctx context.Context) error {
 }
 
 func TestDeliveryOfALostLeaseDoesNotBegin(t *testing.T) {
-	never := func(context.Context, *Delivery) error {
+	never := func(context.Context, engine.Delivery) error {
 		t.Error("the handler was called")
 		return nil
 	}
 	o := newOwner(t, 3)
 	o.lease.Checkpoint-- // as after an acknowledgement whose answer got lost
-	wantClass(t, o.deliver(never, DeliverOptions{}), engine.LeaseLost)
+	wantClass(t, o.deliver(never, engine.DeliverOptions{}), engine.LeaseLost)
 	o.refresh()
 	claimAs(t, o.store, projection.DefaultTenant)
-	if err := o.deliver(never, DeliverOptions{}); !errors.Is(err, projection.ErrLeaseLost) {
+	if err := o.deliver(never, engine.DeliverOptions{}); !errors.Is(err, projection.ErrLeaseLost) {
 		t.Error(err)
 	}
-	wantClass(t, o.deliver(never, DeliverOptions{Trust: newTrust(time.Time{}).trust}), engine.Infrastructure)
+	wantClass(t, o.deliver(never, engine.DeliverOptions{Trust: newTrust(time.Time{}).trust}), engine.Infrastructure)
 	o.untouched()
 }
 
 func TestZombiesAcknowledgementIsRefusedAndItsDeliveryEnds(t *testing.T) {
 	o := newOwner(t, 3)
 	start := o.lease.Checkpoint
-	for name, say := range map[string]func(ctx context.Context, d *Delivery) error{
-		"acknowledges": func(ctx context.Context, d *Delivery) error { return d.Ack(ctx, start+3) },
-		"rejects":      func(ctx context.Context, d *Delivery) error { return d.Reject(ctx, start+2, errOnPurpose) },
+	for name, say := range map[string]func(ctx context.Context, d engine.Delivery) error{
+		"acknowledges": func(ctx context.Context, d engine.Delivery) error { return d.Ack(ctx, start+3) },
+		"rejects":      func(ctx context.Context, d engine.Delivery) error { return d.Reject(ctx, start+2, errOnPurpose) },
 	} {
 		mustExec(t, o.store, "update millrace.leases set checkpoint = $1", start)
 		zombie := claimAs(t, o.store, projection.DefaultTenant)
-		err := zombie.deliver(failsAfter(1, func(ctx context.Context, d *Delivery) error {
+		err := zombie.deliver(failsAfter(1, func(ctx context.Context, d engine.Delivery) error {
 			next := claimAs(t, o.store, projection.DefaultTenant)
 			if next.lease.Checkpoint != start+1 {
 				t.Errorf("%s: the next owner begins at %d", name, next.lease.Checkpoint)
@@ -66,7 +66,7 @@ func TestZombiesAcknowledgementIsRefusedAndItsDeliveryEnds(t *testing.T) {
 				t.Errorf("%s: again: %v", name, again)
 			}
 			return nil // it hides what happened
-		}), DeliverOptions{})
+		}), engine.DeliverOptions{})
 		if fault := wantPartial(t, err, start+1); fault == nil || fault.Class != engine.LeaseLost {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -89,7 +89,7 @@ func TestDeliveryEndsWithTheTrustInItsLease(t *testing.T) {
 	} {
 		mustExec(t, o.store, "update millrace.leases set checkpoint = $1", start)
 		tr := newTrust(time.Now().Add(20 * time.Minute))
-		err := o.deliver(failsAfter(1, func(ctx context.Context, d *Delivery) error {
+		err := o.deliver(failsAfter(1, func(ctx context.Context, d engine.Delivery) error {
 			if left := d.Remaining(); left < 10*time.Minute || left > 20*time.Minute {
 				t.Errorf("%s: %v are left", name, left)
 			}
@@ -102,7 +102,7 @@ func TestDeliveryEndsWithTheTrustInItsLease(t *testing.T) {
 				t.Errorf("%s: %v", name, cause)
 			}
 			return errOnPurpose
-		}), DeliverOptions{Timeout: 30 * time.Minute, Trust: tr.trust})
+		}), engine.DeliverOptions{Timeout: 30 * time.Minute, Trust: tr.trust})
 		if fault := wantPartial(t, err, start+1); fault == nil || fault.Class != engine.Infrastructure {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -112,13 +112,13 @@ func TestDeliveryEndsWithTheTrustInItsLease(t *testing.T) {
 func TestDeadlineCountsAgainstAnEventThatHadAllOfIt(t *testing.T) {
 	o := newOwner(t, 3)
 	start := o.lease.Checkpoint
-	hangs := func(ctx context.Context, _ *Delivery) error { <-ctx.Done(); return context.Cause(ctx) }
-	short := DeliverOptions{Timeout: 100 * time.Millisecond}
+	hangs := func(ctx context.Context, _ engine.Delivery) error { <-ctx.Done(); return context.Cause(ctx) }
+	short := engine.DeliverOptions{Timeout: 100 * time.Millisecond}
 	err := o.deliver(failsAfter(0, hangs), short)
 	if fault := wantPartial(t, err, start); fault == nil || fault.Class != engine.HandlerFault || !errors.Is(fault, projection.ErrTimeout) || fault.Position != start+1 {
 		t.Errorf("nothing done: %v", fault)
 	}
-	wishes := func(ctx context.Context, d *Delivery) error { return projection.Stop(hangs(ctx, d)) }
+	wishes := func(ctx context.Context, d engine.Delivery) error { return projection.Stop(hangs(ctx, d)) }
 	err = o.deliver(failsAfter(1, wishes), short)
 	if fault := wantPartial(t, err, start+1); fault == nil || fault.Class != engine.HandlerFault {
 		t.Errorf("one done, and something asked for: %v", fault)
@@ -130,7 +130,7 @@ func TestDeadlineCountsAgainstAnEventThatHadAllOfIt(t *testing.T) {
 	}
 	// What is done late is done all the same.
 	o.refresh()
-	err = o.deliver(func(ctx context.Context, d *Delivery) error {
+	err = o.deliver(func(ctx context.Context, d engine.Delivery) error {
 		<-ctx.Done()
 		return d.Ack(ctx, start+3)
 	}, short)
@@ -153,12 +153,12 @@ func TestTimeOfADeliveryBeginsWithItsHandler(t *testing.T) {
 	}
 	ended := make(chan error, 1)
 	go func() {
-		deliver := o.store.Port().Deliver(func(ctx context.Context, d *Delivery) error {
+		deliver := o.store.port().deliver(func(ctx context.Context, d engine.Delivery) error {
 			if left := d.Remaining(); left < deadline/2 {
 				t.Errorf("%v are left when the handler begins", left)
 			}
 			return d.Ack(ctx, events[0].Position)
-		}, DeliverOptions{Timeout: deadline})
+		}, engine.DeliverOptions{Timeout: deadline})
 		ended <- deliver(testContext(t), o.lease, engine.Batch{Events: events, To: events[0].Position})
 	}()
 	waitBlocked(t, o.store, 1)
@@ -175,11 +175,11 @@ func TestDeliveryThatIgnoresItsContextIsAbandoned(t *testing.T) {
 	o := newOwner(t, 3)
 	start := o.lease.Checkpoint
 	release, late := make(chan struct{}), make(chan error, 1)
-	err := o.deliver(func(ctx context.Context, d *Delivery) error {
+	err := o.deliver(func(ctx context.Context, d engine.Delivery) error {
 		<-release
 		late <- d.Ack(ctx, start+3)
 		return nil
-	}, DeliverOptions{Timeout: 50 * time.Millisecond})
+	}, engine.DeliverOptions{Timeout: 50 * time.Millisecond})
 	if fault := wantPartial(t, err, start); fault == nil || fault.Class != engine.HandlerFault || !errors.Is(fault, projection.ErrAbandoned) {
 		t.Error(err)
 	}
@@ -187,8 +187,8 @@ func TestDeliveryThatIgnoresItsContextIsAbandoned(t *testing.T) {
 	if err := <-late; !errors.Is(err, projection.ErrDeliveryOver) || o.checkpoint() != start {
 		t.Errorf("acknowledged after it was abandoned: checkpoint %d, %v", o.checkpoint(), err)
 	}
-	if o.store.Port().Abandoned() != 1 {
-		t.Errorf("%d handlers abandoned", o.store.Port().Abandoned())
+	if o.store.port().Abandoned() != 1 {
+		t.Errorf("%d handlers abandoned", o.store.port().Abandoned())
 	}
 }
 
@@ -196,11 +196,11 @@ func TestEndOfTheRuntimeUnderADeliveryIsNobodysFault(t *testing.T) {
 	o := newOwner(t, 3)
 	start := o.lease.Checkpoint
 	ctx, cancel := context.WithCancel(testContext(t))
-	err := o.deliverWithin(ctx, failsAfter(1, func(ctx context.Context, d *Delivery) error {
+	err := o.deliverWithin(ctx, failsAfter(1, func(ctx context.Context, d engine.Delivery) error {
 		cancel()
 		<-ctx.Done()
 		return errors.Join(d.Ack(ctx, start+2), ctx.Err()) // what is done by then still counts
-	}), DeliverOptions{})
+	}), engine.DeliverOptions{})
 	if fault := wantPartial(t, err, start+2); fault == nil || fault.Class != engine.Infrastructure {
 		t.Error(err)
 	}
@@ -224,7 +224,7 @@ func TestAcknowledgementWithoutAnAnswerIsNobodysFault(t *testing.T) {
 			mustAppend(t, store.Tenant, "s", event.Any, someEvents(3)...)
 			o := claimAs(t, store, projection.DefaultTenant)
 			start := o.lease.Checkpoint
-			err := o.deliver(failsAfter(1, func(ctx context.Context, d *Delivery) error {
+			err := o.deliver(failsAfter(1, func(ctx context.Context, d engine.Delivery) error {
 				armed.Store(true)
 				if err := d.Ack(ctx, start+2); err == nil || errors.Is(err, projection.ErrLeaseLost) {
 					t.Errorf("acknowledged without an answer: %v", err)
@@ -233,7 +233,7 @@ func TestAcknowledgementWithoutAnAnswerIsNobodysFault(t *testing.T) {
 					t.Error("the delivery goes on")
 				}
 				return errOnPurpose
-			}), DeliverOptions{})
+			}), engine.DeliverOptions{})
 			if fault := wantPartial(t, err, start+1); fault == nil || fault.Class != engine.Infrastructure {
 				t.Error(err)
 			}
@@ -280,8 +280,8 @@ func TestAbandonedDeliveryIsCountedBehindParkedEvents(t *testing.T) {
 	batch := engine.Batch{Events: all[1:3:3], BlockedByStream: all[:1:1], To: start + 3}
 	release := make(chan struct{})
 	defer close(release)
-	hangs := func(context.Context, *Delivery) error { <-release; return nil }
-	err = o.store.Port().Deliver(hangs, DeliverOptions{Timeout: 50 * time.Millisecond})(testContext(t), o.lease, batch)
+	hangs := func(context.Context, engine.Delivery) error { <-release; return nil }
+	err = o.store.port().deliver(hangs, engine.DeliverOptions{Timeout: 50 * time.Millisecond})(testContext(t), o.lease, batch)
 	if fault := wantPartial(t, err, start+1); fault == nil || fault.Class != engine.HandlerFault || fault.Position != start+2 {
 		t.Errorf("it is %+v", fault)
 	}

@@ -12,12 +12,12 @@ import (
 )
 
 // deliver runs one delivery of all that is pending. The lease stays as it is.
-func (o *owner) deliver(h DeliveryHandler, opts DeliverOptions) error {
+func (o *owner) deliver(h deliveryFunc, opts engine.DeliverOptions) error {
 	o.t.Helper()
 	return o.deliverWithin(testContext(o.t), h, opts)
 }
 
-func (o *owner) deliverWithin(ctx context.Context, h DeliveryHandler, opts DeliverOptions) error {
+func (o *owner) deliverWithin(ctx context.Context, h deliveryFunc, opts engine.DeliverOptions) error {
 	o.t.Helper()
 	events, err := o.pending()
 	if err != nil || len(events) == 0 {
@@ -28,7 +28,7 @@ func (o *owner) deliverWithin(ctx context.Context, h DeliveryHandler, opts Deliv
 		opts.Policy = engine.Policy{MaxFailureShare: -1, MaxParked: -1}
 	}
 	batch := engine.Batch{Events: events, To: events[len(events)-1].Position}
-	return o.store.Port().Deliver(h, opts)(ctx, o.lease, batch)
+	return o.store.port().deliver(h, opts)(ctx, o.lease, batch)
 }
 
 // wantPartial checks how far a delivery came. It returns what happened then, nil where nothing did.
@@ -48,8 +48,8 @@ func wantPartial(t testing.TB, err error, to int64) *engine.Fault {
 }
 
 // failsAfter acknowledges that many events and does something then.
-func failsAfter(n int, then func(ctx context.Context, d *Delivery) error) DeliveryHandler {
-	return func(ctx context.Context, d *Delivery) error {
+func failsAfter(n int, then func(ctx context.Context, d engine.Delivery) error) deliveryFunc {
+	return func(ctx context.Context, d engine.Delivery) error {
 		if n > 0 {
 			if err := d.Ack(ctx, d.Events()[n-1].Position); err != nil {
 				return err
@@ -59,7 +59,7 @@ func failsAfter(n int, then func(ctx context.Context, d *Delivery) error) Delive
 	}
 }
 
-func fails(context.Context, *Delivery) error { return errOnPurpose }
+func fails(context.Context, engine.Delivery) error { return errOnPurpose }
 
 var errOnPurpose = errors.New("on purpose")
 

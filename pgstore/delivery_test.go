@@ -13,6 +13,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/projection"
 )
@@ -20,7 +21,7 @@ import (
 func TestAcknowledgedPrefixIsKeptAndTheRestComesAgain(t *testing.T) {
 	o := newOwner(t, 5)
 	first := o.lease.Checkpoint + 1
-	err := o.deliver(func(ctx context.Context, d *Delivery) error {
+	err := o.deliver(func(ctx context.Context, d engine.Delivery) error {
 		for _, n := range []int64{first + 1, first + 2} {
 			if err := d.Ack(ctx, n); err != nil {
 				return err
@@ -30,17 +31,17 @@ func TestAcknowledgedPrefixIsKeptAndTheRestComesAgain(t *testing.T) {
 			}
 		}
 		return nil
-	}, DeliverOptions{})
+	}, engine.DeliverOptions{})
 	if fault := wantPartial(t, err, first+2); fault != nil {
 		t.Error(fault)
 	}
 	o.refresh()
-	err = o.deliver(func(ctx context.Context, d *Delivery) error {
+	err = o.deliver(func(ctx context.Context, d engine.Delivery) error {
 		if got := positionsDelivered(d.Events()); !slices.Equal(got, []int64{first + 3, first + 4}) {
 			t.Errorf("left are %v", got)
 		}
 		return d.Ack(ctx, first+4)
-	}, DeliverOptions{})
+	}, engine.DeliverOptions{})
 	if err != nil || o.checkpoint() != first+4 {
 		t.Errorf("checkpoint %d: %v", o.checkpoint(), err)
 	}
@@ -49,7 +50,7 @@ func TestAcknowledgedPrefixIsKeptAndTheRestComesAgain(t *testing.T) {
 func TestAcknowledgementsThatMakeNoSenseAreRefusedByName(t *testing.T) {
 	o := newOwner(t, 5)
 	first := o.lease.Checkpoint + 1
-	err := o.deliver(func(ctx context.Context, d *Delivery) error {
+	err := o.deliver(func(ctx context.Context, d engine.Delivery) error {
 		if err := d.Ack(ctx, first+1); err != nil {
 			return err
 		}
@@ -66,7 +67,7 @@ func TestAcknowledgementsThatMakeNoSenseAreRefusedByName(t *testing.T) {
 			}
 		}
 		return d.Ack(ctx, first+4)
-	}, DeliverOptions{})
+	}, engine.DeliverOptions{})
 	if err != nil || o.checkpoint() != first+4 {
 		t.Errorf("checkpoint %d: %v", o.checkpoint(), err)
 	}
@@ -76,21 +77,25 @@ func TestFailureIsThatOfTheFirstEventThatIsNotDone(t *testing.T) {
 	o := newOwner(t, 5)
 	start := o.lease.Checkpoint
 	for name, c := range map[string]struct {
-		then func(ctx context.Context, d *Delivery) error
+		then func(ctx context.Context, d engine.Delivery) error
 		says string
 	}{
-		"error":         {fails, "on purpose"},
-		"panic":         {func(context.Context, *Delivery) error { panic(errOnPurpose) }, "on purpose"},
-		"end":           {func(context.Context, *Delivery) error { runtime.Goexit(); return nil }, errGoexit.Error()},
-		"named":         {func(_ context.Context, d *Delivery) error { return projection.At(d.Events()[2].Position, errOnPurpose) }, "on purpose"},
-		"another named": {func(_ context.Context, d *Delivery) error { return projection.At(d.Events()[4].Position, errOnPurpose) }, "first that is not done"},
-		"own time-out":  {func(context.Context, *Delivery) error { return timeoutError{} }, "did not answer"},
-		"lease lost":    {func(context.Context, *Delivery) error { return projection.ErrLeaseLost }, "lease lost"},
+		"error": {fails, "on purpose"},
+		"panic": {func(context.Context, engine.Delivery) error { panic(errOnPurpose) }, "on purpose"},
+		"end":   {func(context.Context, engine.Delivery) error { runtime.Goexit(); return nil }, errGoexit.Error()},
+		"named": {func(_ context.Context, d engine.Delivery) error {
+			return projection.At(d.Events()[2].Position, errOnPurpose)
+		}, "on purpose"},
+		"another named": {func(_ context.Context, d engine.Delivery) error {
+			return projection.At(d.Events()[4].Position, errOnPurpose)
+		}, "first that is not done"},
+		"own time-out": {func(context.Context, engine.Delivery) error { return timeoutError{} }, "did not answer"},
+		"lease lost":   {func(context.Context, engine.Delivery) error { return projection.ErrLeaseLost }, "lease lost"},
 	} {
 		o.refresh()
 		o.lease.Checkpoint = start
 		mustExec(t, o.store, "update millrace.leases set checkpoint = $1", start)
-		fault := wantPartial(t, o.deliver(failsAfter(2, c.then), DeliverOptions{}), start+2)
+		fault := wantPartial(t, o.deliver(failsAfter(2, c.then), engine.DeliverOptions{}), start+2)
 		if fault == nil || fault.Class != engine.HandlerFault || fault.Position != start+3 || !strings.Contains(fault.Error(), c.says) {
 			t.Errorf("%s: %+v", name, fault)
 		}
@@ -102,17 +107,17 @@ func TestFailureIsThatOfTheFirstEventThatIsNotDone(t *testing.T) {
 		}
 	}
 	o.refresh()
-	err := o.deliver(failsAfter(0, func(context.Context, *Delivery) error { return &pgconn.PgError{Code: "40P01"} }), DeliverOptions{})
+	err := o.deliver(failsAfter(0, func(context.Context, engine.Delivery) error { return &pgconn.PgError{Code: "40P01"} }), engine.DeliverOptions{})
 	if fault := wantPartial(t, err, start+2); fault == nil || fault.Class != engine.Infrastructure {
 		t.Errorf("a server that could not: %v", fault)
 	}
-	err = o.deliver(func(context.Context, *Delivery) error { return nil }, DeliverOptions{})
+	err = o.deliver(func(context.Context, engine.Delivery) error { return nil }, engine.DeliverOptions{})
 	if fault := wantPartial(t, err, start+2); fault == nil || fault.Class != engine.HandlerFault || !errors.Is(fault, errNothingDone) {
 		t.Errorf("a handler that did nothing: %v", fault)
 	}
-	err = o.deliver(func(ctx context.Context, d *Delivery) error {
+	err = o.deliver(func(ctx context.Context, d engine.Delivery) error {
 		return errors.Join(d.Ack(ctx, start+5), errOnPurpose)
-	}, DeliverOptions{})
+	}, engine.DeliverOptions{})
 	if err != nil || o.checkpoint() != start+5 {
 		t.Errorf("failed when all was done: checkpoint %d, %v", o.checkpoint(), err)
 	}
@@ -122,14 +127,14 @@ func TestRejectedEventIsParkedAndTheDeliveryGoesOnBehindIt(t *testing.T) {
 	o := newOwner(t, 4)
 	start := o.lease.Checkpoint
 	o.lease.FailingPosition, o.lease.Attempts = start+2, 2
-	err := o.deliver(func(ctx context.Context, d *Delivery) error {
+	err := o.deliver(func(ctx context.Context, d engine.Delivery) error {
 		for _, step := range []error{d.Ack(ctx, start+1), d.Reject(ctx, start+2, errOnPurpose), d.Ack(ctx, start+3), d.Reject(ctx, start+4, projection.Park(errOnPurpose))} {
 			if step != nil {
 				return step
 			}
 		}
 		return nil
-	}, DeliverOptions{})
+	}, engine.DeliverOptions{})
 	if fault := wantPartial(t, err, start+4); fault != nil {
 		t.Error(fault)
 	}
@@ -164,14 +169,14 @@ func TestRejectionThatConcernsMoreThanItsEventIsLeftToTheProjection(t *testing.T
 		"nearly all failed": {engine.Policy{MaxFailureShare: 0.5, MaxParked: -1}, errOnPurpose, projection.ActionPark},
 	} {
 		ended := false
-		apply := o.store.Port().Deliver(func(ctx context.Context, d *Delivery) error {
+		apply := o.store.port().deliver(func(ctx context.Context, d engine.Delivery) error {
 			refused := d.Reject(ctx, start+1, c.cause)
 			if !errors.Is(refused, projection.ErrDeliveryOver) || !errors.Is(d.Ack(ctx, start+1), projection.ErrDeliveryOver) {
 				t.Errorf("%s: %v", name, refused)
 			}
 			ended = ctx.Err() != nil && d.Remaining() == 0
 			return nil
-		}, DeliverOptions{Policy: c.policy})
+		}, engine.DeliverOptions{Policy: c.policy})
 		err := apply(testContext(t), o.lease, engine.Batch{Events: events, To: start + 3, FailureWindow: recent})
 		fault := wantPartial(t, err, start)
 		if fault == nil || fault.Class != engine.HandlerFault || fault.Position != start+1 || !ended {
@@ -199,10 +204,10 @@ func TestEventsBehindOthersAreParkedOnTheWay(t *testing.T) {
 			t.Errorf("%d events are parked, want %d: %v", n, want, err)
 		}
 	}
-	deliver := o.store.Port().Deliver(failsAfter(2, func(context.Context, *Delivery) error {
+	deliver := o.store.port().deliver(failsAfter(2, func(context.Context, engine.Delivery) error {
 		parked(1)
 		return errOnPurpose
-	}), DeliverOptions{})
+	}), engine.DeliverOptions{})
 	// What fails stands alone: what is parked before it has gone first.
 	if fault := wantPartial(t, deliver(testContext(t), o.lease, batch), start+4); fault == nil || fault.Position != start+5 {
 		t.Error(fault)
@@ -210,7 +215,7 @@ func TestEventsBehindOthersAreParkedOnTheWay(t *testing.T) {
 	parked(2)
 	o.refresh()
 	batch = engine.Batch{Events: batch.Events[2:], BlockedByStream: batch.BlockedByStream[2:], To: start + 6}
-	all3 := o.store.Port().Deliver(failsAfter(1, func(context.Context, *Delivery) error { return nil }), DeliverOptions{})
+	all3 := o.store.port().deliver(failsAfter(1, func(context.Context, engine.Delivery) error { return nil }), engine.DeliverOptions{})
 	if err := all3(testContext(t), o.lease, batch); err != nil || o.checkpoint() != start+6 {
 		t.Errorf("checkpoint %d: %v", o.checkpoint(), err)
 	}
@@ -221,13 +226,13 @@ func TestTokenIsTheEventsOwnWhateverTheNamesAre(t *testing.T) {
 	o := newOwner(t, 2)
 	var tokens, times []string
 	for range 2 {
-		_ = o.deliver(func(_ context.Context, d *Delivery) error {
+		_ = o.deliver(func(_ context.Context, d engine.Delivery) error {
 			for _, e := range d.Events() {
 				tokens = append(tokens, d.Token(e))
 				times = append(times, strconv.FormatInt(e.Time.UnixMicro(), 36))
 			}
 			return errOnPurpose
-		}, DeliverOptions{})
+		}, engine.DeliverOptions{})
 	}
 	want := []string{"default/p/0/1/" + times[0], "default/p/0/2/" + times[1], "default/p/0/1/" + times[0], "default/p/0/2/" + times[1]}
 	if !slices.Equal(tokens, want) {
@@ -238,13 +243,13 @@ func TestTokenIsTheEventsOwnWhateverTheNamesAre(t *testing.T) {
 func TestBudgetThatEndsBetweenEventsLosesNothing(t *testing.T) {
 	o := newOwner(t, 6)
 	var got []int64
-	handler := func(end func()) DeliveryHandler {
-		return DeliverEach(func(ctx context.Context, e Delivered) error {
+	handler := func(end func()) deliveryFunc {
+		return engine.DeliverEach(func(ctx context.Context, e event.Envelope, _ string) error {
 			if got = append(got, e.Position); len(got)%2 == 0 {
 				end()
 			}
 			return nil
-		})
+		}).Deliver
 	}
 	// Somebody waits for the projection to come to rest, in the middle of the second event.
 	events, err := o.pending()
@@ -252,34 +257,34 @@ func TestBudgetThatEndsBetweenEventsLosesNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	yield := make(chan struct{})
-	deliver := o.store.Port().Deliver(handler(func() { close(yield) }), DeliverOptions{})
+	deliver := o.store.port().deliver(handler(func() { close(yield) }), engine.DeliverOptions{})
 	if fault := wantPartial(t, deliver(testContext(t), o.lease, engine.Batch{Events: events, To: events[5].Position, Yield: yield}), events[1].Position); fault != nil {
 		t.Error(fault)
 	}
 	// So soon that nothing was begun: no failure either.
-	put := o.store.Port().Deliver(func(_ context.Context, d *Delivery) error {
+	put := o.store.port().deliver(func(_ context.Context, d engine.Delivery) error {
 		if d.Remaining() > 0 {
 			t.Error("it is not to come to rest")
 		}
 		return nil
-	}, DeliverOptions{})
+	}, engine.DeliverOptions{})
 	o.refresh()
 	if fault := wantPartial(t, put(testContext(t), o.lease, engine.Batch{Events: events[2:], To: events[5].Position, Yield: yield}), events[1].Position); fault != nil {
 		t.Error(fault)
 	}
 	// The time is up, in the middle of the fourth.
 	o.refresh()
-	late := DeliverEach(func(ctx context.Context, e Delivered) error {
+	late := engine.DeliverEach(func(ctx context.Context, e event.Envelope, _ string) error {
 		if got = append(got, e.Position); len(got) == 4 {
 			<-ctx.Done()
 		}
 		return nil
-	})
-	if fault := wantPartial(t, o.deliver(late, DeliverOptions{Timeout: 400 * time.Millisecond}), events[3].Position); fault != nil {
+	}).Deliver
+	if fault := wantPartial(t, o.deliver(late, engine.DeliverOptions{Timeout: 400 * time.Millisecond}), events[3].Position); fault != nil {
 		t.Error(fault)
 	}
 	o.refresh()
-	if err := o.deliver(handler(func() {}), DeliverOptions{}); err != nil {
+	if err := o.deliver(handler(func() {}), engine.DeliverOptions{}); err != nil {
 		t.Error(err)
 	}
 	if !slices.Equal(got, positionsDelivered(events)) {
@@ -299,7 +304,7 @@ func TestAcknowledgementWaitsForTheDisk(t *testing.T) {
 	if before := show(testContext(t), o.store.pool, "synchronous_commit"); before != "off" {
 		t.Fatalf("synchronous_commit is %q", before)
 	}
-	if err := o.deliver(DeliverEach(func(context.Context, Delivered) error { return nil }), DeliverOptions{}); err != nil {
+	if err := o.deliver(engine.DeliverEach(func(context.Context, event.Envelope, string) error { return nil }).Deliver, engine.DeliverOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	if got := one[string](t, o.store, "select string_agg(setting, ' ') from public.kept"); got != "on on" {

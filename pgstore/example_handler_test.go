@@ -34,12 +34,12 @@ func ExampleProjectionFrom() {
 	if err != nil {
 		log.Panic(err)
 	}
-	err = rt.Register(millrace.Projection{Name: "accounts", Each: func(ctx context.Context, tx pgx.Tx, e event.Envelope) error {
-		id, _ := pgstore.ProjectionFrom(ctx)
+	err = rt.Register(millrace.Projection{Name: "accounts", Handler: pgstore.Each(func(ctx context.Context, tx pgx.Tx, e event.Envelope) error {
+		id, _ := millrace.ProjectionFrom(ctx)
 		fmt.Println(id.Tenant, id.Name, e.Stream)
 		_, err := tx.Exec(ctx, "insert into accounts values ($1)", e.Stream)
 		return err
-	}})
+	})})
 	if err != nil {
 		log.Panic(err)
 	}

@@ -12,6 +12,7 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/millrace-go/millrace/event"
+	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/internal/pgtest"
 )
 
@@ -99,7 +100,7 @@ func TestErrorsAboutWhatIsMissingNameExtensionsOutsideOfThePath(t *testing.T) {
 			err := claimAs(t, store, tenant.Name()).apply(func(ctx context.Context, tx pgx.Tx, _ []event.Envelope) error {
 				_, err := tx.Exec(ctx, sql)
 				return err
-			}, ApplyOptions{})
+			}, engine.ApplyOptions{})
 			if err == nil {
 				continue
 			}

@@ -16,7 +16,7 @@ import (
 
 // RecordFailure keeps the count of an event's failures, outside of the batch that was rolled back, and returns when the
 // first of them was.
-func (s Port) RecordFailure(ctx context.Context, lease engine.Lease, f projection.Failure) (first time.Time, err error) {
+func (s port) RecordFailure(ctx context.Context, lease engine.Lease, f projection.Failure) (first time.Time, err error) {
 	err = s.fenced(ctx, fmt.Sprintf("record a failure of %s at %d", lease.ID, f.Event.Position), lease, func(tx pgx.Tx) error {
 		return lostIfNoRow(tx.QueryRow(ctx, s.control.recordFailure, lease.Row, lease.Owner, lease.Epoch, f.Event.Position, f.Attempt,
 			wire.Text(f.Err.Error()), errors.Is(f.Err, projection.ErrMissingObject)).Scan(&first))
@@ -26,23 +26,23 @@ func (s Port) RecordFailure(ctx context.Context, lease engine.Lease, f projectio
 
 // BeginAttempt counts an attempt at the event at position before it is made: deaths is how many there were then without a
 // word on how they ended, this one included.
-func (s Port) BeginAttempt(ctx context.Context, lease engine.Lease, position int64, deaths int) error {
+func (s port) BeginAttempt(ctx context.Context, lease engine.Lease, position int64, deaths int) error {
 	return s.change(ctx, fmt.Sprintf("begin an attempt of %s at %d", lease.ID, position), s.control.beginAttempt, lease, position, deaths)
 }
 
 // SetFailed keeps why a projection waits for somebody, or with an empty reason that it does not any more. One that Halt
 // stopped stays as it is.
-func (s Port) SetFailed(ctx context.Context, lease engine.Lease, reason string) error {
+func (s port) SetFailed(ctx context.Context, lease engine.Lease, reason string) error {
 	return s.change(ctx, fmt.Sprintf("keep the state of %s", lease.ID), s.control.setFailed, lease, nullable(wire.Text(reason)))
 }
 
 // Halt keeps that a projection waits until somebody resumes it, and why.
-func (s Port) Halt(ctx context.Context, lease engine.Lease, reason string) error {
+func (s port) Halt(ctx context.Context, lease engine.Lease, reason string) error {
 	return s.change(ctx, fmt.Sprintf("halt %s", lease.ID), s.control.halt, lease, wire.Text(reason))
 }
 
 // change runs a statement of ours that changes one row if the lease is still held.
-func (s Port) change(ctx context.Context, doing, sql string, lease engine.Lease, more ...any) error {
+func (s port) change(ctx context.Context, doing, sql string, lease engine.Lease, more ...any) error {
 	return s.fenced(ctx, doing, lease, func(tx pgx.Tx) error {
 		done, err := execOne(ctx, tx, sql, append([]any{lease.Row, lease.Owner, lease.Epoch}, more...)...)
 		if err == nil && !done {
@@ -62,7 +62,7 @@ func nullable(s string) *string {
 
 // Park writes the dead letter and advances the checkpoint over its event, both or neither, under the lease's fence. stream
 // tells that later events of its stream are to be parked behind it.
-func (s Port) Park(ctx context.Context, lease engine.Lease, letter projection.DeadLetter, stream bool) error {
+func (s port) Park(ctx context.Context, lease engine.Lease, letter projection.DeadLetter, stream bool) error {
 	e := event.Envelope{Position: letter.Position, Stream: letter.Stream, Version: letter.Version, Type: letter.Type}
 	args := parkArgs(lease, []event.Envelope{e}, letter, stream)
 	if err := s.passOver(ctx, lease, letter.Position, s.control.park, args...); err != nil {
@@ -82,7 +82,7 @@ func parkArgs(lease engine.Lease, events []event.Envelope, letter projection.Dea
 }
 
 // Skip counts a skipped event and advances the checkpoint over it, both or neither, under the lease's fence.
-func (s Port) Skip(ctx context.Context, lease engine.Lease, position int64) error {
+func (s port) Skip(ctx context.Context, lease engine.Lease, position int64) error {
 	if err := s.passOver(ctx, lease, position, s.control.skip, lease.Row); err != nil {
 		return fmt.Errorf("skip position %d of %s: %w", position, lease.ID, err)
 	}
@@ -90,7 +90,7 @@ func (s Port) Skip(ctx context.Context, lease engine.Lease, position int64) erro
 }
 
 // passOver advances the checkpoint over an event that was not applied, with a statement that says what became of it.
-func (s Port) passOver(ctx context.Context, lease engine.Lease, position int64, sql string, args ...any) error {
+func (s port) passOver(ctx context.Context, lease engine.Lease, position int64, sql string, args ...any) error {
 	batch := newBatchTx(s.Store, lease, position, batchOptions{deadline: 10 * time.Second})
 	err := batch.run(ctx, func(ctx context.Context, tx pgx.Tx) error {
 		_, err := tx.Exec(ctx, sql, args...)

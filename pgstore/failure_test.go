@@ -18,7 +18,7 @@ func TestFirstFailureOfAnEventIsKeptWhileItFails(t *testing.T) {
 	o := newOwner(t, 3)
 	fail := func(position int64, attempt int) time.Time {
 		t.Helper()
-		first, err := o.store.Port().RecordFailure(testContext(t), o.lease, projection.Failure{Event: event.Envelope{Position: position}, Attempt: attempt, Err: errors.New("bad")})
+		first, err := o.store.port().RecordFailure(testContext(t), o.lease, projection.Failure{Event: event.Envelope{Position: position}, Attempt: attempt, Err: errors.New("bad")})
 		if err != nil || first.IsZero() {
 			t.Fatal(first, err)
 		}
@@ -40,7 +40,7 @@ func TestFirstFailureOfAnEventIsKeptWhileItFails(t *testing.T) {
 func TestHaltedProjectionStaysSoUntilItIsResumed(t *testing.T) {
 	o := newOwner(t, 3)
 	ctx := testContext(t)
-	if _, err := o.store.Port().RecordFailure(ctx, o.lease, projection.Failure{Event: event.Envelope{Position: 1}, Attempt: 3, Err: errors.New("bad")}); err != nil {
+	if _, err := o.store.port().RecordFailure(ctx, o.lease, projection.Failure{Event: event.Envelope{Position: 1}, Attempt: 3, Err: errors.New("bad")}); err != nil {
 		t.Fatal(err)
 	}
 	must := func(err error) {
@@ -49,10 +49,10 @@ func TestHaltedProjectionStaysSoUntilItIsResumed(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	must(o.store.Port().Halt(ctx, o.lease, "bad\x00 event"))
-	must(o.store.Port().SetFailed(ctx, o.lease, ""))
-	must(o.store.Port().SetFailed(ctx, o.lease, "something else"))
-	must(o.store.SetWanted(ctx, o.lease.ID, engine.WantPause))
+	must(o.store.port().Halt(ctx, o.lease, "bad\x00 event"))
+	must(o.store.port().SetFailed(ctx, o.lease, ""))
+	must(o.store.port().SetFailed(ctx, o.lease, "something else"))
+	must(o.store.port().SetWanted(ctx, o.lease.ID, engine.WantPause))
 	o.refresh()
 	if l := o.lease; !l.Halted || l.Failed != wire.Text("bad\x00 event") || l.Attempts != 3 || l.FailingPosition != 1 {
 		t.Errorf("it is not halted any more: %+v", l)
@@ -61,16 +61,16 @@ func TestHaltedProjectionStaysSoUntilItIsResumed(t *testing.T) {
 	if !next.lease.Halted || next.lease.Failed == "" || next.lease.FailingSince.IsZero() {
 		t.Errorf("the next owner claimed %+v", next.lease)
 	}
-	must(o.store.SetWanted(ctx, o.lease.ID, engine.WantRun))
+	must(o.store.port().SetWanted(ctx, o.lease.ID, engine.WantRun))
 	next.refresh()
 	if l := next.lease; l.Halted || l.Failed != "" || l.Attempts != 0 || l.FailingPosition != 0 || !l.FailingSince.IsZero() {
 		t.Errorf("after it was resumed: %+v", l)
 	}
 	// One that is not halted keeps its attempts.
-	if _, err := o.store.Port().RecordFailure(ctx, next.lease, projection.Failure{Event: event.Envelope{Position: 1}, Attempt: 2, Err: errors.New("bad")}); err != nil {
+	if _, err := o.store.port().RecordFailure(ctx, next.lease, projection.Failure{Event: event.Envelope{Position: 1}, Attempt: 2, Err: errors.New("bad")}); err != nil {
 		t.Fatal(err)
 	}
-	must(o.store.SetWanted(ctx, o.lease.ID, engine.WantRun))
+	must(o.store.port().SetWanted(ctx, o.lease.ID, engine.WantRun))
 	next.refresh()
 	if next.lease.Attempts != 2 {
 		t.Errorf("%d attempts after a resumption, want 2", next.lease.Attempts)
@@ -81,7 +81,7 @@ func TestHaltedProjectionStaysSoUntilItIsResumed(t *testing.T) {
 func TestClaimWaitsForAHaltUnderWay(t *testing.T) {
 	o := newOwner(t, 3)
 	ctx := testContext(t)
-	err := o.store.Port().durable(ctx, "halt", func(tx pgx.Tx) error {
+	err := o.store.port().durable(ctx, "halt", func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, o.store.control.halt, o.lease.Row, o.lease.Owner, o.lease.Epoch, "bad"); err != nil {
 			return err
 		}
@@ -104,5 +104,5 @@ func claimNow(ctx context.Context, o *owner) ([]engine.Lease, error) {
 	if _, err := o.store.pool.Exec(ctx, "update millrace.nodes set expires_at = heartbeat_at"); err != nil {
 		return nil, err
 	}
-	return o.store.Port().Claim(ctx, engine.Node{ID: "00000000-0000-0000-0000-000000000001", LeaseDuration: time.Hour}, []int32{o.lease.Row}, true)
+	return o.store.port().Claim(ctx, engine.Node{ID: "00000000-0000-0000-0000-000000000001", LeaseDuration: time.Hour}, []int32{o.lease.Row}, true)
 }

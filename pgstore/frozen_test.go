@@ -35,7 +35,7 @@ func TestFrozenOwnerDoesNotKeepItsLeaseLocked(t *testing.T) {
 	if next == nil {
 		t.Fatalf("nobody could claim the lease: %v", err)
 	}
-	if fault := o.store.Port().Classify(err); err == nil || fault.Class != engine.Infrastructure {
+	if fault := o.store.port().Classify(err); err == nil || fault.Class != engine.Infrastructure {
 		t.Errorf("the frozen transaction ended with %v, want a fault of the infrastructure", err)
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/millrace-go/millrace/event"
+	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/projection"
 )
 
@@ -110,7 +111,7 @@ func TestTransactionOfABatchIsClosedBehindItsHandler(t *testing.T) {
 			var k kept
 			err := claimAs(t, store, projection.DefaultTenant).apply(func(ctx context.Context, tx pgx.Tx, _ []event.Envelope) error {
 				return errors.Join(k.take(ctx, tx), result)
-			}, ApplyOptions{})
+			}, engine.ApplyOptions{})
 			if !errors.Is(err, result) {
 				t.Fatal(err)
 			}
@@ -128,7 +129,7 @@ func TestTransactionOfAnAbandonedHandlerIsClosed(t *testing.T) {
 		err := k.take(ctx, tx)
 		<-let
 		return err
-	}, ApplyOptions{Timeout: 50 * time.Millisecond})
+	}, engine.ApplyOptions{Timeout: 50 * time.Millisecond})
 	if !errors.Is(err, projection.ErrAbandoned) {
 		t.Fatal(err)
 	}

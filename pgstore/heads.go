@@ -24,7 +24,7 @@ const headsSlice = 250
 // Heads returns the highest visible position of each tenant, in slices that are transactions of their own, and the
 // incarnation in which all of them were read. A tenant that does not exist is left out. A tenant that cannot be read while
 // others can is left out too, and Heads.Failed says why.
-func (s Port) Heads(ctx context.Context, tenants []string) (engine.Heads, error) {
+func (s port) Heads(ctx context.Context, tenants []string) (engine.Heads, error) {
 	heads := engine.Heads{Positions: make(map[string]int64, len(tenants)), Failed: make(map[string]error)}
 	for slice := range slices.Chunk(tenants, headsSlice) {
 		if err := s.headsWithout(ctx, slice, &heads); err != nil {
@@ -105,7 +105,7 @@ func (s *Store) headsOf(ctx context.Context, tenants []string, heads *engine.Hea
 var errReadOnly = errors.New("default_transaction_read_only is on, but must be off: nothing could be appended")
 
 // Ping tells whether the server can be worked with: it answers, and it is the primary.
-func (s Port) Ping(ctx context.Context) error {
+func (s port) Ping(ctx context.Context) error {
 	var recovery, readOnly bool
 	err := s.pool.QueryRow(ctx, ping, pgx.QueryExecModeExec).Scan(&recovery, &readOnly)
 	switch {

@@ -77,7 +77,7 @@ func TestHeadsGoOnWithoutTenantsThatCannotBeRead(t *testing.T) {
 			return err
 		}
 	})
-	heads, err := store.Port().Heads(testContext(t), names)
+	heads, err := store.port().Heads(testContext(t), names)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -94,7 +94,7 @@ func TestHeadsGoOnWithoutTenantsThatCannotBeRead(t *testing.T) {
 				t.Errorf("%s: %d, %v; it is locked", name, position, failed)
 			}
 		case "t7":
-			if read || !pgerr.Is(failed, "42501") || store.Port().Classify(failed).Class != engine.Configuration {
+			if read || !pgerr.Is(failed, "42501") || store.port().Classify(failed).Class != engine.Configuration {
 				t.Errorf("%s: %d, %v; it may not be read", name, position, failed)
 			}
 		default:

@@ -20,7 +20,7 @@ import (
 // incarnation reads the server's incarnation as a read of events does.
 func incarnation(t *testing.T, store *Store) engine.Incarnation {
 	t.Helper()
-	page, err := store.Port().Read(testContext(t), projection.DefaultTenant, engine.ReadRange{UpTo: 1, Limit: 1})
+	page, err := store.port().Read(testContext(t), projection.DefaultTenant, engine.ReadRange{UpTo: 1, Limit: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -89,7 +89,7 @@ func TestClientsAgreeOnTheIncarnationAfterACrash(t *testing.T) {
 	found := make(chan engine.Incarnation, 16)
 	for range cap(found) {
 		go func() {
-			page, err := store.Port().Read(context.Background(), projection.DefaultTenant, engine.ReadRange{UpTo: 1, Limit: 1})
+			page, err := store.port().Read(context.Background(), projection.DefaultTenant, engine.ReadRange{UpTo: 1, Limit: 1})
 			if err != nil {
 				t.Error(err)
 			}
@@ -140,17 +140,17 @@ func crashed(t *testing.T) (o *owner, lost []event.Envelope) {
 
 func TestNothingReadBeforeACrashIsWrittenAfterIt(t *testing.T) {
 	o, lost := crashed(t)
-	ctx, port, lease := testContext(t), o.store.Port(), o.lease
+	ctx, port, lease := testContext(t), o.store.port(), o.lease
 	failed := lost[3]
 	failure := projection.Failure{Projection: lease.ID, Event: failed, Attempt: 1, Err: errors.New("bad")}
 	letter := projection.DeadLetter{Position: failed.Position, Stream: failed.Stream, Version: failed.Version, Type: failed.Type, Error: "bad"}
 	batch := engine.Batch{Events: lost, To: lost[len(lost)-1].Position}
-	delivered := port.Deliver(func(context.Context, *Delivery) error {
+	delivered := port.deliver(func(context.Context, engine.Delivery) error {
 		t.Error("an event that does not exist was delivered")
 		return nil
-	}, DeliverOptions{})
+	}, engine.DeliverOptions{})
 	for name, write := range map[string]func() error{
-		"apply":          func() error { return port.Apply(write, ApplyOptions{})(ctx, lease, batch) },
+		"apply":          func() error { return port.apply(write, engine.ApplyOptions{})(ctx, lease, batch) },
 		"deliver":        func() error { return delivered(ctx, lease, batch) },
 		"park":           func() error { return port.Park(ctx, lease, letter, false) },
 		"skip":           func() error { return port.Skip(ctx, lease, failed.Position) },
@@ -176,7 +176,7 @@ func TestNothingReadBeforeACrashIsWrittenAfterIt(t *testing.T) {
 	}
 	// The control: read anew, what there is now is applied.
 	o.refresh()
-	if err := o.apply(write, ApplyOptions{}); err != nil {
+	if err := o.apply(write, engine.ApplyOptions{}); err != nil {
 		t.Error(err)
 	}
 	o.applied(7)
@@ -255,7 +255,7 @@ func TestReadFromAStandbyIsRefused(t *testing.T) {
 
 	to.Store(standby)
 	store.pool.Reset()
-	port := store.Port()
+	port := store.port()
 	for name, read := range map[string]func() error{
 		"read": func() error {
 			_, err := port.Read(testContext(t), store.Name(), engine.ReadRange{UpTo: 7, Limit: 10})
@@ -303,7 +303,7 @@ func TestSeveralHostsLeadToThePrimary(t *testing.T) {
 	if got, want := incarnation(t, store), incarnation(t, primary); got != want {
 		t.Errorf("incarnation %d, want that of the primary: %d", got, want)
 	}
-	session, err := store.Port().Connect(testContext(t), aNode())
+	session, err := store.port().Connect(testContext(t), aNode())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -359,12 +359,12 @@ func TestLocksOfAnotherServerSettleNothing(t *testing.T) {
 func TestIncarnationThatWouldOutliveACrashIsRefused(t *testing.T) {
 	_, store := ownServer(t, nil)
 	mustExec(t, store, "alter table millrace.incarnation set logged")
-	_, err := store.Port().Connect(testContext(t), aNode())
-	if err == nil || !strings.Contains(err.Error(), "set unlogged") || store.Port().Classify(err).Class != engine.Configuration {
+	_, err := store.port().Connect(testContext(t), aNode())
+	if err == nil || !strings.Contains(err.Error(), "set unlogged") || store.port().Classify(err).Class != engine.Configuration {
 		t.Fatal(err)
 	}
 	mustExec(t, store, "alter table millrace.incarnation set unlogged")
-	session, err := store.Port().Connect(testContext(t), aNode())
+	session, err := store.port().Connect(testContext(t), aNode())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -16,7 +16,7 @@ import (
 )
 
 // Ensure makes the rows of the projections for each tenant where they are missing.
-func (s Port) Ensure(ctx context.Context, tenants, names []string) error {
+func (s port) Ensure(ctx context.Context, tenants, names []string) error {
 	return s.durable(ctx, "register projections", func(tx pgx.Tx) error {
 		_, err := tx.Exec(ctx, s.control.ensure, tenants, names)
 		return err
@@ -24,7 +24,7 @@ func (s Port) Ensure(ctx context.Context, tenants, names []string) error {
 }
 
 // Free lists the leases that the node could claim. judge says whether a heartbeat that ran out means death.
-func (s Port) Free(ctx context.Context, node engine.Node, judge bool) ([]engine.LeaseRef, error) {
+func (s port) Free(ctx context.Context, node engine.Node, judge bool) ([]engine.LeaseRef, error) {
 	seats, err := queryUncompiled(ctx, s.pool, func(row pgx.CollectableRow) (seat engine.LeaseRef, err error) {
 		err = row.Scan(&seat.Row, &seat.ID.Tenant, &seat.ID.Name, &seat.ID.Partition)
 		return seat, err
@@ -44,7 +44,7 @@ func nonNil(items []string) []string {
 }
 
 // Counts tells how many leases are wanted, apart for each of the tenants named, together for all others.
-func (s Port) Counts(ctx context.Context, tenants []string) ([]engine.Want, error) {
+func (s port) Counts(ctx context.Context, tenants []string) ([]engine.Want, error) {
 	counts, err := queryUncompiled(ctx, s.pool, func(row pgx.CollectableRow) (c engine.Want, err error) {
 		err = row.Scan(&c.Tenant, &c.Name, &c.Leases)
 		return c, err
@@ -58,7 +58,7 @@ func (s Port) Counts(ctx context.Context, tenants []string) ([]engine.Want, erro
 // Claim takes those of the leases that are still free, and raises their epochs. It commits synchronously and waits for
 // nobody. Then it ends the sessions in which batches of dead owners still run: they could not commit, but may hold locks of
 // the read models. Where it must not, they end by their time-outs.
-func (s Port) Claim(ctx context.Context, node engine.Node, rows []int32, judge bool) ([]engine.Lease, error) {
+func (s port) Claim(ctx context.Context, node engine.Node, rows []int32, judge bool) ([]engine.Lease, error) {
 	claim, err := s.claim(ctx, node, rows, judge)
 	if err != nil || len(claim.taken) == 0 {
 		return claim.leases, err
@@ -105,7 +105,7 @@ func (s *Store) claimOnce(ctx context.Context, node engine.Node, rows []int32, j
 }
 
 // Leave tells the other nodes that the node gives its leases back, so that they take its share.
-func (s Port) Deregister(ctx context.Context, node engine.Node) error {
+func (s port) Deregister(ctx context.Context, node engine.Node) error {
 	if _, err := s.pool.Exec(ctx, s.control.leave, node.ID, s.control.controlChannel); err != nil {
 		return fmt.Errorf("leave: %w", storeFault(err))
 	}
@@ -113,7 +113,7 @@ func (s Port) Deregister(ctx context.Context, node engine.Node) error {
 }
 
 // Owned returns all leases that the node holds, also those of a claim whose answer was lost.
-func (s Port) Owned(ctx context.Context, node engine.Node) ([]engine.Lease, error) {
+func (s port) Owned(ctx context.Context, node engine.Node) ([]engine.Lease, error) {
 	leases, err := s.readLeases(ctx, s.control.owned, node.ID)
 	if err != nil {
 		return nil, fmt.Errorf("list owned leases: %w", storeFault(err))
@@ -122,7 +122,7 @@ func (s Port) Owned(ctx context.Context, node engine.Node) ([]engine.Lease, erro
 }
 
 // Leases reads leases by their rows, whoever holds them. A row that does not exist any more is left out.
-func (s Port) Leases(ctx context.Context, rows []int32) ([]engine.Lease, error) {
+func (s port) Leases(ctx context.Context, rows []int32) ([]engine.Lease, error) {
 	leases, err := s.readLeases(ctx, s.control.leases, rows)
 	if err != nil {
 		return nil, fmt.Errorf("read %d leases: %w", len(rows), storeFault(err))
@@ -205,7 +205,7 @@ func (z orZero) ScanTimestamptz(v pgtype.Timestamptz) error {
 }
 
 // Release gives leases back, and tells the nodes. Those that are no longer held are passed over.
-func (s Port) Release(ctx context.Context, advances []engine.Advance) error {
+func (s port) Release(ctx context.Context, advances []engine.Advance) error {
 	if len(advances) == 0 {
 		return nil
 	}
@@ -224,7 +224,7 @@ func (s Port) Release(ctx context.Context, advances []engine.Advance) error {
 
 // Advance moves checkpoints over events that do not concern their projections, all in one statement, and returns the
 // rows that moved. It need not be durable: what a crash takes back is only passed over again.
-func (s Port) Advance(ctx context.Context, advances []engine.Advance) (map[int32]bool, error) {
+func (s port) Advance(ctx context.Context, advances []engine.Advance) (map[int32]bool, error) {
 	moved := make(map[int32]bool, len(advances))
 	if len(advances) == 0 {
 		return moved, nil

@@ -15,7 +15,7 @@ import (
 func TestEnsureMayBeCalledByManyAtOnce(t *testing.T) {
 	store := newStore(t)
 	tenants := []string{projection.DefaultTenant, newTenant(t, store, "b").Name()}
-	err := together(8, func(int) error { return store.Port().Ensure(testContext(t), tenants, []string{"p", "q"}) })
+	err := together(8, func(int) error { return store.port().Ensure(testContext(t), tenants, []string{"p", "q"}) })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -32,14 +32,14 @@ func TestClaimTakesEachLeaseForOneNode(t *testing.T) {
 		node.Projections = append(node.Projections, uuid.NewString())
 	}
 	tenants := []string{projection.DefaultTenant}
-	if err := store.Port().Ensure(testContext(t), tenants, node.Projections); err != nil {
+	if err := store.port().Ensure(testContext(t), tenants, node.Projections); err != nil {
 		t.Fatal(err)
 	}
 	claimed := make([][]engine.Lease, nodes)
 	err := together(nodes, func(i int) error {
 		node := node
 		node.ID, node.LeaseDuration = uuid.NewString(), 1<<40
-		session, err := store.Port().Connect(testContext(t), node)
+		session, err := store.port().Connect(testContext(t), node)
 		if err != nil {
 			return err
 		}
@@ -78,13 +78,13 @@ func TestWritesUnderALostLeaseAreRefusedOrPassedOver(t *testing.T) {
 	letter := projection.DeadLetter{Position: 1, Stream: "s", Version: 1, Type: "Counted", Error: "bad", Attempts: 1}
 	for name, write := range map[string]func(l engine.Lease) error{
 		"record a failure": func(l engine.Lease) error {
-			_, err := o.store.Port().RecordFailure(ctx, l, failure)
+			_, err := o.store.port().RecordFailure(ctx, l, failure)
 			return err
 		},
-		"park":          func(l engine.Lease) error { return o.store.Port().Park(ctx, l, letter, false) },
-		"skip":          func(l engine.Lease) error { return o.store.Port().Skip(ctx, l, 1) },
-		"halt":          func(l engine.Lease) error { return o.store.Port().Halt(ctx, l, "bad") },
-		"set as failed": func(l engine.Lease) error { return o.store.Port().SetFailed(ctx, l, "bad") },
+		"park":          func(l engine.Lease) error { return o.store.port().Park(ctx, l, letter, false) },
+		"skip":          func(l engine.Lease) error { return o.store.port().Skip(ctx, l, 1) },
+		"halt":          func(l engine.Lease) error { return o.store.port().Halt(ctx, l, "bad") },
+		"set as failed": func(l engine.Lease) error { return o.store.port().SetFailed(ctx, l, "bad") },
 	} {
 		err := write(o.lease)
 		wantClass(t, err, engine.LeaseLost)
@@ -93,42 +93,42 @@ func TestWritesUnderALostLeaseAreRefusedOrPassedOver(t *testing.T) {
 		}
 	}
 	advance := engine.Advance{Lease: o.lease, To: 3}
-	if moved, err := o.store.Port().Advance(ctx, []engine.Advance{advance}); err != nil || len(moved) != 0 {
+	if moved, err := o.store.port().Advance(ctx, []engine.Advance{advance}); err != nil || len(moved) != 0 {
 		t.Errorf("advance: %v, %v", moved, err)
 	}
-	if err := o.store.Port().Release(ctx, []engine.Advance{advance}); err != nil {
+	if err := o.store.port().Release(ctx, []engine.Advance{advance}); err != nil {
 		t.Error(err)
 	}
 	if now, err := reload(ctx, o.store, current.lease); err != nil || now != current.lease {
 		t.Errorf("the lease is %+v, %v; want %+v", now, err, current.lease)
 	}
 	// The control: under the lease that holds, all of them do what they say.
-	if _, err := o.store.Port().RecordFailure(ctx, current.lease, failure); err != nil {
+	if _, err := o.store.port().RecordFailure(ctx, current.lease, failure); err != nil {
 		t.Error(err)
 	}
 	current.refresh()
 	if current.lease.Attempts != 1 || current.lease.FailingPosition != 1 {
 		t.Errorf("after a failure: %+v", current.lease)
 	}
-	if err := o.store.Port().Park(ctx, current.lease, letter, false); err != nil {
+	if err := o.store.port().Park(ctx, current.lease, letter, false); err != nil {
 		t.Error(err)
 	}
 	current.refresh()
 	if current.lease.Attempts != 0 || current.lease.Checkpoint != 1 {
 		t.Errorf("after parking: %+v", current.lease)
 	}
-	if err := o.store.Port().Skip(ctx, current.lease, 2); err != nil {
+	if err := o.store.port().Skip(ctx, current.lease, 2); err != nil {
 		t.Error(err)
 	}
 	if current.refresh(); current.lease.Checkpoint != 2 {
 		t.Errorf("after skipping: %+v", current.lease)
 	}
 	advance.Lease = current.lease
-	if moved, err := o.store.Port().Advance(ctx, []engine.Advance{advance}); err != nil || !moved[advance.Lease.Row] {
+	if moved, err := o.store.port().Advance(ctx, []engine.Advance{advance}); err != nil || !moved[advance.Lease.Row] {
 		t.Errorf("advance: %v, %v", moved, err)
 	}
 	current.refresh()
-	if err := o.store.Port().Release(ctx, []engine.Advance{{Lease: current.lease, To: 4}}); err != nil {
+	if err := o.store.port().Release(ctx, []engine.Advance{{Lease: current.lease, To: 4}}); err != nil {
 		t.Error(err)
 	}
 	if current.checkpoint() != 4 {
@@ -141,15 +141,15 @@ func TestWritesUnderALostLeaseAreRefusedOrPassedOver(t *testing.T) {
 
 func TestCheckpointNeverMovesBack(t *testing.T) {
 	o := newOwner(t, 5)
-	if err := o.apply(write, ApplyOptions{}); err != nil {
+	if err := o.apply(write, engine.ApplyOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	reached := o.checkpoint()
 	stale := []engine.Advance{{Lease: o.lease, To: o.lease.Checkpoint + 1}}
-	if moved, err := o.store.Port().Advance(testContext(t), stale); err != nil || len(moved) != 0 {
+	if moved, err := o.store.port().Advance(testContext(t), stale); err != nil || len(moved) != 0 {
 		t.Errorf("a stale checkpoint moved: %v, %v", moved, err)
 	}
-	if err := o.store.Port().Release(testContext(t), stale); err != nil {
+	if err := o.store.port().Release(testContext(t), stale); err != nil {
 		t.Error(err)
 	}
 	if o.checkpoint() != reached {
@@ -161,12 +161,12 @@ func TestDeadLetterTellsWhatHappenedAndCopiesNoPayload(t *testing.T) {
 	o := newOwner(t, 3)
 	for attempt := 1; attempt <= 2; attempt++ {
 		failure := projection.Failure{Event: event.Envelope{Position: 1}, Attempt: attempt, Err: errors.New("bad\x00 byte \xff")}
-		if _, err := o.store.Port().RecordFailure(testContext(t), o.lease, failure); err != nil {
+		if _, err := o.store.port().RecordFailure(testContext(t), o.lease, failure); err != nil {
 			t.Fatal(err)
 		}
 	}
 	letter := projection.DeadLetter{Position: 1, Stream: "s", Version: 1, Type: "Counted", Error: "bad\x00 byte \xff", Stack: "a\x00b", Attempts: 2}
-	if err := o.store.Port().Park(testContext(t), o.lease, letter, false); err != nil {
+	if err := o.store.port().Park(testContext(t), o.lease, letter, false); err != nil {
 		t.Fatal(err)
 	}
 	letters, err := o.store.DeadLetters(o.lease.ID).List(testContext(t), projection.DeadLetterPage{})

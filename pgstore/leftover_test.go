@@ -53,7 +53,7 @@ func (o *owner) stand(row int) *standing {
 	ctx, batch := testContext(o.t), engine.Batch{Events: events[:1], To: events[0].Position}
 	var ended sync.WaitGroup
 	ended.Go(func() {
-		s.done <- o.store.Port().Apply(handler, ApplyOptions{Timeout: time.Hour})(ctx, o.lease, batch)
+		s.done <- o.store.port().apply(handler, engine.ApplyOptions{Timeout: time.Hour})(ctx, o.lease, batch)
 	})
 	o.t.Cleanup(ended.Wait)
 	o.t.Cleanup(s.goOn)
@@ -124,7 +124,7 @@ func claimEndsLeftovers(t *testing.T, store *Store) {
 	left.untilGone()
 	successor := &owner{t: t, store: store, node: next, lease: leases[0]}
 	// The row's lock would be waited for, for half of the deadline.
-	if err := successor.apply(writeAnd(sends("update public.row set n = 10 where id = 0")), ApplyOptions{Timeout: hangs}); err != nil {
+	if err := successor.apply(writeAnd(sends("update public.row set n = 10 where id = 0")), engine.ApplyOptions{Timeout: hangs}); err != nil {
 		t.Fatalf("the new owner's batch: %v", err)
 	}
 	wantClass(t, left.end(), engine.Unclear)
@@ -253,7 +253,7 @@ func TestClaimOfARoleThatMayNotEndSessionsSucceeds(t *testing.T) {
 		}
 		left.untouched()
 		successor := &owner{t: t, store: store, lease: leases[0]}
-		if err := successor.apply(write, ApplyOptions{}); err != nil {
+		if err := successor.apply(write, engine.ApplyOptions{}); err != nil {
 			t.Fatalf("the new owner's batch: %v", err)
 		}
 		successor.applied(2)
@@ -287,7 +287,7 @@ func TestStoresThatClaimTheSameRowsAtOnceGetEachOnce(t *testing.T) {
 		mustExec(t, store, "update millrace.leases set owner = case when id % 2 = 0 then $1::uuid end", uuid.NewString())
 		var got [stores][]engine.Lease
 		if err := together(stores, func(i int) (err error) {
-			got[i], err = both[i].Port().Claim(testContext(t), nodes[i], rows, true)
+			got[i], err = both[i].port().Claim(testContext(t), nodes[i], rows, true)
 			return err
 		}); err != nil {
 			t.Fatal(err)

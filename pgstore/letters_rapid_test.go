@@ -248,7 +248,7 @@ func (w *lettersWorld) work(paused bool, how string) {
 	case how == "crash":
 		zombie := w.lease
 		w.claim()
-		if err := w.port().Apply(write, ApplyOptions{})(context.Background(), zombie, batch); !errors.Is(err, projection.ErrLeaseLost) {
+		if err := w.port().apply(write, engine.ApplyOptions{})(context.Background(), zombie, batch); !errors.Is(err, projection.ErrLeaseLost) {
 			w.t.Fatalf("the batch of a zombie: %v", err)
 		}
 	case r.Deadly(), bad:

@@ -46,7 +46,7 @@ func (d *drawer) append(stream string) int64 {
 	return at
 }
 
-func (d *drawer) port() Port { return d.store.Port() }
+func (d *drawer) port() port { return d.store.port() }
 
 func (d *drawer) letters() *DeadLetters { return d.store.DeadLetters(d.lease.ID) }
 
@@ -85,8 +85,8 @@ func (d *drawer) batch(to int64, behind ...int64) engine.Batch {
 	return b
 }
 
-func (d *drawer) run(h BatchHandler, b engine.Batch) error {
-	return d.port().Apply(h, ApplyOptions{})(testContext(d.t), d.lease, b)
+func (d *drawer) run(h batchFunc, b engine.Batch) error {
+	return d.port().apply(h, engine.ApplyOptions{})(testContext(d.t), d.lease, b)
 }
 
 // give gives a command and does not wait for it.
@@ -244,7 +244,7 @@ func (d *drawer) within(commit func(), fn func() error) error {
 }
 
 // writes is a handler that writes and then sends a statement.
-func writesAndSends(sql string) BatchHandler {
+func writesAndSends(sql string) batchFunc {
 	return writeAnd(func(ctx context.Context, tx pgx.Tx) error { return sends(sql)(ctx, tx) })
 }
 

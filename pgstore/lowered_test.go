@@ -81,7 +81,7 @@ func TestConnectionThatAHookLoweredIsNotRaisedByBatches(t *testing.T) {
 						t.Errorf("before %s: the handler runs as %s, want %s", name, who, want)
 					}
 					return errors.Join(write(ctx, tx, events), then(ctx, tx))
-				}, ApplyOptions{}); err != nil {
+				}, engine.ApplyOptions{}); err != nil {
 					wantClass(t, err, engine.HandlerFault)
 				}
 				if who := as(testContext(t), store.pool); who != want {
@@ -232,7 +232,7 @@ func TestWhatAHookSetsForEachUseHoldsForIt(t *testing.T) {
 			err := claimAs(t, store, projection.DefaultTenant).apply(func(ctx context.Context, tx pgx.Tx, _ []event.Envelope) error {
 				held("in a handler", tx)
 				return end
-			}, ApplyOptions{})
+			}, engine.ApplyOptions{})
 			if !errors.Is(err, end) {
 				t.Fatal(err)
 			}

@@ -33,7 +33,7 @@ func (t *Tenant) absent(ctx context.Context, err error) error {
 }
 
 // Absent returns why Heads left a tenant out, or nil if the tenant is back.
-func (s Port) Absent(ctx context.Context, tenant string) error {
+func (s port) Absent(ctx context.Context, tenant string) error {
 	t, err := s.ForTenant(tenant)
 	if err != nil {
 		return err

@@ -57,7 +57,7 @@ func TestWhyATenantIsAbsentIsNamed(t *testing.T) {
 	store := newStore(t)
 	ctx := testContext(t)
 	read := func(tenant string) error {
-		_, err := store.Port().Read(ctx, tenant, engine.ReadRange{UpTo: 10, Limit: 1})
+		_, err := store.port().Read(ctx, tenant, engine.ReadRange{UpTo: 10, Limit: 1})
 		return err
 	}
 	newTenant(t, store, "table")
@@ -76,13 +76,13 @@ func TestWhyATenantIsAbsentIsNamed(t *testing.T) {
 		"old":     {ErrNotMigrated, "schema version 0 is older"},
 		"unknown": {projection.ErrUnknownTenant, `"unknown"`},
 	} {
-		for what, err := range map[string]error{"Read": read(tenant), "Absent": store.Port().Absent(ctx, tenant)} {
+		for what, err := range map[string]error{"Read": read(tenant), "Absent": store.port().Absent(ctx, tenant)} {
 			if !errors.Is(err, want.err) || !strings.Contains(err.Error(), want.says) || classify(err).Class != engine.Configuration {
 				t.Errorf("%s of %s: %v", what, tenant, err)
 			}
 		}
 	}
-	if err := store.Port().Absent(ctx, "default"); err != nil {
+	if err := store.port().Absent(ctx, "default"); err != nil {
 		t.Error(err)
 	}
 	mustExec(t, store, "drop schema millrace cascade")

@@ -103,7 +103,7 @@ var nodesMove = []engine.Notice{{Control: true, Nodes: true}}
 // ensured makes the projections of the default tenant and returns the rows of their leases, in the order of the names.
 func ensured(t *testing.T, store *Store, names ...string) []int32 {
 	t.Helper()
-	if err := store.Port().Ensure(testContext(t), []string{projection.DefaultTenant}, names); err != nil {
+	if err := store.port().Ensure(testContext(t), []string{projection.DefaultTenant}, names); err != nil {
 		t.Fatal(err)
 	}
 	rows := make([]int32, len(names))
@@ -118,7 +118,7 @@ func claimed(t *testing.T, store *Store, node engine.Node, judge bool, rows ...i
 	t.Helper()
 	ctx, cancel := context.WithTimeout(testContext(t), hangs)
 	defer cancel()
-	leases, err := store.Port().Claim(ctx, node, rows, judge)
+	leases, err := store.port().Claim(ctx, node, rows, judge)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -137,7 +137,7 @@ func TestLookListsTheOtherNodesThatAreAlive(t *testing.T) {
 	}
 	expire(t, store, silent)
 	heard(t, watcher)
-	if err := store.Port().Deregister(testContext(t), leaving); err != nil {
+	if err := store.port().Deregister(testContext(t), leaving); err != nil {
 		t.Fatal(err)
 	}
 	if notices := heard(t, watcher); !slices.Equal(notices, nodesMove) {
@@ -282,14 +282,14 @@ func TestNodesAreListedWithWhatTheyHold(t *testing.T) {
 	claimed(t, store, silent, true, rows[:2]...)
 	claimed(t, store, leaving, true, rows[2])
 	expire(t, store, silent)
-	if err := store.Port().Deregister(testContext(t), leaving); err != nil {
+	if err := store.port().Deregister(testContext(t), leaving); err != nil {
 		t.Fatal(err)
 	}
-	nodes, err := store.Port().Nodes(testContext(t))
+	nodes, err := store.port().Nodes(testContext(t))
 	if err != nil || len(nodes) != 3 {
 		t.Fatal(nodes, err)
 	}
-	for i, want := range []NodeRow{{ID: silent.ID, Leases: 2, Silent: time.Minute}, {ID: leaving.ID, Alive: true, Leaving: true, Leases: 1}, {ID: idle.ID, Alive: true}} {
+	for i, want := range []engine.NodeRow{{ID: silent.ID, Leases: 2, Silent: time.Minute}, {ID: leaving.ID, Alive: true, Leaving: true, Leases: 1}, {ID: idle.ID, Alive: true}} {
 		n := nodes[i]
 		if n.ID != want.ID || n.Alive != want.Alive || n.Leaving != want.Leaving || n.Leases != want.Leases || !slices.Equal(n.Projections, silent.Projections) ||
 			n.Silent < want.Silent || n.Silent > want.Silent+hangs {

@@ -34,7 +34,7 @@ func newNotifier(s *Store) *notifier {
 }
 
 // OnWake registers fn to be called with the tenant after each append made through this store. fn must not block.
-func (s Port) OnWake(fn func(tenant string)) (remove func()) {
+func (s port) OnWake(fn func(tenant string)) (remove func()) {
 	w := &wakeFunc{fn}
 	s.notify.local.Store(w, struct{}{})
 	return func() { s.notify.local.Delete(w) }

@@ -42,7 +42,7 @@ func TestBatchLeavesAPooledSessionAsItFoundIt(t *testing.T) {
 			"rollback": func(context.Context, pgx.Tx) error { return errors.New("on purpose") },
 			"commit":   sends("select set_config('work_mem', '9MB', bool '0')"),
 		} {
-			_ = o.apply(writeAnd(handler), ApplyOptions{})
+			_ = o.apply(writeAnd(handler), engine.ApplyOptions{})
 			o.refresh()
 			if got := one[string](t, store, "show work_mem"); got != found {
 				t.Errorf("work_mem was %s, and is %s after a %s", found, got, end)
@@ -65,11 +65,11 @@ func TestStrangersLockBehindAPoolerIsNobodysFault(t *testing.T) {
 		}
 		t.Cleanup(store.Close)
 		o := claimAs(t, store, projection.DefaultTenant)
-		err = o.apply(writeAnd(sends("set local lock_timeout = 0; update public.row set n = n + 1")), ApplyOptions{Timeout: 400 * time.Millisecond})
+		err = o.apply(writeAnd(sends("set local lock_timeout = 0; update public.row set n = n + 1")), engine.ApplyOptions{Timeout: 400 * time.Millisecond})
 		if fault := classify(err); err == nil || fault.Class != engine.Infrastructure || !errors.Is(err, projection.ErrLockWait) {
 			t.Errorf("%s: %v", name, err)
 		}
-		err = o.apply(writeAnd(sends("select pg_sleep(60)")), ApplyOptions{Timeout: 400 * time.Millisecond})
+		err = o.apply(writeAnd(sends("select pg_sleep(60)")), engine.ApplyOptions{Timeout: 400 * time.Millisecond})
 		if fault := classify(err); err == nil || fault.Class != engine.HandlerFault || !errors.Is(err, projection.ErrTimeout) {
 			t.Errorf("%s, without a lock: %v", name, err)
 		}
@@ -102,7 +102,7 @@ func TestManyBatchesShareAPoolersSessions(t *testing.T) {
 				err := o.apply(func(ctx context.Context, tx pgx.Tx, _ []event.Envelope) error {
 					_, err := tx.Exec(ctx, "insert into seen values ($1)", i)
 					return err
-				}, ApplyOptions{})
+				}, engine.ApplyOptions{})
 				if err == nil {
 					o.lease, err = reload(testContext(t), store, o.lease)
 				}
@@ -128,7 +128,7 @@ func TestTransactionEndedBehindTheBatchIsNoticedBehindAPooler(t *testing.T) {
 	store, _ := oneSession(t)
 	o := claimAs(t, store, projection.DefaultTenant)
 	for _, sql := range []string{"rollback", "commit", "commit; begin", "commit and chain"} {
-		err := o.apply(writeAnd(sendsRaw(sql)), ApplyOptions{})
+		err := o.apply(writeAnd(sendsRaw(sql)), engine.ApplyOptions{})
 		wantClass(t, err, engine.HandlerFault)
 		if !errors.Is(err, ErrBatchEnded) {
 			t.Errorf("%s: %v", sql, err)
@@ -138,7 +138,7 @@ func TestTransactionEndedBehindTheBatchIsNoticedBehindAPooler(t *testing.T) {
 		}
 	}
 	mustExec(t, store, "truncate public.model")
-	if err := o.apply(write, ApplyOptions{}); err != nil {
+	if err := o.apply(write, engine.ApplyOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	o.applied(1)

@@ -45,10 +45,10 @@ func BenchmarkPooledModes(b *testing.B) {
 				b.Fatal(err)
 			}
 			batch := engine.Batch{Events: events[:1], To: o.lease.Checkpoint + 1}
-			apply := store.Port().Apply(func(ctx context.Context, tx pgx.Tx, events []event.Envelope) error {
+			apply := store.port().apply(func(ctx context.Context, tx pgx.Tx, events []event.Envelope) error {
 				_, err := tx.Exec(ctx, "insert into public.model (position) values ($1)", events[0].Position)
 				return err
-			}, ApplyOptions{})
+			}, engine.ApplyOptions{})
 			for b.Loop() {
 				if err := apply(ctx, o.lease, batch); err != nil {
 					b.Fatal(err)
@@ -58,7 +58,7 @@ func BenchmarkPooledModes(b *testing.B) {
 		})
 		b.Run(way.name+"/read", func(b *testing.B) {
 			for b.Loop() {
-				if _, err := store.Port().Read(ctx, projection.DefaultTenant, engine.ReadRange{UpTo: maxPosition, Limit: 100, MaxBytes: 1 << 20}); err != nil {
+				if _, err := store.port().Read(ctx, projection.DefaultTenant, engine.ReadRange{UpTo: maxPosition, Limit: 100, MaxBytes: 1 << 20}); err != nil {
 					b.Fatal(err)
 				}
 			}

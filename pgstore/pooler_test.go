@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/millrace-go/millrace/event"
+	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/internal/pgtest"
 	"github.com/millrace-go/millrace/projection"
 )
@@ -70,7 +71,7 @@ func exerciseStore(t *testing.T, store *Store) {
 	}
 	mustExec(t, store, "create table public.model (position bigint not null, at bigint generated always as identity)")
 	o := claimAs(t, store, projection.DefaultTenant)
-	if err := o.apply(writeAnd(usualStatements), ApplyOptions{}); err != nil {
+	if err := o.apply(writeAnd(usualStatements), engine.ApplyOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	o.applied(3 * writers * rounds)

@@ -1,12 +1,40 @@
 package pgstore
 
-import "github.com/millrace-go/millrace/internal/engine"
+import (
+	"reflect"
 
-// Port is what a runtime uses of a store: leases, batches, the ends of the tenants' events. It implements
-// projection.Store. Who appends and reads events needs nothing of it.
-type Port struct{ *Store }
+	"github.com/jackc/pgx/v5"
 
-var _ engine.Store = Port{}
+	"github.com/millrace-go/millrace/internal/engine"
+)
 
-// Port returns what a runtime uses of the store.
-func (s *Store) Port() Port { return Port{s} }
+// port is the part of a store that a runtime uses.
+type port struct{ *Store }
+
+var _ engine.Store = port{}
+
+// Engine is for package millrace.
+func (s *Store) Engine() engine.Store {
+	if s == nil {
+		return nil
+	}
+	return port{s}
+}
+
+// Name implements engine.Store.
+func (s port) Name() string { return reflect.TypeOf(s.Store).String() }
+
+// TxType implements engine.Store.
+func (s port) TxType() reflect.Type { return reflect.TypeFor[pgx.Tx]() }
+
+// Connections implements engine.Store.
+func (s port) Connections() int { return int(s.pool.Config().MaxConns) }
+
+// ValidTenant implements engine.Store.
+func (s port) ValidTenant(name string) error {
+	_, err := s.ForTenant(name)
+	return err
+}
+
+// port returns the part of the store that a runtime uses.
+func (s *Store) port() port { return port{s} }

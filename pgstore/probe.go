@@ -16,7 +16,7 @@ import (
 //
 // Every error is a reason to wait for the server, except those that occur only on a working server: a wait for another
 // session's lock, a missing schema or privilege, and the role's temp_file_limit.
-func (s Port) Probe(ctx context.Context) error {
+func (s port) Probe(ctx context.Context) error {
 	own, cancel := context.WithTimeout(ctx, askTime)
 	defer cancel()
 	conn, dialed := s.dial(own, "")
@@ -32,7 +32,7 @@ func (s Port) Probe(ctx context.Context) error {
 	return s.probe(ctx, pooled.Conn())
 }
 
-func (s Port) probe(ctx context.Context, conn *pgx.Conn) error {
+func (s port) probe(ctx context.Context, conn *pgx.Conn) error {
 	err := pgx.BeginTxFunc(ctx, conn, pgx.TxOptions{BeginQuery: probeBegin}, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, probeSpace, pgx.QueryExecModeSimpleProtocol); err != nil {
 			return err

@@ -15,14 +15,14 @@ import (
 
 func mustProbe(t *testing.T, store *Store, what string) {
 	t.Helper()
-	if err := store.Port().Probe(testContext(t)); err != nil {
+	if err := store.port().Probe(testContext(t)); err != nil {
 		t.Errorf("%s: %v", what, err)
 	}
 }
 
 func mustNotProbe(t *testing.T, store *Store, what, says string) {
 	t.Helper()
-	err := store.Port().Probe(testContext(t))
+	err := store.port().Probe(testContext(t))
 	if err == nil || !strings.Contains(err.Error(), says) {
 		t.Errorf("%s: %v, want %q", what, err, says)
 	} else if fault := classify(err); fault.Class != engine.Infrastructure {

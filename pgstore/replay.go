@@ -38,7 +38,7 @@ func (s *Store) settleLetters(ctx context.Context, conn *pgx.Conn, lease engine.
 }
 
 // ParkedStreams tells which of these streams are parked.
-func (s Port) ParkedStreams(ctx context.Context, lease engine.Lease, streams []string) (map[string]bool, error) {
+func (s port) ParkedStreams(ctx context.Context, lease engine.Lease, streams []string) (map[string]bool, error) {
 	found, err := queryIn(ctx, s.Store, lease, pgx.RowTo[string], s.control.parkedStreams, lease.Row, streams)
 	if err != nil {
 		return nil, fmt.Errorf("look for parked streams of %s: %w", lease.ID, storeFault(err))
@@ -51,7 +51,7 @@ func (s Port) ParkedStreams(ctx context.Context, lease engine.Lease, streams []s
 }
 
 // NextCommand returns what is to be done with dead letters, the oldest first, and how many there are.
-func (s Port) NextCommand(ctx context.Context, lease engine.Lease, discards bool) (engine.ReplayQueue, error) {
+func (s port) NextCommand(ctx context.Context, lease engine.Lease, discards bool) (engine.ReplayQueue, error) {
 	var desk engine.ReplayQueue
 	var command engine.Command
 	_, err := queryIn(ctx, s.Store, lease, func(row pgx.CollectableRow) (engine.ReplayQueue, error) {
@@ -67,7 +67,7 @@ func (s Port) NextCommand(ctx context.Context, lease engine.Lease, discards bool
 }
 
 // Discard carries a command out under the lease's fence, and ends it.
-func (s Port) Discard(ctx context.Context, lease engine.Lease, command int64) (discarded int64, err error) {
+func (s port) Discard(ctx context.Context, lease engine.Lease, command int64) (discarded int64, err error) {
 	err = s.fenced(ctx, fmt.Sprintf("discard dead letters of %s", lease.ID), lease, func(tx pgx.Tx) error {
 		return lostIfNoRow(tx.QueryRow(ctx, s.control.discard, lease.Row, lease.Owner, lease.Epoch, command).Scan(&discarded))
 	})
@@ -83,7 +83,7 @@ func lostIfNoRow(err error) error {
 }
 
 // BeginReplay counts the next replay of a command before it is made; nil tells that nothing is left of the command.
-func (s Port) BeginReplay(ctx context.Context, lease engine.Lease, command, mine int64) (*engine.Replay, error) {
+func (s port) BeginReplay(ctx context.Context, lease engine.Lease, command, mine int64) (*engine.Replay, error) {
 	replay := engine.Replay{Command: command}
 	found := true
 	err := s.fenced(ctx, fmt.Sprintf("begin a replay of %s", lease.ID), lease, func(tx pgx.Tx) error {
@@ -102,29 +102,29 @@ func (s Port) BeginReplay(ctx context.Context, lease engine.Lease, command, mine
 }
 
 // FailReplay parks a letter again whose replay failed, and lets the command go on without it.
-func (s Port) FailReplay(ctx context.Context, lease engine.Lease, f engine.FailedReplay) error {
+func (s port) FailReplay(ctx context.Context, lease engine.Lease, f engine.FailedReplay) error {
 	return s.failReplay(ctx, lease, f, "")
 }
 
 // StopReplay is FailReplay, and also stops the projection until it is resumed, with that reason. The command ends.
-func (s Port) StopReplay(ctx context.Context, lease engine.Lease, f engine.FailedReplay, reason string) error {
+func (s port) StopReplay(ctx context.Context, lease engine.Lease, f engine.FailedReplay, reason string) error {
 	return s.failReplay(ctx, lease, f, reason)
 }
 
-func (s Port) failReplay(ctx context.Context, lease engine.Lease, f engine.FailedReplay, stop string) error {
+func (s port) failReplay(ctx context.Context, lease engine.Lease, f engine.FailedReplay, stop string) error {
 	return s.change(ctx, fmt.Sprintf("park position %d of %s again", f.Position, lease.ID), s.control.failReplay, lease,
 		f.Letter, f.Command, wire.Text(f.Err.Error()), wire.Text(f.Stack), f.Attempt, nullable(wire.Text(stop)))
 }
 
 // SkipReplay gives up a letter whose replay failed, and counts its event as skipped. The command goes on after it.
-func (s Port) SkipReplay(ctx context.Context, lease engine.Lease, f engine.FailedReplay) error {
+func (s port) SkipReplay(ctx context.Context, lease engine.Lease, f engine.FailedReplay) error {
 	return s.change(ctx, fmt.Sprintf("skip the parked position %d of %s", f.Position, lease.ID), s.control.skipReplay, lease,
 		f.Letter, f.Command, wire.Text(f.Err.Error()), wire.Text(f.Stack), f.Attempt)
 }
 
 // ScheduleReplay makes a command of the letter that has been due for longest by the policy, if there is one and no command is open. Else next is
 // in how long one is due, 0 where none ever is.
-func (s Port) ScheduleReplay(ctx context.Context, lease engine.Lease, p projection.ReplayPolicy) (scheduled bool, next time.Duration, err error) {
+func (s port) ScheduleReplay(ctx context.Context, lease engine.Lease, p projection.ReplayPolicy) (scheduled bool, next time.Duration, err error) {
 	replays := p.MaxReplays
 	if replays < 0 {
 		replays = math.MaxInt32

@@ -402,7 +402,7 @@ func TestReplayAndItsLetterAreOneTransaction(t *testing.T) {
 	r := d.begin(command, 0)
 	mustExec(t, d.store, "update millrace.leases set unclean = 2")
 	before := d.state()
-	for name, fail := range map[string]BatchHandler{
+	for name, fail := range map[string]batchFunc{
 		"error": writeAnd(func(context.Context, pgx.Tx) error { return errBad }),
 		"panic": writeAnd(func(context.Context, pgx.Tx) error { panic(errBad) }),
 		"SQL":   writesAndSends("select 1/0"),
@@ -421,7 +421,7 @@ func TestReplayAndItsLetterAreOneTransaction(t *testing.T) {
 	stale := d.lease
 	stale.Checkpoint--
 	for name, write := range map[string]func() error{
-		"old checkpoint": func() error { return d.port().Apply(write, ApplyOptions{})(testContext(t), stale, behind) },
+		"old checkpoint": func() error { return d.port().apply(write, engine.ApplyOptions{})(testContext(t), stale, behind) },
 		"another letter": func() error {
 			return d.run(write, engine.Batch{Events: []event.Envelope{d.events[2]}, To: d.lease.Checkpoint, Replay: &engine.Replay{Command: command, Letter: r.Letter + 1}})
 		},

@@ -31,7 +31,7 @@ type session struct {
 func (s *session) Pooled() bool { return s.pooled }
 
 // Connect opens the node's session connection, registers the node, takes its session lock and listens.
-func (s Port) Connect(ctx context.Context, node engine.Node) (engine.Session, error) {
+func (s port) Connect(ctx context.Context, node engine.Node) (engine.Session, error) {
 	conn, err := s.dial(ctx, s.opts.SessionDSN)
 	if err != nil {
 		return nil, fmt.Errorf("open the session connection: %w", storeFault(err))

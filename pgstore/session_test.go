@@ -25,7 +25,7 @@ func aNode() engine.Node {
 // connect opens a session that is closed at the end of the test.
 func connect(t *testing.T, store *Store, node engine.Node) (engine.Session, error) {
 	t.Helper()
-	session, err := store.Port().Connect(testContext(t), node)
+	session, err := store.port().Connect(testContext(t), node)
 	if err == nil {
 		t.Cleanup(func() { _ = session.Close(testContext(t)) })
 	}
@@ -136,7 +136,7 @@ func TestQuestionAboutLocksIsAskedAsThePoolConnects(t *testing.T) {
 	var works atomic.Bool
 	works.Store(true)
 	store := onePool(t, rotating(&works)) // whose one connection is the batch's
-	err := claimAs(t, store, projection.DefaultTenant).apply(hang, ApplyOptions{Timeout: 50 * time.Millisecond})
+	err := claimAs(t, store, projection.DefaultTenant).apply(hang, engine.ApplyOptions{Timeout: 50 * time.Millisecond})
 	wantClass(t, err, engine.HandlerFault)
 	if !errors.Is(err, projection.ErrTimeout) {
 		t.Error(err)
@@ -164,7 +164,7 @@ func TestQuestionAboutLocksIsAskedThroughThePoolWhereNoConnectionIsToBeHad(t *te
 		conn.Release()
 	}
 	works.Store(false)
-	err := o.apply(hang, ApplyOptions{Timeout: 50 * time.Millisecond})
+	err := o.apply(hang, engine.ApplyOptions{Timeout: 50 * time.Millisecond})
 	wantClass(t, err, engine.HandlerFault)
 	if !errors.Is(err, projection.ErrTimeout) {
 		t.Error(err)

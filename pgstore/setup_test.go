@@ -165,7 +165,7 @@ func wakeCount(t testing.TB, store *Store) func(tenant string) int {
 	t.Helper()
 	var mu sync.Mutex
 	counts := make(map[string]int)
-	t.Cleanup(store.Port().OnWake(func(tenant string) {
+	t.Cleanup(store.port().OnWake(func(tenant string) {
 		mu.Lock()
 		defer mu.Unlock()
 		counts[tenant]++

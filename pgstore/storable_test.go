@@ -12,7 +12,7 @@ import (
 
 func TestTextsInTheDatabaseHaveALimit(t *testing.T) {
 	o := newOwner(t, 3)
-	ctx, port := testContext(t), o.store.Port()
+	ctx, port := testContext(t), o.store.port()
 	long := strings.Repeat("€", 1<<20)
 	must := func(err error) {
 		t.Helper()

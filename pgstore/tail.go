@@ -41,7 +41,7 @@ type tail struct {
 }
 
 // Tail follows the end of a tenant's events.
-func (s Port) Tail(tenant string) engine.Tail {
+func (s port) Tail(tenant string) engine.Tail {
 	t, err := s.ForTenant(tenant)
 	if err != nil {
 		return failedTail{err}
@@ -244,7 +244,7 @@ func (t *Tenant) readPage(ctx context.Context, r engine.ReadRange) (engine.Page,
 }
 
 // Read returns a piece of a tenant's events; see projection.Store.
-func (s Port) Read(ctx context.Context, tenant string, r engine.ReadRange) (engine.Page, error) {
+func (s port) Read(ctx context.Context, tenant string, r engine.ReadRange) (engine.Page, error) {
 	t, err := s.ForTenant(tenant)
 	if err != nil {
 		return engine.Page{}, err

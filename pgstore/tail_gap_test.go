@@ -178,7 +178,7 @@ func TestTailBeginsAtTheEnd(t *testing.T) {
 	appendIn(t, gap, store.Tenant, "b", 1) // 3001
 	rollback(t, gap)
 	mustAppend(t, store.Tenant, "a", event.Any, someEvents(1)...)
-	f := &follower{tail: store.Port().Tail(store.Name())}
+	f := &follower{tail: store.port().Tail(store.Name())}
 	if u, err := f.poll(testContext(t)); err != nil || u.Mark != 3002 || u.From != 3002 || len(u.Events) > 0 || u.More {
 		t.Errorf("begins from %d at %d with %d events, %v", u.From, u.Mark, len(u.Events), err)
 	}
@@ -186,7 +186,7 @@ func TestTailBeginsAtTheEnd(t *testing.T) {
 	open := openTx(t, store)
 	appendIn(t, open, store.Tenant, "b", 1) // 3003
 	mustAppend(t, store.Tenant, "a", event.Any, someEvents(1)...)
-	late := &follower{tail: store.Port().Tail(store.Name())}
+	late := &follower{tail: store.port().Tail(store.Name())}
 	late.until(t, "it is held", func(u engine.TailUpdate) bool { return u.Held != nil })
 	if late.mark >= 3003 {
 		t.Errorf("the mark is %d", late.mark)

@@ -115,7 +115,7 @@ func TestTailThatMetARestartBeginsAnew(t *testing.T) {
 	}
 	store.pool.Reset()
 	_, err := f.poll(testContext(t))
-	if fault := store.Port().Classify(err); err == nil || fault.Class != engine.Infrastructure || !fault.Probe {
+	if fault := store.port().Classify(err); err == nil || fault.Class != engine.Infrastructure || !fault.Probe {
 		t.Fatalf("%v, %+v", err, fault)
 	}
 	if err := server.StartAgain(testContext(t)); err != nil {
@@ -198,10 +198,10 @@ func TestStandbyIsRefused(t *testing.T) {
 	if _, _, err := moved.locks.scan(testContext(t), primary.EventsSchema()); !errors.Is(err, projection.ErrNotPrimary) {
 		t.Errorf("scan: %v", err)
 	}
-	tail := moved.Port().Tail(primary.Name())
+	tail := moved.port().Tail(primary.Name())
 	for range 2 {
 		_, err = tail.Poll(testContext(t))
-		if fault := moved.Port().Classify(err); !errors.Is(err, projection.ErrNotPrimary) || fault.Class != engine.Infrastructure || !fault.Probe {
+		if fault := moved.port().Classify(err); !errors.Is(err, projection.ErrNotPrimary) || fault.Class != engine.Infrastructure || !fault.Probe {
 			t.Errorf("Poll: %v", err)
 		}
 	}

@@ -35,7 +35,7 @@ func follow(t *testing.T, store *Store, tenant string) *follower {
 	if err != nil {
 		t.Fatal(err)
 	}
-	f := &follower{tenant: of, tail: store.Port().Tail(tenant)}
+	f := &follower{tenant: of, tail: store.port().Tail(tenant)}
 	if _, err := f.poll(testContext(t)); err != nil {
 		t.Fatal(err)
 	}

@@ -14,7 +14,7 @@ import (
 
 func setCheckpoint(t *testing.T, store *Store, tenant string, checkpoint int64) {
 	t.Helper()
-	if err := store.Port().Ensure(testContext(t), []string{tenant}, []string{"p"}); err != nil {
+	if err := store.port().Ensure(testContext(t), []string{tenant}, []string{"p"}); err != nil {
 		t.Fatal(err)
 	}
 	mustExec(t, store, `update millrace.leases set checkpoint = $2 where id =
@@ -30,10 +30,10 @@ func TestRestoredTenantIsRefused(t *testing.T) {
 		follow(t, store, tenant.Name())
 	}
 	mustExec(t, store, "delete from millrace_default.events where global_seq = 5")
-	tail := store.Port().Tail(store.Name())
+	tail := store.port().Tail(store.Name())
 	for range 2 {
 		_, err := tail.Poll(testContext(t))
-		if fault := store.Port().Classify(err); !errors.Is(err, projection.ErrRestored) || fault.Class != engine.Configuration {
+		if fault := store.port().Classify(err); !errors.Is(err, projection.ErrRestored) || fault.Class != engine.Configuration {
 			t.Errorf("%v", err)
 		}
 	}
@@ -49,9 +49,9 @@ func TestRestoredTenantIsRefused(t *testing.T) {
 func TestTailOfAnUnknownTenantSaysSo(t *testing.T) {
 	store := quietStore(t)
 	for _, tenant := range []string{"nobody", ""} {
-		if _, err := store.Port().Tail(tenant).Poll(testContext(t)); err == nil {
+		if _, err := store.port().Tail(tenant).Poll(testContext(t)); err == nil {
 			t.Errorf("tenant %q has a tail", tenant)
-		} else if tenant != "" && store.Port().Classify(err).Class != engine.Configuration {
+		} else if tenant != "" && store.port().Classify(err).Class != engine.Configuration {
 			t.Errorf("%v is not a fault of the configuration", err)
 		}
 	}
@@ -81,7 +81,7 @@ func TestReplacedEventsAreFoundByTheirName(t *testing.T) {
 	rollback(t, held())
 	f.untilMark(t, 2)
 	dropTenant(t, store, tenant)
-	if _, err := f.poll(testContext(t)); err == nil || store.Port().Classify(err).Class != engine.Configuration {
+	if _, err := f.poll(testContext(t)); err == nil || store.port().Classify(err).Class != engine.Configuration {
 		t.Errorf("without the table: %v", err)
 	}
 	newTenant(t, store, tenant.Name())

@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/millrace-go/millrace/event"
+	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/internal/pgtest"
 	"github.com/millrace-go/millrace/pgstore/internal/pgerr"
 	"github.com/millrace-go/millrace/projection"
@@ -30,10 +31,10 @@ func sums(ctx context.Context, tx pgx.Tx, events []event.Envelope) error {
 func amount(n string) event.Event { return event.Event{Type: "ItemAdded", Body: []byte(n)} }
 
 // tenantApplies makes a tenant with an order, and applies the handler to it.
-func tenantApplies(t *testing.T, store *Store, name, worth string, h BatchHandler) error {
+func tenantApplies(t *testing.T, store *Store, name, worth string, h batchFunc) error {
 	t.Helper()
 	mustAppend(t, newTenant(t, store, name), "order-1", event.Any, amount(worth))
-	return claimAs(t, store, name).apply(h, ApplyOptions{})
+	return claimAs(t, store, name).apply(h, engine.ApplyOptions{})
 }
 
 func TestHandlerOfANamedTenantDoesNotFallThroughToPublic(t *testing.T) {
@@ -74,7 +75,7 @@ func TestPathOfANamedTenantIsItsSchemaWhatIsSharedAndTemporaryTables(t *testing.
 		}
 		err := claimAs(t, store, name).apply(func(ctx context.Context, tx pgx.Tx, _ []event.Envelope) error {
 			return look(ctx, tx)
-		}, ApplyOptions{})
+		}, engine.ApplyOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -100,7 +101,7 @@ func TestDefaultTenantKeepsThePathOfItsSession(t *testing.T) {
 		}
 		err := claimAs(t, store, projection.DefaultTenant).apply(func(ctx context.Context, tx pgx.Tx, _ []event.Envelope) error {
 			return look(ctx, tx)
-		}, ApplyOptions{})
+		}, engine.ApplyOptions{})
 		if err != nil {
 			t.Error(err)
 		}

@@ -12,7 +12,7 @@ import (
 func TestUnknownTenantsAndProjectionsAreNamed(t *testing.T) {
 	store := newStore(t)
 	ctx := testContext(t)
-	if err := store.Port().Ensure(ctx, []string{projection.DefaultTenant}, []string{"known"}); err != nil {
+	if err := store.port().Ensure(ctx, []string{projection.DefaultTenant}, []string{"known"}); err != nil {
 		t.Fatal(err)
 	}
 	all := projection.DeadLetterFilter{All: true}
@@ -29,7 +29,7 @@ func TestUnknownTenantsAndProjectionsAreNamed(t *testing.T) {
 			_, err := d.Purge(ctx, all, time.Hour, 10)
 			return err
 		},
-		"SetWanted": func(d *DeadLetters) error { return store.SetWanted(ctx, d.id, engine.WantRun) },
+		"SetWanted": func(d *DeadLetters) error { return store.port().SetWanted(ctx, d.id, engine.WantRun) },
 	}
 	unknown := map[string]func(d *DeadLetters) error{
 		"Get": func(d *DeadLetters) error {

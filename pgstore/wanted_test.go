@@ -32,7 +32,7 @@ func stateOf(t *testing.T, store *Store, row int32) (s leaseState) {
 func free(t *testing.T, store *Store, node engine.Node) (counts [2]int) {
 	t.Helper()
 	for i, judge := range []bool{false, true} {
-		seats, err := store.Port().Free(testContext(t), node, judge)
+		seats, err := store.port().Free(testContext(t), node, judge)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -52,7 +52,7 @@ func TestClaimTakesWhatIsAskedForAndFreeAndNotStopped(t *testing.T) {
 	mustExec(t, store, "update millrace.leases set unclean = 2, checkpoint = 7 where id = any($1)", rows[:3])
 	mustExec(t, store, "update millrace.projections set failed = 'why', attempts = 3, failing_position = 8, last_error = 'bad' where id = $1", rows[1])
 	for i, wanted := range map[int]engine.DesiredState{4: engine.WantPause, 5: engine.WantStop} {
-		if err := store.SetWanted(testContext(t), projection.ID{Name: names[i]}, wanted); err != nil {
+		if err := store.port().SetWanted(testContext(t), projection.ID{Name: names[i]}, wanted); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -108,7 +108,7 @@ func TestWhoseLeasesAreFree(t *testing.T) {
 	// It was cut off, and comes back.
 	s = present(t, store, node)
 	found("alive again", [2]int{0, 0})
-	if owned, err := store.Port().Owned(testContext(t), node); err != nil || !slices.Equal(owned, []engine.Lease{held}) {
+	if owned, err := store.port().Owned(testContext(t), node); err != nil || !slices.Equal(owned, []engine.Lease{held}) {
 		t.Errorf("owned are %v, %v; want %v", owned, err, held)
 	}
 	if err := s.Depart(testContext(t)); err != nil {
@@ -125,7 +125,7 @@ func TestWhoseLeasesAreFree(t *testing.T) {
 		t.Errorf("claimed %v of a buried node", leases)
 	}
 	present(t, store, node)
-	if owned, err := store.Port().Owned(testContext(t), node); err != nil || len(owned) != 0 {
+	if owned, err := store.port().Owned(testContext(t), node); err != nil || len(owned) != 0 {
 		t.Errorf("owned are %v, %v, after they were claimed", owned, err)
 	}
 	if _, err := reload(testContext(t), store, held); !errors.Is(err, projection.ErrLeaseLost) {
@@ -145,7 +145,7 @@ func TestReleaseTellsTheNodesWhereItGaveSomethingBack(t *testing.T) {
 		for _, l := range leases {
 			advances = append(advances, engine.Advance{Lease: l})
 		}
-		if err := store.Port().Release(testContext(t), advances); err != nil {
+		if err := store.port().Release(testContext(t), advances); err != nil {
 			t.Fatal(err)
 		}
 		if told := heard(t, listener); !slices.Equal(told, want) {
@@ -172,7 +172,7 @@ func TestReleaseTellsTheNodesWhereItGaveSomethingBack(t *testing.T) {
 func TestCountsAreApartForTheTenantsNamed(t *testing.T) {
 	store := newStore(t)
 	tenants := []string{projection.DefaultTenant, newTenant(t, store, "a").Name(), newTenant(t, store, "b").Name()}
-	if err := store.Port().Ensure(testContext(t), tenants, []string{"p", "q"}); err != nil {
+	if err := store.port().Ensure(testContext(t), tenants, []string{"p", "q"}); err != nil {
 		t.Fatal(err)
 	}
 	mustExec(t, store, "update millrace.projections set wanted = 'stop' where tenant = 'a' and name = 'q' or tenant = 'b' and name = 'p'")
@@ -184,7 +184,7 @@ func TestCountsAreApartForTheTenantsNamed(t *testing.T) {
 		{nil, map[engine.Want]bool{{Name: "p", Leases: 2}: true, {Name: "q", Leases: 2}: true}},
 		{[]string{"a", "none"}, map[engine.Want]bool{{Tenant: "a", Name: "p", Leases: 1}: true, {Name: "p", Leases: 1}: true, {Name: "q", Leases: 2}: true}},
 	} {
-		counts, err := store.Port().Counts(testContext(t), test.named)
+		counts, err := store.port().Counts(testContext(t), test.named)
 		got := make(map[engine.Want]bool)
 		for _, c := range counts {
 			got[c] = true
@@ -198,14 +198,14 @@ func TestCountsAreApartForTheTenantsNamed(t *testing.T) {
 func TestProjectionIsWantedAsItWasSet(t *testing.T) {
 	store := newStore(t)
 	tenants := []string{projection.DefaultTenant, newTenant(t, store, "a").Name()}
-	if err := store.Port().Ensure(testContext(t), tenants, []string{"p", "q"}); err != nil {
+	if err := store.port().Ensure(testContext(t), tenants, []string{"p", "q"}); err != nil {
 		t.Fatal(err)
 	}
 	mustExec(t, store, "update millrace.projections set failed = 'why'")
 	listener, id := present(t, store, aNode()), projection.ID{Tenant: "a", Name: "p"}
 	row := one[int32](t, store, "select id from millrace.projections where tenant = 'a' and name = 'p'")
 	for _, wanted := range []engine.DesiredState{engine.WantPause, engine.WantStop, engine.WantStop, engine.WantRun} {
-		if err := store.SetWanted(testContext(t), id, wanted); err != nil {
+		if err := store.port().SetWanted(testContext(t), id, wanted); err != nil {
 			t.Fatal(err)
 		}
 		if told := heard(t, listener); !slices.Equal(told, []engine.Notice{{Control: true, Row: row}}) {
@@ -215,7 +215,7 @@ func TestProjectionIsWantedAsItWasSet(t *testing.T) {
 		if wanted.Runs() {
 			want = nil
 		}
-		if got, err := store.Port().Wanted(testContext(t), []int32{row - 1, row, row + 1}); err != nil || !maps.Equal(got, want) {
+		if got, err := store.port().Wanted(testContext(t), []int32{row - 1, row, row + 1}); err != nil || !maps.Equal(got, want) {
 			t.Errorf("%s: wanted are %v, %v", wanted, got, err)
 		}
 		if failed := one[int](t, store, "select count(failed) from millrace.projections"); (failed == 3) != wanted.Runs() || failed < 3 {
@@ -226,13 +226,13 @@ func TestProjectionIsWantedAsItWasSet(t *testing.T) {
 			t.Errorf("%s: %v leases are free, want %d", wanted, got, claimable)
 		}
 	}
-	if got, err := store.Port().Wanted(testContext(t), nil); err != nil || len(got) != 0 {
+	if got, err := store.port().Wanted(testContext(t), nil); err != nil || len(got) != 0 {
 		t.Errorf("of none are wanted %v, %v", got, err)
 	}
 	for unknown, want := range map[projection.ID]error{
 		{Name: "r"}: projection.ErrUnknownProjection, {Tenant: "b", Name: "p"}: projection.ErrUnknownTenant, {Name: "p", Partition: 1}: projection.ErrUnknownProjection,
 	} {
-		if err := store.SetWanted(testContext(t), unknown, engine.WantStop); !errors.Is(err, want) {
+		if err := store.port().SetWanted(testContext(t), unknown, engine.WantStop); !errors.Is(err, want) {
 			t.Errorf("%v: %v", unknown, err)
 		}
 	}
@@ -246,7 +246,7 @@ func TestFailedIsKeptUnderTheFence(t *testing.T) {
 	node := aNode()
 	lease := claimed(t, store, node, true, ensured(t, store, "p", "q")...)[0]
 	set := func(lease engine.Lease, reason string) error {
-		return store.Port().SetFailed(testContext(t), lease, reason)
+		return store.port().SetFailed(testContext(t), lease, reason)
 	}
 	for _, test := range []struct{ reason, want string }{{"bad\x00 byte \xff", "bad� byte �"}, {"", ""}, {"it's", "it's"}} {
 		if err := set(lease, test.reason); err != nil {
@@ -282,9 +282,9 @@ func TestStatusTellsForHowLongNobodyHeldALease(t *testing.T) {
 		}
 	}
 	mustExec(t, store, "update millrace.leases set free_since = clock_timestamp() - interval '1 min' where free_since is not null")
-	var before []ProjectionRow
+	var before []engine.ProjectionRow
 	for range 2 {
-		list, err := store.Port().Projections(testContext(t), []string{projection.DefaultTenant})
+		list, err := store.port().Projections(testContext(t), []string{projection.DefaultTenant})
 		if err != nil || len(list) != 3 {
 			t.Fatal(list, err)
 		}

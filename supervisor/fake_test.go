@@ -22,6 +22,8 @@ import (
 
 // fake is a store without a database: what is tried of it can be counted, and it can be away.
 type fake struct {
+	engine.Store // what the supervisor does not use
+
 	tenants []string
 	names   int
 	head    atomic.Int64

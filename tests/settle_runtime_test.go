@@ -45,7 +45,7 @@ func setupSettle(t *testing.T) *settleBundle {
 	if b.rt, err = millrace.New(millrace.Config{Store: store}); err != nil {
 		t.Fatal(err)
 	}
-	if err := b.rt.Register(millrace.Projection{Name: "p", Batch: recordPositions}); err != nil {
+	if err := b.rt.Register(millrace.Projection{Name: "p", Handler: pgstore.Batch(recordPositions)}); err != nil {
 		t.Fatal(err)
 	}
 	running, stop := context.WithCancel(ctx)

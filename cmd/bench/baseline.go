@@ -17,7 +17,7 @@ const (
 )
 
 // countAs is the set-based handler of all contenders: one statement a batch.
-func countAs(contender string) pgstore.BatchHandler {
+func countAs(contender string) batchFunc {
 	return func(ctx context.Context, tx pgx.Tx, events []event.Envelope) error {
 		types := make([]string, len(events))
 		for i := range events {
@@ -30,12 +30,15 @@ func countAs(contender string) pgstore.BatchHandler {
 	}
 }
 
+// batchFunc applies events in a transaction.
+type batchFunc = func(ctx context.Context, tx pgx.Tx, events []event.Envelope) error
+
 // baselineLoop is the loop that one writes by hand: read beyond the checkpoint, apply, move the checkpoint.
 type baselineLoop struct {
 	conn     *pgx.Conn
 	events   string
 	name     string
-	handle   pgstore.BatchHandler
+	handle   batchFunc
 	position int64
 }
 

@@ -11,6 +11,7 @@ import (
 
 	"github.com/millrace-go/millrace"
 	"github.com/millrace-go/millrace/event"
+	"github.com/millrace-go/millrace/pgstore"
 )
 
 // catchUp measures a projection that has everything to do, against a loop written by hand that does the same reads and
@@ -68,7 +69,7 @@ func (e *env) catchUp(ctx context.Context, events int, name string) (perSecond f
 	if err != nil {
 		return 0, err
 	}
-	if err := rt.Register(millrace.Projection{Name: name, Batch: countAs(name)}); err != nil {
+	if err := rt.Register(millrace.Projection{Name: name, Handler: pgstore.Batch(countAs(name))}); err != nil {
 		return 0, err
 	}
 	begin := time.Now()

@@ -85,7 +85,7 @@ func (p *prober) millrace(ctx context.Context, from *pgstore.Store) ([]time.Dura
 	if err != nil {
 		return nil, err
 	}
-	if err := rt.Register(millrace.Projection{Name: id.Name, Batch: countAs(id.Name)}); err != nil {
+	if err := rt.Register(millrace.Projection{Name: id.Name, Handler: pgstore.Batch(countAs(id.Name))}); err != nil {
 		return nil, err
 	}
 	appendOne := func(ctx context.Context, stream string) (int64, error) {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/millrace-go/millrace"
 	"github.com/millrace-go/millrace/event"
+	"github.com/millrace-go/millrace/pgstore"
 	"github.com/millrace-go/millrace/projection"
 )
 
@@ -42,7 +43,7 @@ func (m readModel) id() millrace.ProjectionID { return millrace.ProjectionID{Nam
 func (m readModel) projection(f *fault) millrace.Projection {
 	p := millrace.Projection{
 		Name:            m.name,
-		Batch:           f.failing(m),
+		Handler:         pgstore.Batch(f.failing(m)),
 		Retry:           projection.RetryPolicy{Base: retryBase},
 		OnFailure:       f.onError,
 		MaxFailureShare: -1,

@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"context"
 	"time"
 
 	"github.com/millrace-go/millrace/projection"
@@ -26,11 +25,8 @@ type Definition struct {
 	Breaker projection.BreakerPolicy
 	// Faults says how long faults that may be an event's own are not counted against it.
 	Faults FaultLimits
-	// Apply runs one batch transaction: it hands the events to the handler, parks those that are behind others, resolves the
-	// dead letter that is replayed, advances the checkpoint from lease.Checkpoint to batch.To under the lease's fence, and
-	// commits all or nothing. One that works in steps, each of them fenced, returns a *PartialResult where it did not come to the
-	// end, or not without rejecting events.
-	Apply func(ctx context.Context, lease Lease, batch Batch) error
+	// Apply runs one batch.
+	Apply Run
 }
 
 // Concerns reports whether the projection wants events of that type.

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"reflect"
 	"time"
 
 	"github.com/millrace-go/millrace/event"
@@ -10,6 +11,33 @@ import (
 
 // Store is the port to the database. Every method is safe for concurrent use and bounded by ctx.
 type Store interface {
+	// Name is the store's type in errors, such as *pgstore.Store.
+	Name() string
+	// TxType is the type of the transactions that the store gives to handlers.
+	TxType() reflect.Type
+	// Connections is how many statements and batches can run at once.
+	Connections() int
+	// Pooled reports whether a pooler in transaction mode stands between the store and the server.
+	Pooled() bool
+	// ValidTenant returns an error if no tenant can have that name.
+	ValidTenant(name string) error
+	// Apply returns what runs the batches of a projection whose handler takes TxType.
+	Apply(h Handler, o ApplyOptions) Run
+	// Deliver returns what runs the deliveries of a projection.
+	Deliver(h Handler, o DeliverOptions) Run
+	// Abandoned counts the handlers that did not return after their context was cancelled.
+	Abandoned() int64
+	// Absent returns why a tenant's events cannot be found: there is no such tenant, or its schema was dropped.
+	Absent(ctx context.Context, tenant string) error
+	// Projections lists the projections of these tenants as the database has them, sorted.
+	Projections(ctx context.Context, tenants []string) ([]ProjectionRow, error)
+	// Nodes lists the nodes as the database has them, the oldest first.
+	Nodes(ctx context.Context) ([]NodeRow, error)
+	// OldestSnapshot returns the transaction in this database with the oldest snapshot.
+	OldestSnapshot(ctx context.Context) (Snapshot, error)
+	// SetWanted sets the desired state of a projection and notifies its owner. WantRun clears its failure; if it had stopped at
+	// an event, the attempts at that event are counted anew.
+	SetWanted(ctx context.Context, id projection.ID, desired DesiredState) error
 	// Connect opens the node's session connection, registers the node and starts to listen.
 	Connect(ctx context.Context, node Node) (Session, error)
 	// OnWake registers fn to be called with the tenant after each append made through this store in this process. The

@@ -43,12 +43,12 @@ const (
 // not be. What shipments parks is replayed as long as it fails.
 func projections(o *orders, node string, deadline time.Duration) []millrace.Projection {
 	impatient := projection.RetryPolicy{MaxRetries: 1, Base: 20 * time.Millisecond}
-	batch := func(name string) pgstore.BatchHandler {
+	batch := func(name string) func(ctx context.Context, tx pgx.Tx, events []event.Envelope) error {
 		return func(ctx context.Context, tx pgx.Tx, events []event.Envelope) error {
 			if err := record(ctx, tx, node, events...); err != nil {
 				return err
 			}
-			id, _ := pgstore.ProjectionFrom(ctx)
+			id, _ := millrace.ProjectionFrom(ctx)
 			if err := o.meets(ctx, tx, id, events); err != nil {
 				return err
 			}
@@ -65,23 +65,23 @@ func projections(o *orders, node string, deadline time.Duration) []millrace.Proj
 		}
 	}
 	return []millrace.Projection{
-		{Name: "ledger", Batch: batch("ledger"), MaxEvents: 100, Retry: impatient, Timeout: deadline},
-		{Name: "search", Batch: batch("search"), AsyncCommit: true, Retry: impatient, Timeout: deadline},
+		{Name: "ledger", Handler: pgstore.Batch(batch("ledger")), MaxEvents: 100, Retry: impatient, Timeout: deadline},
+		{Name: "search", Handler: pgstore.Batch(batch("search")), AsyncCommit: true, Retry: impatient, Timeout: deadline},
 		{Name: "audit", Types: concerns["audit"], MaxEvents: 1, Retry: projection.RetryPolicy{MaxRetries: -1}, Timeout: 3 * time.Second,
-			Each: func(ctx context.Context, tx pgx.Tx, e event.Envelope) error {
-				id, _ := pgstore.ProjectionFrom(ctx)
+			Handler: pgstore.Each(func(ctx context.Context, tx pgx.Tx, e event.Envelope) error {
+				id, _ := millrace.ProjectionFrom(ctx)
 				if err := record(ctx, tx, node, e); err != nil {
 					return err
 				}
 				o.whileHeld(ctx)
 				return o.meets(ctx, tx, id, []event.Envelope{e})
-			}},
+			})},
 		{Name: deadly, Types: concerns[deadly], Retry: impatient, Timeout: 3 * time.Second,
-			Each: func(context.Context, pgx.Tx, event.Envelope) error {
+			Handler: pgstore.Each(func(context.Context, pgx.Tx, event.Envelope) error {
 				os.Exit(deadlyExit)
 				return nil
-			}},
-		{Name: shipments, Types: concerns[shipments], Batch: batch(shipments), MaxEvents: 100, Retry: impatient, Timeout: deadline,
+			})},
+		{Name: shipments, Types: concerns[shipments], Handler: pgstore.Batch(batch(shipments)), MaxEvents: 100, Retry: impatient, Timeout: deadline,
 			OnFailure: projection.ActionParkStream, MaxFailureShare: -1, MaxParked: -1,
 			Replay: projection.ReplayPolicy{Interval: 100 * time.Millisecond, Factor: 1, MaxReplays: -1}},
 	}
@@ -93,7 +93,7 @@ const appliedTable = `create table public.applied (id bigint generated always as
 
 // record writes down which events a projection was given, in their order.
 func record(ctx context.Context, tx pgx.Tx, node string, events ...event.Envelope) error {
-	id, _ := pgstore.ProjectionFrom(ctx)
+	id, _ := millrace.ProjectionFrom(ctx)
 	positions, streams, versions, bodies := make([]int64, len(events)), make([]string, len(events)), make([]int64, len(events)), make([]string, len(events))
 	for i, e := range events {
 		positions[i], streams[i], versions[i], bodies[i] = e.Position, e.Stream, e.Version, string(e.Body)

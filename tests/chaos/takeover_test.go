@@ -162,7 +162,7 @@ func (c *cluster) takeover(e ending, n *node) (time.Duration, error) {
 // told tells the owner of a projection to stop it, or anybody to run it, and returns how long it took until that was so.
 func (c *cluster) told(id projection.ID, wanted engine.DesiredState) (time.Duration, error) {
 	since := time.Now()
-	if err := c.store.SetWanted(c.ctx, id, wanted); err != nil {
+	if err := c.store.Engine().SetWanted(c.ctx, id, wanted); err != nil {
 		return 0, err
 	}
 	var done []time.Time

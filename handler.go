@@ -1,0 +1,107 @@
+package millrace
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/millrace-go/millrace/event"
+	"github.com/millrace-go/millrace/internal/engine"
+)
+
+// Store is where events, checkpoints and leases are kept. *pgstore.Store is a Store.
+type Store interface {
+	// Engine is for package millrace.
+	Engine() engine.Store
+}
+
+// Handler is what a projection does with its events. Packages of stores make handlers that get a transaction of the store:
+// pgstore.Each, pgstore.Batch, pgstore.On, pgstore.OnBatch and pgstore.Route. Deliver and DeliverEach make handlers that work
+// outside of a transaction.
+type Handler interface {
+	// Engine is for package millrace.
+	Engine() engine.Handler
+}
+
+// ProjectionFrom returns the projection for which a handler is called, by the handler's context.
+func ProjectionFrom(ctx context.Context) (ProjectionID, bool) { return engine.ProjectionFrom(ctx) }
+
+type handler engine.Handler
+
+func (h handler) Engine() engine.Handler { return engine.Handler(h) }
+
+// handle returns the projection's handler with the event types that it handles, or an error if the store cannot run it.
+func (p Projection) handle(store engine.Store) (engine.Handler, error) {
+	if p.Handler == nil {
+		return engine.Handler{}, errors.New("Projection.Handler must be set")
+	}
+	h := p.Handler.Engine()
+	switch {
+	case h.Err != nil:
+		return h, fmt.Errorf("Projection.Handler: %w", h.Err)
+	case h.Apply == nil && h.Deliver == nil:
+		return h, errors.New("Projection.Handler must be made by a constructor such as Deliver or pgstore.Each")
+	case h.Apply != nil && h.Tx != store.TxType():
+		return h, fmt.Errorf("its handler takes %v, but %s gives %v", h.Tx, store.Name(), store.TxType())
+	case h.Types != nil && p.Types != nil:
+		return h, fmt.Errorf("Projection.Types must be empty: the handler handles the types %q", h.Types)
+	case h.Deliver != nil && p.AsyncCommit:
+		return h, errors.New("Projection.AsyncCommit must be false: a delivery has no transaction")
+	case h.Types == nil:
+		h.Types = p.Types
+	}
+	return h, nil
+}
+
+// Deliver makes a Handler of a function whose effects are outside of the database: mails, webhooks, messages to a broker. The
+// function works outside of a transaction, under Projection.Timeout. It gets the events of one delivery and acknowledges them by
+// Delivery.Ack or Delivery.Reject as it goes.
+//
+// Every event is delivered at least once, and in order: an event comes only after those before it were acknowledged, rejected, or
+// given up by the projection's policy. An acknowledged event is not delivered again.
+//
+// An event that was not acknowledged is delivered again, with the same token. So an effect is repeated only if its
+// acknowledgement is missing. That happens if the process, its session connection or its lease was lost between the two, or if
+// Ack returned an error. It also happens if the function failed after the effect, was stopped by its timeout or by
+// Config.GracePeriod, or left the event unacknowledged.
+//
+// Two owners never deliver at once as long as functions return when ctx ends. ctx ends at Projection.Timeout. It ends as soon
+// as the session connection is lost, since other nodes may then take this node for dead after 0.3 of Config.FailureDetection. And
+// it ends at 0.9 of Config.LeaseDuration after the last heartbeat that arrived, a tenth before other nodes may claim the lease. A
+// delivery can overlap with that of the next owner in three cases: the function ignores ctx; the process was frozen; or the
+// server saw the session end and this node did not, for at most the 0.9. An Ack of an earlier owner then has no effect, and a
+// receiver that remembers tokens sees one event.
+//
+// A function that has not returned 2 s after the end of ctx is abandoned. Its event may be delivered again meanwhile.
+//
+// The function returns nil when it is done. Events that it left are delivered again at once. Returning nil without any event
+// done is a failure, unless Remaining is 0. An error, a panic or the end of the goroutine is a failure of the first event that is
+// neither acknowledged nor rejected, even if the error names another event by projection.At. The projection's policy decides
+// about the failure, and the requests of projection.Retry, Park, ParkStream, Skip and Stop are honored: projection.Retry(err)
+// delivers the rest after a delay. A timeout is a failure only of an event that had all of it. If other events were done before,
+// the rest is delivered again, unless the function requests something by an error other than that of its context.
+func Deliver(f func(ctx context.Context, d *Delivery) error) Handler {
+	if f == nil {
+		return handler{Err: errors.New("the function of Deliver is nil")}
+	}
+	return handler{Deliver: func(ctx context.Context, d engine.Delivery) error { return f(ctx, &Delivery{d}) }}
+}
+
+// DeliverEach is Deliver for one event at a time. Each event is acknowledged when the function returns nil, before the next is
+// delivered. Projection.Timeout bounds all events of one delivery. If less time remains than twice what the slowest event took,
+// the other events come with the next delivery, so that none is interrupted.
+func DeliverEach(f func(ctx context.Context, e Delivered) error) Handler {
+	if f == nil {
+		return handler{Err: errors.New("the function of DeliverEach is nil")}
+	}
+	return handler(engine.DeliverEach(func(ctx context.Context, e event.Envelope, token string) error {
+		return f(ctx, Delivered{Envelope: e, Token: token})
+	}))
+}
+
+// Delivered is one event of DeliverEach.
+type Delivered struct {
+	event.Envelope
+	// Token identifies the event to the receiver. See Delivery.Token.
+	Token string
+}

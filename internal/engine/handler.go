@@ -1,0 +1,190 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
+	"time"
+
+	"github.com/millrace-go/millrace/event"
+	"github.com/millrace-go/millrace/internal/excerpt"
+	"github.com/millrace-go/millrace/projection"
+)
+
+// Handler is a projection's handler without the type of its transaction, so that no package but the store knows its
+// driver. Exactly one of Apply and Deliver is set, unless Err is.
+type Handler struct {
+	// Tx is the type of the transaction that Apply takes. It is nil for Deliver.
+	Tx reflect.Type
+	// Types are the event types that the handler handles. Nil means all.
+	Types []string
+	// Apply handles the events of one batch in a transaction of type Tx.
+	Apply func(ctx context.Context, tx any, events []event.Envelope) error
+	// Deliver handles the events of one delivery outside of a transaction.
+	Deliver func(ctx context.Context, d Delivery) error
+	// Err is why the handler cannot be used.
+	Err error
+}
+
+// Delivery is the store's part of a millrace.Delivery, which documents the methods.
+type Delivery interface {
+	Events() []event.Envelope
+	Token(e event.Envelope) string
+	Remaining() time.Duration
+	Ack(ctx context.Context, position int64) error
+	Reject(ctx context.Context, position int64, cause error) error
+}
+
+var errNoFunction = errors.New("the handler's function is nil")
+
+// HandleBatch makes a Handler of a function for the events of one batch.
+func HandleBatch[Tx any](f func(ctx context.Context, tx Tx, events []event.Envelope) error) Handler {
+	if f == nil {
+		return Handler{Err: errNoFunction}
+	}
+	return Handler{Tx: reflect.TypeFor[Tx](), Apply: func(ctx context.Context, tx any, events []event.Envelope) error {
+		return f(ctx, tx.(Tx), events)
+	}}
+}
+
+// HandleEach makes a Handler of a function for one event. If the function fails or panics, the error names the event.
+func HandleEach[Tx any](f func(ctx context.Context, tx Tx, e event.Envelope) error) Handler {
+	if f == nil {
+		return Handler{Err: errNoFunction}
+	}
+	return HandleBatch(func(ctx context.Context, tx Tx, events []event.Envelope) error {
+		for _, e := range events {
+			if err := Protect(func() error { return f(ctx, tx, e) }); err != nil {
+				return &projection.EventError{Position: e.Position, Stack: StackOf(err), Err: err}
+			}
+		}
+		return nil
+	})
+}
+
+// HandleType makes a Handler of a function for one event of one type.
+func HandleType[Tx any, T event.Typed](f func(ctx context.Context, tx Tx, e event.Of[T]) error) Handler {
+	if f == nil {
+		return Handler{Err: errNoFunction}
+	}
+	return ofType[T](HandleEach(func(ctx context.Context, tx Tx, e event.Envelope) error {
+		decoded, err := event.As[T](e)
+		if err != nil {
+			return err
+		}
+		return f(ctx, tx, decoded)
+	}))
+}
+
+// HandleTypeBatch makes a Handler of a function for events of one type.
+func HandleTypeBatch[Tx any, T event.Typed](f func(ctx context.Context, tx Tx, events []event.Of[T]) error) Handler {
+	if f == nil {
+		return Handler{Err: errNoFunction}
+	}
+	return ofType[T](HandleBatch(func(ctx context.Context, tx Tx, events []event.Envelope) error {
+		decoded := make([]event.Of[T], len(events))
+		for i, e := range events {
+			var err error
+			if decoded[i], err = event.As[T](e); err != nil {
+				return projection.At(e.Position, err)
+			}
+		}
+		return f(ctx, tx, decoded)
+	}))
+}
+
+// ofType limits a handler to the event type of T.
+func ofType[T event.Typed](h Handler) Handler {
+	h.Err = Protect(func() error {
+		var zero T
+		h.Types = []string{zero.EventType()}
+		return nil
+	})
+	if h.Err != nil {
+		h.Err = fmt.Errorf("find the event type of %v by its zero value: %w", reflect.TypeFor[T](), h.Err)
+	}
+	return h
+}
+
+// Route makes one Handler of several for one type each. Each run of consecutive events of one type is handled by one
+// call, so that events are handled in order.
+func Route[Tx any](handlers ...Handler) Handler {
+	all := Handler{Tx: reflect.TypeFor[Tx](), Types: []string{}}
+	routes := make(map[string]Handler)
+	refuse := func(err error) {
+		if all.Err == nil {
+			all.Err = err
+		}
+	}
+	if len(handlers) == 0 {
+		refuse(errors.New("Route has no handlers"))
+	}
+	for i, h := range handlers {
+		switch {
+		case h.Err != nil:
+			refuse(h.Err)
+		case h.Types == nil:
+			refuse(fmt.Errorf("handler %d of Route has no event type: it must be made by On or OnBatch", i+1))
+		}
+		for _, t := range h.Types {
+			if _, twice := routes[t]; twice {
+				refuse(fmt.Errorf("event type %s is handled twice", excerpt.Quoted(t)))
+			}
+			routes[t] = h
+			all.Types = append(all.Types, t)
+		}
+	}
+	slices.Sort(all.Types)
+	all.Apply = func(ctx context.Context, tx any, events []event.Envelope) error {
+		for len(events) > 0 {
+			n := 1
+			for n < len(events) && events[n].Type == events[0].Type {
+				n++
+			}
+			if err := routes[events[0].Type].Apply(ctx, tx, events[:n]); err != nil {
+				return err
+			}
+			events = events[n:]
+		}
+		return nil
+	}
+	return all
+}
+
+// DeliverEach makes a Handler of a function that delivers one event. An event is acknowledged when the function returns nil. If
+// less time remains than twice what the slowest event took, the other events come with the next delivery, so that none is
+// interrupted.
+func DeliverEach(f func(ctx context.Context, e event.Envelope, token string) error) Handler {
+	return Handler{Deliver: func(ctx context.Context, d Delivery) error {
+		var longest time.Duration
+		for i, e := range d.Events() {
+			if i > 0 && d.Remaining() <= 2*longest {
+				return nil
+			}
+			began := time.Now()
+			if err := f(ctx, e, d.Token(e)); err != nil {
+				return err
+			}
+			if err := d.Ack(ctx, e.Position); err != nil {
+				return err
+			}
+			longest = max(longest, time.Since(began))
+		}
+		return nil
+	}}
+}
+
+type projectionKey struct{}
+
+// WithProjection returns a context that names the projection whose handler is called.
+func WithProjection(ctx context.Context, id projection.ID) context.Context {
+	return context.WithValue(ctx, projectionKey{}, id)
+}
+
+// ProjectionFrom returns the projection that ctx names.
+func ProjectionFrom(ctx context.Context) (projection.ID, bool) {
+	id, ok := ctx.Value(projectionKey{}).(projection.ID)
+	return id, ok
+}

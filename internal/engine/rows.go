@@ -1,0 +1,55 @@
+package engine
+
+import (
+	"time"
+
+	"github.com/millrace-go/millrace/projection"
+)
+
+// ProjectionRow is what the database has about a projection.
+type ProjectionRow struct {
+	ID     projection.ID
+	Wanted DesiredState
+	// Failed is why the projection waits for an operator. It is empty if the projection does not.
+	Failed string
+	// Halted reports that the projection waits until it is resumed.
+	Halted          bool
+	FailingPosition int64
+	Attempts        int
+	// MissingObject reports whether the event at FailingPosition waits for an object or a privilege that its handler needs.
+	MissingObject bool
+	LastError     string
+	Owner         string
+	OwnerAlive    bool
+	// NotOwned is how long no living node has held the lease. It is 0 if one does.
+	NotOwned   time.Duration
+	Epoch      int64
+	Checkpoint int64
+	// Parked counts the dead letters, Skipped the events that were skipped.
+	Parked, Skipped int64
+	// OldestParked is when the oldest of the parked events failed first. It is zero if none is parked.
+	OldestParked time.Time
+}
+
+// NodeRow is what the database has about a node. A node that ended in order has no row.
+type NodeRow struct {
+	ID string
+	// Alive reports that its heartbeat holds, Leaving that it is releasing its leases.
+	Alive, Leaving bool
+	Projections    []string
+	Tenants        []string
+	StartedAt      time.Time
+	HeartbeatAt    time.Time
+	// Silent is how long ago the heartbeat was, by the server's clock.
+	Silent time.Duration
+	// Leases is how many it holds.
+	Leases int
+}
+
+// Snapshot is a transaction that keeps dead rows from being cleaned up.
+type Snapshot struct {
+	// PID is its backend, 0 if there is none.
+	PID int
+	// Age is how long the transaction has been open.
+	Age time.Duration
+}

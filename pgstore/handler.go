@@ -1,0 +1,50 @@
+package pgstore
+
+import (
+	"context"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/millrace-go/millrace/event"
+	"github.com/millrace-go/millrace/internal/engine"
+)
+
+// Handler handles the events of a projection in a transaction, for millrace.Projection. What it writes through tx commits
+// together with the checkpoint, or not at all. It must not end tx, change its session beyond it, or use it after it returned.
+type Handler struct{ handler engine.Handler }
+
+// Engine is for package millrace.
+func (h Handler) Engine() engine.Handler { return h.handler }
+
+// Each makes a Handler of a function for one event. It is the simplest handler, with at least one round trip for each event.
+func Each(f func(ctx context.Context, tx pgx.Tx, e event.Envelope) error) Handler {
+	return Handler{engine.HandleEach(f)}
+}
+
+// Batch makes a Handler of a function for all events of a batch, in global order. It is fast with one statement for many
+// events, or with a pgx.Batch. If it fails, the batch is rolled back and tried again in smaller batches until the failing
+// event is alone. An error that names the event by projection.At saves these tries.
+func Batch(f func(ctx context.Context, tx pgx.Tx, events []event.Envelope) error) Handler {
+	return Handler{engine.HandleBatch(f)}
+}
+
+// On makes a Handler of a function for the events of type T.EventType, one by one, with their bodies decoded. An event whose
+// body does not decode is not retried.
+func On[T event.Typed](f func(ctx context.Context, tx pgx.Tx, e event.Of[T]) error) Handler {
+	return Handler{engine.HandleType(f)}
+}
+
+// OnBatch is On for all events of a batch.
+func OnBatch[T event.Typed](f func(ctx context.Context, tx pgx.Tx, events []event.Of[T]) error) Handler {
+	return Handler{engine.HandleTypeBatch(f)}
+}
+
+// Route makes one Handler of several that On or OnBatch made, each for another event type. Events are handled in global order. A
+// handler of OnBatch gets consecutive events of its type.
+func Route(on ...Handler) Handler {
+	handlers := make([]engine.Handler, len(on))
+	for i, h := range on {
+		handlers[i] = h.handler
+	}
+	return Handler{engine.Route[pgx.Tx](handlers...)}
+}
