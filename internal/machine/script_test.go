@@ -112,7 +112,11 @@ func (w *stage) take(in Input) {
 			fmt.Fprintln(&w.out, w.show(e))
 		}
 	}
-	fmt.Fprintf(&w.out, "= %s checkpoint=%d position=%d\n", w.m.State.Name(), w.m.Row.Checkpoint, w.m.Position)
+	taken := fmt.Sprint(m.Taken())
+	if m.Taken() == NotTaking {
+		taken = "-"
+	}
+	fmt.Fprintf(&w.out, "= %s checkpoint=%d position=%d taken=%s\n", m.State.Name(), m.Row.Checkpoint, m.Position, taken)
 	if before.Sent.Op == m.Sent.Op {
 		return
 	}

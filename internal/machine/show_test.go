@@ -43,6 +43,15 @@ func (w *stage) show(e Effect) string {
 
 func showJob(j Job) string {
 	switch j := j.(type) {
+	case Apply:
+		line := ""
+		if j.Run.Reads() {
+			line += " reads"
+		}
+		if j.Run.Suspect() {
+			line += " suspect"
+		}
+		return strings.TrimSpace(line)
 	case Record:
 		return fmt.Sprintf("%d attempt=%d", j.Failure.Event.Position, j.Failure.Attempt)
 	case Note:
