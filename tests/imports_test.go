@@ -36,6 +36,8 @@ var layers = []layer{
 	{"supervisor/...", []string{"actors/...", "internal/machine", "internal/engine", "messages/...", "projection/...", "event/..."}},
 	{"pgstore/internal/settle", nil},
 	{"pgstore/internal/pgerr", nil},
+	{"pgstore/internal/sqltext", nil},
+	{"pgstore/internal/session", []string{"pgstore/internal/sqltext", "pgstore/internal/wire"}},
 	{"pgstore/internal/guard", []string{"pgstore/internal/pgerr"}},
 	{"pgstore/internal/wire", []string{"event/..."}},
 	{"pgstore/...", []string{"internal/backoff", "internal/excerpt", "internal/valid", "internal/machine", "internal/engine", "projection/...", "event/..."}},
