@@ -6,9 +6,9 @@ import (
 	"time"
 
 	"github.com/asynkron/protoactor-go/actor"
-	"github.com/cenkalti/backoff/v4"
 	"go.uber.org/zap"
 
+	"github.com/millrace-go/millrace/internal/backoff"
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/messages"
 )
@@ -85,7 +85,7 @@ func (l *listener) publish(msg any) {
 // listen keeps a session connection until ctx is done. A new one listens before anybody catches up.
 func (l *listener) listen(ctx context.Context, self *actor.PID) {
 	send := func(msg any) { l.env.System.Root.Send(self, msg) }
-	delays := newDelays(50*time.Millisecond, min(500*time.Millisecond, max(50*time.Millisecond, l.env.Node.LeaseDuration/4)))
+	delays := backoff.New(50*time.Millisecond, min(500*time.Millisecond, max(50*time.Millisecond, l.env.Node.LeaseDuration/4)))
 	for again := false; ctx.Err() == nil; {
 		started := time.Now()
 		session, err := l.connect(ctx)
@@ -104,10 +104,7 @@ func (l *listener) listen(ctx context.Context, self *actor.PID) {
 			return
 		}
 		send(&messages.SessionLost{Err: err})
-		select {
-		case <-time.After(delays.NextBackOff()):
-		case <-ctx.Done():
-		}
+		_ = delays.Wait(ctx)
 	}
 }
 
@@ -178,21 +175,4 @@ func (l *listener) serve(ctx context.Context, session engine.Session, watch *wat
 			}
 		}
 	}
-}
-
-// newDelays makes delays that double with jitter, for ever, and never beyond most.
-func newDelays(first, most time.Duration) *cappedDelays {
-	b := backoff.NewExponentialBackOff(backoff.WithInitialInterval(first), backoff.WithMaxInterval(most),
-		backoff.WithMultiplier(2), backoff.WithRandomizationFactor(0.2), backoff.WithMaxElapsedTime(0))
-	return &cappedDelays{ExponentialBackOff: b, most: most}
-}
-
-// cappedDelays clamps what the library adds by jitter after its cap.
-type cappedDelays struct {
-	*backoff.ExponentialBackOff
-	most time.Duration
-}
-
-func (d *cappedDelays) NextBackOff() time.Duration {
-	return min(d.most, d.ExponentialBackOff.NextBackOff())
 }

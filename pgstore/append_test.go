@@ -10,6 +10,7 @@ import (
 
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/pgstore/internal/pgerr"
+	"github.com/millrace-go/millrace/pgstore/internal/sqltext"
 	"github.com/millrace-go/millrace/projection"
 )
 
@@ -262,7 +263,7 @@ func TestAppendWakesItsTenantOnlyWhereItAppended(t *testing.T) {
 func TestStatementCacheDoesNotGrowWithTenants(t *testing.T) {
 	store := newStore(t, connections(1))
 	cached := func(schema string) int {
-		return one[int](t, store, "select count(*) from pg_prepared_statements where strpos(statement, $1) > 0", quote(schema))
+		return one[int](t, store, "select count(*) from pg_prepared_statements where strpos(statement, $1) > 0", sqltext.Name(schema))
 	}
 	for i := range 3 * preparedTenants {
 		tenant := newTenant(t, store, fmt.Sprint(i))

@@ -14,19 +14,20 @@ import (
 
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/pgtest"
+	"github.com/millrace-go/millrace/pgstore/internal/sqltext"
 )
 
 // keys counts the keys and the results that are kept.
 func keys(t testing.TB, tenant *Tenant) (claims, results int) {
 	t.Helper()
-	q := quote(tenant.schema)
+	q := sqltext.Name(tenant.schema)
 	return one[int](t, tenant.store, "select count(*) from "+q+".append_keys"), one[int](t, tenant.store, "select count(*) from "+q+".append_results")
 }
 
 // age makes all keys older.
 func age(t testing.TB, tenant *Tenant, by time.Duration) {
 	t.Helper()
-	mustExec(t, tenant.store, "update "+quote(tenant.schema)+".append_keys set created_at = created_at - $1::interval", by)
+	mustExec(t, tenant.store, "update "+sqltext.Name(tenant.schema)+".append_keys set created_at = created_at - $1::interval", by)
 }
 
 // keyed appends an event with each of these keys.

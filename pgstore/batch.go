@@ -18,6 +18,8 @@ import (
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/pgstore/internal/guard"
 	"github.com/millrace-go/millrace/pgstore/internal/pgerr"
+	"github.com/millrace-go/millrace/pgstore/internal/session"
+	"github.com/millrace-go/millrace/pgstore/internal/sqltext"
 )
 
 // Apply implements engine.Store.
@@ -78,7 +80,7 @@ func (b *batchTx) run(ctx context.Context, fn func(context.Context, pgx.Tx) erro
 		return fmt.Errorf("begin a batch of %s: %w", b.lease.ID, storeFault(err))
 	}
 	guarded := guard.New(tx)
-	err = b.call(ctx, leased, restore.pid, guarded, fn)
+	err = b.call(ctx, leased, restore.PID, guarded, fn)
 	if noted := guarded.Fault(); err == nil && noted != nil && conn.Conn().PgConn().TxStatus() == 'E' {
 		err = swallowed(noted)
 	}
@@ -107,7 +109,7 @@ func (b *batchTx) run(ctx context.Context, fn func(context.Context, pgx.Tx) erro
 func (b *batchTx) acquire(ctx context.Context) (*pgxpool.Conn, error) {
 	for {
 		conn, err := b.store.pool.Acquire(ctx)
-		if err != nil || !b.opts.fresh || !restorable(conn.Conn()) {
+		if err != nil || !b.opts.fresh || !session.Used(conn.Conn()) {
 			return conn, err
 		}
 		closeHard(ctx, conn.Conn())
@@ -153,16 +155,16 @@ func (b *batchTx) setUpSQL() string {
 // milliseconds is d as the server's settings take it: at least 1, since 0 means for ever, and no more than they can hold.
 func milliseconds(d time.Duration) int64 { return min(max(1, d.Milliseconds()), math.MaxInt32) }
 
-func (b *batchTx) finishSQL(restore restoring) string {
+func (b *batchTx) finishSQL(restore session.Restore) string {
 	// The wait for a lock, say of a deferred constraint, ends as such before the time for the commit is over.
 	return fmt.Sprintf("set local lock_timeout = %d; %s; select %s.advance('%s', %d, '%s', %d, %d, %d, %d); commit; %s",
-		milliseconds(min(b.opts.deadline/2, finishTime/2)), restore.user, quote(b.store.control.schema), b.name, b.lease.Row, b.lease.Owner, b.lease.Epoch,
-		b.lease.Incarnation, b.lease.Checkpoint, b.to, restore.session)
+		milliseconds(min(b.opts.deadline/2, finishTime/2)), restore.User, sqltext.Name(b.store.control.schema), b.name, b.lease.Row, b.lease.Owner, b.lease.Epoch,
+		b.lease.Incarnation, b.lease.Checkpoint, b.to, restore.Session)
 }
 
 // finish advances and commits in one round trip, and puts the session back as it was. An error without an answer of the
 // server's leaves open whether the commit happened: the lease's row knows.
-func (b *batchTx) finish(ctx context.Context, conn *pgx.Conn, restore restoring) error {
+func (b *batchTx) finish(ctx context.Context, conn *pgx.Conn, restore session.Restore) error {
 	switch status := conn.PgConn().TxStatus(); {
 	case conn.PgConn().IsBusy():
 		return &engine.Fault{Class: engine.HandlerFault, Err: errors.New("the handler left the rows or the results of a query open")}
@@ -177,7 +179,7 @@ func (b *batchTx) finish(ctx context.Context, conn *pgx.Conn, restore restoring)
 	defer cancel()
 	if b.settle != nil {
 		// The handler may have left another user or role.
-		if err := conn.PgConn().Exec(ctx, restore.user).Close(); err != nil {
+		if err := conn.PgConn().Exec(ctx, restore.User).Close(); err != nil {
 			return storeFault(err)
 		}
 		if err := b.settle(ctx, conn); err != nil {
@@ -214,11 +216,11 @@ func (b *batchTx) finish(ctx context.Context, conn *pgx.Conn, restore restoring)
 // rollback ends what is left of the transaction and puts the session back as it was: locks and settings of the session
 // outlive a rollback, too. Where it cannot, the pool destroys the connection. Without a transaction, a pooler that lends
 // sessions would put back another one.
-func (b *batchTx) rollback(ctx context.Context, conn *pgx.Conn, restore restoring) {
-	if conn.IsClosed() || b.store.pooling.lends && conn.PgConn().TxStatus() == 'I' {
+func (b *batchTx) rollback(ctx context.Context, conn *pgx.Conn, restore session.Restore) {
+	if conn.IsClosed() || b.store.pooling.Lends && conn.PgConn().TxStatus() == 'I' {
 		return
 	}
-	sql := restore.session
+	sql := restore.Session
 	if conn.PgConn().TxStatus() != 'I' {
 		sql = "rollback; " + sql
 	}

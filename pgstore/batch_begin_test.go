@@ -12,6 +12,7 @@ import (
 
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/pgstore/internal/sqltext"
 	"github.com/millrace-go/millrace/projection"
 )
 
@@ -145,7 +146,7 @@ func TestSearchPathIsThatOfANamedTenantOnly(t *testing.T) {
 		mustAppend(t, tenant, "s", event.Any, someEvents(1)...)
 		want := before
 		if name != projection.DefaultTenant {
-			want = quote(tenant.EventsSchema()) + ", pg_temp"
+			want = sqltext.Name(tenant.EventsSchema()) + ", pg_temp"
 		}
 		o := claimAs(t, store, name)
 		err := o.apply(writeAnd(func(ctx context.Context, tx pgx.Tx) error {

@@ -10,6 +10,8 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/millrace-go/millrace/pgstore/internal/sqltext"
 )
 
 // controlSQL are the statements on the control schema, with its name in place.
@@ -74,7 +76,7 @@ type controlSQL struct {
 
 func newControlSQL(schema string) controlSQL {
 	q := func(name string) string { return query(name, schema, "") }
-	ofLeases := func(name string) string { return fill(q(name), "{lease}", q("lease_columns")) }
+	ofLeases := func(name string) string { return sqltext.Fill(q(name), "{lease}", q("lease_columns")) }
 	return controlSQL{
 		schema:          schema,
 		holders:         q("holders"),

@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/millrace-go/millrace/event"
+	"github.com/millrace-go/millrace/internal/backoff"
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/internal/excerpt"
 	"github.com/millrace-go/millrace/internal/valid"
@@ -254,32 +255,30 @@ func (d *DeadLetters) Cancel(ctx context.Context, command int64) error {
 	return err
 }
 
-// wait looks again and again what came of a command, also through an outage of the database. What nobody holds the lease of
-// is discarded here.
+// wait polls for the result of a command, also through an outage of the database. If no node holds the lease, a command that
+// calls no handler is carried out here.
 func (d *DeadLetters) wait(ctx context.Context, command int64) (projection.CommandResult, error) {
 	o := projection.CommandResult{Command: command}
 	var unowned error
-	for delay := pollFirst; ; delay = min(2*delay, pollMost) {
-		var ended, handlerless bool
+	err := backoff.Poll(ctx, 5*time.Millisecond, 200*time.Millisecond, func() (ended bool, _ error) {
+		var handlerless bool
 		var row int32
 		err := d.store.pool.QueryRow(ctx, d.store.control.outcome, command, d.id.Tenant, d.id.Name, d.id.Partition).Scan(&ended, &o.Done, &o.Failed, &row, &handlerless)
 		switch {
 		case errors.Is(err, pgx.ErrNoRows):
-			return o, fmt.Errorf("command %d: %w", command, projection.ErrCommandNotFound)
-		case err == nil && ended:
-			return o, nil
-		case err == nil && handlerless:
-			var done bool
-			if done, unowned = d.store.finishUnowned(ctx, row, command); done {
-				continue
-			}
+			return false, projection.ErrCommandNotFound
+		case err == nil && !ended && handlerless:
+			_, unowned = d.store.finishUnowned(ctx, row, command)
 		case err != nil && storeFault(err).Class != engine.Infrastructure:
-			return o, fmt.Errorf("command %d: %w: %w", command, projection.ErrCommandPending, storeFault(err))
+			return false, fmt.Errorf("%w: %w", projection.ErrCommandPending, storeFault(err))
 		}
-		select {
-		case <-time.After(delay):
-		case <-ctx.Done():
-			return o, fmt.Errorf("command %d: %w: %w", command, projection.ErrCommandPending, errors.Join(ctx.Err(), unowned))
-		}
+		return err == nil && ended, nil
+	})
+	if err != nil && err == ctx.Err() {
+		err = fmt.Errorf("%w: %w", projection.ErrCommandPending, errors.Join(err, unowned))
 	}
+	if err != nil {
+		return o, fmt.Errorf("command %d: %w", command, err)
+	}
+	return o, nil
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/internal/pgtest"
 	"github.com/millrace-go/millrace/pgstore/internal/pgerr"
+	"github.com/millrace-go/millrace/pgstore/internal/sqltext"
 	"github.com/millrace-go/millrace/projection"
 )
 
@@ -26,17 +27,17 @@ func TestHeadsGoOnWithoutTenantsThatCannotBeRead(t *testing.T) {
 		mustAppend(t, newTenant(t, owner, names[i]), "s", event.Any, someEvents(i+1)...)
 	}
 	role := "reader_" + strings.ReplaceAll(one[string](t, owner, "select current_database()"), "-", "_")
-	mustExec(t, owner, "create role "+quote(role))
+	mustExec(t, owner, "create role "+sqltext.Name(role))
 	t.Cleanup(func() {
-		_, _ = owner.pool.Exec(context.Background(), "drop owned by "+quote(role))
-		_, _ = owner.pool.Exec(context.Background(), "drop role "+quote(role))
+		_, _ = owner.pool.Exec(context.Background(), "drop owned by "+sqltext.Name(role))
+		_, _ = owner.pool.Exec(context.Background(), "drop role "+sqltext.Name(role))
 	})
-	mustExec(t, owner, "grant usage on schema millrace to "+quote(role))
-	mustExec(t, owner, "grant select on all tables in schema millrace to "+quote(role))
+	mustExec(t, owner, "grant usage on schema millrace to "+sqltext.Name(role))
+	mustExec(t, owner, "grant select on all tables in schema millrace to "+sqltext.Name(role))
 	for _, name := range names {
-		mustExec(t, owner, "grant usage on schema "+quote("millrace_"+name)+" to "+quote(role))
+		mustExec(t, owner, "grant usage on schema "+sqltext.Name("millrace_"+name)+" to "+sqltext.Name(role))
 		if name != "t7" {
-			mustExec(t, owner, "grant select on "+quote("millrace_"+name)+".events to "+quote(role))
+			mustExec(t, owner, "grant select on "+sqltext.Name("millrace_"+name)+".events to "+sqltext.Name(role))
 		}
 	}
 	mustExec(t, owner, "drop schema millrace_t3 cascade")
@@ -46,7 +47,7 @@ func TestHeadsGoOnWithoutTenantsThatCannotBeRead(t *testing.T) {
 	}
 	defer func() { _ = tx.Rollback(context.Background()) }()
 	for _, name := range []string{"t5", "t11"} {
-		if _, err := tx.Exec(testContext(t), "lock table "+quote("millrace_"+name)+".events in access exclusive mode"); err != nil {
+		if _, err := tx.Exec(testContext(t), "lock table "+sqltext.Name("millrace_"+name)+".events in access exclusive mode"); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -73,7 +74,7 @@ func TestHeadsGoOnWithoutTenantsThatCannotBeRead(t *testing.T) {
 
 	store := openStore(t, dsn, Options{}, func(config *pgxpool.Config) {
 		config.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
-			_, err := conn.Exec(ctx, "set role "+quote(role))
+			_, err := conn.Exec(ctx, "set role "+sqltext.Name(role))
 			return err
 		}
 	})

@@ -11,6 +11,7 @@ import (
 
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/pgstore/internal/pgerr"
+	"github.com/millrace-go/millrace/pgstore/internal/sqltext"
 	"github.com/millrace-go/millrace/pgstore/internal/wire"
 )
 
@@ -38,7 +39,7 @@ func (s *Store) checkIncarnation(ctx context.Context, conn *pgx.Conn) error {
 	var kept string
 	err := conn.QueryRow(ctx, s.control.incarnationKept, pgx.QueryExecModeExec).Scan(&kept)
 	if err == nil && kept != "u" {
-		table := quote(s.control.schema) + ".incarnation"
+		table := sqltext.Name(s.control.schema) + ".incarnation"
 		err = &engine.Fault{Class: engine.Configuration,
 			Err: fmt.Errorf("the table %s must be UNLOGGED, since it has to be empty after a crash: run alter table %s set unlogged", table, table)}
 	}
@@ -48,7 +49,7 @@ func (s *Store) checkIncarnation(ctx context.Context, conn *pgx.Conn) error {
 // checkLease is the call of the control schema's function that raises unless the lease is still held, in the incarnation in
 // which it was read. It holds numbers, a UUID and a quoted name only.
 func (c *controlSQL) checkLease(l engine.Lease) string {
-	return fmt.Sprintf("%s.check_lease(%d, '%s', %d, %d)", quote(c.schema), l.Row, l.Owner, l.Epoch, l.Incarnation)
+	return fmt.Sprintf("%s.check_lease(%d, '%s', %d, %d)", sqltext.Name(c.schema), l.Row, l.Owner, l.Epoch, l.Incarnation)
 }
 
 // fenced runs fn in a transaction of our own that begins with the first half of the fence and commits synchronously.

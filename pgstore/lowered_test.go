@@ -132,7 +132,7 @@ func TestSessionConnectionIsSetUpByTheHooksOfThePool(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if who := as(testContext(t), s.(*session).conn); who != "millrace_login as millrace_owner" {
+			if who := as(testContext(t), s.(*nodeSession).conn); who != "millrace_login as millrace_owner" {
 				t.Errorf("the session is that of %s", who)
 			}
 			if err := s.Heartbeat(testContext(t)); err != nil {
@@ -160,7 +160,7 @@ func TestHookOfThePoolSetsUpTheConnectionOfSessionDSN(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if who := as(testContext(t), s.(*session).conn); who != "millrace_login as millrace_owner" {
+	if who := as(testContext(t), s.(*nodeSession).conn); who != "millrace_login as millrace_owner" {
 		t.Errorf("the session is that of %s", who)
 	}
 }
@@ -201,7 +201,7 @@ func TestSessionConnectionHasNoBoundsOfTheHost(t *testing.T) {
 	}
 	for name, want := range map[string]string{"statement_timeout": "0", "lock_timeout": "0", "idle_session_timeout": "0",
 		"idle_in_transaction_session_timeout": "0", "default_transaction_read_only": "off", "work_mem": "5MB"} {
-		if got := show(testContext(t), s.(*session).conn, name); got != want {
+		if got := show(testContext(t), s.(*nodeSession).conn, name); got != want {
 			t.Errorf("%s is %s, want %s", name, got, want)
 		}
 	}

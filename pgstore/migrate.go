@@ -11,6 +11,7 @@ import (
 
 	"github.com/millrace-go/millrace/internal/excerpt"
 	"github.com/millrace-go/millrace/pgstore/internal/pgerr"
+	"github.com/millrace-go/millrace/pgstore/internal/sqltext"
 	"github.com/millrace-go/millrace/projection"
 )
 
@@ -176,7 +177,7 @@ func (s *Store) bootstrap(ctx context.Context, tx pgx.Tx) (int, error) {
 	}
 	// An existing schema is taken as it is: the database's owner may have made it for a role that may not make any.
 	if !exists {
-		if err := execScript(ctx, tx, fill(queryText("create_schema"), "{schema}", quote(s.opts.Schema))); err != nil {
+		if err := execScript(ctx, tx, sqltext.Fill(queryText("create_schema"), "{schema}", sqltext.Name(s.opts.Schema))); err != nil {
 			return 0, err
 		}
 	}
@@ -268,7 +269,7 @@ func (s *Store) insertTenant(ctx context.Context, tx pgx.Tx, t *Tenant) error {
 	if exists {
 		return fmt.Errorf("schema %q: %w", t.schema, ErrForeignSchema)
 	}
-	if err := execScript(ctx, tx, fill(queryText("create_schema"), "{schema}", quote(t.schema))); err != nil {
+	if err := execScript(ctx, tx, sqltext.Fill(queryText("create_schema"), "{schema}", sqltext.Name(t.schema))); err != nil {
 		return err
 	}
 	_, err = tx.Exec(ctx, query("insert_tenant", s.opts.Schema, ""), pgx.QueryExecModeExec, t.name, t.schema)

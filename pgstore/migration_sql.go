@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+
+	"github.com/millrace-go/millrace/pgstore/internal/sqltext"
 )
 
 // ControlMigrations returns the migrations of a control schema as SQL, for psql, goose and other tools. They begin after
@@ -35,14 +37,14 @@ func controlScript(schema string, after int, list []migration) (string, error) {
 	}
 	s := newScript(opts.Schema, "")
 	if after == 0 {
-		s.add(queryText("create_schema"), "{schema}", quote(opts.Schema))
+		s.add(queryText("create_schema"), "{schema}", sqltext.Name(opts.Schema))
 		s.add(queryText("schema_versions"))
 	} else {
 		s.guard("guard_control", strconv.Itoa(after))
 	}
 	for i, next := range list[after:] {
 		s.add(next.sql)
-		s.add(queryText("record_version"), "$1", strconv.Itoa(after+i+1), "$2", literal(next.name))
+		s.add(queryText("record_version"), "$1", strconv.Itoa(after+i+1), "$2", sqltext.String(next.name))
 	}
 	return s.text.String(), nil
 }
@@ -65,15 +67,15 @@ func tenantScript(schema, tenant string, after int, list []migration) (string, e
 	events := opts.Schema + "_" + tenant
 	s := newScript(opts.Schema, events)
 	if after == 0 {
-		s.add(queryText("create_schema"), "{schema}", quote(events))
-		s.add(queryText("insert_tenant"), "$1", literal(tenant), "$2", literal(events))
+		s.add(queryText("create_schema"), "{schema}", sqltext.Name(events))
+		s.add(queryText("insert_tenant"), "$1", sqltext.String(tenant), "$2", sqltext.String(events))
 	} else {
-		s.guard("guard_tenant", literal(tenant), strconv.Itoa(after))
+		s.guard("guard_tenant", sqltext.String(tenant), strconv.Itoa(after))
 	}
 	for _, next := range list[after:] {
 		s.add(next.sql)
 	}
-	s.add(queryText("set_tenant_version"), "$1", literal(tenant), "$2", strconv.Itoa(len(list)))
+	s.add(queryText("set_tenant_version"), "$1", sqltext.String(tenant), "$2", strconv.Itoa(len(list)))
 	return s.text.String(), nil
 }
 
@@ -97,7 +99,7 @@ func (s *script) add(sql string, values ...string) {
 }
 
 func (s *script) filled(sql string, values ...string) string {
-	return fill(sql, append(values, "{control}", quote(s.control), "{tenant}", quote(s.tenant))...)
+	return sqltext.Fill(sql, append(values, "{control}", sqltext.Name(s.control), "{tenant}", sqltext.Name(s.tenant))...)
 }
 
 // guard adds a DO statement, whose body is quoted as a whole: no dollar quote is safe from the name of a tenant.
@@ -106,5 +108,5 @@ func (s *script) guard(name string, values ...string) {
 	for i, value := range values {
 		parameters = append(parameters, "$"+strconv.Itoa(i+1), value)
 	}
-	s.add("do $1", "$1", literal(s.filled(queryText(name), parameters...)))
+	s.add("do $1", "$1", sqltext.String(s.filled(queryText(name), parameters...)))
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/pgstore/internal/pgerr"
+	"github.com/millrace-go/millrace/pgstore/internal/sqltext"
 	"github.com/millrace-go/millrace/projection"
 )
 
@@ -71,17 +72,17 @@ func (s *Store) lacking(ctx context.Context, schema string, err error) error {
 	switch {
 	case usage == nil && !mayCreateSchemas:
 		what = fmt.Sprintf("may not create schemas in database %q", database)
-		remedy = fmt.Sprintf("grant create on database %s to %s", quote(database), quote(role))
+		remedy = fmt.Sprintf("grant create on database %s to %s", sqltext.Name(database), sqltext.Name(role))
 	case usage == nil:
 	case table != "":
 		what = fmt.Sprintf("may not alter table %q in schema %q, which belongs to role %q", table, schema, owner)
-		remedy = fmt.Sprintf("grant %s to %s", quote(owner), quote(role))
+		remedy = fmt.Sprintf("grant %s to %s", sqltext.Name(owner), sqltext.Name(role))
 	case !*usage:
 		what = fmt.Sprintf("may not use schema %q", schema)
-		remedy = fmt.Sprintf("grant usage, create on schema %s to %s", quote(schema), quote(role))
+		remedy = fmt.Sprintf("grant usage, create on schema %s to %s", sqltext.Name(schema), sqltext.Name(role))
 	case !mayCreate:
 		what = fmt.Sprintf("may not create in schema %q", schema)
-		remedy = fmt.Sprintf("grant create on schema %s to %s", quote(schema), quote(role))
+		remedy = fmt.Sprintf("grant create on schema %s to %s", sqltext.Name(schema), sqltext.Name(role))
 	}
 	if what == "" {
 		return fmt.Errorf("the role %q lacks a right: run this as the role that owns the schemas: %w", role, err)

@@ -12,21 +12,22 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/pgstore/internal/sqltext"
 	"github.com/millrace-go/millrace/projection"
 )
 
 // present connects a node to the store.
-func present(t *testing.T, store *Store, node engine.Node) *session {
+func present(t *testing.T, store *Store, node engine.Node) *nodeSession {
 	t.Helper()
 	connected, err := connect(t, store, node)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return connected.(*session)
+	return connected.(*nodeSession)
 }
 
 // vanish ends a node's session as the end of its process does, and returns when the server has given up its lock.
-func vanish(t *testing.T, store *Store, s *session) {
+func vanish(t *testing.T, store *Store, s *nodeSession) {
 	t.Helper()
 	if !one[bool](t, store, "select pg_terminate_backend($1, $2)", int32(s.conn.PgConn().PID()), hangs.Milliseconds()) {
 		t.Fatal("the session does not end")
@@ -41,7 +42,7 @@ func expire(t *testing.T, store *Store, node engine.Node) {
 }
 
 // look returns what a session sees of the other nodes, in the order of their names, and checks when they beat last.
-func look(t *testing.T, s *session) engine.Neighbours {
+func look(t *testing.T, s *nodeSession) engine.Neighbours {
 	t.Helper()
 	found, err := s.ListPeers(testContext(t))
 	if err != nil {
@@ -64,11 +65,11 @@ func sortNeighbours(n engine.Neighbours) {
 
 func lastBeat(t *testing.T, store *Store, node string) time.Time {
 	t.Helper()
-	return one[time.Time](t, store, "select coalesce(max(heartbeat_at), 'epoch') from "+quote(store.control.schema)+".nodes where id = $1", node)
+	return one[time.Time](t, store, "select coalesce(max(heartbeat_at), 'epoch') from "+sqltext.Name(store.control.schema)+".nodes where id = $1", node)
 }
 
 // buried tells whether a node was buried that has not beat since now.
-func buried(t *testing.T, by *session, node engine.Node) bool {
+func buried(t *testing.T, by *nodeSession, node engine.Node) bool {
 	t.Helper()
 	done, err := by.MarkDead(testContext(t), engine.Peer{ID: node.ID, Beat: lastBeat(t, by.store, node.ID)})
 	if err != nil {
@@ -79,7 +80,7 @@ func buried(t *testing.T, by *session, node engine.Node) bool {
 
 // heard returns what a session was told since the last call. Notices come in the order of the commits: behind one of our
 // own there is none that was sent before.
-func heard(t *testing.T, s *session) (notices []engine.Notice) {
+func heard(t *testing.T, s *nodeSession) (notices []engine.Notice) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(testContext(t), hangs)
 	defer cancel()
@@ -131,7 +132,7 @@ func TestLookListsTheOtherNodesThatAreAlive(t *testing.T) {
 	self, plain, special, leaving, silent := aNode(), aNode(), aNode(), aNode(), aNode()
 	special.Projections, special.Tenants = []string{"q", `it's "r"`}, []string{projection.DefaultTenant, "b,{}"}
 	watcher := present(t, store, self)
-	beating := make(map[string]*session)
+	beating := make(map[string]*nodeSession)
 	for _, node := range []engine.Node{plain, special, leaving, silent} {
 		beating[node.ID] = present(t, store, node)
 	}
@@ -144,7 +145,7 @@ func TestLookListsTheOtherNodesThatAreAlive(t *testing.T) {
 		t.Errorf("that a node leaves is told as %v", notices)
 	}
 	// sees checks that these nodes are seen, all with their locks.
-	sees := func(s *session, members, others []engine.Node) {
+	sees := func(s *nodeSession, members, others []engine.Node) {
 		t.Helper()
 		var want engine.Neighbours
 		for _, n := range append(slices.Clone(members), others...) {
@@ -170,9 +171,9 @@ func TestLookListsTheOtherNodesThatAreAlive(t *testing.T) {
 func TestLookMissesTheLockOfASessionThatEndedWhileItsHeartbeatHolds(t *testing.T) {
 	store := newStore(t)
 	watcher := present(t, store, aNode())
-	for name, end := range map[string]func(s *session){
-		"its backend is terminated": func(s *session) { vanish(t, store, s) },
-		"its connection is cut": func(s *session) {
+	for name, end := range map[string]func(s *nodeSession){
+		"its backend is terminated": func(s *nodeSession) { vanish(t, store, s) },
+		"its connection is cut": func(s *nodeSession) {
 			_ = s.conn.PgConn().Conn().Close()
 			ctx, cancel := context.WithTimeout(testContext(t), hangs)
 			defer cancel()
@@ -205,12 +206,12 @@ func TestOnlyTheLockOfTheNodeItselfCounts(t *testing.T) {
 	for _, negative := range []bool{false, true} {
 		watcher := present(t, store, aNode())
 		node := aNode()
-		key := func() int64 { return (&session{store: store, node: node}).lockKey() }
+		key := func() int64 { return (&nodeSession{store: store, node: node}).lockKey() }
 		for (key() < 0) != negative {
 			node = aNode()
 		}
 		vanish(t, store, present(t, store, node))
-		imitations := []*session{present(t, beside, node), present(t, elsewhere, node)}
+		imitations := []*nodeSession{present(t, beside, node), present(t, elsewhere, node)}
 		apart := strange(t, store)
 		if _, err := apart.Exec(testContext(t), "select pg_advisory_lock($1, $2)", int32(key()>>32), int32(key())); err != nil {
 			t.Fatal(err)

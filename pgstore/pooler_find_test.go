@@ -9,21 +9,22 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/millrace-go/millrace/internal/pgtest"
+	"github.com/millrace-go/millrace/pgstore/internal/session"
 )
 
 func dialer(dsn string) func(context.Context) (*pgx.Conn, error) {
 	return func(ctx context.Context) (*pgx.Conn, error) { return pgx.Connect(ctx, dsn) }
 }
 
-// found is what findPooling finds on a connection to one, with second connections to another.
-func found(t *testing.T, one, other string) pooling {
+// found is what session.FindPooling finds on a connection to one, with second connections to another.
+func found(t *testing.T, one, other string) session.Pooling {
 	t.Helper()
 	conn, err := pgx.Connect(testContext(t), one)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer func() { _ = conn.Close(testContext(t)) }()
-	p, err := findPooling(testContext(t), conn, dialer(other))
+	p, err := session.FindPooling(testContext(t), conn, dialer(other))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -31,7 +32,7 @@ func found(t *testing.T, one, other string) pooling {
 }
 
 func TestPoolerIsNoticedHoweverItLendsSessions(t *testing.T) {
-	want := pooling{lends: true, forgets: true}
+	want := session.Pooling{Lends: true, Forgets: true}
 	for name, options := range map[string]pgtest.PgBouncerOptions{
 		"one session":         {PoolSize: 1},
 		"the last one first":  {},
@@ -91,7 +92,7 @@ func TestPoolerOfSeveralProcessesIsNoticed(t *testing.T) {
 	}
 	one := pgtest.Pooler(t, around, pgtest.PgBouncerOptions{PoolSize: 1}).DSN(config.Database)
 	other := pgtest.Pooler(t, around, pgtest.PgBouncerOptions{PoolSize: 1}).DSN(config.Database)
-	if got, want := found(t, one, other), (pooling{lends: true, forgets: true}); got != want {
+	if got, want := found(t, one, other), (session.Pooling{Lends: true, Forgets: true}); got != want {
 		t.Errorf("got %+v", got)
 	}
 	leavesNothing(t, one)
@@ -115,7 +116,7 @@ func leavesNothing(t *testing.T, through string) {
 
 func TestPoolerThatHasNoSecondSessionIsTakenForOneThatLends(t *testing.T) {
 	through, _ := behind(t, pgtest.PgBouncerOptions{Mode: "session", PoolSize: 1})
-	if got, want := found(t, through, through), (pooling{lends: true, forgets: true}); got != want {
+	if got, want := found(t, through, through), (session.Pooling{Lends: true, Forgets: true}); got != want {
 		t.Errorf("got %+v", got)
 	}
 }
@@ -136,7 +137,7 @@ func TestSessionConnectionLeavesNothingInAPooledSession(t *testing.T) {
 
 func TestNoPoolerIsFoundWhereThereIsNone(t *testing.T) {
 	dsn := pgtest.Database(t)
-	if got := found(t, dsn, dsn); got != (pooling{}) {
+	if got := found(t, dsn, dsn); got != (session.Pooling{}) {
 		t.Errorf("got %+v", got)
 	}
 }

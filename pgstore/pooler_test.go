@@ -13,6 +13,7 @@ import (
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/internal/pgtest"
+	"github.com/millrace-go/millrace/pgstore/internal/session"
 	"github.com/millrace-go/millrace/projection"
 )
 
@@ -187,7 +188,7 @@ func TestPoolerThatFollowsPreparedStatementsTakesPgxsDefault(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := (pooling{lends: true}); store.pooling != want {
+	if want := (session.Pooling{Lends: true}); store.pooling != want {
 		t.Errorf("got %+v", store.pooling)
 	}
 	exerciseStore(t, migrated(t, store))

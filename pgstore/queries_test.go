@@ -1,18 +1,23 @@
 package pgstore
 
 import (
-	"io/fs"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 )
 
 func TestEveryStatementSaysWhatItLocksAndNeeds(t *testing.T) {
-	files, err := fs.Glob(queryFiles, "queries/*.sql")
-	if err != nil || len(files) == 0 {
-		t.Fatal(files, err)
+	var files []string
+	for _, pattern := range []string{"queries/*.sql", "internal/*/queries/*.sql"} {
+		found, err := filepath.Glob(pattern)
+		if err != nil || len(found) == 0 {
+			t.Fatal(pattern, found, err)
+		}
+		files = append(files, found...)
 	}
 	for _, file := range files {
-		raw, err := fs.ReadFile(queryFiles, file)
+		raw, err := os.ReadFile(file)
 		if err != nil {
 			t.Fatal(err)
 		}

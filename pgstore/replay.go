@@ -165,9 +165,3 @@ func (s *Store) finishUnowned(ctx context.Context, row int32, command int64) (do
 	})
 	return done, err
 }
-
-// pollFirst and pollMost are how far apart looks are at what came of a command.
-const (
-	pollFirst = 5 * time.Millisecond
-	pollMost  = 200 * time.Millisecond
-)

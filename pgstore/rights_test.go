@@ -10,6 +10,7 @@ import (
 
 	"github.com/millrace-go/millrace/internal/pgtest"
 	"github.com/millrace-go/millrace/pgstore/internal/pgerr"
+	"github.com/millrace-go/millrace/pgstore/internal/sqltext"
 )
 
 // newRole makes a role of its own that may log in and nothing else, and returns its name and the DSN with it.
@@ -89,7 +90,7 @@ func TestMigrateNamesTheRightThatIsMissing(t *testing.T) {
 	refused("tables of another", store.migrate(ctx, withMore(1)), fmt.Sprintf("belongs to role %q", ownerRole), fmt.Sprintf("grant %q to %q", ownerRole, role))
 	_, err := store.CreateTenant(ctx, "new")
 	refused("a new tenant", err, fmt.Sprintf("may not create schemas in database %q", database))
-	mustExec(t, owner, fmt.Sprintf("grant create on database %s to %s", quote(database), role))
+	mustExec(t, owner, fmt.Sprintf("grant create on database %s to %s", sqltext.Name(database), role))
 	if _, err := store.CreateTenant(ctx, "new"); err != nil {
 		t.Errorf("with the right that the error asked for: %v", err)
 	}

@@ -12,14 +12,16 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/pgstore/internal/session"
+	"github.com/millrace-go/millrace/pgstore/internal/sqltext"
 )
 
 // keepalives let the server notice within some 20 s that the session's client is gone, where nothing told it.
 const keepalives = "set tcp_keepalives_idle = 5; set tcp_keepalives_interval = 5; set tcp_keepalives_count = 3; "
 
-// session is a node's one connection outside the pool. It listens, it carries the heartbeat, and it holds the session
+// nodeSession is a node's one connection outside the pool. It listens, it carries the heartbeat, and it holds the session
 // lock by which others can see sooner than by the heartbeat that the node is gone.
-type session struct {
+type nodeSession struct {
 	store *Store
 	node  engine.Node
 	conn  *pgx.Conn
@@ -28,7 +30,7 @@ type session struct {
 }
 
 // Pooled tells that a pooler stands between, so that nothing of the session lasts: no LISTEN and no lock.
-func (s *session) Pooled() bool { return s.pooled }
+func (s *nodeSession) Pooled() bool { return s.pooled }
 
 // Connect opens the node's session connection, registers the node, takes its session lock and listens.
 func (s port) Connect(ctx context.Context, node engine.Node) (engine.Session, error) {
@@ -36,7 +38,7 @@ func (s port) Connect(ctx context.Context, node engine.Node) (engine.Session, er
 	if err != nil {
 		return nil, fmt.Errorf("open the session connection: %w", storeFault(err))
 	}
-	session := &session{store: s.Store, node: node, conn: conn}
+	session := &nodeSession{store: s.Store, node: node, conn: conn}
 	if err := session.setUp(ctx); err != nil {
 		_ = conn.Close(context.WithoutCancel(ctx))
 		return nil, fmt.Errorf("set up the session connection: %w", storeFault(err))
@@ -44,18 +46,18 @@ func (s port) Connect(ctx context.Context, node engine.Node) (engine.Session, er
 	return session, nil
 }
 
-func (s *session) setUp(ctx context.Context) error {
+func (s *nodeSession) setUp(ctx context.Context) error {
 	c := s.store.control
 	// LISTEN takes names and no parameters, so that it is put together here.
-	listen := "listen " + quote(c.wakeChannel) + "; listen " + quote(c.controlChannel)
-	pooling, err := findPooling(ctx, s.conn, func(ctx context.Context) (*pgx.Conn, error) { return s.store.dial(ctx, s.store.opts.SessionDSN) })
+	listen := "listen " + sqltext.Name(c.wakeChannel) + "; listen " + sqltext.Name(c.controlChannel)
+	pooling, err := session.FindPooling(ctx, s.conn, func(ctx context.Context) (*pgx.Conn, error) { return s.store.dial(ctx, s.store.opts.SessionDSN) })
 	if err != nil {
 		return err
 	}
 	if err := s.store.checkIncarnation(ctx, s.conn); err != nil {
 		return err
 	}
-	if s.pooled = pooling.lends; s.pooled {
+	if s.pooled = pooling.Lends; s.pooled {
 		// Settings, LISTEN and the lock would belong to any session of the pooler, and so would the session that is ended for
 		// the lock.
 		s.store.log.Warn("a pooler stands between the session connection and the server: notifications do not arrive, and the node has no session lock; give Options.SessionDSN a way around it")
@@ -87,7 +89,7 @@ func (s *session) setUp(ctx context.Context) error {
 }
 
 // Next waits for the next notice and leaves the session usable when ctx is done.
-func (s *session) Next(ctx context.Context) (engine.Notice, error) {
+func (s *nodeSession) Next(ctx context.Context) (engine.Notice, error) {
 	n, err := s.conn.WaitForNotification(ctx)
 	switch {
 	case err != nil && ctx.Err() != nil && !s.conn.IsClosed():
@@ -103,7 +105,7 @@ func (s *session) Next(ctx context.Context) (engine.Notice, error) {
 }
 
 // Heartbeat extends the node's leases by the server's clock.
-func (s *session) Heartbeat(ctx context.Context) error {
+func (s *nodeSession) Heartbeat(ctx context.Context) error {
 	_, err := s.conn.Exec(ctx, s.store.control.heartbeat, pgx.QueryExecModeExec, s.node.ID, s.node.Projections, nonNil(s.node.Tenants),
 		s.lockKey(), s.node.LeaseDuration.Microseconds())
 	if err != nil {
@@ -113,12 +115,12 @@ func (s *session) Heartbeat(ctx context.Context) error {
 }
 
 // lockKey is the key of the node's session lock.
-func (s *session) lockKey() int64 {
+func (s *nodeSession) lockKey() int64 {
 	return lockKey64("millrace node " + s.store.control.schema + " " + s.node.ID)
 }
 
 // Look tells which other nodes are alive by their heartbeats, and which of them hold their session locks.
-func (s *session) ListPeers(ctx context.Context) (found engine.Neighbours, err error) {
+func (s *nodeSession) ListPeers(ctx context.Context) (found engine.Neighbours, err error) {
 	rows, err := s.conn.Query(ctx, s.store.control.look, pgx.QueryExecModeExec, s.node.ID)
 	if err != nil {
 		return found, fmt.Errorf("look at the other nodes: %w", storeFault(err))
@@ -140,7 +142,7 @@ func (s *session) ListPeers(ctx context.Context) (found engine.Neighbours, err e
 }
 
 // Bury ends the heartbeat of a node whose session lock is gone, and tells the others.
-func (s *session) MarkDead(ctx context.Context, node engine.Peer) (bool, error) {
+func (s *nodeSession) MarkDead(ctx context.Context, node engine.Peer) (bool, error) {
 	tag, err := s.conn.Exec(ctx, s.store.control.bury, pgx.QueryExecModeExec, node.ID, s.store.control.controlChannel, node.Beat)
 	if err != nil {
 		return false, fmt.Errorf("bury node %s: %w", node.ID, storeFault(err))
@@ -149,7 +151,7 @@ func (s *session) MarkDead(ctx context.Context, node engine.Peer) (bool, error) 
 }
 
 // Depart takes the node off the list.
-func (s *session) Depart(ctx context.Context) error {
+func (s *nodeSession) Depart(ctx context.Context) error {
 	if s.conn.IsClosed() {
 		return nil
 	}
@@ -160,4 +162,4 @@ func (s *session) Depart(ctx context.Context) error {
 }
 
 // Close ends the connection.
-func (s *session) Close(ctx context.Context) error { return s.conn.Close(ctx) }
+func (s *nodeSession) Close(ctx context.Context) error { return s.conn.Close(ctx) }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/pgtest"
+	"github.com/millrace-go/millrace/pgstore/internal/sqltext"
 )
 
 // testContext ends before the test's deadline would, so that a hang becomes an error with a message.
@@ -115,12 +116,12 @@ func one[T any](t testing.TB, store *Store, sql string, args ...any) T {
 func lastDrawn(t testing.TB, tenant *Tenant) int64 {
 	t.Helper()
 	return one[int64](t, tenant.store, "select case when is_called then last_value else 0 end from "+
-		quote(tenant.schema)+".events_global_seq_seq")
+		sqltext.Name(tenant.schema)+".events_global_seq_seq")
 }
 
 func countEvents(t testing.TB, tenant *Tenant) int {
 	t.Helper()
-	return one[int](t, tenant.store, "select count(*) from "+quote(tenant.schema)+".events")
+	return one[int](t, tenant.store, "select count(*) from "+sqltext.Name(tenant.schema)+".events")
 }
 
 func collect(t testing.TB, seq iter.Seq2[event.Envelope, error]) []event.Envelope {

@@ -19,6 +19,8 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"go.uber.org/zap"
 
+	"github.com/millrace-go/millrace/pgstore/internal/session"
+	"github.com/millrace-go/millrace/pgstore/internal/sqltext"
 	"github.com/millrace-go/millrace/projection"
 )
 
@@ -113,9 +115,9 @@ type Store struct {
 	locks       *lockScanner
 	tenantLocks tenantLocks
 	// pooling describes the pooler between the pool and the server.
-	pooling pooling
+	pooling session.Pooling
 	// sessions are the settings of the sessions that a pooler lends.
-	sessions pooledSessions
+	sessions session.Pooled
 	// unbounded begins transactions of our own: it takes from them what the server bounds all transactions with.
 	unbounded string
 	// watchesClients tells that the server can notice a client that is gone while it runs a statement.
@@ -140,7 +142,7 @@ func Open(ctx context.Context, dsn string, opts Options) (*Store, error) {
 	}
 	primaryOnly(config.ConnConfig)
 	store, err := openConfig(ctx, config, opts)
-	if errors.Is(err, errExecMode) {
+	if errors.Is(err, session.ErrExecMode) {
 		config.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeCacheDescribe
 		config.ConnConfig.DescriptionCacheCapacity = cmp.Or(config.ConnConfig.DescriptionCacheCapacity, 512)
 		store, err = openConfig(ctx, config, opts)
@@ -201,6 +203,25 @@ func OpenPool(ctx context.Context, pool *pgxpool.Pool, opts Options) (*Store, er
 	return s, nil
 }
 
+// checkPooling finds out whether a pooler stands before the server, and returns an error if the pool's mode does not work
+// with it.
+func (s *Store) checkPooling(ctx context.Context) error {
+	conn, err := s.pool.Acquire(ctx)
+	if err != nil {
+		return fmt.Errorf("look for a pooler: %w", err)
+	}
+	defer conn.Release()
+	s.pooling, err = session.FindPooling(ctx, conn.Conn(), func(ctx context.Context) (*pgx.Conn, error) { return s.dial(ctx, "") })
+	if err != nil {
+		return fmt.Errorf("look for a pooler: %w", err)
+	}
+	return s.pooling.CheckMode(conn.Conn().Config().DefaultQueryExecMode)
+}
+
+// Pooled reports whether a pooler in transaction mode stands between the pool and the server, as found when the store was
+// opened.
+func (s *Store) Pooled() bool { return s.pooling.Lends }
+
 // Close ends what waits for events to settle, sends the wake-ups that are still to be sent and, where Open made the pool,
 // closes it. It is idempotent.
 func (s *Store) Close() {
@@ -221,7 +242,7 @@ func (s *Store) ForTenant(name string) (*Tenant, error) {
 		return nil, err
 	}
 	schema := s.opts.Schema + "_" + name
-	return &Tenant{store: s, name: name, schema: schema, quoted: quote(schema)}, nil
+	return &Tenant{store: s, name: name, schema: schema, quoted: sqltext.Name(schema)}, nil
 }
 
 // Tenant is the events of one tenant.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/pgstore/internal/sqltext"
 	"github.com/millrace-go/millrace/projection"
 )
 
@@ -60,7 +61,7 @@ func TestTailOfAnUnknownTenantSaysSo(t *testing.T) {
 // dropTenant drops a tenant with all it has.
 func dropTenant(t *testing.T, store *Store, tenant *Tenant) {
 	t.Helper()
-	mustExec(t, store, "drop schema "+quote(tenant.EventsSchema())+" cascade")
+	mustExec(t, store, "drop schema "+sqltext.Name(tenant.EventsSchema())+" cascade")
 	mustExec(t, store, "delete from millrace.tenants where tenant = $1", tenant.Name())
 }
 

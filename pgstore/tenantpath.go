@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/millrace-go/millrace/pgstore/internal/sqltext"
 	"github.com/millrace-go/millrace/projection"
 )
 
@@ -19,9 +20,9 @@ func (s *Store) setTenantPath(tenant string) string {
 		return ""
 	}
 	var sql strings.Builder
-	sql.WriteString("set local search_path = " + quote(s.opts.Schema+"_"+tenant) + ", ")
+	sql.WriteString("set local search_path = " + sqltext.Name(s.opts.Schema+"_"+tenant) + ", ")
 	for _, schema := range s.opts.SharedSchemas {
-		sql.WriteString(quote(schema) + ", ")
+		sql.WriteString(sqltext.Name(schema) + ", ")
 	}
 	sql.WriteString("pg_temp; ")
 	return sql.String()

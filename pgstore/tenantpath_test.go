@@ -12,6 +12,7 @@ import (
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/internal/pgtest"
 	"github.com/millrace-go/millrace/pgstore/internal/pgerr"
+	"github.com/millrace-go/millrace/pgstore/internal/sqltext"
 	"github.com/millrace-go/millrace/projection"
 )
 
@@ -112,7 +113,7 @@ func TestDefaultTenantKeepsThePathOfItsSession(t *testing.T) {
 func TestStatementsOfOneConnectionFindTheTablesOfEachTenant(t *testing.T) {
 	store := onePool(t)
 	for _, name := range []string{"acme", "globex"} {
-		mustExec(t, store, "create table "+quote(newTenant(t, store, name).EventsSchema())+".totals (stream text primary key, total numeric)")
+		mustExec(t, store, "create table "+sqltext.Name(newTenant(t, store, name).EventsSchema())+".totals (stream text primary key, total numeric)")
 	}
 	for range 3 {
 		for tenant, worth := range map[string]string{"acme": "30", "globex": "12"} {

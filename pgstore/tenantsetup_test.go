@@ -14,6 +14,7 @@ import (
 
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/pgtest"
+	"github.com/millrace-go/millrace/pgstore/internal/sqltext"
 	"github.com/millrace-go/millrace/projection"
 )
 
@@ -47,7 +48,7 @@ func tablesOf(t testing.TB, store *Store, schema string) []string {
 	t.Helper()
 	return one[[]string](t, store, `select coalesce(array_agg(c.relname || case when a.attnum > 1 then '.' || a.attname else '' end order by 1), '{}')
 		from pg_class c join pg_attribute a on a.attrelid = c.oid and a.attnum > 0
-		where c.relnamespace = to_regnamespace($1) and c.relkind = 'r' and c.relname like 'my%'`, quote(schema))
+		where c.relnamespace = to_regnamespace($1) and c.relkind = 'r' and c.relname like 'my%'`, sqltext.Name(schema))
 }
 
 var (

@@ -5,6 +5,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/millrace-go/millrace/pgstore/internal/sqltext"
 )
 
 // tenantStatements are the statements on a tenant's schema. They are put together when they are sent, since the text for each of
@@ -30,22 +32,22 @@ func (t *Tenant) sql(s statement) string { return strings.Join(s, t.quoted) }
 func newStatement(text, control string) statement {
 	parts := strings.Split(text, "{tenant}")
 	for i := range parts {
-		parts[i] = strings.ReplaceAll(parts[i], "{control}", quote(control))
+		parts[i] = strings.ReplaceAll(parts[i], "{control}", sqltext.Name(control))
 	}
 	return parts
 }
 
 func newTenantStatements(control string, keyRetention time.Duration) tenantStatements {
 	text := func(name string) statement { return newStatement(queryText(name), control) }
-	expire := fill(queryText("expire_keys"), "{retention}", fmt.Sprintf("make_interval(secs => %f)", keyRetention.Seconds()))
+	expire := sqltext.Fill(queryText("expire_keys"), "{retention}", fmt.Sprintf("make_interval(secs => %f)", keyRetention.Seconds()))
 	appending := func(name string) appendStatements {
 		stream := queryText(name)
-		plain := fill(stream, "{claimed}", "true", "{expected}", "$8")
-		keyed := fill(stream, "{claimed}", "exists (select from claim)", "{expected}", "$9")
+		plain := sqltext.Fill(stream, "{claimed}", "true", "{expected}", "$8")
+		keyed := sqltext.Fill(stream, "{claimed}", "exists (select from claim)", "{expected}", "$9")
 		return appendStatements{
-			plain:    newStatement(fill(queryText("append"), "{stream}", plain), control),
-			keyed:    newStatement(fill(queryText("append_keyed"), "{stream}", keyed, "{expire}", ""), control),
-			expiring: newStatement(fill(queryText("append_keyed"), "{stream}", keyed, "{expire}", expire), control),
+			plain:    newStatement(sqltext.Fill(queryText("append"), "{stream}", plain), control),
+			keyed:    newStatement(sqltext.Fill(queryText("append_keyed"), "{stream}", keyed, "{expire}", ""), control),
+			expiring: newStatement(sqltext.Fill(queryText("append_keyed"), "{stream}", keyed, "{expire}", expire), control),
 		}
 	}
 	return tenantStatements{
@@ -62,8 +64,6 @@ func newTenantStatements(control string, keyRetention time.Duration) tenantState
 		tailStart:       text("tail_start"),
 	}
 }
-
-func fill(sql string, oldnew ...string) string { return strings.NewReplacer(oldnew...).Replace(sql) }
 
 // preparedNames are the tenants whose appends go through the prepared-statement cache: the first that were appended to.
 type preparedNames struct {

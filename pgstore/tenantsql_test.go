@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/millrace-go/millrace/event"
+	"github.com/millrace-go/millrace/pgstore/internal/sqltext"
 	"github.com/millrace-go/millrace/projection"
 )
 
@@ -58,7 +59,7 @@ func TestUnknownTenantsTakeNoPlaceInTheStatementCache(t *testing.T) {
 	for range 2 {
 		mustAppend(t, tenant, "s", event.Any, someEvents(1)...)
 	}
-	if n := one[int](t, store, "select count(*) from pg_prepared_statements where strpos(statement, $1) > 0", quote(tenant.schema)); n != 1 {
+	if n := one[int](t, store, "select count(*) from pg_prepared_statements where strpos(statement, $1) > 0", sqltext.Name(tenant.schema)); n != 1 {
 		t.Errorf("%d statements of the tenant are cached", n)
 	}
 }

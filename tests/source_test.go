@@ -59,7 +59,7 @@ var (
 	ownSQL = []string{"cmd/demo/...", "cmd/bench/...", "internal/pgtest/..."}
 	// composed are the files of the store whose statements are put together; all others stand in queries. text.go of guard
 	// recognises the statements of users.
-	composed = []string{"pgstore/batch.go", "pgstore/heads.go", "pgstore/restore.go", "pgstore/session.go", "pgstore/internal/guard/text.go"}
+	composed = []string{"pgstore/batch.go", "pgstore/heads.go", "pgstore/internal/session/restore.go", "pgstore/session.go", "pgstore/internal/guard/text.go"}
 )
 
 // mayHoldSQL tells whether SQL may stand in a file of Go.

@@ -1,4 +1,4 @@
-package pgstore
+package session
 
 import (
 	"context"
@@ -9,10 +9,12 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/millrace-go/millrace/pgstore/internal/sqltext"
 )
 
-// errExecMode is returned when the pool's default_query_exec_mode does not work behind its pooler.
-var errExecMode = errors.New("a pooler in transaction mode stands between the pool and the server")
+// ErrExecMode is returned when the pool's default_query_exec_mode does not work behind its pooler.
+var ErrExecMode = errors.New("a pooler in transaction mode stands between the pool and the server")
 
 const (
 	// poolerTime bounds the statements that find out how a pooler works.
@@ -23,64 +25,45 @@ const (
 	noticeTime = time.Second
 )
 
-// pooling describes the pooler between connections and the server's sessions. The zero value is no pooler.
-type pooling struct {
-	// lends means that another connection may get the server's session after each transaction: settings do not last in it,
+// Pooling describes the pooler between connections and the server's sessions. The zero value is no pooler.
+type Pooling struct {
+	// Lends means that another connection may get the server's session after each transaction: settings do not last in it,
 	// and settings of other clients show in it.
-	lends bool
-	// forgets means that a prepared statement may be missing when it is used, or exist before it is prepared.
-	forgets bool
+	Lends bool
+	// Forgets means that a prepared statement may be missing when it is used, or exist before it is prepared.
+	Forgets bool
 }
 
-// checkMode returns an error if the mode does not work behind the pooler.
-func (p pooling) checkMode(mode pgx.QueryExecMode) error {
+// CheckMode returns an error if the mode does not work behind the pooler.
+func (p Pooling) CheckMode(mode pgx.QueryExecMode) error {
 	switch {
-	case mode == pgx.QueryExecModeDescribeExec && p.lends:
-	case mode == pgx.QueryExecModeCacheStatement && p.forgets:
+	case mode == pgx.QueryExecModeDescribeExec && p.Lends:
+	case mode == pgx.QueryExecModeCacheStatement && p.Forgets:
 	default:
 		return nil
 	}
 	return fmt.Errorf("%w, where pgx's mode %q does not work, since the session serves other clients after each transaction: "+
-		"set default_query_exec_mode=exec (or cache_describe) in the pool's DSN, or max_prepared_statements in PgBouncer 1.21 or newer", errExecMode, mode)
+		"set default_query_exec_mode=exec (or cache_describe) in the pool's DSN, or max_prepared_statements in PgBouncer 1.21 or newer", ErrExecMode, mode)
 }
 
-// checkPooling finds out whether a pooler stands before the server, and returns an error if the pool's mode does not work
-// with it.
-func (s *Store) checkPooling(ctx context.Context) error {
-	conn, err := s.pool.Acquire(ctx)
-	if err != nil {
-		return fmt.Errorf("look for a pooler: %w", err)
-	}
-	defer conn.Release()
-	s.pooling, err = findPooling(ctx, conn.Conn(), func(ctx context.Context) (*pgx.Conn, error) { return s.dial(ctx, "") })
-	if err != nil {
-		return fmt.Errorf("look for a pooler: %w", err)
-	}
-	return s.pooling.checkMode(conn.Conn().Config().DefaultQueryExecMode)
-}
-
-// Pooled reports whether a pooler in transaction mode stands between the pool and the server, as found when the store was
-// opened.
-func (s *Store) Pooled() bool { return s.pooling.lends }
-
-// findPooling finds out whether and how a pooler stands between conn and the server. The same pooler must be behind dial. A
+// FindPooling finds out whether and how a pooler stands between conn and the server. The same pooler must be behind dial. A
 // pooler does not say what it is, but shows by its behaviour: it hides the process id of the session that it lends. Statement
 // pooling is an error.
-func findPooling(ctx context.Context, conn *pgx.Conn, dial func(context.Context) (*pgx.Conn, error)) (p pooling, err error) {
+func FindPooling(ctx context.Context, conn *pgx.Conn, dial func(context.Context) (*pgx.Conn, error)) (p Pooling, err error) {
 	ctx, cancel := context.WithTimeout(ctx, poolerTime)
 	defer cancel()
 	pid, err := sessionPID(ctx, conn)
 	if err != nil || pid == conn.PgConn().PID() {
-		return pooling{}, err
+		return Pooling{}, err
 	}
 	kept, err := keepsNames(ctx, conn)
 	if err != nil {
-		return pooling{}, err
+		return Pooling{}, err
 	}
-	if p.lends, err = lendsSession(ctx, conn, pid, dial); err != nil {
-		return pooling{}, err
+	if p.Lends, err = lendsSession(ctx, conn, pid, dial); err != nil {
+		return Pooling{}, err
 	}
-	p.forgets = p.lends && kept
+	p.Forgets = p.Lends && kept
 	return p, nil
 }
 
@@ -105,7 +88,7 @@ func keepsNames(ctx context.Context, conn *pgx.Conn) (kept bool, err error) {
 	if _, err := conn.PgConn().Prepare(ctx, name, backendPID, nil); err != nil {
 		return false, err
 	}
-	if err := conn.QueryRow(ctx, queryText("named_statement"), pgx.QueryExecModeExec, name).Scan(&kept); err != nil {
+	if err := conn.QueryRow(ctx, sqltext.Load(queryFiles, "named_statement"), pgx.QueryExecModeExec, name).Scan(&kept); err != nil {
 		return false, err
 	}
 	if err := conn.PgConn().Deallocate(ctx, name); err != nil {
@@ -144,7 +127,7 @@ func lendsSession(ctx context.Context, conn *pgx.Conn, pid uint32, dial func(con
 }
 
 // inDoubt treats a failure to get a second connection as a pooler that lends sessions and has none left.
-func inDoubt(ctx context.Context, err error) (lends bool, _ error) {
+func inDoubt(ctx context.Context, err error) (Lends bool, _ error) {
 	if ctx.Err() != nil {
 		return false, err
 	}
@@ -153,8 +136,8 @@ func inDoubt(ctx context.Context, err error) (lends bool, _ error) {
 
 // hears reports whether conn receives a notification from second.
 func hears(ctx context.Context, conn, second *pgx.Conn) (arrived bool, err error) {
-	channel := quote("millrace_" + uuid.NewString())
-	on := func(name string) string { return fill(queryText(name), "{channel}", channel) }
+	channel := sqltext.Name("millrace_" + uuid.NewString())
+	on := func(name string) string { return sqltext.Fill(sqltext.Load(queryFiles, name), "{channel}", channel) }
 	if _, err := conn.Exec(ctx, on("listen")); err != nil {
 		return false, err
 	}
