@@ -80,7 +80,7 @@ func (w *worker) ask(ctx context.Context, f projection.Failure) machine.Result {
 		return machine.Answer{Action: &action}
 	}
 	if ctx.Err() == nil {
-		w.log.Error("FailureHandler gave no answer; the retries and OnFailure decide", zap.Int64("position", f.Event.Position),
+		w.log.Error("failure handler gave no answer, default policy applies", zap.Int64("position", f.Event.Position),
 			zap.Int("attempt", f.Attempt), zap.Error(err))
 	}
 	return machine.Answer{}

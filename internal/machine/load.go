@@ -122,7 +122,7 @@ func (s *step) fault(f *engine.Fault) {
 		s.order = max(s.order, Resume)
 	case engine.Configuration:
 		if s.Faults.Misconfigured++; s.Faults.Misconfigured == 1 {
-			s.log(zap.ErrorLevel, "stopped by its configuration; whether that was mended is looked at again and again", zap.Error(f.Err))
+			s.log(zap.ErrorLevel, "projection stopped by its configuration, retrying", zap.Error(f.Err))
 		}
 		s.State = Misconfigured{Reason: f, Until: s.now.Add(checkEvery)}
 	default:
@@ -138,6 +138,6 @@ func (s *step) fault(f *engine.Fault) {
 }
 
 func (s *step) tryAgain(f *engine.Fault) {
-	s.log(zap.WarnLevel, "fault counts against no event; it is tried again", zap.Stringer("class", f.Class),
+	s.log(zap.WarnLevel, "fault not counted, retrying", zap.Stringer("class", f.Class),
 		zap.Int("attempt", s.Faults.InARow), zap.Error(f.Err))
 }
