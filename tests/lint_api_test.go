@@ -18,7 +18,6 @@ var engineImports = []string{"github.com/asynkron/protoactor-go/actor", module +
 // None is added: a bool at a call says nothing.
 var boolParameters = map[string]int{
 	"pgstore Port.Claim":       1,
-	"pgstore Port.FailReplay":  1,
 	"pgstore Port.Free":        1,
 	"pgstore Port.NextCommand": 1,
 	"pgstore Port.Park":        1,
