@@ -87,7 +87,7 @@ func TestFullDiskParksNothing(t *testing.T) {
 		}
 	}
 	close(full)
-	away := func() int { return logs.FilterMessage("database cannot be worked with; everything waits for it").Len() }
+	away := func() int { return logs.FilterMessage("database unusable, all actors wait").Len() }
 	b.eventually("the full disk is met", func() bool { return met.Load() > 0 && away() > 0 })
 	pass(b.ctx, 2e9)
 	if s := b.status(rt, "p"); s.Parked+int64(s.Attempts) != 0 {

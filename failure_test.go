@@ -76,11 +76,11 @@ var faults = map[string]struct {
 	"deferred constraint": {"23505", execute("insert into late values (1), (1)")},
 	"Go error":            {"on purpose", func(context.Context, pgx.Tx) error { return errors.New("on purpose") }},
 	"panic":               {"on purpose", func(context.Context, pgx.Tx) error { panic("on purpose") }},
-	"deadline": {"deadline passed", func(ctx context.Context, _ pgx.Tx) error {
+	"deadline": {"timeout passed", func(ctx context.Context, _ pgx.Tx) error {
 		<-ctx.Done()
 		return ctx.Err()
 	}},
-	"deadline in a statement": {"deadline passed", execute("select pg_sleep(60)")},
+	"deadline in a statement": {"timeout passed", execute("select pg_sleep(60)")},
 	"end of its transaction":  {"commit refused", func(ctx context.Context, tx pgx.Tx) error { return tx.Commit(ctx) }},
 	"another service": {"no route", func(context.Context, pgx.Tx) error {
 		return fmt.Errorf("call: %w", &net.OpError{Op: "dial", Err: errors.New("no route")})

@@ -116,7 +116,7 @@ func TestLongWaitForASlotShutsNothingDown(t *testing.T) {
 		b.reaches(rt, millrace.ProjectionID{Name: name}, last)
 		b.verify(name)
 	}
-	for _, message := range []string{"database cannot be worked with", "fault of the infrastructure", "stands still"} {
+	for _, message := range []string{"database unusable", "fault not counted", "stuck"} {
 		for _, entry := range logs.FilterMessageSnippet(message).All() {
 			t.Errorf("%s: %v", entry.Message, entry.ContextMap())
 		}

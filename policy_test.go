@@ -407,7 +407,7 @@ func TestDecideThatPanicsLeavesItToRetryAndOnFailure(t *testing.T) {
 	if s := b.status(rt, "p"); s.Skipped != 1 || s.Parked != 0 {
 		t.Errorf("%+v", s)
 	}
-	said := logs.FilterMessageSnippet("FailureHandler gave no answer").All()
+	said := logs.FilterMessageSnippet("failure handler gave no answer").All()
 	if len(said) != 2 || !strings.Contains(fmt.Sprint(said[0].ContextMap()["error"]), "a decision on purpose") {
 		t.Errorf("the log says %v", said)
 	}

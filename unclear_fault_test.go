@@ -120,7 +120,7 @@ func TestFaultsThatOnlyLookLikeTheServersAreTheirEventsInTheEnd(t *testing.T) {
 	if err := rt.WaitFor(b.ctx, millrace.ProjectionID{Name: projections[0].Name}, last); err != nil {
 		t.Error(err)
 	}
-	if n := logs.FilterMessage("database cannot be worked with; everything waits for it").Len(); n != 0 {
+	if n := logs.FilterMessage("database unusable, all actors wait").Len(); n != 0 {
 		t.Errorf("the server was taken for away %d times", n)
 	}
 }
@@ -207,7 +207,7 @@ func TestPoisonThatLooksLikeTheServersDisturbsNoOtherProjection(t *testing.T) {
 	if s := b.status(rt, "poisoned"); s.Parked+int64(s.Attempts) != 0 || s.State != millrace.StateWaiting || !strings.Contains(s.Reason, "XX000") {
 		t.Errorf("%+v", s)
 	}
-	if n := logs.FilterMessage("database cannot be worked with; everything waits for it").Len(); n != 0 {
+	if n := logs.FilterMessage("database unusable, all actors wait").Len(); n != 0 {
 		t.Errorf("the server was taken for away %d times", n)
 	}
 }

@@ -81,7 +81,7 @@ func (n *node) leave(ctx actor.Context) {
 	}
 	n.env.run(ctx.Self(), n.env.Timing.QueryTimeout, func(ctx context.Context) any {
 		if err := n.env.Store.Deregister(ctx, n.env.Node); err != nil {
-			n.log.Debug("the other nodes are not told that this one ends; they find out", zap.Error(err))
+			n.log.Debug("deregistering the node failed", zap.Error(err))
 		}
 		return &over{}
 	})
@@ -334,12 +334,12 @@ func (n *node) claimed(ctx actor.Context, msg *claimed) {
 	if msg.err != nil {
 		n.ping(ctx)
 		n.resync, n.rebalance, n.confirm = 0, n.rebalance || msg.view.rebalance, n.confirm || msg.view.confirm
-		n.log.Warn("claiming leases failed; it is tried again", zap.Error(msg.err))
+		n.log.Warn("claiming leases failed, retrying", zap.Error(msg.err))
 		n.env.Registry.publishSession(func(e *SessionEntry) { e.ClaimErr = msg.err })
 		return
 	}
 	if len(msg.release) > 0 {
-		n.log.Info("leases are given to other nodes", zap.Int("leases", len(msg.release)))
+		n.log.Info("leases released to other nodes", zap.Int("leases", len(msg.release)))
 		n.surrender(ctx, msg.release)
 	}
 	if msg.states != nil {
@@ -365,7 +365,7 @@ func (n *node) doubt(ctx actor.Context, msg *claimed) {
 		}
 	}
 	if len(lost) > 0 {
-		n.log.Info("leases were lost unnoticed", zap.Int("leases", len(lost)))
+		n.log.Info("leases lost without notice", zap.Int("leases", len(lost)))
 		ctx.Send(ctx.Parent(), &messages.Doubted{Rows: lost})
 	}
 }
@@ -421,7 +421,7 @@ func (n *node) readStates(ctx actor.Context, msg *readStates) {
 	n.reading = false
 	if msg.err != nil {
 		n.resync = 0 // which reads them
-		n.log.Warn("wanted states not read; they are read again with the next look for leases", zap.Error(msg.err))
+		n.log.Warn("reading desired states failed, retrying", zap.Error(msg.err))
 	} else {
 		n.wanted(ctx, &messages.WantedStates{Rows: msg.rows, States: msg.states, Asked: msg.asked})
 	}

@@ -63,7 +63,7 @@ func (w *worker) outage(err error) (outage bool) {
 	defer func() {
 		if r := recover(); r != nil {
 			outage = false
-			w.log.Error("Breaker.IsOutage panicked; the failure is taken for the event's", zap.Any("panic", r), zap.Stack("stack"), zap.Error(fault.Err))
+			w.log.Error("outage check panicked, failure attributed to the event", zap.Any("panic", r), zap.Stack("stack"), zap.Error(fault.Err))
 		}
 	}()
 	return isOutage(fault.Err)
@@ -80,8 +80,8 @@ func (w *worker) ask(ctx context.Context, f projection.Failure) machine.Result {
 		return machine.Answer{Action: &action}
 	}
 	if ctx.Err() == nil {
-		w.log.Error("FailureHandler gave no answer; the retries and OnFailure decide", zap.Int64("position", f.Event.Position),
-			zap.Int("attempt", f.Attempt), zap.Error(err))
+		w.log.Error("failure handler gave no answer, default policy applies", zap.String("stream", f.Event.Stream),
+			zap.String("type", f.Event.Type), zap.Int64("position", f.Event.Position), zap.Int("attempt", f.Attempt), zap.Error(err))
 	}
 	return machine.Answer{}
 }

@@ -67,7 +67,7 @@ func (l *listener) publish(msg any) {
 		switch msg := msg.(type) {
 		case *messages.SessionUp:
 			if msg.Again {
-				l.log.Info("session connection stands again")
+				l.log.Info("session connection restored")
 			}
 			e.Connected, e.Pooled, e.Since, e.Err = true, msg.Pooled, time.Now(), nil
 		case *messages.SessionLost:
@@ -119,7 +119,7 @@ func (l *listener) end(ctx context.Context, session engine.Session) {
 		err = session.Depart(ctx)
 	}
 	if err = errors.Join(err, session.Close(ctx)); err != nil && ended {
-		l.log.Debug("session connection not closed cleanly", zap.Error(err))
+		l.log.Debug("closing the session connection failed", zap.Error(err))
 	}
 }
 
@@ -156,7 +156,7 @@ func (l *listener) serve(ctx context.Context, session engine.Session, watch *wat
 		}
 		if at := time.Now(); !at.Before(beat) && l.env.Registry.unwell(l.env.Node.LeaseDuration) {
 			// A node that lives by its session alone, and cannot do anything else, must not keep its leases from others.
-			l.log.Debug("heartbeat withheld: the connection pool cannot be worked with")
+			l.log.Debug("heartbeat withheld, connection pool unusable")
 			beat = at.Add(l.env.Timing.HeartbeatInterval)
 		} else if !at.Before(beat) {
 			// What is cancelled in mid-statement takes the connection along, and the node could not depart.

@@ -245,7 +245,7 @@ func (n *node) looked(ctx actor.Context, msg *looked) {
 		defer ctx.Send(ctx.Self(), &pollNext{})
 	}
 	if msg.err != nil {
-		n.log.Debug("looking at heads failed", zap.Error(msg.err))
+		n.log.Debug("reading heads failed", zap.Error(msg.err))
 		return
 	}
 	for tenant, err := range msg.heads.Failed {

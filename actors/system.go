@@ -10,8 +10,8 @@ import (
 	"go.uber.org/zap/exp/zapslog"
 )
 
-// NewSystem makes an actor system that logs to log and nowhere else. What the library tells as information is debugging
-// to the host.
+// NewSystem makes an actor system that logs to log and nowhere else. What the actor library logs as information is logged for
+// debugging.
 func NewSystem(log *zap.Logger) *actor.ActorSystem {
 	handler := &demoted{zapslog.NewHandler(log.Named("protoactor").Core())}
 	return actor.NewActorSystem(
@@ -21,7 +21,11 @@ func NewSystem(log *zap.Logger) *actor.ActorSystem {
 	)
 }
 
-// demoted makes debugging of information.
+// undelivered replaces the message by which the actor library reports a message to a stopped actor. Here, a dead letter is an
+// event that was parked.
+const undelivered = "message to a stopped actor"
+
+// demoted logs information for debugging.
 type demoted struct{ slog.Handler }
 
 func (d *demoted) Enabled(ctx context.Context, level slog.Level) bool {
@@ -32,6 +36,9 @@ func (d *demoted) Handle(ctx context.Context, r slog.Record) error {
 	r.Level = demote(r.Level)
 	if !d.Handler.Enabled(ctx, r.Level) {
 		return nil
+	}
+	if r.Message == "[DeadLetter]" {
+		r.Message = undelivered
 	}
 	return d.Handler.Handle(ctx, r)
 }

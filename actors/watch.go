@@ -67,7 +67,7 @@ func (w *watch) look(ctx context.Context) error {
 			return err
 		}
 		if buried {
-			w.log.Info("a node died: its session lock is gone", zap.String("node", p.ID))
+			w.log.Info("node declared dead, session lock gone", zap.String("node", p.ID))
 		}
 	}
 	if again == 0 {

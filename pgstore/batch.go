@@ -196,7 +196,7 @@ func (b *batchTx) finish(ctx context.Context, conn *pgx.Conn, restore session.Re
 	err := results.Close()
 	if committed {
 		if err != nil {
-			b.store.log.Warn("session could not be put back after a commit; its connection is closed",
+			b.store.log.Warn("resetting the session after a commit failed, closing its connection",
 				zap.Stringer("projection", b.lease.ID), zap.Error(err))
 			closeHard(ctx, conn)
 		}

@@ -148,7 +148,7 @@ func (d *delivery) verdict(err, cause error) *engine.Fault {
 		return d.fault
 	case d.next == len(d.batch.Events):
 		if err != nil {
-			d.store.log.Warn("a handler failed after it had acknowledged everything; that changes nothing",
+			d.store.log.Warn("handler failed after acknowledging everything, error ignored",
 				zap.Stringer("projection", d.lease.ID), zap.Error(err))
 		}
 		return nil

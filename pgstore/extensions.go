@@ -58,12 +58,12 @@ func (s *Store) warnOfExtensions(ctx context.Context) {
 	found, err := s.extensionsOutside(ctx, s.pool, true)
 	if err != nil {
 		s.warned.Store(false)
-		s.log.Debug("looking for extensions outside the tenants' search path failed", zap.Error(err))
+		s.log.Debug("reading extensions outside the search path failed", zap.Error(err))
 		return
 	}
 	if len(found.extensions) > 0 {
-		s.log.Warn("named tenants do not find extensions that lie outside of their search path, and may use other operators in their place without an error",
-			zap.Strings("extensions", found.extensions), zap.String("share", found.toShare()))
+		s.log.Warn("extensions outside the search path of named tenants",
+			zap.String("effect", "statements may use other operators in their place without an error"), zap.Strings("extensions", found.extensions), zap.String("share", found.toShare()))
 	}
 }
 

@@ -64,7 +64,7 @@ func (s port) Claim(ctx context.Context, node engine.Node, rows []int32, judge b
 		return claim.leases, err
 	}
 	if _, err := s.pool.Exec(ctx, endLeftovers, int64(uint32(s.control.batchClass)), claim.taken, claim.began); err != nil {
-		s.log.Debug("what is left of dead owners' batches is not ended, and ends by itself", zap.Error(err))
+		s.log.Debug("ending the batches of dead owners failed", zap.Error(err))
 	}
 	return claim.leases, nil
 }

@@ -242,7 +242,7 @@ func TestClaimOfARoleThatMayNotEndSessionsSucceeds(t *testing.T) {
 		if len(leases) != 1 || leases[0].Epoch != left.lease.Epoch+1 || leases[0].CrashCount != 1 {
 			t.Fatalf("%s claimed %v", role, leases)
 		}
-		if n := logs.FilterMessageSnippet("not ended").Len(); n != may.logged {
+		if n := logs.FilterMessageSnippet("ending the batches of dead owners failed").Len(); n != may.logged {
 			t.Errorf("%s: logged %v", role, logs.All())
 		}
 		// The fence refuses it, on a session that works.

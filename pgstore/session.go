@@ -60,7 +60,8 @@ func (s *nodeSession) setUp(ctx context.Context) error {
 	if s.pooled = pooling.Lends; s.pooled {
 		// Settings, LISTEN and the lock would belong to any session of the pooler, and so would the session that is ended for
 		// the lock.
-		s.store.log.Warn("a pooler stands between the session connection and the server: notifications do not arrive, and the node has no session lock; give Options.SessionDSN a way around it")
+		s.store.log.Warn("pooler in front of the session connection",
+			zap.String("effect", "notifications do not arrive, and the node has no session lock"), zap.String("remedy", "set Options.SessionDSN to the server itself"))
 		return s.Heartbeat(ctx)
 	}
 	if _, err := s.conn.Exec(ctx, keepalives+listen); err != nil {
@@ -80,7 +81,7 @@ func (s *nodeSession) setUp(ctx context.Context) error {
 		if _, err := s.conn.Exec(ctx, endLastSession, pgx.QueryExecModeExec, key); err == nil {
 			return &engine.Fault{Class: engine.Infrastructure, Err: errors.New("the node's session lock was still held by its last session, which was ended")}
 		}
-		s.store.log.Warn("the node's last session cannot be ended; the node goes on without its session lock", zap.String("node", s.node.ID))
+		s.store.log.Warn("ending the previous session of the node failed, running without a session lock", zap.String("node", s.node.ID))
 	}
 	if _, err := s.conn.Exec(ctx, c.forgetNodes, pgx.QueryExecModeExec); err != nil {
 		return err

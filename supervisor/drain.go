@@ -151,7 +151,7 @@ func (b *boss) release(ctx actor.Context) {
 func (b *boss) released(ctx actor.Context, msg *released) {
 	b.releasing = false
 	if msg.err != nil {
-		b.env.Log.Warn("leases not given back", zap.Int("leases", len(msg.handbacks)), zap.Error(msg.err))
+		b.env.Log.Warn("releasing leases failed", zap.Int("leases", len(msg.handbacks)), zap.Error(msg.err))
 	}
 	if !b.stopping {
 		for _, h := range msg.handbacks {

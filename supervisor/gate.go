@@ -74,7 +74,7 @@ func (g *gate) shut(ctx actor.Context, why error) {
 		return
 	}
 	g.closed, g.since, g.probes = true, time.Now(), 1
-	g.env.Log.Warn("database cannot be worked with; everything waits for it", zap.Error(why))
+	g.env.Log.Warn("database unusable, all actors wait", zap.Error(why))
 	g.probed(ctx, &probed{err: why})
 }
 
@@ -163,7 +163,7 @@ func (g *gate) probed(ctx actor.Context, msg *probed) {
 		return
 	}
 	g.closed = false
-	g.env.Log.Info("database can be worked with again", zap.Duration("after", time.Since(g.since)), zap.Int("waiting", len(g.waiters)))
+	g.env.Log.Info("database usable again", zap.Duration("after", time.Since(g.since)), zap.Int("waiting", len(g.waiters)))
 	i := 0
 	for _, w := range g.waiters {
 		delay := time.Duration(i/startsAtOnce)*startsEvery + rand.N(startsEvery)

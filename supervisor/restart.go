@@ -28,7 +28,7 @@ func (s *strategy) HandleFailure(_ *actor.ActorSystem, supervisor actor.Supervis
 	if c := s.boss.children[pid.Id]; c != nil {
 		c.crash = crash
 	}
-	s.boss.env.Log.Error("actor crashed; it is started again", zap.String("actor", crash.Actor), zap.Any("panic", crash.Value), zap.String("stack", crash.Stack))
+	s.boss.env.Log.Error("actor crashed, restarting", zap.String("actor", crash.Actor), zap.Any("panic", crash.Value), zap.String("stack", crash.Stack))
 	supervisor.StopChildren(pid)
 }
 
@@ -40,7 +40,7 @@ type rootStrategy struct {
 
 func (s *rootStrategy) HandleFailure(_ *actor.ActorSystem, supervisor actor.Supervisor, pid *actor.PID, _ *actor.RestartStatistics, reason, _ any) {
 	s.reason, _ = reason.(*actors.Crash)
-	s.log.Error("supervisor crashed; the runtime ends", zap.Any("reason", reason))
+	s.log.Error("supervisor crashed, ending the runtime", zap.Any("reason", reason))
 	supervisor.StopChildren(pid)
 }
 
@@ -125,14 +125,14 @@ func (b *boss) lookForStuck(ctx actor.Context) {
 	b.watch = b.env.After(watchEvery, ctx.Self(), &watchDue{})
 	for id, entry := range b.env.Registry.All() {
 		if c := b.projections[id]; c != nil && c.pid != nil && Stuck(entry) {
-			b.env.Log.With(c.who()...).Error("projection stands still; it is started again", zap.String("state", string(entry.State)))
+			b.env.Log.With(c.who()...).Error("projection stuck, restarting", zap.String("state", string(entry.State)))
 			b.env.Registry.CountStuck()
 			ctx.Stop(c.pid)
 		}
 	}
 	for tenant, entry := range b.env.Registry.Feeds() {
 		if c := b.feeds[tenant]; c != nil && c.pid != nil && !entry.Busy.IsZero() && time.Since(entry.Busy) > b.env.Timing.QueryTimeout+stuckAfter {
-			b.env.Log.Error("feed stands still; it is started again", zap.String("tenant", tenant))
+			b.env.Log.Error("feed stuck, restarting", zap.String("tenant", tenant))
 			b.env.Registry.CountStuck()
 			ctx.Stop(c.pid)
 		}

@@ -344,7 +344,7 @@ func (b *boss) faulted(ctx actor.Context, msg *messages.Faulted) {
 func (b *boss) misconfigured(c *child, fault *engine.Fault) {
 	if !c.told {
 		c.told = true
-		b.env.Log.With(c.who()...).Error("stopped by its configuration; whether that was mended is looked at again and again", zap.Error(fault.Err))
+		b.env.Log.With(c.who()...).Error("feed stopped by its configuration, retrying", zap.Error(fault.Err))
 	}
 	b.resumeIn(c, mendedEvery)
 }
@@ -370,7 +370,7 @@ func (c *child) atLeast() time.Duration {
 
 // tryAgain resumes a child after a delay: its fault is its own, since the server can be worked with.
 func (b *boss) tryAgain(c *child) {
-	b.env.Log.With(c.who()...).Warn("fault counts against no event; it is tried again", zap.Stringer("class", c.fault.Class), zap.Int("attempt", c.faults), zap.Error(c.fault.Err))
+	b.env.Log.With(c.who()...).Warn("fault not counted, retrying", zap.Stringer("class", c.fault.Class), zap.Int("attempt", c.faults), zap.Error(c.fault.Err))
 	b.resumeIn(c, retryDelay(faultPolicy(), c.faults))
 }
 

@@ -70,7 +70,7 @@ func TestCrashOfAProjectionsActorDisturbsNobodyElse(t *testing.T) {
 			t.Errorf("%s was started %d times, want %d", id, got, want)
 		}
 	}
-	if w.logs.FilterMessage("actor crashed; it is started again").Len() != 1 {
+	if w.logs.FilterMessage("actor crashed, restarting").Len() != 1 {
 		t.Error("the crash was not told once")
 	}
 }
@@ -251,7 +251,7 @@ func TestFaultsOfManyWhileTheServerAnswersShutNoGate(t *testing.T) {
 	if reloads := w.reloads.Load() - reloads; reloads > n*each {
 		t.Errorf("%d leases were read again for %d faults", reloads, n*each)
 	}
-	if n := w.logs.FilterMessage("database cannot be worked with; everything waits for it").Len(); n != 0 {
+	if n := w.logs.FilterMessage("database unusable, all actors wait").Len(); n != 0 {
 		t.Errorf("the gate was shut %d times", n)
 	}
 }

@@ -136,7 +136,7 @@ func (s *step) ended(r RunResult) {
 		}
 		for _, letter := range p.Rejected {
 			s.replayIn(s.Def.Replay.Interval)
-			s.log(zap.ErrorLevel, "event parked, as its handler rejected it", zap.Int64("position", letter.Position), zap.String("stream", letter.Stream),
+			s.log(zap.ErrorLevel, "event parked, rejected by its handler", zap.Int64("position", letter.Position), zap.String("stream", letter.Stream),
 				zap.String("type", letter.Type), zap.Int("attempt", letter.Attempts), zap.String("error", letter.Error))
 		}
 		if p.Err == nil {
@@ -157,7 +157,7 @@ func (s *step) succeeded(batch engine.Batch) {
 	if blocked := len(batch.BlockedByStream); blocked > 0 {
 		s.Row.Parked += int64(blocked)
 		s.replayIn(s.Def.Replay.Interval)
-		s.log(zap.InfoLevel, "events parked behind others of their streams", zap.Int("events", blocked), zap.Int64("up to", batch.To))
+		s.log(zap.InfoLevel, "events parked behind others of their streams", zap.Int("events", blocked), zap.Int64("position", batch.To))
 	}
 	s.Window.Handled(n)
 	if n > 0 {

@@ -40,14 +40,15 @@ func (s *step) failed(batch engine.Batch, f *engine.Fault, outage bool) {
 		if s.State = (Idle{}); f.Class == engine.Interrupted {
 			s.State = Reconnecting{}
 		}
-		s.log(zap.DebugLevel, "batch failed; nothing is counted", zap.Stringer("then", decision), zap.Stringer("class", f.Class),
-			zap.Int("events", len(batch.Events)), zap.Int64("failing", f.Position), zap.Error(f.Err))
+		s.log(zap.DebugLevel, "batch failed, nothing counted", zap.Stringer("decision", decision), zap.Stringer("class", f.Class),
+			zap.Int("events", len(batch.Events)), zap.Int64("position", f.Position), zap.Error(f.Err))
 	case CountIt:
 		s.Faults.Object = ""
 		s.Sizer.Failed(batch.Events, f.Position)
-		s.log(zap.WarnLevel, "event failed", zap.Int64("position", at.Position), zap.Stringer("class", f.Class), zap.Error(f.Err))
 		e := batch.Events[0]
-		s.start(Record{Failure: Count(s.Row.ID, e, s.Row.AttemptsAt(e.Position), f.Err, f.Stack)})
+		failure := Count(s.Row.ID, e, s.Row.AttemptsAt(e.Position), f.Err, f.Stack)
+		s.log(zap.WarnLevel, "event failed", append(eventFields(e, failure.Attempt), zap.Stringer("class", f.Class), zap.Error(f.Err))...)
+		s.start(Record{Failure: failure})
 	default:
 		if at.Class == engine.MissingObject {
 			s.missing(batch.Events[0], f)
@@ -68,7 +69,7 @@ func (s *step) recorded(f projection.Failure, first time.Time) {
 // crashed takes in that the processes that tried an event ended. It is not tried once more. The attempts were counted before
 // they were made.
 func (s *step) crashed(e event.Envelope) {
-	s.log(zap.WarnLevel, "processes ended at an event", zap.Int64("position", e.Position), zap.Int("deaths", s.Row.CrashAttempts))
+	s.log(zap.WarnLevel, "processes ended at an event", eventFields(e, s.Row.CrashAttempts)...)
 	s.decide(projection.Failure{Projection: s.Row.ID, Event: e, Attempt: s.Row.CrashAttempts, Err: projection.ErrProcessDied, FirstFailedAt: s.Row.FailingSince})
 }
 
@@ -103,15 +104,14 @@ func (s *step) carryOut(f projection.Failure, answer *projection.Action) {
 // moved takes in that the checkpoint moved over an event that failed.
 func (s *step) moved(job Move) {
 	e := job.Failure.Event
-	fields := []zap.Field{zap.Int64("position", e.Position), zap.String("stream", e.Stream), zap.String("type", e.Type),
-		zap.Int("attempt", job.Failure.Attempt), zap.Error(job.Failure.Err)}
+	fields := append(eventFields(e, job.Failure.Attempt), zap.Error(job.Failure.Err))
 	if job.Action == projection.ActionSkip {
 		s.log(zap.WarnLevel, "event skipped", fields...)
 	} else {
 		stream := job.Action == projection.ActionParkStream
 		s.replayIn(s.Def.Replay.Interval)
 		s.Row.Parked, s.Row.ParkedStreams = s.Row.Parked+1, s.Row.ParkedStreams || stream
-		s.log(zap.ErrorLevel, "event parked", append(fields, zap.Bool("with its stream", stream))...)
+		s.log(zap.ErrorLevel, "event parked", append(fields, zap.Bool("blocking", stream))...)
 	}
 	s.progress(e.Position)
 	s.Row.CrashAttempts = 0
@@ -131,15 +131,18 @@ func (s *step) full(e event.Envelope) {
 
 // halted takes in that the database knows that the projection waits for a user. The next owner must know it, too.
 func (s *step) halted(job Halt) {
-	message, fields := "projection stopped, since events of its tenant are gone; it waits to be resumed", []zap.Field(nil)
 	if e := job.Event; e != nil {
-		message = "projection stopped at an event; it waits to be resumed"
-		fields = append(fields, zap.Int64("position", e.Position), zap.String("stream", e.Stream), zap.String("type", e.Type))
+		s.log(zap.ErrorLevel, "projection stopped at an event until it is resumed", append(eventFields(*e, s.Row.AttemptsAt(e.Position)), zap.Error(job.Reason))...)
 	} else {
 		s.Tail = nil // the feed says more when it knows more
+		s.log(zap.ErrorLevel, "projection stopped until it is resumed, events of its tenant are gone", zap.Error(job.Reason))
 	}
-	s.log(zap.ErrorLevel, message, append(fields, zap.Error(job.Reason))...)
 	s.waitForResume(job.Reason)
+}
+
+// eventFields identify an event that failed in the log.
+func eventFields(e event.Envelope, attempt int) []zap.Field {
+	return []zap.Field{zap.String("stream", e.Stream), zap.String("type", e.Type), zap.Int64("position", e.Position), zap.Int("attempt", attempt)}
 }
 
 // waitForResume has the projection wait for a user.
@@ -159,8 +162,8 @@ func (s *step) missing(e event.Envelope, f *engine.Fault) {
 		return
 	}
 	s.Faults.Object = why
-	s.log(zap.ErrorLevel, "handler needs an object or a privilege that is missing; the projection waits for it", zap.Int64("position", e.Position),
-		zap.Duration("at most", s.Def.Faults.MissingObject), zap.Error(f.Err))
+	s.log(zap.ErrorLevel, "projection waits for a missing object or privilege", zap.Int64("position", e.Position),
+		zap.Duration("limit", s.Def.Faults.MissingObject), zap.Error(f.Err))
 	s.State = EventWait{Reason: &waiting}
 	s.note(e, waiting.Err, &waiting)
 }
@@ -180,7 +183,7 @@ func (s *step) noted(job Note, failed *engine.Fault) {
 		s.fault(failed)
 		return
 	default:
-		s.log(zap.DebugLevel, "writing why the projection waits failed", zap.Error(failed))
+		s.log(zap.DebugLevel, "writing the reason of a wait failed", zap.Error(failed))
 	}
 	if job.Fault != nil {
 		s.fault(job.Fault)
@@ -208,14 +211,14 @@ func (s *step) countOutage(f *engine.Fault) error {
 		cause = at.Err // the event has nothing to do with it
 	}
 	if s.Breaker.State() != projection.BreakerOpen {
-		s.log(zap.DebugLevel, "what the handler depends on failed", zap.Int("failures", s.Breaker.InARow()), zap.Error(cause))
+		s.log(zap.DebugLevel, "dependency of the handler failed", zap.Int("failures", s.Breaker.InARow()), zap.Error(cause))
 		return fmt.Errorf("what the handler depends on failed, %d times in a row: %w", s.Breaker.InARow(), cause)
 	}
 	reason := fmt.Errorf("circuit breaker open until %s: %s; the last was %w", s.Breaker.Until().UTC().Format(time.RFC3339), s.Breaker.Why(), cause)
 	if opened {
-		s.log(zap.ErrorLevel, "circuit breaker opened; the projection waits for what its handler depends on", zap.Int64("position", s.Position), zap.Error(reason))
+		s.log(zap.ErrorLevel, "circuit breaker opened", zap.Int64("position", s.Position), zap.Error(reason))
 	} else {
-		s.log(zap.DebugLevel, "circuit breaker opened again by its probe", zap.Error(reason))
+		s.log(zap.DebugLevel, "circuit breaker opened again", zap.Error(reason))
 	}
 	return reason
 }

@@ -21,8 +21,10 @@ func (s *step) adopt(row engine.Lease) {
 		s.Crash = Crash{Quarantine: s.Def.MaxEvents}
 		s.Replays.Letter = 0
 	}
-	if runs := row.Desired.Runs(); runs != s.Row.Desired.Runs() {
-		s.log(zap.InfoLevel, map[bool]string{true: "projection resumed", false: "projection paused"}[runs])
+	if runs := row.Desired.Runs(); runs && !s.Row.Desired.Runs() {
+		s.log(zap.InfoLevel, "projection resumed")
+	} else if !runs && s.Row.Desired.Runs() {
+		s.log(zap.InfoLevel, "projection paused")
 	}
 	if w, waits := s.State.(RetryWait); waits && row.AttemptsAt(w.Failure.Event.Position) != w.Failure.Attempt {
 		s.State = Idle{} // a user resumed the projection, and attempts are counted anew
@@ -108,7 +110,7 @@ func (s *step) fault(f *engine.Fault) {
 	if errors.Is(f.Err, projection.ErrIncarnationChanged) && s.Faults.Changes == 0 {
 		// The first change is followed at once. Where two servers answer in turns, delays keep this from spinning.
 		s.Faults.Changes++
-		s.log(zap.InfoLevel, "server crashed or was replaced; everything is read anew", zap.Error(f.Err))
+		s.log(zap.InfoLevel, "server crashed or was replaced, reading everything again", zap.Error(f.Err))
 		if s.Tail != nil && s.Tail.Err != nil {
 			s.Tail = nil
 			s.do(Subscribe{})
@@ -122,7 +124,7 @@ func (s *step) fault(f *engine.Fault) {
 		s.order = max(s.order, Resume)
 	case engine.Configuration:
 		if s.Faults.Misconfigured++; s.Faults.Misconfigured == 1 {
-			s.log(zap.ErrorLevel, "stopped by its configuration; whether that was mended is looked at again and again", zap.Error(f.Err))
+			s.log(zap.ErrorLevel, "projection stopped by its configuration, retrying", zap.Error(f.Err))
 		}
 		s.State = Misconfigured{Reason: f, Until: s.now.Add(checkEvery)}
 	default:
@@ -138,6 +140,6 @@ func (s *step) fault(f *engine.Fault) {
 }
 
 func (s *step) tryAgain(f *engine.Fault) {
-	s.log(zap.WarnLevel, "fault counts against no event; it is tried again", zap.Stringer("class", f.Class),
+	s.log(zap.WarnLevel, "fault not counted, retrying", zap.Stringer("class", f.Class),
 		zap.Int("attempt", s.Faults.InARow), zap.Error(f.Err))
 }

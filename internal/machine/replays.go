@@ -171,13 +171,13 @@ func (s *step) replayed(r ReplayResult) {
 		s.applied++
 		s.log(zap.InfoLevel, "parked event replayed", fields...)
 	case r.Halt != nil:
-		s.log(zap.ErrorLevel, "projection stopped by a replay; it waits to be resumed", append(fields, zap.Error(r.Halt))...)
+		s.log(zap.ErrorLevel, "projection stopped by a replay until it is resumed", append(fields, zap.Error(r.Halt))...)
 		s.waitForResume(r.Halt)
 	case r.Action == projection.ActionSkip:
 		s.Row.Parked--
 		s.log(zap.WarnLevel, "parked event skipped on its replay", append(fields, zap.Error(r.Fault.Err))...)
 	default:
-		s.log(zap.WarnLevel, "replay failed; the event stays parked", append(fields, zap.Error(r.Fault.Err))...)
+		s.log(zap.WarnLevel, "replay failed, event stays parked", append(fields, zap.Error(r.Fault.Err))...)
 	}
 }
 
@@ -199,7 +199,7 @@ func (s *step) putOff(f *engine.Fault) {
 	if s.Replays.RestUntil = s.now.Add(delay); s.Replays.Commands == CommandsOpen {
 		s.Replays.Commands = ReplaysOnly
 	}
-	s.log(zap.DebugLevel, "dead letters have to wait", zap.Duration("for", delay), zap.Error(f.Err))
+	s.log(zap.DebugLevel, "dead letters wait", zap.Duration("delay", delay), zap.Error(f.Err))
 	if (f.Probe || f.Unreachable) && s.Row.Desired.Runs() && !s.Row.Halted {
 		s.fault(f)
 	}

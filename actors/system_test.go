@@ -1,0 +1,28 @@
+package actors_test
+
+import (
+	"testing"
+
+	"github.com/asynkron/protoactor-go/actor"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
+
+	"github.com/millrace-go/millrace/actors"
+)
+
+func TestMessageToAStoppedActorIsNotLoggedAsDeadLetter(t *testing.T) {
+	core, logs := observer.New(zap.DebugLevel)
+	system := actors.NewSystem(zap.New(core))
+	defer system.Shutdown()
+	pid := system.Root.Spawn(actor.PropsFromFunc(func(actor.Context) {}))
+	if err := system.Root.StopFuture(pid).Wait(); err != nil {
+		t.Fatal(err)
+	}
+	system.Root.Send(pid, "late")
+	if n := logs.FilterMessage("message to a stopped actor").FilterLevelExact(zap.DebugLevel).Len(); n != 1 {
+		t.Errorf("logged %d messages to a stopped actor, want one: %v", n, logs.All())
+	}
+	if n := logs.FilterMessageSnippet("DeadLetter").Len(); n != 0 {
+		t.Errorf("logged %d dead letters, but no event was parked", n)
+	}
+}
