@@ -38,6 +38,7 @@ func keyed(t testing.TB, tenant *Tenant, format string, from, to int) {
 }
 
 func TestKeyedAppendsDeleteExpiredKeys(t *testing.T) {
+	t.Parallel()
 	store := newStore(t)
 	const old = 200
 	keyed(t, store.Tenant, "old %d", 0, old)
@@ -68,6 +69,7 @@ func TestKeyedAppendsDeleteExpiredKeys(t *testing.T) {
 }
 
 func TestKeysAreKeptForEverIfAskedFor(t *testing.T) {
+	t.Parallel()
 	store := migrated(t, openStore(t, pgtest.Database(t), Options{KeyRetention: -1}))
 	keyed(t, store.Tenant, "old %d", 0, 10)
 	age(t, store.Tenant, 1000*DefaultKeyRetention)
@@ -89,6 +91,7 @@ func expiring(ctx context.Context, tenant *Tenant, q querier, stream, key string
 
 // Each of them deletes keys that others of them repeat.
 func TestAppendsThatDeleteEachOthersKeysDoNotDeadlock(t *testing.T) {
+	t.Parallel()
 	store := newStore(t)
 	const callers, rounds, old = 8, 40, 20
 	for round := range rounds {
@@ -117,6 +120,7 @@ func TestAppendsThatDeleteEachOthersKeysDoNotDeadlock(t *testing.T) {
 }
 
 func TestExpiredKeysThatAreLockedAreLeftToOthers(t *testing.T) {
+	t.Parallel()
 	store := newStore(t)
 	ctx := testContext(t)
 	keyed(t, store.Tenant, "old %d", 0, 10)
@@ -148,6 +152,7 @@ func TestExpiredKeysThatAreLockedAreLeftToOthers(t *testing.T) {
 }
 
 func TestRepeatableReadTransactionIsNotFailedByKeysThatOthersDelete(t *testing.T) {
+	t.Parallel()
 	store := newStore(t)
 	ctx := testContext(t)
 	keyed(t, store.Tenant, "old %d", 0, 10)
@@ -184,6 +189,7 @@ func (m *meddler) TraceQueryStart(ctx context.Context, _ *pgx.Conn, data pgx.Tra
 func (*meddler) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
 
 func TestRepeatWhoseKeyIsDeletedMeanwhileAppends(t *testing.T) {
+	t.Parallel()
 	dsn := pgtest.Database(t)
 	other := migrated(t, openStore(t, dsn, Options{}))
 	var meddled atomic.Int32

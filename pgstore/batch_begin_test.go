@@ -43,6 +43,7 @@ func (o *owner) settingIn(opts ApplyOptions, name string) (value string) {
 }
 
 func TestBatchAnnouncesItselfWithItsPid(t *testing.T) {
+	t.Parallel()
 	o := newOwner(t, 1)
 	conn := strange(t, o.store)
 	announced := func() (pids []int32) {
@@ -72,6 +73,7 @@ func TestBatchAnnouncesItselfWithItsPid(t *testing.T) {
 }
 
 func TestBatchHasTimeoutsOfItsOwn(t *testing.T) {
+	t.Parallel()
 	o := newOwner(t, 1)
 	most := fmt.Sprintf("%dms", (7_250*time.Millisecond + afterDeadline).Milliseconds())
 	for name, want := range map[string]string{
@@ -90,6 +92,7 @@ func TestBatchHasTimeoutsOfItsOwn(t *testing.T) {
 }
 
 func TestDeadlineBeyondWhatSettingsHoldWorks(t *testing.T) {
+	t.Parallel()
 	o := newOwner(t, 1)
 	if err := o.apply(write, ApplyOptions{Timeout: math.MaxInt64 / 2}); err != nil {
 		t.Fatal(err)
@@ -98,6 +101,7 @@ func TestDeadlineBeyondWhatSettingsHoldWorks(t *testing.T) {
 }
 
 func TestRelaxedBatchDoesNotWaitForTheDisk(t *testing.T) {
+	t.Parallel()
 	o := newOwner(t, 1)
 	for relaxed, want := range map[bool]string{true: "off", false: "on"} {
 		if got := o.settingIn(ApplyOptions{AsyncCommit: relaxed}, "synchronous_commit"); got != want {
@@ -110,6 +114,7 @@ func TestRelaxedBatchDoesNotWaitForTheDisk(t *testing.T) {
 }
 
 func TestAppendInARelaxedBatchWaitsForTheDisk(t *testing.T) {
+	t.Parallel()
 	o := newOwner(t, 1)
 	woken := wakeCount(t, o.store)
 	err := o.apply(writeAnd(func(ctx context.Context, tx pgx.Tx) error {
@@ -136,6 +141,7 @@ func TestAppendInARelaxedBatchWaitsForTheDisk(t *testing.T) {
 }
 
 func TestSearchPathIsThatOfANamedTenantOnly(t *testing.T) {
+	t.Parallel()
 	store := newStore(t)
 	makeModel(t, store)
 	before := show(testContext(t), store.pool, "search_path")

@@ -18,6 +18,7 @@ import (
 )
 
 func TestAcknowledgedPrefixIsKeptAndTheRestComesAgain(t *testing.T) {
+	t.Parallel()
 	o := newOwner(t, 5)
 	first := o.lease.Checkpoint + 1
 	err := o.deliver(func(ctx context.Context, d *Delivery) error {
@@ -47,6 +48,7 @@ func TestAcknowledgedPrefixIsKeptAndTheRestComesAgain(t *testing.T) {
 }
 
 func TestAcknowledgementsThatMakeNoSenseAreRefusedByName(t *testing.T) {
+	t.Parallel()
 	o := newOwner(t, 5)
 	first := o.lease.Checkpoint + 1
 	err := o.deliver(func(ctx context.Context, d *Delivery) error {
@@ -73,6 +75,7 @@ func TestAcknowledgementsThatMakeNoSenseAreRefusedByName(t *testing.T) {
 }
 
 func TestFailureIsThatOfTheFirstEventThatIsNotDone(t *testing.T) {
+	t.Parallel()
 	o := newOwner(t, 5)
 	start := o.lease.Checkpoint
 	for name, c := range map[string]struct {
@@ -119,6 +122,7 @@ func TestFailureIsThatOfTheFirstEventThatIsNotDone(t *testing.T) {
 }
 
 func TestRejectedEventIsParkedAndTheDeliveryGoesOnBehindIt(t *testing.T) {
+	t.Parallel()
 	o := newOwner(t, 4)
 	start := o.lease.Checkpoint
 	o.lease.FailingPosition, o.lease.Attempts = start+2, 2
@@ -143,6 +147,7 @@ func TestRejectedEventIsParkedAndTheDeliveryGoesOnBehindIt(t *testing.T) {
 }
 
 func TestRejectionThatConcernsMoreThanItsEventIsLeftToTheProjection(t *testing.T) {
+	t.Parallel()
 	o := newOwner(t, 3)
 	start := o.lease.Checkpoint
 	var recent engine.FailureWindow
@@ -185,6 +190,7 @@ func TestRejectionThatConcernsMoreThanItsEventIsLeftToTheProjection(t *testing.T
 }
 
 func TestEventsBehindOthersAreParkedOnTheWay(t *testing.T) {
+	t.Parallel()
 	o := newOwner(t, 6)
 	start := o.lease.Checkpoint
 	all, err := o.pending()
@@ -218,6 +224,7 @@ func TestEventsBehindOthersAreParkedOnTheWay(t *testing.T) {
 }
 
 func TestTokenIsTheEventsOwnWhateverTheNamesAre(t *testing.T) {
+	t.Parallel()
 	o := newOwner(t, 2)
 	var tokens, times []string
 	for range 2 {
@@ -236,6 +243,7 @@ func TestTokenIsTheEventsOwnWhateverTheNamesAre(t *testing.T) {
 }
 
 func TestBudgetThatEndsBetweenEventsLosesNothing(t *testing.T) {
+	t.Parallel()
 	o := newOwner(t, 6)
 	var got []int64
 	handler := func(end func()) DeliveryHandler {
@@ -289,6 +297,7 @@ func TestBudgetThatEndsBetweenEventsLosesNothing(t *testing.T) {
 
 // What is acknowledged must not come again after a crash of the server, whatever the session's default is.
 func TestAcknowledgementWaitsForTheDisk(t *testing.T) {
+	t.Parallel()
 	o := newOwner(t, 2)
 	mustExec(t, o.store, `create table public.kept (setting text);
 		create function public.keep() returns trigger language plpgsql as

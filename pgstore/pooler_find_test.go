@@ -31,6 +31,7 @@ func found(t *testing.T, one, other string) pooling {
 }
 
 func TestPoolerIsNoticedHoweverItLendsSessions(t *testing.T) {
+	t.Parallel()
 	want := pooling{lends: true, forgets: true}
 	for name, options := range map[string]pgtest.PgBouncerOptions{
 		"one session":         {PoolSize: 1},
@@ -84,6 +85,7 @@ func keepBusy(t *testing.T, dsn string) (stop func()) {
 
 // A pooler with several processes may never give the one connection's session to the other.
 func TestPoolerOfSeveralProcessesIsNoticed(t *testing.T) {
+	t.Parallel()
 	around := pgtest.Database(t)
 	config, err := pgx.ParseConfig(around)
 	if err != nil {
@@ -114,6 +116,7 @@ func leavesNothing(t *testing.T, through string) {
 }
 
 func TestPoolerThatHasNoSecondSessionIsTakenForOneThatLends(t *testing.T) {
+	t.Parallel()
 	through, _ := behind(t, pgtest.PgBouncerOptions{Mode: "session", PoolSize: 1})
 	if got, want := found(t, through, through), (pooling{lends: true, forgets: true}); got != want {
 		t.Errorf("got %+v", got)
@@ -122,6 +125,7 @@ func TestPoolerThatHasNoSecondSessionIsTakenForOneThatLends(t *testing.T) {
 
 // The session connection must not set anything in a session that serves others a moment later.
 func TestSessionConnectionLeavesNothingInAPooledSession(t *testing.T) {
+	t.Parallel()
 	through, _ := behind(t, pgtest.PgBouncerOptions{PoolSize: 1})
 	store := openThrough(t, through)
 	session, err := connect(t, store, aNode())
@@ -135,6 +139,7 @@ func TestSessionConnectionLeavesNothingInAPooledSession(t *testing.T) {
 }
 
 func TestNoPoolerIsFoundWhereThereIsNone(t *testing.T) {
+	t.Parallel()
 	dsn := pgtest.Database(t)
 	if got := found(t, dsn, dsn); got != (pooling{}) {
 		t.Errorf("got %+v", got)

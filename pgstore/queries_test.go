@@ -7,6 +7,7 @@ import (
 )
 
 func TestEveryStatementSaysWhatItLocksAndNeeds(t *testing.T) {
+	t.Parallel()
 	files, err := fs.Glob(queryFiles, "queries/*.sql")
 	if err != nil || len(files) == 0 {
 		t.Fatal(files, err)

@@ -56,6 +56,7 @@ var (
 )
 
 func TestTenantIsCreatedWithItsSetupOrNotAtAll(t *testing.T) {
+	t.Parallel()
 	store := migrated(t, setUpStore(t, pgtest.Database(t), firstStep, func(ctx context.Context, tx pgx.Tx, tenant string) error {
 		if tenant == "broken" {
 			return errors.New("on purpose")
@@ -81,6 +82,7 @@ func TestTenantIsCreatedWithItsSetupOrNotAtAll(t *testing.T) {
 }
 
 func TestMigrateAppliesNewStepsToEveryTenantOnce(t *testing.T) {
+	t.Parallel()
 	dsn := pgtest.Database(t)
 	var c calls
 	first := migrated(t, setUpStore(t, dsn, c.counting(1, firstStep)))
@@ -110,6 +112,7 @@ func TestMigrateAppliesNewStepsToEveryTenantOnce(t *testing.T) {
 
 // What ends a migration in the middle, and how: the tenants before it are done, it has nothing, and those after it wait.
 func TestMigrateGoesOnWithTheTenantThatItEndedAt(t *testing.T) {
+	t.Parallel()
 	ways := map[string]func(ctx context.Context, tx pgx.Tx, cancel func()) error{
 		"an error":     func(context.Context, pgx.Tx, func()) error { return errors.New("on purpose") },
 		"cancellation": func(ctx context.Context, _ pgx.Tx, cancel func()) error { cancel(); return nil },
@@ -171,6 +174,7 @@ func setups(t testing.TB, store *Store) []string {
 }
 
 func TestProcessesThatMigrateAtOnceRunEachStepOnce(t *testing.T) {
+	t.Parallel()
 	dsn := pgtest.Database(t)
 	first := migrated(t, setUpStore(t, dsn, firstStep))
 	const tenants, processes = 12, 4
@@ -203,6 +207,7 @@ func TestProcessesThatMigrateAtOnceRunEachStepOnce(t *testing.T) {
 }
 
 func TestProgramWithFewerStepsWorksOnButMakesNoTenants(t *testing.T) {
+	t.Parallel()
 	dsn := pgtest.Database(t)
 	old := migrated(t, setUpStore(t, dsn, firstStep))
 	acme := newTenant(t, old, "acme")
@@ -231,6 +236,7 @@ func TestProgramWithFewerStepsWorksOnButMakesNoTenants(t *testing.T) {
 }
 
 func TestStepsCannotEndTheirTransactionNorKeepIt(t *testing.T) {
+	t.Parallel()
 	var kept pgx.Tx
 	store := setUpStore(t, pgtest.Database(t), func(ctx context.Context, tx pgx.Tx, _ string) error {
 		kept = tx
@@ -256,6 +262,7 @@ func TestStepsCannotEndTheirTransactionNorKeepIt(t *testing.T) {
 }
 
 func TestSetupThatMakesNoSenseIsRefused(t *testing.T) {
+	t.Parallel()
 	err := Options{Schema: "millrace", TenantSetup: []TenantStep{firstStep, nil}}.validate()
 	if err == nil || !strings.Contains(err.Error(), "Options.TenantSetup[1] is nil") {
 		t.Errorf("error %v", err)
