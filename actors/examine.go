@@ -57,7 +57,7 @@ func (w *worker) outage(err error) (outage bool) {
 	if fault.Class != engine.HandlerFault && !fault.Returned {
 		return false // its own transaction failed
 	}
-	if _, asks := projection.RequestedAction(fault.Err); asks || machine.Permanent(fault.Err) {
+	if _, asks := projection.RequestedAction(fault.Err); asks || engine.IsPermanent(fault.Err) {
 		return false
 	}
 	defer func() {

@@ -4,21 +4,15 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/cenkalti/backoff/v4"
-
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/projection"
 )
 
-// Permanent reports whether a handler declared its error to be permanent, by backoff.Permanent.
-func Permanent(err error) bool {
-	var permanent *backoff.PermanentError
-	return errors.As(err, &permanent)
-}
-
 // final reports whether an event must not be tried again: its error is permanent, or processes end at it.
-func final(err error) bool { return Permanent(err) || errors.Is(err, projection.ErrProcessDied) }
+func final(err error) bool {
+	return engine.IsPermanent(err) || errors.Is(err, projection.ErrProcessDied)
+}
 
 // countAttempt returns the number of the attempt that follows the attempts before. It is the only place that counts one: of an
 // event of a batch or of a delivery, of a replay, and of an attempt that is counted before it is made.
