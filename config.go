@@ -88,7 +88,7 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// validate names the first field that makes no sense, of a config with its defaults in place.
+// validate returns an error about the first invalid field of a configuration that has its defaults.
 func (c Config) validate(store engine.Store) error {
 	for _, field := range []struct {
 		name  string
@@ -99,26 +99,26 @@ func (c Config) validate(store engine.Store) error {
 		{"GracePeriod", c.GracePeriod}, {"QueryTimeout", c.QueryTimeout},
 	} {
 		if field.value < time.Millisecond {
-			return fmt.Errorf("value of Config.%s is below a millisecond: %v", field.name, field.value)
+			return fmt.Errorf("%s must be at least 1ms: %v", "Config."+field.name, field.value)
 		}
 	}
 	if c.HeartbeatInterval > c.LeaseDuration/3 {
-		return fmt.Errorf("value of Config.HeartbeatInterval (%v) is more than a third of Config.LeaseDuration (%v)", c.HeartbeatInterval, c.LeaseDuration)
+		return fmt.Errorf("Config.HeartbeatInterval (%v) must be at most a third of Config.LeaseDuration (%v)", c.HeartbeatInterval, c.LeaseDuration)
 	}
 	if c.FailureDetection < 20*time.Millisecond {
-		return fmt.Errorf("value of Config.FailureDetection is below 20 ms: %v", c.FailureDetection)
+		return fmt.Errorf("Config.FailureDetection must be at least 20ms: %v", c.FailureDetection)
 	}
 	if c.FailureDetection > c.LeaseDuration {
-		return fmt.Errorf("value of Config.FailureDetection (%v) is above Config.LeaseDuration (%v), after which a death is noticed anyway", c.FailureDetection, c.LeaseDuration)
+		return fmt.Errorf("Config.FailureDetection (%v) must be at most Config.LeaseDuration (%v)", c.FailureDetection, c.LeaseDuration)
 	}
 	pool := store.Connections()
 	switch {
 	case c.MaxBatches < 0:
-		return fmt.Errorf("value of Config.MaxBatches is negative: %d", c.MaxBatches)
+		return fmt.Errorf("Config.MaxBatches must not be negative: %d", c.MaxBatches)
 	case c.MaxBatches > 1 && c.MaxBatches >= pool:
-		return fmt.Errorf("value of Config.MaxBatches is %d, but the pool has %d connections: it needs a pool of %d, one to read with", c.MaxBatches, pool, c.MaxBatches+1)
+		return fmt.Errorf("Config.MaxBatches (%d) must be less than the connections of the store's pool (%d)", c.MaxBatches, pool)
 	case c.MaxBatchesPerTenant < 0:
-		return fmt.Errorf("value of Config.MaxBatchesPerTenant is negative: %d", c.MaxBatchesPerTenant)
+		return fmt.Errorf("Config.MaxBatchesPerTenant must not be negative: %d", c.MaxBatchesPerTenant)
 	case c.TailMemory < 0:
 		return fmt.Errorf("Config.TailMemory must not be negative: %d", c.TailMemory)
 	case c.MaxDeliveries < 0:
@@ -127,10 +127,10 @@ func (c Config) validate(store engine.Store) error {
 	seen := make(map[string]bool, len(c.Tenants))
 	for _, t := range c.Tenants {
 		if err := store.ValidTenant(t); err != nil {
-			return fmt.Errorf("value of Config.Tenants: %w", err)
+			return fmt.Errorf("Config.Tenants: %w", err)
 		}
 		if seen[t] {
-			return fmt.Errorf("value of Config.Tenants names %q twice", t)
+			return fmt.Errorf("Config.Tenants must not name a tenant twice: %q", t)
 		}
 		seen[t] = true
 	}

@@ -14,27 +14,27 @@ import (
 
 func TestBadConfigurationIsRefusedNamingTheField(t *testing.T) {
 	b := setup(t, pgstore.Options{}, "pool_max_conns", "4")
-	for field, config := range map[string]millrace.Config{
-		"Config.Store":                  {},
-		"Config.HeartbeatInterval":      {Store: b.store, HeartbeatInterval: -1},
-		"third of Config.LeaseDuration": {Store: b.store, HeartbeatInterval: 2 * time.Second},
-		"above Config.LeaseDuration":    {Store: b.store, FailureDetection: 6 * time.Second},
-		"Config.FailureDetection":       {Store: b.store, FailureDetection: -1},
-		"Config.LeaseDuration":          {Store: b.store, LeaseDuration: 2 * time.Second},
-		"Config.PollInterval":           {Store: b.store, PollInterval: -time.Second},
-		"Config.ReconcileInterval":      {Store: b.store, ReconcileInterval: time.Microsecond},
-		"Config.AdvanceInterval":        {Store: b.store, AdvanceInterval: -1},
-		"Config.GracePeriod":            {Store: b.store, GracePeriod: -1},
-		"Config.QueryTimeout":           {Store: b.store, QueryTimeout: -1},
-		"a pool of 5":                   {Store: b.store, MaxBatches: 4},
-		"Config.MaxBatches ":            {Store: b.store, MaxBatches: -1},
-		"Config.MaxBatchesPerTenant":    {Store: b.store, MaxBatchesPerTenant: -1},
-		"Config.MaxDeliveries":          {Store: b.store, MaxDeliveries: -1},
-		"Config.Tenants":                {Store: b.store, Tenants: []string{""}},
-		`"a" twice`:                     {Store: b.store, Tenants: []string{"a", "a"}},
+	for message, config := range map[string]millrace.Config{
+		"Config.Store must be set":                                                           {},
+		"Config.HeartbeatInterval must be at least 1ms: -1ns":                                {Store: b.store, HeartbeatInterval: -1},
+		"Config.HeartbeatInterval (2s) must be at most a third of Config.LeaseDuration (5s)": {Store: b.store, HeartbeatInterval: 2 * time.Second},
+		"Config.FailureDetection (6s) must be at most Config.LeaseDuration (5s)":             {Store: b.store, FailureDetection: 6 * time.Second},
+		"Config.FailureDetection must be at least 20ms: 10ms":                                {Store: b.store, FailureDetection: 10 * time.Millisecond},
+		"Config.HeartbeatInterval (1s) must be at most a third of Config.LeaseDuration (2s)": {Store: b.store, LeaseDuration: 2 * time.Second},
+		"Config.PollInterval must be at least 1ms: -1s":                                      {Store: b.store, PollInterval: -time.Second},
+		"Config.ReconcileInterval must be at least 1ms: 1µs":                                 {Store: b.store, ReconcileInterval: time.Microsecond},
+		"Config.AdvanceInterval must be at least 1ms: -1ns":                                  {Store: b.store, AdvanceInterval: -1},
+		"Config.GracePeriod must be at least 1ms: -1ns":                                      {Store: b.store, GracePeriod: -1},
+		"Config.QueryTimeout must be at least 1ms: -1ns":                                     {Store: b.store, QueryTimeout: -1},
+		"Config.MaxBatches (4) must be less than the connections of the store's pool (4)":    {Store: b.store, MaxBatches: 4},
+		"Config.MaxBatches must not be negative: -1":                                         {Store: b.store, MaxBatches: -1},
+		"Config.MaxBatchesPerTenant must not be negative: -1":                                {Store: b.store, MaxBatchesPerTenant: -1},
+		"Config.MaxDeliveries must not be negative: -1":                                      {Store: b.store, MaxDeliveries: -1},
+		"Config.Tenants: tenant":                                                             {Store: b.store, Tenants: []string{""}},
+		`Config.Tenants must not name a tenant twice: "a"`:                                   {Store: b.store, Tenants: []string{"a", "a"}},
 	} {
-		if _, err := millrace.New(config); err == nil || !strings.Contains(err.Error(), field) {
-			t.Errorf("%s: %v", field, err)
+		if _, err := millrace.New(config); err == nil || !strings.Contains(err.Error(), message) || strings.Contains(err.Error(), "\n") {
+			t.Errorf("got %v, want one line with %q", err, message)
 		}
 	}
 }
@@ -44,31 +44,31 @@ func TestBadProjectionIsRefusedNamingTheField(t *testing.T) {
 	rt := b.runtime(millrace.Config{})
 	handler := record("p")
 	countsAll := func(error) bool { return true }
-	for field, p := range map[string]millrace.Projection{
-		"Projection.Name":                {Handler: pgstore.Batch(handler)},
-		"at most 100 bytes":              {Name: strings.Repeat("n", 101), Handler: pgstore.Batch(handler)},
+	for message, p := range map[string]millrace.Projection{
+		"Projection.Name": {Handler: pgstore.Batch(handler)},
+		"Projection.Name must be at most 100 bytes: ": {Name: strings.Repeat("n", 101), Handler: pgstore.Batch(handler)},
 		"UTF-8":                          {Name: "\xff", Handler: pgstore.Batch(handler)},
 		"Projection.Handler must be set": {Name: "p"},
-		"MaxEvents":                      {Name: "p", Handler: pgstore.Batch(handler), MaxEvents: -1},
-		"MaxBytes":                       {Name: "p", Handler: pgstore.Batch(handler), MaxBytes: -1},
-		"Timeout":                        {Name: "p", Handler: pgstore.Batch(handler), Timeout: -1},
-		"must not be empty":              {Name: "p", Handler: pgstore.Batch(handler), Types: []string{""}},
-		"Retry.Base":                     {Name: "p", Handler: pgstore.Batch(handler), Retry: projection.RetryPolicy{Base: -1}},
-		"Retry.Cap":                      {Name: "p", Handler: pgstore.Batch(handler), Retry: projection.RetryPolicy{Base: 2, Cap: 1}},
-		"Retry.Factor":                   {Name: "p", Handler: pgstore.Batch(handler), Retry: projection.RetryPolicy{Factor: 0.5}},
-		"OnFailure":                      {Name: "p", Handler: pgstore.Batch(handler), OnFailure: 99},
-		"AsyncCommit":                    {Name: "p", Handler: millrace.DeliverEach(freely), AsyncCommit: true},
-		"Replay.Error":                   {Name: "p", Handler: pgstore.Batch(handler), Replay: projection.ReplayPolicy{Interval: time.Minute, Error: "a\x00b"}},
-		"Replay.Interval":                {Name: "p", Handler: pgstore.Batch(handler), Replay: projection.ReplayPolicy{Interval: -1}},
-		"Replay.Factor":                  {Name: "p", Handler: pgstore.Batch(handler), Replay: projection.ReplayPolicy{Interval: time.Minute, Factor: 0.5}},
-		"Replay.Cap":                     {Name: "p", Handler: pgstore.Batch(handler), Replay: projection.ReplayPolicy{Interval: time.Minute, Cap: time.Second}},
-		"MaxFailureShare":                {Name: "p", Handler: pgstore.Batch(handler), MaxFailureShare: 1.5},
-		"Retry.Jitter":                   {Name: "p", Handler: pgstore.Batch(handler), Retry: projection.RetryPolicy{Jitter: 1.5}},
-		"Breaker.IsOutage":               {Name: "p", Handler: pgstore.Batch(handler), Breaker: projection.BreakerPolicy{OpenFor: time.Minute}},
-		"Breaker.OpenFor":                {Name: "p", Handler: pgstore.Batch(handler), Breaker: projection.BreakerPolicy{IsOutage: countsAll, OpenFor: -1}},
+		`projection "p": Projection.MaxEvents must be from 1 to 32767: -1`: {Name: "p", Handler: pgstore.Batch(handler), MaxEvents: -1},
+		`projection "p": Projection.MaxBytes must not be negative: -1`:     {Name: "p", Handler: pgstore.Batch(handler), MaxBytes: -1},
+		`projection "p": Projection.Timeout must be at least 10ms: -1ns`:   {Name: "p", Handler: pgstore.Batch(handler), Timeout: -1},
+		"must not be empty":                                                   {Name: "p", Handler: pgstore.Batch(handler), Types: []string{""}},
+		"Retry.Base must not be negative: -1ns":                               {Name: "p", Handler: pgstore.Batch(handler), Retry: projection.RetryPolicy{Base: -1}},
+		"Retry.Cap (1ns) must be at least Retry.Base (2ns)":                   {Name: "p", Handler: pgstore.Batch(handler), Retry: projection.RetryPolicy{Base: 2, Cap: 1}},
+		"Retry.Factor must be at least 1: 0.5":                                {Name: "p", Handler: pgstore.Batch(handler), Retry: projection.RetryPolicy{Factor: 0.5}},
+		"Projection.OnFailure must be an action: 99":                          {Name: "p", Handler: pgstore.Batch(handler), OnFailure: 99},
+		"Projection.AsyncCommit must be false: a delivery has no transaction": {Name: "p", Handler: millrace.DeliverEach(freely), AsyncCommit: true},
+		"Replay.Error": {Name: "p", Handler: pgstore.Batch(handler), Replay: projection.ReplayPolicy{Interval: time.Minute, Error: "a\x00b"}},
+		"Replay.Interval must not be negative: -1ns":              {Name: "p", Handler: pgstore.Batch(handler), Replay: projection.ReplayPolicy{Interval: -1}},
+		"Replay.Factor must be from 1 to 100: 0.5":                {Name: "p", Handler: pgstore.Batch(handler), Replay: projection.ReplayPolicy{Interval: time.Minute, Factor: 0.5}},
+		"Replay.Cap (1s) must be at least Replay.Interval (1m0s)": {Name: "p", Handler: pgstore.Batch(handler), Replay: projection.ReplayPolicy{Interval: time.Minute, Cap: time.Second}},
+		"Projection.MaxFailureShare must be at most 1: 1.5":       {Name: "p", Handler: pgstore.Batch(handler), MaxFailureShare: 1.5},
+		"Retry.Jitter must be at most 1: 1.5":                     {Name: "p", Handler: pgstore.Batch(handler), Retry: projection.RetryPolicy{Jitter: 1.5}},
+		"Breaker.IsOutage must be set if":                         {Name: "p", Handler: pgstore.Batch(handler), Breaker: projection.BreakerPolicy{OpenFor: time.Minute}},
+		"Breaker.OpenFor must not be negative: -1ns":              {Name: "p", Handler: pgstore.Batch(handler), Breaker: projection.BreakerPolicy{IsOutage: countsAll, OpenFor: -1}},
 	} {
-		if err := rt.Register(p); err == nil || !strings.Contains(err.Error(), field) {
-			t.Errorf("%s: %v", field, err)
+		if err := rt.Register(p); err == nil || !strings.Contains(err.Error(), message) || strings.Contains(err.Error(), "\n") {
+			t.Errorf("got %v, want one line with %q", err, message)
 		}
 	}
 }

@@ -112,9 +112,9 @@ func (p Projection) validate() error {
 	case p.MaxBytes < 0:
 		return fmt.Errorf("Projection.MaxBytes must not be negative: %d", p.MaxBytes)
 	case p.Timeout < 10*time.Millisecond:
-		return fmt.Errorf("Projection.Timeout must be at least 10 ms: %v", p.Timeout)
+		return fmt.Errorf("Projection.Timeout must be at least 10ms: %v", p.Timeout)
 	case !p.OnFailure.Known():
-		return fmt.Errorf("Projection.OnFailure is no action: %d", int(p.OnFailure))
+		return fmt.Errorf("Projection.OnFailure must be an action: %d", int(p.OnFailure))
 	case !(p.MaxFailureShare <= 1):
 		return fmt.Errorf("Projection.MaxFailureShare must be at most 1: %v", p.MaxFailureShare)
 	}

@@ -74,16 +74,16 @@ const maxKeyBytes = 200
 // Validate returns an error if the version is negative or the key cannot be stored.
 func (e Expected) Validate() error {
 	if e.version < 0 {
-		return fmt.Errorf("expected version %d is negative", e.version)
+		return fmt.Errorf("the expected version must not be negative: %d", e.version)
 	}
 	if !e.keyed {
 		return nil
 	}
 	if e.key == "" {
-		return errors.New("the idempotency key is empty")
+		return errors.New("the idempotency key must not be empty")
 	}
 	if len(e.key) > maxKeyBytes {
-		return fmt.Errorf("the idempotency key is %d bytes long, at most %d are allowed", len(e.key), maxKeyBytes)
+		return fmt.Errorf("the idempotency key (%d bytes) must be at most %d bytes", len(e.key), maxKeyBytes)
 	}
 	return valid.Text("idempotency key", e.key)
 }

@@ -161,12 +161,12 @@ func TestBadInputForDeadLettersIsNamedAndChangesNothing(t *testing.T) {
 		err  error
 		says string
 	}{
-		"list, limit":      {list(projection.DeadLetterPage{Limit: -1}), "Limit is negative: -1"},
+		"list, limit":      {list(projection.DeadLetterPage{Limit: -1}), "Limit must not be negative: -1"},
 		"list, error":      {list(projection.DeadLetterPage{DeadLetterFilter: bad}), "Error"},
 		"list, stream":     {list(projection.DeadLetterPage{DeadLetterFilter: projection.DeadLetterFilter{Stream: "\xff"}}), "Stream"},
 		"list, type":       {list(projection.DeadLetterPage{DeadLetterFilter: projection.DeadLetterFilter{Type: "\x00"}}), "Type"},
 		"list, state":      {list(projection.DeadLetterPage{States: []projection.DeadLetterState{"dead"}}), `"dead"`},
-		"list, beyond":     {list(projection.DeadLetterPage{After: -5}), "After is negative: -5"},
+		"list, beyond":     {list(projection.DeadLetterPage{After: -5}), "After must not be negative: -5"},
 		"count":            {count(bad), "Error"},
 		"count, state":     {count(none, projection.DeadLetterParked, "lost"), `"lost"`},
 		"replay, error":    {replay(bad, 1), "Error"},

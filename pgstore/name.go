@@ -12,17 +12,17 @@ import (
 // validName reports why name cannot name a schema of ours; nil means that it can.
 func validName(what, name string, most int) error {
 	if name == "" {
-		return fmt.Errorf("%s is empty", what)
+		return fmt.Errorf("%s must not be empty", what)
 	}
 	if len(name) > most {
-		return fmt.Errorf("%s is longer than %d bytes: %s", what, most, excerpt.Quoted(name))
+		return fmt.Errorf("%s must be at most %d bytes: %s", what, most, excerpt.Quoted(name))
 	}
 	if err := valid.Text(what, name); err != nil {
 		return err
 	}
 	for _, r := range name {
 		if unicode.IsControl(r) {
-			return fmt.Errorf("%s %s contains a control character", what, excerpt.Quoted(name))
+			return fmt.Errorf("%s must not contain control characters: %s", what, excerpt.Quoted(name))
 		}
 	}
 	return nil

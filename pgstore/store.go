@@ -85,7 +85,7 @@ func (o Options) validate() error {
 		return err
 	}
 	if strings.Contains(o.Schema, "$$") {
-		return fmt.Errorf("Options.Schema %q contains $$, which quotes the functions in it", o.Schema)
+		return fmt.Errorf("Options.Schema must not contain $$, which quotes the functions in it: %q", o.Schema)
 	}
 	if err := validShared(o.Schema, o.SharedSchemas); err != nil {
 		return err

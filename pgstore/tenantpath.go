@@ -49,7 +49,7 @@ func validShared(control string, shared []string) error {
 		default:
 			continue
 		}
-		return fmt.Errorf("Options.SharedSchemas contains %q: %s", schema, reason)
+		return fmt.Errorf("Options.SharedSchemas must not contain %q: %s", schema, reason)
 	}
 	return nil
 }

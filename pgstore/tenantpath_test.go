@@ -136,8 +136,8 @@ func TestStatementsOfOneConnectionFindTheTablesOfEachTenant(t *testing.T) {
 func TestSharedSchemasThatMakeNoSenseAreRefusedByName(t *testing.T) {
 	t.Parallel()
 	for reason, shared := range map[string][]string{
-		"is empty":                 {"public", ""},
-		"is longer than 63 bytes":  {strings.Repeat("x", 64)},
+		"must not be empty":        {"public", ""},
+		"must be at most 63 bytes": {strings.Repeat("x", 64)},
 		"control character":        {"a\nb"},
 		"named twice":              {"public", "app", "public"},
 		"another schema in each":   {"$user"},

@@ -26,7 +26,7 @@ func TenantSQL(sql string) TenantStep {
 func validSetup(steps []TenantStep) error {
 	for i, step := range steps {
 		if step == nil {
-			return fmt.Errorf("Options.TenantSetup[%d] is nil", i)
+			return fmt.Errorf("Options.TenantSetup[%d] must not be nil", i)
 		}
 	}
 	return nil

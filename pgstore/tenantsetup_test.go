@@ -265,7 +265,7 @@ func TestStepsCannotEndTheirTransactionNorKeepIt(t *testing.T) {
 func TestSetupThatMakesNoSenseIsRefused(t *testing.T) {
 	t.Parallel()
 	err := Options{Schema: "millrace", TenantSetup: []TenantStep{firstStep, nil}}.validate()
-	if err == nil || !strings.Contains(err.Error(), "Options.TenantSetup[1] is nil") {
+	if err == nil || !strings.Contains(err.Error(), "Options.TenantSetup[1] must not be nil") {
 		t.Errorf("error %v", err)
 	}
 }

@@ -53,17 +53,17 @@ func (p BreakerPolicy) WithDefaults() BreakerPolicy {
 	return p
 }
 
-// Validate names the first field that makes no sense, of a policy with its defaults in place.
+// Validate returns an error about the first invalid field of a policy that has its defaults.
 func (p BreakerPolicy) Validate() error {
 	switch {
 	case p.IsOutage == nil && (p.Failures != 0 || p.Window != 0 || p.OpenFor != 0):
-		return errors.New("there is no Breaker.IsOutage, but another field of Breaker is set: without it there is no breaker")
+		return errors.New("Breaker.IsOutage must be set if another field of Breaker is set")
 	case p.Failures < 0:
-		return fmt.Errorf("value of Breaker.Failures is negative: %d", p.Failures)
+		return fmt.Errorf("Breaker.Failures must not be negative: %d", p.Failures)
 	case p.Window < 0:
-		return fmt.Errorf("value of Breaker.Window is negative: %v", p.Window)
+		return fmt.Errorf("Breaker.Window must not be negative: %v", p.Window)
 	case p.OpenFor < 0:
-		return fmt.Errorf("value of Breaker.OpenFor is negative: %v", p.OpenFor)
+		return fmt.Errorf("Breaker.OpenFor must not be negative: %v", p.OpenFor)
 	}
 	return nil
 }

@@ -103,17 +103,17 @@ func (p ReplayPolicy) WithDefaults() ReplayPolicy {
 	return p
 }
 
-// Validate names the first field that makes no sense, of a policy with its defaults in place.
+// Validate returns an error about the first invalid field of a policy that has its defaults.
 func (p ReplayPolicy) Validate() error {
 	switch {
 	case p.Interval < 0:
-		return fmt.Errorf("value of Replay.Interval is negative: %v", p.Interval)
+		return fmt.Errorf("Replay.Interval must not be negative: %v", p.Interval)
 	case p.Interval > 0 && p.Interval < 10*time.Millisecond:
-		return fmt.Errorf("value of Replay.Interval is below 10 ms: %v", p.Interval)
+		return fmt.Errorf("Replay.Interval must be at least 10ms: %v", p.Interval)
 	case p.Cap < p.Interval:
-		return fmt.Errorf("value of Replay.Cap (%v) is below Replay.Interval (%v)", p.Cap, p.Interval)
+		return fmt.Errorf("Replay.Cap (%v) must be at least Replay.Interval (%v)", p.Cap, p.Interval)
 	case !(p.Factor >= 1 && p.Factor <= 100):
-		return fmt.Errorf("value of Replay.Factor is not from 1 to 100: %v", p.Factor)
+		return fmt.Errorf("Replay.Factor must be from 1 to 100: %v", p.Factor)
 	}
 	return valid.Text("Replay.Error", p.Error)
 }

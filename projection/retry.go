@@ -43,17 +43,17 @@ func (p RetryPolicy) WithDefaults() RetryPolicy {
 	return p
 }
 
-// Validate names the first field that makes no sense, of a policy with its defaults in place.
+// Validate returns an error about the first invalid field of a policy that has its defaults.
 func (p RetryPolicy) Validate() error {
 	switch {
 	case p.Base < 0:
-		return fmt.Errorf("value of Retry.Base is negative: %v", p.Base)
+		return fmt.Errorf("Retry.Base must not be negative: %v", p.Base)
 	case p.Cap < p.Base:
-		return fmt.Errorf("value of Retry.Cap (%v) is below Retry.Base (%v)", p.Cap, p.Base)
+		return fmt.Errorf("Retry.Cap (%v) must be at least Retry.Base (%v)", p.Cap, p.Base)
 	case !(p.Factor >= 1):
-		return fmt.Errorf("value of Retry.Factor is below 1: %v", p.Factor)
+		return fmt.Errorf("Retry.Factor must be at least 1: %v", p.Factor)
 	case !(p.Jitter <= 1):
-		return fmt.Errorf("value of Retry.Jitter is above 1: %v", p.Jitter)
+		return fmt.Errorf("Retry.Jitter must be at most 1: %v", p.Jitter)
 	}
 	return nil
 }

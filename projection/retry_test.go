@@ -30,11 +30,11 @@ func TestZeroRetryPolicyMeansTheDefaults(t *testing.T) {
 func TestRetryPolicyThatMakesNoSenseIsRefusedByField(t *testing.T) {
 	for want, p := range map[string]projection.RetryPolicy{
 		"":                                     {},
-		"Retry.Base is negative":               {Base: -1},
-		"Retry.Cap (1ms) is below Retry.Base":  {Base: time.Second, Cap: time.Millisecond},
-		"Retry.Cap (-1ns) is below Retry.Base": {Cap: -1},
-		"Retry.Factor is below 1":              {Factor: 0.5},
-		"Retry.Jitter is above 1":              {Jitter: 1.5},
+		"Retry.Base must not be negative: -1ns":               {Base: -1},
+		"Retry.Cap (1ms) must be at least Retry.Base (1s)":  {Base: time.Second, Cap: time.Millisecond},
+		"Retry.Cap (-1ns) must be at least Retry.Base": {Cap: -1},
+		"Retry.Factor must be at least 1: 0.5":              {Factor: 0.5},
+		"Retry.Jitter must be at most 1: 1.5":              {Jitter: 1.5},
 	} {
 		err := p.WithDefaults().Validate()
 		if (want == "") != (err == nil) || err != nil && !strings.Contains(err.Error(), want) {
