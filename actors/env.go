@@ -10,8 +10,9 @@ import (
 	"time"
 
 	"github.com/asynkron/protoactor-go/actor"
-	"github.com/millrace-go/millrace/internal/engine"
 	"go.uber.org/zap"
+
+	"github.com/millrace-go/millrace/internal/engine"
 )
 
 // Timing are the intervals that the actors work by.

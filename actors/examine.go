@@ -4,13 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"runtime/debug"
 	"time"
 
 	"go.uber.org/zap"
 
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/internal/machine"
+	"github.com/millrace-go/millrace/internal/usercode"
 	"github.com/millrace-go/millrace/projection"
 )
 
@@ -43,12 +43,11 @@ func (w *worker) examine(ctx context.Context, err error) finding {
 		}
 	}
 	// While our own server is away, nothing is known of what the handler depends on.
-	return finding{fault: &fault, outage: !fault.Unreachable && w.outage(err)}
+	return finding{fault: &fault, outage: !fault.Unreachable && w.outage(ctx, err)}
 }
 
-// outage reports whether a batch failed because of what its handler depends on, and of no event. It asks the user's IsOutage,
-// which may take long or panic.
-func (w *worker) outage(err error) (outage bool) {
+// outage reports whether a batch failed because of what its handler depends on, and of no event. It asks the user's IsOutage.
+func (w *worker) outage(ctx context.Context, err error) bool {
 	isOutage := w.def.Breaker.IsOutage
 	if isOutage == nil {
 		return false
@@ -60,59 +59,30 @@ func (w *worker) outage(err error) (outage bool) {
 	if _, asks := projection.RequestedAction(fault.Err); asks || engine.IsPermanent(fault.Err) {
 		return false
 	}
-	defer func() {
-		if r := recover(); r != nil {
-			outage = false
-			w.log.Error("outage check panicked, failure attributed to the event", zap.Any("panic", r), zap.Stack("stack"), zap.Error(fault.Err))
-		}
-	}()
-	return isOutage(fault.Err)
+	outage, asked := usercode.Ask(ctx, askTime, func(context.Context) bool { return isOutage(fault.Err) })
+	if asked != nil && ctx.Err() == nil {
+		w.log.Error("outage check gave no answer, failure attributed to the event", zap.NamedError("reason", asked),
+			zap.String("stack", usercode.StackOf(asked)), zap.Error(fault.Err))
+	}
+	return outage
 }
 
-// askTime bounds a call of a projection's FailureHandler. The event that it decides about waits meanwhile, and so do those
-// after it.
+// askTime bounds a call of a projection's FailureHandler or IsOutage. The event that it decides about waits meanwhile, and so do
+// those after it.
 const askTime = 5 * time.Second
 
 // ask asks the user what is to be done about a failure.
 func (w *worker) ask(ctx context.Context, f projection.Failure) machine.Result {
-	action, err := consult(ctx, askTime, w.def.FailureHandler, f)
+	action, err := usercode.Ask(ctx, askTime, func(ctx context.Context) projection.Action { return w.def.FailureHandler(ctx, f) })
+	if err == nil && !action.Known() {
+		err = fmt.Errorf("it answered with %v", action)
+	}
 	if err == nil {
 		return machine.Answer{Action: &action}
 	}
 	if ctx.Err() == nil {
 		w.log.Error("failure handler gave no answer, default policy applies", zap.String("stream", f.Event.Stream),
-			zap.String("type", f.Event.Type), zap.Int64("position", f.Event.Position), zap.Int("attempt", f.Attempt), zap.Error(err))
+			zap.String("type", f.Event.Type), zap.Int64("position", f.Event.Position), zap.Int("attempt", f.Attempt), zap.Error(err), zap.String("stack", usercode.StackOf(err)))
 	}
 	return machine.Answer{}
-}
-
-// consult calls decide, for no longer than limit: a call that has not returned then is left to itself. A panic is an error, and
-// so is an answer that is no action.
-func consult(ctx context.Context, limit time.Duration, decide func(context.Context, projection.Failure) projection.Action, f projection.Failure) (projection.Action, error) {
-	ctx, cancel := context.WithTimeout(ctx, limit)
-	defer cancel()
-	type answer struct {
-		action projection.Action
-		err    error
-	}
-	done := make(chan answer, 1)
-	go func() {
-		a := answer{err: errors.New("it ended its goroutine")}
-		defer func() {
-			if r := recover(); r != nil {
-				a.err = fmt.Errorf("it panicked: %v\n%s", r, debug.Stack())
-			}
-			done <- a
-		}()
-		a = answer{action: decide(ctx, f)}
-	}()
-	select {
-	case a := <-done:
-		if a.err == nil && !a.action.Known() {
-			a.err = fmt.Errorf("it answered with %v", a.action)
-		}
-		return a.action, a.err
-	case <-ctx.Done():
-		return 0, fmt.Errorf("it did not answer within %v: %w", limit, context.Cause(ctx))
-	}
 }

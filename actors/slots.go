@@ -7,8 +7,9 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/millrace-go/millrace/internal/engine"
 	"golang.org/x/sync/semaphore"
+
+	"github.com/millrace-go/millrace/internal/engine"
 )
 
 // Slots limit how many batches run at once, in all and for each tenant, so that no tenant takes them all and nothing

@@ -4,8 +4,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/millrace-go/millrace/internal/engine"
 	"go.uber.org/zap"
+
+	"github.com/millrace-go/millrace/internal/engine"
 )
 
 // The server lets others claim a whole lease time after a heartbeat arrived, which is after it was sent.

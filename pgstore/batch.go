@@ -16,6 +16,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/internal/usercode"
 	"github.com/millrace-go/millrace/pgstore/internal/guard"
 	"github.com/millrace-go/millrace/pgstore/internal/pgerr"
 	"github.com/millrace-go/millrace/pgstore/internal/session"
@@ -126,7 +127,7 @@ func swallowed(cause error) error {
 
 // afterDeadline is how long the server's own time-outs leave the session alone past the handler's deadline: while it is
 // asked what the session waits for, and while the handler may still return.
-const afterDeadline = askTime + abandonTime + time.Second
+const afterDeadline = askTime + usercode.Grace + time.Second
 
 // setUpSQL holds numbers, a UUID and quoted names only; nothing of a user's is put into it unquoted. Its parts depend on the
 // batch, and many statements in one round trip take no parameters: so it and finishSQL stand here and not in a file.

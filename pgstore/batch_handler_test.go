@@ -12,6 +12,7 @@ import (
 
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/internal/usercode"
 	"github.com/millrace-go/millrace/pgstore/internal/pgerr"
 	"github.com/millrace-go/millrace/projection"
 )
@@ -149,7 +150,7 @@ func TestHandlerThatEndsItsGoroutineFails(t *testing.T) {
 		return nil
 	}), engine.ApplyOptions{})
 	wantClass(t, err, engine.HandlerFault)
-	if !errors.Is(err, errGoexit) {
+	if !errors.Is(err, usercode.ErrGoexit) {
 		t.Error(err)
 	}
 	o.untouched()

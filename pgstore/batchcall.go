@@ -10,33 +10,23 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/internal/usercode"
 	"github.com/millrace-go/millrace/pgstore/internal/guard"
 	"github.com/millrace-go/millrace/pgstore/internal/pgerr"
 	"github.com/millrace-go/millrace/projection"
 )
 
-// abandonTime is how long a handler may take to return after its context was cancelled.
-const abandonTime = 2 * time.Second
-
 // askTime bounds the question what a session waits for.
 const askTime = 2 * time.Second
-
-// errGoexit tells that a handler ended its goroutine instead of returning.
-var errGoexit = errors.New("the handler ended its goroutine")
 
 // call runs the handler in a goroutine of its own, so that neither a handler that hangs nor one that ends its goroutine
 // takes the projection with it, and says whose fault it is where it fails.
 func (b *batchTx) call(ctx context.Context, leased *leasedConn, pid uint32, tx *guard.Tx, fn func(context.Context, pgx.Tx) error) error {
 	handlerCtx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	done := make(chan error, 1)
 	// What the handler left running must not write into whatever the connection does next.
 	defer tx.Close()
-	go func() {
-		err := errGoexit
-		defer func() { done <- err }()
-		err = engine.Protect(func() error { return fn(handlerCtx, tx) })
-	}()
+	call := usercode.Go(func() error { return fn(handlerCtx, tx) })
 	deadline := time.NewTimer(b.opts.deadline)
 	defer deadline.Stop()
 
@@ -44,8 +34,8 @@ func (b *batchTx) call(ctx context.Context, leased *leasedConn, pid uint32, tx *
 	var cause error
 	infrastructure := false
 	select {
-	case err := <-done:
-		return handlerFault(err, tx, pgConn)
+	case <-call.Done():
+		return handlerFault(call.Err(), tx, pgConn)
 	case <-deadline.C:
 		cause = projection.ErrTimeout
 		waits, err := b.waitsForLock(ctx, pid)
@@ -59,23 +49,17 @@ func (b *batchTx) call(ctx context.Context, leased *leasedConn, pid uint32, tx *
 	}
 	cancel(cause)
 
-	grace := time.NewTimer(abandonTime)
-	defer grace.Stop()
-	var err error
-	select {
-	case err = <-done:
-		if err == nil && ctx.Err() == nil && !pgConn.IsClosed() {
-			return nil // It finished after all, on a connection that still works.
-		}
-	case <-grace.C:
+	err, abandoned := call.End()
+	if abandoned {
 		leased.abandon()
 		b.store.abandoned.Add(1)
-		err = projection.ErrAbandoned
+	} else if err == nil && ctx.Err() == nil && !pgConn.IsClosed() {
+		return nil // it finished after all, on a connection that still works
 	}
 	if ctx.Err() != nil {
 		return &engine.Fault{Class: engine.Infrastructure, Err: fmt.Errorf("batch was cancelled: %w", cause)}
 	}
-	fault := &engine.Fault{Class: engine.HandlerFault, Position: projection.FailedPosition(err), Stack: engine.StackOf(err), Err: errors.Join(cause, err)}
+	fault := &engine.Fault{Class: engine.HandlerFault, Position: projection.FailedPosition(err), Stack: usercode.StackOf(err), Err: errors.Join(cause, err)}
 	noted := tx.Fault()
 	switch class := returnedClass(noted); {
 	case infrastructure:
@@ -96,7 +80,7 @@ func handlerFault(err error, tx *guard.Tx, conn *pgconn.PgConn) error {
 	// A statement that the handler itself gave too little time ends like one whose server went away. Only counting a
 	// failure tells them apart, since that needs the server: so it is left to be counted.
 	ownTimeout := pgconn.Timeout(noted) || errors.Is(noted, context.DeadlineExceeded) || errors.Is(noted, context.Canceled)
-	fault := &engine.Fault{Class: returnedClass(err), Position: projection.FailedPosition(err), Stack: engine.StackOf(err), Err: err, Returned: true}
+	fault := &engine.Fault{Class: returnedClass(err), Position: projection.FailedPosition(err), Stack: usercode.StackOf(err), Err: err, Returned: true}
 	switch {
 	case ownTimeout:
 	case noted != nil && (conn.IsClosed() || pgerr.FromServer(noted) && conn.TxStatus() == 'E'):

@@ -12,6 +12,7 @@ import (
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/internal/machine"
+	"github.com/millrace-go/millrace/internal/usercode"
 	"github.com/millrace-go/millrace/projection"
 )
 
@@ -105,7 +106,7 @@ func (d *delivery) reject(ctx context.Context, position int64, cause error) erro
 		return fmt.Errorf("the next event is at position %d", d.batch.Events[d.next].Position)
 	}
 	e := d.batch.Events[at]
-	failure := machine.Count(d.lease.ID, e, d.lease.AttemptsAt(e.Position), machine.Rejection(&d.opts.Policy, cause), engine.StackOf(cause))
+	failure := machine.Count(d.lease.ID, e, d.lease.AttemptsAt(e.Position), machine.Rejection(&d.opts.Policy, cause), usercode.StackOf(cause))
 	// The events of the batch that are parked behind others need their room, too.
 	about := machine.Circumstances{Policy: &d.opts.Policy, Window: d.recent, Parked: d.lease.Parked + int64(len(d.batch.BlockedByStream)-d.behind)}
 	if about.Decide(failure).Action != projection.ActionPark || d.batch.Replay != nil {

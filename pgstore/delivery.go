@@ -12,6 +12,7 @@ import (
 
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/internal/usercode"
 	"github.com/millrace-go/millrace/projection"
 )
 
@@ -70,47 +71,39 @@ func (d *delivery) begin(ctx context.Context) error {
 	return nil
 }
 
-// call runs the handler in a goroutine of its own, until it returns or is left to itself some time after its context ended. It
-// returns what the handler did, and why its context had ended, if it had.
+// call runs the handler until it returns, or is left to itself some time after its context ended. It returns the handler's
+// error, and why the handler's context had ended, if it had.
 func (d *delivery) call(h func(ctx context.Context, d engine.Delivery) error, giveUp func()) (err, cause error) {
-	done := make(chan error, 1)
-	go func() {
-		err := errGoexit
-		defer func() { done <- err }()
-		err = engine.Protect(func() error { return h(d.ctx, d) })
-	}()
+	call := usercode.Go(func() error { return h(d.ctx, d) })
+	d.untilEnd(call.Done())
+	cause = context.Cause(d.ctx)
+	err, abandoned := call.End()
+	if abandoned {
+		d.store.abandoned.Add(1)
+		giveUp()
+	}
+	return err, cause
+}
+
+// untilEnd returns when the handler has returned, or its context has ended. It ends the context when the node may no longer be
+// sure of its lease.
+func (d *delivery) untilEnd(returned <-chan struct{}) {
 	for d.ctx.Err() == nil {
 		until, changed := d.trust()
-		left := time.Until(until)
-		if left <= 0 {
-			d.end(projection.ErrLeaseUnconfirmed)
-			break
-		}
-		lapse := time.NewTimer(left)
+		lapse := time.NewTimer(time.Until(until))
 		select {
-		case err := <-done:
+		case <-returned:
 			lapse.Stop()
-			return err, context.Cause(d.ctx)
+			return
 		case <-changed:
-			if !time.Now().Before(until) {
-				d.end(projection.ErrLeaseUnconfirmed) // a heartbeat that came late brings nothing back: others may have claimed meanwhile
-			}
 		case <-lapse.C:
-			d.end(projection.ErrLeaseUnconfirmed)
 		case <-d.ctx.Done():
 		}
 		lapse.Stop()
+		if !time.Now().Before(until) {
+			d.end(projection.ErrLeaseUnconfirmed) // also if a heartbeat came late: others may have claimed the lease meanwhile
+		}
 	}
-	grace := time.NewTimer(abandonTime)
-	defer grace.Stop()
-	select {
-	case err = <-done:
-	case <-grace.C:
-		d.store.abandoned.Add(1)
-		err = projection.ErrAbandoned
-		giveUp()
-	}
-	return err, context.Cause(d.ctx)
 }
 
 // ended says how a delivery ended whose handler returned err; cause is why its context had ended before, nil if it had not.
@@ -183,7 +176,7 @@ func (d *delivery) failure(err error) *engine.Fault {
 		err = fmt.Errorf("failed at position %d, which is the first that is not done: %w", next, err)
 	}
 	class := returnedClass(err)
-	return &engine.Fault{Class: class, Probe: class == engine.Unclear, Position: next, Stack: engine.StackOf(err), Err: err, Returned: true}
+	return &engine.Fault{Class: class, Probe: class == engine.Unclear, Position: next, Stack: usercode.StackOf(err), Err: err, Returned: true}
 }
 
 // settle keeps that the first n events are done. letter is what becomes of the last of them, where it is parked.

@@ -15,6 +15,7 @@ import (
 
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/internal/usercode"
 	"github.com/millrace-go/millrace/projection"
 )
 
@@ -85,7 +86,7 @@ func TestFailureIsThatOfTheFirstEventThatIsNotDone(t *testing.T) {
 	}{
 		"error": {fails, "on purpose"},
 		"panic": {func(context.Context, engine.Delivery) error { panic(errOnPurpose) }, "on purpose"},
-		"end":   {func(context.Context, engine.Delivery) error { runtime.Goexit(); return nil }, errGoexit.Error()},
+		"end":   {func(context.Context, engine.Delivery) error { runtime.Goexit(); return nil }, usercode.ErrGoexit.Error()},
 		"named": {func(_ context.Context, d engine.Delivery) error {
 			return projection.At(d.Events()[2].Position, errOnPurpose)
 		}, "on purpose"},

@@ -10,6 +10,7 @@ import (
 
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/excerpt"
+	"github.com/millrace-go/millrace/internal/usercode"
 	"github.com/millrace-go/millrace/projection"
 )
 
@@ -56,8 +57,8 @@ func HandleEach[Tx any](f func(ctx context.Context, tx Tx, e event.Envelope) err
 	}
 	return HandleBatch(func(ctx context.Context, tx Tx, events []event.Envelope) error {
 		for _, e := range events {
-			if err := Protect(func() error { return f(ctx, tx, e) }); err != nil {
-				return &projection.EventError{Position: e.Position, Stack: StackOf(err), Err: err}
+			if err := usercode.Protect(func() error { return f(ctx, tx, e) }); err != nil {
+				return &projection.EventError{Position: e.Position, Stack: usercode.StackOf(err), Err: err}
 			}
 		}
 		return nil
@@ -97,7 +98,7 @@ func HandleTypeBatch[Tx any, T event.Typed](f func(ctx context.Context, tx Tx, e
 
 // ofType limits a handler to the event type of T.
 func ofType[T event.Typed](h Handler) Handler {
-	h.Err = Protect(func() error {
+	h.Err = usercode.Protect(func() error {
 		var zero T
 		h.Types = []string{zero.EventType()}
 		return nil

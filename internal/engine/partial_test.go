@@ -7,9 +7,10 @@ import (
 	"testing"
 	"time"
 
+	"pgregory.net/rapid"
+
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/projection"
-	"pgregory.net/rapid"
 )
 
 // Whatever was rejected or parked behind others: nothing of a batch is lost between what is done and what is left.

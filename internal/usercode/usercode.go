@@ -1,0 +1,109 @@
+// Package usercode calls functions of the user's: handlers, and those that decide about failures. A function may panic, end its
+// goroutine, or not return when its context ends. None of that harms its caller.
+package usercode
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"time"
+
+	"github.com/millrace-go/millrace/projection"
+)
+
+// Grace is how long a call may take to return after its context was cancelled.
+const Grace = 2 * time.Second
+
+// ErrGoexit is the error of a function that ended its goroutine instead of returning.
+var ErrGoexit = errors.New("the handler ended its goroutine")
+
+// Call is a call in a goroutine of its own.
+type Call struct {
+	done chan struct{}
+	err  error
+}
+
+// Go calls fn in a goroutine of its own.
+func Go(fn func() error) *Call {
+	c := &Call{done: make(chan struct{}), err: ErrGoexit}
+	go func() {
+		defer close(c.done)
+		c.err = Protect(fn)
+	}()
+	return c
+}
+
+// Done is closed when the function has returned.
+func (c *Call) Done() <-chan struct{} { return c.done }
+
+// Err returns the function's error, that of a panic, or that of an end of its goroutine. It may be called after Done is closed.
+func (c *Call) Err() error { return c.err }
+
+// End waits until a function whose context was cancelled has returned, and returns its error. A function that does not return
+// within Grace is left to itself: End returns projection.ErrAbandoned, and abandoned is true.
+func (c *Call) End() (err error, abandoned bool) {
+	timer := time.NewTimer(Grace)
+	defer timer.Stop()
+	select {
+	case <-c.done:
+		return c.err, false
+	case <-timer.C:
+		return projection.ErrAbandoned, true
+	}
+}
+
+// Ask calls fn with a context that ends after limit, and returns its answer. A function that has not returned then is left to
+// itself, and Ask returns an error.
+func Ask[T any](ctx context.Context, limit time.Duration, fn func(ctx context.Context) T) (T, error) {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	var answer, none T
+	call := Go(func() error {
+		answer = fn(ctx)
+		return nil
+	})
+	select {
+	case <-call.done:
+		return answer, call.err
+	case <-ctx.Done():
+		return none, fmt.Errorf("no answer within %v: %w", limit, context.Cause(ctx))
+	}
+}
+
+// Protect calls fn and returns an error if it panics.
+func Protect(fn func() error) (err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = &panicError{value: r, stack: string(debug.Stack())}
+		}
+	}()
+	return fn()
+}
+
+// StackOf returns the stack of the panic in err. It is empty if there is none.
+func StackOf(err error) string {
+	var p *panicError
+	if errors.As(err, &p) {
+		return p.stack
+	}
+	return ""
+}
+
+// panicError is a panic of a function of the user's.
+type panicError struct {
+	value any
+	stack string
+}
+
+func (e *panicError) Error() string {
+	return fmt.Sprintf("%v: %v", projection.ErrHandlerPanic, e.value)
+}
+
+func (e *panicError) Is(target error) bool { return target == projection.ErrHandlerPanic }
+
+// Unwrap returns the panic's value if that is an error.
+func (e *panicError) Unwrap() error {
+	err, _ := e.value.(error)
+	return err
+}
