@@ -40,7 +40,7 @@ func newDrawer(t testing.TB, each int) *drawer {
 func (d *drawer) append(stream string) int64 {
 	d.t.Helper()
 	e := event.Event{Type: "of " + stream, Body: []byte(`{"of": "` + stream + `"}`)}
-	at := mustAppend(d.t, d.store.Tenant, stream, event.Any, e).Positions[0]
+	at := mustAppend(d.t, d.store.tenant, stream, event.Any, e).Positions[0]
 	d.at[stream] = append(d.at[stream], at)
 	d.events[at] = event.Envelope{Position: at, Stream: stream, Version: int64(len(d.at[stream])), Type: e.Type, Body: e.Body}
 	return at
