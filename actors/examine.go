@@ -108,7 +108,7 @@ func consult(ctx context.Context, limit time.Duration, decide func(context.Conte
 	}()
 	select {
 	case a := <-done:
-		if a.err == nil && !a.action.Known() {
+		if a.err == nil && !engine.KnownAction(a.action) {
 			a.err = fmt.Errorf("it answered with %v", a.action)
 		}
 		return a.action, a.err

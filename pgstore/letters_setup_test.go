@@ -182,8 +182,6 @@ func (d *drawer) one(position int64) projection.DeadLetter {
 	return projection.DeadLetter{}
 }
 
-var allStates = []projection.DeadLetterState{projection.DeadLetterParked, projection.DeadLetterReplaying, projection.DeadLetterResolved, projection.DeadLetterDiscarded}
-
 func positionsOf(letters []projection.DeadLetter) (positions []int64) {
 	for _, l := range letters {
 		positions = append(positions, l.Position)

@@ -28,7 +28,7 @@ var layers = []layer{
 	{"internal/valid", []string{"internal/excerpt"}},
 	{"event/...", []string{"internal/excerpt", "internal/valid"}},
 	{"projection/...", []string{"internal/excerpt", "internal/valid", "event/..."}},
-	{"internal/engine", []string{"internal/excerpt", "projection/...", "event/..."}},
+	{"internal/engine", []string{"internal/excerpt", "internal/valid", "projection/...", "event/..."}},
 	{"internal/machine", []string{"internal/engine", "projection/...", "event/..."}},
 	{"internal/ownership", []string{"internal/engine", "projection/...", "event/..."}},
 	{"messages/...", []string{"internal/engine", "projection/...", "event/..."}},

@@ -11,10 +11,12 @@ import (
 	"github.com/millrace-go/millrace/projection"
 )
 
-// Permanent reports whether a handler declared its error to be permanent, by backoff.Permanent.
+// Permanent reports whether a handler's error says that its event can never be handled: the error is wrapped in
+// backoff.Permanent, or the event's body does not decode.
 func Permanent(err error) bool {
 	var permanent *backoff.PermanentError
-	return errors.As(err, &permanent)
+	var decode *event.DecodeError
+	return errors.As(err, &permanent) || errors.As(err, &decode)
 }
 
 // final reports whether an event must not be tried again: its error is permanent, or processes end at it.
