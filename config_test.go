@@ -121,11 +121,11 @@ func TestPoolOfOneWorks(t *testing.T) {
 }
 
 func TestStatesAreThoseThatActorsPublish(t *testing.T) {
-	for public, actors := range map[string]actors.State{
+	for public, actors := range map[millrace.State]actors.State{
 		millrace.StateStarting: actors.Starting, millrace.StateCatchUp: actors.CatchUp, millrace.StateLive: actors.Live,
 		millrace.StateWaiting: actors.Waiting, millrace.StatePaused: actors.Paused, millrace.StateFailed: actors.Failed,
 	} {
-		if public != string(actors) {
+		if string(public) != string(actors) {
 			t.Errorf("%q is %q", public, actors)
 		}
 	}

@@ -24,7 +24,7 @@ func ExampleProjection_breaker() {
 	calls := 0
 	rt := exampleRuntime(store, millrace.Projection{
 		Name:  "visits",
-		Retry: projection.RetryPolicy{MaxRetries: 1, Base: time.Millisecond},
+		Retry: projection.RetryPolicy{MaxAttempts: 2, Base: time.Millisecond},
 		Breaker: projection.BreakerPolicy{
 			IsOutage: func(err error) bool { return errors.Is(err, errUnavailable) },
 			Failures: 2,

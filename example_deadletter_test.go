@@ -23,7 +23,7 @@ func ExampleProjection_parkStream() {
 	var mended atomic.Bool
 	rt := exampleRuntime(store, millrace.Projection{
 		Name:      "visits",
-		Retry:     projection.RetryPolicy{MaxRetries: -1},
+		Retry:     projection.RetryPolicy{MaxAttempts: 1},
 		OnFailure: projection.ActionParkStream,
 		Handler: pgstore.Each(func(ctx context.Context, tx pgx.Tx, e event.Envelope) error {
 			if e.Type == "Teleported" && !mended.Load() {

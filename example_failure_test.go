@@ -24,7 +24,7 @@ func ExampleProjection_onFailure() {
 	var mended atomic.Bool
 	rt := exampleRuntime(store, millrace.Projection{
 		Name:      "visits",
-		Retry:     projection.RetryPolicy{MaxRetries: -1},
+		Retry:     projection.RetryPolicy{MaxAttempts: 1},
 		OnFailure: projection.ActionStop,
 		Handler: pgstore.Each(func(ctx context.Context, tx pgx.Tx, e event.Envelope) error {
 			if e.Type != "Visited" && !mended.Load() {

@@ -59,7 +59,7 @@ func ExampleProjection_deadLetters() {
 	defer drop()
 	rt := exampleRuntime(store, millrace.Projection{
 		Name:  "visits",
-		Retry: projection.RetryPolicy{MaxRetries: 2, Base: 10 * time.Millisecond},
+		Retry: projection.RetryPolicy{MaxAttempts: 3, Base: 10 * time.Millisecond},
 		Handler: pgstore.Batch(func(ctx context.Context, tx pgx.Tx, events []event.Envelope) error {
 			for _, e := range events {
 				if e.Type != "Visited" {

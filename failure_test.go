@@ -20,7 +20,7 @@ import (
 
 // soon tries again at once, as far as there is a try left.
 func soon(retries int) projection.RetryPolicy {
-	return projection.RetryPolicy{MaxRetries: retries, Base: time.Millisecond, Cap: 20 * time.Millisecond}
+	return projection.RetryPolicy{MaxAttempts: max(retries, 0) + 1, Base: time.Millisecond, Cap: 20 * time.Millisecond}
 }
 
 // failsAt makes a batch handler that records its events and then, where they include a poison one, fails.
@@ -158,7 +158,7 @@ func TestAttemptsSurviveARestart(t *testing.T) {
 	b := setup(t, pgstore.Options{})
 	poison := b.append("a", 1).Positions[0]
 	var calls atomic.Int64
-	p := millrace.Projection{Name: "p", Retry: projection.RetryPolicy{MaxRetries: retries, Base: 50 * time.Millisecond, Factor: 1},
+	p := millrace.Projection{Name: "p", Retry: projection.RetryPolicy{MaxAttempts: retries + 1, Base: 50 * time.Millisecond, Factor: 1},
 		Handler: pgstore.Batch(failsAt("p", only(poison), func(context.Context, pgx.Tx, int, int64) error {
 			calls.Add(1)
 			return errors.New("on purpose")

@@ -164,7 +164,7 @@ func idleTraffic(t *testing.T, tenants, projections int) (idle, lost, busy sent)
 // tenants makes tenants beside the default one until there are n.
 func (b *bundle) tenants(n int) []*pgstore.Tenant {
 	b.t.Helper()
-	all := []*pgstore.Tenant{b.store.Tenant}
+	all := []*pgstore.Tenant{b.defaultTenant()}
 	for i := range n - 1 {
 		tenant, err := b.store.CreateTenant(b.ctx, fmt.Sprint("tenant", i))
 		if err != nil {

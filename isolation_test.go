@@ -164,7 +164,7 @@ func TestProjectionThatMisbehavesDisturbsNoOther(t *testing.T) {
 			tenants := b.tenants(2)
 			b.append("a", 400)
 			released := make(chan struct{})
-			list, calls := m.misbehaving(b.store.Tenant, released)
+			list, calls := m.misbehaving(b.defaultTenant(), released)
 			rt := b.runtime(millrace.Config{GracePeriod: time.Second}, append(list, millrace.Projection{Name: "q", Handler: pgstore.Batch(gently)})...)
 			b.start(rt)
 			defer close(released)

@@ -19,7 +19,7 @@ import (
 )
 
 // impatient gives up on an event after one retry: were an outage counted, events would be parked at once.
-var impatient = projection.RetryPolicy{MaxRetries: 1, Base: time.Millisecond}
+var impatient = projection.RetryPolicy{MaxAttempts: 2, Base: time.Millisecond}
 
 // sensitive are projections that park an event as soon as anything that happens to it is counted, with batches that need
 // no narrowing for that and with such that do.

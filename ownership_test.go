@@ -280,21 +280,23 @@ func TestLeavingNodeGivesEachLeaseBackAsItComesToRest(t *testing.T) {
 
 func TestAnyProcessControlsAProjectionAlsoInBackoff(t *testing.T) {
 	b := setup(t, pgstore.Options{})
-	fails := millrace.Projection{Name: "p", Retry: projection.RetryPolicy{MaxRetries: 100, Base: time.Hour, Cap: time.Hour},
+	fails := millrace.Projection{Name: "p", Retry: projection.RetryPolicy{MaxAttempts: 101, Base: time.Hour, Cap: time.Hour},
 		Handler: pgstore.Batch(func(context.Context, pgx.Tx, []event.Envelope) error { return errors.New("not today") })}
 	owner := b.another(millrace.Config{ReconcileInterval: time.Hour}, fails)
 	b.start(owner)
 	remote := b.runtime(millrace.Config{}, several("other")...) // it only watches and commands
 	id := millrace.ProjectionID{Name: "p"}
 	last := b.append("s", 1).Positions[0]
-	is := func(state string) func() bool { return func() bool { return b.status(remote, "p").State == state } }
+	is := func(state millrace.State) func() bool {
+		return func() bool { return b.status(remote, "p").State == state }
+	}
 	b.eventually("it waits, as anybody can see", is(millrace.StateWaiting))
 	if p := b.status(remote, "p"); p.FailingPosition != last || p.Attempts != 1 || p.Reason == "" {
 		t.Errorf("%+v", p)
 	}
 	for _, step := range []struct {
 		command func(context.Context, millrace.ProjectionID) error
-		state   string
+		state   millrace.State
 		waiting error
 		// attempts is how many there were in the end: resumed, it is tried at once, and not after the hour.
 		attempts int
@@ -309,7 +311,7 @@ func TestAnyProcessControlsAProjectionAlsoInBackoff(t *testing.T) {
 		if err := step.command(b.ctx, id); err != nil {
 			t.Fatal(err)
 		}
-		b.eventually("it is "+step.state, is(step.state))
+		b.eventually("it is "+string(step.state), is(step.state))
 		b.eventually("its owner is as it should be", func() bool {
 			p := b.status(remote, "p")
 			return (p.Owner == "") == (step.state == millrace.StateStopped) && p.Attempts == step.attempts

@@ -40,7 +40,7 @@ type Projection struct {
 	// refused for Deliver and DeliverEach, which have no transaction.
 	AsyncCommit bool
 
-	// Retry says when a failing event is tried again. Default: 3 retries after 1 s, 2 s and 4 s, 20 % shorter or longer.
+	// Retry says when a failing event is tried again. Default: 4 attempts, with delays of 1 s, 2 s and 4 s between them, 20 % shorter or longer.
 	// A handler whose error is wrapped in backoff.Permanent (cenkalti/backoff/v4) is not called again for its event.
 	Retry projection.RetryPolicy
 	// OnFailure is what becomes of an event whose retries are used up. Default: projection.ActionPark, which puts it into
@@ -49,7 +49,7 @@ type Projection struct {
 	// status. ActionStop lets the projection wait at the event, failed, until somebody resumes it. ActionRetry tries it
 	// for ever. What a handler asks for by projection.Retry, Park, ParkStream, Skip or Stop wins over this, and so does FailureHandler.
 	OnFailure projection.Action
-	// FailureHandler, where it is set, decides about each failure that was counted, in place of Retry.MaxRetries and OnFailure:
+	// FailureHandler, where it is set, decides about each failure that was counted, in place of Retry.MaxAttempts and OnFailure:
 	// also about the first, so it says ActionRetry as often as it wants retries, which follow after Retry's delays. It is
 	// not asked where the handler itself asks for something, and never about faults of the infrastructure. It gets 5 s;
 	// where it takes longer, panics, or answers with no action, Retry and OnFailure decide, and the log says so. Where the
@@ -88,15 +88,6 @@ func (p Projection) withDefaults() Projection {
 	if p.Timeout == 0 {
 		p.Timeout = 30 * time.Second
 	}
-	p.Retry = p.Retry.WithDefaults()
-	if p.MaxFailureShare == 0 {
-		p.MaxFailureShare = 0.5
-	}
-	if p.MaxParked == 0 {
-		p.MaxParked = 10_000
-	}
-	p.Replay = p.Replay.WithDefaults()
-	p.Breaker = p.Breaker.WithDefaults()
 	return p
 }
 
@@ -113,17 +104,8 @@ func (p Projection) validate() error {
 		return fmt.Errorf("Projection.MaxBytes must not be negative: %d", p.MaxBytes)
 	case p.Timeout < 10*time.Millisecond:
 		return fmt.Errorf("Projection.Timeout must be at least 10ms: %v", p.Timeout)
-	case !p.OnFailure.Known():
-		return fmt.Errorf("Projection.OnFailure must be an action: %d", int(p.OnFailure))
-	case !(p.MaxFailureShare <= 1):
-		return fmt.Errorf("Projection.MaxFailureShare must be at most 1: %v", p.MaxFailureShare)
 	}
-	for _, err := range []error{valid.Text("Projection.Name", p.Name), p.Retry.Validate(), p.Breaker.Validate(), p.Replay.Validate()} {
-		if err != nil {
-			return err
-		}
-	}
-	return nil
+	return valid.Text("Projection.Name", p.Name)
 }
 
 // definition is the projection as the actors see it.
@@ -143,6 +125,17 @@ func (p Projection) definition(r *Runtime) (*engine.Definition, error) {
 			return nil, err
 		}
 	}
+	policy := engine.Policy{
+		Retry: p.Retry, OnFailure: p.OnFailure, FailureHandler: p.FailureHandler, MaxFailureShare: p.MaxFailureShare,
+		MaxParked: p.MaxParked, Replay: p.Replay,
+	}.WithDefaults()
+	if err := policy.Validate(); err != nil {
+		return nil, err
+	}
+	breaker := engine.BreakerDefaults(p.Breaker)
+	if err := engine.ValidateBreaker(breaker); err != nil {
+		return nil, err
+	}
 	def := &engine.Definition{
 		Name:      p.Name,
 		Types:     slices.Clone(h.Types),
@@ -150,12 +143,9 @@ func (p Projection) definition(r *Runtime) (*engine.Definition, error) {
 		MaxBytes:  p.MaxBytes,
 		Timeout:   p.Timeout,
 		Leased:    h.Deliver != nil,
-		Policy: engine.Policy{
-			Retry: p.Retry, OnFailure: p.OnFailure, FailureHandler: p.FailureHandler, MaxFailureShare: p.MaxFailureShare,
-			MaxParked: p.MaxParked, Replay: p.Replay,
-		},
-		Breaker: p.Breaker,
-		Faults:  engine.FaultLimits{MissingObject: p.MissingObjectTimeout}.WithDefaults(),
+		Policy:    policy,
+		Breaker:   breaker,
+		Faults:    engine.FaultLimits{MissingObject: p.MissingObjectTimeout}.WithDefaults(),
 	}
 	if def.Leased {
 		def.Apply = r.store.Deliver(h, engine.DeliverOptions{Timeout: p.Timeout, Policy: def.Policy, Trust: r.trust, Slot: r.ackSlot})

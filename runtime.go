@@ -281,7 +281,7 @@ func notWanted(wanted engine.DesiredState) error {
 // After a crash or a failover that lost commits, positions are handed out again. Until this node has noticed that, which
 // takes well under a second as a rule, WaitFor may take such a position for one that was handled before.
 func (r *Runtime) WaitFor(ctx context.Context, id ProjectionID, position int64) error {
-	id = id.WithDefaults()
+	id = engine.FullID(id)
 	err := r.waitFor(ctx, id, position)
 	if err != nil {
 		return fmt.Errorf("wait for %s to reach %d: %w", id, position, err)

@@ -11,30 +11,33 @@ import (
 	"github.com/millrace-go/millrace/projection"
 )
 
-// The states of a projection.
+// State is what a projection is doing.
+type State string
+
 const (
-	// StateStarting: its node is finding out where it stands.
-	StateStarting = "starting"
-	// StateCatchUp: it is more than a batch behind.
-	StateCatchUp = "catching up"
-	// StateLive: it is at the end of the events, or about to be.
-	StateLive = "live"
-	// StateWaiting: something failed and will be tried again; the reason says what.
-	StateWaiting = "waiting"
-	// StateMissingObject: its handler needs a table, column, function, schema or privilege that is missing in the database;
-	// the reason says which. It goes on by itself when the object exists. See Projection.MissingObjectTimeout.
-	StateMissingObject = "missing object"
-	// StatePaused: it is wanted not to run. Its node keeps the lease.
-	StatePaused = "paused"
-	// StateStopped: it is wanted not to run, and no node holds the lease.
-	StateStopped = "stopped"
-	// StateFailed: it stopped until somebody mends what the reason says, and, where that is about an event, resumes it.
-	StateFailed = "failed"
-	// StateElsewhere: another node runs the projection, and nothing of it fails.
-	StateElsewhere = "elsewhere"
-	// StateNotOwned: no node that is alive holds the lease. The reason says so where no node that is alive knows the
-	// projection.
-	StateNotOwned = "not owned"
+	// StateStarting means that its node reads where the projection is.
+	StateStarting State = "starting"
+	// StateCatchUp means that it is more than a batch behind.
+	StateCatchUp State = "catching up"
+	// StateLive means that it is at the end of the events, or about to be.
+	StateLive State = "live"
+	// StateWaiting means that something failed and will be tried again. The reason says what.
+	StateWaiting State = "waiting"
+	// StateMissingObject means that its handler needs a table, column, function, schema or privilege that is missing in the
+	// database. The reason says which. The projection goes on by itself when the object exists. See
+	// Projection.MissingObjectTimeout.
+	StateMissingObject State = "missing object"
+	// StatePaused means that it is paused.
+	StatePaused State = "paused"
+	// StateStopped means that it is stopped, and no node holds the lease.
+	StateStopped State = "stopped"
+	// StateFailed means that it stopped until what the reason says is repaired. If the reason is an event, it must also be
+	// resumed.
+	StateFailed State = "failed"
+	// StateElsewhere means that another node runs the projection, and nothing of it fails.
+	StateElsewhere State = "elsewhere"
+	// StateNotOwned means that no living node holds the lease. The reason says so if no living node knows the projection.
+	StateNotOwned State = "not owned"
 )
 
 // Status is how things stand.
@@ -110,16 +113,27 @@ type TenantStatus struct {
 	Head int64
 	// Mark is the settled mark as this node knows it; 0 where it follows none of the tenant's projections.
 	Mark int64
-	// Held tells what holds the mark back, nil where nothing does.
-	Held *projection.Held
+	// Held is what holds the mark back, nil if nothing does.
+	Held *HeldMark
 	// Reason says why the tenant's events cannot be read, for instance which session locks them.
 	Reason string
+}
+
+// HeldMark is what keeps a settled mark from moving.
+type HeldMark struct {
+	// Below is the position that the mark is to reach.
+	Below int64
+	// Since is when the wait began.
+	Since time.Time
+	// Holders names the transactions that are waited for: "backend" and its pid, or "prepared transaction" and its virtual
+	// transaction id. pg_locks has that id, and the transaction in pg_prepared_xacts.
+	Holders []string
 }
 
 // ProjectionStatus is how far a projection is.
 type ProjectionStatus struct {
 	ID    ProjectionID
-	State string
+	State State
 	// Owner and Epoch are those of the lease.
 	Owner string
 	Epoch int64
@@ -182,7 +196,7 @@ func (r *Runtime) Status(ctx context.Context) (Status, error) {
 		if err := heads.Failed[t]; err != nil {
 			feed.Err, head = err, feed.Mark
 		}
-		tenant := TenantStatus{Tenant: t, Head: head, Mark: feed.Mark, Held: feed.Held, Reason: text(feed.Err)}
+		tenant := TenantStatus{Tenant: t, Head: head, Mark: feed.Mark, Held: (*HeldMark)(feed.Held), Reason: text(feed.Err)}
 		if _, found := heads.Positions[t]; !found && feed.Err == nil {
 			tenant.Reason = text(store.Absent(ctx, t))
 		}
@@ -239,7 +253,7 @@ func projectionStatus(row engine.ProjectionRow, head int64, entry actors.Project
 	}
 	switch {
 	case here:
-		s.State, s.Position = string(entry.State), max(entry.Position, row.Checkpoint)
+		s.State, s.Position = State(entry.State), max(entry.Position, row.Checkpoint)
 		if entry.Reason != nil {
 			s.Reason = entry.Reason.Error()
 		}

@@ -9,6 +9,7 @@ import (
 	"github.com/millrace-go/millrace"
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/pgstore"
+	"github.com/millrace-go/millrace/projection"
 )
 
 // totals is the projection of the README.
@@ -19,6 +20,15 @@ var totals = millrace.Projection{Name: "totals", Handler: pgstore.Each(func(ctx 
 })}
 
 const createTotals = "create table totals (stream text primary key, total numeric)"
+
+func (b *bundle) defaultTenant() *pgstore.Tenant {
+	b.t.Helper()
+	tenant, err := b.store.ForTenant(projection.DefaultTenant)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return tenant
+}
 
 // orderOf appends an order of a tenant, which is made where it does not exist.
 func (b *bundle) orderOf(name, amount string) *pgstore.Tenant {
@@ -53,7 +63,7 @@ func TestOrdersOfTwoTenantsDoNotAddUp(t *testing.T) {
 		t.Fatalf("there is no public.totals: %v", err)
 	}
 	rt := b.runtime(millrace.Config{}, totals)
-	want := map[*pgstore.Tenant]string{b.orderOf("acme", "30.00"): "30.00", b.orderOf("globex", "12.50"): "12.50", b.store.Tenant: "0"}
+	want := map[*pgstore.Tenant]string{b.orderOf("acme", "30.00"): "30.00", b.orderOf("globex", "12.50"): "12.50", b.defaultTenant(): "0"}
 	if err := rt.RunUntilIdle(b.ctx); err != nil {
 		t.Fatal(err)
 	}

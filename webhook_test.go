@@ -56,9 +56,7 @@ func ExampleProjection_deliverEach() {
 		}
 		var body struct{ Amount float64 }
 		_ = json.NewDecoder(r.Body).Decode(&body)
-		// The token ends with the time of the append.
-		token := r.Header.Get("Idempotency-Key")
-		fmt.Printf("%s: %.2f\n", token[:strings.LastIndex(token, "/")], body.Amount)
+		fmt.Printf("%.2f, idempotency key: %v\n", body.Amount, r.Header.Get("Idempotency-Key") != "")
 	}))
 	defer server.Close()
 	store, drop := exampleStore()
@@ -79,9 +77,9 @@ func ExampleProjection_deliverEach() {
 		log.Panic(err)
 	}
 	// Output:
-	// default/invoices/0/1: 30.00
-	// default/invoices/0/2: 12.50
-	// default/invoices/0/3: 7.25
+	// 30.00, idempotency key: true
+	// 12.50, idempotency key: true
+	// 7.25, idempotency key: true
 }
 
 const (
@@ -126,7 +124,8 @@ func (h *hook) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		panic(http.ErrAbortHandler) // the connection is cut
 	}
 	var position int64
-	if _, err := fmt.Sscanf(r.Header.Get("Idempotency-Key"), "default/p/0/%d", &position); err != nil {
+	_, rest, _ := strings.Cut(r.Header.Get("Idempotency-Key"), "/") // the projection's token, the position, the time
+	if _, err := fmt.Sscanf(rest, "%d/", &position); err != nil {
 		w.WriteHeader(http.StatusBadRequest)
 		return
 	}

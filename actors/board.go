@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/internal/machine"
 	"github.com/millrace-go/millrace/projection"
 )
@@ -66,7 +67,7 @@ type Registry struct {
 // FeedEntry is what a feed publishes about itself.
 type FeedEntry struct {
 	Mark int64
-	Held *projection.Held
+	Held *engine.Held
 	Err  error
 	Busy time.Time
 }

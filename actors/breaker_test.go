@@ -62,7 +62,7 @@ func depend(t *testing.T, answer error) *dependent {
 		}
 		return lease
 	}
-	o.def.Breaker = projection.BreakerPolicy{IsOutage: func(err error) bool { return errors.Is(err, errDown) }, Failures: 1}.WithDefaults()
+	o.def.Breaker = engine.BreakerDefaults(projection.BreakerPolicy{IsOutage: func(err error) bool { return errors.Is(err, errDown) }, Failures: 1})
 	o.def.Apply = func(ctx context.Context, _ engine.Lease, batch engine.Batch) error {
 		d.batches <- len(batch.Events)
 		select {

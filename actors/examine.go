@@ -56,7 +56,7 @@ func (w *worker) outage(ctx context.Context, err error) bool {
 	if fault.Class != engine.HandlerFault && !fault.Returned {
 		return false // its own transaction failed
 	}
-	if _, asks := projection.RequestedAction(fault.Err); asks || engine.IsPermanent(fault.Err) {
+	if _, asks := projection.RequestedAction(fault.Err); asks || machine.Permanent(fault.Err) {
 		return false
 	}
 	outage, asked := usercode.Ask(ctx, askTime, func(context.Context) bool { return isOutage(fault.Err) })
@@ -74,7 +74,7 @@ const askTime = 5 * time.Second
 // ask asks the user what is to be done about a failure.
 func (w *worker) ask(ctx context.Context, f projection.Failure) machine.Result {
 	action, err := usercode.Ask(ctx, askTime, func(ctx context.Context) projection.Action { return w.def.FailureHandler(ctx, f) })
-	if err == nil && !action.Known() {
+	if err == nil && !engine.KnownAction(action) {
 		err = fmt.Errorf("it answered with %v", action)
 	}
 	if err == nil {

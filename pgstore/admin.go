@@ -36,7 +36,7 @@ func (s port) Projections(ctx context.Context, tenants []string) ([]engine.Proje
 // clears its failure; if it had stopped at an event, the attempts at that event are counted anew. It returns ErrUnknownTenant
 // or ErrUnknownProjection where there is none of that name.
 func (s port) SetWanted(ctx context.Context, id projection.ID, wanted engine.DesiredState) error {
-	id = id.WithDefaults()
+	id = engine.FullID(id)
 	return s.durable(ctx, fmt.Sprintf("set the wanted state of %s", id), func(tx pgx.Tx) error {
 		done, err := execOne(ctx, tx, s.control.setWanted, id.Tenant, id.Name, id.Partition, wanted, s.control.controlChannel)
 		if err == nil && !done {

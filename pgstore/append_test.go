@@ -17,9 +17,9 @@ import (
 func TestAppendReturnsPositionsAndVersion(t *testing.T) {
 	t.Parallel()
 	store := newStore(t)
-	first := mustAppend(t, store.Tenant, "s", event.NoStream, someEvents(2)...)
-	other := mustAppend(t, store.Tenant, "other", event.Any, someEvents(1)...)
-	second := mustAppend(t, store.Tenant, "s", event.Exact(2), someEvents(3)...)
+	first := mustAppend(t, store.tenant, "s", event.NoStream, someEvents(2)...)
+	other := mustAppend(t, store.tenant, "other", event.Any, someEvents(1)...)
+	second := mustAppend(t, store.tenant, "s", event.Exact(2), someEvents(3)...)
 	if first.Version != 2 || other.Version != 1 || second.Version != 5 {
 		t.Errorf("versions %d, %d, %d", first.Version, other.Version, second.Version)
 	}
@@ -35,7 +35,7 @@ func TestPositionsRiseWithVersionsInALargeAppend(t *testing.T) {
 	t.Parallel()
 	store := newStore(t)
 	const n = 5000
-	result := mustAppend(t, store.Tenant, "s", event.Any, someEvents(n)...)
+	result := mustAppend(t, store.tenant, "s", event.Any, someEvents(n)...)
 	if len(result.Positions) != n || !slices.IsSorted(result.Positions) || result.Version != n {
 		t.Fatalf("%d positions, sorted %v, version %d", len(result.Positions), slices.IsSorted(result.Positions), result.Version)
 	}
@@ -94,7 +94,7 @@ func TestOneOfManyExpectingTheSameVersionAppends(t *testing.T) {
 			ctx := testContext(t)
 			version, _ := expected.Version()
 			if version > 0 {
-				mustAppend(t, store.Tenant, "s", event.Any, someEvents(int(version))...)
+				mustAppend(t, store.tenant, "s", event.Any, someEvents(int(version))...)
 			}
 			won := make([]bool, 16)
 			err := together(len(won), func(i int) error {
@@ -109,10 +109,10 @@ func TestOneOfManyExpectingTheSameVersionAppends(t *testing.T) {
 				t.Fatal(err)
 			}
 			won = slices.DeleteFunc(won, func(w bool) bool { return !w })
-			if len(won) != 1 || countEvents(t, store.Tenant) != int(version)+2 {
-				t.Errorf("%d won, %d events", len(won), countEvents(t, store.Tenant))
+			if len(won) != 1 || countEvents(t, store.tenant) != int(version)+2 {
+				t.Errorf("%d won, %d events", len(won), countEvents(t, store.tenant))
 			}
-			if drawn := lastDrawn(t, store.Tenant); drawn != version+2 {
+			if drawn := lastDrawn(t, store.tenant); drawn != version+2 {
 				t.Errorf("position %d was drawn, the losers must draw none", drawn)
 			}
 		})
@@ -123,8 +123,8 @@ func TestConflictSaysWhatWasExpectedAndFound(t *testing.T) {
 	t.Parallel()
 	store := newStore(t)
 	ctx := testContext(t)
-	mustAppend(t, store.Tenant, "three", event.Any, someEvents(3)...)
-	drawn := lastDrawn(t, store.Tenant)
+	mustAppend(t, store.tenant, "three", event.Any, someEvents(3)...)
+	drawn := lastDrawn(t, store.tenant)
 	for _, c := range []struct {
 		stream   string
 		expected event.Expected
@@ -143,7 +143,7 @@ func TestConflictSaysWhatWasExpectedAndFound(t *testing.T) {
 			t.Errorf("%s, %v: %+v", c.stream, c.expected, conflict)
 		}
 	}
-	if now := lastDrawn(t, store.Tenant); now != drawn {
+	if now := lastDrawn(t, store.tenant); now != drawn {
 		t.Errorf("conflicts drew positions %d to %d", drawn+1, now)
 	}
 	if n := one[int](t, store, "select count(*) from millrace_default.append_keys"); n != 0 {
@@ -159,7 +159,7 @@ func TestEventsAreReadAsTheyWereAppended(t *testing.T) {
 	store := newStore(t)
 	want := event.Event{Type: "Größe", Body: json.RawMessage(`{"a": [1.50, "ü\"\\\n"], "n": null}`),
 		Headers: map[string]string{"quote\"": `{\"`, "empty": ""}, CausationID: "c{1}", CorrelationID: `\,"`}
-	mustAppend(t, store.Tenant, "s", event.Any, want, event.Event{Type: "Bare"})
+	mustAppend(t, store.tenant, "s", event.Any, want, event.Event{Type: "Bare"})
 	got := collect(t, store.ReadStream(testContext(t), "s", 1))
 	if len(got) != 2 {
 		t.Fatalf("%d events", len(got))
@@ -215,10 +215,10 @@ func TestBadInputIsRefusedByNameBeforeAnythingIsWritten(t *testing.T) {
 			}
 		})
 	}
-	if drawn := lastDrawn(t, store.Tenant); drawn != 0 {
+	if drawn := lastDrawn(t, store.tenant); drawn != 0 {
 		t.Errorf("%d positions were drawn", drawn)
 	}
-	mustAppend(t, store.Tenant, strings.Repeat("x", 500), event.Any.WithKey(strings.Repeat("k", 200)), body(`"\ud83d\ude00 \\u0000"`))
+	mustAppend(t, store.tenant, strings.Repeat("x", 500), event.Any.WithKey(strings.Repeat("k", 200)), body(`"\ud83d\ude00 \\u0000"`))
 }
 
 func TestValueThatOnlyTheServerRefusesLeavesNothing(t *testing.T) {
@@ -228,10 +228,10 @@ func TestValueThatOnlyTheServerRefusesLeavesNothing(t *testing.T) {
 	if !pgerr.Is(err, "22003") {
 		t.Errorf("error %v, want numeric_value_out_of_range", err)
 	}
-	if n := countEvents(t, store.Tenant); n != 0 {
+	if n := countEvents(t, store.tenant); n != 0 {
 		t.Errorf("%d events", n)
 	}
-	if r := mustAppend(t, store.Tenant, "s", event.NoStream, someEvents(1)...); r.Version != 1 {
+	if r := mustAppend(t, store.tenant, "s", event.NoStream, someEvents(1)...); r.Version != 1 {
 		t.Errorf("version %d", r.Version)
 	}
 }
@@ -257,11 +257,11 @@ func TestAppendWakesItsTenantOnlyWhereItAppended(t *testing.T) {
 	t.Parallel()
 	store := newStore(t)
 	wakes := wakeCount(t, store)
-	mustAppend(t, store.Tenant, "s", event.Any.WithKey("k"), someEvents(1)...)
+	mustAppend(t, store.tenant, "s", event.Any.WithKey("k"), someEvents(1)...)
 	if wakes("default") != 1 {
 		t.Fatalf("%d wakes after an append", wakes("default"))
 	}
-	mustAppend(t, store.Tenant, "s", event.Any.WithKey("k"), someEvents(1)...)
+	mustAppend(t, store.tenant, "s", event.Any.WithKey("k"), someEvents(1)...)
 	if _, err := store.Append(testContext(t), "s", event.NoStream, someEvents(1)...); !errors.Is(err, event.ErrVersionConflict) {
 		t.Fatal(err)
 	}

@@ -42,29 +42,29 @@ func TestKeyedAppendsDeleteExpiredKeys(t *testing.T) {
 	t.Parallel()
 	store := newStore(t)
 	const old = 200
-	keyed(t, store.Tenant, "old %d", 0, old)
-	age(t, store.Tenant, DefaultKeyRetention-time.Minute)
-	keyed(t, store.Tenant, "new %d", 0, old)
-	if claims, results := keys(t, store.Tenant); claims != 2*old || results != 2*old {
+	keyed(t, store.tenant, "old %d", 0, old)
+	age(t, store.tenant, DefaultKeyRetention-time.Minute)
+	keyed(t, store.tenant, "new %d", 0, old)
+	if claims, results := keys(t, store.tenant); claims != 2*old || results != 2*old {
 		t.Fatalf("keys were deleted before their time: %d claims and %d results are left", claims, results)
 	}
-	age(t, store.Tenant, time.Hour)
+	age(t, store.tenant, time.Hour)
 	for i := 0; ; i++ {
 		if i > 100*expireEvery {
 			t.Fatalf("after %d more appends with keys old ones are kept", i)
 		}
-		keyed(t, store.Tenant, "newest %d", i, i+1)
-		if claims, results := keys(t, store.Tenant); claims == results && claims == old+i+1 {
+		keyed(t, store.tenant, "newest %d", i, i+1)
+		if claims, results := keys(t, store.tenant); claims == results && claims == old+i+1 {
 			break
 		} else if claims < old {
 			t.Fatalf("%d claims are left, and %d results", claims, results)
 		}
 	}
 	// What is not old is a repeat still.
-	if got := mustAppend(t, store.Tenant, "s", event.Any.WithKey("new 7"), someEvents(1)...); !got.Repeated {
+	if got := mustAppend(t, store.tenant, "s", event.Any.WithKey("new 7"), someEvents(1)...); !got.Repeated {
 		t.Error("a key that is not old was deleted")
 	}
-	if got := mustAppend(t, store.Tenant, "s", event.Any.WithKey("old 7"), someEvents(1)...); got.Repeated {
+	if got := mustAppend(t, store.tenant, "s", event.Any.WithKey("old 7"), someEvents(1)...); got.Repeated {
 		t.Error("a key that was deleted is a repeat")
 	}
 }
@@ -72,10 +72,10 @@ func TestKeyedAppendsDeleteExpiredKeys(t *testing.T) {
 func TestKeysAreKeptForEverIfAskedFor(t *testing.T) {
 	t.Parallel()
 	store := migrated(t, openStore(t, pgtest.Database(t), Options{KeyRetention: -1}))
-	keyed(t, store.Tenant, "old %d", 0, 10)
-	age(t, store.Tenant, 1000*DefaultKeyRetention)
-	keyed(t, store.Tenant, "new %d", 0, 10*expireEvery)
-	if claims, _ := keys(t, store.Tenant); claims != 10+10*expireEvery {
+	keyed(t, store.tenant, "old %d", 0, 10)
+	age(t, store.tenant, 1000*DefaultKeyRetention)
+	keyed(t, store.tenant, "new %d", 0, 10*expireEvery)
+	if claims, _ := keys(t, store.tenant); claims != 10+10*expireEvery {
 		t.Errorf("%d keys are left", claims)
 	}
 }
@@ -108,7 +108,7 @@ func TestAppendsThatDeleteEachOthersKeysDoNotDeadlock(t *testing.T) {
 				if i%2 == 0 {
 					key = fmt.Sprintf("new %d %d", i, n)
 				}
-				if _, err := expiring(testContext(t), store.Tenant, store.pool, "s", key); err != nil && !errors.Is(err, event.ErrKeyReused) {
+				if _, err := expiring(testContext(t), store.tenant, store.pool, "s", key); err != nil && !errors.Is(err, event.ErrKeyReused) {
 					return err
 				}
 			}
@@ -124,30 +124,30 @@ func TestExpiredKeysThatAreLockedAreLeftToOthers(t *testing.T) {
 	t.Parallel()
 	store := newStore(t)
 	ctx := testContext(t)
-	keyed(t, store.Tenant, "old %d", 0, 10)
-	age(t, store.Tenant, 2*DefaultKeyRetention)
+	keyed(t, store.tenant, "old %d", 0, 10)
+	age(t, store.tenant, 2*DefaultKeyRetention)
 	tx, err := store.pool.Begin(ctx)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }()
-	if _, err := expiring(ctx, store.Tenant, tx, "other", "first"); err != nil {
+	if _, err := expiring(ctx, store.tenant, tx, "other", "first"); err != nil {
 		t.Fatal(err)
 	}
 	// That transaction has deleted them and stays open. The next one must not wait for it.
-	if _, err := expiring(ctx, store.Tenant, store.pool, "s", "second"); err != nil {
+	if _, err := expiring(ctx, store.tenant, store.pool, "s", "second"); err != nil {
 		t.Fatal(err)
 	}
-	if claims, _ := keys(t, store.Tenant); claims != 11 {
+	if claims, _ := keys(t, store.tenant); claims != 11 {
 		t.Errorf("%d keys", claims)
 	}
 	if err := tx.Rollback(ctx); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := expiring(ctx, store.Tenant, store.pool, "s", "third"); err != nil {
+	if _, err := expiring(ctx, store.tenant, store.pool, "s", "third"); err != nil {
 		t.Fatal(err)
 	}
-	if claims, results := keys(t, store.Tenant); claims != 2 || results != 2 {
+	if claims, results := keys(t, store.tenant); claims != 2 || results != 2 {
 		t.Errorf("%d keys and %d results are left", claims, results)
 	}
 }
@@ -156,8 +156,8 @@ func TestRepeatableReadTransactionIsNotFailedByKeysThatOthersDelete(t *testing.T
 	t.Parallel()
 	store := newStore(t)
 	ctx := testContext(t)
-	keyed(t, store.Tenant, "old %d", 0, 10)
-	age(t, store.Tenant, 2*DefaultKeyRetention)
+	keyed(t, store.tenant, "old %d", 0, 10)
+	age(t, store.tenant, 2*DefaultKeyRetention)
 	tx, err := store.pool.BeginTx(ctx, pgx.TxOptions{IsoLevel: pgx.RepeatableRead})
 	if err != nil {
 		t.Fatal(err)
@@ -166,10 +166,10 @@ func TestRepeatableReadTransactionIsNotFailedByKeysThatOthersDelete(t *testing.T
 	if _, err := tx.Exec(ctx, "select"); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := expiring(ctx, store.Tenant, store.pool, "s", "first"); err != nil {
+	if _, err := expiring(ctx, store.tenant, store.pool, "s", "first"); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := expiring(ctx, store.Tenant, tx, "other", "second"); err != nil {
+	if _, err := expiring(ctx, store.tenant, tx, "other", "second"); err != nil {
 		t.Error(err)
 	}
 }
@@ -200,7 +200,7 @@ func TestRepeatWhoseKeyIsDeletedMeanwhileAppends(t *testing.T) {
 		mustExec(t, other, "delete from millrace_default.append_results")
 	}}
 	store := openStore(t, dsn, Options{}, func(config *pgxpool.Config) { config.ConnConfig.Tracer = m })
-	keyed(t, other.Tenant, "k%d", 0, 1)
+	keyed(t, other.tenant, "k%d", 0, 1)
 	result, err := store.Append(testContext(t), "s", event.Any.WithKey("k0"), someEvents(1)...)
 	if err != nil || result.Repeated || result.Version != 2 || meddled.Load() != 1 {
 		t.Errorf("got %+v, %v; the key was deleted %d times", result, err, meddled.Load())
@@ -228,7 +228,7 @@ func BenchmarkAppendWithKey(b *testing.B) {
 				}
 			}
 			if kind == "key and expiry" {
-				claims, _ := keys(b, store.Tenant)
+				claims, _ := keys(b, store.tenant)
 				b.ReportMetric(float64(claims), "keys-left")
 			}
 		})

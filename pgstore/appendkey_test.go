@@ -17,20 +17,20 @@ import (
 func TestRepeatReturnsTheFirstResult(t *testing.T) {
 	t.Parallel()
 	store := newStore(t)
-	mustAppend(t, store.Tenant, "s", event.Any, someEvents(2)...)
-	first := mustAppend(t, store.Tenant, "s", event.Exact(2).WithKey("k"), someEvents(3)...)
-	mustAppend(t, store.Tenant, "other", event.Any, someEvents(1)...)
-	mustAppend(t, store.Tenant, "s", event.Any, someEvents(1)...)
-	drawn := lastDrawn(t, store.Tenant)
+	mustAppend(t, store.tenant, "s", event.Any, someEvents(2)...)
+	first := mustAppend(t, store.tenant, "s", event.Exact(2).WithKey("k"), someEvents(3)...)
+	mustAppend(t, store.tenant, "other", event.Any, someEvents(1)...)
+	mustAppend(t, store.tenant, "s", event.Any, someEvents(1)...)
+	drawn := lastDrawn(t, store.tenant)
 	want := first
 	want.Repeated = true
 	// The stream has moved on: the repeat wins over the conflict, and over whatever else is asked for.
 	for _, expected := range []event.Expected{event.Exact(2), event.Any, event.NoStream} {
-		if got := mustAppend(t, store.Tenant, "s", expected.WithKey("k"), someEvents(3)...); !reflect.DeepEqual(got, want) {
+		if got := mustAppend(t, store.tenant, "s", expected.WithKey("k"), someEvents(3)...); !reflect.DeepEqual(got, want) {
 			t.Errorf("%v: got %+v, want %+v", expected, got, want)
 		}
 	}
-	if now := lastDrawn(t, store.Tenant); now != drawn {
+	if now := lastDrawn(t, store.tenant); now != drawn {
 		t.Errorf("repeats drew positions %d to %d", drawn+1, now)
 	}
 }
@@ -38,12 +38,12 @@ func TestRepeatReturnsTheFirstResult(t *testing.T) {
 func TestKeyBelongsToOneStream(t *testing.T) {
 	t.Parallel()
 	store := newStore(t)
-	mustAppend(t, store.Tenant, "s", event.Any.WithKey("k"), someEvents(1)...)
+	mustAppend(t, store.tenant, "s", event.Any.WithKey("k"), someEvents(1)...)
 	_, err := store.Append(testContext(t), "other", event.Any.WithKey("k"), someEvents(1)...)
 	if !errors.Is(err, event.ErrKeyReused) || !strings.Contains(err.Error(), `key "k" was used for stream "s"`) {
 		t.Errorf("error %v", err)
 	}
-	if n := countEvents(t, store.Tenant); n != 1 {
+	if n := countEvents(t, store.tenant); n != 1 {
 		t.Errorf("%d events", n)
 	}
 }
@@ -51,11 +51,11 @@ func TestKeyBelongsToOneStream(t *testing.T) {
 func TestKeyOfAnAppendThatFailedCanBeUsed(t *testing.T) {
 	t.Parallel()
 	store := newStore(t)
-	mustAppend(t, store.Tenant, "s", event.Any, someEvents(1)...)
+	mustAppend(t, store.tenant, "s", event.Any, someEvents(1)...)
 	if _, err := store.Append(testContext(t), "s", event.NoStream.WithKey("k"), someEvents(1)...); !errors.Is(err, event.ErrVersionConflict) {
 		t.Fatal(err)
 	}
-	if got := mustAppend(t, store.Tenant, "s", event.Exact(1).WithKey("k"), someEvents(1)...); got.Repeated || got.Version != 2 {
+	if got := mustAppend(t, store.tenant, "s", event.Exact(1).WithKey("k"), someEvents(1)...); got.Repeated || got.Version != 2 {
 		t.Errorf("got %+v", got)
 	}
 }
@@ -91,10 +91,10 @@ func TestConcurrentRepeatsAppendOnce(t *testing.T) {
 			}
 		}
 	}
-	if n := countEvents(t, store.Tenant); n != keys*events {
+	if n := countEvents(t, store.tenant); n != keys*events {
 		t.Errorf("%d events, want %d", n, keys*events)
 	}
-	if drawn := lastDrawn(t, store.Tenant); drawn != keys*events {
+	if drawn := lastDrawn(t, store.tenant); drawn != keys*events {
 		t.Errorf("%d positions were drawn for %d events", drawn, keys*events)
 	}
 }
@@ -134,7 +134,7 @@ func TestWaitingRepeatAppendsWhereTheFirstRollsBack(t *testing.T) {
 			if got := <-waiting; got.Repeated != commit || got.Version != 2 || len(got.Positions) != 2 {
 				t.Errorf("got %+v", got)
 			}
-			if n := countEvents(t, store.Tenant); n != 2 {
+			if n := countEvents(t, store.tenant); n != 2 {
 				t.Errorf("%d events", n)
 			}
 		})
@@ -145,7 +145,7 @@ func TestKeyedConflictAndRepeatLeaveTheCallersTransactionUsable(t *testing.T) {
 	t.Parallel()
 	store := newStore(t)
 	ctx := testContext(t)
-	first := mustAppend(t, store.Tenant, "s", event.Any.WithKey("used"), someEvents(2)...)
+	first := mustAppend(t, store.tenant, "s", event.Any.WithKey("used"), someEvents(2)...)
 	err := store.InTx(ctx, func(ctx context.Context, tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, "create table before (n int)"); err != nil {
 			return err
@@ -171,7 +171,7 @@ func TestKeyedConflictAndRepeatLeaveTheCallersTransactionUsable(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if n := countEvents(t, store.Tenant); n != 3 {
+	if n := countEvents(t, store.tenant); n != 3 {
 		t.Errorf("%d events", n)
 	}
 	if n := one[int](t, store, "select count(*) from before"); n != 0 {

@@ -25,22 +25,22 @@ func TestAppendTxIsVisibleAndWakesAfterTheCommit(t *testing.T) {
 	if err != nil || result.Version != 2 || len(result.Positions) != 2 {
 		t.Fatalf("%+v, %v", result, err)
 	}
-	if countEvents(t, store.Tenant) != 0 || wakes("default") != 0 {
+	if countEvents(t, store.tenant) != 0 || wakes("default") != 0 {
 		t.Error("events are visible, or told of, before the commit")
 	}
 	if err := tx.Commit(ctx); err != nil {
 		t.Fatal(err)
 	}
 	wake()
-	if countEvents(t, store.Tenant) != 2 || wakes("default") != 1 {
-		t.Errorf("%d events, %d wakes", countEvents(t, store.Tenant), wakes("default"))
+	if countEvents(t, store.tenant) != 2 || wakes("default") != 1 {
+		t.Errorf("%d events, %d wakes", countEvents(t, store.tenant), wakes("default"))
 	}
 }
 
 func TestConflictLeavesTheCallersTransactionUsable(t *testing.T) {
 	t.Parallel()
 	store := newStore(t)
-	mustAppend(t, store.Tenant, "s", event.Any, someEvents(1)...)
+	mustAppend(t, store.tenant, "s", event.Any, someEvents(1)...)
 	err := store.InTx(testContext(t), func(ctx context.Context, tx pgx.Tx) error {
 		_, wake, err := store.AppendTx(ctx, tx, "s", event.NoStream, someEvents(1)...)
 		if !errors.Is(err, event.ErrVersionConflict) {
@@ -53,7 +53,7 @@ func TestConflictLeavesTheCallersTransactionUsable(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if n := countEvents(t, store.Tenant); n != 2 {
+	if n := countEvents(t, store.tenant); n != 2 {
 		t.Errorf("%d events", n)
 	}
 }
@@ -127,7 +127,7 @@ func TestInTxThatFailsLeavesNothingAndWakesNobody(t *testing.T) {
 			if err == nil || name != "statement that failed and was passed over" && !errors.Is(err, boom) {
 				t.Errorf("error %v", err)
 			}
-			if n := countEvents(t, store.Tenant); n != 0 {
+			if n := countEvents(t, store.tenant); n != 0 {
 				t.Errorf("%d events", n)
 			}
 			if wakes("default") != 0 {
@@ -136,7 +136,7 @@ func TestInTxThatFailsLeavesNothingAndWakesNobody(t *testing.T) {
 			if acquired := store.pool.Stat().AcquiredConns(); acquired != 0 {
 				t.Errorf("%d connections are not given back", acquired)
 			}
-			if r := mustAppend(t, store.Tenant, "s", event.NoStream.WithKey("k"), someEvents(1)...); r.Repeated {
+			if r := mustAppend(t, store.tenant, "s", event.NoStream.WithKey("k"), someEvents(1)...); r.Repeated {
 				t.Error("the key is claimed")
 			}
 		})

@@ -40,7 +40,7 @@ func (o *owner) settingIn(opts engine.ApplyOptions, name string) (value string) 
 		o.t.Fatal(err)
 	}
 	o.refresh()
-	mustAppend(o.t, o.store.Tenant, "s", event.Any, someEvents(1)...)
+	mustAppend(o.t, o.store.tenant, "s", event.Any, someEvents(1)...)
 	return value
 }
 
@@ -137,8 +137,8 @@ func TestAppendInARelaxedBatchWaitsForTheDisk(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if woken(projection.DefaultTenant) != 1 || countEvents(t, o.store.Tenant) != 2 {
-		t.Errorf("woken %d times, %d events", woken(projection.DefaultTenant), countEvents(t, o.store.Tenant))
+	if woken(projection.DefaultTenant) != 1 || countEvents(t, o.store.tenant) != 2 {
+		t.Errorf("woken %d times, %d events", woken(projection.DefaultTenant), countEvents(t, o.store.tenant))
 	}
 }
 

@@ -190,7 +190,7 @@ func TestDeadlineWhenTheServerCannotBeAskedIsNotCounted(t *testing.T) {
 	// The batch has the only connection of the pool, so that it cannot be asked over that either.
 	store := migrated(t, openStore(t, s.DSN("postgres"), Options{}, connections(1)))
 	makeModel(t, store)
-	mustAppend(t, store.Tenant, "s", event.Any, someEvents(1)...)
+	mustAppend(t, store.tenant, "s", event.Any, someEvents(1)...)
 	o := claimAs(t, store, projection.DefaultTenant)
 	hangs := func(ctx context.Context, _ pgx.Tx) error {
 		<-ctx.Done()

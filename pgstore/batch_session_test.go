@@ -106,7 +106,7 @@ func nothingLeaks(t *testing.T, store *Store) {
 			if after := sessionState(t, store); after["pid"] != before["pid"] {
 				t.Errorf("%s and %s cost the connection", name, end)
 			}
-			mustAppend(t, store.Tenant, "s", event.Any, someEvents(1)...)
+			mustAppend(t, store.tenant, "s", event.Any, someEvents(1)...)
 		}
 	}
 }
@@ -204,7 +204,7 @@ func TestSettingsOfAPoolSurviveBatches(t *testing.T) {
 		if name := show(testContext(t), store.pool, "application_name"); name != "a host" {
 			t.Errorf("application_name is %q", name)
 		}
-		mustAppend(t, store.Tenant, "s", event.Any, someEvents(1)...)
+		mustAppend(t, store.tenant, "s", event.Any, someEvents(1)...)
 	}
 }
 
@@ -232,7 +232,7 @@ func TestBatchesWorkOnAPoolOfOne(t *testing.T) {
 		if err := o.apply(write, engine.ApplyOptions{}); err != nil {
 			t.Fatal(err)
 		}
-		mustAppend(t, store.Tenant, "s", event.Any, someEvents(1)...)
+		mustAppend(t, store.tenant, "s", event.Any, someEvents(1)...)
 	}
 	if n := store.pool.Stat().NewConnsCount(); n != 1 {
 		t.Errorf("%d connections were made", n)

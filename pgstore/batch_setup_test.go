@@ -31,7 +31,7 @@ func newOwner(t testing.TB, events int) *owner {
 	store := newStore(t)
 	makeModel(t, store)
 	if events > 0 {
-		mustAppend(t, store.Tenant, "s", event.Any, someEvents(events)...)
+		mustAppend(t, store.tenant, "s", event.Any, someEvents(events)...)
 	}
 	return claimAs(t, store, projection.DefaultTenant)
 }
@@ -87,7 +87,7 @@ func onePool(t testing.TB, changes ...func(*pgxpool.Config)) *Store {
 	migrated(t, openStore(t, dsn, Options{}))
 	store := openStore(t, dsn, Options{}, append(changes, connections(1))...)
 	makeModel(t, store)
-	mustAppend(t, store.Tenant, "s", event.Any, someEvents(1)...)
+	mustAppend(t, store.tenant, "s", event.Any, someEvents(1)...)
 	return store
 }
 

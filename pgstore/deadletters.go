@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -27,7 +28,7 @@ type DeadLetters struct {
 // DeadLetters returns the dead letters of a projection. Its methods return projection.ErrUnknownTenant or
 // projection.ErrUnknownProjection where there is none of that name. A projection is known from its first run on.
 func (s *Store) DeadLetters(id projection.ID) *DeadLetters {
-	return &DeadLetters{store: s, id: id.WithDefaults()}
+	return &DeadLetters{store: s, id: engine.FullID(id)}
 }
 
 // List returns dead letters in order of their positions.
@@ -75,8 +76,7 @@ func (d *DeadLetters) List(ctx context.Context, page projection.DeadLetterPage) 
 // Get returns a dead letter, whatever has become of it, and its event. It returns projection.ErrDeadLetterNotFound where the projection has none
 // of that id, and with the letter projection.ErrEventGone where the event is gone.
 func (d *DeadLetters) Get(ctx context.Context, id int64) (projection.DeadLetter, event.Envelope, error) {
-	all := []projection.DeadLetterState{projection.DeadLetterParked, projection.DeadLetterReplaying, projection.DeadLetterResolved, projection.DeadLetterDiscarded}
-	letters, err := d.List(ctx, projection.DeadLetterPage{DeadLetterFilter: projection.DeadLetterFilter{IDs: []int64{id}}, States: all, Limit: 1})
+	letters, err := d.List(ctx, projection.DeadLetterPage{DeadLetterFilter: projection.DeadLetterFilter{IDs: []int64{id}}, States: allStates, Limit: 1})
 	switch {
 	case err != nil:
 		return projection.DeadLetter{}, event.Envelope{}, err
@@ -152,11 +152,19 @@ func (d *DeadLetters) Purge(ctx context.Context, filter projection.DeadLetterFil
 	return tag.RowsAffected(), nil
 }
 
+// allStates are the states of dead letters.
+var allStates = []projection.DeadLetterState{projection.DeadLetterParked, projection.DeadLetterReplaying, projection.DeadLetterResolved, projection.DeadLetterDiscarded}
+
+// selectsNothing reports whether no field of a filter is set.
+func selectsNothing(f projection.DeadLetterFilter) bool {
+	return !f.All && len(f.IDs) == 0 && f.Stream == "" && f.Type == "" && f.Error == ""
+}
+
 func bounded(filter projection.DeadLetterFilter, limit int) error {
 	switch {
 	case limit < 1:
 		return fmt.Errorf("limit is below 1: %d", limit)
-	case filter.Empty():
+	case selectsNothing(filter):
 		return errors.New("the filter is empty: say All where all are meant")
 	}
 	return nil
@@ -168,7 +176,7 @@ func (d *DeadLetters) args(filter projection.DeadLetterFilter, states []projecti
 		return nil, err
 	}
 	if some := filter; filter.All {
-		if some.All = false; !some.Empty() {
+		if some.All = false; !selectsNothing(some) {
 			return nil, errors.New("the filter has All set beside other fields")
 		}
 	}
@@ -177,7 +185,7 @@ func (d *DeadLetters) args(filter projection.DeadLetterFilter, states []projecti
 	}
 	names := make([]string, len(states))
 	for i, state := range states {
-		if !state.Known() {
+		if !slices.Contains(allStates, state) {
 			return nil, fmt.Errorf("unknown state %s", excerpt.Quoted(string(state)))
 		}
 		names[i] = string(state)

@@ -205,7 +205,7 @@ func TestWhatBecomesOfDeadLettersIsUpToWhoHoldsTheLease(t *testing.T) {
 	d.owner = claimAs(t, d.store, projection.DefaultTenant)
 	mustExec(t, d.store, "update millrace.dead_letters set last_failed_at = last_failed_at - interval '1 day'")
 	ctx := testContext(t)
-	due := projection.ReplayPolicy{Interval: time.Second}.WithDefaults()
+	due := engine.Policy{Replay: projection.ReplayPolicy{Interval: time.Second}}.WithDefaults().Replay
 	writes := map[string]func(l engine.Lease) error{
 		"park with its stream": func(l engine.Lease) error { return d.port().Park(ctx, l, d.letter(d.at["c"][0]), true) },
 		"a batch with events behind": func(l engine.Lease) error {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"sync"
 	"time"
 
@@ -24,6 +25,7 @@ type delivery struct {
 	batch    engine.Batch
 	opts     engine.DeliverOptions
 	deadline time.Time
+	token    string // of the projection
 	// ctx is the handler's, and end ends it. acks ends when acknowledgements are not waited for any more.
 	ctx  context.Context
 	end  context.CancelCauseFunc
@@ -45,7 +47,13 @@ type delivery struct {
 func (d *delivery) Events() []event.Envelope { return d.batch.Events }
 
 // Token implements engine.Delivery.
-func (d *delivery) Token(e event.Envelope) string { return d.lease.ID.Token(e) }
+func (d *delivery) Token(e event.Envelope) string { return deliveryToken(d.token, e) }
+
+// deliveryToken returns the projection's token, the event's position, and the time of its append, which distinguishes an event
+// that a crash lost from a later one at its position.
+func deliveryToken(projection string, e event.Envelope) string {
+	return fmt.Sprintf("%s/%d/%s", projection, e.Position, strconv.FormatInt(e.Time.UnixMicro(), 36))
+}
 
 // Remaining implements engine.Delivery.
 func (d *delivery) Remaining() time.Duration {

@@ -58,7 +58,7 @@ func (d *delivery) begin(ctx context.Context) error {
 	}
 	var held bool
 	err = d.store.pool.QueryRow(ctx, d.store.control.beginDelivery, d.lease.Row, d.lease.Owner, d.lease.Epoch, d.lease.Checkpoint,
-		int64(d.lease.Incarnation)).Scan(nil, &held)
+		int64(d.lease.Incarnation)).Scan(nil, &held, &d.token)
 	if release(); err != nil {
 		return storeFault(err)
 	}

@@ -229,7 +229,7 @@ func TestAcknowledgementWithoutAnAnswerIsNobodysFault(t *testing.T) {
 				}
 			})
 			makeModel(t, store)
-			mustAppend(t, store.Tenant, "s", event.Any, someEvents(3)...)
+			mustAppend(t, store.tenant, "s", event.Any, someEvents(3)...)
 			o := claimAs(t, store, projection.DefaultTenant)
 			start := o.lease.Checkpoint
 			err := o.deliver(failsAfter(1, func(ctx context.Context, d engine.Delivery) error {

@@ -229,22 +229,34 @@ func TestEventsBehindOthersAreParkedOnTheWay(t *testing.T) {
 	parked(3)
 }
 
-func TestTokenIsTheEventsOwnWhateverTheNamesAre(t *testing.T) {
+func TestTokenIsTheEventsOwnAndSurvivesARename(t *testing.T) {
 	t.Parallel()
 	o := newOwner(t, 2)
-	var tokens, times []string
-	for range 2 {
+	id := func() string {
+		return one[string](t, o.store, "select token::text from millrace.projections where name in ('p', 'renamed')")
+	}
+	var tokens []string
+	for _, name := range []string{"p", "renamed"} {
+		mustExec(t, o.store, "update millrace.projections set name = '"+name+"' where name = 'p'")
+		tokens = nil
 		_ = o.deliver(func(_ context.Context, d engine.Delivery) error {
 			for _, e := range d.Events() {
 				tokens = append(tokens, d.Token(e))
-				times = append(times, strconv.FormatInt(e.Time.UnixMicro(), 36))
+				if want := fmt.Sprintf("%s/%d/%s", id(), e.Position, strconv.FormatInt(e.Time.UnixMicro(), 36)); d.Token(e) != want {
+					t.Errorf("%s: token %q, want %q", name, d.Token(e), want)
+				}
 			}
 			return errOnPurpose
 		}, engine.DeliverOptions{})
+		if len(tokens) != 2 || tokens[0] == tokens[1] {
+			t.Errorf("%s: tokens %q", name, tokens)
+		}
 	}
-	want := []string{"default/p/0/1/" + times[0], "default/p/0/2/" + times[1], "default/p/0/1/" + times[0], "default/p/0/2/" + times[1]}
-	if !slices.Equal(tokens, want) {
-		t.Errorf("%q, want %q", tokens, want)
+	if err := o.store.port().Ensure(testContext(t), []string{projection.DefaultTenant}, []string{"other"}); err != nil {
+		t.Fatal(err)
+	}
+	if n := one[int64](t, o.store, "select count(distinct token) from millrace.projections"); n != 2 {
+		t.Errorf("two projections have %d tokens", n)
 	}
 }
 

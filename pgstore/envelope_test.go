@@ -44,11 +44,11 @@ func TestRowsAreDecodedAsTheDriverDoes(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Release()
-	got, err := wire.ReadEvents(conn.Conn().PgConn().ExecParams(ctx, store.sql(store.statements.tail), args, nil, nil, wire.Binary), 0)
+	got, err := wire.ReadEvents(conn.Conn().PgConn().ExecParams(ctx, store.tenant.sql(store.statements.tail), args, nil, nil, wire.Binary), 0)
 	if err != nil || got.Truncated {
 		t.Fatalf("truncated %v, %v", got.Truncated, err)
 	}
-	rows, err := conn.Query(ctx, store.sql(store.statements.tail), pgx.QueryExecModeDescribeExec, 0, int64(1<<63-1), 100)
+	rows, err := conn.Query(ctx, store.tenant.sql(store.statements.tail), pgx.QueryExecModeDescribeExec, 0, int64(1<<63-1), 100)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -82,7 +82,7 @@ func TestRowsAreDecodedAsTheDriverDoes(t *testing.T) {
 func TestReadEndsAtTheByteLimitWithAtLeastOneEvent(t *testing.T) {
 	t.Parallel()
 	store := newStore(t)
-	mustAppend(t, store.Tenant, "s", event.Any, someEvents(10)...)
+	mustAppend(t, store.tenant, "s", event.Any, someEvents(10)...)
 	size := collect(t, store.ReadAll(testContext(t), ReadOptions{}))[0].Size()
 	err := store.pool.AcquireFunc(testContext(t), func(conn *pgxpool.Conn) error {
 		for _, c := range []struct {
@@ -90,7 +90,7 @@ func TestReadEndsAtTheByteLimitWithAtLeastOneEvent(t *testing.T) {
 			truncated   bool
 		}{{0, 10, false}, {1, 1, true}, {size, 1, true}, {size + 1, 2, true}, {9*size + 1, 10, false}, {100 * size, 10, false}} {
 			args := [][]byte{wire.Int(0), wire.Int(100), wire.Int(100)}
-			got, err := wire.ReadEvents(conn.Conn().PgConn().ExecParams(testContext(t), store.sql(store.statements.tail), args, nil, nil, wire.Binary), c.limit)
+			got, err := wire.ReadEvents(conn.Conn().PgConn().ExecParams(testContext(t), store.tenant.sql(store.statements.tail), args, nil, nil, wire.Binary), c.limit)
 			if err != nil || len(got.List) != c.want || got.Truncated != c.truncated {
 				t.Errorf("limit %d: %d events, truncated %v, %v", c.limit, len(got.List), got.Truncated, err)
 			}
@@ -105,7 +105,7 @@ func TestReadEndsAtTheByteLimitWithAtLeastOneEvent(t *testing.T) {
 func TestConnectionIsUsableAfterAReadThatFailed(t *testing.T) {
 	t.Parallel()
 	store := newStore(t)
-	mustAppend(t, store.Tenant, "s", event.Any, someEvents(3)...)
+	mustAppend(t, store.tenant, "s", event.Any, someEvents(3)...)
 	err := store.pool.AcquireFunc(testContext(t), func(conn *pgxpool.Conn) error {
 		for _, sql := range []string{"select 1", "select nonsense", "select 1/(3 - g) from generate_series(1, 4) g"} {
 			if _, err := wire.ReadEvents(conn.Conn().PgConn().ExecParams(testContext(t), sql, nil, nil, nil, wire.Binary), 0); err == nil {
@@ -113,7 +113,7 @@ func TestConnectionIsUsableAfterAReadThatFailed(t *testing.T) {
 			}
 		}
 		args := [][]byte{wire.Int(0), wire.Int(100), wire.Int(100)}
-		read, err := wire.ReadEvents(conn.Conn().PgConn().ExecParams(testContext(t), store.sql(store.statements.tail), args, nil, nil, wire.Binary), 0)
+		read, err := wire.ReadEvents(conn.Conn().PgConn().ExecParams(testContext(t), store.tenant.sql(store.statements.tail), args, nil, nil, wire.Binary), 0)
 		if len(read.List) != 3 {
 			t.Errorf("%d events", len(read.List))
 		}
@@ -132,7 +132,7 @@ func TestConnectionIsUsableAfterAReadThatFailed(t *testing.T) {
 func TestAppendingToABodyDoesNotReachTheNextEvent(t *testing.T) {
 	t.Parallel()
 	store := newStore(t)
-	mustAppend(t, store.Tenant, "s", event.Any, someEvents(5)...)
+	mustAppend(t, store.tenant, "s", event.Any, someEvents(5)...)
 	events := collect(t, store.ReadAll(testContext(t), ReadOptions{}))
 	_ = append(events[0].Body, "xxxxxxxx"...)
 	if string(events[1].Body) != "1" {

@@ -97,7 +97,7 @@ func TestErrorsAboutWhatIsMissingNameExtensionsOutsideOfThePath(t *testing.T) {
 		"select gen_salt('md5')": true, "create table t (name citext)": true, "select public.gen_salt('md5'::int)": false,
 		"select * from nowhere": false,
 	} {
-		for tenant, named := range map[*Tenant]bool{newTenant(t, store, "acme"): true, store.Tenant: false} {
+		for tenant, named := range map[*Tenant]bool{newTenant(t, store, "acme"): true, store.tenant: false} {
 			mustAppend(t, tenant, "s", event.Any, someEvents(1)...)
 			err := claimAs(t, store, tenant.Name()).apply(func(ctx context.Context, tx pgx.Tx, _ []event.Envelope) error {
 				_, err := tx.Exec(ctx, sql)

@@ -114,11 +114,11 @@ func crashed(t *testing.T) (o *owner, lost []event.Envelope) {
 	server, store := ownServer(t, pgtest.AsyncCommits(nil))
 	makeModel(t, store)
 	o = claimAs(t, store, projection.DefaultTenant)
-	mustAppend(t, store.Tenant, "kept", event.Any, someEvents(2)...)
+	mustAppend(t, store.tenant, "kept", event.Any, someEvents(2)...)
 	o.refresh()
 	mustExec(t, store, "checkpoint")
 	for range 5 {
-		mustAppend(t, store.Tenant, "lost", event.Any, someEvents(5)...)
+		mustAppend(t, store.tenant, "lost", event.Any, someEvents(5)...)
 		events, err := o.pending()
 		if err != nil || len(events) < 7 {
 			t.Fatalf("%d events, %v", len(events), err)
@@ -127,13 +127,13 @@ func crashed(t *testing.T) (o *owner, lost []event.Envelope) {
 			t.Fatal(err)
 		}
 		store.pool.Reset()
-		again := mustAppend(t, store.Tenant, "new", event.Any, someEvents(5)...).Positions
+		again := mustAppend(t, store.tenant, "new", event.Any, someEvents(5)...).Positions
 		if slices.Equal(again, []int64{3, 4, 5, 6, 7}) {
 			return o, events
 		}
 		t.Logf("after the crash positions %v were handed out", again)
 		mustExec(t, store, "truncate millrace_default.events, millrace_default.streams restart identity; checkpoint")
-		mustAppend(t, store.Tenant, "kept", event.Any, someEvents(2)...)
+		mustAppend(t, store.tenant, "kept", event.Any, someEvents(2)...)
 		mustExec(t, store, "checkpoint")
 		o.refresh()
 	}
@@ -196,10 +196,10 @@ func TestNothingReadBeforeACrashIsWrittenAfterIt(t *testing.T) {
 func TestTailBeginsAnewAfterACrash(t *testing.T) {
 	t.Parallel()
 	server, store := ownServer(t, pgtest.AsyncCommits(nil))
-	mustAppend(t, store.Tenant, "kept", event.Any, someEvents(1)...)
+	mustAppend(t, store.tenant, "kept", event.Any, someEvents(1)...)
 	mustExec(t, store, "checkpoint")
-	f := follow(t, store, store.Name())
-	mustAppend(t, store.Tenant, "lost", event.Any, someEvents(5)...)
+	f := follow(t, store, projection.DefaultTenant)
+	mustAppend(t, store.tenant, "lost", event.Any, someEvents(5)...)
 	f.until(t, "the mark is 6", func(u engine.TailUpdate) bool { return u.Mark == 6 })
 	before := f.in
 	if err := server.CrashBackend(testContext(t)); err != nil {
@@ -242,7 +242,7 @@ func moving(t *testing.T, to *atomic.Pointer[pgtest.Server]) *Store {
 func TestReadFromAStandbyIsRefused(t *testing.T) {
 	t.Parallel()
 	server, primary := ownServer(t, nil)
-	mustAppend(t, primary.Tenant, "a", event.Any, someEvents(3)...)
+	mustAppend(t, primary.tenant, "a", event.Any, someEvents(3)...)
 	standby, err := server.Standby(testContext(t), pgtest.StandbyOptions{})
 	if err != nil {
 		t.Fatal(err)
@@ -254,9 +254,9 @@ func TestReadFromAStandbyIsRefused(t *testing.T) {
 	var to atomic.Pointer[pgtest.Server]
 	to.Store(server)
 	store := moving(t, &to)
-	f := follow(t, store, store.Name())
+	f := follow(t, store, projection.DefaultTenant)
 	lease := claimAs(t, store, projection.DefaultTenant).lease
-	mustAppend(t, primary.Tenant, "a", event.Any, someEvents(4)...) // the standby does not have these
+	mustAppend(t, primary.tenant, "a", event.Any, someEvents(4)...) // the standby does not have these
 	f.until(t, "the mark is 7", func(u engine.TailUpdate) bool { return u.Mark == 7 })
 
 	to.Store(standby)
@@ -264,10 +264,10 @@ func TestReadFromAStandbyIsRefused(t *testing.T) {
 	port := store.port()
 	for name, read := range map[string]func() error{
 		"read": func() error {
-			_, err := port.Read(testContext(t), store.Name(), engine.ReadRange{UpTo: 7, Limit: 10})
+			_, err := port.Read(testContext(t), projection.DefaultTenant, engine.ReadRange{UpTo: 7, Limit: 10})
 			return err
 		},
-		"heads":          func() error { _, err := port.Heads(testContext(t), []string{store.Name()}); return err },
+		"heads":          func() error { _, err := port.Heads(testContext(t), []string{projection.DefaultTenant}); return err },
 		"leases":         func() error { _, err := port.Leases(testContext(t), []int32{lease.Row}); return err },
 		"parked streams": func() error { _, err := port.ParkedStreams(testContext(t), lease, []string{"a"}); return err },
 		"next command":   func() error { _, err := port.NextCommand(testContext(t), lease, false); return err },
@@ -280,7 +280,7 @@ func TestReadFromAStandbyIsRefused(t *testing.T) {
 	// A connection that led to the standby is not used again.
 	to.Store(server)
 	for {
-		page, err := port.Read(testContext(t), store.Name(), engine.ReadRange{UpTo: 7, Limit: 10})
+		page, err := port.Read(testContext(t), projection.DefaultTenant, engine.ReadRange{UpTo: 7, Limit: 10})
 		if err == nil {
 			if len(page.Events) != 7 {
 				t.Errorf("%d events", len(page.Events))
@@ -349,11 +349,11 @@ func TestLocksOfAnotherServerSettleNothing(t *testing.T) {
 	var to atomic.Pointer[pgtest.Server]
 	to.Store(standby)
 	store := moving(t, &to)
-	f := follow(t, store, store.Name())
+	f := follow(t, store, projection.DefaultTenant)
 	promoted := openStore(t, standby.DSN("postgres"), Options{NoNotify: true})
 	tx := openTx(t, promoted)
-	gap := appendIn(t, tx, promoted.Tenant, "gap", 1)
-	mustAppend(t, promoted.Tenant, "seen", event.Any, someEvents(1)...)
+	gap := appendIn(t, tx, promoted.tenant, "gap", 1)
+	mustAppend(t, promoted.tenant, "seen", event.Any, someEvents(1)...)
 	if u, err := f.poll(testContext(t)); err != nil || u.Mark >= gap[0] {
 		t.Fatalf("%+v, %v", u, err)
 	}

@@ -100,7 +100,7 @@ func modelStore(t *testing.T) *Store {
 	t.Helper()
 	store := newStore(t)
 	makeModel(t, store)
-	mustAppend(t, store.Tenant, "s", event.Any, someEvents(2)...)
+	mustAppend(t, store.tenant, "s", event.Any, someEvents(2)...)
 	return store
 }
 

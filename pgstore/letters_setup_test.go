@@ -40,7 +40,7 @@ func newDrawer(t testing.TB, each int) *drawer {
 func (d *drawer) append(stream string) int64 {
 	d.t.Helper()
 	e := event.Event{Type: "of " + stream, Body: []byte(`{"of": "` + stream + `"}`)}
-	at := mustAppend(d.t, d.store.Tenant, stream, event.Any, e).Positions[0]
+	at := mustAppend(d.t, d.store.tenant, stream, event.Any, e).Positions[0]
 	d.at[stream] = append(d.at[stream], at)
 	d.events[at] = event.Envelope{Position: at, Stream: stream, Version: int64(len(d.at[stream])), Type: e.Type, Body: e.Body}
 	return at
@@ -181,8 +181,6 @@ func (d *drawer) one(position int64) projection.DeadLetter {
 	d.t.Fatalf("there is no letter at position %d", position)
 	return projection.DeadLetter{}
 }
-
-var allStates = []projection.DeadLetterState{projection.DeadLetterParked, projection.DeadLetterReplaying, projection.DeadLetterResolved, projection.DeadLetterDiscarded}
 
 func positionsOf(letters []projection.DeadLetter) (positions []int64) {
 	for _, l := range letters {

@@ -17,9 +17,9 @@ func TestLockScanBeginsAfterItWasAskedFor(t *testing.T) {
 	store := newStore(t)
 	other := newTenant(t, store, "other")
 	for i := range 20 {
-		txs := map[*Tenant]pgx.Tx{store.Tenant: openTx(t, store), other: openTx(t, store)}
+		txs := map[*Tenant]pgx.Tx{store.tenant: openTx(t, store), other: openTx(t, store)}
 		err := together(2, func(n int) error {
-			tenant := []*Tenant{store.Tenant, other}[n]
+			tenant := []*Tenant{store.tenant, other}[n]
 			ctx, cancel := context.WithTimeout(context.Background(), hangs)
 			defer cancel()
 			if _, _, err := tenant.AppendTx(ctx, txs[tenant], "a", event.Any, someEvents(1)...); err != nil {

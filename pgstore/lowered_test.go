@@ -76,7 +76,7 @@ func TestConnectionThatAHookLoweredIsNotRaisedByBatches(t *testing.T) {
 				"raised behind it":            sendsRaw("reset session authorization; set deadlock_timeout = '77s'"),
 				"locally another user":        sendsRaw("set local session authorization millrace_owner"),
 			} {
-				mustAppend(t, store.Tenant, "s", event.Any, someEvents(1)...)
+				mustAppend(t, store.tenant, "s", event.Any, someEvents(1)...)
 				if err := claimAs(t, store, projection.DefaultTenant).apply(func(ctx context.Context, tx pgx.Tx, events []event.Envelope) error {
 					if who := as(ctx, tx); who != want {
 						t.Errorf("before %s: the handler runs as %s, want %s", name, who, want)
@@ -233,7 +233,7 @@ func TestWhatAHookSetsForEachUseHoldsForIt(t *testing.T) {
 		}
 	}
 	for range 3 {
-		mustAppend(t, store.Tenant, "s", event.Any, someEvents(1)...)
+		mustAppend(t, store.tenant, "s", event.Any, someEvents(1)...)
 		for _, end := range []error{nil, errors.New("on purpose")} {
 			err := claimAs(t, store, projection.DefaultTenant).apply(func(ctx context.Context, tx pgx.Tx, _ []event.Envelope) error {
 				held("in a handler", tx)
@@ -243,7 +243,7 @@ func TestWhatAHookSetsForEachUseHoldsForIt(t *testing.T) {
 				t.Fatal(err)
 			}
 			held("in the host's query", store.pool)
-			mustAppend(t, store.Tenant, "s", event.Any, someEvents(1)...)
+			mustAppend(t, store.tenant, "s", event.Any, someEvents(1)...)
 		}
 	}
 }

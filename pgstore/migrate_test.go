@@ -26,7 +26,7 @@ func TestMigrateMakesTheDefaultTenantAndMayBeRepeated(t *testing.T) {
 	if err != nil || !slices.Equal(tenants, []string{projection.DefaultTenant}) {
 		t.Errorf("tenants %v, %v", tenants, err)
 	}
-	mustAppend(t, store.Tenant, "s", event.NoStream, someEvents(1)...)
+	mustAppend(t, store.tenant, "s", event.NoStream, someEvents(1)...)
 }
 
 func TestUnmigratedDatabaseIsNamed(t *testing.T) {
@@ -102,7 +102,7 @@ func TestMigrateGoesForwardFromEveryEarlierVersion(t *testing.T) {
 			if _, err := store.createTenant(ctx, "early", withMore(from)); err != nil {
 				t.Fatal(err)
 			}
-			mustAppend(t, store.Tenant, "s", event.Any, someEvents(2)...)
+			mustAppend(t, store.tenant, "s", event.Any, someEvents(2)...)
 			if err := store.migrate(ctx, withMore(3)); err != nil {
 				t.Fatal(err)
 			}
@@ -118,7 +118,7 @@ func TestMigrateGoesForwardFromEveryEarlierVersion(t *testing.T) {
 					t.Errorf("%s is at version %d", tenant, version)
 				}
 			}
-			mustAppend(t, store.Tenant, "s", event.Exact(2), someEvents(1)...)
+			mustAppend(t, store.tenant, "s", event.Exact(2), someEvents(1)...)
 		})
 	}
 }
@@ -253,7 +253,7 @@ func TestStoresWithTheirOwnSchemasShareADatabase(t *testing.T) {
 		if err := store.Migrate(testContext(t)); err != nil {
 			t.Fatalf("%q: %v", schema, err)
 		}
-		if r := mustAppend(t, store.Tenant, "s", event.NoStream.WithKey("k"), someEvents(i+1)...); r.Positions[0] != 1 {
+		if r := mustAppend(t, store.tenant, "s", event.NoStream.WithKey("k"), someEvents(i+1)...); r.Positions[0] != 1 {
 			t.Errorf("%q: positions %v", schema, r.Positions)
 		}
 	}

@@ -39,12 +39,12 @@ func TestNoStatementOnATenantScansATable(t *testing.T) {
 
 	of := store.statements
 	call := func(expected event.Expected, expire bool) (string, []any) {
-		a, err := store.newAppend("s77", expected, someEvents(3))
+		a, err := store.tenant.newAppend("s77", expected, someEvents(3))
 		a.expire = expire
 		if err != nil {
 			t.Fatal(err)
 		}
-		text, args := store.appendStatement(a)
+		text, args := store.tenant.appendStatement(a)
 		return text, args
 	}
 	type statement struct {
@@ -56,13 +56,13 @@ func TestNoStatementOnATenantScansATable(t *testing.T) {
 	}
 	types := []string{"T1", "T2"}
 	statements := []statement{
-		{"tail", store.sql(of.tail), []any{50000, int64(math.MaxInt64), 500}, true, true},
-		{"range", store.sql(of.readRange), []any{50000, 99000, 500, types}, true, true},
-		{"stream", store.sql(of.readStream), []any{"s77", 2, 500, 0}, false, true},
-		{"types of a stream", store.sql(of.readStreamTypes), []any{"s77", 2, 500, 0, types}, false, true},
-		{"head", store.sql(of.head), nil, true, true},
-		{"version", store.sql(of.streamVersion), []any{"s77"}, true, true},
-		{"first result", store.sql(of.appendFirst), []any{"k77"}, false, false},
+		{"tail", store.tenant.sql(of.tail), []any{50000, int64(math.MaxInt64), 500}, true, true},
+		{"range", store.tenant.sql(of.readRange), []any{50000, 99000, 500, types}, true, true},
+		{"stream", store.tenant.sql(of.readStream), []any{"s77", 2, 500, 0}, false, true},
+		{"types of a stream", store.tenant.sql(of.readStreamTypes), []any{"s77", 2, 500, 0, types}, false, true},
+		{"head", store.tenant.sql(of.head), nil, true, true},
+		{"version", store.tenant.sql(of.streamVersion), []any{"s77"}, true, true},
+		{"first result", store.tenant.sql(of.appendFirst), []any{"k77"}, false, false},
 	}
 	for _, expected := range []event.Expected{event.Any, event.NoStream, event.Exact(5), event.Any.WithKey("k"), event.NoStream.WithKey("k"), event.Exact(5).WithKey("k")} {
 		text, args := call(expected, false)

@@ -23,7 +23,7 @@ func oneSession(t *testing.T) (store *Store, around string) {
 	through, around := behind(t, pgtest.PgBouncerOptions{PoolSize: 1})
 	store = openThrough(t, through)
 	makeModel(t, store)
-	mustAppend(t, store.Tenant, "s", event.Any, someEvents(1)...)
+	mustAppend(t, store.tenant, "s", event.Any, someEvents(1)...)
 	return store, around
 }
 
@@ -49,7 +49,7 @@ func TestBatchLeavesAPooledSessionAsItFoundIt(t *testing.T) {
 			if got := one[string](t, store, "show work_mem"); got != found {
 				t.Errorf("work_mem was %s, and is %s after a %s", found, got, end)
 			}
-			mustAppend(t, store.Tenant, "s", event.Any, someEvents(1)...)
+			mustAppend(t, store.tenant, "s", event.Any, someEvents(1)...)
 		}
 	}
 }
@@ -59,7 +59,7 @@ func TestStrangersLockBehindAPoolerIsNobodysFault(t *testing.T) {
 	through, around := behind(t, pgtest.PgBouncerOptions{PoolSize: 4})
 	direct := migrated(t, openStore(t, around, Options{}))
 	makeModel(t, direct)
-	mustAppend(t, direct.Tenant, "s", event.Any, someEvents(1)...)
+	mustAppend(t, direct.tenant, "s", event.Any, someEvents(1)...)
 	locked(t, claimAs(t, direct, projection.DefaultTenant), 1)
 	for name, options := range map[string]Options{"asked through the pooler": {}, "asked around it": {SessionDSN: around}} {
 		store, err := Open(testContext(t), through, options)
@@ -86,7 +86,7 @@ func TestClaimEndsTheBatchThatADeadOwnerLeftBehindAPooler(t *testing.T) {
 	through, _ := behind(t, pgtest.PgBouncerOptions{PoolSize: 4})
 	store := openThrough(t, through)
 	makeModel(t, store)
-	mustAppend(t, store.Tenant, "s", event.Any, someEvents(2)...)
+	mustAppend(t, store.tenant, "s", event.Any, someEvents(2)...)
 	claimEndsLeftovers(t, store)
 }
 

@@ -219,7 +219,7 @@ func TestPoolerInSessionModeIsLikeNone(t *testing.T) {
 	if session.Pooled() {
 		t.Error("the session connection has its session to itself, and does not know it")
 	}
-	mustAppend(t, store.Tenant, "s", event.Any, someEvents(1)...)
+	mustAppend(t, store.tenant, "s", event.Any, someEvents(1)...)
 	if notice, err := session.Next(testContext(t)); err != nil || notice.Tenant != projection.DefaultTenant {
 		t.Errorf("got %+v, %v", notice, err)
 	}
@@ -255,7 +255,7 @@ func TestSessionDSNLeadsAroundThePooler(t *testing.T) {
 	if !store.Pooled() || session.Pooled() {
 		t.Errorf("pool %v, session %v", store.Pooled(), session.Pooled())
 	}
-	mustAppend(t, store.Tenant, "s", event.Any, someEvents(1)...)
+	mustAppend(t, store.tenant, "s", event.Any, someEvents(1)...)
 	if notice, err := session.Next(testContext(t)); err != nil || notice.Tenant != projection.DefaultTenant {
 		t.Errorf("got %+v, %v", notice, err)
 	}

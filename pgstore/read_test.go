@@ -27,7 +27,7 @@ func mixedStore(t *testing.T) *Store {
 		for j := range events {
 			events[j].Type = types[(i+j)%3]
 		}
-		mustAppend(t, store.Tenant, []string{"x", "y", "z"}[i%3], event.Any, events...)
+		mustAppend(t, store.tenant, []string{"x", "y", "z"}[i%3], event.Any, events...)
 	}
 	return store
 }
@@ -149,9 +149,9 @@ func TestLargeEventsAreReadInSmallerPages(t *testing.T) {
 	var want []int64
 	for range 5 {
 		large := []event.Event{{Type: "L", Body: body}, {Type: "L", Body: body}, {Type: "S"}}
-		want = append(want, mustAppend(t, store.Tenant, "s", event.Any, large...).Positions...)
+		want = append(want, mustAppend(t, store.tenant, "s", event.Any, large...).Positions...)
 	}
-	want = append(want, mustAppend(t, store.Tenant, "s", event.Any, someEvents(1000)...).Positions...)
+	want = append(want, mustAppend(t, store.tenant, "s", event.Any, someEvents(1000)...).Positions...)
 	if got := positions(collect(t, store.ReadAll(testContext(t), ReadOptions{}))); !slices.Equal(got, want) {
 		t.Errorf("%d events, want %d", len(got), len(want))
 	}

@@ -309,7 +309,7 @@ func TestReplayerTakesWhatIsDueAndNothingElse(t *testing.T) {
 	t.Parallel()
 	d := newDrawer(t, 4)
 	a, b, c := d.at["a"], d.at["b"], d.at["c"]
-	policy := projection.ReplayPolicy{Interval: time.Minute, MaxReplays: 2}.WithDefaults()
+	policy := engine.Policy{Replay: projection.ReplayPolicy{Interval: time.Minute, MaxReplays: 2}}.WithDefaults().Replay
 	schedule := func() (due int64) {
 		t.Helper()
 		scheduled, _, err := d.port().ScheduleReplay(testContext(t), d.lease, policy)

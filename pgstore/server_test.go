@@ -120,10 +120,10 @@ func TestStoreWorksWithAPoolOfOne(t *testing.T) {
 	}
 	defer store.Close()
 	migrated(t, store)
-	mustAppend(t, store.Tenant, "s", event.Any.WithKey("k"), someEvents(3)...)
-	mustAppend(t, store.Tenant, "s", event.Any.WithKey("k"), someEvents(3)...)
+	mustAppend(t, store.tenant, "s", event.Any.WithKey("k"), someEvents(3)...)
+	mustAppend(t, store.tenant, "s", event.Any.WithKey("k"), someEvents(3)...)
 	for range collect(t, store.ReadAll(testContext(t), ReadOptions{})) {
-		mustAppend(t, store.Tenant, "t", event.Any, someEvents(1)...)
+		mustAppend(t, store.tenant, "t", event.Any, someEvents(1)...)
 	}
 }
 
@@ -133,7 +133,7 @@ func TestStoreWorksInEveryQueryMode(t *testing.T) {
 	for _, mode := range []pgx.QueryExecMode{pgx.QueryExecModeSimpleProtocol, pgx.QueryExecModeCacheDescribe, pgx.QueryExecModeExec} {
 		t.Run(mode.String(), func(t *testing.T) {
 			store := newStore(t, func(config *pgxpool.Config) { config.ConnConfig.DefaultQueryExecMode = mode })
-			mustAppend(t, store.Tenant, "s", event.Any.WithKey("k"), someEvents(3)...)
+			mustAppend(t, store.tenant, "s", event.Any.WithKey("k"), someEvents(3)...)
 			if n := len(collect(t, store.ReadAll(testContext(t), ReadOptions{Types: []string{"Counted"}}))); n != 3 {
 				t.Errorf("%d events", n)
 			}

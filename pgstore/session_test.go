@@ -155,7 +155,7 @@ func TestQuestionAboutLocksIsAskedThroughThePoolWhereNoConnectionIsToBeHad(t *te
 	migrated(t, openStore(t, dsn, Options{}))
 	store := openStore(t, dsn, Options{}, rotating(&works), connections(2))
 	makeModel(t, store)
-	mustAppend(t, store.Tenant, "s", event.Any, someEvents(1)...)
+	mustAppend(t, store.tenant, "s", event.Any, someEvents(1)...)
 	o := claimAs(t, store, projection.DefaultTenant)
 	var both []*pgxpool.Conn // one for the batch, one for the question
 	for range 2 {

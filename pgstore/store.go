@@ -101,10 +101,11 @@ func (o Options) validate() error {
 	return nil
 }
 
-// Store is a PostgreSQL event store. It is safe for concurrent use. The events of DefaultTenant are at hand directly:
-// store.Append and the others are those of the embedded Tenant.
+// Store is a PostgreSQL event store. It is safe for concurrent use. Append, AppendTx, InTx, ReadStream and ReadAll work on the
+// events of projection.DefaultTenant; ForTenant returns another tenant.
 type Store struct {
-	*Tenant
+	// tenant is DefaultTenant.
+	tenant *Tenant
 
 	pool        *pgxpool.Pool
 	ownPool     bool
@@ -195,7 +196,7 @@ func OpenPool(ctx context.Context, pool *pgxpool.Pool, opts Options) (*Store, er
 	s.watchesClients = watchesClients(ctx, pool)
 	s.notify = newNotifier(s)
 	s.locks = newLockScanner(s)
-	s.Tenant, err = s.ForTenant(projection.DefaultTenant)
+	s.tenant, err = s.ForTenant(projection.DefaultTenant)
 	if err != nil {
 		return nil, fmt.Errorf("open store: %w", err)
 	}
@@ -244,17 +245,3 @@ func (s *Store) ForTenant(name string) (*Tenant, error) {
 	schema := s.opts.Schema + "_" + name
 	return &Tenant{store: s, name: name, schema: schema, quoted: sqltext.Name(schema)}, nil
 }
-
-// Tenant is the events of one tenant.
-type Tenant struct {
-	store  *Store
-	name   string
-	schema string
-	quoted string // the schema
-}
-
-// Name is the tenant's name.
-func (t *Tenant) Name() string { return t.name }
-
-// EventsSchema is the name of the tenant's schema, not quoted.
-func (t *Tenant) EventsSchema() string { return t.schema }

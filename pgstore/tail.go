@@ -112,7 +112,7 @@ func (t *tail) poll(ctx context.Context) (update engine.TailUpdate, err error) {
 		update.Again = s.Wait(time.Now())
 		if s.Scanned() {
 			below, since, holders := s.Held()
-			update.Held = &projection.Held{Below: below, Since: since, Holders: holders}
+			update.Held = &engine.Held{Below: below, Since: since, Holders: holders}
 		}
 	}
 	return update, nil

@@ -9,6 +9,7 @@ import (
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/internal/pgtest"
+	"github.com/millrace-go/millrace/projection"
 )
 
 // quietStore is a store that sends no wake-ups: a mark that moves does so by looking.
@@ -24,15 +25,15 @@ const promptly = 8
 func TestRolledBackPositionIsPassedOverPromptly(t *testing.T) {
 	t.Parallel()
 	store := quietStore(t)
-	f := follow(t, store, store.Name())
-	mustAppend(t, store.Tenant, "a", event.Any, someEvents(2)...)
+	f := follow(t, store, projection.DefaultTenant)
+	mustAppend(t, store.tenant, "a", event.Any, someEvents(2)...)
 	f.untilMark(t, 2)
 	f.got(t, 1, 2)
 
 	tx := openTx(t, store)
-	appendIn(t, tx, store.Tenant, "b", 3)
+	appendIn(t, tx, store.tenant, "b", 3)
 	rollback(t, tx)
-	mustAppend(t, store.Tenant, "a", event.Any, someEvents(1)...)
+	mustAppend(t, store.tenant, "a", event.Any, someEvents(1)...)
 	f.polls = 0
 	f.untilMark(t, 6)
 	f.got(t, 6)
@@ -41,7 +42,7 @@ func TestRolledBackPositionIsPassedOverPromptly(t *testing.T) {
 	}
 	// Nothing is visible beyond these, so the mark stays.
 	tx = openTx(t, store)
-	appendIn(t, tx, store.Tenant, "b", 3)
+	appendIn(t, tx, store.tenant, "b", 3)
 	rollback(t, tx)
 	for range 3 {
 		if u, err := f.poll(testContext(t)); err != nil || u.Mark != 6 || u.More || u.Again != 0 || u.Held != nil {
@@ -53,16 +54,16 @@ func TestRolledBackPositionIsPassedOverPromptly(t *testing.T) {
 func TestRollbackToSavepointIsPassedOver(t *testing.T) {
 	t.Parallel()
 	store := quietStore(t)
-	f := follow(t, store, store.Name())
-	mustAppend(t, store.Tenant, "a", event.Any, someEvents(1)...)
+	f := follow(t, store, projection.DefaultTenant)
+	mustAppend(t, store.tenant, "a", event.Any, someEvents(1)...)
 	f.untilMark(t, 1)
 	tx := openTx(t, store)
-	appendIn(t, tx, store.Tenant, "b", 1) // 2
+	appendIn(t, tx, store.tenant, "b", 1) // 2
 	execIn(t, tx, "savepoint s")
-	appendIn(t, tx, store.Tenant, "b", 2) // 3, 4
+	appendIn(t, tx, store.tenant, "b", 2) // 3, 4
 	execIn(t, tx, "rollback to savepoint s")
-	appendIn(t, tx, store.Tenant, "b", 1) // 5
-	mustAppend(t, store.Tenant, "a", event.Any, someEvents(1)...)
+	appendIn(t, tx, store.tenant, "b", 1) // 5
+	mustAppend(t, store.tenant, "a", event.Any, someEvents(1)...)
 	if held := f.untilHeld(t, 1); !slices.Equal(held.Holders, []string{backend(tx)}) || held.Below != 6 {
 		t.Errorf("%+v", held)
 	}
@@ -75,13 +76,13 @@ func TestRollbackToSavepointIsPassedOver(t *testing.T) {
 func TestSavepointThatRolledBackHoldsNothing(t *testing.T) {
 	t.Parallel()
 	store := quietStore(t)
-	f := follow(t, store, store.Name())
+	f := follow(t, store, projection.DefaultTenant)
 	tx := openTx(t, store)
 	execIn(t, tx, "create table unrelated (n int)")
 	execIn(t, tx, "savepoint s")
-	appendIn(t, tx, store.Tenant, "b", 2)
+	appendIn(t, tx, store.tenant, "b", 2)
 	execIn(t, tx, "rollback to savepoint s")
-	mustAppend(t, store.Tenant, "a", event.Any, someEvents(1)...)
+	mustAppend(t, store.tenant, "a", event.Any, someEvents(1)...)
 	f.untilMark(t, 3)
 }
 
@@ -96,12 +97,12 @@ func TestOpenAppendIsWaitedForAndNamed(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			store := quietStore(t)
-			f := follow(t, store, store.Name())
-			mustAppend(t, store.Tenant, "a", event.Any, someEvents(1)...)
+			f := follow(t, store, projection.DefaultTenant)
+			mustAppend(t, store.tenant, "a", event.Any, someEvents(1)...)
 			f.untilMark(t, 1)
 			tx := openTx(t, store)
-			appendIn(t, tx, store.Tenant, "b", 2)
-			mustAppend(t, store.Tenant, "a", event.Any, someEvents(2)...)
+			appendIn(t, tx, store.tenant, "b", 2)
+			mustAppend(t, store.tenant, "a", event.Any, someEvents(2)...)
 			held := f.untilHeld(t, 1)
 			if held.Below != 5 || !slices.Equal(held.Holders, []string{backend(tx)}) {
 				t.Errorf("%+v, want below 5 by %s", held, backend(tx))
@@ -123,17 +124,17 @@ func TestOpenAppendIsWaitedForAndNamed(t *testing.T) {
 func TestLaterAppendDoesNotHoldAnEarlierGap(t *testing.T) {
 	t.Parallel()
 	store := quietStore(t)
-	f := follow(t, store, store.Name())
+	f := follow(t, store, projection.DefaultTenant)
 	early := openTx(t, store)
-	appendIn(t, early, store.Tenant, "early", 1) // 1
-	mustAppend(t, store.Tenant, "a", event.Any, someEvents(1)...)
+	appendIn(t, early, store.tenant, "early", 1) // 1
+	mustAppend(t, store.tenant, "a", event.Any, someEvents(1)...)
 	f.untilHeld(t, 0)
 	late := openTx(t, store)
-	appendIn(t, late, store.Tenant, "late", 1) // 3
+	appendIn(t, late, store.tenant, "late", 1) // 3
 	commit(t, early)
 	f.untilMark(t, 2)
 	f.got(t, 1, 2)
-	mustAppend(t, store.Tenant, "a", event.Any, someEvents(1)...)
+	mustAppend(t, store.tenant, "a", event.Any, someEvents(1)...)
 	if held := f.untilHeld(t, 2); !slices.Equal(held.Holders, []string{backend(late)}) || held.Below != 4 {
 		t.Errorf("%+v, want %s below 4", held, backend(late))
 	}
@@ -158,12 +159,12 @@ func TestUnrelatedTransactionsDoNotHoldTheMark(t *testing.T) {
 	appendIn(t, neighbour, other, "a", 1)
 	mustAppend(t, other, "b", event.Any, someEvents(1)...)
 
-	f := follow(t, store, store.Name())
+	f := follow(t, store, projection.DefaultTenant)
 	for i := range int64(5) {
 		tx := openTx(t, store)
-		appendIn(t, tx, store.Tenant, "gap", 1)
+		appendIn(t, tx, store.tenant, "gap", 1)
 		rollback(t, tx)
-		mustAppend(t, store.Tenant, "a", event.Any, someEvents(1)...)
+		mustAppend(t, store.tenant, "a", event.Any, someEvents(1)...)
 		f.polls = 0
 		f.untilMark(t, 2*i+2)
 		if f.polls > promptly {
@@ -180,20 +181,20 @@ func TestUnrelatedTransactionsDoNotHoldTheMark(t *testing.T) {
 func TestTailBeginsAtTheEnd(t *testing.T) {
 	t.Parallel()
 	store := quietStore(t)
-	mustAppend(t, store.Tenant, "a", event.Any, someEvents(3000)...)
+	mustAppend(t, store.tenant, "a", event.Any, someEvents(3000)...)
 	gap := openTx(t, store)
-	appendIn(t, gap, store.Tenant, "b", 1) // 3001
+	appendIn(t, gap, store.tenant, "b", 1) // 3001
 	rollback(t, gap)
-	mustAppend(t, store.Tenant, "a", event.Any, someEvents(1)...)
-	f := &follower{tail: store.port().Tail(store.Name())}
+	mustAppend(t, store.tenant, "a", event.Any, someEvents(1)...)
+	f := &follower{tail: store.port().Tail(projection.DefaultTenant)}
 	if u, err := f.poll(testContext(t)); err != nil || u.Mark != 3002 || u.From != 3002 || len(u.Events) > 0 || u.More {
 		t.Errorf("begins from %d at %d with %d events, %v", u.From, u.Mark, len(u.Events), err)
 	}
 
 	open := openTx(t, store)
-	appendIn(t, open, store.Tenant, "b", 1) // 3003
-	mustAppend(t, store.Tenant, "a", event.Any, someEvents(1)...)
-	late := &follower{tail: store.port().Tail(store.Name())}
+	appendIn(t, open, store.tenant, "b", 1) // 3003
+	mustAppend(t, store.tenant, "a", event.Any, someEvents(1)...)
+	late := &follower{tail: store.port().Tail(projection.DefaultTenant)}
 	late.until(t, "it is held", func(u engine.TailUpdate) bool { return u.Held != nil })
 	if late.mark >= 3003 {
 		t.Errorf("the mark is %d", late.mark)

@@ -160,7 +160,7 @@ func TestTailSkipsNothingUnderLoad(t *testing.T) {
 	unrelated := openTx(t, reading)
 	execIn(t, unrelated, "insert into unrelated values (1)")
 
-	f, n := follow(t, reading, reading.Name()), &naive{}
+	f, n := follow(t, reading, reading.tenant.Name()), &naive{}
 	seed := cmp.Or(*loadSeed, rand.Uint64())
 	t.Logf("again with the same choices: -load.seed=%d", seed)
 	l := &load{store: writing, until: time.Now().Add(*loadTime)}

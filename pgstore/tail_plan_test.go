@@ -4,6 +4,8 @@ import (
 	"math"
 	"strings"
 	"testing"
+
+	"github.com/millrace-go/millrace/projection"
 )
 
 func TestTailScansNoEvents(t *testing.T) {
@@ -11,7 +13,7 @@ func TestTailScansNoEvents(t *testing.T) {
 	store := newStore(t)
 	mustExec(t, store, `insert into millrace_default.events (stream_id, stream_version, type, body)
 		select 's' || n, v, 'T' || n % 10, '{"a": 1}' from generate_series(1, 5) v, generate_series(1, 20000) n`)
-	setCheckpoint(t, store, store.Name(), 90_000)
+	setCheckpoint(t, store, projection.DefaultTenant, 90_000)
 	types := []string{"T1", "T2"}
 	for _, analyzed := range []bool{false, true} {
 		if analyzed {
@@ -21,13 +23,13 @@ func TestTailScansNoEvents(t *testing.T) {
 			sql  string
 			args []any
 		}{
-			"tail at the end":        {store.sql(store.statements.tail), []any{99_990, maxPosition, tailEvents}},
-			"tail from the middle":   {store.sql(store.statements.tail), []any{50_000, maxPosition, tailEvents}},
-			"tail from the first on": {store.sql(store.statements.tail), []any{0, int64(math.MaxInt64), tailEvents}},
-			"range":                  {store.sql(store.statements.readRange), []any{50_000, 99_000, 500, types}},
-			"range from the first":   {store.sql(store.statements.readRange), []any{0, 100_000, 500, types}},
-			"head":                   {store.sql(store.statements.head), nil},
-			"start":                  {store.sql(store.statements.tailStart), []any{store.Name()}},
+			"tail at the end":        {store.tenant.sql(store.statements.tail), []any{99_990, maxPosition, tailEvents}},
+			"tail from the middle":   {store.tenant.sql(store.statements.tail), []any{50_000, maxPosition, tailEvents}},
+			"tail from the first on": {store.tenant.sql(store.statements.tail), []any{0, int64(math.MaxInt64), tailEvents}},
+			"range":                  {store.tenant.sql(store.statements.readRange), []any{50_000, 99_000, 500, types}},
+			"range from the first":   {store.tenant.sql(store.statements.readRange), []any{0, 100_000, 500, types}},
+			"head":                   {store.tenant.sql(store.statements.head), nil},
+			"start":                  {store.tenant.sql(store.statements.tailStart), []any{projection.DefaultTenant}},
 		} {
 			plan := explain(t, store, s.sql, s.args...)
 			// Where the index is read from the first event on, the scan is only hidden.

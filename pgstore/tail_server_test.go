@@ -26,7 +26,7 @@ func ownServer(t *testing.T, settings map[string]string) (*pgtest.Server, *Store
 func prepare(t *testing.T, store *Store, gid string, n int) []int64 {
 	t.Helper()
 	tx := openTx(t, store)
-	positions := appendIn(t, tx, store.Tenant, gid, n)
+	positions := appendIn(t, tx, store.tenant, gid, n)
 	execIn(t, tx, "prepare transaction '"+gid+"'")
 	return positions
 }
@@ -56,12 +56,12 @@ func TestPreparedTransactionIsWaitedFor(t *testing.T) {
 	} {
 		for _, end := range []string{"commit prepared", "rollback prepared"} {
 			t.Run(name+", "+end, func(t *testing.T) {
-				f := follow(t, store, store.Name())
+				f := follow(t, store, projection.DefaultTenant)
 				mark := f.mark
 				// A tail that begins anew begins at the highest checkpoint.
 				mustExec(t, store, "update millrace.leases set checkpoint = $1", mark)
 				positions := prepare(t, store, "later", 2)
-				visible := mustAppend(t, store.Tenant, "now", event.Any, someEvents(1)...).Positions
+				visible := mustAppend(t, store.tenant, "now", event.Any, someEvents(1)...).Positions
 				held := f.untilHeld(t, mark)
 				if len(held.Holders) != 1 || !strings.HasPrefix(held.Holders[0], "prepared transaction ") || held.Below != visible[0] {
 					t.Errorf("%+v", held)
@@ -83,10 +83,10 @@ func TestPreparedTransactionIsWaitedFor(t *testing.T) {
 func TestTransactionPreparedWhileItIsWaitedForSurvivesARestart(t *testing.T) {
 	t.Parallel()
 	server, store := ownServer(t, nil)
-	f := follow(t, store, store.Name())
+	f := follow(t, store, projection.DefaultTenant)
 	tx := openTx(t, store)
-	appendIn(t, tx, store.Tenant, "a", 1)
-	mustAppend(t, store.Tenant, "b", event.Any, someEvents(1)...)
+	appendIn(t, tx, store.tenant, "a", 1)
+	mustAppend(t, store.tenant, "b", event.Any, someEvents(1)...)
 	if held := f.untilHeld(t, 0); !slices.Equal(held.Holders, []string{backend(tx)}) {
 		t.Errorf("%+v", held)
 	}
@@ -96,7 +96,7 @@ func TestTransactionPreparedWhileItIsWaitedForSurvivesARestart(t *testing.T) {
 	}
 	store.pool.Reset()
 	// Others append under names that were in use before the restart.
-	mustAppend(t, store.Tenant, "b", event.Any, someEvents(1)...)
+	mustAppend(t, store.tenant, "b", event.Any, someEvents(1)...)
 	if held := f.untilHeld(t, 0); !strings.Contains(held.Holders[0], "-1/") {
 		t.Errorf("%+v", held)
 	}
@@ -109,9 +109,9 @@ func TestTransactionPreparedWhileItIsWaitedForSurvivesARestart(t *testing.T) {
 func TestTailThatMetARestartBeginsAnew(t *testing.T) {
 	t.Parallel()
 	server, store := ownServer(t, nil)
-	f := follow(t, store, store.Name())
+	f := follow(t, store, projection.DefaultTenant)
 	prepare(t, store, "a", 1)
-	mustAppend(t, store.Tenant, "b", event.Any, someEvents(1)...)
+	mustAppend(t, store.tenant, "b", event.Any, someEvents(1)...)
 	f.untilHeld(t, 0)
 	if err := server.Kill(); err != nil {
 		t.Fatal(err)
@@ -133,21 +133,21 @@ func TestTailThatMetARestartBeginsAnew(t *testing.T) {
 func TestPositionsHandedOutAgainAfterACrashAreNotSkipped(t *testing.T) {
 	t.Parallel()
 	server, store := ownServer(t, map[string]string{"wal_writer_delay": "10s", "autovacuum": "off"})
-	f := follow(t, store, store.Name())
+	f := follow(t, store, projection.DefaultTenant)
 	var next int64 = 1
 	for round, again := 0, 0; again < 2; round++ {
 		if round == 6 {
 			t.Fatalf("numbers were handed out again in %d of %d crashes: the test shows nothing", again, round)
 		}
-		next = mustAppend(t, store.Tenant, "a", event.Any, someEvents(1)...).Positions[0]
+		next = mustAppend(t, store.tenant, "a", event.Any, someEvents(1)...).Positions[0]
 		f.untilMark(t, next)
 		f.got(t, next)
 		// The draws are followed by nothing that would write to disk.
 		tx := openTx(t, store)
-		appendIn(t, tx, store.Tenant, "gone", 1)
+		appendIn(t, tx, store.tenant, "gone", 1)
 		execIn(t, tx, "select nextval('millrace_default.events_global_seq_seq') from generate_series(1, 2000)")
 		rollback(t, tx)
-		drawn := lastDrawn(t, store.Tenant)
+		drawn := lastDrawn(t, store.tenant)
 		for range 3 {
 			if _, err := f.poll(testContext(t)); err != nil {
 				t.Fatal(err)
@@ -163,7 +163,7 @@ func TestPositionsHandedOutAgainAfterACrashAreNotSkipped(t *testing.T) {
 			t.Fatal(err)
 		}
 		store.pool.Reset()
-		late := mustAppend(t, store.Tenant, "a", event.Any, someEvents(3)...).Positions
+		late := mustAppend(t, store.tenant, "a", event.Any, someEvents(3)...).Positions
 		if late[2] <= drawn {
 			again++
 		}
@@ -176,7 +176,7 @@ func TestPositionsHandedOutAgainAfterACrashAreNotSkipped(t *testing.T) {
 func TestStandbyIsRefused(t *testing.T) {
 	t.Parallel()
 	server, primary := ownServer(t, nil)
-	mustAppend(t, primary.Tenant, "a", event.Any, someEvents(3)...)
+	mustAppend(t, primary.tenant, "a", event.Any, someEvents(3)...)
 	standby, err := server.Standby(testContext(t), pgtest.StandbyOptions{})
 	if err != nil {
 		t.Fatal(err)
@@ -203,7 +203,7 @@ func TestStandbyIsRefused(t *testing.T) {
 	if _, _, err := moved.locks.scan(testContext(t), primary.EventsSchema()); !errors.Is(err, projection.ErrNotPrimary) {
 		t.Errorf("scan: %v", err)
 	}
-	tail := moved.port().Tail(primary.Name())
+	tail := moved.port().Tail(primary.tenant.Name())
 	for range 2 {
 		_, err = tail.Poll(testContext(t))
 		if fault := moved.port().Classify(err); !errors.Is(err, projection.ErrNotPrimary) || fault.Class != engine.Infrastructure || !fault.Probe {

@@ -11,7 +11,6 @@ import (
 
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/engine"
-	"github.com/millrace-go/millrace/projection"
 )
 
 // hangs is how long something may take that happens within milliseconds: only a hang takes longer.
@@ -112,7 +111,7 @@ func (f *follower) untilMark(t *testing.T, mark int64) {
 }
 
 // untilHeld polls until the mark is held, and then some more: it must stay.
-func (f *follower) untilHeld(t *testing.T, mark int64) projection.Held {
+func (f *follower) untilHeld(t *testing.T, mark int64) engine.Held {
 	t.Helper()
 	holders := func(u engine.TailUpdate) bool { return u.Held != nil }
 	held := f.until(t, "the mark is held", holders)

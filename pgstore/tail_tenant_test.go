@@ -26,13 +26,13 @@ func TestRestoredTenantIsRefused(t *testing.T) {
 	t.Parallel()
 	store := quietStore(t)
 	other := newTenant(t, store, "other")
-	for _, tenant := range []*Tenant{store.Tenant, other} {
+	for _, tenant := range []*Tenant{store.tenant, other} {
 		mustAppend(t, tenant, "a", event.Any, someEvents(5)...)
 		setCheckpoint(t, store, tenant.Name(), 5)
 		follow(t, store, tenant.Name())
 	}
 	mustExec(t, store, "delete from millrace_default.events where global_seq = 5")
-	tail := store.port().Tail(store.Name())
+	tail := store.port().Tail(projection.DefaultTenant)
 	for range 2 {
 		_, err := tail.Poll(testContext(t))
 		if fault := store.port().Classify(err); !errors.Is(err, projection.ErrRestored) || fault.Class != engine.Configuration {
@@ -41,8 +41,8 @@ func TestRestoredTenantIsRefused(t *testing.T) {
 	}
 	follow(t, store, other.Name())
 	// With the checkpoint set back it goes on.
-	setCheckpoint(t, store, store.Name(), 4)
-	f := follow(t, store, store.Name())
+	setCheckpoint(t, store, projection.DefaultTenant, 4)
+	f := follow(t, store, projection.DefaultTenant)
 	if f.mark != 4 {
 		t.Errorf("the mark is %d", f.mark)
 	}

@@ -92,7 +92,7 @@ func TestDefaultTenantKeepsThePathOfItsSession(t *testing.T) {
 	t.Parallel()
 	for _, path := range []string{"", "public, pg_temp", `"$user", public`} {
 		store := newStore(t, func(config *pgxpool.Config) { config.ConnConfig.RuntimeParams["search_path"] = path })
-		mustAppend(t, store.Tenant, "s", event.Any, someEvents(1)...)
+		mustAppend(t, store.tenant, "s", event.Any, someEvents(1)...)
 		look := func(ctx context.Context, tx pgx.Tx) error {
 			var got string
 			if err := tx.QueryRow(ctx, "select current_setting('search_path')").Scan(&got); err != nil || got != path {

@@ -81,7 +81,7 @@ func TestTenantNamesDoNotMixWithPlaceholders(t *testing.T) {
 func BenchmarkStatementText(b *testing.B) {
 	store := newStore(b)
 	for b.Loop() {
-		if sql := store.sql(store.statements.appendAny.plain); !strings.Contains(sql, "insert") {
+		if sql := store.tenant.sql(store.statements.appendAny.plain); !strings.Contains(sql, "insert") {
 			b.Fatal(sql)
 		}
 	}
@@ -93,7 +93,7 @@ func BenchmarkAppend(b *testing.B) {
 		mustAppend(b, newTenant(b, store, fmt.Sprint("t", i)), "s", event.Any, someEvents(1)...)
 	}
 	unprepared := newTenant(b, store, "last")
-	for name, tenant := range map[string]*Tenant{"prepared": store.Tenant, "unprepared": unprepared} {
+	for name, tenant := range map[string]*Tenant{"prepared": store.tenant, "unprepared": unprepared} {
 		b.Run(name, func(b *testing.B) {
 			for b.Loop() {
 				if _, err := tenant.Append(b.Context(), "s", event.Any, someEvents(1)...); err != nil {

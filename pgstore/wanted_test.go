@@ -58,7 +58,7 @@ func TestClaimTakesWhatIsAskedForAndFreeAndNotStopped(t *testing.T) {
 		}
 	}
 	asked := slices.Concat(rows[:3], rows[4:], []int32{rows[5] + 1000})
-	id := func(i int) projection.ID { return projection.ID{Name: names[i]}.WithDefaults() }
+	id := func(i int) projection.ID { return engine.FullID(projection.ID{Name: names[i]}) }
 	want := []engine.Lease{
 		{Row: rows[0], ID: id(0), Owner: next.ID, Epoch: 2, Checkpoint: 7, CrashCount: 3, Desired: engine.WantRun},
 		{Row: rows[1], ID: id(1), Owner: next.ID, Epoch: 1, Checkpoint: 7, CrashCount: 2, Desired: engine.WantRun,

@@ -39,9 +39,6 @@ func (a Action) String() string {
 	return fmt.Sprintf("action %d", int(a))
 }
 
-// Known tells whether a is one of the actions.
-func (a Action) Known() bool { return a >= ActionPark && a <= ActionParkStream }
-
 // wish is an error with what its handler asks for.
 type requestedAction struct {
 	action Action

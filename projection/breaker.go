@@ -1,8 +1,6 @@
 package projection
 
 import (
-	"errors"
-	"fmt"
 	"time"
 )
 
@@ -34,38 +32,6 @@ type BreakerPolicy struct {
 	// more often does not bring a service back, and 30 s is soon enough to notice that it is. An operator who knows that it
 	// is back can resume the projection at once.
 	OpenFor time.Duration
-}
-
-// WithDefaults returns p with the defaults in place of zeros, where it is a breaker at all.
-func (p BreakerPolicy) WithDefaults() BreakerPolicy {
-	if p.IsOutage == nil {
-		return p
-	}
-	if p.Failures == 0 {
-		p.Failures = 5
-	}
-	if p.Window == 0 {
-		p.Window = time.Minute
-	}
-	if p.OpenFor == 0 {
-		p.OpenFor = 30 * time.Second
-	}
-	return p
-}
-
-// Validate returns an error about the first invalid field of a policy that has its defaults.
-func (p BreakerPolicy) Validate() error {
-	switch {
-	case p.IsOutage == nil && (p.Failures != 0 || p.Window != 0 || p.OpenFor != 0):
-		return errors.New("Breaker.IsOutage must be set if another field of Breaker is set")
-	case p.Failures < 0:
-		return fmt.Errorf("Breaker.Failures must not be negative: %d", p.Failures)
-	case p.Window < 0:
-		return fmt.Errorf("Breaker.Window must not be negative: %v", p.Window)
-	case p.OpenFor < 0:
-		return fmt.Errorf("Breaker.OpenFor must not be negative: %v", p.OpenFor)
-	}
-	return nil
 }
 
 // BreakerState is what a circuit breaker is at.

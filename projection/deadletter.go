@@ -1,10 +1,7 @@
 package projection
 
 import (
-	"fmt"
 	"time"
-
-	"github.com/millrace-go/millrace/internal/valid"
 )
 
 // DeadLetter is an event that was put aside: it refers to the event and copies no payload.
@@ -47,11 +44,6 @@ const (
 	DeadLetterDiscarded DeadLetterState = "discarded"
 )
 
-// Known tells whether s is one of the states.
-func (s DeadLetterState) Known() bool {
-	return s == DeadLetterParked || s == DeadLetterReplaying || s == DeadLetterResolved || s == DeadLetterDiscarded
-}
-
 // DeadLetterFilter selects dead letters of a projection: those that fit each field that is set. What replays, discards or purges
 // is refused where none is, so that a filter which somebody forgot to fill in does not give up everything.
 type DeadLetterFilter struct {
@@ -82,38 +74,4 @@ type ReplayPolicy struct {
 	Cap time.Duration
 	// Error is a part of the error's text: only such events are replayed. Default: all.
 	Error string
-}
-
-// Empty tells that nothing is selected by it.
-func (f DeadLetterFilter) Empty() bool {
-	return !f.All && len(f.IDs) == 0 && f.Stream == "" && f.Type == "" && f.Error == ""
-}
-
-// WithDefaults returns p with the defaults in place of zeros.
-func (p ReplayPolicy) WithDefaults() ReplayPolicy {
-	if p.MaxReplays == 0 {
-		p.MaxReplays = 10
-	}
-	if p.Factor == 0 {
-		p.Factor = 2
-	}
-	if p.Cap == 0 {
-		p.Cap = max(time.Hour, p.Interval)
-	}
-	return p
-}
-
-// Validate returns an error about the first invalid field of a policy that has its defaults.
-func (p ReplayPolicy) Validate() error {
-	switch {
-	case p.Interval < 0:
-		return fmt.Errorf("Replay.Interval must not be negative: %v", p.Interval)
-	case p.Interval > 0 && p.Interval < 10*time.Millisecond:
-		return fmt.Errorf("Replay.Interval must be at least 10ms: %v", p.Interval)
-	case p.Cap < p.Interval:
-		return fmt.Errorf("Replay.Cap (%v) must be at least Replay.Interval (%v)", p.Cap, p.Interval)
-	case !(p.Factor >= 1 && p.Factor <= 100):
-		return fmt.Errorf("Replay.Factor must be from 1 to 100: %v", p.Factor)
-	}
-	return valid.Text("Replay.Error", p.Error)
 }

@@ -40,7 +40,7 @@ func TestIDsSayWhichProjectionOfWhichTenant(t *testing.T) {
 	for want, id := range map[string]projection.ID{
 		"default/p": {Name: "p"}, "a/p": {Tenant: "a", Name: "p"}, "a/p/2": {Tenant: "a", Name: "p", Partition: 2},
 	} {
-		if got := id.WithDefaults().String(); got != want {
+		if got := engine.FullID(id).String(); got != want {
 			t.Errorf("%+v is %q, want %q", id, got, want)
 		}
 	}

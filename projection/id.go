@@ -3,10 +3,7 @@ package projection
 
 import (
 	"fmt"
-	"net/url"
-	"strconv"
 
-	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/excerpt"
 )
 
@@ -32,22 +29,4 @@ func (id ID) String() string {
 		return excerpt.UpTo(id.Tenant, longest) + "/" + excerpt.UpTo(id.Name, longest)
 	}
 	return fmt.Sprintf("%s/%s/%d", excerpt.UpTo(id.Tenant, longest), excerpt.UpTo(id.Name, longest), id.Partition)
-}
-
-// WithDefaults returns id with DefaultTenant in place of an empty tenant.
-func (id ID) WithDefaults() ID {
-	if id.Tenant == "" {
-		id.Tenant = DefaultTenant
-	}
-	return id
-}
-
-// Token is a text that is the same for every delivery of an event to a projection, and another one for every other event,
-// projection, partition and tenant: tenant, name, partition, position and the time of the append with slashes between them,
-// escaped as in the path of a URL, so that it consists of printable ASCII characters without spaces and quotes. The time
-// distinguishes an event that a crash lost from a later one at its position.
-func (id ID) Token(e event.Envelope) string {
-	id = id.WithDefaults()
-	return fmt.Sprintf("%s/%s/%d/%d/%s", url.PathEscape(id.Tenant), url.PathEscape(id.Name), id.Partition, e.Position,
-		strconv.FormatInt(e.Time.UnixMicro(), 36))
 }

@@ -29,7 +29,7 @@ var layers = []layer{
 	{"event/...", []string{"internal/excerpt", "internal/valid"}},
 	{"projection/...", []string{"internal/excerpt", "internal/valid", "event/..."}},
 	{"internal/usercode", []string{"projection/...", "event/..."}},
-	{"internal/engine", []string{"internal/usercode", "internal/excerpt", "projection/...", "event/..."}},
+	{"internal/engine", []string{"internal/usercode", "internal/excerpt", "internal/valid", "projection/...", "event/..."}},
 	{"internal/machine", []string{"internal/engine", "projection/...", "event/..."}},
 	{"internal/ownership", []string{"internal/engine", "projection/...", "event/..."}},
 	{"messages/...", []string{"internal/engine", "projection/...", "event/..."}},

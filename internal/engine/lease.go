@@ -118,7 +118,7 @@ func (l Lease) CrashAttemptsAt(position int64) int {
 // and tried apart from this, after suspectAfter deaths.
 func (l Lease) Deadly(position int64, policy projection.RetryPolicy) bool {
 	died := l.CrashAttemptsAt(position)
-	return died > suspectAfter && policy.Exhausted(died)
+	return died > suspectAfter && Exhausted(policy, died)
 }
 
 // Wanted says whether a projection is wanted to run.

@@ -51,9 +51,9 @@ func (m Member) Knows(tenant, name string) bool {
 	if !slices.Contains(m.Projections, name) {
 		return false
 	}
-	tenant = projection.ID{Tenant: tenant}.WithDefaults().Tenant
+	tenant = FullID(projection.ID{Tenant: tenant}).Tenant
 	return len(m.Tenants) == 0 ||
-		slices.ContainsFunc(m.Tenants, func(t string) bool { return projection.ID{Tenant: t}.WithDefaults().Tenant == tenant })
+		slices.ContainsFunc(m.Tenants, func(t string) bool { return FullID(projection.ID{Tenant: t}).Tenant == tenant })
 }
 
 // Count says how many leases of a projection are wanted. Counts of the same tenant and name add up.

@@ -1,11 +1,7 @@
 package engine
 
 import (
-	"net/url"
-	"strconv"
-	"strings"
 	"testing"
-	"time"
 
 	"pgregory.net/rapid"
 
@@ -49,29 +45,6 @@ func TestPartialEndSplitsItsBatch(t *testing.T) {
 		}
 		if first == 0 && len(left.Events) != 0 || first != 0 && (!left.Alone() || left.Events[0].Position != first || left.To != first) {
 			t.Fatalf("left: %+v, want %d", left, first)
-		}
-	})
-}
-
-func TestTokensAreDifferentWhateverNamesAre(t *testing.T) {
-	name := rapid.OneOf(rapid.StringOf(rapid.SampledFrom([]rune(`a/%20"' ;é`))), rapid.String())
-	rapid.Check(t, func(t *rapid.T) {
-		id := projection.ID{Tenant: name.Draw(t, "tenant"), Name: name.Draw(t, "name"), Partition: rapid.IntRange(0, 11).Draw(t, "partition")}
-		position, micros := rapid.Int64().Draw(t, "position"), rapid.Int64Range(-1<<50, 1<<50).Draw(t, "time")
-		token := id.Token(event.Envelope{Position: position, Time: time.UnixMicro(micros)})
-		if strings.ContainsFunc(token, func(r rune) bool { return r <= ' ' || r > '~' || strings.ContainsRune(`"';\`, r) && r != '\'' }) {
-			t.Errorf("%q does not go into a header", token)
-		}
-		// What it was made of can be read from it, so that no other gives the same.
-		parts := strings.Split(token, "/")
-		if len(parts) != 5 {
-			t.Fatalf("%q has %d parts", token, len(parts))
-		}
-		tenant, err1 := url.PathUnescape(parts[0])
-		of, err2 := url.PathUnescape(parts[1])
-		if err1 != nil || err2 != nil || tenant != id.WithDefaults().Tenant || of != id.Name ||
-			parts[2] != strconv.Itoa(id.Partition) || parts[3] != strconv.FormatInt(position, 10) || parts[4] != strconv.FormatInt(micros, 36) {
-			t.Errorf("%q of %+v", token, id)
 		}
 	})
 }

@@ -14,7 +14,7 @@ type Policy struct {
 	Retry projection.RetryPolicy
 	// OnFailure is what happens when the retries are used up.
 	OnFailure projection.Action
-	// FailureHandler, where it is set, decides in place of Retry.MaxRetries and OnFailure.
+	// FailureHandler, where it is set, decides in place of Retry.MaxAttempts and OnFailure.
 	FailureHandler func(ctx context.Context, f projection.Failure) projection.Action
 	// MaxFailureShare is the share of the recent events that may be parked or skipped; negative means all.
 	MaxFailureShare float64
@@ -60,7 +60,7 @@ func (p Policy) Decide(f projection.Failure, final bool, answer *projection.Acti
 	switch {
 	case answer != nil:
 		action = *answer
-	case !final && !p.Retry.Exhausted(f.Attempt):
+	case !final && !Exhausted(p.Retry, f.Attempt):
 		action = projection.ActionRetry
 	}
 	if final && action == projection.ActionRetry {

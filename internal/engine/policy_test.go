@@ -41,7 +41,7 @@ func TestVerdict(t *testing.T) {
 		"handler retries what it calls final":     {attempt: 1, final: true, err: projection.Retry(io.EOF), want: retry},
 		"handler stops":                           {attempt: 1, err: projection.Stop(io.EOF), want: stop},
 	} {
-		policy := Policy{Retry: projection.RetryPolicy{MaxRetries: 2}, OnFailure: test.onFailure,
+		policy := Policy{Retry: projection.RetryPolicy{MaxAttempts: 3}, OnFailure: test.onFailure,
 			FailureHandler: func(context.Context, projection.Failure) projection.Action { panic("a verdict asks nobody") }}
 		if test.err == nil {
 			test.err = io.EOF

@@ -181,7 +181,7 @@ type TailUpdate struct {
 	// Again is when to look again because a gap is being waited for; 0 means on the next wake.
 	Again time.Duration
 	// Held tells what holds the mark back, nil where nothing does.
-	Held *projection.Held
+	Held *Held
 }
 
 // Session is the node's session connection: it listens, and its heartbeat keeps the node's leases.

@@ -99,7 +99,7 @@ func (a args) next() *engine.Page {
 
 func (a args) config() Config {
 	def := &engine.Definition{Name: "p", MaxEvents: int(a.num("max", 4)), MaxBytes: 1 << 20}
-	def.Retry = projection.RetryPolicy{MaxRetries: int(a.num("retries", 2)), Base: 100 * time.Millisecond, Cap: 5 * time.Second, Factor: 2}
+	def.Retry = projection.RetryPolicy{MaxAttempts: max(0, int(a.num("retries", 2))) + 1, Base: 100 * time.Millisecond, Cap: 5 * time.Second, Factor: 2}
 	def.MaxParked, def.MaxFailureShare = a.num("max-parked", -1), -1
 	if a["share"] != "" {
 		def.MaxFailureShare = 0.5
@@ -110,9 +110,9 @@ func (a args) config() Config {
 	if a["handler"] != "" {
 		def.FailureHandler = neverCalled
 	}
-	def.Replay = projection.ReplayPolicy{Interval: a.dur("replay", 0)}.WithDefaults()
+	def.Replay = engine.Policy{Replay: projection.ReplayPolicy{Interval: a.dur("replay", 0)}}.WithDefaults().Replay
 	if n := a.num("breaker", 0); n > 0 {
-		def.Breaker = projection.BreakerPolicy{IsOutage: func(error) bool { panic("not called") }, Failures: int(n)}.WithDefaults()
+		def.Breaker = engine.BreakerDefaults(projection.BreakerPolicy{IsOutage: func(error) bool { panic("not called") }, Failures: int(n)})
 	}
 	if a["type"] != "" {
 		def.Types = []string{a["type"]}

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/projection"
 	"pgregory.net/rapid"
 )
@@ -73,7 +74,7 @@ func TestBreakerOpensProbesAndCloses(t *testing.T) {
 		"f0 f1 f2 p32 a33 f34 f35":           {closed, 1, 1, 2, "3 failures within 1m0s"},
 		"f0 f1 f2 p9 f9 p40 a41 f50 f51 f52": {open, 2, 1, 3, "3 failures within 1m0s"},
 	} {
-		b := NewBreaker(projection.BreakerPolicy{IsOutage: counts, Failures: 3}.WithDefaults())
+		b := NewBreaker(engine.BreakerDefaults(projection.BreakerPolicy{IsOutage: counts, Failures: 3}))
 		opened, wasClosed := play(t, &b, script)
 		if b.State() != want.state || opened != want.opened || wasClosed != want.closed || b.InARow() != want.inARow || b.Why() != want.why {
 			t.Errorf("%q: %s, opened %d times, closed %d times, %d in a row, why %q; want %+v", script, b.State(), opened, wasClosed, b.InARow(), b.Why(), want)
@@ -82,7 +83,7 @@ func TestBreakerOpensProbesAndCloses(t *testing.T) {
 }
 
 func TestNoCountsNoBreaker(t *testing.T) {
-	for name, b := range map[string]Breaker{"zero": {}, "of a zero policy": NewBreaker(projection.BreakerPolicy{}.WithDefaults())} {
+	for name, b := range map[string]Breaker{"zero": {}, "of a zero policy": NewBreaker(engine.BreakerDefaults(projection.BreakerPolicy{}))} {
 		if b.Probe() || b.Answered() || b.State() != "" {
 			t.Errorf("%s: there is one, %s", name, b.State())
 		}
@@ -92,8 +93,8 @@ func TestNoCountsNoBreaker(t *testing.T) {
 // TestBreakerIsWhatItsHistorySays holds the breaker against a model that remembers everything.
 func TestBreakerIsWhatItsHistorySays(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		policy := projection.BreakerPolicy{IsOutage: counts, Failures: rapid.IntRange(1, 6).Draw(t, "failures"),
-			Window: time.Duration(rapid.IntRange(1, 20).Draw(t, "window")), OpenFor: time.Duration(rapid.IntRange(1, 20).Draw(t, "wait"))}.WithDefaults()
+		policy := engine.BreakerDefaults(projection.BreakerPolicy{IsOutage: counts, Failures: rapid.IntRange(1, 6).Draw(t, "failures"),
+			Window: time.Duration(rapid.IntRange(1, 20).Draw(t, "window")), OpenFor: time.Duration(rapid.IntRange(1, 20).Draw(t, "wait"))})
 		b := NewBreaker(policy)
 		type failure struct {
 			at  time.Time
@@ -146,19 +147,19 @@ func TestBreakerIsWhatItsHistorySays(t *testing.T) {
 
 func TestBreakerPolicyNamesTheFieldThatMakesNoSense(t *testing.T) {
 	for field, p := range map[string]projection.BreakerPolicy{
-		"no Breaker.IsOutage": {Failures: 3}, "no Breaker.IsOutage,": {Window: time.Second}, "no Breaker.IsOutage, but": {OpenFor: time.Second},
+		"Breaker.IsOutage": {Failures: 3}, "Projection.Breaker.IsOutage": {Window: time.Second}, "Breaker.IsOutage must be": {OpenFor: time.Second},
 		"Breaker.Failures": {IsOutage: counts, Failures: -1}, "Breaker.Window": {IsOutage: counts, Window: -1}, "Breaker.OpenFor": {IsOutage: counts, OpenFor: -1},
 	} {
-		if err := p.WithDefaults().Validate(); err == nil || !strings.Contains(err.Error(), field) {
+		if err := engine.ValidateBreaker(engine.BreakerDefaults(p)); err == nil || !strings.Contains(err.Error(), field) {
 			t.Errorf("%s: %v", field, err)
 		}
 	}
 	for _, p := range []projection.BreakerPolicy{{}, {IsOutage: counts}} {
-		if err := p.WithDefaults().Validate(); err != nil {
+		if err := engine.ValidateBreaker(engine.BreakerDefaults(p)); err != nil {
 			t.Error(err)
 		}
 	}
-	if p := (projection.BreakerPolicy{IsOutage: counts}.WithDefaults()); p.Failures != 5 || p.Window != time.Minute || p.OpenFor != 30*time.Second {
+	if p := (engine.BreakerDefaults(projection.BreakerPolicy{IsOutage: counts})); p.Failures != 5 || p.Window != time.Minute || p.OpenFor != 30*time.Second {
 		t.Errorf("defaults are %d, %v, %v", p.Failures, p.Window, p.OpenFor)
 	}
 }

@@ -4,14 +4,23 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/cenkalti/backoff/v4"
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/projection"
 )
 
+// Permanent reports whether a handler's error says that its event can never be handled: the error is wrapped in
+// backoff.Permanent, or the event's body does not decode.
+func Permanent(err error) bool {
+	var permanent *backoff.PermanentError
+	var decode *event.DecodeError
+	return errors.As(err, &permanent) || errors.As(err, &decode)
+}
+
 // final reports whether an event must not be tried again: its error is permanent, or processes end at it.
 func final(err error) bool {
-	return engine.IsPermanent(err) || errors.Is(err, projection.ErrProcessDied)
+	return Permanent(err) || errors.Is(err, projection.ErrProcessDied)
 }
 
 // countAttempt returns the number of the attempt that follows the attempts before. It is the only place that counts one: of an

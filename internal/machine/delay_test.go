@@ -6,6 +6,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/projection"
 )
 
@@ -34,7 +35,7 @@ func TestRetryDelayStaysWithinItsBounds(t *testing.T) {
 }
 
 func TestRetryDelaysDoubleAndDiffer(t *testing.T) {
-	p := projection.RetryPolicy{Jitter: -1}.WithDefaults()
+	p := engine.Policy{Retry: projection.RetryPolicy{Jitter: -1}}.WithDefaults().Retry
 	for attempt, want := range []time.Duration{1: time.Second, 2: 2 * time.Second, 3: 4 * time.Second, 5: 16 * time.Second, 6: 30 * time.Second, 60: 30 * time.Second} {
 		if got := Delay(p, attempt, 0.7); want != 0 && got != want {
 			t.Errorf("%v after attempt %d, want %v", got, attempt, want)
@@ -42,7 +43,7 @@ func TestRetryDelaysDoubleAndDiffer(t *testing.T) {
 	}
 	seen := make(map[time.Duration]bool)
 	for i := range 50 {
-		seen[Delay(projection.RetryPolicy{}.WithDefaults(), 1, float64(i)/50)] = true
+		seen[Delay(engine.Policy{}.WithDefaults().Retry, 1, float64(i)/50)] = true
 	}
 	if len(seen) < 10 {
 		t.Errorf("only %d delays in 50 tries: all would try again at once", len(seen))

@@ -79,7 +79,7 @@ func (l *life) birth() {
 	l.open, l.tail, l.gate = nil, false, false
 	l.db.row.Epoch++
 	def := &engine.Definition{MaxEvents: 1 + l.d.below(8), MaxBytes: 1 << 20, Types: []string{"a"}}
-	def.Retry = projection.RetryPolicy{MaxRetries: 2, Base: 50 * time.Millisecond, Cap: time.Second, Factor: 2}
+	def.Retry = projection.RetryPolicy{MaxAttempts: 3, Base: 50 * time.Millisecond, Cap: time.Second, Factor: 2}
 	def.OnFailure = []projection.Action{projection.ActionPark, projection.ActionParkStream, projection.ActionSkip, projection.ActionStop}[l.d.below(4)]
 	def.MaxParked, def.MaxFailureShare = -1, -1
 	if l.d.one(4) {
@@ -88,9 +88,9 @@ func (l *life) birth() {
 	if l.d.one(3) {
 		def.FailureHandler = neverCalled
 	}
-	def.Replay = projection.ReplayPolicy{Interval: time.Duration(l.d.below(2)) * time.Minute}.WithDefaults()
+	def.Replay = engine.Policy{Replay: projection.ReplayPolicy{Interval: time.Duration(l.d.below(2)) * time.Minute}}.WithDefaults().Replay
 	if l.d.one(2) {
-		def.Breaker = projection.BreakerPolicy{IsOutage: func(error) bool { panic("called") }, Failures: 3}.WithDefaults()
+		def.Breaker = engine.BreakerDefaults(projection.BreakerPolicy{IsOutage: func(error) bool { panic("called") }, Failures: 3})
 	}
 	row := l.db.row
 	row.HasCommands = len(l.db.queue) > 0

@@ -154,7 +154,7 @@ func TestPoisonIsCountedAloneAndTheRestAppliedOnce(t *testing.T) {
 				rapid.Check(t, func(t *rapid.T) {
 					events, poison := stream(t)
 					h := handling{most: rapid.IntRange(1, 64).Draw(t, "most"), name: name, forgets: rapid.Bool().Draw(t, "forgets"), policy: engine.Policy{
-						Retry: projection.RetryPolicy{MaxRetries: rapid.IntRange(-1, 3).Draw(t, "retries")}, OnFailure: action,
+						Retry: projection.RetryPolicy{MaxAttempts: rapid.IntRange(1, 4).Draw(t, "attempts")}, OnFailure: action,
 					}}
 					mustBeRight(t, how, events, poison, h, drive(t, events, poison, h))
 				})
@@ -214,7 +214,7 @@ func mustBeRight(t *rapid.T, how string, events []event.Envelope, poison map[int
 			t.Fatalf("%v: %v, want %v", action, c.left[action], want)
 		}
 	}
-	tries := max(h.policy.Retry.MaxRetries, 0) + 1
+	tries := h.policy.Retry.MaxAttempts
 	if len(c.counted) != len(bad) {
 		t.Fatalf("%d events were counted, want %d", len(c.counted), len(bad))
 	}
@@ -251,7 +251,7 @@ func TestNarrowingFindsOnePoisonEventInFewCalls(t *testing.T) {
 	}
 	rapid.Check(t, func(t *rapid.T) {
 		at := rapid.Int64Range(1, most).Draw(t, "poison")
-		parks := engine.Policy{Retry: projection.RetryPolicy{MaxRetries: -1}}
+		parks := engine.Policy{Retry: projection.RetryPolicy{MaxAttempts: 1}}
 		named := drive(t, events, map[int64]bool{at: true}, handling{most: most, name: namers["says"], policy: parks})
 		if named.wasted != 1 {
 			t.Errorf("%d calls failed in vain though the handler said which event it was", named.wasted)

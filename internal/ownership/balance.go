@@ -156,7 +156,7 @@ func assemble(self string, members []engine.Member) (*fleet, bool) {
 			f.runs[name] = append(f.runs[name], i)
 		}
 		for _, tenant := range m.Tenants {
-			tenant = projection.ID{Tenant: tenant}.WithDefaults().Tenant
+			tenant = engine.FullID(projection.ID{Tenant: tenant}).Tenant
 			f.serves[tenant] = append(f.serves[tenant], i)
 		}
 	}
@@ -202,7 +202,7 @@ func (f *fleet) count(n engine.Want) {
 // place parts the seats that self knows from the others.
 func (f *fleet) place(seats []engine.LeaseRef) (known, foreign []seat) {
 	for _, s := range seats {
-		tenant := s.ID.WithDefaults().Tenant
+		tenant := engine.FullID(s.ID).Tenant
 		placed := seat{row: s.Row, tenant: tenant, class: f.class(tenant, s.ID.Name)}
 		if placed.class.known {
 			placed.class.seen++

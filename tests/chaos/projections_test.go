@@ -42,7 +42,7 @@ const (
 // projections are those of a node. They park an event soon when what happens to it is counted, audit at once: outages must
 // not be. What shipments parks is replayed as long as it fails.
 func projections(o *orders, node string, deadline time.Duration) []millrace.Projection {
-	impatient := projection.RetryPolicy{MaxRetries: 1, Base: 20 * time.Millisecond}
+	impatient := projection.RetryPolicy{MaxAttempts: 2, Base: 20 * time.Millisecond}
 	batch := func(name string) func(ctx context.Context, tx pgx.Tx, events []event.Envelope) error {
 		return func(ctx context.Context, tx pgx.Tx, events []event.Envelope) error {
 			if err := record(ctx, tx, node, events...); err != nil {
@@ -67,7 +67,7 @@ func projections(o *orders, node string, deadline time.Duration) []millrace.Proj
 	return []millrace.Projection{
 		{Name: "ledger", Handler: pgstore.Batch(batch("ledger")), MaxEvents: 100, Retry: impatient, Timeout: deadline},
 		{Name: "search", Handler: pgstore.Batch(batch("search")), AsyncCommit: true, Retry: impatient, Timeout: deadline},
-		{Name: "audit", Types: concerns["audit"], MaxEvents: 1, Retry: projection.RetryPolicy{MaxRetries: -1}, Timeout: 3 * time.Second,
+		{Name: "audit", Types: concerns["audit"], MaxEvents: 1, Retry: projection.RetryPolicy{MaxAttempts: 1}, Timeout: 3 * time.Second,
 			Handler: pgstore.Each(func(ctx context.Context, tx pgx.Tx, e event.Envelope) error {
 				id, _ := millrace.ProjectionFrom(ctx)
 				if err := record(ctx, tx, node, e); err != nil {

@@ -30,11 +30,14 @@ create table {control}.nodes (
 -- waits for an object or a privilege that its handler needs; last_error says which.
 -- trying_position is an event at which processes seem to end, and deaths how many attempts at it were begun without a word on
 -- how they ended.
+-- token is random. The tokens of deliveries begin with it, so that receivers can detect repeats. It is the same for a renamed
+-- projection, and for all partitions of one.
 create table {control}.projections (
     id               integer generated always as identity primary key,
     tenant           text collate "C" not null references {control}.tenants,
     name             text collate "C" not null,
     partition        integer not null default 0,
+    token            uuid not null default gen_random_uuid(),
     wanted           text collate "C" not null default 'run' check (wanted in ('run', 'pause', 'stop')),
     failed           text,
     failed_epoch     bigint,

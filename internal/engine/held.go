@@ -1,8 +1,8 @@
-package projection
+package engine
 
 import "time"
 
-// Held tells what keeps the settled mark from moving.
+// Held is what keeps the settled mark from moving.
 type Held struct {
 	// Below is the position that the mark is to reach.
 	Below int64

@@ -1,0 +1,63 @@
+package engine
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/millrace-go/millrace/projection"
+)
+
+func TestZeroPolicyMeansTheDefaults(t *testing.T) {
+	want := projection.RetryPolicy{MaxAttempts: 4, Base: time.Second, Cap: 30 * time.Second, Factor: 2, Jitter: 0.2}
+	got := Policy{}.WithDefaults()
+	if got.Retry != want || got.MaxFailureShare != 0.5 || got.MaxParked != 10_000 {
+		t.Errorf("%+v", got)
+	}
+	if again := got.WithDefaults(); again.Retry != want || again.Replay != got.Replay {
+		t.Errorf("defaults change %+v to %+v", got, again)
+	}
+	given := projection.RetryPolicy{MaxAttempts: 7, Base: time.Minute, Factor: 1, Jitter: 1}
+	want = projection.RetryPolicy{MaxAttempts: 7, Base: time.Minute, Cap: time.Minute, Factor: 1, Jitter: 1}
+	if got := (Policy{Retry: given}).WithDefaults().Retry; got != want {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+	if without := (Policy{Retry: projection.RetryPolicy{Jitter: -1}}).WithDefaults().Retry; without.Jitter != 0 {
+		t.Errorf("%+v", without)
+	}
+}
+
+func TestInvalidPolicyIsRefusedByField(t *testing.T) {
+	retry := func(p projection.RetryPolicy) Policy { return Policy{Retry: p} }
+	replay := func(p projection.ReplayPolicy) Policy { return Policy{Replay: p} }
+	for want, p := range map[string]Policy{
+		"": {},
+		"Retry.MaxAttempts must not be negative: -1":                         retry(projection.RetryPolicy{MaxAttempts: -1}),
+		"Retry.Base must not be negative: -1ns":                              retry(projection.RetryPolicy{Base: -1}),
+		"Retry.Cap (1ms) must be at least Projection.Retry.Base (1s)":        retry(projection.RetryPolicy{Base: time.Second, Cap: time.Millisecond}),
+		"Retry.Cap (-1ns) must be at least Projection.Retry.Base (1s)":       retry(projection.RetryPolicy{Cap: -1}),
+		"Retry.Factor must be at least 1: 0.5":                               retry(projection.RetryPolicy{Factor: 0.5}),
+		"Retry.Jitter must be at most 1: 1.5":                                retry(projection.RetryPolicy{Jitter: 1.5}),
+		"Replay.Interval must not be negative: -1ns":                         replay(projection.ReplayPolicy{Interval: -1}),
+		"Replay.Interval must be at least 10ms: 1ms":                         replay(projection.ReplayPolicy{Interval: time.Millisecond}),
+		"Replay.Cap (1s) must be at least Projection.Replay.Interval (1m0s)": replay(projection.ReplayPolicy{Interval: time.Minute, Cap: time.Second}),
+		"Replay.Factor must be from 1 to 100: 101":                           replay(projection.ReplayPolicy{Factor: 101}),
+		`Replay.Error "a\x00b" contains a NUL`:                               replay(projection.ReplayPolicy{Error: "a\x00b"}),
+		"OnFailure is no action: 99":                                         {OnFailure: 99},
+		"MaxFailureShare must be at most 1: 1.5":                             {MaxFailureShare: 1.5},
+	} {
+		err := p.WithDefaults().Validate()
+		if (want == "") != (err == nil) || err != nil && !strings.HasPrefix(err.Error(), "Projection."+want) {
+			t.Errorf("%+v: %v, want %q", p, err, want)
+		}
+	}
+}
+
+func TestEventIsExhaustedAfterItsLastAttempt(t *testing.T) {
+	for _, most := range []int{1, 2, 4} {
+		p := projection.RetryPolicy{MaxAttempts: most}
+		if Exhausted(p, most-1) || !Exhausted(p, most) || !Exhausted(p, most+1) {
+			t.Errorf("at most %d attempts: not exhausted exactly from then on", most)
+		}
+	}
+}
