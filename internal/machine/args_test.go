@@ -181,6 +181,9 @@ func (a args) partial() *engine.PartialResult {
 		p.Rejected = []projection.DeadLetter{{Position: a.num("rejected", 0), Attempts: 1}}
 		p.FailureWindow.Failed()
 	}
+	for range a.num("failures", 0) {
+		p.FailureWindow.Failed()
+	}
 	return p
 }
 
