@@ -192,15 +192,7 @@ func (r *Runtime) Status(ctx context.Context) (Status, error) {
 		local, feeds = env.Registry.All(), env.Registry.Feeds()
 	}
 	for _, t := range tenants {
-		feed, head := feeds[t], heads.Positions[t]
-		if err := heads.Failed[t]; err != nil {
-			feed.Err, head = err, feed.Mark
-		}
-		tenant := TenantStatus{Tenant: t, Head: head, Mark: feed.Mark, Held: (*HeldMark)(feed.Held), Reason: text(feed.Err)}
-		if _, found := heads.Positions[t]; !found && feed.Err == nil {
-			tenant.Reason = text(store.Absent(ctx, t))
-		}
-		status.Tenants = append(status.Tenants, tenant)
+		status.Tenants = append(status.Tenants, r.tenantStatus(ctx, t, feeds[t], heads))
 	}
 	if status.Nodes, err = r.nodes(ctx); err != nil {
 		return Status{}, fmt.Errorf("status: %w", err)
@@ -222,6 +214,18 @@ func (r *Runtime) Status(ctx context.Context) (Status, error) {
 		status.Projections = append(status.Projections, p)
 	}
 	return status, nil
+}
+
+func (r *Runtime) tenantStatus(ctx context.Context, name string, feed actors.FeedEntry, heads engine.Heads) TenantStatus {
+	head, found := heads.Positions[name]
+	if err := heads.Failed[name]; err != nil {
+		feed.Err, head = err, feed.Mark
+	}
+	s := TenantStatus{Tenant: name, Head: head, Mark: feed.Mark, Held: (*HeldMark)(feed.Held), Reason: text(feed.Err)}
+	if !found && feed.Err == nil {
+		s.Reason = text(r.store.Absent(ctx, name))
+	}
+	return s
 }
 
 func (r *Runtime) nodes(ctx context.Context) ([]NodeStatus, error) {

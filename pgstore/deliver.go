@@ -21,11 +21,10 @@ var errNothingDone = errors.New("the handler returned without an error, but had 
 
 // delivery implements engine.Delivery. Each acknowledgement moves the checkpoint.
 type delivery struct {
-	store    *Store
-	batch    engine.Batch
-	opts     engine.DeliverOptions
-	deadline time.Time
-	token    string // of the projection
+	store *Store
+	batch engine.Batch
+	opts  engine.DeliverOptions
+	token string // of the projection
 	// ctx is the handler's, and end ends it. acks ends when acknowledgements are not waited for any more.
 	ctx  context.Context
 	end  context.CancelCauseFunc
@@ -64,8 +63,9 @@ func (d *delivery) Remaining() time.Duration {
 		return 0
 	default:
 	}
+	deadline, _ := d.ctx.Deadline()
 	until, _ := d.trust()
-	return max(0, min(time.Until(d.deadline), time.Until(until)))
+	return max(0, min(time.Until(deadline), time.Until(until)))
 }
 
 func (d *delivery) trust() (until time.Time, changed <-chan struct{}) {

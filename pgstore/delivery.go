@@ -34,8 +34,7 @@ func (s port) Deliver(h engine.Handler, o engine.DeliverOptions) engine.Run {
 			return fmt.Errorf("begin a delivery of %s: %w", lease.ID, err)
 		}
 		// The handler's time begins here: how long the look at the lease took is none of its doing.
-		d.deadline = time.Now().Add(o.Timeout)
-		timed, cancel := context.WithDeadlineCause(ctx, d.deadline, projection.ErrTimeout)
+		timed, cancel := context.WithTimeoutCause(ctx, o.Timeout, projection.ErrTimeout)
 		defer cancel()
 		d.ctx, d.end = context.WithCancelCause(timed)
 		defer d.end(nil)

@@ -92,7 +92,7 @@ func TestDeliveryEndsWithTheTrustInItsLease(t *testing.T) {
 	} {
 		mustExec(t, o.store, "update millrace.leases set checkpoint = $1", start)
 		tr := newTrust(time.Now().Add(20 * time.Minute))
-		err := o.deliver(failsAfter(1, func(ctx context.Context, d engine.Delivery) error {
+		err := o.deliverWithin(context.WithoutCancel(testContext(t)), failsAfter(1, func(ctx context.Context, d engine.Delivery) error {
 			if left := d.Remaining(); left < 10*time.Minute || left > 20*time.Minute {
 				t.Errorf("%s: %v are left", name, left)
 			}

@@ -14,14 +14,8 @@ var publicPackages = []string{".", "event", "projection", "pgstore"}
 // engineImports are packages whose types must not stand in a public signature.
 var engineImports = []string{"github.com/asynkron/protoactor-go/actor", module + "/actors", module + "/supervisor", module + "/messages"}
 
-// boolParameters are exported functions that still take a bool. Entries are removed as soon as they are not needed any more.
-// None is added: a bool at a call says nothing.
-var boolParameters = map[string]int{
-	"pgstore Port.Claim":       1,
-	"pgstore Port.Free":        1,
-	"pgstore Port.NextCommand": 1,
-	"pgstore Port.Park":        1,
-}
+// boolParameters are exported functions that may take a bool. There are none: a bool at a call says nothing.
+var boolParameters = map[string]int{}
 
 // signatures returns the exported functions and types of a file of a public package, by name, as far as users see them.
 func signatures(p parsed) map[string]ast.Node {
