@@ -25,7 +25,7 @@ func (s port) Projections(ctx context.Context, tenants []string) ([]engine.Proje
 			p.OldestParked = *oldest
 		}
 		return p, err
-	}, s.control.status, tenants)
+	}, s.control.sql("status"), tenants)
 	if err != nil {
 		return nil, fmt.Errorf("list projections: %w", storeFault(err))
 	}
@@ -38,7 +38,7 @@ func (s port) Projections(ctx context.Context, tenants []string) ([]engine.Proje
 func (s port) SetWanted(ctx context.Context, id projection.ID, wanted engine.DesiredState) error {
 	id = engine.FullID(id)
 	return s.durable(ctx, fmt.Sprintf("set the wanted state of %s", id), func(tx pgx.Tx) error {
-		done, err := execOne(ctx, tx, s.control.setWanted, id.Tenant, id.Name, id.Partition, wanted, s.control.controlChannel)
+		done, err := execOne(ctx, tx, s.control.sql("set_wanted"), id.Tenant, id.Name, id.Partition, wanted, s.control.controlChannel)
 		if err == nil && !done {
 			if err = s.unknown(ctx, tx, id); err == nil {
 				err = projection.ErrUnknownProjection // it was made just now
@@ -51,7 +51,7 @@ func (s port) SetWanted(ctx context.Context, id projection.ID, wanted engine.Des
 // unknown returns projection.ErrUnknownTenant or projection.ErrUnknownProjection where there is no such projection.
 func (s *Store) unknown(ctx context.Context, q rowQuerier, id projection.ID) error {
 	var tenant, found bool
-	err := q.QueryRow(ctx, query("known", s.opts.Schema, ""), pgx.QueryExecModeExec, id.Tenant, id.Name, id.Partition).Scan(&tenant, &found)
+	err := q.QueryRow(ctx, s.control.sql("known"), pgx.QueryExecModeExec, id.Tenant, id.Name, id.Partition).Scan(&tenant, &found)
 	switch {
 	case err != nil:
 		return s.missing(err)
@@ -65,7 +65,7 @@ func (s *Store) unknown(ctx context.Context, q rowQuerier, id projection.ID) err
 
 // Wanted tells of which of these leases' projections more is wanted than that they run.
 func (s port) Wanted(ctx context.Context, rows []int32) (map[int32]engine.Orders, error) {
-	found, err := s.pool.Query(ctx, s.control.wanted, rows)
+	found, err := s.pool.Query(ctx, s.control.sql("wanted"), rows)
 	if err != nil {
 		return nil, fmt.Errorf("read wanted states: %w", storeFault(err))
 	}
@@ -83,7 +83,7 @@ func (s port) Wanted(ctx context.Context, rows []int32) (map[int32]engine.Orders
 
 // Nodes lists the nodes as the database knows them, the oldest first.
 func (s port) Nodes(ctx context.Context) ([]engine.NodeRow, error) {
-	rows, err := s.pool.Query(ctx, s.control.nodes)
+	rows, err := s.pool.Query(ctx, s.control.sql("nodes"))
 	if err != nil {
 		return nil, fmt.Errorf("list nodes: %w", storeFault(err))
 	}

@@ -210,7 +210,7 @@ func (t *Tenant) appendStatement(a appendCall) (sql string, args []any) {
 		texts = &statements.appendExact
 	}
 	args = []any{a.stream, a.types, a.bodies, a.headers, a.causations, a.correlations, a.durable}
-	chosen, prepared := texts.plain, !t.store.pooling.Forgets && t.store.prepared.has(t.name)
+	chosen, prepared := texts.plain, !t.store.server.pooling.Forgets && t.store.prepared.has(t.name)
 	if a.keyed {
 		chosen, args = texts.keyed, append(args, a.key)
 		if a.expire {

@@ -20,7 +20,6 @@ import (
 	"github.com/millrace-go/millrace/pgstore/internal/guard"
 	"github.com/millrace-go/millrace/pgstore/internal/pgerr"
 	"github.com/millrace-go/millrace/pgstore/internal/session"
-	"github.com/millrace-go/millrace/pgstore/internal/sqltext"
 )
 
 // Apply implements engine.Store.
@@ -136,10 +135,10 @@ func (b *batchTx) setUpSQL() string {
 	c := b.store.control
 	wait, most := milliseconds(b.opts.deadline/2), milliseconds(b.opts.deadline+afterDeadline)
 	var sql strings.Builder
-	sql.WriteString(b.store.unbounded)
+	sql.WriteString(b.store.server.unbounded)
 	fmt.Fprintf(&sql, "set local lock_timeout = %d; set local statement_timeout = %d; "+
 		"set local idle_in_transaction_session_timeout = %d; set local millrace.batch = '%s'; ", wait, most, most, b.name)
-	if b.store.watchesClients {
+	if b.store.server.watchesClients {
 		sql.WriteString("set local client_connection_check_interval = 1000; ")
 	}
 	if b.opts.relaxed {
@@ -159,7 +158,7 @@ func milliseconds(d time.Duration) int64 { return min(max(1, d.Milliseconds()), 
 func (b *batchTx) finishSQL(restore session.Restore) string {
 	// The wait for a lock, say of a deferred constraint, ends as such before the time for the commit is over.
 	return fmt.Sprintf("set local lock_timeout = %d; %s; select %s.advance('%s', %d, '%s', %d, %d, %d, %d); commit; %s",
-		milliseconds(min(b.opts.deadline/2, finishTime/2)), restore.User, sqltext.Name(b.store.control.schema), b.name, b.lease.Row, b.lease.Owner, b.lease.Epoch,
+		milliseconds(min(b.opts.deadline/2, finishTime/2)), restore.User, b.store.control.quoted, b.name, b.lease.Row, b.lease.Owner, b.lease.Epoch,
 		b.lease.Incarnation, b.lease.Checkpoint, b.to, restore.Session)
 }
 
@@ -218,7 +217,7 @@ func (b *batchTx) finish(ctx context.Context, conn *pgx.Conn, restore session.Re
 // outlive a rollback, too. Where it cannot, the pool destroys the connection. Without a transaction, a pooler that lends
 // sessions would put back another one.
 func (b *batchTx) rollback(ctx context.Context, conn *pgx.Conn, restore session.Restore) {
-	if conn.IsClosed() || b.store.pooling.Lends && conn.PgConn().TxStatus() == 'I' {
+	if conn.IsClosed() || b.store.server.pooling.Lends && conn.PgConn().TxStatus() == 'I' {
 		return
 	}
 	sql := restore.Session

@@ -10,7 +10,7 @@ import (
 
 // begin starts the transaction of a batch, and returns the statements that restore its session when it ends.
 func (b *batchTx) begin(ctx context.Context, conn *pgx.Conn) (pgx.Tx, session.Restore, error) {
-	if b.store.pooling.Lends {
+	if b.store.server.pooling.Lends {
 		return b.beginPooled(ctx, conn)
 	}
 	restore, err := session.Of(ctx, conn)

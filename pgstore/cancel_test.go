@@ -120,7 +120,7 @@ func TestReplayThatIsBegunWhileItsCommandIsCancelled(t *testing.T) {
 	d.park(at, false)
 	d.connect()
 	command := d.give("replay", projection.DeadLetterFilter{All: true}, 10)
-	commit := d.held(d.store.control.beginReplay, d.lease.Row, d.lease.Owner, d.lease.Epoch, command, 0)
+	commit := d.held(d.store.control.sql("begin_replay"), d.lease.Row, d.lease.Owner, d.lease.Epoch, command, 0)
 	d.must(d.within(commit, func() error { return d.letters().Cancel(testContext(t), command) }))
 	if ended, _ := d.outcome(command); ended || d.one(at).State != projection.DeadLetterReplaying {
 		t.Errorf("ended: %v, %+v", ended, d.one(at))

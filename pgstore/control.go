@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"hash/fnv"
-	"strings"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -14,124 +13,35 @@ import (
 	"github.com/millrace-go/millrace/pgstore/internal/sqltext"
 )
 
-// controlSQL are the statements on the control schema, with its name in place.
-type controlSQL struct {
-	schema          string
-	holders         string
-	beginRead       string
-	incarnation     string
-	incarnate       string
-	incarnationKept string
-	ensure          string
-	claim           string
-	leases          string
-	beginAttempt    string
-	beginDelivery   string
-	owned           string
-	release         string
-	advanceMany     string
-	recordFailure   string
-	park            string
-	heartbeat       string
-	depart          string
-	status          string
-	setWanted       string
-	wanted          string
-	setFailed       string
-	halt            string
-	skip            string
-	free            string
-	counts          string
-	look            string
-	bury            string
-	leave           string
-	nodes           string
-	forgetNodes     string
-	parkedStreams   string
-	nextCommand     string
-	beginReplay     string
-	resolve         string
-	skipReplay      string
-	failReplay      string
-	discard         string
-	finishUnowned   string
-	command         string
-	outcome         string
-	cancel          string
-	nextDue         string
-	scheduleReplay  string
-	countLetters    string
-	purge           string
-	oldestLetters   string
-	newestLetters   string
-	oldestSnapshot  string
-	probeWrite      string
-
-	// wakeChannel carries wake-ups, controlChannel what concerns leases: see projection.Notice.
-	wakeChannel    string
-	controlChannel string
+// controlSchema is the control schema: the statements on it, and the names that are derived from its own.
+type controlSchema struct {
+	name string
+	// quoted is the name as it stands in statements.
+	quoted string
+	texts  map[string]string
+	// wakeChannel carries wake-ups, controlChannel what concerns leases: see engine.Notice.
+	wakeChannel, controlChannel string
 	// batchClass is the class of the advisory locks by which batches announce themselves; the object is the lease's row.
 	batchClass int32
 }
 
-func newControlSQL(schema string) controlSQL {
-	q := func(name string) string { return query(name, schema, "") }
-	ofLeases := func(name string) string { return sqltext.Fill(q(name), "{lease}", q("lease_columns")) }
-	return controlSQL{
-		schema:          schema,
-		holders:         q("holders"),
-		beginRead:       q("begin_read"),
-		incarnation:     q("incarnation"),
-		incarnate:       q("make_incarnation"),
-		incarnationKept: q("incarnation_kept"),
-		ensure:          q("ensure"),
-		claim:           q("claim"),
-		leases:          ofLeases("leases"),
-		beginAttempt:    q("begin_attempt"),
-		beginDelivery:   q("begin_delivery"),
-		owned:           ofLeases("owned"),
-		release:         q("release"),
-		advanceMany:     q("advance_many"),
-		recordFailure:   q("record_failure"),
-		park:            q("park"),
-		heartbeat:       q("heartbeat"),
-		depart:          q("depart"),
-		status:          q("status"),
-		setWanted:       q("set_wanted"),
-		wanted:          q("wanted"),
-		setFailed:       q("set_failed"),
-		halt:            q("halt"),
-		skip:            q("skip"),
-		free:            q("free"),
-		counts:          q("counts"),
-		look:            q("look"),
-		bury:            q("bury"),
-		leave:           q("leave"),
-		nodes:           q("nodes"),
-		forgetNodes:     q("forget_nodes"),
-		parkedStreams:   q("parked_streams"),
-		nextCommand:     q("next_command"),
-		beginReplay:     q("begin_replay"),
-		resolve:         q("resolve"),
-		skipReplay:      q("skip_replay"),
-		failReplay:      q("fail_replay"),
-		discard:         q("discard"),
-		finishUnowned:   q("finish_unowned"),
-		command:         q("command"),
-		outcome:         q("outcome"),
-		cancel:          q("cancel"),
-		nextDue:         q("next_due"),
-		scheduleReplay:  q("schedule_replay"),
-		countLetters:    q("count_dead_letters"),
-		purge:           q("purge"),
-		oldestLetters:   strings.NewReplacer("{beyond}", ">", "{direction}", "asc").Replace(q("dead_letters")),
-		newestLetters:   strings.NewReplacer("{beyond}", "<", "{direction}", "desc").Replace(q("dead_letters")),
-		oldestSnapshot:  q("oldest_snapshot"),
-		probeWrite:      q("probe_write"),
-		wakeChannel:     schema + "_wake",
-		controlChannel:  schema + "_control",
-		batchClass:      lockKey32("millrace batch " + schema),
+func newControlSchema(name string) controlSchema {
+	c := controlSchema{name: name, quoted: sqltext.Name(name), texts: make(map[string]string), wakeChannel: name + "_wake",
+		controlChannel: name + "_control", batchClass: lockKey32("millrace batch " + name)}
+	for _, statement := range queryNames() {
+		c.texts[statement] = sqltext.Fill(queryText(statement), "{lease}", queryText("lease_columns"))
+		c.texts[statement] = inSchemas(c.texts[statement], name, "")
 	}
+	return c
+}
+
+// sql returns the statement of queries/name.sql on the control schema. It panics if there is no such file.
+func (c *controlSchema) sql(name string) string {
+	text, ok := c.texts[name]
+	if !ok {
+		panic("there is no statement " + name)
+	}
+	return text
 }
 
 // lockKey32 derives an advisory lock's key from a name.
@@ -150,7 +60,7 @@ func lockKey64(name string) int64 {
 
 // durable runs fn in a transaction of our own that commits synchronously, whatever the session's default is.
 func (s *Store) durable(ctx context.Context, doing string, fn func(tx pgx.Tx) error) error {
-	begin := pgx.TxOptions{BeginQuery: beginDurable + "; " + s.unbounded}
+	begin := pgx.TxOptions{BeginQuery: beginDurable + "; " + s.server.unbounded}
 	if err := s.inTx(ctx, begin, fn); err != nil {
 		return fmt.Errorf("%s: %w", doing, storeFault(err))
 	}

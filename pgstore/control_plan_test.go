@@ -44,7 +44,7 @@ func newFleet(t *testing.T) *fleet {
 	var owners []string
 	for range fleetNodes {
 		node := engine.Node{ID: uuid.NewString(), Projections: f.names, LeaseDuration: time.Hour}
-		mustExec(t, f.Store, f.control.heartbeat, node.ID, node.Projections, []string{}, 1, node.LeaseDuration.Microseconds())
+		mustExec(t, f.Store, f.control.sql("heartbeat"), node.ID, node.Projections, []string{}, 1, node.LeaseDuration.Microseconds())
 		f.nodes, owners = append(f.nodes, node), append(owners, node.ID)
 	}
 	mustExec(t, f.Store, `insert into millrace.leases (id, owner, epoch, checkpoint)
@@ -149,44 +149,44 @@ func TestNoControlStatementScansATable(t *testing.T) {
 	}{
 		{"check_lease", "select millrace.check_lease($1, $2::uuid, $3, $4)", []any{l.Row, l.Owner, l.Epoch, int64(l.Incarnation)}, 1},
 		{"advance", "select millrace.advance('1', $1, $2::uuid, $3, $4, $5, 41)", []any{l.Row, l.Owner, l.Epoch, int64(l.Incarnation), l.Checkpoint}, 1},
-		{"advance_many", c.advanceMany, append(slices.Clone(arrays), owner), many},
-		{"release", c.release, append(slices.Clone(arrays), owner, make([]int64, many), make([]int32, many), slices.Repeat([]int64{replaying}, many), c.controlChannel), 1},
-		{"begin_delivery", c.beginDelivery, []any{l.Row, l.Owner, l.Epoch, l.Checkpoint, int64(l.Incarnation)}, 1},
-		{"leases, one", c.leases, []any{[]int32{l.Row}}, 1},
-		{"leases, one without", c.leases, []any{[]int32{without}}, 1},
-		{"leases", c.leases, []any{ids}, many},
-		{"record_failure", c.recordFailure, []any{l.Row, l.Owner, l.Epoch, 41, 1, "bad", false}, 1},
-		{"park", c.park, []any{l.Row, []int64{20_000}, []string{"s"}, []int64{1}, []string{"T"}, false, "bad", "stack", 5, 1, true}, 1},
-		{"park behind", c.park, []any{l.Row, []int64{20_000, 20_001}, []string{"s1", "s1"}, []int64{1, 2}, []string{"T", "T"}, true, "bad", "", 0, 2, false}, 1},
-		{"parked_streams", c.parkedStreams, []any{l.Row, []string{"s1", "s2", "other"}}, 2},
-		{"next_command", c.nextCommand, []any{l.Row, false}, 1},
-		{"next_command of one without", c.nextCommand, []any{without, true}, 1},
-		{"begin_replay", c.beginReplay, []any{l.Row, l.Owner, l.Epoch, 1, 0}, 1},
-		{"resolve", c.resolve, []any{l.Row, replaying, 1}, 1},
-		{"fail_replay", c.failReplay, []any{l.Row, l.Owner, l.Epoch, replaying, 1, "bad", "stack", 1, nil}, 1},
-		{"skip_replay", c.skipReplay, []any{l.Row, l.Owner, l.Epoch, replaying, 1, "bad", "stack", 1}, 1},
-		{"discard", c.discard, []any{l.Row, l.Owner, l.Epoch, 2}, 1},
-		{"finish_unowned", c.finishUnowned, []any{unowned, 3}, 1},
-		{"schedule_replay", c.scheduleReplay, []any{l.Row, l.Owner, l.Epoch, last, 10}, 0},
-		{"command", c.command, []any{"t1", "p1", 0, "replay", []int64{1}, nil, nil, nil, 10, c.controlChannel}, 1},
-		{"outcome", c.outcome, []any{1, "t1", "p1", 0}, 1},
-		{"cancel", c.cancel, []any{"t1", "p1", 0, 1, c.controlChannel}, 0},
-		{"purge", c.purge, []any{"t1", "p1", 0, []string{"resolved"}, nil, nil, nil, nil, 0.0, 10}, 10},
-		{"count_dead_letters", c.countLetters, []any{"t1", "p1", 0, []string{"parked"}, nil, nil, nil, nil}, 1},
-		{"claim of nothing", c.claim, []any{l.Owner, ids, true}, 0},
-		{"wanted", c.wanted, []any{ids}, 1},
-		{"set_wanted", c.setWanted, []any{"t1", "p1", 0, "pause", c.controlChannel}, 1},
-		{"skip", c.skip, []any{l.Row}, 1},
-		{"halt", c.halt, []any{l.Row, l.Owner, l.Epoch, "bad"}, 1},
-		{"set_failed", c.setFailed, []any{l.Row, l.Owner, l.Epoch, "bad"}, 1},
-		{"bury", c.bury, []any{l.Owner, c.controlChannel, time.Now()}, 0},
-		{"leave", c.leave, []any{l.Owner, c.controlChannel}, 1},
-		{"dead_letters", c.oldestLetters, []any{"t1", "p1", 0, []string{"parked"}, nil, nil, nil, nil, 5_000, many}, many},
-		{"dead_letters of one without", c.newestLetters, []any{"t1", "p4", 0, []string{"parked"}, nil, nil, nil, nil, 1_000_000, many}, 0},
-		{"heartbeat", c.heartbeat, []any{l.Owner, f.names, []string{}, 1, 1_000_000}, 1},
-		{"depart", c.depart, []any{l.Owner}, 0},
-		{"forget_nodes", c.forgetNodes, nil, 0},
-		{"tail_start", query("tail_start", "millrace", "millrace_default"), []any{"t1"}, 1},
+		{"advance_many", c.sql("advance_many"), append(slices.Clone(arrays), owner), many},
+		{"release", c.sql("release"), append(slices.Clone(arrays), owner, make([]int64, many), make([]int32, many), slices.Repeat([]int64{replaying}, many), c.controlChannel), 1},
+		{"begin_delivery", c.sql("begin_delivery"), []any{l.Row, l.Owner, l.Epoch, l.Checkpoint, int64(l.Incarnation)}, 1},
+		{"leases, one", c.sql("leases"), []any{[]int32{l.Row}}, 1},
+		{"leases, one without", c.sql("leases"), []any{[]int32{without}}, 1},
+		{"leases", c.sql("leases"), []any{ids}, many},
+		{"record_failure", c.sql("record_failure"), []any{l.Row, l.Owner, l.Epoch, 41, 1, "bad", false}, 1},
+		{"park", c.sql("park"), []any{l.Row, []int64{20_000}, []string{"s"}, []int64{1}, []string{"T"}, false, "bad", "stack", 5, 1, true}, 1},
+		{"park behind", c.sql("park"), []any{l.Row, []int64{20_000, 20_001}, []string{"s1", "s1"}, []int64{1, 2}, []string{"T", "T"}, true, "bad", "", 0, 2, false}, 1},
+		{"parked_streams", c.sql("parked_streams"), []any{l.Row, []string{"s1", "s2", "other"}}, 2},
+		{"next_command", c.sql("next_command"), []any{l.Row, false}, 1},
+		{"next_command of one without", c.sql("next_command"), []any{without, true}, 1},
+		{"begin_replay", c.sql("begin_replay"), []any{l.Row, l.Owner, l.Epoch, 1, 0}, 1},
+		{"resolve", c.sql("resolve"), []any{l.Row, replaying, 1}, 1},
+		{"fail_replay", c.sql("fail_replay"), []any{l.Row, l.Owner, l.Epoch, replaying, 1, "bad", "stack", 1, nil}, 1},
+		{"skip_replay", c.sql("skip_replay"), []any{l.Row, l.Owner, l.Epoch, replaying, 1, "bad", "stack", 1}, 1},
+		{"discard", c.sql("discard"), []any{l.Row, l.Owner, l.Epoch, 2}, 1},
+		{"finish_unowned", c.sql("finish_unowned"), []any{unowned, 3}, 1},
+		{"schedule_replay", c.sql("schedule_replay"), []any{l.Row, l.Owner, l.Epoch, last, 10}, 0},
+		{"command", c.sql("command"), []any{"t1", "p1", 0, "replay", []int64{1}, nil, nil, nil, 10, c.controlChannel}, 1},
+		{"outcome", c.sql("outcome"), []any{1, "t1", "p1", 0}, 1},
+		{"cancel", c.sql("cancel"), []any{"t1", "p1", 0, 1, c.controlChannel}, 0},
+		{"purge", c.sql("purge"), []any{"t1", "p1", 0, []string{"resolved"}, nil, nil, nil, nil, 0.0, 10}, 10},
+		{"count_dead_letters", c.sql("count_dead_letters"), []any{"t1", "p1", 0, []string{"parked"}, nil, nil, nil, nil}, 1},
+		{"claim of nothing", c.sql("claim"), []any{l.Owner, ids, true}, 0},
+		{"wanted", c.sql("wanted"), []any{ids}, 1},
+		{"set_wanted", c.sql("set_wanted"), []any{"t1", "p1", 0, "pause", c.controlChannel}, 1},
+		{"skip", c.sql("skip"), []any{l.Row}, 1},
+		{"halt", c.sql("halt"), []any{l.Row, l.Owner, l.Epoch, "bad"}, 1},
+		{"set_failed", c.sql("set_failed"), []any{l.Row, l.Owner, l.Epoch, "bad"}, 1},
+		{"bury", c.sql("bury"), []any{l.Owner, c.controlChannel, time.Now()}, 0},
+		{"leave", c.sql("leave"), []any{l.Owner, c.controlChannel}, 1},
+		{"dead_letters", c.deadLetters(false), []any{"t1", "p1", 0, []string{"parked"}, nil, nil, nil, nil, 5_000, many}, many},
+		{"dead_letters of one without", c.deadLetters(true), []any{"t1", "p4", 0, []string{"parked"}, nil, nil, nil, nil, 1_000_000, many}, 0},
+		{"heartbeat", c.sql("heartbeat"), []any{l.Owner, f.names, []string{}, 1, 1_000_000}, 1},
+		{"depart", c.sql("depart"), []any{l.Owner}, 0},
+		{"forget_nodes", c.sql("forget_nodes"), nil, 0},
+		{"tail_start", f.Store.Tenant.sql(f.statements.tailStart), []any{"t1"}, 1},
 	}
 	for _, analyzed := range []bool{false, true} {
 		if analyzed {
@@ -229,7 +229,7 @@ func TestLookForFreeLeasesReadsNoOthers(t *testing.T) {
 	mustExec(t, f.Store, `insert into millrace.leases (id) select id from millrace.projections where name = 'forgotten'`)
 	node := f.nodes[0]
 	look := func(ctx context.Context, tx pgx.Tx) (int64, error) {
-		tag, err := tx.Exec(ctx, f.control.free, node.Projections, f.tenants, true)
+		tag, err := tx.Exec(ctx, f.control.sql("free"), node.Projections, f.tenants, true)
 		return tag.RowsAffected(), err
 	}
 	for _, analyzed := range []bool{false, true} {
@@ -259,7 +259,7 @@ func TestLookForFreeLeasesReadsNoOthers(t *testing.T) {
 	}
 	slices.Sort(took)
 	t.Logf("a look that finds none of 20,000 leases free takes %v to %v, mostly %v\n%s", took[0], took[len(took)-1], took[len(took)/2],
-		explain(t, f.Store, f.control.free, []string{"p1"}, []string{"t1"}, true))
+		explain(t, f.Store, f.control.sql("free"), []string{"p1"}, []string{"t1"}, true))
 
 	// The control: what is free is found, and read.
 	mustExec(t, f.Store, "update millrace.leases set owner = null where id in (select id from millrace.leases order by id limit 500)")
@@ -285,7 +285,7 @@ func TestClaimFindsWhatIsFree(t *testing.T) {
 	}
 	id := func(n int) string { return fmt.Sprintf("00000000-0000-0000-0000-%012d", n) }
 	beats := func(n int, lease time.Duration) {
-		mustExec(t, store, store.control.heartbeat, id(n), names, []string{}, n, lease.Microseconds())
+		mustExec(t, store, store.control.sql("heartbeat"), id(n), names, []string{}, n, lease.Microseconds())
 	}
 	beats(1, time.Hour)
 	beats(2, -time.Second)
@@ -390,7 +390,7 @@ func TestPageOfDeadLettersReadsNoMoreThanItShows(t *testing.T) {
 		if analyzed {
 			mustExec(t, f.Store, "vacuum analyze millrace.dead_letters, millrace.projections")
 		}
-		for sql, beyond := range map[string]int64{f.control.oldestLetters: 5000, f.control.newestLetters: 5000} {
+		for sql, beyond := range map[string]int64{f.control.deadLetters(false): 5000, f.control.deadLetters(true): 5000} {
 			read := readBy(t, f.Store, "select", func(tx pgx.Tx) error {
 				tag, err := tx.Exec(testContext(t), sql, "t1", "p1", 0, []string{"parked"}, nil, nil, nil, nil, beyond, 100)
 				if tag.RowsAffected() != 100 {

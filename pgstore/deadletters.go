@@ -15,6 +15,7 @@ import (
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/internal/excerpt"
 	"github.com/millrace-go/millrace/internal/valid"
+	"github.com/millrace-go/millrace/pgstore/internal/sqltext"
 	"github.com/millrace-go/millrace/projection"
 )
 
@@ -47,14 +48,10 @@ func (d *DeadLetters) List(ctx context.Context, page projection.DeadLetterPage) 
 	if page.Limit == 0 {
 		page.Limit = 100
 	}
-	sql := d.store.control.oldestLetters
-	if page.NewestFirst {
-		sql = d.store.control.newestLetters
-		if page.After == 0 {
-			page.After = math.MaxInt64
-		}
+	if page.NewestFirst && page.After == 0 {
+		page.After = math.MaxInt64
 	}
-	rows, err := d.store.pool.Query(ctx, sql, append(args, page.After, page.Limit)...)
+	rows, err := d.store.pool.Query(ctx, d.store.control.deadLetters(page.NewestFirst), append(args, page.After, page.Limit)...)
 	if err != nil {
 		return nil, fmt.Errorf("list the dead letters of %s: %w", d.id, storeFault(err))
 	}
@@ -71,6 +68,14 @@ func (d *DeadLetters) List(ctx context.Context, page projection.DeadLetterPage) 
 		return nil, fmt.Errorf("list the dead letters of %s: %w", d.id, storeFault(err))
 	}
 	return letters, nil
+}
+
+// deadLetters returns the statement that lists dead letters in one order or the other.
+func (c *controlSchema) deadLetters(newestFirst bool) string {
+	if newestFirst {
+		return sqltext.Fill(c.sql("dead_letters"), "{beyond}", "<", "{direction}", "desc")
+	}
+	return sqltext.Fill(c.sql("dead_letters"), "{beyond}", ">", "{direction}", "asc")
 }
 
 // Get returns a dead letter, whatever has become of it, and its event. It returns projection.ErrDeadLetterNotFound where the projection has none
@@ -100,7 +105,7 @@ func (d *DeadLetters) Count(ctx context.Context, filter projection.DeadLetterFil
 	if err != nil {
 		return 0, fmt.Errorf("count the dead letters of %s: %w", d.id, err)
 	}
-	err = d.store.pool.QueryRow(ctx, d.store.control.countLetters, args...).Scan(&n)
+	err = d.store.pool.QueryRow(ctx, d.store.control.sql("count_dead_letters"), args...).Scan(&n)
 	if err == nil && n == 0 {
 		err = d.store.unknown(ctx, d.store.pool, d.id)
 	}
@@ -142,7 +147,7 @@ func (d *DeadLetters) Purge(ctx context.Context, filter projection.DeadLetterFil
 	if err != nil {
 		return 0, fmt.Errorf("purge the dead letters of %s: %w", d.id, err)
 	}
-	tag, err := d.store.pool.Exec(ctx, d.store.control.purge, append(args, endedFor.Seconds(), limit)...)
+	tag, err := d.store.pool.Exec(ctx, d.store.control.sql("purge"), append(args, endedFor.Seconds(), limit)...)
 	if err == nil && tag.RowsAffected() == 0 {
 		err = d.store.unknown(ctx, d.store.pool, d.id)
 	}
@@ -217,7 +222,7 @@ func (d *DeadLetters) carryOut(ctx context.Context, kind string, filter projecti
 	c := d.store.control
 	err := d.store.durable(ctx, "give the command", func(tx pgx.Tx) error {
 		args := append([]any{d.id.Tenant, d.id.Name, d.id.Partition, kind}, filterArgs(filter)...)
-		err := tx.QueryRow(ctx, c.command, append(args, limit, c.controlChannel)...).Scan(&command, new(int32), new(bool))
+		err := tx.QueryRow(ctx, c.sql("command"), append(args, limit, c.controlChannel)...).Scan(&command, new(int32), new(bool))
 		if errors.Is(err, pgx.ErrNoRows) {
 			return d.store.unknown(ctx, tx, d.id)
 		}
@@ -247,10 +252,10 @@ func (d *DeadLetters) Cancel(ctx context.Context, command int64) error {
 	var ended bool
 	var row int32
 	err := d.store.durable(ctx, fmt.Sprintf("cancel command %d of %s", command, d.id), func(tx pgx.Tx) error {
-		if _, err := tx.Exec(ctx, c.cancel, d.id.Tenant, d.id.Name, d.id.Partition, command, c.controlChannel); err != nil {
+		if _, err := tx.Exec(ctx, c.sql("cancel"), d.id.Tenant, d.id.Name, d.id.Partition, command, c.controlChannel); err != nil {
 			return err
 		}
-		err := tx.QueryRow(ctx, c.outcome, command, d.id.Tenant, d.id.Name, d.id.Partition).Scan(&ended, new(int64), new(int64), &row, new(bool))
+		err := tx.QueryRow(ctx, c.sql("outcome"), command, d.id.Tenant, d.id.Name, d.id.Partition).Scan(&ended, new(int64), new(int64), &row, new(bool))
 		if errors.Is(err, pgx.ErrNoRows) {
 			return projection.ErrCommandNotFound
 		}
@@ -271,7 +276,7 @@ func (d *DeadLetters) wait(ctx context.Context, command int64) (projection.Comma
 	err := backoff.Poll(ctx, 5*time.Millisecond, 200*time.Millisecond, func() (ended bool, _ error) {
 		var handlerless bool
 		var row int32
-		err := d.store.pool.QueryRow(ctx, d.store.control.outcome, command, d.id.Tenant, d.id.Name, d.id.Partition).Scan(&ended, &o.Done, &o.Failed, &row, &handlerless)
+		err := d.store.pool.QueryRow(ctx, d.store.control.sql("outcome"), command, d.id.Tenant, d.id.Name, d.id.Partition).Scan(&ended, &o.Done, &o.Failed, &row, &handlerless)
 		switch {
 		case errors.Is(err, pgx.ErrNoRows):
 			return false, projection.ErrCommandNotFound

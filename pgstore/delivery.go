@@ -56,7 +56,7 @@ func (d *delivery) begin(ctx context.Context) error {
 		return err
 	}
 	var held bool
-	err = d.store.pool.QueryRow(ctx, d.store.control.beginDelivery, d.lease.Row, d.lease.Owner, d.lease.Epoch, d.lease.Checkpoint,
+	err = d.store.pool.QueryRow(ctx, d.store.control.sql("begin_delivery"), d.lease.Row, d.lease.Owner, d.lease.Epoch, d.lease.Checkpoint,
 		int64(d.lease.Incarnation)).Scan(nil, &held, &d.token)
 	if release(); err != nil {
 		return storeFault(err)
@@ -209,7 +209,7 @@ func (d *delivery) move(ctx context.Context, to int64, letter *projection.DeadLe
 	b.settle = func(ctx context.Context, conn *pgx.Conn) error {
 		if letter != nil {
 			e := event.Envelope{Position: letter.Position, Stream: letter.Stream, Version: letter.Version, Type: letter.Type}
-			if _, err := conn.Exec(ctx, d.store.control.park, parkArgs(lease, []event.Envelope{e}, *letter, false)...); err != nil {
+			if _, err := conn.Exec(ctx, d.store.control.sql("park"), parkArgs(lease, []event.Envelope{e}, *letter, false)...); err != nil {
 				return fmt.Errorf("park a rejected event: %w", err)
 			}
 		}

@@ -18,7 +18,7 @@ import (
 // first of them was.
 func (s port) RecordFailure(ctx context.Context, lease engine.Lease, f projection.Failure) (first time.Time, err error) {
 	err = s.fenced(ctx, fmt.Sprintf("record a failure of %s at %d", lease.ID, f.Event.Position), lease, func(tx pgx.Tx) error {
-		return lostIfNoRow(tx.QueryRow(ctx, s.control.recordFailure, lease.Row, lease.Owner, lease.Epoch, f.Event.Position, f.Attempt,
+		return lostIfNoRow(tx.QueryRow(ctx, s.control.sql("record_failure"), lease.Row, lease.Owner, lease.Epoch, f.Event.Position, f.Attempt,
 			wire.Text(f.Err.Error()), errors.Is(f.Err, projection.ErrMissingObject)).Scan(&first))
 	})
 	return first, err
@@ -27,18 +27,18 @@ func (s port) RecordFailure(ctx context.Context, lease engine.Lease, f projectio
 // BeginAttempt counts an attempt at the event at position before it is made: deaths is how many there were then without a
 // word on how they ended, this one included.
 func (s port) BeginAttempt(ctx context.Context, lease engine.Lease, position int64, deaths int) error {
-	return s.change(ctx, fmt.Sprintf("begin an attempt of %s at %d", lease.ID, position), s.control.beginAttempt, lease, position, deaths)
+	return s.change(ctx, fmt.Sprintf("begin an attempt of %s at %d", lease.ID, position), s.control.sql("begin_attempt"), lease, position, deaths)
 }
 
 // SetFailed keeps why a projection waits for somebody, or with an empty reason that it does not any more. One that Halt
 // stopped stays as it is.
 func (s port) SetFailed(ctx context.Context, lease engine.Lease, reason string) error {
-	return s.change(ctx, fmt.Sprintf("keep the state of %s", lease.ID), s.control.setFailed, lease, nullable(wire.Text(reason)))
+	return s.change(ctx, fmt.Sprintf("keep the state of %s", lease.ID), s.control.sql("set_failed"), lease, nullable(wire.Text(reason)))
 }
 
 // Halt keeps that a projection waits until somebody resumes it, and why.
 func (s port) Halt(ctx context.Context, lease engine.Lease, reason string) error {
-	return s.change(ctx, fmt.Sprintf("halt %s", lease.ID), s.control.halt, lease, wire.Text(reason))
+	return s.change(ctx, fmt.Sprintf("halt %s", lease.ID), s.control.sql("halt"), lease, wire.Text(reason))
 }
 
 // change runs a statement of ours that changes one row if the lease is still held.
@@ -65,7 +65,7 @@ func nullable(s string) *string {
 func (s port) Park(ctx context.Context, lease engine.Lease, letter projection.DeadLetter, stream bool) error {
 	e := event.Envelope{Position: letter.Position, Stream: letter.Stream, Version: letter.Version, Type: letter.Type}
 	args := parkArgs(lease, []event.Envelope{e}, letter, stream)
-	if err := s.passOver(ctx, lease, letter.Position, s.control.park, args...); err != nil {
+	if err := s.passOver(ctx, lease, letter.Position, s.control.sql("park"), args...); err != nil {
 		return fmt.Errorf("park position %d of %s: %w", letter.Position, lease.ID, err)
 	}
 	return nil
@@ -83,7 +83,7 @@ func parkArgs(lease engine.Lease, events []event.Envelope, letter projection.Dea
 
 // Skip counts a skipped event and advances the checkpoint over it, both or neither, under the lease's fence.
 func (s port) Skip(ctx context.Context, lease engine.Lease, position int64) error {
-	if err := s.passOver(ctx, lease, position, s.control.skip, lease.Row); err != nil {
+	if err := s.passOver(ctx, lease, position, s.control.sql("skip"), lease.Row); err != nil {
 		return fmt.Errorf("skip position %d of %s: %w", position, lease.ID, err)
 	}
 	return nil

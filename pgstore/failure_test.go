@@ -85,7 +85,7 @@ func TestClaimWaitsForAHaltUnderWay(t *testing.T) {
 	o := newOwner(t, 3)
 	ctx := testContext(t)
 	err := o.store.port().durable(ctx, "halt", func(tx pgx.Tx) error {
-		if _, err := tx.Exec(ctx, o.store.control.halt, o.lease.Row, o.lease.Owner, o.lease.Epoch, "bad"); err != nil {
+		if _, err := tx.Exec(ctx, o.store.control.sql("halt"), o.lease.Row, o.lease.Owner, o.lease.Epoch, "bad"); err != nil {
 			return err
 		}
 		claimed, err := claimNow(ctx, o)

@@ -11,7 +11,6 @@ import (
 
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/pgstore/internal/pgerr"
-	"github.com/millrace-go/millrace/pgstore/internal/sqltext"
 	"github.com/millrace-go/millrace/pgstore/internal/wire"
 )
 
@@ -25,7 +24,7 @@ func (s *Store) within(ctx context.Context, read func() error) error {
 	if !pgerr.Is(err, pgerr.NoIncarnation) {
 		return err
 	}
-	if _, err := s.pool.Exec(ctx, s.control.incarnate); err != nil {
+	if _, err := s.pool.Exec(ctx, s.control.sql("make_incarnation")); err != nil {
 		return fmt.Errorf("give the server an incarnation: %w", err)
 	}
 	return read()
@@ -33,13 +32,13 @@ func (s *Store) within(ctx context.Context, read func() error) error {
 
 // checkIncarnation gives the server an incarnation where it has none, and refuses one that would outlive a crash.
 func (s *Store) checkIncarnation(ctx context.Context, conn *pgx.Conn) error {
-	if _, err := conn.Exec(ctx, s.control.incarnate, pgx.QueryExecModeExec); err != nil {
+	if _, err := conn.Exec(ctx, s.control.sql("make_incarnation"), pgx.QueryExecModeExec); err != nil {
 		return err
 	}
 	var kept string
-	err := conn.QueryRow(ctx, s.control.incarnationKept, pgx.QueryExecModeExec).Scan(&kept)
+	err := conn.QueryRow(ctx, s.control.sql("incarnation_kept"), pgx.QueryExecModeExec).Scan(&kept)
 	if err == nil && kept != "u" {
-		table := sqltext.Name(s.control.schema) + ".incarnation"
+		table := s.control.quoted + ".incarnation"
 		err = &engine.Fault{Class: engine.Configuration,
 			Err: fmt.Errorf("the table %s must be UNLOGGED, since it has to be empty after a crash: run alter table %s set unlogged", table, table)}
 	}
@@ -48,13 +47,13 @@ func (s *Store) checkIncarnation(ctx context.Context, conn *pgx.Conn) error {
 
 // checkLease is the call of the control schema's function that raises unless the lease is still held, in the incarnation in
 // which it was read. It holds numbers, a UUID and a quoted name only.
-func (c *controlSQL) checkLease(l engine.Lease) string {
-	return fmt.Sprintf("%s.check_lease(%d, '%s', %d, %d)", sqltext.Name(c.schema), l.Row, l.Owner, l.Epoch, l.Incarnation)
+func (c *controlSchema) checkLease(l engine.Lease) string {
+	return fmt.Sprintf("%s.check_lease(%d, '%s', %d, %d)", c.quoted, l.Row, l.Owner, l.Epoch, l.Incarnation)
 }
 
 // fenced runs fn in a transaction of our own that begins with the first half of the fence and commits synchronously.
 func (s *Store) fenced(ctx context.Context, doing string, lease engine.Lease, fn func(tx pgx.Tx) error) error {
-	begin := pgx.TxOptions{BeginQuery: beginDurable + "; " + s.unbounded + "select " + s.control.checkLease(lease)}
+	begin := pgx.TxOptions{BeginQuery: beginDurable + "; " + s.server.unbounded + "select " + s.control.checkLease(lease)}
 	if err := s.inTx(ctx, begin, fn); err != nil {
 		return fmt.Errorf("%s: %w", doing, storeFault(err))
 	}
@@ -75,7 +74,7 @@ func (s *Store) readEvents(ctx context.Context, sql string, args [][]byte, forma
 
 func (s *Store) readOn(ctx context.Context, conn *pgconn.PgConn, sql string, args [][]byte, format []int16, decode func(*pgconn.ResultReader) error) (in engine.Incarnation, err error) {
 	var batch pgconn.Batch
-	batch.ExecParams(s.control.beginRead, [][]byte{wire.Int(readLockWait.Milliseconds())}, nil, nil, nil)
+	batch.ExecParams(s.control.sql("begin_read"), [][]byte{wire.Int(readLockWait.Milliseconds())}, nil, nil, nil)
 	batch.ExecParams(sql, args, nil, nil, format)
 	results := conn.ExecBatch(ctx, &batch)
 	for i := 0; results.NextResult(); i++ {

@@ -18,7 +18,7 @@ import (
 // Ensure makes the rows of the projections for each tenant where they are missing.
 func (s port) Ensure(ctx context.Context, tenants, names []string) error {
 	return s.durable(ctx, "register projections", func(tx pgx.Tx) error {
-		_, err := tx.Exec(ctx, s.control.ensure, tenants, names)
+		_, err := tx.Exec(ctx, s.control.sql("ensure"), tenants, names)
 		return err
 	})
 }
@@ -28,7 +28,7 @@ func (s port) Free(ctx context.Context, node engine.Node, judge bool) ([]engine.
 	seats, err := queryUncompiled(ctx, s.pool, func(row pgx.CollectableRow) (seat engine.LeaseRef, err error) {
 		err = row.Scan(&seat.Row, &seat.ID.Tenant, &seat.ID.Name, &seat.ID.Partition)
 		return seat, err
-	}, s.control.free, node.Projections, nonNil(node.Tenants), judge)
+	}, s.control.sql("free"), node.Projections, nonNil(node.Tenants), judge)
 	if err != nil {
 		return nil, fmt.Errorf("look for free leases: %w", storeFault(err))
 	}
@@ -48,7 +48,7 @@ func (s port) Counts(ctx context.Context, tenants []string) ([]engine.Want, erro
 	counts, err := queryUncompiled(ctx, s.pool, func(row pgx.CollectableRow) (c engine.Want, err error) {
 		err = row.Scan(&c.Tenant, &c.Name, &c.Leases)
 		return c, err
-	}, s.control.counts, nonNil(tenants))
+	}, s.control.sql("counts"), nonNil(tenants))
 	if err != nil {
 		return nil, fmt.Errorf("count leases: %w", storeFault(err))
 	}
@@ -84,7 +84,7 @@ func (s *Store) claim(ctx context.Context, node engine.Node, rows []int32, judge
 func (s *Store) claimOnce(ctx context.Context, node engine.Node, rows []int32, judge bool, got *claim) error {
 	*got = claim{}
 	return s.durable(ctx, "claim leases", func(tx pgx.Tx) error {
-		found, err := tx.Query(ctx, s.control.claim, node.ID, rows, judge)
+		found, err := tx.Query(ctx, s.control.sql("claim"), node.ID, rows, judge)
 		if err != nil {
 			return err
 		}
@@ -99,14 +99,14 @@ func (s *Store) claimOnce(ctx context.Context, node engine.Node, rows []int32, j
 		}); err != nil || len(ours) == 0 {
 			return err
 		}
-		got.leases, err = s.queryLeases(ctx, tx, s.control.leases, ours)
+		got.leases, err = s.queryLeases(ctx, tx, s.control.sql("leases"), ours)
 		return err
 	})
 }
 
 // Leave tells the other nodes that the node gives its leases back, so that they take its share.
 func (s port) Deregister(ctx context.Context, node engine.Node) error {
-	if _, err := s.pool.Exec(ctx, s.control.leave, node.ID, s.control.controlChannel); err != nil {
+	if _, err := s.pool.Exec(ctx, s.control.sql("leave"), node.ID, s.control.controlChannel); err != nil {
 		return fmt.Errorf("leave: %w", storeFault(err))
 	}
 	return nil
@@ -114,7 +114,7 @@ func (s port) Deregister(ctx context.Context, node engine.Node) error {
 
 // Owned returns all leases that the node holds, also those of a claim whose answer was lost.
 func (s port) Owned(ctx context.Context, node engine.Node) ([]engine.Lease, error) {
-	leases, err := s.readLeases(ctx, s.control.owned, node.ID)
+	leases, err := s.readLeases(ctx, s.control.sql("owned"), node.ID)
 	if err != nil {
 		return nil, fmt.Errorf("list owned leases: %w", storeFault(err))
 	}
@@ -123,7 +123,7 @@ func (s port) Owned(ctx context.Context, node engine.Node) ([]engine.Lease, erro
 
 // Leases reads leases by their rows, whoever holds them. A row that does not exist any more is left out.
 func (s port) Leases(ctx context.Context, rows []int32) ([]engine.Lease, error) {
-	leases, err := s.readLeases(ctx, s.control.leases, rows)
+	leases, err := s.readLeases(ctx, s.control.sql("leases"), rows)
 	if err != nil {
 		return nil, fmt.Errorf("read %d leases: %w", len(rows), storeFault(err))
 	}
@@ -172,7 +172,7 @@ func queryIn[T any](ctx context.Context, s *Store, lease engine.Lease, scan pgx.
 // queryWithIncarnation reads rows and the server's incarnation in one round trip, and on one session.
 func queryWithIncarnation[T any](ctx context.Context, s *Store, q batchSender, scan pgx.RowToFunc[T], sql string, args ...any) (found []T, in engine.Incarnation, err error) {
 	var batch pgx.Batch
-	batch.Queue(s.control.incarnation)
+	batch.Queue(s.control.sql("incarnation"))
 	batch.Queue(sql, args...)
 	results := q.SendBatch(ctx, &batch)
 	defer func() { err = errors.Join(err, results.Close()) }()
@@ -216,7 +216,7 @@ func (s port) Release(ctx context.Context, advances []engine.Advance) error {
 	}
 	return s.within(ctx, func() error {
 		return s.durable(ctx, "release leases", func(tx pgx.Tx) error {
-			_, err := tx.Exec(ctx, s.control.release, append(args, owner, begun, attempts, replaying, s.control.controlChannel)...)
+			_, err := tx.Exec(ctx, s.control.sql("release"), append(args, owner, begun, attempts, replaying, s.control.controlChannel)...)
 			return err
 		})
 	})
@@ -231,7 +231,7 @@ func (s port) Advance(ctx context.Context, advances []engine.Advance) (map[int32
 	}
 	owner, args := advanceArgs(advances)
 	err := s.within(ctx, func() error {
-		rows, err := s.pool.Query(ctx, s.control.advanceMany, append(args, owner)...)
+		rows, err := s.pool.Query(ctx, s.control.sql("advance_many"), append(args, owner)...)
 		if err != nil {
 			return err
 		}

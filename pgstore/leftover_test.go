@@ -158,7 +158,7 @@ func TestClaimEndsNoSessionButThoseOfTheBatchesItTakesOver(t *testing.T) {
 	host("for the session", store, "select pg_advisory_lock($1, $2)", class, row+2000)
 	host("one key of the same bits", store, "select pg_advisory_xact_lock($1)", int64(class)<<32|int64(uint32(row)))
 	host("the lease's row as the key", store, "select pg_advisory_xact_lock($1)", int64(row))
-	host("another schema", store, "select pg_advisory_xact_lock_shared($1, $2)", newControlSQL("beside").batchClass, row)
+	host("another schema", store, "select pg_advisory_xact_lock_shared($1, $2)", newControlSchema("beside").batchClass, row)
 	host("another database", elsewhere, "select pg_advisory_xact_lock_shared($1, $2)", class, row)
 	host("no such lock", store, "select from public.model")
 	host("locks of the lease's table", store, "lock table millrace.leases in access share mode")

@@ -131,7 +131,7 @@ func (l *lockScanner) close() {
 
 func (l *lockScanner) read(ctx context.Context, scan *lockScan) error {
 	err := l.store.onConn(ctx, func(conn *pgx.Conn) error {
-		rows, err := conn.Query(ctx, l.store.control.holders, scan.schemas)
+		rows, err := conn.Query(ctx, l.store.control.sql("holders"), scan.schemas)
 		if err != nil {
 			return err
 		}

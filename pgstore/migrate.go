@@ -70,7 +70,7 @@ func (s *Store) migrate(ctx context.Context, m migrations) error {
 		}
 	}
 	var named bool
-	err := s.pool.QueryRow(ctx, query("named_tenants", s.opts.Schema, ""), pgx.QueryExecModeExec, projection.DefaultTenant).Scan(&named)
+	err := s.pool.QueryRow(ctx, s.control.sql("named_tenants"), pgx.QueryExecModeExec, projection.DefaultTenant).Scan(&named)
 	if err == nil && named {
 		s.warnOfExtensions(ctx)
 	}
@@ -104,7 +104,7 @@ func (s *Store) Tenants(ctx context.Context) ([]string, error) {
 }
 
 func (s *Store) listTenants(ctx context.Context, m migrations) ([]string, error) {
-	rows, err := s.pool.Query(ctx, query("tenants", s.opts.Schema, ""), pgx.QueryExecModeExec)
+	rows, err := s.pool.Query(ctx, s.control.sql("tenants"), pgx.QueryExecModeExec)
 	if err != nil {
 		return nil, s.missing(err)
 	}
@@ -146,7 +146,7 @@ func (s *Store) migrateControl(ctx context.Context, list []migration) error {
 			if err := execScript(ctx, tx, inSchemas(next.sql, s.opts.Schema, "")); err != nil {
 				return fmt.Errorf("migration %s: %w", next.name, err)
 			}
-			_, err = tx.Exec(ctx, query("record_version", s.opts.Schema, ""), pgx.QueryExecModeExec, version+1, next.name)
+			_, err = tx.Exec(ctx, s.control.sql("record_version"), pgx.QueryExecModeExec, version+1, next.name)
 			return err
 		})
 		if err != nil {
@@ -181,7 +181,7 @@ func (s *Store) bootstrap(ctx context.Context, tx pgx.Tx) (int, error) {
 			return 0, err
 		}
 	}
-	if err := execScript(ctx, tx, query("schema_versions", s.opts.Schema, "")); err != nil {
+	if err := execScript(ctx, tx, s.control.sql("schema_versions")); err != nil {
 		return 0, err
 	}
 	return s.controlVersion(ctx, tx)
@@ -253,7 +253,7 @@ func (s *Store) isComplete(ctx context.Context, t *Tenant, m migrations) (bool, 
 		return false, err
 	}
 	var applied int
-	err = s.pool.QueryRow(ctx, query("tenant_setup", s.opts.Schema, ""), pgx.QueryExecModeExec, t.name).Scan(&applied)
+	err = s.pool.QueryRow(ctx, s.control.sql("tenant_setup"), pgx.QueryExecModeExec, t.name).Scan(&applied)
 	return err == nil && applied >= len(s.opts.TenantSetup), err
 }
 
@@ -272,7 +272,7 @@ func (s *Store) insertTenant(ctx context.Context, tx pgx.Tx, t *Tenant) error {
 	if err := execScript(ctx, tx, sqltext.Fill(queryText("create_schema"), "{schema}", sqltext.Name(t.schema))); err != nil {
 		return err
 	}
-	_, err = tx.Exec(ctx, query("insert_tenant", s.opts.Schema, ""), pgx.QueryExecModeExec, t.name, t.schema)
+	_, err = tx.Exec(ctx, s.control.sql("insert_tenant"), pgx.QueryExecModeExec, t.name, t.schema)
 	return err
 }
 
@@ -286,6 +286,6 @@ func (s *Store) applyTenant(ctx context.Context, tx pgx.Tx, name, schema string,
 			return fmt.Errorf("migration %s: %w", next.name, err)
 		}
 	}
-	_, err := tx.Exec(ctx, query("set_tenant_version", s.opts.Schema, ""), pgx.QueryExecModeExec, name, len(list))
+	_, err := tx.Exec(ctx, s.control.sql("set_tenant_version"), pgx.QueryExecModeExec, name, len(list))
 	return err
 }

@@ -93,7 +93,7 @@ func (s *Store) locked(ctx context.Context, fn func(tx pgx.Tx) error) error {
 	options := pgx.TxOptions{IsoLevel: pgx.ReadCommitted, AccessMode: pgx.ReadWrite}
 	return s.inTx(ctx, options, func(tx pgx.Tx) error {
 		// The wait for others and a long migration are bounded by ctx alone. What is migrated must not be lost.
-		if err := execScript(ctx, tx, queryText("begin_migration")+"; "+s.unbounded); err != nil {
+		if err := execScript(ctx, tx, queryText("begin_migration")+"; "+s.server.unbounded); err != nil {
 			return err
 		}
 		if _, err := tx.Exec(ctx, queryText("migration_lock"), pgx.QueryExecModeExec, migrationKey(s.opts.Schema)); err != nil {
@@ -127,7 +127,7 @@ func schemaExists(ctx context.Context, q rowQuerier, name string) (exists bool, 
 }
 
 func (s *Store) controlVersion(ctx context.Context, q rowQuerier) (version int, err error) {
-	err = q.QueryRow(ctx, query("control_version", s.opts.Schema, ""), pgx.QueryExecModeExec).Scan(&version)
+	err = q.QueryRow(ctx, s.control.sql("control_version"), pgx.QueryExecModeExec).Scan(&version)
 	return version, err
 }
 
@@ -135,7 +135,7 @@ func (s *Store) controlVersion(ctx context.Context, q rowQuerier) (version int, 
 // projection.ErrTenantDropped where its schema is gone.
 func (s *Store) tenantVersion(ctx context.Context, q rowQuerier, name string) (schema string, version int, err error) {
 	var gone bool
-	err = q.QueryRow(ctx, query("tenant_version", s.opts.Schema, ""), pgx.QueryExecModeExec, name).Scan(&schema, &version, &gone)
+	err = q.QueryRow(ctx, s.control.sql("tenant_version"), pgx.QueryExecModeExec, name).Scan(&schema, &version, &gone)
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):
 		err = fmt.Errorf("%w %q", projection.ErrUnknownTenant, name)
@@ -151,7 +151,7 @@ type behindTenant struct{ name, schema string }
 // tenantsBehind lists the next tenants that are not at this program's version, or whose schema is gone, so that the others
 // cost nothing.
 func (s *Store) tenantsBehind(ctx context.Context, own int, after string) ([]behindTenant, error) {
-	rows, err := s.pool.Query(ctx, query("tenants_behind", s.opts.Schema, ""), pgx.QueryExecModeExec, own, len(s.opts.TenantSetup), after)
+	rows, err := s.pool.Query(ctx, s.control.sql("tenants_behind"), pgx.QueryExecModeExec, own, len(s.opts.TenantSetup), after)
 	if err != nil {
 		return nil, err
 	}

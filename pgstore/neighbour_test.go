@@ -12,7 +12,6 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/millrace-go/millrace/internal/engine"
-	"github.com/millrace-go/millrace/pgstore/internal/sqltext"
 	"github.com/millrace-go/millrace/projection"
 )
 
@@ -65,7 +64,7 @@ func sortNeighbours(n engine.Neighbours) {
 
 func lastBeat(t *testing.T, store *Store, node string) time.Time {
 	t.Helper()
-	return one[time.Time](t, store, "select coalesce(max(heartbeat_at), 'epoch') from "+sqltext.Name(store.control.schema)+".nodes where id = $1", node)
+	return one[time.Time](t, store, "select coalesce(max(heartbeat_at), 'epoch') from "+store.control.quoted+".nodes where id = $1", node)
 }
 
 // buried tells whether a node was buried that has not beat since now.

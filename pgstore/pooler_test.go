@@ -191,8 +191,8 @@ func TestPoolerThatFollowsPreparedStatementsTakesPgxsDefault(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := (session.Pooling{Lends: true}); store.pooling != want {
-		t.Errorf("got %+v", store.pooling)
+	if want := (session.Pooling{Lends: true}); store.server.pooling != want {
+		t.Errorf("got %+v", store.server.pooling)
 	}
 	exerciseStore(t, migrated(t, store))
 	if _, err := openPool(t, through, pgx.QueryExecModeDescribeExec); err == nil {

@@ -37,7 +37,7 @@ func (s port) probe(ctx context.Context, conn *pgx.Conn) error {
 		if _, err := tx.Exec(ctx, probeSpace, pgx.QueryExecModeSimpleProtocol); err != nil {
 			return err
 		}
-		_, err := tx.Exec(ctx, s.control.probeWrite, pgx.QueryExecModeSimpleProtocol)
+		_, err := tx.Exec(ctx, s.control.sql("probe_write"), pgx.QueryExecModeSimpleProtocol)
 		return err
 	})
 	if err != nil && !pgerr.IsMissing(err) && !pgerr.Is(err, pgerr.LockNotAvailable, pgerr.ConfigurationLimit, pgerr.InsufficientPrivilege) {

@@ -21,12 +21,12 @@ const behindError = "parked behind an earlier event of its stream"
 func (s *Store) settleLetters(ctx context.Context, conn *pgx.Conn, lease engine.Lease, batch engine.Batch) error {
 	if len(batch.BlockedByStream) > 0 {
 		args := parkArgs(lease, batch.BlockedByStream, projection.DeadLetter{BlockedByStream: true, Error: behindError}, false)
-		if _, err := conn.Exec(ctx, s.control.park, args...); err != nil {
+		if _, err := conn.Exec(ctx, s.control.sql("park"), args...); err != nil {
 			return fmt.Errorf("park events behind others: %w", err)
 		}
 	}
 	if r := batch.Replay; r != nil {
-		tag, err := conn.Exec(ctx, s.control.resolve, lease.Row, r.Letter, r.Command)
+		tag, err := conn.Exec(ctx, s.control.sql("resolve"), lease.Row, r.Letter, r.Command)
 		if err != nil {
 			return fmt.Errorf("resolve dead letter %d: %w", r.Letter, err)
 		}
@@ -39,7 +39,7 @@ func (s *Store) settleLetters(ctx context.Context, conn *pgx.Conn, lease engine.
 
 // ParkedStreams tells which of these streams are parked.
 func (s port) ParkedStreams(ctx context.Context, lease engine.Lease, streams []string) (map[string]bool, error) {
-	found, err := queryIn(ctx, s.Store, lease, pgx.RowTo[string], s.control.parkedStreams, lease.Row, streams)
+	found, err := queryIn(ctx, s.Store, lease, pgx.RowTo[string], s.control.sql("parked_streams"), lease.Row, streams)
 	if err != nil {
 		return nil, fmt.Errorf("look for parked streams of %s: %w", lease.ID, storeFault(err))
 	}
@@ -56,7 +56,7 @@ func (s port) NextCommand(ctx context.Context, lease engine.Lease, discards bool
 	var command engine.Command
 	_, err := queryIn(ctx, s.Store, lease, func(row pgx.CollectableRow) (engine.ReplayQueue, error) {
 		return desk, row.Scan(&command.ID, &command.Replay, &desk.Parked, &desk.ParkedStreams)
-	}, s.control.nextCommand, lease.Row, discards)
+	}, s.control.sql("next_command"), lease.Row, discards)
 	if err != nil {
 		return desk, fmt.Errorf("look what is to be done with dead letters of %s: %w", lease.ID, storeFault(err))
 	}
@@ -69,7 +69,7 @@ func (s port) NextCommand(ctx context.Context, lease engine.Lease, discards bool
 // Discard carries a command out under the lease's fence, and ends it.
 func (s port) Discard(ctx context.Context, lease engine.Lease, command int64) (discarded int64, err error) {
 	err = s.fenced(ctx, fmt.Sprintf("discard dead letters of %s", lease.ID), lease, func(tx pgx.Tx) error {
-		return lostIfNoRow(tx.QueryRow(ctx, s.control.discard, lease.Row, lease.Owner, lease.Epoch, command).Scan(&discarded))
+		return lostIfNoRow(tx.QueryRow(ctx, s.control.sql("discard"), lease.Row, lease.Owner, lease.Epoch, command).Scan(&discarded))
 	})
 	return discarded, err
 }
@@ -87,7 +87,7 @@ func (s port) BeginReplay(ctx context.Context, lease engine.Lease, command, mine
 	replay := engine.Replay{Command: command}
 	found := true
 	err := s.fenced(ctx, fmt.Sprintf("begin a replay of %s", lease.ID), lease, func(tx pgx.Tx) error {
-		err := tx.QueryRow(ctx, s.control.beginReplay, lease.Row, lease.Owner, lease.Epoch, command, mine).
+		err := tx.QueryRow(ctx, s.control.sql("begin_replay"), lease.Row, lease.Owner, lease.Epoch, command, mine).
 			Scan(&replay.Letter, &replay.Position, &replay.Stream, &replay.Begun, &replay.Attempts)
 		if errors.Is(err, pgx.ErrNoRows) {
 			found = false
@@ -112,13 +112,13 @@ func (s port) StopReplay(ctx context.Context, lease engine.Lease, f engine.Faile
 }
 
 func (s port) failReplay(ctx context.Context, lease engine.Lease, f engine.FailedReplay, stop string) error {
-	return s.change(ctx, fmt.Sprintf("park position %d of %s again", f.Position, lease.ID), s.control.failReplay, lease,
+	return s.change(ctx, fmt.Sprintf("park position %d of %s again", f.Position, lease.ID), s.control.sql("fail_replay"), lease,
 		f.Letter, f.Command, wire.Text(f.Err.Error()), wire.Text(f.Stack), f.Attempt, nullable(wire.Text(stop)))
 }
 
 // SkipReplay gives up a letter whose replay failed, and counts its event as skipped. The command goes on after it.
 func (s port) SkipReplay(ctx context.Context, lease engine.Lease, f engine.FailedReplay) error {
-	return s.change(ctx, fmt.Sprintf("skip the parked position %d of %s", f.Position, lease.ID), s.control.skipReplay, lease,
+	return s.change(ctx, fmt.Sprintf("skip the parked position %d of %s", f.Position, lease.ID), s.control.sql("skip_replay"), lease,
 		f.Letter, f.Command, wire.Text(f.Err.Error()), wire.Text(f.Stack), f.Attempt)
 }
 
@@ -131,7 +131,7 @@ func (s port) ScheduleReplay(ctx context.Context, lease engine.Lease, p projecti
 	}
 	var letter int64
 	var due float64
-	err = s.pool.QueryRow(ctx, s.control.nextDue, lease.Row, replays, p.Interval.Seconds(), p.Factor, p.Cap.Seconds(), p.Error).Scan(&letter, &due)
+	err = s.pool.QueryRow(ctx, s.control.sql("next_due"), lease.Row, replays, p.Interval.Seconds(), p.Factor, p.Cap.Seconds(), p.Error).Scan(&letter, &due)
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):
 		return false, 0, nil
@@ -142,7 +142,7 @@ func (s port) ScheduleReplay(ctx context.Context, lease engine.Lease, p projecti
 	}
 	err = s.fenced(ctx, fmt.Sprintf("schedule a replay of %s", lease.ID), lease, func(tx pgx.Tx) error {
 		var err error
-		scheduled, err = execOne(ctx, tx, s.control.scheduleReplay, lease.Row, lease.Owner, lease.Epoch, letter, replayedAtOnce)
+		scheduled, err = execOne(ctx, tx, s.control.sql("schedule_replay"), lease.Row, lease.Owner, lease.Epoch, letter, replayedAtOnce)
 		return err
 	})
 	return scheduled, p.Interval, err
@@ -157,7 +157,7 @@ func (s *Store) finishUnowned(ctx context.Context, row int32, command int64) (do
 	ctx, cancel := context.WithTimeout(ctx, finishTime)
 	defer cancel()
 	err = s.durable(ctx, "carry out a command on dead letters that no node holds", func(tx pgx.Tx) error {
-		err := tx.QueryRow(ctx, s.control.finishUnowned, row, command).Scan(new(int64))
+		err := tx.QueryRow(ctx, s.control.sql("finish_unowned"), row, command).Scan(new(int64))
 		if done = err == nil; errors.Is(err, pgx.ErrNoRows) {
 			return nil
 		}

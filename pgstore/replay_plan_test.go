@@ -31,9 +31,9 @@ func TestReplayOfOneLetterReadsNoOthers(t *testing.T) {
 		sql  string
 		args []any
 	}{
-		"next_due":     {c.nextDue, []any{l.Row, policy.MaxReplays, 3600.0, 1.0, 3600.0, ""}},
-		"begin_replay": {c.beginReplay, []any{l.Row, l.Owner, l.Epoch, replay, 0}},
-		"discard":      {c.discard, []any{l.Row, l.Owner, l.Epoch, discard}},
+		"next_due":     {c.sql("next_due"), []any{l.Row, policy.MaxReplays, 3600.0, 1.0, 3600.0, ""}},
+		"begin_replay": {c.sql("begin_replay"), []any{l.Row, l.Owner, l.Epoch, replay, 0}},
+		"discard":      {c.sql("discard"), []any{l.Row, l.Owner, l.Epoch, discard}},
 	}
 	for _, analyzed := range []bool{false, true} {
 		if analyzed {
@@ -56,7 +56,7 @@ func TestReplayOfOneLetterReadsNoOthers(t *testing.T) {
 	}
 	// The control: a replay by a part of the error reads them all.
 	if read := readBy(t, d.store, "select", func(tx pgx.Tx) error {
-		_, err := tx.Exec(testContext(t), c.beginReplay, l.Row, l.Owner, l.Epoch, other, 0)
+		_, err := tx.Exec(testContext(t), c.sql("begin_replay"), l.Row, l.Owner, l.Epoch, other, 0)
 		return err
 	}); read["dead_letters"].Rows < letters {
 		t.Errorf("the control reads %+v", read)
@@ -92,7 +92,7 @@ func TestReplayerTakesWhatIsDueFirst(t *testing.T) {
 		for _, policy := range [][]any{{5, 60.0, 2.0, 300.0, ""}, {3, 60.0, 1.0, 60.0, "worse"}, {math.MaxInt32, 10.0, 3.0, 3600.0, "bad"}} {
 			args := append([]any{d.lease.Row}, policy...)
 			want := one[int64](t, d.store, all, args...)
-			got := one[int64](t, d.store, "select coalesce((select id from ("+d.store.control.nextDue+") x), 0)", args...)
+			got := one[int64](t, d.store, "select coalesce((select id from ("+d.store.control.sql("next_due")+") x), 0)", args...)
 			if got != want {
 				t.Errorf("round %d, policy %v: letter %d is due first, want %d", round, policy, got, want)
 			}

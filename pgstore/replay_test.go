@@ -148,7 +148,7 @@ func TestReplayThatCommitsLateIsNotMadeTwice(t *testing.T) {
 			d.park(b, false)
 			command := d.give("replay", projection.DeadLetterFilter{All: true}, 10)
 			r := d.begin(command, 0)
-			commit := d.held(d.store.control.resolve, d.lease.Row, r.Letter, r.Command)
+			commit := d.held(d.store.control.sql("resolve"), d.lease.Row, r.Letter, r.Command)
 			var again *engine.Replay
 			d.must(d.within(commit, func() (err error) {
 				again, err = d.port().BeginReplay(testContext(t), d.lease, command, r.Letter)
@@ -177,7 +177,7 @@ func TestReplayThatCommitsLateIsNotDiscarded(t *testing.T) {
 	d.park(b, false)
 	r := d.begin(d.give("replay", projection.DeadLetterFilter{All: true}, 10), 0)
 	gone := d.give("discard", projection.DeadLetterFilter{All: true}, 10)
-	commit := d.held(d.store.control.resolve, d.lease.Row, r.Letter, r.Command)
+	commit := d.held(d.store.control.sql("resolve"), d.lease.Row, r.Letter, r.Command)
 	d.must(d.within(commit, func() error {
 		n, err := d.port().Discard(testContext(t), d.lease, gone)
 		if n != 1 {
@@ -198,7 +198,7 @@ func TestStreamOfEventsThatAreParkedBehindStaysParked(t *testing.T) {
 	a := d.at["a"]
 	d.park(a[0], true)
 	r := d.begin(d.give("replay", projection.DeadLetterFilter{All: true}, 10), 0)
-	commit := d.held(d.store.control.resolve, d.lease.Row, r.Letter, r.Command)
+	commit := d.held(d.store.control.sql("resolve"), d.lease.Row, r.Letter, r.Command)
 	d.must(d.within(commit, func() error { return d.run(write, d.batch(a[1], a[1])) }))
 	d.mustHave([]int64{a[1]}, "a")
 	d.replay(d.give("replay", projection.DeadLetterFilter{All: true}, 10))

@@ -83,7 +83,7 @@ func (s *nodeSession) setUp(ctx context.Context) error {
 		}
 		s.store.log.Warn("ending the previous session of the node failed, running without a session lock", zap.String("node", s.node.ID))
 	}
-	if _, err := s.conn.Exec(ctx, c.forgetNodes, pgx.QueryExecModeExec); err != nil {
+	if _, err := s.conn.Exec(ctx, c.sql("forget_nodes"), pgx.QueryExecModeExec); err != nil {
 		return err
 	}
 	return s.Heartbeat(ctx)
@@ -107,7 +107,7 @@ func (s *nodeSession) Next(ctx context.Context) (engine.Notice, error) {
 
 // Heartbeat extends the node's leases by the server's clock.
 func (s *nodeSession) Heartbeat(ctx context.Context) error {
-	_, err := s.conn.Exec(ctx, s.store.control.heartbeat, pgx.QueryExecModeExec, s.node.ID, s.node.Projections, nonNil(s.node.Tenants),
+	_, err := s.conn.Exec(ctx, s.store.control.sql("heartbeat"), pgx.QueryExecModeExec, s.node.ID, s.node.Projections, nonNil(s.node.Tenants),
 		s.lockKey(), s.node.LeaseDuration.Microseconds())
 	if err != nil {
 		return fmt.Errorf("heartbeat: %w", storeFault(err))
@@ -117,12 +117,12 @@ func (s *nodeSession) Heartbeat(ctx context.Context) error {
 
 // lockKey is the key of the node's session lock.
 func (s *nodeSession) lockKey() int64 {
-	return lockKey64("millrace node " + s.store.control.schema + " " + s.node.ID)
+	return lockKey64("millrace node " + s.store.control.name + " " + s.node.ID)
 }
 
 // Look tells which other nodes are alive by their heartbeats, and which of them hold their session locks.
 func (s *nodeSession) ListPeers(ctx context.Context) (found engine.Neighbours, err error) {
-	rows, err := s.conn.Query(ctx, s.store.control.look, pgx.QueryExecModeExec, s.node.ID)
+	rows, err := s.conn.Query(ctx, s.store.control.sql("look"), pgx.QueryExecModeExec, s.node.ID)
 	if err != nil {
 		return found, fmt.Errorf("look at the other nodes: %w", storeFault(err))
 	}
@@ -144,7 +144,7 @@ func (s *nodeSession) ListPeers(ctx context.Context) (found engine.Neighbours, e
 
 // Bury ends the heartbeat of a node whose session lock is gone, and tells the others.
 func (s *nodeSession) MarkDead(ctx context.Context, node engine.Peer) (bool, error) {
-	tag, err := s.conn.Exec(ctx, s.store.control.bury, pgx.QueryExecModeExec, node.ID, s.store.control.controlChannel, node.Beat)
+	tag, err := s.conn.Exec(ctx, s.store.control.sql("bury"), pgx.QueryExecModeExec, node.ID, s.store.control.controlChannel, node.Beat)
 	if err != nil {
 		return false, fmt.Errorf("bury node %s: %w", node.ID, storeFault(err))
 	}
@@ -156,7 +156,7 @@ func (s *nodeSession) Depart(ctx context.Context) error {
 	if s.conn.IsClosed() {
 		return nil
 	}
-	if _, err := s.conn.Exec(ctx, s.store.control.depart, pgx.QueryExecModeExec, s.node.ID); err != nil {
+	if _, err := s.conn.Exec(ctx, s.store.control.sql("depart"), pgx.QueryExecModeExec, s.node.ID); err != nil {
 		return fmt.Errorf("depart: %w", storeFault(err))
 	}
 	return nil

@@ -14,7 +14,7 @@ import (
 // OldestSnapshot returns the transaction in this database with the oldest snapshot, other than the asking one.
 func (s port) OldestSnapshot(ctx context.Context) (snapshot engine.Snapshot, err error) {
 	var seconds float64
-	err = s.pool.QueryRow(ctx, s.control.oldestSnapshot, pgx.QueryExecModeExec).Scan(&snapshot.PID, &seconds)
+	err = s.pool.QueryRow(ctx, s.control.sql("oldest_snapshot"), pgx.QueryExecModeExec).Scan(&snapshot.PID, &seconds)
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):
 		return engine.Snapshot{}, nil

@@ -2,6 +2,7 @@ package pgstore
 
 import (
 	"embed"
+	"strings"
 
 	"github.com/millrace-go/millrace/pgstore/internal/sqltext"
 )
@@ -27,9 +28,16 @@ var (
 	waitsForLock   = queryText("waits_for_lock")
 )
 
-// query returns the statement of queries/name.sql with the quoted schemas in place of {control} and {tenant}.
-func query(name, control, tenant string) string {
-	return inSchemas(queryText(name), control, tenant)
+// queryNames returns the names of all statements.
+func queryNames() (names []string) {
+	entries, err := queryFiles.ReadDir("queries")
+	if err != nil {
+		panic(err)
+	}
+	for _, entry := range entries {
+		names = append(names, strings.TrimSuffix(entry.Name(), ".sql"))
+	}
+	return names
 }
 
 // queryText returns the text of queries/name.sql.

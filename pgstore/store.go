@@ -111,18 +111,13 @@ type Store struct {
 	ownPool     bool
 	opts        Options
 	log         *zap.Logger
-	control     controlSQL
+	control     controlSchema
 	notify      *notifier
 	locks       *lockScanner
 	tenantLocks tenantLocks
-	// pooling describes the pooler between the pool and the server.
-	pooling session.Pooling
+	server      server
 	// sessions are the settings of the sessions that a pooler lends.
 	sessions session.Pooled
-	// unbounded begins transactions of our own: it takes from them what the server bounds all transactions with.
-	unbounded string
-	// watchesClients tells that the server can notice a client that is gone while it runs a statement.
-	watchesClients bool
 	// abandoned counts the handlers that did not come back.
 	abandoned atomic.Int64
 	// warned reports whether extensions outside the tenants' search path were checked for.
@@ -130,6 +125,16 @@ type Store struct {
 
 	statements tenantStatements
 	prepared   preparedNames
+}
+
+// server is what was found about the server when the store was opened.
+type server struct {
+	// pooling describes the pooler between the pool and the server.
+	pooling session.Pooling
+	// unbounded is a statement at the beginning of a transaction of ours: it takes the bound from it that the server has for all.
+	unbounded string
+	// watchesClients reports whether the server can notice that a client is gone while it runs a statement.
+	watchesClients bool
 }
 
 // Open connects to the database that dsn names, with a pool of its own, and checks the server. The DSN is that of pgxpool, so
@@ -185,15 +190,15 @@ func OpenPool(ctx context.Context, pool *pgxpool.Pool, opts Options) (*Store, er
 	if err != nil {
 		return nil, fmt.Errorf("open store: %w", err)
 	}
-	s := &Store{pool: pool, opts: opts, log: opts.Logger, control: newControlSQL(opts.Schema),
+	s := &Store{pool: pool, opts: opts, log: opts.Logger, control: newControlSchema(opts.Schema),
 		statements: newTenantStatements(opts.Schema, opts.KeyRetention)}
 	if err := s.checkPooling(ctx); err != nil {
 		return nil, fmt.Errorf("open store: %w", err)
 	}
 	if facts.version >= 170000 {
-		s.unbounded = withoutTransactionTimeout
+		s.server.unbounded = withoutTransactionTimeout
 	}
-	s.watchesClients = watchesClients(ctx, pool)
+	s.server.watchesClients = watchesClients(ctx, pool)
 	s.notify = newNotifier(s)
 	s.locks = newLockScanner(s)
 	s.tenant, err = s.ForTenant(projection.DefaultTenant)
@@ -212,16 +217,16 @@ func (s *Store) checkPooling(ctx context.Context) error {
 		return fmt.Errorf("look for a pooler: %w", err)
 	}
 	defer conn.Release()
-	s.pooling, err = session.FindPooling(ctx, conn.Conn(), func(ctx context.Context) (*pgx.Conn, error) { return s.dial(ctx, "") })
+	s.server.pooling, err = session.FindPooling(ctx, conn.Conn(), func(ctx context.Context) (*pgx.Conn, error) { return s.dial(ctx, "") })
 	if err != nil {
 		return fmt.Errorf("look for a pooler: %w", err)
 	}
-	return s.pooling.CheckMode(conn.Conn().Config().DefaultQueryExecMode)
+	return s.server.pooling.CheckMode(conn.Conn().Config().DefaultQueryExecMode)
 }
 
 // Pooled reports whether a pooler in transaction mode stands between the pool and the server, as found when the store was
 // opened.
-func (s *Store) Pooled() bool { return s.pooling.Lends }
+func (s *Store) Pooled() bool { return s.server.pooling.Lends }
 
 // Close ends what waits for events to settle, sends the wake-ups that are still to be sent and, where Open made the pool,
 // closes it. It is idempotent.

@@ -40,7 +40,7 @@ func (s *Store) setUpTenant(ctx context.Context, tx pgx.Tx, name string) error {
 		return nil
 	}
 	var applied int
-	if err := tx.QueryRow(ctx, query("tenant_setup", s.opts.Schema, ""), pgx.QueryExecModeExec, name).Scan(&applied); err != nil {
+	if err := tx.QueryRow(ctx, s.control.sql("tenant_setup"), pgx.QueryExecModeExec, name).Scan(&applied); err != nil {
 		return err
 	}
 	if applied >= len(steps) {
@@ -51,7 +51,7 @@ func (s *Store) setUpTenant(ctx context.Context, tx pgx.Tx, name string) error {
 			return fmt.Errorf("step %d of Options.TenantSetup: %w", i+1, err)
 		}
 	}
-	_, err := tx.Exec(ctx, query("set_tenant_setup", s.opts.Schema, ""), pgx.QueryExecModeExec, name, len(steps))
+	_, err := tx.Exec(ctx, s.control.sql("set_tenant_setup"), pgx.QueryExecModeExec, name, len(steps))
 	return err
 }
 
@@ -81,7 +81,7 @@ func (s *Store) runStep(ctx context.Context, tx pgx.Tx, name string, step Tenant
 // maySetUp returns an error if another tenant has had steps that this program lacks, so that it must not create tenants.
 func (s *Store) maySetUp(ctx context.Context, tx pgx.Tx) error {
 	var newest int
-	if err := tx.QueryRow(ctx, query("newest_setup", s.opts.Schema, ""), pgx.QueryExecModeExec).Scan(&newest); err != nil {
+	if err := tx.QueryRow(ctx, s.control.sql("newest_setup"), pgx.QueryExecModeExec).Scan(&newest); err != nil {
 		return err
 	}
 	if own := len(s.opts.TenantSetup); newest > own {

@@ -34,7 +34,6 @@ var (
 		"actors Deps":      21,
 		"actors feed":      18,
 		"actors node":      31,
-		"pgstore Store":    17,
 		"supervisor boss":  17,
 		"supervisor child": 16,
 	}
