@@ -115,13 +115,6 @@ func (s *slot) verdict(position int64) (answer error, final bool) {
 	return nil, false
 }
 
-func text(err error) string {
-	if err == nil {
-		return ""
-	}
-	return err.Error()
-}
-
 func failedFor(reason error) error {
 	if reason == nil {
 		return projection.ErrFailed

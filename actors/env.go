@@ -124,9 +124,6 @@ func (e *Deps) after(d time.Duration, pid *actor.PID, msg any) *time.Timer {
 	return time.AfterFunc(d, func() { e.System.Root.Send(pid, msg) })
 }
 
-// sinceStart is the time by which those who wait for one another align themselves.
-func (e *Deps) sinceStart() time.Duration { return time.Since(e.start) }
-
 // Trusted tells whether the node may still believe that it holds its leases.
 func (e *Deps) Trusted() bool { return time.Now().Before(e.leaseDeadline()) }
 

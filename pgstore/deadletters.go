@@ -38,9 +38,9 @@ func (d *DeadLetters) List(ctx context.Context, page projection.DeadLetterPage) 
 	switch {
 	case err != nil:
 	case page.Limit < 0:
-		err = fmt.Errorf("Limit must not be negative: %d", page.Limit)
+		err = fmt.Errorf("DeadLetterPage.Limit must not be negative: %d", page.Limit)
 	case page.After < 0:
-		err = fmt.Errorf("After must not be negative: %d", page.After)
+		err = fmt.Errorf("DeadLetterPage.After must not be negative: %d", page.After)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("list the dead letters of %s: %w", d.id, err)

@@ -86,7 +86,7 @@ func TestDocumentsNameWhatThereIs(t *testing.T) {
 		t.Fatalf("documents %v, %v", documents, err)
 	}
 	names := 0
-	for _, document := range append(documents, "../README.md", "../CHANGELOG.md") {
+	for _, document := range append(documents, "../README.md", "../CHANGELOG.md", "../CONTRIBUTING.md") {
 		content := contentOf(t, document[len("../"):])
 		for _, match := range testName.FindAllStringSubmatch(content, -1) {
 			if names++; !tests[match[1]] {
@@ -126,6 +126,27 @@ func testFunctions(t *testing.T) map[string]bool {
 		t.Fatal(err)
 	}
 	return names
+}
+
+// roomPath matches what looks like a path of the repository.
+var roomPath = regexp.MustCompile("`((?:actors|supervisor|messages|event|projection|internal|pgstore|cmd|tests|docs)/[\\w./-]+)`")
+
+func TestContributorsFindEveryRoomAndFile(t *testing.T) {
+	content := contentOf(t, "CONTRIBUTING.md")
+	for _, l := range layers {
+		room := strings.TrimSuffix(l.place, "/...")
+		if parent, inner, ok := strings.Cut(room, "pgstore/internal/"); ok && parent == "" {
+			room = inner
+		}
+		if room != "cmd" && room != "internal/pgtest/testmain" && !strings.Contains(content, "`"+room+"`") {
+			t.Errorf("CONTRIBUTING.md does not say what %s is for", l.place)
+		}
+	}
+	for _, match := range roomPath.FindAllStringSubmatch(content, -1) {
+		if found, err := filepath.Glob(filepath.Join("..", match[1])); len(found) == 0 && !strings.Contains(match[1], "*") {
+			t.Errorf("CONTRIBUTING.md: there is no %s: %v", match[1], err)
+		}
+	}
 }
 
 func TestEveryPromiseHasTests(t *testing.T) {
