@@ -29,7 +29,7 @@ const (
 var (
 	// The unrelated transaction is open from before the first append until after the last event was read, which is what
 	// matters about it; it need not be the half minute of a real report.
-	loadTime = flag.Duration("load.time", 30*time.Second, "how long the writers of TestTailSkipsNothingUnderLoad write")
+	loadTime = flag.Duration("load.time", 10*time.Second, "how long the writers of TestTailSkipsNothingUnderLoad write")
 	loadSeed = flag.Uint64("load.seed", 0, "seed of the writers' choices in TestTailSkipsNothingUnderLoad; 0: a new one")
 )
 

@@ -80,7 +80,7 @@ var shared = sync.OnceValues(func() (dsn string, err error) {
 	if dsn := os.Getenv("DATABASE_URL"); dsn != "" {
 		return dsn, nil
 	}
-	s, err := Start(context.Background(), Options{InMemory: true})
+	s, err := Start(context.Background(), Options{InMemory: true, Settings: map[string]string{"max_connections": "400"}})
 	if err != nil {
 		return "", err
 	}

@@ -4,9 +4,12 @@ package testmain
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"os"
 	"os/signal"
+	"runtime"
+	"strconv"
 	"syscall"
 	"time"
 
@@ -26,6 +29,7 @@ func Run(m interface{ Run() int }, options ...goleak.Option) {
 }
 
 func run(m interface{ Run() int }, options []goleak.Option) int {
+	overlap()
 	unwatch := stopOnSignal()
 	code := m.Run()
 	unwatch()
@@ -41,6 +45,17 @@ func run(m interface{ Run() int }, options []goleak.Option) int {
 		}
 	}
 	return code
+}
+
+// overlap sets how many tests run at once, unless a flag says it. They wait for servers and times far more than they compute.
+func overlap() {
+	const least = 8
+	flag.Parse()
+	set := false
+	flag.Visit(func(f *flag.Flag) { set = set || f.Name == "test.parallel" })
+	if !set {
+		_ = flag.Set("test.parallel", strconv.Itoa(max(least, runtime.GOMAXPROCS(0))))
+	}
 }
 
 func stopOnSignal() (unwatch func()) {
