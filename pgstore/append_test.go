@@ -15,6 +15,7 @@ import (
 )
 
 func TestAppendReturnsPositionsAndVersion(t *testing.T) {
+	t.Parallel()
 	store := newStore(t)
 	first := mustAppend(t, store.Tenant, "s", event.NoStream, someEvents(2)...)
 	other := mustAppend(t, store.Tenant, "other", event.Any, someEvents(1)...)
@@ -31,6 +32,7 @@ func TestAppendReturnsPositionsAndVersion(t *testing.T) {
 }
 
 func TestPositionsRiseWithVersionsInALargeAppend(t *testing.T) {
+	t.Parallel()
 	store := newStore(t)
 	const n = 5000
 	result := mustAppend(t, store.Tenant, "s", event.Any, someEvents(n)...)
@@ -45,6 +47,7 @@ func TestPositionsRiseWithVersionsInALargeAppend(t *testing.T) {
 }
 
 func TestPositionsRiseWithVersionsUnderConcurrentWriters(t *testing.T) {
+	t.Parallel()
 	store := newStore(t)
 	ctx := testContext(t)
 	const writers, appends, streams = 16, 40, 4
@@ -84,6 +87,7 @@ func TestPositionsRiseWithVersionsUnderConcurrentWriters(t *testing.T) {
 }
 
 func TestOneOfManyExpectingTheSameVersionAppends(t *testing.T) {
+	t.Parallel()
 	for _, expected := range []event.Expected{event.NoStream, event.Exact(3)} {
 		t.Run(expected.String(), func(t *testing.T) {
 			store := newStore(t)
@@ -116,6 +120,7 @@ func TestOneOfManyExpectingTheSameVersionAppends(t *testing.T) {
 }
 
 func TestConflictSaysWhatWasExpectedAndFound(t *testing.T) {
+	t.Parallel()
 	store := newStore(t)
 	ctx := testContext(t)
 	mustAppend(t, store.Tenant, "three", event.Any, someEvents(3)...)
@@ -150,6 +155,7 @@ func TestConflictSaysWhatWasExpectedAndFound(t *testing.T) {
 }
 
 func TestEventsAreReadAsTheyWereAppended(t *testing.T) {
+	t.Parallel()
 	store := newStore(t)
 	want := event.Event{Type: "Größe", Body: json.RawMessage(`{"a": [1.50, "ü\"\\\n"], "n": null}`),
 		Headers: map[string]string{"quote\"": `{\"`, "empty": ""}, CausationID: "c{1}", CorrelationID: `\,"`}
@@ -175,6 +181,7 @@ func TestEventsAreReadAsTheyWereAppended(t *testing.T) {
 }
 
 func TestBadInputIsRefusedByNameBeforeAnythingIsWritten(t *testing.T) {
+	t.Parallel()
 	store := newStore(t)
 	good := event.Event{Type: "T"}
 	body := func(b string) event.Event { return event.Event{Type: "T", Body: json.RawMessage(b)} }
@@ -215,6 +222,7 @@ func TestBadInputIsRefusedByNameBeforeAnythingIsWritten(t *testing.T) {
 }
 
 func TestValueThatOnlyTheServerRefusesLeavesNothing(t *testing.T) {
+	t.Parallel()
 	store := newStore(t)
 	_, err := store.Append(testContext(t), "s", event.Any, event.Event{Type: "T"}, event.Event{Type: "T", Body: json.RawMessage(`1e200000`)})
 	if !pgerr.Is(err, "22003") {
@@ -229,6 +237,7 @@ func TestValueThatOnlyTheServerRefusesLeavesNothing(t *testing.T) {
 }
 
 func TestReadingAndAppendingNameAnUnknownTenant(t *testing.T) {
+	t.Parallel()
 	store := newStore(t)
 	ghost, err := store.ForTenant("ghost")
 	if err != nil {
@@ -245,6 +254,7 @@ func TestReadingAndAppendingNameAnUnknownTenant(t *testing.T) {
 }
 
 func TestAppendWakesItsTenantOnlyWhereItAppended(t *testing.T) {
+	t.Parallel()
 	store := newStore(t)
 	wakes := wakeCount(t, store)
 	mustAppend(t, store.Tenant, "s", event.Any.WithKey("k"), someEvents(1)...)
@@ -261,6 +271,7 @@ func TestAppendWakesItsTenantOnlyWhereItAppended(t *testing.T) {
 }
 
 func TestStatementCacheDoesNotGrowWithTenants(t *testing.T) {
+	t.Parallel()
 	store := newStore(t, connections(1))
 	cached := func(schema string) int {
 		return one[int](t, store, "select count(*) from pg_prepared_statements where strpos(statement, $1) > 0", sqltext.Name(schema))

@@ -39,6 +39,7 @@ func keyed(t testing.TB, tenant *Tenant, format string, from, to int) {
 }
 
 func TestKeyedAppendsDeleteExpiredKeys(t *testing.T) {
+	t.Parallel()
 	store := newStore(t)
 	const old = 200
 	keyed(t, store.Tenant, "old %d", 0, old)
@@ -69,6 +70,7 @@ func TestKeyedAppendsDeleteExpiredKeys(t *testing.T) {
 }
 
 func TestKeysAreKeptForEverIfAskedFor(t *testing.T) {
+	t.Parallel()
 	store := migrated(t, openStore(t, pgtest.Database(t), Options{KeyRetention: -1}))
 	keyed(t, store.Tenant, "old %d", 0, 10)
 	age(t, store.Tenant, 1000*DefaultKeyRetention)
@@ -90,6 +92,7 @@ func expiring(ctx context.Context, tenant *Tenant, q querier, stream, key string
 
 // Each of them deletes keys that others of them repeat.
 func TestAppendsThatDeleteEachOthersKeysDoNotDeadlock(t *testing.T) {
+	t.Parallel()
 	store := newStore(t)
 	const callers, rounds, old = 8, 40, 20
 	for round := range rounds {
@@ -118,6 +121,7 @@ func TestAppendsThatDeleteEachOthersKeysDoNotDeadlock(t *testing.T) {
 }
 
 func TestExpiredKeysThatAreLockedAreLeftToOthers(t *testing.T) {
+	t.Parallel()
 	store := newStore(t)
 	ctx := testContext(t)
 	keyed(t, store.Tenant, "old %d", 0, 10)
@@ -149,6 +153,7 @@ func TestExpiredKeysThatAreLockedAreLeftToOthers(t *testing.T) {
 }
 
 func TestRepeatableReadTransactionIsNotFailedByKeysThatOthersDelete(t *testing.T) {
+	t.Parallel()
 	store := newStore(t)
 	ctx := testContext(t)
 	keyed(t, store.Tenant, "old %d", 0, 10)
@@ -185,6 +190,7 @@ func (m *meddler) TraceQueryStart(ctx context.Context, _ *pgx.Conn, data pgx.Tra
 func (*meddler) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
 
 func TestRepeatWhoseKeyIsDeletedMeanwhileAppends(t *testing.T) {
+	t.Parallel()
 	dsn := pgtest.Database(t)
 	other := migrated(t, openStore(t, dsn, Options{}))
 	var meddled atomic.Int32

@@ -15,6 +15,7 @@ import (
 )
 
 func TestRepeatReturnsTheFirstResult(t *testing.T) {
+	t.Parallel()
 	store := newStore(t)
 	mustAppend(t, store.Tenant, "s", event.Any, someEvents(2)...)
 	first := mustAppend(t, store.Tenant, "s", event.Exact(2).WithKey("k"), someEvents(3)...)
@@ -35,6 +36,7 @@ func TestRepeatReturnsTheFirstResult(t *testing.T) {
 }
 
 func TestKeyBelongsToOneStream(t *testing.T) {
+	t.Parallel()
 	store := newStore(t)
 	mustAppend(t, store.Tenant, "s", event.Any.WithKey("k"), someEvents(1)...)
 	_, err := store.Append(testContext(t), "other", event.Any.WithKey("k"), someEvents(1)...)
@@ -47,6 +49,7 @@ func TestKeyBelongsToOneStream(t *testing.T) {
 }
 
 func TestKeyOfAnAppendThatFailedCanBeUsed(t *testing.T) {
+	t.Parallel()
 	store := newStore(t)
 	mustAppend(t, store.Tenant, "s", event.Any, someEvents(1)...)
 	if _, err := store.Append(testContext(t), "s", event.NoStream.WithKey("k"), someEvents(1)...); !errors.Is(err, event.ErrVersionConflict) {
@@ -58,6 +61,7 @@ func TestKeyOfAnAppendThatFailedCanBeUsed(t *testing.T) {
 }
 
 func TestConcurrentRepeatsAppendOnce(t *testing.T) {
+	t.Parallel()
 	store := newStore(t)
 	ctx := testContext(t)
 	const callers, keys, events = 8, 20, 100
@@ -96,6 +100,7 @@ func TestConcurrentRepeatsAppendOnce(t *testing.T) {
 }
 
 func TestWaitingRepeatAppendsWhereTheFirstRollsBack(t *testing.T) {
+	t.Parallel()
 	for _, commit := range []bool{false, true} {
 		t.Run(fmt.Sprintf("commit %v", commit), func(t *testing.T) {
 			store := newStore(t)
@@ -137,6 +142,7 @@ func TestWaitingRepeatAppendsWhereTheFirstRollsBack(t *testing.T) {
 }
 
 func TestKeyedConflictAndRepeatLeaveTheCallersTransactionUsable(t *testing.T) {
+	t.Parallel()
 	store := newStore(t)
 	ctx := testContext(t)
 	first := mustAppend(t, store.Tenant, "s", event.Any.WithKey("used"), someEvents(2)...)

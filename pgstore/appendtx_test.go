@@ -12,6 +12,7 @@ import (
 )
 
 func TestAppendTxIsVisibleAndWakesAfterTheCommit(t *testing.T) {
+	t.Parallel()
 	store := newStore(t)
 	ctx := testContext(t)
 	wakes := wakeCount(t, store)
@@ -37,6 +38,7 @@ func TestAppendTxIsVisibleAndWakesAfterTheCommit(t *testing.T) {
 }
 
 func TestConflictLeavesTheCallersTransactionUsable(t *testing.T) {
+	t.Parallel()
 	store := newStore(t)
 	mustAppend(t, store.Tenant, "s", event.Any, someEvents(1)...)
 	err := store.InTx(testContext(t), func(ctx context.Context, tx pgx.Tx) error {
@@ -57,6 +59,7 @@ func TestConflictLeavesTheCallersTransactionUsable(t *testing.T) {
 }
 
 func TestInTxCommitsAndWakesEveryTenantAppendedTo(t *testing.T) {
+	t.Parallel()
 	store := newStore(t)
 	a, b, c := newTenant(t, store, "a"), newTenant(t, store, "b"), newTenant(t, store, "c")
 	wakes := wakeCount(t, store)
@@ -95,6 +98,7 @@ func TestInTxCommitsAndWakesEveryTenantAppendedTo(t *testing.T) {
 }
 
 func TestInTxThatFailsLeavesNothingAndWakesNobody(t *testing.T) {
+	t.Parallel()
 	boom := errors.New("boom")
 	for name, fail := range map[string]func(ctx context.Context, tx pgx.Tx) error{
 		"error": func(context.Context, pgx.Tx) error { return boom },
@@ -140,6 +144,7 @@ func TestInTxThatFailsLeavesNothingAndWakesNobody(t *testing.T) {
 }
 
 func TestInTxCannotBeEndedByItsFunction(t *testing.T) {
+	t.Parallel()
 	store := newStore(t)
 	for name, end := range map[string]func(ctx context.Context, tx pgx.Tx) error{
 		"commit":   func(ctx context.Context, tx pgx.Tx) error { return tx.Commit(ctx) },
@@ -152,6 +157,7 @@ func TestInTxCannotBeEndedByItsFunction(t *testing.T) {
 }
 
 func TestAppendTxMakesTheCommitSynchronousAgain(t *testing.T) {
+	t.Parallel()
 	store := newStore(t)
 	ctx := testContext(t)
 	setting := func(tx pgx.Tx) (s string) {

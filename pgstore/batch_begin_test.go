@@ -45,6 +45,7 @@ func (o *owner) settingIn(opts engine.ApplyOptions, name string) (value string) 
 }
 
 func TestBatchAnnouncesItselfWithItsPid(t *testing.T) {
+	t.Parallel()
 	o := newOwner(t, 1)
 	conn := strange(t, o.store)
 	announced := func() (pids []int32) {
@@ -74,6 +75,7 @@ func TestBatchAnnouncesItselfWithItsPid(t *testing.T) {
 }
 
 func TestBatchHasTimeoutsOfItsOwn(t *testing.T) {
+	t.Parallel()
 	o := newOwner(t, 1)
 	most := fmt.Sprintf("%dms", (7_250*time.Millisecond + afterDeadline).Milliseconds())
 	for name, want := range map[string]string{
@@ -92,6 +94,7 @@ func TestBatchHasTimeoutsOfItsOwn(t *testing.T) {
 }
 
 func TestDeadlineBeyondWhatSettingsHoldWorks(t *testing.T) {
+	t.Parallel()
 	o := newOwner(t, 1)
 	if err := o.apply(write, engine.ApplyOptions{Timeout: math.MaxInt64 / 2}); err != nil {
 		t.Fatal(err)
@@ -100,6 +103,7 @@ func TestDeadlineBeyondWhatSettingsHoldWorks(t *testing.T) {
 }
 
 func TestRelaxedBatchDoesNotWaitForTheDisk(t *testing.T) {
+	t.Parallel()
 	o := newOwner(t, 1)
 	for relaxed, want := range map[bool]string{true: "off", false: "on"} {
 		if got := o.settingIn(engine.ApplyOptions{AsyncCommit: relaxed}, "synchronous_commit"); got != want {
@@ -112,6 +116,7 @@ func TestRelaxedBatchDoesNotWaitForTheDisk(t *testing.T) {
 }
 
 func TestAppendInARelaxedBatchWaitsForTheDisk(t *testing.T) {
+	t.Parallel()
 	o := newOwner(t, 1)
 	woken := wakeCount(t, o.store)
 	err := o.apply(writeAnd(func(ctx context.Context, tx pgx.Tx) error {
@@ -138,6 +143,7 @@ func TestAppendInARelaxedBatchWaitsForTheDisk(t *testing.T) {
 }
 
 func TestSearchPathIsThatOfANamedTenantOnly(t *testing.T) {
+	t.Parallel()
 	store := newStore(t)
 	makeModel(t, store)
 	before := show(testContext(t), store.pool, "search_path")

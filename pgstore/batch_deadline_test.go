@@ -17,6 +17,7 @@ import (
 )
 
 func TestDeadlineIsTheHandlersFault(t *testing.T) {
+	t.Parallel()
 	o := newOwner(t, 1)
 	for name, handler := range map[string]func(ctx context.Context, tx pgx.Tx) error{
 		"in a statement": sends("select pg_sleep(60)"),
@@ -47,6 +48,7 @@ func TestDeadlineIsTheHandlersFault(t *testing.T) {
 
 // A handler that only looks at the clock too late has done its work all the same.
 func TestHandlerThatFinishesBehindItsDeadlineIsNotWasted(t *testing.T) {
+	t.Parallel()
 	o := newOwner(t, 1)
 	err := o.apply(writeAnd(func(ctx context.Context, _ pgx.Tx) error {
 		<-ctx.Done()
@@ -60,6 +62,7 @@ func TestHandlerThatFinishesBehindItsDeadlineIsNotWasted(t *testing.T) {
 }
 
 func TestHandlerThatIgnoresItsContextIsAbandoned(t *testing.T) {
+	t.Parallel()
 	store := onePool(t)
 	o := claimAs(t, store, projection.DefaultTenant)
 	release, late := make(chan struct{}), make(chan error, 1)
@@ -95,6 +98,7 @@ func TestHandlerThatIgnoresItsContextIsAbandoned(t *testing.T) {
 }
 
 func TestEndOfTheRuntimeUnderAHandlerIsNobodysFault(t *testing.T) {
+	t.Parallel()
 	o := newOwner(t, 1)
 	ctx, cancel := context.WithCancel(testContext(t))
 	events, err := o.pending()
@@ -125,6 +129,7 @@ func locked(t *testing.T, o *owner, n int) (release []func()) {
 }
 
 func TestStrangersLockIsNobodysFault(t *testing.T) {
+	t.Parallel()
 	o := newOwner(t, 1)
 	release := locked(t, o, 1)
 	for name, handler := range map[string]func(ctx context.Context, tx pgx.Tx) error{
@@ -157,6 +162,7 @@ func TestStrangersLockIsNobodysFault(t *testing.T) {
 // Several waits, each too short for the time-out of locks, end at the deadline and not at the time-out of statements,
 // with which it could not be told any more what the session waited for.
 func TestManyWaitsForLocksInOneStatementAreNobodysFault(t *testing.T) {
+	t.Parallel()
 	const deadline = 2400 * time.Millisecond
 	o := newOwner(t, 1)
 	release := locked(t, o, 3)
@@ -178,6 +184,7 @@ func TestManyWaitsForLocksInOneStatementAreNobodysFault(t *testing.T) {
 }
 
 func TestDeadlineWhenTheServerCannotBeAskedIsNotCounted(t *testing.T) {
+	t.Parallel()
 	const most = 6
 	s := pgtest.Private(t, pgtest.Options{Settings: map[string]string{"max_connections": fmt.Sprint(most), "superuser_reserved_connections": "1"}})
 	// The batch has the only connection of the pool, so that it cannot be asked over that either.

@@ -18,6 +18,7 @@ import (
 
 // A fault that the handler dealt with by a savepoint says nothing about an error that comes later.
 func TestFaultThatASavepointUndidIsForgotten(t *testing.T) {
+	t.Parallel()
 	o := newOwner(t, 1)
 	raise := sends("do $$ begin raise exception 'none' using errcode = '55P03'; end $$")
 	for name, undo := range map[string]func(ctx context.Context, tx pgx.Tx) error{
@@ -49,6 +50,7 @@ func TestFaultThatASavepointUndidIsForgotten(t *testing.T) {
 }
 
 func TestMisusedConnectionIsTheHandlersFault(t *testing.T) {
+	t.Parallel()
 	o := newOwner(t, 2)
 	rows := func(ctx context.Context, tx pgx.Tx) (pgx.Rows, error) {
 		rows, err := tx.Query(ctx, "select generate_series(1, 10)")
@@ -98,6 +100,7 @@ func (timeoutError) Timeout() bool   { return true }
 func (timeoutError) Temporary() bool { return true }
 
 func TestFaultOfAnotherServiceIsTheHandlers(t *testing.T) {
+	t.Parallel()
 	o := newOwner(t, 1)
 	for _, err := range []error{
 		timeoutError{}, io.EOF, context.DeadlineExceeded, context.Canceled, projection.ErrLeaseLost, ErrNotMigrated,
@@ -110,6 +113,7 @@ func TestFaultOfAnotherServiceIsTheHandlers(t *testing.T) {
 }
 
 func TestLossOfTheBatchesConnectionIsUnclear(t *testing.T) {
+	t.Parallel()
 	o := newOwner(t, 1)
 	conn := strange(t, o.store)
 	terminate := func(ctx context.Context, tx pgx.Tx) error {
@@ -152,6 +156,7 @@ func TestLossOfTheBatchesConnectionIsUnclear(t *testing.T) {
 }
 
 func TestDeferredConstraintFailsTheBatchAtItsCommit(t *testing.T) {
+	t.Parallel()
 	o := newOwner(t, 2)
 	mustExec(t, o.store, "alter table public.model add unique (position) deferrable initially deferred")
 	err := o.apply(func(ctx context.Context, tx pgx.Tx, events []event.Envelope) error {

@@ -19,6 +19,7 @@ const withoutFence = `create or replace function millrace.advance(batch text, le
 	 where l.id = lease and l.owner = held_by and l.epoch = held_epoch and l.checkpoint = old $$`
 
 func TestBatchCommitsReadModelAndCheckpointTogether(t *testing.T) {
+	t.Parallel()
 	o := newOwner(t, 3)
 	if err := o.apply(write, engine.ApplyOptions{}); err != nil {
 		t.Fatal(err)
@@ -27,6 +28,7 @@ func TestBatchCommitsReadModelAndCheckpointTogether(t *testing.T) {
 }
 
 func TestStaleEpochCannotBegin(t *testing.T) {
+	t.Parallel()
 	o := newOwner(t, 3)
 	claimAs(t, o.store, projection.DefaultTenant)
 	err := o.apply(func(context.Context, pgx.Tx, []event.Envelope) error {
@@ -41,6 +43,7 @@ func TestStaleEpochCannotBegin(t *testing.T) {
 }
 
 func TestLeaseLostUnderTheHandlerTakesItsWritesAlong(t *testing.T) {
+	t.Parallel()
 	o := newOwner(t, 3)
 	var next *owner
 	steal := func(context.Context, pgx.Tx) error {
@@ -61,6 +64,7 @@ func TestLeaseLostUnderTheHandlerTakesItsWritesAlong(t *testing.T) {
 
 // An update that matches no row is no error, and the commit behind it commits.
 func TestConditionalUpdateInPlaceOfTheFenceWouldCommit(t *testing.T) {
+	t.Parallel()
 	o := newOwner(t, 3)
 	mustExec(t, o.store, withoutFence)
 	steal := func(context.Context, pgx.Tx) error {
@@ -76,6 +80,7 @@ func TestConditionalUpdateInPlaceOfTheFenceWouldCommit(t *testing.T) {
 }
 
 func TestStaleCheckpointIsRefused(t *testing.T) {
+	t.Parallel()
 	o := newOwner(t, 3)
 	if err := o.apply(write, engine.ApplyOptions{}); err != nil {
 		t.Fatal(err)
@@ -86,6 +91,7 @@ func TestStaleCheckpointIsRefused(t *testing.T) {
 }
 
 func TestLeaseOfADeadNodeIsClaimedAndOfALivingOneIsNot(t *testing.T) {
+	t.Parallel()
 	o := newOwner(t, 1)
 	ctx := testContext(t)
 	session, err := o.store.port().Connect(ctx, o.node)
@@ -153,6 +159,7 @@ func race(t *testing.T, store *Store, events int) (doubled, missing int) {
 }
 
 func TestTwoOwnersThatRaceApplyEverythingOnce(t *testing.T) {
+	t.Parallel()
 	const events = 120
 	o := newOwner(t, events)
 	if doubled, missing := race(t, o.store, events); doubled != 0 || missing != 0 {
@@ -165,6 +172,7 @@ func TestTwoOwnersThatRaceApplyEverythingOnce(t *testing.T) {
 }
 
 func TestTwoOwnersThatRaceWithoutTheFenceApplyTwice(t *testing.T) {
+	t.Parallel()
 	const events = 120
 	for range 10 {
 		o := newOwner(t, events)
@@ -189,6 +197,7 @@ func skipsLocked(t *testing.T, conn *pgx.Conn, lease engine.Lease) bool {
 }
 
 func TestNoRowOfLeasesIsLockedWhileTheHandlerRuns(t *testing.T) {
+	t.Parallel()
 	o := newOwner(t, 1)
 	conn := strange(t, o.store)
 	err := o.apply(writeAnd(func(ctx context.Context, tx pgx.Tx) error {

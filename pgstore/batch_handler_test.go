@@ -17,6 +17,7 @@ import (
 )
 
 func TestHandlerCannotEndItsTransaction(t *testing.T) {
+	t.Parallel()
 	o := newOwner(t, 2)
 	for name, end := range map[string]func(ctx context.Context, tx pgx.Tx) error{
 		"commit refused":              func(ctx context.Context, tx pgx.Tx) error { return tx.Commit(ctx) },
@@ -81,6 +82,7 @@ func sendsRaw(sql string) func(ctx context.Context, tx pgx.Tx) error {
 }
 
 func TestTransactionEndedBehindTheBatchIsNoticed(t *testing.T) {
+	t.Parallel()
 	for _, sql := range []string{
 		"rollback", "commit", "rollback; begin", "commit; begin", "commit and chain", "commit; begin; savepoint a",
 	} {
@@ -103,6 +105,7 @@ func TestTransactionEndedBehindTheBatchIsNoticed(t *testing.T) {
 }
 
 func TestSwallowedErrorOfAStatementIsNoticed(t *testing.T) {
+	t.Parallel()
 	o := newOwner(t, 1)
 	err := o.apply(writeAnd(func(ctx context.Context, tx pgx.Tx) error {
 		_, _ = tx.Exec(ctx, "select 1/0")
@@ -116,6 +119,7 @@ func TestSwallowedErrorOfAStatementIsNoticed(t *testing.T) {
 }
 
 func TestSavepointsOfAHandlerWork(t *testing.T) {
+	t.Parallel()
 	o := newOwner(t, 3)
 	err := o.apply(func(ctx context.Context, tx pgx.Tx, events []event.Envelope) error {
 		bad := pgx.BeginFunc(ctx, tx, func(tx pgx.Tx) error {
@@ -138,6 +142,7 @@ func TestSavepointsOfAHandlerWork(t *testing.T) {
 }
 
 func TestHandlerThatEndsItsGoroutineFails(t *testing.T) {
+	t.Parallel()
 	o := newOwner(t, 1)
 	err := o.apply(writeAnd(func(context.Context, pgx.Tx) error {
 		runtime.Goexit()
@@ -151,6 +156,7 @@ func TestHandlerThatEndsItsGoroutineFails(t *testing.T) {
 }
 
 func TestPanicIsAnErrorWithItsStack(t *testing.T) {
+	t.Parallel()
 	o := newOwner(t, 3)
 	events, err := o.pending()
 	if err != nil {

@@ -15,6 +15,7 @@ import (
 
 // The statement cache of a connection may be at fault, so no other batch gets the connection.
 func TestInterruptedBatchClosesItsConnectionAndTheNextGetsANewOne(t *testing.T) {
+	t.Parallel()
 	o := newOwner(t, 1)
 	pids := make(map[uint32]bool)
 	noted := func(then func(ctx context.Context, tx pgx.Tx) error) batchFunc {
@@ -52,6 +53,7 @@ func TestInterruptedBatchClosesItsConnectionAndTheNextGetsANewOne(t *testing.T) 
 }
 
 func TestErrorThatAHandlerSwallowedIsReported(t *testing.T) {
+	t.Parallel()
 	o := newOwner(t, 1)
 	for sql, want := range map[string]struct {
 		class engine.Class
@@ -89,6 +91,7 @@ func TestErrorThatAHandlerSwallowedIsReported(t *testing.T) {
 
 // Which of several errors speaks for a handler that returns another one of its own.
 func TestErrorOfAStatementDecidesWhereTheHandlerReturnsAnother(t *testing.T) {
+	t.Parallel()
 	o := newOwner(t, 1)
 	for sql, want := range map[string]engine.Class{
 		"select from no_such": engine.MissingObject,
@@ -110,6 +113,7 @@ func TestErrorOfAStatementDecidesWhereTheHandlerReturnsAnother(t *testing.T) {
 
 // A commit that waits for another session's lock, here by a deferred constraint, ends as such a wait.
 func TestLockWaitOfACommitIsTheInfrastructures(t *testing.T) {
+	t.Parallel()
 	o := newOwner(t, 1)
 	mustExec(t, o.store, "alter table public.model add unique (position) deferrable initially deferred")
 	tx := openTx(t, o.store)
@@ -125,6 +129,7 @@ func TestLockWaitOfACommitIsTheInfrastructures(t *testing.T) {
 }
 
 func TestPreparedStatementsThatPgxKeepsAreAllowed(t *testing.T) {
+	t.Parallel()
 	o := newOwner(t, 1)
 	for range 3 {
 		wantClass(t, o.apply(writeAnd(func(ctx context.Context, tx pgx.Tx) error {

@@ -76,6 +76,7 @@ func sameSession(t *testing.T, store *Store, what string, before map[string]stri
 }
 
 func TestNothingOfAHandlerLeaksToTheNextUserOfItsConnection(t *testing.T) {
+	t.Parallel()
 	nothingLeaks(t, onePool(t))
 }
 
@@ -111,6 +112,7 @@ func nothingLeaks(t *testing.T, store *Store) {
 }
 
 func TestRoleThatABatchEndsInDoesNotLeak(t *testing.T) {
+	t.Parallel()
 	store := onePool(t)
 	leaks(t, store)
 	mustExec(t, store, "grant usage on schema millrace to millrace_leak; grant all on all tables in schema millrace to millrace_leak")
@@ -124,6 +126,7 @@ func TestRoleThatABatchEndsInDoesNotLeak(t *testing.T) {
 
 // The role may know nothing of our schema: a handler that works under its tenant's role need not put it back.
 func TestRoleThatAHandlerSetsLocallyDoesNotHinderTheCommit(t *testing.T) {
+	t.Parallel()
 	store := onePool(t)
 	leaks(t, store)
 	before := sessionState(t, store)
@@ -137,6 +140,7 @@ func TestRoleThatAHandlerSetsLocallyDoesNotHinderTheCommit(t *testing.T) {
 
 // The same ways leak in a transaction of the host's own: what the tests above find to be gone can be seen.
 func TestWhatWouldLeakIsSeen(t *testing.T) {
+	t.Parallel()
 	store := onePool(t)
 	for name, leak := range leaks(t, store) {
 		if name == "role by EXECUTE" || name == "session authorization and back" {
@@ -155,6 +159,7 @@ func TestWhatWouldLeakIsSeen(t *testing.T) {
 }
 
 func TestBatchThatWasEndedBehindItsBackLeavesNothing(t *testing.T) {
+	t.Parallel()
 	store := onePool(t)
 	for _, returned := range []error{nil, errors.New("on purpose")} {
 		before := sessionState(t, store)
@@ -177,6 +182,7 @@ func TestBatchThatWasEndedBehindItsBackLeavesNothing(t *testing.T) {
 }
 
 func TestSettingsOfAPoolSurviveBatches(t *testing.T) {
+	t.Parallel()
 	store := onePool(t, func(config *pgxpool.Config) {
 		config.ConnConfig.RuntimeParams["application_name"] = "a host"
 		config.ConnConfig.RuntimeParams["app.who"] = "a host"
@@ -203,6 +209,7 @@ func TestSettingsOfAPoolSurviveBatches(t *testing.T) {
 }
 
 func TestRoleOfAPoolSurvivesBatches(t *testing.T) {
+	t.Parallel()
 	store := onePool(t, func(config *pgxpool.Config) {
 		config.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
 			_, err := conn.Exec(ctx, "set role pg_write_all_data; set role none; set role pg_monitor; reset role; set role postgres")
@@ -218,6 +225,7 @@ func TestRoleOfAPoolSurvivesBatches(t *testing.T) {
 }
 
 func TestBatchesWorkOnAPoolOfOne(t *testing.T) {
+	t.Parallel()
 	store := onePool(t)
 	for range 5 {
 		o := claimAs(t, store, projection.DefaultTenant)

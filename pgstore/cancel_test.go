@@ -9,6 +9,7 @@ import (
 
 // A replay was begun and came to nothing, when its command is cancelled.
 func TestCancelledReplayLeavesNoLetterReplaying(t *testing.T) {
+	t.Parallel()
 	cancel := func(d *drawer, command int64) {
 		d.t.Helper()
 		d.must(d.letters().Cancel(testContext(d.t), command))
@@ -113,6 +114,7 @@ func streamsOf(whole bool) []string {
 
 // The cancellation waits for a replay that is just being begun, and knows of it then.
 func TestReplayThatIsBegunWhileItsCommandIsCancelled(t *testing.T) {
+	t.Parallel()
 	d := newDrawer(t, 1)
 	at := d.at["a"][0]
 	d.park(at, false)

@@ -19,6 +19,7 @@ import (
 )
 
 func TestClassOfSQLStates(t *testing.T) {
+	t.Parallel()
 	const (
 		infra, handler, config, lost  = engine.Infrastructure, engine.HandlerFault, engine.Configuration, engine.LeaseLost
 		unclear, interrupted, missing = engine.Unclear, engine.Interrupted, engine.MissingObject
@@ -65,6 +66,7 @@ func TestClassOfSQLStates(t *testing.T) {
 }
 
 func TestClassOfErrors(t *testing.T) {
+	t.Parallel()
 	const infra, handler, config, lost, unclear = engine.Infrastructure, engine.HandlerFault, engine.Configuration, engine.LeaseLost, engine.Unclear
 	timeout := &net.OpError{Op: "read", Err: os.ErrDeadlineExceeded}
 	for _, test := range []struct {
@@ -106,6 +108,7 @@ func TestClassOfErrors(t *testing.T) {
 }
 
 func TestFaultKeepsWhichEventFailedAndWhere(t *testing.T) {
+	t.Parallel()
 	err := fmt.Errorf("around: %w", &projection.EventError{Position: 7, Stack: "here", Err: errors.New("bad")})
 	if fault := classify(err); fault.Position != 7 || fault.Stack != "here" || fault.Class != engine.HandlerFault {
 		t.Errorf("%+v", fault)
@@ -118,6 +121,7 @@ func TestFaultKeepsWhichEventFailedAndWhere(t *testing.T) {
 // What is not passed to handlerFault as an error of the batch's own connection is the handler's, unless a server says
 // by its SQLSTATE that it is not.
 func TestFaultOfAHandlerByWhatItReturns(t *testing.T) {
+	t.Parallel()
 	o := newOwner(t, 1)
 	conn := strange(t, o.store)
 	guarded := guard.New(nil)

@@ -106,6 +106,7 @@ func readBy(t *testing.T, store *Store, settings string, fn func(tx pgx.Tx) erro
 
 // What the server executes is looked at, and not only what it plans, so that the statements within functions count.
 func TestNoControlStatementScansATable(t *testing.T) {
+	t.Parallel()
 	f := newFleet(t)
 	mustExec(t, f.Store, `insert into millrace.dead_letters (projection_id, position, stream_id, stream_version, type, error, stack, attempts, first_failed_at, last_failed_at)
 		select p.id, n, 's' || n, 1, 'T', 'bad', 'stack', 5, now(), now() from millrace.projections p, generate_series(1, 10000) n
@@ -221,6 +222,7 @@ func TestNoControlStatementScansATable(t *testing.T) {
 
 // Every node looks at each interval, and nearly always nothing is free.
 func TestLookForFreeLeasesReadsNoOthers(t *testing.T) {
+	t.Parallel()
 	f := newFleet(t)
 	// What nobody knows any more stays free.
 	mustExec(t, f.Store, `insert into millrace.projections (tenant, name) select t, 'forgotten' from unnest($1::text[]) t`, f.tenants[:50])
@@ -275,6 +277,7 @@ func TestLookForFreeLeasesReadsNoOthers(t *testing.T) {
 
 // Free is what nobody holds, and what is held by a node whose heartbeat ran out or that is not on the list any more.
 func TestClaimFindsWhatIsFree(t *testing.T) {
+	t.Parallel()
 	store := newStore(t)
 	names := []string{"a", "b", "c", "d", "e"}
 	if err := store.port().Ensure(testContext(t), []string{projection.DefaultTenant}, names); err != nil {
@@ -378,6 +381,7 @@ func TestAdvancesAreHOT(t *testing.T) {
 
 // Paging through many letters must not read all of them for each page.
 func TestPageOfDeadLettersReadsNoMoreThanItShows(t *testing.T) {
+	t.Parallel()
 	f := newFleet(t)
 	l := f.lease(t)
 	mustExec(t, f.Store, `insert into millrace.dead_letters (projection_id, position, stream_id, stream_version, type, error, stack, attempts, first_failed_at, last_failed_at)

@@ -14,6 +14,7 @@ import (
 )
 
 func TestDeadLettersAreListedByFilterAndPage(t *testing.T) {
+	t.Parallel()
 	d := newDrawer(t, 6)
 	a, b, c := d.at["a"], d.at["b"], d.at["c"]
 	// a[1] and what is behind it, b[0], b[3] and c[5] are put aside, the others are applied.
@@ -103,6 +104,7 @@ func TestDeadLettersAreListedByFilterAndPage(t *testing.T) {
 }
 
 func TestDeadLetterIsShownWithItsEvent(t *testing.T) {
+	t.Parallel()
 	d := newDrawer(t, 2)
 	d.park(d.at["a"][0], false)
 	id := d.one(d.at["a"][0]).ID
@@ -128,6 +130,7 @@ func TestDeadLetterIsShownWithItsEvent(t *testing.T) {
 }
 
 func TestBadInputForDeadLettersIsNamedAndChangesNothing(t *testing.T) {
+	t.Parallel()
 	d := newDrawer(t, 2)
 	d.park(d.at["a"][0], true)
 	before := d.state()
@@ -190,6 +193,7 @@ func TestBadInputForDeadLettersIsNamedAndChangesNothing(t *testing.T) {
 // Every write is refused under a lease that is another's by now, and changes nothing. The control is the last part: the same
 // writes under the lease that holds.
 func TestWhatBecomesOfDeadLettersIsUpToWhoHoldsTheLease(t *testing.T) {
+	t.Parallel()
 	d := newDrawer(t, 6)
 	a, b := d.at["a"], d.at["b"]
 	d.park(a[0], true)
@@ -248,6 +252,7 @@ func TestWhatBecomesOfDeadLettersIsUpToWhoHoldsTheLease(t *testing.T) {
 }
 
 func TestLetterIsParkedAgainWhereTheCheckpointWasSetBack(t *testing.T) {
+	t.Parallel()
 	d := newDrawer(t, 4)
 	a, b := d.at["a"], d.at["b"]
 	d.park(a[0], true)
@@ -293,6 +298,7 @@ func TestLetterIsParkedAgainWhereTheCheckpointWasSetBack(t *testing.T) {
 
 // What a handler does to its session within its transaction does not touch what is written with its batch.
 func TestEventsAreParkedBehindOthersWhateverTheHandlerDoesToItsSession(t *testing.T) {
+	t.Parallel()
 	for _, sql := range []string{
 		"set local role letters_stranger", "do $$ begin set role letters_stranger; end $$", "set local search_path = nowhere", "do $$ begin set search_path = nowhere, pg_temp; end $$",
 		"create temporary table dead_letters (id int)", "create temporary table parked_streams (id int)",

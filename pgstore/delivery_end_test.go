@@ -28,6 +28,7 @@ func untilEnded(t *testing.T, ctx context.Context) error {
 }
 
 func TestDeliveryOfALostLeaseDoesNotBegin(t *testing.T) {
+	t.Parallel()
 	never := func(context.Context, engine.Delivery) error {
 		t.Error("the handler was called")
 		return nil
@@ -45,6 +46,7 @@ func TestDeliveryOfALostLeaseDoesNotBegin(t *testing.T) {
 }
 
 func TestZombiesAcknowledgementIsRefusedAndItsDeliveryEnds(t *testing.T) {
+	t.Parallel()
 	o := newOwner(t, 3)
 	start := o.lease.Checkpoint
 	for name, say := range map[string]func(ctx context.Context, d engine.Delivery) error{
@@ -80,6 +82,7 @@ func TestZombiesAcknowledgementIsRefusedAndItsDeliveryEnds(t *testing.T) {
 }
 
 func TestDeliveryEndsWithTheTrustInItsLease(t *testing.T) {
+	t.Parallel()
 	o := newOwner(t, 3)
 	start := o.lease.Checkpoint
 	for name, loses := range map[string]func(tr *trustUntil){
@@ -110,6 +113,7 @@ func TestDeliveryEndsWithTheTrustInItsLease(t *testing.T) {
 }
 
 func TestDeadlineCountsAgainstAnEventThatHadAllOfIt(t *testing.T) {
+	t.Parallel()
 	o := newOwner(t, 3)
 	start := o.lease.Checkpoint
 	hangs := func(ctx context.Context, _ engine.Delivery) error { <-ctx.Done(); return context.Cause(ctx) }
@@ -141,6 +145,7 @@ func TestDeadlineCountsAgainstAnEventThatHadAllOfIt(t *testing.T) {
 
 // A look at the lease that takes long takes none of the handler's time.
 func TestTimeOfADeliveryBeginsWithItsHandler(t *testing.T) {
+	t.Parallel()
 	o := newOwner(t, 1)
 	const deadline = 2 * time.Second
 	conn := strange(t, o.store)
@@ -172,6 +177,7 @@ func TestTimeOfADeliveryBeginsWithItsHandler(t *testing.T) {
 }
 
 func TestDeliveryThatIgnoresItsContextIsAbandoned(t *testing.T) {
+	t.Parallel()
 	o := newOwner(t, 3)
 	start := o.lease.Checkpoint
 	release, late := make(chan struct{}), make(chan error, 1)
@@ -193,6 +199,7 @@ func TestDeliveryThatIgnoresItsContextIsAbandoned(t *testing.T) {
 }
 
 func TestEndOfTheRuntimeUnderADeliveryIsNobodysFault(t *testing.T) {
+	t.Parallel()
 	o := newOwner(t, 3)
 	start := o.lease.Checkpoint
 	ctx, cancel := context.WithCancel(testContext(t))
@@ -208,6 +215,7 @@ func TestEndOfTheRuntimeUnderADeliveryIsNobodysFault(t *testing.T) {
 
 // A server whose answers do not arrive is nobody's fault, and whether the acknowledgement succeeded the lease's row knows.
 func TestAcknowledgementWithoutAnAnswerIsNobodysFault(t *testing.T) {
+	t.Parallel()
 	for name, c := range map[string]struct {
 		match string
 		done  int64
@@ -271,6 +279,7 @@ func (c *deafAfter) Read(p []byte) (int, error) {
 
 // A handler that does not come back has failed at its event, also where one before it was parked behind its stream.
 func TestAbandonedDeliveryIsCountedBehindParkedEvents(t *testing.T) {
+	t.Parallel()
 	o := newOwner(t, 3)
 	start := o.lease.Checkpoint
 	all, err := o.pending()

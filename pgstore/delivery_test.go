@@ -19,6 +19,7 @@ import (
 )
 
 func TestAcknowledgedPrefixIsKeptAndTheRestComesAgain(t *testing.T) {
+	t.Parallel()
 	o := newOwner(t, 5)
 	first := o.lease.Checkpoint + 1
 	err := o.deliver(func(ctx context.Context, d engine.Delivery) error {
@@ -48,6 +49,7 @@ func TestAcknowledgedPrefixIsKeptAndTheRestComesAgain(t *testing.T) {
 }
 
 func TestAcknowledgementsThatMakeNoSenseAreRefusedByName(t *testing.T) {
+	t.Parallel()
 	o := newOwner(t, 5)
 	first := o.lease.Checkpoint + 1
 	err := o.deliver(func(ctx context.Context, d engine.Delivery) error {
@@ -74,6 +76,7 @@ func TestAcknowledgementsThatMakeNoSenseAreRefusedByName(t *testing.T) {
 }
 
 func TestFailureIsThatOfTheFirstEventThatIsNotDone(t *testing.T) {
+	t.Parallel()
 	o := newOwner(t, 5)
 	start := o.lease.Checkpoint
 	for name, c := range map[string]struct {
@@ -124,6 +127,7 @@ func TestFailureIsThatOfTheFirstEventThatIsNotDone(t *testing.T) {
 }
 
 func TestRejectedEventIsParkedAndTheDeliveryGoesOnBehindIt(t *testing.T) {
+	t.Parallel()
 	o := newOwner(t, 4)
 	start := o.lease.Checkpoint
 	o.lease.FailingPosition, o.lease.Attempts = start+2, 2
@@ -148,6 +152,7 @@ func TestRejectedEventIsParkedAndTheDeliveryGoesOnBehindIt(t *testing.T) {
 }
 
 func TestRejectionThatConcernsMoreThanItsEventIsLeftToTheProjection(t *testing.T) {
+	t.Parallel()
 	o := newOwner(t, 3)
 	start := o.lease.Checkpoint
 	var recent engine.FailureWindow
@@ -190,6 +195,7 @@ func TestRejectionThatConcernsMoreThanItsEventIsLeftToTheProjection(t *testing.T
 }
 
 func TestEventsBehindOthersAreParkedOnTheWay(t *testing.T) {
+	t.Parallel()
 	o := newOwner(t, 6)
 	start := o.lease.Checkpoint
 	all, err := o.pending()
@@ -223,6 +229,7 @@ func TestEventsBehindOthersAreParkedOnTheWay(t *testing.T) {
 }
 
 func TestTokenIsTheEventsOwnWhateverTheNamesAre(t *testing.T) {
+	t.Parallel()
 	o := newOwner(t, 2)
 	var tokens, times []string
 	for range 2 {
@@ -241,6 +248,7 @@ func TestTokenIsTheEventsOwnWhateverTheNamesAre(t *testing.T) {
 }
 
 func TestBudgetThatEndsBetweenEventsLosesNothing(t *testing.T) {
+	t.Parallel()
 	o := newOwner(t, 6)
 	var got []int64
 	handler := func(end func()) deliveryFunc {
@@ -294,6 +302,7 @@ func TestBudgetThatEndsBetweenEventsLosesNothing(t *testing.T) {
 
 // What is acknowledged must not come again after a crash of the server, whatever the session's default is.
 func TestAcknowledgementWaitsForTheDisk(t *testing.T) {
+	t.Parallel()
 	o := newOwner(t, 2)
 	mustExec(t, o.store, `create table public.kept (setting text);
 		create function public.keep() returns trigger language plpgsql as

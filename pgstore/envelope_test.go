@@ -35,6 +35,7 @@ func awkwardStore(t *testing.T) *Store {
 }
 
 func TestRowsAreDecodedAsTheDriverDoes(t *testing.T) {
+	t.Parallel()
 	store := awkwardStore(t)
 	ctx := testContext(t)
 	args := [][]byte{wire.Int(0), wire.Int(1<<63 - 1), wire.Int(100)}
@@ -79,6 +80,7 @@ func TestRowsAreDecodedAsTheDriverDoes(t *testing.T) {
 }
 
 func TestReadEndsAtTheByteLimitWithAtLeastOneEvent(t *testing.T) {
+	t.Parallel()
 	store := newStore(t)
 	mustAppend(t, store.Tenant, "s", event.Any, someEvents(10)...)
 	size := collect(t, store.ReadAll(testContext(t), ReadOptions{}))[0].Size()
@@ -101,6 +103,7 @@ func TestReadEndsAtTheByteLimitWithAtLeastOneEvent(t *testing.T) {
 }
 
 func TestConnectionIsUsableAfterAReadThatFailed(t *testing.T) {
+	t.Parallel()
 	store := newStore(t)
 	mustAppend(t, store.Tenant, "s", event.Any, someEvents(3)...)
 	err := store.pool.AcquireFunc(testContext(t), func(conn *pgxpool.Conn) error {
@@ -127,6 +130,7 @@ func TestConnectionIsUsableAfterAReadThatFailed(t *testing.T) {
 }
 
 func TestAppendingToABodyDoesNotReachTheNextEvent(t *testing.T) {
+	t.Parallel()
 	store := newStore(t)
 	mustAppend(t, store.Tenant, "s", event.Any, someEvents(5)...)
 	events := collect(t, store.ReadAll(testContext(t), ReadOptions{}))

@@ -56,6 +56,7 @@ func warnings(logs *observer.ObservedLogs) (extensions [][]string, share []strin
 }
 
 func TestExtensionsOutsideOfThePathAreWarnedOfByName(t *testing.T) {
+	t.Parallel()
 	dsn := withExtensions(t)
 	for _, shared := range [][]string{nil, {"public"}} {
 		core, logs := observer.New(zapcore.WarnLevel)
@@ -88,6 +89,7 @@ func TestExtensionsOutsideOfThePathAreWarnedOfByName(t *testing.T) {
 }
 
 func TestErrorsAboutWhatIsMissingNameExtensionsOutsideOfThePath(t *testing.T) {
+	t.Parallel()
 	dsn := withExtensions(t)
 	store := migrated(t, openStore(t, dsn, Options{}))
 	const want = `outside of the search path of tenant "acme": citext in public, pgcrypto in public; to share them: Options.SharedSchemas: []string{"public"}`

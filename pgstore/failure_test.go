@@ -15,6 +15,7 @@ import (
 )
 
 func TestFirstFailureOfAnEventIsKeptWhileItFails(t *testing.T) {
+	t.Parallel()
 	o := newOwner(t, 3)
 	fail := func(position int64, attempt int) time.Time {
 		t.Helper()
@@ -38,6 +39,7 @@ func TestFirstFailureOfAnEventIsKeptWhileItFails(t *testing.T) {
 }
 
 func TestHaltedProjectionStaysSoUntilItIsResumed(t *testing.T) {
+	t.Parallel()
 	o := newOwner(t, 3)
 	ctx := testContext(t)
 	if _, err := o.store.port().RecordFailure(ctx, o.lease, projection.Failure{Event: event.Envelope{Position: 1}, Attempt: 3, Err: errors.New("bad")}); err != nil {
@@ -79,6 +81,7 @@ func TestHaltedProjectionStaysSoUntilItIsResumed(t *testing.T) {
 
 // Whoever claims while a halt is under way must not read what was before it.
 func TestClaimWaitsForAHaltUnderWay(t *testing.T) {
+	t.Parallel()
 	o := newOwner(t, 3)
 	ctx := testContext(t)
 	err := o.store.port().durable(ctx, "halt", func(tx pgx.Tx) error {

@@ -10,6 +10,7 @@ import (
 )
 
 func TestSchemasOfTheServerAreRefusedByName(t *testing.T) {
+	t.Parallel()
 	store := openStore(t, pgtest.Database(t), Options{})
 	for _, schema := range []string{"information_schema", "pg_catalog", "pg_toast", "pg_mine", "pg", "public"} {
 		_, err := OpenPool(testContext(t), store.pool, Options{Schema: schema})
@@ -25,6 +26,7 @@ func TestSchemasOfTheServerAreRefusedByName(t *testing.T) {
 }
 
 func TestSchemaWithForeignObjectsOfOurNamesIsNotTakenOver(t *testing.T) {
+	t.Parallel()
 	for what, theirs := range map[string]struct{ sql, name string }{
 		"a table":                  {"create table millrace.tenants (id int)", `"tenants"`},
 		"a view":                   {"create view millrace.leases as select 1 as id", `"leases"`},
@@ -49,6 +51,7 @@ func TestSchemaWithForeignObjectsOfOurNamesIsNotTakenOver(t *testing.T) {
 }
 
 func TestSchemaWithForeignObjectsOfOtherNamesIsShared(t *testing.T) {
+	t.Parallel()
 	store := openStore(t, pgtest.Database(t), Options{})
 	mustExec(t, store, "create schema millrace")
 	mustExec(t, store, "create table millrace.theirs (id int)")
@@ -56,6 +59,7 @@ func TestSchemaWithForeignObjectsOfOtherNamesIsShared(t *testing.T) {
 }
 
 func TestNamesOfTheControlSchemaAreFoundInItsMigrations(t *testing.T) {
+	t.Parallel()
 	store := newStore(t)
 	for _, name := range controlNames(ownMigrations.control) {
 		if !one[bool](t, store, `select exists (select from pg_class where relnamespace = 'millrace'::regnamespace and relname = $1)

@@ -105,6 +105,7 @@ func withLeftBehind(t *testing.T) *Store {
 }
 
 func TestTransactionOfABatchIsClosedBehindItsHandler(t *testing.T) {
+	t.Parallel()
 	for name, result := range map[string]error{"committed": nil, "rolled back": errors.New("on purpose")} {
 		t.Run(name, func(t *testing.T) {
 			store := withLeftBehind(t)
@@ -121,6 +122,7 @@ func TestTransactionOfABatchIsClosedBehindItsHandler(t *testing.T) {
 }
 
 func TestTransactionOfAnAbandonedHandlerIsClosed(t *testing.T) {
+	t.Parallel()
 	store := withLeftBehind(t)
 	var k kept
 	let, left := make(chan struct{}), make(chan struct{})
@@ -139,6 +141,7 @@ func TestTransactionOfAnAbandonedHandlerIsClosed(t *testing.T) {
 }
 
 func TestTransactionOfInTxIsClosedBehindItsFunction(t *testing.T) {
+	t.Parallel()
 	for name, result := range map[string]error{"committed": nil, "rolled back": errors.New("on purpose")} {
 		t.Run(name, func(t *testing.T) {
 			store := withLeftBehind(t)
@@ -156,6 +159,7 @@ func TestTransactionOfInTxIsClosedBehindItsFunction(t *testing.T) {
 
 // The commit may take its time, and the connection is its own meanwhile.
 func TestTransactionOfInTxIsClosedWhileItCommits(t *testing.T) {
+	t.Parallel()
 	store := newStore(t)
 	mustExec(t, store, "create table public.left_behind (i int)")
 	mustExec(t, store, "create function public.waits() returns trigger language plpgsql as $$ begin perform pg_advisory_xact_lock(4711); return null; end $$")
@@ -187,6 +191,7 @@ func TestTransactionOfInTxIsClosedWhileItCommits(t *testing.T) {
 }
 
 func TestTransactionOfInTxIsClosedAfterAPanic(t *testing.T) {
+	t.Parallel()
 	store := withLeftBehind(t)
 	var k kept
 	func() {
@@ -203,6 +208,7 @@ func TestTransactionOfInTxIsClosedAfterAPanic(t *testing.T) {
 
 // What the transaction offers is all that is tried: a use that is added to it without a look here would go unnoticed.
 func TestEveryUseOfALentTransactionIsTried(t *testing.T) {
+	t.Parallel()
 	store := withLeftBehind(t)
 	err := store.InTx(testContext(t), func(ctx context.Context, tx pgx.Tx) error {
 		for name, fn := range uses {

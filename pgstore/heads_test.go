@@ -19,6 +19,7 @@ import (
 )
 
 func TestHeadsGoOnWithoutTenantsThatCannotBeRead(t *testing.T) {
+	t.Parallel()
 	dsn := pgtest.Database(t)
 	owner := migrated(t, openStore(t, dsn, Options{}))
 	var names []string

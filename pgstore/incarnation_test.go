@@ -28,6 +28,7 @@ func incarnation(t *testing.T, store *Store) engine.Incarnation {
 }
 
 func TestIncarnationOutlivesARestartAndEndsWithACrash(t *testing.T) {
+	t.Parallel()
 	server, store := ownServer(t, nil)
 	last := incarnation(t, store)
 	for _, life := range []struct {
@@ -67,6 +68,7 @@ func TestIncarnationOutlivesARestartAndEndsWithACrash(t *testing.T) {
 }
 
 func TestPromotionBeginsAnIncarnation(t *testing.T) {
+	t.Parallel()
 	server, store := ownServer(t, nil)
 	before := incarnation(t, store)
 	standby, err := server.Standby(testContext(t), pgtest.StandbyOptions{})
@@ -84,6 +86,7 @@ func TestPromotionBeginsAnIncarnation(t *testing.T) {
 
 // Any number of clients may find that the server has no incarnation yet.
 func TestClientsAgreeOnTheIncarnationAfterACrash(t *testing.T) {
+	t.Parallel()
 	_, store := ownServer(t, nil)
 	mustExec(t, store, "truncate millrace.incarnation")
 	found := make(chan engine.Incarnation, 16)
@@ -139,6 +142,7 @@ func crashed(t *testing.T) (o *owner, lost []event.Envelope) {
 }
 
 func TestNothingReadBeforeACrashIsWrittenAfterIt(t *testing.T) {
+	t.Parallel()
 	o, lost := crashed(t)
 	ctx, port, lease := testContext(t), o.store.port(), o.lease
 	failed := lost[3]
@@ -190,6 +194,7 @@ func TestNothingReadBeforeACrashIsWrittenAfterIt(t *testing.T) {
 }
 
 func TestTailBeginsAnewAfterACrash(t *testing.T) {
+	t.Parallel()
 	server, store := ownServer(t, pgtest.AsyncCommits(nil))
 	mustAppend(t, store.Tenant, "kept", event.Any, someEvents(1)...)
 	mustExec(t, store, "checkpoint")
@@ -235,6 +240,7 @@ func moving(t *testing.T, to *atomic.Pointer[pgtest.Server]) *Store {
 }
 
 func TestReadFromAStandbyIsRefused(t *testing.T) {
+	t.Parallel()
 	server, primary := ownServer(t, nil)
 	mustAppend(t, primary.Tenant, "a", event.Any, someEvents(3)...)
 	standby, err := server.Standby(testContext(t), pgtest.StandbyOptions{})
@@ -288,6 +294,7 @@ func TestReadFromAStandbyIsRefused(t *testing.T) {
 }
 
 func TestSeveralHostsLeadToThePrimary(t *testing.T) {
+	t.Parallel()
 	server, primary := ownServer(t, nil)
 	standby, err := server.Standby(testContext(t), pgtest.StandbyOptions{})
 	if err != nil {
@@ -329,6 +336,7 @@ func TestSeveralHostsLeadToThePrimary(t *testing.T) {
 
 // A promotion without fencing leaves two primaries, and a pool may have connections to both.
 func TestLocksOfAnotherServerSettleNothing(t *testing.T) {
+	t.Parallel()
 	server, _ := ownServer(t, nil)
 	standby, err := server.Standby(testContext(t), pgtest.StandbyOptions{})
 	if err != nil {
@@ -357,6 +365,7 @@ func TestLocksOfAnotherServerSettleNothing(t *testing.T) {
 }
 
 func TestIncarnationThatWouldOutliveACrashIsRefused(t *testing.T) {
+	t.Parallel()
 	_, store := ownServer(t, nil)
 	mustExec(t, store, "alter table millrace.incarnation set logged")
 	_, err := store.port().Connect(testContext(t), aNode())

@@ -13,6 +13,7 @@ import (
 )
 
 func TestEnsureMayBeCalledByManyAtOnce(t *testing.T) {
+	t.Parallel()
 	store := newStore(t)
 	tenants := []string{projection.DefaultTenant, newTenant(t, store, "b").Name()}
 	err := together(8, func(int) error { return store.port().Ensure(testContext(t), tenants, []string{"p", "q"}) })
@@ -25,6 +26,7 @@ func TestEnsureMayBeCalledByManyAtOnce(t *testing.T) {
 }
 
 func TestClaimTakesEachLeaseForOneNode(t *testing.T) {
+	t.Parallel()
 	const names, nodes = 40, 8
 	store := newStore(t)
 	node := engine.Node{Tenants: []string{projection.DefaultTenant}}
@@ -71,6 +73,7 @@ func TestClaimTakesEachLeaseForOneNode(t *testing.T) {
 }
 
 func TestWritesUnderALostLeaseAreRefusedOrPassedOver(t *testing.T) {
+	t.Parallel()
 	o := newOwner(t, 5)
 	ctx := testContext(t)
 	current := claimAs(t, o.store, projection.DefaultTenant)
@@ -140,6 +143,7 @@ func TestWritesUnderALostLeaseAreRefusedOrPassedOver(t *testing.T) {
 }
 
 func TestCheckpointNeverMovesBack(t *testing.T) {
+	t.Parallel()
 	o := newOwner(t, 5)
 	if err := o.apply(write, engine.ApplyOptions{}); err != nil {
 		t.Fatal(err)
@@ -158,6 +162,7 @@ func TestCheckpointNeverMovesBack(t *testing.T) {
 }
 
 func TestDeadLetterTellsWhatHappenedAndCopiesNoPayload(t *testing.T) {
+	t.Parallel()
 	o := newOwner(t, 3)
 	for attempt := 1; attempt <= 2; attempt++ {
 		failure := projection.Failure{Event: event.Envelope{Position: 1}, Attempt: attempt, Err: errors.New("bad\x00 byte \xff")}

@@ -105,6 +105,7 @@ func modelStore(t *testing.T) *Store {
 }
 
 func TestClaimEndsTheBatchThatADeadOwnerLeft(t *testing.T) {
+	t.Parallel()
 	claimEndsLeftovers(t, modelStore(t))
 }
 
@@ -135,6 +136,7 @@ func claimEndsLeftovers(t *testing.T, store *Store) {
 }
 
 func TestClaimEndsNoSessionButThoseOfTheBatchesItTakesOver(t *testing.T) {
+	t.Parallel()
 	store, elsewhere := modelStore(t), newStore(t)
 	dead := owning(t, store, "p", "q")
 	alive := owning(t, store, "r")
@@ -179,6 +181,7 @@ func TestClaimEndsNoSessionButThoseOfTheBatchesItTakesOver(t *testing.T) {
 }
 
 func TestClaimLeavesTheBatchesOfTheNewOwnerAlone(t *testing.T) {
+	t.Parallel()
 	store := modelStore(t)
 	store.control.batchClass = -7 // as that of every second schema, below zero
 	dead := owning(t, store, "p", "q", "r")
@@ -225,6 +228,7 @@ func asRole(t *testing.T, store *Store, role, granted string, opts Options) *Sto
 }
 
 func TestClaimOfARoleThatMayNotEndSessionsSucceeds(t *testing.T) {
+	t.Parallel()
 	for role, may := range map[string]struct {
 		granted string
 		logged  int
@@ -261,6 +265,7 @@ func TestClaimOfARoleThatMayNotEndSessionsSucceeds(t *testing.T) {
 }
 
 func TestClaimPassesOverARowThatSomebodyHasLocked(t *testing.T) {
+	t.Parallel()
 	store := newStore(t)
 	rows := ensured(t, store, "a", "b", "c")
 	execIn(t, openTx(t, store), "select from millrace.leases where id = $1 for no key update", rows[1])
@@ -270,6 +275,7 @@ func TestClaimPassesOverARowThatSomebodyHasLocked(t *testing.T) {
 }
 
 func TestStoresThatClaimTheSameRowsAtOnceGetEachOnce(t *testing.T) {
+	t.Parallel()
 	const rounds, stores, names = 20, 2, 200
 	store := newStore(t)
 	both := []*Store{store, openStore(t, store.pool.Config().ConnString(), Options{})}

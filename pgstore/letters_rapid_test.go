@@ -41,6 +41,7 @@ type lettersWorld struct {
 //
 // and look for longer by -rapid.checks=10000 -letters=1h.
 func TestDeadLettersProperty(t *testing.T) {
+	t.Parallel()
 	d := newDrawer(t, 0)
 	begin, failed := time.Now(), false
 	rapid.Check(t, func(t *rapid.T) {

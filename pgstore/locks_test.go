@@ -13,6 +13,7 @@ import (
 
 // One scan serves all who asked before it began, and none who asked after.
 func TestLockScanBeginsAfterItWasAskedFor(t *testing.T) {
+	t.Parallel()
 	store := newStore(t)
 	other := newTenant(t, store, "other")
 	for i := range 20 {
@@ -40,6 +41,7 @@ func TestLockScanBeginsAfterItWasAskedFor(t *testing.T) {
 }
 
 func TestLockScansAreFew(t *testing.T) {
+	t.Parallel()
 	store := newStore(t)
 	begin := time.Now()
 	const rounds = 10
@@ -57,6 +59,7 @@ func TestLockScansAreFew(t *testing.T) {
 }
 
 func TestCloseEndsLockScans(t *testing.T) {
+	t.Parallel()
 	for name, delay := range map[string]func(store *Store) (resume func()){
 		"one that waits for its time": func(store *Store) func() {
 			store.locks.last = time.Now().Add(time.Hour)

@@ -53,6 +53,7 @@ func as(ctx context.Context, q interface {
 }
 
 func TestConnectionThatAHookLoweredIsNotRaisedByBatches(t *testing.T) {
+	t.Parallel()
 	for hook, want := range map[string]string{
 		"set session authorization millrace_app":                          "millrace_app as millrace_app",
 		"set session authorization millrace_app; set role millrace_owner": "millrace_app as millrace_owner",
@@ -111,6 +112,7 @@ func ofOwner(t testing.TB) (dsn string, login func(*pgxpool.Config)) {
 }
 
 func TestSessionConnectionIsSetUpByTheHooksOfThePool(t *testing.T) {
+	t.Parallel()
 	setRole := func(ctx context.Context, conn *pgx.Conn) error {
 		_, err := conn.Exec(ctx, "set role millrace_owner")
 		return err
@@ -151,6 +153,7 @@ func TestSessionConnectionIsSetUpByTheHooksOfThePool(t *testing.T) {
 }
 
 func TestHookOfThePoolSetsUpTheConnectionOfSessionDSN(t *testing.T) {
+	t.Parallel()
 	dsn, login := ofOwner(t)
 	hook := afterConnect("set role millrace_owner")
 	pool := migrated(t, openStore(t, dsn, Options{}, login, hook)).pool.Config().ConnConfig
@@ -166,6 +169,7 @@ func TestHookOfThePoolSetsUpTheConnectionOfSessionDSN(t *testing.T) {
 }
 
 func TestHookThatRefusesAConnectionIsNamed(t *testing.T) {
+	t.Parallel()
 	refuse := errors.New("on purpose")
 	for name, hook := range map[string]func(c *pgxpool.Config, refuses *bool){
 		"on purpose": func(c *pgxpool.Config, refuses *bool) {
@@ -193,6 +197,7 @@ func TestHookThatRefusesAConnectionIsNamed(t *testing.T) {
 
 // What bounds the host's statements would end a session that is meant to last.
 func TestSessionConnectionHasNoBoundsOfTheHost(t *testing.T) {
+	t.Parallel()
 	store := newStore(t, afterConnect("set statement_timeout = '19s'; set lock_timeout = '19s'; set idle_session_timeout = '19s'; "+
 		"set idle_in_transaction_session_timeout = '19s'; set work_mem = '5MB'"))
 	s, err := connect(t, store, aNode())
@@ -208,6 +213,7 @@ func TestSessionConnectionHasNoBoundsOfTheHost(t *testing.T) {
 }
 
 func TestWhatAHookSetsForEachUseHoldsForIt(t *testing.T) {
+	t.Parallel()
 	uses := 0
 	store := onePool(t, func(config *pgxpool.Config) {
 		config.PrepareConn = func(ctx context.Context, conn *pgx.Conn) (bool, error) {
@@ -243,6 +249,7 @@ func TestWhatAHookSetsForEachUseHoldsForIt(t *testing.T) {
 }
 
 func TestBoundsOfTheHostDoNotEndTransactionsOfOurOwn(t *testing.T) {
+	t.Parallel()
 	store := newStore(t, afterConnect("set statement_timeout = '19s'; set lock_timeout = '19s'"))
 	err := store.durable(testContext(t), "look", func(tx pgx.Tx) error {
 		for _, name := range []string{"statement_timeout", "lock_timeout"} {

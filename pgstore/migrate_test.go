@@ -15,6 +15,7 @@ import (
 )
 
 func TestMigrateMakesTheDefaultTenantAndMayBeRepeated(t *testing.T) {
+	t.Parallel()
 	store := openStore(t, pgtest.Database(t), Options{})
 	for range 2 {
 		if err := store.Migrate(testContext(t)); err != nil {
@@ -29,6 +30,7 @@ func TestMigrateMakesTheDefaultTenantAndMayBeRepeated(t *testing.T) {
 }
 
 func TestUnmigratedDatabaseIsNamed(t *testing.T) {
+	t.Parallel()
 	dsn := pgtest.Database(t)
 	store := openStore(t, dsn, Options{})
 	_, tenantsErr := store.Tenants(testContext(t))
@@ -41,6 +43,7 @@ func TestUnmigratedDatabaseIsNamed(t *testing.T) {
 }
 
 func TestConcurrentMigrationsAndTenants(t *testing.T) {
+	t.Parallel()
 	dsn := pgtest.Database(t)
 	const n = 8
 	stores := make([]*Store, n)
@@ -88,6 +91,7 @@ func withMore(n int) migrations {
 }
 
 func TestMigrateGoesForwardFromEveryEarlierVersion(t *testing.T) {
+	t.Parallel()
 	for from := range 3 {
 		t.Run(fmt.Sprintf("from %d more", from), func(t *testing.T) {
 			store := openStore(t, pgtest.Database(t), Options{})
@@ -120,6 +124,7 @@ func TestMigrateGoesForwardFromEveryEarlierVersion(t *testing.T) {
 }
 
 func TestMigrationThatFailsLeavesTheVersionBeforeIt(t *testing.T) {
+	t.Parallel()
 	store := newStore(t)
 	m := withMore(2)
 	m.control[len(m.control)-1].sql = "create table {control}.half (n int); select 1/0"
@@ -147,6 +152,7 @@ func TestMigrationThatFailsLeavesTheVersionBeforeIt(t *testing.T) {
 }
 
 func TestOneVersionNewerIsAcceptedAndTwoAreRefused(t *testing.T) {
+	t.Parallel()
 	store := newStore(t)
 	ctx := testContext(t)
 	use := func() error {
@@ -175,6 +181,7 @@ func TestOneVersionNewerIsAcceptedAndTwoAreRefused(t *testing.T) {
 }
 
 func TestTenantTwoVersionsNewerIsRefusedByName(t *testing.T) {
+	t.Parallel()
 	store := newStore(t)
 	newTenant(t, store, "future")
 	mustExec(t, store, "update millrace.tenants set version = version + 2 where tenant = 'future'")
@@ -184,6 +191,7 @@ func TestTenantTwoVersionsNewerIsRefusedByName(t *testing.T) {
 }
 
 func TestOlderSchemaIsRefusedUntilMigrated(t *testing.T) {
+	t.Parallel()
 	store := newStore(t)
 	if _, err := store.listTenants(testContext(t), withMore(1)); !errors.Is(err, ErrNotMigrated) {
 		t.Errorf("error %v", err)
@@ -191,6 +199,7 @@ func TestOlderSchemaIsRefusedUntilMigrated(t *testing.T) {
 }
 
 func TestForeignSchemaIsNotTakenOver(t *testing.T) {
+	t.Parallel()
 	store := newStore(t)
 	mustExec(t, store, "create schema millrace_theirs")
 	_, err := store.CreateTenant(testContext(t), "theirs")
@@ -203,6 +212,7 @@ func TestForeignSchemaIsNotTakenOver(t *testing.T) {
 }
 
 func TestHostileTenantNamesWorkAndStayApart(t *testing.T) {
+	t.Parallel()
 	store := newStore(t)
 	ctx := testContext(t)
 	names := []string{`"; drop schema millrace; --`, `a"b`, `a""b`, `'quoted'`, `{stream}`, `{tenant}`, `{control}`, `$1`,
@@ -235,6 +245,7 @@ func TestHostileTenantNamesWorkAndStayApart(t *testing.T) {
 }
 
 func TestStoresWithTheirOwnSchemasShareADatabase(t *testing.T) {
+	t.Parallel()
 	dsn := pgtest.Database(t)
 	names := []string{"", "other", `we"ird {tenant}`}
 	for i, schema := range names {
@@ -249,6 +260,7 @@ func TestStoresWithTheirOwnSchemasShareADatabase(t *testing.T) {
 }
 
 func TestMigrationsAreNumberedWithoutGaps(t *testing.T) {
+	t.Parallel()
 	for name, files := range map[string]fstest.MapFS{
 		"gap":     {"m/0001_a.sql": {}, "m/0003_b.sql": {}},
 		"doubled": {"m/0001_a.sql": {}, "m/0001_b.sql": {}},

@@ -55,6 +55,7 @@ func mustScript(t *testing.T) func(sql string, err error) string {
 }
 
 func TestMigrationsAsSQLDoWhatMigrateDoes(t *testing.T) {
+	t.Parallel()
 	text := mustScript(t)
 	reference := newStore(t)
 	newTenant(t, reference, "acme")
@@ -140,6 +141,7 @@ func difference(want, got string) string {
 }
 
 func TestMigrationsAsSQLGoOnFromEveryVersion(t *testing.T) {
+	t.Parallel()
 	text := mustScript(t)
 	newest := withMore(3)
 	reference := openStore(t, pgtest.Database(t), Options{})
@@ -177,6 +179,7 @@ func TestMigrationsAsSQLGoOnFromEveryVersion(t *testing.T) {
 }
 
 func TestMigrationsAsSQLOfHostileNames(t *testing.T) {
+	t.Parallel()
 	text := mustScript(t)
 	const schema = `we"ird 'quoted' {tenant}`
 	store := openStore(t, pgtest.Database(t), Options{Schema: schema})

@@ -15,6 +15,7 @@ import (
 )
 
 func TestMigratePassesOverATenantWhoseSchemaIsGone(t *testing.T) {
+	t.Parallel()
 	core, logs := observer.New(zapcore.ErrorLevel)
 	store := migrated(t, openStore(t, pgtest.Database(t), Options{Logger: zap.New(core)}))
 	for _, name := range []string{"a", "b", "c"} {
@@ -54,6 +55,7 @@ func TestMigratePassesOverATenantWhoseSchemaIsGone(t *testing.T) {
 }
 
 func TestWhyATenantIsAbsentIsNamed(t *testing.T) {
+	t.Parallel()
 	store := newStore(t)
 	ctx := testContext(t)
 	read := func(tenant string) error {

@@ -128,6 +128,7 @@ func claimed(t *testing.T, store *Store, node engine.Node, judge bool, rows ...i
 }
 
 func TestLookListsTheOtherNodesThatAreAlive(t *testing.T) {
+	t.Parallel()
 	store := newStore(t)
 	self, plain, special, leaving, silent := aNode(), aNode(), aNode(), aNode(), aNode()
 	special.Projections, special.Tenants = []string{"q", `it's "r"`}, []string{projection.DefaultTenant, "b,{}"}
@@ -169,6 +170,7 @@ func TestLookListsTheOtherNodesThatAreAlive(t *testing.T) {
 }
 
 func TestLookMissesTheLockOfASessionThatEndedWhileItsHeartbeatHolds(t *testing.T) {
+	t.Parallel()
 	store := newStore(t)
 	watcher := present(t, store, aNode())
 	for name, end := range map[string]func(s *nodeSession){
@@ -201,6 +203,7 @@ func TestLookMissesTheLockOfASessionThatEndedWhileItsHeartbeatHolds(t *testing.T
 
 // Keys may be negative; what looks like a node's lock may be another kind of lock, or that of another schema or database.
 func TestOnlyTheLockOfTheNodeItselfCounts(t *testing.T) {
+	t.Parallel()
 	store, elsewhere := newStore(t), newStore(t)
 	beside := migrated(t, openStore(t, store.pool.Config().ConnString(), Options{Schema: "beside"}))
 	for _, negative := range []bool{false, true} {
@@ -243,6 +246,7 @@ func TestOnlyTheLockOfTheNodeItselfCounts(t *testing.T) {
 }
 
 func TestNodeIsBuriedOnceAndOnlyWithoutItsLock(t *testing.T) {
+	t.Parallel()
 	store := newStore(t)
 	node := aNode()
 	watcher, listener, dying := present(t, store, aNode()), present(t, store, aNode()), present(t, store, node)
@@ -274,6 +278,7 @@ func TestNodeIsBuriedOnceAndOnlyWithoutItsLock(t *testing.T) {
 }
 
 func TestNodesAreListedWithWhatTheyHold(t *testing.T) {
+	t.Parallel()
 	store := newStore(t)
 	silent, leaving, idle := aNode(), aNode(), aNode()
 	for _, node := range []engine.Node{silent, leaving, idle} {

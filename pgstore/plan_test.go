@@ -25,6 +25,7 @@ func explain(t *testing.T, store *Store, sql string, args ...any) string {
 }
 
 func TestNoStatementOnATenantScansATable(t *testing.T) {
+	t.Parallel()
 	store := newStore(t)
 	for _, table := range []string{"streams", "events", "append_keys", "append_results"} {
 		// Otherwise the server may analyse at any time.

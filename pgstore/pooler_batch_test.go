@@ -28,12 +28,14 @@ func oneSession(t *testing.T) (store *Store, around string) {
 }
 
 func TestNothingOfAHandlerLeaksToTheNextClientOfAPooledSession(t *testing.T) {
+	t.Parallel()
 	store, _ := oneSession(t)
 	nothingLeaks(t, store)
 }
 
 // What a session was belongs to the session and not to the client that gets it for a transaction.
 func TestBatchLeavesAPooledSessionAsItFoundIt(t *testing.T) {
+	t.Parallel()
 	store, _ := oneSession(t)
 	o := claimAs(t, store, projection.DefaultTenant)
 	for _, found := range []string{"5MB", "7MB", "4MB"} {
@@ -53,6 +55,7 @@ func TestBatchLeavesAPooledSessionAsItFoundIt(t *testing.T) {
 }
 
 func TestStrangersLockBehindAPoolerIsNobodysFault(t *testing.T) {
+	t.Parallel()
 	through, around := behind(t, pgtest.PgBouncerOptions{PoolSize: 4})
 	direct := migrated(t, openStore(t, around, Options{}))
 	makeModel(t, direct)
@@ -79,6 +82,7 @@ func TestStrangersLockBehindAPoolerIsNobodysFault(t *testing.T) {
 
 // What is left of a dead owner's batch is ended by the session that the server knows, whatever its client was told.
 func TestClaimEndsTheBatchThatADeadOwnerLeftBehindAPooler(t *testing.T) {
+	t.Parallel()
 	through, _ := behind(t, pgtest.PgBouncerOptions{PoolSize: 4})
 	store := openThrough(t, through)
 	makeModel(t, store)
@@ -87,6 +91,7 @@ func TestClaimEndsTheBatchThatADeadOwnerLeftBehindAPooler(t *testing.T) {
 }
 
 func TestManyBatchesShareAPoolersSessions(t *testing.T) {
+	t.Parallel()
 	through, _ := behind(t, pgtest.PgBouncerOptions{PoolSize: 2})
 	store := openThrough(t, through)
 	makeModel(t, store)
@@ -125,6 +130,7 @@ func TestManyBatchesShareAPoolersSessions(t *testing.T) {
 }
 
 func TestTransactionEndedBehindTheBatchIsNoticedBehindAPooler(t *testing.T) {
+	t.Parallel()
 	store, _ := oneSession(t)
 	o := claimAs(t, store, projection.DefaultTenant)
 	for _, sql := range []string{"rollback", "commit", "commit; begin", "commit and chain"} {

@@ -32,6 +32,7 @@ func found(t *testing.T, one, other string) session.Pooling {
 }
 
 func TestPoolerIsNoticedHoweverItLendsSessions(t *testing.T) {
+	t.Parallel()
 	want := session.Pooling{Lends: true, Forgets: true}
 	for name, options := range map[string]pgtest.PgBouncerOptions{
 		"one session":         {PoolSize: 1},
@@ -85,6 +86,7 @@ func keepBusy(t *testing.T, dsn string) (stop func()) {
 
 // A pooler with several processes may never give the one connection's session to the other.
 func TestPoolerOfSeveralProcessesIsNoticed(t *testing.T) {
+	t.Parallel()
 	around := pgtest.Database(t)
 	config, err := pgx.ParseConfig(around)
 	if err != nil {
@@ -115,6 +117,7 @@ func leavesNothing(t *testing.T, through string) {
 }
 
 func TestPoolerThatHasNoSecondSessionIsTakenForOneThatLends(t *testing.T) {
+	t.Parallel()
 	through, _ := behind(t, pgtest.PgBouncerOptions{Mode: "session", PoolSize: 1})
 	if got, want := found(t, through, through), (session.Pooling{Lends: true, Forgets: true}); got != want {
 		t.Errorf("got %+v", got)
@@ -123,6 +126,7 @@ func TestPoolerThatHasNoSecondSessionIsTakenForOneThatLends(t *testing.T) {
 
 // The session connection must not set anything in a session that serves others a moment later.
 func TestSessionConnectionLeavesNothingInAPooledSession(t *testing.T) {
+	t.Parallel()
 	through, _ := behind(t, pgtest.PgBouncerOptions{PoolSize: 1})
 	store := openThrough(t, through)
 	session, err := connect(t, store, aNode())
@@ -136,6 +140,7 @@ func TestSessionConnectionLeavesNothingInAPooledSession(t *testing.T) {
 }
 
 func TestNoPoolerIsFoundWhereThereIsNone(t *testing.T) {
+	t.Parallel()
 	dsn := pgtest.Database(t)
 	if got := found(t, dsn, dsn); got != (session.Pooling{}) {
 		t.Errorf("got %+v", got)

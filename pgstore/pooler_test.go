@@ -44,6 +44,7 @@ func openThrough(t testing.TB, dsn string) *Store {
 }
 
 func TestAppendsAndBatchesWorkBehindAPoolerWithFewerSessionsThanClients(t *testing.T) {
+	t.Parallel()
 	through, _ := behind(t, pgtest.PgBouncerOptions{PoolSize: 2})
 	store := openThrough(t, through)
 	exerciseStore(t, store)
@@ -153,6 +154,7 @@ func openPool(t *testing.T, dsn string, mode pgx.QueryExecMode) (*Store, error) 
 }
 
 func TestHostsPoolBehindAPoolerIsRefusedOrWorks(t *testing.T) {
+	t.Parallel()
 	for mode, works := range map[pgx.QueryExecMode]bool{
 		pgx.QueryExecModeCacheStatement: false, pgx.QueryExecModeDescribeExec: false,
 		pgx.QueryExecModeCacheDescribe: true, pgx.QueryExecModeExec: true, pgx.QueryExecModeSimpleProtocol: true,
@@ -183,6 +185,7 @@ func TestHostsPoolBehindAPoolerIsRefusedOrWorks(t *testing.T) {
 
 // pgx's default works, since the pooler gives prepared statements names of its own and makes them where they are missing.
 func TestPoolerThatFollowsPreparedStatementsTakesPgxsDefault(t *testing.T) {
+	t.Parallel()
 	through, _ := behind(t, pgtest.PgBouncerOptions{PoolSize: 2, FollowStatements: true})
 	store, err := openPool(t, through, pgx.QueryExecModeCacheStatement)
 	if err != nil {
@@ -199,6 +202,7 @@ func TestPoolerThatFollowsPreparedStatementsTakesPgxsDefault(t *testing.T) {
 
 // Nothing of another client's session can come into one's own, so that pgx's caches hold.
 func TestPoolerInSessionModeIsLikeNone(t *testing.T) {
+	t.Parallel()
 	through, _ := behind(t, pgtest.PgBouncerOptions{Mode: "session"})
 	store, err := openPool(t, through, pgx.QueryExecModeCacheStatement)
 	if err != nil {
@@ -222,6 +226,7 @@ func TestPoolerInSessionModeIsLikeNone(t *testing.T) {
 }
 
 func TestPoolerInStatementModeIsRefused(t *testing.T) {
+	t.Parallel()
 	through, _ := behind(t, pgtest.PgBouncerOptions{Mode: "statement"})
 	for name, open := range map[string]func() (*Store, error){
 		"Open":     func() (*Store, error) { return Open(testContext(t), through, Options{}) },
@@ -235,6 +240,7 @@ func TestPoolerInStatementModeIsRefused(t *testing.T) {
 
 // The pooler is noticed on the pool, however the session connection gets to the server.
 func TestSessionDSNLeadsAroundThePooler(t *testing.T) {
+	t.Parallel()
 	through, around := behind(t, pgtest.PgBouncerOptions{PoolSize: 2})
 	store, err := Open(testContext(t), through, Options{SessionDSN: around})
 	if err != nil {

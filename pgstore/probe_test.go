@@ -31,6 +31,7 @@ func mustNotProbe(t *testing.T, store *Store, what, says string) {
 }
 
 func TestProbeNeedsNoConnectionOfThePool(t *testing.T) {
+	t.Parallel()
 	store := onePool(t)
 	taken, err := store.pool.Acquire(testContext(t))
 	if err != nil {
@@ -42,6 +43,7 @@ func TestProbeNeedsNoConnectionOfThePool(t *testing.T) {
 
 // A lock of another session on the probe's row says nothing about the server.
 func TestProbeThatHasToWaitForALockSucceeds(t *testing.T) {
+	t.Parallel()
 	store := newStore(t)
 	for _, sql := range []string{"update millrace.probe set probed_at = null", "lock table millrace.probe in access exclusive mode"} {
 		tx := openTx(t, store)
@@ -60,6 +62,7 @@ func TestProbeThatHasToWaitForALockSucceeds(t *testing.T) {
 
 // Missing tables and privileges are reported by the statements that need them, not by the probe.
 func TestProbeSucceedsWhereOnlyItsObjectsAreAtFault(t *testing.T) {
+	t.Parallel()
 	store := newStore(t)
 	limited := asRole(t, store, "millrace_limited", "", Options{})
 	mustExec(t, store, "revoke all on millrace.probe from millrace_limited")
@@ -74,6 +77,7 @@ func TestProbeSucceedsWhereOnlyItsObjectsAreAtFault(t *testing.T) {
 }
 
 func TestProbeFailsWhereTheServerTakesNoWrites(t *testing.T) {
+	t.Parallel()
 	_, store := ownServer(t, nil)
 	mustProbe(t, store, "at first")
 	mustExec(t, store, "alter system set default_transaction_read_only = on")
@@ -84,6 +88,7 @@ func TestProbeFailsWhereTheServerTakesNoWrites(t *testing.T) {
 }
 
 func TestProbeFailsWhereTheServerIsAway(t *testing.T) {
+	t.Parallel()
 	server, store := ownServer(t, nil)
 	if err := server.Kill(); err != nil {
 		t.Fatal(err)
@@ -97,6 +102,7 @@ func TestProbeFailsWhereTheServerIsAway(t *testing.T) {
 
 // A server without a connection to spare works for those who have one.
 func TestProbeTakesOneOfThePoolWhereTheServerHasNoneLeft(t *testing.T) {
+	t.Parallel()
 	_, store := ownServer(t, map[string]string{"max_connections": "12", "superuser_reserved_connections": "0", "max_wal_senders": "0"})
 	ctx := testContext(t)
 	mustProbe(t, store, "at first")

@@ -8,6 +8,7 @@ import (
 )
 
 func TestEveryStatementSaysWhatItLocksAndNeeds(t *testing.T) {
+	t.Parallel()
 	var files []string
 	for _, pattern := range []string{"queries/*.sql", "internal/*/queries/*.sql"} {
 		found, err := filepath.Glob(pattern)

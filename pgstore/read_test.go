@@ -33,6 +33,7 @@ func mixedStore(t *testing.T) *Store {
 }
 
 func TestReadsSelectWhatTheyAreAskedFor(t *testing.T) {
+	t.Parallel()
 	store := mixedStore(t)
 	ctx := testContext(t)
 	all := collect(t, store.ReadAll(ctx, ReadOptions{}))
@@ -82,6 +83,7 @@ func TestReadsSelectWhatTheyAreAskedFor(t *testing.T) {
 }
 
 func TestReadingHoldsNoConnectionWhileEventsAreHandled(t *testing.T) {
+	t.Parallel()
 	store := mixedStore(t)
 	store.notify.close() // what it still sends takes a connection too
 	held := func() int32 { return store.pool.Stat().AcquiredConns() }
@@ -106,6 +108,7 @@ func TestReadingHoldsNoConnectionWhileEventsAreHandled(t *testing.T) {
 }
 
 func TestReadingStopsWithTheErrorThatEndedIt(t *testing.T) {
+	t.Parallel()
 	store := mixedStore(t)
 	ctx, cancel := context.WithCancel(testContext(t))
 	defer cancel()
@@ -137,6 +140,7 @@ func TestReadingStopsWithTheErrorThatEndedIt(t *testing.T) {
 }
 
 func TestLargeEventsAreReadInSmallerPages(t *testing.T) {
+	t.Parallel()
 	store := newStore(t)
 	body, err := json.Marshal(strings.Repeat("x", pageBytes/4))
 	if err != nil {

@@ -13,6 +13,7 @@ import (
 
 // What one replay of one letter reads must not grow with how many are parked.
 func TestReplayOfOneLetterReadsNoOthers(t *testing.T) {
+	t.Parallel()
 	const letters = 100_000
 	d := newDrawer(t, 1)
 	mustExec(t, d.store, `insert into millrace.dead_letters (projection_id, position, stream_id, stream_version, type, error, stack, attempts, replays, first_failed_at, last_failed_at)
@@ -74,6 +75,7 @@ func TestReplayOfOneLetterReadsNoOthers(t *testing.T) {
 
 // Looked up by the index it is what a look at all letters says, whatever is parked and whatever the policy.
 func TestReplayerTakesWhatIsDueFirst(t *testing.T) {
+	t.Parallel()
 	d := newDrawer(t, 1)
 	const all = `select coalesce((select d.id from millrace.dead_letters d
 		 where d.projection_id = $1 and d.state in ('parked', 'replaying') and not d.behind and d.replays < $2 and strpos(d.error, $6::text) > 0

@@ -16,6 +16,7 @@ import (
 
 // What ends the process of whoever replays it is begun by two, and given up by the third.
 func TestReplayIsCountedBeforeItIsMade(t *testing.T) {
+	t.Parallel()
 	d := newDrawer(t, 2)
 	at := d.at["a"][0]
 	d.park(at, false)
@@ -54,6 +55,7 @@ func TestReplayIsCountedBeforeItIsMade(t *testing.T) {
 }
 
 func TestCommandGoesOnWhereItsOwnerEnded(t *testing.T) {
+	t.Parallel()
 	d := newDrawer(t, 5)
 	a, b, c := d.at["a"], d.at["b"], d.at["c"]
 	d.must(d.run(write, d.batch(a[0])))
@@ -137,6 +139,7 @@ func (d *drawer) behind(streams ...string) (positions []int64) {
 // The answer to the commit of a replay may be lost, and the commit itself come late: it moves no checkpoint, so that the
 // fence lets the next batch of the same owner pass.
 func TestReplayThatCommitsLateIsNotMadeTwice(t *testing.T) {
+	t.Parallel()
 	for name, whole := range map[string]bool{"an event": false, "a stream": true} {
 		t.Run(name, func(t *testing.T) {
 			d := newDrawer(t, 3)
@@ -167,6 +170,7 @@ func TestReplayThatCommitsLateIsNotMadeTwice(t *testing.T) {
 }
 
 func TestReplayThatCommitsLateIsNotDiscarded(t *testing.T) {
+	t.Parallel()
 	d := newDrawer(t, 3)
 	a, b := d.at["a"][0], d.at["b"][0]
 	d.park(a, true)
@@ -189,6 +193,7 @@ func TestReplayThatCommitsLateIsNotDiscarded(t *testing.T) {
 
 // Whether its stream is parked was asked before the late commit set it free.
 func TestStreamOfEventsThatAreParkedBehindStaysParked(t *testing.T) {
+	t.Parallel()
 	d := newDrawer(t, 3)
 	a := d.at["a"]
 	d.park(a[0], true)
@@ -202,6 +207,7 @@ func TestStreamOfEventsThatAreParkedBehindStaysParked(t *testing.T) {
 
 // Nobody holds the lease any more, but somebody who thinks so has a batch under way.
 func TestDiscardOfWhatNobodyHoldsRefusesAZombie(t *testing.T) {
+	t.Parallel()
 	d := newDrawer(t, 4)
 	a := d.at["a"]
 	d.park(a[0], true)
@@ -255,6 +261,7 @@ func TestDiscardOfWhatNobodyHoldsRefusesAZombie(t *testing.T) {
 
 // Whoever gives a command need not be there any more when it is carried out, nor whoever held the lease then.
 func TestCommandOutlivesWhoGaveItAndWhoHeldTheLease(t *testing.T) {
+	t.Parallel()
 	d := newDrawer(t, 3)
 	d.park(d.at["a"][0], true)
 	session, err := d.port().Connect(testContext(t), d.node)
@@ -299,6 +306,7 @@ func TestCommandOutlivesWhoGaveItAndWhoHeldTheLease(t *testing.T) {
 }
 
 func TestReplayerTakesWhatIsDueAndNothingElse(t *testing.T) {
+	t.Parallel()
 	d := newDrawer(t, 4)
 	a, b, c := d.at["a"], d.at["b"], d.at["c"]
 	policy := projection.ReplayPolicy{Interval: time.Minute, MaxReplays: 2}.WithDefaults()
@@ -396,6 +404,7 @@ func TestReplayerTakesWhatIsDueAndNothingElse(t *testing.T) {
 
 // A replay is a batch of its own: with its writes go the letter, the counters and the stream, or none of them.
 func TestReplayAndItsLetterAreOneTransaction(t *testing.T) {
+	t.Parallel()
 	d := newDrawer(t, 2)
 	d.park(d.at["a"][0], true)
 	command := d.give("replay", projection.DeadLetterFilter{All: true}, 10)

@@ -42,6 +42,7 @@ func newRole(t testing.TB, store *Store, dsn string) (role, roleDSN string) {
 }
 
 func TestMigrateWithNothingToDoNeedsNoRightToCreate(t *testing.T) {
+	t.Parallel()
 	dsn := pgtest.Database(t)
 	owner := migrated(t, openStore(t, dsn, Options{}))
 	role, roleDSN := newRole(t, owner, dsn)
@@ -57,6 +58,7 @@ func TestMigrateWithNothingToDoNeedsNoRightToCreate(t *testing.T) {
 }
 
 func TestMigrateNamesTheRightThatIsMissing(t *testing.T) {
+	t.Parallel()
 	dsn := pgtest.Database(t)
 	owner := openStore(t, dsn, Options{})
 	role, roleDSN := newRole(t, owner, dsn)

@@ -20,6 +20,7 @@ func goodFacts() serverFacts {
 }
 
 func TestUnfitServerIsRefusedWithTheReason(t *testing.T) {
+	t.Parallel()
 	if err := goodFacts().check(); err != nil {
 		t.Errorf("a good server is refused: %v", err)
 	}
@@ -45,6 +46,7 @@ func TestUnfitServerIsRefusedWithTheReason(t *testing.T) {
 }
 
 func TestSettingsThatLoseDataAreToldAndNotRefused(t *testing.T) {
+	t.Parallel()
 	f := goodFacts()
 	if f.lossy() != nil {
 		t.Errorf("told of %v", f.lossy())
@@ -56,6 +58,7 @@ func TestSettingsThatLoseDataAreToldAndNotRefused(t *testing.T) {
 }
 
 func TestOpenRefusesSessionsThatCannotAppend(t *testing.T) {
+	t.Parallel()
 	dsn := pgtest.Database(t)
 	for setting, value := range map[string]string{
 		"default_transaction_read_only": "on", "default_transaction_isolation": "repeatable read", "client_encoding": "LATIN1",
@@ -75,6 +78,7 @@ func TestOpenRefusesSessionsThatCannotAppend(t *testing.T) {
 }
 
 func TestOpenRefusesADatabaseOfAnotherEncoding(t *testing.T) {
+	t.Parallel()
 	dsn := pgtest.Database(t)
 	conn, err := pgx.Connect(testContext(t), dsn)
 	if err != nil {
@@ -105,6 +109,7 @@ func TestOpenRefusesADatabaseOfAnotherEncoding(t *testing.T) {
 }
 
 func TestStoreWorksWithAPoolOfOne(t *testing.T) {
+	t.Parallel()
 	dsn, err := pgtest.WithSetting(pgtest.Database(t), "pool_max_conns", "1")
 	if err != nil {
 		t.Fatal(err)
@@ -124,6 +129,7 @@ func TestStoreWorksWithAPoolOfOne(t *testing.T) {
 
 // The pool's options are the caller's business, but the store must not depend on them.
 func TestStoreWorksInEveryQueryMode(t *testing.T) {
+	t.Parallel()
 	for _, mode := range []pgx.QueryExecMode{pgx.QueryExecModeSimpleProtocol, pgx.QueryExecModeCacheDescribe, pgx.QueryExecModeExec} {
 		t.Run(mode.String(), func(t *testing.T) {
 			store := newStore(t, func(config *pgxpool.Config) { config.ConnConfig.DefaultQueryExecMode = mode })

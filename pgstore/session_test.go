@@ -45,6 +45,7 @@ func lingering(t *testing.T, store *Store, node engine.Node) *pgx.Conn {
 }
 
 func TestNodeEndsItsLastSessionWhereThatHoldsItsLock(t *testing.T) {
+	t.Parallel()
 	store := newStore(t)
 	node, another := aNode(), aNode()
 	old, foreign := lingering(t, store, node), lingering(t, store, another)
@@ -71,6 +72,7 @@ func TestNodeEndsItsLastSessionWhereThatHoldsItsLock(t *testing.T) {
 
 // The role of the node may have changed meanwhile.
 func TestNodeThatMayNotEndItsLastSessionGoesOnWithoutItsLock(t *testing.T) {
+	t.Parallel()
 	store := newStore(t)
 	mustExec(t, store, `do $$ begin if to_regrole('millrace_lesser') is null then create role millrace_lesser; end if;
 		exception when duplicate_object or unique_violation then null; end $$`)
@@ -110,6 +112,7 @@ func rotating(works *atomic.Bool) func(*pgxpool.Config) {
 }
 
 func TestSessionIsOpenedAsThePoolOpensItsConnections(t *testing.T) {
+	t.Parallel()
 	var works atomic.Bool
 	works.Store(true)
 	store := onePool(t, rotating(&works))
@@ -133,6 +136,7 @@ func hang(ctx context.Context, _ pgx.Tx, _ []event.Envelope) error {
 }
 
 func TestQuestionAboutLocksIsAskedAsThePoolConnects(t *testing.T) {
+	t.Parallel()
 	var works atomic.Bool
 	works.Store(true)
 	store := onePool(t, rotating(&works)) // whose one connection is the batch's
@@ -144,6 +148,7 @@ func TestQuestionAboutLocksIsAskedAsThePoolConnects(t *testing.T) {
 }
 
 func TestQuestionAboutLocksIsAskedThroughThePoolWhereNoConnectionIsToBeHad(t *testing.T) {
+	t.Parallel()
 	var works atomic.Bool
 	works.Store(true)
 	ctx, dsn := testContext(t), pgtest.Database(t)

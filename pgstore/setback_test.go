@@ -19,6 +19,7 @@ func (d *drawer) setBack(to int64) {
 
 // An event that is parked, or was, is parked again in one go where the checkpoint was set back over it.
 func TestEventIsParkedAgainWhereTheCheckpointWasSetBack(t *testing.T) {
+	t.Parallel()
 	for name, before := range map[string]func(d *drawer, at int64){
 		"parked": func(*drawer, int64) {},
 		"resolved": func(d *drawer, _ int64) {
@@ -58,6 +59,7 @@ func TestEventIsParkedAgainWhereTheCheckpointWasSetBack(t *testing.T) {
 
 // A parked stream stays as it is, with the event that failed at its head, where the checkpoint was set back over it.
 func TestParkedStreamStaysAsItIsWhereTheCheckpointWasSetBack(t *testing.T) {
+	t.Parallel()
 	d := newDrawer(t, 3)
 	a := d.at["a"]
 	d.park(a[0], true)
@@ -93,6 +95,7 @@ func TestParkedStreamStaysAsItIsWhereTheCheckpointWasSetBack(t *testing.T) {
 
 // A replay under way finds its letter parked anew: it applies nothing.
 func TestReplayOfALetterThatWasParkedAgainAppliesNothing(t *testing.T) {
+	t.Parallel()
 	d := newDrawer(t, 2)
 	at := d.at["a"][0]
 	d.park(at, false)

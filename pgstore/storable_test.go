@@ -11,6 +11,7 @@ import (
 )
 
 func TestTextsInTheDatabaseHaveALimit(t *testing.T) {
+	t.Parallel()
 	o := newOwner(t, 3)
 	ctx, port := testContext(t), o.store.port()
 	long := strings.Repeat("€", 1<<20)

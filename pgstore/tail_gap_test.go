@@ -22,6 +22,7 @@ func quietStore(t *testing.T) *Store {
 const promptly = 8
 
 func TestRolledBackPositionIsPassedOverPromptly(t *testing.T) {
+	t.Parallel()
 	store := quietStore(t)
 	f := follow(t, store, store.Name())
 	mustAppend(t, store.Tenant, "a", event.Any, someEvents(2)...)
@@ -50,6 +51,7 @@ func TestRolledBackPositionIsPassedOverPromptly(t *testing.T) {
 }
 
 func TestRollbackToSavepointIsPassedOver(t *testing.T) {
+	t.Parallel()
 	store := quietStore(t)
 	f := follow(t, store, store.Name())
 	mustAppend(t, store.Tenant, "a", event.Any, someEvents(1)...)
@@ -71,6 +73,7 @@ func TestRollbackToSavepointIsPassedOver(t *testing.T) {
 
 // The lock goes with the savepoint in which it was taken, so the transaction need not end.
 func TestSavepointThatRolledBackHoldsNothing(t *testing.T) {
+	t.Parallel()
 	store := quietStore(t)
 	f := follow(t, store, store.Name())
 	tx := openTx(t, store)
@@ -83,6 +86,7 @@ func TestSavepointThatRolledBackHoldsNothing(t *testing.T) {
 }
 
 func TestOpenAppendIsWaitedForAndNamed(t *testing.T) {
+	t.Parallel()
 	for name, test := range map[string]struct {
 		end  func(*testing.T, pgx.Tx)
 		want []int64
@@ -117,6 +121,7 @@ func TestOpenAppendIsWaitedForAndNamed(t *testing.T) {
 
 // Whoever began to append after the gap was seen is not waited for, however long it takes.
 func TestLaterAppendDoesNotHoldAnEarlierGap(t *testing.T) {
+	t.Parallel()
 	store := quietStore(t)
 	f := follow(t, store, store.Name())
 	early := openTx(t, store)
@@ -138,6 +143,7 @@ func TestLaterAppendDoesNotHoldAnEarlierGap(t *testing.T) {
 }
 
 func TestUnrelatedTransactionsDoNotHoldTheMark(t *testing.T) {
+	t.Parallel()
 	store := quietStore(t)
 	other := newTenant(t, store, "other")
 	g := follow(t, store, other.Name())
@@ -172,6 +178,7 @@ func TestUnrelatedTransactionsDoNotHoldTheMark(t *testing.T) {
 
 // A tail that begins does not read what was there before, also where somebody appends just then.
 func TestTailBeginsAtTheEnd(t *testing.T) {
+	t.Parallel()
 	store := quietStore(t)
 	mustAppend(t, store.Tenant, "a", event.Any, someEvents(3000)...)
 	gap := openTx(t, store)

@@ -7,6 +7,7 @@ import (
 )
 
 func TestTailScansNoEvents(t *testing.T) {
+	t.Parallel()
 	store := newStore(t)
 	mustExec(t, store, `insert into millrace_default.events (stream_id, stream_version, type, body)
 		select 's' || n, v, 'T' || n % 10, '{"a": 1}' from generate_series(1, 5) v, generate_series(1, 20000) n`)

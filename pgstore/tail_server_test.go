@@ -32,6 +32,7 @@ func prepare(t *testing.T, store *Store, gid string, n int) []int64 {
 }
 
 func TestPreparedTransactionIsWaitedFor(t *testing.T) {
+	t.Parallel()
 	server, store := ownServer(t, map[string]string{"max_prepared_transactions": "10"})
 	ensured(t, store, "p")
 	again := func(mode string) func(t *testing.T, f *follower) {
@@ -80,6 +81,7 @@ func TestPreparedTransactionIsWaitedFor(t *testing.T) {
 
 // The holder is noted under the name of its session, and is gone from it when it is looked for again.
 func TestTransactionPreparedWhileItIsWaitedForSurvivesARestart(t *testing.T) {
+	t.Parallel()
 	server, store := ownServer(t, nil)
 	f := follow(t, store, store.Name())
 	tx := openTx(t, store)
@@ -105,6 +107,7 @@ func TestTransactionPreparedWhileItIsWaitedForSurvivesARestart(t *testing.T) {
 
 // A tail that met an error knows nothing any more and finds the restored transaction by itself.
 func TestTailThatMetARestartBeginsAnew(t *testing.T) {
+	t.Parallel()
 	server, store := ownServer(t, nil)
 	f := follow(t, store, store.Name())
 	prepare(t, store, "a", 1)
@@ -128,6 +131,7 @@ func TestTailThatMetARestartBeginsAnew(t *testing.T) {
 
 // What only rolled-back transactions drew, a crash can take back: the sequence's records were not written to disk.
 func TestPositionsHandedOutAgainAfterACrashAreNotSkipped(t *testing.T) {
+	t.Parallel()
 	server, store := ownServer(t, map[string]string{"wal_writer_delay": "10s", "autovacuum": "off"})
 	f := follow(t, store, store.Name())
 	var next int64 = 1
@@ -170,6 +174,7 @@ func TestPositionsHandedOutAgainAfterACrashAreNotSkipped(t *testing.T) {
 }
 
 func TestStandbyIsRefused(t *testing.T) {
+	t.Parallel()
 	server, primary := ownServer(t, nil)
 	mustAppend(t, primary.Tenant, "a", event.Any, someEvents(3)...)
 	standby, err := server.Standby(testContext(t), pgtest.StandbyOptions{})

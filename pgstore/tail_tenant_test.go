@@ -23,6 +23,7 @@ func setCheckpoint(t *testing.T, store *Store, tenant string, checkpoint int64) 
 }
 
 func TestRestoredTenantIsRefused(t *testing.T) {
+	t.Parallel()
 	store := quietStore(t)
 	other := newTenant(t, store, "other")
 	for _, tenant := range []*Tenant{store.Tenant, other} {
@@ -48,6 +49,7 @@ func TestRestoredTenantIsRefused(t *testing.T) {
 }
 
 func TestTailOfAnUnknownTenantSaysSo(t *testing.T) {
+	t.Parallel()
 	store := quietStore(t)
 	for _, tenant := range []string{"nobody", ""} {
 		if _, err := store.port().Tail(tenant).Poll(testContext(t)); err == nil {
@@ -67,6 +69,7 @@ func dropTenant(t *testing.T, store *Store, tenant *Tenant) {
 
 // The events table is another one after that, under the same name, and who appends to it is found there.
 func TestReplacedEventsAreFoundByTheirName(t *testing.T) {
+	t.Parallel()
 	store := quietStore(t)
 	tenant := newTenant(t, store, "again")
 	f := follow(t, store, tenant.Name())

@@ -39,6 +39,7 @@ func tenantApplies(t *testing.T, store *Store, name, worth string, h batchFunc) 
 }
 
 func TestHandlerOfANamedTenantDoesNotFallThroughToPublic(t *testing.T) {
+	t.Parallel()
 	for name, path := range map[string]string{"by default": "", "with an empty path": " ", "with a path of the DSN": "app, public"} {
 		t.Run(name, func(t *testing.T) {
 			store := newStore(t, func(config *pgxpool.Config) {
@@ -60,6 +61,7 @@ func TestHandlerOfANamedTenantDoesNotFallThroughToPublic(t *testing.T) {
 }
 
 func TestPathOfANamedTenantIsItsSchemaWhatIsSharedAndTemporaryTables(t *testing.T) {
+	t.Parallel()
 	store := migrated(t, openStore(t, pgtest.Database(t), Options{SharedSchemas: []string{"public", `it's "shared"`}}, connections(2)))
 	for _, name := range []string{"acme", `it's "a" \ tenant`} {
 		tenant := newTenant(t, store, name)
@@ -87,6 +89,7 @@ func TestPathOfANamedTenantIsItsSchemaWhatIsSharedAndTemporaryTables(t *testing.
 }
 
 func TestDefaultTenantKeepsThePathOfItsSession(t *testing.T) {
+	t.Parallel()
 	for _, path := range []string{"", "public, pg_temp", `"$user", public`} {
 		store := newStore(t, func(config *pgxpool.Config) { config.ConnConfig.RuntimeParams["search_path"] = path })
 		mustAppend(t, store.Tenant, "s", event.Any, someEvents(1)...)
@@ -111,6 +114,7 @@ func TestDefaultTenantKeepsThePathOfItsSession(t *testing.T) {
 
 // A prepared statement that was planned for one tenant must find the tables of the next one.
 func TestStatementsOfOneConnectionFindTheTablesOfEachTenant(t *testing.T) {
+	t.Parallel()
 	store := onePool(t)
 	for _, name := range []string{"acme", "globex"} {
 		mustExec(t, store, "create table "+sqltext.Name(newTenant(t, store, name).EventsSchema())+".totals (stream text primary key, total numeric)")
@@ -130,6 +134,7 @@ func TestStatementsOfOneConnectionFindTheTablesOfEachTenant(t *testing.T) {
 }
 
 func TestSharedSchemasThatMakeNoSenseAreRefusedByName(t *testing.T) {
+	t.Parallel()
 	for reason, shared := range map[string][]string{
 		"is empty":                 {"public", ""},
 		"is longer than 63 bytes":  {strings.Repeat("x", 64)},

@@ -57,6 +57,7 @@ var (
 )
 
 func TestTenantIsCreatedWithItsSetupOrNotAtAll(t *testing.T) {
+	t.Parallel()
 	store := migrated(t, setUpStore(t, pgtest.Database(t), firstStep, func(ctx context.Context, tx pgx.Tx, tenant string) error {
 		if tenant == "broken" {
 			return errors.New("on purpose")
@@ -82,6 +83,7 @@ func TestTenantIsCreatedWithItsSetupOrNotAtAll(t *testing.T) {
 }
 
 func TestMigrateAppliesNewStepsToEveryTenantOnce(t *testing.T) {
+	t.Parallel()
 	dsn := pgtest.Database(t)
 	var c calls
 	first := migrated(t, setUpStore(t, dsn, c.counting(1, firstStep)))
@@ -111,6 +113,7 @@ func TestMigrateAppliesNewStepsToEveryTenantOnce(t *testing.T) {
 
 // What ends a migration in the middle, and how: the tenants before it are done, it has nothing, and those after it wait.
 func TestMigrateGoesOnWithTheTenantThatItEndedAt(t *testing.T) {
+	t.Parallel()
 	ways := map[string]func(ctx context.Context, tx pgx.Tx, cancel func()) error{
 		"an error":     func(context.Context, pgx.Tx, func()) error { return errors.New("on purpose") },
 		"cancellation": func(ctx context.Context, _ pgx.Tx, cancel func()) error { cancel(); return nil },
@@ -172,6 +175,7 @@ func setups(t testing.TB, store *Store) []string {
 }
 
 func TestProcessesThatMigrateAtOnceRunEachStepOnce(t *testing.T) {
+	t.Parallel()
 	dsn := pgtest.Database(t)
 	first := migrated(t, setUpStore(t, dsn, firstStep))
 	const tenants, processes = 12, 4
@@ -204,6 +208,7 @@ func TestProcessesThatMigrateAtOnceRunEachStepOnce(t *testing.T) {
 }
 
 func TestProgramWithFewerStepsWorksOnButMakesNoTenants(t *testing.T) {
+	t.Parallel()
 	dsn := pgtest.Database(t)
 	old := migrated(t, setUpStore(t, dsn, firstStep))
 	acme := newTenant(t, old, "acme")
@@ -232,6 +237,7 @@ func TestProgramWithFewerStepsWorksOnButMakesNoTenants(t *testing.T) {
 }
 
 func TestStepsCannotEndTheirTransactionNorKeepIt(t *testing.T) {
+	t.Parallel()
 	var kept pgx.Tx
 	store := setUpStore(t, pgtest.Database(t), func(ctx context.Context, tx pgx.Tx, _ string) error {
 		kept = tx
@@ -257,6 +263,7 @@ func TestStepsCannotEndTheirTransactionNorKeepIt(t *testing.T) {
 }
 
 func TestSetupThatMakesNoSenseIsRefused(t *testing.T) {
+	t.Parallel()
 	err := Options{Schema: "millrace", TenantSetup: []TenantStep{firstStep, nil}}.validate()
 	if err == nil || !strings.Contains(err.Error(), "Options.TenantSetup[1] is nil") {
 		t.Errorf("error %v", err)

@@ -45,6 +45,7 @@ func TestTenantsTakeLittleMemory(t *testing.T) {
 }
 
 func TestUnknownTenantsTakeNoPlaceInTheStatementCache(t *testing.T) {
+	t.Parallel()
 	store := newStore(t, connections(1))
 	for i := range 2 * preparedTenants {
 		ghost, err := store.ForTenant(fmt.Sprint("ghost", i))
@@ -65,6 +66,7 @@ func TestUnknownTenantsTakeNoPlaceInTheStatementCache(t *testing.T) {
 }
 
 func TestTenantNamesDoNotMixWithPlaceholders(t *testing.T) {
+	t.Parallel()
 	for _, name := range []string{"{tenant}", "{control}", "{stream}", "{expire}", `"`, "$1"} {
 		store := newStore(t)
 		tenant := newTenant(t, store, name)

@@ -10,6 +10,7 @@ import (
 )
 
 func TestUnknownTenantsAndProjectionsAreNamed(t *testing.T) {
+	t.Parallel()
 	store := newStore(t)
 	ctx := testContext(t)
 	if err := store.port().Ensure(ctx, []string{projection.DefaultTenant}, []string{"known"}); err != nil {

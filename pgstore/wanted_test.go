@@ -42,6 +42,7 @@ func free(t *testing.T, store *Store, node engine.Node) (counts [2]int) {
 }
 
 func TestClaimTakesWhatIsAskedForAndFreeAndNotStopped(t *testing.T) {
+	t.Parallel()
 	store := newStore(t)
 	names := []string{"dead", "free", "held", "not asked for", "paused", "stopped"}
 	rows := ensured(t, store, names...)
@@ -78,6 +79,7 @@ func TestClaimTakesWhatIsAskedForAndFreeAndNotStopped(t *testing.T) {
 }
 
 func TestWhoseLeasesAreFree(t *testing.T) {
+	t.Parallel()
 	store := newStore(t)
 	watcher, node, next := present(t, store, aNode()), aNode(), aNode()
 	s := present(t, store, node)
@@ -134,6 +136,7 @@ func TestWhoseLeasesAreFree(t *testing.T) {
 }
 
 func TestReleaseTellsTheNodesWhereItGaveSomethingBack(t *testing.T) {
+	t.Parallel()
 	store := newStore(t)
 	node := aNode()
 	listener := present(t, store, node)
@@ -170,6 +173,7 @@ func TestReleaseTellsTheNodesWhereItGaveSomethingBack(t *testing.T) {
 }
 
 func TestCountsAreApartForTheTenantsNamed(t *testing.T) {
+	t.Parallel()
 	store := newStore(t)
 	tenants := []string{projection.DefaultTenant, newTenant(t, store, "a").Name(), newTenant(t, store, "b").Name()}
 	if err := store.port().Ensure(testContext(t), tenants, []string{"p", "q"}); err != nil {
@@ -196,6 +200,7 @@ func TestCountsAreApartForTheTenantsNamed(t *testing.T) {
 }
 
 func TestProjectionIsWantedAsItWasSet(t *testing.T) {
+	t.Parallel()
 	store := newStore(t)
 	tenants := []string{projection.DefaultTenant, newTenant(t, store, "a").Name()}
 	if err := store.port().Ensure(testContext(t), tenants, []string{"p", "q"}); err != nil {
@@ -242,6 +247,7 @@ func TestProjectionIsWantedAsItWasSet(t *testing.T) {
 }
 
 func TestFailedIsKeptUnderTheFence(t *testing.T) {
+	t.Parallel()
 	store := newStore(t)
 	node := aNode()
 	lease := claimed(t, store, node, true, ensured(t, store, "p", "q")...)[0]
@@ -271,6 +277,7 @@ func TestFailedIsKeptUnderTheFence(t *testing.T) {
 }
 
 func TestStatusTellsForHowLongNobodyHeldALease(t *testing.T) {
+	t.Parallel()
 	store := newStore(t)
 	rows := ensured(t, store, "dead", "free", "held")
 	for i := range 2 {
