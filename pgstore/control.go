@@ -37,6 +37,7 @@ type controlSQL struct {
 	status          string
 	setWanted       string
 	wanted          string
+	wantedOfNode    string
 	setFailed       string
 	halt            string
 	skip            string
@@ -99,6 +100,7 @@ func newControlSQL(schema string) controlSQL {
 		status:          q("status"),
 		setWanted:       q("set_wanted"),
 		wanted:          q("wanted"),
+		wantedOfNode:    q("wanted_of_node"),
 		setFailed:       q("set_failed"),
 		halt:            q("halt"),
 		skip:            q("skip"),

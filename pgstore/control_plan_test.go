@@ -175,6 +175,8 @@ func TestNoControlStatementScansATable(t *testing.T) {
 		{"count_dead_letters", c.countLetters, []any{"t1", "p1", 0, []string{"parked"}, nil, nil, nil, nil}, 1},
 		{"claim of nothing", c.claim, []any{l.Owner, ids, true}, 0},
 		{"wanted", c.wanted, []any{ids}, 1},
+		{"wanted_of_node", c.wantedOfNode, []any{l.Owner}, 1},
+		{"pause_ended", query("pause_ended", "millrace", ""), []any{"t1", "p1", 0}, 1},
 		{"set_wanted", c.setWanted, []any{"t1", "p1", 0, "pause", c.controlChannel}, 1},
 		{"skip", c.skip, []any{l.Row}, 1},
 		{"halt", c.halt, []any{l.Row, l.Owner, l.Epoch, "bad"}, 1},
