@@ -83,7 +83,7 @@ func (w *idleWait) onBoard() (ask []string, here []ProjectionID, err error) {
 	for id, checked := range w.pending {
 		answer, final := w.env.Registry.Reached(id, w.heads[id.Tenant])
 		switch {
-		case !checked, errors.Is(answer, actors.ErrNotHere), errors.Is(answer, projection.ErrPaused):
+		case !checked, errors.Is(answer, actors.ErrNotHere):
 			asked[id.Tenant] = true
 		case answer != nil && w.halted(id):
 			asked[id.Tenant] = true // it may have been resumed
@@ -165,7 +165,7 @@ func (w *idleWait) judge(row engine.ProjectionRow, now map[string]int64, checked
 	}
 	switch head, read := now[row.ID.Tenant]; {
 	case !row.Wanted.Runs():
-		return false, notWanted(row.Wanted)
+		return false, projection.ErrPaused
 	case row.Halted, row.Failed != "" && row.OwnerAlive && !done:
 		return false, fmt.Errorf("%w: %s", projection.ErrFailed, row.Failed)
 	case read && row.Checkpoint > head:

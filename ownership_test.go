@@ -303,9 +303,7 @@ func TestAnyProcessControlsAProjectionAlsoInBackoff(t *testing.T) {
 	}{
 		{remote.Pause, millrace.StatePaused, projection.ErrPaused, 1},
 		{remote.Resume, millrace.StateWaiting, nil, 2},
-		{remote.Stop, millrace.StateStopped, projection.ErrStopped, 2},
 		{remote.Pause, millrace.StatePaused, projection.ErrPaused, 2},
-		{remote.Stop, millrace.StateStopped, projection.ErrStopped, 2},
 		{remote.Resume, millrace.StateWaiting, nil, 3},
 	} {
 		if err := step.command(b.ctx, id); err != nil {
@@ -314,7 +312,7 @@ func TestAnyProcessControlsAProjectionAlsoInBackoff(t *testing.T) {
 		b.eventually("it is "+string(step.state), is(step.state))
 		b.eventually("its owner is as it should be", func() bool {
 			p := b.status(remote, "p")
-			return (p.Owner == "") == (step.state == millrace.StateStopped) && p.Attempts == step.attempts
+			return (p.Owner == "") == (step.state == millrace.StatePaused) && p.Attempts == step.attempts
 		})
 		if step.waiting != nil {
 			if err := remote.WaitFor(b.ctx, id, last); !errors.Is(err, step.waiting) {

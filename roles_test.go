@@ -214,13 +214,11 @@ func (b *bundle) mustRunWithPoison() {
 		b.t.Errorf("purge: %d, %v", n, err)
 	}
 	stop()
-	for what, call := range map[string]func(context.Context, millrace.ProjectionID) error{"pause": first.Pause, "stop": first.Stop} {
-		if err := call(b.ctx, id); err != nil {
-			b.t.Errorf("%s: %v", what, err)
-		}
-		if err := first.Resume(b.ctx, id); err != nil {
-			b.t.Errorf("resume: %v", err)
-		}
+	if err := first.Pause(b.ctx, id); err != nil {
+		b.t.Errorf("pause: %v", err)
+	}
+	if err := first.Resume(b.ctx, id); err != nil {
+		b.t.Errorf("resume: %v", err)
 	}
 	last := b.append("a", 10).Positions[9]
 	for _, name := range []string{"p", "d"} {

@@ -248,34 +248,52 @@ func (r *Runtime) tenants(ctx context.Context) ([]string, error) {
 	return all, nil
 }
 
-// Pause lets a projection run no further batch, on whatever node it runs, until it is resumed. It acts at once, but does
-// not disturb a batch that is under way. Its node keeps its lease and its place. It outlives restarts.
+// Pause stops a projection, on whatever node it runs, until it is resumed. It returns when nothing of the projection runs any
+// more: its node has finished the batch under way and released the lease. A dead node's lease is taken away. A pause outlives
+// restarts.
+//
+// If ctx ends first Pause returns its error, and the projection is paused all the same. If the projection is resumed first
+// Pause returns projection.ErrResumed. A handler must not pause its own projection: Pause would wait for the handler.
 func (r *Runtime) Pause(ctx context.Context, id ProjectionID) error {
-	return r.store.SetWanted(ctx, id, engine.WantPause)
+	if err := r.store.SetWanted(ctx, id, engine.WantPause); err != nil {
+		return err
+	}
+	if err := r.pauseEnded(ctx, id); err != nil {
+		return fmt.Errorf("wait for the pause of %s: %w", engine.FullID(id), err)
+	}
+	return nil
 }
 
-// Stop is like Pause, and the node gives the lease back: nobody holds it until the projection is resumed.
-func (r *Runtime) Stop(ctx context.Context, id ProjectionID) error {
-	return r.store.SetWanted(ctx, id, engine.WantStop)
+// pauseEnded waits until nothing of a paused projection runs any more, also through an outage of the database.
+func (r *Runtime) pauseEnded(ctx context.Context, id ProjectionID) error {
+	const first, most = 2 * time.Millisecond, 100 * time.Millisecond
+	for delay := first; ; delay = min(2*delay, most) {
+		free, err := r.store.PauseEnded(ctx, id)
+		switch {
+		case err == nil && free:
+			return nil
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case err != nil && r.store.Classify(err).Class != engine.Infrastructure:
+			return err
+		}
+		select {
+		case <-time.After(delay):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
 }
 
-// Resume takes Pause and Stop back. A projection that waits, for its next attempt or for something to be mended, tries at
-// once. One that stopped at an event tries that again, and its attempts are counted anew.
+// Resume ends a pause: a node claims the lease and goes on. A projection that waits, for its next attempt or for something to be
+// mended, tries at once. One that stopped at an event tries that again, and its attempts are counted anew.
 func (r *Runtime) Resume(ctx context.Context, id ProjectionID) error {
 	return r.store.SetWanted(ctx, id, engine.WantRun)
 }
 
-// notWanted is why a projection does not run.
-func notWanted(wanted engine.DesiredState) error {
-	if wanted == engine.WantStop {
-		return projection.ErrStopped
-	}
-	return projection.ErrPaused
-}
-
 // WaitFor returns when the projection has handled, parked, skipped, or passed over everything up to position, wherever it runs:
-// after an append it waits until the read model shows one's own write. It returns early with projection.ErrPaused or
-// projection.ErrStopped; with projection.ErrFailed and the reason; with projection.ErrUnknownProjection or
+// after an append it waits until the read model shows one's own write. It returns early with
+// projection.ErrPaused; with projection.ErrFailed and the reason; with projection.ErrUnknownProjection or
 // projection.ErrUnknownTenant; or with ctx's error.
 //
 // After a crash or a failover that lost commits, positions are handed out again. Until this node has noticed that, which
@@ -312,7 +330,7 @@ func (r *Runtime) waitFor(ctx context.Context, id ProjectionID, position int64) 
 		case err == nil && row.Checkpoint >= position:
 			return nil
 		case err == nil && !row.Wanted.Runs():
-			return notWanted(row.Wanted)
+			return projection.ErrPaused
 		case err == nil && row.Failed != "" && (row.OwnerAlive || row.Halted):
 			return fmt.Errorf("%w: %s", projection.ErrFailed, row.Failed)
 		}
@@ -324,11 +342,10 @@ func (r *Runtime) waitFor(ctx context.Context, id ProjectionID, position int64) 
 	}
 }
 
-// resumed tells that somebody has resumed a projection which on this node still seems to be paused, or to have stopped at
-// an event: the notice is under way.
+// resumed reports whether a projection was resumed that on this node still waits at an event: the notice is under way.
 func (r *Runtime) resumed(ctx context.Context, env *actors.Deps, id ProjectionID, answer error) bool {
 	entry, _ := env.Registry.Get(id)
-	if !errors.Is(answer, projection.ErrPaused) && !(errors.Is(answer, projection.ErrFailed) && entry.Halted) {
+	if !errors.Is(answer, projection.ErrFailed) || !entry.Halted {
 		return false
 	}
 	row, err := r.row(ctx, id)

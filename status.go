@@ -27,10 +27,8 @@ const (
 	// database. The reason says which. The projection goes on by itself when the object exists. See
 	// Projection.MissingObjectTimeout.
 	StateMissingObject State = "missing object"
-	// StatePaused means that it is paused.
+	// StatePaused means that it is paused: no node runs it until it is resumed.
 	StatePaused State = "paused"
-	// StateStopped means that it is stopped, and no node holds the lease.
-	StateStopped State = "stopped"
 	// StateFailed means that it stopped until what the reason says is repaired. If the reason is an event, it must also be
 	// resumed.
 	StateFailed State = "failed"
@@ -261,8 +259,6 @@ func projectionStatus(row engine.ProjectionRow, head int64, entry actors.Project
 		if entry.Reason != nil {
 			s.Reason = entry.Reason.Error()
 		}
-	case row.Wanted == engine.WantStop:
-		s.State = StateStopped
 	case !row.Wanted.Runs():
 		s.State = StatePaused
 	case row.Halted:

@@ -52,13 +52,22 @@ type ProjectionEntry struct {
 	Changed time.Time
 }
 
-// Board is where actors publish what others may look at without asking them: status, health, and those who wait for a
+// Working reports whether the projection has work to do or work under way. One that waits for a slot does not count.
+func (e ProjectionEntry) Working() bool {
+	runs := e.State == Live || e.State == CatchUp || e.State == Starting
+	return !e.Queued && (!e.Busy.IsZero() || runs && e.Position < e.Mark)
+}
+
+// Registry is where actors publish what others may look at without asking them: status, health, and those who wait for a
 // position.
 type Registry struct {
 	mu      sync.Mutex
 	entries map[projection.ID]*slot
 	feeds   map[string]FeedEntry
-	session SessionEntry
+	// working and workingFeeds are those that have work to do, so that the watchdog need not look at all.
+	working      map[projection.ID]bool
+	workingFeeds map[string]bool
+	session      SessionEntry
 	// sessionNews is closed when session changes; nil while nobody waits for that.
 	sessionNews chan struct{}
 	stuck       int
@@ -107,8 +116,6 @@ func (s *slot) verdict(position int64) (answer error, final bool) {
 		return ErrNotHere, true
 	case s.Position >= position:
 		return nil, true
-	case s.State == Paused:
-		return projection.ErrPaused, true
 	case s.State == Failed:
 		return failedFor(s.Reason), true
 	}
@@ -134,7 +141,8 @@ func (s *slot) tell() {
 }
 
 func newBoard() *Registry {
-	return &Registry{entries: make(map[projection.ID]*slot), feeds: make(map[string]FeedEntry)}
+	return &Registry{entries: make(map[projection.ID]*slot), feeds: make(map[string]FeedEntry),
+		working: make(map[projection.ID]bool), workingFeeds: make(map[string]bool)}
 }
 
 func (b *Registry) slot(id projection.ID) *slot {
@@ -154,7 +162,17 @@ func (b *Registry) publish(id projection.ID, change func(*ProjectionEntry)) {
 	s.present = true
 	change(&s.ProjectionEntry)
 	s.Changed = time.Now()
+	b.track(id, s)
 	s.tell()
+}
+
+// track keeps the entry among those that have work to do, or not.
+func (b *Registry) track(id projection.ID, s *slot) {
+	if s.present && s.Working() {
+		b.working[id] = true
+	} else {
+		delete(b.working, id)
+	}
 }
 
 // amend changes the entry of a projection that is on the board. Work whose actor is gone by now brings none back.
@@ -164,6 +182,7 @@ func (b *Registry) amend(id projection.ID, change func(*ProjectionEntry)) {
 	if s, ok := b.entries[id]; ok && s.present {
 		change(&s.ProjectionEntry)
 		s.Changed = time.Now()
+		b.track(id, s)
 	}
 }
 
@@ -174,6 +193,7 @@ func (b *Registry) withdraw(id projection.ID) {
 	s := b.slot(id)
 	s.present = false
 	s.ProjectionEntry = ProjectionEntry{Applied: s.Applied}
+	b.track(id, s)
 	s.tell()
 }
 
@@ -199,6 +219,17 @@ func (b *Registry) All() map[projection.ID]ProjectionEntry {
 		}
 	}
 	return all
+}
+
+// Working returns the entries of the projections of this node that have work to do or work under way.
+func (b *Registry) Working() map[projection.ID]ProjectionEntry {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	working := make(map[projection.ID]ProjectionEntry, len(b.working))
+	for id := range b.working {
+		working[id] = b.entries[id].ProjectionEntry
+	}
+	return working
 }
 
 // ErrNotHere tells that this node does not run the projection.
@@ -256,6 +287,9 @@ func (b *Registry) publishFeed(tenant string, change func(*FeedEntry)) {
 	entry := b.feeds[tenant]
 	change(&entry)
 	b.feeds[tenant] = entry
+	if delete(b.workingFeeds, tenant); !entry.Busy.IsZero() {
+		b.workingFeeds[tenant] = true
+	}
 }
 
 // withdrawFeed takes the entry of a feed down.
@@ -263,6 +297,7 @@ func (b *Registry) withdrawFeed(tenant string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	delete(b.feeds, tenant)
+	delete(b.workingFeeds, tenant)
 }
 
 // Feeds returns the entries of this node's feeds by tenant.
@@ -272,6 +307,17 @@ func (b *Registry) Feeds() map[string]FeedEntry {
 	feeds := make(map[string]FeedEntry, len(b.feeds))
 	for tenant, entry := range b.feeds {
 		feeds[tenant] = entry
+	}
+	return feeds
+}
+
+// WorkingFeeds returns the entries of this node's feeds that are at work, by tenant.
+func (b *Registry) WorkingFeeds() map[string]FeedEntry {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	feeds := make(map[string]FeedEntry, len(b.workingFeeds))
+	for tenant := range b.workingFeeds {
+		feeds[tenant] = b.feeds[tenant]
 	}
 	return feeds
 }

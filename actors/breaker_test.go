@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -20,7 +19,6 @@ var errDown = errors.New("the service is down")
 // forgetful is a store that keeps no failure.
 type forgetful struct {
 	*memory
-	paused atomic.Bool
 	told   chan projection.Failure
 	answer error
 }
@@ -56,12 +54,6 @@ func depend(t *testing.T, answer error) *dependent {
 		batches: make(chan int, 10), ends: make(chan error, 10)}
 	o.store.events = envelopes(9)
 	o.env.Store = d.store
-	o.reread = func(lease engine.Lease) engine.Lease {
-		if lease.Desired = engine.WantRun; d.store.paused.Load() {
-			lease.Desired = engine.WantPause
-		}
-		return lease
-	}
 	o.def.Breaker = engine.BreakerDefaults(projection.BreakerPolicy{IsOutage: func(err error) bool { return errors.Is(err, errDown) }, Failures: 1})
 	o.def.Apply = func(ctx context.Context, _ engine.Lease, batch engine.Batch) error {
 		d.batches <- len(batch.Events)
@@ -125,25 +117,6 @@ func TestProbeIsOneEventWhateverTheDatabaseWasTold(t *testing.T) {
 	d.end(4, nil)
 	d.end(2, nil)
 	d.eventually("it is done", func() bool { e := d.entry(); return e.State == Live && e.Position == 9 })
-}
-
-func TestPausedProjectionAsksForNoEndOfItsWait(t *testing.T) {
-	d := depend(t, nil)
-	if got := receive(d.outside, d.batches); got != 9 {
-		t.Fatalf("a batch of %d events", got)
-	}
-	d.store.paused.Store(true)
-	d.send(d.pid, &messages.Wanted{Paused: true})
-	d.eventually("it is paused", func() bool { return d.entry().State == Paused })
-	d.ends <- errDown
-	d.eventually("the breaker is open", func() bool { return d.entry().Breaker == projection.BreakerOpen })
-	if e := d.entry(); e.State != Paused || e.Reason != nil || len(d.store.told) != 0 {
-		t.Errorf("%+v", e)
-	}
-	d.store.paused.Store(false)
-	d.send(d.pid, &messages.Wanted{})
-	d.end(1, nil)
-	d.eventually("it is closed", func() bool { return d.entry().Breaker == projection.BreakerClosed })
 }
 
 // What a handler depends on may be another PostgreSQL, whose errors look like those of ours. Those of its own batch's connection

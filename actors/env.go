@@ -1,4 +1,16 @@
-// Package actors are the node, the listener, the feeds and the projections of a runtime, and the one shell around them.
+// Package actors are the node, the listener, the feeds and the projections of a runtime, and the one shell around them. It is
+// part of the engine and promises no compatibility.
+//
+//   - The node decides which leases this process claims and releases. It alone knows which it holds (ownership.Table), and asks
+//     the supervisor to run, drain and retire their projections. It also serves reads of leases, lazy checkpoints and the poll of
+//     heads, one statement for many projections.
+//   - The listener owns the session connection: notifications, heartbeats, the look at other nodes.
+//   - A feed settles and reads the end of one tenant's events for all projections of it.
+//   - A projection owns its checkpoint while it holds the lease. Only the database can say that the lease is lost.
+//
+// All messages between them pass through the supervisor, so that each may be started again without the others. Messages about a
+// lease carry its row and epoch; those about an earlier epoch are dropped. When the node is started again, it is told which
+// projections run, reads from the database which leases it owns, and asks for the difference.
 //
 // Receive never blocks: work on the database runs in a goroutine of its own that posts its result back to the actor's
 // mailbox. An actor that was stopped has another name when it is started again, so a late result finds nobody.

@@ -13,18 +13,20 @@ import (
 	"github.com/millrace-go/millrace/messages"
 )
 
-// listener owns the node's session connection: it wakes the feed that a notification concerns, and tells the node of
-// heartbeats and of the loss of the connection.
+// listener owns the node's session connection: it wakes the feed that a notification concerns, and reports to the node, by way
+// of the supervisor, other notifications, heartbeats and the loss of the connection.
 type listener struct {
 	env    *Deps
-	node   *actor.PID
 	log    *zap.Logger
 	cancel context.CancelFunc
+	// session and neighbours are what was reported last; session is nil while there is no connection.
+	session    *messages.SessionUp
+	neighbours *messages.Neighbours
 }
 
 // NewListener makes the listener of a node.
-func NewListener(env *Deps, node *actor.PID) *actor.Props {
-	return Props("listener", env.Log, &listener{env: env, node: node, log: env.Log})
+func NewListener(env *Deps) *actor.Props {
+	return Props("listener", env.Log, &listener{env: env, log: env.Log})
 }
 
 func (l *listener) Start(ctx actor.Context) {
@@ -40,7 +42,7 @@ func (l *listener) Start(ctx actor.Context) {
 	}()
 }
 
-// Stop ends the listener, with which the node departs: from then on its leases are others' to claim.
+// Stop ends the listener. At the end of the runtime the node departs with it: from then on others may claim its leases.
 func (l *listener) Stop(actor.Context) {
 	l.env.Registry.publishSession(func(e *SessionEntry) { e.Connected = false })
 	l.cancel()
@@ -50,16 +52,38 @@ func (l *listener) Handle(ctx actor.Context, msg any) {
 	switch msg := msg.(type) {
 	case *messages.Notified:
 		if msg.Notice.Control {
-			ctx.Send(l.node, msg)
+			ctx.Send(ctx.Parent(), msg)
 		} else {
 			l.env.Feeds.Wake(msg.Notice.Tenant)
 		}
 	case *messages.Neighbours:
-		ctx.Send(l.node, msg)
-	case *messages.SessionUp, *messages.SessionLost, *messages.Beaten:
+		l.neighbours = msg
+		ctx.Send(ctx.Parent(), msg)
+	case *messages.SessionUp:
+		l.session = msg
 		l.publish(msg)
-		ctx.Send(l.node, msg)
+		ctx.Send(ctx.Parent(), msg)
+	case *messages.SessionLost:
+		l.session = nil
+		l.publish(msg)
+		ctx.Send(ctx.Parent(), msg)
+	case *messages.Beaten:
+		l.publish(msg)
+		ctx.Send(ctx.Parent(), msg)
+	case *messages.Report:
+		l.report(ctx)
 	}
+}
+
+// report repeats to a node that was started again what the last one knew.
+func (l *listener) report(ctx actor.Context) {
+	if l.session == nil {
+		return
+	}
+	if l.neighbours != nil {
+		ctx.Send(ctx.Parent(), l.neighbours)
+	}
+	ctx.Send(ctx.Parent(), &messages.SessionUp{Again: true, Pooled: l.session.Pooled})
 }
 
 func (l *listener) publish(msg any) {
@@ -108,10 +132,10 @@ func (l *listener) listen(ctx context.Context, self *actor.PID) {
 	}
 }
 
-// end closes a session. At the end of the listener the node departs, too; where only the connection is lost, it is as
-// alive as its heartbeat.
+// end closes a session. At the end of the runtime the node departs, too. Where only the connection is lost, or the listener is
+// started again, the node is as alive as its heartbeat.
 func (l *listener) end(ctx context.Context, session engine.Session) {
-	ended := ctx.Err() != nil
+	ended := l.env.accept.Err() != nil
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
 	var err error

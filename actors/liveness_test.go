@@ -102,8 +102,8 @@ func TestNobodyKeepsEventsThatAreNotNeededSoon(t *testing.T) {
 			o.mustApply(1, 2, 3)
 			o.store.change(func(m *memory) { m.events = nil })
 		},
-		"paused": func(o *outside, page []event.Envelope) {
-			o.lease.Desired = engine.WantPause
+		"halted": func(o *outside, page []event.Envelope) {
+			o.lease.Halted, o.lease.Failed = true, "halted"
 			o.send(o.projection(), &messages.TailAdvanced{Mark: 3, Events: page})
 		},
 	} {

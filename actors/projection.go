@@ -80,16 +80,12 @@ func (a *projectionActor) input(msg any) machine.Input {
 		return machine.TailFailed{Err: msg.Err}
 	case *messages.TailDropped:
 		return machine.TailDropped{}
-	case *messages.Confirm:
+	case *messages.Revalidate:
 		return machine.Confirm{Row: msg.Lease}
-	case *messages.Doubt:
-		return machine.Revalidate{}
 	case *messages.Unanswered:
 		return machine.Unanswered{}
 	case *messages.ServerAnswers:
 		return machine.GateAnswered{Row: msg.Lease, Waited: msg.Waited, Jitter: rand.Float64()}
-	case *messages.Wanted:
-		return machine.DesiredState{Paused: msg.Paused}
 	case *messages.Resume:
 		return machine.Resumed{}
 	case *messages.Commanded:
@@ -158,10 +154,9 @@ func (a *projectionActor) carryOut(ctx actor.Context, e machine.Effect) {
 	case machine.AskGate:
 		ctx.Request(ctx.Parent(), &messages.Faulted{Fault: e.Fault})
 	case machine.DrainDone:
-		ctx.Request(ctx.Parent(), &messages.Drained{ID: a.worker.id, Advance: e.Advance})
+		ctx.Request(ctx.Parent(), &messages.Drained{Advance: e.Advance})
 	case machine.LeaseGone:
-		ctx.Request(ctx.Parent(), &messages.Ended{Lease: a.m.Row, Reason: e.Reason})
-		ctx.Stop(ctx.Self())
+		ctx.Request(ctx.Parent(), &messages.LeaseLost{Key: a.m.Row.Key()})
 	case machine.Log:
 		if line := a.log.Check(e.Level, e.Message); line != nil {
 			line.Write(e.Fields...)

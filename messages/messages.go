@@ -7,7 +7,6 @@ import (
 
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/engine"
-	"github.com/millrace-go/millrace/projection"
 )
 
 // To a feed.
@@ -50,20 +49,43 @@ type (
 	// Recheck asks a feed to forget everything and begin anew, unless it began in this incarnation of the server. 0 means in
 	// any case.
 	Recheck struct{ Incarnation engine.Incarnation }
-	// Confirm sends a projection its lease as the database has it. If it differs from the projection's own, the projection
-	// reads it once more.
-	Confirm struct{ Lease engine.Lease }
-	// Doubt asks a projection to read its lease anew, and to go on from there.
-	Doubt struct{}
 	// Unanswered is sent to a projection when the node was restarted: its open requests get no answer.
 	Unanswered struct{}
-	// Wanted tells a projection whether it is wanted to pause.
-	Wanted struct{ Paused bool }
-	// Commanded tells a projection that there is something to do with its dead letters.
-	Commanded struct{}
-	// Drain asks a projection to finish what it is at and to report Drained, and the node to claim no more and to report
-	// Left.
-	Drain struct{}
+	// Commanded reports that there are commands for the projection's dead letters. It comes from the node.
+	Commanded struct{ Key engine.LeaseKey }
+	// Drain asks a projection to finish the work under way and to report Drained. One that is drained reports again. It comes from
+	// the node.
+	Drain struct{ Key engine.LeaseKey }
+	// Revalidate gives a projection its lease as the database has it. If it differs from the projection's own, the projection
+	// reads it once more. It comes from the node.
+	Revalidate struct {
+		Key   engine.LeaseKey
+		Lease engine.Lease
+	}
+)
+
+// From the node to the supervisor, about one lease. Those about projections are passed on.
+type (
+	// Run asks for the projection of a lease to be started. It replaces the actor of an earlier lease of the row.
+	Run struct{ Lease engine.Lease }
+	// Retire asks for the projection to be stopped, since its lease is over.
+	Retire struct{ Key engine.LeaseKey }
+	// Resumed reports that the projection was resumed by a person: it tries again at once, whatever it waits for.
+	Resumed struct{ Key engine.LeaseKey }
+	// AllReleased answers ReleaseAll.
+	AllReleased struct{}
+)
+
+// To the node.
+type (
+	// ReleaseAll asks the node to claim no more and to release all leases, each when its projection is drained. It answers
+	// AllReleased.
+	ReleaseAll struct{}
+	// Drained reports that a projection is at rest, and where. The supervisor reports it for a projection without an actor.
+	Drained struct{ Advance engine.Advance }
+	// LeaseLost reports that a projection found its lease lost, and does nothing until it is retired. The supervisor reports it
+	// when it is asked to drain a projection that it does not run.
+	LeaseLost struct{ Key engine.LeaseKey }
 )
 
 // To the supervisor.
@@ -73,33 +95,6 @@ type (
 	Faulted struct{ Fault *engine.Fault }
 	// Recovered reports that work succeeded after a fault that was none of an event's.
 	Recovered struct{}
-	// Ended reports that a projection's actor ends because its lease is gone. Reason is nil where it was given back.
-	Ended struct {
-		Lease  engine.Lease
-		Reason error
-	}
-	// Drained reports that a projection is at rest, and where.
-	Drained struct {
-		ID      projection.ID
-		Advance engine.Advance
-	}
-	// Left reports that the node, asked to drain, claims nothing any more.
-	Left struct{}
-	// Claimed reports leases that the node has got.
-	Claimed struct{ Leases []engine.Lease }
-	// Owned reports all leases that the node holds, after their projections may have missed something.
-	Owned struct{ Leases []engine.Lease }
-	// WantedStates reports what is wanted of the projections of Rows: States has those that are not merely to run. Of those in
-	// Asked somebody has just asked to run, to pause or to stop.
-	WantedStates struct {
-		Rows   []int32
-		States map[int32]engine.Orders
-		Asked  map[int32]bool
-	}
-	// Doubted reports leases that the database says are not this node's any more.
-	Doubted struct{ Rows []int32 }
-	// Surrender asks for leases to be given back, each when the batch of its projection that is under way has ended.
-	Surrender struct{ Rows []int32 }
 )
 
 // Between listener, node and supervisor.
@@ -115,8 +110,8 @@ type (
 	Neighbours struct{ Found engine.Neighbours }
 	// Notified tells of a notification.
 	Notified struct{ Notice engine.Notice }
-	// Reconcile asks the node to look for leases to claim.
-	Reconcile struct{}
+	// Report asks the listener to repeat what it has told the node: SessionUp and Neighbours.
+	Report struct{}
 	// LeaseRequest asks the node to read a lease. Op comes back with the answer.
 	LeaseRequest struct {
 		Lease engine.Lease

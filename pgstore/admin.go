@@ -2,6 +2,7 @@ package pgstore
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -32,9 +33,9 @@ func (s port) Projections(ctx context.Context, tenants []string) ([]engine.Proje
 	return list, nil
 }
 
-// SetWanted says whether a projection is wanted to run, to pause or to stop, and tells its owner, wherever it is. To run
-// clears its failure; if it had stopped at an event, the attempts at that event are counted anew. It returns ErrUnknownTenant
-// or ErrUnknownProjection where there is none of that name.
+// SetWanted sets whether a projection should run or pause, and notifies its owner, wherever it is. To run clears its failure; if it
+// had stopped at an event, the attempts at that event are counted anew. It returns ErrUnknownTenant or ErrUnknownProjection if
+// there is none of that name.
 func (s port) SetWanted(ctx context.Context, id projection.ID, wanted engine.DesiredState) error {
 	id = engine.FullID(id)
 	return s.durable(ctx, fmt.Sprintf("set the wanted state of %s", id), func(tx pgx.Tx) error {
@@ -63,9 +64,37 @@ func (s *Store) unknown(ctx context.Context, q rowQuerier, id projection.ID) err
 	return nil
 }
 
-// Wanted tells of which of these leases' projections more is wanted than that they run.
-func (s port) Wanted(ctx context.Context, rows []int32) (map[int32]engine.Orders, error) {
-	found, err := s.pool.Query(ctx, s.control.sql("wanted"), rows)
+// PauseEnded reports whether nothing of a paused projection runs any more: its lease is free. A dead owner's lease is taken
+// away and left free, and what is left of that owner's batches is ended. It returns projection.ErrResumed if the projection
+// was resumed meanwhile.
+func (s port) PauseEnded(ctx context.Context, id projection.ID) (free bool, err error) {
+	id = engine.FullID(id)
+	var wanted engine.DesiredState
+	var taken int64
+	var began time.Time
+	err = s.pool.QueryRow(ctx, s.control.sql("pause_ended"), id.Tenant, id.Name, id.Partition).Scan(&wanted, &free, &taken, &began)
+	switch {
+	case errors.Is(err, pgx.ErrNoRows):
+		return false, projection.ErrUnknownProjection
+	case err != nil:
+		return false, storeFault(err)
+	case wanted.Runs():
+		return false, projection.ErrResumed
+	}
+	if taken != 0 {
+		s.endLeftovers(ctx, []int64{taken}, began)
+	}
+	return free, nil
+}
+
+// Wanted returns what is asked of the projections of these rows, or with nil of all whose leases the node holds. Those that
+// should run and have no commands are left out.
+func (s port) Wanted(ctx context.Context, node engine.Node, rows []int32) (map[int32]engine.Orders, error) {
+	sql, of := s.control.sql("wanted"), any(rows)
+	if rows == nil {
+		sql, of = s.control.sql("wanted_of_node"), node.ID
+	}
+	found, err := s.pool.Query(ctx, sql, of)
 	if err != nil {
 		return nil, fmt.Errorf("read wanted states: %w", storeFault(err))
 	}

@@ -175,6 +175,8 @@ func TestNoControlStatementScansATable(t *testing.T) {
 		{"count_dead_letters", c.sql("count_dead_letters"), []any{"t1", "p1", 0, []string{"parked"}, nil, nil, nil, nil}, 1},
 		{"claim of nothing", c.sql("claim"), []any{l.Owner, ids, true}, 0},
 		{"wanted", c.sql("wanted"), []any{ids}, 1},
+		{"wanted_of_node", c.sql("wanted_of_node"), []any{l.Owner}, 1},
+		{"pause_ended", c.sql("pause_ended"), []any{"t1", "p1", 0}, 1},
 		{"set_wanted", c.sql("set_wanted"), []any{"t1", "p1", 0, "pause", c.controlChannel}, 1},
 		{"skip", c.sql("skip"), []any{l.Row}, 1},
 		{"halt", c.sql("halt"), []any{l.Row, l.Owner, l.Epoch, "bad"}, 1},

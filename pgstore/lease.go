@@ -63,10 +63,15 @@ func (s port) Claim(ctx context.Context, node engine.Node, rows []int32, judge b
 	if err != nil || len(claim.taken) == 0 {
 		return claim.leases, err
 	}
-	if _, err := s.pool.Exec(ctx, endLeftovers, int64(uint32(s.control.batchClass)), claim.taken, claim.began); err != nil {
+	s.endLeftovers(ctx, claim.taken, claim.began)
+	return claim.leases, nil
+}
+
+// endLeftovers ends the sessions in which batches of dead owners of these rows, begun before that time, still run.
+func (s *Store) endLeftovers(ctx context.Context, rows []int64, before time.Time) {
+	if _, err := s.pool.Exec(ctx, endLeftovers, int64(uint32(s.control.batchClass)), rows, before); err != nil {
 		s.log.Debug("ending the batches of dead owners failed", zap.Error(err))
 	}
-	return claim.leases, nil
 }
 
 // claim is what a claim got: taken are the rows of leases of dead owners, began is when it began, by the server's clock.

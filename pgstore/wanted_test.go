@@ -41,10 +41,10 @@ func free(t *testing.T, store *Store, node engine.Node) (counts [2]int) {
 	return counts
 }
 
-func TestClaimTakesWhatIsAskedForAndFreeAndNotStopped(t *testing.T) {
+func TestClaimTakesWhatIsAskedForAndFreeAndNotPaused(t *testing.T) {
 	t.Parallel()
 	store := newStore(t)
-	names := []string{"dead", "free", "held", "not asked for", "paused", "stopped"}
+	names := []string{"dead", "free", "held", "not asked for", "paused"}
 	rows := ensured(t, store, names...)
 	gone, alive, next := aNode(), aNode(), aNode()
 	present(t, store, alive)
@@ -52,18 +52,15 @@ func TestClaimTakesWhatIsAskedForAndFreeAndNotStopped(t *testing.T) {
 	claimed(t, store, alive, true, rows[2])
 	mustExec(t, store, "update millrace.leases set unclean = 2, checkpoint = 7 where id = any($1)", rows[:3])
 	mustExec(t, store, "update millrace.projections set failed = 'why', attempts = 3, failing_position = 8, last_error = 'bad' where id = $1", rows[1])
-	for i, wanted := range map[int]engine.DesiredState{4: engine.WantPause, 5: engine.WantStop} {
-		if err := store.port().SetWanted(testContext(t), projection.ID{Name: names[i]}, wanted); err != nil {
-			t.Fatal(err)
-		}
+	if err := store.port().SetWanted(testContext(t), projection.ID{Name: names[4]}, engine.WantPause); err != nil {
+		t.Fatal(err)
 	}
-	asked := slices.Concat(rows[:3], rows[4:], []int32{rows[5] + 1000})
+	asked := slices.Concat(rows[:3], rows[4:], []int32{rows[4] + 1000})
 	id := func(i int) projection.ID { return engine.FullID(projection.ID{Name: names[i]}) }
 	want := []engine.Lease{
 		{Row: rows[0], ID: id(0), Owner: next.ID, Epoch: 2, Checkpoint: 7, CrashCount: 3, Desired: engine.WantRun},
 		{Row: rows[1], ID: id(1), Owner: next.ID, Epoch: 1, Checkpoint: 7, CrashCount: 2, Desired: engine.WantRun,
 			Attempts: 3, FailingPosition: 8, LastError: "bad"}, // the owner that failed is another
-		{Row: rows[4], ID: id(4), Owner: next.ID, Epoch: 1, Desired: engine.WantPause},
 	}
 	for i := range want {
 		want[i].Incarnation = one[engine.Incarnation](t, store, "select millrace.incarnation()")
@@ -71,7 +68,7 @@ func TestClaimTakesWhatIsAskedForAndFreeAndNotStopped(t *testing.T) {
 	if leases := claimed(t, store, next, true, asked...); !slices.Equal(leases, want) {
 		t.Errorf("claimed %+v, want %+v", leases, want)
 	}
-	for i, want := range []leaseState{{next.ID, false, 3, 2}, {next.ID, false, 2, 1}, {alive.ID, false, 2, 1}, {"", true, 0, 0}, {next.ID, false, 0, 1}, {"", true, 0, 0}} {
+	for i, want := range []leaseState{{next.ID, false, 3, 2}, {next.ID, false, 2, 1}, {alive.ID, false, 2, 1}, {"", true, 0, 0}, {"", true, 0, 0}} {
 		if got := stateOf(t, store, rows[i]); got != want {
 			t.Errorf("%s: %+v, want %+v", names[i], got, want)
 		}
@@ -179,8 +176,7 @@ func TestCountsAreApartForTheTenantsNamed(t *testing.T) {
 	if err := store.port().Ensure(testContext(t), tenants, []string{"p", "q"}); err != nil {
 		t.Fatal(err)
 	}
-	mustExec(t, store, "update millrace.projections set wanted = 'stop' where tenant = 'a' and name = 'q' or tenant = 'b' and name = 'p'")
-	mustExec(t, store, "update millrace.projections set wanted = 'pause' where tenant = 'a' and name = 'p'")
+	mustExec(t, store, "update millrace.projections set wanted = 'pause' where tenant = 'a' and name = 'q' or tenant = 'b' and name = 'p'")
 	for _, test := range []struct {
 		named []string
 		want  map[engine.Want]bool
@@ -209,7 +205,7 @@ func TestProjectionIsWantedAsItWasSet(t *testing.T) {
 	mustExec(t, store, "update millrace.projections set failed = 'why'")
 	listener, id := present(t, store, aNode()), projection.ID{Tenant: "a", Name: "p"}
 	row := one[int32](t, store, "select id from millrace.projections where tenant = 'a' and name = 'p'")
-	for _, wanted := range []engine.DesiredState{engine.WantPause, engine.WantStop, engine.WantStop, engine.WantRun} {
+	for _, wanted := range []engine.DesiredState{engine.WantPause, engine.WantPause, engine.WantRun} {
 		if err := store.port().SetWanted(testContext(t), id, wanted); err != nil {
 			t.Fatal(err)
 		}
@@ -220,24 +216,30 @@ func TestProjectionIsWantedAsItWasSet(t *testing.T) {
 		if wanted.Runs() {
 			want = nil
 		}
-		if got, err := store.port().Wanted(testContext(t), []int32{row - 1, row, row + 1}); err != nil || !maps.Equal(got, want) {
+		if got, err := store.port().Wanted(testContext(t), engine.Node{}, []int32{row - 1, row, row + 1}); err != nil || !maps.Equal(got, want) {
 			t.Errorf("%s: wanted are %v, %v", wanted, got, err)
 		}
+		owner := engine.Node{ID: "22222222-2222-2222-2222-222222222222"}
+		mustExec(t, store, "update millrace.leases set owner = $1 where id = $2", owner.ID, row)
+		if got, err := store.port().Wanted(testContext(t), owner, nil); err != nil || !maps.Equal(got, want) {
+			t.Errorf("%s: of the node are wanted %v, %v", wanted, got, err)
+		}
+		mustExec(t, store, "update millrace.leases set owner = null")
 		if failed := one[int](t, store, "select count(failed) from millrace.projections"); (failed == 3) != wanted.Runs() || failed < 3 {
 			t.Errorf("%s: %d projections are failed", wanted, failed)
 		}
-		claimable := map[engine.DesiredState]int{engine.WantRun: 2, engine.WantPause: 2, engine.WantStop: 1}[wanted]
+		claimable := map[engine.DesiredState]int{engine.WantRun: 2, engine.WantPause: 1}[wanted]
 		if got := free(t, store, engine.Node{Projections: []string{"p"}}); got != [2]int{claimable, claimable} {
 			t.Errorf("%s: %v leases are free, want %d", wanted, got, claimable)
 		}
 	}
-	if got, err := store.port().Wanted(testContext(t), nil); err != nil || len(got) != 0 {
+	if got, err := store.port().Wanted(testContext(t), engine.Node{}, []int32{}); err != nil || len(got) != 0 {
 		t.Errorf("of none are wanted %v, %v", got, err)
 	}
 	for unknown, want := range map[projection.ID]error{
 		{Name: "r"}: projection.ErrUnknownProjection, {Tenant: "b", Name: "p"}: projection.ErrUnknownTenant, {Name: "p", Partition: 1}: projection.ErrUnknownProjection,
 	} {
-		if err := store.port().SetWanted(testContext(t), unknown, engine.WantStop); !errors.Is(err, want) {
+		if err := store.port().SetWanted(testContext(t), unknown, engine.WantPause); !errors.Is(err, want) {
 			t.Errorf("%v: %v", unknown, err)
 		}
 	}

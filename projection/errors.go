@@ -10,8 +10,8 @@ var (
 	ErrUnknownTenant = errors.New("unknown tenant")
 	// ErrPaused is returned if a projection is paused.
 	ErrPaused = errors.New("projection is paused")
-	// ErrStopped is returned if a projection is stopped.
-	ErrStopped = errors.New("projection is stopped")
+	// ErrResumed is returned by a pause if the projection was resumed before it was paused.
+	ErrResumed = errors.New("projection was resumed")
 	// ErrFailed is returned if a projection has failed. The error's text has the reason.
 	ErrFailed = errors.New("projection failed")
 	// ErrLeaseLost is returned if a write was refused because another owner, or a later epoch, holds the lease, or because

@@ -6,7 +6,6 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"github.com/millrace-go/millrace/actors"
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/messages"
 	"github.com/millrace-go/millrace/projection"
@@ -14,54 +13,41 @@ import (
 
 // What was looked up before a command was given knows nothing of it, and must not make it be forgotten.
 func TestCommandThatComesDuringALookIsNotForgotten(t *testing.T) {
-	for _, paused := range []bool{false, true} {
-		for _, during := range []string{"command", "reload"} {
-			name := during
-			if paused {
-				name += ", paused"
+	for _, during := range []string{"command", "reload"} {
+		t.Run(during, func(t *testing.T) {
+			w := start(t, 1, []string{"a"}, attempt)
+			id := w.ids("a")[0]
+			pid := w.child(id.String())
+			send := func(msg any) { w.env.System.Root.Send(pid, msg) }
+			var once sync.Once
+			var looks atomic.Int64
+			looking, held := make(chan struct{}), make(chan struct{})
+			let := sync.OnceFunc(func() { close(held) })
+			t.Cleanup(let)
+			hook := func(call string, _ *engine.Lease) {
+				if call == during {
+					once.Do(func() {
+						close(looking)
+						<-held
+					})
+				}
+				if call == "command" {
+					looks.Add(1)
+				}
 			}
-			t.Run(name, func(t *testing.T) {
-				w := start(t, 1, []string{"a"}, attempt)
-				id := w.ids("a")[0]
-				pid := w.child(id.String())
-				send := func(msg any) { w.env.System.Root.Send(pid, msg) }
-				if paused {
-					send(&messages.Wanted{Paused: true})
-					w.reaches(id, func(e actors.ProjectionEntry) bool { return e.State == actors.Paused })
-				}
-				var once sync.Once
-				var looks atomic.Int64
-				looking, held := make(chan struct{}), make(chan struct{})
-				let := sync.OnceFunc(func() { close(held) })
-				t.Cleanup(let)
-				hook := func(call string, lease *engine.Lease) {
-					if call == "reload" && paused {
-						lease.Desired = engine.WantPause
-					}
-					if call == during {
-						once.Do(func() {
-							close(looking)
-							<-held
-						})
-					}
-					if call == "command" {
-						looks.Add(1)
-					}
-				}
-				w.hook.Store(&hook)
-				want := int64(1)
-				if during == "command" {
-					send(&messages.Commanded{})
-					want = 2
-				} else {
-					send(&messages.Doubt{})
-				}
-				<-looking
-				send(&messages.Commanded{}) // in the mailbox, before what comes of the look
-				let()
-				w.eventually("it looks again", func() bool { return looks.Load() >= want })
-			})
-		}
+			w.hook.Store(&hook)
+			want := int64(1)
+			if during == "command" {
+				send(&messages.Commanded{})
+				want = 2
+			} else {
+				send(&messages.Revalidate{}) // which differs from its own
+			}
+			<-looking
+			send(&messages.Commanded{}) // in the mailbox, before what comes of the look
+			let()
+			w.eventually("it looks again", func() bool { return looks.Load() >= want })
+		})
 	}
 }
 

@@ -47,6 +47,10 @@ type fake struct {
 	released    []engine.Advance
 	// panics are the tenants whose next tail, and the projections whose next fault, makes an actor panic.
 	panics map[string]bool
+	// paused and taken are the rows of projections that are paused, and of those that other nodes hold by now; departs counts
+	// how often the node departed.
+	paused, taken map[int32]bool
+	departs       atomic.Int64
 }
 
 var errAway = &engine.Fault{Class: engine.Infrastructure, Probe: true, Err: errors.New("the database is away")}
@@ -140,9 +144,14 @@ func (f *fake) Owned(_ context.Context, node engine.Node) ([]engine.Lease, error
 	if !f.claimed || f.lost.Load() {
 		return nil, f.here()
 	}
-	owned := f.leases(node, f.tenants)
-	for i := range owned {
-		owned[i].Checkpoint = f.checkpoints[owned[i].ID]
+	var owned []engine.Lease
+	for _, lease := range f.leases(node, f.tenants) {
+		if lease.Checkpoint = f.checkpoints[lease.ID]; f.paused[lease.Row] {
+			lease.Desired = engine.WantPause
+		}
+		if !f.taken[lease.Row] {
+			owned = append(owned, lease)
+		}
 	}
 	return owned, f.here()
 }
@@ -183,6 +192,9 @@ func (f *fake) Release(_ context.Context, advances []engine.Advance) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.released = append(f.released, advances...)
+	for _, a := range advances {
+		f.taken[a.Lease.Row] = true
+	}
 	return f.here()
 }
 
@@ -245,8 +257,14 @@ func (f *fake) Tail(tenant string) engine.Tail {
 	return fakeTail{f}
 }
 
-func (f *fake) Wanted(context.Context, []int32) (map[int32]engine.Orders, error) {
-	return nil, f.here()
+func (f *fake) Wanted(context.Context, engine.Node, []int32) (map[int32]engine.Orders, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	orders := make(map[int32]engine.Orders)
+	for row := range f.paused {
+		orders[row] = engine.Orders{Desired: engine.WantPause}
+	}
+	return orders, f.here()
 }
 
 func (f *fake) Heads(_ context.Context, tenants []string) (engine.Heads, error) {
@@ -301,8 +319,11 @@ func (f fakeSession) ListPeers(context.Context) (engine.Neighbours, error) {
 }
 func (f fakeSession) MarkDead(context.Context, engine.Peer) (bool, error) { return false, f.here() }
 func (f fakeSession) Pooled() bool                                        { return false }
-func (f fakeSession) Depart(context.Context) error                        { return nil }
-func (f fakeSession) Close(context.Context) error                         { return nil }
+func (f fakeSession) Depart(context.Context) error {
+	f.departs.Add(1)
+	return nil
+}
+func (f fakeSession) Close(context.Context) error { return nil }
 
 // world is a supervisor over a fake store.
 type world struct {
@@ -316,7 +337,8 @@ type world struct {
 // start runs n projections of each tenant. apply is called for each batch before it is taken as committed.
 func start(t *testing.T, n int, tenants []string, apply func(f *fake, id projection.ID) error) *world {
 	t.Helper()
-	f := &fake{tenants: tenants, names: n, checkpoints: make(map[projection.ID]int64), panics: make(map[string]bool)}
+	f := &fake{tenants: tenants, names: n, checkpoints: make(map[projection.ID]int64), panics: make(map[string]bool),
+		paused: make(map[int32]bool), taken: make(map[int32]bool)}
 	core, logs := observer.New(zap.InfoLevel)
 	node := engine.Node{ID: "a node", LeaseDuration: time.Hour}
 	definitions := make(map[string]*engine.Definition)

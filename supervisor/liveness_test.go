@@ -28,7 +28,7 @@ func TestRuntimeOutlivesItsNodesActor(t *testing.T) {
 		}
 		// Neither is to be passed on to a node that is not there.
 		w.env.System.Root.RequestWithCustomSender(w.boss.pid, &messages.AdvanceRequest{Op: 7}, ear)
-		w.env.System.Root.RequestWithCustomSender(w.boss.pid, &messages.Ended{}, ear)
+		w.env.System.Root.RequestWithCustomSender(w.boss.pid, &messages.LeaseLost{}, ear)
 		select {
 		case <-w.boss.Done():
 			t.Fatalf("the runtime ended: %.300v", w.boss.Err())
@@ -69,66 +69,6 @@ func TestProjectionWhoseCheckpointIsBeingMovedGoesOnWhenTheNodeDies(t *testing.T
 	w.append()
 	w.caughtUp()
 	w.noneStuck()
-}
-
-func TestWantedStateThatComesWhileTheLeaseIsReadAnewIsNotLost(t *testing.T) {
-	for name, test := range map[string]struct {
-		paused bool // as is wanted at last
-		state  actors.State
-	}{
-		"pause":  {true, actors.Paused},
-		"resume": {false, actors.Live},
-	} {
-		t.Run(name, func(t *testing.T) {
-			w := start(t, 1, []string{"a"}, attempt)
-			id := w.ids("a")[0]
-			pid := w.child(id.String())
-			if !test.paused {
-				w.env.System.Root.Send(pid, &messages.Wanted{Paused: true})
-				w.reaches(id, func(e actors.ProjectionEntry) bool { return e.State == actors.Paused })
-			}
-			var once sync.Once
-			reading, held := make(chan struct{}), make(chan struct{})
-			let := sync.OnceFunc(func() { close(held) })
-			t.Cleanup(let)
-			w.during("reload", func(lease *engine.Lease) {
-				lease.Desired = map[bool]engine.DesiredState{true: engine.WantPause}[test.paused]
-				once.Do(func() {
-					lease.Desired = map[bool]engine.DesiredState{false: engine.WantPause}[test.paused] // as it was before what is wanted was committed
-					close(reading)
-					<-held
-				})
-			})
-			w.env.System.Root.Send(pid, &messages.Doubt{})
-			<-reading
-			w.env.System.Root.Send(pid, &messages.Wanted{Paused: test.paused})
-			w.reaches(id, func(e actors.ProjectionEntry) bool { return (e.State == actors.Paused) == test.paused })
-			let()
-			w.append()
-			w.reaches(id, func(e actors.ProjectionEntry) bool { return e.State == test.state && e.Busy.IsZero() && !e.Queued })
-			w.eventually("the feed is at the end", func() bool { return w.env.Registry.Feeds()["a"].Mark == w.head.Load() })
-			if !test.paused {
-				w.caughtUp()
-			} else if w.checkpoint(id) == w.head.Load() {
-				t.Error("it went on though it is paused")
-			}
-		})
-	}
-}
-
-func TestPausedProjectionThatMetAFaultIsNotTakenForStuck(t *testing.T) {
-	w := start(t, 1, []string{"a"}, attempt)
-	id := w.ids("a")[0]
-	pid := w.child(id.String())
-	w.env.System.Root.Send(pid, &messages.Wanted{Paused: true})
-	w.reaches(id, func(e actors.ProjectionEntry) bool { return e.State == actors.Paused })
-	w.eventually("it is at rest", func() bool { e, _ := w.env.Registry.Get(id); return e.Busy.IsZero() && !e.Queued })
-	w.away.Store(true)
-	w.env.System.Root.Send(pid, &messages.Doubt{})
-	w.eventually("it meets the fault", func() bool { return w.failed.Load() > 0 })
-	w.reaches(id, func(e actors.ProjectionEntry) bool { return e.State == actors.Paused && e.Busy.IsZero() && !e.Queued })
-	w.noneStuck()
-	w.away.Store(false)
 }
 
 func TestWaitingForItsTurnIsNotStandingStill(t *testing.T) {

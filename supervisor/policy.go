@@ -1,5 +1,13 @@
-// Package supervisor starts, watches and restarts the actors of a runtime. It gates what needs the server behind one probe while
-// the server is away, and stops everything in order. What becomes of failures is decided by each projection's machine.
+// Package supervisor starts, watches and restarts the actors of a runtime. It is part of the engine and promises no
+// compatibility.
+//
+// It is authoritative for which actors run: one for each lease that the node asked it to run, by the row of the lease, and a feed
+// for each of their tenants. It knows nothing of leases beyond that. An actor that crashed or stands still is started again after
+// a delay, under the same lease; a projection that crashed while it drained is reported to be drained instead. A projection that
+// is claimed anew starts when the actor of the earlier lease has ended.
+//
+// It gates what needs the server behind one probe while the server is away. To stop, it has the node release all leases, and
+// stops all actors then. What becomes of failures is decided by each projection's machine.
 package supervisor
 
 import (

@@ -25,9 +25,6 @@ func (s *strategy) HandleFailure(_ *actor.ActorSystem, supervisor actor.Supervis
 	if !ok {
 		crash = &actors.Crash{Actor: pid.Id, Value: reason}
 	}
-	if c := s.boss.children[pid.Id]; c != nil {
-		c.crash = crash
-	}
 	s.boss.env.Log.Error("actor crashed, restarting", zap.String("actor", crash.Actor), zap.Any("panic", crash.Value), zap.String("stack", crash.Stack))
 	supervisor.StopChildren(pid)
 }
@@ -54,50 +51,24 @@ func (b *boss) terminated(ctx actor.Context, who *actor.PID) {
 	b.gate.forget(who)
 	c.wentOn()
 	c.pid = nil
-	if b.stopping {
-		if c == b.node {
-			b.left = true
-			b.unanswered(ctx)
-		}
-		b.rested(ctx, c, who)
-		return
-	}
-	if renewed := c.renewed; renewed != nil {
-		b.gone(ctx, c)
-		b.run(ctx, *renewed)
-		return
-	}
-	if c.ended {
-		if c.lease.Row != 0 {
-			b.gone(ctx, c)
-		}
-		return
-	}
-	if c.leaving {
-		b.handBack(ctx, c)
-		return
-	}
-	if c == b.node && b.listener.pid != nil {
-		// The listener knows the node by its PID, and the node must learn that the session stands.
-		ctx.Stop(b.listener.pid)
-	}
-	if c == b.node {
+	switch {
+	case c == b.node:
 		b.unanswered(ctx)
-	}
-	for tenant, feed := range b.feeds {
-		if feed == c {
-			b.stopTenant(ctx, tenant)
+		b.respawnLater(ctx, c)
+	case c.next != nil:
+		b.unblock(ctx, c)
+	case c.ended && c.lease.Row != 0:
+		b.forget(ctx, c)
+	case c.ended:
+	case c.draining:
+		b.drained(ctx, c)
+	default:
+		for p := range c.members {
+			if p.pid != nil {
+				ctx.Stop(p.pid) // it is started again with the next feed
+			}
 		}
-	}
-	b.respawnLater(ctx, c)
-}
-
-// stopTenant stops the projections of a tenant, whose feed is gone. They are started again with the next one.
-func (b *boss) stopTenant(ctx actor.Context, tenant string) {
-	for id, p := range b.projections {
-		if id.Tenant == tenant && p.pid != nil {
-			ctx.Stop(p.pid)
-		}
+		b.respawnLater(ctx, c)
 	}
 }
 
@@ -123,15 +94,15 @@ func (b *boss) lookForStuck(ctx actor.Context) {
 		return
 	}
 	b.watch = b.env.After(watchEvery, ctx.Self(), &watchDue{})
-	for id, entry := range b.env.Registry.All() {
-		if c := b.projections[id]; c != nil && c.pid != nil && Stuck(entry) {
+	for id, entry := range b.env.Registry.Working() {
+		if c := b.ids[id]; c != nil && c.pid != nil && Stuck(entry) {
 			b.env.Log.With(c.who()...).Error("projection stuck, restarting", zap.String("state", string(entry.State)))
 			b.env.Registry.CountStuck()
 			ctx.Stop(c.pid)
 		}
 	}
-	for tenant, entry := range b.env.Registry.Feeds() {
-		if c := b.feeds[tenant]; c != nil && c.pid != nil && !entry.Busy.IsZero() && time.Since(entry.Busy) > b.env.Timing.QueryTimeout+stuckAfter {
+	for tenant, entry := range b.env.Registry.WorkingFeeds() {
+		if c := b.feeds[tenant]; c != nil && c.pid != nil && time.Since(entry.Busy) > b.env.Timing.QueryTimeout+stuckAfter {
 			b.env.Log.Error("feed stuck, restarting", zap.String("tenant", tenant))
 			b.env.Registry.CountStuck()
 			ctx.Stop(c.pid)
@@ -139,14 +110,13 @@ func (b *boss) lookForStuck(ctx actor.Context) {
 	}
 }
 
-// Stuck tells whether a projection stands still while there is work for it.
+// Stuck reports whether a projection that has work to do, or work under way, stands still.
 func Stuck(e actors.ProjectionEntry) bool {
-	if e.Queued {
+	switch {
+	case !e.Working():
 		return false
-	}
-	if !e.Busy.IsZero() {
+	case !e.Busy.IsZero():
 		return time.Since(e.Busy) > e.Limit+stuckAfter
 	}
-	runs := e.State == actors.Live || e.State == actors.CatchUp || e.State == actors.Starting
-	return runs && e.Position < e.Mark && time.Since(e.Changed) > stuckAfter
+	return time.Since(e.Changed) > stuckAfter
 }

@@ -212,7 +212,7 @@ func TestProjectionWithNothingToApplyForgetsItsFaults(t *testing.T) {
 	var took time.Duration
 	for range 9 {
 		w.away.Store(true)
-		w.env.System.Root.Send(w.child(id.String()), &messages.Doubt{})
+		w.env.System.Root.Send(w.child(id.String()), &messages.Revalidate{}) // which differs from its own
 		w.reaches(id, func(e actors.ProjectionEntry) bool { return e.State == actors.Waiting })
 		w.away.Store(false)
 		began := time.Now()

@@ -42,7 +42,7 @@ type Lease struct {
 	Checkpoint int64
 	// Unclean counts claims in a row from owners that died before they committed a batch or were at rest.
 	CrashCount int
-	// Wanted tells whether the projection is wanted to run.
+	// Desired is whether the projection should run.
 	Desired DesiredState
 	// Attempts counts the failures of the event at FailingPosition so far.
 	Attempts int
@@ -68,6 +68,15 @@ type Lease struct {
 	// Incarnation is that of the server in which the lease was read.
 	Incarnation Incarnation
 }
+
+// LeaseKey identifies a lease: a later claim of the same row has a higher epoch.
+type LeaseKey struct {
+	Row   int32
+	Epoch int64
+}
+
+// Key returns the lease's key.
+func (l Lease) Key() LeaseKey { return LeaseKey{Row: l.Row, Epoch: l.Epoch} }
 
 // Incarnation identifies one life of a server without loss. A crash, an immediate stop and a promotion end it, since commits
 // may be lost and their positions handed out again. An orderly restart does not. Data read in one incarnation are not valid
@@ -121,23 +130,20 @@ func (l Lease) Deadly(position int64, policy projection.RetryPolicy) bool {
 	return died > suspectAfter && Exhausted(policy, died)
 }
 
-// Wanted says whether a projection is wanted to run.
+// DesiredState is whether a projection should run.
 type DesiredState string
 
 const (
 	// WantRun is what a projection is created with.
 	WantRun DesiredState = "run"
-	// WantPause lets the owner run no further batch. It keeps the lease and its place.
+	// WantPause makes the owner release the lease. Nobody claims it until the projection is resumed.
 	WantPause DesiredState = "pause"
-	// WantStop lets the owner give the lease back, and nobody claim it.
-	WantStop DesiredState = "stop"
 )
 
-// Runs tells whether the projection is wanted to run; the zero value says so, too.
-func (w DesiredState) Runs() bool { return w == WantRun || w == "" }
+// Runs reports whether the projection should run. The zero value does.
+func (w DesiredState) Runs() bool { return w != WantPause }
 
-// Orders are what somebody wants of a projection: that it runs, pauses or stops, and that something is done with its dead
-// letters.
+// Orders are what is asked of a projection: whether it runs, and whether there are commands for its dead letters.
 type Orders struct {
 	Desired     DesiredState
 	HasCommands bool

@@ -38,6 +38,9 @@ type Store interface {
 	// SetWanted sets the desired state of a projection and notifies its owner. WantRun clears its failure; if it had stopped at
 	// an event, the attempts at that event are counted anew.
 	SetWanted(ctx context.Context, id projection.ID, desired DesiredState) error
+	// PauseEnded reports whether the lease of a paused projection is free. A dead owner's lease is taken away and left free. The
+	// error is projection.ErrResumed if the projection was resumed meanwhile.
+	PauseEnded(ctx context.Context, id projection.ID) (free bool, err error)
 	// Connect opens the node's session connection, registers the node and starts to listen.
 	Connect(ctx context.Context, node Node) (Session, error)
 	// OnWake registers fn to be called with the tenant after each append made through this store in this process. The
@@ -104,8 +107,9 @@ type Store interface {
 	Read(ctx context.Context, tenant string, r ReadRange) (Page, error)
 	// Tail follows the end of a tenant's events.
 	Tail(tenant string) Tail
-	// Wanted tells of which of the leases' rows more is wanted than that their projections run.
-	Wanted(ctx context.Context, rows []int32) (map[int32]Orders, error)
+	// Wanted returns what is asked of the projections of these rows, or with nil of all whose leases the node holds. Those that
+	// should run and have no commands are left out.
+	Wanted(ctx context.Context, node Node, rows []int32) (map[int32]Orders, error)
 	// SetFailed keeps why a projection waits for somebody, or with an empty reason that it does not any more, under the
 	// lease's fence. It changes nothing about one that Halt stopped.
 	SetFailed(ctx context.Context, lease Lease, reason string) error
@@ -207,8 +211,8 @@ type Session interface {
 type Notice struct {
 	// Tenant has new events, unless the notice is about leases.
 	Tenant string
-	// Control tells that the notice is about leases: that of Row, whose projection is wanted to run or not to, or, where
-	// Commanded is set, has something to do with its dead letters; or nodes come and go; or else leases came free.
+	// Control reports that the notice is about leases: the projection of Row was paused or resumed or, where Commanded is set,
+	// has commands for its dead letters; or nodes come and go; or else leases came free.
 	Control   bool
 	Row       int32
 	Commanded bool

@@ -15,9 +15,7 @@ func (s *step) next() {
 		return
 	}
 	if s.order == Release {
-		advance := engine.Advance{Lease: s.Row, To: s.Position, Begun: s.Crash.Begun, Replaying: s.Replays.Letter}
-		s.do(DrainDone{Advance: advance})
-		s.State = Released{}
+		s.drained()
 		return
 	}
 	if s.order == Resume {

@@ -25,12 +25,31 @@ func Step(m Machine, in Input, now time.Time) (Machine, []Effect) {
 	s := &step{Machine: m, now: now}
 	switch m.State.(type) {
 	case Released, Lost:
-		return m, nil
+		s.repeat(in)
+		return m, s.effects
 	}
 	s.take(in)
 	s.next()
 	s.finish()
 	return s.Machine, s.effects
+}
+
+// repeat reports the end once more to a node that does not know of it, since the first report was lost.
+func (s *step) repeat(in Input) {
+	switch in.(type) {
+	case Drain, Confirm:
+		if lost, is := s.State.(Lost); is {
+			s.do(LeaseGone(lost))
+			return
+		}
+		s.drained()
+	}
+}
+
+// drained reports that nothing is under way, and where the projection is.
+func (s *step) drained() {
+	s.do(DrainDone{Advance: engine.Advance{Lease: s.Row, To: s.Position, Begun: s.Crash.Begun, Replaying: s.Replays.Letter}})
+	s.State = Released{}
 }
 
 func (s *step) do(e Effect) { s.effects = append(s.effects, e) }

@@ -1,5 +1,5 @@
--- Says whether a projection is wanted to run, to pause or to stop. To run takes back that it failed; where it was
--- halted, the attempts at its failing event begin anew. Index: projections_tenant_name_partition_key. The nodes are told by channel $5 which row it is. Locks: the row, and the queue of
+-- Sets whether a projection should run or pause. To run clears its failure; if it was halted, the attempts at its failing event
+-- begin anew. Index: projections_tenant_name_partition_key. The nodes are told by channel $5 which row it is. Locks: the row, and the queue of
 -- notifications during the commit.
 with changed as (
     update {control}.projections set wanted = $4::text, failed = case when $4::text = 'run' then null else failed end,

@@ -1,4 +1,4 @@
--- Which of these leases' projections are not simply wanted to run, and which have something to do with their dead letters.
+-- Which of these leases' projections are paused, and which have commands for their dead letters.
 -- Indexes: projections_pkey, for each of them by itself, since the planner may take half of all to be paused where the table was
 -- not analysed, and commands_projection_id_id_idx. Locks nothing.
 select r.id, w.wanted, w.commanded

@@ -197,8 +197,9 @@ func (s *strike) stray() error {
 	return errors.Join(s.unlessAlone(err), s.unlessAlone(s.victim.order(orderStray)), s.unlessAlone(follower("select pg_wal_replay_resume()")))
 }
 
-// readAfter pauses the projections of the struck node until there are events that are settled, and lets them read those
-// when something has begun. Nothing is appended meanwhile, so that no lock scan meets the fault before a read does.
+// readAfter pauses the projections of the struck node until there are events that are settled, and lets the node's projections
+// read those again when something has begun: what they read before is held, and not handled. Nothing is appended meanwhile, so
+// that no lock scan meets the fault before a read does.
 func (s *strike) readAfter(begin func() error) error {
 	all, err := s.standings()
 	if err != nil {
@@ -222,9 +223,14 @@ func (s *strike) readAfter(begin func() error) error {
 	resume := s.writers.pause()
 	defer resume()
 	s.wait(500 * time.Millisecond) // the feeds have settled everything
+	release := hold(s.node)
+	defer release()
+	if err := errors.Join(want(engine.WantRun), s.shared()); err != nil {
+		return err
+	}
 	err = begin()
 	s.wait(300 * time.Millisecond) // the node has noticed that connections were lost
-	err = errors.Join(err, want(engine.WantRun))
+	release()
 	s.wait(s.lasts / 2)
 	return err
 }

@@ -100,18 +100,18 @@ func TestTakeoverTimes(t *testing.T) {
 		took = append(took, d)
 	}
 	row("the server is killed and comes back", 2*time.Second, took)
-	var stopped, resumed []time.Duration
+	var paused, resumed []time.Duration
 	for i := range *takeovers {
 		c.must(c.shared())
 		id := projection.ID{Tenant: tenants[i%len(tenants)], Name: "ledger"}
-		d, err := c.told(id, engine.WantStop)
+		d, err := c.told(id, engine.WantPause)
 		c.must(err)
-		stopped = append(stopped, d)
+		paused = append(paused, d)
 		d, err = c.told(id, engine.WantRun)
 		c.must(err)
 		resumed = append(resumed, d)
 	}
-	row("Stop, from another process", 200*time.Millisecond, stopped)
+	row("Pause, from another process", 200*time.Millisecond, paused)
 	row("Resume, from another process", 200*time.Millisecond, resumed)
 	t.Logf("%d times each, lease %v, heartbeat %v, death notice %v\n%s", *takeovers, leaseTime, heartbeat, deathNotice, strings.Join(table, "\n"))
 	r, err := c.settle()
@@ -159,7 +159,7 @@ func (c *cluster) takeover(e ending, n *node) (time.Duration, error) {
 	return last.Sub(since), errors.Join(err, e.mend(c, n))
 }
 
-// told tells the owner of a projection to stop it, or anybody to run it, and returns how long it took until that was so.
+// told pauses or resumes a projection, and returns how long it took until its lease was free or claimed.
 func (c *cluster) told(id projection.ID, wanted engine.DesiredState) (time.Duration, error) {
 	since := time.Now()
 	if err := c.store.Engine().SetWanted(c.ctx, id, wanted); err != nil {
@@ -170,7 +170,7 @@ func (c *cluster) told(id projection.ID, wanted engine.DesiredState) (time.Durat
 		var err error
 		done, err = rows(c, pgx.RowTo[time.Time], `select o.at from public.ownership o join millrace.projections p on p.id = o.lease
 			where p.tenant = $1 and p.name = $2 and o.at > $3 and (o.owner is null) = $4 order by o.id limit 1`,
-			id.Tenant, id.Name, since, wanted == engine.WantStop)
+			id.Tenant, id.Name, since, wanted == engine.WantPause)
 		return err == nil && len(done) == 1
 	})
 	if err != nil {

@@ -38,7 +38,7 @@ create table {control}.projections (
     name             text collate "C" not null,
     partition        integer not null default 0,
     token            uuid not null default gen_random_uuid(),
-    wanted           text collate "C" not null default 'run' check (wanted in ('run', 'pause', 'stop')),
+    wanted           text collate "C" not null default 'run' check (wanted in ('run', 'pause')),
     failed           text,
     failed_epoch     bigint,
     halted           boolean not null default false,

@@ -1,0 +1,269 @@
+package ownership
+
+import (
+	"slices"
+
+	"github.com/millrace-go/millrace/internal/engine"
+)
+
+// Phase is what a node does with a lease that it holds.
+type Phase string
+
+const (
+	// Running means that the projection runs.
+	Running Phase = "running"
+	// Draining means that the projection finishes the work under way. It begins no other.
+	Draining Phase = "draining"
+	// Releasing means that nothing of the projection runs, and that the database has yet to confirm the release.
+	Releasing Phase = "releasing"
+)
+
+// Action is what a node asks of the supervisor about one lease.
+type Action string
+
+const (
+	// Run starts the projection. It replaces what ran under an earlier lease of the row.
+	Run Action = "run"
+	// Drain lets the projection finish the work under way and then report that it is drained.
+	Drain Action = "drain"
+	// Retire stops the projection, whose lease is over.
+	Retire Action = "retire"
+	// Revalidate gives the projection its lease as the database has it.
+	Revalidate Action = "revalidate"
+)
+
+// Effect is an action on the lease with that key. Lease is set for Run and Revalidate.
+type Effect struct {
+	Action Action
+	Key    engine.LeaseKey
+	Lease  *engine.Lease
+}
+
+// Table is what a node knows of the leases that it holds. It decides what runs, what drains and what is released. Its methods
+// take in what happened and return what is to be done. Reports with the key of an earlier lease change nothing.
+//
+// The database is the authority: Read replaces what the table assumed.
+type Table struct {
+	leases map[int32]*held
+	// ready are the rows in Releasing that the next release has.
+	ready []int32
+	// releasing reports whether a release is under way, closing whether all leases are released, for good.
+	releasing, closing bool
+	// ended has the leases that ended since BeginRead, nil while none is read. A read that is older than their end may list
+	// them.
+	ended map[engine.LeaseKey]bool
+}
+
+// held is a lease in the table. advance belongs to Releasing, and failed reports whether its release failed.
+type held struct {
+	ref     engine.LeaseRef
+	epoch   int64
+	phase   Phase
+	advance engine.Advance
+	failed  bool
+}
+
+// NewTable returns a table without leases.
+func NewTable() *Table { return &Table{leases: make(map[int32]*held)} }
+
+// Adopt adds a lease whose projection runs already, or drains, under an earlier actor of the node. What that actor was told
+// may be lost, so the projection is asked to drain once more.
+func (t *Table) Adopt(lease engine.Lease, draining bool) []Effect {
+	h := t.add(lease, Running)
+	if !draining {
+		return nil
+	}
+	return t.drain(h)
+}
+
+// Claimed adds leases that the node claimed.
+func (t *Table) Claimed(leases []engine.Lease) (effects []Effect) {
+	for _, l := range leases {
+		effects = append(effects, t.take(l)...)
+	}
+	return effects
+}
+
+// take adds a lease and runs its projection. A lease that is not wanted, since the node closes or the projection was paused
+// meanwhile, is released as it is.
+func (t *Table) take(lease engine.Lease) []Effect {
+	if t.closing || !lease.Desired.Runs() {
+		var effects []Effect
+		if before := t.leases[lease.Row]; before != nil {
+			effects = t.end(before)
+		}
+		t.release(t.add(lease, Releasing), engine.Advance{Lease: lease, To: lease.Checkpoint})
+		return effects
+	}
+	t.add(lease, Running)
+	return []Effect{{Action: Run, Key: lease.Key(), Lease: &lease}}
+}
+
+func (t *Table) add(lease engine.Lease, phase Phase) *held {
+	h := &held{ref: engine.LeaseRef{Row: lease.Row, ID: lease.ID}, epoch: lease.Epoch, phase: phase}
+	t.leases[lease.Row] = h
+	return h
+}
+
+// Drain begins to give leases back, by their rows. Those that are not running are left alone.
+func (t *Table) Drain(rows ...int32) (effects []Effect) {
+	for _, row := range rows {
+		if h := t.leases[row]; h != nil && h.phase == Running {
+			effects = append(effects, t.drain(h)...)
+		}
+	}
+	return effects
+}
+
+func (t *Table) drain(h *held) []Effect {
+	h.phase = Draining
+	return []Effect{{Action: Drain, Key: h.key()}}
+}
+
+// Close begins to give all leases back. What is claimed from then on is released at once.
+func (t *Table) Close() (effects []Effect) {
+	t.closing = true
+	for row := range t.leases {
+		effects = append(effects, t.Drain(row)...)
+	}
+	return effects
+}
+
+// Closing reports whether all leases are given back.
+func (t *Table) Closing() bool { return t.closing }
+
+// Closed reports whether the table is closed and no lease is left.
+func (t *Table) Closed() bool { return t.closing && len(t.leases) == 0 }
+
+// Drained takes in that a projection is at rest: its lease can be released, with that advance.
+func (t *Table) Drained(advance engine.Advance) {
+	if h := t.find(advance.Lease.Key()); h != nil && h.phase != Releasing {
+		t.release(h, advance)
+	}
+}
+
+func (t *Table) release(h *held, advance engine.Advance) {
+	h.phase, h.advance, h.failed = Releasing, advance, false
+	t.ready = append(t.ready, h.ref.Row)
+}
+
+// NextRelease returns the leases that are to be released in one statement. There are none while a release is under way: those
+// that come meanwhile are gathered for the next one.
+func (t *Table) NextRelease() (advances []engine.Advance) {
+	if t.releasing {
+		return nil
+	}
+	for _, row := range t.ready {
+		if h := t.leases[row]; h != nil && h.phase == Releasing && !h.failed {
+			advances = append(advances, h.advance)
+		}
+	}
+	t.ready, t.releasing = nil, len(advances) > 0
+	return advances
+}
+
+// Released takes in how a release ended. Where it failed the leases may be released all the same: they keep their phase until
+// the next Read. A closed table does not wait for that.
+func (t *Table) Released(advances []engine.Advance, err error) (effects []Effect) {
+	t.releasing = false
+	for _, a := range advances {
+		h := t.find(a.Lease.Key())
+		switch {
+		case h == nil || h.phase != Releasing:
+		case err == nil || t.closing:
+			effects = append(effects, t.end(h)...)
+		default:
+			h.failed = true
+		}
+	}
+	return effects
+}
+
+// Lost takes in that a projection found its lease lost.
+func (t *Table) Lost(key engine.LeaseKey) []Effect {
+	if h := t.find(key); h != nil {
+		return t.end(h)
+	}
+	return nil
+}
+
+func (t *Table) end(h *held) []Effect {
+	delete(t.leases, h.ref.Row)
+	if t.ended != nil {
+		t.ended[h.key()] = true
+	}
+	return []Effect{{Action: Retire, Key: h.key()}}
+}
+
+// BeginRead is called before the node reads the leases that it owns. Read or a further BeginRead follows.
+func (t *Table) BeginRead() { t.ended = make(map[engine.LeaseKey]bool) }
+
+// Read takes in the leases that the database says the node owns. What it does not list is lost, and retired. What the table does
+// not have runs. Where revalidate is set, or the lease has commands, projections that run get their lease. It returns the lost
+// leases, without those that were being released.
+func (t *Table) Read(owned []engine.Lease, revalidate bool) (effects []Effect, lost []engine.LeaseRef) {
+	listed := make(map[int32]bool, len(owned))
+	for _, l := range owned {
+		if listed[l.Row] = true; !t.ended[l.Key()] {
+			effects = append(effects, t.compare(l, revalidate)...)
+		}
+	}
+	for row, h := range t.leases {
+		if listed[row] {
+			continue
+		}
+		if h.phase != Releasing {
+			lost = append(lost, h.ref)
+		}
+		effects = append(effects, t.end(h)...)
+	}
+	t.ended = nil
+	return effects, lost
+}
+
+// compare takes in a lease as the database has it.
+func (t *Table) compare(l engine.Lease, revalidate bool) []Effect {
+	h := t.leases[l.Row]
+	switch {
+	case h == nil || h.epoch != l.Epoch || h.ref.ID != l.ID:
+		return t.take(l)
+	case h.phase == Releasing && h.failed:
+		t.release(h, h.advance)
+	case h.phase != Running:
+	case !l.Desired.Runs():
+		return t.drain(h)
+	case revalidate || l.HasCommands:
+		return []Effect{{Action: Revalidate, Key: h.key(), Lease: &l}}
+	}
+	return nil
+}
+
+func (h *held) key() engine.LeaseKey { return engine.LeaseKey{Row: h.ref.Row, Epoch: h.epoch} }
+
+// find returns the lease with that key, nil where the table has none.
+func (t *Table) find(key engine.LeaseKey) *held {
+	if h := t.leases[key.Row]; h != nil && h.epoch == key.Epoch {
+		return h
+	}
+	return nil
+}
+
+// Lease returns the key and the phase of the lease of a row. The phase is empty if the node does not hold it.
+func (t *Table) Lease(row int32) (engine.LeaseKey, Phase) {
+	if h := t.leases[row]; h != nil {
+		return h.key(), h.phase
+	}
+	return engine.LeaseKey{}, ""
+}
+
+// Keeps returns the leases that the node keeps: those that are not being given back, sorted by row.
+func (t *Table) Keeps() []engine.LeaseRef {
+	refs := make([]engine.LeaseRef, 0, len(t.leases))
+	for _, h := range t.leases {
+		if h.phase == Running {
+			refs = append(refs, h.ref)
+		}
+	}
+	slices.SortFunc(refs, func(a, b engine.LeaseRef) int { return int(a.Row) - int(b.Row) })
+	return refs
+}

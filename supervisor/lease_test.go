@@ -1,0 +1,198 @@
+package supervisor
+
+import (
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/messages"
+	"github.com/millrace-go/millrace/projection"
+)
+
+// crash makes a child panic in its next message, which it gets from the supervisor or itself.
+func (w *world) crash(child string, msg any) {
+	w.t.Helper()
+	before := w.crashes()
+	w.env.System.Root.Send(w.child(child), msg)
+	w.eventually(child+" crashes", func() bool { return w.crashes() > before })
+}
+
+func (w *world) crashes() int {
+	return w.logs.FilterMessage("actor crashed, restarting").Len()
+}
+
+func (w *world) crashNode()     { w.t.Helper(); w.crash("node", (*messages.Beaten)(nil)) }
+func (w *world) crashListener() { w.t.Helper(); w.crash("listener", (*messages.SessionUp)(nil)) }
+
+// pause pauses a projection, and notifies the node if told is set.
+func (w *world) pause(row int32, told bool) {
+	w.mu.Lock()
+	w.paused[row] = true
+	w.mu.Unlock()
+	if told {
+		w.env.System.Root.Send(w.boss.pid, &messages.Notified{Notice: engine.Notice{Control: true, Row: row}})
+	}
+}
+
+func (w *world) releases(row int32) (n int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, a := range w.released {
+		if a.Lease.Row == row {
+			n++
+		}
+	}
+	return n
+}
+
+// othersGoOn checks that all projections but the first apply what comes, and that none of them was started again.
+func (w *world) othersGoOn() {
+	w.t.Helper()
+	w.append()
+	others := w.ids(w.tenants...)[1:]
+	w.eventually("the others go on", func() bool {
+		return !slices.ContainsFunc(others, func(id projection.ID) bool { return w.checkpoint(id) < w.head.Load() })
+	})
+	for _, id := range others {
+		if n := w.started(id); n != 1 {
+			w.t.Errorf("%s was started %d times", id, n)
+		}
+	}
+}
+
+// blocked runs five projections, of which the first blocks in its next batch until it is let go.
+func blocked(t *testing.T) (w *world, first projection.ID, let func()) {
+	var armed atomic.Bool
+	entered, held := make(chan struct{}, 100), make(chan struct{})
+	w = start(t, 5, []string{"a"}, func(_ *fake, id projection.ID) error {
+		if armed.Load() && id.Name == "p000" {
+			entered <- struct{}{}
+			<-held
+		}
+		return nil
+	})
+	let = sync.OnceFunc(func() { close(held) })
+	t.Cleanup(let)
+	armed.Store(true)
+	w.append()
+	<-entered
+	return w, w.ids("a")[0], let
+}
+
+// What a projection reports while the node is started again is lost. The next node asks for it again.
+func TestDrainedThatIsLostWithTheNodeIsAskedForAgain(t *testing.T) {
+	w, first, let := blocked(t)
+	w.pause(1, true)
+	w.eventually("the batch is all that is waited for", func() bool { return w.env.Registry.Working()[first].Limit > 0 })
+	w.othersGoOn() // the notice was taken in before
+	w.crashNode()
+	let() // the projection comes to rest before there is another node
+	w.eventually("the lease is released", func() bool { return w.releases(1) > 0 })
+	w.eventually("its actor is gone", func() bool { return w.child(first.String()) == nil })
+	w.othersGoOn()
+	if n := w.started(first); n != 1 {
+		t.Errorf("the paused projection was started %d times", n)
+	}
+	if n := w.releases(1); n != 1 {
+		t.Errorf("the lease was released %d times", n)
+	}
+}
+
+func TestNodeThatCrashesTakesInWhatTheDatabaseSays(t *testing.T) {
+	w, first, let := blocked(t)
+	second := w.ids("a")[1]
+	w.crashNode()
+	w.pause(1, false) // the notice is lost
+	w.mu.Lock()
+	w.taken[2] = true
+	w.mu.Unlock()
+	w.eventually("what others took is stopped", func() bool { return w.child(second.String()) == nil })
+	w.mu.Lock()
+	delete(w.taken, 2) // it comes back, and the answer to the claim is lost
+	w.mu.Unlock()
+	w.crashNode()
+	w.eventually("what the database lists runs", func() bool { return w.started(second) == 2 })
+	let()
+	w.eventually("what is paused is released", func() bool { return w.releases(1) == 1 })
+	w.eventually("its actor is gone", func() bool { return w.child(first.String()) == nil })
+	w.append()
+	w.eventually("the others go on", func() bool { return w.checkpoint(second) == w.head.Load() })
+}
+
+func TestListenerThatCrashesMovesNoLease(t *testing.T) {
+	w := start(t, 5, []string{"a"}, attempt)
+	for range 3 {
+		w.crashListener()
+		w.eventually("the session stands again", func() bool { return w.child("listener") != nil && w.env.Registry.Session().Connected })
+	}
+	w.crashNode()
+	w.eventually("the node claims again", func() bool {
+		before := w.env.Registry.Session().Claims
+		<-time.After(10 * time.Millisecond)
+		return w.env.Registry.Session().Claims > before
+	})
+	w.caughtUp()
+	w.othersGoOn()
+	if n := w.departs.Load(); n != 0 {
+		t.Errorf("the node departed %d times", n)
+	}
+	if w.mu.Lock(); len(w.released) > 0 {
+		t.Errorf("released: %+v", w.released)
+	}
+	w.mu.Unlock()
+}
+
+func TestNodeThatCrashesDuringTheStopReleasesEveryLease(t *testing.T) {
+	w, _, let := blocked(t)
+	stopped := make(chan error, 1)
+	go func() { stopped <- w.boss.Stop(t.Context(), time.Minute) }()
+	w.eventually("what is at rest is released", func() bool { return w.releases(5) == 1 })
+	w.crashNode()
+	let()
+	if err := <-stopped; err != nil {
+		t.Fatal(err)
+	}
+	for row := range int32(5) {
+		if w.releases(row+1) == 0 {
+			t.Errorf("row %d is not released", row+1)
+		}
+	}
+	w.env.Wait()
+	if n := w.departs.Load(); n != 1 {
+		t.Errorf("the node departed %d times", n)
+	}
+}
+
+// A projection that crashes while it drains is not started again: its lease is released as the database has it.
+func TestProjectionThatCrashesWhileItDrainsIsReleased(t *testing.T) {
+	w, first, let := blocked(t)
+	w.pause(1, true)
+	w.othersGoOn()
+	w.crash(first.String(), (*messages.Revalidate)(nil))
+	w.eventually("the lease is released", func() bool { return w.releases(1) == 1 })
+	let()
+	w.othersGoOn()
+	if n := w.started(first); n != 1 {
+		t.Errorf("it was started %d times", n)
+	}
+}
+
+// A lease that is claimed anew while the actor of the last one still stops waits for that one's end.
+func TestProjectionThatIsClaimedAnewWaitsForTheEndOfItsActor(t *testing.T) {
+	w := start(t, 2, []string{"a"}, attempt)
+	id := w.ids("a")[0]
+	lease := w.leases(w.env.Node, w.tenants)[0]
+	for epoch := range int64(5) {
+		lease.Epoch = 2 + epoch
+		w.env.System.Root.Send(w.boss.pid, &messages.Run{Lease: lease})
+	}
+	w.env.System.Root.Send(w.boss.pid, &messages.Drain{Key: engine.LeaseKey{Row: lease.Row, Epoch: 3}}) // of an earlier lease
+	w.eventually("the last one runs", func() bool { return w.started(id) == 2 && w.child(id.String()) != nil })
+	w.append()
+	w.eventually("it goes on", func() bool { return w.checkpoint(id) == w.head.Load() })
+	w.env.System.Root.Send(w.boss.pid, &messages.Retire{Key: lease.Key()})
+	w.eventually("it is gone", func() bool { _, here := w.env.Registry.Get(id); return !here })
+}
