@@ -8,8 +8,8 @@ import (
 	"github.com/millrace-go/millrace/projection"
 )
 
-// Breaker is the state of a circuit breaker. It is pure: time is given to it, and who waits, and how, is up to others. The
-// zero value is no breaker.
+// Breaker is the state of a circuit breaker. It is pure: the time is an argument, and the machine's states do the waiting. The zero
+// value is no breaker.
 type Breaker struct {
 	policy projection.BreakerPolicy
 	state  projection.BreakerState
@@ -21,7 +21,7 @@ type Breaker struct {
 	why            string
 }
 
-// NewBreaker makes a closed breaker of a policy with its defaults in place, and none where it has no Counts.
+// NewBreaker returns a closed breaker for a policy with its defaults in place, or no breaker if the policy has no IsOutage.
 func NewBreaker(policy projection.BreakerPolicy) Breaker {
 	if policy.IsOutage == nil {
 		return Breaker{}
@@ -29,19 +29,19 @@ func NewBreaker(policy projection.BreakerPolicy) Breaker {
 	return Breaker{policy: policy, state: projection.BreakerClosed}
 }
 
-// State is what the breaker is at, empty where there is none.
+// State returns the breaker's state, empty if there is no breaker.
 func (b *Breaker) State() projection.BreakerState { return b.state }
 
-// InARow is how many failures there were since something was last handled.
+// InARow returns how many failures there were since an event was last handled.
 func (b *Breaker) InARow() int { return b.inARow }
 
-// Opened is when the breaker opened last that was closed.
+// Opened returns when the breaker last changed from closed to open.
 func (b *Breaker) Opened() time.Time { return b.opened }
 
-// Until is how long the breaker stays open, unless it is probed before.
+// Until returns when an open breaker is due for a probe.
 func (b *Breaker) Until() time.Time { return b.until }
 
-// Why tells which failures opened the breaker, and how many there were since.
+// Why names the failures that opened the breaker, and how many followed.
 func (b *Breaker) Why() string {
 	if b.probes == 0 {
 		return b.why
@@ -49,8 +49,8 @@ func (b *Breaker) Why() string {
 	return fmt.Sprintf("%s, and %d since", b.why, b.probes)
 }
 
-// Failed takes in a failure that Counts knows. It tells whether that opened a breaker that was closed; a probe that fails
-// opens it as well, and is no news.
+// Failed records a failure that IsOutage recognizes. It reports whether a closed breaker opened. A probe that fails opens the
+// breaker again, which is not reported.
 func (b *Breaker) Failed(now time.Time) (opened bool) {
 	b.inARow++
 	if b.state == projection.BreakerClosed {
@@ -76,8 +76,8 @@ func (b *Breaker) Failed(now time.Time) (opened bool) {
 	return opened
 }
 
-// Probe takes in that a batch is about to be tried. It tells whether that is a probe, and so to be of one event. Whether it
-// is time for one is for others to say: somebody may know that what was down is back.
+// Probe is called before a batch. It reports whether the batch is a probe, which has one event. The caller decides when it is time
+// for one: a user may know that the service is back.
 func (b *Breaker) Probe() bool {
 	if b.state == projection.BreakerOpen {
 		b.state = projection.BreakerHalfOpen
@@ -85,9 +85,9 @@ func (b *Breaker) Probe() bool {
 	return b.state == projection.BreakerHalfOpen
 }
 
-// Answered takes in that a batch was handled, or failed on something that Counts does not know. It tells whether that
-// closed a breaker that was not. Successes do not make up for failures within the window: what is up and down all the time
-// opens the breaker, too.
+// Answered records that a batch was handled, or failed with an error that IsOutage does not recognize. It reports whether the
+// breaker closed. Successes do not cancel failures within the window: a service that is up and down in turns opens the breaker,
+// too.
 func (b *Breaker) Answered() (closed bool) {
 	b.inARow = 0
 	if b.state != projection.BreakerOpen && b.state != projection.BreakerHalfOpen {

@@ -5,26 +5,28 @@ import "github.com/millrace-go/millrace/event"
 // BatchSizer decides how many events the next batch takes. A failed batch is narrowed until the event that fails stands
 // alone; only then do attempts count. After successes the size grows back by doubling. It is pure.
 //
-// Whatever a policy does about a failing event, parks it, alone or with its stream, skips it or stops, exactly those events
-// fail that fail alone, and all others are applied once and in order, but for those that are parked behind one of their
-// stream; where it stops, all those before it. Of n events of which k fail, each tried t
-// times, in batches of at most m, with l the number of binary digits of m, the handler is called at most
+// Whether the policy parks, skips or stops at a failing event, exactly those events fail that fail alone. All others are
+// applied once and in order, except those that are parked after an event of their stream. If the projection stops, all events
+// before the failing one are applied.
 //
-//	⌈n/m⌉ + 1 + k·(t+l+3)  times where it names the event that failed,
-//	⌈n/m⌉ + 1 + k·(t+5l+1) times where it cannot.
+// Of n events, k fail, and each of them is tried t times. Batches have at most m events, and l is the number of binary digits
+// of m. Then the handler is called at most
 //
-// Full batches are the first part. Each failing event then costs its t tries. On the way to it, one that is named costs a
-// call that fails and one for the events before it; one that is not costs up to l failures and, since after each success the
-// size doubles and is halved again, up to three calls for each of the l sizes. Behind it the size grows back in l+1 calls.
-// Where the projection stops, n counts the events up to there, and k is 1.
+//	⌈n/m⌉ + 1 + k·(t+l+3)  times if it names the event that failed,
+//	⌈n/m⌉ + 1 + k·(t+5l+1) times if it does not.
+//
+// The first part is the full batches. Each failing event costs its t tries. If it is named, it also costs one call that fails and
+// one for the events before it. If it is not, it costs up to l failures and up to three calls for each of the l sizes, since the
+// size doubles after each success and is halved again. After the event the size grows back in l+1 calls. If the projection stops, n counts
+// the events up to there, and k is 1.
 type BatchSizer struct {
 	size, most int
-	// before is the position of the event that a handler said it failed at: the events before it are applied again
-	// without it, and it is tried alone. 0 means none.
+	// before is the position of the event that a handler named as failed, 0 if there is none. The events before it are applied
+	// again without it, and then it is tried alone.
 	before int64
 }
 
-// NewBatchSizer starts at the full size.
+// NewBatchSizer returns a sizer that starts with batches of the largest size.
 func NewBatchSizer(most int) BatchSizer { return BatchSizer{size: most, most: most} }
 
 // Take returns how many of the events, which are in order, the next batch takes: at least one where there are any.
@@ -38,10 +40,10 @@ func (s *BatchSizer) Take(events []event.Envelope) int {
 	return n
 }
 
-// Size is the most that the next batch takes.
+// Size returns how many events the next batch takes at most.
 func (s *BatchSizer) Size() int { return s.size }
 
-// Succeeded takes in that a batch was applied.
+// Succeeded records that a batch was applied.
 func (s *BatchSizer) Succeeded() {
 	if s.before != 0 {
 		// The events before the failing one are in. It stands alone now.
@@ -51,8 +53,8 @@ func (s *BatchSizer) Succeeded() {
 	s.size = min(s.size*2, s.most)
 }
 
-// Failed takes in that a batch of these events failed, at failing where that is not 0. It tells whether the failure is
-// to be counted: only if the batch was one event.
+// Failed records that a batch of these events failed, at the position failing unless that is 0. It reports whether the failure
+// counts, which it does only if the batch was one event.
 func (s *BatchSizer) Failed(events []event.Envelope, failing int64) (counts bool) {
 	if len(events) == 1 {
 		s.size, s.before = 1, 0
