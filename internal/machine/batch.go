@@ -8,7 +8,7 @@ import (
 	"github.com/millrace-go/millrace/internal/engine"
 )
 
-// done takes in how a job ended.
+// done handles how a job ended.
 func (s *step) done(job Job, result Result) {
 	if fault, failed := result.(*engine.Fault); failed {
 		s.refused(job, fault)
@@ -36,7 +36,7 @@ func (s *step) done(job Job, result Result) {
 	}
 }
 
-// refused takes in that a job failed for a reason that is no event's.
+// refused records that a job failed for a reason that is no event's.
 func (s *step) refused(job Job, f *engine.Fault) {
 	switch job := job.(type) {
 	case Load:
@@ -94,7 +94,7 @@ func (s *step) passOver() {
 	s.recovered()
 }
 
-// ran takes in how a batch ended.
+// ran handles how a batch ended.
 func (s *step) ran(r RunResult) {
 	if r.End == RunRefused {
 		if r.Attempt.Attempt > 0 {
@@ -120,7 +120,7 @@ func (s *step) ran(r RunResult) {
 	}
 }
 
-// ended takes in what is done of a batch, and what happened to the rest. Of a delivery that did not come to its end, that is
+// ended handles what is done of a batch, and what happened to the rest. Of a delivery that did not come to its end, that is
 // the next event alone.
 func (s *step) ended(r RunResult) {
 	batch := r.Batch
@@ -150,7 +150,7 @@ func (s *step) ended(r RunResult) {
 	s.failed(batch, r.Fault, r.Outage)
 }
 
-// succeeded takes in that a batch was committed.
+// succeeded records that a batch was committed.
 func (s *step) succeeded(batch engine.Batch) {
 	s.progress(batch.To)
 	n := len(batch.Events)
@@ -173,7 +173,7 @@ func (s *step) succeeded(batch engine.Batch) {
 	s.applied += n
 }
 
-// progress takes in that the checkpoint moved, and that no event before it fails any more.
+// progress records that the checkpoint moved, and that no event before it fails any more.
 func (s *step) progress(to int64) {
 	if to < s.Row.Checkpoint {
 		panic("machine: the checkpoint moves back")
@@ -184,7 +184,7 @@ func (s *step) progress(to int64) {
 	s.Buffer = s.Buffer.passed(to)
 }
 
-// advanced takes in whether the checkpoint followed the position.
+// advanced records whether the checkpoint followed the position.
 func (s *step) advanced(job Advance, moved bool) {
 	if !moved {
 		s.order = max(s.order, Reload)

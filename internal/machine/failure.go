@@ -58,7 +58,7 @@ func (s *step) failed(batch engine.Batch, f *engine.Fault, outage bool) {
 	}
 }
 
-// recorded takes in that a counted failure is in the database.
+// recorded records that a counted failure is in the database.
 func (s *step) recorded(f projection.Failure, first time.Time) {
 	f.FirstFailedAt = first
 	s.Row.FailingPosition, s.Row.Attempts, s.Row.LastError, s.Row.FailingSince = f.Event.Position, f.Attempt, f.Err.Error(), first
@@ -66,7 +66,7 @@ func (s *step) recorded(f projection.Failure, first time.Time) {
 	s.decide(f)
 }
 
-// crashed takes in that the processes that tried an event ended. It is not tried once more. The attempts were counted before
+// crashed records that the processes that tried an event ended. It is not tried once more. The attempts were counted before
 // they were made.
 func (s *step) crashed(e event.Envelope) {
 	s.log(zap.WarnLevel, "processes ended at an event", eventFields(e, s.Row.CrashAttempts)...)
@@ -101,7 +101,7 @@ func (s *step) carryOut(f projection.Failure, answer *projection.Action) {
 	}
 }
 
-// moved takes in that the checkpoint moved over an event that failed.
+// moved records that the checkpoint moved over an event that failed.
 func (s *step) moved(job Move) {
 	e := job.Failure.Event
 	fields := append(eventFields(e, job.Failure.Attempt), zap.Error(job.Failure.Err))
@@ -129,7 +129,7 @@ func (s *step) full(e event.Envelope) {
 	s.start(Halt{Reason: errFull(s.Row.Parked, e.Position), Event: &e})
 }
 
-// halted takes in that the database knows that the projection waits for a user. The next owner must know it, too.
+// halted records that the database knows that the projection waits for a user. The next owner must know it, too.
 func (s *step) halted(job Halt) {
 	if e := job.Event; e != nil {
 		s.log(zap.ErrorLevel, "projection stopped at an event until it is resumed", append(eventFields(*e, s.Row.AttemptsAt(e.Position)), zap.Error(job.Reason))...)
@@ -192,7 +192,7 @@ func (s *step) noted(job Note, failed *engine.Fault) {
 	s.await(job.Failure.Err)
 }
 
-// outage takes in that a batch failed because of what its handler depends on. No event is to blame, and nothing is counted.
+// outage records that a batch failed because of what its handler depends on. No event is to blame, and nothing is counted.
 func (s *step) outage(batch engine.Batch, f *engine.Fault) {
 	reason := s.countOutage(f)
 	if s.Breaker.State() == projection.BreakerOpen && s.Row.Desired.Runs() {
@@ -232,7 +232,7 @@ func (s *step) await(reason error) {
 	s.State = OutageWait{Reason: reason, Until: s.now.Add(delay)}
 }
 
-// answered takes in that what the handler depends on cannot be down.
+// answered records that what the handler depends on cannot be down.
 func (s *step) answered() {
 	opened := s.Breaker.Opened()
 	if s.Breaker.Answered() {

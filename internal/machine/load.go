@@ -44,7 +44,7 @@ func (s *step) adopt(row engine.Lease) {
 	}
 }
 
-// loaded takes in the row that a Load has read.
+// loaded handles the row that a Load has read.
 func (s *step) loaded(job Load, row engine.Lease) {
 	if s.order != Continue {
 		row.Desired = s.Row.Desired // a pause or its end may be newer than this row, which is read again
@@ -76,7 +76,7 @@ func (s *step) confirm(row engine.Lease) {
 	}
 }
 
-// gateAnswered takes in that the server answers. If it did before, the fault is this projection's own, and is tried again after
+// gateAnswered records that the server answers. If it did before, the fault is this projection's own, and is tried again after
 // a delay. After an outage the first fault costs no delay, so that all projections go on at once.
 func (s *step) gateAnswered(in GateAnswered) {
 	st, waits := s.State.(AtGate)
@@ -104,7 +104,7 @@ func (s *step) gateAnswered(in GateAnswered) {
 	s.Replays.Commands = max(s.Replays.Commands, commands)
 }
 
-// fault takes in a fault that is not counted against an event, and decides what is waited for.
+// fault handles a fault that is not counted against an event, and decides what is waited for.
 func (s *step) fault(f *engine.Fault) {
 	s.State = Idle{}
 	if errors.Is(f.Err, projection.ErrIncarnationChanged) && s.Faults.Changes == 0 {

@@ -131,7 +131,7 @@ func (s *step) settle() (runs bool) {
 	return false
 }
 
-// idle takes in that nothing is left below the mark.
+// idle records that nothing is left below the mark.
 func (s *step) idle() {
 	s.State, s.Tail, s.Crash.Quarantine = Idle{}, s.Tail.dropped(), 0
 	if !s.mayReplay() {
@@ -139,7 +139,7 @@ func (s *step) idle() {
 	}
 }
 
-// recovered takes in that something succeeded.
+// recovered records that something succeeded.
 func (s *step) recovered() {
 	s.Faults.InARow, s.Faults.Misconfigured, s.Faults.Changes = 0, 0, 0
 }

@@ -13,7 +13,7 @@ import (
 const replayVain = 10
 
 // Replaying is the next command on dead letters: the discard of all that it names, or one replay. The shell takes its steps in
-// one goroutine, as those of a Run. Each method takes in how a step ended and returns the next one.
+// one goroutine, as those of a Run. Each method handles how a step ended and returns the next one.
 type Replaying struct {
 	Row engine.Lease
 	// Discards is true if no replay may be made now. Schedule is true if a dead letter that is due becomes a command first.
@@ -125,13 +125,13 @@ func (r Replaying) Begin() (Replaying, ReplayStep) {
 	return r, FindCommand{Discards: r.Discards}
 }
 
-// Looked takes in what the look for a dead letter that is due found.
+// Looked handles what the look for a dead letter that is due found.
 func (r Replaying) Looked(s Scheduled) (Replaying, ReplayStep) {
 	r.scheduled = s
 	return r, FindCommand{Discards: r.Discards}
 }
 
-// Found takes in the next command.
+// Found handles the next command.
 func (r Replaying) Found(found engine.ReplayQueue) (Replaying, ReplayStep) {
 	switch {
 	case found.Command == nil:
@@ -143,12 +143,12 @@ func (r Replaying) Found(found engine.ReplayQueue) (Replaying, ReplayStep) {
 	return r, Discard{Command: found.Command.ID}
 }
 
-// Discarded takes in how many dead letters were discarded.
+// Discarded records how many dead letters were discarded.
 func (r Replaying) Discarded(command, n int64) (Replaying, ReplayStep) {
 	return r, r.end(ReplayResult{End: ReplayDiscarded, Discarded: n, Found: engine.ReplayQueue{Command: &engine.Command{ID: command}}})
 }
 
-// Begun takes in the replay that was begun, nil if nothing is left of the command.
+// Begun handles the replay that was begun, nil if nothing is left of the command.
 func (r Replaying) Begun(replay *engine.Replay) (Replaying, ReplayStep) {
 	if replay == nil {
 		return r, r.end(ReplayResult{End: ReplayOver})
@@ -160,7 +160,7 @@ func (r Replaying) Begun(replay *engine.Replay) (Replaying, ReplayStep) {
 	return r, r.apply()
 }
 
-// Read takes in the event of the dead letter.
+// Read handles the event of the dead letter.
 func (r Replaying) Read(page engine.Page) (Replaying, ReplayStep) {
 	if len(page.Events) == 0 {
 		return r, r.fail(&engine.Fault{Class: engine.HandlerFault, Err: projection.ErrEventGone}, true)
@@ -178,7 +178,7 @@ func (r Replaying) apply() ReplayStep {
 	return ApplyLetter{Batch: engine.Batch{Events: events{r.event}, To: r.Row.Checkpoint, Replay: &replay, Fresh: r.fresh}}
 }
 
-// Applied takes in how a replay ended: fault is nil if it succeeded. It also takes in a fault of the read before it. After a
+// Applied handles how a replay ended: fault is nil if it succeeded. It also handles a fault of the read before it. After a
 // fault that may pass with the connection, the replay is tried once more at once.
 func (r Replaying) Applied(fault *engine.Fault, outage bool, now time.Time) (Replaying, ReplayStep) {
 	if fault == nil {
@@ -219,7 +219,7 @@ func (r Replaying) undone(fault *engine.Fault) EndReplaying {
 	return r.end(ReplayResult{End: ReplayUndone, Replay: r.replay, Fault: fault})
 }
 
-// Ended takes in that the end of a replay was written.
+// Ended records that the end of a replay was written.
 func (r Replaying) Ended(e EndReplay) EndReplaying {
 	return r.end(ReplayResult{End: ReplayFailed, Replay: r.replay, Fault: e.Fault, Action: e.Action, Halt: e.Halt})
 }

@@ -110,7 +110,7 @@ func (s *step) command() {
 		Letter: s.Replays.Letter, Failed: s.Replays.Failed, Faults: s.Replays.Faults, def: s.Def, commands: s.Replays.Seen}})
 }
 
-// commanded takes in how a command, or one replay of it, ended.
+// commanded handles how a command, or one replay of it, ended.
 func (s *step) commanded(job Replaying, r ReplayResult) {
 	if s.Replays.Faults = r.Faults; r.Began {
 		s.Replays.Commands = CommandsOpen // until a look finds nothing
@@ -138,7 +138,7 @@ func (s *step) commanded(job Replaying, r ReplayResult) {
 	}
 }
 
-// nothing takes in that no command was found.
+// nothing records that no command was found.
 func (s *step) nothing(job Replaying, r ReplayResult) {
 	if s.recovered(); !job.Discards {
 		s.Replays.Failed = 0
@@ -159,7 +159,7 @@ func (s *step) nothing(job Replaying, r ReplayResult) {
 	}
 }
 
-// replayed takes in that a replay has an outcome.
+// replayed records that a replay has an outcome.
 func (s *step) replayed(r ReplayResult) {
 	s.Replays.Letter = 0
 	s.replayEnded()
@@ -181,13 +181,13 @@ func (s *step) replayed(r ReplayResult) {
 	}
 }
 
-// replayEnded takes in that replays come to an end again.
+// replayEnded records that replays come to an end again.
 func (s *step) replayEnded() {
 	s.Replays.Failed = 0
 	s.recovered()
 }
 
-// putOff takes in that something could not be done with dead letters, through no fault of theirs. It is tried again after a
+// putOff records that something could not be done with dead letters, through no fault of theirs. It is tried again after a
 // rest. Batches go on meanwhile, unless the server cannot be worked with.
 func (s *step) putOff(f *engine.Fault) {
 	if errors.Is(f, projection.ErrLeaseLost) || f.Class == engine.LeaseLost || errors.Is(f, projection.ErrIncarnationChanged) {

@@ -7,7 +7,7 @@ import (
 )
 
 // Run is one batch, from what is read to what is applied. The shell takes its steps in one goroutine, without the actor in
-// between, since each exchange of messages costs time. Each method takes in how a step ended and returns the next one.
+// between, since each exchange of messages costs time. Each method handles how a step ended and returns the next one.
 type Run struct {
 	Row        engine.Lease
 	Buffer     Buffer
@@ -89,7 +89,7 @@ func (r Run) Begin() (Run, RunStep) {
 	return r.find()
 }
 
-// Read takes in a page.
+// Read handles a page.
 func (r Run) Read(page engine.Page) (Run, RunStep) {
 	r.Buffer = r.Buffer.add(page)
 	if len(r.Buffer.Events) == 0 {
@@ -111,7 +111,7 @@ func (r Run) find() (Run, RunStep) {
 	return r, FindParked{Streams: slices.Compact(streams)}
 }
 
-// Found takes in which streams are parked, and takes the batch.
+// Found records which streams are parked, and takes the batch.
 func (r Run) Found(parked map[string]bool) (Run, RunStep) {
 	aside := ParkedStreams{Streams: parked, Room: r.def.Room(r.Row.Parked)}
 	handled, behind, n := r.Sizer.Split(r.Buffer.window(r.def), aside)
@@ -134,7 +134,7 @@ func (r Run) Found(parked map[string]bool) (Run, RunStep) {
 	return r, BeginAttempt{Attempt: r.attempt}
 }
 
-// Begun takes in that the attempt was counted.
+// Begun records that the attempt was counted.
 func (r Run) Begun() (Run, RunStep) { return r, r.apply() }
 
 func (r Run) apply() RunStep {

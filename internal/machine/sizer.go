@@ -79,17 +79,16 @@ func (s *BatchSizer) Failed(events []event.Envelope, failing int64) (counts bool
 // Alone makes the next batch one event.
 func (s *BatchSizer) Alone() { s.size, s.before = 1, 0 }
 
-// ParkedStreams is what is known of parked streams when a batch is taken: which of the streams ahead are parked, and how many more
-// events may be.
+// ParkedStreams says which of the next streams are parked, and how many more events may be parked.
 type ParkedStreams struct {
 	Streams map[string]bool
 	Room    int64
 }
 
-// Split says which of the events ahead, in order, make the next batch: n of them, of which handled go to the handler and
-// behind are parked, since their streams are. handled are as many as Take allows. An event that is to stand alone does so
-// without events before it: those that are parked there go first. Where n is 0 though there are events, the first would
-// have to be parked and there is no room. It is pure.
+// Split returns the next batch of the events, which are in order: the first n of them, of which handled go to the handler and behind
+// are parked, since their streams are. handled has as many events as Take allows. An event that has to stand alone does so
+// without parked events before it: those go first. If n is 0 though there are events, the first one has to be parked and there
+// is no room for it.
 func (s *BatchSizer) Split(events []event.Envelope, aside ParkedStreams) (handled, behind []event.Envelope, n int) {
 	if len(aside.Streams) == 0 {
 		n = s.Take(events)

@@ -20,7 +20,7 @@ type step struct {
 	effects []Effect
 }
 
-// Step takes in one input, decides what is next, and returns the next machine and what the shell has to do.
+// Step handles one input, decides what is next, and returns the next machine and what the shell has to do.
 func Step(m Machine, in Input, now time.Time) (Machine, []Effect) {
 	s := &step{Machine: m, now: now}
 	switch m.State.(type) {
