@@ -259,7 +259,7 @@ func (l *life) atRest() {
 
 func (l *life) step(in Input) {
 	old, before := l.m, ""
-	if l.d.one(50) {
+	if l.d.one(200) {
 		before = fmt.Sprintf("%+v", old)
 	}
 	m, effects := Step(old, in, l.now)

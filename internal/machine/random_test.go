@@ -19,7 +19,7 @@ func TestRandomInputs(t *testing.T) {
 		s = time.Now().UnixNano()
 	}
 	jobs := map[string]int{}
-	lives := int64(200)
+	lives := int64(100)
 	if testing.Short() {
 		lives = 20
 	}
