@@ -147,7 +147,7 @@ func TestVictim(t *testing.T) {
 		})
 		return
 	}
-	if err := rt.RunUntilIdle(ctx); err != nil {
+	if _, err := rt.RunUntilIdle(ctx); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -264,7 +264,7 @@ func TestKilledProcessAppliesEverythingOnce(t *testing.T) {
 					t.Errorf("%d events applied at checkpoint %d, %d of them beyond it", applied, checkpoint, beyond)
 				}
 			}
-			if err := b.runtime(quick, millrace.Projection{Name: "p", Handler: pgstore.Batch(record("p"))}).RunUntilIdle(b.ctx); err != nil {
+			if _, err := b.runtime(quick, millrace.Projection{Name: "p", Handler: pgstore.Batch(record("p"))}).RunUntilIdle(b.ctx); err != nil {
 				t.Fatal(err)
 			}
 			if way != outside {

@@ -102,7 +102,7 @@ func TestTenantWhoseSchemaIsGoneIsNamedUntilItIsBack(t *testing.T) {
 				t.Errorf("ReadAll: %v", err)
 			}
 		}
-		if err := elsewhere.RunUntilIdle(b.ctx); !errors.Is(err, projection.ErrTenantDropped) {
+		if _, err := elsewhere.RunUntilIdle(b.ctx); !errors.Is(err, projection.ErrTenantDropped) {
 			t.Errorf("RunUntilIdle: %v", err)
 		}
 		if _, err := b.store.CreateTenant(b.ctx, "acme"); !errors.Is(err, projection.ErrTenantDropped) {

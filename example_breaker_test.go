@@ -41,7 +41,7 @@ func ExampleProjection_breaker() {
 	if _, err := store.Append(ctx, "page-1", event.Any, event.Event{Type: "Visited"}, event.Event{Type: "Visited"}); err != nil {
 		log.Panic(err)
 	}
-	if err := rt.RunUntilIdle(ctx); err != nil {
+	if _, err := rt.RunUntilIdle(ctx); err != nil {
 		log.Panic(err)
 	}
 	status, err := rt.Status(ctx)

@@ -39,7 +39,7 @@ func ExampleProjection_onFailure() {
 			log.Panic(err)
 		}
 	}
-	err := rt.RunUntilIdle(ctx)
+	_, err := rt.RunUntilIdle(ctx)
 	fmt.Println("failed:", errors.Is(err, projection.ErrFailed))
 	status, err := rt.Status(ctx)
 	if err != nil {
@@ -51,7 +51,7 @@ func ExampleProjection_onFailure() {
 	if err := rt.Resume(ctx, millrace.ProjectionID{Name: "visits"}); err != nil {
 		log.Panic(err)
 	}
-	if err := rt.RunUntilIdle(ctx); err != nil {
+	if _, err := rt.RunUntilIdle(ctx); err != nil {
 		log.Panic(err)
 	}
 	fmt.Println("visits:", exampleValue(store, "select n from visits where page = 'page-1'"))
@@ -93,7 +93,7 @@ func ExampleProjection_decide() {
 			log.Panic(err)
 		}
 	}
-	if err := rt.RunUntilIdle(ctx); err != nil {
+	if _, err := rt.RunUntilIdle(ctx); err != nil {
 		log.Panic(err)
 	}
 	status, err := rt.Status(ctx)

@@ -44,7 +44,7 @@ func ExampleProjection_batch() {
 			log.Panic(err)
 		}
 	}
-	if err := rt.RunUntilIdle(ctx); err != nil {
+	if _, err := rt.RunUntilIdle(ctx); err != nil {
 		log.Panic(err)
 	}
 	fmt.Println(exampleValue(store, "select total::text from paid where customer = 'Ada'"))
@@ -78,7 +78,7 @@ func ExampleProjection_deadLetters() {
 			log.Panic(err)
 		}
 	}
-	if err := rt.RunUntilIdle(ctx); err != nil {
+	if _, err := rt.RunUntilIdle(ctx); err != nil {
 		log.Panic(err)
 	}
 	fmt.Println("visits:", exampleValue(store, "select n from visits where page = 'page-1'"))
@@ -112,7 +112,7 @@ func ExampleProjection_appendTx() {
 	if _, err := store.Append(ctx, "order-1", event.NoStream, event.Event{Type: "OrderPlaced", Body: []byte(`{"amount": 5}`)}); err != nil {
 		log.Panic(err)
 	}
-	if err := rt.RunUntilIdle(ctx); err != nil {
+	if _, err := rt.RunUntilIdle(ctx); err != nil {
 		log.Panic(err)
 	}
 	for e, err := range store.ReadStream(ctx, "invoice-of-order-1", 1) {

@@ -51,7 +51,7 @@ func ExampleRuntime_Status() {
 			log.Panic(err)
 		}
 	}
-	if err := rt.RunUntilIdle(ctx); err != nil {
+	if _, err := rt.RunUntilIdle(ctx); err != nil {
 		log.Panic(err)
 	}
 
@@ -76,7 +76,7 @@ func ExampleRuntime_Pause() {
 	defer drop()
 	rt := exampleRuntime(store, visits)
 	ctx, id := context.Background(), millrace.ProjectionID{Name: "visits"}
-	if err := rt.RunUntilIdle(ctx); err != nil { // from now on the store knows the projection
+	if _, err := rt.RunUntilIdle(ctx); err != nil { // from now on the store knows the projection
 		log.Panic(err)
 	}
 
@@ -86,12 +86,14 @@ func ExampleRuntime_Pause() {
 	if _, err := store.Append(ctx, "page-1", event.Any, event.Event{Type: "Visited"}); err != nil {
 		log.Panic(err)
 	}
-	fmt.Println("paused:", errors.Is(rt.RunUntilIdle(ctx), projection.ErrPaused))
+	_, err := rt.RunUntilIdle(ctx)
+	fmt.Println("paused:", errors.Is(err, projection.ErrPaused))
 
 	if err := rt.Resume(ctx, id); err != nil {
 		log.Panic(err)
 	}
-	fmt.Println(rt.RunUntilIdle(ctx), exampleValue(store, "select n from visits where page = 'page-1'"))
+	status, err := rt.RunUntilIdle(ctx)
+	fmt.Println(err, status.Projection(id).Applied)
 	// Output:
 	// paused: true
 	// <nil> 1

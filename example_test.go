@@ -63,7 +63,7 @@ func quickStart(dsn string) error {
 			return err
 		}
 	}
-	if err := rt.RunUntilIdle(ctx); err != nil { // a server calls rt.Run(ctx), which blocks until ctx is done
+	if _, err := rt.RunUntilIdle(ctx); err != nil { // a server calls rt.Run(ctx), which blocks until ctx is done
 		return err
 	}
 	var acme, globex string

@@ -57,7 +57,7 @@ func (b *bundle) letters(name string) []projection.DeadLetter {
 // idle runs the projections until they are done.
 func (b *bundle) idle(projections ...millrace.Projection) {
 	b.t.Helper()
-	if err := b.runtime(millrace.Config{}, projections...).RunUntilIdle(b.ctx); err != nil {
+	if _, err := b.runtime(millrace.Config{}, projections...).RunUntilIdle(b.ctx); err != nil {
 		b.t.Fatal(err)
 	}
 }

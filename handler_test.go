@@ -101,7 +101,7 @@ func TestTypedHandlersGetTheirEventsInOrder(t *testing.T) {
 	if _, err := b.store.Append(b.ctx, "s", event.NoStream, events...); err != nil {
 		t.Fatal(err)
 	}
-	if err := rt.RunUntilIdle(b.ctx); err != nil {
+	if _, err := rt.RunUntilIdle(b.ctx); err != nil {
 		t.Fatal(err)
 	}
 	if got, want := strings.Join(calls, "; "), "1 Ada true; 2 deposits from 2 on; 5 Bob true; 1 deposits from 6 on"; got != want {

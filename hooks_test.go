@@ -72,7 +72,7 @@ func TestProjectionsRunWhateverTheHooksOfThePoolSet(t *testing.T) {
 			rt := b.runtime(millrace.Config{Tenants: []string{"acme"}}, bounded, forNamed)
 			acme := b.orderOf("acme", "30.00")
 			for _, want := range []string{"30.00", "42.50"} {
-				if err := rt.RunUntilIdle(ctx); err != nil {
+				if _, err := rt.RunUntilIdle(ctx); err != nil {
 					t.Fatal(err)
 				}
 				if total := b.totalOf(acme); total != want {
@@ -110,7 +110,7 @@ func TestTransactionTimeoutOfTheSessionBoundsNoHandler(t *testing.T) {
 	})})
 	ctx, cancel := context.WithTimeout(b.ctx, 30*time.Second)
 	defer cancel()
-	if err := rt.RunUntilIdle(ctx); err != nil {
+	if _, err := rt.RunUntilIdle(ctx); err != nil {
 		t.Error(err)
 	}
 	b.verify("p")

@@ -50,7 +50,7 @@ func TestCancelledStatementIsTriedOnceMoreAndThenCounted(t *testing.T) {
 			}
 			return execute("set local statement_timeout = 20; select pg_sleep(60)")(ctx, tx)
 		}))})
-	if err := rt.RunUntilIdle(b.ctx); err != nil {
+	if _, err := rt.RunUntilIdle(b.ctx); err != nil {
 		t.Fatal(err)
 	}
 	b.verify("once")

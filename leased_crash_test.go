@@ -130,7 +130,7 @@ func TestKilledDeliveryRepeatsNothingButWhatWasUnderWay(t *testing.T) {
 					repeats++
 				}
 			}
-			if err := b.runtime(quick, leasedVictim(b, step{before: lives, after: lives, acknowledged: lives})).RunUntilIdle(b.ctx); err != nil {
+			if _, err := b.runtime(quick, leasedVictim(b, step{before: lives, after: lives, acknowledged: lives})).RunUntilIdle(b.ctx); err != nil {
 				t.Fatal(err)
 			}
 			r := b.arrived()

@@ -45,7 +45,7 @@ func mustCountAtOnce(t *testing.T, at int) {
 			}
 			return nil
 		}))})
-	if err := rt.RunUntilIdle(b.ctx); err != nil {
+	if _, err := rt.RunUntilIdle(b.ctx); err != nil {
 		t.Fatal(err)
 	}
 	b.mustHaveArrived(&r, slices.DeleteFunc(slices.Clone(positions), func(p int64) bool { return p == poison }), 0)
@@ -128,7 +128,7 @@ func TestRejectingNearlyEverythingStopsTheProjection(t *testing.T) {
 			return nil
 		})
 		rt := b.runtime(millrace.Config{}, p)
-		err := rt.RunUntilIdle(b.ctx)
+		_, err := rt.RunUntilIdle(b.ctx)
 		if !errors.Is(err, projection.ErrFailed) || !strings.Contains(err.Error(), name) {
 			t.Errorf("%s: %v", name, err)
 		}

@@ -147,7 +147,7 @@ func TestLeasedDeliveryComesInOrderWhateverFails(t *testing.T) {
 			}
 			return nil
 		})})
-	if err := rt.RunUntilIdle(b.ctx); err != nil {
+	if _, err := rt.RunUntilIdle(b.ctx); err != nil {
 		t.Fatal(err)
 	}
 	b.mustHaveArrived(&single, positions, 0)
@@ -213,7 +213,7 @@ func TestRestComesBetweenTwoEventsOfADelivery(t *testing.T) {
 			t.Errorf("%s: at rest: %+v", name, s)
 		}
 		p.Handler = millrace.DeliverEach(r.sends(freely))
-		if err := b.another(millrace.Config{}, p).RunUntilIdle(b.ctx); err != nil {
+		if _, err := b.another(millrace.Config{}, p).RunUntilIdle(b.ctx); err != nil {
 			t.Fatal(err)
 		}
 		b.mustHaveArrived(&r, positions, 0)

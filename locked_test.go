@@ -123,7 +123,10 @@ func TestRunUntilIdleWaitsForALockedTenant(t *testing.T) {
 	_, release := b.lockEvents(locked)
 	rt := b.runtime(millrace.Config{}, millrace.Projection{Name: "p", Handler: pgstore.Batch(nothing)})
 	ended := make(chan error, 1)
-	go func() { ended <- rt.RunUntilIdle(b.ctx) }()
+	go func() {
+		_, err := rt.RunUntilIdle(b.ctx)
+		ended <- err
+	}()
 	b.eventually("a read waits for the lock", func() bool {
 		var waits bool
 		err := b.store.Pool().QueryRow(b.ctx, "select exists (select from pg_locks where not granted and mode = 'AccessShareLock')").Scan(&waits)

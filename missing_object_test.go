@@ -74,7 +74,7 @@ func TestWhatIsMissingForOneEventAloneIsCountedAfterATime(t *testing.T) {
 			Handler: pgstore.Batch(failsAt("at once", only(poison), func(ctx context.Context, tx pgx.Tx, _ int, _ int64) error {
 				return execute("insert into of_another_time values (1)")(ctx, tx)
 			}))})
-	if err := rt.RunUntilIdle(b.ctx); err != nil {
+	if _, err := rt.RunUntilIdle(b.ctx); err != nil {
 		t.Fatal(err)
 	}
 	for _, name := range []string{"p", "at once"} {

@@ -72,7 +72,7 @@ func TestSkippedEventLeavesNothingButACountWhateverItsFault(t *testing.T) {
 	projections, _ := faulty(poison, &mended, millrace.Projection{MaxEvents: 16, Retry: soon(1), OnFailure: projection.ActionSkip})
 	log, logs := watched()
 	rt := b.runtime(millrace.Config{Logger: log}, projections...)
-	if err := rt.RunUntilIdle(b.ctx); err != nil {
+	if _, err := rt.RunUntilIdle(b.ctx); err != nil {
 		t.Fatal(err)
 	}
 	for _, p := range projections {
@@ -176,7 +176,7 @@ func TestStopSurvivesRestartsAndMovesAndIsKnownEverywhere(t *testing.T) {
 	// Nobody owns it.
 	stop()
 	s.mustBeStopped(remote)
-	err := s.runtime(millrace.Config{}, s.projection).RunUntilIdle(s.ctx)
+	_, err := s.runtime(millrace.Config{}, s.projection).RunUntilIdle(s.ctx)
 	if !errors.Is(err, projection.ErrFailed) || !strings.Contains(err.Error(), "on purpose") {
 		t.Errorf("RunUntilIdle: %v", err)
 	}
@@ -338,7 +338,7 @@ func TestPermanentErrorIsNotRetried(t *testing.T) {
 		projections = append(projections, p)
 	}
 	rt := b.runtime(millrace.Config{}, projections...)
-	if err := rt.RunUntilIdle(b.ctx); err != nil {
+	if _, err := rt.RunUntilIdle(b.ctx); err != nil {
 		t.Fatal(err)
 	}
 	for name, n := range calls {
@@ -371,7 +371,7 @@ func TestDecideIsToldOfEachFailureAndItsAnswerCounts(t *testing.T) {
 		Handler: pgstore.Batch(failsAt("p", only(poison), func(context.Context, pgx.Tx, int, int64) error { panic(errOnPurpose) })),
 	}
 	rt := b.runtime(millrace.Config{}, p)
-	if err := rt.RunUntilIdle(b.ctx); err != nil {
+	if _, err := rt.RunUntilIdle(b.ctx); err != nil {
 		t.Fatal(err)
 	}
 	b.verify("p", poison)
@@ -400,7 +400,7 @@ func TestDecideThatPanicsLeavesItToRetryAndOnFailure(t *testing.T) {
 		Handler:        pgstore.Batch(failsAt("p", only(poison), func(context.Context, pgx.Tx, int, int64) error { return errOnPurpose })),
 	}
 	rt := b.runtime(millrace.Config{Logger: log}, p)
-	if err := rt.RunUntilIdle(b.ctx); err != nil {
+	if _, err := rt.RunUntilIdle(b.ctx); err != nil {
 		t.Fatal(err)
 	}
 	b.verify("p", poison)

@@ -129,7 +129,7 @@ func TestLogsCutTheErrorsOfHandlers(t *testing.T) {
 	rt := b.runtime(millrace.Config{Logger: logger}, millrace.Projection{Name: "p", Retry: soon(1), Handler: pgstore.Batch(func(context.Context, pgx.Tx, []event.Envelope) error {
 		return errors.New("the reason: " + strings.Repeat("é", 1<<19))
 	})})
-	if err := rt.RunUntilIdle(b.ctx); err != nil {
+	if _, err := rt.RunUntilIdle(b.ctx); err != nil {
 		t.Fatal(err)
 	}
 	reasons := 0

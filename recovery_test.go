@@ -20,7 +20,7 @@ import (
 func TestWhatWasMendedWhileNobodyRanDoesNotCountAsFailed(t *testing.T) {
 	b := setup(t, pgstore.Options{})
 	b.append("a", 10)
-	if err := b.runtime(millrace.Config{}, several("p")...).RunUntilIdle(b.ctx); err != nil {
+	if _, err := b.runtime(millrace.Config{}, several("p")...).RunUntilIdle(b.ctx); err != nil {
 		t.Fatal(err)
 	}
 	b.exec("alter table millrace_default.events rename to lost")
@@ -30,7 +30,7 @@ func TestWhatWasMendedWhileNobodyRanDoesNotCountAsFailed(t *testing.T) {
 	stop()
 	b.exec("alter table millrace_default.lost rename to events")
 	b.append("a", 3)
-	if err := b.runtime(millrace.Config{}, several("p")...).RunUntilIdle(b.ctx); err != nil {
+	if _, err := b.runtime(millrace.Config{}, several("p")...).RunUntilIdle(b.ctx); err != nil {
 		t.Errorf("after it was mended: %v", err)
 	}
 	b.verify("p")

@@ -98,11 +98,11 @@ func TestRunUntilIdleReportsAProjectionWhoseEventsAreGone(t *testing.T) {
 	b := setup(t, pgstore.Options{})
 	rt := b.runtime(millrace.Config{}, millrace.Projection{Name: "p", Handler: pgstore.Batch(record("p"))})
 	b.append("a", 10)
-	if err := rt.RunUntilIdle(b.ctx); err != nil {
+	if _, err := rt.RunUntilIdle(b.ctx); err != nil {
 		t.Fatal(err)
 	}
 	b.exec("delete from millrace_default.events where global_seq > 4")
-	if err := rt.RunUntilIdle(b.ctx); !errors.Is(err, projection.ErrFailed) || !errors.Is(err, projection.ErrRestored) {
+	if _, err := rt.RunUntilIdle(b.ctx); !errors.Is(err, projection.ErrFailed) || !errors.Is(err, projection.ErrRestored) {
 		t.Errorf("RunUntilIdle: %v", err)
 	}
 }

@@ -190,7 +190,7 @@ func (b *bundle) mustRunWithPoison() {
 			return projection.At(position, errOnPurpose)
 		}))}
 	delivered := millrace.Projection{Name: "d", Handler: millrace.DeliverEach(func(context.Context, millrace.Delivered) error { return nil })}
-	if err := b.runtime(quick, p, delivered).RunUntilIdle(b.ctx); err != nil {
+	if _, err := b.runtime(quick, p, delivered).RunUntilIdle(b.ctx); err != nil {
 		b.t.Fatal(err)
 	}
 	b.verify("p", poison...)
@@ -240,7 +240,7 @@ func (b *bundle) mustRunForAnotherTenant(tenant string) {
 		handled.Add(1)
 		return nil
 	})})
-	if err := rt.RunUntilIdle(b.ctx); err != nil || handled.Load() == 0 {
+	if _, err := rt.RunUntilIdle(b.ctx); err != nil || handled.Load() == 0 {
 		b.t.Errorf("tenant %s: %d events handled, %v", tenant, handled.Load(), err)
 	}
 }

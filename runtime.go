@@ -85,16 +85,17 @@ func (r *Runtime) Run(ctx context.Context) error {
 }
 
 // RunUntilIdle runs the registered projections until each has handled, parked or skipped every event that was visible when it
-// was called, and ends like Run. It is for tests, jobs and scripts. A projection that is paused or has failed is an
-// error, and so is ctx's end.
-func (r *Runtime) RunUntilIdle(ctx context.Context) error {
+// was called, and ends like Run. It is for tests, jobs and scripts. It returns the status at the end, in which a test can look at
+// what was applied, parked and skipped. It returns an error if a projection cannot become idle because it is paused or has
+// failed, or if ctx ends first; the status then says which projections are not idle, if it could still be read.
+func (r *Runtime) RunUntilIdle(ctx context.Context) (Status, error) {
 	tenants, err := r.tenants(ctx)
 	if err != nil {
-		return fmt.Errorf("run until idle: %w", err)
+		return Status{}, fmt.Errorf("run until idle: %w", err)
 	}
 	heads, err := r.heads(ctx, tenants)
 	if err != nil {
-		return fmt.Errorf("run until idle: %w", err)
+		return Status{}, fmt.Errorf("run until idle: %w", err)
 	}
 	for _, tenant := range tenants {
 		if _, ok := heads.Positions[tenant]; !ok {
@@ -102,18 +103,28 @@ func (r *Runtime) RunUntilIdle(ctx context.Context) error {
 			if err == nil {
 				err = fmt.Errorf("tenant %q was restored meanwhile: %w", tenant, projection.ErrTenantDropped)
 			}
-			return fmt.Errorf("run until idle: %w", err)
+			return Status{}, fmt.Errorf("run until idle: %w", err)
 		}
 	}
-	return r.run(ctx, func(ctx context.Context) error {
+	var status Status
+	err = r.run(ctx, func(ctx context.Context) error {
 		w := idleWait{runtime: r, env: r.running(), heads: heads.Positions, pending: make(map[ProjectionID]bool)}
 		for _, tenant := range tenants {
 			for name := range r.definitions {
 				w.pending[ProjectionID{Tenant: tenant, Name: name}] = false
 			}
 		}
-		return w.wait(ctx)
+		if err := w.wait(ctx); err != nil {
+			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+			defer cancel()
+			status, _ = r.Status(ctx)
+			return err
+		}
+		var err error
+		status, err = r.Status(ctx)
+		return err
 	})
+	return status, err
 }
 
 // run starts the actors, waits until while returns, and stops them.

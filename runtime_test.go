@@ -209,7 +209,7 @@ func TestRunUntilIdleEndsWhenEverythingIsHandled(t *testing.T) {
 	rt := b.runtime(millrace.Config{}, millrace.Projection{Name: "p", Handler: pgstore.Batch(record("p"))})
 	for range 3 {
 		b.append("a", 100)
-		if err := rt.RunUntilIdle(b.ctx); err != nil {
+		if _, err := rt.RunUntilIdle(b.ctx); err != nil {
 			t.Fatal(err)
 		}
 		b.verify("p")
@@ -303,7 +303,7 @@ func TestPausedProjectionWaitsAndSaysSo(t *testing.T) {
 func TestRunUntilIdleReportsAPausedProjection(t *testing.T) {
 	b := setup(t, pgstore.Options{})
 	rt := b.runtime(millrace.Config{}, millrace.Projection{Name: "p", Handler: pgstore.Batch(record("p"))})
-	if err := rt.RunUntilIdle(b.ctx); err != nil {
+	if _, err := rt.RunUntilIdle(b.ctx); err != nil {
 		t.Fatal(err)
 	}
 	if err := rt.Pause(b.ctx, millrace.ProjectionID{Name: "p"}); err != nil {
@@ -313,7 +313,7 @@ func TestRunUntilIdleReportsAPausedProjection(t *testing.T) {
 		if events > 0 {
 			b.append("a", events)
 		}
-		if err := rt.RunUntilIdle(b.ctx); !errors.Is(err, projection.ErrPaused) {
+		if _, err := rt.RunUntilIdle(b.ctx); !errors.Is(err, projection.ErrPaused) {
 			t.Errorf("RunUntilIdle with %d new events: %v", events, err)
 		}
 	}
@@ -423,7 +423,7 @@ func TestRunUntilIdleEndsBesideALiveRuntime(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 5 {
-		if err := b.runtime(millrace.Config{}, p).RunUntilIdle(b.ctx); err != nil {
+		if _, err := b.runtime(millrace.Config{}, p).RunUntilIdle(b.ctx); err != nil {
 			t.Error(err)
 		}
 	}

@@ -110,7 +110,7 @@ func TestRunUntilIdleAsksForManyProjectionsAtOnce(t *testing.T) {
 	r := &rush{text: "failing_position, p.attempts"}
 	rt := b.runtime(millrace.Config{Store: b.traced(r)}, named(projections, nothing)...)
 	began := time.Now()
-	if err := rt.RunUntilIdle(b.ctx); err != nil {
+	if _, err := rt.RunUntilIdle(b.ctx); err != nil {
 		t.Fatal(err)
 	}
 	t.Logf("%d statements about rows in %v, %d at once; %d waited for connections at once", r.all, time.Since(began), r.most, r.acquirers)

@@ -63,6 +63,17 @@ type Status struct {
 	Stuck int
 }
 
+// Projection returns the status of a projection, or the zero value if there is none. An empty tenant means
+// projection.DefaultTenant.
+func (s Status) Projection(id ProjectionID) ProjectionStatus {
+	for _, p := range s.Projections {
+		if p.ID == engine.FullID(id) {
+			return p
+		}
+	}
+	return ProjectionStatus{}
+}
+
 // SessionStatus is the state of a node's session connection, which carries wake-ups and heartbeats.
 type SessionStatus struct {
 	Connected bool

@@ -64,7 +64,7 @@ func TestOrdersOfTwoTenantsDoNotAddUp(t *testing.T) {
 	}
 	rt := b.runtime(millrace.Config{}, totals)
 	want := map[*pgstore.Tenant]string{b.orderOf("acme", "30.00"): "30.00", b.orderOf("globex", "12.50"): "12.50", b.defaultTenant(): "0"}
-	if err := rt.RunUntilIdle(b.ctx); err != nil {
+	if _, err := rt.RunUntilIdle(b.ctx); err != nil {
 		t.Fatal(err)
 	}
 	for tenant, total := range want {

@@ -99,7 +99,7 @@ func TestFaultsThatOnlyLookLikeTheServersAreTheirEventsInTheEnd(t *testing.T) {
 	log, logs := watched()
 	rt := b.runtime(millrace.Config{Logger: log}, projections...)
 	rt.SetFaultLimits(shortly)
-	if err := rt.RunUntilIdle(b.ctx); err != nil {
+	if _, err := rt.RunUntilIdle(b.ctx); err != nil {
 		t.Fatal(err)
 	}
 	for _, p := range projections {
@@ -164,7 +164,7 @@ func TestFaultOfTheSizeOfABatchParksNothing(t *testing.T) {
 			broadest.Store(max(broadest.Load(), int64(len(events))))
 			return recordIn(ctx, tx, "p", events)
 		})})
-	if err := rt.RunUntilIdle(b.ctx); err != nil {
+	if _, err := rt.RunUntilIdle(b.ctx); err != nil {
 		t.Fatal(err)
 	}
 	b.verify("p")

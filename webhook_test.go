@@ -73,7 +73,7 @@ func ExampleProjection_deliverEach() {
 			log.Panic(err)
 		}
 	}
-	if err := rt.RunUntilIdle(ctx); err != nil {
+	if _, err := rt.RunUntilIdle(ctx); err != nil {
 		log.Panic(err)
 	}
 	// Output:
@@ -183,7 +183,7 @@ func TestWebhooksArriveThoughTheirSenderIsKilled(t *testing.T) {
 		}
 	}
 	h.next(nil)
-	if err := b.runtime(quick, webhooks(h.URL)).RunUntilIdle(b.ctx); err != nil {
+	if _, err := b.runtime(quick, webhooks(h.URL)).RunUntilIdle(b.ctx); err != nil {
 		t.Fatal(err)
 	}
 	http.DefaultClient.CloseIdleConnections()

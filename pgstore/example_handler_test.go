@@ -46,8 +46,9 @@ func ExampleProjectionFrom() {
 	if _, err := acme.Append(ctx, "account-1", event.NoStream, event.Event{Type: "AccountOpened"}); err != nil {
 		log.Panic(err)
 	}
-	fmt.Println(rt.RunUntilIdle(ctx))
+	if _, err := rt.RunUntilIdle(ctx); err != nil {
+		log.Panic(err)
+	}
 	// Output:
 	// acme accounts account-1
-	// <nil>
 }

@@ -73,7 +73,7 @@ func (e *env) catchUp(ctx context.Context, events int, name string) (perSecond f
 		return 0, err
 	}
 	begin := time.Now()
-	if err := rt.RunUntilIdle(ctx); err != nil {
+	if _, err := rt.RunUntilIdle(ctx); err != nil {
 		return 0, err
 	}
 	took := time.Since(begin)

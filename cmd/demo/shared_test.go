@@ -146,7 +146,7 @@ func apply(t *testing.T, dsn string) {
 	defer d.Close()
 	runtime, err := newRuntime(millrace.Config{Store: d.Store}, new(fault))
 	if err == nil {
-		err = runtime.RunUntilIdle(t.Context())
+		_, err = runtime.RunUntilIdle(t.Context())
 	}
 	if err != nil {
 		t.Fatal(err)
