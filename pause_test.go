@@ -92,7 +92,7 @@ func TestPauseThatIsTakenBackSaysSo(t *testing.T) {
 func TestPauseTakesTheLeaseOfADeadOwnerAway(t *testing.T) {
 	b := setup(t, pgstore.Options{})
 	rt := b.runtime(millrace.Config{}, several("p")...)
-	if err := rt.RunUntilIdle(b.ctx); err != nil {
+	if _, err := rt.RunUntilIdle(b.ctx); err != nil {
 		t.Fatal(err)
 	}
 	const dead = "11111111-1111-1111-1111-111111111111"
