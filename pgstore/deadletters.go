@@ -128,8 +128,8 @@ func (d *DeadLetters) Replay(ctx context.Context, filter projection.DeadLetterFi
 	return d.command(ctx, "replay", filter, limit)
 }
 
-// Discard gives parked events up: they will not be applied. What is parked behind them stays parked. Where nobody holds the
-// projection's lease it is done at once. Else it returns like Replay, also while the projection is paused.
+// Discard gives parked events up: they will not be applied. What is parked behind them stays parked. If no node holds
+// the projection's lease, as while the projection is paused, it is done at once. Else it returns like Replay.
 func (d *DeadLetters) Discard(ctx context.Context, filter projection.DeadLetterFilter, limit int) (projection.CommandResult, error) {
 	return d.command(ctx, "discard", filter, limit)
 }
