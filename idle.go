@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/millrace-go/millrace/actors"
+	"github.com/millrace-go/millrace/internal/backoff"
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/projection"
 )
@@ -56,7 +57,7 @@ type idleWait struct {
 
 // wait returns when no projection is pending, or with the reason why one will not get there.
 func (w *idleWait) wait(ctx context.Context) error {
-	for delay := idleFirst; len(w.pending) > 0; delay = min(2*delay, idleMost) {
+	for delays := backoff.New(idleFirst, idleMost); len(w.pending) > 0; {
 		ask, here, err := w.onBoard()
 		for len(ask) > 0 && err == nil {
 			n := min(idleSlice, len(ask))
@@ -69,7 +70,7 @@ func (w *idleWait) wait(ctx context.Context) error {
 		if err != nil || len(w.pending) == 0 {
 			return err
 		}
-		if err := w.pause(ctx, here, delay); err != nil {
+		if err := w.pause(ctx, here, delays.Next()); err != nil {
 			return err
 		}
 	}

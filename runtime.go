@@ -13,6 +13,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/millrace-go/millrace/actors"
+	"github.com/millrace-go/millrace/internal/backoff"
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/internal/excerpt"
 	"github.com/millrace-go/millrace/projection"
@@ -319,8 +320,7 @@ func (r *Runtime) WaitFor(ctx context.Context, id ProjectionID, position int64) 
 }
 
 func (r *Runtime) waitFor(ctx context.Context, id ProjectionID, position int64) error {
-	const first, most = 10 * time.Millisecond, 250 * time.Millisecond
-	for delay := first; ; delay = min(2*delay, most) {
+	for delays := backoff.New(10*time.Millisecond, 250*time.Millisecond); ; {
 		if env := r.running(); env != nil {
 			if err := env.Registry.WaitFor(ctx, id, position); !errors.Is(err, actors.ErrNotHere) && !r.resumed(ctx, env, id, err) {
 				return err
@@ -345,10 +345,8 @@ func (r *Runtime) waitFor(ctx context.Context, id ProjectionID, position int64) 
 		case err == nil && row.Failed != "" && (row.OwnerAlive || row.Halted):
 			return fmt.Errorf("%w: %s", projection.ErrFailed, row.Failed)
 		}
-		select {
-		case <-time.After(delay):
-		case <-ctx.Done():
-			return ctx.Err()
+		if err := delays.Wait(ctx); err != nil {
+			return err
 		}
 	}
 }

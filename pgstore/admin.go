@@ -27,10 +27,7 @@ func (s port) Projections(ctx context.Context, tenants []string) ([]engine.Proje
 		}
 		return p, err
 	}, s.control.sql("status"), tenants)
-	if err != nil {
-		return nil, fmt.Errorf("list projections: %w", storeFault(err))
-	}
-	return list, nil
+	return list, failed(err, "list projections")
 }
 
 // SetWanted sets whether a projection should run or pause, and notifies its owner, wherever it is. To run clears its failure; if it
@@ -94,38 +91,27 @@ func (s port) Wanted(ctx context.Context, node engine.Node, rows []int32) (map[i
 	if rows == nil {
 		sql, of = s.control.sql("wanted_of_node"), node.ID
 	}
-	found, err := s.pool.Query(ctx, sql, of)
-	if err != nil {
-		return nil, fmt.Errorf("read wanted states: %w", storeFault(err))
-	}
+	found, _ := s.pool.Query(ctx, sql, of)
 	states := make(map[int32]engine.Orders)
 	var row int32
 	var demand engine.Orders
-	if _, err = pgx.ForEachRow(found, []any{&row, &demand.Desired, &demand.HasCommands}, func() error {
+	_, err := pgx.ForEachRow(found, []any{&row, &demand.Desired, &demand.HasCommands}, func() error {
 		states[row] = demand
 		return nil
-	}); err != nil {
-		return nil, fmt.Errorf("read wanted states: %w", storeFault(err))
-	}
-	return states, nil
+	})
+	return states, failed(err, "read wanted states")
 }
 
 // Nodes lists the nodes as the database knows them, the oldest first.
 func (s port) Nodes(ctx context.Context) ([]engine.NodeRow, error) {
-	rows, err := s.pool.Query(ctx, s.control.sql("nodes"))
-	if err != nil {
-		return nil, fmt.Errorf("list nodes: %w", storeFault(err))
-	}
+	rows, _ := s.pool.Query(ctx, s.control.sql("nodes"))
 	list, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (n engine.NodeRow, err error) {
 		var silent float64
 		err = row.Scan(&n.ID, &n.Alive, &n.Leaving, &n.Projections, &n.Tenants, &n.StartedAt, &n.HeartbeatAt, &silent, &n.Leases)
 		n.Silent = seconds(silent)
 		return n, err
 	})
-	if err != nil {
-		return nil, fmt.Errorf("list nodes: %w", storeFault(err))
-	}
-	return list, nil
+	return list, failed(err, "list nodes")
 }
 
 func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }

@@ -146,3 +146,11 @@ func storeFault(err error) *engine.Fault {
 	}
 	return &own
 }
+
+// failed wraps the error of a statement of the store with what was being done. It returns nil if err is nil.
+func failed(err error, doing string, args ...any) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%s: %w", fmt.Sprintf(doing, args...), storeFault(err))
+}

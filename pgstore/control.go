@@ -3,7 +3,6 @@ package pgstore
 import (
 	"context"
 	"errors"
-	"fmt"
 	"hash/fnv"
 
 	"github.com/jackc/pgx/v5"
@@ -61,10 +60,7 @@ func lockKey64(name string) int64 {
 // durable runs fn in a transaction of our own that commits synchronously, whatever the session's default is.
 func (s *Store) durable(ctx context.Context, doing string, fn func(tx pgx.Tx) error) error {
 	begin := pgx.TxOptions{BeginQuery: beginDurable + "; " + s.server.unbounded}
-	if err := s.inTx(ctx, begin, fn); err != nil {
-		return fmt.Errorf("%s: %w", doing, storeFault(err))
-	}
-	return nil
+	return failed(s.inTx(ctx, begin, fn), "%s", doing)
 }
 
 // queryUncompiled reads rows by a statement that the planner expects to be dear and that is not, without compiling it for

@@ -51,10 +51,7 @@ func (d *DeadLetters) List(ctx context.Context, page projection.DeadLetterPage) 
 	if page.NewestFirst && page.After == 0 {
 		page.After = math.MaxInt64
 	}
-	rows, err := d.store.pool.Query(ctx, d.store.control.deadLetters(page.NewestFirst), append(args, page.After, page.Limit)...)
-	if err != nil {
-		return nil, fmt.Errorf("list the dead letters of %s: %w", d.id, storeFault(err))
-	}
+	rows, _ := d.store.pool.Query(ctx, d.store.control.deadLetters(page.NewestFirst), append(args, page.After, page.Limit)...)
 	letters, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (l projection.DeadLetter, err error) {
 		l.Projection = d.id
 		err = row.Scan(&l.ID, &l.Position, &l.Stream, &l.Version, &l.Type, &l.BlockedByStream, &l.State, &l.Error, &l.Stack, &l.Attempts, &l.Replays,
@@ -64,10 +61,7 @@ func (d *DeadLetters) List(ctx context.Context, page projection.DeadLetterPage) 
 	if err == nil && len(letters) == 0 {
 		err = d.store.unknown(ctx, d.store.pool, d.id)
 	}
-	if err != nil {
-		return nil, fmt.Errorf("list the dead letters of %s: %w", d.id, storeFault(err))
-	}
-	return letters, nil
+	return letters, failed(err, "list the dead letters of %s", d.id)
 }
 
 // deadLetters returns the statement that lists dead letters in one order or the other.
@@ -109,10 +103,7 @@ func (d *DeadLetters) Count(ctx context.Context, filter projection.DeadLetterFil
 	if err == nil && n == 0 {
 		err = d.store.unknown(ctx, d.store.pool, d.id)
 	}
-	if err != nil {
-		return 0, fmt.Errorf("count the dead letters of %s: %w", d.id, storeFault(err))
-	}
-	return n, nil
+	return n, failed(err, "count the dead letters of %s", d.id)
 }
 
 // Replay has parked events applied after all, the oldest first, by the projection's own handler, wherever it runs: each
@@ -151,10 +142,7 @@ func (d *DeadLetters) Purge(ctx context.Context, filter projection.DeadLetterFil
 	if err == nil && tag.RowsAffected() == 0 {
 		err = d.store.unknown(ctx, d.store.pool, d.id)
 	}
-	if err != nil {
-		return 0, fmt.Errorf("purge the dead letters of %s: %w", d.id, storeFault(err))
-	}
-	return tag.RowsAffected(), nil
+	return tag.RowsAffected(), failed(err, "purge the dead letters of %s", d.id)
 }
 
 // allStates are the states of dead letters.

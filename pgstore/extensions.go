@@ -31,10 +31,7 @@ func (o outside) toShare() string {
 // statement that calls a missing function fails, while one with a missing operator may find another operator.
 func (s *Store) extensionsOutside(ctx context.Context, q querier, silent bool) (found outside, err error) {
 	shared := append([]string{}, s.opts.SharedSchemas...)
-	rows, err := q.Query(ctx, s.control.sql("extensions_outside"), pgx.QueryExecModeExec, shared)
-	if err != nil {
-		return outside{}, err
-	}
+	rows, _ := q.Query(ctx, s.control.sql("extensions_outside"), pgx.QueryExecModeExec, shared)
 	var typed bool
 	var name, schema string
 	_, err = pgx.ForEachRow(rows, []any{&typed, &name, &schema}, func() error {

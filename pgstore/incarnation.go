@@ -54,10 +54,7 @@ func (c *controlSchema) checkLease(l engine.Lease) string {
 // fenced runs fn in a transaction of our own that begins with the first half of the fence and commits synchronously.
 func (s *Store) fenced(ctx context.Context, doing string, lease engine.Lease, fn func(tx pgx.Tx) error) error {
 	begin := pgx.TxOptions{BeginQuery: beginDurable + "; " + s.server.unbounded + "select " + s.control.checkLease(lease)}
-	if err := s.inTx(ctx, begin, fn); err != nil {
-		return fmt.Errorf("%s: %w", doing, storeFault(err))
-	}
-	return nil
+	return failed(s.inTx(ctx, begin, fn), "%s", doing)
 }
 
 // readEvents runs a statement on tenants' events in one round trip and hands its result to decode. It bounds the wait for

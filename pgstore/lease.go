@@ -3,7 +3,6 @@ package pgstore
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -29,10 +28,7 @@ func (s port) Free(ctx context.Context, node engine.Node, judge bool) ([]engine.
 		err = row.Scan(&seat.Row, &seat.ID.Tenant, &seat.ID.Name, &seat.ID.Partition)
 		return seat, err
 	}, s.control.sql("free"), node.Projections, nonNil(node.Tenants), judge)
-	if err != nil {
-		return nil, fmt.Errorf("look for free leases: %w", storeFault(err))
-	}
-	return seats, nil
+	return seats, failed(err, "look for free leases")
 }
 
 // nonNil returns items, or an empty slice if it is nil, which would be null.
@@ -49,10 +45,7 @@ func (s port) Counts(ctx context.Context, tenants []string) ([]engine.Want, erro
 		err = row.Scan(&c.Tenant, &c.Name, &c.Leases)
 		return c, err
 	}, s.control.sql("counts"), nonNil(tenants))
-	if err != nil {
-		return nil, fmt.Errorf("count leases: %w", storeFault(err))
-	}
-	return counts, nil
+	return counts, failed(err, "count leases")
 }
 
 // Claim takes those of the leases that are still free, and raises their epochs. It commits synchronously and waits for
@@ -89,19 +82,17 @@ func (s *Store) claim(ctx context.Context, node engine.Node, rows []int32, judge
 func (s *Store) claimOnce(ctx context.Context, node engine.Node, rows []int32, judge bool, got *claim) error {
 	*got = claim{}
 	return s.durable(ctx, "claim leases", func(tx pgx.Tx) error {
-		found, err := tx.Query(ctx, s.control.sql("claim"), node.ID, rows, judge)
-		if err != nil {
-			return err
-		}
+		found, _ := tx.Query(ctx, s.control.sql("claim"), node.ID, rows, judge)
 		var row int32
 		var dead bool
 		var ours []int32
-		if _, err = pgx.ForEachRow(found, []any{&row, &dead, &got.began}, func() error {
+		_, err := pgx.ForEachRow(found, []any{&row, &dead, &got.began}, func() error {
 			if ours = append(ours, row); dead {
 				got.taken = append(got.taken, int64(row))
 			}
 			return nil
-		}); err != nil || len(ours) == 0 {
+		})
+		if err != nil || len(ours) == 0 {
 			return err
 		}
 		got.leases, err = s.queryLeases(ctx, tx, s.control.sql("leases"), ours)
@@ -111,28 +102,20 @@ func (s *Store) claimOnce(ctx context.Context, node engine.Node, rows []int32, j
 
 // Leave tells the other nodes that the node gives its leases back, so that they take its share.
 func (s port) Deregister(ctx context.Context, node engine.Node) error {
-	if _, err := s.pool.Exec(ctx, s.control.sql("leave"), node.ID, s.control.controlChannel); err != nil {
-		return fmt.Errorf("leave: %w", storeFault(err))
-	}
-	return nil
+	_, err := s.pool.Exec(ctx, s.control.sql("leave"), node.ID, s.control.controlChannel)
+	return failed(err, "leave")
 }
 
 // Owned returns all leases that the node holds, also those of a claim whose answer was lost.
 func (s port) Owned(ctx context.Context, node engine.Node) ([]engine.Lease, error) {
 	leases, err := s.readLeases(ctx, s.control.sql("owned"), node.ID)
-	if err != nil {
-		return nil, fmt.Errorf("list owned leases: %w", storeFault(err))
-	}
-	return leases, nil
+	return leases, failed(err, "list owned leases")
 }
 
 // Leases reads leases by their rows, whoever holds them. A row that does not exist any more is left out.
 func (s port) Leases(ctx context.Context, rows []int32) ([]engine.Lease, error) {
 	leases, err := s.readLeases(ctx, s.control.sql("leases"), rows)
-	if err != nil {
-		return nil, fmt.Errorf("read %d leases: %w", len(rows), storeFault(err))
-	}
-	return leases, nil
+	return leases, failed(err, "read %d leases", len(rows))
 }
 
 func (s *Store) readLeases(ctx context.Context, sql string, args ...any) (leases []engine.Lease, err error) {
@@ -184,10 +167,7 @@ func queryWithIncarnation[T any](ctx context.Context, s *Store, q batchSender, s
 	if err := results.QueryRow().Scan(&in); err != nil {
 		return nil, 0, err
 	}
-	rows, err := results.Query()
-	if err != nil {
-		return nil, 0, err
-	}
+	rows, _ := results.Query()
 	found, err = pgx.CollectRows(rows, scan)
 	return found, in, err
 }
@@ -236,19 +216,16 @@ func (s port) Advance(ctx context.Context, advances []engine.Advance) (map[int32
 	}
 	owner, args := advanceArgs(advances)
 	err := s.within(ctx, func() error {
-		rows, err := s.pool.Query(ctx, s.control.sql("advance_many"), append(args, owner)...)
-		if err != nil {
-			return err
-		}
+		rows, _ := s.pool.Query(ctx, s.control.sql("advance_many"), append(args, owner)...)
 		var id int32
-		_, err = pgx.ForEachRow(rows, []any{&id}, func() error {
+		_, err := pgx.ForEachRow(rows, []any{&id}, func() error {
 			moved[id] = true
 			return nil
 		})
 		return err
 	})
 	if err != nil {
-		return nil, fmt.Errorf("advance checkpoints: %w", storeFault(err))
+		return nil, failed(err, "advance checkpoints")
 	}
 	return moved, nil
 }

@@ -56,13 +56,10 @@ func (s *Store) findLocked(ctx context.Context, since time.Time) (*locksFound, e
 		return known, nil
 	}
 	locks := &locksFound{holders: make(map[string][]string), asked: time.Now()}
-	rows, err := s.pool.Query(ctx, lockedEvents, pgx.QueryExecModeExec)
-	if err != nil {
-		return nil, err
-	}
+	rows, _ := s.pool.Query(ctx, lockedEvents, pgx.QueryExecModeExec)
 	var schema, application string
 	var pid *int32
-	_, err = pgx.ForEachRow(rows, []any{&schema, &pid, &application}, func() error {
+	_, err := pgx.ForEachRow(rows, []any{&schema, &pid, &application}, func() error {
 		who := "a prepared transaction"
 		if pid != nil {
 			who = fmt.Sprintf("backend %d", *pid)

@@ -130,17 +130,10 @@ func (l *lockScanner) close() {
 }
 
 func (l *lockScanner) read(ctx context.Context, scan *lockScan) error {
-	err := l.store.onConn(ctx, func(conn *pgx.Conn) error {
-		rows, err := conn.Query(ctx, l.store.control.sql("holders"), scan.schemas)
-		if err != nil {
-			return err
-		}
+	return failed(l.store.onConn(ctx, func(conn *pgx.Conn) error {
+		rows, _ := conn.Query(ctx, l.store.control.sql("holders"), scan.schemas)
 		return scan.collect(rows)
-	})
-	if err != nil {
-		return fmt.Errorf("scan locks on events: %w", storeFault(err))
-	}
-	return nil
+	}), "scan locks on events")
 }
 
 // collect takes in the rows of holders.sql.

@@ -109,10 +109,7 @@ func (s *nodeSession) Next(ctx context.Context) (engine.Notice, error) {
 func (s *nodeSession) Heartbeat(ctx context.Context) error {
 	_, err := s.conn.Exec(ctx, s.store.control.sql("heartbeat"), pgx.QueryExecModeExec, s.node.ID, s.node.Projections, nonNil(s.node.Tenants),
 		s.lockKey(), s.node.LeaseDuration.Microseconds())
-	if err != nil {
-		return fmt.Errorf("heartbeat: %w", storeFault(err))
-	}
-	return nil
+	return failed(err, "heartbeat")
 }
 
 // lockKey is the key of the node's session lock.
@@ -122,10 +119,7 @@ func (s *nodeSession) lockKey() int64 {
 
 // Look tells which other nodes are alive by their heartbeats, and which of them hold their session locks.
 func (s *nodeSession) ListPeers(ctx context.Context) (found engine.Neighbours, err error) {
-	rows, err := s.conn.Query(ctx, s.store.control.sql("look"), pgx.QueryExecModeExec, s.node.ID)
-	if err != nil {
-		return found, fmt.Errorf("look at the other nodes: %w", storeFault(err))
-	}
+	rows, _ := s.conn.Query(ctx, s.store.control.sql("look"), pgx.QueryExecModeExec, s.node.ID)
 	var member engine.Member
 	var leaving, locked bool
 	var beat time.Time
@@ -136,19 +130,13 @@ func (s *nodeSession) ListPeers(ctx context.Context) (found engine.Neighbours, e
 		}
 		return nil
 	})
-	if err != nil {
-		return found, fmt.Errorf("look at the other nodes: %w", storeFault(err))
-	}
-	return found, nil
+	return found, failed(err, "look at the other nodes")
 }
 
 // Bury ends the heartbeat of a node whose session lock is gone, and tells the others.
 func (s *nodeSession) MarkDead(ctx context.Context, node engine.Peer) (bool, error) {
 	tag, err := s.conn.Exec(ctx, s.store.control.sql("bury"), pgx.QueryExecModeExec, node.ID, s.store.control.controlChannel, node.Beat)
-	if err != nil {
-		return false, fmt.Errorf("bury node %s: %w", node.ID, storeFault(err))
-	}
-	return tag.RowsAffected() == 1, nil
+	return tag.RowsAffected() == 1, failed(err, "bury node %s", node.ID)
 }
 
 // Depart takes the node off the list.
@@ -156,10 +144,8 @@ func (s *nodeSession) Depart(ctx context.Context) error {
 	if s.conn.IsClosed() {
 		return nil
 	}
-	if _, err := s.conn.Exec(ctx, s.store.control.sql("depart"), pgx.QueryExecModeExec, s.node.ID); err != nil {
-		return fmt.Errorf("depart: %w", storeFault(err))
-	}
-	return nil
+	_, err := s.conn.Exec(ctx, s.store.control.sql("depart"), pgx.QueryExecModeExec, s.node.ID)
+	return failed(err, "depart")
 }
 
 // Close ends the connection.

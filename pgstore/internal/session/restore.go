@@ -58,13 +58,10 @@ func Of(ctx context.Context, conn *pgx.Conn) (Restore, error) {
 	if r, ok := kept[restoreKey].(Restore); ok {
 		return r, nil
 	}
-	rows, err := conn.Query(ctx, sessionSettings, pgx.QueryExecModeExec)
-	if err != nil {
-		return Restore{}, err
-	}
+	rows, _ := conn.Query(ctx, sessionSettings, pgx.QueryExecModeExec)
 	var found []setting
 	var s setting
-	_, err = pgx.ForEachRow(rows, []any{&s.name, &s.value, &s.user, &s.role, &s.pid}, func() error {
+	_, err := pgx.ForEachRow(rows, []any{&s.name, &s.value, &s.user, &s.role, &s.pid}, func() error {
 		found = append(found, s)
 		return nil
 	})
