@@ -55,6 +55,7 @@ func (a *projectionActor) Start(ctx actor.Context) {
 
 func (a *projectionActor) Stop(ctx actor.Context) {
 	ctx.Request(a.feed, &messages.Unsubscribe{})
+	a.worker.cutShort(errStopped)
 	a.worker.stop()
 	stopTimer(a.timer)
 	a.deps.Registry.withdraw(a.worker.id)
@@ -134,7 +135,7 @@ func (a *projectionActor) carryOut(ctx actor.Context, e machine.Effect) {
 	case machine.Yield:
 		a.worker.rest()
 	case machine.CutShort:
-		a.worker.cutShort()
+		a.worker.cutShort(errRevalidated)
 	case machine.Cancel:
 		a.worker.stop()
 	case machine.Arm:

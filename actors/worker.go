@@ -259,10 +259,13 @@ func (w *worker) apply(ctx context.Context, row engine.Lease, batch engine.Batch
 // errRevalidated ends a delivery whose lease another node may have.
 var errRevalidated = fmt.Errorf("the database says that this node no longer holds the lease: %w", projection.ErrLeaseLost)
 
-// cutShort ends the delivery that is under way, if there is one: no fence holds back what it sends.
-func (w *worker) cutShort() {
+// errStopped ends a delivery whose projection this node no longer runs.
+var errStopped = fmt.Errorf("the projection was stopped on this node: %w", projection.ErrLeaseLost)
+
+// cutShort ends the delivery that is under way, if there is one, with that cause: no fence holds back what it sends.
+func (w *worker) cutShort(cause error) {
 	if cut := w.cut.Load(); cut != nil {
-		(*cut)(errRevalidated)
+		(*cut)(cause)
 	}
 }
 
