@@ -31,8 +31,8 @@ type Projection struct {
 	MaxEvents int
 	// MaxBytes bounds a batch in bytes of events, about. Default 4 MiB. One larger event is a batch of its own.
 	MaxBytes int
-	// Deadline bounds one call of the handler. Default 30 s. In a transaction, half of it bounds the wait for each lock that somebody else
-	// holds; such waits count as nobody's fault and are tried again for ever.
+	// Timeout bounds one call of the handler. Default 30 s. In a transaction, half of it bounds the wait for each lock that another
+	// session holds. A wait that is too long is not counted against an event, and the batch is tried again until it succeeds.
 	Timeout time.Duration
 	// AsyncCommit commits batches without waiting for the disk. After a crash of the server the last of them are done again,
 	// read model and checkpoint alike, so it is safe for pure read models, but not where others act upon what the

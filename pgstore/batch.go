@@ -1,7 +1,6 @@
 package pgstore
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -25,7 +24,7 @@ import (
 // Apply implements engine.Store.
 func (s port) Apply(h engine.Handler, o engine.ApplyOptions) engine.Run {
 	return func(ctx context.Context, lease engine.Lease, batch engine.Batch) error {
-		b := newBatchTx(s.Store, lease, batch.To, batchOptions{deadline: cmp.Or(o.Timeout, 30*time.Second), relaxed: o.AsyncCommit, fresh: batch.Fresh})
+		b := newBatchTx(s.Store, lease, batch.To, batchOptions{deadline: o.Timeout, relaxed: o.AsyncCommit, fresh: batch.Fresh})
 		if len(batch.BlockedByStream) > 0 || batch.Replay != nil {
 			b.settle = func(ctx context.Context, conn *pgx.Conn) error { return s.settleLetters(ctx, conn, lease, batch) }
 		}

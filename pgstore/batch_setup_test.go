@@ -1,6 +1,7 @@
 package pgstore
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"testing"
@@ -100,9 +101,6 @@ func (o *owner) pending() ([]event.Envelope, error) {
 // apply runs one batch over all that is pending. The lease stays as it is.
 func (o *owner) apply(h batchFunc, opts engine.ApplyOptions) error {
 	o.t.Helper()
-	if opts.Timeout == 0 {
-		opts.Timeout = 30 * time.Second
-	}
 	events, err := o.pending()
 	if err != nil || len(events) == 0 {
 		o.t.Fatalf("there is nothing to apply: %v", err)
@@ -210,9 +208,15 @@ type (
 )
 
 func (s port) apply(h batchFunc, o engine.ApplyOptions) engine.Run {
+	o.Timeout = cmp.Or(o.Timeout, 30*time.Second)
 	return s.Apply(Batch(h).handler, o)
 }
 
 func (s port) deliver(h deliveryFunc, o engine.DeliverOptions) engine.Run {
+	o.Timeout = cmp.Or(o.Timeout, 30*time.Second)
+	o.Slot = func(context.Context) (func(), error) { return func() {}, nil }
+	if o.Trust == nil {
+		o.Trust = func() (time.Time, <-chan struct{}) { return time.Now().Add(time.Hour), nil }
+	}
 	return s.Deliver(engine.Handler{Deliver: h}, o)
 }

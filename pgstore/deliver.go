@@ -64,15 +64,8 @@ func (d *delivery) Remaining() time.Duration {
 	default:
 	}
 	deadline, _ := d.ctx.Deadline()
-	until, _ := d.trust()
+	until, _ := d.opts.Trust()
 	return max(0, min(time.Until(deadline), time.Until(until)))
-}
-
-func (d *delivery) trust() (until time.Time, changed <-chan struct{}) {
-	if d.opts.Trust == nil {
-		return time.Now().Add(time.Hour), nil
-	}
-	return d.opts.Trust()
 }
 
 // Ack implements engine.Delivery.

@@ -1,7 +1,6 @@
 package pgstore
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -18,10 +17,6 @@ import (
 
 // Deliver makes of a handler what the actors run: a delivery, whose checkpoint moves with each acknowledgement.
 func (s port) Deliver(h engine.Handler, o engine.DeliverOptions) engine.Run {
-	o.Timeout = cmp.Or(o.Timeout, 30*time.Second)
-	if o.Slot == nil {
-		o.Slot = func(context.Context) (func(), error) { return func() {}, nil }
-	}
 	return func(ctx context.Context, lease engine.Lease, batch engine.Batch) error {
 		ctx = engine.WithProjection(ctx, lease.ID)
 		acks, giveUp := context.WithCancel(context.WithoutCancel(ctx))
@@ -48,7 +43,7 @@ func (s port) Deliver(h engine.Handler, o engine.DeliverOptions) engine.Run {
 
 // begin makes sure that it is this node's to deliver. No fence can take back what a handler sends.
 func (d *delivery) begin(ctx context.Context) error {
-	if until, _ := d.trust(); !time.Now().Before(until) {
+	if until, _ := d.opts.Trust(); !time.Now().Before(until) {
 		return &engine.Fault{Class: engine.Infrastructure, Err: projection.ErrLeaseUnconfirmed}
 	}
 	release, err := d.opts.Slot(ctx)
@@ -61,7 +56,7 @@ func (d *delivery) begin(ctx context.Context) error {
 	if release(); err != nil {
 		return storeFault(err)
 	}
-	if until, _ := d.trust(); !time.Now().Before(until) { // the question may have taken long
+	if until, _ := d.opts.Trust(); !time.Now().Before(until) { // the question may have taken long
 		return &engine.Fault{Class: engine.Infrastructure, Err: projection.ErrLeaseUnconfirmed}
 	}
 	if !held {
@@ -88,7 +83,7 @@ func (d *delivery) call(h func(ctx context.Context, d engine.Delivery) error, gi
 // sure of its lease.
 func (d *delivery) untilEnd(returned <-chan struct{}) {
 	for d.ctx.Err() == nil {
-		until, changed := d.trust()
+		until, changed := d.opts.Trust()
 		lapse := time.NewTimer(time.Until(until))
 		select {
 		case <-returned:

@@ -23,7 +23,6 @@ func (o *owner) deliverWithin(ctx context.Context, h deliveryFunc, opts engine.D
 	if err != nil || len(events) == 0 {
 		o.t.Fatalf("there is nothing to deliver: %v", err)
 	}
-	opts.Timeout = max(opts.Timeout, 0)
 	if opts.Policy.MaxFailureShare == 0 {
 		opts.Policy = engine.Policy{MaxFailureShare: -1, MaxParked: -1}
 	}

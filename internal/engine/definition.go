@@ -12,16 +12,13 @@ type Definition struct {
 	Name string
 	// Types selects events by type; empty means all.
 	Types []string
-	// MaxEvents and MaxBytes bound a batch. One event larger than MaxBytes still makes a batch of one.
+	// MaxEvents, MaxBytes and Timeout are those of millrace.Projection, with their defaults.
 	MaxEvents int
 	MaxBytes  int
-	// Deadline bounds one call of the handler.
-	Timeout time.Duration
-	// Leased tells that the handler works outside of a transaction.
+	Timeout   time.Duration
+	// Leased reports whether the handler works outside of a transaction.
 	Leased bool
-	// Policy says what becomes of an event that fails.
 	Policy
-	// Breaker says when the projection waits for what its handler depends on.
 	Breaker projection.BreakerPolicy
 	// Faults says how long faults that may be an event's own are not counted against it.
 	Faults FaultLimits

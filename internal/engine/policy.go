@@ -7,21 +7,15 @@ import (
 	"github.com/millrace-go/millrace/projection"
 )
 
-// Policy says what becomes of an event that its handler cannot handle. The zero value, with the defaults of its parts in
-// place, retries and then parks.
+// Policy says what becomes of an event that its handler cannot handle. Its fields are those of millrace.Projection, which
+// describes them. The zero value, with the defaults of its parts in place, retries and then parks.
 type Policy struct {
-	// Retry says when a failing event is tried again.
-	Retry projection.RetryPolicy
-	// OnFailure is what happens when the retries are used up.
-	OnFailure projection.Action
-	// FailureHandler, where it is set, decides in place of Retry.MaxAttempts and OnFailure.
-	FailureHandler func(ctx context.Context, f projection.Failure) projection.Action
-	// MaxFailureShare is the share of the recent events that may be parked or skipped; negative means all.
+	Retry           projection.RetryPolicy
+	OnFailure       projection.Action
+	FailureHandler  func(ctx context.Context, f projection.Failure) projection.Action
 	MaxFailureShare float64
-	// MaxParked is how many events may be parked at a time; negative means any number.
-	MaxParked int64
-	// Replay has dead letters replayed by themselves.
-	Replay projection.ReplayPolicy
+	MaxParked       int64
+	Replay          projection.ReplayPolicy
 }
 
 // Room is how many more events may be parked where parked are already.

@@ -11,23 +11,20 @@ import (
 // end, or rejected events.
 type Run func(ctx context.Context, lease Lease, batch Batch) error
 
-// ApplyOptions are the bounds of a projection's batches.
+// ApplyOptions are settings of millrace.Projection for its batches. They have their defaults.
 type ApplyOptions struct {
-	// Timeout bounds one call of the handler. Default 30 s.
-	Timeout time.Duration
-	// AsyncCommit commits the batch without waiting for the disk.
+	Timeout     time.Duration
 	AsyncCommit bool
 }
 
-// DeliverOptions are the bounds of a projection's deliveries.
+// DeliverOptions are settings of millrace.Projection for its deliveries, with their defaults, and what a delivery needs of its
+// runtime.
 type DeliverOptions struct {
-	// Timeout bounds one call of the handler. Default 30 s.
 	Timeout time.Duration
-	// Policy bounds how much may be rejected before the projection stops.
-	Policy Policy
-	// Trust ends deliveries when the node cannot be sure of its leases any more. Default: it always can.
+	Policy  Policy
+	// Trust ends deliveries when the node cannot be sure of its leases any more.
 	Trust LeaseDeadline
 	// Slot waits for a connection's slot before each statement of a delivery, acknowledgements above all, and returns a
-	// function that releases it. Default: statements do not wait.
+	// function that releases it.
 	Slot func(ctx context.Context) (release func(), err error)
 }
