@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log"
+	"os"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -15,40 +16,49 @@ import (
 	"github.com/millrace-go/millrace/projection"
 )
 
-// A handler depends on a service that is down for longer than all retries would take. No event is parked for that: the
-// projection waits, and asks with one event at a time whether the service is back.
+var errUnavailable = errors.New("503 service unavailable")
+
+// A handler depends on a service that is down for longer than all retries take. No event is parked: the projection waits and
+// tries one event from time to time until the service answers.
 func ExampleProjection_breaker() {
-	store, drop := exampleStore()
-	defer drop()
-	errUnavailable := errors.New("503 service unavailable")
+	ctx := context.Background()
+	store, err := pgstore.Open(ctx, os.Getenv("MILLRACE_DSN"), pgstore.Options{Schema: "example_breaker"})
+	if err != nil {
+		log.Panic(err)
+	}
+	defer store.Close()
+	if err := store.Migrate(ctx); err != nil {
+		log.Panic(err)
+	}
+	rt, err := millrace.New(millrace.Config{Store: store})
+	if err != nil {
+		log.Panic(err)
+	}
 	calls := 0
-	rt := exampleRuntime(store, millrace.Projection{
-		Name:  "visits",
+	err = rt.Register(millrace.Projection{
+		Name:  "lookups",
 		Retry: projection.RetryPolicy{MaxAttempts: 2, Base: time.Millisecond},
 		Breaker: projection.BreakerPolicy{
 			IsOutage: func(err error) bool { return errors.Is(err, errUnavailable) },
 			Failures: 2,
-			OpenFor:  5 * time.Millisecond, // half a minute by default
+			OpenFor:  5 * time.Millisecond, // 30 s by default
 		},
-		Handler: pgstore.Each(func(ctx context.Context, tx pgx.Tx, e event.Envelope) error {
+		Handler: pgstore.Each(func(_ context.Context, _ pgx.Tx, e event.Envelope) error {
 			if calls++; calls <= 6 {
 				return fmt.Errorf("look up %s: %w", e.Stream, errUnavailable)
 			}
-			return countVisit(ctx, tx, e)
+			return nil
 		}),
 	})
-	ctx := context.Background()
-	if _, err := store.Append(ctx, "page-1", event.Any, event.Event{Type: "Visited"}, event.Event{Type: "Visited"}); err != nil {
-		log.Panic(err)
-	}
-	if _, err := rt.RunUntilIdle(ctx); err != nil {
-		log.Panic(err)
-	}
-	status, err := rt.Status(ctx)
 	if err != nil {
 		log.Panic(err)
 	}
-	fmt.Printf("visits: %v, %d parked\n", exampleValue(store, "select n from visits where page = 'page-1'"), status.Projections[0].Parked)
+	if _, err := store.Append(ctx, "page-1", event.Any, event.Untyped("Visited", nil), event.Untyped("Visited", nil)); err != nil {
+		log.Panic(err)
+	}
+	status, err := rt.RunUntilIdle(ctx)
+	p := status.Projection(millrace.ProjectionID{Name: "lookups"})
+	fmt.Printf("%d applied, %d parked, %v\n", p.Applied, p.Parked, err)
 	// Output:
-	// visits: 2, 0 parked
+	// 2 applied, 0 parked, <nil>
 }

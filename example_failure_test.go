@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log"
+	"os"
 	"sync/atomic"
 	"time"
 
@@ -16,93 +17,80 @@ import (
 	"github.com/millrace-go/millrace/projection"
 )
 
-// A projection that must not miss an event stops at one that it cannot handle, and says why. When that is mended, somebody
-// resumes it, and nothing was lost.
-func ExampleProjection_onFailure() {
-	store, drop := exampleStore()
-	defer drop()
-	var mended atomic.Bool
-	rt := exampleRuntime(store, millrace.Projection{
-		Name:      "visits",
-		Retry:     projection.RetryPolicy{MaxAttempts: 1},
-		OnFailure: projection.ActionStop,
-		Handler: pgstore.Each(func(ctx context.Context, tx pgx.Tx, e event.Envelope) error {
-			if e.Type != "Visited" && !mended.Load() {
-				return fmt.Errorf("nobody told me what %s is", e.Type)
-			}
-			return countVisit(ctx, tx, e)
-		}),
-	})
-	ctx := context.Background()
-	for _, eventType := range []string{"Visited", "Teleported", "Visited"} {
-		if _, err := store.Append(ctx, "page-1", event.Any, event.Event{Type: eventType}); err != nil {
-			log.Panic(err)
-		}
-	}
-	_, err := rt.RunUntilIdle(ctx)
-	fmt.Println("failed:", errors.Is(err, projection.ErrFailed))
-	status, err := rt.Status(ctx)
-	if err != nil {
-		log.Panic(err)
-	}
-	fmt.Printf("%s: %s\n", status.Projections[0].State, status.Projections[0].Reason)
+var (
+	errTorn  = errors.New("the page is torn")
+	repaired atomic.Bool
+)
 
-	mended.Store(true)
-	if err := rt.Resume(ctx, millrace.ProjectionID{Name: "visits"}); err != nil {
-		log.Panic(err)
+// countPages fails at some events. It asks itself what to do with one of them; the projection's policy decides about others.
+func countPages(_ context.Context, _ pgx.Tx, e event.Envelope) error {
+	switch {
+	case e.Type == "PageIgnored":
+		return projection.Skip(errors.New("of no interest"))
+	case e.Type == "PageTorn" && !repaired.Load():
+		return errTorn
 	}
-	if _, err := rt.RunUntilIdle(ctx); err != nil {
-		log.Panic(err)
-	}
-	fmt.Println("visits:", exampleValue(store, "select n from visits where page = 'page-1'"))
-	// Output:
-	// failed: true
-	// failed: projection default/visits: event at position 2, attempt 1: nobody told me what Teleported is
-	// visits: 3
+	return nil
 }
 
-// A function decides about each failure, by the error, the event, and how often it failed; and a handler that knows better
-// says so itself.
-func ExampleProjection_decide() {
-	store, drop := exampleStore()
-	defer drop()
-	errTorn := errors.New("the page is torn")
-	rt := exampleRuntime(store, millrace.Projection{
-		Name:  "visits",
-		Retry: projection.RetryPolicy{Base: 10 * time.Millisecond},
-		FailureHandler: func(_ context.Context, f projection.Failure) projection.Action {
-			if errors.Is(f.Err, errTorn) && f.Attempt < 3 {
-				return projection.ActionRetry
-			}
-			fmt.Printf("%s failed %d times: %v\n", f.Event.Type, f.Attempt, f.Err)
-			return projection.ActionPark
-		},
-		Handler: pgstore.Each(func(ctx context.Context, tx pgx.Tx, e event.Envelope) error {
-			switch e.Type {
-			case "Torn":
-				return errTorn
-			case "Teleported":
-				return projection.Skip(errors.New("of no interest"))
-			}
-			return countVisit(ctx, tx, e)
-		}),
-	})
-	ctx := context.Background()
-	for _, eventType := range []string{"Visited", "Teleported", "Torn", "Visited"} {
-		if _, err := store.Append(ctx, "page-1", event.Any, event.Event{Type: eventType}); err != nil {
-			log.Panic(err)
-		}
-	}
-	if _, err := rt.RunUntilIdle(ctx); err != nil {
-		log.Panic(err)
-	}
-	status, err := rt.Status(ctx)
+// A failing event is retried and then parked, with the later events of its stream. Other streams go on. When the cause is
+// repaired, the stream is replayed in order.
+func ExampleProjection_onFailure() {
+	ctx, stop := context.WithCancel(context.Background())
+	defer stop()
+	store, err := pgstore.Open(ctx, os.Getenv("MILLRACE_DSN"), pgstore.Options{Schema: "example_failure"})
 	if err != nil {
 		log.Panic(err)
 	}
-	p := status.Projections[0]
-	fmt.Printf("visits: %v, %d parked, %d skipped\n", exampleValue(store, "select n from visits where page = 'page-1'"), p.Parked, p.Skipped)
+	defer store.Close()
+	if err := store.Migrate(ctx); err != nil {
+		log.Panic(err)
+	}
+	rt, err := millrace.New(millrace.Config{Store: store})
+	if err != nil {
+		log.Panic(err)
+	}
+	id := millrace.ProjectionID{Name: "pages"}
+	err = rt.Register(millrace.Projection{
+		Name: id.Name, Handler: pgstore.Each(countPages),
+		Retry:     projection.RetryPolicy{MaxAttempts: 3, Base: 10 * time.Millisecond},
+		OnFailure: projection.ActionParkStream,
+	})
+	if err != nil {
+		log.Panic(err)
+	}
+	var last int64
+	for _, e := range []struct{ page, eventType string }{
+		{"page-1", "PageTorn"}, {"page-2", "PageIgnored"}, {"page-2", "PageRead"}, {"page-1", "PageRead"},
+	} {
+		appended, err := store.Append(ctx, e.page, event.Any, event.Untyped(e.eventType, nil))
+		if err != nil {
+			log.Panic(err)
+		}
+		last = appended.Positions[0]
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- rt.Run(ctx) }()
+	if err := rt.WaitFor(ctx, id, last); err != nil {
+		log.Panic(err)
+	}
+	letters := store.DeadLetters(id)
+	parked, err := letters.List(ctx, projection.DeadLetterPage{})
+	if err != nil {
+		log.Panic(err)
+	}
+	for _, l := range parked {
+		fmt.Printf("%s, version %d, %d attempts: %s\n", l.Stream, l.Version, l.Attempts, l.Error)
+	}
+
+	repaired.Store(true)
+	result, err := letters.Replay(ctx, projection.DeadLetterFilter{Stream: "page-1"}, 100)
+	fmt.Printf("%d replayed, %d failed, %v\n", result.Done, result.Failed, err)
+	stop()
+	fmt.Println("ended:", <-ended)
 	// Output:
-	// Torn failed 3 times: the page is torn
-	// visits: 2, 1 parked, 1 skipped
+	// page-1, version 1, 3 attempts: the page is torn
+	// page-1, version 2, 0 attempts: parked behind an earlier event of its stream
+	// 2 replayed, 0 failed, <nil>
+	// ended: <nil>
 }

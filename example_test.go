@@ -4,19 +4,17 @@ import (
 	"context"
 	"fmt"
 	"log"
+	"os"
 
 	"github.com/jackc/pgx/v5"
 
 	"github.com/millrace-go/millrace"
 	"github.com/millrace-go/millrace/event"
-	"github.com/millrace-go/millrace/internal/pgtest"
 	"github.com/millrace-go/millrace/pgstore"
 )
 
 func Example() {
-	dsn, drop := pgtest.ExampleDatabase()
-	defer drop()
-	if err := quickStart(dsn); err != nil {
+	if err := quickStart(os.Getenv("MILLRACE_DSN")); err != nil {
 		log.Panic(err)
 	}
 	// Output:

@@ -1,11 +1,7 @@
 package millrace_test
 
 import (
-	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
-	"log"
 	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
@@ -14,73 +10,10 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/millrace-go/millrace"
-	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/pgstore"
-	"github.com/millrace-go/millrace/projection"
 )
-
-// post is the handler of docs/delivery.md.
-func post(client *http.Client, url string) millrace.Handler {
-	return millrace.DeliverEach(func(ctx context.Context, e millrace.Delivered) error {
-		request, err := http.NewRequestWithContext(ctx, http.MethodPost, url, strings.NewReader(string(e.Body)))
-		if err != nil {
-			return projection.Park(err)
-		}
-		request.Header.Set("Content-Type", "application/json")
-		request.Header.Set("Idempotency-Key", e.Token)
-		response, err := client.Do(request)
-		if err != nil {
-			return projection.Retry(err) // it cannot be reached: that passes
-		}
-		defer func() { _ = response.Body.Close() }()
-		switch {
-		case response.StatusCode < 300:
-			return nil
-		case response.StatusCode >= 500, response.StatusCode == http.StatusTooManyRequests:
-			return projection.Retry(errors.New(response.Status))
-		}
-		return projection.Park(errors.New(response.Status)) // it does not want this one, today or tomorrow
-	})
-}
-
-// Every event is posted to a server that now and then is not in the mood.
-func ExampleProjection_deliverEach() {
-	moody := 0
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if moody++; moody%3 == 1 {
-			w.WriteHeader(http.StatusServiceUnavailable)
-			return
-		}
-		var body struct{ Amount float64 }
-		_ = json.NewDecoder(r.Body).Decode(&body)
-		fmt.Printf("%.2f, idempotency key: %v\n", body.Amount, r.Header.Get("Idempotency-Key") != "")
-	}))
-	defer server.Close()
-	store, drop := exampleStore()
-	defer drop()
-	rt := exampleRuntime(store, millrace.Projection{
-		Name:    "invoices",
-		Types:   []string{"OrderPaid"},
-		Retry:   projection.RetryPolicy{Base: 10 * time.Millisecond},
-		Handler: post(server.Client(), server.URL),
-	})
-	ctx := context.Background()
-	for _, body := range []string{`{"amount": 30.00}`, `{"amount": 12.50}`, `{"amount": 7.25}`} {
-		if _, err := store.Append(ctx, "order-1", event.Any, event.Event{Type: "OrderPaid", Body: []byte(body)}); err != nil {
-			log.Panic(err)
-		}
-	}
-	if _, err := rt.RunUntilIdle(ctx); err != nil {
-		log.Panic(err)
-	}
-	// Output:
-	// 30.00, idempotency key: true
-	// 12.50, idempotency key: true
-	// 7.25, idempotency key: true
-}
 
 const (
 	webhookWay = "leased, posting webhooks"

@@ -7,7 +7,7 @@ import (
 )
 
 func TestRecipeForWebhooksIsTheOneThatIsTested(t *testing.T) {
-	function := regexp.MustCompile(`(?ms)^func post\(.*?^}\n`).FindString(contentOf(t, "webhook_test.go"))
+	function := regexp.MustCompile(`(?ms)^func post\(.*?^}\n`).FindString(contentOf(t, "example_deliver_test.go"))
 	if function == "" || !strings.Contains(contentOf(t, "docs/delivery.md"), "```go\n"+function+"```\n") {
 		t.Errorf("docs/delivery.md does not have\n%s", function)
 	}

@@ -17,7 +17,7 @@ import (
 const mostQuickStart = 46
 
 // notForUsers are what the file of the quick start imports for the tests alone.
-var notForUsers = []string{"log", module + "/internal/pgtest"}
+var notForUsers = []string{"log", "os"}
 
 func contentOf(t *testing.T, path string) string {
 	t.Helper()
