@@ -115,6 +115,7 @@ func TestLockedTenantKeepsNoOtherWaiting(t *testing.T) {
 }
 
 func TestRunUntilIdleWaitsForALockedTenant(t *testing.T) {
+	t.Parallel()
 	b := setup(t, pgstore.Options{})
 	locked := b.tenants(2)[1]
 	if _, err := locked.Append(b.ctx, "a", event.Any, event.Event{Type: "counted"}); err != nil {
