@@ -48,7 +48,6 @@ func TestNodeDoesNotDepartWhileAHandlerReturns(t *testing.T) {
 
 // A node that finds a lease gone ends its delivery, whether that acknowledges or not.
 func TestDeliveryEndsWhenItsLeaseIsFoundGone(t *testing.T) {
-	t.Parallel()
 	b := setup(t, pgstore.Options{})
 	positions := b.append("a", 3).Positions
 	entered, ended := make(chan struct{}), make(chan error, 1)
