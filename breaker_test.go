@@ -21,6 +21,7 @@ import (
 )
 
 func TestOutageOfAServiceParksAndCountsNothing(t *testing.T) {
+	t.Parallel()
 	const wait, failures = 100 * time.Millisecond, 3
 	b := setup(t, pgstore.Options{})
 	b.append("a", 30)
@@ -71,6 +72,7 @@ func TestOutageOfAServiceParksAndCountsNothing(t *testing.T) {
 }
 
 func TestPoisonEventAmongAnOutageIsCountedAndParkedAsUsual(t *testing.T) {
+	t.Parallel()
 	g := newGuarded(t, 50*time.Millisecond)
 	// The first event is what probes, and fails on something else: so the service is back.
 	poison := []int64{g.first, g.last - 7}
@@ -104,6 +106,7 @@ func TestPoisonEventAmongAnOutageIsCountedAndParkedAsUsual(t *testing.T) {
 }
 
 func TestProbeThatFailsOnSomethingElseClosesTheBreaker(t *testing.T) {
+	t.Parallel()
 	g := newGuarded(t, 50*time.Millisecond)
 	var mended atomic.Bool
 	reliable := g.relies("p")
@@ -130,6 +133,7 @@ func TestProbeThatFailsOnSomethingElseClosesTheBreaker(t *testing.T) {
 }
 
 func TestResumeProbesAtOnceAndOnce(t *testing.T) {
+	t.Parallel()
 	g := newGuarded(t, time.Hour)
 	rt := g.runtime(millrace.Config{}, g.projection)
 	remote := g.another(millrace.Config{}, several("other")...)
@@ -162,6 +166,7 @@ func TestResumeProbesAtOnceAndOnce(t *testing.T) {
 }
 
 func TestResumeBeginsTheWaitAnew(t *testing.T) {
+	t.Parallel()
 	const wait = time.Second
 	g := newGuarded(t, wait)
 	rt := g.runtime(millrace.Config{}, g.projection)
@@ -180,6 +185,7 @@ func TestResumeBeginsTheWaitAnew(t *testing.T) {
 }
 
 func TestNewOwnerAndPauseEndTheWaitOfABreaker(t *testing.T) {
+	t.Parallel()
 	g := newGuarded(t, time.Hour)
 	rt := g.another(millrace.Config{}, g.projection)
 	stop := g.start(rt)
@@ -209,6 +215,7 @@ func TestNewOwnerAndPauseEndTheWaitOfABreaker(t *testing.T) {
 }
 
 func TestBreakerLeavesWhatIsAnEventsToItsPolicy(t *testing.T) {
+	t.Parallel()
 	b := setup(t, pgstore.Options{})
 	poison := b.append("a", 20).Positions[7]
 	last := b.append("b", 20).Positions[19]
@@ -262,6 +269,7 @@ func TestBreakerLeavesWhatIsAnEventsToItsPolicy(t *testing.T) {
 // A replay that meets what its handler depends on down is no failure of its event either. It is tried again by and by, and
 // keeps no live event waiting, since it may be that one event's fault all the same: then the command goes on without it.
 func TestReplayThatMeetsAnOutageCountsNothingAndHoldsNothingUp(t *testing.T) {
+	t.Parallel()
 	g := newGuarded(t, 50*time.Millisecond)
 	g.down.Store(false)
 	var refuse, mended atomic.Bool
@@ -312,6 +320,7 @@ func TestReplayThatMeetsAnOutageCountsNothingAndHoldsNothingUp(t *testing.T) {
 
 // While what the handler depends on is down, letters can be discarded: that calls no handler.
 func TestLettersAreDiscardedWhileTheBreakerIsOpen(t *testing.T) {
+	t.Parallel()
 	g := newGuarded(t, time.Hour)
 	relies := g.relies("p")
 	g.projection.Handler = pgstore.Batch(func(ctx context.Context, tx pgx.Tx, events []event.Envelope) error {
@@ -346,6 +355,7 @@ func TestLettersAreDiscardedWhileTheBreakerIsOpen(t *testing.T) {
 
 // A delivery that meets it down keeps what it had acknowledged, and the rest waits.
 func TestOutageUnderALeasedDeliveryCountsNothing(t *testing.T) {
+	t.Parallel()
 	g := newGuarded(t, 50*time.Millisecond)
 	g.down.Store(false)
 	var sent []int64 // one delivery at a time

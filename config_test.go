@@ -13,6 +13,7 @@ import (
 )
 
 func TestBadConfigurationIsRefusedNamingTheField(t *testing.T) {
+	t.Parallel()
 	b := setup(t, pgstore.Options{}, "pool_max_conns", "4")
 	for message, config := range map[string]millrace.Config{
 		"Config.Store must be set":                                                           {},
@@ -40,6 +41,7 @@ func TestBadConfigurationIsRefusedNamingTheField(t *testing.T) {
 }
 
 func TestBadProjectionIsRefusedNamingTheField(t *testing.T) {
+	t.Parallel()
 	b := setup(t, pgstore.Options{})
 	rt := b.runtime(millrace.Config{})
 	handler := record("p")
@@ -74,6 +76,7 @@ func TestBadProjectionIsRefusedNamingTheField(t *testing.T) {
 }
 
 func TestRunRefusesWhatCannotWork(t *testing.T) {
+	t.Parallel()
 	b := setup(t, pgstore.Options{})
 	if err := b.runtime(millrace.Config{}).Run(b.ctx); err == nil {
 		t.Error("it ran without a projection")
@@ -105,6 +108,7 @@ func TestRunRefusesWhatCannotWork(t *testing.T) {
 }
 
 func TestPoolOfOneWorks(t *testing.T) {
+	t.Parallel()
 	b := setup(t, pgstore.Options{}, "pool_max_conns", "1")
 	rt := b.runtime(millrace.Config{}, millrace.Projection{Name: "p", Handler: pgstore.Batch(record("p"))},
 		millrace.Projection{Name: "d", Handler: millrace.DeliverEach(freely)}, millrace.Projection{Name: "q", Handler: pgstore.Batch(record("q")), Types: []string{"none"}}, millrace.Projection{Name: "r", Handler: pgstore.Batch(record("r")), MaxEvents: 7})
@@ -121,6 +125,7 @@ func TestPoolOfOneWorks(t *testing.T) {
 }
 
 func TestStatesAreThoseThatActorsPublish(t *testing.T) {
+	t.Parallel()
 	for public, actors := range map[millrace.State]actors.State{
 		millrace.StateStarting: actors.Starting, millrace.StateCatchUp: actors.CatchUp, millrace.StateLive: actors.Live,
 		millrace.StateWaiting: actors.Waiting, millrace.StatePaused: actors.Paused, millrace.StateFailed: actors.Failed,

@@ -21,6 +21,7 @@ import (
 // TestEventThatCrashesTheServerIsParkedInTheEnd has a statement of a handler end its backend by a signal, as a fault in an
 // extension or the out-of-memory killer does: PostgreSQL ends all other sessions and recovers.
 func TestEventThatCrashesTheServerIsParkedInTheEnd(t *testing.T) {
+	t.Parallel()
 	server := pgtest.Private(t, pgtest.Options{})
 	b := setupAt(t, server.DSN("postgres"), pgstore.Options{})
 	deadly := b.append("a", 30).Positions[12]
@@ -58,6 +59,7 @@ func TestEventThatCrashesTheServerIsParkedInTheEnd(t *testing.T) {
 
 // TestRowsLostInAFailoverAreMadeAgain registers a projection just before a failover that loses its rows.
 func TestRowsLostInAFailoverAreMadeAgain(t *testing.T) {
+	t.Parallel()
 	primary := pgtest.Private(t, pgtest.Options{})
 	var to atomic.Pointer[pgtest.Server]
 	to.Store(primary)
@@ -109,6 +111,7 @@ func TestRowsLostInAFailoverAreMadeAgain(t *testing.T) {
 
 // TestTenantThatIsMadeAnewAtOnceRuns removes a tenant and makes it anew before any node looks at the list of tenants.
 func TestTenantThatIsMadeAnewAtOnceRuns(t *testing.T) {
+	t.Parallel()
 	b := setup(t, pgstore.Options{})
 	acme, err := b.store.CreateTenant(b.ctx, "acme")
 	if err != nil {

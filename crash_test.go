@@ -111,6 +111,7 @@ func dieAtOnce() {
 var quick = millrace.Config{HeartbeatInterval: 100 * time.Millisecond, LeaseDuration: time.Second, ReconcileInterval: 100 * time.Millisecond}
 
 func TestVictim(t *testing.T) {
+	t.Parallel()
 	dsn := os.Getenv(victimDSN)
 	if dsn == "" {
 		t.Skip("is run by TestKilledProcessAppliesEverythingOnce, in a process of its own")
@@ -175,8 +176,12 @@ func (b *bundle) try(way string) error {
 
 // What ends every process that tries it is parked by one that does not try it any more.
 func TestEventThatEndsItsProcessIsParked(t *testing.T) {
+	t.Parallel()
 	for _, way := range []string{deadly, forever} {
-		t.Run(way, func(t *testing.T) { mustParkWhatKills(t, way) })
+		t.Run(way, func(t *testing.T) {
+			t.Parallel()
+			mustParkWhatKills(t, way)
+		})
 	}
 }
 
@@ -205,6 +210,7 @@ func mustParkWhatKills(t *testing.T, way string) {
 
 // A dead letter that ends the process of whoever replays it is given up, and everything else goes on.
 func TestDeadLetterThatEndsItsProcessIsGivenUp(t *testing.T) {
+	t.Parallel()
 	b := setup(t, pgstore.Options{})
 	b.append("a", 20)
 	b.idle(millrace.Projection{Name: "p", Handler: pgstore.Batch(failsAt("p", only(fifth), func(_ context.Context, _ pgx.Tx, _ int, position int64) error {
@@ -244,6 +250,7 @@ func TestDeadLetterThatEndsItsProcessIsGivenUp(t *testing.T) {
 }
 
 func TestKilledProcessAppliesEverythingOnce(t *testing.T) {
+	t.Parallel()
 	for way := range ways {
 		if way == deadly || way == forever || way == replayed {
 			continue
@@ -301,6 +308,7 @@ func raise(state string) func(ctx context.Context, tx pgx.Tx) error {
 }
 
 func TestInfrastructureFaultsAreRetriedWithoutCounting(t *testing.T) {
+	t.Parallel()
 	b := setup(t, pgstore.Options{}, "pool_max_conns", "8")
 	poison := b.append("a", 20).Positions[7]
 	var projections []millrace.Projection
@@ -325,6 +333,7 @@ func TestInfrastructureFaultsAreRetriedWithoutCounting(t *testing.T) {
 }
 
 func TestReadOnlyDatabaseParksNothing(t *testing.T) {
+	t.Parallel()
 	b := setup(t, pgstore.Options{})
 	dsn, err := pgtest.WithSetting(b.dsn, "default_transaction_read_only", "off")
 	if err != nil {
@@ -378,6 +387,7 @@ func TestReadOnlyDatabaseParksNothing(t *testing.T) {
 }
 
 func TestManyProjectionsLeaveAServerThatIsAwayAlone(t *testing.T) {
+	t.Parallel()
 	const n = 300
 	server := pgtest.Private(t, pgtest.Options{})
 	b := setupAt(t, server.DSN("postgres"), pgstore.Options{})

@@ -161,6 +161,7 @@ func (s *parking) discard(filter projection.DeadLetterFilter, limit int) project
 }
 
 func TestParkedStreamStaysInOrderAndTheOthersGoOn(t *testing.T) {
+	t.Parallel()
 	s := newParking(t)
 	s.poisonAt(s.at["a"][3], s.at["b"][0])
 	rt := s.runtime(millrace.Config{}, s.p)
@@ -223,6 +224,7 @@ func firstFailed(t *testing.T, s *parking, position int64) time.Time {
 }
 
 func TestReplayThatFailsStaysParkedWithOneAttemptMore(t *testing.T) {
+	t.Parallel()
 	s := newParking(t)
 	s.poisonAt(s.at["a"][3], s.at["a"][6], s.at["b"][9])
 	rt := s.runtime(millrace.Config{}, s.p)
@@ -260,6 +262,7 @@ func TestReplayThatFailsStaysParkedWithOneAttemptMore(t *testing.T) {
 }
 
 func TestTwoReplaysAtOnceApplyOnce(t *testing.T) {
+	t.Parallel()
 	s := newParking(t)
 	s.p.OnFailure = projection.ActionPark
 	s.poisonAt(slices.Concat(s.at["a"], s.at["b"])...)
@@ -295,6 +298,7 @@ func TestTwoReplaysAtOnceApplyOnce(t *testing.T) {
 
 // Whatever is replayed, live events of the stream come behind it, and takeovers in the middle lose and double nothing.
 func TestReplayDuringLiveTrafficAndTakeovers(t *testing.T) {
+	t.Parallel()
 	s := newParking(t)
 	s.poisonAt(s.at["a"][0], s.at["b"][2])
 	config := millrace.Config{HeartbeatInterval: 100 * time.Millisecond, LeaseDuration: time.Second, FailureDetection: 200 * time.Millisecond, ReconcileInterval: 100 * time.Millisecond}
@@ -329,6 +333,7 @@ func TestReplayDuringLiveTrafficAndTakeovers(t *testing.T) {
 }
 
 func TestDiscardGivesEventsUpAndNothingElse(t *testing.T) {
+	t.Parallel()
 	s := newParking(t)
 	s.poisonAt(s.at["a"][3], s.at["b"][5])
 	rt := s.runtime(millrace.Config{}, s.p)
@@ -404,8 +409,10 @@ func TestDiscardGivesEventsUpAndNothingElse(t *testing.T) {
 }
 
 func TestTooMuchThatIsParkedStopsTheProjection(t *testing.T) {
+	t.Parallel()
 	for _, action := range []projection.Action{projection.ActionParkStream, projection.ActionPark} {
 		t.Run(action.String(), func(t *testing.T) {
+			t.Parallel()
 			s := newParking(t)
 			s.p.OnFailure, s.p.MaxParked = action, 4
 			s.poisonAt(s.at["a"][2:]...)
@@ -433,6 +440,7 @@ func TestTooMuchThatIsParkedStopsTheProjection(t *testing.T) {
 }
 
 func TestParkedEventsAreReplayedByThemselves(t *testing.T) {
+	t.Parallel()
 	s := newParking(t)
 	s.p.Replay = projection.ReplayPolicy{Interval: 20 * time.Millisecond, Factor: 1, MaxReplays: 3, Error: "purpose"}
 	s.poisonAt(s.at["a"][3], s.at["b"][5])
@@ -467,6 +475,7 @@ func TestParkedEventsAreReplayedByThemselves(t *testing.T) {
 
 // However much is to be replayed, live events are applied meanwhile, and what is parked meanwhile is replayed, too.
 func TestLiveEventsGoOnWhileMuchIsReplayed(t *testing.T) {
+	t.Parallel()
 	s := newParking(t)
 	s.at["a"] = append(s.at["a"], s.append("a", 500).Positions...)
 	s.poisonAt(s.at["a"][0])

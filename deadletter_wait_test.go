@@ -16,6 +16,7 @@ import (
 )
 
 func TestCallerWaitsForItsReplayThroughAnOutage(t *testing.T) {
+	t.Parallel()
 	server := pgtest.Private(t, pgtest.Options{})
 	b := setupAt(t, server.DSN("postgres"), pgstore.Options{})
 	bad := b.append("a", 1).Positions[0]
@@ -63,6 +64,7 @@ func TestCallerWaitsForItsReplayThroughAnOutage(t *testing.T) {
 }
 
 func TestDeadLettersAreDiscardedWhileAnObjectIsMissing(t *testing.T) {
+	t.Parallel()
 	b := setup(t, pgstore.Options{})
 	b.append("a", 2)
 	rt := b.runtime(millrace.Config{}, millrace.Projection{Name: "p", MaxEvents: 1, Handler: pgstore.Each(func(ctx context.Context, tx pgx.Tx, e event.Envelope) error {

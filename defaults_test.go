@@ -7,6 +7,7 @@ import (
 
 // What is promised of takeovers rests on these; docs/ownership.md names them.
 func TestOwnershipHasTheDefaultsThatItsDocumentsName(t *testing.T) {
+	t.Parallel()
 	type timing struct{ heartbeat, lease, notice, reconcile time.Duration }
 	for given, want := range map[timing]timing{
 		{}:                       {time.Second, 5 * time.Second, time.Second, 2 * time.Second},

@@ -53,6 +53,7 @@ func smallDatabase(t *testing.T) *bundle {
 
 // A full disk is an outage, and blames no event.
 func TestFullDiskParksNothing(t *testing.T) {
+	t.Parallel()
 	b := smallDatabase(t)
 	b.exec("create table filler (t text); create table bulky (t text)")
 	const words = "(select string_agg(md5((g * random())::text), '') from generate_series(1, 20000) g)"

@@ -55,6 +55,7 @@ func (b *bundle) stateOf(rt *millrace.Runtime, tenant string) (p millrace.Projec
 // TestTenantWhoseSchemaIsGoneIsNamedUntilItIsBack takes a tenant's schema away by hand while its projection is live and
 // idle, gives it back, drops it for good, and removes the tenant as the runbook says.
 func TestTenantWhoseSchemaIsGoneIsNamedUntilItIsBack(t *testing.T) {
+	t.Parallel()
 	b := setup(t, pgstore.Options{})
 	acme, err := b.store.CreateTenant(b.ctx, "acme")
 	if err != nil {

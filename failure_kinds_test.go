@@ -117,6 +117,7 @@ func (f *fates) mustHaveGone(rt *millrace.Runtime, name string, c course, failur
 
 // Every policy does the same whatever the failure is.
 func TestEveryPolicyMeetsEveryFailureAlike(t *testing.T) {
+	t.Parallel()
 	f := newFates(t)
 	f.exec("create table model (n int)")
 	f.exec("insert into model values (0)")
@@ -230,6 +231,7 @@ func (b *bundle) forgetful(lose func() bool) *pgstore.Store {
 
 // Whatever commits and is not known to: nothing is lost, doubled or held against an event, whatever the policy.
 func TestLostAnswersToCommitsChangeNothingWhateverThePolicy(t *testing.T) {
+	t.Parallel()
 	f := newFates(t)
 	var commits, lost atomic.Int64
 	var off atomic.Bool
@@ -270,6 +272,7 @@ func TestLostAnswersToCommitsChangeNothingWhateverThePolicy(t *testing.T) {
 
 // A replay moves no checkpoint that would tell that it was made.
 func TestReplayWhoseCommitIsNotAnsweredAppliesOnce(t *testing.T) {
+	t.Parallel()
 	s := newParking(t)
 	s.poisonAt(s.at["a"][2], s.at["b"][5])
 	var armed atomic.Bool
@@ -307,6 +310,7 @@ func TestReplayWhoseCommitIsNotAnsweredAppliesOnce(t *testing.T) {
 
 // What is nobody's fault is not held against an event that is replayed either, and live events go on meanwhile.
 func TestStrangersLockHoldsNothingAgainstAReplay(t *testing.T) {
+	t.Parallel()
 	s := newParking(t)
 	s.exec("create table model (n int)")
 	s.exec("insert into model values (0)")
@@ -350,6 +354,7 @@ func TestStrangersLockHoldsNothingAgainstAReplay(t *testing.T) {
 
 // An event that waits for its next attempt, for an hour, does not keep those that are parked from being replayed.
 func TestReplaysGoOnWhileAnEventWaitsForItsNextAttempt(t *testing.T) {
+	t.Parallel()
 	s := newParking(t)
 	parked, waits := s.at["a"][2], s.at["b"][5]
 	s.poisonAt(parked, waits)

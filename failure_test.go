@@ -95,6 +95,7 @@ func execute(sql string) func(ctx context.Context, tx pgx.Tx) error {
 }
 
 func TestPoisonEventIsRetriedAndParkedAndTheRestAppliedOnce(t *testing.T) {
+	t.Parallel()
 	const retries = 2
 	b := setup(t, pgstore.Options{})
 	b.exec("create table strict (a int primary key)")
@@ -154,6 +155,7 @@ func TestPoisonEventIsRetriedAndParkedAndTheRestAppliedOnce(t *testing.T) {
 }
 
 func TestAttemptsSurviveARestart(t *testing.T) {
+	t.Parallel()
 	const retries = 6
 	b := setup(t, pgstore.Options{})
 	poison := b.append("a", 1).Positions[0]
@@ -179,6 +181,7 @@ func TestAttemptsSurviveARestart(t *testing.T) {
 }
 
 func TestNarrowingIsNotCountedAndNotNeededWhereTheHandlerNamesTheEvent(t *testing.T) {
+	t.Parallel()
 	b := setup(t, pgstore.Options{})
 	poison := b.append("a", 64).Positions[40]
 	var halved, named atomic.Int64
@@ -206,6 +209,7 @@ func TestNarrowingIsNotCountedAndNotNeededWhereTheHandlerNamesTheEvent(t *testin
 }
 
 func TestManyPoisonEventsAreParkedAndTheOthersApplied(t *testing.T) {
+	t.Parallel()
 	b := setup(t, pgstore.Options{})
 	var some, all []int64
 	for i, p := range b.append("a", 100).Positions {
@@ -236,6 +240,7 @@ func TestManyPoisonEventsAreParkedAndTheOthersApplied(t *testing.T) {
 }
 
 func TestStrangersLockParksNothing(t *testing.T) {
+	t.Parallel()
 	b := setup(t, pgstore.Options{})
 	b.exec("create table model (n int)")
 	b.exec("insert into model values (0)")

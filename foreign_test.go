@@ -60,6 +60,7 @@ func (b *bundle) arrives(rt *millrace.Runtime, within time.Duration) error {
 }
 
 func TestForeignWriterWakesByTheDocumentedSQL(t *testing.T) {
+	t.Parallel()
 	sql := documentedSQL(t)
 	for name, ways := range map[string]struct{ setUp, insert string }{
 		"notification in the transaction": {"select", sql.notifying(t)},
@@ -87,6 +88,7 @@ func TestForeignWriterWakesByTheDocumentedSQL(t *testing.T) {
 }
 
 func TestForeignWriterFitsInWithAppends(t *testing.T) {
+	t.Parallel()
 	b := setup(t, pgstore.Options{})
 	sql := documentedSQL(t)
 	rt := b.runtime(millrace.Config{PollInterval: 50 * time.Millisecond}, millrace.Projection{Name: "p", Handler: pgstore.Batch(record("p"))})

@@ -49,6 +49,7 @@ func (foreign) Engine() engine.Handler {
 func ignore[T event.Typed](context.Context, pgx.Tx, event.Of[T]) error { return nil }
 
 func TestHandlerThatCannotWorkIsRefusedByName(t *testing.T) {
+	t.Parallel()
 	b := setup(t, pgstore.Options{})
 	rt := b.runtime(millrace.Config{})
 	every := pgstore.Each(func(context.Context, pgx.Tx, event.Envelope) error { return nil })
@@ -78,6 +79,7 @@ func TestHandlerThatCannotWorkIsRefusedByName(t *testing.T) {
 }
 
 func TestTypedHandlersGetTheirEventsInOrder(t *testing.T) {
+	t.Parallel()
 	b := setup(t, pgstore.Options{})
 	var mu sync.Mutex
 	var calls []string
@@ -111,6 +113,7 @@ func TestTypedHandlersGetTheirEventsInOrder(t *testing.T) {
 
 // What does not decode never will: it is parked at once, and the error says where it stands. Other events are handled.
 func TestBodyThatDoesNotDecodeIsParkedAtOnce(t *testing.T) {
+	t.Parallel()
 	b := setup(t, pgstore.Options{})
 	entries := []map[string]any{{"amount": 1}, {"amount": "2"}}
 	result, err := b.store.Append(b.ctx, "s", event.Any, event.Untyped("deposited", map[string]any{"entries": entries}), event.New(deposited{}))

@@ -26,6 +26,7 @@ var hostsSettings = map[string]string{
 }
 
 func TestProjectionsRunWhateverTheHooksOfThePoolSet(t *testing.T) {
+	t.Parallel()
 	for name, sql := range hostsSettings {
 		t.Run(name, func(t *testing.T) {
 			ctx := t.Context()
@@ -86,6 +87,7 @@ func TestProjectionsRunWhateverTheHooksOfThePoolSet(t *testing.T) {
 
 // PostgreSQL 17 can bound a whole transaction. That bound of a role or a DSN is not a handler's deadline.
 func TestTransactionTimeoutOfTheSessionBoundsNoHandler(t *testing.T) {
+	t.Parallel()
 	b := setup(t, pgstore.Options{})
 	var version int
 	if err := b.store.Pool().QueryRow(b.ctx, "select current_setting('server_version_num')::int").Scan(&version); err != nil {

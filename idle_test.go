@@ -161,28 +161,50 @@ func idleTraffic(t *testing.T, tenants, projections int) (idle, lost, busy sent)
 	return idle, lost, busy
 }
 
-// tenants makes tenants beside the default one until there are n.
+// tenants makes tenants beside the default one until there are n, many in one transaction.
 func (b *bundle) tenants(n int) []*pgstore.Tenant {
 	b.t.Helper()
 	all := []*pgstore.Tenant{b.defaultTenant()}
+	script := ""
 	for i := range n - 1 {
-		tenant, err := b.store.CreateTenant(b.ctx, fmt.Sprint("tenant", i))
+		name := fmt.Sprint("tenant", i)
+		tenant, err := b.store.ForTenant(name)
 		if err != nil {
 			b.t.Fatal(err)
 		}
-		all = append(all, tenant)
+		sql, err := pgstore.TenantMigrations("", name, 0)
+		if err != nil {
+			b.t.Fatal(err)
+		}
+		all, script = append(all, tenant), script+sql
+		if len(all)%50 == 0 || len(all) == n {
+			b.exec(script, pgx.QueryExecModeSimpleProtocol)
+			script = ""
+		}
 	}
 	return all
 }
 
 func TestIdleProjectionsCostNothing(t *testing.T) {
 	const bound = 1.5
-	few, fewLost, fewBusy := idleTraffic(t, 1, 10)
+	var few, fewLost, fewBusy, many, manyLost, manyBusy, spread, spreadLost sent
+	t.Run("beside each other", func(t *testing.T) {
+		t.Run("few", func(t *testing.T) {
+			t.Parallel()
+			few, fewLost, fewBusy = idleTraffic(t, 1, 10)
+		})
+		t.Run("many", func(t *testing.T) {
+			t.Parallel()
+			many, manyLost, manyBusy = idleTraffic(t, 1, 300)
+		})
+		t.Run("spread", func(t *testing.T) {
+			t.Parallel()
+			spread, spreadLost, _ = idleTraffic(t, 20, 10)
+		})
+	})
 	if few.statements < 30 || few.messages < few.statements {
 		t.Fatalf("not everything is counted: %v", few)
 	}
-	many, manyLost, manyBusy := idleTraffic(t, 1, 300)
-	spread, spreadLost, _ := idleTraffic(t, 20, 10)
 	for what, sends := range map[string]struct{ now, few sent }{
 		"30 times as many projections, while idle,": {many, few}, "20 times as many tenants, while idle,": {spread, few},
 		"30 times as many projections, with a lost session,": {manyLost, fewLost}, "20 times as many tenants, with a lost session,": {spreadLost, fewLost},

@@ -38,6 +38,7 @@ func (b *bundle) cancelled(name string, poison int64, often int64, calls *atomic
 
 // An operator who cancels a statement blames no event; what cancels itself each time is to blame.
 func TestCancelledStatementIsTriedOnceMoreAndThenCounted(t *testing.T) {
+	t.Parallel()
 	b := setup(t, pgstore.Options{})
 	poison := b.append("a", 20).Positions[12]
 	var once, twice, always atomic.Int64
@@ -66,6 +67,7 @@ func TestCancelledStatementIsTriedOnceMoreAndThenCounted(t *testing.T) {
 
 // A statement that only the connection or only the server remembers is not an event's fault.
 func TestStatementCachesThatDoNotFitBlameNoEvent(t *testing.T) {
+	t.Parallel()
 	b := setup(t, pgstore.Options{})
 	b.exec("create table model (n int)")
 	b.exec("insert into model values (1)")

@@ -158,8 +158,10 @@ func (m misdeed) misbehaving(tenant *pgstore.Tenant, released <-chan struct{}) (
 }
 
 func TestProjectionThatMisbehavesDisturbsNoOther(t *testing.T) {
+	t.Parallel()
 	for name, m := range misdeeds {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			b := setup(t, pgstore.Options{}, "pool_max_conns", "8")
 			tenants := b.tenants(2)
 			b.append("a", 400)
@@ -188,9 +190,11 @@ func TestProjectionThatMisbehavesDisturbsNoOther(t *testing.T) {
 }
 
 func TestTenantWhoseProjectionsHangDisturbsNoOther(t *testing.T) {
+	t.Parallel()
 	const batches = 6
 	for name, limit := range map[string]int{"limited": 0, "not limited": batches} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			b := setup(t, pgstore.Options{}, "pool_max_conns", "8")
 			tenants := b.tenants(2)
 			other, hanging := tenants[0], tenants[1]

@@ -99,6 +99,7 @@ func (b *bundle) makeArrived() {
 }
 
 func TestKilledDeliveryRepeatsNothingButWhatWasUnderWay(t *testing.T) {
+	t.Parallel()
 	const kills = 2
 	for way, s := range leasedSteps {
 		t.Run(way, func(t *testing.T) {
@@ -135,7 +136,8 @@ func TestKilledDeliveryRepeatsNothingButWhatWasUnderWay(t *testing.T) {
 			}
 			r := b.arrived()
 			b.mustHaveArrived(r, positions, repeats)
-			if len(r.all()) != len(positions)+repeats {
+			// An acknowledgement under way may also commit after the checkpoint was read.
+			if n := len(r.all()) - len(positions); n != repeats && (!s.unsure || n < 0 || n > repeats) {
 				t.Errorf("%d arrivals of %d events, %d repeats were forced", len(r.all()), len(positions), repeats)
 			}
 			if letters := b.letters("p"); len(letters) != 0 {
@@ -149,6 +151,7 @@ func TestKilledDeliveryRepeatsNothingButWhatWasUnderWay(t *testing.T) {
 const leasedDeadly = "leased, at one event"
 
 func TestLeasedEventThatEndsItsProcessIsParked(t *testing.T) {
+	t.Parallel()
 	b := setup(t, pgstore.Options{})
 	b.makeArrived()
 	positions := b.append("a", 20).Positions

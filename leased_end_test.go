@@ -15,6 +15,7 @@ import (
 
 // At the end of the grace period the handler has a while to return, and until then no other node delivers.
 func TestNodeDoesNotDepartWhileAHandlerReturns(t *testing.T) {
+	t.Parallel()
 	b := setup(t, pgstore.Options{})
 	positions := b.append("a", 3).Positions
 	entered := make(chan struct{})

@@ -65,11 +65,13 @@ func (h *held) mustGoOn(rt *millrace.Runtime, want error) {
 
 // Others may take a node whose session is lost for dead, long before its heartbeat runs out.
 func TestDeliveryEndsWhenTheSessionIsLost(t *testing.T) {
+	t.Parallel()
 	h := newHeld(t)
 	rt := h.runtime(millrace.Config{LeaseDuration: 5 * time.Minute}, h.p)
 	h.start(rt)
 	<-h.entered
-	h.exec(`select pg_terminate_backend(pid, 10000) from pg_locks where locktype = 'advisory' and pid <> pg_backend_pid()`)
+	h.exec(`select pg_terminate_backend(pid, 10000) from pg_locks where locktype = 'advisory' and pid <> pg_backend_pid()
+		and database = (select oid from pg_database where datname = current_database())`)
 	h.mustGoOn(rt, projection.ErrLeaseUnconfirmed)
 }
 
@@ -96,6 +98,7 @@ func TestDeliveryEndsWhenHeartbeatsDoNotArrive(t *testing.T) {
 
 // A delivery whose lease was taken can go on, but what it acknowledges has no effect, and the receiver sees one token.
 func TestDeliveryWhoseLeaseWasTakenAcknowledgesNothing(t *testing.T) {
+	t.Parallel()
 	b := setup(t, pgstore.Options{})
 	positions := b.append("a", 10).Positions
 	var r receiver
@@ -145,6 +148,7 @@ func TestDeliveryWhoseLeaseWasTakenAcknowledgesNothing(t *testing.T) {
 // The sessions of acknowledgements and of heartbeats end again and again: nothing is parked, and an effect is repeated only
 // where its acknowledgement failed.
 func TestLeasedDeliveryOutlivesTerminatedSessions(t *testing.T) {
+	t.Parallel()
 	b := setup(t, pgstore.Options{})
 	var positions []int64
 	for range 20 {

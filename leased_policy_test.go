@@ -17,8 +17,12 @@ import (
 
 // What fails in the middle of a batch is counted at once, without being narrowed down to, and what was done before stays.
 func TestFailureOfALeasedEventIsCountedWithoutNarrowing(t *testing.T) {
+	t.Parallel()
 	for _, at := range []int{0, 17, 39} {
-		t.Run(fmt.Sprint("event ", at), func(t *testing.T) { mustCountAtOnce(t, at) })
+		t.Run(fmt.Sprint("event ", at), func(t *testing.T) {
+			t.Parallel()
+			mustCountAtOnce(t, at)
+		})
 	}
 }
 
@@ -55,6 +59,7 @@ func mustCountAtOnce(t *testing.T, at int) {
 }
 
 func TestRejectedEventsAreParkedAndReplayedWithTheSameToken(t *testing.T) {
+	t.Parallel()
 	b := setup(t, pgstore.Options{})
 	id := millrace.ProjectionID{Name: "p"}
 	positions := b.append("a", 30).Positions
@@ -112,6 +117,7 @@ func TestRejectedEventsAreParkedAndReplayedWithTheSameToken(t *testing.T) {
 }
 
 func TestRejectingNearlyEverythingStopsTheProjection(t *testing.T) {
+	t.Parallel()
 	for name, p := range map[string]millrace.Projection{
 		"20 of the last 20 events failed":                     {},
 		"3 events are parked, and no more may be (MaxParked)": {MaxParked: 3},
@@ -140,6 +146,7 @@ func TestRejectingNearlyEverythingStopsTheProjection(t *testing.T) {
 
 // The whole story of parked streams is that of transactional handlers; a delivery parks on its way.
 func TestLeasedDeliveryParksStreamsInOrder(t *testing.T) {
+	t.Parallel()
 	s := newParking(t)
 	var r receiver
 	s.p.Handler = millrace.DeliverEach(func(ctx context.Context, e millrace.Delivered) error {
@@ -179,6 +186,7 @@ func TestLeasedDeliveryParksStreamsInOrder(t *testing.T) {
 
 // Receivers that hang take no turn of a transaction, and no more than the deliveries' own.
 func TestDeliveriesThatHangLeaveTransactionsTheirTurn(t *testing.T) {
+	t.Parallel()
 	b := setup(t, pgstore.Options{})
 	positions := b.append("a", 3).Positions
 	entered, leave := make(chan struct{}, 100), make(chan struct{})

@@ -15,6 +15,7 @@ import (
 
 // As many receivers hang as there may be batches: a delivery holds no connection, so the healthy projection has a slot.
 func TestDeliveriesThatHangLeaveOthersASlot(t *testing.T) {
+	t.Parallel()
 	b := setup(t, pgstore.Options{})
 	positions := b.append("a", 3).Positions
 	const hanging = 10
@@ -40,6 +41,7 @@ func TestDeliveriesThatHangLeaveOthersASlot(t *testing.T) {
 
 // Receivers that hung once share half of the slots: the healthy projection of the same tenant has one, however many hang.
 func TestDeliveriesKnownToTakeLongLeaveOthersASlot(t *testing.T) {
+	t.Parallel()
 	b := setup(t, pgstore.Options{})
 	last := b.append("a", 1).Positions[0]
 	const hanging = 5
@@ -71,6 +73,7 @@ func TestDeliveriesKnownToTakeLongLeaveOthersASlot(t *testing.T) {
 
 // Acknowledgements that wait, here for a lock, hold a part of the pool and no more.
 func TestAcknowledgementsLeaveConnectionsToOthers(t *testing.T) {
+	t.Parallel()
 	b := setup(t, pgstore.Options{})
 	b.append("a", 1)
 	const deliveries = 12

@@ -112,6 +112,7 @@ func freely(context.Context, millrace.Delivered) error { return nil }
 
 // Handlers that fail before the effect repeat nothing; those that fail after it repeat that one.
 func TestLeasedDeliveryComesInOrderWhateverFails(t *testing.T) {
+	t.Parallel()
 	b := setup(t, pgstore.Options{})
 	positions := append(b.append("a", 60).Positions, b.append("b", 60).Positions...)
 	seed := deliverySeed(t)
@@ -161,6 +162,7 @@ func TestLeasedDeliveryComesInOrderWhateverFails(t *testing.T) {
 
 // A runtime that ends, and a projection that is paused, wait for the event that is under way and for no other.
 func TestRestComesBetweenTwoEventsOfADelivery(t *testing.T) {
+	t.Parallel()
 	for name, rest := range map[string]func(b *bundle, rt *millrace.Runtime, stop func()){
 		"stop": func(_ *bundle, _ *millrace.Runtime, stop func()) { stop() },
 		"pause": func(b *bundle, rt *millrace.Runtime, stop func()) {

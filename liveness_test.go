@@ -52,6 +52,7 @@ func (b *bundle) reaches(rt *millrace.Runtime, id millrace.ProjectionID, positio
 }
 
 func TestProjectionGoesOnByItselfAfterALateHeartbeat(t *testing.T) {
+	t.Parallel()
 	b := setup(t, pgstore.Options{})
 	id := millrace.ProjectionID{Name: "p"}
 	rt := b.runtime(millrace.Config{LeaseDuration: 3 * time.Second, HeartbeatInterval: 100 * time.Millisecond, PollInterval: 100 * time.Millisecond},
@@ -71,6 +72,7 @@ func TestProjectionGoesOnByItselfAfterALateHeartbeat(t *testing.T) {
 }
 
 func TestClaimingGoesOnAfterAClaimThatFailedLate(t *testing.T) {
+	t.Parallel()
 	b := setup(t, pgstore.Options{})
 	log, logs := watched()
 	rt := b.runtime(millrace.Config{QueryTimeout: 400 * time.Millisecond, ReconcileInterval: 50 * time.Millisecond, Logger: log},
@@ -92,6 +94,7 @@ func TestClaimingGoesOnAfterAClaimThatFailedLate(t *testing.T) {
 }
 
 func TestLongWaitForASlotShutsNothingDown(t *testing.T) {
+	t.Parallel()
 	b := setup(t, pgstore.Options{})
 	log, logs := watched()
 	entered, leave := make(chan struct{}, 10), make(chan struct{})
@@ -193,6 +196,7 @@ func (d *deaf) hangUp() {
 }
 
 func TestNodeGetsItsSessionBackFromAConnectionThatTheServerTakesForAlive(t *testing.T) {
+	t.Parallel()
 	b := setup(t, pgstore.Options{})
 	proxy, through := newDeaf(t, b.dsn)
 	b.store = b.elsewhere(pgstore.Options{SessionDSN: through})

@@ -38,9 +38,9 @@ func (b *bundle) lockEvents(tenants ...*pgstore.Tenant) (backend string, release
 }
 
 // slowest is the longest of some times from before an append to its projection. between is called before each.
-func (b *bundle) slowest(rt *millrace.Runtime, between func()) (most time.Duration) {
+func (b *bundle) slowest(rt *millrace.Runtime, rounds int, between func()) (most time.Duration) {
 	b.t.Helper()
-	for range 30 {
+	for range rounds {
 		between()
 		began := time.Now()
 		if err := rt.WaitFor(b.ctx, millrace.ProjectionID{Name: "p"}, b.append("a", 1).Positions[0]); err != nil {
@@ -67,7 +67,7 @@ func TestLockedTenantKeepsNoOtherWaiting(t *testing.T) {
 	if err := rt.WaitFor(b.ctx, id, appendTo(locked)); err != nil {
 		t.Fatal(err)
 	}
-	without := b.slowest(rt, func() {})
+	without := b.slowest(rt, 30, func() {})
 
 	backend, release := b.lockEvents(locked)
 	status := func() (millrace.TenantStatus, millrace.ProjectionStatus) {
@@ -79,7 +79,7 @@ func TestLockedTenantKeepsNoOtherWaiting(t *testing.T) {
 		p := slices.IndexFunc(status.Projections, func(s millrace.ProjectionStatus) bool { return s.ID == id })
 		return status.Tenants[tenant], status.Projections[p]
 	}
-	with := b.slowest(rt, func() {
+	with := b.slowest(rt, 30, func() {
 		// The feed of the locked tenant tries to read.
 		b.exec("select pg_notify('millrace_wake', $1)", locked.Name())
 	})
@@ -115,6 +115,7 @@ func TestLockedTenantKeepsNoOtherWaiting(t *testing.T) {
 }
 
 func TestRunUntilIdleWaitsForALockedTenant(t *testing.T) {
+	t.Parallel()
 	b := setup(t, pgstore.Options{})
 	locked := b.tenants(2)[1]
 	if _, err := locked.Append(b.ctx, "a", event.Any, event.Event{Type: "counted"}); err != nil {
@@ -164,13 +165,13 @@ func TestManyLockedTenantsKeepNoOtherWaiting(t *testing.T) {
 	})
 	// The feeds of the locked tenants try to read.
 	wake := func() { b.exec("select pg_notify('millrace_wake', tenant) from unnest($1::text[]) tenant", names) }
-	without := b.slowest(first, wake)
+	without := b.slowest(first, 8, wake)
 	_, release := b.lockEvents(locked...)
-	with := b.slowest(first, wake)
+	with := b.slowest(first, 8, wake)
 	stop()
 	second := b.runtime(millrace.Config{PollInterval: 50 * time.Millisecond}, p)
 	b.start(second)
-	started := b.slowest(second, wake)
+	started := b.slowest(second, 8, wake)
 	t.Logf("%v at most without locked tenants, %v with %d of them, %v in a runtime that starts meanwhile", without, with, len(locked), started)
 	if most := 10*without + 2*time.Second; with > most || started > most {
 		t.Errorf("the latency grew from %v to %v, and to %v in a runtime that starts meanwhile", without, with, started)

@@ -3,6 +3,7 @@ package millrace_test
 import (
 	"context"
 	"fmt"
+	"sync"
 	"testing"
 	"time"
 
@@ -32,14 +33,17 @@ func (b *bundle) survived(name, eventType string) error {
 // TestQueuedWorkDoesNotOutliveTheServerThatItWasReadFrom crashes a server that loses asynchronous commits, while the events
 // of one projection wait for a slot. Then the positions are handed out again.
 func TestQueuedWorkDoesNotOutliveTheServerThatItWasReadFrom(t *testing.T) {
+	t.Parallel()
 	server := pgtest.Private(t, pgtest.Options{Settings: pgtest.AsyncCommits(map[string]string{"full_page_writes": "off"})})
 	b := setupAt(t, server.DSN("postgres"), pgstore.Options{})
-	entered, let := make(chan struct{}, 100), make(chan struct{})
+	// A call holds the slot until the channel that it takes is closed. A call after the crash takes none.
+	hold, entered := make(chan chan struct{}, 1), make(chan struct{})
 	holds := func(ctx context.Context, _ pgx.Tx, _ []event.Envelope) error {
 		select {
-		case entered <- struct{}{}:
+		case until := <-hold:
+			entered <- struct{}{}
 			select {
-			case <-let:
+			case <-until:
 			case <-ctx.Done():
 			}
 		default:
@@ -49,7 +53,6 @@ func TestQueuedWorkDoesNotOutliveTheServerThatItWasReadFrom(t *testing.T) {
 	rt := b.runtime(millrace.Config{MaxBatches: 1}, millrace.Projection{Name: "holds", Handler: pgstore.Batch(holds), Types: []string{"hold"}},
 		millrace.Projection{Name: "queued", Handler: pgstore.Batch(record("queued")), Types: []string{"counted"}})
 	b.start(rt)
-	t.Cleanup(func() { close(let) })
 	queued := millrace.ProjectionID{Name: "queued"}
 	const rounds = 6
 	for round := range rounds {
@@ -57,6 +60,10 @@ func TestQueuedWorkDoesNotOutliveTheServerThatItWasReadFrom(t *testing.T) {
 		if err := rt.WaitFor(b.ctx, queued, kept); err != nil {
 			t.Fatal(err)
 		}
+		until := make(chan struct{})
+		release := sync.OnceFunc(func() { close(until) })
+		t.Cleanup(release)
+		hold <- until
 		if _, err := b.store.Append(b.ctx, "hold", event.Any, event.Event{Type: "hold"}); err != nil {
 			t.Fatal(err)
 		}
@@ -72,7 +79,7 @@ func TestQueuedWorkDoesNotOutliveTheServerThatItWasReadFrom(t *testing.T) {
 		}
 		b.store.Pool().Reset()
 		again := b.append("new", 20).Positions
-		let <- struct{}{}
+		release()
 		if err := rt.WaitFor(b.ctx, queued, again[19]); err != nil {
 			t.Fatal(err)
 		}
@@ -93,6 +100,7 @@ func TestQueuedWorkDoesNotOutliveTheServerThatItWasReadFrom(t *testing.T) {
 // TestFailoverWithLossStopsNothing kills a primary and promotes a standby that did not receive the last commits. The store
 // knows both servers by one DSN.
 func TestFailoverWithLossStopsNothing(t *testing.T) {
+	t.Parallel()
 	server := pgtest.Private(t, pgtest.Options{})
 	ctx := t.Context()
 	standby, err := server.Standby(ctx, pgtest.StandbyOptions{})

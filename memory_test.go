@@ -36,7 +36,7 @@ func (b *bundle) patient() *bundle {
 // TestTrickleToManyTenantsPinsLittleMemory appends small events one by one, so that each is a read of its own.
 func TestTrickleToManyTenantsPinsLittleMemory(t *testing.T) {
 	const (
-		tenants, rounds, writers = 1000, 3, 8
+		tenants, rounds, writers = 300, 3, 8
 		// An event of 200 bytes is some 500 bytes in memory, and timers and buffers of the trickle are counted with it.
 		most = 8 << 10
 	)

@@ -15,6 +15,7 @@ import (
 
 // A projection waits for objects that a deployment forgot, in a state that every process sees.
 func TestProjectionWaitsForWhatADeploymentForgot(t *testing.T) {
+	t.Parallel()
 	b := setup(t, pgstore.Options{})
 	b.exec("create table half (n int); create table secret (n int); create role millrace_missing")
 	t.Cleanup(func() {
@@ -58,6 +59,7 @@ func TestProjectionWaitsForWhatADeploymentForgot(t *testing.T) {
 
 // Dynamic SQL may name something missing for one event alone.
 func TestWhatIsMissingForOneEventAloneIsCountedAfterATime(t *testing.T) {
+	t.Parallel()
 	b := setup(t, pgstore.Options{})
 	poison := b.append("a", 30).Positions[12]
 	var first, last atomic.Int64

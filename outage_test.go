@@ -146,6 +146,7 @@ func TestDatabaseRestartsUnderLoadLoseParkAndDoubleNothing(t *testing.T) {
 }
 
 func TestTerminatedSessionsLoseParkAndDoubleNothing(t *testing.T) {
+	t.Parallel()
 	b := setup(t, pgstore.Options{})
 	projections, names := sensitive()
 	rt := b.runtime(millrace.Config{}, projections...)

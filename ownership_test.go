@@ -108,6 +108,7 @@ func (b *bundle) flow() (stop func() int64) {
 }
 
 func TestNodesShareProjectionsAsTheyComeAndGo(t *testing.T) {
+	t.Parallel()
 	b := setup(t, pgstore.Options{})
 	for _, name := range []string{"x", "y"} {
 		if _, err := b.store.CreateTenant(b.ctx, name); err != nil {
@@ -148,6 +149,7 @@ func TestNodesShareProjectionsAsTheyComeAndGo(t *testing.T) {
 }
 
 func TestFewProjectionsOnThreeNodesLeaveNoneIdle(t *testing.T) {
+	t.Parallel()
 	b := setup(t, pgstore.Options{})
 	for range 3 {
 		b.start(b.another(millrace.Config{}, several("p", "q", "r", "s")...))
@@ -157,6 +159,7 @@ func TestFewProjectionsOnThreeNodesLeaveNoneIdle(t *testing.T) {
 }
 
 func TestNodesOfTwoVersionsRunWhatTheyKnow(t *testing.T) {
+	t.Parallel()
 	b := setup(t, pgstore.Options{})
 	old := b.another(millrace.Config{LeaseDuration: 2 * time.Second, HeartbeatInterval: 500 * time.Millisecond}, several("kept", "gone")...)
 	stopOld := b.start(old)
@@ -212,6 +215,7 @@ func (h *blockable) handle(ctx context.Context, tx pgx.Tx, events []event.Envelo
 
 // A move waits for the batch that is under way, and no other projection of the node waits with it.
 func TestMoveIsGentle(t *testing.T) {
+	t.Parallel()
 	b := setup(t, pgstore.Options{})
 	slow := newBlockable()
 	first := b.another(millrace.Config{}, append(several("a", "b", "c"), millrace.Projection{Name: "slow", Handler: pgstore.Batch(slow.handle)})...)
@@ -246,6 +250,7 @@ func TestMoveIsGentle(t *testing.T) {
 
 // The lease of a projection that is at rest is not kept by another one whose batch takes its time.
 func TestLeavingNodeGivesEachLeaseBackAsItComesToRest(t *testing.T) {
+	t.Parallel()
 	b := setup(t, pgstore.Options{})
 	slow := newBlockable()
 	first := b.another(millrace.Config{}, append(several("a", "b", "c"), millrace.Projection{Name: "slow", Handler: pgstore.Batch(slow.handle)})...)
@@ -279,6 +284,7 @@ func TestLeavingNodeGivesEachLeaseBackAsItComesToRest(t *testing.T) {
 }
 
 func TestAnyProcessControlsAProjectionAlsoInBackoff(t *testing.T) {
+	t.Parallel()
 	b := setup(t, pgstore.Options{})
 	fails := millrace.Projection{Name: "p", Retry: projection.RetryPolicy{MaxAttempts: 101, Base: time.Hour, Cap: time.Hour},
 		Handler: pgstore.Batch(func(context.Context, pgx.Tx, []event.Envelope) error { return errors.New("not today") })}
@@ -323,6 +329,7 @@ func TestAnyProcessControlsAProjectionAlsoInBackoff(t *testing.T) {
 }
 
 func TestWhyAProjectionFailedIsKnownEverywhereUntilItIsMended(t *testing.T) {
+	t.Parallel()
 	b := setup(t, pgstore.Options{})
 	owner := b.another(millrace.Config{PollInterval: 50 * time.Millisecond}, several("p")...)
 	b.start(owner)

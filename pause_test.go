@@ -13,6 +13,7 @@ import (
 
 // Pause, from another process, returns when the batch under way has ended and the lease is free, and not before.
 func TestPauseReturnsWhenNothingOfTheProjectionRuns(t *testing.T) {
+	t.Parallel()
 	b := setup(t, pgstore.Options{})
 	slow := newBlockable()
 	b.start(b.another(millrace.Config{}, append(several("other"), millrace.Projection{Name: "slow", Handler: pgstore.Batch(slow.handle)})...))
@@ -60,6 +61,7 @@ func TestPauseReturnsWhenNothingOfTheProjectionRuns(t *testing.T) {
 }
 
 func TestPauseThatIsTakenBackSaysSo(t *testing.T) {
+	t.Parallel()
 	b := setup(t, pgstore.Options{})
 	slow := newBlockable()
 	rt := b.runtime(millrace.Config{}, millrace.Projection{Name: "slow", Handler: pgstore.Batch(slow.handle)})
@@ -90,6 +92,7 @@ func TestPauseThatIsTakenBackSaysSo(t *testing.T) {
 
 // The owner may only be frozen: it must not commit when it goes on.
 func TestPauseTakesTheLeaseOfADeadOwnerAway(t *testing.T) {
+	t.Parallel()
 	b := setup(t, pgstore.Options{})
 	rt := b.runtime(millrace.Config{}, several("p")...)
 	if _, err := rt.RunUntilIdle(b.ctx); err != nil {

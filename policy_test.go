@@ -64,6 +64,7 @@ func (b *bundle) positions(name string) (positions []int64) {
 }
 
 func TestSkippedEventLeavesNothingButACountWhateverItsFault(t *testing.T) {
+	t.Parallel()
 	b := setup(t, pgstore.Options{})
 	b.faultTables()
 	poison := b.append("a", 30).Positions[12]
@@ -94,6 +95,7 @@ func TestSkippedEventLeavesNothingButACountWhateverItsFault(t *testing.T) {
 }
 
 func TestProjectionStopsAtAnEventWhateverItsFaultAndGoesOnWhenResumed(t *testing.T) {
+	t.Parallel()
 	b := setup(t, pgstore.Options{})
 	b.faultTables()
 	appended := b.append("a", 30)
@@ -165,6 +167,7 @@ func (s *stopped) mustBeStopped(rt *millrace.Runtime) {
 }
 
 func TestStopSurvivesRestartsAndMovesAndIsKnownEverywhere(t *testing.T) {
+	t.Parallel()
 	s := newStopped(t)
 	remote := s.runtime(millrace.Config{}, several("other")...)
 	first := s.another(millrace.Config{}, s.projection)
@@ -229,6 +232,7 @@ func TestStopSurvivesRestartsAndMovesAndIsKnownEverywhere(t *testing.T) {
 }
 
 func TestProjectionThatIsPausedWhileItFailsStopsAtNothing(t *testing.T) {
+	t.Parallel()
 	s := newStopped(t)
 	rt := s.runtime(millrace.Config{}, s.projection)
 	s.start(rt)
@@ -248,6 +252,7 @@ func TestProjectionThatIsPausedWhileItFailsStopsAtNothing(t *testing.T) {
 }
 
 func TestHandlerSaysWhatBecomesOfItsEvent(t *testing.T) {
+	t.Parallel()
 	b := setup(t, pgstore.Options{})
 	poison := b.append("a", 20).Positions[7]
 	last := b.append("b", 20).Positions[19]
@@ -318,6 +323,7 @@ func TestHandlerSaysWhatBecomesOfItsEvent(t *testing.T) {
 }
 
 func TestPermanentErrorIsNotRetried(t *testing.T) {
+	t.Parallel()
 	b := setup(t, pgstore.Options{})
 	poison := b.append("a", 20).Positions[7]
 	calls := make(map[string]*atomic.Int64)
@@ -351,6 +357,7 @@ func TestPermanentErrorIsNotRetried(t *testing.T) {
 }
 
 func TestDecideIsToldOfEachFailureAndItsAnswerCounts(t *testing.T) {
+	t.Parallel()
 	b := setup(t, pgstore.Options{})
 	poison := b.append("a", 20).Positions[7]
 	var mu sync.Mutex
@@ -392,6 +399,7 @@ func TestDecideIsToldOfEachFailureAndItsAnswerCounts(t *testing.T) {
 }
 
 func TestDecideThatPanicsLeavesItToRetryAndOnFailure(t *testing.T) {
+	t.Parallel()
 	b := setup(t, pgstore.Options{})
 	poison := b.append("a", 20).Positions[7]
 	log, logs := watched()
@@ -414,6 +422,7 @@ func TestDecideThatPanicsLeavesItToRetryAndOnFailure(t *testing.T) {
 }
 
 func TestFaultsOfTheInfrastructureAreNobodysToDecide(t *testing.T) {
+	t.Parallel()
 	b := setup(t, pgstore.Options{})
 	b.exec("create table model (n int)")
 	b.exec("insert into model values (0)")
@@ -461,6 +470,7 @@ func TestFaultsOfTheInfrastructureAreNobodysToDecide(t *testing.T) {
 }
 
 func TestProjectionOfWhichNearlyEverythingFailsStopsAndSaysSo(t *testing.T) {
+	t.Parallel()
 	b := setup(t, pgstore.Options{})
 	last := b.append("a", 200).Positions[199]
 	var mended atomic.Bool

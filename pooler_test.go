@@ -84,6 +84,7 @@ func recordOneByOne(name string) eventFunc {
 }
 
 func TestDeadLettersAreReplayedBehindAPooler(t *testing.T) {
+	t.Parallel()
 	b, _ := setupBehind(t, pgtest.Private(t, pgtest.Options{}), pgstore.Options{})
 	s := parkingIn(b)
 	bad := s.at["a"][2]
@@ -98,6 +99,7 @@ func TestDeadLettersAreReplayedBehindAPooler(t *testing.T) {
 }
 
 func TestStatusSaysWhatIsMissingBehindAPooler(t *testing.T) {
+	t.Parallel()
 	server := pgtest.Private(t, pgtest.Options{})
 	for name, opts := range map[string]pgstore.Options{"without a way around": {}, "with one": {SessionDSN: server.DSN("postgres")}} {
 		t.Run(name, func(t *testing.T) {

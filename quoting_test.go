@@ -19,6 +19,7 @@ import (
 
 // TestErrorsCutWhatTheyQuote gives a megabyte to every public function that takes a text, and reads the errors.
 func TestErrorsCutWhatTheyQuote(t *testing.T) {
+	t.Parallel()
 	b := setup(t, pgstore.Options{})
 	big := strings.Repeat("é", 1<<19)
 	nul := big + "\x00"
@@ -122,6 +123,7 @@ func TestErrorsCutWhatTheyQuote(t *testing.T) {
 }
 
 func TestLogsCutTheErrorsOfHandlers(t *testing.T) {
+	t.Parallel()
 	b := setup(t, pgstore.Options{})
 	core, logs := observer.New(zapcore.DebugLevel)
 	b.append("a", 1)

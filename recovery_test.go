@@ -18,6 +18,7 @@ import (
 )
 
 func TestWhatWasMendedWhileNobodyRanDoesNotCountAsFailed(t *testing.T) {
+	t.Parallel()
 	b := setup(t, pgstore.Options{})
 	b.append("a", 10)
 	if _, err := b.runtime(millrace.Config{}, several("p")...).RunUntilIdle(b.ctx); err != nil {
@@ -39,6 +40,7 @@ func TestWhatWasMendedWhileNobodyRanDoesNotCountAsFailed(t *testing.T) {
 // Nobody tells a node whose session stands that a lease of it was taken, and a projection that is at rest writes nothing that
 // would be refused.
 func TestLeaseThatWasTakenUnnoticedIsGivenUpAndClaimedAgain(t *testing.T) {
+	t.Parallel()
 	b := setup(t, pgstore.Options{})
 	rt := b.runtime(millrace.Config{ReconcileInterval: 20 * time.Millisecond}, several("p")...)
 	b.start(rt)
@@ -57,6 +59,7 @@ func TestLeaseThatWasTakenUnnoticedIsGivenUpAndClaimedAgain(t *testing.T) {
 
 // Its session connection goes another way than its pool, so that its heartbeats would keep its share from the others for ever.
 func TestNodeWhosePoolIsBrokenLeavesItsShareToOthersUntilItIsMended(t *testing.T) {
+	t.Parallel()
 	b := setup(t, pgstore.Options{})
 	quick := millrace.Config{ReconcileInterval: 100 * time.Millisecond, LeaseDuration: 2 * time.Second, HeartbeatInterval: 300 * time.Millisecond}
 	rt := b.another(quick, several("a", "b", "c", "d")...)
@@ -96,6 +99,7 @@ func TestNodeWhosePoolIsBrokenLeavesItsShareToOthersUntilItIsMended(t *testing.T
 // An attempt that is counted in advance, since events before it seemed to end their processes, is none where the process ended
 // in order.
 func TestOrderlyEndIsNotTakenForTheDeathOfItsProcess(t *testing.T) {
+	t.Parallel()
 	b := setup(t, pgstore.Options{})
 	b.append("s", 1)
 	slow := millrace.Projection{Name: "p", Handler: pgstore.Batch(func(ctx context.Context, _ pgx.Tx, _ []event.Envelope) error {
@@ -131,8 +135,10 @@ func TestOrderlyEndIsNotTakenForTheDeathOfItsProcess(t *testing.T) {
 
 // The same of a replay, which is always counted in advance.
 func TestOrderlyEndOfAReplayIsNotTakenForTheDeathOfItsProcess(t *testing.T) {
+	t.Parallel()
 	for _, action := range []projection.Action{projection.ActionPark, projection.ActionParkStream} {
 		t.Run(action.String(), func(t *testing.T) {
+			t.Parallel()
 			s := newParking(t)
 			s.p.OnFailure = action
 			s.poisonAt(s.at["a"][2])

@@ -34,8 +34,10 @@ type asking struct {
 func inBothWays(t *testing.T, p millrace.Projection, test func(t *testing.T, a *asking)) {
 	for _, way := range []string{"in a transaction", "leased"} {
 		t.Run(way, func(t *testing.T) {
+			t.Parallel()
 			a := &asking{bundle: setup(t, pgstore.Options{}), id: millrace.ProjectionID{Name: "p"}, asks: make(map[int64]func(error) error)}
 			a.letters = a.store.DeadLetters(a.id)
+			p := p
 			p.Name = "p"
 			if way == "leased" {
 				p.Handler = millrace.DeliverEach(func(_ context.Context, e millrace.Delivered) error { return a.handle(e.Position) })
@@ -109,6 +111,7 @@ func (a *asking) mustHave(parked, applied, skipped int) {
 }
 
 func TestReplayThatAsksToSkipGivesTheLetterUp(t *testing.T) {
+	t.Parallel()
 	inBothWays(t, millrace.Projection{Retry: soon(-1)}, func(t *testing.T, a *asking) {
 		// A stream goes on behind the event that is skipped.
 		positions := a.parks(projection.ParkStream, 3)
@@ -129,6 +132,7 @@ func TestReplayThatAsksToSkipGivesTheLetterUp(t *testing.T) {
 }
 
 func TestReplayThatAsksToStopHaltsTheProjection(t *testing.T) {
+	t.Parallel()
 	inBothWays(t, millrace.Projection{Retry: soon(-1)}, func(t *testing.T, a *asking) {
 		positions := a.parks(projection.Park, 3)
 		a.ask(projection.Stop, positions[1])
@@ -157,6 +161,7 @@ func TestReplayThatAsksToStopHaltsTheProjection(t *testing.T) {
 }
 
 func TestReplayThatAsksForAnythingElseStaysParked(t *testing.T) {
+	t.Parallel()
 	inBothWays(t, millrace.Projection{Retry: soon(-1), OnFailure: projection.ActionSkip}, func(t *testing.T, a *asking) {
 		positions := a.parks(projection.Park, 1)
 		for i, ask := range []func(error) error{projection.Retry, projection.Park, projection.ParkStream, func(err error) error { return err }} {
@@ -178,6 +183,7 @@ func TestReplayThatAsksForAnythingElseStaysParked(t *testing.T) {
 
 // While the projection has stopped nothing is replayed by itself.
 func TestReplayByItselfThatStopsTheProjectionIsTheLast(t *testing.T) {
+	t.Parallel()
 	policy := projection.ReplayPolicy{Interval: 10 * time.Millisecond, Factor: 1, MaxReplays: -1}
 	inBothWays(t, millrace.Projection{Retry: soon(-1), Replay: policy}, func(t *testing.T, a *asking) {
 		positions := a.append("a", 2).Positions

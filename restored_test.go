@@ -14,6 +14,7 @@ import (
 // TestTenantThatWasRestoredUnderARunningProjectionStopsIt takes the last events away while everything is live, as a
 // restore does. The projection must not go on as if the numbers that are drawn again were old news.
 func TestTenantThatWasRestoredUnderARunningProjectionStopsIt(t *testing.T) {
+	t.Parallel()
 	b := setup(t, pgstore.Options{})
 	rt := b.runtime(millrace.Config{PollInterval: 50 * time.Millisecond}, millrace.Projection{Name: "p", Handler: pgstore.Batch(record("p"))})
 	b.start(rt)
@@ -35,6 +36,7 @@ func TestTenantThatWasRestoredUnderARunningProjectionStopsIt(t *testing.T) {
 // TestRestoredTenantStaysStoppedWhenNewEventsPassTheCheckpoint hides the loss under new events, which are handed out the
 // positions of those that are gone. The stop is kept in the database, so that neither they nor another node take it back.
 func TestRestoredTenantStaysStoppedWhenNewEventsPassTheCheckpoint(t *testing.T) {
+	t.Parallel()
 	b := setup(t, pgstore.Options{})
 	id := millrace.ProjectionID{Name: "p"}
 	run := func() (*millrace.Runtime, func()) {
@@ -73,6 +75,7 @@ func TestRestoredTenantStaysStoppedWhenNewEventsPassTheCheckpoint(t *testing.T) 
 
 // TestRestoreIsRecognisedThoughWritersGoOn lets the first append after a restore find it, long before the next poll.
 func TestRestoreIsRecognisedThoughWritersGoOn(t *testing.T) {
+	t.Parallel()
 	b := setup(t, pgstore.Options{})
 	rt := b.runtime(millrace.Config{PollInterval: time.Hour}, millrace.Projection{Name: "p", Handler: pgstore.Batch(record("p"))})
 	b.start(rt)
@@ -95,6 +98,7 @@ func TestRestoreIsRecognisedThoughWritersGoOn(t *testing.T) {
 }
 
 func TestRunUntilIdleReportsAProjectionWhoseEventsAreGone(t *testing.T) {
+	t.Parallel()
 	b := setup(t, pgstore.Options{})
 	rt := b.runtime(millrace.Config{}, millrace.Projection{Name: "p", Handler: pgstore.Batch(record("p"))})
 	b.append("a", 10)

@@ -121,8 +121,10 @@ var rolesMade = map[string]func(t *testing.T) func(admin *pgstore.Store){
 }
 
 func TestRuntimeWorksInFullUnderTheRoleThatRuns(t *testing.T) {
+	t.Parallel()
 	for name, prepare := range rolesMade {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			owner, b := newRoles(t, prepare(t))
 			if err := b.store.Migrate(b.ctx); err != nil {
 				t.Errorf("Migrate with nothing to do: %v", err)
@@ -246,8 +248,10 @@ func (b *bundle) mustRunForAnotherTenant(tenant string) {
 }
 
 func TestRoleThatRunsCanNeitherChangeSchemasNorEvents(t *testing.T) {
+	t.Parallel()
 	for name, prepare := range rolesMade {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			owner, b := newRoles(t, prepare(t))
 			if _, err := owner.CreateTenant(b.ctx, "later"); err != nil {
 				t.Fatal(err)

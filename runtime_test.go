@@ -183,6 +183,7 @@ func (b *bundle) status(rt *millrace.Runtime, name string) millrace.ProjectionSt
 }
 
 func TestEveryEventIsAppliedOnceAndInOrder(t *testing.T) {
+	t.Parallel()
 	b := setup(t, pgstore.Options{})
 	b.append("a", 700)
 	rt := b.runtime(millrace.Config{}, millrace.Projection{Name: "p", Handler: pgstore.Batch(record("p"))}, millrace.Projection{
@@ -205,6 +206,7 @@ func TestEveryEventIsAppliedOnceAndInOrder(t *testing.T) {
 }
 
 func TestRunUntilIdleEndsWhenEverythingIsHandled(t *testing.T) {
+	t.Parallel()
 	b := setup(t, pgstore.Options{})
 	rt := b.runtime(millrace.Config{}, millrace.Projection{Name: "p", Handler: pgstore.Batch(record("p"))})
 	for range 3 {
@@ -220,6 +222,7 @@ func TestRunUntilIdleEndsWhenEverythingIsHandled(t *testing.T) {
 }
 
 func TestTwoRuntimesInOneProcessDoNotDisturbEachOther(t *testing.T) {
+	t.Parallel()
 	b := setup(t, pgstore.Options{})
 	b.append("a", 300)
 	first := b.runtime(millrace.Config{}, millrace.Projection{Name: "p", Handler: pgstore.Batch(record("p"))})
@@ -240,6 +243,7 @@ func TestTwoRuntimesInOneProcessDoNotDisturbEachOther(t *testing.T) {
 }
 
 func TestTypesSelectEventsAndTheCheckpointFollows(t *testing.T) {
+	t.Parallel()
 	b := setup(t, pgstore.Options{})
 	rt := b.runtime(millrace.Config{AdvanceInterval: 50 * time.Millisecond}, millrace.Projection{Name: "p", Handler: pgstore.Batch(record("p")), Types: []string{"wanted"}})
 	b.start(rt)
@@ -264,6 +268,7 @@ func TestTypesSelectEventsAndTheCheckpointFollows(t *testing.T) {
 }
 
 func TestPausedProjectionWaitsAndSaysSo(t *testing.T) {
+	t.Parallel()
 	b := setup(t, pgstore.Options{})
 	rt := b.runtime(millrace.Config{}, millrace.Projection{Name: "p", Handler: pgstore.Batch(record("p"))})
 	id := millrace.ProjectionID{Name: "p"}
@@ -301,6 +306,7 @@ func TestPausedProjectionWaitsAndSaysSo(t *testing.T) {
 }
 
 func TestRunUntilIdleReportsAPausedProjection(t *testing.T) {
+	t.Parallel()
 	b := setup(t, pgstore.Options{})
 	rt := b.runtime(millrace.Config{}, millrace.Projection{Name: "p", Handler: pgstore.Batch(record("p"))})
 	if _, err := rt.RunUntilIdle(b.ctx); err != nil {
@@ -320,6 +326,7 @@ func TestRunUntilIdleReportsAPausedProjection(t *testing.T) {
 }
 
 func TestTenantsStayApartAndNewOnesAreFound(t *testing.T) {
+	t.Parallel()
 	b := setup(t, pgstore.Options{})
 	rt := b.runtime(millrace.Config{ReconcileInterval: 50 * time.Millisecond}, millrace.Projection{Name: "p",
 		Handler: pgstore.Batch(func(ctx context.Context, tx pgx.Tx, events []event.Envelope) error {
@@ -352,6 +359,7 @@ func TestTenantsStayApartAndNewOnesAreFound(t *testing.T) {
 }
 
 func TestStopLetsABatchFinishAndGivesTheLeaseBack(t *testing.T) {
+	t.Parallel()
 	b := setup(t, pgstore.Options{})
 	entered, leave := make(chan struct{}), make(chan struct{})
 	handler := func(ctx context.Context, tx pgx.Tx, events []event.Envelope) error {
@@ -382,6 +390,7 @@ func TestStopLetsABatchFinishAndGivesTheLeaseBack(t *testing.T) {
 }
 
 func TestStopCancelsABatchPastTheGracePeriod(t *testing.T) {
+	t.Parallel()
 	b := setup(t, pgstore.Options{})
 	entered := make(chan struct{}, 1)
 	rt := b.runtime(millrace.Config{GracePeriod: 50 * time.Millisecond}, millrace.Projection{Name: "p",
@@ -413,6 +422,7 @@ func TestStopCancelsABatchPastTheGracePeriod(t *testing.T) {
 
 // Somebody appends and another runtime applies all the while: the checkpoint may well be beyond what was visible.
 func TestRunUntilIdleEndsBesideALiveRuntime(t *testing.T) {
+	t.Parallel()
 	b := setup(t, pgstore.Options{})
 	p := millrace.Projection{Name: "p", Handler: pgstore.Batch(record("p"))}
 	live := b.runtime(millrace.Config{}, p)

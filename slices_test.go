@@ -100,6 +100,7 @@ func named(n int, handler batchFunc) (list []millrace.Projection) {
 func nothing(context.Context, pgx.Tx, []event.Envelope) error { return nil }
 
 func TestRunUntilIdleAsksForManyProjectionsAtOnce(t *testing.T) {
+	t.Parallel()
 	const tenants, projections, connections = 200, 5, 8
 	b := setup(t, pgstore.Options{}, "pool_max_conns", fmt.Sprint(connections)).patient()
 	for _, tenant := range b.tenants(tenants) {
@@ -127,6 +128,7 @@ func TestRunUntilIdleAsksForManyProjectionsAtOnce(t *testing.T) {
 
 // The server makes 200 rows a second, and ends statements after 2 s.
 func TestRowsOfProjectionsAreMadeThoughTheServerIsSlow(t *testing.T) {
+	t.Parallel()
 	const tenants, projections = 40, 20
 	b := setup(t, pgstore.Options{}, "statement_timeout", "2000").patient()
 	b.tenants(tenants)

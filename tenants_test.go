@@ -56,6 +56,7 @@ func (b *bundle) totalOf(tenant *pgstore.Tenant) (total string) {
 }
 
 func TestOrdersOfTwoTenantsDoNotAddUp(t *testing.T) {
+	t.Parallel()
 	b := setup(t, pgstore.Options{TenantSetup: []pgstore.TenantStep{pgstore.TenantSQL(createTotals)}}, "pool_max_conns", "2")
 	var exists bool
 	// A table of that name in public is the default tenant's, by its path, or the host's.

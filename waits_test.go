@@ -18,6 +18,7 @@ import (
 
 // However often somebody cuts the wait for the next attempt short, the attempts after that are as far apart as before.
 func TestResumeDoesNotMultiplyAttempts(t *testing.T) {
+	t.Parallel()
 	const delay, resumes, after = 250 * time.Millisecond, 5, 6
 	b := setup(t, pgstore.Options{})
 	b.append("a", 1)
@@ -60,6 +61,7 @@ func TestResumeDoesNotMultiplyAttempts(t *testing.T) {
 // What is to be done with dead letters does not wait for an event that waits for its next attempt, an hour maybe; also
 // where the session was lost since, and with it what told of the command.
 func TestLettersAreReplayedWhileAnEventWaitsThoughTheSessionWasLost(t *testing.T) {
+	t.Parallel()
 	b := setup(t, pgstore.Options{})
 	bad := b.append("a", 1).Positions[0]
 	b.append("b", 1)
@@ -94,6 +96,7 @@ func TestLettersAreReplayedWhileAnEventWaitsThoughTheSessionWasLost(t *testing.T
 
 // A projection that has stopped at an event says so, whatever a replay meets meanwhile.
 func TestStoppedProjectionSaysSoWhileAReplayMeetsAnOutage(t *testing.T) {
+	t.Parallel()
 	b := setup(t, pgstore.Options{})
 	bad := b.append("a", 2).Positions[0]
 	var down atomic.Bool
@@ -135,6 +138,7 @@ func TestStoppedProjectionSaysSoWhileAReplayMeetsAnOutage(t *testing.T) {
 // A replay that comes to nothing again and again, through no fault of its event as it seems, is made less and less often,
 // whatever is looked for meanwhile.
 func TestReplayInVainIsMadeLessAndLessOften(t *testing.T) {
+	t.Parallel()
 	b := setup(t, pgstore.Options{})
 	b.append("a", 1)
 	var down atomic.Bool

@@ -54,6 +54,7 @@ func (b *bundle) mustNotArrive(rt *millrace.Runtime, from *pgstore.Store) {
 }
 
 func TestNotificationBringsEventsOfOtherProcesses(t *testing.T) {
+	t.Parallel()
 	// This store's own notifications, which come late, would bring what is to arrive by none.
 	b := setup(t, pgstore.Options{NoNotify: true})
 	rt := b.runtime(millrace.Config{PollInterval: never}, millrace.Projection{Name: "p", Handler: pgstore.Batch(record("p"))})
@@ -65,6 +66,7 @@ func TestNotificationBringsEventsOfOtherProcesses(t *testing.T) {
 }
 
 func TestPollBringsEventsWithoutNotification(t *testing.T) {
+	t.Parallel()
 	b := setup(t, pgstore.Options{})
 	rt := b.runtime(millrace.Config{PollInterval: 100 * time.Millisecond}, millrace.Projection{Name: "p", Handler: pgstore.Batch(record("p"))})
 	b.start(rt)
@@ -73,6 +75,7 @@ func TestPollBringsEventsWithoutNotification(t *testing.T) {
 }
 
 func TestEventsArriveAtOnceAfterTheSessionConnectionWasTerminated(t *testing.T) {
+	t.Parallel()
 	b := setup(t, pgstore.Options{})
 	rt := b.runtime(millrace.Config{PollInterval: never}, millrace.Projection{Name: "p", Handler: pgstore.Batch(record("p"))})
 	b.start(rt)
@@ -108,6 +111,7 @@ func (b *bundle) terminateSession(rt *millrace.Runtime) (standsAgain func()) {
 }
 
 func TestPollBringsEventsWithoutNotificationAfterTheSessionConnectionWasTerminated(t *testing.T) {
+	t.Parallel()
 	for name, poll := range map[string]time.Duration{"polling": 100 * time.Millisecond, "not polling": never} {
 		t.Run(name, func(t *testing.T) {
 			b := setup(t, pgstore.Options{NoNotify: true})
@@ -135,6 +139,7 @@ func TestPollBringsEventsWithoutNotificationAfterTheSessionConnectionWasTerminat
 }
 
 func TestForeignWriterWakesByTheDocumentedNotify(t *testing.T) {
+	t.Parallel()
 	b := setup(t, pgstore.Options{})
 	rt := b.runtime(millrace.Config{PollInterval: never}, millrace.Projection{Name: "p", Handler: pgstore.Batch(record("p"))})
 	b.start(rt)

@@ -84,6 +84,7 @@ func (h *hook) next(kill func()) {
 // The sender is killed again and again, in the middle of a request, while the receiver fails at random. Every event
 // arrives, in order, and again only where a kill came between its effect and its acknowledgement, with the same token.
 func TestWebhooksArriveThoughTheirSenderIsKilled(t *testing.T) {
+	t.Parallel()
 	b := setup(t, pgstore.Options{})
 	positions := b.append("a", 60).Positions
 	h := newHook(t)

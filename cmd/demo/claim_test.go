@@ -20,6 +20,7 @@ func collect(t *testing.T, from source) []record {
 }
 
 func TestSameSeedMakesSameEvents(t *testing.T) {
+	t.Parallel()
 	first, again, other := collect(t, generate(3000, 7)), collect(t, generate(3000, 7)), collect(t, generate(3000, 8))
 	if len(first) != 3000 {
 		t.Errorf("made %d events, want 3000", len(first))
@@ -33,6 +34,7 @@ func TestSameSeedMakesSameEvents(t *testing.T) {
 }
 
 func TestClaimsFollowTheProcess(t *testing.T) {
+	t.Parallel()
 	amount := regexp.MustCompile(`^\d+\.\d\d$`)
 	last := make(map[string]string)
 	amounts := make(map[string]json.Number)
@@ -95,6 +97,7 @@ func allowed(before, eventType string) bool {
 }
 
 func TestPercentagesAddUp(t *testing.T) {
+	t.Parallel()
 	for from, steps := range paths {
 		sum := 0
 		for _, s := range steps {

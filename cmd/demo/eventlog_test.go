@@ -28,6 +28,7 @@ func held(node, first string, firstEpoch int64, second string, secondEpoch int64
 }
 
 func TestEventLogSaysWhatChangedAndNothingElse(t *testing.T) {
+	t.Parallel()
 	now := time.Now()
 	l := newEventLog("process 7", now)
 	away := errors.New("broken\npipe")
@@ -61,6 +62,7 @@ func TestEventLogSaysWhatChangedAndNothingElse(t *testing.T) {
 }
 
 func TestEventLogSaysHowManyEventsWereAppliedHere(t *testing.T) {
+	t.Parallel()
 	start := time.Now()
 	l := newEventLog("", start)
 	applied := func(payments, streams int64) millrace.Status {
@@ -87,6 +89,7 @@ func TestEventLogSaysHowManyEventsWereAppliedHere(t *testing.T) {
 }
 
 func TestStatusShowsLivingAndDeadNodes(t *testing.T) {
+	t.Parallel()
 	const idleID, goneID = "33333333-cccc-4ccc-8ccc-cccccccccccc", "44444444-dddd-4ddd-8ddd-dddddddddddd"
 	s := held("", otherID, 3, ownID, 2)
 	s.Projections[0].State = millrace.StateNotOwned

@@ -22,6 +22,7 @@ func someFigures() figures {
 }
 
 func TestFiguresInOneLine(t *testing.T) {
+	t.Parallel()
 	f := someFigures()
 	want := "   3.0s catching up: appended 400 of 500, 200/s; events_by_type applied 290, behind 7, 100/s, parked 2; " +
 		"events_by_role applied 0, behind 0, 0/s, parked 0; " +
@@ -37,6 +38,7 @@ func TestFiguresInOneLine(t *testing.T) {
 }
 
 func TestTableFitsSixtyColumns(t *testing.T) {
+	t.Parallel()
 	f := someFigures()
 	// The widest figures of a long run.
 	p := &f.projections[0]
@@ -67,6 +69,7 @@ func TestTableFitsSixtyColumns(t *testing.T) {
 }
 
 func TestFiguresShowWhetherAnythingMoves(t *testing.T) {
+	t.Parallel()
 	before := someFigures()
 	appended, applied := someFigures(), someFigures()
 	appended.appended++

@@ -14,6 +14,7 @@ const twoLines = `{"stream":"a","type":"T","at":"2017-01-09T08:49:50Z","data":{"
 {"stream":"b","type":"U","data":[1]}`
 
 func TestInputIsKeptAsGiven(t *testing.T) {
+	t.Parallel()
 	var compressed bytes.Buffer
 	z := gzip.NewWriter(&compressed)
 	z.Write([]byte(twoLines))
@@ -41,6 +42,7 @@ func TestInputIsKeptAsGiven(t *testing.T) {
 }
 
 func TestBadLineIsNamedByItsNumber(t *testing.T) {
+	t.Parallel()
 	good := `{"stream":"a","type":"T","data":{}}` + "\n"
 	for name, test := range map[string]struct{ text, says string }{
 		"no JSON":      {good + "\n" + "nonsense\n" + good, "line 3: not a JSON object"},
@@ -71,6 +73,7 @@ func TestBadLineIsNamedByItsNumber(t *testing.T) {
 }
 
 func TestTruncatedFileIsAnError(t *testing.T) {
+	t.Parallel()
 	var compressed bytes.Buffer
 	z := gzip.NewWriter(&compressed)
 	z.Write([]byte(strings.Repeat(`{"stream":"a","type":"T","data":{}}`+"\n", 1000)))

@@ -37,6 +37,7 @@ func settledOn(t *testing.T, pool *pgxpool.Pool, ids ...string) (owning map[stri
 }
 
 func TestKilledNodeIsReplacedAndNothingIsLost(t *testing.T) {
+	t.Parallel()
 	dsn := pgtest.Database(t)
 	pool := program.Pool(t, dsn)
 	// They find an empty database, all at once.
@@ -88,6 +89,7 @@ func TestKilledNodeIsReplacedAndNothingIsLost(t *testing.T) {
 }
 
 func TestInterruptedNodeHandsItsProjectionsOver(t *testing.T) {
+	t.Parallel()
 	dsn := pgtest.Database(t)
 	pool := program.Pool(t, dsn)
 	// The leases last for so long that only who gives them back makes room for the other.
@@ -126,6 +128,7 @@ func TestInterruptedNodeHandsItsProjectionsOver(t *testing.T) {
 }
 
 func TestSecondInterruptEndsANodeAtOnce(t *testing.T) {
+	t.Parallel()
 	dsn := pgtest.Database(t)
 	pool := program.Pool(t, dsn)
 	node := start(t, "node", "-database-url", dsn)

@@ -95,6 +95,7 @@ func (r *poisoned) behind(events int64) (behind, streams int64) {
 }
 
 func TestRunParksStreams(t *testing.T) {
+	t.Parallel()
 	const events, chosen = 1000, 30
 	r := runPoisoned(t, options{events: events, poison: chosen, onError: "park-stream"})
 	behind, _ := r.behind(events)
@@ -116,6 +117,7 @@ func TestRunParksStreams(t *testing.T) {
 }
 
 func TestRunReplaysParkedStreamsInOrder(t *testing.T) {
+	t.Parallel()
 	const events, chosen = 1000, 30
 	r := runPoisoned(t, options{events: events, poison: chosen, onError: "park-stream", replay: true})
 	behind, _ := r.behind(events)
@@ -138,6 +140,7 @@ func TestRunReplaysParkedStreamsInOrder(t *testing.T) {
 }
 
 func TestReplayOfSingleEventsTellsWhatIsOutOfOrder(t *testing.T) {
+	t.Parallel()
 	const events, chosen = 1000, 30
 	r := runPoisoned(t, options{events: events, poison: chosen, onError: "park", replay: true})
 	if l, want := r.s.DeadLetters, (deadLetterSummary{Parked: chosen, Replayed: chosen}); l != want {
@@ -157,6 +160,7 @@ func TestReplayOfSingleEventsTellsWhatIsOutOfOrder(t *testing.T) {
 }
 
 func TestRunSkipsWhatIsToBeSkipped(t *testing.T) {
+	t.Parallel()
 	r := runPoisoned(t, options{events: 1000, poison: 8, onError: "skip"})
 	if r.s.DeadLetters != (deadLetterSummary{}) {
 		t.Errorf("%+v, want none", r.s.DeadLetters)
@@ -168,6 +172,7 @@ func TestRunSkipsWhatIsToBeSkipped(t *testing.T) {
 }
 
 func TestRunEndsWhereAProjectionStops(t *testing.T) {
+	t.Parallel()
 	dsn := pgtest.Database(t)
 	var out, errs bytes.Buffer
 	args := []string{"-events", "1000", "-poison", "8", "-on-error", "stop", "-database-url", dsn, "-keep"}

@@ -18,6 +18,7 @@ import (
 // TestRealLog replays two years of expense claims and compares the tables with totals that were worked out without this
 // project.
 func TestRealLog(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("replays 55,628 events")
 	}

@@ -18,6 +18,7 @@ import (
 )
 
 func TestRunIsVerifiedAndFindsWhatIsWrong(t *testing.T) {
+	t.Parallel()
 	dsn := pgtest.Database(t)
 	const events, poisoned = 1500, 12
 	o := options{events: events, seed: 3, writers: 8, poison: poisoned, databaseURL: dsn, keep: true, json: true}
@@ -94,6 +95,7 @@ func TestRunIsVerifiedAndFindsWhatIsWrong(t *testing.T) {
 }
 
 func TestRunRemovesWhatItCreated(t *testing.T) {
+	t.Parallel()
 	dsn := pgtest.Database(t)
 	pool := program.Pool(t, dsn)
 	var out bytes.Buffer
@@ -114,6 +116,7 @@ func TestRunRemovesWhatItCreated(t *testing.T) {
 }
 
 func TestInterruptedRunRemovesWhatItCreated(t *testing.T) {
+	t.Parallel()
 	dsn := pgtest.Database(t)
 	pool := program.Pool(t, dsn)
 	ctx, interrupt := context.WithCancelCause(t.Context())
@@ -136,6 +139,7 @@ func TestInterruptedRunRemovesWhatItCreated(t *testing.T) {
 }
 
 func TestBadInputStartsNothing(t *testing.T) {
+	t.Parallel()
 	path := filepath.Join(t.TempDir(), "bad.ndjson")
 	if err := os.WriteFile(path, []byte(`{"stream":"a","type":"T","data":{}}`+"\n{\n"), 0o600); err != nil {
 		t.Fatal(err)

@@ -67,6 +67,7 @@ func TestBadFlagsOfSharedCommandsAreOneClearLine(t *testing.T) {
 }
 
 func TestNodesThatStartAtOnceShareTheTables(t *testing.T) {
+	t.Parallel()
 	dsn := pgtest.Database(t)
 	var all sync.WaitGroup
 	for range 8 {
@@ -86,6 +87,7 @@ func TestNodesThatStartAtOnceShareTheTables(t *testing.T) {
 }
 
 func TestSharedCommandsLeaveForeignSchemasAlone(t *testing.T) {
+	t.Parallel()
 	for _, name := range []string{"demo", "demo_millrace", "demo_millrace_default"} {
 		t.Run(name, func(t *testing.T) {
 			dsn := pgtest.Database(t)
@@ -154,6 +156,7 @@ func apply(t *testing.T, dsn string) {
 }
 
 func TestInterruptedLoadSaysHowFarItCame(t *testing.T) {
+	t.Parallel()
 	dsn := pgtest.Database(t)
 	load := start(t, "load", "-database-url", dsn, "-events", "1000000", "-rate", "200")
 	load.says(`appended \d+ of 1000000`)
@@ -163,6 +166,7 @@ func TestInterruptedLoadSaysHowFarItCame(t *testing.T) {
 }
 
 func TestServedDatabaseIsRemovedWhenInterrupted(t *testing.T) {
+	t.Parallel()
 	if _, err := pgtest.Find(); errors.Is(err, pgtest.ErrNotFound) {
 		t.Skipf("needs a server of its own: %v", err)
 	}
@@ -189,6 +193,7 @@ func TestServedDatabaseIsRemovedWhenInterrupted(t *testing.T) {
 }
 
 func TestWatchedStatusGoesOnUntilInterrupted(t *testing.T) {
+	t.Parallel()
 	dsn := pgtest.Database(t)
 	watch := start(t, "status", "-watch", "20ms", "-database-url", dsn)
 	watch.says(`(?s)there is nothing of the demo's.*there is nothing of the demo's`)

@@ -9,6 +9,7 @@ import (
 )
 
 func TestFrameStaysInItsPlace(t *testing.T) {
+	t.Parallel()
 	var out bytes.Buffer
 	v := &view{out: &out, size: func() (int, int) { return 40, 6 }}
 	lines := []string{"a short line", strings.Repeat("word ", 12), "x", "y", "z", "does not fit"}
@@ -32,6 +33,7 @@ func TestFrameStaysInItsPlace(t *testing.T) {
 }
 
 func TestPrintedLinesStay(t *testing.T) {
+	t.Parallel()
 	var out bytes.Buffer
 	v := &view{out: &out, size: func() (int, int) { return 40, 6 }}
 	for _, show := range []func(...string) error{v.show, v.print, v.show} {
@@ -45,6 +47,7 @@ func TestPrintedLinesStay(t *testing.T) {
 }
 
 func TestWithoutATerminalLinesFollowOneAnother(t *testing.T) {
+	t.Parallel()
 	var out bytes.Buffer
 	v := newView(&out)
 	long := strings.Repeat("word ", 50)
@@ -57,6 +60,7 @@ func TestWithoutATerminalLinesFollowOneAnother(t *testing.T) {
 }
 
 func TestLinesAreWrappedBetweenWords(t *testing.T) {
+	t.Parallel()
 	for _, test := range []struct {
 		line  string
 		width int

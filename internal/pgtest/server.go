@@ -63,10 +63,7 @@ type Server struct {
 // Start makes a new server and returns when it accepts connections. The caller owns it and must call Stop; ctx bounds
 // only the start, and nothing is left behind when it fails.
 func Start(ctx context.Context, options Options) (*Server, error) {
-	return start(ctx, options, func(ctx context.Context, s *Server) error {
-		return s.tool(ctx, "initdb", "--pgdata", s.data(), "--auth", "trust", "--username", "postgres",
-			"--no-sync", "--encoding", "UTF8", "--locale", "C")
-	})
+	return start(ctx, options, func(ctx context.Context, s *Server) error { return s.initialize(ctx) })
 }
 
 func start(ctx context.Context, options Options, fill func(context.Context, *Server) error) (*Server, error) {

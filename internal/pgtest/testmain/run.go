@@ -49,7 +49,7 @@ func run(m interface{ Run() int }, options []goleak.Option) int {
 
 // overlap sets how many tests run at once, unless a flag says it. They wait for servers and times far more than they compute.
 func overlap() {
-	const least = 8
+	const least = 4
 	flag.Parse()
 	set := false
 	flag.Visit(func(f *flag.Flag) { set = set || f.Name == "test.parallel" })
