@@ -14,54 +14,51 @@ import (
 type Config struct {
 	// Store keeps the events, the checkpoints and the leases. The runtime does not close it.
 	Store Store
-	// Tenants are the tenants whose projections this runtime runs. Default: all that the store has, also those that are
+	// Tenants are the tenants whose projections this runtime runs. Default: all tenants of the store, including those that are
 	// created while it runs.
 	Tenants []string
-	// Logger receives what is worth knowing. Default: nothing is logged.
+	// Logger receives the logs. Default: nothing is logged.
 	Logger *zap.Logger
 
-	// Heartbeat is how far apart the heartbeats are by which this node keeps its leases. Default 1 s. A third of
-	// LeaseDuration at the most, so that two may be lost.
+	// HeartbeatInterval is the time between the heartbeats that keep this node's leases. At most a third of LeaseDuration, so that
+	// two may be lost. Default 1 s.
 	HeartbeatInterval time.Duration
-	// LeaseDuration is how long the leases outlive the last heartbeat, and so how soon other processes take over after this
-	// one was cut off or frozen. Default 5 s. Far less, and a pause of the process or of the server moves leases about.
+	// LeaseDuration is how long leases outlive the last heartbeat, and so how soon other processes take over from one that was cut
+	// off or frozen. Default 5 s. With far less, a pause of the process or of the server moves leases.
 	LeaseDuration time.Duration
-	// FailureDetection is within what time the death of another process is noticed, where its session lock tells of it. Default
-	// 1 s, or LeaseDuration where that is shorter; LeaseDuration at the most, and 20 ms at the least. Halving it doubles how often each
-	// node asks who is alive.
+	// FailureDetection is within what time the death of another process is noticed by its session lock. From 20 ms to
+	// LeaseDuration. Default 1 s, or LeaseDuration if that is shorter. Half of it doubles how often each node checks the others.
 	FailureDetection time.Duration
-	// PollInterval is how far apart the looks for events are that no wake-up told of. Default 5 s. With wake-ups it only
-	// matters when one is lost; without them it is the latency.
+	// PollInterval is how often the store is polled for events whose notification was lost. Default 5 s. Without notifications it
+	// is the latency.
 	PollInterval time.Duration
-	// ReconcileInterval is how far apart the looks for free leases and new tenants are. Default 2 s.
+	// ReconcileInterval is how often the store is checked for free leases and new tenants. Default 2 s.
 	ReconcileInterval time.Duration
-	// AdvanceInterval bounds how far behind a checkpoint may lag over events that do not concern its projection.
-	// Default 5 s.
+	// AdvanceInterval is how long a checkpoint may lag over events that its projection does not select. Default 5 s.
 	AdvanceInterval time.Duration
-	// GracePeriod is how long batches under way may go on when the runtime is to end; after it they are cancelled and
-	// rolled back. Default 10 s.
+	// GracePeriod is how long batches in progress may continue when the runtime ends. Then they are cancelled and rolled back.
+	// Default 10 s.
 	GracePeriod time.Duration
 	// QueryTimeout bounds each call of the database that runs no handler. Default 10 s.
 	QueryTimeout time.Duration
 
-	// MaxBatches limits the batches that run at once. Default three quarters of the pool's size, at least 1, and 2 less than a pool
-	// of 4 to 7; less than the pool's size, so that one is left to read with.
+	// MaxBatches limits the batches that run at once. It must be less than the pool's size, so that a connection is left for
+	// reading. Default: three quarters of the pool's size, at least 1, and 2 less than a pool of 4 to 7.
 	MaxBatches int
-	// MaxBatchesPerTenant limits them for each tenant, so that none takes them all. Default half of MaxBatches, rounded
-	// up. While this node serves a single tenant, that is not limited.
+	// MaxBatchesPerTenant limits the batches of one tenant, so that no tenant takes all of them. Default: half of MaxBatches,
+	// rounded up. There is no such limit while this node serves a single tenant.
 	MaxBatchesPerTenant int
 
-	// TailMemory bounds, in bytes, the memory for the newest events of all tenants on this node. These events are read once
-	// for all projections of a tenant. Default 64 MiB. When it is used up, the tenants with the oldest events give theirs up,
-	// and their projections read for themselves. A tenant uses 8 MiB at most, and keeps an event for 5 s at most. The events
-	// that projections are working on are not counted: for each projection a page of Projection.MaxBytes, or the events that
-	// this memory had of its tenant.
+	// TailMemory limits the memory, in bytes, for the newest events of all tenants on this node. These events are read once for all
+	// projections of a tenant. Default 64 MiB. When it is used up, the tenants with the oldest events lose theirs, and their
+	// projections read for themselves. A tenant uses at most 8 MiB, and keeps an event for at most 5 s. The events of batches in
+	// progress are not counted: for each projection up to Projection.MaxBytes, or the events that it shares with its tenant.
 	TailMemory int
-	// MaxDeliveries limits the deliveries (see Deliver) that run at once, beside the batches. Default 100, or twice
-	// MaxBatches if that is more: while its receiver works, a delivery holds no connection, only a few goroutines and its
-	// events, up to Projection.MaxBytes. On a node with several tenants, at most half of them are of one tenant. Projections
-	// whose last delivery took longer than a second share half of them, in all and of each tenant. So receivers that hang
-	// leave the other half to other projections. At most a quarter of the pool's connections acknowledge at once.
+	// MaxDeliveries limits the deliveries (see Deliver) that run at once, beside the batches. Default 100, or twice MaxBatches if
+	// that is more. A delivery holds no connection while its receiver works, only a few goroutines and its events. On a node with
+	// several tenants, one tenant has at most half of the deliveries. Projections whose last delivery took longer than a second
+	// share one half, of all and of each tenant, so that receivers that hang leave the other half to other projections. At most a
+	// quarter of the pool's connections acknowledge at once.
 	MaxDeliveries int
 }
 

@@ -1,15 +1,21 @@
-// Package millrace runs projections over a PostgreSQL event store inside long-running servers.
+// Package millrace runs projections over an event store inside long-running servers.
 //
-// A projection is a named handler and its checkpoint. The handler gets events in order, together with a transaction in
-// which it writes its read model; the checkpoint is advanced in the same transaction, under a fenced lease. So every
-// committed event reaches every projection once: none is skipped, however appends interleave or stay open, and none is
-// applied twice, whatever process is paused, killed or cut off.
+// A projection is a named handler with a checkpoint. The handler gets events in order, and a transaction in which it writes its
+// read model. The checkpoint advances in the same transaction, under a fenced lease. So every committed event is applied once:
+// none is skipped, whatever appends overlap or stay open, and none is applied twice, whatever process is paused, killed or cut
+// off.
 //
-//	store, _ := pgstore.Open(ctx, dsn, pgstore.Options{})
-//	_ = store.Migrate(ctx)
-//	rt, _ := millrace.New(millrace.Config{Store: store})
-//	_ = rt.Register(millrace.Projection{Name: "orders", Batch: applyOrders})
-//	err := rt.Run(ctx) // until ctx is done
+//	store, err := pgstore.Open(ctx, dsn, pgstore.Options{})
+//	err = store.Migrate(ctx)
+//	rt, err := millrace.New(millrace.Config{Store: store})
+//	err = rt.Register(millrace.Projection{Name: "totals", Handler: pgstore.On(addItem)})
+//	err = rt.Run(ctx) // until ctx is done
 //
-// Events are appended by package pgstore, in a transaction of their own or in one of the caller's.
+// Package event defines events and their types. Package pgstore appends and reads them, and makes handlers that get a
+// transaction of PostgreSQL. Package projection has the policies, failures and errors of projections. A handler that works
+// outside of the database, for mails or webhooks, is made by Deliver or DeliverEach.
+//
+// Any number of processes may run the same projections. They share them, and take over from each other when one ends.
+//
+// The examples run as they stand, with a database in the environment variable MILLRACE_DSN.
 package millrace

@@ -26,55 +26,51 @@ type Projection struct {
 
 	// Types selects events by type. It must be empty if the handler selects them, as pgstore.On does. Default: all events.
 	Types []string
-	// MaxEvents bounds the events of a batch. Default 500: far fewer cost throughput, far more hold locks of the read
-	// model for longer and gain little.
+	// MaxEvents limits the events of a batch, from 1 to 32,767. Default 500: far fewer cost throughput, far more hold locks of the
+	// read model for longer and gain little.
 	MaxEvents int
-	// MaxBytes bounds a batch in bytes of events, about. Default 4 MiB. One larger event is a batch of its own.
+	// MaxBytes limits a batch in bytes of events, roughly. Default 4 MiB. A larger event is a batch of its own.
 	MaxBytes int
-	// Timeout bounds one call of the handler. Default 30 s. In a transaction, half of it bounds the wait for each lock that another
-	// session holds. A wait that is too long is not counted against an event, and the batch is tried again until it succeeds.
+	// Timeout bounds one call of the handler. At least 10 ms. Default 30 s. In a transaction, half of it bounds the wait for each lock
+	// of another session. A wait that is too long is not counted against an event, and the batch is tried again until it succeeds.
 	Timeout time.Duration
-	// AsyncCommit commits batches without waiting for the disk. After a crash of the server the last of them are done again,
-	// read model and checkpoint alike, so it is safe for pure read models, but not where others act upon what the
-	// handler writes. Events that the handler appends by AppendTx make their batch wait for the disk all the same. It is
-	// refused for Deliver and DeliverEach, which have no transaction.
+	// AsyncCommit commits batches without waiting for the disk. After a crash of the server the last of them are applied again:
+	// read model and checkpoint were lost together. So it is safe for a pure read model, but not if others act on what the handler
+	// writes. A batch in which the handler appends events by AppendTx waits for the disk all the same. Deliver and DeliverEach
+	// have no transaction, and AsyncCommit is refused for them.
 	AsyncCommit bool
 
-	// Retry says when a failing event is tried again. Default: 4 attempts, with delays of 1 s, 2 s and 4 s between them, 20 % shorter or longer.
-	// A handler whose error is wrapped in backoff.Permanent (cenkalti/backoff/v4) is not called again for its event.
+	// Retry is when a failing event is tried again. Default: 4 attempts, with delays of 1 s, 2 s and 4 s between them, 20 % shorter
+	// or longer. An event whose handler returns an error wrapped in backoff.Permanent (cenkalti/backoff/v4) is not tried again.
 	Retry projection.RetryPolicy
-	// OnFailure is what becomes of an event whose retries are used up. Default: projection.ActionPark, which puts it into
-	// the dead letters, so that the others go on. ActionParkStream parks the later events of its stream behind it, in order,
-	// until they are replayed: for read models that must not miss one event of a stream and see the next. ActionSkip goes on without a trace but a warning and a number in the
-	// status. ActionStop lets the projection wait at the event, failed, until somebody resumes it. ActionRetry tries it
-	// for ever. What a handler asks for by projection.Retry, Park, ParkStream, Skip or Stop wins over this, and so does FailureHandler.
+	// OnFailure is what happens to an event whose attempts are used up. Default: projection.ActionPark. A request of the handler by
+	// projection.Retry, Park, ParkStream, Skip or Stop overrides it, and so does FailureHandler.
 	OnFailure projection.Action
-	// FailureHandler, where it is set, decides about each failure that was counted, in place of Retry.MaxAttempts and OnFailure:
-	// also about the first, so it says ActionRetry as often as it wants retries, which follow after Retry's delays. It is
-	// not asked where the handler itself asks for something, and never about faults of the infrastructure. It gets 5 s;
-	// where it takes longer, panics, or answers with no action, Retry and OnFailure decide, and the log says so. Where the
-	// error is permanent, or processes die of the event, ActionRetry means ActionPark. It may be called from several
-	// goroutines at once, for different tenants, and again for a failure whose outcome was lost.
+	// FailureHandler decides about each failure, in place of Retry.MaxAttempts and OnFailure. It is called from the first failure on,
+	// and returns ActionRetry as often as the event should be tried again, after the delays of Retry. It is not called if the
+	// handler requests an action, nor for infrastructure faults. If it takes longer than 5 s, panics or returns no action, Retry and
+	// OnFailure decide, and that is logged. For permanent errors, and for events that crash the process, ActionRetry is treated as
+	// ActionPark. It may be called from several goroutines at once, for different tenants, and again for a failure whose
+	// decision was lost. Default: none.
 	FailureHandler func(ctx context.Context, f projection.Failure) projection.Action
-	// MaxFailureShare is the share of the last 100 events that may be parked or skipped. When more of them failed, and at
-	// least 20, the next one stops the projection as ActionStop does, and the reason says how many failed: that is a bug
-	// or something that is missing, and no bad event. Default 0.5; negative allows all. With a new owner of the lease, and
-	// when the projection is resumed, it is counted anew.
+	// MaxFailureShare is the share of the last 100 events that may be parked or skipped, at most 1. If more of them failed, and at
+	// least 20, the next failure stops the projection like ActionStop: so many failures are a bug or an outage. The reason says how
+	// many failed. Counting begins anew with a new owner of the lease, and when the projection is resumed. Default 0.5. Negative
+	// means no limit.
 	MaxFailureShare float64
-	// MaxParked is how many events may be parked at a time, those behind others of their streams included. The next one stops
-	// the projection as ActionStop does. Default 10,000; negative means any number.
+	// MaxParked is how many events may be parked at a time, those after a parked event of their stream included. The next one stops
+	// the projection like ActionStop. Default 10,000. Negative means no limit.
 	MaxParked int64
-	// MissingObjectTimeout is how long the projection waits at an event for a missing table, column, function, schema or
-	// privilege that its handler needs, for instance one that a migration has yet to make. Meanwhile it tries again every few
-	// seconds, its state is StateMissingObject, and nothing is counted. After that time the error is counted against the
-	// event like any other, since dynamic SQL may name a missing object for one event alone. Default 5 min; if negative, the
-	// error is counted at once.
+	// MissingObjectTimeout is how long the projection waits for a table, column, function, schema or privilege that its handler
+	// needs, for instance one that a migration has yet to create. Meanwhile it tries again every few seconds, its state is
+	// StateMissingObject, and nothing is counted. Then the error counts against the event like any other, since dynamic SQL may
+	// name a missing object for one event alone. Default 5 min. If negative, the error counts at once.
 	MissingObjectTimeout time.Duration
-	// Replay has parked events replayed by themselves. Default: nobody replays them but store.DeadLetters(id).Replay.
+	// Replay is when parked events are replayed automatically. Default: never. See also pgstore.DeadLetters.Replay.
 	Replay projection.ReplayPolicy
-	// Breaker is for a handler that depends on something outside, say a web service: while that is down the projection waits,
-	// and no event is blamed. It has one where Breaker.IsOutage is set. With a new owner of the lease it begins closed. Default:
-	// none, and what is down outside counts against events as every error of the handler's does.
+	// Breaker is for a handler that depends on something outside of the database. While that is down, the projection waits, and no
+	// event is counted as failed. A new owner of the lease begins with a closed breaker. Default: none, and outages outside of the
+	// database count like any other error.
 	Breaker projection.BreakerPolicy
 }
 

@@ -30,7 +30,7 @@ type Runtime struct {
 	env         *actors.Deps // nil while it does not run
 }
 
-// New makes a runtime. It does nothing before Run.
+// New returns a runtime. It does nothing before Run.
 func New(config Config) (*Runtime, error) {
 	config = config.withDefaults()
 	var store engine.Store
@@ -71,9 +71,9 @@ func (r *Runtime) Register(projections ...Projection) error {
 	return nil
 }
 
-// Run runs the registered projections until ctx is done, and returns nil then: batches under way were finished or, past
-// the grace period, rolled back; leases were given back; nothing is left behind. What keeps it from starting is an
-// error. Once it has started, it stays: a database that is away is waited for.
+// Run runs the registered projections until ctx is done, and then returns nil. By then batches in progress were finished or, after
+// Config.GracePeriod, rolled back, and leases were released. Run returns an error if it cannot start. Once it has started, it
+// waits while the database is down.
 func (r *Runtime) Run(ctx context.Context) error {
 	err := r.run(ctx, func(ctx context.Context) error {
 		<-ctx.Done()
@@ -303,13 +303,13 @@ func (r *Runtime) Resume(ctx context.Context, id ProjectionID) error {
 	return r.store.SetWanted(ctx, id, engine.WantRun)
 }
 
-// WaitFor returns when the projection has handled, parked, skipped, or passed over everything up to position, wherever it runs:
-// after an append it waits until the read model shows one's own write. It returns early with
-// projection.ErrPaused; with projection.ErrFailed and the reason; with projection.ErrUnknownProjection or
-// projection.ErrUnknownTenant; or with ctx's error.
+// WaitFor returns when the projection has handled, parked or skipped all events up to position that it selects, on whatever node
+// it runs. After an append it waits until the read model has the appended events. It returns early with projection.ErrPaused,
+// with projection.ErrFailed and the reason, with projection.ErrUnknownProjection or projection.ErrUnknownTenant, or with ctx's
+// error.
 //
-// After a crash or a failover that lost commits, positions are handed out again. Until this node has noticed that, which
-// takes well under a second as a rule, WaitFor may take such a position for one that was handled before.
+// After a crash or a failover that lost commits, positions are assigned again. Until this node has noticed that, usually well
+// under a second later, WaitFor may take such a position for one that was handled before.
 func (r *Runtime) WaitFor(ctx context.Context, id ProjectionID, position int64) error {
 	id = engine.FullID(id)
 	err := r.waitFor(ctx, id, position)

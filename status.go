@@ -38,28 +38,28 @@ const (
 	StateNotOwned State = "not owned"
 )
 
-// Status is how things stand.
+// Status is the state of a runtime and of the projections of its tenants, from the database and from this node.
 type Status struct {
-	// Node is this runtime's id while it runs, else empty.
+	// Node is the id of this runtime while it runs. It is empty otherwise.
 	Node string
 	// Session is the node's session connection.
 	Session SessionStatus
 	// Pooled means that a pooler in transaction mode stands between the store's pool and the server.
 	Pooled bool
-	// Nodes are the processes that run projections, this one among them, the oldest first. One that ended in order is not
-	// there any more, one that died for an hour.
+	// Nodes are the processes that run projections, this one included, the oldest first. A process that ended in order is left
+	// out. A process that died is listed for an hour.
 	Nodes []NodeStatus
-	// NotOwned counts the projections that are wanted but that no living node has held for longer than LeaseDuration.
+	// NotOwned counts the projections that should run, but that no living node has held for longer than LeaseDuration.
 	NotOwned int
-	// Tenants and Projections are in order of their names.
+	// Tenants and Projections are sorted by name.
 	Tenants     []TenantStatus
 	Projections []ProjectionStatus
-	// OldestSnapshot is the transaction that holds back the clean-up of dead rows for longest; while it is open, every
-	// advance of a checkpoint gets slower.
+	// OldestSnapshot is the transaction that has held back the clean-up of dead rows for the longest time. While it is open,
+	// advances of checkpoints become slower.
 	OldestSnapshot SnapshotStatus
 	// Abandoned counts the handlers of this process that did not return when they were cancelled.
 	Abandoned int64
-	// Stuck counts the actors of this node that stood still and were started again.
+	// Stuck counts the actors of this node that made no progress and were restarted.
 	Stuck int
 }
 
@@ -77,14 +77,14 @@ func (s Status) Projection(id ProjectionID) ProjectionStatus {
 // SessionStatus is the state of a node's session connection, which carries wake-ups and heartbeats.
 type SessionStatus struct {
 	Connected bool
-	// Since is when it was connected or lost.
+	// Since is when the connection was made or lost.
 	Since time.Time
-	// LastBeat is when the last heartbeat that arrived was sent.
+	// LastBeat is when the last successful heartbeat was sent.
 	LastBeat time.Time
-	// Pooled tells that a pooler in transaction mode stands between, so that no notifications arrive: events and free leases
-	// are found by polling, and a death is noticed by the heartbeat alone. See pgstore.Options.SessionDSN.
+	// Pooled reports that the session connection goes through a pooler in transaction mode, so that no notifications arrive.
+	// Events and free leases are found by polling, and deaths are noticed by heartbeats alone. See pgstore.Options.SessionDSN.
 	Pooled bool
-	// Reason says why it is not connected, why no leases can be claimed, or what does not work behind a pooler.
+	// Reason is why the session is not connected, why no leases can be claimed, or what does not work behind a pooler.
 	Reason string
 }
 
@@ -99,32 +99,33 @@ type SnapshotStatus struct {
 // NodeStatus is one process that runs projections.
 type NodeStatus struct {
 	ID string
-	// Alive tells that its heartbeat holds, Leaving that it is giving its leases back.
+	// Alive reports that its heartbeat has not expired. Leaving reports that it is releasing its leases.
 	Alive, Leaving bool
-	// Leases is how many it holds.
+	// Leases is how many leases it holds.
 	Leases int
-	// Registered are the names of the projections that it can run, Tenants those that it runs them for; none means all.
+	// Registered are the names of the projections that it can run. Tenants are the tenants for which it runs them; none means all.
 	Registered, Tenants []string
 	StartedAt           time.Time
 	// Silent is how long ago its last heartbeat was.
 	Silent time.Duration
 }
 
-// knows tells whether the node can run the projection.
+// knows reports whether the node can run the projection.
 func (n NodeStatus) knows(id ProjectionID) bool {
 	return engine.Member{Projections: n.Registered, Tenants: n.Tenants}.Knows(id.Tenant, id.Name)
 }
 
-// TenantStatus is how far a tenant's events go.
+// TenantStatus is the end of a tenant's events.
 type TenantStatus struct {
 	Tenant string
-	// Head is the highest visible position, or Mark where it cannot be read.
+	// Head is the highest visible position, or Mark if it cannot be read.
 	Head int64
-	// Mark is the settled mark as this node knows it; 0 where it follows none of the tenant's projections.
+	// Mark is the settled mark as this node knows it: no event at or below it can still appear. It is 0 if the node runs none of
+	// the tenant's projections.
 	Mark int64
 	// Held is what holds the mark back, nil if nothing does.
 	Held *HeldMark
-	// Reason says why the tenant's events cannot be read, for instance which session locks them.
+	// Reason is why the tenant's events cannot be read, for instance which session locks them.
 	Reason string
 }
 
@@ -139,38 +140,38 @@ type HeldMark struct {
 	Holders []string
 }
 
-// ProjectionStatus is how far a projection is.
+// ProjectionStatus is the state and the progress of a projection.
 type ProjectionStatus struct {
 	ID    ProjectionID
 	State State
 	// Owner and Epoch are those of the lease.
 	Owner string
 	Epoch int64
-	// NotOwned is for how long no living node has held the lease, 0 where one does.
+	// NotOwned is how long no living node has held the lease. It is 0 if one does.
 	NotOwned time.Duration
-	// Checkpoint is in the database. Position is how far the projection has come; it may be ahead of the checkpoint by
-	// events that do not concern it.
+	// Checkpoint is the checkpoint in the database. Position is where the projection is. It may be ahead of the checkpoint by
+	// events that the projection does not select.
 	Checkpoint, Position int64
-	// Head is the tenant's highest visible position, Behind how many positions the projection is short of it.
+	// Head is the tenant's highest visible position. Behind is Head minus Position.
 	Head, Behind int64
 	// Applied counts the events that this node's handler applied.
 	Applied int64
-	// Parked counts the dead letters; OldestParked is when the oldest of them failed first.
+	// Parked counts the parked events. OldestParked is when the oldest of them failed first.
 	Parked       int64
 	OldestParked time.Time
-	// Skipped counts the events that were skipped, ever.
+	// Skipped counts the events that were skipped since the projection exists.
 	Skipped int64
-	// FailingPosition is the event that fails at present, Attempts how often it did; 0 where none does.
+	// FailingPosition is the event that is failing now, and Attempts is how often it failed. They are 0 if no event is failing.
 	FailingPosition int64
 	Attempts        int
-	// Reason tells why it waits or failed, or what fails at present.
+	// Reason is why the projection waits or failed, or the error of the failing event.
 	Reason string
-	// Breaker is what its circuit breaker is at, empty where it has none, and where another node runs the projection: then
-	// State and Reason tell of one that is open.
+	// Breaker is the state of its circuit breaker. It is empty if there is none, and if another node runs the projection: then
+	// State and Reason show an open breaker.
 	Breaker projection.BreakerState
 }
 
-// Status tells how things stand, from the database and from this node.
+// Status returns the state of the runtime and of the projections of its tenants.
 func (r *Runtime) Status(ctx context.Context) (Status, error) {
 	tenants, err := r.tenants(ctx)
 	if err != nil {

@@ -30,13 +30,13 @@ const preparedTenants = 8
 // the others cost nothing more, and keys are deleted four times as fast as they are made.
 const expireEvery = 16
 
-// Append appends events to a stream, all or none, and wakes the projections that wait for them. It takes one round trip,
-// and a second one where it meets a version conflict or a repeat.
+// Append appends events to a stream, all or none, and wakes the projections that wait for them. It takes one round trip, and a
+// second one after a version conflict or for a repeat.
 //
-// It returns a *event.VersionConflictError where the stream is not as expected, and event.ErrKeyReused where the idempotency key of
-// expected was used for another stream. What cannot be stored is refused before anything is written. After an error of
-// the connection it is not known whether the events were appended: repeating the call is safe with an idempotency key,
-// or where an expected version tells.
+// It returns an *event.VersionConflictError if the stream is not in the expected state, and event.ErrKeyReused if the idempotency
+// key was used for another stream. Events that cannot be stored are refused before anything is written. After an error of the
+// connection it is not known whether the events were appended. Then the call can be repeated safely if it has an idempotency key or
+// expects a version.
 func (t *Tenant) Append(ctx context.Context, stream string, expected event.Expected, events ...event.Event) (event.Appended, error) {
 	a, err := t.newAppend(stream, expected, events)
 	if err != nil {
@@ -71,13 +71,13 @@ func (t *Tenant) append(ctx context.Context, q querier, a appendCall, once func(
 // errKeyExpired is returned when an idempotency key was found, but was deleted before its result could be read.
 var errKeyExpired = errors.New("the idempotency key expired meanwhile")
 
-// AppendTx is Append inside a transaction of the caller's: the events become visible when it commits. Call wake
+// AppendTx is Append in a transaction of the caller. The events become visible when it commits. Call wake
 // after the commit, so that projections learn of the events at once. It never blocks, is never nil, and need not be called within InTx. The stream, and the key, stay locked until the
 // transaction ends, so it should end soon.
 //
 // A version conflict leaves the transaction usable. With an idempotency key the append runs in a savepoint of its own,
-// which costs two round trips more. Where synchronous_commit was turned off it is turned on again for this transaction:
-// others act upon events, so that they must not be lost.
+// which costs two round trips more. If synchronous_commit is off, it is turned on for this transaction, since others act on
+// events and they must not be lost.
 func (t *Tenant) AppendTx(ctx context.Context, tx pgx.Tx, stream string, expected event.Expected, events ...event.Event) (_ event.Appended, wake func(), _ error) {
 	wake = func() {}
 	a, err := t.newAppend(stream, expected, events)

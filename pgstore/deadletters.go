@@ -19,15 +19,15 @@ import (
 	"github.com/millrace-go/millrace/projection"
 )
 
-// DeadLetters are the events that a projection has put aside. It is safe for concurrent use, from any process: what
-// changes them is done by whoever runs the projection.
+// DeadLetters are the parked events of a projection. It is safe for concurrent use, from any process: the owner of the projection's
+// lease carries out all changes.
 type DeadLetters struct {
 	store *Store
 	id    projection.ID
 }
 
 // DeadLetters returns the dead letters of a projection. Its methods return projection.ErrUnknownTenant or
-// projection.ErrUnknownProjection where there is none of that name. A projection is known from its first run on.
+// projection.ErrUnknownProjection if there is no such projection. A projection is known from its first run on.
 func (s *Store) DeadLetters(id projection.ID) *DeadLetters {
 	return &DeadLetters{store: s, id: engine.FullID(id)}
 }
@@ -72,8 +72,8 @@ func (c *controlSchema) deadLetters(newestFirst bool) string {
 	return sqltext.Fill(c.sql("dead_letters"), "{beyond}", ">", "{direction}", "asc")
 }
 
-// Get returns a dead letter, whatever has become of it, and its event. It returns projection.ErrDeadLetterNotFound where the projection has none
-// of that id, and with the letter projection.ErrEventGone where the event is gone.
+// Get returns a dead letter in any state, and its event. It returns projection.ErrDeadLetterNotFound if the projection has no dead
+// letter with that id. If the event is gone, it returns the dead letter and projection.ErrEventGone.
 func (d *DeadLetters) Get(ctx context.Context, id int64) (projection.DeadLetter, event.Envelope, error) {
 	letters, err := d.List(ctx, projection.DeadLetterPage{DeadLetterFilter: projection.DeadLetterFilter{IDs: []int64{id}}, States: allStates, Limit: 1})
 	switch {
@@ -93,7 +93,7 @@ func (d *DeadLetters) Get(ctx context.Context, id int64) (projection.DeadLetter,
 	return letter, page.Events[0], nil
 }
 
-// Count counts dead letters in these states; none means those that are parked.
+// Count counts dead letters in these states. The default is parked and replaying.
 func (d *DeadLetters) Count(ctx context.Context, filter projection.DeadLetterFilter, states ...projection.DeadLetterState) (n int64, err error) {
 	args, err := d.args(filter, states)
 	if err != nil {
@@ -106,27 +106,27 @@ func (d *DeadLetters) Count(ctx context.Context, filter projection.DeadLetterFil
 	return n, failed(err, "count the dead letters of %s", d.id)
 }
 
-// Replay has parked events applied after all, the oldest first, by the projection's own handler, wherever it runs: each
-// in a fenced transaction of its own, which moves no checkpoint. Of a parked stream the events are replayed whole and in
-// order, also those that the filter does not select; once none is left the stream goes on as any other. An event whose
-// replay fails stays parked with one attempt more, and so does what is parked behind it. An event is applied once, however
-// many ask for it at the same time.
+// Replay applies parked events, the oldest first, by the projection's own handler, on whatever node it runs. Each replay is a fenced
+// transaction of its own and moves no checkpoint. A parked stream is replayed whole and in order, including events that the
+// filter does not select. When no event of the stream is left, the stream continues like any other. An event whose replay fails
+// stays parked with one attempt more, and so do the later events of its stream. An event is applied once, however many replays
+// select it.
 //
-// limit bounds how many events are replayed. Replay returns when they are. It waits for as long as nobody runs the
-// projection, or it is paused; where ctx ends first it returns projection.ErrCommandPending, and the replay is still made, unless Cancel ends it.
-// Where the answer of the database to the command itself was lost, it is not known whether it was given.
+// limit is the maximum number of replayed events. Replay returns when they were replayed. It waits while no node runs the
+// projection, or it is paused. If ctx ends first, it returns projection.ErrCommandPending, and the replay will still be made unless
+// Cancel ends it. If the database's answer to the command itself was lost, it is not known whether the command was accepted.
 func (d *DeadLetters) Replay(ctx context.Context, filter projection.DeadLetterFilter, limit int) (projection.CommandResult, error) {
 	return d.command(ctx, "replay", filter, limit)
 }
 
-// Discard gives parked events up: they will not be applied. What is parked behind them stays parked. If no node holds
-// the projection's lease, as while the projection is paused, it is done at once. Else it returns like Replay.
+// Discard gives up parked events: they will not be applied. Later events of their streams stay parked. If no node owns the
+// projection's lease, for instance while the projection is paused, it is carried out at once. Otherwise it returns like Replay.
 func (d *DeadLetters) Discard(ctx context.Context, filter projection.DeadLetterFilter, limit int) (projection.CommandResult, error) {
 	return d.command(ctx, "discard", filter, limit)
 }
 
-// Purge forgets letters that were resolved or discarded for that long, at most limit of them, the oldest first, and returns
-// how many.
+// Purge deletes dead letters that were resolved or discarded at least endedFor ago, at most limit of them, the oldest first. It
+// returns how many it deleted.
 func (d *DeadLetters) Purge(ctx context.Context, filter projection.DeadLetterFilter, endedFor time.Duration, limit int) (int64, error) {
 	args, err := d.args(filter, []projection.DeadLetterState{projection.DeadLetterResolved, projection.DeadLetterDiscarded})
 	if err == nil {
@@ -222,7 +222,7 @@ func (d *DeadLetters) carryOut(ctx context.Context, kind string, filter projecti
 	return d.wait(ctx, command)
 }
 
-// Wait waits for a command that was given before, by the number of its Outcome, as Replay and Discard do.
+// Wait waits for a command like Replay and Discard do. command is the number in their result.
 func (d *DeadLetters) Wait(ctx context.Context, command int64) (projection.CommandResult, error) {
 	o, err := d.wait(ctx, command)
 	if err != nil {
@@ -231,10 +231,10 @@ func (d *DeadLetters) Wait(ctx context.Context, command int64) (projection.Comma
 	return o, nil
 }
 
-// Cancel ends a command that is not carried out yet, by the number of its Outcome. What it has done stays done, and a replay
-// that is under way is finished; a letter whose replay does not finish is parked again, by the holder of the lease, or at
-// once if there is none. A command that has ended is left as it is. It returns projection.ErrCommandNotFound where there is none. Wait, Replay
-// and Discard then return the command's outcome so far.
+// Cancel ends a command that was not carried out completely. command is the number in the result of Replay or Discard. Completed
+// work stays, and a replay in progress is finished. If that replay fails to finish, its dead letter is parked again, by the owner
+// of the lease, or at once if there is none. A command that has ended stays as it is. Cancel returns
+// projection.ErrCommandNotFound if there is no such command. Wait, Replay and Discard then return the result so far.
 func (d *DeadLetters) Cancel(ctx context.Context, command int64) error {
 	c := d.store.control
 	var ended bool

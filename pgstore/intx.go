@@ -23,8 +23,8 @@ var (
 	ErrBatchEnded = errors.New("the handler ended the transaction of its batch")
 )
 
-// InTx runs fn in a transaction, and commits it if fn returns nil, else rolls it back. After a commit it wakes the
-// projections of the tenants that fn appended to by AppendTx. fn may use savepoints (tx.Begin) but must not end the
+// InTx runs fn in a transaction. It commits if fn returns nil, and rolls back otherwise. After the commit it wakes the
+// projections of the tenants to which fn appended events by AppendTx. fn may use savepoints (tx.Begin) but must not end the
 // transaction itself. The transaction is READ COMMITTED. Its search path is that of the tenant's handlers: see
 // Options.SharedSchemas.
 func (t *Tenant) InTx(ctx context.Context, fn func(ctx context.Context, tx pgx.Tx) error) error {

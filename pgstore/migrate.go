@@ -18,10 +18,10 @@ import (
 var (
 	// ErrNotMigrated is returned if the control schema, or something in it, is missing: Migrate was not called.
 	ErrNotMigrated = errors.New("the schema is missing or too old: call Migrate")
-	// ErrSchemaTooNew tells that the database was migrated by a version of this library that is more than one schema
+	// ErrSchemaTooNew is returned if the database was migrated by a version of this library that is more than one schema
 	// version ahead of this one.
 	ErrSchemaTooNew = errors.New("the schema is too new for this program")
-	// ErrForeignSchema tells that a schema of the name that a tenant needs exists, and is not this store's.
+	// ErrForeignSchema is returned if the schema of a new tenant exists and belongs to something else.
 	ErrForeignSchema = errors.New("a schema of that name exists and does not belong to this store")
 )
 

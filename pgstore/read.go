@@ -18,18 +18,18 @@ const (
 	pageBytes = 4 << 20
 )
 
-// ReadOptions say which events to read. The zero value means all.
+// ReadOptions select the events of ReadAll. The zero value selects all.
 type ReadOptions struct {
-	// After is the position behind which to begin.
+	// After is the position after which reading begins.
 	After int64
-	// Types selects events by type; empty means all.
+	// Types selects events by type. Default: all.
 	Types []string
-	// Stream selects the events of one stream; empty means all.
+	// Stream selects the events of one stream. Default: all.
 	Stream string
 }
 
-// ReadStream reads the events of one stream in order, from a version on; 1, or anything lower, is the beginning. A stream
-// that does not exist has no events.
+// ReadStream reads the events of one stream in order, from fromVersion on. The first version is 1. A stream that does not exist
+// has no events.
 //
 // Events are read in pages, and neither a connection nor a transaction is held between them. An error is yielded last.
 func (t *Tenant) ReadStream(ctx context.Context, stream string, fromVersion int64) iter.Seq2[event.Envelope, error] {
@@ -50,8 +50,8 @@ func (t *Tenant) ReadStream(ctx context.Context, stream string, fromVersion int6
 
 // ReadAll reads events in global order, to the end.
 //
-// It reads what is visible now: an append that is still in flight may put its events below positions that were already
-// read. So it is for looking, exporting and checking. To act upon every event exactly once, use a projection.
+// It reads the events that are visible now. An append that is still open may put its events below positions that were already
+// read. So ReadAll is for inspection, export and checks. To act on every event exactly once, use a projection.
 //
 // Events are read in pages, and neither a connection nor a transaction is held between them. An error is yielded last.
 func (t *Tenant) ReadAll(ctx context.Context, opts ReadOptions) iter.Seq2[event.Envelope, error] {

@@ -1,8 +1,8 @@
-// Package pgstore is everything PostgreSQL: events and how they are appended and read, the settled mark, leases,
-// checkpoints, dead letters, wake-ups, and whose fault an SQLSTATE is.
+// Package pgstore is a millrace.Store in PostgreSQL. It appends and reads events, manages tenants and their schemas, makes handlers
+// that get a transaction, and lists, replays and discards dead letters.
 //
-// PostgreSQL 14 or newer, the primary only. Distributed look-alikes, inserts into a partition of the events table and
-// logical subscribers that insert into it are not supported: the settled mark cannot see their appends.
+// It needs PostgreSQL 14 or newer, and the primary. Distributed look-alikes of PostgreSQL, direct inserts into a partition of the
+// events table, and logical subscribers that insert into it are not supported: the settled mark cannot see their appends.
 package pgstore
 
 import (
@@ -24,23 +24,23 @@ import (
 	"github.com/millrace-go/millrace/projection"
 )
 
-// DefaultSchema is the control schema where Options name none.
+// DefaultSchema is the default of Options.Schema.
 const DefaultSchema = "millrace"
 
-// DefaultKeyRetention is how long idempotency keys are kept where Options say nothing. Repeats come from clients and queues that
-// deliver again: seconds to days later, longer over a weekend on which the receiver is down. A key takes some 250 bytes.
+// DefaultKeyRetention is the default of Options.KeyRetention. Clients and queues repeat deliveries seconds to days later, and
+// longer over a weekend on which the receiver is down. A key takes some 250 bytes.
 const DefaultKeyRetention = 7 * 24 * time.Hour
 
-// Options say how a store is opened. The zero value is fine.
+// Options configure a Store. The zero value means the defaults.
 type Options struct {
 	// Schema is the control schema; tenant schemas are named after it with "_" and the tenant's name. Default DefaultSchema.
 	// At most 30 bytes, so that tenants fit behind it. The server's own schemas (information_schema, and names that begin
 	// with pg_) and public are refused.
 	Schema string
-	// SessionDSN is where session connections go. It is needed where a pooler in transaction mode stands between the pool and
-	// the server, because LISTEN and session locks do not survive such a pooler; without it the runtime polls and relies on
+	// SessionDSN is the DSN of session connections. It is needed if a pooler in transaction mode stands between the pool and the
+	// server, because LISTEN and session locks do not survive such a pooler. Without it the runtime polls and relies on
 	// heartbeats. The pool's hooks AfterConnect, PrepareConn and BeforeAcquire set up session connections too, and
-	// BeforeConnect if SessionDSN is empty. Default: as the pool.
+	// BeforeConnect if SessionDSN is empty. Default: the pool's DSN.
 	SessionDSN string
 	// SharedSchemas are schemas that named tenants search after their own: for extensions, functions, and tables for all. The
 	// search path of a named tenant is its schema, these in order, and pg_temp. It applies in handlers, in Tenant.InTx and in
@@ -53,13 +53,13 @@ type Options struct {
 	// applied anywhere. Programs with fewer steps than the database has keep working, but cannot create tenants. Default:
 	// none.
 	TenantSetup []TenantStep
-	// NoNotify turns the NOTIFY after each commit off. Other processes then find new events by polling.
+	// NoNotify turns off the NOTIFY after each append. Other processes then find new events by polling.
 	NoNotify bool
 	// KeyRetention is how long idempotency keys are kept at least (see event.Expected.WithKey). Default DefaultKeyRetention; negative
 	// means for ever. Appends with keys delete older ones, a few at a time. An append that is repeated after its key was
 	// deleted appends again, or meets a version conflict if it expects a version.
 	KeyRetention time.Duration
-	// Logger receives what is worth knowing. Default: nothing is logged.
+	// Logger receives the logs. Default: nothing is logged.
 	Logger *zap.Logger
 }
 
@@ -228,8 +228,7 @@ func (s *Store) checkPooling(ctx context.Context) error {
 // opened.
 func (s *Store) Pooled() bool { return s.server.pooling.Lends }
 
-// Close ends what waits for events to settle, sends the wake-ups that are still to be sent and, where Open made the pool,
-// closes it. It is idempotent.
+// Close sends the remaining wake-ups, ends all waiting, and closes the pool if Open made it. It may be called again.
 func (s *Store) Close() {
 	s.locks.close()
 	s.notify.close()
@@ -238,11 +237,11 @@ func (s *Store) Close() {
 	}
 }
 
-// Pool is the pool that the store works with.
+// Pool returns the store's pool.
 func (s *Store) Pool() *pgxpool.Pool { return s.pool }
 
-// ForTenant returns the events of one tenant. It does not look whether the tenant exists: a call on one that does not
-// fails with projection.ErrUnknownTenant. The name is 1 to 32 bytes of valid UTF-8 without control characters.
+// ForTenant returns the events of one tenant. It does not check whether the tenant exists: calls on a tenant that does not exist
+// fail with projection.ErrUnknownTenant. The name is 1 to 32 bytes of valid UTF-8 without control characters.
 func (s *Store) ForTenant(name string) (*Tenant, error) {
 	if err := validName("tenant", name, 32); err != nil {
 		return nil, err

@@ -1,77 +1,77 @@
 package projection
 
-import (
-	"time"
-)
+import "time"
 
-// DeadLetter is an event that was put aside: it refers to the event and copies no payload.
+// DeadLetter is a parked event of a projection. It refers to the event and copies no payload.
 type DeadLetter struct {
-	// ID names the dead letter; Projection is whose it is.
+	// ID is the number of the dead letter, and Projection is the projection that has it.
 	ID         int64
 	Projection ID
-	Position   int64
-	Stream     string
-	Version    int64
-	Type       string
-	// Behind tells why: the event did not fail, but waits behind one of its stream. Else it failed.
+	// Position, Stream, Version and Type are the event's.
+	Position int64
+	Stream   string
+	Version  int64
+	Type     string
+	// BlockedByStream reports that the event did not fail, but was parked after an earlier event of its stream.
 	BlockedByStream bool
 	State           DeadLetterState
-	// Error is what happened when the event failed last, Stack where, if it was a panic. Attempts counts its failures, replays
-	// that failed included, and Replays those alone.
+	// Error is the error of the last failure, and Stack its stack if it was a panic. Attempts counts the failures, those of
+	// replays included. Replays counts the failed replays.
 	Error    string
 	Stack    string
 	Attempts int
 	Replays  int
-	// FirstFailedAt and LastFailedAt, and EndedAt, when it was resolved or discarded, are by the server's clock.
+	// FirstFailedAt and LastFailedAt are when the event failed. EndedAt is when it was resolved or discarded. They are by the
+	// server's clock.
 	FirstFailedAt time.Time
 	LastFailedAt  time.Time
 	EndedAt       time.Time
 }
 
-// DeadLetterState is what has become of a dead letter.
+// DeadLetterState is the state of a dead letter.
 type DeadLetterState string
 
 const (
-	// DeadLetterParked waits for somebody, or for the automatic replayer.
+	// DeadLetterParked means that it waits for a command, or for the automatic replay.
 	DeadLetterParked DeadLetterState = "parked"
-	// DeadLetterReplaying is being replayed, or was when its owner ended: the next owner goes on with it. It may be replayed and
-	// discarded as if it were parked.
+	// DeadLetterReplaying means that it is being replayed, or was when the owner of the lease ended; then the next owner continues.
+	// It may be replayed and discarded like a parked one.
 	DeadLetterReplaying DeadLetterState = "replaying"
-	// DeadLetterResolved was replayed: its event was applied.
+	// DeadLetterResolved means that its event was applied by a replay.
 	DeadLetterResolved DeadLetterState = "resolved"
-	// DeadLetterDiscarded was given up, by a command or by its handler, which asked to skip it on a replay: its event will never be
-	// applied.
+	// DeadLetterDiscarded means that its event will never be applied. A command discarded it, or its handler requested to skip it
+	// in a replay.
 	DeadLetterDiscarded DeadLetterState = "discarded"
 )
 
-// DeadLetterFilter selects dead letters of a projection: those that fit each field that is set. What replays, discards or purges
-// is refused where none is, so that a filter which somebody forgot to fill in does not give up everything.
+// DeadLetterFilter selects dead letters of a projection: those that match every field that is set. Replay, Discard and Purge
+// refuse a filter without any field, so that a forgotten filter does not give up everything.
 type DeadLetterFilter struct {
-	// All selects all, and excludes the others. To list and to count it need not be set.
+	// All selects all dead letters. No other field may be set beside it. List and Count do not need it.
 	All bool
-	// IDs are those of the letters. Empty and not nil it selects none.
+	// IDs selects by number. An empty slice that is not nil selects none.
 	IDs []int64
-	// Stream and Type are the events'.
+	// Stream and Type select by the event's stream and type.
 	Stream string
 	Type   string
-	// Error is a part of the error's text.
+	// Error selects by a part of the error's text.
 	Error string
 }
 
-// ReplayPolicy has the dead letters of a projection replayed by themselves, one after another, the one that has been due for
-// longest first: so one that keeps failing does not delay the others. A parked stream is replayed whole, and waits with the
-// rest where one of its events fails. Events that are parked behind others are not looked at for themselves. The zero value
-// is off.
+// ReplayPolicy is when dead letters are replayed automatically. They are replayed one after another, and the one that has been
+// due for the longest time comes first, so that one that keeps failing does not delay the others. A parked stream is replayed
+// whole, and waits if one of its events fails. Events that wait for an earlier one of their stream are not replayed by
+// themselves. The zero value turns the automatic replay off.
 type ReplayPolicy struct {
-	// Interval is how long after its last failure an event is replayed, and how often it is looked for such. 0 turns the
-	// replayer off.
+	// Interval is how long after its last failure an event is replayed, and how often the dead letters are checked. 0 turns the
+	// automatic replay off.
 	Interval time.Duration
-	// MaxReplays is how many replays of an event may fail before it waits for a person. Default 10; negative means any number.
+	// MaxReplays is how many replays of an event may fail before it is left for a command. Default 10. Negative means no limit.
 	MaxReplays int
-	// Factor is what the interval grows by with each replay of the event that failed, up to Cap. Default 2; 1 keeps it fixed.
+	// Factor is what the interval grows by with each failed replay of the event, from 1 to 100. Default 2.
 	Factor float64
-	// Cap is the longest interval. Default 1 h, or Interval where that is longer.
+	// Cap is the longest interval. Default 1 h, or Interval if that is longer.
 	Cap time.Duration
-	// Error is a part of the error's text: only such events are replayed. Default: all.
+	// Error selects events by a part of the error's text. Default: all.
 	Error string
 }

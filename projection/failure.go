@@ -8,15 +8,16 @@ import (
 	"github.com/millrace-go/millrace/event"
 )
 
-// EventError tells which event of a batch could not be handled.
+// EventError is the error of a batch handler that names the failed event. At makes it.
 type EventError struct {
 	Position int64
-	Stack    string
-	Err      error
+	// Stack is the stack of a panic. It is empty if there was none.
+	Stack string
+	Err   error
 }
 
-// At wraps err so that it names the event at position as the one that failed. A batch handler that returns it spares
-// the narrowing by halving that would be needed to find the event.
+// At wraps err so that it names the event at position as the failed one. Without it, the batch is halved until the failed event
+// is found. A nil err stays nil.
 func At(position int64, err error) error {
 	if err == nil {
 		return nil
@@ -28,7 +29,7 @@ func (e *EventError) Error() string {
 	return fmt.Sprintf("event at position %d: %v", e.Position, e.Err)
 }
 
-// Unwrap returns what happened.
+// Unwrap returns the wrapped error.
 func (e *EventError) Unwrap() error { return e.Err }
 
 // FailedPosition returns the position that err names by At, or 0.
@@ -40,7 +41,7 @@ func FailedPosition(err error) int64 {
 	return 0
 }
 
-// HandlerError is what a handler's failure is reported as.
+// HandlerError is the failure of an event as status and logs show it.
 type HandlerError struct {
 	Projection ID
 	Position   int64
@@ -53,19 +54,19 @@ func (e *HandlerError) Error() string {
 	return fmt.Sprintf("projection %s: event at position %d, attempt %d: %v", e.Projection, e.Position, e.Attempt, e.Err)
 }
 
-// Unwrap returns what happened.
+// Unwrap returns the handler's error.
 func (e *HandlerError) Unwrap() error { return e.Err }
 
-// Failure is what a policy decides about: one event that its handler could not handle.
+// Failure is an event that its handler could not handle, for Projection.FailureHandler.
 type Failure struct {
 	Projection ID
-	// Event is the event that failed.
+	// Event is the failed event.
 	Event event.Envelope
-	// Attempt counts the failures of this event, this one included, across restarts and moves of the lease.
+	// Attempt counts the failures of this event, this one included, across restarts and changes of the owner.
 	Attempt int
-	// Err is what happened: what the handler returned or panicked with, or ErrProcessDied.
+	// Err is the error or panic of the handler, or ErrProcessDied.
 	Err error
-	// Stack is where a panic happened, else empty.
+	// Stack is the stack of a panic. It is empty if there was none.
 	Stack string
 	// FirstFailedAt is when the event failed first, by the server's clock.
 	FirstFailedAt time.Time

@@ -1,4 +1,10 @@
-// Package projection is what users say about projections: their ids, actions, policies, failures, dead letters and errors.
+// Package projection has the types by which programs describe projections and their failures.
+//
+//   - ID names a projection of a tenant.
+//   - RetryPolicy, BreakerPolicy and ReplayPolicy are settings of a millrace.Projection. Action is what happens to a failed event.
+//   - A handler wraps its error in Retry, Park, ParkStream, Skip or Stop to request an action for its event, and in At to name it.
+//   - DeadLetter is a parked event. A store lists, replays and discards them: see pgstore.DeadLetters.
+//   - The errors say where a projection is and why it fails.
 package projection
 
 import (
@@ -7,12 +13,12 @@ import (
 	"github.com/millrace-go/millrace/internal/excerpt"
 )
 
-// DefaultTenant is the tenant of a store whose user never says "tenant".
+// DefaultTenant is the tenant of programs that use no tenants.
 const DefaultTenant = "default"
 
 // ID names one projection of one tenant, and one partition of it.
 type ID struct {
-	// Tenant is the tenant whose events are projected; empty means DefaultTenant.
+	// Tenant is the tenant whose events are projected. Empty means DefaultTenant.
 	Tenant string
 	// Name is the projection's name.
 	Name string
@@ -20,10 +26,10 @@ type ID struct {
 	Partition int
 }
 
-// longest is how many bytes the name of a tenant or of a projection has at most. A longer one is bad input.
+// longest is how many bytes of a name String shows. Valid names are not longer.
 const longest = 100
 
-// String is tenant/name, and tenant/name/partition where the partition is not 0.
+// String is tenant/name, or tenant/name/partition if the partition is not 0.
 func (id ID) String() string {
 	if id.Partition == 0 {
 		return excerpt.UpTo(id.Tenant, longest) + "/" + excerpt.UpTo(id.Name, longest)

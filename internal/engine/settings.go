@@ -77,7 +77,7 @@ func (p Policy) Validate() error {
 	retry, replay := p.Retry, p.Replay
 	switch {
 	case !KnownAction(p.OnFailure):
-		return fmt.Errorf("Projection.OnFailure is no action: %d", int(p.OnFailure))
+		return fmt.Errorf("Projection.OnFailure must be an action: %d", int(p.OnFailure))
 	case !(p.MaxFailureShare <= 1):
 		return fmt.Errorf("Projection.MaxFailureShare must be at most 1: %v", p.MaxFailureShare)
 	case retry.MaxAttempts < 0:
