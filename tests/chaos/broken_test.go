@@ -31,14 +31,11 @@ const (
 // The proof that the suite can fail: each protection is broken, and found to be. Before that, the same scenario on the same
 // nodes finds nothing.
 func TestChaosNoticesWhatIsBroken(t *testing.T) {
-	clusters := make(chan struct{}, 2) // the server has connections for no more
 	for broken, one := range scenarios {
 		t.Run(string(broken), func(t *testing.T) {
 			if broken != seenLock { // which strikes the server
 				t.Parallel() // each on a database of its own
 			}
-			clusters <- struct{}{}
-			t.Cleanup(func() { <-clusters })
 			c := setup(t, options{limit: 2 * time.Minute, seed: rand.Uint64(), times: one.times, nodes: 2, own: one.own,
 				repeat: fmt.Sprintf("go test -race ./tests/chaos -run '^%s$'", strings.ReplaceAll(t.Name(), "/", "$/^"))})
 			if one.prepare != "" {
