@@ -278,23 +278,18 @@ func (r *Runtime) Pause(ctx context.Context, id ProjectionID) error {
 
 // pauseEnded waits until nothing of a paused projection runs any more, also through an outage of the database.
 func (r *Runtime) pauseEnded(ctx context.Context, id ProjectionID) error {
-	const first, most = 2 * time.Millisecond, 100 * time.Millisecond
-	for delay := first; ; delay = min(2*delay, most) {
-		free, err := r.store.PauseEnded(ctx, id)
+	return backoff.Poll(ctx, 2*time.Millisecond, 100*time.Millisecond, func() (free bool, err error) {
+		free, err = r.store.PauseEnded(ctx, id)
 		switch {
-		case err == nil && free:
-			return nil
+		case err == nil:
+			return free, nil
 		case ctx.Err() != nil:
-			return ctx.Err()
-		case err != nil && r.store.Classify(err).Class != engine.Infrastructure:
-			return err
+			return false, ctx.Err()
+		case r.store.Classify(err).Class == engine.Infrastructure:
+			return false, nil
 		}
-		select {
-		case <-time.After(delay):
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	}
+		return false, err
+	})
 }
 
 // Resume ends a pause: a node claims the lease and goes on. A projection that waits, for its next attempt or for something to be

@@ -76,9 +76,14 @@ type options struct {
 	repeat string        // how to run the same again
 }
 
+// clusters bounds how many clusters there are at a time: the server that they share has connections for no more.
+var clusters = make(chan struct{}, 2)
+
 // setup makes a cluster of nodes that own everything and of writers that append.
 func setup(t testing.TB, o options) *cluster {
 	t.Helper()
+	clusters <- struct{}{}
+	t.Cleanup(func() { <-clusters })
 	ctx, cancel := context.WithTimeout(context.Background(), o.limit)
 	t.Cleanup(cancel)
 	all, err := chooseServers(ctx, t, o.own)
