@@ -18,7 +18,7 @@ func Example() {
 		log.Panic(err)
 	}
 	// Output:
-	// order-1 is worth 42.50 at acme and 12.50 at globex
+	// order-1 is worth 42.50
 }
 
 // From here on this file is the quick start of the README.
@@ -44,6 +44,11 @@ func quickStart(dsn string) error {
 	if err := store.Migrate(ctx); err != nil {
 		return err
 	}
+	_, err = store.Append(ctx, "order-1", event.Any, event.New(ItemAdded{"30.00"}), event.New(ItemAdded{"12.50"}))
+	if err != nil {
+		return err
+	}
+
 	rt, err := millrace.New(millrace.Config{Store: store})
 	if err != nil {
 		return err
@@ -51,21 +56,11 @@ func quickStart(dsn string) error {
 	if err := rt.Register(millrace.Projection{Name: "totals", Handler: pgstore.On(addItem)}); err != nil {
 		return err
 	}
-	items := []event.Event{event.New(ItemAdded{"30.00"}), event.New(ItemAdded{"12.50"})}
-	for i, name := range []string{"acme", "globex"} {
-		tenant, err := store.CreateTenant(ctx, name) // a schema with events and a table totals of its own
-		if err != nil {
-			return err
-		}
-		if _, err := tenant.Append(ctx, "order-1", event.Any, items[i:]...); err != nil {
-			return err
-		}
-	}
 	if _, err := rt.RunUntilIdle(ctx); err != nil { // a server calls rt.Run(ctx), which blocks until ctx is done
 		return err
 	}
-	var acme, globex string
-	err = store.Pool().QueryRow(ctx, `select a.total::text, g.total::text from millrace_acme.totals a, millrace_globex.totals g`).Scan(&acme, &globex)
-	fmt.Println("order-1 is worth", acme, "at acme and", globex, "at globex")
+	var total string
+	err = store.Pool().QueryRow(ctx, `select total::text from totals where stream = 'order-1'`).Scan(&total)
+	fmt.Println("order-1 is worth", total)
 	return err
 }
