@@ -62,7 +62,7 @@ func TestHandlerThatCannotWorkIsRefusedByName(t *testing.T) {
 		"handler 2 of Route has no event type":                                     {Handler: pgstore.Route(pgstore.On(ignore[opened]), every)},
 		"Route has no handlers":                                                    {Handler: pgstore.Route()},
 		"the event type of millrace_test.pointed by its zero value":                {Handler: pgstore.On(ignore[pointed])},
-		"event type must not be empty":                                             {Handler: pgstore.On(ignore[unnamed])},
+		"the event type of a handler must not be empty":                            {Handler: pgstore.On(ignore[unnamed])},
 		"the handler's function is nil":                                            {Handler: pgstore.Each(nil)},
 		"the function of Deliver is nil":                                           {Handler: millrace.Deliver(nil)},
 	} {

@@ -113,11 +113,15 @@ func (p Projection) definition(r *Runtime) (*engine.Definition, error) {
 	if err != nil {
 		return nil, err
 	}
+	from := "the event type of a handler"
+	if len(p.Types) > 0 {
+		from = "Projection.Types"
+	}
 	for _, t := range h.Types {
 		if t == "" {
-			return nil, errors.New("an event type must not be empty")
+			return nil, fmt.Errorf("%s must not be empty", from)
 		}
-		if err := valid.Text("event type", t); err != nil {
+		if err := valid.Text(from, t); err != nil {
 			return nil, err
 		}
 	}
