@@ -224,7 +224,7 @@ func (r *Runtime) running() *actors.Deps {
 	return r.env
 }
 
-// trust is a projection.Trust.
+// trust is an engine.LeaseDeadline.
 func (r *Runtime) trust() (until time.Time, changed <-chan struct{}) {
 	if env := r.running(); env != nil {
 		return env.Trust()

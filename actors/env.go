@@ -148,7 +148,7 @@ func (e *Deps) trustedUntil(session SessionEntry) time.Time {
 	return session.LastBeat.Add(e.Node.LeaseDuration - e.Node.LeaseDuration/10)
 }
 
-// Trust is a projection.Trust. It is stricter than Trusted, for those whom no fence holds back: while the session
+// Trust is an engine.LeaseDeadline. It is stricter than Trusted, for those whom no fence holds back: while the session
 // connection is lost others may take the node for dead, long before its heartbeat runs out.
 func (e *Deps) Trust() (until time.Time, changed <-chan struct{}) {
 	session, changed := e.Registry.watchSession()

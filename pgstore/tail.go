@@ -243,7 +243,7 @@ func (t *Tenant) readPage(ctx context.Context, r engine.ReadRange) (engine.Page,
 	return page, nil
 }
 
-// Read returns a piece of a tenant's events; see projection.Store.
+// Read returns a piece of a tenant's events; see engine.Store.
 func (s port) Read(ctx context.Context, tenant string, r engine.ReadRange) (engine.Page, error) {
 	t, err := s.ForTenant(tenant)
 	if err != nil {
