@@ -65,15 +65,6 @@ func TestNotificationBringsEventsOfOtherProcesses(t *testing.T) {
 	b.verify("p")
 }
 
-func TestPollBringsEventsWithoutNotification(t *testing.T) {
-	t.Parallel()
-	b := setup(t, pgstore.Options{})
-	rt := b.runtime(millrace.Config{PollInterval: 100 * time.Millisecond}, millrace.Projection{Name: "p", Handler: pgstore.Batch(record("p"))})
-	b.start(rt)
-	b.mustArrive(rt, b.elsewhere(pgstore.Options{NoNotify: true}))
-	b.verify("p")
-}
-
 func TestEventsArriveAtOnceAfterTheSessionConnectionWasTerminated(t *testing.T) {
 	t.Parallel()
 	b := setup(t, pgstore.Options{})

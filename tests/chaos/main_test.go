@@ -36,6 +36,8 @@ func TestMain(m *testing.M) {
 	if text := os.Getenv(nodeVariable); text != "" {
 		os.Exit(runNode(text))
 	}
+	flag.Parse()
+	_ = flag.Set("test.parallel", "2") // the server that they share has connections for two clusters
 	testmain.Run(m)
 }
 
