@@ -120,10 +120,14 @@ func (t *Table) drain(h *held) []Effect {
 	return []Effect{{Action: Drain, Key: h.key()}}
 }
 
-// Close begins to give all leases back. What is claimed from then on is released at once.
+// Close begins to give all leases back. What is claimed from then on is released at once. A release that failed is tried
+// again: a node that closes reads its leases no more.
 func (t *Table) Close() (effects []Effect) {
 	t.closing = true
-	for row := range t.leases {
+	for row, h := range t.leases {
+		if h.phase == Releasing && h.failed {
+			t.release(h, h.advance)
+		}
 		effects = append(effects, t.Drain(row)...)
 	}
 	return effects

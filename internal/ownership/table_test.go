@@ -144,6 +144,17 @@ var tableScripts = map[string]string{
 		closed           -> false
 		failed           -> retire 1@1, retire 2@1
 		closed           -> true`,
+	"a node that closes after a release failed": `
+		claimed 1@1  -> run 1@1
+		drain 1      -> drain 1@1
+		drained 1@1  ->
+		next         -> release 1@1
+		failed       ->
+		next         ->
+		close        ->
+		next         -> release 1@1
+		released     -> retire 1@1
+		closed       -> true`,
 	"a table without leases closes at once": `
 		closed  -> false
 		close   ->
