@@ -36,8 +36,8 @@ type fake struct {
 	lost atomic.Bool
 	// foreign tells that what is read concerns no projection.
 	foreign atomic.Bool
-	// hook, where it is set, is called in the middle of "reload" and "claim", with what is to be returned, "advance", "poll", "tail", "ping"
-	// and "command".
+	// hook, where it is set, is called in the middle of "reload" and "claim", with what is to be returned, "advance", "poll", "tail", "ping",
+	// "command" and "release".
 	hook atomic.Pointer[func(call string, lease *engine.Lease)]
 
 	mu          sync.Mutex
@@ -189,6 +189,7 @@ func (f *fake) Leases(_ context.Context, rows []int32) (leases []engine.Lease, e
 }
 
 func (f *fake) Release(_ context.Context, advances []engine.Advance) error {
+	f.call("release", nil)
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.released = append(f.released, advances...)

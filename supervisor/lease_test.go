@@ -1,6 +1,7 @@
 package supervisor
 
 import (
+	"context"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -163,6 +164,20 @@ func TestNodeThatCrashesDuringTheStopReleasesEveryLease(t *testing.T) {
 	w.env.Wait()
 	if n := w.departs.Load(); n != 1 {
 		t.Errorf("the node departed %d times", n)
+	}
+}
+
+// The database goes away during a release. A stop after that tries the release again, and ends.
+func TestStopEndsAfterAReleaseFailed(t *testing.T) {
+	w := start(t, 2, []string{"a"}, attempt)
+	hook := func(call string, _ *engine.Lease) { w.away.Store(w.away.Load() || call == "release") }
+	w.hook.Store(&hook)
+	w.pause(1, true)
+	w.eventually("the release fails", func() bool { return w.logs.FilterMessage("releasing leases failed, retrying").Len() > 0 })
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	if err := w.boss.Stop(ctx, time.Second); err != nil {
+		t.Error(err)
 	}
 }
 

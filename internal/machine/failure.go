@@ -134,7 +134,9 @@ func (s *step) halted(job Halt) {
 	if e := job.Event; e != nil {
 		s.log(zap.ErrorLevel, "projection stopped at an event until it is resumed", append(eventFields(*e, s.Row.AttemptsAt(e.Position)), zap.Error(job.Reason))...)
 	} else {
-		s.Tail = nil // the feed says more when it knows more
+		if s.Tail != nil && s.Tail.Err != nil {
+			s.Tail = nil // the feed says more when it knows more
+		}
 		s.log(zap.ErrorLevel, "projection stopped until it is resumed, events of its tenant are gone", zap.Error(job.Reason))
 	}
 	s.waitForResume(job.Reason)

@@ -170,7 +170,7 @@ func (l *life) one() {
 		l.step(TailDropped{})
 	case n < 94:
 		l.tail = true
-		l.step(TailFailed{errors.New("broken")})
+		l.step(TailFailed{[]error{errors.New("broken"), projection.ErrRestored}[l.d.below(2)]})
 	case n < 95:
 		l.step(Drain{})
 	case n < 96:
@@ -180,6 +180,7 @@ func (l *life) one() {
 		l.birth()
 	case n < 98: // the server crashes, and loses nothing
 		l.db.row.Incarnation++
+		l.tail = true
 	case n < 99:
 		if l.open != nil {
 			switch l.open.Job.(type) {
@@ -229,12 +230,9 @@ func (l *life) settle() {
 		case !l.m.Sent.Armed.IsZero() && n < 4000:
 			l.now = l.m.Sent.Armed
 			l.step(Tick{})
-		default:
-			l.step(TailAdvanced{Tail{Incarnation: l.db.row.Incarnation, Mark: l.mark(), From: l.mark()}})
-			if l.open == nil && !l.ended() {
-				l.atRest()
-				return
-			}
+		default: // the feed has said everything, and says nothing twice
+			l.atRest()
+			return
 		}
 	}
 }

@@ -19,7 +19,7 @@ func TestRandomInputs(t *testing.T) {
 		s = time.Now().UnixNano()
 	}
 	jobs := map[string]int{}
-	lives := int64(100)
+	lives := int64(200)
 	if testing.Short() {
 		lives = 20
 	}
@@ -27,7 +27,7 @@ func TestRandomInputs(t *testing.T) {
 		l := newLife(t, &dice{Rand: rand.New(rand.NewSource(s + i))})
 		l.jobs = jobs
 		l.birth()
-		for range 400 {
+		for range 10 + 2*i {
 			l.one()
 		}
 		l.settle()
