@@ -73,12 +73,8 @@ func (s *step) crashed(e event.Envelope) {
 	s.decide(projection.Failure{Projection: s.Row.ID, Event: e, Attempt: s.Row.CrashAttempts, Err: projection.ErrProcessDied, FirstFailedAt: s.Row.FailingSince})
 }
 
-// decide decides what becomes of a counted failure, or asks the user's FailureHandler first. During a pause nothing is decided:
-// the event is tried again after it.
+// decide decides what becomes of a counted failure, or asks the user's FailureHandler first.
 func (s *step) decide(f projection.Failure) {
-	if !s.Row.Desired.Runs() {
-		return
-	}
 	s.State = Failing{Failure: f}
 	if _, asks := projection.RequestedAction(f.Err); s.Def.FailureHandler != nil && !asks {
 		s.start(Ask{Failure: f})
@@ -157,7 +153,7 @@ func (s *step) missing(e event.Envelope, f *engine.Fault) {
 	waiting := *f
 	waiting.Err = fmt.Errorf("%w: %w", projection.ErrMissingObject, f.Err)
 	why := fmt.Sprint(e.Position, waiting.Err)
-	if !s.Row.Desired.Runs() || s.Faults.Object == why {
+	if s.Faults.Object == why {
 		s.fault(&waiting)
 		return
 	}
@@ -195,7 +191,7 @@ func (s *step) noted(job Note, failed *engine.Fault) {
 // outage records that a batch failed because of what its handler depends on. No event is to blame, and nothing is counted.
 func (s *step) outage(batch engine.Batch, f *engine.Fault) {
 	reason := s.countOutage(f)
-	if s.Breaker.State() == projection.BreakerOpen && s.Row.Desired.Runs() {
+	if s.Breaker.State() == projection.BreakerOpen {
 		s.State = OutageWait{Reason: reason}
 		s.note(batch.Events[0], reason, nil)
 		return
