@@ -2,7 +2,6 @@ package actors
 
 import (
 	"context"
-	"math"
 	"sync/atomic"
 	"time"
 
@@ -51,12 +50,9 @@ type feed struct {
 // subscriber is a projection that the feed sends events to.
 type subscriber struct {
 	pid *actor.PID
-	// taken is the position up to which it has taken the events that it was sent, or notTaking.
+	// taken is the position up to which it has taken the events that it was sent, or machine.NotTaking.
 	taken *atomic.Int64
 }
-
-// notTaking is the position of a subscriber that needs no events, since it is paused or waits.
-const notTaking = math.MaxInt64
 
 // NewFeed makes the feed of a tenant.
 func NewFeed(env *Deps, tenant string) *actor.Props {

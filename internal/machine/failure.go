@@ -7,6 +7,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/millrace-go/millrace/event"
+	"github.com/millrace-go/millrace/internal/backoff"
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/projection"
 )
@@ -89,7 +90,7 @@ func (s *step) carryOut(f projection.Failure, answer *projection.Action) {
 	c := Circumstances{Policy: &s.Def.Policy, Window: s.Window, Parked: s.Row.Parked, Answer: answer}
 	switch d := c.Decide(f); d.Action {
 	case projection.ActionRetry:
-		s.State = RetryWait{Failure: f, Until: s.now.Add(Delay(s.Def.Retry, f.Attempt, s.jitter))}
+		s.State = RetryWait{Failure: f, Until: s.now.Add(backoff.Delay(s.Def.Retry, f.Attempt, s.jitter))}
 	case projection.ActionStop:
 		s.start(Halt{Reason: d.Halt, Event: &f.Event})
 	default:
@@ -221,7 +222,7 @@ func (s *step) countOutage(f *engine.Fault) error {
 
 // await waits until the next attempt, or the next probe of an open breaker.
 func (s *step) await(reason error) {
-	delay := Delay(s.Def.Retry, s.Breaker.InARow(), s.jitter)
+	delay := backoff.Delay(s.Def.Retry, s.Breaker.InARow(), s.jitter)
 	if s.Breaker.State() == projection.BreakerOpen {
 		delay = ProbeDelay(s.Def.Breaker.OpenFor, s.jitter)
 	}

@@ -5,6 +5,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/millrace-go/millrace/internal/backoff"
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/projection"
 )
@@ -80,11 +81,11 @@ func (s *step) gateAnswered(in GateAnswered) {
 	}
 	if !in.Waited {
 		s.tryAgain(st.Fault)
-		s.State = FaultWait{Reason: st.Fault, Until: s.now.Add(Delay(FaultPolicy(), s.Faults.InARow, in.Jitter))}
+		s.State = FaultWait{Reason: st.Fault, Until: s.now.Add(backoff.Delay(FaultPolicy(), s.Faults.InARow, in.Jitter))}
 		return
 	}
 	if s.Faults.InARow > 1 {
-		if at := st.Since.Add(Delay(FaultPolicy(), s.Faults.InARow-1, in.Jitter)); s.now.Before(at) {
+		if at := st.Since.Add(backoff.Delay(FaultPolicy(), s.Faults.InARow-1, in.Jitter)); s.now.Before(at) {
 			s.State = FaultWait{Reason: st.Fault, Until: at}
 			return
 		}
@@ -130,7 +131,7 @@ func (s *step) fault(f *engine.Fault) {
 			return
 		}
 		s.tryAgain(f)
-		s.State = EventWait{Reason: f, Until: s.now.Add(Delay(FaultPolicy(), s.Faults.InARow, s.jitter))}
+		s.State = EventWait{Reason: f, Until: s.now.Add(backoff.Delay(FaultPolicy(), s.Faults.InARow, s.jitter))}
 	}
 }
 
