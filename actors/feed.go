@@ -27,7 +27,6 @@ type feed struct {
 	env    *Deps
 	tenant string
 	ref    *feedRef
-	log    *zap.Logger
 
 	tail    engine.Tail
 	subs    map[string]subscriber
@@ -57,7 +56,7 @@ type subscriber struct {
 // NewFeed makes the feed of a tenant.
 func NewFeed(env *Deps, tenant string) *actor.Props {
 	log := env.Log.With(zap.String("tenant", tenant))
-	return Props("feed "+tenant, log, &feed{env: env, tenant: tenant, log: log, subs: make(map[string]subscriber)})
+	return Props("feed "+tenant, log, &feed{env: env, tenant: tenant, subs: make(map[string]subscriber)})
 }
 
 // polled is what a poll posts back.
