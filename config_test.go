@@ -128,7 +128,7 @@ func TestStatesAreThoseThatActorsPublish(t *testing.T) {
 	t.Parallel()
 	for public, actors := range map[millrace.State]actors.State{
 		millrace.StateStarting: actors.Starting, millrace.StateCatchUp: actors.CatchUp, millrace.StateLive: actors.Live,
-		millrace.StateWaiting: actors.Waiting, millrace.StatePaused: actors.Paused, millrace.StateFailed: actors.Failed,
+		millrace.StateWaiting: actors.Waiting, millrace.StateFailed: actors.Failed, millrace.StateMissingObject: actors.MissingObject,
 	} {
 		if string(public) != string(actors) {
 			t.Errorf("%q is %q", public, actors)

@@ -137,7 +137,6 @@ func (p Projection) definition(r *Runtime) (*engine.Definition, error) {
 		return nil, err
 	}
 	def := &engine.Definition{
-		Name:      p.Name,
 		Types:     slices.Clone(h.Types),
 		MaxEvents: p.MaxEvents,
 		MaxBytes:  p.MaxBytes,

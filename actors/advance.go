@@ -29,11 +29,10 @@ type request struct {
 // flushDue is sent when the gathered checkpoints are to be advanced.
 type flushDue struct{}
 
-// moved is the result of advancing checkpoints.
+// moved is the result of advancing checkpoints. A projection whose row is not among rows reads its lease.
 type moved struct {
 	requests []request
 	rows     map[int32]bool
-	err      error
 }
 
 func (n *node) advance(ctx actor.Context, msg *messages.AdvanceRequest) {
@@ -57,7 +56,6 @@ func (n *node) move(ctx actor.Context) {
 		result := &moved{requests: requests}
 		release, err := n.env.Limiter.read(ctx)
 		if err != nil {
-			result.err = err
 			return result
 		}
 		defer release()
@@ -65,7 +63,7 @@ func (n *node) move(ctx actor.Context) {
 		for i, r := range requests {
 			advances[i] = r.advance
 		}
-		result.rows, result.err = n.env.Store.Advance(ctx, advances)
+		result.rows, _ = n.env.Store.Advance(ctx, advances)
 		return result
 	})
 }

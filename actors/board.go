@@ -22,7 +22,6 @@ const (
 	CatchUp  = machine.CatchUp
 	Live     = machine.Live
 	Waiting  = machine.Waiting
-	Paused   = machine.PhasePaused
 	Failed   = machine.Failed
 	// MissingObject is Waiting for a table, column, function, schema or privilege.
 	MissingObject = machine.MissingObject

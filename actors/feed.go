@@ -2,7 +2,6 @@ package actors
 
 import (
 	"context"
-	"math"
 	"sync/atomic"
 	"time"
 
@@ -28,7 +27,6 @@ type feed struct {
 	env    *Deps
 	tenant string
 	ref    *feedRef
-	log    *zap.Logger
 
 	tail    engine.Tail
 	subs    map[string]subscriber
@@ -51,17 +49,14 @@ type feed struct {
 // subscriber is a projection that the feed sends events to.
 type subscriber struct {
 	pid *actor.PID
-	// taken is the position up to which it has taken the events that it was sent, or notTaking.
+	// taken is the position up to which it has taken the events that it was sent, or machine.NotTaking.
 	taken *atomic.Int64
 }
-
-// notTaking is the position of a subscriber that needs no events, since it is paused or waits.
-const notTaking = math.MaxInt64
 
 // NewFeed makes the feed of a tenant.
 func NewFeed(env *Deps, tenant string) *actor.Props {
 	log := env.Log.With(zap.String("tenant", tenant))
-	return Props("feed "+tenant, log, &feed{env: env, tenant: tenant, log: log, subs: make(map[string]subscriber)})
+	return Props("feed "+tenant, log, &feed{env: env, tenant: tenant, subs: make(map[string]subscriber)})
 }
 
 // polled is what a poll posts back.

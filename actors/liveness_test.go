@@ -149,7 +149,7 @@ type outside struct {
 func surround(t *testing.T) *outside {
 	o := &outside{t: t, heard: make(chan any, 1000), store: &memory{}, applied: make(chan int64, 1000),
 		lease: engine.Lease{Row: 1, ID: projection.ID{Tenant: "a", Name: "p"}, Epoch: 1}}
-	o.def = &engine.Definition{Name: "p", MaxEvents: 10, MaxBytes: 1 << 20, Timeout: time.Minute,
+	o.def = &engine.Definition{MaxEvents: 10, MaxBytes: 1 << 20, Timeout: time.Minute,
 		Apply: func(_ context.Context, _ engine.Lease, batch engine.Batch) error {
 			for _, e := range batch.Events {
 				o.applied <- e.Position

@@ -12,6 +12,7 @@ import (
 
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/internal/machine"
 	"github.com/millrace-go/millrace/messages"
 )
 
@@ -176,7 +177,7 @@ func TestFeedKeepsOnlyWhatSubscribersNeed(t *testing.T) {
 	f.mustGet(3, 5)
 	f.read(5, 6)
 	f.mustGet(3, 6)
-	f.taken.Store(notTaking)
+	f.taken.Store(machine.NotTaking)
 	f.read(6, 9)
 	f.mustGet(9, 9)
 }

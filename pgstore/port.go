@@ -35,6 +35,3 @@ func (s port) ValidTenant(name string) error {
 	_, err := s.ForTenant(name)
 	return err
 }
-
-// port returns the part of the store that a runtime uses.
-func (s *Store) port() port { return port{s} }

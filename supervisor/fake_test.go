@@ -346,7 +346,7 @@ func start(t *testing.T, n int, tenants []string, apply func(f *fake, id project
 	for i := range n {
 		name := fmt.Sprintf("p%03d", i)
 		node.Projections = append(node.Projections, name)
-		definitions[name] = &engine.Definition{Name: name, MaxEvents: 10, MaxBytes: 1000, Timeout: time.Minute,
+		definitions[name] = &engine.Definition{MaxEvents: 10, MaxBytes: 1000, Timeout: time.Minute,
 			Apply: func(_ context.Context, lease engine.Lease, batch engine.Batch) error {
 				if err := apply(f, lease.ID); err != nil {
 					return err

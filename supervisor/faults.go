@@ -61,7 +61,7 @@ func (b *boss) serverAnswers(ctx actor.Context, c *child) {
 // when the server is back, all go on at once.
 func (c *child) atLeast() time.Duration {
 	if c.faults > 1 {
-		return retryDelay(faultPolicy(), c.faults-1)
+		return faultDelay(c.faults - 1)
 	}
 	return 0
 }
@@ -69,7 +69,7 @@ func (c *child) atLeast() time.Duration {
 // tryAgain resumes a child after a delay: its fault is its own, since the server can be worked with.
 func (b *boss) tryAgain(c *child) {
 	b.env.Log.With(c.who()...).Warn("fault not counted, retrying", zap.Stringer("class", c.fault.Class), zap.Int("attempt", c.faults), zap.Error(c.fault.Err))
-	b.resumeIn(c, retryDelay(faultPolicy(), c.faults))
+	b.resumeIn(c, faultDelay(c.faults))
 }
 
 // resumeIn ends a child's wait after a delay. It has one timer: what is left of an earlier wait would end this one too soon,

@@ -9,6 +9,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/millrace-go/millrace/actors"
+	"github.com/millrace-go/millrace/internal/backoff"
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/internal/machine"
 	"github.com/millrace-go/millrace/messages"
@@ -159,7 +160,7 @@ func (g *gate) probed(ctx actor.Context, msg *probed) {
 	if msg.err != nil {
 		policy := machine.FaultPolicy()
 		policy.Cap = probeMost
-		g.env.After(retryDelay(policy, g.probes), ctx.Self(), &probeDue{})
+		g.env.After(backoff.Delay(policy, g.probes, rand.Float64()), ctx.Self(), &probeDue{})
 		return
 	}
 	g.closed = false

@@ -14,16 +14,14 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"github.com/millrace-go/millrace/internal/backoff"
 	"github.com/millrace-go/millrace/internal/machine"
-	"github.com/millrace-go/millrace/projection"
 )
 
-// retryDelay returns the delay before the retry that follows the attempt of that number, from 1, with jitter.
-func retryDelay(p projection.RetryPolicy, attempt int) time.Duration {
-	return machine.Delay(p, attempt, rand.Float64())
+// faultDelay returns the delay after the last of that many faults.
+func faultDelay(faults int) time.Duration {
+	return backoff.Delay(machine.FaultPolicy(), faults, rand.Float64())
 }
 
 // mendedEvery is how often it is looked whether a fault of the configuration was mended.
 const mendedEvery = 15 * time.Second
-
-func faultPolicy() projection.RetryPolicy { return machine.FaultPolicy() }

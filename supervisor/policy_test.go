@@ -19,7 +19,6 @@ func TestStuckIsWhoStandsStillThoughThereIsWork(t *testing.T) {
 		"behind since just now":     {actors.ProjectionEntry{State: actors.CatchUp, Mark: 2, Position: 1, Changed: now}, false},
 		"at the end":                {actors.ProjectionEntry{State: actors.Live, Mark: 2, Position: 2, Changed: long}, false},
 		"waiting":                   {actors.ProjectionEntry{State: actors.Waiting, Mark: 2, Changed: long}, false},
-		"paused":                    {actors.ProjectionEntry{State: actors.Paused, Mark: 2, Changed: long}, false},
 		"failed":                    {actors.ProjectionEntry{State: actors.Failed, Mark: 2, Changed: long}, false},
 	} {
 		if got := Stuck(test.entry); got != test.want {

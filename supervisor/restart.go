@@ -77,7 +77,7 @@ func (b *boss) respawnLater(ctx actor.Context, c *child) {
 		c.crashes = 0
 	}
 	c.crashes, c.crashed = c.crashes+1, time.Now()
-	b.env.After(retryDelay(faultPolicy(), c.crashes), ctx.Self(), &respawnDue{child: c})
+	b.env.After(faultDelay(c.crashes), ctx.Self(), &respawnDue{child: c})
 }
 
 const (

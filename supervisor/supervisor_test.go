@@ -10,6 +10,7 @@ import (
 
 	"github.com/millrace-go/millrace/actors"
 	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/internal/machine"
 	"github.com/millrace-go/millrace/messages"
 	"github.com/millrace-go/millrace/projection"
 )
@@ -155,8 +156,8 @@ func TestProjectionThatAloneFindsTheDatabaseAwayDoesNotSpin(t *testing.T) {
 		last = <-tries
 	}
 	// Three delays follow the first try: none beyond the gate's, then the first and the second of the policy's.
-	policy := faultPolicy()
-	if least := time.Duration(float64(faultPolicy().Base) * (1 + policy.Factor) * (1 - policy.Jitter)); last.Sub(first) < least {
+	policy := machine.FaultPolicy()
+	if least := time.Duration(float64(policy.Base) * (1 + policy.Factor) * (1 - policy.Jitter)); last.Sub(first) < least {
 		t.Errorf("%d tries within %v, less than %v", most, last.Sub(first), least)
 	}
 }
@@ -221,7 +222,7 @@ func TestProjectionWithNothingToApplyForgetsItsFaults(t *testing.T) {
 		took = time.Since(began)
 	}
 	// Eight faults in a row are worth the longest delay, and the gate's is a tenth of that.
-	if took > faultPolicy().Cap/2 {
+	if took > machine.FaultPolicy().Cap/2 {
 		t.Errorf("the last of nine outages was over %v after the database was back", took)
 	}
 }

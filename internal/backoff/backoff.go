@@ -1,34 +1,58 @@
-// Package backoff waits between tries. The delays are those of cenkalti/backoff, which double with some jitter. They have no
-// end, and their jitter stays below the longest delay.
+// Package backoff has the delays between tries, and waits for them. The delays are those of cenkalti/backoff. They have no end,
+// and their jitter stays below the longest delay.
 package backoff
 
 import (
 	"context"
+	"math/rand/v2"
 	"time"
 
 	"github.com/cenkalti/backoff/v4"
+
+	"github.com/millrace-go/millrace/projection"
 )
 
-// jitter is the part of a delay by which it is longer or shorter at random.
+// jitter is the part of a delay of Delays by which it is longer or shorter at random.
 const jitter = 0.2
 
-// Delays are the delays between the tries of one thing.
+// Delay returns the delay after the attempt of that number, from 1. random is a number from 0 to 1: half of the policy's
+// jitter lies below the delay, half above.
+func Delay(p projection.RetryPolicy, attempt int, random float64) time.Duration {
+	b := &backoff.ExponentialBackOff{InitialInterval: p.Base, MaxInterval: p.Cap, Multiplier: p.Factor, Clock: noClock{}, Stop: backoff.Stop}
+	b.Reset()
+	delay := b.NextBackOff()
+	for range min(max(attempt, 1), 64) - 1 {
+		delay = b.NextBackOff()
+	}
+	// The library draws its jitter itself and adds it after its cap, so it is added here.
+	spread := p.Jitter * (2*random - 1)
+	return min(time.Duration(float64(delay)*(1+spread)), p.Cap)
+}
+
+// noClock is the clock of a backoff without a limit on the time elapsed.
+type noClock struct{}
+
+func (noClock) Now() time.Time { return time.Time{} }
+
+// Delays are the delays between the tries of one thing. They double.
 type Delays struct {
-	delays *backoff.ExponentialBackOff
-	most   time.Duration
+	policy projection.RetryPolicy
+	tries  int
 }
 
 // New returns delays from first to most.
 func New(first, most time.Duration) *Delays {
-	return &Delays{most: most, delays: backoff.NewExponentialBackOff(backoff.WithInitialInterval(first), backoff.WithMaxInterval(most),
-		backoff.WithMultiplier(2), backoff.WithRandomizationFactor(jitter), backoff.WithMaxElapsedTime(0))}
+	return &Delays{policy: projection.RetryPolicy{Base: first, Cap: most, Factor: 2, Jitter: jitter}}
 }
 
 // Next returns the next delay.
-func (d *Delays) Next() time.Duration { return min(d.most, d.delays.NextBackOff()) }
+func (d *Delays) Next() time.Duration {
+	d.tries++
+	return Delay(d.policy, d.tries, rand.Float64())
+}
 
 // Reset begins with the first delay again.
-func (d *Delays) Reset() { d.delays.Reset() }
+func (d *Delays) Reset() { d.tries = 0 }
 
 // Wait waits for the next delay. It returns ctx's error if ctx ends first.
 func (d *Delays) Wait(ctx context.Context) error {

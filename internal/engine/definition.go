@@ -9,7 +9,6 @@ import (
 // Definition is a registered projection as the actors see it. The handler is hidden in Apply, so that no actor knows
 // the database driver.
 type Definition struct {
-	Name string
 	// Types selects events by type; empty means all.
 	Types []string
 	// MaxEvents, MaxBytes and Timeout are those of millrace.Projection, with their defaults.

@@ -98,7 +98,7 @@ func (a args) next() *engine.Page {
 }
 
 func (a args) config() Config {
-	def := &engine.Definition{Name: "p", MaxEvents: int(a.num("max", 4)), MaxBytes: 1 << 20}
+	def := &engine.Definition{MaxEvents: int(a.num("max", 4)), MaxBytes: 1 << 20}
 	def.Retry = projection.RetryPolicy{MaxAttempts: max(0, int(a.num("retries", 2))) + 1, Base: 100 * time.Millisecond, Cap: 5 * time.Second, Factor: 2}
 	def.MaxParked, def.MaxFailureShare = a.num("max-parked", -1), -1
 	if a["share"] != "" {

@@ -43,7 +43,7 @@ func (s *step) refused(job Job, f *engine.Fault) {
 		if f.Class == engine.LeaseLost {
 			s.log(zap.InfoLevel, "lease lost", zap.Error(f.Err))
 			s.State = Lost{Reason: f}
-			s.do(LeaseGone{Reason: f})
+			s.do(LeaseGone{})
 			return
 		}
 	case Publicize:

@@ -11,9 +11,13 @@
 // names the state to which the projection returns, and the order that follows the job: to read the row again, to end a wait,
 // or to release the lease. Waits are deadlines in the data of their states. One timer is armed for the earliest.
 //
-// The row of the database is the truth. Machine.Row mirrors it: a pause, a halt and open commands are columns of the row, so
-// they outlive restarts, and the state follows from them. After a fault only the row shows how far the last batch came, so
-// Load reads it before anything else begins.
+// The row of the database is the truth. Machine.Row mirrors it: a halt and open commands are columns of the row, so they
+// outlive restarts, and the state follows from them. After a fault only the row shows how far the last batch came, so Load
+// reads it before anything else begins.
+//
+// A paused projection has no state: its lease is free. The node drains the projection when it learns of a pause. A projection
+// whose own read of the row shows a pause first takes that for the Drain. It reports DrainDone, and a later Drain has it report
+// once more. A release without need costs only a new claim, so a row that is out of date does no harm.
 //
 // A batch is one job though it has several steps: it reads events, looks up parked streams, counts an attempt in quarantine,
 // and calls the handler. The shell takes the steps in one goroutine, since each exchange of messages costs time. What each
@@ -34,103 +38,86 @@
 // # Transitions
 //
 //	advancing
-//	    done: applying, commanding, idle, loading, paused
+//	    done: applying, commanding, idle, loading
 //	    unanswered: loading
 //	applying
-//	    done: advancing, applying, at-gate, commanding, event-wait, halting, idle, loading, misconfigured,
-//	            moving, noting, outage-wait, paused, publicizing, recording, released, unconfirmed
+//	    done: advancing, applying, at-gate, commanding, event-wait, halting, idle, loading, moving, noting,
+//	            outage-wait, publicizing, recording, released, unconfirmed
 //	asking
-//	    desired-state: commanding, paused
 //	    done: commanding, halting, loading, moving, retry-wait
 //	    drain: released
-//	    resumed, revalidate: loading
+//	    resumed: loading
 //	at-gate
-//	    desired-state, resumed, revalidate: loading
 //	    drain: released
-//	    gate-answered: applying, awaiting-tail, commanding, fault-wait, idle, loading, paused, publicizing,
-//	            unconfirmed
+//	    gate-answered: applying, awaiting-tail, commanding, fault-wait, halted, idle, loading, publicizing,
+//	            released, unconfirmed
+//	    resumed: loading
 //	awaiting-tail
-//	    command-pending, tick: commanding
-//	    desired-state: paused, publicizing
+//	    command-pending, confirm, lease-deadline, tick: commanding
 //	    drain: released
-//	    revalidate, tail-dropped: loading
-//	    started: commanding, halted, loading, paused, publicizing
+//	    started: commanding, halted, loading, released
 //	    tail-advanced: applying, idle, loading, publicizing, unconfirmed
+//	    tail-dropped: loading
 //	    tail-failed: halting, publicizing
 //	commanding
 //	    done: applying, at-gate, awaiting-tail, commanding, event-wait, halted, idle, loading, outage-wait,
-//	            paused, publicizing, released, retry-wait, unconfirmed
+//	            publicizing, released, retry-wait, unconfirmed
 //	event-wait
 //	    command-pending: commanding
-//	    confirm, resumed, revalidate, tail-advanced, tail-dropped: loading
-//	    desired-state: paused
+//	    confirm, resumed, tail-advanced, tail-dropped: loading
 //	    drain: released
 //	    tick: commanding, loading
 //	fault-wait
-//	    desired-state, resumed, revalidate, tick: loading
 //	    drain: released
+//	    resumed, tick: loading
 //	feed-failed
-//	    desired-state: publicizing
 //	    drain: released
-//	    resumed, tail-dropped: loading
+//	    resumed: loading
 //	    tail-advanced: loading, publicizing, unconfirmed
 //	halted
 //	    command-pending, lease-deadline: commanding
-//	    confirm, resumed, revalidate, tail-advanced, tail-dropped: loading
-//	    desired-state: paused
+//	    confirm, tick: commanding, loading
 //	    drain: released
-//	    tick: commanding, loading
+//	    resumed, tail-advanced, tail-dropped: loading
 //	halting
-//	    done: at-gate, commanding, halted, loading
+//	    done: at-gate, commanding, event-wait, halted, loading, released
 //	idle
 //	    command-pending, lease-deadline: commanding
-//	    confirm, revalidate, tail-dropped: loading
-//	    desired-state: paused
+//	    confirm, tail-dropped: loading
 //	    drain: released
 //	    tail-advanced: applying, loading, unconfirmed
 //	    tail-failed: publicizing
 //	    tick: advancing, commanding
 //	loading
 //	    done: applying, at-gate, awaiting-tail, commanding, event-wait, halted, idle, loading, lost,
-//	            misconfigured, outage-wait, paused, publicizing, released, retry-wait, unconfirmed
+//	            misconfigured, outage-wait, publicizing, released, retry-wait, unconfirmed
 //	    unanswered: loading, released
 //	misconfigured
-//	    confirm, resumed, revalidate, tail-advanced, tail-dropped, tick: loading
-//	    desired-state: loading, publicizing
 //	    drain: released
+//	    resumed, tail-advanced, tail-dropped, tick: loading
 //	moving
-//	    done: applying, at-gate, commanding, event-wait, idle, loading, paused, publicizing, released,
-//	            unconfirmed
+//	    done: applying, at-gate, commanding, event-wait, idle, loading, publicizing, released, unconfirmed
 //	noting
-//	    done: commanding, event-wait, loading, outage-wait, paused, released
+//	    done: commanding, event-wait, loading, outage-wait, released
 //	outage-wait
 //	    command-pending: commanding
-//	    desired-state: paused
-//	    drain: released
-//	    resumed, revalidate, tail-advanced, tail-dropped: loading
-//	    tick: applying, awaiting-tail, commanding, publicizing, unconfirmed
-//	paused
-//	    command-pending, lease-deadline: commanding
 //	    confirm: commanding, loading
-//	    desired-state, resumed, revalidate, tail-advanced, tail-dropped: loading
 //	    drain: released
-//	    tick: advancing, commanding
+//	    resumed, tail-advanced, tail-dropped: loading
+//	    tick: applying, awaiting-tail, commanding, publicizing, unconfirmed
 //	publicizing
-//	    done: applying, commanding, feed-failed, loading, misconfigured, paused, publicizing, released,
-//	            unconfirmed
+//	    done: applying, commanding, feed-failed, idle, loading, misconfigured, publicizing, released, unconfirmed
 //	recording
-//	    done: asking, at-gate, commanding, event-wait, halting, loading, misconfigured, moving, paused,
-//	            publicizing, released, retry-wait
+//	    done: asking, at-gate, commanding, event-wait, halting, loading, moving, publicizing, released,
+//	            retry-wait
 //	retry-wait
-//	    command-pending: commanding
-//	    desired-state: paused
+//	    command-pending, confirm, lease-deadline: commanding
 //	    drain: released
-//	    resumed, revalidate, tail-advanced, tail-dropped: loading
+//	    resumed, tail-advanced, tail-dropped: loading
 //	    tick: applying, awaiting-tail, commanding, publicizing, unconfirmed
 //	unconfirmed
-//	    desired-state: paused, publicizing
+//	    confirm, resumed, tail-advanced, tail-dropped: loading
 //	    drain: released
 //	    lease-deadline: applying, commanding, publicizing
-//	    resumed, revalidate, tail-advanced, tail-dropped: loading
 //	    tail-failed: feed-failed, publicizing
 package machine

@@ -7,6 +7,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/millrace-go/millrace/event"
+	"github.com/millrace-go/millrace/internal/backoff"
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/projection"
 )
@@ -73,12 +74,8 @@ func (s *step) crashed(e event.Envelope) {
 	s.decide(projection.Failure{Projection: s.Row.ID, Event: e, Attempt: s.Row.CrashAttempts, Err: projection.ErrProcessDied, FirstFailedAt: s.Row.FailingSince})
 }
 
-// decide decides what becomes of a counted failure, or asks the user's FailureHandler first. During a pause nothing is decided:
-// the event is tried again after it.
+// decide decides what becomes of a counted failure, or asks the user's FailureHandler first.
 func (s *step) decide(f projection.Failure) {
-	if !s.Row.Desired.Runs() {
-		return
-	}
 	s.State = Failing{Failure: f}
 	if _, asks := projection.RequestedAction(f.Err); s.Def.FailureHandler != nil && !asks {
 		s.start(Ask{Failure: f})
@@ -93,7 +90,7 @@ func (s *step) carryOut(f projection.Failure, answer *projection.Action) {
 	c := Circumstances{Policy: &s.Def.Policy, Window: s.Window, Parked: s.Row.Parked, Answer: answer}
 	switch d := c.Decide(f); d.Action {
 	case projection.ActionRetry:
-		s.State = RetryWait{Failure: f, Until: s.now.Add(Delay(s.Def.Retry, f.Attempt, s.jitter))}
+		s.State = RetryWait{Failure: f, Until: s.now.Add(backoff.Delay(s.Def.Retry, f.Attempt, s.jitter))}
 	case projection.ActionStop:
 		s.start(Halt{Reason: d.Halt, Event: &f.Event})
 	default:
@@ -159,7 +156,7 @@ func (s *step) missing(e event.Envelope, f *engine.Fault) {
 	waiting := *f
 	waiting.Err = fmt.Errorf("%w: %w", projection.ErrMissingObject, f.Err)
 	why := fmt.Sprint(e.Position, waiting.Err)
-	if !s.Row.Desired.Runs() || s.Faults.Object == why {
+	if s.Faults.Object == why {
 		s.fault(&waiting)
 		return
 	}
@@ -197,7 +194,7 @@ func (s *step) noted(job Note, failed *engine.Fault) {
 // outage records that a batch failed because of what its handler depends on. No event is to blame, and nothing is counted.
 func (s *step) outage(batch engine.Batch, f *engine.Fault) {
 	reason := s.countOutage(f)
-	if s.Breaker.State() == projection.BreakerOpen && s.Row.Desired.Runs() {
+	if s.Breaker.State() == projection.BreakerOpen {
 		s.State = OutageWait{Reason: reason}
 		s.note(batch.Events[0], reason, nil)
 		return
@@ -227,7 +224,7 @@ func (s *step) countOutage(f *engine.Fault) error {
 
 // await waits until the next attempt, or the next probe of an open breaker.
 func (s *step) await(reason error) {
-	delay := Delay(s.Def.Retry, s.Breaker.InARow(), s.jitter)
+	delay := backoff.Delay(s.Def.Retry, s.Breaker.InARow(), s.jitter)
 	if s.Breaker.State() == projection.BreakerOpen {
 		delay = ProbeDelay(s.Def.Breaker.OpenFor, s.jitter)
 	}

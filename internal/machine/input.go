@@ -26,8 +26,6 @@ type (
 	TailDropped struct{}
 	// Confirm has the row as the database has it. It may be older than what the projection has done since.
 	Confirm struct{ Row engine.Lease }
-	// Revalidate asks for the row to be read, since another node may hold the lease.
-	Revalidate struct{}
 	// Unanswered says that open questions to the node get no answer, since its actor was restarted.
 	Unanswered struct{}
 	// GateAnswered says that the server answers. Waited is true if it did not before: then Row is the row as read since, nil
@@ -37,8 +35,6 @@ type (
 		Waited bool
 		Jitter float64
 	}
-	// DesiredState says whether the projection is to pause.
-	DesiredState struct{ Paused bool }
 	// Resumed says that a user asks the projection to try again at once, whatever it waits for.
 	Resumed struct{}
 	// CommandPending says that there is a new command for dead letters.
@@ -62,10 +58,8 @@ func (TailAdvanced) Name() string   { return "tail-advanced" }
 func (TailFailed) Name() string     { return "tail-failed" }
 func (TailDropped) Name() string    { return "tail-dropped" }
 func (Confirm) Name() string        { return "confirm" }
-func (Revalidate) Name() string     { return "revalidate" }
 func (Unanswered) Name() string     { return "unanswered" }
 func (GateAnswered) Name() string   { return "gate-answered" }
-func (DesiredState) Name() string   { return "desired-state" }
 func (Resumed) Name() string        { return "resumed" }
 func (CommandPending) Name() string { return "command-pending" }
 func (Tick) Name() string           { return "tick" }
@@ -102,7 +96,7 @@ type (
 	// DrainDone reports the position; the node releases the lease with it.
 	DrainDone struct{ Advance engine.Advance }
 	// LeaseGone reports that the lease is another owner's.
-	LeaseGone struct{ Reason error }
+	LeaseGone struct{}
 	// Log is a line for the log.
 	Log struct {
 		Level   zapcore.Level

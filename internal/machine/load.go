@@ -5,11 +5,12 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/millrace-go/millrace/internal/backoff"
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/projection"
 )
 
-// adopt takes over the row as the database has it.
+// adopt takes over the row as the database has it. A projection that is paused gives its lease back, as by a Drain.
 func (s *step) adopt(row engine.Lease) {
 	crashed := s.Crash.CutOff != 0 && row.Incarnation != s.Crash.CutOff
 	begun := s.Crash.Begun
@@ -21,10 +22,8 @@ func (s *step) adopt(row engine.Lease) {
 		s.Crash = Crash{Quarantine: s.Def.MaxEvents}
 		s.Replays.Letter = 0
 	}
-	if runs := row.Desired.Runs(); runs && !s.Row.Desired.Runs() {
-		s.log(zap.InfoLevel, "projection resumed")
-	} else if !runs && s.Row.Desired.Runs() {
-		s.log(zap.InfoLevel, "projection paused")
+	if !row.Desired.Runs() {
+		s.order = Release
 	}
 	if w, waits := s.State.(RetryWait); waits && row.AttemptsAt(w.Failure.Event.Position) != w.Failure.Attempt {
 		s.State = Idle{} // a user resumed the projection, and attempts are counted anew
@@ -46,9 +45,6 @@ func (s *step) adopt(row engine.Lease) {
 
 // loaded handles the row that a Load has read.
 func (s *step) loaded(job Load, row engine.Lease) {
-	if s.order != Continue {
-		row.Desired = s.Row.Desired // a pause or its end may be newer than this row, which is read again
-	}
 	s.adopt(row)
 	if s.Replays.Seen != job.Commands {
 		s.Replays.Commands = CommandsOpen // notified after the read began
@@ -68,7 +64,7 @@ func (s *step) confirm(row engine.Lease) {
 		s.do(CutShort{})
 	}
 	moved := row.Checkpoint != s.Row.Checkpoint && s.under() == nil
-	if over || moved || row.Desired != s.Row.Desired || row.Halted != s.Row.Halted {
+	if over || moved || row.Halted != s.Row.Halted {
 		s.after(Reload)
 	}
 	if row.HasCommands {
@@ -85,11 +81,11 @@ func (s *step) gateAnswered(in GateAnswered) {
 	}
 	if !in.Waited {
 		s.tryAgain(st.Fault)
-		s.State = FaultWait{Reason: st.Fault, Until: s.now.Add(Delay(FaultPolicy(), s.Faults.InARow, in.Jitter))}
+		s.State = FaultWait{Reason: st.Fault, Until: s.now.Add(backoff.Delay(FaultPolicy(), s.Faults.InARow, in.Jitter))}
 		return
 	}
 	if s.Faults.InARow > 1 {
-		if at := st.Since.Add(Delay(FaultPolicy(), s.Faults.InARow-1, in.Jitter)); s.now.Before(at) {
+		if at := st.Since.Add(backoff.Delay(FaultPolicy(), s.Faults.InARow-1, in.Jitter)); s.now.Before(at) {
 			s.State = FaultWait{Reason: st.Fault, Until: at}
 			return
 		}
@@ -135,7 +131,7 @@ func (s *step) fault(f *engine.Fault) {
 			return
 		}
 		s.tryAgain(f)
-		s.State = EventWait{Reason: f, Until: s.now.Add(Delay(FaultPolicy(), s.Faults.InARow, s.jitter))}
+		s.State = EventWait{Reason: f, Until: s.now.Add(backoff.Delay(FaultPolicy(), s.Faults.InARow, s.jitter))}
 	}
 }
 

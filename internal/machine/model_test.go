@@ -78,6 +78,7 @@ func (l *life) ended() bool {
 func (l *life) birth() {
 	l.open, l.tail, l.gate = nil, false, false
 	l.db.row.Epoch++
+	l.db.row.Desired = engine.WantRun // no node claims it before
 	def := &engine.Definition{MaxEvents: 1 + l.d.below(8), MaxBytes: 1 << 20, Types: []string{"a"}}
 	def.Retry = projection.RetryPolicy{MaxAttempts: 3, Base: 50 * time.Millisecond, Cap: time.Second, Factor: 2}
 	def.OnFailure = []projection.Action{projection.ActionPark, projection.ActionParkStream, projection.ActionSkip, projection.ActionStop}[l.d.below(4)]
@@ -150,7 +151,9 @@ func (l *life) one() {
 		l.step(LeaseDeadline{l.now.Add(time.Duration(l.d.below(6000)) * time.Millisecond)})
 	case n < 86:
 		l.db.row.Desired = map[bool]engine.DesiredState{true: engine.WantPause, false: engine.WantRun}[l.db.row.Desired.Runs()]
-		l.step(DesiredState{Paused: !l.db.row.Desired.Runs()})
+		if !l.db.row.Desired.Runs() && l.d.one(2) {
+			l.step(Drain{}) // else the next read of the row comes first
+		}
 	case n < 88:
 		l.db.row.Halted, l.db.row.Failed, l.db.row.Attempts = false, "", 0
 		clear(l.db.attempts)
@@ -161,8 +164,6 @@ func (l *life) one() {
 		}
 		slices.Sort(l.db.queue)
 		l.step(CommandPending{})
-	case n < 91:
-		l.step(Revalidate{})
 	case n < 92:
 		l.step(Confirm{l.row()})
 	case n < 93:
@@ -210,9 +211,6 @@ func (l *life) settle() {
 			l.m.Def.MaxParked, l.m.Def.OnFailure = -1, projection.ActionPark
 			clear(l.db.attempts)
 			l.step(Resumed{})
-			continue
-		case Paused:
-			l.step(DesiredState{})
 			continue
 		case FeedFailed:
 			l.answerTail()

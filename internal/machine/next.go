@@ -51,10 +51,6 @@ func (s *step) endWait() {
 	switch s.State.(type) {
 	case Failing, RetryWait, OutageWait, EventWait, AtGate, FaultWait, Misconfigured, Unconfirmed, FeedFailed, Halted:
 		s.State = AwaitingTail{}
-	case Paused:
-		if s.Row.Desired.Runs() {
-			s.State = AwaitingTail{}
-		}
 	}
 }
 
@@ -92,21 +88,15 @@ func (s *step) waitsForServer() bool {
 
 // settle finds the state at rest that the facts ask for, and reports whether a batch may begin in it.
 func (s *step) settle() (runs bool) {
-	free := s.Row.Desired.Runs() && !s.Row.Halted
 	switch s.State.(type) {
 	case Misconfigured:
 		return false
 	case RetryWait, OutageWait, EventWait:
-		if free && s.now.Before(until(s.State)) {
+		if !s.Row.Halted && s.now.Before(until(s.State)) {
 			return false
 		}
 	}
 	switch {
-	case !s.Row.Desired.Runs():
-		s.State, s.Tail = Paused{}, s.Tail.dropped()
-		if s.Row.Halted {
-			s.Window = engine.FailureWindow{}
-		}
 	case s.Row.Halted:
 		if _, halted := s.State.(Halted); !halted {
 			s.State = Halted{Reason: errors.New(s.Row.Failed), CheckAt: s.now.Add(checkEvery)}
@@ -159,7 +149,7 @@ func (s *step) publicize() bool {
 		if reason = why.Error(); reason == "" {
 			reason = projection.ErrFailed.Error()
 		}
-	case Live, CatchUp, PhasePaused:
+	case Live, CatchUp:
 		reason = ""
 	}
 	if reason == s.Row.Failed {
@@ -181,9 +171,7 @@ func (s *step) restored() bool {
 
 // advance lets the checkpoint follow the position over events that do not concern the projection.
 func (s *step) advance() {
-	switch s.State.(type) {
-	case Idle, Paused:
-	default:
+	if _, idle := s.State.(Idle); !idle {
 		return // also while a job is under way
 	}
 	atRest := s.Tail != nil && s.Tail.Err == nil && s.Position >= s.Tail.Mark

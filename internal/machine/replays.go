@@ -59,7 +59,7 @@ func (s *step) replayIn(delay time.Duration) {
 func (s *step) replaysBlocked() bool {
 	breaker := s.Breaker.State()
 	behind := s.Tail == nil || s.Position < s.Tail.Mark
-	return !s.Row.Desired.Runs() || s.now.Before(s.Replays.RestUntil) || breaker == projection.BreakerOpen || breaker == projection.BreakerHalfOpen && behind
+	return s.now.Before(s.Replays.RestUntil) || breaker == projection.BreakerOpen || breaker == projection.BreakerHalfOpen && behind
 }
 
 // mayReplay reports whether there is something to do with dead letters, and whether it may be done now. It may be done while
@@ -67,7 +67,7 @@ func (s *step) replaysBlocked() bool {
 // the projection is halted, but not while it waits for the server. While it is halted, nothing is replayed without a command.
 func (s *step) mayReplay() bool {
 	switch s.State.(type) {
-	case AwaitingTail, Idle, Reconnecting, RetryWait, OutageWait, EventWait, Paused, Halted:
+	case AwaitingTail, Idle, Reconnecting, RetryWait, OutageWait, EventWait, Halted:
 	default:
 		return false
 	}
@@ -200,7 +200,7 @@ func (s *step) putOff(f *engine.Fault) {
 		s.Replays.Commands = ReplaysOnly
 	}
 	s.log(zap.DebugLevel, "dead letters wait", zap.Duration("delay", delay), zap.Error(f.Err))
-	if (f.Probe || f.Unreachable) && s.Row.Desired.Runs() && !s.Row.Halted {
+	if (f.Probe || f.Unreachable) && !s.Row.Halted {
 		s.fault(f)
 	}
 }

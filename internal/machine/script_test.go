@@ -178,8 +178,6 @@ func (w *stage) input(word, rest string, a args) Input {
 		return TailDropped{}
 	case "confirm":
 		return Confirm{a.row()}
-	case "revalidate":
-		return Revalidate{}
 	case "unanswered":
 		return Unanswered{}
 	case "gate":
@@ -189,10 +187,6 @@ func (w *stage) input(word, rest string, a args) Input {
 			in.Row = &row
 		}
 		return in
-	case "pause":
-		return DesiredState{Paused: true}
-	case "unpause":
-		return DesiredState{}
 	case "resume":
 		return Resumed{}
 	case "command":

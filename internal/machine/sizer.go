@@ -40,9 +40,6 @@ func (s *BatchSizer) Take(events []event.Envelope) int {
 	return n
 }
 
-// Size returns how many events the next batch takes at most.
-func (s *BatchSizer) Size() int { return s.size }
-
 // Succeeded records that a batch was applied.
 func (s *BatchSizer) Succeeded() {
 	if s.before != 0 {

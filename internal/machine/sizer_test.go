@@ -54,11 +54,11 @@ func drive(t *rapid.T, events []event.Envelope, poison map[int64]bool, h handlin
 	aside := ParkedStreams{Streams: make(map[string]bool), Room: math.MaxInt64}
 	for limit := 1000 * (len(events) + 1); len(events) > 0 && c.stopped == 0; {
 		if c.calls++; c.calls > limit {
-			t.Fatalf("no end after %d calls, size %d, %d events left", c.calls, sizing.Size(), len(events))
+			t.Fatalf("no end after %d calls, size %d, %d events left", c.calls, sizing.size, len(events))
 		}
 		batch, behind, n := sizing.Split(events[:min(h.most, len(events))], aside)
-		if n < 1 || n > min(h.most, len(events)) || n != len(batch)+len(behind) || len(batch) > max(1, sizing.Size()) {
-			t.Fatalf("takes %d of %d at size %d of %d, and %d behind", len(batch), len(events), sizing.Size(), h.most, len(behind))
+		if n < 1 || n > min(h.most, len(events)) || n != len(batch)+len(behind) || len(batch) > max(1, sizing.size) {
+			t.Fatalf("takes %d of %d at size %d of %d, and %d behind", len(batch), len(events), sizing.size, h.most, len(behind))
 		}
 		for _, e := range behind {
 			if !aside.Streams[e.Stream] {
@@ -268,7 +268,7 @@ func TestSizeGrowsBackByDoubling(t *testing.T) {
 	s.Alone()
 	var sizes []int
 	for range 9 {
-		sizes = append(sizes, s.Size())
+		sizes = append(sizes, s.size)
 		s.Succeeded()
 	}
 	if want := []int{1, 2, 4, 8, 16, 32, 64, 100, 100}; !slices.Equal(sizes, want) {

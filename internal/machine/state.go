@@ -64,8 +64,6 @@ type (
 	Unconfirmed struct{ Until time.Time }
 	// FeedFailed waits for the feed, which cannot read the tenant's events.
 	FeedFailed struct{ Reason error }
-	// Paused waits for a user to resume the projection.
-	Paused struct{}
 	// Halted waits for a user to resume the projection after a failure. At CheckAt the row is read, since the notification may
 	// be lost.
 	Halted struct {
@@ -92,7 +90,6 @@ func (FaultWait) Name() string     { return "fault-wait" }
 func (Misconfigured) Name() string { return "misconfigured" }
 func (Unconfirmed) Name() string   { return "unconfirmed" }
 func (FeedFailed) Name() string    { return "feed-failed" }
-func (Paused) Name() string        { return "paused" }
 func (Halted) Name() string        { return "halted" }
 func (Released) Name() string      { return "released" }
 func (Lost) Name() string          { return "lost" }
@@ -144,7 +141,6 @@ const (
 	CatchUp       Phase = "catching up"
 	Live          Phase = "live"
 	Waiting       Phase = "waiting"
-	PhasePaused   Phase = "paused"
 	Failed        Phase = "failed"
 	MissingObject Phase = "missing object"
 )
@@ -163,11 +159,6 @@ func (m *Machine) phase() (Phase, error) {
 		return Waiting, nil
 	case Lost:
 		return Waiting, st.Reason
-	}
-	if !m.Row.Desired.Runs() {
-		return PhasePaused, nil
-	}
-	switch st := state.(type) {
 	case AwaitingTail:
 		return Starting, nil
 	case Failing:

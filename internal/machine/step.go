@@ -37,9 +37,9 @@ func Step(m Machine, in Input, now time.Time) (Machine, []Effect) {
 // repeat reports the end once more to a node that does not know of it, since the first report was lost.
 func (s *step) repeat(in Input) {
 	switch in.(type) {
-	case Drain, Confirm:
-		if lost, is := s.State.(Lost); is {
-			s.do(LeaseGone(lost))
+	case Drain, Confirm, Unanswered:
+		if _, lost := s.State.(Lost); lost {
+			s.do(LeaseGone{})
 			return
 		}
 		s.drained()
@@ -135,10 +135,6 @@ func (s *step) take(in Input) {
 		s.after(Reload)
 	case Confirm:
 		s.confirm(in.Row)
-	case Revalidate:
-		s.abandonAsk()
-		s.do(CutShort{})
-		s.after(Resume)
 	case Unanswered:
 		switch s.under().(type) {
 		case Load, Advance:
@@ -147,8 +143,6 @@ func (s *step) take(in Input) {
 		}
 	case GateAnswered:
 		s.gateAnswered(in)
-	case DesiredState:
-		s.desired(in.Paused)
 	case Resumed:
 		s.resumed()
 	case CommandPending:
@@ -180,30 +174,9 @@ func (s *step) started(in Started) {
 	}
 }
 
-func (s *step) desired(paused bool) {
-	switch runs := s.Row.Desired.Runs(); {
-	case paused && runs:
-		s.log(zap.InfoLevel, "projection paused")
-		s.Row.Desired = engine.WantPause
-		s.abandonAsk()
-		if s.under() != nil {
-			s.do(Yield{})
-		}
-	case !paused && !runs:
-		s.log(zap.InfoLevel, "projection resumed")
-		s.Row.Desired = engine.WantRun
-		s.after(Resume)
-	}
-	if _, loads := s.under().(Load); loads {
-		s.after(Reload) // it may bring the older answer
-	}
-}
-
 // resumed ends a wait. What is under way and is no part of a wait goes on.
 func (s *step) resumed() {
 	switch phase, _ := s.phase(); phase {
-	case PhasePaused:
-		s.after(Reload) // it may be wanted to run by now
 	case Waiting, MissingObject, Failed:
 		s.abandonAsk()
 		if s.Tail != nil && s.Tail.Err != nil {

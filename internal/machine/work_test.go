@@ -2,6 +2,7 @@ package machine
 
 import (
 	"errors"
+	"maps"
 	"slices"
 
 	"github.com/millrace-go/millrace/event"
@@ -242,9 +243,8 @@ func (l *life) replay(replaying Replaying) Result {
 		switch s := step.(type) {
 		case ScheduleReplay:
 			found := len(db.queue) == 0 && len(db.letters) > 0
-			for pos := range db.letters {
-				db.queue = []int64{pos}
-				break
+			if found {
+				db.queue = []int64{slices.Min(slices.Collect(maps.Keys(db.letters)))}
 			}
 			r, step = r.Looked(Scheduled{Found: found})
 		case FindCommand:
