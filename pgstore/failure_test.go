@@ -54,14 +54,14 @@ func TestHaltedProjectionStaysSoUntilItIsResumed(t *testing.T) {
 	must(o.store.port().Halt(ctx, o.lease, "bad\x00 event"))
 	must(o.store.port().SetFailed(ctx, o.lease, ""))
 	must(o.store.port().SetFailed(ctx, o.lease, "something else"))
-	must(o.store.port().SetWanted(ctx, o.lease.ID, engine.WantPause))
-	o.refresh()
-	if l := o.lease; !l.Halted || l.Failed != wire.Text("bad\x00 event") || l.Attempts != 3 || l.FailingPosition != 1 {
-		t.Errorf("it is not halted any more: %+v", l)
-	}
 	next := claimAs(t, o.store, projection.DefaultTenant)
 	if !next.lease.Halted || next.lease.Failed == "" || next.lease.FailingSince.IsZero() {
 		t.Errorf("the next owner claimed %+v", next.lease)
+	}
+	must(o.store.port().SetWanted(ctx, o.lease.ID, engine.WantPause))
+	next.refresh()
+	if l := next.lease; !l.Halted || l.Failed != wire.Text("bad\x00 event") || l.Attempts != 3 || l.FailingPosition != 1 {
+		t.Errorf("it is not halted any more: %+v", l)
 	}
 	must(o.store.port().SetWanted(ctx, o.lease.ID, engine.WantRun))
 	next.refresh()
