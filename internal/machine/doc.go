@@ -49,8 +49,8 @@
 //	    resumed: loading
 //	at-gate
 //	    drain: released
-//	    gate-answered: applying, awaiting-tail, commanding, fault-wait, halted, idle, loading, publicizing,
-//	            released, unconfirmed
+//	    gate-answered: applying, awaiting-tail, commanding, fault-wait, halted, halting, idle, loading,
+//	            publicizing, released, unconfirmed
 //	    resumed: loading
 //	awaiting-tail
 //	    command-pending, confirm, lease-deadline, tick: commanding
@@ -60,64 +60,71 @@
 //	    tail-dropped: loading
 //	    tail-failed: halting, publicizing
 //	commanding
-//	    done: applying, at-gate, awaiting-tail, commanding, event-wait, halted, idle, loading, outage-wait,
-//	            publicizing, released, retry-wait, unconfirmed
+//	    done: applying, at-gate, awaiting-tail, commanding, event-wait, halted, halting, idle, loading,
+//	            outage-wait, publicizing, released, retry-wait, unconfirmed
 //	event-wait
 //	    command-pending: commanding
-//	    confirm, resumed, tail-advanced, tail-dropped: loading
+//	    confirm, tick: commanding, loading
 //	    drain: released
-//	    tick: commanding, loading
+//	    resumed, tail-advanced, tail-dropped: loading
+//	    tail-failed: halting
 //	fault-wait
 //	    drain: released
 //	    resumed, tick: loading
 //	feed-failed
 //	    drain: released
-//	    resumed: loading
-//	    tail-advanced: loading, publicizing, unconfirmed
+//	    resumed, tail-dropped: loading
+//	    tail-advanced: publicizing, unconfirmed
+//	    tail-failed: halting
 //	halted
 //	    command-pending, lease-deadline: commanding
 //	    confirm, tick: commanding, loading
 //	    drain: released
 //	    resumed, tail-advanced, tail-dropped: loading
 //	halting
-//	    done: at-gate, commanding, event-wait, halted, loading, released
+//	    done: at-gate, commanding, event-wait, halted, halting, loading, publicizing, released
 //	idle
 //	    command-pending, lease-deadline: commanding
-//	    confirm, tail-dropped: loading
+//	    confirm: commanding, loading
 //	    drain: released
 //	    tail-advanced: applying, loading, unconfirmed
-//	    tail-failed: publicizing
+//	    tail-dropped: loading
+//	    tail-failed: halting
 //	    tick: advancing, commanding
 //	loading
-//	    done: applying, at-gate, awaiting-tail, commanding, event-wait, halted, idle, loading, lost,
+//	    done: applying, at-gate, awaiting-tail, commanding, event-wait, halted, halting, idle, loading, lost,
 //	            misconfigured, outage-wait, publicizing, released, retry-wait, unconfirmed
 //	    unanswered: loading, released
 //	misconfigured
 //	    drain: released
 //	    resumed, tail-advanced, tail-dropped, tick: loading
+//	    tail-failed: halting
 //	moving
 //	    done: applying, at-gate, commanding, event-wait, idle, loading, publicizing, released, unconfirmed
 //	noting
-//	    done: commanding, event-wait, loading, outage-wait, released
+//	    done: commanding, event-wait, halting, loading, outage-wait, released
 //	outage-wait
-//	    command-pending: commanding
-//	    confirm: commanding, loading
+//	    command-pending, confirm: commanding
 //	    drain: released
 //	    resumed, tail-advanced, tail-dropped: loading
+//	    tail-failed: halting
 //	    tick: applying, awaiting-tail, commanding, publicizing, unconfirmed
 //	publicizing
-//	    done: applying, commanding, feed-failed, idle, loading, misconfigured, publicizing, released, unconfirmed
+//	    done: applying, commanding, feed-failed, halting, loading, misconfigured, publicizing, released,
+//	            unconfirmed
 //	recording
 //	    done: asking, at-gate, commanding, event-wait, halting, loading, moving, publicizing, released,
 //	            retry-wait
 //	retry-wait
-//	    command-pending, confirm, lease-deadline: commanding
+//	    command-pending, lease-deadline: commanding
+//	    confirm: commanding, loading
 //	    drain: released
 //	    resumed, tail-advanced, tail-dropped: loading
+//	    tail-failed: halting
 //	    tick: applying, awaiting-tail, commanding, publicizing, unconfirmed
 //	unconfirmed
 //	    confirm, resumed, tail-advanced, tail-dropped: loading
 //	    drain: released
 //	    lease-deadline: applying, commanding, publicizing
-//	    tail-failed: feed-failed, publicizing
+//	    tail-failed: halting, publicizing
 package machine
