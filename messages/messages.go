@@ -49,7 +49,8 @@ type (
 	// Recheck asks a feed to forget everything and begin anew, unless it began in this incarnation of the server. 0 means in
 	// any case.
 	Recheck struct{ Incarnation engine.Incarnation }
-	// Unanswered is sent to a projection when the node was restarted: its open requests get no answer.
+	// Unanswered is sent to a projection when the node was restarted: its open requests get no answer. A projection that has
+	// reported its end reports it again.
 	Unanswered struct{}
 	// Commanded reports that there are commands for the projection's dead letters. It comes from the node.
 	Commanded struct{ Key engine.LeaseKey }

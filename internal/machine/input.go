@@ -26,7 +26,8 @@ type (
 	TailDropped struct{}
 	// Confirm has the row as the database has it. It may be older than what the projection has done since.
 	Confirm struct{ Row engine.Lease }
-	// Unanswered says that open questions to the node get no answer, since its actor was restarted.
+	// Unanswered says that open questions to the node get no answer, since its actor was restarted. Nor may it know of an end
+	// that was reported.
 	Unanswered struct{}
 	// GateAnswered says that the server answers. Waited is true if it did not before: then Row is the row as read since, nil
 	// if it was not read. Jitter is a random number from 0 to 1.
