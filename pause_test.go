@@ -6,7 +6,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/millrace-go/millrace"
+	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/pgstore"
 	"github.com/millrace-go/millrace/projection"
 )
@@ -118,6 +121,42 @@ func TestPauseTakesTheLeaseOfADeadOwnerAway(t *testing.T) {
 		t.Errorf("the pause of what a living node owns: %v", err)
 	}
 	if p := b.status(rt, "p"); p.Owner != dead || p.Epoch != 9 {
+		t.Errorf("%+v", p)
+	}
+}
+
+// A FailureHandler is user code like a handler: Pause cancels its context, and returns when it has ended.
+func TestPauseWaitsForTheFailureHandler(t *testing.T) {
+	b := setup(t, pgstore.Options{})
+	entered, canceled, release := make(chan struct{}), make(chan struct{}), make(chan struct{})
+	rt := b.runtime(millrace.Config{}, millrace.Projection{
+		Name:    "p",
+		Handler: pgstore.Batch(func(context.Context, pgx.Tx, []event.Envelope) error { return errors.New("on purpose") }),
+		FailureHandler: func(ctx context.Context, _ projection.Failure) projection.Action {
+			close(entered)
+			<-ctx.Done()
+			close(canceled)
+			<-release
+			return projection.ActionPark
+		},
+	})
+	b.start(rt)
+	b.append("a", 1)
+	<-entered
+	paused := make(chan error, 1)
+	go func() { paused <- rt.Pause(b.ctx, millrace.ProjectionID{Name: "p"}) }()
+	<-canceled
+	select {
+	case err := <-paused:
+		close(release)
+		t.Fatalf("Pause returned while the FailureHandler ran: %v", err)
+	case <-time.After(300 * time.Millisecond):
+	}
+	close(release)
+	if err := <-paused; err != nil {
+		t.Fatal(err)
+	}
+	if p := b.status(rt, "p"); p.Owner != "" || p.Parked != 0 || p.Checkpoint != 0 {
 		t.Errorf("%+v", p)
 	}
 }

@@ -44,8 +44,7 @@
 //	    done: advancing, applying, at-gate, commanding, event-wait, halting, idle, loading, moving, noting,
 //	            outage-wait, publicizing, recording, released, unconfirmed
 //	asking
-//	    done: commanding, halting, loading, moving, retry-wait
-//	    drain: released
+//	    done: commanding, halting, loading, moving, released, retry-wait
 //	    resumed: loading
 //	at-gate
 //	    drain: released
@@ -116,7 +115,7 @@
 //	    done: asking, at-gate, commanding, event-wait, halting, loading, moving, publicizing, released,
 //	            retry-wait
 //	retry-wait
-//	    command-pending, lease-deadline: commanding
+//	    command-pending: commanding
 //	    confirm: commanding, loading
 //	    drain: released
 //	    resumed, tail-advanced, tail-dropped: loading

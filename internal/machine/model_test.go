@@ -312,8 +312,10 @@ func (l *life) effect(e Effect) {
 				l.t.Errorf("event %d: attempt %d follows %d", f.Event.Position, f.Attempt, l.db.attempts[f.Event.Position])
 			}
 		}
-	case Cancel:
-		l.open = nil
+	case Cancel: // a drain waits for the end of what it canceled
+		if w, works := l.m.State.(Working); !works || w.Op != l.open.Op {
+			l.open = nil
+		}
 	case Subscribe:
 		l.tail = true
 	case AskGate:

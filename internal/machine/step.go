@@ -107,11 +107,13 @@ func (s *step) abandon() {
 	}
 }
 
-// abandonAsk stops waiting for the user's FailureHandler, whose answer is of no use any more.
+// abandonAsk stops waiting for the user's FailureHandler, whose answer is of no use any more. A release waits for its end.
 func (s *step) abandonAsk() {
-	if _, asks := s.under().(Ask); asks {
-		s.abandon()
-		s.do(Cancel{})
+	if w, works := s.State.(Working); works && w.Then != Release {
+		if _, asks := w.Job.(Ask); asks {
+			s.abandon()
+			s.do(Cancel{})
+		}
 	}
 }
 
@@ -149,8 +151,11 @@ func (s *step) take(in Input) {
 		s.Replays.Seen++
 		s.Replays.Commands = CommandsOpen
 	case Drain:
-		s.abandonAsk()
-		if s.under() != nil {
+		switch s.under().(type) {
+		case nil:
+		case Ask:
+			s.do(Cancel{}) // the lease is released when the user's code has ended
+		default:
 			s.do(Yield{})
 		}
 		s.after(Release)

@@ -53,8 +53,8 @@ func (c *Call) End() (err error, abandoned bool) {
 	}
 }
 
-// Ask calls fn with a context that ends after limit, and returns its answer. A function that has not returned then is left to
-// itself, and Ask returns an error.
+// Ask calls fn with a context that ends after limit, and returns its answer. If the context ends first Ask returns an error, after
+// the function has returned. One that does not return within Grace is left to itself.
 func Ask[T any](ctx context.Context, limit time.Duration, fn func(ctx context.Context) T) (T, error) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
@@ -67,6 +67,7 @@ func Ask[T any](ctx context.Context, limit time.Duration, fn func(ctx context.Co
 	case <-call.done:
 		return answer, call.err
 	case <-ctx.Done():
+		_, _ = call.End()
 		return none, fmt.Errorf("no answer within %v: %w", limit, context.Cause(ctx))
 	}
 }
