@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
@@ -26,18 +27,22 @@ func afterConnect(sql string) func(*pgxpool.Config) {
 	}
 }
 
+// roles is held while roles are made: they belong to the whole server, and tests that run beside each other make the same.
+var roles sync.Mutex
+
 // withRoles makes a database whose roles millrace_app and millrace_owner, who is in it, may create schemas and tables.
 func withRoles(t testing.TB) (dsn string) {
 	t.Helper()
 	dsn = pgtest.Database(t)
 	host := openStore(t, dsn, Options{})
+	roles.Lock()
+	defer roles.Unlock()
 	mustExec(t, host, `do $$ begin
 		if to_regrole('millrace_owner') is null then create role millrace_owner; end if;
 		if to_regrole('millrace_app') is null then create role millrace_app; end if;
 		grant millrace_owner to millrace_app;
 		execute format('grant create on database %I to millrace_app, millrace_owner', current_database());
-		grant create on schema public to millrace_app, millrace_owner;
-		exception when duplicate_object or unique_violation then null; end $$`)
+		grant create on schema public to millrace_app, millrace_owner; end $$`)
 	return dsn
 }
 
@@ -102,10 +107,12 @@ func TestConnectionThatAHookLoweredIsNotRaisedByBatches(t *testing.T) {
 func ofOwner(t testing.TB) (dsn string, login func(*pgxpool.Config)) {
 	t.Helper()
 	dsn = withRoles(t)
-	mustExec(t, openStore(t, dsn, Options{}), `do $$ begin
+	store := openStore(t, dsn, Options{})
+	roles.Lock()
+	defer roles.Unlock()
+	mustExec(t, store, `do $$ begin
 		if to_regrole('millrace_login') is null then create role millrace_login login noinherit password 'secret'; end if;
-		grant millrace_owner to millrace_login;
-		exception when duplicate_object or unique_violation then null; end $$`)
+		grant millrace_owner to millrace_login; end $$`)
 	return dsn, func(config *pgxpool.Config) {
 		config.ConnConfig.User, config.ConnConfig.Password = "millrace_login", "secret"
 	}
