@@ -23,8 +23,9 @@ type Config struct {
 	// HeartbeatInterval is the time between the heartbeats that keep this node's leases. At most a third of LeaseDuration, so that
 	// two may be lost. Default 1 s.
 	HeartbeatInterval time.Duration
-	// LeaseDuration is how long leases outlive the last heartbeat, and so how soon other processes take over from one that was cut
-	// off or frozen. Default 5 s. With far less, a pause of the process or of the server moves leases.
+	// LeaseDuration is how long a lease is valid after the last heartbeat of its owner. When it has passed, other processes take over
+	// from a process that was cut off or frozen. Default 5 s. If it is much shorter, a pause of the process or of the server moves
+	// leases.
 	LeaseDuration time.Duration
 	// FailureDetection is within what time the death of another process is noticed by its session lock. From 20 ms to
 	// LeaseDuration. Default 1 s, or LeaseDuration if that is shorter. Half of it doubles how often each node checks the others.

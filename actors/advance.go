@@ -26,7 +26,7 @@ type request struct {
 	op      int
 }
 
-// flushDue is sent when the gathered checkpoints are to be advanced.
+// flushDue is sent when the node should advance the gathered checkpoints.
 type flushDue struct{}
 
 // moved is the result of advancing checkpoints. A projection whose row is not among rows reads its lease.

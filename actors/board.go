@@ -51,7 +51,7 @@ type ProjectionEntry struct {
 	Changed time.Time
 }
 
-// Working reports whether the projection has work to do or work under way. One that waits for a slot does not count.
+// Working reports whether the projection has events to apply, or a job in progress. A job that waits for a slot does not count.
 func (e ProjectionEntry) Working() bool {
 	runs := e.State == Live || e.State == CatchUp || e.State == Starting
 	return !e.Queued && (!e.Busy.IsZero() || runs && e.Position < e.Mark)

@@ -24,7 +24,7 @@ func (w *worker) command(ctx context.Context, r machine.Replaying) machine.Resul
 	}
 }
 
-// commandStep takes one step and returns the one that follows.
+// commandStep does one step of a command and returns the next step.
 func (w *worker) commandStep(ctx context.Context, r machine.Replaying, step machine.ReplayStep) (next machine.Replaying, following machine.ReplayStep, err error) {
 	store := w.deps.Store
 	switch s := step.(type) {

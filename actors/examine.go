@@ -43,16 +43,16 @@ func (w *worker) examine(ctx context.Context, err error) finding {
 		}
 	}
 	// While our own server is away, nothing is known of what the handler depends on.
-	return finding{fault: &fault, outage: !fault.Unreachable && w.outage(ctx, err)}
+	return finding{fault: &fault, outage: !fault.Unreachable && w.outage(ctx, &fault)}
 }
 
-// outage reports whether a batch failed because of what its handler depends on, and of no event. It asks the user's IsOutage.
-func (w *worker) outage(ctx context.Context, err error) bool {
+// outage reports whether a batch failed with fault because of what its handler depends on, and of no event. It asks the user's
+// IsOutage.
+func (w *worker) outage(ctx context.Context, fault *engine.Fault) bool {
 	isOutage := w.def.Breaker.IsOutage
 	if isOutage == nil {
 		return false
 	}
-	fault := w.deps.Store.Classify(err)
 	if fault.Class != engine.HandlerFault && !fault.Returned {
 		return false // its own transaction failed
 	}
@@ -71,7 +71,7 @@ func (w *worker) outage(ctx context.Context, err error) bool {
 // those after it.
 const askTime = 5 * time.Second
 
-// ask asks the user what is to be done about a failure.
+// ask calls the user's FailureHandler and returns its answer.
 func (w *worker) ask(ctx context.Context, f projection.Failure) machine.Result {
 	action, err := usercode.Ask(ctx, askTime, func(ctx context.Context) projection.Action { return w.def.FailureHandler(ctx, f) })
 	if err == nil && !engine.KnownAction(action) {

@@ -19,7 +19,7 @@ const (
 	releaseRetries = 2
 )
 
-// carryOut tells the supervisor what the table decided, and releases what is ready for it.
+// carryOut sends the table's decisions to the supervisor, and releases the leases whose projections are at rest.
 func (n *node) carryOut(ctx actor.Context, effects []ownership.Effect) {
 	for _, e := range effects {
 		switch e.Action {
@@ -65,7 +65,7 @@ func (n *node) release(ctx actor.Context) {
 	})
 }
 
-// released takes in how a release ended. Whether one that failed did it after all is known when the leases are read anew.
+// released handles the result of a release. A release that failed may have been committed: the next read of the leases shows it.
 func (n *node) released(ctx actor.Context, msg *released) {
 	n.carryOut(ctx, n.table.Released(msg.advances, msg.err))
 	if msg.err != nil {
@@ -82,7 +82,7 @@ func (n *node) lost(ctx actor.Context, msg *messages.LeaseLost) {
 	n.reconcile(ctx)
 }
 
-// releaseAll claims nothing any more, and tells the others that they have this node's share.
+// releaseAll stops claiming, releases all leases, and notifies the other nodes, which take over this node's share.
 func (n *node) releaseAll(ctx actor.Context) {
 	n.carryOut(ctx, n.table.Close())
 	n.env.run(ctx.Self(), n.env.Timing.QueryTimeout, func(ctx context.Context) any {

@@ -156,5 +156,5 @@ func (n *node) jittered(d time.Duration) time.Duration {
 	return d - time.Duration(rand.Int64N(int64(d)/5+1))
 }
 
-// over tells that work has ended that has nothing to say.
+// over is sent when work without a result has ended.
 type over struct{}

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// prober finds out whether the server works, by a probe on another connection than the one that met a fault. One probe runs
-// at a time, and all callers share its result. A result is fresh: its probe began after the call.
+// prober checks whether the server works. A probe uses a different connection from the one that met the fault. One probe runs at
+// a time, and all callers share its result. The probe of a result always began after the call.
 type prober struct {
 	mu sync.Mutex
 	// running is the probe under way, next the one that begins after it; nil where there is none.

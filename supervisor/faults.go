@@ -72,8 +72,7 @@ func (b *boss) tryAgain(c *child) {
 	b.resumeIn(c, faultDelay(c.faults))
 }
 
-// resumeIn ends a child's wait after a delay. It has one timer: what is left of an earlier wait would end this one too soon,
-// and each that somebody cut short would add to the tries from then on.
+// resumeIn ends a child's wait after a delay. It stops the timer of an earlier wait, which would end this one too soon.
 func (b *boss) resumeIn(c *child, delay time.Duration) {
 	c.wentOn()
 	if c.pid != nil {

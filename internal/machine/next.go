@@ -64,12 +64,8 @@ func (s *step) waitsForServer() bool {
 		if s.now.Before(st.Until) {
 			return true
 		}
-	case EventWait:
-		if s.now.Before(st.Until) {
-			return false
-		}
-	case Misconfigured:
-		if s.now.Before(st.Until) {
+	case EventWait, Misconfigured:
+		if s.now.Before(until(st)) {
 			return false
 		}
 	case Halted:
