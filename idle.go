@@ -49,7 +49,7 @@ func (r *Runtime) heads(ctx context.Context, tenants []string) (engine.Heads, er
 // and none about projections that run on this node.
 type idleWait struct {
 	runtime *Runtime
-	env     *actors.Deps
+	deps    *actors.Deps
 	heads   map[string]int64
 	// pending has the projections that have not reached their heads; true means that their rows have been read once.
 	pending map[ProjectionID]bool
@@ -82,7 +82,7 @@ func (w *idleWait) wait(ctx context.Context) error {
 func (w *idleWait) onBoard() (ask []string, here []ProjectionID, err error) {
 	asked := make(map[string]bool)
 	for id, checked := range w.pending {
-		answer, final := w.env.Registry.Reached(id, w.heads[id.Tenant])
+		answer, final := w.deps.Registry.Reached(id, w.heads[id.Tenant])
 		switch {
 		case !checked, errors.Is(answer, actors.ErrNotHere):
 			asked[id.Tenant] = true
@@ -104,7 +104,7 @@ func (w *idleWait) onBoard() (ask []string, here []ProjectionID, err error) {
 }
 
 func (w *idleWait) halted(id ProjectionID) bool {
-	entry, _ := w.env.Registry.Get(id)
+	entry, _ := w.deps.Registry.Get(id)
 	return entry.Halted
 }
 
@@ -116,7 +116,7 @@ func (w *idleWait) failed(id ProjectionID, err error) error {
 func (w *idleWait) inDatabase(ctx context.Context, tenants []string) error {
 	ctx, cancel := context.WithTimeout(ctx, w.runtime.config.QueryTimeout)
 	defer cancel()
-	release, err := w.env.Limiter.Read(ctx)
+	release, err := w.deps.Limiter.Read(ctx)
 	if err != nil {
 		return err
 	}
@@ -165,7 +165,7 @@ func (w *idleWait) judge(row engine.ProjectionRow, now map[string]int64, checked
 		return true, nil
 	}
 	switch head, read := now[row.ID.Tenant]; {
-	case !row.Wanted.Runs():
+	case !row.Desired.Runs():
 		return false, projection.ErrPaused
 	case row.Halted, row.Failed != "" && row.OwnerAlive && !done:
 		return false, fmt.Errorf("%w: %s", projection.ErrFailed, row.Failed)
@@ -180,7 +180,7 @@ func (w *idleWait) pause(ctx context.Context, here []ProjectionID, delay time.Du
 	round, cancel := context.WithTimeout(ctx, delay)
 	defer cancel()
 	for _, id := range here {
-		if err := w.env.Registry.WaitFor(round, id, w.heads[id.Tenant]); err != nil && round.Err() == nil {
+		if err := w.deps.Registry.WaitFor(round, id, w.heads[id.Tenant]); err != nil && round.Err() == nil {
 			return nil // it is looked at in the next round
 		}
 	}

@@ -77,7 +77,7 @@ func TestPauseThatIsTakenBackSaysSo(t *testing.T) {
 	go func() { paused <- rt.Pause(b.ctx, id) }()
 	b.eventually("it is paused", func() bool {
 		var wanted string
-		err := b.store.Pool().QueryRow(b.ctx, "select wanted from millrace.projections").Scan(&wanted)
+		err := b.store.Pool().QueryRow(b.ctx, "select desired_state from millrace.projections").Scan(&wanted)
 		return err == nil && wanted == "pause"
 	})
 	if err := rt.Resume(b.ctx, id); err != nil {

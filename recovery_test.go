@@ -113,7 +113,7 @@ func TestOrderlyEndIsNotTakenForTheDeathOfItsProcess(t *testing.T) {
 		go func() { ended <- rt.Run(ctx) }()
 		b.eventually("the handler is called", func() bool {
 			var deaths int
-			err := b.store.Pool().QueryRow(b.ctx, "select deaths from millrace.projections").Scan(&deaths)
+			err := b.store.Pool().QueryRow(b.ctx, "select crash_attempts from millrace.projections").Scan(&deaths)
 			return (err == nil || errors.Is(err, pgx.ErrNoRows)) && (deaths == 1 || i == 0 && b.status(rt, "p").Owner != "")
 		})
 		cancel()
@@ -121,11 +121,11 @@ func TestOrderlyEndIsNotTakenForTheDeathOfItsProcess(t *testing.T) {
 			t.Fatal(err)
 		}
 		var deaths int
-		if err := b.store.Pool().QueryRow(b.ctx, "select deaths from millrace.projections").Scan(&deaths); err != nil || deaths != 0 {
+		if err := b.store.Pool().QueryRow(b.ctx, "select crash_attempts from millrace.projections").Scan(&deaths); err != nil || deaths != 0 {
 			t.Fatalf("after %d orderly ends: %d deaths, %v", i+1, deaths, err)
 		}
 		if i == 0 {
-			b.exec("update millrace.leases set unclean = 3")
+			b.exec("update millrace.leases set crash_count = 3")
 		}
 	}
 	if letters := b.letters("p"); len(letters) > 0 {

@@ -27,7 +27,7 @@ type Runtime struct {
 
 	mu          sync.Mutex
 	definitions map[string]*engine.Definition
-	env         *actors.Deps // nil while it does not run
+	deps        *actors.Deps // nil while it does not run
 }
 
 // New returns a runtime. It does nothing before Run.
@@ -52,7 +52,7 @@ func New(config Config) (*Runtime, error) {
 func (r *Runtime) Register(projections ...Projection) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.env != nil {
+	if r.deps != nil {
 		return errors.New("register: the runtime runs already")
 	}
 	definitions := maps.Clone(r.definitions)
@@ -109,7 +109,7 @@ func (r *Runtime) RunUntilIdle(ctx context.Context) (Status, error) {
 	}
 	var status Status
 	err = r.run(ctx, func(ctx context.Context) error {
-		w := idleWait{runtime: r, env: r.running(), heads: heads.Positions, pending: make(map[ProjectionID]bool)}
+		w := idleWait{runtime: r, deps: r.running(), heads: heads.Positions, pending: make(map[ProjectionID]bool)}
 		for _, tenant := range tenants {
 			for name := range r.definitions {
 				w.pending[ProjectionID{Tenant: tenant, Name: name}] = false
@@ -133,17 +133,17 @@ func (r *Runtime) run(ctx context.Context, while func(ctx context.Context) error
 	if _, err := r.tenants(ctx); err != nil {
 		return fmt.Errorf("run: %w", err)
 	}
-	env, err := r.start()
+	deps, err := r.start()
 	if err != nil {
 		return fmt.Errorf("run: %w", err)
 	}
 	defer r.ended()
-	defer r.store.OnWake(env.Feeds.Wake)()
-	boss, err := supervisor.Start(env)
+	defer r.store.OnWake(deps.Feeds.Wake)()
+	sup, err := supervisor.Start(deps)
 	if err != nil {
 		return fmt.Errorf("run: %w", err)
 	}
-	r.config.Logger.Info("runtime started", zap.String("node", env.Node.ID), zap.Strings("projections", env.Node.Projections))
+	r.config.Logger.Info("runtime started", zap.String("node", deps.Node.ID), zap.Strings("projections", deps.Node.Projections))
 
 	running, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -151,17 +151,17 @@ func (r *Runtime) run(ctx context.Context, while func(ctx context.Context) error
 	go func() { ended <- while(running) }()
 	select {
 	case err = <-ended:
-	case <-boss.Done():
+	case <-sup.Done():
 		cancel()
 		<-ended
-		env.Wait()
-		return fmt.Errorf("run: %w", boss.Err())
+		deps.Wait()
+		return fmt.Errorf("run: %w", sup.Err())
 	}
-	if stopErr := r.stop(ctx, boss); err == nil {
+	if stopErr := r.stop(ctx, sup); err == nil {
 		err = stopErr
 	}
-	env.Wait()
-	r.config.Logger.Info("runtime ended", zap.String("node", env.Node.ID))
+	deps.Wait()
+	r.config.Logger.Info("runtime ended", zap.String("node", deps.Node.ID))
 	if err != nil {
 		return fmt.Errorf("run: %w", err)
 	}
@@ -169,11 +169,11 @@ func (r *Runtime) run(ctx context.Context, while func(ctx context.Context) error
 }
 
 // stop ends the actors. What is past the grace period and the time that a handler has to return is not waited for.
-func (r *Runtime) stop(ctx context.Context, boss *supervisor.Supervisor) error {
+func (r *Runtime) stop(ctx context.Context, sup *supervisor.Supervisor) error {
 	const afterGrace = 20 * time.Second
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), r.config.GracePeriod+afterGrace)
 	defer cancel()
-	return boss.Stop(ctx, r.config.GracePeriod)
+	return sup.Stop(ctx, r.config.GracePeriod)
 }
 
 // start makes what the actors of one run share.
@@ -181,7 +181,7 @@ func (r *Runtime) start() (*actors.Deps, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	switch {
-	case r.env != nil:
+	case r.deps != nil:
 		return nil, errors.New("the runtime runs already")
 	case len(r.definitions) == 0:
 		return nil, errors.New("no projection is registered")
@@ -192,7 +192,7 @@ func (r *Runtime) start() (*actors.Deps, error) {
 	}
 	slices.Sort(names)
 	c := r.config
-	env := &actors.Deps{
+	deps := &actors.Deps{
 		System: actors.NewSystem(c.Logger),
 		Store:  r.store,
 		Log:    c.Logger,
@@ -206,36 +206,36 @@ func (r *Runtime) start() (*actors.Deps, error) {
 		Limiter:     actors.NewLimiter(r.store.Connections(), c.MaxBatches, c.MaxBatchesPerTenant, c.MaxDeliveries),
 		TailBytes:   c.TailMemory,
 	}
-	env.Live()
-	r.env = env
-	return env, nil
+	deps.Live()
+	r.deps = deps
+	return deps, nil
 }
 
 func (r *Runtime) ended() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.env = nil
+	r.deps = nil
 }
 
 // running returns what the actors share, nil while the runtime does not run.
 func (r *Runtime) running() *actors.Deps {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.env
+	return r.deps
 }
 
 // trust is an engine.LeaseDeadline.
 func (r *Runtime) trust() (until time.Time, changed <-chan struct{}) {
-	if env := r.running(); env != nil {
-		return env.Trust()
+	if deps := r.running(); deps != nil {
+		return deps.Trust()
 	}
 	return time.Time{}, nil
 }
 
 // ackSlot waits for a connection's slot for a statement of a delivery.
 func (r *Runtime) ackSlot(ctx context.Context) (release func(), err error) {
-	if env := r.running(); env != nil {
-		return env.Limiter.Ack(ctx)
+	if deps := r.running(); deps != nil {
+		return deps.Limiter.Ack(ctx)
 	}
 	return func() {}, nil
 }
@@ -267,7 +267,7 @@ func (r *Runtime) tenants(ctx context.Context) ([]string, error) {
 // If ctx ends first Pause returns its error, and the projection is paused all the same. If the projection is resumed first
 // Pause returns projection.ErrResumed. A handler must not pause its own projection: Pause would wait for the handler.
 func (r *Runtime) Pause(ctx context.Context, id ProjectionID) error {
-	if err := r.store.SetWanted(ctx, id, engine.WantPause); err != nil {
+	if err := r.store.SetDesiredState(ctx, id, engine.WantPause); err != nil {
 		return err
 	}
 	if err := r.pauseEnded(ctx, id); err != nil {
@@ -295,7 +295,7 @@ func (r *Runtime) pauseEnded(ctx context.Context, id ProjectionID) error {
 // Resume ends a pause: a node claims the lease and goes on. A projection that waits, for its next attempt or for something to be
 // mended, tries at once. One that stopped at an event tries that again, and its attempts are counted anew.
 func (r *Runtime) Resume(ctx context.Context, id ProjectionID) error {
-	return r.store.SetWanted(ctx, id, engine.WantRun)
+	return r.store.SetDesiredState(ctx, id, engine.WantRun)
 }
 
 // WaitFor returns when the projection has handled, parked or skipped all events up to position that it selects, on whatever node
@@ -316,8 +316,8 @@ func (r *Runtime) WaitFor(ctx context.Context, id ProjectionID, position int64) 
 
 func (r *Runtime) waitFor(ctx context.Context, id ProjectionID, position int64) error {
 	for delays := backoff.New(10*time.Millisecond, 250*time.Millisecond); ; {
-		if env := r.running(); env != nil {
-			if err := env.Registry.WaitFor(ctx, id, position); !errors.Is(err, actors.ErrNotHere) && !r.resumed(ctx, env, id, err) {
+		if deps := r.running(); deps != nil {
+			if err := deps.Registry.WaitFor(ctx, id, position); !errors.Is(err, actors.ErrNotHere) && !r.resumed(ctx, deps, id, err) {
 				return err
 			}
 		}
@@ -335,7 +335,7 @@ func (r *Runtime) waitFor(ctx context.Context, id ProjectionID, position int64) 
 			return err
 		case err == nil && row.Checkpoint >= position:
 			return nil
-		case err == nil && !row.Wanted.Runs():
+		case err == nil && !row.Desired.Runs():
 			return projection.ErrPaused
 		case err == nil && row.Failed != "" && (row.OwnerAlive || row.Halted):
 			return fmt.Errorf("%w: %s", projection.ErrFailed, row.Failed)
@@ -347,13 +347,13 @@ func (r *Runtime) waitFor(ctx context.Context, id ProjectionID, position int64) 
 }
 
 // resumed reports whether a projection was resumed that on this node still waits at an event: the notice is under way.
-func (r *Runtime) resumed(ctx context.Context, env *actors.Deps, id ProjectionID, answer error) bool {
-	entry, _ := env.Registry.Get(id)
+func (r *Runtime) resumed(ctx context.Context, deps *actors.Deps, id ProjectionID, answer error) bool {
+	entry, _ := deps.Registry.Get(id)
 	if !errors.Is(answer, projection.ErrFailed) || !entry.Halted {
 		return false
 	}
 	row, err := r.row(ctx, id)
-	return err == nil && row.Wanted.Runs() && !row.Halted
+	return err == nil && row.Desired.Runs() && !row.Halted
 }
 
 // knows tells whether the projection is one of this runtime's, wherever it runs.

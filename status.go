@@ -100,7 +100,7 @@ type SnapshotStatus struct {
 type NodeStatus struct {
 	ID string
 	// Alive reports that its heartbeat has not expired. Leaving reports that it is releasing its leases.
-	Alive, Leaving bool
+	Alive, Draining bool
 	// Leases is how many leases it holds.
 	Leases int
 	// Registered are the names of the projections that it can run. Tenants are the tenants for which it runs them; none means all.
@@ -196,10 +196,10 @@ func (r *Runtime) Status(ctx context.Context) (Status, error) {
 	status.OldestSnapshot = SnapshotStatus(oldest)
 	local := map[ProjectionID]actors.ProjectionEntry{}
 	feeds := map[string]actors.FeedEntry{}
-	if env := r.running(); env != nil {
-		status.Node, status.Stuck = env.Node.ID, env.Registry.Stuck()
-		status.Session = sessionStatus(env.Registry.Session())
-		local, feeds = env.Registry.All(), env.Registry.Feeds()
+	if deps := r.running(); deps != nil {
+		status.Node, status.Stuck = deps.Node.ID, deps.Registry.Stuck()
+		status.Session = sessionStatus(deps.Registry.Session())
+		local, feeds = deps.Registry.All(), deps.Registry.Feeds()
 	}
 	for _, t := range tenants {
 		status.Tenants = append(status.Tenants, r.tenantStatus(ctx, t, feeds[t], heads))
@@ -245,7 +245,7 @@ func (r *Runtime) nodes(ctx context.Context) ([]NodeStatus, error) {
 	}
 	nodes := make([]NodeStatus, len(rows))
 	for i, n := range rows {
-		nodes[i] = NodeStatus{ID: n.ID, Alive: n.Alive, Leaving: n.Leaving, Leases: n.Leases, Registered: n.Projections, Tenants: n.Tenants,
+		nodes[i] = NodeStatus{ID: n.ID, Alive: n.Alive, Draining: n.Draining, Leases: n.Leases, Registered: n.Projections, Tenants: n.Tenants,
 			StartedAt: n.StartedAt, Silent: n.Silent}
 	}
 	return nodes, nil
@@ -271,7 +271,7 @@ func projectionStatus(row engine.ProjectionRow, head int64, entry actors.Project
 		if entry.Reason != nil {
 			s.Reason = entry.Reason.Error()
 		}
-	case !row.Wanted.Runs():
+	case !row.Desired.Runs():
 		s.State = StatePaused
 	case row.Halted:
 		s.State, s.Reason, s.NotOwned = StateFailed, row.Failed, row.NotOwned

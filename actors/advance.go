@@ -38,7 +38,7 @@ type moved struct {
 func (n *node) advance(ctx actor.Context, msg *messages.AdvanceRequest) {
 	n.advances.requests = append(n.advances.requests, request{ctx.Sender(), msg.Advance, msg.Op})
 	if n.advances.timer == nil && !n.advances.moving {
-		n.advances.timer = n.env.after(gather, ctx.Self(), &flushDue{})
+		n.advances.timer = n.deps.after(gather, ctx.Self(), &flushDue{})
 	}
 }
 
@@ -52,9 +52,9 @@ func (n *node) move(ctx actor.Context) {
 	a.moving = true
 	requests := a.requests
 	a.requests = nil
-	n.env.run(ctx.Self(), n.env.Timing.QueryTimeout, func(ctx context.Context) any {
+	n.deps.run(ctx.Self(), n.deps.Timing.QueryTimeout, func(ctx context.Context) any {
 		result := &moved{requests: requests}
-		release, err := n.env.Limiter.read(ctx)
+		release, err := n.deps.Limiter.read(ctx)
 		if err != nil {
 			return result
 		}
@@ -63,7 +63,7 @@ func (n *node) move(ctx actor.Context) {
 		for i, r := range requests {
 			advances[i] = r.advance
 		}
-		result.rows, _ = n.env.Store.Advance(ctx, advances)
+		result.rows, _ = n.deps.Store.Advance(ctx, advances)
 		return result
 	})
 }

@@ -53,7 +53,7 @@ func depend(t *testing.T, answer error) *dependent {
 	d := &dependent{outside: o, store: &forgetful{memory: o.store, told: make(chan projection.Failure, 10), answer: answer},
 		batches: make(chan int, 10), ends: make(chan error, 10)}
 	o.store.events = envelopes(9)
-	o.env.Store = d.store
+	o.deps.Store = d.store
 	o.def.Breaker = engine.BreakerDefaults(projection.BreakerPolicy{IsOutage: func(err error) bool { return errors.Is(err, errDown) }, Failures: 1})
 	o.def.Apply = func(ctx context.Context, _ engine.Lease, batch engine.Batch) error {
 		d.batches <- len(batch.Events)

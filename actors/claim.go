@@ -68,20 +68,20 @@ type claimed struct {
 func (n *node) reconcile(ctx actor.Context) {
 	c := &n.claims
 	// Whatever becomes of this one, another follows.
-	n.later(ctx, n.jittered(n.env.Timing.Reconcile))
+	n.later(ctx, n.jittered(n.deps.Timing.Reconcile))
 	if c.busy {
 		c.again = true
 		return
 	}
 	// A node whose own heartbeat ran out would claim its own leases.
-	if !n.session.up || n.table.Closing() || !n.env.Trusted() {
+	if !n.session.up || n.table.Closing() || !n.deps.Trusted() {
 		n.probe(ctx)
 		return
 	}
 	c.busy, c.again, c.last = true, false, time.Now()
 	known := n.tenants.ensured
 	result := &found{judge: time.Now().After(n.session.trustHeartbeats), ensured: ensured{in: n.tenants.in, slice: n.tenants.slice}}
-	n.env.run(ctx.Self(), n.env.Timing.QueryTimeout, func(ctx context.Context) any {
+	n.deps.run(ctx.Self(), n.deps.Timing.QueryTimeout, func(ctx context.Context) any {
 		// The projections that have their rows run, whether or not rows are added.
 		result.ensured.err = n.ensure(ctx, known, &result.ensured)
 		result.free, result.err = n.lookForFree(ctx, result.judge)
@@ -90,12 +90,12 @@ func (n *node) reconcile(ctx actor.Context) {
 }
 
 func (n *node) lookForFree(ctx context.Context, judge bool) ([]engine.LeaseRef, error) {
-	release, err := n.env.Limiter.read(ctx)
+	release, err := n.deps.Limiter.read(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer release()
-	return n.env.Store.Free(ctx, n.env.Node, judge)
+	return n.deps.Store.Free(ctx, n.deps.Node, judge)
 }
 
 // soon reconciles at once, unless that was done just now: notices may come thick.
@@ -109,7 +109,7 @@ func (n *node) soon(ctx actor.Context) {
 
 func (n *node) later(ctx actor.Context, d time.Duration) {
 	stopTimer(n.claims.timer)
-	n.claims.timer = n.env.after(d, ctx.Self(), &reconcileDue{})
+	n.claims.timer = n.deps.after(d, ctx.Self(), &reconcileDue{})
 }
 
 // reconcileDue is sent when it is time to look for free leases.
@@ -133,7 +133,7 @@ func (n *node) found(ctx actor.Context, msg *found) {
 		return phase == ownership.Running || phase == ownership.Draining // it was lost, or this node counts as dead just now
 	})
 	if n.table.Closing() || !p.balance && !p.read && !p.orders {
-		n.env.Registry.well(true)
+		n.deps.Registry.well(true)
 		n.searched(ctx, &claimed{plan: p})
 		return
 	}
@@ -143,13 +143,13 @@ func (n *node) found(ctx actor.Context, msg *found) {
 		n.table.BeginRead()
 	}
 	if p.balance {
-		self := engine.Member{ID: n.env.Node.ID, Projections: n.env.Node.Projections, Tenants: n.env.Node.Tenants}
+		self := engine.Member{ID: n.deps.Node.ID, Projections: n.deps.Node.Projections, Tenants: n.deps.Node.Tenants}
 		p.members, p.keeps = append([]engine.Member{self}, n.session.neighbours...), n.table.Keeps()
 	}
-	n.env.run(ctx.Self(), n.env.Timing.QueryTimeout, func(ctx context.Context) any {
+	n.deps.run(ctx.Self(), n.deps.Timing.QueryTimeout, func(ctx context.Context) any {
 		result := &claimed{plan: p}
 		if result.err = n.claim(ctx, result); result.err == nil {
-			n.env.Registry.well(true)
+			n.deps.Registry.well(true)
 		}
 		return result
 	})
@@ -157,8 +157,8 @@ func (n *node) found(ctx actor.Context, msg *found) {
 
 // claim claims what the balance says, and reads what the plan asks for.
 func (n *node) claim(ctx context.Context, r *claimed) error {
-	store, node, p := n.env.Store, n.env.Node, r.plan
-	release, err := n.env.Limiter.read(ctx)
+	store, node, p := n.deps.Store, n.deps.Node, r.plan
+	release, err := n.deps.Limiter.read(ctx)
 	if err != nil {
 		return err
 	}
@@ -184,7 +184,7 @@ func (n *node) claim(ctx context.Context, r *claimed) error {
 		r.read = true
 	}
 	if p.orders {
-		r.orders, err = store.Wanted(ctx, node, nil)
+		r.orders, err = store.Orders(ctx, node, nil)
 	}
 	return err
 }
@@ -241,10 +241,10 @@ func (n *node) searched(ctx actor.Context, msg *claimed) {
 		n.ping(ctx)
 		c.resync, c.rebalance, c.revalidate = 0, c.rebalance || msg.plan.rebalance, c.revalidate || msg.plan.revalidate
 		n.log.Warn("claiming leases failed, retrying", zap.Error(err))
-		n.env.Registry.publishSession(func(e *SessionEntry) { e.ClaimErr = err })
+		n.deps.Registry.publishSession(func(e *SessionEntry) { e.ClaimErr = err })
 		return
 	}
-	n.env.Registry.publishSession(func(e *SessionEntry) { e.ClaimErr, e.Claims = nil, e.Claims+1 })
+	n.deps.Registry.publishSession(func(e *SessionEntry) { e.ClaimErr, e.Claims = nil, e.Claims+1 })
 	switch {
 	case c.again, msg.plan.found.ensured.more:
 		n.reconcile(ctx)
@@ -255,7 +255,7 @@ func (n *node) searched(ctx actor.Context, msg *claimed) {
 
 // probe looks whether the pool works again where it did not: the heartbeats wait for that.
 func (n *node) probe(ctx actor.Context) {
-	if !n.env.Registry.unwell(0) {
+	if !n.deps.Registry.unwell(0) {
 		return
 	}
 	n.ping(ctx)
@@ -263,8 +263,8 @@ func (n *node) probe(ctx actor.Context) {
 
 // ping tries the pool. A wait for a slot, or a slow statement, does not show whether the pool works.
 func (n *node) ping(ctx actor.Context) {
-	n.env.run(ctx.Self(), n.env.Timing.QueryTimeout, func(ctx context.Context) any {
-		n.env.Registry.well(n.env.Store.Ping(ctx) == nil)
+	n.deps.run(ctx.Self(), n.deps.Timing.QueryTimeout, func(ctx context.Context) any {
+		n.deps.Registry.well(n.deps.Store.Ping(ctx) == nil)
 		return &over{}
 	})
 }

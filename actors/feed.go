@@ -24,7 +24,7 @@ const (
 // feed follows the end of one tenant's events for all projections of the tenant on this node: it settles once, reads
 // new events once, and hands the same slice to all.
 type feed struct {
-	env    *Deps
+	deps   *Deps
 	tenant string
 	ref    *feedRef
 
@@ -54,9 +54,9 @@ type subscriber struct {
 }
 
 // NewFeed makes the feed of a tenant.
-func NewFeed(env *Deps, tenant string) *actor.Props {
-	log := env.Log.With(zap.String("tenant", tenant))
-	return Props("feed "+tenant, log, &feed{env: env, tenant: tenant, subs: make(map[string]subscriber)})
+func NewFeed(deps *Deps, tenant string) *actor.Props {
+	log := deps.Log.With(zap.String("tenant", tenant))
+	return Props("feed "+tenant, log, &feed{deps: deps, tenant: tenant, subs: make(map[string]subscriber)})
 }
 
 // polled is what a poll posts back.
@@ -75,29 +75,29 @@ type (
 
 func (f *feed) Start(ctx actor.Context) {
 	self := ctx.Self()
-	f.share.giveWay = func() { f.env.System.Root.Send(self, &giveWay{}) }
+	f.share.giveWay = func() { f.deps.System.Root.Send(self, &giveWay{}) }
 	f.tail = f.newTail()
-	f.ref = f.env.Feeds.add(f.tenant, ctx.Self())
-	f.env.Registry.publishFeed(f.tenant, func(e *FeedEntry) { *e = FeedEntry{} })
+	f.ref = f.deps.Feeds.add(f.tenant, ctx.Self())
+	f.deps.Registry.publishFeed(f.tenant, func(e *FeedEntry) { *e = FeedEntry{} })
 	f.poll(ctx)
 }
 
 // newTail makes a tail that takes a slot for each of its reads, and none while it waits for others.
 func (f *feed) newTail() engine.Tail {
-	tail := f.env.Store.Tail(f.tenant)
-	tail.ReadWithin(f.env.Limiter.read)
+	tail := f.deps.Store.Tail(f.tenant)
+	tail.ReadWithin(f.deps.Limiter.read)
 	return tail
 }
 
 func (f *feed) Stop(actor.Context) {
-	f.env.Feeds.remove(f.tenant, f.ref)
-	f.env.Registry.withdrawFeed(f.tenant)
+	f.deps.Feeds.remove(f.tenant, f.ref)
+	f.deps.Registry.withdrawFeed(f.tenant)
 	if f.cancel != nil {
 		f.cancel()
 	}
 	stopTimer(f.again)
 	stopTimer(f.age)
-	f.env.windows.use(&f.share, 0)
+	f.deps.windows.use(&f.share, 0)
 }
 
 func stopTimer(t *time.Timer) {
@@ -131,7 +131,7 @@ func (f *feed) Handle(ctx actor.Context, msg any) {
 		f.polled(ctx, msg)
 	case *windowDue:
 		f.age = nil
-		f.shrink(ctx, f.window.readBefore(time.Now().Add(-f.env.windowAge)))
+		f.shrink(ctx, f.window.readBefore(time.Now().Add(-f.deps.windowAge)))
 	case *giveWay:
 		f.shrink(ctx, f.window.passed(f.window.mark))
 	}
@@ -145,7 +145,7 @@ func (f *feed) drop(ctx actor.Context) {
 	f.tail, f.polling = f.newTail(), false
 	f.forget()
 	f.op++
-	f.env.Registry.publishFeed(f.tenant, func(e *FeedEntry) { e.Busy = time.Time{} })
+	f.deps.Registry.publishFeed(f.tenant, func(e *FeedEntry) { e.Busy = time.Time{} })
 	// TailDropped takes the same path as the events that were sent before, so it arrives after them.
 	for _, sub := range f.subs {
 		ctx.Send(sub.pid, &messages.TailDropped{})
@@ -172,8 +172,8 @@ func (f *feed) poll(ctx actor.Context) {
 	f.polling, f.wanted = true, false
 	f.op++
 	tail, op := f.tail, f.op
-	f.env.Registry.publishFeed(f.tenant, func(e *FeedEntry) { e.Busy = time.Now() })
-	f.cancel = f.env.run(ctx.Self(), f.env.Timing.QueryTimeout, func(ctx context.Context) any {
+	f.deps.Registry.publishFeed(f.tenant, func(e *FeedEntry) { e.Busy = time.Now() })
+	f.cancel = f.deps.run(ctx.Self(), f.deps.Timing.QueryTimeout, func(ctx context.Context) any {
 		update, err := tail.Poll(ctx)
 		return &polled{op: op, update: update, err: err}
 	})
@@ -193,7 +193,7 @@ func (f *feed) polled(ctx actor.Context, msg *polled) {
 		ctx.Request(ctx.Parent(), &messages.Recovered{})
 	}
 	u := msg.update
-	f.env.Registry.publishFeed(f.tenant, func(e *FeedEntry) { *e = FeedEntry{Mark: u.Mark, Held: u.Held} })
+	f.deps.Registry.publishFeed(f.tenant, func(e *FeedEntry) { *e = FeedEntry{Mark: u.Mark, Held: u.Held} })
 	if u.Mark > f.window.mark || !f.known || u.Incarnation != f.incarnation {
 		f.extend(ctx, u)
 		advanced := f.tailAdvanced()
@@ -207,7 +207,7 @@ func (f *feed) polled(ctx actor.Context, msg *polled) {
 	case u.More, f.wanted:
 		f.poll(ctx)
 	case u.Again > 0:
-		f.again = f.env.after(u.Again, ctx.Self(), &messages.Wake{})
+		f.again = f.deps.after(u.Again, ctx.Self(), &messages.Wake{})
 	}
 }
 
@@ -254,13 +254,13 @@ func (f *feed) shrink(ctx actor.Context, smaller bool) {
 
 // keep accounts for the window's memory, and schedules its release.
 func (f *feed) keep(ctx actor.Context) {
-	f.env.windows.use(&f.share, f.window.size())
+	f.deps.windows.use(&f.share, f.window.size())
 	switch {
 	case len(f.window.pages) == 0:
 		stopTimer(f.age)
 		f.age = nil
 	case f.age == nil:
-		f.age = f.env.after(time.Until(f.window.pages[0].read.Add(f.env.windowAge)), ctx.Self(), &windowDue{})
+		f.age = f.deps.after(time.Until(f.window.pages[0].read.Add(f.deps.windowAge)), ctx.Self(), &windowDue{})
 	}
 }
 
@@ -270,8 +270,8 @@ func (f *feed) tailAdvanced() *messages.TailAdvanced {
 
 func (f *feed) failed(ctx actor.Context, err error) {
 	f.waiting, f.faulted = true, true
-	fault := f.env.Store.Classify(err)
-	f.env.Registry.publishFeed(f.tenant, func(e *FeedEntry) { *e = FeedEntry{Mark: f.window.mark, Err: err} })
+	fault := f.deps.Store.Classify(err)
+	f.deps.Registry.publishFeed(f.tenant, func(e *FeedEntry) { *e = FeedEntry{Mark: f.window.mark, Err: err} })
 	if fault.Class == engine.Configuration {
 		for _, sub := range f.subs {
 			ctx.Send(sub.pid, &messages.TailFailed{Err: err})

@@ -43,7 +43,7 @@ func (n *node) poll(ctx actor.Context, msg any) {
 	if _, next := msg.(*pollNext); next && !h.hurry {
 		return
 	} else if !next && len(h.tenants) == 0 {
-		h.tenants = slices.Collect(maps.Keys(n.env.Feeds.marks()))
+		h.tenants = slices.Collect(maps.Keys(n.deps.Feeds.marks()))
 	}
 	n.look(ctx)
 }
@@ -51,23 +51,23 @@ func (n *node) poll(ctx actor.Context, msg any) {
 // look reads the heads of a slice of the tenants. The slices of a round are spread over the interval.
 func (n *node) look(ctx actor.Context) {
 	h := &n.heads
-	marks := n.env.Feeds.marks()
+	marks := n.deps.Feeds.marks()
 	parts := max(1, (len(marks)+pollSlice-1)/pollSlice)
 	stopTimer(h.timer)
-	h.timer = n.env.after(n.env.Timing.Poll/time.Duration(parts), ctx.Self(), &pollDue{})
+	h.timer = n.deps.after(n.deps.Timing.Poll/time.Duration(parts), ctx.Self(), &pollDue{})
 	if h.polling || len(h.tenants) == 0 {
 		return
 	}
 	h.polling = true
 	slice := h.tenants[:min(pollSlice, len(h.tenants))]
 	h.tenants = h.tenants[len(slice):]
-	n.env.run(ctx.Self(), n.env.Timing.QueryTimeout, func(ctx context.Context) any {
-		release, err := n.env.Limiter.read(ctx)
+	n.deps.run(ctx.Self(), n.deps.Timing.QueryTimeout, func(ctx context.Context) any {
+		release, err := n.deps.Limiter.read(ctx)
 		if err != nil {
 			return &looked{err: err}
 		}
 		defer release()
-		heads, err := n.env.Store.Heads(ctx, slice)
+		heads, err := n.deps.Store.Heads(ctx, slice)
 		return &looked{asked: slice, heads: heads, marks: marks, err: err}
 	})
 }
@@ -85,14 +85,14 @@ func (n *node) looked(ctx actor.Context, msg *looked) {
 		n.log.Debug("reading the head of a tenant failed", zap.String("tenant", tenant), zap.Error(err))
 	}
 	n.learned(ctx, msg.heads.Incarnation)
-	n.env.Feeds.compare(msg.heads, msg.marks)
-	n.env.Feeds.wakeMissing(msg.asked, msg.heads)
+	n.deps.Feeds.compare(msg.heads, msg.marks)
+	n.deps.Feeds.wakeMissing(msg.asked, msg.heads)
 }
 
 // missed finds out what this node missed while it was cut off: notifications, and changes by a crash of the server. It does
 // so for the whole node: one statement reads all leases, and a few read the heads of all tenants.
 func (n *node) missed(ctx actor.Context) {
 	n.claims.resync, n.claims.revalidate, n.heads.hurry = 0, true, true
-	n.heads.tenants = slices.Collect(maps.Keys(n.env.Feeds.marks()))
+	n.heads.tenants = slices.Collect(maps.Keys(n.deps.Feeds.marks()))
 	n.look(ctx)
 }

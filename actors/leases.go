@@ -52,8 +52,8 @@ func (n *node) release(ctx actor.Context) {
 	if len(advances) == 0 {
 		return
 	}
-	store, self, root := n.env.Store, ctx.Self(), n.env.System.Root
-	n.env.Own(func() {
+	store, self, root := n.deps.Store, ctx.Self(), n.deps.System.Root
+	n.deps.Own(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), releaseTime)
 		defer cancel()
 		err := store.Release(ctx, advances)
@@ -85,8 +85,8 @@ func (n *node) lost(ctx actor.Context, msg *messages.LeaseLost) {
 // releaseAll stops claiming, releases all leases, and notifies the other nodes, which take over this node's share.
 func (n *node) releaseAll(ctx actor.Context) {
 	n.carryOut(ctx, n.table.Close())
-	n.env.run(ctx.Self(), n.env.Timing.QueryTimeout, func(ctx context.Context) any {
-		if err := n.env.Store.Deregister(ctx, n.env.Node); err != nil {
+	n.deps.run(ctx.Self(), n.deps.Timing.QueryTimeout, func(ctx context.Context) any {
+		if err := n.deps.Store.AnnounceDrain(ctx, n.deps.Node); err != nil {
 			n.log.Debug("deregistering the node failed", zap.Error(err))
 		}
 		return &over{}
@@ -127,8 +127,8 @@ func (n *node) readOrders(ctx actor.Context) {
 		return
 	}
 	n.orders.reading = true
-	n.env.run(ctx.Self(), n.env.Timing.QueryTimeout, func(ctx context.Context) any {
-		msg.orders, msg.err = n.env.Store.Wanted(ctx, n.env.Node, rows)
+	n.deps.run(ctx.Self(), n.deps.Timing.QueryTimeout, func(ctx context.Context) any {
+		msg.orders, msg.err = n.deps.Store.Orders(ctx, n.deps.Node, rows)
 		return msg
 	})
 }
@@ -185,8 +185,8 @@ func (n *node) readLeases(ctx actor.Context) {
 	n.loading = true
 	msg := &leasesRead{requests: n.leases, leases: make(map[int32]engine.Lease, len(n.leases))}
 	n.leases = nil
-	n.env.run(ctx.Self(), n.env.Timing.QueryTimeout, func(ctx context.Context) any {
-		release, err := n.env.Limiter.read(ctx)
+	n.deps.run(ctx.Self(), n.deps.Timing.QueryTimeout, func(ctx context.Context) any {
+		release, err := n.deps.Limiter.read(ctx)
 		if err != nil {
 			msg.err = err
 			return msg
@@ -196,7 +196,7 @@ func (n *node) readLeases(ctx actor.Context) {
 		for i, r := range msg.requests {
 			rows[i] = r.msg.Lease.Row
 		}
-		leases, err := n.env.Store.Leases(ctx, rows)
+		leases, err := n.deps.Store.Leases(ctx, rows)
 		for _, l := range leases {
 			msg.leases[l.Row] = l
 		}

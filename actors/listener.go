@@ -16,35 +16,35 @@ import (
 // listener owns the node's session connection: it wakes the feed that a notification concerns, and reports to the node, by way
 // of the supervisor, other notifications, heartbeats and the loss of the connection.
 type listener struct {
-	env    *Deps
+	deps   *Deps
 	log    *zap.Logger
 	cancel context.CancelFunc
 	// session and neighbours are what was reported last; session is nil while there is no connection.
-	session    *messages.SessionUp
-	neighbours *messages.Neighbours
+	session *messages.SessionUp
+	fleet   *messages.FleetChanged
 }
 
 // NewListener makes the listener of a node.
-func NewListener(env *Deps) *actor.Props {
-	return Props("listener", env.Log, &listener{env: env, log: env.Log})
+func NewListener(deps *Deps) *actor.Props {
+	return Props("listener", deps.Log, &listener{deps: deps, log: deps.Log})
 }
 
 func (l *listener) Start(ctx actor.Context) {
 	self := ctx.Self()
 	// Work that was given up may take a while to end, and what a handler of a delivery does then has no fence. So the session
 	// and its heartbeats go on until all actors are at rest.
-	life, cancel := context.WithCancel(l.env.present)
+	life, cancel := context.WithCancel(l.deps.present)
 	l.cancel = cancel
-	l.env.work.Add(1)
+	l.deps.work.Add(1)
 	go func() {
-		defer l.env.work.Done()
+		defer l.deps.work.Done()
 		l.listen(life, self)
 	}()
 }
 
 // Stop ends the listener. At the end of the runtime the node departs with it: from then on others may claim its leases.
 func (l *listener) Stop(actor.Context) {
-	l.env.Registry.publishSession(func(e *SessionEntry) { e.Connected = false })
+	l.deps.Registry.publishSession(func(e *SessionEntry) { e.Connected = false })
 	l.cancel()
 }
 
@@ -54,10 +54,10 @@ func (l *listener) Handle(ctx actor.Context, msg any) {
 		if msg.Notice.Control {
 			ctx.Send(ctx.Parent(), msg)
 		} else {
-			l.env.Feeds.Wake(msg.Notice.Tenant)
+			l.deps.Feeds.Wake(msg.Notice.Tenant)
 		}
-	case *messages.Neighbours:
-		l.neighbours = msg
+	case *messages.FleetChanged:
+		l.fleet = msg
 		ctx.Send(ctx.Parent(), msg)
 	case *messages.SessionUp:
 		l.session = msg
@@ -80,14 +80,14 @@ func (l *listener) report(ctx actor.Context) {
 	if l.session == nil {
 		return
 	}
-	if l.neighbours != nil {
-		ctx.Send(ctx.Parent(), l.neighbours)
+	if l.fleet != nil {
+		ctx.Send(ctx.Parent(), l.fleet)
 	}
 	ctx.Send(ctx.Parent(), &messages.SessionUp{Again: true, Pooled: l.session.Pooled})
 }
 
 func (l *listener) publish(msg any) {
-	l.env.Registry.publishSession(func(e *SessionEntry) {
+	l.deps.Registry.publishSession(func(e *SessionEntry) {
 		switch msg := msg.(type) {
 		case *messages.SessionUp:
 			if msg.Again {
@@ -108,13 +108,13 @@ func (l *listener) publish(msg any) {
 
 // listen keeps a session connection until ctx is done. A new one listens before anybody catches up.
 func (l *listener) listen(ctx context.Context, self *actor.PID) {
-	send := func(msg any) { l.env.System.Root.Send(self, msg) }
-	delays := backoff.New(50*time.Millisecond, min(500*time.Millisecond, max(50*time.Millisecond, l.env.Node.LeaseDuration/4)))
+	send := func(msg any) { l.deps.System.Root.Send(self, msg) }
+	delays := backoff.New(50*time.Millisecond, min(500*time.Millisecond, max(50*time.Millisecond, l.deps.Node.LeaseDuration/4)))
 	for again := false; ctx.Err() == nil; {
 		started := time.Now()
 		session, err := l.connect(ctx)
 		if err == nil {
-			watch := newWatch(l.env, l.log, session, send)
+			watch := newWatch(l.deps, l.log, session, send)
 			send(&messages.Beaten{At: started})
 			if err = watch.look(ctx); err == nil {
 				delays.Reset()
@@ -135,12 +135,12 @@ func (l *listener) listen(ctx context.Context, self *actor.PID) {
 // end closes a session. At the end of the runtime the node departs, too. Where only the connection is lost, or the listener is
 // started again, the node is as alive as its heartbeat.
 func (l *listener) end(ctx context.Context, session engine.Session) {
-	ended := l.env.accept.Err() != nil
+	ended := l.deps.accept.Err() != nil
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
 	var err error
 	if ended {
-		err = session.Depart(ctx)
+		err = session.Deregister(ctx)
 	}
 	if err = errors.Join(err, session.Close(ctx)); err != nil && ended {
 		l.log.Debug("closing the session connection failed", zap.Error(err))
@@ -149,15 +149,15 @@ func (l *listener) end(ctx context.Context, session engine.Session) {
 
 // connect takes no longer than a lease holds: where the network swallows everything, the next try may get through.
 func (l *listener) connect(ctx context.Context) (engine.Session, error) {
-	ctx, cancel := context.WithTimeout(ctx, min(l.env.Timing.QueryTimeout, max(time.Second, l.env.Node.LeaseDuration)))
+	ctx, cancel := context.WithTimeout(ctx, min(l.deps.Timing.QueryTimeout, max(time.Second, l.deps.Node.LeaseDuration)))
 	defer cancel()
-	return l.env.Store.Connect(ctx, l.env.Node)
+	return l.deps.Store.Connect(ctx, l.deps.Node)
 }
 
 // serve waits for notices, and sends heartbeats and looks at the other nodes in between, until the connection is lost or
 // ctx is done.
 func (l *listener) serve(ctx context.Context, session engine.Session, watch *watch, send func(any)) error {
-	beat := time.Now().Add(l.env.Timing.HeartbeatInterval)
+	beat := time.Now().Add(l.deps.Timing.HeartbeatInterval)
 	for {
 		next := beat
 		if watch.due.Before(next) {
@@ -178,20 +178,20 @@ func (l *listener) serve(ctx context.Context, session engine.Session, watch *wat
 		case !due:
 			return err
 		}
-		if at := time.Now(); !at.Before(beat) && l.env.Registry.unwell(l.env.Node.LeaseDuration) {
+		if at := time.Now(); !at.Before(beat) && l.deps.Registry.unwell(l.deps.Node.LeaseDuration) {
 			// A node that lives by its session alone, and cannot do anything else, must not keep its leases from others.
 			l.log.Debug("heartbeat withheld, connection pool unusable")
-			beat = at.Add(l.env.Timing.HeartbeatInterval)
+			beat = at.Add(l.deps.Timing.HeartbeatInterval)
 		} else if !at.Before(beat) {
 			// What is cancelled in mid-statement takes the connection along, and the node could not depart.
-			bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), callTime(l.env))
+			bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), callTime(l.deps))
 			err := session.Heartbeat(bounded)
 			cancel()
 			if err != nil {
 				return err
 			}
 			send(&messages.Beaten{At: at})
-			beat = at.Add(l.env.Timing.HeartbeatInterval)
+			beat = at.Add(l.deps.Timing.HeartbeatInterval)
 		}
 		if !time.Now().Before(watch.due) {
 			if err := watch.look(ctx); err != nil {

@@ -22,7 +22,7 @@ import (
 
 func TestLongWaitForASlotIsNoFaultAndNoWork(t *testing.T) {
 	o := surround(t)
-	o.env.Timing.QueryTimeout = time.Millisecond
+	o.deps.Timing.QueryTimeout = time.Millisecond
 	o.def.Timeout = time.Millisecond
 	release := o.takeSlot()
 	p := o.projection()
@@ -49,16 +49,16 @@ func TestProjectionThatStopsLeavesTheQueueForASlot(t *testing.T) {
 	p := o.projection()
 	o.send(p, &messages.TailAdvanced{Mark: 1, Events: envelopes(1)})
 	o.eventually("it waits for its turn", func() bool { return o.entry().Queued })
-	o.env.System.Root.Stop(p)
+	o.deps.System.Root.Stop(p)
 	left := make(chan struct{})
-	go func() { defer close(left); o.env.Wait() }()
+	go func() { defer close(left); o.deps.Wait() }()
 	select {
 	case <-left:
 	case <-time.After(hangs):
 		t.Error("its place in the queue is still taken")
-		o.env.Refuse()
+		o.deps.Refuse()
 	}
-	if e, here := o.env.Registry.Get(o.lease.ID); here {
+	if e, here := o.deps.Registry.Get(o.lease.ID); here {
 		t.Errorf("it is on the board still: %+v", e)
 	}
 }
@@ -66,15 +66,15 @@ func TestProjectionThatStopsLeavesTheQueueForASlot(t *testing.T) {
 // A slot may come free at the very moment at which the projection is stopped.
 func TestSlotThatComesAfterTheEndBringsNobodyBackToTheBoard(t *testing.T) {
 	o := surround(t)
-	w := &worker{deps: o.env, def: o.def, id: o.lease.ID, log: o.env.Log}
+	w := &worker{deps: o.deps, def: o.def, id: o.lease.ID, log: o.deps.Log}
 	o.in(func(ctx actor.Context) {
 		w.do(ctx.Self(), 1, task{time.Minute, func(context.Context) (func(), error) {
-			o.env.Registry.withdraw(o.lease.ID)
+			o.deps.Registry.withdraw(o.lease.ID)
 			return func() {}, nil
 		}, func(context.Context) machine.Result { return machine.OK{} }})
 	})
 	receive(o, o.heard) // that the work is done
-	if e, here := o.env.Registry.Get(o.lease.ID); here {
+	if e, here := o.deps.Registry.Get(o.lease.ID); here {
 		t.Errorf("it is back: %+v", e)
 	}
 }
@@ -135,7 +135,7 @@ func TestWaitingForWhatIsNotThereLeavesNothingOnTheBoard(t *testing.T) {
 // outside is all that is around an actor under test: its parent, its feed, its subscriber, and a store without a database.
 type outside struct {
 	t       *testing.T
-	env     *Deps
+	deps    *Deps
 	pid     *actor.PID
 	heard   chan any
 	store   *memory
@@ -156,11 +156,11 @@ func surround(t *testing.T) *outside {
 			}
 			return nil
 		}}
-	o.env = &Deps{System: NewSystem(zap.NewNop()), Store: o.store, Log: zap.NewNop(), Node: engine.Node{LeaseDuration: time.Hour}, Limiter: NewLimiter(2, 1, 1, 0),
+	o.deps = &Deps{System: NewSystem(zap.NewNop()), Store: o.store, Log: zap.NewNop(), Node: engine.Node{LeaseDuration: time.Hour}, Limiter: NewLimiter(2, 1, 1, 0),
 		Timing: Timing{HeartbeatInterval: time.Hour, Poll: time.Hour, Reconcile: time.Hour, AdvanceEvery: time.Hour, QueryTimeout: time.Minute}}
-	o.env.Live()
-	o.env.Registry.publishSession(func(e *SessionEntry) { e.LastBeat = time.Now() })
-	o.pid = o.env.System.Root.Spawn(actor.PropsFromFunc(func(ctx actor.Context) {
+	o.deps.Live()
+	o.deps.Registry.publishSession(func(e *SessionEntry) { e.LastBeat = time.Now() })
+	o.pid = o.deps.System.Root.Spawn(actor.PropsFromFunc(func(ctx actor.Context) {
 		switch msg := ctx.Message().(type) {
 		case func(actor.Context):
 			msg(ctx)
@@ -176,33 +176,33 @@ func surround(t *testing.T) *outside {
 		}
 	}))
 	t.Cleanup(func() {
-		_ = o.env.System.Root.StopFuture(o.pid).Wait()
-		o.env.Refuse()
-		o.env.GiveUp(errors.New("the test is over"))
-		o.env.Wait()
+		_ = o.deps.System.Root.StopFuture(o.pid).Wait()
+		o.deps.Refuse()
+		o.deps.GiveUp(errors.New("the test is over"))
+		o.deps.Wait()
 	})
 	return o
 }
 
-func (o *outside) in(fn func(ctx actor.Context)) { o.env.System.Root.Send(o.pid, fn) }
+func (o *outside) in(fn func(ctx actor.Context)) { o.deps.System.Root.Send(o.pid, fn) }
 
 func (o *outside) projection() *actor.PID {
 	spawned := make(chan *actor.PID)
-	o.in(func(ctx actor.Context) { spawned <- ctx.Spawn(NewProjection(o.env, o.def, o.lease, o.pid, true)) })
+	o.in(func(ctx actor.Context) { spawned <- ctx.Spawn(NewProjection(o.deps, o.def, o.lease, o.pid, true)) })
 	return <-spawned
 }
 
 func (o *outside) send(to *actor.PID, msg any) {
-	o.env.System.Root.RequestWithCustomSender(to, msg, o.pid)
+	o.deps.System.Root.RequestWithCustomSender(to, msg, o.pid)
 }
 
 func (o *outside) entry() ProjectionEntry {
-	e, _ := o.env.Registry.Get(o.lease.ID)
+	e, _ := o.deps.Registry.Get(o.lease.ID)
 	return e
 }
 
 func (o *outside) takeSlot() (release func()) {
-	release, err := o.env.Limiter.batch(o.t.Context(), o.lease.ID.Tenant)
+	release, err := o.deps.Limiter.batch(o.t.Context(), o.lease.ID.Tenant)
 	if err != nil {
 		o.t.Fatal(err)
 	}
@@ -312,7 +312,7 @@ func (h *halting) SetFailed(context.Context, engine.Lease, string) error { retur
 func TestProjectionOfARestoredTenantIsResumedOnce(t *testing.T) {
 	o := surround(t)
 	store := &halting{memory: o.store}
-	o.env.Store = store
+	o.deps.Store = store
 	o.store.events = envelopes(3)
 	pid := o.projection()
 	gone := &messages.TailFailed{Err: projection.ErrRestored}

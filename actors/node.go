@@ -15,8 +15,8 @@ import (
 // node decides which leases this process claims and releases, and is the only actor that knows which it holds. It also polls
 // the heads of its tenants, and moves checkpoints of many projections in one statement.
 type node struct {
-	env *Deps
-	log *zap.Logger
+	deps *Deps
+	log  *zap.Logger
 	// running are the projections that ran under an earlier actor of the node.
 	running []Running
 	table   *ownership.Table
@@ -48,13 +48,13 @@ type Running struct {
 }
 
 // NewNode makes the node's actor. Its parent is the supervisor, which runs the projections in running already.
-func NewNode(env *Deps, running []Running) *actor.Props {
-	return Props("node", env.Log, &node{env: env, log: env.Log, running: running, table: ownership.NewTable(),
+func NewNode(deps *Deps, running []Running) *actor.Props {
+	return Props("node", deps.Log, &node{deps: deps, log: deps.Log, running: running, table: ownership.NewTable(),
 		tenants: tenants{ensured: make(map[string]bool), slice: ensureMost}, orders: orders{changed: make(map[int32]bool)}})
 }
 
 func (n *node) Start(ctx actor.Context) {
-	n.heads.timer = n.env.after(n.env.Timing.Poll, ctx.Self(), &pollDue{})
+	n.heads.timer = n.deps.after(n.deps.Timing.Poll, ctx.Self(), &pollDue{})
 	for _, r := range n.running {
 		n.carryOut(ctx, n.table.Adopt(r.Lease, r.Draining))
 	}
@@ -75,7 +75,7 @@ func (n *node) Handle(ctx actor.Context, msg any) {
 		n.session.up = false
 	case *messages.Beaten:
 		n.beaten(ctx, msg.At)
-	case *messages.Neighbours:
+	case *messages.FleetChanged:
 		n.session.neighbours, n.claims.rebalance = msg.Found.Members, true
 		n.reconcile(ctx)
 	case *messages.Notified:
@@ -117,7 +117,7 @@ func (n *node) Handle(ctx actor.Context, msg any) {
 
 func (n *node) sessionUp(ctx actor.Context, msg *messages.SessionUp) {
 	n.session.up, n.session.pooled, n.claims.resync = true, msg.Pooled, 0
-	if msg.Again || len(n.env.Feeds.marks()) > 0 { // or this actor was started again
+	if msg.Again || len(n.deps.Feeds.marks()) > 0 { // or this actor was started again
 		n.missed(ctx)
 	}
 	n.reconcile(ctx)
@@ -125,7 +125,7 @@ func (n *node) sessionUp(ctx actor.Context, msg *messages.SessionUp) {
 
 // beaten takes in that a heartbeat arrived.
 func (n *node) beaten(ctx actor.Context, at time.Time) {
-	lease := n.env.Node.LeaseDuration
+	lease := n.deps.Node.LeaseDuration
 	silent := at.Sub(n.session.beat)
 	if n.session.beat.IsZero() {
 		silent = 0

@@ -34,9 +34,9 @@ type ensured struct {
 // ensure makes the rows of the node's projections for tenants that are new to it. It goes on for half of a call's time, in
 // slices that commit by themselves; where a slice fails, the next one is half as large.
 func (n *node) ensure(ctx context.Context, known map[string]bool, e *ensured) (err error) {
-	ctx, cancel := context.WithTimeout(ctx, n.env.Timing.QueryTimeout/2)
+	ctx, cancel := context.WithTimeout(ctx, n.deps.Timing.QueryTimeout/2)
 	defer cancel()
-	tenants := n.env.Node.Tenants
+	tenants := n.deps.Node.Tenants
 	if len(tenants) == 0 {
 		if tenants, err = n.listTenants(ctx); err != nil {
 			return err
@@ -49,9 +49,9 @@ func (n *node) ensure(ctx context.Context, known map[string]bool, e *ensured) (e
 			e.more = true
 			return nil
 		}
-		slice := fresh[:min(len(fresh), max(1, e.slice/len(n.env.Node.Projections)))]
+		slice := fresh[:min(len(fresh), max(1, e.slice/len(n.deps.Node.Projections)))]
 		if err := n.ensureSlice(ctx, slice); err != nil {
-			e.slice = max(1, len(slice)*len(n.env.Node.Projections)/2)
+			e.slice = max(1, len(slice)*len(n.deps.Node.Projections)/2)
 			return err
 		}
 		e.slice = min(ensureMost, 2*e.slice)
@@ -62,21 +62,21 @@ func (n *node) ensure(ctx context.Context, known map[string]bool, e *ensured) (e
 }
 
 func (n *node) listTenants(ctx context.Context) ([]string, error) {
-	release, err := n.env.Limiter.read(ctx)
+	release, err := n.deps.Limiter.read(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer release()
-	return n.env.Store.Tenants(ctx)
+	return n.deps.Store.Tenants(ctx)
 }
 
 func (n *node) ensureSlice(ctx context.Context, tenants []string) error {
-	release, err := n.env.Limiter.read(ctx)
+	release, err := n.deps.Limiter.read(ctx)
 	if err != nil {
 		return err
 	}
 	defer release()
-	return n.env.Store.Ensure(ctx, tenants, n.env.Node.Projections)
+	return n.deps.Store.Ensure(ctx, tenants, n.deps.Node.Projections)
 }
 
 // missing returns the tenants whose rows were made and that do not exist any more. A tenant that is made anew needs new rows.

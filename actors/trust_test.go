@@ -11,11 +11,11 @@ import (
 
 // The server lets others claim a whole lease time after a heartbeat arrived, which is after it was sent.
 func TestNodeStopsTrustingItsLeasesBeforeOthersMayClaimThem(t *testing.T) {
-	env := &Deps{System: NewSystem(zap.NewNop()), Node: engine.Node{LeaseDuration: time.Minute}}
-	env.Live()
+	deps := &Deps{System: NewSystem(zap.NewNop()), Node: engine.Node{LeaseDuration: time.Minute}}
+	deps.Live()
 	for silent, trusted := range map[time.Duration]bool{0: true, 50 * time.Second: true, 55 * time.Second: false, time.Minute: false, time.Hour: false} {
-		env.Registry.publishSession(func(e *SessionEntry) { e.LastBeat = time.Now().Add(-silent) })
-		if env.Trusted() != trusted {
+		deps.Registry.publishSession(func(e *SessionEntry) { e.LastBeat = time.Now().Add(-silent) })
+		if deps.Trusted() != trusted {
 			t.Errorf("silent for %v: trusted %v", silent, !trusted)
 		}
 	}
@@ -23,8 +23,8 @@ func TestNodeStopsTrustingItsLeasesBeforeOthersMayClaimThem(t *testing.T) {
 
 // While the session is lost others may take the node for dead, whatever its last heartbeat was.
 func TestTrustEndsWithTheSessionAndGrowsWithEachHeartbeat(t *testing.T) {
-	env := &Deps{System: NewSystem(zap.NewNop()), Node: engine.Node{LeaseDuration: time.Minute}}
-	env.Live()
+	deps := &Deps{System: NewSystem(zap.NewNop()), Node: engine.Node{LeaseDuration: time.Minute}}
+	deps.Live()
 	told := func(changed <-chan struct{}) bool {
 		select {
 		case <-changed:
@@ -44,12 +44,12 @@ func TestTrustEndsWithTheSessionAndGrowsWithEachHeartbeat(t *testing.T) {
 		{"the session is lost", func(e *SessionEntry) { e.Connected = false }, time.Time{}},
 		{"it stands again", func(e *SessionEntry) { e.Connected, e.LastBeat = true, beat.Add(2*time.Second) }, beat.Add(56 * time.Second)},
 	} {
-		_, before := env.Trust()
+		_, before := deps.Trust()
 		if told(before) {
 			t.Errorf("%s: told of nothing", step.name)
 		}
-		env.Registry.publishSession(step.change)
-		if until, changed := env.Trust(); !until.Equal(step.want) || !told(before) || told(changed) {
+		deps.Registry.publishSession(step.change)
+		if until, changed := deps.Trust(); !until.Equal(step.want) || !told(before) || told(changed) {
 			t.Errorf("%s: until %v, want %v; told: %v", step.name, until, step.want, told(before))
 		}
 	}

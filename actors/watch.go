@@ -22,23 +22,23 @@ const lookGather = 50 * time.Millisecond
 
 // watch looks at the other nodes over one session. What it saw ends with the session.
 type watch struct {
-	env     *Deps
+	deps    *Deps
 	log     *zap.Logger
 	session engine.Session
 	send    func(any)
 	deaths  *ownership.DeathWatch
-	found   *engine.Neighbours // nil before the first look
+	found   *engine.Fleet // nil before the first look
 	due     time.Time
 }
 
-func newWatch(env *Deps, log *zap.Logger, session engine.Session, send func(any)) *watch {
-	return &watch{env: env, log: log, session: session, send: send, deaths: ownership.NewDeathWatch(env.Timing.Confirm)}
+func newWatch(deps *Deps, log *zap.Logger, session engine.Session, send func(any)) *watch {
+	return &watch{deps: deps, log: log, session: session, send: send, deaths: ownership.NewDeathWatch(deps.Timing.Confirm)}
 }
 
 // callTime bounds a heartbeat or a look: a lost one must leave time for another before the leases run out, and an end of the
 // runtime waits for it.
-func callTime(env *Deps) time.Duration {
-	return min(5*time.Second, max(100*time.Millisecond, env.Node.LeaseDuration/2))
+func callTime(deps *Deps) time.Duration {
+	return min(5*time.Second, max(100*time.Millisecond, deps.Node.LeaseDuration/2))
 }
 
 // soon brings the next look forward. Where notices come thick, one look is for many.
@@ -50,7 +50,7 @@ func (w *watch) soon() {
 
 // look tells of nodes that came or went, and buries the dead.
 func (w *watch) look(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), callTime(w.env))
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), callTime(w.deps))
 	defer cancel()
 	found, err := w.session.ListPeers(ctx)
 	if err != nil {
@@ -71,20 +71,20 @@ func (w *watch) look(ctx context.Context) error {
 		}
 	}
 	if again == 0 {
-		again = w.env.Timing.ListPeers * time.Duration(1+len(found.Peers)/looksTogether)
+		again = w.deps.Timing.ListPeers * time.Duration(1+len(found.Peers)/looksTogether)
 	}
 	w.due = at.Add(again)
 	slices.SortFunc(found.Peers, func(a, b engine.Peer) int { return strings.Compare(a.ID, b.ID) })
 	slices.SortFunc(found.Members, func(a, b engine.Member) int { return strings.Compare(a.ID, b.ID) })
 	if w.found == nil || w.changed(found) {
 		w.found = &found
-		w.send(&messages.Neighbours{Found: found})
+		w.send(&messages.FleetChanged{Found: found})
 	}
 	return nil
 }
 
 // changed tells whether nodes came or went. What a node can run it says when it comes.
-func (w *watch) changed(found engine.Neighbours) bool {
+func (w *watch) changed(found engine.Fleet) bool {
 	return !slices.EqualFunc(w.found.Peers, found.Peers, func(a, b engine.Peer) bool { return a.ID == b.ID }) ||
 		!slices.EqualFunc(w.found.Members, found.Members, func(a, b engine.Member) bool { return a.ID == b.ID })
 }

@@ -140,8 +140,8 @@ type fed struct {
 func (o *outside) feed(tenant string) *fed {
 	f := &fed{outside: o, updates: make(chan engine.TailUpdate, 1000)}
 	spawned := make(chan *actor.PID)
-	o.env.Store = tails{o.store, f.updates}
-	o.in(func(ctx actor.Context) { spawned <- ctx.Spawn(NewFeed(o.env, tenant)) })
+	o.deps.Store = tails{o.store, f.updates}
+	o.in(func(ctx actor.Context) { spawned <- ctx.Spawn(NewFeed(o.deps, tenant)) })
 	f.read(0, 1)
 	o.send(<-spawned, &messages.Subscribe{Taken: &f.taken})
 	f.mustGet(0, 1)
@@ -194,7 +194,7 @@ func TestSubscriberThatIsFarBehindDoesNotKeepTheWindow(t *testing.T) {
 
 func TestFeedLetsGoOfOldEventsThoughNewOnesCome(t *testing.T) {
 	o := surround(t)
-	o.env.windowAge = 100 * time.Millisecond
+	o.deps.windowAge = 100 * time.Millisecond
 	f := o.feed("a")
 	// The subscriber takes nothing, so that only age can end it.
 	tick := time.NewTicker(20 * time.Millisecond)
@@ -221,14 +221,14 @@ func TestFeedLetsGoOfOldEventsThoughNewOnesCome(t *testing.T) {
 func TestFeedsShareOneBudget(t *testing.T) {
 	o := surround(t)
 	a, b := o.feed("a"), o.feed("b")
-	o.env.windows.most = 3 * (100 + 2*envelopeBytes)
+	o.deps.windows.most = 3 * (100 + 2*envelopeBytes)
 	a.read(1, 2)
 	a.mustGet(0, 2)
 	b.read(1, 3)
 	o.eventually("the feed that grew last has all", func() bool {
-		o.env.windows.mu.Lock()
-		defer o.env.windows.mu.Unlock()
-		return o.env.windows.shares.Len() == 1 && o.env.windows.used <= o.env.windows.most
+		o.deps.windows.mu.Lock()
+		defer o.deps.windows.mu.Unlock()
+		return o.deps.windows.shares.Len() == 1 && o.deps.windows.used <= o.deps.windows.most
 	})
 	a.mustGet(2, 2) // it was told what is left
 }

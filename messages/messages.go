@@ -108,7 +108,7 @@ type (
 	// Beaten tells that a heartbeat arrived that was sent at At, by this process' monotonic clock.
 	Beaten struct{ At time.Time }
 	// Neighbours tells which other nodes are alive, when that changed.
-	Neighbours struct{ Found engine.Neighbours }
+	FleetChanged struct{ Found engine.Fleet }
 	// Notified tells of a notification.
 	Notified struct{ Notice engine.Notice }
 	// Report asks the listener to repeat what it has told the node: SessionUp and Neighbours.

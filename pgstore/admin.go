@@ -17,7 +17,7 @@ func (s port) Projections(ctx context.Context, tenants []string) ([]engine.Proje
 	list, err := queryUncompiled(ctx, s.pool, func(row pgx.CollectableRow) (p engine.ProjectionRow, err error) {
 		var oldest *time.Time
 		var notOwned float64
-		err = row.Scan(&p.ID.Tenant, &p.ID.Name, &p.ID.Partition, &p.Wanted, &p.Failed, &p.Halted, &p.Skipped, &p.FailingPosition, &p.Attempts, &p.MissingObject, &p.LastError,
+		err = row.Scan(&p.ID.Tenant, &p.ID.Name, &p.ID.Partition, &p.Desired, &p.Failed, &p.Halted, &p.Skipped, &p.FailingPosition, &p.Attempts, &p.MissingObject, &p.LastError,
 			&p.Owner, &p.Epoch, &p.Checkpoint, &p.Parked, &oldest, &p.OwnerAlive, &notOwned)
 		if !p.OwnerAlive {
 			p.NotOwned = seconds(notOwned)
@@ -33,10 +33,10 @@ func (s port) Projections(ctx context.Context, tenants []string) ([]engine.Proje
 // SetWanted sets whether a projection should run or pause, and notifies its owner, wherever it is. To run clears its failure; if it
 // had stopped at an event, the attempts at that event are counted anew. It returns ErrUnknownTenant or ErrUnknownProjection if
 // there is none of that name.
-func (s port) SetWanted(ctx context.Context, id projection.ID, wanted engine.DesiredState) error {
+func (s port) SetDesiredState(ctx context.Context, id projection.ID, wanted engine.DesiredState) error {
 	id = engine.FullID(id)
 	return s.durable(ctx, fmt.Sprintf("set the wanted state of %s", id), func(tx pgx.Tx) error {
-		done, err := execOne(ctx, tx, s.control.sql("set_wanted"), id.Tenant, id.Name, id.Partition, wanted, s.control.controlChannel)
+		done, err := execOne(ctx, tx, s.control.sql("set_desired_state"), id.Tenant, id.Name, id.Partition, wanted, s.control.controlChannel)
 		if err == nil && !done {
 			if err = s.unknown(ctx, tx, id); err == nil {
 				err = projection.ErrUnknownProjection // it was made just now
@@ -86,10 +86,10 @@ func (s port) PauseEnded(ctx context.Context, id projection.ID) (free bool, err 
 
 // Wanted returns what is asked of the projections of these rows, or with nil of all whose leases the node holds. Those that
 // should run and have no commands are left out.
-func (s port) Wanted(ctx context.Context, node engine.Node, rows []int32) (map[int32]engine.Orders, error) {
-	sql, of := s.control.sql("wanted"), any(rows)
+func (s port) Orders(ctx context.Context, node engine.Node, rows []int32) (map[int32]engine.Orders, error) {
+	sql, of := s.control.sql("orders"), any(rows)
 	if rows == nil {
-		sql, of = s.control.sql("wanted_of_node"), node.ID
+		sql, of = s.control.sql("orders_of_node"), node.ID
 	}
 	found, _ := s.pool.Query(ctx, sql, of)
 	states := make(map[int32]engine.Orders)
@@ -107,7 +107,7 @@ func (s port) Nodes(ctx context.Context) ([]engine.NodeRow, error) {
 	rows, _ := s.pool.Query(ctx, s.control.sql("nodes"))
 	list, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (n engine.NodeRow, err error) {
 		var silent float64
-		err = row.Scan(&n.ID, &n.Alive, &n.Leaving, &n.Projections, &n.Tenants, &n.StartedAt, &n.HeartbeatAt, &silent, &n.Leases)
+		err = row.Scan(&n.ID, &n.Alive, &n.Draining, &n.Projections, &n.Tenants, &n.StartedAt, &n.HeartbeatAt, &silent, &n.Leases)
 		n.Silent = seconds(silent)
 		return n, err
 	})

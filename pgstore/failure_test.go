@@ -58,12 +58,12 @@ func TestHaltedProjectionStaysSoUntilItIsResumed(t *testing.T) {
 	if !next.lease.Halted || next.lease.Failed == "" || next.lease.FailingSince.IsZero() {
 		t.Errorf("the next owner claimed %+v", next.lease)
 	}
-	must(o.store.port().SetWanted(ctx, o.lease.ID, engine.WantPause))
+	must(o.store.port().SetDesiredState(ctx, o.lease.ID, engine.WantPause))
 	next.refresh()
 	if l := next.lease; !l.Halted || l.Failed != wire.Text("bad\x00 event") || l.Attempts != 3 || l.FailingPosition != 1 {
 		t.Errorf("it is not halted any more: %+v", l)
 	}
-	must(o.store.port().SetWanted(ctx, o.lease.ID, engine.WantRun))
+	must(o.store.port().SetDesiredState(ctx, o.lease.ID, engine.WantRun))
 	next.refresh()
 	if l := next.lease; l.Halted || l.Failed != "" || l.Attempts != 0 || l.FailingPosition != 0 || !l.FailingSince.IsZero() {
 		t.Errorf("after it was resumed: %+v", l)
@@ -72,7 +72,7 @@ func TestHaltedProjectionStaysSoUntilItIsResumed(t *testing.T) {
 	if _, err := o.store.port().RecordFailure(ctx, next.lease, projection.Failure{Event: event.Envelope{Position: 1}, Attempt: 2, Err: errors.New("bad")}); err != nil {
 		t.Fatal(err)
 	}
-	must(o.store.port().SetWanted(ctx, o.lease.ID, engine.WantRun))
+	must(o.store.port().SetDesiredState(ctx, o.lease.ID, engine.WantRun))
 	next.refresh()
 	if next.lease.Attempts != 2 {
 		t.Errorf("%d attempts after a resumption, want 2", next.lease.Attempts)

@@ -44,7 +44,7 @@ func (s port) Counts(ctx context.Context, tenants []string) ([]engine.Want, erro
 	counts, err := queryUncompiled(ctx, s.pool, func(row pgx.CollectableRow) (c engine.Want, err error) {
 		err = row.Scan(&c.Tenant, &c.Name, &c.Leases)
 		return c, err
-	}, s.control.sql("counts"), nonNil(tenants))
+	}, s.control.sql("desired_counts"), nonNil(tenants))
 	return counts, failed(err, "count leases")
 }
 
@@ -101,8 +101,8 @@ func (s *Store) claimOnce(ctx context.Context, node engine.Node, rows []int32, j
 }
 
 // Leave tells the other nodes that the node gives its leases back, so that they take its share.
-func (s port) Deregister(ctx context.Context, node engine.Node) error {
-	_, err := s.pool.Exec(ctx, s.control.sql("leave"), node.ID, s.control.controlChannel)
+func (s port) AnnounceDrain(ctx context.Context, node engine.Node) error {
+	_, err := s.pool.Exec(ctx, s.control.sql("announce_drain"), node.ID, s.control.controlChannel)
 	return failed(err, "leave")
 }
 

@@ -41,13 +41,13 @@ func expire(t *testing.T, store *Store, node engine.Node) {
 }
 
 // look returns what a session sees of the other nodes, in the order of their names, and checks when they beat last.
-func look(t *testing.T, s *nodeSession) engine.Neighbours {
+func look(t *testing.T, s *nodeSession) engine.Fleet {
 	t.Helper()
 	found, err := s.ListPeers(testContext(t))
 	if err != nil {
 		t.Fatal(err)
 	}
-	sortNeighbours(found)
+	sortFleet(found)
 	for i, p := range found.Peers {
 		if !p.Beat.Equal(lastBeat(t, s.store, p.ID)) {
 			t.Errorf("%s is said to have beat at %v", p.ID, p.Beat)
@@ -57,7 +57,7 @@ func look(t *testing.T, s *nodeSession) engine.Neighbours {
 	return found
 }
 
-func sortNeighbours(n engine.Neighbours) {
+func sortFleet(n engine.Fleet) {
 	slices.SortFunc(n.Peers, func(a, b engine.Peer) int { return strings.Compare(a.ID, b.ID) })
 	slices.SortFunc(n.Members, func(a, b engine.Member) int { return strings.Compare(a.ID, b.ID) })
 }
@@ -138,7 +138,7 @@ func TestLookListsTheOtherNodesThatAreAlive(t *testing.T) {
 	}
 	expire(t, store, silent)
 	heard(t, watcher)
-	if err := store.port().Deregister(testContext(t), leaving); err != nil {
+	if err := store.port().AnnounceDrain(testContext(t), leaving); err != nil {
 		t.Fatal(err)
 	}
 	if notices := heard(t, watcher); !slices.Equal(notices, nodesMove) {
@@ -147,14 +147,14 @@ func TestLookListsTheOtherNodesThatAreAlive(t *testing.T) {
 	// sees checks that these nodes are seen, all with their locks.
 	sees := func(s *nodeSession, members, others []engine.Node) {
 		t.Helper()
-		var want engine.Neighbours
+		var want engine.Fleet
 		for _, n := range append(slices.Clone(members), others...) {
 			want.Peers = append(want.Peers, engine.Peer{ID: n.ID, Locked: true})
 		}
 		for _, n := range members {
 			want.Members = append(want.Members, engine.Member{ID: n.ID, Projections: n.Projections, Tenants: nonNil(n.Tenants)})
 		}
-		sortNeighbours(want)
+		sortFleet(want)
 		if found := look(t, s); !reflect.DeepEqual(found, want) {
 			t.Errorf("seen are %+v, want %+v", found, want)
 		}
@@ -162,7 +162,7 @@ func TestLookListsTheOtherNodesThatAreAlive(t *testing.T) {
 	sees(watcher, []engine.Node{plain, special}, []engine.Node{leaving})
 	sees(beating[special.ID], []engine.Node{self, plain}, []engine.Node{leaving})
 	sees(beating[leaving.ID], []engine.Node{self, plain, special}, nil)
-	if err := errors.Join(beating[silent.ID].Heartbeat(testContext(t)), beating[plain.ID].Depart(testContext(t))); err != nil {
+	if err := errors.Join(beating[silent.ID].Heartbeat(testContext(t)), beating[plain.ID].Deregister(testContext(t))); err != nil {
 		t.Fatal(err)
 	}
 	sees(watcher, []engine.Node{special, silent}, []engine.Node{leaving})
@@ -287,16 +287,16 @@ func TestNodesAreListedWithWhatTheyHold(t *testing.T) {
 	claimed(t, store, silent, true, rows[:2]...)
 	claimed(t, store, leaving, true, rows[2])
 	expire(t, store, silent)
-	if err := store.port().Deregister(testContext(t), leaving); err != nil {
+	if err := store.port().AnnounceDrain(testContext(t), leaving); err != nil {
 		t.Fatal(err)
 	}
 	nodes, err := store.port().Nodes(testContext(t))
 	if err != nil || len(nodes) != 3 {
 		t.Fatal(nodes, err)
 	}
-	for i, want := range []engine.NodeRow{{ID: silent.ID, Leases: 2, Silent: time.Minute}, {ID: leaving.ID, Alive: true, Leaving: true, Leases: 1}, {ID: idle.ID, Alive: true}} {
+	for i, want := range []engine.NodeRow{{ID: silent.ID, Leases: 2, Silent: time.Minute}, {ID: leaving.ID, Alive: true, Draining: true, Leases: 1}, {ID: idle.ID, Alive: true}} {
 		n := nodes[i]
-		if n.ID != want.ID || n.Alive != want.Alive || n.Leaving != want.Leaving || n.Leases != want.Leases || !slices.Equal(n.Projections, silent.Projections) ||
+		if n.ID != want.ID || n.Alive != want.Alive || n.Draining != want.Draining || n.Leases != want.Leases || !slices.Equal(n.Projections, silent.Projections) ||
 			n.Silent < want.Silent || n.Silent > want.Silent+hangs {
 			t.Errorf("%+v, want %+v", n, want)
 		}

@@ -244,7 +244,7 @@ func TestDiscardOfWhatNobodyHoldsRefusesAZombie(t *testing.T) {
 		t.Errorf("carried out %v, %v", done, err)
 	}
 	d.mustHave(a[:1], "a")
-	if err := errors.Join(session.Depart(testContext(t)), session.Close(testContext(t))); err != nil {
+	if err := errors.Join(session.Deregister(testContext(t)), session.Close(testContext(t))); err != nil {
 		t.Fatal(err)
 	}
 	for range 2 {
@@ -275,7 +275,7 @@ func TestCommandOutlivesWhoGaveItAndWhoHeldTheLease(t *testing.T) {
 			t.Errorf("%s, while nobody carries it out: %+v, %v", name, o, err)
 		}
 	}
-	if err := errors.Join(session.Depart(testContext(t)), session.Close(testContext(t))); err != nil {
+	if err := errors.Join(session.Deregister(testContext(t)), session.Close(testContext(t))); err != nil {
 		t.Fatal(err)
 	}
 	d.owner = claimAs(t, d.store, projection.DefaultTenant)
@@ -409,7 +409,7 @@ func TestReplayAndItsLetterAreOneTransaction(t *testing.T) {
 	d.park(d.at["a"][0], true)
 	command := d.give("replay", projection.DeadLetterFilter{All: true}, 10)
 	r := d.begin(command, 0)
-	mustExec(t, d.store, "update millrace.leases set unclean = 2")
+	mustExec(t, d.store, "update millrace.leases set crash_count = 2")
 	before := d.state()
 	for name, fail := range map[string]batchFunc{
 		"error": writeAnd(func(context.Context, pgx.Tx) error { return errBad }),

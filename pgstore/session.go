@@ -118,8 +118,8 @@ func (s *nodeSession) lockKey() int64 {
 }
 
 // Look tells which other nodes are alive by their heartbeats, and which of them hold their session locks.
-func (s *nodeSession) ListPeers(ctx context.Context) (found engine.Neighbours, err error) {
-	rows, _ := s.conn.Query(ctx, s.store.control.sql("look"), pgx.QueryExecModeExec, s.node.ID)
+func (s *nodeSession) ListPeers(ctx context.Context) (found engine.Fleet, err error) {
+	rows, _ := s.conn.Query(ctx, s.store.control.sql("list_peers"), pgx.QueryExecModeExec, s.node.ID)
 	var member engine.Member
 	var leaving, locked bool
 	var beat time.Time
@@ -135,17 +135,17 @@ func (s *nodeSession) ListPeers(ctx context.Context) (found engine.Neighbours, e
 
 // Bury ends the heartbeat of a node whose session lock is gone, and tells the others.
 func (s *nodeSession) MarkDead(ctx context.Context, node engine.Peer) (bool, error) {
-	tag, err := s.conn.Exec(ctx, s.store.control.sql("bury"), pgx.QueryExecModeExec, node.ID, s.store.control.controlChannel, node.Beat)
+	tag, err := s.conn.Exec(ctx, s.store.control.sql("mark_dead"), pgx.QueryExecModeExec, node.ID, s.store.control.controlChannel, node.Beat)
 	return tag.RowsAffected() == 1, failed(err, "bury node %s", node.ID)
 }
 
 // Depart takes the node off the list.
-func (s *nodeSession) Depart(ctx context.Context) error {
+func (s *nodeSession) Deregister(ctx context.Context) error {
 	if s.conn.IsClosed() {
 		return nil
 	}
-	_, err := s.conn.Exec(ctx, s.store.control.sql("depart"), pgx.QueryExecModeExec, s.node.ID)
-	return failed(err, "depart")
+	_, err := s.conn.Exec(ctx, s.store.control.sql("deregister"), pgx.QueryExecModeExec, s.node.ID)
+	return failed(err, "deregister")
 }
 
 // Close ends the connection.

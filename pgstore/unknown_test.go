@@ -30,7 +30,7 @@ func TestUnknownTenantsAndProjectionsAreNamed(t *testing.T) {
 			_, err := d.Purge(ctx, all, time.Hour, 10)
 			return err
 		},
-		"SetWanted": func(d *DeadLetters) error { return store.port().SetWanted(ctx, d.id, engine.WantRun) },
+		"SetWanted": func(d *DeadLetters) error { return store.port().SetDesiredState(ctx, d.id, engine.WantRun) },
 	}
 	unknown := map[string]func(d *DeadLetters) error{
 		"Get": func(d *DeadLetters) error {

@@ -47,11 +47,11 @@ func (c *child) who() []zap.Field {
 }
 
 // spawn starts a child under a name of its own, so that what is meant for an earlier one of it does not reach it.
-func (b *boss) spawn(ctx actor.Context, c *child, props *actor.Props) {
+func (b *supervisor) spawn(ctx actor.Context, c *child, props *actor.Props) {
 	b.incarnation++
 	pid, err := ctx.SpawnNamed(props, fmt.Sprintf("%s#%d", c.name, b.incarnation))
 	if err != nil {
-		b.env.Log.Error("actor not started", zap.String("actor", c.name), zap.Error(err))
+		b.deps.Log.Error("actor not started", zap.String("actor", c.name), zap.Error(err))
 		b.respawnLater(ctx, c)
 		return
 	}
@@ -60,19 +60,19 @@ func (b *boss) spawn(ctx actor.Context, c *child, props *actor.Props) {
 }
 
 // starts reports whether a child may be started. While everything stops only the node is: it releases the leases.
-func (b *boss) starts(c *child) bool {
+func (b *supervisor) starts(c *child) bool {
 	return c == b.node || !b.stopping && !c.ended && !c.draining && len(c.after) == 0
 }
 
 // startNode starts the node. One that replaces another is told what runs, and what the listener knows.
-func (b *boss) startNode(ctx actor.Context) {
+func (b *supervisor) startNode(ctx actor.Context) {
 	running := make([]actors.Running, 0, len(b.projections))
 	for _, c := range b.projections {
 		if !c.ended {
 			running = append(running, actors.Running{Lease: c.lease, Draining: c.draining})
 		}
 	}
-	b.spawn(ctx, b.node, actors.NewNode(b.env, running))
+	b.spawn(ctx, b.node, actors.NewNode(b.deps, running))
 	if b.listener != nil && b.listener.pid != nil {
 		ctx.Send(b.listener.pid, &messages.Report{})
 	}
@@ -83,10 +83,10 @@ func (b *boss) startNode(ctx actor.Context) {
 
 // run starts the projection of a lease, and the feed of its tenant before it. What runs under another lease of that row, or of
 // that projection, is stopped first.
-func (b *boss) run(ctx actor.Context, lease engine.Lease) {
-	def := b.env.Definitions[lease.ID.Name]
+func (b *supervisor) run(ctx actor.Context, lease engine.Lease) {
+	def := b.deps.Definitions[lease.ID.Name]
 	if def == nil {
-		b.env.Log.Error("claimed a projection that is not registered", zap.Stringer("projection", lease.ID))
+		b.deps.Log.Error("claimed a projection that is not registered", zap.Stringer("projection", lease.ID))
 		return
 	}
 	feed := b.feed(ctx, lease.ID.Tenant)
@@ -97,7 +97,7 @@ func (b *boss) run(ctx actor.Context, lease engine.Lease) {
 			b.respawnLater(ctx, c)
 			return
 		}
-		b.spawn(ctx, c, actors.NewProjection(b.env, def, c.lease, feed.pid, fresh))
+		b.spawn(ctx, c, actors.NewProjection(b.deps, def, c.lease, feed.pid, fresh))
 		fresh = false
 	}
 	feed.members[c] = true
@@ -113,7 +113,7 @@ func (b *boss) run(ctx actor.Context, lease engine.Lease) {
 }
 
 // replace ends a projection in favour of another, which waits for that and for what the first one waits for.
-func (b *boss) replace(ctx actor.Context, old, c *child) {
+func (b *supervisor) replace(ctx actor.Context, old, c *child) {
 	b.forget(ctx, old)
 	old.ended = true
 	for _, p := range old.after {
@@ -127,7 +127,7 @@ func (b *boss) replace(ctx actor.Context, old, c *child) {
 }
 
 // retire stops a projection whose lease is over.
-func (b *boss) retire(ctx actor.Context, c *child) {
+func (b *supervisor) retire(ctx actor.Context, c *child) {
 	c.ended = true
 	if c.pid != nil {
 		ctx.Stop(c.pid)
@@ -137,7 +137,7 @@ func (b *boss) retire(ctx actor.Context, c *child) {
 }
 
 // forget removes a projection that this node does not run any more, and ends the feed of a tenant of which it runs none.
-func (b *boss) forget(ctx actor.Context, c *child) {
+func (b *supervisor) forget(ctx actor.Context, c *child) {
 	if b.projections[c.lease.Row] == c {
 		delete(b.projections, c.lease.Row)
 	}
@@ -153,21 +153,21 @@ func (b *boss) forget(ctx actor.Context, c *child) {
 		return
 	}
 	delete(b.feeds, tenant)
-	b.env.Limiter.Serve(len(b.feeds))
+	b.deps.Limiter.Serve(len(b.feeds))
 	feed.ended = true
 	if feed.pid != nil {
 		ctx.Stop(feed.pid)
 	}
 }
 
-func (b *boss) feed(ctx actor.Context, tenant string) *child {
+func (b *supervisor) feed(ctx actor.Context, tenant string) *child {
 	if c := b.feeds[tenant]; c != nil {
 		return c
 	}
 	c := &child{name: "feed " + tenant, members: make(map[*child]bool)}
-	c.respawn = func(ctx actor.Context) { b.spawn(ctx, c, actors.NewFeed(b.env, tenant)) }
+	c.respawn = func(ctx actor.Context) { b.spawn(ctx, c, actors.NewFeed(b.deps, tenant)) }
 	b.feeds[tenant] = c
-	b.env.Limiter.Serve(len(b.feeds))
+	b.deps.Limiter.Serve(len(b.feeds))
 	if b.starts(c) {
 		c.respawn(ctx)
 	}
@@ -175,7 +175,7 @@ func (b *boss) feed(ctx actor.Context, tenant string) *child {
 }
 
 // find returns the projection that runs under the lease with that key, or will. It returns nil if there is none.
-func (b *boss) find(key engine.LeaseKey) *child {
+func (b *supervisor) find(key engine.LeaseKey) *child {
 	if c := b.projections[key.Row]; c != nil && c.lease.Epoch == key.Epoch && !c.ended {
 		return c
 	}
@@ -183,14 +183,14 @@ func (b *boss) find(key engine.LeaseKey) *child {
 }
 
 // pass passes a message of the node on to a projection. One that is between two starts reads its lease anyway.
-func (b *boss) pass(ctx actor.Context, key engine.LeaseKey, msg any) {
+func (b *supervisor) pass(ctx actor.Context, key engine.LeaseKey, msg any) {
 	if c := b.find(key); c != nil && c.pid != nil {
 		ctx.Send(c.pid, msg)
 	}
 }
 
 // drain lets a projection come to rest. One without an actor is at rest.
-func (b *boss) drain(ctx actor.Context, msg *messages.Drain) {
+func (b *supervisor) drain(ctx actor.Context, msg *messages.Drain) {
 	c := b.find(msg.Key)
 	if c == nil {
 		b.toNode(ctx, &messages.LeaseLost{Key: msg.Key}) // nothing runs under it
@@ -206,12 +206,12 @@ func (b *boss) drain(ctx actor.Context, msg *messages.Drain) {
 
 // drained reports for a projection without an actor that it is at rest. Only the database has its last checkpoint, which the
 // release leaves as it is.
-func (b *boss) drained(ctx actor.Context, c *child) {
+func (b *supervisor) drained(ctx actor.Context, c *child) {
 	b.toNode(ctx, &messages.Drained{Advance: engine.Advance{Lease: c.lease, To: c.lease.Checkpoint}})
 }
 
 // resume ends what a projection waits for, an hour of backoff or a mended fault, since a person resumed it.
-func (b *boss) resume(ctx actor.Context, key engine.LeaseKey) {
+func (b *supervisor) resume(ctx actor.Context, key engine.LeaseKey) {
 	c := b.find(key)
 	if c == nil || c.pid == nil {
 		return
@@ -224,7 +224,7 @@ func (b *boss) resume(ctx actor.Context, key engine.LeaseKey) {
 }
 
 // unblock starts the projection that waited for the end of another.
-func (b *boss) unblock(ctx actor.Context, old *child) {
+func (b *supervisor) unblock(ctx actor.Context, old *child) {
 	c := old.next
 	old.next = nil
 	c.after = slices.DeleteFunc(c.after, func(p *child) bool { return p == old })
@@ -234,7 +234,7 @@ func (b *boss) unblock(ctx actor.Context, old *child) {
 }
 
 // unanswered has the projections ask again that wait for an answer of the node.
-func (b *boss) unanswered(ctx actor.Context) {
+func (b *supervisor) unanswered(ctx actor.Context) {
 	for _, c := range b.projections {
 		if c.pid != nil {
 			ctx.Send(c.pid, &messages.Unanswered{})

@@ -18,7 +18,7 @@ func TestCommandThatComesDuringALookIsNotForgotten(t *testing.T) {
 			w := start(t, 1, []string{"a"}, attempt)
 			id := w.ids("a")[0]
 			pid := w.child(id.String())
-			send := func(msg any) { w.env.System.Root.Send(pid, msg) }
+			send := func(msg any) { w.deps.System.Root.Send(pid, msg) }
 			var once sync.Once
 			var looks atomic.Int64
 			looking, held := make(chan struct{}), make(chan struct{})
@@ -67,9 +67,9 @@ func TestReplayInVainIsGivenUpUncounted(t *testing.T) {
 	w.counted.Store(true)
 	vain.Store(true)
 	w.replay.Store(true)
-	w.env.System.Root.Send(pid, &messages.Commanded{})
+	w.deps.System.Root.Send(pid, &messages.Commanded{})
 	w.eventually("the command goes on without it", func() bool {
-		w.env.System.Root.Send(pid, &messages.Commanded{})
+		w.deps.System.Root.Send(pid, &messages.Commanded{})
 		return !w.replay.Load()
 	})
 	if n := tries.Load(); n != 11 || w.counted.Load() {

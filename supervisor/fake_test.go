@@ -134,7 +134,7 @@ func (f *fake) Claim(_ context.Context, node engine.Node, _ []int32, _ bool) ([]
 
 func (f *fake) BeginAttempt(context.Context, engine.Lease, int64, int) error { return f.here() }
 
-func (f *fake) Deregister(context.Context, engine.Node) error { return f.here() }
+func (f *fake) AnnounceDrain(context.Context, engine.Node) error { return f.here() }
 
 func (f *fake) SetFailed(context.Context, engine.Lease, string) error { return f.here() }
 
@@ -258,7 +258,7 @@ func (f *fake) Tail(tenant string) engine.Tail {
 	return fakeTail{f}
 }
 
-func (f *fake) Wanted(context.Context, engine.Node, []int32) (map[int32]engine.Orders, error) {
+func (f *fake) Orders(context.Context, engine.Node, []int32) (map[int32]engine.Orders, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	orders := make(map[int32]engine.Orders)
@@ -315,12 +315,12 @@ func (f fakeSession) Next(ctx context.Context) (engine.Notice, error) {
 	return engine.Notice{}, ctx.Err()
 }
 func (f fakeSession) Heartbeat(context.Context) error { return f.here() }
-func (f fakeSession) ListPeers(context.Context) (engine.Neighbours, error) {
-	return engine.Neighbours{}, f.here()
+func (f fakeSession) ListPeers(context.Context) (engine.Fleet, error) {
+	return engine.Fleet{}, f.here()
 }
 func (f fakeSession) MarkDead(context.Context, engine.Peer) (bool, error) { return false, f.here() }
 func (f fakeSession) Pooled() bool                                        { return false }
-func (f fakeSession) Depart(context.Context) error {
+func (f fakeSession) Deregister(context.Context) error {
 	f.departs.Add(1)
 	return nil
 }
@@ -330,8 +330,8 @@ func (f fakeSession) Close(context.Context) error { return nil }
 type world struct {
 	*fake
 	t    *testing.T
-	env  *actors.Deps
-	boss *Supervisor
+	deps *actors.Deps
+	sup  *Supervisor
 	logs *observer.ObservedLogs
 }
 
@@ -356,21 +356,21 @@ func start(t *testing.T, n int, tenants []string, apply func(f *fake, id project
 			}}
 	}
 	log := zap.New(core)
-	env := &actors.Deps{System: actors.NewSystem(log), Store: f, Log: log, Node: node, Definitions: definitions, Limiter: actors.NewLimiter(16, 0, 0, 0),
+	deps := &actors.Deps{System: actors.NewSystem(log), Store: f, Log: log, Node: node, Definitions: definitions, Limiter: actors.NewLimiter(16, 0, 0, 0),
 		Timing: actors.Timing{HeartbeatInterval: time.Minute, ListPeers: time.Minute, Confirm: time.Second, Poll: 20 * time.Millisecond, Reconcile: 50 * time.Millisecond, AdvanceEvery: time.Second, QueryTimeout: 10 * time.Second, Rest: time.Millisecond}}
-	env.Live()
-	boss, err := Start(env)
+	deps.Live()
+	sup, err := Start(deps)
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := &world{fake: f, t: t, env: env, boss: boss, logs: logs}
+	w := &world{fake: f, t: t, deps: deps, sup: sup, logs: logs}
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
-		if err := boss.Stop(ctx, time.Second); err != nil {
+		if err := sup.Stop(ctx, time.Second); err != nil {
 			t.Error(err)
 		}
-		env.Wait()
+		deps.Wait()
 	})
 	w.append()
 	w.caughtUp()
@@ -379,7 +379,7 @@ func start(t *testing.T, n int, tenants []string, apply func(f *fake, id project
 
 // ids are the projections of some tenants.
 func (w *world) ids(tenants ...string) (ids []projection.ID) {
-	for _, lease := range w.leases(w.env.Node, tenants) {
+	for _, lease := range w.leases(w.deps.Node, tenants) {
 		ids = append(ids, lease.ID)
 	}
 	return ids
@@ -388,7 +388,7 @@ func (w *world) ids(tenants ...string) (ids []projection.ID) {
 // recheck has the feeds of all tenants begin anew, and their projections read their leases.
 func (w *world) recheck() {
 	for _, tenant := range w.tenants {
-		w.env.System.Root.Send(w.child("feed "+tenant), &messages.Recheck{})
+		w.deps.System.Root.Send(w.child("feed "+tenant), &messages.Recheck{})
 	}
 }
 

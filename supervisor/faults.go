@@ -11,7 +11,7 @@ import (
 )
 
 // faulted answers a fault that is not an event's, when the server can be worked with.
-func (b *boss) faulted(ctx actor.Context, msg *messages.Faulted) {
+func (b *supervisor) faulted(ctx actor.Context, msg *messages.Faulted) {
 	c := b.children[ctx.Sender().Id]
 	if c == nil || b.stopping {
 		return
@@ -39,16 +39,16 @@ func (b *boss) faulted(ctx actor.Context, msg *messages.Faulted) {
 }
 
 // misconfigured has a feed look again and again whether its configuration was repaired.
-func (b *boss) misconfigured(c *child, fault *engine.Fault) {
+func (b *supervisor) misconfigured(c *child, fault *engine.Fault) {
 	if !c.told {
 		c.told = true
-		b.env.Log.With(c.who()...).Error("feed stopped by its configuration, retrying", zap.Error(fault.Err))
+		b.deps.Log.With(c.who()...).Error("feed stopped by its configuration, retrying", zap.Error(fault.Err))
 	}
 	b.resumeIn(c, mendedEvery)
 }
 
 // serverAnswers is called when a fault is the child's own. A projection decides itself when to try again.
-func (b *boss) serverAnswers(ctx actor.Context, c *child) {
+func (b *supervisor) serverAnswers(ctx actor.Context, c *child) {
 	switch {
 	case c.lease.Row == 0:
 		b.tryAgain(c)
@@ -67,16 +67,16 @@ func (c *child) atLeast() time.Duration {
 }
 
 // tryAgain resumes a child after a delay: its fault is its own, since the server can be worked with.
-func (b *boss) tryAgain(c *child) {
-	b.env.Log.With(c.who()...).Warn("fault not counted, retrying", zap.Stringer("class", c.fault.Class), zap.Int("attempt", c.faults), zap.Error(c.fault.Err))
+func (b *supervisor) tryAgain(c *child) {
+	b.deps.Log.With(c.who()...).Warn("fault not counted, retrying", zap.Stringer("class", c.fault.Class), zap.Int("attempt", c.faults), zap.Error(c.fault.Err))
 	b.resumeIn(c, faultDelay(c.faults))
 }
 
 // resumeIn ends a child's wait after a delay. It stops the timer of an earlier wait, which would end this one too soon.
-func (b *boss) resumeIn(c *child, delay time.Duration) {
+func (b *supervisor) resumeIn(c *child, delay time.Duration) {
 	c.wentOn()
 	if c.pid != nil {
-		c.wait = b.env.After(delay, c.pid, &messages.Resume{})
+		c.wait = b.deps.After(delay, c.pid, &messages.Resume{})
 	}
 }
 

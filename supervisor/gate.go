@@ -26,7 +26,7 @@ const (
 // gate holds back all actors that need the server while the server is away, until a probe succeeds. So ten thousand
 // projections do not try ten thousand times. Only a failed probe closes it.
 type gate struct {
-	env     *actors.Deps
+	deps    *actors.Deps
 	closed  bool
 	since   time.Time
 	probes  int
@@ -65,8 +65,8 @@ type answered struct{ err error }
 // probeDue is sent when it is time for the next probe.
 type probeDue struct{}
 
-func newGate(env *actors.Deps) *gate {
-	return &gate{env: env, waiters: make(map[string]waiter), asked: make(map[string]*child)}
+func newGate(deps *actors.Deps) *gate {
+	return &gate{deps: deps, waiters: make(map[string]waiter), asked: make(map[string]*child)}
 }
 
 // shut closes the gate after a probe that failed, unless it is closed.
@@ -75,7 +75,7 @@ func (g *gate) shut(ctx actor.Context, why error) {
 		return
 	}
 	g.closed, g.since, g.probes = true, time.Now(), 1
-	g.env.Log.Warn("database unusable, all actors wait", zap.Error(why))
+	g.deps.Log.Warn("database unusable, all actors wait", zap.Error(why))
 	g.probed(ctx, &probed{err: why})
 }
 
@@ -93,8 +93,8 @@ func (g *gate) forget(pid *actor.PID) {
 
 func (g *gate) probe(ctx actor.Context) {
 	g.probes++
-	g.env.Run(ctx.Self(), 2*g.env.Timing.QueryTimeout, func(ctx context.Context) any {
-		msg := &probed{err: g.env.Probe(ctx)}
+	g.deps.Run(ctx.Self(), 2*g.deps.Timing.QueryTimeout, func(ctx context.Context) any {
+		msg := &probed{err: g.deps.Probe(ctx)}
 		if msg.err == nil {
 			msg.leases, msg.err = g.owned(ctx)
 		}
@@ -115,8 +115,8 @@ func (g *gate) askNext(ctx actor.Context) {
 		return
 	}
 	g.asking, g.asked = g.asked, make(map[string]*child)
-	g.env.Run(ctx.Self(), 2*g.env.Timing.QueryTimeout, func(ctx context.Context) any {
-		return &answered{err: g.env.Probe(ctx)}
+	g.deps.Run(ctx.Self(), 2*g.deps.Timing.QueryTimeout, func(ctx context.Context) any {
+		return &answered{err: g.deps.Probe(ctx)}
 	})
 }
 
@@ -145,7 +145,7 @@ func (g *gate) answered(ctx actor.Context, err error) (own map[string]*child) {
 
 // owned reads the leases of the node in one statement, so that those that go on need not each read their own.
 func (g *gate) owned(ctx context.Context) (map[int32]*engine.Lease, error) {
-	leases, err := g.env.Store.Owned(ctx, g.env.Node)
+	leases, err := g.deps.Store.Owned(ctx, g.deps.Node)
 	if err != nil {
 		return nil, err
 	}
@@ -160,15 +160,15 @@ func (g *gate) probed(ctx actor.Context, msg *probed) {
 	if msg.err != nil {
 		policy := machine.FaultPolicy()
 		policy.Cap = probeMost
-		g.env.After(backoff.Delay(policy, g.probes, rand.Float64()), ctx.Self(), &probeDue{})
+		g.deps.After(backoff.Delay(policy, g.probes, rand.Float64()), ctx.Self(), &probeDue{})
 		return
 	}
 	g.closed = false
-	g.env.Log.Info("database usable again", zap.Duration("after", time.Since(g.since)), zap.Int("waiting", len(g.waiters)))
+	g.deps.Log.Info("database usable again", zap.Duration("after", time.Since(g.since)), zap.Int("waiting", len(g.waiters)))
 	i := 0
 	for _, w := range g.waiters {
 		delay := time.Duration(i/startsAtOnce)*startsEvery + rand.N(startsEvery)
-		g.env.After(max(delay, time.Until(w.notBefore)), w.pid, w.answer(msg.leases[w.row]))
+		g.deps.After(max(delay, time.Until(w.notBefore)), w.pid, w.answer(msg.leases[w.row]))
 		i++
 	}
 	clear(g.waiters)

@@ -17,7 +17,7 @@ import (
 func (w *world) crash(child string, msg any) {
 	w.t.Helper()
 	before := w.crashes()
-	w.env.System.Root.Send(w.child(child), msg)
+	w.deps.System.Root.Send(w.child(child), msg)
 	w.eventually(child+" crashes", func() bool { return w.crashes() > before })
 }
 
@@ -34,7 +34,7 @@ func (w *world) pause(row int32, told bool) {
 	w.paused[row] = true
 	w.mu.Unlock()
 	if told {
-		w.env.System.Root.Send(w.boss.pid, &messages.Notified{Notice: engine.Notice{Control: true, Row: row}})
+		w.deps.System.Root.Send(w.sup.pid, &messages.Notified{Notice: engine.Notice{Control: true, Row: row}})
 	}
 }
 
@@ -87,7 +87,7 @@ func blocked(t *testing.T) (w *world, first projection.ID, let func()) {
 func TestDrainedThatIsLostWithTheNodeIsAskedForAgain(t *testing.T) {
 	w, first, let := blocked(t)
 	w.pause(1, true)
-	w.eventually("the batch is all that is waited for", func() bool { return w.env.Registry.Working()[first].Limit > 0 })
+	w.eventually("the batch is all that is waited for", func() bool { return w.deps.Registry.Working()[first].Limit > 0 })
 	w.othersGoOn() // the notice was taken in before
 	w.crashNode()
 	let() // the projection comes to rest before there is another node
@@ -127,13 +127,13 @@ func TestListenerThatCrashesMovesNoLease(t *testing.T) {
 	w := start(t, 5, []string{"a"}, attempt)
 	for range 3 {
 		w.crashListener()
-		w.eventually("the session stands again", func() bool { return w.child("listener") != nil && w.env.Registry.Session().Connected })
+		w.eventually("the session stands again", func() bool { return w.child("listener") != nil && w.deps.Registry.Session().Connected })
 	}
 	w.crashNode()
 	w.eventually("the node claims again", func() bool {
-		before := w.env.Registry.Session().Claims
+		before := w.deps.Registry.Session().Claims
 		<-time.After(10 * time.Millisecond)
-		return w.env.Registry.Session().Claims > before
+		return w.deps.Registry.Session().Claims > before
 	})
 	w.caughtUp()
 	w.othersGoOn()
@@ -149,7 +149,7 @@ func TestListenerThatCrashesMovesNoLease(t *testing.T) {
 func TestNodeThatCrashesDuringTheStopReleasesEveryLease(t *testing.T) {
 	w, _, let := blocked(t)
 	stopped := make(chan error, 1)
-	go func() { stopped <- w.boss.Stop(t.Context(), time.Minute) }()
+	go func() { stopped <- w.sup.Stop(t.Context(), time.Minute) }()
 	w.eventually("what is at rest is released", func() bool { return w.releases(5) == 1 })
 	w.crashNode()
 	let()
@@ -161,7 +161,7 @@ func TestNodeThatCrashesDuringTheStopReleasesEveryLease(t *testing.T) {
 			t.Errorf("row %d is not released", row+1)
 		}
 	}
-	w.env.Wait()
+	w.deps.Wait()
 	if n := w.departs.Load(); n != 1 {
 		t.Errorf("the node departed %d times", n)
 	}
@@ -176,7 +176,7 @@ func TestStopEndsAfterAReleaseFailed(t *testing.T) {
 	w.eventually("the release fails", func() bool { return w.logs.FilterMessage("releasing leases failed, retrying").Len() > 0 })
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
-	if err := w.boss.Stop(ctx, time.Second); err != nil {
+	if err := w.sup.Stop(ctx, time.Second); err != nil {
 		t.Error(err)
 	}
 }
@@ -199,15 +199,15 @@ func TestProjectionThatCrashesWhileItDrainsIsReleased(t *testing.T) {
 func TestProjectionThatIsClaimedAnewWaitsForTheEndOfItsActor(t *testing.T) {
 	w := start(t, 2, []string{"a"}, attempt)
 	id := w.ids("a")[0]
-	lease := w.leases(w.env.Node, w.tenants)[0]
+	lease := w.leases(w.deps.Node, w.tenants)[0]
 	for epoch := range int64(5) {
 		lease.Epoch = 2 + epoch
-		w.env.System.Root.Send(w.boss.pid, &messages.Run{Lease: lease})
+		w.deps.System.Root.Send(w.sup.pid, &messages.Run{Lease: lease})
 	}
-	w.env.System.Root.Send(w.boss.pid, &messages.Drain{Key: engine.LeaseKey{Row: lease.Row, Epoch: 3}}) // of an earlier lease
+	w.deps.System.Root.Send(w.sup.pid, &messages.Drain{Key: engine.LeaseKey{Row: lease.Row, Epoch: 3}}) // of an earlier lease
 	w.eventually("the last one runs", func() bool { return w.started(id) == 2 && w.child(id.String()) != nil })
 	w.append()
 	w.eventually("it goes on", func() bool { return w.checkpoint(id) == w.head.Load() })
-	w.env.System.Root.Send(w.boss.pid, &messages.Retire{Key: lease.Key()})
-	w.eventually("it is gone", func() bool { _, here := w.env.Registry.Get(id); return !here })
+	w.deps.System.Root.Send(w.sup.pid, &messages.Retire{Key: lease.Key()})
+	w.eventually("it is gone", func() bool { _, here := w.deps.Registry.Get(id); return !here })
 }

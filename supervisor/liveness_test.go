@@ -24,14 +24,14 @@ func TestRuntimeOutlivesItsNodesActor(t *testing.T) {
 	answered := false
 	for deadline := time.Now().Add(hangs); !answered; {
 		if node := w.child("node"); node != nil {
-			w.env.System.Root.Stop(node)
+			w.deps.System.Root.Stop(node)
 		}
 		// Neither is to be passed on to a node that is not there.
-		w.env.System.Root.RequestWithCustomSender(w.boss.pid, &messages.AdvanceRequest{Op: 7}, ear)
-		w.env.System.Root.RequestWithCustomSender(w.boss.pid, &messages.LeaseLost{}, ear)
+		w.deps.System.Root.RequestWithCustomSender(w.sup.pid, &messages.AdvanceRequest{Op: 7}, ear)
+		w.deps.System.Root.RequestWithCustomSender(w.sup.pid, &messages.LeaseLost{}, ear)
 		select {
-		case <-w.boss.Done():
-			t.Fatalf("the runtime ended: %.300v", w.boss.Err())
+		case <-w.sup.Done():
+			t.Fatalf("the runtime ended: %.300v", w.sup.Err())
 		case msg := <-heard:
 			advanced, ok := msg.(*messages.Advanced)
 			answered = ok && !advanced.Moved && advanced.Op == 7
@@ -44,8 +44,8 @@ func TestRuntimeOutlivesItsNodesActor(t *testing.T) {
 	w.append()
 	w.eventually("the projections go on", func() bool {
 		select {
-		case <-w.boss.Done():
-			t.Fatalf("the runtime ended: %.300v", w.boss.Err())
+		case <-w.sup.Done():
+			t.Fatalf("the runtime ended: %.300v", w.sup.Err())
 		default:
 		}
 		return w.checkpoint(w.ids("a")[0]) == w.head.Load()
@@ -65,7 +65,7 @@ func TestProjectionWhoseCheckpointIsBeingMovedGoesOnWhenTheNodeDies(t *testing.T
 	w.append()
 	<-moving
 	w.foreign.Store(false)
-	w.env.System.Root.Stop(w.child("node"))
+	w.deps.System.Root.Stop(w.child("node"))
 	w.append()
 	w.caughtUp()
 	w.noneStuck()
@@ -127,7 +127,7 @@ func TestFeedHandsOutNothingOldBehindARecheck(t *testing.T) {
 	}
 	advanced(t, heard, 3)
 	let()
-	w.env.Wait() // the old answer is in the feed's mailbox now
+	w.deps.Wait() // the old answer is in the feed's mailbox now
 	w.head.Store(4)
 	tell(&messages.Wake{})
 	advanced(t, heard, 4)
@@ -162,8 +162,8 @@ func (w *world) during(call string, fn func(lease *engine.Lease)) {
 // child finds a child of the supervisor by its name, in whatever incarnation; nil where there is none.
 func (w *world) child(name string) *actor.PID {
 	for i := range 100 {
-		pid := actor.NewPID(w.env.System.Address(), fmt.Sprintf("%s/%s#%d", w.boss.pid.Id, name, i))
-		if _, ok := w.env.System.ProcessRegistry.Get(pid); ok {
+		pid := actor.NewPID(w.deps.System.Address(), fmt.Sprintf("%s/%s#%d", w.sup.pid.Id, name, i))
+		if _, ok := w.deps.System.ProcessRegistry.Get(pid); ok {
 			return pid
 		}
 	}
@@ -173,7 +173,7 @@ func (w *world) child(name string) *actor.PID {
 func (w *world) reaches(id projection.ID, want func(actors.ProjectionEntry) bool) {
 	w.t.Helper()
 	w.eventually("the projection gets there", func() bool {
-		e, here := w.env.Registry.Get(id)
+		e, here := w.deps.Registry.Get(id)
 		return here && want(e)
 	})
 }
@@ -181,7 +181,7 @@ func (w *world) reaches(id projection.ID, want func(actors.ProjectionEntry) bool
 // noneStuck makes sure that it was not the watchdog that helped.
 func (w *world) noneStuck() {
 	w.t.Helper()
-	if n := w.env.Registry.Stuck(); n != 0 {
+	if n := w.deps.Registry.Stuck(); n != 0 {
 		w.t.Errorf("%d actors were taken for stuck", n)
 	}
 }
@@ -189,31 +189,31 @@ func (w *world) noneStuck() {
 // listen makes an actor that passes on what it hears.
 func (w *world) listen() (pid *actor.PID, heard chan any) {
 	heard = make(chan any, 10000)
-	pid = w.env.System.Root.Spawn(actor.PropsFromFunc(func(ctx actor.Context) {
+	pid = w.deps.System.Root.Spawn(actor.PropsFromFunc(func(ctx actor.Context) {
 		switch msg := ctx.Message().(type) {
 		case actor.SystemMessage, actor.AutoReceiveMessage:
 		default:
 			heard <- msg
 		}
 	}))
-	w.t.Cleanup(func() { _ = w.env.System.Root.StopFuture(pid).Wait() })
+	w.t.Cleanup(func() { _ = w.deps.System.Root.StopFuture(pid).Wait() })
 	return pid, heard
 }
 
 // follow makes a feed and its one subscriber, with nobody around who polls.
 func follow(t *testing.T) (w *world, tell func(msg any), heard chan any) {
 	w = &world{fake: &fake{}, t: t}
-	w.env = &actors.Deps{System: actors.NewSystem(zap.NewNop()), Store: w.fake, Log: zap.NewNop(), Limiter: actors.NewLimiter(4, 0, 0, 0),
+	w.deps = &actors.Deps{System: actors.NewSystem(zap.NewNop()), Store: w.fake, Log: zap.NewNop(), Limiter: actors.NewLimiter(4, 0, 0, 0),
 		Timing: actors.Timing{QueryTimeout: time.Minute}}
-	w.env.Live()
+	w.deps.Live()
 	ear, heard := w.listen()
-	feed := w.env.System.Root.Spawn(actors.NewFeed(w.env, "a"))
+	feed := w.deps.System.Root.Spawn(actors.NewFeed(w.deps, "a"))
 	t.Cleanup(func() {
-		_ = w.env.System.Root.StopFuture(feed).Wait()
-		w.env.GiveUp(errors.New("the test is over"))
-		w.env.Wait()
+		_ = w.deps.System.Root.StopFuture(feed).Wait()
+		w.deps.GiveUp(errors.New("the test is over"))
+		w.deps.Wait()
 	})
-	return w, func(msg any) { w.env.System.Root.RequestWithCustomSender(feed, msg, ear) }, heard
+	return w, func(msg any) { w.deps.System.Root.RequestWithCustomSender(feed, msg, ear) }, heard
 }
 
 // next returns nil where nothing comes.

@@ -11,21 +11,21 @@ import (
 )
 
 // strategy stops a child that failed and never restarts it: a restart that comes late would bring back an actor that is
-// stopping. The boss starts another one when the failed one is gone.
-type strategy struct{ boss *boss }
+// stopping. The supervisor starts another one when the failed one is gone.
+type strategy struct{ sup *supervisor }
 
-// HandleFailure is called in the boss's own turn.
+// HandleFailure is called in the supervisor's own turn.
 func (s *strategy) HandleFailure(_ *actor.ActorSystem, supervisor actor.Supervisor, pid *actor.PID, _ *actor.RestartStatistics, reason, _ any) {
 	defer func() {
 		if r := recover(); r != nil {
-			s.boss.env.Log.Error("supervision panicked", zap.Any("panic", r), zap.ByteString("stack", debug.Stack()))
+			s.sup.deps.Log.Error("supervision panicked", zap.Any("panic", r), zap.ByteString("stack", debug.Stack()))
 		}
 	}()
 	crash, ok := reason.(*actors.Crash)
 	if !ok {
 		crash = &actors.Crash{Actor: pid.Id, Value: reason}
 	}
-	s.boss.env.Log.Error("actor crashed, restarting", zap.String("actor", crash.Actor), zap.Any("panic", crash.Value), zap.String("stack", crash.Stack))
+	s.sup.deps.Log.Error("actor crashed, restarting", zap.String("actor", crash.Actor), zap.Any("panic", crash.Value), zap.String("stack", crash.Stack))
 	supervisor.StopChildren(pid)
 }
 
@@ -42,7 +42,7 @@ func (s *rootStrategy) HandleFailure(_ *actor.ActorSystem, supervisor actor.Supe
 }
 
 // terminated takes in that a child is gone and starts another one where that is wanted.
-func (b *boss) terminated(ctx actor.Context, who *actor.PID) {
+func (b *supervisor) terminated(ctx actor.Context, who *actor.PID) {
 	c := b.children[who.Id]
 	if c == nil {
 		return
@@ -72,12 +72,12 @@ func (b *boss) terminated(ctx actor.Context, who *actor.PID) {
 	}
 }
 
-func (b *boss) respawnLater(ctx actor.Context, c *child) {
+func (b *supervisor) respawnLater(ctx actor.Context, c *child) {
 	if time.Since(c.crashed) > time.Minute {
 		c.crashes = 0
 	}
 	c.crashes, c.crashed = c.crashes+1, time.Now()
-	b.env.After(faultDelay(c.crashes), ctx.Self(), &respawnDue{child: c})
+	b.deps.After(faultDelay(c.crashes), ctx.Self(), &respawnDue{child: c})
 }
 
 const (
@@ -89,22 +89,22 @@ const (
 
 // lookForStuck ends actors that stand still while there is work for them: the worst faults are loops that die quietly
 // while everything looks well.
-func (b *boss) lookForStuck(ctx actor.Context) {
+func (b *supervisor) lookForStuck(ctx actor.Context) {
 	if b.stopping {
 		return
 	}
-	b.watch = b.env.After(watchEvery, ctx.Self(), &watchDue{})
-	for id, entry := range b.env.Registry.Working() {
+	b.watch = b.deps.After(watchEvery, ctx.Self(), &watchDue{})
+	for id, entry := range b.deps.Registry.Working() {
 		if c := b.ids[id]; c != nil && c.pid != nil && Stuck(entry) {
-			b.env.Log.With(c.who()...).Error("projection stuck, restarting", zap.String("state", string(entry.State)))
-			b.env.Registry.CountStuck()
+			b.deps.Log.With(c.who()...).Error("projection stuck, restarting", zap.String("state", string(entry.State)))
+			b.deps.Registry.CountStuck()
 			ctx.Stop(c.pid)
 		}
 	}
-	for tenant, entry := range b.env.Registry.WorkingFeeds() {
-		if c := b.feeds[tenant]; c != nil && c.pid != nil && time.Since(entry.Busy) > b.env.Timing.QueryTimeout+stuckAfter {
-			b.env.Log.Error("feed stuck, restarting", zap.String("tenant", tenant))
-			b.env.Registry.CountStuck()
+	for tenant, entry := range b.deps.Registry.WorkingFeeds() {
+		if c := b.feeds[tenant]; c != nil && c.pid != nil && time.Since(entry.Busy) > b.deps.Timing.QueryTimeout+stuckAfter {
+			b.deps.Log.Error("feed stuck, restarting", zap.String("tenant", tenant))
+			b.deps.Registry.CountStuck()
 			ctx.Stop(c.pid)
 		}
 	}

@@ -15,7 +15,7 @@ import (
 
 // Supervisor is the handle on the actors of a runtime.
 type Supervisor struct {
-	env  *actors.Deps
+	deps *actors.Deps
 	pid  *actor.PID
 	done chan struct{}
 	err  error
@@ -23,13 +23,13 @@ type Supervisor struct {
 
 // Start starts the actors: the supervisor and, under it, the node and the listener. Feeds and projections follow as
 // leases are claimed.
-func Start(env *actors.Deps) (*Supervisor, error) {
-	s := &Supervisor{env: env, done: make(chan struct{})}
-	root := &rootStrategy{log: env.Log}
-	boss := &boss{env: env, handle: s, root: root, gate: newGate(env),
+func Start(deps *actors.Deps) (*Supervisor, error) {
+	s := &Supervisor{deps: deps, done: make(chan struct{})}
+	root := &rootStrategy{log: deps.Log}
+	sup := &supervisor{deps: deps, handle: s, root: root, gate: newGate(deps),
 		children: make(map[string]*child), feeds: make(map[string]*child), projections: make(map[int32]*child), ids: make(map[projection.ID]*child)}
-	props := actors.Props("supervisor", env.Log, boss, actor.WithSupervisor(&strategy{boss}), actor.WithGuardian(root))
-	pid, err := env.System.Root.SpawnNamed(props, "supervisor")
+	props := actors.Props("supervisor", deps.Log, sup, actor.WithSupervisor(&strategy{sup}), actor.WithGuardian(root))
+	pid, err := deps.System.Root.SpawnNamed(props, "supervisor")
 	if err != nil {
 		return nil, fmt.Errorf("start the supervisor: %w", err)
 	}
@@ -46,13 +46,13 @@ func (s *Supervisor) Err() error { return s.err }
 // Stop lets batches under way finish within grace, gives the leases back, and stops all actors. It returns when they are
 // gone, or with ctx's error. It is idempotent.
 func (s *Supervisor) Stop(ctx context.Context, grace time.Duration) error {
-	s.env.System.Root.Send(s.pid, &stop{grace: grace})
+	s.deps.System.Root.Send(s.pid, &stop{grace: grace})
 	select {
 	case <-s.done:
 		return nil
 	case <-ctx.Done():
-		s.env.GiveUp(ctx.Err())
-		s.env.Depart()
+		s.deps.GiveUp(ctx.Err())
+		s.deps.Deregister()
 		return fmt.Errorf("stop the actors: %w", ctx.Err())
 	}
 }
@@ -60,9 +60,9 @@ func (s *Supervisor) Stop(ctx context.Context, grace time.Duration) error {
 // stop asks the supervisor to stop everything in order.
 type stop struct{ grace time.Duration }
 
-// boss is the supervisor's behaviour.
-type boss struct {
-	env    *actors.Deps
+// supervisor is the actor behind Supervisor.
+type supervisor struct {
+	deps   *actors.Deps
 	handle *Supervisor
 	root   *rootStrategy
 	gate   *gate
@@ -87,33 +87,33 @@ type (
 	watchDue   struct{}
 )
 
-func (b *boss) Start(ctx actor.Context) {
+func (b *supervisor) Start(ctx actor.Context) {
 	b.node = &child{name: "node"}
 	b.node.respawn = b.startNode
 	b.node.respawn(ctx)
 	b.listener = &child{name: "listener"}
-	b.listener.respawn = func(ctx actor.Context) { b.spawn(ctx, b.listener, actors.NewListener(b.env)) }
+	b.listener.respawn = func(ctx actor.Context) { b.spawn(ctx, b.listener, actors.NewListener(b.deps)) }
 	b.listener.respawn(ctx)
-	b.watch = b.env.After(watchEvery, ctx.Self(), &watchDue{})
+	b.watch = b.deps.After(watchEvery, ctx.Self(), &watchDue{})
 }
 
 // Stop is called before the children are stopped.
-func (b *boss) Stop(actor.Context) {
+func (b *supervisor) Stop(actor.Context) {
 	b.stopping = true
 	b.watch.Stop()
-	b.env.Refuse()
-	b.env.GiveUp(errors.New("the runtime stopped"))
+	b.deps.Refuse()
+	b.deps.GiveUp(errors.New("the runtime stopped"))
 }
 
 // Gone is called when the children are gone.
-func (b *boss) Gone(actor.Context) {
+func (b *supervisor) Gone(actor.Context) {
 	if b.root.reason != nil {
 		b.handle.err = b.root.reason
 	}
 	close(b.handle.done)
 }
 
-func (b *boss) Handle(ctx actor.Context, msg any) {
+func (b *supervisor) Handle(ctx actor.Context, msg any) {
 	switch msg := msg.(type) {
 	case *messages.Run:
 		b.run(ctx, msg.Lease)
@@ -129,7 +129,7 @@ func (b *boss) Handle(ctx actor.Context, msg any) {
 		b.pass(ctx, msg.Key, msg)
 	case *messages.Resumed:
 		b.resume(ctx, msg.Key)
-	case *messages.Drained, *messages.LeaseLost, *messages.SessionUp, *messages.SessionLost, *messages.Beaten, *messages.Neighbours, *messages.Notified:
+	case *messages.Drained, *messages.LeaseLost, *messages.SessionUp, *messages.SessionLost, *messages.Beaten, *messages.FleetChanged, *messages.Notified:
 		b.toNode(ctx, msg)
 	case *messages.AdvanceRequest:
 		if b.node.pid == nil {
@@ -154,7 +154,7 @@ func (b *boss) Handle(ctx actor.Context, msg any) {
 	case *stop:
 		b.stop(ctx, msg.grace)
 	case *graceOver:
-		b.env.GiveUp(errors.New("the grace period is over"))
+		b.deps.GiveUp(errors.New("the grace period is over"))
 	case *messages.AllReleased:
 		if b.stopping {
 			ctx.Stop(ctx.Self())
@@ -165,7 +165,7 @@ func (b *boss) Handle(ctx actor.Context, msg any) {
 }
 
 // handleFault handles what is about faults and the server being away.
-func (b *boss) handleFault(ctx actor.Context, msg any) {
+func (b *supervisor) handleFault(ctx actor.Context, msg any) {
 	switch msg := msg.(type) {
 	case *messages.Faulted:
 		b.faulted(ctx, msg)
@@ -190,19 +190,19 @@ func (b *boss) handleFault(ctx actor.Context, msg any) {
 
 // toNode passes a report on to the node. While the node is started again it is dropped: the next node finds out from the
 // database and from its children.
-func (b *boss) toNode(ctx actor.Context, msg any) {
+func (b *supervisor) toNode(ctx actor.Context, msg any) {
 	if b.node.pid != nil {
 		ctx.Send(b.node.pid, msg)
 	}
 }
 
 // stop has the node release all leases. Heartbeats go on meanwhile.
-func (b *boss) stop(ctx actor.Context, grace time.Duration) {
+func (b *supervisor) stop(ctx actor.Context, grace time.Duration) {
 	if b.stopping {
 		return
 	}
 	b.stopping = true
-	b.env.Refuse()
+	b.deps.Refuse()
 	b.toNode(ctx, &messages.ReleaseAll{})
-	b.env.After(grace, ctx.Self(), &graceOver{})
+	b.deps.After(grace, ctx.Self(), &graceOver{})
 }

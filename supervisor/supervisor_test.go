@@ -58,7 +58,7 @@ func TestCrashOfAProjectionsActorDisturbsNobodyElse(t *testing.T) {
 	w.panics["special"] = true
 	w.mu.Unlock()
 	special := &engine.Fault{Class: engine.Infrastructure, Err: errors.New("special")}
-	w.env.System.Root.Send(w.child(victim.String()), &messages.LeaseRead{Err: special})
+	w.deps.System.Root.Send(w.child(victim.String()), &messages.LeaseRead{Err: special})
 	w.eventually("it is started again", func() bool { return w.started(victim) == 2 })
 	w.append()
 	w.caughtUp()
@@ -101,13 +101,13 @@ func TestCrashOfAFeedDisturbsItsTenantAlone(t *testing.T) {
 
 func TestCrashOfTheSupervisorEndsTheRuntimeWithTheReason(t *testing.T) {
 	w := start(t, 3, []string{"a"}, attempt)
-	w.env.System.Root.Send(w.boss.pid, &messages.Faulted{}) // from nobody, which cannot be
+	w.deps.System.Root.Send(w.sup.pid, &messages.Faulted{}) // from nobody, which cannot be
 	select {
-	case <-w.boss.Done():
+	case <-w.sup.Done():
 	case <-time.After(time.Minute):
 		t.Fatal("the runtime goes on without its supervisor")
 	}
-	if w.boss.Err() == nil {
+	if w.sup.Err() == nil {
 		t.Error("no reason is given")
 	}
 }
@@ -117,12 +117,12 @@ func TestStopGivesBackEveryLeaseOnceAndMayBeCalledAgain(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	for range 2 {
-		if err := w.boss.Stop(ctx, time.Second); err != nil {
+		if err := w.sup.Stop(ctx, time.Second); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if w.boss.Err() != nil {
-		t.Error(w.boss.Err())
+	if w.sup.Err() != nil {
+		t.Error(w.sup.Err())
 	}
 	seen := make(map[int32]int)
 	for _, a := range w.released {
@@ -180,7 +180,7 @@ func TestLeaseOfAClaimThatWasUnderWayAtTheEndIsGivenBack(t *testing.T) {
 		return len(w.released) == n
 	}
 	stopped := make(chan error, 1)
-	go func() { stopped <- w.boss.Stop(context.Background(), time.Minute) }()
+	go func() { stopped <- w.sup.Stop(context.Background(), time.Minute) }()
 	w.eventually("the others are given back", func() bool { return released(3) })
 	close(let)
 	if err := <-stopped; err != nil {
@@ -195,7 +195,7 @@ func TestProjectionThatLostItsLeaseIsNotStartedAgain(t *testing.T) {
 	w := start(t, 20, []string{"a"}, func(*fake, projection.ID) error { return nil })
 	w.lost.Store(true)
 	w.recheck()
-	w.eventually("all are gone", func() bool { return len(w.env.Registry.All()) == 0 })
+	w.eventually("all are gone", func() bool { return len(w.deps.Registry.All()) == 0 })
 	<-time.After(300 * time.Millisecond)
 	for _, id := range w.ids("a") {
 		if n := w.started(id); n != 1 {
@@ -213,7 +213,7 @@ func TestProjectionWithNothingToApplyForgetsItsFaults(t *testing.T) {
 	var took time.Duration
 	for range 9 {
 		w.away.Store(true)
-		w.env.System.Root.Send(w.child(id.String()), &messages.Revalidate{}) // which differs from its own
+		w.deps.System.Root.Send(w.child(id.String()), &messages.Revalidate{}) // which differs from its own
 		w.reaches(id, func(e actors.ProjectionEntry) bool { return e.State == actors.Waiting })
 		w.away.Store(false)
 		began := time.Now()

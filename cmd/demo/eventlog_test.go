@@ -99,7 +99,7 @@ func TestStatusShowsLivingAndDeadNodes(t *testing.T) {
 		{ID: goneID, Silent: 2 * time.Minute},
 		{ID: otherID, Leases: 1, Silent: 2 * time.Minute},
 		{ID: ownID, Alive: true, Leases: 1, Silent: 400 * time.Millisecond},
-		{ID: idleID, Alive: true, Leaving: true, Silent: time.Second},
+		{ID: idleID, Alive: true, Draining: true, Silent: time.Second},
 	}
 	got := strings.Join(statusLines(s), "\n")
 	want := strings.Join([]string{

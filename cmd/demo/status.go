@@ -144,7 +144,7 @@ func nodeLines(status millrace.Status) []string {
 	for _, n := range status.Nodes {
 		state := "dead"
 		switch {
-		case n.Leaving:
+		case n.Draining:
 			state = "leaving"
 		case n.Alive:
 			state = "alive"

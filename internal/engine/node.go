@@ -19,7 +19,7 @@ type Node struct {
 }
 
 // Neighbours are the other nodes that are alive by their heartbeats.
-type Neighbours struct {
+type Fleet struct {
 	// Peers tells of each whether it holds its session lock.
 	Peers []Peer
 	// Members are those that take a share: all but the ones that are leaving.

@@ -8,8 +8,8 @@ import (
 
 // ProjectionRow is what the database has about a projection.
 type ProjectionRow struct {
-	ID     projection.ID
-	Wanted DesiredState
+	ID      projection.ID
+	Desired DesiredState
 	// Failed is why the projection waits for an operator. It is empty if the projection does not.
 	Failed string
 	// Halted reports that the projection waits until it is resumed.
@@ -35,11 +35,11 @@ type ProjectionRow struct {
 type NodeRow struct {
 	ID string
 	// Alive reports that its heartbeat holds, Leaving that it is releasing its leases.
-	Alive, Leaving bool
-	Projections    []string
-	Tenants        []string
-	StartedAt      time.Time
-	HeartbeatAt    time.Time
+	Alive, Draining bool
+	Projections     []string
+	Tenants         []string
+	StartedAt       time.Time
+	HeartbeatAt     time.Time
 	// Silent is how long ago the heartbeat was, by the server's clock.
 	Silent time.Duration
 	// Leases is how many it holds.

@@ -37,7 +37,7 @@ type Store interface {
 	OldestSnapshot(ctx context.Context) (Snapshot, error)
 	// SetWanted sets the desired state of a projection and notifies its owner. WantRun clears its failure; if it had stopped at
 	// an event, the attempts at that event are counted anew.
-	SetWanted(ctx context.Context, id projection.ID, desired DesiredState) error
+	SetDesiredState(ctx context.Context, id projection.ID, desired DesiredState) error
 	// PauseEnded reports whether the lease of a paused projection is free. A dead owner's lease is taken away and left free. The
 	// error is projection.ErrResumed if the projection was resumed meanwhile.
 	PauseEnded(ctx context.Context, id projection.ID) (free bool, err error)
@@ -59,7 +59,7 @@ type Store interface {
 	// dead owners.
 	Claim(ctx context.Context, node Node, rows []int32, judge bool) ([]Lease, error)
 	// Leave tells the other nodes that the node gives its leases back, so that they take its share.
-	Deregister(ctx context.Context, node Node) error
+	AnnounceDrain(ctx context.Context, node Node) error
 	// Owned returns all leases that the node holds, as the database has it.
 	Owned(ctx context.Context, node Node) ([]Lease, error)
 	// Leases reads leases by their rows, whoever holds them. A row that does not exist any more is left out.
@@ -109,7 +109,7 @@ type Store interface {
 	Tail(tenant string) Tail
 	// Wanted returns what is asked of the projections of these rows, or with nil of all whose leases the node holds. Those that
 	// should run and have no commands are left out.
-	Wanted(ctx context.Context, node Node, rows []int32) (map[int32]Orders, error)
+	Orders(ctx context.Context, node Node, rows []int32) (map[int32]Orders, error)
 	// SetFailed keeps why a projection waits for somebody, or with an empty reason that it does not any more, under the
 	// lease's fence. It changes nothing about one that Halt stopped.
 	SetFailed(ctx context.Context, lease Lease, reason string) error
@@ -195,14 +195,14 @@ type Session interface {
 	// Heartbeat extends the node's leases.
 	Heartbeat(ctx context.Context) error
 	// Look tells which other nodes are alive.
-	ListPeers(ctx context.Context) (Neighbours, error)
+	ListPeers(ctx context.Context) (Fleet, error)
 	// Bury ends the heartbeat of a node whose session lock is gone, and tells the others. It returns false where the node
 	// holds its lock again, has sent a heartbeat since, or is dead already.
 	MarkDead(ctx context.Context, node Peer) (bool, error)
 	// Pooled tells that a pooler stands between, so that no notices arrive and there is no session lock.
 	Pooled() bool
 	// Depart deregisters the node: leases that it still holds are free at once.
-	Depart(ctx context.Context) error
+	Deregister(ctx context.Context) error
 	// Close ends the connection.
 	Close(ctx context.Context) error
 }

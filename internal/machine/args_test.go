@@ -123,7 +123,7 @@ func (a args) config() Config {
 
 func (a args) row() engine.Lease {
 	r := engine.Lease{Row: 1, Owner: "node", Epoch: a.num("epoch", 1), Checkpoint: a.num("checkpoint", 0), CrashCount: int(a.num("crashes", 0)), Failed: a["failed"],
-		FailingPosition: a.num("failing", 0), Attempts: int(a.num("attempts", 0)), CrashPosition: a.num("trying", 0), CrashAttempts: int(a.num("deaths", 0)),
+		FailingPosition: a.num("failing", 0), Attempts: int(a.num("attempts", 0)), CrashPosition: a.num("crash_position", 0), CrashAttempts: int(a.num("crash_attempts", 0)),
 		Parked: a.num("parked", 0), ParkedStreams: a["parked-streams"] != "", HasCommands: a["commands"] != "", Incarnation: engine.Incarnation(a.num("incarnation", 0))}
 	if a["paused"] != "" {
 		r.Desired = engine.WantPause

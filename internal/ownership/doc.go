@@ -53,7 +53,7 @@
 //	does a node judge heartbeats?       not for a LeaseDuration after its own were interrupted for half of one: what kept them
 //	                                    away may have kept all away
 //	who takes a free lease?             Balance on each node; the claim that locks the row first wins
-//	should a projection run?            projections.wanted
+//	should a projection run?            projections.desired_state
 //
 // No two machines' clocks are ever compared.
 package ownership

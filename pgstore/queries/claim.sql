@@ -6,7 +6,7 @@
 with free as (
     select l.id, l.owner
       from {control}.leases l
-     cross join lateral (select from {control}.projections p where p.id = l.id and p.wanted = 'run' offset 0) p
+     cross join lateral (select from {control}.projections p where p.id = l.id and p.desired_state = 'run' offset 0) p
      where l.id = any($2::integer[])
        and (l.owner is null
             or not exists (select from {control}.nodes n where n.id = l.owner
@@ -16,7 +16,7 @@ with free as (
 )
 update {control}.leases l
    set owner = $1::uuid, epoch = l.epoch + 1, free_since = null,
-       unclean = case when l.owner is null then l.unclean else l.unclean + 1 end
+       crash_count = case when l.owner is null then l.crash_count else l.crash_count + 1 end
   from free
  where l.id = free.id
 returning l.id, free.owner is not null as taken, transaction_timestamp()

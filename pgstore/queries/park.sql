@@ -32,6 +32,6 @@ update {control}.projections p
        failing_position = case when $6::boolean then p.failing_position else 0 end,
        attempts = case when $6::boolean then p.attempts else 0 end,
        failing_since = case when $6::boolean then p.failing_since end,
-       deaths = case when $6::boolean then p.deaths else 0 end
+       crash_attempts = case when $6::boolean then p.crash_attempts else 0 end
   from known
  where p.id = $1::integer

@@ -3,17 +3,17 @@
 -- projections_tenant_name_partition_key, leases_pkey, nodes_pkey. Locks: the row of leases FOR NO KEY UPDATE, where it is taken
 -- away, until the commit that follows at once.
 with p as (
-    select id, wanted from {control}.projections where tenant = $1::text and name = $2::text and partition = $3::integer
+    select id, desired_state from {control}.projections where tenant = $1::text and name = $2::text and partition = $3::integer
 ), dead as (
     select l.id from p join {control}.leases l on l.id = p.id
-     where p.wanted = 'pause' and l.owner is not null
+     where p.desired_state = 'pause' and l.owner is not null
        and not exists (select from {control}.nodes n where n.id = l.owner and n.expires_at > clock_timestamp())
        for no key update of l skip locked
 ), taken as (
-    update {control}.leases l set owner = null, free_since = clock_timestamp(), epoch = l.epoch + 1, unclean = l.unclean + 1
+    update {control}.leases l set owner = null, free_since = clock_timestamp(), epoch = l.epoch + 1, crash_count = l.crash_count + 1
       from dead where l.id = dead.id
     returning l.id
 )
-select p.wanted, l.owner is null or taken.id is not null, coalesce(taken.id, 0), transaction_timestamp()
+select p.desired_state, l.owner is null or taken.id is not null, coalesce(taken.id, 0), transaction_timestamp()
   from p join {control}.leases l on l.id = p.id
   left join taken on taken.id = p.id

@@ -4,7 +4,7 @@
 update {control}.projections p
    set failing_since = case when failing_position = $4::bigint and attempts > 0 then failing_since else clock_timestamp() end,
        failing_position = $4::bigint, attempts = $5::integer, last_error = $6::text, last_error_at = clock_timestamp(),
-       missing_object = $7::boolean, deaths = 0
+       missing_object = $7::boolean, crash_attempts = 0
  where p.id = $1::integer
    and exists (select from {control}.leases l where l.id = p.id and l.owner = $2::uuid and l.epoch = $3::bigint)
 returning failing_since

@@ -13,9 +13,9 @@ with released as (
      where l.id = r.id and l.owner = $6::uuid and l.epoch = r.epoch
     returning l.id, r.begun, r.attempt, r.letter
 ), taken_back as (
-    update {control}.projections p set deaths = p.deaths - 1
+    update {control}.projections p set crash_attempts = p.crash_attempts - 1
       from released r
-     where p.id = r.id and r.attempt > 0 and p.trying_position = r.begun and p.deaths = r.attempt
+     where p.id = r.id and r.attempt > 0 and p.crash_position = r.begun and p.crash_attempts = r.attempt
 ), put_back as (
     update {control}.dead_letters d
        set begun = d.begun - 1, state = case when d.begun = 1 then 'parked' else d.state end, tried_by = case when d.begun = 1 then 0 else d.tried_by end

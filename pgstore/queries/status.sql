@@ -1,7 +1,7 @@
 -- Every projection of these tenants with its lease and what is parked of it. It reads all of leases where many tenants
 -- are asked for. Indexes: projections_tenant_name_partition_key, nodes_pkey, dead_letters_projection_id_position_idx.
 -- Locks nothing.
-select p.tenant, p.name, p.partition, p.wanted, coalesce(case when p.halted or p.failed_epoch = l.epoch then p.failed end, ''), p.halted, p.skipped, p.failing_position, p.attempts, p.missing_object, coalesce(p.last_error, ''),
+select p.tenant, p.name, p.partition, p.desired_state, coalesce(case when p.halted or p.failed_epoch = l.epoch then p.failed end, ''), p.halted, p.skipped, p.failing_position, p.attempts, p.missing_object, coalesce(p.last_error, ''),
        coalesce(l.owner::text, ''), l.epoch, l.checkpoint, p.parked, d.oldest,
        coalesce(n.expires_at > clock_timestamp(), false) as owner_alive,
        coalesce(extract(epoch from clock_timestamp() - case when l.owner is null then l.free_since else n.expires_at end), 0)::float8 as not_owned

@@ -208,7 +208,7 @@ func (s *strike) readAfter(begin func() error) error {
 	want := func(wanted engine.DesiredState) (err error) {
 		for _, o := range all {
 			if o.Owner == s.victim.identity() && o.Name != deadly {
-				err = errors.Join(err, s.store.Engine().SetWanted(s.ctx, projection.ID{Tenant: o.Tenant, Name: o.Name}, wanted))
+				err = errors.Join(err, s.store.Engine().SetDesiredState(s.ctx, projection.ID{Tenant: o.Tenant, Name: o.Name}, wanted))
 			}
 		}
 		return err

@@ -24,7 +24,7 @@ begin
 		coalesce((select heartbeat_at from millrace.nodes n where n.id = old.owner), 'epoch'),
 		not exists (select from millrace.nodes n where n.id = old.owner and n.heartbeat_at < statement_timestamp()
 			and n.heartbeat_at + %d * interval '1 millisecond' > clock_timestamp()
-			and not (n.leaving and n.expires_at <= n.heartbeat_at)));
+			and not (n.draining and n.expires_at <= n.heartbeat_at)));
 	return null;
 end $$;
 create trigger note_owner after update of owner on millrace.leases for each row

@@ -162,7 +162,7 @@ func (c *cluster) takeover(e ending, n *node) (time.Duration, error) {
 // told pauses or resumes a projection, and returns how long it took until its lease was free or claimed.
 func (c *cluster) told(id projection.ID, wanted engine.DesiredState) (time.Duration, error) {
 	since := time.Now()
-	if err := c.store.Engine().SetWanted(c.ctx, id, wanted); err != nil {
+	if err := c.store.Engine().SetDesiredState(c.ctx, id, wanted); err != nil {
 		return 0, err
 	}
 	var done []time.Time

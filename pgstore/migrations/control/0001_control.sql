@@ -17,7 +17,7 @@ create table {control}.nodes (
     projections  text[] not null,
     tenants      text[] not null,
     session_key  bigint not null,
-    leaving      boolean not null default false,
+    draining      boolean not null default false,
     started_at   timestamptz not null default clock_timestamp(),
     heartbeat_at timestamptz not null default clock_timestamp(),
     expires_at   timestamptz not null
@@ -28,7 +28,7 @@ create table {control}.nodes (
 -- unless halted tells that the projection waits until somebody resumes it, whoever owns it. skipped counts the events that
 -- it skipped, parked its dead letters that are parked or replaying. missing_object tells that the event at failing_position
 -- waits for an object or a privilege that its handler needs; last_error says which.
--- trying_position is an event at which processes seem to end, and deaths how many attempts at it were begun without a word on
+-- crash_position is an event at which processes seem to end, and crash_attempts how many attempts at it were begun without a word on
 -- how they ended.
 -- token is random. The tokens of deliveries begin with it, so that receivers can detect repeats. It is the same for a renamed
 -- projection, and for all partitions of one.
@@ -38,7 +38,7 @@ create table {control}.projections (
     name             text collate "C" not null,
     partition        integer not null default 0,
     token            uuid not null default gen_random_uuid(),
-    wanted           text collate "C" not null default 'run' check (wanted in ('run', 'pause')),
+    desired_state           text collate "C" not null default 'run' check (desired_state in ('run', 'pause')),
     failed           text,
     failed_epoch     bigint,
     halted           boolean not null default false,
@@ -46,9 +46,9 @@ create table {control}.projections (
     parked           bigint not null default 0,
     failing_position bigint not null default 0,
     attempts         integer not null default 0,
-    trying_position  bigint not null default 0,
-    deaths           integer not null default 0,
-    trying_since     timestamptz,
+    crash_position  bigint not null default 0,
+    crash_attempts           integer not null default 0,
+    crash_since     timestamptz,
     failing_since    timestamptz,
     last_error       text,
     last_error_at    timestamptz,
@@ -63,14 +63,14 @@ create table {control}.probe (
 );
 insert into {control}.probe default values;
 
--- Narrow and half empty, so that every advance is a HOT update within the page. unclean counts the claims in a row from
+-- Narrow and half empty, so that every advance is a HOT update within the page. crash_count counts the claims in a row from
 -- owners that died before they committed a batch or were at rest. free_since is when the lease was given back or made, null while owned.
 create table {control}.leases (
     id         integer primary key references {control}.projections on delete cascade,
     owner      uuid,
     epoch      bigint not null default 0,
     checkpoint bigint not null default 0,
-    unclean    integer not null default 0,
+    crash_count    integer not null default 0,
     free_since timestamptz default clock_timestamp()
 ) with (fillfactor = 50);
 -- For claims. An advance does not change the owner, so that it stays HOT.
@@ -199,7 +199,7 @@ begin
         raise exception 'the handler ended the transaction of its batch' using errcode = 'MR002';
     end if;
     perform {control}.check_incarnation(seen);
-    update {control}.leases l set checkpoint = new, unclean = case when new > old then 0 else l.unclean end
+    update {control}.leases l set checkpoint = new, crash_count = case when new > old then 0 else l.crash_count end
      where l.id = lease and l.owner = held_by and l.epoch = held_epoch and l.checkpoint = old;
     if not found then
         raise exception 'lease % is not held by % under epoch % at checkpoint %', lease, held_by, held_epoch, old

@@ -2,5 +2,5 @@
 -- of projections, and is asked for when nodes come and go or something is free. Locks nothing. No index.
 select case when p.tenant = any($1::text[]) then p.tenant else '' end as tenant, p.name, count(*)
   from {control}.projections p
- where p.wanted = 'run'
+ where p.desired_state = 'run'
  group by 1, 2

@@ -1,6 +1,6 @@
 -- The other nodes that are alive by their heartbeats, and whether each holds its session lock. $1 is the node that asks.
 -- It reads all of nodes, which are few. Locks: pg_locks takes those of the lock manager for a moment. No index.
-select n.id::text, n.projections, n.tenants, n.leaving, l.key is not null as locked, n.heartbeat_at
+select n.id::text, n.projections, n.tenants, n.draining, l.key is not null as locked, n.heartbeat_at
   from {control}.nodes n
   left join (select distinct (classid::bigint << 32 | objid::bigint) as key
                from pg_locks

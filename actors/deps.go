@@ -70,17 +70,17 @@ type Deps struct {
 	giveUp context.CancelCauseFunc
 	work   sync.WaitGroup
 	// present ends when the node is to depart, whatever is still under way.
-	present context.Context
-	depart  context.CancelFunc
-	start   time.Time
-	prober  prober
+	present    context.Context
+	deregister context.CancelFunc
+	start      time.Time
+	prober     prober
 }
 
-// Live gives env what it needs to run work.
+// Live gives deps what it needs to run work.
 func (e *Deps) Live() {
 	e.life, e.giveUp = context.WithCancelCause(context.Background())
 	e.accept, e.refuse = context.WithCancel(e.life)
-	e.present, e.depart = context.WithCancel(context.Background())
+	e.present, e.deregister = context.WithCancel(context.Background())
 	e.start = time.Now()
 	e.Registry = newBoard()
 	e.Feeds = newRouter(e.System.Root)
@@ -97,7 +97,7 @@ func (e *Deps) Refuse() { e.refuse() }
 func (e *Deps) GiveUp(cause error) { e.giveUp(cause) }
 
 // Depart has the node depart, unless the listener's end did that before.
-func (e *Deps) Depart() { e.depart() }
+func (e *Deps) Deregister() { e.deregister() }
 
 // Wait returns when no work is under way any more.
 func (e *Deps) Wait() { e.work.Wait() }
@@ -112,7 +112,7 @@ func (e *Deps) After(d time.Duration, pid *actor.PID, msg any) *time.Timer {
 	return e.after(d, pid, msg)
 }
 
-// run runs work in a goroutine and posts what it returns to pid. It may be called by an actor only while env lives.
+// run runs work in a goroutine and posts what it returns to pid. It may be called by an actor only while deps lives.
 func (e *Deps) run(pid *actor.PID, limit time.Duration, work func(ctx context.Context) any) (cancel context.CancelFunc) {
 	return e.runUnbounded(pid, func(ctx context.Context) any {
 		ctx, cancel := context.WithTimeout(ctx, limit)

@@ -2,10 +2,10 @@
 -- begin anew. Index: projections_tenant_name_partition_key. The nodes are told by channel $5 which row it is. Locks: the row, and the queue of
 -- notifications during the commit.
 with changed as (
-    update {control}.projections set wanted = $4::text, failed = case when $4::text = 'run' then null else failed end,
+    update {control}.projections set desired_state = $4::text, failed = case when $4::text = 'run' then null else failed end,
            halted = halted and $4::text <> 'run',
            attempts = case when halted and $4::text = 'run' then 0 else attempts end,
-           deaths = case when halted and $4::text = 'run' then 0 else deaths end,
+           crash_attempts = case when halted and $4::text = 'run' then 0 else crash_attempts end,
            failing_position = case when halted and $4::text = 'run' then 0 else failing_position end,
            failing_since = case when halted and $4::text = 'run' then null else failing_since end
      where tenant = $1::text and name = $2::text and partition = $3::integer

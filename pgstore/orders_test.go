@@ -21,7 +21,7 @@ type leaseState struct {
 
 func stateOf(t *testing.T, store *Store, row int32) (s leaseState) {
 	t.Helper()
-	if err := store.pool.QueryRow(testContext(t), "select coalesce(owner::text, ''), free_since is not null, unclean, epoch from millrace.leases where id = $1",
+	if err := store.pool.QueryRow(testContext(t), "select coalesce(owner::text, ''), free_since is not null, crash_count, epoch from millrace.leases where id = $1",
 		row).Scan(&s.Owner, &s.Since, &s.Unclean, &s.Epoch); err != nil {
 		t.Fatal(err)
 	}
@@ -50,9 +50,9 @@ func TestClaimTakesWhatIsAskedForAndFreeAndNotPaused(t *testing.T) {
 	present(t, store, alive)
 	claimed(t, store, gone, true, rows[0])
 	claimed(t, store, alive, true, rows[2])
-	mustExec(t, store, "update millrace.leases set unclean = 2, checkpoint = 7 where id = any($1)", rows[:3])
+	mustExec(t, store, "update millrace.leases set crash_count = 2, checkpoint = 7 where id = any($1)", rows[:3])
 	mustExec(t, store, "update millrace.projections set failed = 'why', attempts = 3, failing_position = 8, last_error = 'bad' where id = $1", rows[1])
-	if err := store.port().SetWanted(testContext(t), projection.ID{Name: names[4]}, engine.WantPause); err != nil {
+	if err := store.port().SetDesiredState(testContext(t), projection.ID{Name: names[4]}, engine.WantPause); err != nil {
 		t.Fatal(err)
 	}
 	asked := slices.Concat(rows[:3], rows[4:], []int32{rows[4] + 1000})
@@ -110,7 +110,7 @@ func TestWhoseLeasesAreFree(t *testing.T) {
 	if owned, err := store.port().Owned(testContext(t), node); err != nil || !slices.Equal(owned, []engine.Lease{held}) {
 		t.Errorf("owned are %v, %v; want %v", owned, err, held)
 	}
-	if err := s.Depart(testContext(t)); err != nil {
+	if err := s.Deregister(testContext(t)); err != nil {
 		t.Fatal(err)
 	}
 	found("departed", [2]int{1, 1})
@@ -138,7 +138,7 @@ func TestReleaseTellsTheNodesWhereItGaveSomethingBack(t *testing.T) {
 	node := aNode()
 	listener := present(t, store, node)
 	leases := claimed(t, store, node, true, ensured(t, store, "a", "b", "c")...)
-	mustExec(t, store, "update millrace.leases set unclean = 2")
+	mustExec(t, store, "update millrace.leases set crash_count = 2")
 	release := func(want []engine.Notice, leases ...engine.Lease) {
 		t.Helper()
 		var advances []engine.Advance
@@ -176,7 +176,7 @@ func TestCountsAreApartForTheTenantsNamed(t *testing.T) {
 	if err := store.port().Ensure(testContext(t), tenants, []string{"p", "q"}); err != nil {
 		t.Fatal(err)
 	}
-	mustExec(t, store, "update millrace.projections set wanted = 'pause' where tenant = 'a' and name = 'q' or tenant = 'b' and name = 'p'")
+	mustExec(t, store, "update millrace.projections set desired_state = 'pause' where tenant = 'a' and name = 'q' or tenant = 'b' and name = 'p'")
 	for _, test := range []struct {
 		named []string
 		want  map[engine.Want]bool
@@ -206,7 +206,7 @@ func TestProjectionIsWantedAsItWasSet(t *testing.T) {
 	listener, id := present(t, store, aNode()), projection.ID{Tenant: "a", Name: "p"}
 	row := one[int32](t, store, "select id from millrace.projections where tenant = 'a' and name = 'p'")
 	for _, wanted := range []engine.DesiredState{engine.WantPause, engine.WantPause, engine.WantRun} {
-		if err := store.port().SetWanted(testContext(t), id, wanted); err != nil {
+		if err := store.port().SetDesiredState(testContext(t), id, wanted); err != nil {
 			t.Fatal(err)
 		}
 		if told := heard(t, listener); !slices.Equal(told, []engine.Notice{{Control: true, Row: row}}) {
@@ -216,12 +216,12 @@ func TestProjectionIsWantedAsItWasSet(t *testing.T) {
 		if wanted.Runs() {
 			want = nil
 		}
-		if got, err := store.port().Wanted(testContext(t), engine.Node{}, []int32{row - 1, row, row + 1}); err != nil || !maps.Equal(got, want) {
+		if got, err := store.port().Orders(testContext(t), engine.Node{}, []int32{row - 1, row, row + 1}); err != nil || !maps.Equal(got, want) {
 			t.Errorf("%s: wanted are %v, %v", wanted, got, err)
 		}
 		owner := engine.Node{ID: "22222222-2222-2222-2222-222222222222"}
 		mustExec(t, store, "update millrace.leases set owner = $1 where id = $2", owner.ID, row)
-		if got, err := store.port().Wanted(testContext(t), owner, nil); err != nil || !maps.Equal(got, want) {
+		if got, err := store.port().Orders(testContext(t), owner, nil); err != nil || !maps.Equal(got, want) {
 			t.Errorf("%s: of the node are wanted %v, %v", wanted, got, err)
 		}
 		mustExec(t, store, "update millrace.leases set owner = null")
@@ -233,13 +233,13 @@ func TestProjectionIsWantedAsItWasSet(t *testing.T) {
 			t.Errorf("%s: %v leases are free, want %d", wanted, got, claimable)
 		}
 	}
-	if got, err := store.port().Wanted(testContext(t), engine.Node{}, []int32{}); err != nil || len(got) != 0 {
+	if got, err := store.port().Orders(testContext(t), engine.Node{}, []int32{}); err != nil || len(got) != 0 {
 		t.Errorf("of none are wanted %v, %v", got, err)
 	}
 	for unknown, want := range map[projection.ID]error{
 		{Name: "r"}: projection.ErrUnknownProjection, {Tenant: "b", Name: "p"}: projection.ErrUnknownTenant, {Name: "p", Partition: 1}: projection.ErrUnknownProjection,
 	} {
-		if err := store.port().SetWanted(testContext(t), unknown, engine.WantPause); !errors.Is(err, want) {
+		if err := store.port().SetDesiredState(testContext(t), unknown, engine.WantPause); !errors.Is(err, want) {
 			t.Errorf("%v: %v", unknown, err)
 		}
 	}
