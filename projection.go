@@ -136,6 +136,8 @@ func (p Projection) definition(r *Runtime) (*engine.Definition, error) {
 	if err := engine.ValidateBreaker(breaker); err != nil {
 		return nil, err
 	}
+	faults := h.Faults
+	faults.MissingObject = p.MissingObjectTimeout
 	def := &engine.Definition{
 		Types:     slices.Clone(h.Types),
 		MaxEvents: p.MaxEvents,
@@ -144,7 +146,7 @@ func (p Projection) definition(r *Runtime) (*engine.Definition, error) {
 		Leased:    h.Deliver != nil,
 		Policy:    policy,
 		Breaker:   breaker,
-		Faults:    engine.FaultLimits{MissingObject: p.MissingObjectTimeout}.WithDefaults(),
+		Faults:    faults.WithDefaults(),
 	}
 	if def.Leased {
 		def.Apply = r.store.Deliver(h, engine.DeliverOptions{Timeout: p.Timeout, Policy: def.Policy, Trust: r.trust, Slot: r.ackSlot})

@@ -5,7 +5,7 @@
 # Run as root, the tests start servers as the user postgres or nobody, to whom these folders must be open.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-packages=(./pgstore . ./cmd/demo)
+packages=(./pgstore . ./tests/postgres ./cmd/demo)
 
 platform() {
 	case "$(uname -s)-$(uname -m)" in

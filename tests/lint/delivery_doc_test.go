@@ -1,0 +1,14 @@
+package lint_test
+
+import (
+	"regexp"
+	"strings"
+	"testing"
+)
+
+func TestRecipeForWebhooksIsTheOneThatIsTested(t *testing.T) {
+	function := regexp.MustCompile(`(?ms)^func post\(.*?^}\n`).FindString(contentOf(t, "example_deliver_test.go"))
+	if function == "" || !strings.Contains(contentOf(t, "docs/delivery.md"), "```go\n"+function+"```\n") {
+		t.Errorf("docs/delivery.md does not have\n%s", function)
+	}
+}

@@ -1,0 +1,241 @@
+package lint_test
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const module = "github.com/millrace-go/millrace"
+
+// layer says what the packages of one place may import of this module. A pattern is a path below the module: "x" is that
+// package alone, "x/..." it and all below it, "." the root.
+type layer struct {
+	place string
+	of    []string
+}
+
+// layers hold that imports run downwards only. A package whose place is not listed is refused, so that whoever adds one
+// decides where it stands. Within its own place a package may import what it likes. Tests are free.
+var layers = []layer{
+	{"internal/excerpt", nil},
+	{"internal/valid", []string{"internal/excerpt"}},
+	{"event/...", []string{"internal/excerpt", "internal/valid"}},
+	{"projection/...", []string{"internal/excerpt", "internal/valid", "event/..."}},
+	{"internal/backoff", []string{"projection/...", "event/..."}},
+	{"internal/usercode", []string{"projection/...", "event/..."}},
+	{"internal/engine", []string{"internal/usercode", "internal/excerpt", "internal/valid", "projection/...", "event/..."}},
+	{"internal/machine", []string{"internal/backoff", "internal/engine", "projection/...", "event/..."}},
+	{"internal/ownership", []string{"internal/engine", "projection/...", "event/..."}},
+	{"messages/...", []string{"internal/engine", "projection/...", "event/..."}},
+	{"actors/...", []string{"internal/backoff", "internal/usercode", "internal/machine", "internal/ownership", "internal/engine", "messages/...", "projection/...", "event/..."}},
+	{"supervisor/...", []string{"actors/...", "internal/backoff", "internal/machine", "internal/engine", "messages/...", "projection/...", "event/..."}},
+	{"pgstore/internal/settle", nil},
+	{"pgstore/internal/pgerr", nil},
+	{"pgstore/internal/sqltext", nil},
+	{"pgstore/internal/session", []string{"pgstore/internal/sqltext", "pgstore/internal/wire"}},
+	{"pgstore/internal/guard", []string{"pgstore/internal/pgerr"}},
+	{"pgstore/internal/wire", []string{"event/..."}},
+	{"pgstore/...", []string{"internal/backoff", "internal/usercode", "internal/excerpt", "internal/valid", "internal/machine", "internal/engine", "projection/...", "event/..."}},
+	{".", []string{"internal/backoff", "internal/excerpt", "internal/valid", "supervisor/...", "actors/...", "messages/...", "internal/engine", "projection/...", "event/..."}},
+	{"internal/pgtest/testmain", []string{"internal/pgtest"}},
+	{"internal/pgtest", nil},
+	{"internal/program", []string{"pgstore/...", "internal/pgtest"}},
+	{"cmd/...", []string{".", "internal/valid", "internal/engine", "supervisor/...", "actors/...", "messages/...", "pgstore/...", "projection/...", "event/...",
+		"internal/pgtest", "internal/program"}},
+	{"tests/...", []string{".", "internal/engine", "supervisor/...", "actors/...", "messages/...", "pgstore/...", "projection/...", "event/...",
+		"internal/pgtest/..."}},
+}
+
+// guest is a module of others that only some places may import.
+type guest struct {
+	path    string
+	by      []string
+	inTests bool // all test files may import it, too
+}
+
+var guests = []guest{
+	{"github.com/asynkron/protoactor-go", []string{"actors/...", "supervisor/...", "."}, false},
+	{"github.com/jackc/pgx/v5", []string{"pgstore/...", "cmd/...", "internal/pgtest/...", "internal/program", "tests/..."}, true},
+}
+
+// testOnly reach no package that others could import, by whatever way. The testing package itself is among them: what
+// imports it adds its flags to a program.
+var (
+	testOnly   = []string{"testing", "go.uber.org/goleak", "pgregory.net/rapid", "github.com/stretchr/testify"}
+	testPlaces = []string{"internal/pgtest/testmain", "tests/..."}
+)
+
+// listed is what "go list -json" says of a package.
+type listed struct {
+	ImportPath                         string
+	Imports, TestImports, XTestImports []string
+	Deps                               []string
+}
+
+// place returns where a package stands below the module, and false for those of others.
+func place(path string) (string, bool) {
+	if path == module {
+		return ".", true
+	}
+	return strings.CutPrefix(path, module+"/")
+}
+
+func within(place string, patterns []string) bool {
+	return slices.ContainsFunc(patterns, func(pattern string) bool {
+		below, tree := strings.CutSuffix(pattern, "/...")
+		return place == below || tree && strings.HasPrefix(place, below+"/")
+	})
+}
+
+func belongs(path, to string) bool { return path == to || strings.HasPrefix(path, to+"/") }
+
+// violations returns the broken rules, one line for each.
+func violations(packages []listed) []string {
+	var broken []string
+	for _, p := range packages {
+		own, _ := place(p.ImportPath)
+		tests := slices.Concat(p.TestImports, p.XTestImports)
+		broken = append(broken, upward(own, p.Imports)...)
+		for _, guest := range guests {
+			imported := p.Imports
+			if !guest.inTests {
+				imported = slices.Concat(imported, tests)
+			}
+			for _, path := range imported {
+				if belongs(path, guest.path) && !within(own, guest.by) {
+					broken = append(broken, fmt.Sprintf("%s imports %s, which is for %v", own, path, guest.by))
+				}
+			}
+		}
+		if within(own, testPlaces) {
+			continue
+		}
+		for _, path := range slices.Concat(p.Imports, p.Deps) {
+			if slices.ContainsFunc(testOnly, func(to string) bool { return path == to || to != "testing" && belongs(path, to) }) {
+				broken = append(broken, fmt.Sprintf("%s depends on %s, which is for tests", own, path))
+			}
+		}
+	}
+	slices.Sort(broken)
+	return slices.Compact(broken)
+}
+
+func upward(own string, imports []string) []string {
+	at := slices.IndexFunc(layers, func(l layer) bool { return within(own, []string{l.place}) })
+	if at < 0 {
+		return []string{own + " stands in no layer: add it to the table of layers"}
+	}
+	var broken []string
+	for _, path := range imports {
+		target, ours := place(path)
+		if ours && !within(target, layers[at].of) && !within(target, []string{layers[at].place}) {
+			broken = append(broken, fmt.Sprintf("%s imports %s, which is not below it", own, target))
+		}
+	}
+	return broken
+}
+
+func TestImportsRunDownwards(t *testing.T) {
+	list := exec.Command("go", "list", "-json=ImportPath,Imports,TestImports,XTestImports,Deps", "./...")
+	list.Dir = root
+	out, err := list.Output()
+	if err != nil {
+		var exit *exec.ExitError
+		if errors.As(err, &exit) {
+			t.Fatalf("go list: %v: %s", err, exit.Stderr)
+		}
+		t.Fatalf("go list: %v", err)
+	}
+	var packages []listed
+	for decoder := json.NewDecoder(strings.NewReader(string(out))); ; {
+		var p listed
+		if err := decoder.Decode(&p); errors.Is(err, io.EOF) {
+			break
+		} else if err != nil {
+			t.Fatalf("read what go list says: %v", err)
+		}
+		packages = append(packages, p)
+	}
+	if len(packages) < 5 {
+		t.Fatalf("only %d packages were seen: %v", len(packages), packages)
+	}
+	for _, line := range violations(packages) {
+		t.Error(line)
+	}
+}
+
+func TestImportRulesCanBeBroken(t *testing.T) {
+	const (
+		actor = "github.com/asynkron/protoactor-go/actor"
+		pgx   = "github.com/jackc/pgx/v5"
+		pool  = "github.com/jackc/pgx/v5/pgxpool"
+	)
+	of := func(place string, imports ...string) listed {
+		return listed{ImportPath: module + strings.TrimSuffix("/"+place, "/."), Imports: imports, Deps: imports}
+	}
+	tested := func(p listed, imports ...string) listed {
+		p.XTestImports = imports
+		return p
+	}
+	ours := func(place string) string { return module + "/" + place }
+
+	for name, test := range map[string]struct {
+		p    listed
+		want string // a part of the violation; empty: none
+	}{
+		"event imports nothing of ours":      {of("event", ours("projection")), "event imports projection"},
+		"projection imports event":           {of("projection", ours("event")), ""},
+		"projection below messages":          {of("projection", ours("messages")), "projection imports messages"},
+		"messages below actors":              {of("messages", ours("actors")), "messages imports actors"},
+		"actors know no store":               {of("actors", ours("pgstore")), "actors imports pgstore"},
+		"actors below supervisor":            {of("actors", ours("supervisor")), "actors imports supervisor"},
+		"a part of actors is of actors":      {of("actors/lease", ours("actors/shell"), ours("event")), ""},
+		"a part of actors below supervisor":  {of("actors/lease", ours("supervisor")), "actors/lease imports supervisor"},
+		"supervisor knows no store":          {of("supervisor", ours("pgstore")), "supervisor imports pgstore"},
+		"store knows no actors":              {of("pgstore", ours("messages")), "pgstore imports messages"},
+		"nobody imports the root":            {of("supervisor", module), "supervisor imports ."},
+		"the root imports all":               {of(".", ours("supervisor"), ours("event"), actor), ""},
+		"the root knows no store":            {of(".", ours("pgstore")), ". imports pgstore"},
+		"the root knows no driver":           {of(".", pgx), ". imports " + pgx},
+		"the root brings no server":          {of(".", ours("internal/pgtest")), ". imports internal/pgtest"},
+		"nobody imports commands":            {of("pgstore", ours("cmd/demo")), "pgstore imports cmd/demo"},
+		"commands bring a server":            {of("cmd/demo", module, ours("internal/pgtest"), pool), ""},
+		"commands are not tests":             {of("cmd/demo", ours("internal/pgtest/testmain")), "cmd/demo imports internal/pgtest/testmain"},
+		"the server knows nothing of ours":   {of("internal/pgtest", ours("pgstore")), "internal/pgtest imports pgstore"},
+		"a new place is decided upon":        {of("util"), "util stands in no layer"},
+		"a name that only begins the same":   {of("eventual"), "eventual stands in no layer"},
+		"protoactor in actors":               {of("actors", actor), ""},
+		"protoactor not in messages":         {of("messages", actor), "messages imports " + actor},
+		"protoactor not in commands":         {of("cmd/demo", actor), "cmd/demo imports " + actor},
+		"protoactor not in others' tests":    {tested(of("pgstore"), actor), "pgstore imports " + actor},
+		"pgx in the store":                   {of("pgstore", pgx, pool), ""},
+		"pgx not in actors":                  {of("actors", pgx), "actors imports " + pgx},
+		"pgx not in projection":              {of("projection", pool), "projection imports " + pool},
+		"pgx in tests":                       {tested(of("actors"), pgx), ""},
+		"test-only modules in tests":         {tested(of("actors"), "go.uber.org/goleak", "pgregory.net/rapid"), ""},
+		"test-only modules in testmain":      {of("internal/pgtest/testmain", "go.uber.org/goleak"), ""},
+		"goleak not in the server":           {of("internal/pgtest", "go.uber.org/goleak"), "depends on go.uber.org/goleak"},
+		"rapid not in actors":                {of("actors", "pgregory.net/rapid"), "depends on pgregory.net/rapid"},
+		"testify not in the store":           {of("pgstore", "github.com/stretchr/testify/assert"), "depends on github.com/stretchr/testify"},
+		"testing not in the server":          {of("internal/pgtest", "testing"), "depends on testing"},
+		"other packages of testing are free": {of("internal/pgtest", "testing/fstest"), ""},
+		"test-only modules behind others": {
+			listed{ImportPath: ours("actors"), Deps: []string{"pgregory.net/rapid"}}, "actors depends on pgregory.net/rapid"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := violations([]listed{test.p})
+			switch {
+			case test.want == "" && len(got) != 0:
+				t.Errorf("refused: %v", got)
+			case test.want != "" && (len(got) != 1 || !strings.Contains(got[0], test.want)):
+				t.Errorf("got %q, want one with %q", got, test.want)
+			}
+		})
+	}
+}

@@ -1,0 +1,165 @@
+package lint_test
+
+import (
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// mostQuickStart is how many lines a quick start may have.
+const mostQuickStart = 46
+
+// notForUsers are what the file of the quick start imports for the tests alone.
+var notForUsers = []string{"log", "os"}
+
+func contentOf(t *testing.T, path string) string {
+	t.Helper()
+	content, err := os.ReadFile(filepath.Join(root, path))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(content)
+}
+
+// quickStart returns the quick start, which is the rest of the file after a comment, and the imports of the file.
+func quickStart(t *testing.T, source string) (code string, imports []string) {
+	t.Helper()
+	file, err := parser.ParseFile(token.NewFileSet(), "example_test.go", source, parser.ImportsOnly)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, spec := range file.Imports {
+		path, err := strconv.Unquote(spec.Path.Value)
+		if err != nil {
+			t.Fatal(err)
+		}
+		imports = append(imports, path)
+	}
+	_, code, found := strings.Cut(source, "is the quick start of the README.\n\n")
+	if !found {
+		t.Fatal("there is no quick start")
+	}
+	return code, imports
+}
+
+func TestQuickStartOfTheReadmeIsTheOneThatIsTested(t *testing.T) {
+	readme := contentOf(t, "README.md")
+	function, imports := quickStart(t, contentOf(t, "example_test.go"))
+	_, section, found := strings.Cut(readme, "## Quick start\n")
+	before, block, open := strings.Cut(section, "```go\n")
+	block, _, closed := strings.Cut(block, "```")
+	if !found || !open || !closed {
+		t.Fatal("README.md has no quick start")
+	}
+	if block != function {
+		t.Errorf("the quick start is\n%s\nand in example_test.go\n%s", block, function)
+	}
+	if lines := strings.Count(block, "\n"); lines > mostQuickStart {
+		t.Errorf("the quick start has %d lines, more than %d", lines, mostQuickStart)
+	}
+	if !strings.Contains(before, "go get "+module+"\n") {
+		t.Errorf("it is not said how to get the module: %s", before)
+	}
+	for _, path := range imports {
+		if named := strings.Contains(before, "`"+path+"`"); named == slices.Contains(notForUsers, path) {
+			t.Errorf("import of %s: named before the quick start is %v", path, named)
+		}
+	}
+}
+
+var (
+	testName = regexp.MustCompile("`((?:Test|Fuzz)\\w+)`")
+	link     = regexp.MustCompile(`\]\(([^)#]+)(?:#[^)]*)?\)`)
+)
+
+func TestDocumentsNameWhatThereIs(t *testing.T) {
+	tests := testFunctions(t)
+	documents, err := filepath.Glob(root + "/docs/*.md")
+	if err != nil || len(documents) < 3 {
+		t.Fatalf("documents %v, %v", documents, err)
+	}
+	names := 0
+	for _, document := range append(documents, root+"/README.md", root+"/CHANGELOG.md", root+"/CONTRIBUTING.md") {
+		content := contentOf(t, document[len(root+"/"):])
+		for _, match := range testName.FindAllStringSubmatch(content, -1) {
+			if names++; !tests[match[1]] {
+				t.Errorf("%s: there is no test %s", document, match[1])
+			}
+		}
+		for _, match := range link.FindAllStringSubmatch(content, -1) {
+			if strings.Contains(match[1], "://") {
+				continue
+			}
+			if _, err := os.Stat(filepath.Join(filepath.Dir(document), match[1])); err != nil {
+				t.Errorf("%s: link to nowhere: %v", document, err)
+			}
+		}
+	}
+	if names < 30 {
+		t.Errorf("only %d names of tests were seen", names)
+	}
+}
+
+// testFunctions are the names of all tests of the module.
+func testFunctions(t *testing.T) map[string]bool {
+	t.Helper()
+	declared := regexp.MustCompile(`(?m)^func ((?:Test|Fuzz)\w+)\(`)
+	names := make(map[string]bool)
+	err := filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() || !strings.HasSuffix(path, "_test.go") {
+			return err
+		}
+		content, err := os.ReadFile(path)
+		for _, match := range declared.FindAllSubmatch(content, -1) {
+			names[string(match[1])] = true
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return names
+}
+
+// roomPath matches what looks like a path of the repository.
+var roomPath = regexp.MustCompile("`((?:actors|supervisor|messages|event|projection|internal|pgstore|cmd|tests|docs)/[\\w./-]+)`")
+
+func TestContributorsFindEveryRoomAndFile(t *testing.T) {
+	content := contentOf(t, "CONTRIBUTING.md")
+	for _, l := range layers {
+		room := strings.TrimSuffix(l.place, "/...")
+		if parent, inner, ok := strings.Cut(room, "pgstore/internal/"); ok && parent == "" {
+			room = inner
+		}
+		if room != "cmd" && room != "internal/pgtest/testmain" && !strings.Contains(content, "`"+room+"`") {
+			t.Errorf("CONTRIBUTING.md does not say what %s is for", l.place)
+		}
+	}
+	for _, match := range roomPath.FindAllStringSubmatch(content, -1) {
+		if found, err := filepath.Glob(filepath.Join(root, match[1])); len(found) == 0 && !strings.Contains(match[1], "*") {
+			t.Errorf("CONTRIBUTING.md: there is no %s: %v", match[1], err)
+		}
+	}
+}
+
+func TestEveryPromiseHasTests(t *testing.T) {
+	promise := regexp.MustCompile(`(?m)^(\d)\. \*\*`)
+	table := contentOf(t, "docs/promises.md")
+	promises := promise.FindAllStringSubmatch(contentOf(t, "README.md"), -1)
+	if len(promises) != 8 {
+		t.Errorf("%d promises, want 8", len(promises))
+	}
+	for _, p := range promises {
+		row := regexp.MustCompile(`(?m)^\| ` + p[1] + `\. .*(?:` + "`Test" + `|_test\.go).*$`)
+		if !row.MatchString(table) {
+			t.Errorf("promise %s has no tests in docs/promises.md", p[1])
+		}
+	}
+}

@@ -1,0 +1,114 @@
+package postgres_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/millrace-go/millrace"
+	"github.com/millrace-go/millrace/event"
+	"github.com/millrace-go/millrace/pgstore"
+	"github.com/millrace-go/millrace/projection"
+)
+
+// errDown is what a service says that cannot be worked with.
+var errDown = errors.New("the service is down")
+
+func isDown(err error) bool { return errors.Is(err, errDown) }
+
+// service is something outside that a handler depends on.
+type service struct {
+	down atomic.Bool
+	mu   sync.Mutex
+	// refused are the batches that met it down.
+	refused []refusal
+}
+
+type refusal struct {
+	at     time.Time
+	events int
+}
+
+// call is what a handler does with it, in the middle of its batch.
+func (s *service) call(events int) error {
+	if !s.down.Load() {
+		return nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.refused = append(s.refused, refusal{time.Now(), events})
+	return fmt.Errorf("call: %w", errDown)
+}
+
+func (s *service) refusals() []refusal {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return append([]refusal(nil), s.refused...)
+}
+
+// mustWait checks that from the first-th refusal on there was one for each wait at most, each of one event.
+func (s *service) mustWait(t *testing.T, first int, wait time.Duration) {
+	t.Helper()
+	all := s.refusals()
+	for i := first; i < len(all); i++ {
+		if pause := all[i].at.Sub(all[i-1].at); pause < wait || all[i].events != 1 {
+			t.Errorf("probe %d: %d events, %v after the call before it", i, all[i].events, pause)
+		}
+	}
+}
+
+// relies makes a batch handler that records its events and calls the service.
+func (s *service) relies(name string) batchFunc {
+	return func(ctx context.Context, tx pgx.Tx, events []event.Envelope) error {
+		if err := recordIn(ctx, tx, name, events); err != nil {
+			return err
+		}
+		return s.call(len(events))
+	}
+}
+
+// guarded is a store with events, and a projection of them that opens its breaker at the first failure of its service.
+type guarded struct {
+	*bundle
+	service
+	id         millrace.ProjectionID
+	first      int64
+	last       int64
+	projection millrace.Projection
+}
+
+func newGuarded(t *testing.T, wait time.Duration) *guarded {
+	g := &guarded{bundle: setup(t, pgstore.Options{}), id: millrace.ProjectionID{Name: "p"}}
+	g.first = g.append("a", 20).Positions[0]
+	g.last = g.append("b", 20).Positions[19]
+	g.down.Store(true)
+	g.projection = millrace.Projection{Name: "p", MaxEvents: 16, Retry: soon(-1), Handler: pgstore.Batch(g.relies("p")),
+		Breaker: projection.BreakerPolicy{IsOutage: isDown, Failures: 1, OpenFor: wait}}
+	return g
+}
+
+// opens waits until the breaker was opened, by that many refusals in all.
+func (g *guarded) opens(rt *millrace.Runtime, refusals int) {
+	g.t.Helper()
+	g.eventually(fmt.Sprintf("the breaker is open after %d refusals", refusals), func() bool {
+		p := g.status(rt, "p")
+		return len(g.refusals()) >= refusals && p.Breaker == projection.BreakerOpen && p.State == millrace.StateWaiting
+	})
+}
+
+// closes waits until everything was handled, and checks that the outage left no trace.
+func (g *guarded) closes(rt *millrace.Runtime, parked ...int64) {
+	g.t.Helper()
+	g.reaches(rt, g.id, g.last)
+	g.verify("p", parked...)
+	if p := g.status(rt, "p"); p.Breaker != projection.BreakerClosed || int(p.Parked) != len(parked) || p.Skipped != 0 || p.Attempts != 0 {
+		g.t.Errorf("the service is back, and status says %+v", p)
+	}
+	g.eventually("it is live and has nothing to tell", func() bool { p := g.status(rt, "p"); return p.State == millrace.StateLive && p.Reason == "" })
+}

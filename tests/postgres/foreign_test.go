@@ -1,0 +1,143 @@
+package postgres_test
+
+import (
+	"context"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/millrace-go/millrace"
+	"github.com/millrace-go/millrace/event"
+	"github.com/millrace-go/millrace/pgstore"
+)
+
+// foreignSQL is what docs/guide.md gives those who write events by SQL of their own.
+type foreignSQL struct{ insert, notify, trigger string }
+
+var sqlBlock = regexp.MustCompile("(?s)```sql\n(.*?)```")
+
+func documentedSQL(t *testing.T) foreignSQL {
+	t.Helper()
+	guide, err := os.ReadFile("../../docs/guide.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, section, _ := strings.Cut(string(guide), "### Foreign writers\n")
+	section, _, _ = strings.Cut(section, "\n## ")
+	blocks := sqlBlock.FindAllStringSubmatch(section, -1)
+	if len(blocks) != 3 {
+		t.Fatalf("%d SQL blocks under \"Foreign writers\", want those that insert, notify, and make the trigger", len(blocks))
+	}
+	return foreignSQL{blocks[0][1], blocks[1][1], blocks[2][1]}
+}
+
+// notifying is the insert with the notification where the guide puts it, before the commit.
+func (s foreignSQL) notifying(t *testing.T) string {
+	t.Helper()
+	before, found := strings.CutSuffix(s.insert, "commit;\n")
+	if !found {
+		t.Fatalf("the insert does not end with its commit:\n%s", s.insert)
+	}
+	return before + s.notify + "commit;\n"
+}
+
+func (b *bundle) head() (head int64) {
+	b.t.Helper()
+	if err := b.store.Pool().QueryRow(b.ctx, "select max(global_seq) from millrace_default.events").Scan(&head); err != nil {
+		b.t.Fatal(err)
+	}
+	return head
+}
+
+// arrives tells whether the projection gets to the last event within a time.
+func (b *bundle) arrives(rt *millrace.Runtime, within time.Duration) error {
+	b.t.Helper()
+	ctx, cancel := context.WithTimeout(b.ctx, within)
+	defer cancel()
+	return rt.WaitFor(ctx, millrace.ProjectionID{Name: "p"}, b.head())
+}
+
+func TestForeignWriterWakesByTheDocumentedSQL(t *testing.T) {
+	t.Parallel()
+	sql := documentedSQL(t)
+	for name, ways := range map[string]struct{ setUp, insert string }{
+		"notification in the transaction": {"select", sql.notifying(t)},
+		"trigger":                         {sql.trigger, sql.insert},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := setup(t, pgstore.Options{})
+			rt := b.runtime(millrace.Config{PollInterval: never}, millrace.Projection{Name: "p", Handler: pgstore.Batch(record("p"))})
+			b.start(rt)
+			b.mustArrive(rt, b.store)
+			b.exec(sql.insert)
+			if err := b.arrives(rt, 500*time.Millisecond); err == nil {
+				t.Fatal("the control arrived though nobody notified")
+			}
+			b.exec(ways.setUp)
+			for range 3 {
+				b.exec(ways.insert)
+				if err := b.arrives(rt, 20*time.Second); err != nil {
+					t.Fatal(err)
+				}
+			}
+			b.verify("p")
+		})
+	}
+}
+
+func TestForeignWriterFitsInWithAppends(t *testing.T) {
+	t.Parallel()
+	b := setup(t, pgstore.Options{})
+	sql := documentedSQL(t)
+	rt := b.runtime(millrace.Config{PollInterval: 50 * time.Millisecond}, millrace.Projection{Name: "p", Handler: pgstore.Batch(record("p"))})
+	b.start(rt)
+	const stream = "order-7" // as in the guide
+	const writers, rounds = 4, 10
+	done := make(chan error, 2*writers)
+	for range writers {
+		go func() {
+			var err error
+			for i := 0; i < rounds && err == nil; i++ {
+				_, err = b.store.Pool().Exec(b.ctx, sql.insert)
+			}
+			done <- err
+		}()
+		go func() {
+			var err error
+			for i := 0; i < rounds && err == nil; i++ {
+				_, err = b.store.Append(b.ctx, stream, event.Any, event.Event{Type: "ItemAdded"})
+			}
+			done <- err
+		}()
+	}
+	for range 2 * writers {
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	}
+	// The foreign ones are known by the version: an append that expects it succeeds.
+	const all = 3 * writers * rounds
+	if _, err := b.store.Append(b.ctx, stream, event.Exact(all), event.Event{Type: "OrderClosed"}); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.arrives(rt, 20*time.Second); err != nil {
+		t.Fatal(err)
+	}
+	b.verify("p")
+	version := int64(0)
+	last := int64(0)
+	for e, err := range b.store.ReadStream(b.ctx, stream, 1) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if version++; e.Version != version || e.Position <= last {
+			t.Fatalf("version %d at %d follows version %d at %d", e.Version, e.Position, version-1, last)
+		}
+		last = e.Position
+	}
+	if version != all+1 {
+		t.Errorf("%d events, want %d", version, all+1)
+	}
+}

@@ -1,0 +1,220 @@
+package postgres_test
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"net"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/millrace-go/millrace"
+	"github.com/millrace-go/millrace/event"
+	"github.com/millrace-go/millrace/pgstore"
+)
+
+// traffic counts what a process sends to the server: statements by a tracer, and every message, since not all statements
+// are traced, by the connections themselves.
+type traffic struct {
+	messages atomic.Int64
+
+	mu         sync.Mutex
+	statements map[string]int
+}
+
+func (tr *traffic) TraceQueryStart(ctx context.Context, _ *pgx.Conn, data pgx.TraceQueryStartData) context.Context {
+	tr.mu.Lock()
+	defer tr.mu.Unlock()
+	tr.statements[data.SQL]++
+	return ctx
+}
+
+func (*traffic) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
+
+// countedConn counts what is sent over it.
+type countedConn struct {
+	net.Conn
+	traffic *traffic
+}
+
+func (c countedConn) Write(p []byte) (int, error) {
+	c.traffic.messages.Add(1)
+	return c.Conn.Write(p)
+}
+
+// sent is the traffic of some time.
+type sent struct {
+	statements, messages int
+	often                []string
+}
+
+func (s sent) String() string {
+	return fmt.Sprintf("%d statements, %d messages", s.statements, s.messages)
+}
+
+// grown is by how much the traffic is more than another, by whichever count that is more.
+func (s sent) grown(from sent) float64 {
+	return max(float64(s.statements)/float64(from.statements), float64(s.messages)/float64(from.messages))
+}
+
+// during counts for a while.
+func (tr *traffic) during(ctx context.Context, d time.Duration) sent {
+	tr.mu.Lock()
+	tr.statements = make(map[string]int)
+	tr.mu.Unlock()
+	before := tr.messages.Load()
+	pass(ctx, d)
+	tr.mu.Lock()
+	defer tr.mu.Unlock()
+	s := sent{messages: int(tr.messages.Load() - before)}
+	for _, sql := range slices.SortedFunc(maps.Keys(tr.statements), func(a, b string) int {
+		return cmp.Compare(tr.statements[b], tr.statements[a])
+	}) {
+		s.statements += tr.statements[sql]
+		s.often = append(s.often, fmt.Sprintf("%d × %.60s", tr.statements[sql], strings.Join(strings.Fields(sql), " ")))
+	}
+	return s
+}
+
+// watched is a second store over the same database whose traffic is counted, that of session connections included.
+func (b *bundle) watched() (*pgstore.Store, *traffic) {
+	b.t.Helper()
+	config, err := pgxpool.ParseConfig(b.dsn)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	tr := &traffic{statements: make(map[string]int)}
+	dial := config.ConnConfig.DialFunc
+	config.ConnConfig.Tracer = tr
+	config.ConnConfig.DialFunc = func(ctx context.Context, network, addr string) (net.Conn, error) {
+		conn, err := dial(ctx, network, addr)
+		if err != nil {
+			return nil, err
+		}
+		return countedConn{Conn: conn, traffic: tr}, nil
+	}
+	pool, err := pgxpool.NewWithConfig(b.ctx, config)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	b.t.Cleanup(pool.Close)
+	store, err := pgstore.OpenPool(b.ctx, pool, pgstore.Options{})
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	b.t.Cleanup(store.Close)
+	return store, tr
+}
+
+// idleTraffic runs that many projections of that many tenants. It counts while all of them are at the end of the events
+// and nothing is appended, then while the session connection is lost and made again, and then while one event is appended.
+// Half of the projections are not concerned by any event.
+func idleTraffic(t *testing.T, tenants, projections int) (idle, lost, busy sent) {
+	t.Helper()
+	const (
+		events = 5
+		often  = 100 * time.Millisecond
+		watch  = 20 * often
+	)
+	b := setup(t, pgstore.Options{}, "pool_max_conns", "8")
+	all := b.tenants(tenants)
+	appendToAll := func(n int) {
+		for _, tenant := range all {
+			if _, err := tenant.Append(b.ctx, "a", event.Any, slices.Repeat([]event.Event{{Type: "counted"}}, n)...); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	appendToAll(events - 1)
+	var list []millrace.Projection
+	for i := range projections {
+		p := millrace.Projection{Name: fmt.Sprint("p", i), Handler: pgstore.Batch(func(context.Context, pgx.Tx, []event.Envelope) error { return nil })}
+		if i%2 == 1 {
+			p.Types = []string{"never"}
+		}
+		list = append(list, p)
+	}
+	store, tr := b.watched()
+	b.start(b.runtime(millrace.Config{Store: store, HeartbeatInterval: often, PollInterval: often, ReconcileInterval: often, AdvanceInterval: often}, list...))
+	appendToAll(1)
+	b.eventually("all checkpoints are at the end", func() bool {
+		var there int
+		err := b.store.Pool().QueryRow(b.ctx, "select count(*) from millrace.leases where owner is not null and checkpoint = $1", events).Scan(&there)
+		return err == nil && there == tenants*projections
+	})
+	tr.during(b.ctx, watch/2) // what is left of the work before
+	idle = tr.during(b.ctx, watch)
+	b.exec(`select pg_terminate_backend(pid) from pg_locks where locktype = 'advisory' and objsubid = 1
+		and database = (select oid from pg_database where datname = current_database())`)
+	lost = tr.during(b.ctx, watch)
+	appendToAll(1)
+	busy = tr.during(b.ctx, watch/2)
+	t.Logf("%d tenants, %d projections of each: idle %v; with its session lost %v; then, in half the time, with an event %v", tenants, projections, idle, lost, busy)
+	return idle, lost, busy
+}
+
+// tenants makes tenants beside the default one until there are n, many in one transaction.
+func (b *bundle) tenants(n int) []*pgstore.Tenant {
+	b.t.Helper()
+	all := []*pgstore.Tenant{b.defaultTenant()}
+	script := ""
+	for i := range n - 1 {
+		name := fmt.Sprint("tenant", i)
+		tenant, err := b.store.ForTenant(name)
+		if err != nil {
+			b.t.Fatal(err)
+		}
+		sql, err := pgstore.TenantMigrations("", name, 0)
+		if err != nil {
+			b.t.Fatal(err)
+		}
+		all, script = append(all, tenant), script+sql
+		if len(all)%50 == 0 || len(all) == n {
+			b.exec(script, pgx.QueryExecModeSimpleProtocol)
+			script = ""
+		}
+	}
+	return all
+}
+
+func TestIdleProjectionsCostNothing(t *testing.T) {
+	const bound = 1.5
+	var few, fewLost, fewBusy, many, manyLost, manyBusy, spread, spreadLost sent
+	t.Run("beside each other", func(t *testing.T) {
+		t.Run("few", func(t *testing.T) {
+			t.Parallel()
+			few, fewLost, fewBusy = idleTraffic(t, 1, 10)
+		})
+		t.Run("many", func(t *testing.T) {
+			t.Parallel()
+			many, manyLost, manyBusy = idleTraffic(t, 1, 300)
+		})
+		t.Run("spread", func(t *testing.T) {
+			t.Parallel()
+			spread, spreadLost, _ = idleTraffic(t, 20, 10)
+		})
+	})
+	if few.statements < 30 || few.messages < few.statements {
+		t.Fatalf("not everything is counted: %v", few)
+	}
+	for what, sends := range map[string]struct{ now, few sent }{
+		"30 times as many projections, while idle,": {many, few}, "20 times as many tenants, while idle,": {spread, few},
+		"30 times as many projections, with a lost session,": {manyLost, fewLost}, "20 times as many tenants, with a lost session,": {spreadLost, fewLost},
+	} {
+		if grown := sends.now.grown(sends.few); grown > bound {
+			t.Errorf("%s send %.2f times as much:\n%s", what, grown, strings.Join(sends.now.often, "\n"))
+		}
+	}
+	// The control: what every projection has to do is counted, and tells one number of them from the other.
+	if grown := manyBusy.grown(fewBusy); grown <= bound {
+		t.Errorf("an event for 30 times as many projections costs %.2f times as much: the counts do not tell", grown)
+	}
+}
