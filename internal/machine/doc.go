@@ -63,10 +63,10 @@
 //	            outage-wait, publicizing, released, retry-wait, unconfirmed
 //	event-wait
 //	    command-pending: commanding
-//	    confirm, tick: commanding, loading
+//	    confirm, resumed, tail-advanced, tail-dropped: loading
 //	    drain: released
-//	    resumed, tail-advanced, tail-dropped: loading
 //	    tail-failed: halting
+//	    tick: commanding, loading
 //	fault-wait
 //	    drain: released
 //	    resumed, tick: loading
@@ -81,7 +81,7 @@
 //	    drain: released
 //	    resumed, tail-advanced, tail-dropped: loading
 //	halting
-//	    done: at-gate, commanding, event-wait, halted, halting, loading, publicizing, released
+//	    done: at-gate, commanding, event-wait, halted, halting, loading, released
 //	idle
 //	    command-pending, lease-deadline: commanding
 //	    confirm: commanding, loading

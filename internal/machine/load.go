@@ -91,13 +91,19 @@ func (s *step) gateAnswered(in GateAnswered) {
 		}
 	}
 	s.State = AwaitingTail{}
-	if in.Row == nil || s.Row.Check(*in.Row, true) != nil {
+	if in.Row == nil || s.Row.Check(*in.Row, true) != nil || s.outdated(*in.Row) {
 		s.after(Reload)
 		return
 	}
 	commands := s.Replays.Commands // that of the row is from before what came since
 	s.loaded(Load{Commands: s.Replays.Seen}, *in.Row)
 	s.Replays.Commands = max(s.Replays.Commands, commands)
+}
+
+// outdated reports whether the row may have been read before the projection's last write. The gate reads the rows of all
+// projections while some still work.
+func (s *step) outdated(row engine.Lease) bool {
+	return row.Checkpoint < s.Row.Checkpoint || row.AttemptsAt(s.Row.FailingPosition) < s.Row.Attempts
 }
 
 // fault handles a fault that is not counted against an event, and decides what is waited for.

@@ -117,7 +117,7 @@ func (s *step) commanded(job Replaying, r ReplayResult) {
 	}
 	switch r.End {
 	case ReplayRefused:
-		s.putOff(r.Fault)
+		s.putOff(job, r.Fault)
 	case ReplayNothing:
 		s.nothing(job, r)
 	case ReplayDiscarded:
@@ -132,7 +132,7 @@ func (s *step) commanded(job Replaying, r ReplayResult) {
 		if r.Fault.Unreachable {
 			s.Crash.CutOff = s.Row.Incarnation
 		}
-		s.putOff(r.Fault)
+		s.putOff(job, r.Fault)
 	case ReplayDone, ReplayFailed:
 		s.replayed(r)
 	}
@@ -188,15 +188,16 @@ func (s *step) replayEnded() {
 }
 
 // putOff records that something could not be done with dead letters, through no fault of theirs. It is tried again after a
-// rest. Batches go on meanwhile, unless the server cannot be worked with.
-func (s *step) putOff(f *engine.Fault) {
+// rest. Discards that were commanded meanwhile do not wait for its end. Batches go on, unless the server cannot be worked with.
+func (s *step) putOff(job Replaying, f *engine.Fault) {
 	if errors.Is(f, projection.ErrLeaseLost) || f.Class == engine.LeaseLost || errors.Is(f, projection.ErrIncarnationChanged) {
 		s.order = max(s.order, Resume) // the row knows
 		return
 	}
 	delay := s.Rest * time.Duration(min(maxRest, 1<<min(s.Replays.Failed, 10)))
 	s.Replays.Failed++
-	if s.Replays.RestUntil = s.now.Add(delay); s.Replays.Commands == CommandsOpen {
+	s.Replays.RestUntil = s.now.Add(delay)
+	if s.Replays.Commands == CommandsOpen && s.Replays.Seen == job.commands {
 		s.Replays.Commands = ReplaysOnly
 	}
 	s.log(zap.DebugLevel, "dead letters wait", zap.Duration("delay", delay), zap.Error(f.Err))
