@@ -42,7 +42,7 @@ type Scheduled struct {
 
 // ReplayStep is what the shell does next: ScheduleReplay, FindCommand, Discard, BeginReplay, ReadLetter, ApplyLetter,
 // EndReplay or EndReplaying.
-type ReplayStep interface{ Name() string }
+type ReplayStep any
 
 type (
 	// ScheduleReplay makes a command of the dead letter that has been due for longest.
@@ -69,16 +69,6 @@ type (
 	// EndReplaying ends the command with its result.
 	EndReplaying struct{ Result ReplayResult }
 )
-
-// Name returns the name that traces use.
-func (ScheduleReplay) Name() string { return "schedule" }
-func (FindCommand) Name() string    { return "find-command" }
-func (Discard) Name() string        { return "discard" }
-func (BeginReplay) Name() string    { return "begin-replay" }
-func (ReadLetter) Name() string     { return "read-letter" }
-func (ApplyLetter) Name() string    { return "apply-letter" }
-func (EndReplay) Name() string      { return "end-replay" }
-func (EndReplaying) Name() string   { return "end" }
 
 // ReplayEnd is how far a command came.
 type ReplayEnd int

@@ -116,7 +116,7 @@ func (w *stage) take(in Input) {
 	if m.Taken() == NotTaking {
 		taken = "-"
 	}
-	fmt.Fprintf(&w.out, "= %s checkpoint=%d position=%d taken=%s\n", m.State.Name(), m.Row.Checkpoint, m.Position, taken)
+	fmt.Fprintf(&w.out, "= %s checkpoint=%d position=%d taken=%s\n", name(m.State), m.Row.Checkpoint, m.Position, taken)
 	if before.Sent.Op == m.Sent.Op {
 		return
 	}
@@ -155,7 +155,7 @@ func (w *stage) end(r Result) {
 func (w *stage) working() Working {
 	st, working := w.m.State.(Working)
 	if !working {
-		w.t.Fatalf("nothing is under way in state %s", w.m.State.Name())
+		w.t.Fatalf("nothing is under way in state %s", name(w.m.State))
 	}
 	return st
 }
@@ -297,7 +297,7 @@ func (w *stage) answer(word string, a args) {
 	if word != "fault" {
 		w.t.Fatalf("%q does not end the step %T", word, w.step)
 	}
-	if _, runs := w.step.(RunStep); runs && w.working().Job.Name() == "applying" {
+	if _, runs := w.working().Job.(Apply); runs {
 		w.end(w.run.Refused(a.fault()))
 		return
 	}
