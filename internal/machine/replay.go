@@ -193,7 +193,7 @@ func (r Replaying) fail(fault *engine.Fault, counts bool) ReplayStep {
 	end := EndReplay{Replay: r.replay, Fault: fault, Action: projection.ActionPark}
 	switch {
 	case counts:
-		end.Action = r.def.DecideReplay(fault.Err, Permanent(fault.Err))
+		end.Action = replayAction(&r.def.Policy, fault.Err)
 		at := event.Envelope{Position: r.replay.Position, Stream: r.replay.Stream}
 		failure := Count(r.Row.ID, at, r.replay.Attempts, fault.Err, fault.Stack)
 		if end.Attempt = failure.Attempt; end.Action == projection.ActionStop {

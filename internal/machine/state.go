@@ -197,7 +197,7 @@ func (s Status) same(other Status) bool {
 
 func (m *Machine) status() Status {
 	phase, reason := m.phase()
-	s := Status{Phase: phase, Position: m.Position, Mark: m.Sent.Status.Mark, Reason: reason, Halted: m.Row.Halted, Breaker: m.Breaker.State()}
+	s := Status{Phase: phase, Position: m.Position, Mark: m.Sent.Status.Mark, Reason: reason, Halted: m.Row.Halted, Breaker: m.Breaker.state}
 	if m.Tail != nil && m.Tail.Err == nil {
 		s.Mark = m.Tail.Mark
 	}

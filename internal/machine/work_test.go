@@ -168,7 +168,7 @@ func (l *life) apply(r Run, s ApplyBatch) Result {
 		to := min(s.Prefetch.UpTo, l.mark())
 		next = &engine.Page{Events: l.concerned(s.Prefetch.After, to), To: to}
 	}
-	if l.down && len(s.Batch.Events) > 0 && l.m.Breaker.State() != "" && !l.d.one(5) {
+	if l.down && len(s.Batch.Events) > 0 && l.m.Breaker.state != "" && !l.d.one(5) {
 		return r.Applied(nil, &engine.Fault{Class: engine.HandlerFault, Err: errors.New("down")}, true, next)
 	}
 	if l.faults && l.d.one(15) {
