@@ -48,7 +48,7 @@ func (w *worker) commandStep(ctx context.Context, r machine.Replaying, step mach
 			n, err = store.Discard(ctx, r.Row, s.Command)
 			return err
 		})
-		next, following = r.Discarded(s.Command, n)
+		next, following = r.Discarded(n)
 	case machine.BeginReplay:
 		var replay *engine.Replay
 		err = w.briefly(ctx, func() (err error) {

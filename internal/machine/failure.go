@@ -226,7 +226,9 @@ func (s *step) countOutage(f *engine.Fault) error {
 func (s *step) await(reason error) {
 	delay := backoff.Delay(s.Def.Retry, s.Breaker.inARow, s.jitter)
 	if s.Breaker.state == projection.BreakerOpen {
-		delay = ProbeDelay(s.Def.Breaker.OpenFor, s.jitter)
+		// The projections of many tenants, whose breakers opened together, do not all call the service at once when it returns.
+		openFor := s.Def.Breaker.OpenFor
+		delay = openFor + time.Duration(s.jitter*float64(openFor/5))
 	}
 	s.State = OutageWait{Reason: reason, Until: s.now.Add(delay)}
 }

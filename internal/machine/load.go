@@ -2,6 +2,7 @@ package machine
 
 import (
 	"errors"
+	"time"
 
 	"go.uber.org/zap"
 
@@ -104,6 +105,11 @@ func (s *step) gateAnswered(in GateAnswered) {
 // projections while some still work.
 func (s *step) outdated(row engine.Lease) bool {
 	return row.Checkpoint < s.Row.Checkpoint || row.AttemptsAt(s.Row.FailingPosition) < s.Row.Attempts
+}
+
+// FaultPolicy is the policy of delays after faults that are not an event's.
+func FaultPolicy() projection.RetryPolicy {
+	return projection.RetryPolicy{Base: 50 * time.Millisecond, Cap: 5 * time.Second, Factor: 2, Jitter: 0.3}
 }
 
 // fault handles a fault that is not counted against an event, and decides what is waited for.

@@ -18,19 +18,15 @@ type Replaying struct {
 	Row engine.Lease
 	// Discards is true if no replay may be made now. Schedule is true if a dead letter that is due becomes a command first.
 	Discards, Schedule bool
-	// Letter is the dead letter whose replay was begun last, without an outcome; 0 means none. Failed is how many replays in
-	// a row had none.
-	Letter int64
-	Failed int
-	Faults FaultHistory
 
 	def       *engine.Definition
-	commands  int
+	queue     ReplayQueue // as it was at the beginning
+	faults    FaultHistory
 	scheduled Scheduled
+	found     engine.ReplayQueue
 	replay    engine.Replay
 	event     event.Envelope
 	fresh     bool
-	began     bool // a command to replay was found
 }
 
 // Scheduled is what the look for a dead letter that is due found.
@@ -103,8 +99,6 @@ type ReplayResult struct {
 	Action projection.Action
 	Halt   error
 	Faults FaultHistory
-	// Began is true if a command to replay was found, which may have more replays.
-	Began bool
 }
 
 // Begin returns the first step.
@@ -123,19 +117,19 @@ func (r Replaying) Looked(s Scheduled) (Replaying, ReplayStep) {
 
 // Found handles the next command.
 func (r Replaying) Found(found engine.ReplayQueue) (Replaying, ReplayStep) {
+	r.found = found
 	switch {
 	case found.Command == nil:
-		return r, r.end(ReplayResult{End: ReplayNothing, Found: found})
+		return r, r.end(ReplayResult{End: ReplayNothing})
 	case found.Command.Replay:
-		r.began = true
-		return r, BeginReplay{Command: found.Command.ID, Letter: r.Letter}
+		return r, BeginReplay{Command: found.Command.ID, Letter: r.queue.Letter}
 	}
 	return r, Discard{Command: found.Command.ID}
 }
 
 // Discarded records how many dead letters were discarded.
-func (r Replaying) Discarded(command, n int64) (Replaying, ReplayStep) {
-	return r, r.end(ReplayResult{End: ReplayDiscarded, Discarded: n, Found: engine.ReplayQueue{Command: &engine.Command{ID: command}}})
+func (r Replaying) Discarded(n int64) (Replaying, ReplayStep) {
+	return r, r.end(ReplayResult{End: ReplayDiscarded, Discarded: n})
 }
 
 // Begun handles the replay that was begun, nil if nothing is left of the command.
@@ -172,14 +166,14 @@ func (r Replaying) apply() ReplayStep {
 // fault that may pass with the connection, the replay is tried once more at once.
 func (r Replaying) Applied(fault *engine.Fault, outage bool, now time.Time) (Replaying, ReplayStep) {
 	if fault == nil {
-		r.Faults.Forget()
+		r.faults.Forget()
 		return r, r.end(ReplayResult{End: ReplayDone, Replay: r.replay})
 	}
 	if outage {
 		return r, r.fail(fault, false)
 	}
 	at := BatchFault{Class: fault.Class, Position: r.replay.Position, Alone: true, Unreachable: fault.Unreachable, Now: now}
-	decision := r.Faults.Decide(r.def.Faults, at)
+	decision := r.faults.Decide(r.def.Faults, at)
 	if decision == TryAgain {
 		r.fresh = true
 		return r, r.apply()
@@ -199,7 +193,7 @@ func (r Replaying) fail(fault *engine.Fault, counts bool) ReplayStep {
 		if end.Attempt = failure.Attempt; end.Action == projection.ActionStop {
 			end.Halt = asError(&failure)
 		}
-	case r.Failed < replayVain, fault.Unreachable, fault.Class == engine.LeaseLost:
+	case r.queue.Failed < replayVain, fault.Unreachable, fault.Class == engine.LeaseLost:
 		return r.undone(fault)
 	}
 	return end
@@ -223,6 +217,6 @@ func (r Replaying) Refused(fault *engine.Fault) ReplayResult {
 }
 
 func (r Replaying) end(result ReplayResult) EndReplaying {
-	result.Faults, result.Scheduled, result.Began = r.Faults, r.scheduled, r.began
+	result.Found, result.Faults, result.Scheduled = r.found, r.faults, r.scheduled
 	return EndReplaying{Result: result}
 }

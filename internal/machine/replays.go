@@ -107,13 +107,13 @@ func (s *step) command() {
 	blocked := s.replaysBlocked()
 	due := !s.Replays.DueAt.IsZero() && !s.now.Before(s.Replays.DueAt)
 	s.start(Command{Replay: Replaying{Row: s.Row, Discards: blocked, Schedule: due && !blocked && s.Replays.Commands == NoCommands && !s.Row.Halted,
-		Letter: s.Replays.Letter, Failed: s.Replays.Failed, Faults: s.Replays.Faults, def: s.Def, commands: s.Replays.Seen}})
+		def: s.Def, queue: s.Replays, faults: s.Replays.Faults}})
 }
 
 // commanded handles how a command, or one replay of it, ended.
 func (s *step) commanded(job Replaying, r ReplayResult) {
-	if s.Replays.Faults = r.Faults; r.Began {
-		s.Replays.Commands = CommandsOpen // until a look finds nothing
+	if s.Replays.Faults = r.Faults; r.Found.Command != nil && r.Found.Command.Replay {
+		s.Replays.Commands = CommandsOpen // until none is found
 	}
 	switch r.End {
 	case ReplayRefused:
@@ -151,7 +151,7 @@ func (s *step) nothing(job Replaying, r ReplayResult) {
 		}
 	}
 	switch {
-	case s.Replays.Seen != job.commands: // notified after the look began
+	case s.Replays.Seen != job.queue.Seen: // notified after the look began
 	case job.Discards:
 		s.Replays.Commands = ReplaysOnly
 	default:
@@ -197,7 +197,7 @@ func (s *step) putOff(job Replaying, f *engine.Fault) {
 	delay := s.Rest * time.Duration(min(maxRest, 1<<min(s.Replays.Failed, 10)))
 	s.Replays.Failed++
 	s.Replays.RestUntil = s.now.Add(delay)
-	if s.Replays.Commands == CommandsOpen && s.Replays.Seen == job.commands {
+	if s.Replays.Commands == CommandsOpen && s.Replays.Seen == job.queue.Seen {
 		s.Replays.Commands = ReplaysOnly
 	}
 	s.log(zap.DebugLevel, "dead letters wait", zap.Duration("delay", delay), zap.Error(f.Err))

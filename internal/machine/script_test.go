@@ -266,7 +266,7 @@ func (w *stage) answer(word string, a args) {
 		}
 	case Discard:
 		if word == "discarded" {
-			w.replayed(w.replay.Discarded(step.Command, a.num("letters", 0)))
+			w.replayed(w.replay.Discarded(a.num("letters", 0)))
 			return
 		}
 	case BeginReplay:
