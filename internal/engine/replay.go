@@ -16,10 +16,10 @@ type Command struct {
 
 // Replay is one replay of a dead letter that has begun.
 type Replay struct {
-	Command  int64
-	Letter   int64
-	Position int64
-	Stream   string
+	Command    int64
+	DeadLetter int64
+	Position   int64
+	Stream     string
 	// Begun counts the replays of the dead letter that began and have no outcome, this one included.
 	Begun int
 	// Attempts counts the failures of its event before this replay.

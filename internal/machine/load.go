@@ -21,7 +21,7 @@ func (s *step) adopt(row engine.Lease) {
 	if s.Crash.CutOff = 0; crashed {
 		// One of the events that were under way may have crashed the server. An attempt that was counted stays counted.
 		s.Crash = Crash{Quarantine: s.Def.MaxEvents}
-		s.Replays.Letter = 0
+		s.Replays.Unfinished = 0
 	}
 	if !row.Desired.Runs() {
 		s.order = Release

@@ -36,7 +36,7 @@ type Scheduled struct {
 	Next  time.Duration
 }
 
-// ReplayStep is what the shell does next: ScheduleReplay, FindCommand, Discard, BeginReplay, ReadLetter, ApplyLetter,
+// ReplayStep is what the shell does next: ScheduleReplay, FindCommand, Discard, BeginReplay, ReadEvent, ApplyReplay,
 // EndReplay or EndReplaying.
 type ReplayStep any
 
@@ -48,11 +48,11 @@ type (
 	// Discard discards the dead letters of a command.
 	Discard struct{ Command int64 }
 	// BeginReplay counts the next replay of a command before it is made.
-	BeginReplay struct{ Command, Letter int64 }
-	// ReadLetter reads the event of the dead letter.
-	ReadLetter struct{ Range engine.ReadRange }
-	// ApplyLetter applies the event, and resolves the dead letter with it.
-	ApplyLetter struct{ Batch engine.Batch }
+	BeginReplay struct{ Command, Unfinished int64 }
+	// ReadEvent reads the event of the dead letter.
+	ReadEvent struct{ Range engine.ReadRange }
+	// ApplyReplay applies the event, and resolves the dead letter with it.
+	ApplyReplay struct{ Batch engine.Batch }
 	// EndReplay writes how a replay ended that failed. Attempt is the number of the attempt, 0 if it is not counted.
 	EndReplay struct {
 		Replay  engine.Replay
@@ -110,7 +110,7 @@ func (r Replaying) Begin() (Replaying, ReplayStep) {
 }
 
 // Looked handles what the look for a dead letter that is due found.
-func (r Replaying) Looked(s Scheduled) (Replaying, ReplayStep) {
+func (r Replaying) Scheduled(s Scheduled) (Replaying, ReplayStep) {
 	r.scheduled = s
 	return r, FindCommand{Discards: r.Discards}
 }
@@ -122,7 +122,7 @@ func (r Replaying) Found(found engine.ReplayQueue) (Replaying, ReplayStep) {
 	case found.Command == nil:
 		return r, r.end(ReplayResult{End: ReplayNothing})
 	case found.Command.Replay:
-		return r, BeginReplay{Command: found.Command.ID, Letter: r.queue.Letter}
+		return r, BeginReplay{Command: found.Command.ID, Unfinished: r.queue.Unfinished}
 	}
 	return r, Discard{Command: found.Command.ID}
 }
@@ -157,9 +157,9 @@ func (r Replaying) Read(page engine.Page) (Replaying, ReplayStep) {
 func (r Replaying) apply() ReplayStep {
 	replay := r.replay
 	if r.event.Position == 0 {
-		return ReadLetter{Range: engine.ReadRange{After: replay.Position - 1, UpTo: replay.Position, Limit: 1}}
+		return ReadEvent{Range: engine.ReadRange{After: replay.Position - 1, UpTo: replay.Position, Limit: 1}}
 	}
-	return ApplyLetter{Batch: engine.Batch{Events: events{r.event}, To: r.Row.Checkpoint, Replay: &replay, Fresh: r.fresh}}
+	return ApplyReplay{Batch: engine.Batch{Events: events{r.event}, To: r.Row.Checkpoint, Replay: &replay, Fresh: r.fresh}}
 }
 
 // Applied handles how a replay ended: fault is nil if it succeeded. It also handles a fault of the read before it. After a
@@ -210,7 +210,7 @@ func (r Replaying) Ended(e EndReplay) EndReplaying {
 
 // Refused ends the command at a step that failed. A replay that was begun has no outcome then.
 func (r Replaying) Refused(fault *engine.Fault) ReplayResult {
-	if r.replay.Letter != 0 {
+	if r.replay.DeadLetter != 0 {
 		return r.undone(fault).Result
 	}
 	return r.end(ReplayResult{End: ReplayRefused, Fault: fault}).Result

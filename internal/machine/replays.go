@@ -43,8 +43,8 @@ type ReplayQueue struct {
 	// Turn is since when batches wait for commands; zero means that they do not.
 	Turn time.Time
 	// Letter is the dead letter whose replay was begun last, without an outcome. 0 means none.
-	Letter int64
-	Faults FaultHistory
+	Unfinished int64
+	Faults     FaultHistory
 }
 
 // replayIn has dead letters looked for that are due after a delay, or earlier if that was planned.
@@ -128,7 +128,7 @@ func (s *step) commanded(job Replaying, r ReplayResult) {
 	case ReplayOver:
 		s.replayEnded()
 	case ReplayUndone:
-		s.Replays.Letter = r.Replay.Letter // this process has not died of it
+		s.Replays.Unfinished = r.Replay.DeadLetter // this process has not died of it
 		if r.Fault.Unreachable {
 			s.Crash.CutOff = s.Row.Incarnation
 		}
@@ -161,10 +161,10 @@ func (s *step) nothing(job Replaying, r ReplayResult) {
 
 // replayed records that a replay has an outcome.
 func (s *step) replayed(r ReplayResult) {
-	s.Replays.Letter = 0
+	s.Replays.Unfinished = 0
 	s.replayEnded()
 	s.replayIn(s.Def.Replay.Interval)
-	fields := []zap.Field{zap.Int64("position", r.Replay.Position), zap.String("stream", r.Replay.Stream), zap.Int64("letter", r.Replay.Letter)}
+	fields := []zap.Field{zap.Int64("position", r.Replay.Position), zap.String("stream", r.Replay.Stream), zap.Int64("letter", r.Replay.DeadLetter)}
 	switch {
 	case r.End == ReplayDone:
 		s.Row.Parked--

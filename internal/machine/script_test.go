@@ -256,7 +256,7 @@ func (w *stage) answer(word string, a args) {
 		}
 	case ScheduleReplay:
 		if word == "scheduled" {
-			w.replayed(w.replay.Looked(Scheduled{Found: a["found"] != "", Next: a.dur("next", 0)}))
+			w.replayed(w.replay.Scheduled(Scheduled{Found: a["found"] != "", Next: a.dur("next", 0)}))
 			return
 		}
 	case FindCommand:
@@ -274,7 +274,7 @@ func (w *stage) answer(word string, a args) {
 			w.replayed(w.replay.Begun(a.letter(step.Command)))
 			return
 		}
-	case ReadLetter:
+	case ReadEvent:
 		switch word {
 		case "page":
 			w.replayed(w.replay.Read(a.page()))
@@ -283,7 +283,7 @@ func (w *stage) answer(word string, a args) {
 			w.replayed(w.replay.Applied(a.fault(), false, w.now))
 			return
 		}
-	case ApplyLetter:
+	case ApplyReplay:
 		if word == "applied" {
 			w.replayed(w.replay.Applied(a.faultOrNil(), a["outage"] != "", w.now))
 			return

@@ -115,13 +115,13 @@ func showStep(step any) string {
 	case FindCommand:
 		return fmt.Sprintf("find-command discards=%v", s.Discards)
 	case BeginReplay:
-		return fmt.Sprintf("begin-replay command=%d letter=%d", s.Command, s.Letter)
-	case ReadLetter:
-		return fmt.Sprintf("read-letter %d", s.Range.UpTo)
-	case ApplyLetter:
-		return "apply-letter " + showBatch(s.Batch)
+		return fmt.Sprintf("begin-replay command=%d letter=%d", s.Command, s.Unfinished)
+	case ReadEvent:
+		return fmt.Sprintf("read-event %d", s.Range.UpTo)
+	case ApplyReplay:
+		return "apply-replay " + showBatch(s.Batch)
 	case EndReplay:
-		return fmt.Sprintf("end-replay letter=%d attempt=%d action=%s halt=%v", s.Replay.Letter, s.Attempt, s.Action, s.Halt)
+		return fmt.Sprintf("end-replay letter=%d attempt=%d action=%s halt=%v", s.Replay.DeadLetter, s.Attempt, s.Action, s.Halt)
 	}
 	return name(step)
 }
