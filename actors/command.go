@@ -34,7 +34,7 @@ func (w *worker) commandStep(ctx context.Context, r machine.Replaying, step mach
 			found.Found, found.Next, err = store.ScheduleReplay(ctx, r.Row, w.def.Replay)
 			return err
 		})
-		next, following = r.Looked(found)
+		next, following = r.Scheduled(found)
 	case machine.FindCommand:
 		var found engine.ReplayQueue
 		err = w.briefly(ctx, func() (err error) {
@@ -48,15 +48,15 @@ func (w *worker) commandStep(ctx context.Context, r machine.Replaying, step mach
 			n, err = store.Discard(ctx, r.Row, s.Command)
 			return err
 		})
-		next, following = r.Discarded(s.Command, n)
+		next, following = r.Discarded(n)
 	case machine.BeginReplay:
 		var replay *engine.Replay
 		err = w.briefly(ctx, func() (err error) {
-			replay, err = store.BeginReplay(ctx, r.Row, s.Command, s.Letter)
+			replay, err = store.BeginReplay(ctx, r.Row, s.Command, s.Unfinished)
 			return err
 		})
 		next, following = r.Begun(replay)
-	case machine.ReadLetter:
+	case machine.ReadEvent:
 		page, err := w.readLetter(ctx, r.Row, s.Range)
 		if err != nil {
 			found := w.examine(ctx, err)
@@ -64,7 +64,7 @@ func (w *worker) commandStep(ctx context.Context, r machine.Replaying, step mach
 			break
 		}
 		next, following = r.Read(page)
-	case machine.ApplyLetter:
+	case machine.ApplyReplay:
 		found := w.examine(ctx, w.apply(ctx, r.Row, s.Batch))
 		next, following = r.Applied(found.fault, found.outage, time.Now())
 	case machine.EndReplay:

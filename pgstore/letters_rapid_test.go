@@ -232,7 +232,7 @@ func (w *lettersWorld) work(paused bool, how string) {
 		return
 	}
 	r := w.begin(desk.Command.ID, w.mine)
-	position := w.model.next(c, r != nil && r.Letter == w.mine)
+	position := w.model.next(c, r != nil && r.DeadLetter == w.mine)
 	if r == nil || position == 0 {
 		if r != nil || position != 0 {
 			w.t.Fatalf("replays %+v, want position %d", r, position)
@@ -245,7 +245,7 @@ func (w *lettersWorld) work(paused bool, how string) {
 	batch := w.again(r)
 	switch _, bad := w.model.poison[position]; {
 	case how == "fault":
-		w.mine = r.Letter
+		w.mine = r.DeadLetter
 	case how == "crash":
 		zombie := w.lease
 		w.claim()

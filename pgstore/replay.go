@@ -26,12 +26,12 @@ func (s *Store) settleLetters(ctx context.Context, conn *pgx.Conn, lease engine.
 		}
 	}
 	if r := batch.Replay; r != nil {
-		tag, err := conn.Exec(ctx, s.control.sql("resolve"), lease.Row, r.Letter, r.Command)
+		tag, err := conn.Exec(ctx, s.control.sql("resolve"), lease.Row, r.DeadLetter, r.Command)
 		if err != nil {
-			return fmt.Errorf("resolve dead letter %d: %w", r.Letter, err)
+			return fmt.Errorf("resolve dead letter %d: %w", r.DeadLetter, err)
 		}
 		if tag.RowsAffected() != 1 {
-			return fmt.Errorf("resolve dead letter %d: it is not being replayed: %w", r.Letter, projection.ErrLeaseLost)
+			return fmt.Errorf("resolve dead letter %d: it is not being replayed: %w", r.DeadLetter, projection.ErrLeaseLost)
 		}
 	}
 	return nil
@@ -88,7 +88,7 @@ func (s port) BeginReplay(ctx context.Context, lease engine.Lease, command, mine
 	found := true
 	err := s.fenced(ctx, fmt.Sprintf("begin a replay of %s", lease.ID), lease, func(tx pgx.Tx) error {
 		err := tx.QueryRow(ctx, s.control.sql("begin_replay"), lease.Row, lease.Owner, lease.Epoch, command, mine).
-			Scan(&replay.Letter, &replay.Position, &replay.Stream, &replay.Begun, &replay.Attempts)
+			Scan(&replay.DeadLetter, &replay.Position, &replay.Stream, &replay.Begun, &replay.Attempts)
 		if errors.Is(err, pgx.ErrNoRows) {
 			found = false
 			return nil
@@ -113,13 +113,13 @@ func (s port) StopReplay(ctx context.Context, lease engine.Lease, f engine.Faile
 
 func (s port) failReplay(ctx context.Context, lease engine.Lease, f engine.FailedReplay, stop string) error {
 	return s.change(ctx, fmt.Sprintf("park position %d of %s again", f.Position, lease.ID), s.control.sql("fail_replay"), lease,
-		f.Letter, f.Command, wire.Text(f.Err.Error()), wire.Text(f.Stack), f.Attempt, nullable(wire.Text(stop)))
+		f.DeadLetter, f.Command, wire.Text(f.Err.Error()), wire.Text(f.Stack), f.Attempt, nullable(wire.Text(stop)))
 }
 
 // SkipReplay gives up a letter whose replay failed, and counts its event as skipped. The command goes on after it.
 func (s port) SkipReplay(ctx context.Context, lease engine.Lease, f engine.FailedReplay) error {
 	return s.change(ctx, fmt.Sprintf("skip the parked position %d of %s", f.Position, lease.ID), s.control.sql("skip_replay"), lease,
-		f.Letter, f.Command, wire.Text(f.Err.Error()), wire.Text(f.Stack), f.Attempt)
+		f.DeadLetter, f.Command, wire.Text(f.Err.Error()), wire.Text(f.Stack), f.Attempt)
 }
 
 // ScheduleReplay makes a command of the letter that has been due for longest by the policy, if there is one and no command is open. Else next is

@@ -28,7 +28,7 @@ func TestReplayIsCountedBeforeItIsMade(t *testing.T) {
 		}
 		// Who begins again and knows that it lived does not count twice.
 		for range 5 {
-			if again := d.begin(command, r.Letter); again.Begun != owner {
+			if again := d.begin(command, r.DeadLetter); again.Begun != owner {
 				t.Fatalf("begun again: %+v", again)
 			}
 		}
@@ -148,10 +148,10 @@ func TestReplayThatCommitsLateIsNotMadeTwice(t *testing.T) {
 			d.park(b, false)
 			command := d.give("replay", projection.DeadLetterFilter{All: true}, 10)
 			r := d.begin(command, 0)
-			commit := d.held(d.store.control.sql("resolve"), d.lease.Row, r.Letter, r.Command)
+			commit := d.held(d.store.control.sql("resolve"), d.lease.Row, r.DeadLetter, r.Command)
 			var again *engine.Replay
 			d.must(d.within(commit, func() (err error) {
-				again, err = d.port().BeginReplay(testContext(t), d.lease, command, r.Letter)
+				again, err = d.port().BeginReplay(testContext(t), d.lease, command, r.DeadLetter)
 				return err
 			}))
 			if again == nil || again.Position != b {
@@ -177,7 +177,7 @@ func TestReplayThatCommitsLateIsNotDiscarded(t *testing.T) {
 	d.park(b, false)
 	r := d.begin(d.give("replay", projection.DeadLetterFilter{All: true}, 10), 0)
 	gone := d.give("discard", projection.DeadLetterFilter{All: true}, 10)
-	commit := d.held(d.store.control.sql("resolve"), d.lease.Row, r.Letter, r.Command)
+	commit := d.held(d.store.control.sql("resolve"), d.lease.Row, r.DeadLetter, r.Command)
 	d.must(d.within(commit, func() error {
 		n, err := d.port().Discard(testContext(t), d.lease, gone)
 		if n != 1 {
@@ -198,7 +198,7 @@ func TestStreamOfEventsThatAreParkedBehindStaysParked(t *testing.T) {
 	a := d.at["a"]
 	d.park(a[0], true)
 	r := d.begin(d.give("replay", projection.DeadLetterFilter{All: true}, 10), 0)
-	commit := d.held(d.store.control.sql("resolve"), d.lease.Row, r.Letter, r.Command)
+	commit := d.held(d.store.control.sql("resolve"), d.lease.Row, r.DeadLetter, r.Command)
 	d.must(d.within(commit, func() error { return d.run(write, d.batch(a[1], a[1])) }))
 	d.mustHave([]int64{a[1]}, "a")
 	d.replay(d.give("replay", projection.DeadLetterFilter{All: true}, 10))
@@ -432,7 +432,7 @@ func TestReplayAndItsLetterAreOneTransaction(t *testing.T) {
 	for name, write := range map[string]func() error{
 		"old checkpoint": func() error { return d.port().apply(write, engine.ApplyOptions{})(testContext(t), stale, behind) },
 		"another letter": func() error {
-			return d.run(write, engine.Batch{Events: []event.Envelope{d.events[2]}, To: d.lease.Checkpoint, Replay: &engine.Replay{Command: command, Letter: r.Letter + 1}})
+			return d.run(write, engine.Batch{Events: []event.Envelope{d.events[2]}, To: d.lease.Checkpoint, Replay: &engine.Replay{Command: command, DeadLetter: r.DeadLetter + 1}})
 		},
 	} {
 		if err := write(); !errors.Is(err, projection.ErrLeaseLost) {

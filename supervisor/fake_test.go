@@ -223,7 +223,7 @@ func (f *fake) NextCommand(_ context.Context, _ engine.Lease, discards bool) (en
 }
 func (f *fake) Discard(context.Context, engine.Lease, int64) (int64, error) { return 0, f.here() }
 func (f *fake) BeginReplay(context.Context, engine.Lease, int64, int64) (*engine.Replay, error) {
-	return &engine.Replay{Command: 1, Letter: 1, Position: 1, Begun: 1}, f.here()
+	return &engine.Replay{Command: 1, DeadLetter: 1, Position: 1, Begun: 1}, f.here()
 }
 func (f *fake) StopReplay(context.Context, engine.Lease, engine.FailedReplay, string) error {
 	return f.here()

@@ -1,28 +1,105 @@
 package engine
 
-import "github.com/millrace-go/millrace/event"
+import (
+	"context"
+	"fmt"
+	"time"
 
-// Batch is what one transaction of a projection covers.
+	"github.com/millrace-go/millrace/event"
+	"github.com/millrace-go/millrace/projection"
+)
+
+// Run runs one batch of a projection. It calls the handler, parks the events whose streams are parked, resolves the dead letter
+// of a replay, advances the checkpoint from lease.Checkpoint to batch.To under the lease's fence, and commits all or nothing.
+// A delivery works in steps, each of them fenced. Run returns a *PartialResult if it did not reach the end of the batch, or if
+// it rejected events.
+type Run func(ctx context.Context, lease Lease, batch Batch) error
+
+// ApplyOptions are settings of millrace.Projection for its batches. They have their defaults.
+type ApplyOptions struct {
+	Timeout     time.Duration
+	AsyncCommit bool
+}
+
+// DeliverOptions are settings of millrace.Projection for its deliveries, with their defaults, and what a delivery needs of its
+// runtime.
+type DeliverOptions struct {
+	Timeout time.Duration
+	Policy  Policy
+	// Trust ends deliveries when the node cannot be sure of its leases any more.
+	Trust LeaseDeadline
+	// Slot waits for a connection's slot before each statement of a delivery, acknowledgements above all, and returns a
+	// function that releases it.
+	Slot func(ctx context.Context) (release func(), err error)
+}
+
+// Batch is the work of one transaction of a projection.
 type Batch struct {
-	// Events are the ones that concern the projection, in global order.
+	// Events go to the handler, in global order.
 	Events []event.Envelope
-	// Behind are the ones among them, in order, that are parked behind one of their stream instead.
+	// BlockedByStream are parked instead, in order, since their streams are parked.
 	BlockedByStream []event.Envelope
 	// To is the checkpoint after the batch; it may lie beyond the last of Events.
 	To int64
-	// Replay tells that the batch is a dead letter's one event, which is resolved with it. To is the checkpoint then.
+	// Replay is the dead letter that the batch resolves. Events has its one event then, and To is the present checkpoint.
 	Replay *Replay
-	// FailureWindow is what became of the events before, for an Apply that parks events by itself.
+	// FailureWindow has the outcomes of the events before, for a delivery, which parks events itself.
 	FailureWindow FailureWindow
-	// Yield is closed when somebody waits for the projection to come to rest, so that what can stop in the middle does. Nil
-	// where nobody will.
+	// Yield is closed when the projection should come to rest soon: a delivery stops after the event under way. It may be nil.
 	Yield <-chan struct{}
 	// Fresh asks for a connection that no batch has used before.
 	Fresh bool
 }
 
-// Alone tells that the batch is one event, with nothing before it that is parked: a failure of it is that event's, and the
+// Alone reports whether the batch is one event, without parked events before it. Then a failure is that event's, and the
 // checkpoint may move over it.
 func (b Batch) Alone() bool {
 	return len(b.Events) == 1 && (len(b.BlockedByStream) == 0 || b.BlockedByStream[0].Position > b.Events[0].Position)
+}
+
+// PartialResult is returned by a Run that moved the checkpoint in steps. What is done up to To stays done.
+type PartialResult struct {
+	// To is the present checkpoint. All events up to it were handled, rejected, or parked after others of their streams.
+	To int64
+	// Rejected are the dead letters among them that the handler parked.
+	Rejected []projection.DeadLetter
+	// FailureWindow has the outcomes of the events up to To.
+	FailureWindow FailureWindow
+	// Err is the error of the first event after To. It is nil if nothing failed: that event comes with the next batch.
+	Err error
+}
+
+func (p *PartialResult) Error() string {
+	if p.Err == nil {
+		return fmt.Sprintf("done up to %d", p.To)
+	}
+	return p.Err.Error()
+}
+
+// Unwrap returns the error of the first event after To.
+func (p *PartialResult) Unwrap() error { return p.Err }
+
+// Split returns the part of a batch that is done, without its rejected events, and the first event after it, which Err is
+// about. Either may have no events.
+func (p *PartialResult) Split(b Batch) (done, left Batch) {
+	done, left = Batch{To: p.To}, Batch{To: p.To}
+	rejected := make(map[int64]bool, len(p.Rejected))
+	for _, letter := range p.Rejected {
+		rejected[letter.Position] = true
+	}
+	for i, e := range b.Events {
+		if e.Position > p.To {
+			left.Events, left.To = b.Events[i:i+1:i+1], e.Position
+			break
+		}
+		if !rejected[e.Position] {
+			done.Events = append(done.Events, e)
+		}
+	}
+	n := 0
+	for n < len(b.BlockedByStream) && b.BlockedByStream[n].Position <= p.To {
+		n++
+	}
+	done.BlockedByStream = b.BlockedByStream[:n:n]
+	return done, left
 }

@@ -1,13 +1,13 @@
 package engine
 
 import (
+	"slices"
 	"time"
 
 	"github.com/millrace-go/millrace/projection"
 )
 
-// Definition is a registered projection as the actors see it. The handler is hidden in Apply, so that no actor knows
-// the database driver.
+// Definition is a registered projection. Its handler is hidden in Apply, so that no actor knows the database driver.
 type Definition struct {
 	// Types selects events by type; empty means all.
 	Types []string
@@ -19,21 +19,11 @@ type Definition struct {
 	Leased bool
 	Policy
 	Breaker projection.BreakerPolicy
-	// Faults says how long faults that may be an event's own are not counted against it.
-	Faults FaultLimits
-	// Apply runs one batch.
-	Apply Run
+	Faults  FaultLimits
+	Apply   Run
 }
 
-// Concerns reports whether the projection wants events of that type.
+// Concerns reports whether the projection handles events of that type.
 func (d *Definition) Concerns(eventType string) bool {
-	if len(d.Types) == 0 {
-		return true
-	}
-	for _, t := range d.Types {
-		if t == eventType {
-			return true
-		}
-	}
-	return false
+	return len(d.Types) == 0 || slices.Contains(d.Types, eventType)
 }

@@ -1,75 +1,92 @@
 package engine
 
-import "fmt"
+import "time"
 
-// Class is the first question asked of every error: whose fault is it?
-type Class int
+// Class says where the cause of an error lies. It is also the word that logs and status use.
+type Class string
 
 const (
 	// Infrastructure faults are retried for ever and never counted against an event: waits for another session's lock,
-	// deadlocks, serialization failures, and all errors of statements of millrace itself.
-	Infrastructure Class = iota
-	// LeaseLost ends the actor; another owner goes on.
-	LeaseLost
-	// HandlerFault is counted for the event, and a policy decides what becomes of that.
-	HandlerFault
-	// Configuration faults stop the projection until somebody mends them.
-	Configuration
+	// deadlocks, serialization failures, and all errors of millrace's own statements.
+	Infrastructure Class = "infrastructure"
+	// LeaseLost ends the projection on this node; another owner continues it.
+	LeaseLost Class = "lease lost"
+	// HandlerFault is counted for the event, and the policy decides what becomes of the event.
+	HandlerFault Class = "handler"
+	// Configuration faults stop the projection until the configuration is repaired.
+	Configuration Class = "configuration"
 	// Unclear faults do not show by the error alone whether the server or the event is at fault: a lost connection, lack of
 	// resources, an internal error. FaultHistory decides about them, by a probe and by repetition.
-	Unclear
+	Unclear Class = "unclear"
 	// Interrupted faults may pass with the moment or the connection: a cancelled statement, a stale statement cache. The
 	// event is tried once more on a new connection, and is at fault if they recur.
-	Interrupted
+	Interrupted Class = "interrupted"
 	// MissingObject faults are about a table, column, function, schema or privilege that the handler needs and that does not
 	// exist. The projection waits for it, for a bounded time.
-	MissingObject
+	MissingObject Class = "missing object"
 )
 
-// MayCount reports whether a fault of this class can end up as a failure of its event.
+// MayCount reports whether a fault of this class can become a counted failure of its event.
 func (c Class) MayCount() bool {
 	return c == HandlerFault || c == Unclear || c == Interrupted || c == MissingObject
 }
 
-// String is the word that logs and status use.
-func (c Class) String() string {
-	switch c {
-	case Infrastructure:
-		return "infrastructure"
-	case LeaseLost:
-		return "lease lost"
-	case HandlerFault:
-		return "handler"
-	case Configuration:
-		return "configuration"
-	case Unclear:
-		return "unclear"
-	case Interrupted:
-		return "interrupted"
-	case MissingObject:
-		return "missing object"
-	}
-	return fmt.Sprintf("class %d", int(c))
-}
+// String returns the class as a word.
+func (c Class) String() string { return string(c) }
 
-// Fault is a classified error of a projection's batch.
+// Fault is a classified error of a projection.
 type Fault struct {
 	Class Class
-	// Position is the event that failed where the handler could say so, else 0.
+	// Position is the failed event if the handler names it, else 0.
 	Position int64
-	// Stack is where a panic happened, else empty.
+	// Stack is the stack of a panic. It is empty if there was none.
 	Stack string
-	// Probe reports that the server itself may be the cause: only a probe on another connection can tell.
+	// Probe reports that the server itself may be the cause. A probe on another connection finds out.
 	Probe bool
-	// Unreachable reports that such a probe failed, too: nothing can be done before the server is back.
+	// Unreachable reports that such a probe failed: nothing can be done before the server is back.
 	Unreachable bool
 	// Returned reports whether the handler returned an error of its own, not one of its batch's connection.
 	Returned bool
-	// Err is what happened.
-	Err error
+	Err      error
 }
 
 func (f *Fault) Error() string { return f.Err.Error() }
 
-// Unwrap returns what happened.
+// Unwrap returns the classified error.
 func (f *Fault) Unwrap() error { return f.Err }
+
+const (
+	// uncountedFaults is how many Unclear faults an event meets alone before they count. With fewer, an event could be blamed
+	// for a server that recovers from a backend's crash, or for a pooler that restarts. With more, an event that harms the
+	// server would harm it more often.
+	uncountedFaults = 10
+	// uncountedFor is how long they must last. The faults of a passing shortage, say of memory, come in quick succession:
+	// ten of them take some 20 s with the delays between them.
+	uncountedFor = time.Minute
+	// waitForObjects is the default of Projection.MissingObjectTimeout: long enough for the migrations of a deployment.
+	waitForObjects = 5 * time.Minute
+)
+
+// FaultLimits bound the faults of an event that are not counted. The zero value means the defaults.
+type FaultLimits struct {
+	// Faults is how many Unclear faults an event meets alone before they count, and Over how long they last at least. Defaults
+	// 10 and 1 min.
+	Faults int
+	Over   time.Duration
+	// MissingObject is how long an event waits for a missing object or privilege. Default 5 min; negative means not at all.
+	MissingObject time.Duration
+}
+
+// WithDefaults returns l with the defaults in place of zeros.
+func (l FaultLimits) WithDefaults() FaultLimits {
+	if l.Faults == 0 {
+		l.Faults = uncountedFaults
+	}
+	if l.Over == 0 {
+		l.Over = uncountedFor
+	}
+	if l.MissingObject == 0 {
+		l.MissingObject = waitForObjects
+	}
+	return l
+}

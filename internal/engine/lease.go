@@ -7,28 +7,29 @@ import (
 	"github.com/millrace-go/millrace/projection"
 )
 
-// Trust tells until when a node may believe that it holds its leases, as far as it knows now: zero means that it may not.
-// When changed is closed, it may know more.
+// LeaseDeadline returns until when a node may trust its leases. Zero means that it may not. changed is closed when the deadline
+// may have changed.
 type LeaseDeadline func() (until time.Time, changed <-chan struct{})
 
-// Advance is a move of a checkpoint from lease.Checkpoint to To.
+// Advance moves a checkpoint from Lease.Checkpoint to To.
 type Advance struct {
 	Lease Lease
 	To    int64
-	// Begun is an attempt that was counted before it was made and that ended without a word on the event, though the process
-	// lives. A release takes it back.
+	// Begun is an attempt that was counted in advance and ended without an outcome, though the process lives. A release takes
+	// it back.
 	Begun Begun
-	// Replaying is a dead letter whose replay ended in the same way; 0 means none. A release takes it back, too.
+	// Replaying is a dead letter whose replay was counted in advance and ended without an outcome; 0 means none. A release
+	// takes that back, too.
 	Replaying int64
 }
 
-// Begun is an attempt at the event at Position, the Attempt-th.
+// Begun is an attempt at the event at Position that is counted before the handler is called. Attempt is its number.
 type Begun struct {
 	Position int64
 	Attempt  int
 }
 
-// Lease is the right to run one projection: it belongs to one owner under one epoch.
+// Lease is the right to run one projection. It belongs to one owner under one epoch.
 type Lease struct {
 	// Row is the key of the lease in the store.
 	Row int32
@@ -40,28 +41,26 @@ type Lease struct {
 	Epoch int64
 	// Checkpoint is the position up to which every settled event was handled, parked or skipped.
 	Checkpoint int64
-	// Unclean counts claims in a row from owners that died before they committed a batch or were at rest.
+	// CrashCount counts consecutive owners that died before they committed a batch or were at rest.
 	CrashCount int
-	// Desired is whether the projection should run.
+	// Desired says whether the projection should run.
 	Desired DesiredState
-	// Attempts counts the failures of the event at FailingPosition so far.
-	Attempts int
-	// FailingPosition is the event that failed last and was not yet handled, parked or skipped; 0 means none.
+	// FailingPosition is the event that failed last and is not handled, parked or skipped yet; 0 means none. Attempts counts
+	// its failures, FailingSince is when it failed first, by the server's clock, and LastError is its last error.
 	FailingPosition int64
-	// FailingSince is when it failed first, by the server's clock.
-	FailingSince time.Time
-	// TryingPosition is an event at which processes seem to end. Deaths counts the attempts at it that were begun without a
-	// word on how they ended.
+	Attempts        int
+	FailingSince    time.Time
+	LastError       string
+	// CrashPosition is an event at which processes seem to end. CrashAttempts counts the attempts at it that began and have no
+	// outcome.
 	CrashPosition int64
 	CrashAttempts int
-	// LastError is what that failure said.
-	LastError string
-	// Failed is why the projection waits for somebody, empty where it does not.
+	// Failed is why the projection waits for a person. It is empty if it does not.
 	Failed string
-	// Halted tells that it waits until somebody resumes it, and does not look by itself whether something was mended.
+	// Halted reports whether the projection waits until a user resumes it. Otherwise it tries again by itself.
 	Halted bool
-	// Parked counts the dead letters that are parked, ParkedStreams tells that there are streams among them whose next
-	// events are parked, too, and Commanded that somebody wants something to be done with them.
+	// Parked counts the parked dead letters. ParkedStreams reports whether there are streams among them whose later events are
+	// parked, too. HasCommands reports whether there are open commands for dead letters.
 	Parked        int64
 	ParkedStreams bool
 	HasCommands   bool
@@ -83,14 +82,14 @@ func (l Lease) Key() LeaseKey { return LeaseKey{Row: l.Row, Epoch: l.Epoch} }
 // in another. 0 means none.
 type Incarnation int64
 
-// suspectAfter is how many owners in a row have to die before their events are suspected of it.
-const suspectAfter = 3
+// quarantineAfter is how many consecutive owners must die before their events are quarantined.
+const quarantineAfter = 3
 
-// Suspect tells that owner after owner died without having committed a batch, or one at an attempt that was counted before
-// it was made, so that an event may be what kills them. Then a batch's worth of events is handled one by one, and each
-// attempt is counted before the handler runs.
+// Quarantined reports whether an event may be what ends processes: several owners died without having committed a batch, or
+// one died at an attempt that was counted in advance. Then the events of one batch are handled one by one, and each attempt is
+// counted before the handler runs.
 func (l Lease) Quarantined() bool {
-	return l.CrashCount >= suspectAfter || l.CrashPosition > l.Checkpoint && l.CrashAttempts > 0
+	return l.CrashCount >= quarantineAfter || l.CrashPosition > l.Checkpoint && l.CrashAttempts > 0
 }
 
 // Check returns an error that wraps ErrLeaseLost unless now, the lease's row as read later, has the same owner, epoch and
@@ -106,7 +105,7 @@ func (l Lease) Check(now Lease, exists bool) error {
 	return nil
 }
 
-// AttemptsAt is how often the event at position failed.
+// AttemptsAt returns how often the event at position failed.
 func (l Lease) AttemptsAt(position int64) int {
 	if l.FailingPosition != position {
 		return 0
@@ -114,7 +113,7 @@ func (l Lease) AttemptsAt(position int64) int {
 	return l.Attempts
 }
 
-// DeathsAt is how many processes ended at the event at position, as far as that was counted.
+// CrashAttemptsAt returns how many attempts at the event at position began and have no outcome.
 func (l Lease) CrashAttemptsAt(position int64) int {
 	if l.CrashPosition != position {
 		return 0
@@ -122,28 +121,28 @@ func (l Lease) CrashAttemptsAt(position int64) int {
 	return l.CrashAttempts
 }
 
-// Deadly tells that so many processes ended at an attempt at the event at position that it is not to be tried again. An
-// event that happens to be under way when another one kills the process is not taken for it: that one is itself suspect,
-// and tried apart from this, after suspectAfter deaths.
+// Deadly reports whether so many processes ended at the event at position that it is not tried again. That takes more than
+// quarantineAfter attempts. By then a guilty event is in quarantine itself, and an innocent one that ran beside it, in another
+// projection, is not blamed.
 func (l Lease) Deadly(position int64, policy projection.RetryPolicy) bool {
 	died := l.CrashAttemptsAt(position)
-	return died > suspectAfter && Exhausted(policy, died)
+	return died > quarantineAfter && died >= policy.MaxAttempts
 }
 
-// DesiredState is whether a projection should run.
+// DesiredState says whether a projection should run.
 type DesiredState string
 
 const (
-	// WantRun is what a projection is created with.
+	// WantRun is the state that a projection is created with.
 	WantRun DesiredState = "run"
-	// WantPause makes the owner release the lease. Nobody claims it until the projection is resumed.
+	// WantPause makes the owner release the lease. No node claims it until the projection is resumed.
 	WantPause DesiredState = "pause"
 )
 
 // Runs reports whether the projection should run. The zero value does.
 func (w DesiredState) Runs() bool { return w != WantPause }
 
-// Orders are what is asked of a projection: whether it runs, and whether there are commands for its dead letters.
+// Orders say whether a projection should run, and whether there are commands for its dead letters.
 type Orders struct {
 	Desired     DesiredState
 	HasCommands bool

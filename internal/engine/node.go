@@ -11,42 +11,40 @@ import (
 type Node struct {
 	// ID is a random UUID, new for every start.
 	ID string
-	// Projections are the names that this node can run, Tenants those that it runs them for; none means all.
+	// Projections are the names of the projections that the node can run. Tenants are those that it runs them for; none means
+	// all.
 	Projections []string
 	Tenants     []string
-	// LeaseDuration is how long the node's leases hold after its last heartbeat.
+	// LeaseDuration is how long the node's leases last after its last heartbeat.
 	LeaseDuration time.Duration
 }
 
-// Neighbours are the other nodes that are alive by their heartbeats.
+// Fleet is the other nodes that are alive by their heartbeats.
 type Fleet struct {
-	// Peers tells of each whether it holds its session lock.
 	Peers []Peer
-	// Members are those that take a share: all but the ones that are leaving.
+	// Members are the nodes that take a share of the leases: all that do not drain.
 	Members []Member
 }
 
-// Peer is another living node at a look.
+// Peer is the sign of life of another node.
 type Peer struct {
-	// ID is the node's.
 	ID string
-	// Locked tells whether its session lock is held.
+	// Locked reports whether the node's session lock is held.
 	Locked bool
 	// Beat is its last heartbeat, by the server's clock.
 	Beat time.Time
 }
 
-// Member is a living node as the others see it: what it can run.
+// Member is a living node with what it can run.
 type Member struct {
-	// ID is the node's; of two members with the same one the first counts.
+	// ID is the node's. Of two members with the same ID the first counts.
 	ID string
-	// Projections are the names that it has registered.
+	// Projections are the names that it has registered. Tenants are those that it serves; none means all.
 	Projections []string
-	// Tenants are those that it serves; none means all.
-	Tenants []string
+	Tenants     []string
 }
 
-// Knows tells whether the member can run a projection of a tenant. An empty tenant means DefaultTenant.
+// Knows reports whether the member can run a projection of a tenant. An empty tenant means DefaultTenant.
 func (m Member) Knows(tenant, name string) bool {
 	if !slices.Contains(m.Projections, name) {
 		return false
@@ -56,17 +54,17 @@ func (m Member) Knows(tenant, name string) bool {
 		slices.ContainsFunc(m.Tenants, func(t string) bool { return FullID(projection.ID{Tenant: t}).Tenant == tenant })
 }
 
-// Count says how many leases of a projection are wanted. Counts of the same tenant and name add up.
+// Want is the number of wanted leases of a projection, owned or free. Several of one tenant and name add up.
 type Want struct {
-	// Tenant is the one whose leases are counted, or empty for those of all tenants that no member names in its Tenants.
+	// Tenant is the tenant whose leases are counted. If it is empty, they are those of all tenants that no member names in its
+	// Tenants.
 	Tenant string
 	// Name is the projection's.
-	Name string
-	// Leases is how many there are, owned or free.
+	Name   string
 	Leases int
 }
 
-// LeaseRef is one wanted lease as the balance sees it.
+// LeaseRef names a wanted lease.
 type LeaseRef struct {
 	// Row is the key of the lease in the store.
 	Row int32

@@ -1,12 +1,26 @@
 package engine
 
-// Replay is one replay of a dead letter that was begun.
+// ReplayQueue has the next command for dead letters, nil if there is none. Parked and ParkedStreams are as in Lease.
+type ReplayQueue struct {
+	Command       *Command
+	Parked        int64
+	ParkedStreams bool
+}
+
+// Command is a user's command for dead letters. The holder of the lease carries it out.
+type Command struct {
+	ID int64
+	// Replay reports whether the dead letters are replayed. Otherwise they are discarded.
+	Replay bool
+}
+
+// Replay is one replay of a dead letter that has begun.
 type Replay struct {
-	Command  int64
-	Letter   int64
-	Position int64
-	Stream   string
-	// Begun counts the replays of it that were begun without a word on how they ended, this one included.
+	Command    int64
+	DeadLetter int64
+	Position   int64
+	Stream     string
+	// Begun counts the replays of the dead letter that began and have no outcome, this one included.
 	Begun int
 	// Attempts counts the failures of its event before this replay.
 	Attempts int
@@ -15,7 +29,7 @@ type Replay struct {
 // replaysBegun is how many owners in a row may end at the replay of a dead letter before it is given up.
 const replaysBegun = 2
 
-// Deadly tells that so many owners ended at the replay that it is not to be tried again in this command.
+// Deadly reports whether so many owners ended at the replay that this command does not try it again.
 func (r Replay) Deadly() bool { return r.Begun > replaysBegun }
 
 // FailedReplay is a replay that failed.

@@ -6,7 +6,7 @@ import (
 	"github.com/millrace-go/millrace/projection"
 )
 
-// ProjectionRow is what the database has about a projection.
+// ProjectionRow is a projection as the database has it.
 type ProjectionRow struct {
 	ID      projection.ID
 	Desired DesiredState
@@ -25,24 +25,24 @@ type ProjectionRow struct {
 	NotOwned   time.Duration
 	Epoch      int64
 	Checkpoint int64
-	// Parked counts the dead letters, Skipped the events that were skipped.
+	// Parked counts the parked events, Skipped the skipped ones.
 	Parked, Skipped int64
-	// OldestParked is when the oldest of the parked events failed first. It is zero if none is parked.
+	// OldestParked is when the oldest of the parked events first failed. It is zero if none is parked.
 	OldestParked time.Time
 }
 
-// NodeRow is what the database has about a node. A node that ended in order has no row.
+// NodeRow is a node as the database has it. A node that was stopped in order has no row.
 type NodeRow struct {
 	ID string
-	// Alive reports that its heartbeat holds, Leaving that it is releasing its leases.
+	// Alive reports whether its heartbeat is recent, and Draining whether it is releasing its leases.
 	Alive, Draining bool
 	Projections     []string
 	Tenants         []string
 	StartedAt       time.Time
 	HeartbeatAt     time.Time
-	// Silent is how long ago the heartbeat was, by the server's clock.
+	// Silent is the time since the heartbeat, by the server's clock.
 	Silent time.Duration
-	// Leases is how many it holds.
+	// Leases is how many leases it holds.
 	Leases int
 }
 

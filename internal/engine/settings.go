@@ -117,9 +117,6 @@ func ValidateBreaker(p projection.BreakerPolicy) error {
 	return nil
 }
 
-// Exhausted reports whether an event that failed that many times is not tried again.
-func Exhausted(p projection.RetryPolicy, attempts int) bool { return attempts >= p.MaxAttempts }
-
 // KnownAction reports whether a is one of the actions.
 func KnownAction(a projection.Action) bool {
 	return a >= projection.ActionPark && a <= projection.ActionParkStream

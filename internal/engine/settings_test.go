@@ -53,11 +53,34 @@ func TestInvalidPolicyIsRefusedByField(t *testing.T) {
 	}
 }
 
-func TestEventIsExhaustedAfterItsLastAttempt(t *testing.T) {
-	for _, most := range []int{1, 2, 4} {
-		p := projection.RetryPolicy{MaxAttempts: most}
-		if Exhausted(p, most-1) || !Exhausted(p, most) || !Exhausted(p, most+1) {
-			t.Errorf("at most %d attempts: not exhausted exactly from then on", most)
+func isOutage(error) bool { return true }
+
+func TestBreakerPolicyNamesTheFieldThatMakesNoSense(t *testing.T) {
+	for field, p := range map[string]projection.BreakerPolicy{
+		"Breaker.IsOutage": {Failures: 3}, "Projection.Breaker.IsOutage": {Window: time.Second}, "Breaker.IsOutage must be": {OpenFor: time.Second},
+		"Breaker.Failures": {IsOutage: isOutage, Failures: -1}, "Breaker.Window": {IsOutage: isOutage, Window: -1}, "Breaker.OpenFor": {IsOutage: isOutage, OpenFor: -1},
+	} {
+		if err := ValidateBreaker(BreakerDefaults(p)); err == nil || !strings.Contains(err.Error(), field) {
+			t.Errorf("%s: %v", field, err)
 		}
+	}
+	for _, p := range []projection.BreakerPolicy{{}, {IsOutage: isOutage}} {
+		if err := ValidateBreaker(BreakerDefaults(p)); err != nil {
+			t.Error(err)
+		}
+	}
+	if p := (BreakerDefaults(projection.BreakerPolicy{IsOutage: isOutage})); p.Failures != 5 || p.Window != time.Minute || p.OpenFor != 30*time.Second {
+		t.Errorf("defaults are %d, %v, %v", p.Failures, p.Window, p.OpenFor)
+	}
+}
+
+func TestZeroFaultLimitsAreTheDefaults(t *testing.T) {
+	want := FaultLimits{Faults: 10, Over: time.Minute, MissingObject: 5 * time.Minute}
+	if got := (FaultLimits{}).WithDefaults(); got != want {
+		t.Errorf("%+v", got)
+	}
+	given := FaultLimits{Faults: 1, Over: 2, MissingObject: -1}
+	if got := given.WithDefaults(); got != given {
+		t.Errorf("%+v", got)
 	}
 }

@@ -1,3 +1,5 @@
+// Package engine has what the actors of a runtime and its store share: leases, batches, faults, and Store, the port through
+// which the actors reach a database.
 package engine
 
 import (
@@ -21,117 +23,112 @@ type Store interface {
 	Pooled() bool
 	// ValidTenant returns an error if no tenant can have that name.
 	ValidTenant(name string) error
-	// Apply returns what runs the batches of a projection whose handler takes TxType.
+	// Apply returns the Run of a projection whose handler takes TxType.
 	Apply(h Handler, o ApplyOptions) Run
-	// Deliver returns what runs the deliveries of a projection.
+	// Deliver returns the Run of a projection that delivers outside of a transaction.
 	Deliver(h Handler, o DeliverOptions) Run
 	// Abandoned counts the handlers that did not return after their context was cancelled.
 	Abandoned() int64
 	// Absent returns why a tenant's events cannot be found: there is no such tenant, or its schema was dropped.
 	Absent(ctx context.Context, tenant string) error
-	// Projections lists the projections of these tenants as the database has them, sorted.
+	// Projections lists the rows of the projections of these tenants, sorted.
 	Projections(ctx context.Context, tenants []string) ([]ProjectionRow, error)
-	// Nodes lists the nodes as the database has them, the oldest first.
+	// Nodes lists the rows of the nodes, the oldest first.
 	Nodes(ctx context.Context) ([]NodeRow, error)
 	// OldestSnapshot returns the transaction in this database with the oldest snapshot.
 	OldestSnapshot(ctx context.Context) (Snapshot, error)
-	// SetWanted sets the desired state of a projection and notifies its owner. WantRun clears its failure; if it had stopped at
-	// an event, the attempts at that event are counted anew.
+	// SetDesiredState sets the desired state of a projection and notifies its owner. WantRun clears the failure of the
+	// projection. If the projection was halted at an event, the attempts at that event are counted anew.
 	SetDesiredState(ctx context.Context, id projection.ID, desired DesiredState) error
-	// PauseEnded reports whether the lease of a paused projection is free. A dead owner's lease is taken away and left free. The
-	// error is projection.ErrResumed if the projection was resumed meanwhile.
+	// PauseEnded reports whether the lease of a paused projection is free. It frees the lease of a dead owner. It returns
+	// projection.ErrResumed if the projection was resumed meanwhile.
 	PauseEnded(ctx context.Context, id projection.ID) (free bool, err error)
 	// Connect opens the node's session connection, registers the node and starts to listen.
 	Connect(ctx context.Context, node Node) (Session, error)
-	// OnWake registers fn to be called with the tenant after each append made through this store in this process. The
-	// function returned ends it.
+	// OnWake registers fn, which is called with the tenant after each append made through this store in this process. remove
+	// ends that.
 	OnWake(fn func(tenant string)) (remove func())
 	// Tenants lists the tenants of the store.
 	Tenants(ctx context.Context) ([]string, error)
-	// Ensure makes the rows of the projections for each tenant where they are missing.
+	// Ensure inserts the missing rows of the projections for each tenant.
 	Ensure(ctx context.Context, tenants, names []string) error
-	// Free lists the leases that the node could claim: nobody holds them, or their owner is dead. judge says whether a
-	// heartbeat that ran out means death.
-	Free(ctx context.Context, node Node, judge bool) ([]LeaseRef, error)
-	// Counts tells how many leases are wanted, apart for each of the tenants named, together for all others.
+	// Free lists the leases that the node could claim: those without an owner, and those of dead owners. An owner whose
+	// heartbeat ran out counts as dead only if trustHeartbeats is true.
+	Free(ctx context.Context, node Node, trustHeartbeats bool) ([]LeaseRef, error)
+	// Counts returns how many leases of each projection are wanted: one count for each of the named tenants, and one for all
+	// other tenants together.
 	Counts(ctx context.Context, tenants []string) ([]Want, error)
-	// Claim takes those of the leases that are still free, in one statement, and then ends what is left of the batches of
-	// dead owners.
-	Claim(ctx context.Context, node Node, rows []int32, judge bool) ([]Lease, error)
-	// Leave tells the other nodes that the node gives its leases back, so that they take its share.
+	// Claim claims those of the leases that are still free, in one statement. Then it ends the sessions that are left of the
+	// batches of dead owners.
+	Claim(ctx context.Context, node Node, rows []int32, trustHeartbeats bool) ([]Lease, error)
+	// AnnounceDrain notifies the other nodes that the node releases its leases, so that they take its share.
 	AnnounceDrain(ctx context.Context, node Node) error
-	// Owned returns all leases that the node holds, as the database has it.
+	// Owned reads all leases that the node holds.
 	Owned(ctx context.Context, node Node) ([]Lease, error)
-	// Leases reads leases by their rows, whoever holds them. A row that does not exist any more is left out.
+	// Leases reads leases by their rows, whoever holds them. It leaves out rows that no longer exist.
 	Leases(ctx context.Context, rows []int32) ([]Lease, error)
-	// Release gives the leases back, each with its checkpoint moved to the given one, and tells the nodes. Leases that are
-	// no longer held are passed over.
+	// Release moves the checkpoints, frees the leases and notifies the nodes. It leaves out leases that the node no longer
+	// holds.
 	Release(ctx context.Context, advances []Advance) error
 	// Advance moves checkpoints over events that do not concern their projections and returns the rows that moved.
 	Advance(ctx context.Context, advances []Advance) (moved map[int32]bool, err error)
-	// RecordFailure keeps the count of an event's failures under the lease's fence, and returns when the first was. With an
-	// attempt of 0 nothing is counted, and the error is why the projection waits there.
+	// RecordFailure writes the attempts at an event, under the lease's fence, and returns when the event failed first. With
+	// an attempt of 0 it counts nothing and writes only the error, as the reason of a wait.
 	RecordFailure(ctx context.Context, lease Lease, failure projection.Failure) (first time.Time, err error)
-	// BeginAttempt counts an attempt at an event before it is made, under the lease's fence.
-	BeginAttempt(ctx context.Context, lease Lease, position int64, deaths int) error
-	// Park writes the dead letter and advances the checkpoint over its event in one fenced transaction. stream tells that
-	// later events of its stream are to be parked behind it.
+	// BeginAttempt counts an attempt at an event before the handler is called, under the lease's fence.
+	BeginAttempt(ctx context.Context, lease Lease, position int64, attempt int) error
+	// Park writes the dead letter and advances the checkpoint over its event in one fenced transaction. With stream, the later
+	// events of its stream are parked, too.
 	Park(ctx context.Context, lease Lease, letter projection.DeadLetter, stream bool) error
-	// ParkedStreams tells which of these streams are parked.
+	// ParkedStreams returns which of these streams are parked.
 	ParkedStreams(ctx context.Context, lease Lease, streams []string) (map[string]bool, error)
-	// NextCommand returns what is to be done with dead letters, the oldest first, and how many there are. discards leaves
-	// out replays.
+	// NextCommand returns the oldest open command for dead letters, discards before replays, and how many dead letters are
+	// parked. With discards it leaves out replays.
 	NextCommand(ctx context.Context, lease Lease, discards bool) (ReplayQueue, error)
-	// Discard carries a command out under the lease's fence, and ends it. It returns how many letters were discarded.
+	// Discard discards the dead letters of a command under the lease's fence and ends the command. It returns how many there
+	// were.
 	Discard(ctx context.Context, lease Lease, command int64) (int64, error)
-	// BeginReplay counts the next replay of a command, under the lease's fence, before it is made. mine is the letter whose
-	// replay the caller began last, without a word on how that ended. It returns nil where nothing is left, and ends the
-	// command then. The replay itself is a batch.
-	BeginReplay(ctx context.Context, lease Lease, command, mine int64) (*Replay, error)
-	// FailReplay parks a dead letter again whose replay failed, under the lease's fence. The command goes on without it.
+	// BeginReplay counts the next replay of a command before it runs, under the lease's fence. The replay itself is a batch.
+	// unfinished is the dead letter whose replay the caller began last, without an outcome. If no dead letter is left,
+	// BeginReplay ends the command and returns nil.
+	BeginReplay(ctx context.Context, lease Lease, command, unfinished int64) (*Replay, error)
+	// FailReplay parks a dead letter again after a failed replay, under the lease's fence. The command continues after it.
 	FailReplay(ctx context.Context, lease Lease, failed FailedReplay) error
-	// StopReplay is FailReplay, and also stops the projection until it is resumed, with that reason. The command ends.
+	// StopReplay is FailReplay, ends the command, and halts the projection for that reason.
 	StopReplay(ctx context.Context, lease Lease, failed FailedReplay, reason string) error
-	// SkipReplay gives up a dead letter whose replay failed, under the lease's fence. It counts the event as skipped, and the
-	// command goes on after it.
+	// SkipReplay discards a dead letter after a failed replay, under the lease's fence, and counts its event as skipped. The
+	// command continues after it.
 	SkipReplay(ctx context.Context, lease Lease, failed FailedReplay) error
-	// ScheduleReplay makes a command of the letter that is due by the policy, if there is one and no command is open. Else
-	// next is in how long one is due, 0 where none ever is.
+	// ScheduleReplay creates a command for the dead letter that is due by the policy, if there is one and no command is open.
+	// Otherwise next is the time until one is due, 0 if none ever is.
 	ScheduleReplay(ctx context.Context, lease Lease, policy projection.ReplayPolicy) (scheduled bool, next time.Duration, err error)
-	// Skip counts a skipped event and advances the checkpoint over it, up to position, in one fenced transaction.
+	// Skip counts a skipped event and advances the checkpoint to its position, in one fenced transaction.
 	Skip(ctx context.Context, lease Lease, position int64) error
-	// Halt keeps, under the lease's fence, that the projection waits until somebody resumes it, and why.
+	// Halt writes under the lease's fence that the projection waits until a user resumes it, and why.
 	Halt(ctx context.Context, lease Lease, reason string) error
-	// Read returns events of a tenant with after < position <= upTo, of the given types (none: all), at most limit of
-	// them and about maxBytes, and the position up to which nothing else was left out.
+	// Read returns a page of a tenant's events.
 	Read(ctx context.Context, tenant string, r ReadRange) (Page, error)
 	// Tail follows the end of a tenant's events.
 	Tail(tenant string) Tail
-	// Wanted returns what is asked of the projections of these rows, or with nil of all whose leases the node holds. Those that
-	// should run and have no commands are left out.
+	// Orders returns the orders of the projections of these rows, or of all whose leases the node holds if rows is nil. It
+	// leaves out projections that should run and have no commands.
 	Orders(ctx context.Context, node Node, rows []int32) (map[int32]Orders, error)
-	// SetFailed keeps why a projection waits for somebody, or with an empty reason that it does not any more, under the
-	// lease's fence. It changes nothing about one that Halt stopped.
+	// SetFailed writes under the lease's fence why a projection waits for a person. An empty reason clears that. It changes
+	// nothing about a projection that Halt stopped.
 	SetFailed(ctx context.Context, lease Lease, reason string) error
-	// Heads returns the highest visible position of each tenant; one that does not exist is left out.
+	// Heads returns the highest visible position of each tenant. It leaves out tenants that do not exist.
 	Heads(ctx context.Context, tenants []string) (Heads, error)
-	// Ping returns nil if the server answers over the pool, and is the primary.
+	// Ping returns nil if the server answers over the pool and is the primary.
 	Ping(ctx context.Context) error
 	// Probe returns nil if the server can be worked with. It writes over a connection of its own, if it can get one. A lock
 	// of another session is no error.
 	Probe(ctx context.Context) error
-	// Classify tells whose fault err is.
+	// Classify returns err as a Fault with its class.
 	Classify(err error) *Fault
 }
 
-// Desk is what there is to do with dead letters: Command is nil where nothing is. Parked and ParkedStreams are as in Lease.
-type ReplayQueue struct {
-	Command       *Command
-	Parked        int64
-	ParkedStreams bool
-}
-
-// ReadRange says what to read.
+// ReadRange selects events with After < position <= UpTo, of the given types (none: all), at most Limit of them, and about
+// MaxBytes.
 type ReadRange struct {
 	After, UpTo int64
 	Types       []string
@@ -139,10 +136,10 @@ type ReadRange struct {
 	MaxBytes    int
 }
 
-// Page is a piece of a tenant's events.
+// Page is the result of a read.
 type Page struct {
 	Events []event.Envelope
-	// To is the position up to which the page is complete.
+	// To is the position up to which the page has all events of its range.
 	To int64
 	// Incarnation is that of the server in which the page was read.
 	Incarnation Incarnation
@@ -152,40 +149,51 @@ type Page struct {
 
 // Heads are the highest visible positions of tenants.
 type Heads struct {
-	// Positions has them by tenant. Failed says why those of other existing tenants could not be read, for instance that
-	// their events are locked (ErrTenantLocked).
 	Positions map[string]int64
-	Failed    map[string]error
+	// Failed says why the heads of other tenants could not be read, such as ErrTenantLocked.
+	Failed map[string]error
 	// Incarnation is that of the server in which all of them were read.
 	Incarnation Incarnation
 }
 
-// Tail follows the end of a tenant's events and settles it. It is used by one goroutine at a time.
+// Tail follows the end of a tenant's events and settles it. One goroutine uses it at a time.
 type Tail interface {
-	// ReadWithin sets what is called for a slot before each read; the slot is given back after it. It is called before
-	// the first Poll, if at all.
+	// ReadWithin sets the function that waits for a slot before each read. The slot is released after the read. ReadWithin is
+	// called before the first Poll, if at all.
 	ReadWithin(slot func(ctx context.Context) (release func(), err error))
-	// Poll looks for events beyond the mark. After an error everything the tail knew is forgotten.
+	// Poll looks for events beyond the mark. After an error the tail begins anew.
 	Poll(ctx context.Context) (TailUpdate, error)
 }
 
-// TailUpdate is what a look at a tenant's end found.
+// TailUpdate is the result of a poll.
 type TailUpdate struct {
 	// Mark is the settled mark: no event at or below it can still appear.
 	Mark int64
 	// Incarnation is that of the server in which the mark was settled and Events were read.
 	Incarnation Incarnation
-	// From is where Events begin: they are all events with From < position <= Mark, or none where Mark was found at once.
+	// From is where Events begin: they are all events with From < position <= Mark. A mark that is found without a read has
+	// From equal to Mark.
 	From   int64
 	Events []event.Envelope
 	// Bytes is the memory that Events share and hold beside themselves.
 	Bytes int
-	// More tells that there may be more to read at once.
+	// More reports whether another poll may find more at once.
 	More bool
-	// Again is when to look again because a gap is being waited for; 0 means on the next wake.
+	// Again is the delay before the next poll while the tail waits for a gap. 0 means that a wake-up starts the next one.
 	Again time.Duration
-	// Held tells what holds the mark back, nil where nothing does.
+	// Held describes what holds the mark back. It is nil if nothing does.
 	Held *Held
+}
+
+// Held is a gap that the settled mark waits for.
+type Held struct {
+	// Below is the visible position above the gap.
+	Below int64
+	// Since is when the wait began.
+	Since time.Time
+	// Holders names the open transactions: "backend" and its pid, or "prepared transaction" and its virtual transaction id.
+	// pg_locks has that id, and pg_prepared_xacts has the transaction.
+	Holders []string
 }
 
 // Session is the node's session connection: it listens, and its heartbeat keeps the node's leases.
@@ -194,34 +202,27 @@ type Session interface {
 	Next(ctx context.Context) (Notice, error)
 	// Heartbeat extends the node's leases.
 	Heartbeat(ctx context.Context) error
-	// Look tells which other nodes are alive.
+	// ListPeers returns the other living nodes.
 	ListPeers(ctx context.Context) (Fleet, error)
-	// Bury ends the heartbeat of a node whose session lock is gone, and tells the others. It returns false where the node
+	// MarkDead ends the heartbeat of a node whose session lock is gone, and notifies the others. It returns false if the node
 	// holds its lock again, has sent a heartbeat since, or is dead already.
 	MarkDead(ctx context.Context, node Peer) (bool, error)
-	// Pooled tells that a pooler stands between, so that no notices arrive and there is no session lock.
+	// Pooled reports whether a pooler stands between. Then no notices arrive, and there is no session lock.
 	Pooled() bool
-	// Depart deregisters the node: leases that it still holds are free at once.
+	// Deregister removes the node. Leases that it still holds are free at once.
 	Deregister(ctx context.Context) error
 	// Close ends the connection.
 	Close(ctx context.Context) error
 }
 
-// Notice is what a session heard.
+// Notice is a notification that the session received.
 type Notice struct {
 	// Tenant has new events, unless the notice is about leases.
 	Tenant string
-	// Control reports that the notice is about leases: the projection of Row was paused or resumed or, where Commanded is set,
-	// has commands for its dead letters; or nodes come and go; or else leases came free.
+	// Control reports whether the notice is about leases. With Nodes, nodes came or went. With a Row, its projection was
+	// paused or resumed or, with Commanded, has commands for its dead letters. Otherwise leases came free.
 	Control   bool
 	Row       int32
 	Commanded bool
 	Nodes     bool
-}
-
-// Command is what somebody wants to be done with dead letters: the holder of the lease does it.
-type Command struct {
-	ID int64
-	// Replay tells that they are to be replayed, else they are discarded.
-	Replay bool
 }

@@ -59,7 +59,7 @@ func (s *step) refused(job Job, f *engine.Fault) {
 		s.order = max(s.order, Reload)
 		return
 	case Command:
-		s.putOff(f)
+		s.putOff(job.Replay, f)
 		return
 	}
 	s.fault(f)

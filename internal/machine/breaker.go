@@ -8,17 +8,18 @@ import (
 	"github.com/millrace-go/millrace/projection"
 )
 
-// Breaker is the state of a circuit breaker. It is pure: the time is an argument, and the machine's states do the waiting. The zero
-// value is no breaker.
+// Breaker is a circuit breaker. The machine's states do the waiting. The zero value is no breaker.
 type Breaker struct {
 	policy projection.BreakerPolicy
-	state  projection.BreakerState
+	// state is empty if there is no breaker.
+	state projection.BreakerState
 	// recent are the failures within the window, while it is closed.
 	recent []time.Time
-	// inARow are the failures since something was last handled, probes those of them that were probes.
+	// inARow counts the failures since an event was last handled, and probes the failed probes among them.
 	inARow, probes int
-	opened, until  time.Time
-	why            string
+	// opened is when the breaker last changed from closed to open, and until is when it is due for a probe.
+	opened, until time.Time
+	why           string
 }
 
 // NewBreaker returns a closed breaker for a policy with its defaults in place, or no breaker if the policy has no IsOutage.
@@ -28,18 +29,6 @@ func NewBreaker(policy projection.BreakerPolicy) Breaker {
 	}
 	return Breaker{policy: policy, state: projection.BreakerClosed}
 }
-
-// State returns the breaker's state, empty if there is no breaker.
-func (b *Breaker) State() projection.BreakerState { return b.state }
-
-// InARow returns how many failures there were since an event was last handled.
-func (b *Breaker) InARow() int { return b.inARow }
-
-// Opened returns when the breaker last changed from closed to open.
-func (b *Breaker) Opened() time.Time { return b.opened }
-
-// Until returns when an open breaker is due for a probe.
-func (b *Breaker) Until() time.Time { return b.until }
 
 // Why names the failures that opened the breaker, and how many followed.
 func (b *Breaker) Why() string {

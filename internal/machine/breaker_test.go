@@ -29,12 +29,12 @@ func play(t *testing.T, b *Breaker, script string) (opened, closed int) {
 			if b.Failed(now) {
 				opened++
 			}
-			if b.State() == projection.BreakerOpen && !b.Until().Equal(now.Add(30*time.Second)) {
-				t.Errorf("%s: open until %v after %s", script, b.Until().Sub(start), word)
+			if b.state == projection.BreakerOpen && !b.until.Equal(now.Add(30*time.Second)) {
+				t.Errorf("%s: open until %v after %s", script, b.until.Sub(start), word)
 			}
 		case 'p':
-			if probe := b.Probe(); probe != (b.State() == projection.BreakerHalfOpen) {
-				t.Errorf("%s: probe is %v when %s", script, probe, b.State())
+			if probe := b.Probe(); probe != (b.state == projection.BreakerHalfOpen) {
+				t.Errorf("%s: probe is %v when %s", script, probe, b.state)
 			}
 		case 'a':
 			if b.Answered() {
@@ -76,16 +76,16 @@ func TestBreakerOpensProbesAndCloses(t *testing.T) {
 	} {
 		b := NewBreaker(engine.BreakerDefaults(projection.BreakerPolicy{IsOutage: counts, Failures: 3}))
 		opened, wasClosed := play(t, &b, script)
-		if b.State() != want.state || opened != want.opened || wasClosed != want.closed || b.InARow() != want.inARow || b.Why() != want.why {
-			t.Errorf("%q: %s, opened %d times, closed %d times, %d in a row, why %q; want %+v", script, b.State(), opened, wasClosed, b.InARow(), b.Why(), want)
+		if b.state != want.state || opened != want.opened || wasClosed != want.closed || b.inARow != want.inARow || b.Why() != want.why {
+			t.Errorf("%q: %s, opened %d times, closed %d times, %d in a row, why %q; want %+v", script, b.state, opened, wasClosed, b.inARow, b.Why(), want)
 		}
 	}
 }
 
 func TestNoCountsNoBreaker(t *testing.T) {
 	for name, b := range map[string]Breaker{"zero": {}, "of a zero policy": NewBreaker(engine.BreakerDefaults(projection.BreakerPolicy{}))} {
-		if b.Probe() || b.Answered() || b.State() != "" {
-			t.Errorf("%s: there is one, %s", name, b.State())
+		if b.Probe() || b.Answered() || b.state != "" {
+			t.Errorf("%s: there is one, %s", name, b.state)
 		}
 	}
 }
@@ -124,8 +124,8 @@ func TestBreakerIsWhatItsHistorySays(t *testing.T) {
 					state = projection.BreakerOpen
 				}
 				news, want = b.Failed(now), before == projection.BreakerClosed && state == projection.BreakerOpen
-				if state == projection.BreakerOpen && !b.Until().Equal(now.Add(policy.OpenFor)) {
-					t.Fatalf("step %d: open until %v, want %v", i, b.Until(), now.Add(policy.OpenFor))
+				if state == projection.BreakerOpen && !b.until.Equal(now.Add(policy.OpenFor)) {
+					t.Fatalf("step %d: open until %v, want %v", i, b.until, now.Add(policy.OpenFor))
 				}
 			case "answer":
 				if want = state != projection.BreakerClosed; want {
@@ -138,28 +138,9 @@ func TestBreakerIsWhatItsHistorySays(t *testing.T) {
 				}
 				news, want = b.Probe(), state == projection.BreakerHalfOpen
 			}
-			if b.State() != state || news != want || b.InARow() != row {
-				t.Fatalf("step %d, %s: %s, %v, %d in a row; want %s, %v, %d", i, step, b.State(), news, b.InARow(), state, want, row)
+			if b.state != state || news != want || b.inARow != row {
+				t.Fatalf("step %d, %s: %s, %v, %d in a row; want %s, %v, %d", i, step, b.state, news, b.inARow, state, want, row)
 			}
 		}
 	})
-}
-
-func TestBreakerPolicyNamesTheFieldThatMakesNoSense(t *testing.T) {
-	for field, p := range map[string]projection.BreakerPolicy{
-		"Breaker.IsOutage": {Failures: 3}, "Projection.Breaker.IsOutage": {Window: time.Second}, "Breaker.IsOutage must be": {OpenFor: time.Second},
-		"Breaker.Failures": {IsOutage: counts, Failures: -1}, "Breaker.Window": {IsOutage: counts, Window: -1}, "Breaker.OpenFor": {IsOutage: counts, OpenFor: -1},
-	} {
-		if err := engine.ValidateBreaker(engine.BreakerDefaults(p)); err == nil || !strings.Contains(err.Error(), field) {
-			t.Errorf("%s: %v", field, err)
-		}
-	}
-	for _, p := range []projection.BreakerPolicy{{}, {IsOutage: counts}} {
-		if err := engine.ValidateBreaker(engine.BreakerDefaults(p)); err != nil {
-			t.Error(err)
-		}
-	}
-	if p := (engine.BreakerDefaults(projection.BreakerPolicy{IsOutage: counts})); p.Failures != 5 || p.Window != time.Minute || p.OpenFor != 30*time.Second {
-		t.Errorf("defaults are %d, %v, %v", p.Failures, p.Window, p.OpenFor)
-	}
 }

@@ -35,14 +35,14 @@ func Count(id projection.ID, e event.Envelope, before int, err error, stack stri
 	return projection.Failure{Projection: id, Event: e, Attempt: countAttempt(before), Err: err, Stack: stack}
 }
 
-// Circumstances are what decides about a failure beside the failure itself.
+// Circumstances are the facts beside a failure that decide what becomes of its event.
 type Circumstances struct {
 	Policy *engine.Policy
-	// Window is what became of the events before.
+	// Window has the outcomes of the events before.
 	Window engine.FailureWindow
 	// Parked is how many events are parked, with those that are about to be.
 	Parked int64
-	// Answer is what the FailureHandler said, nil if it was not asked or gave no answer.
+	// Answer is the action that the FailureHandler returned, nil if it was not asked or gave no answer.
 	Answer *projection.Action
 }
 
@@ -52,25 +52,58 @@ type Decision struct {
 	Halt   error
 }
 
-// Decide decides what becomes of a counted failure. It is the only place that does, for batches and deliveries alike: the
-// policy comes first, then whether too many of the recent events failed, and then whether there is room for one more dead
-// letter.
+// Decide decides what becomes of the event of a counted failure, of a batch or a delivery: first by the policy, then by the
+// share of recent events that failed, and then by the room for one more dead letter.
 func (c Circumstances) Decide(f projection.Failure) Decision {
-	action := c.Policy.Decide(f, final(f.Err), c.Answer)
-	switch {
-	case action == projection.ActionRetry:
+	action := c.action(f)
+	switch action {
+	case projection.ActionRetry:
 		return Decision{Action: action}
-	case action == projection.ActionStop:
+	case projection.ActionStop:
 		return Decision{Action: action, Halt: asError(&f)}
 	}
 	if failed, of, tooMany := c.Window.TooMany(c.Policy.MaxFailureShare); tooMany {
-		err := fmt.Errorf("%d of the last %d events failed: that is no single bad event; the last was %w", failed, of, asError(&f))
+		err := fmt.Errorf("%d of the last %d events failed, so the cause is no single event; the last error was %w", failed, of, asError(&f))
 		return Decision{Action: projection.ActionStop, Halt: err}
 	}
 	if action != projection.ActionSkip && c.Policy.Room(c.Parked) == 0 {
 		return Decision{Action: projection.ActionStop, Halt: errFull(c.Parked, f.Event.Position)}
 	}
 	return Decision{Action: action}
+}
+
+// action decides by the policy. An action that the handler requested comes first, then the FailureHandler's answer. Without
+// either, the event is retried until its attempts are used up, and then OnFailure applies. If the error is final, only the
+// handler itself can have the event retried; else it is parked instead.
+func (c Circumstances) action(f projection.Failure) projection.Action {
+	if action, asks := projection.RequestedAction(f.Err); asks {
+		return action
+	}
+	action := c.Policy.OnFailure
+	switch {
+	case c.Answer != nil:
+		action = *c.Answer
+	case !final(f.Err) && f.Attempt < c.Policy.Retry.MaxAttempts:
+		return projection.ActionRetry
+	}
+	if final(f.Err) && action == projection.ActionRetry {
+		return projection.ActionPark
+	}
+	return action
+}
+
+// replayAction decides about a dead letter whose replay failed with err: ActionSkip, ActionStop, or ActionPark, which leaves it
+// parked. An action that the handler requested comes first. OnFailure applies to a permanent error, unless there is a
+// FailureHandler. After any other error the dead letter stays parked, since the policy has already decided about its event.
+func replayAction(p *engine.Policy, err error) projection.Action {
+	action, asks := projection.RequestedAction(err)
+	if !asks && Permanent(err) && p.FailureHandler == nil {
+		action = p.OnFailure
+	}
+	if action == projection.ActionSkip || action == projection.ActionStop {
+		return action
+	}
+	return projection.ActionPark
 }
 
 // errFull says that the event at position cannot be parked.

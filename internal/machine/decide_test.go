@@ -78,3 +78,81 @@ func TestDecisionsStopBeforeTheyParkTooMuch(t *testing.T) {
 		}
 	}
 }
+
+func TestActionOfTheHandlerComesFirstThenTheAnswerThenThePolicy(t *testing.T) {
+	const park, retry, skip, stop = projection.ActionPark, projection.ActionRetry, projection.ActionSkip, projection.ActionStop
+	says := func(a projection.Action) *projection.Action { return &a }
+	for name, test := range map[string]struct {
+		onFailure projection.Action
+		err       error
+		attempt   int
+		final     bool
+		answer    *projection.Action
+		want      projection.Action
+	}{
+		"first failure":                       {attempt: 1, want: retry},
+		"last retry":                          {attempt: 2, onFailure: skip, want: retry},
+		"retries used up":                     {attempt: 3, want: park},
+		"used up, skip":                       {attempt: 3, onFailure: skip, want: skip},
+		"used up, stop":                       {attempt: 9, onFailure: stop, want: stop},
+		"used up, retry":                      {attempt: 99, onFailure: retry, want: retry},
+		"final":                               {attempt: 1, final: true, want: park},
+		"final, skip":                         {attempt: 1, final: true, onFailure: skip, want: skip},
+		"final, stop":                         {attempt: 1, final: true, onFailure: stop, want: stop},
+		"final, retry":                        {attempt: 1, final: true, onFailure: retry, want: park},
+		"FailureHandler at the first failure": {attempt: 1, answer: says(stop), want: stop},
+		"FailureHandler retries past the retries": {attempt: 50, answer: says(retry), want: retry},
+		"FailureHandler over OnFailure":           {attempt: 50, onFailure: stop, answer: says(park), want: park},
+		"FailureHandler retries what is final":    {attempt: 1, final: true, answer: says(retry), want: park},
+		"FailureHandler skips what is final":      {attempt: 1, final: true, answer: says(skip), want: skip},
+		"handler over OnFailure":                  {attempt: 1, err: projection.Skip(io.EOF), onFailure: stop, want: skip},
+		"handler over FailureHandler":             {attempt: 1, err: projection.Park(io.EOF), answer: says(skip), want: park},
+		"handler retries past the retries":        {attempt: 50, err: projection.Retry(io.EOF), want: retry},
+		"handler retries what is final":           {attempt: 1, final: true, err: projection.Retry(io.EOF), want: retry},
+		"handler stops":                           {attempt: 1, err: projection.Stop(io.EOF), want: stop},
+	} {
+		policy := engine.Policy{Retry: projection.RetryPolicy{MaxAttempts: 3}, OnFailure: test.onFailure, FailureHandler: neverCalled,
+			MaxFailureShare: -1, MaxParked: -1}
+		if test.err == nil {
+			test.err = io.EOF
+		}
+		if test.final {
+			test.err = backoff.Permanent(test.err)
+		}
+		c := Circumstances{Policy: &policy, Answer: test.answer}
+		if got := c.Decide(projection.Failure{Attempt: test.attempt, Err: test.err}).Action; got != test.want {
+			t.Errorf("%s: %v, want %v", name, got, test.want)
+		}
+	}
+}
+
+func TestActionAfterAFailedReplay(t *testing.T) {
+	const park, retry, skip, stop = projection.ActionPark, projection.ActionRetry, projection.ActionSkip, projection.ActionStop
+	permanent := backoff.Permanent(io.EOF)
+	for _, test := range []struct {
+		err       error
+		onFailure projection.Action
+		asks      bool
+		want      projection.Action
+	}{
+		{err: io.EOF, onFailure: skip, want: park},
+		{err: io.EOF, onFailure: stop, want: park},
+		{err: io.EOF, asks: true, want: park},
+		{err: projection.Skip(io.EOF), onFailure: stop, want: skip},
+		{err: projection.Stop(permanent), onFailure: skip, want: stop},
+		{err: projection.Retry(permanent), onFailure: skip, want: park},
+		{err: projection.ParkStream(io.EOF), want: park},
+		{err: permanent, onFailure: skip, want: skip},
+		{err: permanent, onFailure: stop, want: stop},
+		{err: permanent, onFailure: retry, want: park},
+		{err: permanent, onFailure: skip, asks: true, want: park},
+	} {
+		policy := engine.Policy{OnFailure: test.onFailure}
+		if test.asks {
+			policy.FailureHandler = neverCalled
+		}
+		if got := replayAction(&policy, test.err); got != test.want {
+			t.Errorf("%+v: %v", test, got)
+		}
+	}
+}

@@ -37,93 +37,93 @@
 //
 // # Transitions
 //
-//	advancing
-//	    done: applying, commanding, idle, loading
-//	    unanswered: loading
-//	applying
-//	    done: advancing, applying, at-gate, commanding, event-wait, halting, idle, loading, moving, noting,
-//	            outage-wait, publicizing, recording, released, unconfirmed
-//	asking
-//	    done: commanding, halting, loading, moving, released, retry-wait
-//	    resumed: loading
+// For each state, the table has the inputs that leave it and the states that they lead to. Working goes by the name of its job.
+//
+//	advance
+//	    done: apply, command, idle, load
+//	    unanswered: load
+//	apply
+//	    done: advance, apply, at-gate, command, event-wait, halt, idle, load, move, note, outage-wait,
+//	            publicize, record, released, unconfirmed
+//	ask
+//	    done: command, halt, load, move, released, retry-wait
+//	    resumed: load
 //	at-gate
 //	    drain: released
-//	    gate-answered: applying, awaiting-tail, commanding, fault-wait, halted, halting, idle, loading,
-//	            publicizing, released, unconfirmed
-//	    resumed: loading
+//	    gate-answered: apply, awaiting-tail, command, fault-wait, halt, halted, idle, load, publicize, released,
+//	            unconfirmed
+//	    resumed: load
 //	awaiting-tail
-//	    command-pending, confirm, lease-deadline, tick: commanding
+//	    command-pending, confirm, lease-deadline, tick: command
 //	    drain: released
-//	    started: commanding, halted, loading, released
-//	    tail-advanced: applying, idle, loading, publicizing, unconfirmed
-//	    tail-dropped: loading
-//	    tail-failed: halting, publicizing
-//	commanding
-//	    done: applying, at-gate, awaiting-tail, commanding, event-wait, halted, halting, idle, loading,
-//	            outage-wait, publicizing, released, retry-wait, unconfirmed
+//	    started: command, halted, load, released
+//	    tail-advanced: apply, idle, load, publicize, unconfirmed
+//	    tail-dropped: load
+//	    tail-failed: halt, publicize
+//	command
+//	    done: apply, at-gate, awaiting-tail, command, event-wait, halt, halted, idle, load, outage-wait,
+//	            publicize, released, retry-wait, unconfirmed
 //	event-wait
-//	    command-pending: commanding
-//	    confirm, tick: commanding, loading
+//	    command-pending: command
+//	    confirm, resumed, tail-advanced, tail-dropped: load
 //	    drain: released
-//	    resumed, tail-advanced, tail-dropped: loading
-//	    tail-failed: halting
+//	    tail-failed: halt
+//	    tick: command, load
 //	fault-wait
 //	    drain: released
-//	    resumed, tick: loading
+//	    resumed, tick: load
 //	feed-failed
 //	    drain: released
-//	    resumed, tail-dropped: loading
-//	    tail-advanced: publicizing, unconfirmed
-//	    tail-failed: halting
+//	    resumed, tail-dropped: load
+//	    tail-advanced: publicize, unconfirmed
+//	    tail-failed: halt
+//	halt
+//	    done: at-gate, command, event-wait, halt, halted, load, released
 //	halted
-//	    command-pending, lease-deadline: commanding
-//	    confirm, tick: commanding, loading
+//	    command-pending, lease-deadline: command
+//	    confirm, tick: command, load
 //	    drain: released
-//	    resumed, tail-advanced, tail-dropped: loading
-//	halting
-//	    done: at-gate, commanding, event-wait, halted, halting, loading, publicizing, released
+//	    resumed, tail-advanced, tail-dropped: load
 //	idle
-//	    command-pending, lease-deadline: commanding
-//	    confirm: commanding, loading
+//	    command-pending, lease-deadline: command
+//	    confirm: command, load
 //	    drain: released
-//	    tail-advanced: applying, loading, unconfirmed
-//	    tail-dropped: loading
-//	    tail-failed: halting
-//	    tick: advancing, commanding
-//	loading
-//	    done: applying, at-gate, awaiting-tail, commanding, event-wait, halted, halting, idle, loading, lost,
-//	            misconfigured, outage-wait, publicizing, released, retry-wait, unconfirmed
-//	    unanswered: loading, released
+//	    tail-advanced: apply, load, unconfirmed
+//	    tail-dropped: load
+//	    tail-failed: halt
+//	    tick: advance, command
+//	load
+//	    done: apply, at-gate, awaiting-tail, command, event-wait, halt, halted, idle, load, lost, misconfigured,
+//	            outage-wait, publicize, released, retry-wait, unconfirmed
+//	    unanswered: load, released
 //	misconfigured
 //	    drain: released
-//	    resumed, tail-advanced, tail-dropped, tick: loading
-//	    tail-failed: halting
-//	moving
-//	    done: applying, at-gate, commanding, event-wait, idle, loading, publicizing, released, unconfirmed
-//	noting
-//	    done: commanding, event-wait, halting, loading, outage-wait, released
+//	    resumed, tail-advanced, tail-dropped, tick: load
+//	    tail-failed: halt
+//	move
+//	    done: apply, at-gate, command, event-wait, idle, load, publicize, released, unconfirmed
+//	note
+//	    done: command, event-wait, halt, load, outage-wait, released
 //	outage-wait
-//	    command-pending, confirm: commanding
+//	    command-pending, confirm: command
 //	    drain: released
-//	    resumed, tail-advanced, tail-dropped: loading
-//	    tail-failed: halting
-//	    tick: applying, awaiting-tail, commanding, publicizing, unconfirmed
-//	publicizing
-//	    done: applying, commanding, feed-failed, halting, loading, misconfigured, publicizing, released,
-//	            unconfirmed
-//	recording
-//	    done: asking, at-gate, commanding, event-wait, halting, loading, moving, publicizing, released,
-//	            retry-wait
+//	    resumed, tail-advanced, tail-dropped: load
+//	    tail-failed: halt
+//	    tick: apply, awaiting-tail, command, publicize, unconfirmed
+//	publicize
+//	    done: apply, command, feed-failed, halt, load, misconfigured, publicize, released, unconfirmed
+//	record
+//	    done: ask, at-gate, command, event-wait, halt, load, move, publicize, released, retry-wait
 //	retry-wait
-//	    command-pending: commanding
-//	    confirm: commanding, loading
+//	    command-pending: command
+//	    confirm: command, load
 //	    drain: released
-//	    resumed, tail-advanced, tail-dropped: loading
-//	    tail-failed: halting
-//	    tick: applying, awaiting-tail, commanding, publicizing, unconfirmed
+//	    resumed, tail-advanced, tail-dropped: load
+//	    tail-failed: halt
+//	    tick: apply, awaiting-tail, command, publicize, unconfirmed
 //	unconfirmed
-//	    confirm, resumed, tail-advanced, tail-dropped: loading
+//	    confirm, resumed, tail-advanced, tail-dropped: load
 //	    drain: released
-//	    lease-deadline: applying, commanding, publicizing
-//	    tail-failed: halting, publicizing
+//	    lease-deadline: apply, command, publicize
+//	    tail-failed: halt, publicize
 package machine

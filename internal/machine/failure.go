@@ -41,7 +41,7 @@ func (s *step) failed(batch engine.Batch, f *engine.Fault, outage bool) {
 		if s.State = (Idle{}); f.Class == engine.Interrupted {
 			s.State = Reconnecting{}
 		}
-		s.log(zap.DebugLevel, "batch failed, nothing counted", zap.Stringer("decision", decision), zap.Stringer("class", f.Class),
+		s.log(zap.DebugLevel, "batch failed, nothing counted", zap.String("decision", string(decision)), zap.Stringer("class", f.Class),
 			zap.Int("events", len(batch.Events)), zap.Int64("position", f.Position), zap.Error(f.Err))
 	case CountIt:
 		s.Faults.Object = ""
@@ -194,7 +194,7 @@ func (s *step) noted(job Note, failed *engine.Fault) {
 // outage records that a batch failed because of what its handler depends on. No event is to blame, and nothing is counted.
 func (s *step) outage(batch engine.Batch, f *engine.Fault) {
 	reason := s.countOutage(f)
-	if s.Breaker.State() == projection.BreakerOpen {
+	if s.Breaker.state == projection.BreakerOpen {
 		s.State = OutageWait{Reason: reason}
 		s.note(batch.Events[0], reason, nil)
 		return
@@ -209,11 +209,11 @@ func (s *step) countOutage(f *engine.Fault) error {
 	if at, ok := cause.(*projection.EventError); ok {
 		cause = at.Err // the event has nothing to do with it
 	}
-	if s.Breaker.State() != projection.BreakerOpen {
-		s.log(zap.DebugLevel, "dependency of the handler failed", zap.Int("failures", s.Breaker.InARow()), zap.Error(cause))
-		return fmt.Errorf("what the handler depends on failed, %d times in a row: %w", s.Breaker.InARow(), cause)
+	if s.Breaker.state != projection.BreakerOpen {
+		s.log(zap.DebugLevel, "dependency of the handler failed", zap.Int("failures", s.Breaker.inARow), zap.Error(cause))
+		return fmt.Errorf("what the handler depends on failed, %d times in a row: %w", s.Breaker.inARow, cause)
 	}
-	reason := fmt.Errorf("circuit breaker open until %s: %s; the last was %w", s.Breaker.Until().UTC().Format(time.RFC3339), s.Breaker.Why(), cause)
+	reason := fmt.Errorf("circuit breaker open until %s: %s; the last was %w", s.Breaker.until.UTC().Format(time.RFC3339), s.Breaker.Why(), cause)
 	if opened {
 		s.log(zap.ErrorLevel, "circuit breaker opened", zap.Int64("position", s.Position), zap.Error(reason))
 	} else {
@@ -224,16 +224,18 @@ func (s *step) countOutage(f *engine.Fault) error {
 
 // await waits until the next attempt, or the next probe of an open breaker.
 func (s *step) await(reason error) {
-	delay := backoff.Delay(s.Def.Retry, s.Breaker.InARow(), s.jitter)
-	if s.Breaker.State() == projection.BreakerOpen {
-		delay = ProbeDelay(s.Def.Breaker.OpenFor, s.jitter)
+	delay := backoff.Delay(s.Def.Retry, s.Breaker.inARow, s.jitter)
+	if s.Breaker.state == projection.BreakerOpen {
+		// The projections of many tenants, whose breakers opened together, do not all call the service at once when it returns.
+		openFor := s.Def.Breaker.OpenFor
+		delay = openFor + time.Duration(s.jitter*float64(openFor/5))
 	}
 	s.State = OutageWait{Reason: reason, Until: s.now.Add(delay)}
 }
 
 // answered records that what the handler depends on cannot be down.
 func (s *step) answered() {
-	opened := s.Breaker.Opened()
+	opened := s.Breaker.opened
 	if s.Breaker.Answered() {
 		s.log(zap.InfoLevel, "circuit breaker closed", zap.Duration("after", s.now.Sub(opened)))
 	}

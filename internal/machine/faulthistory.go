@@ -1,40 +1,24 @@
 package machine
 
 import (
-	"fmt"
 	"time"
 
 	"github.com/millrace-go/millrace/internal/engine"
 )
 
-// FaultDecision says how a projection treats a batch that failed.
-type FaultDecision int
+// FaultDecision is what a projection does after a batch that failed. It is also the word that logs use.
+type FaultDecision string
 
 const (
-	// WaitForIt means that the batch is tried again later. Nothing is counted.
-	WaitForIt FaultDecision = iota
-	// NarrowIt means that fewer events are applied at once. Nothing is counted.
-	NarrowIt
-	// TryAgain means that the event is tried again at once, on a new connection. Nothing is counted.
-	TryAgain
-	// CountIt means that a failure of the event is counted, and that its policy decides.
-	CountIt
+	// WaitForIt tries the batch again later. Nothing is counted.
+	WaitForIt FaultDecision = "wait"
+	// NarrowIt applies fewer events at once. Nothing is counted.
+	NarrowIt FaultDecision = "narrow"
+	// TryAgain tries the event again at once, on a new connection. Nothing is counted.
+	TryAgain FaultDecision = "try again"
+	// CountIt counts a failure of the event, and the policy decides.
+	CountIt FaultDecision = "count"
 )
-
-// String returns the word that logs use.
-func (d FaultDecision) String() string {
-	switch d {
-	case WaitForIt:
-		return "wait"
-	case NarrowIt:
-		return "narrow"
-	case TryAgain:
-		return "try again"
-	case CountIt:
-		return "count"
-	}
-	return fmt.Sprintf("decision %d", int(d))
-}
 
 // BatchFault is a fault of a batch, a replay or a delivery, as FaultHistory.Decide takes it.
 type BatchFault struct {
@@ -72,9 +56,8 @@ type FaultHistory struct {
 	missing time.Time
 }
 
-// Decide records a fault and returns what to do about it.
+// Decide records a fault and returns what to do about it. The limits have their defaults.
 func (h *FaultHistory) Decide(limits engine.FaultLimits, f BatchFault) FaultDecision {
-	limits = limits.WithDefaults()
 	switch {
 	case !f.Class.MayCount():
 		return WaitForIt

@@ -10,7 +10,7 @@ import (
 )
 
 // Input is what happens to a projection.
-type Input interface{ Name() string }
+type Input any
 
 type (
 	// Started is the first input. Stale is true if the row may have changed since it was read.
@@ -52,23 +52,8 @@ type (
 	}
 )
 
-// Name returns the name that the table of transitions uses.
-func (Started) Name() string        { return "started" }
-func (LeaseDeadline) Name() string  { return "lease-deadline" }
-func (TailAdvanced) Name() string   { return "tail-advanced" }
-func (TailFailed) Name() string     { return "tail-failed" }
-func (TailDropped) Name() string    { return "tail-dropped" }
-func (Confirm) Name() string        { return "confirm" }
-func (Unanswered) Name() string     { return "unanswered" }
-func (GateAnswered) Name() string   { return "gate-answered" }
-func (Resumed) Name() string        { return "resumed" }
-func (CommandPending) Name() string { return "command-pending" }
-func (Tick) Name() string           { return "tick" }
-func (Drain) Name() string          { return "drain" }
-func (Done) Name() string           { return "done" }
-
 // Effect is what the shell does.
-type Effect interface{ Name() string }
+type Effect any
 
 type (
 	// Start begins a job.
@@ -105,16 +90,3 @@ type (
 		Fields  []zap.Field
 	}
 )
-
-// Name returns the name that traces use.
-func (Start) Name() string     { return "start" }
-func (Yield) Name() string     { return "yield" }
-func (CutShort) Name() string  { return "cut-short" }
-func (Cancel) Name() string    { return "cancel" }
-func (Arm) Name() string       { return "arm" }
-func (Publish) Name() string   { return "publish" }
-func (Subscribe) Name() string { return "subscribe" }
-func (AskGate) Name() string   { return "ask-gate" }
-func (DrainDone) Name() string { return "drain-done" }
-func (LeaseGone) Name() string { return "lease-gone" }
-func (Log) Name() string       { return "log" }

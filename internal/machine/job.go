@@ -9,7 +9,7 @@ import (
 )
 
 // Job is one piece of work. The shell does it and answers with Done.
-type Job interface{ Name() string }
+type Job any
 
 type (
 	// Load reads the lease's row. Commands is how many notifications of commands were known when it began. The result is
@@ -45,20 +45,8 @@ type (
 	Command struct{ Replay Replaying }
 )
 
-// Name returns the name of the state in which the job is under way.
-func (Load) Name() string      { return "loading" }
-func (Apply) Name() string     { return "applying" }
-func (Record) Name() string    { return "recording" }
-func (Note) Name() string      { return "noting" }
-func (Publicize) Name() string { return "publicizing" }
-func (Ask) Name() string       { return "asking" }
-func (Move) Name() string      { return "moving" }
-func (Halt) Name() string      { return "halting" }
-func (Advance) Name() string   { return "advancing" }
-func (Command) Name() string   { return "commanding" }
-
 // Result is how a job ended. A job of any kind may also end with an *engine.Fault.
-type Result interface{}
+type Result any
 
 type (
 	// OK is the result of a job that has nothing to say.

@@ -2,6 +2,7 @@ package machine
 
 import (
 	"errors"
+	"time"
 
 	"go.uber.org/zap"
 
@@ -20,7 +21,7 @@ func (s *step) adopt(row engine.Lease) {
 	if s.Crash.CutOff = 0; crashed {
 		// One of the events that were under way may have crashed the server. An attempt that was counted stays counted.
 		s.Crash = Crash{Quarantine: s.Def.MaxEvents}
-		s.Replays.Letter = 0
+		s.Replays.Unfinished = 0
 	}
 	if !row.Desired.Runs() {
 		s.order = Release
@@ -91,13 +92,24 @@ func (s *step) gateAnswered(in GateAnswered) {
 		}
 	}
 	s.State = AwaitingTail{}
-	if in.Row == nil || s.Row.Check(*in.Row, true) != nil {
+	if in.Row == nil || s.Row.Check(*in.Row, true) != nil || s.outdated(*in.Row) {
 		s.after(Reload)
 		return
 	}
 	commands := s.Replays.Commands // that of the row is from before what came since
 	s.loaded(Load{Commands: s.Replays.Seen}, *in.Row)
 	s.Replays.Commands = max(s.Replays.Commands, commands)
+}
+
+// outdated reports whether the row may have been read before the projection's last write. The gate reads the rows of all
+// projections while some still work.
+func (s *step) outdated(row engine.Lease) bool {
+	return row.Checkpoint < s.Row.Checkpoint || row.AttemptsAt(s.Row.FailingPosition) < s.Row.Attempts
+}
+
+// FaultPolicy is the policy of delays after faults that are not an event's.
+func FaultPolicy() projection.RetryPolicy {
+	return projection.RetryPolicy{Base: 50 * time.Millisecond, Cap: 5 * time.Second, Factor: 2, Jitter: 0.3}
 }
 
 // fault handles a fault that is not counted against an event, and decides what is waited for.

@@ -82,7 +82,7 @@ func (l *life) birth() {
 	def := &engine.Definition{MaxEvents: 1 + l.d.below(8), MaxBytes: 1 << 20, Types: []string{"a"}}
 	def.Retry = projection.RetryPolicy{MaxAttempts: 3, Base: 50 * time.Millisecond, Cap: time.Second, Factor: 2}
 	def.OnFailure = []projection.Action{projection.ActionPark, projection.ActionParkStream, projection.ActionSkip, projection.ActionStop}[l.d.below(4)]
-	def.MaxParked, def.MaxFailureShare = -1, -1
+	def.MaxParked, def.MaxFailureShare, def.Faults = -1, -1, engine.FaultLimits{}.WithDefaults()
 	if l.d.one(4) {
 		def.MaxParked = 3
 	}
@@ -201,7 +201,7 @@ func (l *life) settle() {
 	clear(l.db.bad)
 	for n := 0; ; n++ {
 		if n > 5000 {
-			l.t.Fatalf("it does not come to rest: %s %+v", l.m.State.Name(), l.m.Row)
+			l.t.Fatalf("it does not come to rest: %s %+v", name(l.m.State), l.m.Row)
 		}
 		l.db.row.Desired = engine.WantRun
 		l.step(LeaseDeadline{l.now.Add(time.Hour)})
@@ -237,7 +237,7 @@ func (l *life) settle() {
 
 func (l *life) atRest() {
 	if l.m.State != (Idle{}) || l.m.Position != l.mark() || l.db.row.Checkpoint != l.mark() {
-		l.t.Errorf("at rest in %s at %d, checkpoint %d, mark %d", l.m.State.Name(), l.m.Position, l.db.row.Checkpoint, l.mark())
+		l.t.Errorf("at rest in %s at %d, checkpoint %d, mark %d", name(l.m.State), l.m.Position, l.db.row.Checkpoint, l.mark())
 	}
 	for _, e := range l.db.events {
 		n := l.db.applied[e.Position]
@@ -260,7 +260,7 @@ func (l *life) step(in Input) {
 	}
 	m, effects := Step(old, in, l.now)
 	if before != "" && fmt.Sprintf("%+v", old) != before {
-		l.t.Fatalf("%s changed the machine that it was given", in.Name())
+		l.t.Fatalf("%s changed the machine that it was given", name(in))
 	}
 	l.m = m
 	if l.seen != nil {
@@ -270,7 +270,7 @@ func (l *life) step(in Input) {
 		l.effect(e)
 	}
 	if _, working := m.State.(Working); working != (l.open != nil) {
-		l.t.Fatalf("state %s, but a job under way: %v", m.State.Name(), l.open != nil)
+		l.t.Fatalf("state %s, but a job under way: %v", name(m.State), l.open != nil)
 	}
 	if _, done := in.(Done); m.Position < old.Position && !done {
 		if _, gate := in.(GateAnswered); !gate {
@@ -288,14 +288,14 @@ func (l *life) ends(m Machine) {
 	switch m.State.(type) {
 	case RetryWait, OutageWait, EventWait, FaultWait, Misconfigured, Unconfirmed, Halted:
 		if m.Sent.Armed.IsZero() {
-			l.t.Errorf("nothing ends state %s", m.State.Name())
+			l.t.Errorf("nothing ends state %s", name(m.State))
 		}
 	case AtGate:
 		if !l.gate {
 			l.t.Error("it waits for a gate that was not asked")
 		}
 	case Failing, Reconnecting:
-		l.t.Errorf("at rest in %s", m.State.Name())
+		l.t.Errorf("at rest in %s", name(m.State))
 	}
 }
 
@@ -303,10 +303,10 @@ func (l *life) effect(e Effect) {
 	switch e := e.(type) {
 	case Start:
 		if l.open != nil {
-			l.t.Fatalf("%s begins while %s is under way", e.Job.Name(), l.open.Job.Name())
+			l.t.Fatalf("%s begins while %s is under way", name(e.Job), name(l.open.Job))
 		}
 		l.open, l.lease = &e, l.m.Row
-		l.jobs[e.Job.Name()]++
+		l.jobs[name(e.Job)]++
 		if job, records := e.Job.(Record); records && l.lease.Epoch == l.db.row.Epoch {
 			if f := job.Failure; f.Attempt != l.db.attempts[f.Event.Position]+1 && l.db.row.Attempts != 0 {
 				l.t.Errorf("event %d: attempt %d follows %d", f.Event.Position, f.Attempt, l.db.attempts[f.Event.Position])

@@ -36,8 +36,8 @@ func TestRandomInputs(t *testing.T) {
 		}
 	}
 	for _, job := range []Job{Load{}, Apply{}, Record{}, Note{}, Publicize{}, Ask{}, Move{}, Halt{}, Advance{}, Command{}} {
-		if jobs[job.Name()] == 0 {
-			t.Errorf("no job was %s", job.Name())
+		if jobs[name(job)] == 0 {
+			t.Errorf("no job was %s", name(job))
 		}
 	}
 }

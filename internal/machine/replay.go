@@ -18,19 +18,15 @@ type Replaying struct {
 	Row engine.Lease
 	// Discards is true if no replay may be made now. Schedule is true if a dead letter that is due becomes a command first.
 	Discards, Schedule bool
-	// Letter is the dead letter whose replay was begun last, without an outcome; 0 means none. Failed is how many replays in
-	// a row had none.
-	Letter int64
-	Failed int
-	Faults FaultHistory
 
 	def       *engine.Definition
-	commands  int
+	queue     ReplayQueue // as it was at the beginning
+	faults    FaultHistory
 	scheduled Scheduled
+	found     engine.ReplayQueue
 	replay    engine.Replay
 	event     event.Envelope
 	fresh     bool
-	began     bool // a command to replay was found
 }
 
 // Scheduled is what the look for a dead letter that is due found.
@@ -40,9 +36,9 @@ type Scheduled struct {
 	Next  time.Duration
 }
 
-// ReplayStep is what the shell does next: ScheduleReplay, FindCommand, Discard, BeginReplay, ReadLetter, ApplyLetter,
+// ReplayStep is what the shell does next: ScheduleReplay, FindCommand, Discard, BeginReplay, ReadEvent, ApplyReplay,
 // EndReplay or EndReplaying.
-type ReplayStep interface{ Name() string }
+type ReplayStep any
 
 type (
 	// ScheduleReplay makes a command of the dead letter that has been due for longest.
@@ -52,11 +48,11 @@ type (
 	// Discard discards the dead letters of a command.
 	Discard struct{ Command int64 }
 	// BeginReplay counts the next replay of a command before it is made.
-	BeginReplay struct{ Command, Letter int64 }
-	// ReadLetter reads the event of the dead letter.
-	ReadLetter struct{ Range engine.ReadRange }
-	// ApplyLetter applies the event, and resolves the dead letter with it.
-	ApplyLetter struct{ Batch engine.Batch }
+	BeginReplay struct{ Command, Unfinished int64 }
+	// ReadEvent reads the event of the dead letter.
+	ReadEvent struct{ Range engine.ReadRange }
+	// ApplyReplay applies the event, and resolves the dead letter with it.
+	ApplyReplay struct{ Batch engine.Batch }
 	// EndReplay writes how a replay ended that failed. Attempt is the number of the attempt, 0 if it is not counted.
 	EndReplay struct {
 		Replay  engine.Replay
@@ -69,16 +65,6 @@ type (
 	// EndReplaying ends the command with its result.
 	EndReplaying struct{ Result ReplayResult }
 )
-
-// Name returns the name that traces use.
-func (ScheduleReplay) Name() string { return "schedule" }
-func (FindCommand) Name() string    { return "find-command" }
-func (Discard) Name() string        { return "discard" }
-func (BeginReplay) Name() string    { return "begin-replay" }
-func (ReadLetter) Name() string     { return "read-letter" }
-func (ApplyLetter) Name() string    { return "apply-letter" }
-func (EndReplay) Name() string      { return "end-replay" }
-func (EndReplaying) Name() string   { return "end" }
 
 // ReplayEnd is how far a command came.
 type ReplayEnd int
@@ -113,8 +99,6 @@ type ReplayResult struct {
 	Action projection.Action
 	Halt   error
 	Faults FaultHistory
-	// Began is true if a command to replay was found, which may have more replays.
-	Began bool
 }
 
 // Begin returns the first step.
@@ -126,26 +110,26 @@ func (r Replaying) Begin() (Replaying, ReplayStep) {
 }
 
 // Looked handles what the look for a dead letter that is due found.
-func (r Replaying) Looked(s Scheduled) (Replaying, ReplayStep) {
+func (r Replaying) Scheduled(s Scheduled) (Replaying, ReplayStep) {
 	r.scheduled = s
 	return r, FindCommand{Discards: r.Discards}
 }
 
 // Found handles the next command.
 func (r Replaying) Found(found engine.ReplayQueue) (Replaying, ReplayStep) {
+	r.found = found
 	switch {
 	case found.Command == nil:
-		return r, r.end(ReplayResult{End: ReplayNothing, Found: found})
+		return r, r.end(ReplayResult{End: ReplayNothing})
 	case found.Command.Replay:
-		r.began = true
-		return r, BeginReplay{Command: found.Command.ID, Letter: r.Letter}
+		return r, BeginReplay{Command: found.Command.ID, Unfinished: r.queue.Unfinished}
 	}
 	return r, Discard{Command: found.Command.ID}
 }
 
 // Discarded records how many dead letters were discarded.
-func (r Replaying) Discarded(command, n int64) (Replaying, ReplayStep) {
-	return r, r.end(ReplayResult{End: ReplayDiscarded, Discarded: n, Found: engine.ReplayQueue{Command: &engine.Command{ID: command}}})
+func (r Replaying) Discarded(n int64) (Replaying, ReplayStep) {
+	return r, r.end(ReplayResult{End: ReplayDiscarded, Discarded: n})
 }
 
 // Begun handles the replay that was begun, nil if nothing is left of the command.
@@ -173,23 +157,23 @@ func (r Replaying) Read(page engine.Page) (Replaying, ReplayStep) {
 func (r Replaying) apply() ReplayStep {
 	replay := r.replay
 	if r.event.Position == 0 {
-		return ReadLetter{Range: engine.ReadRange{After: replay.Position - 1, UpTo: replay.Position, Limit: 1}}
+		return ReadEvent{Range: engine.ReadRange{After: replay.Position - 1, UpTo: replay.Position, Limit: 1}}
 	}
-	return ApplyLetter{Batch: engine.Batch{Events: events{r.event}, To: r.Row.Checkpoint, Replay: &replay, Fresh: r.fresh}}
+	return ApplyReplay{Batch: engine.Batch{Events: events{r.event}, To: r.Row.Checkpoint, Replay: &replay, Fresh: r.fresh}}
 }
 
 // Applied handles how a replay ended: fault is nil if it succeeded. It also handles a fault of the read before it. After a
 // fault that may pass with the connection, the replay is tried once more at once.
 func (r Replaying) Applied(fault *engine.Fault, outage bool, now time.Time) (Replaying, ReplayStep) {
 	if fault == nil {
-		r.Faults.Forget()
+		r.faults.Forget()
 		return r, r.end(ReplayResult{End: ReplayDone, Replay: r.replay})
 	}
 	if outage {
 		return r, r.fail(fault, false)
 	}
 	at := BatchFault{Class: fault.Class, Position: r.replay.Position, Alone: true, Unreachable: fault.Unreachable, Now: now}
-	decision := r.Faults.Decide(r.def.Faults, at)
+	decision := r.faults.Decide(r.def.Faults, at)
 	if decision == TryAgain {
 		r.fresh = true
 		return r, r.apply()
@@ -203,13 +187,13 @@ func (r Replaying) fail(fault *engine.Fault, counts bool) ReplayStep {
 	end := EndReplay{Replay: r.replay, Fault: fault, Action: projection.ActionPark}
 	switch {
 	case counts:
-		end.Action = r.def.DecideReplay(fault.Err, Permanent(fault.Err))
+		end.Action = replayAction(&r.def.Policy, fault.Err)
 		at := event.Envelope{Position: r.replay.Position, Stream: r.replay.Stream}
 		failure := Count(r.Row.ID, at, r.replay.Attempts, fault.Err, fault.Stack)
 		if end.Attempt = failure.Attempt; end.Action == projection.ActionStop {
 			end.Halt = asError(&failure)
 		}
-	case r.Failed < replayVain, fault.Unreachable, fault.Class == engine.LeaseLost:
+	case r.queue.Failed < replayVain, fault.Unreachable, fault.Class == engine.LeaseLost:
 		return r.undone(fault)
 	}
 	return end
@@ -226,13 +210,13 @@ func (r Replaying) Ended(e EndReplay) EndReplaying {
 
 // Refused ends the command at a step that failed. A replay that was begun has no outcome then.
 func (r Replaying) Refused(fault *engine.Fault) ReplayResult {
-	if r.replay.Letter != 0 {
+	if r.replay.DeadLetter != 0 {
 		return r.undone(fault).Result
 	}
 	return r.end(ReplayResult{End: ReplayRefused, Fault: fault}).Result
 }
 
 func (r Replaying) end(result ReplayResult) EndReplaying {
-	result.Faults, result.Scheduled, result.Began = r.Faults, r.scheduled, r.began
+	result.Found, result.Faults, result.Scheduled = r.found, r.faults, r.scheduled
 	return EndReplaying{Result: result}
 }

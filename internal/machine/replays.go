@@ -43,8 +43,8 @@ type ReplayQueue struct {
 	// Turn is since when batches wait for commands; zero means that they do not.
 	Turn time.Time
 	// Letter is the dead letter whose replay was begun last, without an outcome. 0 means none.
-	Letter int64
-	Faults FaultHistory
+	Unfinished int64
+	Faults     FaultHistory
 }
 
 // replayIn has dead letters looked for that are due after a delay, or earlier if that was planned.
@@ -57,7 +57,7 @@ func (s *step) replayIn(delay time.Duration) {
 
 // replaysBlocked reports whether no handler may be called for a dead letter now. Discards are carried out all the same.
 func (s *step) replaysBlocked() bool {
-	breaker := s.Breaker.State()
+	breaker := s.Breaker.state
 	behind := s.Tail == nil || s.Position < s.Tail.Mark
 	return s.now.Before(s.Replays.RestUntil) || breaker == projection.BreakerOpen || breaker == projection.BreakerHalfOpen && behind
 }
@@ -107,17 +107,17 @@ func (s *step) command() {
 	blocked := s.replaysBlocked()
 	due := !s.Replays.DueAt.IsZero() && !s.now.Before(s.Replays.DueAt)
 	s.start(Command{Replay: Replaying{Row: s.Row, Discards: blocked, Schedule: due && !blocked && s.Replays.Commands == NoCommands && !s.Row.Halted,
-		Letter: s.Replays.Letter, Failed: s.Replays.Failed, Faults: s.Replays.Faults, def: s.Def, commands: s.Replays.Seen}})
+		def: s.Def, queue: s.Replays, faults: s.Replays.Faults}})
 }
 
 // commanded handles how a command, or one replay of it, ended.
 func (s *step) commanded(job Replaying, r ReplayResult) {
-	if s.Replays.Faults = r.Faults; r.Began {
-		s.Replays.Commands = CommandsOpen // until a look finds nothing
+	if s.Replays.Faults = r.Faults; r.Found.Command != nil && r.Found.Command.Replay {
+		s.Replays.Commands = CommandsOpen // until none is found
 	}
 	switch r.End {
 	case ReplayRefused:
-		s.putOff(r.Fault)
+		s.putOff(job, r.Fault)
 	case ReplayNothing:
 		s.nothing(job, r)
 	case ReplayDiscarded:
@@ -128,11 +128,11 @@ func (s *step) commanded(job Replaying, r ReplayResult) {
 	case ReplayOver:
 		s.replayEnded()
 	case ReplayUndone:
-		s.Replays.Letter = r.Replay.Letter // this process has not died of it
+		s.Replays.Unfinished = r.Replay.DeadLetter // this process has not died of it
 		if r.Fault.Unreachable {
 			s.Crash.CutOff = s.Row.Incarnation
 		}
-		s.putOff(r.Fault)
+		s.putOff(job, r.Fault)
 	case ReplayDone, ReplayFailed:
 		s.replayed(r)
 	}
@@ -151,7 +151,7 @@ func (s *step) nothing(job Replaying, r ReplayResult) {
 		}
 	}
 	switch {
-	case s.Replays.Seen != job.commands: // notified after the look began
+	case s.Replays.Seen != job.queue.Seen: // notified after the look began
 	case job.Discards:
 		s.Replays.Commands = ReplaysOnly
 	default:
@@ -161,10 +161,10 @@ func (s *step) nothing(job Replaying, r ReplayResult) {
 
 // replayed records that a replay has an outcome.
 func (s *step) replayed(r ReplayResult) {
-	s.Replays.Letter = 0
+	s.Replays.Unfinished = 0
 	s.replayEnded()
 	s.replayIn(s.Def.Replay.Interval)
-	fields := []zap.Field{zap.Int64("position", r.Replay.Position), zap.String("stream", r.Replay.Stream), zap.Int64("letter", r.Replay.Letter)}
+	fields := []zap.Field{zap.Int64("position", r.Replay.Position), zap.String("stream", r.Replay.Stream), zap.Int64("letter", r.Replay.DeadLetter)}
 	switch {
 	case r.End == ReplayDone:
 		s.Row.Parked--
@@ -188,15 +188,16 @@ func (s *step) replayEnded() {
 }
 
 // putOff records that something could not be done with dead letters, through no fault of theirs. It is tried again after a
-// rest. Batches go on meanwhile, unless the server cannot be worked with.
-func (s *step) putOff(f *engine.Fault) {
+// rest. Discards that were commanded meanwhile do not wait for its end. Batches go on, unless the server cannot be worked with.
+func (s *step) putOff(job Replaying, f *engine.Fault) {
 	if errors.Is(f, projection.ErrLeaseLost) || f.Class == engine.LeaseLost || errors.Is(f, projection.ErrIncarnationChanged) {
 		s.order = max(s.order, Resume) // the row knows
 		return
 	}
 	delay := s.Rest * time.Duration(min(maxRest, 1<<min(s.Replays.Failed, 10)))
 	s.Replays.Failed++
-	if s.Replays.RestUntil = s.now.Add(delay); s.Replays.Commands == CommandsOpen {
+	s.Replays.RestUntil = s.now.Add(delay)
+	if s.Replays.Commands == CommandsOpen && s.Replays.Seen == job.queue.Seen {
 		s.Replays.Commands = ReplaysOnly
 	}
 	s.log(zap.DebugLevel, "dead letters wait", zap.Duration("delay", delay), zap.Error(f.Err))

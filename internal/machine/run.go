@@ -24,7 +24,7 @@ type Run struct {
 }
 
 // RunStep is what the shell does next in a Run: ReadPage, FindParked, BeginAttempt, ApplyBatch or EndRun.
-type RunStep interface{ Name() string }
+type RunStep any
 
 type (
 	// ReadPage reads a page of the tenant's events.
@@ -41,13 +41,6 @@ type (
 	// EndRun ends the run with its result.
 	EndRun struct{ Result RunResult }
 )
-
-// Name returns the name that traces use.
-func (ReadPage) Name() string     { return "read" }
-func (FindParked) Name() string   { return "find-parked" }
-func (BeginAttempt) Name() string { return "begin-attempt" }
-func (ApplyBatch) Name() string   { return "apply" }
-func (EndRun) Name() string       { return "end" }
 
 // RunEnd is how far a Run came.
 type RunEnd int

@@ -116,7 +116,7 @@ func (w *stage) take(in Input) {
 	if m.Taken() == NotTaking {
 		taken = "-"
 	}
-	fmt.Fprintf(&w.out, "= %s checkpoint=%d position=%d taken=%s\n", m.State.Name(), m.Row.Checkpoint, m.Position, taken)
+	fmt.Fprintf(&w.out, "= %s checkpoint=%d position=%d taken=%s\n", name(m.State), m.Row.Checkpoint, m.Position, taken)
 	if before.Sent.Op == m.Sent.Op {
 		return
 	}
@@ -155,7 +155,7 @@ func (w *stage) end(r Result) {
 func (w *stage) working() Working {
 	st, working := w.m.State.(Working)
 	if !working {
-		w.t.Fatalf("nothing is under way in state %s", w.m.State.Name())
+		w.t.Fatalf("nothing is under way in state %s", name(w.m.State))
 	}
 	return st
 }
@@ -256,7 +256,7 @@ func (w *stage) answer(word string, a args) {
 		}
 	case ScheduleReplay:
 		if word == "scheduled" {
-			w.replayed(w.replay.Looked(Scheduled{Found: a["found"] != "", Next: a.dur("next", 0)}))
+			w.replayed(w.replay.Scheduled(Scheduled{Found: a["found"] != "", Next: a.dur("next", 0)}))
 			return
 		}
 	case FindCommand:
@@ -266,7 +266,7 @@ func (w *stage) answer(word string, a args) {
 		}
 	case Discard:
 		if word == "discarded" {
-			w.replayed(w.replay.Discarded(step.Command, a.num("letters", 0)))
+			w.replayed(w.replay.Discarded(a.num("letters", 0)))
 			return
 		}
 	case BeginReplay:
@@ -274,7 +274,7 @@ func (w *stage) answer(word string, a args) {
 			w.replayed(w.replay.Begun(a.letter(step.Command)))
 			return
 		}
-	case ReadLetter:
+	case ReadEvent:
 		switch word {
 		case "page":
 			w.replayed(w.replay.Read(a.page()))
@@ -283,7 +283,7 @@ func (w *stage) answer(word string, a args) {
 			w.replayed(w.replay.Applied(a.fault(), false, w.now))
 			return
 		}
-	case ApplyLetter:
+	case ApplyReplay:
 		if word == "applied" {
 			w.replayed(w.replay.Applied(a.faultOrNil(), a["outage"] != "", w.now))
 			return
@@ -297,7 +297,7 @@ func (w *stage) answer(word string, a args) {
 	if word != "fault" {
 		w.t.Fatalf("%q does not end the step %T", word, w.step)
 	}
-	if _, runs := w.step.(RunStep); runs && w.working().Job.Name() == "applying" {
+	if _, runs := w.working().Job.(Apply); runs {
 		w.end(w.run.Refused(a.fault()))
 		return
 	}

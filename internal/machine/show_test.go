@@ -2,16 +2,27 @@ package machine
 
 import (
 	"fmt"
+	"reflect"
+	"regexp"
 	"strings"
 
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/projection"
 )
 
+// name returns the name that traces and the table of transitions use: the type's, and of Working that of its job.
+func name(v any) string {
+	if w, works := v.(Working); works {
+		v = w.Job
+	}
+	words := regexp.MustCompile("[A-Z]+[a-z]*").FindAllString(reflect.TypeOf(v).Name(), -1)
+	return strings.ToLower(strings.Join(words, "-"))
+}
+
 func (w *stage) show(e Effect) string {
 	switch e := e.(type) {
 	case Start:
-		return strings.TrimSpace(fmt.Sprintf("start %s %s", e.Job.Name(), showJob(e.Job)))
+		return strings.TrimSpace(fmt.Sprintf("start %s %s", name(e.Job), showJob(e.Job)))
 	case Arm:
 		if e.At.IsZero() {
 			return "disarm"
@@ -38,7 +49,7 @@ func (w *stage) show(e Effect) string {
 	case Log:
 		return fmt.Sprintf("log %s: %s", e.Level, e.Message)
 	}
-	return e.Name()
+	return name(e)
 }
 
 func showJob(j Job) string {
@@ -88,7 +99,7 @@ func showBatch(b engine.Batch) string {
 	return s
 }
 
-func showStep(step interface{ Name() string }) string {
+func showStep(step any) string {
 	switch s := step.(type) {
 	case ReadPage:
 		return fmt.Sprintf("read %d..%d limit=%d", s.Range.After, s.Range.UpTo, s.Range.Limit)
@@ -104,13 +115,13 @@ func showStep(step interface{ Name() string }) string {
 	case FindCommand:
 		return fmt.Sprintf("find-command discards=%v", s.Discards)
 	case BeginReplay:
-		return fmt.Sprintf("begin-replay command=%d letter=%d", s.Command, s.Letter)
-	case ReadLetter:
-		return fmt.Sprintf("read-letter %d", s.Range.UpTo)
-	case ApplyLetter:
-		return "apply-letter " + showBatch(s.Batch)
+		return fmt.Sprintf("begin-replay command=%d letter=%d", s.Command, s.Unfinished)
+	case ReadEvent:
+		return fmt.Sprintf("read-event %d", s.Range.UpTo)
+	case ApplyReplay:
+		return "apply-replay " + showBatch(s.Batch)
 	case EndReplay:
-		return fmt.Sprintf("end-replay letter=%d attempt=%d action=%s halt=%v", s.Replay.Letter, s.Attempt, s.Action, s.Halt)
+		return fmt.Sprintf("end-replay letter=%d attempt=%d action=%s halt=%v", s.Replay.DeadLetter, s.Attempt, s.Action, s.Halt)
 	}
-	return step.Name()
+	return name(step)
 }

@@ -101,7 +101,7 @@ func drive(t *rapid.T, events []event.Envelope, poison map[int64]bool, h handlin
 			sizing.Alone()
 		}
 		failure := projection.Failure{Event: batch[0], Attempt: c.counted[bad[0]], Err: io.EOF}
-		switch action := h.policy.Decide(failure, false, nil); action {
+		switch action := (Circumstances{Policy: &h.policy}).action(failure); action {
 		case projection.ActionRetry:
 		case projection.ActionStop:
 			c.stopped = bad[0]

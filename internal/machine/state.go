@@ -11,7 +11,7 @@ import (
 
 // State is what a projection is doing. Working is the only state with work under way; in every other state the projection is
 // at rest. A state carries the data that belong to it, and nothing else says where the projection is.
-type State interface{ Name() string }
+type State any
 
 type (
 	// Working has one job under way. Back is the state to which the projection returns after the job, unless the job's result
@@ -75,24 +75,6 @@ type (
 	// Lost has lost its lease to another owner or epoch.
 	Lost struct{ Reason error }
 )
-
-// Name returns the name of the job under way.
-func (w Working) Name() string     { return w.Job.Name() }
-func (AwaitingTail) Name() string  { return "awaiting-tail" }
-func (Idle) Name() string          { return "idle" }
-func (Reconnecting) Name() string  { return "reconnecting" }
-func (Failing) Name() string       { return "failing" }
-func (RetryWait) Name() string     { return "retry-wait" }
-func (OutageWait) Name() string    { return "outage-wait" }
-func (EventWait) Name() string     { return "event-wait" }
-func (AtGate) Name() string        { return "at-gate" }
-func (FaultWait) Name() string     { return "fault-wait" }
-func (Misconfigured) Name() string { return "misconfigured" }
-func (Unconfirmed) Name() string   { return "unconfirmed" }
-func (FeedFailed) Name() string    { return "feed-failed" }
-func (Halted) Name() string        { return "halted" }
-func (Released) Name() string      { return "released" }
-func (Lost) Name() string          { return "lost" }
 
 // Order is what follows the job under way. A later order replaces an earlier one only if it is greater.
 type Order int
@@ -215,7 +197,7 @@ func (s Status) same(other Status) bool {
 
 func (m *Machine) status() Status {
 	phase, reason := m.phase()
-	s := Status{Phase: phase, Position: m.Position, Mark: m.Sent.Status.Mark, Reason: reason, Halted: m.Row.Halted, Breaker: m.Breaker.State()}
+	s := Status{Phase: phase, Position: m.Position, Mark: m.Sent.Status.Mark, Reason: reason, Halted: m.Row.Halted, Breaker: m.Breaker.state}
 	if m.Tail != nil && m.Tail.Err == nil {
 		s.Mark = m.Tail.Mark
 	}

@@ -48,7 +48,7 @@ func (s *step) repeat(in Input) {
 
 // drained reports that nothing is under way, and where the projection is.
 func (s *step) drained() {
-	s.do(DrainDone{Advance: engine.Advance{Lease: s.Row, To: s.Position, Begun: s.Crash.Begun, Replaying: s.Replays.Letter}})
+	s.do(DrainDone{Advance: engine.Advance{Lease: s.Row, To: s.Position, Begun: s.Crash.Begun, Replaying: s.Replays.Unfinished}})
 	s.State = Released{}
 }
 

@@ -15,7 +15,7 @@ import (
 func TestTransitionTable(t *testing.T) {
 	moves := map[string]map[string]map[string]bool{} // from, input, to
 	seen := func(before State, in Input, after State) {
-		from, name, to := before.Name(), in.Name(), after.Name()
+		from, by, to := name(before), name(in), name(after)
 		if w, working := before.(Working); working {
 			if same, still := after.(Working); still && same.Op == w.Op {
 				return // the job goes on
@@ -26,10 +26,10 @@ func TestTransitionTable(t *testing.T) {
 		if moves[from] == nil {
 			moves[from] = map[string]map[string]bool{}
 		}
-		if moves[from][name] == nil {
-			moves[from][name] = map[string]bool{}
+		if moves[from][by] == nil {
+			moves[from][by] = map[string]bool{}
 		}
-		moves[from][name][to] = true
+		moves[from][by][to] = true
 	}
 	files, err := filepath.Glob("testdata/*.txt")
 	if err != nil {
@@ -55,7 +55,7 @@ func TestTransitionTable(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const begin, end = "// # Transitions\n//\n", "package machine"
+	const begin, end = "by the name of its job.\n//\n", "package machine"
 	head, rest, _ := strings.Cut(string(doc), begin)
 	_, tail, _ := strings.Cut(rest, end)
 	want := head + begin + table(moves) + end + tail

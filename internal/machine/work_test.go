@@ -113,7 +113,7 @@ func (l *life) moveTo(to int64) {
 }
 
 func (l *life) park(pos int64) {
-	l.db.letters[pos] = &engine.Replay{Letter: pos, Position: pos, Attempts: l.db.attempts[pos]}
+	l.db.letters[pos] = &engine.Replay{DeadLetter: pos, Position: pos, Attempts: l.db.attempts[pos]}
 }
 
 func (l *life) concerned(after, to int64) (list events) {
@@ -168,7 +168,7 @@ func (l *life) apply(r Run, s ApplyBatch) Result {
 		to := min(s.Prefetch.UpTo, l.mark())
 		next = &engine.Page{Events: l.concerned(s.Prefetch.After, to), To: to}
 	}
-	if l.down && len(s.Batch.Events) > 0 && l.m.Breaker.State() != "" && !l.d.one(5) {
+	if l.down && len(s.Batch.Events) > 0 && l.m.Breaker.state != "" && !l.d.one(5) {
 		return r.Applied(nil, &engine.Fault{Class: engine.HandlerFault, Err: errors.New("down")}, true, next)
 	}
 	if l.faults && l.d.one(15) {
@@ -246,7 +246,7 @@ func (l *life) replay(replaying Replaying) Result {
 			if found {
 				db.queue = []int64{slices.Min(slices.Collect(maps.Keys(db.letters)))}
 			}
-			r, step = r.Looked(Scheduled{Found: found})
+			r, step = r.Scheduled(Scheduled{Found: found})
 		case FindCommand:
 			found := engine.ReplayQueue{Parked: int64(len(db.letters)), ParkedStreams: db.row.ParkedStreams && len(db.letters) > 0}
 			if len(db.queue) > 0 && !s.Discards {
@@ -262,19 +262,19 @@ func (l *life) replay(replaying Replaying) Result {
 				continue
 			}
 			letter := db.letters[db.queue[0]]
-			if letter.Letter != s.Letter {
+			if letter.DeadLetter != s.Unfinished {
 				letter.Begun++
 			}
 			copied := *letter
 			r, step = r.Begun(&copied)
-		case ReadLetter:
+		case ReadEvent:
 			r, step = r.Read(engine.Page{Events: db.events[s.Range.After:s.Range.UpTo], To: s.Range.UpTo})
-		case ApplyLetter:
+		case ApplyReplay:
 			r, step = l.applyLetter(r, s)
 		case EndReplay:
-			letter := db.letters[s.Replay.Letter]
+			letter := db.letters[s.Replay.DeadLetter]
 			if s.Attempt > 0 && s.Attempt != letter.Attempts+1 {
-				l.t.Errorf("dead letter %d: attempt %d follows %d", letter.Letter, s.Attempt, letter.Attempts)
+				l.t.Errorf("dead letter %d: attempt %d follows %d", letter.DeadLetter, s.Attempt, letter.Attempts)
 			}
 			letter.Attempts, letter.Begun, db.queue = max(letter.Attempts, s.Attempt), 0, db.queue[1:]
 			switch {
@@ -289,7 +289,7 @@ func (l *life) replay(replaying Replaying) Result {
 	}
 }
 
-func (l *life) applyLetter(r Replaying, s ApplyLetter) (Replaying, ReplayStep) {
+func (l *life) applyLetter(r Replaying, s ApplyReplay) (Replaying, ReplayStep) {
 	if f := l.fenced(); f != nil {
 		return r.Applied(f, false, l.now)
 	}
