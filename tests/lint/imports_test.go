@@ -48,6 +48,7 @@ var layers = []layer{
 	{"internal/program", []string{"pgstore/...", "internal/pgtest"}},
 	{"cmd/...", []string{".", "internal/valid", "internal/engine", "supervisor/...", "actors/...", "messages/...", "pgstore/...", "projection/...", "event/...",
 		"internal/pgtest", "internal/program"}},
+	{"tests/kit", []string{".", "pgstore/...", "projection/...", "event/...", "internal/pgtest"}},
 	{"tests/...", []string{".", "internal/engine", "supervisor/...", "actors/...", "messages/...", "pgstore/...", "projection/...", "event/...",
 		"internal/pgtest/..."}},
 }

@@ -8,13 +8,12 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/jackc/pgx/v5"
-
 	"github.com/millrace-go/millrace"
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/internal/pgtest"
 	"github.com/millrace-go/millrace/pgstore"
+	"github.com/millrace-go/millrace/tests/kit"
 )
 
 // smallDatabase is a database on a disk of its own, of a few megabytes.
@@ -26,26 +25,18 @@ func smallDatabase(t *testing.T) *bundle {
 	server := pgtest.Private(t, pgtest.Options{})
 	b := setupAt(t, server.DSN("postgres"), pgstore.Options{})
 	var data string
-	if err := b.store.Pool().QueryRow(b.ctx, "show data_directory").Scan(&data); err != nil {
-		t.Fatal(err)
-	}
+	b.Must(b.store.Pool().QueryRow(b.Ctx, "show data_directory").Scan(&data))
 	dir, err := os.MkdirTemp("", "millrace-small-")
-	if err != nil {
-		t.Fatal(err)
-	}
+	b.Must(err)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=24m"); err != nil {
 		t.Skipf("needs a small tmpfs: %v", err)
 	}
 	t.Cleanup(func() { _ = syscall.Unmount(dir, syscall.MNT_DETACH) })
 	owner, err := os.Stat(data)
-	if err != nil {
-		t.Fatal(err)
-	}
+	b.Must(err)
 	who := owner.Sys().(*syscall.Stat_t)
-	if err := os.Chown(dir, int(who.Uid), int(who.Gid)); err != nil {
-		t.Fatal(err)
-	}
+	b.Must(os.Chown(dir, int(who.Uid), int(who.Gid)))
 	b.exec("create tablespace small location '" + dir + "'")
 	b.exec("create database small template template0 tablespace small")
 	return setupAt(t, server.DSN("small"), pgstore.Options{})
@@ -57,28 +48,28 @@ func TestFullDiskParksNothing(t *testing.T) {
 	b := smallDatabase(t)
 	b.exec("create table filler (t text); create table bulky (t text)")
 	const words = "(select string_agg(md5((g * random())::text), '') from generate_series(1, 20000) g)"
-	b.append("a", 5)
+	b.Append("a", 5)
 	full, waiting := make(chan struct{}), make(chan struct{}, 1000)
 	var met atomic.Int64
-	log, logs := watched()
-	rt := b.runtime(millrace.Config{Logger: log}, millrace.Projection{Name: "p", Retry: soon(-1),
-		Handler: limited{pgstore.Batch(func(ctx context.Context, tx pgx.Tx, events []event.Envelope) error {
+	log, logs := kit.Logs()
+	rt := b.Runtime(millrace.Config{Logger: log}, millrace.Projection{Name: "p", Retry: kit.Soon(0),
+		Handler: limited{b.Store.Batch(func(ctx context.Context, tx kit.Tx, events []event.Envelope) error {
 			waiting <- struct{}{}
 			<-full
-			err := execute("insert into bulky values ("+words+")")(ctx, tx)
+			err := kit.Exec("insert into bulky values ("+words+")")(ctx, tx)
 			if err != nil && strings.Contains(err.Error(), "53100") {
 				met.Add(1)
 			}
 			if err != nil {
 				return err
 			}
-			return recordIn(ctx, tx, "p", events)
+			return tx.Record(ctx, "p", events...)
 		}), engine.FaultLimits{Faults: 1, Over: 1}}})
-	b.start(rt)
+	b.Start(rt)
 	<-waiting
 	for _, chunk := range []string{words, "repeat('x', 2000)"} {
 		for {
-			if _, err := b.store.Pool().Exec(b.ctx, "insert into filler values ("+chunk+")"); err != nil {
+			if _, err := b.store.Pool().Exec(b.Ctx, "insert into filler values ("+chunk+")"); err != nil {
 				if !strings.Contains(err.Error(), "53100") {
 					t.Fatal(err)
 				}
@@ -88,14 +79,14 @@ func TestFullDiskParksNothing(t *testing.T) {
 	}
 	close(full)
 	away := func() int { return logs.FilterMessage("database unusable, all actors wait").Len() }
-	b.eventually("the full disk is met", func() bool { return met.Load() > 0 && away() > 0 })
-	pass(b.ctx, 2e9)
-	if s := b.status(rt, "p"); s.Parked+int64(s.Attempts) != 0 {
+	b.Eventually("the full disk is met", func() bool { return met.Load() > 0 && away() > 0 })
+	kit.Pass(b.Ctx, 2e9)
+	if s := b.Status(rt, "p"); s.Parked+int64(s.Attempts) != 0 {
 		t.Errorf("counted: %+v", s)
 	}
 	if met.Load() > 3 {
 		t.Errorf("the handler was called %d times while the disk was full", met.Load())
 	}
 	b.exec("drop table filler")
-	b.mustCatchUp(rt, "p")
+	b.MustCatchUp(rt, "p")
 }

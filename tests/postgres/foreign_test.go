@@ -18,21 +18,6 @@ type foreignSQL struct{ insert, notify, trigger string }
 
 var sqlBlock = regexp.MustCompile("(?s)```sql\n(.*?)```")
 
-func documentedSQL(t *testing.T) foreignSQL {
-	t.Helper()
-	guide, err := os.ReadFile("../../docs/guide.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, section, _ := strings.Cut(string(guide), "### Foreign writers\n")
-	section, _, _ = strings.Cut(section, "\n## ")
-	blocks := sqlBlock.FindAllStringSubmatch(section, -1)
-	if len(blocks) != 3 {
-		t.Fatalf("%d SQL blocks under \"Foreign writers\", want those that insert, notify, and make the trigger", len(blocks))
-	}
-	return foreignSQL{blocks[0][1], blocks[1][1], blocks[2][1]}
-}
-
 // notifying is the insert with the notification where the guide puts it, before the commit.
 func (s foreignSQL) notifying(t *testing.T) string {
 	t.Helper()
@@ -43,20 +28,12 @@ func (s foreignSQL) notifying(t *testing.T) string {
 	return before + s.notify + "commit;\n"
 }
 
-func (b *bundle) head() (head int64) {
-	b.t.Helper()
-	if err := b.store.Pool().QueryRow(b.ctx, "select max(global_seq) from millrace_default.events").Scan(&head); err != nil {
-		b.t.Fatal(err)
-	}
-	return head
-}
-
 // arrives tells whether the projection gets to the last event within a time.
 func (b *bundle) arrives(rt *millrace.Runtime, within time.Duration) error {
-	b.t.Helper()
-	ctx, cancel := context.WithTimeout(b.ctx, within)
+	b.T.Helper()
+	ctx, cancel := context.WithTimeout(b.Ctx, within)
 	defer cancel()
-	return rt.WaitFor(ctx, millrace.ProjectionID{Name: "p"}, b.head())
+	return rt.WaitFor(ctx, millrace.ProjectionID{Name: "p"}, b.Head())
 }
 
 func TestForeignWriterWakesByTheDocumentedSQL(t *testing.T) {
@@ -68,8 +45,7 @@ func TestForeignWriterWakesByTheDocumentedSQL(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := setup(t, pgstore.Options{})
-			rt := b.runtime(millrace.Config{PollInterval: never}, millrace.Projection{Name: "p", Handler: pgstore.Batch(record("p"))})
-			b.start(rt)
+			rt := b.Running(millrace.Config{PollInterval: never}, b.Recorders("p")...)
 			b.mustArrive(rt, b.store)
 			b.exec(sql.insert)
 			if err := b.arrives(rt, 500*time.Millisecond); err == nil {
@@ -78,11 +54,9 @@ func TestForeignWriterWakesByTheDocumentedSQL(t *testing.T) {
 			b.exec(ways.setUp)
 			for range 3 {
 				b.exec(ways.insert)
-				if err := b.arrives(rt, 20*time.Second); err != nil {
-					t.Fatal(err)
-				}
+				b.Must(b.arrives(rt, 20*time.Second))
 			}
-			b.verify("p")
+			b.Verify("p")
 		})
 	}
 }
@@ -91,8 +65,7 @@ func TestForeignWriterFitsInWithAppends(t *testing.T) {
 	t.Parallel()
 	b := setup(t, pgstore.Options{})
 	sql := documentedSQL(t)
-	rt := b.runtime(millrace.Config{PollInterval: 50 * time.Millisecond}, millrace.Projection{Name: "p", Handler: pgstore.Batch(record("p"))})
-	b.start(rt)
+	rt := b.Running(millrace.Config{PollInterval: 50 * time.Millisecond}, b.Recorders("p")...)
 	const stream = "order-7" // as in the guide
 	const writers, rounds = 4, 10
 	done := make(chan error, 2*writers)
@@ -100,14 +73,14 @@ func TestForeignWriterFitsInWithAppends(t *testing.T) {
 		go func() {
 			var err error
 			for i := 0; i < rounds && err == nil; i++ {
-				_, err = b.store.Pool().Exec(b.ctx, sql.insert)
+				_, err = b.store.Pool().Exec(b.Ctx, sql.insert)
 			}
 			done <- err
 		}()
 		go func() {
 			var err error
 			for i := 0; i < rounds && err == nil; i++ {
-				_, err = b.store.Append(b.ctx, stream, event.Any, event.Event{Type: "ItemAdded"})
+				_, err = b.store.Append(b.Ctx, stream, event.Any, event.Event{Type: "ItemAdded"})
 			}
 			done <- err
 		}()
@@ -119,19 +92,15 @@ func TestForeignWriterFitsInWithAppends(t *testing.T) {
 	}
 	// The foreign ones are known by the version: an append that expects it succeeds.
 	const all = 3 * writers * rounds
-	if _, err := b.store.Append(b.ctx, stream, event.Exact(all), event.Event{Type: "OrderClosed"}); err != nil {
+	if _, err := b.store.Append(b.Ctx, stream, event.Exact(all), event.Event{Type: "OrderClosed"}); err != nil {
 		t.Fatal(err)
 	}
-	if err := b.arrives(rt, 20*time.Second); err != nil {
-		t.Fatal(err)
-	}
-	b.verify("p")
+	b.Must(b.arrives(rt, 20*time.Second))
+	b.Verify("p")
 	version := int64(0)
 	last := int64(0)
-	for e, err := range b.store.ReadStream(b.ctx, stream, 1) {
-		if err != nil {
-			t.Fatal(err)
-		}
+	for e, err := range b.store.ReadStream(b.Ctx, stream, 1) {
+		b.Must(err)
 		if version++; e.Version != version || e.Position <= last {
 			t.Fatalf("version %d at %d follows version %d at %d", e.Version, e.Position, version-1, last)
 		}
@@ -140,4 +109,29 @@ func TestForeignWriterFitsInWithAppends(t *testing.T) {
 	if version != all+1 {
 		t.Errorf("%d events, want %d", version, all+1)
 	}
+}
+
+// sqlOf returns the SQL blocks of a section of a document.
+func sqlOf(t *testing.T, document, heading string, want int) (blocks []string) {
+	t.Helper()
+	raw, err := os.ReadFile("../../docs/" + document)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, section, _ := strings.Cut(string(raw), heading+"\n")
+	section, _, _ = strings.Cut(section, "\n## ")
+	for _, match := range sqlBlock.FindAllStringSubmatch(section, -1) {
+		blocks = append(blocks, match[1])
+	}
+	if len(blocks) != want {
+		t.Fatalf("%d SQL blocks under %q, want %d", len(blocks), heading, want)
+	}
+	return blocks
+}
+
+// documentedSQL returns what inserts, notifies, and makes the trigger.
+func documentedSQL(t *testing.T) foreignSQL {
+	t.Helper()
+	blocks := sqlOf(t, "guide.md", "### Foreign writers", 3)
+	return foreignSQL{blocks[0], blocks[1], blocks[2]}
 }

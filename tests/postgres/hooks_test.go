@@ -13,6 +13,7 @@ import (
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/pgtest"
 	"github.com/millrace-go/millrace/pgstore"
+	"github.com/millrace-go/millrace/tests/kit"
 )
 
 // What a host's pool sets, which none of the library's own statements may depend on.
@@ -29,40 +30,25 @@ func TestProjectionsRunWhateverTheHooksOfThePoolSet(t *testing.T) {
 	t.Parallel()
 	for name, sql := range hostsSettings {
 		t.Run(name, func(t *testing.T) {
-			ctx := t.Context()
-			config, err := pgxpool.ParseConfig(pgtest.Database(t))
-			if err != nil {
-				t.Fatal(err)
-			}
-			config.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
-				_, err := conn.Exec(ctx, sql)
-				return err
-			}
-			config.MaxConns = 4
-			pool, err := pgxpool.NewWithConfig(ctx, config)
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer pool.Close()
-			store, err := pgstore.OpenPool(ctx, pool, pgstore.Options{TenantSetup: []pgstore.TenantStep{
+			b := newBundle(t, pgtest.Database(t))
+			b.use(b.open(b.dsn, func(config *pgxpool.Config) {
+				config.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
+					_, err := conn.Exec(ctx, sql)
+					return err
+				}
+				config.MaxConns = 4
+			}, pgstore.Options{TenantSetup: []pgstore.TenantStep{
 				func(ctx context.Context, tx pgx.Tx, tenant string) error {
 					if tenant == "default" {
 						return nil
 					}
 					return pgstore.TenantSQL(createTotals)(ctx, tx, tenant)
 				},
-			}})
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer store.Close()
-			if err := store.Migrate(ctx); err != nil {
-				t.Fatal(err)
-			}
-			b := &bundle{t: t, ctx: ctx, store: store}
-			bounded := millrace.Projection{Name: "bounded", Handler: pgstore.Batch(func(ctx context.Context, tx pgx.Tx, _ []event.Envelope) error {
+			}}))
+			b.Must(b.store.Migrate(b.Ctx))
+			bounded := millrace.Projection{Name: "bounded", Handler: b.Store.Batch(func(ctx context.Context, tx kit.Tx, _ []event.Envelope) error {
 				var bounds string
-				err := tx.QueryRow(ctx, `select concat_ws(' ', current_setting('statement_timeout'), current_setting('lock_timeout'),
+				err := pg(tx).QueryRow(ctx, `select concat_ws(' ', current_setting('statement_timeout'), current_setting('lock_timeout'),
 					current_setting('idle_in_transaction_session_timeout'))`).Scan(&bounds)
 				if err == nil && strings.Contains(bounds, "19s") {
 					t.Errorf("a batch has the bounds of the host's statements: %s", bounds)
@@ -70,12 +56,10 @@ func TestProjectionsRunWhateverTheHooksOfThePoolSet(t *testing.T) {
 				return err
 			})}
 			forNamed := millrace.Projection{Name: "totals", Handler: totals.Handler}
-			rt := b.runtime(millrace.Config{Tenants: []string{"acme"}}, bounded, forNamed)
+			rt := b.Runtime(millrace.Config{Tenants: []string{"acme"}}, bounded, forNamed)
 			acme := b.orderOf("acme", "30.00")
 			for _, want := range []string{"30.00", "42.50"} {
-				if _, err := rt.RunUntilIdle(ctx); err != nil {
-					t.Fatal(err)
-				}
+				b.RunUntilIdle(rt)
 				if total := b.totalOf(acme); total != want {
 					t.Errorf("the total is %s, want %s", total, want)
 				}
@@ -89,31 +73,19 @@ func TestProjectionsRunWhateverTheHooksOfThePoolSet(t *testing.T) {
 func TestTransactionTimeoutOfTheSessionBoundsNoHandler(t *testing.T) {
 	t.Parallel()
 	b := setup(t, pgstore.Options{})
-	var version int
-	if err := b.store.Pool().QueryRow(b.ctx, "select current_setting('server_version_num')::int").Scan(&version); err != nil {
-		t.Fatal(err)
-	}
-	if version < 170000 {
+	if value[int](b, "select current_setting('server_version_num')::int") < 170000 {
 		t.Skip("needs PostgreSQL 17 or newer")
 	}
-	dsn, err := pgtest.WithSetting(b.dsn, "transaction_timeout", "1000")
-	if err != nil {
-		t.Fatal(err)
-	}
-	store, err := pgstore.Open(b.ctx, dsn, pgstore.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(store.Close)
-	b.append("a", 3)
-	rt := b.runtime(millrace.Config{Store: store}, millrace.Projection{Name: "p", Handler: pgstore.Batch(func(ctx context.Context, tx pgx.Tx, events []event.Envelope) error {
-		pass(ctx, 1500*time.Millisecond)
-		return recordIn(ctx, tx, "p", events)
+	store := b.open(kit.WithSetting(t, b.dsn, "transaction_timeout", "1000"), nil, pgstore.Options{})
+	b.Append("a", 3)
+	rt := b.Runtime(millrace.Config{Store: store}, millrace.Projection{Name: "p", Handler: b.Store.Batch(func(ctx context.Context, tx kit.Tx, events []event.Envelope) error {
+		kit.Pass(ctx, 1500*time.Millisecond)
+		return tx.Record(ctx, "p", events...)
 	})})
-	ctx, cancel := context.WithTimeout(b.ctx, 30*time.Second)
+	ctx, cancel := context.WithTimeout(b.Ctx, 30*time.Second)
 	defer cancel()
 	if _, err := rt.RunUntilIdle(ctx); err != nil {
 		t.Error(err)
 	}
-	b.verify("p")
+	b.Verify("p")
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/millrace-go/millrace"
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/pgstore"
+	"github.com/millrace-go/millrace/tests/kit"
 )
 
 // traffic counts what a process sends to the server: statements by a tracer, and every message, since not all statements
@@ -71,7 +72,7 @@ func (tr *traffic) during(ctx context.Context, d time.Duration) sent {
 	tr.statements = make(map[string]int)
 	tr.mu.Unlock()
 	before := tr.messages.Load()
-	pass(ctx, d)
+	kit.Pass(ctx, d)
 	tr.mu.Lock()
 	defer tr.mu.Unlock()
 	s := sent{messages: int(tr.messages.Load() - before)}
@@ -86,11 +87,9 @@ func (tr *traffic) during(ctx context.Context, d time.Duration) sent {
 
 // watched is a second store over the same database whose traffic is counted, that of session connections included.
 func (b *bundle) watched() (*pgstore.Store, *traffic) {
-	b.t.Helper()
+	b.T.Helper()
 	config, err := pgxpool.ParseConfig(b.dsn)
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	b.Must(err)
 	tr := &traffic{statements: make(map[string]int)}
 	dial := config.ConnConfig.DialFunc
 	config.ConnConfig.Tracer = tr
@@ -101,16 +100,12 @@ func (b *bundle) watched() (*pgstore.Store, *traffic) {
 		}
 		return countedConn{Conn: conn, traffic: tr}, nil
 	}
-	pool, err := pgxpool.NewWithConfig(b.ctx, config)
-	if err != nil {
-		b.t.Fatal(err)
-	}
-	b.t.Cleanup(pool.Close)
-	store, err := pgstore.OpenPool(b.ctx, pool, pgstore.Options{})
-	if err != nil {
-		b.t.Fatal(err)
-	}
-	b.t.Cleanup(store.Close)
+	pool, err := pgxpool.NewWithConfig(b.Ctx, config)
+	b.Must(err)
+	b.T.Cleanup(pool.Close)
+	store, err := pgstore.OpenPool(b.Ctx, pool, pgstore.Options{})
+	b.Must(err)
+	b.T.Cleanup(store.Close)
 	return store, tr
 }
 
@@ -125,10 +120,10 @@ func idleTraffic(t *testing.T, tenants, projections int) (idle, lost, busy sent)
 		watch  = 20 * often
 	)
 	b := setup(t, pgstore.Options{}, "pool_max_conns", "8")
-	all := b.tenants(tenants)
+	all := b.Tenants(tenants)
 	appendToAll := func(n int) {
 		for _, tenant := range all {
-			if _, err := tenant.Append(b.ctx, "a", event.Any, slices.Repeat([]event.Event{{Type: "counted"}}, n)...); err != nil {
+			if _, err := tenant.Append(b.Ctx, "a", event.Any, slices.Repeat([]event.Event{{Type: "counted"}}, n)...); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -136,53 +131,29 @@ func idleTraffic(t *testing.T, tenants, projections int) (idle, lost, busy sent)
 	appendToAll(events - 1)
 	var list []millrace.Projection
 	for i := range projections {
-		p := millrace.Projection{Name: fmt.Sprint("p", i), Handler: pgstore.Batch(func(context.Context, pgx.Tx, []event.Envelope) error { return nil })}
+		p := millrace.Projection{Name: fmt.Sprint("p", i), Handler: b.Store.Batch(kit.Nothing)}
 		if i%2 == 1 {
 			p.Types = []string{"never"}
 		}
 		list = append(list, p)
 	}
 	store, tr := b.watched()
-	b.start(b.runtime(millrace.Config{Store: store, HeartbeatInterval: often, PollInterval: often, ReconcileInterval: often, AdvanceInterval: often}, list...))
+	b.Start(b.Runtime(millrace.Config{Store: store, HeartbeatInterval: often, PollInterval: often, ReconcileInterval: often, AdvanceInterval: often}, list...))
 	appendToAll(1)
-	b.eventually("all checkpoints are at the end", func() bool {
+	b.Eventually("all checkpoints are at the end", func() bool {
 		var there int
-		err := b.store.Pool().QueryRow(b.ctx, "select count(*) from millrace.leases where owner is not null and checkpoint = $1", events).Scan(&there)
+		err := b.store.Pool().QueryRow(b.Ctx, "select count(*) from millrace.leases where owner is not null and checkpoint = $1", events).Scan(&there)
 		return err == nil && there == tenants*projections
 	})
-	tr.during(b.ctx, watch/2) // what is left of the work before
-	idle = tr.during(b.ctx, watch)
+	tr.during(b.Ctx, watch/2) // what is left of the work before
+	idle = tr.during(b.Ctx, watch)
 	b.exec(`select pg_terminate_backend(pid) from pg_locks where locktype = 'advisory' and objsubid = 1
 		and database = (select oid from pg_database where datname = current_database())`)
-	lost = tr.during(b.ctx, watch)
+	lost = tr.during(b.Ctx, watch)
 	appendToAll(1)
-	busy = tr.during(b.ctx, watch/2)
+	busy = tr.during(b.Ctx, watch/2)
 	t.Logf("%d tenants, %d projections of each: idle %v; with its session lost %v; then, in half the time, with an event %v", tenants, projections, idle, lost, busy)
 	return idle, lost, busy
-}
-
-// tenants makes tenants beside the default one until there are n, many in one transaction.
-func (b *bundle) tenants(n int) []*pgstore.Tenant {
-	b.t.Helper()
-	all := []*pgstore.Tenant{b.defaultTenant()}
-	script := ""
-	for i := range n - 1 {
-		name := fmt.Sprint("tenant", i)
-		tenant, err := b.store.ForTenant(name)
-		if err != nil {
-			b.t.Fatal(err)
-		}
-		sql, err := pgstore.TenantMigrations("", name, 0)
-		if err != nil {
-			b.t.Fatal(err)
-		}
-		all, script = append(all, tenant), script+sql
-		if len(all)%50 == 0 || len(all) == n {
-			b.exec(script, pgx.QueryExecModeSimpleProtocol)
-			script = ""
-		}
-	}
-	return all
 }
 
 func TestIdleProjectionsCostNothing(t *testing.T) {

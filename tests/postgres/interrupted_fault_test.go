@@ -12,27 +12,28 @@ import (
 	"github.com/millrace-go/millrace"
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/pgstore"
+	"github.com/millrace-go/millrace/tests/kit"
 )
 
 // cancelled is a handler whose statement is cancelled at the poison event, from another session, as often as asked.
-func (b *bundle) cancelled(name string, poison int64, often int64, calls *atomic.Int64) batchFunc {
-	return failsAt(name, only(poison), func(ctx context.Context, tx pgx.Tx, batch int, _ int64) error {
+func (b *bundle) cancelled(name string, poison int64, often int64, calls *atomic.Int64) kit.BatchFunc {
+	return kit.FailsAt(name, kit.Only(poison), func(ctx context.Context, tx kit.Tx, batch int, _ int64) error {
 		if batch == 1 && calls.Add(1) > often {
 			return nil
 		}
-		pid := tx.Conn().PgConn().PID()
+		pid := pg(tx).Conn().PgConn().PID()
 		done := make(chan error, 1)
 		stop, cancel := context.WithCancel(ctx)
 		go func() {
 			for stop.Err() == nil {
 				// It may not have begun yet.
 				_, _ = b.store.Pool().Exec(stop, "select pg_cancel_backend($1)", int32(pid))
-				pass(stop, 1e6)
+				kit.Pass(stop, 1e6)
 			}
 			close(done)
 		}()
 		defer func() { cancel(); <-done }()
-		return execute("select pg_sleep(60)")(ctx, tx)
+		return tx.Exec(ctx, "select pg_sleep(60)")
 	})
 }
 
@@ -40,27 +41,25 @@ func (b *bundle) cancelled(name string, poison int64, often int64, calls *atomic
 func TestCancelledStatementIsTriedOnceMoreAndThenCounted(t *testing.T) {
 	t.Parallel()
 	b := setup(t, pgstore.Options{})
-	poison := b.append("a", 20).Positions[12]
+	poison := b.Append("a", 20).Positions[12]
 	var once, twice, always atomic.Int64
-	rt := b.runtime(millrace.Config{},
-		millrace.Projection{Name: "once", MaxEvents: 8, Retry: soon(-1), Handler: pgstore.Batch(b.cancelled("once", poison, 1, &once))},
-		millrace.Projection{Name: "twice", MaxEvents: 8, Retry: soon(1), Handler: pgstore.Batch(b.cancelled("twice", poison, 2, &twice))},
-		millrace.Projection{Name: "always", MaxEvents: 8, Retry: soon(1), Handler: pgstore.Batch(failsAt("always", only(poison), func(ctx context.Context, tx pgx.Tx, batch int, _ int64) error {
+	rt := b.Runtime(millrace.Config{},
+		millrace.Projection{Name: "once", MaxEvents: 8, Retry: kit.Soon(0), Handler: b.Store.Batch(b.cancelled("once", poison, 1, &once))},
+		millrace.Projection{Name: "twice", MaxEvents: 8, Retry: kit.Soon(1), Handler: b.Store.Batch(b.cancelled("twice", poison, 2, &twice))},
+		millrace.Projection{Name: "always", MaxEvents: 8, Retry: kit.Soon(1), Handler: b.Store.Batch(kit.FailsAt("always", kit.Only(poison), func(ctx context.Context, tx kit.Tx, batch int, _ int64) error {
 			if batch == 1 {
 				always.Add(1)
 			}
-			return execute("set local statement_timeout = 20; select pg_sleep(60)")(ctx, tx)
+			return tx.Exec(ctx, "set local statement_timeout = 20; select pg_sleep(60)")
 		}))})
-	if _, err := rt.RunUntilIdle(b.ctx); err != nil {
-		t.Fatal(err)
-	}
-	b.verify("once")
-	b.verify("twice")
-	b.verify("always", poison)
+	b.RunUntilIdle(rt)
+	b.Verify("once")
+	b.Verify("twice")
+	b.Verify("always", poison)
 	if once.Load() != 2 || twice.Load() != 3 || always.Load() != 3 {
 		t.Errorf("called for the event alone %d, %d and %d times, want 2, 3 and 3", once.Load(), twice.Load(), always.Load())
 	}
-	if letters := b.letters("always"); len(letters) != 1 || letters[0].Attempts != 2 || !strings.Contains(letters[0].Error, "57014") {
+	if letters := b.Letters("always"); len(letters) != 1 || letters[0].Attempts != 2 || !strings.Contains(letters[0].Error, "57014") {
 		t.Errorf("parked %+v", letters)
 	}
 }
@@ -72,60 +71,42 @@ func TestStatementCachesThatDoNotFitBlameNoEvent(t *testing.T) {
 	b.exec("create table model (n int)")
 	b.exec("insert into model values (1)")
 	open := func(change func(config *pgxpool.Config)) *pgstore.Store {
-		config, err := pgxpool.ParseConfig(b.dsn)
-		if err != nil {
-			t.Fatal(err)
-		}
-		config.MaxConns = 4
-		change(config)
-		pool, err := pgxpool.NewWithConfig(b.ctx, config)
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(pool.Close)
-		store, err := pgstore.OpenPool(b.ctx, pool, pgstore.Options{SessionDSN: b.dsn})
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(store.Close)
-		return store
+		return b.open(kit.WithSetting(t, b.dsn, "pool_max_conns", "4"), change, pgstore.Options{SessionDSN: b.dsn})
 	}
 	for name, test := range map[string]struct {
 		store  *pgstore.Store
-		handle func(ctx context.Context, tx pgx.Tx, e event.Envelope) error
+		handle func(ctx context.Context, tx kit.Tx, e event.Envelope) error
 	}{
 		"26000": {open(func(config *pgxpool.Config) {
 			config.AfterRelease = func(conn *pgx.Conn) bool {
 				_, err := conn.Exec(context.Background(), "discard all", pgx.QueryExecModeSimpleProtocol)
 				return err == nil
 			}
-		}), func(context.Context, pgx.Tx, event.Envelope) error { return nil }},
-		"0A000": {open(func(*pgxpool.Config) {}), func(ctx context.Context, tx pgx.Tx, e event.Envelope) error {
+		}), func(context.Context, kit.Tx, event.Envelope) error { return nil }},
+		"0A000": {open(func(*pgxpool.Config) {}), func(ctx context.Context, tx kit.Tx, e event.Envelope) error {
 			if e.Version%5 == 0 {
 				// Of a deployment, between two batches: all connections know the statement by then.
 				if _, err := b.store.Pool().Exec(ctx, "alter table model add column if not exists c"+strings.Repeat("x", int(e.Version))+" int"); err != nil {
 					return err
 				}
 			}
-			rows, err := tx.Query(ctx, "select * from model")
+			rows, err := pg(tx).Query(ctx, "select * from model")
 			if err != nil {
 				return err
 			}
 			rows.Close()
 			return rows.Err()
 		}},
-		"42P05": {open(func(*pgxpool.Config) {}), func(ctx context.Context, tx pgx.Tx, _ event.Envelope) error {
-			_, err := tx.Exec(ctx, "do $$ begin execute 'prepare hidden as select 1'; end $$")
-			return err
+		"42P05": {open(func(*pgxpool.Config) {}), func(ctx context.Context, tx kit.Tx, _ event.Envelope) error {
+			return tx.Exec(ctx, "do $$ begin execute 'prepare hidden as select 1'; end $$")
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			b := &bundle{t: t, ctx: b.ctx, dsn: b.dsn, store: b.store}
-			b.append(name, 20)
+			b.Append(name, 20)
 			var met atomic.Int64
-			rt := b.runtime(millrace.Config{Store: test.store}, millrace.Projection{Name: name, MaxEvents: 1, Retry: soon(-1),
-				Handler: pgstore.Batch(func(ctx context.Context, tx pgx.Tx, events []event.Envelope) error {
-					err := recordIn(ctx, tx, name, events)
+			rt := b.Running(millrace.Config{Store: test.store}, millrace.Projection{Name: name, MaxEvents: 1, Retry: kit.Soon(0),
+				Handler: b.Store.Batch(func(ctx context.Context, tx kit.Tx, events []event.Envelope) error {
+					err := tx.Record(ctx, name, events...)
 					if err == nil {
 						err = test.handle(ctx, tx, events[0])
 					}
@@ -134,8 +115,7 @@ func TestStatementCachesThatDoNotFitBlameNoEvent(t *testing.T) {
 					}
 					return err
 				})})
-			b.start(rt)
-			b.mustCatchUp(rt, name)
+			b.MustCatchUp(rt, name)
 			if met.Load() == 0 {
 				t.Error("it was never met: that tries nothing")
 			}

@@ -10,12 +10,13 @@ import (
 	"github.com/millrace-go/millrace"
 	"github.com/millrace-go/millrace/pgstore"
 	"github.com/millrace-go/millrace/projection"
+	"github.com/millrace-go/millrace/tests/kit"
 )
 
 // held is a delivery that is held up at its third event, the first time, until its context ends.
 type held struct {
 	*bundle
-	receiver  receiver
+	receiver  kit.Receiver
 	positions []int64
 	entered   chan struct{}
 	cause     chan error
@@ -24,15 +25,15 @@ type held struct {
 
 func newHeld(t *testing.T) *held {
 	h := &held{bundle: setup(t, pgstore.Options{}), entered: make(chan struct{}), cause: make(chan error, 1)}
-	h.positions = h.append("a", 10).Positions
+	h.positions = h.Append("a", 10).Positions
 	var once sync.Once
-	h.p = millrace.Projection{Name: "p", Retry: soon(-1), Timeout: 5 * time.Minute, Handler: millrace.DeliverEach(h.receiver.sends(func(ctx context.Context, e millrace.Delivered) (err error) {
+	h.p = millrace.Projection{Name: "p", Retry: kit.Soon(0), Timeout: 5 * time.Minute, Handler: millrace.DeliverEach(h.receiver.Sends(func(ctx context.Context, e millrace.Delivered) (err error) {
 		if e.Position == h.positions[2] {
 			once.Do(func() {
 				close(h.entered)
 				select {
 				case <-ctx.Done():
-				case <-h.ctx.Done():
+				case <-h.Ctx.Done():
 				}
 				h.cause <- context.Cause(ctx)
 				err = ctx.Err()
@@ -45,21 +46,19 @@ func newHeld(t *testing.T) *held {
 
 // mustGoOn checks that the delivery ended for that cause, that nothing was counted, and that the rest arrives.
 func (h *held) mustGoOn(rt *millrace.Runtime, want error) {
-	h.t.Helper()
+	h.T.Helper()
 	select {
 	case cause := <-h.cause:
 		if !errors.Is(cause, want) {
-			h.t.Errorf("the delivery ended because %v, want %v", cause, want)
+			h.T.Errorf("the delivery ended because %v, want %v", cause, want)
 		}
-	case <-h.ctx.Done():
-		h.t.Fatal("the delivery goes on")
+	case <-h.Ctx.Done():
+		h.T.Fatal("the delivery goes on")
 	}
-	if err := rt.WaitFor(h.ctx, millrace.ProjectionID{Name: "p"}, h.positions[9]); err != nil {
-		h.t.Fatal(err)
-	}
-	h.mustHaveArrived(&h.receiver, h.positions, 0)
-	if letters := h.letters("p"); len(letters) != 0 {
-		h.t.Errorf("dead letters %v", letters)
+	h.Reaches(rt, "p", h.positions[9])
+	h.MustHaveArrived(h.receiver.All(), h.positions, 0)
+	if letters := h.Letters("p"); len(letters) != 0 {
+		h.T.Errorf("dead letters %v", letters)
 	}
 }
 
@@ -67,8 +66,7 @@ func (h *held) mustGoOn(rt *millrace.Runtime, want error) {
 func TestDeliveryEndsWhenTheSessionIsLost(t *testing.T) {
 	t.Parallel()
 	h := newHeld(t)
-	rt := h.runtime(millrace.Config{LeaseDuration: 5 * time.Minute}, h.p)
-	h.start(rt)
+	rt := h.Running(millrace.Config{LeaseDuration: 5 * time.Minute}, h.p)
 	<-h.entered
 	h.exec(`select pg_terminate_backend(pid, 10000) from pg_locks where locktype = 'advisory' and pid <> pg_backend_pid()
 		and database = (select oid from pg_database where datname = current_database())`)
@@ -78,15 +76,14 @@ func TestDeliveryEndsWhenTheSessionIsLost(t *testing.T) {
 func TestDeliveryEndsWhenHeartbeatsDoNotArrive(t *testing.T) {
 	h := newHeld(t)
 	const lease = 3 * time.Second
-	rt := h.runtime(millrace.Config{LeaseDuration: lease, HeartbeatInterval: 100 * time.Millisecond}, h.p)
-	h.start(rt)
+	rt := h.Running(millrace.Config{LeaseDuration: lease, HeartbeatInterval: 100 * time.Millisecond}, h.p)
 	<-h.entered
 	release := h.lock("lock table millrace.nodes in exclusive mode") // which heartbeats need
 	began := time.Now()
 	var cause error
 	select {
 	case cause = <-h.cause:
-	case <-h.ctx.Done():
+	case <-h.Ctx.Done():
 	}
 	if took := time.Since(began); took > lease {
 		t.Errorf("the delivery went on for %v", took)
@@ -100,20 +97,20 @@ func TestDeliveryEndsWhenHeartbeatsDoNotArrive(t *testing.T) {
 func TestDeliveryWhoseLeaseWasTakenAcknowledgesNothing(t *testing.T) {
 	t.Parallel()
 	b := setup(t, pgstore.Options{})
-	positions := b.append("a", 10).Positions
-	var r receiver
+	positions := b.Append("a", 10).Positions
+	var r kit.Receiver
 	entered, taken, over := make(chan struct{}), make(chan struct{}), make(chan struct{})
-	zombie := b.another(millrace.Config{LeaseDuration: 5 * time.Minute, HeartbeatInterval: time.Minute}, millrace.Projection{Name: "p",
+	zombie := b.Another(millrace.Config{LeaseDuration: 5 * time.Minute, HeartbeatInterval: time.Minute}, millrace.Projection{Name: "p",
 		Handler: millrace.Deliver(func(ctx context.Context, d *millrace.Delivery) error {
 			defer close(over)
 			for _, e := range d.Events()[:2] {
-				r.take(e.Position, d.Token(e))
+				r.Take(e.Position, d.Token(e))
 				if err := d.Ack(ctx, e.Position); err != nil {
 					return err
 				}
 			}
 			third := d.Events()[2]
-			r.take(third.Position, d.Token(third))
+			r.Take(third.Position, d.Token(third))
 			close(entered)
 			<-taken
 			if err := d.Ack(ctx, third.Position); !errors.Is(err, projection.ErrLeaseLost) {
@@ -124,10 +121,10 @@ func TestDeliveryWhoseLeaseWasTakenAcknowledgesNothing(t *testing.T) {
 			}
 			return nil
 		})})
-	b.start(zombie)
+	b.Start(zombie)
 	<-entered
-	next := b.another(millrace.Config{ReconcileInterval: 20 * time.Millisecond}, millrace.Projection{Name: "p", Retry: soon(-1),
-		Handler: millrace.DeliverEach(r.sends(func(ctx context.Context, e millrace.Delivered) error {
+	next := b.Another(millrace.Config{ReconcileInterval: 20 * time.Millisecond}, millrace.Projection{Name: "p", Retry: kit.Soon(0),
+		Handler: millrace.DeliverEach(r.Sends(func(ctx context.Context, e millrace.Delivered) error {
 			if e.Position == positions[2] {
 				close(taken)
 				<-over
@@ -135,12 +132,10 @@ func TestDeliveryWhoseLeaseWasTakenAcknowledgesNothing(t *testing.T) {
 			return nil
 		}))})
 	b.exec("update millrace.nodes set expires_at = heartbeat_at")
-	b.start(next)
-	if err := next.WaitFor(b.ctx, millrace.ProjectionID{Name: "p"}, positions[9]); err != nil {
-		t.Fatal(err)
-	}
-	b.mustHaveArrived(&r, positions, 1)
-	if s := b.status(next, "p"); s.Parked != 0 || s.Attempts != 0 {
+	b.Start(next)
+	b.Reaches(next, "p", positions[9])
+	b.MustHaveArrived(r.All(), positions, 1)
+	if s := b.Status(next, "p"); s.Parked != 0 || s.Attempts != 0 {
 		t.Errorf("%+v", s)
 	}
 }
@@ -152,17 +147,17 @@ func TestLeasedDeliveryOutlivesTerminatedSessions(t *testing.T) {
 	b := setup(t, pgstore.Options{})
 	var positions []int64
 	for range 20 {
-		positions = append(positions, b.append("a", 10).Positions...)
+		positions = append(positions, b.Append("a", 10).Positions...)
 	}
-	var r receiver
+	var r kit.Receiver
 	lost := 0
-	rt := b.runtime(millrace.Config{}, millrace.Projection{Name: "p", Retry: soon(-1), Handler: millrace.Deliver(func(ctx context.Context, d *millrace.Delivery) error {
+	rt := b.Runtime(millrace.Config{}, millrace.Projection{Name: "p", Retry: kit.Soon(0), Handler: millrace.Deliver(func(ctx context.Context, d *millrace.Delivery) error {
 		for _, e := range d.Events() {
 			if ctx.Err() != nil {
 				return ctx.Err()
 			}
-			r.take(e.Position, d.Token(e))
-			pass(ctx, 2*time.Millisecond)
+			r.Take(e.Position, d.Token(e))
+			kit.Pass(ctx, 2*time.Millisecond)
 			if err := d.Ack(ctx, e.Position); err != nil {
 				lost++
 				return err
@@ -170,26 +165,24 @@ func TestLeasedDeliveryOutlivesTerminatedSessions(t *testing.T) {
 		}
 		return nil
 	})})
-	b.start(rt)
+	b.Start(rt)
 	ended := make(chan error, 1)
-	go func() { ended <- rt.WaitFor(b.ctx, millrace.ProjectionID{Name: "p"}, positions[len(positions)-1]) }()
+	go func() { ended <- rt.WaitFor(b.Ctx, millrace.ProjectionID{Name: "p"}, positions[len(positions)-1]) }()
 	killer := b.elsewhere(pgstore.Options{})
 	tick := time.NewTicker(60 * time.Millisecond)
 	defer tick.Stop()
 	for range 12 {
 		<-tick.C
-		_, err := killer.Pool().Exec(b.ctx, `select pg_terminate_backend(pid) from pg_stat_activity
+		_, err := killer.Pool().Exec(b.Ctx, `select pg_terminate_backend(pid) from pg_stat_activity
 			where datname = current_database() and pid <> pg_backend_pid() and application_name = '' and random() < 0.5`)
 		if err != nil {
 			t.Log(err) // one of its own
 		}
 	}
-	if err := <-ended; err != nil {
-		t.Fatal(err)
-	}
+	b.Must(<-ended)
 	t.Logf("%d acknowledgements failed", lost)
-	b.mustHaveArrived(&r, positions, lost)
-	if s := b.status(rt, "p"); s.Parked != 0 || s.Attempts != 0 {
+	b.MustHaveArrived(r.All(), positions, lost)
+	if s := b.Status(rt, "p"); s.Parked != 0 || s.Attempts != 0 {
 		t.Errorf("%+v", s)
 	}
 }

@@ -11,119 +11,48 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
-	"go.uber.org/zap"
-	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/millrace-go/millrace"
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/pgstore"
+	"github.com/millrace-go/millrace/tests/kit"
 )
-
-// watched makes a logger and what it was told.
-func watched() (*zap.Logger, *observer.ObservedLogs) {
-	core, logs := observer.New(zap.InfoLevel)
-	return zap.New(core), logs
-}
-
-// lock takes a lock in a connection of its own until release is called.
-func (b *bundle) lock(sql string) (release func()) {
-	b.t.Helper()
-	conn, err := pgx.Connect(b.ctx, b.dsn)
-	if err != nil {
-		b.t.Fatal(err)
-	}
-	release = sync.OnceFunc(func() { _ = conn.Close(context.WithoutCancel(b.ctx)) })
-	b.t.Cleanup(release)
-	if _, err := conn.Exec(b.ctx, "begin; "+sql); err != nil {
-		b.t.Fatal(err)
-	}
-	return release
-}
-
-// reaches waits for what was appended, for as long as only a hang takes.
-func (b *bundle) reaches(rt *millrace.Runtime, id millrace.ProjectionID, position int64) {
-	b.t.Helper()
-	ctx, cancel := context.WithTimeout(b.ctx, 30*time.Second)
-	defer cancel()
-	if err := rt.WaitFor(ctx, id, position); err != nil {
-		status, _ := rt.Status(b.ctx)
-		b.t.Fatalf("%v; %+v", err, status)
-	}
-}
 
 func TestProjectionGoesOnByItselfAfterALateHeartbeat(t *testing.T) {
 	t.Parallel()
 	b := setup(t, pgstore.Options{})
-	id := millrace.ProjectionID{Name: "p"}
-	rt := b.runtime(millrace.Config{LeaseDuration: 3 * time.Second, HeartbeatInterval: 100 * time.Millisecond, PollInterval: 100 * time.Millisecond},
-		millrace.Projection{Name: "p", Handler: pgstore.Batch(record("p"))})
-	b.start(rt)
-	b.reaches(rt, id, b.append("a", 1).Positions[0])
+	rt := b.Runtime(millrace.Config{LeaseDuration: 3 * time.Second, HeartbeatInterval: 100 * time.Millisecond, PollInterval: 100 * time.Millisecond},
+		b.Recorders("p")...)
+	b.Start(rt)
+	b.Reaches(rt, "p", b.Append("a", 1).Positions[0])
 	release := b.lock("lock table millrace.nodes in exclusive mode") // which heartbeats need
 	var last int64
-	b.eventually("the projection waits for a heartbeat", func() bool {
-		last = b.append("a", 1).Positions[0]
-		return b.status(rt, "p").State == millrace.StateWaiting
+	b.Eventually("the projection waits for a heartbeat", func() bool {
+		last = b.Append("a", 1).Positions[0]
+		return b.Status(rt, "p").State == millrace.StateWaiting
 	})
 	release()
-	b.reaches(rt, id, last)
-	b.reaches(rt, id, b.append("a", 1).Positions[0])
-	b.verify("p")
+	b.Reaches(rt, "p", last)
+	b.Reaches(rt, "p", b.Append("a", 1).Positions[0])
+	b.Verify("p")
 }
 
 func TestClaimingGoesOnAfterAClaimThatFailedLate(t *testing.T) {
 	t.Parallel()
 	b := setup(t, pgstore.Options{})
-	log, logs := watched()
-	rt := b.runtime(millrace.Config{QueryTimeout: 400 * time.Millisecond, ReconcileInterval: 50 * time.Millisecond, Logger: log},
-		millrace.Projection{Name: "p", Handler: pgstore.Batch(record("p"))})
-	b.start(rt)
-	b.reaches(rt, millrace.ProjectionID{Name: "p"}, b.append("a", 1).Positions[0])
+	log, logs := kit.Logs()
+	rt := b.Runtime(millrace.Config{QueryTimeout: 400 * time.Millisecond, ReconcileInterval: 50 * time.Millisecond, Logger: log},
+		b.Recorders("p")...)
+	b.Start(rt)
+	b.Reaches(rt, "p", b.Append("a", 1).Positions[0])
 	release := b.lock("lock table millrace.leases in access exclusive mode")
-	b.eventually("a claim fails", func() bool { return logs.FilterMessageSnippet("claiming leases failed").Len() > 0 })
+	b.Eventually("a claim fails", func() bool { return logs.FilterMessageSnippet("claiming leases failed").Len() > 0 })
 	release()
-	tenant, err := b.store.CreateTenant(b.ctx, "late")
-	if err != nil {
-		t.Fatal(err)
-	}
-	result, err := tenant.Append(b.ctx, "a", event.Any, event.Event{Type: "counted"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	b.reaches(rt, millrace.ProjectionID{Tenant: "late", Name: "p"}, result.Positions[0])
-}
-
-func TestLongWaitForASlotShutsNothingDown(t *testing.T) {
-	t.Parallel()
-	b := setup(t, pgstore.Options{})
-	log, logs := watched()
-	entered, leave := make(chan struct{}, 10), make(chan struct{})
-	slow := func(ctx context.Context, tx pgx.Tx, events []event.Envelope) error {
-		entered <- struct{}{}
-		<-leave
-		return recordIn(ctx, tx, "slow", events)
-	}
-	rt := b.runtime(millrace.Config{MaxBatches: 1, QueryTimeout: 100 * time.Millisecond, Logger: log},
-		millrace.Projection{Name: "slow", Handler: pgstore.Batch(slow), Timeout: time.Minute},
-		millrace.Projection{Name: "p", Handler: pgstore.Batch(record("p")), Timeout: 100 * time.Millisecond, Retry: impatient})
-	b.start(rt)
-	b.append("a", 1)
-	<-entered
-	last := b.append("a", 3).Positions[2]
-	<-time.After(2 * time.Second) // four times as long as a batch and its calls may take
-	if p := b.status(rt, "p"); p.State == millrace.StateWaiting || p.State == millrace.StateFailed {
-		t.Errorf("while another has the slot it is %s: %s", p.State, p.Reason)
-	}
-	close(leave)
-	for _, name := range []string{"slow", "p"} {
-		b.reaches(rt, millrace.ProjectionID{Name: name}, last)
-		b.verify(name)
-	}
-	for _, message := range []string{"database unusable", "fault not counted", "stuck"} {
-		for _, entry := range logs.FilterMessageSnippet(message).All() {
-			t.Errorf("%s: %v", entry.Message, entry.ContextMap())
-		}
-	}
+	tenant, err := b.store.CreateTenant(b.Ctx, "late")
+	b.Must(err)
+	result, err := tenant.Append(b.Ctx, "a", event.Any, event.Event{Type: "counted"})
+	b.Must(err)
+	b.ReachesOf(rt, "late", "p", result.Positions[0])
 }
 
 // deaf is a proxy in front of the database. Its connections can be made to end for the client alone: the server hears
@@ -199,14 +128,12 @@ func TestNodeGetsItsSessionBackFromAConnectionThatTheServerTakesForAlive(t *test
 	t.Parallel()
 	b := setup(t, pgstore.Options{})
 	proxy, through := newDeaf(t, b.dsn)
-	b.store = b.elsewhere(pgstore.Options{SessionDSN: through})
-	id := millrace.ProjectionID{Name: "p"}
-	rt := b.runtime(millrace.Config{}, millrace.Projection{Name: "p", Handler: pgstore.Batch(record("p"))})
-	b.start(rt)
-	b.reaches(rt, id, b.append("a", 1).Positions[0])
+	b.use(b.elsewhere(pgstore.Options{SessionDSN: through}))
+	rt := b.Running(millrace.Config{}, b.Recorders("p")...)
+	b.Reaches(rt, "p", b.Append("a", 1).Positions[0])
 	began := time.Now()
 	proxy.hangUp()
-	ctx, cancel := context.WithTimeout(b.ctx, 15*time.Second)
+	ctx, cancel := context.WithTimeout(b.Ctx, 15*time.Second)
 	defer cancel()
 	for back := false; !back; {
 		status, err := rt.Status(ctx)
@@ -215,6 +142,6 @@ func TestNodeGetsItsSessionBackFromAConnectionThatTheServerTakesForAlive(t *test
 		}
 		back = status.Session.Connected && status.Session.Since.After(began)
 	}
-	b.reaches(rt, id, b.append("a", 1).Positions[0])
-	b.verify("p")
+	b.Reaches(rt, "p", b.Append("a", 1).Positions[0])
+	b.Verify("p")
 }

@@ -1,7 +1,6 @@
 package postgres_test
 
 import (
-	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -13,39 +12,32 @@ import (
 	"github.com/millrace-go/millrace"
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/pgstore"
+	"github.com/millrace-go/millrace/tests/kit"
 )
 
 // lockEvents locks the events of tenants as ALTER TABLE does, in one transaction of a session of its own, until release is called
 // with the statements that end it.
-func (b *bundle) lockEvents(tenants ...*pgstore.Tenant) (backend string, release func(sql string)) {
-	b.t.Helper()
-	conn, err := pgx.ConnectConfig(b.ctx, b.store.Pool().Config().ConnConfig)
-	if err != nil {
-		b.t.Fatal(err)
-	}
-	b.t.Cleanup(func() { _ = conn.Close(context.WithoutCancel(b.ctx)) })
+func (b *bundle) lockEvents(tenants ...kit.Tenant) (backend string, release func(sql string)) {
+	b.T.Helper()
+	conn, _ := b.session("begin")
 	exec := func(sql string) {
-		b.t.Helper()
-		if _, err := conn.Exec(b.ctx, sql); err != nil {
-			b.t.Fatal(err)
-		}
+		b.T.Helper()
+		_, err := conn.Exec(b.Ctx, sql)
+		b.Must(err)
 	}
-	exec("begin")
 	for _, tenant := range tenants {
-		exec("lock table " + pgx.Identifier{tenant.EventsSchema(), "events"}.Sanitize() + " in access exclusive mode")
+		exec("lock table " + eventsOf(tenant) + " in access exclusive mode")
 	}
 	return fmt.Sprintf("backend %d", conn.PgConn().PID()), exec
 }
 
 // slowest is the longest of some times from before an append to its projection. between is called before each.
 func (b *bundle) slowest(rt *millrace.Runtime, rounds int, between func()) (most time.Duration) {
-	b.t.Helper()
+	b.T.Helper()
 	for range rounds {
 		between()
 		began := time.Now()
-		if err := rt.WaitFor(b.ctx, millrace.ProjectionID{Name: "p"}, b.append("a", 1).Positions[0]); err != nil {
-			b.t.Fatal(err)
-		}
+		b.Must(rt.WaitFor(b.Ctx, millrace.ProjectionID{Name: "p"}, b.Append("a", 1).Positions[0]))
 		most = max(most, time.Since(began))
 	}
 	return most
@@ -53,28 +45,16 @@ func (b *bundle) slowest(rt *millrace.Runtime, rounds int, between func()) (most
 
 func TestLockedTenantKeepsNoOtherWaiting(t *testing.T) {
 	b := setup(t, pgstore.Options{}, "pool_max_conns", "4")
-	locked := b.tenants(3)[1]
-	rt := b.runtime(millrace.Config{PollInterval: 50 * time.Millisecond}, millrace.Projection{Name: "p", Handler: pgstore.Batch(nothing)})
-	b.start(rt)
+	locked := b.Tenants(3)[1]
+	rt := b.Running(millrace.Config{PollInterval: 50 * time.Millisecond}, millrace.Projection{Name: "p", Handler: b.Store.Batch(kit.Nothing)})
 	id := millrace.ProjectionID{Tenant: locked.Name(), Name: "p"}
-	appendTo := func(tenant *pgstore.Tenant) int64 {
-		result, err := tenant.Append(b.ctx, "a", event.Any, event.Event{Type: "counted"})
-		if err != nil {
-			t.Fatal(err)
-		}
-		return result.Positions[0]
-	}
-	if err := rt.WaitFor(b.ctx, id, appendTo(locked)); err != nil {
-		t.Fatal(err)
-	}
+	b.ReachesOf(rt, locked.Name(), "p", b.AppendTo(locked, "a", 1))
 	without := b.slowest(rt, 30, func() {})
 
 	backend, release := b.lockEvents(locked)
 	status := func() (millrace.TenantStatus, millrace.ProjectionStatus) {
-		status, err := rt.Status(b.ctx)
-		if err != nil {
-			t.Fatal(err)
-		}
+		status, err := rt.Status(b.Ctx)
+		b.Must(err)
 		tenant := slices.IndexFunc(status.Tenants, func(s millrace.TenantStatus) bool { return s.Tenant == locked.Name() })
 		p := slices.IndexFunc(status.Projections, func(s millrace.ProjectionStatus) bool { return s.ID == id })
 		return status.Tenants[tenant], status.Projections[p]
@@ -90,25 +70,21 @@ func TestLockedTenantKeepsNoOtherWaiting(t *testing.T) {
 	// What no notification announces is found by polling, though a tenant of the slice is locked.
 	b.exec(`insert into millrace_default.streams values ('foreign', 1)`)
 	var foreign int64
-	if err := b.store.Pool().QueryRow(b.ctx, `insert into millrace_default.events (stream_id, stream_version, type, body)
+	if err := b.store.Pool().QueryRow(b.Ctx, `insert into millrace_default.events (stream_id, stream_version, type, body)
 		values ('foreign', 1, 'counted', '1') returning global_seq`).Scan(&foreign); err != nil {
 		t.Fatal(err)
 	}
-	if err := rt.WaitFor(b.ctx, millrace.ProjectionID{Name: "p"}, foreign); err != nil {
-		t.Fatal(err)
-	}
+	b.Reaches(rt, "p", foreign)
 	tenant, p := status()
 	if !strings.Contains(tenant.Reason, backend) || !strings.Contains(p.Reason, backend) || p.State != millrace.StateWaiting {
 		t.Errorf("%s is not named: %q, and %s because of %q", backend, tenant.Reason, p.State, p.Reason)
 	}
 	// A writer's append waits for the lock, and is there afterwards.
 	appended := make(chan int64)
-	go func() { appended <- appendTo(locked) }()
+	go func() { appended <- b.AppendTo(locked, "a", 1) }()
 	release("commit")
-	if err := rt.WaitFor(b.ctx, id, <-appended); err != nil {
-		t.Fatal(err)
-	}
-	b.eventually("no reason is left", func() bool {
+	b.Reaches(rt, "p", <-appended)
+	b.Eventually("no reason is left", func() bool {
 		tenant, p := status()
 		return tenant.Reason == "" && p.Reason == "" && p.State == millrace.StateLive
 	})
@@ -117,20 +93,20 @@ func TestLockedTenantKeepsNoOtherWaiting(t *testing.T) {
 func TestRunUntilIdleWaitsForALockedTenant(t *testing.T) {
 	t.Parallel()
 	b := setup(t, pgstore.Options{})
-	locked := b.tenants(2)[1]
-	if _, err := locked.Append(b.ctx, "a", event.Any, event.Event{Type: "counted"}); err != nil {
+	locked := b.Tenants(2)[1]
+	if _, err := locked.Append(b.Ctx, "a", event.Any, event.Event{Type: "counted"}); err != nil {
 		t.Fatal(err)
 	}
 	_, release := b.lockEvents(locked)
-	rt := b.runtime(millrace.Config{}, millrace.Projection{Name: "p", Handler: pgstore.Batch(nothing)})
+	rt := b.Runtime(millrace.Config{}, millrace.Projection{Name: "p", Handler: b.Store.Batch(kit.Nothing)})
 	ended := make(chan error, 1)
 	go func() {
-		_, err := rt.RunUntilIdle(b.ctx)
+		_, err := rt.RunUntilIdle(b.Ctx)
 		ended <- err
 	}()
-	b.eventually("a read waits for the lock", func() bool {
+	b.Eventually("a read waits for the lock", func() bool {
 		var waits bool
-		err := b.store.Pool().QueryRow(b.ctx, "select exists (select from pg_locks where not granted and mode = 'AccessShareLock')").Scan(&waits)
+		err := b.store.Pool().QueryRow(b.Ctx, "select exists (select from pg_locks where not granted and mode = 'AccessShareLock')").Scan(&waits)
 		return err == nil && waits
 	})
 	select {
@@ -148,18 +124,18 @@ func TestRunUntilIdleWaitsForALockedTenant(t *testing.T) {
 func TestManyLockedTenantsKeepNoOtherWaiting(t *testing.T) {
 	const tenants = 250
 	b := setup(t, pgstore.Options{}, "pool_max_conns", "4")
-	locked := b.tenants(tenants)[1:]
+	locked := b.Tenants(tenants)[1:]
 	names, inserts := make([]string, len(locked)), ""
 	for i, tenant := range locked {
 		names[i] = tenant.Name()
 		inserts += fmt.Sprintf("insert into %s (stream_id, stream_version, type, body) values ('locked', 1, 'counted', '1');",
-			pgx.Identifier{tenant.EventsSchema(), "events"}.Sanitize())
+			eventsOf(tenant))
 	}
-	p := millrace.Projection{Name: "p", Handler: pgstore.Batch(nothing)}
-	first := b.runtime(millrace.Config{PollInterval: 50 * time.Millisecond}, p)
-	stop := b.start(first)
-	b.eventually("all projections are live", func() bool {
-		status, err := first.Status(b.ctx)
+	p := millrace.Projection{Name: "p", Handler: b.Store.Batch(kit.Nothing)}
+	first := b.Runtime(millrace.Config{PollInterval: 50 * time.Millisecond}, p)
+	stop := b.Start(first)
+	b.Eventually("all projections are live", func() bool {
+		status, err := first.Status(b.Ctx)
 		return err == nil && len(status.Projections) == tenants &&
 			!slices.ContainsFunc(status.Projections, func(p millrace.ProjectionStatus) bool { return p.State != millrace.StateLive })
 	})
@@ -169,8 +145,7 @@ func TestManyLockedTenantsKeepNoOtherWaiting(t *testing.T) {
 	_, release := b.lockEvents(locked...)
 	with := b.slowest(first, 8, wake)
 	stop()
-	second := b.runtime(millrace.Config{PollInterval: 50 * time.Millisecond}, p)
-	b.start(second)
+	second := b.Running(millrace.Config{PollInterval: 50 * time.Millisecond}, p)
 	started := b.slowest(second, 8, wake)
 	t.Logf("%v at most without locked tenants, %v with %d of them, %v in a runtime that starts meanwhile", without, with, len(locked), started)
 	if most := 10*without + 2*time.Second; with > most || started > most {
@@ -179,8 +154,11 @@ func TestManyLockedTenantsKeepNoOtherWaiting(t *testing.T) {
 
 	release(inserts + "commit")
 	for _, name := range names {
-		if err := second.WaitFor(b.ctx, millrace.ProjectionID{Tenant: name, Name: "p"}, 1); err != nil {
-			t.Fatal(err)
-		}
+		b.ReachesOf(second, name, "p", 1)
 	}
+}
+
+// eventsOf is the table of a tenant's events.
+func eventsOf(tenant kit.Tenant) string {
+	return pgx.Identifier{tenant.(interface{ EventsSchema() string }).EventsSchema(), "events"}.Sanitize()
 }

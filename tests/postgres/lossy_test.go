@@ -2,33 +2,18 @@ package postgres_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-
 	"github.com/millrace-go/millrace"
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/pgtest"
 	"github.com/millrace-go/millrace/pgstore"
+	"github.com/millrace-go/millrace/tests/kit"
 )
-
-// survived returns what is wrong with what a projection applied, compared with the events of a type that the server still has. A
-// position may belong to another event by now, so that streams and versions are compared as well.
-func (b *bundle) survived(name, eventType string) error {
-	var missing, foreign int
-	err := b.store.Pool().QueryRow(b.ctx, `
-		with a as (select position, stream, version from public.applied where projection = $1),
-		     e as (select global_seq, stream_id, stream_version from millrace_default.events where type = $2)
-		select (select count(*) from (select * from e except all select * from a) missing),
-		       (select count(*) from (select * from a except all select * from e) others)`, name, eventType).Scan(&missing, &foreign)
-	if err == nil && missing+foreign > 0 {
-		err = fmt.Errorf("%s: %d events that exist are not applied, %d that do not exist are", name, missing, foreign)
-	}
-	return err
-}
 
 // TestQueuedWorkDoesNotOutliveTheServerThatItWasReadFrom crashes a server that loses asynchronous commits, while the events
 // of one projection wait for a slot. Then the positions are handed out again.
@@ -38,7 +23,7 @@ func TestQueuedWorkDoesNotOutliveTheServerThatItWasReadFrom(t *testing.T) {
 	b := setupAt(t, server.DSN("postgres"), pgstore.Options{})
 	// A call holds the slot until the channel that it takes is closed. A call after the crash takes none.
 	hold, entered := make(chan chan struct{}, 1), make(chan struct{})
-	holds := func(ctx context.Context, _ pgx.Tx, _ []event.Envelope) error {
+	holds := func(ctx context.Context, _ kit.Tx, _ []event.Envelope) error {
 		select {
 		case until := <-hold:
 			entered <- struct{}{}
@@ -50,43 +35,37 @@ func TestQueuedWorkDoesNotOutliveTheServerThatItWasReadFrom(t *testing.T) {
 		}
 		return ctx.Err()
 	}
-	rt := b.runtime(millrace.Config{MaxBatches: 1}, millrace.Projection{Name: "holds", Handler: pgstore.Batch(holds), Types: []string{"hold"}},
-		millrace.Projection{Name: "queued", Handler: pgstore.Batch(record("queued")), Types: []string{"counted"}})
-	b.start(rt)
+	rt := b.Runtime(millrace.Config{MaxBatches: 1}, millrace.Projection{Name: "holds", Handler: b.Store.Batch(holds), Types: []string{"hold"}},
+		millrace.Projection{Name: "queued", Handler: b.Store.Batch(kit.Record("queued")), Types: []string{"counted"}})
+	b.Start(rt)
 	queued := millrace.ProjectionID{Name: "queued"}
 	const rounds = 6
 	for round := range rounds {
-		kept := b.append("kept", 10).Positions[9]
-		if err := rt.WaitFor(b.ctx, queued, kept); err != nil {
-			t.Fatal(err)
-		}
+		kept := b.Append("kept", 10).Positions[9]
+		b.Must(rt.WaitFor(b.Ctx, queued, kept))
 		until := make(chan struct{})
 		release := sync.OnceFunc(func() { close(until) })
 		t.Cleanup(release)
 		hold <- until
-		if _, err := b.store.Append(b.ctx, "hold", event.Any, event.Event{Type: "hold"}); err != nil {
+		if _, err := b.store.Append(b.Ctx, "hold", event.Any, event.Event{Type: "hold"}); err != nil {
 			t.Fatal(err)
 		}
 		<-entered // it holds the only slot
 		b.exec("checkpoint")
-		last := b.append("lost", 5).Positions[4]
-		b.eventually("the events are settled and wait for the slot", func() bool {
-			status, err := rt.Status(b.ctx)
+		last := b.Append("lost", 5).Positions[4]
+		b.Eventually("the events are settled and wait for the slot", func() bool {
+			status, err := rt.Status(b.Ctx)
 			return err == nil && status.Tenants[0].Mark == last
 		})
-		if err := server.CrashBackend(b.ctx); err != nil {
-			t.Fatal(err)
-		}
+		b.Must(server.CrashBackend(b.Ctx))
 		b.store.Pool().Reset()
-		again := b.append("new", 20).Positions
+		again := b.Append("new", 20).Positions
 		release()
-		if err := rt.WaitFor(b.ctx, queued, again[19]); err != nil {
-			t.Fatal(err)
-		}
+		b.Must(rt.WaitFor(b.Ctx, queued, again[19]))
 		if err := b.survived("queued", "counted"); err != nil {
 			t.Errorf("%v (positions from %d on after %d)", err, again[0], last)
 		}
-		if p := b.status(rt, "queued"); p.Parked != 0 || p.State != millrace.StateLive {
+		if p := b.Status(rt, "queued"); p.Parked != 0 || p.State != millrace.StateLive {
 			t.Errorf("%+v", p)
 		}
 		if again[0] <= last {
@@ -102,8 +81,7 @@ func TestQueuedWorkDoesNotOutliveTheServerThatItWasReadFrom(t *testing.T) {
 func TestFailoverWithLossStopsNothing(t *testing.T) {
 	t.Parallel()
 	server := pgtest.Private(t, pgtest.Options{})
-	ctx := t.Context()
-	standby, err := server.Standby(ctx, pgtest.StandbyOptions{})
+	standby, err := server.Standby(t.Context(), pgtest.StandbyOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -112,36 +90,25 @@ func TestFailoverWithLossStopsNothing(t *testing.T) {
 	var list []millrace.Projection
 	for i := range 4 {
 		name := fmt.Sprint("p", i)
-		list = append(list, millrace.Projection{Name: name, Handler: pgstore.Batch(record(name))})
+		list = append(list, millrace.Projection{Name: name, Handler: b.Store.Batch(kit.Record(name))})
 	}
-	rt := b.runtime(millrace.Config{}, list...)
-	b.start(rt)
+	rt := b.Running(millrace.Config{}, list...)
 	waitFor := func(position int64) {
 		t.Helper()
 		for _, p := range list {
-			if err := rt.WaitFor(b.ctx, millrace.ProjectionID{Name: p.Name}, position); err != nil {
-				t.Fatal(err)
-			}
+			b.Reaches(rt, p.Name, position)
 		}
 	}
-	waitFor(b.append("kept", 50).Positions[49])
-	if err := server.CatchUp(b.ctx, standby); err != nil {
-		t.Fatal(err)
-	}
-	if err := standby.Detach(b.ctx); err != nil {
-		t.Fatal(err)
-	}
-	waitFor(b.append("lost", 200).Positions[199])
-	if err := server.Kill(); err != nil {
-		t.Fatal(err)
-	}
-	if err := standby.Promote(b.ctx); err != nil {
-		t.Fatal(err)
-	}
+	waitFor(b.Append("kept", 50).Positions[49])
+	b.Must(server.CatchUp(b.Ctx, standby))
+	b.Must(standby.Detach(b.Ctx))
+	waitFor(b.Append("lost", 200).Positions[199])
+	b.Must(server.Kill())
+	b.Must(standby.Promote(b.Ctx))
 	began := time.Now()
 	var again []int64
-	b.eventually("events are appended", func() bool {
-		result, err := b.store.Append(b.ctx, "new", event.Any, make200()...)
+	b.Eventually("events are appended", func() bool {
+		result, err := b.store.Append(b.Ctx, "new", event.Any, make200()...)
 		again = result.Positions
 		return err == nil
 	})
@@ -159,4 +126,16 @@ func make200() (events []event.Event) {
 		events = append(events, event.Event{Type: "counted"})
 	}
 	return events
+}
+
+// survived returns what is wrong with what a projection of one event type applied, compared with the events that the server has now.
+func (b *bundle) survived(name, eventType string) error {
+	var others []int64
+	events, err := b.Store.Events(b.Ctx)
+	for _, e := range events {
+		if e.Type != eventType {
+			others = append(others, e.Position)
+		}
+	}
+	return errors.Join(err, b.Check(name, others...))
 }

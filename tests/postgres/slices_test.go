@@ -12,8 +12,8 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/millrace-go/millrace"
-	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/pgstore"
+	"github.com/millrace-go/millrace/tests/kit"
 )
 
 // rush counts the batches of statements that contain a text, and how many of them run or wait for a connection at once.
@@ -68,52 +68,26 @@ func (r *rush) TraceAcquireEnd(context.Context, *pgxpool.Pool, pgxpool.TraceAcqu
 	r.count(&r.acquiring, &r.acquirers, -1)
 }
 
-// traced is a second store over the same database.
-func (b *bundle) traced(tracer pgx.QueryTracer) *pgstore.Store {
-	b.t.Helper()
-	config, err := pgxpool.ParseConfig(b.dsn)
-	if err != nil {
-		b.t.Fatal(err)
-	}
-	config.ConnConfig.Tracer = tracer
-	pool, err := pgxpool.NewWithConfig(b.ctx, config)
-	if err != nil {
-		b.t.Fatal(err)
-	}
-	b.t.Cleanup(pool.Close)
-	store, err := pgstore.OpenPool(b.ctx, pool, pgstore.Options{})
-	if err != nil {
-		b.t.Fatal(err)
-	}
-	b.t.Cleanup(store.Close)
-	return store
-}
-
-// named are n projections with this handler.
-func named(n int, handler batchFunc) (list []millrace.Projection) {
+// named are n projections that do nothing.
+func (b *bundle) named(n int) (list []millrace.Projection) {
 	for i := range n {
-		list = append(list, millrace.Projection{Name: fmt.Sprint("p", i), Handler: pgstore.Batch(handler)})
+		list = append(list, millrace.Projection{Name: fmt.Sprint("p", i), Handler: b.Store.Batch(kit.Nothing)})
 	}
 	return list
 }
 
-func nothing(context.Context, pgx.Tx, []event.Envelope) error { return nil }
-
 func TestRunUntilIdleAsksForManyProjectionsAtOnce(t *testing.T) {
 	t.Parallel()
 	const tenants, projections, connections = 200, 5, 8
-	b := setup(t, pgstore.Options{}, "pool_max_conns", fmt.Sprint(connections)).patient()
-	for _, tenant := range b.tenants(tenants) {
-		if _, err := tenant.Append(b.ctx, "a", event.Any, event.Event{Type: "counted"}); err != nil {
-			t.Fatal(err)
-		}
+	b := setup(t, pgstore.Options{}, "pool_max_conns", fmt.Sprint(connections))
+	b.Patient()
+	for _, tenant := range b.Tenants(tenants) {
+		b.AppendTo(tenant, "a", 1)
 	}
 	r := &rush{text: "failing_position, p.attempts"}
-	rt := b.runtime(millrace.Config{Store: b.traced(r)}, named(projections, nothing)...)
+	rt := b.Runtime(millrace.Config{Store: b.open(b.dsn, func(config *pgxpool.Config) { config.ConnConfig.Tracer = r }, pgstore.Options{})}, b.named(projections)...)
 	began := time.Now()
-	if _, err := rt.RunUntilIdle(b.ctx); err != nil {
-		t.Fatal(err)
-	}
+	b.RunUntilIdle(rt)
 	t.Logf("%d statements about rows in %v, %d at once; %d waited for connections at once", r.all, time.Since(began), r.most, r.acquirers)
 	if r.all == 0 || r.most > 1 {
 		t.Errorf("%d statements about rows, %d at once", r.all, r.most)
@@ -130,17 +104,16 @@ func TestRunUntilIdleAsksForManyProjectionsAtOnce(t *testing.T) {
 func TestRowsOfProjectionsAreMadeThoughTheServerIsSlow(t *testing.T) {
 	t.Parallel()
 	const tenants, projections = 40, 20
-	b := setup(t, pgstore.Options{}, "statement_timeout", "2000").patient()
-	b.tenants(tenants)
+	b := setup(t, pgstore.Options{}, "statement_timeout", "2000")
+	b.Patient()
+	b.Tenants(tenants)
 	b.exec(`create function public.slow() returns trigger language plpgsql as $$ begin perform pg_sleep(0.005); return new; end $$`)
 	b.exec(`create trigger slow before insert on millrace.projections for each row execute function public.slow()`)
-	b.start(b.runtime(millrace.Config{ReconcileInterval: 50 * time.Millisecond}, named(projections, nothing)...))
+	b.Start(b.Runtime(millrace.Config{ReconcileInterval: 50 * time.Millisecond}, b.named(projections)...))
 	var before, commits int
-	b.eventually("all rows are made", func() bool {
+	b.Eventually("all rows are made", func() bool {
 		var rows int
-		if err := b.store.Pool().QueryRow(b.ctx, "select count(*) from millrace.leases where owner is not null").Scan(&rows); err != nil {
-			t.Fatal(err)
-		}
+		b.Must(b.store.Pool().QueryRow(b.Ctx, "select count(*) from millrace.leases where owner is not null").Scan(&rows))
 		if rows > before {
 			before = rows
 			commits++

@@ -38,7 +38,7 @@ func TestTypedHandlersGetTheirEventsInOrder(t *testing.T) {
 		defer mu.Unlock()
 		calls = append(calls, fmt.Sprintf(format, args...))
 	}
-	rt := b.runtime(millrace.Config{}, millrace.Projection{Name: "p", Handler: pgstore.Route(
+	rt := b.Runtime(millrace.Config{}, millrace.Projection{Name: "p", Handler: pgstore.Route(
 		pgstore.On(func(_ context.Context, tx pgx.Tx, e event.Of[opened]) error {
 			note("%d %s %v", e.Version, e.Body.Owner, tx != nil)
 			return nil
@@ -50,12 +50,10 @@ func TestTypedHandlersGetTheirEventsInOrder(t *testing.T) {
 	)})
 	events := []event.Event{event.Untyped("opened", map[string]any{"owner": "Ada", "unknown": 1}), event.New(deposited{}), event.Untyped("other", nil),
 		event.New(deposited{}), event.New(opened{"Bob"}), event.New(deposited{})}
-	if _, err := b.store.Append(b.ctx, "s", event.NoStream, events...); err != nil {
+	if _, err := b.store.Append(b.Ctx, "s", event.NoStream, events...); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := rt.RunUntilIdle(b.ctx); err != nil {
-		t.Fatal(err)
-	}
+	b.RunUntilIdle(rt)
 	if got, want := strings.Join(calls, "; "), "1 Ada true; 2 deposits from 2 on; 5 Bob true; 1 deposits from 6 on"; got != want {
 		t.Errorf("called for %s, want %s", got, want)
 	}
@@ -66,10 +64,8 @@ func TestBodyThatDoesNotDecodeIsParkedAtOnce(t *testing.T) {
 	t.Parallel()
 	b := setup(t, pgstore.Options{})
 	entries := []map[string]any{{"amount": 1}, {"amount": "2"}}
-	result, err := b.store.Append(b.ctx, "s", event.Any, event.Untyped("deposited", map[string]any{"entries": entries}), event.New(deposited{}))
-	if err != nil {
-		t.Fatal(err)
-	}
+	result, err := b.store.Append(b.Ctx, "s", event.Any, event.Untyped("deposited", map[string]any{"entries": entries}), event.New(deposited{}))
+	b.Must(err)
 	bad := result.Positions[0]
 	var handled sync.Map
 	count := func(name string, n int) {
@@ -94,9 +90,9 @@ func TestBodyThatDoesNotDecodeIsParkedAtOnce(t *testing.T) {
 	for name, h := range handlers {
 		projections = append(projections, millrace.Projection{Name: name, Handler: h})
 	}
-	b.idle(projections...)
+	b.Idle(projections...)
 	for name := range handlers {
-		letters := b.letters(name)
+		letters := b.Letters(name)
 		want := fmt.Sprintf(`decode event %d (deposited of stream "s") as postgres_test.deposited at entries[1].amount: `, bad)
 		if len(letters) != 1 || letters[0].Position != bad || letters[0].Attempts != 1 || !strings.Contains(letters[0].Error, want) {
 			t.Errorf("%s: parked %+v, want %q", name, letters, want)

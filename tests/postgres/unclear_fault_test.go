@@ -16,48 +16,37 @@ import (
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/pgstore"
 	"github.com/millrace-go/millrace/projection"
+	"github.com/millrace-go/millrace/tests/kit"
 )
 
 // shortly are limits that a test can wait for.
 var shortly = engine.FaultLimits{Faults: 4, Over: 300 * time.Millisecond}
 
-// limited is a handler whose faults begin to count at limits of its own.
-type limited struct {
-	millrace.Handler
-	limits engine.FaultLimits
-}
-
-func (l limited) Engine() engine.Handler {
-	h := l.Handler.Engine()
-	h.Faults = l.limits
-	return h
-}
-
 // unclear are faults that a server reports, and that look like its own, with what their dead letters then say.
-func (b *bundle) unclear() map[string]func(ctx context.Context, tx pgx.Tx) error {
+func (b *bundle) unclear() map[string]func(ctx context.Context, tx kit.Tx) error {
 	deadPort := "do $$ begin raise exception 'could not connect' using errcode = '08001'; end $$"
 	var available bool
 	var version int
-	if err := b.store.Pool().QueryRow(b.ctx, `select exists (select from pg_available_extensions where name = 'dblink'),
+	if err := b.store.Pool().QueryRow(b.Ctx, `select exists (select from pg_available_extensions where name = 'dblink'),
 		current_setting('server_version_num')::int`).Scan(&available, &version); err != nil {
-		b.t.Fatal(err)
+		b.T.Fatal(err)
 	}
 	if available {
 		b.exec("create extension dblink")
 		deadPort = "select public.dblink_connect('host=127.0.0.1 port=1 connect_timeout=5')"
 	}
-	kinds := map[string]func(ctx context.Context, tx pgx.Tx) error{
-		"XX000": execute("do $$ begin raise exception 'bad input' using errcode = 'XX000'; end $$"),
-		"08001": execute(deadPort),
-		"53400": execute("set local work_mem = '64kB'; set local temp_file_limit = '64kB'; select count(*) from generate_series(1, 100000)"),
-		"58P01": execute("select pg_read_file('/there/is/no/such/file')"),
-		"25006": execute("set local transaction_read_only = on; insert into strict values (1)"),
-		"57P01": execute("select pg_terminate_backend(pg_backend_pid())"),
+	kinds := map[string]func(ctx context.Context, tx kit.Tx) error{
+		"XX000": kit.Exec("do $$ begin raise exception 'bad input' using errcode = 'XX000'; end $$"),
+		"08001": kit.Exec(deadPort),
+		"53400": kit.Exec("set local work_mem = '64kB'; set local temp_file_limit = '64kB'; select count(*) from generate_series(1, 100000)"),
+		"58P01": kit.Exec("select pg_read_file('/there/is/no/such/file')"),
+		"25006": kit.Exec("set local transaction_read_only = on; insert into strict values (1)"),
+		"57P01": kit.Exec("select pg_terminate_backend(pg_backend_pid())"),
 	}
 	if version >= 170000 {
-		kinds["25P04"] = execute("set local transaction_timeout = 50; select pg_sleep(60)")
+		kinds["25P04"] = kit.Exec("set local transaction_timeout = 50; select pg_sleep(60)")
 	} else {
-		b.t.Run("25P04", func(t *testing.T) { t.Skip("transaction_timeout needs PostgreSQL 17") })
+		b.T.Run("25P04", func(t *testing.T) { t.Skip("transaction_timeout needs PostgreSQL 17") })
 	}
 	return kinds
 }
@@ -79,9 +68,8 @@ func (a *attempts) alone() {
 func TestFaultsThatOnlyLookLikeTheServersAreTheirEventsInTheEnd(t *testing.T) {
 	t.Parallel()
 	b := setup(t, pgstore.Options{})
-	b.faultTables()
-	poison := b.append("a", 30).Positions[12]
-	last := b.append("b", 30).Positions[29]
+	poison := b.Append("a", 30).Positions[12]
+	last := b.Append("b", 30).Positions[29]
 	kinds := b.unclear()
 	tries := make(map[string]*attempts)
 	var projections []millrace.Projection
@@ -89,8 +77,8 @@ func TestFaultsThatOnlyLookLikeTheServersAreTheirEventsInTheEnd(t *testing.T) {
 		for _, form := range []string{"batch", "each", "deliver"} {
 			name, a := kind+" "+form, new(attempts)
 			tries[name] = a
-			p := millrace.Projection{Name: name, MaxEvents: 16, Retry: soon(1)}
-			handler := failsAt(name, only(poison), func(ctx context.Context, tx pgx.Tx, batch int, _ int64) error {
+			p := millrace.Projection{Name: name, MaxEvents: 16, Retry: kit.Soon(1)}
+			handler := kit.FailsAt(name, kit.Only(poison), func(ctx context.Context, tx kit.Tx, batch int, _ int64) error {
 				if batch == 1 {
 					a.alone()
 				}
@@ -98,27 +86,27 @@ func TestFaultsThatOnlyLookLikeTheServersAreTheirEventsInTheEnd(t *testing.T) {
 			})
 			switch form {
 			case "batch":
-				p.Handler = pgstore.Batch(handler)
+				p.Handler = b.Store.Batch(handler)
 			case "each":
-				p.Handler = pgstore.Each(each(handler))
+				p.Handler = b.Store.Each(kit.OneByOne(handler))
 			default:
 				p.Handler = millrace.DeliverEach(func(ctx context.Context, e millrace.Delivered) error {
-					return pgx.BeginFunc(ctx, b.store.Pool(), func(tx pgx.Tx) error { return handler(ctx, tx, []event.Envelope{e.Envelope}) })
+					return b.store.InTx(ctx, func(ctx context.Context, tx pgx.Tx) error {
+						return handler(ctx, kit.PgTx{Tx: tx}, []event.Envelope{e.Envelope})
+					})
 				})
 			}
 			p.Handler = limited{p.Handler, shortly}
 			projections = append(projections, p)
 		}
 	}
-	log, logs := watched()
-	rt := b.runtime(millrace.Config{Logger: log}, projections...)
-	if _, err := rt.RunUntilIdle(b.ctx); err != nil {
-		t.Fatal(err)
-	}
+	log, logs := kit.Logs()
+	rt := b.Runtime(millrace.Config{Logger: log}, projections...)
+	b.RunUntilIdle(rt)
 	for _, p := range projections {
 		kind, form, _ := strings.Cut(p.Name, " ")
-		b.verify(p.Name, poison)
-		letters, a := b.letters(p.Name), tries[p.Name]
+		b.Verify(p.Name, poison)
+		letters, a := b.Letters(p.Name), tries[p.Name]
 		if len(letters) != 1 || letters[0].Position != poison || letters[0].Attempts != 2 || !strings.Contains(letters[0].Error, kind) {
 			t.Errorf("%s: parked %+v", p.Name, letters)
 		}
@@ -130,7 +118,7 @@ func TestFaultsThatOnlyLookLikeTheServersAreTheirEventsInTheEnd(t *testing.T) {
 			t.Errorf("%s: parked after %v", p.Name, over)
 		}
 	}
-	if err := rt.WaitFor(b.ctx, millrace.ProjectionID{Name: projections[0].Name}, last); err != nil {
+	if err := rt.WaitFor(b.Ctx, millrace.ProjectionID{Name: projections[0].Name}, last); err != nil {
 		t.Error(err)
 	}
 	if n := logs.FilterMessage("database unusable, all actors wait").Len(); n != 0 {
@@ -142,21 +130,21 @@ func TestFaultsThatOnlyLookLikeTheServersAreTheirEventsInTheEnd(t *testing.T) {
 func TestFaultOfAReplayThatOnlyLooksLikeTheServersIsCountedInTheEnd(t *testing.T) {
 	t.Parallel()
 	b := setup(t, pgstore.Options{})
-	b.append("a", 1)
+	b.Append("a", 1)
 	var replays atomic.Int64
-	rt := b.runtime(millrace.Config{}, millrace.Projection{Name: "p", Handler: limited{pgstore.Each(func(ctx context.Context, tx pgx.Tx, _ event.Envelope) error {
+	rt := b.Runtime(millrace.Config{}, millrace.Projection{Name: "p", Handler: limited{b.Store.Each(func(ctx context.Context, tx kit.Tx, _ event.Envelope) error {
 		if replays.Add(1) == 1 {
-			return projection.Park(errOnPurpose)
+			return projection.Park(kit.ErrOnPurpose)
 		}
-		return execute("do $$ begin raise exception 'bad input' using errcode = 'XX000'; end $$")(ctx, tx)
+		return tx.Exec(ctx, "do $$ begin raise exception 'bad input' using errcode = 'XX000'; end $$")
 	}), shortly}})
-	b.start(rt)
-	b.eventually("it is parked", func() bool { return b.status(rt, "p").Parked == 1 })
-	outcome, err := b.store.DeadLetters(projection.ID{Name: "p"}).Replay(b.ctx, projection.DeadLetterFilter{All: true}, 1)
+	b.Start(rt)
+	b.Eventually("it is parked", func() bool { return b.Status(rt, "p").Parked == 1 })
+	outcome, err := b.Store.DeadLetters(projection.ID{Name: "p"}).Replay(b.Ctx, projection.DeadLetterFilter{All: true}, 1)
 	if err != nil || outcome.Failed != 1 {
 		t.Fatalf("%+v, %v", outcome, err)
 	}
-	letter := b.letters("p")[0]
+	letter := b.Letters("p")[0]
 	if replays.Load() < 5 || letter.Attempts != 2 || letter.Replays != 1 || !strings.Contains(letter.Error, "XX000") {
 		t.Errorf("called %d times; %+v", replays.Load(), letter)
 	}
@@ -166,23 +154,21 @@ func TestFaultOfAReplayThatOnlyLooksLikeTheServersIsCountedInTheEnd(t *testing.T
 func TestFaultOfTheSizeOfABatchParksNothing(t *testing.T) {
 	t.Parallel()
 	b := setup(t, pgstore.Options{})
-	b.append("a", 200)
+	b.Append("a", 200)
 	var failed, broadest atomic.Int64
-	rt := b.runtime(millrace.Config{}, millrace.Projection{Name: "p", MaxEvents: 64, Retry: soon(-1),
-		Handler: pgstore.Batch(func(ctx context.Context, tx pgx.Tx, events []event.Envelope) error {
+	rt := b.Idle(millrace.Projection{Name: "p", MaxEvents: 64, Retry: kit.Soon(0),
+		Handler: b.Store.Batch(func(ctx context.Context, tx kit.Tx, events []event.Envelope) error {
 			sql := fmt.Sprintf("set local work_mem = '64kB'; set local temp_file_limit = '400kB'; select count(*) from generate_series(1, %d)", 1000*len(events))
-			if err := execute(sql)(ctx, tx); err != nil {
+			if err := tx.Exec(ctx, sql); err != nil {
 				failed.Add(1)
 				return err
 			}
 			broadest.Store(max(broadest.Load(), int64(len(events))))
-			return recordIn(ctx, tx, "p", events)
+			return tx.Record(ctx, "p", events...)
 		})})
-	if _, err := rt.RunUntilIdle(b.ctx); err != nil {
-		t.Fatal(err)
-	}
-	b.verify("p")
-	if s := b.status(rt, "p"); s.Parked != 0 || failed.Load() == 0 || broadest.Load() < 4 {
+
+	b.Verify("p")
+	if s := b.Status(rt, "p"); s.Parked != 0 || failed.Load() == 0 || broadest.Load() < 4 {
 		t.Errorf("%d parked; %d batches failed, the largest that did not had %d events", s.Parked, failed.Load(), broadest.Load())
 	}
 }
@@ -192,35 +178,32 @@ func TestPoisonThatLooksLikeTheServersDisturbsNoOtherProjection(t *testing.T) {
 	t.Parallel()
 	const n = 100
 	b := setup(t, pgstore.Options{})
-	poison := b.append("a", 3).Positions[2]
+	poison := b.Append("a", 3).Positions[2]
 	store, traffic := b.watched()
 	var calls atomic.Int64
-	projections := []millrace.Projection{{Name: "poisoned", Handler: pgstore.Batch(failsAt("poisoned", only(poison), func(ctx context.Context, tx pgx.Tx, _ int, _ int64) error {
+	projections := []millrace.Projection{{Name: "poisoned", Handler: b.Store.Batch(kit.FailsAt("poisoned", kit.Only(poison), func(ctx context.Context, tx kit.Tx, _ int, _ int64) error {
 		calls.Add(1)
-		return execute("do $$ begin raise exception 'bad input' using errcode = 'XX000'; end $$")(ctx, tx)
+		return tx.Exec(ctx, "do $$ begin raise exception 'bad input' using errcode = 'XX000'; end $$")
 	}))}}
 	for i := range n {
 		name := fmt.Sprint("p", i)
-		projections = append(projections, millrace.Projection{Name: name, Handler: pgstore.Batch(record(name))})
+		projections = append(projections, millrace.Projection{Name: name, Handler: b.Store.Batch(kit.Record(name))})
 	}
-	log, logs := watched()
-	rt := b.runtime(millrace.Config{Store: store, Logger: log}, projections...)
-	b.start(rt)
+	log, logs := kit.Logs()
+	rt := b.Running(millrace.Config{Store: store, Logger: log}, projections...)
 	for _, p := range projections[1:] {
-		if err := rt.WaitFor(b.ctx, millrace.ProjectionID{Name: p.Name}, poison); err != nil {
-			t.Fatal(err)
-		}
+		b.Reaches(rt, p.Name, poison)
 	}
-	b.eventually("it has failed several times", func() bool { return calls.Load() >= 6 })
+	b.Eventually("it has failed several times", func() bool { return calls.Load() >= 6 })
 	before := calls.Load()
-	sent := traffic.during(b.ctx, 4*time.Second)
+	sent := traffic.during(b.Ctx, 4*time.Second)
 	tries := int(calls.Load() - before)
 	// Each try is a batch, a probe and a look at the lease: some fifteen statements. The rest is the node's.
 	if t.Logf("%d tries, %v", tries, sent); sent.statements > 60+25*(tries+1) {
 		t.Errorf("%v in 4 s with %d tries:\n%s", sent, tries, strings.Join(sent.often, "\n"))
 	}
-	b.eventually("it waits because of its event", func() bool {
-		s := b.status(rt, "poisoned")
+	b.Eventually("it waits because of its event", func() bool {
+		s := b.Status(rt, "poisoned")
 		if s.Parked+int64(s.Attempts) != 0 {
 			t.Fatalf("%+v", s)
 		}
@@ -237,8 +220,8 @@ func TestLockWaitsDeadlocksAndSerializationFailuresAreNeverCounted(t *testing.T)
 	b := setup(t, pgstore.Options{})
 	b.exec("create table model (id int primary key, n int)")
 	b.exec("insert into model select n, 0 from generate_series(1, 3) n")
-	poison := b.append("a", 5).Positions[2]
-	b.append("b", 5)
+	poison := b.Append("a", 5).Positions[2]
+	b.Append("b", 5)
 	release := b.lock("update model set n = -1 where id = 1")
 	dials := func(ctx context.Context, do func(conn *pgx.Conn) error) error {
 		conn, err := pgx.Connect(ctx, b.dsn)
@@ -247,13 +230,13 @@ func TestLockWaitsDeadlocksAndSerializationFailuresAreNeverCounted(t *testing.T)
 		}
 		return errors.Join(do(conn), conn.Close(context.WithoutCancel(ctx)))
 	}
-	kinds := map[string]func(ctx context.Context, tx pgx.Tx) error{
-		"55P03":         execute("set local lock_timeout = 20; update model set n = 1 where id = 1"),
-		"55P03 at once": execute("select from model where id = 1 for update nowait"),
-		"deadline":      execute("update model set n = 1 where id = 1"),
-		"40P01": func(ctx context.Context, tx pgx.Tx) error {
+	kinds := map[string]func(ctx context.Context, tx kit.Tx) error{
+		"55P03":         kit.Exec("set local lock_timeout = 20; update model set n = 1 where id = 1"),
+		"55P03 at once": kit.Exec("select from model where id = 1 for update nowait"),
+		"deadline":      kit.Exec("update model set n = 1 where id = 1"),
+		"40P01": func(ctx context.Context, tx kit.Tx) error {
 			return dials(ctx, func(conn *pgx.Conn) error {
-				if err := execute("set local deadlock_timeout = 50; update model set n = 1 where id = 2")(ctx, tx); err != nil {
+				if err := tx.Exec(ctx, "set local deadlock_timeout = 50; update model set n = 1 where id = 2"); err != nil {
 					return err
 				}
 				if _, err := conn.Exec(ctx, "set deadlock_timeout = '1h'; begin; update model set n = 2 where id = 3"); err != nil {
@@ -265,10 +248,10 @@ func TestLockWaitsDeadlocksAndSerializationFailuresAreNeverCounted(t *testing.T)
 					waits <- err
 				}()
 				defer func() { _ = conn.PgConn().Conn().Close(); <-waits }()
-				return execute("update model set n = 1 where id = 3")(ctx, tx)
+				return tx.Exec(ctx, "update model set n = 1 where id = 3")
 			})
 		},
-		"40001": func(ctx context.Context, _ pgx.Tx) error {
+		"40001": func(ctx context.Context, _ kit.Tx) error {
 			return dials(ctx, func(conn *pgx.Conn) error {
 				if _, err := conn.Exec(ctx, "begin isolation level repeatable read; select count(*) from strict"); err != nil {
 					return err
@@ -281,7 +264,6 @@ func TestLockWaitsDeadlocksAndSerializationFailuresAreNeverCounted(t *testing.T)
 			})
 		},
 	}
-	b.faultTables()
 	b.exec("insert into strict values (1)")
 	var mended atomic.Bool
 	calls := make(map[string]*atomic.Int64)
@@ -294,8 +276,8 @@ func TestLockWaitsDeadlocksAndSerializationFailuresAreNeverCounted(t *testing.T)
 		if kind == "deadline" {
 			timeout = 600 * time.Millisecond
 		}
-		projections = append(projections, millrace.Projection{Name: kind, MaxEvents: 1, Timeout: timeout, Retry: soon(-1),
-			Handler: limited{pgstore.Batch(failsAt(kind, only(poison), func(ctx context.Context, tx pgx.Tx, _ int, _ int64) error {
+		projections = append(projections, millrace.Projection{Name: kind, MaxEvents: 1, Timeout: timeout, Retry: kit.Soon(0),
+			Handler: limited{b.Store.Batch(kit.FailsAt(kind, kit.Only(poison), func(ctx context.Context, tx kit.Tx, _ int, _ int64) error {
 				if mended.Load() {
 					return nil
 				}
@@ -305,18 +287,17 @@ func TestLockWaitsDeadlocksAndSerializationFailuresAreNeverCounted(t *testing.T)
 				return err
 			})), engine.FaultLimits{Faults: 1, Over: 1}}})
 	}
-	rt := b.runtime(millrace.Config{}, projections...)
-	b.start(rt)
+	rt := b.Running(millrace.Config{}, projections...)
 	for kind, n := range calls {
-		b.eventually(kind+" is met again and again", func() bool { return n.Load() >= 5 })
+		b.Eventually(kind+" is met again and again", func() bool { return n.Load() >= 5 })
 		if code := kind[:5]; code != "deadl" && !strings.Contains(met[kind].Load().(string), code) {
 			t.Errorf("%s: met %v", kind, met[kind].Load())
 		}
-		if s := b.status(rt, kind); s.Parked+int64(s.Attempts) != 0 {
+		if s := b.Status(rt, kind); s.Parked+int64(s.Attempts) != 0 {
 			t.Errorf("%s: counted: %+v", kind, s)
 		}
 	}
 	mended.Store(true)
 	release()
-	b.mustCatchUp(rt, "55P03", "55P03 at once", "deadline", "40P01", "40001")
+	b.MustCatchUp(rt, "55P03", "55P03 at once", "deadline", "40P01", "40001")
 }

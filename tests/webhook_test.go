@@ -1,4 +1,4 @@
-package postgres_test
+package tests_test
 
 import (
 	"context"
@@ -8,20 +8,21 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
-	"os/exec"
 	"strings"
 	"sync"
 	"testing"
 
 	"github.com/millrace-go/millrace"
-	"github.com/millrace-go/millrace/pgstore"
 	"github.com/millrace-go/millrace/projection"
+	"github.com/millrace-go/millrace/tests/kit"
 )
 
 const (
 	webhookWay = "leased, posting webhooks"
 	victimURL  = "MILLRACE_TEST_VICTIM_URL"
 )
+
+func webhookURL() string { return os.Getenv(victimURL) }
 
 // post is the handler of docs/delivery.md.
 func post(client *http.Client, url string) millrace.Handler {
@@ -48,13 +49,13 @@ func post(client *http.Client, url string) millrace.Handler {
 }
 
 func webhooks(url string) millrace.Projection {
-	return millrace.Projection{Name: "p", MaxEvents: 10, Retry: soon(-1), Handler: post(&http.Client{}, url)}
+	return millrace.Projection{Name: "p", MaxEvents: 10, Retry: kit.Soon(0), Handler: post(&http.Client{}, url)}
 }
 
 // hook is a server that fails at random, and that ends whoever posts to it when it is told to.
 type hook struct {
 	*httptest.Server
-	receiver
+	kit.Receiver
 	random *rand.Rand
 	turn   sync.Mutex
 	failed int
@@ -64,7 +65,7 @@ type hook struct {
 }
 
 func newHook(t *testing.T) *hook {
-	seed := deliverySeed(t)
+	seed := kit.DeliverySeed(t)
 	h := &hook{random: rand.New(rand.NewPCG(seed, seed))}
 	h.Server = httptest.NewServer(h)
 	t.Cleanup(h.Close)
@@ -95,7 +96,7 @@ func (h *hook) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		h.kill()
 		return // nobody hears the answer
 	}
-	h.take(position, r.Header.Get("Idempotency-Key"))
+	h.Take(position, r.Header.Get("Idempotency-Key"))
 	if now {
 		h.kill()
 	}
@@ -111,49 +112,45 @@ func (h *hook) next(kill func()) {
 // The sender is killed again and again, in the middle of a request, while the receiver fails at random. Every event
 // arrives, in order, and again only where a kill came between its effect and its acknowledgement, with the same token.
 func TestWebhooksArriveThoughTheirSenderIsKilled(t *testing.T) {
-	t.Parallel()
-	b := setup(t, pgstore.Options{})
-	positions := b.append("a", 60).Positions
-	h := newHook(t)
-	forced := 0
-	for range 5 {
-		victim := exec.CommandContext(b.ctx, os.Args[0], "-test.run=^TestVictim$")
-		victim.Env = append(os.Environ(), victimDSN+"="+b.dsn, victimWay+"="+webhookWay, victimURL+"="+h.URL)
-		var out strings.Builder
-		victim.Stdout, victim.Stderr = &out, &out
-		// The request waits for the end of the process that made it, so that no answer overtakes that.
-		started, gone := make(chan struct{}), make(chan error, 1)
-		h.next(func() {
-			<-started
-			if err := victim.Process.Kill(); err != nil {
-				t.Error(err)
+	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
+		positions := b.Append("a", 60).Positions
+		h := newHook(t)
+		forced := 0
+		for range 5 {
+			victim := b.VictimOf(webhookWay)
+			victim.Env = append(victim.Env, victimURL+"="+h.URL)
+			var out strings.Builder
+			victim.Stdout, victim.Stderr = &out, &out
+			// The request waits for the end of the process that made it, so that no answer overtakes that.
+			started, gone := make(chan struct{}), make(chan error, 1)
+			h.next(func() {
+				<-started
+				if err := victim.Process.Kill(); err != nil {
+					t.Error(err)
+				}
+				gone <- victim.Wait()
+			})
+			b.Must(victim.Start())
+			close(started)
+			select {
+			case <-gone:
+			case <-b.Ctx.Done():
+				t.Fatalf("the sender was not killed: %s", out.String())
 			}
-			gone <- victim.Wait()
-		})
-		if err := victim.Start(); err != nil {
-			t.Fatal(err)
+			if h.after {
+				forced++
+			}
 		}
-		close(started)
-		select {
-		case <-gone:
-		case <-b.ctx.Done():
-			t.Fatalf("the sender was not killed: %s", out.String())
+		h.next(nil)
+		b.RunUntilIdle(b.Runtime(kit.Quick, webhooks(h.URL)))
+		http.DefaultClient.CloseIdleConnections()
+		b.MustHaveArrived(h.All(), positions, forced)
+		if arrived := len(h.All()); arrived != len(positions)+forced || h.failed == 0 {
+			t.Errorf("%d arrivals of %d events, %d repeats were forced; %d requests failed", arrived, len(positions), forced, h.failed)
 		}
-		if h.after {
-			forced++
+		if letters := b.Letters("p"); len(letters) != 0 {
+			t.Errorf("dead letters %v", letters)
 		}
-	}
-	h.next(nil)
-	if _, err := b.runtime(quick, webhooks(h.URL)).RunUntilIdle(b.ctx); err != nil {
-		t.Fatal(err)
-	}
-	http.DefaultClient.CloseIdleConnections()
-	b.mustHaveArrived(&h.receiver, positions, forced)
-	if arrived := len(h.all()); arrived != len(positions)+forced || h.failed == 0 {
-		t.Errorf("%d arrivals of %d events, %d repeats were forced; %d requests failed", arrived, len(positions), forced, h.failed)
-	}
-	if letters := b.letters("p"); len(letters) != 0 {
-		t.Errorf("dead letters %v", letters)
-	}
-	t.Logf("60 events, %d requests failed, 5 senders killed, %d of them after the effect: %d arrivals", h.failed, forced, len(h.all()))
+		t.Logf("60 events, %d requests failed, 5 senders killed, %d of them after the effect: %d arrivals", h.failed, forced, len(h.All()))
+	})
 }

@@ -1,4 +1,4 @@
-package postgres_test
+package tests_test
 
 import (
 	"context"
@@ -9,19 +9,18 @@ import (
 	"time"
 
 	"github.com/cenkalti/backoff/v4"
-	"github.com/jackc/pgx/v5"
 
 	"github.com/millrace-go/millrace"
 	"github.com/millrace-go/millrace/event"
-	"github.com/millrace-go/millrace/pgstore"
 	"github.com/millrace-go/millrace/projection"
+	"github.com/millrace-go/millrace/tests/kit"
 )
 
 // asking is a projection "p" whose handler asks for something at some events; it is called for each event in turn.
 type asking struct {
-	*bundle
+	*kit.Bundle
 	id      millrace.ProjectionID
-	letters *pgstore.DeadLetters
+	letters kit.DeadLetters
 	rt      *millrace.Runtime
 
 	mu      sync.Mutex
@@ -32,23 +31,24 @@ type asking struct {
 
 // inBothWays runs a test with a handler in a transaction and with one that delivers.
 func inBothWays(t *testing.T, p millrace.Projection, test func(t *testing.T, a *asking)) {
-	for _, way := range []string{"in a transaction", "leased"} {
-		t.Run(way, func(t *testing.T) {
-			t.Parallel()
-			a := &asking{bundle: setup(t, pgstore.Options{}), id: millrace.ProjectionID{Name: "p"}, asks: make(map[int64]func(error) error)}
-			a.letters = a.store.DeadLetters(a.id)
-			p := p
-			p.Name = "p"
-			if way == "leased" {
-				p.Handler = millrace.DeliverEach(func(_ context.Context, e millrace.Delivered) error { return a.handle(e.Position) })
-			} else {
-				p.Handler = pgstore.Each(func(_ context.Context, _ pgx.Tx, e event.Envelope) error { return a.handle(e.Position) })
-			}
-			a.rt = a.runtime(millrace.Config{}, p)
-			a.start(a.rt)
-			test(t, a)
-		})
-	}
+	kit.OnEachStore(t, func(t *testing.T, kind *kit.Kind) {
+		for _, way := range []string{"in a transaction", "delivered"} {
+			t.Run(way, func(t *testing.T) {
+				t.Parallel()
+				a := &asking{Bundle: kind.New(t), id: millrace.ProjectionID{Name: "p"}, asks: make(map[int64]func(error) error)}
+				a.letters = a.Store.DeadLetters(a.id)
+				p := p
+				p.Name = "p"
+				if way == "delivered" {
+					p.Handler = millrace.DeliverEach(func(_ context.Context, e millrace.Delivered) error { return a.handle(e.Position) })
+				} else {
+					p.Handler = a.Store.Each(func(_ context.Context, _ kit.Tx, e event.Envelope) error { return a.handle(e.Position) })
+				}
+				a.rt = a.Running(millrace.Config{}, p)
+				test(t, a)
+			})
+		}
+	})
 }
 
 func (a *asking) handle(position int64) error {
@@ -56,7 +56,7 @@ func (a *asking) handle(position int64) error {
 	defer a.mu.Unlock()
 	if ask := a.asks[position]; ask != nil {
 		a.calls++
-		return ask(errOnPurpose)
+		return ask(kit.ErrOnPurpose)
 	}
 	a.applied = append(a.applied, position)
 	return nil
@@ -73,52 +73,51 @@ func (a *asking) ask(ask func(error) error, positions ...int64) {
 
 // parks appends events to the stream a, and has the handler ask for them to be parked.
 func (a *asking) parks(ask func(error) error, n int) (positions []int64) {
-	a.t.Helper()
+	a.T.Helper()
 	a.mu.Lock() // the handler waits
-	positions = a.append("a", n).Positions
+	positions = a.Append("a", n).Positions
 	for _, p := range positions {
 		a.asks[p] = ask
 	}
 	a.mu.Unlock()
-	a.reaches(a.rt, a.id, positions[n-1])
+	a.Reaches(a.rt, "p", positions[n-1])
 	a.ask(nil, positions...)
 	return positions
 }
 
 func (a *asking) mustReplay(want projection.CommandResult) {
-	a.t.Helper()
-	o, err := a.letters.Replay(a.ctx, projection.DeadLetterFilter{All: true}, 100)
+	a.T.Helper()
+	o, err := a.letters.Replay(a.Ctx, projection.DeadLetterFilter{All: true}, 100)
 	if o.Command = 0; err != nil || o != want {
-		a.t.Errorf("replayed %+v, %v; want %+v", o, err, want)
+		a.T.Errorf("replayed %+v, %v; want %+v", o, err, want)
 	}
 }
 
 // mustHave checks how many events of the stream a are parked, applied and skipped.
 func (a *asking) mustHave(parked, applied, skipped int) {
-	a.t.Helper()
-	s := a.status(a.rt, "p")
-	letters := a.bundle.letters("p")
+	a.T.Helper()
+	s := a.Status(a.rt, "p")
+	letters := a.Letters("p")
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if int(s.Parked) != parked || len(letters) != parked || len(a.applied) != applied || int(s.Skipped) != skipped {
-		a.t.Errorf("%d letters, applied %v, %+v; want %d parked, %d applied, %d skipped", len(letters), a.applied, s, parked, applied, skipped)
+		a.T.Errorf("%d letters, applied %v, %+v; want %d parked, %d applied, %d skipped", len(letters), a.applied, s, parked, applied, skipped)
 	}
 	for _, l := range letters {
 		if l.State != projection.DeadLetterParked {
-			a.t.Errorf("%+v", l)
+			a.T.Errorf("%+v", l)
 		}
 	}
 }
 
 func TestReplayThatAsksToSkipGivesTheLetterUp(t *testing.T) {
-	t.Parallel()
-	inBothWays(t, millrace.Projection{Retry: soon(-1)}, func(t *testing.T, a *asking) {
+	inBothWays(t, millrace.Projection{Retry: kit.Soon(0)}, func(t *testing.T, a *asking) {
 		// A stream goes on behind the event that is skipped.
 		positions := a.parks(projection.ParkStream, 3)
 		a.ask(projection.Skip, positions[0])
 		a.mustReplay(projection.CommandResult{Done: 3})
 		a.mustHave(0, 2, 1)
-		all, err := a.letters.List(a.ctx, projection.DeadLetterPage{States: []projection.DeadLetterState{projection.DeadLetterDiscarded}})
+		all, err := a.letters.List(a.Ctx, projection.DeadLetterPage{States: []projection.DeadLetterState{projection.DeadLetterDiscarded}})
 		if err != nil || len(all) != 1 || all[0].Position != positions[0] || !strings.Contains(all[0].Error, "on purpose") || all[0].Attempts != 2 || all[0].EndedAt.IsZero() {
 			t.Errorf("%+v, %v", all, err)
 		}
@@ -126,50 +125,46 @@ func TestReplayThatAsksToSkipGivesTheLetterUp(t *testing.T) {
 		positions = a.parks(projection.ParkStream, 2)
 		a.ask(projection.Skip, positions...)
 		a.mustReplay(projection.CommandResult{Done: 2})
-		a.reaches(a.rt, a.id, a.append("a", 1).Positions[0])
+		a.Reaches(a.rt, "p", a.Append("a", 1).Positions[0])
 		a.mustHave(0, 3, 3)
 	})
 }
 
 func TestReplayThatAsksToStopHaltsTheProjection(t *testing.T) {
-	t.Parallel()
-	inBothWays(t, millrace.Projection{Retry: soon(-1)}, func(t *testing.T, a *asking) {
+	inBothWays(t, millrace.Projection{Retry: kit.Soon(0)}, func(t *testing.T, a *asking) {
 		positions := a.parks(projection.Park, 3)
 		a.ask(projection.Stop, positions[1])
 		a.mustReplay(projection.CommandResult{Done: 1, Failed: 1}) // and the third is not tried any more
 		a.mustHave(2, 1, 0)
-		s := a.status(a.rt, "p")
+		s := a.Status(a.rt, "p")
 		if s.State != millrace.StateFailed || !strings.Contains(s.Reason, "on purpose") || !strings.Contains(s.Reason, "attempt 2") {
 			t.Errorf("%+v", s)
 		}
-		last := a.append("b", 1).Positions[0]
-		if err := a.rt.WaitFor(a.ctx, a.id, last); !errors.Is(err, projection.ErrFailed) {
+		last := a.Append("b", 1).Positions[0]
+		if err := a.rt.WaitFor(a.Ctx, a.id, last); !errors.Is(err, projection.ErrFailed) {
 			t.Errorf("it goes on: %v", err)
 		}
-		if l := a.bundle.letters("p"); l[0].Attempts != 2 || l[0].Replays != 1 {
+		if l := a.Letters("p"); l[0].Attempts != 2 || l[0].Replays != 1 {
 			t.Errorf("%+v", l)
 		}
 		// What somebody has replayed is replayed all the same, and resumed the projection goes on.
 		a.ask(nil, positions[1])
 		a.mustReplay(projection.CommandResult{Done: 2})
-		if err := a.rt.Resume(a.ctx, a.id); err != nil {
-			t.Fatal(err)
-		}
-		a.reaches(a.rt, a.id, last)
+		a.Must(a.rt.Resume(a.Ctx, a.id))
+		a.Reaches(a.rt, "p", last)
 		a.mustHave(0, 4, 0)
 	})
 }
 
 func TestReplayThatAsksForAnythingElseStaysParked(t *testing.T) {
-	t.Parallel()
-	inBothWays(t, millrace.Projection{Retry: soon(-1), OnFailure: projection.ActionSkip}, func(t *testing.T, a *asking) {
+	inBothWays(t, millrace.Projection{Retry: kit.Soon(0), OnFailure: projection.ActionSkip}, func(t *testing.T, a *asking) {
 		positions := a.parks(projection.Park, 1)
 		for i, ask := range []func(error) error{projection.Retry, projection.Park, projection.ParkStream, func(err error) error { return err }} {
-			before := a.bundle.letters("p")[0]
+			before := a.Letters("p")[0]
 			a.ask(ask, positions[0])
 			a.mustReplay(projection.CommandResult{Failed: 1})
 			a.mustHave(1, 0, 0)
-			after := a.bundle.letters("p")[0]
+			after := a.Letters("p")[0]
 			if after.Attempts != before.Attempts+1 || after.Replays != i+1 || !after.LastFailedAt.After(before.LastFailedAt) {
 				t.Errorf("it was %+v, and is %+v", before, after)
 			}
@@ -183,17 +178,16 @@ func TestReplayThatAsksForAnythingElseStaysParked(t *testing.T) {
 
 // While the projection has stopped nothing is replayed by itself.
 func TestReplayByItselfThatStopsTheProjectionIsTheLast(t *testing.T) {
-	t.Parallel()
 	policy := projection.ReplayPolicy{Interval: 10 * time.Millisecond, Factor: 1, MaxReplays: -1}
-	inBothWays(t, millrace.Projection{Retry: soon(-1), Replay: policy}, func(t *testing.T, a *asking) {
-		positions := a.append("a", 2).Positions
+	inBothWays(t, millrace.Projection{Retry: kit.Soon(0), Replay: policy}, func(t *testing.T, a *asking) {
+		positions := a.Append("a", 2).Positions
 		a.ask(projection.Park, positions[0])
-		a.eventually("it is replayed", func() bool {
-			l := a.bundle.letters("p")
+		a.Eventually("it is replayed", func() bool {
+			l := a.Letters("p")
 			return len(l) == 1 && l[0].Replays > 1
 		})
 		a.ask(projection.Stop, positions[0])
-		a.eventually("it has stopped", func() bool { return a.status(a.rt, "p").State == millrace.StateFailed })
+		a.Eventually("it has stopped", func() bool { return a.Status(a.rt, "p").State == millrace.StateFailed })
 		a.mu.Lock()
 		calls := a.calls
 		a.mu.Unlock()

@@ -1,4 +1,4 @@
-package postgres_test
+package tests_test
 
 import (
 	"context"
@@ -9,12 +9,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-
 	"github.com/millrace-go/millrace"
 	"github.com/millrace-go/millrace/event"
-	"github.com/millrace-go/millrace/pgstore"
 	"github.com/millrace-go/millrace/projection"
+	"github.com/millrace-go/millrace/tests/kit"
 )
 
 // errDown is what a service says that cannot be worked with.
@@ -64,9 +62,9 @@ func (s *service) mustWait(t *testing.T, first int, wait time.Duration) {
 }
 
 // relies makes a batch handler that records its events and calls the service.
-func (s *service) relies(name string) batchFunc {
-	return func(ctx context.Context, tx pgx.Tx, events []event.Envelope) error {
-		if err := recordIn(ctx, tx, name, events); err != nil {
+func (s *service) relies(name string) kit.BatchFunc {
+	return func(ctx context.Context, tx kit.Tx, events []event.Envelope) error {
+		if err := tx.Record(ctx, name, events...); err != nil {
 			return err
 		}
 		return s.call(len(events))
@@ -75,7 +73,7 @@ func (s *service) relies(name string) batchFunc {
 
 // guarded is a store with events, and a projection of them that opens its breaker at the first failure of its service.
 type guarded struct {
-	*bundle
+	*kit.Bundle
 	service
 	id         millrace.ProjectionID
 	first      int64
@@ -83,32 +81,32 @@ type guarded struct {
 	projection millrace.Projection
 }
 
-func newGuarded(t *testing.T, wait time.Duration) *guarded {
-	g := &guarded{bundle: setup(t, pgstore.Options{}), id: millrace.ProjectionID{Name: "p"}}
-	g.first = g.append("a", 20).Positions[0]
-	g.last = g.append("b", 20).Positions[19]
+func newGuarded(b *kit.Bundle, wait time.Duration) *guarded {
+	g := &guarded{Bundle: b, id: millrace.ProjectionID{Name: "p"}}
+	g.first = g.Append("a", 20).Positions[0]
+	g.last = g.Append("b", 20).Positions[19]
 	g.down.Store(true)
-	g.projection = millrace.Projection{Name: "p", MaxEvents: 16, Retry: soon(-1), Handler: pgstore.Batch(g.relies("p")),
+	g.projection = millrace.Projection{Name: "p", MaxEvents: 16, Retry: kit.Soon(0), Handler: b.Store.Batch(g.relies("p")),
 		Breaker: projection.BreakerPolicy{IsOutage: isDown, Failures: 1, OpenFor: wait}}
 	return g
 }
 
 // opens waits until the breaker was opened, by that many refusals in all.
 func (g *guarded) opens(rt *millrace.Runtime, refusals int) {
-	g.t.Helper()
-	g.eventually(fmt.Sprintf("the breaker is open after %d refusals", refusals), func() bool {
-		p := g.status(rt, "p")
+	g.T.Helper()
+	g.Eventually(fmt.Sprintf("the breaker is open after %d refusals", refusals), func() bool {
+		p := g.Status(rt, "p")
 		return len(g.refusals()) >= refusals && p.Breaker == projection.BreakerOpen && p.State == millrace.StateWaiting
 	})
 }
 
 // closes waits until everything was handled, and checks that the outage left no trace.
 func (g *guarded) closes(rt *millrace.Runtime, parked ...int64) {
-	g.t.Helper()
-	g.reaches(rt, g.id, g.last)
-	g.verify("p", parked...)
-	if p := g.status(rt, "p"); p.Breaker != projection.BreakerClosed || int(p.Parked) != len(parked) || p.Skipped != 0 || p.Attempts != 0 {
-		g.t.Errorf("the service is back, and status says %+v", p)
+	g.T.Helper()
+	g.Reaches(rt, "p", g.last)
+	g.Verify("p", parked...)
+	if p := g.Status(rt, "p"); p.Breaker != projection.BreakerClosed || int(p.Parked) != len(parked) || p.Skipped != 0 || p.Attempts != 0 {
+		g.T.Errorf("the service is back, and status says %+v", p)
 	}
-	g.eventually("it is live and has nothing to tell", func() bool { p := g.status(rt, "p"); return p.State == millrace.StateLive && p.Reason == "" })
+	g.Eventually("it is live and has nothing to tell", func() bool { p := g.Status(rt, "p"); return p.State == millrace.StateLive && p.Reason == "" })
 }

@@ -1,0 +1,365 @@
+package tests_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/millrace-go/millrace"
+	"github.com/millrace-go/millrace/projection"
+	"github.com/millrace-go/millrace/tests/kit"
+)
+
+func TestParkedStreamStaysInOrderAndTheOthersGoOn(t *testing.T) {
+	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
+		s := kit.NewParking(b)
+		s.PoisonAt(s.At["a"][3], s.At["b"][0])
+		rt := s.Runtime(millrace.Config{}, s.P)
+		stop := s.Start(rt)
+		s.CatchUp(rt)
+		want := slices.Concat(s.At["a"][3:], s.At["b"])
+		s.MustHaveParked(want...)
+		letters, err := s.DeadLetters.List(s.Ctx, projection.DeadLetterPage{DeadLetterFilter: projection.DeadLetterFilter{Stream: "a"}})
+		if err != nil || len(letters) != 7 {
+			t.Fatal(letters, err)
+		}
+		if head, behind := letters[0], letters[1]; head.BlockedByStream || head.Attempts != 2 || !strings.Contains(head.Error, "on purpose") ||
+			!behind.BlockedByStream || behind.Attempts != 0 || behind.Version != 5 || behind.Type != "counted" {
+			t.Errorf("the first letter is %+v, the next %+v", head, behind)
+		}
+		if p := s.Status(rt, "p"); p.Parked != 17 || !p.OldestParked.Equal(s.Letters("p")[0].FirstFailedAt) {
+			t.Errorf("status: %+v", p)
+		}
+		// Also across batches, restarts and new owners.
+		stop()
+		s.More("a", "b", "c", "d")
+		rt = s.Another(millrace.Config{}, s.P)
+		s.Start(rt)
+		s.More("a", "c")
+		s.CatchUp(rt)
+		s.MustHaveParked(slices.Concat(s.At["a"][3:], s.At["b"])...)
+
+		// Mended, a parked stream is replayed whole, whichever of its letters was meant, and goes on then as any other.
+		s.Mended.Store(true)
+		if o := s.Replay(projection.DeadLetterFilter{IDs: []int64{letters[5].ID}}, 100); o != (projection.CommandResult{Done: 9}) {
+			t.Errorf("replayed %+v", o)
+		}
+		s.More("a", "b")
+		s.CatchUp(rt)
+		s.MustHaveParked(s.At["b"]...)
+		if o := s.Replay(projection.DeadLetterFilter{All: true}, 100); o != (projection.CommandResult{Done: int64(len(s.At["b"]))}) {
+			t.Errorf("replayed %+v", o)
+		}
+		s.More("a", "b", "c")
+		s.CatchUp(rt)
+		s.MustHaveParked()
+		if p := s.Status(rt, "p"); p.Parked != 0 || !p.OldestParked.IsZero() || p.Checkpoint > s.Head() {
+			t.Errorf("status: %+v", p)
+		}
+	}, kit.SeveralNodes)
+}
+
+func TestReplayThatFailsStaysParkedWithOneAttemptMore(t *testing.T) {
+	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
+		s := kit.NewParking(b)
+		s.PoisonAt(s.At["a"][3], s.At["a"][6], s.At["b"][9])
+		rt := s.Running(millrace.Config{}, s.P)
+		s.CatchUp(rt)
+		// All fail, and no stream goes further than its first event.
+		if o := s.Replay(projection.DeadLetterFilter{All: true}, 100); o != (projection.CommandResult{Failed: 2}) {
+			t.Errorf("replayed %+v", o)
+		}
+		s.MustHaveParked(append(slices.Clone(s.At["a"][3:]), s.At["b"][9])...)
+		letters, err := s.DeadLetters.List(s.Ctx, projection.DeadLetterPage{})
+		if err != nil || letters[0].Attempts != 3 || letters[0].Replays != 1 || letters[1].Attempts != 0 || letters[0].State != projection.DeadLetterParked {
+			t.Errorf("%+v, %v", letters, err)
+		}
+		// The first is mended: the stream goes on to the next that fails, which no longer waits for another then.
+		s.Poison.Delete(s.At["a"][3])
+		if o := s.Replay(projection.DeadLetterFilter{Stream: "a"}, 100); o != (projection.CommandResult{Done: 3, Failed: 1}) {
+			t.Errorf("replayed %+v", o)
+		}
+		s.MustHaveParked(append(slices.Clone(s.At["a"][6:]), s.At["b"][9])...)
+		if letters, err = s.DeadLetters.List(s.Ctx, projection.DeadLetterPage{}); err != nil || letters[0].BlockedByStream || letters[0].Attempts != 1 || !strings.Contains(letters[0].Error, "on purpose") {
+			t.Errorf("%+v, %v", letters, err)
+		}
+		// A limit ends in the middle of a stream, which stays in order.
+		s.Mended.Store(true)
+		if o := s.Replay(projection.DeadLetterFilter{Stream: "a"}, 2); o != (projection.CommandResult{Done: 2}) {
+			t.Errorf("replayed %+v", o)
+		}
+		s.More("a")
+		s.CatchUp(rt)
+		s.MustHaveParked(append(slices.Clone(s.At["a"][8:]), s.At["b"][9])...)
+		s.Replay(projection.DeadLetterFilter{Error: "on purpose"}, 100)
+		s.Replay(projection.DeadLetterFilter{Type: "counted"}, 100)
+		s.MustHaveParked()
+	})
+}
+
+func TestTwoReplaysAtOnceApplyOnce(t *testing.T) {
+	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
+		s := kit.NewParking(b)
+		s.P.OnFailure = projection.ActionPark
+		s.PoisonAt(slices.Concat(s.At["a"], s.At["b"])...)
+		rt := s.Running(millrace.Config{}, s.P)
+		s.CatchUp(rt)
+		s.Mended.Store(true)
+		var done atomic.Int64
+		var group sync.WaitGroup
+		for range 5 {
+			group.Go(func() {
+				o, err := s.DeadLetters.Replay(s.Ctx, projection.DeadLetterFilter{All: true}, 7)
+				if err != nil || o.Failed != 0 {
+					t.Error(o, err)
+				}
+				done.Add(o.Done)
+			})
+		}
+		group.Wait()
+		if done.Load() != 20 {
+			t.Errorf("%d letters were replayed, want 20", done.Load())
+		}
+		if got := s.Positions("p"); len(got) != 30 {
+			t.Errorf("%d events were applied, want 30", len(got))
+		}
+		if n, err := s.DeadLetters.Count(s.Ctx, projection.DeadLetterFilter{All: true}); n != 0 || err != nil {
+			t.Error(n, err)
+		}
+		if n, err := s.DeadLetters.Count(s.Ctx, projection.DeadLetterFilter{Stream: "a"}, projection.DeadLetterResolved); n != 10 || err != nil {
+			t.Error(n, err)
+		}
+	})
+}
+
+// Whatever is replayed, live events of the stream come behind it, and takeovers in the middle lose and double nothing.
+func TestReplayDuringLiveTrafficAndTakeovers(t *testing.T) {
+	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
+		s := kit.NewParking(b)
+		s.PoisonAt(s.At["a"][0], s.At["b"][2])
+		config := millrace.Config{HeartbeatInterval: 100 * time.Millisecond, LeaseDuration: time.Second, FailureDetection: 200 * time.Millisecond, ReconcileInterval: 100 * time.Millisecond}
+		rt := s.Another(config, s.P)
+		stop := s.Start(rt)
+		for range 60 {
+			s.More("a", "b", "c")
+		}
+		s.CatchUp(rt)
+		s.Mended.Store(true)
+		replayed := make(chan error, 1)
+		go func() {
+			_, err := s.DeadLetters.Replay(s.Ctx, projection.DeadLetterFilter{All: true}, 1000)
+			replayed <- err
+		}()
+		for range 6 {
+			for range 5 {
+				s.More("a", "b", "c")
+			}
+			next := s.Another(config, s.P)
+			stopNext := s.Start(next)
+			stop()
+			rt, stop = next, stopNext
+		}
+		b.Must(<-replayed)
+		s.CatchUp(rt)
+		// What was appended while the command was under way may have come behind its end.
+		s.Replay(projection.DeadLetterFilter{All: true}, 1000)
+		s.MustHaveParked()
+	}, kit.SeveralNodes)
+}
+
+func TestDiscardGivesEventsUpAndNothingElse(t *testing.T) {
+	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
+		s := kit.NewParking(b)
+		s.PoisonAt(s.At["a"][3], s.At["b"][5])
+		rt := s.Runtime(millrace.Config{}, s.P)
+		stop := s.Start(rt)
+		s.CatchUp(rt)
+		letters, err := s.DeadLetters.List(s.Ctx, projection.DeadLetterPage{DeadLetterFilter: projection.DeadLetterFilter{Stream: "a"}})
+		b.Must(err)
+		// The first of a stream: the rest stays where it is, and the next is the first now.
+		if o := s.Discard(projection.DeadLetterFilter{IDs: []int64{letters[0].ID}}, 10); o.Done != 1 {
+			t.Errorf("discarded %+v", o)
+		}
+		s.More("a", "c")
+		s.CatchUp(rt)
+		want := slices.Concat(s.At["a"][4:], s.At["b"][5:])
+		slices.Sort(want)
+		if got := s.Parked(); !slices.Equal(got, want) {
+			t.Errorf("parked: %v, want %v", got, want)
+		}
+		if next, _, err := s.DeadLetters.Get(s.Ctx, letters[1].ID); err != nil || next.BlockedByStream {
+			t.Errorf("the next is %+v, %v", next, err)
+		}
+		// All of a stream: it goes on.
+		if o := s.Discard(projection.DeadLetterFilter{Stream: "b"}, 100); o.Done != 5 {
+			t.Errorf("discarded %+v", o)
+		}
+		gone := append(slices.Clone(s.At["b"][5:]), s.At["a"][3])
+		s.More("b")
+		s.CatchUp(rt)
+		s.MustHaveApplied(append(gone, s.At["a"][4:]...)...)
+
+		// While it is paused, where a replay waits.
+		s.Pause(rt, "p")
+		s.Is(rt, "p", millrace.StatePaused)
+		s.Mended.Store(true)
+		short, cancel := context.WithTimeout(s.Ctx, 300*time.Millisecond)
+		defer cancel()
+		if o, err := s.DeadLetters.Replay(short, projection.DeadLetterFilter{IDs: []int64{letters[1].ID}}, 1); !errors.Is(err, projection.ErrCommandPending) || !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("a replay while it is paused: %+v, %v", o, err)
+		}
+		if o := s.Discard(projection.DeadLetterFilter{IDs: []int64{letters[2].ID}}, 1); o.Done != 1 {
+			t.Errorf("discarded %+v", o)
+		}
+		s.Resume(rt, "p")
+		s.Eventually("the replay was made", func() bool { return len(s.Parked()) == len(s.At["a"])-6 })
+		// Where nobody holds the lease.
+		stop()
+		if o := s.Discard(projection.DeadLetterFilter{Type: "counted"}, 1); o.Done != 1 {
+			t.Errorf("discarded %+v", o)
+		}
+		rt = s.Another(millrace.Config{}, s.P)
+		s.Start(rt)
+		s.Replay(projection.DeadLetterFilter{All: true}, 100)
+		s.CatchUp(rt)
+		s.MustHaveApplied(append(gone, s.At["a"][5], s.At["a"][6])...)
+		if n, err := s.DeadLetters.Purge(s.Ctx, projection.DeadLetterFilter{Stream: "b"}, 0, 3); n != 3 || err != nil {
+			t.Errorf("purged %d, %v", n, err)
+		}
+		if n, err := s.DeadLetters.Purge(s.Ctx, projection.DeadLetterFilter{All: true}, time.Hour, 100); n != 0 || err != nil {
+			t.Errorf("purged %d, %v", n, err)
+		}
+		if n, err := s.DeadLetters.Purge(s.Ctx, projection.DeadLetterFilter{All: true}, 0, 100); err != nil || n == 0 {
+			t.Errorf("purged %d, %v", n, err)
+		}
+		if n, err := s.DeadLetters.Count(s.Ctx, projection.DeadLetterFilter{All: true}, projection.DeadLetterDiscarded, projection.DeadLetterResolved); n != 0 || err != nil {
+			t.Errorf("%d left, %v", n, err)
+		}
+	}, kit.SeveralNodes)
+}
+
+func TestTooMuchThatIsParkedStopsTheProjection(t *testing.T) {
+	kit.OnEachStore(t, func(t *testing.T, kind *kit.Kind) {
+		for _, action := range []projection.Action{projection.ActionParkStream, projection.ActionPark} {
+			t.Run(action.String(), func(t *testing.T) {
+				t.Parallel()
+				s := kit.NewParking(kind.New(t))
+				s.P.OnFailure, s.P.MaxParked = action, 4
+				s.PoisonAt(s.At["a"][2:]...)
+				rt := s.Running(millrace.Config{}, s.P)
+				err := rt.WaitFor(s.Ctx, s.ID, s.Head())
+				if want := fmt.Sprintf("4 events are parked, and no more may be (MaxParked); event at position %d", s.At["a"][6]); !errors.Is(err, projection.ErrFailed) || !strings.Contains(err.Error(), want) {
+					t.Fatalf("%v, want %s", err, want)
+				}
+				// Its dead letters can be worked off, and resumed it goes on.
+				s.Mended.Store(true)
+				if o := s.Replay(projection.DeadLetterFilter{All: true}, 100); o.Done != 4 {
+					t.Errorf("replayed %+v", o)
+				}
+				if p := s.Status(rt, "p"); p.State != millrace.StateFailed || p.Parked != 0 {
+					t.Errorf("status: %+v", p)
+				}
+				s.Resume(rt, "p")
+				s.CatchUp(rt)
+				s.MustHaveParked()
+			})
+		}
+	})
+}
+
+func TestParkedEventsAreReplayedByThemselves(t *testing.T) {
+	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
+		s := kit.NewParking(b)
+		s.P.Replay = projection.ReplayPolicy{Interval: 20 * time.Millisecond, Factor: 1, MaxReplays: 3, Error: "purpose"}
+		s.PoisonAt(s.At["a"][3], s.At["b"][5])
+		rt := s.Runtime(millrace.Config{ReconcileInterval: time.Hour}, s.P)
+		stop := s.Start(rt)
+		s.CatchUp(rt)
+		s.Eventually("both were tried as often as they may be", func() bool {
+			letters, err := s.DeadLetters.List(s.Ctx, projection.DeadLetterPage{DeadLetterFilter: projection.DeadLetterFilter{Error: "on purpose"}})
+			return err == nil && len(letters) == 2 && letters[0].Replays == 3 && letters[1].Replays == 3
+		})
+		calls := s.Calls.Load()
+		s.More("a", "b", "c")
+		s.CatchUp(rt)
+		if n := s.Calls.Load(); n != calls {
+			t.Errorf("they were tried %d times more than they may be", n-calls)
+		}
+		// With more replays allowed, they go by themselves once they can.
+		s.Mended.Store(true)
+		stop()
+		s.P.Replay.MaxReplays = 6
+		rt = s.Running(millrace.Config{ReconcileInterval: time.Hour}, s.P)
+		s.Eventually("all are replayed", func() bool { return len(s.Parked()) == 0 })
+		// No caller waits for the end of the command.
+		s.Eventually("no command is left open", func() bool {
+			_, open, err := s.Store.Commands(s.Ctx)
+			return err == nil && open == 0
+		})
+		s.More("a", "b", "c")
+		s.CatchUp(rt)
+		s.MustHaveParked()
+	})
+}
+
+// However much is to be replayed, live events are applied meanwhile, and what is parked meanwhile is replayed, too.
+func TestLiveEventsGoOnWhileMuchIsReplayed(t *testing.T) {
+	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
+		s := kit.NewParking(b)
+		s.At["a"] = append(s.At["a"], s.Append("a", 500).Positions...)
+		s.PoisonAt(s.At["a"][0])
+		rt := s.Running(millrace.Config{}, s.P)
+		s.CatchUp(rt)
+		s.Mended.Store(true)
+		replayed := make(chan projection.CommandResult, 1)
+		go func() { replayed <- s.Replay(projection.DeadLetterFilter{All: true}, 100_000) }()
+		s.Eventually("the first are replayed", func() bool { return len(s.Parked()) < 500 })
+		for range 3 {
+			last := s.More("c", "a")
+			s.Reaches(rt, "p", last)
+		}
+		left := len(s.Parked())
+		if o := <-replayed; o.Done != 513 || o.Failed != 0 {
+			t.Errorf("replayed %+v", o)
+		}
+		if left == 0 {
+			t.Error("live events waited until everything was replayed")
+		}
+		s.CatchUp(rt)
+		s.MustHaveParked()
+	})
+}
+
+// An event that waits for its next attempt, for an hour, does not keep those that are parked from being replayed.
+func TestReplaysGoOnWhileAnEventWaitsForItsNextAttempt(t *testing.T) {
+	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
+		s := kit.NewParking(b)
+		parked, waits := s.At["a"][2], s.At["b"][5]
+		s.PoisonAt(parked, waits)
+		s.P.Retry = projection.RetryPolicy{Base: time.Hour, Cap: time.Hour}
+		s.P.FailureHandler = func(_ context.Context, f projection.Failure) projection.Action {
+			if f.Event.Position == parked {
+				return projection.ActionPark
+			}
+			return projection.ActionRetry
+		}
+		rt := s.Running(millrace.Config{}, s.P)
+		s.Eventually("it waits", func() bool {
+			p := s.Status(rt, "p")
+			return p.State == millrace.StateWaiting && p.FailingPosition == waits
+		})
+		s.Poison.Delete(parked)
+		if o := s.Replay(projection.DeadLetterFilter{All: true}, 10); o != (projection.CommandResult{Done: 1}) {
+			t.Errorf("replayed %+v", o)
+		}
+		if p := s.Status(rt, "p"); p.Attempts != 1 || p.Checkpoint >= waits {
+			t.Errorf("status: %+v", p)
+		}
+	})
+}

@@ -1,0 +1,207 @@
+package tests_test
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/millrace-go/millrace"
+	"github.com/millrace-go/millrace/event"
+	"github.com/millrace-go/millrace/tests/kit"
+)
+
+// gently is a handler of all tenants that records what it applies under the names of the projection and its tenant.
+func gently(ctx context.Context, tx kit.Tx, events []event.Envelope) error {
+	id, _ := millrace.ProjectionFrom(ctx)
+	return tx.Record(ctx, id.Name+" of "+id.Tenant, events...)
+}
+
+// mustKeepGoing appends to the tenants, waits after each append until q has handled it, and checks what q did.
+func mustKeepGoing(b *kit.Bundle, rt *millrace.Runtime, tenants ...kit.Tenant) (appends int) {
+	b.T.Helper()
+	const rounds = 5
+	for i := range rounds {
+		for _, tenant := range tenants {
+			b.ReachesOf(rt, tenant.Name(), "q", b.AppendTo(tenant, fmt.Sprint("q", i%3), 5))
+		}
+	}
+	for _, tenant := range tenants {
+		b.Must(b.CheckOf(tenant, "q of "+tenant.Name()))
+	}
+	return rounds * len(tenants)
+}
+
+// misdeed is how a projection misbehaves.
+type misdeed struct {
+	projection millrace.Projection
+	many       int
+	do         func(ctx context.Context, tx kit.Tx, released <-chan struct{}) error
+	// The handlers must be called that often before the other projections are checked, and after that.
+	calls, more int64
+	// long means that a call takes long. If the other projections waited for one with each append, many would go by.
+	long bool
+}
+
+// hang hangs until it is released, whatever its context says.
+func hang(_ context.Context, _ kit.Tx, released <-chan struct{}) error {
+	<-released
+	return nil
+}
+
+func takes(d time.Duration) func(context.Context, kit.Tx, <-chan struct{}) error {
+	return func(_ context.Context, _ kit.Tx, released <-chan struct{}) error {
+		select {
+		case <-time.After(d):
+		case <-released:
+		}
+		return nil
+	}
+}
+
+func misdeeds(kind *kit.Kind) map[string]misdeed {
+	always := func(do func(ctx context.Context, tx kit.Tx) error) func(context.Context, kit.Tx, <-chan struct{}) error {
+		return func(ctx context.Context, tx kit.Tx, _ <-chan struct{}) error { return do(ctx, tx) }
+	}
+	faults := kind.AllFaults()
+	// parks means that a failing event is parked after its first retry.
+	parks := func(timeout time.Duration) millrace.Projection {
+		return millrace.Projection{Timeout: timeout, Retry: kit.Soon(1), MaxFailureShare: -1}
+	}
+	return map[string]misdeed{
+		"hangs for longer than the test": {calls: 1, long: true, do: hang, projection: millrace.Projection{Timeout: time.Hour}},
+		"hangs again and again":          {calls: 2, more: 1, long: true, do: hang, projection: parks(50 * time.Millisecond)},
+		"hangs until its timeout":        {calls: 2, more: 1, long: true, do: always(faults["timeout"].Fail), projection: parks(time.Second)},
+		"panics":                         {calls: 3, more: 10, do: always(faults["panic"].Fail), projection: parks(0)},
+		"fails and is parked":            {calls: 3, more: 10, do: always(faults["Go error"].Fail), projection: parks(0)},
+		"fails and is retried":           {calls: 3, more: 10, do: always(faults["SQL error"].Fail), projection: millrace.Projection{Retry: kit.Soon(1 << 20)}},
+		"loses its connection":           {calls: 3, more: 1, do: always(kind.Outages["connection"])},
+		"is slow":                        {calls: 2, more: 1, long: true, do: takes(time.Second), projection: millrace.Projection{MaxEvents: 1}},
+		"is many":                        {calls: 2, more: 200, many: 200, do: takes(0), projection: millrace.Projection{MaxEvents: 1}},
+		"is many and fails":              {calls: 2, more: 200, many: 200, do: always(faults["SQL error"].Fail), projection: parks(0)},
+		"is many and slow":               {calls: 2, more: 60, many: 60, do: takes(50 * time.Millisecond), projection: millrace.Projection{MaxEvents: 1}},
+	}
+}
+
+// misbehaving makes the projections of a misdeed for one tenant, and counts their calls.
+func (m misdeed) misbehaving(b *kit.Bundle, tenant kit.Tenant, released <-chan struct{}) (list []millrace.Projection, calls *atomic.Int64) {
+	calls = new(atomic.Int64)
+	for i := range max(1, m.many) {
+		p := m.projection
+		p.Name = fmt.Sprint("p", i)
+		p.Handler = b.Store.Batch(func(ctx context.Context, tx kit.Tx, _ []event.Envelope) error {
+			if id, _ := millrace.ProjectionFrom(ctx); id.Tenant != tenant.Name() {
+				return nil
+			}
+			calls.Add(1)
+			return m.do(ctx, tx, released)
+		})
+		list = append(list, p)
+	}
+	return list, calls
+}
+
+func TestProjectionThatMisbehavesDisturbsNoOther(t *testing.T) {
+	kit.OnEachStore(t, func(t *testing.T, kind *kit.Kind) {
+		for name, m := range misdeeds(kind) {
+			t.Run(name, func(t *testing.T) {
+				if m.many == 0 { // many are work for the machine
+					t.Parallel()
+				}
+				b := kind.With(t, 8)
+				tenants := b.Tenants(2)
+				b.Append("a", 400)
+				released := make(chan struct{})
+				list, calls := m.misbehaving(b, b.Store, released)
+				rt := b.Running(millrace.Config{GracePeriod: time.Second}, append(list, millrace.Projection{Name: "q", Handler: b.Store.Batch(gently)})...)
+				defer close(released)
+				b.Eventually("it misbehaves", func() bool { return calls.Load() >= m.calls })
+				before, started := calls.Load(), time.Now()
+				appends := mustKeepGoing(b, rt, tenants...)
+				meanwhile := calls.Load() - before
+				t.Logf("%d calls in the %v that the others took", meanwhile, time.Since(started).Round(time.Millisecond))
+				if m.long && meanwhile > int64(appends/2) {
+					t.Errorf("%d calls, which take long, went by with %d appends", meanwhile, appends)
+				}
+				b.Eventually("it still misbehaves", func() bool { return calls.Load() >= before+m.more })
+				if p := b.Status(rt, "p0"); p.Checkpoint >= p.Head {
+					t.Errorf("it is at %d of %d, so that it disturbed nothing", p.Checkpoint, p.Head)
+				}
+			})
+		}
+	}, kit.ConcurrentWrites)
+}
+
+func TestTenantWhoseProjectionsHangDisturbsNoOther(t *testing.T) {
+	kit.OnEachStore(t, func(t *testing.T, kind *kit.Kind) {
+		const batches = 6
+		for name, limit := range map[string]int{"limited": 0, "not limited": batches} {
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				b := kind.With(t, 8)
+				tenants := b.Tenants(2)
+				other, hanging := tenants[0], tenants[1]
+				released := make(chan struct{})
+				release := sync.OnceFunc(func() { close(released) })
+				m := misdeed{many: 2 * batches, do: hang, projection: millrace.Projection{Timeout: time.Hour}}
+				list, calls := m.misbehaving(b, hanging, released)
+				rt := b.Running(millrace.Config{MaxBatches: batches, MaxBatchesPerTenant: limit}, append(list, millrace.Projection{Name: "q", Handler: b.Store.Batch(gently)})...)
+				defer release()
+				b.AllLive(rt, 2*(2*batches+1))
+				// One event is enough for them to take all batches that they may have.
+				last := b.AppendTo(hanging, "a", 5)
+				b.Eventually("its projections hang", func() bool { return calls.Load() >= int64(cmp.Or(limit, batches/2)) })
+				if limit == 0 {
+					mustKeepGoing(b, rt, other)
+				} else {
+					// The control: without the limit the others wait.
+					ctx, cancel := context.WithTimeout(b.Ctx, time.Second)
+					defer cancel()
+					if err := rt.WaitFor(ctx, millrace.ProjectionID{Name: "q"}, b.AppendTo(other, "q", 5)); !errors.Is(err, context.DeadlineExceeded) {
+						t.Errorf("without a limit for each tenant the others do not wait: %v", err)
+					}
+				}
+				release()
+				b.ReachesOf(rt, hanging.Name(), "q", last)
+				mustKeepGoing(b, rt, tenants...)
+			})
+		}
+	}, kit.ConcurrentWrites)
+}
+
+func TestLongWaitForASlotShutsNothingDown(t *testing.T) {
+	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
+		log, logs := kit.Logs()
+		entered, leave := make(chan struct{}, 10), make(chan struct{})
+		slow := func(ctx context.Context, tx kit.Tx, events []event.Envelope) error {
+			entered <- struct{}{}
+			<-leave
+			return tx.Record(ctx, "slow", events...)
+		}
+		rt := b.Runtime(millrace.Config{MaxBatches: 1, QueryTimeout: 100 * time.Millisecond, Logger: log},
+			millrace.Projection{Name: "slow", Handler: b.Store.Batch(slow), Timeout: time.Minute},
+			millrace.Projection{Name: "p", Handler: b.Store.Batch(kit.Record("p")), Timeout: 100 * time.Millisecond, Retry: kit.Soon(1)})
+		b.Start(rt)
+		b.Append("a", 1)
+		<-entered
+		last := b.Append("a", 3).Positions[2]
+		<-time.After(2 * time.Second) // four times as long as a batch and its calls may take
+		if p := b.Status(rt, "p"); p.State == millrace.StateWaiting || p.State == millrace.StateFailed {
+			t.Errorf("while another has the slot it is %s: %s", p.State, p.Reason)
+		}
+		close(leave)
+		for _, name := range []string{"slow", "p"} {
+			b.Reaches(rt, name, last)
+			b.Verify(name)
+		}
+		for _, message := range []string{"database unusable", "fault not counted", "stuck"} {
+			for _, entry := range logs.FilterMessageSnippet(message).All() {
+				t.Errorf("%s: %v", entry.Message, entry.ContextMap())
+			}
+		}
+	}, kit.ConcurrentWrites)
+}

@@ -1,0 +1,166 @@
+package kit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"time"
+
+	"github.com/millrace-go/millrace"
+	"github.com/millrace-go/millrace/event"
+	"github.com/millrace-go/millrace/projection"
+)
+
+// ErrOnPurpose is how handlers of tests fail.
+var ErrOnPurpose = errors.New("on purpose")
+
+// Quick lets other nodes take over soon after a process is gone.
+var Quick = millrace.Config{HeartbeatInterval: 100 * time.Millisecond, LeaseDuration: time.Second, ReconcileInterval: 100 * time.Millisecond}
+
+// Soon tries a failed event again at once, that many times. It is the policy of events that are parked as soon as anything is counted,
+// with 0 or 1.
+func Soon(retries int) projection.RetryPolicy {
+	return projection.RetryPolicy{MaxAttempts: retries + 1, Base: time.Millisecond, Cap: 20 * time.Millisecond}
+}
+
+// Record is a handler that records what it applies.
+func Record(name string) BatchFunc {
+	return func(ctx context.Context, tx Tx, events []event.Envelope) error {
+		return tx.Record(ctx, name, events...)
+	}
+}
+
+// Recorders are projections that record what they apply.
+func (b *Bundle) Recorders(names ...string) (projections []millrace.Projection) {
+	for _, name := range names {
+		projections = append(projections, millrace.Projection{Name: name, Handler: b.Store.Batch(Record(name))})
+	}
+	return projections
+}
+
+// Nothing is a handler that does nothing.
+func Nothing(context.Context, Tx, []event.Envelope) error { return nil }
+
+// Freely is a handler of deliveries that does nothing.
+func Freely(context.Context, millrace.Delivered) error { return nil }
+
+// FailsAt records its events and then, if a poison event is among them, fails.
+func FailsAt(name string, poison func(position int64) bool, fail func(ctx context.Context, tx Tx, batch int, position int64) error) BatchFunc {
+	return func(ctx context.Context, tx Tx, events []event.Envelope) error {
+		if err := tx.Record(ctx, name, events...); err != nil {
+			return err
+		}
+		for _, e := range events {
+			if poison(e.Position) {
+				return fail(ctx, tx, len(events), e.Position)
+			}
+		}
+		return nil
+	}
+}
+
+// Fails is a failure of FailsAt.
+func Fails(context.Context, Tx, int, int64) error { return ErrOnPurpose }
+
+// OneByOne makes a batch handler one for single events.
+func OneByOne(h BatchFunc) EventFunc {
+	return func(ctx context.Context, tx Tx, e event.Envelope) error { return h(ctx, tx, []event.Envelope{e}) }
+}
+
+// Only selects one position, and Any all of them.
+func Only(position int64) func(int64) bool { return func(p int64) bool { return p == position } }
+
+func Any(int64) bool { return true }
+
+// Exec runs a statement.
+func Exec(sql string) func(ctx context.Context, tx Tx) error {
+	return func(ctx context.Context, tx Tx) error { return tx.Exec(ctx, sql) }
+}
+
+// Faults are all that a handler of this kind of store can do wrong.
+func (k *Kind) AllFaults() map[string]Fault {
+	all := map[string]Fault{
+		"Go error": {"on purpose", func(context.Context, Tx) error { return ErrOnPurpose }},
+		"panic":    {"on purpose", func(context.Context, Tx) error { panic("on purpose") }},
+		"timeout": {"timeout passed", func(ctx context.Context, _ Tx) error {
+			<-ctx.Done()
+			return ctx.Err()
+		}},
+		"another service": {"no route", func(context.Context, Tx) error {
+			return fmt.Errorf("call: %w", &net.OpError{Op: "dial", Err: errors.New("no route")})
+		}},
+	}
+	for name, fault := range k.Faults {
+		all[name] = fault
+	}
+	return all
+}
+
+// Verify checks that a projection applied each of the default tenant's events but the parked ones once and in order.
+func (b *Bundle) Verify(name string, parked ...int64) {
+	b.T.Helper()
+	if err := b.Check(name, parked...); err != nil {
+		b.T.Error(err)
+	}
+}
+
+// Check is Verify that returns what is wrong.
+func (b *Bundle) Check(name string, parked ...int64) error {
+	return b.CheckOf(b.Store, name, parked...)
+}
+
+// CheckOf is Check for a tenant. A position may belong to another event after a loss, so that streams and versions count as well.
+func (b *Bundle) CheckOf(tenant Tenant, name string, parked ...int64) error {
+	events, err := tenant.Events(b.Ctx)
+	if err != nil {
+		return err
+	}
+	applied, err := b.Store.Applied(b.Ctx, name)
+	if err != nil {
+		return err
+	}
+	var want []Applied
+	for _, e := range events {
+		if !slices.Contains(parked, e.Position) {
+			want = append(want, Applied{e.Position, e.Stream, e.Version})
+		}
+	}
+	for i := range max(len(want), len(applied)) {
+		switch {
+		case i >= len(want):
+			return fmt.Errorf("%s applied %d events, %d of them too many: %+v", name, len(applied), len(applied)-i, applied[i])
+		case i >= len(applied):
+			return fmt.Errorf("%s applied %d events, %d are missing: %+v", name, i, len(want)-i, want[i])
+		case applied[i] != want[i]:
+			return fmt.Errorf("%s applied %+v as event %d of %d, want %+v", name, applied[i], i, len(applied), want[i])
+		}
+	}
+	return nil
+}
+
+// Positions returns what a projection applied, in the order in which it did.
+func (b *Bundle) Positions(name string) (positions []int64) {
+	b.T.Helper()
+	applied, err := b.Store.Applied(b.Ctx, name)
+	b.Must(err)
+	for _, a := range applied {
+		positions = append(positions, a.Position)
+	}
+	return positions
+}
+
+// MustCatchUp waits until the projections have handled everything, and checks what they did and that nothing was ever parked.
+func (b *Bundle) MustCatchUp(rt *millrace.Runtime, names ...string) {
+	b.T.Helper()
+	head := b.Head()
+	for _, name := range names {
+		b.Reaches(rt, name, head)
+		b.Verify(name)
+		all := []projection.DeadLetterState{projection.DeadLetterParked, projection.DeadLetterResolved}
+		if n, err := b.Store.DeadLetters(projection.ID{Name: name}).Count(b.Ctx, projection.DeadLetterFilter{All: true}, all...); n != 0 || err != nil {
+			b.T.Errorf("%s: %d events were parked: %v", name, n, err)
+		}
+	}
+}

@@ -1,0 +1,152 @@
+package kit
+
+import (
+	"context"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/millrace-go/millrace"
+	"github.com/millrace-go/millrace/event"
+	"github.com/millrace-go/millrace/projection"
+)
+
+// Kind is a kind of store.
+type Kind struct {
+	Name string
+	// Has are the needs of tests that the kind meets.
+	Has []Need
+	// Place makes place for a new store, until the test ends. Connections of 0 means the default.
+	Place func(t *testing.T, connections int) (place string)
+	// Open opens the store at a place, also beside another that is open, as another process does.
+	Open func(ctx context.Context, place string) (Store, error)
+	// Faults are what a handler of this kind can do wrong in its transaction, by name.
+	Faults map[string]Fault
+	// Outages are faults of the infrastructure that a handler can meet, by name.
+	Outages map[string]func(ctx context.Context, tx Tx) error
+}
+
+// Need is what a test needs beside what every kind of store has.
+type Need string
+
+const (
+	// SeveralNodes means that several runtimes share the projections of one store.
+	SeveralNodes Need = "several nodes"
+	// ConcurrentWrites means that appends and other batches commit while a batch is open.
+	ConcurrentWrites Need = "concurrent writes"
+	// Alone means that no other test of the package runs meanwhile, since the test measures.
+	Alone Need = "no other test"
+)
+
+// Fault is what a handler can do wrong. Says is a part of the error in the dead letter.
+type Fault struct {
+	Says string
+	Fail func(ctx context.Context, tx Tx) error
+}
+
+// Store is a store as tests see it.
+type Store interface {
+	millrace.Store
+	Tenant
+	Migrate(ctx context.Context) error
+	// Prepare makes the tables of the tests: that of Record, that of Arrive, and what Kind.Faults need.
+	Prepare(ctx context.Context) error
+	Close()
+	CreateTenant(ctx context.Context, name string) (Tenant, error)
+	// CreateTenants makes many tenants at once.
+	CreateTenants(ctx context.Context, names []string) ([]Tenant, error)
+	DeadLetters(id projection.ID) DeadLetters
+	Batch(f BatchFunc) millrace.Handler
+	Each(f EventFunc) millrace.Handler
+	// Applied returns what a projection recorded, in the order of its records.
+	Applied(ctx context.Context, name string) ([]Applied, error)
+	// Arrive records an effect outside of every transaction of a handler, and Arrived returns them in order.
+	Arrive(ctx context.Context, a Arrival) error
+	Arrived(ctx context.Context) ([]Arrival, error)
+	// Commands counts the commands on dead letters, and those of them that have not ended.
+	Commands(ctx context.Context) (all, open int, err error)
+	// Truncate removes the default tenant's events after a position, as a restore of an old backup does. The next event is given
+	// the position after it.
+	Truncate(ctx context.Context, position int64) error
+	// Quarantine makes the projections try their events one by one, as after three crashes. CrashAttempts returns how many attempts
+	// were begun and not ended.
+	Quarantine(ctx context.Context) error
+	CrashAttempts(ctx context.Context) (int, error)
+}
+
+// Tenant is one tenant of a store.
+type Tenant interface {
+	Name() string
+	Append(ctx context.Context, stream string, expected event.Expected, events ...event.Event) (event.Appended, error)
+	// Events returns all events of the tenant, in order.
+	Events(ctx context.Context) ([]event.Envelope, error)
+}
+
+// DeadLetters are the dead letters of a projection.
+type DeadLetters interface {
+	List(ctx context.Context, page projection.DeadLetterPage) ([]projection.DeadLetter, error)
+	Count(ctx context.Context, filter projection.DeadLetterFilter, states ...projection.DeadLetterState) (int64, error)
+	Get(ctx context.Context, id int64) (projection.DeadLetter, event.Envelope, error)
+	Replay(ctx context.Context, filter projection.DeadLetterFilter, limit int) (projection.CommandResult, error)
+	Discard(ctx context.Context, filter projection.DeadLetterFilter, limit int) (projection.CommandResult, error)
+	Purge(ctx context.Context, filter projection.DeadLetterFilter, olderThan time.Duration, limit int) (int64, error)
+	Wait(ctx context.Context, command int64) (projection.CommandResult, error)
+	Cancel(ctx context.Context, command int64) error
+}
+
+// Tx is a handler's transaction.
+type Tx interface {
+	// Record records that a projection applied these events. There is no unique index: what is applied twice shows.
+	Record(ctx context.Context, name string, events ...event.Envelope) error
+	// Exec runs a statement in the dialect of the store.
+	Exec(ctx context.Context, sql string, args ...any) error
+	// Commit ends the transaction, which a handler must not do.
+	Commit(ctx context.Context) error
+}
+
+type (
+	BatchFunc = func(ctx context.Context, tx Tx, events []event.Envelope) error
+	EventFunc = func(ctx context.Context, tx Tx, e event.Envelope) error
+)
+
+// Applied is an event that a projection recorded.
+type Applied struct {
+	Position int64
+	Stream   string
+	Version  int64
+}
+
+var kinds = []*Kind{Postgres}
+
+// KindOf returns the kind of that name.
+func KindOf(name string) *Kind {
+	return kinds[slices.IndexFunc(kinds, func(k *Kind) bool { return k.Name == name })]
+}
+
+// OnEachStore runs a test on each kind of store that meets its needs.
+func OnEachStore(t *testing.T, test func(t *testing.T, kind *Kind), needs ...Need) {
+	t.Helper()
+	alone := slices.Contains(needs, Alone)
+	if !alone {
+		t.Parallel()
+	}
+	for _, kind := range kinds {
+		t.Run(kind.Name, func(t *testing.T) {
+			if !alone {
+				t.Parallel()
+			}
+			for _, need := range needs {
+				if need != Alone && !slices.Contains(kind.Has, need) {
+					t.Skipf("%s has no %s", kind.Name, need)
+				}
+			}
+			test(t, kind)
+		})
+	}
+}
+
+// Run is OnEachStore for a test that needs one new store.
+func Run(t *testing.T, test func(t *testing.T, b *Bundle), needs ...Need) {
+	t.Helper()
+	OnEachStore(t, func(t *testing.T, kind *Kind) { test(t, kind.New(t)) }, needs...)
+}

@@ -1,0 +1,228 @@
+package tests_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/millrace-go/millrace"
+	"github.com/millrace-go/millrace/event"
+	"github.com/millrace-go/millrace/projection"
+	"github.com/millrace-go/millrace/tests/kit"
+)
+
+func TestNodesShareProjectionsAsTheyComeAndGo(t *testing.T) {
+	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
+		for _, name := range []string{"x", "y"} {
+			if _, err := b.Store.CreateTenant(b.Ctx, name); err != nil {
+				t.Fatal(err)
+			}
+		}
+		names := []string{"p", "q", "r", "s"}
+		nodes := make([]*millrace.Runtime, 3)
+		stops := make([]func(), 3)
+		stopFlow := b.Flow()
+		for i := range nodes {
+			nodes[i] = b.Another(millrace.Config{}, b.Recorders(names...)...)
+			stops[i] = b.Start(nodes[i])
+			b.Eventually(fmt.Sprint(i+1, " nodes share all"), func() bool { return b.Balanced(nodes[0], i+1) })
+		}
+		// Once at rest, nothing moves any more.
+		before := b.Epochs(nodes[0])
+		<-time.After(time.Second)
+		if after := b.Epochs(nodes[0]); after != before {
+			t.Errorf("%d claims while nobody came or went", after-before)
+		}
+		stops[1]()
+		b.Share(nodes[0], 2)
+		// Twelve leases were claimed first; the second node took six of them, the third four, and the one that left had four.
+		if moves := b.Epochs(nodes[0]); moves != 12+6+4+4 {
+			t.Errorf("%d claims, want 26", moves)
+		}
+		last := stopFlow()
+		for _, name := range names {
+			b.Reaches(nodes[0], name, last)
+			b.Verify(name)
+		}
+		if status, err := nodes[0].Status(b.Ctx); err != nil || status.NotOwned != 0 {
+			t.Errorf("%d projections not owned, %v", status.NotOwned, err)
+		}
+	}, kit.SeveralNodes)
+}
+
+func TestFewProjectionsOnThreeNodesLeaveNoneIdle(t *testing.T) {
+	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
+		for range 3 {
+			b.Start(b.Another(millrace.Config{}, b.Recorders("p", "q", "r", "s")...))
+		}
+		watcher := b.Runtime(millrace.Config{}, b.Recorders("p")...)
+		b.Share(watcher, 3)
+	}, kit.SeveralNodes)
+}
+
+func TestNodesOfTwoVersionsRunWhatTheyKnow(t *testing.T) {
+	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
+		old := b.Another(millrace.Config{LeaseDuration: 2 * time.Second, HeartbeatInterval: 500 * time.Millisecond}, b.Recorders("kept", "gone")...)
+		stopOld := b.Start(old)
+		b.Share(old, 1)
+		rt := b.Another(millrace.Config{LeaseDuration: 2 * time.Second, HeartbeatInterval: 500 * time.Millisecond}, b.Recorders("kept", "new")...)
+		b.Start(rt)
+		last := b.Append("a", 10).Positions[9]
+		for _, name := range []string{"kept", "gone", "new"} {
+			b.Reaches(rt, name, last)
+			b.Verify(name)
+		}
+		if owner := b.Status(rt, "new").Owner; owner != func() string { s, _ := rt.Status(b.Ctx); return s.Node }() {
+			t.Errorf("new is run by %q", owner)
+		}
+		stopOld()
+		b.Eventually("what nobody knows any more is named", func() bool {
+			gone := b.Status(rt, "gone")
+			return gone.State == millrace.StateNotOwned && gone.Reason != "" && gone.NotOwned > 0
+		})
+		b.Eventually("it is counted once it was not owned for longer than a lease", func() bool {
+			status, err := rt.Status(b.Ctx)
+			return err == nil && status.NotOwned == 1
+		})
+		if kept := b.Status(rt, "kept"); kept.State == millrace.StateNotOwned {
+			t.Errorf("%+v", kept)
+		}
+	}, kit.SeveralNodes)
+}
+
+// blockable is a handler that waits, once it is told to, until it is let go.
+type blockable struct {
+	armed   atomic.Bool
+	entered chan struct{}
+	release chan struct{}
+}
+
+func newBlockable() *blockable {
+	return &blockable{entered: make(chan struct{}, 100), release: make(chan struct{})}
+}
+
+func (h *blockable) handle(ctx context.Context, tx kit.Tx, events []event.Envelope) error {
+	if h.armed.Load() {
+		h.entered <- struct{}{}
+		select {
+		case <-h.release:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	return tx.Record(ctx, "slow", events...)
+}
+
+// A move waits for the batch that is under way, and no other projection of the node waits with it.
+func TestMoveIsGentle(t *testing.T) {
+	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
+		slow := newBlockable()
+		first := b.Another(millrace.Config{}, append(b.Recorders("a", "b", "c"), millrace.Projection{Name: "slow", Handler: b.Store.Batch(slow.handle)})...)
+		b.Start(first)
+		b.Share(first, 1)
+		slow.armed.Store(true)
+		b.Append("s", 5)
+		<-slow.entered
+		second := b.Another(millrace.Config{}, append(b.Recorders("a", "b", "c"), millrace.Projection{Name: "slow", Handler: b.Store.Batch(slow.handle)})...)
+		stopSecond := b.Start(second)
+		moved := func() int {
+			held, _ := b.Owners(second)
+			status, _ := second.Status(b.Ctx)
+			return held[status.Node]
+		}
+		b.Eventually("what is not busy moves", func() bool { return moved() > 0 })
+		if owner := b.Status(first, "slow").Owner; owner != func() string { s, _ := first.Status(b.Ctx); return s.Node }() {
+			t.Errorf("the batch under way lost its lease to %q", owner)
+		}
+		slow.armed.Store(false)
+		close(slow.release)
+		b.Share(first, 2)
+		stopSecond()
+		last := b.Append("s", 5).Positions[4]
+		for _, name := range []string{"a", "b", "c", "slow"} {
+			b.Reaches(first, name, last)
+			b.Verify(name)
+		}
+	}, kit.SeveralNodes)
+}
+
+// The lease of a projection that is at rest is not kept by another one whose batch takes its time.
+func TestLeavingNodeGivesEachLeaseBackAsItComesToRest(t *testing.T) {
+	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
+		slow := newBlockable()
+		first := b.Another(millrace.Config{}, append(b.Recorders("a", "b", "c"), millrace.Projection{Name: "slow", Handler: b.Store.Batch(slow.handle)})...)
+		stop := b.Start(first)
+		b.Share(first, 1)
+		slow.armed.Store(true)
+		b.Append("s", 5)
+		<-slow.entered
+		second := b.Another(millrace.Config{}, b.Recorders("a", "b", "c")...)
+		b.Start(second)
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			stop()
+		}()
+		b.Eventually("the other node runs all but what is busy", func() bool {
+			held, _ := b.Owners(second)
+			status, _ := second.Status(b.Ctx)
+			return held[status.Node] == 3
+		})
+		select {
+		case <-ended:
+			t.Error("the first node ended while its batch was under way")
+		default:
+		}
+		close(slow.release)
+		<-ended
+		if p := b.Status(second, "slow"); p.State != millrace.StateNotOwned || p.Checkpoint != 5 {
+			t.Errorf("%+v", p)
+		}
+	}, kit.SeveralNodes)
+}
+
+func TestAnyProcessControlsAProjectionAlsoInBackoff(t *testing.T) {
+	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
+		fails := millrace.Projection{Name: "p", Retry: projection.RetryPolicy{MaxAttempts: 101, Base: time.Hour, Cap: time.Hour},
+			Handler: b.Store.Batch(func(context.Context, kit.Tx, []event.Envelope) error { return errors.New("not today") })}
+		owner := b.Another(millrace.Config{ReconcileInterval: time.Hour}, fails)
+		b.Start(owner)
+		remote := b.Runtime(millrace.Config{}, b.Recorders("other")...) // it only watches and commands
+		id := millrace.ProjectionID{Name: "p"}
+		last := b.Append("s", 1).Positions[0]
+		is := func(state millrace.State) func() bool {
+			return func() bool { return b.Status(remote, "p").State == state }
+		}
+		b.Eventually("it waits, as anybody can see", is(millrace.StateWaiting))
+		if p := b.Status(remote, "p"); p.FailingPosition != last || p.Attempts != 1 || p.Reason == "" {
+			t.Errorf("%+v", p)
+		}
+		for _, step := range []struct {
+			command func(context.Context, millrace.ProjectionID) error
+			state   millrace.State
+			waiting error
+			// attempts is how many there were in the end: resumed, it is tried at once, and not after the hour.
+			attempts int
+		}{
+			{remote.Pause, millrace.StatePaused, projection.ErrPaused, 1},
+			{remote.Resume, millrace.StateWaiting, nil, 2},
+			{remote.Pause, millrace.StatePaused, projection.ErrPaused, 2},
+			{remote.Resume, millrace.StateWaiting, nil, 3},
+		} {
+			b.Must(step.command(b.Ctx, id))
+			b.Eventually("it is "+string(step.state), is(step.state))
+			b.Eventually("its owner is as it should be", func() bool {
+				p := b.Status(remote, "p")
+				return (p.Owner == "") == (step.state == millrace.StatePaused) && p.Attempts == step.attempts
+			})
+			if step.waiting != nil {
+				if err := remote.WaitFor(b.Ctx, id, last); !errors.Is(err, step.waiting) {
+					t.Errorf("waiting while it is %s: %v", step.state, err)
+				}
+			}
+		}
+	}, kit.SeveralNodes)
+}
