@@ -26,7 +26,7 @@ func (s port) Projections(ctx context.Context, tenants []string) ([]engine.Proje
 			p.OldestParked = *oldest
 		}
 		return p, err
-	}, s.control.sql("status"), tenants)
+	}, s.control.sql("projections"), tenants)
 	return list, failed(err, "list projections")
 }
 
@@ -49,7 +49,7 @@ func (s port) SetDesiredState(ctx context.Context, id projection.ID, wanted engi
 // unknown returns projection.ErrUnknownTenant or projection.ErrUnknownProjection where there is no such projection.
 func (s *Store) unknown(ctx context.Context, q rowQuerier, id projection.ID) error {
 	var tenant, found bool
-	err := q.QueryRow(ctx, s.control.sql("known"), pgx.QueryExecModeExec, id.Tenant, id.Name, id.Partition).Scan(&tenant, &found)
+	err := q.QueryRow(ctx, s.control.sql("projection_exists"), pgx.QueryExecModeExec, id.Tenant, id.Name, id.Partition).Scan(&tenant, &found)
 	switch {
 	case err != nil:
 		return s.missing(err)
@@ -87,9 +87,9 @@ func (s port) PauseEnded(ctx context.Context, id projection.ID) (free bool, err 
 // Wanted returns what is asked of the projections of these rows, or with nil of all whose leases the node holds. Those that
 // should run and have no commands are left out.
 func (s port) Orders(ctx context.Context, node engine.Node, rows []int32) (map[int32]engine.Orders, error) {
-	sql, of := s.control.sql("orders"), any(rows)
+	sql, of := s.control.sql("desired_states"), any(rows)
 	if rows == nil {
-		sql, of = s.control.sql("orders_of_node"), node.ID
+		sql, of = s.control.sql("desired_states_of_node"), node.ID
 	}
 	found, _ := s.pool.Query(ctx, sql, of)
 	states := make(map[int32]engine.Orders)

@@ -13,10 +13,10 @@ import (
 )
 
 // withoutFence makes of the advance what it must not be: a conditional update that matches no row and goes on.
-const withoutFence = `create or replace function millrace.advance(batch text, lease integer, held_by uuid, held_epoch bigint, seen bigint, old bigint, new bigint)
+const withoutFence = `create or replace function millrace.advance(batch text, lease integer, lease_owner uuid, lease_epoch bigint, incarnation bigint, old bigint, new bigint)
 	returns void language sql as $$
 	update millrace.leases l set checkpoint = new
-	 where l.id = lease and l.owner = held_by and l.epoch = held_epoch and l.checkpoint = old $$`
+	 where l.id = lease and l.owner = lease_owner and l.epoch = lease_epoch and l.checkpoint = old $$`
 
 func TestBatchCommitsReadModelAndCheckpointTogether(t *testing.T) {
 	t.Parallel()

@@ -116,17 +116,17 @@ func TestNoControlStatementScansATable(t *testing.T) {
 		where p.tenant = 't2'`)
 	l := f.lease(t)
 	mustExec(t, f.Store, "insert into millrace.parked_streams (projection_id, stream_id) select $1, 's' || n from generate_series(1, 100000) n", l.Row)
-	mustExec(t, f.Store, `insert into millrace.commands (projection_id, kind, most, letters, ended_at)
+	mustExec(t, f.Store, `insert into millrace.commands (projection_id, kind, max_events, dead_letter_ids, ended_at)
 		select case when n <= 2 then $1 else $1 + n % 1000 end, case n when 2 then 'discard' else 'replay' end, 1, array[n], case when n > 2 then now() end
 		from generate_series(1, 5000) n order by n`, l.Row)
 	letter := func(position int) int64 {
 		return one[int64](t, f.Store, "select id from millrace.dead_letters where projection_id = $1 and position = $2", l.Row, position)
 	}
 	replaying, last := letter(1), letter(10_000)
-	mustExec(t, f.Store, "update millrace.dead_letters set state = 'replaying', begun = 1 where id = $1", replaying)
+	mustExec(t, f.Store, "update millrace.dead_letters set state = 'replaying', open_replays = 1 where id = $1", replaying)
 	mustExec(t, f.Store, "update millrace.dead_letters set state = 'resolved', ended_at = now() where projection_id = $1 and position between 2 and 100", l.Row)
 	mustExec(t, f.Store, "update millrace.projections set parked = 9901 where id = $1", l.Row)
-	mustExec(t, f.Store, "update millrace.commands set letters = array[$1::bigint] where id <= 2", last)
+	mustExec(t, f.Store, "update millrace.commands set dead_letter_ids = array[$1::bigint] where id <= 2", last)
 	// Nearly all that there is is parked by one, and nothing by these.
 	without, unowned := l.Row+5, l.Row+6
 	mustExec(t, f.Store, "update millrace.leases set owner = null where id = $1", unowned)
@@ -156,29 +156,29 @@ func TestNoControlStatementScansATable(t *testing.T) {
 		{"leases, one without", c.sql("leases"), []any{[]int32{without}}, 1},
 		{"leases", c.sql("leases"), []any{ids}, many},
 		{"record_failure", c.sql("record_failure"), []any{l.Row, l.Owner, l.Epoch, 41, 1, "bad", false}, 1},
-		{"park", c.sql("park"), []any{l.Row, []int64{20_000}, []string{"s"}, []int64{1}, []string{"T"}, false, "bad", "stack", 5, 1, true}, 1},
-		{"park behind", c.sql("park"), []any{l.Row, []int64{20_000, 20_001}, []string{"s1", "s1"}, []int64{1, 2}, []string{"T", "T"}, true, "bad", "", 0, 2, false}, 1},
+		{"park", c.sql("park_events"), []any{l.Row, []int64{20_000}, []string{"s"}, []int64{1}, []string{"T"}, false, "bad", "stack", 5, 1, true}, 1},
+		{"park behind", c.sql("park_events"), []any{l.Row, []int64{20_000, 20_001}, []string{"s1", "s1"}, []int64{1, 2}, []string{"T", "T"}, true, "bad", "", 0, 2, false}, 1},
 		{"parked_streams", c.sql("parked_streams"), []any{l.Row, []string{"s1", "s2", "other"}}, 2},
 		{"next_command", c.sql("next_command"), []any{l.Row, false}, 1},
 		{"next_command of one without", c.sql("next_command"), []any{without, true}, 1},
 		{"begin_replay", c.sql("begin_replay"), []any{l.Row, l.Owner, l.Epoch, 1, 0}, 1},
-		{"resolve", c.sql("resolve"), []any{l.Row, replaying, 1}, 1},
+		{"resolve", c.sql("resolve_dead_letter"), []any{l.Row, replaying, 1}, 1},
 		{"fail_replay", c.sql("fail_replay"), []any{l.Row, l.Owner, l.Epoch, replaying, 1, "bad", "stack", 1, nil}, 1},
 		{"skip_replay", c.sql("skip_replay"), []any{l.Row, l.Owner, l.Epoch, replaying, 1, "bad", "stack", 1}, 1},
-		{"discard", c.sql("discard"), []any{l.Row, l.Owner, l.Epoch, 2}, 1},
-		{"finish_unowned", c.sql("finish_unowned"), []any{unowned, 3}, 1},
+		{"discard", c.sql("discard_dead_letters"), []any{l.Row, l.Owner, l.Epoch, 2}, 1},
+		{"finish_unowned", c.sql("run_unowned_command"), []any{unowned, 3}, 1},
 		{"schedule_replay", c.sql("schedule_replay"), []any{l.Row, l.Owner, l.Epoch, last, 10}, 0},
-		{"command", c.sql("command"), []any{"t1", "p1", 0, "replay", []int64{1}, nil, nil, nil, 10, c.controlChannel}, 1},
-		{"outcome", c.sql("outcome"), []any{1, "t1", "p1", 0}, 1},
-		{"cancel", c.sql("cancel"), []any{"t1", "p1", 0, 1, c.controlChannel}, 0},
-		{"purge", c.sql("purge"), []any{"t1", "p1", 0, []string{"resolved"}, nil, nil, nil, nil, 0.0, 10}, 10},
+		{"command", c.sql("insert_command"), []any{"t1", "p1", 0, "replay", []int64{1}, nil, nil, nil, 10, c.controlChannel}, 1},
+		{"outcome", c.sql("command_status"), []any{1, "t1", "p1", 0}, 1},
+		{"cancel", c.sql("cancel_command"), []any{"t1", "p1", 0, 1, c.controlChannel}, 0},
+		{"purge", c.sql("purge_dead_letters"), []any{"t1", "p1", 0, []string{"resolved"}, nil, nil, nil, nil, 0.0, 10}, 10},
 		{"count_dead_letters", c.sql("count_dead_letters"), []any{"t1", "p1", 0, []string{"parked"}, nil, nil, nil, nil}, 1},
 		{"claim of nothing", c.sql("claim"), []any{l.Owner, ids, true}, 0},
-		{"orders", c.sql("orders"), []any{ids}, 1},
-		{"orders_of_node", c.sql("orders_of_node"), []any{l.Owner}, 1},
+		{"orders", c.sql("desired_states"), []any{ids}, 1},
+		{"orders_of_node", c.sql("desired_states_of_node"), []any{l.Owner}, 1},
 		{"pause_ended", c.sql("pause_ended"), []any{"t1", "p1", 0}, 1},
 		{"set_desired_state", c.sql("set_desired_state"), []any{"t1", "p1", 0, "pause", c.controlChannel}, 1},
-		{"skip", c.sql("skip"), []any{l.Row}, 1},
+		{"skip", c.sql("count_skip"), []any{l.Row}, 1},
 		{"halt", c.sql("halt"), []any{l.Row, l.Owner, l.Epoch, "bad"}, 1},
 		{"set_failed", c.sql("set_failed"), []any{l.Row, l.Owner, l.Epoch, "bad"}, 1},
 		{"mark_dead", c.sql("mark_dead"), []any{l.Owner, c.controlChannel, time.Now()}, 0},
@@ -187,7 +187,7 @@ func TestNoControlStatementScansATable(t *testing.T) {
 		{"dead_letters of one without", c.deadLetters(true), []any{"t1", "p4", 0, []string{"parked"}, nil, nil, nil, nil, 1_000_000, many}, 0},
 		{"heartbeat", c.sql("heartbeat"), []any{l.Owner, f.names, []string{}, 1, 1_000_000}, 1},
 		{"deregister", c.sql("deregister"), []any{l.Owner}, 0},
-		{"forget_nodes", c.sql("forget_nodes"), nil, 0},
+		{"forget_nodes", c.sql("delete_silent_nodes"), nil, 0},
 		{"tail_start", f.Store.tenant.sql(f.statements.tailStart), []any{"t1"}, 1},
 	}
 	for _, analyzed := range []bool{false, true} {
@@ -231,7 +231,7 @@ func TestLookForFreeLeasesReadsNoOthers(t *testing.T) {
 	mustExec(t, f.Store, `insert into millrace.leases (id) select id from millrace.projections where name = 'forgotten'`)
 	node := f.nodes[0]
 	look := func(ctx context.Context, tx pgx.Tx) (int64, error) {
-		tag, err := tx.Exec(ctx, f.control.sql("free"), node.Projections, f.tenants, true)
+		tag, err := tx.Exec(ctx, f.control.sql("free_leases"), node.Projections, f.tenants, true)
 		return tag.RowsAffected(), err
 	}
 	for _, analyzed := range []bool{false, true} {
@@ -261,7 +261,7 @@ func TestLookForFreeLeasesReadsNoOthers(t *testing.T) {
 	}
 	slices.Sort(took)
 	t.Logf("a look that finds none of 20,000 leases free takes %v to %v, mostly %v\n%s", took[0], took[len(took)-1], took[len(took)/2],
-		explain(t, f.Store, f.control.sql("free"), []string{"p1"}, []string{"t1"}, true))
+		explain(t, f.Store, f.control.sql("free_leases"), []string{"p1"}, []string{"t1"}, true))
 
 	// The control: what is free is found, and read.
 	mustExec(t, f.Store, "update millrace.leases set owner = null where id in (select id from millrace.leases order by id limit 500)")

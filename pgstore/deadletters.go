@@ -138,7 +138,7 @@ func (d *DeadLetters) Purge(ctx context.Context, filter projection.DeadLetterFil
 	if err != nil {
 		return 0, fmt.Errorf("purge the dead letters of %s: %w", d.id, err)
 	}
-	tag, err := d.store.pool.Exec(ctx, d.store.control.sql("purge"), append(args, endedFor.Seconds(), limit)...)
+	tag, err := d.store.pool.Exec(ctx, d.store.control.sql("purge_dead_letters"), append(args, endedFor.Seconds(), limit)...)
 	if err == nil && tag.RowsAffected() == 0 {
 		err = d.store.unknown(ctx, d.store.pool, d.id)
 	}
@@ -210,7 +210,7 @@ func (d *DeadLetters) carryOut(ctx context.Context, kind string, filter projecti
 	c := d.store.control
 	err := d.store.durable(ctx, "give the command", func(tx pgx.Tx) error {
 		args := append([]any{d.id.Tenant, d.id.Name, d.id.Partition, kind}, filterArgs(filter)...)
-		err := tx.QueryRow(ctx, c.sql("command"), append(args, limit, c.controlChannel)...).Scan(&command, new(int32), new(bool))
+		err := tx.QueryRow(ctx, c.sql("insert_command"), append(args, limit, c.controlChannel)...).Scan(&command, new(int32), new(bool))
 		if errors.Is(err, pgx.ErrNoRows) {
 			return d.store.unknown(ctx, tx, d.id)
 		}
@@ -240,10 +240,10 @@ func (d *DeadLetters) Cancel(ctx context.Context, command int64) error {
 	var ended bool
 	var row int32
 	err := d.store.durable(ctx, fmt.Sprintf("cancel command %d of %s", command, d.id), func(tx pgx.Tx) error {
-		if _, err := tx.Exec(ctx, c.sql("cancel"), d.id.Tenant, d.id.Name, d.id.Partition, command, c.controlChannel); err != nil {
+		if _, err := tx.Exec(ctx, c.sql("cancel_command"), d.id.Tenant, d.id.Name, d.id.Partition, command, c.controlChannel); err != nil {
 			return err
 		}
-		err := tx.QueryRow(ctx, c.sql("outcome"), command, d.id.Tenant, d.id.Name, d.id.Partition).Scan(&ended, new(int64), new(int64), &row, new(bool))
+		err := tx.QueryRow(ctx, c.sql("command_status"), command, d.id.Tenant, d.id.Name, d.id.Partition).Scan(&ended, new(int64), new(int64), &row, new(bool))
 		if errors.Is(err, pgx.ErrNoRows) {
 			return projection.ErrCommandNotFound
 		}
@@ -264,7 +264,7 @@ func (d *DeadLetters) wait(ctx context.Context, command int64) (projection.Comma
 	err := backoff.Poll(ctx, 5*time.Millisecond, 200*time.Millisecond, func() (ended bool, _ error) {
 		var handlerless bool
 		var row int32
-		err := d.store.pool.QueryRow(ctx, d.store.control.sql("outcome"), command, d.id.Tenant, d.id.Name, d.id.Partition).Scan(&ended, &o.Done, &o.Failed, &row, &handlerless)
+		err := d.store.pool.QueryRow(ctx, d.store.control.sql("command_status"), command, d.id.Tenant, d.id.Name, d.id.Partition).Scan(&ended, &o.Done, &o.Failed, &row, &handlerless)
 		switch {
 		case errors.Is(err, pgx.ErrNoRows):
 			return false, projection.ErrCommandNotFound

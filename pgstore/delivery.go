@@ -204,7 +204,7 @@ func (d *delivery) move(ctx context.Context, to int64, letter *projection.DeadLe
 	b.settle = func(ctx context.Context, conn *pgx.Conn) error {
 		if letter != nil {
 			e := event.Envelope{Position: letter.Position, Stream: letter.Stream, Version: letter.Version, Type: letter.Type}
-			if _, err := conn.Exec(ctx, d.store.control.sql("park"), parkArgs(lease, []event.Envelope{e}, *letter, false)...); err != nil {
+			if _, err := conn.Exec(ctx, d.store.control.sql("park_events"), parkArgs(lease, []event.Envelope{e}, *letter, false)...); err != nil {
 				return fmt.Errorf("park a rejected event: %w", err)
 			}
 		}

@@ -65,13 +65,13 @@ func nullable(s string) *string {
 func (s port) Park(ctx context.Context, lease engine.Lease, letter projection.DeadLetter, stream bool) error {
 	e := event.Envelope{Position: letter.Position, Stream: letter.Stream, Version: letter.Version, Type: letter.Type}
 	args := parkArgs(lease, []event.Envelope{e}, letter, stream)
-	if err := s.passOver(ctx, lease, letter.Position, s.control.sql("park"), args...); err != nil {
+	if err := s.passOver(ctx, lease, letter.Position, s.control.sql("park_events"), args...); err != nil {
 		return fmt.Errorf("park position %d of %s: %w", letter.Position, lease.ID, err)
 	}
 	return nil
 }
 
-// parkArgs lays out what park.sql takes: letter says what they have in common.
+// parkArgs lays out what park_events.sql takes: letter says what they have in common.
 func parkArgs(lease engine.Lease, events []event.Envelope, letter projection.DeadLetter, stream bool) []any {
 	n := len(events)
 	positions, streams, versions, types := make([]int64, n), make([]string, n), make([]int64, n), make([]string, n)
@@ -83,7 +83,7 @@ func parkArgs(lease engine.Lease, events []event.Envelope, letter projection.Dea
 
 // Skip counts a skipped event and advances the checkpoint over it, both or neither, under the lease's fence.
 func (s port) Skip(ctx context.Context, lease engine.Lease, position int64) error {
-	if err := s.passOver(ctx, lease, position, s.control.sql("skip"), lease.Row); err != nil {
+	if err := s.passOver(ctx, lease, position, s.control.sql("count_skip"), lease.Row); err != nil {
 		return fmt.Errorf("skip position %d of %s: %w", position, lease.ID, err)
 	}
 	return nil

@@ -36,7 +36,7 @@ func (s *Store) checkIncarnation(ctx context.Context, conn *pgx.Conn) error {
 		return err
 	}
 	var kept string
-	err := conn.QueryRow(ctx, s.control.sql("incarnation_kept"), pgx.QueryExecModeExec).Scan(&kept)
+	err := conn.QueryRow(ctx, s.control.sql("incarnation_persistence"), pgx.QueryExecModeExec).Scan(&kept)
 	if err == nil && kept != "u" {
 		table := s.control.quoted + ".incarnation"
 		err = &engine.Fault{Class: engine.Configuration,

@@ -17,7 +17,7 @@ import (
 // Ensure makes the rows of the projections for each tenant where they are missing.
 func (s port) Ensure(ctx context.Context, tenants, names []string) error {
 	return s.durable(ctx, "register projections", func(tx pgx.Tx) error {
-		_, err := tx.Exec(ctx, s.control.sql("ensure"), tenants, names)
+		_, err := tx.Exec(ctx, s.control.sql("ensure_projections"), tenants, names)
 		return err
 	})
 }
@@ -27,7 +27,7 @@ func (s port) Free(ctx context.Context, node engine.Node, judge bool) ([]engine.
 	seats, err := queryUncompiled(ctx, s.pool, func(row pgx.CollectableRow) (seat engine.LeaseRef, err error) {
 		err = row.Scan(&seat.Row, &seat.ID.Tenant, &seat.ID.Name, &seat.ID.Partition)
 		return seat, err
-	}, s.control.sql("free"), node.Projections, nonNil(node.Tenants), judge)
+	}, s.control.sql("free_leases"), node.Projections, nonNil(node.Tenants), judge)
 	return seats, failed(err, "look for free leases")
 }
 
@@ -108,7 +108,7 @@ func (s port) AnnounceDrain(ctx context.Context, node engine.Node) error {
 
 // Owned returns all leases that the node holds, also those of a claim whose answer was lost.
 func (s port) Owned(ctx context.Context, node engine.Node) ([]engine.Lease, error) {
-	leases, err := s.readLeases(ctx, s.control.sql("owned"), node.ID)
+	leases, err := s.readLeases(ctx, s.control.sql("owned_leases"), node.ID)
 	return leases, failed(err, "list owned leases")
 }
 

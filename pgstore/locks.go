@@ -131,12 +131,12 @@ func (l *lockScanner) close() {
 
 func (l *lockScanner) read(ctx context.Context, scan *lockScan) error {
 	return failed(l.store.onConn(ctx, func(conn *pgx.Conn) error {
-		rows, _ := conn.Query(ctx, l.store.control.sql("holders"), scan.schemas)
+		rows, _ := conn.Query(ctx, l.store.control.sql("lock_holders"), scan.schemas)
 		return scan.collect(rows)
 	}), "scan locks on events")
 }
 
-// collect takes in the rows of holders.sql.
+// collect takes in the rows of lock_holders.sql.
 func (scan *lockScan) collect(rows pgx.Rows) error {
 	scan.holders = make(map[string][]settle.Holder)
 	var schema, transaction *string

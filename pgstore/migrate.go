@@ -70,7 +70,7 @@ func (s *Store) migrate(ctx context.Context, m migrations) error {
 		}
 	}
 	var named bool
-	err := s.pool.QueryRow(ctx, s.control.sql("named_tenants"), pgx.QueryExecModeExec, projection.DefaultTenant).Scan(&named)
+	err := s.pool.QueryRow(ctx, s.control.sql("other_tenants_exist"), pgx.QueryExecModeExec, projection.DefaultTenant).Scan(&named)
 	if err == nil && named {
 		s.warnOfExtensions(ctx)
 	}

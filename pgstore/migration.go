@@ -151,7 +151,7 @@ type behindTenant struct{ name, schema string }
 // tenantsBehind lists the next tenants that are not at this program's version, or whose schema is gone, so that the others
 // cost nothing.
 func (s *Store) tenantsBehind(ctx context.Context, own int, after string) ([]behindTenant, error) {
-	rows, _ := s.pool.Query(ctx, s.control.sql("tenants_behind"), pgx.QueryExecModeExec, own, len(s.opts.TenantSetup), after)
+	rows, _ := s.pool.Query(ctx, s.control.sql("outdated_tenants"), pgx.QueryExecModeExec, own, len(s.opts.TenantSetup), after)
 	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (b behindTenant, err error) {
 		return b, row.Scan(&b.name, &b.schema)
 	})

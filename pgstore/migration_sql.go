@@ -40,7 +40,7 @@ func controlScript(schema string, after int, list []migration) (string, error) {
 		s.add(queryText("create_schema"), "{schema}", sqltext.Name(opts.Schema))
 		s.add(queryText("schema_versions"))
 	} else {
-		s.guard("guard_control", strconv.Itoa(after))
+		s.guard("require_control_version", strconv.Itoa(after))
 	}
 	for i, next := range list[after:] {
 		s.add(next.sql)
@@ -70,7 +70,7 @@ func tenantScript(schema, tenant string, after int, list []migration) (string, e
 		s.add(queryText("create_schema"), "{schema}", sqltext.Name(events))
 		s.add(queryText("insert_tenant"), "$1", sqltext.String(tenant), "$2", sqltext.String(events))
 	} else {
-		s.guard("guard_tenant", sqltext.String(tenant), strconv.Itoa(after))
+		s.guard("require_tenant_version", sqltext.String(tenant), strconv.Itoa(after))
 	}
 	for _, next := range list[after:] {
 		s.add(next.sql)

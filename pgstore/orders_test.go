@@ -51,7 +51,7 @@ func TestClaimTakesWhatIsAskedForAndFreeAndNotPaused(t *testing.T) {
 	claimed(t, store, gone, true, rows[0])
 	claimed(t, store, alive, true, rows[2])
 	mustExec(t, store, "update millrace.leases set crash_count = 2, checkpoint = 7 where id = any($1)", rows[:3])
-	mustExec(t, store, "update millrace.projections set failed = 'why', attempts = 3, failing_position = 8, last_error = 'bad' where id = $1", rows[1])
+	mustExec(t, store, "update millrace.projections set failed_reason = 'why', attempts = 3, failing_position = 8, last_error = 'bad' where id = $1", rows[1])
 	if err := store.port().SetDesiredState(testContext(t), projection.ID{Name: names[4]}, engine.WantPause); err != nil {
 		t.Fatal(err)
 	}
@@ -202,7 +202,7 @@ func TestProjectionIsWantedAsItWasSet(t *testing.T) {
 	if err := store.port().Ensure(testContext(t), tenants, []string{"p", "q"}); err != nil {
 		t.Fatal(err)
 	}
-	mustExec(t, store, "update millrace.projections set failed = 'why'")
+	mustExec(t, store, "update millrace.projections set failed_reason = 'why'")
 	listener, id := present(t, store, aNode()), projection.ID{Tenant: "a", Name: "p"}
 	row := one[int32](t, store, "select id from millrace.projections where tenant = 'a' and name = 'p'")
 	for _, wanted := range []engine.DesiredState{engine.WantPause, engine.WantPause, engine.WantRun} {
@@ -225,7 +225,7 @@ func TestProjectionIsWantedAsItWasSet(t *testing.T) {
 			t.Errorf("%s: of the node are wanted %v, %v", wanted, got, err)
 		}
 		mustExec(t, store, "update millrace.leases set owner = null")
-		if failed := one[int](t, store, "select count(failed) from millrace.projections"); (failed == 3) != wanted.Runs() || failed < 3 {
+		if failed := one[int](t, store, "select count(failed_reason) from millrace.projections"); (failed == 3) != wanted.Runs() || failed < 3 {
 			t.Errorf("%s: %d projections are failed", wanted, failed)
 		}
 		claimable := map[engine.DesiredState]int{engine.WantRun: 2, engine.WantPause: 1}[wanted]
@@ -273,7 +273,7 @@ func TestFailedIsKeptUnderTheFence(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if kept := one[string](t, store, "select string_agg(failed, ',') from millrace.projections"); kept != "it's" {
+	if kept := one[string](t, store, "select string_agg(failed_reason, ',') from millrace.projections"); kept != "it's" {
 		t.Errorf("kept are %q", kept)
 	}
 }

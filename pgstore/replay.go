@@ -21,12 +21,12 @@ const behindError = "parked behind an earlier event of its stream"
 func (s *Store) settleLetters(ctx context.Context, conn *pgx.Conn, lease engine.Lease, batch engine.Batch) error {
 	if len(batch.BlockedByStream) > 0 {
 		args := parkArgs(lease, batch.BlockedByStream, projection.DeadLetter{BlockedByStream: true, Error: behindError}, false)
-		if _, err := conn.Exec(ctx, s.control.sql("park"), args...); err != nil {
+		if _, err := conn.Exec(ctx, s.control.sql("park_events"), args...); err != nil {
 			return fmt.Errorf("park events behind others: %w", err)
 		}
 	}
 	if r := batch.Replay; r != nil {
-		tag, err := conn.Exec(ctx, s.control.sql("resolve"), lease.Row, r.DeadLetter, r.Command)
+		tag, err := conn.Exec(ctx, s.control.sql("resolve_dead_letter"), lease.Row, r.DeadLetter, r.Command)
 		if err != nil {
 			return fmt.Errorf("resolve dead letter %d: %w", r.DeadLetter, err)
 		}
@@ -69,7 +69,7 @@ func (s port) NextCommand(ctx context.Context, lease engine.Lease, discards bool
 // Discard carries a command out under the lease's fence, and ends it.
 func (s port) Discard(ctx context.Context, lease engine.Lease, command int64) (discarded int64, err error) {
 	err = s.fenced(ctx, fmt.Sprintf("discard dead letters of %s", lease.ID), lease, func(tx pgx.Tx) error {
-		return lostIfNoRow(tx.QueryRow(ctx, s.control.sql("discard"), lease.Row, lease.Owner, lease.Epoch, command).Scan(&discarded))
+		return lostIfNoRow(tx.QueryRow(ctx, s.control.sql("discard_dead_letters"), lease.Row, lease.Owner, lease.Epoch, command).Scan(&discarded))
 	})
 	return discarded, err
 }
@@ -131,7 +131,7 @@ func (s port) ScheduleReplay(ctx context.Context, lease engine.Lease, p projecti
 	}
 	var letter int64
 	var due float64
-	err = s.pool.QueryRow(ctx, s.control.sql("next_due"), lease.Row, replays, p.Interval.Seconds(), p.Factor, p.Cap.Seconds(), p.Error).Scan(&letter, &due)
+	err = s.pool.QueryRow(ctx, s.control.sql("next_due_replay"), lease.Row, replays, p.Interval.Seconds(), p.Factor, p.Cap.Seconds(), p.Error).Scan(&letter, &due)
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):
 		return false, 0, nil
@@ -157,7 +157,7 @@ func (s *Store) finishUnowned(ctx context.Context, row int32, command int64) (do
 	ctx, cancel := context.WithTimeout(ctx, finishTime)
 	defer cancel()
 	err = s.durable(ctx, "carry out a command on dead letters that no node holds", func(tx pgx.Tx) error {
-		err := tx.QueryRow(ctx, s.control.sql("finish_unowned"), row, command).Scan(new(int64))
+		err := tx.QueryRow(ctx, s.control.sql("run_unowned_command"), row, command).Scan(new(int64))
 		if done = err == nil; errors.Is(err, pgx.ErrNoRows) {
 			return nil
 		}

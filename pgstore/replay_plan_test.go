@@ -24,16 +24,16 @@ func TestReplayOfOneLetterReadsNoOthers(t *testing.T) {
 	last := one[int64](t, d.store, "select id from millrace.dead_letters where position = $1", letters)
 	var replay, discard, other int64
 	for kind, command := range map[string]*int64{"replay": &replay, "discard": &discard} {
-		*command = one[int64](t, d.store, "insert into millrace.commands (projection_id, kind, letters, most) values ($1, $2, array[$3::bigint], 1) returning id", l.Row, kind, last)
+		*command = one[int64](t, d.store, "insert into millrace.commands (projection_id, kind, dead_letter_ids, max_events) values ($1, $2, array[$3::bigint], 1) returning id", l.Row, kind, last)
 	}
-	other = one[int64](t, d.store, "insert into millrace.commands (projection_id, kind, error, most) values ($1, 'replay', 'no such error', 1) returning id", l.Row)
+	other = one[int64](t, d.store, "insert into millrace.commands (projection_id, kind, error, max_events) values ($1, 'replay', 'no such error', 1) returning id", l.Row)
 	statements := map[string]struct {
 		sql  string
 		args []any
 	}{
-		"next_due":     {c.sql("next_due"), []any{l.Row, policy.MaxReplays, 3600.0, 1.0, 3600.0, ""}},
+		"next_due":     {c.sql("next_due_replay"), []any{l.Row, policy.MaxReplays, 3600.0, 1.0, 3600.0, ""}},
 		"begin_replay": {c.sql("begin_replay"), []any{l.Row, l.Owner, l.Epoch, replay, 0}},
-		"discard":      {c.sql("discard"), []any{l.Row, l.Owner, l.Epoch, discard}},
+		"discard":      {c.sql("discard_dead_letters"), []any{l.Row, l.Owner, l.Epoch, discard}},
 	}
 	for _, analyzed := range []bool{false, true} {
 		if analyzed {
@@ -78,21 +78,21 @@ func TestReplayerTakesWhatIsDueFirst(t *testing.T) {
 	t.Parallel()
 	d := newDrawer(t, 1)
 	const all = `select coalesce((select d.id from millrace.dead_letters d
-		 where d.projection_id = $1 and d.state in ('parked', 'replaying') and not d.behind and d.replays < $2 and strpos(d.error, $6::text) > 0
+		 where d.projection_id = $1 and d.state in ('parked', 'replaying') and not d.blocked_by_stream and d.replays < $2 and strpos(d.error, $6::text) > 0
 		   and (not exists (select from millrace.parked_streams s where s.projection_id = $1 and s.stream_id = d.stream_id)
 		        or d.position = (select min(e.position) from millrace.dead_letters e where e.projection_id = $1 and e.stream_id = d.stream_id and e.state in ('parked', 'replaying')))
 		 order by d.last_failed_at + make_interval(secs => least($3::float8 * power($4::float8, d.replays), $5::float8)), d.id limit 1), 0)`
 	found := 0
 	for round := range 60 {
 		mustExec(t, d.store, "truncate millrace.dead_letters, millrace.parked_streams")
-		mustExec(t, d.store, `insert into millrace.dead_letters (projection_id, position, stream_id, stream_version, type, behind, state, error, stack, attempts, replays, first_failed_at, last_failed_at)
+		mustExec(t, d.store, `insert into millrace.dead_letters (projection_id, position, stream_id, stream_version, type, blocked_by_stream, state, error, stack, attempts, replays, first_failed_at, last_failed_at)
 			select $1, n, 's' || (random() * 5)::int, n, 'T', random() < 0.3, (array['parked', 'parked', 'replaying', 'resolved', 'discarded'])[1 + floor(random() * 5)],
 			       (array['bad', 'worse'])[1 + floor(random() * 2)], '', 5, floor(random() * 6), now(), now() - make_interval(secs => random() * 600) from generate_series(1, $2) n`, d.lease.Row, 1+round)
 		mustExec(t, d.store, "insert into millrace.parked_streams (projection_id, stream_id) select $1, 's' || n from generate_series(1, 3) n", d.lease.Row)
 		for _, policy := range [][]any{{5, 60.0, 2.0, 300.0, ""}, {3, 60.0, 1.0, 60.0, "worse"}, {math.MaxInt32, 10.0, 3.0, 3600.0, "bad"}} {
 			args := append([]any{d.lease.Row}, policy...)
 			want := one[int64](t, d.store, all, args...)
-			got := one[int64](t, d.store, "select coalesce((select id from ("+d.store.control.sql("next_due")+") x), 0)", args...)
+			got := one[int64](t, d.store, "select coalesce((select id from ("+d.store.control.sql("next_due_replay")+") x), 0)", args...)
 			if got != want {
 				t.Errorf("round %d, policy %v: letter %d is due first, want %d", round, policy, got, want)
 			}

@@ -148,7 +148,7 @@ func TestReplayThatCommitsLateIsNotMadeTwice(t *testing.T) {
 			d.park(b, false)
 			command := d.give("replay", projection.DeadLetterFilter{All: true}, 10)
 			r := d.begin(command, 0)
-			commit := d.held(d.store.control.sql("resolve"), d.lease.Row, r.DeadLetter, r.Command)
+			commit := d.held(d.store.control.sql("resolve_dead_letter"), d.lease.Row, r.DeadLetter, r.Command)
 			var again *engine.Replay
 			d.must(d.within(commit, func() (err error) {
 				again, err = d.port().BeginReplay(testContext(t), d.lease, command, r.DeadLetter)
@@ -177,7 +177,7 @@ func TestReplayThatCommitsLateIsNotDiscarded(t *testing.T) {
 	d.park(b, false)
 	r := d.begin(d.give("replay", projection.DeadLetterFilter{All: true}, 10), 0)
 	gone := d.give("discard", projection.DeadLetterFilter{All: true}, 10)
-	commit := d.held(d.store.control.sql("resolve"), d.lease.Row, r.DeadLetter, r.Command)
+	commit := d.held(d.store.control.sql("resolve_dead_letter"), d.lease.Row, r.DeadLetter, r.Command)
 	d.must(d.within(commit, func() error {
 		n, err := d.port().Discard(testContext(t), d.lease, gone)
 		if n != 1 {
@@ -198,7 +198,7 @@ func TestStreamOfEventsThatAreParkedBehindStaysParked(t *testing.T) {
 	a := d.at["a"]
 	d.park(a[0], true)
 	r := d.begin(d.give("replay", projection.DeadLetterFilter{All: true}, 10), 0)
-	commit := d.held(d.store.control.sql("resolve"), d.lease.Row, r.DeadLetter, r.Command)
+	commit := d.held(d.store.control.sql("resolve_dead_letter"), d.lease.Row, r.DeadLetter, r.Command)
 	d.must(d.within(commit, func() error { return d.run(write, d.batch(a[1], a[1])) }))
 	d.mustHave([]int64{a[1]}, "a")
 	d.replay(d.give("replay", projection.DeadLetterFilter{All: true}, 10))
@@ -319,7 +319,7 @@ func TestReplayerTakesWhatIsDueAndNothingElse(t *testing.T) {
 		if !scheduled {
 			return 0
 		}
-		return one[int64](t, d.store, "select d.position from millrace.commands c join millrace.dead_letters d on d.id = c.letters[1] where c.ended_at is null")
+		return one[int64](t, d.store, "select d.position from millrace.commands c join millrace.dead_letters d on d.id = c.dead_letter_ids[1] where c.ended_at is null")
 	}
 	older := func(by string) {
 		t.Helper()

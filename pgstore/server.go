@@ -87,6 +87,6 @@ func (f serverFacts) lossy() []string {
 // watchesClients tells whether the server can notice, while it runs a statement, that its client is gone. Not every
 // platform's can.
 func watchesClients(ctx context.Context, pool *pgxpool.Pool) bool {
-	_, err := pool.Exec(ctx, queryText("watch_client"))
+	_, err := pool.Exec(ctx, queryText("check_client_watch"))
 	return err == nil
 }

@@ -83,7 +83,7 @@ func (s *nodeSession) setUp(ctx context.Context) error {
 		}
 		s.store.log.Warn("ending the previous session of the node failed, running without a session lock", zap.String("node", s.node.ID))
 	}
-	if _, err := s.conn.Exec(ctx, c.sql("forget_nodes"), pgx.QueryExecModeExec); err != nil {
+	if _, err := s.conn.Exec(ctx, c.sql("delete_silent_nodes"), pgx.QueryExecModeExec); err != nil {
 		return err
 	}
 	return s.Heartbeat(ctx)

@@ -26,7 +26,7 @@ func TestTextsInTheDatabaseHaveALimit(t *testing.T) {
 	must(port.SetFailed(ctx, o.lease, long))
 	longest := func(what string) {
 		t.Helper()
-		n := one[int](t, o.store, `select greatest((select max(greatest(octet_length(failed), octet_length(last_error))) from millrace.projections),
+		n := one[int](t, o.store, `select greatest((select max(greatest(octet_length(failed_reason), octet_length(last_error))) from millrace.projections),
 			(select max(greatest(octet_length(error), octet_length(stack))) from millrace.dead_letters))`)
 		if n > wire.MaxText || n < wire.MaxText-200 {
 			t.Errorf("%s: the longest text has %d bytes", what, n)

@@ -81,7 +81,7 @@ func (s *Store) runStep(ctx context.Context, tx pgx.Tx, name string, step Tenant
 // maySetUp returns an error if another tenant has had steps that this program lacks, so that it must not create tenants.
 func (s *Store) maySetUp(ctx context.Context, tx pgx.Tx) error {
 	var newest int
-	if err := tx.QueryRow(ctx, s.control.sql("newest_setup"), pgx.QueryExecModeExec).Scan(&newest); err != nil {
+	if err := tx.QueryRow(ctx, s.control.sql("max_tenant_setup"), pgx.QueryExecModeExec).Scan(&newest); err != nil {
 		return err
 	}
 	if own := len(s.opts.TenantSetup); newest > own {

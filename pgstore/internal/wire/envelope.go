@@ -27,7 +27,7 @@ type Events struct {
 	Truncated bool
 }
 
-// ReadEvents decodes the columns of tail.sql from the binary format. It does so by hand, since reading events is what this
+// ReadEvents decodes the columns of read_tail.sql from the binary format. It does so by hand, since reading events is what this
 // library does most. It stops after the event with which the events have limit bytes or more; 0 means no limit. The rows
 // after that still come over the wire, so callers should limit the rows as well.
 func ReadEvents(rows *pgconn.ResultReader, limit int) (Events, error) {
@@ -72,7 +72,7 @@ type decoder struct {
 const (
 	// maxChunk is the size up to which chunks grow, in bytes.
 	maxChunk = 16 << 10
-	// envelopeColumns is the number of columns of tail.sql.
+	// envelopeColumns is the number of columns of read_tail.sql.
 	envelopeColumns = 9
 	// jsonbVersion precedes the text of a binary jsonb value.
 	jsonbVersion = 1
