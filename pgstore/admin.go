@@ -14,7 +14,7 @@ import (
 
 // Projections lists the projections of these tenants as the database knows them, sorted.
 func (s port) Projections(ctx context.Context, tenants []string) ([]engine.ProjectionRow, error) {
-	list, err := queryUncompiled(ctx, s.pool, func(row pgx.CollectableRow) (p engine.ProjectionRow, err error) {
+	list, err := queryUncompiled(ctx, s.Store, func(row pgx.CollectableRow) (p engine.ProjectionRow, err error) {
 		var oldest *time.Time
 		var notOwned float64
 		err = row.Scan(&p.ID.Tenant, &p.ID.Name, &p.ID.Partition, &p.Desired, &p.Failed, &p.Halted, &p.Skipped, &p.FailingPosition, &p.Attempts, &p.MissingObject, &p.LastError,
@@ -26,7 +26,7 @@ func (s port) Projections(ctx context.Context, tenants []string) ([]engine.Proje
 			p.OldestParked = *oldest
 		}
 		return p, err
-	}, s.control.sql("projections"), tenants)
+	}, "projections", tenants)
 	return list, failed(err, "list projections")
 }
 
@@ -36,7 +36,7 @@ func (s port) Projections(ctx context.Context, tenants []string) ([]engine.Proje
 func (s port) SetDesiredState(ctx context.Context, id projection.ID, wanted engine.DesiredState) error {
 	id = engine.FullID(id)
 	return s.durable(ctx, fmt.Sprintf("set the wanted state of %s", id), func(tx pgx.Tx) error {
-		done, err := execOne(ctx, tx, s.control.sql("set_desired_state"), id.Tenant, id.Name, id.Partition, wanted, s.control.controlChannel)
+		done, err := runOne(ctx, tx, s.control.sql("set_desired_state"), []any{id.Tenant, id.Name, id.Partition, wanted, s.control.controlChannel}, nil)
 		if err == nil && !done {
 			if err = s.unknown(ctx, tx, id); err == nil {
 				err = projection.ErrUnknownProjection // it was made just now
@@ -47,7 +47,7 @@ func (s port) SetDesiredState(ctx context.Context, id projection.ID, wanted engi
 }
 
 // unknown returns projection.ErrUnknownTenant or projection.ErrUnknownProjection where there is no such projection.
-func (s *Store) unknown(ctx context.Context, q rowQuerier, id projection.ID) error {
+func (s *Store) unknown(ctx context.Context, q querier, id projection.ID) error {
 	var tenant, found bool
 	err := q.QueryRow(ctx, s.control.sql("projection_exists"), pgx.QueryExecModeExec, id.Tenant, id.Name, id.Partition).Scan(&tenant, &found)
 	switch {
@@ -118,3 +118,17 @@ func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Se
 
 // Abandoned counts the handlers that did not return when they were cancelled and were left to themselves.
 func (s port) Abandoned() int64 { return s.abandoned.Load() }
+
+// OldestSnapshot returns the transaction in this database with the oldest snapshot, other than the asking one.
+func (s port) OldestSnapshot(ctx context.Context) (snapshot engine.Snapshot, err error) {
+	var seconds float64
+	err = s.pool.QueryRow(ctx, s.control.sql("oldest_snapshot"), pgx.QueryExecModeExec).Scan(&snapshot.PID, &seconds)
+	switch {
+	case errors.Is(err, pgx.ErrNoRows):
+		return engine.Snapshot{}, nil
+	case err != nil:
+		return engine.Snapshot{}, fmt.Errorf("find the oldest snapshot: %w", storeFault(err))
+	}
+	snapshot.Age = time.Duration(seconds * float64(time.Second))
+	return snapshot, nil
+}

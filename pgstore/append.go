@@ -99,11 +99,6 @@ func (t *Tenant) AppendTx(ctx context.Context, tx pgx.Tx, stream string, expecte
 	return result, wake, nil
 }
 
-// querier is what a statement can be sent through: the pool, or a transaction.
-type querier interface {
-	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
-}
-
 // appendCall is an append that was found valid, as the statements take it.
 type appendCall struct {
 	stream   string
@@ -200,22 +195,21 @@ func (t *Tenant) appendInTx(ctx context.Context, tx pgx.Tx, a appendCall) (event
 }
 
 func (t *Tenant) appendStatement(a appendCall) (sql string, args []any) {
-	statements := &t.store.statements
-	texts := &statements.appendAny
+	statement := "append_any"
 	version, bound := a.expected.Version()
 	switch {
 	case bound && version == 0:
-		texts = &statements.appendNew
+		statement = "append_new"
 	case bound:
-		texts = &statements.appendExact
+		statement = "append_exact"
 	}
 	args = []any{a.stream, a.types, a.bodies, a.headers, a.causations, a.correlations, a.durable}
-	chosen, prepared := texts.plain, !t.store.server.pooling.Forgets && t.store.prepared.has(t.name)
-	if a.keyed {
-		chosen, args = texts.keyed, append(args, a.key)
-		if a.expire {
-			chosen, prepared = texts.expiring, false
-		}
+	prepared := !t.store.server.pooling.Forgets && t.store.prepared.has(t.name)
+	switch {
+	case a.keyed && a.expire:
+		statement, args, prepared = statement+" expiring", append(args, a.key), false
+	case a.keyed:
+		statement, args = statement+" keyed", append(args, a.key)
 	}
 	if version > 0 {
 		args = append(args, version)
@@ -223,7 +217,7 @@ func (t *Tenant) appendStatement(a appendCall) (sql string, args []any) {
 	if !prepared {
 		args = slices.Insert(args, 0, any(pgx.QueryExecModeExec))
 	}
-	return t.sql(chosen), args
+	return t.sql(statement), args
 }
 
 // report says why an append wrote nothing: it was a repeat, and here is the first result, or it met a conflict.
@@ -234,7 +228,7 @@ func (t *Tenant) report(ctx context.Context, q querier, a appendCall) (event.App
 			return first, err
 		}
 	}
-	rows, err := q.Query(ctx, t.sql(t.store.statements.streamVersion), pgx.QueryExecModeExec, a.stream)
+	rows, err := q.Query(ctx, t.sql("stream_version"), pgx.QueryExecModeExec, a.stream)
 	if err != nil {
 		return event.Appended{}, err
 	}
@@ -252,7 +246,7 @@ func (t *Tenant) report(ctx context.Context, q querier, a appendCall) (event.App
 
 // firstResult is what the first append under the key led to.
 func (t *Tenant) firstResult(ctx context.Context, q querier, a appendCall) (result event.Appended, found bool, err error) {
-	rows, err := q.Query(ctx, t.sql(t.store.statements.appendFirst), pgx.QueryExecModeExec, a.key)
+	rows, err := q.Query(ctx, t.sql("first_append"), pgx.QueryExecModeExec, a.key)
 	if err != nil {
 		return event.Appended{}, false, err
 	}

@@ -24,9 +24,9 @@ import (
 // Apply implements engine.Store.
 func (s port) Apply(h engine.Handler, o engine.ApplyOptions) engine.Run {
 	return func(ctx context.Context, lease engine.Lease, batch engine.Batch) error {
-		b := newBatchTx(s.Store, lease, batch.To, batchOptions{deadline: o.Timeout, relaxed: o.AsyncCommit, fresh: batch.Fresh})
+		b := newBatchTx(s.Store, lease, batch.To, batchOptions{timeout: o.Timeout, asyncCommit: o.AsyncCommit, fresh: batch.Fresh})
 		if len(batch.BlockedByStream) > 0 || batch.Replay != nil {
-			b.settle = func(ctx context.Context, conn *pgx.Conn) error { return s.settleLetters(ctx, conn, lease, batch) }
+			b.settle = func(ctx context.Context, conn *pgx.Conn) error { return s.settleDeadLetters(ctx, conn, lease, batch) }
 		}
 		return b.run(engine.WithProjection(ctx, lease.ID), func(ctx context.Context, tx pgx.Tx) error {
 			if len(batch.Events) == 0 {
@@ -38,8 +38,8 @@ func (s port) Apply(h engine.Handler, o engine.ApplyOptions) engine.Run {
 }
 
 type batchOptions struct {
-	deadline time.Duration
-	relaxed  bool
+	timeout     time.Duration
+	asyncCommit bool
 	// durable commits synchronously, whatever the session's default is.
 	durable bool
 	// fresh asks for a connection that no batch has used before.
@@ -132,7 +132,7 @@ const afterDeadline = askTime + usercode.Grace + time.Second
 // Indexes and locks: those of check_lease and advance.
 func (b *batchTx) setUpSQL() string {
 	c := b.store.control
-	wait, most := milliseconds(b.opts.deadline/2), milliseconds(b.opts.deadline+afterDeadline)
+	wait, most := milliseconds(b.opts.timeout/2), milliseconds(b.opts.timeout+afterDeadline)
 	var sql strings.Builder
 	sql.WriteString(b.store.server.unbounded)
 	fmt.Fprintf(&sql, "set local lock_timeout = %d; set local statement_timeout = %d; "+
@@ -140,7 +140,7 @@ func (b *batchTx) setUpSQL() string {
 	if b.store.server.watchesClients {
 		sql.WriteString("set local client_connection_check_interval = 1000; ")
 	}
-	if b.opts.relaxed {
+	if b.opts.asyncCommit {
 		sql.WriteString("set local synchronous_commit = off; ")
 	} else if b.opts.durable {
 		sql.WriteString("set local synchronous_commit = on; ")
@@ -157,7 +157,7 @@ func milliseconds(d time.Duration) int64 { return min(max(1, d.Milliseconds()), 
 func (b *batchTx) finishSQL(restore session.Restore) string {
 	// The wait for a lock, say of a deferred constraint, ends as such before the time for the commit is over.
 	return fmt.Sprintf("set local lock_timeout = %d; %s; select %s.advance('%s', %d, '%s', %d, %d, %d, %d); commit; %s",
-		milliseconds(min(b.opts.deadline/2, finishTime/2)), restore.User, b.store.control.quoted, b.name, b.lease.Row, b.lease.Owner, b.lease.Epoch,
+		milliseconds(min(b.opts.timeout/2, finishTime/2)), restore.User, b.store.control.quoted, b.name, b.lease.Row, b.lease.Owner, b.lease.Epoch,
 		b.lease.Incarnation, b.lease.Checkpoint, b.to, restore.Session)
 }
 
@@ -252,4 +252,38 @@ func (l *leasedConn) release() {
 	if !l.abandoned {
 		l.conn.Release()
 	}
+}
+
+// begin starts the transaction of a batch, and returns the statements that restore its session when it ends.
+func (b *batchTx) begin(ctx context.Context, conn *pgx.Conn) (pgx.Tx, session.Restore, error) {
+	if b.store.server.pooling.Lends {
+		return b.beginPooled(ctx, conn)
+	}
+	restore, err := session.Of(ctx, conn)
+	if err != nil {
+		return nil, restore, err
+	}
+	tx, err := conn.BeginTx(ctx, pgx.TxOptions{BeginQuery: queries.Text("begin_batch") + "; " + b.setUpSQL()})
+	if err != nil {
+		b.rollback(ctx, conn, restore)
+		closeStandby(ctx, conn, err)
+		return nil, restore, err
+	}
+	return tx, restore, nil
+}
+
+// beginPooled is begin where each transaction may have another session. What the session was is read in each of them, which
+// costs one round trip more.
+func (b *batchTx) beginPooled(ctx context.Context, conn *pgx.Conn) (pgx.Tx, session.Restore, error) {
+	restore, err := b.store.sessions.Begin(ctx, conn, queries.Text("begin_batch"))
+	var tx pgx.Tx
+	if err == nil {
+		tx, err = conn.BeginTx(ctx, pgx.TxOptions{BeginQuery: b.setUpSQL()}) // The transaction is begun, and pgx need not know.
+	}
+	if err != nil {
+		b.rollback(ctx, conn, restore)
+		closeStandby(ctx, conn, err)
+		return nil, restore, err
+	}
+	return tx, restore, nil
 }

@@ -27,7 +27,7 @@ func (b *batchTx) call(ctx context.Context, leased *leasedConn, pid uint32, tx *
 	// What the handler left running must not write into whatever the connection does next.
 	defer tx.Close()
 	call := usercode.Go(func() error { return fn(handlerCtx, tx) })
-	deadline := time.NewTimer(b.opts.deadline)
+	deadline := time.NewTimer(b.opts.timeout)
 	defer deadline.Stop()
 
 	pgConn := leased.conn.Conn().PgConn()
@@ -116,10 +116,10 @@ func (b *batchTx) waitsForLock(ctx context.Context, pid uint32) (waits bool, err
 	defer cancel()
 	conn, err := b.store.dial(ctx, b.store.opts.SessionDSN)
 	if err != nil {
-		err = b.store.pool.QueryRow(ctx, waitsForLock, pgx.QueryExecModeExec, int32(pid)).Scan(&waits)
+		err = b.store.pool.QueryRow(ctx, queries.Text("waits_for_lock"), pgx.QueryExecModeExec, int32(pid)).Scan(&waits)
 		return waits, err
 	}
 	defer func() { _ = conn.Close(ctx) }()
-	err = conn.QueryRow(ctx, waitsForLock, pgx.QueryExecModeExec, int32(pid)).Scan(&waits)
+	err = conn.QueryRow(ctx, queries.Text("waits_for_lock"), pgx.QueryExecModeExec, int32(pid)).Scan(&waits)
 	return waits, err
 }

@@ -188,7 +188,7 @@ func TestNoControlStatementScansATable(t *testing.T) {
 		{"heartbeat", c.sql("heartbeat"), []any{l.Owner, f.names, []string{}, 1, 1_000_000}, 1},
 		{"deregister", c.sql("deregister"), []any{l.Owner}, 0},
 		{"forget_nodes", c.sql("delete_silent_nodes"), nil, 0},
-		{"tail_start", f.Store.tenant.sql(f.statements.tailStart), []any{"t1"}, 1},
+		{"tail_start", f.Store.tenant.sql("tail_start"), []any{"t1"}, 1},
 	}
 	for _, analyzed := range []bool{false, true} {
 		if analyzed {

@@ -252,7 +252,7 @@ func (d *DeadLetters) Cancel(ctx context.Context, command int64) error {
 	if err != nil || ended {
 		return err
 	}
-	_, err = d.store.finishUnowned(ctx, row, command)
+	_, err = d.store.runUnowned(ctx, row, command)
 	return err
 }
 
@@ -269,7 +269,7 @@ func (d *DeadLetters) wait(ctx context.Context, command int64) (projection.Comma
 		case errors.Is(err, pgx.ErrNoRows):
 			return false, projection.ErrCommandNotFound
 		case err == nil && !ended && handlerless:
-			_, unowned = d.store.finishUnowned(ctx, row, command)
+			_, unowned = d.store.runUnowned(ctx, row, command)
 		case err != nil && storeFault(err).Class != engine.Infrastructure:
 			return false, fmt.Errorf("%w: %w", projection.ErrCommandPending, storeFault(err))
 		}

@@ -200,15 +200,14 @@ func (d *delivery) upTo(position int64) []event.Envelope {
 // it cannot, the delivery is over: nobody knows then how far the checkpoint is but the lease's row.
 func (d *delivery) move(ctx context.Context, to int64, letter *projection.DeadLetter) error {
 	lease, part := d.lease, engine.Batch{BlockedByStream: d.upTo(to), Replay: d.batch.Replay}
-	b := newBatchTx(d.store, lease, to, batchOptions{deadline: finishTime, durable: true})
+	b := newBatchTx(d.store, lease, to, batchOptions{timeout: finishTime, durable: true})
 	b.settle = func(ctx context.Context, conn *pgx.Conn) error {
 		if letter != nil {
-			e := event.Envelope{Position: letter.Position, Stream: letter.Stream, Version: letter.Version, Type: letter.Type}
-			if _, err := conn.Exec(ctx, d.store.control.sql("park_events"), parkArgs(lease, []event.Envelope{e}, *letter, false)...); err != nil {
+			if _, err := conn.Exec(ctx, d.store.control.sql("park_events"), parkOneArgs(lease, *letter, false)...); err != nil {
 				return fmt.Errorf("park a rejected event: %w", err)
 			}
 		}
-		return d.store.settleLetters(ctx, conn, lease, part)
+		return d.store.settleDeadLetters(ctx, conn, lease, part)
 	}
 	if letter == nil && len(part.BlockedByStream) == 0 && part.Replay == nil {
 		b.settle = nil // it costs a round trip

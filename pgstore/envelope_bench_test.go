@@ -29,7 +29,7 @@ func BenchmarkReadEnvelopes(b *testing.B) {
 			b.ReportAllocs()
 			args := [][]byte{wire.Int(0), wire.Int(maxPosition), wire.Int(int64(n))}
 			for b.Loop() {
-				got, err := wire.ReadEvents(conn.Conn().PgConn().ExecParams(b.Context(), store.tenant.sql(store.statements.tail), args, nil, nil, wire.Binary), 0)
+				got, err := wire.ReadEvents(conn.Conn().PgConn().ExecParams(b.Context(), store.tenant.sql("read_tail"), args, nil, nil, wire.Binary), 0)
 				if err != nil || len(got.List) != n {
 					b.Fatalf("%d events, %v", len(got.List), err)
 				}

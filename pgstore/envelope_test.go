@@ -44,11 +44,11 @@ func TestRowsAreDecodedAsTheDriverDoes(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Release()
-	got, err := wire.ReadEvents(conn.Conn().PgConn().ExecParams(ctx, store.tenant.sql(store.statements.tail), args, nil, nil, wire.Binary), 0)
+	got, err := wire.ReadEvents(conn.Conn().PgConn().ExecParams(ctx, store.tenant.sql("read_tail"), args, nil, nil, wire.Binary), 0)
 	if err != nil || got.Truncated {
 		t.Fatalf("truncated %v, %v", got.Truncated, err)
 	}
-	rows, err := conn.Query(ctx, store.tenant.sql(store.statements.tail), pgx.QueryExecModeDescribeExec, 0, int64(1<<63-1), 100)
+	rows, err := conn.Query(ctx, store.tenant.sql("read_tail"), pgx.QueryExecModeDescribeExec, 0, int64(1<<63-1), 100)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -90,7 +90,7 @@ func TestReadEndsAtTheByteLimitWithAtLeastOneEvent(t *testing.T) {
 			truncated   bool
 		}{{0, 10, false}, {1, 1, true}, {size, 1, true}, {size + 1, 2, true}, {9*size + 1, 10, false}, {100 * size, 10, false}} {
 			args := [][]byte{wire.Int(0), wire.Int(100), wire.Int(100)}
-			got, err := wire.ReadEvents(conn.Conn().PgConn().ExecParams(testContext(t), store.tenant.sql(store.statements.tail), args, nil, nil, wire.Binary), c.limit)
+			got, err := wire.ReadEvents(conn.Conn().PgConn().ExecParams(testContext(t), store.tenant.sql("read_tail"), args, nil, nil, wire.Binary), c.limit)
 			if err != nil || len(got.List) != c.want || got.Truncated != c.truncated {
 				t.Errorf("limit %d: %d events, truncated %v, %v", c.limit, len(got.List), got.Truncated, err)
 			}
@@ -113,7 +113,7 @@ func TestConnectionIsUsableAfterAReadThatFailed(t *testing.T) {
 			}
 		}
 		args := [][]byte{wire.Int(0), wire.Int(100), wire.Int(100)}
-		read, err := wire.ReadEvents(conn.Conn().PgConn().ExecParams(testContext(t), store.tenant.sql(store.statements.tail), args, nil, nil, wire.Binary), 0)
+		read, err := wire.ReadEvents(conn.Conn().PgConn().ExecParams(testContext(t), store.tenant.sql("read_tail"), args, nil, nil, wire.Binary), 0)
 		if len(read.List) != 3 {
 			t.Errorf("%d events", len(read.List))
 		}

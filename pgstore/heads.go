@@ -86,7 +86,7 @@ func (s *Store) headsOf(ctx context.Context, tenants []string, heads *engine.Hea
 		if i > 0 {
 			sql.WriteString(" union all ")
 		}
-		fmt.Fprintf(&sql, "select %d, (%s)", i, t.sql(s.statements.head))
+		fmt.Fprintf(&sql, "select %d, (%s)", i, t.sql("head"))
 	}
 	in, err := s.readEvents(ctx, sql.String(), nil, nil, func(rows *pgconn.ResultReader) error {
 		return wire.ReadInts(rows, func(row []int64) { heads.Positions[tenants[row[0]]] = row[1] })
@@ -107,7 +107,7 @@ var errReadOnly = errors.New("default_transaction_read_only is on, but must be o
 // Ping tells whether the server can be worked with: it answers, and it is the primary.
 func (s port) Ping(ctx context.Context) error {
 	var recovery, readOnly bool
-	err := s.pool.QueryRow(ctx, ping, pgx.QueryExecModeExec).Scan(&recovery, &readOnly)
+	err := s.pool.QueryRow(ctx, queries.Text("ping"), pgx.QueryExecModeExec).Scan(&recovery, &readOnly)
 	switch {
 	case err != nil:
 		return fmt.Errorf("ping: %w", storeFault(err))

@@ -51,12 +51,6 @@ func (c *controlSchema) checkLease(l engine.Lease) string {
 	return fmt.Sprintf("%s.check_lease(%d, '%s', %d, %d)", c.quoted, l.Row, l.Owner, l.Epoch, l.Incarnation)
 }
 
-// fenced runs fn in a transaction of our own that begins with the first half of the fence and commits synchronously.
-func (s *Store) fenced(ctx context.Context, doing string, lease engine.Lease, fn func(tx pgx.Tx) error) error {
-	begin := pgx.TxOptions{BeginQuery: beginDurable + "; " + s.server.unbounded + "select " + s.control.checkLease(lease)}
-	return failed(s.inTx(ctx, begin, fn), "%s", doing)
-}
-
 // readEvents runs a statement on tenants' events in one round trip and hands its result to decode. It bounds the wait for
 // locks, and returns the incarnation in which the result was read. The arguments are in text format.
 func (s *Store) readEvents(ctx context.Context, sql string, args [][]byte, format []int16, decode func(*pgconn.ResultReader) error) (in engine.Incarnation, err error) {

@@ -2,7 +2,6 @@ package pgstore
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -10,8 +9,6 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/millrace-go/millrace/internal/engine"
-	"github.com/millrace-go/millrace/pgstore/internal/pgerr"
-	"github.com/millrace-go/millrace/projection"
 )
 
 // Ensure makes the rows of the projections for each tenant where they are missing.
@@ -24,10 +21,10 @@ func (s port) Ensure(ctx context.Context, tenants, names []string) error {
 
 // Free lists the leases that the node could claim. judge says whether a heartbeat that ran out means death.
 func (s port) Free(ctx context.Context, node engine.Node, judge bool) ([]engine.LeaseRef, error) {
-	seats, err := queryUncompiled(ctx, s.pool, func(row pgx.CollectableRow) (seat engine.LeaseRef, err error) {
+	seats, err := queryUncompiled(ctx, s.Store, func(row pgx.CollectableRow) (seat engine.LeaseRef, err error) {
 		err = row.Scan(&seat.Row, &seat.ID.Tenant, &seat.ID.Name, &seat.ID.Partition)
 		return seat, err
-	}, s.control.sql("free_leases"), node.Projections, nonNil(node.Tenants), judge)
+	}, "free_leases", node.Projections, nonNil(node.Tenants), judge)
 	return seats, failed(err, "look for free leases")
 }
 
@@ -41,10 +38,10 @@ func nonNil(items []string) []string {
 
 // Counts tells how many leases are wanted, apart for each of the tenants named, together for all others.
 func (s port) Counts(ctx context.Context, tenants []string) ([]engine.Want, error) {
-	counts, err := queryUncompiled(ctx, s.pool, func(row pgx.CollectableRow) (c engine.Want, err error) {
+	counts, err := queryUncompiled(ctx, s.Store, func(row pgx.CollectableRow) (c engine.Want, err error) {
 		err = row.Scan(&c.Tenant, &c.Name, &c.Leases)
 		return c, err
-	}, s.control.sql("desired_counts"), nonNil(tenants))
+	}, "desired_counts", nonNil(tenants))
 	return counts, failed(err, "count leases")
 }
 
@@ -62,7 +59,7 @@ func (s port) Claim(ctx context.Context, node engine.Node, rows []int32, judge b
 
 // endLeftovers ends the sessions in which batches of dead owners of these rows, begun before that time, still run.
 func (s *Store) endLeftovers(ctx context.Context, rows []int64, before time.Time) {
-	if _, err := s.pool.Exec(ctx, endLeftovers, int64(uint32(s.control.batchClass)), rows, before); err != nil {
+	if _, err := s.pool.Exec(ctx, queries.Text("end_zombie_batches"), int64(uint32(s.control.batchClass)), rows, before); err != nil {
 		s.log.Debug("ending the batches of dead owners failed", zap.Error(err))
 	}
 }
@@ -128,48 +125,14 @@ func (s *Store) readLeases(ctx context.Context, sql string, args ...any) (leases
 	return leases, err
 }
 
-// batchSender is a connection, or a transaction.
-type batchSender interface {
-	SendBatch(context.Context, *pgx.Batch) pgx.BatchResults
-}
-
 // queryLeases reads leases and the incarnation that they are valid in. A standby refuses it also where it knows of none.
 func (s *Store) queryLeases(ctx context.Context, q batchSender, sql string, args ...any) ([]engine.Lease, error) {
-	leases, in, err := queryWithIncarnation(ctx, s, q, leaseFrom, sql, args...)
+	var in engine.Incarnation
+	leases, err := queryAfter(ctx, q, s.control.sql("incarnation"), &in, leaseFrom, sql, args...)
 	for i := range leases {
 		leases[i].Incarnation = in
 	}
 	return leases, err
-}
-
-// queryIn reads rows in the incarnation of a lease, and returns projection.ErrIncarnationChanged if it is over.
-func queryIn[T any](ctx context.Context, s *Store, lease engine.Lease, scan pgx.RowToFunc[T], sql string, args ...any) ([]T, error) {
-	var found []T
-	var in engine.Incarnation
-	err := s.onConn(ctx, func(conn *pgx.Conn) (err error) {
-		found, in, err = queryWithIncarnation(ctx, s, conn, scan, sql, args...)
-		return err
-	})
-	switch {
-	case pgerr.Is(err, pgerr.NoIncarnation), err == nil && in != lease.Incarnation:
-		return nil, projection.ErrIncarnationChanged
-	}
-	return found, err
-}
-
-// queryWithIncarnation reads rows and the server's incarnation in one round trip, and on one session.
-func queryWithIncarnation[T any](ctx context.Context, s *Store, q batchSender, scan pgx.RowToFunc[T], sql string, args ...any) (found []T, in engine.Incarnation, err error) {
-	var batch pgx.Batch
-	batch.Queue(s.control.sql("incarnation"))
-	batch.Queue(sql, args...)
-	results := q.SendBatch(ctx, &batch)
-	defer func() { err = errors.Join(err, results.Close()) }()
-	if err := results.QueryRow().Scan(&in); err != nil {
-		return nil, 0, err
-	}
-	rows, _ := results.Query()
-	found, err = pgx.CollectRows(rows, scan)
-	return found, in, err
 }
 
 // leaseFrom scans the columns of lease_columns.sql.

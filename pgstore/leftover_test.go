@@ -158,7 +158,7 @@ func TestClaimEndsNoSessionButThoseOfTheBatchesItTakesOver(t *testing.T) {
 	host("for the session", store, "select pg_advisory_lock($1, $2)", class, row+2000)
 	host("one key of the same bits", store, "select pg_advisory_xact_lock($1)", int64(class)<<32|int64(uint32(row)))
 	host("the lease's row as the key", store, "select pg_advisory_xact_lock($1)", int64(row))
-	host("another schema", store, "select pg_advisory_xact_lock_shared($1, $2)", newControlSchema("beside").batchClass, row)
+	host("another schema", store, "select pg_advisory_xact_lock_shared($1, $2)", newControlSchema("beside", 0).batchClass, row)
 	host("another database", elsewhere, "select pg_advisory_xact_lock_shared($1, $2)", class, row)
 	host("no such lock", store, "select from public.model")
 	host("locks of the lease's table", store, "lock table millrace.leases in access share mode")
@@ -196,7 +196,7 @@ func TestClaimLeavesTheBatchesOfTheNewOwnerAlone(t *testing.T) {
 	}
 	old := dead[2].stand(0)
 	fresh := (&owner{t: t, store: store, node: next, lease: got.leases[0]}).stand(1)
-	if _, err := store.pool.Exec(ctx, endLeftovers, int64(uint32(store.control.batchClass)), got.taken, got.began); err != nil {
+	if _, err := store.pool.Exec(ctx, queries.Text("end_zombie_batches"), int64(uint32(store.control.batchClass)), got.taken, got.began); err != nil {
 		t.Fatal(err)
 	}
 	// And again, with the lease of another.

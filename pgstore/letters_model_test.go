@@ -48,7 +48,7 @@ func (m *lettersModel) pass(to int64) {
 		action, bad := m.poison[e.Position]
 		switch {
 		case m.streams[e.Stream]:
-			m.parked[e.Position] = &modelLetter{behind: true, err: behindError}
+			m.parked[e.Position] = &modelLetter{behind: true, err: blockedError}
 		case bad:
 			m.parked[e.Position] = &modelLetter{err: errBad.Error(), attempts: 1}
 			if action == projection.ActionParkStream {

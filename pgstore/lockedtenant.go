@@ -56,7 +56,7 @@ func (s *Store) findLocked(ctx context.Context, since time.Time) (*locksFound, e
 		return known, nil
 	}
 	locks := &locksFound{holders: make(map[string][]string), asked: time.Now()}
-	rows, _ := s.pool.Query(ctx, lockedEvents, pgx.QueryExecModeExec)
+	rows, _ := s.pool.Query(ctx, queries.Text("locked_events"), pgx.QueryExecModeExec)
 	var schema, application string
 	var pid *int32
 	_, err := pgx.ForEachRow(rows, []any{&schema, &pid, &application}, func() error {

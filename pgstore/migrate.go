@@ -155,7 +155,7 @@ func (s *Store) migrateControl(ctx context.Context, list []migration) error {
 
 // notForeign returns ErrForeignSchema if the control schema holds objects with millrace's names that are not millrace's.
 func (s *Store) notForeign(ctx context.Context, list []migration) error {
-	rows, _ := s.pool.Query(ctx, queryText("foreign_objects"), pgx.QueryExecModeExec, s.opts.Schema, controlNames(list))
+	rows, _ := s.pool.Query(ctx, queries.Text("foreign_objects"), pgx.QueryExecModeExec, s.opts.Schema, controlNames(list))
 	foreign, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	if err == nil && len(foreign) > 0 {
 		err = fmt.Errorf("%w: it holds %q", ErrForeignSchema, foreign)
@@ -171,7 +171,7 @@ func (s *Store) bootstrap(ctx context.Context, tx pgx.Tx) (int, error) {
 	}
 	// An existing schema is taken as it is: the database's owner may have made it for a role that may not make any.
 	if !exists {
-		if err := execScript(ctx, tx, sqltext.Fill(queryText("create_schema"), "{schema}", sqltext.Name(s.opts.Schema))); err != nil {
+		if err := execScript(ctx, tx, sqltext.Fill(queries.Text("create_schema"), "{schema}", sqltext.Name(s.opts.Schema))); err != nil {
 			return 0, err
 		}
 	}
@@ -263,7 +263,7 @@ func (s *Store) insertTenant(ctx context.Context, tx pgx.Tx, t *Tenant) error {
 	if exists {
 		return fmt.Errorf("schema %q: %w", t.schema, ErrForeignSchema)
 	}
-	if err := execScript(ctx, tx, sqltext.Fill(queryText("create_schema"), "{schema}", sqltext.Name(t.schema))); err != nil {
+	if err := execScript(ctx, tx, sqltext.Fill(queries.Text("create_schema"), "{schema}", sqltext.Name(t.schema))); err != nil {
 		return err
 	}
 	_, err = tx.Exec(ctx, s.control.sql("insert_tenant"), pgx.QueryExecModeExec, t.name, t.schema)

@@ -63,7 +63,7 @@ func (s *Store) lacking(ctx context.Context, schema string, err error) error {
 	var role, database, table, owner string
 	var mayCreateSchemas, mayCreate bool
 	var usage *bool
-	asked := s.pool.QueryRow(ctx, queryText("missing_privilege"), pgx.QueryExecModeExec, schema).
+	asked := s.pool.QueryRow(ctx, queries.Text("missing_privilege"), pgx.QueryExecModeExec, schema).
 		Scan(&role, &database, &mayCreateSchemas, &usage, &mayCreate, &table, &owner)
 	if asked != nil {
 		return err

@@ -93,7 +93,7 @@ func (n *notifier) run() {
 func (n *notifier) send(tenants []string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
-	_, err := n.store.pool.Exec(ctx, notifyWake, pgx.QueryExecModeExec, n.store.control.wakeChannel, tenants)
+	_, err := n.store.pool.Exec(ctx, queries.Text("notify_wake"), pgx.QueryExecModeExec, n.store.control.wakeChannel, tenants)
 	return err
 }
 

@@ -37,7 +37,6 @@ func TestNoStatementOnATenantScansATable(t *testing.T) {
 	mustExec(t, store, `insert into millrace_default.append_keys select 'k' || n, 's' || n from generate_series(1, 20000) n`)
 	mustExec(t, store, `insert into millrace_default.append_results select 'k' || n, 1, 5 from generate_series(1, 20000) n`)
 
-	of := store.statements
 	call := func(expected event.Expected, expire bool) (string, []any) {
 		a, err := store.tenant.newAppend("s77", expected, someEvents(3))
 		a.expire = expire
@@ -56,13 +55,13 @@ func TestNoStatementOnATenantScansATable(t *testing.T) {
 	}
 	types := []string{"T1", "T2"}
 	statements := []statement{
-		{"tail", store.tenant.sql(of.tail), []any{50000, int64(math.MaxInt64), 500}, true, true},
-		{"range", store.tenant.sql(of.readRange), []any{50000, 99000, 500, types}, true, true},
-		{"stream", store.tenant.sql(of.readStream), []any{"s77", 2, 500, 0}, false, true},
-		{"types of a stream", store.tenant.sql(of.readStreamTypes), []any{"s77", 2, 500, 0, types}, false, true},
-		{"head", store.tenant.sql(of.head), nil, true, true},
-		{"version", store.tenant.sql(of.streamVersion), []any{"s77"}, true, true},
-		{"first result", store.tenant.sql(of.appendFirst), []any{"k77"}, false, false},
+		{"tail", store.tenant.sql("read_tail"), []any{50000, int64(math.MaxInt64), 500}, true, true},
+		{"range", store.tenant.sql("read_range"), []any{50000, 99000, 500, types}, true, true},
+		{"stream", store.tenant.sql("read_stream"), []any{"s77", 2, 500, 0}, false, true},
+		{"types of a stream", store.tenant.sql("read_stream_types"), []any{"s77", 2, 500, 0, types}, false, true},
+		{"head", store.tenant.sql("head"), nil, true, true},
+		{"version", store.tenant.sql("stream_version"), []any{"s77"}, true, true},
+		{"first result", store.tenant.sql("first_append"), []any{"k77"}, false, false},
 	}
 	for _, expected := range []event.Expected{event.Any, event.NoStream, event.Exact(5), event.Any.WithKey("k"), event.NoStream.WithKey("k"), event.Exact(5).WithKey("k")} {
 		text, args := call(expected, false)

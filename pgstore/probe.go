@@ -33,8 +33,8 @@ func (s port) Probe(ctx context.Context) error {
 }
 
 func (s port) probe(ctx context.Context, conn *pgx.Conn) error {
-	err := pgx.BeginTxFunc(ctx, conn, pgx.TxOptions{BeginQuery: probeBegin}, func(tx pgx.Tx) error {
-		if _, err := tx.Exec(ctx, probeSpace, pgx.QueryExecModeSimpleProtocol); err != nil {
+	err := pgx.BeginTxFunc(ctx, conn, pgx.TxOptions{BeginQuery: queries.Text("begin_probe")}, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, queries.Text("probe_space"), pgx.QueryExecModeSimpleProtocol); err != nil {
 			return err
 		}
 		_, err := tx.Exec(ctx, s.control.sql("probe_write"), pgx.QueryExecModeSimpleProtocol)

@@ -38,7 +38,7 @@ func (t *Tenant) ReadStream(ctx context.Context, stream string, fromVersion int6
 			yield(event.Envelope{}, t.failed(ctx, "read stream", stream, err))
 			return
 		}
-		p := pager{tenant: t, sql: t.sql(t.store.statements.readStream), from: fromVersion, next: afterVersion,
+		p := pager{tenant: t, sql: t.sql("read_stream"), from: fromVersion, next: afterVersion,
 			args: func(from int64, limit int) [][]byte {
 				return [][]byte{[]byte(stream), wire.Int(from), wire.Int(int64(limit)), wire.Int(math.MinInt64)}
 			}}
@@ -80,17 +80,17 @@ func (t *Tenant) allPager(opts ReadOptions) (pager, error) {
 		types = [][]byte{wire.TextArray(opts.Types)}
 	}
 	if opts.Stream != "" {
-		sql := t.sql(t.store.statements.readStream)
+		sql := t.sql("read_stream")
 		if types != nil {
-			sql = t.sql(t.store.statements.readStreamTypes)
+			sql = t.sql("read_stream_types")
 		}
 		return pager{tenant: t, sql: sql, from: 1, next: afterVersion, args: func(from int64, limit int) [][]byte {
 			return append([][]byte{[]byte(opts.Stream), wire.Int(from), wire.Int(int64(limit)), wire.Int(opts.After)}, types...)
 		}}, nil
 	}
-	sql := t.sql(t.store.statements.tail)
+	sql := t.sql("read_tail")
 	if types != nil {
-		sql = t.sql(t.store.statements.readRange)
+		sql = t.sql("read_range")
 	}
 	return pager{tenant: t, sql: sql, from: opts.After, next: position, args: func(from int64, limit int) [][]byte {
 		return append([][]byte{wire.Int(from), wire.Int(math.MaxInt64), wire.Int(int64(limit))}, types...)

@@ -216,7 +216,7 @@ func TestDiscardOfWhatNobodyHoldsRefusesAZombie(t *testing.T) {
 		command := d.give("discard", projection.DeadLetterFilter{Stream: "none"}, 10)
 		before := d.lease.Epoch
 		err := d.run(writeAnd(func(context.Context, pgx.Tx) error {
-			if done, err := d.store.finishUnowned(testContext(t), d.lease.Row, command); !done || err != nil {
+			if done, err := d.store.runUnowned(testContext(t), d.lease.Row, command); !done || err != nil {
 				t.Errorf("%s: carried out %v, %v", name, done, err)
 			}
 			return nil
@@ -240,7 +240,7 @@ func TestDiscardOfWhatNobodyHoldsRefusesAZombie(t *testing.T) {
 		t.Fatal(err)
 	}
 	command := d.give("discard", projection.DeadLetterFilter{All: true}, 10)
-	if done, err := d.store.finishUnowned(testContext(t), d.lease.Row, command); done || err != nil {
+	if done, err := d.store.runUnowned(testContext(t), d.lease.Row, command); done || err != nil {
 		t.Errorf("carried out %v, %v", done, err)
 	}
 	d.mustHave(a[:1], "a")
@@ -248,7 +248,7 @@ func TestDiscardOfWhatNobodyHoldsRefusesAZombie(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 2 {
-		if done, err := d.store.finishUnowned(testContext(t), d.lease.Row, command); !done || err != nil {
+		if done, err := d.store.runUnowned(testContext(t), d.lease.Row, command); !done || err != nil {
 			t.Errorf("carried out %v, %v", done, err)
 		}
 	}

@@ -34,7 +34,7 @@ const withoutTransactionTimeout = "set local transaction_timeout = 0; "
 
 // checkServer refuses a server, or settings of the session, that the store cannot keep its promises on.
 func checkServer(ctx context.Context, pool *pgxpool.Pool, log *zap.Logger) (f serverFacts, err error) {
-	err = pool.QueryRow(ctx, queryText("server_facts"), pgx.QueryExecModeExec).Scan(&f.version, &f.versionName,
+	err = pool.QueryRow(ctx, queries.Text("server_facts"), pgx.QueryExecModeExec).Scan(&f.version, &f.versionName,
 		&f.inRecovery, &f.readOnly, &f.isolation, &f.serverEncoding, &f.clientEncoding, &f.standardStrings, &f.fsync,
 		&f.fullPageWrites)
 	if err != nil {
@@ -87,6 +87,6 @@ func (f serverFacts) lossy() []string {
 // watchesClients tells whether the server can notice, while it runs a statement, that its client is gone. Not every
 // platform's can.
 func watchesClients(ctx context.Context, pool *pgxpool.Pool) bool {
-	_, err := pool.Exec(ctx, queryText("check_client_watch"))
+	_, err := pool.Exec(ctx, queries.Text("check_client_watch"))
 	return err == nil
 }

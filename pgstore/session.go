@@ -67,18 +67,18 @@ func (s *nodeSession) setUp(ctx context.Context) error {
 	if _, err := s.conn.Exec(ctx, keepalives+listen); err != nil {
 		return err
 	}
-	if _, err := s.conn.Exec(ctx, ownSession); err != nil {
+	if _, err := s.conn.Exec(ctx, queries.Text("reset_session")); err != nil {
 		return err
 	}
 	key := s.lockKey()
 	var locked bool
-	if err := s.conn.QueryRow(ctx, sessionLock, pgx.QueryExecModeExec, key).Scan(&locked); err != nil {
+	if err := s.conn.QueryRow(ctx, queries.Text("session_lock"), pgx.QueryExecModeExec, key).Scan(&locked); err != nil {
 		return err
 	}
 	if !locked {
 		// The server has not noticed that this node's last session is gone, and where the network swallowed it may not for
 		// hours. The node's id is its own, so that nobody else's session is ended.
-		if _, err := s.conn.Exec(ctx, endLastSession, pgx.QueryExecModeExec, key); err == nil {
+		if _, err := s.conn.Exec(ctx, queries.Text("end_previous_session"), pgx.QueryExecModeExec, key); err == nil {
 			return &engine.Fault{Class: engine.Infrastructure, Err: errors.New("the node's session lock was still held by its last session, which was ended")}
 		}
 		s.store.log.Warn("ending the previous session of the node failed, running without a session lock", zap.String("node", s.node.ID))
@@ -114,7 +114,7 @@ func (s *nodeSession) Heartbeat(ctx context.Context) error {
 
 // lockKey is the key of the node's session lock.
 func (s *nodeSession) lockKey() int64 {
-	return lockKey64("millrace node " + s.store.control.name + " " + s.node.ID)
+	return lockKey("millrace node " + s.store.control.name + " " + s.node.ID)
 }
 
 // Look tells which other nodes are alive by their heartbeats, and which of them hold their session locks.

@@ -37,7 +37,7 @@ func lingering(t *testing.T, store *Store, node engine.Node) *pgx.Conn {
 	t.Helper()
 	conn := strange(t, store)
 	var locked bool
-	key := lockKey64("millrace node " + store.control.name + " " + node.ID)
+	key := lockKey("millrace node " + store.control.name + " " + node.ID)
 	if err := conn.QueryRow(testContext(t), "select pg_try_advisory_lock($1)", key).Scan(&locked); err != nil || !locked {
 		t.Fatalf("locked %v, %v", locked, err)
 	}

@@ -123,8 +123,7 @@ type Store struct {
 	// warned reports whether extensions outside the tenants' search path were checked for.
 	warned atomic.Bool
 
-	statements tenantStatements
-	prepared   preparedNames
+	prepared preparedNames
 }
 
 // server is what was found about the server when the store was opened.
@@ -190,8 +189,7 @@ func OpenPool(ctx context.Context, pool *pgxpool.Pool, opts Options) (*Store, er
 	if err != nil {
 		return nil, fmt.Errorf("open store: %w", err)
 	}
-	s := &Store{pool: pool, opts: opts, log: opts.Logger, control: newControlSchema(opts.Schema),
-		statements: newTenantStatements(opts.Schema, opts.KeyRetention)}
+	s := &Store{pool: pool, opts: opts, log: opts.Logger, control: newControlSchema(opts.Schema, opts.KeyRetention)}
 	if err := s.checkPooling(ctx); err != nil {
 		return nil, fmt.Errorf("open store: %w", err)
 	}

@@ -125,7 +125,7 @@ func (t *tail) start(ctx context.Context) error {
 		return err
 	}
 	var floor, head int64
-	t.incarnation, err = t.tenant.readEvents(ctx, t.tenant.sql(t.tenant.store.statements.tailStart), [][]byte{[]byte(t.tenant.name)}, nil, func(rows *pgconn.ResultReader) error {
+	t.incarnation, err = t.tenant.readEvents(ctx, t.tenant.sql("tail_start"), [][]byte{[]byte(t.tenant.name)}, nil, func(rows *pgconn.ResultReader) error {
 		return wire.ReadInts(rows, func(row []int64) { floor, head = row[0], row[1] })
 	})
 	release()
@@ -190,7 +190,7 @@ func (t *tail) read(ctx context.Context, update *engine.TailUpdate) (full bool, 
 func (t *tail) checkHead(ctx context.Context) error {
 	t.checked = time.Now()
 	var head int64
-	in, err := t.tenant.readEvents(ctx, t.tenant.sql(t.tenant.store.statements.head), nil, nil, func(rows *pgconn.ResultReader) error {
+	in, err := t.tenant.readEvents(ctx, t.tenant.sql("head"), nil, nil, func(rows *pgconn.ResultReader) error {
 		return wire.ReadInts(rows, func(row []int64) { head = row[0] })
 	})
 	switch {
@@ -224,9 +224,9 @@ const maxPosition = int64(1)<<62 - 1
 
 // readPage reads a piece of the tenant's events. Page.To is UpTo where nothing was left out, else the last position read.
 func (t *Tenant) readPage(ctx context.Context, r engine.ReadRange) (engine.Page, error) {
-	sql, args := t.sql(t.store.statements.tail), [][]byte{wire.Int(r.After), wire.Int(r.UpTo), wire.Int(int64(r.Limit))}
+	sql, args := t.sql("read_tail"), [][]byte{wire.Int(r.After), wire.Int(r.UpTo), wire.Int(int64(r.Limit))}
 	if len(r.Types) > 0 {
-		sql, args = t.sql(t.store.statements.readRange), append(args, wire.TextArray(r.Types))
+		sql, args = t.sql("read_range"), append(args, wire.TextArray(r.Types))
 	}
 	var read wire.Events
 	in, err := t.readEvents(ctx, sql, args, wire.Binary, func(rows *pgconn.ResultReader) (err error) {

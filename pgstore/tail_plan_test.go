@@ -23,13 +23,13 @@ func TestTailScansNoEvents(t *testing.T) {
 			sql  string
 			args []any
 		}{
-			"tail at the end":        {store.tenant.sql(store.statements.tail), []any{99_990, maxPosition, tailEvents}},
-			"tail from the middle":   {store.tenant.sql(store.statements.tail), []any{50_000, maxPosition, tailEvents}},
-			"tail from the first on": {store.tenant.sql(store.statements.tail), []any{0, int64(math.MaxInt64), tailEvents}},
-			"range":                  {store.tenant.sql(store.statements.readRange), []any{50_000, 99_000, 500, types}},
-			"range from the first":   {store.tenant.sql(store.statements.readRange), []any{0, 100_000, 500, types}},
-			"head":                   {store.tenant.sql(store.statements.head), nil},
-			"start":                  {store.tenant.sql(store.statements.tailStart), []any{projection.DefaultTenant}},
+			"tail at the end":        {store.tenant.sql("read_tail"), []any{99_990, maxPosition, tailEvents}},
+			"tail from the middle":   {store.tenant.sql("read_tail"), []any{50_000, maxPosition, tailEvents}},
+			"tail from the first on": {store.tenant.sql("read_tail"), []any{0, int64(math.MaxInt64), tailEvents}},
+			"range":                  {store.tenant.sql("read_range"), []any{50_000, 99_000, 500, types}},
+			"range from the first":   {store.tenant.sql("read_range"), []any{0, 100_000, 500, types}},
+			"head":                   {store.tenant.sql("head"), nil},
+			"start":                  {store.tenant.sql("tail_start"), []any{projection.DefaultTenant}},
 		} {
 			plan := explain(t, store, s.sql, s.args...)
 			// Where the index is read from the first event on, the scan is only hidden.

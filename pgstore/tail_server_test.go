@@ -198,7 +198,7 @@ func TestStandbyIsRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer pool.Close()
-	moved := &Store{pool: pool, opts: primary.opts, log: primary.log, control: primary.control, statements: primary.statements}
+	moved := &Store{pool: pool, opts: primary.opts, log: primary.log, control: primary.control}
 	moved.locks = newLockScanner(moved)
 	if _, _, err := moved.locks.scan(testContext(t), primary.EventsSchema()); !errors.Is(err, projection.ErrNotPrimary) {
 		t.Errorf("scan: %v", err)
