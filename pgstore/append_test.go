@@ -191,8 +191,8 @@ func TestBadInputIsRefusedByNameBeforeAnythingIsWritten(t *testing.T) {
 		events   []event.Event
 		want     string
 	}{
-		"no events":         {"s", event.Any, nil, "no events"},
-		"no stream":         {"", event.Any, []event.Event{good}, "stream's id is empty"},
+		"no events":         {"s", event.Any, nil, "events must not be empty"},
+		"no stream":         {"", event.Any, []event.Event{good}, "stream's id must not be empty"},
 		"long stream":       {strings.Repeat("x", 501), event.Any, []event.Event{good}, "501 bytes"},
 		"stream not UTF-8":  {"s\xff", event.Any, []event.Event{good}, "not valid UTF-8"},
 		"stream with NUL":   {"s\x00", event.Any, []event.Event{good}, "NUL"},

@@ -43,7 +43,7 @@ func TestKeyedAppendsDeleteExpiredKeys(t *testing.T) {
 	store := newStore(t)
 	const old = 200
 	keyed(t, store.tenant, "old %d", 0, old)
-	age(t, store.tenant, DefaultKeyRetention-time.Minute)
+	age(t, store.tenant, defaultKeyRetention-time.Minute)
 	keyed(t, store.tenant, "new %d", 0, old)
 	if claims, results := keys(t, store.tenant); claims != 2*old || results != 2*old {
 		t.Fatalf("keys were deleted before their time: %d claims and %d results are left", claims, results)
@@ -73,7 +73,7 @@ func TestKeysAreKeptForEverIfAskedFor(t *testing.T) {
 	t.Parallel()
 	store := migrated(t, openStore(t, pgtest.Database(t), Options{KeyRetention: -1}))
 	keyed(t, store.tenant, "old %d", 0, 10)
-	age(t, store.tenant, 1000*DefaultKeyRetention)
+	age(t, store.tenant, 1000*defaultKeyRetention)
 	keyed(t, store.tenant, "new %d", 0, 10*expireEvery)
 	if claims, _ := keys(t, store.tenant); claims != 10+10*expireEvery {
 		t.Errorf("%d keys are left", claims)
@@ -125,7 +125,7 @@ func TestExpiredKeysThatAreLockedAreLeftToOthers(t *testing.T) {
 	store := newStore(t)
 	ctx := testContext(t)
 	keyed(t, store.tenant, "old %d", 0, 10)
-	age(t, store.tenant, 2*DefaultKeyRetention)
+	age(t, store.tenant, 2*defaultKeyRetention)
 	tx, err := store.pool.Begin(ctx)
 	if err != nil {
 		t.Fatal(err)
@@ -157,7 +157,7 @@ func TestRepeatableReadTransactionIsNotFailedByKeysThatOthersDelete(t *testing.T
 	store := newStore(t)
 	ctx := testContext(t)
 	keyed(t, store.tenant, "old %d", 0, 10)
-	age(t, store.tenant, 2*DefaultKeyRetention)
+	age(t, store.tenant, 2*defaultKeyRetention)
 	tx, err := store.pool.BeginTx(ctx, pgx.TxOptions{IsoLevel: pgx.RepeatableRead})
 	if err != nil {
 		t.Fatal(err)

@@ -48,7 +48,7 @@ func runHooks(ctx context.Context, pool *pgxpool.Config, conn *pgx.Conn) error {
 		}
 	}
 	prepare := pool.PrepareConn
-	//lint:ignore SA1019 pools of hosts may still have it
+	//lint:ignore SA1019 the host's pool may still have it
 	if before := pool.BeforeAcquire; prepare == nil && before != nil {
 		prepare = func(ctx context.Context, conn *pgx.Conn) (bool, error) { return before(ctx, conn), nil }
 	}
@@ -62,7 +62,7 @@ func runHooks(ctx context.Context, pool *pgxpool.Config, conn *pgx.Conn) error {
 	return err
 }
 
-// primaryOnly refuses connections to a server that takes no writes, unless the configuration has a check of its own.
+// primaryOnly makes connections to a server that takes no writes fail, unless the configuration has a check of its own.
 func primaryOnly(config *pgx.ConnConfig) {
 	if config.ValidateConnect == nil {
 		config.ValidateConnect = takesWrites
@@ -76,7 +76,7 @@ func takesWrites(ctx context.Context, conn *pgconn.PgConn) error {
 	case result.Err != nil:
 		return result.Err
 	case len(result.Rows) != 1:
-		return fmt.Errorf("ask the server whether it takes writes: got %d rows, want 1", len(result.Rows))
+		return fmt.Errorf("check whether the server takes writes: got %d rows, want 1", len(result.Rows))
 	case string(result.Rows[0][0]) != "f":
 		return fmt.Errorf("the server is a standby in recovery: %w", projection.ErrNotPrimary)
 	case string(result.Rows[0][1]) != "f":

@@ -20,7 +20,7 @@ import (
 //go:embed migrations
 var migrationFiles embed.FS
 
-// ownMigrations are those of this program.
+// ownMigrations are the migrations of this program.
 var ownMigrations = mustLoadMigrations(migrationFiles)
 
 // migration is one step forward. Its version is its place in the list, from 1.
@@ -62,7 +62,7 @@ func loadMigrations(files fs.FS, folder string) ([]migration, error) {
 
 var createdObject = regexp.MustCompile(`create (?:unlogged )?(?:table|function|view|type|sequence) \{control\}\.(\w+)`)
 
-// controlNames are the names of what the control schema holds.
+// controlNames returns the names of the objects in the control schema.
 func controlNames(list []migration) []string {
 	names := []string{"schema_versions"}
 	for _, m := range list {
@@ -73,7 +73,7 @@ func controlNames(list []migration) []string {
 	return names
 }
 
-// acceptable reports why a program whose newest migration is own cannot work with a schema of that version.
+// acceptable returns an error if a program whose newest migration is own cannot work with a schema of that version.
 func acceptable(version, own int) error {
 	if version < own {
 		return fmt.Errorf("schema version %d is older than this program's %d: %w", version, own, ErrNotMigrated)
@@ -88,12 +88,11 @@ func notTooNew(version, own int) error {
 	return nil
 }
 
-// locked runs fn in a transaction that holds the store's migration lock, and commits it. Statements in it see what the
-// holder before it committed, since they are READ COMMITTED and run after the lock was taken.
+// locked runs fn in a transaction that holds the store's migration lock, and commits it. The transaction is READ COMMITTED, so its
+// statements see what the previous holder of the lock committed.
 func (s *Store) locked(ctx context.Context, fn func(tx pgx.Tx) error) error {
 	options := pgx.TxOptions{IsoLevel: pgx.ReadCommitted, AccessMode: pgx.ReadWrite}
 	return s.inTx(ctx, options, func(tx pgx.Tx) error {
-		// The wait for others and a long migration are bounded by ctx alone. What is migrated must not be lost.
 		if err := execScript(ctx, tx, queries.Text("begin_migration")+"; "+s.server.unbounded); err != nil {
 			return err
 		}
@@ -104,7 +103,7 @@ func (s *Store) locked(ctx context.Context, fn func(tx pgx.Tx) error) error {
 	})
 }
 
-// execScript runs statements without parameters, as many as there are, by the simple protocol.
+// execScript runs any number of statements without parameters, by the simple protocol.
 func execScript(ctx context.Context, tx pgx.Tx, sql string) error {
 	_, err := tx.Conn().PgConn().Exec(ctx, sql).ReadAll()
 	return err
@@ -120,8 +119,8 @@ func (s *Store) controlVersion(ctx context.Context, q querier) (version int, err
 	return version, err
 }
 
-// tenantVersion returns where a tenant is and its version: projection.ErrUnknownTenant where there is none of that name,
-// projection.ErrTenantDropped where its schema is gone.
+// tenantVersion returns the schema and the version of a tenant. The error is projection.ErrUnknownTenant if there is none of that
+// name, and projection.ErrTenantDropped if its schema is gone.
 func (s *Store) tenantVersion(ctx context.Context, q querier, name string) (schema string, version int, err error) {
 	var gone bool
 	err = q.QueryRow(ctx, s.control.sql("tenant_version"), pgx.QueryExecModeExec, name).Scan(&schema, &version, &gone)
@@ -134,30 +133,28 @@ func (s *Store) tenantVersion(ctx context.Context, q querier, name string) (sche
 	return schema, version, err
 }
 
-// behindTenant is a tenant that Migrate has to look at.
-type behindTenant struct{ name, schema string }
+// outdatedTenant is a tenant that Migrate has to process.
+type outdatedTenant struct{ name, schema string }
 
-// tenantsBehind lists the next tenants that are not at this program's version, or whose schema is gone, so that the others
-// cost nothing.
-func (s *Store) tenantsBehind(ctx context.Context, own int, after string) ([]behindTenant, error) {
+// outdatedTenants lists the next tenants after a name that are not at this program's version, or whose schema is gone.
+func (s *Store) outdatedTenants(ctx context.Context, own int, after string) ([]outdatedTenant, error) {
 	rows, _ := s.pool.Query(ctx, s.control.sql("outdated_tenants"), pgx.QueryExecModeExec, own, len(s.opts.TenantSetup), after)
-	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (b behindTenant, err error) {
-		return b, row.Scan(&b.name, &b.schema)
+	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (t outdatedTenant, err error) {
+		return t, row.Scan(&t.name, &t.schema)
 	})
 }
 
-// ControlMigrations returns the migrations of a control schema as SQL, for psql, goose and other tools. They begin after
-// version after, the database's current version, 0 for a new database. The text is empty if no migration follows.
+// ControlMigrations returns the migrations of a control schema as SQL, for psql, goose and other tools. after is the database's
+// current version, 0 for a new database. The text is empty if no migration follows.
 //
-// The schema is named as in Options. The SQL must run in one transaction, and does exactly what Migrate does to the control
-// schema. It fails without effect if the database is at another version. DefaultTenant is a tenant like others: see
-// TenantMigrations.
+// schema is as in Options. The SQL does what Migrate does to the control schema. It must run in one transaction, and fails without
+// effect if the database is at another version. It does not create DefaultTenant: see TenantMigrations.
 func ControlMigrations(schema string, after int) (string, error) {
 	return controlScript(schema, after, ownMigrations.control)
 }
 
-// TenantMigrations returns the migrations of a tenant as SQL, as ControlMigrations does for the control schema, which must
-// be migrated first. After version 0 they begin with the creation of the tenant.
+// TenantMigrations returns the migrations of a tenant as SQL, as ControlMigrations does for the control schema, which must be
+// migrated first. If after is 0, they begin with the creation of the tenant.
 func TenantMigrations(schema, tenant string, after int) (string, error) {
 	return tenantScript(schema, tenant, after, ownMigrations.tenant)
 }
@@ -217,7 +214,7 @@ func tenantScript(schema, tenant string, after int, list []migration) (string, e
 	return s.text.String(), nil
 }
 
-// script is what a migration sends, as text.
+// script is the text of migrations.
 type script struct {
 	text            strings.Builder
 	control, tenant string
@@ -230,8 +227,7 @@ func newScript(control, tenant string) *script {
 	return s
 }
 
-// add adds statements with values in place of their parameters. All are put in at once, since a tenant may be called $1 or
-// {control}.
+// add adds statements with values in place of their parameters. It replaces all at once, since a tenant may be called $1 or {control}.
 func (s *script) add(sql string, values ...string) {
 	s.text.WriteString(strings.TrimSuffix(strings.TrimSpace(s.filled(sql, values...)), ";") + ";\n\n")
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/millrace-go/millrace/projection"
 )
 
-// validName reports why name cannot name a schema of ours; nil means that it can.
+// validName returns an error if name cannot be a part of a schema's name.
 func validName(what, name string, most int) error {
 	if name == "" {
 		return fmt.Errorf("%s must not be empty", what)
@@ -31,24 +31,24 @@ func validName(what, name string, most int) error {
 	return nil
 }
 
-// notReserved reports why a control schema must not have that name.
+// notReserved returns an error if a control schema must not have that name.
 func notReserved(schema string) error {
 	switch {
 	case schema == "information_schema", strings.HasPrefix(schema+"_", "pg_"):
-		return fmt.Errorf("Options.Schema must not be %q: the server keeps that name for itself", schema)
+		return fmt.Errorf("Options.Schema must not be %q: the server reserves that name", schema)
 	case schema == "public":
-		// Handlers of the default tenant find tables there without naming the schema, and so would they ours: nodes, tenants.
+		// Handlers of the default tenant would find the store's tables there, such as nodes and tenants.
 		return fmt.Errorf("Options.Schema must not be %q: name a schema that nothing else uses", schema)
 	}
 	return nil
 }
 
-// maxNameBytes is the length to which PostgreSQL cuts names.
+// maxNameBytes is the length to which PostgreSQL truncates names.
 const maxNameBytes = 63
 
-// setTenantPath returns the statement that sets the search path of a transaction to that of a tenant: its schema, the shared
-// schemas, and pg_temp last, where a temporary table hides no table of the tenant. It is empty for DefaultTenant, whose
-// path is that of the session. It ends with a semicolon, and holds quoted names only.
+// setTenantPath returns the statement that sets the search path of a transaction to that of a tenant: its schema, the shared schemas,
+// and pg_temp. Because pg_temp is last, a temporary table hides no table of the tenant. DefaultTenant keeps the path of the session,
+// and its statement is empty. The statement contains only quoted names, and ends with a semicolon.
 func (s *Store) setTenantPath(tenant string) string {
 	if tenant == projection.DefaultTenant {
 		return ""
@@ -62,7 +62,7 @@ func (s *Store) setTenantPath(tenant string) string {
 	return sql.String()
 }
 
-// validShared reports why the tenants of a store cannot share these schemas; nil means that they can.
+// validShared returns an error if the tenants of a store cannot share these schemas.
 func validShared(control string, shared []string) error {
 	for i, schema := range shared {
 		if err := validName("Options.SharedSchemas: schema", schema, maxNameBytes); err != nil {
@@ -71,9 +71,9 @@ func validShared(control string, shared []string) error {
 		reason := ""
 		switch {
 		case slices.Contains(shared[:i], schema):
-			reason = "it is named twice"
+			reason = "it is listed twice"
 		case schema == "$user":
-			reason = "in a search path it stands for another schema in each session; name the schema itself"
+			reason = "it means another schema in each session; list the schema itself"
 		case strings.HasPrefix(schema, "pg_"):
 			reason = "schemas of the system cannot be shared; pg_catalog is searched first anyway"
 		case schema == control:

@@ -166,7 +166,7 @@ func TestHostsPoolBehindAPoolerIsRefusedOrWorks(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				if !store.Pooled() {
+				if !store.server.pooling.Lends {
 					t.Error("the pooler was not noticed")
 				}
 				for i := range 3 {
@@ -208,7 +208,7 @@ func TestPoolerInSessionModeIsLikeNone(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if store.Pooled() {
+	if store.server.pooling.Lends {
 		t.Error("session pooling is taken for transaction pooling")
 	}
 	exerciseStore(t, migrated(t, store))
@@ -252,8 +252,8 @@ func TestSessionDSNLeadsAroundThePooler(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !store.Pooled() || session.Pooled() {
-		t.Errorf("pool %v, session %v", store.Pooled(), session.Pooled())
+	if !store.server.pooling.Lends || session.Pooled() {
+		t.Errorf("pool %v, session %v", store.server.pooling.Lends, session.Pooled())
 	}
 	mustAppend(t, store.tenant, "s", event.Any, someEvents(1)...)
 	if notice, err := session.Next(testContext(t)); err != nil || notice.Tenant != projection.DefaultTenant {

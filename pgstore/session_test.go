@@ -32,7 +32,7 @@ func connect(t *testing.T, store *Store, node engine.Node) (engine.Session, erro
 	return session, err
 }
 
-// lingering holds a node's session lock as its last session does when the server has not noticed that it is gone.
+// lingering holds a node's session lock as its previous session does when the server has not noticed that it is gone.
 func lingering(t *testing.T, store *Store, node engine.Node) *pgx.Conn {
 	t.Helper()
 	conn := strange(t, store)
@@ -44,17 +44,17 @@ func lingering(t *testing.T, store *Store, node engine.Node) *pgx.Conn {
 	return conn
 }
 
-func TestNodeEndsItsLastSessionWhereThatHoldsItsLock(t *testing.T) {
+func TestNodeEndsItsPreviousSessionThatHoldsItsLock(t *testing.T) {
 	t.Parallel()
 	store := newStore(t)
 	node, another := aNode(), aNode()
 	old, foreign := lingering(t, store, node), lingering(t, store, another)
 	_, err := connect(t, store, node)
-	if fault := wantClass(t, err, engine.Infrastructure); fault.Unreachable || !strings.Contains(err.Error(), "its last session, which was ended") {
+	if fault := wantClass(t, err, engine.Infrastructure); fault.Unreachable || !strings.Contains(err.Error(), "previous session still held") {
 		t.Errorf("the first try says: %v", err)
 	}
 	if err := old.Ping(testContext(t)); err == nil {
-		t.Error("the last session lives")
+		t.Error("the previous session lives")
 	}
 	// Its lock goes with it, as soon as the server has got round to that.
 	ctx, cancel := context.WithTimeout(testContext(t), hangs)
@@ -71,7 +71,7 @@ func TestNodeEndsItsLastSessionWhereThatHoldsItsLock(t *testing.T) {
 }
 
 // The role of the node may have changed meanwhile.
-func TestNodeThatMayNotEndItsLastSessionGoesOnWithoutItsLock(t *testing.T) {
+func TestNodeRunsWithoutItsLockIfItMayNotEndItsPreviousSession(t *testing.T) {
 	t.Parallel()
 	store := newStore(t)
 	mustExec(t, store, `do $$ begin if to_regrole('millrace_lesser') is null then create role millrace_lesser; end if;
