@@ -139,7 +139,7 @@ func TestSharedSchemasThatMakeNoSenseAreRefusedByName(t *testing.T) {
 		"must not be empty":        {"public", ""},
 		"must be at most 63 bytes": {strings.Repeat("x", 64)},
 		"control character":        {"a\nb"},
-		"listed twice":              {"public", "app", "public"},
+		"listed twice":             {"public", "app", "public"},
 		"another schema in each":   {"$user"},
 		"searched first anyway":    {"pg_catalog"},
 		"schemas of the system":    {"pg_temp"},
