@@ -239,10 +239,7 @@ func TestValueThatOnlyTheServerRefusesLeavesNothing(t *testing.T) {
 func TestReadingAndAppendingNameAnUnknownTenant(t *testing.T) {
 	t.Parallel()
 	store := newStore(t)
-	ghost, err := store.ForTenant("ghost")
-	if err != nil {
-		t.Fatal(err)
-	}
+	ghost := must(store.ForTenant("ghost"))(t)
 	ctx := testContext(t)
 	_, appendErr := ghost.Append(ctx, "s", event.Any, someEvents(1)...)
 	_, keyedErr := ghost.Append(ctx, "s", event.Exact(1).WithKey("k"), someEvents(1)...)

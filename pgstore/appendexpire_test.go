@@ -126,27 +126,16 @@ func TestExpiredKeysThatAreLockedAreLeftToOthers(t *testing.T) {
 	ctx := testContext(t)
 	keyed(t, store.tenant, "old %d", 0, 10)
 	age(t, store.tenant, 2*defaultKeyRetention)
-	tx, err := store.pool.Begin(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
+	tx := must(store.pool.Begin(ctx))(t)
 	defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }()
-	if _, err := expiring(ctx, store.tenant, tx, "other", "first"); err != nil {
-		t.Fatal(err)
-	}
+	must(expiring(ctx, store.tenant, tx, "other", "first"))(t)
 	// That transaction has deleted them and stays open. The next one must not wait for it.
-	if _, err := expiring(ctx, store.tenant, store.pool, "s", "second"); err != nil {
-		t.Fatal(err)
-	}
+	must(expiring(ctx, store.tenant, store.pool, "s", "second"))(t)
 	if claims, _ := keys(t, store.tenant); claims != 11 {
 		t.Errorf("%d keys", claims)
 	}
-	if err := tx.Rollback(ctx); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := expiring(ctx, store.tenant, store.pool, "s", "third"); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, tx.Rollback(ctx))
+	must(expiring(ctx, store.tenant, store.pool, "s", "third"))(t)
 	if claims, results := keys(t, store.tenant); claims != 2 || results != 2 {
 		t.Errorf("%d keys and %d results are left", claims, results)
 	}
@@ -158,17 +147,10 @@ func TestRepeatableReadTransactionIsNotFailedByKeysThatOthersDelete(t *testing.T
 	ctx := testContext(t)
 	keyed(t, store.tenant, "old %d", 0, 10)
 	age(t, store.tenant, 2*defaultKeyRetention)
-	tx, err := store.pool.BeginTx(ctx, pgx.TxOptions{IsoLevel: pgx.RepeatableRead})
-	if err != nil {
-		t.Fatal(err)
-	}
+	tx := must(store.pool.BeginTx(ctx, pgx.TxOptions{IsoLevel: pgx.RepeatableRead}))(t)
 	defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }()
-	if _, err := tx.Exec(ctx, "select"); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := expiring(ctx, store.tenant, store.pool, "s", "first"); err != nil {
-		t.Fatal(err)
-	}
+	must(tx.Exec(ctx, "select"))(t)
+	must(expiring(ctx, store.tenant, store.pool, "s", "first"))(t)
 	if _, err := expiring(ctx, store.tenant, tx, "other", "second"); err != nil {
 		t.Error(err)
 	}

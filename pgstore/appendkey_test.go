@@ -105,10 +105,7 @@ func TestWaitingRepeatAppendsWhereTheFirstRollsBack(t *testing.T) {
 		t.Run(fmt.Sprintf("commit %v", commit), func(t *testing.T) {
 			store := newStore(t)
 			ctx := testContext(t)
-			tx, err := store.pool.Begin(ctx)
-			if err != nil {
-				t.Fatal(err)
-			}
+			tx := must(store.pool.Begin(ctx))(t)
 			defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }()
 			if _, _, err := store.AppendTx(ctx, tx, "s", event.NoStream.WithKey("k"), someEvents(2)...); err != nil {
 				t.Fatal(err)
@@ -125,12 +122,8 @@ func TestWaitingRepeatAppendsWhereTheFirstRollsBack(t *testing.T) {
 			if commit {
 				end = tx.Commit
 			}
-			if err := end(ctx); err != nil {
-				t.Fatal(err)
-			}
-			if err := <-failed; err != nil {
-				t.Fatal(err)
-			}
+			noError(t, end(ctx))
+			noError(t, <-failed)
 			if got := <-waiting; got.Repeated != commit || got.Version != 2 || len(got.Positions) != 2 {
 				t.Errorf("got %+v", got)
 			}

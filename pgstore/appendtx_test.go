@@ -16,10 +16,7 @@ func TestAppendTxIsVisibleAndWakesAfterTheCommit(t *testing.T) {
 	store := newStore(t)
 	ctx := testContext(t)
 	wakes := wakeCount(t, store)
-	tx, err := store.pool.Begin(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
+	tx := must(store.pool.Begin(ctx))(t)
 	defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }()
 	result, wake, err := store.AppendTx(ctx, tx, "s", event.NoStream, someEvents(2)...)
 	if err != nil || result.Version != 2 || len(result.Positions) != 2 {
@@ -28,9 +25,7 @@ func TestAppendTxIsVisibleAndWakesAfterTheCommit(t *testing.T) {
 	if countEvents(t, store.tenant) != 0 || wakes("default") != 0 {
 		t.Error("events are visible, or told of, before the commit")
 	}
-	if err := tx.Commit(ctx); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, tx.Commit(ctx))
 	wake()
 	if countEvents(t, store.tenant) != 2 || wakes("default") != 1 {
 		t.Errorf("%d events, %d wakes", countEvents(t, store.tenant), wakes("default"))
@@ -162,9 +157,7 @@ func TestAppendTxMakesTheCommitSynchronousAgain(t *testing.T) {
 	ctx := testContext(t)
 	setting := func(tx pgx.Tx) (s string) {
 		t.Helper()
-		if err := tx.QueryRow(ctx, "show synchronous_commit").Scan(&s); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, tx.QueryRow(ctx, "show synchronous_commit").Scan(&s))
 		return s
 	}
 	for _, c := range []struct {

@@ -96,9 +96,7 @@ func TestBatchHasTimeoutsOfItsOwn(t *testing.T) {
 func TestDeadlineBeyondWhatSettingsHoldWorks(t *testing.T) {
 	t.Parallel()
 	o := newOwner(t, 1)
-	if err := o.apply(write, engine.ApplyOptions{Timeout: math.MaxInt64 / 2}); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, o.apply(write, engine.ApplyOptions{Timeout: math.MaxInt64 / 2}))
 	o.applied(1)
 }
 

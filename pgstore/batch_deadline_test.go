@@ -87,9 +87,7 @@ func TestHandlerThatIgnoresItsContextIsAbandoned(t *testing.T) {
 	}
 	// The pool of one connection has room again, while the handler still hangs.
 	o.untouched()
-	if err := o.apply(write, engine.ApplyOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, o.apply(write, engine.ApplyOptions{}))
 	close(release)
 	if err := <-late; err == nil {
 		t.Error("the handler could write after it was abandoned")
@@ -120,9 +118,7 @@ func locked(t *testing.T, o *owner, n int) (release []func()) {
 	for i := range n {
 		mustExec(t, o.store, "insert into public.row values ($1)", i)
 		conn := strange(t, o.store)
-		if _, err := conn.Exec(testContext(t), "begin; select * from public.row where id = "+string(rune('0'+i))+" for update"); err != nil {
-			t.Fatal(err)
-		}
+		must(conn.Exec(testContext(t), "begin; select * from public.row where id = "+string(rune('0'+i))+" for update"))(t)
 		release = append(release, func() { _, _ = conn.Exec(context.Background(), "rollback") })
 	}
 	return release

@@ -21,9 +21,7 @@ const withoutFence = `create or replace function millrace.advance(batch text, le
 func TestBatchCommitsReadModelAndCheckpointTogether(t *testing.T) {
 	t.Parallel()
 	o := newOwner(t, 3)
-	if err := o.apply(write, engine.ApplyOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, o.apply(write, engine.ApplyOptions{}))
 	o.applied(3)
 }
 
@@ -71,9 +69,7 @@ func TestConditionalUpdateInPlaceOfTheFenceWouldCommit(t *testing.T) {
 		claimAs(t, o.store, projection.DefaultTenant)
 		return nil
 	}
-	if err := o.apply(writeAnd(steal), engine.ApplyOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, o.apply(writeAnd(steal), engine.ApplyOptions{}))
 	if o.written() != 3 || o.checkpoint() != o.lease.Checkpoint {
 		t.Errorf("%d rows, checkpoint %d: the control does not show the damage", o.written(), o.checkpoint())
 	}
@@ -82,9 +78,7 @@ func TestConditionalUpdateInPlaceOfTheFenceWouldCommit(t *testing.T) {
 func TestStaleCheckpointIsRefused(t *testing.T) {
 	t.Parallel()
 	o := newOwner(t, 3)
-	if err := o.apply(write, engine.ApplyOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, o.apply(write, engine.ApplyOptions{}))
 	// The lease still says what it said before the first batch, as after a commit whose answer got lost.
 	wantClass(t, o.apply(write, engine.ApplyOptions{}), engine.LeaseLost)
 	o.applied(3)
@@ -94,17 +88,11 @@ func TestLeaseOfADeadNodeIsClaimedAndOfALivingOneIsNot(t *testing.T) {
 	t.Parallel()
 	o := newOwner(t, 1)
 	ctx := testContext(t)
-	session, err := o.store.port().Connect(ctx, o.node)
-	if err != nil {
-		t.Fatal(err)
-	}
+	session := must(o.store.port().Connect(ctx, o.node))(t)
 	defer func() { _ = session.Close(ctx) }()
 	other := engine.Node{ID: "5f0d7b7c-37f4-4b5a-8a0c-3a9e0c6f4a11", Projections: []string{"p"}}
 	claim := func() []engine.Lease {
-		leases, err := claimFree(ctx, o.store, other, 10)
-		if err != nil {
-			t.Fatal(err)
-		}
+		leases := must(claimFree(ctx, o.store, other, 10))(t)
 		return leases
 	}
 	if got := claim(); len(got) != 0 {

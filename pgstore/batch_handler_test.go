@@ -159,10 +159,7 @@ func TestHandlerThatEndsItsGoroutineFails(t *testing.T) {
 func TestPanicIsAnErrorWithItsStack(t *testing.T) {
 	t.Parallel()
 	o := newOwner(t, 3)
-	events, err := o.pending()
-	if err != nil {
-		t.Fatal(err)
-	}
+	events := must(o.pending())(t)
 	inside := errors.New("inside")
 	for _, value := range []any{"a text", 42, inside, fmt.Errorf("around: %w", inside), nil} {
 		fails := func(context.Context, pgx.Tx) error { panic(value) }

@@ -37,15 +37,10 @@ func TestInterruptedBatchClosesItsConnectionAndTheNextGetsANewOne(t *testing.T) 
 	for range 3 {
 		wantClass(t, o.apply(noted(sends("select 1/0")), engine.ApplyOptions{}), engine.HandlerFault)
 	}
-	events, err := o.pending()
-	if err != nil {
-		t.Fatal(err)
-	}
+	events := must(o.pending())(t)
 	used := len(pids)
 	batch := engine.Batch{Events: events, To: events[0].Position, Fresh: true}
-	if err := o.store.port().apply(noted(sends("select 1")), engine.ApplyOptions{})(testContext(t), o.lease, batch); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, o.store.port().apply(noted(sends("select 1")), engine.ApplyOptions{})(testContext(t), o.lease, batch))
 	if len(pids) != used+1 {
 		t.Error("a batch that asked for a new connection got a used one")
 	}
@@ -122,9 +117,7 @@ func TestLockWaitOfACommitIsTheInfrastructures(t *testing.T) {
 	if !pgerr.Is(fault, "55P03") {
 		t.Error(fault)
 	}
-	if err := tx.Rollback(testContext(t)); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, tx.Rollback(testContext(t)))
 	o.untouched()
 }
 

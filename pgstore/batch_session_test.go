@@ -32,9 +32,7 @@ func sessionState(t testing.TB, store *Store) map[string]string {
 	}
 	state := make(map[string]string)
 	var name, value string
-	if _, err := pgx.ForEachRow(rows, []any{&name, &value}, func() error { state[name] = value; return nil }); err != nil {
-		t.Fatal(err)
-	}
+	must(pgx.ForEachRow(rows, []any{&name, &value}, func() error { state[name] = value; return nil }))(t)
 	return state
 }
 
@@ -118,9 +116,7 @@ func TestRoleThatABatchEndsInDoesNotLeak(t *testing.T) {
 	mustExec(t, store, "grant usage on schema millrace to millrace_leak; grant all on all tables in schema millrace to millrace_leak")
 	before := sessionState(t, store)
 	o := claimAs(t, store, projection.DefaultTenant)
-	if err := o.apply(writeAnd(sendsRaw("set role millrace_leak")), engine.ApplyOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, o.apply(writeAnd(sendsRaw("set role millrace_leak")), engine.ApplyOptions{}))
 	sameSession(t, store, "role", before)
 }
 
@@ -131,9 +127,7 @@ func TestRoleThatAHandlerSetsLocallyDoesNotHinderTheCommit(t *testing.T) {
 	leaks(t, store)
 	before := sessionState(t, store)
 	o := claimAs(t, store, projection.DefaultTenant)
-	if err := o.apply(writeAnd(sends("set local role millrace_leak")), engine.ApplyOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, o.apply(writeAnd(sends("set local role millrace_leak")), engine.ApplyOptions{}))
 	o.applied(1)
 	sameSession(t, store, "role", before)
 }
@@ -218,9 +212,7 @@ func TestRoleOfAPoolSurvivesBatches(t *testing.T) {
 	})
 	before := sessionState(t, store)
 	o := claimAs(t, store, projection.DefaultTenant)
-	if err := o.apply(writeAnd(sendsRaw("reset role")), engine.ApplyOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, o.apply(writeAnd(sendsRaw("reset role")), engine.ApplyOptions{}))
 	sameSession(t, store, "a host's role", before)
 }
 
@@ -229,9 +221,7 @@ func TestBatchesWorkOnAPoolOfOne(t *testing.T) {
 	store := onePool(t)
 	for range 5 {
 		o := claimAs(t, store, projection.DefaultTenant)
-		if err := o.apply(write, engine.ApplyOptions{}); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, o.apply(write, engine.ApplyOptions{}))
 		mustAppend(t, store.tenant, "s", event.Any, someEvents(1)...)
 	}
 	if n := store.pool.Stat().NewConnsCount(); n != 1 {

@@ -86,9 +86,7 @@ func TestCancelledReplayLeavesNoLetterReplaying(t *testing.T) {
 				command = d.give("replay", projection.DeadLetterFilter{All: true}, 10)
 				d.begin(command, 0)
 				mustExec(t, d.store, "delete from millrace.nodes")
-				if err := d.letters().Cancel(testContext(t), command); err != nil {
-					t.Fatal(err)
-				}
+				noError(t, d.letters().Cancel(testContext(t), command))
 				mustBeParked(command, "no node holds the lease")
 			}
 		})

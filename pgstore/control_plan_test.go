@@ -69,10 +69,7 @@ type reads struct{ Scans, Rows int64 }
 func readBy(t *testing.T, store *Store, settings string, fn func(tx pgx.Tx) error) map[string]reads {
 	t.Helper()
 	ctx := testContext(t)
-	tx, err := store.pool.Begin(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
+	tx := must(store.pool.Begin(ctx))(t)
 	defer func() { _ = tx.Rollback(ctx) }()
 	// What was counted before is not yet reported, and in it as well.
 	counted := func() map[string]reads {
@@ -94,9 +91,7 @@ func readBy(t *testing.T, store *Store, settings string, fn func(tx pgx.Tx) erro
 	}
 	execIn(t, tx, settings)
 	before := counted()
-	if err := fn(tx); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, fn(tx))
 	after := counted()
 	for table, r := range after {
 		after[table] = reads{r.Scans - before[table].Scans, r.Rows - before[table].Rows}
@@ -282,9 +277,7 @@ func TestClaimFindsWhatIsFree(t *testing.T) {
 	t.Parallel()
 	store := newStore(t)
 	names := []string{"a", "b", "c", "d", "e"}
-	if err := store.port().Ensure(testContext(t), []string{projection.DefaultTenant}, names); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, store.port().Ensure(testContext(t), []string{projection.DefaultTenant}, names))
 	id := func(n int) string { return fmt.Sprintf("00000000-0000-0000-0000-%012d", n) }
 	beats := func(n int, lease time.Duration) {
 		mustExec(t, store, store.control.sql("heartbeat"), id(n), names, []string{}, n, lease.Microseconds())
@@ -296,10 +289,7 @@ func TestClaimFindsWhatIsFree(t *testing.T) {
 	mustExec(t, store, `update millrace.leases l set owner = ('00000000-0000-0000-0000-00000000000' || position(p.name in 'abcd'))::uuid
 		from millrace.projections p where p.id = l.id and p.name <> 'e'`)
 	claim := func(node int, limit int) (found []string) {
-		leases, err := claimFree(testContext(t), store, engine.Node{ID: id(node), Projections: names}, limit)
-		if err != nil {
-			t.Fatal(err)
-		}
+		leases := must(claimFree(testContext(t), store, engine.Node{ID: id(node), Projections: names}, limit))(t)
 		for _, l := range leases {
 			found = append(found, l.ID.Name)
 			if died := l.ID.Name != "e"; (l.CrashCount == 1) != died || l.Epoch != 1 {
@@ -330,9 +320,7 @@ func TestAdvancesAreHOT(t *testing.T) {
 	for i := range leases {
 		node.Projections = append(node.Projections, fmt.Sprint("p", i))
 	}
-	if err := store.port().Ensure(testContext(t), []string{projection.DefaultTenant}, node.Projections); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, store.port().Ensure(testContext(t), []string{projection.DefaultTenant}, node.Projections))
 	mustExec(t, store, "alter table millrace.leases set (autovacuum_enabled = off)")
 	held, err := claimFree(testContext(t), store, node, leases)
 	if err != nil || len(held) != leases {

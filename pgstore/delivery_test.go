@@ -160,10 +160,7 @@ func TestRejectionThatConcernsMoreThanItsEventIsLeftToTheProjection(t *testing.T
 	for range 30 {
 		recent.Failed()
 	}
-	events, err := o.pending()
-	if err != nil {
-		t.Fatal(err)
-	}
+	events := must(o.pending())(t)
 	for name, c := range map[string]struct {
 		policy engine.Policy
 		cause  error
@@ -199,10 +196,7 @@ func TestEventsBehindOthersAreParkedOnTheWay(t *testing.T) {
 	t.Parallel()
 	o := newOwner(t, 6)
 	start := o.lease.Checkpoint
-	all, err := o.pending()
-	if err != nil {
-		t.Fatal(err)
-	}
+	all := must(o.pending())(t)
 	// 1 and 4 and 6 are parked, 2, 3 and 5 are delivered.
 	batch := engine.Batch{Events: append(all[1:3:3], all[4]), BlockedByStream: append(all[:1:1], all[3], all[5]), To: start + 6}
 	parked := func(want int64) {
@@ -252,9 +246,7 @@ func TestTokenIsTheEventsOwnAndSurvivesARename(t *testing.T) {
 			t.Errorf("%s: tokens %q", name, tokens)
 		}
 	}
-	if err := o.store.port().Ensure(testContext(t), []string{projection.DefaultTenant}, []string{"other"}); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, o.store.port().Ensure(testContext(t), []string{projection.DefaultTenant}, []string{"other"}))
 	if n := one[int64](t, o.store, "select count(distinct token) from millrace.projections"); n != 2 {
 		t.Errorf("two projections have %d tokens", n)
 	}
@@ -273,10 +265,7 @@ func TestBudgetThatEndsBetweenEventsLosesNothing(t *testing.T) {
 		}).Deliver
 	}
 	// Somebody waits for the projection to come to rest, in the middle of the second event.
-	events, err := o.pending()
-	if err != nil {
-		t.Fatal(err)
-	}
+	events := must(o.pending())(t)
 	yield := make(chan struct{})
 	deliver := o.store.port().deliver(handler(func() { close(yield) }), engine.DeliverOptions{})
 	if fault := wantPartial(t, deliver(testContext(t), o.lease, engine.Batch{Events: events, To: events[5].Position, Yield: yield}), events[1].Position); fault != nil {
@@ -326,9 +315,7 @@ func TestAcknowledgementWaitsForTheDisk(t *testing.T) {
 	if before := show(testContext(t), o.store.pool, "synchronous_commit"); before != "off" {
 		t.Fatalf("synchronous_commit is %q", before)
 	}
-	if err := o.deliver(engine.DeliverEach(func(context.Context, event.Envelope, string) error { return nil }).Deliver, engine.DeliverOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, o.deliver(engine.DeliverEach(func(context.Context, event.Envelope, string) error { return nil }).Deliver, engine.DeliverOptions{}))
 	if got := one[string](t, o.store, "select string_agg(setting, ' ') from public.kept"); got != "on on" {
 		t.Errorf("acknowledged with synchronous_commit %q", got)
 	}

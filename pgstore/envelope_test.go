@@ -39,19 +39,13 @@ func TestRowsAreDecodedAsTheDriverDoes(t *testing.T) {
 	store := awkwardStore(t)
 	ctx := testContext(t)
 	args := [][]byte{wire.Int(0), wire.Int(1<<63 - 1), wire.Int(100)}
-	conn, err := store.pool.Acquire(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
+	conn := must(store.pool.Acquire(ctx))(t)
 	defer conn.Release()
 	got, err := wire.ReadEvents(conn.Conn().PgConn().ExecParams(ctx, store.tenant.sql("read_tail"), args, nil, nil, wire.Binary), 0)
 	if err != nil || got.Truncated {
 		t.Fatalf("truncated %v, %v", got.Truncated, err)
 	}
-	rows, err := conn.Query(ctx, store.tenant.sql("read_tail"), pgx.QueryExecModeDescribeExec, 0, int64(1<<63-1), 100)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rows := must(conn.Query(ctx, store.tenant.sql("read_tail"), pgx.QueryExecModeDescribeExec, 0, int64(1<<63-1), 100))(t)
 	want, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (event.Envelope, error) {
 		var e event.Envelope
 		var body, headers []byte

@@ -42,37 +42,27 @@ func TestHaltedProjectionStaysSoUntilItIsResumed(t *testing.T) {
 	t.Parallel()
 	o := newOwner(t, 3)
 	ctx := testContext(t)
-	if _, err := o.store.port().RecordFailure(ctx, o.lease, projection.Failure{Event: event.Envelope{Position: 1}, Attempt: 3, Err: errors.New("bad")}); err != nil {
-		t.Fatal(err)
-	}
-	must := func(err error) {
-		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-	must(o.store.port().Halt(ctx, o.lease, "bad\x00 event"))
-	must(o.store.port().SetFailed(ctx, o.lease, ""))
-	must(o.store.port().SetFailed(ctx, o.lease, "something else"))
+	must(o.store.port().RecordFailure(ctx, o.lease, projection.Failure{Event: event.Envelope{Position: 1}, Attempt: 3, Err: errors.New("bad")}))(t)
+	noError(t, o.store.port().Halt(ctx, o.lease, "bad\x00 event"))
+	noError(t, o.store.port().SetFailed(ctx, o.lease, ""))
+	noError(t, o.store.port().SetFailed(ctx, o.lease, "something else"))
 	next := claimAs(t, o.store, projection.DefaultTenant)
 	if !next.lease.Halted || next.lease.Failed == "" || next.lease.FailingSince.IsZero() {
 		t.Errorf("the next owner claimed %+v", next.lease)
 	}
-	must(o.store.port().SetDesiredState(ctx, o.lease.ID, engine.WantPause))
+	noError(t, o.store.port().SetDesiredState(ctx, o.lease.ID, engine.WantPause))
 	next.refresh()
 	if l := next.lease; !l.Halted || l.Failed != wire.Text("bad\x00 event") || l.Attempts != 3 || l.FailingPosition != 1 {
 		t.Errorf("it is not halted any more: %+v", l)
 	}
-	must(o.store.port().SetDesiredState(ctx, o.lease.ID, engine.WantRun))
+	noError(t, o.store.port().SetDesiredState(ctx, o.lease.ID, engine.WantRun))
 	next.refresh()
 	if l := next.lease; l.Halted || l.Failed != "" || l.Attempts != 0 || l.FailingPosition != 0 || !l.FailingSince.IsZero() {
 		t.Errorf("after it was resumed: %+v", l)
 	}
 	// One that is not halted keeps its attempts.
-	if _, err := o.store.port().RecordFailure(ctx, next.lease, projection.Failure{Event: event.Envelope{Position: 1}, Attempt: 2, Err: errors.New("bad")}); err != nil {
-		t.Fatal(err)
-	}
-	must(o.store.port().SetDesiredState(ctx, o.lease.ID, engine.WantRun))
+	must(o.store.port().RecordFailure(ctx, next.lease, projection.Failure{Event: event.Envelope{Position: 1}, Attempt: 2, Err: errors.New("bad")}))(t)
+	noError(t, o.store.port().SetDesiredState(ctx, o.lease.ID, engine.WantRun))
 	next.refresh()
 	if next.lease.Attempts != 2 {
 		t.Errorf("%d attempts after a resumption, want 2", next.lease.Attempts)

@@ -42,29 +42,16 @@ func TestHeadsGoOnWithoutTenantsThatCannotBeRead(t *testing.T) {
 		}
 	}
 	mustExec(t, owner, "drop schema millrace_t3 cascade")
-	tx, err := owner.pool.Begin(testContext(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	tx := must(owner.pool.Begin(testContext(t)))(t)
 	defer func() { _ = tx.Rollback(context.Background()) }()
 	for _, name := range []string{"t5", "t11"} {
-		if _, err := tx.Exec(testContext(t), "lock table "+sqltext.Name("millrace_"+name)+".events in access exclusive mode"); err != nil {
-			t.Fatal(err)
-		}
+		must(tx.Exec(testContext(t), "lock table "+sqltext.Name("millrace_"+name)+".events in access exclusive mode"))(t)
 	}
 	// A lock that is only waited for stops reads as well: they queue up behind it.
-	reader, err := owner.pool.Begin(testContext(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	reader := must(owner.pool.Begin(testContext(t)))(t)
 	defer func() { _ = reader.Rollback(context.Background()) }()
-	if _, err := reader.Exec(testContext(t), "select from millrace_t13.events"); err != nil {
-		t.Fatal(err)
-	}
-	queued, err := owner.pool.Acquire(testContext(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(reader.Exec(testContext(t), "select from millrace_t13.events"))(t)
+	queued := must(owner.pool.Acquire(testContext(t)))(t)
 	defer queued.Release()
 	waits := make(chan error, 1)
 	go func() {
@@ -79,10 +66,7 @@ func TestHeadsGoOnWithoutTenantsThatCannotBeRead(t *testing.T) {
 			return err
 		}
 	})
-	heads, err := store.port().Heads(testContext(t), names)
-	if err != nil {
-		t.Fatal(err)
-	}
+	heads := must(store.port().Heads(testContext(t), names))(t)
 	for i, name := range names {
 		position, read := heads.Positions[name]
 		failed := heads.Failed[name]
@@ -105,9 +89,7 @@ func TestHeadsGoOnWithoutTenantsThatCannotBeRead(t *testing.T) {
 			}
 		}
 	}
-	if err := reader.Rollback(testContext(t)); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, reader.Rollback(testContext(t)))
 	if err := <-waits; err != nil {
 		t.Error(err)
 	}

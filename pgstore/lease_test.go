@@ -34,9 +34,7 @@ func TestClaimTakesEachLeaseForOneNode(t *testing.T) {
 		node.Projections = append(node.Projections, uuid.NewString())
 	}
 	tenants := []string{projection.DefaultTenant}
-	if err := store.port().Ensure(testContext(t), tenants, node.Projections); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, store.port().Ensure(testContext(t), tenants, node.Projections))
 	claimed := make([][]engine.Lease, nodes)
 	err := together(nodes, func(i int) error {
 		node := node
@@ -145,9 +143,7 @@ func TestWritesUnderALostLeaseAreRefusedOrPassedOver(t *testing.T) {
 func TestCheckpointNeverMovesBack(t *testing.T) {
 	t.Parallel()
 	o := newOwner(t, 5)
-	if err := o.apply(write, engine.ApplyOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, o.apply(write, engine.ApplyOptions{}))
 	reached := o.checkpoint()
 	stale := []engine.Advance{{Lease: o.lease, To: o.lease.Checkpoint + 1}}
 	if moved, err := o.store.port().Advance(testContext(t), stale); err != nil || len(moved) != 0 {
@@ -166,14 +162,10 @@ func TestDeadLetterTellsWhatHappenedAndCopiesNoPayload(t *testing.T) {
 	o := newOwner(t, 3)
 	for attempt := 1; attempt <= 2; attempt++ {
 		failure := projection.Failure{Event: event.Envelope{Position: 1}, Attempt: attempt, Err: errors.New("bad\x00 byte \xff")}
-		if _, err := o.store.port().RecordFailure(testContext(t), o.lease, failure); err != nil {
-			t.Fatal(err)
-		}
+		must(o.store.port().RecordFailure(testContext(t), o.lease, failure))(t)
 	}
 	letter := projection.DeadLetter{Position: 1, Stream: "s", Version: 1, Type: "Counted", Error: "bad\x00 byte \xff", Stack: "a\x00b", Attempts: 2}
-	if err := o.store.port().Park(testContext(t), o.lease, letter, false); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, o.store.port().Park(testContext(t), o.lease, letter, false))
 	letters, err := o.store.DeadLetters(o.lease.ID).List(testContext(t), projection.DeadLetterPage{})
 	if err != nil || len(letters) != 1 {
 		t.Fatal(letters, err)

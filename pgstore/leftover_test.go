@@ -146,9 +146,7 @@ func TestClaimEndsNoSessionButThoseOfTheBatchesItTakesOver(t *testing.T) {
 	host := func(name string, in *Store, sql string, args ...any) {
 		t.Helper()
 		hosts[name] = strange(t, in)
-		if _, err := hosts[name].Exec(testContext(t), "begin"); err != nil {
-			t.Fatal(err)
-		}
+		must(hosts[name].Exec(testContext(t), "begin"))(t)
 		if _, err := hosts[name].Exec(testContext(t), sql, args...); err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
@@ -196,9 +194,7 @@ func TestClaimLeavesTheBatchesOfTheNewOwnerAlone(t *testing.T) {
 	}
 	old := dead[2].stand(0)
 	fresh := (&owner{t: t, store: store, node: next, lease: got.leases[0]}).stand(1)
-	if _, err := store.pool.Exec(ctx, queries.Text("end_zombie_batches"), int64(uint32(store.control.batchClass)), got.taken, got.began); err != nil {
-		t.Fatal(err)
-	}
+	must(store.pool.Exec(ctx, queries.Text("end_zombie_batches"), int64(uint32(store.control.batchClass)), got.taken, got.began))(t)
 	// And again, with the lease of another.
 	if leases := claimed(t, store, next, true, append(rows, dead[2].lease.Row)...); len(leases) != 1 {
 		t.Fatalf("claimed %v", leases)
@@ -220,10 +216,7 @@ func asRole(t *testing.T, store *Store, role, granted string, opts Options) *Sto
 	if granted != "" {
 		mustExec(t, store, "grant "+granted+" to "+role)
 	}
-	dsn, err := pgtest.WithSetting(store.pool.Config().ConnString(), "options", "-c role="+role)
-	if err != nil {
-		t.Fatal(err)
-	}
+	dsn := must(pgtest.WithSetting(store.pool.Config().ConnString(), "options", "-c role="+role))(t)
 	return openStore(t, dsn, opts)
 }
 

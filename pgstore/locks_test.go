@@ -66,10 +66,7 @@ func TestCloseEndsLockScans(t *testing.T) {
 			return func() {}
 		},
 		"one that waits for a connection": func(store *Store) func() {
-			conn, err := store.pool.Acquire(testContext(t))
-			if err != nil {
-				t.Fatal(err)
-			}
+			conn := must(store.pool.Acquire(testContext(t)))(t)
 			return conn.Release
 		},
 	} {

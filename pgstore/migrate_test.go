@@ -18,9 +18,7 @@ func TestMigrateMakesTheDefaultTenantAndMayBeRepeated(t *testing.T) {
 	t.Parallel()
 	store := openStore(t, pgtest.Database(t), Options{})
 	for range 2 {
-		if err := store.Migrate(testContext(t)); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, store.Migrate(testContext(t)))
 	}
 	tenants, err := store.Tenants(testContext(t))
 	if err != nil || !slices.Equal(tenants, []string{projection.DefaultTenant}) {
@@ -96,16 +94,10 @@ func TestMigrateGoesForwardFromEveryEarlierVersion(t *testing.T) {
 		t.Run(fmt.Sprintf("from %d more", from), func(t *testing.T) {
 			store := openStore(t, pgtest.Database(t), Options{})
 			ctx := testContext(t)
-			if err := store.migrate(ctx, withMore(from)); err != nil {
-				t.Fatal(err)
-			}
-			if _, err := store.createTenant(ctx, "early", withMore(from)); err != nil {
-				t.Fatal(err)
-			}
+			noError(t, store.migrate(ctx, withMore(from)))
+			must(store.createTenant(ctx, "early", withMore(from)))(t)
 			mustAppend(t, store.tenant, "s", event.Any, someEvents(2)...)
-			if err := store.migrate(ctx, withMore(3)); err != nil {
-				t.Fatal(err)
-			}
+			noError(t, store.migrate(ctx, withMore(3)))
 			if n := one[int](t, store, "select millrace.more2()"); n != 2 {
 				t.Errorf("more2 returned %d", n)
 			}
@@ -160,15 +152,11 @@ func TestOneVersionNewerIsAcceptedAndTwoAreRefused(t *testing.T) {
 		_, createErr := store.CreateTenant(ctx, "during")
 		return errors.Join(store.Migrate(ctx), tenantsErr, createErr)
 	}
-	if err := store.migrate(ctx, withMore(1)); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, store.migrate(ctx, withMore(1)))
 	if err := use(); err != nil {
 		t.Errorf("one version newer: %v", err)
 	}
-	if err := store.migrate(ctx, withMore(2)); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, store.migrate(ctx, withMore(2)))
 	own := len(ownMigrations.control)
 	want := fmt.Sprintf("schema version %d, this program has %d and accepts up to %d", own+2, own, own+1)
 	_, tenantsErr := store.Tenants(ctx)

@@ -44,31 +44,18 @@ func runScript(t *testing.T, store *Store, sql string) error {
 	return pgx.BeginFunc(testContext(t), store.pool, func(tx pgx.Tx) error { return execScript(testContext(t), tx, sql) })
 }
 
-func mustScript(t *testing.T) func(sql string, err error) string {
-	return func(sql string, err error) string {
-		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
-		return sql
-	}
-}
-
 func TestMigrationsAsSQLDoWhatMigrateDoes(t *testing.T) {
 	t.Parallel()
-	text := mustScript(t)
 	reference := newStore(t)
 	newTenant(t, reference, "acme")
 	want := catalog(t, reference)
-	control, initial, acme := text(ControlMigrations("", 0)), text(TenantMigrations("", "default", 0)), text(TenantMigrations("", "acme", 0))
+	control, initial, acme := must(ControlMigrations("", 0))(t), must(TenantMigrations("", "default", 0))(t), must(TenantMigrations("", "acme", 0))(t)
 	for name, run := range map[string]func(t *testing.T, store *Store, sql string) error{"at once": runScript, "by psql": psql} {
 		t.Run(name, func(t *testing.T) {
 			dsn := pgtest.Database(t)
 			store := openStore(t, dsn, Options{})
 			for _, sql := range []string{control, initial, acme} {
-				if err := run(t, store, sql); err != nil {
-					t.Fatal(err)
-				}
+				noError(t, run(t, store, sql))
 			}
 			if got := catalog(t, store); got != want {
 				t.Errorf("the catalogs differ: %s", difference(want, got))
@@ -142,58 +129,48 @@ func difference(want, got string) string {
 
 func TestMigrationsAsSQLGoOnFromEveryVersion(t *testing.T) {
 	t.Parallel()
-	text := mustScript(t)
 	newest := withMore(3)
 	reference := openStore(t, pgtest.Database(t), Options{})
-	if err := reference.migrate(testContext(t), newest); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, reference.migrate(testContext(t), newest))
 	want := catalog(t, reference)
 	for from := range 3 {
 		store := openStore(t, pgtest.Database(t), Options{})
 		old := withMore(from)
-		if err := store.migrate(testContext(t), old); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, store.migrate(testContext(t), old))
 		for _, wrong := range []int{0, len(old.control) + 1} {
-			if err := runScript(t, store, text(controlScript("", wrong, newest.control))); wrong < len(newest.control) && err == nil {
+			if err := runScript(t, store, must(controlScript("", wrong, newest.control))(t)); wrong < len(newest.control) && err == nil {
 				t.Errorf("control migrations after version %d run at version %d", wrong, len(old.control))
 			}
-			if err := runScript(t, store, text(tenantScript("", "default", wrong, newest.tenant))); wrong < len(newest.tenant) && err == nil {
+			if err := runScript(t, store, must(tenantScript("", "default", wrong, newest.tenant))(t)); wrong < len(newest.tenant) && err == nil {
 				t.Errorf("tenant migrations after version %d run at version %d", wrong, len(old.tenant))
 			}
 		}
-		for _, sql := range []string{text(controlScript("", len(old.control), newest.control)), text(tenantScript("", "default", len(old.tenant), newest.tenant))} {
-			if err := runScript(t, store, sql); err != nil {
-				t.Fatal(err)
-			}
+		for _, sql := range []string{must(controlScript("", len(old.control), newest.control))(t), must(tenantScript("", "default", len(old.tenant), newest.tenant))(t)} {
+			noError(t, runScript(t, store, sql))
 		}
 		if got := catalog(t, store); got != want {
 			t.Errorf("from version %d the catalogs differ: %s", len(old.control), difference(want, got))
 		}
 	}
 	own := ownMigrations
-	if sql := text(ControlMigrations("", len(own.control))) + text(TenantMigrations("", "a", len(own.tenant))); sql != "" {
+	if sql := must(ControlMigrations("", len(own.control)))(t) + must(TenantMigrations("", "a", len(own.tenant)))(t); sql != "" {
 		t.Errorf("nothing is left, but: %s", sql)
 	}
 }
 
 func TestMigrationsAsSQLOfHostileNames(t *testing.T) {
 	t.Parallel()
-	text := mustScript(t)
 	const schema = `we"ird 'quoted' {tenant}`
 	store := openStore(t, pgtest.Database(t), Options{Schema: schema})
-	if err := runScript(t, store, text(ControlMigrations(schema, 0))); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, runScript(t, store, must(ControlMigrations(schema, 0))(t)))
 	names := []string{"default", `"; drop schema a; --`, `'quoted'`, `{tenant}`, `{control}`, `$1`, `$$`, `\`, `/*`, `--`}
 	newest := slices.Concat(ownMigrations.tenant, []migration{{"more", "alter table {tenant}.streams add more int"}})
 	for _, name := range names {
-		if err := runScript(t, store, text(TenantMigrations(schema, name, 0))); err != nil {
+		if err := runScript(t, store, must(TenantMigrations(schema, name, 0))(t)); err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
 		mustAppend(t, newTenant(t, store, name), "s", event.NoStream, someEvents(1)...)
-		if err := runScript(t, store, text(tenantScript(schema, name, len(newest)-1, newest))); err != nil {
+		if err := runScript(t, store, must(tenantScript(schema, name, len(newest)-1, newest))(t)); err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
 	}

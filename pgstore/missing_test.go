@@ -32,9 +32,7 @@ func TestMigratePassesOverATenantWhoseSchemaIsGone(t *testing.T) {
 			}
 		}
 	}
-	if err := store.migrate(testContext(t), withMore(1)); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, store.migrate(testContext(t), withMore(1)))
 	versions(map[string]int{"a": own + 1, "b": own, "c": own + 1, "default": own})
 	said := make(map[any]bool)
 	for _, entry := range logs.TakeAll() {
@@ -45,9 +43,7 @@ func TestMigratePassesOverATenantWhoseSchemaIsGone(t *testing.T) {
 	}
 	mustExec(t, store, "alter schema away rename to millrace_b")
 	mustExec(t, store, "alter schema away_default rename to millrace_default")
-	if err := store.migrate(testContext(t), withMore(1)); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, store.migrate(testContext(t), withMore(1)))
 	versions(map[string]int{"b": own + 1, "default": own + 1})
 	if logs.Len() > 0 {
 		t.Errorf("logged: %v", logs.All())

@@ -32,10 +32,7 @@ func stateOf(t *testing.T, store *Store, row int32) (s leaseState) {
 func free(t *testing.T, store *Store, node engine.Node) (counts [2]int) {
 	t.Helper()
 	for i, judge := range []bool{false, true} {
-		seats, err := store.port().Free(testContext(t), node, judge)
-		if err != nil {
-			t.Fatal(err)
-		}
+		seats := must(store.port().Free(testContext(t), node, judge))(t)
 		counts[i] = len(seats)
 	}
 	return counts
@@ -52,9 +49,7 @@ func TestClaimTakesWhatIsAskedForAndFreeAndNotPaused(t *testing.T) {
 	claimed(t, store, alive, true, rows[2])
 	mustExec(t, store, "update millrace.leases set crash_count = 2, checkpoint = 7 where id = any($1)", rows[:3])
 	mustExec(t, store, "update millrace.projections set failed_reason = 'why', attempts = 3, failing_position = 8, last_error = 'bad' where id = $1", rows[1])
-	if err := store.port().SetDesiredState(testContext(t), projection.ID{Name: names[4]}, engine.WantPause); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, store.port().SetDesiredState(testContext(t), projection.ID{Name: names[4]}, engine.WantPause))
 	asked := slices.Concat(rows[:3], rows[4:], []int32{rows[4] + 1000})
 	id := func(i int) projection.ID { return engine.FullID(projection.ID{Name: names[i]}) }
 	want := []engine.Lease{
@@ -95,9 +90,7 @@ func TestWhoseLeasesAreFree(t *testing.T) {
 	if leases := claimed(t, store, next, false, row); len(leases) != 0 {
 		t.Errorf("claimed %v without judging", leases)
 	}
-	if err := s.Heartbeat(testContext(t)); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, s.Heartbeat(testContext(t)))
 	vanish(t, store, s)
 	found("without its lock", [2]int{0, 0})
 	if !buried(t, watcher, node) {
@@ -110,9 +103,7 @@ func TestWhoseLeasesAreFree(t *testing.T) {
 	if owned, err := store.port().Owned(testContext(t), node); err != nil || !slices.Equal(owned, []engine.Lease{held}) {
 		t.Errorf("owned are %v, %v; want %v", owned, err, held)
 	}
-	if err := s.Deregister(testContext(t)); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, s.Deregister(testContext(t)))
 	found("departed", [2]int{1, 1})
 	vanish(t, store, s)
 	s = present(t, store, node)
@@ -145,9 +136,7 @@ func TestReleaseTellsTheNodesWhereItGaveSomethingBack(t *testing.T) {
 		for _, l := range leases {
 			advances = append(advances, engine.Advance{Lease: l})
 		}
-		if err := store.port().Release(testContext(t), advances); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, store.port().Release(testContext(t), advances))
 		if told := heard(t, listener); !slices.Equal(told, want) {
 			t.Errorf("the release of %v was told as %v", leases, told)
 		}
@@ -173,9 +162,7 @@ func TestCountsAreApartForTheTenantsNamed(t *testing.T) {
 	t.Parallel()
 	store := newStore(t)
 	tenants := []string{projection.DefaultTenant, newTenant(t, store, "a").Name(), newTenant(t, store, "b").Name()}
-	if err := store.port().Ensure(testContext(t), tenants, []string{"p", "q"}); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, store.port().Ensure(testContext(t), tenants, []string{"p", "q"}))
 	mustExec(t, store, "update millrace.projections set desired_state = 'pause' where tenant = 'a' and name = 'q' or tenant = 'b' and name = 'p'")
 	for _, test := range []struct {
 		named []string
@@ -199,16 +186,12 @@ func TestProjectionIsWantedAsItWasSet(t *testing.T) {
 	t.Parallel()
 	store := newStore(t)
 	tenants := []string{projection.DefaultTenant, newTenant(t, store, "a").Name()}
-	if err := store.port().Ensure(testContext(t), tenants, []string{"p", "q"}); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, store.port().Ensure(testContext(t), tenants, []string{"p", "q"}))
 	mustExec(t, store, "update millrace.projections set failed_reason = 'why'")
 	listener, id := present(t, store, aNode()), projection.ID{Tenant: "a", Name: "p"}
 	row := one[int32](t, store, "select id from millrace.projections where tenant = 'a' and name = 'p'")
 	for _, wanted := range []engine.DesiredState{engine.WantPause, engine.WantPause, engine.WantRun} {
-		if err := store.port().SetDesiredState(testContext(t), id, wanted); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, store.port().SetDesiredState(testContext(t), id, wanted))
 		if told := heard(t, listener); !slices.Equal(told, []engine.Notice{{Control: true, Row: row}}) {
 			t.Errorf("%s was told as %v", wanted, told)
 		}
@@ -257,9 +240,7 @@ func TestFailedIsKeptUnderTheFence(t *testing.T) {
 		return store.port().SetFailed(testContext(t), lease, reason)
 	}
 	for _, test := range []struct{ reason, want string }{{"bad\x00 byte \xff", "bad� byte �"}, {"", ""}, {"it's", "it's"}} {
-		if err := set(lease, test.reason); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, set(lease, test.reason))
 		if now, err := reload(testContext(t), store, lease); err != nil || now.Failed != test.want {
 			t.Errorf("kept %q, %v; want %q", now.Failed, err, test.want)
 		}

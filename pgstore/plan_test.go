@@ -13,10 +13,7 @@ import (
 // explain returns the plan of a statement as it is planned with these arguments.
 func explain(t *testing.T, store *Store, sql string, args ...any) string {
 	t.Helper()
-	rows, err := store.pool.Query(testContext(t), "explain (costs off) "+sql, append([]any{pgx.QueryExecModeExec}, args...)...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rows := must(store.pool.Query(testContext(t), "explain (costs off) "+sql, append([]any{pgx.QueryExecModeExec}, args...)...))(t)
 	lines, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	if err != nil {
 		t.Fatalf("%s: %v", sql, err)

@@ -144,8 +144,6 @@ func TestTransactionEndedBehindTheBatchIsNoticedBehindAPooler(t *testing.T) {
 		}
 	}
 	mustExec(t, store, "truncate public.model")
-	if err := o.apply(write, engine.ApplyOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, o.apply(write, engine.ApplyOptions{}))
 	o.applied(1)
 }

@@ -19,15 +19,9 @@ func dialer(dsn string) func(context.Context) (*pgx.Conn, error) {
 // found is what session.FindPooling finds on a connection to one, with second connections to another.
 func found(t *testing.T, one, other string) session.Pooling {
 	t.Helper()
-	conn, err := pgx.Connect(testContext(t), one)
-	if err != nil {
-		t.Fatal(err)
-	}
+	conn := must(pgx.Connect(testContext(t), one))(t)
 	defer func() { _ = conn.Close(testContext(t)) }()
-	p, err := session.FindPooling(testContext(t), conn, dialer(other))
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := must(session.FindPooling(testContext(t), conn, dialer(other)))(t)
 	return p
 }
 
@@ -61,10 +55,7 @@ func TestPoolerIsNoticedHoweverItLendsSessions(t *testing.T) {
 // keepBusy uses a pooler from a few connections until stop is called.
 func keepBusy(t *testing.T, dsn string) (stop func()) {
 	t.Helper()
-	pool, err := pgxpool.New(testContext(t), dsn)
-	if err != nil {
-		t.Fatal(err)
-	}
+	pool := must(pgxpool.New(testContext(t), dsn))(t)
 	ctx, cancel := context.WithCancel(testContext(t))
 	var group sync.WaitGroup
 	for range 3 {
@@ -88,10 +79,7 @@ func keepBusy(t *testing.T, dsn string) (stop func()) {
 func TestPoolerOfSeveralProcessesIsNoticed(t *testing.T) {
 	t.Parallel()
 	around := pgtest.Database(t)
-	config, err := pgx.ParseConfig(around)
-	if err != nil {
-		t.Fatal(err)
-	}
+	config := must(pgx.ParseConfig(around))(t)
 	one := pgtest.Pooler(t, around, pgtest.PgBouncerOptions{PoolSize: 1}).DSN(config.Database)
 	other := pgtest.Pooler(t, around, pgtest.PgBouncerOptions{PoolSize: 1}).DSN(config.Database)
 	if got, want := found(t, one, other), (session.Pooling{Lends: true, Forgets: true}); got != want {
@@ -129,10 +117,7 @@ func TestSessionConnectionLeavesNothingInAPooledSession(t *testing.T) {
 	t.Parallel()
 	through, _ := behind(t, pgtest.PgBouncerOptions{PoolSize: 1})
 	store := openThrough(t, through)
-	session, err := connect(t, store, aNode())
-	if err != nil {
-		t.Fatal(err)
-	}
+	session := must(connect(t, store, aNode()))(t)
 	if !session.Pooled() {
 		t.Error("the pooler was not noticed")
 	}

@@ -21,24 +21,15 @@ import (
 func behind(t testing.TB, options pgtest.PgBouncerOptions) (through, around string) {
 	t.Helper()
 	around = pgtest.Database(t)
-	config, err := pgx.ParseConfig(around)
-	if err != nil {
-		t.Fatal(err)
-	}
+	config := must(pgx.ParseConfig(around))(t)
 	return pgtest.Pooler(t, around, options).DSN(config.Database), around
 }
 
 // openThrough is a migrated store with a pool of its own.
 func openThrough(t testing.TB, dsn string) *Store {
 	t.Helper()
-	dsn, err := pgtest.WithSetting(dsn, "pool_max_conns", "8")
-	if err != nil {
-		t.Fatal(err)
-	}
-	store, err := Open(testContext(t), dsn, Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	dsn = must(pgtest.WithSetting(dsn, "pool_max_conns", "8"))(t)
+	store := must(Open(testContext(t), dsn, Options{}))(t)
 	t.Cleanup(store.Close)
 	return migrated(t, store)
 }
@@ -73,9 +64,7 @@ func exerciseStore(t *testing.T, store *Store) {
 	}
 	mustExec(t, store, "create table public.model (position bigint not null, at bigint generated always as identity)")
 	o := claimAs(t, store, projection.DefaultTenant)
-	if err := o.apply(writeAnd(usualStatements), engine.ApplyOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, o.apply(writeAnd(usualStatements), engine.ApplyOptions{}))
 	o.applied(3 * writers * rounds)
 }
 
@@ -135,16 +124,10 @@ func usualStatements(ctx context.Context, tx pgx.Tx) error {
 // openPool opens a store over a host's pool.
 func openPool(t *testing.T, dsn string, mode pgx.QueryExecMode) (*Store, error) {
 	t.Helper()
-	config, err := pgxpool.ParseConfig(dsn)
-	if err != nil {
-		t.Fatal(err)
-	}
+	config := must(pgxpool.ParseConfig(dsn))(t)
 	config.ConnConfig.DefaultQueryExecMode = mode
 	config.MaxConns = 8
-	pool, err := pgxpool.NewWithConfig(testContext(t), config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	pool := must(pgxpool.NewWithConfig(testContext(t), config))(t)
 	t.Cleanup(pool.Close)
 	store, err := OpenPool(testContext(t), pool, Options{})
 	if err == nil {
@@ -170,9 +153,7 @@ func TestHostsPoolBehindAPoolerIsRefusedOrWorks(t *testing.T) {
 					t.Error("the pooler was not noticed")
 				}
 				for i := range 3 {
-					if err := appendInEveryWay(testContext(t), migrated(t, store), "s", int64(3*i)); err != nil {
-						t.Fatal(err)
-					}
+					noError(t, appendInEveryWay(testContext(t), migrated(t, store), "s", int64(3*i)))
 				}
 				return
 			}
@@ -187,10 +168,7 @@ func TestHostsPoolBehindAPoolerIsRefusedOrWorks(t *testing.T) {
 func TestPoolerThatFollowsPreparedStatementsTakesPgxsDefault(t *testing.T) {
 	t.Parallel()
 	through, _ := behind(t, pgtest.PgBouncerOptions{PoolSize: 2, FollowStatements: true})
-	store, err := openPool(t, through, pgx.QueryExecModeCacheStatement)
-	if err != nil {
-		t.Fatal(err)
-	}
+	store := must(openPool(t, through, pgx.QueryExecModeCacheStatement))(t)
 	if want := (session.Pooling{Lends: true}); store.server.pooling != want {
 		t.Errorf("got %+v", store.server.pooling)
 	}
@@ -204,18 +182,12 @@ func TestPoolerThatFollowsPreparedStatementsTakesPgxsDefault(t *testing.T) {
 func TestPoolerInSessionModeIsLikeNone(t *testing.T) {
 	t.Parallel()
 	through, _ := behind(t, pgtest.PgBouncerOptions{Mode: "session"})
-	store, err := openPool(t, through, pgx.QueryExecModeCacheStatement)
-	if err != nil {
-		t.Fatal(err)
-	}
+	store := must(openPool(t, through, pgx.QueryExecModeCacheStatement))(t)
 	if store.server.pooling.Lends {
 		t.Error("session pooling is taken for transaction pooling")
 	}
 	exerciseStore(t, migrated(t, store))
-	session, err := connect(t, store, aNode())
-	if err != nil {
-		t.Fatal(err)
-	}
+	session := must(connect(t, store, aNode()))(t)
 	if session.Pooled() {
 		t.Error("the session connection has its session to itself, and does not know it")
 	}
@@ -242,16 +214,10 @@ func TestPoolerInStatementModeIsRefused(t *testing.T) {
 func TestSessionDSNLeadsAroundThePooler(t *testing.T) {
 	t.Parallel()
 	through, around := behind(t, pgtest.PgBouncerOptions{PoolSize: 2})
-	store, err := Open(testContext(t), through, Options{SessionDSN: around})
-	if err != nil {
-		t.Fatal(err)
-	}
+	store := must(Open(testContext(t), through, Options{SessionDSN: around}))(t)
 	t.Cleanup(store.Close)
 	migrated(t, store)
-	session, err := connect(t, store, aNode())
-	if err != nil {
-		t.Fatal(err)
-	}
+	session := must(connect(t, store, aNode()))(t)
 	if !store.server.pooling.Lends || session.Pooled() {
 		t.Errorf("pool %v, session %v", store.server.pooling.Lends, session.Pooled())
 	}

@@ -33,10 +33,7 @@ func mustNotProbe(t *testing.T, store *Store, what, says string) {
 func TestProbeNeedsNoConnectionOfThePool(t *testing.T) {
 	t.Parallel()
 	store := onePool(t)
-	taken, err := store.pool.Acquire(testContext(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	taken := must(store.pool.Acquire(testContext(t)))(t)
 	defer taken.Release()
 	mustProbe(t, store, "with a pool that is used up")
 }
@@ -49,9 +46,7 @@ func TestProbeThatHasToWaitForALockSucceeds(t *testing.T) {
 		tx := openTx(t, store)
 		execIn(t, tx, sql)
 		mustProbe(t, store, sql)
-		if err := tx.Rollback(testContext(t)); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, tx.Rollback(testContext(t)))
 	}
 	before := one[bool](t, store, "select probed_at is null from millrace.probe")
 	mustProbe(t, store, "afterwards")
@@ -67,10 +62,7 @@ func TestProbeSucceedsWhereOnlyItsObjectsAreAtFault(t *testing.T) {
 	limited := asRole(t, store, "millrace_limited", "", Options{})
 	mustExec(t, store, "revoke all on millrace.probe from millrace_limited")
 	mustProbe(t, limited, "without a right to write")
-	dsn, err := pgtest.WithSetting(store.pool.Config().ConnString(), "options", "-c temp_file_limit=0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	dsn := must(pgtest.WithSetting(store.pool.Config().ConnString(), "options", "-c temp_file_limit=0"))(t)
 	mustProbe(t, openStore(t, dsn, Options{}), "without a right to temporary files")
 	mustExec(t, store, "drop table millrace.probe")
 	mustProbe(t, store, "without its table")
@@ -90,13 +82,9 @@ func TestProbeFailsWhereTheServerTakesNoWrites(t *testing.T) {
 func TestProbeFailsWhereTheServerIsAway(t *testing.T) {
 	t.Parallel()
 	server, store := ownServer(t, nil)
-	if err := server.Kill(); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, server.Kill())
 	mustNotProbe(t, store, "killed", "probe the server")
-	if err := server.StartAgain(testContext(t)); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, server.StartAgain(testContext(t)))
 	mustProbe(t, store, "started again")
 }
 
@@ -120,10 +108,7 @@ func TestProbeTakesOneOfThePoolWhereTheServerHasNoneLeft(t *testing.T) {
 	mustProbe(t, store, "with a free connection in the pool")
 	var taken []interface{ Release() }
 	for range store.pool.Stat().TotalConns() {
-		conn, err := store.pool.Acquire(ctx)
-		if err != nil {
-			t.Fatal(err)
-		}
+		conn := must(store.pool.Acquire(ctx))(t)
 		taken = append(taken, conn)
 	}
 	mustNotProbe(t, store, fmt.Sprintf("with all %d in use", len(taken)), "53300")

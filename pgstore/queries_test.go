@@ -18,10 +18,7 @@ func TestEveryStatementSaysWhatItLocksAndNeeds(t *testing.T) {
 		files = append(files, found...)
 	}
 	for _, file := range files {
-		raw, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		raw := must(os.ReadFile(file))(t)
 		var header strings.Builder
 		for line := range strings.Lines(string(raw)) {
 			if !strings.HasPrefix(line, "--") {

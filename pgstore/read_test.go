@@ -142,10 +142,7 @@ func TestReadingStopsWithTheErrorThatEndedIt(t *testing.T) {
 func TestLargeEventsAreReadInSmallerPages(t *testing.T) {
 	t.Parallel()
 	store := newStore(t)
-	body, err := json.Marshal(strings.Repeat("x", pageBytes/4))
-	if err != nil {
-		t.Fatal(err)
-	}
+	body := must(json.Marshal(strings.Repeat("x", pageBytes/4)))(t)
 	var want []int64
 	for range 5 {
 		large := []event.Event{{Type: "L", Body: body}, {Type: "L", Body: body}, {Type: "S"}}

@@ -235,18 +235,13 @@ func TestDiscardOfWhatNobodyHoldsRefusesAZombie(t *testing.T) {
 	}
 	d.mustHave(a[:1], "a")
 	// Of what a living node holds nothing is discarded that way, and nothing twice.
-	session, err := d.port().Connect(testContext(t), d.node)
-	if err != nil {
-		t.Fatal(err)
-	}
+	session := must(d.port().Connect(testContext(t), d.node))(t)
 	command := d.give("discard", projection.DeadLetterFilter{All: true}, 10)
 	if done, err := d.store.runUnowned(testContext(t), d.lease.Row, command); done || err != nil {
 		t.Errorf("carried out %v, %v", done, err)
 	}
 	d.mustHave(a[:1], "a")
-	if err := errors.Join(session.Deregister(testContext(t)), session.Close(testContext(t))); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, errors.Join(session.Deregister(testContext(t)), session.Close(testContext(t))))
 	for range 2 {
 		if done, err := d.store.runUnowned(testContext(t), d.lease.Row, command); !done || err != nil {
 			t.Errorf("carried out %v, %v", done, err)
@@ -264,10 +259,7 @@ func TestCommandOutlivesWhoGaveItAndWhoHeldTheLease(t *testing.T) {
 	t.Parallel()
 	d := newDrawer(t, 3)
 	d.park(d.at["a"][0], true)
-	session, err := d.port().Connect(testContext(t), d.node)
-	if err != nil {
-		t.Fatal(err)
-	}
+	session := must(d.port().Connect(testContext(t), d.node))(t)
 	for name, call := range map[string]func(context.Context, projection.DeadLetterFilter, int) (projection.CommandResult, error){"replay": d.letters().Replay, "discard": d.letters().Discard} {
 		short, cancel := context.WithTimeout(testContext(t), 300*time.Millisecond)
 		defer cancel()
@@ -275,9 +267,7 @@ func TestCommandOutlivesWhoGaveItAndWhoHeldTheLease(t *testing.T) {
 			t.Errorf("%s, while nobody carries it out: %+v, %v", name, o, err)
 		}
 	}
-	if err := errors.Join(session.Deregister(testContext(t)), session.Close(testContext(t))); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, errors.Join(session.Deregister(testContext(t)), session.Close(testContext(t))))
 	d.owner = claimAs(t, d.store, projection.DefaultTenant)
 	if !d.lease.HasCommands || !d.lease.ParkedStreams || d.lease.Parked != 1 {
 		t.Errorf("the next owner is told %+v", d.lease)

@@ -83,9 +83,7 @@ func TestMigrateNamesTheRightThatIsMissing(t *testing.T) {
 	mustExec(t, owner, "grant usage on schema millrace to "+role)
 	refused("may only use it", store.Migrate(ctx), `may not create in schema "millrace"`, fmt.Sprintf(`grant create on schema "millrace" to %q`, role))
 
-	if err := owner.Migrate(ctx); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, owner.Migrate(ctx))
 	mustExec(t, owner, "grant all on schema millrace to "+role)
 	mustExec(t, owner, "grant all on all tables in schema millrace to "+role)
 	ownerRole := one[string](t, owner, "select current_user")

@@ -65,10 +65,7 @@ func TestOpenRefusesSessionsThatCannotAppend(t *testing.T) {
 	for setting, value := range map[string]string{
 		"default_transaction_read_only": "on", "default_transaction_isolation": "repeatable read", "client_encoding": "LATIN1",
 	} {
-		bad, err := pgtest.WithSetting(dsn, setting, value)
-		if err != nil {
-			t.Fatal(err)
-		}
+		bad := must(pgtest.WithSetting(dsn, setting, value))(t)
 		store, err := Open(testContext(t), bad, Options{})
 		if err == nil {
 			store.Close()
@@ -82,24 +79,16 @@ func TestOpenRefusesSessionsThatCannotAppend(t *testing.T) {
 func TestOpenRefusesADatabaseOfAnotherEncoding(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.Database(t)
-	conn, err := pgx.Connect(testContext(t), dsn)
-	if err != nil {
-		t.Fatal(err)
-	}
+	conn := must(pgx.Connect(testContext(t), dsn))(t)
 	defer func() { _ = conn.Close(testContext(t)) }()
 	name := conn.Config().Database + "_latin"
-	if _, err := conn.Exec(testContext(t), "create database "+name+" template template0 encoding 'LATIN1' locale 'C'"); err != nil {
-		t.Fatal(err)
-	}
+	must(conn.Exec(testContext(t), "create database "+name+" template template0 encoding 'LATIN1' locale 'C'"))(t)
 	defer func() {
 		if _, err := conn.Exec(testContext(t), "drop database "+name+" with (force)"); err != nil {
 			t.Error(err)
 		}
 	}()
-	latin, err := pgtest.WithDatabase(dsn, name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	latin := must(pgtest.WithDatabase(dsn, name))(t)
 	store, err := Open(testContext(t), latin, Options{})
 	if err == nil {
 		store.Close()
@@ -112,14 +101,8 @@ func TestOpenRefusesADatabaseOfAnotherEncoding(t *testing.T) {
 
 func TestStoreWorksWithAPoolOfOne(t *testing.T) {
 	t.Parallel()
-	dsn, err := pgtest.WithSetting(pgtest.Database(t), "pool_max_conns", "1")
-	if err != nil {
-		t.Fatal(err)
-	}
-	store, err := Open(testContext(t), dsn, Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	dsn := must(pgtest.WithSetting(pgtest.Database(t), "pool_max_conns", "1"))(t)
+	store := must(Open(testContext(t), dsn, Options{}))(t)
 	defer store.Close()
 	migrated(t, store)
 	mustAppend(t, store.tenant, "s", event.Any.WithKey("k"), someEvents(3)...)

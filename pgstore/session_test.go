@@ -79,15 +79,9 @@ func TestNodeRunsWithoutItsLockIfItMayNotEndItsPreviousSession(t *testing.T) {
 	mustExec(t, store, "grant usage on schema millrace to millrace_lesser; grant all on all tables in schema millrace to millrace_lesser")
 	node := aNode()
 	old := lingering(t, store, node)
-	dsn, err := pgtest.WithSetting(store.pool.Config().ConnString(), "options", "-c role=millrace_lesser")
-	if err != nil {
-		t.Fatal(err)
-	}
+	dsn := must(pgtest.WithSetting(store.pool.Config().ConnString(), "options", "-c role=millrace_lesser"))(t)
 	lesser := openStore(t, store.pool.Config().ConnString(), Options{SessionDSN: dsn})
-	session, err := connect(t, lesser, node)
-	if err != nil {
-		t.Fatal(err)
-	}
+	session := must(connect(t, lesser, node))(t)
 	if err := session.Heartbeat(testContext(t)); err != nil {
 		t.Error(err)
 	}
@@ -116,10 +110,7 @@ func TestSessionIsOpenedAsThePoolOpensItsConnections(t *testing.T) {
 	var works atomic.Bool
 	works.Store(true)
 	store := onePool(t, rotating(&works))
-	session, err := connect(t, store, aNode())
-	if err != nil {
-		t.Fatal(err)
-	}
+	session := must(connect(t, store, aNode()))(t)
 	if err := session.Heartbeat(testContext(t)); err != nil {
 		t.Error(err)
 	}
@@ -159,10 +150,7 @@ func TestQuestionAboutLocksIsAskedThroughThePoolWhereNoConnectionIsToBeHad(t *te
 	o := claimAs(t, store, projection.DefaultTenant)
 	var both []*pgxpool.Conn // one for the batch, one for the question
 	for range 2 {
-		conn, err := store.pool.Acquire(ctx)
-		if err != nil {
-			t.Fatal(err)
-		}
+		conn := must(store.pool.Acquire(ctx))(t)
 		both = append(both, conn)
 	}
 	for _, conn := range both {

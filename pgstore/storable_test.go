@@ -15,15 +15,8 @@ func TestTextsInTheDatabaseHaveALimit(t *testing.T) {
 	o := newOwner(t, 3)
 	ctx, port := testContext(t), o.store.port()
 	long := strings.Repeat("€", 1<<20)
-	must := func(err error) {
-		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-	_, err := port.RecordFailure(ctx, o.lease, projection.Failure{Event: event.Envelope{Position: 1}, Attempt: 1, Err: errors.New(long)})
-	must(err)
-	must(port.SetFailed(ctx, o.lease, long))
+	must(port.RecordFailure(ctx, o.lease, projection.Failure{Event: event.Envelope{Position: 1}, Attempt: 1, Err: errors.New(long)}))(t)
+	noError(t, port.SetFailed(ctx, o.lease, long))
 	longest := func(what string) {
 		t.Helper()
 		n := one[int](t, o.store, `select greatest((select max(greatest(octet_length(failed_reason), octet_length(last_error))) from millrace.projections),
@@ -33,7 +26,7 @@ func TestTextsInTheDatabaseHaveALimit(t *testing.T) {
 		}
 	}
 	longest("a reason")
-	must(port.Park(ctx, o.lease, projection.DeadLetter{Position: 1, Stream: "s", Version: 1, Type: "T", Error: long, Stack: long, Attempts: 1}, false))
-	must(port.Halt(ctx, o.lease, long))
+	noError(t, port.Park(ctx, o.lease, projection.DeadLetter{Position: 1, Stream: "s", Version: 1, Type: "T", Error: long, Stack: long, Attempts: 1}, false))
+	noError(t, port.Halt(ctx, o.lease, long))
 	longest("a dead letter and a halt")
 }

@@ -206,9 +206,7 @@ func TestTailSkipsNothingUnderLoad(t *testing.T) {
 			pause(ctx, time.Millisecond)
 		}
 	})
-	if err := group.Wait(); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, group.Wait())
 	rollback(t, unrelated)
 
 	committed := committedPositions(t, reading)
@@ -241,14 +239,8 @@ func isClosed(c <-chan struct{}) bool {
 
 func committedPositions(t *testing.T, store *Store) []int64 {
 	t.Helper()
-	rows, err := store.pool.Query(testContext(t), "select global_seq from millrace_default.events order by 1")
-	if err != nil {
-		t.Fatal(err)
-	}
-	positions, err := pgx.CollectRows(rows, pgx.RowTo[int64])
-	if err != nil {
-		t.Fatal(err)
-	}
+	rows := must(store.pool.Query(testContext(t), "select global_seq from millrace_default.events order by 1"))(t)
+	positions := must(pgx.CollectRows(rows, pgx.RowTo[int64]))(t)
 	return positions
 }
 

@@ -37,9 +37,7 @@ func TestPreparedTransactionIsWaitedFor(t *testing.T) {
 	ensured(t, store, "p")
 	again := func(mode string) func(t *testing.T, f *follower) {
 		return func(t *testing.T, f *follower) {
-			if err := server.Restart(testContext(t), mode); err != nil {
-				t.Fatal(err)
-			}
+			noError(t, server.Restart(testContext(t), mode))
 			// The connections are new ones, so that the tail meets no error and keeps what it knows.
 			store.pool.Reset()
 		}
@@ -91,9 +89,7 @@ func TestTransactionPreparedWhileItIsWaitedForSurvivesARestart(t *testing.T) {
 		t.Errorf("%+v", held)
 	}
 	execIn(t, tx, "prepare transaction 'a'")
-	if err := server.Restart(testContext(t), "fast"); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, server.Restart(testContext(t), "fast"))
 	store.pool.Reset()
 	// Others append under names that were in use before the restart.
 	mustAppend(t, store.tenant, "b", event.Any, someEvents(1)...)
@@ -113,17 +109,13 @@ func TestTailThatMetARestartBeginsAnew(t *testing.T) {
 	prepare(t, store, "a", 1)
 	mustAppend(t, store.tenant, "b", event.Any, someEvents(1)...)
 	f.untilHeld(t, 0)
-	if err := server.Kill(); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, server.Kill())
 	store.pool.Reset()
 	_, err := f.poll(testContext(t))
 	if fault := store.port().Classify(err); err == nil || fault.Class != engine.Infrastructure || !fault.Probe {
 		t.Fatalf("%v, %+v", err, fault)
 	}
-	if err := server.StartAgain(testContext(t)); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, server.StartAgain(testContext(t)))
 	f.untilHeld(t, 0)
 	mustExec(t, store, "commit prepared 'a'")
 	f.untilMark(t, 2)
@@ -149,19 +141,13 @@ func TestPositionsHandedOutAgainAfterACrashAreNotSkipped(t *testing.T) {
 		rollback(t, tx)
 		drawn := lastDrawn(t, store.tenant)
 		for range 3 {
-			if _, err := f.poll(testContext(t)); err != nil {
-				t.Fatal(err)
-			}
+			must(f.poll(testContext(t)))(t)
 		}
 		if f.mark != next {
 			t.Errorf("the mark is %d, and the last visible position %d", f.mark, next)
 		}
-		if err := server.Kill(); err != nil {
-			t.Fatal(err)
-		}
-		if err := server.StartAgain(testContext(t)); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, server.Kill())
+		noError(t, server.StartAgain(testContext(t)))
 		store.pool.Reset()
 		late := mustAppend(t, store.tenant, "a", event.Any, someEvents(3)...).Positions
 		if late[2] <= drawn {
@@ -177,10 +163,7 @@ func TestStandbyIsRefused(t *testing.T) {
 	t.Parallel()
 	server, primary := ownServer(t, nil)
 	mustAppend(t, primary.tenant, "a", event.Any, someEvents(3)...)
-	standby, err := server.Standby(testContext(t), pgtest.StandbyOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	standby := must(server.Standby(testContext(t), pgtest.StandbyOptions{}))(t)
 	defer func() {
 		if err := standby.Stop(context.Background()); err != nil {
 			t.Error(err)
@@ -193,10 +176,7 @@ func TestStandbyIsRefused(t *testing.T) {
 		t.Errorf("Open: %v", err)
 	}
 	// A server may become a standby behind an address. A store that was opened before notices when it settles.
-	pool, err := pgxpool.New(testContext(t), standby.DSN("postgres"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	pool := must(pgxpool.New(testContext(t), standby.DSN("postgres")))(t)
 	defer pool.Close()
 	moved := &Store{pool: pool, opts: primary.opts, log: primary.log, control: primary.control}
 	moved.locks = newLockScanner(moved)
@@ -205,7 +185,7 @@ func TestStandbyIsRefused(t *testing.T) {
 	}
 	tail := moved.port().Tail(primary.tenant.Name())
 	for range 2 {
-		_, err = tail.Poll(testContext(t))
+		_, err := tail.Poll(testContext(t))
 		if fault := moved.port().Classify(err); !errors.Is(err, projection.ErrNotPrimary) || fault.Class != engine.Infrastructure || !fault.Probe {
 			t.Errorf("Poll: %v", err)
 		}

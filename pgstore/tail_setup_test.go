@@ -30,14 +30,9 @@ type follower struct {
 // follow begins at the tenant's end.
 func follow(t *testing.T, store *Store, tenant string) *follower {
 	t.Helper()
-	of, err := store.ForTenant(tenant)
-	if err != nil {
-		t.Fatal(err)
-	}
+	of := must(store.ForTenant(tenant))(t)
 	f := &follower{tenant: of, tail: store.port().Tail(tenant)}
-	if _, err := f.poll(testContext(t)); err != nil {
-		t.Fatal(err)
-	}
+	must(f.poll(testContext(t)))(t)
 	return f
 }
 
@@ -145,10 +140,7 @@ func pause(ctx context.Context, d time.Duration) {
 // openTx is a transaction that stays open. It is rolled back at the end of the test.
 func openTx(t *testing.T, store *Store) pgx.Tx {
 	t.Helper()
-	tx, err := store.pool.Begin(testContext(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	tx := must(store.pool.Begin(testContext(t)))(t)
 	t.Cleanup(func() { _ = tx.Rollback(testContext(t)) })
 	return tx
 }
@@ -172,16 +164,12 @@ func execIn(t *testing.T, tx pgx.Tx, sql string, args ...any) {
 
 func commit(t *testing.T, tx pgx.Tx) {
 	t.Helper()
-	if err := tx.Commit(testContext(t)); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, tx.Commit(testContext(t)))
 }
 
 func rollback(t *testing.T, tx pgx.Tx) {
 	t.Helper()
-	if err := tx.Rollback(testContext(t)); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, tx.Rollback(testContext(t)))
 }
 
 func backend(tx pgx.Tx) string { return fmt.Sprintf("backend %d", tx.Conn().PgConn().PID()) }

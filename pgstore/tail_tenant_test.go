@@ -15,9 +15,7 @@ import (
 
 func setCheckpoint(t *testing.T, store *Store, tenant string, checkpoint int64) {
 	t.Helper()
-	if err := store.port().Ensure(testContext(t), []string{tenant}, []string{"p"}); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, store.port().Ensure(testContext(t), []string{tenant}, []string{"p"}))
 	mustExec(t, store, `update millrace.leases set checkpoint = $2 where id =
 		(select id from millrace.projections where tenant = $1)`, tenant, checkpoint)
 }

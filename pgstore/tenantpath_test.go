@@ -73,9 +73,7 @@ func TestPathOfANamedTenantIsItsSchemaWhatIsSharedAndTemporaryTables(t *testing.
 			}
 			return nil
 		}
-		if err := tenant.InTx(testContext(t), look); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, tenant.InTx(testContext(t), look))
 		err := claimAs(t, store, name).apply(func(ctx context.Context, tx pgx.Tx, _ []event.Envelope) error {
 			return look(ctx, tx)
 		}, engine.ApplyOptions{})
@@ -121,9 +119,7 @@ func TestStatementsOfOneConnectionFindTheTablesOfEachTenant(t *testing.T) {
 	}
 	for range 3 {
 		for tenant, worth := range map[string]string{"acme": "30", "globex": "12"} {
-			if err := tenantApplies(t, store, tenant, worth, sums); err != nil {
-				t.Fatal(err)
-			}
+			noError(t, tenantApplies(t, store, tenant, worth, sums))
 		}
 	}
 	for tenant, want := range map[string]int{"acme": 90, "globex": 36} {

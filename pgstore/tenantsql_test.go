@@ -48,10 +48,7 @@ func TestUnknownTenantsTakeNoPlaceInTheStatementCache(t *testing.T) {
 	t.Parallel()
 	store := newStore(t, connections(1))
 	for i := range 2 * preparedTenants {
-		ghost, err := store.ForTenant(fmt.Sprint("ghost", i))
-		if err != nil {
-			t.Fatal(err)
-		}
+		ghost := must(store.ForTenant(fmt.Sprint("ghost", i)))(t)
 		if _, err := ghost.Append(testContext(t), "s", event.Any, someEvents(1)...); !errors.Is(err, projection.ErrUnknownTenant) {
 			t.Fatalf("error %v", err)
 		}

@@ -13,9 +13,7 @@ func TestUnknownTenantsAndProjectionsAreNamed(t *testing.T) {
 	t.Parallel()
 	store := newStore(t)
 	ctx := testContext(t)
-	if err := store.port().Ensure(ctx, []string{projection.DefaultTenant}, []string{"known"}); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, store.port().Ensure(ctx, []string{projection.DefaultTenant}, []string{"known"}))
 	all := projection.DeadLetterFilter{All: true}
 	calls := map[string]func(d *DeadLetters) error{
 		"List": func(d *DeadLetters) error {
