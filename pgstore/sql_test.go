@@ -3,6 +3,8 @@ package pgstore
 import (
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"runtime"
 	"strings"
 	"testing"
@@ -11,6 +13,33 @@ import (
 	"github.com/millrace-go/millrace/pgstore/internal/sqltext"
 	"github.com/millrace-go/millrace/projection"
 )
+
+func TestEveryStatementSaysWhatItLocksAndNeeds(t *testing.T) {
+	t.Parallel()
+	var files []string
+	for _, pattern := range []string{"queries/*.sql", "internal/*/queries/*.sql"} {
+		found, err := filepath.Glob(pattern)
+		if err != nil || len(found) == 0 {
+			t.Fatal(pattern, found, err)
+		}
+		files = append(files, found...)
+	}
+	for _, file := range files {
+		raw := must(os.ReadFile(file))(t)
+		var header strings.Builder
+		for line := range strings.Lines(string(raw)) {
+			if !strings.HasPrefix(line, "--") {
+				break
+			}
+			header.WriteString(strings.ToLower(line))
+		}
+		for _, what := range []string{"lock", "index"} {
+			if !strings.Contains(header.String(), what) {
+				t.Errorf("the comment of %s says nothing of %s", file, what)
+			}
+		}
+	}
+}
 
 // heap returns the bytes of the live objects.
 func heap() int64 {
@@ -70,16 +99,6 @@ func TestTenantNamesDoNotMixWithPlaceholders(t *testing.T) {
 		mustAppend(t, tenant, "s", event.Any.WithKey("k"), someEvents(2)...)
 		if got := collect(t, tenant.ReadStream(testContext(t), "s", 1)); len(got) != 2 {
 			t.Errorf("tenant %q: %d events", name, len(got))
-		}
-	}
-}
-
-// BenchmarkStatementText puts the text of an append together, which is done for each; BenchmarkAppend is the whole of it.
-func BenchmarkStatementText(b *testing.B) {
-	store := newStore(b)
-	for b.Loop() {
-		if sql := store.tenant.sql("append_any"); !strings.Contains(sql, "insert") {
-			b.Fatal(sql)
 		}
 	}
 }
