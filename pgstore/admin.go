@@ -12,44 +12,39 @@ import (
 	"github.com/millrace-go/millrace/projection"
 )
 
-// Projections lists the projections of these tenants as the database knows them, sorted.
 func (s port) Projections(ctx context.Context, tenants []string) ([]engine.ProjectionRow, error) {
-	list, err := queryUncompiled(ctx, s.pool, func(row pgx.CollectableRow) (p engine.ProjectionRow, err error) {
-		var oldest *time.Time
+	list, err := queryUncompiled(ctx, s.Store, func(row pgx.CollectableRow) (p engine.ProjectionRow, err error) {
 		var notOwned float64
-		err = row.Scan(&p.ID.Tenant, &p.ID.Name, &p.ID.Partition, &p.Desired, &p.Failed, &p.Halted, &p.Skipped, &p.FailingPosition, &p.Attempts, &p.MissingObject, &p.LastError,
-			&p.Owner, &p.Epoch, &p.Checkpoint, &p.Parked, &oldest, &p.OwnerAlive, &notOwned)
+		err = row.Scan(&p.ID.Tenant, &p.ID.Name, &p.ID.Partition, &p.Desired, &p.Failed, &p.Halted, &p.Skipped, &p.FailingPosition, &p.Attempts,
+			&p.MissingObject, &p.LastError, &p.Owner, &p.Epoch, &p.Checkpoint, &p.Parked, orZero{&p.OldestParked}, &p.OwnerAlive, &notOwned)
 		if !p.OwnerAlive {
 			p.NotOwned = seconds(notOwned)
 		}
-		if oldest != nil {
-			p.OldestParked = *oldest
-		}
 		return p, err
-	}, s.control.sql("status"), tenants)
+	}, "projections", tenants)
 	return list, failed(err, "list projections")
 }
 
-// SetWanted sets whether a projection should run or pause, and notifies its owner, wherever it is. To run clears its failure; if it
-// had stopped at an event, the attempts at that event are counted anew. It returns ErrUnknownTenant or ErrUnknownProjection if
-// there is none of that name.
-func (s port) SetDesiredState(ctx context.Context, id projection.ID, wanted engine.DesiredState) error {
+// SetDesiredState implements engine.Store. It returns projection.ErrUnknownTenant or projection.ErrUnknownProjection if there is
+// no such projection.
+func (s port) SetDesiredState(ctx context.Context, id projection.ID, desired engine.DesiredState) error {
 	id = engine.FullID(id)
-	return s.durable(ctx, fmt.Sprintf("set the wanted state of %s", id), func(tx pgx.Tx) error {
-		done, err := execOne(ctx, tx, s.control.sql("set_desired_state"), id.Tenant, id.Name, id.Partition, wanted, s.control.controlChannel)
+	return s.durable(ctx, fmt.Sprintf("set the desired state of %s", id), func(tx pgx.Tx) error {
+		args := []any{id.Tenant, id.Name, id.Partition, desired, s.control.controlChannel}
+		done, err := runOne(ctx, tx, s.control.sql("set_desired_state"), args, nil)
 		if err == nil && !done {
 			if err = s.unknown(ctx, tx, id); err == nil {
-				err = projection.ErrUnknownProjection // it was made just now
+				err = projection.ErrUnknownProjection // it was created just now
 			}
 		}
 		return err
 	})
 }
 
-// unknown returns projection.ErrUnknownTenant or projection.ErrUnknownProjection where there is no such projection.
-func (s *Store) unknown(ctx context.Context, q rowQuerier, id projection.ID) error {
+// unknown returns projection.ErrUnknownTenant or projection.ErrUnknownProjection if there is no such projection.
+func (s *Store) unknown(ctx context.Context, q querier, id projection.ID) error {
 	var tenant, found bool
-	err := q.QueryRow(ctx, s.control.sql("known"), pgx.QueryExecModeExec, id.Tenant, id.Name, id.Partition).Scan(&tenant, &found)
+	err := q.QueryRow(ctx, s.control.sql("projection_exists"), pgx.QueryExecModeExec, id.Tenant, id.Name, id.Partition).Scan(&tenant, &found)
 	switch {
 	case err != nil:
 		return s.missing(err)
@@ -61,48 +56,46 @@ func (s *Store) unknown(ctx context.Context, q rowQuerier, id projection.ID) err
 	return nil
 }
 
-// PauseEnded reports whether nothing of a paused projection runs any more: its lease is free. A dead owner's lease is taken
-// away and left free, and what is left of that owner's batches is ended. It returns projection.ErrResumed if the projection
-// was resumed meanwhile.
+// PauseEnded implements engine.Store. An expired heartbeat alone takes the lease away, unlike in Claim, where a node that was cut
+// off itself does not trust heartbeats. That rule spares a takeover of all leases after an outage of all nodes. Here no node takes
+// over, because the projection is paused. An owner that is alive after all cannot commit under its old epoch. It also stopped its
+// deliveries before the server's clock ended its lease.
 func (s port) PauseEnded(ctx context.Context, id projection.ID) (free bool, err error) {
 	id = engine.FullID(id)
-	var wanted engine.DesiredState
+	var desired engine.DesiredState
 	var taken int64
 	var began time.Time
-	err = s.pool.QueryRow(ctx, s.control.sql("pause_ended"), id.Tenant, id.Name, id.Partition).Scan(&wanted, &free, &taken, &began)
+	err = s.pool.QueryRow(ctx, s.control.sql("pause_ended"), id.Tenant, id.Name, id.Partition).Scan(&desired, &free, &taken, &began)
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):
 		return false, projection.ErrUnknownProjection
 	case err != nil:
 		return false, storeFault(err)
-	case wanted.Runs():
+	case desired.Runs():
 		return false, projection.ErrResumed
 	}
 	if taken != 0 {
-		s.endLeftovers(ctx, []int64{taken}, began)
+		s.endZombieBatches(ctx, []int64{taken}, began)
 	}
 	return free, nil
 }
 
-// Wanted returns what is asked of the projections of these rows, or with nil of all whose leases the node holds. Those that
-// should run and have no commands are left out.
 func (s port) Orders(ctx context.Context, node engine.Node, rows []int32) (map[int32]engine.Orders, error) {
-	sql, of := s.control.sql("orders"), any(rows)
+	sql, of := s.control.sql("desired_states"), any(rows)
 	if rows == nil {
-		sql, of = s.control.sql("orders_of_node"), node.ID
+		sql, of = s.control.sql("desired_states_of_node"), node.ID
 	}
 	found, _ := s.pool.Query(ctx, sql, of)
 	states := make(map[int32]engine.Orders)
 	var row int32
-	var demand engine.Orders
-	_, err := pgx.ForEachRow(found, []any{&row, &demand.Desired, &demand.HasCommands}, func() error {
-		states[row] = demand
+	var state engine.Orders
+	_, err := pgx.ForEachRow(found, []any{&row, &state.Desired, &state.HasCommands}, func() error {
+		states[row] = state
 		return nil
 	})
-	return states, failed(err, "read wanted states")
+	return states, failed(err, "read desired states")
 }
 
-// Nodes lists the nodes as the database knows them, the oldest first.
 func (s port) Nodes(ctx context.Context) ([]engine.NodeRow, error) {
 	rows, _ := s.pool.Query(ctx, s.control.sql("nodes"))
 	list, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (n engine.NodeRow, err error) {
@@ -114,7 +107,17 @@ func (s port) Nodes(ctx context.Context) ([]engine.NodeRow, error) {
 	return list, failed(err, "list nodes")
 }
 
+// OldestSnapshot implements engine.Store. It leaves out its own session.
+func (s port) OldestSnapshot(ctx context.Context) (snapshot engine.Snapshot, err error) {
+	var age float64
+	err = s.pool.QueryRow(ctx, s.control.sql("oldest_snapshot"), pgx.QueryExecModeExec).Scan(&snapshot.PID, &age)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return engine.Snapshot{}, nil
+	}
+	snapshot.Age = seconds(age)
+	return snapshot, failed(err, "find the oldest snapshot")
+}
+
 func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
 
-// Abandoned counts the handlers that did not return when they were cancelled and were left to themselves.
 func (s port) Abandoned() int64 { return s.abandoned.Load() }

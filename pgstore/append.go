@@ -17,17 +17,17 @@ import (
 	"github.com/millrace-go/millrace/projection"
 )
 
-// maxStreamBytes is the maximum length of a stream's id, which stands in an index.
+// maxStreamBytes is the maximum length of a stream's id, which is indexed.
 const maxStreamBytes = 500
 
-// preparedTenants is for how many tenants, the first that a store appends to, appends go through the prepared-statement
-// cache. Parsing and planning takes two thirds of an append (measured: 240 µs against 50 µs without waiting for the
-// disk), so a store with few tenants must not pay for it. Not more: a statement takes some 60 KiB in every session of the
-// server, there are six ways to append, and a cache that is too small for its tenants is worse than none.
+// preparedTenants is the number of tenants whose appends go through the prepared-statement cache, the first ones that a store
+// appends to. Parsing and planning takes most of an append (measured: 240 µs against 50 µs without waiting for the disk). A larger
+// number costs memory: some 60 KiB per statement and session of the server, with six statements per tenant. A cache that is too
+// small for its tenants is worse than none.
 const preparedTenants = 8
 
-// expireEvery is how many appends with an idempotency key there are, on average, for one that deletes old keys, up to 64 of them:
-// the others cost nothing more, and keys are deleted four times as fast as they are made.
+// expireEvery is the average number of keyed appends for one that deletes up to 64 old keys. So keys are deleted four times as fast
+// as they are made, and the other appends cost nothing more.
 const expireEvery = 16
 
 // Append appends events to a stream, all or none, and wakes the projections that wait for them. It takes one round trip, and a
@@ -35,8 +35,8 @@ const expireEvery = 16
 //
 // It returns an *event.VersionConflictError if the stream is not in the expected state, and event.ErrKeyReused if the idempotency
 // key was used for another stream. Events that cannot be stored are refused before anything is written. After an error of the
-// connection it is not known whether the events were appended. Then the call can be repeated safely if it has an idempotency key or
-// expects a version.
+// connection, the events may have been appended or not. The call can be repeated safely if it has an idempotency key or expects a
+// version.
 func (t *Tenant) Append(ctx context.Context, stream string, expected event.Expected, events ...event.Event) (event.Appended, error) {
 	a, err := t.newAppend(stream, expected, events)
 	if err != nil {
@@ -53,7 +53,7 @@ func (t *Tenant) Append(ctx context.Context, stream string, expected event.Expec
 	return result, nil
 }
 
-// append appends by once, and finds out why where nothing was appended.
+// append calls once, and reports why if it appended nothing.
 func (t *Tenant) append(ctx context.Context, q querier, a appendCall, once func() (event.Appended, error)) (event.Appended, error) {
 	const tries = 10
 	for range tries {
@@ -71,13 +71,12 @@ func (t *Tenant) append(ctx context.Context, q querier, a appendCall, once func(
 // errKeyExpired is returned when an idempotency key was found, but was deleted before its result could be read.
 var errKeyExpired = errors.New("the idempotency key expired meanwhile")
 
-// AppendTx is Append in a transaction of the caller. The events become visible when it commits. Call wake
-// after the commit, so that projections learn of the events at once. It never blocks, is never nil, and need not be called within InTx. The stream, and the key, stay locked until the
-// transaction ends, so it should end soon.
+// AppendTx is Append in a transaction of the caller. The events become visible when it commits. Call wake after the commit, so that
+// projections receive the events at once. wake never blocks and is never nil. Within InTx it need not be called. The stream and the
+// key stay locked until the transaction ends, so it should end soon.
 //
-// A version conflict leaves the transaction usable. With an idempotency key the append runs in a savepoint of its own,
-// which costs two round trips more. If synchronous_commit is off, it is turned on for this transaction, since others act on
-// events and they must not be lost.
+// A version conflict leaves the transaction usable. With an idempotency key the append runs in a savepoint of its own, which costs
+// two round trips more. If synchronous_commit is off, AppendTx turns it on for this transaction, because others act on the events.
 func (t *Tenant) AppendTx(ctx context.Context, tx pgx.Tx, stream string, expected event.Expected, events ...event.Event) (_ event.Appended, wake func(), _ error) {
 	wake = func() {}
 	a, err := t.newAppend(stream, expected, events)
@@ -99,12 +98,7 @@ func (t *Tenant) AppendTx(ctx context.Context, tx pgx.Tx, stream string, expecte
 	return result, wake, nil
 }
 
-// querier is what a statement can be sent through: the pool, or a transaction.
-type querier interface {
-	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
-}
-
-// appendCall is an append that was found valid, as the statements take it.
+// appendCall is a valid append, in the form of the statements' arguments.
 type appendCall struct {
 	stream   string
 	expected event.Expected
@@ -116,15 +110,15 @@ type appendCall struct {
 	types, bodies, headers, causations, correlations []string
 }
 
-// newAppend checks what is to be appended. The errors say which event they are about.
+// newAppend checks the arguments of an append. Its errors name the event.
 func (t *Tenant) newAppend(stream string, expected event.Expected, events []event.Event) (appendCall, error) {
 	switch {
 	case stream == "":
-		return appendCall{}, errors.New("the stream's id is empty")
+		return appendCall{}, errors.New("the stream's id must not be empty")
 	case len(stream) > maxStreamBytes:
-		return appendCall{}, fmt.Errorf("the stream's id is %d bytes long, at most %d are allowed", len(stream), maxStreamBytes)
+		return appendCall{}, fmt.Errorf("the stream's id must be at most %d bytes: %d bytes", maxStreamBytes, len(stream))
 	case len(events) == 0:
-		return appendCall{}, errors.New("there are no events")
+		return appendCall{}, errors.New("events must not be empty")
 	}
 	if err := valid.Text("stream", stream); err != nil {
 		return appendCall{}, err
@@ -154,8 +148,8 @@ func (t *Tenant) newAppend(stream string, expected event.Expected, events []even
 	return a, nil
 }
 
-// appendOnce sends the append. The result is empty where nothing was appended because of a conflict or a repeat; report
-// then says which. Nothing was written then, and no number drawn.
+// appendOnce sends the append. After a conflict or a repeat the result is empty; report then returns which it was. Nothing was
+// written then, and no position drawn.
 func (t *Tenant) appendOnce(ctx context.Context, q querier, a appendCall) (event.Appended, error) {
 	sql, args := t.appendStatement(a)
 	rows, err := q.Query(ctx, sql, args...)
@@ -176,7 +170,7 @@ func (t *Tenant) appendOnce(ctx context.Context, q querier, a appendCall) (event
 	case err != nil:
 		return event.Appended{}, err
 	case len(positions) > 0:
-		// They come in this order; it only costs nothing to be certain.
+		// They arrive in this order, but SQL does not guarantee it.
 		slices.Sort(positions)
 		result.Positions = positions
 	}
@@ -200,22 +194,21 @@ func (t *Tenant) appendInTx(ctx context.Context, tx pgx.Tx, a appendCall) (event
 }
 
 func (t *Tenant) appendStatement(a appendCall) (sql string, args []any) {
-	statements := &t.store.statements
-	texts := &statements.appendAny
+	statement := "append_any"
 	version, bound := a.expected.Version()
 	switch {
 	case bound && version == 0:
-		texts = &statements.appendNew
+		statement = "append_new"
 	case bound:
-		texts = &statements.appendExact
+		statement = "append_exact"
 	}
 	args = []any{a.stream, a.types, a.bodies, a.headers, a.causations, a.correlations, a.durable}
-	chosen, prepared := texts.plain, !t.store.server.pooling.Forgets && t.store.prepared.has(t.name)
-	if a.keyed {
-		chosen, args = texts.keyed, append(args, a.key)
-		if a.expire {
-			chosen, prepared = texts.expiring, false
-		}
+	prepared := !t.store.server.pooling.Forgets && t.store.prepared.has(t.name)
+	switch {
+	case a.keyed && a.expire:
+		statement, args, prepared = statement+" expiring", append(args, a.key), false
+	case a.keyed:
+		statement, args = statement+" keyed", append(args, a.key)
 	}
 	if version > 0 {
 		args = append(args, version)
@@ -223,10 +216,10 @@ func (t *Tenant) appendStatement(a appendCall) (sql string, args []any) {
 	if !prepared {
 		args = slices.Insert(args, 0, any(pgx.QueryExecModeExec))
 	}
-	return t.sql(chosen), args
+	return t.sql(statement), args
 }
 
-// report says why an append wrote nothing: it was a repeat, and here is the first result, or it met a conflict.
+// report returns why an append wrote nothing: the first result if it was a repeat, or the conflict.
 func (t *Tenant) report(ctx context.Context, q querier, a appendCall) (event.Appended, error) {
 	if a.keyed {
 		first, found, err := t.firstResult(ctx, q, a)
@@ -234,7 +227,7 @@ func (t *Tenant) report(ctx context.Context, q querier, a appendCall) (event.App
 			return first, err
 		}
 	}
-	rows, err := q.Query(ctx, t.sql(t.store.statements.streamVersion), pgx.QueryExecModeExec, a.stream)
+	rows, err := q.Query(ctx, t.sql("stream_version"), pgx.QueryExecModeExec, a.stream)
 	if err != nil {
 		return event.Appended{}, err
 	}
@@ -250,9 +243,9 @@ func (t *Tenant) report(ctx context.Context, q querier, a appendCall) (event.App
 	return event.Appended{}, &event.VersionConflictError{Stream: a.stream, Expected: a.expected, Actual: actual}
 }
 
-// firstResult is what the first append under the key led to.
+// firstResult returns the result of the first append with the key.
 func (t *Tenant) firstResult(ctx context.Context, q querier, a appendCall) (result event.Appended, found bool, err error) {
-	rows, err := q.Query(ctx, t.sql(t.store.statements.appendFirst), pgx.QueryExecModeExec, a.key)
+	rows, err := q.Query(ctx, t.sql("first_append"), pgx.QueryExecModeExec, a.key)
 	if err != nil {
 		return event.Appended{}, false, err
 	}
@@ -270,13 +263,12 @@ func (t *Tenant) firstResult(ctx context.Context, q querier, a appendCall) (resu
 	return result, found, nil
 }
 
-// failed wraps err with the operation and the stream. Every statement here is ours, so that a missing schema or table is the
-// tenant's.
+// failed wraps err with the operation and the stream. A missing schema or table is that of the tenant.
 func (t *Tenant) failed(ctx context.Context, doing, what string, err error) error {
 	return fmt.Errorf("%s %s: %w", doing, excerpt.Quoted(what), t.absent(ctx, err))
 }
 
-// failedTx is failed inside a transaction of the caller's. It asks nothing: that might need a second connection.
+// failedTx is failed within a transaction of the caller. It does not query the tenant, which might need a second connection.
 func (t *Tenant) failedTx(doing, what string, err error) error {
 	if pgerr.IsMissing(err) {
 		err = fmt.Errorf("%w %q, or its schema was dropped: %w", projection.ErrUnknownTenant, t.name, err)

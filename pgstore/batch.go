@@ -21,12 +21,11 @@ import (
 	"github.com/millrace-go/millrace/pgstore/internal/session"
 )
 
-// Apply implements engine.Store.
 func (s port) Apply(h engine.Handler, o engine.ApplyOptions) engine.Run {
 	return func(ctx context.Context, lease engine.Lease, batch engine.Batch) error {
-		b := newBatchTx(s.Store, lease, batch.To, batchOptions{deadline: o.Timeout, relaxed: o.AsyncCommit, fresh: batch.Fresh})
+		b := newBatchTx(s.Store, lease, batch.To, batchOptions{timeout: o.Timeout, asyncCommit: o.AsyncCommit, fresh: batch.Fresh})
 		if len(batch.BlockedByStream) > 0 || batch.Replay != nil {
-			b.settle = func(ctx context.Context, conn *pgx.Conn) error { return s.settleLetters(ctx, conn, lease, batch) }
+			b.afterHandler = func(ctx context.Context, conn *pgx.Conn) error { return s.settleDeadLetters(ctx, conn, lease, batch) }
 		}
 		return b.run(engine.WithProjection(ctx, lease.ID), func(ctx context.Context, tx pgx.Tx) error {
 			if len(batch.Events) == 0 {
@@ -38,24 +37,24 @@ func (s port) Apply(h engine.Handler, o engine.ApplyOptions) engine.Run {
 }
 
 type batchOptions struct {
-	deadline time.Duration
-	relaxed  bool
+	timeout     time.Duration
+	asyncCommit bool
 	// durable commits synchronously, whatever the session's default is.
 	durable bool
-	// fresh asks for a connection that no batch has used before.
+	// fresh requires a connection that no batch has used before.
 	fresh bool
 }
 
-// batchTx is one fenced transaction of a projection: begin with the time-outs, the announcement and a look at the
-// lease; the handler; then the advance, which raises unless the lease is still held, together with the commit.
+// batchTx is one fenced transaction of a projection. It begins with the time-outs, the announcement and a check of the lease. Then it
+// runs the handler. It ends with the advance, which raises unless the lease is still held, and the commit.
 type batchTx struct {
 	store *Store
 	lease engine.Lease
 	to    int64
 	opts  batchOptions
 	name  string
-	// settle, where it is set, is called within the transaction when the handler is done with it.
-	settle func(ctx context.Context, conn *pgx.Conn) error
+	// afterHandler is called in the transaction after the handler returned, unless it is nil.
+	afterHandler func(ctx context.Context, conn *pgx.Conn) error
 }
 
 var batchCounter atomic.Int64
@@ -64,13 +63,13 @@ func newBatchTx(s *Store, lease engine.Lease, to int64, opts batchOptions) *batc
 	return &batchTx{store: s, lease: lease, to: to, opts: opts, name: strconv.FormatInt(batchCounter.Add(1), 10)}
 }
 
-// finishTime bounds the advance and the commit, the rollback, and whatever else follows the handler.
+// finishTime bounds each step after the handler: the advance and the commit, or the rollback.
 const finishTime = 10 * time.Second
 
 func (b *batchTx) run(ctx context.Context, fn func(context.Context, pgx.Tx) error) error {
 	conn, err := b.acquire(ctx)
 	if err != nil {
-		return fmt.Errorf("get a connection for %s: %w", b.lease.ID, storeFault(err))
+		return fmt.Errorf("acquire a connection for %s: %w", b.lease.ID, storeFault(err))
 	}
 	leased := &leasedConn{conn: conn}
 	defer leased.release()
@@ -81,13 +80,13 @@ func (b *batchTx) run(ctx context.Context, fn func(context.Context, pgx.Tx) erro
 	guarded := guard.New(tx)
 	err = b.call(ctx, leased, restore.PID, guarded, fn)
 	if noted := guarded.Fault(); err == nil && noted != nil && conn.Conn().PgConn().TxStatus() == 'E' {
-		err = swallowed(noted)
+		err = ignoredError(noted)
 	}
 	if err != nil {
 		switch {
 		case leased.abandoned:
 		case classify(err).Class == engine.Interrupted:
-			closeHard(ctx, conn.Conn()) // its statement cache may be at fault
+			closeHard(ctx, conn.Conn()) // its statement cache may be the cause
 		default:
 			b.rollback(ctx, conn.Conn(), restore)
 			err = b.store.namingExtensions(ctx, conn, b.lease.ID.Tenant, err)
@@ -104,7 +103,7 @@ func (b *batchTx) run(ctx context.Context, fn func(context.Context, pgx.Tx) erro
 	return nil
 }
 
-// acquire gets a connection: where a new one is asked for, none that a batch has used before. Those are closed.
+// acquire returns a connection of the pool. If options ask for a fresh one, it closes used ones until it gets one.
 func (b *batchTx) acquire(ctx context.Context) (*pgxpool.Conn, error) {
 	for {
 		conn, err := b.store.pool.Acquire(ctx)
@@ -116,23 +115,22 @@ func (b *batchTx) acquire(ctx context.Context) (*pgxpool.Conn, error) {
 	}
 }
 
-// swallowed is the fault of a handler that returned no error though a statement of its transaction failed with cause.
-func swallowed(cause error) error {
+// ignoredError is the fault of a handler that returned no error although a statement of its transaction failed with cause.
+func ignoredError(cause error) error {
 	class := handlersClass(classify(cause).Class)
 	return &engine.Fault{Class: class, Probe: class == engine.Unclear,
 		Err: fmt.Errorf("the handler returned no error, but a statement of its transaction failed: %w", cause)}
 }
 
-// afterDeadline is how long the server's own time-outs leave the session alone past the handler's deadline: while it is
-// asked what the session waits for, and while the handler may still return.
+// afterDeadline is how much later than the handler's deadline the server's time-outs end: waitsForLock runs first, and the handler may
+// still return.
 const afterDeadline = askTime + usercode.Grace + time.Second
 
-// setUpSQL holds numbers, a UUID and quoted names only; nothing of a user's is put into it unquoted. Its parts depend on the
-// batch, and many statements in one round trip take no parameters: so it and finishSQL stand here and not in a file.
-// Indexes and locks: those of check_lease and advance.
+// setUpSQL contains only numbers, a UUID and quoted names. setUpSQL and finishSQL are not in files because several statements in one
+// round trip take no parameters. Indexes and locks: those of check_lease and advance.
 func (b *batchTx) setUpSQL() string {
 	c := b.store.control
-	wait, most := milliseconds(b.opts.deadline/2), milliseconds(b.opts.deadline+afterDeadline)
+	wait, most := milliseconds(b.opts.timeout/2), milliseconds(b.opts.timeout+afterDeadline)
 	var sql strings.Builder
 	sql.WriteString(b.store.server.unbounded)
 	fmt.Fprintf(&sql, "set local lock_timeout = %d; set local statement_timeout = %d; "+
@@ -140,7 +138,7 @@ func (b *batchTx) setUpSQL() string {
 	if b.store.server.watchesClients {
 		sql.WriteString("set local client_connection_check_interval = 1000; ")
 	}
-	if b.opts.relaxed {
+	if b.opts.asyncCommit {
 		sql.WriteString("set local synchronous_commit = off; ")
 	} else if b.opts.durable {
 		sql.WriteString("set local synchronous_commit = on; ")
@@ -151,18 +149,18 @@ func (b *batchTx) setUpSQL() string {
 	return sql.String()
 }
 
-// milliseconds is d as the server's settings take it: at least 1, since 0 means for ever, and no more than they can hold.
+// milliseconds returns d for a setting of the server: at least 1, since 0 means no limit, and at most what a setting holds.
 func milliseconds(d time.Duration) int64 { return min(max(1, d.Milliseconds()), math.MaxInt32) }
 
 func (b *batchTx) finishSQL(restore session.Restore) string {
-	// The wait for a lock, say of a deferred constraint, ends as such before the time for the commit is over.
+	// A wait for a lock, for instance of a deferred constraint, ends with a lock time-out, before finishTime ends the commit.
 	return fmt.Sprintf("set local lock_timeout = %d; %s; select %s.advance('%s', %d, '%s', %d, %d, %d, %d); commit; %s",
-		milliseconds(min(b.opts.deadline/2, finishTime/2)), restore.User, b.store.control.quoted, b.name, b.lease.Row, b.lease.Owner, b.lease.Epoch,
+		milliseconds(min(b.opts.timeout/2, finishTime/2)), restore.User, b.store.control.quoted, b.name, b.lease.Row, b.lease.Owner, b.lease.Epoch,
 		b.lease.Incarnation, b.lease.Checkpoint, b.to, restore.Session)
 }
 
-// finish advances and commits in one round trip, and puts the session back as it was. An error without an answer of the
-// server's leaves open whether the commit happened: the lease's row knows.
+// finish advances and commits in one round trip, and restores the session. After an error of the connection, only the lease's row
+// shows whether the commit happened.
 func (b *batchTx) finish(ctx context.Context, conn *pgx.Conn, restore session.Restore) error {
 	switch status := conn.PgConn().TxStatus(); {
 	case conn.PgConn().IsBusy():
@@ -176,12 +174,12 @@ func (b *batchTx) finish(ctx context.Context, conn *pgx.Conn, restore session.Re
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), finishTime)
 	defer cancel()
-	if b.settle != nil {
-		// The handler may have left another user or role.
+	if b.afterHandler != nil {
+		// The handler may have changed the user or role.
 		if err := conn.PgConn().Exec(ctx, restore.User).Close(); err != nil {
 			return storeFault(err)
 		}
-		if err := b.settle(ctx, conn); err != nil {
+		if err := b.afterHandler(ctx, conn); err != nil {
 			return storeFault(err)
 		}
 	}
@@ -212,9 +210,8 @@ func (b *batchTx) finish(ctx context.Context, conn *pgx.Conn, restore session.Re
 	return fault
 }
 
-// rollback ends what is left of the transaction and puts the session back as it was: locks and settings of the session
-// outlive a rollback, too. Where it cannot, the pool destroys the connection. Without a transaction, a pooler that lends
-// sessions would put back another one.
+// rollback ends the transaction, if it is open, and restores the session, because its locks and settings survive a rollback. If that
+// fails, it closes the connection. Without an open transaction, a pooler that lends sessions would restore another session.
 func (b *batchTx) rollback(ctx context.Context, conn *pgx.Conn, restore session.Restore) {
 	if conn.IsClosed() || b.store.server.pooling.Lends && conn.PgConn().TxStatus() == 'I' {
 		return
@@ -236,13 +233,13 @@ func closeHard(ctx context.Context, conn *pgx.Conn) {
 	_ = conn.Close(ctx)
 }
 
-// leasedConn is a connection of the pool that is left to its handler if that does not return.
+// leasedConn is a connection of the pool. It is not returned to the pool if its handler does not return.
 type leasedConn struct {
 	conn      *pgxpool.Conn
 	abandoned bool
 }
 
-// abandon takes the connection out of the pool and closes it, so that nothing on it can commit any more.
+// abandon removes the connection from the pool and closes it, so that the handler cannot commit on it.
 func (l *leasedConn) abandon() {
 	l.abandoned = true
 	_ = l.conn.Hijack().PgConn().Conn().Close()
@@ -252,4 +249,38 @@ func (l *leasedConn) release() {
 	if !l.abandoned {
 		l.conn.Release()
 	}
+}
+
+// begin begins the transaction of a batch. It returns the statements that restore the session afterwards.
+func (b *batchTx) begin(ctx context.Context, conn *pgx.Conn) (pgx.Tx, session.Restore, error) {
+	if b.store.server.pooling.Lends {
+		return b.beginPooled(ctx, conn)
+	}
+	restore, err := session.Of(ctx, conn)
+	if err != nil {
+		return nil, restore, err
+	}
+	tx, err := conn.BeginTx(ctx, pgx.TxOptions{BeginQuery: queries.Text("begin_batch") + "; " + b.setUpSQL()})
+	if err != nil {
+		b.rollback(ctx, conn, restore)
+		closeStandby(ctx, conn, err)
+		return nil, restore, err
+	}
+	return tx, restore, nil
+}
+
+// beginPooled is begin behind a pooler that gives each transaction another session. It reads the session's settings each time, which
+// costs one round trip more.
+func (b *batchTx) beginPooled(ctx context.Context, conn *pgx.Conn) (pgx.Tx, session.Restore, error) {
+	restore, err := b.store.sessions.Begin(ctx, conn, queries.Text("begin_batch"))
+	var tx pgx.Tx
+	if err == nil {
+		tx, err = conn.BeginTx(ctx, pgx.TxOptions{BeginQuery: b.setUpSQL()}) // The transaction is begun, and pgx need not know.
+	}
+	if err != nil {
+		b.rollback(ctx, conn, restore)
+		closeStandby(ctx, conn, err)
+		return nil, restore, err
+	}
+	return tx, restore, nil
 }

@@ -3,9 +3,12 @@ package pgstore
 import (
 	"context"
 	"errors"
+	"maps"
+	"slices"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/engine"
@@ -13,17 +16,15 @@ import (
 )
 
 // withoutFence makes of the advance what it must not be: a conditional update that matches no row and goes on.
-const withoutFence = `create or replace function millrace.advance(batch text, lease integer, held_by uuid, held_epoch bigint, seen bigint, old bigint, new bigint)
+const withoutFence = `create or replace function millrace.advance(batch text, lease integer, lease_owner uuid, lease_epoch bigint, incarnation bigint, old bigint, new bigint)
 	returns void language sql as $$
 	update millrace.leases l set checkpoint = new
-	 where l.id = lease and l.owner = held_by and l.epoch = held_epoch and l.checkpoint = old $$`
+	 where l.id = lease and l.owner = lease_owner and l.epoch = lease_epoch and l.checkpoint = old $$`
 
 func TestBatchCommitsReadModelAndCheckpointTogether(t *testing.T) {
 	t.Parallel()
 	o := newOwner(t, 3)
-	if err := o.apply(write, engine.ApplyOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, o.apply(write, engine.ApplyOptions{}))
 	o.applied(3)
 }
 
@@ -71,9 +72,7 @@ func TestConditionalUpdateInPlaceOfTheFenceWouldCommit(t *testing.T) {
 		claimAs(t, o.store, projection.DefaultTenant)
 		return nil
 	}
-	if err := o.apply(writeAnd(steal), engine.ApplyOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, o.apply(writeAnd(steal), engine.ApplyOptions{}))
 	if o.written() != 3 || o.checkpoint() != o.lease.Checkpoint {
 		t.Errorf("%d rows, checkpoint %d: the control does not show the damage", o.written(), o.checkpoint())
 	}
@@ -82,9 +81,7 @@ func TestConditionalUpdateInPlaceOfTheFenceWouldCommit(t *testing.T) {
 func TestStaleCheckpointIsRefused(t *testing.T) {
 	t.Parallel()
 	o := newOwner(t, 3)
-	if err := o.apply(write, engine.ApplyOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, o.apply(write, engine.ApplyOptions{}))
 	// The lease still says what it said before the first batch, as after a commit whose answer got lost.
 	wantClass(t, o.apply(write, engine.ApplyOptions{}), engine.LeaseLost)
 	o.applied(3)
@@ -94,17 +91,11 @@ func TestLeaseOfADeadNodeIsClaimedAndOfALivingOneIsNot(t *testing.T) {
 	t.Parallel()
 	o := newOwner(t, 1)
 	ctx := testContext(t)
-	session, err := o.store.port().Connect(ctx, o.node)
-	if err != nil {
-		t.Fatal(err)
-	}
+	session := must(o.store.port().Connect(ctx, o.node))(t)
 	defer func() { _ = session.Close(ctx) }()
 	other := engine.Node{ID: "5f0d7b7c-37f4-4b5a-8a0c-3a9e0c6f4a11", Projections: []string{"p"}}
 	claim := func() []engine.Lease {
-		leases, err := claimFree(ctx, o.store, other, 10)
-		if err != nil {
-			t.Fatal(err)
-		}
+		leases := must(claimFree(ctx, o.store, other, 10))(t)
 		return leases
 	}
 	if got := claim(); len(got) != 0 {
@@ -218,5 +209,219 @@ func TestNoRowOfLeasesIsLockedWhileTheHandlerRuns(t *testing.T) {
 	}
 	if skipsLocked(t, conn, o.lease) {
 		t.Error("a lock outlived the batch")
+	}
+}
+
+// sessionState reads all that one user of a connection could leave to the next.
+func sessionState(t testing.TB, store *Store) map[string]string {
+	t.Helper()
+	rows, err := store.pool.Query(testContext(t), `
+		select 'setting ' || name, setting from pg_settings where source = 'session'
+		union all select 'role', current_user || ' of ' || session_user || ' as ' || current_setting('role')
+		union all select 'lock ' || mode, format('%s %s %s', classid, objid, objsubid) from pg_locks where locktype = 'advisory' and pid = pg_backend_pid()
+		union all select 'listens', c from pg_listening_channels() c
+		union all select 'temporary ' || relname, '' from pg_class where relnamespace = pg_my_temp_schema()
+		union all select 'own setting', coalesce(current_setting('app.who', true), '')
+		union all select 'cursor ' || name, '' from pg_cursors where is_holdable
+		union all select 'pid', pg_backend_pid()::text`, pgx.QueryExecModeExec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	state := make(map[string]string)
+	var name, value string
+	must(pgx.ForEachRow(rows, []any{&name, &value}, func() error { state[name] = value; return nil }))(t)
+	return state
+}
+
+// leaks are the ways in which a handler changes its session without the text of a statement of its own saying so.
+func leaks(t testing.TB, store *Store) map[string]func(ctx context.Context, tx pgx.Tx) error {
+	t.Helper()
+	mustExec(t, store, `create function public.sets() returns void language sql as $$ select set_config('work_mem', '77MB', false) $$`)
+	mustExec(t, store, `create function public.locks() returns void language sql as $$ select pg_advisory_lock(77) $$`)
+	mustExec(t, store, `do $$ begin if to_regrole('millrace_leak') is null then create role millrace_leak; end if;
+		exception when duplicate_object or unique_violation then null; end $$`)
+	return map[string]func(ctx context.Context, tx pgx.Tx) error{
+		"setting by a function":          sends("select public.sets()"),
+		"setting by DO":                  sends("do $$ declare session bool := false; begin perform set_config('work_mem', '77MB', session); end $$"),
+		"setting of its own by DO":       sends("do $$ begin execute 'set app.who = eve'; end $$"),
+		"setting by EXECUTE":             sends("do $$ begin execute 'set statement_timeout = 77'; end $$"),
+		"setting by raw text":            sendsRaw("set work_mem = '77MB'; set search_path = nowhere"),
+		"role by EXECUTE":                sends("do $$ begin execute 'set role millrace_leak'; execute 'reset role'; execute 'set session role none'; end $$"),
+		"lock by a function":             sends("select public.locks()"),
+		"shared lock by EXECUTE":         sends("do $$ begin execute 'select pg_advisory_' || 'lock_shared(7, 7)'; end $$"),
+		"LISTEN by EXECUTE":              sends("do $$ begin execute 'listen leak'; end $$"),
+		"temporary table":                sends("create temp table leak (a int)"),
+		"temporary table behind it":      sendsRaw("create temp table leak (a int)"),
+		"cursor with hold":               sendsRaw("declare leak cursor with hold for select 1"),
+		"isolation of later ones":        sendsRaw("set session characteristics as transaction isolation level serializable"),
+		"session authorization and back": sendsRaw("set session authorization millrace_leak; reset session authorization"),
+	}
+}
+
+// sameSession checks that nothing but what a cut of the connection brings is different.
+func sameSession(t *testing.T, store *Store, what string, before map[string]string) {
+	t.Helper()
+	after := sessionState(t, store)
+	delete(after, "pid")
+	before = maps.Clone(before)
+	delete(before, "pid")
+	if !maps.Equal(before, after) {
+		t.Errorf("%s: before %v, after %v", what, before, after)
+	}
+}
+
+func TestNothingOfAHandlerLeaksToTheNextUserOfItsConnection(t *testing.T) {
+	t.Parallel()
+	nothingLeaks(t, onePool(t))
+}
+
+// nothingLeaks runs handlers that leave something in the one session of the store.
+func nothingLeaks(t *testing.T, store *Store) {
+	t.Helper()
+	ways := leaks(t, store)
+	for _, name := range slices.Sorted(maps.Keys(ways)) {
+		for end, fails := range map[string]func(error) error{
+			"commit":   func(err error) error { return err },
+			"rollback": func(err error) error { return errors.Join(errors.New("on purpose"), err) },
+		} {
+			before := sessionState(t, store)
+			o := claimAs(t, store, projection.DefaultTenant)
+			done := false
+			err := o.apply(writeAnd(func(ctx context.Context, tx pgx.Tx) error {
+				if err := ways[name](ctx, tx); err != nil {
+					return err
+				}
+				done = true
+				return fails(nil)
+			}), engine.ApplyOptions{})
+			if !done || (err == nil) != (end == "commit") {
+				t.Fatalf("%s, %s: %v", name, end, err)
+			}
+			sameSession(t, store, name+" and "+end, before)
+			if after := sessionState(t, store); after["pid"] != before["pid"] {
+				t.Errorf("%s and %s cost the connection", name, end)
+			}
+			mustAppend(t, store.tenant, "s", event.Any, someEvents(1)...)
+		}
+	}
+}
+
+func TestRoleThatABatchEndsInDoesNotLeak(t *testing.T) {
+	t.Parallel()
+	store := onePool(t)
+	leaks(t, store)
+	mustExec(t, store, "grant usage on schema millrace to millrace_leak; grant all on all tables in schema millrace to millrace_leak")
+	before := sessionState(t, store)
+	o := claimAs(t, store, projection.DefaultTenant)
+	noError(t, o.apply(writeAnd(sendsRaw("set role millrace_leak")), engine.ApplyOptions{}))
+	sameSession(t, store, "role", before)
+}
+
+// The role may know nothing of our schema: a handler that works under its tenant's role need not put it back.
+func TestRoleThatAHandlerSetsLocallyDoesNotHinderTheCommit(t *testing.T) {
+	t.Parallel()
+	store := onePool(t)
+	leaks(t, store)
+	before := sessionState(t, store)
+	o := claimAs(t, store, projection.DefaultTenant)
+	noError(t, o.apply(writeAnd(sends("set local role millrace_leak")), engine.ApplyOptions{}))
+	o.applied(1)
+	sameSession(t, store, "role", before)
+}
+
+// The same ways leak in a transaction of the host's own: what the tests above find to be gone can be seen.
+func TestWhatWouldLeakIsSeen(t *testing.T) {
+	t.Parallel()
+	store := onePool(t)
+	for name, leak := range leaks(t, store) {
+		if name == "role by EXECUTE" || name == "session authorization and back" {
+			continue // they take back what they do
+		}
+		before := sessionState(t, store)
+		if err := pgx.BeginFunc(testContext(t), store.pool, func(tx pgx.Tx) error { return leak(testContext(t), tx) }); err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		after := sessionState(t, store)
+		if maps.Equal(before, after) {
+			t.Errorf("%s: no leak is seen in %v", name, after)
+		}
+		store.pool.Reset()
+	}
+}
+
+func TestBatchThatWasEndedBehindItsBackLeavesNothing(t *testing.T) {
+	t.Parallel()
+	store := onePool(t)
+	for _, returned := range []error{nil, errors.New("on purpose")} {
+		before := sessionState(t, store)
+		o := claimAs(t, store, projection.DefaultTenant)
+		err := o.apply(writeAnd(func(ctx context.Context, tx pgx.Tx) error {
+			if err := sendsRaw("set work_mem = '77MB'; commit; set app.who = 'eve'; select pg_advisory_lock(77)")(ctx, tx); err != nil {
+				t.Error(err)
+			}
+			return returned
+		}), engine.ApplyOptions{})
+		wantClass(t, err, engine.HandlerFault)
+		sameSession(t, store, "after a commit", before)
+		// A connection that was cut must not come back from the pool.
+		for range 3 {
+			if err := store.port().Ping(testContext(t)); err != nil {
+				t.Errorf("the pool lends what does not work: %v", err)
+			}
+		}
+	}
+}
+
+func TestSettingsOfAPoolSurviveBatches(t *testing.T) {
+	t.Parallel()
+	store := onePool(t, func(config *pgxpool.Config) {
+		config.ConnConfig.RuntimeParams["application_name"] = "a host"
+		config.ConnConfig.RuntimeParams["app.who"] = "a host"
+		config.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
+			_, err := conn.Exec(ctx, "set work_mem = '5MB'; set search_path = 'it''s', public; set timezone = 'Asia/Tokyo'; set bytea_output = 'escape'")
+			return err
+		}
+	})
+	before := sessionState(t, store)
+	if before["setting work_mem"] != "5120" {
+		t.Fatalf("the session is %v", before)
+	}
+	for _, then := range []func(ctx context.Context, tx pgx.Tx) error{
+		sends("select 1"), sends("select 1/0"), sendsRaw("set work_mem = '77MB'; set timezone = 'UTC'; set application_name = 'eve'; set app.who = 'eve'"), sends("set local work_mem = '77MB'"),
+	} {
+		o := claimAs(t, store, projection.DefaultTenant)
+		_ = o.apply(writeAnd(then), engine.ApplyOptions{})
+		sameSession(t, store, "a host's settings", before)
+		if name := show(testContext(t), store.pool, "application_name"); name != "a host" {
+			t.Errorf("application_name is %q", name)
+		}
+		mustAppend(t, store.tenant, "s", event.Any, someEvents(1)...)
+	}
+}
+
+func TestRoleOfAPoolSurvivesBatches(t *testing.T) {
+	t.Parallel()
+	store := onePool(t, func(config *pgxpool.Config) {
+		config.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
+			_, err := conn.Exec(ctx, "set role pg_write_all_data; set role none; set role pg_monitor; reset role; set role postgres")
+			return err
+		}
+	})
+	before := sessionState(t, store)
+	o := claimAs(t, store, projection.DefaultTenant)
+	noError(t, o.apply(writeAnd(sendsRaw("reset role")), engine.ApplyOptions{}))
+	sameSession(t, store, "a host's role", before)
+}
+
+func TestBatchesWorkOnAPoolOfOne(t *testing.T) {
+	t.Parallel()
+	store := onePool(t)
+	for range 5 {
+		o := claimAs(t, store, projection.DefaultTenant)
+		noError(t, o.apply(write, engine.ApplyOptions{}))
+		mustAppend(t, store.tenant, "s", event.Any, someEvents(1)...)
+	}
+	if n := store.pool.Stat().NewConnsCount(); n != 1 {
+		t.Errorf("%d connections were made", n)
 	}
 }

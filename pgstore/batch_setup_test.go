@@ -194,10 +194,7 @@ func wantClass(t testing.TB, err error, want engine.Class) *engine.Fault {
 // strange opens a connection that is no business of the store's.
 func strange(t testing.TB, store *Store) *pgx.Conn {
 	t.Helper()
-	conn, err := pgx.ConnectConfig(testContext(t), store.pool.Config().ConnConfig)
-	if err != nil {
-		t.Fatal(err)
-	}
+	conn := must(pgx.ConnectConfig(testContext(t), store.pool.Config().ConnConfig))(t)
 	t.Cleanup(func() { _ = conn.Close(context.Background()) })
 	return conn
 }

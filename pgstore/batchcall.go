@@ -16,18 +16,18 @@ import (
 	"github.com/millrace-go/millrace/projection"
 )
 
-// askTime bounds the question what a session waits for.
+// askTime bounds a query about the state of the server after something failed.
 const askTime = 2 * time.Second
 
-// call runs the handler in a goroutine of its own, so that neither a handler that hangs nor one that ends its goroutine
-// takes the projection with it, and says whose fault it is where it fails.
+// call runs the handler in a goroutine of its own: a handler may hang or end its goroutine. If it fails, the error is an
+// *engine.Fault.
 func (b *batchTx) call(ctx context.Context, leased *leasedConn, pid uint32, tx *guard.Tx, fn func(context.Context, pgx.Tx) error) error {
 	handlerCtx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	// What the handler left running must not write into whatever the connection does next.
+	// Goroutines that the handler left behind must not use the connection later.
 	defer tx.Close()
 	call := usercode.Go(func() error { return fn(handlerCtx, tx) })
-	deadline := time.NewTimer(b.opts.deadline)
+	deadline := time.NewTimer(b.opts.timeout)
 	defer deadline.Stop()
 
 	pgConn := leased.conn.Conn().PgConn()
@@ -42,7 +42,7 @@ func (b *batchTx) call(ctx context.Context, leased *leasedConn, pid uint32, tx *
 		if waits {
 			cause = projection.ErrLockWait
 		}
-		// A server that cannot be asked is no fault of the handler's.
+		// The handler is not at fault for a server that does not answer.
 		infrastructure = waits || err != nil
 	case <-ctx.Done():
 		cause = context.Cause(ctx)
@@ -54,7 +54,7 @@ func (b *batchTx) call(ctx context.Context, leased *leasedConn, pid uint32, tx *
 		leased.abandon()
 		b.store.abandoned.Add(1)
 	} else if err == nil && ctx.Err() == nil && !pgConn.IsClosed() {
-		return nil // it finished after all, on a connection that still works
+		return nil // it finished in time, on a connection that still works
 	}
 	if ctx.Err() != nil {
 		return &engine.Fault{Class: engine.Infrastructure, Err: fmt.Errorf("batch was cancelled: %w", cause)}
@@ -77,15 +77,15 @@ func handlerFault(err error, tx *guard.Tx, conn *pgconn.PgConn) error {
 		return nil
 	}
 	noted := tx.Fault()
-	// A statement that the handler itself gave too little time ends like one whose server went away. Only counting a
-	// failure tells them apart, since that needs the server: so it is left to be counted.
+	// A statement that timed out by the handler's own context looks like one whose server is gone. Recording the failure needs the
+	// server, and so distinguishes the two.
 	ownTimeout := pgconn.Timeout(noted) || errors.Is(noted, context.DeadlineExceeded) || errors.Is(noted, context.Canceled)
 	fault := &engine.Fault{Class: returnedClass(err), Position: projection.FailedPosition(err), Stack: usercode.StackOf(err), Err: err, Returned: true}
 	switch {
 	case ownTimeout:
 	case noted != nil && (conn.IsClosed() || pgerr.FromServer(noted) && conn.TxStatus() == 'E'):
-		// If the transaction still works, the handler undid the fault by a savepoint, or misused the connection, say for a
-		// statement while another's rows were open.
+		// If the transaction still works, the handler undid the fault by a savepoint, or misused the connection, for instance by a
+		// statement while rows of another were open.
 		if class := handlersClass(classify(noted).Class); class != engine.HandlerFault {
 			fault.Class, fault.Returned = class, false
 			if !errors.Is(err, noted) {
@@ -99,8 +99,7 @@ func handlerFault(err error, tx *guard.Tx, conn *pgconn.PgConn) error {
 	return fault
 }
 
-// returnedClass classifies an error that a handler returned by that error alone: HandlerFault, unless it has an SQLSTATE of
-// another class.
+// returnedClass returns the class of the SQLSTATE of an error that a handler returned, or HandlerFault.
 func returnedClass(err error) engine.Class {
 	var pgErr *pgconn.PgError
 	if errors.As(err, &pgErr) {
@@ -109,17 +108,17 @@ func returnedClass(err error) engine.Class {
 	return engine.HandlerFault
 }
 
-// waitsForLock reports whether a backend waits for a lock. It asks over a connection of its own, since the pool may be used
-// up, and by SessionDSN if there is one. If it gets no connection, it asks over the pool.
+// waitsForLock reports whether a backend waits for a lock. It dials a connection, by SessionDSN if that is set, because the pool may be
+// exhausted. If that fails, it uses the pool.
 func (b *batchTx) waitsForLock(ctx context.Context, pid uint32) (waits bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, askTime)
 	defer cancel()
 	conn, err := b.store.dial(ctx, b.store.opts.SessionDSN)
 	if err != nil {
-		err = b.store.pool.QueryRow(ctx, waitsForLock, pgx.QueryExecModeExec, int32(pid)).Scan(&waits)
+		err = b.store.pool.QueryRow(ctx, queries.Text("waits_for_lock"), pgx.QueryExecModeExec, int32(pid)).Scan(&waits)
 		return waits, err
 	}
 	defer func() { _ = conn.Close(ctx) }()
-	err = conn.QueryRow(ctx, waitsForLock, pgx.QueryExecModeExec, int32(pid)).Scan(&waits)
+	err = conn.QueryRow(ctx, queries.Text("waits_for_lock"), pgx.QueryExecModeExec, int32(pid)).Scan(&waits)
 	return waits, err
 }

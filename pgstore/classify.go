@@ -41,7 +41,7 @@ var sqlClass = map[string]engine.Class{
 	"57P":   engine.Unclear,        // operator intervention: shutdown, crash, a backend that was terminated
 	"58":    engine.Unclear,        // system error: I/O
 	"F0":    engine.Unclear,        // configuration file error
-	"XX":    engine.Unclear,        // internal error, corruption, and whatever an extension makes of it
+	"XX":    engine.Unclear,        // internal error, corruption, and errors of extensions
 
 	pgerr.LeaseLost:          engine.LeaseLost,
 	pgerr.IncarnationChanged: engine.Infrastructure,
@@ -74,11 +74,9 @@ func classOf(err *pgconn.PgError) engine.Class {
 	return engine.HandlerFault
 }
 
-// Classify tells whose fault err is, once and for all that is done about it. A nil err has none.
-func (s port) Classify(err error) *engine.Fault {
-	return classify(err)
-}
+func (s port) Classify(err error) *engine.Fault { return classify(err) }
 
+// classify returns the fault behind err, or nil for nil.
 func classify(err error) *engine.Fault {
 	if err == nil {
 		return nil
@@ -106,7 +104,7 @@ func classify(err error) *engine.Fault {
 	case errors.Is(err, projection.ErrLockWait):
 		fault.Class = engine.Infrastructure
 	case errors.Is(err, projection.ErrTimeout), errors.Is(err, ErrBatchEnded), errors.Is(err, ErrTxControl):
-		// The handler's, whatever the connection said when it was cut off.
+		// The handler is at fault, even if the connection failed afterwards.
 	case errors.As(err, &pgErr):
 		fault.Class = classOf(pgErr)
 		if means := meaning[pgErr.Code]; means != nil {
@@ -121,7 +119,7 @@ func classify(err error) *engine.Fault {
 	return fault
 }
 
-// handlersClass is the class of an error of a handler's statement: no handler loses a lease or is configured.
+// handlersClass returns the class of an error of a handler's statement. Classes that concern the store become HandlerFault.
 func handlersClass(class engine.Class) engine.Class {
 	if class == engine.LeaseLost || class == engine.Configuration {
 		return engine.HandlerFault
@@ -129,8 +127,8 @@ func handlersClass(class engine.Class) engine.Class {
 	return class
 }
 
-// storeFault classifies the error of a statement of the store. What would be the handler's fault is one of the configuration
-// or, if nothing better is known, of the infrastructure.
+// storeFault classifies the error of a statement of the store. Classes that would count against a handler become Configuration for
+// missing objects, and Infrastructure otherwise.
 func storeFault(err error) *engine.Fault {
 	fault := classify(err)
 	if fault == nil || !fault.Class.MayCount() {
@@ -147,7 +145,7 @@ func storeFault(err error) *engine.Fault {
 	return &own
 }
 
-// failed wraps the error of a statement of the store with what was being done. It returns nil if err is nil.
+// failed adds what was being done to the error of a statement of the store. It returns nil if err is nil.
 func failed(err error, doing string, args ...any) error {
 	if err == nil {
 		return nil

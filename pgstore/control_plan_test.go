@@ -69,10 +69,7 @@ type reads struct{ Scans, Rows int64 }
 func readBy(t *testing.T, store *Store, settings string, fn func(tx pgx.Tx) error) map[string]reads {
 	t.Helper()
 	ctx := testContext(t)
-	tx, err := store.pool.Begin(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
+	tx := must(store.pool.Begin(ctx))(t)
 	defer func() { _ = tx.Rollback(ctx) }()
 	// What was counted before is not yet reported, and in it as well.
 	counted := func() map[string]reads {
@@ -94,9 +91,7 @@ func readBy(t *testing.T, store *Store, settings string, fn func(tx pgx.Tx) erro
 	}
 	execIn(t, tx, settings)
 	before := counted()
-	if err := fn(tx); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, fn(tx))
 	after := counted()
 	for table, r := range after {
 		after[table] = reads{r.Scans - before[table].Scans, r.Rows - before[table].Rows}
@@ -116,17 +111,17 @@ func TestNoControlStatementScansATable(t *testing.T) {
 		where p.tenant = 't2'`)
 	l := f.lease(t)
 	mustExec(t, f.Store, "insert into millrace.parked_streams (projection_id, stream_id) select $1, 's' || n from generate_series(1, 100000) n", l.Row)
-	mustExec(t, f.Store, `insert into millrace.commands (projection_id, kind, most, letters, ended_at)
+	mustExec(t, f.Store, `insert into millrace.commands (projection_id, kind, max_events, dead_letter_ids, ended_at)
 		select case when n <= 2 then $1 else $1 + n % 1000 end, case n when 2 then 'discard' else 'replay' end, 1, array[n], case when n > 2 then now() end
 		from generate_series(1, 5000) n order by n`, l.Row)
 	letter := func(position int) int64 {
 		return one[int64](t, f.Store, "select id from millrace.dead_letters where projection_id = $1 and position = $2", l.Row, position)
 	}
 	replaying, last := letter(1), letter(10_000)
-	mustExec(t, f.Store, "update millrace.dead_letters set state = 'replaying', begun = 1 where id = $1", replaying)
+	mustExec(t, f.Store, "update millrace.dead_letters set state = 'replaying', open_replays = 1 where id = $1", replaying)
 	mustExec(t, f.Store, "update millrace.dead_letters set state = 'resolved', ended_at = now() where projection_id = $1 and position between 2 and 100", l.Row)
 	mustExec(t, f.Store, "update millrace.projections set parked = 9901 where id = $1", l.Row)
-	mustExec(t, f.Store, "update millrace.commands set letters = array[$1::bigint] where id <= 2", last)
+	mustExec(t, f.Store, "update millrace.commands set dead_letter_ids = array[$1::bigint] where id <= 2", last)
 	// Nearly all that there is is parked by one, and nothing by these.
 	without, unowned := l.Row+5, l.Row+6
 	mustExec(t, f.Store, "update millrace.leases set owner = null where id = $1", unowned)
@@ -139,7 +134,7 @@ func TestNoControlStatementScansATable(t *testing.T) {
 		advances[i].Lease.Row += int32(i) * fleetNodes
 		ids[i] = advances[i].Lease.Row
 	}
-	owner, arrays := advanceArgs(advances)
+	arrays := advanceArgs(advances)
 	c := f.control
 	statements := []struct {
 		name, sql string
@@ -149,36 +144,36 @@ func TestNoControlStatementScansATable(t *testing.T) {
 	}{
 		{"check_lease", "select millrace.check_lease($1, $2::uuid, $3, $4)", []any{l.Row, l.Owner, l.Epoch, int64(l.Incarnation)}, 1},
 		{"advance", "select millrace.advance('1', $1, $2::uuid, $3, $4, $5, 41)", []any{l.Row, l.Owner, l.Epoch, int64(l.Incarnation), l.Checkpoint}, 1},
-		{"advance_many", c.sql("advance_many"), append(slices.Clone(arrays), owner), many},
-		{"release", c.sql("release"), append(slices.Clone(arrays), owner, make([]int64, many), make([]int32, many), slices.Repeat([]int64{replaying}, many), c.controlChannel), 1},
+		{"advance_many", c.sql("advance_many"), arrays, many},
+		{"release", c.sql("release"), append(slices.Clone(arrays), make([]int64, many), make([]int32, many), slices.Repeat([]int64{replaying}, many), c.controlChannel), 1},
 		{"begin_delivery", c.sql("begin_delivery"), []any{l.Row, l.Owner, l.Epoch, l.Checkpoint, int64(l.Incarnation)}, 1},
 		{"leases, one", c.sql("leases"), []any{[]int32{l.Row}}, 1},
 		{"leases, one without", c.sql("leases"), []any{[]int32{without}}, 1},
 		{"leases", c.sql("leases"), []any{ids}, many},
 		{"record_failure", c.sql("record_failure"), []any{l.Row, l.Owner, l.Epoch, 41, 1, "bad", false}, 1},
-		{"park", c.sql("park"), []any{l.Row, []int64{20_000}, []string{"s"}, []int64{1}, []string{"T"}, false, "bad", "stack", 5, 1, true}, 1},
-		{"park behind", c.sql("park"), []any{l.Row, []int64{20_000, 20_001}, []string{"s1", "s1"}, []int64{1, 2}, []string{"T", "T"}, true, "bad", "", 0, 2, false}, 1},
+		{"park", c.sql("park_events"), []any{l.Row, []int64{20_000}, []string{"s"}, []int64{1}, []string{"T"}, false, "bad", "stack", 5, 1, true}, 1},
+		{"park behind", c.sql("park_events"), []any{l.Row, []int64{20_000, 20_001}, []string{"s1", "s1"}, []int64{1, 2}, []string{"T", "T"}, true, "bad", "", 0, 2, false}, 1},
 		{"parked_streams", c.sql("parked_streams"), []any{l.Row, []string{"s1", "s2", "other"}}, 2},
 		{"next_command", c.sql("next_command"), []any{l.Row, false}, 1},
 		{"next_command of one without", c.sql("next_command"), []any{without, true}, 1},
 		{"begin_replay", c.sql("begin_replay"), []any{l.Row, l.Owner, l.Epoch, 1, 0}, 1},
-		{"resolve", c.sql("resolve"), []any{l.Row, replaying, 1}, 1},
+		{"resolve", c.sql("resolve_dead_letter"), []any{l.Row, replaying, 1}, 1},
 		{"fail_replay", c.sql("fail_replay"), []any{l.Row, l.Owner, l.Epoch, replaying, 1, "bad", "stack", 1, nil}, 1},
 		{"skip_replay", c.sql("skip_replay"), []any{l.Row, l.Owner, l.Epoch, replaying, 1, "bad", "stack", 1}, 1},
-		{"discard", c.sql("discard"), []any{l.Row, l.Owner, l.Epoch, 2}, 1},
-		{"finish_unowned", c.sql("finish_unowned"), []any{unowned, 3}, 1},
+		{"discard", c.sql("discard_dead_letters"), []any{l.Row, l.Owner, l.Epoch, 2}, 1},
+		{"finish_unowned", c.sql("run_unowned_command"), []any{unowned, 3}, 1},
 		{"schedule_replay", c.sql("schedule_replay"), []any{l.Row, l.Owner, l.Epoch, last, 10}, 0},
-		{"command", c.sql("command"), []any{"t1", "p1", 0, "replay", []int64{1}, nil, nil, nil, 10, c.controlChannel}, 1},
-		{"outcome", c.sql("outcome"), []any{1, "t1", "p1", 0}, 1},
-		{"cancel", c.sql("cancel"), []any{"t1", "p1", 0, 1, c.controlChannel}, 0},
-		{"purge", c.sql("purge"), []any{"t1", "p1", 0, []string{"resolved"}, nil, nil, nil, nil, 0.0, 10}, 10},
+		{"command", c.sql("insert_command"), []any{"t1", "p1", 0, "replay", []int64{1}, nil, nil, nil, 10, c.controlChannel}, 1},
+		{"outcome", c.sql("command_status"), []any{1, "t1", "p1", 0}, 1},
+		{"cancel", c.sql("cancel_command"), []any{"t1", "p1", 0, 1, c.controlChannel}, 0},
+		{"purge", c.sql("purge_dead_letters"), []any{"t1", "p1", 0, []string{"resolved"}, nil, nil, nil, nil, 0.0, 10}, 10},
 		{"count_dead_letters", c.sql("count_dead_letters"), []any{"t1", "p1", 0, []string{"parked"}, nil, nil, nil, nil}, 1},
 		{"claim of nothing", c.sql("claim"), []any{l.Owner, ids, true}, 0},
-		{"orders", c.sql("orders"), []any{ids}, 1},
-		{"orders_of_node", c.sql("orders_of_node"), []any{l.Owner}, 1},
+		{"orders", c.sql("desired_states"), []any{ids}, 1},
+		{"orders_of_node", c.sql("desired_states_of_node"), []any{l.Owner}, 1},
 		{"pause_ended", c.sql("pause_ended"), []any{"t1", "p1", 0}, 1},
 		{"set_desired_state", c.sql("set_desired_state"), []any{"t1", "p1", 0, "pause", c.controlChannel}, 1},
-		{"skip", c.sql("skip"), []any{l.Row}, 1},
+		{"skip", c.sql("count_skip"), []any{l.Row}, 1},
 		{"halt", c.sql("halt"), []any{l.Row, l.Owner, l.Epoch, "bad"}, 1},
 		{"set_failed", c.sql("set_failed"), []any{l.Row, l.Owner, l.Epoch, "bad"}, 1},
 		{"mark_dead", c.sql("mark_dead"), []any{l.Owner, c.controlChannel, time.Now()}, 0},
@@ -187,8 +182,8 @@ func TestNoControlStatementScansATable(t *testing.T) {
 		{"dead_letters of one without", c.deadLetters(true), []any{"t1", "p4", 0, []string{"parked"}, nil, nil, nil, nil, 1_000_000, many}, 0},
 		{"heartbeat", c.sql("heartbeat"), []any{l.Owner, f.names, []string{}, 1, 1_000_000}, 1},
 		{"deregister", c.sql("deregister"), []any{l.Owner}, 0},
-		{"forget_nodes", c.sql("forget_nodes"), nil, 0},
-		{"tail_start", f.Store.tenant.sql(f.statements.tailStart), []any{"t1"}, 1},
+		{"forget_nodes", c.sql("delete_silent_nodes"), nil, 0},
+		{"tail_start", f.Store.tenant.sql("tail_start"), []any{"t1"}, 1},
 	}
 	for _, analyzed := range []bool{false, true} {
 		if analyzed {
@@ -231,7 +226,7 @@ func TestLookForFreeLeasesReadsNoOthers(t *testing.T) {
 	mustExec(t, f.Store, `insert into millrace.leases (id) select id from millrace.projections where name = 'forgotten'`)
 	node := f.nodes[0]
 	look := func(ctx context.Context, tx pgx.Tx) (int64, error) {
-		tag, err := tx.Exec(ctx, f.control.sql("free"), node.Projections, f.tenants, true)
+		tag, err := tx.Exec(ctx, f.control.sql("free_leases"), node.Projections, f.tenants, true)
 		return tag.RowsAffected(), err
 	}
 	for _, analyzed := range []bool{false, true} {
@@ -261,7 +256,7 @@ func TestLookForFreeLeasesReadsNoOthers(t *testing.T) {
 	}
 	slices.Sort(took)
 	t.Logf("a look that finds none of 20,000 leases free takes %v to %v, mostly %v\n%s", took[0], took[len(took)-1], took[len(took)/2],
-		explain(t, f.Store, f.control.sql("free"), []string{"p1"}, []string{"t1"}, true))
+		explain(t, f.Store, f.control.sql("free_leases"), []string{"p1"}, []string{"t1"}, true))
 
 	// The control: what is free is found, and read.
 	mustExec(t, f.Store, "update millrace.leases set owner = null where id in (select id from millrace.leases order by id limit 500)")
@@ -282,9 +277,7 @@ func TestClaimFindsWhatIsFree(t *testing.T) {
 	t.Parallel()
 	store := newStore(t)
 	names := []string{"a", "b", "c", "d", "e"}
-	if err := store.port().Ensure(testContext(t), []string{projection.DefaultTenant}, names); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, store.port().Ensure(testContext(t), []string{projection.DefaultTenant}, names))
 	id := func(n int) string { return fmt.Sprintf("00000000-0000-0000-0000-%012d", n) }
 	beats := func(n int, lease time.Duration) {
 		mustExec(t, store, store.control.sql("heartbeat"), id(n), names, []string{}, n, lease.Microseconds())
@@ -296,10 +289,7 @@ func TestClaimFindsWhatIsFree(t *testing.T) {
 	mustExec(t, store, `update millrace.leases l set owner = ('00000000-0000-0000-0000-00000000000' || position(p.name in 'abcd'))::uuid
 		from millrace.projections p where p.id = l.id and p.name <> 'e'`)
 	claim := func(node int, limit int) (found []string) {
-		leases, err := claimFree(testContext(t), store, engine.Node{ID: id(node), Projections: names}, limit)
-		if err != nil {
-			t.Fatal(err)
-		}
+		leases := must(claimFree(testContext(t), store, engine.Node{ID: id(node), Projections: names}, limit))(t)
 		for _, l := range leases {
 			found = append(found, l.ID.Name)
 			if died := l.ID.Name != "e"; (l.CrashCount == 1) != died || l.Epoch != 1 {
@@ -330,9 +320,7 @@ func TestAdvancesAreHOT(t *testing.T) {
 	for i := range leases {
 		node.Projections = append(node.Projections, fmt.Sprint("p", i))
 	}
-	if err := store.port().Ensure(testContext(t), []string{projection.DefaultTenant}, node.Projections); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, store.port().Ensure(testContext(t), []string{projection.DefaultTenant}, node.Projections))
 	mustExec(t, store, "alter table millrace.leases set (autovacuum_enabled = off)")
 	held, err := claimFree(testContext(t), store, node, leases)
 	if err != nil || len(held) != leases {

@@ -19,15 +19,15 @@ import (
 	"github.com/millrace-go/millrace/projection"
 )
 
-// DeadLetters are the parked events of a projection. It is safe for concurrent use, from any process: the owner of the projection's
-// lease carries out all changes.
+// DeadLetters gives access to the parked events of a projection. It is safe for concurrent use, in any process: the owner of the
+// projection's lease makes all changes.
 type DeadLetters struct {
 	store *Store
 	id    projection.ID
 }
 
 // DeadLetters returns the dead letters of a projection. Its methods return projection.ErrUnknownTenant or
-// projection.ErrUnknownProjection if there is no such projection. A projection is known from its first run on.
+// projection.ErrUnknownProjection if there is no such projection. A projection exists after its first run.
 func (s *Store) DeadLetters(id projection.ID) *DeadLetters {
 	return &DeadLetters{store: s, id: engine.FullID(id)}
 }
@@ -93,7 +93,7 @@ func (d *DeadLetters) Get(ctx context.Context, id int64) (projection.DeadLetter,
 	return letter, page.Events[0], nil
 }
 
-// Count counts dead letters in these states. The default is parked and replaying.
+// Count counts dead letters in these states. Without states it counts parked and replaying ones.
 func (d *DeadLetters) Count(ctx context.Context, filter projection.DeadLetterFilter, states ...projection.DeadLetterState) (n int64, err error) {
 	args, err := d.args(filter, states)
 	if err != nil {
@@ -106,21 +106,21 @@ func (d *DeadLetters) Count(ctx context.Context, filter projection.DeadLetterFil
 	return n, failed(err, "count the dead letters of %s", d.id)
 }
 
-// Replay applies parked events, the oldest first, by the projection's own handler, on whatever node it runs. Each replay is a fenced
-// transaction of its own and moves no checkpoint. A parked stream is replayed whole and in order, including events that the
-// filter does not select. When no event of the stream is left, the stream continues like any other. An event whose replay fails
-// stays parked with one attempt more, and so do the later events of its stream. An event is applied once, however many replays
-// select it.
+// Replay applies at most limit parked events again, the oldest first, by the projection's handler on the node that runs it. Each event
+// is a fenced transaction of its own, which does not move the checkpoint. A parked stream is replayed as a whole and in order,
+// including events that the filter does not select. After its last event, the stream continues like any other. If a replay fails, the
+// event stays parked with one attempt more, and so do the later events of its stream. An event is applied once, even if several
+// replays select it.
 //
-// limit is the maximum number of replayed events. Replay returns when they were replayed. It waits while no node runs the
-// projection, or it is paused. If ctx ends first, it returns projection.ErrCommandPending, and the replay will still be made unless
-// Cancel ends it. If the database's answer to the command itself was lost, it is not known whether the command was accepted.
+// Replay returns after the last event. It waits while the projection is paused or no node runs it. If ctx ends first, it returns
+// projection.ErrCommandPending, and the replay continues unless Cancel ends it. If the connection fails while the command is sent, the
+// command may have been accepted or not.
 func (d *DeadLetters) Replay(ctx context.Context, filter projection.DeadLetterFilter, limit int) (projection.CommandResult, error) {
 	return d.command(ctx, "replay", filter, limit)
 }
 
-// Discard gives up parked events: they will not be applied. Later events of their streams stay parked. If no node owns the
-// projection's lease, for instance while the projection is paused, it is carried out at once. Otherwise it returns like Replay.
+// Discard gives up at most limit parked events: they will not be applied. Later events of their streams stay parked. If no node owns
+// the projection's lease, for instance while it is paused, Discard runs at once. Otherwise it waits as Replay does.
 func (d *DeadLetters) Discard(ctx context.Context, filter projection.DeadLetterFilter, limit int) (projection.CommandResult, error) {
 	return d.command(ctx, "discard", filter, limit)
 }
@@ -133,12 +133,12 @@ func (d *DeadLetters) Purge(ctx context.Context, filter projection.DeadLetterFil
 		err = bounded(filter, limit)
 	}
 	if err == nil && endedFor < 0 {
-		err = fmt.Errorf("they cannot have ended for %v", endedFor)
+		err = fmt.Errorf("endedFor must not be negative: %v", endedFor)
 	}
 	if err != nil {
 		return 0, fmt.Errorf("purge the dead letters of %s: %w", d.id, err)
 	}
-	tag, err := d.store.pool.Exec(ctx, d.store.control.sql("purge"), append(args, endedFor.Seconds(), limit)...)
+	tag, err := d.store.pool.Exec(ctx, d.store.control.sql("purge_dead_letters"), append(args, endedFor.Seconds(), limit)...)
 	if err == nil && tag.RowsAffected() == 0 {
 		err = d.store.unknown(ctx, d.store.pool, d.id)
 	}
@@ -156,21 +156,21 @@ func selectsNothing(f projection.DeadLetterFilter) bool {
 func bounded(filter projection.DeadLetterFilter, limit int) error {
 	switch {
 	case limit < 1:
-		return fmt.Errorf("limit is below 1: %d", limit)
+		return fmt.Errorf("limit must be at least 1: %d", limit)
 	case selectsNothing(filter):
-		return errors.New("the filter is empty: say All where all are meant")
+		return errors.New("the filter must not be empty: set All to select all")
 	}
 	return nil
 }
 
-// args are what all statements on dead letters take first.
+// args returns the first arguments of all statements on dead letters.
 func (d *DeadLetters) args(filter projection.DeadLetterFilter, states []projection.DeadLetterState) ([]any, error) {
 	if err := errors.Join(valid.Text("Stream", filter.Stream), valid.Text("Type", filter.Type), valid.Text("Error", filter.Error)); err != nil {
 		return nil, err
 	}
 	if some := filter; filter.All {
 		if some.All = false; !selectsNothing(some) {
-			return nil, errors.New("the filter has All set beside other fields")
+			return nil, errors.New("DeadLetterFilter.All must not be set with other fields")
 		}
 	}
 	if len(states) == 0 {
@@ -190,16 +190,16 @@ func filterArgs(filter projection.DeadLetterFilter) []any {
 	return []any{filter.IDs, nullable(filter.Stream), nullable(filter.Type), nullable(filter.Error)}
 }
 
-// command gives a command and waits until it is carried out.
+// command inserts a command and waits for its result.
 func (d *DeadLetters) command(ctx context.Context, kind string, filter projection.DeadLetterFilter, limit int) (projection.CommandResult, error) {
-	outcome, err := d.carryOut(ctx, kind, filter, limit)
+	result, err := d.insertAndWait(ctx, kind, filter, limit)
 	if err != nil {
-		return outcome, fmt.Errorf("%s dead letters of %s: %w", kind, d.id, err)
+		return result, fmt.Errorf("%s dead letters of %s: %w", kind, d.id, err)
 	}
-	return outcome, nil
+	return result, nil
 }
 
-func (d *DeadLetters) carryOut(ctx context.Context, kind string, filter projection.DeadLetterFilter, limit int) (projection.CommandResult, error) {
+func (d *DeadLetters) insertAndWait(ctx context.Context, kind string, filter projection.DeadLetterFilter, limit int) (projection.CommandResult, error) {
 	if err := bounded(filter, limit); err != nil {
 		return projection.CommandResult{}, err
 	}
@@ -208,9 +208,9 @@ func (d *DeadLetters) carryOut(ctx context.Context, kind string, filter projecti
 	}
 	var command int64
 	c := d.store.control
-	err := d.store.durable(ctx, "give the command", func(tx pgx.Tx) error {
+	err := d.store.durable(ctx, "insert the command", func(tx pgx.Tx) error {
 		args := append([]any{d.id.Tenant, d.id.Name, d.id.Partition, kind}, filterArgs(filter)...)
-		err := tx.QueryRow(ctx, c.sql("command"), append(args, limit, c.controlChannel)...).Scan(&command, new(int32), new(bool))
+		err := tx.QueryRow(ctx, c.sql("insert_command"), append(args, limit, c.controlChannel)...).Scan(&command, new(int32), new(bool))
 		if errors.Is(err, pgx.ErrNoRows) {
 			return d.store.unknown(ctx, tx, d.id)
 		}
@@ -222,28 +222,28 @@ func (d *DeadLetters) carryOut(ctx context.Context, kind string, filter projecti
 	return d.wait(ctx, command)
 }
 
-// Wait waits for a command like Replay and Discard do. command is the number in their result.
+// Wait waits for a command as Replay and Discard do. command is CommandResult.Command of their results.
 func (d *DeadLetters) Wait(ctx context.Context, command int64) (projection.CommandResult, error) {
-	o, err := d.wait(ctx, command)
+	result, err := d.wait(ctx, command)
 	if err != nil {
-		return o, fmt.Errorf("wait for what is done with dead letters of %s: %w", d.id, err)
+		return result, fmt.Errorf("wait for a command on dead letters of %s: %w", d.id, err)
 	}
-	return o, nil
+	return result, nil
 }
 
-// Cancel ends a command that was not carried out completely. command is the number in the result of Replay or Discard. Completed
-// work stays, and a replay in progress is finished. If that replay fails to finish, its dead letter is parked again, by the owner
-// of the lease, or at once if there is none. A command that has ended stays as it is. Cancel returns
-// projection.ErrCommandNotFound if there is no such command. Wait, Replay and Discard then return the result so far.
+// Cancel ends a command. command is CommandResult.Command of the result of Replay or Discard. Completed work stays, and a replay in
+// progress finishes first. Wait, Replay and Discard then return the result so far. If the process of that replay crashes, its dead
+// letter is parked again. Cancel has no effect on a command that has ended. It returns projection.ErrCommandNotFound if there is no
+// such command.
 func (d *DeadLetters) Cancel(ctx context.Context, command int64) error {
 	c := d.store.control
 	var ended bool
 	var row int32
 	err := d.store.durable(ctx, fmt.Sprintf("cancel command %d of %s", command, d.id), func(tx pgx.Tx) error {
-		if _, err := tx.Exec(ctx, c.sql("cancel"), d.id.Tenant, d.id.Name, d.id.Partition, command, c.controlChannel); err != nil {
+		if _, err := tx.Exec(ctx, c.sql("cancel_command"), d.id.Tenant, d.id.Name, d.id.Partition, command, c.controlChannel); err != nil {
 			return err
 		}
-		err := tx.QueryRow(ctx, c.sql("outcome"), command, d.id.Tenant, d.id.Name, d.id.Partition).Scan(&ended, new(int64), new(int64), &row, new(bool))
+		err := tx.QueryRow(ctx, c.sql("command_status"), command, d.id.Tenant, d.id.Name, d.id.Partition).Scan(&ended, new(int64), new(int64), &row, new(bool))
 		if errors.Is(err, pgx.ErrNoRows) {
 			return projection.ErrCommandNotFound
 		}
@@ -252,24 +252,24 @@ func (d *DeadLetters) Cancel(ctx context.Context, command int64) error {
 	if err != nil || ended {
 		return err
 	}
-	_, err = d.store.finishUnowned(ctx, row, command)
+	_, err = d.store.runUnowned(ctx, row, command)
 	return err
 }
 
-// wait polls for the result of a command, also through an outage of the database. If no node holds the lease, a command that
-// calls no handler is carried out here.
+// wait polls for the result of a command, also during an outage of the database. It runs a command that calls no handler itself if no
+// node owns the lease.
 func (d *DeadLetters) wait(ctx context.Context, command int64) (projection.CommandResult, error) {
 	o := projection.CommandResult{Command: command}
 	var unowned error
 	err := backoff.Poll(ctx, 5*time.Millisecond, 200*time.Millisecond, func() (ended bool, _ error) {
 		var handlerless bool
 		var row int32
-		err := d.store.pool.QueryRow(ctx, d.store.control.sql("outcome"), command, d.id.Tenant, d.id.Name, d.id.Partition).Scan(&ended, &o.Done, &o.Failed, &row, &handlerless)
+		err := d.store.pool.QueryRow(ctx, d.store.control.sql("command_status"), command, d.id.Tenant, d.id.Name, d.id.Partition).Scan(&ended, &o.Done, &o.Failed, &row, &handlerless)
 		switch {
 		case errors.Is(err, pgx.ErrNoRows):
 			return false, projection.ErrCommandNotFound
 		case err == nil && !ended && handlerless:
-			_, unowned = d.store.finishUnowned(ctx, row, command)
+			_, unowned = d.store.runUnowned(ctx, row, command)
 		case err != nil && storeFault(err).Class != engine.Infrastructure:
 			return false, fmt.Errorf("%w: %w", projection.ErrCommandPending, storeFault(err))
 		}

@@ -117,9 +117,7 @@ func TestDeadLetterIsShownWithItsEvent(t *testing.T) {
 	if _, _, err := d.letters().Get(testContext(t), id+1000); !errors.Is(err, projection.ErrDeadLetterNotFound) {
 		t.Errorf("a letter that is not there: %v", err)
 	}
-	if err := d.store.port().Ensure(testContext(t), []string{projection.DefaultTenant}, []string{"q"}); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, d.store.port().Ensure(testContext(t), []string{projection.DefaultTenant}, []string{"q"}))
 	if _, _, err := d.store.DeadLetters(projection.ID{Name: "q"}).Get(testContext(t), id); !errors.Is(err, projection.ErrDeadLetterNotFound) {
 		t.Errorf("a letter of another projection: %v", err)
 	}
@@ -170,11 +168,11 @@ func TestBadInputForDeadLettersIsNamedAndChangesNothing(t *testing.T) {
 		"count":            {count(bad), "Error"},
 		"count, state":     {count(none, projection.DeadLetterParked, "lost"), `"lost"`},
 		"replay, error":    {replay(bad, 1), "Error"},
-		"replay, limit":    {replay(none, 0), "limit is below 1: 0"},
-		"discard, limit":   {discard(letters, none, -3), "limit is below 1: -3"},
+		"replay, limit":    {replay(none, 0), "limit must be at least 1: 0"},
+		"discard, limit":   {discard(letters, none, -3), "limit must be at least 1: -3"},
 		"discard, error":   {discard(letters, bad, 1), "Error"},
 		"discard, unknown": {discard(d.store.DeadLetters(projection.ID{Name: "q"}), none, 1), projection.ErrUnknownProjection.Error()},
-		"purge, limit":     {purge(none, 0, 0), "limit is below 1: 0"},
+		"purge, limit":     {purge(none, 0, 0), "limit must be at least 1: 0"},
 		"purge, error":     {purge(bad, 0, 1), "Error"},
 		"purge, how long":  {purge(none, -time.Second, 1), "-1s"},
 	} {
@@ -275,9 +273,7 @@ func TestLetterIsParkedAgainWhereTheCheckpointWasSetBack(t *testing.T) {
 	}
 	// It is being replayed, was resolved, was discarded.
 	d.replay(d.give("replay", projection.DeadLetterFilter{Stream: "b"}, 1))
-	if _, err := d.port().Discard(testContext(t), d.lease, d.give("discard", projection.DeadLetterFilter{All: true}, 2)); err != nil {
-		t.Fatal(err)
-	}
+	must(d.port().Discard(testContext(t), d.lease, d.give("discard", projection.DeadLetterFilter{All: true}, 2)))(t)
 	d.mustHave(nil)
 	back()
 	d.park(a[0], false)
@@ -314,17 +310,13 @@ func TestEventsAreParkedBehindOthersWhateverTheHandlerDoesToItsSession(t *testin
 			a := d.at["a"]
 			d.park(a[0], true)
 			for _, at := range a[1:] {
-				if err := d.run(writesAndSends(sql), d.batch(at, at)); err != nil {
-					t.Fatal(err)
-				}
+				noError(t, d.run(writesAndSends(sql), d.batch(at, at)))
 				d.refresh()
 			}
 			d.mustHave(a, "a")
 			command := d.give("replay", projection.DeadLetterFilter{All: true}, 10)
 			for range a {
-				if err := d.run(writesAndSends(sql), d.again(d.begin(command, 0))); err != nil {
-					t.Fatal(err)
-				}
+				noError(t, d.run(writesAndSends(sql), d.again(d.begin(command, 0))))
 			}
 			d.mustHave(nil)
 		})

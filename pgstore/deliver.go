@@ -17,7 +17,7 @@ import (
 	"github.com/millrace-go/millrace/projection"
 )
 
-var errNothingDone = errors.New("the handler returned without an error, but had neither acknowledged nor rejected an event")
+var errNothingDone = errors.New("the handler returned nil, but neither acknowledged nor rejected an event")
 
 // delivery implements engine.Delivery. Each acknowledgement moves the checkpoint.
 type delivery struct {
@@ -25,27 +25,24 @@ type delivery struct {
 	batch engine.Batch
 	opts  engine.DeliverOptions
 	token string // of the projection
-	// ctx is the handler's, and end ends it. acks ends when acknowledgements are not waited for any more.
+	// ctx is the handler's context, and end ends it. acks is the context of acknowledgements.
 	ctx  context.Context
 	end  context.CancelCauseFunc
 	acks context.Context
 
 	mu sync.Mutex
-	// lease has the checkpoint as acknowledgements moved it. The first next events are done, and the first behind of those
-	// that are parked behind others.
+	// lease has the checkpoint after the last acknowledgement. The first next events are done, and the first behind blocked ones.
 	lease        engine.Lease
 	next, behind int
 	recent       engine.FailureWindow
 	rejected     []projection.DeadLetter
-	// over is why nothing is acknowledged any more; fault is what ended the delivery before its handler did.
+	// over is why acknowledgements fail, nil while they do not. fault is what ended the delivery before its handler did.
 	over  error
 	fault *engine.Fault
 }
 
-// Events implements engine.Delivery.
 func (d *delivery) Events() []event.Envelope { return d.batch.Events }
 
-// Token implements engine.Delivery.
 func (d *delivery) Token(e event.Envelope) string { return deliveryToken(d.token, e) }
 
 // deliveryToken returns the projection's token, the event's position, and the time of its append, which distinguishes an event
@@ -54,7 +51,6 @@ func deliveryToken(projection string, e event.Envelope) string {
 	return fmt.Sprintf("%s/%d/%s", projection, e.Position, strconv.FormatInt(e.Time.UnixMicro(), 36))
 }
 
-// Remaining implements engine.Delivery.
 func (d *delivery) Remaining() time.Duration {
 	select {
 	case <-d.batch.Yield:
@@ -68,15 +64,14 @@ func (d *delivery) Remaining() time.Duration {
 	return max(0, min(time.Until(deadline), time.Until(until)))
 }
 
-// Ack implements engine.Delivery.
 func (d *delivery) Ack(ctx context.Context, position int64) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	at, err := d.at(position)
 	if err == nil {
-		done := at + 1 - d.next
-		if err = d.settle(ctx, at+1, nil); err == nil {
-			d.recent.Handled(done)
+		n := at + 1 - d.next
+		if err = d.done(ctx, at+1, nil); err == nil {
+			d.recent.Handled(n)
 		}
 	}
 	if err != nil {
@@ -85,7 +80,6 @@ func (d *delivery) Ack(ctx context.Context, position int64) error {
 	return nil
 }
 
-// Reject implements engine.Delivery.
 func (d *delivery) Reject(ctx context.Context, position int64, cause error) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -97,7 +91,7 @@ func (d *delivery) Reject(ctx context.Context, position int64, cause error) erro
 
 func (d *delivery) reject(ctx context.Context, position int64, cause error) error {
 	if cause == nil {
-		return errors.New("there is no error to reject it with")
+		return errors.New("the error must not be nil")
 	}
 	at, err := d.at(position)
 	if err != nil {
@@ -108,17 +102,17 @@ func (d *delivery) reject(ctx context.Context, position int64, cause error) erro
 	}
 	e := d.batch.Events[at]
 	failure := machine.Count(d.lease.ID, e, d.lease.AttemptsAt(e.Position), machine.Rejection(&d.opts.Policy, cause), usercode.StackOf(cause))
-	// The events of the batch that are parked behind others need their room, too.
+	// Blocked events of the batch count toward the limit of parked events too.
 	about := machine.Circumstances{Policy: &d.opts.Policy, Window: d.recent, Parked: d.lease.Parked + int64(len(d.batch.BlockedByStream)-d.behind)}
 	if about.Decide(failure).Action != projection.ActionPark || d.batch.Replay != nil {
 		fault := d.failure(failure.Err)
-		fault.Class, fault.Probe = engine.HandlerFault, false // the handler says so, whatever it met
+		fault.Class, fault.Probe = engine.HandlerFault, false // a rejection is the handler's decision
 		d.stop(fault)
 		return projection.ErrDeliveryOver
 	}
 	letter := projection.DeadLetter{Position: e.Position, Stream: e.Stream, Version: e.Version, Type: e.Type,
 		Error: failure.Err.Error(), Stack: failure.Stack, Attempts: failure.Attempt}
-	if err := d.settle(ctx, at+1, &letter); err != nil {
+	if err := d.done(ctx, at+1, &letter); err != nil {
 		return err
 	}
 	d.lease.Parked++
@@ -127,21 +121,21 @@ func (d *delivery) reject(ctx context.Context, position int64, cause error) erro
 	return nil
 }
 
-// at finds an event that is not done yet.
+// at returns the index of an event that is not done yet.
 func (d *delivery) at(position int64) (int, error) {
 	at, found := slices.BinarySearchFunc(d.batch.Events, position, func(e event.Envelope, p int64) int { return cmp.Compare(e.Position, p) })
 	switch {
 	case d.over != nil:
 		return 0, d.over
 	case !found:
-		return 0, errors.New("this delivery has no event there")
+		return 0, errors.New("the delivery has no event at this position")
 	case at < d.next:
 		return 0, errors.New("it was acknowledged or rejected before")
 	}
 	return at, nil
 }
 
-// stop ends the delivery and its handler's context: what happened decides, whatever the handler returns.
+// stop ends the delivery and its handler's context with a fault. The handler's own error is then ignored.
 func (d *delivery) stop(fault *engine.Fault) {
 	d.fault, d.over = fault, projection.ErrDeliveryOver
 	if fault.Class != engine.HandlerFault {

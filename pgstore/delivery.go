@@ -15,7 +15,6 @@ import (
 	"github.com/millrace-go/millrace/projection"
 )
 
-// Deliver makes of a handler what the actors run: a delivery, whose checkpoint moves with each acknowledgement.
 func (s port) Deliver(h engine.Handler, o engine.DeliverOptions) engine.Run {
 	return func(ctx context.Context, lease engine.Lease, batch engine.Batch) error {
 		ctx = engine.WithProjection(ctx, lease.ID)
@@ -28,7 +27,7 @@ func (s port) Deliver(h engine.Handler, o engine.DeliverOptions) engine.Run {
 		if err := d.begin(ctx); err != nil {
 			return fmt.Errorf("begin a delivery of %s: %w", lease.ID, err)
 		}
-		// The handler's time begins here: how long the look at the lease took is none of its doing.
+		// The handler's time begins after the check of the lease.
 		timed, cancel := context.WithTimeoutCause(ctx, o.Timeout, projection.ErrTimeout)
 		defer cancel()
 		d.ctx, d.end = context.WithCancelCause(timed)
@@ -41,7 +40,7 @@ func (s port) Deliver(h engine.Handler, o engine.DeliverOptions) engine.Run {
 	}
 }
 
-// begin makes sure that it is this node's to deliver. No fence can take back what a handler sends.
+// begin returns an error unless this node holds the lease. No fence can undo what a handler sends.
 func (d *delivery) begin(ctx context.Context) error {
 	if until, _ := d.opts.Trust(); !time.Now().Before(until) {
 		return &engine.Fault{Class: engine.Infrastructure, Err: projection.ErrLeaseUnconfirmed}
@@ -56,7 +55,7 @@ func (d *delivery) begin(ctx context.Context) error {
 	if release(); err != nil {
 		return storeFault(err)
 	}
-	if until, _ := d.opts.Trust(); !time.Now().Before(until) { // the question may have taken long
+	if until, _ := d.opts.Trust(); !time.Now().Before(until) { // the query may have taken long
 		return &engine.Fault{Class: engine.Infrastructure, Err: projection.ErrLeaseUnconfirmed}
 	}
 	if !held {
@@ -65,8 +64,8 @@ func (d *delivery) begin(ctx context.Context) error {
 	return nil
 }
 
-// call runs the handler until it returns, or is left to itself some time after its context ended. It returns the handler's
-// error, and why the handler's context had ended, if it had.
+// call runs the handler. A handler that does not return after its context ended is abandoned. call returns the handler's error, and
+// the cause if its context ended.
 func (d *delivery) call(h func(ctx context.Context, d engine.Delivery) error, giveUp func()) (err, cause error) {
 	call := usercode.Go(func() error { return h(d.ctx, d) })
 	d.untilEnd(call.Done())
@@ -79,8 +78,7 @@ func (d *delivery) call(h func(ctx context.Context, d engine.Delivery) error, gi
 	return err, cause
 }
 
-// untilEnd returns when the handler has returned, or its context has ended. It ends the context when the node may no longer be
-// sure of its lease.
+// untilEnd returns when the handler has returned or its context has ended. It ends the context at the lease deadline.
 func (d *delivery) untilEnd(returned <-chan struct{}) {
 	for d.ctx.Err() == nil {
 		until, changed := d.opts.Trust()
@@ -95,18 +93,18 @@ func (d *delivery) untilEnd(returned <-chan struct{}) {
 		}
 		lapse.Stop()
 		if !time.Now().Before(until) {
-			d.end(projection.ErrLeaseUnconfirmed) // also if a heartbeat came late: others may have claimed the lease meanwhile
+			d.end(projection.ErrLeaseUnconfirmed) // also after a late heartbeat: another node may have claimed the lease meanwhile
 		}
 	}
 }
 
-// ended says how a delivery ended whose handler returned err; cause is why its context had ended before, nil if it had not.
+// ended returns the result of a delivery whose handler returned err. cause is why its context ended before that, or nil.
 func (d *delivery) ended(err, cause error) error {
-	d.mu.Lock() // an acknowledgement under way is waited for: it tells what is done
+	d.mu.Lock() // an acknowledgement in progress ends first
 	defer d.mu.Unlock()
-	fault := d.verdict(err, cause)
+	fault := d.faultOf(err, cause)
 	d.over = projection.ErrDeliveryOver
-	d.acks = context.WithoutCancel(d.acks) // nobody else moves anything any more
+	d.acks = context.WithoutCancel(d.acks) // there are no more acknowledgements
 	switch {
 	case fault != nil && d.batch.Replay != nil:
 		return fault
@@ -115,8 +113,8 @@ func (d *delivery) ended(err, cause error) error {
 	}
 	partial := &engine.PartialResult{FailureWindow: d.recent, Rejected: d.rejected}
 	if fault != nil && fault.Class.MayCount() {
-		// What is parked before the event that failed goes first, so that the checkpoint can move over that one alone.
-		if n := len(d.upTo(fault.Position)); n > 0 {
+		// Blocked events before the failed one are parked first, so that the checkpoint can then move over that one alone.
+		if n := len(d.blocked(fault.Position)); n > 0 {
 			if err := d.move(d.acks, d.batch.BlockedByStream[d.behind+n-1].Position, nil); err != nil {
 				fault = d.fault
 			}
@@ -128,8 +126,8 @@ func (d *delivery) ended(err, cause error) error {
 	return partial
 }
 
-// verdict says what is wrong, and nil where nothing is but that events may be left.
-func (d *delivery) verdict(err, cause error) *engine.Fault {
+// faultOf returns what failed, or nil if the handler only left events undone.
+func (d *delivery) faultOf(err, cause error) *engine.Fault {
 	switch {
 	case d.fault != nil:
 		return d.fault
@@ -140,16 +138,16 @@ func (d *delivery) verdict(err, cause error) *engine.Fault {
 		}
 		return nil
 	case errors.Is(cause, projection.ErrLeaseLost):
-		return &engine.Fault{Class: engine.LeaseLost, Err: fmt.Errorf("delivery was cut short: %w", cause)}
+		return &engine.Fault{Class: engine.LeaseLost, Err: fmt.Errorf("delivery was interrupted: %w", cause)}
 	case cause != nil && !errors.Is(cause, projection.ErrTimeout):
-		return &engine.Fault{Class: engine.Infrastructure, Err: fmt.Errorf("delivery was cut short: %w", cause)}
+		return &engine.Fault{Class: engine.Infrastructure, Err: fmt.Errorf("delivery was interrupted: %w", cause)}
 	}
 	_, asks := projection.RequestedAction(err)
 	switch {
 	case d.next > 0 && (err == nil || cause != nil && (!asks || cutOff(err))):
 		return nil
 	case err == nil && cause == nil && d.batch.Replay == nil && d.Remaining() == 0:
-		return nil // it was asked to do nothing more before it had begun
+		return nil // it had to yield before it began
 	case cause != nil:
 		err = errors.Join(cause, err)
 	case err == nil:
@@ -158,23 +156,23 @@ func (d *delivery) verdict(err, cause error) *engine.Fault {
 	return d.failure(err)
 }
 
-// cutOff tells that an error says nothing but that a context had ended, whatever is asked for because of it.
+// cutOff reports whether an error is only that of a context that ended.
 func cutOff(err error) bool {
 	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)
 }
 
-// failure is that of the next event.
+// failure returns the fault of the next event.
 func (d *delivery) failure(err error) *engine.Fault {
 	next := d.batch.Events[d.next].Position
 	if named := projection.FailedPosition(err); named != 0 && named != next {
-		err = fmt.Errorf("failed at position %d, which is the first that is not done: %w", next, err)
+		err = fmt.Errorf("failed at position %d, the first that is not done: %w", next, err)
 	}
 	class := returnedClass(err)
 	return &engine.Fault{Class: class, Probe: class == engine.Unclear, Position: next, Stack: usercode.StackOf(err), Err: err, Returned: true}
 }
 
-// settle keeps that the first n events are done. letter is what becomes of the last of them, where it is parked.
-func (d *delivery) settle(ctx context.Context, n int, letter *projection.DeadLetter) error {
+// done records that the first n events are done. If the last of them was rejected, letter is its dead letter.
+func (d *delivery) done(ctx context.Context, n int, letter *projection.DeadLetter) error {
 	to := d.batch.To
 	if n < len(d.batch.Events) {
 		to = d.batch.Events[n-1].Position
@@ -186,8 +184,8 @@ func (d *delivery) settle(ctx context.Context, n int, letter *projection.DeadLet
 	return nil
 }
 
-// upTo are the events up to a position that are to be parked behind others and are not yet.
-func (d *delivery) upTo(position int64) []event.Envelope {
+// blocked returns the blocked events up to a position that are not parked yet.
+func (d *delivery) blocked(position int64) []event.Envelope {
 	rest := d.batch.BlockedByStream[d.behind:]
 	n := 0
 	for n < len(rest) && rest[n].Position <= position {
@@ -196,22 +194,21 @@ func (d *delivery) upTo(position int64) []event.Envelope {
 	return rest[:n]
 }
 
-// move moves the checkpoint, together with what is parked on the way, in a transaction of its own under the lease's fence. Where
-// it cannot, the delivery is over: nobody knows then how far the checkpoint is but the lease's row.
+// move moves the checkpoint and parks events on the way, in a fenced transaction. If it fails, the delivery is over, because only the
+// lease's row shows the checkpoint then.
 func (d *delivery) move(ctx context.Context, to int64, letter *projection.DeadLetter) error {
-	lease, part := d.lease, engine.Batch{BlockedByStream: d.upTo(to), Replay: d.batch.Replay}
-	b := newBatchTx(d.store, lease, to, batchOptions{deadline: finishTime, durable: true})
-	b.settle = func(ctx context.Context, conn *pgx.Conn) error {
+	lease, part := d.lease, engine.Batch{BlockedByStream: d.blocked(to), Replay: d.batch.Replay}
+	b := newBatchTx(d.store, lease, to, batchOptions{timeout: finishTime, durable: true})
+	b.afterHandler = func(ctx context.Context, conn *pgx.Conn) error {
 		if letter != nil {
-			e := event.Envelope{Position: letter.Position, Stream: letter.Stream, Version: letter.Version, Type: letter.Type}
-			if _, err := conn.Exec(ctx, d.store.control.sql("park"), parkArgs(lease, []event.Envelope{e}, *letter, false)...); err != nil {
+			if _, err := conn.Exec(ctx, d.store.control.sql("park_events"), parkOneArgs(lease, *letter, false)...); err != nil {
 				return fmt.Errorf("park a rejected event: %w", err)
 			}
 		}
-		return d.store.settleLetters(ctx, conn, lease, part)
+		return d.store.settleDeadLetters(ctx, conn, lease, part)
 	}
 	if letter == nil && len(part.BlockedByStream) == 0 && part.Replay == nil {
-		b.settle = nil // it costs a round trip
+		b.afterHandler = nil // it costs a round trip
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), finishTime)
 	defer cancel()

@@ -149,13 +149,8 @@ func TestTimeOfADeliveryBeginsWithItsHandler(t *testing.T) {
 	o := newOwner(t, 1)
 	const deadline = 2 * time.Second
 	conn := strange(t, o.store)
-	if _, err := conn.Exec(testContext(t), "begin; lock table millrace.leases in access exclusive mode"); err != nil {
-		t.Fatal(err)
-	}
-	events, err := o.pending()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(conn.Exec(testContext(t), "begin; lock table millrace.leases in access exclusive mode"))(t)
+	events := must(o.pending())(t)
 	ended := make(chan error, 1)
 	go func() {
 		deliver := o.store.port().deliver(func(ctx context.Context, d engine.Delivery) error {
@@ -168,9 +163,7 @@ func TestTimeOfADeliveryBeginsWithItsHandler(t *testing.T) {
 	}()
 	waitBlocked(t, o.store, 1)
 	<-time.After(deadline)
-	if _, err := conn.Exec(testContext(t), "rollback"); err != nil {
-		t.Fatal(err)
-	}
+	must(conn.Exec(testContext(t), "rollback"))(t)
 	if err := <-ended; err != nil {
 		t.Error(err)
 	}

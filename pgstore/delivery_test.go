@@ -19,6 +19,91 @@ import (
 	"github.com/millrace-go/millrace/projection"
 )
 
+// deliver runs one delivery of all that is pending. The lease stays as it is.
+func (o *owner) deliver(h deliveryFunc, opts engine.DeliverOptions) error {
+	o.t.Helper()
+	return o.deliverWithin(testContext(o.t), h, opts)
+}
+
+func (o *owner) deliverWithin(ctx context.Context, h deliveryFunc, opts engine.DeliverOptions) error {
+	o.t.Helper()
+	events, err := o.pending()
+	if err != nil || len(events) == 0 {
+		o.t.Fatalf("there is nothing to deliver: %v", err)
+	}
+	if opts.Policy.MaxFailureShare == 0 {
+		opts.Policy = engine.Policy{MaxFailureShare: -1, MaxParked: -1}
+	}
+	batch := engine.Batch{Events: events, To: events[len(events)-1].Position}
+	return o.store.port().deliver(h, opts)(ctx, o.lease, batch)
+}
+
+// wantPartial checks how far a delivery came. It returns what happened then, nil where nothing did.
+func wantPartial(t testing.TB, err error, to int64) *engine.Fault {
+	t.Helper()
+	var partial *engine.PartialResult
+	if !errors.As(err, &partial) {
+		t.Fatalf("%v is no partial end", err)
+	}
+	if partial.To != to {
+		t.Errorf("done up to %d, want %d: %v", partial.To, to, err)
+	}
+	if partial.Err == nil {
+		return nil
+	}
+	return classify(partial.Err)
+}
+
+// failsAfter acknowledges that many events and does something then.
+func failsAfter(n int, then func(ctx context.Context, d engine.Delivery) error) deliveryFunc {
+	return func(ctx context.Context, d engine.Delivery) error {
+		if n > 0 {
+			if err := d.Ack(ctx, d.Events()[n-1].Position); err != nil {
+				return err
+			}
+		}
+		return then(ctx, d)
+	}
+}
+
+func fails(context.Context, engine.Delivery) error { return errOnPurpose }
+
+var errOnPurpose = errors.New("on purpose")
+
+// trustUntil is a Trust that can be changed.
+type trustUntil struct {
+	until   chan time.Time
+	changed chan chan struct{}
+}
+
+func newTrust(until time.Time) *trustUntil {
+	tr := &trustUntil{until: make(chan time.Time, 1), changed: make(chan chan struct{}, 1)}
+	tr.until <- until
+	tr.changed <- make(chan struct{})
+	return tr
+}
+
+func (tr *trustUntil) trust() (time.Time, <-chan struct{}) {
+	until, changed := <-tr.until, <-tr.changed
+	tr.changed <- changed
+	tr.until <- until
+	return until, changed
+}
+
+func (tr *trustUntil) set(until time.Time) {
+	<-tr.until
+	close(<-tr.changed)
+	tr.changed <- make(chan struct{})
+	tr.until <- until
+}
+
+func positionsDelivered(events []event.Envelope) (positions []int64) {
+	for _, e := range events {
+		positions = append(positions, e.Position)
+	}
+	return slices.Clip(positions)
+}
+
 func TestAcknowledgedPrefixIsKeptAndTheRestComesAgain(t *testing.T) {
 	t.Parallel()
 	o := newOwner(t, 5)
@@ -160,10 +245,7 @@ func TestRejectionThatConcernsMoreThanItsEventIsLeftToTheProjection(t *testing.T
 	for range 30 {
 		recent.Failed()
 	}
-	events, err := o.pending()
-	if err != nil {
-		t.Fatal(err)
-	}
+	events := must(o.pending())(t)
 	for name, c := range map[string]struct {
 		policy engine.Policy
 		cause  error
@@ -199,10 +281,7 @@ func TestEventsBehindOthersAreParkedOnTheWay(t *testing.T) {
 	t.Parallel()
 	o := newOwner(t, 6)
 	start := o.lease.Checkpoint
-	all, err := o.pending()
-	if err != nil {
-		t.Fatal(err)
-	}
+	all := must(o.pending())(t)
 	// 1 and 4 and 6 are parked, 2, 3 and 5 are delivered.
 	batch := engine.Batch{Events: append(all[1:3:3], all[4]), BlockedByStream: append(all[:1:1], all[3], all[5]), To: start + 6}
 	parked := func(want int64) {
@@ -252,9 +331,7 @@ func TestTokenIsTheEventsOwnAndSurvivesARename(t *testing.T) {
 			t.Errorf("%s: tokens %q", name, tokens)
 		}
 	}
-	if err := o.store.port().Ensure(testContext(t), []string{projection.DefaultTenant}, []string{"other"}); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, o.store.port().Ensure(testContext(t), []string{projection.DefaultTenant}, []string{"other"}))
 	if n := one[int64](t, o.store, "select count(distinct token) from millrace.projections"); n != 2 {
 		t.Errorf("two projections have %d tokens", n)
 	}
@@ -273,10 +350,7 @@ func TestBudgetThatEndsBetweenEventsLosesNothing(t *testing.T) {
 		}).Deliver
 	}
 	// Somebody waits for the projection to come to rest, in the middle of the second event.
-	events, err := o.pending()
-	if err != nil {
-		t.Fatal(err)
-	}
+	events := must(o.pending())(t)
 	yield := make(chan struct{})
 	deliver := o.store.port().deliver(handler(func() { close(yield) }), engine.DeliverOptions{})
 	if fault := wantPartial(t, deliver(testContext(t), o.lease, engine.Batch{Events: events, To: events[5].Position, Yield: yield}), events[1].Position); fault != nil {
@@ -326,9 +400,7 @@ func TestAcknowledgementWaitsForTheDisk(t *testing.T) {
 	if before := show(testContext(t), o.store.pool, "synchronous_commit"); before != "off" {
 		t.Fatalf("synchronous_commit is %q", before)
 	}
-	if err := o.deliver(engine.DeliverEach(func(context.Context, event.Envelope, string) error { return nil }).Deliver, engine.DeliverOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, o.deliver(engine.DeliverEach(func(context.Context, event.Envelope, string) error { return nil }).Deliver, engine.DeliverOptions{}))
 	if got := one[string](t, o.store, "select string_agg(setting, ' ') from public.kept"); got != "on on" {
 		t.Errorf("acknowledged with synchronous_commit %q", got)
 	}

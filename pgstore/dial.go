@@ -6,7 +6,11 @@ import (
 	"fmt"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/millrace-go/millrace/pgstore/internal/pgerr"
+	"github.com/millrace-go/millrace/projection"
 )
 
 // dial opens a connection outside the pool, to dsn or, if that is empty, as the pool does. The pool's hooks set it up:
@@ -44,7 +48,7 @@ func runHooks(ctx context.Context, pool *pgxpool.Config, conn *pgx.Conn) error {
 		}
 	}
 	prepare := pool.PrepareConn
-	//lint:ignore SA1019 pools of hosts may still have it
+	//lint:ignore SA1019 the host's pool may still have it
 	if before := pool.BeforeAcquire; prepare == nil && before != nil {
 		prepare = func(ctx context.Context, conn *pgx.Conn) (bool, error) { return before(ctx, conn), nil }
 	}
@@ -56,4 +60,49 @@ func runHooks(ctx context.Context, pool *pgxpool.Config, conn *pgx.Conn) error {
 		err = errors.New("the pool's hook refused the connection")
 	}
 	return err
+}
+
+// primaryOnly makes connections to a server that takes no writes fail, unless the configuration has a check of its own.
+func primaryOnly(config *pgx.ConnConfig) {
+	if config.ValidateConnect == nil {
+		config.ValidateConnect = takesWrites
+	}
+}
+
+// takesWrites returns an error if the session is read-only. The other hosts of the DSN are tried next.
+func takesWrites(ctx context.Context, conn *pgconn.PgConn) error {
+	result := conn.ExecParams(ctx, queries.Text("ping"), nil, nil, nil, nil).Read()
+	switch {
+	case result.Err != nil:
+		return result.Err
+	case len(result.Rows) != 1:
+		return fmt.Errorf("check whether the server takes writes: got %d rows, want 1", len(result.Rows))
+	case string(result.Rows[0][0]) != "f":
+		return fmt.Errorf("the server is a standby in recovery: %w", projection.ErrNotPrimary)
+	case string(result.Rows[0][1]) != "f":
+		return errReadOnly
+	}
+	return nil
+}
+
+// onePrimary returns an error if connections may go to several servers without a check that the server takes writes.
+func onePrimary(config *pgx.ConnConfig) error {
+	if config.ValidateConnect != nil {
+		return nil
+	}
+	for _, other := range config.Fallbacks {
+		if other.Host != config.Host || other.Port != config.Port {
+			return fmt.Errorf("the pool connects to several hosts (%s:%d and %s:%d), of which some may be standbys: add target_session_attrs=read-write to its DSN",
+				config.Host, config.Port, other.Host, other.Port)
+		}
+	}
+	return nil
+}
+
+// closeStandby closes a connection if err shows that its server is a standby or takes no writes. The pool then opens another
+// connection, which may go to the primary.
+func closeStandby(ctx context.Context, conn *pgx.Conn, err error) {
+	if errors.Is(err, projection.ErrNotPrimary) || pgerr.Is(err, pgerr.Standby, pgerr.ReadOnlyTransaction, pgerr.NotSupported) {
+		closeHard(ctx, conn)
+	}
 }

@@ -15,10 +15,10 @@ import (
 	"github.com/millrace-go/millrace/projection"
 )
 
-// outside has the extensions outside the search path of named tenants, by name and schema, and their schemas.
+// outside has the extensions outside the search path of named tenants, and their schemas.
 type outside struct{ extensions, schemas []string }
 
-// toShare returns the value of Options.SharedSchemas with which they are found.
+// toShare returns the setting of Options.SharedSchemas with which tenants find them.
 func (o outside) toShare() string {
 	quoted := make([]string, len(o.schemas))
 	for i, schema := range o.schemas {
@@ -47,7 +47,7 @@ func (s *Store) extensionsOutside(ctx context.Context, q querier, silent bool) (
 	return found, err
 }
 
-// warnOfExtensions names in the log the extensions that named tenants miss without an error, once for a store.
+// warnOfExtensions logs the extensions that named tenants miss without an error, once per store.
 func (s *Store) warnOfExtensions(ctx context.Context) {
 	if s.warned.Swap(true) {
 		return

@@ -14,45 +14,27 @@ import (
 	"github.com/millrace-go/millrace/projection"
 )
 
-// RecordFailure keeps the count of an event's failures, outside of the batch that was rolled back, and returns when the
-// first of them was.
+// RecordFailure implements engine.Store. Its transaction is not that of the batch, which was rolled back.
 func (s port) RecordFailure(ctx context.Context, lease engine.Lease, f projection.Failure) (first time.Time, err error) {
-	err = s.fenced(ctx, fmt.Sprintf("record a failure of %s at %d", lease.ID, f.Event.Position), lease, func(tx pgx.Tx) error {
-		return lostIfNoRow(tx.QueryRow(ctx, s.control.sql("record_failure"), lease.Row, lease.Owner, lease.Epoch, f.Event.Position, f.Attempt,
-			wire.Text(f.Err.Error()), errors.Is(f.Err, projection.ErrMissingObject)).Scan(&first))
-	})
+	doing := fmt.Sprintf("record a failure of %s at %d", lease.ID, f.Event.Position)
+	args := []any{f.Event.Position, f.Attempt, wire.Text(f.Err.Error()), errors.Is(f.Err, projection.ErrMissingObject)}
+	err = s.change(ctx, doing, "record_failure", lease, args, &first)
 	return first, err
 }
 
-// BeginAttempt counts an attempt at the event at position before it is made: deaths is how many there were then without a
-// word on how they ended, this one included.
-func (s port) BeginAttempt(ctx context.Context, lease engine.Lease, position int64, deaths int) error {
-	return s.change(ctx, fmt.Sprintf("begin an attempt of %s at %d", lease.ID, position), s.control.sql("begin_attempt"), lease, position, deaths)
+func (s port) BeginAttempt(ctx context.Context, lease engine.Lease, position int64, attempts int) error {
+	return s.change(ctx, fmt.Sprintf("begin an attempt of %s at %d", lease.ID, position), "begin_attempt", lease, []any{position, attempts})
 }
 
-// SetFailed keeps why a projection waits for somebody, or with an empty reason that it does not any more. One that Halt
-// stopped stays as it is.
 func (s port) SetFailed(ctx context.Context, lease engine.Lease, reason string) error {
-	return s.change(ctx, fmt.Sprintf("keep the state of %s", lease.ID), s.control.sql("set_failed"), lease, nullable(wire.Text(reason)))
+	return s.change(ctx, fmt.Sprintf("set the failure of %s", lease.ID), "set_failed", lease, []any{nullable(wire.Text(reason))})
 }
 
-// Halt keeps that a projection waits until somebody resumes it, and why.
 func (s port) Halt(ctx context.Context, lease engine.Lease, reason string) error {
-	return s.change(ctx, fmt.Sprintf("halt %s", lease.ID), s.control.sql("halt"), lease, wire.Text(reason))
+	return s.change(ctx, fmt.Sprintf("halt %s", lease.ID), "halt", lease, []any{wire.Text(reason)})
 }
 
-// change runs a statement of ours that changes one row if the lease is still held.
-func (s port) change(ctx context.Context, doing, sql string, lease engine.Lease, more ...any) error {
-	return s.fenced(ctx, doing, lease, func(tx pgx.Tx) error {
-		done, err := execOne(ctx, tx, sql, append([]any{lease.Row, lease.Owner, lease.Epoch}, more...)...)
-		if err == nil && !done {
-			err = projection.ErrLeaseLost
-		}
-		return err
-	})
-}
-
-// nullable is s, or null where it is empty.
+// nullable returns nil for an empty string.
 func nullable(s string) *string {
 	if s == "" {
 		return nil
@@ -60,18 +42,18 @@ func nullable(s string) *string {
 	return &s
 }
 
-// Park writes the dead letter and advances the checkpoint over its event, both or neither, under the lease's fence. stream
-// tells that later events of its stream are to be parked behind it.
 func (s port) Park(ctx context.Context, lease engine.Lease, letter projection.DeadLetter, stream bool) error {
-	e := event.Envelope{Position: letter.Position, Stream: letter.Stream, Version: letter.Version, Type: letter.Type}
-	args := parkArgs(lease, []event.Envelope{e}, letter, stream)
-	if err := s.passOver(ctx, lease, letter.Position, s.control.sql("park"), args...); err != nil {
-		return fmt.Errorf("park position %d of %s: %w", letter.Position, lease.ID, err)
-	}
-	return nil
+	err := s.moveOver(ctx, lease, letter.Position, "park_events", parkOneArgs(lease, letter, stream)...)
+	return failed(err, "park position %d of %s", letter.Position, lease.ID)
 }
 
-// parkArgs lays out what park.sql takes: letter says what they have in common.
+// parkOneArgs returns the arguments of park_events.sql for one event that failed.
+func parkOneArgs(lease engine.Lease, letter projection.DeadLetter, stream bool) []any {
+	e := event.Envelope{Position: letter.Position, Stream: letter.Stream, Version: letter.Version, Type: letter.Type}
+	return parkArgs(lease, []event.Envelope{e}, letter, stream)
+}
+
+// parkArgs returns the arguments of park_events.sql. letter has what the dead letters have in common.
 func parkArgs(lease engine.Lease, events []event.Envelope, letter projection.DeadLetter, stream bool) []any {
 	n := len(events)
 	positions, streams, versions, types := make([]int64, n), make([]string, n), make([]int64, n), make([]string, n)
@@ -81,23 +63,14 @@ func parkArgs(lease engine.Lease, events []event.Envelope, letter projection.Dea
 	return []any{lease.Row, positions, streams, versions, types, letter.BlockedByStream, wire.Text(letter.Error), wire.Text(letter.Stack), letter.Attempts, n, stream}
 }
 
-// Skip counts a skipped event and advances the checkpoint over it, both or neither, under the lease's fence.
 func (s port) Skip(ctx context.Context, lease engine.Lease, position int64) error {
-	if err := s.passOver(ctx, lease, position, s.control.sql("skip"), lease.Row); err != nil {
-		return fmt.Errorf("skip position %d of %s: %w", position, lease.ID, err)
-	}
-	return nil
+	return failed(s.moveOver(ctx, lease, position, "count_skip", lease.Row), "skip position %d of %s", position, lease.ID)
 }
 
-// passOver advances the checkpoint over an event that was not applied, with a statement that says what became of it.
-func (s port) passOver(ctx context.Context, lease engine.Lease, position int64, sql string, args ...any) error {
-	batch := newBatchTx(s.Store, lease, position, batchOptions{deadline: 10 * time.Second})
-	err := batch.run(ctx, func(ctx context.Context, tx pgx.Tx) error {
-		_, err := tx.Exec(ctx, sql, args...)
+// moveOver moves the checkpoint over an event that was not applied, in one transaction with a statement that records why.
+func (s port) moveOver(ctx context.Context, lease engine.Lease, position int64, statement string, args ...any) error {
+	return newBatchTx(s.Store, lease, position, batchOptions{timeout: finishTime}).run(ctx, func(ctx context.Context, tx pgx.Tx) error {
+		_, err := tx.Exec(ctx, s.control.sql(statement), args...)
 		return err
 	})
-	if err != nil {
-		return storeFault(err)
-	}
-	return nil
 }

@@ -84,10 +84,7 @@ func (k *kept) mustBeClosed(t *testing.T, store *Store) {
 		}
 	}
 	use("afterwards")
-	somebody, err := store.pool.Begin(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
+	somebody := must(store.pool.Begin(ctx))(t)
 	use("in somebody's transaction")
 	if err := somebody.Commit(ctx); err != nil {
 		t.Errorf("somebody's transaction was disturbed: %v", err)
@@ -182,9 +179,7 @@ func TestTransactionOfInTxIsClosedWhileItCommits(t *testing.T) {
 		}
 	}
 	rollback(t, other)
-	if err := <-ended; err != nil {
-		t.Fatal(err)
-	}
+	noError(t, <-ended)
 	if n := one[int](t, store, "select count(*) from public.left_behind"); n != 1 {
 		t.Errorf("%d rows were written", n)
 	}

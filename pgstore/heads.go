@@ -17,18 +17,16 @@ import (
 	"github.com/millrace-go/millrace/projection"
 )
 
-// headsSlice bounds the tenants of one statement: each takes locks until its transaction ends, and one statement over
+// headsSlice is the maximum number of tenants in one statement. Each takes locks until the transaction ends, and one statement with
 // 5,000 tenants ran out of lock memory.
 const headsSlice = 250
 
-// Heads returns the highest visible position of each tenant, in slices that are transactions of their own, and the
-// incarnation in which all of them were read. A tenant that does not exist is left out. A tenant that cannot be read while
-// others can is left out too, and Heads.Failed says why.
+// Heads implements engine.Store. Each slice of tenants is a transaction of its own.
 func (s port) Heads(ctx context.Context, tenants []string) (engine.Heads, error) {
 	heads := engine.Heads{Positions: make(map[string]int64, len(tenants)), Failed: make(map[string]error)}
 	for slice := range slices.Chunk(tenants, headsSlice) {
 		if err := s.headsWithout(ctx, slice, &heads); err != nil {
-			return engine.Heads{}, fmt.Errorf("read the heads of %d tenants from %q on: %w", len(slice), slice[0], storeFault(err))
+			return engine.Heads{}, fmt.Errorf("read the heads of %d tenants from %q: %w", len(slice), slice[0], storeFault(err))
 		}
 	}
 	return heads, nil
@@ -86,7 +84,7 @@ func (s *Store) headsOf(ctx context.Context, tenants []string, heads *engine.Hea
 		if i > 0 {
 			sql.WriteString(" union all ")
 		}
-		fmt.Fprintf(&sql, "select %d, (%s)", i, t.sql(s.statements.head))
+		fmt.Fprintf(&sql, "select %d, (%s)", i, t.sql("head"))
 	}
 	in, err := s.readEvents(ctx, sql.String(), nil, nil, func(rows *pgconn.ResultReader) error {
 		return wire.ReadInts(rows, func(row []int64) { heads.Positions[tenants[row[0]]] = row[1] })
@@ -104,10 +102,9 @@ func (s *Store) headsOf(ctx context.Context, tenants []string, heads *engine.Hea
 // errReadOnly is returned where sessions cannot write.
 var errReadOnly = errors.New("default_transaction_read_only is on, but must be off: nothing could be appended")
 
-// Ping tells whether the server can be worked with: it answers, and it is the primary.
 func (s port) Ping(ctx context.Context) error {
 	var recovery, readOnly bool
-	err := s.pool.QueryRow(ctx, ping, pgx.QueryExecModeExec).Scan(&recovery, &readOnly)
+	err := s.pool.QueryRow(ctx, queries.Text("ping"), pgx.QueryExecModeExec).Scan(&recovery, &readOnly)
 	switch {
 	case err != nil:
 		return fmt.Errorf("ping: %w", storeFault(err))

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -42,29 +43,16 @@ func TestHeadsGoOnWithoutTenantsThatCannotBeRead(t *testing.T) {
 		}
 	}
 	mustExec(t, owner, "drop schema millrace_t3 cascade")
-	tx, err := owner.pool.Begin(testContext(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	tx := must(owner.pool.Begin(testContext(t)))(t)
 	defer func() { _ = tx.Rollback(context.Background()) }()
 	for _, name := range []string{"t5", "t11"} {
-		if _, err := tx.Exec(testContext(t), "lock table "+sqltext.Name("millrace_"+name)+".events in access exclusive mode"); err != nil {
-			t.Fatal(err)
-		}
+		must(tx.Exec(testContext(t), "lock table "+sqltext.Name("millrace_"+name)+".events in access exclusive mode"))(t)
 	}
 	// A lock that is only waited for stops reads as well: they queue up behind it.
-	reader, err := owner.pool.Begin(testContext(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	reader := must(owner.pool.Begin(testContext(t)))(t)
 	defer func() { _ = reader.Rollback(context.Background()) }()
-	if _, err := reader.Exec(testContext(t), "select from millrace_t13.events"); err != nil {
-		t.Fatal(err)
-	}
-	queued, err := owner.pool.Acquire(testContext(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(reader.Exec(testContext(t), "select from millrace_t13.events"))(t)
+	queued := must(owner.pool.Acquire(testContext(t)))(t)
 	defer queued.Release()
 	waits := make(chan error, 1)
 	go func() {
@@ -79,10 +67,7 @@ func TestHeadsGoOnWithoutTenantsThatCannotBeRead(t *testing.T) {
 			return err
 		}
 	})
-	heads, err := store.port().Heads(testContext(t), names)
-	if err != nil {
-		t.Fatal(err)
-	}
+	heads := must(store.port().Heads(testContext(t), names))(t)
 	for i, name := range names {
 		position, read := heads.Positions[name]
 		failed := heads.Failed[name]
@@ -105,10 +90,104 @@ func TestHeadsGoOnWithoutTenantsThatCannotBeRead(t *testing.T) {
 			}
 		}
 	}
-	if err := reader.Rollback(testContext(t)); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, reader.Rollback(testContext(t)))
 	if err := <-waits; err != nil {
 		t.Error(err)
+	}
+}
+
+// One scan serves all who asked before it began, and none who asked after.
+func TestLockScanBeginsAfterItWasAskedFor(t *testing.T) {
+	t.Parallel()
+	store := newStore(t)
+	other := newTenant(t, store, "other")
+	for i := range 20 {
+		txs := map[*Tenant]pgx.Tx{store.tenant: openTx(t, store), other: openTx(t, store)}
+		err := together(2, func(n int) error {
+			tenant := []*Tenant{store.tenant, other}[n]
+			ctx, cancel := context.WithTimeout(context.Background(), hangs)
+			defer cancel()
+			if _, _, err := tenant.AppendTx(ctx, txs[tenant], "a", event.Any, someEvents(1)...); err != nil {
+				return err
+			}
+			holders, _, err := store.locks.scan(ctx, tenant.EventsSchema())
+			if err == nil && (len(holders) != 1 || holders[0].String() != backend(txs[tenant])) {
+				t.Errorf("round %d: %s is held by %v, and not by %s", i, tenant.Name(), holders, backend(txs[tenant]))
+			}
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, tx := range txs {
+			rollback(t, tx)
+		}
+	}
+}
+
+func TestLockScansAreFew(t *testing.T) {
+	t.Parallel()
+	store := newStore(t)
+	begin := time.Now()
+	const rounds = 10
+	for range rounds {
+		if err := together(30, func(int) error {
+			_, _, err := store.locks.scan(testContext(t), store.EventsSchema())
+			return err
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if passed := time.Since(begin); passed < (rounds-1)*scanInterval {
+		t.Errorf("%d rounds took %v: more than one scan in %v", rounds, passed, scanInterval)
+	}
+}
+
+func TestCloseEndsLockScans(t *testing.T) {
+	t.Parallel()
+	for name, delay := range map[string]func(store *Store) (resume func()){
+		"one that waits for its time": func(store *Store) func() {
+			store.locks.last = time.Now().Add(time.Hour)
+			return func() {}
+		},
+		"one that waits for a connection": func(store *Store) func() {
+			conn := must(store.pool.Acquire(testContext(t)))(t)
+			return conn.Release
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			store := onePool(t)
+			resume := delay(store)
+			defer resume()
+			ctx, cancel := context.WithTimeout(testContext(t), hangs)
+			defer cancel()
+			var scans []*lockScan
+			for range 3 {
+				scan, err := store.locks.join(store.EventsSchema())
+				if err != nil {
+					t.Fatal(err)
+				}
+				scans = append(scans, scan)
+			}
+			ended := make(chan struct{})
+			go func() {
+				defer close(ended)
+				store.Close()
+			}()
+			for _, scan := range scans {
+				select {
+				case <-scan.done:
+				case <-ctx.Done():
+					t.Fatal("a scan still waits")
+				}
+				if !errors.Is(scan.err, errClosed) {
+					t.Error(scan.err)
+				}
+			}
+			<-ended
+			if _, _, err := store.locks.scan(ctx, store.EventsSchema()); !errors.Is(err, errClosed) {
+				t.Errorf("after that: %v", err)
+			}
+		})
 	}
 }

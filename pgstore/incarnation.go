@@ -14,29 +14,28 @@ import (
 	"github.com/millrace-go/millrace/pgstore/internal/wire"
 )
 
-// readLockWait bounds how long one of our own reads waits for a lock on a tenant's events: VACUUM FULL or ALTER TABLE
-// must keep only that tenant waiting.
+// readLockWait limits how long a read waits for a lock on a tenant's events: VACUUM FULL or ALTER TABLE must delay only that tenant.
 const readLockWait = 100 * time.Millisecond
 
-// within runs a read that returns the server's incarnation. If the server has none yet, it makes one first.
+// within calls read, which returns the server's incarnation. If the server has none, within creates it and calls read again.
 func (s *Store) within(ctx context.Context, read func() error) error {
 	err := read()
 	if !pgerr.Is(err, pgerr.NoIncarnation) {
 		return err
 	}
 	if _, err := s.pool.Exec(ctx, s.control.sql("make_incarnation")); err != nil {
-		return fmt.Errorf("give the server an incarnation: %w", err)
+		return fmt.Errorf("create the server's incarnation: %w", err)
 	}
 	return read()
 }
 
-// checkIncarnation gives the server an incarnation where it has none, and refuses one that would outlive a crash.
+// checkIncarnation creates the server's incarnation if there is none. It returns an error if that would survive a crash.
 func (s *Store) checkIncarnation(ctx context.Context, conn *pgx.Conn) error {
 	if _, err := conn.Exec(ctx, s.control.sql("make_incarnation"), pgx.QueryExecModeExec); err != nil {
 		return err
 	}
 	var kept string
-	err := conn.QueryRow(ctx, s.control.sql("incarnation_kept"), pgx.QueryExecModeExec).Scan(&kept)
+	err := conn.QueryRow(ctx, s.control.sql("incarnation_persistence"), pgx.QueryExecModeExec).Scan(&kept)
 	if err == nil && kept != "u" {
 		table := s.control.quoted + ".incarnation"
 		err = &engine.Fault{Class: engine.Configuration,
@@ -45,20 +44,13 @@ func (s *Store) checkIncarnation(ctx context.Context, conn *pgx.Conn) error {
 	return err
 }
 
-// checkLease is the call of the control schema's function that raises unless the lease is still held, in the incarnation in
-// which it was read. It holds numbers, a UUID and a quoted name only.
+// checkLease returns the call of the control schema's function check_lease. It contains only numbers, a UUID and a quoted name.
 func (c *controlSchema) checkLease(l engine.Lease) string {
 	return fmt.Sprintf("%s.check_lease(%d, '%s', %d, %d)", c.quoted, l.Row, l.Owner, l.Epoch, l.Incarnation)
 }
 
-// fenced runs fn in a transaction of our own that begins with the first half of the fence and commits synchronously.
-func (s *Store) fenced(ctx context.Context, doing string, lease engine.Lease, fn func(tx pgx.Tx) error) error {
-	begin := pgx.TxOptions{BeginQuery: beginDurable + "; " + s.server.unbounded + "select " + s.control.checkLease(lease)}
-	return failed(s.inTx(ctx, begin, fn), "%s", doing)
-}
-
-// readEvents runs a statement on tenants' events in one round trip and hands its result to decode. It bounds the wait for
-// locks, and returns the incarnation in which the result was read. The arguments are in text format.
+// readEvents runs a statement on tenants' events in one round trip and passes its result to decode. It limits the wait for locks, and
+// returns the incarnation. Arguments are in text format.
 func (s *Store) readEvents(ctx context.Context, sql string, args [][]byte, format []int16, decode func(*pgconn.ResultReader) error) (in engine.Incarnation, err error) {
 	err = s.within(ctx, func() error {
 		return s.onConn(ctx, func(conn *pgx.Conn) (err error) {

@@ -20,10 +20,7 @@ import (
 // incarnation reads the server's incarnation as a read of events does.
 func incarnation(t *testing.T, store *Store) engine.Incarnation {
 	t.Helper()
-	page, err := store.port().Read(testContext(t), projection.DefaultTenant, engine.ReadRange{UpTo: 1, Limit: 1})
-	if err != nil {
-		t.Fatal(err)
-	}
+	page := must(store.port().Read(testContext(t), projection.DefaultTenant, engine.ReadRange{UpTo: 1, Limit: 1}))(t)
 	return page.Incarnation
 }
 
@@ -71,14 +68,9 @@ func TestPromotionBeginsAnIncarnation(t *testing.T) {
 	t.Parallel()
 	server, store := ownServer(t, nil)
 	before := incarnation(t, store)
-	standby, err := server.Standby(testContext(t), pgtest.StandbyOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	standby := must(server.Standby(testContext(t), pgtest.StandbyOptions{}))(t)
 	t.Cleanup(func() { _ = standby.Stop(context.Background()) })
-	if err := errors.Join(server.CatchUp(testContext(t), standby), server.Kill(), standby.Promote(testContext(t))); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, errors.Join(server.CatchUp(testContext(t), standby), server.Kill(), standby.Promote(testContext(t))))
 	if now := incarnation(t, openStore(t, standby.DSN("postgres"), Options{NoNotify: true})); now == before {
 		t.Error("the promoted standby has the incarnation of its primary")
 	}
@@ -123,9 +115,7 @@ func crashed(t *testing.T) (o *owner, lost []event.Envelope) {
 		if err != nil || len(events) < 7 {
 			t.Fatalf("%d events, %v", len(events), err)
 		}
-		if err := server.CrashBackend(testContext(t)); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, server.CrashBackend(testContext(t)))
 		store.pool.Reset()
 		again := mustAppend(t, store.tenant, "new", event.Any, someEvents(5)...).Positions
 		if slices.Equal(again, []int64{3, 4, 5, 6, 7}) {
@@ -202,9 +192,7 @@ func TestTailBeginsAnewAfterACrash(t *testing.T) {
 	mustAppend(t, store.tenant, "lost", event.Any, someEvents(5)...)
 	f.until(t, "the mark is 6", func(u engine.TailUpdate) bool { return u.Mark == 6 })
 	before := f.in
-	if err := server.CrashBackend(testContext(t)); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, server.CrashBackend(testContext(t)))
 	store.pool.Reset()
 	u, err := f.tail.Poll(testContext(t))
 	if err != nil || u.Incarnation == before || u.Mark != 1 {
@@ -215,10 +203,7 @@ func TestTailBeginsAnewAfterACrash(t *testing.T) {
 // moving is a store whose new connections lead to whatever server the test says, as behind an address that moves.
 func moving(t *testing.T, to *atomic.Pointer[pgtest.Server]) *Store {
 	t.Helper()
-	config, err := pgxpool.ParseConfig(to.Load().DSN("postgres"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	config := must(pgxpool.ParseConfig(to.Load().DSN("postgres")))(t)
 	config.BeforeConnect = func(_ context.Context, conn *pgx.ConnConfig) error {
 		now, err := pgx.ParseConfig(to.Load().DSN("postgres"))
 		if err == nil {
@@ -226,15 +211,9 @@ func moving(t *testing.T, to *atomic.Pointer[pgtest.Server]) *Store {
 		}
 		return err
 	}
-	pool, err := pgxpool.NewWithConfig(testContext(t), config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	pool := must(pgxpool.NewWithConfig(testContext(t), config))(t)
 	t.Cleanup(pool.Close)
-	store, err := OpenPool(testContext(t), pool, Options{NoNotify: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	store := must(OpenPool(testContext(t), pool, Options{NoNotify: true}))(t)
 	t.Cleanup(store.Close)
 	return store
 }
@@ -243,14 +222,9 @@ func TestReadFromAStandbyIsRefused(t *testing.T) {
 	t.Parallel()
 	server, primary := ownServer(t, nil)
 	mustAppend(t, primary.tenant, "a", event.Any, someEvents(3)...)
-	standby, err := server.Standby(testContext(t), pgtest.StandbyOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	standby := must(server.Standby(testContext(t), pgtest.StandbyOptions{}))(t)
 	t.Cleanup(func() { _ = standby.Stop(context.Background()) })
-	if err := errors.Join(server.CatchUp(testContext(t), standby), standby.Detach(testContext(t))); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, errors.Join(server.CatchUp(testContext(t), standby), standby.Detach(testContext(t))))
 	var to atomic.Pointer[pgtest.Server]
 	to.Store(server)
 	store := moving(t, &to)
@@ -296,33 +270,21 @@ func TestReadFromAStandbyIsRefused(t *testing.T) {
 func TestSeveralHostsLeadToThePrimary(t *testing.T) {
 	t.Parallel()
 	server, primary := ownServer(t, nil)
-	standby, err := server.Standby(testContext(t), pgtest.StandbyOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	standby := must(server.Standby(testContext(t), pgtest.StandbyOptions{}))(t)
 	t.Cleanup(func() { _ = standby.Stop(context.Background()) })
 	hosts := pgtest.HostsDSN("postgres", "", standby.Address(), server.Address())
-	store, err := Open(testContext(t), hosts, Options{NoNotify: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	store := must(Open(testContext(t), hosts, Options{NoNotify: true}))(t)
 	defer store.Close()
 	if got, want := incarnation(t, store), incarnation(t, primary); got != want {
 		t.Errorf("incarnation %d, want that of the primary: %d", got, want)
 	}
-	session, err := store.port().Connect(testContext(t), aNode())
-	if err != nil {
-		t.Fatal(err)
-	}
+	session := must(store.port().Connect(testContext(t), aNode()))(t)
 	if err := session.Close(testContext(t)); err != nil {
 		t.Error(err)
 	}
 	// A pool of the caller's has to ask for that itself.
 	for attrs, refused := range map[string]bool{"": true, "any": true, "read-write": false, "primary": false} {
-		pool, err := pgxpool.New(testContext(t), pgtest.HostsDSN("postgres", attrs, standby.Address(), server.Address()))
-		if err != nil {
-			t.Fatal(err)
-		}
+		pool := must(pgxpool.New(testContext(t), pgtest.HostsDSN("postgres", attrs, standby.Address(), server.Address())))(t)
 		store, err := OpenPool(testContext(t), pool, Options{})
 		if (err != nil) != refused || refused && !strings.Contains(err.Error(), "target_session_attrs=read-write") {
 			t.Errorf("target_session_attrs %q: %v", attrs, err)
@@ -338,14 +300,9 @@ func TestSeveralHostsLeadToThePrimary(t *testing.T) {
 func TestLocksOfAnotherServerSettleNothing(t *testing.T) {
 	t.Parallel()
 	server, _ := ownServer(t, nil)
-	standby, err := server.Standby(testContext(t), pgtest.StandbyOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	standby := must(server.Standby(testContext(t), pgtest.StandbyOptions{}))(t)
 	t.Cleanup(func() { _ = standby.Stop(context.Background()) })
-	if err := errors.Join(server.CatchUp(testContext(t), standby), standby.Promote(testContext(t))); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, errors.Join(server.CatchUp(testContext(t), standby), standby.Promote(testContext(t))))
 	var to atomic.Pointer[pgtest.Server]
 	to.Store(standby)
 	store := moving(t, &to)
@@ -373,10 +330,7 @@ func TestIncarnationThatWouldOutliveACrashIsRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	mustExec(t, store, "alter table millrace.incarnation set unlogged")
-	session, err := store.port().Connect(testContext(t), aNode())
-	if err != nil {
-		t.Fatal(err)
-	}
+	session := must(store.port().Connect(testContext(t), aNode()))(t)
 	if err := session.Close(testContext(t)); err != nil {
 		t.Error(err)
 	}

@@ -2,7 +2,6 @@ package pgstore
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -10,25 +9,20 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/millrace-go/millrace/internal/engine"
-	"github.com/millrace-go/millrace/pgstore/internal/pgerr"
-	"github.com/millrace-go/millrace/projection"
 )
 
-// Ensure makes the rows of the projections for each tenant where they are missing.
 func (s port) Ensure(ctx context.Context, tenants, names []string) error {
 	return s.durable(ctx, "register projections", func(tx pgx.Tx) error {
-		_, err := tx.Exec(ctx, s.control.sql("ensure"), tenants, names)
+		_, err := tx.Exec(ctx, s.control.sql("ensure_projections"), tenants, names)
 		return err
 	})
 }
 
-// Free lists the leases that the node could claim. judge says whether a heartbeat that ran out means death.
-func (s port) Free(ctx context.Context, node engine.Node, judge bool) ([]engine.LeaseRef, error) {
-	seats, err := queryUncompiled(ctx, s.pool, func(row pgx.CollectableRow) (seat engine.LeaseRef, err error) {
-		err = row.Scan(&seat.Row, &seat.ID.Tenant, &seat.ID.Name, &seat.ID.Partition)
-		return seat, err
-	}, s.control.sql("free"), node.Projections, nonNil(node.Tenants), judge)
-	return seats, failed(err, "look for free leases")
+func (s port) Free(ctx context.Context, node engine.Node, trustHeartbeats bool) ([]engine.LeaseRef, error) {
+	free, err := queryUncompiled(ctx, s.Store, func(row pgx.CollectableRow) (l engine.LeaseRef, err error) {
+		return l, row.Scan(&l.Row, &l.ID.Tenant, &l.ID.Name, &l.ID.Partition)
+	}, "free_leases", node.Projections, nonNil(node.Tenants), trustHeartbeats)
+	return free, failed(err, "list free leases")
 }
 
 // nonNil returns items, or an empty slice if it is nil, which would be null.
@@ -39,137 +33,95 @@ func nonNil(items []string) []string {
 	return items
 }
 
-// Counts tells how many leases are wanted, apart for each of the tenants named, together for all others.
 func (s port) Counts(ctx context.Context, tenants []string) ([]engine.Want, error) {
-	counts, err := queryUncompiled(ctx, s.pool, func(row pgx.CollectableRow) (c engine.Want, err error) {
-		err = row.Scan(&c.Tenant, &c.Name, &c.Leases)
-		return c, err
-	}, s.control.sql("desired_counts"), nonNil(tenants))
+	counts, err := queryUncompiled(ctx, s.Store, func(row pgx.CollectableRow) (w engine.Want, err error) {
+		return w, row.Scan(&w.Tenant, &w.Name, &w.Leases)
+	}, "desired_counts", nonNil(tenants))
 	return counts, failed(err, "count leases")
 }
 
-// Claim takes those of the leases that are still free, and raises their epochs. It commits synchronously and waits for
-// nobody. Then it ends the sessions in which batches of dead owners still run: they could not commit, but may hold locks of
-// the read models. Where it must not, they end by their time-outs.
-func (s port) Claim(ctx context.Context, node engine.Node, rows []int32, judge bool) ([]engine.Lease, error) {
-	claim, err := s.claim(ctx, node, rows, judge)
-	if err != nil || len(claim.taken) == 0 {
-		return claim.leases, err
+// Claim implements engine.Store. It commits synchronously and skips rows that another transaction has locked. Then it ends the
+// sessions in which batches of dead owners still run: they could not commit, but may hold locks on read models. Without the right
+// to do so, their time-outs end them.
+func (s port) Claim(ctx context.Context, node engine.Node, rows []int32, trustHeartbeats bool) ([]engine.Lease, error) {
+	claim, err := s.claim(ctx, node, rows, trustHeartbeats)
+	if err == nil && len(claim.taken) > 0 {
+		s.endZombieBatches(ctx, claim.taken, claim.began)
 	}
-	s.endLeftovers(ctx, claim.taken, claim.began)
-	return claim.leases, nil
+	return claim.leases, err
 }
 
-// endLeftovers ends the sessions in which batches of dead owners of these rows, begun before that time, still run.
-func (s *Store) endLeftovers(ctx context.Context, rows []int64, before time.Time) {
-	if _, err := s.pool.Exec(ctx, endLeftovers, int64(uint32(s.control.batchClass)), rows, before); err != nil {
+// endZombieBatches ends the sessions in which batches of previous owners of these rows, begun before that time, still run.
+func (s *Store) endZombieBatches(ctx context.Context, rows []int64, before time.Time) {
+	if _, err := s.pool.Exec(ctx, s.control.sql("end_zombie_batches"), int64(uint32(s.control.batchClass)), rows, before); err != nil {
 		s.log.Debug("ending the batches of dead owners failed", zap.Error(err))
 	}
 }
 
-// claim is what a claim got: taken are the rows of leases of dead owners, began is when it began, by the server's clock.
+// claim is the result of a claim. taken are the rows of leases of dead owners. began is when it began, by the server's clock.
 type claim struct {
 	leases []engine.Lease
 	taken  []int64
 	began  time.Time
 }
 
-func (s *Store) claim(ctx context.Context, node engine.Node, rows []int32, judge bool) (got claim, err error) {
-	err = s.within(ctx, func() error { return s.claimOnce(ctx, node, rows, judge, &got) })
+func (s *Store) claim(ctx context.Context, node engine.Node, rows []int32, trustHeartbeats bool) (got claim, err error) {
+	err = s.within(ctx, func() error {
+		got = claim{}
+		return s.durable(ctx, "claim leases", func(tx pgx.Tx) (err error) {
+			claimed, _ := tx.Query(ctx, s.control.sql("claim"), node.ID, rows, trustHeartbeats)
+			var row int32
+			var dead bool
+			var ours []int32
+			_, err = pgx.ForEachRow(claimed, []any{&row, &dead, &got.began}, func() error {
+				if ours = append(ours, row); dead {
+					got.taken = append(got.taken, int64(row))
+				}
+				return nil
+			})
+			if err == nil && len(ours) > 0 {
+				got.leases, err = s.queryLeases(ctx, tx, "leases", ours)
+			}
+			return err
+		})
+	})
 	return got, err
 }
 
-func (s *Store) claimOnce(ctx context.Context, node engine.Node, rows []int32, judge bool, got *claim) error {
-	*got = claim{}
-	return s.durable(ctx, "claim leases", func(tx pgx.Tx) error {
-		found, _ := tx.Query(ctx, s.control.sql("claim"), node.ID, rows, judge)
-		var row int32
-		var dead bool
-		var ours []int32
-		_, err := pgx.ForEachRow(found, []any{&row, &dead, &got.began}, func() error {
-			if ours = append(ours, row); dead {
-				got.taken = append(got.taken, int64(row))
-			}
-			return nil
-		})
-		if err != nil || len(ours) == 0 {
-			return err
-		}
-		got.leases, err = s.queryLeases(ctx, tx, s.control.sql("leases"), ours)
-		return err
-	})
-}
-
-// Leave tells the other nodes that the node gives its leases back, so that they take its share.
 func (s port) AnnounceDrain(ctx context.Context, node engine.Node) error {
 	_, err := s.pool.Exec(ctx, s.control.sql("announce_drain"), node.ID, s.control.controlChannel)
-	return failed(err, "leave")
+	return failed(err, "announce drain")
 }
 
-// Owned returns all leases that the node holds, also those of a claim whose answer was lost.
+// Owned implements engine.Store. It includes the leases of a claim whose answer was lost.
 func (s port) Owned(ctx context.Context, node engine.Node) ([]engine.Lease, error) {
-	leases, err := s.readLeases(ctx, s.control.sql("owned"), node.ID)
+	leases, err := s.readLeases(ctx, "owned_leases", node.ID)
 	return leases, failed(err, "list owned leases")
 }
 
-// Leases reads leases by their rows, whoever holds them. A row that does not exist any more is left out.
 func (s port) Leases(ctx context.Context, rows []int32) ([]engine.Lease, error) {
-	leases, err := s.readLeases(ctx, s.control.sql("leases"), rows)
+	leases, err := s.readLeases(ctx, "leases", rows)
 	return leases, failed(err, "read %d leases", len(rows))
 }
 
-func (s *Store) readLeases(ctx context.Context, sql string, args ...any) (leases []engine.Lease, err error) {
+func (s *Store) readLeases(ctx context.Context, statement string, args ...any) (leases []engine.Lease, err error) {
 	err = s.within(ctx, func() error {
 		return s.onConn(ctx, func(conn *pgx.Conn) (err error) {
-			leases, err = s.queryLeases(ctx, conn, sql, args...)
+			leases, err = s.queryLeases(ctx, conn, statement, args...)
 			return err
 		})
 	})
 	return leases, err
 }
 
-// batchSender is a connection, or a transaction.
-type batchSender interface {
-	SendBatch(context.Context, *pgx.Batch) pgx.BatchResults
-}
-
-// queryLeases reads leases and the incarnation that they are valid in. A standby refuses it also where it knows of none.
-func (s *Store) queryLeases(ctx context.Context, q batchSender, sql string, args ...any) ([]engine.Lease, error) {
-	leases, in, err := queryWithIncarnation(ctx, s, q, leaseFrom, sql, args...)
+// queryLeases reads leases and the incarnation in which they are valid.
+func (s *Store) queryLeases(ctx context.Context, q batchSender, statement string, args ...any) ([]engine.Lease, error) {
+	var in engine.Incarnation
+	leases, err := queryAfter(ctx, q, s.control.sql("incarnation"), &in, leaseFrom, s.control.sql(statement), args...)
 	for i := range leases {
 		leases[i].Incarnation = in
 	}
 	return leases, err
-}
-
-// queryIn reads rows in the incarnation of a lease, and returns projection.ErrIncarnationChanged if it is over.
-func queryIn[T any](ctx context.Context, s *Store, lease engine.Lease, scan pgx.RowToFunc[T], sql string, args ...any) ([]T, error) {
-	var found []T
-	var in engine.Incarnation
-	err := s.onConn(ctx, func(conn *pgx.Conn) (err error) {
-		found, in, err = queryWithIncarnation(ctx, s, conn, scan, sql, args...)
-		return err
-	})
-	switch {
-	case pgerr.Is(err, pgerr.NoIncarnation), err == nil && in != lease.Incarnation:
-		return nil, projection.ErrIncarnationChanged
-	}
-	return found, err
-}
-
-// queryWithIncarnation reads rows and the server's incarnation in one round trip, and on one session.
-func queryWithIncarnation[T any](ctx context.Context, s *Store, q batchSender, scan pgx.RowToFunc[T], sql string, args ...any) (found []T, in engine.Incarnation, err error) {
-	var batch pgx.Batch
-	batch.Queue(s.control.sql("incarnation"))
-	batch.Queue(sql, args...)
-	results := q.SendBatch(ctx, &batch)
-	defer func() { err = errors.Join(err, results.Close()) }()
-	if err := results.QueryRow().Scan(&in); err != nil {
-		return nil, 0, err
-	}
-	rows, _ := results.Query()
-	found, err = pgx.CollectRows(rows, scan)
-	return found, in, err
 }
 
 // leaseFrom scans the columns of lease_columns.sql.
@@ -180,7 +132,7 @@ func leaseFrom(row pgx.CollectableRow) (l engine.Lease, err error) {
 	return l, err
 }
 
-// orZero scans a time that may be null, which is the zero time.
+// orZero scans a time, or the zero time for null.
 type orZero struct{ *time.Time }
 
 // ScanTimestamptz implements pgtype.TimestamptzScanner.
@@ -189,34 +141,31 @@ func (z orZero) ScanTimestamptz(v pgtype.Timestamptz) error {
 	return nil
 }
 
-// Release gives leases back, and tells the nodes. Those that are no longer held are passed over.
 func (s port) Release(ctx context.Context, advances []engine.Advance) error {
 	if len(advances) == 0 {
 		return nil
 	}
-	owner, args := advanceArgs(advances)
-	begun, attempts, replaying := make([]int64, len(advances)), make([]int32, len(advances)), make([]int64, len(advances))
+	args := advanceArgs(advances)
+	positions, attempts, replaying := make([]int64, len(advances)), make([]int32, len(advances)), make([]int64, len(advances))
 	for i, a := range advances {
-		begun[i], attempts[i], replaying[i] = a.Begun.Position, int32(a.Begun.Attempt), a.Replaying
+		positions[i], attempts[i], replaying[i] = a.Begun.Position, int32(a.Begun.Attempt), a.Replaying
 	}
 	return s.within(ctx, func() error {
 		return s.durable(ctx, "release leases", func(tx pgx.Tx) error {
-			_, err := tx.Exec(ctx, s.control.sql("release"), append(args, owner, begun, attempts, replaying, s.control.controlChannel)...)
+			_, err := tx.Exec(ctx, s.control.sql("release"), append(args, positions, attempts, replaying, s.control.controlChannel)...)
 			return err
 		})
 	})
 }
 
-// Advance moves checkpoints over events that do not concern their projections, all in one statement, and returns the
-// rows that moved. It need not be durable: what a crash takes back is only passed over again.
+// Advance implements engine.Store in one statement. It need not be durable: after a crash, the same events are passed over again.
 func (s port) Advance(ctx context.Context, advances []engine.Advance) (map[int32]bool, error) {
 	moved := make(map[int32]bool, len(advances))
 	if len(advances) == 0 {
 		return moved, nil
 	}
-	owner, args := advanceArgs(advances)
 	err := s.within(ctx, func() error {
-		rows, _ := s.pool.Query(ctx, s.control.sql("advance_many"), append(args, owner)...)
+		rows, _ := s.pool.Query(ctx, s.control.sql("advance_many"), advanceArgs(advances)...)
 		var id int32
 		_, err := pgx.ForEachRow(rows, []any{&id}, func() error {
 			moved[id] = true
@@ -224,19 +173,15 @@ func (s port) Advance(ctx context.Context, advances []engine.Advance) (map[int32
 		})
 		return err
 	})
-	if err != nil {
-		return nil, failed(err, "advance checkpoints")
-	}
-	return moved, nil
+	return moved, failed(err, "advance checkpoints")
 }
 
-// advanceArgs lays advances out as the arrays that release and advance_many take, and names their owner, which is the
-// same for all.
-func advanceArgs(advances []engine.Advance) (owner string, args []any) {
+// advanceArgs returns the first arguments of release.sql and advance_many.sql. All advances have one owner.
+func advanceArgs(advances []engine.Advance) []any {
 	n := len(advances)
-	ids, epochs, seen, olds, news := make([]int32, n), make([]int64, n), make([]int64, n), make([]int64, n), make([]int64, n)
+	ids, epochs, incarnations, olds, news := make([]int32, n), make([]int64, n), make([]int64, n), make([]int64, n), make([]int64, n)
 	for i, a := range advances {
-		ids[i], epochs[i], seen[i], olds[i], news[i] = a.Lease.Row, a.Lease.Epoch, int64(a.Lease.Incarnation), a.Lease.Checkpoint, a.To
+		ids[i], epochs[i], incarnations[i], olds[i], news[i] = a.Lease.Row, a.Lease.Epoch, int64(a.Lease.Incarnation), a.Lease.Checkpoint, a.To
 	}
-	return advances[0].Lease.Owner, []any{ids, epochs, seen, olds, news}
+	return []any{ids, epochs, incarnations, olds, news, advances[0].Lease.Owner}
 }

@@ -2,8 +2,11 @@ package pgstore
 
 import (
 	"errors"
+	"maps"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/uuid"
 
@@ -34,9 +37,7 @@ func TestClaimTakesEachLeaseForOneNode(t *testing.T) {
 		node.Projections = append(node.Projections, uuid.NewString())
 	}
 	tenants := []string{projection.DefaultTenant}
-	if err := store.port().Ensure(testContext(t), tenants, node.Projections); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, store.port().Ensure(testContext(t), tenants, node.Projections))
 	claimed := make([][]engine.Lease, nodes)
 	err := together(nodes, func(i int) error {
 		node := node
@@ -145,9 +146,7 @@ func TestWritesUnderALostLeaseAreRefusedOrPassedOver(t *testing.T) {
 func TestCheckpointNeverMovesBack(t *testing.T) {
 	t.Parallel()
 	o := newOwner(t, 5)
-	if err := o.apply(write, engine.ApplyOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, o.apply(write, engine.ApplyOptions{}))
 	reached := o.checkpoint()
 	stale := []engine.Advance{{Lease: o.lease, To: o.lease.Checkpoint + 1}}
 	if moved, err := o.store.port().Advance(testContext(t), stale); err != nil || len(moved) != 0 {
@@ -166,14 +165,10 @@ func TestDeadLetterTellsWhatHappenedAndCopiesNoPayload(t *testing.T) {
 	o := newOwner(t, 3)
 	for attempt := 1; attempt <= 2; attempt++ {
 		failure := projection.Failure{Event: event.Envelope{Position: 1}, Attempt: attempt, Err: errors.New("bad\x00 byte \xff")}
-		if _, err := o.store.port().RecordFailure(testContext(t), o.lease, failure); err != nil {
-			t.Fatal(err)
-		}
+		must(o.store.port().RecordFailure(testContext(t), o.lease, failure))(t)
 	}
 	letter := projection.DeadLetter{Position: 1, Stream: "s", Version: 1, Type: "Counted", Error: "bad\x00 byte \xff", Stack: "a\x00b", Attempts: 2}
-	if err := o.store.port().Park(testContext(t), o.lease, letter, false); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, o.store.port().Park(testContext(t), o.lease, letter, false))
 	letters, err := o.store.DeadLetters(o.lease.ID).List(testContext(t), projection.DeadLetterPage{})
 	if err != nil || len(letters) != 1 {
 		t.Fatal(letters, err)
@@ -184,5 +179,284 @@ func TestDeadLetterTellsWhatHappenedAndCopiesNoPayload(t *testing.T) {
 	}
 	if later, err := o.store.DeadLetters(o.lease.ID).List(testContext(t), projection.DeadLetterPage{After: 1}); err != nil || len(later) != 0 {
 		t.Errorf("behind it: %v, %v", later, err)
+	}
+}
+
+// leaseState is what of a lease no port tells.
+type leaseState struct {
+	Owner   string
+	Since   bool
+	Unclean int
+	Epoch   int64
+}
+
+func stateOf(t *testing.T, store *Store, row int32) (s leaseState) {
+	t.Helper()
+	if err := store.pool.QueryRow(testContext(t), "select coalesce(owner::text, ''), free_since is not null, crash_count, epoch from millrace.leases where id = $1",
+		row).Scan(&s.Owner, &s.Since, &s.Unclean, &s.Epoch); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// free counts the leases that a node finds free, without judging heartbeats and with it.
+func free(t *testing.T, store *Store, node engine.Node) (counts [2]int) {
+	t.Helper()
+	for i, judge := range []bool{false, true} {
+		seats := must(store.port().Free(testContext(t), node, judge))(t)
+		counts[i] = len(seats)
+	}
+	return counts
+}
+
+func TestClaimTakesWhatIsAskedForAndFreeAndNotPaused(t *testing.T) {
+	t.Parallel()
+	store := newStore(t)
+	names := []string{"dead", "free", "held", "not asked for", "paused"}
+	rows := ensured(t, store, names...)
+	gone, alive, next := aNode(), aNode(), aNode()
+	present(t, store, alive)
+	claimed(t, store, gone, true, rows[0])
+	claimed(t, store, alive, true, rows[2])
+	mustExec(t, store, "update millrace.leases set crash_count = 2, checkpoint = 7 where id = any($1)", rows[:3])
+	mustExec(t, store, "update millrace.projections set failed_reason = 'why', attempts = 3, failing_position = 8, last_error = 'bad' where id = $1", rows[1])
+	noError(t, store.port().SetDesiredState(testContext(t), projection.ID{Name: names[4]}, engine.WantPause))
+	asked := slices.Concat(rows[:3], rows[4:], []int32{rows[4] + 1000})
+	id := func(i int) projection.ID { return engine.FullID(projection.ID{Name: names[i]}) }
+	want := []engine.Lease{
+		{Row: rows[0], ID: id(0), Owner: next.ID, Epoch: 2, Checkpoint: 7, CrashCount: 3, Desired: engine.WantRun},
+		{Row: rows[1], ID: id(1), Owner: next.ID, Epoch: 1, Checkpoint: 7, CrashCount: 2, Desired: engine.WantRun,
+			Attempts: 3, FailingPosition: 8, LastError: "bad"}, // the owner that failed is another
+	}
+	for i := range want {
+		want[i].Incarnation = one[engine.Incarnation](t, store, "select millrace.incarnation()")
+	}
+	if leases := claimed(t, store, next, true, asked...); !slices.Equal(leases, want) {
+		t.Errorf("claimed %+v, want %+v", leases, want)
+	}
+	for i, want := range []leaseState{{next.ID, false, 3, 2}, {next.ID, false, 2, 1}, {alive.ID, false, 2, 1}, {"", true, 0, 0}, {"", true, 0, 0}} {
+		if got := stateOf(t, store, rows[i]); got != want {
+			t.Errorf("%s: %+v, want %+v", names[i], got, want)
+		}
+	}
+}
+
+func TestWhoseLeasesAreFree(t *testing.T) {
+	t.Parallel()
+	store := newStore(t)
+	watcher, node, next := present(t, store, aNode()), aNode(), aNode()
+	s := present(t, store, node)
+	row := ensured(t, store, "p")[0]
+	held := claimed(t, store, node, true, row)[0]
+	// found checks in how many ways the lease is free, without judging heartbeats and with it.
+	found := func(when string, want [2]int) {
+		t.Helper()
+		if got := free(t, store, next); got != want {
+			t.Errorf("%s: %v free, want %v", when, got, want)
+		}
+	}
+	found("alive", [2]int{0, 0})
+	expire(t, store, node)
+	found("silent", [2]int{0, 1})
+	if leases := claimed(t, store, next, false, row); len(leases) != 0 {
+		t.Errorf("claimed %v without judging", leases)
+	}
+	noError(t, s.Heartbeat(testContext(t)))
+	vanish(t, store, s)
+	found("without its lock", [2]int{0, 0})
+	if !buried(t, watcher, node) {
+		t.Fatal("not buried")
+	}
+	found("buried", [2]int{1, 1})
+	// It was cut off, and comes back.
+	s = present(t, store, node)
+	found("alive again", [2]int{0, 0})
+	if owned, err := store.port().Owned(testContext(t), node); err != nil || !slices.Equal(owned, []engine.Lease{held}) {
+		t.Errorf("owned are %v, %v; want %v", owned, err, held)
+	}
+	noError(t, s.Deregister(testContext(t)))
+	found("departed", [2]int{1, 1})
+	vanish(t, store, s)
+	s = present(t, store, node)
+	vanish(t, store, s)
+	if !buried(t, watcher, node) {
+		t.Fatal("not buried")
+	}
+	if leases := claimed(t, store, next, false, row); len(leases) != 1 || leases[0].CrashCount != 1 {
+		t.Errorf("claimed %v of a buried node", leases)
+	}
+	present(t, store, node)
+	if owned, err := store.port().Owned(testContext(t), node); err != nil || len(owned) != 0 {
+		t.Errorf("owned are %v, %v, after they were claimed", owned, err)
+	}
+	if _, err := reload(testContext(t), store, held); !errors.Is(err, projection.ErrLeaseLost) {
+		t.Error(err)
+	}
+}
+
+func TestReleaseTellsTheNodesWhereItGaveSomethingBack(t *testing.T) {
+	t.Parallel()
+	store := newStore(t)
+	node := aNode()
+	listener := present(t, store, node)
+	leases := claimed(t, store, node, true, ensured(t, store, "a", "b", "c")...)
+	mustExec(t, store, "update millrace.leases set crash_count = 2")
+	release := func(want []engine.Notice, leases ...engine.Lease) {
+		t.Helper()
+		var advances []engine.Advance
+		for _, l := range leases {
+			advances = append(advances, engine.Advance{Lease: l})
+		}
+		noError(t, store.port().Release(testContext(t), advances))
+		if told := heard(t, listener); !slices.Equal(told, want) {
+			t.Errorf("the release of %v was told as %v", leases, told)
+		}
+	}
+	stale := leases[2]
+	stale.Epoch--
+	release(nil)
+	release(nil, stale)
+	release([]engine.Notice{{Control: true}}, leases[0], leases[1], stale)
+	for i, want := range []leaseState{{"", true, 2, 1}, {"", true, 2, 1}, {node.ID, false, 2, 1}} {
+		if got := stateOf(t, store, leases[i].Row); got != want {
+			t.Errorf("after the release: %+v, want %+v", got, want)
+		}
+	}
+	release(nil, leases[:2]...)
+	claimed(t, store, node, true, leases[0].Row)
+	if got := stateOf(t, store, leases[0].Row); got != (leaseState{node.ID, false, 2, 2}) {
+		t.Errorf("claimed again: %+v", got)
+	}
+}
+
+func TestCountsAreApartForTheTenantsNamed(t *testing.T) {
+	t.Parallel()
+	store := newStore(t)
+	tenants := []string{projection.DefaultTenant, newTenant(t, store, "a").Name(), newTenant(t, store, "b").Name()}
+	noError(t, store.port().Ensure(testContext(t), tenants, []string{"p", "q"}))
+	mustExec(t, store, "update millrace.projections set desired_state = 'pause' where tenant = 'a' and name = 'q' or tenant = 'b' and name = 'p'")
+	for _, test := range []struct {
+		named []string
+		want  map[engine.Want]bool
+	}{
+		{nil, map[engine.Want]bool{{Name: "p", Leases: 2}: true, {Name: "q", Leases: 2}: true}},
+		{[]string{"a", "none"}, map[engine.Want]bool{{Tenant: "a", Name: "p", Leases: 1}: true, {Name: "p", Leases: 1}: true, {Name: "q", Leases: 2}: true}},
+	} {
+		counts, err := store.port().Counts(testContext(t), test.named)
+		got := make(map[engine.Want]bool)
+		for _, c := range counts {
+			got[c] = true
+		}
+		if err != nil || len(got) != len(counts) || !maps.Equal(got, test.want) {
+			t.Errorf("%v: %v, %v; want %v", test.named, counts, err, test.want)
+		}
+	}
+}
+
+func TestProjectionIsWantedAsItWasSet(t *testing.T) {
+	t.Parallel()
+	store := newStore(t)
+	tenants := []string{projection.DefaultTenant, newTenant(t, store, "a").Name()}
+	noError(t, store.port().Ensure(testContext(t), tenants, []string{"p", "q"}))
+	mustExec(t, store, "update millrace.projections set failed_reason = 'why'")
+	listener, id := present(t, store, aNode()), projection.ID{Tenant: "a", Name: "p"}
+	row := one[int32](t, store, "select id from millrace.projections where tenant = 'a' and name = 'p'")
+	for _, wanted := range []engine.DesiredState{engine.WantPause, engine.WantPause, engine.WantRun} {
+		noError(t, store.port().SetDesiredState(testContext(t), id, wanted))
+		if told := heard(t, listener); !slices.Equal(told, []engine.Notice{{Control: true, Row: row}}) {
+			t.Errorf("%s was told as %v", wanted, told)
+		}
+		want := map[int32]engine.Orders{row: {Desired: wanted}}
+		if wanted.Runs() {
+			want = nil
+		}
+		if got, err := store.port().Orders(testContext(t), engine.Node{}, []int32{row - 1, row, row + 1}); err != nil || !maps.Equal(got, want) {
+			t.Errorf("%s: wanted are %v, %v", wanted, got, err)
+		}
+		owner := engine.Node{ID: "22222222-2222-2222-2222-222222222222"}
+		mustExec(t, store, "update millrace.leases set owner = $1 where id = $2", owner.ID, row)
+		if got, err := store.port().Orders(testContext(t), owner, nil); err != nil || !maps.Equal(got, want) {
+			t.Errorf("%s: of the node are wanted %v, %v", wanted, got, err)
+		}
+		mustExec(t, store, "update millrace.leases set owner = null")
+		if failed := one[int](t, store, "select count(failed_reason) from millrace.projections"); (failed == 3) != wanted.Runs() || failed < 3 {
+			t.Errorf("%s: %d projections are failed", wanted, failed)
+		}
+		claimable := map[engine.DesiredState]int{engine.WantRun: 2, engine.WantPause: 1}[wanted]
+		if got := free(t, store, engine.Node{Projections: []string{"p"}}); got != [2]int{claimable, claimable} {
+			t.Errorf("%s: %v leases are free, want %d", wanted, got, claimable)
+		}
+	}
+	if got, err := store.port().Orders(testContext(t), engine.Node{}, []int32{}); err != nil || len(got) != 0 {
+		t.Errorf("of none are wanted %v, %v", got, err)
+	}
+	for unknown, want := range map[projection.ID]error{
+		{Name: "r"}: projection.ErrUnknownProjection, {Tenant: "b", Name: "p"}: projection.ErrUnknownTenant, {Name: "p", Partition: 1}: projection.ErrUnknownProjection,
+	} {
+		if err := store.port().SetDesiredState(testContext(t), unknown, engine.WantPause); !errors.Is(err, want) {
+			t.Errorf("%v: %v", unknown, err)
+		}
+	}
+	if told := heard(t, listener); len(told) != 0 {
+		t.Errorf("what is unknown was told as %v", told)
+	}
+}
+
+func TestFailedIsKeptUnderTheFence(t *testing.T) {
+	t.Parallel()
+	store := newStore(t)
+	node := aNode()
+	lease := claimed(t, store, node, true, ensured(t, store, "p", "q")...)[0]
+	set := func(lease engine.Lease, reason string) error {
+		return store.port().SetFailed(testContext(t), lease, reason)
+	}
+	for _, test := range []struct{ reason, want string }{{"bad\x00 byte \xff", "bad� byte �"}, {"", ""}, {"it's", "it's"}} {
+		noError(t, set(lease, test.reason))
+		if now, err := reload(testContext(t), store, lease); err != nil || now.Failed != test.want {
+			t.Errorf("kept %q, %v; want %q", now.Failed, err, test.want)
+		}
+	}
+	older, another := lease, lease
+	older.Epoch, another.Owner = lease.Epoch-1, aNode().ID
+	for _, stale := range []engine.Lease{older, another} {
+		err := set(stale, "stale")
+		wantClass(t, err, engine.LeaseLost)
+		if !errors.Is(err, projection.ErrLeaseLost) || !errors.Is(set(stale, ""), projection.ErrLeaseLost) {
+			t.Error(err)
+		}
+	}
+	if kept := one[string](t, store, "select string_agg(failed_reason, ',') from millrace.projections"); kept != "it's" {
+		t.Errorf("kept are %q", kept)
+	}
+}
+
+func TestStatusTellsForHowLongNobodyHeldALease(t *testing.T) {
+	t.Parallel()
+	store := newStore(t)
+	rows := ensured(t, store, "dead", "free", "held")
+	for i := range 2 {
+		node := aNode()
+		present(t, store, node)
+		claimed(t, store, node, true, rows[2*i])
+		if i == 0 {
+			expire(t, store, node)
+		}
+	}
+	mustExec(t, store, "update millrace.leases set free_since = clock_timestamp() - interval '1 min' where free_since is not null")
+	var before []engine.ProjectionRow
+	for range 2 {
+		list, err := store.port().Projections(testContext(t), []string{projection.DefaultTenant})
+		if err != nil || len(list) != 3 {
+			t.Fatal(list, err)
+		}
+		for i, least := range []time.Duration{time.Second, time.Minute} {
+			if p := list[i]; p.OwnerAlive || (p.Owner == "") != (i == 1) || p.NotOwned < least || p.NotOwned > least+hangs || before != nil && p.NotOwned <= before[i].NotOwned {
+				t.Errorf("%+v, before %+v", p, before)
+			}
+		}
+		if p := list[2]; !p.OwnerAlive || p.Owner == "" || p.NotOwned != 0 || p.Epoch != 1 {
+			t.Errorf("%+v", p)
+		}
+		before = list
 	}
 }

@@ -146,9 +146,7 @@ func TestClaimEndsNoSessionButThoseOfTheBatchesItTakesOver(t *testing.T) {
 	host := func(name string, in *Store, sql string, args ...any) {
 		t.Helper()
 		hosts[name] = strange(t, in)
-		if _, err := hosts[name].Exec(testContext(t), "begin"); err != nil {
-			t.Fatal(err)
-		}
+		must(hosts[name].Exec(testContext(t), "begin"))(t)
 		if _, err := hosts[name].Exec(testContext(t), sql, args...); err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
@@ -158,7 +156,7 @@ func TestClaimEndsNoSessionButThoseOfTheBatchesItTakesOver(t *testing.T) {
 	host("for the session", store, "select pg_advisory_lock($1, $2)", class, row+2000)
 	host("one key of the same bits", store, "select pg_advisory_xact_lock($1)", int64(class)<<32|int64(uint32(row)))
 	host("the lease's row as the key", store, "select pg_advisory_xact_lock($1)", int64(row))
-	host("another schema", store, "select pg_advisory_xact_lock_shared($1, $2)", newControlSchema("beside").batchClass, row)
+	host("another schema", store, "select pg_advisory_xact_lock_shared($1, $2)", newControlSchema("beside", 0).batchClass, row)
 	host("another database", elsewhere, "select pg_advisory_xact_lock_shared($1, $2)", class, row)
 	host("no such lock", store, "select from public.model")
 	host("locks of the lease's table", store, "lock table millrace.leases in access share mode")
@@ -196,9 +194,7 @@ func TestClaimLeavesTheBatchesOfTheNewOwnerAlone(t *testing.T) {
 	}
 	old := dead[2].stand(0)
 	fresh := (&owner{t: t, store: store, node: next, lease: got.leases[0]}).stand(1)
-	if _, err := store.pool.Exec(ctx, endLeftovers, int64(uint32(store.control.batchClass)), got.taken, got.began); err != nil {
-		t.Fatal(err)
-	}
+	must(store.pool.Exec(ctx, queries.Text("end_zombie_batches"), int64(uint32(store.control.batchClass)), got.taken, got.began))(t)
 	// And again, with the lease of another.
 	if leases := claimed(t, store, next, true, append(rows, dead[2].lease.Row)...); len(leases) != 1 {
 		t.Fatalf("claimed %v", leases)
@@ -220,10 +216,7 @@ func asRole(t *testing.T, store *Store, role, granted string, opts Options) *Sto
 	if granted != "" {
 		mustExec(t, store, "grant "+granted+" to "+role)
 	}
-	dsn, err := pgtest.WithSetting(store.pool.Config().ConnString(), "options", "-c role="+role)
-	if err != nil {
-		t.Fatal(err)
-	}
+	dsn := must(pgtest.WithSetting(store.pool.Config().ConnString(), "options", "-c role="+role))(t)
 	return openStore(t, dsn, opts)
 }
 

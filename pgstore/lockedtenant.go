@@ -17,12 +17,12 @@ import (
 	"github.com/millrace-go/millrace/projection"
 )
 
-// lockedAge is how long the knowledge of locked tenants is used without asking the server again.
+// lockedAge is how long the known locks are used before the server is asked again.
 const lockedAge = 100 * time.Millisecond
 
-// tenantLocks remembers which tenants' events are locked, so that reads of them fail at once. Otherwise a migration that locks
-// many tenants keeps the others waiting: each read of a locked tenant waits for readLockWait and occupies a connection. The
-// first read that times out finds all locked tenants with one statement.
+// tenantLocks stores which tenants' events are locked, so that reads of them fail at once. Otherwise each read of a locked tenant
+// would wait for readLockWait and occupy a connection, and a migration that locks many tenants would delay the others. The first
+// read that times out finds all locked tenants with one statement.
 type tenantLocks struct {
 	asking sync.Mutex // held while the server is asked
 	known  atomic.Pointer[locksFound]
@@ -34,8 +34,8 @@ type locksFound struct {
 	asked   time.Time
 }
 
-// lockHolders returns the sessions that lock the events of schema, as far as they are known. It asks the server again if the
-// knowledge is old, and returns nil without asking if no lock of this schema is known.
+// lockHolders returns the sessions that lock the events of schema, as far as known. If it knows of a lock, but the knowledge is old, it
+// asks the server again.
 func (s *Store) lockHolders(ctx context.Context, schema string) ([]string, error) {
 	known := s.tenantLocks.known.Load()
 	if known == nil || len(known.holders[schema]) == 0 {
@@ -56,7 +56,7 @@ func (s *Store) findLocked(ctx context.Context, since time.Time) (*locksFound, e
 		return known, nil
 	}
 	locks := &locksFound{holders: make(map[string][]string), asked: time.Now()}
-	rows, _ := s.pool.Query(ctx, lockedEvents, pgx.QueryExecModeExec)
+	rows, _ := s.pool.Query(ctx, queries.Text("locked_events"), pgx.QueryExecModeExec)
 	var schema, application string
 	var pid *int32
 	_, err := pgx.ForEachRow(rows, []any{&schema, &pid, &application}, func() error {
@@ -93,7 +93,7 @@ func (t *Tenant) readEvents(ctx context.Context, sql string, args [][]byte, form
 	if !pgerr.Is(err, pgerr.LockNotAvailable) {
 		return in, err
 	}
-	holders = []string{"a session that is gone by now"}
+	holders = []string{"a session that has ended"}
 	if locks, findErr := t.store.findLocked(ctx, time.Now()); findErr == nil && len(locks.holders[t.schema]) > 0 {
 		holders = locks.holders[t.schema]
 	}

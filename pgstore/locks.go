@@ -13,14 +13,15 @@ import (
 	"github.com/millrace-go/millrace/pgstore/internal/settle"
 )
 
-// scanInterval keeps lock scans to some 30 a second: reading pg_locks stops the lock manager for a moment, which
-// slows writers where it is done 200 times a second.
+// scanInterval limits lock scans to some 30 a second. Reading pg_locks stops the lock manager for a moment, and 200 times a second slow
+// writers down.
 const scanInterval = 33 * time.Millisecond
 
-// errClosed tells that a store was closed while it was in use.
+// errClosed is returned if the store was closed while it was in use.
 var errClosed = errors.New("the store is closed")
 
-// lockScanner reads who holds the events tables: one scan at a time serves every tenant that asked before it began.
+// lockScanner finds the transactions that hold locks on events tables. One scan at a time serves every tenant that joined before it
+// began.
 type lockScanner struct {
 	store *Store
 	// open ends when the scanner is closed.
@@ -34,7 +35,7 @@ type lockScanner struct {
 	last    time.Time
 }
 
-// lockScan is one scan and those who wait for it.
+// lockScan is one scan. done is closed when it has ended.
 type lockScan struct {
 	schemas []string
 	done    chan struct{}
@@ -48,8 +49,8 @@ func newLockScanner(s *Store) *lockScanner {
 	return &lockScanner{store: s, open: open, end: end}
 }
 
-// scan returns who holds the events table of a tenant's schema, and the incarnation of the server that was asked: another
-// server knows nothing of the locks of this one. The scan begins after the call.
+// scan returns the transactions that hold the events table of a tenant's schema, and the incarnation of the scanned server. The scan
+// begins after the call.
 func (l *lockScanner) scan(ctx context.Context, schema string) ([]settle.Holder, engine.Incarnation, error) {
 	scan, err := l.join(schema)
 	if err != nil {
@@ -81,7 +82,7 @@ func (l *lockScanner) join(schema string) (*lockScan, error) {
 	return l.next, nil
 }
 
-// run scans until nobody waits. When the scanner is closed a scan that is under way fails, and so do those that wait.
+// run scans until no caller waits. If the scanner is closed, scans fail.
 func (l *lockScanner) run() {
 	for wait := l.wait(); wait >= 0; wait = l.wait() {
 		pause := time.NewTimer(wait)
@@ -101,7 +102,7 @@ func (l *lockScanner) run() {
 	}
 }
 
-// wait returns how long the next scan has to wait; less than 0 where nobody waits for one, and running is over.
+// wait returns how long to wait before the next scan. Without callers it ends running and returns -1.
 func (l *lockScanner) wait() time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -112,7 +113,7 @@ func (l *lockScanner) wait() time.Duration {
 	return max(0, scanInterval-time.Since(l.last))
 }
 
-// begin takes the next scan: who asks from now on gets the one after it.
+// begin returns the next scan. Later callers join the one after it.
 func (l *lockScanner) begin() *lockScan {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -121,7 +122,7 @@ func (l *lockScanner) begin() *lockScan {
 	return scan
 }
 
-// close ends what is under way and waits for it.
+// close ends a scan in progress and waits for it.
 func (l *lockScanner) close() {
 	l.mu.Lock()
 	l.end()
@@ -131,12 +132,12 @@ func (l *lockScanner) close() {
 
 func (l *lockScanner) read(ctx context.Context, scan *lockScan) error {
 	return failed(l.store.onConn(ctx, func(conn *pgx.Conn) error {
-		rows, _ := conn.Query(ctx, l.store.control.sql("holders"), scan.schemas)
+		rows, _ := conn.Query(ctx, l.store.control.sql("lock_holders"), scan.schemas)
 		return scan.collect(rows)
 	}), "scan locks on events")
 }
 
-// collect takes in the rows of holders.sql.
+// collect scans the rows of lock_holders.sql.
 func (scan *lockScan) collect(rows pgx.Rows) error {
 	scan.holders = make(map[string][]settle.Holder)
 	var schema, transaction *string

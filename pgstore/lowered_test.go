@@ -137,20 +137,14 @@ func TestSessionConnectionIsSetUpByTheHooksOfThePool(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			dsn, login := ofOwner(t)
 			store := migrated(t, openStore(t, dsn, Options{}, login, hook))
-			s, err := connect(t, store, aNode())
-			if err != nil {
-				t.Fatal(err)
-			}
+			s := must(connect(t, store, aNode()))(t)
 			if who := as(testContext(t), s.(*nodeSession).conn); who != "millrace_login as millrace_owner" {
 				t.Errorf("the session is that of %s", who)
 			}
 			if err := s.Heartbeat(testContext(t)); err != nil {
 				t.Error(err)
 			}
-			conn, err := store.dial(testContext(t), "")
-			if err != nil {
-				t.Fatal(err)
-			}
+			conn := must(store.dial(testContext(t), ""))(t)
 			defer func() { _ = conn.Close(testContext(t)) }()
 			if who := as(testContext(t), conn); who != "millrace_login as millrace_owner" {
 				t.Errorf("another connection is that of %s", who)
@@ -166,10 +160,7 @@ func TestHookOfThePoolSetsUpTheConnectionOfSessionDSN(t *testing.T) {
 	pool := migrated(t, openStore(t, dsn, Options{}, login, hook)).pool.Config().ConnConfig
 	store := openStore(t, dsn, Options{SessionDSN: fmt.Sprintf("host=%s port=%d user=millrace_login password=secret dbname=%s",
 		pool.Host, pool.Port, pool.Database)}, login, hook)
-	s, err := connect(t, store, aNode())
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := must(connect(t, store, aNode()))(t)
 	if who := as(testContext(t), s.(*nodeSession).conn); who != "millrace_login as millrace_owner" {
 		t.Errorf("the session is that of %s", who)
 	}
@@ -207,10 +198,7 @@ func TestSessionConnectionHasNoBoundsOfTheHost(t *testing.T) {
 	t.Parallel()
 	store := newStore(t, afterConnect("set statement_timeout = '19s'; set lock_timeout = '19s'; set idle_session_timeout = '19s'; "+
 		"set idle_in_transaction_session_timeout = '19s'; set work_mem = '5MB'"))
-	s, err := connect(t, store, aNode())
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := must(connect(t, store, aNode()))(t)
 	for name, want := range map[string]string{"statement_timeout": "0", "lock_timeout": "0", "idle_session_timeout": "0",
 		"idle_in_transaction_session_timeout": "0", "default_transaction_read_only": "off", "work_mem": "5MB"} {
 		if got := show(testContext(t), s.(*nodeSession).conn, name); got != want {

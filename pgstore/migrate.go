@@ -16,26 +16,24 @@ import (
 )
 
 var (
-	// ErrNotMigrated is returned if the control schema, or something in it, is missing: Migrate was not called.
+	// ErrNotMigrated is returned if the control schema, or a part of it, is missing.
 	ErrNotMigrated = errors.New("the schema is missing or too old: call Migrate")
-	// ErrSchemaTooNew is returned if the database was migrated by a version of this library that is more than one schema
-	// version ahead of this one.
+	// ErrSchemaTooNew is returned if the database is more than one schema version ahead of this version of the library.
 	ErrSchemaTooNew = errors.New("the schema is too new for this program")
-	// ErrForeignSchema is returned if the schema of a new tenant exists and belongs to something else.
+	// ErrForeignSchema is returned if the control schema, or the schema of a new tenant, exists and belongs to something else.
 	ErrForeignSchema = errors.New("a schema of that name exists and does not belong to this store")
 )
 
-// Migrate brings the control schema and every tenant to this program's version, and makes DefaultTenant. Each tenant is a
-// transaction of its own, and any number of processes may migrate at once. It never goes back: a schema one version newer is
-// accepted, so that the old and the new program can run side by side during a deployment. A still newer one is refused with
-// ErrSchemaTooNew. It may wait for as long as ctx allows.
+// Migrate brings the control schema and every tenant to this program's version, and creates DefaultTenant. Each tenant is a
+// transaction of its own, and any number of processes may migrate at once. Migrate never goes back. It accepts a schema that is one
+// version newer, so that an old and a new program can run side by side during a deployment. For newer ones it returns
+// ErrSchemaTooNew. ctx alone limits how long it waits.
 //
-// It also applies the steps of Options.TenantSetup that a tenant lacks. A step that fails ends Migrate with an error that
-// names the step and the tenant; the tenants before it stay migrated, and the next Migrate goes on with it.
+// Migrate also runs the steps of Options.TenantSetup that a tenant lacks. If a step fails, Migrate ends with an error that names the
+// step and the tenant. The tenants before it stay migrated, and the next Migrate continues with it.
 //
-// If everything is up to date, Migrate only reads and needs no right to create. Otherwise an error names the right that the
-// role lacks. A tenant whose schema was dropped outside of millrace is logged and left as it is, and the others are migrated:
-// see projection.ErrTenantDropped.
+// If everything is up to date, Migrate only reads and needs no right to create. If the role lacks a right, the error names it. A
+// tenant whose schema was dropped without millrace is logged and skipped: see projection.ErrTenantDropped.
 func (s *Store) Migrate(ctx context.Context) error {
 	return s.migrate(ctx, ownMigrations)
 }
@@ -50,14 +48,14 @@ func (s *Store) migrate(ctx context.Context, m migrations) error {
 		return fmt.Errorf("migrate tenant %q: %w", projection.DefaultTenant, err)
 	}
 	for after := ""; ; {
-		behind, err := s.tenantsBehind(ctx, len(m.tenant), after)
+		outdated, err := s.outdatedTenants(ctx, len(m.tenant), after)
 		if err != nil {
 			return fmt.Errorf("migrate tenants: %w", err)
 		}
-		if len(behind) == 0 {
+		if len(outdated) == 0 {
 			break
 		}
-		for _, t := range behind {
+		for _, t := range outdated {
 			after = t.name
 			err := s.migrateTenant(ctx, t.name, m)
 			if errors.Is(err, projection.ErrTenantDropped) {
@@ -70,18 +68,19 @@ func (s *Store) migrate(ctx context.Context, m migrations) error {
 		}
 	}
 	var named bool
-	err := s.pool.QueryRow(ctx, s.control.sql("named_tenants"), pgx.QueryExecModeExec, projection.DefaultTenant).Scan(&named)
+	err := s.pool.QueryRow(ctx, s.control.sql("other_tenants_exist"), pgx.QueryExecModeExec, projection.DefaultTenant).Scan(&named)
 	if err == nil && named {
 		s.warnOfExtensions(ctx)
 	}
 	return err
 }
 
-// CreateTenant makes a tenant with a schema of its own and what Options.TenantSetup adds, all or nothing, and returns it. A
-// tenant that exists already is brought to this program's version. It fails with ErrForeignSchema if a schema of the name
-// exists that is not this store's, and with ErrNotMigrated before Migrate. It fails with ErrSchemaTooNew if another tenant
-// has had more steps of Options.TenantSetup than this program has. It fails with projection.ErrTenantDropped if the tenant
-// exists and its schema does not.
+// CreateTenant creates a tenant with a schema of its own, runs Options.TenantSetup, and returns the tenant. All of it is one
+// transaction. A tenant that exists is brought to this program's version. The errors are:
+//   - ErrNotMigrated before Migrate,
+//   - ErrForeignSchema if a schema of the name exists that is not this store's,
+//   - ErrSchemaTooNew if another tenant has had more steps of Options.TenantSetup than this program has,
+//   - projection.ErrTenantDropped if the tenant exists and its schema does not.
 func (s *Store) CreateTenant(ctx context.Context, name string) (*Tenant, error) {
 	t, err := s.createTenant(ctx, name, ownMigrations)
 	if err != nil {
@@ -93,8 +92,8 @@ func (s *Store) CreateTenant(ctx context.Context, name string) (*Tenant, error) 
 	return t, nil
 }
 
-// Tenants lists the tenants, sorted. It fails with ErrNotMigrated where Migrate was not called, or not by this version,
-// and with ErrSchemaTooNew.
+// Tenants lists the tenants, sorted. It returns ErrNotMigrated if Migrate was not called, or only by an older version, and
+// ErrSchemaTooNew as Migrate does.
 func (s *Store) Tenants(ctx context.Context) ([]string, error) {
 	tenants, err := s.listTenants(ctx, ownMigrations)
 	if err != nil {
@@ -155,7 +154,7 @@ func (s *Store) migrateControl(ctx context.Context, list []migration) error {
 
 // notForeign returns ErrForeignSchema if the control schema holds objects with millrace's names that are not millrace's.
 func (s *Store) notForeign(ctx context.Context, list []migration) error {
-	rows, _ := s.pool.Query(ctx, queryText("foreign_objects"), pgx.QueryExecModeExec, s.opts.Schema, controlNames(list))
+	rows, _ := s.pool.Query(ctx, queries.Text("foreign_objects"), pgx.QueryExecModeExec, s.opts.Schema, controlNames(list))
 	foreign, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	if err == nil && len(foreign) > 0 {
 		err = fmt.Errorf("%w: it holds %q", ErrForeignSchema, foreign)
@@ -163,15 +162,15 @@ func (s *Store) notForeign(ctx context.Context, list []migration) error {
 	return err
 }
 
-// bootstrap makes the control schema and its table of versions where they are missing, and returns the version.
+// bootstrap creates the control schema and its table of versions if they are missing, and returns the version.
 func (s *Store) bootstrap(ctx context.Context, tx pgx.Tx) (int, error) {
 	exists, err := schemaExists(ctx, tx, s.opts.Schema)
 	if err != nil {
 		return 0, err
 	}
-	// An existing schema is taken as it is: the database's owner may have made it for a role that may not make any.
+	// The database's owner may have created the schema for a role that may not.
 	if !exists {
-		if err := execScript(ctx, tx, sqltext.Fill(queryText("create_schema"), "{schema}", sqltext.Name(s.opts.Schema))); err != nil {
+		if err := execScript(ctx, tx, sqltext.Fill(queries.Text("create_schema"), "{schema}", sqltext.Name(s.opts.Schema))); err != nil {
 			return 0, err
 		}
 	}
@@ -205,7 +204,7 @@ func (s *Store) createTenant(ctx context.Context, name string, m migrations) (*T
 	if err != nil {
 		return nil, err
 	}
-	// A tenant that is complete is found without the lock, and by a role that may not create.
+	// A complete tenant needs neither the lock nor the right to create.
 	if done, err := s.isComplete(ctx, t, m); err != nil {
 		return nil, err
 	} else if done {
@@ -251,7 +250,7 @@ func (s *Store) isComplete(ctx context.Context, t *Tenant, m migrations) (bool, 
 	return err == nil && applied >= len(s.opts.TenantSetup), err
 }
 
-// insertTenant makes the schema and the row of a tenant that does not exist.
+// insertTenant creates the schema and the row of a tenant.
 func (s *Store) insertTenant(ctx context.Context, tx pgx.Tx, t *Tenant) error {
 	if err := s.maySetUp(ctx, tx); err != nil {
 		return err
@@ -263,14 +262,14 @@ func (s *Store) insertTenant(ctx context.Context, tx pgx.Tx, t *Tenant) error {
 	if exists {
 		return fmt.Errorf("schema %q: %w", t.schema, ErrForeignSchema)
 	}
-	if err := execScript(ctx, tx, sqltext.Fill(queryText("create_schema"), "{schema}", sqltext.Name(t.schema))); err != nil {
+	if err := execScript(ctx, tx, sqltext.Fill(queries.Text("create_schema"), "{schema}", sqltext.Name(t.schema))); err != nil {
 		return err
 	}
 	_, err = tx.Exec(ctx, s.control.sql("insert_tenant"), pgx.QueryExecModeExec, t.name, t.schema)
 	return err
 }
 
-// applyTenant applies the migrations above version to a tenant and records that.
+// applyTenant applies the migrations after version to a tenant, and records its new version.
 func (s *Store) applyTenant(ctx context.Context, tx pgx.Tx, name, schema string, version int, list []migration) error {
 	if version >= len(list) {
 		return notTooNew(version, len(list))

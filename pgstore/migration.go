@@ -5,21 +5,22 @@ import (
 	"embed"
 	"errors"
 	"fmt"
-	"hash/fnv"
 	"io/fs"
 	"path"
 	"regexp"
+	"strconv"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/millrace-go/millrace/pgstore/internal/sqltext"
 	"github.com/millrace-go/millrace/projection"
 )
 
 //go:embed migrations
 var migrationFiles embed.FS
 
-// ownMigrations are those of this program.
+// ownMigrations are the migrations of this program.
 var ownMigrations = mustLoadMigrations(migrationFiles)
 
 // migration is one step forward. Its version is its place in the list, from 1.
@@ -61,7 +62,7 @@ func loadMigrations(files fs.FS, folder string) ([]migration, error) {
 
 var createdObject = regexp.MustCompile(`create (?:unlogged )?(?:table|function|view|type|sequence) \{control\}\.(\w+)`)
 
-// controlNames are the names of what the control schema holds.
+// controlNames returns the names of the objects in the control schema.
 func controlNames(list []migration) []string {
 	names := []string{"schema_versions"}
 	for _, m := range list {
@@ -72,7 +73,7 @@ func controlNames(list []migration) []string {
 	return names
 }
 
-// acceptable reports why a program whose newest migration is own cannot work with a schema of that version.
+// acceptable returns an error if a program whose newest migration is own cannot work with a schema of that version.
 func acceptable(version, own int) error {
 	if version < own {
 		return fmt.Errorf("schema version %d is older than this program's %d: %w", version, own, ErrNotMigrated)
@@ -87,53 +88,40 @@ func notTooNew(version, own int) error {
 	return nil
 }
 
-// locked runs fn in a transaction that holds the store's migration lock, and commits it. Statements in it see what the
-// holder before it committed, since they are READ COMMITTED and run after the lock was taken.
+// locked runs fn in a transaction that holds the store's migration lock, and commits it. The transaction is READ COMMITTED, so its
+// statements see what the previous holder of the lock committed.
 func (s *Store) locked(ctx context.Context, fn func(tx pgx.Tx) error) error {
 	options := pgx.TxOptions{IsoLevel: pgx.ReadCommitted, AccessMode: pgx.ReadWrite}
 	return s.inTx(ctx, options, func(tx pgx.Tx) error {
-		// The wait for others and a long migration are bounded by ctx alone. What is migrated must not be lost.
-		if err := execScript(ctx, tx, queryText("begin_migration")+"; "+s.server.unbounded); err != nil {
+		if err := execScript(ctx, tx, queries.Text("begin_migration")+"; "+s.server.unbounded); err != nil {
 			return err
 		}
-		if _, err := tx.Exec(ctx, queryText("migration_lock"), pgx.QueryExecModeExec, migrationKey(s.opts.Schema)); err != nil {
+		if _, err := tx.Exec(ctx, queries.Text("migration_lock"), pgx.QueryExecModeExec, lockKey("millrace migrate "+s.opts.Schema)); err != nil {
 			return err
 		}
 		return fn(tx)
 	})
 }
 
-// migrationKey is the advisory lock's key of a control schema.
-func migrationKey(schema string) int64 {
-	h := fnv.New64a()
-	_, _ = h.Write([]byte("millrace migrate " + schema))
-	return int64(h.Sum64())
-}
-
-// execScript runs statements without parameters, as many as there are, by the simple protocol.
+// execScript runs any number of statements without parameters, by the simple protocol.
 func execScript(ctx context.Context, tx pgx.Tx, sql string) error {
 	_, err := tx.Conn().PgConn().Exec(ctx, sql).ReadAll()
 	return err
 }
 
-// rowQuerier is what one row can be asked of: the pool, or a transaction.
-type rowQuerier interface {
-	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
-}
-
-func schemaExists(ctx context.Context, q rowQuerier, name string) (exists bool, err error) {
-	err = q.QueryRow(ctx, queryText("schema_exists"), pgx.QueryExecModeExec, name).Scan(&exists)
+func schemaExists(ctx context.Context, q querier, name string) (exists bool, err error) {
+	err = q.QueryRow(ctx, queries.Text("schema_exists"), pgx.QueryExecModeExec, name).Scan(&exists)
 	return exists, err
 }
 
-func (s *Store) controlVersion(ctx context.Context, q rowQuerier) (version int, err error) {
+func (s *Store) controlVersion(ctx context.Context, q querier) (version int, err error) {
 	err = q.QueryRow(ctx, s.control.sql("control_version"), pgx.QueryExecModeExec).Scan(&version)
 	return version, err
 }
 
-// tenantVersion returns where a tenant is and its version: projection.ErrUnknownTenant where there is none of that name,
-// projection.ErrTenantDropped where its schema is gone.
-func (s *Store) tenantVersion(ctx context.Context, q rowQuerier, name string) (schema string, version int, err error) {
+// tenantVersion returns the schema and the version of a tenant. The error is projection.ErrUnknownTenant if there is none of that
+// name, and projection.ErrTenantDropped if its schema is gone.
+func (s *Store) tenantVersion(ctx context.Context, q querier, name string) (schema string, version int, err error) {
 	var gone bool
 	err = q.QueryRow(ctx, s.control.sql("tenant_version"), pgx.QueryExecModeExec, name).Scan(&schema, &version, &gone)
 	switch {
@@ -145,14 +133,114 @@ func (s *Store) tenantVersion(ctx context.Context, q rowQuerier, name string) (s
 	return schema, version, err
 }
 
-// behindTenant is a tenant that Migrate has to look at.
-type behindTenant struct{ name, schema string }
+// outdatedTenant is a tenant that Migrate has to process.
+type outdatedTenant struct{ name, schema string }
 
-// tenantsBehind lists the next tenants that are not at this program's version, or whose schema is gone, so that the others
-// cost nothing.
-func (s *Store) tenantsBehind(ctx context.Context, own int, after string) ([]behindTenant, error) {
-	rows, _ := s.pool.Query(ctx, s.control.sql("tenants_behind"), pgx.QueryExecModeExec, own, len(s.opts.TenantSetup), after)
-	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (b behindTenant, err error) {
-		return b, row.Scan(&b.name, &b.schema)
+// outdatedTenants lists the next tenants after a name that are not at this program's version, or whose schema is gone.
+func (s *Store) outdatedTenants(ctx context.Context, own int, after string) ([]outdatedTenant, error) {
+	rows, _ := s.pool.Query(ctx, s.control.sql("outdated_tenants"), pgx.QueryExecModeExec, own, len(s.opts.TenantSetup), after)
+	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (t outdatedTenant, err error) {
+		return t, row.Scan(&t.name, &t.schema)
 	})
+}
+
+// ControlMigrations returns the migrations of a control schema as SQL, for psql, goose and other tools. after is the database's
+// current version, 0 for a new database. The text is empty if no migration follows.
+//
+// schema is as in Options. The SQL does what Migrate does to the control schema. It must run in one transaction, and fails without
+// effect if the database is at another version. It does not create DefaultTenant: see TenantMigrations.
+func ControlMigrations(schema string, after int) (string, error) {
+	return controlScript(schema, after, ownMigrations.control)
+}
+
+// TenantMigrations returns the migrations of a tenant as SQL, as ControlMigrations does for the control schema, which must be
+// migrated first. If after is 0, they begin with the creation of the tenant.
+func TenantMigrations(schema, tenant string, after int) (string, error) {
+	return tenantScript(schema, tenant, after, ownMigrations.tenant)
+}
+
+func controlScript(schema string, after int, list []migration) (string, error) {
+	opts := Options{Schema: schema}.withDefaults()
+	if err := opts.validate(); err != nil {
+		return "", fmt.Errorf("migrations of a control schema: %w", err)
+	}
+	if after < 0 || after > len(list) {
+		return "", fmt.Errorf("migrations of a control schema: after must be from 0 to %d: %d", len(list), after)
+	}
+	if after == len(list) {
+		return "", nil
+	}
+	s := newScript(opts.Schema, "")
+	if after == 0 {
+		s.add(queries.Text("create_schema"), "{schema}", sqltext.Name(opts.Schema))
+		s.add(queries.Text("schema_versions"))
+	} else {
+		s.guard("require_control_version", strconv.Itoa(after))
+	}
+	for i, next := range list[after:] {
+		s.add(next.sql)
+		s.add(queries.Text("record_version"), "$1", strconv.Itoa(after+i+1), "$2", sqltext.String(next.name))
+	}
+	return s.text.String(), nil
+}
+
+func tenantScript(schema, tenant string, after int, list []migration) (string, error) {
+	opts := Options{Schema: schema}.withDefaults()
+	err := opts.validate()
+	if err == nil {
+		err = validName("tenant", tenant, 32)
+	}
+	if err != nil {
+		return "", fmt.Errorf("migrations of a tenant: %w", err)
+	}
+	if after < 0 || after > len(list) {
+		return "", fmt.Errorf("migrations of a tenant: after must be from 0 to %d: %d", len(list), after)
+	}
+	if after == len(list) {
+		return "", nil
+	}
+	events := opts.Schema + "_" + tenant
+	s := newScript(opts.Schema, events)
+	if after == 0 {
+		s.add(queries.Text("create_schema"), "{schema}", sqltext.Name(events))
+		s.add(queries.Text("insert_tenant"), "$1", sqltext.String(tenant), "$2", sqltext.String(events))
+	} else {
+		s.guard("require_tenant_version", sqltext.String(tenant), strconv.Itoa(after))
+	}
+	for _, next := range list[after:] {
+		s.add(next.sql)
+	}
+	s.add(queries.Text("set_tenant_version"), "$1", sqltext.String(tenant), "$2", strconv.Itoa(len(list)))
+	return s.text.String(), nil
+}
+
+// script is the text of migrations.
+type script struct {
+	text            strings.Builder
+	control, tenant string
+}
+
+func newScript(control, tenant string) *script {
+	s := &script{control: control, tenant: tenant}
+	s.add(queries.Text("begin_migration"))
+	s.add(queries.Text("migration_lock"), "$1", strconv.FormatInt(lockKey("millrace migrate "+control), 10))
+	return s
+}
+
+// add adds statements with values in place of their parameters. It replaces all at once, since a tenant may be called $1 or {control}.
+func (s *script) add(sql string, values ...string) {
+	s.text.WriteString(strings.TrimSuffix(strings.TrimSpace(s.filled(sql, values...)), ";") + ";\n\n")
+}
+
+func (s *script) filled(sql string, values ...string) string {
+	return sqltext.Fill(sql, append(values, "{control}", sqltext.Name(s.control), "{tenant}", sqltext.Name(s.tenant))...)
+}
+
+// guard adds a DO statement, whose body is quoted as a whole: no dollar quote is safe from the name of a tenant.
+func (s *script) guard(name string, values ...string) {
+	var parameters []string
+	for i, value := range values {
+		parameters = append(parameters, "$"+strconv.Itoa(i+1), value)
+	}
+	s.add("do $1", "$1", sqltext.String(s.filled(queries.Text(name), parameters...)))
 }

@@ -13,8 +13,8 @@ import (
 	"github.com/millrace-go/millrace/projection"
 )
 
-// absent adds to err why the schema of the tenant, or a table in it, was not found: the tenant is unknown, was dropped
-// outside of millrace, or was not migrated. Other errors are returned as they are.
+// absent adds to err why the schema of the tenant, or a table in it, was not found: the tenant is unknown, was dropped, or was not
+// migrated. Other errors are returned unchanged.
 func (t *Tenant) absent(ctx context.Context, err error) error {
 	if !pgerr.IsMissing(err) {
 		return err
@@ -33,7 +33,6 @@ func (t *Tenant) absent(ctx context.Context, err error) error {
 	return fmt.Errorf("a table in the schema %q of tenant %q is gone: %w: %w", schema, t.name, projection.ErrTenantDropped, err)
 }
 
-// Absent returns why Heads left a tenant out, or nil if the tenant is back.
 func (s port) Absent(ctx context.Context, tenant string) error {
 	t, err := s.ForTenant(tenant)
 	if err != nil {
@@ -45,8 +44,7 @@ func (s port) Absent(ctx context.Context, tenant string) error {
 	return nil
 }
 
-// missing adds ErrNotMigrated to err if that says that the control schema, or a table in it, does not exist. Other errors are
-// returned as they are.
+// missing adds ErrNotMigrated to an error about a missing control schema or a table in it. Other errors are returned unchanged.
 func (s *Store) missing(err error) error {
 	if pgerr.IsMissing(err) {
 		return fmt.Errorf("control schema %q: %w: %w", s.opts.Schema, ErrNotMigrated, err)
@@ -54,8 +52,8 @@ func (s *Store) missing(err error) error {
 	return err
 }
 
-// lacking adds to err the right that the role lacks for a migration of schema, and the statement that grants it. Errors other
-// than a missing privilege are returned as they are.
+// lacking adds to err the privilege that the role lacks for a migration of schema, and the statement that grants it. Errors other than
+// a missing privilege are returned unchanged.
 func (s *Store) lacking(ctx context.Context, schema string, err error) error {
 	if !pgerr.Is(err, pgerr.InsufficientPrivilege) {
 		return err
@@ -63,7 +61,7 @@ func (s *Store) lacking(ctx context.Context, schema string, err error) error {
 	var role, database, table, owner string
 	var mayCreateSchemas, mayCreate bool
 	var usage *bool
-	asked := s.pool.QueryRow(ctx, queryText("lacking"), pgx.QueryExecModeExec, schema).
+	asked := s.pool.QueryRow(ctx, queries.Text("missing_privilege"), pgx.QueryExecModeExec, schema).
 		Scan(&role, &database, &mayCreateSchemas, &usage, &mayCreate, &table, &owner)
 	if asked != nil {
 		return err

@@ -1,16 +1,25 @@
 package pgstore
 
 import (
+	"context"
 	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/url"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/jackc/pgx/v5"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/internal/pgtest"
+	"github.com/millrace-go/millrace/pgstore/internal/pgerr"
+	"github.com/millrace-go/millrace/pgstore/internal/sqltext"
 	"github.com/millrace-go/millrace/projection"
 )
 
@@ -32,9 +41,7 @@ func TestMigratePassesOverATenantWhoseSchemaIsGone(t *testing.T) {
 			}
 		}
 	}
-	if err := store.migrate(testContext(t), withMore(1)); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, store.migrate(testContext(t), withMore(1)))
 	versions(map[string]int{"a": own + 1, "b": own, "c": own + 1, "default": own})
 	said := make(map[any]bool)
 	for _, entry := range logs.TakeAll() {
@@ -45,9 +52,7 @@ func TestMigratePassesOverATenantWhoseSchemaIsGone(t *testing.T) {
 	}
 	mustExec(t, store, "alter schema away rename to millrace_b")
 	mustExec(t, store, "alter schema away_default rename to millrace_default")
-	if err := store.migrate(testContext(t), withMore(1)); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, store.migrate(testContext(t), withMore(1)))
 	versions(map[string]int{"b": own + 1, "default": own + 1})
 	if logs.Len() > 0 {
 		t.Errorf("logged: %v", logs.All())
@@ -90,5 +95,238 @@ func TestWhyATenantIsAbsentIsNamed(t *testing.T) {
 	mustExec(t, store, "drop schema millrace cascade")
 	if err := read("table"); !errors.Is(err, ErrNotMigrated) || !strings.Contains(err.Error(), `control schema "millrace"`) {
 		t.Errorf("without a control schema: %v", err)
+	}
+}
+
+func TestUnknownTenantsAndProjectionsAreNamed(t *testing.T) {
+	t.Parallel()
+	store := newStore(t)
+	ctx := testContext(t)
+	noError(t, store.port().Ensure(ctx, []string{projection.DefaultTenant}, []string{"known"}))
+	all := projection.DeadLetterFilter{All: true}
+	calls := map[string]func(d *DeadLetters) error{
+		"List": func(d *DeadLetters) error {
+			_, err := d.List(ctx, projection.DeadLetterPage{})
+			return err
+		},
+		"Count": func(d *DeadLetters) error {
+			_, err := d.Count(ctx, projection.DeadLetterFilter{})
+			return err
+		},
+		"Purge": func(d *DeadLetters) error {
+			_, err := d.Purge(ctx, all, time.Hour, 10)
+			return err
+		},
+		"SetWanted": func(d *DeadLetters) error { return store.port().SetDesiredState(ctx, d.id, engine.WantRun) },
+	}
+	unknown := map[string]func(d *DeadLetters) error{
+		"Get": func(d *DeadLetters) error {
+			_, _, err := d.Get(ctx, 1)
+			return err
+		},
+		"Replay": func(d *DeadLetters) error {
+			_, err := d.Replay(ctx, all, 10)
+			return err
+		},
+		"Discard": func(d *DeadLetters) error {
+			_, err := d.Discard(ctx, all, 10)
+			return err
+		},
+	}
+	for what, call := range calls {
+		if err := call(store.DeadLetters(projection.ID{Name: "known"})); err != nil {
+			t.Errorf("%s: %v", what, err)
+		}
+		unknown[what] = call
+	}
+	for what, call := range unknown {
+		if err := call(store.DeadLetters(projection.ID{Name: "other"})); !errors.Is(err, projection.ErrUnknownProjection) || errors.Is(err, projection.ErrUnknownTenant) {
+			t.Errorf("%s of an unknown projection: %v", what, err)
+		}
+		if err := call(store.DeadLetters(projection.ID{Tenant: "nobody", Name: "known"})); !errors.Is(err, projection.ErrUnknownTenant) || errors.Is(err, projection.ErrUnknownProjection) {
+			t.Errorf("%s of an unknown tenant: %v", what, err)
+		}
+	}
+}
+
+func TestSchemasOfTheServerAreRefusedByName(t *testing.T) {
+	t.Parallel()
+	store := openStore(t, pgtest.Database(t), Options{})
+	for _, schema := range []string{"information_schema", "pg_catalog", "pg_toast", "pg_mine", "pg", "public"} {
+		_, err := OpenPool(testContext(t), store.pool, Options{Schema: schema})
+		if err == nil || !strings.Contains(err.Error(), "Options.Schema") || !strings.Contains(err.Error(), `"`+schema+`"`) {
+			t.Errorf("%s: error %v", schema, err)
+		}
+	}
+	for _, schema := range []string{"pgstore", "publications", "information"} {
+		if _, err := OpenPool(testContext(t), store.pool, Options{Schema: schema}); err != nil {
+			t.Errorf("%s: %v", schema, err)
+		}
+	}
+}
+
+func TestSchemaWithForeignObjectsOfOurNamesIsNotTakenOver(t *testing.T) {
+	t.Parallel()
+	for what, theirs := range map[string]struct{ sql, name string }{
+		"a table":                  {"create table millrace.tenants (id int)", `"tenants"`},
+		"a view":                   {"create view millrace.leases as select 1 as id", `"leases"`},
+		"a function":               {"create function millrace.advance() returns int language sql as 'select 1'", `"advance"`},
+		"versions of another tool": {"create table millrace.schema_versions (version int, applied boolean)", `"schema_versions"`},
+	} {
+		t.Run(what, func(t *testing.T) {
+			store := openStore(t, pgtest.Database(t), Options{})
+			mustExec(t, store, "create schema millrace")
+			mustExec(t, store, theirs.sql)
+			const objects = "select count(*) from pg_class where relnamespace = 'millrace'::regnamespace"
+			before := one[int](t, store, objects)
+			err := store.Migrate(testContext(t))
+			if !errors.Is(err, ErrForeignSchema) || !strings.Contains(err.Error(), theirs.name) || !strings.Contains(err.Error(), `"millrace"`) {
+				t.Errorf("error %v", err)
+			}
+			if after := one[int](t, store, objects); after != before {
+				t.Errorf("%d objects, before Migrate %d", after, before)
+			}
+		})
+	}
+}
+
+func TestSchemaWithForeignObjectsOfOtherNamesIsShared(t *testing.T) {
+	t.Parallel()
+	store := openStore(t, pgtest.Database(t), Options{})
+	mustExec(t, store, "create schema millrace")
+	mustExec(t, store, "create table millrace.theirs (id int)")
+	migrated(t, store)
+}
+
+func TestNamesOfTheControlSchemaAreFoundInItsMigrations(t *testing.T) {
+	t.Parallel()
+	store := newStore(t)
+	for _, name := range controlNames(ownMigrations.control) {
+		if !one[bool](t, store, `select exists (select from pg_class where relnamespace = 'millrace'::regnamespace and relname = $1)
+			or exists (select from pg_proc where pronamespace = 'millrace'::regnamespace and proname = $1)`, name) {
+			t.Errorf("%s was not created", name)
+		}
+	}
+	created := one[[]string](t, store, `select array_agg(name) from (
+		select relname::text as name from pg_class where relnamespace = 'millrace'::regnamespace and relkind in ('r', 'v', 'p')
+		union select proname::text from pg_proc where pronamespace = 'millrace'::regnamespace) n`)
+	for _, name := range created {
+		if !slices.Contains(controlNames(ownMigrations.control), name) {
+			t.Errorf("%s is not among the names", name)
+		}
+	}
+}
+
+// newRole makes a role of its own that may log in and nothing else, and returns its name and the DSN with it.
+func newRole(t testing.TB, store *Store, dsn string) (role, roleDSN string) {
+	t.Helper()
+	role = fmt.Sprintf("role_%x", rand.Uint64())
+	mustExec(t, store, "create role "+role+" login password 'secret'")
+	t.Cleanup(func() {
+		ctx := context.WithoutCancel(testContext(t))
+		for _, sql := range []string{"drop owned by " + role + " cascade", "drop role " + role} {
+			if _, err := store.pool.Exec(ctx, sql); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	u, err := url.Parse(dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if u.User != nil || u.Host != "" {
+		u.User = url.UserPassword(role, "secret")
+		return role, u.String()
+	}
+	roleDSN, err = pgtest.WithSetting(dsn, "user", role)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return role, roleDSN
+}
+
+func TestMigrateWithNothingToDoNeedsNoRightToCreate(t *testing.T) {
+	t.Parallel()
+	dsn := pgtest.Database(t)
+	owner := migrated(t, openStore(t, dsn, Options{}))
+	role, roleDSN := newRole(t, owner, dsn)
+	mustExec(t, owner, "grant usage on schema millrace to "+role)
+	mustExec(t, owner, "grant select on millrace.schema_versions, millrace.tenants to "+role)
+	store := openStore(t, roleDSN, Options{})
+	if err := store.Migrate(testContext(t)); err != nil {
+		t.Error(err)
+	}
+	if _, err := store.CreateTenant(testContext(t), "default"); err != nil {
+		t.Errorf("a tenant that exists: %v", err)
+	}
+}
+
+func TestMigrateNamesTheRightThatIsMissing(t *testing.T) {
+	t.Parallel()
+	dsn := pgtest.Database(t)
+	owner := openStore(t, dsn, Options{})
+	role, roleDSN := newRole(t, owner, dsn)
+	store := openStore(t, roleDSN, Options{})
+	database := one[string](t, owner, "select current_database()")
+	ctx := testContext(t)
+	var refused = func(what string, err error, parts ...string) {
+		t.Helper()
+		if !pgerr.Is(err, "42501") {
+			t.Fatalf("%s: error %v", what, err)
+		}
+		for _, part := range append(parts, fmt.Sprintf("role %q", role)) {
+			if !strings.Contains(err.Error(), part) {
+				t.Errorf("%s: %q is not in the error: %v", what, part, err)
+			}
+		}
+	}
+	refused("no control schema", store.Migrate(ctx), fmt.Sprintf("may not create schemas in database %q", database),
+		fmt.Sprintf(`grant create on database %q to %q`, database, role))
+	mustExec(t, owner, "create schema millrace")
+	refused("a control schema of another", store.Migrate(ctx), `may not use schema "millrace"`, fmt.Sprintf(`grant usage, create on schema "millrace" to %q`, role))
+	mustExec(t, owner, "grant usage on schema millrace to "+role)
+	refused("may only use it", store.Migrate(ctx), `may not create in schema "millrace"`, fmt.Sprintf(`grant create on schema "millrace" to %q`, role))
+
+	noError(t, owner.Migrate(ctx))
+	mustExec(t, owner, "grant all on schema millrace to "+role)
+	mustExec(t, owner, "grant all on all tables in schema millrace to "+role)
+	ownerRole := one[string](t, owner, "select current_user")
+	refused("tables of another", store.migrate(ctx, withMore(1)), fmt.Sprintf("belongs to role %q", ownerRole), fmt.Sprintf("grant %q to %q", ownerRole, role))
+	_, err := store.CreateTenant(ctx, "new")
+	refused("a new tenant", err, fmt.Sprintf("may not create schemas in database %q", database))
+	mustExec(t, owner, fmt.Sprintf("grant create on database %s to %s", sqltext.Name(database), role))
+	if _, err := store.CreateTenant(ctx, "new"); err != nil {
+		t.Errorf("with the right that the error asked for: %v", err)
+	}
+}
+
+// A process that is frozen or cut off between two statements of a transaction of ours may have locked its lease's row, and who
+// takes leases passes over those. Its session is none of a batch, which the next owner would end.
+func TestFrozenOwnerDoesNotKeepItsLeaseLocked(t *testing.T) {
+	t.Parallel()
+	o := newOwner(t, 0)
+	var next *owner
+	err := o.store.durable(testContext(t), "be frozen", func(tx pgx.Tx) error {
+		_, err := tx.Exec(testContext(t), o.store.control.sql("schedule_replay"), o.lease.Row, o.lease.Owner, o.lease.Epoch, 1, 1)
+		if err != nil {
+			return err
+		}
+		if early, err := tryClaim(t, o.store, projection.DefaultTenant); err != nil || early != nil {
+			t.Errorf("claimed %v at once, %v: nothing is locked, so this shows nothing", early, err)
+		}
+		tick := time.NewTicker(50 * time.Millisecond)
+		defer tick.Stop()
+		for limit := time.Now().Add(20 * time.Second); next == nil && time.Now().Before(limit); <-tick.C {
+			if next, err = tryClaim(t, o.store, projection.DefaultTenant); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if next == nil {
+		t.Fatalf("nobody could claim the lease: %v", err)
+	}
+	if fault := o.store.port().Classify(err); err == nil || fault.Class != engine.Infrastructure {
+		t.Errorf("the frozen transaction ended with %v, want a fault of the infrastructure", err)
 	}
 }

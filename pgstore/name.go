@@ -2,14 +2,17 @@ package pgstore
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"unicode"
 
 	"github.com/millrace-go/millrace/internal/excerpt"
 	"github.com/millrace-go/millrace/internal/valid"
+	"github.com/millrace-go/millrace/pgstore/internal/sqltext"
+	"github.com/millrace-go/millrace/projection"
 )
 
-// validName reports why name cannot name a schema of ours; nil means that it can.
+// validName returns an error if name cannot be a part of a schema's name.
 func validName(what, name string, most int) error {
 	if name == "" {
 		return fmt.Errorf("%s must not be empty", what)
@@ -28,14 +31,59 @@ func validName(what, name string, most int) error {
 	return nil
 }
 
-// notReserved reports why a control schema must not have that name.
+// notReserved returns an error if a control schema must not have that name.
 func notReserved(schema string) error {
 	switch {
 	case schema == "information_schema", strings.HasPrefix(schema+"_", "pg_"):
-		return fmt.Errorf("Options.Schema must not be %q: the server keeps that name for itself", schema)
+		return fmt.Errorf("Options.Schema must not be %q: the server reserves that name", schema)
 	case schema == "public":
-		// Handlers of the default tenant find tables there without naming the schema, and so would they ours: nodes, tenants.
+		// Handlers of the default tenant would find the store's tables there, such as nodes and tenants.
 		return fmt.Errorf("Options.Schema must not be %q: name a schema that nothing else uses", schema)
+	}
+	return nil
+}
+
+// maxNameBytes is the length to which PostgreSQL truncates names.
+const maxNameBytes = 63
+
+// setTenantPath returns the statement that sets the search path of a transaction to that of a tenant: its schema, the shared schemas,
+// and pg_temp. Because pg_temp is last, a temporary table hides no table of the tenant. DefaultTenant keeps the path of the session,
+// and its statement is empty. The statement contains only quoted names, and ends with a semicolon.
+func (s *Store) setTenantPath(tenant string) string {
+	if tenant == projection.DefaultTenant {
+		return ""
+	}
+	var sql strings.Builder
+	sql.WriteString("set local search_path = " + sqltext.Name(s.opts.Schema+"_"+tenant) + ", ")
+	for _, schema := range s.opts.SharedSchemas {
+		sql.WriteString(sqltext.Name(schema) + ", ")
+	}
+	sql.WriteString("pg_temp; ")
+	return sql.String()
+}
+
+// validShared returns an error if the tenants of a store cannot share these schemas.
+func validShared(control string, shared []string) error {
+	for i, schema := range shared {
+		if err := validName("Options.SharedSchemas: schema", schema, maxNameBytes); err != nil {
+			return err
+		}
+		reason := ""
+		switch {
+		case slices.Contains(shared[:i], schema):
+			reason = "it is listed twice"
+		case schema == "$user":
+			reason = "it means another schema in each session; list the schema itself"
+		case strings.HasPrefix(schema, "pg_"):
+			reason = "schemas of the system cannot be shared; pg_catalog is searched first anyway"
+		case schema == control:
+			reason = "it is the control schema"
+		case strings.HasPrefix(schema, control+"_"):
+			reason = fmt.Sprintf("schemas whose names begin with %q are those of tenants", control+"_")
+		default:
+			continue
+		}
+		return fmt.Errorf("Options.SharedSchemas must not contain %q: %s", schema, reason)
 	}
 	return nil
 }

@@ -18,10 +18,7 @@ import (
 // present connects a node to the store.
 func present(t *testing.T, store *Store, node engine.Node) *nodeSession {
 	t.Helper()
-	connected, err := connect(t, store, node)
-	if err != nil {
-		t.Fatal(err)
-	}
+	connected := must(connect(t, store, node))(t)
 	return connected.(*nodeSession)
 }
 
@@ -43,10 +40,7 @@ func expire(t *testing.T, store *Store, node engine.Node) {
 // look returns what a session sees of the other nodes, in the order of their names, and checks when they beat last.
 func look(t *testing.T, s *nodeSession) engine.Fleet {
 	t.Helper()
-	found, err := s.ListPeers(testContext(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	found := must(s.ListPeers(testContext(t)))(t)
 	sortFleet(found)
 	for i, p := range found.Peers {
 		if !p.Beat.Equal(lastBeat(t, s.store, p.ID)) {
@@ -70,10 +64,7 @@ func lastBeat(t *testing.T, store *Store, node string) time.Time {
 // buried tells whether a node was buried that has not beat since now.
 func buried(t *testing.T, by *nodeSession, node engine.Node) bool {
 	t.Helper()
-	done, err := by.MarkDead(testContext(t), engine.Peer{ID: node.ID, Beat: lastBeat(t, by.store, node.ID)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	done := must(by.MarkDead(testContext(t), engine.Peer{ID: node.ID, Beat: lastBeat(t, by.store, node.ID)}))(t)
 	return done
 }
 
@@ -86,10 +77,7 @@ func heard(t *testing.T, s *nodeSession) (notices []engine.Notice) {
 	last := engine.Notice{Tenant: uuid.NewString()}
 	mustExec(t, s.store, "select pg_notify($1, $2)", s.store.control.wakeChannel, last.Tenant)
 	for {
-		notice, err := s.Next(ctx)
-		if err != nil {
-			t.Fatal(err)
-		}
+		notice := must(s.Next(ctx))(t)
 		if notice == last {
 			return notices
 		}
@@ -103,9 +91,7 @@ var nodesMove = []engine.Notice{{Control: true, Nodes: true}}
 // ensured makes the projections of the default tenant and returns the rows of their leases, in the order of the names.
 func ensured(t *testing.T, store *Store, names ...string) []int32 {
 	t.Helper()
-	if err := store.port().Ensure(testContext(t), []string{projection.DefaultTenant}, names); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, store.port().Ensure(testContext(t), []string{projection.DefaultTenant}, names))
 	rows := make([]int32, len(names))
 	for i, name := range names {
 		rows[i] = one[int32](t, store, "select id from millrace.projections where tenant = $1 and name = $2", projection.DefaultTenant, name)
@@ -118,10 +104,7 @@ func claimed(t *testing.T, store *Store, node engine.Node, judge bool, rows ...i
 	t.Helper()
 	ctx, cancel := context.WithTimeout(testContext(t), hangs)
 	defer cancel()
-	leases, err := store.port().Claim(ctx, node, rows, judge)
-	if err != nil {
-		t.Fatal(err)
-	}
+	leases := must(store.port().Claim(ctx, node, rows, judge))(t)
 	slices.SortFunc(leases, func(a, b engine.Lease) int { return int(a.Row - b.Row) })
 	return leases
 }
@@ -138,9 +121,7 @@ func TestLookListsTheOtherNodesThatAreAlive(t *testing.T) {
 	}
 	expire(t, store, silent)
 	heard(t, watcher)
-	if err := store.port().AnnounceDrain(testContext(t), leaving); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, store.port().AnnounceDrain(testContext(t), leaving))
 	if notices := heard(t, watcher); !slices.Equal(notices, nodesMove) {
 		t.Errorf("that a node leaves is told as %v", notices)
 	}
@@ -162,9 +143,7 @@ func TestLookListsTheOtherNodesThatAreAlive(t *testing.T) {
 	sees(watcher, []engine.Node{plain, special}, []engine.Node{leaving})
 	sees(beating[special.ID], []engine.Node{self, plain}, []engine.Node{leaving})
 	sees(beating[leaving.ID], []engine.Node{self, plain, special}, nil)
-	if err := errors.Join(beating[silent.ID].Heartbeat(testContext(t)), beating[plain.ID].Deregister(testContext(t))); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, errors.Join(beating[silent.ID].Heartbeat(testContext(t)), beating[plain.ID].Deregister(testContext(t))))
 	sees(watcher, []engine.Node{special, silent}, []engine.Node{leaving})
 }
 
@@ -215,9 +194,7 @@ func TestOnlyTheLockOfTheNodeItselfCounts(t *testing.T) {
 		vanish(t, store, present(t, store, node))
 		imitations := []*nodeSession{present(t, beside, node), present(t, elsewhere, node)}
 		apart := strange(t, store)
-		if _, err := apart.Exec(testContext(t), "select pg_advisory_lock($1, $2)", int32(key()>>32), int32(key())); err != nil {
-			t.Fatal(err)
-		}
+		must(apart.Exec(testContext(t), "select pg_advisory_lock($1, $2)", int32(key()>>32), int32(key())))(t)
 		for i, s := range append(imitations, present(t, beside, aNode())) {
 			wanted := []int{1, 0, 1}[i] // in the schema beside they see one another
 			if found := look(t, s); len(found.Peers) < wanted || slices.ContainsFunc(found.Peers, func(p engine.Peer) bool { return p.ID == watcher.node.ID }) {
@@ -232,9 +209,7 @@ func TestOnlyTheLockOfTheNodeItselfCounts(t *testing.T) {
 		if found := look(t, watcher); !slices.Contains(found.Peers, engine.Peer{ID: node.ID, Locked: true}) || buried(t, watcher, node) {
 			t.Errorf("negative %v: with the lock of %s are seen %v, or it is buried", negative, node.ID, found.Peers)
 		}
-		if _, err := own.Exec(testContext(t), "select pg_advisory_unlock($1)", key()); err != nil {
-			t.Fatal(err)
-		}
+		must(own.Exec(testContext(t), "select pg_advisory_unlock($1)", key()))(t)
 		if !buried(t, watcher, node) {
 			t.Errorf("negative %v: something else is taken for the lock of %s", negative, node.ID)
 		}
@@ -287,9 +262,7 @@ func TestNodesAreListedWithWhatTheyHold(t *testing.T) {
 	claimed(t, store, silent, true, rows[:2]...)
 	claimed(t, store, leaving, true, rows[2])
 	expire(t, store, silent)
-	if err := store.port().AnnounceDrain(testContext(t), leaving); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, store.port().AnnounceDrain(testContext(t), leaving))
 	nodes, err := store.port().Nodes(testContext(t))
 	if err != nil || len(nodes) != 3 {
 		t.Fatal(nodes, err)

@@ -9,12 +9,12 @@ import (
 	"go.uber.org/zap"
 )
 
-// notifyInterval is how far apart notifications are at least. The first goes at once; those that come meanwhile are
-// gathered. Uncapped, the notifier alone took a fifth of the append speed.
+// notifyInterval is the shortest time between two notifications. The first is sent at once, and tenants that follow are sent together.
+// Without it, the notifier took a fifth of the append speed.
 const notifyInterval = 2 * time.Millisecond
 
-// notifier tells feeds in this process directly, and other processes by NOTIFY, that tenants have new events. It runs
-// after the commits, so that no append waits for it.
+// notifier wakes feeds in this process directly, and those in other processes by NOTIFY. It runs after the commit, so that no append
+// waits for it.
 type notifier struct {
 	store *Store
 	local sync.Map // *wakeFunc to struct{}
@@ -33,14 +33,13 @@ func newNotifier(s *Store) *notifier {
 	return &notifier{store: s, dirty: make(map[string]struct{}), stop: make(chan struct{})}
 }
 
-// OnWake registers fn to be called with the tenant after each append made through this store. fn must not block.
 func (s port) OnWake(fn func(tenant string)) (remove func()) {
 	w := &wakeFunc{fn}
 	s.notify.local.Store(w, struct{}{})
 	return func() { s.notify.local.Delete(w) }
 }
 
-// wake tells everybody that the tenant has new events. It does not block.
+// wake announces that the tenant has new events. It does not block.
 func (n *notifier) wake(tenant string) {
 	n.local.Range(func(w, _ any) bool {
 		w.(*wakeFunc).fn(tenant)
@@ -62,7 +61,7 @@ func (n *notifier) wake(tenant string) {
 	}
 }
 
-// run sends until nothing is left to be sent for one interval.
+// run sends notifications until there were none for one interval.
 func (n *notifier) run() {
 	defer n.idle.Done()
 	for {
@@ -80,7 +79,6 @@ func (n *notifier) run() {
 		n.mu.Unlock()
 
 		if err := n.send(tenants); err != nil {
-			// Others find the events by polling; a notification is only faster.
 			n.store.log.Debug("notification not sent", zap.Strings("tenants", tenants), zap.Error(err))
 		}
 		select {
@@ -93,11 +91,11 @@ func (n *notifier) run() {
 func (n *notifier) send(tenants []string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
-	_, err := n.store.pool.Exec(ctx, notifyWake, pgx.QueryExecModeExec, n.store.control.wakeChannel, tenants)
+	_, err := n.store.pool.Exec(ctx, queries.Text("notify_wake"), pgx.QueryExecModeExec, n.store.control.wakeChannel, tenants)
 	return err
 }
 
-// close sends what is gathered and waits until it is sent.
+// close waits until the last notification is sent.
 func (n *notifier) close() {
 	n.mu.Lock()
 	if !n.closed {

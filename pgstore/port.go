@@ -8,12 +8,13 @@ import (
 	"github.com/millrace-go/millrace/internal/engine"
 )
 
-// port is the part of a store that a runtime uses.
+// port implements engine.Store, the part of a store that a runtime uses. The methods are documented there. Comments here say what is
+// peculiar to PostgreSQL.
 type port struct{ *Store }
 
 var _ engine.Store = port{}
 
-// Engine is for package millrace.
+// Engine is called by package millrace.
 func (s *Store) Engine() engine.Store {
 	if s == nil {
 		return nil
@@ -21,16 +22,14 @@ func (s *Store) Engine() engine.Store {
 	return port{s}
 }
 
-// Name implements engine.Store.
 func (s port) Name() string { return reflect.TypeOf(s.Store).String() }
 
-// TxType implements engine.Store.
 func (s port) TxType() reflect.Type { return reflect.TypeFor[pgx.Tx]() }
 
-// Connections implements engine.Store.
+func (s port) Pooled() bool { return s.server.pooling.Lends }
+
 func (s port) Connections() int { return int(s.pool.Config().MaxConns) }
 
-// ValidTenant implements engine.Store.
 func (s port) ValidTenant(name string) error {
 	_, err := s.ForTenant(name)
 	return err

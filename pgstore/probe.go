@@ -10,12 +10,11 @@ import (
 	"github.com/millrace-go/millrace/pgstore/internal/pgerr"
 )
 
-// Probe returns nil if the server can be worked with: it answers, takes writes and has disk space, as far as the control
-// schema and temporary files are concerned. The probe uses a connection of its own, since batches that wait for the answer
-// may use up the pool. If the server has no connection left, the probe takes one from the pool.
+// Probe implements engine.Store. It writes to the control schema and to a temporary file. It dials a connection, because batches that
+// wait for the probe may exhaust the pool. If the server has no connection left, it takes one of the pool.
 //
-// Every error is a reason to wait for the server, except those that occur only on a working server: a wait for another
-// session's lock, a missing schema or privilege, and the role's temp_file_limit.
+// It ignores errors that occur only on a working server: a wait for another session's lock, a missing schema or privilege, and the
+// role's temp_file_limit.
 func (s port) Probe(ctx context.Context) error {
 	own, cancel := context.WithTimeout(ctx, askTime)
 	defer cancel()
@@ -33,8 +32,8 @@ func (s port) Probe(ctx context.Context) error {
 }
 
 func (s port) probe(ctx context.Context, conn *pgx.Conn) error {
-	err := pgx.BeginTxFunc(ctx, conn, pgx.TxOptions{BeginQuery: probeBegin}, func(tx pgx.Tx) error {
-		if _, err := tx.Exec(ctx, probeSpace, pgx.QueryExecModeSimpleProtocol); err != nil {
+	err := pgx.BeginTxFunc(ctx, conn, pgx.TxOptions{BeginQuery: queries.Text("begin_probe")}, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, queries.Text("probe_space"), pgx.QueryExecModeSimpleProtocol); err != nil {
 			return err
 		}
 		_, err := tx.Exec(ctx, s.control.sql("probe_write"), pgx.QueryExecModeSimpleProtocol)

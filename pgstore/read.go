@@ -11,8 +11,8 @@ import (
 )
 
 const (
-	// pageEvents is how many events one statement of an iterator reads: enough that round trips do not show, few enough
-	// that stopping early wastes little.
+	// pageEvents is the number of events that one statement of an iterator reads: enough to make round trips cheap, few enough to
+	// waste little when the caller stops early.
 	pageEvents = 500
 	// pageBytes bounds the memory of a page of large events.
 	pageBytes = 4 << 20
@@ -38,7 +38,7 @@ func (t *Tenant) ReadStream(ctx context.Context, stream string, fromVersion int6
 			yield(event.Envelope{}, t.failed(ctx, "read stream", stream, err))
 			return
 		}
-		p := pager{tenant: t, sql: t.sql(t.store.statements.readStream), from: fromVersion, next: afterVersion,
+		p := pager{tenant: t, sql: t.sql("read_stream"), from: fromVersion, next: afterVersion,
 			args: func(from int64, limit int) [][]byte {
 				return [][]byte{[]byte(stream), wire.Int(from), wire.Int(int64(limit)), wire.Int(math.MinInt64)}
 			}}
@@ -80,17 +80,17 @@ func (t *Tenant) allPager(opts ReadOptions) (pager, error) {
 		types = [][]byte{wire.TextArray(opts.Types)}
 	}
 	if opts.Stream != "" {
-		sql := t.sql(t.store.statements.readStream)
+		sql := t.sql("read_stream")
 		if types != nil {
-			sql = t.sql(t.store.statements.readStreamTypes)
+			sql = t.sql("read_stream_types")
 		}
 		return pager{tenant: t, sql: sql, from: 1, next: afterVersion, args: func(from int64, limit int) [][]byte {
 			return append([][]byte{[]byte(opts.Stream), wire.Int(from), wire.Int(int64(limit)), wire.Int(opts.After)}, types...)
 		}}, nil
 	}
-	sql := t.sql(t.store.statements.tail)
+	sql := t.sql("read_tail")
 	if types != nil {
-		sql = t.sql(t.store.statements.readRange)
+		sql = t.sql("read_range")
 	}
 	return pager{tenant: t, sql: sql, from: opts.After, next: position, args: func(from int64, limit int) [][]byte {
 		return append([][]byte{wire.Int(from), wire.Int(math.MaxInt64), wire.Int(int64(limit))}, types...)
@@ -100,7 +100,7 @@ func (t *Tenant) allPager(opts ReadOptions) (pager, error) {
 func position(e event.Envelope) int64     { return e.Position }
 func afterVersion(e event.Envelope) int64 { return e.Version + 1 }
 
-// pager reads page by page: next tells from the last event of a page where the following one begins.
+// pager reads page by page. next returns where the page after an event begins.
 type pager struct {
 	tenant *Tenant
 	sql    string
@@ -109,7 +109,7 @@ type pager struct {
 	args   func(from int64, limit int) [][]byte
 }
 
-// each yields all events until yield refuses one.
+// each yields events until yield returns false.
 func (p *pager) each(ctx context.Context, yield func(event.Envelope, error) bool) error {
 	for limit := pageEvents; ; {
 		page, err := p.page(ctx, limit)
@@ -125,7 +125,7 @@ func (p *pager) each(ctx context.Context, yield func(event.Envelope, error) bool
 			return nil
 		}
 		p.from = p.next(page.List[len(page.List)-1])
-		// Where a page is cut off by its bytes the rest of it came for nothing, so the next one asks for less.
+		// If pageBytes cut a page off, the rest of it was sent for nothing. So the next page is smaller.
 		if limit = min(2*limit, pageEvents); page.Truncated {
 			limit = len(page.List)
 		}

@@ -14,34 +14,33 @@ import (
 	"github.com/millrace-go/millrace/projection"
 )
 
-// behindError is what a dead letter says that did not fail.
-const behindError = "parked behind an earlier event of its stream"
+// blockedError is the error of a dead letter whose event did not fail.
+const blockedError = "parked behind an earlier event of its stream"
 
-// settleLetters writes, within a batch's transaction, what becomes of dead letters with it.
-func (s *Store) settleLetters(ctx context.Context, conn *pgx.Conn, lease engine.Lease, batch engine.Batch) error {
+// settleDeadLetters parks the blocked events of a batch and resolves the dead letter that it replayed, in its transaction.
+func (s *Store) settleDeadLetters(ctx context.Context, conn *pgx.Conn, lease engine.Lease, batch engine.Batch) error {
 	if len(batch.BlockedByStream) > 0 {
-		args := parkArgs(lease, batch.BlockedByStream, projection.DeadLetter{BlockedByStream: true, Error: behindError}, false)
-		if _, err := conn.Exec(ctx, s.control.sql("park"), args...); err != nil {
-			return fmt.Errorf("park events behind others: %w", err)
+		args := parkArgs(lease, batch.BlockedByStream, projection.DeadLetter{BlockedByStream: true, Error: blockedError}, false)
+		if _, err := conn.Exec(ctx, s.control.sql("park_events"), args...); err != nil {
+			return fmt.Errorf("park blocked events: %w", err)
 		}
 	}
 	if r := batch.Replay; r != nil {
-		tag, err := conn.Exec(ctx, s.control.sql("resolve"), lease.Row, r.DeadLetter, r.Command)
+		done, err := runOne(ctx, conn, s.control.sql("resolve_dead_letter"), []any{lease.Row, r.DeadLetter, r.Command})
+		if err == nil && !done {
+			err = fmt.Errorf("it is not being replayed: %w", projection.ErrLeaseLost)
+		}
 		if err != nil {
 			return fmt.Errorf("resolve dead letter %d: %w", r.DeadLetter, err)
-		}
-		if tag.RowsAffected() != 1 {
-			return fmt.Errorf("resolve dead letter %d: it is not being replayed: %w", r.DeadLetter, projection.ErrLeaseLost)
 		}
 	}
 	return nil
 }
 
-// ParkedStreams tells which of these streams are parked.
 func (s port) ParkedStreams(ctx context.Context, lease engine.Lease, streams []string) (map[string]bool, error) {
-	found, err := queryIn(ctx, s.Store, lease, pgx.RowTo[string], s.control.sql("parked_streams"), lease.Row, streams)
+	found, err := queryIn(ctx, s.Store, lease, pgx.RowTo[string], "parked_streams", lease.Row, streams)
 	if err != nil {
-		return nil, fmt.Errorf("look for parked streams of %s: %w", lease.ID, storeFault(err))
+		return nil, failed(err, "list parked streams of %s", lease.ID)
 	}
 	parked := make(map[string]bool, len(found))
 	for _, stream := range found {
@@ -50,49 +49,31 @@ func (s port) ParkedStreams(ctx context.Context, lease engine.Lease, streams []s
 	return parked, nil
 }
 
-// NextCommand returns what is to be done with dead letters, the oldest first, and how many there are.
-func (s port) NextCommand(ctx context.Context, lease engine.Lease, discards bool) (engine.ReplayQueue, error) {
-	var desk engine.ReplayQueue
+func (s port) NextCommand(ctx context.Context, lease engine.Lease, discards bool) (queue engine.ReplayQueue, err error) {
 	var command engine.Command
-	_, err := queryIn(ctx, s.Store, lease, func(row pgx.CollectableRow) (engine.ReplayQueue, error) {
-		return desk, row.Scan(&command.ID, &command.Replay, &desk.Parked, &desk.ParkedStreams)
-	}, s.control.sql("next_command"), lease.Row, discards)
+	_, err = queryIn(ctx, s.Store, lease, func(row pgx.CollectableRow) (engine.ReplayQueue, error) {
+		return queue, row.Scan(&command.ID, &command.Replay, &queue.Parked, &queue.ParkedStreams)
+	}, "next_command", lease.Row, discards)
 	if err != nil {
-		return desk, fmt.Errorf("look what is to be done with dead letters of %s: %w", lease.ID, storeFault(err))
+		return queue, failed(err, "read the next command of %s", lease.ID)
 	}
 	if command.ID != 0 {
-		desk.Command = &command
+		queue.Command = &command
 	}
-	return desk, nil
+	return queue, nil
 }
 
-// Discard carries a command out under the lease's fence, and ends it.
 func (s port) Discard(ctx context.Context, lease engine.Lease, command int64) (discarded int64, err error) {
-	err = s.fenced(ctx, fmt.Sprintf("discard dead letters of %s", lease.ID), lease, func(tx pgx.Tx) error {
-		return lostIfNoRow(tx.QueryRow(ctx, s.control.sql("discard"), lease.Row, lease.Owner, lease.Epoch, command).Scan(&discarded))
-	})
+	err = s.change(ctx, fmt.Sprintf("discard dead letters of %s", lease.ID), "discard_dead_letters", lease, []any{command}, &discarded)
 	return discarded, err
 }
 
-// lostIfNoRow returns projection.ErrLeaseLost if a fenced statement found no row, and err otherwise.
-func lostIfNoRow(err error) error {
-	if errors.Is(err, pgx.ErrNoRows) {
-		return projection.ErrLeaseLost
-	}
-	return err
-}
-
-// BeginReplay counts the next replay of a command before it is made; nil tells that nothing is left of the command.
-func (s port) BeginReplay(ctx context.Context, lease engine.Lease, command, mine int64) (*engine.Replay, error) {
+func (s port) BeginReplay(ctx context.Context, lease engine.Lease, command, lastBegun int64) (*engine.Replay, error) {
 	replay := engine.Replay{Command: command}
-	found := true
-	err := s.fenced(ctx, fmt.Sprintf("begin a replay of %s", lease.ID), lease, func(tx pgx.Tx) error {
-		err := tx.QueryRow(ctx, s.control.sql("begin_replay"), lease.Row, lease.Owner, lease.Epoch, command, mine).
-			Scan(&replay.DeadLetter, &replay.Position, &replay.Stream, &replay.Begun, &replay.Attempts)
-		if errors.Is(err, pgx.ErrNoRows) {
-			found = false
-			return nil
-		}
+	found := false
+	err := s.fenced(ctx, fmt.Sprintf("begin a replay of %s", lease.ID), lease, func(tx pgx.Tx) (err error) {
+		found, err = runOne(ctx, tx, s.control.sql("begin_replay"), leaseArgs(lease, command, lastBegun),
+			&replay.DeadLetter, &replay.Position, &replay.Stream, &replay.Begun, &replay.Attempts)
 		return err
 	})
 	if err != nil || !found {
@@ -101,29 +82,26 @@ func (s port) BeginReplay(ctx context.Context, lease engine.Lease, command, mine
 	return &replay, nil
 }
 
-// FailReplay parks a letter again whose replay failed, and lets the command go on without it.
 func (s port) FailReplay(ctx context.Context, lease engine.Lease, f engine.FailedReplay) error {
-	return s.failReplay(ctx, lease, f, "")
+	return s.StopReplay(ctx, lease, f, "")
 }
 
-// StopReplay is FailReplay, and also stops the projection until it is resumed, with that reason. The command ends.
 func (s port) StopReplay(ctx context.Context, lease engine.Lease, f engine.FailedReplay, reason string) error {
-	return s.failReplay(ctx, lease, f, reason)
+	args := append(failedReplayArgs(f), nullable(wire.Text(reason)))
+	return s.change(ctx, fmt.Sprintf("park position %d of %s again", f.Position, lease.ID), "fail_replay", lease, args)
 }
 
-func (s port) failReplay(ctx context.Context, lease engine.Lease, f engine.FailedReplay, stop string) error {
-	return s.change(ctx, fmt.Sprintf("park position %d of %s again", f.Position, lease.ID), s.control.sql("fail_replay"), lease,
-		f.DeadLetter, f.Command, wire.Text(f.Err.Error()), wire.Text(f.Stack), f.Attempt, nullable(wire.Text(stop)))
-}
-
-// SkipReplay gives up a letter whose replay failed, and counts its event as skipped. The command goes on after it.
 func (s port) SkipReplay(ctx context.Context, lease engine.Lease, f engine.FailedReplay) error {
-	return s.change(ctx, fmt.Sprintf("skip the parked position %d of %s", f.Position, lease.ID), s.control.sql("skip_replay"), lease,
-		f.DeadLetter, f.Command, wire.Text(f.Err.Error()), wire.Text(f.Stack), f.Attempt)
+	return s.change(ctx, fmt.Sprintf("skip the parked position %d of %s", f.Position, lease.ID), "skip_replay", lease, failedReplayArgs(f))
 }
 
-// ScheduleReplay makes a command of the letter that has been due for longest by the policy, if there is one and no command is open. Else next is
-// in how long one is due, 0 where none ever is.
+func failedReplayArgs(f engine.FailedReplay) []any {
+	return []any{f.DeadLetter, f.Command, wire.Text(f.Err.Error()), wire.Text(f.Stack), f.Attempt}
+}
+
+// maxAutomaticReplays bounds how many events of a parked stream one automatic command replays.
+const maxAutomaticReplays = 10_000
+
 func (s port) ScheduleReplay(ctx context.Context, lease engine.Lease, p projection.ReplayPolicy) (scheduled bool, next time.Duration, err error) {
 	replays := p.MaxReplays
 	if replays < 0 {
@@ -131,36 +109,28 @@ func (s port) ScheduleReplay(ctx context.Context, lease engine.Lease, p projecti
 	}
 	var letter int64
 	var due float64
-	err = s.pool.QueryRow(ctx, s.control.sql("next_due"), lease.Row, replays, p.Interval.Seconds(), p.Factor, p.Cap.Seconds(), p.Error).Scan(&letter, &due)
+	err = s.pool.QueryRow(ctx, s.control.sql("next_due_replay"), lease.Row, replays, p.Interval.Seconds(), p.Factor, p.Cap.Seconds(), p.Error).Scan(&letter, &due)
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):
 		return false, 0, nil
 	case err != nil:
-		return false, 0, fmt.Errorf("look for a replay of %s: %w", lease.ID, storeFault(err))
+		return false, 0, failed(err, "find a due replay of %s", lease.ID)
 	case due > 0:
 		return false, max(time.Millisecond, seconds(due)), nil
 	}
-	err = s.fenced(ctx, fmt.Sprintf("schedule a replay of %s", lease.ID), lease, func(tx pgx.Tx) error {
-		var err error
-		scheduled, err = execOne(ctx, tx, s.control.sql("schedule_replay"), lease.Row, lease.Owner, lease.Epoch, letter, replayedAtOnce)
+	err = s.fenced(ctx, fmt.Sprintf("schedule a replay of %s", lease.ID), lease, func(tx pgx.Tx) (err error) {
+		scheduled, err = runOne(ctx, tx, s.control.sql("schedule_replay"), leaseArgs(lease, letter, maxAutomaticReplays))
 		return err
 	})
 	return scheduled, p.Interval, err
 }
 
-// replayedAtOnce bounds how much of a parked stream is replayed by itself in one go.
-const replayedAtOnce = 10_000
-
-// finishUnowned carries out a command that calls no handler, if no living node holds the projection. It reports whether it
-// did.
-func (s *Store) finishUnowned(ctx context.Context, row int32, command int64) (done bool, err error) {
+// runUnowned runs a command that calls no handler, if no living node owns the lease. It reports whether it did.
+func (s *Store) runUnowned(ctx context.Context, row int32, command int64) (done bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, finishTime)
 	defer cancel()
-	err = s.durable(ctx, "carry out a command on dead letters that no node holds", func(tx pgx.Tx) error {
-		err := tx.QueryRow(ctx, s.control.sql("finish_unowned"), row, command).Scan(new(int64))
-		if done = err == nil; errors.Is(err, pgx.ErrNoRows) {
-			return nil
-		}
+	err = s.durable(ctx, "run a command on dead letters without an owner", func(tx pgx.Tx) (err error) {
+		done, err = runOne(ctx, tx, s.control.sql("run_unowned_command"), []any{row, command}, new(int64))
 		return err
 	})
 	return done, err

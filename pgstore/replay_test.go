@@ -148,7 +148,7 @@ func TestReplayThatCommitsLateIsNotMadeTwice(t *testing.T) {
 			d.park(b, false)
 			command := d.give("replay", projection.DeadLetterFilter{All: true}, 10)
 			r := d.begin(command, 0)
-			commit := d.held(d.store.control.sql("resolve"), d.lease.Row, r.DeadLetter, r.Command)
+			commit := d.held(d.store.control.sql("resolve_dead_letter"), d.lease.Row, r.DeadLetter, r.Command)
 			var again *engine.Replay
 			d.must(d.within(commit, func() (err error) {
 				again, err = d.port().BeginReplay(testContext(t), d.lease, command, r.DeadLetter)
@@ -177,7 +177,7 @@ func TestReplayThatCommitsLateIsNotDiscarded(t *testing.T) {
 	d.park(b, false)
 	r := d.begin(d.give("replay", projection.DeadLetterFilter{All: true}, 10), 0)
 	gone := d.give("discard", projection.DeadLetterFilter{All: true}, 10)
-	commit := d.held(d.store.control.sql("resolve"), d.lease.Row, r.DeadLetter, r.Command)
+	commit := d.held(d.store.control.sql("resolve_dead_letter"), d.lease.Row, r.DeadLetter, r.Command)
 	d.must(d.within(commit, func() error {
 		n, err := d.port().Discard(testContext(t), d.lease, gone)
 		if n != 1 {
@@ -198,7 +198,7 @@ func TestStreamOfEventsThatAreParkedBehindStaysParked(t *testing.T) {
 	a := d.at["a"]
 	d.park(a[0], true)
 	r := d.begin(d.give("replay", projection.DeadLetterFilter{All: true}, 10), 0)
-	commit := d.held(d.store.control.sql("resolve"), d.lease.Row, r.DeadLetter, r.Command)
+	commit := d.held(d.store.control.sql("resolve_dead_letter"), d.lease.Row, r.DeadLetter, r.Command)
 	d.must(d.within(commit, func() error { return d.run(write, d.batch(a[1], a[1])) }))
 	d.mustHave([]int64{a[1]}, "a")
 	d.replay(d.give("replay", projection.DeadLetterFilter{All: true}, 10))
@@ -216,7 +216,7 @@ func TestDiscardOfWhatNobodyHoldsRefusesAZombie(t *testing.T) {
 		command := d.give("discard", projection.DeadLetterFilter{Stream: "none"}, 10)
 		before := d.lease.Epoch
 		err := d.run(writeAnd(func(context.Context, pgx.Tx) error {
-			if done, err := d.store.finishUnowned(testContext(t), d.lease.Row, command); !done || err != nil {
+			if done, err := d.store.runUnowned(testContext(t), d.lease.Row, command); !done || err != nil {
 				t.Errorf("%s: carried out %v, %v", name, done, err)
 			}
 			return nil
@@ -235,20 +235,15 @@ func TestDiscardOfWhatNobodyHoldsRefusesAZombie(t *testing.T) {
 	}
 	d.mustHave(a[:1], "a")
 	// Of what a living node holds nothing is discarded that way, and nothing twice.
-	session, err := d.port().Connect(testContext(t), d.node)
-	if err != nil {
-		t.Fatal(err)
-	}
+	session := must(d.port().Connect(testContext(t), d.node))(t)
 	command := d.give("discard", projection.DeadLetterFilter{All: true}, 10)
-	if done, err := d.store.finishUnowned(testContext(t), d.lease.Row, command); done || err != nil {
+	if done, err := d.store.runUnowned(testContext(t), d.lease.Row, command); done || err != nil {
 		t.Errorf("carried out %v, %v", done, err)
 	}
 	d.mustHave(a[:1], "a")
-	if err := errors.Join(session.Deregister(testContext(t)), session.Close(testContext(t))); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, errors.Join(session.Deregister(testContext(t)), session.Close(testContext(t))))
 	for range 2 {
-		if done, err := d.store.finishUnowned(testContext(t), d.lease.Row, command); !done || err != nil {
+		if done, err := d.store.runUnowned(testContext(t), d.lease.Row, command); !done || err != nil {
 			t.Errorf("carried out %v, %v", done, err)
 		}
 	}
@@ -264,10 +259,7 @@ func TestCommandOutlivesWhoGaveItAndWhoHeldTheLease(t *testing.T) {
 	t.Parallel()
 	d := newDrawer(t, 3)
 	d.park(d.at["a"][0], true)
-	session, err := d.port().Connect(testContext(t), d.node)
-	if err != nil {
-		t.Fatal(err)
-	}
+	session := must(d.port().Connect(testContext(t), d.node))(t)
 	for name, call := range map[string]func(context.Context, projection.DeadLetterFilter, int) (projection.CommandResult, error){"replay": d.letters().Replay, "discard": d.letters().Discard} {
 		short, cancel := context.WithTimeout(testContext(t), 300*time.Millisecond)
 		defer cancel()
@@ -275,9 +267,7 @@ func TestCommandOutlivesWhoGaveItAndWhoHeldTheLease(t *testing.T) {
 			t.Errorf("%s, while nobody carries it out: %+v, %v", name, o, err)
 		}
 	}
-	if err := errors.Join(session.Deregister(testContext(t)), session.Close(testContext(t))); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, errors.Join(session.Deregister(testContext(t)), session.Close(testContext(t))))
 	d.owner = claimAs(t, d.store, projection.DefaultTenant)
 	if !d.lease.HasCommands || !d.lease.ParkedStreams || d.lease.Parked != 1 {
 		t.Errorf("the next owner is told %+v", d.lease)
@@ -319,7 +309,7 @@ func TestReplayerTakesWhatIsDueAndNothingElse(t *testing.T) {
 		if !scheduled {
 			return 0
 		}
-		return one[int64](t, d.store, "select d.position from millrace.commands c join millrace.dead_letters d on d.id = c.letters[1] where c.ended_at is null")
+		return one[int64](t, d.store, "select d.position from millrace.commands c join millrace.dead_letters d on d.id = c.dead_letter_ids[1] where c.ended_at is null")
 	}
 	older := func(by string) {
 		t.Helper()
@@ -452,5 +442,126 @@ func TestReplayAndItsLetterAreOneTransaction(t *testing.T) {
 	}
 	if n := d.written(); n != 1 {
 		t.Errorf("applied %d times", n)
+	}
+}
+
+// A replay was begun and came to nothing, when its command is cancelled.
+func TestCancelledReplayLeavesNoLetterReplaying(t *testing.T) {
+	t.Parallel()
+	cancel := func(d *drawer, command int64) {
+		d.t.Helper()
+		d.must(d.letters().Cancel(testContext(d.t), command))
+	}
+	for name, whole := range map[string]bool{"of an event": false, "of a stream": true} {
+		t.Run(name, func(t *testing.T) {
+			d := newDrawer(t, 3)
+			a := d.at["a"]
+			d.park(a[0], whole)
+			if whole {
+				d.must(d.run(write, d.batch(a[2], a[1:]...)))
+			}
+			d.connect()
+			parked := d.parked()
+			mustBeParked := func(command int64, doing string) {
+				t.Helper()
+				ended, o := d.outcome(command)
+				for i, l := range d.list(projection.DeadLetterPage{}) {
+					if !ended || o != (projection.CommandResult{}) || l.State != projection.DeadLetterParked || i == 0 && l.BlockedByStream {
+						t.Errorf("%s: ended %v, %+v, %+v", doing, ended, o, l)
+					}
+				}
+				d.mustHave(parked, streamsOf(whole)...)
+			}
+			carriedOut := func() (command int64) {
+				t.Helper()
+				desk, err := d.port().NextCommand(testContext(t), d.lease, true) // also while no handler may be called
+				if err != nil || desk.Command == nil || !desk.Command.Replay {
+					t.Fatalf("to be done: %+v, %v", desk.Command, err)
+				}
+				if r := d.begin(desk.Command.ID, 0); r != nil {
+					t.Errorf("it is replayed: %+v", r)
+				}
+				return desk.Command.ID
+			}
+			// By its owner, which lives.
+			command := d.give("replay", projection.DeadLetterFilter{All: true}, 10)
+			d.begin(command, 0)
+			cancel(d, command)
+			carriedOut()
+			mustBeParked(command, "its owner lives")
+			// By the next owner, after a death before and after it was cancelled.
+			for _, before := range []bool{true, false} {
+				command = d.give("replay", projection.DeadLetterFilter{All: true}, 10)
+				if r := d.begin(command, 0); r.Begun != 1 {
+					t.Errorf("%+v", r)
+				}
+				if !before {
+					cancel(d, command)
+				}
+				mustExec(t, d.store, "delete from millrace.nodes")
+				d.owner = claimAs(t, d.store, projection.DefaultTenant)
+				d.connect()
+				if before {
+					cancel(d, command)
+				}
+				if !d.lease.HasCommands {
+					t.Error("the next owner does not learn of it")
+				}
+				carriedOut()
+				mustBeParked(command, "its owner died")
+			}
+			// One that is under way is finished, and nothing after it.
+			command = d.give("replay", projection.DeadLetterFilter{All: true}, 10)
+			r := d.begin(command, 0)
+			cancel(d, command)
+			d.must(d.run(write, d.again(r)))
+			carriedOut()
+			if ended, o := d.outcome(command); !ended || o != (projection.CommandResult{Done: 1}) {
+				t.Errorf("ended: %v, %+v", ended, o)
+			}
+			if parked = parked[1:]; whole {
+				// Where no node holds the lease any more, at once.
+				command = d.give("replay", projection.DeadLetterFilter{All: true}, 10)
+				d.begin(command, 0)
+				mustExec(t, d.store, "delete from millrace.nodes")
+				noError(t, d.letters().Cancel(testContext(t), command))
+				mustBeParked(command, "no node holds the lease")
+			}
+		})
+	}
+}
+
+// connect makes the owner one that is alive.
+func (d *drawer) connect() {
+	d.t.Helper()
+	session, err := d.port().Connect(testContext(d.t), d.node)
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	d.t.Cleanup(func() { _ = session.Close(context.Background()) })
+}
+
+func streamsOf(whole bool) []string {
+	if whole {
+		return []string{"a"}
+	}
+	return nil
+}
+
+// The cancellation waits for a replay that is just being begun, and knows of it then.
+func TestReplayThatIsBegunWhileItsCommandIsCancelled(t *testing.T) {
+	t.Parallel()
+	d := newDrawer(t, 1)
+	at := d.at["a"][0]
+	d.park(at, false)
+	d.connect()
+	command := d.give("replay", projection.DeadLetterFilter{All: true}, 10)
+	commit := d.held(d.store.control.sql("begin_replay"), d.lease.Row, d.lease.Owner, d.lease.Epoch, command, 0)
+	d.must(d.within(commit, func() error { return d.letters().Cancel(testContext(t), command) }))
+	if ended, _ := d.outcome(command); ended || d.one(at).State != projection.DeadLetterReplaying {
+		t.Errorf("ended: %v, %+v", ended, d.one(at))
+	}
+	if r := d.begin(command, 0); r != nil || d.one(at).State != projection.DeadLetterParked {
+		t.Errorf("%+v, %+v", r, d.one(at))
 	}
 }

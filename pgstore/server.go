@@ -3,6 +3,7 @@ package pgstore
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -11,32 +12,40 @@ import (
 	"github.com/millrace-go/millrace/projection"
 )
 
-// oldestServer is the oldest version that is supported, as server_version_num has it.
+// oldestServer is the oldest version that is supported, as in server_version_num.
 const oldestServer = 140000
 
-// serverFacts is what the store depends on in a server and in the settings of its sessions.
-type serverFacts struct {
-	version         int
-	versionName     string
-	inRecovery      bool
-	readOnly        string
-	isolation       string
-	serverEncoding  string
-	clientEncoding  string
-	standardStrings string
-	fsync           string
-	fullPageWrites  string
-}
-
-// withoutTransactionTimeout takes from a transaction of ours the bound that PostgreSQL 17 may have set for all of it. The batch of a
-// handler that may take longer would meet it each time.
+// withoutTransactionTimeout removes the time limit that PostgreSQL 17 may set for whole transactions. A batch whose handler may take
+// longer would fail each time.
 const withoutTransactionTimeout = "set local transaction_timeout = 0; "
 
-// checkServer refuses a server, or settings of the session, that the store cannot keep its promises on.
+// requiredSettings are the settings without which the store does not work.
+var requiredSettings = []struct{ name, value, reason string }{
+	{"default_transaction_read_only", "off", "nothing could be appended"},
+	{"default_transaction_isolation", "read committed", "an append that waited for another must see what that did; set it for the role or in the DSN"},
+	{"server_encoding", "UTF8", "create the database with encoding 'UTF8'"},
+	{"client_encoding", "UTF8", "set it in the DSN"},
+	{"standard_conforming_strings", "on", "quoting depends on it"},
+}
+
+// durabilitySettings are on unless the owner of the server accepts that a crash loses committed events, for instance in tests.
+var durabilitySettings = []string{"fsync", "full_page_writes"}
+
+// serverFacts describes a server and the settings of its sessions.
+type serverFacts struct {
+	version     int
+	versionName string
+	inRecovery  bool
+	settings    map[string]string
+}
+
+// checkServer returns an error if the store would not work with the server or with the settings of the session.
 func checkServer(ctx context.Context, pool *pgxpool.Pool, log *zap.Logger) (f serverFacts, err error) {
-	err = pool.QueryRow(ctx, queryText("server_facts"), pgx.QueryExecModeExec).Scan(&f.version, &f.versionName,
-		&f.inRecovery, &f.readOnly, &f.isolation, &f.serverEncoding, &f.clientEncoding, &f.standardStrings, &f.fsync,
-		&f.fullPageWrites)
+	names := slices.Clone(durabilitySettings)
+	for _, required := range requiredSettings {
+		names = append(names, required.name)
+	}
+	err = pool.QueryRow(ctx, queries.Text("server_facts"), pgx.QueryExecModeExec, names).Scan(&f.version, &f.versionName, &f.inRecovery, &f.settings)
 	if err != nil {
 		return f, fmt.Errorf("check the server: %w", err)
 	}
@@ -49,44 +58,34 @@ func checkServer(ctx context.Context, pool *pgxpool.Pool, log *zap.Logger) (f se
 	return f, nil
 }
 
-// check reports the first reason why the store cannot work there, with the value found; nil means that it can.
+// check returns the first reason why the store does not work with the server, or nil.
 func (f serverFacts) check() error {
-	switch {
-	case f.version < oldestServer:
+	if f.version < oldestServer {
 		return fmt.Errorf("the server is PostgreSQL %s, but 14 or newer is needed", f.versionName)
-	case f.inRecovery:
+	}
+	if f.inRecovery {
 		return fmt.Errorf("the server is a standby in recovery: %w", projection.ErrNotPrimary)
-	case f.readOnly != "off":
-		return fmt.Errorf("default_transaction_read_only is %q, but must be off: nothing could be appended", f.readOnly)
-	case f.isolation != "read committed":
-		return fmt.Errorf("default_transaction_isolation is %q, but must be \"read committed\": appends wait for each other"+
-			" and must see what the other did; set it for the role or in the DSN", f.isolation)
-	case f.serverEncoding != "UTF8":
-		return fmt.Errorf("server_encoding is %q, but must be UTF8: create the database with encoding 'UTF8'", f.serverEncoding)
-	case f.clientEncoding != "UTF8":
-		return fmt.Errorf("client_encoding is %q, but must be UTF8", f.clientEncoding)
-	case f.standardStrings != "on":
-		return fmt.Errorf("standard_conforming_strings is %q, but must be on: quoting rests on it", f.standardStrings)
+	}
+	for _, required := range requiredSettings {
+		if value := f.settings[required.name]; value != required.value {
+			return fmt.Errorf("%s is %q, but must be %q: %s", required.name, value, required.value, required.reason)
+		}
 	}
 	return nil
 }
 
-// lossy names the settings under which a crash of the server can lose what was committed. That is the owner's choice,
-// and right for tests, so it is only told.
-func (f serverFacts) lossy() []string {
-	var settings []string
-	if f.fsync != "on" {
-		settings = append(settings, "fsync="+f.fsync)
-	}
-	if f.fullPageWrites != "on" {
-		settings = append(settings, "full_page_writes="+f.fullPageWrites)
+// lossy returns the settings with which a crash of the server can lose committed events.
+func (f serverFacts) lossy() (settings []string) {
+	for _, name := range durabilitySettings {
+		if f.settings[name] != "on" {
+			settings = append(settings, name+"="+f.settings[name])
+		}
 	}
 	return settings
 }
 
-// watchesClients tells whether the server can notice, while it runs a statement, that its client is gone. Not every
-// platform's can.
+// watchesClients reports whether the server can notice during a statement that its client is gone. Not every platform can.
 func watchesClients(ctx context.Context, pool *pgxpool.Pool) bool {
-	_, err := pool.Exec(ctx, queryText("watch_client"))
+	_, err := pool.Exec(ctx, queries.Text("check_client_watch"))
 	return err == nil
 }

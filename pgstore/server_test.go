@@ -1,7 +1,9 @@
 package pgstore
 
 import (
+	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -10,31 +12,34 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/millrace-go/millrace/event"
+	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/internal/pgtest"
+	"github.com/millrace-go/millrace/pgstore/internal/pgerr"
 	"github.com/millrace-go/millrace/projection"
 )
 
-func goodFacts() serverFacts {
-	return serverFacts{version: 140000, versionName: "14.0", readOnly: "off", isolation: "read committed",
-		serverEncoding: "UTF8", clientEncoding: "UTF8", standardStrings: "on", fsync: "on", fullPageWrites: "on"}
+func factsWith(setting, value string) serverFacts {
+	f := serverFacts{version: 140000, versionName: "14.0", settings: map[string]string{"fsync": "on", "full_page_writes": "on"}}
+	for _, required := range requiredSettings {
+		f.settings[required.name] = required.value
+	}
+	f.settings[setting] = value
+	return f
 }
 
 func TestUnfitServerIsRefusedWithTheReason(t *testing.T) {
 	t.Parallel()
-	if err := goodFacts().check(); err != nil {
-		t.Errorf("a good server is refused: %v", err)
-	}
-	for want, spoil := range map[string]func(f *serverFacts){
-		"PostgreSQL 13.9, but 14 or newer":          func(f *serverFacts) { f.version, f.versionName = 130009, "13.9" },
-		"standby":                                   func(f *serverFacts) { f.inRecovery = true },
-		`default_transaction_read_only is "on"`:     func(f *serverFacts) { f.readOnly = "on" },
-		`isolation is "serializable"`:               func(f *serverFacts) { f.isolation = "serializable" },
-		`server_encoding is "LATIN1"`:               func(f *serverFacts) { f.serverEncoding = "LATIN1" },
-		`client_encoding is "WIN1252"`:              func(f *serverFacts) { f.clientEncoding = "WIN1252" },
-		`standard_conforming_strings is "off", but`: func(f *serverFacts) { f.standardStrings = "off" },
+	old, standby := factsWith("", ""), factsWith("", "")
+	old.version, old.versionName, standby.inRecovery = 130009, "13.9", true
+	for want, f := range map[string]serverFacts{
+		"PostgreSQL 13.9, but 14 or newer":          old,
+		"standby":                                   standby,
+		`default_transaction_read_only is "on"`:     factsWith("default_transaction_read_only", "on"),
+		`isolation is "serializable"`:               factsWith("default_transaction_isolation", "serializable"),
+		`server_encoding is "LATIN1"`:               factsWith("server_encoding", "LATIN1"),
+		`client_encoding is "WIN1252"`:              factsWith("client_encoding", "WIN1252"),
+		`standard_conforming_strings is "off", but`: factsWith("standard_conforming_strings", "off"),
 	} {
-		f := goodFacts()
-		spoil(&f)
 		err := f.check()
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("error %v, want one with %q", err, want)
@@ -45,15 +50,16 @@ func TestUnfitServerIsRefusedWithTheReason(t *testing.T) {
 	}
 }
 
-func TestSettingsThatLoseDataAreToldAndNotRefused(t *testing.T) {
+func TestSettingsThatLoseDataAreLoggedAndNotRefused(t *testing.T) {
 	t.Parallel()
-	f := goodFacts()
-	if f.lossy() != nil {
-		t.Errorf("told of %v", f.lossy())
+	if f := factsWith("", ""); f.lossy() != nil {
+		t.Errorf("logged %v", f.lossy())
 	}
-	f.fsync, f.fullPageWrites = "off", "off"
-	if got := f.lossy(); !slices.Equal(got, []string{"fsync=off", "full_page_writes=off"}) || f.check() != nil {
-		t.Errorf("told of %v, refused: %v", got, f.check())
+	for _, setting := range durabilitySettings {
+		f := factsWith(setting, "off")
+		if got := f.lossy(); !slices.Equal(got, []string{setting + "=off"}) || f.check() != nil {
+			t.Errorf("logged %v, refused: %v", got, f.check())
+		}
 	}
 }
 
@@ -63,10 +69,7 @@ func TestOpenRefusesSessionsThatCannotAppend(t *testing.T) {
 	for setting, value := range map[string]string{
 		"default_transaction_read_only": "on", "default_transaction_isolation": "repeatable read", "client_encoding": "LATIN1",
 	} {
-		bad, err := pgtest.WithSetting(dsn, setting, value)
-		if err != nil {
-			t.Fatal(err)
-		}
+		bad := must(pgtest.WithSetting(dsn, setting, value))(t)
 		store, err := Open(testContext(t), bad, Options{})
 		if err == nil {
 			store.Close()
@@ -80,24 +83,16 @@ func TestOpenRefusesSessionsThatCannotAppend(t *testing.T) {
 func TestOpenRefusesADatabaseOfAnotherEncoding(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.Database(t)
-	conn, err := pgx.Connect(testContext(t), dsn)
-	if err != nil {
-		t.Fatal(err)
-	}
+	conn := must(pgx.Connect(testContext(t), dsn))(t)
 	defer func() { _ = conn.Close(testContext(t)) }()
 	name := conn.Config().Database + "_latin"
-	if _, err := conn.Exec(testContext(t), "create database "+name+" template template0 encoding 'LATIN1' locale 'C'"); err != nil {
-		t.Fatal(err)
-	}
+	must(conn.Exec(testContext(t), "create database "+name+" template template0 encoding 'LATIN1' locale 'C'"))(t)
 	defer func() {
 		if _, err := conn.Exec(testContext(t), "drop database "+name+" with (force)"); err != nil {
 			t.Error(err)
 		}
 	}()
-	latin, err := pgtest.WithDatabase(dsn, name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	latin := must(pgtest.WithDatabase(dsn, name))(t)
 	store, err := Open(testContext(t), latin, Options{})
 	if err == nil {
 		store.Close()
@@ -110,14 +105,8 @@ func TestOpenRefusesADatabaseOfAnotherEncoding(t *testing.T) {
 
 func TestStoreWorksWithAPoolOfOne(t *testing.T) {
 	t.Parallel()
-	dsn, err := pgtest.WithSetting(pgtest.Database(t), "pool_max_conns", "1")
-	if err != nil {
-		t.Fatal(err)
-	}
-	store, err := Open(testContext(t), dsn, Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	dsn := must(pgtest.WithSetting(pgtest.Database(t), "pool_max_conns", "1"))(t)
+	store := must(Open(testContext(t), dsn, Options{}))(t)
 	defer store.Close()
 	migrated(t, store)
 	mustAppend(t, store.tenant, "s", event.Any.WithKey("k"), someEvents(3)...)
@@ -139,4 +128,109 @@ func TestStoreWorksInEveryQueryMode(t *testing.T) {
 			}
 		})
 	}
+}
+
+func mustProbe(t *testing.T, store *Store, what string) {
+	t.Helper()
+	if err := store.port().Probe(testContext(t)); err != nil {
+		t.Errorf("%s: %v", what, err)
+	}
+}
+
+func mustNotProbe(t *testing.T, store *Store, what, says string) {
+	t.Helper()
+	err := store.port().Probe(testContext(t))
+	if err == nil || !strings.Contains(err.Error(), says) {
+		t.Errorf("%s: %v, want %q", what, err, says)
+	} else if fault := classify(err); fault.Class != engine.Infrastructure {
+		t.Errorf("%s: class %v", what, fault.Class)
+	}
+}
+
+func TestProbeNeedsNoConnectionOfThePool(t *testing.T) {
+	t.Parallel()
+	store := onePool(t)
+	taken := must(store.pool.Acquire(testContext(t)))(t)
+	defer taken.Release()
+	mustProbe(t, store, "with a pool that is used up")
+}
+
+// A lock of another session on the probe's row says nothing about the server.
+func TestProbeThatHasToWaitForALockSucceeds(t *testing.T) {
+	t.Parallel()
+	store := newStore(t)
+	for _, sql := range []string{"update millrace.probe set probed_at = null", "lock table millrace.probe in access exclusive mode"} {
+		tx := openTx(t, store)
+		execIn(t, tx, sql)
+		mustProbe(t, store, sql)
+		noError(t, tx.Rollback(testContext(t)))
+	}
+	before := one[bool](t, store, "select probed_at is null from millrace.probe")
+	mustProbe(t, store, "afterwards")
+	if after := one[bool](t, store, "select probed_at is null from millrace.probe"); !before || after {
+		t.Errorf("the probe has written nothing: without a time before %v, after %v", before, after)
+	}
+}
+
+// Missing tables and privileges are reported by the statements that need them, not by the probe.
+func TestProbeSucceedsWhereOnlyItsObjectsAreAtFault(t *testing.T) {
+	t.Parallel()
+	store := newStore(t)
+	limited := asRole(t, store, "millrace_limited", "", Options{})
+	mustExec(t, store, "revoke all on millrace.probe from millrace_limited")
+	mustProbe(t, limited, "without a right to write")
+	dsn := must(pgtest.WithSetting(store.pool.Config().ConnString(), "options", "-c temp_file_limit=0"))(t)
+	mustProbe(t, openStore(t, dsn, Options{}), "without a right to temporary files")
+	mustExec(t, store, "drop table millrace.probe")
+	mustProbe(t, store, "without its table")
+}
+
+func TestProbeFailsWhereTheServerTakesNoWrites(t *testing.T) {
+	t.Parallel()
+	_, store := ownServer(t, nil)
+	mustProbe(t, store, "at first")
+	mustExec(t, store, "alter system set default_transaction_read_only = on")
+	mustExec(t, store, "select pg_reload_conf()")
+	for one[string](t, store, "show default_transaction_read_only") != "on" {
+	}
+	mustNotProbe(t, store, "read-only", "25006")
+}
+
+func TestProbeFailsWhereTheServerIsAway(t *testing.T) {
+	t.Parallel()
+	server, store := ownServer(t, nil)
+	noError(t, server.Kill())
+	mustNotProbe(t, store, "killed", "probe the server")
+	noError(t, server.StartAgain(testContext(t)))
+	mustProbe(t, store, "started again")
+}
+
+// A server without a connection to spare works for those who have one.
+func TestProbeTakesOneOfThePoolWhereTheServerHasNoneLeft(t *testing.T) {
+	t.Parallel()
+	_, store := ownServer(t, map[string]string{"max_connections": "12", "superuser_reserved_connections": "0", "max_wal_senders": "0"})
+	ctx := testContext(t)
+	mustProbe(t, store, "at first")
+	var last error
+	for range 20 {
+		conn, err := pgx.ConnectConfig(ctx, store.pool.Config().ConnConfig)
+		if last = err; err != nil {
+			break
+		}
+		t.Cleanup(func() { _ = conn.Close(context.WithoutCancel(ctx)) })
+	}
+	if !pgerr.Is(last, "53300") {
+		t.Fatalf("connections are left: %v", last)
+	}
+	mustProbe(t, store, "with a free connection in the pool")
+	var taken []interface{ Release() }
+	for range store.pool.Stat().TotalConns() {
+		conn := must(store.pool.Acquire(ctx))(t)
+		taken = append(taken, conn)
+	}
+	mustNotProbe(t, store, fmt.Sprintf("with all %d in use", len(taken)), "53300")
+	for _, conn := range taken {
+		conn.Release()
+	}
+	mustProbe(t, store, "at last")
 }

@@ -16,23 +16,21 @@ import (
 	"github.com/millrace-go/millrace/pgstore/internal/sqltext"
 )
 
-// keepalives let the server notice within some 20 s that the session's client is gone, where nothing told it.
+// keepalives let the server notice within some 20 s that the session's client is gone, even if no packet reports it.
 const keepalives = "set tcp_keepalives_idle = 5; set tcp_keepalives_interval = 5; set tcp_keepalives_count = 3; "
 
-// nodeSession is a node's one connection outside the pool. It listens, it carries the heartbeat, and it holds the session
-// lock by which others can see sooner than by the heartbeat that the node is gone.
+// nodeSession implements engine.Session. Its session lock shows other nodes that the node is gone, sooner than its heartbeat does.
 type nodeSession struct {
 	store *Store
 	node  engine.Node
 	conn  *pgx.Conn
-	// pooled means that a pooler lends the server's sessions to this connection, one for each transaction.
+	// pooled reports whether a pooler gives this connection another session of the server for each transaction.
 	pooled bool
 }
 
-// Pooled tells that a pooler stands between, so that nothing of the session lasts: no LISTEN and no lock.
 func (s *nodeSession) Pooled() bool { return s.pooled }
 
-// Connect opens the node's session connection, registers the node, takes its session lock and listens.
+// Connect implements engine.Store. It also takes the node's session lock.
 func (s port) Connect(ctx context.Context, node engine.Node) (engine.Session, error) {
 	conn, err := s.dial(ctx, s.opts.SessionDSN)
 	if err != nil {
@@ -48,7 +46,7 @@ func (s port) Connect(ctx context.Context, node engine.Node) (engine.Session, er
 
 func (s *nodeSession) setUp(ctx context.Context) error {
 	c := s.store.control
-	// LISTEN takes names and no parameters, so that it is put together here.
+	// LISTEN takes no parameters.
 	listen := "listen " + sqltext.Name(c.wakeChannel) + "; listen " + sqltext.Name(c.controlChannel)
 	pooling, err := session.FindPooling(ctx, s.conn, func(ctx context.Context) (*pgx.Conn, error) { return s.store.dial(ctx, s.store.opts.SessionDSN) })
 	if err != nil {
@@ -58,8 +56,7 @@ func (s *nodeSession) setUp(ctx context.Context) error {
 		return err
 	}
 	if s.pooled = pooling.Lends; s.pooled {
-		// Settings, LISTEN and the lock would belong to any session of the pooler, and so would the session that is ended for
-		// the lock.
+		// Settings, LISTEN and the lock would apply to a session that other clients use.
 		s.store.log.Warn("pooler in front of the session connection",
 			zap.String("effect", "notifications do not arrive, and the node has no session lock"), zap.String("remedy", "set Options.SessionDSN to the server itself"))
 		return s.Heartbeat(ctx)
@@ -67,29 +64,28 @@ func (s *nodeSession) setUp(ctx context.Context) error {
 	if _, err := s.conn.Exec(ctx, keepalives+listen); err != nil {
 		return err
 	}
-	if _, err := s.conn.Exec(ctx, ownSession); err != nil {
+	if _, err := s.conn.Exec(ctx, queries.Text("reset_session")); err != nil {
 		return err
 	}
 	key := s.lockKey()
 	var locked bool
-	if err := s.conn.QueryRow(ctx, sessionLock, pgx.QueryExecModeExec, key).Scan(&locked); err != nil {
+	if err := s.conn.QueryRow(ctx, queries.Text("session_lock"), pgx.QueryExecModeExec, key).Scan(&locked); err != nil {
 		return err
 	}
 	if !locked {
-		// The server has not noticed that this node's last session is gone, and where the network swallowed it may not for
-		// hours. The node's id is its own, so that nobody else's session is ended.
-		if _, err := s.conn.Exec(ctx, endLastSession, pgx.QueryExecModeExec, key); err == nil {
-			return &engine.Fault{Class: engine.Infrastructure, Err: errors.New("the node's session lock was still held by its last session, which was ended")}
+		// The server has not noticed that this node's previous session is gone. After a network failure that can take hours. No other
+		// node has this node's id, so the session that holds the lock is its own.
+		if _, err := s.conn.Exec(ctx, queries.Text("end_previous_session"), pgx.QueryExecModeExec, key); err == nil {
+			return &engine.Fault{Class: engine.Infrastructure, Err: errors.New("the node's previous session still held its session lock, and was ended")}
 		}
 		s.store.log.Warn("ending the previous session of the node failed, running without a session lock", zap.String("node", s.node.ID))
 	}
-	if _, err := s.conn.Exec(ctx, c.sql("forget_nodes"), pgx.QueryExecModeExec); err != nil {
+	if _, err := s.conn.Exec(ctx, c.sql("delete_silent_nodes"), pgx.QueryExecModeExec); err != nil {
 		return err
 	}
 	return s.Heartbeat(ctx)
 }
 
-// Next waits for the next notice and leaves the session usable when ctx is done.
 func (s *nodeSession) Next(ctx context.Context) (engine.Notice, error) {
 	n, err := s.conn.WaitForNotification(ctx)
 	switch {
@@ -105,41 +101,36 @@ func (s *nodeSession) Next(ctx context.Context) (engine.Notice, error) {
 	return engine.Notice{Tenant: n.Payload}, nil
 }
 
-// Heartbeat extends the node's leases by the server's clock.
 func (s *nodeSession) Heartbeat(ctx context.Context) error {
 	_, err := s.conn.Exec(ctx, s.store.control.sql("heartbeat"), pgx.QueryExecModeExec, s.node.ID, s.node.Projections, nonNil(s.node.Tenants),
 		s.lockKey(), s.node.LeaseDuration.Microseconds())
-	return failed(err, "heartbeat")
+	return failed(err, "send heartbeat")
 }
 
-// lockKey is the key of the node's session lock.
 func (s *nodeSession) lockKey() int64 {
-	return lockKey64("millrace node " + s.store.control.name + " " + s.node.ID)
+	return lockKey("millrace node " + s.store.control.name + " " + s.node.ID)
 }
 
-// Look tells which other nodes are alive by their heartbeats, and which of them hold their session locks.
 func (s *nodeSession) ListPeers(ctx context.Context) (found engine.Fleet, err error) {
 	rows, _ := s.conn.Query(ctx, s.store.control.sql("list_peers"), pgx.QueryExecModeExec, s.node.ID)
 	var member engine.Member
-	var leaving, locked bool
-	var beat time.Time
-	_, err = pgx.ForEachRow(rows, []any{&member.ID, &member.Projections, &member.Tenants, &leaving, &locked, &beat}, func() error {
-		found.Peers = append(found.Peers, engine.Peer{ID: member.ID, Locked: locked, Beat: beat})
-		if !leaving {
+	var draining, locked bool
+	var heartbeat time.Time
+	_, err = pgx.ForEachRow(rows, []any{&member.ID, &member.Projections, &member.Tenants, &draining, &locked, &heartbeat}, func() error {
+		found.Peers = append(found.Peers, engine.Peer{ID: member.ID, Locked: locked, Beat: heartbeat})
+		if !draining {
 			found.Members = append(found.Members, member)
 		}
 		return nil
 	})
-	return found, failed(err, "look at the other nodes")
+	return found, failed(err, "list peers")
 }
 
-// Bury ends the heartbeat of a node whose session lock is gone, and tells the others.
 func (s *nodeSession) MarkDead(ctx context.Context, node engine.Peer) (bool, error) {
 	tag, err := s.conn.Exec(ctx, s.store.control.sql("mark_dead"), pgx.QueryExecModeExec, node.ID, s.store.control.controlChannel, node.Beat)
-	return tag.RowsAffected() == 1, failed(err, "bury node %s", node.ID)
+	return tag.RowsAffected() == 1, failed(err, "mark node %s dead", node.ID)
 }
 
-// Depart takes the node off the list.
 func (s *nodeSession) Deregister(ctx context.Context) error {
 	if s.conn.IsClosed() {
 		return nil
@@ -148,5 +139,4 @@ func (s *nodeSession) Deregister(ctx context.Context) error {
 	return failed(err, "deregister")
 }
 
-// Close ends the connection.
 func (s *nodeSession) Close(ctx context.Context) error { return s.conn.Close(ctx) }

@@ -32,29 +32,29 @@ func connect(t *testing.T, store *Store, node engine.Node) (engine.Session, erro
 	return session, err
 }
 
-// lingering holds a node's session lock as its last session does when the server has not noticed that it is gone.
+// lingering holds a node's session lock as its previous session does when the server has not noticed that it is gone.
 func lingering(t *testing.T, store *Store, node engine.Node) *pgx.Conn {
 	t.Helper()
 	conn := strange(t, store)
 	var locked bool
-	key := lockKey64("millrace node " + store.control.name + " " + node.ID)
+	key := lockKey("millrace node " + store.control.name + " " + node.ID)
 	if err := conn.QueryRow(testContext(t), "select pg_try_advisory_lock($1)", key).Scan(&locked); err != nil || !locked {
 		t.Fatalf("locked %v, %v", locked, err)
 	}
 	return conn
 }
 
-func TestNodeEndsItsLastSessionWhereThatHoldsItsLock(t *testing.T) {
+func TestNodeEndsItsPreviousSessionThatHoldsItsLock(t *testing.T) {
 	t.Parallel()
 	store := newStore(t)
 	node, another := aNode(), aNode()
 	old, foreign := lingering(t, store, node), lingering(t, store, another)
 	_, err := connect(t, store, node)
-	if fault := wantClass(t, err, engine.Infrastructure); fault.Unreachable || !strings.Contains(err.Error(), "its last session, which was ended") {
+	if fault := wantClass(t, err, engine.Infrastructure); fault.Unreachable || !strings.Contains(err.Error(), "previous session still held") {
 		t.Errorf("the first try says: %v", err)
 	}
 	if err := old.Ping(testContext(t)); err == nil {
-		t.Error("the last session lives")
+		t.Error("the previous session lives")
 	}
 	// Its lock goes with it, as soon as the server has got round to that.
 	ctx, cancel := context.WithTimeout(testContext(t), hangs)
@@ -71,7 +71,7 @@ func TestNodeEndsItsLastSessionWhereThatHoldsItsLock(t *testing.T) {
 }
 
 // The role of the node may have changed meanwhile.
-func TestNodeThatMayNotEndItsLastSessionGoesOnWithoutItsLock(t *testing.T) {
+func TestNodeRunsWithoutItsLockIfItMayNotEndItsPreviousSession(t *testing.T) {
 	t.Parallel()
 	store := newStore(t)
 	mustExec(t, store, `do $$ begin if to_regrole('millrace_lesser') is null then create role millrace_lesser; end if;
@@ -79,15 +79,9 @@ func TestNodeThatMayNotEndItsLastSessionGoesOnWithoutItsLock(t *testing.T) {
 	mustExec(t, store, "grant usage on schema millrace to millrace_lesser; grant all on all tables in schema millrace to millrace_lesser")
 	node := aNode()
 	old := lingering(t, store, node)
-	dsn, err := pgtest.WithSetting(store.pool.Config().ConnString(), "options", "-c role=millrace_lesser")
-	if err != nil {
-		t.Fatal(err)
-	}
+	dsn := must(pgtest.WithSetting(store.pool.Config().ConnString(), "options", "-c role=millrace_lesser"))(t)
 	lesser := openStore(t, store.pool.Config().ConnString(), Options{SessionDSN: dsn})
-	session, err := connect(t, lesser, node)
-	if err != nil {
-		t.Fatal(err)
-	}
+	session := must(connect(t, lesser, node))(t)
 	if err := session.Heartbeat(testContext(t)); err != nil {
 		t.Error(err)
 	}
@@ -116,10 +110,7 @@ func TestSessionIsOpenedAsThePoolOpensItsConnections(t *testing.T) {
 	var works atomic.Bool
 	works.Store(true)
 	store := onePool(t, rotating(&works))
-	session, err := connect(t, store, aNode())
-	if err != nil {
-		t.Fatal(err)
-	}
+	session := must(connect(t, store, aNode()))(t)
 	if err := session.Heartbeat(testContext(t)); err != nil {
 		t.Error(err)
 	}
@@ -159,10 +150,7 @@ func TestQuestionAboutLocksIsAskedThroughThePoolWhereNoConnectionIsToBeHad(t *te
 	o := claimAs(t, store, projection.DefaultTenant)
 	var both []*pgxpool.Conn // one for the batch, one for the question
 	for range 2 {
-		conn, err := store.pool.Acquire(ctx)
-		if err != nil {
-			t.Fatal(err)
-		}
+		conn := must(store.pool.Acquire(ctx))(t)
 		both = append(both, conn)
 	}
 	for _, conn := range both {

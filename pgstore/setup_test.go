@@ -25,26 +25,33 @@ func testContext(t testing.TB) context.Context {
 	return ctx
 }
 
-// openStore opens a store that is not migrated, in the database of dsn, with a pool of its own.
-func openStore(t testing.TB, dsn string, opts Options, changes ...func(*pgxpool.Config)) *Store {
+// must returns what a call returned, or ends the test with its error: must(call())(t).
+func must[T any](v T, err error) func(t testing.TB) T {
+	return func(t testing.TB) T {
+		t.Helper()
+		noError(t, err)
+		return v
+	}
+}
+
+func noError(t testing.TB, err error) {
 	t.Helper()
-	config, err := pgxpool.ParseConfig(dsn)
 	if err != nil {
 		t.Fatal(err)
 	}
+}
+
+// openStore opens a store that is not migrated, in the database of dsn, with a pool of its own.
+func openStore(t testing.TB, dsn string, opts Options, changes ...func(*pgxpool.Config)) *Store {
+	t.Helper()
+	config := must(pgxpool.ParseConfig(dsn))(t)
 	config.MaxConns = 20
 	for _, change := range changes {
 		change(config)
 	}
-	pool, err := pgxpool.NewWithConfig(testContext(t), config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	pool := must(pgxpool.NewWithConfig(testContext(t), config))(t)
 	t.Cleanup(pool.Close)
-	store, err := OpenPool(testContext(t), pool, opts)
-	if err != nil {
-		t.Fatal(err)
-	}
+	store := must(OpenPool(testContext(t), pool, opts))(t)
 	t.Cleanup(store.Close)
 	return store
 }
@@ -57,9 +64,7 @@ func connections(most int32) func(*pgxpool.Config) {
 // migrated migrates a store and returns it.
 func migrated(t testing.TB, store *Store) *Store {
 	t.Helper()
-	if err := store.Migrate(testContext(t)); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, store.Migrate(testContext(t)))
 	return store
 }
 
@@ -71,10 +76,7 @@ func newStore(t testing.TB, changes ...func(*pgxpool.Config)) *Store {
 
 func newTenant(t testing.TB, store *Store, name string) *Tenant {
 	t.Helper()
-	tenant, err := store.CreateTenant(testContext(t), name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	tenant := must(store.CreateTenant(testContext(t), name))(t)
 	return tenant
 }
 
@@ -89,10 +91,7 @@ func someEvents(n int) []event.Event {
 
 func mustAppend(t testing.TB, tenant *Tenant, stream string, expected event.Expected, events ...event.Event) event.Appended {
 	t.Helper()
-	result, err := tenant.Append(testContext(t), stream, expected, events...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	result := must(tenant.Append(testContext(t), stream, expected, events...))(t)
 	return result
 }
 

@@ -2,7 +2,10 @@ package pgstore
 
 import (
 	"embed"
+	"fmt"
+	"hash/fnv"
 	"strings"
+	"time"
 
 	"github.com/millrace-go/millrace/pgstore/internal/sqltext"
 )
@@ -10,40 +13,71 @@ import (
 //go:embed queries/*.sql
 var queryFiles embed.FS
 
-// The statements that name no schema and are sent often. Those of opening and migrating are read when they are needed.
-var (
-	beginBatch     = queryText("begin_batch")
-	beginDurable   = queryText("begin_durable")
-	beginInTx      = queryText("begin_in_tx")
-	endLastSession = queryText("end_last_session")
-	endLeftovers   = queryText("end_leftovers")
-	lockedEvents   = queryText("locked_events")
-	notifyWake     = queryText("notify_wake")
-	noJIT          = queryText("no_jit")
-	ownSession     = queryText("own_session")
-	ping           = queryText("ping")
-	probeBegin     = queryText("probe_begin")
-	probeSpace     = queryText("probe_space")
-	sessionLock    = queryText("session_lock")
-	waitsForLock   = queryText("waits_for_lock")
-)
+// queries are the statements as they stand in their files.
+var queries = sqltext.Load(queryFiles)
 
-// queryNames returns the names of all statements.
-func queryNames() (names []string) {
-	entries, err := queryFiles.ReadDir("queries")
-	if err != nil {
-		panic(err)
-	}
-	for _, entry := range entries {
-		names = append(names, strings.TrimSuffix(entry.Name(), ".sql"))
-	}
-	return names
+// controlSchema is the control schema: the statements of a store, and the names that are derived from the schema's.
+type controlSchema struct {
+	name string
+	// quoted is the name as it stands in statements.
+	quoted string
+	// statements are split where the quoted schema of a tenant belongs. The texts for each of many tenants would take 9 KB of memory
+	// per tenant.
+	statements map[string][]string
+	// wakeChannel carries wake-ups, controlChannel notices about leases: see engine.Notice.
+	wakeChannel, controlChannel string
+	// batchClass is the class of the advisory locks by which batches announce themselves. The object is the lease's row.
+	batchClass int32
 }
 
-// queryText returns the text of queries/name.sql.
-func queryText(name string) string { return sqltext.Load(queryFiles, name) }
+func newControlSchema(name string, keyRetention time.Duration) controlSchema {
+	c := controlSchema{name: name, quoted: sqltext.Name(name), statements: make(map[string][]string), wakeChannel: name + "_wake",
+		controlChannel: name + "_control", batchClass: int32(lockKey("millrace batch " + name))}
+	for statement, text := range queries {
+		c.add(statement, sqltext.Fill(text, "{lease}", queries.Text("lease_columns")))
+	}
+	expire := sqltext.Fill(queries.Text("expire_keys"), "{retention}", fmt.Sprintf("make_interval(secs => %f)", keyRetention.Seconds()))
+	for _, append := range []string{"append_any", "append_new", "append_exact"} {
+		plain := sqltext.Fill(queries.Text(append), "{claimed}", "true", "{expected}", "$8")
+		keyed := sqltext.Fill(queries.Text(append), "{claimed}", "exists (select from claim)", "{expected}", "$9")
+		c.add(append, sqltext.Fill(queries.Text("append"), "{stream}", plain))
+		c.add(append+" keyed", sqltext.Fill(queries.Text("append_keyed"), "{stream}", keyed, "{expire}", ""))
+		c.add(append+" expiring", sqltext.Fill(queries.Text("append_keyed"), "{stream}", keyed, "{expire}", expire))
+	}
+	return c
+}
+
+func (c *controlSchema) add(name, text string) {
+	parts := strings.Split(text, "{tenant}")
+	for i := range parts {
+		parts[i] = strings.ReplaceAll(parts[i], "{control}", c.quoted)
+	}
+	c.statements[name] = parts
+}
+
+// sql returns a statement on the control schema. It panics if there is none of that name.
+func (c *controlSchema) sql(name string) string { return c.inTenant(name, "") }
+
+// sql returns a statement on the tenant's schema. Statements differ between tenants, so they must not go through the
+// prepared-statement cache, which is too small for many tenants; see preparedTenants.
+func (t *Tenant) sql(name string) string { return t.store.control.inTenant(name, t.quoted) }
+
+func (c *controlSchema) inTenant(name, schema string) string {
+	parts, ok := c.statements[name]
+	if !ok {
+		panic("there is no statement " + name)
+	}
+	return strings.Join(parts, schema)
+}
 
 // inSchemas puts the quoted schemas in place of {control} and {tenant}.
 func inSchemas(sql, control, tenant string) string {
 	return sqltext.Fill(sql, "{control}", sqltext.Name(control), "{tenant}", sqltext.Name(tenant))
+}
+
+// lockKey derives the key of an advisory lock from a name.
+func lockKey(name string) int64 {
+	h := fnv.New64a()
+	_, _ = h.Write([]byte(name))
+	return int64(h.Sum64())
 }

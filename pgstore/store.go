@@ -1,8 +1,9 @@
 // Package pgstore is a millrace.Store in PostgreSQL. It appends and reads events, manages tenants and their schemas, makes handlers
 // that get a transaction, and lists, replays and discards dead letters.
 //
-// It needs PostgreSQL 14 or newer, and the primary. Distributed look-alikes of PostgreSQL, direct inserts into a partition of the
-// events table, and logical subscribers that insert into it are not supported: the settled mark cannot see their appends.
+// It needs the primary of PostgreSQL 14 or newer. Some things are not supported, because the settled mark cannot see their appends:
+// distributed databases that are compatible with PostgreSQL, direct inserts into a partition of the events table, and logical
+// subscriptions that insert into it.
 package pgstore
 
 import (
@@ -24,40 +25,34 @@ import (
 	"github.com/millrace-go/millrace/projection"
 )
 
-// DefaultSchema is the default of Options.Schema.
-const DefaultSchema = "millrace"
-
-// DefaultKeyRetention is the default of Options.KeyRetention. Clients and queues repeat deliveries seconds to days later, and
-// longer over a weekend on which the receiver is down. A key takes some 250 bytes.
-const DefaultKeyRetention = 7 * 24 * time.Hour
+// defaultKeyRetention is longer than the time after which clients and queues repeat deliveries: seconds to days, and more over a
+// weekend on which the receiver is down. A key takes some 250 bytes.
+const defaultKeyRetention = 7 * 24 * time.Hour
 
 // Options configure a Store. The zero value means the defaults.
 type Options struct {
-	// Schema is the control schema; tenant schemas are named after it with "_" and the tenant's name. Default DefaultSchema.
-	// At most 30 bytes, so that tenants fit behind it. The server's own schemas (information_schema, and names that begin
-	// with pg_) and public are refused.
+	// Schema is the name of the control schema. The schema of a tenant is named after it, "_", and the tenant. It is at most 30 bytes
+	// long. information_schema, public and names that begin with pg_ are refused. Default: "millrace".
 	Schema string
 	// SessionDSN is the DSN of session connections. It is needed if a pooler in transaction mode stands between the pool and the
 	// server, because LISTEN and session locks do not survive such a pooler. Without it the runtime polls and relies on
 	// heartbeats. The pool's hooks AfterConnect, PrepareConn and BeforeAcquire set up session connections too, and
 	// BeforeConnect if SessionDSN is empty. Default: the pool's DSN.
 	SessionDSN string
-	// SharedSchemas are schemas that named tenants search after their own: for extensions, functions, and tables for all. The
-	// search path of a named tenant is its schema, these in order, and pg_temp. It applies in handlers, in Tenant.InTx and in
-	// TenantSetup. It has nothing else, so public must be named here to be found. All tenants see the same tables in a shared
-	// schema. DefaultTenant keeps the search path of its sessions. Default: none.
+	// SharedSchemas are schemas with extensions, functions and tables that all tenants share. In handlers, Tenant.InTx and
+	// TenantSetup, the search path of a named tenant is its own schema, these in order, and pg_temp. It does not include public unless
+	// that is listed here. DefaultTenant keeps the search path of its sessions. Default: none.
 	SharedSchemas []string
-	// TenantSetup makes the tables and other objects of each tenant, DefaultTenant included. CreateTenant runs all steps in
-	// the transaction that creates the tenant. Migrate runs the steps that a tenant lacks, in one transaction for each
-	// tenant. Steps are identified by their index alone: append new steps, and never change, reorder or remove one that was
-	// applied anywhere. Programs with fewer steps than the database has keep working, but cannot create tenants. Default:
-	// none.
+	// TenantSetup creates the tables and other objects of each tenant, DefaultTenant included. CreateTenant runs all steps in the
+	// transaction that creates the tenant. Migrate runs the steps that a tenant lacks, in one transaction per tenant. Steps are
+	// identified by their index alone: append new ones, and never change, reorder or remove one that was applied. A program with fewer
+	// steps than the database has cannot create tenants, and works otherwise. Default: none.
 	TenantSetup []TenantStep
-	// NoNotify turns off the NOTIFY after each append. Other processes then find new events by polling.
+	// NoNotify turns off the NOTIFY after appends. Other processes then find new events by polling.
 	NoNotify bool
-	// KeyRetention is how long idempotency keys are kept at least (see event.Expected.WithKey). Default DefaultKeyRetention; negative
-	// means for ever. Appends with keys delete older ones, a few at a time. An append that is repeated after its key was
-	// deleted appends again, or meets a version conflict if it expects a version.
+	// KeyRetention is the minimum time for which idempotency keys are kept (see event.Expected.WithKey). Appends with keys delete older
+	// ones, a few at a time. An append that is repeated after its key was deleted appends again, or meets a version conflict if it
+	// expects a version. Negative means for ever. Default: 7 days.
 	KeyRetention time.Duration
 	// Logger receives the logs. Default: nothing is logged.
 	Logger *zap.Logger
@@ -66,10 +61,10 @@ type Options struct {
 func (o Options) withDefaults() Options {
 	o.SharedSchemas, o.TenantSetup = slices.Clone(o.SharedSchemas), slices.Clone(o.TenantSetup)
 	if o.Schema == "" {
-		o.Schema = DefaultSchema
+		o.Schema = "millrace"
 	}
 	if o.KeyRetention == 0 {
-		o.KeyRetention = DefaultKeyRetention
+		o.KeyRetention = defaultKeyRetention
 	}
 	if o.Logger == nil {
 		o.Logger = zap.NewNop()
@@ -101,8 +96,8 @@ func (o Options) validate() error {
 	return nil
 }
 
-// Store is a PostgreSQL event store. It is safe for concurrent use. Append, AppendTx, InTx, ReadStream and ReadAll work on the
-// events of projection.DefaultTenant; ForTenant returns another tenant.
+// Store is an event store in PostgreSQL. It is safe for concurrent use. Append, AppendTx, InTx, ReadStream and ReadAll concern
+// projection.DefaultTenant. ForTenant returns other tenants.
 type Store struct {
 	// tenant is DefaultTenant.
 	tenant *Tenant
@@ -116,31 +111,29 @@ type Store struct {
 	locks       *lockScanner
 	tenantLocks tenantLocks
 	server      server
-	// sessions are the settings of the sessions that a pooler lends.
+	// sessions has the settings of the sessions that a pooler lends.
 	sessions session.Pooled
-	// abandoned counts the handlers that did not come back.
+	// abandoned counts the handlers that did not return.
 	abandoned atomic.Int64
-	// warned reports whether extensions outside the tenants' search path were checked for.
+	// warned reports whether warnOfExtensions has run.
 	warned atomic.Bool
 
-	statements tenantStatements
-	prepared   preparedNames
+	prepared preparedNames
 }
 
-// server is what was found about the server when the store was opened.
+// server describes the server, as found when the store was opened.
 type server struct {
 	// pooling describes the pooler between the pool and the server.
 	pooling session.Pooling
-	// unbounded is a statement at the beginning of a transaction of ours: it takes the bound from it that the server has for all.
+	// unbounded is a statement that removes the server's limit for a transaction. It is empty for servers without such a limit.
 	unbounded string
-	// watchesClients reports whether the server can notice that a client is gone while it runs a statement.
+	// watchesClients reports whether the server can notice during a statement that its client is gone.
 	watchesClients bool
 }
 
-// Open connects to the database that dsn names, with a pool of its own, and checks the server. The DSN is that of pgxpool, so
-// pool_max_conns and the like may be given in it. If it names several hosts, connections go to the one that takes writes, as
-// with target_session_attrs=read-write. Behind a pooler in transaction mode, where pgx's default mode does not work, the
-// pool's default_query_exec_mode becomes cache_describe.
+// Open connects to a database with a pool of its own, and checks the server. dsn may include the settings of pgxpool, such as
+// pool_max_conns. If it names several hosts, connections go to the one that takes writes, as with target_session_attrs=read-write.
+// Behind a pooler in transaction mode, where pgx's default mode does not work, default_query_exec_mode becomes cache_describe.
 func Open(ctx context.Context, dsn string, opts Options) (*Store, error) {
 	config, err := pgxpool.ParseConfig(dsn)
 	if err != nil {
@@ -171,10 +164,11 @@ func openConfig(ctx context.Context, config *pgxpool.Config, opts Options) (*Sto
 	return store, nil
 }
 
-// OpenPool makes a store over a pool of the caller's, and checks the server. The caller closes the pool, after the
-// store. A pool that may connect to several hosts is refused unless it asks for a session that takes writes, as with
-// target_session_attrs=read-write in its DSN: after a failover it could lead to a standby.
-// So is a pool whose default_query_exec_mode does not work behind its pooler; exec and cache_describe work everywhere.
+// OpenPool returns a store that uses the caller's pool, and checks the server. The caller closes the pool after the store.
+//
+// A pool with several hosts could lead to a standby after a failover. It is refused unless its DSN has
+// target_session_attrs=read-write or a similar check. A pool whose default_query_exec_mode does not work behind its pooler is refused
+// too. exec and cache_describe work everywhere.
 func OpenPool(ctx context.Context, pool *pgxpool.Pool, opts Options) (*Store, error) {
 	if pool == nil {
 		return nil, errors.New("open store: the pool is nil")
@@ -190,8 +184,7 @@ func OpenPool(ctx context.Context, pool *pgxpool.Pool, opts Options) (*Store, er
 	if err != nil {
 		return nil, fmt.Errorf("open store: %w", err)
 	}
-	s := &Store{pool: pool, opts: opts, log: opts.Logger, control: newControlSchema(opts.Schema),
-		statements: newTenantStatements(opts.Schema, opts.KeyRetention)}
+	s := &Store{pool: pool, opts: opts, log: opts.Logger, control: newControlSchema(opts.Schema, opts.KeyRetention)}
 	if err := s.checkPooling(ctx); err != nil {
 		return nil, fmt.Errorf("open store: %w", err)
 	}
@@ -209,26 +202,21 @@ func OpenPool(ctx context.Context, pool *pgxpool.Pool, opts Options) (*Store, er
 	return s, nil
 }
 
-// checkPooling finds out whether a pooler stands before the server, and returns an error if the pool's mode does not work
-// with it.
+// checkPooling detects a pooler before the server. It returns an error if the pool's mode does not work with it.
 func (s *Store) checkPooling(ctx context.Context) error {
 	conn, err := s.pool.Acquire(ctx)
 	if err != nil {
-		return fmt.Errorf("look for a pooler: %w", err)
+		return fmt.Errorf("detect a pooler: %w", err)
 	}
 	defer conn.Release()
 	s.server.pooling, err = session.FindPooling(ctx, conn.Conn(), func(ctx context.Context) (*pgx.Conn, error) { return s.dial(ctx, "") })
 	if err != nil {
-		return fmt.Errorf("look for a pooler: %w", err)
+		return fmt.Errorf("detect a pooler: %w", err)
 	}
 	return s.server.pooling.CheckMode(conn.Conn().Config().DefaultQueryExecMode)
 }
 
-// Pooled reports whether a pooler in transaction mode stands between the pool and the server, as found when the store was
-// opened.
-func (s *Store) Pooled() bool { return s.server.pooling.Lends }
-
-// Close sends the remaining wake-ups, ends all waiting, and closes the pool if Open made it. It may be called again.
+// Close sends the remaining notifications, and closes the pool if Open made it. Calls in progress fail. It may be called again.
 func (s *Store) Close() {
 	s.locks.close()
 	s.notify.close()
@@ -240,8 +228,8 @@ func (s *Store) Close() {
 // Pool returns the store's pool.
 func (s *Store) Pool() *pgxpool.Pool { return s.pool }
 
-// ForTenant returns the events of one tenant. It does not check whether the tenant exists: calls on a tenant that does not exist
-// fail with projection.ErrUnknownTenant. The name is 1 to 32 bytes of valid UTF-8 without control characters.
+// ForTenant returns a tenant by its name: 1 to 32 bytes of valid UTF-8 without control characters. It does not check whether the tenant
+// exists. If it does not, the methods of Tenant return projection.ErrUnknownTenant.
 func (s *Store) ForTenant(name string) (*Tenant, error) {
 	if err := validName("tenant", name, 32); err != nil {
 		return nil, err

@@ -20,13 +20,12 @@ const (
 	tailBytes  = 4 << 20
 	// tailFirst bounds it while the size of the events is not known.
 	tailFirst = 250
-	// headInterval is the shortest time between two checks of the head of a tenant that is woken and has no new events. It may
-	// have been restored.
+	// headInterval is the shortest time between two checks whether a tenant without new events was restored.
 	headInterval = time.Second
 )
 
-// tail follows the end of one tenant's events: it reads and scans for a settle.Settler. The read that decides comes after the
-// scan that found the holders gone, each a statement of its own with a snapshot of its own.
+// tail implements engine.Tail. It reads events and scans locks for a settle.Settler. After the scan that finds the lock holders gone, it
+// reads again, in another statement with a new snapshot.
 type tail struct {
 	tenant  *Tenant
 	started bool
@@ -40,7 +39,6 @@ type tail struct {
 	slot    func(ctx context.Context) (release func(), err error)
 }
 
-// Tail follows the end of a tenant's events.
 func (s port) Tail(tenant string) engine.Tail {
 	t, err := s.ForTenant(tenant)
 	if err != nil {
@@ -49,7 +47,6 @@ func (s port) Tail(tenant string) engine.Tail {
 	return &tail{tenant: t, slot: func(context.Context) (func(), error) { return func() {}, nil }}
 }
 
-// ReadWithin sets what is called for a slot before each read.
 func (t *tail) ReadWithin(slot func(ctx context.Context) (release func(), err error)) { t.slot = slot }
 
 type failedTail struct{ err error }
@@ -60,8 +57,8 @@ func (t failedTail) Poll(context.Context) (engine.TailUpdate, error) {
 	return engine.TailUpdate{}, t.err
 }
 
-// Poll reads on from the mark and settles what it can. After an error it forgets everything: observations on a lost
-// connection are not valid. In a new incarnation of the server it begins anew.
+// Poll implements engine.Tail. It starts again in a new incarnation of the server. After an error it forgets everything, because
+// observations on a lost connection are not valid.
 func (t *tail) Poll(ctx context.Context) (engine.TailUpdate, error) {
 	update, err := t.poll(ctx)
 	if errors.Is(err, projection.ErrIncarnationChanged) || errors.Is(err, errEventsGone) {
@@ -70,7 +67,7 @@ func (t *tail) Poll(ctx context.Context) (engine.TailUpdate, error) {
 	}
 	if err != nil {
 		*t = tail{tenant: t.tenant, slot: t.slot}
-		return engine.TailUpdate{}, fmt.Errorf("read the end of tenant %q: %w", t.tenant.name, storeFault(t.tenant.absent(ctx, err)))
+		return engine.TailUpdate{}, fmt.Errorf("read the tail of tenant %q: %w", t.tenant.name, storeFault(t.tenant.absent(ctx, err)))
 	}
 	return update, nil
 }
@@ -118,14 +115,14 @@ func (t *tail) poll(ctx context.Context) (update engine.TailUpdate, err error) {
 	return update, nil
 }
 
-// start finds where the tail begins. Most often nobody appends just then, and the highest position is settled at once.
+// start finds where the tail begins. If no append is in progress, the highest position is settled at once.
 func (t *tail) start(ctx context.Context) error {
 	release, err := t.slot(ctx)
 	if err != nil {
 		return err
 	}
 	var floor, head int64
-	t.incarnation, err = t.tenant.readEvents(ctx, t.tenant.sql(t.tenant.store.statements.tailStart), [][]byte{[]byte(t.tenant.name)}, nil, func(rows *pgconn.ResultReader) error {
+	t.incarnation, err = t.tenant.readEvents(ctx, t.tenant.sql("tail_start"), [][]byte{[]byte(t.tenant.name)}, nil, func(rows *pgconn.ResultReader) error {
 		return wire.ReadInts(rows, func(row []int64) { floor, head = row[0], row[1] })
 	})
 	release()
@@ -145,7 +142,7 @@ func (t *tail) start(ctx context.Context) error {
 	return nil
 }
 
-// read reads on from the mark and adds to update what is settled of it. full tells that the read met its bounds.
+// read reads after the mark and adds the settled events to update. full reports whether the read reached a limit.
 func (t *tail) read(ctx context.Context, update *engine.TailUpdate) (full bool, err error) {
 	release, err := t.slot(ctx)
 	if err != nil {
@@ -186,11 +183,11 @@ func (t *tail) read(ctx context.Context, update *engine.TailUpdate) (full bool, 
 	return full, nil
 }
 
-// checkHead begins anew where the events end below the mark: some that were settled are gone.
+// checkHead returns errEventsGone if the events end below the mark.
 func (t *tail) checkHead(ctx context.Context) error {
 	t.checked = time.Now()
 	var head int64
-	in, err := t.tenant.readEvents(ctx, t.tenant.sql(t.tenant.store.statements.head), nil, nil, func(rows *pgconn.ResultReader) error {
+	in, err := t.tenant.readEvents(ctx, t.tenant.sql("head"), nil, nil, func(rows *pgconn.ResultReader) error {
 		return wire.ReadInts(rows, func(row []int64) { head = row[0] })
 	})
 	switch {
@@ -204,7 +201,7 @@ func (t *tail) checkHead(ctx context.Context) error {
 	return nil
 }
 
-// errEventsGone is returned where the events end below a mark that was settled.
+// errEventsGone is returned if settled events are gone.
 var errEventsGone = errors.New("events at and below the settled mark are gone")
 
 // scan scans the locks, and reports whether a read may find more than before.
@@ -222,11 +219,11 @@ func (t *tail) scan(ctx context.Context) (changed bool, err error) {
 // maxPosition is beyond every position.
 const maxPosition = int64(1)<<62 - 1
 
-// readPage reads a piece of the tenant's events. Page.To is UpTo where nothing was left out, else the last position read.
+// readPage implements engine.Store.Read for the tenant.
 func (t *Tenant) readPage(ctx context.Context, r engine.ReadRange) (engine.Page, error) {
-	sql, args := t.sql(t.store.statements.tail), [][]byte{wire.Int(r.After), wire.Int(r.UpTo), wire.Int(int64(r.Limit))}
+	sql, args := t.sql("read_tail"), [][]byte{wire.Int(r.After), wire.Int(r.UpTo), wire.Int(int64(r.Limit))}
 	if len(r.Types) > 0 {
-		sql, args = t.sql(t.store.statements.readRange), append(args, wire.TextArray(r.Types))
+		sql, args = t.sql("read_range"), append(args, wire.TextArray(r.Types))
 	}
 	var read wire.Events
 	in, err := t.readEvents(ctx, sql, args, wire.Binary, func(rows *pgconn.ResultReader) (err error) {
@@ -243,7 +240,6 @@ func (t *Tenant) readPage(ctx context.Context, r engine.ReadRange) (engine.Page,
 	return page, nil
 }
 
-// Read returns a piece of a tenant's events; see engine.Store.
 func (s port) Read(ctx context.Context, tenant string, r engine.ReadRange) (engine.Page, error) {
 	t, err := s.ForTenant(tenant)
 	if err != nil {

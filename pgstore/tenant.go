@@ -2,14 +2,20 @@ package pgstore
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"iter"
+	"slices"
+	"sync"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
 	"github.com/millrace-go/millrace/event"
+	"github.com/millrace-go/millrace/pgstore/internal/guard"
 )
 
-// Tenant is the events of one tenant. It is safe for concurrent use.
+// Tenant gives access to the events of one tenant. It is safe for concurrent use.
 type Tenant struct {
 	store  *Store
 	name   string
@@ -50,3 +56,69 @@ func (s *Store) ReadAll(ctx context.Context, opts ReadOptions) iter.Seq2[event.E
 
 // EventsSchema is Tenant.EventsSchema for projection.DefaultTenant.
 func (s *Store) EventsSchema() string { return s.tenant.schema }
+
+// rollbackTimeout bounds the rollback after the caller's context ended.
+const rollbackTimeout = 5 * time.Second
+
+var (
+	// ErrTxControl is returned by a statement in a handler, InTx or a TenantStep that would end the transaction of the store, or
+	// whose effect would outlast it.
+	ErrTxControl = guard.ErrTxControl
+	// ErrBatchEnded is the error of a handler that ended the transaction of its batch. The checkpoint does not move, but the
+	// handler's own commits stay.
+	ErrBatchEnded = errors.New("the handler ended the transaction of its batch")
+)
+
+// InTx runs fn in a transaction. It commits if fn returns nil, and rolls back otherwise. After the commit it wakes the projections of
+// the tenants to which fn appended by AppendTx. fn may use savepoints (tx.Begin), but must not end the transaction. The transaction is
+// READ COMMITTED. Its search path is that of the tenant's handlers: see Options.SharedSchemas.
+func (t *Tenant) InTx(ctx context.Context, fn func(ctx context.Context, tx pgx.Tx) error) error {
+	begin := queries.Text("begin_in_tx") + "; " + t.store.setTenantPath(t.name)
+	tx, err := t.store.pool.BeginTx(ctx, pgx.TxOptions{BeginQuery: begin})
+	if err != nil {
+		return fmt.Errorf("begin transaction: %w", err)
+	}
+	// After a commit this does nothing; it also runs when fn panics.
+	defer func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), rollbackTimeout)
+		defer cancel()
+		_ = tx.Rollback(ctx)
+	}()
+	guarded := guard.New(tx)
+	err = fn(ctx, guarded)
+	guarded.Close()
+	if err != nil {
+		return err
+	}
+	if err := tx.Commit(ctx); err != nil {
+		return fmt.Errorf("commit transaction: %w", err)
+	}
+	for _, tenant := range guarded.Dirtied() {
+		t.store.notify.wake(tenant)
+	}
+	return nil
+}
+
+// preparedNames are the tenants whose appends go through the prepared-statement cache: the first that were appended to.
+type preparedNames struct {
+	mu    sync.RWMutex
+	names []string
+}
+
+func (p *preparedNames) has(tenant string) bool {
+	p.mu.RLock()
+	defer p.mu.RUnlock()
+	return slices.Contains(p.names, tenant)
+}
+
+// add adds a tenant that exists, while there are fewer than preparedTenants.
+func (p *preparedNames) add(tenant string) {
+	if p.has(tenant) {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(p.names) < preparedTenants {
+		p.names = append(p.names, tenant)
+	}
+}

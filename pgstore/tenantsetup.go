@@ -10,9 +10,9 @@ import (
 	"github.com/millrace-go/millrace/pgstore/internal/guard"
 )
 
-// TenantStep makes or changes tables, indexes, functions and other objects of a tenant. tx has the search path of the
-// tenant's handlers, so names without a schema mean the tenant's own. The step must not end tx, nor change session settings
-// that outlast it. It may run again after its transaction was rolled back, so it should act through tx alone.
+// TenantStep creates or changes tables, indexes, functions and other objects of a tenant. tx has the search path of the tenant's
+// handlers, so names without a schema refer to the tenant's. The step must not end tx or change settings that outlast it. It may run
+// again after its transaction was rolled back, so it should act through tx alone.
 type TenantStep func(ctx context.Context, tx pgx.Tx, tenant string) error
 
 // TenantSQL returns a step that executes SQL statements, separated by semicolons.
@@ -56,7 +56,7 @@ func (s *Store) setUpTenant(ctx context.Context, tx pgx.Tx, name string) error {
 }
 
 func (s *Store) runStep(ctx context.Context, tx pgx.Tx, name string, step TenantStep) error {
-	// An earlier step may have left another path.
+	// An earlier step may have changed the path.
 	if path := s.setTenantPath(name); path != "" {
 		if err := execScript(ctx, tx, path); err != nil {
 			return err
@@ -81,7 +81,7 @@ func (s *Store) runStep(ctx context.Context, tx pgx.Tx, name string, step Tenant
 // maySetUp returns an error if another tenant has had steps that this program lacks, so that it must not create tenants.
 func (s *Store) maySetUp(ctx context.Context, tx pgx.Tx) error {
 	var newest int
-	if err := tx.QueryRow(ctx, s.control.sql("newest_setup"), pgx.QueryExecModeExec).Scan(&newest); err != nil {
+	if err := tx.QueryRow(ctx, s.control.sql("max_tenant_setup"), pgx.QueryExecModeExec).Scan(&newest); err != nil {
 		return err
 	}
 	if own := len(s.opts.TenantSetup); newest > own {

@@ -11,9 +11,15 @@ import (
 	"testing"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/millrace-go/millrace/event"
+	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/internal/pgtest"
+	"github.com/millrace-go/millrace/pgstore/internal/pgerr"
 	"github.com/millrace-go/millrace/pgstore/internal/sqltext"
 	"github.com/millrace-go/millrace/projection"
 )
@@ -267,5 +273,243 @@ func TestSetupThatMakesNoSenseIsRefused(t *testing.T) {
 	err := Options{Schema: "millrace", TenantSetup: []TenantStep{firstStep, nil}}.validate()
 	if err == nil || !strings.Contains(err.Error(), "Options.TenantSetup[1] must not be nil") {
 		t.Errorf("error %v", err)
+	}
+}
+
+// sums is the handler of the README: it names its table without a schema.
+func sums(ctx context.Context, tx pgx.Tx, events []event.Envelope) error {
+	for _, e := range events {
+		_, err := tx.Exec(ctx, `insert into totals values ($1, $2::numeric)
+			on conflict (stream) do update set total = totals.total + excluded.total`, e.Stream, string(e.Body))
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// amount is an event that is worth as much.
+func amount(n string) event.Event { return event.Event{Type: "ItemAdded", Body: []byte(n)} }
+
+// tenantApplies makes a tenant with an order, and applies the handler to it.
+func tenantApplies(t *testing.T, store *Store, name, worth string, h batchFunc) error {
+	t.Helper()
+	mustAppend(t, newTenant(t, store, name), "order-1", event.Any, amount(worth))
+	return claimAs(t, store, name).apply(h, engine.ApplyOptions{})
+}
+
+func TestHandlerOfANamedTenantDoesNotFallThroughToPublic(t *testing.T) {
+	t.Parallel()
+	for name, path := range map[string]string{"by default": "", "with an empty path": " ", "with a path of the DSN": "app, public"} {
+		t.Run(name, func(t *testing.T) {
+			store := newStore(t, func(config *pgxpool.Config) {
+				if path != "" {
+					config.ConnConfig.RuntimeParams["search_path"] = strings.TrimSpace(path)
+				}
+			})
+			mustExec(t, store, "create schema app; create table public.totals (stream text primary key, total numeric); create table app.totals (like public.totals including all)")
+			for tenant, worth := range map[string]string{"acme": "30", "globex": "12"} {
+				if err := tenantApplies(t, store, tenant, worth, sums); !pgerr.Is(err, "42P01") {
+					t.Errorf("%s: error %v, want that there is no table totals", tenant, err)
+				}
+			}
+			if n := one[int](t, store, "select (select count(*) from public.totals) + (select count(*) from app.totals)"); n != 0 {
+				t.Errorf("%d rows of tenants stand in tables of the host", n)
+			}
+		})
+	}
+}
+
+func TestPathOfANamedTenantIsItsSchemaWhatIsSharedAndTemporaryTables(t *testing.T) {
+	t.Parallel()
+	store := migrated(t, openStore(t, pgtest.Database(t), Options{SharedSchemas: []string{"public", `it's "shared"`}}, connections(2)))
+	for _, name := range []string{"acme", `it's "a" \ tenant`} {
+		tenant := newTenant(t, store, name)
+		mustAppend(t, tenant, "s", event.Any, someEvents(1)...)
+		want := one[string](t, store, "select quote_ident($1)", tenant.EventsSchema()) + `, public, "it's ""shared""", pg_temp`
+		look := func(ctx context.Context, tx pgx.Tx) error {
+			if got := show(ctx, tx, "search_path"); got != want {
+				t.Errorf("%s: search_path is %s, want %s", name, got, want)
+			}
+			return nil
+		}
+		noError(t, tenant.InTx(testContext(t), look))
+		err := claimAs(t, store, name).apply(func(ctx context.Context, tx pgx.Tx, _ []event.Envelope) error {
+			return look(ctx, tx)
+		}, engine.ApplyOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if after := show(testContext(t), store.pool, "search_path"); after != `"$user", public` {
+			t.Errorf("search_path is %s afterwards", after)
+		}
+	}
+}
+
+func TestDefaultTenantKeepsThePathOfItsSession(t *testing.T) {
+	t.Parallel()
+	for _, path := range []string{"", "public, pg_temp", `"$user", public`} {
+		store := newStore(t, func(config *pgxpool.Config) { config.ConnConfig.RuntimeParams["search_path"] = path })
+		mustAppend(t, store.tenant, "s", event.Any, someEvents(1)...)
+		look := func(ctx context.Context, tx pgx.Tx) error {
+			var got string
+			if err := tx.QueryRow(ctx, "select current_setting('search_path')").Scan(&got); err != nil || got != path {
+				t.Errorf("search_path is %q, want %q: %v", got, path, err)
+			}
+			return nil
+		}
+		if err := store.InTx(testContext(t), look); err != nil {
+			t.Error(err)
+		}
+		err := claimAs(t, store, projection.DefaultTenant).apply(func(ctx context.Context, tx pgx.Tx, _ []event.Envelope) error {
+			return look(ctx, tx)
+		}, engine.ApplyOptions{})
+		if err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// A prepared statement that was planned for one tenant must find the tables of the next one.
+func TestStatementsOfOneConnectionFindTheTablesOfEachTenant(t *testing.T) {
+	t.Parallel()
+	store := onePool(t)
+	for _, name := range []string{"acme", "globex"} {
+		mustExec(t, store, "create table "+sqltext.Name(newTenant(t, store, name).EventsSchema())+".totals (stream text primary key, total numeric)")
+	}
+	for range 3 {
+		for tenant, worth := range map[string]string{"acme": "30", "globex": "12"} {
+			noError(t, tenantApplies(t, store, tenant, worth, sums))
+		}
+	}
+	for tenant, want := range map[string]int{"acme": 90, "globex": 36} {
+		if total := one[int](t, store, "select total::int from millrace_"+tenant+".totals"); total != want {
+			t.Errorf("%s has a total of %d, want %d", tenant, total, want)
+		}
+	}
+}
+
+func TestSharedSchemasThatMakeNoSenseAreRefusedByName(t *testing.T) {
+	t.Parallel()
+	for reason, shared := range map[string][]string{
+		"must not be empty":        {"public", ""},
+		"must be at most 63 bytes": {strings.Repeat("x", 64)},
+		"control character":        {"a\nb"},
+		"listed twice":             {"public", "app", "public"},
+		"another schema in each":   {"$user"},
+		"searched first anyway":    {"pg_catalog"},
+		"schemas of the system":    {"pg_temp"},
+		"it is the control schema": {"events"},
+		`begin with "events_"`:     {"events_acme"},
+	} {
+		err := Options{Schema: "events", SharedSchemas: shared}.validate()
+		if err == nil || !strings.Contains(err.Error(), reason) || !strings.Contains(err.Error(), "Options.SharedSchemas") {
+			t.Errorf("%q: error %v, want %q", shared, err, reason)
+		}
+	}
+}
+
+// withExtensions is a database with citext, which has types and operators, and pgcrypto, which has functions alone, or a skip.
+func withExtensions(t *testing.T) (dsn string) {
+	t.Helper()
+	dsn = pgtest.Database(t)
+	host := openStore(t, dsn, Options{})
+	if !one[bool](t, host, "select count(*) = 2 from pg_available_extensions where name in ('citext', 'pgcrypto')") {
+		t.Skip("the server has no extensions citext and pgcrypto (postgresql-contrib)")
+	}
+	mustExec(t, host, "create extension citext schema public; create extension pgcrypto schema public")
+	return dsn
+}
+
+// people is a table whose names are compared without regard to case.
+const people = "create table people (name public.citext); insert into people values ('Ada')"
+
+func countAda(t *testing.T, tenant *Tenant) (n int) {
+	t.Helper()
+	err := tenant.InTx(testContext(t), func(ctx context.Context, tx pgx.Tx) error {
+		return tx.QueryRow(ctx, "select count(*) from people a, people b where a.name = lower(b.name::text)::public.citext").Scan(&n)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// warnings are the extensions that were warned of, and what to write, for each warning.
+func warnings(logs *observer.ObservedLogs) (extensions [][]string, share []string) {
+	for _, entry := range logs.FilterLevelExact(zapcore.WarnLevel).FilterFieldKey("extensions").All() {
+		fields := entry.ContextMap()
+		var names []string
+		for _, name := range fields["extensions"].([]any) {
+			names = append(names, name.(string))
+		}
+		extensions, share = append(extensions, names), append(share, fields["share"].(string))
+	}
+	return extensions, share
+}
+
+func TestExtensionsOutsideOfThePathAreWarnedOfByName(t *testing.T) {
+	t.Parallel()
+	dsn := withExtensions(t)
+	for _, shared := range [][]string{nil, {"public"}} {
+		core, logs := observer.New(zapcore.WarnLevel)
+		opts := Options{SharedSchemas: shared, Logger: zap.New(core), TenantSetup: []TenantStep{TenantSQL(people)}}
+		store := migrated(t, openStore(t, dsn, opts))
+		found := 1
+		if shared == nil {
+			found = 0
+			if extensions, _ := warnings(logs); len(extensions) != 0 {
+				t.Errorf("without a named tenant it warns of %v", extensions)
+			}
+		}
+		tenant := newTenant(t, store, "acme")
+		newTenant(t, store, "globex"+strings.Join(shared, ""))
+		migrated(t, store)
+		migrated(t, openStore(t, dsn, opts)) // which finds named tenants
+		extensions, share := warnings(logs)
+		if shared != nil && len(extensions) != 0 {
+			t.Errorf("with public shared it warns of %v", extensions)
+		}
+		if shared == nil && (len(extensions) != 2 || !slices.Equal(extensions[0], []string{"citext in public"}) ||
+			share[1] != `Options.SharedSchemas: []string{"public"}`) {
+			t.Errorf("it warns of %v, to be mended by %v", extensions, share)
+		}
+		// What the warning is about: no error, and another result.
+		if n := countAda(t, tenant); n != found {
+			t.Errorf("shared %v: %d rows are found, want %d", shared, n, found)
+		}
+	}
+}
+
+func TestErrorsAboutWhatIsMissingNameExtensionsOutsideOfThePath(t *testing.T) {
+	t.Parallel()
+	dsn := withExtensions(t)
+	store := migrated(t, openStore(t, dsn, Options{}))
+	const want = `outside of the search path of tenant "acme": citext in public, pgcrypto in public; to share them: Options.SharedSchemas: []string{"public"}`
+	for sql, names := range map[string]bool{
+		"select gen_salt('md5')": true, "create table t (name citext)": true, "select public.gen_salt('md5'::int)": false,
+		"select * from nowhere": false,
+	} {
+		for tenant, named := range map[*Tenant]bool{newTenant(t, store, "acme"): true, store.tenant: false} {
+			mustAppend(t, tenant, "s", event.Any, someEvents(1)...)
+			err := claimAs(t, store, tenant.Name()).apply(func(ctx context.Context, tx pgx.Tx, _ []event.Envelope) error {
+				_, err := tx.Exec(ctx, sql)
+				return err
+			}, engine.ApplyOptions{})
+			if err == nil {
+				continue
+			}
+			// What is recorded is the fault.
+			if got := strings.Contains(classify(err).Err.Error(), want); got != (names && named) || !strings.Contains(err.Error(), "SQLSTATE") {
+				t.Errorf("%s: %s: %v", tenant.Name(), sql, err)
+			}
+		}
+	}
+	broken := openStore(t, dsn, Options{TenantSetup: []TenantStep{TenantSQL("create table typed (name citext)")}})
+	if err := broken.Migrate(testContext(t)); err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "step 1") {
+		t.Errorf("a step fails with %v", err)
+	}
+	if _, err := broken.CreateTenant(testContext(t), "globex"); err == nil || !strings.Contains(err.Error(), `tenant "globex": citext in public`) {
+		t.Errorf("a step fails with %v", err)
 	}
 }

@@ -107,11 +107,11 @@ func TestRunParksStreams(t *testing.T) {
 	r.mustSay("parks it and the later events of its stream\n", "0 replayed, ", "that are parked\n")
 	f := newFault(r.chosen, projection.ActionParkStream)
 	letters := "update demo_millrace.dead_letters set "
-	one := " where id = (select min(id) from demo_millrace.dead_letters where behind)"
+	one := " where id = (select min(id) from demo_millrace.dead_letters where blocked_by_stream)"
 	r.finds(f, letters+"state = 'resolved'"+one, letters+"state = 'parked'"+one, "is resolved, not parked")
 	r.finds(f, letters+"state = 'discarded'"+one, letters+"state = 'parked'"+one, "is discarded, not parked")
 	r.finds(f, letters+"stream_version = -stream_version"+one, letters+"stream_version = -stream_version where stream_version < 0", " unexpectedly ")
-	r.finds(f, letters+"behind = false, error = 'was behind'"+one, letters+"behind = true where error = 'was behind'", "unexpectedly (blocked by its stream: false)")
+	r.finds(f, letters+"blocked_by_stream = false, error = 'was behind'"+one, letters+"blocked_by_stream = true where error = 'was behind'", "unexpectedly (blocked by its stream: false)")
 	// An event behind one that was applied all the same.
 	r.finds(f, "update demo.streams set n = n + 1 where stream = 'declaration1'", "update demo.streams set n = n - 1 where stream = 'declaration1'", "streams holds")
 }

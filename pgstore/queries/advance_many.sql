@@ -1,6 +1,7 @@
--- Moves checkpoints over events that do not concern their projections, for all of a node's projections at once, each
--- under its fence. One that is moved to where it is shows that its owner is at rest, and will not have died of an event.
--- Index: leases_pkey. Locks: the rows FOR NO KEY UPDATE until the commit.
+-- Moves checkpoints over events that do not concern their projections, for all projections of a node at once, each
+-- under its fence. $1 to $5 are arrays: rows, epochs, incarnations, old and new checkpoints. $6 is the node. If old
+-- and new are equal, the owner is idle, and crash_count becomes 0. Index: leases_pkey. Locks: the rows FOR NO KEY
+-- UPDATE until the commit.
 update {control}.leases l
    set checkpoint = r.new, crash_count = case when r.new = r.old then 0 else l.crash_count end
   from unnest($1::integer[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[]) as r(id, epoch, seen, old, new)

@@ -1,9 +1,8 @@
--- Appends to one stream: the stream's row before the numbers, so that positions rise with versions and a conflict draws
--- no number. No row comes back on a conflict. {stream} is one of append_any, append_new and append_exact.
--- $1 stream, $2 to $6 types, bodies, headers, causation and correlation ids (empty: none), $7 whether to take back an
--- asynchronous commit that was set for the transaction.
--- Locks: ROW EXCLUSIVE on events from the start of the statement, which the settled mark rests on; the stream's row FOR
--- NO KEY UPDATE. Index: streams_pkey.
+-- Appends to one stream. It changes the stream's row before it draws positions, so that positions rise with versions
+-- and a conflict draws none. On a conflict it returns no row. {stream} is append_any.sql, append_new.sql or
+-- append_exact.sql. $1 stream; $2 to $6 types, bodies, headers, causation and correlation ids (empty: none); $7
+-- whether to turn synchronous_commit on if it is off. Locks: ROW EXCLUSIVE on events from the start of the statement,
+-- on which the settled mark depends; the stream's row FOR NO KEY UPDATE. Index: streams_pkey.
 with stream as (
 {stream}
 )

@@ -1,8 +1,7 @@
--- As append.sql, with an idempotency key, $8, that is claimed before the stream's row. No row comes back where the key was
--- used before. A conflict raises MR003, which takes the claim back. Of several appends under one key the first holds
--- the others until it ends.
--- {expire} is empty, or expire_keys.sql.
--- Locks: the key's index entry until the transaction ends, then as append.sql. Indexes: append_keys_pkey, streams_pkey.
+-- append.sql with an idempotency key, $8, which it claims before it changes the stream's row. It returns no row if
+-- the key was used before. A conflict raises MR003, which undoes the claim. Of several appends with one key, the
+-- others wait until the first ends. {expire} is empty or expire_keys.sql. Locks: the key's index entry until the
+-- transaction ends, then as append.sql. Indexes: append_keys_pkey, streams_pkey.
 with claim as (
 insert into {tenant}.append_keys (key, stream_id) values ($8, $1) on conflict (key) do nothing returning key
 ), stream as (
@@ -13,7 +12,7 @@ select $8, version - cardinality($2::text[]) + 1, version from stream
 )
 {expire}
 insert into {tenant}.events (stream_id, stream_version, type, body, headers, causation_id, correlation_id)
-select $1::text, coalesce(s.version, {control}.refuse_append()) - cardinality($2::text[]) + e.n, e.type, e.body::jsonb,
+select $1::text, coalesce(s.version, {control}.raise_version_conflict()) - cardinality($2::text[]) + e.n, e.type, e.body::jsonb,
 nullif(e.headers, '')::jsonb, nullif(e.causation, ''), nullif(e.correlation, '')
 from claim left join stream s on true, unnest($2::text[], $3::text[], $4::text[], $5::text[], $6::text[])
 with ordinality as e (type, body, headers, causation, correlation, n)

@@ -1,5 +1,5 @@
--- The row of a stream that did not exist. Lock: the new row until the transaction ends; who makes the same one is waited
--- for. Index: streams_pkey.
+-- Part of append.sql: inserts a stream that does not exist. Lock: the new row until the transaction ends; another
+-- transaction that inserts the same stream is waited for. Index: streams_pkey.
 insert into {tenant}.streams (stream_id, version)
 select $1::text, cardinality($2::text[]) where {claimed}
 on conflict (stream_id) do nothing

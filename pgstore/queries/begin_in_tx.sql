@@ -1,2 +1,2 @@
--- Begins a transaction of Tenant.InTx. What sets its search path follows in the same message. Locks nothing, needs no index.
+-- Begins a transaction of Tenant.InTx. The same message then sets its search path. Locks nothing, needs no index.
 begin isolation level read committed

@@ -1,8 +1,7 @@
--- Takes leases, by their rows, that are still free or whose owner is still dead, and raises their epochs. It waits for
--- nobody: a row that somebody else is taking is passed over. $1 node, $2 rows, $3 as in free.sql. taken tells that it was
--- a dead owner's.
--- "offset 0" keeps projections from being read as a whole for a few rows.
--- Locks: the taken rows of leases FOR NO KEY UPDATE until the commit. Indexes: leases_pkey, nodes_pkey, projections_pkey.
+-- Takes leases that are still free or whose owner is still dead, and raises their epochs. It does not wait: rows that
+-- another transaction has locked are skipped. $1 node, $2 rows, $3 as in free_leases.sql. taken reports whether the
+-- previous owner was dead. "offset 0" prevents a scan of projections for a few rows. Locks: the taken rows of leases
+-- FOR NO KEY UPDATE until the commit. Indexes: leases_pkey, nodes_pkey, projections_pkey.
 with free as (
     select l.id, l.owner
       from {control}.leases l

@@ -1,2 +1,3 @@
--- Makes the schema {schema}: the control schema or a tenant's. Lock: the migration lock is held. Needs no index.
+-- Creates the schema {schema}, the control schema or that of a tenant. Lock: the migration lock is held. Needs no
+-- index.
 create schema {schema}

@@ -1,6 +1,6 @@
--- Takes the node off the list. One that still holds leases is buried instead, so that it is known since when nobody has had
--- them. Indexes: nodes_pkey, leases_owner_idx. Locks: the node's row.
-with buried as (
+-- Deletes a node. If it still holds leases, it is marked dead instead, because its row shows since when they have had
+-- no owner. $1 node. Indexes: nodes_pkey, leases_owner_idx. Locks: the node's row.
+with marked_dead as (
     update {control}.nodes n set expires_at = n.heartbeat_at
      where n.id = $1::uuid and exists (select from {control}.leases l where l.owner = n.id)
 )

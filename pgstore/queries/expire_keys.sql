@@ -1,8 +1,8 @@
--- The part of append_keyed.sql that deletes idempotency keys older than {retention}, a few at a time. Only an append that has
--- claimed its key does so: it then waits for no key any more, so that appends that delete each other's keys cannot deadlock. In
--- a transaction of a higher isolation level a key that another one deleted would be an error. Locks: the deleted rows until the
--- transaction ends; those that are locked are left to others. Indexes: append_keys_created_at_idx, append_keys_pkey,
--- append_results_pkey.
+-- The part of append_keyed.sql that deletes up to 64 idempotency keys older than {retention}. An append deletes keys
+-- only after it has claimed its own: it then waits for no key, so that two appends that delete each other's keys
+-- cannot deadlock. At a higher isolation level, a key that another transaction deleted would be an error, so nothing
+-- is deleted there. Locks: the deleted rows until the transaction ends; locked rows are skipped. Indexes:
+-- append_keys_created_at_idx, append_keys_pkey, append_results_pkey.
 , expired as (
 delete from {tenant}.append_keys k where k.key = any (array(
 select o.key from {tenant}.append_keys o where o.created_at < statement_timestamp() - {retention}

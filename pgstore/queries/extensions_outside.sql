@@ -1,6 +1,7 @@
--- The extensions with objects outside the schemas $1, and their schemas. The first column says whether they have types or
--- operators, which a statement may miss without an error: citext = citext compares as text. It reads the members of
--- extensions. Indexes: those of the catalogs. Locks nothing.
+-- Returns the extensions with objects outside the schemas $1, and the schemas of those objects. The first column
+-- reports whether they include types or operators: without these, a statement may have another meaning and no error
+-- (citext = citext then compares as text). It reads all members of extensions. Indexes: those of the catalogs. Locks
+-- nothing.
 select bool_or(p.oid is null), e.extname, n.nspname
   from pg_catalog.pg_extension e
   join pg_catalog.pg_depend d on d.refclassid = 'pg_catalog.pg_extension'::regclass and d.refobjid = e.oid and d.deptype = 'e'

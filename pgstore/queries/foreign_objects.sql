@@ -1,5 +1,5 @@
--- The objects of schema $1 that have one of the names $2, unless the schema is a store's: its table of versions has our
--- columns. Locks nothing. Indexes: those of the catalog.
+-- Returns the objects of schema $1 that have one of the names $2, unless the schema is that of a store: its table
+-- schema_versions then has the store's columns. Locks nothing. Indexes: those of the catalog.
 select o.name
   from pg_catalog.pg_namespace n
   cross join lateral (select c.relname::text as name from pg_catalog.pg_class c where c.relnamespace = n.oid

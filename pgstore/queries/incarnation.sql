@@ -1,3 +1,3 @@
--- The server's incarnation. It raises on a standby. A read follows in the same message, and so in the same session. Locks nothing.
--- Needs no index.
+-- Returns the server's incarnation. The same message then reads, in the same session. It raises on a standby. Locks
+-- nothing. Needs no index.
 select {control}.incarnation()

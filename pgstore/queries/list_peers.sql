@@ -1,5 +1,5 @@
--- The other nodes that are alive by their heartbeats, and whether each holds its session lock. $1 is the node that asks.
--- It reads all of nodes, which are few. Locks: pg_locks takes those of the lock manager for a moment. No index.
+-- Returns the other nodes whose heartbeats have not expired, and whether each holds its session lock. $1 is the
+-- asking node. It scans nodes, which are few. Locks: those of the lock manager for a moment, for pg_locks. No index.
 select n.id::text, n.projections, n.tenants, n.draining, l.key is not null as locked, n.heartbeat_at
   from {control}.nodes n
   left join (select distinct (classid::bigint << 32 | objid::bigint) as key

@@ -1,6 +1,6 @@
--- Which schemas have events that sessions lock against reads, or wait to, since reads queue up behind those; a lock on an index does
--- the same. Names are resolved without locking what they name. Index: those of the catalogs. Locks: pg_locks takes those of the
--- lock manager for a moment.
+-- Returns the schemas in which a session holds ACCESS EXCLUSIVE on events or waits for it: reads queue behind both. A
+-- lock on an index of events counts too. Names are resolved without locking the tables. Index: those of the catalogs.
+-- Locks: those of the lock manager for a moment, for pg_locks.
 select n.nspname::text as schema_name, l.pid, coalesce(a.application_name, '') as application
   from pg_locks l
   join pg_class c on c.oid = l.relation

@@ -1,2 +1,2 @@
--- Gives the server an incarnation where it has none. Index: incarnation_pkey. Locks: the new row.
+-- Inserts the server's incarnation if there is none. Index: incarnation_pkey. Locks: the new row.
 insert into {control}.incarnation default values on conflict do nothing

@@ -1,5 +1,5 @@
--- The nodes, with how many leases each holds. It reads all of nodes, and leases by owner. Index: leases_owner_idx. Locks
--- nothing.
+-- Returns the nodes, and how many leases each holds. It scans nodes, and reads leases by owner. Index:
+-- leases_owner_idx. Locks nothing.
 select n.id::text, n.expires_at > clock_timestamp() as alive, n.draining, n.projections, n.tenants, n.started_at, n.heartbeat_at,
        extract(epoch from clock_timestamp() - n.heartbeat_at)::float8 as silent,
        (select count(*) from {control}.leases l where l.owner = n.id) as leases

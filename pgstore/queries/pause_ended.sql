@@ -1,7 +1,7 @@
--- Reports whether a projection is paused and whether its lease is free. It takes the lease of a paused projection away from a
--- dead owner, and raises the epoch, so that the owner cannot commit if it lives after all. taken is the row then. Indexes:
--- projections_tenant_name_partition_key, leases_pkey, nodes_pkey. Locks: the row of leases FOR NO KEY UPDATE, where it is taken
--- away, until the commit that follows at once.
+-- Reports whether a projection is paused and whether its lease is free. If the owner of a paused projection is dead,
+-- it takes the lease away and raises its epoch, so that the owner cannot commit if it is alive after all. taken is
+-- the row then. $1 tenant, $2 projection, $3 partition. Indexes: projections_tenant_name_partition_key, leases_pkey,
+-- nodes_pkey. Locks: a row of leases that it takes FOR NO KEY UPDATE, until the commit that follows at once.
 with p as (
     select id, desired_state from {control}.projections where tenant = $1::text and name = $2::text and partition = $3::integer
 ), dead as (

@@ -1,3 +1,3 @@
--- Writes some 0.4 MB into a temporary file of the database's own tablespace, where most read models are: an insert into a
--- table finds room on a page that is there already, however full the disk is. Locks nothing, needs no index.
+-- Writes some 0.4 MB into a temporary file in the database's own tablespace, where most read models are. An insert
+-- would succeed on a full disk while existing pages have room. Locks nothing, needs no index.
 select count(*) from generate_series(1, 20000)

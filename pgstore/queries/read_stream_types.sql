@@ -1,4 +1,4 @@
--- As read_stream.sql, of the types $5 only. Index: the one on events by stream and version. Locks nothing.
+-- read_stream.sql for the types $5 only. Index: that of events by stream and version. Locks nothing.
 select global_seq, stream_id, stream_version, type, body, headers, causation_id, correlation_id, created_at
 from {tenant}.events where (stream_id, stream_version) >= ($1, $2) and (stream_id, stream_version) <= ($1, 9223372036854775807)
 and global_seq > $4 and type = any ($5::text[]) order by stream_id, stream_version limit $3

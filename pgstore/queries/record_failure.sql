@@ -1,6 +1,7 @@
--- Keeps the count of an event's failures, under the fence, and tells when the first was. A count of 0 keeps only why the
--- projection waits there. The process lived to tell. Indexes: leases_pkey, projections_pkey. Locks: the row of projections FOR
--- NO KEY UPDATE until the commit; leases is only read.
+-- Records the number of failed attempts at an event, under the fence, and returns when the first of them was. It
+-- clears crash_attempts, since the process is alive. $1 lease, $2 owner, $3 epoch, $4 position, $5 attempts (0: only
+-- record why the projection waits), $6 error, $7 whether a database object is missing. Indexes: leases_pkey,
+-- projections_pkey. Locks: the row of projections FOR NO KEY UPDATE until the commit; leases is only read.
 update {control}.projections p
    set failing_since = case when failing_position = $4::bigint and attempts > 0 then failing_since else clock_timestamp() end,
        failing_position = $4::bigint, attempts = $5::integer, last_error = $6::text, last_error_at = clock_timestamp(),

@@ -1,2 +1,2 @@
--- Whether there is a schema of that name. Index: that of the catalog. Locks nothing.
+-- Reports whether the schema $1 exists. Index: that of the catalog. Locks nothing.
 select exists (select from pg_catalog.pg_namespace where nspname = $1)

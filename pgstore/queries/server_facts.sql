@@ -1,5 +1,3 @@
--- What Open checks. Locks nothing, needs no index.
+-- Returns what Open checks of the server; $1 are names of settings. Locks nothing, needs no index.
 select current_setting('server_version_num')::int, current_setting('server_version'), pg_is_in_recovery(),
-current_setting('default_transaction_read_only'), current_setting('default_transaction_isolation'),
-current_setting('server_encoding'), current_setting('client_encoding'), current_setting('standard_conforming_strings'),
-current_setting('fsync'), current_setting('full_page_writes')
+       (select json_object_agg(name, current_setting(name)) from unnest($1::text[]) name)

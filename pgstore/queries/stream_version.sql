@@ -1,2 +1,2 @@
--- The version of a stream; no row where there is none. Index: streams_pkey. Locks nothing.
+-- Returns the version of stream $1, or no row if it does not exist. Index: streams_pkey. Locks nothing.
 select version from {tenant}.streams where stream_id = $1

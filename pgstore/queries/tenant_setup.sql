@@ -1,2 +1,2 @@
--- How many steps of the user's setup a tenant has had. Index: tenants_pkey. Locks nothing.
+-- Returns how many steps of Options.TenantSetup tenant $1 has had. Index: tenants_pkey. Locks nothing.
 select setup from {control}.tenants where tenant = $1

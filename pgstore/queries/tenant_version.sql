@@ -1,3 +1,4 @@
--- Where a tenant is, its version, and whether its schema is gone. Indexes: tenants_pkey, that of the catalog. Locks nothing.
+-- Returns the schema of tenant $1, its version, and whether the schema is gone. Indexes: tenants_pkey, that of the
+-- catalog. Locks nothing.
 select t.schema_name, t.version, not exists (select from pg_catalog.pg_namespace n where n.nspname = t.schema_name)
   from {control}.tenants t where t.tenant = $1

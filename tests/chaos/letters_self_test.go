@@ -21,7 +21,7 @@ var contradictions = []struct{ kind, sql string }{
 		where d.id = ` + anyWaiting},
 	{"stream is not parked", "delete from millrace.parked_streams"},
 	{"parked stream without events", "update millrace.dead_letters set state = 'discarded' where state in ('parked', 'replaying')"},
-	{"behind nobody", `delete from millrace.dead_letters where state = 'resolved'; update millrace.dead_letters set behind = true`},
+	{"behind nobody", `delete from millrace.dead_letters where state = 'resolved'; update millrace.dead_letters set blocked_by_stream = true`},
 	{"neither applied nor parked", "delete from millrace.dead_letters where id = " + anyWaiting},
 	{"beyond the checkpoint", "update millrace.leases set checkpoint = 0 where id in (select id from millrace.projections where name = 'shipments')"},
 	{"still parked", "select 1"},
@@ -42,7 +42,7 @@ func TestLooksAtDeadLettersNoticeEveryDefect(t *testing.T) {
 	}
 	c.must(until(c.ctx, 30*time.Second, "something is replayed", letters("d.state = 'resolved'")))
 	over := c.withhold()
-	c.must(until(c.ctx, 30*time.Second, "something waits behind an event that fails", letters(`d.state = 'parked' and d.behind and exists (
+	c.must(until(c.ctx, 30*time.Second, "something waits behind an event that fails", letters(`d.state = 'parked' and d.blocked_by_stream and exists (
 		select from millrace.dead_letters e where e.projection_id = d.projection_id and e.stream_id = d.stream_id and e.state = 'parked' and e.type = 'poison'
 		and e.position > (select o.mended from public.outside o where o.tenant = p.tenant))`)))
 	c.writers.stop()

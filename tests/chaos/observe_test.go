@@ -129,7 +129,7 @@ func (c *cluster) courses() (courses []course, err error) {
 				from public.applied where tenant = $1 and projection = $2 order by id`, tenant, name); err != nil {
 				return nil, fmt.Errorf("read what %s applied: %w", one.of, err)
 			}
-			letters, err := rows(c, pgx.RowToStructByPos[letter], `select d.position, d.state, d.behind from millrace.dead_letters d
+			letters, err := rows(c, pgx.RowToStructByPos[letter], `select d.position, d.state, d.blocked_by_stream from millrace.dead_letters d
 				join millrace.projections p on p.id = d.projection_id where p.tenant = $1 and p.name = $2`, tenant, name)
 			if err != nil {
 				return nil, fmt.Errorf("read the dead letters of %s: %w", one.of, err)

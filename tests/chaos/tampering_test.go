@@ -19,18 +19,18 @@ const (
 // breaks are the protections that are broken in the database, for all nodes, by replacing a function of the control schema.
 var breaks = map[protection]string{
 	fence: `
-create or replace function millrace.check_lease(lease integer, held_by uuid, held_epoch bigint, seen bigint) returns void
+create or replace function millrace.check_lease(lease integer, lease_owner uuid, lease_epoch bigint, incarnation bigint) returns void
 language plpgsql stable as $$ begin end $$;
-create or replace function millrace.advance(batch text, lease integer, held_by uuid, held_epoch bigint, seen bigint, old bigint, new bigint)
+create or replace function millrace.advance(batch text, lease integer, lease_owner uuid, lease_epoch bigint, incarnation bigint, old bigint, new bigint)
 returns void language plpgsql as $$ begin update millrace.leases l set checkpoint = new where l.id = lease; end $$`,
 	raisingFence: `
-create or replace function millrace.advance(batch text, lease integer, held_by uuid, held_epoch bigint, seen bigint, old bigint, new bigint)
+create or replace function millrace.advance(batch text, lease integer, lease_owner uuid, lease_epoch bigint, incarnation bigint, old bigint, new bigint)
 returns void language plpgsql as $$ begin
-	update millrace.leases l set checkpoint = new where l.id = lease and l.owner = held_by and l.epoch = held_epoch and l.checkpoint = old;
+	update millrace.leases l set checkpoint = new where l.id = lease and l.owner = lease_owner and l.epoch = lease_epoch and l.checkpoint = old;
 end $$`,
 	oneServerLife: `
 create or replace function millrace.incarnation() returns bigint language plpgsql stable as $$ begin return 1; end $$;
-create or replace function millrace.check_incarnation(seen bigint) returns void language plpgsql stable as $$ begin end $$`,
+create or replace function millrace.check_incarnation(expected bigint) returns void language plpgsql stable as $$ begin end $$`,
 }
 
 // tampering replaces a text on the connections of a node by another one of the same length.

@@ -69,7 +69,7 @@ func FindPooling(ctx context.Context, conn *pgx.Conn, dial func(context.Context)
 
 // sessionPID returns the process id of the server's session that a transaction on conn gets.
 func sessionPID(ctx context.Context, conn *pgx.Conn) (pid uint32, err error) {
-	err = conn.QueryRow(ctx, backendPID, pgx.QueryExecModeExec).Scan(&pid)
+	err = conn.QueryRow(ctx, queries.Text("backend_pid"), pgx.QueryExecModeExec).Scan(&pid)
 	return pid, err
 }
 
@@ -85,10 +85,10 @@ func keepsNames(ctx context.Context, conn *pgx.Conn) (kept bool, err error) {
 	}
 	defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }()
 	name := "millrace_" + uuid.NewString()
-	if _, err := conn.PgConn().Prepare(ctx, name, backendPID, nil); err != nil {
+	if _, err := conn.PgConn().Prepare(ctx, name, queries.Text("backend_pid"), nil); err != nil {
 		return false, err
 	}
-	if err := conn.QueryRow(ctx, sqltext.Load(queryFiles, "named_statement"), pgx.QueryExecModeExec, name).Scan(&kept); err != nil {
+	if err := conn.QueryRow(ctx, queries.Text("named_statement"), pgx.QueryExecModeExec, name).Scan(&kept); err != nil {
 		return false, err
 	}
 	if err := conn.PgConn().Deallocate(ctx, name); err != nil {
@@ -137,7 +137,7 @@ func inDoubt(ctx context.Context, err error) (Lends bool, _ error) {
 // hears reports whether conn receives a notification from second.
 func hears(ctx context.Context, conn, second *pgx.Conn) (arrived bool, err error) {
 	channel := sqltext.Name("millrace_" + uuid.NewString())
-	on := func(name string) string { return sqltext.Fill(sqltext.Load(queryFiles, name), "{channel}", channel) }
+	on := func(name string) string { return sqltext.Fill(queries.Text(name), "{channel}", channel) }
 	if _, err := conn.Exec(ctx, on("listen")); err != nil {
 		return false, err
 	}

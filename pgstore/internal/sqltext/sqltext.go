@@ -3,22 +3,42 @@ package sqltext
 
 import (
 	"io/fs"
+	"path"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
 )
 
-// Load returns the statement of queries/name.sql without its comments. It panics if there is no such file, which is a mistake
-// in the package that embeds the files.
-func Load(files fs.FS, name string) string {
-	raw, err := fs.ReadFile(files, "queries/"+name+".sql")
-	if err != nil {
-		panic(err)
+// Queries are statements by name, without comments.
+type Queries map[string]string
+
+// Load returns the statements of queries/*.sql, each under the name of its file. It panics if there are none.
+func Load(files fs.FS) Queries {
+	found, err := fs.Glob(files, "queries/*.sql")
+	if err != nil || len(found) == 0 {
+		panic("there are no statements in queries/*.sql")
 	}
-	return withoutComments(string(raw))
+	queries := make(Queries, len(found))
+	for _, file := range found {
+		raw, err := fs.ReadFile(files, file)
+		if err != nil {
+			panic(err)
+		}
+		queries[strings.TrimSuffix(path.Base(file), ".sql")] = withoutComments(string(raw))
+	}
+	return queries
 }
 
-// withoutComments drops the lines that only comment, which the server need not parse with every call.
+// Text returns the statement of queries/name.sql. It panics if there is no such file.
+func (q Queries) Text(name string) string {
+	text, ok := q[name]
+	if !ok {
+		panic("there is no statement " + name)
+	}
+	return text
+}
+
+// withoutComments removes the lines that are comments, so that the server does not parse them with every call.
 func withoutComments(sql string) string {
 	var lines []string
 	for line := range strings.Lines(sql) {
@@ -35,5 +55,5 @@ func Fill(sql string, oldnew ...string) string { return strings.NewReplacer(oldn
 // Name quotes a name.
 func Name(name string) string { return pgx.Identifier{name}.Sanitize() }
 
-// String quotes a string. The store refuses servers that do not take backslashes as they are.
+// String quotes a string. It relies on standard_conforming_strings, which Open checks.
 func String(s string) string { return "'" + strings.ReplaceAll(s, "'", "''") + "'" }

@@ -7,7 +7,7 @@ import (
 
 func TestStatementIsLoadedWithoutItsComments(t *testing.T) {
 	files := fstest.MapFS{"queries/a.sql": {Data: []byte("-- why\n-- more\nselect 1, -- one\n\n  '--'\n")}}
-	if got, want := Load(files, "a"), "select 1, -- one\n'--'"; got != want {
+	if got, want := Load(files).Text("a"), "select 1, -- one\n'--'"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
 	defer func() {
@@ -15,7 +15,7 @@ func TestStatementIsLoadedWithoutItsComments(t *testing.T) {
 			t.Error("a file that is missing is not noticed")
 		}
 	}()
-	Load(files, "b")
+	Load(files).Text("b")
 }
 
 func TestValuesAreQuotedAndFilledInOnce(t *testing.T) {

@@ -1,11 +1,11 @@
--- One tenant's events. {tenant} is the quoted name of the tenant's schema, {control} that of the control schema.
+-- The events of one tenant. {tenant} is the quoted name of the tenant's schema, {control} that of the control schema.
 create table {tenant}.streams (
     stream_id text collate "C" primary key,
     version   bigint not null
 );
 
--- "cache 1" keeps every number that a session draws above all those that were visible when it drew it; the settled mark
--- rests on that.
+-- With "cache 1", every number that a session draws is above all numbers that were visible at that time. The settled mark depends on
+-- that.
 create table {tenant}.events (
     global_seq     bigint generated always as identity (cache 1) primary key,
     stream_id      text collate "C" not null,
@@ -19,8 +19,8 @@ create table {tenant}.events (
     unique (stream_id, stream_version)
 );
 
--- A key is claimed before its stream is locked, and says what it led to when the events are in. Appends with other keys delete it
--- when it is old.
+-- Idempotency keys. An append claims its key before it locks the stream, and stores its result in append_results. Later appends delete
+-- old keys.
 create table {tenant}.append_keys (
     key        text collate "C" primary key,
     stream_id  text collate "C" not null,
@@ -34,4 +34,4 @@ create table {tenant}.append_results (
 );
 
 -- Events are immutable.
-select {control}.withhold('update, delete, truncate', pg_typeof(null::{tenant}.events));
+select {control}.revoke_from_others('update, delete, truncate', pg_typeof(null::{tenant}.events));

@@ -1,2 +1,3 @@
--- Which session of the server's this is, whatever the connection was told when it was opened. Locks nothing. No index.
+-- Returns the process id of the server's session, whatever the client was told when it connected. Locks nothing. No
+-- index.
 select pg_backend_pid()

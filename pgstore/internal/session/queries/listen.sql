@@ -1,2 +1,2 @@
--- Listens on a channel of its own. Locks nothing, needs no index.
+-- Listens on the channel {channel}. Locks nothing, needs no index.
 listen {channel}

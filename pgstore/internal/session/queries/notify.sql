@@ -1,2 +1,2 @@
--- Notifies the session that listens there. Locks: that of notifying commits, for a moment. Needs no index.
+-- Notifies the listeners of channel {channel}. Locks: that of notifying commits, for a moment. Needs no index.
 notify {channel}

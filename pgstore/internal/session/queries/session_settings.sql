@@ -1,5 +1,5 @@
--- The settings made in this session, each with the session's user and role. The last row has only user, role and process id.
--- The characteristics of the transaction are no settings of the session. Locks nothing, needs no index.
+-- Returns the settings that were made in this session, each with the session's user, role and process id. The last
+-- row has only those three. Characteristics of the transaction are left out. Locks nothing, needs no index.
 select name, setting, session_user, current_setting('role'), pg_backend_pid() from pg_settings
  where source = 'session' and name not in ('transaction_isolation', 'transaction_read_only', 'transaction_deferrable')
 union all

@@ -1,2 +1,2 @@
--- Ends listen. Locks nothing, needs no index.
+-- Stops listening on the channel {channel}. Locks nothing, needs no index.
 unlisten {channel}

@@ -1,0 +1,224 @@
+// Package wire reads and writes what goes over the connection by hand, where the driver's own way costs too much or does not
+// fit: events in the binary format, parameters and integers in the text format, and texts of any content.
+package wire
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/millrace-go/millrace/event"
+)
+
+// Binary is the format of the result columns that ReadEvents decodes.
+var Binary = []int16{pgx.BinaryFormatCode}
+
+// Events are decoded events. They share memory: an event that is kept may keep up to maxChunk bytes of text and as many of
+// JSON from being freed.
+type Events struct {
+	List []event.Envelope
+	// Allocated is the size of the shared memory in bytes.
+	Allocated int
+	// Truncated reports whether events were left out because of the limit.
+	Truncated bool
+}
+
+// ReadEvents decodes the columns of read_tail.sql from the binary format. It does so by hand, since reading events is what this
+// library does most. It stops after the event with which the events have limit bytes or more; 0 means no limit. The rows
+// after that still come over the wire, so callers should limit the rows as well.
+func ReadEvents(rows *pgconn.ResultReader, limit int) (Events, error) {
+	dec := decoder{types: make(map[string]string)}
+	var read Events
+	var err error
+	size := 0
+	for rows.NextRow() {
+		if read.Truncated || err != nil {
+			continue
+		}
+		if limit > 0 && size >= limit {
+			read.Truncated = true
+			continue
+		}
+		var e event.Envelope
+		if e, err = dec.envelope(rows.Values()); err == nil {
+			read.List = append(read.List, e)
+			size += e.Size()
+		}
+	}
+	if _, closeErr := rows.Close(); closeErr != nil {
+		err = closeErr
+	}
+	if err != nil {
+		return Events{}, err
+	}
+	read.Allocated = dec.allocated
+	return read, nil
+}
+
+// decoder turns rows into envelopes. It copies them into chunks, so that not every value is an allocation. The first chunks
+// fit one row, and each is twice as large as the one before: at most half of what a read allocates stays unused.
+type decoder struct {
+	text  strings.Builder
+	bytes []byte
+	types map[string]string
+	// allocated is the size of all chunks in bytes.
+	allocated int
+}
+
+const (
+	// maxChunk is the size up to which chunks grow, in bytes.
+	maxChunk = 16 << 10
+	// envelopeColumns is the number of columns of read_tail.sql.
+	envelopeColumns = 9
+	// jsonbVersion precedes the text of a binary jsonb value.
+	jsonbVersion = 1
+)
+
+// microsTo2000 is what PostgreSQL's times count from, in microseconds since 1970.
+const microsTo2000 = 946_684_800_000_000
+
+// envelope decodes one row. The row's memory is the connection's and is used again for the next one.
+func (d *decoder) envelope(row [][]byte) (event.Envelope, error) {
+	var e event.Envelope
+	if len(row) != envelopeColumns {
+		return e, fmt.Errorf("decode an event: %d columns instead of %d", len(row), envelopeColumns)
+	}
+	var micros int64
+	for _, column := range []struct {
+		raw []byte
+		to  *int64
+	}{{row[0], &e.Position}, {row[2], &e.Version}, {row[8], &micros}} {
+		if len(column.raw) != 8 {
+			return e, fmt.Errorf("decode an event: a number of %d bytes", len(column.raw))
+		}
+		*column.to = int64(binary.BigEndian.Uint64(column.raw))
+	}
+	d.makeRoom(len(row[1])+len(row[6])+len(row[7]), len(row[4])+len(row[5]))
+	e.Stream, e.Type = d.string(row[1]), d.intern(row[3])
+	e.CausationID, e.CorrelationID = d.string(row[6]), d.string(row[7])
+	e.Time = timeOf(micros)
+	var err error
+	if e.Body, err = d.jsonb(row[4]); err == nil {
+		e.RawHeaders, err = d.jsonb(row[5])
+	}
+	if err != nil {
+		return event.Envelope{}, fmt.Errorf("decode the event at position %d: %w", e.Position, err)
+	}
+	return e, nil
+}
+
+// timeOf is the time of a binary timestamptz. It is split before the epochs are added: near the ends of its range, where
+// PostgreSQL keeps infinity, the sum would overflow.
+func timeOf(micros int64) time.Time {
+	const million = 1_000_000
+	return time.Unix(micros/million+microsTo2000/million, micros%million*1000).UTC()
+}
+
+// makeRoom makes room for the values of one row. Values that were returned keep the old chunks.
+func (d *decoder) makeRoom(text, json int) {
+	if d.text.Cap()-d.text.Len() < text {
+		size := max(text, min(2*d.text.Cap(), maxChunk))
+		d.text = strings.Builder{}
+		d.text.Grow(size)
+		d.allocated += d.text.Cap()
+	}
+	if cap(d.bytes)-len(d.bytes) < json {
+		d.bytes = make([]byte, 0, max(json, min(2*cap(d.bytes), maxChunk)))
+		d.allocated += cap(d.bytes)
+	}
+}
+
+// string copies a text; null becomes empty.
+func (d *decoder) string(raw []byte) string {
+	if len(raw) == 0 {
+		return ""
+	}
+	d.text.Write(raw)
+	s := d.text.String()
+	return s[len(s)-len(raw):]
+}
+
+// intern is string for values that are few.
+func (d *decoder) intern(raw []byte) string {
+	if s, ok := d.types[string(raw)]; ok {
+		return s
+	}
+	s := string(raw)
+	d.types[s] = s
+	d.allocated += len(s)
+	return s
+}
+
+// jsonb copies a JSON value; null becomes nil.
+func (d *decoder) jsonb(raw []byte) ([]byte, error) {
+	if raw == nil {
+		return nil, nil
+	}
+	if len(raw) < 2 || raw[0] != jsonbVersion {
+		return nil, fmt.Errorf("a jsonb value of an unknown format: % x", raw[:min(len(raw), 16)])
+	}
+	raw = raw[1:]
+	start := len(d.bytes)
+	d.bytes = append(d.bytes, raw...)
+	// The capacity ends with the value, so that appending to it cannot reach the next one.
+	return d.bytes[start:len(d.bytes):len(d.bytes)], nil
+}
+
+// Int is an integer parameter in text format.
+func Int(n int64) []byte { return strconv.AppendInt(nil, n, 10) }
+
+// TextArray is a text[] parameter in text format. Source: PostgreSQL documentation, "Array Input and Output Syntax".
+func TextArray(items []string) []byte {
+	b := []byte{'{'}
+	for i, item := range items {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = append(b, '"')
+		b = append(b, strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(item)...)
+		b = append(b, '"')
+	}
+	return append(b, '}')
+}
+
+// MaxText is the length of the longest text of an error, stack or reason in the database, in bytes: enough for a reader, too
+// little to fill a table when each of many dead letters quotes a whole document.
+const MaxText = 16 << 10
+
+// Text makes any text fit for a text column. Text longer than MaxText is cut, with a mark.
+func Text(s string) string {
+	all := len(s)
+	if s = strings.ReplaceAll(strings.ToValidUTF8(s, "�"), "\x00", "�"); len(s) <= MaxText {
+		return s
+	}
+	mark := fmt.Sprintf("… (cut, %d bytes in all)", all)
+	end := MaxText - len(mark)
+	for !utf8.RuneStart(s[end]) {
+		end--
+	}
+	return s[:end] + mark
+}
+
+// ReadInts decodes rows of integers in text format, and calls each with every row.
+func ReadInts(rows *pgconn.ResultReader, each func(row []int64)) error {
+	var err error
+	for rows.NextRow() {
+		row := make([]int64, len(rows.Values()))
+		for i, raw := range rows.Values() {
+			n, parseErr := strconv.ParseInt(string(raw), 10, 64)
+			row[i], err = n, errors.Join(err, parseErr)
+		}
+		if err == nil {
+			each(row)
+		}
+	}
+	_, closeErr := rows.Close()
+	return errors.Join(err, closeErr)
+}

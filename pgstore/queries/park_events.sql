@@ -1,0 +1,42 @@
+-- Parks events of a projection. If $6 is false: one event that failed. It clears the failure count, and also parks
+-- the event's stream if $11 is set. If $6 is true: events that are blocked by an earlier event of their stream. That
+-- stream may have been released since the caller checked, by a replay whose answer was lost. It is parked again then,
+-- and its first event is blocked by none. If the checkpoint was set back, an event that was parked before is parked
+-- again. One that is still parked is not changed by $6. $1 projection, $2 to $5 positions, streams, versions and
+-- types, $7 error, $8 stack, $9 attempts, $10 number of events. Indexes: dead_letters_projection_id_position_key,
+-- that of dead_letters by stream, parked_streams_pkey, projections_pkey. Locks: the new rows, and the row of
+-- projections FOR NO KEY UPDATE until the commit.
+with already_parked as (
+    select count(*) as n from {control}.dead_letters d
+     where d.projection_id = $1::integer and d.position = any($2::bigint[]) and d.state in ('parked', 'replaying')
+), streams as (
+    insert into {control}.parked_streams (projection_id, stream_id)
+    select distinct $1::integer, s from unnest($3::text[]) s where $6::boolean or $11::boolean
+        on conflict (projection_id, stream_id) do nothing
+), inserted as (
+    insert into {control}.dead_letters
+        (projection_id, position, stream_id, stream_version, type, blocked_by_stream, error, stack, attempts, first_failed_at, last_failed_at)
+    select p.id, e.position, e.stream, e.version, e.type,
+           $6::boolean and (exists (select from {control}.dead_letters x
+                                     where x.projection_id = p.id and x.stream_id = e.stream and x.position < e.position
+                                       and x.state in ('parked', 'replaying'))
+                            or exists (select from unnest($2::bigint[], $3::text[]) as x(position, stream)
+                                        where x.stream = e.stream and x.position < e.position)),
+           $7::text, $8::text, $9::integer,
+           coalesce(case when p.failing_position = e.position then p.failing_since end, clock_timestamp()), clock_timestamp()
+      from {control}.projections p, unnest($2::bigint[], $3::text[], $4::bigint[], $5::text[]) as e(position, stream, version, type)
+     where p.id = $1::integer
+        on conflict (projection_id, position) do update
+       set blocked_by_stream = excluded.blocked_by_stream, state = 'parked', error = excluded.error, stack = excluded.stack,
+           open_replays = 0, replays = 0, attempts = excluded.attempts, last_failed_at = excluded.last_failed_at, ended_at = null,
+           first_failed_at = case when dead_letters.ended_at is null then dead_letters.first_failed_at else excluded.first_failed_at end
+     where not $6::boolean or dead_letters.state not in ('parked', 'replaying')
+)
+update {control}.projections p
+   set parked = p.parked + $10::integer - already_parked.n,
+       failing_position = case when $6::boolean then p.failing_position else 0 end,
+       attempts = case when $6::boolean then p.attempts else 0 end,
+       failing_since = case when $6::boolean then p.failing_since end,
+       crash_attempts = case when $6::boolean then p.crash_attempts else 0 end
+  from already_parked
+ where p.id = $1::integer
