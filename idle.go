@@ -58,7 +58,7 @@ type idleWait struct {
 // wait returns when no projection is pending, or with the reason why one will not get there.
 func (w *idleWait) wait(ctx context.Context) error {
 	for delays := backoff.New(idleFirst, idleMost); len(w.pending) > 0; {
-		ask, here, err := w.onBoard()
+		ask, here, err := w.registered()
 		for len(ask) > 0 && err == nil {
 			n := min(idleSlice, len(ask))
 			err = w.inDatabase(ctx, ask[:n])
@@ -77,9 +77,9 @@ func (w *idleWait) wait(ctx context.Context) error {
 	return nil
 }
 
-// onBoard looks at the projections that run on this node. It returns the tenants whose rows have to be read, and the pending
+// registered checks the projections that run on this node. It returns the tenants whose rows must be read, and the pending
 // projections that run here.
-func (w *idleWait) onBoard() (ask []string, here []ProjectionID, err error) {
+func (w *idleWait) registered() (ask []string, here []ProjectionID, err error) {
 	asked := make(map[string]bool)
 	for id, checked := range w.pending {
 		answer, final := w.deps.Registry.Reached(id, w.heads[id.Tenant])
@@ -112,55 +112,53 @@ func (w *idleWait) failed(id ProjectionID, err error) error {
 	return fmt.Errorf("wait for %s to reach %d: %w", id, w.heads[id.Tenant], err)
 }
 
-// inDatabase looks at the rows of these tenants' pending projections.
+// inDatabase checks the rows of these tenants' pending projections.
 func (w *idleWait) inDatabase(ctx context.Context, tenants []string) error {
 	ctx, cancel := context.WithTimeout(ctx, w.runtime.config.QueryTimeout)
 	defer cancel()
-	release, err := w.deps.Limiter.Read(ctx)
-	if err != nil {
-		return err
-	}
-	defer release()
-	list, err := w.runtime.store.Projections(ctx, tenants)
-	if err != nil {
-		return err
-	}
-	rows := make(map[ProjectionID]engine.ProjectionRow, len(list))
-	var ahead []string // tenants with a checkpoint above the head
-	for _, row := range list {
-		rows[row.ID] = row
-		if row.Checkpoint > w.heads[row.ID.Tenant] {
-			ahead = append(ahead, row.ID.Tenant)
+	rows := make(map[ProjectionID]engine.ProjectionRow)
+	var now engine.Heads
+	if err := w.deps.Limiter.Read(ctx, func(ctx context.Context) error {
+		list, err := w.runtime.store.Projections(ctx, tenants)
+		if err != nil {
+			return err
 		}
-	}
-	// Either more was appended and applied meanwhile, or events are gone. A head read after the checkpoint shows which.
-	now, err := w.runtime.store.Heads(ctx, slices.Compact(ahead))
-	if err != nil {
+		var ahead []string // tenants with a checkpoint above the head
+		for _, row := range list {
+			rows[row.ID] = row
+			if row.Checkpoint > w.heads[row.ID.Tenant] {
+				ahead = append(ahead, row.ID.Tenant)
+			}
+		}
+		// Either more was appended and applied meanwhile, or events are gone. A head that is read after the checkpoint shows which.
+		now, err = w.runtime.store.Heads(ctx, slices.Compact(ahead))
+		return err
+	}); err != nil {
 		return err
 	}
 	for id, checked := range w.pending {
 		if _, asked := slices.BinarySearch(tenants, id.Tenant); !asked {
 			continue
 		}
+		w.pending[id] = true
 		row, known := rows[id]
 		if !known {
-			w.pending[id] = true // it is new: its row is about to be made
-			continue
+			continue // it is new: its row is about to be made
 		}
-		done, err := w.judge(row, now.Positions, checked)
+		done, err := w.reached(row, now.Positions, checked)
 		if err != nil {
 			return w.failed(id, err)
 		}
-		if w.pending[id] = true; done {
+		if done {
 			delete(w.pending, id)
 		}
 	}
 	return nil
 }
 
-// judge reports whether a projection has reached its head by its row, and why it will not. That there is nothing to be handled
-// does not excuse one that is paused or has failed, when it is looked at first.
-func (w *idleWait) judge(row engine.ProjectionRow, now map[string]int64, checked bool) (done bool, err error) {
+// reached reports whether a projection has reached its head by its row. The error says why it will not. A projection that is
+// paused or has failed is an error also if it has nothing to handle, but only when it is checked first.
+func (w *idleWait) reached(row engine.ProjectionRow, now map[string]int64, checked bool) (done bool, err error) {
 	if done = row.Checkpoint >= w.heads[row.ID.Tenant]; done && checked {
 		return true, nil
 	}
@@ -181,7 +179,7 @@ func (w *idleWait) pause(ctx context.Context, here []ProjectionID, delay time.Du
 	defer cancel()
 	for _, id := range here {
 		if err := w.deps.Registry.WaitFor(round, id, w.heads[id.Tenant]); err != nil && round.Err() == nil {
-			return nil // it is looked at in the next round
+			return nil // the next round finds out why
 		}
 	}
 	if len(here) < len(w.pending) {

@@ -198,15 +198,16 @@ func (r *Runtime) start() (*actors.Deps, error) {
 		Log:    c.Logger,
 		Node:   engine.Node{ID: uuid.NewString(), Projections: names, Tenants: c.Tenants, LeaseDuration: c.LeaseDuration},
 		Timing: actors.Timing{
-			// Two looks miss a dead node's lock within 0.7 of FailureDetection; the rest is for claiming its leases.
-			HeartbeatInterval: c.HeartbeatInterval, ListPeers: c.FailureDetection * 4 / 10, Confirm: c.FailureDetection * 3 / 10, Poll: c.PollInterval, Reconcile: c.ReconcileInterval,
-			AdvanceEvery: c.AdvanceInterval, QueryTimeout: c.QueryTimeout, Rest: 100 * time.Millisecond,
+			// Two checks miss a dead node's lock within 0.7 of FailureDetection; the rest is for claiming its leases.
+			ListPeers: c.FailureDetection * 4 / 10, Confirm: c.FailureDetection * 3 / 10,
+			HeartbeatInterval: c.HeartbeatInterval, PollInterval: c.PollInterval, ReconcileInterval: c.ReconcileInterval,
+			AdvanceInterval: c.AdvanceInterval, QueryTimeout: c.QueryTimeout, ReplayRest: 100 * time.Millisecond,
 		},
 		Definitions: r.definitions,
 		Limiter:     actors.NewLimiter(r.store.Connections(), c.MaxBatches, c.MaxBatchesPerTenant, c.MaxDeliveries),
 		TailBytes:   c.TailMemory,
 	}
-	deps.Live()
+	deps.Init()
 	r.deps = deps
 	return deps, nil
 }
@@ -227,7 +228,7 @@ func (r *Runtime) running() *actors.Deps {
 // trust is an engine.LeaseDeadline.
 func (r *Runtime) trust() (until time.Time, changed <-chan struct{}) {
 	if deps := r.running(); deps != nil {
-		return deps.Trust()
+		return deps.DeliveryDeadline()
 	}
 	return time.Time{}, nil
 }

@@ -79,8 +79,8 @@ type SessionStatus struct {
 	Connected bool
 	// Since is when the connection was made or lost.
 	Since time.Time
-	// LastBeat is when the last successful heartbeat was sent.
-	LastBeat time.Time
+	// HeartbeatSent is when the last heartbeat that succeeded was sent.
+	HeartbeatSent time.Time
 	// Pooled reports that the session connection goes through a pooler in transaction mode, so that no notifications arrive.
 	// Events and free leases are found by polling, and deaths are noticed by heartbeats alone. See pgstore.Options.SessionDSN.
 	Pooled bool
@@ -197,7 +197,7 @@ func (r *Runtime) Status(ctx context.Context) (Status, error) {
 	local := map[ProjectionID]actors.ProjectionEntry{}
 	feeds := map[string]actors.FeedEntry{}
 	if deps := r.running(); deps != nil {
-		status.Node, status.Stuck = deps.Node.ID, deps.Registry.Stuck()
+		status.Node, status.Stuck = deps.Node.ID, int(deps.Registry.Stuck.Load())
 		status.Session = sessionStatus(deps.Registry.Session())
 		local, feeds = deps.Registry.All(), deps.Registry.Feeds()
 	}
@@ -291,7 +291,7 @@ func projectionStatus(row engine.ProjectionRow, head int64, entry actors.Project
 }
 
 func sessionStatus(e actors.SessionEntry) SessionStatus {
-	s := SessionStatus{Connected: e.Connected, Pooled: e.Connected && e.Pooled, Since: e.Since, LastBeat: e.LastBeat, Reason: text(e.Err)}
+	s := SessionStatus{Connected: e.Connected, Pooled: e.Connected && e.Pooled, Since: e.Since, HeartbeatSent: e.HeartbeatSent, Reason: text(e.Err)}
 	if e.Connected {
 		s.Reason = text(e.ClaimErr)
 	}

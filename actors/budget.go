@@ -3,19 +3,24 @@ package actors
 import (
 	"container/list"
 	"sync"
+	"time"
 )
 
-// DefaultTailBytes is the memory for the windows of all feeds of a node, where Env.TailBytes is 0. With less, the projections
-// of busy tenants read the same events one by one. More helps little: events are in use for moments.
+// DefaultTailBytes is the default of Deps.TailBytes. With less, the projections of busy tenants read the same events one by
+// one. More helps little: events are in use for moments.
 const DefaultTailBytes = 64 << 20
 
-// budget bounds the memory of the windows of all feeds of a node.
+// windowAge is how long a feed keeps an event. A projection that is slower reads the event again.
+const windowAge = 5 * time.Second
+
+// budget limits the memory of the windows of all feeds of a node, and the age of their events.
 type budget struct {
 	most int
+	age  time.Duration
 
 	mu     sync.Mutex
 	used   int
-	shares list.List // of *share, that which grew last at the end
+	shares list.List // of *share; the share that grew last is at the end
 }
 
 // share is the part of the budget that one feed uses.
@@ -25,9 +30,10 @@ type share struct {
 	at      *list.Element
 }
 
-func newBudget(most int) *budget { return &budget{most: most} }
+func newBudget(most int) *budget { return &budget{most: most, age: windowAge} }
 
-// use changes how much a share uses. Where all together use too much, those that have not grown for the longest time give way.
+// use changes how much a share uses. If all shares together use too much, those that have not grown for the longest time give
+// way.
 func (b *budget) use(s *share, bytes int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -43,7 +49,7 @@ func (b *budget) use(s *share, bytes int) {
 	}
 }
 
-// set changes how much a share uses; those that use nothing are not listed.
+// set changes how much a share uses. A share that uses nothing is not listed.
 func (b *budget) set(s *share, bytes int) {
 	b.used += bytes - s.bytes
 	s.bytes = bytes

@@ -13,77 +13,77 @@ import (
 func (w *worker) command(ctx context.Context, r machine.Replaying) machine.Result {
 	r, step := r.Begin()
 	for {
-		if end, ends := step.(machine.EndReplaying); ends {
-			return end.Result
+		var err error
+		switch s := step.(type) {
+		case machine.EndReplaying:
+			return s.Result
+		case machine.ReadEvent:
+			r, step = w.readParked(ctx, r, s)
+		case machine.ApplyReplay:
+			found := w.examine(ctx, w.apply(ctx, r.Row, s.Batch))
+			r, step = r.Applied(found.fault, found.outage, time.Now())
+		default:
+			r, step, err = w.commandStatement(ctx, r, step)
 		}
-		next, following, err := w.commandStep(ctx, r, step)
 		if err != nil {
 			return r.Refused(w.fault(err))
 		}
-		r, step = next, following
 	}
 }
 
-// commandStep does one step of a command and returns the next step.
-func (w *worker) commandStep(ctx context.Context, r machine.Replaying, step machine.ReplayStep) (next machine.Replaying, following machine.ReplayStep, err error) {
+// readParked reads the event of a dead letter. An error counts like one of the replay.
+func (w *worker) readParked(ctx context.Context, r machine.Replaying, s machine.ReadEvent) (machine.Replaying, machine.ReplayStep) {
+	page, err := func() (page engine.Page, err error) {
+		release, err := w.beside(w.deps.Limiter.read)(ctx)
+		if err != nil {
+			return page, err
+		}
+		defer release()
+		return w.read(ctx, r.Row, s.Range)
+	}()
+	if err != nil {
+		found := w.examine(ctx, err)
+		return r.Applied(found.fault, found.outage, time.Now())
+	}
+	return r.Read(page)
+}
+
+// commandStatement takes a step that is a short statement on the control schema.
+func (w *worker) commandStatement(ctx context.Context, r machine.Replaying, step machine.ReplayStep) (next machine.Replaying, following machine.ReplayStep, err error) {
+	release, err := w.beside(w.deps.Limiter.Ack)(ctx)
+	if err != nil {
+		return r, nil, err
+	}
+	defer release()
 	store := w.deps.Store
 	switch s := step.(type) {
 	case machine.ScheduleReplay:
 		var found machine.Scheduled
-		err = w.briefly(ctx, func() (err error) {
-			found.Found, found.Next, err = store.ScheduleReplay(ctx, r.Row, w.def.Replay)
-			return err
-		})
+		found.Found, found.Next, err = store.ScheduleReplay(ctx, r.Row, w.def.Replay)
 		next, following = r.Scheduled(found)
 	case machine.FindCommand:
 		var found engine.ReplayQueue
-		err = w.briefly(ctx, func() (err error) {
-			found, err = store.NextCommand(ctx, r.Row, s.Discards)
-			return err
-		})
+		found, err = store.NextCommand(ctx, r.Row, s.Discards)
 		next, following = r.Found(found)
 	case machine.Discard:
-		var n int64
-		err = w.briefly(ctx, func() (err error) {
-			n, err = store.Discard(ctx, r.Row, s.Command)
-			return err
-		})
-		next, following = r.Discarded(n)
+		var discarded int64
+		discarded, err = store.Discard(ctx, r.Row, s.Command)
+		next, following = r.Discarded(discarded)
 	case machine.BeginReplay:
 		var replay *engine.Replay
-		err = w.briefly(ctx, func() (err error) {
-			replay, err = store.BeginReplay(ctx, r.Row, s.Command, s.Unfinished)
-			return err
-		})
+		replay, err = store.BeginReplay(ctx, r.Row, s.Command, s.Unfinished)
 		next, following = r.Begun(replay)
-	case machine.ReadEvent:
-		page, err := w.readLetter(ctx, r.Row, s.Range)
-		if err != nil {
-			found := w.examine(ctx, err)
-			next, following = r.Applied(found.fault, found.outage, time.Now())
-			break
-		}
-		next, following = r.Read(page)
-	case machine.ApplyReplay:
-		found := w.examine(ctx, w.apply(ctx, r.Row, s.Batch))
-		next, following = r.Applied(found.fault, found.outage, time.Now())
 	case machine.EndReplay:
-		err = w.briefly(ctx, func() error { return w.endReplay(ctx, r.Row, s) })
+		err = w.endReplay(ctx, r.Row, s)
 		next, following = r, r.Ended(s)
 	}
-	return next, following, err
-}
-
-func (w *worker) readLetter(ctx context.Context, row engine.Lease, r engine.ReadRange) (engine.Page, error) {
-	release, err := w.reading(ctx, true)
 	if err != nil {
-		return engine.Page{}, err
+		return r, nil, err
 	}
-	defer release()
-	return w.read(ctx, row, r)
+	return next, following, nil
 }
 
-// endReplay writes how a replay ended that failed.
+// endReplay records how a replay ended that failed.
 func (w *worker) endReplay(ctx context.Context, row engine.Lease, e machine.EndReplay) error {
 	failed := engine.FailedReplay{Replay: e.Replay, Attempt: e.Attempt, Err: e.Fault.Err, Stack: e.Fault.Stack}
 	switch e.Action {

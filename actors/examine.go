@@ -22,7 +22,7 @@ type finding struct {
 	outage bool
 }
 
-// partialOf returns what is done of a batch that ended with err, nil if it ended in one piece.
+// partialOf returns the part of a batch that was done before err, nil if err is the result of the whole batch.
 func partialOf(err error) (partial *engine.PartialResult) {
 	errors.As(err, &partial)
 	return partial
@@ -37,17 +37,17 @@ func (w *worker) examine(ctx context.Context, err error) finding {
 	if fault.Class == engine.Unclear {
 		failed := w.deps.Probe(ctx)
 		if ctx.Err() != nil {
-			fault.Class = engine.Infrastructure // there was no answer
+			fault.Class = engine.Infrastructure // the probe was cancelled
 		} else {
 			fault.Unreachable, fault.Probe = failed != nil, false
 		}
 	}
-	// While our own server is away, nothing is known of what the handler depends on.
+	// While the server is unreachable, nothing is known of what the handler depends on.
 	return finding{fault: &fault, outage: !fault.Unreachable && w.outage(ctx, &fault)}
 }
 
-// outage reports whether a batch failed with fault because of what its handler depends on, and of no event. It asks the user's
-// IsOutage.
+// outage reports whether a batch failed because of what its handler depends on, and not because of an event. It asks the
+// user's IsOutage.
 func (w *worker) outage(ctx context.Context, fault *engine.Fault) bool {
 	isOutage := w.def.Breaker.IsOutage
 	if isOutage == nil {
@@ -59,7 +59,7 @@ func (w *worker) outage(ctx context.Context, fault *engine.Fault) bool {
 	if _, asks := projection.RequestedAction(fault.Err); asks || machine.Permanent(fault.Err) {
 		return false
 	}
-	outage, asked := usercode.Ask(ctx, askTime, func(context.Context) bool { return isOutage(fault.Err) })
+	outage, asked := usercode.Ask(ctx, askTimeout, func(context.Context) bool { return isOutage(fault.Err) })
 	if asked != nil && ctx.Err() == nil {
 		w.log.Error("outage check gave no answer, failure attributed to the event", zap.NamedError("reason", asked),
 			zap.String("stack", usercode.StackOf(asked)), zap.Error(fault.Err))
@@ -67,22 +67,23 @@ func (w *worker) outage(ctx context.Context, fault *engine.Fault) bool {
 	return outage
 }
 
-// askTime bounds a call of a projection's FailureHandler or IsOutage. The event that it decides about waits meanwhile, and so do
-// those after it.
-const askTime = 5 * time.Second
+// askTimeout limits a call of a projection's FailureHandler or IsOutage. The event that it decides about, and later events, wait
+// meanwhile.
+const askTimeout = 5 * time.Second
 
 // ask calls the user's FailureHandler and returns its answer.
 func (w *worker) ask(ctx context.Context, f projection.Failure) machine.Result {
-	action, err := usercode.Ask(ctx, askTime, func(ctx context.Context) projection.Action { return w.def.FailureHandler(ctx, f) })
+	action, err := usercode.Ask(ctx, askTimeout, func(ctx context.Context) projection.Action { return w.def.FailureHandler(ctx, f) })
 	if err == nil && !engine.KnownAction(action) {
-		err = fmt.Errorf("it answered with %v", action)
+		err = fmt.Errorf("it returned %v", action)
 	}
 	if err == nil {
 		return machine.Answer{Action: &action}
 	}
 	if ctx.Err() == nil {
 		w.log.Error("failure handler gave no answer, default policy applies", zap.String("stream", f.Event.Stream),
-			zap.String("type", f.Event.Type), zap.Int64("position", f.Event.Position), zap.Int("attempt", f.Attempt), zap.Error(err), zap.String("stack", usercode.StackOf(err)))
+			zap.String("type", f.Event.Type), zap.Int64("position", f.Event.Position), zap.Int("attempt", f.Attempt),
+			zap.Error(err), zap.String("stack", usercode.StackOf(err)))
 	}
 	return machine.Answer{}
 }

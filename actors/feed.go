@@ -13,76 +13,73 @@ import (
 )
 
 const (
-	// windowEvents and windowBytes bound what a feed keeps of the events it read last. A projection that is further
-	// behind reads for itself.
+	// windowEvents and windowBytes limit the newest events that a feed keeps. A projection that is further behind reads for
+	// itself.
 	windowEvents = 4096
 	windowBytes  = 8 << 20
-	// windowAge is how long a feed keeps an event after it was read. A projection that is slower reads it again.
-	windowAge = 5 * time.Second
+	// repairedEvery is how often a feed polls that its configuration has stopped.
+	repairedEvery = 15 * time.Second
 )
 
-// feed follows the end of one tenant's events for all projections of the tenant on this node: it settles once, reads
-// new events once, and hands the same slice to all.
+// feed follows the end of one tenant's events for all projections of the tenant on this node. It settles once, reads new events
+// once, and sends the same slice to all.
 type feed struct {
 	deps   *Deps
+	log    *zap.Logger
 	tenant string
 	ref    *feedRef
+	subs   map[string]subscriber
 
 	tail    engine.Tail
-	subs    map[string]subscriber
-	known   bool // the mark is known
-	waiting bool // for Resume, after a fault
-	faulted bool // the supervisor counts faults
-	polling bool
-	op      int  // numbers polls, so that one that is not waited for any more is told apart
-	wanted  bool // another poll is wanted when this one is back
-	cancel  context.CancelFunc
-	again   *time.Timer
-	age     *time.Timer // nil while the window is empty
+	current *poll       // in progress, nil if there is none
+	wanted  bool        // another poll follows the current one
+	next    *time.Timer // of the next poll
+	faults  feedFaults
 
-	incarnation engine.Incarnation // of the server in which what follows was read
-
-	window window
-	share  share // of the node's memory for windows
+	// known reports whether the settled mark is known. It and the window were read in that incarnation of the server.
+	known       bool
+	incarnation engine.Incarnation
+	window      window
+	share       share       // of the node's memory for windows
+	age         *time.Timer // nil while the window is empty
 }
 
 // subscriber is a projection that the feed sends events to.
 type subscriber struct {
 	pid *actor.PID
-	// taken is the position up to which it has taken the events that it was sent, or machine.NotTaking.
+	// taken is the position up to which it has taken the events, or machine.NotTaking. If it is nil, all events are kept.
 	taken *atomic.Int64
 }
 
-// NewFeed makes the feed of a tenant.
+// poll is a poll in progress. A poll that is not the current one any more has no effect.
+type poll struct{ cancel context.CancelFunc }
+
+// feedFaults are the faults since the last poll that succeeded.
+type feedFaults struct {
+	count int
+	last  *engine.Fault
+	at    time.Time
+	// waiting reports that the feed does not poll: it waits for the gate, for a delay, or for a repair of its configuration.
+	waiting       bool
+	misconfigured bool
+}
+
+// NewFeed returns the feed of a tenant.
 func NewFeed(deps *Deps, tenant string) *actor.Props {
 	log := deps.Log.With(zap.String("tenant", tenant))
-	return Props("feed "+tenant, log, &feed{deps: deps, tenant: tenant, subs: make(map[string]subscriber)})
+	return Props("feed "+tenant, log, &feed{deps: deps, log: log, tenant: tenant, subs: make(map[string]subscriber)})
 }
-
-// polled is what a poll posts back.
-type polled struct {
-	op     int
-	update engine.TailUpdate
-	err    error
-}
-
-type (
-	// windowDue is sent when the oldest events of the window are as old as they may get.
-	windowDue struct{}
-	// giveWay is sent when other windows of the node need the memory.
-	giveWay struct{}
-)
 
 func (f *feed) Start(ctx actor.Context) {
 	self := ctx.Self()
-	f.share.giveWay = func() { f.deps.System.Root.Send(self, &giveWay{}) }
+	f.share.giveWay = func() { f.deps.call(self, f.giveWay) }
 	f.tail = f.newTail()
-	f.ref = f.deps.Feeds.add(f.tenant, ctx.Self())
+	f.ref = f.deps.Feeds.add(f.tenant, self)
 	f.deps.Registry.publishFeed(f.tenant, func(e *FeedEntry) { *e = FeedEntry{} })
 	f.poll(ctx)
 }
 
-// newTail makes a tail that takes a slot for each of its reads, and none while it waits for others.
+// newTail returns a tail that holds a slot during each of its reads, and none while it waits for open transactions.
 func (f *feed) newTail() engine.Tail {
 	tail := f.deps.Store.Tail(f.tenant)
 	tail.ReadWithin(f.deps.Limiter.read)
@@ -92,18 +89,12 @@ func (f *feed) newTail() engine.Tail {
 func (f *feed) Stop(actor.Context) {
 	f.deps.Feeds.remove(f.tenant, f.ref)
 	f.deps.Registry.withdrawFeed(f.tenant)
-	if f.cancel != nil {
-		f.cancel()
+	if f.current != nil {
+		f.current.cancel()
 	}
-	stopTimer(f.again)
+	stopTimer(f.next)
 	stopTimer(f.age)
 	f.deps.windows.use(&f.share, 0)
-}
-
-func stopTimer(t *time.Timer) {
-	if t != nil {
-		t.Stop()
-	}
 }
 
 func (f *feed) Handle(ctx actor.Context, msg any) {
@@ -116,35 +107,30 @@ func (f *feed) Handle(ctx actor.Context, msg any) {
 		if f.known {
 			ctx.Send(ctx.Sender(), f.tailAdvanced())
 		}
-		f.poll(ctx) // while nobody listened, wakes were passed over
+		f.poll(ctx) // without subscribers, wakes were ignored
 	case *messages.Unsubscribe:
 		delete(f.subs, ctx.Sender().Id)
 	case *messages.Recheck:
 		if msg.Incarnation == 0 || f.known && msg.Incarnation != f.incarnation {
-			f.drop(ctx)
+			f.restart(ctx)
 		}
 		f.poll(ctx)
+	case *messages.ServerAnswers:
+		f.serverAnswers(ctx, msg.Waited)
 	case *messages.Resume:
-		f.waiting = false
-		f.poll(ctx)
-	case *polled:
-		f.polled(ctx, msg)
-	case *windowDue:
-		f.age = nil
-		f.shrink(ctx, f.window.readBefore(time.Now().Add(-f.deps.windowAge)))
-	case *giveWay:
-		f.shrink(ctx, f.window.passed(f.window.mark))
+		if f.faults.misconfigured {
+			f.goOn(ctx)
+		}
 	}
 }
 
-// drop forgets everything, including the result of a poll under way.
-func (f *feed) drop(ctx actor.Context) {
-	if f.cancel != nil {
-		f.cancel()
+// restart forgets everything, including the result of the poll in progress.
+func (f *feed) restart(ctx actor.Context) {
+	if f.current != nil {
+		f.current.cancel()
 	}
-	f.tail, f.polling = f.newTail(), false
+	f.tail, f.current = f.newTail(), nil
 	f.forget()
-	f.op++
 	f.deps.Registry.publishFeed(f.tenant, func(e *FeedEntry) { e.Busy = time.Time{} })
 	// TailDropped takes the same path as the events that were sent before, so it arrives after them.
 	for _, sub := range f.subs {
@@ -152,47 +138,44 @@ func (f *feed) drop(ctx actor.Context) {
 	}
 }
 
-// forget is called when the mark is no longer known.
+// forget is called when the settled mark is no longer known.
 func (f *feed) forget() {
 	f.known = false
 	f.ref.mark.Store(0)
 	f.ref.incarnation.Store(0)
 }
 
-// poll looks for new events, unless a look is under way; then another follows it.
+// poll polls for new events. If a poll is in progress, another one follows it.
 func (f *feed) poll(ctx actor.Context) {
 	switch {
-	case f.polling:
+	case f.current != nil:
 		f.wanted = true
 		return
-	case f.waiting, len(f.subs) == 0:
+	case f.faults.waiting, len(f.subs) == 0:
 		return
 	}
-	stopTimer(f.again)
-	f.polling, f.wanted = true, false
-	f.op++
-	tail, op := f.tail, f.op
+	stopTimer(f.next)
 	f.deps.Registry.publishFeed(f.tenant, func(e *FeedEntry) { e.Busy = time.Now() })
-	f.cancel = f.deps.run(ctx.Self(), f.deps.Timing.QueryTimeout, func(ctx context.Context) any {
-		update, err := tail.Poll(ctx)
-		return &polled{op: op, update: update, err: err}
+	current, tail := &poll{}, f.tail
+	f.current, f.wanted = current, false
+	var update engine.TailUpdate
+	current.cancel = f.deps.Run(ctx, f.deps.Timing.QueryTimeout, func(ctx context.Context) (err error) {
+		update, err = tail.Poll(ctx)
+		return err
+	}, func(ctx actor.Context, err error) {
+		if f.current != current {
+			return
+		}
+		if f.current = nil; err != nil {
+			f.failed(ctx, err)
+		} else {
+			f.polled(ctx, update)
+		}
 	})
 }
 
-func (f *feed) polled(ctx actor.Context, msg *polled) {
-	if msg.op != f.op {
-		return
-	}
-	f.polling, f.cancel = false, nil
-	if msg.err != nil {
-		f.failed(ctx, msg.err)
-		return
-	}
-	if f.faulted {
-		f.faulted = false
-		ctx.Request(ctx.Parent(), &messages.Recovered{})
-	}
-	u := msg.update
+func (f *feed) polled(ctx actor.Context, u engine.TailUpdate) {
+	f.faults = feedFaults{}
 	f.deps.Registry.publishFeed(f.tenant, func(e *FeedEntry) { *e = FeedEntry{Mark: u.Mark, Held: u.Held} })
 	if u.Mark > f.window.mark || !f.known || u.Incarnation != f.incarnation {
 		f.extend(ctx, u)
@@ -207,12 +190,11 @@ func (f *feed) polled(ctx actor.Context, msg *polled) {
 	case u.More, f.wanted:
 		f.poll(ctx)
 	case u.Again > 0:
-		f.again = f.deps.after(u.Again, ctx.Self(), &messages.Wake{})
+		f.next = f.deps.After(ctx, u.Again, f.poll)
 	}
 }
 
-// extend adds the events of a poll to the window, except those that no subscriber needs. A projection that is far behind
-// reads for itself.
+// extend adds the events of a poll to the window, except those that no subscriber needs.
 func (f *feed) extend(ctx actor.Context, u engine.TailUpdate) {
 	if !f.known || u.From != f.window.mark || u.Incarnation != f.incarnation {
 		f.known, f.incarnation = true, u.Incarnation
@@ -221,11 +203,11 @@ func (f *feed) extend(ctx actor.Context, u engine.TailUpdate) {
 	f.window.add(u.Events, u.Mark, u.Bytes, time.Now())
 	f.window.passed(f.needed())
 	f.window.limit(windowEvents, windowBytes)
-	f.keep(ctx)
+	f.account(ctx)
 }
 
-// needed is the position up to which all subscribers have taken the events. One that is so far behind that it reads for itself
-// does not count, unless it will reach the window soon.
+// needed is the position up to which all subscribers have taken the events. A subscriber that is so far behind that it reads
+// for itself does not count, unless it will reach the window soon.
 func (f *feed) needed() int64 {
 	needed := f.window.mark
 	for _, sub := range f.subs {
@@ -239,7 +221,18 @@ func (f *feed) needed() int64 {
 	return needed
 }
 
-// shrink is called when the window may have become smaller. It sends the rest to the subscribers that still hold the old one.
+// grewOld is called when the oldest events of the window have reached their age.
+func (f *feed) grewOld(ctx actor.Context) {
+	f.age = nil
+	f.shrink(ctx, f.window.readBefore(time.Now().Add(-f.deps.windows.age)))
+}
+
+// giveWay is called when other windows of the node need the memory.
+func (f *feed) giveWay(ctx actor.Context) {
+	f.shrink(ctx, f.window.passed(f.window.mark))
+}
+
+// shrink sends a window that became smaller to the subscribers that still hold the old one.
 func (f *feed) shrink(ctx actor.Context, smaller bool) {
 	if smaller {
 		advanced := f.tailAdvanced()
@@ -249,18 +242,18 @@ func (f *feed) shrink(ctx actor.Context, smaller bool) {
 			}
 		}
 	}
-	f.keep(ctx)
+	f.account(ctx)
 }
 
-// keep accounts for the window's memory, and schedules its release.
-func (f *feed) keep(ctx actor.Context) {
+// account accounts for the window's memory, and sets the timer of its oldest events.
+func (f *feed) account(ctx actor.Context) {
 	f.deps.windows.use(&f.share, f.window.size())
 	switch {
 	case len(f.window.pages) == 0:
 		stopTimer(f.age)
 		f.age = nil
 	case f.age == nil:
-		f.age = f.deps.after(time.Until(f.window.pages[0].read.Add(f.deps.windowAge)), ctx.Self(), &windowDue{})
+		f.age = f.deps.After(ctx, time.Until(f.window.pages[0].read.Add(f.deps.windows.age)), f.grewOld)
 	}
 }
 
@@ -268,15 +261,47 @@ func (f *feed) tailAdvanced() *messages.TailAdvanced {
 	return &messages.TailAdvanced{Incarnation: f.incarnation, Mark: f.window.mark, From: f.window.from, Events: f.window.events}
 }
 
+// failed is called after a poll that failed. The supervisor answers when the server can be reached.
 func (f *feed) failed(ctx actor.Context, err error) {
-	f.waiting, f.faulted = true, true
 	fault := f.deps.Store.Classify(err)
 	f.deps.Registry.publishFeed(f.tenant, func(e *FeedEntry) { *e = FeedEntry{Mark: f.window.mark, Err: err} })
-	if fault.Class == engine.Configuration {
-		for _, sub := range f.subs {
-			ctx.Send(sub.pid, &messages.TailFailed{Err: err})
-		}
-	}
 	f.forget()
-	ctx.Request(ctx.Parent(), &messages.Faulted{Fault: fault})
+	if fault.Class != engine.Configuration {
+		f.faults = feedFaults{count: f.faults.count + 1, last: fault, at: time.Now(), waiting: true}
+		ctx.Request(ctx.Parent(), &messages.Faulted{Fault: fault})
+		return
+	}
+	for _, sub := range f.subs {
+		ctx.Send(sub.pid, &messages.TailFailed{Err: err})
+	}
+	if !f.faults.misconfigured {
+		f.log.Error("feed stopped by its configuration, retrying", zap.Error(err))
+	}
+	f.faults = feedFaults{waiting: true, misconfigured: true}
+	f.next = f.deps.After(ctx, repairedEvery, f.goOn)
+}
+
+// serverAnswers is called after a fault, when the server can be reached. waited reports that it could not be reached before.
+// The first fault of an outage then costs no delay, so that all feeds continue when the server is back.
+func (f *feed) serverAnswers(ctx actor.Context, waited bool) {
+	if f.faults.last == nil {
+		return
+	}
+	delay := FaultDelay(f.faults.count)
+	switch {
+	case !waited:
+		f.log.Warn("fault not counted, retrying", zap.Stringer("class", f.faults.last.Class), zap.Int("attempt", f.faults.count),
+			zap.Error(f.faults.last.Err))
+	case f.faults.count > 1:
+		delay = FaultDelay(f.faults.count-1) - time.Since(f.faults.at)
+	default:
+		delay = 0
+	}
+	f.next = f.deps.After(ctx, delay, f.goOn)
+}
+
+// goOn ends a wait after a fault.
+func (f *feed) goOn(ctx actor.Context) {
+	f.faults.waiting = false
+	f.poll(ctx)
 }

@@ -2,8 +2,6 @@ package actors
 
 import (
 	"context"
-	"maps"
-	"slices"
 	"time"
 
 	"github.com/asynkron/protoactor-go/actor"
@@ -12,87 +10,73 @@ import (
 	"github.com/millrace-go/millrace/internal/engine"
 )
 
-// pollSlice is how many tenants' heads are read at once.
-const pollSlice = 250
+// headsAtOnce is how many tenants' heads one statement reads.
+const headsAtOnce = 250
 
-// heads is the poll of the heads of the node's tenants: it finds events whose notification was lost.
+// heads is the poll of the heads of the node's tenants. It finds events whose notification was lost.
 type heads struct {
-	tenants []string // whose heads are still to be polled in this round
-	polling bool
-	hurry   bool // whether this round is not spread over the interval
+	tenants []string      // whose heads are still to be read in this round
+	every   time.Duration // between two statements of this round
+	hurry   bool          // the statements of this round follow each other at once
+	reading bool
 	timer   *time.Timer
 }
 
-// pollDue is sent when the next slice is due, pollNext when a slice that is in a hurry may follow.
-type (
-	pollDue  struct{}
-	pollNext struct{}
-)
-
-// looked is the result of reading heads.
-type looked struct {
-	asked []string
-	heads engine.Heads
-	marks map[string]int64
-	err   error
-}
-
-func (n *node) poll(ctx actor.Context, msg any) {
-	h := &n.heads
-	h.hurry = h.hurry && len(h.tenants) > 0
-	if _, next := msg.(*pollNext); next && !h.hurry {
-		return
-	} else if !next && len(h.tenants) == 0 {
-		h.tenants = slices.Collect(maps.Keys(n.deps.Feeds.marks()))
+// poll is called when the next heads of a round are due. The statements of a round are spread over PollInterval.
+func (n *node) poll(ctx actor.Context) {
+	if len(n.heads.tenants) == 0 {
+		n.beginRound(false)
 	}
-	n.look(ctx)
+	n.readHeads(ctx)
 }
 
-// look reads the heads of a slice of the tenants. The slices of a round are spread over the interval.
-func (n *node) look(ctx actor.Context) {
+func (n *node) beginRound(hurry bool) {
 	h := &n.heads
-	marks := n.deps.Feeds.marks()
-	parts := max(1, (len(marks)+pollSlice-1)/pollSlice)
+	h.tenants, h.hurry = n.deps.Feeds.tenants(), hurry
+	statements := (len(h.tenants) + headsAtOnce - 1) / headsAtOnce
+	h.every = n.deps.Timing.PollInterval / time.Duration(max(1, statements))
+}
+
+func (n *node) readHeads(ctx actor.Context) {
+	h := &n.heads
 	stopTimer(h.timer)
-	h.timer = n.deps.after(n.deps.Timing.Poll/time.Duration(parts), ctx.Self(), &pollDue{})
-	if h.polling || len(h.tenants) == 0 {
+	h.timer = n.deps.After(ctx, h.every, n.poll)
+	if h.reading || len(h.tenants) == 0 {
 		return
 	}
-	h.polling = true
-	slice := h.tenants[:min(pollSlice, len(h.tenants))]
-	h.tenants = h.tenants[len(slice):]
-	n.deps.run(ctx.Self(), n.deps.Timing.QueryTimeout, func(ctx context.Context) any {
-		release, err := n.deps.Limiter.read(ctx)
+	h.reading = true
+	tenants := h.tenants[:min(headsAtOnce, len(h.tenants))]
+	h.tenants = h.tenants[len(tenants):]
+	marks := n.deps.Feeds.marks(tenants)
+	var heads engine.Heads
+	n.query(ctx, func(ctx context.Context) (err error) {
+		heads, err = n.deps.Store.Heads(ctx, tenants)
+		return err
+	}, func(ctx actor.Context, err error) {
+		h.reading = false
 		if err != nil {
-			return &looked{err: err}
+			n.log.Debug("reading heads failed", zap.Error(err))
+		} else {
+			n.headsRead(ctx, tenants, marks, heads)
 		}
-		defer release()
-		heads, err := n.deps.Store.Heads(ctx, slice)
-		return &looked{asked: slice, heads: heads, marks: marks, err: err}
+		if h.hurry && len(h.tenants) > 0 {
+			n.readHeads(ctx)
+		}
 	})
 }
 
-func (n *node) looked(ctx actor.Context, msg *looked) {
-	n.heads.polling = false
-	if n.heads.hurry {
-		defer ctx.Send(ctx.Self(), &pollNext{})
-	}
-	if msg.err != nil {
-		n.log.Debug("reading heads failed", zap.Error(msg.err))
-		return
-	}
-	for tenant, err := range msg.heads.Failed {
+func (n *node) headsRead(ctx actor.Context, tenants []string, marks []int64, heads engine.Heads) {
+	for tenant, err := range heads.Failed {
 		n.log.Debug("reading the head of a tenant failed", zap.String("tenant", tenant), zap.Error(err))
 	}
-	n.learned(ctx, msg.heads.Incarnation)
-	n.deps.Feeds.compare(msg.heads, msg.marks)
-	n.deps.Feeds.wakeMissing(msg.asked, msg.heads)
+	n.serverSeen(ctx, heads.Incarnation)
+	n.deps.Feeds.compare(tenants, marks, heads)
 }
 
-// missed finds out what this node missed while it was cut off: notifications, and changes by a crash of the server. It does
-// so for the whole node: one statement reads all leases, and a few read the heads of all tenants.
-func (n *node) missed(ctx actor.Context) {
-	n.claims.resync, n.claims.revalidate, n.heads.hurry = 0, true, true
-	n.heads.tenants = slices.Collect(maps.Keys(n.deps.Feeds.marks()))
-	n.look(ctx)
+// catchUp finds out what this node missed while it was cut off: notifications, and changes by a crash of the server. One
+// statement reads all leases, and a few read the heads of all tenants.
+func (n *node) catchUp(ctx actor.Context) {
+	n.search.resync, n.search.revalidate = 0, true
+	n.beginRound(true)
+	n.readHeads(ctx)
 }

@@ -13,13 +13,13 @@ import (
 )
 
 const (
-	// releaseTime bounds a release. Leases that are not released end with the node.
-	releaseTime = 5 * time.Second
+	// releaseTimeout limits a release. Leases that are not released end with the node.
+	releaseTimeout = 5 * time.Second
 	// releaseRetries is how often a release is tried again at once.
 	releaseRetries = 2
 )
 
-// carryOut sends the table's decisions to the supervisor, and releases the leases whose projections are at rest.
+// carryOut sends the table's decisions to the supervisor, and releases the leases of drained projections.
 func (n *node) carryOut(ctx actor.Context, effects []ownership.Effect) {
 	for _, e := range effects {
 		switch e.Action {
@@ -34,91 +34,78 @@ func (n *node) carryOut(ctx actor.Context, effects []ownership.Effect) {
 		}
 	}
 	n.release(ctx)
-	if n.table.Closed() && !n.claims.busy {
+	if n.table.Closed() && !n.search.busy {
 		ctx.Send(ctx.Parent(), &messages.AllReleased{})
 	}
 }
 
-// released is the result of a release.
-type released struct {
-	advances []engine.Advance
-	err      error
-}
-
-// release gives the leases back whose projections are at rest, with one statement for all that are gathered. It goes on when
-// other work is given up.
+// release releases the leases of drained projections by one statement. It continues when other work is cancelled.
 func (n *node) release(ctx actor.Context) {
 	advances := n.table.NextRelease()
 	if len(advances) == 0 {
 		return
 	}
-	store, self, root := n.deps.Store, ctx.Self(), n.deps.System.Root
+	self := ctx.Self()
 	n.deps.Own(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), releaseTime)
+		ctx, cancel := context.WithTimeout(context.Background(), releaseTimeout)
 		defer cancel()
-		err := store.Release(ctx, advances)
+		err := n.deps.Store.Release(ctx, advances)
 		for retry := 0; err != nil && retry < releaseRetries && ctx.Err() == nil; retry++ {
-			// It may have been one connection. Leases that were released by the last try are passed over.
-			err = store.Release(ctx, advances)
+			// It may have been one connection. Leases that the last try released are passed over.
+			err = n.deps.Store.Release(ctx, advances)
 		}
-		root.Send(self, &released{advances: advances, err: err})
+		n.deps.call(self, func(ctx actor.Context) { n.released(ctx, advances, err) })
 	})
 }
 
 // released handles the result of a release. A release that failed may have been committed: the next read of the leases shows it.
-func (n *node) released(ctx actor.Context, msg *released) {
-	n.carryOut(ctx, n.table.Released(msg.advances, msg.err))
-	if msg.err != nil {
-		n.log.Warn("releasing leases failed, retrying", zap.Int("leases", len(msg.advances)), zap.Error(msg.err))
-		n.claims.resync = 0
-		n.soon(ctx)
+func (n *node) released(ctx actor.Context, advances []engine.Advance, err error) {
+	n.carryOut(ctx, n.table.Released(advances, err))
+	if err != nil {
+		n.log.Warn("releasing leases failed, retrying", zap.Int("leases", len(advances)), zap.Error(err))
+		n.search.resync = 0
+		n.reconcileSoon(ctx)
 	}
 }
 
-// lost takes in that a projection found its lease lost. Others may be, too.
-func (n *node) lost(ctx actor.Context, msg *messages.LeaseLost) {
-	n.carryOut(ctx, n.table.Lost(msg.Key))
-	n.claims.resync = 0
+// lost is called when a projection found its lease lost. Others may be lost, too.
+func (n *node) lost(ctx actor.Context, key engine.LeaseKey) {
+	n.carryOut(ctx, n.table.Lost(key))
+	n.search.resync = 0
 	n.reconcile(ctx)
 }
 
-// releaseAll stops claiming, releases all leases, and notifies the other nodes, which take over this node's share.
+// releaseAll stops claiming, drains all projections, and notifies the other nodes, which take over this node's share.
 func (n *node) releaseAll(ctx actor.Context) {
 	n.carryOut(ctx, n.table.Close())
-	n.deps.run(ctx.Self(), n.deps.Timing.QueryTimeout, func(ctx context.Context) any {
-		if err := n.deps.Store.AnnounceDrain(ctx, n.deps.Node); err != nil {
-			n.log.Debug("deregistering the node failed", zap.Error(err))
+	n.deps.Run(ctx, n.deps.Timing.QueryTimeout, func(ctx context.Context) error {
+		return n.deps.Store.AnnounceDrain(ctx, n.deps.Node)
+	}, func(_ actor.Context, err error) {
+		if err != nil {
+			n.log.Debug("announcing the drain failed", zap.Error(err))
 		}
-		return &over{}
 	})
 }
 
-// orders are the leases for which a notice came, and whether a person asked for another state of the projection. What is asked
-// of it is read from the database.
+// orders are what users ask of projections, which is read from the database.
 type orders struct {
+	// changed are the rows for which a notification came. true means that the desired state was set.
 	changed map[int32]bool
 	reading bool
 }
 
-// ordersRead is the result of reading what is asked of projections.
-type ordersRead struct {
-	rows   map[int32]bool // as in orders.changed
-	orders map[int32]engine.Orders
-	err    error
-}
-
-// readOrders reads what is asked of this node's projections for which notices came, and waits for nothing else.
+// readOrders reads the orders for which notifications came. It waits for no slot.
 func (n *node) readOrders(ctx actor.Context) {
 	if n.orders.reading {
 		return
 	}
-	msg := &ordersRead{rows: make(map[int32]bool)}
+	changed := make(map[int32]bool)
 	var rows []int32
-	for row, asked := range n.orders.changed {
+	for row, desired := range n.orders.changed {
 		if _, phase := n.table.Lease(row); phase != "" {
-			msg.rows[row] = asked
+			changed[row] = desired
 			rows = append(rows, row)
-		} else if n.claims.busy {
+		} else if n.search.busy {
 			continue // it may be among those that are being claimed
 		}
 		delete(n.orders.changed, row)
@@ -127,108 +114,98 @@ func (n *node) readOrders(ctx actor.Context) {
 		return
 	}
 	n.orders.reading = true
-	n.deps.run(ctx.Self(), n.deps.Timing.QueryTimeout, func(ctx context.Context) any {
-		msg.orders, msg.err = n.deps.Store.Orders(ctx, n.deps.Node, rows)
-		return msg
+	var orders map[int32]engine.Orders
+	n.deps.Run(ctx, n.deps.Timing.QueryTimeout, func(ctx context.Context) (err error) {
+		orders, err = n.deps.Store.Orders(ctx, n.deps.Node, rows)
+		return err
+	}, func(ctx actor.Context, err error) {
+		n.orders.reading = false
+		if err == nil {
+			n.ordered(ctx, orders, changed)
+			n.readOrders(ctx)
+			return
+		}
+		for row, desired := range changed {
+			n.orders.changed[row] = n.orders.changed[row] || desired
+		}
+		n.log.Warn("reading desired states failed, retrying", zap.Error(err))
 	})
 }
 
-func (n *node) ordersRead(ctx actor.Context, msg *ordersRead) {
-	n.orders.reading = false
-	if msg.err == nil {
-		n.ordered(ctx, msg.orders, msg.rows)
-		n.readOrders(ctx)
-		return
-	}
-	for row, asked := range msg.rows {
-		n.orders.changed[row] = n.orders.changed[row] || asked
-	}
-	n.log.Warn("reading desired states failed, retrying", zap.Error(msg.err))
-}
-
-// ordered passes on what is asked of projections. A lease whose projection is paused is given back. asked has those that a
-// person asked to run, if they are not paused.
-func (n *node) ordered(ctx actor.Context, orders map[int32]engine.Orders, asked map[int32]bool) {
+// ordered carries out orders. The projection of a paused one is drained. changed are those whose desired state was set: a
+// projection that should run tries again at once.
+func (n *node) ordered(ctx actor.Context, orders map[int32]engine.Orders, changed map[int32]bool) {
 	for row, o := range orders {
 		key, phase := n.table.Lease(row)
 		if !o.Desired.Runs() {
 			n.carryOut(ctx, n.table.Drain(row))
 		} else if o.HasCommands && phase == ownership.Running {
-			ctx.Send(ctx.Parent(), &messages.Commanded{Key: key})
+			ctx.Send(ctx.Parent(), &messages.CommandPending{Key: key})
 		}
 	}
-	for row, resumed := range asked {
-		if key, phase := n.table.Lease(row); phase == ownership.Running && resumed && orders[row].Desired.Runs() {
+	for row, desired := range changed {
+		if key, phase := n.table.Lease(row); phase == ownership.Running && desired && orders[row].Desired.Runs() {
 			ctx.Send(ctx.Parent(), &messages.Resumed{Key: key})
 		}
 	}
 }
 
-// leaseRequest is a projection that waits for its lease.
+// leaseRequests are the projections that wait for their leases.
+type leaseRequests struct {
+	requests []leaseRequest
+	reading  bool
+}
+
 type leaseRequest struct {
 	from *actor.PID
-	msg  *messages.LeaseRequest
+	*messages.LeaseRequest
 }
 
-// leasesRead is the result of reading leases.
-type leasesRead struct {
-	requests []leaseRequest
-	leases   map[int32]engine.Lease
-	err      error
-}
-
-// readLeases reads the leases that projections ask for. Those that ask meanwhile are served by the next statement.
-func (n *node) readLeases(ctx actor.Context) {
-	if n.loading || len(n.leases) == 0 {
-		return
+// readLeaseLater gathers the request of a projection while other leases are being read.
+func (n *node) readLeaseLater(ctx actor.Context, msg *messages.LeaseRequest) {
+	n.leases.requests = append(n.leases.requests, leaseRequest{ctx.Sender(), msg})
+	if !n.leases.reading {
+		n.readLeases(ctx)
 	}
-	n.loading = true
-	msg := &leasesRead{requests: n.leases, leases: make(map[int32]engine.Lease, len(n.leases))}
-	n.leases = nil
-	n.deps.run(ctx.Self(), n.deps.Timing.QueryTimeout, func(ctx context.Context) any {
-		release, err := n.deps.Limiter.read(ctx)
-		if err != nil {
-			msg.err = err
-			return msg
-		}
-		defer release()
-		rows := make([]int32, len(msg.requests))
-		for i, r := range msg.requests {
-			rows[i] = r.msg.Lease.Row
-		}
-		leases, err := n.deps.Store.Leases(ctx, rows)
+}
+
+// readLeases reads the leases that projections ask for.
+func (n *node) readLeases(ctx actor.Context) {
+	requests := n.leases.requests
+	rows := make([]int32, len(requests))
+	for i, r := range requests {
+		rows[i] = r.Lease.Row
+	}
+	n.leases.requests, n.leases.reading = nil, true
+	var leases []engine.Lease
+	n.query(ctx, func(ctx context.Context) (err error) {
+		leases, err = n.deps.Store.Leases(ctx, rows)
+		return err
+	}, func(ctx actor.Context, err error) {
+		n.leasesSeen(ctx, leases)
+		byRow := make(map[int32]engine.Lease, len(leases))
 		for _, l := range leases {
-			msg.leases[l.Row] = l
+			byRow[l.Row] = l
 		}
-		msg.err = err
-		return msg
+		for _, r := range requests {
+			lease, exists := byRow[r.Lease.Row]
+			n.answer(ctx, r, lease, exists, err)
+		}
+		if n.leases.reading = false; len(n.leases.requests) > 0 {
+			n.readLeases(ctx)
+		}
 	})
 }
 
-func (n *node) leasesRead(ctx actor.Context, msg *leasesRead) {
-	n.loading = false
-	for _, lease := range msg.leases {
-		n.learned(ctx, lease.Incarnation)
-		break // they come from one read
-	}
-	for _, r := range msg.requests {
-		lease, err := leaseFor(r.msg, msg)
-		if _, there := msg.leases[r.msg.Lease.Row]; !there && msg.err == nil {
-			n.removed(ctx, r.msg.Lease.ID.Tenant)
+// answer answers a request for a lease. The error wraps projection.ErrLeaseLost if the lease is not the projection's any more.
+func (n *node) answer(ctx actor.Context, r leaseRequest, lease engine.Lease, exists bool, err error) {
+	if err == nil {
+		if err = r.Lease.Check(lease, exists); !exists {
+			n.rowGone(ctx, r.Lease.ID.Tenant)
 		}
-		if key, _ := n.table.Lease(lease.Row); err == nil && key == lease.Key() && !lease.Desired.Runs() {
-			n.carryOut(ctx, n.table.Drain(lease.Row))
-		}
-		ctx.Send(r.from, &messages.LeaseRead{Lease: lease, Op: r.msg.Op, Err: err})
 	}
-	n.readLeases(ctx)
-}
-
-// leaseFor returns the lease that a projection asked for, and an error that wraps ErrLeaseLost if it is no longer its own.
-func leaseFor(asked *messages.LeaseRequest, msg *leasesRead) (lease engine.Lease, err error) {
-	lease, exists := msg.leases[asked.Lease.Row]
-	if msg.err != nil {
-		return lease, msg.err
+	if key, _ := n.table.Lease(lease.Row); err == nil && key == lease.Key() && !lease.Desired.Runs() {
+		n.carryOut(ctx, n.table.Drain(lease.Row))
 	}
-	return lease, asked.Lease.Check(lease, exists)
+	ctx.Send(r.from, &messages.LeaseRead{Lease: lease, Op: r.Op, Err: err})
 }

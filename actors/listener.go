@@ -13,69 +13,74 @@ import (
 	"github.com/millrace-go/millrace/messages"
 )
 
-// listener owns the node's session connection: it wakes the feed that a notification concerns, and reports to the node, by way
-// of the supervisor, other notifications, heartbeats and the loss of the connection.
+// listener owns the node's session connection. It wakes the feed that a notification concerns. Other notifications, heartbeats
+// and the state of the connection go to the node.
 type listener struct {
 	deps   *Deps
 	log    *zap.Logger
 	cancel context.CancelFunc
-	// session and neighbours are what was reported last; session is nil while there is no connection.
+	// session and fleet are what the node was sent last. session is nil while there is no connection.
 	session *messages.SessionUp
 	fleet   *messages.FleetChanged
 }
 
-// NewListener makes the listener of a node.
+// NewListener returns the listener of a node.
 func NewListener(deps *Deps) *actor.Props {
 	return Props("listener", deps.Log, &listener{deps: deps, log: deps.Log})
 }
 
 func (l *listener) Start(ctx actor.Context) {
 	self := ctx.Self()
-	// Work that was given up may take a while to end, and what a handler of a delivery does then has no fence. So the session
-	// and its heartbeats go on until all actors are at rest.
-	life, cancel := context.WithCancel(l.deps.present)
+	// The session and its heartbeats continue until all actors have stopped: cancelled work may take a while to end, and no
+	// fence holds back what the handler of a delivery does meanwhile.
+	life, cancel := context.WithCancel(l.deps.registered)
 	l.cancel = cancel
-	l.deps.work.Add(1)
-	go func() {
-		defer l.deps.work.Done()
-		l.listen(life, self)
-	}()
+	l.deps.Own(func() { l.listen(life, func(msg any) { l.deps.System.Root.Send(self, msg) }) })
 }
 
-// Stop ends the listener. At the end of the runtime the node departs with it: from then on others may claim its leases.
 func (l *listener) Stop(actor.Context) {
 	l.deps.Registry.publishSession(func(e *SessionEntry) { e.Connected = false })
 	l.cancel()
 }
 
 func (l *listener) Handle(ctx actor.Context, msg any) {
-	switch msg := msg.(type) {
+	switch m := msg.(type) {
 	case *messages.Notified:
-		if msg.Notice.Control {
-			ctx.Send(ctx.Parent(), msg)
-		} else {
-			l.deps.Feeds.Wake(msg.Notice.Tenant)
+		if !m.Notice.Control {
+			l.deps.Feeds.Wake(m.Notice.Tenant)
+			return
 		}
 	case *messages.FleetChanged:
-		l.fleet = msg
-		ctx.Send(ctx.Parent(), msg)
+		l.fleet = m
 	case *messages.SessionUp:
-		l.session = msg
-		l.publish(msg)
-		ctx.Send(ctx.Parent(), msg)
+		l.session = m
+		if m.Again {
+			l.log.Info("session connection restored")
+		}
+		l.deps.Registry.publishSession(func(e *SessionEntry) {
+			e.Connected, e.Pooled, e.Since, e.Err = true, m.Pooled, time.Now(), nil
+		})
 	case *messages.SessionLost:
 		l.session = nil
-		l.publish(msg)
-		ctx.Send(ctx.Parent(), msg)
-	case *messages.Beaten:
-		l.publish(msg)
-		ctx.Send(ctx.Parent(), msg)
+		l.deps.Registry.publishSession(func(e *SessionEntry) {
+			if e.Connected {
+				l.log.Warn("session connection lost", zap.Error(m.Err))
+				e.Since = time.Now()
+			}
+			e.Connected, e.Err = false, m.Err
+		})
+	case *messages.HeartbeatSent:
+		l.deps.Registry.publishSession(func(e *SessionEntry) { e.HeartbeatSent = m.At })
 	case *messages.Report:
 		l.report(ctx)
+		return
+	default:
+		return
 	}
+	ctx.Send(ctx.Parent(), msg)
 }
 
-// report repeats to a node that was started again what the last one knew.
+// report sends to a restarted node what the last one was sent.
 func (l *listener) report(ctx actor.Context) {
 	if l.session == nil {
 		return
@@ -86,41 +91,20 @@ func (l *listener) report(ctx actor.Context) {
 	ctx.Send(ctx.Parent(), &messages.SessionUp{Again: true, Pooled: l.session.Pooled})
 }
 
-func (l *listener) publish(msg any) {
-	l.deps.Registry.publishSession(func(e *SessionEntry) {
-		switch msg := msg.(type) {
-		case *messages.SessionUp:
-			if msg.Again {
-				l.log.Info("session connection restored")
-			}
-			e.Connected, e.Pooled, e.Since, e.Err = true, msg.Pooled, time.Now(), nil
-		case *messages.SessionLost:
-			if e.Connected {
-				l.log.Warn("session connection lost", zap.Error(msg.Err))
-				e.Since = time.Now()
-			}
-			e.Connected, e.Err = false, msg.Err
-		case *messages.Beaten:
-			e.LastBeat = msg.At
-		}
-	})
-}
-
-// listen keeps a session connection until ctx is done. A new one listens before anybody catches up.
-func (l *listener) listen(ctx context.Context, self *actor.PID) {
-	send := func(msg any) { l.deps.System.Root.Send(self, msg) }
+// listen keeps a session connection until ctx ends.
+func (l *listener) listen(ctx context.Context, send func(msg any)) {
 	delays := backoff.New(50*time.Millisecond, min(500*time.Millisecond, max(50*time.Millisecond, l.deps.Node.LeaseDuration/4)))
 	for again := false; ctx.Err() == nil; {
 		started := time.Now()
 		session, err := l.connect(ctx)
 		if err == nil {
-			watch := newWatch(l.deps, l.log, session, send)
-			send(&messages.Beaten{At: started})
-			if err = watch.look(ctx); err == nil {
+			peers := newPeers(l.deps, session, send)
+			send(&messages.HeartbeatSent{At: started}) // by its registration
+			if err = peers.check(ctx); err == nil {
 				delays.Reset()
 				send(&messages.SessionUp{Again: again, Pooled: session.Pooled()})
 				again = true
-				err = l.serve(ctx, session, watch, send)
+				err = l.serve(ctx, session, peers, send)
 			}
 			l.end(ctx, session)
 		}
@@ -132,8 +116,8 @@ func (l *listener) listen(ctx context.Context, self *actor.PID) {
 	}
 }
 
-// end closes a session. At the end of the runtime the node departs, too. Where only the connection is lost, or the listener is
-// started again, the node is as alive as its heartbeat.
+// end closes a session. At the end of the runtime it also deregisters the node. A node that only lost its connection, or whose
+// listener is restarted, is as alive as its heartbeat.
 func (l *listener) end(ctx context.Context, session engine.Session) {
 	ended := l.deps.accept.Err() != nil
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
@@ -147,21 +131,21 @@ func (l *listener) end(ctx context.Context, session engine.Session) {
 	}
 }
 
-// connect takes no longer than a lease holds: where the network swallows everything, the next try may get through.
+// connect takes at most LeaseDuration: if the network drops everything, the next try may get through.
 func (l *listener) connect(ctx context.Context) (engine.Session, error) {
 	ctx, cancel := context.WithTimeout(ctx, min(l.deps.Timing.QueryTimeout, max(time.Second, l.deps.Node.LeaseDuration)))
 	defer cancel()
 	return l.deps.Store.Connect(ctx, l.deps.Node)
 }
 
-// serve waits for notices, and sends heartbeats and looks at the other nodes in between, until the connection is lost or
-// ctx is done.
-func (l *listener) serve(ctx context.Context, session engine.Session, watch *watch, send func(any)) error {
-	beat := time.Now().Add(l.deps.Timing.HeartbeatInterval)
+// serve waits for notifications. In between it sends heartbeats and checks the other nodes. It returns when the connection is
+// lost, or ctx ends.
+func (l *listener) serve(ctx context.Context, session engine.Session, peers *peers, send func(msg any)) error {
+	heartbeat := time.Now().Add(l.deps.Timing.HeartbeatInterval)
 	for {
-		next := beat
-		if watch.due.Before(next) {
-			next = watch.due
+		next := heartbeat
+		if peers.due.Before(next) {
+			next = peers.due
 		}
 		until, cancel := context.WithDeadline(ctx, next)
 		notice, err := session.Next(until)
@@ -173,30 +157,45 @@ func (l *listener) serve(ctx context.Context, session engine.Session, watch *wat
 		case err == nil:
 			send(&messages.Notified{Notice: notice})
 			if notice.Nodes {
-				watch.soon() // nodes may have come or gone
+				peers.checkSoon()
 			}
 		case !due:
 			return err
 		}
-		if at := time.Now(); !at.Before(beat) && l.deps.Registry.unwell(l.deps.Node.LeaseDuration) {
-			// A node that lives by its session alone, and cannot do anything else, must not keep its leases from others.
-			l.log.Debug("heartbeat withheld, connection pool unusable")
-			beat = at.Add(l.deps.Timing.HeartbeatInterval)
-		} else if !at.Before(beat) {
-			// What is cancelled in mid-statement takes the connection along, and the node could not depart.
-			bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), callTime(l.deps))
-			err := session.Heartbeat(bounded)
-			cancel()
-			if err != nil {
+		if at := time.Now(); !at.Before(heartbeat) {
+			if err := l.heartbeat(ctx, session, send); err != nil {
 				return err
 			}
-			send(&messages.Beaten{At: at})
-			beat = at.Add(l.deps.Timing.HeartbeatInterval)
+			heartbeat = at.Add(l.deps.Timing.HeartbeatInterval)
 		}
-		if !time.Now().Before(watch.due) {
-			if err := watch.look(ctx); err != nil {
+		if !time.Now().Before(peers.due) {
+			if err := peers.check(ctx); err != nil {
 				return err
 			}
 		}
 	}
+}
+
+// heartbeat sends a heartbeat, unless the pool has not worked for LeaseDuration: such a node must not keep its leases from
+// others.
+func (l *listener) heartbeat(ctx context.Context, session engine.Session, send func(msg any)) error {
+	if l.deps.Registry.poolFailingFor(l.deps.Node.LeaseDuration) {
+		l.log.Debug("heartbeat withheld, connection pool unusable")
+		return nil
+	}
+	// A statement that is cancelled closes the connection, and the node could not deregister.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), sessionTimeout(l.deps))
+	defer cancel()
+	at := time.Now()
+	if err := session.Heartbeat(ctx); err != nil {
+		return err
+	}
+	send(&messages.HeartbeatSent{At: at})
+	return nil
+}
+
+// sessionTimeout limits a heartbeat, or a check of the other nodes. If one is lost, time is left for another before the leases
+// expire. The end of the runtime waits for it.
+func sessionTimeout(deps *Deps) time.Duration {
+	return min(5*time.Second, max(100*time.Millisecond, deps.Node.LeaseDuration/2))
 }

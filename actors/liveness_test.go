@@ -68,10 +68,10 @@ func TestSlotThatComesAfterTheEndBringsNobodyBackToTheBoard(t *testing.T) {
 	o := surround(t)
 	w := &worker{deps: o.deps, def: o.def, id: o.lease.ID, log: o.deps.Log}
 	o.in(func(ctx actor.Context) {
-		w.do(ctx.Self(), 1, task{time.Minute, func(context.Context) (func(), error) {
+		w.run(ctx, task{time.Minute, func(context.Context) (func(), error) {
 			o.deps.Registry.withdraw(o.lease.ID)
 			return func() {}, nil
-		}, func(context.Context) machine.Result { return machine.OK{} }})
+		}, func(context.Context) machine.Result { return machine.OK{} }}, nil)
 	})
 	receive(o, o.heard) // that the work is done
 	if e, here := o.deps.Registry.Get(o.lease.ID); here {
@@ -121,13 +121,13 @@ func TestNobodyKeepsEventsThatAreNotNeededSoon(t *testing.T) {
 }
 
 func TestWaitingForWhatIsNotThereLeavesNothingOnTheBoard(t *testing.T) {
-	b := newBoard()
+	b := newRegistry()
 	for i := range 100 {
 		if err := b.WaitFor(t.Context(), projection.ID{Tenant: "typo", Name: "p", Partition: i}, 1); !errors.Is(err, ErrNotHere) {
 			t.Fatal(err)
 		}
 	}
-	if n := len(b.entries); n != 0 {
+	if n := len(b.projections); n != 0 {
 		t.Errorf("%d entries are kept", n)
 	}
 }
@@ -157,9 +157,9 @@ func surround(t *testing.T) *outside {
 			return nil
 		}}
 	o.deps = &Deps{System: NewSystem(zap.NewNop()), Store: o.store, Log: zap.NewNop(), Node: engine.Node{LeaseDuration: time.Hour}, Limiter: NewLimiter(2, 1, 1, 0),
-		Timing: Timing{HeartbeatInterval: time.Hour, Poll: time.Hour, Reconcile: time.Hour, AdvanceEvery: time.Hour, QueryTimeout: time.Minute}}
-	o.deps.Live()
-	o.deps.Registry.publishSession(func(e *SessionEntry) { e.LastBeat = time.Now() })
+		Timing: Timing{HeartbeatInterval: time.Hour, PollInterval: time.Hour, ReconcileInterval: time.Hour, AdvanceInterval: time.Hour, QueryTimeout: time.Minute}}
+	o.deps.Init()
+	o.deps.Registry.publishSession(func(e *SessionEntry) { e.HeartbeatSent = time.Now() })
 	o.pid = o.deps.System.Root.Spawn(actor.PropsFromFunc(func(ctx actor.Context) {
 		switch msg := ctx.Message().(type) {
 		case func(actor.Context):

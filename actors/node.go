@@ -1,6 +1,7 @@
 package actors
 
 import (
+	"context"
 	"math/rand/v2"
 	"time"
 
@@ -12,49 +13,47 @@ import (
 	"github.com/millrace-go/millrace/messages"
 )
 
-// node decides which leases this process claims and releases, and is the only actor that knows which it holds. It also polls
-// the heads of its tenants, and moves checkpoints of many projections in one statement.
+// node decides which leases this process claims and releases, and is the only actor that knows which it holds. It also serves
+// many projections by one statement: it reads leases, advances checkpoints, and polls the heads of the tenants.
 type node struct {
 	deps *Deps
 	log  *zap.Logger
 	// running are the projections that ran under an earlier actor of the node.
-	running []Running
-	table   *ownership.Table
-	session presence
-	tenants tenants
-	claims  claims
-	orders  orders
-	// leases are the requests of projections for their leases, loading reports whether some are being read.
-	leases   []leaseRequest
-	loading  bool
-	advances advances
-	heads    heads
+	running     []Running
+	table       *ownership.Table
+	session     session
+	tenants     tenants
+	search      search
+	orders      orders
+	leases      leaseRequests
+	checkpoints checkpoints
+	heads       heads
 }
 
-// presence is what the listener reported last.
-type presence struct {
-	up     bool // the session stands: the node is registered
-	pooled bool // no notices arrive over it
-	beat   time.Time
-	// trustHeartbeats is when the node may take others for dead because their heartbeats ran out.
+// session is what the listener reported last.
+type session struct {
+	up            bool // the node is registered
+	pooled        bool // no notifications arrive
+	heartbeatSent time.Time
+	// trustHeartbeats is when the node may take other nodes for dead because their heartbeats expired.
 	trustHeartbeats time.Time
 	neighbours      []engine.Member
 }
 
-// Running is a projection that runs when the node's actor is started again, or drains.
+// Running is a projection that runs, or drains, when the node's actor is restarted.
 type Running struct {
 	Lease    engine.Lease
 	Draining bool
 }
 
-// NewNode makes the node's actor. Its parent is the supervisor, which runs the projections in running already.
+// NewNode returns the node's actor. Its parent is the supervisor, which runs the projections in running already.
 func NewNode(deps *Deps, running []Running) *actor.Props {
 	return Props("node", deps.Log, &node{deps: deps, log: deps.Log, running: running, table: ownership.NewTable(),
-		tenants: tenants{ensured: make(map[string]bool), slice: ensureMost}, orders: orders{changed: make(map[int32]bool)}})
+		tenants: tenants{ensured: make(map[string]bool), atOnce: ensureMost}, orders: orders{changed: make(map[int32]bool)}})
 }
 
 func (n *node) Start(ctx actor.Context) {
-	n.heads.timer = n.deps.after(n.deps.Timing.Poll, ctx.Self(), &pollDue{})
+	n.heads.timer = n.deps.After(ctx, n.deps.Timing.PollInterval, n.poll)
 	for _, r := range n.running {
 		n.carryOut(ctx, n.table.Adopt(r.Lease, r.Draining))
 	}
@@ -62,8 +61,8 @@ func (n *node) Start(ctx actor.Context) {
 }
 
 func (n *node) Stop(actor.Context) {
-	stopTimer(n.claims.timer)
-	stopTimer(n.advances.timer)
+	stopTimer(n.search.timer)
+	stopTimer(n.checkpoints.timer)
 	stopTimer(n.heads.timer)
 }
 
@@ -73,10 +72,10 @@ func (n *node) Handle(ctx actor.Context, msg any) {
 		n.sessionUp(ctx, msg)
 	case *messages.SessionLost:
 		n.session.up = false
-	case *messages.Beaten:
-		n.beaten(ctx, msg.At)
+	case *messages.HeartbeatSent:
+		n.heartbeatSent(ctx, msg.At)
 	case *messages.FleetChanged:
-		n.session.neighbours, n.claims.rebalance = msg.Found.Members, true
+		n.session.neighbours, n.search.rebalance = msg.Fleet.Members, true
 		n.reconcile(ctx)
 	case *messages.Notified:
 		n.notified(ctx, msg.Notice)
@@ -86,75 +85,56 @@ func (n *node) Handle(ctx actor.Context, msg any) {
 		n.table.Drained(msg.Advance)
 		n.release(ctx)
 	case *messages.LeaseLost:
-		n.lost(ctx, msg)
-	case *reconcileDue:
-		n.reconcile(ctx)
-	case *found:
-		n.found(ctx, msg)
-	case *claimed:
-		n.claimed(ctx, msg)
-	case *released:
-		n.released(ctx, msg)
-	case *ordersRead:
-		n.ordersRead(ctx, msg)
+		n.lost(ctx, msg.Key)
 	case *messages.LeaseRequest:
-		n.leases = append(n.leases, leaseRequest{ctx.Sender(), msg})
-		n.readLeases(ctx)
-	case *leasesRead:
-		n.leasesRead(ctx, msg)
+		n.readLeaseLater(ctx, msg)
 	case *messages.AdvanceRequest:
-		n.advance(ctx, msg)
-	case *flushDue:
-		n.move(ctx)
-	case *moved:
-		n.moved(ctx, msg)
-	case *pollDue, *pollNext:
-		n.poll(ctx, msg)
-	case *looked:
-		n.looked(ctx, msg)
+		n.advanceLater(ctx, msg)
 	}
 }
 
+// query waits for a slot, runs a short statement, and then calls done in the node's actor.
+func (n *node) query(ctx actor.Context, statement func(ctx context.Context) error, done func(ctx actor.Context, err error)) {
+	n.deps.Run(ctx, n.deps.Timing.QueryTimeout, func(ctx context.Context) error {
+		return n.deps.Limiter.Read(ctx, statement)
+	}, done)
+}
+
 func (n *node) sessionUp(ctx actor.Context, msg *messages.SessionUp) {
-	n.session.up, n.session.pooled, n.claims.resync = true, msg.Pooled, 0
-	if msg.Again || len(n.deps.Feeds.marks()) > 0 { // or this actor was started again
-		n.missed(ctx)
+	n.session.up, n.session.pooled, n.search.resync = true, msg.Pooled, 0
+	if msg.Again || len(n.deps.Feeds.tenants()) > 0 { // or this actor was restarted
+		n.catchUp(ctx)
 	}
 	n.reconcile(ctx)
 }
 
-// beaten takes in that a heartbeat arrived.
-func (n *node) beaten(ctx actor.Context, at time.Time) {
+func (n *node) heartbeatSent(ctx actor.Context, at time.Time) {
 	lease := n.deps.Node.LeaseDuration
-	silent := at.Sub(n.session.beat)
-	if n.session.beat.IsZero() {
-		silent = 0
+	if before := n.session.heartbeatSent; !before.IsZero() {
+		silent := at.Sub(before)
+		if silent > lease/2 {
+			// What kept this node from its heartbeats may have kept the others from theirs.
+			n.session.trustHeartbeats = time.Now().Add(lease)
+		}
+		if n.session.up && silent > lease {
+			n.catchUp(ctx)
+		}
 	}
-	if silent > lease/2 {
-		// What kept this node from its heartbeats may have kept the others from theirs.
-		n.session.trustHeartbeats = time.Now().Add(lease)
-	}
-	if n.session.up && silent > lease {
-		n.missed(ctx)
-	}
-	n.session.beat = at
+	n.session.heartbeatSent = at
 }
 
-// notified takes in a notice about leases.
+// notified handles a notification about leases.
 func (n *node) notified(ctx actor.Context, notice engine.Notice) {
 	if notice.Row != 0 {
 		n.orders.changed[notice.Row] = n.orders.changed[notice.Row] || !notice.Commanded
 		n.readOrders(ctx)
 	}
 	if _, phase := n.table.Lease(notice.Row); phase == "" && !notice.Nodes && !notice.Commanded {
-		n.soon(ctx)
+		n.reconcileSoon(ctx)
 	}
 }
 
-// jittered keeps nodes from doing the same at the same time.
-func (n *node) jittered(d time.Duration) time.Duration {
+// jittered returns a delay up to a fifth shorter than d, so that nodes do not all do the same at the same time.
+func jittered(d time.Duration) time.Duration {
 	return d - time.Duration(rand.Int64N(int64(d)/5+1))
 }
-
-// over is sent when work without a result has ended.
-type over struct{}

@@ -27,22 +27,13 @@ type projectionActor struct {
 	taken *atomic.Int64
 }
 
-// tick is sent when the machine's timer is due.
-type tick struct{}
-
-// done is sent when a job has ended.
-type done struct {
-	op     int
-	result machine.Result
-}
-
-// NewProjection makes the actor of a projection whose lease this node holds. fresh reports that the lease was just read; else the
-// actor reads it before anything else.
+// NewProjection returns the actor of a projection whose lease this node holds. fresh reports that the lease was just read; else
+// the actor first reads it.
 func NewProjection(deps *Deps, def *engine.Definition, lease engine.Lease, feed *actor.PID, fresh bool) *actor.Props {
 	log := deps.Log.With(zap.String("tenant", lease.ID.Tenant), zap.String("projection", lease.ID.Name),
 		zap.Int("partition", lease.ID.Partition), zap.Int64("epoch", lease.Epoch))
-	config := machine.Config{Def: def, HeartbeatInterval: deps.Timing.HeartbeatInterval, AdvanceEvery: deps.Timing.AdvanceEvery,
-		Start: deps.start, Rest: deps.Timing.Rest}
+	config := machine.Config{Def: def, HeartbeatInterval: deps.Timing.HeartbeatInterval, AdvanceEvery: deps.Timing.AdvanceInterval,
+		Start: deps.started, Rest: deps.Timing.ReplayRest}
 	a := &projectionActor{deps: deps, log: log, feed: feed, m: machine.New(config, lease), first: machine.Started{Stale: !fresh},
 		worker: worker{deps: deps, def: def, id: lease.ID, log: log}, taken: new(atomic.Int64)}
 	return Props("projection "+lease.ID.String(), log, a)
@@ -62,54 +53,47 @@ func (a *projectionActor) Stop(ctx actor.Context) {
 }
 
 func (a *projectionActor) Handle(ctx actor.Context, msg any) {
-	in := a.input(msg)
-	if in == nil {
-		return
+	switch msg := msg.(type) {
+	case *messages.TailAdvanced:
+		a.take(ctx, machine.TailAdvanced{Tail: machine.Tail{Incarnation: msg.Incarnation, Mark: msg.Mark, From: msg.From, Events: msg.Events}})
+	case *messages.TailFailed:
+		a.take(ctx, machine.TailFailed{Err: msg.Err})
+	case *messages.TailDropped:
+		a.take(ctx, machine.TailDropped{})
+	case *messages.Revalidate:
+		a.take(ctx, machine.Confirm{Row: msg.Lease})
+	case *messages.Unanswered:
+		a.take(ctx, machine.Unanswered{})
+	case *messages.ServerAnswers:
+		a.take(ctx, machine.GateAnswered{Row: msg.Lease, Waited: msg.Waited, Jitter: rand.Float64()})
+	case *messages.Resume:
+		a.take(ctx, machine.Resumed{})
+	case *messages.CommandPending:
+		a.take(ctx, machine.CommandPending{})
+	case *messages.Drain:
+		a.take(ctx, machine.Drain{})
+	case *messages.LeaseRead:
+		if msg.Err != nil {
+			a.done(ctx, msg.Op, a.worker.fault(msg.Err))
+		} else {
+			a.done(ctx, msg.Op, machine.Loaded{Row: msg.Lease})
+		}
+	case *messages.Advanced:
+		a.done(ctx, msg.Op, machine.Advanced{Moved: msg.Moved})
 	}
+}
+
+// done gives the machine the result of a job.
+func (a *projectionActor) done(ctx actor.Context, op int, result machine.Result) {
+	a.take(ctx, machine.Done{Op: op, Result: result, Jitter: rand.Float64()})
+}
+
+// take gives the machine an input, and before it the lease deadline if that has changed.
+func (a *projectionActor) take(ctx actor.Context, in machine.Input) {
 	if at := a.deps.leaseDeadline(); !at.Equal(a.m.LeaseDeadline) {
 		a.step(ctx, machine.LeaseDeadline{At: at})
 	}
 	a.step(ctx, in)
-}
-
-// input returns the input that a message stands for, nil if it stands for none.
-func (a *projectionActor) input(msg any) machine.Input {
-	switch msg := msg.(type) {
-	case *messages.TailAdvanced:
-		return machine.TailAdvanced{Tail: machine.Tail{Incarnation: msg.Incarnation, Mark: msg.Mark, From: msg.From, Events: msg.Events}}
-	case *messages.TailFailed:
-		return machine.TailFailed{Err: msg.Err}
-	case *messages.TailDropped:
-		return machine.TailDropped{}
-	case *messages.Revalidate:
-		return machine.Confirm{Row: msg.Lease}
-	case *messages.Unanswered:
-		return machine.Unanswered{}
-	case *messages.ServerAnswers:
-		return machine.GateAnswered{Row: msg.Lease, Waited: msg.Waited, Jitter: rand.Float64()}
-	case *messages.Resume:
-		return machine.Resumed{}
-	case *messages.Commanded:
-		return machine.CommandPending{}
-	case *messages.Drain:
-		return machine.Drain{}
-	case *messages.LeaseRead:
-		if msg.Err != nil {
-			return a.done(msg.Op, a.worker.fault(msg.Err))
-		}
-		return a.done(msg.Op, machine.Loaded{Row: msg.Lease})
-	case *messages.Advanced:
-		return a.done(msg.Op, machine.Advanced{Moved: msg.Moved})
-	case *done:
-		return a.done(msg.op, msg.result)
-	case *tick:
-		return machine.Tick{}
-	}
-	return nil
-}
-
-func (a *projectionActor) done(op int, result machine.Result) machine.Input {
-	return machine.Done{Op: op, Result: result, Jitter: rand.Float64()}
 }
 
 // step gives the machine an input and carries out its effects.
@@ -117,8 +101,7 @@ func (a *projectionActor) step(ctx actor.Context, in machine.Input) {
 	_, worked := a.m.State.(machine.Working)
 	var effects []machine.Effect
 	a.m, effects = machine.Step(a.m, in, time.Now())
-	_, works := a.m.State.(machine.Working)
-	if worked && !works {
+	if _, works := a.m.State.(machine.Working); worked && !works {
 		a.deps.Registry.publish(a.worker.id, func(e *ProjectionEntry) { e.Busy, e.Queued = time.Time{}, false })
 	}
 	for _, e := range effects {
@@ -127,19 +110,18 @@ func (a *projectionActor) step(ctx actor.Context, in machine.Input) {
 	a.taken.Store(a.m.Taken())
 }
 
-// carryOut does what an effect says.
 func (a *projectionActor) carryOut(ctx actor.Context, e machine.Effect) {
 	switch e := e.(type) {
 	case machine.Start:
 		a.start(ctx, e)
 	case machine.Yield:
-		a.worker.rest()
+		a.worker.yield()
 	case machine.CutShort:
 		a.worker.cutShort(errRevalidated)
 	case machine.Cancel:
 		a.worker.stop()
 	case machine.Arm:
-		a.arm(ctx.Self(), e.At)
+		a.arm(ctx, e.At)
 	case machine.Publish:
 		s := e.Status
 		a.deps.Registry.publish(a.worker.id, func(entry *ProjectionEntry) {
@@ -165,7 +147,7 @@ func (a *projectionActor) carryOut(ctx actor.Context, e machine.Effect) {
 	}
 }
 
-// start begins a job. The node reads leases and moves checkpoints, those of many projections in one statement.
+// start begins a job. The node reads leases and advances checkpoints, those of many projections by one statement.
 func (a *projectionActor) start(ctx actor.Context, s machine.Start) {
 	var request any
 	switch job := s.Job.(type) {
@@ -174,7 +156,7 @@ func (a *projectionActor) start(ctx actor.Context, s machine.Start) {
 	case machine.Advance:
 		request = &messages.AdvanceRequest{Advance: engine.Advance{Lease: a.m.Row, To: job.To}, Op: s.Op}
 	default:
-		a.worker.run(ctx.Self(), s, a.m.Row)
+		a.worker.run(ctx, a.worker.task(s.Job, a.m.Row), func(ctx actor.Context, result machine.Result) { a.done(ctx, s.Op, result) })
 		return
 	}
 	a.deps.Registry.publish(a.worker.id, func(e *ProjectionEntry) {
@@ -184,9 +166,9 @@ func (a *projectionActor) start(ctx actor.Context, s machine.Start) {
 }
 
 // arm sets the timer.
-func (a *projectionActor) arm(self *actor.PID, at time.Time) {
+func (a *projectionActor) arm(ctx actor.Context, at time.Time) {
 	stopTimer(a.timer)
 	if a.timer = nil; !at.IsZero() {
-		a.timer = a.deps.after(time.Until(at), self, &tick{})
+		a.timer = a.deps.After(ctx, time.Until(at), func(ctx actor.Context) { a.take(ctx, machine.Tick{}) })
 	}
 }

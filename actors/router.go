@@ -12,8 +12,8 @@ import (
 	"github.com/millrace-go/millrace/projection"
 )
 
-// Router knows the feed of each tenant and wakes only the one that is concerned. Wakes are coalesced before the mailbox:
-// while one is on its way, others cost an atomic operation.
+// Router has the feed of each tenant, and wakes only the feeds that are concerned. Wakes are coalesced before the mailbox: while
+// one is under way, others cost an atomic operation.
 type Router struct {
 	root  *actor.RootContext
 	feeds sync.Map // tenant to *feedRef
@@ -22,17 +22,17 @@ type Router struct {
 type feedRef struct {
 	pid   *actor.PID
 	woken atomic.Bool
-	// mark is how far the feed has settled, incarnation that of the server in which it did.
+	// mark is the feed's settled mark. It was settled in that incarnation of the server, 0 if it is not known.
 	mark        atomic.Int64
 	incarnation atomic.Int64
 }
 
 func newRouter(root *actor.RootContext) *Router { return &Router{root: root} }
 
-// Wake tells the tenant's feed, where this node has one, that there may be new events. It never blocks.
+// Wake makes the tenant's feed, if this node has one, poll for events. It never blocks.
 func (r *Router) Wake(tenant string) {
-	if ref, ok := r.feeds.Load(tenant); ok {
-		r.wake(ref.(*feedRef))
+	if ref := r.find(tenant); ref != nil {
+		r.wake(ref)
 	}
 }
 
@@ -42,51 +42,61 @@ func (r *Router) wake(ref *feedRef) {
 	}
 }
 
-// add routes wakes of the tenant to a feed that calls it when it has started.
+// find returns the tenant's feed, nil if this node has none.
+func (r *Router) find(tenant string) *feedRef {
+	if ref, ok := r.feeds.Load(tenant); ok {
+		return ref.(*feedRef)
+	}
+	return nil
+}
+
+// add is called by a feed that has started.
 func (r *Router) add(tenant string, pid *actor.PID) *feedRef {
 	ref := &feedRef{pid: pid}
 	r.feeds.Store(tenant, ref)
 	return ref
 }
 
-// remove ends the routing, unless the tenant has another feed by now.
+// remove is called by a feed that stops. The tenant may have another one already.
 func (r *Router) remove(tenant string, ref *feedRef) { r.feeds.CompareAndDelete(tenant, ref) }
 
-// marks returns the tenants that this node has feeds of, and how far those have settled.
-func (r *Router) marks() map[string]int64 {
-	marks := make(map[string]int64)
-	r.feeds.Range(func(tenant, ref any) bool {
-		marks[tenant.(string)] = ref.(*feedRef).mark.Load()
+// tenants returns the tenants that have a feed on this node.
+func (r *Router) tenants() (tenants []string) {
+	r.feeds.Range(func(tenant, _ any) bool {
+		tenants = append(tenants, tenant.(string))
 		return true
 	})
+	return tenants
+}
+
+// marks returns the settled marks of these tenants' feeds.
+func (r *Router) marks(tenants []string) []int64 {
+	marks := make([]int64, len(tenants))
+	for i, tenant := range tenants {
+		if ref := r.find(tenant); ref != nil {
+			marks[i] = ref.mark.Load()
+		}
+	}
 	return marks
 }
 
-// wakeMissing wakes the feeds of tenants whose heads were asked for and not found, which find out why. That a tenant is locked is
-// known already.
-func (r *Router) wakeMissing(asked []string, heads engine.Heads) {
-	for _, tenant := range asked {
-		if _, found := heads.Positions[tenant]; !found && !errors.Is(heads.Failed[tenant], projection.ErrTenantLocked) {
-			r.Wake(tenant)
-		}
-	}
-}
-
-// compare takes in the heads that were read after marks was: a feed that has not settled up to its tenant's head is
-// woken. A feed of another incarnation of the server begins anew, and so does one whose mark is above the head: there events
-// are gone.
-func (r *Router) compare(heads engine.Heads, marks map[string]int64) {
-	for tenant, head := range heads.Positions {
-		found, ok := r.feeds.Load(tenant)
-		if !ok {
+// compare wakes the feeds that have not settled up to the heads of their tenants. marks was read before the heads, so a mark
+// above its head shows that events are gone: that feed begins anew, and so does a feed of another incarnation of the server.
+func (r *Router) compare(tenants []string, marks []int64, heads engine.Heads) {
+	for i, tenant := range tenants {
+		ref := r.find(tenant)
+		if ref == nil {
 			continue
 		}
-		ref := found.(*feedRef)
+		head, found := heads.Positions[tenant]
 		known := engine.Incarnation(ref.incarnation.Load())
 		switch {
+		case !found && errors.Is(heads.Failed[tenant], projection.ErrTenantLocked):
+		case !found:
+			r.wake(ref) // the feed finds out why
 		case known != 0 && known != heads.Incarnation:
 			r.root.Send(ref.pid, &messages.Recheck{Incarnation: heads.Incarnation})
-		case head < marks[tenant]:
+		case head < marks[i]:
 			r.root.Send(ref.pid, &messages.Recheck{})
 		case head > ref.mark.Load():
 			r.wake(ref)

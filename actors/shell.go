@@ -12,13 +12,16 @@ import (
 type Behaviour interface {
 	// Start is called once, before any message.
 	Start(ctx actor.Context)
-	// Handle takes one message. It must not block.
+	// Handle handles one message. It must not block.
 	Handle(ctx actor.Context, msg any)
-	// Stop is called once, when no message will follow. It cancels the actor's work and timers.
+	// Stop is called once, and no message follows. It cancels the actor's work and timers.
 	Stop(ctx actor.Context)
 }
 
-// Crash is the reason that the supervisor gets when an actor panicked.
+// call is a message that an actor's own work or timer sends. The shell calls do in place of Behaviour.Handle.
+type call struct{ do func(ctx actor.Context) }
+
+// Crash is the reason that the supervisor gets if an actor panics.
 type Crash struct {
 	Actor string
 	Value any
@@ -27,14 +30,14 @@ type Crash struct {
 
 func (c *Crash) Error() string { return fmt.Sprintf("%s panicked: %v", c.Actor, c.Value) }
 
-// Props makes of a behaviour what can be spawned.
+// Props returns the properties of an actor with that behaviour.
 func Props(name string, log *zap.Logger, b Behaviour, options ...actor.PropsOption) *actor.Props {
 	return actor.PropsFromProducer(func() actor.Actor { return &shell{name: name, log: log, behaviour: b} }, options...)
 }
 
-// shell keeps what protoactor does with panics and late messages away from behaviours: a panic while messages are
-// handled goes to the supervisor once, as a Crash; one while stopping is logged and goes no further, since it would
-// bring the actor back to life or hang its parent; a message after Stopping is dropped.
+// shell protects a behaviour from what protoactor does with panics and late messages. A panic in a message goes to the
+// supervisor once, as a Crash. A panic in Stop is only logged, since it would restart the actor or hang its parent. A message
+// after Stop is dropped.
 type shell struct {
 	name      string
 	log       *zap.Logger
@@ -56,8 +59,12 @@ func (s *shell) Receive(ctx actor.Context) {
 			s.orLog(func() { b.Gone(ctx) })
 		}
 	case *actor.Terminated:
-		// It goes to a supervisor, also while it stops: that is how it learns that its children are gone.
+		// A supervisor gets it also while it stops, and so learns that its children are gone.
 		s.orLog(func() { s.behaviour.Handle(ctx, msg) })
+	case *call:
+		if !s.stopping {
+			s.orCrash(func() { msg.do(ctx) })
+		}
 	default:
 		if !s.stopping {
 			s.orCrash(func() { s.behaviour.Handle(ctx, msg) })

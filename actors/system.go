@@ -10,8 +10,7 @@ import (
 	"go.uber.org/zap/exp/zapslog"
 )
 
-// NewSystem makes an actor system that logs to log and nowhere else. What the actor library logs as information is logged for
-// debugging.
+// NewSystem returns an actor system that logs only to log. What the actor library logs at info level is logged at debug level.
 func NewSystem(log *zap.Logger) *actor.ActorSystem {
 	handler := &demoted{zapslog.NewHandler(log.Named("protoactor").Core())}
 	return actor.NewActorSystem(
@@ -25,7 +24,7 @@ func NewSystem(log *zap.Logger) *actor.ActorSystem {
 // event that was parked.
 const undelivered = "message to a stopped actor"
 
-// demoted logs information for debugging.
+// demoted logs at debug level what it gets at info level.
 type demoted struct{ slog.Handler }
 
 func (d *demoted) Enabled(ctx context.Context, level slog.Level) bool {

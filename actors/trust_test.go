@@ -12,10 +12,10 @@ import (
 // The server lets others claim a whole lease time after a heartbeat arrived, which is after it was sent.
 func TestNodeStopsTrustingItsLeasesBeforeOthersMayClaimThem(t *testing.T) {
 	deps := &Deps{System: NewSystem(zap.NewNop()), Node: engine.Node{LeaseDuration: time.Minute}}
-	deps.Live()
+	deps.Init()
 	for silent, trusted := range map[time.Duration]bool{0: true, 50 * time.Second: true, 55 * time.Second: false, time.Minute: false, time.Hour: false} {
-		deps.Registry.publishSession(func(e *SessionEntry) { e.LastBeat = time.Now().Add(-silent) })
-		if deps.Trusted() != trusted {
+		deps.Registry.publishSession(func(e *SessionEntry) { e.HeartbeatSent = time.Now().Add(-silent) })
+		if deps.leasesConfirmed() != trusted {
 			t.Errorf("silent for %v: trusted %v", silent, !trusted)
 		}
 	}
@@ -24,7 +24,7 @@ func TestNodeStopsTrustingItsLeasesBeforeOthersMayClaimThem(t *testing.T) {
 // While the session is lost others may take the node for dead, whatever its last heartbeat was.
 func TestTrustEndsWithTheSessionAndGrowsWithEachHeartbeat(t *testing.T) {
 	deps := &Deps{System: NewSystem(zap.NewNop()), Node: engine.Node{LeaseDuration: time.Minute}}
-	deps.Live()
+	deps.Init()
 	told := func(changed <-chan struct{}) bool {
 		select {
 		case <-changed:
@@ -39,17 +39,17 @@ func TestTrustEndsWithTheSessionAndGrowsWithEachHeartbeat(t *testing.T) {
 		change func(*SessionEntry)
 		want   time.Time
 	}{
-		{"the session stands", func(e *SessionEntry) { e.Connected, e.LastBeat = true, beat }, beat.Add(54 * time.Second)},
-		{"a heartbeat", func(e *SessionEntry) { e.LastBeat = beat.Add(time.Second) }, beat.Add(55 * time.Second)},
+		{"the session stands", func(e *SessionEntry) { e.Connected, e.HeartbeatSent = true, beat }, beat.Add(54 * time.Second)},
+		{"a heartbeat", func(e *SessionEntry) { e.HeartbeatSent = beat.Add(time.Second) }, beat.Add(55 * time.Second)},
 		{"the session is lost", func(e *SessionEntry) { e.Connected = false }, time.Time{}},
-		{"it stands again", func(e *SessionEntry) { e.Connected, e.LastBeat = true, beat.Add(2*time.Second) }, beat.Add(56 * time.Second)},
+		{"it stands again", func(e *SessionEntry) { e.Connected, e.HeartbeatSent = true, beat.Add(2*time.Second) }, beat.Add(56 * time.Second)},
 	} {
-		_, before := deps.Trust()
+		_, before := deps.DeliveryDeadline()
 		if told(before) {
 			t.Errorf("%s: told of nothing", step.name)
 		}
 		deps.Registry.publishSession(step.change)
-		if until, changed := deps.Trust(); !until.Equal(step.want) || !told(before) || told(changed) {
+		if until, changed := deps.DeliveryDeadline(); !until.Equal(step.want) || !told(before) || told(changed) {
 			t.Errorf("%s: until %v, want %v; told: %v", step.name, until, step.want, told(before))
 		}
 	}

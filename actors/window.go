@@ -8,19 +8,19 @@ import (
 	"github.com/millrace-go/millrace/event"
 )
 
-// window holds the events that a feed read last, for projections that have not taken them yet: all with
-// from < position <= mark. Slices that were handed out stay as they are: elements are only ever added after their ends.
+// window holds the newest events of a feed, for projections that have not taken them yet: all with from < position <= mark.
+// Slices that were handed out do not change: elements are only added after their ends.
 type window struct {
 	from, mark int64
 	events     []event.Envelope
 	pages      []page
-	// dropped are the events that the array of events holds before its beginning, droppedBytes their memory.
+	// dropped counts the events that the array of events holds before its beginning. droppedBytes is their memory.
 	dropped      int
 	droppedBytes int
 	bytes        int // of pages
 }
 
-// page is what one read added. Its events share memory, so they are dropped together.
+// page is the result of one read. Its events share memory, so they are dropped together.
 type page struct {
 	to     int64
 	events int
@@ -48,7 +48,7 @@ func (w *window) add(events []event.Envelope, mark int64, bytes int, now time.Ti
 	w.bytes += bytes
 }
 
-// drop removes the oldest pages for as long as old reports true, and reports whether there were any.
+// drop removes the oldest pages until old returns false. It reports whether there were any.
 func (w *window) drop(old func(p page) bool) bool {
 	before := len(w.pages)
 	for len(w.pages) > 0 && old(w.pages[0]) {
@@ -74,12 +74,12 @@ func (w *window) compact() {
 	w.dropped, w.droppedBytes = 0, 0
 }
 
-// passed drops the pages that lie at or below position.
+// passed drops the pages up to position. It reports whether there were any.
 func (w *window) passed(position int64) bool {
 	return w.drop(func(p page) bool { return p.to <= position })
 }
 
-// readBefore drops the pages that were read before t.
+// readBefore drops the pages that were read before t. It reports whether there were any.
 func (w *window) readBefore(t time.Time) bool {
 	return w.drop(func(p page) bool { return p.read.Before(t) })
 }

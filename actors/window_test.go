@@ -194,7 +194,7 @@ func TestSubscriberThatIsFarBehindDoesNotKeepTheWindow(t *testing.T) {
 
 func TestFeedLetsGoOfOldEventsThoughNewOnesCome(t *testing.T) {
 	o := surround(t)
-	o.deps.windowAge = 100 * time.Millisecond
+	o.deps.windows.age = 100 * time.Millisecond
 	f := o.feed("a")
 	// The subscriber takes nothing, so that only age can end it.
 	tick := time.NewTicker(20 * time.Millisecond)

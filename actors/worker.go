@@ -21,110 +21,115 @@ type worker struct {
 	def  *engine.Definition
 	id   projection.ID
 	log  *zap.Logger
-	// cancel ends the job under way. yield is closed to have it stop where it can do so in order.
-	cancel context.CancelFunc
-	yield  chan struct{}
-	// long is whether the last delivery took long, which is a matter of the limiter alone.
+	// cancel cancels the job in progress. yielded is closed to have it end where it can do so in order.
+	cancel  context.CancelFunc
+	yielded chan struct{}
+	// long reports whether the last delivery took long.
 	long atomic.Bool
-	// cut ends the delivery that is under way, nil while there is none.
-	cut atomic.Pointer[context.CancelCauseFunc]
+	// delivering cancels the delivery in progress, nil if there is none.
+	delivering atomic.Pointer[context.CancelCauseFunc]
 }
 
-// slotFunc waits for a slot.
-type slotFunc func(ctx context.Context) (release func(), err error)
-
-// task is a job with what the shell adds: how long it may take, and the slot that it needs. The wait for the slot is bounded by
-// nothing but the end of the actor or of the runtime.
+// task is a job with what the shell adds: the slot that it needs, and how long it may take once it has the slot. The wait for the
+// slot ends only with the actor or the runtime.
 type task struct {
 	limit time.Duration
-	slot  slotFunc
+	slot  acquireFunc
 	work  func(ctx context.Context) machine.Result
 }
 
-// run begins a job for the row.
-func (w *worker) run(self *actor.PID, s machine.Start, row engine.Lease) {
-	w.do(self, s.Op, w.task(s.Job, row))
-}
-
-// do waits for the task's slot, does its work in a goroutine, and posts the result back.
-func (w *worker) do(self *actor.PID, op int, t task) {
+// run waits for the task's slot, and does its work in a goroutine. The actor of ctx then calls done with the result.
+func (w *worker) run(ctx actor.Context, t task, done func(ctx actor.Context, result machine.Result)) {
 	w.deps.Registry.publish(w.id, func(e *ProjectionEntry) { e.Busy, e.Queued = time.Time{}, true })
-	w.cancel = w.deps.runUnbounded(self, func(ctx context.Context) any {
-		turn, stop := context.WithCancel(w.deps.accept)
-		defer stop()
-		defer context.AfterFunc(ctx, stop)()
-		release, err := t.slot(turn)
-		if err != nil {
-			return &done{op: op, result: w.fault(err)}
-		}
-		defer release()
-		ctx, cancel := context.WithTimeout(ctx, t.limit)
-		defer cancel()
-		w.deps.Registry.amend(w.id, func(e *ProjectionEntry) { e.Busy, e.Limit, e.Queued = time.Now(), t.limit, false })
-		return &done{op: op, result: t.work(ctx)}
+	w.cancel = w.deps.runUnbounded(ctx, func(ctx context.Context) func(actor.Context) {
+		result := w.do(ctx, t)
+		return func(ctx actor.Context) { done(ctx, result) }
 	})
 }
 
+func (w *worker) do(ctx context.Context, t task) machine.Result {
+	waiting, stop := context.WithCancel(w.deps.accept)
+	defer stop()
+	defer context.AfterFunc(ctx, stop)()
+	release, err := t.slot(waiting)
+	if err != nil {
+		return w.fault(err)
+	}
+	defer release()
+	ctx, cancel := context.WithTimeout(ctx, t.limit)
+	defer cancel()
+	w.deps.Registry.amend(w.id, func(e *ProjectionEntry) { e.Busy, e.Limit, e.Queued = time.Now(), t.limit, false })
+	return t.work(ctx)
+}
+
 func (w *worker) task(job machine.Job, row engine.Lease) task {
-	query, store := w.deps.Timing.QueryTimeout, w.deps.Store
+	query, read, store := w.deps.Timing.QueryTimeout, w.deps.Limiter.read, w.deps.Store
 	switch job := job.(type) {
 	case machine.Apply:
-		w.yield = make(chan struct{})
-		yield := w.yield
-		return task{w.def.Timeout + 5*query, w.batchSlot(job.Run.Suspect()), func(ctx context.Context) machine.Result { return w.batch(ctx, job.Run, yield) }}
+		yielded := make(chan struct{})
+		w.yielded = yielded
+		slot := w.batchSlot
+		if job.Run.Suspect() {
+			slot = func(ctx context.Context) (func(), error) { return w.deps.Limiter.quarantined(ctx, w.batchSlot) }
+		}
+		return task{w.def.Timeout + 5*query, slot, func(ctx context.Context) machine.Result { return w.batch(ctx, job.Run, yielded) }}
 	case machine.Command:
-		return task{w.def.Timeout + 5*query, w.batchSlot(false), func(ctx context.Context) machine.Result { return w.command(ctx, job.Replay) }}
+		return task{w.def.Timeout + 5*query, w.batchSlot, func(ctx context.Context) machine.Result { return w.command(ctx, job.Replay) }}
 	case machine.Record:
-		// Also at the end of the runtime, when no batch may begin any more: what has failed has failed.
-		slot := func(context.Context) (func(), error) { return w.deps.Limiter.read(w.deps.life) }
+		// Also at the end of the runtime, when no batch may begin any more: the event has failed.
+		slot := func(context.Context) (func(), error) { return read(w.deps.life) }
 		return task{query, slot, func(ctx context.Context) machine.Result {
 			first, err := store.RecordFailure(ctx, row, job.Failure)
 			return w.result(machine.Recorded{First: first}, err)
 		}}
 	case machine.Note:
-		return task{query, w.deps.Limiter.read, func(ctx context.Context) machine.Result {
+		return task{query, read, func(ctx context.Context) machine.Result {
 			_, err := store.RecordFailure(ctx, row, job.Failure)
 			return w.result(machine.OK{}, err)
 		}}
 	case machine.Publicize:
-		return task{query, w.deps.Limiter.read, func(ctx context.Context) machine.Result {
+		return task{query, read, func(ctx context.Context) machine.Result {
 			return w.result(machine.OK{}, store.SetFailed(ctx, row, job.Reason))
 		}}
 	case machine.Halt:
-		return task{query, w.deps.Limiter.read, func(ctx context.Context) machine.Result {
+		return task{query, read, func(ctx context.Context) machine.Result {
 			return w.result(machine.OK{}, store.Halt(ctx, row, job.Reason.Error()))
 		}}
 	case machine.Move:
-		slot := w.batchSlot(false)
+		slot := w.batchSlot
 		if w.def.Leased {
 			slot = w.deps.Limiter.Ack // nothing is delivered
 		}
 		return task{2 * query, slot, func(ctx context.Context) machine.Result { return w.result(machine.OK{}, w.move(ctx, row, job)) }}
 	case machine.Ask:
-		return task{askTime + time.Second, noLimit, func(ctx context.Context) machine.Result { return w.ask(ctx, job.Failure) }}
+		return task{askTimeout + time.Second, noSlot, func(ctx context.Context) machine.Result { return w.ask(ctx, job.Failure) }}
 	}
 	panic(fmt.Sprintf("no work for %T", job))
 }
 
-// noLimit is the slot of work that holds no connection.
-func noLimit(context.Context) (release func(), err error) { return func() {}, nil }
+// noSlot is the slot of work that holds no connection.
+func noSlot(context.Context) (release func(), err error) { return func() {}, nil }
 
-// batchSlot waits for a slot for a batch, or for a delivery, of this projection's tenant. Events at which a process ended are
-// tried one by one on a node, so that it becomes known which of them did it.
-func (w *worker) batchSlot(suspect bool) slotFunc {
-	slot := func(ctx context.Context) (func(), error) { return w.deps.Limiter.batch(ctx, w.id.Tenant) }
-	if w.def.Leased {
-		slot = func(ctx context.Context) (func(), error) {
-			return w.deps.Limiter.delivery(ctx, w.id.Tenant, w.long.Load())
-		}
+// batchSlot waits for a slot for a batch or a delivery.
+func (w *worker) batchSlot(ctx context.Context) (release func(), err error) {
+	switch {
+	case !w.def.Leased:
+		return w.deps.Limiter.batch(ctx, w.id.Tenant)
+	case w.long.Load():
+		return w.deps.Limiter.longDelivery(ctx, w.id.Tenant)
 	}
-	if suspect {
-		return func(ctx context.Context) (func(), error) { return w.deps.Limiter.suspect(ctx, slot) }
-	}
-	return slot
+	return w.deps.Limiter.delivery(ctx, w.id.Tenant)
 }
 
-// result returns what a job ended with: ok, or the fault of err.
+// beside returns slot for a delivery, whose own slot stands for no connection. A batch holds a connection already.
+func (w *worker) beside(slot acquireFunc) acquireFunc {
+	if w.def.Leased {
+		return slot
+	}
+	return noSlot
+}
+
+// result returns ok, or the fault of err.
 func (w *worker) result(ok machine.Result, err error) machine.Result {
 	if err != nil {
 		return w.fault(err)
@@ -132,7 +137,7 @@ func (w *worker) result(ok machine.Result, err error) machine.Result {
 	return ok
 }
 
-// fault classifies an error of a statement of ours. Its text stays whole.
+// fault classifies the error of a statement. Its text stays whole.
 func (w *worker) fault(err error) *engine.Fault {
 	fault := *w.deps.Store.Classify(err)
 	if _, is := err.(*engine.Fault); !is {
@@ -141,18 +146,31 @@ func (w *worker) fault(err error) *engine.Fault {
 	return &fault
 }
 
-// stop ends the job under way.
+// stop cancels the job in progress.
 func (w *worker) stop() {
 	if w.cancel != nil {
 		w.cancel()
 	}
 }
 
-// rest asks the job under way to stop where it can do so in order.
-func (w *worker) rest() {
-	if w.yield != nil {
-		close(w.yield)
-		w.yield = nil
+// yield asks the job in progress to end where it can do so in order.
+func (w *worker) yield() {
+	if w.yielded != nil {
+		close(w.yielded)
+		w.yielded = nil
+	}
+}
+
+// errRevalidated and errStopped are causes of the end of a delivery.
+var (
+	errRevalidated = fmt.Errorf("the database says that this node no longer holds the lease: %w", projection.ErrLeaseLost)
+	errStopped     = fmt.Errorf("the projection was stopped on this node: %w", projection.ErrLeaseLost)
+)
+
+// cutShort cancels the delivery in progress, since no fence holds back what it sends.
+func (w *worker) cutShort(cause error) {
+	if cancel := w.delivering.Load(); cancel != nil {
+		(*cancel)(cause)
 	}
 }
 
@@ -168,12 +186,16 @@ func (w *worker) move(ctx context.Context, row engine.Lease, job machine.Move) e
 }
 
 // batch takes the steps of a batch.
-func (w *worker) batch(ctx context.Context, run machine.Run, yield <-chan struct{}) machine.Result {
-	read, err := w.reading(ctx, run.Reads())
-	if err != nil {
-		return run.Refused(w.fault(err))
+func (w *worker) batch(ctx context.Context, run machine.Run, yielded <-chan struct{}) machine.Result {
+	read := func() {}
+	if run.Reads() {
+		release, err := w.beside(w.deps.Limiter.read)(ctx)
+		if err != nil {
+			return run.Refused(w.fault(err))
+		}
+		read = sync.OnceFunc(release)
+		defer read()
 	}
-	defer read()
 	run, step := run.Begin()
 	for {
 		var err error
@@ -193,7 +215,7 @@ func (w *worker) batch(ctx context.Context, run machine.Run, yield <-chan struct
 				run, step = run.Begun()
 			}
 		case machine.ApplyBatch:
-			s.Batch.Yield = yield
+			s.Batch.Yield = yielded
 			next := w.prefetch(ctx, run.Row, s.Prefetch)
 			read()
 			return w.applied(ctx, run, w.apply(ctx, run.Row, s.Batch), next)
@@ -215,17 +237,21 @@ func (w *worker) applied(ctx context.Context, run machine.Run, err error, next <
 	return run.Applied(partial, found.fault, found.outage, nil)
 }
 
-// prefetch reads a page if that can be done at once. The page, if any, comes on the channel, which is closed then. An error does
+// prefetch reads a page if a slot is free at once. The page, if any, comes on the channel, which is then closed. An error does
 // not matter: the page is read again when it is needed.
 func (w *worker) prefetch(ctx context.Context, row engine.Lease, r *engine.ReadRange) <-chan engine.Page {
 	next := make(chan engine.Page, 1)
-	if r == nil || !w.deps.Limiter.tryRead() {
+	var release func()
+	if r != nil {
+		release = w.deps.Limiter.tryRead()
+	}
+	if release == nil {
 		close(next)
 		return next
 	}
 	go func() {
 		defer close(next)
-		defer w.deps.Limiter.doneReading()
+		defer release()
 		if page, err := w.read(ctx, row, *r); err == nil {
 			next <- page
 		}
@@ -233,7 +259,7 @@ func (w *worker) prefetch(ctx context.Context, row engine.Lease, r *engine.ReadR
 	return next
 }
 
-// read reads a page of the projection's own, in the incarnation of the server in which its row was read.
+// read reads a page of events. The server must still be in the incarnation in which the projection's row was read.
 func (w *worker) read(ctx context.Context, row engine.Lease, r engine.ReadRange) (engine.Page, error) {
 	page, err := w.deps.Store.Read(ctx, row.ID.Tenant, r)
 	if err == nil && page.Incarnation != row.Incarnation {
@@ -242,50 +268,16 @@ func (w *worker) read(ctx context.Context, row engine.Lease, r engine.ReadRange)
 	return page, err
 }
 
-// apply runs a batch or a delivery. It remembers whether a delivery took long, and lets cutShort end it.
+// apply runs a batch or a delivery.
 func (w *worker) apply(ctx context.Context, row engine.Lease, batch engine.Batch) error {
 	if w.def.Leased && len(batch.Events) > 0 {
 		began := time.Now()
-		defer func() { w.long.Store(time.Since(began) > longDelivery) }()
-		delivery, cut := context.WithCancelCause(ctx)
-		defer cut(nil)
-		w.cut.Store(&cut)
-		defer w.cut.Store(nil)
+		defer func() { w.long.Store(time.Since(began) > longAfter) }()
+		delivery, cancel := context.WithCancelCause(ctx)
+		defer cancel(nil)
+		w.delivering.Store(&cancel)
+		defer w.delivering.Store(nil)
 		ctx = delivery
 	}
 	return w.def.Apply(ctx, row, batch)
-}
-
-// errRevalidated ends a delivery whose lease another node may have.
-var errRevalidated = fmt.Errorf("the database says that this node no longer holds the lease: %w", projection.ErrLeaseLost)
-
-// errStopped ends a delivery whose projection this node no longer runs.
-var errStopped = fmt.Errorf("the projection was stopped on this node: %w", projection.ErrLeaseLost)
-
-// cutShort ends the delivery that is under way, if there is one, with that cause: no fence holds back what it sends.
-func (w *worker) cutShort(cause error) {
-	if cut := w.cut.Load(); cut != nil {
-		(*cut)(cause)
-	}
-}
-
-// reading waits for a slot for reads before a delivery that reads, since the delivery's own slot stands for no connection.
-func (w *worker) reading(ctx context.Context, needed bool) (release func(), err error) {
-	if !w.def.Leased || !needed {
-		return func() {}, nil
-	}
-	release, err = w.deps.Limiter.read(ctx)
-	return sync.OnceFunc(release), err
-}
-
-// briefly runs a short statement on the control schema, for a delivery within a slot for those.
-func (w *worker) briefly(ctx context.Context, statement func() error) error {
-	if w.def.Leased {
-		release, err := w.deps.Limiter.Ack(ctx)
-		if err != nil {
-			return err
-		}
-		defer release()
-	}
-	return statement()
 }

@@ -38,13 +38,13 @@ func TestCommandThatComesDuringALookIsNotForgotten(t *testing.T) {
 			w.hook.Store(&hook)
 			want := int64(1)
 			if during == "command" {
-				send(&messages.Commanded{})
+				send(&messages.CommandPending{})
 				want = 2
 			} else {
 				send(&messages.Revalidate{}) // which differs from its own
 			}
 			<-looking
-			send(&messages.Commanded{}) // in the mailbox, before what comes of the look
+			send(&messages.CommandPending{}) // in the mailbox, before what comes of the look
 			let()
 			w.eventually("it looks again", func() bool { return looks.Load() >= want })
 		})
@@ -67,9 +67,9 @@ func TestReplayInVainIsGivenUpUncounted(t *testing.T) {
 	w.counted.Store(true)
 	vain.Store(true)
 	w.replay.Store(true)
-	w.deps.System.Root.Send(pid, &messages.Commanded{})
+	w.deps.System.Root.Send(pid, &messages.CommandPending{})
 	w.eventually("the command goes on without it", func() bool {
-		w.deps.System.Root.Send(pid, &messages.Commanded{})
+		w.deps.System.Root.Send(pid, &messages.CommandPending{})
 		return !w.replay.Load()
 	})
 	if n := tries.Load(); n != 11 || w.counted.Load() {

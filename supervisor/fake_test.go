@@ -357,8 +357,8 @@ func start(t *testing.T, n int, tenants []string, apply func(f *fake, id project
 	}
 	log := zap.New(core)
 	deps := &actors.Deps{System: actors.NewSystem(log), Store: f, Log: log, Node: node, Definitions: definitions, Limiter: actors.NewLimiter(16, 0, 0, 0),
-		Timing: actors.Timing{HeartbeatInterval: time.Minute, ListPeers: time.Minute, Confirm: time.Second, Poll: 20 * time.Millisecond, Reconcile: 50 * time.Millisecond, AdvanceEvery: time.Second, QueryTimeout: 10 * time.Second, Rest: time.Millisecond}}
-	deps.Live()
+		Timing: actors.Timing{HeartbeatInterval: time.Minute, ListPeers: time.Minute, Confirm: time.Second, PollInterval: 20 * time.Millisecond, ReconcileInterval: 50 * time.Millisecond, AdvanceInterval: time.Second, QueryTimeout: 10 * time.Second, ReplayRest: time.Millisecond}}
+	deps.Init()
 	sup, err := Start(deps)
 	if err != nil {
 		t.Fatal(err)

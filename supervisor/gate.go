@@ -16,160 +16,136 @@ import (
 )
 
 const (
-	// probeMost bounds the time between two probes, and so how long after the server's return nobody notices it.
+	// probeMost limits the time between two probes, and so how late the server's return is noticed.
 	probeMost = 500 * time.Millisecond
-	// startsAtOnce and startsEvery spread what starts again when the gate opens.
-	startsAtOnce = 64
-	startsEvery  = 10 * time.Millisecond
+	// answersAtOnce and answersEvery spread the answers when the gate opens.
+	answersAtOnce = 64
+	answersEvery  = 10 * time.Millisecond
 )
 
-// gate holds back all actors that need the server while the server is away, until a probe succeeds. So ten thousand
-// projections do not try ten thousand times. Only a failed probe closes it.
+// gate holds back the actors that met a fault of the server, until a probe succeeds. So ten thousand projections do not try ten
+// thousand times. Only a failed probe closes it.
 type gate struct {
 	deps    *actors.Deps
+	stopped bool // no actor is answered any more
 	closed  bool
 	since   time.Time
 	probes  int
-	waiters map[string]waiter
-	// asking are the children that wait for the running probe, because their faults may be the server's. asked are those with
-	// later faults, for which another probe follows.
-	asking, asked map[string]*child
+	waiters map[string]waiter // by PID
+	// asked are the waiters for the next probe, since their faults may be the server's. asking reports that one is in progress.
+	asked  []waiter
+	asking bool
 }
 
-// waiter goes on when the gate is open, and not before its own time.
+// waiter is an actor that waits for an answer. row is that of a projection's lease, 0 for a feed.
 type waiter struct {
 	pid *actor.PID
-	// row is that of a projection's lease, 0 for any other actor.
-	row       int32
-	notBefore time.Time
+	row int32
 }
-
-// answer is what a waiter is sent when the gate opens.
-func (w waiter) answer(lease *engine.Lease) any {
-	if w.row == 0 {
-		return &messages.Resume{}
-	}
-	return &messages.ServerAnswers{Lease: lease, Waited: true}
-}
-
-// probed is what a probe posts back while the gate is closed.
-type probed struct {
-	// leases are those of this node, by their rows.
-	leases map[int32]*engine.Lease
-	err    error
-}
-
-// answered is what a probe posts back that a fault asked for.
-type answered struct{ err error }
-
-// probeDue is sent when it is time for the next probe.
-type probeDue struct{}
 
 func newGate(deps *actors.Deps) *gate {
-	return &gate{deps: deps, waiters: make(map[string]waiter), asked: make(map[string]*child)}
+	return &gate{deps: deps, waiters: make(map[string]waiter)}
 }
 
-// shut closes the gate after a probe that failed, unless it is closed.
-func (g *gate) shut(ctx actor.Context, why error) {
+// faulted handles a fault of an actor. It is answered when the server can be reached.
+func (g *gate) faulted(ctx actor.Context, w waiter, fault *engine.Fault) {
+	switch {
+	case g.stopped:
+	case g.closed:
+		g.wait(w)
+	case fault.Unreachable:
+		g.wait(w)
+		g.close(ctx, fault.Err)
+	case fault.Probe:
+		if g.asked = append(g.asked, w); !g.asking {
+			g.ask(ctx)
+		}
+	default:
+		ctx.Send(w.pid, &messages.ServerAnswers{})
+	}
+}
+
+func (g *gate) wait(waiters ...waiter) {
+	for _, w := range waiters {
+		g.waiters[w.pid.Id] = w
+	}
+}
+
+// ask finds out by one probe whether faults are the server's. One that is met meanwhile needs the next probe.
+func (g *gate) ask(ctx actor.Context) {
+	asked := g.asked
+	g.asked, g.asking = nil, len(asked) > 0
+	if !g.asking {
+		return
+	}
+	g.deps.Run(ctx, 2*g.deps.Timing.QueryTimeout, g.deps.Probe, func(ctx actor.Context, err error) {
+		if g.stopped {
+			return
+		}
+		if err != nil || g.closed {
+			g.wait(append(asked, g.asked...)...)
+			g.asked, g.asking = nil, false
+			g.close(ctx, err)
+			return
+		}
+		for _, w := range asked {
+			ctx.Send(w.pid, &messages.ServerAnswers{})
+		}
+		g.ask(ctx)
+	})
+}
+
+// close closes the gate after a probe that failed, unless it is closed.
+func (g *gate) close(ctx actor.Context, why error) {
 	if g.closed {
 		return
 	}
-	g.closed, g.since, g.probes = true, time.Now(), 1
+	g.closed, g.since, g.probes = true, time.Now(), 0
 	g.deps.Log.Warn("database unusable, all actors wait", zap.Error(why))
-	g.probed(ctx, &probed{err: why})
+	g.probeLater(ctx)
 }
 
-// wait makes a child wait for the gate to open, and for its own delay: if the server answers the probe but keeps failing this
-// actor, the actor must not spin.
-func (g *gate) wait(c *child) {
-	g.waiters[c.pid.Id] = waiter{pid: c.pid, row: c.lease.Row, notBefore: time.Now().Add(c.atLeast())}
-}
-
-func (g *gate) forget(pid *actor.PID) {
-	delete(g.waiters, pid.Id)
-	delete(g.asked, pid.Id)
-	delete(g.asking, pid.Id)
-}
-
-func (g *gate) probe(ctx actor.Context) {
+func (g *gate) probeLater(ctx actor.Context) {
 	g.probes++
-	g.deps.Run(ctx.Self(), 2*g.deps.Timing.QueryTimeout, func(ctx context.Context) any {
-		msg := &probed{err: g.deps.Probe(ctx)}
-		if msg.err == nil {
-			msg.leases, msg.err = g.owned(ctx)
+	policy := machine.FaultPolicy()
+	policy.Cap = probeMost
+	g.deps.After(ctx, backoff.Delay(policy, g.probes, rand.Float64()), g.probe)
+}
+
+// probe opens the gate if the server can be reached. It also reads the leases of this node by one statement, so that the
+// projections need not read their own.
+func (g *gate) probe(ctx actor.Context) {
+	var leases []engine.Lease
+	g.deps.Run(ctx, 2*g.deps.Timing.QueryTimeout, func(ctx context.Context) (err error) {
+		if err = g.deps.Probe(ctx); err == nil {
+			leases, err = g.deps.Store.Owned(ctx, g.deps.Node)
 		}
-		return msg
+		return err
+	}, func(ctx actor.Context, err error) {
+		switch {
+		case g.stopped:
+		case err != nil:
+			g.probeLater(ctx)
+		default:
+			g.open(leases)
+		}
 	})
 }
 
-// ask has a probe find out whether a fault of c is the server's. One runs at a time.
-func (g *gate) ask(ctx actor.Context, c *child) {
-	g.asked[c.pid.Id] = c
-	if g.asking == nil {
-		g.askNext(ctx)
-	}
-}
-
-func (g *gate) askNext(ctx actor.Context) {
-	if g.asking = nil; len(g.asked) == 0 {
-		return
-	}
-	g.asking, g.asked = g.asked, make(map[string]*child)
-	g.deps.Run(ctx.Self(), 2*g.deps.Timing.QueryTimeout, func(ctx context.Context) any {
-		return &answered{err: g.deps.Probe(ctx)}
-	})
-}
-
-// answered returns the children whose faults are their own, since the server can be worked with. Else the gate closes, and
-// they wait for it to open.
-func (g *gate) answered(ctx actor.Context, err error) (own map[string]*child) {
-	own = g.asking
-	switch {
-	case g.closed:
-		// It was closed meanwhile, and its own probe finds out.
-	case err != nil:
-		g.shut(ctx, err)
-	default:
-		g.askNext(ctx)
-		return own
-	}
-	for _, c := range g.asked {
-		own[c.pid.Id] = c
-	}
-	for _, c := range own {
-		g.wait(c)
-	}
-	g.asking, g.asked = nil, make(map[string]*child)
-	return nil
-}
-
-// owned reads the leases of the node in one statement, so that those that go on need not each read their own.
-func (g *gate) owned(ctx context.Context) (map[int32]*engine.Lease, error) {
-	leases, err := g.deps.Store.Owned(ctx, g.deps.Node)
-	if err != nil {
-		return nil, err
-	}
+// open answers all waiters, spread over some time.
+func (g *gate) open(leases []engine.Lease) {
+	g.deps.Log.Info("database usable again", zap.Duration("after", time.Since(g.since)), zap.Int("waiting", len(g.waiters)))
+	g.closed = false
 	byRow := make(map[int32]*engine.Lease, len(leases))
 	for i := range leases {
 		byRow[leases[i].Row] = &leases[i]
 	}
-	return byRow, nil
-}
-
-func (g *gate) probed(ctx actor.Context, msg *probed) {
-	if msg.err != nil {
-		policy := machine.FaultPolicy()
-		policy.Cap = probeMost
-		g.deps.After(backoff.Delay(policy, g.probes, rand.Float64()), ctx.Self(), &probeDue{})
-		return
-	}
-	g.closed = false
-	g.deps.Log.Info("database usable again", zap.Duration("after", time.Since(g.since)), zap.Int("waiting", len(g.waiters)))
-	i := 0
+	answered := 0
 	for _, w := range g.waiters {
-		delay := time.Duration(i/startsAtOnce)*startsEvery + rand.N(startsEvery)
-		g.deps.After(max(delay, time.Until(w.notBefore)), w.pid, w.answer(msg.leases[w.row]))
-		i++
+		answer := &messages.ServerAnswers{Lease: byRow[w.row], Waited: true}
+		delay := time.Duration(answered/answersAtOnce)*answersEvery + rand.N(answersEvery)
+		time.AfterFunc(delay, func() { g.deps.System.Root.Send(w.pid, answer) })
+		answered++
 	}
 	clear(g.waiters)
 }

@@ -25,7 +25,7 @@ func (w *world) crashes() int {
 	return w.logs.FilterMessage("actor crashed, restarting").Len()
 }
 
-func (w *world) crashNode()     { w.t.Helper(); w.crash("node", (*messages.Beaten)(nil)) }
+func (w *world) crashNode()     { w.t.Helper(); w.crash("node", (*messages.HeartbeatSent)(nil)) }
 func (w *world) crashListener() { w.t.Helper(); w.crash("listener", (*messages.SessionUp)(nil)) }
 
 // pause pauses a projection, and notifies the node if told is set.

@@ -181,7 +181,7 @@ func (w *world) reaches(id projection.ID, want func(actors.ProjectionEntry) bool
 // noneStuck makes sure that it was not the watchdog that helped.
 func (w *world) noneStuck() {
 	w.t.Helper()
-	if n := w.deps.Registry.Stuck(); n != 0 {
+	if n := w.deps.Registry.Stuck.Load(); n != 0 {
 		w.t.Errorf("%d actors were taken for stuck", n)
 	}
 }
@@ -205,7 +205,7 @@ func follow(t *testing.T) (w *world, tell func(msg any), heard chan any) {
 	w = &world{fake: &fake{}, t: t}
 	w.deps = &actors.Deps{System: actors.NewSystem(zap.NewNop()), Store: w.fake, Log: zap.NewNop(), Limiter: actors.NewLimiter(4, 0, 0, 0),
 		Timing: actors.Timing{QueryTimeout: time.Minute}}
-	w.deps.Live()
+	w.deps.Init()
 	ear, heard := w.listen()
 	feed := w.deps.System.Root.Spawn(actors.NewFeed(w.deps, "a"))
 	t.Cleanup(func() {

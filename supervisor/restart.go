@@ -8,13 +8,14 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/millrace-go/millrace/actors"
+	"github.com/millrace-go/millrace/messages"
 )
 
-// strategy stops a child that failed and never restarts it: a restart that comes late would bring back an actor that is
-// stopping. The supervisor starts another one when the failed one is gone.
+// strategy stops a child that crashed and never lets protoactor restart it: a late restart would bring back an actor that is
+// stopping. The supervisor starts another actor when this one has ended.
 type strategy struct{ sup *supervisor }
 
-// HandleFailure is called in the supervisor's own turn.
+// HandleFailure is called by the supervisor's own actor.
 func (s *strategy) HandleFailure(_ *actor.ActorSystem, supervisor actor.Supervisor, pid *actor.PID, _ *actor.RestartStatistics, reason, _ any) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -29,7 +30,7 @@ func (s *strategy) HandleFailure(_ *actor.ActorSystem, supervisor actor.Supervis
 	supervisor.StopChildren(pid)
 }
 
-// rootStrategy stands above the supervisor. A supervisor that fails is stopped: the runtime ends with the reason.
+// rootStrategy is the strategy for the supervisor itself. If it crashes it is stopped, and the runtime ends with the reason.
 type rootStrategy struct {
 	log    *zap.Logger
 	reason *actors.Crash
@@ -41,76 +42,81 @@ func (s *rootStrategy) HandleFailure(_ *actor.ActorSystem, supervisor actor.Supe
 	supervisor.StopChildren(pid)
 }
 
-// terminated takes in that a child is gone and starts another one where that is wanted.
-func (b *supervisor) terminated(ctx actor.Context, who *actor.PID) {
-	c := b.children[who.Id]
+// terminated is called when a child has ended. It restarts the child if it should run.
+func (s *supervisor) terminated(ctx actor.Context, pid *actor.PID) {
+	c := s.children[pid.Id]
 	if c == nil {
 		return
 	}
-	delete(b.children, who.Id)
-	b.gate.forget(who)
-	c.wentOn()
+	delete(s.children, pid.Id)
 	c.pid = nil
 	switch {
-	case c == b.node:
-		b.unanswered(ctx)
-		b.respawnLater(ctx, c)
-	case c.next != nil:
-		b.unblock(ctx, c)
+	case c == s.node:
+		for _, p := range s.projections {
+			if p.pid != nil {
+				ctx.Send(p.pid, &messages.Unanswered{})
+			}
+		}
+		s.respawnLater(ctx, c)
 	case c.ended && c.lease.Row != 0:
-		b.forget(ctx, c)
+		s.forget(ctx, c)
 	case c.ended:
 	case c.draining:
-		b.drained(ctx, c)
+		s.drained(ctx, c)
+	case c.replaced:
+		c.replaced = false
+		s.start(ctx, c)
 	default:
 		for p := range c.members {
 			if p.pid != nil {
-				ctx.Stop(p.pid) // it is started again with the next feed
+				ctx.Stop(p.pid) // it is restarted with the next feed
 			}
 		}
-		b.respawnLater(ctx, c)
+		s.respawnLater(ctx, c)
 	}
 }
 
-func (b *supervisor) respawnLater(ctx actor.Context, c *child) {
+func (s *supervisor) respawnLater(ctx actor.Context, c *child) {
 	if time.Since(c.crashed) > time.Minute {
 		c.crashes = 0
 	}
 	c.crashes, c.crashed = c.crashes+1, time.Now()
-	b.deps.After(faultDelay(c.crashes), ctx.Self(), &respawnDue{child: c})
+	s.deps.After(ctx, actors.FaultDelay(c.crashes), func(ctx actor.Context) { s.start(ctx, c) })
 }
 
 const (
 	watchEvery = time.Second
-	// stuckAfter is how long past its own limit work may take, or how long a projection may stand still that has work to
-	// do, before it is taken for dead.
+	// stuckAfter is how long work may take beyond its own limit, and how long a projection with work to do may not change.
 	stuckAfter = 30 * time.Second
 )
 
-// lookForStuck ends actors that stand still while there is work for them: the worst faults are loops that die quietly
-// while everything looks well.
-func (b *supervisor) lookForStuck(ctx actor.Context) {
-	if b.stopping {
+func (s *supervisor) watchLater(ctx actor.Context) {
+	s.watching = s.deps.After(ctx, watchEvery, s.watch)
+}
+
+// watch stops actors that make no progress though they have work to do. They are restarted.
+func (s *supervisor) watch(ctx actor.Context) {
+	if s.stopping {
 		return
 	}
-	b.watch = b.deps.After(watchEvery, ctx.Self(), &watchDue{})
-	for id, entry := range b.deps.Registry.Working() {
-		if c := b.ids[id]; c != nil && c.pid != nil && Stuck(entry) {
-			b.deps.Log.With(c.who()...).Error("projection stuck, restarting", zap.String("state", string(entry.State)))
-			b.deps.Registry.CountStuck()
+	s.watchLater(ctx)
+	for id, entry := range s.deps.Registry.Working() {
+		if c := s.projections[id]; c != nil && c.pid != nil && Stuck(entry) {
+			s.deps.Log.Error("projection stuck, restarting", append(c.fields(), zap.String("state", string(entry.State)))...)
+			s.deps.Registry.Stuck.Add(1)
 			ctx.Stop(c.pid)
 		}
 	}
-	for tenant, entry := range b.deps.Registry.WorkingFeeds() {
-		if c := b.feeds[tenant]; c != nil && c.pid != nil && time.Since(entry.Busy) > b.deps.Timing.QueryTimeout+stuckAfter {
-			b.deps.Log.Error("feed stuck, restarting", zap.String("tenant", tenant))
-			b.deps.Registry.CountStuck()
+	for tenant, entry := range s.deps.Registry.WorkingFeeds() {
+		if c := s.feeds[tenant]; c != nil && c.pid != nil && time.Since(entry.Busy) > s.deps.Timing.QueryTimeout+stuckAfter {
+			s.deps.Log.Error("feed stuck, restarting", zap.String("tenant", tenant))
+			s.deps.Registry.Stuck.Add(1)
 			ctx.Stop(c.pid)
 		}
 	}
 }
 
-// Stuck reports whether a projection that has work to do, or work under way, stands still.
+// Stuck reports whether a projection that has work to do, or work in progress, makes no progress.
 func Stuck(e actors.ProjectionEntry) bool {
 	switch {
 	case !e.Working():

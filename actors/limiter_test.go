@@ -50,7 +50,11 @@ func gets(s *Limiter, ctx context.Context, tenant string, long bool) bool {
 	ctx, cancel := context.WithCancel(ctx)
 	got := make(chan bool, 1)
 	go func() {
-		_, err := s.delivery(ctx, tenant, long)
+		slot := s.delivery
+		if long {
+			slot = s.longDelivery
+		}
+		_, err := slot(ctx, tenant)
 		got <- err == nil
 	}()
 	synctest.Wait()

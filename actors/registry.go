@@ -1,0 +1,272 @@
+package actors
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/internal/machine"
+	"github.com/millrace-go/millrace/projection"
+)
+
+// State is what a projection's actor is doing.
+type State = machine.Phase
+
+// The states of a projection on its node.
+const (
+	Starting = machine.Starting
+	CatchUp  = machine.CatchUp
+	Live     = machine.Live
+	Waiting  = machine.Waiting
+	Failed   = machine.Failed
+	// MissingObject is Waiting for a table, column, function, schema or privilege.
+	MissingObject = machine.MissingObject
+)
+
+// Registry is where actors publish their state for status, health and WaitFor, which so need not ask them.
+type Registry struct {
+	mu          sync.Mutex
+	projections map[projection.ID]*registered
+	feeds       map[string]FeedEntry
+	session     SessionEntry
+	// sessionChanged is closed when session changes. It is nil while that is not waited for.
+	sessionChanged chan struct{}
+	// working and workingFeeds have work to do. The watchdog checks only those.
+	working      map[projection.ID]bool
+	workingFeeds map[string]bool
+
+	// Stuck counts the actors that made no progress and were restarted.
+	Stuck atomic.Int64
+}
+
+// ProjectionEntry is what a projection's actor publishes about itself.
+type ProjectionEntry struct {
+	State State
+	// Position is the position up to which the projection has handled or passed over all events. It may be ahead of the
+	// checkpoint in the database by events that the projection does not select.
+	Position int64
+	// Mark is the settled mark as the actor knows it.
+	Mark int64
+	// Applied counts the events that the handler handled since the node started.
+	Applied int64
+	// Reason is why the projection waits or failed. Halted reports that it failed until it is resumed.
+	Reason error
+	Halted bool
+	// Breaker is the state of its circuit breaker, empty if it has none.
+	Breaker projection.BreakerState
+	// Queued reports that its job waits for a slot.
+	Queued bool
+	// Busy is when the job in progress began, zero if there is none. Limit is how long the job may take.
+	Busy  time.Time
+	Limit time.Duration
+	// Changed is when the entry changed last.
+	Changed time.Time
+}
+
+// Working reports whether the projection has events to apply, or a job in progress. A job that waits for a slot does not count.
+func (e ProjectionEntry) Working() bool {
+	runs := e.State == Live || e.State == CatchUp || e.State == Starting
+	return !e.Queued && (!e.Busy.IsZero() || runs && e.Position < e.Mark)
+}
+
+// FeedEntry is what a feed publishes about itself. Busy is when the poll in progress began, zero if there is none.
+type FeedEntry struct {
+	Mark int64
+	Held *engine.Held
+	Err  error
+	Busy time.Time
+}
+
+// registered is the entry of a projection. present reports that this node runs it.
+type registered struct {
+	ProjectionEntry
+	present bool
+	waiters []waiter
+}
+
+// waiter waits until the projection has reached a position, or will not reach it here. final is closed then.
+type waiter struct {
+	position int64
+	final    chan struct{}
+}
+
+// ErrNotHere is returned if this node does not run the projection.
+var ErrNotHere = errors.New("the projection does not run on this node")
+
+// reached returns what WaitFor returns. It reports false while WaitFor has to wait.
+func (p *registered) reached(position int64) (err error, final bool) {
+	switch {
+	case p == nil || !p.present:
+		return ErrNotHere, true
+	case p.Position >= position:
+		return nil, true
+	case p.State == Failed && p.Reason == nil:
+		return projection.ErrFailed, true
+	case p.State == Failed:
+		return fmt.Errorf("%w: %w", projection.ErrFailed, p.Reason), true
+	}
+	return nil, false
+}
+
+func newRegistry() *Registry {
+	return &Registry{projections: make(map[projection.ID]*registered), feeds: make(map[string]FeedEntry),
+		working: make(map[projection.ID]bool), workingFeeds: make(map[string]bool)}
+}
+
+// publish changes the entry of a projection, and adds it if the node did not run the projection.
+func (r *Registry) publish(id projection.ID, change func(*ProjectionEntry)) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	p, ok := r.projections[id]
+	if !ok {
+		p = &registered{}
+		r.projections[id] = p
+	}
+	p.present = true
+	change(&p.ProjectionEntry)
+	r.changed(id, p)
+}
+
+// amend changes the entry of a projection. A change by work whose actor has stopped is ignored.
+func (r *Registry) amend(id projection.ID, change func(*ProjectionEntry)) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if p, ok := r.projections[id]; ok && p.present {
+		change(&p.ProjectionEntry)
+		r.changed(id, p)
+	}
+}
+
+// withdraw removes the entry of a projection that the node does not run any more. Applied is kept.
+func (r *Registry) withdraw(id projection.ID) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if p, ok := r.projections[id]; ok {
+		p.present = false
+		p.ProjectionEntry = ProjectionEntry{Applied: p.Applied}
+		r.changed(id, p)
+	}
+}
+
+// changed is called after each change of an entry. It ends the waits that are over.
+func (r *Registry) changed(id projection.ID, p *registered) {
+	p.Changed = time.Now()
+	if delete(r.working, id); p.present && p.Working() {
+		r.working[id] = true
+	}
+	p.waiters = slices.DeleteFunc(p.waiters, func(w waiter) bool {
+		_, final := p.reached(w.position)
+		if final {
+			close(w.final)
+		}
+		return final
+	})
+}
+
+// Get returns the entry of a projection. It reports false if this node does not run it.
+func (r *Registry) Get(id projection.ID) (ProjectionEntry, bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if p, ok := r.projections[id]; ok {
+		return p.ProjectionEntry, p.present
+	}
+	return ProjectionEntry{}, false
+}
+
+// All returns the entries of the projections that this node runs.
+func (r *Registry) All() map[projection.ID]ProjectionEntry {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	all := make(map[projection.ID]ProjectionEntry)
+	for id, p := range r.projections {
+		if p.present {
+			all[id] = p.ProjectionEntry
+		}
+	}
+	return all
+}
+
+// Working returns the entries of this node's projections that have work to do or in progress.
+func (r *Registry) Working() map[projection.ID]ProjectionEntry {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	working := make(map[projection.ID]ProjectionEntry, len(r.working))
+	for id := range r.working {
+		working[id] = r.projections[id].ProjectionEntry
+	}
+	return working
+}
+
+// Reached returns what WaitFor would return. It reports false if WaitFor would wait.
+func (r *Registry) Reached(id projection.ID, position int64) (err error, final bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.projections[id].reached(position)
+}
+
+// WaitFor returns when the projection has handled or passed over all events up to position. Else it returns an error: of ctx,
+// ErrNotHere, or projection.ErrFailed with the reason.
+func (r *Registry) WaitFor(ctx context.Context, id projection.ID, position int64) error {
+	for {
+		r.mu.Lock()
+		p := r.projections[id]
+		err, final := p.reached(position)
+		if final {
+			r.mu.Unlock()
+			return err
+		}
+		w := waiter{position: position, final: make(chan struct{})}
+		p.waiters = append(p.waiters, w)
+		r.mu.Unlock()
+		select {
+		case <-w.final:
+		case <-ctx.Done():
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			p.waiters = slices.DeleteFunc(p.waiters, func(other waiter) bool { return other == w })
+			return ctx.Err()
+		}
+	}
+}
+
+func (r *Registry) publishFeed(tenant string, change func(*FeedEntry)) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	entry := r.feeds[tenant]
+	change(&entry)
+	r.feeds[tenant] = entry
+	if delete(r.workingFeeds, tenant); !entry.Busy.IsZero() {
+		r.workingFeeds[tenant] = true
+	}
+}
+
+func (r *Registry) withdrawFeed(tenant string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.feeds, tenant)
+	delete(r.workingFeeds, tenant)
+}
+
+// Feeds returns the entries of this node's feeds by tenant.
+func (r *Registry) Feeds() map[string]FeedEntry {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return maps.Clone(r.feeds)
+}
+
+// WorkingFeeds returns the entries of this node's feeds that are polling, by tenant.
+func (r *Registry) WorkingFeeds() map[string]FeedEntry {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	feeds := make(map[string]FeedEntry, len(r.workingFeeds))
+	for tenant := range r.workingFeeds {
+		feeds[tenant] = r.feeds[tenant]
+	}
+	return feeds
+}

@@ -1,0 +1,234 @@
+package actors
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/asynkron/protoactor-go/actor"
+	"go.uber.org/zap"
+
+	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/internal/ownership"
+)
+
+const (
+	// resyncEvery is how many searches follow until one reads all owned leases and computes the shares anew.
+	resyncEvery = 15
+	// claimMost limits the leases of one claim.
+	claimMost = 5000
+	// searchSoon is when the next search begins after another node was quicker, and the least time between two searches that
+	// notifications ask for.
+	searchSoon = 50 * time.Millisecond
+)
+
+// search is the search for leases to claim. It has two steps: it reads which leases are free, and claims if that is needed.
+type search struct {
+	busy       bool
+	again      bool // another search was asked for meanwhile
+	rebalance  bool // nodes have come or gone since the shares were computed last
+	revalidate bool // the projections get the leases that are read next
+	resync     int  // searches until the owned leases are read, since the answer to a claim may have been lost
+	timer      *time.Timer
+	last       time.Time // when the last search began
+}
+
+// claim is one search: what was found, what is claimed and read, and the results. Results may be there though it failed.
+type claim struct {
+	trustHeartbeats bool // nodes whose heartbeats expired count as dead
+	ensure          ensureRound
+	free            []engine.LeaseRef
+
+	members               []engine.Member // those that share the leases, this node first; nil if the shares are not computed
+	keeps                 []engine.LeaseRef
+	rebalance, revalidate bool // as in search
+	readOwned             bool
+	readOrders            bool // of all leases, since no notifications arrive
+
+	leases    []engine.Lease
+	drain     []int32
+	short     bool // other nodes were quicker
+	owned     []engine.Lease
+	ownedRead bool
+	orders    map[int32]engine.Orders
+}
+
+// reconcile makes rows for new tenants, claims this node's share of the free leases, and drains those beyond the share.
+func (n *node) reconcile(ctx actor.Context) {
+	s := &n.search
+	// Whatever becomes of this one, another follows.
+	n.reconcileIn(ctx, jittered(n.deps.Timing.ReconcileInterval))
+	if s.busy {
+		s.again = true
+		return
+	}
+	// If its own heartbeat expired, the node would claim its own leases.
+	if !n.session.up || n.table.Closing() || !n.deps.leasesConfirmed() {
+		if n.deps.Registry.poolFailingFor(0) {
+			n.ping(ctx) // the heartbeats wait for the pool
+		}
+		return
+	}
+	s.busy, s.again, s.last = true, false, time.Now()
+	c := &claim{trustHeartbeats: time.Now().After(n.session.trustHeartbeats), ensure: ensureRound{tenants: n.tenants}}
+	n.deps.Run(ctx, n.deps.Timing.QueryTimeout, func(ctx context.Context) error {
+		// The projections that have their rows run, whether or not rows are added.
+		c.ensure.err = n.ensure(ctx, &c.ensure)
+		return n.deps.Limiter.Read(ctx, func(ctx context.Context) (err error) {
+			c.free, err = n.deps.Store.Free(ctx, n.deps.Node, c.trustHeartbeats)
+			return err
+		})
+	}, func(ctx actor.Context, err error) { n.found(ctx, c, err) })
+}
+
+// reconcileSoon reconciles at once, unless the last search has just begun: many notifications may come at a time.
+func (n *node) reconcileSoon(ctx actor.Context) {
+	if since := time.Since(n.search.last); since < searchSoon {
+		n.reconcileIn(ctx, jittered(searchSoon-since))
+		return
+	}
+	n.reconcile(ctx)
+}
+
+func (n *node) reconcileIn(ctx actor.Context, d time.Duration) {
+	stopTimer(n.search.timer)
+	n.search.timer = n.deps.After(ctx, d, n.reconcile)
+}
+
+// found decides what follows from the free leases. Nearly always there is nothing to do.
+func (n *node) found(ctx actor.Context, c *claim, err error) {
+	n.ensureEnded(&c.ensure)
+	if err != nil {
+		n.searched(ctx, c, err)
+		return
+	}
+	s := &n.search
+	resync := s.resync <= 0
+	if s.resync--; resync {
+		s.resync = resyncEvery
+	}
+	balance := resync || s.rebalance || len(c.free) > 0
+	c.readOrders = n.session.pooled
+	c.readOwned = resync || slices.ContainsFunc(c.free, func(l engine.LeaseRef) bool {
+		_, phase := n.table.Lease(l.Row)
+		return phase == ownership.Running || phase == ownership.Draining // it was lost, or this node counts as dead just now
+	})
+	if n.table.Closing() || !balance && !c.readOwned && !c.readOrders {
+		n.deps.Registry.poolWorks(nil)
+		n.searched(ctx, c, nil)
+		return
+	}
+	c.rebalance, s.rebalance = s.rebalance, false
+	if c.readOwned {
+		c.revalidate, s.revalidate = s.revalidate, false
+		n.table.BeginRead()
+	}
+	if balance {
+		self := engine.Member{ID: n.deps.Node.ID, Projections: n.deps.Node.Projections, Tenants: n.deps.Node.Tenants}
+		c.members, c.keeps = append([]engine.Member{self}, n.session.neighbours...), n.table.Keeps()
+	}
+	n.query(ctx, func(ctx context.Context) error { return n.claim(ctx, c) }, func(ctx actor.Context, err error) { n.claimed(ctx, c, err) })
+}
+
+// claim claims what the balance says, and reads what is asked for.
+func (n *node) claim(ctx context.Context, c *claim) (err error) {
+	store, node := n.deps.Store, n.deps.Node
+	if c.members != nil {
+		counts, err := store.Counts(ctx, restricted(c.members))
+		if err != nil {
+			return err
+		}
+		plan := ownership.Balance(node.ID, c.members, counts, c.keeps, c.free)
+		c.drain = plan.Release
+		if wanted := plan.Claim[:min(len(plan.Claim), claimMost)]; len(wanted) > 0 {
+			if c.leases, err = store.Claim(ctx, node, wanted, c.trustHeartbeats); err != nil {
+				return err
+			}
+			c.short = len(c.leases) < len(plan.Claim)
+		}
+	}
+	if c.readOwned {
+		if c.owned, err = store.Owned(ctx, node); err != nil {
+			return err
+		}
+		c.ownedRead = true
+	}
+	if c.readOrders {
+		if c.orders, err = store.Orders(ctx, node, nil); err != nil {
+			return err
+		}
+	}
+	n.deps.Registry.poolWorks(nil)
+	return nil
+}
+
+// restricted returns the tenants that any node names, which then does not serve all tenants.
+func restricted(members []engine.Member) (tenants []string) {
+	for _, m := range members {
+		tenants = append(tenants, m.Tenants...)
+	}
+	slices.Sort(tenants)
+	return slices.Compact(tenants)
+}
+
+// claimed handles what was claimed and read.
+func (n *node) claimed(ctx actor.Context, c *claim, err error) {
+	n.leasesSeen(ctx, c.leases)
+	n.leasesSeen(ctx, c.owned)
+	if len(c.leases) > 0 {
+		n.log.Info("leases claimed", zap.Int("leases", len(c.leases)))
+	}
+	n.carryOut(ctx, n.table.Claimed(c.leases))
+	if c.ownedRead {
+		n.ownedRead(ctx, c)
+	}
+	if len(c.drain) > 0 && err == nil {
+		n.log.Info("leases released to other nodes", zap.Int("leases", len(c.drain)))
+		n.carryOut(ctx, n.table.Drain(c.drain...))
+	}
+	n.ordered(ctx, c.orders, nil)
+	n.searched(ctx, c, err)
+}
+
+// ownedRead compares the table with the leases that the node owns in the database.
+func (n *node) ownedRead(ctx actor.Context, c *claim) {
+	effects, lost := n.table.Read(c.owned, c.revalidate)
+	if len(lost) > 0 {
+		n.log.Info("leases lost without notice", zap.Int("leases", len(lost)))
+	}
+	for _, l := range lost {
+		n.rowGone(ctx, l.ID.Tenant)
+	}
+	n.carryOut(ctx, effects)
+}
+
+// searched ends a search.
+func (n *node) searched(ctx actor.Context, c *claim, err error) {
+	s := &n.search
+	s.busy = false
+	n.readOrders(ctx) // also of what has just been claimed
+	n.carryOut(ctx, nil)
+	if err := errors.Join(err, c.ensure.err); err != nil {
+		n.ping(ctx)
+		s.resync, s.rebalance, s.revalidate = 0, s.rebalance || c.rebalance, s.revalidate || c.revalidate
+		n.log.Warn("claiming leases failed, retrying", zap.Error(err))
+		n.deps.Registry.publishSession(func(e *SessionEntry) { e.ClaimErr = err })
+		return
+	}
+	n.deps.Registry.publishSession(func(e *SessionEntry) { e.ClaimErr, e.Claims = nil, e.Claims+1 })
+	switch {
+	case s.again, c.ensure.more:
+		n.reconcile(ctx)
+	case c.short:
+		n.reconcileIn(ctx, searchSoon)
+	}
+}
+
+// ping finds out whether the pool works. A wait for a slot, or a slow statement, does not show that.
+func (n *node) ping(ctx actor.Context) {
+	n.deps.Run(ctx, n.deps.Timing.QueryTimeout, func(ctx context.Context) error {
+		n.deps.Registry.poolWorks(n.deps.Store.Ping(ctx))
+		return nil
+	}, func(actor.Context, error) {})
+}
