@@ -94,7 +94,8 @@ func TestBadProjectionIsRefusedNamingTheField(t *testing.T) {
 		"Replay.Factor must be from 1 to 100: 0.5":                           {Name: "p", Handler: handler, Replay: projection.ReplayPolicy{Interval: time.Minute, Factor: 0.5}},
 		"Replay.Cap (1s) must be at least Projection.Replay.Interval (1m0s)": {Name: "p", Handler: handler, Replay: projection.ReplayPolicy{Interval: time.Minute, Cap: time.Second}},
 		"Projection.MaxFailureShare must be at most 1: 1.5":                  {Name: "p", Handler: handler, MaxFailureShare: 1.5},
-		"Retry.Jitter must be at most 1: 1.5":                                {Name: "p", Handler: handler, Retry: projection.RetryPolicy{Jitter: 1.5}},
+		"Retry.Jitter must be from 0 to 1: 1.5":                              {Name: "p", Handler: handler, Retry: projection.RetryPolicy{Jitter: 1.5}},
+		"Projection.MissingObjectTimeout must not be negative: -2ns":         {Name: "p", Handler: handler, MissingObjectTimeout: -2},
 		"Breaker.IsOutage must be set if":                                    {Name: "p", Handler: handler, Breaker: projection.BreakerPolicy{OpenFor: time.Minute}},
 		"Breaker.OpenFor must not be negative: -1ns":                         {Name: "p", Handler: handler, Breaker: projection.BreakerPolicy{IsOutage: countsAll, OpenFor: -1}},
 	} {

@@ -55,16 +55,16 @@ type Projection struct {
 	FailureHandler func(ctx context.Context, f projection.Failure) projection.Action
 	// MaxFailureShare is the share of the last 100 events that may be parked or skipped, at most 1. If more of them failed, and at
 	// least 20, the next failure stops the projection like ActionStop: so many failures are a bug or an outage. The reason says how
-	// many failed. Counting begins anew with a new owner of the lease, and when the projection is resumed. Default 0.5. Negative
-	// means no limit.
+	// many failed. Counting begins anew with a new owner of the lease, and when the projection is resumed. Default 0.5.
+	// projection.NoLimit turns the limit off.
 	MaxFailureShare float64
 	// MaxParked is how many events may be parked at a time, those after a parked event of their stream included. The next one stops
-	// the projection like ActionStop. Default 10,000. Negative means no limit.
+	// the projection like ActionStop. Default 10,000. projection.NoLimit turns the limit off.
 	MaxParked int64
 	// MissingObjectTimeout is how long the projection waits for a table, column, function, schema or privilege that its handler
 	// needs, for instance one that a migration has yet to create. Meanwhile it tries again every few seconds, its state is
 	// StateMissingObject, and nothing is counted. Then the error counts against the event like any other, since dynamic SQL may
-	// name a missing object for one event alone. Default 5 min. If negative, the error counts at once.
+	// name a missing object for one event alone. Default 5 min. With projection.None, the error counts at once.
 	MissingObjectTimeout time.Duration
 	// Replay is when parked events are replayed automatically. Default: never. See also pgstore.DeadLetters.Replay.
 	Replay projection.ReplayPolicy
@@ -100,6 +100,8 @@ func (p Projection) validate() error {
 		return fmt.Errorf("Projection.MaxBytes must not be negative: %d", p.MaxBytes)
 	case p.Timeout < 10*time.Millisecond:
 		return fmt.Errorf("Projection.Timeout must be at least 10ms: %v", p.Timeout)
+	case p.MissingObjectTimeout < 0 && p.MissingObjectTimeout != projection.None:
+		return fmt.Errorf("Projection.MissingObjectTimeout must not be negative: %v", p.MissingObjectTimeout)
 	}
 	return valid.Text("Projection.Name", p.Name)
 }

@@ -66,7 +66,7 @@ type ReplayPolicy struct {
 	// Interval is how long after its last failure an event is replayed, and how often the dead letters are checked. 0 turns the
 	// automatic replay off.
 	Interval time.Duration
-	// MaxReplays is how many replays of an event may fail before it is left for a command. Default 10. Negative means no limit.
+	// MaxReplays is how many replays of an event may fail before it is left for a command. Default 10. NoLimit turns the limit off.
 	MaxReplays int
 	// Factor is what the interval grows by with each failed replay of the event, from 1 to 100. Default 2.
 	Factor float64

@@ -2,6 +2,14 @@ package projection
 
 import "time"
 
+// Settings whose zero value means a default other than none.
+const (
+	// NoLimit means no limit, in ReplayPolicy.MaxReplays and in MaxParked and MaxFailureShare of a millrace.Projection.
+	NoLimit = -1
+	// None means no jitter in RetryPolicy.Jitter, and no wait in MissingObjectTimeout of a millrace.Projection.
+	None = -1
+)
+
 // RetryPolicy is when a failing event is tried again. The zero value means the defaults.
 type RetryPolicy struct {
 	// MaxAttempts is how often an event is tried, the first time included, before the projection's OnFailure applies. 1 means that
@@ -14,6 +22,6 @@ type RetryPolicy struct {
 	Cap time.Duration
 	// Factor is what the delay grows by with each attempt, at least 1. Default 2.
 	Factor float64
-	// Jitter is the share of the delay by which it may be shorter or longer, at most 1. Default 0.2. Negative means none.
+	// Jitter is the share of the delay by which it may be shorter or longer, at most 1. Default 0.2. None turns it off.
 	Jitter float64
 }

@@ -46,8 +46,8 @@ func (m readModel) projection(f *fault) millrace.Projection {
 		Handler:         pgstore.Batch(f.failing(m)),
 		Retry:           projection.RetryPolicy{Base: retryBase},
 		OnFailure:       f.onError,
-		MaxFailureShare: -1,
-		MaxParked:       -1,
+		MaxFailureShare: projection.NoLimit,
+		MaxParked:       projection.NoLimit,
 	}
 	if m.eventType != "" {
 		p.Types = []string{m.eventType}

@@ -37,7 +37,9 @@ func retryDefaults(p projection.RetryPolicy) projection.RetryPolicy {
 	if p.Jitter == 0 {
 		p.Jitter = 0.2
 	}
-	p.Jitter = max(p.Jitter, 0)
+	if p.Jitter == projection.None {
+		p.Jitter = 0
+	}
 	return p
 }
 
@@ -80,6 +82,10 @@ func (p Policy) Validate() error {
 		return fmt.Errorf("Projection.OnFailure must be an action: %d", int(p.OnFailure))
 	case !(p.MaxFailureShare <= 1):
 		return fmt.Errorf("Projection.MaxFailureShare must be at most 1: %v", p.MaxFailureShare)
+	case p.MaxFailureShare < 0 && p.MaxFailureShare != projection.NoLimit:
+		return fmt.Errorf("Projection.MaxFailureShare must not be negative: %v", p.MaxFailureShare)
+	case p.MaxParked < 0 && p.MaxParked != projection.NoLimit:
+		return fmt.Errorf("Projection.MaxParked must not be negative: %d", p.MaxParked)
 	case retry.MaxAttempts < 0:
 		return fmt.Errorf("Projection.Retry.MaxAttempts must not be negative: %d", retry.MaxAttempts)
 	case retry.Base < 0:
@@ -88,8 +94,8 @@ func (p Policy) Validate() error {
 		return fmt.Errorf("Projection.Retry.Cap (%v) must be at least Projection.Retry.Base (%v)", retry.Cap, retry.Base)
 	case !(retry.Factor >= 1):
 		return fmt.Errorf("Projection.Retry.Factor must be at least 1: %v", retry.Factor)
-	case !(retry.Jitter <= 1):
-		return fmt.Errorf("Projection.Retry.Jitter must be at most 1: %v", retry.Jitter)
+	case !(retry.Jitter >= 0 && retry.Jitter <= 1):
+		return fmt.Errorf("Projection.Retry.Jitter must be from 0 to 1: %v", retry.Jitter)
 	case replay.Interval < 0:
 		return fmt.Errorf("Projection.Replay.Interval must not be negative: %v", replay.Interval)
 	case replay.Interval > 0 && replay.Interval < 10*time.Millisecond:
@@ -98,6 +104,8 @@ func (p Policy) Validate() error {
 		return fmt.Errorf("Projection.Replay.Cap (%v) must be at least Projection.Replay.Interval (%v)", replay.Cap, replay.Interval)
 	case !(replay.Factor >= 1 && replay.Factor <= 100):
 		return fmt.Errorf("Projection.Replay.Factor must be from 1 to 100: %v", replay.Factor)
+	case replay.MaxReplays < 0 && replay.MaxReplays != projection.NoLimit:
+		return fmt.Errorf("Projection.Replay.MaxReplays must not be negative: %d", replay.MaxReplays)
 	}
 	return valid.Text("Projection.Replay.Error", replay.Error)
 }

@@ -22,7 +22,7 @@ func TestZeroPolicyMeansTheDefaults(t *testing.T) {
 	if got := (Policy{Retry: given}).WithDefaults().Retry; got != want {
 		t.Errorf("%+v, want %+v", got, want)
 	}
-	if without := (Policy{Retry: projection.RetryPolicy{Jitter: -1}}).WithDefaults().Retry; without.Jitter != 0 {
+	if without := (Policy{Retry: projection.RetryPolicy{Jitter: projection.None}}).WithDefaults().Retry; without.Jitter != 0 {
 		t.Errorf("%+v", without)
 	}
 }
@@ -37,7 +37,11 @@ func TestInvalidPolicyIsRefusedByField(t *testing.T) {
 		"Retry.Cap (1ms) must be at least Projection.Retry.Base (1s)":        retry(projection.RetryPolicy{Base: time.Second, Cap: time.Millisecond}),
 		"Retry.Cap (-1ns) must be at least Projection.Retry.Base (1s)":       retry(projection.RetryPolicy{Cap: -1}),
 		"Retry.Factor must be at least 1: 0.5":                               retry(projection.RetryPolicy{Factor: 0.5}),
-		"Retry.Jitter must be at most 1: 1.5":                                retry(projection.RetryPolicy{Jitter: 1.5}),
+		"Retry.Jitter must be from 0 to 1: 1.5":                              retry(projection.RetryPolicy{Jitter: 1.5}),
+		"Retry.Jitter must be from 0 to 1: -2":                               retry(projection.RetryPolicy{Jitter: -2}),
+		"Replay.MaxReplays must not be negative: -2":                         replay(projection.ReplayPolicy{MaxReplays: -2}),
+		"MaxFailureShare must not be negative: -0.5":                         {MaxFailureShare: -0.5},
+		"MaxParked must not be negative: -2":                                 {MaxParked: -2},
 		"Replay.Interval must not be negative: -1ns":                         replay(projection.ReplayPolicy{Interval: -1}),
 		"Replay.Interval must be at least 10ms: 1ms":                         replay(projection.ReplayPolicy{Interval: time.Millisecond}),
 		"Replay.Cap (1s) must be at least Projection.Replay.Interval (1m0s)": replay(projection.ReplayPolicy{Interval: time.Minute, Cap: time.Second}),
