@@ -37,19 +37,20 @@ type acquireFunc func(ctx context.Context) (release func(), err error)
 type limit struct {
 	all       *semaphore.Weighted
 	perTenant int64
-
-	mu      sync.Mutex
-	tenants map[string]*tenantLimit // those that are in use
-}
-
-// tenantLimit is a tenant's part of the slots. users counts those who hold one or wait for one.
-type tenantLimit struct {
-	*semaphore.Weighted
-	users int
+	tenants   sync.Map // tenant to *semaphore.Weighted
 }
 
 func newLimit(all, perTenant int) *limit {
-	return &limit{all: semaphore.NewWeighted(int64(all)), perTenant: int64(perTenant), tenants: make(map[string]*tenantLimit)}
+	return &limit{all: semaphore.NewWeighted(int64(all)), perTenant: int64(perTenant)}
+}
+
+// of returns the slots of one tenant.
+func (l *limit) of(tenant string) *semaphore.Weighted {
+	if slots, ok := l.tenants.Load(tenant); ok {
+		return slots.(*semaphore.Weighted)
+	}
+	slots, _ := l.tenants.LoadOrStore(tenant, semaphore.NewWeighted(l.perTenant))
+	return slots.(*semaphore.Weighted)
 }
 
 // longAfter is how long a delivery takes at least to count as long.
@@ -135,41 +136,19 @@ func (l *Limiter) longDelivery(ctx context.Context, tenant string) (release func
 // quarantined waits for the only slot for events that may end the process, and then for another one. Such events are tried one
 // by one, so that it becomes known which of them did it.
 func (l *Limiter) quarantined(ctx context.Context, then acquireFunc) (release func(), err error) {
-	return both(ctx, func(ctx context.Context) (func(), error) { return acquire(ctx, l.quarantine) }, then)
+	return both(ctx, slotOf(l.quarantine), then)
 }
 
 // acquire waits for a slot of a limit: first for one of the tenant's.
-func (l *Limiter) acquire(ctx context.Context, of *limit, tenant string) (release func(), err error) {
-	all := func(ctx context.Context) (func(), error) { return acquire(ctx, of.all) }
+func (l *Limiter) acquire(ctx context.Context, from *limit, tenant string) (release func(), err error) {
 	if l.served.Load() <= 1 {
-		return all(ctx)
+		return acquire(ctx, from.all)
 	}
-	return both(ctx, func(ctx context.Context) (func(), error) { return of.acquire(ctx, tenant) }, all)
+	return both(ctx, slotOf(from.of(tenant)), slotOf(from.all))
 }
 
-// acquire waits for one of the tenant's slots.
-func (l *limit) acquire(ctx context.Context, tenant string) (func(), error) {
-	l.mu.Lock()
-	t, ok := l.tenants[tenant]
-	if !ok {
-		t = &tenantLimit{Weighted: semaphore.NewWeighted(l.perTenant)}
-		l.tenants[tenant] = t
-	}
-	t.users++
-	l.mu.Unlock()
-	done := func() {
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		if t.users--; t.users == 0 {
-			delete(l.tenants, tenant)
-		}
-	}
-	release, err := acquire(ctx, t.Weighted)
-	if err != nil {
-		done()
-		return nil, err
-	}
-	return func() { release(); done() }, nil
+func slotOf(slots *semaphore.Weighted) acquireFunc {
+	return func(ctx context.Context) (func(), error) { return acquire(ctx, slots) }
 }
 
 // both waits for the first slot and then for the second one.
