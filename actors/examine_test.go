@@ -2,8 +2,10 @@ package actors
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"testing"
+	"time"
 
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest/observer"
@@ -33,5 +35,44 @@ func TestFailureHandlerThatGivesNoAnswerIsLoggedAndLeavesTheDecisionToThePolicy(
 		case test.says != "" && (answer.Action != nil || len(said) != 1 || !strings.Contains(said[0].ContextMap()["error"].(string), test.says)):
 			t.Errorf("%s: %v, %v, want %q", name, answer, said, test.says)
 		}
+	}
+}
+
+// classified is a store whose server works.
+type classified struct{ engine.Store }
+
+func (classified) Probe(context.Context) error { return nil }
+
+func (classified) Classify(err error) *engine.Fault {
+	fault := *err.(*engine.Fault)
+	return &fault
+}
+
+// A handler may depend on another PostgreSQL server, whose errors look like those of the store. The breaker is not asked about
+// errors of the batch's own connection.
+func TestBreakerIsAskedAboutErrorsOfTheHandler(t *testing.T) {
+	for name, test := range map[string]struct {
+		fault engine.Fault
+		want  bool
+	}{
+		"an error of the handler":             {engine.Fault{Class: engine.HandlerFault}, true},
+		"an unclear one that it returned":     {engine.Fault{Class: engine.Unclear, Returned: true}, true},
+		"an unclear one of the batch":         {engine.Fault{Class: engine.Unclear}, false},
+		"an outage that it returned":          {engine.Fault{Class: engine.Infrastructure, Returned: true}, true},
+		"an outage of the batch's connection": {engine.Fault{Class: engine.Infrastructure}, false},
+		"while the server is unreachable":     {engine.Fault{Class: engine.Infrastructure, Returned: true, Unreachable: true}, false},
+		"a request of the handler":            {engine.Fault{Class: engine.HandlerFault, Err: projection.Skip(errors.New("unwanted"))}, false},
+	} {
+		deps := &Deps{System: NewSystem(zap.NewNop()), Store: classified{}, Timing: Timing{QueryTimeout: time.Minute}}
+		deps.Init()
+		w := worker{deps: deps, log: zap.NewNop(), def: &engine.Definition{}}
+		w.def.Breaker.IsOutage = func(error) bool { return true }
+		if test.fault.Err == nil {
+			test.fault.Err = errors.New("down")
+		}
+		if found := w.examine(t.Context(), &test.fault); found.outage != test.want || found.fault == nil {
+			t.Errorf("%s: %+v", name, found)
+		}
+		deps.Wait()
 	}
 }

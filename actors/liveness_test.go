@@ -5,7 +5,6 @@ import (
 	"errors"
 	"runtime"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 	"weak"
@@ -77,17 +76,6 @@ func TestSlotThatComesAfterTheEndBringsNobodyBackToTheBoard(t *testing.T) {
 	if e, here := o.deps.Registry.Get(o.lease.ID); here {
 		t.Errorf("it is back: %+v", e)
 	}
-}
-
-func TestCatchUpPassesOverEmptyPagesAtOnce(t *testing.T) {
-	o := surround(t)
-	const mark = 5 * maxScan
-	o.def.Types = []string{"wanted"}
-	o.store.events = []event.Envelope{{Position: 1, Type: "wanted"}, {Position: mark - maxScan/2, Type: "wanted"}}
-	p := o.projection()
-	o.send(p, &messages.TailAdvanced{Mark: mark, From: mark})
-	o.mustApply(1, mark-maxScan/2)
-	o.eventually("it is at the end", func() bool { return o.entry().Position == mark })
 }
 
 func TestNobodyKeepsEventsThatAreNotNeededSoon(t *testing.T) {
@@ -240,9 +228,6 @@ func receive[T any](o *outside, from chan T) T {
 	panic("unreachable")
 }
 
-// maxScan is how many positions one read scans for events of a few types.
-const maxScan = 100_000
-
 // memory is a store of one tenant.
 type memory struct {
 	engine.Store
@@ -293,42 +278,4 @@ func envelopes(n int64) (events []event.Envelope) {
 		events = append(events, event.Envelope{Position: at, Type: "counted"})
 	}
 	return events
-}
-
-// halting keeps how often its projection was halted.
-type halting struct {
-	*memory
-	halts atomic.Int64
-}
-
-func (h *halting) Halt(context.Context, engine.Lease, string) error {
-	h.halts.Add(1)
-	return nil
-}
-
-func (h *halting) SetFailed(context.Context, engine.Lease, string) error { return nil }
-
-// A feed that cannot go on says so again and again. Once its projection was resumed, only what it says after that counts.
-func TestProjectionOfARestoredTenantIsResumedOnce(t *testing.T) {
-	o := surround(t)
-	store := &halting{memory: o.store}
-	o.deps.Store = store
-	o.store.events = envelopes(3)
-	pid := o.projection()
-	gone := &messages.TailFailed{Err: projection.ErrRestored}
-	for range 3 {
-		o.send(pid, gone)
-	}
-	o.eventually("it has stopped", func() bool { return o.entry().Halted })
-	o.send(pid, gone)
-	o.reread = func(lease engine.Lease) engine.Lease {
-		lease.Halted = false
-		return lease
-	}
-	o.send(pid, &messages.TailAdvanced{Mark: 3, From: 3})
-	o.send(pid, &messages.Resume{})
-	o.eventually("it goes on", func() bool { e := o.entry(); return e.State == Live && e.Position == 3 })
-	if n := store.halts.Load(); n != 1 {
-		t.Errorf("it was stopped %d times", n)
-	}
 }

@@ -113,7 +113,7 @@ func TestSharesThatHaveNotGrownForLongGiveWay(t *testing.T) {
 // tails is a store whose tails find what the test says.
 type tails struct {
 	*memory
-	updates chan engine.TailUpdate
+	polls chan func() engine.TailUpdate
 }
 
 func (s tails) Tail(string) engine.Tail { return s }
@@ -122,8 +122,8 @@ func (tails) ReadWithin(func(context.Context) (func(), error)) {}
 
 func (s tails) Poll(context.Context) (engine.TailUpdate, error) {
 	select {
-	case u := <-s.updates:
-		return u, nil
+	case poll := <-s.polls:
+		return poll(), nil
 	default:
 		return engine.TailUpdate{Again: time.Millisecond}, nil
 	}
@@ -132,25 +132,31 @@ func (s tails) Poll(context.Context) (engine.TailUpdate, error) {
 // fed is a feed whose only subscriber is the test.
 type fed struct {
 	*outside
-	updates chan engine.TailUpdate
-	taken   atomic.Int64
+	pid   *actor.PID
+	polls chan func() engine.TailUpdate
+	taken atomic.Int64
 }
 
 // feed makes a feed, of a store of its own, with the first event.
 func (o *outside) feed(tenant string) *fed {
-	f := &fed{outside: o, updates: make(chan engine.TailUpdate, 1000)}
+	f := &fed{outside: o, polls: make(chan func() engine.TailUpdate, 1000)}
 	spawned := make(chan *actor.PID)
-	o.deps.Store = tails{o.store, f.updates}
+	o.deps.Store = tails{o.store, f.polls}
 	o.in(func(ctx actor.Context) { spawned <- ctx.Spawn(NewFeed(o.deps, tenant)) })
 	f.read(0, 1)
-	o.send(<-spawned, &messages.Subscribe{Taken: &f.taken})
+	f.pid = <-spawned
+	o.send(f.pid, &messages.Subscribe{Taken: &f.taken})
 	f.mustGet(0, 1)
 	return f
 }
 
-// read has the feed read events of 100 bytes each.
+// update is what the feed finds in its next poll: events of 100 bytes each.
+func update(from, to int64) engine.TailUpdate {
+	return engine.TailUpdate{From: from, Mark: to, Events: between(from, to), Bytes: 100 * int(to-from), Again: time.Millisecond}
+}
+
 func (f *fed) read(from, to int64) {
-	f.updates <- engine.TailUpdate{From: from, Mark: to, Events: between(from, to), Bytes: 100 * int(to-from), Again: time.Millisecond}
+	f.polls <- func() engine.TailUpdate { return update(from, to) }
 }
 
 // mustGet waits until the feed hands out exactly the events after from up to mark.
@@ -186,7 +192,7 @@ func TestSubscriberThatIsFarBehindDoesNotKeepTheWindow(t *testing.T) {
 	o := surround(t)
 	f := o.feed("a")
 	const far = 10 * windowEvents
-	f.updates <- engine.TailUpdate{From: far, Mark: far, Again: time.Millisecond}
+	f.read(far, far)
 	f.mustGet(far, far)
 	f.read(far, far+1)
 	f.mustGet(far+1, far+1)
@@ -231,4 +237,40 @@ func TestFeedsShareOneBudget(t *testing.T) {
 		return o.deps.windows.shares.Len() == 1 && o.deps.windows.used <= o.deps.windows.most
 	})
 	a.mustGet(2, 2) // it was told what is left
+}
+
+func TestFeedSendsNothingOldAfterARecheck(t *testing.T) {
+	f := surround(t).feed("a")
+	polling, answer, answered := make(chan struct{}), make(chan struct{}), make(chan struct{})
+	f.polls <- func() engine.TailUpdate {
+		defer close(answered)
+		close(polling)
+		<-answer
+		return update(1, 9)
+	}
+	<-polling
+	f.send(f.pid, &messages.Recheck{})
+	if _, ok := receive(f.outside, f.heard).(*messages.TailDropped); !ok {
+		t.Fatal("TailDropped did not come first")
+	}
+	f.read(0, 3)
+	f.mustGet(0, 3)
+	close(answer)
+	<-answered
+	for at := int64(3); at < 6; at++ {
+		f.read(at, at+1)
+		if got, ok := receive(f.outside, f.heard).(*messages.TailAdvanced); !ok || got.Mark != at+1 {
+			t.Fatalf("got %+v, want the mark %d", got, at+1)
+		}
+	}
+}
+
+func TestSubscriberGetsAtOnceWhatCameWhileThereWasNone(t *testing.T) {
+	f := surround(t).feed("a")
+	f.send(f.pid, &messages.Unsubscribe{})
+	f.send(f.pid, &messages.Wake{}) // without effect
+	f.send(f.pid, &messages.Subscribe{Taken: &f.taken})
+	f.mustGet(0, 1)
+	f.read(1, 2)
+	f.mustGet(0, 2)
 }

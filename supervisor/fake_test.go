@@ -30,8 +30,6 @@ type fake struct {
 	away    atomic.Bool
 
 	pings, reloads, failed atomic.Int64
-	// replay tells that a letter is to be replayed; counted whether the replay that failed was counted.
-	replay, counted atomic.Bool
 	// lost tells that other nodes have all leases by now.
 	lost atomic.Bool
 	// foreign tells that what is read concerns no projection.
@@ -132,8 +130,6 @@ func (f *fake) Claim(_ context.Context, node engine.Node, _ []int32, _ bool) ([]
 	return f.leases(node, f.tenants), nil
 }
 
-func (f *fake) BeginAttempt(context.Context, engine.Lease, int64, int) error { return f.here() }
-
 func (f *fake) AnnounceDrain(context.Context, engine.Node) error { return f.here() }
 
 func (f *fake) SetFailed(context.Context, engine.Lease, string) error { return f.here() }
@@ -203,45 +199,6 @@ func (f *fake) Advance(context.Context, []engine.Advance) (map[int32]bool, error
 	f.call("advance", nil)
 	return nil, f.here()
 }
-func (f *fake) RecordFailure(context.Context, engine.Lease, projection.Failure) (time.Time, error) {
-	return time.Now(), f.here()
-}
-func (f *fake) Skip(context.Context, engine.Lease, int64) error  { return f.here() }
-func (f *fake) Halt(context.Context, engine.Lease, string) error { return f.here() }
-func (f *fake) Park(context.Context, engine.Lease, projection.DeadLetter, bool) error {
-	return f.here()
-}
-func (f *fake) ParkedStreams(context.Context, engine.Lease, []string) (map[string]bool, error) {
-	return nil, f.here()
-}
-func (f *fake) NextCommand(_ context.Context, _ engine.Lease, discards bool) (engine.ReplayQueue, error) {
-	f.call("command", nil)
-	if f.replay.Load() && !discards {
-		return engine.ReplayQueue{Command: &engine.Command{ID: 1, Replay: true}}, f.here()
-	}
-	return engine.ReplayQueue{}, f.here()
-}
-func (f *fake) Discard(context.Context, engine.Lease, int64) (int64, error) { return 0, f.here() }
-func (f *fake) BeginReplay(context.Context, engine.Lease, int64, int64) (*engine.Replay, error) {
-	return &engine.Replay{Command: 1, DeadLetter: 1, Position: 1, Begun: 1}, f.here()
-}
-func (f *fake) StopReplay(context.Context, engine.Lease, engine.FailedReplay, string) error {
-	return f.here()
-}
-
-func (f *fake) SkipReplay(context.Context, engine.Lease, engine.FailedReplay) error {
-	return f.here()
-}
-
-func (f *fake) FailReplay(_ context.Context, _ engine.Lease, failed engine.FailedReplay) error {
-	f.counted.Store(failed.Attempt > 0)
-	f.replay.Store(false)
-	return f.here()
-}
-func (f *fake) ScheduleReplay(context.Context, engine.Lease, projection.ReplayPolicy) (bool, time.Duration, error) {
-	return false, 0, f.here()
-}
-
 func (f *fake) Read(_ context.Context, _ string, r engine.ReadRange) (page engine.Page, err error) {
 	page.To = r.UpTo
 	for at := r.After + 1; at <= r.UpTo && !f.foreign.Load(); at++ {

@@ -11,6 +11,7 @@ import (
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/messages"
 	"github.com/millrace-go/millrace/projection"
+	"go.uber.org/zap"
 )
 
 // crash makes a child panic in its next message, which it gets from the supervisor or itself.
@@ -205,7 +206,10 @@ func TestProjectionThatIsClaimedAnewWaitsForTheEndOfItsActor(t *testing.T) {
 		w.deps.System.Root.Send(w.sup.pid, &messages.Run{Lease: lease})
 	}
 	w.deps.System.Root.Send(w.sup.pid, &messages.Drain{Key: engine.LeaseKey{Row: lease.Row, Epoch: 3}}) // of an earlier lease
-	w.eventually("the last one runs", func() bool { return w.started(id) == 2 && w.child(id.String()) != nil })
+	w.eventually("the last one runs", func() bool {
+		started := w.logs.FilterMessage("projection started").FilterField(zap.Int64("epoch", lease.Epoch)).Len()
+		return started == 1 && w.child(id.String()) != nil
+	})
 	w.append()
 	w.eventually("it goes on", func() bool { return w.checkpoint(id) == w.head.Load() })
 	w.deps.System.Root.Send(w.sup.pid, &messages.Retire{Key: lease.Key()})

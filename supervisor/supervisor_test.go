@@ -8,9 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/millrace-go/millrace/actors"
 	"github.com/millrace-go/millrace/internal/engine"
-	"github.com/millrace-go/millrace/internal/machine"
 	"github.com/millrace-go/millrace/messages"
 	"github.com/millrace-go/millrace/projection"
 )
@@ -136,32 +134,6 @@ func TestStopGivesBackEveryLeaseOnceAndMayBeCalledAgain(t *testing.T) {
 	}
 }
 
-// A projection that meets a fault of the server again and again while the server answers the probe must not spin.
-func TestProjectionThatAloneFindsTheDatabaseAwayDoesNotSpin(t *testing.T) {
-	const most = 4
-	var failing atomic.Bool
-	tries := make(chan time.Time, 100)
-	w := start(t, 1, []string{"a"}, func(*fake, projection.ID) error {
-		if failing.Load() && len(tries) < most {
-			tries <- time.Now()
-			return errAway
-		}
-		return nil
-	})
-	failing.Store(true)
-	w.append()
-	w.caughtUp()
-	first, last := <-tries, time.Time{}
-	for len(tries) > 0 {
-		last = <-tries
-	}
-	// Three delays follow the first try: none beyond the gate's, then the first and the second of the policy's.
-	policy := machine.FaultPolicy()
-	if least := time.Duration(float64(policy.Base) * (1 + policy.Factor) * (1 - policy.Jitter)); last.Sub(first) < least {
-		t.Errorf("%d tries within %v, less than %v", most, last.Sub(first), least)
-	}
-}
-
 func TestLeaseOfAClaimThatWasUnderWayAtTheEndIsGivenBack(t *testing.T) {
 	w := start(t, 3, []string{"a"}, func(*fake, projection.ID) error { return nil })
 	claiming, let := make(chan struct{}), make(chan struct{})
@@ -201,29 +173,6 @@ func TestProjectionThatLostItsLeaseIsNotStartedAgain(t *testing.T) {
 		if n := w.started(id); n != 1 {
 			t.Errorf("%s was started %d times", id, n)
 		}
-	}
-}
-
-// What an outage costs does not depend on how many there were before, also where no event concerns the projection: that it
-// has come to rest says that everything works.
-func TestProjectionWithNothingToApplyForgetsItsFaults(t *testing.T) {
-	w := start(t, 1, []string{"a"}, func(*fake, projection.ID) error { return nil })
-	w.foreign.Store(true)
-	id := w.ids("a")[0]
-	var took time.Duration
-	for range 9 {
-		w.away.Store(true)
-		w.deps.System.Root.Send(w.child(id.String()), &messages.Revalidate{}) // which differs from its own
-		w.reaches(id, func(e actors.ProjectionEntry) bool { return e.State == actors.Waiting })
-		w.away.Store(false)
-		began := time.Now()
-		w.append()
-		w.reaches(id, func(e actors.ProjectionEntry) bool { return e.State == actors.Live && e.Position == w.head.Load() })
-		took = time.Since(began)
-	}
-	// Eight faults in a row are worth the longest delay, and the gate's is a tenth of that.
-	if took > machine.FaultPolicy().Cap/2 {
-		t.Errorf("the last of nine outages was over %v after the database was back", took)
 	}
 }
 
