@@ -4,68 +4,65 @@ import (
 	"context"
 	"sync"
 	"time"
+
+	"github.com/asynkron/protoactor-go/actor"
 )
 
-// prober checks whether the server works. A probe uses a different connection from the one that met the fault. One probe runs at
-// a time, and all callers share its result. The probe of a result always began after the call.
-type prober struct {
-	mu sync.Mutex
-	// running is the probe in progress, next the one that begins after it. Both are nil if there is none.
-	running, next *probe
-}
+// probeLimit limits a probe: a server that takes longer for two short statements does not work.
+const probeLimit = 10 * time.Second
 
-// probe is one probe. done is closed when err is its result.
-type probe struct {
-	done chan struct{}
-	err  error
+// prober finds out whether the server works. A probe uses a different connection from the one that met the fault. One probe runs
+// at a time, and its result goes to all who asked before it began.
+type prober struct {
+	mu      sync.Mutex
+	running bool
+	asked   []func(err error) // before the next probe
 }
 
 // Probe returns nil if the server works, by a probe that begins after the call. The error may also be ctx's.
 func (d *Deps) Probe(ctx context.Context) error {
-	probe := d.prober.ask(d.startProbe)
+	answer := make(chan error, 1)
+	d.askProber(func(err error) { answer <- err })
 	select {
-	case <-probe.done:
-		return probe.err
+	case err := <-answer:
+		return err
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
 }
 
-// ask returns the first probe that begins after this call. start is called to begin a probe.
-func (p *prober) ask(start func()) *probe {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.running == nil {
-		p.running = &probe{done: make(chan struct{})}
-		start()
-		return p.running
-	}
-	if p.next == nil {
-		p.next = &probe{done: make(chan struct{})}
-	}
-	return p.next
+// ProbeThen calls done in the actor of ctx with the result of a probe that begins after the call.
+func (d *Deps) ProbeThen(ctx actor.Context, done func(ctx actor.Context, err error)) {
+	self := ctx.Self()
+	d.askProber(func(err error) { d.call(self, func(ctx actor.Context) { done(ctx, err) }) })
 }
 
-// answered passes on the result of the probe in progress, and begins the next probe if there are callers for it.
-func (p *prober) answered(err error, start func()) {
+func (d *Deps) askProber(answer func(err error)) {
+	p := &d.prober
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.running.err = err
-	close(p.running.done)
-	if p.running, p.next = p.next, nil; p.running != nil {
-		start()
+	p.asked = append(p.asked, answer)
+	if !p.running {
+		p.running = true
+		d.Own(d.probe)
 	}
 }
 
-// startProbe runs a probe in a goroutine of its own.
-func (d *Deps) startProbe() {
-	d.Own(func() {
+// probe probes the server until there are no more questions.
+func (d *Deps) probe() {
+	for p := &d.prober; ; {
+		p.mu.Lock()
+		asked := p.asked
+		p.asked, p.running = nil, len(asked) > 0
+		p.mu.Unlock()
+		if len(asked) == 0 {
+			return
+		}
 		ctx, cancel := context.WithTimeout(d.life, min(d.Timing.QueryTimeout, probeLimit))
 		err := d.Store.Probe(ctx)
 		cancel()
-		d.prober.answered(err, d.startProbe)
-	})
+		for _, answer := range asked {
+			answer(err)
+		}
+	}
 }
-
-// probeLimit limits a probe: a server that takes longer for two short statements does not work.
-const probeLimit = 10 * time.Second

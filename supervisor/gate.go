@@ -32,9 +32,6 @@ type gate struct {
 	since   time.Time
 	probes  int
 	waiters map[string]waiter // by PID
-	// asked are the waiters for the next probe, since their faults may be the server's. asking reports that one is in progress.
-	asked  []waiter
-	asking bool
 }
 
 // waiter is an actor that waits for an answer. row is that of a projection's lease, 0 for a feed.
@@ -51,48 +48,16 @@ func newGate(deps *actors.Deps) *gate {
 func (g *gate) faulted(ctx actor.Context, w waiter, fault *engine.Fault) {
 	switch {
 	case g.stopped:
-	case g.closed:
-		g.wait(w)
-	case fault.Unreachable:
-		g.wait(w)
+	case g.closed, fault.Unreachable:
+		g.waiters[w.pid.Id] = w
 		g.close(ctx, fault.Err)
 	case fault.Probe:
-		if g.asked = append(g.asked, w); !g.asking {
-			g.ask(ctx)
-		}
+		g.deps.ProbeThen(ctx, func(ctx actor.Context, err error) {
+			g.faulted(ctx, w, &engine.Fault{Err: err, Unreachable: err != nil})
+		})
 	default:
 		ctx.Send(w.pid, &messages.ServerAnswers{})
 	}
-}
-
-func (g *gate) wait(waiters ...waiter) {
-	for _, w := range waiters {
-		g.waiters[w.pid.Id] = w
-	}
-}
-
-// ask finds out by one probe whether faults are the server's. One that is met meanwhile needs the next probe.
-func (g *gate) ask(ctx actor.Context) {
-	asked := g.asked
-	g.asked, g.asking = nil, len(asked) > 0
-	if !g.asking {
-		return
-	}
-	g.deps.Run(ctx, 2*g.deps.Timing.QueryTimeout, g.deps.Probe, func(ctx actor.Context, err error) {
-		if g.stopped {
-			return
-		}
-		if err != nil || g.closed {
-			g.wait(append(asked, g.asked...)...)
-			g.asked, g.asking = nil, false
-			g.close(ctx, err)
-			return
-		}
-		for _, w := range asked {
-			ctx.Send(w.pid, &messages.ServerAnswers{})
-		}
-		g.ask(ctx)
-	})
 }
 
 // close closes the gate after a probe that failed, unless it is closed.
