@@ -14,25 +14,7 @@ import (
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/pgstore/internal/pgerr"
 	"github.com/millrace-go/millrace/pgstore/internal/sqltext"
-	"github.com/millrace-go/millrace/projection"
 )
-
-func TestAppendReturnsPositionsAndVersion(t *testing.T) {
-	t.Parallel()
-	store := newStore(t)
-	first := mustAppend(t, store.tenant, "s", event.NoStream, someEvents(2)...)
-	other := mustAppend(t, store.tenant, "other", event.Any, someEvents(1)...)
-	second := mustAppend(t, store.tenant, "s", event.Exact(2), someEvents(3)...)
-	if first.Version != 2 || other.Version != 1 || second.Version != 5 {
-		t.Errorf("versions %d, %d, %d", first.Version, other.Version, second.Version)
-	}
-	if got := slices.Concat(first.Positions, other.Positions, second.Positions); !slices.Equal(got, []int64{1, 2, 3, 4, 5, 6}) {
-		t.Errorf("positions %v", got)
-	}
-	if first.Repeated || second.Repeated {
-		t.Error("an append without a key is no repeat")
-	}
-}
 
 func TestPositionsRiseWithVersionsInALargeAppend(t *testing.T) {
 	t.Parallel()
@@ -54,7 +36,7 @@ func TestPositionsRiseWithVersionsUnderConcurrentWriters(t *testing.T) {
 	store := newStore(t)
 	ctx := testContext(t)
 	const writers, appends, streams = 16, 40, 4
-	err := together(writers, func(w int) error {
+	noError(t, together(writers, func(w int) error {
 		for i := range appends {
 			events := someEvents(1 + (w+i)%3)
 			expected := event.Any
@@ -70,10 +52,7 @@ func TestPositionsRiseWithVersionsUnderConcurrentWriters(t *testing.T) {
 			}
 		}
 		return nil
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))
 	for s := range streams {
 		stream := fmt.Sprintf("s%d", s)
 		var last event.Envelope
@@ -100,17 +79,14 @@ func TestOneOfManyExpectingTheSameVersionAppends(t *testing.T) {
 				mustAppend(t, store.tenant, "s", event.Any, someEvents(int(version))...)
 			}
 			won := make([]bool, 16)
-			err := together(len(won), func(i int) error {
+			noError(t, together(len(won), func(i int) error {
 				_, err := store.Append(ctx, "s", expected, someEvents(2)...)
 				won[i] = err == nil
 				if errors.Is(err, event.ErrVersionConflict) {
 					return nil
 				}
 				return err
-			})
-			if err != nil {
-				t.Fatal(err)
-			}
+			}))
 			won = slices.DeleteFunc(won, func(w bool) bool { return !w })
 			if len(won) != 1 || countEvents(t, store.tenant) != int(version)+2 {
 				t.Errorf("%d won, %d events", len(won), countEvents(t, store.tenant))
@@ -239,20 +215,6 @@ func TestValueThatOnlyTheServerRefusesLeavesNothing(t *testing.T) {
 	}
 }
 
-func TestReadingAndAppendingNameAnUnknownTenant(t *testing.T) {
-	t.Parallel()
-	store := newStore(t)
-	ghost := must(store.ForTenant("ghost"))(t)
-	ctx := testContext(t)
-	_, appendErr := ghost.Append(ctx, "s", event.Any, someEvents(1)...)
-	_, keyedErr := ghost.Append(ctx, "s", event.Exact(1).WithKey("k"), someEvents(1)...)
-	for _, err := range []error{appendErr, keyedErr, firstError(ghost.ReadAll(ctx, ReadOptions{})), firstError(ghost.ReadStream(ctx, "s", 1))} {
-		if !errors.Is(err, projection.ErrUnknownTenant) || !strings.Contains(err.Error(), `"ghost"`) {
-			t.Errorf("error %v", err)
-		}
-	}
-}
-
 func TestAppendWakesItsTenantOnlyWhereItAppended(t *testing.T) {
 	t.Parallel()
 	store := newStore(t)
@@ -310,33 +272,12 @@ func TestAppendTxIsVisibleAndWakesAfterTheCommit(t *testing.T) {
 	}
 }
 
-func TestConflictLeavesTheCallersTransactionUsable(t *testing.T) {
-	t.Parallel()
-	store := newStore(t)
-	mustAppend(t, store.tenant, "s", event.Any, someEvents(1)...)
-	err := store.InTx(testContext(t), func(ctx context.Context, tx pgx.Tx) error {
-		_, wake, err := store.AppendTx(ctx, tx, "s", event.NoStream, someEvents(1)...)
-		if !errors.Is(err, event.ErrVersionConflict) {
-			t.Errorf("error %v", err)
-		}
-		wake()
-		_, _, err = store.AppendTx(ctx, tx, "s", event.Exact(1), someEvents(1)...)
-		return err
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if n := countEvents(t, store.tenant); n != 2 {
-		t.Errorf("%d events", n)
-	}
-}
-
 func TestInTxCommitsAndWakesEveryTenantAppendedTo(t *testing.T) {
 	t.Parallel()
 	store := newStore(t)
 	a, b, c := newTenant(t, store, "a"), newTenant(t, store, "b"), newTenant(t, store, "c")
 	wakes := wakeCount(t, store)
-	err := store.InTx(testContext(t), func(ctx context.Context, tx pgx.Tx) error {
+	noError(t, store.InTx(testContext(t), func(ctx context.Context, tx pgx.Tx) error {
 		if _, _, err := a.AppendTx(ctx, tx, "s", event.Any, someEvents(1)...); err != nil {
 			return err
 		}
@@ -358,10 +299,7 @@ func TestInTxCommitsAndWakesEveryTenantAppendedTo(t *testing.T) {
 			t.Error("woken before the commit")
 		}
 		return nil
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))
 	if wakes("a") != 1 || wakes("b") != 1 || wakes("c") != 0 || wakes("default") != 0 {
 		t.Errorf("wakes: a %d, b %d, c %d, default %d", wakes("a"), wakes("b"), wakes("c"), wakes("default"))
 	}
@@ -416,19 +354,6 @@ func TestInTxThatFailsLeavesNothingAndWakesNobody(t *testing.T) {
 	}
 }
 
-func TestInTxCannotBeEndedByItsFunction(t *testing.T) {
-	t.Parallel()
-	store := newStore(t)
-	for name, end := range map[string]func(ctx context.Context, tx pgx.Tx) error{
-		"commit":   func(ctx context.Context, tx pgx.Tx) error { return tx.Commit(ctx) },
-		"rollback": func(ctx context.Context, tx pgx.Tx) error { return tx.Rollback(ctx) },
-	} {
-		if err := store.InTx(testContext(t), end); !errors.Is(err, ErrTxControl) {
-			t.Errorf("%s: error %v", name, err)
-		}
-	}
-}
-
 func TestAppendTxMakesTheCommitSynchronousAgain(t *testing.T) {
 	t.Parallel()
 	store := newStore(t)
@@ -445,7 +370,7 @@ func TestAppendTxMakesTheCommitSynchronousAgain(t *testing.T) {
 	}{
 		{"off", event.Any, "on"}, {"off", event.NoStream.WithKey("keyed"), "on"}, {"local", event.Any, "local"}, {"remote_apply", event.Any, "remote_apply"},
 	} {
-		err := store.InTx(ctx, func(ctx context.Context, tx pgx.Tx) error {
+		noError(t, store.InTx(ctx, func(ctx context.Context, tx pgx.Tx) error {
 			if _, err := tx.Exec(ctx, "set local synchronous_commit = "+c.before); err != nil {
 				return err
 			}
@@ -458,13 +383,10 @@ func TestAppendTxMakesTheCommitSynchronousAgain(t *testing.T) {
 				t.Errorf("synchronous_commit was %s and is %s after an append, want %s", c.before, got, c.want)
 			}
 			return nil
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		}))
 	}
 	// Control: a transaction that appends nothing stays as it was set.
-	err := store.InTx(ctx, func(ctx context.Context, tx pgx.Tx) error {
+	noError(t, store.InTx(ctx, func(ctx context.Context, tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, "set local synchronous_commit = off"); err != nil {
 			return err
 		}
@@ -475,8 +397,5 @@ func TestAppendTxMakesTheCommitSynchronousAgain(t *testing.T) {
 			t.Errorf("synchronous_commit is %s though nothing was appended", got)
 		}
 		return nil
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))
 }

@@ -72,7 +72,7 @@ func TestConcurrentRepeatsAppendOnce(t *testing.T) {
 	for k := range keys {
 		var appended atomic.Int32
 		results := make([]event.Appended, callers)
-		err := together(callers, func(i int) error {
+		noError(t, together(callers, func(i int) error {
 			// Half of them expect a version that is true only for the first.
 			expected := []event.Expected{event.Any, event.Exact(int64(k * events))}[i%2]
 			result, err := store.Append(ctx, "s", expected.WithKey(fmt.Sprint(k)), someEvents(events)...)
@@ -82,10 +82,7 @@ func TestConcurrentRepeatsAppendOnce(t *testing.T) {
 			result.Repeated = false
 			results[i] = result
 			return err
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		}))
 		if appended.Load() != 1 {
 			t.Fatalf("key %d: %d callers appended", k, appended.Load())
 		}
@@ -143,7 +140,7 @@ func TestKeyedConflictAndRepeatLeaveTheCallersTransactionUsable(t *testing.T) {
 	store := newStore(t)
 	ctx := testContext(t)
 	first := mustAppend(t, store.tenant, "s", event.Any.WithKey("used"), someEvents(2)...)
-	err := store.InTx(ctx, func(ctx context.Context, tx pgx.Tx) error {
+	noError(t, store.InTx(ctx, func(ctx context.Context, tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, "create table before (n int)"); err != nil {
 			return err
 		}
@@ -164,10 +161,7 @@ func TestKeyedConflictAndRepeatLeaveTheCallersTransactionUsable(t *testing.T) {
 			t.Errorf("repeat within one transaction: %+v, %v", same, err)
 		}
 		return nil
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))
 	if n := countEvents(t, store.tenant); n != 3 {
 		t.Errorf("%d events", n)
 	}
@@ -260,7 +254,7 @@ func TestAppendsThatDeleteEachOthersKeysDoNotDeadlock(t *testing.T) {
 			mustExec(t, store, "insert into millrace_default.append_keys values ($1, 's', now() - interval '1 year')", fmt.Sprint(i))
 			mustExec(t, store, "insert into millrace_default.append_results values ($1, 1, 1)", fmt.Sprint(i))
 		}
-		err := together(callers, func(i int) error {
+		noError(t, together(callers, func(i int) error {
 			for n := range 5 {
 				// Half of them use keys that are old, in different orders, half new ones.
 				key := fmt.Sprint((i*7 + n*3 + round) % old)
@@ -272,10 +266,7 @@ func TestAppendsThatDeleteEachOthersKeysDoNotDeadlock(t *testing.T) {
 				}
 			}
 			return nil
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		}))
 	}
 }
 
@@ -310,9 +301,7 @@ func TestRepeatableReadTransactionIsNotFailedByKeysThatOthersDelete(t *testing.T
 	defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }()
 	must(tx.Exec(ctx, "select"))(t)
 	must(expiring(ctx, store.tenant, store.pool, "s", "first"))(t)
-	if _, err := expiring(ctx, store.tenant, tx, "other", "second"); err != nil {
-		t.Error(err)
-	}
+	must(expiring(ctx, store.tenant, tx, "other", "second"))(t)
 }
 
 // meddler does something before statements that contain a text.

@@ -15,7 +15,6 @@ import (
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/internal/pgtest"
-	"github.com/millrace-go/millrace/pgstore/internal/sqltext"
 	"github.com/millrace-go/millrace/projection"
 )
 
@@ -63,15 +62,12 @@ func TestBatchAnnouncesItselfWithItsPid(t *testing.T) {
 		}
 		return pids
 	}
-	err := o.apply(writeAnd(func(_ context.Context, tx pgx.Tx) error {
+	noError(t, o.apply(writeAnd(func(_ context.Context, tx pgx.Tx) error {
 		if pids := announced(); len(pids) != 1 || uint32(pids[0]) != tx.Conn().PgConn().PID() {
 			t.Errorf("announced are %v, want %d", pids, tx.Conn().PgConn().PID())
 		}
 		return nil
-	}), engine.ApplyOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}), engine.ApplyOptions{}))
 	if pids := announced(); len(pids) != 0 {
 		t.Errorf("announced after the batch: %v", pids)
 	}
@@ -120,7 +116,7 @@ func TestAppendInARelaxedBatchWaitsForTheDisk(t *testing.T) {
 	t.Parallel()
 	o := newOwner(t, 1)
 	woken := wakeCount(t, o.store)
-	err := o.apply(writeAnd(func(ctx context.Context, tx pgx.Tx) error {
+	noError(t, o.apply(writeAnd(func(ctx context.Context, tx pgx.Tx) error {
 		if before := show(ctx, tx, "synchronous_commit"); before != "off" {
 			t.Errorf("synchronous_commit is %q before the append", before)
 		}
@@ -134,49 +130,9 @@ func TestAppendInARelaxedBatchWaitsForTheDisk(t *testing.T) {
 			t.Error("woken before the commit")
 		}
 		return nil
-	}), engine.ApplyOptions{AsyncCommit: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}), engine.ApplyOptions{AsyncCommit: true}))
 	if woken(projection.DefaultTenant) != 1 || countEvents(t, o.store.tenant) != 2 {
 		t.Errorf("woken %d times, %d events", woken(projection.DefaultTenant), countEvents(t, o.store.tenant))
-	}
-}
-
-func TestSearchPathIsThatOfANamedTenantOnly(t *testing.T) {
-	t.Parallel()
-	store := newStore(t)
-	makeModel(t, store)
-	before := show(testContext(t), store.pool, "search_path")
-	for _, name := range []string{projection.DefaultTenant, `it's "a" \ tenant`} {
-		tenant := newTenant(t, store, name)
-		mustAppend(t, tenant, "s", event.Any, someEvents(1)...)
-		want := before
-		if name != projection.DefaultTenant {
-			want = sqltext.Name(tenant.EventsSchema()) + ", pg_temp"
-		}
-		o := claimAs(t, store, name)
-		err := o.apply(writeAnd(func(ctx context.Context, tx pgx.Tx) error {
-			if got := show(ctx, tx, "search_path"); got != want {
-				t.Errorf("search_path is %s, want %s", got, want)
-			}
-			if id, ok := engine.ProjectionFrom(ctx); !ok || id.Tenant != name || id.Name != "p" {
-				t.Errorf("called for %v", id)
-			}
-			var events int
-			if name != projection.DefaultTenant {
-				if err := tx.QueryRow(ctx, "select count(*) from events").Scan(&events); err != nil || events != 1 {
-					t.Errorf("%d events by the path, %v", events, err)
-				}
-			}
-			return nil
-		}), engine.ApplyOptions{})
-		if err != nil {
-			t.Fatalf("%s: %v", name, err)
-		}
-		if after := show(testContext(t), store.pool, "search_path"); after != before {
-			t.Errorf("search_path is %s after the batch", after)
-		}
 	}
 }
 
@@ -214,14 +170,11 @@ func TestDeadlineIsTheHandlersFault(t *testing.T) {
 func TestHandlerThatFinishesBehindItsDeadlineIsNotWasted(t *testing.T) {
 	t.Parallel()
 	o := newOwner(t, 1)
-	err := o.apply(writeAnd(func(ctx context.Context, _ pgx.Tx) error {
+	noError(t, o.apply(writeAnd(func(ctx context.Context, _ pgx.Tx) error {
 		<-ctx.Done()
 		<-time.After(300 * time.Millisecond)
 		return nil
-	}), engine.ApplyOptions{Timeout: 100 * time.Millisecond})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}), engine.ApplyOptions{Timeout: 100 * time.Millisecond}))
 	o.applied(1)
 }
 
@@ -313,9 +266,7 @@ func TestStrangersLockIsNobodysFault(t *testing.T) {
 		o.untouched()
 	}
 	release[0]()
-	if err := o.apply(writeAnd(sends("update public.row set n = n + 1")), engine.ApplyOptions{Timeout: testDeadline}); err != nil {
-		t.Error(err)
-	}
+	noError(t, o.apply(writeAnd(sends("update public.row set n = n + 1")), engine.ApplyOptions{Timeout: testDeadline}))
 	o.applied(1)
 }
 

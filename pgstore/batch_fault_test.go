@@ -89,9 +89,7 @@ func TestMisusedConnectionIsTheHandlersFault(t *testing.T) {
 		}
 		o.untouched()
 	}
-	if err := o.apply(write, engine.ApplyOptions{}); err != nil {
-		t.Error(err)
-	}
+	noError(t, o.apply(write, engine.ApplyOptions{}))
 	o.applied(2)
 }
 
@@ -346,9 +344,7 @@ func TestHandlerCannotEndItsTransaction(t *testing.T) {
 		}
 		o.untouched()
 	}
-	if err := o.apply(write, engine.ApplyOptions{}); err != nil {
-		t.Error(err)
-	}
+	noError(t, o.apply(write, engine.ApplyOptions{}))
 	o.applied(2)
 }
 
@@ -389,24 +385,10 @@ func TestTransactionEndedBehindTheBatchIsNoticed(t *testing.T) {
 	}
 }
 
-func TestSwallowedErrorOfAStatementIsNoticed(t *testing.T) {
-	t.Parallel()
-	o := newOwner(t, 1)
-	err := o.apply(writeAnd(func(ctx context.Context, tx pgx.Tx) error {
-		_, _ = tx.Exec(ctx, "select 1/0")
-		return nil
-	}), engine.ApplyOptions{})
-	wantClass(t, err, engine.HandlerFault)
-	if errors.Is(err, ErrBatchEnded) || !strings.Contains(err.Error(), "returned no error") {
-		t.Error(err)
-	}
-	o.untouched()
-}
-
 func TestSavepointsOfAHandlerWork(t *testing.T) {
 	t.Parallel()
 	o := newOwner(t, 3)
-	err := o.apply(func(ctx context.Context, tx pgx.Tx, events []event.Envelope) error {
+	noError(t, o.apply(func(ctx context.Context, tx pgx.Tx, events []event.Envelope) error {
 		bad := pgx.BeginFunc(ctx, tx, func(tx pgx.Tx) error {
 			if err := write(ctx, tx, events); err != nil {
 				return err
@@ -419,10 +401,7 @@ func TestSavepointsOfAHandlerWork(t *testing.T) {
 		return pgx.BeginFunc(ctx, tx, func(tx pgx.Tx) error {
 			return pgx.BeginFunc(ctx, tx, func(tx pgx.Tx) error { return write(ctx, tx, events) })
 		})
-	}, engine.ApplyOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}, engine.ApplyOptions{}))
 	o.applied(3)
 }
 
@@ -465,7 +444,7 @@ func TestPanicIsAnErrorWithItsStack(t *testing.T) {
 			if cause, ok := value.(error); ok && !errors.Is(err, cause) {
 				t.Errorf("panic with %v: %v hides it", value, err)
 			}
-			if !strings.Contains(fault.Stack, "batch_handler_test.go") || fault.Position != position {
+			if !strings.Contains(fault.Stack, "batch_fault_test.go") || fault.Position != position {
 				t.Errorf("panic with %v: at %d, want %d, stack %q", value, fault.Position, position, fault.Stack)
 			}
 			o.untouched()

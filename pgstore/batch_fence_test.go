@@ -116,7 +116,7 @@ func TestLeaseOfADeadNodeIsClaimedAndOfALivingOneIsNot(t *testing.T) {
 // read model are doubled, and how many are missing.
 func race(t *testing.T, store *Store, events int) (doubled, missing int) {
 	t.Helper()
-	err := together(2, func(int) error {
+	noError(t, together(2, func(int) error {
 		for {
 			o, err := tryClaim(t, store, projection.DefaultTenant)
 			if err != nil {
@@ -141,10 +141,7 @@ func race(t *testing.T, store *Store, events int) (doubled, missing int) {
 				}
 			}
 		}
-	})
-	if err != nil {
-		t.Error(err)
-	}
+	}))
 	return one[int](t, store, "select count(*) - count(distinct position) from public.model"),
 		events - one[int](t, store, "select count(distinct position) from public.model")
 }
@@ -191,7 +188,7 @@ func TestNoRowOfLeasesIsLockedWhileTheHandlerRuns(t *testing.T) {
 	t.Parallel()
 	o := newOwner(t, 1)
 	conn := strange(t, o.store)
-	err := o.apply(writeAnd(func(ctx context.Context, tx pgx.Tx) error {
+	noError(t, o.apply(writeAnd(func(ctx context.Context, tx pgx.Tx) error {
 		if skipsLocked(t, conn, o.lease) {
 			t.Error("a claim would have to wait for the handler")
 		}
@@ -203,10 +200,7 @@ func TestNoRowOfLeasesIsLockedWhileTheHandlerRuns(t *testing.T) {
 			t.Error("a lock on the row was not noticed")
 		}
 		return nil
-	}), engine.ApplyOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}), engine.ApplyOptions{}))
 	if skipsLocked(t, conn, o.lease) {
 		t.Error("a lock outlived the batch")
 	}

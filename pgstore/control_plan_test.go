@@ -272,46 +272,6 @@ func TestLookForFreeLeasesReadsNoOthers(t *testing.T) {
 	}
 }
 
-// Free is what nobody holds, and what is held by a node whose heartbeat ran out or that is not on the list any more.
-func TestClaimFindsWhatIsFree(t *testing.T) {
-	t.Parallel()
-	store := newStore(t)
-	names := []string{"a", "b", "c", "d", "e"}
-	noError(t, store.port().Ensure(testContext(t), []string{projection.DefaultTenant}, names))
-	id := func(n int) string { return fmt.Sprintf("00000000-0000-0000-0000-%012d", n) }
-	beats := func(n int, lease time.Duration) {
-		mustExec(t, store, store.control.sql("heartbeat"), id(n), names, []string{}, n, lease.Microseconds())
-	}
-	beats(1, time.Hour)
-	beats(2, -time.Second)
-	beats(4, time.Hour)
-	// a to d are held by the nodes 1 to 4, of which 3 is unknown; nobody holds e.
-	mustExec(t, store, `update millrace.leases l set owner = ('00000000-0000-0000-0000-00000000000' || position(p.name in 'abcd'))::uuid
-		from millrace.projections p where p.id = l.id and p.name <> 'e'`)
-	claim := func(node int, limit int) (found []string) {
-		leases := must(claimFree(testContext(t), store, engine.Node{ID: id(node), Projections: names}, limit))(t)
-		for _, l := range leases {
-			found = append(found, l.ID.Name)
-			if died := l.ID.Name != "e"; (l.CrashCount == 1) != died || l.Epoch != 1 {
-				t.Errorf("%+v", l)
-			}
-		}
-		slices.Sort(found)
-		return found
-	}
-	if found := claim(4, 2); len(found) != 2 {
-		t.Errorf("claimed %v, want two", found)
-	}
-	claim(4, 5)
-	if held := one[string](t, store, `select string_agg(p.name, '' order by p.name) from millrace.leases l join millrace.projections p using (id)
-		where l.owner = $1`, id(4)); held != "bcde" {
-		t.Errorf("%q are held after the claims, want bcde", held)
-	}
-	if found := claim(1, 5); len(found) != 0 {
-		t.Errorf("claimed %v from a living node", found)
-	}
-}
-
 // An advance that were not HOT would write to the indexes, and leave behind what only a vacuum removes.
 func TestAdvancesAreHOT(t *testing.T) {
 	const leases, advances = 20, 1000

@@ -249,49 +249,6 @@ func TestWhatBecomesOfDeadLettersIsUpToWhoHoldsTheLease(t *testing.T) {
 	}
 }
 
-func TestLetterIsParkedAgainWhereTheCheckpointWasSetBack(t *testing.T) {
-	t.Parallel()
-	d := newDrawer(t, 4)
-	a, b := d.at["a"], d.at["b"]
-	d.park(a[0], true)
-	d.park(b[0], false)
-	d.must(d.run(write, d.batch(b[1], a[1])))
-	d.mustHave([]int64{a[0], b[0], a[1]}, "a")
-	first := d.one(a[0])
-	back := func() {
-		mustExec(t, d.store, "update millrace.leases set checkpoint = 0")
-		d.refresh()
-	}
-	// It is parked still.
-	back()
-	d.park(a[0], true)
-	d.park(b[0], false)
-	d.must(d.run(write, d.batch(b[1], a[1])))
-	d.mustHave([]int64{a[0], b[0], a[1]}, "a")
-	if again := d.one(a[0]); again.ID != first.ID || !again.FirstFailedAt.Equal(first.FirstFailedAt) || again.LastFailedAt.Before(first.LastFailedAt) {
-		t.Errorf("parked again: %+v after %+v", again, first)
-	}
-	// It is being replayed, was resolved, was discarded.
-	d.replay(d.give("replay", projection.DeadLetterFilter{Stream: "b"}, 1))
-	must(d.port().Discard(testContext(t), d.lease, d.give("discard", projection.DeadLetterFilter{All: true}, 2)))(t)
-	d.mustHave(nil)
-	back()
-	d.park(a[0], false)
-	d.begin(d.give("replay", projection.DeadLetterFilter{All: true}, 1), 0)
-	back()
-	d.park(a[0], true)
-	d.park(b[0], false)
-	d.must(d.run(write, d.batch(b[1], a[1])))
-	d.mustHave([]int64{a[0], b[0], a[1]}, "a")
-	for _, l := range d.list(projection.DeadLetterPage{}) {
-		if l.State != projection.DeadLetterParked || !l.EndedAt.IsZero() || l.BlockedByStream != (l.Position == a[1]) {
-			t.Errorf("%+v", l)
-		}
-	}
-	d.replay(d.give("replay", projection.DeadLetterFilter{All: true}, 10))
-	d.mustHave(nil)
-}
-
 // What a handler does to its session within its transaction does not touch what is written with its batch.
 func TestEventsAreParkedBehindOthersWhateverTheHandlerDoesToItsSession(t *testing.T) {
 	t.Parallel()

@@ -164,9 +164,7 @@ func TestTimeOfADeliveryBeginsWithItsHandler(t *testing.T) {
 	waitBlocked(t, o.store, 1)
 	<-time.After(deadline)
 	must(conn.Exec(testContext(t), "rollback"))(t)
-	if err := <-ended; err != nil {
-		t.Error(err)
-	}
+	noError(t, <-ended)
 }
 
 func TestDeliveryThatIgnoresItsContextIsAbandoned(t *testing.T) {

@@ -379,9 +379,7 @@ func TestBudgetThatEndsBetweenEventsLosesNothing(t *testing.T) {
 		t.Error(fault)
 	}
 	o.refresh()
-	if err := o.deliver(handler(func() {}), engine.DeliverOptions{}); err != nil {
-		t.Error(err)
-	}
+	noError(t, o.deliver(handler(func() {}), engine.DeliverOptions{}))
 	if !slices.Equal(got, positionsDelivered(events)) {
 		t.Errorf("delivered %v", got)
 	}

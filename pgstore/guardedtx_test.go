@@ -205,17 +205,14 @@ func TestTransactionOfInTxIsClosedAfterAPanic(t *testing.T) {
 func TestEveryUseOfALentTransactionIsTried(t *testing.T) {
 	t.Parallel()
 	store := withLeftBehind(t)
-	err := store.InTx(testContext(t), func(ctx context.Context, tx pgx.Tx) error {
+	noError(t, store.InTx(testContext(t), func(ctx context.Context, tx pgx.Tx) error {
 		for name, fn := range uses {
 			if err := fn(ctx, tx); err != nil {
 				t.Errorf("%s: %v", name, err)
 			}
 		}
 		return nil
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))
 	if n := one[int](t, store, "select count(*) from public.left_behind"); n != 5 {
 		t.Errorf("%d rows were written", n)
 	}

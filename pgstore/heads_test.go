@@ -91,9 +91,7 @@ func TestHeadsGoOnWithoutTenantsThatCannotBeRead(t *testing.T) {
 		}
 	}
 	noError(t, reader.Rollback(testContext(t)))
-	if err := <-waits; err != nil {
-		t.Error(err)
-	}
+	noError(t, <-waits)
 }
 
 // One scan serves all who asked before it began, and none who asked after.
@@ -103,7 +101,7 @@ func TestLockScanBeginsAfterItWasAskedFor(t *testing.T) {
 	other := newTenant(t, store, "other")
 	for i := range 20 {
 		txs := map[*Tenant]pgx.Tx{store.tenant: openTx(t, store), other: openTx(t, store)}
-		err := together(2, func(n int) error {
+		noError(t, together(2, func(n int) error {
 			tenant := []*Tenant{store.tenant, other}[n]
 			ctx, cancel := context.WithTimeout(context.Background(), hangs)
 			defer cancel()
@@ -115,10 +113,7 @@ func TestLockScanBeginsAfterItWasAskedFor(t *testing.T) {
 				t.Errorf("round %d: %s is held by %v, and not by %s", i, tenant.Name(), holders, backend(txs[tenant]))
 			}
 			return err
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		}))
 		for _, tx := range txs {
 			rollback(t, tx)
 		}

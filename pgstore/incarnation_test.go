@@ -170,14 +170,10 @@ func TestNothingReadBeforeACrashIsWrittenAfterIt(t *testing.T) {
 	}
 	// The control: read anew, what there is now is applied.
 	o.refresh()
-	if err := o.apply(write, engine.ApplyOptions{}); err != nil {
-		t.Error(err)
-	}
+	noError(t, o.apply(write, engine.ApplyOptions{}))
 	o.applied(7)
 	// A lease is given back all the same, with its checkpoint where it is.
-	if err := port.Release(ctx, []engine.Advance{{Lease: lease, To: 99}}); err != nil {
-		t.Error(err)
-	}
+	noError(t, port.Release(ctx, []engine.Advance{{Lease: lease, To: 99}}))
 	if o.checkpoint() != 7 {
 		t.Errorf("given back at %d", o.checkpoint())
 	}
@@ -279,9 +275,7 @@ func TestSeveralHostsLeadToThePrimary(t *testing.T) {
 		t.Errorf("incarnation %d, want that of the primary: %d", got, want)
 	}
 	session := must(store.port().Connect(testContext(t), aNode()))(t)
-	if err := session.Close(testContext(t)); err != nil {
-		t.Error(err)
-	}
+	noError(t, session.Close(testContext(t)))
 	// A pool of the caller's has to ask for that itself.
 	for attrs, refused := range map[string]bool{"": true, "any": true, "read-write": false, "primary": false} {
 		pool := must(pgxpool.New(testContext(t), pgtest.HostsDSN("postgres", attrs, standby.Address(), server.Address())))(t)
@@ -331,7 +325,5 @@ func TestIncarnationThatWouldOutliveACrashIsRefused(t *testing.T) {
 	}
 	mustExec(t, store, "alter table millrace.incarnation set unlogged")
 	session := must(store.port().Connect(testContext(t), aNode()))(t)
-	if err := session.Close(testContext(t)); err != nil {
-		t.Error(err)
-	}
+	noError(t, session.Close(testContext(t)))
 }

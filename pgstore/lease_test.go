@@ -8,8 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/uuid"
-
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/projection"
@@ -19,57 +17,9 @@ func TestEnsureMayBeCalledByManyAtOnce(t *testing.T) {
 	t.Parallel()
 	store := newStore(t)
 	tenants := []string{projection.DefaultTenant, newTenant(t, store, "b").Name()}
-	err := together(8, func(int) error { return store.port().Ensure(testContext(t), tenants, []string{"p", "q"}) })
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, together(8, func(int) error { return store.port().Ensure(testContext(t), tenants, []string{"p", "q"}) }))
 	if rows := one[int](t, store, "select count(*) from millrace.projections p join millrace.leases l using (id)"); rows != 4 {
 		t.Errorf("%d projections with leases, want 4", rows)
-	}
-}
-
-func TestClaimTakesEachLeaseForOneNode(t *testing.T) {
-	t.Parallel()
-	const names, nodes = 40, 8
-	store := newStore(t)
-	node := engine.Node{Tenants: []string{projection.DefaultTenant}}
-	for range names {
-		node.Projections = append(node.Projections, uuid.NewString())
-	}
-	tenants := []string{projection.DefaultTenant}
-	noError(t, store.port().Ensure(testContext(t), tenants, node.Projections))
-	claimed := make([][]engine.Lease, nodes)
-	err := together(nodes, func(i int) error {
-		node := node
-		node.ID, node.LeaseDuration = uuid.NewString(), 1<<40
-		session, err := store.port().Connect(testContext(t), node)
-		if err != nil {
-			return err
-		}
-		t.Cleanup(func() { _ = session.Close(testContext(t)) })
-		for range names / 4 { // of those that claim the same leases at the same time, one gets them
-			leases, err := claimFree(testContext(t), store, node, names/4)
-			if err != nil {
-				return err
-			}
-			claimed[i] = append(claimed[i], leases...)
-		}
-		return nil
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	seen := make(map[int32]bool)
-	for _, leases := range claimed {
-		for _, l := range leases {
-			if seen[l.Row] || l.Epoch != 1 || l.CrashCount != 0 || l.Checkpoint != 0 {
-				t.Errorf("claimed %+v, before: %v", l, seen[l.Row])
-			}
-			seen[l.Row] = true
-		}
-	}
-	if len(seen) != names {
-		t.Errorf("%d leases claimed, want %d", len(seen), names)
 	}
 }
 
@@ -100,30 +50,22 @@ func TestWritesUnderALostLeaseAreRefusedOrPassedOver(t *testing.T) {
 	if moved, err := o.store.port().Advance(ctx, []engine.Advance{advance}); err != nil || len(moved) != 0 {
 		t.Errorf("advance: %v, %v", moved, err)
 	}
-	if err := o.store.port().Release(ctx, []engine.Advance{advance}); err != nil {
-		t.Error(err)
-	}
+	noError(t, o.store.port().Release(ctx, []engine.Advance{advance}))
 	if now, err := reload(ctx, o.store, current.lease); err != nil || now != current.lease {
 		t.Errorf("the lease is %+v, %v; want %+v", now, err, current.lease)
 	}
 	// The control: under the lease that holds, all of them do what they say.
-	if _, err := o.store.port().RecordFailure(ctx, current.lease, failure); err != nil {
-		t.Error(err)
-	}
+	must(o.store.port().RecordFailure(ctx, current.lease, failure))(t)
 	current.refresh()
 	if current.lease.Attempts != 1 || current.lease.FailingPosition != 1 {
 		t.Errorf("after a failure: %+v", current.lease)
 	}
-	if err := o.store.port().Park(ctx, current.lease, letter, false); err != nil {
-		t.Error(err)
-	}
+	noError(t, o.store.port().Park(ctx, current.lease, letter, false))
 	current.refresh()
 	if current.lease.Attempts != 0 || current.lease.Checkpoint != 1 {
 		t.Errorf("after parking: %+v", current.lease)
 	}
-	if err := o.store.port().Skip(ctx, current.lease, 2); err != nil {
-		t.Error(err)
-	}
+	noError(t, o.store.port().Skip(ctx, current.lease, 2))
 	if current.refresh(); current.lease.Checkpoint != 2 {
 		t.Errorf("after skipping: %+v", current.lease)
 	}
@@ -132,9 +74,7 @@ func TestWritesUnderALostLeaseAreRefusedOrPassedOver(t *testing.T) {
 		t.Errorf("advance: %v, %v", moved, err)
 	}
 	current.refresh()
-	if err := o.store.port().Release(ctx, []engine.Advance{{Lease: current.lease, To: 4}}); err != nil {
-		t.Error(err)
-	}
+	noError(t, o.store.port().Release(ctx, []engine.Advance{{Lease: current.lease, To: 4}}))
 	if current.checkpoint() != 4 {
 		t.Errorf("given back at %d, want 4", current.checkpoint())
 	}
@@ -152,9 +92,7 @@ func TestCheckpointNeverMovesBack(t *testing.T) {
 	if moved, err := o.store.port().Advance(testContext(t), stale); err != nil || len(moved) != 0 {
 		t.Errorf("a stale checkpoint moved: %v, %v", moved, err)
 	}
-	if err := o.store.port().Release(testContext(t), stale); err != nil {
-		t.Error(err)
-	}
+	noError(t, o.store.port().Release(testContext(t), stale))
 	if o.checkpoint() != reached {
 		t.Errorf("checkpoint %d, want %d", o.checkpoint(), reached)
 	}
@@ -399,34 +337,6 @@ func TestProjectionIsWantedAsItWasSet(t *testing.T) {
 	}
 	if told := heard(t, listener); len(told) != 0 {
 		t.Errorf("what is unknown was told as %v", told)
-	}
-}
-
-func TestFailedIsKeptUnderTheFence(t *testing.T) {
-	t.Parallel()
-	store := newStore(t)
-	node := aNode()
-	lease := claimed(t, store, node, true, ensured(t, store, "p", "q")...)[0]
-	set := func(lease engine.Lease, reason string) error {
-		return store.port().SetFailed(testContext(t), lease, reason)
-	}
-	for _, test := range []struct{ reason, want string }{{"bad\x00 byte \xff", "bad� byte �"}, {"", ""}, {"it's", "it's"}} {
-		noError(t, set(lease, test.reason))
-		if now, err := reload(testContext(t), store, lease); err != nil || now.Failed != test.want {
-			t.Errorf("kept %q, %v; want %q", now.Failed, err, test.want)
-		}
-	}
-	older, another := lease, lease
-	older.Epoch, another.Owner = lease.Epoch-1, aNode().ID
-	for _, stale := range []engine.Lease{older, another} {
-		err := set(stale, "stale")
-		wantClass(t, err, engine.LeaseLost)
-		if !errors.Is(err, projection.ErrLeaseLost) || !errors.Is(set(stale, ""), projection.ErrLeaseLost) {
-			t.Error(err)
-		}
-	}
-	if kept := one[string](t, store, "select string_agg(failed_reason, ',') from millrace.projections"); kept != "it's" {
-		t.Errorf("kept are %q", kept)
 	}
 }
 

@@ -246,15 +246,12 @@ func TestWhatAHookSetsForEachUseHoldsForIt(t *testing.T) {
 func TestBoundsOfTheHostDoNotEndTransactionsOfOurOwn(t *testing.T) {
 	t.Parallel()
 	store := newStore(t, afterConnect("set statement_timeout = '19s'; set lock_timeout = '19s'"))
-	err := store.durable(testContext(t), "list_peers", func(tx pgx.Tx) error {
+	noError(t, store.durable(testContext(t), "list_peers", func(tx pgx.Tx) error {
 		for _, name := range []string{"statement_timeout", "lock_timeout"} {
 			if got := show(testContext(t), tx, name); got != "0" {
 				t.Errorf("%s is %s, want 0", name, got)
 			}
 		}
 		return nil
-	})
-	if err != nil {
-		t.Error(err)
-	}
+	}))
 }

@@ -15,34 +15,7 @@ import (
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/pgtest"
 	"github.com/millrace-go/millrace/pgstore/internal/pgerr"
-	"github.com/millrace-go/millrace/projection"
 )
-
-func TestMigrateMakesTheDefaultTenantAndMayBeRepeated(t *testing.T) {
-	t.Parallel()
-	store := openStore(t, pgtest.Database(t), Options{})
-	for range 2 {
-		noError(t, store.Migrate(testContext(t)))
-	}
-	tenants, err := store.Tenants(testContext(t))
-	if err != nil || !slices.Equal(tenants, []string{projection.DefaultTenant}) {
-		t.Errorf("tenants %v, %v", tenants, err)
-	}
-	mustAppend(t, store.tenant, "s", event.NoStream, someEvents(1)...)
-}
-
-func TestUnmigratedDatabaseIsNamed(t *testing.T) {
-	t.Parallel()
-	dsn := pgtest.Database(t)
-	store := openStore(t, dsn, Options{})
-	_, tenantsErr := store.Tenants(testContext(t))
-	_, createErr := store.CreateTenant(testContext(t), "a")
-	for _, err := range []error{tenantsErr, createErr} {
-		if !errors.Is(err, ErrNotMigrated) || !strings.Contains(err.Error(), "call Migrate") {
-			t.Errorf("error %v", err)
-		}
-	}
-}
 
 func TestConcurrentMigrationsAndTenants(t *testing.T) {
 	t.Parallel()
@@ -53,7 +26,7 @@ func TestConcurrentMigrationsAndTenants(t *testing.T) {
 		stores[i] = openStore(t, dsn, Options{})
 	}
 	ctx := testContext(t)
-	err := together(2*n, func(i int) error {
+	noError(t, together(2*n, func(i int) error {
 		if i%2 == 0 {
 			return stores[i/2].Migrate(ctx)
 		}
@@ -64,10 +37,7 @@ func TestConcurrentMigrationsAndTenants(t *testing.T) {
 				return err
 			}
 		}
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))
 	tenants, err := stores[0].Tenants(ctx)
 	if err != nil || !slices.Equal(tenants, []string{"default", "tenant0", "tenant1", "tenant2", "tenant3"}) {
 		t.Fatalf("tenants %v, %v", tenants, err)
@@ -142,9 +112,7 @@ func TestMigrationThatFailsLeavesTheVersionBeforeIt(t *testing.T) {
 	if got := one[int](t, store, "select version from millrace.tenants"); got != len(ownMigrations.tenant) {
 		t.Errorf("tenant version %d", got)
 	}
-	if err := store.migrate(testContext(t), withMore(2)); err != nil {
-		t.Error(err)
-	}
+	noError(t, store.migrate(testContext(t), withMore(2)))
 }
 
 func TestOneVersionNewerIsAcceptedAndTwoAreRefused(t *testing.T) {

@@ -16,6 +16,7 @@ import (
 	"go.uber.org/zap/zapcore"
 	"go.uber.org/zap/zaptest/observer"
 
+	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/internal/pgtest"
 	"github.com/millrace-go/millrace/pgstore/internal/pgerr"
@@ -83,18 +84,26 @@ func TestWhyATenantIsAbsentIsNamed(t *testing.T) {
 		"old":     {ErrNotMigrated, "schema version 0 is older"},
 		"unknown": {projection.ErrUnknownTenant, `"unknown"`},
 	} {
-		for what, err := range map[string]error{"Read": read(tenant), "Absent": store.port().Absent(ctx, tenant)} {
+		absent := must(store.ForTenant(tenant))(t)
+		_, appendErr := absent.Append(ctx, "s", event.Any, someEvents(1)...)
+		_, keyedErr := absent.Append(ctx, "s", event.Exact(1).WithKey("k"), someEvents(1)...)
+		_, pollErr := store.port().Tail(tenant).Poll(ctx)
+		errs := map[string]error{"Read": read(tenant), "Absent": store.port().Absent(ctx, tenant), "Append": appendErr, "Append with a key": keyedErr,
+			"ReadAll": firstError(absent.ReadAll(ctx, ReadOptions{})), "ReadStream": firstError(absent.ReadStream(ctx, "s", 1)), "Poll": pollErr}
+		for what, err := range errs {
 			if !errors.Is(err, want.err) || !strings.Contains(err.Error(), want.says) || classify(err).Class != engine.Configuration {
 				t.Errorf("%s of %s: %v", what, tenant, err)
 			}
 		}
 	}
-	if err := store.port().Absent(ctx, "default"); err != nil {
-		t.Error(err)
-	}
+	noError(t, store.port().Absent(ctx, "default"))
 	mustExec(t, store, "drop schema millrace cascade")
-	if err := read("table"); !errors.Is(err, ErrNotMigrated) || !strings.Contains(err.Error(), `control schema "millrace"`) {
-		t.Errorf("without a control schema: %v", err)
+	_, tenantsErr := store.Tenants(ctx)
+	_, createErr := store.CreateTenant(ctx, "a")
+	for _, err := range []error{read("table"), tenantsErr, createErr} {
+		if !errors.Is(err, ErrNotMigrated) || !strings.Contains(err.Error(), `control schema "millrace"`) {
+			t.Errorf("without a control schema: %v", err)
+		}
 	}
 }
 
@@ -253,9 +262,7 @@ func TestMigrateWithNothingToDoNeedsNoRightToCreate(t *testing.T) {
 	mustExec(t, owner, "grant usage on schema millrace to "+role)
 	mustExec(t, owner, "grant select on millrace.schema_versions, millrace.tenants to "+role)
 	store := openStore(t, roleDSN, Options{})
-	if err := store.Migrate(testContext(t)); err != nil {
-		t.Error(err)
-	}
+	noError(t, store.Migrate(testContext(t)))
 	if _, err := store.CreateTenant(testContext(t), "default"); err != nil {
 		t.Errorf("a tenant that exists: %v", err)
 	}

@@ -225,7 +225,7 @@ func TestReadEndsAtTheByteLimitWithAtLeastOneEvent(t *testing.T) {
 	store := newStore(t)
 	mustAppend(t, store.tenant, "s", event.Any, someEvents(10)...)
 	size := collect(t, store.ReadAll(testContext(t), ReadOptions{}))[0].Size()
-	err := store.pool.AcquireFunc(testContext(t), func(conn *pgxpool.Conn) error {
+	noError(t, store.pool.AcquireFunc(testContext(t), func(conn *pgxpool.Conn) error {
 		for _, c := range []struct {
 			limit, want int
 			truncated   bool
@@ -237,17 +237,14 @@ func TestReadEndsAtTheByteLimitWithAtLeastOneEvent(t *testing.T) {
 			}
 		}
 		return nil
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))
 }
 
 func TestConnectionIsUsableAfterAReadThatFailed(t *testing.T) {
 	t.Parallel()
 	store := newStore(t)
 	mustAppend(t, store.tenant, "s", event.Any, someEvents(3)...)
-	err := store.pool.AcquireFunc(testContext(t), func(conn *pgxpool.Conn) error {
+	noError(t, store.pool.AcquireFunc(testContext(t), func(conn *pgxpool.Conn) error {
 		for _, sql := range []string{"select 1", "select nonsense", "select 1/(3 - g) from generate_series(1, 4) g"} {
 			if _, err := wire.ReadEvents(conn.Conn().PgConn().ExecParams(testContext(t), sql, nil, nil, nil, wire.Binary), 0); err == nil {
 				t.Errorf("%s: no error", sql)
@@ -259,10 +256,7 @@ func TestConnectionIsUsableAfterAReadThatFailed(t *testing.T) {
 			t.Errorf("%d events", len(read.List))
 		}
 		return err
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))
 	ctx, cancel := context.WithCancel(testContext(t))
 	cancel()
 	if err := firstError(store.ReadAll(ctx, ReadOptions{})); err == nil {

@@ -103,19 +103,6 @@ func TestOpenRefusesADatabaseOfAnotherEncoding(t *testing.T) {
 	}
 }
 
-func TestStoreWorksWithAPoolOfOne(t *testing.T) {
-	t.Parallel()
-	dsn := must(pgtest.WithSetting(pgtest.Database(t), "pool_max_conns", "1"))(t)
-	store := must(Open(testContext(t), dsn, Options{}))(t)
-	defer store.Close()
-	migrated(t, store)
-	mustAppend(t, store.tenant, "s", event.Any.WithKey("k"), someEvents(3)...)
-	mustAppend(t, store.tenant, "s", event.Any.WithKey("k"), someEvents(3)...)
-	for range collect(t, store.ReadAll(testContext(t), ReadOptions{})) {
-		mustAppend(t, store.tenant, "t", event.Any, someEvents(1)...)
-	}
-}
-
 // The pool's options are the caller's business, but the store must not depend on them.
 func TestStoreWorksInEveryQueryMode(t *testing.T) {
 	t.Parallel()

@@ -488,18 +488,6 @@ func TestRestoredTenantIsRefused(t *testing.T) {
 	}
 }
 
-func TestTailOfAnUnknownTenantSaysSo(t *testing.T) {
-	t.Parallel()
-	store := quietStore(t)
-	for _, tenant := range []string{"nobody", ""} {
-		if _, err := store.port().Tail(tenant).Poll(testContext(t)); err == nil {
-			t.Errorf("tenant %q has a tail", tenant)
-		} else if tenant != "" && store.port().Classify(err).Class != engine.Configuration {
-			t.Errorf("%v is not a fault of the configuration", err)
-		}
-	}
-}
-
 // dropTenant drops a tenant with all it has.
 func dropTenant(t *testing.T, store *Store, tenant *Tenant) {
 	t.Helper()

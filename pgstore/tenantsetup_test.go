@@ -230,9 +230,7 @@ func TestProgramWithFewerStepsWorksOnButMakesNoTenants(t *testing.T) {
 	}
 	migrated(t, old)
 	mustAppend(t, acme, "s", event.Any, someEvents(1)...)
-	if _, err := old.CreateTenant(testContext(t), "acme"); err != nil {
-		t.Error(err)
-	}
+	must(old.CreateTenant(testContext(t), "acme"))(t)
 	_, err := old.CreateTenant(testContext(t), "globex")
 	if !errors.Is(err, ErrSchemaTooNew) || !strings.Contains(err.Error(), "have 3 steps of Options.TenantSetup, this program has 1") {
 		t.Errorf("error %v", err)
@@ -334,12 +332,9 @@ func TestPathOfANamedTenantIsItsSchemaWhatIsSharedAndTemporaryTables(t *testing.
 			return nil
 		}
 		noError(t, tenant.InTx(testContext(t), look))
-		err := claimAs(t, store, name).apply(func(ctx context.Context, tx pgx.Tx, _ []event.Envelope) error {
+		noError(t, claimAs(t, store, name).apply(func(ctx context.Context, tx pgx.Tx, _ []event.Envelope) error {
 			return look(ctx, tx)
-		}, engine.ApplyOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		}, engine.ApplyOptions{}))
 		if after := show(testContext(t), store.pool, "search_path"); after != `"$user", public` {
 			t.Errorf("search_path is %s afterwards", after)
 		}
@@ -366,25 +361,6 @@ func TestDefaultTenantKeepsThePathOfItsSession(t *testing.T) {
 		}, engine.ApplyOptions{})
 		if err != nil {
 			t.Error(err)
-		}
-	}
-}
-
-// A prepared statement that was planned for one tenant must find the tables of the next one.
-func TestStatementsOfOneConnectionFindTheTablesOfEachTenant(t *testing.T) {
-	t.Parallel()
-	store := onePool(t)
-	for _, name := range []string{"acme", "globex"} {
-		mustExec(t, store, "create table "+sqltext.Name(newTenant(t, store, name).EventsSchema())+".totals (stream text primary key, total numeric)")
-	}
-	for range 3 {
-		for tenant, worth := range map[string]string{"acme": "30", "globex": "12"} {
-			noError(t, tenantApplies(t, store, tenant, worth, sums))
-		}
-	}
-	for tenant, want := range map[string]int{"acme": 90, "globex": 36} {
-		if total := one[int](t, store, "select total::int from millrace_"+tenant+".totals"); total != want {
-			t.Errorf("%s has a total of %d, want %d", tenant, total, want)
 		}
 	}
 }
@@ -426,12 +402,9 @@ const people = "create table people (name public.citext); insert into people val
 
 func countAda(t *testing.T, tenant *Tenant) (n int) {
 	t.Helper()
-	err := tenant.InTx(testContext(t), func(ctx context.Context, tx pgx.Tx) error {
+	noError(t, tenant.InTx(testContext(t), func(ctx context.Context, tx pgx.Tx) error {
 		return tx.QueryRow(ctx, "select count(*) from people a, people b where a.name = lower(b.name::text)::public.citext").Scan(&n)
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))
 	return n
 }
 
