@@ -8,19 +8,19 @@ VERSIONS = 14 16 17 18
 .PHONY: help test chaos takeover versions postgres lint demo bench
 .DEFAULT_GOAL := help
 
-help: ## say what there is
+help: ## list the targets
 	@sed -n 's/^\([a-z][a-z0-9_-]*\):.*## /  make \1\t/p' Makefile
 
-test: postgres lint ## check everything and run all tests, on a private PostgreSQL server (or that of DATABASE_URL)
+test: postgres lint ## build, lint and run all tests, on a private PostgreSQL server (or that of DATABASE_URL)
 	go test -race -timeout 20m ./...
 
-chaos: postgres ## break everything at random for as long as told: make chaos CHAOS=30m [SEED=n]
+chaos: postgres ## run random chaos schedules: make chaos CHAOS=30m [SEED=n]
 	go test -race -timeout 0 -v ./tests/chaos -run TestChaosSchedule -chaos $(CHAOS) -seed $(SEED)
 
 takeover: postgres ## measure how long projections are without an owner: make takeover [TAKEOVERS=20]
 	go test -timeout 0 -v ./tests/chaos -run TestTakeoverTimes -takeovers $(TAKEOVERS)
 
-versions: ## run the tests that depend on the server on other versions of it: make versions [VERSIONS="14 18"]
+versions: ## run the tests that depend on the server, on other versions of PostgreSQL: make versions [VERSIONS="14 18"]
 	@tools/ensure-pgbouncer.sh
 	tools/postgres-versions.sh $(VERSIONS)
 
@@ -28,7 +28,7 @@ postgres:
 	@tools/ensure-postgres.sh
 	@tools/ensure-pgbouncer.sh
 
-lint: ## build, and check the form of the code
+lint: ## build, vet, check the formatting, and run staticcheck
 	@command -v go >/dev/null || { echo "Go is missing: install it from https://go.dev/dl" >&2; exit 1; }
 	go build ./...
 	go vet ./...
@@ -38,5 +38,5 @@ lint: ## build, and check the form of the code
 demo: ## watch projections being applied
 	go run ./cmd/demo
 
-bench: ## measure, side by side with what one would write by hand
+bench: ## compare latency and speed with handwritten code
 	go run ./cmd/bench

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Sees to it that there is a PgBouncer for the tests: installs it where that needs no decision (as root on a Debian-like
-# system). It never fails: tests that need PgBouncer skip without it. Looks in the same places as internal/pgtest.
+# Installs PgBouncer for the tests if it is missing, as root on a Debian-like system. It never fails: without PgBouncer the tests
+# that need it are skipped. It searches the same folders as internal/pgtest.
 set -euo pipefail
 
 found() {
@@ -11,8 +11,7 @@ found() {
 	return 1
 }
 
-# The package would start a service now and at every boot. policy-rc.d forbids the first; an administrator's own is left
-# alone.
+# The package would start a service now and at every boot. A policy-rc.d prevents the first; an existing one is kept.
 install_quietly() {
 	local policy=/usr/sbin/policy-rc.d
 	export DEBIAN_FRONTEND=noninteractive

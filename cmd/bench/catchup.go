@@ -14,11 +14,10 @@ import (
 	"github.com/millrace-go/millrace/pgstore"
 )
 
-// catchUp measures a projection that has everything to do, against a loop written by hand that does the same reads and
-// writes, and knows nothing of gaps, leases or failures.
+// catchUp compares a projection that has to apply all events with a handwritten loop that makes the same reads and writes.
 func catchUp(ctx context.Context, e *env, o options, out io.Writer) error {
 	if err := e.fill(ctx, o.events); err != nil {
-		return fmt.Errorf("make the events: %w", err)
+		return fmt.Errorf("append the events: %w", err)
 	}
 	contenders := []contender[float64]{
 		{"catch-up, loop by hand", func(ctx context.Context, round int) (float64, error) {

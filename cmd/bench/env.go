@@ -12,9 +12,9 @@ import (
 )
 
 const (
-	// tableSchema holds what the handlers write.
+	// tableSchema holds the tables of the handlers.
 	tableSchema = "bench"
-	// storeSchema keeps the store of a measurement apart from another one in the same database.
+	// storeSchema holds the store.
 	storeSchema = "bench_millrace"
 )
 
@@ -22,10 +22,10 @@ var layout = program.Layout{Tables: tableSchema, Store: storeSchema, Mark: "made
 	SQL: `create table ` + tableSchema + `.counts (contender text, type text, n bigint, primary key (contender, type));
 		create table ` + tableSchema + `.checkpoint (contender text primary key, position bigint)`}
 
-// env is what one measurement works in: a store, and tables for the handlers, in schemas of its own.
+// env is the environment of a measurement: a store and tables for the handlers, in schemas of its own.
 type env struct{ *program.Database }
 
-// newEnv fails where one of its schemas exists. After an error it has left nothing.
+// newEnv creates the schemas. It fails if one of them exists, and leaves nothing after an error.
 func newEnv(ctx context.Context, dsn string, writers int) (*env, error) {
 	d, err := program.Open(ctx, dsn, layout, writers, zap.NewNop())
 	if err != nil {
@@ -38,13 +38,13 @@ func newEnv(ctx context.Context, dsn string, writers int) (*env, error) {
 	return e, nil
 }
 
-// close removes what newEnv created, and nothing else.
+// close removes what newEnv created.
 func (e *env) close(ctx context.Context) error {
 	defer e.Close()
 	return e.Drop(ctx)
 }
 
-// connect returns a connection outside of the pool, and the function that closes it.
+// connect returns a connection outside the pool, and the function that closes it.
 func (e *env) connect(ctx context.Context) (*pgx.Conn, func(), error) {
 	conn, err := pgx.ConnectConfig(ctx, e.Pool.Config().ConnConfig)
 	if err != nil {
@@ -53,14 +53,14 @@ func (e *env) connect(ctx context.Context) (*pgx.Conn, func(), error) {
 	return conn, func() { _ = program.Cleanup(ctx, conn.Close) }, nil
 }
 
-// mustHaveCounted fails unless the handler of that contender has counted each of so many events once.
+// mustHaveCounted fails unless the handler of a contender has counted this number of events.
 func (e *env) mustHaveCounted(ctx context.Context, contender string, events int) error {
 	return e.mustBe(ctx, events, contender+" counted", "select coalesce(sum(n), 0) from "+tableSchema+".counts where contender = $1", contender)
 }
 
-// mustHold fails unless the store holds so many events.
+// mustHold fails unless the store has this number of events.
 func (e *env) mustHold(ctx context.Context, events int) error {
-	return e.mustBe(ctx, events, "the store holds", "select count(*) from "+e.events())
+	return e.mustBe(ctx, events, "the store has", "select count(*) from "+e.events())
 }
 
 func (e *env) mustBe(ctx context.Context, want int, what, sql string, args ...any) error {
@@ -74,5 +74,5 @@ func (e *env) mustBe(ctx context.Context, want int, what, sql string, args ...an
 	return nil
 }
 
-// events is the name of the table of events.
+// events returns the name of the table of events.
 func (e *env) events() string { return e.Store.EventsSchema() + ".events" }

@@ -40,7 +40,7 @@ func TestForeignSchemaIsRefusedAndKept(t *testing.T) {
 	}
 }
 
-func TestSecondRunIsRefusedAndLeavesTheFirstAlone(t *testing.T) {
+func TestSecondRunIsRefusedAndDoesNotDisturbTheFirst(t *testing.T) {
 	dsn := pgtest.Database(t)
 	pool := program.Pool(t, dsn)
 	first, err := newEnv(t.Context(), dsn, 1)
@@ -96,7 +96,7 @@ func waitForEvents(t *testing.T, pool *pgxpool.Pool) {
 		case <-ctx.Done():
 			t.Fatal("nothing was appended")
 		}
-		// The table is not there at first.
+		// At first the table does not exist.
 		_ = pool.QueryRow(ctx, "select exists (select from bench_millrace_default.events)").Scan(&found)
 	}
 }

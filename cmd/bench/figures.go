@@ -11,14 +11,14 @@ import (
 	"github.com/millrace-go/millrace/internal/program"
 )
 
-// median is the middle value, or the mean of the two in the middle.
+// median returns the median.
 func median(values []float64) float64 {
 	sorted := slices.Sorted(slices.Values(values))
 	n := len(sorted)
 	return (sorted[(n-1)/2] + sorted[n/2]) / 2
 }
 
-// ratio compares a figure with the first line's, both as they are printed. It adds the lowest and the highest ratio of the rounds.
+// ratio returns the ratio of a figure to that of the first line, both as printed, and the lowest and the highest ratio of a round.
 func ratio(figure, first float64, rounds, firstRounds []float64) string {
 	ratios := make([]float64, len(rounds))
 	for i := range rounds {
@@ -27,7 +27,7 @@ func ratio(figure, first float64, rounds, firstRounds []float64) string {
 	return fmt.Sprintf("ratio %.2f (rounds %.2f to %.2f)", figure/first, slices.Min(ratios), slices.Max(ratios))
 }
 
-// showSpeeds writes a line for each contender: the median of its rounds.
+// showSpeeds prints the median of the rounds of each contender.
 func showSpeeds(out io.Writer, unit string, contenders []contender[float64], results [][]float64) error {
 	var b strings.Builder
 	first := math.Round(median(results[0]))
@@ -43,7 +43,7 @@ func showSpeeds(out io.Writer, unit string, contenders []contender[float64], res
 	return err
 }
 
-// showLatencies writes a line for each contender: the percentiles of all rounds' samples, and the ratio of the p50.
+// showLatencies prints the percentiles of all samples of each contender, and the ratio of the p50.
 func showLatencies(out io.Writer, contenders []contender[[]time.Duration], results [][][]time.Duration) error {
 	var b strings.Builder
 	first, firstRounds := p50(slices.Concat(results[0]...)), p50s(results[0])

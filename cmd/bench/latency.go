@@ -13,7 +13,7 @@ import (
 	"github.com/millrace-go/millrace/pgstore"
 )
 
-// pause is the time between two probes, so that each finds everything idle.
+// pause is the time between two probes, in which everything becomes idle.
 const pause = 3 * time.Millisecond
 
 var probe = event.Event{Type: "probed", Body: []byte(`{"amount": 26.85}`)}
@@ -25,7 +25,7 @@ type prober struct {
 	appended int // in all rounds so far
 }
 
-// latency measures how long after the return of an append its event is applied and committed.
+// latency measures the time from the return of an append until its event is applied and committed.
 func latency(ctx context.Context, e *env, o options, out io.Writer) error {
 	other, err := pgstore.OpenPool(ctx, e.Pool, pgstore.Options{Schema: storeSchema})
 	if err != nil {
@@ -45,7 +45,7 @@ func latency(ctx context.Context, e *env, o options, out io.Writer) error {
 	return showLatencies(out, contenders, results)
 }
 
-// take probes while work runs, and ends it.
+// take measures probes while work runs, and then stops work.
 func (p *prober) take(ctx context.Context, work func(ctx context.Context) error, appendOne func(ctx context.Context, stream string) (int64, error),
 	applied func(ctx context.Context, position int64) error) (took []time.Duration, err error) {
 	group, ctx := errgroup.WithContext(ctx)
@@ -68,7 +68,7 @@ func (p *prober) take(ctx context.Context, work func(ctx context.Context) error,
 			if err := applied(ctx, position); err != nil {
 				return err
 			}
-			if i > 0 { // The first one is for warming up.
+			if i > 0 { // the first one warms up
 				took = append(took, time.Since(begin))
 			}
 		}
@@ -78,7 +78,7 @@ func (p *prober) take(ctx context.Context, work func(ctx context.Context) error,
 	return took, err
 }
 
-// millrace appends through from and waits for a runtime over the env's store.
+// millrace appends through from and waits for a runtime on the env's store.
 func (p *prober) millrace(ctx context.Context, from *pgstore.Store) ([]time.Duration, error) {
 	id := millrace.ProjectionID{Name: "latency"}
 	rt, err := millrace.New(millrace.Config{Store: p.Store})
@@ -102,7 +102,7 @@ func (p *prober) millrace(ctx context.Context, from *pgstore.Store) ([]time.Dura
 	return took, p.mustHaveCounted(ctx, id.Name, p.appended)
 }
 
-// baseline does the same with the classic loop around LISTEN.
+// baseline does the same with the LISTEN loop.
 func (p *prober) baseline(ctx context.Context, round int) ([]time.Duration, error) {
 	conn, closeConn, err := p.connect(ctx)
 	if err != nil {

@@ -1,6 +1,5 @@
-// Command bench measures millrace side by side with what one would write by hand, and prints ratios. Absolute figures say
-// more about the machine. Without a -database-url it starts a private PostgreSQL from the installed binaries and removes
-// it at the end.
+// Command bench compares millrace with handwritten code and prints ratios. Without -database-url it starts a private PostgreSQL
+// and removes it at the end.
 package main
 
 import (
@@ -16,38 +15,38 @@ import (
 	"github.com/millrace-go/millrace/internal/program"
 )
 
-const long = `Measures millrace side by side with what one would write by hand, and prints ratios: a line's figure over that of the
-first line of its kind. Absolute figures say more about the machine. All contenders use the same server, tables and handler,
-which writes a batch by one statement. After each round what was written is counted, and a wrong count is an error.
+const long = `Compares millrace with handwritten code and prints ratios: the figure of a line divided by that of the first line of its
+measurement. The figures themselves depend on the machine. All contenders use the same server, tables and handler, which
+writes a batch with one statement. After each round the written rows are counted, and a wrong count is an error.
 
-latency   From the return of an append until this program knows that the transaction which applied the event has
-          committed. A lower ratio is better. One event at a time, 3 ms apart, so that nothing queues; not in it is the
-          append itself, for which see "append".
-            LISTEN loop by hand         notified by a NOTIFY inside the appending transaction, it reads beyond its
-                                        checkpoint (one round trip), applies and moves the checkpoint (four)
-            millrace, woken in process  appended through the store that the runtime works with
-            millrace, woken by NOTIFY   appended through another store, as another process would; the NOTIFY follows the
-                                        commit, as a statement of its own
-catchup   A projection that has everything to do. A higher ratio is better.
-            loop by hand                one connection that reads 500 events, applies them, moves the checkpoint, and so
-                                        on; from connecting to the last commit. It knows nothing of gaps, leases or
+latency   The time from the return of an append until this program knows that the transaction that applied the event has
+          committed. A lower ratio is better. Events are appended one at a time, 3 ms apart. The append itself is not
+          included.
+            LISTEN loop by hand         a NOTIFY inside the appending transaction wakes it; it reads after its checkpoint
+                                        (one round trip), applies, and advances the checkpoint (four)
+            millrace, woken in process  the event is appended through the store of the runtime
+            millrace, woken by NOTIFY   the event is appended through another store, as by another process; the NOTIFY is
+                                        a statement after the commit
+catchup   The speed of a projection that has to apply all events. A higher ratio is better.
+            loop by hand                one connection that reads 500 events, applies them, advances the checkpoint, and
+                                        repeats, from connecting to the last commit; it does not handle gaps, leases or
                                         failures
-            millrace                    RunUntilIdle: starting, taking the lease, applying and stopping, all included
-append    Writers on a connection each, and each with streams of its own, append one event at a time, with no projection
-          running. A higher ratio is better.
-            no notification             one statement, one round trip, and no notification
-            millrace                    the same; a NOTIFY follows commits, at most one in 2 ms
+            millrace                    RunUntilIdle, including the start, the lease and the stop
+append    Concurrent writers with a connection and streams of their own append one event at a time. No projection runs.
+          A higher ratio is better.
+            no notification             one statement in one round trip, without a notification
+            millrace                    the same; a NOTIFY follows the commits, at most one in 2 ms
             notify in the transaction   begin, append, NOTIFY, commit: four round trips, and PostgreSQL commits notifying
                                         transactions one at a time
 
-In each round the contenders run in another order; six rounds have all possible orders. Speeds are medians of
-the rounds, latencies are percentiles of all rounds' probes, and a ratio is that of the figures printed. Behind it stand
-the lowest and the highest ratio of a single round: where they are far apart, the machine was not quiet.
+The order of the contenders changes with each round; six rounds have all possible orders. Speeds are medians of the rounds,
+latencies are percentiles of all probes, and ratios are those of the printed figures. After each ratio come the lowest and
+the highest ratio of a single round: if they are far apart, other programs used the machine.
 
 Without -database-url and DATABASE_URL it starts a private PostgreSQL from the installed binaries, with fsync on as in
-production, and removes it at the end. On a given database it works in the schemas bench, bench_millrace and
-bench_millrace_default; it refuses to where any of them exists, and removes them at the end. Flags may be written with
-one dash or two.`
+production, and removes it at the end. On a given database it creates the schemas bench, bench_millrace and
+bench_millrace_default, and removes them at the end. If one of them exists, it refuses to run. Flags may have one dash or
+two.`
 
 func main() { os.Exit(execute(os.Args[1:], os.Stdout, os.Stderr)) }
 
@@ -58,7 +57,7 @@ func command() *cobra.Command {
 	var o options
 	cmd := &cobra.Command{
 		Use:   "bench",
-		Short: "Latency, catch-up and append speed, side by side with what one would write by hand",
+		Short: "Compare latency, catch-up and append speed with handwritten code",
 		Long:  long,
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -70,13 +69,13 @@ func command() *cobra.Command {
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&o.only, "only", "", "make one measurement: "+choices()+` (default "", all)`)
-	f.IntVar(&o.rounds, "rounds", 6, "how often each contender runs")
-	f.IntVar(&o.probes, "probes", 500, "latency: events that are timed in each round")
+	f.StringVar(&o.only, "only", "", "only this measurement: "+choices()+` (default "", all)`)
+	f.IntVar(&o.rounds, "rounds", 6, "number of rounds, in which each contender runs once")
+	f.IntVar(&o.probes, "probes", 500, "latency: events in each round")
 	f.IntVar(&o.events, "events", 200_000, "catchup: events to apply in each round")
-	f.IntVar(&o.writers, "writers", 16, "append: how many append at once")
-	f.DurationVar(&o.appendTime, "append-time", 3*time.Second, "append: how long they append in each round")
-	f.StringVar(&o.databaseURL, "database-url", "", `use this database; "" is a private server (default $DATABASE_URL)`)
+	f.IntVar(&o.writers, "writers", 16, "append: number of concurrent writers")
+	f.DurationVar(&o.appendTime, "append-time", 3*time.Second, "append: duration of each round")
+	f.StringVar(&o.databaseURL, "database-url", "", `database to use; "" is a private server (default $DATABASE_URL)`)
 	f.SortFlags = false
 	return cmd
 }
@@ -110,7 +109,7 @@ func (o options) validate() error {
 	return program.ValidWriters(o.writers)
 }
 
-// choices are the names that -only takes, for people.
+// choices returns the names of the measurements, for people.
 func choices() string {
 	var names []string
 	for _, m := range measurements {

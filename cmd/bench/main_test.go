@@ -11,7 +11,7 @@ import (
 func TestMain(m *testing.M) { testmain.Run(m) }
 
 func TestBadInputIsOneClearLine(t *testing.T) {
-	// The database is not there: had it been tried first, the error would be another.
+	// The database does not exist, but the flags are checked first.
 	t.Setenv("DATABASE_URL", "postgres://127.0.0.1:1/x")
 	for _, test := range []struct {
 		args []string
@@ -35,7 +35,7 @@ func TestBadInputIsOneClearLine(t *testing.T) {
 			t.Errorf("%q: exit status %d, want 1", test.args, status)
 		}
 		if said := errs.String(); !strings.Contains(said, test.says) || strings.Count(said, "\n") != 1 {
-			t.Errorf("%q says %q, want one line with %q", test.args, said, test.says)
+			t.Errorf("%q printed %q, want one line with %q", test.args, said, test.says)
 		}
 		if out.Len() > 0 {
 			t.Errorf("%q prints %q", test.args, out.String())
@@ -51,7 +51,7 @@ func TestHelpExplainsEveryMeasurement(t *testing.T) {
 		}
 		for _, m := range measurements {
 			if !strings.Contains(out.String(), "\n"+m.name+" ") {
-				t.Errorf("%s says nothing about %s", flag, m.name)
+				t.Errorf("%s does not explain %s", flag, m.name)
 			}
 		}
 	}

@@ -6,10 +6,10 @@ import (
 	"time"
 )
 
-// roundLimit is how long a contender may take in one round before it counts as hanging.
+// roundLimit limits the round of a contender.
 const roundLimit = 15 * time.Minute
 
-// contender is one of those that are compared. The others are compared with the first.
+// contender is an implementation to measure. The first contender is the baseline of the others.
 type contender[T any] struct {
 	name string
 	run  func(ctx context.Context, round int) (T, error)
@@ -36,9 +36,8 @@ func runOne[T any](ctx context.Context, c contender[T], round int) (T, error) {
 	return c.run(ctx, round)
 }
 
-// order is the order of the contenders in a round: each round another one is first, and every other round goes backwards. So
-// two or three contenders meet in every possible order. The state in which one leaves the machine must not always burden the
-// same other one.
+// order returns the order of the contenders in a round. Each round begins with another one, and every other round is reversed. Two
+// or three contenders thus run in every possible order, so that the state in which one leaves the machine affects all others.
 func order(contenders, round int) []int {
 	step := 1
 	if round%2 == 1 {

@@ -10,7 +10,7 @@ import (
 	"github.com/millrace-go/millrace/internal/program"
 )
 
-// measurement is one kind of figures. It begins with an empty env.
+// measurement compares contenders in an empty env.
 type measurement struct {
 	name string
 	take func(ctx context.Context, e *env, o options, out io.Writer) error
@@ -18,11 +18,11 @@ type measurement struct {
 
 var measurements = []measurement{{"latency", latency}, {"catchup", catchUp}, {"append", appends}}
 
-// run is the whole command. It returns when everything that it started or created is gone.
+// run is the whole command. It removes everything that it started or created.
 func run(ctx context.Context, o options, out io.Writer) (err error) {
 	dsn := o.databaseURL
 	if dsn == "" {
-		// The server has enough memory for what is measured.
+		// The data of all measurements fits into its memory.
 		server, startErr := program.PrivateServer(ctx, o.writers, map[string]string{"shared_buffers": "256MB"})
 		if startErr != nil {
 			return startErr
@@ -42,7 +42,7 @@ func run(ctx context.Context, o options, out io.Writer) (err error) {
 	return nil
 }
 
-// measure takes one measurement in an env of its own.
+// measure runs one measurement in an env of its own.
 func measure(ctx context.Context, m measurement, dsn string, o options, out io.Writer, introduced *bool) (err error) {
 	e, err := newEnv(ctx, dsn, o.writers)
 	if err != nil {
@@ -61,15 +61,15 @@ func measure(ctx context.Context, m measurement, dsn string, o options, out io.W
 	return nil
 }
 
-// introduce says what the figures are of.
+// introduce prints the environment of the figures.
 func introduce(ctx context.Context, e *env, o options, out io.Writer) error {
 	var version, fsync, commit string
 	err := e.Pool.QueryRow(ctx, "select split_part(current_setting('server_version'), ' ', 1), current_setting('fsync'), current_setting('synchronous_commit')").
 		Scan(&version, &fsync, &commit)
 	if err != nil {
-		return fmt.Errorf("ask for the server's version: %w", err)
+		return fmt.Errorf("read the server's version: %w", err)
 	}
-	_, err = fmt.Fprintf(out, "PostgreSQL %s, fsync %s, synchronous_commit %s; %d processors on this side; rounds: %d\n", version, fsync, commit,
+	_, err = fmt.Fprintf(out, "PostgreSQL %s, fsync %s, synchronous_commit %s; %d processors; rounds: %d\n", version, fsync, commit,
 		runtime.GOMAXPROCS(0), o.rounds)
 	return err
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/millrace-go/millrace/internal/program"
 )
 
-// tiny is as little as shows that everything works.
+// tiny returns options for the shortest run.
 func tiny(dsn string) options {
 	return options{rounds: 2, probes: 3, events: 2500, writers: 3, appendTime: 20 * time.Millisecond, databaseURL: dsn}
 }
@@ -20,7 +20,7 @@ func tiny(dsn string) options {
 func TestEveryMeasurementPrintsItsLines(t *testing.T) {
 	dsn := pgtest.Database(t)
 	pool := program.Pool(t, dsn)
-	program.MustExec(t, pool, "create schema somebodys")
+	program.MustExec(t, pool, "create schema other")
 	var out bytes.Buffer
 	if err := run(t.Context(), tiny(dsn), &out); err != nil {
 		t.Fatalf("%v\n%s", err, out.String())
@@ -28,7 +28,7 @@ func TestEveryMeasurementPrintsItsLines(t *testing.T) {
 	const number, ratio = ` +\d+(\.\d+)?`, `ratio \d+\.\d\d \(rounds \d+\.\d\d to \d+\.\d\d\)`
 	const percentiles = ` +p50` + number + ` ms   p99` + number + ` ms   `
 	want := []string{
-		`PostgreSQL \d+.*, fsync \w+, synchronous_commit \w+; \d+ processors on this side; rounds: 2`,
+		`PostgreSQL \d+.*, fsync \w+, synchronous_commit \w+; \d+ processors; rounds: 2`,
 		`latency, LISTEN loop by hand` + percentiles + `6 probes`,
 		`latency, millrace, woken in process` + percentiles + `p50 ` + ratio,
 		`latency, millrace, woken by NOTIFY` + percentiles + `p50 ` + ratio,
@@ -47,8 +47,8 @@ func TestEveryMeasurementPrintsItsLines(t *testing.T) {
 			t.Errorf("line %q does not match %s", line, want[i])
 		}
 	}
-	if left := program.Schemas(t, pool); left != "somebodys" {
-		t.Errorf("schemas are %q, want somebodys alone", left)
+	if left := program.Schemas(t, pool); left != "other" {
+		t.Errorf("schemas are %q, want other alone", left)
 	}
 }
 
@@ -64,7 +64,7 @@ func TestOnlyMakesOneMeasurement(t *testing.T) {
 	}
 }
 
-// TestWrongCountIsAnError falsifies what a measurement writes: each of them must notice.
+// TestWrongCountIsAnError changes what a measurement writes.
 func TestWrongCountIsAnError(t *testing.T) {
 	const oneMore = `create function bench.falsify() returns trigger language plpgsql as $$ begin new.n := new.n + 1; return new; end $$;
 		create trigger falsify before insert on bench.counts for each row `
@@ -74,7 +74,7 @@ func TestWrongCountIsAnError(t *testing.T) {
 		{"catchup", oneMore + "when (new.contender like 'by hand%') execute function bench.falsify()", "by hand 0 counted"},
 		{"catchup", oneMore + "when (new.contender like 'millrace%') execute function bench.falsify()", "millrace 0 counted"},
 		{"append", "insert into bench_millrace_default.streams (stream_id, version) values ('x', 1); " +
-			"insert into bench_millrace_default.events (stream_id, stream_version, type, body) values ('x', 1, 'X', '{}')", "the store holds"},
+			"insert into bench_millrace_default.events (stream_id, stream_version, type, body) values ('x', 1, 'X', '{}')", "the store has"},
 	} {
 		t.Run(test.name+", "+test.says, func(t *testing.T) {
 			o := tiny(pgtest.Database(t))
@@ -94,7 +94,7 @@ func TestWrongCountIsAnError(t *testing.T) {
 				}
 				err := m.take(t.Context(), e, o, io.Discard)
 				if err == nil || !strings.Contains(err.Error(), "not verified: "+test.says) {
-					t.Errorf("got %v, want that %s something else", err, test.says)
+					t.Errorf("got %v, want %q with another number", err, test.says)
 				}
 			}
 		})

@@ -13,38 +13,38 @@ import (
 	"github.com/millrace-go/millrace/projection"
 )
 
-// shownDifferences is how many differences of a table are printed.
+// shownDifferences is how many differences of a read model are printed.
 const shownDifferences = 3
 
-// verdict is the result of a check. Everything is right where nothing is wrong.
-type verdict struct {
+// checkResult is the result of a check.
+type checkResult struct {
 	events, streams int64
-	models          []checked
-	wrong           []string
-	lateReplay      bool // failed events were replayed after later events of their streams
+	models          []modelResult
+	wrong           []string // empty if all read models are right
+	lateReplay      bool     // failed events were replayed after later events of their streams
 }
 
-// checked is one read model that was compared.
-type checked struct {
+// modelResult is the result for one read model.
+type modelResult struct {
 	name, eventType string
 	events          int64 // how many events the projection handles
 	rows            int64
-	letters         deadLetterSummary
+	deadLetters     deadLetterSummary
 	skipped         int64
-	disordered      int64 // rows that would differ if each stream had been applied in order
+	reordered       int64 // rows that differ because replays came after later events of their streams
 	wrong           bool
 }
 
-// check compares every read model with a plain SQL count over the events, without those that are parked or skipped. Which
-// events are parked, replayed or skipped must be exactly what the fault demands.
-func check(ctx context.Context, d *program.Database, status millrace.Status, f *fault) (verdict, error) {
-	v := verdict{lateReplay: f.onError == projection.ActionPark && f.fixed.Load()}
+// check compares every read model with a plain SQL count over the events that are neither parked nor skipped. The parked,
+// replayed and skipped events must be exactly those that the fault affects.
+func check(ctx context.Context, d *program.Database, status millrace.Status, f *fault) (checkResult, error) {
+	v := checkResult{lateReplay: f.onError == projection.ActionPark && f.fixed.Load()}
 	err := d.Pool.QueryRow(ctx, "select count(*), count(distinct stream_id) from "+eventsOf(d)).Scan(&v.events, &v.streams)
 	if err != nil {
 		return v, fmt.Errorf("count the events: %w", err)
 	}
 	for _, m := range readModels {
-		c := checked{name: m.name, eventType: m.eventType}
+		c := modelResult{name: m.name, eventType: m.eventType}
 		for _, p := range status.Projections {
 			if p.ID.Name == m.name {
 				c.skipped = p.Skipped
@@ -61,23 +61,23 @@ func check(ctx context.Context, d *program.Database, status millrace.Status, f *
 	return v, nil
 }
 
-// compare fills in what is found of a read model, and returns what is wrong.
-func (c *checked) compare(ctx context.Context, d *program.Database, m readModel, f *fault, lateReplay bool) (wrong []string, err error) {
+// compare fills in the result, and returns what is wrong.
+func (c *modelResult) compare(ctx context.Context, d *program.Database, m readModel, f *fault, lateReplay bool) (wrong []string, err error) {
 	letters, err := deadLettersOf(ctx, d.Store, m)
 	if err != nil {
 		return nil, err
 	}
-	c.letters.add(letters)
-	hits, err := f.hits(ctx, d, m)
+	c.deadLetters.add(letters)
+	affected, err := f.affected(ctx, d, m)
 	if err != nil {
 		return nil, err
 	}
-	wrong = f.compareDeadLetters(m.name, letters, hits)
-	if f.onError != projection.ActionSkip && c.skipped > 0 || f.onError == projection.ActionSkip && c.skipped != int64(len(hits)) {
-		wrong = append(wrong, fmt.Sprintf("%s skipped %d events; the fault concerns %d", m.name, c.skipped, len(hits)))
+	wrong = f.compareDeadLetters(m.name, letters, affected)
+	if f.onError != projection.ActionSkip && c.skipped > 0 || f.onError == projection.ActionSkip && c.skipped != int64(len(affected)) {
+		wrong = append(wrong, fmt.Sprintf("%s skipped %d events; the fault affects %d", m.name, c.skipped, len(affected)))
 	}
 	missing, late := []int64{}, []int64{}
-	for _, h := range hits {
+	for _, h := range affected {
 		if lateReplay {
 			late = append(late, h.position)
 		} else if !f.fixed.Load() {
@@ -98,13 +98,13 @@ func (c *checked) compare(ctx context.Context, d *program.Database, m readModel,
 		if differing, err = compareRows(ctx, d, m, missing, []int64{}); err != nil {
 			return nil, err
 		}
-		c.disordered = int64(len(differing))
+		c.reordered = int64(len(differing))
 	}
 	return wrong, nil
 }
 
-// compareRows lists how a table differs from the count over the events. Those at missing were not applied, those at late
-// after all others.
+// compareRows returns the differences between a read model and the count over the events. Events at the positions missing were
+// not applied, those at late after all others.
 func compareRows(ctx context.Context, d *program.Database, m readModel, missing, late []int64) (wrong []string, err error) {
 	rows, err := d.Pool.Query(ctx, `
 		with counted as (select e.*, e.global_seq = any($2::bigint[]) as late from `+eventsOf(d)+` e
@@ -120,49 +120,49 @@ func compareRows(ctx context.Context, d *program.Database, m readModel, missing,
 	}
 	var key, got, want string
 	_, err = pgx.ForEachRow(rows, []any{&key, &got, &want}, func() error {
-		wrong = append(wrong, fmt.Sprintf("%s holds %s for %q, but the events say %s", m.name, got, key, want))
+		wrong = append(wrong, fmt.Sprintf("%s has %s for %q, but the events give %s", m.name, got, key, want))
 		return nil
 	})
 	return wrong, err
 }
 
-// shorten keeps the first few differences and says how many there are besides.
+// shorten keeps the first few differences and the number of the others.
 func shorten(wrong []string) []string {
 	if len(wrong) <= shownDifferences {
 		return wrong
 	}
-	return append(wrong[:shownDifferences:shownDifferences], fmt.Sprintf("and %d more like that", len(wrong)-shownDifferences))
+	return append(wrong[:shownDifferences:shownDifferences], fmt.Sprintf("and %d more", len(wrong)-shownDifferences))
 }
 
-// mustHold adds an error where the store does not hold exactly what was appended.
-func (v *verdict) mustHold(appended int64) {
+// requireEvents adds an error if the store does not have this number of events.
+func (v *checkResult) requireEvents(appended int64) {
 	if v.events != appended {
-		v.wrong = append(v.wrong, fmt.Sprintf("the store holds %d events, but %d were appended", v.events, appended))
+		v.wrong = append(v.wrong, fmt.Sprintf("the store has %d events, but %d were appended", v.events, appended))
 	}
 }
 
-// err is nil where everything agrees.
-func (v verdict) err() error {
+// err returns nil if all read models are right.
+func (v checkResult) err() error {
 	if len(v.wrong) == 0 {
 		return nil
 	}
 	return errors.New("not verified: " + strings.Join(v.wrong, "; "))
 }
 
-// letters adds up the dead letters of all projections.
-func (v verdict) letters() (sum deadLetterSummary) {
+// deadLetters adds up the dead letters of all projections.
+func (v checkResult) deadLetters() (sum deadLetterSummary) {
 	for _, m := range v.models {
-		sum.Parked += m.letters.Parked
-		sum.Behind += m.letters.Behind
-		sum.Replayed += m.letters.Replayed
-		sum.Left += m.letters.Left
+		sum.Parked += m.deadLetters.Parked
+		sum.Behind += m.deadLetters.Behind
+		sum.Replayed += m.deadLetters.Replayed
+		sum.Left += m.deadLetters.Left
 	}
 	return sum
 }
 
-// lines are the verdict for people, for a terminal of 60 columns or more.
-func (v verdict) lines() []string {
-	lines := []string{"read models, compared with a plain SQL count over the events:", "",
+// lines returns the result as text for a terminal of at least 60 columns.
+func (v checkResult) lines() []string {
+	lines := []string{"read models compared with a plain SQL count over the events:", "",
 		fmt.Sprintf("%-14s %8s %7s %7s %7s  %s", "projection", "events", "parked", "skipped", "rows", "result")}
 	var notes []string
 	for _, m := range v.models {
@@ -170,26 +170,26 @@ func (v verdict) lines() []string {
 		switch {
 		case m.wrong:
 			result = "DIFFERS"
-		case m.disordered > 0:
+		case m.reordered > 0:
 			result = "reordered"
-			notes = append(notes, fmt.Sprintf("%d rows of %s show the replayed event as the last, though later events had been applied: -on-error park-stream keeps the order",
-				m.disordered, m.name))
+			notes = append(notes, fmt.Sprintf("reordered: in %s, %d streams end with a replayed event although later events were applied before; -on-error park-stream keeps the order",
+				m.name, m.reordered))
 		}
-		lines = append(lines, fmt.Sprintf("%-14s %8d %7d %7d %7d  %s", m.name, m.events, m.letters.Left, m.skipped, m.rows, result))
+		lines = append(lines, fmt.Sprintf("%-14s %8d %7d %7d %7d  %s", m.name, m.events, m.deadLetters.Left, m.skipped, m.rows, result))
 		if m.eventType != "" {
-			notes = append(notes, fmt.Sprintf("%s takes only events of type %s: %d of %d", m.name, m.eventType, m.events, v.events))
+			notes = append(notes, fmt.Sprintf("%s handles only events of type %s: %d of %d", m.name, m.eventType, m.events, v.events))
 		}
 	}
-	if l := v.letters(); l.Parked > 0 {
-		notes = append(notes, fmt.Sprintf("%d events were parked: %d failed, %d followed one that did; %d replayed, %d still parked",
+	if l := v.deadLetters(); l.Parked > 0 {
+		notes = append(notes, fmt.Sprintf("%d events were parked: %d failed, %d follow a failed event of their stream; %d were replayed, %d are still parked",
 			l.Parked, l.Parked-l.Behind, l.Behind, l.Replayed, l.Left))
 	}
 	lines = append(append(lines, ""), notes...)
-	return append(append(lines, v.wrong...), v.sentence())
+	return append(append(lines, v.wrong...), v.conclusion())
 }
 
-// sentence is the verdict in one sentence.
-func (v verdict) sentence() string {
+// conclusion returns the result in one sentence.
+func (v checkResult) conclusion() string {
 	if len(v.wrong) > 0 {
 		return "not verified"
 	}
@@ -198,7 +198,7 @@ func (v verdict) sentence() string {
 	for _, m := range v.models {
 		skipped += m.skipped
 	}
-	l := v.letters()
+	l := v.deadLetters()
 	switch {
 	case l.Left > 0:
 		text += fmt.Sprintf(", except the %d that are parked", l.Left)

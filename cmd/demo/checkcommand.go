@@ -23,8 +23,8 @@ func checkCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "check",
 		Short: "Compare every read model with a plain SQL count over the events",
-		Long: `Waits until no more events are appended and the nodes have applied all, and compares every read model with a plain SQL
-count over the events. The exit status is 0 only if each of them is right.`,
+		Long: `Waits until the nodes have applied all events, and compares every read model with a plain SQL count over the events. If
+events are appended meanwhile, it starts again. The exit status is 0 only if every read model is right.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
 			if o.databaseURL, err = sharedURL(cmd, o.databaseURL); err != nil {
@@ -38,7 +38,7 @@ count over the events. The exit status is 0 only if each of them is right.`,
 	}
 	databaseFlag(cmd, &o.databaseURL)
 	f := cmd.Flags()
-	f.DurationVar(&o.wait, "wait", standstill, "how long to wait for projections that do not move")
+	f.DurationVar(&o.wait, "wait", standstill, "how long to wait for projections that make no progress")
 	f.SortFlags = false
 	return cmd
 }
@@ -61,12 +61,12 @@ func runCheck(ctx context.Context, o checkOptions, out io.Writer) error {
 	}
 	lines := append([]string{fmt.Sprintf("%d events in %d streams", v.events, v.streams), ""}, v.lines()...)
 	if err := view.print(lines...); err != nil {
-		return fmt.Errorf("print the verdict: %w", err)
+		return fmt.Errorf("print the result: %w", err)
 	}
 	return v.err()
 }
 
-// checker compares the read models as soon as everything is applied.
+// checker compares the read models as soon as all events are applied.
 type checker struct {
 	database *program.Database
 	runtime  *millrace.Runtime
@@ -75,12 +75,12 @@ type checker struct {
 	shown    time.Time
 }
 
-// run repeats the comparison while events are appended: some figures might include them and others not.
-func (c *checker) run(ctx context.Context) (verdict, error) {
+// run repeats the comparison if events were appended meanwhile, because some figures might include them and others not.
+func (c *checker) run(ctx context.Context) (checkResult, error) {
 	for {
-		before, err := c.settled(ctx)
+		before, err := c.caughtUp(ctx)
 		if err != nil {
-			return verdict{}, err
+			return checkResult{}, err
 		}
 		v, err := check(ctx, c.database, before, new(fault))
 		if err != nil {
@@ -93,14 +93,14 @@ func (c *checker) run(ctx context.Context) (verdict, error) {
 		if headOf(after) == headOf(before) {
 			return v, nil
 		}
-		if err := c.progress(fmt.Sprintf("%d events so far, and more are being appended", v.events)); err != nil {
+		if err := c.progress(fmt.Sprintf("%d events so far; more are being appended", v.events)); err != nil {
 			return v, err
 		}
 	}
 }
 
-// settled waits until every projection has handled every event, and returns the status then.
-func (c *checker) settled(ctx context.Context) (status millrace.Status, err error) {
+// caughtUp waits until every projection has handled every event, and returns the status then.
+func (c *checker) caughtUp(ctx context.Context) (status millrace.Status, err error) {
 	seen, movedAt := "", time.Now()
 	err = poll(ctx, func() (bool, error) {
 		if status, err = c.runtime.Status(ctx); err != nil {
@@ -113,7 +113,7 @@ func (c *checker) settled(ctx context.Context) (status millrace.Status, err erro
 		if checkpoints != seen {
 			seen, movedAt = checkpoints, time.Now()
 		} else if time.Since(movedAt) >= c.wait {
-			return false, fmt.Errorf("nothing has moved for %v, and not everything is applied: %s; does a node run?", c.wait, behind)
+			return false, fmt.Errorf("no progress for %v: %s; is a node running?", c.wait, behind)
 		}
 		return false, c.progress(fmt.Sprintf("waiting for the nodes, at most %.0f s without progress: %s",
 			(c.wait - time.Since(movedAt)).Seconds(), behind))
@@ -121,7 +121,7 @@ func (c *checker) settled(ctx context.Context) (status millrace.Status, err erro
 	return status, err
 }
 
-// progress says what the check waits for.
+// progress prints what the check waits for.
 func (c *checker) progress(line string) error {
 	if time.Since(c.shown) < c.view.every(progressEvery) {
 		return nil
@@ -130,7 +130,7 @@ func (c *checker) progress(line string) error {
 	return c.view.show(line)
 }
 
-// lagging lists the projections that are behind, and the checkpoints of all.
+// lagging returns the projections that are behind and the checkpoints of all, as text.
 func lagging(status millrace.Status) (behind, checkpoints string) {
 	var late, at []string
 	for _, m := range readModels {
@@ -148,7 +148,7 @@ func lagging(status millrace.Status) (behind, checkpoints string) {
 	return strings.Join(late, ", "), strings.Join(at, " ")
 }
 
-// headOf is the highest visible position.
+// headOf returns the highest visible position.
 func headOf(status millrace.Status) (head int64) {
 	for _, t := range status.Tenants {
 		head = max(head, t.Head)

@@ -8,7 +8,7 @@ import (
 	"github.com/millrace-go/millrace/event"
 )
 
-// The types of the events of an expense claim, as the log that -input is made for names them.
+// The event types of expense claims.
 const (
 	saved          = "Declaration SAVED by EMPLOYEE"
 	submitted      = "Declaration SUBMITTED by EMPLOYEE"
@@ -26,18 +26,18 @@ const (
 	paid           = "Payment Handled"
 )
 
-// openClaims is how many claims are under way at a time: enough that all writers are busy with streams of their own.
+// openClaims is how many claims are open at a time: enough that all writers have streams of their own.
 const openClaims = 500
 
-// step is what may follow an event, in percent of the claims; the rest of a hundred ends there.
-type step struct {
+// transition is an event type that may follow another, and in what percentage of claims. The rest of 100 % ends there.
+type transition struct {
 	next    string
 	percent int
 }
 
-// paths is the process, with about the frequencies of the log: an employee submits, several roles approve or reject,
-// what was rejected goes back to the employee, who submits it again or gives up, and what was approved is paid.
-var paths = map[string][]step{
+// paths is the process: an employee submits a claim, and several roles approve or reject it. A rejected claim goes back to the
+// employee, who submits it again or gives up. An approved claim is paid.
+var paths = map[string][]transition{
 	"":             {{submitted, 99}, {saved, 1}},
 	submitted:      {{adminApproved, 69}, {adminRejected, 8}, {finalApproved, 15}, {preApproved, 6}, {preRejected, 1}, {finalRejected, 1}},
 	preApproved:    {{finalApproved, 98}, {finalRejected, 2}},
@@ -53,7 +53,7 @@ var paths = map[string][]step{
 	requested:      {{paid, 100}},
 }
 
-// roles of those who decide; what no person does is the system's.
+// roles are the roles of the persons who cause the events. Other events are caused by the system.
 var roles = map[string]string{
 	saved: "EMPLOYEE", submitted: "EMPLOYEE", withdrawn: "EMPLOYEE", lost: "MISSING",
 	preApproved: "PRE_APPROVER", preRejected: "PRE_APPROVER",
@@ -62,7 +62,7 @@ var roles = map[string]string{
 	finalApproved: "SUPERVISOR", finalRejected: "SUPERVISOR",
 }
 
-// claimData has the members of the log's data. Amount is a JSON number with two decimals, never a float.
+// claimData is the body of an event. Amount is a JSON number with two decimals, never a float.
 type claimData struct {
 	ID       string      `json:"id"`
 	Role     string      `json:"role"`
@@ -71,7 +71,7 @@ type claimData struct {
 	Budget   string      `json:"budget"`
 }
 
-// claim is one that is under way.
+// claim is an open claim.
 type claim struct {
 	number int
 	next   string
@@ -80,8 +80,7 @@ type claim struct {
 	budget string
 }
 
-// generate makes that many events of many claims at once, the same ones for the same seed. The last claims are still
-// under way when it ends.
+// generate makes events of many interleaved claims. The same seed makes the same events.
 func generate(events int64, seed uint64) source {
 	return func(yield func(record, error) bool) {
 		g := generator{random: rand.New(rand.NewPCG(seed, 0))}
@@ -99,7 +98,7 @@ type generator struct {
 	open   []*claim
 }
 
-// next lets one of the claims that are under way go one step on.
+// next returns the next event of a random open claim.
 func (g *generator) next() record {
 	for len(g.open) < openClaims {
 		g.open = append(g.open, g.begin())
@@ -125,7 +124,7 @@ func (g *generator) begin() *claim {
 	}
 }
 
-// follow chooses what comes after an event of that type; empty means that the claim ends there.
+// follow chooses the event type after last; empty ends the claim.
 func (g *generator) follow(last string) string {
 	dice := g.random.IntN(100)
 	for _, s := range paths[last] {
@@ -136,7 +135,7 @@ func (g *generator) follow(last string) string {
 	return ""
 }
 
-// record is the claim's next event.
+// record returns the claim's next event.
 func (c *claim) record() record {
 	c.steps++
 	data := claimData{ID: fmt.Sprintf("st_step %d_%d", c.number, c.steps), Role: roles[c.next], Resource: "STAFF MEMBER",

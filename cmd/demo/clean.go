@@ -18,7 +18,7 @@ func cleanCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "clean",
 		Short: "Remove everything that the demo created",
-		Long:  `Removes the schemas that the demo created, with all that is in them, and nothing else. It refuses to while a node runs.`,
+		Long:  `Removes the schemas that the demo created, and nothing else. It refuses to while a node runs.`,
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
 			if url, err = sharedURL(cmd, url); err != nil {
@@ -42,7 +42,7 @@ func runClean(ctx context.Context, url string, out io.Writer) error {
 		return err
 	}
 	if len(ours) == 0 {
-		_, err := fmt.Fprintln(out, "there is nothing to remove")
+		_, err := fmt.Fprintln(out, "nothing to remove")
 		return err
 	}
 	if err := mustBeUnused(ctx, d); err != nil {
@@ -63,7 +63,7 @@ func mustBeUnused(ctx context.Context, d *program.Database) error {
 	}
 	status, err := runtime.Status(ctx)
 	if err != nil {
-		return nil // where nodes cannot be listed, for instance without some of the tables, none can run
+		return nil // without the tables of the store no node can run
 	}
 	var alive []string
 	for _, n := range status.Nodes {
@@ -72,7 +72,7 @@ func mustBeUnused(ctx context.Context, d *program.Database) error {
 		}
 	}
 	if len(alive) > 0 {
-		return fmt.Errorf("node %s runs: interrupt it first or, if it was killed, wait until its lease has expired", strings.Join(alive, " and node "))
+		return fmt.Errorf("node %s is running: interrupt it first or, if it was killed, wait until its lease has expired", strings.Join(alive, " and node "))
 	}
 	return nil
 }

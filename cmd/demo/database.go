@@ -17,13 +17,13 @@ import (
 const (
 	// readSchema holds the read models.
 	readSchema = "demo"
-	// storeSchema keeps the demo's store apart from another one in the same database.
+	// storeSchema holds the demo's store.
 	storeSchema = "demo_millrace"
-	// mark is the comment by which the demo knows its schemas.
+	// mark is the comment on the demo's schemas.
 	mark = "made by the demo of millrace"
 )
 
-var errNotThere = errors.New("there is nothing of the demo's in this database: start a node or a load first")
+var errNotThere = errors.New("this database has no tables of the demo: start a node or a load first")
 
 func layout() program.Layout {
 	var tables []string
@@ -33,14 +33,14 @@ func layout() program.Layout {
 	return program.Layout{Tables: readSchema, Store: storeSchema, SQL: strings.Join(tables, ";\n"), Mark: mark}
 }
 
-// describe names the server.
+// describe returns the server's version and address, for people.
 func describe(ctx context.Context, d *program.Database, private bool) (string, error) {
 	var version string
 	if err := d.Pool.QueryRow(ctx, "select split_part(current_setting('server_version'), ' ', 1)").Scan(&version); err != nil {
-		return "", fmt.Errorf("ask for the server's version: %w", err)
+		return "", fmt.Errorf("read the server's version: %w", err)
 	}
 	if private {
-		return "a private PostgreSQL " + version + ", where commits wait for the disk; it is removed at the end", nil
+		return "a private PostgreSQL " + version + ", with durable commits; it is removed at the end", nil
 	}
 	config := d.Pool.Config().ConnConfig
 	return fmt.Sprintf("PostgreSQL %s, database %s on %s", version, config.Database, config.Host), nil
@@ -48,18 +48,18 @@ func describe(ctx context.Context, d *program.Database, private bool) (string, e
 
 // databaseFlag adds the flag for the database that several commands share.
 func databaseFlag(cmd *cobra.Command, url *string) {
-	cmd.Flags().StringVar(url, "database-url", "", "the database, needed (default $DATABASE_URL)")
+	cmd.Flags().StringVar(url, "database-url", "", "database to use; required (default $DATABASE_URL)")
 }
 
-// sharedURL is the database that a command shares with others.
+// sharedURL returns the database that several commands use.
 func sharedURL(cmd *cobra.Command, given string) (string, error) {
 	if url := program.DatabaseURL(cmd, given); url != "" {
 		return url, nil
 	}
-	return "", errors.New("-database-url is missing, and so is DATABASE_URL: this command starts no server of its own, but demo serve does")
+	return "", errors.New("neither -database-url nor DATABASE_URL is set; demo serve starts a server")
 }
 
-// openShared opens a database that several processes share, and creates the demo's tables where they are missing.
+// openShared opens a database that several processes use, and creates missing tables.
 func openShared(ctx context.Context, dsn string, writers int, log *zap.Logger) (*program.Database, error) {
 	d, err := program.Open(ctx, dsn, layout(), writers, log)
 	if err != nil {
@@ -101,17 +101,17 @@ func mustBeOurs(ctx context.Context, d *program.Database) error {
 	case len(ours) == 0:
 		return errNotThere
 	case !slices.Contains(ours, readSchema) || !slices.Contains(ours, storeSchema):
-		return fmt.Errorf("of the demo's schemas there is only %s: remove it with demo clean", strings.Join(ours, " and "))
+		return fmt.Errorf("only schema %s of the demo exists: remove it with demo clean", strings.Join(ours, " and "))
 	}
 	return nil
 }
 
-// ourSchemas lists the demo's schemas in a database. A schema of such a name that the demo did not create is an error.
+// ourSchemas returns the demo's schemas in a database. It fails if another program created a schema of such a name.
 func ourSchemas(ctx context.Context, d *program.Database) (ours []string, err error) {
 	rows, err := d.Pool.Query(ctx, `select nspname::text, coalesce(pg_catalog.obj_description(oid, 'pg_namespace'), '')
 		from pg_catalog.pg_namespace where nspname = any ($1::text[]) order by 1`, d.Schemas())
 	if err != nil {
-		return nil, fmt.Errorf("look for the demo's schemas: %w", err)
+		return nil, fmt.Errorf("list the demo's schemas: %w", err)
 	}
 	var name, comment string
 	var foreign []string
@@ -125,11 +125,11 @@ func ourSchemas(ctx context.Context, d *program.Database) (ours []string, err er
 		return nil
 	})
 	if err != nil {
-		return nil, fmt.Errorf("look for the demo's schemas: %w", err)
+		return nil, fmt.Errorf("list the demo's schemas: %w", err)
 	}
 	if len(foreign) > 0 {
-		return nil, fmt.Errorf("there is a schema %s that the demo did not make, and leaves alone: use another database",
-			strings.Join(foreign, " and a schema "))
+		return nil, fmt.Errorf("another program created the schema %s: use another database",
+			strings.Join(foreign, " and the schema "))
 	}
 	return ours, nil
 }

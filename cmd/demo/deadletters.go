@@ -30,11 +30,11 @@ func deadLettersOf(ctx context.Context, store *pgstore.Store, m readModel) (all 
 
 // deadLetterSummary counts dead letters.
 type deadLetterSummary struct {
-	// Parked is how many events were parked at any time. Behind is how many of them did not fail, but followed a parked event
-	// of their stream.
+	// Parked is how many events were ever parked. Behind is how many of them did not fail, but follow a parked event of their
+	// stream.
 	Parked int64 `json:"parked"`
 	Behind int64 `json:"behind"`
-	// Replayed is how many were applied by a replay, Left how many are parked at the end.
+	// Replayed is how many a replay applied, Left how many are parked at the end.
 	Replayed int64 `json:"replayed"`
 	Left     int64 `json:"left"`
 }
@@ -54,16 +54,15 @@ func (s *deadLetterSummary) add(letters []projection.DeadLetter) {
 	}
 }
 
-// hit is an event that a projection must not have applied at once: it was chosen to fail, or it follows such an event in its
-// stream (behind).
-type hit struct {
-	place
+// affectedEvent is an event that a projection must park or skip: it fails, or it follows such an event in its stream (blocked).
+type affectedEvent struct {
+	eventID
 	position int64
-	behind   bool
+	blocked  bool
 }
 
-// hits finds the events of a projection that the fault concerns. It derives them from the events alone.
-func (f *fault) hits(ctx context.Context, d *program.Database, m readModel) ([]hit, error) {
+// affected returns the affected events of a projection. It derives them from the events alone.
+func (f *fault) affected(ctx context.Context, d *program.Database, m readModel) ([]affectedEvent, error) {
 	var streams []string
 	var versions []int64
 	for at := range f.chosen.of(m.name) {
@@ -79,23 +78,23 @@ func (f *fault) hits(ctx context.Context, d *program.Database, m readModel) ([]h
 		            else exists (select from chosen c where c.stream = e.stream_id and c.version = e.stream_version) end
 		 order by e.global_seq`, streams, versions, f.onError == projection.ActionParkStream, m.eventType)
 	if err != nil {
-		return nil, fmt.Errorf("find the events at which %s failed: %w", m.name, err)
+		return nil, fmt.Errorf("find the events at which %s fails: %w", m.name, err)
 	}
-	found, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (h hit, err error) {
-		err = row.Scan(&h.stream, &h.version, &h.position, &h.behind)
+	found, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (h affectedEvent, err error) {
+		err = row.Scan(&h.stream, &h.version, &h.position, &h.blocked)
 		return h, err
 	})
 	if err != nil {
-		return nil, fmt.Errorf("find the events at which %s failed: %w", m.name, err)
+		return nil, fmt.Errorf("find the events at which %s fails: %w", m.name, err)
 	}
 	return found, nil
 }
 
-// compareDeadLetters lists how the dead letters of a projection differ from the hits.
-func (f *fault) compareDeadLetters(name string, found []projection.DeadLetter, hits []hit) (wrong []string) {
-	missing := make(map[hit]bool)
+// compareDeadLetters returns the differences between the dead letters of a projection and its affected events.
+func (f *fault) compareDeadLetters(name string, found []projection.DeadLetter, affected []affectedEvent) (wrong []string) {
+	missing := make(map[affectedEvent]bool)
 	if f.onError != projection.ActionSkip {
-		for _, h := range hits {
+		for _, h := range affected {
 			missing[h] = true
 		}
 	}
@@ -104,7 +103,7 @@ func (f *fault) compareDeadLetters(name string, found []projection.DeadLetter, h
 		want = projection.DeadLetterResolved
 	}
 	for _, l := range found {
-		h := hit{place{l.Stream, l.Version}, l.Position, l.BlockedByStream}
+		h := affectedEvent{eventID{l.Stream, l.Version}, l.Position, l.BlockedByStream}
 		switch {
 		case !missing[h]:
 			wrong = append(wrong, fmt.Sprintf("%s parked position %d of %s unexpectedly (blocked by its stream: %v): %s", name, l.Position, l.Stream, l.BlockedByStream, l.Error))
@@ -114,7 +113,7 @@ func (f *fault) compareDeadLetters(name string, found []projection.DeadLetter, h
 		delete(missing, h)
 	}
 	if len(missing) > 0 {
-		wrong = append(wrong, fmt.Sprintf("%s did not park %d of the %d events that fail", name, len(missing), len(hits)))
+		wrong = append(wrong, fmt.Sprintf("%s did not park %d of the %d events that fail", name, len(missing), len(affected)))
 	}
 	return shorten(wrong)
 }

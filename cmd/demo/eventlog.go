@@ -9,17 +9,17 @@ import (
 	"github.com/millrace-go/millrace/internal/program"
 )
 
-// rateEvery is how often the event log says how many events were applied.
+// rateEvery is how often the event log has a line with rates.
 const rateEvery = 3 * time.Second
 
-// eventLog turns one status after the other into lines on what has changed.
+// eventLog turns a sequence of statuses into lines that say what has changed.
 type eventLog struct {
-	title string
-	node  string // empty until the runtime has said its id
-	last  map[string]millrace.ProjectionStatus
-	away  bool // the last status could not be read
+	title      string
+	node       string // empty until the runtime has an id
+	last       map[string]millrace.ProjectionStatus
+	unreadable bool // the last status could not be read
 
-	applied map[string]int64 // at the last line on rates
+	applied map[string]int64 // at the last line with rates
 	rated   time.Time        // when that was
 }
 
@@ -27,28 +27,28 @@ func newEventLog(title string, now time.Time) *eventLog {
 	return &eventLog{title: title, last: make(map[string]millrace.ProjectionStatus), applied: make(map[string]int64), rated: now}
 }
 
-// lines returns what has changed. Where err is not nil there is no status.
+// lines returns what has changed. If err is not nil, status is not valid.
 func (l *eventLog) lines(now time.Time, status millrace.Status, err error) (lines []string) {
 	if err != nil {
-		if !l.away {
-			l.away = true
+		if !l.unreadable {
+			l.unreadable = true
 			lines = append(lines, "the status cannot be read: "+program.OneLine(err.Error()))
 		}
 		return lines
 	}
-	if l.away {
-		l.away = false
+	if l.unreadable {
+		l.unreadable = false
 		lines = append(lines, "the status can be read again")
 	}
 	if l.node == "" {
 		if l.node = status.Node; l.node == "" {
-			l.remember(status) // which projections are its own is not known yet
+			l.remember(status) // its own projections are not known yet
 			return lines
 		}
 		lines = append(lines, fmt.Sprintf("node %s (%s), %s", short(l.node), l.node, l.title))
 	}
-	lines = append(lines, l.moves(status)...)
-	lines = append(lines, l.troubles(status)...)
+	lines = append(lines, l.ownershipChanges(status)...)
+	lines = append(lines, l.problems(status)...)
 	lines = append(lines, l.rates(now, status)...)
 	l.remember(status)
 	return lines
@@ -60,8 +60,8 @@ func (l *eventLog) remember(status millrace.Status) {
 	}
 }
 
-// moves says which projections came and went, and which run here now.
-func (l *eventLog) moves(status millrace.Status) (lines []string) {
+// ownershipChanges returns which projections the node claimed and released, and which it runs now.
+func (l *eventLog) ownershipChanges(status millrace.Status) (lines []string) {
 	var order, runs []string
 	moved := make(map[string][]string)
 	for _, p := range status.Projections {
@@ -75,9 +75,9 @@ func (l *eventLog) moves(status millrace.Status) (lines []string) {
 		case p.Owner == l.node && before.Owner == "":
 			what = "claimed: %s"
 		case p.Owner == "" && before.Owner == l.node:
-			what = "gave up: %s"
+			what = "released: %s"
 		case p.Owner != l.node && before.Owner == l.node:
-			what = "went to " + short(p.Owner) + ": %s"
+			what = "taken over by " + short(p.Owner) + ": %s"
 		}
 		if what != "" {
 			if moved[what] == nil {
@@ -101,20 +101,20 @@ func (l *eventLog) moves(status millrace.Status) (lines []string) {
 	return append(lines, fmt.Sprintf("runs %d of %d now: %s", len(runs), len(status.Projections), strings.Join(runs, ", ")))
 }
 
-// troubles says, once, what keeps its projections from proceeding.
-func (l *eventLog) troubles(status millrace.Status) (lines []string) {
+// problems returns, once, what keeps projections from making progress.
+func (l *eventLog) problems(status millrace.Status) (lines []string) {
 	for _, p := range status.Projections {
 		if p.Owner != l.node {
 			continue
 		}
-		if now := trouble(p); now != "" && now != trouble(l.last[p.ID.Name]) {
+		if now := problem(p); now != "" && now != problem(l.last[p.ID.Name]) {
 			lines = append(lines, p.ID.Name+", "+program.OneLine(now))
 		}
 	}
 	return lines
 }
 
-// rates says from time to time how many events were applied here, if any.
+// rates returns from time to time how many events this node applied, if any.
 func (l *eventLog) rates(now time.Time, status millrace.Status) []string {
 	took := now.Sub(l.rated)
 	if took < rateEvery {
@@ -139,5 +139,5 @@ func (l *eventLog) rates(now time.Time, status millrace.Status) []string {
 	return []string{fmt.Sprintf("applied %.0f events/s: %s", perSecond(sum, took), strings.Join(each, ", "))}
 }
 
-// short is a part of a node's id that identifies it among a few.
+// short returns the beginning of a node's id.
 func short(id string) string { return id[:min(len(id), 8)] }

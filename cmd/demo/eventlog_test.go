@@ -15,7 +15,7 @@ const (
 	otherID = "22222222-bbbb-4bbb-8bbb-bbbbbbbbbbbb"
 )
 
-// held is a status in which two nodes own one projection each.
+// held returns a status with two projections, their owners and epochs.
 func held(node, first string, firstEpoch int64, second string, secondEpoch int64) millrace.Status {
 	one := func(name, owner string, epoch int64) millrace.ProjectionStatus {
 		s := millrace.ProjectionStatus{ID: millrace.ProjectionID{Tenant: "default", Name: name}, Owner: owner, Epoch: epoch, State: millrace.StateElsewhere}
@@ -27,11 +27,11 @@ func held(node, first string, firstEpoch int64, second string, secondEpoch int64
 	return millrace.Status{Node: node, Projections: []millrace.ProjectionStatus{one("payments", first, firstEpoch), one("streams", second, secondEpoch)}}
 }
 
-func TestEventLogSaysWhatChangedAndNothingElse(t *testing.T) {
+func TestEventLogSaysOnlyWhatChanged(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
 	l := newEventLog("process 7", now)
-	away := errors.New("broken\npipe")
+	broken := errors.New("broken\npipe")
 	failing := held(ownID, ownID, 6, ownID, 4)
 	failing.Projections[1].FailingPosition, failing.Projections[1].Attempts, failing.Projections[1].Reason = 12, 3, "two\nlines"
 	for i, step := range []struct {
@@ -44,24 +44,24 @@ func TestEventLogSaysWhatChangedAndNothingElse(t *testing.T) {
 			"claimed: payments (epoch 1)", "runs 1 of 2 now: payments"}},
 		{held(ownID, ownID, 1, otherID, 1), nil, nil},
 		{held(ownID, ownID, 1, ownID, 2), nil, []string{"took over from 22222222: streams (epoch 2)", "runs 2 of 2 now: payments, streams"}},
-		{millrace.Status{}, away, []string{"the status cannot be read: broken; pipe"}},
-		{millrace.Status{}, away, nil},
-		{held(ownID, otherID, 3, ownID, 3), nil, []string{"the status can be read again", "went to 22222222: payments (epoch 3)",
+		{millrace.Status{}, broken, []string{"the status cannot be read: broken; pipe"}},
+		{millrace.Status{}, broken, nil},
+		{held(ownID, otherID, 3, ownID, 3), nil, []string{"the status can be read again", "taken over by 22222222: payments (epoch 3)",
 			"claimed again: streams (epoch 3)", "runs 1 of 2 now: streams"}},
-		{held(ownID, otherID, 3, "", 3), nil, []string{"gave up: streams (epoch 3)", "runs nothing now"}},
+		{held(ownID, otherID, 3, "", 3), nil, []string{"released: streams (epoch 3)", "runs nothing now"}},
 		{held(ownID, ownID, 6, ownID, 4), nil, []string{"took over from 22222222: payments (epoch 6)", "claimed: streams (epoch 4)",
 			"runs 2 of 2 now: payments, streams"}},
 		{failing, nil, []string{"streams, position 12, attempt 3: two; lines"}},
 		{failing, nil, nil},
-		{held("", "", 6, "", 4), nil, []string{"gave up: payments (epoch 6), streams (epoch 4)", "runs nothing now"}}, // it has ended
+		{held("", "", 6, "", 4), nil, []string{"released: payments (epoch 6), streams (epoch 4)", "runs nothing now"}}, // it has ended
 	} {
 		if got := l.lines(now, step.status, step.err); !slices.Equal(got, step.want) {
-			t.Errorf("step %d: it says\n%s\nwant\n%s", i, strings.Join(got, "\n"), strings.Join(step.want, "\n"))
+			t.Errorf("step %d: got\n%s\nwant\n%s", i, strings.Join(got, "\n"), strings.Join(step.want, "\n"))
 		}
 	}
 }
 
-func TestEventLogSaysHowManyEventsWereAppliedHere(t *testing.T) {
+func TestEventLogHasRatesOfItsNode(t *testing.T) {
 	t.Parallel()
 	start := time.Now()
 	l := newEventLog("", start)
@@ -83,7 +83,7 @@ func TestEventLogSaysHowManyEventsWereAppliedHere(t *testing.T) {
 		{16 * time.Second, 60, 440, "applied 5 events/s: payments 5"}, // and is back
 	} {
 		if got := strings.Join(l.lines(start.Add(step.after), applied(step.payments, step.streams), nil), "\n"); got != step.want {
-			t.Errorf("after %v it says %q, want %q", step.after, got, step.want)
+			t.Errorf("after %v: got %q, want %q", step.after, got, step.want)
 		}
 	}
 }
@@ -111,9 +111,9 @@ func TestStatusShowsLivingAndDeadNodes(t *testing.T) {
 		"node     projections  state    last heartbeat",
 		"22222222           1  dead     120.0 s ago",
 		"11111111           1  alive    0.4 s ago",
-		"33333333           0  leaving  1.0 s ago",
+		"33333333           0  draining 1.0 s ago",
 	}, "\n")
 	if got != want {
-		t.Errorf("it shows\n%s\nwant\n%s", got, want)
+		t.Errorf("got\n%s\nwant\n%s", got, want)
 	}
 }

@@ -16,19 +16,18 @@ import (
 // errPoison is the error of a handler at an event that -poison chose.
 var errPoison = errors.New("chosen by -poison")
 
-// place identifies an event before it has a position.
-type place struct {
+// eventID identifies an event before it has a position.
+type eventID struct {
 	stream  string
 	version int64
 }
 
-// poison names the projection that fails at each chosen event. The choice is made before the first event is appended, from
-// the events and the seed alone. A handler recognises the event by stream and version, so that each retry fails again.
-type poison map[place]string
+// poison has the projection that fails at each chosen event. The events and the seed alone determine it.
+type poison map[eventID]string
 
-// of returns the chosen events of a projection.
-func (p poison) of(name string) map[place]bool {
-	places := make(map[place]bool)
+// of returns the events at which a projection fails.
+func (p poison) of(name string) map[eventID]bool {
+	places := make(map[eventID]bool)
 	for at, projection := range p {
 		if projection == name {
 			places[at] = true
@@ -43,7 +42,7 @@ var onErrors = map[string]projection.Action{
 	"skip": projection.ActionSkip, "stop": projection.ActionStop,
 }
 
-// fault makes the handlers of a run fail at the chosen events until it is fixed. With the zero value none fails.
+// fault makes handlers fail at the chosen events until it is fixed. With the zero value none fails.
 type fault struct {
 	chosen  poison
 	onError projection.Action
@@ -54,7 +53,7 @@ func newFault(chosen poison, onError projection.Action) *fault {
 	return &fault{chosen: chosen, onError: onError}
 }
 
-// choice picks events from a source of unknown length, each with the same probability (reservoir sampling).
+// choice picks random events from a source of unknown length (reservoir sampling).
 type choice struct {
 	random   *rand.Rand
 	wanted   int
@@ -64,7 +63,7 @@ type choice struct {
 }
 
 type candidate struct {
-	place
+	eventID
 	eventType string
 }
 
@@ -78,7 +77,7 @@ func (c *choice) offer(r record) {
 	}
 	c.seen++
 	c.versions[r.stream]++
-	offered := candidate{place{r.stream, c.versions[r.stream]}, r.event.Type}
+	offered := candidate{eventID{r.stream, c.versions[r.stream]}, r.event.Type}
 	if len(c.picked) < c.wanted {
 		c.picked = append(c.picked, offered)
 	} else if i := c.random.Int64N(c.seen); i < int64(c.wanted) {
@@ -86,7 +85,7 @@ func (c *choice) offer(r record) {
 	}
 }
 
-// chosen gives each picked event to one of the projections that it concerns.
+// chosen assigns each picked event to one of the projections that handle it.
 func (c *choice) chosen() (poison, error) {
 	if len(c.picked) < c.wanted {
 		return nil, fmt.Errorf("-poison %d: there are only %d events", c.wanted, c.seen)
@@ -94,17 +93,17 @@ func (c *choice) chosen() (poison, error) {
 	chosen := make(poison, len(c.picked))
 	for _, p := range c.picked {
 		models := concerned(p.eventType)
-		chosen[p.place] = models[c.random.IntN(len(models))].name
+		chosen[p.eventID] = models[c.random.IntN(len(models))].name
 	}
 	return chosen, nil
 }
 
 type batchHandler = func(ctx context.Context, tx pgx.Tx, events []event.Envelope) error
 
-// failure is one of the ways in which handlers fail at a chosen event. It never succeeds.
+// failure is a way in which handlers fail at an event. It never returns nil.
 type failure func(ctx context.Context, tx pgx.Tx, e event.Envelope) error
 
-// failing makes a read model's handler fail at its chosen events, before it handles any event of the batch.
+// failing returns the handler of a read model with the fault. It fails before it handles any event of the batch.
 func (f *fault) failing(m readModel) batchHandler {
 	handle, chosen := m.handle, f.chosen.of(m.name)
 	if len(chosen) == 0 {
@@ -112,7 +111,7 @@ func (f *fault) failing(m readModel) batchHandler {
 	}
 	return func(ctx context.Context, tx pgx.Tx, events []event.Envelope) error {
 		for _, e := range events {
-			if chosen[place{e.Stream, e.Version}] && !f.fixed.Load() {
+			if chosen[eventID{e.Stream, e.Version}] && !f.fixed.Load() {
 				return m.fail(ctx, tx, e)
 			}
 		}
@@ -120,15 +119,15 @@ func (f *fault) failing(m readModel) batchHandler {
 	}
 }
 
-// failNamed names the event in its error, so that the runtime need not search for it.
+// failNamed names the event in its error.
 func failNamed(_ context.Context, _ pgx.Tx, e event.Envelope) error {
 	return projection.At(e.Position, errPoison)
 }
 
-// failUnnamed does not: the runtime finds the event by halving the batch.
+// failUnnamed does not name it, so that the runtime finds the event by halving the batch.
 func failUnnamed(context.Context, pgx.Tx, event.Envelope) error { return errPoison }
 
-// failBySQL fails in the database. The transaction can only be rolled back.
+// failBySQL fails in the database.
 func failBySQL(ctx context.Context, tx pgx.Tx, _ event.Envelope) error {
 	_, err := tx.Exec(ctx, "select 1 / 0")
 	return fmt.Errorf("%w: %w", errPoison, err)

@@ -16,12 +16,12 @@ const (
 	starting   phase = "starting"
 	loading    phase = "appending"
 	catchingUp phase = "catching up"
-	replaying  phase = "replaying what is parked"
+	replaying  phase = "replaying parked events"
 	finished   phase = "all applied"
 )
 
-// figures are what a run shows at one time. Rates are averages since the first append. They stand still as soon as the
-// projections have caught up, so that the last frame and the summary agree.
+// figures are the figures that a run shows. Rates are averages since the first append. They do not change after the projections
+// have caught up, so that the last frame and the summary agree.
 type figures struct {
 	at          time.Duration // since the first append
 	phase       phase
@@ -37,7 +37,7 @@ type projectionFigures struct {
 	name                    string
 	applied, behind, parked int64
 	rate                    float64
-	state, trouble          string
+	state, problem          string
 }
 
 func newFigures(total int64) figures {
@@ -48,14 +48,14 @@ func newFigures(total int64) figures {
 	return f
 }
 
-// observe takes over what a status says about the projections.
+// observe takes the projections' figures from a status.
 func (f *figures) observe(status millrace.Status) {
 	for i := range f.projections {
 		p := &f.projections[i]
 		for _, s := range status.Projections {
 			if s.ID.Name == p.name {
 				p.applied, p.behind, p.parked = s.Applied, s.Behind, s.Parked
-				p.state, p.trouble = string(s.State), trouble(s)
+				p.state, p.problem = string(s.State), problem(s)
 			}
 		}
 	}
@@ -71,8 +71,8 @@ func (f *figures) measure(appending, applying time.Duration) {
 	}
 }
 
-// handled grows with whatever happens in a run.
-func (f *figures) handled() int64 {
+// movement grows with any progress of a run.
+func (f *figures) movement() int64 {
 	n := f.appended
 	for _, p := range f.projections {
 		n += p.applied + p.parked
@@ -80,14 +80,14 @@ func (f *figures) handled() int64 {
 	return n
 }
 
-// line is all figures in one line.
+// line returns all figures in one line.
 func (f *figures) line() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%6.1fs %s: appended %d of %d, %.0f/s", f.at.Seconds(), f.phase, f.appended, f.total, f.appendRate)
 	for _, p := range f.projections {
 		fmt.Fprintf(&b, "; %s applied %d, behind %d, %.0f/s, parked %d", p.name, p.applied, p.behind, p.rate, p.parked)
-		if p.trouble != "" {
-			fmt.Fprintf(&b, " (%s)", program.OneLine(p.trouble))
+		if p.problem != "" {
+			fmt.Fprintf(&b, " (%s)", program.OneLine(p.problem))
 		}
 	}
 	if f.news != "" {
@@ -96,12 +96,12 @@ func (f *figures) line() string {
 	return b.String()
 }
 
-// table is all figures for a terminal of 60 columns or more.
+// table returns all figures for a terminal of at least 60 columns.
 func (f *figures) table() []string {
 	lines := []string{
 		fmt.Sprintf("%.1f s, %s", f.at.Seconds(), f.phase),
 		fmt.Sprintf("appended %d of %d, %.0f events/s", f.appended, f.total, f.appendRate),
-		fmt.Sprintf("applied %.0f events/s, by four projections together", f.applyRate),
+		fmt.Sprintf("applied %.0f events/s, the sum of four projections", f.applyRate),
 		"",
 		fmt.Sprintf("%-14s %7s %7s %6s %8s  %s", "projection", "applied", "behind", "parked", "events/s", "state"),
 	}
@@ -109,10 +109,10 @@ func (f *figures) table() []string {
 	for i, p := range f.projections {
 		lines = append(lines, fmt.Sprintf("%-14s %7d %7d %6d %8.0f  %s", p.name, p.applied, p.behind, p.parked, p.rate, p.state))
 		if eventType := readModels[i].eventType; eventType != "" {
-			notes = append(notes, fmt.Sprintf("%s takes only events of type %s", p.name, eventType))
+			notes = append(notes, fmt.Sprintf("%s handles only events of type %s", p.name, eventType))
 		}
-		if p.trouble != "" {
-			notes = append(notes, p.name+", "+p.trouble)
+		if p.problem != "" {
+			notes = append(notes, p.name+", "+p.problem)
 		}
 	}
 	lines = append(append(lines, ""), notes...)
@@ -122,8 +122,8 @@ func (f *figures) table() []string {
 	return lines
 }
 
-// trouble is why a projection does not proceed, empty where it does. Status may give a reason that an event was parked for.
-func trouble(s millrace.ProjectionStatus) string {
+// problem returns why a projection makes no progress; empty if it does. The reason of a live projection is that of a parked event.
+func problem(s millrace.ProjectionStatus) string {
 	switch {
 	case s.FailingPosition > 0:
 		at := fmt.Sprintf("position %d, attempt %d: ", s.FailingPosition, s.Attempts)

@@ -8,7 +8,7 @@ import (
 	"github.com/millrace-go/millrace"
 )
 
-// someFigures are of a run in which one projection has trouble and another had it before.
+// someFigures returns figures with one projection that has a problem and one that had one before.
 func someFigures() figures {
 	f := newFigures(500)
 	f.at, f.phase, f.appended = 3*time.Second, catchingUp, 400
@@ -40,7 +40,7 @@ func TestFiguresInOneLine(t *testing.T) {
 func TestTableFitsSixtyColumns(t *testing.T) {
 	t.Parallel()
 	f := someFigures()
-	// The widest figures of a long run.
+	// These are the widest figures of a long run.
 	p := &f.projections[0]
 	p.applied, p.behind, p.parked, p.rate, p.state = 9_999_999, 9_999_999, 999_999, 9_999_999, string(millrace.StateCatchUp)
 	for i, line := range f.table() {
@@ -52,7 +52,7 @@ func TestTableFitsSixtyColumns(t *testing.T) {
 	want := strings.Join([]string{
 		"3.0 s, catching up",
 		"appended 400 of 500, 200 events/s",
-		"applied 100 events/s, by four projections together",
+		"applied 100 events/s, the sum of four projections",
 		"",
 		"projection     applied  behind parked events/s  state",
 		"events_by_type 9999999 9999999 999999  9999999  catching up",
@@ -61,22 +61,22 @@ func TestTableFitsSixtyColumns(t *testing.T) {
 		"payments             0       0      0        0  ",
 		"",
 		"streams, position 12, attempt 3: two\nlines",
-		"payments takes only events of type Payment Handled",
+		"payments handles only events of type Payment Handled",
 	}, "\n")
 	if got != want {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
 	}
 }
 
-func TestFiguresShowWhetherAnythingMoves(t *testing.T) {
+func TestMovementGrowsWithProgress(t *testing.T) {
 	t.Parallel()
 	before := someFigures()
 	appended, applied := someFigures(), someFigures()
 	appended.appended++
 	applied.projections[3].applied++
 	for name, next := range map[string]figures{"appended": appended, "applied": applied} {
-		if next.handled() <= before.handled() {
-			t.Errorf("one more event %s, and %d handled, as before", name, next.handled())
+		if next.movement() <= before.movement() {
+			t.Errorf("after one more event %s the movement is %d, as before", name, next.movement())
 		}
 	}
 }

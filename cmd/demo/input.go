@@ -15,10 +15,10 @@ import (
 	"github.com/millrace-go/millrace/internal/valid"
 )
 
-// maxLine is the longest line of a log that is read. One event has to fit into memory several times.
+// maxLine is the longest line of a file. An event is in memory several times.
 const maxLine = 16 << 20
 
-// line is one line of a log. Data is kept as it stands there: no number goes through a float.
+// line is one line of a file. Data is kept as it is, so that no number becomes a float.
 type line struct {
 	Stream string          `json:"stream"`
 	Type   string          `json:"type"`
@@ -26,7 +26,7 @@ type line struct {
 	Data   json.RawMessage `json:"data"`
 }
 
-// readFile reads a log of one JSON object a line, plain or compressed by gzip, whatever its name says.
+// readFile reads a file with one JSON object in each line, plain or compressed by gzip.
 func readFile(path string) source {
 	return func(yield func(record, error) bool) {
 		file, err := os.Open(path)
@@ -46,7 +46,7 @@ func readFile(path string) source {
 	}
 }
 
-// readLines reads line by line. Errors name the line's number, from 1; empty lines are passed over.
+// readLines reads line by line and ignores empty lines. Errors have the line's number, from 1.
 func readLines(from io.Reader) source {
 	return func(yield func(record, error) bool) {
 		plain, err := decompressed(from)
@@ -90,7 +90,7 @@ func decompressed(from io.Reader) (io.Reader, error) {
 	return plain, nil
 }
 
-// parse takes the text over: the result does not refer to it.
+// parse copies what it needs of text.
 func parse(text []byte) (record, error) {
 	if !utf8.Valid(text) {
 		return record{}, errors.New("not valid UTF-8")
@@ -107,7 +107,7 @@ func parse(text []byte) (record, error) {
 	}
 	e := event.Event{Type: l.Type, Body: l.Data}
 	if l.At != "" {
-		// When it happened there is no part of the fact; when it was appended here, the store notes itself.
+		// This is when it happened; the store records when it was appended.
 		e.Headers = map[string]string{"at": l.At}
 	}
 	return record{stream: l.Stream, event: e}, e.Validate()

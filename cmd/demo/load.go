@@ -13,11 +13,11 @@ import (
 	"github.com/millrace-go/millrace/pgstore"
 )
 
-// queued is how many events may wait for one writer, so that one slow append does not stop the others.
+// queued is how many events may wait for one writer, so that one slow append does not block the others.
 const queued = 128
 
-// load appends the workload as a live system does: one event an append, many writers at once, each stream in order.
-// A stream belongs to one writer, which names the version that it expects: an append out of order is refused.
+// load appends the workload as a live system does: one event in each append, with concurrent writers. Each stream belongs to one
+// writer, which expects its version, so that an append out of order is refused.
 type load struct {
 	store    *pgstore.Store
 	total    int64
@@ -51,7 +51,7 @@ func (l *load) run(ctx context.Context, from source) error {
 	return group.Wait()
 }
 
-// distribute gives the events to the writers of their streams, at the requested rate.
+// distribute sends the events to the writers of their streams, at the requested rate.
 func (l *load) distribute(ctx context.Context, from source) error {
 	start := time.Now()
 	var n int64
@@ -98,7 +98,7 @@ func appendOne(ctx context.Context, store *pgstore.Store, stream string, at int6
 	return result.Positions[0], result.Version, nil
 }
 
-// progress is how far the load has come.
+// progress returns how far the load is, for people.
 func (l *load) progress(start time.Time) string {
 	n, took := l.appended.Load(), time.Since(start)
 	return fmt.Sprintf("appended %d of %d events in %.1f s, %.0f/s", n, l.total, took.Seconds(), perSecond(n, took))

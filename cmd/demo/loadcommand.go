@@ -10,10 +10,10 @@ import (
 	"go.uber.org/zap"
 )
 
-// watchable is the default rate of a load, in events per second: slow enough to watch.
-const watchable = 200
+// watchableRate is the default rate of a load, in events per second.
+const watchableRate = 200
 
-// progressEvery is how often a command that waits says how far it is, where its output is not a terminal.
+// progressEvery is how often commands print their progress if their output is not a terminal.
 const progressEvery = 2 * time.Second
 
 func loadCommand() *cobra.Command {
@@ -21,9 +21,8 @@ func loadCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "load",
 		Short: "Append the expense claims for nodes to apply",
-		Long: `Appends the expense-claim process that the plain demo appends, for the nodes on the same database to apply, and ends.
-It creates the tables where they are missing. Each load has streams of its own, so that it can be repeated, and several
-can append at once.`,
+		Long: `Appends expense claims, for the nodes on the same database to apply, and ends. It creates missing tables. Each load has
+streams of its own, so that loads can be repeated and can run at the same time.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
 			if o.databaseURL, err = sharedURL(cmd, o.databaseURL); err != nil {
@@ -37,15 +36,15 @@ can append at once.`,
 	}
 	databaseFlag(cmd, &o.databaseURL)
 	f := cmd.Flags()
-	f.Int64Var(&o.events, "events", 20_000, "how many events are appended")
-	f.IntVar(&o.rate, "rate", watchable, "events per second to append; 0 is as fast as possible")
-	f.IntVar(&o.writers, "writers", 16, "how many append at once")
-	f.Uint64Var(&o.seed, "seed", 1, "what the events are made from")
+	f.Int64Var(&o.events, "events", 20_000, "number of events to append")
+	f.IntVar(&o.rate, "rate", watchableRate, "events to append per second; 0 is as fast as possible")
+	f.IntVar(&o.writers, "writers", 16, "number of concurrent writers")
+	f.Uint64Var(&o.seed, "seed", 1, "seed of the generated events")
 	f.SortFlags = false
 	return cmd
 }
 
-// runLoad returns when everything is appended, applied or not.
+// runLoad returns when all events are appended.
 func runLoad(ctx context.Context, o options, out io.Writer) error {
 	d, err := openShared(ctx, o.databaseURL, o.writers, zap.NewNop())
 	if err != nil {

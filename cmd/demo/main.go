@@ -1,6 +1,5 @@
-// Command demo appends an expense-claim process to an event store with many writers at once, and applies four projections
-// from it, to the last event. Without a -database-url it starts a private PostgreSQL from the installed binaries and removes
-// it at the end.
+// Command demo appends expense claims to an event store with many concurrent writers, applies four projections meanwhile, and
+// checks their read models. Without -database-url it starts a private PostgreSQL and removes it at the end.
 package main
 
 import (
@@ -17,21 +16,21 @@ import (
 
 func main() { os.Exit(execute(os.Args[1:], os.Stdout, os.Stderr)) }
 
-// execute returns the exit status: 0 only if every read model was right.
+// execute returns the exit status: 0 only if every read model is right.
 func execute(args []string, out, errs io.Writer) int { return program.Main(command(), args, out, errs) }
 
 func command() *cobra.Command {
 	var o options
 	cmd := &cobra.Command{
 		Use:   "demo",
-		Short: "Projections applied from a live, concurrently written event store, and checked to the last event",
-		Long: `Appends an expense-claim process to an event store with many writers at once, applies four projections from it
-while that goes on, and checks every read model against a plain SQL count over the events.
+		Short: "Apply projections to events that many writers append, and check every read model",
+		Long: `Appends expense claims to an event store with many concurrent writers, applies four projections meanwhile, and compares
+every read model with a plain SQL count over the events.
 
 Without -database-url and DATABASE_URL it starts a private PostgreSQL from the installed binaries, and removes it at
-the end. Flags may be written with one dash or two.
+the end. Flags may have one dash or two.
 
-The commands below are for trying several nodes on one database, each in a terminal of its own.`,
+Use the commands below to run several nodes on one database, each in a terminal of its own.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			o.databaseURL = program.DatabaseURL(cmd, o.databaseURL)
@@ -43,16 +42,16 @@ The commands below are for trying several nodes on one database, each in a termi
 		},
 	}
 	f := cmd.Flags()
-	f.Int64Var(&o.events, "events", 50_000, "how many events are made")
-	f.Uint64Var(&o.seed, "seed", 1, "what the events, and the choice of -poison, are made from")
-	f.StringVar(&o.input, "input", "", "append the events of this log, NDJSON or NDJSON.gz, instead of making some")
-	f.IntVar(&o.writers, "writers", 16, "how many append at once")
-	f.IntVar(&o.rate, "rate", 0, "events per second to append; 0 is as fast as possible")
-	f.IntVar(&o.poison, "poison", 0, "how many events, chosen by the seed, a projection's handler fails at")
-	f.StringVar(&o.onError, "on-error", "park", "what happens to an event of -poison: park, park-stream (with later events of its stream), skip, or stop the projection")
-	f.BoolVar(&o.replay, "replay", false, "in the end, fix the fault that -poison makes and replay what was parked")
-	f.StringVar(&o.databaseURL, "database-url", "", `use this database; "" is a private server (default $DATABASE_URL)`)
-	f.BoolVar(&o.keep, "keep", false, "keep the tables in the database")
+	f.Int64Var(&o.events, "events", 50_000, "number of events to generate")
+	f.Uint64Var(&o.seed, "seed", 1, "seed of the generated events and of the choice of -poison")
+	f.StringVar(&o.input, "input", "", "append the events of this NDJSON file, plain or gzip, instead of generating them")
+	f.IntVar(&o.writers, "writers", 16, "number of concurrent writers")
+	f.IntVar(&o.rate, "rate", 0, "events to append per second; 0 is as fast as possible")
+	f.IntVar(&o.poison, "poison", 0, "number of random events at which a handler fails")
+	f.StringVar(&o.onError, "on-error", "park", "what happens to an event of -poison: park, park-stream (also later events of its stream), skip, or stop (the projection)")
+	f.BoolVar(&o.replay, "replay", false, "at the end, repair the handlers and replay the parked events")
+	f.StringVar(&o.databaseURL, "database-url", "", `database to use; "" is a private server (default $DATABASE_URL)`)
+	f.BoolVar(&o.keep, "keep", false, "keep the tables at the end")
 	f.BoolVar(&o.json, "json", false, "print the summary as one JSON object on the last line")
 	f.StringVar(&o.log, "log", "", "write the library's log to this file")
 	f.SortFlags = false
@@ -82,7 +81,7 @@ func (o options) validate(eventsGiven bool) error {
 	case o.events < 1:
 		return fmt.Errorf("-events must be at least 1: %d", o.events)
 	case o.input != "" && eventsGiven:
-		return errors.New("-events and -input exclude each other: a log is appended as a whole")
+		return errors.New("-events and -input exclude each other: a file is appended as a whole")
 	case o.rate < 0:
 		return fmt.Errorf("-rate must not be negative: %d", o.rate)
 	case o.poison < 0:
@@ -96,12 +95,12 @@ func (o options) validate(eventsGiven bool) error {
 	case o.replay && onError != projection.ActionPark && onError != projection.ActionParkStream:
 		return fmt.Errorf("-replay and -on-error %s exclude each other: only parked events can be replayed", o.onError)
 	case o.keep && o.databaseURL == "":
-		return errors.New("-keep needs -database-url: a private server is removed with all that is in it")
+		return errors.New("-keep needs -database-url: a private server is removed at the end")
 	}
 	return program.ValidWriters(o.writers)
 }
 
-// workload is the source of the events, and its description.
+// workload returns the source of the events and its description.
 func (o options) workload() (from source, name string) {
 	if o.input != "" {
 		return readFile(o.input), "from " + o.input
@@ -109,8 +108,8 @@ func (o options) workload() (from source, name string) {
 	return generate(o.events, o.seed), fmt.Sprintf("of generated expense claims, seed %d", o.seed)
 }
 
-// poisonNote says what will fail.
-func (o options) poisonNote() string {
+// describePoison says which events fail and what happens to them.
+func (o options) describePoison() string {
 	if o.poison == 0 {
 		return ""
 	}
@@ -124,10 +123,10 @@ func (o options) poisonNote() string {
 		outcome = "stops"
 	}
 	if o.replay {
-		outcome += "; in the end the fault is fixed and what is parked is replayed"
+		outcome += "; at the end the handlers are repaired and the parked events replayed"
 	}
-	return fmt.Sprintf("%d poison events: at each, one of the projections fails, retries and %s", o.poison, outcome)
+	return fmt.Sprintf("%d poison events: at each, one projection fails, retries, and %s", o.poison, outcome)
 }
 
-// action is what happens to the events that fail.
+// action returns what happens to events that fail.
 func (o options) action() projection.Action { return onErrors[o.onError] }

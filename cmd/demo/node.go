@@ -14,11 +14,11 @@ import (
 )
 
 const (
-	// statusEvery is how often a node reads its own status: often enough that no line seems late.
+	// statusEvery is how often a node reads its own status.
 	statusEvery = 100 * time.Millisecond
-	// statusLimit is how long that may take before the database counts as away.
+	// statusLimit is how long that may take.
 	statusLimit = 3 * time.Second
-	// clock is the form of times, by which the nodes of one machine can be compared.
+	// clock is the format of times. Milliseconds let readers compare the nodes of one machine.
 	clock = "15:04:05.000"
 )
 
@@ -32,12 +32,12 @@ func nodeCommand() *cobra.Command {
 	var o nodeOptions
 	cmd := &cobra.Command{
 		Use:   "node",
-		Short: "Run one node of the demo's projections, beside others on the same database",
-		Long: `Runs the demo's four projections, as one of any number of nodes on the same database, and prints a line when something
-changes: which projections it claims, takes over and gives up, and how many events it applies. It creates the tables
-where they are missing, and leaves them there: see demo load, status, check and clean.
+		Short: "Run one node with the demo's projections, next to other nodes on the same database",
+		Long: `Runs the demo's four projections as one of any number of nodes on the same database. It prints which projections it
+claims, takes over and releases, and how many events it applies. It creates missing tables and does not remove them: see
+demo load, status, check and clean.
 
-The first interrupt stops it in order, and it hands its projections over; the second ends it at once.`,
+The first interrupt stops the node in order and releases its projections; the second ends it at once.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
 			if o.databaseURL, err = sharedURL(cmd, o.databaseURL); err != nil {
@@ -51,8 +51,8 @@ The first interrupt stops it in order, and it hands its projections over; the se
 	}
 	databaseFlag(cmd, &o.databaseURL)
 	f := cmd.Flags()
-	f.DurationVar(&o.leaseTime, "lease-time", 5*time.Second, "how long its projections stay its own without a heartbeat")
-	f.DurationVar(&o.heartbeat, "heartbeat", time.Second, "how often it sends a heartbeat; at most a third of -lease-time")
+	f.DurationVar(&o.leaseTime, "lease-time", 5*time.Second, "how long the node keeps its projections without a heartbeat")
+	f.DurationVar(&o.heartbeat, "heartbeat", time.Second, "how often the node sends a heartbeat; at most a third of -lease-time")
 	f.StringVar(&o.log, "log", "", "write the library's log to this file")
 	f.SortFlags = false
 	return cmd
@@ -100,7 +100,7 @@ type node struct {
 	out     io.Writer
 }
 
-// run returns nil after an interruption. Where its output cannot be written any more, it stops.
+// run returns nil after an interruption. It fails if its output cannot be written.
 func (n *node) run(ctx context.Context) (err error) {
 	running, stop := context.WithCancel(ctx)
 	defer stop()
@@ -118,7 +118,7 @@ func (n *node) run(ctx context.Context) (err error) {
 			err = n.print("stopping")
 		case err := <-ended:
 			if err == nil && ctx.Err() == nil {
-				err = errors.New("the runtime ended by itself")
+				err = errors.New("the runtime ended unexpectedly")
 			}
 			if err != nil {
 				return err
@@ -145,7 +145,7 @@ func (n *node) observe(ctx context.Context) error {
 
 func (n *node) print(line string) error {
 	if _, err := fmt.Fprintf(n.out, "%s %s\n", time.Now().Format(clock), line); err != nil {
-		return fmt.Errorf("print what changes: %w", err)
+		return fmt.Errorf("print the event log: %w", err)
 	}
 	return nil
 }

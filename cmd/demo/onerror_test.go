@@ -14,13 +14,13 @@ import (
 // poisoned is a finished run with poison events.
 type poisoned struct {
 	t      *testing.T
-	said   string
+	output string
 	s      summary
 	chosen poison
 	d      *program.Database
 }
 
-// runPoisoned makes a run that must be verified.
+// runPoisoned runs the demo, which must verify its read models.
 func runPoisoned(t *testing.T, o options) *poisoned {
 	t.Helper()
 	o.seed, o.writers, o.databaseURL, o.keep = 3, 4, pgtest.Database(t), true
@@ -33,22 +33,22 @@ func runPoisoned(t *testing.T, o options) *poisoned {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &poisoned{t: t, said: out.String(), s: s, chosen: found.poison, d: existing(t, o.databaseURL)}
+	r := &poisoned{t: t, output: out.String(), s: s, chosen: found.poison, d: existing(t, o.databaseURL)}
 	return r
 }
 
-// mustSay checks that the run's output holds this.
+// mustSay checks the run's output.
 func (r *poisoned) mustSay(says ...string) {
 	r.t.Helper()
 	for _, what := range says {
-		if !strings.Contains(r.said, what) {
-			r.t.Errorf("the run does not say %q, but\n%s", what, r.said)
+		if !strings.Contains(r.output, what) {
+			r.t.Errorf("the output has no %q:\n%s", what, r.output)
 		}
 	}
 }
 
-// finds checks that what a statement does is found and, undone, no longer.
-func (r *poisoned) finds(f *fault, corrupt, repair, says string) {
+// mustNotice checks that the check fails after corrupt, and passes after repair.
+func (r *poisoned) mustNotice(f *fault, corrupt, repair, says string) {
 	r.t.Helper()
 	for _, step := range []struct{ sql, says string }{{corrupt, says}, {repair, ""}} {
 		program.MustExec(r.t, r.d.Pool, step.sql)
@@ -63,12 +63,12 @@ func (r *poisoned) finds(f *fault, corrupt, repair, says string) {
 	}
 }
 
-// behind walks through the events without a store: how many of each projection's come behind one of their stream that was
-// chosen for it, and how many streams of the read model streams go on behind one.
+// behind computes from the events alone how many of them are blocked by a poison event of their stream and projection, and how
+// many streams continue after a poison event of the projection streams.
 func (r *poisoned) behind(events int64) (behind, streams int64) {
 	r.t.Helper()
 	versions := make(map[string]int64)
-	parked := make(map[place]bool) // by stream, the version being the index of the read model
+	parked := make(map[eventID]bool) // by stream, the version being the index of the read model
 	var goOn []string
 	for one, err := range generate(events, 3) {
 		if err != nil {
@@ -79,14 +79,14 @@ func (r *poisoned) behind(events int64) (behind, streams int64) {
 			if !m.concerns(one.event.Type) {
 				continue
 			}
-			at := place{one.stream, int64(i)}
+			at := eventID{one.stream, int64(i)}
 			switch {
 			case parked[at]:
 				behind++
 				if m.name == "streams" && !slices.Contains(goOn, one.stream) {
 					goOn = append(goOn, one.stream)
 				}
-			case r.chosen[place{one.stream, versions[one.stream]}] == m.name:
+			case r.chosen[eventID{one.stream, versions[one.stream]}] == m.name:
 				parked[at] = true
 			}
 		}
@@ -100,20 +100,20 @@ func TestRunParksStreams(t *testing.T) {
 	r := runPoisoned(t, options{events: events, poison: chosen, onError: "park-stream"})
 	behind, _ := r.behind(events)
 	l := r.s.DeadLetters
-	// Some of those that were chosen may come behind others.
+	// Chosen events may follow others.
 	if l.Behind != behind || behind == 0 || l.Parked-l.Behind > chosen || l.Left != l.Parked || l.Replayed != 0 {
-		t.Errorf("%+v, want %d behind others and none replayed", l, behind)
+		t.Errorf("%+v, want %d blocked and none replayed", l, behind)
 	}
-	r.mustSay("parks it and the later events of its stream\n", "0 replayed, ", "that are parked\n")
+	r.mustSay("parks it and the later events of its stream\n", "0 were replayed, ", "that are parked\n")
 	f := newFault(r.chosen, projection.ActionParkStream)
 	letters := "update demo_millrace.dead_letters set "
 	one := " where id = (select min(id) from demo_millrace.dead_letters where blocked_by_stream)"
-	r.finds(f, letters+"state = 'resolved'"+one, letters+"state = 'parked'"+one, "is resolved, not parked")
-	r.finds(f, letters+"state = 'discarded'"+one, letters+"state = 'parked'"+one, "is discarded, not parked")
-	r.finds(f, letters+"stream_version = -stream_version"+one, letters+"stream_version = -stream_version where stream_version < 0", " unexpectedly ")
-	r.finds(f, letters+"blocked_by_stream = false, error = 'was behind'"+one, letters+"blocked_by_stream = true where error = 'was behind'", "unexpectedly (blocked by its stream: false)")
-	// An event behind one that was applied all the same.
-	r.finds(f, "update demo.streams set n = n + 1 where stream = 'declaration1'", "update demo.streams set n = n - 1 where stream = 'declaration1'", "streams holds")
+	r.mustNotice(f, letters+"state = 'resolved'"+one, letters+"state = 'parked'"+one, "is resolved, not parked")
+	r.mustNotice(f, letters+"state = 'discarded'"+one, letters+"state = 'parked'"+one, "is discarded, not parked")
+	r.mustNotice(f, letters+"stream_version = -stream_version"+one, letters+"stream_version = -stream_version where stream_version < 0", " unexpectedly ")
+	r.mustNotice(f, letters+"blocked_by_stream = false, error = 'was behind'"+one, letters+"blocked_by_stream = true where error = 'was behind'", "unexpectedly (blocked by its stream: false)")
+	// This event was applied although it is blocked.
+	r.mustNotice(f, "update demo.streams set n = n + 1 where stream = 'declaration1'", "update demo.streams set n = n - 1 where stream = 'declaration1'", "streams has")
 }
 
 func TestRunReplaysParkedStreamsInOrder(t *testing.T) {
@@ -122,24 +122,24 @@ func TestRunReplaysParkedStreamsInOrder(t *testing.T) {
 	r := runPoisoned(t, options{events: events, poison: chosen, onError: "park-stream", replay: true})
 	behind, _ := r.behind(events)
 	if l := r.s.DeadLetters; l.Behind != behind || l.Left != 0 || l.Replayed != l.Parked || l.Parked <= behind {
-		t.Errorf("%+v, want all replayed, %d of them behind others", l, behind)
+		t.Errorf("%+v, want all replayed, %d of them blocked", l, behind)
 	}
 	for i, p := range r.s.Projections {
 		if p.Parked != 0 || p.OutOfOrder != 0 || i < 3 && p.Applied != events {
 			t.Errorf("%+v, want all of %d events applied, in order", p, events)
 		}
 	}
-	r.mustSay("in the end the fault is fixed and what is parked is replayed\n", "s "+string(replaying)+": ", "all are replayed now\n",
-		", 0 still parked\n", " of them by a replay, each stream in order\n")
+	r.mustSay("at the end the handlers are repaired and the parked events replayed\n", "s "+string(replaying)+": ", "all are replayed\n",
+		", 0 are still parked\n", " of them by a replay, each stream in order\n")
 	f := newFault(r.chosen, projection.ActionParkStream)
 	f.fixed.Store(true)
 	letters := "update demo_millrace.dead_letters set "
 	one := " where id = (select min(id) from demo_millrace.dead_letters)"
-	r.finds(f, letters+"state = 'parked'"+one, letters+"state = 'resolved'"+one, "is parked, not resolved")
-	r.finds(f, letters+"state = 'replaying'"+one, letters+"state = 'resolved'"+one, "is replaying, not resolved")
+	r.mustNotice(f, letters+"state = 'parked'"+one, letters+"state = 'resolved'"+one, "is parked, not resolved")
+	r.mustNotice(f, letters+"state = 'replaying'"+one, letters+"state = 'resolved'"+one, "is replaying, not resolved")
 }
 
-func TestReplayOfSingleEventsTellsWhatIsOutOfOrder(t *testing.T) {
+func TestReplayOfSingleEventsShowsReorderedRows(t *testing.T) {
 	t.Parallel()
 	const events, chosen = 1000, 30
 	r := runPoisoned(t, options{events: events, poison: chosen, onError: "park", replay: true})
@@ -148,30 +148,30 @@ func TestReplayOfSingleEventsTellsWhatIsOutOfOrder(t *testing.T) {
 	}
 	_, streams := r.behind(events)
 	if streams == 0 {
-		t.Fatal("no stream went on behind a poison event, so this shows nothing")
+		t.Fatal("no stream continued after a poison event, so this shows nothing")
 	}
-	// Fewer where the event that came behind is of the same type; never more.
+	// There are fewer if the later event has the same type, but never more.
 	for _, p := range r.s.Projections {
 		if (p.Name == "streams") != (p.OutOfOrder > 0) || p.OutOfOrder > streams {
-			t.Errorf("%+v, and %d streams went on behind a poison event", p, streams)
+			t.Errorf("%+v, and %d streams continued after a poison event", p, streams)
 		}
 	}
 	r.mustSay("reordered\n", "-on-error park-stream keeps the order", "30 of them by a replay, after later events of their streams\n")
 }
 
-func TestRunSkipsWhatIsToBeSkipped(t *testing.T) {
+func TestRunSkipsPoisonEvents(t *testing.T) {
 	t.Parallel()
 	r := runPoisoned(t, options{events: 1000, poison: 8, onError: "skip"})
 	if r.s.DeadLetters != (deadLetterSummary{}) {
 		t.Errorf("%+v, want none", r.s.DeadLetters)
 	}
 	r.mustSay("except the 8 that were skipped\n")
-	// The control: one that is skipped and was not chosen is found.
+	// The check notices an unexpected skip.
 	projections := "update demo_millrace.projections set skipped = skipped "
-	r.finds(newFault(r.chosen, projection.ActionSkip), projections+"+ 1 where name = 'streams'", projections+"- 1 where name = 'streams'", "streams skipped")
+	r.mustNotice(newFault(r.chosen, projection.ActionSkip), projections+"+ 1 where name = 'streams'", projections+"- 1 where name = 'streams'", "streams skipped")
 }
 
-func TestRunEndsWhereAProjectionStops(t *testing.T) {
+func TestRunFailsWhenAProjectionStops(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.Database(t)
 	var out, errs bytes.Buffer

@@ -14,9 +14,9 @@ import (
 )
 
 const (
-	// asDemo makes a process of the test binary the demo itself.
+	// asDemo makes the test binary the demo.
 	asDemo = "MILLRACE_TEST_AS_DEMO"
-	// patient is so long that only what hangs exceeds it.
+	// patient is a limit that only a hang exceeds.
 	patient = 2 * time.Minute
 )
 
@@ -27,17 +27,17 @@ func TestMain(m *testing.M) {
 	testmain.Run(m)
 }
 
-// process is a demo that runs apart from the test.
+// process is a demo in a process of its own.
 type process struct {
 	t     *testing.T
 	cmd   *exec.Cmd
 	ended chan struct{}
 
-	mu   sync.Mutex
-	said bytes.Buffer
+	mu      sync.Mutex
+	printed bytes.Buffer
 }
 
-// start starts a demo. It is killed at the end of the test, if it has not ended.
+// start starts a demo, and kills it at the end of the test.
 func start(t *testing.T, args ...string) *process {
 	t.Helper()
 	program, err := os.Executable()
@@ -52,13 +52,13 @@ func start(t *testing.T, args ...string) *process {
 	}
 	go func() {
 		defer close(p.ended)
-		_ = p.cmd.Wait() // the state holds the failure
+		_ = p.cmd.Wait() // its state has the failure
 	}()
 	t.Cleanup(func() {
 		_ = p.cmd.Process.Kill()
 		<-p.ended
 		if t.Failed() {
-			t.Logf("demo %q said\n%s", args, p.output())
+			t.Logf("demo %q printed\n%s", args, p.output())
 		}
 	})
 	return p
@@ -67,25 +67,25 @@ func start(t *testing.T, args ...string) *process {
 func (p *process) Write(b []byte) (int, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.said.Write(b)
+	return p.printed.Write(b)
 }
 
 func (p *process) output() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.said.String()
+	return p.printed.String()
 }
 
-// says waits until the process has printed what matches, and returns its first group, or all of it.
-func (p *process) says(pattern string) string {
+// awaitOutput waits until the output matches, and returns the first group of the match, or all of it.
+func (p *process) awaitOutput(pattern string) string {
 	p.t.Helper()
 	expression := regexp.MustCompile(pattern)
 	var match []string
-	eventually(p.t, "the process says "+pattern, func() bool {
+	eventually(p.t, "the process prints "+pattern, func() bool {
 		ended := p.hasEnded()
 		match = expression.FindStringSubmatch(p.output())
 		if match == nil && ended {
-			p.t.Fatalf("the process ended, and did not say %s", pattern)
+			p.t.Fatalf("the process ended without printing %s", pattern)
 		}
 		return match != nil
 	})
@@ -108,8 +108,8 @@ func (p *process) signal(s syscall.Signal) {
 	}
 }
 
-// ends waits until the process has ended, and fails the test if its exit status is another.
-func (p *process) ends(status int) {
+// awaitExit waits until the process has ended, and checks its exit status.
+func (p *process) awaitExit(status int) {
 	p.t.Helper()
 	eventually(p.t, "the process ends", p.hasEnded)
 	if got := p.cmd.ProcessState.ExitCode(); got != status {
@@ -117,18 +117,18 @@ func (p *process) ends(status int) {
 	}
 }
 
-// eventually waits until something is so.
-func eventually(t *testing.T, what string, is func() bool) {
+// eventually polls a condition.
+func eventually(t *testing.T, what string, holds func() bool) {
 	t.Helper()
 	deadline := time.NewTimer(patient)
 	defer deadline.Stop()
 	ticker := time.NewTicker(10 * time.Millisecond)
 	defer ticker.Stop()
-	for !is() {
+	for !holds() {
 		select {
 		case <-ticker.C:
 		case <-deadline.C:
-			t.Fatalf("after %v it is still not so that %s", patient, what)
+			t.Fatalf("not within %v: %s", patient, what)
 		}
 	}
 }

@@ -16,20 +16,20 @@ import (
 // retryBase is the delay before the first retry. It is short, so that an event is parked soon.
 const retryBase = 20 * time.Millisecond
 
-// readModel is a projection of the demo: its table, the handler that fills it, and the plain SQL for what the table must hold.
+// readModel is a projection of the demo: its table, its handler, and the SQL that computes what the table must contain.
 type readModel struct {
-	// name is that of the projection, and of its table in schema demo.
+	// name is the name of the projection and of its table in schema demo.
 	name string
-	// eventType is the only type of event that the projection handles; empty means all.
+	// eventType is the only event type that the projection handles; empty means all.
 	eventType string
 	// table creates the table.
 	table string
 	// handle writes a batch.
 	handle batchHandler
-	// fail is how the handler fails at an event that -poison chose.
+	// fail is how the handler fails at a poison event.
 	fail failure
-	// want and got select (key text, value text). got reads the table. want reads "counted": the events that are neither
-	// parked nor skipped. In it, an event is "late" if it was replayed when later events had been applied.
+	// want and got select (key text, value text). got reads the table. want reads "counted", the events that are neither parked
+	// nor skipped. Its column "late" is true for events that were replayed after later events.
 	want, got string
 }
 
@@ -39,7 +39,7 @@ func (m readModel) concerns(eventType string) bool {
 
 func (m readModel) id() millrace.ProjectionID { return millrace.ProjectionID{Name: m.name} }
 
-// projection returns the projection to register. It fails at its chosen events, however many those are.
+// projection returns the projection to register, with the fault. It never pauses because of many failures.
 func (m readModel) projection(f *fault) millrace.Projection {
 	p := millrace.Projection{
 		Name:            m.name,
@@ -55,13 +55,13 @@ func (m readModel) projection(f *fault) millrace.Projection {
 	return p
 }
 
-// concerned returns the read models that handle events of that type.
+// concerned returns the read models that handle events of a type.
 func concerned(eventType string) []readModel {
 	return slices.DeleteFunc(slices.Clone(readModels), func(m readModel) bool { return !m.concerns(eventType) })
 }
 
-// readModels are the four projections. Every handler writes a batch by one statement, whatever its size. That is ten times
-// faster than a statement for each event, or more.
+// readModels are the four projections. Each handler writes a batch with one statement, which is at least ten times faster than a
+// statement for each event.
 var readModels = []readModel{
 	{
 		name:   "events_by_type",
@@ -101,7 +101,7 @@ var readModels = []readModel{
 	},
 }
 
-// countTypes counts in memory, and adds what it counted.
+// countTypes counts in memory and adds the counts.
 func countTypes(ctx context.Context, tx pgx.Tx, events []event.Envelope) error {
 	counts := make(map[string]int64)
 	for _, e := range events {
@@ -149,7 +149,7 @@ func followStreams(ctx context.Context, tx pgx.Tx, events []event.Envelope) erro
 	return err
 }
 
-// sumPayments adds up in the database's exact decimals. An event without an amount is counted and adds nothing.
+// sumPayments adds up the exact decimals of the database. An event without an amount adds nothing to the total.
 func sumPayments(ctx context.Context, tx pgx.Tx, events []event.Envelope) error {
 	_, err := tx.Exec(ctx, `
 		update demo.payments p set total = p.total + batch.total, n = p.n + batch.n

@@ -15,12 +15,12 @@ import (
 	"github.com/millrace-go/millrace/internal/program"
 )
 
-// TestRealLog replays two years of expense claims and compares the tables with totals that were worked out without this
+// TestRealLog applies two years of real expense claims and compares the tables with totals that were computed without this
 // project.
 func TestRealLog(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
-		t.Skip("replays 55,628 events")
+		t.Skip("applies 55,628 events")
 	}
 	folder := filepath.Join("..", "..", "..", "shared", "data") // beside the repository
 	log := filepath.Join(folder, "domestic-declarations.ndjson.gz")

@@ -18,13 +18,13 @@ import (
 )
 
 const (
-	// standstill is how long a run may show no progress before it is given up.
+	// standstill is how long a run may make no progress before it fails.
 	standstill = time.Minute
 	// pollEvery is how often the status is read to see whether projections have started or caught up.
 	pollEvery = 50 * time.Millisecond
 )
 
-// runDemo is the whole demo, on the given database or a private server. It fails where a read model is not right.
+// runDemo is the whole demo, on the given database or a private server. It fails if a read model is wrong.
 func runDemo(ctx context.Context, o options, out io.Writer) (s summary, err error) {
 	from, name := o.workload()
 	found := survey{events: o.events}
@@ -65,7 +65,7 @@ func runDemo(ctx context.Context, o options, out io.Writer) (s summary, err erro
 	r := &run{database: d, load: newLoad(d.Store, found.events, o), from: from, fault: newFault(found.poison, o.action()),
 		replays: o.replay, view: newView(out), figures: newFigures(found.events)}
 	title := []string{fmt.Sprintf("%d events %s, %d writers", found.events, name, o.writers), "on " + on}
-	if note := o.poisonNote(); note != "" {
+	if note := o.describePoison(); note != "" {
 		title = append(title, note)
 	}
 	if err := r.view.print(append(title, "")...); err != nil {
@@ -81,7 +81,7 @@ type run struct {
 	load     *load
 	from     source
 	fault    *fault
-	replays  bool // in the end the fault is fixed, and what is parked is replayed
+	replays  bool // at the end the fault is fixed, and parked events are replayed
 	view     *view
 	figures  figures
 
@@ -89,7 +89,7 @@ type run struct {
 	appending, applying, took time.Duration
 }
 
-// do applies the workload, and checks and prints the result.
+// do applies the workload, checks the read models, and prints the result.
 func (r *run) do(ctx context.Context, o options, log *zap.Logger) (s summary, err error) {
 	if r.runtime, err = newRuntime(millrace.Config{Store: r.database.Store, Logger: log}, r.fault); err != nil {
 		return s, err
@@ -105,7 +105,7 @@ func (r *run) do(ctx context.Context, o options, log *zap.Logger) (s summary, er
 	if err != nil {
 		return s, err
 	}
-	v.mustHold(r.load.appended.Load())
+	v.requireEvents(r.load.appended.Load())
 	s = r.summary(status, v)
 	var kept []string
 	if o.keep {
@@ -117,7 +117,7 @@ func (r *run) do(ctx context.Context, o options, log *zap.Logger) (s summary, er
 	return s, v.err()
 }
 
-// newRuntime makes a runtime of the demo's projections, with that fault.
+// newRuntime returns a runtime with the demo's projections, which have this fault.
 func newRuntime(config millrace.Config, f *fault) (*millrace.Runtime, error) {
 	runtime, err := millrace.New(config)
 	if err != nil {
@@ -138,7 +138,7 @@ func (r *run) apply(ctx context.Context) error {
 	group.Go(func() error {
 		err := r.runtime.Run(running)
 		if err == nil && running.Err() == nil {
-			err = errors.New("the runtime ended by itself")
+			err = errors.New("the runtime ended unexpectedly")
 		}
 		return err
 	})
@@ -149,7 +149,7 @@ func (r *run) apply(ctx context.Context) error {
 	return group.Wait()
 }
 
-// work appends the workload and waits until it is applied, phase by phase.
+// work appends the workload and waits until it is applied.
 func (r *run) work(ctx context.Context) error {
 	if err := r.during(ctx, starting, r.started); err != nil {
 		return err
@@ -162,7 +162,7 @@ func (r *run) work(ctx context.Context) error {
 	if err := r.during(ctx, catchingUp, r.caughtUp); err != nil {
 		return err
 	}
-	if err := r.look(ctx); err != nil {
+	if err := r.refresh(ctx); err != nil {
 		return err
 	}
 	r.applying = r.figures.at
@@ -176,7 +176,7 @@ func (r *run) work(ctx context.Context) error {
 	return r.show(ctx)
 }
 
-// started waits until all projections run, so that no rate includes the time that starting takes.
+// started waits until all projections run, so that rates do not include their start.
 func (r *run) started(ctx context.Context) error {
 	return poll(ctx, func() (bool, error) {
 		status, err := r.runtime.Status(ctx)
@@ -190,7 +190,7 @@ func (r *run) started(ctx context.Context) error {
 	})
 }
 
-// caughtUp waits until every projection has handled everything that was appended.
+// caughtUp waits until every projection has handled all events.
 func (r *run) caughtUp(ctx context.Context) error {
 	for _, m := range readModels {
 		if err := r.runtime.WaitFor(ctx, m.id(), r.load.last.Load()); err != nil {
@@ -200,7 +200,7 @@ func (r *run) caughtUp(ctx context.Context) error {
 	return nil
 }
 
-// replay fixes the fault and replays what is parked.
+// replay fixes the fault and replays the parked events.
 func (r *run) replay(ctx context.Context) error {
 	var parked deadLetterSummary
 	for _, m := range readModels {
@@ -211,10 +211,10 @@ func (r *run) replay(ctx context.Context) error {
 		parked.add(found)
 	}
 	r.fault.fixed.Store(true)
-	r.figures.news = fmt.Sprintf("%d events parked: %d failed, %d follow one that did; the fault is fixed, and all are replayed now",
+	r.figures.news = fmt.Sprintf("%d events are parked: %d failed, %d follow a failed event; the handlers are repaired, and all are replayed",
 		parked.Parked, parked.Parked-parked.Behind, parked.Behind)
 	r.figures.phase = replaying
-	if err := r.show(ctx); err != nil { // the replay may be over before the next frame
+	if err := r.show(ctx); err != nil { // the replay may end before the next frame
 		return err
 	}
 	err := r.during(ctx, replaying, func(ctx context.Context) error {
@@ -229,7 +229,7 @@ func (r *run) replay(ctx context.Context) error {
 	return err
 }
 
-// during shows the figures while work goes on. It gives up when nothing moves any more.
+// during shows the figures while work runs. It fails when there is no progress.
 func (r *run) during(ctx context.Context, p phase, work func(ctx context.Context) error) error {
 	r.figures.phase = p
 	group, ctx := errgroup.WithContext(ctx)
@@ -241,7 +241,7 @@ func (r *run) during(ctx context.Context, p phase, work func(ctx context.Context
 	group.Go(func() error {
 		ticker := time.NewTicker(r.view.every(time.Second))
 		defer ticker.Stop()
-		handled, movedAt := r.figures.handled(), time.Now()
+		movement, movedAt := r.figures.movement(), time.Now()
 		for {
 			select {
 			case <-done:
@@ -251,18 +251,18 @@ func (r *run) during(ctx context.Context, p phase, work func(ctx context.Context
 			if err := r.show(ctx); err != nil {
 				return err
 			}
-			if now := r.figures.handled(); now != handled {
-				handled, movedAt = now, time.Now()
+			if now := r.figures.movement(); now != movement {
+				movement, movedAt = now, time.Now()
 			} else if time.Since(movedAt) > standstill {
-				return fmt.Errorf("nothing has moved for %v while %s", standstill, p)
+				return fmt.Errorf("no progress for %v while %s", standstill, p)
 			}
 		}
 	})
 	return group.Wait()
 }
 
-// look takes new figures.
-func (r *run) look(ctx context.Context) error {
+// refresh reads the status into the figures.
+func (r *run) refresh(ctx context.Context) error {
 	status, err := r.runtime.Status(ctx)
 	if err != nil {
 		return err
@@ -283,9 +283,9 @@ func (r *run) look(ctx context.Context) error {
 	return nil
 }
 
-// show takes new figures and shows them.
+// show refreshes the figures and shows them.
 func (r *run) show(ctx context.Context) error {
-	if err := r.look(ctx); err != nil {
+	if err := r.refresh(ctx); err != nil {
 		return err
 	}
 	lines := []string{r.figures.line()}
@@ -298,12 +298,12 @@ func (r *run) show(ctx context.Context) error {
 	return nil
 }
 
-// poll calls is until it reports true.
-func poll(ctx context.Context, is func() (bool, error)) error {
+// poll calls done until it reports true.
+func poll(ctx context.Context, done func() (bool, error)) error {
 	ticker := time.NewTicker(pollEvery)
 	defer ticker.Stop()
 	for {
-		if yes, err := is(); yes || err != nil {
+		if ok, err := done(); ok || err != nil {
 			return err
 		}
 		select {
@@ -314,7 +314,7 @@ func poll(ctx context.Context, is func() (bool, error)) error {
 	}
 }
 
-// openLog returns a logger to a file, or a silent one.
+// openLog returns a logger that writes to a file, or a silent one.
 func openLog(path string) (*zap.Logger, func(), error) {
 	if path == "" {
 		return zap.NewNop(), func() {}, nil

@@ -17,7 +17,7 @@ import (
 	"github.com/millrace-go/millrace/projection"
 )
 
-func TestRunIsVerifiedAndFindsWhatIsWrong(t *testing.T) {
+func TestRunIsVerifiedAndCheckNoticesCorruption(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.Database(t)
 	const events, poisoned = 1500, 12
@@ -41,32 +41,32 @@ func TestRunIsVerifiedAndFindsWhatIsWrong(t *testing.T) {
 		}
 	}
 
-	// The control: each of these is found.
+	// The check notices each corruption.
 	found, err := inspect(t.Context(), generate(events, o.seed), poisoned, o.seed)
 	if err != nil {
 		t.Fatal(err)
 	}
 	d := existing(t, dsn)
 	pool := d.Pool
-	verify := func() verdict {
+	verify := func() checkResult {
 		v, err := check(t.Context(), d, statusOf(t, d), newFault(found.poison, projection.ActionPark))
 		if err != nil {
 			t.Fatal(err)
 		}
-		v.mustHold(events)
+		v.requireEvents(events)
 		return v
 	}
 	if err := verify().err(); err != nil {
-		t.Fatalf("before anything is corrupted: %v", err)
+		t.Fatalf("before any corruption: %v", err)
 	}
 	for _, test := range []struct{ corrupt, repair, says string }{
 		{"update demo.events_by_type set n = n + 1 where event_type = 'Payment Handled'",
-			"update demo.events_by_type set n = n - 1 where event_type = 'Payment Handled'", "events_by_type holds"},
+			"update demo.events_by_type set n = n - 1 where event_type = 'Payment Handled'", "events_by_type has"},
 		{"insert into demo.events_by_role values ('NONE', 1)", "delete from demo.events_by_role where role = 'NONE'",
-			`events_by_role holds 1 for "NONE", but the events say nothing`},
+			`events_by_role has 1 for "NONE", but the events give nothing`},
 		{"update demo.streams set last_type = '-' || last_type where stream = 'declaration1'",
-			"update demo.streams set last_type = substr(last_type, 2) where stream = 'declaration1'", "streams holds"},
-		{"update demo.payments set total = total + 0.01", "update demo.payments set total = total - 0.01", "payments holds"},
+			"update demo.streams set last_type = substr(last_type, 2) where stream = 'declaration1'", "streams has"},
+		{"update demo.payments set total = total + 0.01", "update demo.payments set total = total - 0.01", "payments has"},
 		{"update demo_millrace.dead_letters set position = -position where id = 1",
 			"update demo_millrace.dead_letters set position = -position where id = 1", " events that fail"},
 		{"update demo_millrace.dead_letters set stream_id = '-' || stream_id where id = 1",
@@ -82,11 +82,11 @@ func TestRunIsVerifiedAndFindsWhatIsWrong(t *testing.T) {
 		}
 	}
 
-	// A second run does not touch what is kept, and says how to remove it.
+	// A second run does not touch the tables, and prints how to remove them.
 	_, err = runDemo(t.Context(), o, &out)
 	statement := "drop schema if exists demo, demo_millrace, demo_millrace_default cascade"
 	if err == nil || !strings.Contains(err.Error(), statement) {
-		t.Fatalf("second run: %v, want it refused with %q", err, statement)
+		t.Fatalf("second run: %v, want an error with %q", err, statement)
 	}
 	if err := verify().err(); err != nil {
 		t.Errorf("after the second run: %v", err)
@@ -108,7 +108,7 @@ func TestRunRemovesWhatItCreated(t *testing.T) {
 
 	program.MustExec(t, pool, "create schema demo; create table demo.precious ()")
 	if _, err := runDemo(t.Context(), options{events: 10, writers: 2, databaseURL: dsn}, &out); err == nil {
-		t.Error("it ran although there was a schema demo")
+		t.Error("it ran despite an existing schema demo")
 	}
 	if left := program.Schemas(t, pool); left != "demo" {
 		t.Errorf("schemas are %q, want demo as it was", left)
@@ -122,7 +122,7 @@ func TestInterruptedRunRemovesWhatItCreated(t *testing.T) {
 	ctx, interrupt := context.WithCancelCause(t.Context())
 	defer interrupt(nil)
 	reason := errors.New("interrupted by the test")
-	// The first line of the screen comes when appending is under way.
+	// The first line of figures comes during the load.
 	out := writerFunc(func(p []byte) (int, error) {
 		if bytes.Contains(p, []byte(loading)) {
 			interrupt(reason)
@@ -145,14 +145,14 @@ func TestBadInputStartsNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	var out bytes.Buffer
-	// The database is not there: had it been tried first, the error would be another.
+	// The database does not exist, but the input is read first.
 	_, err := runDemo(t.Context(), options{input: path, writers: 2, databaseURL: "postgres://127.0.0.1:1/x"}, &out)
 	if err == nil || !strings.Contains(err.Error(), "line 2:") {
 		t.Errorf("got %v, want line 2 named", err)
 	}
 }
 
-// existing opens what a run has kept.
+// existing opens the tables that a run has kept.
 func existing(t *testing.T, dsn string) *program.Database {
 	t.Helper()
 	d, err := openExisting(t.Context(), dsn)

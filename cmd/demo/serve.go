@@ -22,7 +22,7 @@ func serveCommand() *cobra.Command {
 		Use:   "serve",
 		Short: "Start a private PostgreSQL for the other commands, and remove it when interrupted",
 		Long: `Starts a private PostgreSQL from the installed binaries on 127.0.0.1, prints its URL, waits until it is interrupted, and
-removes the server with all that is in it. Every user of this machine can connect to it, without a password.`,
+removes the server with its data. Every user of this machine can connect to it, without a password.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if port < 0 || port > 65535 {
@@ -31,7 +31,7 @@ removes the server with all that is in it. Every user of this machine can connec
 			return runServe(cmd.Context(), port, cmd.OutOrStdout())
 		},
 	}
-	cmd.Flags().IntVar(&port, "port", servePort, "the port on 127.0.0.1; 0 is one that is free")
+	cmd.Flags().IntVar(&port, "port", servePort, "port on 127.0.0.1; 0 is any free port")
 	return cmd
 }
 
@@ -41,7 +41,7 @@ func runServe(ctx context.Context, port int, out io.Writer) (err error) {
 		return fmt.Errorf("-port %d: %w", port, err)
 	}
 	defer func() { err = errors.Join(err, program.Cleanup(ctx, server.Stop)) }()
-	_, err = fmt.Fprintf(out, "a private PostgreSQL runs until this is interrupted; in other terminals:\n\nexport DATABASE_URL='%s'\n",
+	_, err = fmt.Fprintf(out, "a private PostgreSQL runs until you interrupt this command; in other terminals:\n\nexport DATABASE_URL='%s'\n",
 		server.TCPDSN("postgres"))
 	if err != nil {
 		return err

@@ -12,7 +12,7 @@ import (
 	"github.com/millrace-go/millrace/internal/program"
 )
 
-// longDead is for how long a dead node without leases is shown.
+// longDead is how long a dead node without leases is shown.
 const longDead = time.Minute
 
 type statusOptions struct {
@@ -24,9 +24,9 @@ func statusCommand() *cobra.Command {
 	var o statusOptions
 	cmd := &cobra.Command{
 		Use:   "status [-watch [interval]]",
-		Short: "Show which node runs which projection, and how far each has come",
-		Long: `Shows a table of the projections: the node that owns each, the epoch of the lease, how many positions it is behind, how
-many events are parked, and its state; and a table of the nodes. With -watch it repeats that until it is interrupted.`,
+		Short: "Show which node runs which projection, and how far it is",
+		Long: `Shows a table of projections (owner, epoch of the lease, positions behind, parked events, state) and a table of nodes. With
+-watch it repeats them until it is interrupted.`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
 			if o.databaseURL, err = sharedURL(cmd, o.databaseURL); err != nil {
@@ -35,7 +35,7 @@ many events are parked, and its state; and a table of the nodes. With -watch it 
 			watched := cmd.Flags().Changed("watch")
 			if len(args) > 0 {
 				if !watched {
-					return fmt.Errorf("%q is no flag, and -watch, which takes an interval, is not given", args[0])
+					return fmt.Errorf("unexpected argument %q: only -watch takes an interval", args[0])
 				}
 				if o.watch, err = time.ParseDuration(args[0]); err != nil {
 					return fmt.Errorf("-watch must be an interval such as 500ms: %q", args[0])
@@ -49,7 +49,7 @@ many events are parked, and its state; and a table of the nodes. With -watch it 
 	}
 	databaseFlag(cmd, &o.databaseURL)
 	f := cmd.Flags()
-	f.DurationVar(&o.watch, "watch", 0, "repeat it after this interval")
+	f.DurationVar(&o.watch, "watch", 0, "repeat after this interval")
 	f.Lookup("watch").NoOptDefVal = "1s"
 	f.SortFlags = false
 	return cmd
@@ -81,8 +81,8 @@ func readStatus(ctx context.Context, dsn string) ([]string, error) {
 	return statusLines(status), err
 }
 
-// watchStatus repeats the status until it is interrupted. Errors may pass: the tables may not exist yet, or the database may
-// be away.
+// watchStatus repeats the status until it is interrupted. It shows errors and continues, because the tables may not exist yet, or
+// the database may be down.
 func watchStatus(ctx context.Context, o statusOptions, view *view) error {
 	ticker := time.NewTicker(o.watch)
 	defer ticker.Stop()
@@ -107,7 +107,7 @@ func watchStatus(ctx context.Context, o statusOptions, view *view) error {
 	}
 }
 
-// statusLines are the two tables, for a terminal of 60 columns or more.
+// statusLines returns both tables, for a terminal of at least 60 columns.
 func statusLines(status millrace.Status) []string {
 	lines := []string{fmt.Sprintf("%-14s %-8s %5s %8s %6s  %s", "projection", "owner", "epoch", "behind", "parked", "state")}
 	var notes []string
@@ -116,9 +116,9 @@ func statusLines(status millrace.Status) []string {
 		if p.Owner != "" {
 			owner = short(p.Owner)
 		}
-		lines = append(lines, fmt.Sprintf("%-14s %-8s %5d %8d %6d  %s", p.ID.Name, owner, p.Epoch, p.Behind, p.Parked, stateFromOutside(p)))
+		lines = append(lines, fmt.Sprintf("%-14s %-8s %5d %8d %6d  %s", p.ID.Name, owner, p.Epoch, p.Behind, p.Parked, describeState(p)))
 		if p.FailingPosition > 0 {
-			notes = append(notes, p.ID.Name+", "+program.OneLine(trouble(p)))
+			notes = append(notes, p.ID.Name+", "+program.OneLine(problem(p)))
 		}
 	}
 	if len(status.Projections) == 0 {
@@ -127,8 +127,8 @@ func statusLines(status millrace.Status) []string {
 	return append(append(append(lines, notes...), ""), nodeLines(status)...)
 }
 
-// stateFromOutside is a projection's state for a process that runs none.
-func stateFromOutside(p millrace.ProjectionStatus) string {
+// describeState returns a projection's state as a process sees it that runs no projection.
+func describeState(p millrace.ProjectionStatus) string {
 	switch {
 	case p.State == millrace.StateElsewhere:
 		return "running"
@@ -138,14 +138,14 @@ func stateFromOutside(p millrace.ProjectionStatus) string {
 	return string(p.State)
 }
 
-// nodeLines are the nodes, without those that died long ago and hold no lease.
+// nodeLines returns the table of nodes, without those that died long ago and have no leases.
 func nodeLines(status millrace.Status) []string {
 	lines := []string{fmt.Sprintf("%-8s %11s  %-8s %s", "node", "projections", "state", "last heartbeat")}
 	for _, n := range status.Nodes {
 		state := "dead"
 		switch {
 		case n.Draining:
-			state = "leaving"
+			state = "draining"
 		case n.Alive:
 			state = "alive"
 		case n.Leases == 0 && n.Silent > longDead:

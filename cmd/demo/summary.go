@@ -17,7 +17,7 @@ type summary struct {
 	Seconds float64 `json:"seconds"`
 	// AppendPerSecond is over the time from the first append to the last.
 	AppendPerSecond float64 `json:"append_per_second"`
-	// AppliedPerSecond is of all projections together, over the time from the first append until they had caught up.
+	// AppliedPerSecond is the sum of all projections, over the time from the first append until they had caught up.
 	AppliedPerSecond float64             `json:"applied_per_second"`
 	Projections      []projectionSummary `json:"projections"`
 	DeadLetters      deadLetterSummary   `json:"dead_letters"`
@@ -27,31 +27,31 @@ type summary struct {
 type projectionSummary struct {
 	Name       string `json:"name"`
 	Checkpoint int64  `json:"checkpoint"`
-	// Events is how many of the events the projection handles.
+	// Events is how many of the events are of the types that the projection handles.
 	Events  int64 `json:"events"`
 	Applied int64 `json:"applied"`
 	// Parked is how many are parked at the end.
 	Parked   int64 `json:"parked"`
 	Replayed int64 `json:"replayed"`
 	Skipped  int64 `json:"skipped"`
-	// OutOfOrder is how many rows show that an event was replayed after later events of its stream.
+	// OutOfOrder is how many rows differ because an event was replayed after later events of its stream.
 	OutOfOrder int64 `json:"out_of_order"`
 }
 
-// summary is made when the runtime has stopped, so that the checkpoints are final.
-func (r *run) summary(status millrace.Status, v verdict) summary {
+// summary returns the summary. The runtime must have stopped.
+func (r *run) summary(status millrace.Status, v checkResult) summary {
 	s := summary{
 		Events:           v.events,
 		Streams:          v.streams,
 		Seconds:          rounded(r.took.Seconds()),
 		AppendPerSecond:  rounded(r.figures.appendRate),
 		AppliedPerSecond: rounded(r.figures.applyRate),
-		DeadLetters:      v.letters(),
+		DeadLetters:      v.deadLetters(),
 		Verified:         len(v.wrong) == 0,
 	}
 	for i, m := range v.models {
-		p := projectionSummary{Name: m.name, Events: m.events, Applied: r.figures.projections[i].applied, Parked: m.letters.Left,
-			Replayed: m.letters.Replayed, Skipped: m.skipped, OutOfOrder: m.disordered}
+		p := projectionSummary{Name: m.name, Events: m.events, Applied: r.figures.projections[i].applied, Parked: m.deadLetters.Left,
+			Replayed: m.deadLetters.Replayed, Skipped: m.skipped, OutOfOrder: m.reordered}
 		for _, found := range status.Projections {
 			if found.ID.Name == m.name {
 				p.Checkpoint = found.Checkpoint
@@ -62,12 +62,12 @@ func (r *run) summary(status millrace.Status, v verdict) summary {
 	return s
 }
 
-// print writes the summary for people and, on request, as a JSON object after that.
-func (s summary) print(view *view, v verdict, kept []string, asJSON bool) error {
+// print prints the summary for people and, on request, as a JSON object.
+func (s summary) print(view *view, v checkResult, kept []string, asJSON bool) error {
 	lines := append([]string{"",
 		fmt.Sprintf("%d events in %d streams in %.1f s", s.Events, s.Streams, s.Seconds),
-		fmt.Sprintf("appended %.0f events/s, each an append of its own", s.AppendPerSecond),
-		fmt.Sprintf("applied %.0f events/s, by four projections together", s.AppliedPerSecond), ""}, v.lines()...)
+		fmt.Sprintf("appended %.0f events/s, one event in each append", s.AppendPerSecond),
+		fmt.Sprintf("applied %.0f events/s, the sum of four projections", s.AppliedPerSecond), ""}, v.lines()...)
 	if len(kept) > 0 {
 		lines = append(lines, "the tables are kept; remove them with: "+program.Drop(kept))
 	}
@@ -77,5 +77,5 @@ func (s summary) print(view *view, v verdict, kept []string, asJSON bool) error 
 	return json.NewEncoder(view.out).Encode(s)
 }
 
-// rounded keeps three decimals.
+// rounded rounds to three decimals.
 func rounded(x float64) float64 { return math.Round(x*1000) / 1000 }

@@ -12,11 +12,11 @@ import (
 	"github.com/millrace-go/millrace/internal/program"
 )
 
-// view shows what changes: on a terminal in place, elsewhere line after line.
+// view shows lines. On a terminal, a new frame replaces the last one.
 type view struct {
 	out  io.Writer
-	size func() (width, height int) // nil where out is not a terminal
-	rows int                        // of the frame that stands on the terminal
+	size func() (width, height int) // nil if out is not a terminal
+	rows int                        // of the frame on the terminal
 }
 
 func newView(out io.Writer) *view {
@@ -35,7 +35,7 @@ func newView(out io.Writer) *view {
 
 func (v *view) isTerminal() bool { return v.size != nil }
 
-// every is how often a new frame is worth showing.
+// every returns how often to show a new frame: plain, or more often on a terminal.
 func (v *view) every(plain time.Duration) time.Duration {
 	if v.isTerminal() {
 		return 200 * time.Millisecond
@@ -43,7 +43,7 @@ func (v *view) every(plain time.Duration) time.Duration {
 	return plain
 }
 
-// show replaces the frame that was shown last. Where out is not a terminal, the lines follow one another.
+// show replaces the last frame on a terminal. Elsewhere it prints the lines.
 func (v *view) show(lines ...string) error {
 	if !v.isTerminal() {
 		return v.print(lines...)
@@ -56,7 +56,7 @@ func (v *view) show(lines ...string) error {
 	}
 	b.WriteString("\x1b[J")
 	frame := wrapAll(lines, width-1)
-	// Lines that have scrolled off cannot be replaced, and the cursor needs one line.
+	// Lines that scroll off cannot be replaced, and the cursor needs one line.
 	frame = frame[:min(len(frame), max(1, height-1))]
 	for _, line := range frame {
 		b.WriteString(line + "\n")
@@ -66,7 +66,7 @@ func (v *view) show(lines ...string) error {
 	return err
 }
 
-// print writes lines that stay.
+// print prints lines that later frames do not replace.
 func (v *view) print(lines ...string) error {
 	v.rows = 0
 	for i, line := range lines {
@@ -90,7 +90,7 @@ func wrapAll(lines []string, width int) (wrapped []string) {
 	return wrapped
 }
 
-// wrap breaks a line between words. Lines that follow are indented.
+// wrap breaks a line between words and indents the parts after the first.
 func wrap(line string, width int) (lines []string) {
 	const indent = "  "
 	width = max(width, 2*len(indent))

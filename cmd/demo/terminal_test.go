@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-func TestFrameStaysInItsPlace(t *testing.T) {
+func TestFrameReplacesTheLastOne(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
 	v := &view{out: &out, size: func() (int, int) { return 40, 6 }}
@@ -23,7 +23,7 @@ func TestFrameStaysInItsPlace(t *testing.T) {
 		t.Errorf("%d lines on a terminal of 6, want 5", n)
 	}
 	if want := fmt.Sprintf("\x1b[5A\x1b[J%s", first); second != want {
-		t.Errorf("the second time it wrote %q, want %q", second, want)
+		t.Errorf("the second frame is %q, want %q", second, want)
 	}
 	for line := range strings.Lines(first) {
 		if len(line) > 40 {
@@ -46,7 +46,7 @@ func TestPrintedLinesStay(t *testing.T) {
 	}
 }
 
-func TestWithoutATerminalLinesFollowOneAnother(t *testing.T) {
+func TestWithoutATerminalLinesAreAppended(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
 	v := newView(&out)

@@ -7,23 +7,23 @@ import (
 	"github.com/millrace-go/millrace/event"
 )
 
-// record is one event of the workload, and the stream that it belongs to.
+// record is one event of the workload and its stream.
 type record struct {
 	stream string
 	event  event.Event
 }
 
-// source is a workload. Each iteration yields the same events. It is never in memory as a whole.
+// source is a workload. Each iteration yields the same events, one at a time.
 type source iter.Seq2[record, error]
 
-// survey is what a first iteration over a source finds out.
+// survey is the result of inspect.
 type survey struct {
 	events int64
 	poison poison
 }
 
-// inspect iterates over the source once. It counts the events, finds invalid ones before anything is started, and chooses the
-// poison events, each with the same probability.
+// inspect iterates over the source once, before anything is started. It counts the events, refuses invalid ones, and chooses the
+// poison events at random.
 func inspect(ctx context.Context, from source, poisoned int, seed uint64) (survey, error) {
 	var found survey
 	choice := newChoice(poisoned, seed)
@@ -42,7 +42,7 @@ func inspect(ctx context.Context, from source, poisoned int, seed uint64) (surve
 	return found, err
 }
 
-// withPrefix gives the streams of a source names that no other load uses.
+// withPrefix adds a prefix to the names of the streams.
 func withPrefix(from source, prefix string) source {
 	return func(yield func(record, error) bool) {
 		for r, err := range from {

@@ -14,18 +14,18 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// notCopied are the folders whose content belongs to one life of one server. The standby needs them, empty.
-var notCopied = []string{
+// emptyFolders are the folders that a standby needs empty.
+var emptyFolders = []string{
 	"pg_wal", "pg_replslot", "pg_dynshmem", "pg_notify", "pg_serial", "pg_snapshots", "pg_stat_tmp", "pg_subtrans",
 }
 
-// leftOut are the files that belong to one life of one server, or to an earlier backup.
+// leftOut are files that a standby must not have.
 var leftOut = []string{
 	"postmaster.pid", "postmaster.opts", "backup_label", "backup_label.old", "tablespace_map", "tablespace_map.old",
 	"backup_manifest", "standby.signal", "recovery.signal",
 }
 
-// backup fills another server's data folder with a copy of this one's, from which a standby starts.
+// backup copies this server's data to the folder of a standby.
 func (s *Server) backup(ctx context.Context, to folder) error {
 	return connected(ctx, s.DSN("postgres"), func(conn *pgx.Conn) error {
 		begin, end := "select pg_backup_start('pgtest', fast => true)",
@@ -41,7 +41,7 @@ func (s *Server) backup(ctx context.Context, to folder) error {
 		if _, err := conn.Exec(ctx, begin); err != nil {
 			return fmt.Errorf("begin a backup: %w", err)
 		}
-		if err := copyData(ctx, s.data(), to); err != nil {
+		if err := copyTree(ctx, s.data(), to, ofOneLife); err != nil {
 			return fmt.Errorf("copy the data folder: %w", err)
 		}
 		var label, tablespaces string
@@ -55,52 +55,54 @@ func (s *Server) backup(ctx context.Context, to folder) error {
 	})
 }
 
-// copyData copies a data folder while its server runs. Files come, go and change meanwhile: replaying what was written
-// since the backup began sets that right.
-func copyData(ctx context.Context, from string, to folder) error {
+// copyTree copies what is below from into another server's data folder. Where leave is not nil, it reports which files and which
+// contents of folders are left out, and from belongs to a running server: files may vanish and change during the copy, which
+// replaying the WAL since the start of the backup repairs.
+func copyTree(ctx context.Context, from string, to folder, leave func(name string, entry fs.DirEntry) bool) error {
+	unlessGone := func(err error) error {
+		if leave != nil && errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		return err
+	}
 	return filepath.WalkDir(from, func(path string, entry fs.DirEntry, err error) error {
 		if err = errors.Join(err, context.Cause(ctx)); err != nil {
-			return ignoreGone(err)
+			return unlessGone(err)
 		}
 		name, err := filepath.Rel(from, path)
-		if err != nil {
+		if err != nil || name == "." {
 			return err
 		}
-		switch {
-		case name == ".":
-			return nil
-		case entry.IsDir() && strings.HasPrefix(entry.Name(), "pgsql_tmp"):
-			return fs.SkipDir
-		case entry.IsDir():
-			if err := to.mkdir(name); err != nil {
+		left := leave != nil && leave(name, entry)
+		if entry.IsDir() {
+			if err := to.mkdir(name); err != nil || !left {
 				return err
 			}
-			if slices.Contains(notCopied, name) {
-				return fs.SkipDir
-			}
-			return nil
-		case !entry.Type().IsRegular(), slices.Contains(leftOut, name), strings.HasPrefix(entry.Name(), "pg_internal.init"):
+			return fs.SkipDir
+		}
+		if left {
 			return nil
 		}
 		file, err := os.Open(path)
 		if err != nil {
-			return ignoreGone(err)
+			return unlessGone(err)
 		}
 		defer file.Close()
 		return to.write(name, file)
 	})
 }
 
-func ignoreGone(err error) error {
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
+// ofOneLife reports whether a file, or the content of a folder, belongs to one life of one server, or to an earlier backup.
+func ofOneLife(name string, entry fs.DirEntry) bool {
+	if entry.IsDir() {
+		return slices.Contains(emptyFolders, name) || strings.HasPrefix(entry.Name(), "pgsql_tmp")
 	}
-	return err
+	return !entry.Type().IsRegular() || slices.Contains(leftOut, name) || strings.HasPrefix(entry.Name(), "pg_internal.init")
 }
 
-// write makes a file in the data folder, for the server's user.
+// write writes a file in the data folder, for the server's user.
 func (f folder) write(name string, content io.Reader) error {
-	file, err := os.OpenFile(filepath.Join(f.data(), name), os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	file, err := os.OpenFile(filepath.Join(f.data(), name), os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
 	if err != nil {
 		return err
 	}

@@ -7,14 +7,12 @@ import (
 	"maps"
 	"os"
 	"syscall"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 )
 
-// AsyncCommits returns settings with which commits are reported before they are written. Further settings are added to
-// them, and win. A crash alone loses little of it, because the WAL writer passes each full page to the operating system:
-// see HoldWAL.
+// AsyncCommits returns settings for asynchronous commits, with more, which win. A crash alone loses few commits, because the WAL
+// writer passes each full page to the operating system. See HoldWAL.
 func AsyncCommits(more map[string]string) map[string]string {
 	settings := map[string]string{
 		"synchronous_commit":    "off",
@@ -27,9 +25,9 @@ func AsyncCommits(more map[string]string) map[string]string {
 	return settings
 }
 
-// HoldWAL stops the server's WAL writer, so that asynchronous commits stay in memory until a synchronous commit, a
-// checkpoint or a full wal_buffers writes them. A crash (CrashBackend, Kill, Restart "immediate") loses what is still in
-// memory and ends the hold; so do an orderly Restart and Stop, which lose nothing.
+// HoldWAL freezes the server's WAL writer. Asynchronous commits then stay in memory until a synchronous commit, a checkpoint or
+// a full wal_buffers writes them. A crash (CrashBackend, Kill, Restart "immediate") loses those in memory and ends the hold. An
+// orderly Restart or Stop ends it without loss.
 func (s *Server) HoldWAL(ctx context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -47,7 +45,7 @@ func (s *Server) HoldWAL(ctx context.Context) error {
 	return nil
 }
 
-// endHold lets the WAL writer go on, or ends it where the server crashed.
+// endHold continues the WAL writer, or kills it after a crash.
 func (s *Server) endHold(sig syscall.Signal) {
 	if s.walWriter != 0 {
 		_ = syscall.Kill(s.walWriter, sig) // it may be gone
@@ -55,8 +53,8 @@ func (s *Server) endHold(sig syscall.Signal) {
 	}
 }
 
-// CrashBackend kills one backend (SIGKILL), upon which PostgreSQL ends all others and recovers as after a crash, under
-// the same postmaster. It returns when the server accepts connections again.
+// CrashBackend kills one backend with SIGKILL. PostgreSQL then ends all others and recovers as after a crash, under the same
+// postmaster. CrashBackend returns when the server accepts connections again.
 func (s *Server) CrashBackend(ctx context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -75,7 +73,7 @@ func (s *Server) CrashBackend(ctx context.Context) error {
 		if err := process.Kill(); err != nil {
 			return err
 		}
-		// The crash has begun when it ends others' sessions.
+		// The crash has begun when it ends other sessions.
 		_, err = witness.Exec(ctx, "select pg_sleep(3600)")
 		if ctx.Err() != nil {
 			return errors.Join(context.Cause(ctx), err)
@@ -86,16 +84,12 @@ func (s *Server) CrashBackend(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("crash a backend: %w", err)
 	}
-	ticker := time.NewTicker(pollEvery)
-	defer ticker.Stop()
-	for {
-		if err = s.exec(ctx, "select 1"); err == nil {
-			return nil
-		}
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("recover from the crash of a backend: %w", err)
-		case <-ticker.C:
-		}
+	var last error
+	if poll(ctx, func() (bool, error) {
+		last = s.exec(ctx, "select 1")
+		return last == nil, nil
+	}) != nil {
+		return fmt.Errorf("recover from the crash of a backend: %w", last)
 	}
+	return nil
 }

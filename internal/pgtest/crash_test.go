@@ -6,7 +6,7 @@ import (
 	"github.com/millrace-go/millrace/internal/pgtest"
 )
 
-// A crash loses commits that were reported, and the numbers that they drew are handed out again.
+// A crash loses acknowledged commits, and their identity values are assigned again.
 func TestCrashLosesAsynchronousCommits(t *testing.T) {
 	t.Parallel()
 	for name, crash := range map[string]func(*testing.T, *pgtest.Server) error{
@@ -36,19 +36,19 @@ func TestCrashLosesAsynchronousCommits(t *testing.T) {
 			}
 			try(t, crash(t, s))
 			if again := ask(t, dsn, "select pg_postmaster_start_time()::text"); (again == started) != (name == "a backend is killed") {
-				t.Errorf("the server started at %s, and before at %s", again, started)
+				t.Errorf("the server started at %s, before at %s", again, started)
 			}
 			if got := ask(t, dsn, "select count(*) filter (where round = 1) || ' ' || count(*) filter (where round = 2) from t"); got != "1 0" {
 				t.Errorf("%s rows of a synchronous commit and of asynchronous ones, want 1 0", got)
 			}
 			if got := ask(t, dsn, "insert into t (round) values (3) returning n <= "+last); got != "true" {
-				t.Error("the numbers of lost rows were not handed out again")
+				t.Error("the numbers of lost rows were not assigned again")
 			}
 		})
 	}
 }
 
-// An orderly end of a server of which the WAL is held loses nothing.
+// An orderly restart while the WAL is held loses nothing.
 func TestOrderlyRestartLosesNoHeldCommits(t *testing.T) {
 	t.Parallel()
 	s := pgtest.Private(t, pgtest.Options{Settings: pgtest.AsyncCommits(nil)})

@@ -15,7 +15,7 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// TB is what is needed of a *testing.T or *testing.B.
+// TB is the part of testing.TB that this package uses.
 type TB interface {
 	Helper()
 	Name() string
@@ -27,55 +27,36 @@ type TB interface {
 
 const databaseLimit = time.Minute
 
-// owned are the servers and poolers of this process that were started and not stopped.
-var owned servers
-
+// stopper is a server, a pooler or a template.
 type stopper interface {
 	Stop(ctx context.Context) error
 }
 
-type servers struct {
-	mu  sync.Mutex
-	set map[stopper]struct{}
+// owned are the stoppers that this process has started and not stopped.
+var owned sync.Map
+
+// StopAll stops every server and pooler that this process has started, including the shared server of [Database]. Call it at the
+// very end of a process, as testmain.Run does.
+func StopAll(ctx context.Context) (err error) {
+	owned.Range(func(s, _ any) bool {
+		err = errors.Join(err, s.(stopper).Stop(ctx))
+		return true
+	})
+	return err
 }
 
-func (o *servers) add(s stopper) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if o.set == nil {
-		o.set = map[stopper]struct{}{}
-	}
-	o.set[s] = struct{}{}
+// stopAtEnd stops s at the end of the test.
+func stopAtEnd(tb TB, s stopper) {
+	tb.Cleanup(func() {
+		tb.Helper()
+		if err := s.Stop(context.Background()); err != nil {
+			tb.Fatalf("%v", err)
+		}
+	})
 }
 
-func (o *servers) remove(s stopper) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	delete(o.set, s)
-}
-
-func (o *servers) all() []stopper {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	var all []stopper
-	for s := range o.set {
-		all = append(all, s)
-	}
-	return all
-}
-
-// StopAll stops every server and pooler that this process has started, the shared server of [Database] included. It belongs at the
-// very end of a process: testmain.Run calls it.
-func StopAll(ctx context.Context) error {
-	var errs []error
-	for _, s := range owned.all() {
-		errs = append(errs, s.Stop(ctx))
-	}
-	return errors.Join(errs...)
-}
-
-// shared returns where databases are created: on the server of DATABASE_URL, otherwise on one private server that all
-// tests of the process share.
+// shared returns the DSN of the server on which databases are created: that of DATABASE_URL, or a private server that all tests
+// of the process share.
 var shared = sync.OnceValues(func() (dsn string, err error) {
 	if dsn := os.Getenv("DATABASE_URL"); dsn != "" {
 		return dsn, nil
@@ -87,9 +68,9 @@ var shared = sync.OnceValues(func() (dsn string, err error) {
 	return s.DSN("postgres"), nil
 })
 
-// Database returns how to connect to a new, empty database on a server that the tests of this process share, and drops
-// it at the end of the test, with whoever is still connected. The user is a superuser of the private server; on that of
-// DATABASE_URL it is whoever stands there, who must be allowed to create databases.
+// Database returns the DSN of a new, empty database on a server that the tests of this process share. At the end of the test it
+// drops the database and ends the remaining connections. The user is a superuser of the private server, or the user of
+// DATABASE_URL, who must be allowed to create databases.
 func Database(tb TB) string {
 	tb.Helper()
 	server, err := shared()
@@ -97,7 +78,7 @@ func Database(tb TB) string {
 		tb.Fatalf("start the tests' PostgreSQL: %v", err)
 	}
 	name := databaseName(tb.Name())
-	// template0, because nobody can be connected to it: a database in use cannot be copied.
+	// A database in use cannot be copied; template0 never is.
 	if err := execute(server, "create database "+name+" template template0"); err != nil {
 		tb.Fatalf("create database %s: %v", name, err)
 	}
@@ -114,8 +95,8 @@ func Database(tb TB) string {
 	return dsn
 }
 
-// Private returns a server of the test's own, to be restarted and killed, and stops it at the end of the test. Where
-// DATABASE_URL stands in for binaries that are not installed, the test is skipped.
+// Private returns a server for one test, which may restart and kill it, and stops it at the end of the test. If there are no
+// server binaries, but a DATABASE_URL, it skips the test.
 func Private(tb TB, options Options) *Server {
 	tb.Helper()
 	options.InMemory = true
@@ -126,12 +107,7 @@ func Private(tb TB, options Options) *Server {
 	if err != nil {
 		tb.Fatalf("start a private PostgreSQL: %v", err)
 	}
-	tb.Cleanup(func() {
-		tb.Helper()
-		if err := s.Stop(context.Background()); err != nil {
-			tb.Fatalf("%v", err)
-		}
-	})
+	stopAtEnd(tb, s)
 	return s
 }
 
@@ -151,8 +127,7 @@ func WithDatabase(dsn, database string) (string, error) {
 	return withSettings(u, query), nil
 }
 
-// WithSetting returns dsn, a URL or a list of keywords and values, with one more setting in it, such as
-// pool_max_conns.
+// WithSetting returns dsn, a URL or a list of keywords and values, with one more setting, such as pool_max_conns.
 func WithSetting(dsn, name, value string) (string, error) {
 	if !isURL(dsn) {
 		return fmt.Sprintf("%s %s='%s'", dsn, name, strings.NewReplacer(`\`, `\\`, `'`, `\'`).Replace(value)), nil
@@ -166,7 +141,7 @@ func WithSetting(dsn, name, value string) (string, error) {
 	return withSettings(u, query), nil
 }
 
-// In a connection URL, other than in those of the web, a plus sign is a plus sign and not a space.
+// settings returns the settings of a connection URL, in which, unlike in web URLs, a plus sign is not a space.
 func settings(u *url.URL) url.Values {
 	query, _ := url.ParseQuery(strings.ReplaceAll(u.RawQuery, "+", "%2B"))
 	return query
@@ -189,13 +164,13 @@ func parseURL(dsn string) (*url.URL, error) {
 
 var notInName = regexp.MustCompile(`[^a-z0-9]+`)
 
-// databaseName needs no quoting. It is unique among all processes that use a server, and tells which test it is of.
+// databaseName returns a name that needs no quoting, contains the name of the test, and is unique on the server.
 func databaseName(test string) string {
 	readable := strings.Trim(notInName.ReplaceAllString(strings.ToLower(test), "_"), "_")
 	return fmt.Sprintf("millrace_%08x_%s", rand.Uint32(), readable[:min(len(readable), 40)])
 }
 
-// drop also rolls back prepared transactions, which would hold the database against any force.
+// drop drops a database. It first rolls back its prepared transactions, which would prevent that.
 func drop(server, dsn, name string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), databaseLimit)
 	defer cancel()

@@ -20,7 +20,7 @@ func TestDatabasesAreIsolated(t *testing.T) {
 	}
 }
 
-func TestDatabaseIsDroppedWithAllThatHoldsIt(t *testing.T) {
+func TestDatabaseIsDroppedDespiteOpenSessions(t *testing.T) {
 	witness := pgtest.Database(t)
 	name := ""
 	t.Run("a test with ünusual (characters) and a name that is longer than any that a database can have", func(t *testing.T) {
@@ -30,16 +30,16 @@ func TestDatabaseIsDroppedWithAllThatHoldsIt(t *testing.T) {
 		connect(t, dsn)
 	})
 	if !strings.Contains(name, "_testdatabaseisdropped") {
-		t.Errorf("the name %q does not tell the test", name)
+		t.Errorf("the name %q does not contain the name of the test", name)
 	}
 	if got := ask(t, witness, "select count(*) from pg_database where datname = '"+name+"'"); got != "0" {
 		t.Errorf("database %s is left", name)
 	}
 }
 
-func TestDatabaseNeedsNothingOfTheEnvironment(t *testing.T) {
+func TestDatabaseIgnoresTheEnvironment(t *testing.T) {
 	dsn := pgtest.Database(t)
-	for name, value := range map[string]string{"PGHOST": "nowhere.invalid", "PGPORT": "1", "PGUSER": "nobody", "PGDATABASE": "none"} {
+	for name, value := range map[string]string{"PGHOST": "nowhere.invalid", "PGPORT": "1", "PGUSER": "none", "PGDATABASE": "none"} {
 		t.Setenv(name, value)
 	}
 	if got := ask(t, dsn, "select 1"); got != "1" {

@@ -2,8 +2,7 @@ package pgtest
 
 import "log"
 
-// ExampleDatabase is Database for an example, which has no TB: it returns a DSN and what drops the database again. It
-// panics where a test would fail.
+// ExampleDatabase is Database for an example, which has no TB. drop drops the database. It panics where Database fails a test.
 func ExampleDatabase() (dsn string, drop func()) {
 	tb := &exampleTB{}
 	return Database(tb), tb.cleanUp

@@ -1,12 +1,11 @@
-// Package pgtest runs private PostgreSQL servers from the binaries that are installed: for tests, and for the demo.
+// Package pgtest runs private PostgreSQL servers from installed binaries, for tests and for the commands.
 //
-// A [Server] lives in a temporary folder of its own and belongs to the process that started it. Stop ends it and removes
-// the folder. When the process dies without Stop, on Linux the kernel ends the server; what is left of its folder goes
-// with the next Start. Nothing outside the folder is read or written, and nothing here needs rights: as root the server
-// runs as another user.
+// A [Server] has a temporary folder of its own and belongs to the process that started it. Stop stops it and removes the folder.
+// When the process dies without Stop, on Linux the kernel ends the server; the next Start removes the folder. The server reads
+// and writes nothing outside its folder and needs no privileges. As root it runs as another user.
 //
-// Tests take a database from [Database], or a whole server to stop and kill from [Private]; their TestMain is
-// testmain.Run. Nothing here imports package testing or a test-only module, so that commands can use it.
+// Tests get a database from [Database], or a server that they may stop and kill from [Private]. Their TestMain is testmain.Run.
+// The package imports neither package testing nor a test-only module, so that commands can use it.
 package pgtest
 
 import (
@@ -20,12 +19,12 @@ import (
 	"strings"
 )
 
-// ErrNotFound says that no PostgreSQL server binaries are installed, and what to do about it.
+// ErrNotFound is returned when no PostgreSQL server binaries are installed.
 var ErrNotFound = errors.New("no PostgreSQL server binaries found: install them (apt-get install postgresql, " +
 	"brew install postgresql@16) or pass -database-url / DATABASE_URL")
 
-// Find returns the folder of the installed server binaries (initdb, postgres, pg_ctl). It looks in PATH, asks pg_config,
-// then looks where packages put them, the newest version first. The error is [ErrNotFound].
+// Find returns the folder of the installed server binaries (initdb, postgres, pg_ctl). It searches PATH, the folder that
+// pg_config prints, and the folders of packages, the newest version first. The error is [ErrNotFound].
 func Find() (bindir string, err error) {
 	return places{
 		look:   exec.LookPath,
@@ -40,7 +39,7 @@ func Find() (bindir string, err error) {
 	}.find()
 }
 
-// places is where binaries may be.
+// places are the folders where binaries may be.
 type places struct {
 	look   func(name string) (string, error)
 	config func() (string, error)
@@ -59,7 +58,7 @@ func (p places) find() (string, error) {
 func (p places) candidates() []string {
 	var dirs []string
 	if path, err := p.look("initdb"); err == nil {
-		// A link in PATH leads to the folder that also holds what is not linked, such as pg_basebackup.
+		// The target of a link in PATH is in a folder with all programs, also those without a link.
 		if real, err := filepath.EvalSymlinks(path); err == nil {
 			dirs = append(dirs, filepath.Dir(real))
 		}
@@ -93,7 +92,7 @@ func complete(dir string) bool {
 
 var number = regexp.MustCompile(`\d+`)
 
-// version returns the numbers in a path, so that 16 stands before 9.6.
+// version returns the numbers in a path.
 func version(path string) []int {
 	var parts []int
 	for _, digits := range number.FindAllString(path, -1) {

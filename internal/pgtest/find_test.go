@@ -15,7 +15,7 @@ func nowhere() places {
 	}
 }
 
-// install makes a folder look like one of server binaries.
+// install creates a folder with server binaries.
 func install(t *testing.T, parts ...string) string {
 	t.Helper()
 	dir := filepath.Join(parts...)
@@ -45,7 +45,7 @@ func TestMissingBinariesAreExplainedInOneLine(t *testing.T) {
 	}
 }
 
-func TestBinariesAreFoundWherePackagesPutThem(t *testing.T) {
+func TestFindSearchesTheFoldersOfPackages(t *testing.T) {
 	root, err := filepath.EvalSymlinks(t.TempDir())
 	if err != nil {
 		t.Fatal(err)
@@ -97,15 +97,15 @@ func TestBinariesAreFoundWherePackagesPutThem(t *testing.T) {
 	}
 }
 
-func TestStrangersAndParentsOfAFolder(t *testing.T) {
-	closed := t.TempDir() // parents of it are for this user alone on some systems, so only the closed side is certain
+func TestTraversableFolders(t *testing.T) {
+	closed := t.TempDir() // on some systems its parents are closed, too, so that there is no open folder to test
 	if err := os.Chmod(closed, 0o700); err != nil {
 		t.Fatal(err)
 	}
 	if traversable(filepath.Join(closed, "missing")) || traversable(closed) {
-		t.Error("a folder for its owner alone was taken for one that others can pass")
+		t.Error("a folder with mode 0700 is traversable")
 	}
 	if !traversable("/") {
-		t.Error("others cannot pass the root folder")
+		t.Error("the root folder is not traversable")
 	}
 }

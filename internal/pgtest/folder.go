@@ -15,22 +15,25 @@ import (
 
 const (
 	folderPrefix = "millrace-pg-"
-	// socketLimit is the shortest limit on a socket's path among the systems that matter (Linux 107, macOS 103).
+	// socketLimit is the longest path of a socket that both Linux (107) and macOS (103) allow.
 	socketLimit = 103
 	socketRest  = folderPrefix + "1234567890/socket/.s.PGSQL.65535"
 )
 
-// folder is the temporary folder of one server. Its lock file is locked as long as the owning process lives, so that
-// what a killed owner left behind can be told from what is in use.
+// folder is the temporary folder of one server. The owning process holds a lock on its lock file. When the owner is killed, the
+// lock is released, and sweep knows the folder as abandoned.
 type folder struct {
 	path  string
-	owner *syscall.Credential // who the server runs as; nil: as this process does
+	owner *syscall.Credential // the user of the server; nil: that of this process
 	lock  *os.File
 }
 
 func (f folder) data() string   { return filepath.Join(f.path, "data") }
 func (f folder) socket() string { return filepath.Join(f.path, "socket") }
 func (f folder) log() string    { return filepath.Join(f.path, "log") }
+
+// users are the users as which servers run if this process is root.
+var users = []string{"postgres", "nobody"}
 
 func newFolder(memory bool) (f folder, err error) {
 	if f.owner, err = unprivileged(); err != nil {
@@ -58,7 +61,7 @@ func (f *folder) fill() (err error) {
 	if err := syscall.Flock(int(f.lock.Fd()), syscall.LOCK_EX); err != nil {
 		return fmt.Errorf("lock %s: %w", f.lock.Name(), err)
 	}
-	// A sweep takes an empty lock file for one that is about to be locked.
+	// sweep spares folders with an empty lock file, which is not locked yet.
 	if _, err := fmt.Fprintln(f.lock, os.Getpid()); err != nil {
 		return err
 	}
@@ -87,12 +90,12 @@ func (f folder) remove() error {
 	return err
 }
 
-// unprivileged returns who servers run as where this process is root, because PostgreSQL refuses to run as root.
+// unprivileged returns the user of servers if this process is root, because PostgreSQL refuses to run as root.
 func unprivileged() (*syscall.Credential, error) {
 	if os.Geteuid() != 0 {
 		return nil, nil
 	}
-	for _, name := range []string{"postgres", "nobody"} {
+	for _, name := range users {
 		account, err := user.Lookup(name)
 		if err != nil {
 			continue
@@ -107,10 +110,10 @@ func unprivileged() (*syscall.Credential, error) {
 		}
 		return &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}, nil
 	}
-	return nil, errors.New("run PostgreSQL: as root it needs a user postgres or nobody to run as")
+	return nil, fmt.Errorf("run PostgreSQL as root: none of the users %s exists", strings.Join(users, ", "))
 }
 
-// baseFolder returns where temporary folders go: short enough for a socket, and open to the server's user.
+// baseFolder returns the parent of temporary folders. Its path is short enough for a socket, and the server's user can open it.
 func baseFolder(foreign, memory bool) (string, error) {
 	bases := []string{os.TempDir(), "/tmp"}
 	if dir := memoryFolder(); memory && dir != "" && os.Getenv("TMPDIR") == "" {
@@ -125,7 +128,7 @@ func baseFolder(foreign, memory bool) (string, error) {
 			return real, nil
 		}
 	}
-	return "", fmt.Errorf("make folder for PostgreSQL: neither %s nor /tmp is short enough for a socket and open to its user",
+	return "", fmt.Errorf("make folder for PostgreSQL: neither %s nor /tmp has a path short enough for a socket and is open to the server's user",
 		os.TempDir())
 }
 
@@ -142,7 +145,7 @@ func traversable(path string) bool {
 	}
 }
 
-// sweep removes the folders of this user whose owning process died without Stop. Whatever cannot be removed is left.
+// sweep removes the abandoned folders of this user. It ignores errors.
 func sweep(base string) {
 	paths, _ := filepath.Glob(filepath.Join(base, folderPrefix+"*"))
 	for _, path := range paths {
@@ -166,8 +169,8 @@ func abandoned(lock *os.File) bool {
 	return ok && int(stat.Uid) == os.Geteuid() && syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) == nil
 }
 
-// endOrphan ends the server that still runs in an abandoned folder, and reports whether there was one. That its socket
-// answers proves that the process id in the folder is not by now somebody else's.
+// endOrphan ends the server that still runs in an abandoned folder, and reports whether there was one. The answer of its socket
+// proves that the process id in the folder is still that of the server.
 func endOrphan(path string) bool {
 	sockets, _ := filepath.Glob(filepath.Join(path, "socket", ".s.PGSQL.*[0-9]"))
 	for _, socket := range sockets {
@@ -184,7 +187,7 @@ func endOrphan(path string) bool {
 	return false
 }
 
-// postmaster reads which process serves a data folder, and the state that it says it is in.
+// postmaster reads the process id and the state of the server of a data folder.
 func postmaster(data string) (pid int, state string) {
 	content, err := os.ReadFile(filepath.Join(data, "postmaster.pid"))
 	if err != nil {

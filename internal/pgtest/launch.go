@@ -23,17 +23,18 @@ import (
 const (
 	pollEvery    = 5 * time.Millisecond
 	portAttempts = 10
-	// Chosen ports stay below the range from which systems number outgoing connections (32768 and up), so that nobody
-	// takes a server's port by accident while it restarts.
+	// Chosen ports are below those of outgoing connections (32768 and up), so that none of them takes a server's port while it
+	// restarts.
 	lowestPort, highestPort = 20000, 32000
 )
 
-var errStopped = errors.New("start PostgreSQL: it was stopped and its folder removed")
+var (
+	errStopped   = errors.New("start PostgreSQL: it was stopped and its folder removed")
+	errPortTaken = errors.New("the port is taken")
+	errExited    = errors.New("it ended at once")
+)
 
-// errPortTaken is matched by what the server logs when it cannot listen.
-var errPortTaken = errors.New("the port is taken")
-
-// launchFirst writes the configuration and starts the server; a chosen port that turns out to be taken is replaced.
+// launchFirst writes the configuration and starts the server, on a free port unless options name one.
 func (s *Server) launchFirst(ctx context.Context, options Options) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -47,13 +48,13 @@ func (s *Server) launchFirst(ctx context.Context, options Options) error {
 		"shared_buffers":            "128MB",
 		"wal_level":                 "replica",
 		"max_wal_senders":           "5",
-		"wal_keep_size":             "256MB", // a standby that was detached finds what it missed
+		"wal_keep_size":             "256MB", // for a standby that was detached
 	}
 	if options.InMemory {
 		settings["max_wal_size"] = "256MB"
 	}
 	if _, err := os.Stat(filepath.Join(s.data(), "standby.signal")); err == nil {
-		clear(settings) // a standby came with those of its primary
+		clear(settings) // a standby has those of its primary
 	}
 	maps.Copy(settings, options.Settings)
 	settings["unix_socket_directories"] = s.socket()
@@ -61,45 +62,37 @@ func (s *Server) launchFirst(ctx context.Context, options Options) error {
 	if s.noTCP {
 		settings["listen_addresses"] = ""
 	}
-	for attempt := 1; ; attempt++ {
-		s.port = options.Port
-		if s.port == 0 {
-			s.port = freePort()
-		}
-		settings["port"] = strconv.Itoa(s.port)
+	onPort := func(port int) error {
+		s.port = port
+		settings["port"] = strconv.Itoa(port)
 		if err := s.configure(settings); err != nil {
 			return err
 		}
-		err := s.launch(ctx)
-		if !errors.Is(err, errPortTaken) || options.Port != 0 || attempt == portAttempts {
-			return err
-		}
+		return s.launch(ctx)
 	}
+	if options.Port != 0 {
+		return onPort(options.Port)
+	}
+	return onFreePort(onPort)
 }
 
-// launchAgain starts the server with the port it had, waiting for it where it is taken.
+// launchAgain starts the server on its port, and waits if the port is taken.
 func (s *Server) launchAgain(ctx context.Context) error {
 	if s.stopped {
 		return errStopped
 	}
 	if pid := s.PID(); pid != 0 {
-		return fmt.Errorf("start PostgreSQL again: it runs, as process %d", pid)
+		return fmt.Errorf("start PostgreSQL again: it runs as process %d", pid)
 	}
 	ctx, cancel := context.WithTimeout(ctx, startLimit)
 	defer cancel()
-	ticker := time.NewTicker(20 * pollEvery)
-	defer ticker.Stop()
-	for {
+	return poll(ctx, func() (bool, error) {
 		err := s.launch(ctx)
-		if !errors.Is(err, errPortTaken) {
-			return err
+		if errors.Is(err, errPortTaken) && ctx.Err() == nil {
+			return false, nil
 		}
-		select {
-		case <-ctx.Done():
-			return err
-		case <-ticker.C:
-		}
-	}
+		return true, err
+	})
 }
 
 // launch starts the server and returns when it accepts connections.
@@ -120,28 +113,41 @@ func (s *Server) launch(ctx context.Context) error {
 		return err
 	}
 	s.run.Store(p)
+	err = poll(ctx, func() (bool, error) {
+		if pid, state := postmaster(s.data()); pid == cmd.Process.Pid && state == "ready" {
+			return true, nil
+		}
+		if p.running() {
+			return false, nil
+		}
+		if strings.Contains(tail(s.log(), before, 4<<10), "could not create any TCP/IP sockets") {
+			return false, errPortTaken
+		}
+		return false, errExited
+	})
+	if err != nil {
+		return errors.Join(fmt.Errorf("start PostgreSQL in %s on port %d: %w: %s", s.path, s.port, err, tail(s.log(), before, 4<<10)), p.kill(s.data()))
+	}
+	return nil
+}
+
+// poll calls done every few milliseconds until it reports true or fails, or ctx ends.
+func poll(ctx context.Context, done func() (bool, error)) error {
 	ticker := time.NewTicker(pollEvery)
 	defer ticker.Stop()
 	for {
-		if pid, state := postmaster(s.data()); pid == cmd.Process.Pid && state == "ready" {
-			return nil
+		if ok, err := done(); ok || err != nil {
+			return err
 		}
 		select {
-		case <-p.exited:
-			said := tail(s.log(), before, 4<<10)
-			if strings.Contains(said, "could not create any TCP/IP sockets") {
-				return fmt.Errorf("start PostgreSQL on port %d: %w", s.port, errPortTaken)
-			}
-			return fmt.Errorf("start PostgreSQL in %s: it ended at once: %s", s.path, said)
 		case <-ctx.Done():
-			return errors.Join(fmt.Errorf("start PostgreSQL in %s: %w: %s", s.path, context.Cause(ctx),
-				tail(s.log(), before, 4<<10)), p.kill(s.data()))
+			return context.Cause(ctx)
 		case <-ticker.C:
 		}
 	}
 }
 
-// configure adds settings to postgresql.conf, where the last of a name wins and ALTER SYSTEM wins over all.
+// configure adds settings to postgresql.conf, where the last one of a name wins. ALTER SYSTEM wins over all.
 func (s *Server) configure(settings map[string]string) error {
 	var text bytes.Buffer
 	text.WriteByte('\n')
@@ -160,7 +166,7 @@ func (s *Server) configure(settings map[string]string) error {
 	return nil
 }
 
-// tool runs one of PostgreSQL's programs to its end. It dies with ctx and with this process, and its children with it.
+// tool runs one of PostgreSQL's programs. When ctx or this process ends, the program and its children are killed.
 func (s *Server) tool(ctx context.Context, name string, args ...string) error {
 	cmd := s.dress(exec.CommandContext(ctx, filepath.Join(s.bin, name), args...))
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
@@ -173,8 +179,8 @@ func (s *Server) tool(ctx context.Context, name string, args ...string) error {
 	return nil
 }
 
-// dress sets who runs a program and in which surroundings: as the unprivileged user, in a process group of its own, out
-// of reach of the terminal's Ctrl-C, and without what is meant for other PostgreSQL programs.
+// dress sets the user, the process group and the environment of a program: the unprivileged user, a group that Ctrl-C in the
+// terminal does not reach, and no variables that configure PostgreSQL programs.
 func (f folder) dress(cmd *exec.Cmd) *exec.Cmd {
 	cmd.Dir = f.path
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Credential: f.owner}
@@ -186,7 +192,17 @@ func (f folder) dress(cmd *exec.Cmd) *exec.Cmd {
 	return cmd
 }
 
-// freePort returns a port that nobody listens on at the moment.
+// onFreePort calls launch with a free port, and with others while its error is errPortTaken.
+func onFreePort(launch func(port int) error) (err error) {
+	for range portAttempts {
+		if err = launch(freePort()); !errors.Is(err, errPortTaken) {
+			return err
+		}
+	}
+	return err
+}
+
+// freePort returns a port on which no program listens at the moment.
 func freePort() int {
 	port := 0
 	for range 100 {
@@ -200,7 +216,7 @@ func freePort() int {
 	return port
 }
 
-// tail returns the end of what a file holds after an offset, at most limit bytes.
+// tail returns the end of a file after an offset, at most limit bytes.
 func tail(path string, offset, limit int64) string {
 	file, err := os.Open(path)
 	if err != nil {

@@ -1,6 +1,7 @@
 package pgtest
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -15,7 +16,6 @@ import (
 	"strings"
 	"sync"
 	"syscall"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 )
@@ -23,8 +23,10 @@ import (
 // ErrNoPgBouncer is returned when PgBouncer is not installed.
 var ErrNoPgBouncer = errors.New("needs pgbouncer: apt-get install pgbouncer")
 
-// errOldPgBouncer says that the installed PgBouncer cannot do what a test is about.
-var errOldPgBouncer = errors.New("needs pgbouncer 1.21 or newer, which follows prepared statements")
+// errOldPgBouncer is returned when the installed PgBouncer lacks a feature that the options require.
+var errOldPgBouncer = errors.New("needs pgbouncer 1.21 or newer, which tracks prepared statements")
+
+const iniFile, usersFile = "pgbouncer.ini", "users.txt"
 
 // PgBouncerOptions configure a PgBouncer.
 type PgBouncerOptions struct {
@@ -32,7 +34,7 @@ type PgBouncerOptions struct {
 	Mode string
 	// PoolSize is how many connections to the server it has for one user and database. Default 20.
 	PoolSize int
-	// FollowStatements makes it follow the prepared statements of its clients, which PgBouncer can from 1.21 on.
+	// FollowStatements makes it track the prepared statements of its clients. It needs PgBouncer 1.21.
 	FollowStatements bool
 	// Settings are written to the section [pgbouncer] of its configuration and win over the defaults.
 	Settings map[string]string
@@ -42,17 +44,17 @@ type PgBouncerOptions struct {
 type PgBouncer struct {
 	folder
 	bin     string
-	follows bool // it can follow prepared statements
+	follows bool // it can track prepared statements
 	server  *pgx.ConnConfig
 	port    int
 
-	mu      sync.Mutex // held while it is started or ended
+	mu      sync.Mutex // held while it is started or stopped
 	run     *process
 	stopped bool
 }
 
-// Pooler starts a PgBouncer for the server of dsn and stops it at the end of the test. Where PgBouncer is not installed,
-// the test is skipped.
+// Pooler starts a PgBouncer for the server of dsn and stops it at the end of the test. If PgBouncer is not installed, it skips
+// the test.
 func Pooler(tb TB, dsn string, options PgBouncerOptions) *PgBouncer {
 	tb.Helper()
 	b, err := StartPgBouncer(context.Background(), dsn, options)
@@ -62,17 +64,11 @@ func Pooler(tb TB, dsn string, options PgBouncerOptions) *PgBouncer {
 	if err != nil {
 		tb.Fatalf("start a private PgBouncer: %v", err)
 	}
-	tb.Cleanup(func() {
-		tb.Helper()
-		if err := b.Stop(context.Background()); err != nil {
-			tb.Fatalf("%v", err)
-		}
-	})
+	stopAtEnd(tb, b)
 	return b
 }
 
-// StartPgBouncer makes a new PgBouncer for the server of dsn and returns when it accepts connections. The caller owns it
-// and must call Stop.
+// StartPgBouncer starts a PgBouncer for the server of dsn and returns when it accepts connections. The caller must call Stop.
 func StartPgBouncer(ctx context.Context, dsn string, options PgBouncerOptions) (*PgBouncer, error) {
 	bin, err := findPgBouncer()
 	if err != nil {
@@ -94,14 +90,14 @@ func StartPgBouncer(ctx context.Context, dsn string, options PgBouncerOptions) (
 		return nil, err
 	}
 	b := &PgBouncer{folder: folder, bin: bin, follows: follows, server: server}
-	owned.add(b)
+	owned.Store(b, nil)
 	if err := b.launchFirst(ctx, options); err != nil {
 		return nil, errors.Join(err, b.Stop(ctx))
 	}
 	return b, nil
 }
 
-// findPgBouncer returns the installed PgBouncer. Packages put it where only root's PATH leads.
+// findPgBouncer returns the installed PgBouncer, which is often only in root's PATH.
 func findPgBouncer() (string, error) {
 	for _, name := range []string{"pgbouncer", "/usr/sbin/pgbouncer", "/usr/local/sbin/pgbouncer", "/opt/homebrew/bin/pgbouncer"} {
 		if path, err := exec.LookPath(name); err == nil {
@@ -111,11 +107,11 @@ func findPgBouncer() (string, error) {
 	return "", ErrNoPgBouncer
 }
 
-// followsStatements reports whether a PgBouncer can follow prepared statements: from 1.21 on.
+// followsStatements reports whether a PgBouncer can track prepared statements.
 func followsStatements(ctx context.Context, bin string) (bool, error) {
 	said, err := exec.CommandContext(ctx, bin, "--version").Output()
 	if err != nil {
-		return false, fmt.Errorf("ask PgBouncer for its version: %w", err)
+		return false, fmt.Errorf("run PgBouncer --version: %w", err)
 	}
 	first, _, _ := strings.Cut(string(said), "\n")
 	return slices.Compare(version(first), []int{1, 21}) >= 0, nil
@@ -124,7 +120,7 @@ func followsStatements(ctx context.Context, bin string) (bool, error) {
 // Address returns where the pooler listens, as host:port.
 func (b *PgBouncer) Address() string { return "127.0.0.1:" + strconv.Itoa(b.port) }
 
-// DSN returns how to connect to a database of the server through the pooler, as a URL.
+// DSN returns the URL of a database of the server, through the pooler.
 func (b *PgBouncer) DSN(database string) string {
 	user := url.User(b.server.User)
 	if b.server.Password != "" {
@@ -134,7 +130,7 @@ func (b *PgBouncer) DSN(database string) string {
 		url.Values{"sslmode": {"disable"}})
 }
 
-// Restart ends the pooler as a crash does and starts it again at the same address. All connections through it are lost.
+// Restart kills the pooler and starts it again at the same address. All connections through it are lost.
 func (b *PgBouncer) Restart(ctx context.Context) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -149,7 +145,7 @@ func (b *PgBouncer) Restart(ctx context.Context) error {
 	return b.launch(ctx)
 }
 
-// Stop ends the pooler and removes its folder. It returns when nothing is left; called again it does nothing.
+// Stop stops the pooler and removes its folder. Further calls do nothing.
 func (b *PgBouncer) Stop(context.Context) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -161,24 +157,21 @@ func (b *PgBouncer) Stop(context.Context) error {
 		err = b.run.kill(b.path)
 	}
 	b.stopped = true
-	owned.remove(b)
+	owned.Delete(b)
 	return errors.Join(err, b.remove())
 }
 
-// launchFirst writes the configuration and starts the pooler on a free port; one that turns out to be taken is replaced.
+// launchFirst writes the configuration and starts the pooler on a free port.
 func (b *PgBouncer) launchFirst(ctx context.Context, options PgBouncerOptions) error {
 	ctx, cancel := context.WithTimeout(ctx, startLimit)
 	defer cancel()
-	for attempt := 1; ; attempt++ {
-		b.port = freePort()
+	return onFreePort(func(port int) error {
+		b.port = port
 		if err := b.configure(options); err != nil {
 			return fmt.Errorf("configure PgBouncer: %w", err)
 		}
-		err := b.launch(ctx)
-		if !errors.Is(err, errPortTaken) || attempt == portAttempts {
-			return err
-		}
-	}
+		return b.launch(ctx)
+	})
 }
 
 func (b *PgBouncer) configure(options PgBouncerOptions) error {
@@ -187,11 +180,11 @@ func (b *PgBouncer) configure(options PgBouncerOptions) error {
 		"listen_port":       strconv.Itoa(b.port),
 		"unix_socket_dir":   "",
 		"auth_type":         "trust",
-		"auth_file":         b.users(),
+		"auth_file":         filepath.Join(b.data(), usersFile),
 		"pool_mode":         "transaction",
 		"default_pool_size": "20",
 		"max_client_conn":   "500",
-		// A server that was away is tried again soon; the default is 15 s.
+		// A server that was down is tried again soon; the default is 15 s.
 		"server_login_retry": "0.1",
 	}
 	if options.Mode != "" {
@@ -207,25 +200,14 @@ func (b *PgBouncer) configure(options PgBouncerOptions) error {
 		settings["max_prepared_statements"] = "200"
 	}
 	maps.Copy(settings, options.Settings)
-	var text strings.Builder
+	var text bytes.Buffer
 	fmt.Fprintf(&text, "[databases]\n* = host=%s port=%d\n[pgbouncer]\n", b.server.Host, b.server.Port)
 	for _, name := range slices.Sorted(maps.Keys(settings)) {
 		fmt.Fprintf(&text, "%s = %s\n", name, settings[name])
 	}
 	double := strings.NewReplacer(`"`, `""`)
 	users := fmt.Sprintf("\"%s\" \"%s\"\n", double.Replace(b.server.User), double.Replace(b.server.Password))
-	return errors.Join(b.write(b.ini(), text.String()), b.write(b.users(), users))
-}
-
-func (b *PgBouncer) ini() string   { return filepath.Join(b.data(), "pgbouncer.ini") }
-func (b *PgBouncer) users() string { return filepath.Join(b.data(), "users.txt") }
-
-// write writes a file that only the pooler's user can read.
-func (b *PgBouncer) write(path, text string) error {
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil || b.owner == nil {
-		return err
-	}
-	return os.Chown(path, int(b.owner.Uid), int(b.owner.Gid))
+	return errors.Join(b.write(iniFile, &text), b.write(usersFile, strings.NewReader(users)))
 }
 
 // launch starts the pooler and returns when it accepts connections.
@@ -235,31 +217,29 @@ func (b *PgBouncer) launch(ctx context.Context) error {
 		return fmt.Errorf("open PgBouncer's log: %w", err)
 	}
 	defer log.Close()
-	cmd := b.dress(exec.Command(b.bin, b.ini()))
+	cmd := b.dress(exec.Command(b.bin, filepath.Join(b.data(), iniFile)))
 	cmd.Stdout, cmd.Stderr = log, log
 	if b.run, err = spawn(cmd); err != nil {
 		return err
 	}
-	ticker := time.NewTicker(pollEvery)
-	defer ticker.Stop()
-	for {
-		conn, err := net.Dial("tcp4", "127.0.0.1:"+strconv.Itoa(b.port))
+	err = poll(ctx, func() (bool, error) {
+		conn, err := net.Dial("tcp4", b.Address())
 		if err == nil {
 			conn.Close()
-			return nil
+			return true, nil
 		}
-		select {
-		case <-b.run.exited:
-			said := b.Log()
-			if strings.Contains(said, "already in use") {
-				return fmt.Errorf("start PgBouncer on port %d: %w", b.port, errPortTaken)
-			}
-			return fmt.Errorf("start PgBouncer in %s: it ended at once: %s", b.path, said)
-		case <-ctx.Done():
-			return errors.Join(fmt.Errorf("start PgBouncer in %s: %w: %s", b.path, context.Cause(ctx), b.Log()), b.run.kill(b.path))
-		case <-ticker.C:
+		if b.run.running() {
+			return false, nil
 		}
+		if strings.Contains(b.Log(), "already in use") {
+			return false, errPortTaken
+		}
+		return false, errExited
+	})
+	if err != nil {
+		return errors.Join(fmt.Errorf("start PgBouncer in %s on port %d: %w: %s", b.path, b.port, err, b.Log()), b.run.kill(b.path))
 	}
+	return nil
 }
 
 // Log returns the end of the pooler's log.

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// stragglerGrace is how long the processes of a killed server get to notice by themselves. One that computes without
-// ever waiting does not notice at all and is killed then.
+// stragglerGrace is how long the processes of a killed server have to notice it and end. A process that only computes never
+// notices, and is killed then.
 const stragglerGrace = 5 * time.Second
 
 // process is one run of a server: the postmaster and everything it forked.
@@ -19,13 +19,13 @@ type process struct {
 	gone   chan struct{} // closed when none of its processes is left either
 }
 
-// spawn starts the postmaster. Two things of the kernel's do the book-keeping:
+// spawn starts the postmaster. It relies on two properties of the kernel:
 //
-// All processes of the server inherit the write end of a pipe and nobody else holds it, so its end of file means that
-// the last of them is gone, whoever their parent is by then.
+// All processes of the server, and no others, inherit the write end of a pipe. The end of the file therefore means that the
+// last of them has ended, whatever its parent is by then.
 //
-// The signal at the parent's death is bound to the thread that forked, not to the process. So a goroutine keeps that
-// thread until the postmaster has ended; otherwise the server would die with whatever goroutine ends the thread.
+// The signal at the parent's death is bound to the thread that forked, not to the process. A goroutine therefore keeps that
+// thread until the postmaster has ended.
 func spawn(cmd *exec.Cmd) (*process, error) {
 	read, write, err := os.Pipe()
 	if err != nil {
@@ -44,7 +44,7 @@ func spawn(cmd *exec.Cmd) (*process, error) {
 		if err != nil {
 			return
 		}
-		_ = cmd.Wait() // how it ended stands in its log
+		_ = cmd.Wait() // its log has the reason
 		close(p.exited)
 		_, _ = read.Read(make([]byte, 1))
 		close(p.gone)
@@ -55,9 +55,9 @@ func spawn(cmd *exec.Cmd) (*process, error) {
 	return p, nil
 }
 
-// end sends a signal and reports whether all processes were gone within the limit, or before abandon was closed.
+// end sends a signal and reports whether all processes ended within the limit and before abandon was closed.
 func (p *process) end(sig os.Signal, limit time.Duration, abandon <-chan struct{}) bool {
-	_ = p.cmd.Process.Signal(sig) // fails only where it has ended already
+	_ = p.cmd.Process.Signal(sig) // it fails only if the process has ended
 	timer := time.NewTimer(limit)
 	defer timer.Stop()
 	select {
@@ -74,8 +74,8 @@ func (p *process) end(sig os.Signal, limit time.Duration, abandon <-chan struct{
 	}
 }
 
-// kill ends the postmaster without a chance to clean up and returns when all of its processes are gone, for a server
-// refuses to start while any of them is attached to its shared memory.
+// kill kills the postmaster and returns when all its processes have ended. A server refuses to start while one of them is
+// attached to its shared memory.
 func (p *process) kill(data string) error {
 	if p.end(os.Kill, stragglerGrace, nil) {
 		return nil
@@ -88,7 +88,7 @@ func (p *process) kill(data string) error {
 	if p.end(os.Kill, stragglerGrace, nil) {
 		return nil
 	}
-	return fmt.Errorf("kill PostgreSQL %d: some of its processes are still there", p.cmd.Process.Pid)
+	return fmt.Errorf("kill PostgreSQL %d: some of its processes still run", p.cmd.Process.Pid)
 }
 
 func (p *process) running() bool {

@@ -17,8 +17,8 @@ import (
 	"github.com/millrace-go/millrace/internal/pgtest"
 )
 
-// ownerMode makes the test binary another program: one that owns a server, says where it is, and waits ("owner"), or
-// one that leaves a goroutine or a server behind and ends as if all was well ("goroutine", "server").
+// ownerMode makes the test binary another program: one that starts a server, prints its DSN and waits ("owner"), or one that
+// leaves a goroutine or a server behind and ends ("goroutine", "server").
 const ownerMode = "MILLRACE_PGTEST_OWNER"
 
 type owner string
@@ -40,7 +40,7 @@ func (o owner) Run() int {
 	return 0
 }
 
-// until waits for a condition; only a hang makes it fail.
+// until polls a condition. Only a hang makes it fail.
 func until(t *testing.T, what string, condition func() bool) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -50,14 +50,14 @@ func until(t *testing.T, what string, condition func() bool) {
 	for !condition() {
 		select {
 		case <-ctx.Done():
-			t.Fatalf("waited in vain: %s", what)
+			t.Fatalf("not within a minute: %s", what)
 		case <-ticker.C:
 		}
 	}
 }
 
-// startOwner returns a program that owns a server and has started it, and that server's address and folder. Its temporary folder is
-// one of the test's own, so that other tests' servers do not sweep it.
+// startOwner starts a program that owns a server, and returns the server's DSN and folder. Servers of other tests do not sweep
+// base, the program's temporary folder.
 func startOwner(t *testing.T, base string) (cmd *exec.Cmd, dsn, dir string) {
 	t.Helper()
 	cmd = exec.Command(os.Args[0])
@@ -70,9 +70,7 @@ func startOwner(t *testing.T, base string) (cmd *exec.Cmd, dsn, dir string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	try(t, cmd.Start())
 	t.Cleanup(func() { _ = cmd.Process.Kill() })
 	line, err := bufio.NewReader(out).ReadString('\n')
 	if err != nil {
@@ -89,37 +87,33 @@ func shortTempDir(t *testing.T) string {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(base) })
-	if err := os.Chmod(base, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	try(t, os.Chmod(base, 0o755))
 	return base
 }
 
 func TestServerEndsWhenItsOwnerIsKilled(t *testing.T) {
 	if runtime.GOOS != "linux" {
-		t.Skip("only Linux tells a process that its parent has died")
+		t.Skip("only Linux notifies a process of the death of its parent")
 	}
 	base := shortTempDir(t)
 	cmd, _, dir := startOwner(t, base)
 	if len(pgtest.ProcessesIn(dir+"/data")) == 0 {
 		t.Fatal("no process was found while the server runs")
 	}
-	if err := cmd.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
+	try(t, cmd.Process.Kill())
 	_ = cmd.Wait()
 	until(t, "no process of the server is left", func() bool { return len(pgtest.ProcessesIn(dir+"/data")) == 0 })
 
 	if _, err := os.Stat(dir); err != nil {
-		t.Fatalf("nobody can have removed the folder: %v", err)
+		t.Fatalf("the folder was removed without a sweep: %v", err)
 	}
 	t.Setenv("TMPDIR", base)
 	pgtest.Private(t, pgtest.Options{})
 	gone(t, dir)
 }
 
-// onEndingThread runs fn in a goroutine whose thread ends with it. The process' first thread never does, so it is held
-// while another is taken.
+// onEndingThread runs fn in a goroutine whose thread ends with it. The first thread of a process never ends, so it is blocked while
+// fn runs on another.
 func onEndingThread(fn func()) {
 	go func() {
 		runtime.LockOSThread() // and not unlocked, so the thread ends with the goroutine
@@ -159,11 +153,7 @@ func TestServerOutlivesTheThreadThatStartedIt(t *testing.T) {
 	if !ok {
 		t.FailNow()
 	}
-	t.Cleanup(func() {
-		if err := s.Stop(context.Background()); err != nil {
-			t.Error(err)
-		}
-	})
+	stopAtEnd(t, s)
 	until(t, "the thread has ended", func() bool {
 		_, err := os.Stat("/proc/" + thread)
 		return err != nil
@@ -178,11 +168,9 @@ func TestSignalsToTestsStopTheirServers(t *testing.T) {
 		t.Run(sig.String(), func(t *testing.T) {
 			t.Parallel()
 			cmd, _, dir := startOwner(t, shortTempDir(t))
-			if err := cmd.Process.Signal(sig); err != nil {
-				t.Fatal(err)
-			}
+			try(t, cmd.Process.Signal(sig))
 			if err := cmd.Wait(); err == nil {
-				t.Error("the interrupted program ended as if all was well")
+				t.Error("the interrupted program reported success")
 			}
 			gone(t, dir)
 			if left := pgtest.ProcessesIn(dir + "/data"); len(left) != 0 {
@@ -205,7 +193,7 @@ func TestSweepSparesServersInUse(t *testing.T) {
 	}
 }
 
-func TestMainFailsOnLeftGoroutinesAndStopsLeftServers(t *testing.T) {
+func TestMainFailsOnLeakedGoroutinesAndStopsServers(t *testing.T) {
 	for mode, fails := range map[string]bool{"goroutine": true, "server": false} {
 		base := shortTempDir(t)
 		cmd := exec.Command(os.Args[0])

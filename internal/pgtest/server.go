@@ -18,33 +18,32 @@ const (
 	stopLimit  = 15 * time.Second
 )
 
-// Options say what a server shall be like. The zero value is good for tests.
+// Options configure a server. The zero value is good for tests.
 type Options struct {
 	// Settings are written to postgresql.conf and win over the defaults: fsync off, max_connections 200,
 	// max_prepared_transactions 50, shared_buffers 128MB, wal_level replica, max_wal_senders 5, wal_keep_size 256MB.
 	//
-	// fsync off means that writes reach the operating system but not the disk at once. Nothing is lost when PostgreSQL
-	// alone is killed, by any signal, so crash tests are sound with it; only a crash of the machine would lose data. A
-	// test or a measurement in which the price of a flush matters sets it to on.
+	// With fsync off, writes reach the operating system, but not the disk at once. Only a crash of the machine loses data. A
+	// crash of PostgreSQL does not, so crash tests are sound. Set it to on where the cost of a flush matters.
 	Settings map[string]string
 
 	// Port is the port on 127.0.0.1, and part of the socket's name. Default 0: a free one is chosen.
 	Port int
 
-	// NoTCP leaves the server on its unix socket alone, which only this user can reach. By default it listens on
-	// 127.0.0.1 too, and trusts everybody on this machine.
+	// NoTCP makes the server listen on its unix socket alone, which only this user can reach. By default it also listens on
+	// 127.0.0.1 and trusts all users of this machine.
 	NoTCP bool
 
-	// InMemory keeps the server's folder in memory, which is twice as fast, and sets max_wal_size to 256MB. Where there is no file
-	// system in memory with room for it (Linux: 4 GiB free in /dev/shm), or TMPDIR is set, the folder is in the usual place.
+	// InMemory keeps the server's folder in memory, which is twice as fast, and sets max_wal_size to 256MB. It has no effect if
+	// TMPDIR is set, or without a file system in memory that has room for it (Linux: 4 GiB free in /dev/shm).
 	InMemory bool
 
-	// BinDir is the folder of the server binaries. Default: what Find finds.
+	// BinDir is the folder of the server binaries. Default: the result of Find.
 	BinDir string
 }
 
-// Server is a private PostgreSQL server. Its superuser is postgres, without a password. All methods may be called at
-// any time and from any goroutine; those that start or end it wait for each other.
+// Server is a private PostgreSQL server. Its superuser is postgres, without a password. All methods may be called at any time
+// and from any goroutine. Those that start or stop it wait for each other.
 type Server struct {
 	folder
 	bin      string
@@ -53,15 +52,15 @@ type Server struct {
 	inMemory bool   // its standbys are in memory too
 	upstream string // how a standby connects to its primary
 
-	mu        sync.Mutex // held while the server is started or ended
+	mu        sync.Mutex // held while the server is started or stopped
 	walWriter int        // the process that HoldWAL stopped; 0: none
 	run       atomic.Pointer[process]
 	stopped   bool
-	last      atomic.Pointer[string] // the log's tail, once its file is removed
+	last      atomic.Pointer[string] // the end of the log, once its file is removed
 }
 
-// Start makes a new server and returns when it accepts connections. The caller owns it and must call Stop; ctx bounds
-// only the start, and nothing is left behind when it fails.
+// Start starts a new server and returns when it accepts connections. The caller must call Stop. ctx limits only the start. If
+// Start fails, it leaves nothing behind.
 func Start(ctx context.Context, options Options) (*Server, error) {
 	return start(ctx, options, func(ctx context.Context, s *Server) error { return s.initialize(ctx) })
 }
@@ -78,7 +77,7 @@ func start(ctx context.Context, options Options, fill func(context.Context, *Ser
 		return nil, err
 	}
 	s := &Server{folder: folder, bin: options.BinDir, noTCP: options.NoTCP, inMemory: options.InMemory}
-	owned.add(s)
+	owned.Store(s, nil)
 	ctx, cancel := context.WithTimeout(ctx, startLimit)
 	defer cancel()
 	if err = fill(ctx, s); err == nil {
@@ -90,18 +89,18 @@ func start(ctx context.Context, options Options, fill func(context.Context, *Ser
 	return s, nil
 }
 
-// DSN returns how to connect to a database by the unix socket, as a URL.
+// DSN returns the URL of a database, by the unix socket.
 func (s *Server) DSN(database string) string {
 	return s.url("", database, url.Values{"host": {s.socket()}, "port": {strconv.Itoa(s.port)}})
 }
 
-// Port returns the server's port on 127.0.0.1, which it keeps.
+// Port returns the server's port on 127.0.0.1. It never changes.
 func (s *Server) Port() int { return s.port }
 
 // Address returns where the server listens on 127.0.0.1, as host:port.
 func (s *Server) Address() string { return "127.0.0.1:" + strconv.Itoa(s.Port()) }
 
-// TCPDSN returns how to connect to a database by 127.0.0.1, as a URL.
+// TCPDSN returns the URL of a database, by 127.0.0.1.
 func (s *Server) TCPDSN(database string) string {
 	return s.url(s.Address(), database, url.Values{"sslmode": {"disable"}})
 }
@@ -110,7 +109,7 @@ func (s *Server) url(host, database string, query url.Values) string {
 	return withSettings(&url.URL{Scheme: "postgres", User: url.User("postgres"), Host: host, Path: "/" + database}, query)
 }
 
-// PID returns the process id of the postmaster, 0 while the server does not run.
+// PID returns the process id of the postmaster; 0 while the server does not run.
 func (s *Server) PID() int {
 	if p := s.run.Load(); p != nil && p.running() {
 		return p.cmd.Process.Pid
@@ -126,8 +125,8 @@ func (s *Server) Log() string {
 	return tail(s.log(), 0, 8<<10)
 }
 
-// Stop ends the server (a fast shutdown, and less gentle ones where that takes too long or ctx is done) and removes its
-// folder. It returns when nothing is left; called again it does nothing.
+// Stop stops the server and removes its folder. It asks for a fast shutdown, and kills the server if that takes too long or ctx
+// ends. Further calls do nothing.
 func (s *Server) Stop(ctx context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -145,15 +144,15 @@ func (s *Server) Stop(ctx context.Context) error {
 	last := s.Log()
 	s.last.Store(&last)
 	s.stopped = true
-	owned.remove(s)
+	owned.Delete(s)
 	if err = errors.Join(err, s.remove()); err != nil {
 		return fmt.Errorf("stop PostgreSQL in %s: %w", s.path, err)
 	}
 	return nil
 }
 
-// Kill ends the server as a crash does: SIGKILL to the postmaster. It returns when all other processes of the server
-// have noticed and are gone, so that StartAgain can follow at once.
+// Kill kills the postmaster with SIGKILL. It returns when all other processes of the server have ended, so that StartAgain can
+// follow at once.
 func (s *Server) Kill() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -166,8 +165,8 @@ func (s *Server) Kill() error {
 	return p.kill(s.data())
 }
 
-// Restart ends the server in mode "fast" (sessions are ended, everything is written) or "immediate" (as in a crash) and
-// starts it again, at the same addresses. It returns when it accepts connections.
+// Restart stops the server in mode "fast" (an orderly shutdown) or "immediate" (like a crash) and starts it again at the same
+// addresses. It returns when the server accepts connections.
 func (s *Server) Restart(ctx context.Context, mode string) error {
 	sig, known := map[string]syscall.Signal{"fast": syscall.SIGINT, "immediate": syscall.SIGQUIT}[mode]
 	if !known {
@@ -188,16 +187,15 @@ func (s *Server) Restart(ctx context.Context, mode string) error {
 	return s.launchAgain(ctx)
 }
 
-// StartAgain starts a server that was killed, or ended in some other way, at the same addresses, and returns when it
-// accepts connections.
+// StartAgain starts a server that has ended, at the same addresses. It returns when the server accepts connections.
 func (s *Server) StartAgain(ctx context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.launchAgain(ctx)
 }
 
-// releaseMemory frees the shared memory that a killed server left in the kernel, by the only program that knows which
-// it is: a single-user PostgreSQL takes it over at its start and frees it at its end.
+// releaseMemory frees the shared memory that a killed server left in the kernel. Only PostgreSQL itself can find it: a
+// single-user server takes it over when it starts and frees it when it ends.
 func (s *Server) releaseMemory(ctx context.Context) {
 	if _, err := os.Stat(s.data() + "/postmaster.pid"); err != nil {
 		return // it ended in order

@@ -26,7 +26,7 @@ func connect(t *testing.T, dsn string) *pgx.Conn {
 	return conn
 }
 
-// ask runs statements on a connection of their own and returns the last one's value as text.
+// ask runs statements on a new connection and returns the last value as text.
 func ask(t *testing.T, dsn string, statements ...string) string {
 	t.Helper()
 	conn := connect(t, dsn)
@@ -35,7 +35,9 @@ func ask(t *testing.T, dsn string, statements ...string) string {
 	for _, statement := range statements {
 		rows, _ := conn.Query(t.Context(), statement, pgx.QueryExecModeSimpleProtocol)
 		for rows.Next() {
-			answer = fmt.Sprint(must(t)(rows.Values())[0])
+			values, err := rows.Values()
+			try(t, err)
+			answer = fmt.Sprint(values[0])
 		}
 		if err := rows.Err(); err != nil {
 			t.Fatalf("%s: %v", statement, err)
@@ -44,14 +46,20 @@ func ask(t *testing.T, dsn string, statements ...string) string {
 	return answer
 }
 
-func must(t *testing.T) func([]any, error) []any {
-	return func(values []any, err error) []any {
-		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
-		return values
+func try(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
 	}
+}
+
+// stopAtEnd stops a server at the end of the test.
+func stopAtEnd(t *testing.T, s *pgtest.Server) {
+	t.Cleanup(func() {
+		if err := s.Stop(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
 }
 
 // folder returns the temporary folder of a server.
@@ -67,7 +75,7 @@ func gone(t *testing.T, path string) {
 	}
 }
 
-// memory returns the shared memory that a running server has in the kernel: the ids of segments, and files.
+// memory returns the shared memory of a running server: the ids of segments, and files.
 func memory(t *testing.T, s *pgtest.Server, dir string) (ids, files []string) {
 	t.Helper()
 	lock, err := os.ReadFile(dir + "/data/postmaster.pid")
@@ -132,27 +140,25 @@ func TestServerWithoutTCP(t *testing.T) {
 	}
 	if conn, err := pgx.Connect(t.Context(), s.TCPDSN("postgres")); err == nil {
 		_ = conn.Close(t.Context())
-		t.Error("it answers on 127.0.0.1")
+		t.Error("the server listens on 127.0.0.1")
 	}
 }
 
 func TestStopLeavesNothing(t *testing.T) {
 	if runtime.GOOS != "linux" {
-		t.Skip("the processes and the shared memory of a server can be seen only on Linux")
+		t.Skip("only Linux shows the processes and the shared memory of a server")
 	}
 	for name, before := range map[string]func(*testing.T, *pgtest.Server){
 		"running": func(*testing.T, *pgtest.Server) {},
 		"killed": func(t *testing.T, s *pgtest.Server) {
-			if err := s.Kill(); err != nil {
-				t.Fatal(err)
-			}
+			try(t, s.Kill())
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := pgtest.Private(t, pgtest.Options{})
 			dir := folder(t, s)
-			conn := connect(t, s.DSN("postgres")) // a session must not hold the stop up
+			conn := connect(t, s.DSN("postgres")) // a session must not delay the stop
 			if _, err := conn.Exec(t.Context(), "begin"); err != nil {
 				t.Fatal(err)
 			}
@@ -165,9 +171,7 @@ func TestStopLeavesNothing(t *testing.T) {
 			}
 			before(t, s)
 			for range 2 {
-				if err := s.Stop(t.Context()); err != nil {
-					t.Fatal(err)
-				}
+				try(t, s.Stop(t.Context()))
 			}
 			gone(t, dir)
 			if left := pgtest.ProcessesIn(dir + "/data"); len(left) != 0 {
@@ -191,7 +195,7 @@ func TestStopLeavesNothing(t *testing.T) {
 
 func TestKillEndsSessionsThatNeverWait(t *testing.T) {
 	if runtime.GOOS != "linux" {
-		t.Skip("only Linux tells which processes are of a server")
+		t.Skip("only Linux shows the processes of a server")
 	}
 	t.Parallel()
 	s := pgtest.Private(t, pgtest.Options{})
@@ -206,22 +210,16 @@ func TestKillEndsSessionsThatNeverWait(t *testing.T) {
 		err := witness.QueryRow(t.Context(), "select state from pg_stat_activity where pid = $1", busy.PgConn().PID()).Scan(&state)
 		return err == nil && state == "active"
 	})
-	if err := s.Kill(); err != nil {
-		t.Fatal(err)
-	}
+	try(t, s.Kill())
 	if err := <-ended; err == nil {
 		t.Error("a session outlived its server")
 	}
-	if err := s.StartAgain(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	try(t, s.StartAgain(t.Context()))
 }
 
 func TestFailedStartLeavesNothing(t *testing.T) {
 	base := t.TempDir()
-	if err := os.Chmod(base, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	try(t, os.Chmod(base, 0o755))
 	t.Setenv("TMPDIR", base)
 	_, err := pgtest.Start(t.Context(), pgtest.Options{Settings: map[string]string{"shared_buffers": "nonsense"}})
 	if err == nil || !strings.Contains(err.Error(), "shared_buffers") {
@@ -249,18 +247,14 @@ func TestKilledServerStartsAgainWithItsData(t *testing.T) {
 		_, err := busy.Exec(context.Background(), "select pg_sleep(3600)")
 		ended <- err
 	}()
-	if err := s.Kill(); err != nil {
-		t.Fatal(err)
-	}
+	try(t, s.Kill())
 	if err := <-ended; err == nil {
 		t.Error("a session outlived its server")
 	}
 	if s.PID() != 0 {
 		t.Errorf("process %d after Kill", s.PID())
 	}
-	if err := s.StartAgain(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	try(t, s.StartAgain(t.Context()))
 	if got := ask(t, dsn, "select count(*) from t"); got != "1000" {
 		t.Errorf("%s rows, want 1000", got)
 	}
@@ -280,9 +274,7 @@ func TestRestartKeepsAddressesAndData(t *testing.T) {
 	for _, mode := range []string{"fast", "immediate"} {
 		pid := s.PID()
 		ask(t, dsn, "insert into t values ('"+mode+"')")
-		if err := s.Restart(t.Context(), mode); err != nil {
-			t.Fatal(err)
-		}
+		try(t, s.Restart(t.Context(), mode))
 		if s.PID() == pid {
 			t.Errorf("%s: still process %d", mode, pid)
 		}
@@ -295,7 +287,7 @@ func TestRestartKeepsAddressesAndData(t *testing.T) {
 	}
 }
 
-func TestRootRunsServersAsSomebodyElse(t *testing.T) {
+func TestRootRunsServersAsAnotherUser(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("not root")
 	}

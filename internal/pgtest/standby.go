@@ -14,29 +14,27 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// detachPatience is how long a standby has to end its receiver by itself.
+// detachPatience is how long Detach waits for the standby to end its receiver.
 const detachPatience = time.Second
 
-// StandbyOptions describe a standby. With the zero value it follows asynchronously and without a delay.
+// StandbyOptions configure a standby. The zero value is an asynchronous standby without delay.
 type StandbyOptions struct {
-	// Settings are written to the standby's postgresql.conf and win over the primary's, which it inherits. For example,
-	// recovery_min_apply_delay makes what the standby shows older than what it has received.
+	// Settings are written to the standby's postgresql.conf and win over the primary's, which it inherits. An example is
+	// recovery_min_apply_delay, which delays the replay.
 	Settings map[string]string
 
 	// Name is the standby's application_name in the primary's pg_stat_replication. Default "standby".
 	Name string
 
-	// Sync makes the primary wait for this standby at each commit, and for no other. The primary's commits then hang
-	// while the standby is away.
+	// Sync makes the primary wait at each commit for this standby alone. Commits block while the standby is down.
 	Sync bool
 
 	// Port is the standby's port on 127.0.0.1. Default 0: a free one is chosen.
 	Port int
 }
 
-// Standby makes a hot standby of this server and returns when it accepts (read-only) connections. It is a server of
-// its own: the caller must call its Stop, before that of this one. It is made without pg_basebackup, because some
-// packages of binaries lack that program. A server with tablespaces is refused.
+// Standby starts a hot standby of this server and returns when it accepts (read-only) connections. The caller must stop it before
+// this server. It does not need pg_basebackup, which some packages lack. It refuses a server with tablespaces.
 func (s *Server) Standby(ctx context.Context, options StandbyOptions) (*Server, error) {
 	if options.Name == "" {
 		options.Name = "standby"
@@ -46,7 +44,7 @@ func (s *Server) Standby(ctx context.Context, options StandbyOptions) (*Server, 
 		"primary_conninfo":          s.conninfo(options.Name),
 		"recovery_min_apply_delay":  "0",
 		"synchronous_standby_names": "",
-		// How soon a standby connects again.
+		// The delay before a standby reconnects.
 		"wal_retrieve_retry_interval": "50ms",
 	}
 	maps.Copy(settings, options.Settings)
@@ -66,13 +64,13 @@ func (s *Server) Standby(ctx context.Context, options StandbyOptions) (*Server, 
 	return standby, nil
 }
 
-// conninfo is how a standby connects to this server.
+// conninfo returns the connection string of a standby of this server.
 func (s *Server) conninfo(name string) string {
 	quoted := strings.NewReplacer(`\`, `\\`, `'`, `\'`).Replace(name)
 	return fmt.Sprintf("host=%s port=%d user=postgres application_name='%s'", s.socket(), s.port, quoted)
 }
 
-// waitForStandby makes commits wait for a standby, and returns when they do.
+// waitForStandby makes commits wait for a standby. It returns when they do.
 func (s *Server) waitForStandby(ctx context.Context, name string) error {
 	quoted := `"` + strings.ReplaceAll(name, `"`, `""`) + `"`
 	if err := s.reconfigure(ctx, map[string]string{"synchronous_standby_names": quoted}); err != nil {
@@ -82,8 +80,8 @@ func (s *Server) waitForStandby(ctx context.Context, name string) error {
 		"select exists (select from pg_stat_replication where application_name = $1 and sync_state = 'sync')", name)
 }
 
-// Promote makes a primary of a standby, whatever became of its primary, and returns when it accepts writes. What it had
-// received is kept, also where its replay was paused or delayed. What it had not received is lost.
+// Promote makes a standby a primary and returns when it accepts writes. It keeps everything that the standby has received, even
+// if its replay was paused or delayed.
 func (s *Server) Promote(ctx context.Context) error {
 	if err := s.exec(ctx, "select pg_promote(wait => false)"); err != nil {
 		return fmt.Errorf("promote the standby: %w", err)
@@ -91,8 +89,7 @@ func (s *Server) Promote(ctx context.Context) error {
 	return s.awaitTrue(ctx, "the standby is promoted", "select not pg_is_in_recovery()")
 }
 
-// Detach cuts a standby off its primary, and returns when it receives nothing any more. What the primary commits from
-// then on is lost when the standby is promoted.
+// Detach disconnects a standby from its primary. Commits after Detach returns are lost if the standby is promoted.
 func (s *Server) Detach(ctx context.Context) error {
 	if err := s.reconfigure(ctx, map[string]string{"primary_conninfo": ""}); err != nil {
 		return fmt.Errorf("detach the standby: %w", err)
@@ -104,7 +101,7 @@ func (s *Server) Detach(ctx context.Context) error {
 		if errors.Is(err, pgx.ErrNoRows) {
 			return true, nil
 		}
-		if err == nil && time.Now().After(patience) { // replay is paused or delayed, and ends no receiver
+		if err == nil && time.Now().After(patience) { // a paused or delayed replay does not end it
 			if process, err := os.FindProcess(receiver); err == nil {
 				_ = process.Signal(syscall.SIGTERM)
 			}
@@ -113,7 +110,7 @@ func (s *Server) Detach(ctx context.Context) error {
 	})
 }
 
-// Attach undoes Detach, and returns when the standby receives again what its primary writes.
+// Attach undoes Detach. It returns when the standby receives WAL again.
 func (s *Server) Attach(ctx context.Context) error {
 	if err := s.reconfigure(ctx, map[string]string{"primary_conninfo": s.upstream}); err != nil {
 		return fmt.Errorf("attach the standby: %w", err)
@@ -121,11 +118,11 @@ func (s *Server) Attach(ctx context.Context) error {
 	return s.awaitTrue(ctx, "the standby receives", "select exists (select from pg_stat_wal_receiver where status = 'streaming')")
 }
 
-// CatchUp returns when a standby of this server shows everything that was committed before the call.
+// CatchUp returns when a standby of this server has replayed all commits before the call.
 func (s *Server) CatchUp(ctx context.Context, standby *Server) error {
 	var end string
 	err := connected(ctx, s.DSN("postgres"), func(conn *pgx.Conn) error {
-		// An asynchronous commit is sent when a synchronous one after it has been written.
+		// A synchronous commit sends the asynchronous ones before it.
 		if _, err := conn.Exec(ctx, "set synchronous_commit = local; select pg_logical_emit_message(true, 'pgtest', '')"); err != nil {
 			return err
 		}
@@ -137,14 +134,14 @@ func (s *Server) CatchUp(ctx context.Context, standby *Server) error {
 	return standby.awaitTrue(ctx, "the standby has caught up", "select pg_last_wal_replay_lsn() >= $1::text::pg_lsn", end)
 }
 
-// HostsDSN returns how to connect to a database on the first of some addresses, each host:port, that accepts it, as a
-// URL. sessionAttrs is the DSN's target_session_attrs, such as read-write or any; empty: it is not given.
+// HostsDSN returns the URL of a database on several servers, of which the first that accepts the connection is used. Each
+// address is host:port. sessionAttrs is target_session_attrs, such as read-write or any; it may be empty.
 func HostsDSN(database, sessionAttrs string, addresses ...string) string {
 	query := url.Values{"sslmode": {"disable"}}
 	if sessionAttrs != "" {
 		query.Set("target_session_attrs", sessionAttrs)
 	}
-	// Package url refuses several hosts with ports.
+	// Package url does not support several hosts with ports.
 	return "postgres://postgres@" + strings.Join(addresses, ",") + "/" + url.PathEscape(database) + "?" + query.Encode()
 }
 
@@ -165,7 +162,7 @@ func (s *Server) exec(ctx context.Context, sql string) error {
 	})
 }
 
-// awaitTrue asks the server until a query returns true.
+// awaitTrue waits until a query returns true.
 func (s *Server) awaitTrue(ctx context.Context, what, sql string, args ...any) error {
 	return s.await(ctx, what, func(conn *pgx.Conn) (holds bool, err error) {
 		err = conn.QueryRow(ctx, sql, args...).Scan(&holds)
@@ -173,23 +170,12 @@ func (s *Server) awaitTrue(ctx context.Context, what, sql string, args ...any) e
 	})
 }
 
-// await asks the server until a condition holds.
+// await waits until a condition holds.
 func (s *Server) await(ctx context.Context, what string, condition func(*pgx.Conn) (bool, error)) error {
 	ctx, cancel := context.WithTimeout(ctx, startLimit)
 	defer cancel()
 	err := connected(ctx, s.DSN("postgres"), func(conn *pgx.Conn) error {
-		ticker := time.NewTicker(pollEvery)
-		defer ticker.Stop()
-		for {
-			if holds, err := condition(conn); err != nil || holds {
-				return err
-			}
-			select {
-			case <-ctx.Done():
-				return context.Cause(ctx)
-			case <-ticker.C:
-			}
-		}
+		return poll(ctx, func() (bool, error) { return condition(conn) })
 	})
 	if err != nil {
 		return fmt.Errorf("wait until %s on port %d: %w", what, s.port, err)

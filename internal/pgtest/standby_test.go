@@ -10,26 +10,15 @@ import (
 	"github.com/millrace-go/millrace/internal/pgtest"
 )
 
-// standbyOf makes a standby and stops it at the end of the test.
+// standbyOf starts a standby and stops it at the end of the test.
 func standbyOf(t *testing.T, primary *pgtest.Server, options pgtest.StandbyOptions) *pgtest.Server {
 	t.Helper()
 	standby, err := primary.Standby(t.Context(), options)
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() {
-		if err := standby.Stop(context.Background()); err != nil {
-			t.Error(err)
-		}
-	})
+	stopAtEnd(t, standby)
 	return standby
-}
-
-func try(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
 }
 
 func TestStandbyIsInRecoveryAndFollows(t *testing.T) {
@@ -48,8 +37,8 @@ func TestStandbyIsInRecoveryAndFollows(t *testing.T) {
 	})
 }
 
-// A standby is made while others write, and holds all of it, whenever it began.
-func TestStandbyIsWholeThoughOthersWrite(t *testing.T) {
+// A standby that starts during writes has all of them.
+func TestStandbyOfABusyServerIsComplete(t *testing.T) {
 	t.Parallel()
 	primary := pgtest.Private(t, pgtest.Options{})
 	ask(t, primary.DSN("postgres"), "create table t (n int primary key, filler text)", "create unlogged table u (n int)", "insert into u values (1)")
@@ -78,8 +67,8 @@ func TestStandbyIsWholeThoughOthersWrite(t *testing.T) {
 	}
 }
 
-// A detached standby is promoted without what its primary committed meanwhile, and a standby of the new primary follows it.
-func TestPromotedStandbyLosesWhatItHadNotReceived(t *testing.T) {
+// A detached and promoted standby lacks later commits of its primary. A standby of the new primary follows it.
+func TestPromotedStandbyLosesLaterCommits(t *testing.T) {
 	t.Parallel()
 	old := pgtest.Private(t, pgtest.Options{})
 	ask(t, old.DSN("postgres"), "create table t (n int)", "insert into t values (1)")
@@ -113,7 +102,7 @@ func TestPromotedStandbyLosesWhatItHadNotReceived(t *testing.T) {
 	ask(t, third.DSN("postgres"), "insert into t values (5)")
 }
 
-// Replay that is paused or delayed hides commits, and a promotion loses none of what was received.
+// A paused or delayed replay hides commits, and a promotion loses none that were received.
 func TestStandbyLags(t *testing.T) {
 	t.Parallel()
 	primary := pgtest.Private(t, pgtest.Options{})
@@ -139,7 +128,7 @@ func TestStandbyLags(t *testing.T) {
 	}
 }
 
-// A synchronous standby loses nothing that was acknowledged, and its own standby is not waited for.
+// A synchronous standby loses no acknowledged commit, and its own standby delays no commit.
 func TestSynchronousStandbyHasEachCommit(t *testing.T) {
 	t.Parallel()
 	primary := pgtest.Private(t, pgtest.Options{})

@@ -16,19 +16,18 @@ import (
 )
 
 const (
-	// otherConnections is how many connections a program needs besides those of its writers: for the projections, for the
-	// status that it shows, and for the statements that it is compared with.
+	// otherConnections is how many connections a program needs besides those of its writers: for projections, status and checks.
 	otherConnections = 12
 	createLimit      = 30 * time.Second
 )
 
-// Layout says what a program creates in a database.
+// Layout describes what a program creates in a database.
 type Layout struct {
 	// Tables is the schema of the program's own tables, Store that of its store.
 	Tables, Store string
 	// SQL creates the tables.
 	SQL string
-	// Mark is the comment by which the program knows its schemas.
+	// Mark is the comment on the schemas of the program.
 	Mark string
 }
 
@@ -41,8 +40,7 @@ type Database struct {
 	created bool // by this Database
 }
 
-// PrivateServer starts a server that only this user can reach. It flushes to the disk as a server in production does.
-// The caller stops it.
+// PrivateServer starts a server that only this user can reach, with fsync on, as in production. The caller stops it.
 func PrivateServer(ctx context.Context, writers int, settings map[string]string) (*pgtest.Server, error) {
 	all := map[string]string{"fsync": "on", "max_connections": strconv.Itoa(writers + otherConnections + 20)}
 	for name, value := range settings {
@@ -51,7 +49,7 @@ func PrivateServer(ctx context.Context, writers int, settings map[string]string)
 	return pgtest.Start(ctx, pgtest.Options{NoTCP: true, Settings: all})
 }
 
-// Open connects to a database. It has connections for that many writers, and creates nothing.
+// Open connects to a database, with connections for this many writers. It creates nothing.
 func Open(ctx context.Context, dsn string, layout Layout, writers int, log *zap.Logger) (*Database, error) {
 	config, err := pgxpool.ParseConfig(dsn)
 	if err != nil {
@@ -70,13 +68,13 @@ func Open(ctx context.Context, dsn string, layout Layout, writers int, log *zap.
 	return &Database{Pool: pool, Store: store, layout: layout}, nil
 }
 
-// Schemas are all schemas that a program creates, in the order in which they are dropped.
+// Schemas returns the schemas of the program, in the order in which they are dropped.
 func (d *Database) Schemas() []string {
 	return []string{d.layout.Tables, d.layout.Store, d.Store.EventsSchema()}
 }
 
-// Create creates all schemas and tables. Where one of the schemas exists, it fails with a *TakenError, or with ErrUnderWay.
-// An interruption does not stop it half-way.
+// Create creates all schemas and tables, even if it is interrupted. If one of the schemas exists, it fails with a *TakenError or
+// ErrUnderWay.
 func (d *Database) Create(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), createLimit)
 	defer cancel()

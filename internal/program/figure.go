@@ -5,8 +5,7 @@ import (
 	"time"
 )
 
-// Percentile is the smallest of the sorted samples that at least that share of them does not exceed (nearest rank). Without
-// samples it is 0.
+// Percentile returns the nearest-rank percentile of sorted samples; 0 without samples. share is between 0 and 1.
 func Percentile(sorted []time.Duration, share float64) time.Duration {
 	if len(sorted) == 0 {
 		return 0
@@ -15,7 +14,7 @@ func Percentile(sorted []time.Duration, share float64) time.Duration {
 	return sorted[min(max(rank, 1), len(sorted))-1]
 }
 
-// Milliseconds is a duration in milliseconds, with three decimals.
+// Milliseconds returns a duration in milliseconds, with three decimals.
 func Milliseconds(d time.Duration) float64 {
 	return float64(d.Round(time.Microsecond).Microseconds()) / 1000
 }

@@ -28,12 +28,12 @@ var ErrUnderWay = errors.New("another run is under way in this database")
 type TakenError struct{ Schemas []string }
 
 func (e *TakenError) Error() string {
-	return fmt.Sprintf("there is already a schema %s; if no other run is under way and its data is not needed, remove it with: %s",
+	return fmt.Sprintf("there is already a schema %s; if no other run uses it and its data is not needed, remove it with: %s",
 		strings.Join(e.Schemas, " and a schema "), Drop(e.Schemas))
 }
 
-// Claim calls create in a transaction, to create these schemas. Where one of them exists already, it fails with a
-// *TakenError, or with ErrUnderWay if another process has just created it.
+// Claim calls create in a transaction to create these schemas. If one of them exists, Claim fails with a *TakenError, or with
+// ErrUnderWay if another process has just created it.
 func Claim(ctx context.Context, pool *pgxpool.Pool, schemas []string, create func(tx pgx.Tx) error) error {
 	err := pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
 		var taken []string
@@ -52,15 +52,15 @@ func Claim(ctx context.Context, pool *pgxpool.Pool, schemas []string, create fun
 	return err
 }
 
-// Drop is the statement that removes schemas with all that is in them.
+// Drop returns the statement that removes schemas and their content.
 func Drop(schemas []string) string {
 	return strings.TrimSpace(strings.ReplaceAll(dropSchemas, "{schemas}", strings.Join(schemas, ", ")))
 }
 
-// Remove removes schemas with all that is in them. An error says how to do it by hand.
+// Remove removes schemas and their content. Its error names the statement that does it.
 func Remove(ctx context.Context, pool *pgxpool.Pool, schemas []string) error {
 	if _, err := pool.Exec(ctx, Drop(schemas), pgx.QueryExecModeSimpleProtocol); err != nil {
-		return fmt.Errorf("remove the tables: %w; do it with: %s", err, Drop(schemas))
+		return fmt.Errorf("remove the tables: %w; remove them with: %s", err, Drop(schemas))
 	}
 	return nil
 }

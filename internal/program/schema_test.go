@@ -11,19 +11,19 @@ import (
 	"github.com/millrace-go/millrace/internal/pgtest"
 )
 
-func TestSchemasAreClaimedByOneAlone(t *testing.T) {
+func TestOnlyOneProgramClaimsSchemas(t *testing.T) {
 	pool := Pool(t, pgtest.Database(t))
 	schemas := []string{"mill", "mill_race"}
-	// Everybody has looked before anybody creates.
+	// All check before one creates.
 	const claimants = 3
-	var looked, done sync.WaitGroup
-	looked.Add(claimants)
+	var checked, done sync.WaitGroup
+	checked.Add(claimants)
 	errs := make([]error, claimants)
 	for i := range claimants {
 		done.Go(func() {
 			errs[i] = Claim(t.Context(), pool, schemas, func(tx pgx.Tx) error {
-				looked.Done()
-				looked.Wait()
+				checked.Done()
+				checked.Wait()
 				_, err := tx.Exec(t.Context(), "create schema mill; create schema mill_race; create table mill.t ()", pgx.QueryExecModeSimpleProtocol)
 				return err
 			})
@@ -39,11 +39,11 @@ func TestSchemasAreClaimedByOneAlone(t *testing.T) {
 		}
 	}
 	if claimed != 1 {
-		t.Errorf("%d have claimed the schemas, want one", claimed)
+		t.Errorf("%d claimed the schemas, want one", claimed)
 	}
 
 	err := Claim(t.Context(), pool, schemas, func(pgx.Tx) error {
-		t.Error("it was to create what is there")
+		t.Error("create was called for existing schemas")
 		return nil
 	})
 	var taken *TakenError

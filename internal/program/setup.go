@@ -14,10 +14,10 @@ import (
 //go:embed queries/all_schemas.sql
 var allSchemas string
 
-// setupLimit bounds what a test does to a database besides what it tests.
+// setupLimit limits each statement of a test's set-up.
 const setupLimit = time.Minute
 
-// Pool is a pool for a test to look at its database, closed at the end of the test.
+// Pool returns a pool for the checks of a test, and closes it at the end of the test.
 func Pool(tb pgtest.TB, dsn string) *pgxpool.Pool {
 	tb.Helper()
 	pool, err := pgxpool.New(context.Background(), dsn)
@@ -28,7 +28,7 @@ func Pool(tb pgtest.TB, dsn string) *pgxpool.Pool {
 	return pool
 }
 
-// MustExec executes statements. The last of them must change one row, if it is one that changes rows.
+// MustExec executes statements. If the last one changes rows, it must change exactly one.
 func MustExec(tb pgtest.TB, pool *pgxpool.Pool, sql string) {
 	tb.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), setupLimit)
@@ -42,7 +42,7 @@ func MustExec(tb pgtest.TB, pool *pgxpool.Pool, sql string) {
 	}
 }
 
-// Schemas are the schemas of a database that are not PostgreSQL's own, in order of their names.
+// Schemas returns the names of the schemas of a database, sorted, except PostgreSQL's own.
 func Schemas(tb pgtest.TB, pool *pgxpool.Pool) (names string) {
 	tb.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), setupLimit)

@@ -9,22 +9,19 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// unendable lets nobody but a superuser end sessions, as many operators have it: a zombie's batch then lives on.
-const unendable = "revoke execute on function pg_terminate_backend from public"
-
 var scenarios = map[protection]scenario{
 	fence: {
-		finds: kindDoubled, prepare: unendable, times: times{Deadline: time.Minute},
+		finds: kindDoubled, times: times{Timeout: time.Minute},
 		strike: (*strike).overtaken,
 	},
 	raisingFence: {
-		finds: kindDoubled, prepare: unendable, times: times{Deadline: time.Minute},
+		finds: kindDoubled, times: times{Timeout: time.Minute},
 		strike: (*strike).overtaken,
 	},
 	serverClock: {
 		finds: kindStolen,
 		strike: func(s *strike) error {
-			s.wait(1500 * time.Millisecond) // three looks for free leases
+			s.wait(1500 * time.Millisecond) // the node checks three times for free leases
 			return nil
 		},
 	},
@@ -32,7 +29,7 @@ var scenarios = map[protection]scenario{
 		finds: kindLost, fleet: true,
 		strike: func(s *strike) error {
 			return s.appendOpen(func(ctx context.Context, tx pgx.Tx) error {
-				s.wait(1500 * time.Millisecond) // others append behind it
+				s.wait(1500 * time.Millisecond) // others append after it
 				return tx.Commit(ctx)
 			})
 		},
@@ -40,20 +37,15 @@ var scenarios = map[protection]scenario{
 	faultClasses: {
 		finds: kindParked, fleet: true,
 		strike: func(s *strike) error {
-			tx, err := s.admin.Begin(s.ctx)
-			if err != nil {
-				return err
-			}
-			defer func() { _ = tx.Rollback(context.WithoutCancel(s.ctx)) }()
-			if _, err = tx.Exec(s.ctx, "set local lock_timeout = 10000; lock table public.applied in exclusive mode"); err == nil {
+			return s.whileLocked("public.applied in exclusive mode", 10*time.Second, func() error {
 				s.wait(2500 * time.Millisecond) // audit's handler waits for 1.5 s
-			}
-			return err
+				return nil
+			})
 		},
 	},
 	listening: {
-		finds: kindBehind, fleet: true,
-		times:  times{Poll: 5 * time.Minute}, // so that what is not notified is not found
+		finds: kindLagging, fleet: true,
+		times:  times{Poll: 5 * time.Minute}, // events without a notification are not found
 		strike: (*strike).renewSessions,
 	},
 	oneServerLife: {
@@ -70,22 +62,10 @@ var scenarios = map[protection]scenario{
 	},
 }
 
-// overtaken freezes the node with a batch in hand until others have handled the same events, and lets it go on at once.
-func (s *strike) overtaken() error {
-	before := s.victim.tells("stalled")
-	if err := s.victim.order(orderStall); err != nil {
-		return err
-	}
-	if err := until(s.ctx, 10*time.Second, "a handler stalls", func() bool { return s.victim.tells("stalled") > before }); err != nil {
-		return err
-	}
-	err := s.freeze(func() error {
-		return errors.Join(s.takenOver(deathLimit), s.progress(), s.victim.order(orderRelease))
-	})
-	return errors.Join(err, until(s.ctx, 20*time.Second, "the stalled handler returns", func() bool { return s.victim.tells("released") > before }))
-}
+// overtaken freezes the node in a handler until other nodes have handled the same events.
+func (s *strike) overtaken() error { return s.unendedZombie(s.progress) }
 
-// sessions are the backends that hold a session lock, by node.
+// sessions returns the backends that hold a session lock, by node.
 func (s *strike) sessions() (map[string]uint32, error) {
 	type session struct {
 		Node string
@@ -100,57 +80,48 @@ func (s *strike) sessions() (map[string]uint32, error) {
 	return all, err
 }
 
-// renewed waits until all nodes that had session connections before have others, beside some.
-func (s *strike) renewed(before map[string]uint32, beside ...*node) error {
+// renewed waits until all nodes that had session connections before have new ones, except some.
+func (s *strike) renewed(before map[string]uint32, except ...*node) error {
 	return until(s.ctx, 20*time.Second, "nodes have new session connections", func() bool {
 		now, err := s.sessions()
 		return err == nil && !slices.ContainsFunc(s.nodes, func(n *node) bool {
 			had := before[n.name]
-			return had != 0 && !slices.Contains(beside, n) && (now[n.name] == 0 || now[n.name] == had)
+			return had != 0 && !slices.Contains(except, n) && (now[n.name] == 0 || now[n.name] == had)
 		})
 	})
 }
 
-// renewSessions lets every node make its session connection again while there is nothing to do, and then gives them work
-// of which only notifications tell.
+// renewSessions ends all session connections while the writers pause. When the nodes have new ones, the writers append events
+// that only notifications announce.
 func (s *strike) renewSessions() error {
-	err := func() error {
-		resume := s.writers.pause()
-		defer resume()
-		if _, err := s.caughtUp(30 * time.Second); err != nil {
-			return err
-		}
-		before, err := s.sessions()
-		if err != nil {
-			return err
-		}
-		err = s.exec(`select pg_terminate_backend(a.pid) from pg_stat_activity a join pg_locks l using (pid)
-			where a.datname = current_database() and l.locktype = 'advisory' and l.objsubid = 1`)
-		if err != nil {
-			return err
-		}
-		err = s.renewed(before)
-		s.wait(500 * time.Millisecond) // whoever has a new one looks once, notified or not
+	before, err := s.sessions()
+	if err != nil {
 		return err
-	}()
+	}
+	resume := s.writers.pause()
+	if _, err = s.caughtUp(30 * time.Second); err == nil {
+		err = errors.Join(s.endSessions("n%"), s.renewed(before))
+		s.wait(500 * time.Millisecond) // each node polls once after it has reconnected
+	}
+	resume()
 	s.wait(1500 * time.Millisecond)
 	return err
 }
 
-// lateBack restarts the server, and lets the node find it only when the others have, long before its lease ends.
+// lateBack restarts the server, and lets the node reconnect after the others, long before its lease ends.
 func (s *strike) lateBack() error {
 	before, err := s.sessions()
 	if err != nil {
 		return err
 	}
-	over := s.noNodes()
+	over := s.outage()
 	err = s.server().Kill()
-	s.node.proxy.cut()
+	s.node.proxy.disconnect()
 	err = errors.Join(err, s.server().StartAgain(context.WithoutCancel(s.ctx)))
 	over()
 	if err == nil {
 		err = s.renewed(before, s.node)
-		s.wait(2 * time.Second) // who is back looks at the others twice
+		s.wait(2 * time.Second) // the others check it twice
 	}
 	return errors.Join(err, s.node.proxy.heal(), s.renewed(before))
 }

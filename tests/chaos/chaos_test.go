@@ -10,14 +10,14 @@ import (
 )
 
 const (
-	// round is how long one random schedule is at the most: its database is new, so that a failure can be repeated.
+	// round is the longest random schedule. Each has a new database, so that a failure can be repeated.
 	round = 2 * time.Minute
-	// shortRound is one where nobody says how long.
+	// shortRound is the schedule of tests without the flag -chaos.
 	shortRound = 12 * time.Second
 	fixedSeed  = 20240229
 )
 
-// Each fault alone, with what is expected of the library beside it.
+// TestChaosFault runs each fault alone and checks what it expects of the library.
 func TestChaosFault(t *testing.T) {
 	for _, f := range faults {
 		t.Run(strings.ReplaceAll(f.name, " ", "-"), func(t *testing.T) {
@@ -25,48 +25,45 @@ func TestChaosFault(t *testing.T) {
 				t.Parallel() // each on a database of its own
 			}
 			seed := rand.Uint64()
-			c := setup(t, options{limit: 2 * time.Minute, seed: seed, times: times{Poll: f.poll}, own: f.own,
-				repeat: fmt.Sprintf("go test -race ./tests/chaos -run '^%s$'", strings.ReplaceAll(t.Name(), "/", "$/^"))})
+			c := setup(t, options{limit: 2 * time.Minute, seed: seed, times: times{Poll: f.poll}, own: f.own})
 			c.must(c.progress())
 			s := &strike{cluster: c, lasts: cmp.Or(f.alone, f.most), rnd: rand.New(rand.NewPCG(seed, 1)), alone: true}
-			if f.reach == reachNode {
+			if f.ofNode() {
 				s.node = c.busiest()
-				if f.apart {
-					s.node = c.nodes[apart]
-				}
 			}
 			c.must(f.do(s))
 			over := time.Now()
-			if f.proves != nil {
-				if err := f.proves(s); err != nil {
+			if f.check != nil {
+				if err := f.check(s); err != nil {
 					t.Errorf("expected: %s: %v", f.expects, err)
 				}
 			}
-			proved := time.Since(over)
-			r, err := c.settle()
-			c.must(err)
-			c.verify(r)
-			given, taken := r.ownership.some(true), r.ownership.some(false)
-			t.Logf("proved %v after the fault was over; %d leases given back, at most %v without an owner; %d taken over, at most %v; %d events appended, %d lost, %d applied",
-				proved.Round(time.Millisecond), len(given), longest(given).gap.Round(time.Millisecond),
+			if err := c.progress(); err != nil {
+				t.Errorf("expected: %s: %v", f.expects, err)
+			}
+			checked := time.Since(over)
+			r := c.finish()
+			released, taken := r.ownership.some(true), r.ownership.some(false)
+			t.Logf("checked %v after the fault; %d leases released, at most %v without an owner; %d taken over, at most %v; %d events appended, %d lost, %d applied",
+				checked.Round(time.Millisecond), len(released), longest(released).gap.Round(time.Millisecond),
 				len(taken), longest(taken).gap.Round(time.Millisecond), r.appended, r.lost, r.applied)
 		})
 	}
 }
 
-// A random schedule of a seed that never changes.
+// TestChaosFixedSchedule runs a random schedule whose seed never changes.
 func TestChaosFixedSchedule(t *testing.T) {
 	if *chaosSeed != 0 || *chaosFor != 0 {
-		t.Skip("another schedule is asked for")
+		t.Skip("another schedule was requested")
 	}
 	r := runRound(t, fixedSeed, shortRound)
 	if r.replayed == 0 || r.behind == 0 {
-		t.Errorf("%d events were replayed, and %d parked behind others: nothing was shown of that", r.replayed, r.behind)
+		t.Errorf("%d events were replayed, and %d parked behind others: want some of both", r.replayed, r.behind)
 	}
 	t.Logf("\n%s", r)
 }
 
-// Random schedules of fresh seeds, or of the given one.
+// TestChaosSchedule runs random schedules, from a new seed or from that of the flag -seed.
 func TestChaosSchedule(t *testing.T) {
 	seed, left := *chaosSeed, *chaosFor
 	if seed == 0 {
@@ -82,7 +79,7 @@ func TestChaosSchedule(t *testing.T) {
 	t.Logf("\n%s", all)
 }
 
-// runRound carries out one random schedule on a new cluster.
+// runRound runs one random schedule on a new cluster.
 func runRound(t *testing.T, seed int64, length time.Duration) report {
 	t.Logf("seed %d, for %v", seed, length)
 	c := setup(t, options{limit: length + 4*time.Minute, seed: uint64(seed), own: true,
@@ -92,8 +89,5 @@ func runRound(t *testing.T, seed int64, length time.Duration) report {
 	if err := c.carryOut(all); err != nil {
 		t.Error(err)
 	}
-	r, err := c.settle()
-	c.must(err)
-	c.verify(r)
-	return r
+	return c.finish()
 }

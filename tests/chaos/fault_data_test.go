@@ -13,12 +13,10 @@ import (
 	"github.com/millrace-go/millrace/event"
 )
 
-var scanNumber = pgx.RowTo[int64]
-
 var dataFaults = []fault{
 	{
 		name:    "an append stays open",
-		expects: "its tenant waits at the gap, and applies what was appended behind it when it ends",
+		expects: "its tenant waits at the gap, and applies later events when the append has ended",
 		reach:   reachData, weight: 3, least: time.Second, most: 4 * time.Second, alone: 2 * time.Second,
 		strike: func(s *strike) error {
 			return s.appendOpen(func(ctx context.Context, tx pgx.Tx) error {
@@ -28,35 +26,91 @@ var dataFaults = []fault{
 				return tx.Commit(ctx)
 			})
 		},
-		proves: (*strike).progress,
 	},
 	{
-		name:    "a prepared transaction is left behind",
-		expects: "its tenant waits at the gap until somebody resolves it",
+		name:    "a prepared transaction stays open",
+		expects: "its tenant waits at the gap until the transaction is resolved",
 		reach:   reachData, weight: 2, least: time.Second, most: 4 * time.Second, alone: 2 * time.Second,
 		strike: (*strike).leavePrepared,
-		proves: (*strike).progress,
 	},
 	{
-		name:    "a stranger locks the read model",
-		expects: "handlers wait for it; nothing is counted against an event",
+		name:    "another session locks the read model",
+		expects: "handlers wait for the lock; no event is charged with a failure",
 		reach:   reachData, weight: 2, least: time.Second, most: 4 * time.Second, alone: 2 * time.Second,
 		strike: func(s *strike) error {
-			tx, err := s.admin.Begin(s.ctx)
-			if err != nil {
-				return nil // the server is away
-			}
-			defer func() { _ = tx.Rollback(context.WithoutCancel(s.ctx)) }()
-			if _, err = tx.Exec(s.ctx, "set local lock_timeout = 5000; lock table public.applied in exclusive mode"); err == nil {
+			_ = s.whileLocked("public.applied in exclusive mode", 5*time.Second, func() error { // it fails during an outage
 				s.wait(s.lasts)
-			}
+				return nil
+			})
 			return nil
 		},
-		proves: (*strike).progress,
+	},
+	{
+		name:    "another session locks a tenant's events",
+		expects: "the other tenants continue",
+		reach:   reachData, weight: 2, least: time.Second, most: 4 * time.Second, alone: 5 * time.Second,
+		strike: (*strike).lockTenant,
 	},
 }
 
-// appendOpen appends in a transaction and leaves its end to somebody else. Where the server is away, nothing is.
+// whileLocked calls do while the superuser holds a lock on a table.
+func (s *strike) whileLocked(lock string, timeout time.Duration, do func() error) error {
+	tx, err := s.admin.Begin(s.ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = tx.Rollback(context.WithoutCancel(s.ctx)) }()
+	if _, err := tx.Exec(s.ctx, fmt.Sprintf("set local lock_timeout = %d; lock table %s", timeout.Milliseconds(), lock)); err != nil {
+		return err
+	}
+	return do()
+}
+
+// lockTenant rewrites a tenant's events and then locks them. Alone, it checks that the other tenants' events are handled
+// meanwhile.
+func (s *strike) lockTenant() error {
+	at := s.rnd.IntN(len(tenants))
+	locked := tenants[at]
+	if !s.alone {
+		_ = s.exec("vacuum full " + eventsOf(locked))
+	}
+	return s.ifAlone(s.whileLocked(eventsOf(locked)+" in access exclusive mode", 5*time.Second, func() error {
+		if !s.alone {
+			s.wait(s.lasts)
+			return nil
+		}
+		began := time.Now()
+		return s.repeat(0, 1, func() error {
+			at++
+			if other := tenants[at%len(tenants)]; other != locked {
+				if err := s.handledSoon(other); err != nil {
+					return fmt.Errorf("%v after the lock: %w", time.Since(began), err)
+				}
+			}
+			return nil
+		})
+	}))
+}
+
+// handledSoon appends an event and waits until every projection of its tenant has handled it. Its limit is far more than that
+// takes, and less than a query may wait for a lock.
+func (s *strike) handledSoon(name string) error {
+	tenant, err := s.store.ForTenant(name)
+	if err != nil {
+		return err
+	}
+	result, err := tenant.Append(s.ctx, "soon", event.Any, event.Event{Type: typeOdd})
+	if err != nil {
+		return err
+	}
+	return until(s.ctx, 2500*time.Millisecond, "an event of "+name+" is handled", func() bool {
+		lagging, err := value[int64](s.cluster, `select count(*) from millrace.leases l join millrace.projections p using (id)
+			where p.tenant = $1 and p.name <> $2 and l.checkpoint < $3`, name, deadly, result.Positions[0])
+		return err == nil && lagging == 0
+	})
+}
+
+// appendOpen appends in a transaction that end ends. During an outage it does nothing.
 func (s *strike) appendOpen(end func(ctx context.Context, tx pgx.Tx) error) error {
 	tenant, err := s.store.ForTenant(tenants[s.rnd.IntN(len(tenants))])
 	if err != nil {
@@ -73,13 +127,13 @@ func (s *strike) appendOpen(end func(ctx context.Context, tx pgx.Tx) error) erro
 		}
 		return end(s.ctx, tx)
 	})
-	if s.alone || !isOutage(err) {
-		return err
+	if !s.alone && isOutage(err) {
+		return nil
 	}
-	return nil
+	return err
 }
 
-// leavePrepared prepares an append, and resolves it later, whatever became of the server meanwhile.
+// leavePrepared prepares an append and resolves it later, even if the server has changed meanwhile.
 func (s *strike) leavePrepared() error {
 	name := fmt.Sprint("chaos-", s.rnd.Uint64())
 	s.prepared.Store(name, nil)
@@ -92,28 +146,30 @@ func (s *strike) leavePrepared() error {
 		return err
 	}
 	s.wait(s.lasts)
-	if err = s.resolve([]string{"commit prepared", "rollback prepared"}[s.rnd.IntN(2)], name); isUnknown(err) && !s.alone {
-		return nil // it was never prepared, or the answer to the first try was lost
+	if err = s.resolve([]string{"commit", "rollback"}[s.rnd.IntN(2)], name); isUnknown(err) && !s.alone {
+		return nil // it was never prepared, or the answer to the first attempt was lost
 	}
 	return err
 }
 
-func (c *cluster) resolve(how, name string) error { return c.exec(how + " '" + name + "'") }
+// resolve ends a prepared transaction by commit or rollback.
+func (c *cluster) resolve(how, name string) error { return c.exec(how + " prepared '" + name + "'") }
 
+// isUnknown reports whether err says that a prepared transaction does not exist.
 func isUnknown(err error) bool {
 	var pgErr *pgconn.PgError
 	return errors.As(err, &pgErr) && pgErr.Code == "42704"
 }
 
-// resolveLost rolls back prepared transactions that were resolved on a server, which lost that.
+// resolveLost rolls back the prepared transactions whose resolution was lost with a server.
 func (c *cluster) resolveLost() error {
 	names, err := rows(c, pgx.RowTo[string], "select gid from pg_prepared_xacts where database = current_database()")
 	for _, name := range names {
-		if _, waiting := c.prepared.Load(name); waiting {
-			continue // whoever prepared it resolves it
+		if _, pending := c.prepared.Load(name); pending {
+			continue // its fault resolves it
 		}
-		if one := c.resolve("rollback prepared", name); !isUnknown(one) {
-			err = errors.Join(err, one)
+		if e := c.resolve("rollback", name); !isUnknown(e) {
+			err = errors.Join(err, e)
 		}
 	}
 	return err

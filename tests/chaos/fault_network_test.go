@@ -1,67 +1,47 @@
 package chaos_test
 
-import "time"
+import (
+	"math/rand/v2"
+	"time"
+)
 
 var networkFaults = []fault{
 	{
-		name:    "network cut",
-		expects: "others take over; joined again, the node takes part again",
-		weight:  4, least: 500 * time.Millisecond, most: 4 * time.Second, alone: 3 * time.Second,
+		name:    "network disconnected",
+		expects: "other nodes take over; reconnected, the node rejoins",
+		reach:   reachNetwork, weight: 4, least: 500 * time.Millisecond, most: 4 * time.Second, alone: 3 * time.Second,
 		strike: func(s *strike) error {
-			return s.through(s.node.proxy.cut)
+			defer s.hit(s.victim, "disconnected")()
+			s.node.proxy.disconnect()
+			s.wait(s.lasts)
+			return s.node.proxy.heal()
 		},
-		proves: func(s *strike) error { return s.rejoined(20 * time.Second) },
+		check: (*strike).rejoined,
 	},
-	{
-		name:    "network half open",
-		expects: "nothing arrives and nothing is refused: others take over when the heartbeat has run out; joined again, the node takes part again",
-		weight:  3, least: 500 * time.Millisecond, most: 4 * time.Second, alone: 3 * time.Second,
-		strike: func(s *strike) error {
-			return s.badly(weather{silent: true})
-		},
-		proves: func(s *strike) error { return s.rejoined(20 * time.Second) },
-	},
-	{
-		name:    "network slow",
-		expects: "the node keeps what it has",
-		weight:  2, least: time.Second, most: 3 * time.Second, alone: 2 * time.Second,
-		strike: func(s *strike) error {
-			return s.badly(weather{latency: 100 * time.Millisecond, jitter: 75 * time.Millisecond})
-		},
-		proves: func(s *strike) error { return s.rejoined(20 * time.Second) },
-	},
-	{
-		name:    "network narrow",
-		expects: "the node lives on and takes part",
-		weight:  2, least: time.Second, most: 3 * time.Second, alone: 2 * time.Second,
-		strike: func(s *strike) error {
-			return s.badly(weather{rate: 64 << 10})
-		},
-		proves: func(s *strike) error { return s.rejoined(20 * time.Second) },
-	},
-	{
-		name:    "network resets connections",
-		expects: "others take over where it lasts; afterwards the node takes part again",
-		weight:  3, least: 500 * time.Millisecond, most: 3 * time.Second, alone: 2 * time.Second,
-		strike: func(s *strike) error {
-			return s.badly(weather{resets: true})
-		},
-		proves: func(s *strike) error { return s.rejoined(20 * time.Second) },
-	},
+	impairs("network half open: nothing arrives, and nothing is refused", "other nodes take over when the heartbeat has expired; then the node rejoins",
+		impairment{silent: true}, fault{weight: 3, least: 500 * time.Millisecond, most: 4 * time.Second, alone: 3 * time.Second}),
+	impairs("network slow", "the node keeps its leases",
+		impairment{delay: latency}, fault{weight: 2, least: time.Second, most: 3 * time.Second, alone: 2 * time.Second}),
+	impairs("network narrow", "the node keeps running",
+		impairment{delay: narrow}, fault{weight: 2, least: time.Second, most: 3 * time.Second, alone: 2 * time.Second}),
+	impairs("network resets connections", "other nodes may take over; then the node rejoins",
+		impairment{resets: true}, fault{weight: 3, least: 500 * time.Millisecond, most: 3 * time.Second, alone: 2 * time.Second}),
 }
 
-// badly lets the node's network be bad for a while.
-func (s *strike) badly(w weather) error {
-	return s.through(func() { s.node.proxy.poison(w) })
-}
+// latency delays each message at random.
+func latency(int) time.Duration { return time.Duration(25+rand.IntN(150)) * time.Millisecond }
 
-// through does something to the node's network, and undoes it after a while.
-func (s *strike) through(begin func()) error {
-	if s.victim != nil {
-		over := s.hit(s.victim, "network")
-		defer over()
+// narrow is a bandwidth of 64 KiB a second.
+func narrow(bytes int) time.Duration { return time.Second * time.Duration(bytes) / (64 << 10) }
+
+// impairs completes a fault that impairs the network of a node.
+func impairs(name, expects string, i impairment, f fault) fault {
+	f.name, f.expects, f.reach, f.check = name, expects, reachNetwork, (*strike).rejoined
+	f.strike = func(s *strike) error {
+		defer s.hit(s.victim, "impaired")()
+		s.node.proxy.impair(i)
+		s.wait(s.lasts)
+		return s.node.proxy.heal()
 	}
-	begin()
-	s.wait(s.lasts)
-	return s.node.proxy.heal()
+	return f
 }

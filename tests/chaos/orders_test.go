@@ -22,95 +22,104 @@ import (
 	"github.com/millrace-go/millrace/projection"
 )
 
-// What a node's process can be ordered to do, one line each on its standard input.
+// The orders that a node's process takes, one on each line of its standard input. Some have an argument.
 const (
 	orderStop            = "stop"              // end in order
-	orderDieInHandler    = "die-in-handler"    // be killed when a handler has written
-	orderDieBeforeCommit = "die-before-commit" // be killed when the handler has returned and nothing was sent yet
-	orderDieInReplay     = "die-in-replay"     // be killed like that in the replay of a parked event
-	orderDieAfterCommit  = "die-after-commit"  // be killed when the server has answered, before the library knows
-	orderStall           = "stall"             // let a handler that has written wait
-	orderRelease         = "release"           // let it go on
-	orderHold            = "hold"              // let all handlers that have written wait
-	orderGo              = "go"                // let them go on
-	orderMeet            = "meet "             // let a handler meet the error of the server that is named
-	orderStray           = "stray "            // reach the primary, at the address that is named, no more; without one, again
-	orderBreak           = "break "            // break the protection that is named, from now on
+	orderDieInHandler    = "die-in-handler"    // die when a handler has written
+	orderDieBeforeCommit = "die-before-commit" // die when the handler has returned and the commit is not sent yet
+	orderDieInReplay     = "die-in-replay"     // the same in the replay of a parked event
+	orderDieAfterCommit  = "die-after-commit"  // die when the server has answered, before the library sees the answer
+	orderStall           = "stall"             // block the next handler that has written
+	orderRelease         = "release"           // unblock it
+	orderHold            = "hold"              // block all handlers that have written
+	orderGo              = "go"                // unblock them
+	orderFail            = "fail"              // SQLSTATE: let a statement of a handler fail with it
+	orderAvoid           = "avoid"             // address: do not connect to this server, but to a standby; empty: connect to all
+	orderBreak           = "break"             // protection: break it from now on
 )
 
-// orders are what a node's process was told to do at the next opportunity.
+// orders are the orders that a node's process still has to carry out.
 type orders struct {
-	stop       context.CancelFunc
-	armed      map[string]*atomic.Bool
-	released   chan struct{}
-	encounters *encounters
-	held       atomic.Pointer[chan struct{}] // closed when handlers may go on; nil: they may
-	stray      atomic.Pointer[string]        // the address that connections do not reach; nil: they reach all
-	tampering  atomic.Pointer[tampering]     // what its connections are tampered with; nil: they are not
-	renew      func()                        // closes the pool's connections
+	stop             context.CancelFunc
+	closeConnections func()                        // of the pool
+	released         chan struct{}                 // receives when a stalled handler may go on
+	held             atomic.Pointer[chan struct{}] // closed when handlers may go on; nil: they may
+	avoided          atomic.Pointer[string]
+	tampering        atomic.Pointer[tampering] // nil: none
 
-	mu  sync.Mutex
-	out io.Writer
+	mu         sync.Mutex
+	out        io.Writer
+	armed      map[string]bool
+	failWith   string // the SQLSTATE of the next failure
+	failedUpTo map[projection.ID]int64
 }
 
 func newOrders(out io.Writer, stop context.CancelFunc) *orders {
-	o := &orders{stop: stop, out: out, armed: map[string]*atomic.Bool{}, released: make(chan struct{}, 1), encounters: newEncounters()}
-	for _, order := range []string{orderDieInHandler, orderDieBeforeCommit, orderDieInReplay, orderDieAfterCommit, orderStall} {
-		o.armed[order] = new(atomic.Bool)
-	}
+	o := &orders{stop: stop, out: out, armed: make(map[string]bool), released: make(chan struct{}, 1), failedUpTo: make(map[projection.ID]int64)}
+	o.avoided.Store(new(string))
 	return o
 }
 
-// read takes orders until there is nobody any more to give them: a node does not outlive the tests.
+// read takes orders until its input ends with the test process. The node must not survive that.
 func (o *orders) read(in io.Reader) {
 	for lines := bufio.NewScanner(in); lines.Scan(); {
-		order := lines.Text()
-		broken, breaks := strings.CutPrefix(order, orderBreak)
-		code, meets := strings.CutPrefix(order, orderMeet)
-		address, strays := strings.CutPrefix(order, orderStray)
-		switch {
-		case meets:
-			o.encounters.next.Store(&code)
-		case strays && address == "":
-			o.stray.Store(nil)
-		case strays:
-			o.stray.Store(&address)
-		case breaks:
-			t := tamperings[protection(broken)]
-			o.tampering.Store(&t)
-			o.renew() // statements that were prepared before are sent anew
-			o.tell("broken %s", broken)
-		case order == orderHold:
+		order, argument, _ := strings.Cut(lines.Text(), " ")
+		switch order {
+		case orderStop:
+			o.stop()
+		case orderRelease:
+			select {
+			case o.released <- struct{}{}:
+			default: // the last one was not received
+			}
+		case orderHold:
 			held := make(chan struct{})
 			o.held.CompareAndSwap(nil, &held)
-		case order == orderGo:
+		case orderGo:
 			if held := o.held.Swap(nil); held != nil {
 				close(*held)
 			}
-		case order == orderStop:
-			o.stop()
-		case order == orderRelease:
-			select {
-			case o.released <- struct{}{}:
-			default: // nobody took the last one
-			}
+		case orderFail:
+			o.mu.Lock()
+			o.failWith = argument
+			o.mu.Unlock()
+		case orderAvoid:
+			o.avoided.Store(&argument)
+		case orderBreak:
+			t := tamperings[protection(argument)]
+			o.tampering.Store(&t)
+			o.closeConnections() // prepared statements are sent again
+			o.report("broken %s", argument)
 		default:
-			o.armed[order].Store(true)
-			o.tell("ordered to %s", order)
+			o.arm(order)
+			o.report("ordered to %s", order)
 		}
 	}
 	os.Exit(3)
 }
 
-func (o *orders) tell(format string, args ...any) {
+func (o *orders) report(format string, args ...any) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	fmt.Fprintf(o.out, format+"\n", args...)
 }
 
-func (o *orders) take(order string) bool { return o.armed[order].CompareAndSwap(true, false) }
+func (o *orders) arm(order string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.armed[order] = true
+}
 
-// whileHeld lets a handler wait that was ordered to, but not until its deadline.
+// take reports whether an order was given, and removes it.
+func (o *orders) take(order string) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	armed := o.armed[order]
+	delete(o.armed, order)
+	return armed
+}
+
+// whileHeld blocks a handler after orderHold, but not until its deadline.
 func (o *orders) whileHeld(ctx context.Context) {
 	held := o.held.Load()
 	if held == nil {
@@ -127,49 +136,52 @@ func (o *orders) whileHeld(ctx context.Context) {
 	}
 }
 
-// afterWriting is called by every handler when it has written.
-func (o *orders) afterWriting(ctx context.Context, who fmt.Stringer) {
+// afterWriting is called by every batch handler when it has written.
+func (o *orders) afterWriting(ctx context.Context, id projection.ID) {
 	if o.take(orderDieInHandler) {
-		dieAtOnce()
+		killSelf()
 	}
 	o.whileHeld(ctx)
 	if o.take(orderStall) {
-		o.tell("stalled %s", who)
+		o.report("stalled %s", id)
 		select {
 		case <-o.released:
 		case <-ctx.Done():
 		}
-		o.tell("released %s", who)
+		o.report("released %s", id)
 	}
 }
 
-// inReplay is called by a handler that parks, when it has written: in a replay, the commit that comes next is this one's.
+// inReplay is called by the handler of shipments when it has written. If the event is being replayed, the next commit is that
+// of the replay.
 func (o *orders) inReplay(ctx context.Context, tx pgx.Tx, id projection.ID, events []event.Envelope) error {
-	if len(events) != 1 || !o.armed[orderDieInReplay].Load() {
+	if len(events) != 1 || !o.take(orderDieInReplay) {
 		return nil
 	}
 	var replayed bool
 	err := tx.QueryRow(ctx, `select exists (select from millrace.dead_letters d join millrace.projections p on p.id = d.projection_id
 		where p.tenant = $1 and p.name = $2 and d.position = $3 and d.state = 'replaying')`, id.Tenant, id.Name, events[0].Position).Scan(&replayed)
-	if err == nil && replayed && o.take(orderDieInReplay) {
-		o.armed[orderDieBeforeCommit].Store(true)
+	if replayed {
+		o.arm(orderDieBeforeCommit)
+	} else {
+		o.arm(orderDieInReplay)
 	}
 	return err
 }
 
-// dieAtOnce is kill -9.
-func dieAtOnce() {
+// killSelf kills the process with SIGKILL.
+func killSelf() {
 	if self, err := os.FindProcess(os.Getpid()); err == nil {
 		_ = self.Kill()
 	}
 	select {}
 }
 
-// watchCommits looks at what goes over the pool's connections, for the moments at which a batch commits.
+// watchCommits wraps the pool's connections, to act at the moment at which a batch commits.
 func watchCommits(config *pgxpool.Config, o *orders) {
 	var dial pgconn.DialFunc = (&net.Dialer{}).DialContext
 	config.ConnConfig.DialFunc = func(ctx context.Context, network, addr string) (net.Conn, error) {
-		if away := o.stray.Load(); away != nil && *away == addr {
+		if addr == *o.avoided.Load() {
 			return nil, fmt.Errorf("dial %s: %w", addr, syscall.ECONNREFUSED)
 		}
 		conn, err := dial(ctx, network, addr)
@@ -178,11 +190,11 @@ func watchCommits(config *pgxpool.Config, o *orders) {
 		}
 		return &watchedConn{Conn: conn, orders: o}, nil
 	}
-	// A node that is astray has a pool that does not ask which server is the primary.
+	// While a node avoids the primary, its pool accepts any server.
 	if valid := config.ConnConfig.ValidateConnect; valid != nil {
 		config.ConnConfig.ValidateConnect = func(ctx context.Context, conn *pgconn.PgConn) error {
-			if o.stray.Load() != nil {
-				o.tell("astray")
+			if *o.avoided.Load() != "" {
+				o.report("any server")
 				return nil
 			}
 			return valid(ctx, conn)
@@ -190,30 +202,31 @@ func watchCommits(config *pgxpool.Config, o *orders) {
 	}
 }
 
+// watchedConn is a connection of a node's pool.
 type watchedConn struct {
 	net.Conn
-	orders *orders
-	doomed atomic.Bool
-	met    atomic.Bool // it was tampered with
+	orders   *orders
+	doomed   atomic.Bool // the process dies when the server answers
+	tampered atomic.Bool
 }
 
 func (c *watchedConn) Write(message []byte) (int, error) {
 	if bytes.Contains(message, []byte(".advance(")) && bytes.Contains(message, []byte("commit")) {
 		if c.orders.take(orderDieBeforeCommit) {
-			dieAtOnce()
+			killSelf()
 		}
 		if c.orders.take(orderDieAfterCommit) {
 			c.doomed.Store(true)
 		}
 	}
-	return c.Conn.Write(c.tampered(message, false))
+	return c.Conn.Write(c.tamper(message, false))
 }
 
 func (c *watchedConn) Read(message []byte) (int, error) {
 	n, err := c.Conn.Read(message)
 	if n > 0 && c.doomed.Load() {
-		dieAtOnce()
+		killSelf()
 	}
-	copy(message, c.tampered(message[:n], true))
+	copy(message, c.tamper(message[:n], true))
 	return n, err
 }

@@ -4,17 +4,18 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/millrace-go/millrace/projection"
 )
 
-func TestJudgeTellsTakeoversFromThefts(t *testing.T) {
+func TestOwnershipCheckerNoticesStolenLeases(t *testing.T) {
 	start := time.Date(2024, 1, 1, 0, 0, 0, 0, time.UTC)
 	at := func(ms int) time.Time { return start.Add(time.Duration(ms) * time.Millisecond) }
 	n := &node{name: "n"}
-	a, b := &life{node: n, id: "a"}, &life{node: n, id: "b"}
+	a, b := &process{node: n, id: "a"}, &process{node: n, id: "b"}
 	of := projection.ID{Tenant: "acme", Name: "ledger"}
 	claim := func(ms int, from, to string, epoch int64) change {
 		return change{at: at(ms), of: of, from: from, to: to, lastEpoch: epoch - 1, epoch: epoch}
@@ -22,34 +23,34 @@ func TestJudgeTellsTakeoversFromThefts(t *testing.T) {
 	free := func(ms int, from string, epoch int64) change {
 		return change{at: at(ms), of: of, from: from, lastEpoch: epoch, epoch: epoch}
 	}
-	ranOut := func(c change) change {
-		c.ranOut = true
+	expired := func(c change) change {
+		c.expired = true
 		return c
 	}
 	dead := []trouble{{who: a, what: "killed", from: at(1000), to: at(1000)}}
 	for name, test := range map[string]struct {
 		changes  []change
 		troubles []trouble
-		away     []nobody
+		outages  []outage
 		gaps     []int // of the takeovers, in ms
 		kinds    []string
 	}{
 		"the first claim is no takeover": {changes: []change{claim(0, "", "a", 1)}},
-		"given back and claimed":         {changes: []change{free(500, "a", 1), claim(530, "", "b", 2)}, gaps: []int{30}},
-		"given back and claimed again":   {changes: []change{free(500, "a", 1), claim(530, "", "a", 2)}},
+		"released and claimed":           {changes: []change{free(500, "a", 1), claim(530, "", "b", 2)}, gaps: []int{30}},
+		"released and claimed again":     {changes: []change{free(500, "a", 1), claim(530, "", "a", 2)}},
 		"after a death":                  {changes: []change{claim(1800, "a", "b", 2)}, troubles: dead, gaps: []int{800}},
-		"after a death, by the heartbeat": {changes: []change{ranOut(claim(4800, "a", "b", 2))},
+		"after a death, by the heartbeat": {changes: []change{expired(claim(4800, "a", "b", 2))},
 			troubles: []trouble{{who: a, what: "frozen", from: at(1000)}}, gaps: []int{3800}},
-		"before the death":                 {changes: []change{claim(900, "a", "b", 2)}, troubles: dead, gaps: []int{0}, kinds: []string{kindStolen}},
-		"long after it":                    {changes: []change{claim(9000, "a", "b", 2)}, troubles: dead, gaps: []int{0}, kinds: []string{kindStolen}},
-		"from somebody who was not hit":    {changes: []change{claim(1800, "b", "a", 2)}, troubles: dead, gaps: []int{0}, kinds: []string{kindStolen}},
-		"from one whose heartbeat ran out": {changes: []change{ranOut(claim(1800, "b", "a", 2))}, gaps: []int{0}},
-		"an epoch that stays":              {changes: []change{{at: at(0), of: of, to: "a", lastEpoch: 3, epoch: 3}}, kinds: []string{kindEpoch}},
-		"while the server was away": {changes: []change{claim(5000, "a", "b", 2)}, troubles: []trouble{{who: a, from: at(1000)}},
-			away: []nobody{{at(1500), at(4900)}}, gaps: []int{100}},
+		"before the death":                    {changes: []change{claim(900, "a", "b", 2)}, troubles: dead, gaps: []int{0}, kinds: []string{kindStolen}},
+		"long after it":                       {changes: []change{claim(9000, "a", "b", 2)}, troubles: dead, gaps: []int{0}, kinds: []string{kindStolen}},
+		"from a node that was not struck":     {changes: []change{claim(1800, "b", "a", 2)}, troubles: dead, gaps: []int{0}, kinds: []string{kindStolen}},
+		"from a node whose heartbeat expired": {changes: []change{expired(claim(1800, "b", "a", 2))}, gaps: []int{0}},
+		"an epoch that stays":                 {changes: []change{{at: at(0), of: of, to: "a", lastEpoch: 3, epoch: 3}}, kinds: []string{kindEpoch}},
+		"during an outage": {changes: []change{claim(5000, "a", "b", 2)}, troubles: []trouble{{who: a, from: at(1000)}},
+			outages: []outage{{at(1500), at(4900)}}, gaps: []int{100}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			o := judge(test.changes, test.troubles, []*life{a, b}, test.away)
+			o := analyze(test.changes, test.troubles, []*process{a, b}, test.outages)
 			var gaps []int
 			for _, taken := range o.takeovers {
 				gaps = append(gaps, int(taken.gap.Milliseconds()))
@@ -65,20 +66,19 @@ func TestJudgeTellsTakeoversFromThefts(t *testing.T) {
 	}
 }
 
-func TestNodeThatEndedBeforeItToldItsIDIsKnownByItsLog(t *testing.T) {
-	n := &node{name: "n3", log: filepath.Join(t.TempDir(), "log")}
-	log := "2026-11-22T00:33:40.012Z\tINFO\tn3/615\truntime started\t{\"node\": \"c30c\", \"projections\": [\"audit\"]}\n" +
-		"2026-11-22T00:33:40.312Z\tINFO\tn3/616\truntime started\t{\"node\": \"other\", \"projections\": [\"audit\"]}\n"
-	if err := os.WriteFile(n.log, []byte(log), 0o600); err != nil {
+func TestNodeIDIsFoundInTheLog(t *testing.T) {
+	p := &process{node: &node{name: "n3"}, pid: 615}
+	to, err := os.Create(filepath.Join(t.TempDir(), "log"))
+	if err != nil {
 		t.Fatal(err)
 	}
-	n.lives = []*life{{node: n, pid: 615}, {node: n, pid: 616, id: "told"}, {node: n, pid: 617}}
-	if err := n.learnFromLog(); err != nil {
-		t.Fatal(err)
+	log := "2026-11-22T00:33:40.011Z\tINFO\tn3/615\tanother line\n" +
+		"2026-11-22T00:33:40.012Z\tINFO\tn3/615\truntime started\t{\"node\": \"c30c\", \"projections\": [\"audit\"]}\nwithout an end"
+	p.copyLog(to, strings.NewReader(log))
+	if got := p.identity(); got != "c30c" {
+		t.Errorf("the id is %q, want c30c", got)
 	}
-	for i, want := range []string{"c30c", "told", ""} {
-		if got := n.lives[i].identity(); got != want {
-			t.Errorf("%s is %q, want %q", n.lives[i], got, want)
-		}
+	if content, err := os.ReadFile(to.Name()); err != nil || string(content) != log {
+		t.Errorf("the file has %q (%v), want %q", content, err, log)
 	}
 }

@@ -9,17 +9,16 @@ import (
 	"github.com/millrace-go/millrace/projection"
 )
 
-// journalSQL makes a journal of the leases: who owned them, when, and whether the heartbeat of the last owner had run out
-// by then. Unlike somebody who looks every so often, it misses no change. A node that was buried because its session lock was
-// gone counts as one whose heartbeat had not run out; a heartbeat that came while the lease was being claimed came too late. A
-// node that departed, and could not give back what it had, had nothing any more.
-func journalSQL(lease time.Duration) string {
+// ownershipLogSQL creates a log of the leases: each change of owner or epoch, and whether the previous owner's heartbeat had
+// expired by then. A node that was marked dead because its session lock was missing counts as not expired. A heartbeat that came
+// while the lease was claimed came too late. A node that is draining and has expired its own heartbeat owns nothing any more.
+func ownershipLogSQL(lease time.Duration) string {
 	return fmt.Sprintf(`
 create table public.ownership (id bigint generated always as identity, at timestamptz not null, lease integer not null,
-	last_owner uuid, owner uuid, last_epoch bigint not null, epoch bigint not null, last_beat timestamptz not null, ran_out boolean not null);
+	last_owner uuid, owner uuid, last_epoch bigint not null, epoch bigint not null, last_beat timestamptz not null, expired boolean not null);
 create function public.note_owner() returns trigger language plpgsql as $$
 begin
-	insert into public.ownership (at, lease, last_owner, owner, last_epoch, epoch, last_beat, ran_out)
+	insert into public.ownership (at, lease, last_owner, owner, last_epoch, epoch, last_beat, expired)
 	values (clock_timestamp(), new.id, old.owner, new.owner, old.epoch, new.epoch,
 		coalesce((select heartbeat_at from millrace.nodes n where n.id = old.owner), 'epoch'),
 		not exists (select from millrace.nodes n where n.id = old.owner and n.heartbeat_at < statement_timestamp()
@@ -31,52 +30,44 @@ create trigger note_owner after update of owner on millrace.leases for each row
 	when (old.owner is distinct from new.owner or old.epoch is distinct from new.epoch) execute function public.note_owner()`, lease.Milliseconds())
 }
 
-// change is one entry of the journal. An owner is a node's id, empty where there is none.
+// change is one entry of the log. An owner is a node's id; empty: none.
 type change struct {
 	at               time.Time
 	of               projection.ID
 	from, to         string
 	lastEpoch, epoch int64
 	lastBeat         time.Time // of from
-	ranOut           bool
+	expired          bool      // the heartbeat of from
 }
 
-// trouble is what a fault did to a node's process. It is over when the process can do its work again, or has ended for
-// good; zero while it goes on.
-type trouble struct {
-	who      *life
-	what     string
-	from, to time.Time
-}
-
-// recovery is how long after a trouble a process may still look as if it were gone.
+// recovery is how long after a trouble a process may still seem dead.
 const recovery = 2 * time.Second
 
 func (t trouble) covers(at time.Time) bool {
 	return !at.Before(t.from) && (t.to.IsZero() || at.Before(t.to.Add(recovery)))
 }
 
-// takeover is a lease that came from one owner to another.
+// takeover is the change of a lease from one owner to another.
 type takeover struct {
 	of       projection.ID
 	from, to string
 	at       time.Time
-	gap      time.Duration // without an owner that could do anything
-	released bool          // the last owner gave it back
+	gap      time.Duration // without an owner that could work
+	released bool          // by the previous owner
 }
 
-// record of ownership: what became of the leases.
+// ownership is the result of analyze.
 type ownership struct {
 	takeovers []takeover
 	findings  []finding
 }
 
-// some are the takeovers of leases that were given back, or of those that were not.
+// some returns the takeovers of leases that were released, or of those that were not.
 func (o ownership) some(released bool) []takeover {
 	return slices.DeleteFunc(slices.Clone(o.takeovers), func(t takeover) bool { return t.released != released })
 }
 
-// longest is the one of which the lease was without an owner for longest.
+// longest returns the takeover with the longest gap.
 func longest(some []takeover) (longest takeover) {
 	for _, t := range some {
 		if t.gap > longest.gap {
@@ -86,7 +77,7 @@ func longest(some []takeover) (longest takeover) {
 	return longest
 }
 
-// median is how long a lease was without an owner in the middle of some takeovers.
+// median returns the median gap.
 func median(some []takeover) time.Duration {
 	if len(some) == 0 {
 		return 0
@@ -95,17 +86,14 @@ func median(some []takeover) time.Duration {
 	return sorted[len(sorted)/2].gap
 }
 
-// nobody is a time in which no node could own anything: all were down, or the server was.
-type nobody struct{ from, to time.Time }
-
-// judge reads the journal beside what was done to the nodes.
+// analyze compares the ownership log with what faults did to the nodes.
 //
-// A lease has no owner from when it was given back, or from when its owner was struck. What was taken from somebody who
-// was not struck, and whose heartbeat had not run out, was stolen.
-func judge(changes []change, troubles []trouble, lives []*life, away []nobody) (o ownership) {
-	owners := make(map[string]*life, len(lives))
-	for _, l := range lives {
-		owners[l.identity()] = l
+// A lease has no owner from its release, or from when a fault struck its owner. A lease that is taken from a node that no fault
+// has struck, and whose heartbeat had not expired, is stolen.
+func analyze(changes []change, troubles []trouble, processes []*process, outages []outage) (o ownership) {
+	owners := make(map[string]*process, len(processes))
+	for _, p := range processes {
+		owners[p.identity()] = p
 	}
 	free := make(map[projection.ID]change)
 	for _, c := range changes {
@@ -117,11 +105,11 @@ func judge(changes []change, troubles []trouble, lives []*life, away []nobody) (
 			free[c.of] = c
 		case c.from == "":
 			if release, ok := free[c.of]; ok && release.from != c.to {
-				o.takeovers = append(o.takeovers, takeover{c.of, release.from, c.to, c.at, without(release.at, c.at, away), true})
+				o.takeovers = append(o.takeovers, takeover{c.of, release.from, c.to, c.at, ownerless(release.at, c.at, outages), true})
 			}
 		case c.from != c.to:
 			struck := c.at
-			excused := c.ranOut
+			excused := c.expired
 			for _, t := range troubles {
 				if t.who == owners[c.from] && t.who != nil && t.covers(c.at) {
 					excused = true
@@ -130,10 +118,10 @@ func judge(changes []change, troubles []trouble, lives []*life, away []nobody) (
 					}
 				}
 			}
-			o.takeovers = append(o.takeovers, takeover{c.of, c.from, c.to, c.at, without(struck, c.at, away), false})
+			o.takeovers = append(o.takeovers, takeover{c.of, c.from, c.to, c.at, ownerless(struck, c.at, outages), false})
 			if !excused {
 				o.findings = append(o.findings, finding{kindStolen, c.of, 0,
-					fmt.Sprintf("by %s from %s at %s, whose heartbeat of %s had not run out", named(owners, c.to), named(owners, c.from), c.at.Format(clock), c.lastBeat.Format(clock))})
+					fmt.Sprintf("by %s from %s at %s, whose heartbeat of %s had not expired", named(owners, c.to), named(owners, c.from), c.at.Format(clock), c.lastBeat.Format(clock))})
 			}
 		}
 	}
@@ -142,19 +130,19 @@ func judge(changes []change, troubles []trouble, lives []*life, away []nobody) (
 
 const clock = "15:04:05.000"
 
-func named(owners map[string]*life, id string) string {
-	if l := owners[id]; l != nil {
-		return l.String()
+func named(owners map[string]*process, id string) string {
+	if p := owners[id]; p != nil {
+		return p.String()
 	}
 	return id
 }
 
-// without is how long it is from one time to another beside the times in which nobody could do anything.
-func without(from, to time.Time, away []nobody) time.Duration {
-	for _, n := range slices.SortedFunc(slices.Values(away), func(a, b nobody) int { return a.from.Compare(b.from) }) {
-		if !n.to.Before(from) && n.from.Before(to) {
-			// What was under way before it has to begin anew.
-			from = n.to
+// ownerless returns how long it is from one time to another, without outages. Work that an outage interrupts begins again, so
+// the time before it does not count.
+func ownerless(from, to time.Time, outages []outage) time.Duration {
+	for _, o := range slices.SortedFunc(slices.Values(outages), func(a, b outage) int { return a.from.Compare(b.from) }) {
+		if !o.to.Before(from) && o.from.Before(to) {
+			from = o.to
 		}
 	}
 	return max(0, to.Sub(from))

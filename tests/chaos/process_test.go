@@ -1,127 +1,158 @@
 package chaos_test
 
 import (
-	"cmp"
+	"bufio"
 	"context"
-	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
 	"os"
+	"os/exec"
+	"regexp"
+	"strings"
+	"sync"
+	"syscall"
 	"time"
-
-	"github.com/jackc/pgx/v5/pgxpool"
-	"go.uber.org/zap"
-	"go.uber.org/zap/zapcore"
-
-	"github.com/millrace-go/millrace"
-	"github.com/millrace-go/millrace/pgstore"
 )
 
-// nodeVariable holds a nodeSpec in the environment of a process that is to be a node.
-const nodeVariable = "MILLRACE_CHAOS_NODE"
+// process is one process of a node, as the test sees it.
+type process struct {
+	node    *node
+	pid     int
+	handle  *os.Process
+	orders  io.WriteCloser // its standard input
+	started time.Time
+	done    chan struct{} // closed when it has ended
 
-// nodeSpec is what a node's process needs to know.
-type nodeSpec struct {
-	Name       string
-	DSN        string
-	SessionDSN string
-	Times      times
+	mu      sync.Mutex
+	id      string   // the library's id of the node; empty until it has logged it
+	reports []string // the lines of its standard output
+	ended   time.Time
+	exit    string
 }
 
-// times are those that differ between tests.
-type times struct {
-	Poll     time.Duration // how far apart the polls are; 0: poll
-	Lease    time.Duration // 0: leaseTime
-	Deadline time.Duration // of the batch handlers; 0: batchDeadline
+// idPattern matches the line with which the library logs the id of the node.
+var idPattern = regexp.MustCompile(`runtime started\t\{"node": "([^"]+)"`)
+
+// startProcess starts a command and reads its reports and its log.
+func startProcess(n *node, cmd *exec.Cmd) (*process, error) {
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	stderr, err := cmd.StderrPipe()
+	if err != nil {
+		return nil, err
+	}
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		return nil, err
+	}
+	log, err := os.OpenFile(n.log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	if err := cmd.Start(); err != nil {
+		return nil, errors.Join(err, log.Close())
+	}
+	p := &process{node: n, pid: cmd.Process.Pid, handle: cmd.Process, orders: in, started: time.Now(), done: make(chan struct{})}
+	go func() {
+		defer close(p.done)
+		var reads sync.WaitGroup
+		reads.Go(func() { p.readReports(out) })
+		reads.Go(func() { p.copyLog(log, stderr) })
+		reads.Wait()
+		err := cmd.Wait()
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.ended, p.exit = time.Now(), fmt.Sprint(err)
+	}()
+	return p, nil
 }
 
-func (t times) withDefaults() times {
-	return times{cmp.Or(t.Poll, poll), cmp.Or(t.Lease, leaseTime), cmp.Or(t.Deadline, batchDeadline)}
+func (p *process) readReports(out io.Reader) {
+	for lines := bufio.NewScanner(out); lines.Scan(); {
+		p.mu.Lock()
+		p.reports = append(p.reports, lines.Text())
+		p.mu.Unlock()
+	}
 }
 
-// The times that the nodes live by. Bounds of expectations are derived from them.
-const (
-	leaseTime     = 2 * time.Second
-	heartbeat     = 500 * time.Millisecond
-	deathNotice   = time.Second
-	poll          = time.Second
-	batchDeadline = 5 * time.Second
-)
-
-// runNode is a node's process: it runs the projections until it is told to stop, and tells of itself on its standard
-// output. Its log goes to its standard error.
-func runNode(text string) (code int) {
-	encoder := zap.NewDevelopmentEncoderConfig()
-	log := zap.New(zapcore.NewCore(zapcore.NewConsoleEncoder(encoder), zapcore.Lock(os.Stderr), zap.InfoLevel))
-	var spec nodeSpec
-	if err := json.Unmarshal([]byte(text), &spec); err != nil {
-		log.Error("node does not know what to do", zap.Error(err))
-		return 2
-	}
-	log = log.Named(fmt.Sprintf("%s/%d", spec.Name, os.Getpid()))
-	if err := serve(spec, log); err != nil {
-		log.Error("node ended", zap.Error(err))
-		return 1
-	}
-	return 0
-}
-
-func serve(spec nodeSpec, log *zap.Logger) error {
-	ctx, stop := context.WithCancel(context.Background())
-	defer stop()
-	o := newOrders(os.Stdout, stop)
-	config, err := pgxpool.ParseConfig(spec.DSN)
-	if err != nil {
-		return fmt.Errorf("read the DSN: %w", err)
-	}
-	watchCommits(config, o)
-	pool, err := pgxpool.NewWithConfig(ctx, config)
-	if err != nil {
-		return fmt.Errorf("make the pool: %w", err)
-	}
-	defer pool.Close()
-	o.renew = pool.Reset
-	go o.read(os.Stdin)
-	opening, cancel := context.WithTimeout(ctx, 5*time.Second)
-	defer cancel()
-	store, err := pgstore.OpenPool(opening, pool, pgstore.Options{Logger: log, SessionDSN: spec.SessionDSN})
-	if err != nil && ctx.Err() != nil {
-		return nil // it was told to stop before it had begun
-	}
-	if err != nil {
-		return err
-	}
-	defer store.Close()
-	rt, err := millrace.New(millrace.Config{
-		Store: store, Logger: log,
-		LeaseDuration: spec.Times.Lease, HeartbeatInterval: heartbeat, FailureDetection: deathNotice, ReconcileInterval: 500 * time.Millisecond,
-		PollInterval: spec.Times.Poll, AdvanceInterval: 500 * time.Millisecond,
-		QueryTimeout: 3 * time.Second, GracePeriod: 3 * time.Second,
-	})
-	if err != nil {
-		return err
-	}
-	for _, p := range projections(o, fmt.Sprintf("%s/%d", spec.Name, os.Getpid()), spec.Times.Deadline) {
-		if err := rt.Register(p); err != nil {
-			return err
+// copyLog writes the log to its file and finds the node's id in it.
+func (p *process) copyLog(to *os.File, from io.Reader) {
+	defer to.Close()
+	for lines := bufio.NewReader(from); ; {
+		line, err := lines.ReadString('\n')
+		if match := idPattern.FindStringSubmatch(line); match != nil {
+			p.mu.Lock()
+			p.id = match[1]
+			p.mu.Unlock()
 		}
-	}
-	go o.introduce(ctx, rt)
-	return rt.Run(ctx)
-}
-
-// introduce tells the node's id as soon as it has one.
-func (o *orders) introduce(ctx context.Context, rt *millrace.Runtime) {
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		if status, err := rt.Status(ctx); err == nil && status.Node != "" {
-			o.tell("node %s", status.Node)
-			return
-		}
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
+		_, _ = to.WriteString(line)
+		if err != nil {
 			return
 		}
 	}
+}
+
+func (p *process) String() string { return fmt.Sprintf("%s/%d", p.node.name, p.pid) }
+
+// order sends an order to the process.
+func (p *process) order(order string) error {
+	if _, err := io.WriteString(p.orders, order+"\n"); err != nil {
+		return fmt.Errorf("order %s to %s: %w", order, p, err)
+	}
+	return nil
+}
+
+func (p *process) signal(sig syscall.Signal) { _ = p.handle.Signal(sig) }
+
+func (p *process) alive() bool {
+	select {
+	case <-p.done:
+		return false
+	default:
+		return true
+	}
+}
+
+// identity returns the library's id of the node; empty while it is unknown.
+func (p *process) identity() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.id
+}
+
+func (p *process) exited() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.exit
+}
+
+func (p *process) endedAt() time.Time {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.ended
+}
+
+// reported counts the lines with this prefix that the process has reported.
+func (p *process) reported(prefix string) (n int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, line := range p.reports {
+		if strings.HasPrefix(line, prefix) {
+			n++
+		}
+	}
+	return n
+}
+
+// awaitReport waits until the process has reported more than before lines with this prefix, or has ended.
+func (p *process) awaitReport(ctx context.Context, limit time.Duration, prefix string, before int) error {
+	return until(ctx, limit, fmt.Sprintf("%s reports %q", p, prefix), func() bool { return p.reported(prefix) > before || !p.alive() })
+}
+
+// awaitEnd waits until the process has ended.
+func (p *process) awaitEnd(ctx context.Context, limit time.Duration) error {
+	return until(ctx, limit, fmt.Sprintf("node %s ends", p), func() bool { return !p.alive() })
 }

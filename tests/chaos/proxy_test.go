@@ -1,45 +1,45 @@
 package chaos_test
 
 import (
+	"context"
 	"fmt"
-	"math/rand/v2"
 	"net"
 	"sync"
 	"sync/atomic"
 	"time"
 )
 
-// proxy stands between one node and the servers, and is the network between them.
+// proxy is the network between one node and the servers.
 type proxy struct{ links []*link }
 
 // link leads from a port of its own on 127.0.0.1 to one server.
 type link struct {
-	address, upstream string                  // the first is where the node connects to; it stays the same when the link is cut and joined
-	weather           atomic.Pointer[weather] // nil: good
+	address    string // where the node connects to; it survives a disconnection
+	upstream   string
+	impairment atomic.Pointer[impairment] // nil: none
 
 	mu       sync.Mutex
-	listener net.Listener // nil: it is cut
+	listener net.Listener // nil: disconnected
 	pairs    map[*pair]struct{}
 	group    sync.WaitGroup
 }
 
-// pair is one connection of the node's, and the one to the server that belongs to it.
+// pair is a connection of the node and the connection to the server that belongs to it.
 type pair struct {
 	client, server *net.TCPConn
-	ended          chan struct{}
-	end            sync.Once
+	open           context.Context // until the pair is closed
+	cancel         context.CancelFunc
 }
 
-// weather is what is wrong with a network, until it is over.
-type weather struct {
-	silent          bool          // nothing arrives, and nothing is refused
-	resets          bool          // connections are reset
-	latency, jitter time.Duration // of each message
-	rate            int           // bytes a second; 0: no limit
-	over            chan struct{}
+// impairment is what is wrong with a network until heal.
+type impairment struct {
+	silent bool                          // nothing arrives, and nothing is refused
+	resets bool                          // connections are reset
+	delay  func(bytes int) time.Duration // of each message; nil: none
+	over   chan struct{}                 // closed by heal
 }
 
-// newProxy leads from ports of its own to some addresses.
+// newProxy returns a proxy with a link to each upstream address.
 func newProxy(upstreams ...string) (*proxy, error) {
 	p := new(proxy)
 	for _, upstream := range upstreams {
@@ -52,29 +52,29 @@ func newProxy(upstreams ...string) (*proxy, error) {
 	return p, nil
 }
 
-// cut ends all connections, and refuses new ones.
-func (p *proxy) cut() {
+// disconnect ends all connections and refuses new ones.
+func (p *proxy) disconnect() {
 	for _, l := range p.links {
 		l.close()
 	}
 }
 
-// poison makes the network bad, for the connections that there are, too.
-func (p *proxy) poison(w weather) {
+// impair impairs new and existing connections.
+func (p *proxy) impair(w impairment) {
 	w.over = make(chan struct{})
 	for _, l := range p.links {
-		l.weather.Store(&w)
+		l.impairment.Store(&w)
 		if w.resets {
 			l.endAll()
 		}
 	}
 }
 
-// heal makes the network good again. Connections that only were slow go on.
+// heal ends the disconnection or impairment. Connections that were only slow survive.
 func (p *proxy) heal() error {
-	var over *weather
+	var over *impairment
 	for _, l := range p.links {
-		if w := l.weather.Swap(nil); w != nil {
+		if w := l.impairment.Swap(nil); w != nil {
 			over = w
 		}
 		if err := l.open(); err != nil {
@@ -87,7 +87,7 @@ func (p *proxy) heal() error {
 	return nil
 }
 
-// open listens, unless it does.
+// open listens, unless the link listens already.
 func (l *link) open() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -96,14 +96,14 @@ func (l *link) open() error {
 	}
 	listener, err := net.Listen("tcp4", l.address)
 	if err != nil {
-		return fmt.Errorf("join the network to %s: %w", l.upstream, err)
+		return fmt.Errorf("connect the network to %s: %w", l.upstream, err)
 	}
 	l.listener, l.address = listener, listener.Addr().String()
 	l.group.Go(func() { l.accept(listener) })
 	return nil
 }
 
-// close ends everything, and returns when it has ended.
+// close refuses new connections, ends the others, and returns when they have ended.
 func (l *link) close() {
 	l.mu.Lock()
 	if l.listener != nil {
@@ -119,7 +119,7 @@ func (l *link) close() {
 func (l *link) endAll() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	reset := l.weather.Load()
+	reset := l.impairment.Load()
 	for p := range l.pairs {
 		p.close(reset != nil && reset.resets)
 	}
@@ -135,18 +135,19 @@ func (l *link) accept(listener net.Listener) {
 	}
 }
 
-// connect joins a connection of the node's to the server, until one of both ends.
+// connect carries a connection of the node to the server until either side ends.
 func (l *link) connect(listener net.Listener, client *net.TCPConn) {
 	server, err := net.DialTimeout("tcp4", l.upstream, 5*time.Second)
 	if err != nil {
 		_ = client.Close()
 		return
 	}
-	p := &pair{client: client, server: server.(*net.TCPConn), ended: make(chan struct{})}
+	p := &pair{client: client, server: server.(*net.TCPConn)}
+	p.open, p.cancel = context.WithCancel(context.Background())
 	l.mu.Lock()
-	w := l.weather.Load()
-	if cut := l.listener != listener; cut || w != nil && w.resets {
-		p.close(!cut)
+	w := l.impairment.Load()
+	if closed := l.listener != listener; closed || w != nil && w.resets {
+		p.close(!closed)
 		l.mu.Unlock()
 		return
 	}
@@ -161,7 +162,7 @@ func (l *link) connect(listener net.Listener, client *net.TCPConn) {
 	l.mu.Unlock()
 }
 
-// pump carries what comes from one side to the other.
+// pump carries messages from one side to the other.
 func (l *link) pump(p *pair, to, from *net.TCPConn) {
 	defer p.close(false)
 	message := make([]byte, 16<<10)
@@ -178,46 +179,33 @@ func (l *link) pump(p *pair, to, from *net.TCPConn) {
 	}
 }
 
-// carry takes the time that a message takes, and reports whether it arrives.
+// carry delays a message and reports whether it arrives.
 func (l *link) carry(p *pair, bytes int) bool {
-	w := l.weather.Load()
+	w := l.impairment.Load()
 	if w == nil {
 		return true
 	}
 	if w.silent {
 		select {
-		case <-w.over: // what was silent does not come back
+		case <-w.over: // messages were lost
 			p.close(false)
-		case <-p.ended:
+		case <-p.open.Done():
 		}
 		return false
 	}
-	delay := w.latency
-	if w.jitter > 0 {
-		delay += time.Duration(rand.Int64N(int64(2*w.jitter))) - w.jitter
-	}
-	if w.rate > 0 {
-		delay += time.Second * time.Duration(bytes) / time.Duration(w.rate)
-	}
-	timer := time.NewTimer(delay)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-w.over:
-	case <-p.ended:
+	if w.delay != nil {
+		pass(p.open, w.delay(bytes))
 	}
 	return true
 }
 
-// close ends both connections, by a reset if that is asked for.
+// close ends both connections, by a reset if requested.
 func (p *pair) close(reset bool) {
-	p.end.Do(func() {
-		for _, conn := range []*net.TCPConn{p.client, p.server} {
-			if reset {
-				_ = conn.SetLinger(0)
-			}
-			_ = conn.Close()
+	for _, conn := range []*net.TCPConn{p.client, p.server} {
+		if reset {
+			_ = conn.SetLinger(0)
 		}
-		close(p.ended)
-	})
+		_ = conn.Close()
+	}
+	p.cancel()
 }

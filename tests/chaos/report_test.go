@@ -9,17 +9,17 @@ import (
 	"time"
 )
 
-// report is how a test ended.
+// report is the result of a test.
 type report struct {
 	appended, applied           int
-	lost                        int // with a server, though acknowledged
-	replayed, behind, discarded int // of what was parked
+	lost                        int // acknowledged, and lost with a server
+	replayed, behind, discarded int // of the parked events
 	ownership                   ownership
 	struck                      map[string]int
 	findings                    []finding
 }
 
-// add takes another round in.
+// add adds another round.
 func (r *report) add(other report) {
 	r.appended += other.appended
 	r.applied += other.applied
@@ -37,7 +37,7 @@ func (r *report) add(other report) {
 	}
 }
 
-// String is a table for people.
+// String returns a table.
 func (r report) String() string {
 	var text strings.Builder
 	faults := 0
@@ -52,16 +52,16 @@ func (r report) String() string {
 	for _, way := range []struct {
 		name     string
 		released bool
-	}{{"given back and claimed by another", true}, {"taken over from an owner that was gone", false}} {
+	}{{"released and claimed by another node", true}, {"taken over without a release", false}} {
 		some := r.ownership.some(way.released)
 		row("leases "+way.name, "%6d", len(some))
-		row("  without an owner for, median and longest", "%6v, %v", median(some).Round(time.Millisecond), longest(some).gap.Round(time.Millisecond))
+		row("  time without an owner, median and longest", "%6v, %v", median(some).Round(time.Millisecond), longest(some).gap.Round(time.Millisecond))
 	}
 	row("events appended", "%6d", r.appended)
-	row("events that were acknowledged, and lost with a server", "%6d", r.lost)
+	row("events acknowledged, and lost with a server", "%6d", r.lost)
 	row("events applied", "%6d", r.applied)
-	row("  of them parked first, and replayed", "%6d", r.replayed)
-	row("events that were parked behind one of their stream", "%6d", r.behind)
+	row("  of them parked before, and replayed", "%6d", r.replayed)
+	row("events parked behind an earlier one of their stream", "%6d", r.behind)
 	row("events discarded", "%6d", r.discarded)
 	verdict := "exact: nothing lost, doubled, left parked or out of order"
 	if len(r.findings) > 0 {
@@ -71,7 +71,7 @@ func (r report) String() string {
 	return text.String()
 }
 
-// mostFindings bounds what is printed of findings.
+// mostFindings is how many findings are printed.
 const mostFindings = 30
 
 // verify fails the test for every finding.
@@ -86,19 +86,19 @@ func (c *cluster) verify(r report) {
 	}
 }
 
-// tell prints what is needed to understand a failure and to repeat it.
-func (c *cluster) tell() {
+// dump prints what is needed to understand and to repeat a failure.
+func (c *cluster) dump() {
 	most := 32 << 10
 	if *chaosFor != 0 {
-		most <<= 6 // whoever runs it for long reads its output from a file
+		most <<= 6 // the output of a long run goes to a file
 	}
-	c.t.Logf("to repeat it: %s", c.repeat)
+	c.t.Logf("to repeat it: %s", c.options.repeat)
 	if c.schedule != "" {
 		c.t.Logf("schedule:\n%s", c.schedule)
 	}
 	for _, n := range c.nodes {
-		for _, l := range n.allLives() {
-			c.t.Logf("process %s is node %q; it began at %s and ended at %s with %q", l, l.identity(), l.started.Format(clock), l.endedAt().Format(clock), l.exited())
+		for _, p := range n.allProcesses() {
+			c.t.Logf("process %s is node %q; it started at %s and ended at %s with %q", p, p.identity(), p.started.Format(clock), p.endedAt().Format(clock), p.exited())
 		}
 		c.t.Logf("log of node %s:\n%s", n.name, tail(n.log, most))
 	}
@@ -110,7 +110,7 @@ func (c *cluster) tell() {
 	c.t.Logf("log of the server:\n%s", c.server().Log())
 }
 
-// tail is the end of a file.
+// tail returns the end of a file.
 func tail(path string, most int) string {
 	content, err := os.ReadFile(path)
 	if err != nil {

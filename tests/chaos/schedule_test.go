@@ -15,7 +15,7 @@ import (
 type step struct {
 	at    time.Duration
 	fault *fault
-	node  int // which one; -1 where it strikes none
+	node  int // the index of the node; -1: none
 	lasts time.Duration
 	seed  uint64
 }
@@ -28,7 +28,7 @@ func (s step) String() string {
 	return fmt.Sprintf("%8.3fs  %s%s for %v", s.at.Seconds(), s.fault.name, whom, s.lasts.Round(time.Millisecond))
 }
 
-// schedule is what goes wrong when. It follows from its seed.
+// schedule is a sequence of faults. Its seed determines it.
 type schedule []step
 
 func (s schedule) String() string {
@@ -39,12 +39,11 @@ func (s schedule) String() string {
 	return strings.Join(lines, "\n")
 }
 
-// settling is how long after a fault its place is left alone, so that one that begins is not over before it could do
-// anything.
-const settling = 300 * time.Millisecond
+// pauseAfter delays the next fault of the same place, so that it meets a recovered fleet.
+const pauseAfter = 300 * time.Millisecond
 
-// plan makes a schedule. One node is always left alone by the faults of single nodes; the server is struck by one fault at
-// a time; a fault of the whole fleet stands alone among those of nodes.
+// plan returns a random schedule. Faults of single nodes always leave one node alone. Faults of the server do not overlap, and
+// a fault of the fleet overlaps with no fault of a node.
 func plan(seed int64, length time.Duration, nodes int) schedule {
 	rnd := rand.New(rand.NewPCG(uint64(seed), 0))
 	var bag []*fault
@@ -60,7 +59,7 @@ func plan(seed int64, length time.Duration, nodes int) schedule {
 	for at := 300 * time.Millisecond; at < length; at += time.Duration(100+rnd.IntN(700)) * time.Millisecond {
 		f := bag[rnd.IntN(len(bag))]
 		one := step{at: at, fault: f, node: -1, lasts: f.least + time.Duration(rnd.Int64N(int64(f.most-f.least)+1)), seed: rnd.Uint64()}
-		until := at + one.lasts + settling
+		until := at + one.lasts + pauseAfter
 		var idle []int
 		for i, b := range busy {
 			if b <= at {
@@ -68,20 +67,20 @@ func plan(seed int64, length time.Duration, nodes int) schedule {
 			}
 		}
 		switch f.reach {
-		case reachNode:
+		case reachProcess, reachNetwork:
 			if len(idle) < 2 {
 				continue
 			}
 			one.node = idle[rnd.IntN(len(idle))]
 			busy[one.node] = until
 		case reachFleet:
-			// It waits for all of them, and meanwhile nothing else begins with any.
+			// It begins after the faults of all nodes, and meanwhile none of them is struck again.
 			one.at = max(at, slices.Max(busy))
 			if one.at >= length {
 				continue
 			}
 			for i := range busy {
-				busy[i] = one.at + one.lasts + settling + 2*time.Second
+				busy[i] = one.at + one.lasts + pauseAfter + 2*time.Second
 			}
 		case reachServer:
 			if server > at {
@@ -100,7 +99,7 @@ func plan(seed int64, length time.Duration, nodes int) schedule {
 	return all
 }
 
-// place is what a fault has for itself while it lasts: the server, or what goes by its name.
+// place names what only one fault at a time may break: the server, or whatever the fault breaks.
 func (f *fault) place() string {
 	if f.reach == reachServer {
 		return "server"
@@ -108,13 +107,13 @@ func (f *fault) place() string {
 	return f.name
 }
 
-// carryOut does what the schedule says.
+// carryOut strikes with every fault of the schedule at its time.
 func (c *cluster) carryOut(all schedule) error {
 	start := time.Now()
 	var group sync.WaitGroup
 	var mu sync.Mutex
 	var errs []error
-	exclusive := make(map[string]*sync.Mutex) // of faults that must not overlap each other, however long they take
+	exclusive := make(map[string]*sync.Mutex) // held during faults that must not overlap, however long they take
 	for _, one := range all {
 		if exclusive[one.fault.place()] == nil {
 			exclusive[one.fault.place()] = new(sync.Mutex)
@@ -129,7 +128,7 @@ func (c *cluster) carryOut(all schedule) error {
 			s.node = c.nodes[one.node]
 		}
 		group.Go(func() {
-			if one.fault.reach != reachNode {
+			if !one.fault.ofNode() {
 				exclusive[one.fault.place()].Lock()
 				defer exclusive[one.fault.place()].Unlock()
 			}

@@ -7,27 +7,48 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"testing"
 	"time"
 
 	"github.com/millrace-go/millrace/internal/pgtest"
 )
 
 const (
-	// app is the role that nodes and writers have: no superuser, as in production. That of the second node is another one,
-	// of the same rights: the other nodes must not end its sessions, so that nothing but the fence keeps it from a commit.
-	app        = "millrace_chaos"
-	appApart   = app + "_apart"
-	apart      = 1 // which node has it
-	pooled     = 2 // which node is behind poolers, where there are any
-	appsPrefix = app + "%"
+	// app is the role of nodes and writers: no superuser, as in production.
+	app = "millrace_chaos"
+	// pooled is which node is behind poolers, where there are any.
+	pooled = 2
 	// maxConnections is enough for two clusters, and so few that a fault can take all of them.
 	maxConnections = 110
 )
 
-// theServer is the private server that most tests of the package share. Those that strike it run alone.
-var theServer = sync.OnceValues(func() (*pgtest.Server, error) { return newServer() })
+// chooseServers returns the servers of a cluster: the shared one, or servers of its own, which stop with the test.
+func chooseServers(ctx context.Context, t testing.TB, own bool) (*servers, error) {
+	if own {
+		s, err := startServers(ctx)
+		if err == nil {
+			t.Cleanup(func() {
+				if err := s.stop(context.Background()); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		return s, err
+	}
+	server, err := sharedServer()
+	if err == nil && server.PID() == 0 { // an earlier test failed while it was down
+		err = server.StartAgain(ctx)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return &servers{primary: server, addresses: []string{server.Address()}}, nil
+}
 
-// newServer starts a private server with the roles of the nodes.
+// sharedServer is the private server that most tests of the package share. Tests that break it do not run in parallel.
+var sharedServer = sync.OnceValues(newServer)
+
+// newServer starts a private server with the role of the nodes.
 func newServer() (*pgtest.Server, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
@@ -38,24 +59,24 @@ func newServer() (*pgtest.Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	return server, execute(ctx, server.DSN("postgres"), "create role "+app+" login; create role "+appApart+" login in role "+app)
+	return server, execOnce(ctx, server.DSN("postgres"), "create role "+app+" login")
 }
 
-// servers are what a cluster stands on: a primary and, where the cluster has them for itself, an asynchronous standby.
-// A failover makes the standby the primary, and a new standby takes the address of the old primary.
+// servers are the servers of a cluster: a primary and, unless it is shared, an asynchronous standby. A failover makes the
+// standby the primary, and a new standby takes the address of the old primary.
 type servers struct {
 	mu        sync.Mutex
 	primary   *pgtest.Server
-	standby   *pgtest.Server      // nil: the cluster shares its primary with others
+	standby   *pgtest.Server      // nil: the primary is shared
 	addresses []string            // of both; they never change
 	poolers   []*pgtest.PgBouncer // one in front of each; nil: there are none
 	losses    []loss
 }
 
-// loss is a time in which what was committed may have been lost with the server.
+// loss is a period whose commits may have been lost with the server.
 type loss struct{ from, to time.Time }
 
-// startServers starts a primary and a standby for one cluster. The caller ends both.
+// startServers starts a primary and a standby with poolers for one cluster. The caller stops them.
 func startServers(ctx context.Context) (*servers, error) {
 	primary, err := newServer()
 	if err != nil {
@@ -93,7 +114,7 @@ func (s *servers) stop(ctx context.Context) (err error) {
 	return err
 }
 
-// restartPoolers ends the poolers as a crash does, and starts them again.
+// restartPoolers kills the poolers and starts them again.
 func (s *servers) restartPoolers(ctx context.Context) (err error) {
 	for _, pooler := range s.poolers {
 		err = errors.Join(err, pooler.Restart(ctx))
@@ -101,21 +122,21 @@ func (s *servers) restartPoolers(ctx context.Context) (err error) {
 	return err
 }
 
-// server is the present primary.
+// server returns the current primary.
 func (s *servers) server() *pgtest.Server {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.primary
 }
 
-// follower is the present standby.
+// follower returns the current standby; nil where there is none.
 func (s *servers) follower() *pgtest.Server {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.standby
 }
 
-// lose notes that what was committed since a time, and until now, may be gone.
+// lose records that commits since from may be lost.
 func (s *servers) lose(from time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -123,20 +144,20 @@ func (s *servers) lose(from time.Time) {
 }
 
 // excused reports whether what was committed at some time between two may be gone.
-func (s *servers) excused(begun, done time.Time) bool {
+func (s *servers) mayBeLost(begun, done time.Time) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.ContainsFunc(s.losses, func(l loss) bool { return begun.Before(l.to) && done.After(l.from) })
 }
 
-// detach lets the standby have everything that is committed now, and nothing of what is committed from then on.
+// detach lets the standby catch up, and then disconnects it from the primary.
 func (s *servers) detach(ctx context.Context) error {
 	primary, standby := s.server(), s.follower()
 	return errors.Join(primary.CatchUp(ctx, standby), standby.Detach(ctx))
 }
 
-// failOver kills the primary, promotes the detached standby, and makes a new standby of it at the address of the old
-// primary. promoted is called when there is a primary again.
+// failOver kills the primary, promotes the detached standby, and starts a new standby at the address of the old primary.
+// promoted is called when there is a primary again.
 func (s *servers) failOver(ctx context.Context, detached time.Time, promoted func()) error {
 	old, next := s.server(), s.follower()
 	err := errors.Join(old.Kill(), old.Stop(ctx))

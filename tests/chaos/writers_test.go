@@ -20,34 +20,31 @@ const (
 	writerCount = 8
 	writeEvery  = 25 * time.Millisecond // of one writer: at most 320 appends a second in all
 	streams     = 40                    // of each tenant
-	poisonEvery = 100                   // one in so many events is poison; its stream goes on getting others
+	poisonEvery = 100                   // one event in this many is poison; its stream gets later events, too
 )
 
 // errOnPurpose rolls an append back.
 var errOnPurpose = errors.New("rolled back on purpose")
 
-// writers append to all tenants, as servers do: in their own transactions and in others', in some that are rolled back and
-// some that are slow, and again where an append failed. They survive every outage.
+// writers append to all tenants as servers do: alone and in transactions of the application, some slow, some rolled back. They
+// retry appends that fail.
 type writers struct {
 	store *pgstore.Store
 	life  context.Context
 	end   context.CancelFunc
 	group sync.WaitGroup
-
-	turn sync.RWMutex // held for reading during an append; who holds it lets the writers pause
+	gate  sync.RWMutex // held for reading during an append
+	plain atomic.Bool  // no writer uses InTx, which commits synchronously whatever the server's setting
 
 	mu           sync.Mutex
 	acknowledged map[string][]acknowledgement // by tenant
-	failures     int
-
-	plain atomic.Bool // no writer uses a transaction of its own, which would commit synchronously whatever the server says
 }
 
-// acknowledgement is an event whose append a writer was told of.
+// acknowledgement is an event of an append that succeeded.
 type acknowledgement struct {
 	position    int64
 	token       string
-	begun, done time.Time // the append
+	begun, done time.Time // of the append
 }
 
 func startWriters(ctx context.Context, store *pgstore.Store, seed uint64) *writers {
@@ -60,34 +57,28 @@ func startWriters(ctx context.Context, store *pgstore.Store, seed uint64) *write
 	return w
 }
 
-// stop returns when every writer has finished what it was at.
+// stop returns when every writer has finished its append.
 func (w *writers) stop() {
 	w.end()
 	w.group.Wait()
 }
 
-// pause lets the writers finish what they are at, and then wait for resume.
+// pause returns when every writer has finished its append, and blocks further ones until resume.
 func (w *writers) pause() (resume func()) {
-	w.turn.Lock()
-	return w.turn.Unlock
+	w.gate.Lock()
+	return w.gate.Unlock
 }
 
 func (w *writers) run(name string, rnd *rand.Rand) {
-	tick := time.NewTicker(writeEvery)
-	defer tick.Stop()
-	for i := 0; ; i++ {
-		select {
-		case <-tick.C:
-		case <-w.life.Done():
-			return
-		}
-		w.turn.RLock()
+	for i := 0; w.life.Err() == nil; i++ {
+		pass(w.life, writeEvery)
+		w.gate.RLock()
 		w.write(fmt.Sprintf("%s-%d", name, i), rnd)
-		w.turn.RUnlock()
+		w.gate.RUnlock()
 	}
 }
 
-// write makes one append, and repeats it under its key until it is known to have happened or the writers end.
+// write makes one append and retries it under its key until it is known to have succeeded or the writers end.
 func (w *writers) write(key string, rnd *rand.Rand) {
 	tenant, err := w.store.ForTenant(tenants[rnd.IntN(len(tenants))])
 	if err != nil {
@@ -113,7 +104,6 @@ func (w *writers) write(key string, rnd *rand.Rand) {
 		case way < 75, w.plain.Load():
 			result, err = tenant.Append(ctx, stream, event.Any.WithKey(key), events...)
 		default:
-			// Some share their transaction with others' work, for a while.
 			err = tenant.InTx(ctx, func(ctx context.Context, tx pgx.Tx) error {
 				if result, _, err = tenant.AppendTx(ctx, tx, stream, event.Any.WithKey(key), events...); err != nil {
 					return err
@@ -132,9 +122,6 @@ func (w *writers) write(key string, rnd *rand.Rand) {
 			w.acknowledge(tenant.Name(), key, result.Positions, begun)
 			return
 		}
-		w.mu.Lock()
-		w.failures++
-		w.mu.Unlock()
 		pass(w.life, 100*time.Millisecond)
 	}
 }
@@ -148,7 +135,7 @@ func (w *writers) acknowledge(tenant, key string, positions []int64, begun time.
 	}
 }
 
-// acknowledgements are the events that the writers were told of.
+// acknowledgements returns the events of appends that succeeded.
 func (w *writers) acknowledgements(tenant string) []acknowledgement {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -10,21 +10,20 @@ import (
 	"github.com/millrace-go/millrace/projection"
 )
 
-var letterFaults = []fault{
+var deadLetterFaults = []fault{
 	{
-		name:    "what poison events need stays away",
-		expects: "they are parked with what comes behind them, replays fail, and the other streams go on",
+		name:    "the dependency of poison events stays unavailable",
+		expects: "they are parked with the later events of their streams, replays fail, and the other streams continue",
 		reach:   reachData, weight: 3, least: time.Second, most: 4 * time.Second, alone: 2 * time.Second,
 		strike: func(s *strike) error {
 			defer s.withhold()()
 			s.wait(s.lasts)
 			return nil
 		},
-		proves: (*strike).progress,
 	},
 	{
-		name:    "somebody replays what is parked, again and again",
-		expects: "each event is applied once, whoever else replays it, and each stream stays in order",
+		name:    "dead letters are replayed by command, again and again",
+		expects: "each event is applied once, although replays also run automatically, and each stream stays in order",
 		reach:   reachData, weight: 3, least: 500 * time.Millisecond, most: 2 * time.Second,
 		strike: func(s *strike) error {
 			return s.command(func(ctx context.Context, letters *pgstore.DeadLetters) (projection.CommandResult, error) {
@@ -35,20 +34,20 @@ var letterFaults = []fault{
 	},
 	killedAt(orderDieInReplay, "killed in a replay, between handler and commit", "the event stays parked, and the next owner replays it"),
 	{
-		name:    "somebody discards what is parked",
-		expects: "as many as were to be are given up, and what is behind them stays in order",
+		name:    "dead letters are discarded",
+		expects: "no more are discarded than requested, and the later events of their streams stay in order",
 		reach:   reachData, weight: 1, least: 500 * time.Millisecond, most: 2 * time.Second,
 		strike: func(s *strike) error {
 			if s.alone {
-				defer s.withhold()() // so that there is something
+				defer s.withhold()() // there are some then
 			}
 			return s.command(func(ctx context.Context, letters *pgstore.DeadLetters) (projection.CommandResult, error) {
 				return letters.Discard(ctx, projection.DeadLetterFilter{All: true}, 1+s.rnd.IntN(2))
 			})
 		},
-		proves: func(s *strike) error {
-			discarded, err := rows(s.cluster, scanNumber, "select count(*) from millrace.dead_letters where state = 'discarded'")
-			if err == nil && discarded[0] == 0 {
+		check: func(s *strike) error {
+			discarded, err := value[int64](s.cluster, "select count(*) from millrace.dead_letters where state = 'discarded'")
+			if err == nil && discarded == 0 {
 				err = errors.New("nothing was discarded")
 			}
 			return err
@@ -56,23 +55,20 @@ var letterFaults = []fault{
 	},
 }
 
-// command gives commands about the dead letters of shipments, for a while, to one tenant after another.
+// command gives commands for dead letters of shipments, to random tenants. In random schedules a command may fail, stay
+// pending, or be lost with its server.
 func (s *strike) command(give func(ctx context.Context, letters *pgstore.DeadLetters) (projection.CommandResult, error)) error {
 	limit := s.lasts
 	if s.alone {
 		limit = 20 * time.Second
 	}
-	for end := time.Now().Add(s.lasts); time.Now().Before(end) && s.ctx.Err() == nil; {
+	return s.repeat(50, 200, func() error {
 		ctx, cancel := context.WithTimeout(s.ctx, limit)
+		defer cancel()
 		_, err := give(ctx, s.store.DeadLetters(projection.ID{Tenant: tenants[s.rnd.IntN(len(tenants))], Name: shipments}))
-		cancel()
-		// Where other things go wrong it may not be given, or not be carried out in time. It stays to be.
-		// A command may be lost with its server.
-		fine := isOutage(err) || errors.Is(err, projection.ErrCommandPending) || errors.Is(err, projection.ErrCommandNotFound) || errors.Is(err, context.DeadlineExceeded)
-		if err != nil && (s.alone || !fine) {
-			return err
+		if isOutage(err) || errors.Is(err, projection.ErrCommandPending) || errors.Is(err, projection.ErrCommandNotFound) || errors.Is(err, context.DeadlineExceeded) {
+			return s.ifAlone(err)
 		}
-		s.wait(time.Duration(50+s.rnd.IntN(200)) * time.Millisecond)
-	}
-	return nil
+		return err
+	})
 }

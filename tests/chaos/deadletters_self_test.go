@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// contradictions are what each look at the dead letters must find, and a statement that makes it so.
-var contradictions = []struct{ kind, sql string }{
+// corruptions are statements, and the kinds of findings that they must cause.
+var corruptions = []struct{ kind, sql string }{
 	{"miscounted", "update millrace.projections set parked = parked + 1 where name = 'shipments'"},
 	{"miscounted", "update millrace.commands set done = done + 1 where id = (select min(id) from millrace.commands where kind = 'replay')"},
 	{"miscounted", "update millrace.dead_letters set replays = replays + 1 where id = " + anyWaiting},
@@ -21,63 +21,60 @@ var contradictions = []struct{ kind, sql string }{
 		where d.id = ` + anyWaiting},
 	{"stream is not parked", "delete from millrace.parked_streams"},
 	{"parked stream without events", "update millrace.dead_letters set state = 'discarded' where state in ('parked', 'replaying')"},
-	{"behind nobody", `delete from millrace.dead_letters where state = 'resolved'; update millrace.dead_letters set blocked_by_stream = true`},
+	{"behind no other", `delete from millrace.dead_letters where state = 'resolved'; update millrace.dead_letters set blocked_by_stream = true`},
 	{"neither applied nor parked", "delete from millrace.dead_letters where id = " + anyWaiting},
 	{"beyond the checkpoint", "update millrace.leases set checkpoint = 0 where id in (select id from millrace.projections where name = 'shipments')"},
 	{"still parked", "select 1"},
 	{"stream is still parked", "delete from millrace.dead_letters"},
-	{"command not carried out", "update millrace.commands set ended_at = null"},
+	{"command not finished", "update millrace.commands set ended_at = null"},
 }
 
 const anyWaiting = "(select min(d.id) from millrace.dead_letters d join millrace.projections p on p.id = d.projection_id where p.name = 'shipments' and d.state in ('parked', 'replaying'))"
 
-func TestLooksAtDeadLettersNoticeEveryDefect(t *testing.T) {
+func TestDeadLetterChecksNoticeEveryDefect(t *testing.T) {
 	t.Parallel()
-	c := setup(t, options{limit: 2 * time.Minute, seed: 1, nodes: 1, repeat: "go test ./tests/chaos -run " + t.Name()})
+	c := setup(t, options{limit: 2 * time.Minute, seed: 1, nodes: 1})
 	letters := func(where string) func() bool {
 		return func() bool {
-			n, err := rows(c, scanNumber, `select count(*) from millrace.dead_letters d join millrace.projections p on p.id = d.projection_id where p.name = 'shipments' and `+where)
-			return err == nil && n[0] > 0
+			n, err := value[int64](c, `select count(*) from millrace.dead_letters d join millrace.projections p on p.id = d.projection_id where p.name = 'shipments' and `+where)
+			return err == nil && n > 0
 		}
 	}
 	c.must(until(c.ctx, 30*time.Second, "something is replayed", letters("d.state = 'resolved'")))
 	over := c.withhold()
 	c.must(until(c.ctx, 30*time.Second, "something waits behind an event that fails", letters(`d.state = 'parked' and d.blocked_by_stream and exists (
 		select from millrace.dead_letters e where e.projection_id = d.projection_id and e.stream_id = d.stream_id and e.state = 'parked' and e.type = 'poison'
-		and e.position > (select o.mended from public.outside o where o.tenant = p.tenant))`)))
+		and e.position > (select o.available from public.dependency o where o.tenant = p.tenant))`)))
 	c.writers.stop()
 	_, err := c.caughtUp(30 * time.Second)
 	c.must(err)
 	for _, f := range c.stopAll() {
 		t.Error(f)
 	}
-	if found, err := c.auditLetters(c.ctx, c.admin); err != nil || len(found) > 0 {
-		t.Fatalf("before anything is wrong: %v, %v", found, err)
+	if found, err := c.contradictions(c.ctx, c.admin); err != nil || len(found) > 0 {
+		t.Fatalf("before any corruption: %v, %v", found, err)
 	}
-	for _, test := range contradictions {
-		if kinds := c.contradict(test.sql); !slices.Contains(kinds, test.kind) {
+	for _, test := range corruptions {
+		if kinds := c.corrupt(test.sql); !slices.Contains(kinds, test.kind) {
 			t.Errorf("after %q: found %q, want %q", test.sql, kinds, test.kind)
 		}
 	}
-	// Mended and with its nodes again, nothing of that is left.
+	// Nothing is left when the dependency is available and the nodes run again.
 	over()
 	c.nodes[0].start()
-	c.must(c.live())
-	r, err := c.settle()
-	c.must(err)
-	c.verify(r)
+	c.finish()
 }
 
-// contradict makes something wrong, returns what is found then, and undoes it.
-func (c *cluster) contradict(sql string) (kinds []string) {
+// corrupt executes a statement, returns the kinds of findings after it, and rolls it back.
+func (c *cluster) corrupt(sql string) (kinds []string) {
 	c.t.Helper()
 	tx, err := c.admin.Begin(c.ctx)
 	c.must(err)
 	defer func() { _ = tx.Rollback(context.WithoutCancel(c.ctx)) }()
 	_, err = tx.Conn().PgConn().Exec(c.ctx, sql).ReadAll()
 	c.must(err)
-	for _, look := range []func(context.Context, querier) ([]finding, error){c.auditLetters, c.remains} {
-		found, err := look(c.ctx, tx)
+	for _, check := range []func(context.Context, querier) ([]finding, error){c.contradictions, c.unfinished} {
+		found, err := check(c.ctx, tx)
 		c.must(err)
 		for _, f := range found {
 			kinds = append(kinds, f.kind)

@@ -1,0 +1,116 @@
+package chaos_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// lease is the row of a lease.
+type lease struct {
+	Tenant, Name, Owner string
+	Alive               bool // the owner's heartbeat has not expired
+	Checkpoint, Head    int64
+}
+
+// leases returns all leases, with the heads of their tenants.
+func (c *cluster) leases() ([]lease, error) {
+	heads := make([]string, len(tenants))
+	for i, tenant := range tenants {
+		heads[i] = fmt.Sprintf("select '%s' as tenant, coalesce(max(global_seq), 0) as head from %s", tenant, eventsOf(tenant))
+	}
+	return rows(c, pgx.RowToStructByPos[lease], `select p.tenant, p.name, coalesce(l.owner::text, ''), n.expires_at > clock_timestamp() is true, l.checkpoint, h.head
+		from millrace.leases l join millrace.projections p using (id) left join millrace.nodes n on n.id = l.owner
+		join (`+strings.Join(heads, " union all ")+`) h on h.tenant = p.tenant`)
+}
+
+// owned counts the leases of a process.
+func (c *cluster) owned(p *process) (n int) {
+	all, err := c.leases()
+	if err != nil || p == nil || p.identity() == "" {
+		return 0
+	}
+	for _, l := range all {
+		if l.Owner == p.identity() {
+			n++
+		}
+	}
+	return n
+}
+
+// busiest returns the node that owns the most leases.
+func (c *cluster) busiest() *node {
+	return slices.MaxFunc(c.nodes, func(a, b *node) int { return c.owned(a.current()) - c.owned(b.current()) })
+}
+
+// registered reports whether a process is registered and its heartbeat has not expired.
+func (c *cluster) registered(p *process) bool {
+	if p == nil || p.identity() == "" {
+		return false
+	}
+	n, err := value[int](c, "select count(*) from millrace.nodes where id = $1 and expires_at > clock_timestamp()", p.identity())
+	return err == nil && n == 1
+}
+
+// live waits until every node is registered and every lease has a living owner.
+func (c *cluster) live() error {
+	var all []lease
+	err := until(c.ctx, 30*time.Second, "every node is registered and every lease owned", func() bool {
+		if slices.ContainsFunc(c.nodes, func(n *node) bool { return n.isWanted() && !c.registered(n.current()) }) {
+			return false
+		}
+		var err error
+		all, err = c.leases()
+		return err == nil && len(all) == len(tenants)*len(projectionTypes) && !slices.ContainsFunc(all, func(l lease) bool { return !l.Alive })
+	})
+	if err != nil {
+		return fmt.Errorf("%w: %+v", err, all)
+	}
+	return nil
+}
+
+// shared waits until every node owns its share.
+func (c *cluster) shared() error {
+	if err := c.live(); err != nil {
+		return err
+	}
+	return until(c.ctx, 30*time.Second, "every node owns its share", func() bool {
+		least := len(tenants) * len(projectionTypes) / fleet
+		return !slices.ContainsFunc(c.nodes[:fleet], func(n *node) bool { return c.owned(n.current()) < least })
+	})
+}
+
+// progress waits until every projection has passed the current head of its tenant.
+func (c *cluster) progress() error {
+	before, err := c.leases()
+	if err != nil {
+		return err
+	}
+	var after []lease
+	err = until(c.ctx, 30*time.Second, "every projection makes progress", func() bool {
+		after, err = c.leases()
+		return err == nil && !slices.ContainsFunc(before, func(b lease) bool {
+			return slices.ContainsFunc(after, func(a lease) bool { return a.Tenant == b.Tenant && a.Name == b.Name && a.Checkpoint <= b.Head })
+		})
+	})
+	if err != nil {
+		return fmt.Errorf("%w: %+v", err, after)
+	}
+	return nil
+}
+
+// caughtUp waits until every projection has handled everything, while the writers pause. It returns those that have not.
+func (c *cluster) caughtUp(limit time.Duration) (lagging []lease, err error) {
+	err = until(c.ctx, limit, "every projection has handled everything", func() bool {
+		all, err := c.leases()
+		if err != nil {
+			return false
+		}
+		lagging = slices.DeleteFunc(all, func(l lease) bool { return l.Checkpoint == l.Head })
+		return len(lagging) == 0
+	})
+	return lagging, err
+}
