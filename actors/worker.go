@@ -69,7 +69,7 @@ func (w *worker) task(job machine.Job, row engine.Lease) task {
 		yielded := make(chan struct{})
 		w.yielded = yielded
 		slot := w.batchSlot
-		if job.Run.Suspect() {
+		if job.Run.Row.Crashing() {
 			slot = func(ctx context.Context) (func(), error) { return w.deps.Limiter.quarantined(ctx, w.batchSlot) }
 		}
 		return task{w.def.Timeout + 5*query, slot, func(ctx context.Context) machine.Result { return w.batch(ctx, job.Run, yielded) }}

@@ -85,11 +85,14 @@ type Incarnation int64
 // quarantineAfter is how many consecutive owners must die before their events are quarantined.
 const quarantineAfter = 3
 
+// Crashing reports whether a process seems to have ended at the next event. Such events of all projections are tried one by one.
+func (l Lease) Crashing() bool { return l.CrashPosition > l.Checkpoint && l.CrashAttempts > 0 }
+
 // Quarantined reports whether an event may be what ends processes: several owners died without having committed a batch, or
 // one died at an attempt that was counted in advance. Then the events of one batch are handled one by one, and each attempt is
 // counted before the handler runs.
 func (l Lease) Quarantined() bool {
-	return l.CrashCount >= quarantineAfter || l.CrashPosition > l.Checkpoint && l.CrashAttempts > 0
+	return l.CrashCount >= quarantineAfter || l.Crashing()
 }
 
 // Check returns an error that wraps ErrLeaseLost unless now, the lease's row as read later, has the same owner, epoch and

@@ -97,7 +97,7 @@ func (s *step) passOver() {
 // ran handles how a batch ended.
 func (s *step) ran(r RunResult) {
 	if r.End == RunRefused {
-		if r.Attempt.Attempt > 0 {
+		if r.Attempt.Attempt != 0 {
 			s.Crash.Begun = r.Attempt // it may have been counted all the same
 		}
 		s.fault(r.Fault)
@@ -131,7 +131,7 @@ func (s *step) ended(r RunResult) {
 			s.Window = p.FailureWindow
 			s.Row.Parked += int64(len(p.Rejected))
 		}
-		if len(p.Rejected) > 0 {
+		if len(p.Rejected) != 0 {
 			s.answered() // what the handler depends on refused an event, and so is there
 		}
 		for _, letter := range p.Rejected {

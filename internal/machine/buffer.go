@@ -30,7 +30,7 @@ type Buffer struct {
 
 // add appends a page that begins where the buffer ends. It never writes to the old slice, which other machines may share.
 func (b Buffer) add(page engine.Page) Buffer {
-	if len(page.Events) > 0 {
+	if len(page.Events) != 0 {
 		bytes := 0
 		for i := range page.Events {
 			bytes += page.Events[i].Size()
@@ -48,10 +48,8 @@ func (b Buffer) add(page engine.Page) Buffer {
 
 // passed drops the events at or below position.
 func (b Buffer) passed(position int64) Buffer {
-	for len(b.Events) > 0 && b.Events[0].Position <= position {
-		b.Events = b.Events[1:]
-	}
-	if len(b.Events) == 0 {
+	n := sort.Search(len(b.Events), func(i int) bool { return b.Events[i].Position > position })
+	if b.Events = b.Events[n:]; len(b.Events) == 0 {
 		b.Events = nil // an empty slice would keep the whole page in memory
 	}
 	b.To = max(b.To, position)
@@ -79,7 +77,7 @@ func (b Buffer) next(def *engine.Definition, mark int64) engine.ReadRange {
 	} else {
 		r.Limit = min(r.Limit, max(1, def.MaxBytes/b.average))
 	}
-	if len(def.Types) > 0 {
+	if len(def.Types) != 0 {
 		r.UpTo = min(mark, b.To+maxScan)
 	}
 	return r
@@ -92,14 +90,8 @@ func (b Buffer) fromTail(def *engine.Definition, t *Tail) (Buffer, bool) {
 	}
 	first := sort.Search(len(t.Events), func(i int) bool { return t.Events[i].Position > b.To })
 	page := engine.Page{Events: t.Events[first:len(t.Events):len(t.Events)], To: t.Mark}
-	if len(def.Types) > 0 {
-		var concerned events
-		for i := range page.Events {
-			if def.Concerns(page.Events[i].Type) {
-				concerned = append(concerned, page.Events[i])
-			}
-		}
-		page.Events = concerned
+	if len(def.Types) != 0 {
+		page.Events = slices.DeleteFunc(slices.Clone(page.Events), func(e event.Envelope) bool { return !def.Concerns(e.Type) })
 	}
 	return b.add(page), true
 }
@@ -107,7 +99,7 @@ func (b Buffer) fromTail(def *engine.Definition, t *Tail) (Buffer, bool) {
 // dropped returns the tail without its shared events, which are freed when no projection needs them. What lies below the mark
 // must be read then: an empty slice must not be taken for a range without events.
 func (t *Tail) dropped() *Tail {
-	if t == nil || t.Err != nil || t.Events == nil && t.From == t.Mark {
+	if t == nil || t.Err != nil {
 		return t
 	}
 	return &Tail{Incarnation: t.Incarnation, Mark: t.Mark, From: t.Mark}

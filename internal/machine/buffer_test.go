@@ -97,6 +97,9 @@ func TestTailIsSharedAndFilteredByType(t *testing.T) {
 	if !taken || len(b.Events) != 5 || b.To != 20 {
 		t.Errorf("filtered: %v up to %d", b.Events, b.To)
 	}
+	if _, taken = (Buffer{To: 20}).fromTail(&engine.Definition{}, tail); taken {
+		t.Error("the tail was used where it has nothing new")
+	}
 	if _, taken = (Buffer{To: 9}).fromTail(&engine.Definition{}, tail); taken {
 		t.Error("the tail was used where it does not reach")
 	}
@@ -107,5 +110,30 @@ func TestTailThatWasDroppedIsReadAnew(t *testing.T) {
 	tail := (&Tail{Mark: 20, From: 10, Events: events{{Position: 11}}}).dropped()
 	if b, taken := (Buffer{To: 15}).fromTail(&engine.Definition{}, tail); taken {
 		t.Errorf("what was dropped passed for nothing: up to %d", b.To)
+	}
+}
+
+func TestReadsAreBoundedByWhatIsKnown(t *testing.T) {
+	size := event.Envelope{}.Size()
+	page := engine.Page{Events: events{{Position: 1}, {Position: 2}}, To: 2}
+	for name, test := range map[string]struct {
+		b          Buffer
+		types      []string
+		limit      int
+		upTo, mark int64
+	}{
+		"the size of events is not known": {Buffer{To: 2}, nil, firstRead, 1_000_000, 1_000_000},
+		"it is known":                     {Buffer{}.add(page), nil, 10, 1_000_000, 1_000_000},
+		"only some types":                 {Buffer{To: 2}, []string{"a"}, firstRead, 2 + maxScan, 1_000_000},
+		"only some types, near the mark":  {Buffer{To: 2}, []string{"a"}, firstRead, 100, 100},
+	} {
+		def := &engine.Definition{Types: test.types, MaxEvents: 100, MaxBytes: 10*size + size/2}
+		if r := test.b.next(def, test.mark); r.Limit != test.limit || r.UpTo != test.upTo || r.After != 2 {
+			t.Errorf("%s: %+v", name, r)
+		}
+	}
+	full := Buffer{Events: make(events, 5)}
+	if n := len(full.window(&engine.Definition{MaxEvents: 5, MaxBytes: 3 * size})); n != 3 {
+		t.Errorf("a batch of %d events has the bytes of 3", n)
 	}
 }

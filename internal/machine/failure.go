@@ -15,24 +15,19 @@ import (
 // failed decides what to do about a batch that failed.
 func (s *step) failed(batch engine.Batch, f *engine.Fault, outage bool) {
 	switch {
-	case f.Class == engine.LeaseLost:
+	case f.Class == engine.LeaseLost, len(batch.Events) == 0: // no handler was called without events
 		s.fault(f)
 		return
-	case outage && len(batch.Events) > 0:
+	case outage:
 		s.outage(batch, f)
 		return
 	case f.Class == engine.HandlerFault:
 		s.answered()
 	}
-	if (f.Unreachable || f.Class == engine.Unclear) && len(batch.Events) > 0 {
+	if f.Unreachable || f.Class == engine.Unclear {
 		s.Crash.CutOff = s.Row.Incarnation
 	}
-	at := BatchFault{Class: f.Class, Alone: batch.Alone(), Unreachable: f.Unreachable, Now: s.now}
-	if len(batch.Events) > 0 {
-		at.Position = batch.Events[0].Position
-	} else {
-		at.Class = engine.Infrastructure // no handler was called
-	}
+	at := BatchFault{Class: f.Class, Position: batch.Events[0].Position, Alone: batch.Alone(), Unreachable: f.Unreachable, Now: s.now}
 	switch decision := s.Faults.History.Decide(s.Def.Faults, at); decision {
 	case NarrowIt, TryAgain:
 		if decision == NarrowIt {
@@ -51,7 +46,7 @@ func (s *step) failed(batch engine.Batch, f *engine.Fault, outage bool) {
 		s.log(zap.WarnLevel, "event failed", append(eventFields(e, failure.Attempt), zap.Stringer("class", f.Class), zap.Error(f.Err))...)
 		s.start(Record{Failure: failure})
 	default:
-		if at.Class == engine.MissingObject {
+		if f.Class == engine.MissingObject {
 			s.missing(batch.Events[0], f)
 			return
 		}

@@ -14,8 +14,8 @@ import (
 // adopt takes over the row as the database has it. A projection that is paused gives its lease back, as by a Drain.
 func (s *step) adopt(row engine.Lease) {
 	crashed := s.Crash.CutOff != 0 && row.Incarnation != s.Crash.CutOff
-	begun := s.Crash.Begun
-	if begun.Attempt > 0 && begun.Position == row.CrashPosition && begun.Attempt == row.CrashAttempts && !crashed {
+	counted := engine.Begun{Position: row.CrashPosition, Attempt: row.CrashAttempts}
+	if counted.Attempt != 0 && counted == s.Crash.Begun && !crashed {
 		row.CrashAttempts-- // neither the process nor the server has ended at it
 	}
 	if s.Crash.CutOff = 0; crashed {

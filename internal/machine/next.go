@@ -41,7 +41,7 @@ func (s *step) next() {
 		s.batch()
 		s.advance() // it may have passed over events
 	}
-	if s.under() == nil && s.mayReplay() {
+	if s.mayReplay() {
 		s.command()
 	}
 }

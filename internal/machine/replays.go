@@ -14,8 +14,8 @@ const (
 	// replayTurn is how long batches wait for commands on dead letters, and one replay longer. While a stream is replayed, each
 	// batch may park many of its events, and one replay a batch would never come to their end.
 	replayTurn = 100 * time.Millisecond
-	// maxRest is how many times as long as the first a rest is at most.
-	maxRest = 300
+	// restDoubles is how often a rest doubles at most.
+	restDoubles = 8
 )
 
 // Commands is what is known of open commands for dead letters.
@@ -194,7 +194,7 @@ func (s *step) putOff(job Replaying, f *engine.Fault) {
 		s.order = max(s.order, Resume) // the row knows
 		return
 	}
-	delay := s.Rest * time.Duration(min(maxRest, 1<<min(s.Replays.Failed, 10)))
+	delay := s.Rest << min(s.Replays.Failed, restDoubles)
 	s.Replays.Failed++
 	s.Replays.RestUntil = s.now.Add(delay)
 	if s.Replays.Commands == CommandsOpen && s.Replays.Seen == job.queue.Seen {

@@ -20,6 +20,7 @@ type Run struct {
 	mark    int64
 	window  engine.FailureWindow
 	batch   engine.Batch
+	left    int // events in the buffer after the batch
 	attempt engine.Begun
 }
 
@@ -112,7 +113,7 @@ func (r Run) Found(parked map[string]bool) (Run, RunStep) {
 		return r, r.end(RunResult{End: RunFull})
 	}
 	r.batch = engine.Batch{Events: handled, BlockedByStream: behind, To: r.Buffer.To, FailureWindow: r.window, Fresh: r.Fresh}
-	if n < len(r.Buffer.Events) {
+	if r.left = len(r.Buffer.Events) - n; r.left != 0 {
 		r.batch.To = r.Buffer.Events[n-1].Position
 	}
 	if r.Quarantine == 0 || len(handled) == 0 {
@@ -132,8 +133,7 @@ func (r Run) Begun() (Run, RunStep) { return r, r.apply() }
 
 func (r Run) apply() RunStep {
 	step := ApplyBatch{Batch: r.batch}
-	left := len(r.Buffer.Events) - len(r.batch.Events) - len(r.batch.BlockedByStream)
-	if left < r.def.MaxEvents && r.Buffer.To < r.mark {
+	if r.left < r.def.MaxEvents && r.Buffer.To < r.mark {
 		next := r.Buffer.next(r.def, r.mark)
 		step.Prefetch = &next
 	}
@@ -157,10 +157,5 @@ func (r Run) end(result RunResult) EndRun {
 
 // Reads reports whether the run needs a connection for reads before the handler is called.
 func (r Run) Reads() bool {
-	return len(r.Buffer.Events) == 0 || r.Row.ParkedStreams || r.Quarantine > 0
-}
-
-// Suspect reports whether the next event is one at which a process ended. Such events of all projections are tried one by one.
-func (r Run) Suspect() bool {
-	return r.Quarantine > 0 && r.Row.CrashPosition > r.Row.Checkpoint && r.Row.CrashAttempts > 0
+	return len(r.Buffer.Events) == 0 || r.Row.ParkedStreams || r.Quarantine != 0
 }

@@ -59,7 +59,7 @@ func showJob(j Job) string {
 		if j.Run.Reads() {
 			line += " reads"
 		}
-		if j.Run.Suspect() {
+		if j.Run.Row.Crashing() {
 			line += " suspect"
 		}
 		return strings.TrimSpace(line)

@@ -32,8 +32,8 @@ func NewBatchSizer(most int) BatchSizer { return BatchSizer{size: most, most: mo
 // Take returns how many of the events, which are in order, the next batch takes: at least one where there are any.
 func (s *BatchSizer) Take(events []event.Envelope) int {
 	n := min(s.size, len(events))
-	for i := 1; i < n; i++ {
-		if s.before != 0 && events[i].Position >= s.before {
+	for i := range events[:n] {
+		if i != 0 && s.before != 0 && events[i].Position >= s.before {
 			return i
 		}
 	}
@@ -98,21 +98,21 @@ func (s *BatchSizer) Split(events []event.Envelope, aside ParkedStreams) (handle
 		}
 	}
 	take := s.Take(live)
-	if s.size == 1 && len(events) > 0 && aside.Streams[events[0].Stream] {
+	if s.size == 1 && aside.Streams[events[0].Stream] {
 		take = 0
 	}
-	for ; n < len(events); n++ {
-		if aside.Streams[events[n].Stream] {
+	for _, e := range events {
+		if aside.Streams[e.Stream] {
 			if int64(len(behind)) == aside.Room {
 				break
 			}
-			behind = append(behind, events[n])
+			behind = append(behind, e)
 		} else {
 			if len(handled) == take {
 				break
 			}
-			handled = append(handled, events[n])
+			handled = append(handled, e)
 		}
 	}
-	return handled, behind, n
+	return handled, behind, len(handled) + len(behind)
 }

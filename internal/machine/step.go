@@ -59,7 +59,7 @@ func (s *step) log(level zapcore.Level, message string, fields ...zap.Field) {
 }
 
 // start begins a job, unless what has to follow the last one forbids it. A failure is always recorded: what has failed has
-// failed. Before a reload no batch and no command begins, before a release or the end of a wait nothing else does.
+// failed. Before a reload no batch and no command begins, before a release nothing else does.
 func (s *step) start(job Job) {
 	switch job.(type) {
 	case Record:
@@ -70,7 +70,7 @@ func (s *step) start(job Job) {
 	case Load:
 		s.order = Continue
 	default:
-		if s.order >= Resume {
+		if s.order == Release {
 			return
 		}
 	}
