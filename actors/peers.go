@@ -51,7 +51,7 @@ func (p *peers) check(ctx context.Context) error {
 		return err
 	}
 	at := time.Now()
-	dead, again := p.deaths.Look(at, fleet.Peers)
+	dead, again := p.deaths.Observe(at, fleet.Peers)
 	for _, peer := range fleet.Peers {
 		if !slices.Contains(dead, peer.ID) {
 			continue

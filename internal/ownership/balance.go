@@ -11,24 +11,23 @@ import (
 	"github.com/millrace-go/millrace/projection"
 )
 
-// Plan is what a node is to do. The rows stand in the order in which they are to be claimed and released.
+// Plan has the rows of the leases that a node claims and releases, in order.
 type Plan struct {
 	Claim, Release []int32
 }
 
-// Balance says which of the free leases the node self is to claim and which of its own it is to release. It is pure, the
-// same on every machine, and no order of its arguments matters.
+// Balance returns which of the free leases the node self claims and which of its own it releases. The result is the same on
+// every machine, whatever the order of the arguments.
 //
-// Leases that the same members know form a class. A member's target is the floor of its fair share of the class, and one
-// more for those that rank highest for the class by rendezvous, so that the targets add up. Nobody claims beyond its
-// target or stays above it: once all see the same, each node needs to act twice at most. One that joins or leaves with
-// all of a class moves no leases among the others. By rendezvous per tenant, different nodes reach for different tenants
-// and keep a tenant's projections together, so that these share a feed.
+// Leases that the same members can run form a class. A member's target is the floor of its fair share of the class. The members
+// that rank highest for the class by rendezvous have one more, so that the targets add up. A member neither claims beyond its
+// target nor stays above it. Once all members see the same, each acts at most twice. A member that joins or leaves moves no
+// leases among the others. By rendezvous per tenant, different nodes claim different tenants and keep a tenant's projections
+// together, so that these share a feed.
 //
-// Arguments that are out of date cost no more than moves in vain. Where self sees more leases of a class than are counted
-// the count is known to be old, and self releases none of them: they might be above everybody's target, and without an
-// owner until the count is right. So own and free have to hold what is wanted only, like the counts. A node that is not
-// among the members has nothing to do.
+// Arguments that are out of date cost only needless moves. If self sees more leases of a class than are counted, the count is
+// old. Then self releases none of them: they might be above every member's target, and would have no owner until the count is
+// right. So own and free must hold only wanted leases, like the counts. A node that is not among the members does nothing.
 func Balance(self string, members []engine.Member, counts []engine.Want, own, free []engine.LeaseRef) Plan {
 	f, ok := assemble(self, members)
 	if !ok {
@@ -50,12 +49,12 @@ func Balance(self string, members []engine.Member, counts []engine.Want, own, fr
 	f.setTargets()
 
 	var m Plan
-	slices.SortFunc(foreign, seat.compare)
+	slices.SortFunc(foreign, candidate.compare)
 	for _, s := range foreign {
 		m.Release = append(m.Release, s.row)
 	}
-	// What would be claimed last is released first.
-	slices.SortFunc(held, func(a, b seat) int { return b.compare(a) })
+	// The lease that would be claimed last is released first.
+	slices.SortFunc(held, func(a, b candidate) int { return b.compare(a) })
 	kept := make(map[string]bool)
 	for _, s := range held {
 		if s.class.excess > 0 {
@@ -70,7 +69,7 @@ func Balance(self string, members []engine.Member, counts []engine.Want, own, fr
 			open[i].apart = 1
 		}
 	}
-	slices.SortFunc(open, seat.compare)
+	slices.SortFunc(open, candidate.compare)
 	for _, s := range open {
 		if s.class.room > 0 {
 			s.class.room--
@@ -80,68 +79,67 @@ func Balance(self string, members []engine.Member, counts []engine.Want, own, fr
 	return m
 }
 
-// distinct returns the seats by row, each row once.
-func distinct(seats []engine.LeaseRef) []engine.LeaseRef {
-	seats = slices.Clone(seats)
-	slices.SortFunc(seats, func(a, b engine.LeaseRef) int {
+// distinct returns the leases by row, each row once.
+func distinct(leases []engine.LeaseRef) []engine.LeaseRef {
+	leases = slices.Clone(leases)
+	slices.SortFunc(leases, func(a, b engine.LeaseRef) int {
 		return cmp.Or(cmp.Compare(a.Row, b.Row), strings.Compare(a.ID.Tenant, b.ID.Tenant),
 			strings.Compare(a.ID.Name, b.ID.Name), cmp.Compare(a.ID.Partition, b.ID.Partition))
 	})
-	return slices.CompactFunc(seats, func(a, b engine.LeaseRef) bool { return a.Row == b.Row })
+	return slices.CompactFunc(leases, func(a, b engine.LeaseRef) bool { return a.Row == b.Row })
 }
 
-// seat is a LeaseRef in its place.
-type seat struct {
+// candidate is a lease with what orders it among others.
+type candidate struct {
 	row    int32
 	tenant string
 	class  *class
-	// apart is 1 where the node keeps no other seat of the tenant.
+	// apart is 1 if the node keeps no other lease of the tenant.
 	apart int
-	// rank is the node's for the tenant among the members that know the seat; 0 is the best.
+	// rank is the node's rank for the tenant among the members that can run the lease; 0 is the best.
 	rank int
 }
 
-// compare puts first what is to be claimed first. The seats of one tenant and class are neighbours.
-func (s seat) compare(o seat) int {
+// compare orders candidates for claims. The leases of one tenant and class are neighbours.
+func (s candidate) compare(o candidate) int {
 	return cmp.Or(cmp.Compare(s.apart, o.apart), cmp.Compare(s.rank, o.rank), strings.Compare(s.tenant, o.tenant),
 		cmp.Compare(s.row, o.row))
 }
 
-// class is the leases that the same members know.
+// class is the leases that the same members can run.
 type class struct {
-	knowers []int // indexes of members
-	known   bool  // by self
-	// first is the smallest tenant and name that was counted. It names the class by what is in it rather than by who
-	// knows it, so that the ranks stay when a member joins or leaves.
-	first   scope
-	counted bool
-	leases  int // by the counts
-	seen    int // of self's own and free seats
-	own     int
-	// excess is how many seats are to be released, room how many to be claimed.
+	runners []int // indexes of members
+	runs    bool  // self is among them
+	// scopes are those that were counted. The smallest names the class: by the members it would change its name, and all ranks
+	// in it, when one joins or leaves.
+	scopes []scope
+	leases int // by the counts
+	seen   int // self's own and free ones
+	own    int
+	// excess is how many leases self releases, room how many it claims.
 	excess, room int
 }
 
-// scope is what a Count counts.
+// scope is the tenant and the name of a Want.
 type scope struct{ tenant, name string }
 
 func (s scope) compare(o scope) int {
 	return cmp.Or(strings.Compare(s.tenant, o.tenant), strings.Compare(s.name, o.name))
 }
 
-// fleet is the members by ID, and the classes that they make.
+// fleet has the members by ID, and their classes.
 type fleet struct {
 	members []engine.Member
 	scores  []uint64
 	self    int
-	// runs and serves are the indexes of those who registered a name, and who name a tenant.
+	// runs and serves are the indexes of the members that registered a name, and of those that name a tenant.
 	runs, serves map[string][]int
-	// scopes and sets find a class, by what was or might be counted, and by who knows it.
+	// scopes and sets find a class, by a scope and by its runners.
 	scopes map[scope]*class
 	sets   map[string]*class
 }
 
-// muster reports false where self is not among the members.
+// assemble returns false if self is not among the members.
 func assemble(self string, members []engine.Member) (*fleet, bool) {
 	members = slices.Clone(members)
 	slices.SortStableFunc(members, func(a, b engine.Member) int { return strings.Compare(a.ID, b.ID) })
@@ -165,7 +163,7 @@ func assemble(self string, members []engine.Member) (*fleet, bool) {
 	return f, ok
 }
 
-// class returns the one to which a projection of a tenant belongs.
+// class returns the class of a projection of a tenant.
 func (f *fleet) class(tenant, name string) *class {
 	serves, named := f.serves[tenant]
 	if !named {
@@ -175,16 +173,16 @@ func (f *fleet) class(tenant, name string) *class {
 	if c := f.scopes[s]; c != nil {
 		return c
 	}
-	var knowers []int
+	var runners []int
 	var key []byte
 	for _, i := range slices.Compact(slices.Clone(f.runs[name])) {
 		if len(f.members[i].Tenants) == 0 || slices.Contains(serves, i) {
-			knowers, key = append(knowers, i), binary.AppendUvarint(key, uint64(i))
+			runners, key = append(runners, i), binary.AppendUvarint(key, uint64(i))
 		}
 	}
 	c := f.sets[string(key)]
 	if c == nil {
-		c = &class{knowers: knowers, known: slices.Contains(knowers, f.self)}
+		c = &class{runners: runners, runs: slices.Contains(runners, f.self)}
 		f.sets[string(key)] = c
 	}
 	f.scopes[s] = c
@@ -192,19 +190,17 @@ func (f *fleet) class(tenant, name string) *class {
 }
 
 func (f *fleet) count(n engine.Want) {
-	c, s := f.class(n.Tenant, n.Name), scope{n.Tenant, n.Name}
-	if !c.counted || s.compare(c.first) < 0 {
-		c.first, c.counted = s, true
-	}
+	c := f.class(n.Tenant, n.Name)
+	c.scopes = append(c.scopes, scope{n.Tenant, n.Name})
 	c.leases += max(0, n.Leases)
 }
 
-// place parts the seats that self knows from the others.
-func (f *fleet) place(seats []engine.LeaseRef) (known, foreign []seat) {
-	for _, s := range seats {
+// place separates the leases that self can run from the others.
+func (f *fleet) place(leases []engine.LeaseRef) (known, foreign []candidate) {
+	for _, s := range leases {
 		tenant := engine.FullID(s.ID).Tenant
-		placed := seat{row: s.Row, tenant: tenant, class: f.class(tenant, s.ID.Name)}
-		if placed.class.known {
+		placed := candidate{row: s.Row, tenant: tenant, class: f.class(tenant, s.ID.Name)}
+		if placed.class.runs {
 			placed.class.seen++
 			placed.rank = f.rank(hash("tenant", tenant), placed.class)
 			known = append(known, placed)
@@ -215,15 +211,19 @@ func (f *fleet) place(seats []engine.LeaseRef) (known, foreign []seat) {
 	return known, foreign
 }
 
-// divide finds what self has too much or too little of.
+// setTargets finds the classes of which self has too many or too few leases.
 func (f *fleet) setTargets() {
 	for _, c := range f.sets {
-		if !c.known {
+		if !c.runs {
 			continue
 		}
 		total := max(c.leases, c.seen)
-		target := total / len(c.knowers)
-		if f.rank(hash("class", c.first.tenant, c.first.name), c) < total%len(c.knowers) {
+		target := total / len(c.runners)
+		var name scope
+		if len(c.scopes) != 0 {
+			name = slices.MinFunc(c.scopes, scope.compare)
+		}
+		if f.rank(hash("class", name.tenant, name.name), c) < total%len(c.runners) {
 			target++
 		}
 		c.room = max(0, target-c.own)
@@ -233,10 +233,10 @@ func (f *fleet) setTargets() {
 	}
 }
 
-// rank is how many of those who know the class come before self for the key.
+// rank returns how many runners of the class come before self for the key.
 func (f *fleet) rank(key uint64, c *class) int {
 	mine, before := mix(key^f.scores[f.self]), 0
-	for _, i := range c.knowers {
+	for _, i := range c.runners {
 		if s := mix(key ^ f.scores[i]); s > mine || s == mine && i < f.self {
 			before++
 		}
@@ -254,8 +254,8 @@ func hash(parts ...string) uint64 {
 	return mix(h.Sum64())
 }
 
-// mix lets every bit of x change half of all bits; without it FNV ranks short texts that are alike by their last
-// letters. It is the finalizer of MurmurHash3.
+// mix lets every bit of x change half of all bits. Without it, FNV ranks short texts that are alike by their last characters.
+// It is the finalizer of MurmurHash3.
 func mix(x uint64) uint64 {
 	x = (x ^ x>>33) * 0xff51afd7ed558ccd
 	x = (x ^ x>>33) * 0xc4ceb9fe1a85ec53

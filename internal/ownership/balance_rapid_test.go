@@ -15,12 +15,12 @@ import (
 // moment is what can be known of a fleet at one time.
 type moment struct {
 	members []engine.Member
-	seats   []engine.LeaseRef
-	owner   map[int32]string // none where the seat is free
+	refs    []engine.LeaseRef
+	owner   map[int32]string // none where the ref is free
 }
 
 func (m moment) clone() moment {
-	return moment{slices.Clone(m.members), slices.Clone(m.seats), maps.Clone(m.owner)}
+	return moment{slices.Clone(m.members), slices.Clone(m.refs), maps.Clone(m.owner)}
 }
 
 func (m moment) knowers(s engine.LeaseRef) (ids []string) {
@@ -35,7 +35,7 @@ func (m moment) knowers(s engine.LeaseRef) (ids []string) {
 
 func (m moment) counts() (counts []engine.Want) {
 	found := make(map[engine.Want]int)
-	for _, s := range m.seats {
+	for _, s := range m.refs {
 		c := engine.Want{Name: s.ID.Name}
 		if slices.ContainsFunc(m.members, func(m engine.Member) bool { return slices.Contains(m.Tenants, s.ID.Tenant) }) {
 			c.Tenant = s.ID.Tenant
@@ -50,7 +50,7 @@ func (m moment) counts() (counts []engine.Want) {
 }
 
 func (m moment) owned(node string) (own []engine.LeaseRef) {
-	for _, s := range m.seats {
+	for _, s := range m.refs {
 		if m.owner[s.Row] == node {
 			own = append(own, s)
 		}
@@ -66,7 +66,7 @@ func (m moment) balance(self string) Plan {
 // apply does to the leases what the database would, and returns how many were claimed and released.
 func (m moment) apply(self string, moves Plan) (claimed, released int) {
 	wanted := make(map[int32]bool)
-	for _, s := range m.seats {
+	for _, s := range m.refs {
 		wanted[s.Row] = true
 	}
 	for _, row := range moves.Release {
@@ -88,7 +88,7 @@ func (m moment) apply(self string, moves Plan) (claimed, released int) {
 // takes too many. Where they act at once, all see how things were when the round began.
 //
 // One after the other: in the first round everybody comes down to its target, and claims do not exceed it. So what is
-// free in the second is just what the others lack, and they take it. At once: of those that lack seats of a class the
+// free in the second is just what the others lack, and they take it. At once: of those that lack refs of a class the
 // first whose claim arrives gets all that it wants, in each round behind the first; so there are as many rounds as nodes,
 // and one more.
 func (m moment) settle(t failer, atOnce bool, order func([]engine.Member) []engine.Member) (claimed, released int) {
@@ -117,14 +117,14 @@ func (m moment) settle(t failer, atOnce bool, order func([]engine.Member) []engi
 
 type failer interface{ Fatalf(string, ...any) }
 
-// check fails unless every seat that anybody knows is owned by one who does, and every class is divided evenly.
+// check fails unless every ref that anybody knows is owned by one who does, and every class is divided evenly.
 func (m moment) check(t failer) {
 	sizes, shares := make(map[string]int), make(map[string]map[string]int)
-	for _, s := range m.seats {
+	for _, s := range m.refs {
 		knowers, owner := m.knowers(s), m.owner[s.Row]
 		if len(knowers) == 0 {
 			if owner != "" {
-				t.Fatalf("%s owns %v, which nobody knows", owner, s)
+				t.Fatalf("%s owns %v, which no member can run", owner, s)
 			}
 			continue
 		}
@@ -142,7 +142,7 @@ func (m moment) check(t failer) {
 		knowers := strings.Fields(class)
 		for _, node := range knowers {
 			if n := shares[class][node]; n < size/len(knowers) || n > (size+len(knowers)-1)/len(knowers) {
-				t.Fatalf("%s owns %d of the %d seats that %v know", node, n, size, knowers)
+				t.Fatalf("%s owns %d of the %d refs that %v know", node, n, size, knowers)
 			}
 		}
 	}
@@ -179,12 +179,12 @@ func TestFleetComesToRest(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		now, born, row := moment{owner: make(map[int32]string)}, 0, int32(0)
 		var past []moment
-		// unburied are the dead whose seats are still theirs.
+		// unburied are the dead whose refs are still theirs.
 		var unburied []string
 		bury := func(node string) { maps.DeleteFunc(now.owner, func(_ int32, o string) bool { return o == node }) }
 		grow := func(n int) {
 			for range n {
-				now.seats = append(now.seats, engine.LeaseRef{Row: row, ID: projection.ID{
+				now.refs = append(now.refs, engine.LeaseRef{Row: row, ID: projection.ID{
 					Tenant:    fmt.Sprintf("t%d", rapid.IntRange(0, 5).Draw(t, "tenant")),
 					Name:      rapid.SampledFrom([]string{"a", "b", "c", "d"}).Draw(t, "name"),
 					Partition: int(row),
@@ -192,7 +192,7 @@ func TestFleetComesToRest(t *testing.T) {
 				row++
 			}
 		}
-		grow(rapid.SampledFrom([]int{0, 1, 3, 10, 40}).Draw(t, "seats"))
+		grow(rapid.SampledFrom([]int{0, 1, 3, 10, 40}).Draw(t, "refs"))
 		for range rapid.IntRange(0, 30).Draw(t, "steps") {
 			past = append(past, now.clone())
 			recent := past[max(0, len(past)-4):]
@@ -213,10 +213,10 @@ func TestFleetComesToRest(t *testing.T) {
 			case what == 4 && len(unburied) > 0:
 				bury(unburied[0])
 				unburied = unburied[1:]
-			case what == 5 && len(now.seats) > 0:
-				i := rapid.IntRange(0, len(now.seats)-1).Draw(t, "dropped")
-				delete(now.owner, now.seats[i].Row)
-				now.seats = slices.Delete(now.seats, i, i+1)
+			case what == 5 && len(now.refs) > 0:
+				i := rapid.IntRange(0, len(now.refs)-1).Draw(t, "dropped")
+				delete(now.owner, now.refs[i].Row)
+				now.refs = slices.Delete(now.refs, i, i+1)
 			case what == 6:
 				grow(rapid.IntRange(1, 10).Draw(t, "more"))
 			default:

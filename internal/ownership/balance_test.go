@@ -12,25 +12,25 @@ import (
 	"pgregory.net/rapid"
 )
 
-// seats are those of projections of a tenant; the first gets the row.
-func seats(row int32, tenant string, names ...string) (all []engine.LeaseRef) {
+// refs returns leases of projections of a tenant; the first gets the row.
+func refs(row int32, tenant string, names ...string) (all []engine.LeaseRef) {
 	for i, name := range names {
 		all = append(all, engine.LeaseRef{Row: row + int32(i), ID: projection.ID{Tenant: tenant, Name: name}})
 	}
 	return all
 }
 
-// tenants are seats of the same projections for each of n tenants, in the order of rows. Those of a tenant lie n apart.
+// tenants returns leases of the same projections for each of n tenants, in the order of rows. Those of a tenant lie n apart.
 func tenants(n int, names ...string) (all []engine.LeaseRef) {
 	for _, name := range names {
 		for i := range n {
-			all = append(all, seats(int32(len(all)), fmt.Sprintf("t%d", i), name)...)
+			all = append(all, refs(int32(len(all)), fmt.Sprintf("t%d", i), name)...)
 		}
 	}
 	return all
 }
 
-// nodes are n members that know the names, for all tenants.
+// nodes returns n members that can run the names, for all tenants.
 func nodes(n int, names ...string) (all []engine.Member) {
 	for i := range n {
 		all = append(all, engine.Member{ID: fmt.Sprintf("n%d", i+1), Projections: names})
@@ -50,40 +50,40 @@ func TestBalance(t *testing.T) {
 		members   []engine.Member
 		counts    []engine.Want
 		own, free []engine.LeaseRef
-		// claim and release are how many seats of n1 move; rows are the ones that must be among them.
+		// claim and release are how many refs of n1 move; rows are the ones that must be among them.
 		claim, release int
 		rows           []int32
 	}{
-		"nobody else":                      {members: one, counts: ten, free: four, claim: 4},
-		"half":                             {members: two, counts: ten, own: four[:3], free: four[3:], claim: 1},
-		"no more than half":                {members: two, counts: []engine.Want{{Name: "a", Leases: 4}}, free: four, claim: 2},
-		"half already":                     {members: two, counts: []engine.Want{{Name: "a", Leases: 4}}, own: four[:2], free: four[2:]},
-		"more than half":                   {members: two, counts: []engine.Want{{Name: "a", Leases: 4}}, own: four[:3], free: four[3:], release: 1},
-		"nothing to release to":            {members: one, counts: []engine.Want{{Name: "a", Leases: 1}}, own: four},
-		"not a member":                     {members: nodes(2, "a")[1:], counts: ten, own: four[:2], free: four[2:]},
-		"nothing known":                    {members: nodes(1), counts: ten, free: four},
-		"nothing at all":                   {members: two},
-		"no counts":                        {members: one, free: four, claim: 4},
-		"no counts, others":                {members: two, free: four, claim: 2},
-		"old counts":                       {members: two, counts: []engine.Want{{Name: "a", Leases: 2}}, own: four},
-		"old counts by what is free":       {members: two, counts: []engine.Want{{Name: "a", Leases: 3}}, own: four[:3], free: four[3:]},
-		"a count below zero":               {members: two, counts: []engine.Want{{Name: "a", Leases: -9}, {Name: "a", Leases: 4}}, own: four, release: 2},
-		"counts add up":                    {members: two, counts: []engine.Want{{Name: "a", Leases: 2}, {Name: "a", Leases: 2}}, own: four, release: 2},
-		"own and free":                     {members: two, counts: []engine.Want{{Name: "a", Leases: 4}}, own: four[:1], free: four, claim: 1},
-		"a row twice":                      {members: two, counts: []engine.Want{{Name: "a", Leases: 4}}, own: append(four[:2:2], four[:2]...)},
-		"a member twice":                   {members: []engine.Member{one[0], one[0], {ID: "n1"}}, counts: []engine.Want{{Name: "a", Leases: 4}}, free: four, claim: 4},
-		"a name twice":                     {members: []engine.Member{{ID: "n1", Projections: []string{"a", "a"}}, two[1]}, counts: ten[:1], free: tenants(10, "a"), claim: 5},
-		"all of what is unknown":           {members: one, counts: ten, own: seats(7, "t", "x", "a", "y"), release: 2, rows: []int32{7, 9}},
-		"what is unknown does not count":   {members: two, counts: []engine.Want{{Name: "a", Leases: 2}}, own: seats(7, "t", "x", "a", "y"), release: 2, rows: []int32{7, 9}},
-		"another's tenant is shared":       {members: restricted("t1"), counts: []engine.Want{{Tenant: "t1", Name: "a", Leases: 2}, {Name: "a", Leases: 2}}, free: append(seats(9, "t1", "a"), four[1:]...), claim: 3, rows: []int32{2, 3}},
-		"another's tenant is its too":      {members: restricted("t1"), counts: []engine.Want{{Tenant: "t1", Name: "a", Leases: 4}}, own: seats(0, "t1", "a", "a", "a", "a"), release: 2},
-		"the default tenant by its name":   {members: restricted("default"), counts: []engine.Want{{Tenant: "default", Name: "a", Leases: 4}}, own: seats(0, "", "a", "a", "a", "a"), release: 2},
-		"the default tenant without":       {members: restricted(""), counts: []engine.Want{{Tenant: "default", Name: "a", Leases: 4}}, own: seats(0, "default", "a", "a", "a", "a"), release: 2},
-		"a count of a tenant nobody names": {members: two, counts: []engine.Want{{Tenant: "t", Name: "a", Leases: 4}}, own: seats(0, "t", "a", "a", "a", "a"), release: 2},
+		"no other node":                  {members: one, counts: ten, free: four, claim: 4},
+		"half":                           {members: two, counts: ten, own: four[:3], free: four[3:], claim: 1},
+		"no more than half":              {members: two, counts: []engine.Want{{Name: "a", Leases: 4}}, free: four, claim: 2},
+		"half already":                   {members: two, counts: []engine.Want{{Name: "a", Leases: 4}}, own: four[:2], free: four[2:]},
+		"more than half":                 {members: two, counts: []engine.Want{{Name: "a", Leases: 4}}, own: four[:3], free: four[3:], release: 1},
+		"nothing to release to":          {members: one, counts: []engine.Want{{Name: "a", Leases: 1}}, own: four},
+		"not a member":                   {members: nodes(2, "a")[1:], counts: ten, own: four[:2], free: four[2:]},
+		"nothing known":                  {members: nodes(1), counts: ten, free: four},
+		"nothing at all":                 {members: two},
+		"no counts":                      {members: one, free: four, claim: 4},
+		"no counts, others":              {members: two, free: four, claim: 2},
+		"old counts":                     {members: two, counts: []engine.Want{{Name: "a", Leases: 2}}, own: four},
+		"old counts by what is free":     {members: two, counts: []engine.Want{{Name: "a", Leases: 3}}, own: four[:3], free: four[3:]},
+		"a count below zero":             {members: two, counts: []engine.Want{{Name: "a", Leases: -9}, {Name: "a", Leases: 4}}, own: four, release: 2},
+		"counts add up":                  {members: two, counts: []engine.Want{{Name: "a", Leases: 2}, {Name: "a", Leases: 2}}, own: four, release: 2},
+		"own and free":                   {members: two, counts: []engine.Want{{Name: "a", Leases: 4}}, own: four[:1], free: four, claim: 1},
+		"a row twice":                    {members: two, counts: []engine.Want{{Name: "a", Leases: 4}}, own: append(four[:2:2], four[:2]...)},
+		"a member twice":                 {members: []engine.Member{one[0], one[0], {ID: "n1"}}, counts: []engine.Want{{Name: "a", Leases: 4}}, free: four, claim: 4},
+		"a name twice":                   {members: []engine.Member{{ID: "n1", Projections: []string{"a", "a"}}, two[1]}, counts: ten[:1], free: tenants(10, "a"), claim: 5},
+		"all of what is unknown":         {members: one, counts: ten, own: refs(7, "t", "x", "a", "y"), release: 2, rows: []int32{7, 9}},
+		"what is unknown does not count": {members: two, counts: []engine.Want{{Name: "a", Leases: 2}}, own: refs(7, "t", "x", "a", "y"), release: 2, rows: []int32{7, 9}},
+		"another's tenant is shared":     {members: restricted("t1"), counts: []engine.Want{{Tenant: "t1", Name: "a", Leases: 2}, {Name: "a", Leases: 2}}, free: append(refs(9, "t1", "a"), four[1:]...), claim: 3, rows: []int32{2, 3}},
+		"another's tenant is its too":    {members: restricted("t1"), counts: []engine.Want{{Tenant: "t1", Name: "a", Leases: 4}}, own: refs(0, "t1", "a", "a", "a", "a"), release: 2},
+		"the default tenant by its name": {members: restricted("default"), counts: []engine.Want{{Tenant: "default", Name: "a", Leases: 4}}, own: refs(0, "", "a", "a", "a", "a"), release: 2},
+		"the default tenant without":     {members: restricted(""), counts: []engine.Want{{Tenant: "default", Name: "a", Leases: 4}}, own: refs(0, "default", "a", "a", "a", "a"), release: 2},
+		"a count of a tenant not named":  {members: two, counts: []engine.Want{{Tenant: "t", Name: "a", Leases: 4}}, own: refs(0, "t", "a", "a", "a", "a"), release: 2},
 		// n1 and n2 know a, n1 alone knows b: each class is divided on its own.
 		"classes": {members: []engine.Member{nodes(1, "a", "b")[0], two[1]}, counts: []engine.Want{{Name: "a", Leases: 4}, {Name: "b", Leases: 4}}, free: tenants(4, "a", "b"), claim: 6, rows: []int32{4, 5, 6, 7}},
 		// What is free of a class that the node has too much of stays free.
-		"both at once": {members: []engine.Member{nodes(1, "a", "b")[0], two[1]}, counts: []engine.Want{{Name: "a", Leases: 4}, {Name: "b", Leases: 1}}, own: four[:3], free: append(seats(9, "t", "b"), four[3]), claim: 1, release: 1, rows: []int32{9}},
+		"both at once": {members: []engine.Member{nodes(1, "a", "b")[0], two[1]}, counts: []engine.Want{{Name: "a", Leases: 4}, {Name: "b", Leases: 1}}, own: four[:3], free: append(refs(9, "t", "b"), four[3]), claim: 1, release: 1, rows: []int32{9}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			moves := Balance("n1", test.members, test.counts, test.own, test.free)
@@ -141,7 +141,7 @@ func TestClaimsBeginWithTenantsThatTheNodeHas(t *testing.T) {
 	}
 }
 
-func TestSeatsOfATenantMoveInOrder(t *testing.T) {
+func TestLeasesOfATenantMoveInOrder(t *testing.T) {
 	all := tenants(20, slices.Repeat([]string{"a"}, 20)...)
 	last := make(map[string]int32)
 	for _, row := range Balance("n1", nodes(1, "a"), nil, nil, all).Claim {
@@ -153,8 +153,8 @@ func TestSeatsOfATenantMoveInOrder(t *testing.T) {
 	}
 }
 
-func TestUnknownSeatsAreReleasedFirst(t *testing.T) {
-	own := append(tenants(4, "a"), seats(7, "t", "x")...)
+func TestForeignLeasesAreReleasedFirst(t *testing.T) {
+	own := append(tenants(4, "a"), refs(7, "t", "x")...)
 	release := Balance("n1", nodes(2, "a"), []engine.Want{{Name: "a", Leases: 4}}, own, nil).Release
 	if len(release) != 3 || release[0] != 7 {
 		t.Errorf("releases %v", release)
@@ -249,6 +249,17 @@ func TestRanksSpreadEvenly(t *testing.T) {
 	}
 }
 
+func TestOrderOfCountsDoesNotMatter(t *testing.T) {
+	counts, free := []engine.Want{{Name: "a", Leases: 4}, {Name: "b", Leases: 4}}, tenants(4, "a", "b")
+	for _, self := range []string{"n1", "n2", "n3"} {
+		there := Balance(self, nodes(3, "a", "b"), counts, nil, free).Claim
+		back := Balance(self, nodes(3, "a", "b"), []engine.Want{counts[1], counts[0]}, nil, free).Claim
+		if !slices.Equal(there, back) {
+			t.Errorf("%s claims %v, or %v", self, there, back)
+		}
+	}
+}
+
 // Where this changes, nodes of two versions disagree while a deployment lasts.
 func TestRanksAreTheSameForever(t *testing.T) {
 	if got := hash("tenant", "acme"); got != 0xac497fc9b37df9b8 {
@@ -273,14 +284,14 @@ func TestRanksAreTheSameForever(t *testing.T) {
 }
 
 func BenchmarkBalance(b *testing.B) {
-	for _, size := range []struct{ seats, members int }{{20_000, 10}, {100_000, 50}} {
-		all := tenants(size.seats/4, "a", "b", "c", "d")
-		members, counts := nodes(size.members, "a", "b", "c", "d"), []engine.Want{{Name: "a", Leases: size.seats}}
+	for _, size := range []struct{ refs, members int }{{20_000, 10}, {100_000, 50}} {
+		all := tenants(size.refs/4, "a", "b", "c", "d")
+		members, counts := nodes(size.members, "a", "b", "c", "d"), []engine.Want{{Name: "a", Leases: size.refs}}
 		for _, state := range []struct {
 			name      string
 			own, free []engine.LeaseRef
-		}{{"all free", nil, all}, {"at rest", all[:size.seats/size.members], nil}, {"all own", all, nil}} {
-			b.Run(fmt.Sprintf("%d seats, %d members, %s", size.seats, size.members, state.name), func(b *testing.B) {
+		}{{"all free", nil, all}, {"at rest", all[:size.refs/size.members], nil}, {"all own", all, nil}} {
+			b.Run(fmt.Sprintf("%d refs, %d members, %s", size.refs, size.members, state.name), func(b *testing.B) {
 				for b.Loop() {
 					Balance("n1", members, counts, state.own, state.free)
 				}

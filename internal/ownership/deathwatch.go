@@ -1,48 +1,43 @@
 package ownership
 
 import (
+	"slices"
 	"time"
 
 	"github.com/millrace-go/millrace/internal/engine"
 )
 
-const defaultConfirm = 300 * time.Millisecond
-
-// DeathWatch tells which nodes died, by their session locks: every node holds one, and the server drops it when the
-// node's process dies. A lock that is missing alone proves nothing, as after a restart of the server all are. So the
-// watch has to have seen it, and to miss it in two looks, and no heartbeat may have come in between: who lost its lock and
-// goes on, as behind a pooler, is judged by its heartbeat alone until the lock is seen again.
+// DeathWatch finds nodes whose process died, by their session locks: the server drops a node's lock when its process dies. A
+// missing lock alone proves nothing, since after a restart of the server all are missing. So a node is dead if the watch saw its
+// lock before, misses it in two observations, and no heartbeat came in between. A node that lost its lock and continues, as
+// behind a pooler, is trusted by its heartbeat alone until its lock is seen again.
 //
-// A watch is good for one unbroken session: whoever loses the session in which it looks makes a new watch. It is pure.
+// A watch is good for one unbroken session. A new session needs a new watch.
 type DeathWatch struct {
 	confirm time.Duration
-	// seen holds the peers of the last look whose lock was seen, and what it misses of them: nothing while it is held.
+	// seen has the peers of the last observation whose lock was seen before.
 	seen map[string]missing
 }
 
-// missing is since when a lock is missing, and what the last heartbeat was then.
+// missing is since when a lock is missing, and what the last heartbeat was then. It is zero while the lock is held.
 type missing struct{ since, beat time.Time }
 
-// NewDeathWatch takes how far apart two looks have to be that miss a lock; 0 or less means 300 ms.
-func NewDeathWatch(confirm time.Duration) *DeathWatch {
-	if confirm <= 0 {
-		confirm = defaultConfirm
-	}
-	return &DeathWatch{confirm: confirm}
-}
+// NewDeathWatch returns a watch that declares a node dead when its lock is missing in two observations at least confirm apart.
+func NewDeathWatch(confirm time.Duration) *DeathWatch { return &DeathWatch{confirm: confirm} }
 
-// Look takes in a look at the peers. It returns those that are dead, in the order in which they are listed, and after how
-// long to look again to be sure of others: 0 means at the usual time.
+// Observe returns the dead peers, in the order in which they are listed, and how soon to observe again to confirm others: 0
+// means at the usual time.
 //
-// A dead peer is reported at each look until it is not listed or locked again, or has sent a heartbeat. One that is not
-// listed is forgotten: if it comes back, its lock has to be seen first. Where a peer is listed twice, one lock is enough.
-// The time of looks must not go back; where it does, the wait for what is missing begins anew.
-func (w *DeathWatch) Look(now time.Time, peers []engine.Peer) (dead []string, again time.Duration) {
+// A dead peer is returned each time until it is not listed any more, is locked again, or has sent a heartbeat. A peer that is
+// not listed is forgotten: if it comes back, its lock must be seen first. If a peer is listed twice, one lock is enough. If the
+// time goes back, the wait for missing locks begins anew.
+func (w *DeathWatch) Observe(now time.Time, peers []engine.Peer) (dead []string, again time.Duration) {
 	locked := make(map[string]bool, len(peers))
 	for _, p := range peers {
 		locked[p.ID] = locked[p.ID] || p.Locked
 	}
 	seen := make(map[string]missing, len(locked))
+	var waits []time.Duration
 	for _, p := range peers {
 		if _, twice := seen[p.ID]; twice {
 			continue
@@ -60,10 +55,12 @@ func (w *DeathWatch) Look(now time.Time, peers []engine.Peer) (dead []string, ag
 		seen[p.ID] = gone
 		if left := w.confirm - now.Sub(gone.since); left <= 0 {
 			dead = append(dead, p.ID)
-		} else if again == 0 || left < again {
-			again = left
+		} else {
+			waits = append(waits, left)
 		}
 	}
-	w.seen = seen
+	if w.seen = seen; len(waits) != 0 {
+		again = slices.Min(waits)
+	}
 	return dead, again
 }

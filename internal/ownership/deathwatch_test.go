@@ -32,7 +32,7 @@ func peers(text string) (all []engine.Peer) {
 
 func TestDeathWatch(t *testing.T) {
 	for name, looks := range map[string][]look{
-		"nobody":                           {{0, "", "", 0}, {1000, "", "", 0}},
+		"no peers":                         {{0, "", "", 0}, {1000, "", "", 0}},
 		"all alive":                        {{0, "a+ b+", "", 0}, {1000, "a+ b+", "", 0}},
 		"dead at the second look":          {{0, "a+ b+", "", 0}, {1000, "a- b+", "", 300}, {1300, "a- b+", "a", 0}},
 		"never seen":                       {{0, "a-", "", 0}, {1000, "a-", "", 0}, {9000, "a-", "", 0}},
@@ -42,7 +42,7 @@ func TestDeathWatch(t *testing.T) {
 		"seen in between":                  {{0, "a+", "", 0}, {1000, "a-", "", 300}, {1100, "a+", "", 0}, {1400, "a-", "", 300}, {1700, "a-", "a", 0}},
 		"again while it is missing":        {{0, "a+", "", 0}, {1000, "a-", "", 300}, {1300, "a-", "a", 0}, {1310, "a-", "a", 0}},
 		"alive after all":                  {{0, "a+", "", 0}, {1000, "a-", "", 300}, {1300, "a-", "a", 0}, {1400, "a+", "", 0}, {1500, "a-", "", 300}},
-		"buried":                           {{0, "a+ b+", "", 0}, {1000, "a- b+", "", 300}, {1300, "a- b+", "a", 0}, {2000, "b+", "", 0}},
+		"marked dead":                      {{0, "a+ b+", "", 0}, {1000, "a- b+", "", 300}, {1300, "a- b+", "a", 0}, {2000, "b+", "", 0}},
 		"forgotten while it is not listed": {{0, "a+", "", 0}, {1000, "", "", 0}, {2000, "a-", "", 0}, {3000, "a-", "", 0}},
 		"forgotten while it is missing":    {{0, "a+", "", 0}, {1000, "a-", "", 300}, {1100, "", "", 0}, {2000, "a-", "", 0}},
 		"the next to confirm":              {{0, "a+ b+", "", 0}, {1000, "a- b+", "", 300}, {1200, "a- b-", "", 100}, {1300, "a- b-", "a", 200}, {1500, "a- b-", "a b", 0}},
@@ -53,9 +53,9 @@ func TestDeathWatch(t *testing.T) {
 		"a time that goes back":            {{5000, "a+", "", 0}, {6000, "a-", "", 300}, {2000, "a-", "", 300}, {2200, "a-", "", 100}, {2300, "a-", "a", 0}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := NewDeathWatch(0)
+			w := NewDeathWatch(300 * time.Millisecond)
 			for _, l := range looks {
-				dead, again := w.Look(time.UnixMilli(int64(l.at)), peers(l.peers))
+				dead, again := w.Observe(time.UnixMilli(int64(l.at)), peers(l.peers))
 				if strings.Join(dead, " ") != l.dead || again != time.Duration(l.again)*time.Millisecond {
 					t.Errorf("at %d: %v are dead, again after %v; want %q and %d ms", l.at, dead, again, l.dead, l.again)
 				}
@@ -66,23 +66,23 @@ func TestDeathWatch(t *testing.T) {
 
 func TestDeathIsConfirmedAfterTheTimeGiven(t *testing.T) {
 	w, at := NewDeathWatch(2*time.Second), time.UnixMilli(0)
-	w.Look(at, peers("a+"))
-	if dead, again := w.Look(at, peers("a-")); len(dead) != 0 || again != 2*time.Second {
+	w.Observe(at, peers("a+"))
+	if dead, again := w.Observe(at, peers("a-")); len(dead) != 0 || again != 2*time.Second {
 		t.Errorf("%v are dead, again after %v", dead, again)
 	}
-	if dead, _ := w.Look(at.Add(2*time.Second), peers("a-")); len(dead) != 1 {
+	if dead, _ := w.Observe(at.Add(2*time.Second), peers("a-")); len(dead) != 1 {
 		t.Errorf("%v are dead", dead)
 	}
 }
 
-// witnessed is a look in a history.
+// witnessed is an observation in a history.
 type witnessed struct {
 	at    time.Time
 	peers map[string]bool
 }
 
-// verdict tells by the whole history whether a peer is dead at its last look, and else in how long it might be.
-func verdict(history []witnessed, id string, confirm time.Duration) (dead bool, again time.Duration) {
+// fromHistory returns by the whole history whether a peer is dead at its last observation, and else how soon it might be.
+func fromHistory(history []witnessed, id string, confirm time.Duration) (dead bool, again time.Duration) {
 	last := history[len(history)-1]
 	var misses []time.Time
 	for _, w := range slices.Backward(history) {
@@ -106,10 +106,8 @@ func verdict(history []witnessed, id string, confirm time.Duration) (dead bool, 
 	return false, 0
 }
 
-// TestDeathWatchKnowsWhatTheHistoryTells repeats a failure by
-//
-//	go test ./projection -run TestDeathWatchKnowsWhatTheHistoryTells -rapid.seed=N
-func TestDeathWatchKnowsWhatTheHistoryTells(t *testing.T) {
+// TestDeathWatchAgreesWithTheHistory compares the watch with a model that remembers everything. -rapid.seed=N repeats a failure.
+func TestDeathWatchAgreesWithTheHistory(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		confirm := time.Duration(rapid.IntRange(1, 5).Draw(t, "confirm"))
 		w, at := NewDeathWatch(confirm), time.UnixMilli(1)
@@ -137,7 +135,7 @@ func TestDeathWatchKnowsWhatTheHistoryTells(t *testing.T) {
 			var dead []string
 			var again time.Duration
 			for _, p := range list {
-				gone, left := verdict(history, p.ID, confirm)
+				gone, left := fromHistory(history, p.ID, confirm)
 				if gone {
 					dead = append(dead, p.ID)
 				}
@@ -145,7 +143,7 @@ func TestDeathWatchKnowsWhatTheHistoryTells(t *testing.T) {
 					again = left
 				}
 			}
-			if d, a := w.Look(at, list); !slices.Equal(d, dead) || a != again {
+			if d, a := w.Observe(at, list); !slices.Equal(d, dead) || a != again {
 				t.Fatalf("%v are dead, again after %d; by the history %v and %d", d, a, dead, again)
 			}
 		}

@@ -1,5 +1,5 @@
 // Package ownership decides which leases a node claims, runs and releases, and which nodes are dead. It is pure code: what
-// happened goes in, what is to be done comes out.
+// happened goes in, and what the node does next comes out.
 //
 //   - [Balance] shares the leases among the nodes.
 //   - [Table] is what one node knows of the leases that it holds.
@@ -23,7 +23,7 @@
 //	                                           └──────────┘
 //
 // An orphaned lease looks like an owned one: its row names a node that is not alive. That node may only be frozen or cut off. It
-// finds out when it reaches the server again, and until then the fence refuses its commits. Nobody claims the free lease of a
+// finds out when it reaches the server again, and until then the fence refuses its commits. No node claims the free lease of a
 // paused projection.
 //
 // # A lease on its node
@@ -50,8 +50,8 @@
 //	did a node's process die?           its session lock, by DeathWatch; the result is written into nodes.expires_at
 //	does a node trust its own leases?   its last heartbeat: until 0.9 of LeaseDuration after it was sent, by its own monotonic
 //	                                    clock; a delivery without a transaction also ends with the session connection
-//	does a node judge heartbeats?       not for a LeaseDuration after its own were interrupted for half of one: what kept them
-//	                                    away may have kept all away
+//	does a node trust heartbeats?       if its own was late by half a LeaseDuration, it declares no other node dead for one
+//	                                    LeaseDuration: the cause may have delayed all heartbeats
 //	who takes a free lease?             Balance on each node; the claim that locks the row first wins
 //	should a projection run?            projections.desired_state
 //

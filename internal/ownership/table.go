@@ -1,6 +1,7 @@
 package ownership
 
 import (
+	"cmp"
 	"slices"
 
 	"github.com/millrace-go/millrace/internal/engine"
@@ -39,18 +40,18 @@ type Effect struct {
 	Lease  *engine.Lease
 }
 
-// Table is what a node knows of the leases that it holds. It decides what runs, what drains and what is released. Its methods
-// take in what happened and return what is to be done. Reports with the key of an earlier lease change nothing.
+// Table has the leases that a node holds, as far as it knows. It decides what runs, what drains and what is released. Its
+// methods record what happened and return what the node does next. Reports with the key of an earlier lease change nothing.
 //
 // The database is the authority: Read replaces what the table assumed.
 type Table struct {
 	leases map[int32]*held
-	// ready are the rows in Releasing that the next release has.
+	// ready are the rows in Releasing for the next release.
 	ready []int32
-	// releasing reports whether a release is under way, closing whether all leases are released, for good.
+	// releasing reports whether a release is under way. closing reports whether the node releases all its leases for good.
 	releasing, closing bool
-	// ended has the leases that ended since BeginRead, nil while none is read. A read that is older than their end may list
-	// them.
+	// ended has the leases that ended since BeginRead, since a read that began before may still list them. It is nil while there
+	// is no read.
 	ended map[engine.LeaseKey]bool
 }
 
@@ -66,8 +67,8 @@ type held struct {
 // NewTable returns a table without leases.
 func NewTable() *Table { return &Table{leases: make(map[int32]*held)} }
 
-// Adopt adds a lease whose projection runs already, or drains, under an earlier actor of the node. What that actor was told
-// may be lost, so the projection is asked to drain once more.
+// Adopt adds a lease whose projection runs already, or drains, under an earlier actor of the node. The report of a drain may
+// be lost, so the projection drains once more.
 func (t *Table) Adopt(lease engine.Lease, draining bool) []Effect {
 	h := t.add(lease, Running)
 	if !draining {
@@ -84,8 +85,8 @@ func (t *Table) Claimed(leases []engine.Lease) (effects []Effect) {
 	return effects
 }
 
-// take adds a lease and runs its projection. A lease that is not wanted, since the node closes or the projection was paused
-// meanwhile, is released as it is.
+// take adds a lease and runs its projection. If the node closes or the projection was paused meanwhile, the lease is released
+// at once.
 func (t *Table) take(lease engine.Lease) []Effect {
 	if t.closing || !lease.Desired.Runs() {
 		var effects []Effect
@@ -105,7 +106,7 @@ func (t *Table) add(lease engine.Lease, phase Phase) *held {
 	return h
 }
 
-// Drain begins to give leases back, by their rows. Those that are not running are left alone.
+// Drain begins to release the leases of these rows that run.
 func (t *Table) Drain(rows ...int32) (effects []Effect) {
 	for _, row := range rows {
 		if h := t.leases[row]; h != nil && h.phase == Running {
@@ -120,8 +121,8 @@ func (t *Table) drain(h *held) []Effect {
 	return []Effect{{Action: Drain, Key: h.key()}}
 }
 
-// Close begins to give all leases back. What is claimed from then on is released at once. A release that failed is tried
-// again: a node that closes reads its leases no more.
+// Close begins to release all leases. From then on claimed leases are released at once. A release that failed is tried again,
+// since a node that closes no longer reads its leases.
 func (t *Table) Close() (effects []Effect) {
 	t.closing = true
 	for row, h := range t.leases {
@@ -133,13 +134,13 @@ func (t *Table) Close() (effects []Effect) {
 	return effects
 }
 
-// Closing reports whether all leases are given back.
+// Closing reports whether the node releases all its leases.
 func (t *Table) Closing() bool { return t.closing }
 
 // Closed reports whether the table is closed and no lease is left.
 func (t *Table) Closed() bool { return t.closing && len(t.leases) == 0 }
 
-// Drained takes in that a projection is at rest: its lease can be released, with that advance.
+// Drained records that a projection is at rest, so that its lease can be released with that advance.
 func (t *Table) Drained(advance engine.Advance) {
 	if h := t.find(advance.Lease.Key()); h != nil && h.phase != Releasing {
 		t.release(h, advance)
@@ -151,8 +152,7 @@ func (t *Table) release(h *held, advance engine.Advance) {
 	t.ready = append(t.ready, h.ref.Row)
 }
 
-// NextRelease returns the leases that are to be released in one statement. There are none while a release is under way: those
-// that come meanwhile are gathered for the next one.
+// NextRelease returns the leases for the next release, which is one statement. It returns none while a release is under way.
 func (t *Table) NextRelease() (advances []engine.Advance) {
 	if t.releasing {
 		return nil
@@ -166,8 +166,8 @@ func (t *Table) NextRelease() (advances []engine.Advance) {
 	return advances
 }
 
-// Released takes in how a release ended. Where it failed the leases may be released all the same: they keep their phase until
-// the next Read. A closed table does not wait for that.
+// Released records how a release ended. After an error the leases may be released all the same, so they keep their phase until
+// the next Read. A node that closes does not read, and takes them for released.
 func (t *Table) Released(advances []engine.Advance, err error) (effects []Effect) {
 	t.releasing = false
 	for _, a := range advances {
@@ -183,7 +183,7 @@ func (t *Table) Released(advances []engine.Advance, err error) (effects []Effect
 	return effects
 }
 
-// Lost takes in that a projection found its lease lost.
+// Lost records that a projection found its lease lost.
 func (t *Table) Lost(key engine.LeaseKey) []Effect {
 	if h := t.find(key); h != nil {
 		return t.end(h)
@@ -202,9 +202,9 @@ func (t *Table) end(h *held) []Effect {
 // BeginRead is called before the node reads the leases that it owns. Read or a further BeginRead follows.
 func (t *Table) BeginRead() { t.ended = make(map[engine.LeaseKey]bool) }
 
-// Read takes in the leases that the database says the node owns. What it does not list is lost, and retired. What the table does
-// not have runs. Where revalidate is set, or the lease has commands, projections that run get their lease. It returns the lost
-// leases, without those that were being released.
+// Read compares the table with the leases that the node owns in the database. A lease that is not among them is lost, and is
+// retired. A lease that the table does not have runs. With revalidate, projections that run get their lease; without, only those
+// with commands do. Read returns the lost leases, without those that were being released.
 func (t *Table) Read(owned []engine.Lease, revalidate bool) (effects []Effect, lost []engine.LeaseRef) {
 	listed := make(map[int32]bool, len(owned))
 	for _, l := range owned {
@@ -225,7 +225,7 @@ func (t *Table) Read(owned []engine.Lease, revalidate bool) (effects []Effect, l
 	return effects, lost
 }
 
-// compare takes in a lease as the database has it.
+// compare compares a lease in the database with the table.
 func (t *Table) compare(l engine.Lease, revalidate bool) []Effect {
 	h := t.leases[l.Row]
 	switch {
@@ -244,7 +244,7 @@ func (t *Table) compare(l engine.Lease, revalidate bool) []Effect {
 
 func (h *held) key() engine.LeaseKey { return engine.LeaseKey{Row: h.ref.Row, Epoch: h.epoch} }
 
-// find returns the lease with that key, nil where the table has none.
+// find returns the lease with that key, nil if the table has none.
 func (t *Table) find(key engine.LeaseKey) *held {
 	if h := t.leases[key.Row]; h != nil && h.epoch == key.Epoch {
 		return h
@@ -260,7 +260,7 @@ func (t *Table) Lease(row int32) (engine.LeaseKey, Phase) {
 	return engine.LeaseKey{}, ""
 }
 
-// Keeps returns the leases that the node keeps: those that are not being given back, sorted by row.
+// Keeps returns the leases that run, sorted by row.
 func (t *Table) Keeps() []engine.LeaseRef {
 	refs := make([]engine.LeaseRef, 0, len(t.leases))
 	for _, h := range t.leases {
@@ -268,6 +268,6 @@ func (t *Table) Keeps() []engine.LeaseRef {
 			refs = append(refs, h.ref)
 		}
 	}
-	slices.SortFunc(refs, func(a, b engine.LeaseRef) int { return int(a.Row) - int(b.Row) })
+	slices.SortFunc(refs, func(a, b engine.LeaseRef) int { return cmp.Compare(a.Row, b.Row) })
 	return refs
 }
