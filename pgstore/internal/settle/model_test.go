@@ -134,7 +134,7 @@ func (r *worldReader) take(positions []int64, complete bool) error {
 	return nil
 }
 
-// play lets a world and its reader take steps in random order, ends all transactions, and tells what went wrong.
+// play lets a world and its reader take steps in random order, ends all transactions, and returns what went wrong.
 func play(pick pick, steps int, f flaw) error {
 	w := newWorld()
 	r := newWorldReader(w, f)
@@ -164,7 +164,7 @@ func play(pick pick, steps int, f flaw) error {
 		}
 		w.leave(tx)
 	}
-	// Nobody holds anything any more: the mark reaches the head, and soon.
+	// No transaction holds the lock any more: the mark reaches the head, and soon.
 	for n := 0; r.settler.mark < w.head() || r.settler.Waiting(); n++ {
 		if n > 20+20*len(w.visible) {
 			return fmt.Errorf("the mark stays at %d, the head is at %d", r.settler.mark, w.head())

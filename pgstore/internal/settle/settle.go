@@ -1,10 +1,10 @@
-// Package settle decides how far a tenant's events are settled: up to which position no event can still appear. It is pure.
-// The tail of pgstore reads events and scans locks for it.
+// Package settle decides how far a tenant's events are settled: up to which position no event can still appear. It is pure
+// code. The tail of pgstore reads events and scans locks for it.
 //
 // A position that is missing below a visible one was either rolled back or belongs to an append in flight. An append holds
-// ROW EXCLUSIVE on the events table from before it draws its number until after its commit is visible. So once a target, the
-// position of a visible row, is known, the transactions that hold the lock are noted. When none of them holds it any more,
-// and the events are read again after that, whatever is still missing at or below the target will never appear.
+// ROW EXCLUSIVE on the events table from before it draws its number until after its commit is visible. So the settler takes
+// the position of a visible row as its target, and then notes the transactions that hold the lock. When none of them holds it
+// any more, and the events are read again after that, what is still missing at or below the target will never appear.
 package settle
 
 import (
@@ -25,9 +25,9 @@ const (
 
 // Holder is a transaction that holds ROW EXCLUSIVE on a tenant's events.
 type Holder struct {
-	// Transaction is its virtual transaction id.
+	// Transaction is the virtual transaction id.
 	Transaction string
-	// PID is its backend, 0 for a prepared transaction.
+	// PID is the backend, 0 for a prepared transaction.
 	PID int32
 }
 
@@ -54,7 +54,7 @@ type Settler struct {
 	holders map[string]Holder
 	// joined are the restored prepared transactions that were added to holders while waiting. Each joins once.
 	joined map[string]bool
-	// cleared reports that none of the holders is left: the next read decides.
+	// cleared reports whether none of the holders is left, so that the next read decides.
 	cleared bool
 }
 
@@ -92,8 +92,7 @@ func (s *Settler) Wait(now time.Time) time.Duration {
 	return min(maxWait, grace<<min(s.scans, 10))
 }
 
-// Held describes what holds the mark back: the visible position above the gap, since when it is known, and the
-// transactions that are waited for.
+// Held returns the visible position above the gap, when it was first seen, and the transactions that hold the mark back.
 func (s *Settler) Held() (below int64, since time.Time, holders []string) {
 	for _, h := range s.holders {
 		holders = append(holders, h.String())
@@ -102,18 +101,18 @@ func (s *Settler) Held() (below int64, since time.Time, holders []string) {
 	return s.target, s.seen, holders
 }
 
-// Read takes the visible positions beyond the mark, ascending. complete reports that there were no more of them. Read
-// returns how many of the positions are settled now.
+// Read records the visible positions beyond the mark, ascending. complete reports whether these are all. Read returns how many
+// of them are settled now.
 func (s *Settler) Read(positions []int64, complete bool, now time.Time) (settled int) {
 	settled = s.extend(positions, 0)
-	if s.cleared && s.mark < s.target {
-		// Nothing can appear at or below the target any more, and this read came after that was so.
+	if s.cleared {
+		// Nothing can appear at or below the target any more, and this read began after that was so.
 		for settled < len(positions) && positions[settled] <= s.target {
 			s.mark = positions[settled]
 			settled++
 		}
 		if complete || settled < len(positions) {
-			s.mark = s.target
+			s.mark = max(s.mark, s.target)
 		}
 	}
 	if s.mark >= s.target {
@@ -139,8 +138,8 @@ func (s *Settler) done() {
 	s.target, s.scans, s.holders, s.joined, s.cleared = 0, 0, nil, nil, false
 }
 
-// Scan takes the transactions that hold the lock now. The scan must have begun after the target was seen. If the head of the
-// start is settled by it, the mark moves there at once. Scan reports whether a read may find more than before.
+// Scan records the transactions that hold the lock now. The scan must have begun after the target was seen. If it settles the
+// head of the start, the mark moves there at once. Scan reports whether a read may find more than before.
 func (s *Settler) Scan(now []Holder) (changed bool) {
 	if s.target == 0 {
 		return false

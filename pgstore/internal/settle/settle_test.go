@@ -9,8 +9,9 @@ import (
 	"time"
 )
 
-// settlingScenarios are told step by step: what is done, and after the arrow what settling says then. A read is of
-// everything that is visible beyond the mark, and "part" is a read that met its bounds. +n is settled with this step.
+// settlingScenarios have a step on each line, and after the arrow the state of the settler. A read has everything that is
+// visible beyond the mark, and "part" is a read that met its bounds. +n is settled with this step. A scan after which a read may
+// find more has "new".
 var settlingScenarios = map[string]string{
 	"without a gap nothing is scanned": `
 		start 0 0   -> mark 0
@@ -24,106 +25,106 @@ var settlingScenarios = map[string]string{
 	"a gap that closes only in part": `
 		start 0 0   -> mark 0
 		read 3 6    -> mark 0 below 6
-		scan a b    -> mark 0 below 6 for a b
+		scan a b    -> new mark 0 below 6 for a b
 		read 1 3 6  -> +1 mark 1 below 6 for a b
-		scan b      -> mark 1 below 6 for b
+		scan b      -> new mark 1 below 6 for b
 		read 2 3 6  -> +2 +3 mark 3 below 6 for b
-		scan        -> mark 3 below 6 cleared
+		scan        -> new mark 3 below 6 cleared
 		read 5 6    -> +5 +6 mark 6`,
 	"a rolled back position is passed over": `
 		start 3 3   -> mark 3
 		read 5      -> mark 3 below 5
-		scan        -> mark 3 below 5 cleared
+		scan        -> new mark 3 below 5 cleared
 		read 5      -> +5 mark 5`,
 	"the read that decides finds what was committed meanwhile": `
 		start 3 3   -> mark 3
 		read 6      -> mark 3 below 6
-		scan a      -> mark 3 below 6 for a
-		scan        -> mark 3 below 6 cleared
+		scan a      -> new mark 3 below 6 for a
+		scan        -> new mark 3 below 6 cleared
 		read 4 5 6  -> +4 +5 +6 mark 6`,
-	"who came after the target is not waited for": `
+	"a holder that came after the target is not waited for": `
 		start 0 0   -> mark 0
 		read 2      -> mark 0 below 2
-		scan a      -> mark 0 below 2 for a
+		scan a      -> new mark 0 below 2 for a
 		scan a b c  -> mark 0 below 2 for a
-		scan b c    -> mark 0 below 2 cleared
+		scan b c    -> new mark 0 below 2 cleared
 		read 2      -> +2 mark 2`,
-	"who left and came again is somebody else": `
+	"a holder that left and came again is a new one": `
 		start 0 0   -> mark 0
 		read 3      -> mark 0 below 3
-		scan a b    -> mark 0 below 3 for a b
-		scan b      -> mark 0 below 3 for b
+		scan a b    -> new mark 0 below 3 for a b
+		scan b      -> new mark 0 below 3 for b
 		scan a b    -> mark 0 below 3 for b
-		scan a      -> mark 0 below 3 cleared
+		scan a      -> new mark 0 below 3 cleared
 		read 3      -> +3 mark 3`,
-	"behind the target a gap begins anew": `
+	"after the target a gap begins anew": `
 		start 0 0   -> mark 0
 		read 2      -> mark 0 below 2
-		scan        -> mark 0 below 2 cleared
+		scan        -> new mark 0 below 2 cleared
 		read 2 3 5  -> +2 +3 mark 3 below 5
-		scan a      -> mark 3 below 5 for a
-		scan        -> mark 3 below 5 cleared
+		scan a      -> new mark 3 below 5 for a
+		scan        -> new mark 3 below 5 cleared
 		read 5      -> +5 mark 5`,
-	"what is visible beyond the target stays out while it is waited for": `
+	"positions beyond the target stay out until it is settled": `
 		start 0 0   -> mark 0
 		read 2      -> mark 0 below 2
-		scan a      -> mark 0 below 2 for a
+		scan a      -> new mark 0 below 2 for a
 		read 2 3 4  -> mark 0 below 2 for a
-		scan        -> mark 0 below 2 cleared
+		scan        -> new mark 0 below 2 cleared
 		read 2 3 4  -> +2 +3 +4 mark 4`,
 	"a gap longer than a read": `
 		start 0 0   -> mark 0
 		read 9      -> mark 0 below 9
-		scan        -> mark 0 below 9 cleared
+		scan        -> new mark 0 below 9 cleared
 		part 2 4    -> +2 +4 mark 4 below 9 cleared
 		part 5 6    -> +5 +6 mark 6 below 9 cleared
 		read 7      -> +7 mark 9`,
 	"a read that met its bounds beyond the target": `
 		start 0 0   -> mark 0
 		read 2      -> mark 0 below 2
-		scan        -> mark 0 below 2 cleared
+		scan        -> new mark 0 below 2 cleared
 		part 4 5    -> mark 2 below 5
-		scan        -> mark 2 below 5 cleared
+		scan        -> new mark 2 below 5 cleared
 		read 4 5    -> +4 +5 mark 5`,
 	"rows below the target that were deleted": `
 		start 0 0   -> mark 0
 		read 2 3    -> mark 0 below 3
-		scan        -> mark 0 below 3 cleared
+		scan        -> new mark 0 below 3 cleared
 		read        -> mark 3`,
-	"the start is at the highest position when nobody appends": `
+	"the start is at the highest position without an append": `
 		start 7 90  -> mark 7 below 90
-		scan        -> mark 90
+		scan        -> new mark 90
 		read 91     -> +91 mark 91`,
-	"the start waits for who appends": `
+	"the start waits for an append": `
 		start 7 9   -> mark 7 below 9
-		scan a      -> mark 7 below 9 for a
+		scan a      -> new mark 7 below 9 for a
 		read 9 11   -> mark 7 below 9 for a
-		scan        -> mark 9
+		scan        -> new mark 9
 		read 11     -> mark 9 below 11`,
 	"a prepared transaction that a restart renames": `
 		start 0 0   -> mark 0
 		read 2      -> mark 0 below 2
-		scan 3/7    -> mark 0 below 2 for 3/7
+		scan 3/7    -> new mark 0 below 2 for 3/7
 		scan -1/740 -> mark 0 below 2 for -1/740
 		scan -1/740 -> mark 0 below 2 for -1/740
-		scan        -> mark 0 below 2 cleared
+		scan        -> new mark 0 below 2 cleared
 		read 1 2    -> +1 +2 mark 2`,
 	"a restored one joins once": `
 		start 0 0          -> mark 0
 		read 2             -> mark 0 below 2
-		scan 3/7           -> mark 0 below 2 for 3/7
-		scan 3/7 -1/740    -> mark 0 below 2 for -1/740 3/7
-		scan 3/7           -> mark 0 below 2 for 3/7
+		scan 3/7           -> new mark 0 below 2 for 3/7
+		scan 3/7 -1/740    -> new mark 0 below 2 for -1/740 3/7
+		scan 3/7           -> new mark 0 below 2 for 3/7
 		scan 3/7 -1/740    -> mark 0 below 2 for 3/7
 		scan -1/740 -1/741 -> mark 0 below 2 for -1/741
-		scan -1/740        -> mark 0 below 2 cleared`,
+		scan -1/740        -> new mark 0 below 2 cleared`,
 	"a new name after a restart may be an old one": `
 		start 0 0          -> mark 0
 		read 2             -> mark 0 below 2
-		scan 3/7           -> mark 0 below 2 for 3/7
-		scan 3/7 -1/740    -> mark 0 below 2 for -1/740 3/7
-		scan -1/740        -> mark 0 below 2 for -1/740
-		scan               -> mark 0 below 2 cleared`,
+		scan 3/7           -> new mark 0 below 2 for 3/7
+		scan 3/7 -1/740    -> new mark 0 below 2 for -1/740 3/7
+		scan -1/740        -> new mark 0 below 2 for -1/740
+		scan               -> new mark 0 below 2 cleared`,
 	"without a gap a scan changes nothing": `
 		start 4 4   -> mark 4
 		scan a      -> mark 4
@@ -147,9 +148,9 @@ func TestSettlingScenarios(t *testing.T) {
 	}
 }
 
-// settlingStep does what a line of a scenario says and tells what has become of it.
+// settlingStep does the step of a line and returns the state of the settler.
 func settlingStep(t *testing.T, s *Settler, step []string) string {
-	var told []string
+	var got []string
 	switch verb, args := step[0], step[1:]; verb {
 	case "start":
 		n := parsed(t, args)
@@ -157,20 +158,26 @@ func settlingStep(t *testing.T, s *Settler, step []string) string {
 	case "read", "part":
 		n := parsed(t, args)
 		for _, p := range n[:s.Read(n, verb == "read", time.Time{})] {
-			told = append(told, fmt.Sprintf("+%d", p))
+			got = append(got, fmt.Sprintf("+%d", p))
 		}
 	case "scan":
 		holders := []Holder{}
 		for _, name := range args {
 			holders = append(holders, Holder{Transaction: name})
 		}
-		s.Scan(holders)
+		scanned := s.Waiting()
+		if s.Scan(holders) {
+			got = append(got, "new")
+		}
+		if waits := s.Waiting(); s.Scanned() != (scanned && waits) {
+			t.Errorf("scanned is %v after a scan", s.Scanned())
+		}
 	default:
 		t.Fatalf("unknown step %q", verb)
 	}
-	told = append(told, fmt.Sprintf("mark %d", s.mark))
+	got = append(got, fmt.Sprintf("mark %d", s.mark))
 	if s.Waiting() {
-		told = append(told, fmt.Sprintf("below %d", s.target))
+		got = append(got, fmt.Sprintf("below %d", s.target))
 	}
 	if len(s.holders) > 0 {
 		var names []string
@@ -178,12 +185,12 @@ func settlingStep(t *testing.T, s *Settler, step []string) string {
 			names = append(names, h)
 		}
 		slices.Sort(names)
-		told = append(told, "for "+strings.Join(names, " "))
+		got = append(got, "for "+strings.Join(names, " "))
 	}
 	if s.cleared {
-		told = append(told, "cleared")
+		got = append(got, "cleared")
 	}
-	return strings.Join(told, " ")
+	return strings.Join(got, " ")
 }
 
 func parsed(t *testing.T, words []string) []int64 {
@@ -206,6 +213,9 @@ func TestGapIsScannedForAfterItsGraceAndThenEverLessOften(t *testing.T) {
 	}
 	if wait := s.Wait(start); wait != grace {
 		t.Errorf("the first wait is %v, want %v", wait, grace)
+	}
+	if wait := s.Wait(start.Add(grace - 2*time.Millisecond)); wait != 2*time.Millisecond || s.Scanned() {
+		t.Errorf("then it is %v, scanned is %v", wait, s.Scanned())
 	}
 	if !s.ScanDue(start.Add(grace)) {
 		t.Error("no scan is due after the grace")

@@ -18,7 +18,7 @@ type world struct {
 	nextTx  int
 	nextXID int
 	scan    *worldScan
-	// appeared is told of every row that becomes visible.
+	// appeared is called with every row that becomes visible.
 	appeared func(position int64) error
 }
 
@@ -34,8 +34,8 @@ type worldTx struct {
 	ended    bool // its rows are visible or gone, and it still holds the lock
 }
 
-// worldScan is a look at the locks. It takes a while: who holds the lock all the time is found, who comes or goes
-// meanwhile may be.
+// worldScan is a scan of the locks. It takes a while: a transaction that holds the lock all the time is found, and one that
+// comes or goes meanwhile may be.
 type worldScan struct{ must, may []*worldTx }
 
 func newWorld() *world { return &world{nextXID: 700} }
@@ -174,8 +174,8 @@ func (w *world) leave(tx *worldTx) {
 	w.open = slices.DeleteFunc(w.open, func(o *worldTx) bool { return o == tx })
 }
 
-// restart ends all that is not prepared, and gives what is prepared another name. Names begin anew. A crash may take
-// numbers back that nobody committed after, or leave some out.
+// restart ends all transactions that are not prepared, and renames those that are. Names begin anew. A crash may take back
+// numbers after the last commit, or leave some out.
 func (w *world) restart(pick pick) {
 	w.scan = nil
 	var kept []*worldTx
