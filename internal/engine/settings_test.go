@@ -88,3 +88,30 @@ func TestZeroFaultLimitsAreTheDefaults(t *testing.T) {
 		t.Errorf("%+v", got)
 	}
 }
+
+func TestReplayDefaults(t *testing.T) {
+	want := projection.ReplayPolicy{MaxReplays: 10, Factor: 2, Cap: time.Hour}
+	if got := (Policy{}).WithDefaults().Replay; got != want {
+		t.Errorf("%+v", got)
+	}
+	given := projection.ReplayPolicy{Interval: 2 * time.Hour, MaxReplays: -1, Factor: 3}
+	want = projection.ReplayPolicy{Interval: 2 * time.Hour, MaxReplays: -1, Factor: 3, Cap: 2 * time.Hour}
+	if got := (Policy{Replay: given}).WithDefaults().Replay; got != want {
+		t.Errorf("%+v", got)
+	}
+}
+
+func TestPolicyAtItsBoundsIsValid(t *testing.T) {
+	const least = 10 * time.Millisecond
+	for _, p := range []Policy{
+		{MaxFailureShare: 1, Retry: projection.RetryPolicy{Factor: 1, Jitter: 1}, Replay: projection.ReplayPolicy{Factor: 1}},
+		{Retry: projection.RetryPolicy{Base: least, Cap: least, Factor: 1}, Replay: projection.ReplayPolicy{Interval: least, Cap: least, Factor: 100}},
+	} {
+		if err := p.Validate(); err != nil {
+			t.Errorf("%+v: %v", p, err)
+		}
+	}
+	if err := ValidateBreaker(projection.BreakerPolicy{IsOutage: isOutage}); err != nil {
+		t.Error(err)
+	}
+}

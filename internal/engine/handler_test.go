@@ -1,0 +1,191 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/millrace-go/millrace/event"
+	"github.com/millrace-go/millrace/projection"
+)
+
+// log is the transaction of handlers in these tests. It has what they were given.
+type log struct{ calls []string }
+
+type opened struct{ N int }
+
+func (opened) EventType() string { return "opened" }
+
+type closed struct{}
+
+func (closed) EventType() string { return "closed" }
+
+// pointed has an event type that its zero value cannot name.
+type pointed struct{ name *string }
+
+func (p pointed) EventType() string { return *p.name }
+
+func onOpened(_ context.Context, l *log, e event.Of[opened]) error {
+	l.calls = append(l.calls, fmt.Sprintf("%d:%d", e.Position, e.Body.N))
+	return nil
+}
+
+func onClosed(_ context.Context, l *log, es []event.Of[closed]) error {
+	l.calls = append(l.calls, fmt.Sprintf("%d closed", len(es)))
+	return nil
+}
+
+func list(types ...string) (all []event.Envelope) {
+	for i, t := range types {
+		all = append(all, event.Envelope{Position: int64(i + 1), Type: t, Body: fmt.Appendf(nil, `{"N": %d}`, 10*(i+1))})
+	}
+	return all
+}
+
+func TestRouteCallsTheHandlerOfEachRunOfOneType(t *testing.T) {
+	h := Route[*log](HandleType(onOpened), HandleTypeBatch(onClosed))
+	if h.Err != nil || !slices.Equal(h.Types, []string{"closed", "opened"}) {
+		t.Fatal(h.Err, h.Types)
+	}
+	var l log
+	if err := h.Apply(t.Context(), &l, list("closed", "closed", "opened", "closed", "opened")); err != nil {
+		t.Fatal(err)
+	}
+	if want := []string{"2 closed", "3:30", "1 closed", "5:50"}; !slices.Equal(l.calls, want) {
+		t.Errorf("%q, want %q", l.calls, want)
+	}
+	failing := Route[*log](HandleTypeBatch(func(context.Context, *log, []event.Of[opened]) error { return io.EOF }), HandleTypeBatch(onClosed))
+	if err := failing.Apply(t.Context(), &l, list("opened", "closed")); err != io.EOF || len(l.calls) != 4 {
+		t.Errorf("%v, then %q", err, l.calls[4:])
+	}
+}
+
+func TestErrorOfAHandlerNamesTheEvent(t *testing.T) {
+	var failed *projection.EventError
+	each := HandleEach(func(_ context.Context, _ *log, e event.Envelope) error {
+		if e.Type == "panics" {
+			panic("boom")
+		}
+		return map[string]error{"fails": io.EOF}[e.Type]
+	})
+	if err := each.Apply(t.Context(), &log{}, list("fine", "fails")); !errors.As(err, &failed) || failed.Position != 2 || failed.Err != io.EOF || failed.Stack != "" {
+		t.Errorf("%#v", err)
+	}
+	if err := each.Apply(t.Context(), &log{}, list("panics")); !errors.As(err, &failed) || failed.Position != 1 || failed.Stack == "" || !errors.Is(err, projection.ErrHandlerPanic) {
+		t.Errorf("%#v", err)
+	}
+	if err := each.Apply(t.Context(), &log{}, list("fine")); err != nil {
+		t.Error(err)
+	}
+	bad := list("opened", "opened")
+	bad[1].Body = []byte(`{"N": "x"}`)
+	var decode *event.DecodeError
+	batch := HandleTypeBatch(func(context.Context, *log, []event.Of[opened]) error { return nil })
+	for name, h := range map[string]Handler{"one by one": HandleType(onOpened), "a batch": batch} {
+		if err := h.Apply(t.Context(), &log{}, bad); projection.FailedPosition(err) != 2 || !errors.As(err, &decode) {
+			t.Errorf("%s: %v", name, err)
+		}
+		if err := h.Apply(t.Context(), &log{}, bad[:1]); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+func TestHandlerThatCannotBeUsedSaysWhy(t *testing.T) {
+	const none = "the handler's function is nil"
+	for want, handlers := range map[string][]Handler{
+		none: {HandleBatch[*log](nil), HandleEach[*log](nil), HandleType[*log, opened](nil), HandleTypeBatch[*log, opened](nil),
+			Route[*log](HandleEach[*log](nil), HandleEach[*log](nil))},
+		"Route has no handlers":                                   {Route[*log]()},
+		"handler 2 of Route has no event type":                    {Route[*log](HandleType(onOpened), HandleEach(func(context.Context, *log, event.Envelope) error { return nil }))},
+		`event type "opened" is handled twice`:                    {Route[*log](HandleType(onOpened), HandleType(onOpened), HandleEach[*log](nil))},
+		"find the event type of engine.pointed by its zero value": {HandleType(func(context.Context, *log, event.Of[pointed]) error { return nil })},
+	} {
+		for i, h := range handlers {
+			if h.Err == nil || !strings.HasPrefix(h.Err.Error(), want) {
+				t.Errorf("%d: %v, want %q", i, h.Err, want)
+			}
+		}
+	}
+	if h := HandleType(onOpened); h.Err != nil || !slices.Equal(h.Types, []string{"opened"}) {
+		t.Error(h.Err, h.Types)
+	}
+}
+
+// delivery is a Delivery with a time budget.
+type delivery struct {
+	events []event.Envelope
+	ends   time.Time
+	acked  []int64
+	refuse error
+}
+
+func (d *delivery) Events() []event.Envelope                   { return d.events }
+func (d *delivery) Token(e event.Envelope) string              { return fmt.Sprint("token ", e.Position) }
+func (d *delivery) Remaining() time.Duration                   { return time.Until(d.ends) }
+func (d *delivery) Reject(context.Context, int64, error) error { return nil }
+func (d *delivery) Ack(_ context.Context, position int64) error {
+	d.acked = append(d.acked, position)
+	return d.refuse
+}
+
+func TestDeliveryOfEachStopsBeforeAnEventCouldBeInterrupted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		took := map[string]time.Duration{"slow": 10 * time.Second, "fast": time.Second}
+		h := DeliverEach(func(ctx context.Context, e event.Envelope, token string) error {
+			if token != fmt.Sprint("token ", e.Position) {
+				t.Error(token)
+			}
+			<-time.After(took[e.Type])
+			return map[string]error{"fails": io.EOF}[e.Type]
+		})
+		for _, test := range []struct {
+			types  []string
+			budget time.Duration
+			refuse error
+			acked  int
+			err    error
+		}{
+			{[]string{"fast", "fast", "fast", "fast"}, time.Minute, nil, 4, nil},
+			{[]string{"slow", "fast", "fast", "fast"}, 31 * time.Second, nil, 2, nil},
+			{[]string{"slow", "fast", "fast", "fast"}, 30 * time.Second, nil, 1, nil},
+			{[]string{"slow", "fast"}, time.Second, nil, 1, nil},
+			{[]string{"fast", "fails", "fast"}, time.Minute, nil, 1, io.EOF},
+			{[]string{"fast", "fast"}, time.Minute, io.ErrUnexpectedEOF, 1, io.ErrUnexpectedEOF},
+		} {
+			d := &delivery{events: list(test.types...), ends: time.Now().Add(test.budget), refuse: test.refuse}
+			if err := h.Deliver(t.Context(), d); err != test.err || len(d.acked) != test.acked {
+				t.Errorf("%+v: %v after %v", test, err, d.acked)
+			}
+		}
+	})
+}
+
+func TestContextNamesTheProjection(t *testing.T) {
+	id := projection.ID{Tenant: "t", Name: "p"}
+	if got, named := ProjectionFrom(WithProjection(t.Context(), id)); !named || got != id {
+		t.Error(got, named)
+	}
+	if _, named := ProjectionFrom(t.Context()); named {
+		t.Error("a context without a projection names one")
+	}
+}
+
+func TestErrorsOfFaultsAndParts(t *testing.T) {
+	fault := &Fault{Class: Unclear, Err: io.EOF}
+	if !errors.Is(fault, io.EOF) || fault.Error() != "EOF" || fault.Class.String() != "unclear" {
+		t.Error(fault)
+	}
+	if p := (&PartialResult{To: 7}); p.Error() != "done up to 7" || p.Unwrap() != nil {
+		t.Error(p)
+	}
+	if p := (&PartialResult{Err: fault}); p.Error() != "EOF" || !errors.Is(p, io.EOF) {
+		t.Error(p)
+	}
+}
