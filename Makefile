@@ -4,8 +4,9 @@ CHAOS = 10m
 SEED = 0
 TAKEOVERS = 20
 VERSIONS = 14 16 17 18
+PURE = internal/machine internal/ownership internal/engine internal/backoff pgstore/internal/settle
 
-.PHONY: help test chaos takeover versions postgres lint demo bench
+.PHONY: help test chaos takeover versions mutate postgres lint demo bench
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -23,6 +24,9 @@ takeover: postgres ## measure how long projections are without an owner: make ta
 versions: ## run the tests that depend on the server, on other versions of PostgreSQL: make versions [VERSIONS="14 18"]
 	@tools/ensure-pgbouncer.sh
 	tools/postgres-versions.sh $(VERSIONS)
+
+mutate: ## change one operator of the pure packages at a time, and see that a test fails: make mutate [PURE=internal/machine]
+	tools/mutate.sh $(PURE)
 
 postgres:
 	@tools/ensure-postgres.sh

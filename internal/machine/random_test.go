@@ -36,7 +36,7 @@ func TestRandomInputs(t *testing.T) {
 		}
 	}
 	for _, job := range []Job{Load{}, Apply{}, Record{}, Note{}, Publicize{}, Ask{}, Move{}, Halt{}, Advance{}, Command{}} {
-		if jobs[name(job)] == 0 {
+		if jobs[name(job)] == 0 && !testing.Short() {
 			t.Errorf("no job was %s", name(job))
 		}
 	}

@@ -129,12 +129,12 @@ func stream(t *rapid.T) (events []event.Envelope, poison map[int64]bool) {
 	return events, poison
 }
 
-// checksOfEach is how many random runs there are of each of the twelve kinds: some five thousand in all.
-const checksOfEach = 400
+// checksOfEach is how many random runs there are of each of the twelve kinds.
+const checksOfEach = 100
 
 // TestPoisonIsCountedAloneAndTheRestAppliedOnce compares parking and narrowing with a naive model. Repeat what it prints by
 //
-//	go test ./projection -run TestPoisonIsCounted -rapid.seed=N
+//	go test ./internal/machine -run TestPoisonIsCounted -rapid.seed=N
 //
 // and look for longer by -rapid.checks=100000.
 func TestPoisonIsCountedAloneAndTheRestAppliedOnce(t *testing.T) {
@@ -146,7 +146,11 @@ func TestPoisonIsCountedAloneAndTheRestAppliedOnce(t *testing.T) {
 		}
 	}
 	set("rapid.seed", strconv.FormatUint(rand.Uint64(), 10))
-	set("rapid.checks", strconv.Itoa(checksOfEach))
+	checks := checksOfEach
+	if testing.Short() {
+		checks /= 10
+	}
+	set("rapid.checks", strconv.Itoa(checks))
 	t.Logf("-rapid.seed=%v, %v runs of each kind", flag.Lookup("rapid.seed").Value, flag.Lookup("rapid.checks").Value)
 	for _, action := range []projection.Action{projection.ActionPark, projection.ActionParkStream, projection.ActionSkip, projection.ActionStop} {
 		for how, name := range namers {

@@ -13,6 +13,9 @@ import (
 
 // TestTransitionTable holds that the table in doc.go is what the machine does: in the scripts, and in lives with fixed seeds.
 func TestTransitionTable(t *testing.T) {
+	if testing.Short() {
+		t.Skip("many lives")
+	}
 	moves := map[string]map[string]map[string]bool{} // from, input, to
 	seen := func(before State, in Input, after State) {
 		from, by, to := name(before), name(in), name(after)
