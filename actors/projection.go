@@ -33,7 +33,7 @@ func NewProjection(deps *Deps, def *engine.Definition, lease engine.Lease, feed 
 	log := deps.Log.With(zap.String("tenant", lease.ID.Tenant), zap.String("projection", lease.ID.Name),
 		zap.Int("partition", lease.ID.Partition), zap.Int64("epoch", lease.Epoch))
 	config := machine.Config{Def: def, HeartbeatInterval: deps.Timing.HeartbeatInterval, AdvanceEvery: deps.Timing.AdvanceInterval,
-		Start: deps.started, Rest: deps.Timing.ReplayRest}
+		Start: deps.started, ReplayBackoff: deps.Timing.ReplayRest}
 	a := &projectionActor{deps: deps, log: log, feed: feed, m: machine.New(config, lease), first: machine.Started{Stale: !fresh},
 		worker: worker{deps: deps, def: def, id: lease.ID, log: log}, taken: new(atomic.Int64)}
 	return Props("projection "+lease.ID.String(), log, a)

@@ -118,7 +118,7 @@ func (a args) config() Config {
 		def.Types = []string{a["type"]}
 	}
 	def.Faults = engine.FaultLimits{MissingObject: a.dur("missing", 0)}.WithDefaults()
-	return Config{Def: def, HeartbeatInterval: time.Second, AdvanceEvery: time.Second, Start: time.Unix(1000, 0), Rest: 100 * time.Millisecond}
+	return Config{Def: def, HeartbeatInterval: time.Second, AdvanceEvery: time.Second, Start: time.Unix(1000, 0), ReplayBackoff: 100 * time.Millisecond}
 }
 
 func (a args) row() engine.Lease {

@@ -8,7 +8,7 @@ import (
 	"github.com/millrace-go/millrace/internal/engine"
 )
 
-// done handles how a job ended.
+// done handles the end of a job.
 func (s *step) done(job Job, result Result) {
 	if fault, failed := result.(*engine.Fault); failed {
 		s.refused(job, fault)
@@ -36,7 +36,7 @@ func (s *step) done(job Job, result Result) {
 	}
 }
 
-// refused records that a job failed for a reason that is no event's.
+// refused handles a job that ended with a fault.
 func (s *step) refused(job Job, f *engine.Fault) {
 	switch job := job.(type) {
 	case Load:
@@ -88,13 +88,13 @@ func (s *step) batch() {
 		def: s.Def, mark: s.Tail.Mark, window: s.Window}})
 }
 
-// passOver moves on over events that do not concern the projection.
+// passOver moves the position over events that do not concern the projection.
 func (s *step) passOver() {
 	s.Position = s.Buffer.To
 	s.recovered()
 }
 
-// ran handles how a batch ended.
+// ran handles the end of a batch.
 func (s *step) ran(r RunResult) {
 	if r.End == RunRefused {
 		if r.Attempt.Attempt != 0 {
@@ -120,8 +120,7 @@ func (s *step) ran(r RunResult) {
 	}
 }
 
-// ended handles what is done of a batch, and what happened to the rest. Of a delivery that did not come to its end, that is
-// the next event alone.
+// ended handles the part of a batch that is done, and the fault of the rest. The rest of a delivery is its next event alone.
 func (s *step) ended(r RunResult) {
 	batch := r.Batch
 	if p := r.Partial; p != nil {
@@ -173,7 +172,7 @@ func (s *step) succeeded(batch engine.Batch) {
 	s.applied += n
 }
 
-// progress records that the checkpoint moved, and that no event before it fails any more.
+// progress records that the checkpoint moved, and that no event up to it is failing any more.
 func (s *step) progress(to int64) {
 	if to < s.Row.Checkpoint {
 		panic("machine: the checkpoint moves back")

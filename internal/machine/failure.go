@@ -62,8 +62,7 @@ func (s *step) recorded(f projection.Failure, first time.Time) {
 	s.decide(f)
 }
 
-// crashed records that the processes that tried an event ended. It is not tried once more. The attempts were counted before
-// they were made.
+// crashed handles an event at which processes ended. It is not tried again. Its attempts were counted in advance.
 func (s *step) crashed(e event.Envelope) {
 	s.log(zap.WarnLevel, "processes ended at an event", eventFields(e, s.Row.CrashAttempts)...)
 	s.decide(projection.Failure{Projection: s.Row.ID, Event: e, Attempt: s.Row.CrashAttempts, Err: projection.ErrProcessDied, FirstFailedAt: s.Row.FailingSince})
@@ -79,7 +78,7 @@ func (s *step) decide(f projection.Failure) {
 	s.carryOut(f, nil)
 }
 
-// carryOut begins what is decided about a failure.
+// carryOut decides about a failure and begins what follows.
 func (s *step) carryOut(f projection.Failure, answer *projection.Action) {
 	s.State = Failing{Failure: f}
 	c := Circumstances{Policy: &s.Def.Policy, Window: s.Window, Parked: s.Row.Parked, Answer: answer}
@@ -116,18 +115,18 @@ func (s *step) moved(job Move) {
 	s.State = Idle{}
 }
 
-// full halts the projection at an event that would have to be parked, since too many are.
+// full halts the projection at an event that must be parked, since too many events are parked already.
 func (s *step) full(e event.Envelope) {
 	s.start(Halt{Reason: errFull(s.Row.Parked, e.Position), Event: &e})
 }
 
-// halted records that the database knows that the projection waits for a user. The next owner must know it, too.
+// halted records that the halt is in the database, where the next owner finds it.
 func (s *step) halted(job Halt) {
 	if e := job.Event; e != nil {
 		s.log(zap.ErrorLevel, "projection stopped at an event until it is resumed", append(eventFields(*e, s.Row.AttemptsAt(e.Position)), zap.Error(job.Reason))...)
 	} else {
 		if s.Tail != nil && s.Tail.Err != nil {
-			s.Tail = nil // the feed says more when it knows more
+			s.Tail = nil // the feed reports when that changes
 		}
 		s.log(zap.ErrorLevel, "projection stopped until it is resumed, events of its tenant are gone", zap.Error(job.Reason))
 	}
@@ -139,14 +138,14 @@ func eventFields(e event.Envelope, attempt int) []zap.Field {
 	return []zap.Field{zap.String("stream", e.Stream), zap.String("type", e.Type), zap.Int64("position", e.Position), zap.Int("attempt", attempt)}
 }
 
-// waitForResume has the projection wait for a user.
+// waitForResume makes the projection wait for a user.
 func (s *step) waitForResume(reason error) {
 	s.Row.Halted, s.Row.Failed = true, reason.Error()
 	s.Window = engine.FailureWindow{}
 	s.State = Halted{Reason: reason, CheckAt: s.now.Add(checkEvery)}
 }
 
-// missing waits for an object or a privilege that the handler needs. The first time, the database is told why.
+// missing waits for an object or a privilege that the handler needs. The first time, it also writes the reason into the database.
 func (s *step) missing(e event.Envelope, f *engine.Fault) {
 	waiting := *f
 	waiting.Err = fmt.Errorf("%w: %w", projection.ErrMissingObject, f.Err)
@@ -168,7 +167,7 @@ func (s *step) note(e event.Envelope, reason error, f *engine.Fault) {
 	s.start(Note{Failure: projection.Failure{Projection: s.Row.ID, Event: e, Attempt: s.Row.AttemptsAt(e.Position), Err: reason}, Fault: f})
 }
 
-// noted begins the wait that a note is about. If the note could not be written, other nodes know less.
+// noted begins the wait whose reason was written. If that failed, only other nodes lack the reason.
 func (s *step) noted(job Note, failed *engine.Fault) {
 	switch {
 	case failed == nil:
@@ -202,7 +201,7 @@ func (s *step) countOutage(f *engine.Fault) error {
 	opened := s.Breaker.Failed(s.now)
 	cause := f.Err
 	if at, ok := cause.(*projection.EventError); ok {
-		cause = at.Err // the event has nothing to do with it
+		cause = at.Err // the event is not to blame
 	}
 	if s.Breaker.state != projection.BreakerOpen {
 		s.log(zap.DebugLevel, "dependency of the handler failed", zap.Int("failures", s.Breaker.inARow), zap.Error(cause))
@@ -228,7 +227,7 @@ func (s *step) await(reason error) {
 	s.State = OutageWait{Reason: reason, Until: s.now.Add(delay)}
 }
 
-// answered records that what the handler depends on cannot be down.
+// answered records that the service that the handler depends on is not down.
 func (s *step) answered() {
 	opened := s.Breaker.opened
 	if s.Breaker.Answered() {

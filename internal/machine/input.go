@@ -15,8 +15,7 @@ type Input any
 type (
 	// Started is the first input. Stale is true if the row may have changed since it was read.
 	Started struct{ Stale bool }
-	// LeaseDeadline is until when the node may believe that it holds its leases. The shell gives it before another input if
-	// it has changed.
+	// LeaseDeadline is until when the node may trust its leases. The shell gives it before another input if it has changed.
 	LeaseDeadline struct{ At time.Time }
 	// TailAdvanced says how far events are settled, with the last of them.
 	TailAdvanced struct{ Tail Tail }
@@ -24,10 +23,10 @@ type (
 	TailFailed struct{ Err error }
 	// TailDropped takes back events that may no longer exist.
 	TailDropped struct{}
-	// Confirm has the row as the database has it. It may be older than what the projection has done since.
+	// Confirm has the row as the database has it. It may be older than the projection's last write.
 	Confirm struct{ Row engine.Lease }
-	// Unanswered says that open questions to the node get no answer, since its actor was restarted. Nor may it know of an end
-	// that was reported.
+	// Unanswered says that open requests to the node get no answer, since its actor was restarted. A report of the end may be
+	// lost, too.
 	Unanswered struct{}
 	// GateAnswered says that the server answers. Waited is true if it did not before: then Row is the row as read since, nil
 	// if it was not read. Jitter is a random number from 0 to 1.
@@ -36,7 +35,7 @@ type (
 		Waited bool
 		Jitter float64
 	}
-	// Resumed says that a user asks the projection to try again at once, whatever it waits for.
+	// Resumed says that a user wants the projection to try again at once, whatever it waits for.
 	Resumed struct{}
 	// CommandPending says that there is a new command for dead letters.
 	CommandPending struct{}
@@ -77,11 +76,11 @@ type (
 	// Subscribe asks the feed for its tail. A Recheck that is not zero is the server's incarnation: a feed that knows another
 	// one begins anew.
 	Subscribe struct{ Recheck engine.Incarnation }
-	// AskGate asks the supervisor's gate for GateAnswered. Fault is what was met.
+	// AskGate asks the supervisor's gate for GateAnswered, after Fault.
 	AskGate struct{ Fault *engine.Fault }
 	// DrainDone reports the position; the node releases the lease with it.
 	DrainDone struct{ Advance engine.Advance }
-	// LeaseGone reports that the lease is another owner's.
+	// LeaseGone reports that another owner holds the lease.
 	LeaseGone struct{}
 	// Log is a line for the log.
 	Log struct {

@@ -16,7 +16,7 @@ func (s *step) adopt(row engine.Lease) {
 	crashed := s.Crash.CutOff != 0 && row.Incarnation != s.Crash.CutOff
 	counted := engine.Begun{Position: row.CrashPosition, Attempt: row.CrashAttempts}
 	if counted.Attempt != 0 && counted == s.Crash.Begun && !crashed {
-		row.CrashAttempts-- // neither the process nor the server has ended at it
+		row.CrashAttempts-- // neither the process nor the server ended at it
 	}
 	if s.Crash.CutOff = 0; crashed {
 		// One of the events that were under way may have crashed the server. An attempt that was counted stays counted.
@@ -51,14 +51,13 @@ func (s *step) loaded(job Load, row engine.Lease) {
 		s.Replays.Commands = CommandsOpen // notified after the read began
 	}
 	if s.Tail != nil && s.Tail.Err == nil && s.Tail.Incarnation != row.Incarnation {
-		// The feed does not know of the incarnation yet, or its message is under way.
+		// The feed does not know the incarnation yet, or its message is under way.
 		s.Tail = nil
 		s.do(Subscribe{Recheck: row.Incarnation})
 	}
 }
 
-// confirm compares the row with what the database has of it. Work under way may have changed it since: then the fence
-// decides.
+// confirm compares the row with the row in the database. The job under way may have changed it since: then the fence decides.
 func (s *step) confirm(row engine.Lease) {
 	over := s.Row.Check(row, true) != nil || row.Incarnation != s.Row.Incarnation
 	if over {

@@ -13,26 +13,26 @@ const checkEvery = 15 * time.Second
 type Config struct {
 	// Def is never changed, and no function in it is called.
 	Def *engine.Definition
-	// HeartbeatInterval is how soon a projection looks again for a heartbeat that is missing.
+	// HeartbeatInterval is how soon a projection checks again for a missing heartbeat.
 	HeartbeatInterval time.Duration
 	// AdvanceEvery bounds how long the checkpoint lags behind the position. The projections of a node that began at Start
 	// move their checkpoints at the same instants.
 	AdvanceEvery time.Duration
 	Start        time.Time
-	// Rest is how long no replay is made after one without an outcome. It doubles each time in a row.
-	Rest time.Duration
+	// ReplayBackoff is how long no replay is made after one without an outcome. It doubles with each further one.
+	ReplayBackoff time.Duration
 }
 
-// Machine is the whole of a projection. It is a value: Step returns another one and leaves the old one as it was.
+// Machine is the whole state of a projection. It is a value: Step returns another one and leaves the old one unchanged.
 type Machine struct {
 	Config
 	// Row is the lease's row in the database, as read last and as changed since by the projection's own writes.
 	Row   engine.Lease
 	State State
-	// Position is how far events were handled or passed over. Row.Checkpoint may lag behind it over events that do not concern
-	// the projection.
+	// Position is the position up to which events were handled or do not concern the projection. Row.Checkpoint may lag behind
+	// it over such events.
 	Position int64
-	// Tail is what the feed said last, nil if it has said nothing.
+	// Tail is the feed's last message, nil before the first.
 	Tail    *Tail
 	Buffer  Buffer
 	Sizer   BatchSizer
@@ -41,20 +41,20 @@ type Machine struct {
 	Replays ReplayQueue
 	Crash   Crash
 	Faults  Faults
-	// LeaseDeadline is until when the node may believe that it holds its leases.
+	// LeaseDeadline is until when the node may trust its leases.
 	LeaseDeadline time.Time
 	// AdvanceAt is when the checkpoint follows the position, zero if it need not.
 	AdvanceAt time.Time
 	Sent      Sent
 }
 
-// Crash is what is known of events at which processes, or the server, may end.
+// Crash describes events at which processes, or the server, may have ended.
 type Crash struct {
-	// Quarantine is how many more events are tried one by one, each attempt counted before.
+	// Quarantine is how many more events are tried one by one, each attempt counted in advance.
 	Quarantine int
-	// Begun is an attempt that was counted before it was made, and has no outcome.
+	// Begun is an attempt that was counted in advance, and has no outcome.
 	Begun engine.Begun
-	// CutOff is the incarnation of the server that went away while a handler was under way, 0 if it did not.
+	// CutOff is the incarnation of a server that went away while a handler ran, 0 if none did.
 	CutOff engine.Incarnation
 }
 
@@ -67,11 +67,11 @@ type Faults struct {
 	Changes int
 	// History has those of the next event.
 	History FaultHistory
-	// Object is the missing object that the database was told of, empty if none was.
+	// Object is the missing object that was last written into the database, empty if none was.
 	Object string
 }
 
-// Sent is what the shell was given last.
+// Sent is the last that the shell was given.
 type Sent struct {
 	Op     int
 	Armed  time.Time

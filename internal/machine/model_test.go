@@ -95,7 +95,7 @@ func (l *life) birth() {
 	}
 	row := l.db.row
 	row.HasCommands = len(l.db.queue) > 0
-	l.m = New(Config{Def: def, HeartbeatInterval: time.Second, AdvanceEvery: time.Second, Start: time.Unix(1000, 0), Rest: 100 * time.Millisecond}, row)
+	l.m = New(Config{Def: def, HeartbeatInterval: time.Second, AdvanceEvery: time.Second, Start: time.Unix(1000, 0), ReplayBackoff: 100 * time.Millisecond}, row)
 	l.m.LeaseDeadline = l.now.Add(5 * time.Second)
 	l.step(Started{Stale: l.d.one(2)})
 }
@@ -196,7 +196,7 @@ func (l *life) one() {
 }
 
 // settle lets nothing go wrong any more. Then everything must come to an end.
-func (l *life) settle() {
+func (l *life) comeToRest() {
 	l.faults, l.down = false, false
 	clear(l.db.bad)
 	for n := 0; ; n++ {

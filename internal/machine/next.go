@@ -8,7 +8,7 @@ import (
 	"github.com/millrace-go/millrace/projection"
 )
 
-// next decides what is next. It is the only place that does, and nothing is under way when it does.
+// next decides which job begins next, if any. No other function does, and no job is under way when it does.
 func (s *step) next() {
 	switch s.State.(type) {
 	case Working, Lost:
@@ -28,8 +28,8 @@ func (s *step) next() {
 		s.load()
 		return
 	}
-	s.endRest()
-	runs := s.settle()
+	s.endBackoff()
+	runs := s.restState()
 	switch {
 	case s.restored(), s.publicize():
 		return
@@ -54,8 +54,8 @@ func (s *step) endWait() {
 	}
 }
 
-// waitsForServer reports whether nothing may begin, since the server or its configuration is waited for. At the end of such a
-// wait it reads the row: only the database knows how far the last batch came.
+// waitsForServer reports whether nothing may begin, since the projection waits for the server or its configuration. At the end
+// of such a wait it orders a reload: only the database knows how far the last batch came.
 func (s *step) waitsForServer() bool {
 	switch st := s.State.(type) {
 	case AtGate:
@@ -82,8 +82,8 @@ func (s *step) waitsForServer() bool {
 	return false
 }
 
-// settle finds the state at rest that the facts ask for, and reports whether a batch may begin in it.
-func (s *step) settle() (runs bool) {
+// restState finds the state at rest that follows from the row, the tail and the time. It reports whether a batch may begin in it.
+func (s *step) restState() (runs bool) {
 	switch s.State.(type) {
 	case Misconfigured:
 		return false
@@ -130,11 +130,11 @@ func (s *step) recovered() {
 	s.Faults.InARow, s.Faults.Misconfigured, s.Faults.Changes = 0, 0, 0
 }
 
-// confirmed reports whether the node may believe that it holds its leases.
+// confirmed reports whether the node may trust its leases.
 func (s *step) confirmed() bool { return s.now.Before(s.LeaseDeadline) }
 
-// publicize lets all nodes know, by the database, that the projection waits for a person, or no longer does. If that fails,
-// the next read of the row shows that it is still to be done.
+// publicize writes into the database that the projection waits for a person, or no longer does. If that fails, the next read of
+// the row shows the difference.
 func (s *step) publicize() bool {
 	if s.Row.Halted {
 		return false // The user who resumes the projection takes that back.

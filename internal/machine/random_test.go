@@ -30,7 +30,7 @@ func TestRandomInputs(t *testing.T) {
 		for range 10 + 2*i {
 			l.one()
 		}
-		l.settle()
+		l.comeToRest()
 		if t.Failed() {
 			t.Fatalf("repeat it with -seed %d", s+i)
 		}
@@ -50,6 +50,6 @@ func FuzzInputs(f *testing.F) {
 		for len(l.d.data) > 0 {
 			l.one()
 		}
-		l.settle()
+		l.comeToRest()
 	})
 }

@@ -8,15 +8,15 @@ import (
 	"github.com/millrace-go/millrace/projection"
 )
 
-// replayVain is how many replays in a row may end without an outcome, through no fault of the event as it seems, until the
-// command goes on without it: the event may be the cause all the same.
-const replayVain = 10
+// maxUndone is how many consecutive replays may have no outcome. After one more the command continues with the next dead letter,
+// since the event may be the cause after all.
+const maxUndone = 10
 
-// Replaying is the next command on dead letters: the discard of all that it names, or one replay. The shell takes its steps in
-// one goroutine, as those of a Run. Each method handles how a step ended and returns the next one.
+// Replaying is the next command on dead letters: a whole discard, or one replay. The shell takes its steps in one goroutine, as
+// those of a Run. Each method handles the result of a step and returns the next step.
 type Replaying struct {
 	Row engine.Lease
-	// Discards is true if no replay may be made now. Schedule is true if a dead letter that is due becomes a command first.
+	// Discards is true if no replay may begin now. Schedule is true if a due dead letter becomes a command first.
 	Discards, Schedule bool
 
 	def       *engine.Definition
@@ -29,9 +29,9 @@ type Replaying struct {
 	fresh     bool
 }
 
-// Scheduled is what the look for a dead letter that is due found.
+// Scheduled is the result of ScheduleReplay.
 type Scheduled struct {
-	// Found is true if one is a command now. Else one is due in Next, or none ever if Next is 0.
+	// Found is true if a due dead letter became a command. Else one is due in Next, or none ever if Next is 0.
 	Found bool
 	Next  time.Duration
 }
@@ -47,13 +47,13 @@ type (
 	FindCommand struct{ Discards bool }
 	// Discard discards the dead letters of a command.
 	Discard struct{ Command int64 }
-	// BeginReplay counts the next replay of a command before it is made.
+	// BeginReplay counts the next replay of a command before it runs.
 	BeginReplay struct{ Command, Unfinished int64 }
 	// ReadEvent reads the event of the dead letter.
 	ReadEvent struct{ Range engine.ReadRange }
 	// ApplyReplay applies the event, and resolves the dead letter with it.
 	ApplyReplay struct{ Batch engine.Batch }
-	// EndReplay writes how a replay ended that failed. Attempt is the number of the attempt, 0 if it is not counted.
+	// EndReplay writes the outcome of a failed replay. Attempt is the number of the attempt, 0 if it is not counted.
 	EndReplay struct {
 		Replay  engine.Replay
 		Attempt int
@@ -66,36 +66,36 @@ type (
 	EndReplaying struct{ Result ReplayResult }
 )
 
-// ReplayEnd is how far a command came.
+// ReplayEnd says how a command, or one replay of it, ended.
 type ReplayEnd int
 
 const (
-	// ReplayRefused could not be done, through no fault of a dead letter.
+	// ReplayRefused means that a statement failed before a replay began.
 	ReplayRefused ReplayEnd = iota
-	// ReplayNothing found no command.
+	// ReplayNothing means that there is no command.
 	ReplayNothing
-	// ReplayDiscarded discarded what a command names.
+	// ReplayDiscarded means that the dead letters of a command were discarded.
 	ReplayDiscarded
-	// ReplayOver found that nothing is left of a command.
+	// ReplayOver means that the command had no dead letters left.
 	ReplayOver
-	// ReplayUndone began a replay that had no outcome.
+	// ReplayUndone means that a replay began and has no outcome.
 	ReplayUndone
-	// ReplayDone applied a dead letter's event.
+	// ReplayDone means that a dead letter's event was applied.
 	ReplayDone
-	// ReplayFailed failed: the dead letter stays parked, or is skipped, or halts the projection.
+	// ReplayFailed means that a replay failed: its dead letter stays parked, or is skipped, or halts the projection.
 	ReplayFailed
 )
 
 // ReplayResult is the result of Command.
 type ReplayResult struct {
 	End ReplayEnd
-	// Found is what FindCommand found.
+	// Found is the result of FindCommand.
 	Found     engine.ReplayQueue
 	Scheduled Scheduled
 	Discarded int64
 	Replay    engine.Replay
 	Fault     *engine.Fault
-	// Action is what becomes of a dead letter whose replay failed, and Halt why the projection stops then.
+	// Action is what becomes of the dead letter after a failed replay. Halt is why the projection stops, nil if it does not.
 	Action projection.Action
 	Halt   error
 	Faults FaultHistory
@@ -109,7 +109,7 @@ func (r Replaying) Begin() (Replaying, ReplayStep) {
 	return r, FindCommand{Discards: r.Discards}
 }
 
-// Looked handles what the look for a dead letter that is due found.
+// Scheduled handles the result of ScheduleReplay.
 func (r Replaying) Scheduled(s Scheduled) (Replaying, ReplayStep) {
 	r.scheduled = s
 	return r, FindCommand{Discards: r.Discards}
@@ -132,7 +132,7 @@ func (r Replaying) Discarded(n int64) (Replaying, ReplayStep) {
 	return r, r.end(ReplayResult{End: ReplayDiscarded, Discarded: n})
 }
 
-// Begun handles the replay that was begun, nil if nothing is left of the command.
+// Begun handles the replay that began, nil if the command has no dead letters left.
 func (r Replaying) Begun(replay *engine.Replay) (Replaying, ReplayStep) {
 	if replay == nil {
 		return r, r.end(ReplayResult{End: ReplayOver})
@@ -153,7 +153,7 @@ func (r Replaying) Read(page engine.Page) (Replaying, ReplayStep) {
 	return r, r.apply()
 }
 
-// apply reads the event, unless that was done.
+// apply returns the step that applies the event, or first the one that reads it.
 func (r Replaying) apply() ReplayStep {
 	replay := r.replay
 	if r.event.Position == 0 {
@@ -162,8 +162,8 @@ func (r Replaying) apply() ReplayStep {
 	return ApplyReplay{Batch: engine.Batch{Events: events{r.event}, To: r.Row.Checkpoint, Replay: &replay, Fresh: r.fresh}}
 }
 
-// Applied handles how a replay ended: fault is nil if it succeeded. It also handles a fault of the read before it. After a
-// fault that may pass with the connection, the replay is tried once more at once.
+// Applied handles the end of a replay, or of the read before it. fault is nil if the replay succeeded. After a fault that may
+// pass with the connection, the replay is tried once more at once.
 func (r Replaying) Applied(fault *engine.Fault, outage bool, now time.Time) (Replaying, ReplayStep) {
 	if fault == nil {
 		r.faults.Forget()
@@ -181,8 +181,7 @@ func (r Replaying) Applied(fault *engine.Fault, outage bool, now time.Time) (Rep
 	return r, r.fail(fault, decision == CountIt)
 }
 
-// fail decides what becomes of a replay that failed. One that is not counted has no outcome, and is made again, but not for
-// ever.
+// fail decides what becomes of a failed replay. If it is not counted it has no outcome, and is repeated a limited number of times.
 func (r Replaying) fail(fault *engine.Fault, counts bool) ReplayStep {
 	end := EndReplay{Replay: r.replay, Fault: fault, Action: projection.ActionPark}
 	switch {
@@ -193,7 +192,7 @@ func (r Replaying) fail(fault *engine.Fault, counts bool) ReplayStep {
 		if end.Attempt = failure.Attempt; end.Action == projection.ActionStop {
 			end.Halt = asError(&failure)
 		}
-	case r.queue.Failed < replayVain, fault.Unreachable, fault.Class == engine.LeaseLost:
+	case r.queue.Failed < maxUndone, fault.Unreachable, fault.Class == engine.LeaseLost:
 		return r.undone(fault)
 	}
 	return end

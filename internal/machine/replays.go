@@ -11,43 +11,44 @@ import (
 )
 
 const (
-	// replayTurn is how long batches wait for commands on dead letters, and one replay longer. While a stream is replayed, each
-	// batch may park many of its events, and one replay a batch would never come to their end.
+	// replayTurn is how long batches wait for commands on dead letters, plus one replay. While a stream is replayed, each batch
+	// may park many of its events, so with one replay between two batches a command might never end.
 	replayTurn = 100 * time.Millisecond
-	// restDoubles is how often a rest doubles at most.
-	restDoubles = 8
+	// backoffDoubles is how often the delay after replays without an outcome doubles at most.
+	backoffDoubles = 8
 )
 
-// Commands is what is known of open commands for dead letters.
+// Commands says which commands for dead letters may be open.
 type Commands int
 
 const (
 	// NoCommands means that no command is open.
 	NoCommands Commands = iota
-	// ReplaysOnly means that nothing is to be discarded; replays may be open.
+	// ReplaysOnly means that replays may be open, but no discard.
 	ReplaysOnly
 	// CommandsOpen means that any command may be open.
 	CommandsOpen
 )
 
-// ReplayQueue is what is known of commands for dead letters, and of replays. What they meet keeps no batch waiting.
+// ReplayQueue is the state of commands for dead letters and of replays. Faults of theirs do not delay batches.
 type ReplayQueue struct {
 	Commands Commands
 	// Seen counts the notifications of commands.
 	Seen int
-	// DueAt is when to look for dead letters that are due for a replay; zero means that there is none.
+	// DueAt is when dead letters are checked for one that is due for a replay; zero means that there is none.
 	DueAt time.Time
-	// RestUntil is until when no replay is made, after replays without an outcome; Failed is how many there were in a row.
-	RestUntil time.Time
-	Failed    int
+	// BackoffUntil is until when no replay is made, after replays without an outcome. Failed counts these in a row.
+	BackoffUntil time.Time
+	Failed       int
 	// Turn is since when batches wait for commands; zero means that they do not.
 	Turn time.Time
-	// Letter is the dead letter whose replay was begun last, without an outcome. 0 means none.
+	// Unfinished is the dead letter whose replay began last and has no outcome. 0 means none.
 	Unfinished int64
-	Faults     FaultHistory
+	// Faults are those of the dead letter that was replayed last.
+	Faults FaultHistory
 }
 
-// replayIn has dead letters looked for that are due after a delay, or earlier if that was planned.
+// replayIn plans a check for due dead letters after the delay, unless an earlier one is planned.
 func (s *step) replayIn(delay time.Duration) {
 	at, planned := s.now.Add(delay), s.Replays.DueAt
 	if s.Def.Replay.Interval > 0 && (planned.IsZero() || at.Before(planned)) {
@@ -59,12 +60,12 @@ func (s *step) replayIn(delay time.Duration) {
 func (s *step) replaysBlocked() bool {
 	breaker := s.Breaker.state
 	behind := s.Tail == nil || s.Position < s.Tail.Mark
-	return s.now.Before(s.Replays.RestUntil) || breaker == projection.BreakerOpen || breaker == projection.BreakerHalfOpen && behind
+	return s.now.Before(s.Replays.BackoffUntil) || breaker == projection.BreakerOpen || breaker == projection.BreakerHalfOpen && behind
 }
 
-// mayReplay reports whether there is something to do with dead letters, and whether it may be done now. It may be done while
-// the feed's first message is awaited, while an event waits for its next attempt, or for what the handler depends on, and while
-// the projection is halted, but not while it waits for the server. While it is halted, nothing is replayed without a command.
+// mayReplay reports whether a command for dead letters may begin, and whether there may be one. It may begin while the
+// projection waits for the feed's first message, for the next attempt at an event, for what the handler depends on, or for a
+// user, but not while it waits for the server. While the projection is halted, nothing is replayed without a command.
 func (s *step) mayReplay() bool {
 	switch s.State.(type) {
 	case AwaitingTail, Idle, Reconnecting, RetryWait, OutageWait, EventWait, Halted:
@@ -89,12 +90,12 @@ func (s *step) batchTurn() bool {
 	return !s.Replays.Turn.IsZero() && s.now.Sub(s.Replays.Turn) >= replayTurn
 }
 
-// endRest ends the rest after replays without an outcome, in which no command was looked for.
-func (s *step) endRest() {
-	if s.Replays.RestUntil.IsZero() || s.now.Before(s.Replays.RestUntil) {
+// endBackoff ends the delay after replays without an outcome. No command to replay was looked up meanwhile.
+func (s *step) endBackoff() {
+	if s.Replays.BackoffUntil.IsZero() || s.now.Before(s.Replays.BackoffUntil) {
 		return
 	}
-	if s.Replays.RestUntil = (time.Time{}); s.Replays.Commands == ReplaysOnly {
+	if s.Replays.BackoffUntil = (time.Time{}); s.Replays.Commands == ReplaysOnly {
 		s.Replays.Commands = CommandsOpen
 	}
 }
@@ -113,7 +114,7 @@ func (s *step) command() {
 // commanded handles how a command, or one replay of it, ended.
 func (s *step) commanded(job Replaying, r ReplayResult) {
 	if s.Replays.Faults = r.Faults; r.Found.Command != nil && r.Found.Command.Replay {
-		s.Replays.Commands = CommandsOpen // until none is found
+		s.Replays.Commands = CommandsOpen // until a lookup finds none
 	}
 	switch r.End {
 	case ReplayRefused:
@@ -138,7 +139,7 @@ func (s *step) commanded(job Replaying, r ReplayResult) {
 	}
 }
 
-// nothing records that no command was found.
+// nothing records that a lookup found no command.
 func (s *step) nothing(job Replaying, r ReplayResult) {
 	if s.recovered(); !job.Discards {
 		s.Replays.Failed = 0
@@ -151,7 +152,7 @@ func (s *step) nothing(job Replaying, r ReplayResult) {
 		}
 	}
 	switch {
-	case s.Replays.Seen != job.queue.Seen: // notified after the look began
+	case s.Replays.Seen != job.queue.Seen: // notified after the lookup began
 	case job.Discards:
 		s.Replays.Commands = ReplaysOnly
 	default:
@@ -181,22 +182,22 @@ func (s *step) replayed(r ReplayResult) {
 	}
 }
 
-// replayEnded records that replays come to an end again.
+// replayEnded records that a replay had an outcome.
 func (s *step) replayEnded() {
 	s.Replays.Failed = 0
 	s.recovered()
 }
 
-// putOff records that something could not be done with dead letters, through no fault of theirs. It is tried again after a
-// rest. Discards that were commanded meanwhile do not wait for its end. Batches go on, unless the server cannot be worked with.
+// putOff records that a command could not be carried out, through no fault of a dead letter. It is tried again after a delay.
+// Discards that were commanded meanwhile do not wait for that. Batches continue, unless the server cannot be worked with.
 func (s *step) putOff(job Replaying, f *engine.Fault) {
 	if errors.Is(f, projection.ErrLeaseLost) || f.Class == engine.LeaseLost || errors.Is(f, projection.ErrIncarnationChanged) {
 		s.order = max(s.order, Resume) // the row knows
 		return
 	}
-	delay := s.Rest << min(s.Replays.Failed, restDoubles)
+	delay := s.ReplayBackoff << min(s.Replays.Failed, backoffDoubles)
 	s.Replays.Failed++
-	s.Replays.RestUntil = s.now.Add(delay)
+	s.Replays.BackoffUntil = s.now.Add(delay)
 	if s.Replays.Commands == CommandsOpen && s.Replays.Seen == job.queue.Seen {
 		s.Replays.Commands = ReplaysOnly
 	}

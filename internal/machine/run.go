@@ -43,19 +43,19 @@ type (
 	EndRun struct{ Result RunResult }
 )
 
-// RunEnd is how far a Run came.
+// RunEnd says how a Run ended.
 type RunEnd int
 
 const (
-	// RunRefused ended at a step before the handler was called, for Fault.
+	// RunRefused means that a step before the handler failed with Fault.
 	RunRefused RunEnd = iota
-	// RunEmpty found no event that concerns the projection.
+	// RunEmpty means that no event concerns the projection.
 	RunEmpty
-	// RunFull found that the next event must be parked, and that too many are.
+	// RunFull means that the next event must be parked, and too many events are parked already.
 	RunFull
-	// RunCrashed found that processes end at the next event.
+	// RunCrashed means that processes end at the next event.
 	RunCrashed
-	// RunApplied called the handler, or needed none.
+	// RunApplied means that the handler was called, or that none was needed.
 	RunApplied
 )
 
@@ -64,9 +64,9 @@ type RunResult struct {
 	End    RunEnd
 	Buffer Buffer
 	Batch  engine.Batch
-	// Attempt was counted before the handler was called. Nothing is known of its outcome unless the batch succeeded.
+	// Attempt was counted before the handler was called. It has no outcome unless the batch succeeded.
 	Attempt engine.Begun
-	// Partial is what is done of a batch that did not end in one piece, nil if it ended in one piece.
+	// Partial is the result of a delivery that moved the checkpoint in steps, else nil.
 	Partial *engine.PartialResult
 	// Fault is why the run failed, nil if it did not. Outage is true if IsOutage says that no event is to blame.
 	Fault  *engine.Fault
@@ -107,8 +107,8 @@ func (r Run) find() (Run, RunStep) {
 
 // Found records which streams are parked, and takes the batch.
 func (r Run) Found(parked map[string]bool) (Run, RunStep) {
-	aside := ParkedStreams{Streams: parked, Room: r.def.Room(r.Row.Parked)}
-	handled, behind, n := r.Sizer.Split(r.Buffer.window(r.def), aside)
+	blocked := ParkedStreams{Streams: parked, Room: r.def.Room(r.Row.Parked)}
+	handled, behind, n := r.Sizer.Split(r.Buffer.window(r.def), blocked)
 	if n == 0 {
 		return r, r.end(RunResult{End: RunFull})
 	}

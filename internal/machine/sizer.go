@@ -76,34 +76,33 @@ func (s *BatchSizer) Failed(events []event.Envelope, failing int64) (counts bool
 // Alone makes the next batch one event.
 func (s *BatchSizer) Alone() { s.size, s.before = 1, 0 }
 
-// ParkedStreams says which of the next streams are parked, and how many more events may be parked.
+// ParkedStreams has the parked streams of the next events, and how many more events may be parked.
 type ParkedStreams struct {
 	Streams map[string]bool
 	Room    int64
 }
 
-// Split returns the next batch of the events, which are in order: the first n of them, of which handled go to the handler and behind
-// are parked, since their streams are. handled has as many events as Take allows. An event that has to stand alone does so
-// without parked events before it: those go first. If n is 0 though there are events, the first one has to be parked and there
-// is no room for it.
-func (s *BatchSizer) Split(events []event.Envelope, aside ParkedStreams) (handled, behind []event.Envelope, n int) {
-	if len(aside.Streams) == 0 {
+// Split returns the next batch of the events, which are in order and not empty: the first n of them. Of these, handled go to the
+// handler, as many as Take allows, and behind are parked, since their streams are. Parked events before an event that must stand
+// alone go first. n is 0 if the first event must be parked and there is no room for it.
+func (s *BatchSizer) Split(events []event.Envelope, parked ParkedStreams) (handled, behind []event.Envelope, n int) {
+	if len(parked.Streams) == 0 {
 		n = s.Take(events)
 		return events[:n:n], nil, n
 	}
 	var live []event.Envelope
 	for _, e := range events {
-		if !aside.Streams[e.Stream] {
+		if !parked.Streams[e.Stream] {
 			live = append(live, e)
 		}
 	}
 	take := s.Take(live)
-	if s.size == 1 && aside.Streams[events[0].Stream] {
+	if s.size == 1 && parked.Streams[events[0].Stream] {
 		take = 0
 	}
 	for _, e := range events {
-		if aside.Streams[e.Stream] {
-			if int64(len(behind)) == aside.Room {
+		if parked.Streams[e.Stream] {
+			if int64(len(behind)) == parked.Room {
 				break
 			}
 			behind = append(behind, e)

@@ -51,17 +51,17 @@ type handling struct {
 func drive(t *rapid.T, events []event.Envelope, poison map[int64]bool, h handling) course {
 	c := course{counted: make(map[int64]int), left: make(map[projection.Action][]int64)}
 	sizing := NewBatchSizer(h.most)
-	aside := ParkedStreams{Streams: make(map[string]bool), Room: math.MaxInt64}
+	parked := ParkedStreams{Streams: make(map[string]bool), Room: math.MaxInt64}
 	for limit := 1000 * (len(events) + 1); len(events) > 0 && c.stopped == 0; {
 		if c.calls++; c.calls > limit {
 			t.Fatalf("no end after %d calls, size %d, %d events left", c.calls, sizing.size, len(events))
 		}
-		batch, behind, n := sizing.Split(events[:min(h.most, len(events))], aside)
+		batch, behind, n := sizing.Split(events[:min(h.most, len(events))], parked)
 		if n < 1 || n > min(h.most, len(events)) || n != len(batch)+len(behind) || len(batch) > max(1, sizing.size) {
 			t.Fatalf("takes %d of %d at size %d of %d, and %d behind", len(batch), len(events), sizing.size, h.most, len(behind))
 		}
 		for _, e := range behind {
-			if !aside.Streams[e.Stream] {
+			if !parked.Streams[e.Stream] {
 				t.Fatalf("position %d is parked, its stream is not", e.Position)
 			}
 		}
@@ -107,7 +107,7 @@ func drive(t *rapid.T, events []event.Envelope, poison map[int64]bool, h handlin
 			c.stopped = bad[0]
 		default:
 			c.left[action] = append(c.left[action], bad[0])
-			aside.Streams[batch[0].Stream] = action == projection.ActionParkStream
+			parked.Streams[batch[0].Stream] = action == projection.ActionParkStream
 			events = events[1:]
 			sizing.Succeeded()
 		}

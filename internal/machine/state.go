@@ -55,7 +55,7 @@ type (
 		Reason error
 		Until  time.Time
 	}
-	// Misconfigured waits for a change of the configuration, and looks for one at Until.
+	// Misconfigured waits for a change of the configuration, and checks for one at Until.
 	Misconfigured struct {
 		Reason error
 		Until  time.Time
@@ -64,8 +64,7 @@ type (
 	Unconfirmed struct{ Until time.Time }
 	// FeedFailed waits for the feed, which cannot read the tenant's events.
 	FeedFailed struct{ Reason error }
-	// Halted waits for a user to resume the projection after a failure. At CheckAt the row is read, since the notification may
-	// be lost.
+	// Halted waits for a user to resume the projection. At CheckAt the row is read, since the notification may be lost.
 	Halted struct {
 		Reason  error
 		CheckAt time.Time
@@ -178,7 +177,7 @@ func asError(f *projection.Failure) *projection.HandlerError {
 	return &projection.HandlerError{Projection: f.Projection, Position: f.Event.Position, Attempt: f.Attempt, Stack: f.Stack, Err: f.Err}
 }
 
-// Status is what other parts of the runtime see of a projection.
+// Status is a projection as other parts of the runtime see it.
 type Status struct {
 	Phase          Phase
 	Position, Mark int64
@@ -188,7 +187,7 @@ type Status struct {
 	Breaker projection.BreakerState
 }
 
-// same reports whether two statuses look alike. Errors are compared by their texts: a user's error may not be comparable.
+// same reports whether two statuses are equal. Errors are compared by their texts: a user's error may not be comparable.
 func (s Status) same(other Status) bool {
 	a, b := s, other
 	a.Reason, b.Reason = nil, nil
@@ -215,7 +214,7 @@ func (m *Machine) Taken() int64 {
 	return m.Buffer.To
 }
 
-// Tail is what the feed said last: how far the tenant's events are settled and the last of them, or why it cannot be known.
+// Tail is the feed's last message: how far the tenant's events are settled, with the last of them, or why they cannot be read.
 type Tail struct {
 	Incarnation engine.Incarnation
 	Mark, From  int64

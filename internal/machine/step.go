@@ -13,14 +13,14 @@ import (
 type step struct {
 	Machine
 	now time.Time
-	// order is what has to follow the job that has ended, jitter a random number from 0 to 1.
+	// order is what follows the job that has ended. jitter is a random number from 0 to 1.
 	order   Order
 	jitter  float64
 	applied int
 	effects []Effect
 }
 
-// Step handles one input, decides what is next, and returns the next machine and what the shell has to do.
+// Step handles one input, decides what is next, and returns the next machine and the effects for the shell.
 func Step(m Machine, in Input, now time.Time) (Machine, []Effect) {
 	s := &step{Machine: m, now: now}
 	switch m.State.(type) {
@@ -34,7 +34,7 @@ func Step(m Machine, in Input, now time.Time) (Machine, []Effect) {
 	return s.Machine, s.effects
 }
 
-// repeat reports the end once more to a node that does not know of it, since the first report was lost.
+// repeat reports the end once more to a node that lost the first report.
 func (s *step) repeat(in Input) {
 	switch in.(type) {
 	case Drain, Confirm, Unanswered:
@@ -46,7 +46,7 @@ func (s *step) repeat(in Input) {
 	}
 }
 
-// drained reports that nothing is under way, and where the projection is.
+// drained reports the position, with which the node releases the lease.
 func (s *step) drained() {
 	s.do(DrainDone{Advance: engine.Advance{Lease: s.Row, To: s.Position, Begun: s.Crash.Begun, Replaying: s.Replays.Unfinished}})
 	s.State = Released{}
@@ -58,8 +58,8 @@ func (s *step) log(level zapcore.Level, message string, fields ...zap.Field) {
 	s.do(Log{Level: level, Message: message, Fields: fields})
 }
 
-// start begins a job, unless what has to follow the last one forbids it. A failure is always recorded: what has failed has
-// failed. Before a reload no batch and no command begins, before a release nothing else does.
+// start begins a job, unless the order after the last one forbids it. A failure is always recorded. Before a reload no batch and
+// no command begins. Before a release nothing else does.
 func (s *step) start(job Job) {
 	switch job.(type) {
 	case Record:
@@ -107,7 +107,7 @@ func (s *step) abandon() {
 	}
 }
 
-// abandonAsk stops waiting for the user's FailureHandler, whose answer is of no use any more. A release waits for its end.
+// abandonAsk stops waiting for the FailureHandler, whose answer is no longer needed. A release waits for its end.
 func (s *step) abandonAsk() {
 	if w, works := s.State.(Working); works && w.Then != Release {
 		if _, asks := w.Job.(Ask); asks {
@@ -130,7 +130,7 @@ func (s *step) take(in Input) {
 		}
 	case TailFailed:
 		if s.Tail = &(Tail{Err: in.Err}); s.Row.Halted {
-			s.Tail = nil // what counts is what the feed says after a user resumed the projection
+			s.Tail = nil // the feed reports again after a user resumed the projection
 		}
 	case TailDropped:
 		s.Tail = nil
@@ -154,7 +154,7 @@ func (s *step) take(in Input) {
 		switch s.under().(type) {
 		case nil:
 		case Ask:
-			s.do(Cancel{}) // the lease is released when the user's code has ended
+			s.do(Cancel{}) // the lease is released when the FailureHandler has ended
 		default:
 			s.do(Yield{})
 		}
@@ -179,7 +179,7 @@ func (s *step) started(in Started) {
 	}
 }
 
-// resumed ends a wait. What is under way and is no part of a wait goes on.
+// resumed ends a wait. A job that is no part of a wait continues.
 func (s *step) resumed() {
 	switch phase, _ := s.phase(); phase {
 	case Waiting, MissingObject, Failed:
@@ -213,7 +213,7 @@ func (s *step) deadline() (at time.Time) {
 	candidates := []time.Time{until(s.State), s.AdvanceAt}
 	due := s.Row.Parked > 0 && !s.Replays.DueAt.IsZero()
 	if due || s.Replays.Commands != NoCommands {
-		candidates = append(candidates, s.Replays.RestUntil)
+		candidates = append(candidates, s.Replays.BackoffUntil)
 		if due {
 			candidates = append(candidates, s.Replays.DueAt)
 		}

@@ -52,7 +52,7 @@ func TestTransitionTable(t *testing.T) {
 		for range 400 {
 			l.one()
 		}
-		l.settle()
+		l.comeToRest()
 	}
 	doc, err := os.ReadFile("doc.go")
 	if err != nil {
