@@ -75,7 +75,7 @@ func FuzzValidateBody(f *testing.F) {
 			}
 			return
 		}
-		// Of a single string the decoder tells what is in it.
+		// The decoder reports the content of a single string.
 		given := strings.Count(string(body), "\uFFFD") + strings.Count(strings.ToLower(string(body)), `\ufffd`)
 		replaced := strings.Count(decoded, "\uFFFD") > given
 		bad := strings.Contains(decoded, "\x00") || !utf8.Valid(body) || replaced

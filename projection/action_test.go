@@ -37,6 +37,6 @@ func TestHandlersWishShowsThroughWrapping(t *testing.T) {
 		}
 	}
 	if _, asks := projection.RequestedAction(io.EOF); asks {
-		t.Error("an error that nobody wrapped asks for something")
+		t.Error("an error that is not wrapped requests an action")
 	}
 }

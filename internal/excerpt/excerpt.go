@@ -9,10 +9,10 @@ import (
 // most is how many bytes of a value are shown.
 const most = 80
 
-// Of returns s, or its beginning and its length where it is longer than an error should show.
+// Of returns s, or its beginning and its length if it is longer than an error should show.
 func Of(s string) string { return UpTo(s, most) }
 
-// UpTo returns s, or its first limit bytes, to the end of a character, and its length.
+// UpTo returns s, or its first limit bytes, up to the end of a character, and its length.
 func UpTo(s string, limit int) string {
 	if len(s) <= limit {
 		return s
@@ -20,7 +20,7 @@ func UpTo(s string, limit int) string {
 	return fmt.Sprintf("%s… (%d bytes)", cut(s, limit), len(s))
 }
 
-// Quoted is s in quotes, or its beginning in quotes and its length.
+// Quoted returns s in quotes, or its beginning in quotes and its length.
 func Quoted(s string) string {
 	if len(s) <= most {
 		return fmt.Sprintf("%q", s)

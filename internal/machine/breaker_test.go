@@ -109,7 +109,7 @@ func TestBreakerIsWhatItsHistorySays(t *testing.T) {
 			switch step {
 			case "fail":
 				if state == projection.BreakerOpen {
-					continue // nobody calls the handler then
+					continue // the handler is not called then
 				}
 				row++
 				failures = append(failures, failure{now, row})

@@ -27,8 +27,8 @@ var namers = map[string]namer{
 	},
 }
 
-// course is what became of the events: left are those that a policy parked or skipped.
-type course struct {
+// outcome is what became of the events: left are those that a policy parked or skipped.
+type outcome struct {
 	applied       []int64
 	left          map[projection.Action][]int64
 	behind        []int64
@@ -42,14 +42,14 @@ type handling struct {
 	most   int
 	name   namer
 	policy engine.Policy
-	// forgets tells that a counted failure also loses the size, as reading the lease anew does.
+	// forgets is whether a counted failure also loses the size, as reading the lease anew does.
 	forgets bool
 }
 
 // drive hands events to a handler that fails for the poison ones, as a projection's actor does, until all are dealt with
 // or the policy stops.
-func drive(t *rapid.T, events []event.Envelope, poison map[int64]bool, h handling) course {
-	c := course{counted: make(map[int64]int), left: make(map[projection.Action][]int64)}
+func drive(t *rapid.T, events []event.Envelope, poison map[int64]bool, h handling) outcome {
+	c := outcome{counted: make(map[int64]int), left: make(map[projection.Action][]int64)}
 	sizing := NewBatchSizer(h.most)
 	parked := ParkedStreams{Streams: make(map[string]bool), Room: math.MaxInt64}
 	for limit := 1000 * (len(events) + 1); len(events) > 0 && c.stopped == 0; {
@@ -174,8 +174,8 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// mustBeRight compares a course with what must become of the events by the policy alone.
-func mustBeRight(t *rapid.T, how string, events []event.Envelope, poison map[int64]bool, h handling, c course) {
+// mustBeRight compares a outcome with what must become of the events by the policy alone.
+func mustBeRight(t *rapid.T, how string, events []event.Envelope, poison map[int64]bool, h handling, c outcome) {
 	var good, bad, behind []int64
 	parked := make(map[string]bool)
 	stopped, seen := int64(0), 0
