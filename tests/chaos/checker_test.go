@@ -56,6 +56,10 @@ func (f finding) String() string {
 	return fmt.Sprintf("%s: %s at %d: %s", f.kind, f.of, f.at, f.detail)
 }
 
+func nodeFinding(format string, args ...any) finding {
+	return finding{kind: kindNode, detail: fmt.Sprintf(format, args...)}
+}
+
 // history is everything about one projection that has handled all events.
 type history struct {
 	of                  projection.ID

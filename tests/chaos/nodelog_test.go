@@ -23,9 +23,7 @@ var alarms = []string{"\tERROR\t", "DATA RACE", "panic", "fatal error:"}
 
 // misbehaved checks how the processes ended and what they logged.
 func (c *cluster) misbehaved() (findings []finding) {
-	found := func(format string, args ...any) {
-		findings = append(findings, finding{kind: kindNode, detail: fmt.Sprintf(format, args...)})
-	}
+	found := func(format string, args ...any) { findings = append(findings, nodeFinding(format, args...)) }
 	for _, n := range c.nodes {
 		for _, p := range n.allProcesses() {
 			if exit := p.exited(); !p.alive() && !slices.Contains(ends, exit) {

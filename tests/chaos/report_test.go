@@ -28,7 +28,7 @@ func (r *report) add(other report) {
 	r.behind += other.behind
 	r.discarded += other.discarded
 	r.ownership.takeovers = append(r.ownership.takeovers, other.ownership.takeovers...)
-	r.findings = append(r.findings, other.findings...)
+	r.found(other.findings...)
 	if r.struck == nil {
 		r.struck = make(map[string]int)
 	}
@@ -36,6 +36,8 @@ func (r *report) add(other report) {
 		r.struck[name] += n
 	}
 }
+
+func (r *report) found(findings ...finding) { r.findings = append(r.findings, findings...) }
 
 // String returns a table.
 func (r report) String() string {
@@ -63,11 +65,11 @@ func (r report) String() string {
 	row("  of them parked before, and replayed", "%6d", r.replayed)
 	row("events parked behind an earlier one of their stream", "%6d", r.behind)
 	row("events discarded", "%6d", r.discarded)
-	verdict := "exact: nothing lost, doubled, left parked or out of order"
+	result := "exact: nothing lost, doubled, left parked or out of order"
 	if len(r.findings) > 0 {
-		verdict = fmt.Sprintf("%d findings", len(r.findings))
+		result = fmt.Sprintf("%d findings", len(r.findings))
 	}
-	row("verdict", "%s", verdict)
+	row("result", "%s", result)
 	return text.String()
 }
 
