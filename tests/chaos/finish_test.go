@@ -36,8 +36,8 @@ func (c *cluster) finish() (r report) {
 	return r
 }
 
-// compare waits until every projection has caught up and no event is parked, while the writers pause. It compares what was
-// applied with what was committed.
+// compare waits until every projection has caught up and no event is parked, while the writers pause. Then it checks the history of
+// every projection.
 func (c *cluster) compare(r *report, limit time.Duration) error {
 	lagging, err := c.caughtUp(limit)
 	for _, l := range lagging {
@@ -56,7 +56,7 @@ func (c *cluster) compare(r *report, limit time.Duration) error {
 		r.found(check(h)...)
 		r.applied += len(h.applied)
 		r.replayed += len(h.replayed)
-		r.behind += h.behind
+		r.blocked += h.blocked
 		r.discarded += len(h.discarded)
 		if h.of.Name == deadly {
 			r.appended += len(h.events) // once for each tenant
@@ -68,7 +68,7 @@ func (c *cluster) compare(r *report, limit time.Duration) error {
 	return nil
 }
 
-// checkNodes adds what is wrong with processes and with the ownership of leases.
+// checkNodes checks the processes and the ownership of leases.
 func (c *cluster) checkNodes(r *report) (err error) {
 	r.ownership, err = c.ownership()
 	r.found(c.misbehaved()...)

@@ -11,12 +11,12 @@ import (
 
 // report is the result of a test.
 type report struct {
-	appended, applied           int
-	lost                        int // acknowledged, and lost with a server
-	replayed, behind, discarded int // of the parked events
-	ownership                   ownership
-	struck                      map[string]int
-	findings                    []finding
+	appended, applied            int
+	lost                         int // acknowledged, and lost with a server
+	replayed, blocked, discarded int // of the parked events
+	ownership                    ownership
+	struck                       map[string]int
+	findings                     []finding
 }
 
 // add adds another round.
@@ -25,7 +25,7 @@ func (r *report) add(other report) {
 	r.applied += other.applied
 	r.lost += other.lost
 	r.replayed += other.replayed
-	r.behind += other.behind
+	r.blocked += other.blocked
 	r.discarded += other.discarded
 	r.ownership.takeovers = append(r.ownership.takeovers, other.ownership.takeovers...)
 	r.found(other.findings...)
@@ -63,7 +63,7 @@ func (r report) String() string {
 	row("events acknowledged, and lost with a server", "%6d", r.lost)
 	row("events applied", "%6d", r.applied)
 	row("  of them parked before, and replayed", "%6d", r.replayed)
-	row("events parked behind an earlier one of their stream", "%6d", r.behind)
+	row("events parked because of an earlier one of their stream", "%6d", r.blocked)
 	row("events discarded", "%6d", r.discarded)
 	result := "exact: nothing lost, doubled, left parked or out of order"
 	if len(r.findings) > 0 {
@@ -88,7 +88,7 @@ func (c *cluster) verify(r report) {
 	}
 }
 
-// dump prints what is needed to understand and to repeat a failure.
+// dump prints the schedule, the processes and the logs, and how to repeat the test.
 func (c *cluster) dump() {
 	most := 32 << 10
 	if *chaosFor != 0 {

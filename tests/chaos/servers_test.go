@@ -143,7 +143,7 @@ func (s *servers) lose(from time.Time) {
 	s.losses = append(s.losses, loss{from, time.Now()})
 }
 
-// excused reports whether what was committed at some time between two may be gone.
+// mayBeLost reports whether a commit between begun and done may be lost.
 func (s *servers) mayBeLost(begun, done time.Time) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
