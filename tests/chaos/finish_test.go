@@ -160,8 +160,9 @@ func (c *cluster) ownership() (ownership, error) {
 	troubles := slices.Clone(c.troubles)
 	for _, p := range processes {
 		if !p.alive() {
+			at, _ := p.end()
 			// On a loaded machine other nodes notice the end before this process does.
-			troubles = append(troubles, trouble{who: p, what: "ended", from: p.endedAt().Add(-time.Second)})
+			troubles = append(troubles, trouble{who: p, what: "ended", from: at.Add(-time.Second)})
 		}
 	}
 	return analyze(changes, troubles, processes, c.outages), nil

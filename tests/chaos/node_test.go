@@ -147,7 +147,7 @@ func (n *node) stop() (err error) {
 			return
 		}
 		byFault := []string{"<nil>", "signal: killed", fmt.Sprintf("exit status %d", deadlyExit)}
-		if exit := p.exited(); !slices.Contains(byFault, exit) {
+		if _, exit := p.end(); !slices.Contains(byFault, exit) {
 			err = fmt.Errorf("node %s was stopped and ended with %s", p, exit)
 		}
 	})

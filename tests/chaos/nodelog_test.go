@@ -26,7 +26,7 @@ func (c *cluster) misbehaved() (findings []finding) {
 	found := func(format string, args ...any) { findings = append(findings, nodeFinding(format, args...)) }
 	for _, n := range c.nodes {
 		for _, p := range n.allProcesses() {
-			if exit := p.exited(); !p.alive() && !slices.Contains(ends, exit) {
+			if _, exit := p.end(); !p.alive() && !slices.Contains(ends, exit) {
 				found("%s ended with %s", p, exit)
 			}
 		}

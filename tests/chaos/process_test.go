@@ -123,16 +123,11 @@ func (p *process) identity() string {
 	return p.id
 }
 
-func (p *process) exited() string {
+// end returns when and how the process ended; zero values while it runs.
+func (p *process) end() (at time.Time, exit string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.exit
-}
-
-func (p *process) endedAt() time.Time {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.ended
+	return p.ended, p.exit
 }
 
 // reported counts the lines with this prefix that the process has reported.

@@ -100,7 +100,8 @@ func (c *cluster) dump() {
 	}
 	for _, n := range c.nodes {
 		for _, p := range n.allProcesses() {
-			c.t.Logf("process %s is node %q; it started at %s and ended at %s with %q", p, p.identity(), p.started.Format(clock), p.endedAt().Format(clock), p.exited())
+			at, exit := p.end()
+			c.t.Logf("process %s is node %q; it started at %s and ended at %s with %q", p, p.identity(), p.started.Format(clock), at.Format(clock), exit)
 		}
 		c.t.Logf("log of node %s:\n%s", n.name, tail(n.log, most))
 	}
