@@ -146,7 +146,7 @@ func (n *node) stop() (err error) {
 			<-p.done
 			return
 		}
-		byFault := []string{"<nil>", "signal: killed", fmt.Sprintf("exit status %d", deadlyExit)}
+		byFault := []string{inOrder, "signal: killed", fmt.Sprintf("exit status %d", deadlyExit)}
 		if _, exit := p.end(); !slices.Contains(byFault, exit) {
 			err = fmt.Errorf("node %s was stopped and ended with %s", p, exit)
 		}

@@ -9,7 +9,7 @@ import (
 
 // ends are the ways in which a process may end: in order, killed by a fault, because it could not start during an outage, and
 // by the deadly event.
-var ends = []string{"<nil>", "signal: killed", "exit status 1", fmt.Sprint("exit status ", deadlyExit)}
+var ends = []string{inOrder, "signal: killed", "exit status 1", fmt.Sprint("exit status ", deadlyExit)}
 
 // expectedErrors are the errors that nodes may log. The library logs an error only when a person must act, and no fault here
 // requires that.

@@ -15,6 +15,9 @@ import (
 	"time"
 )
 
+// inOrder is how a process ends that stops with status 0.
+const inOrder = "in order"
+
 // process is one process of a node, as the test sees it.
 type process struct {
 	node    *node
@@ -65,7 +68,9 @@ func startProcess(n *node, cmd *exec.Cmd) (*process, error) {
 		err := cmd.Wait()
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		p.ended, p.exit = time.Now(), fmt.Sprint(err)
+		if p.ended, p.exit = time.Now(), inOrder; err != nil {
+			p.exit = err.Error()
+		}
 	}()
 	return p, nil
 }
