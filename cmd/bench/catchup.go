@@ -20,8 +20,8 @@ func catchUp(ctx context.Context, e *env, o options, out io.Writer) error {
 		return fmt.Errorf("append the events: %w", err)
 	}
 	contenders := []contender[float64]{
-		{"catch-up, loop by hand", func(ctx context.Context, round int) (float64, error) {
-			return e.catchUpBaseline(ctx, o.events, fmt.Sprint("by hand ", round))
+		{"catch-up, handwritten loop", func(ctx context.Context, round int) (float64, error) {
+			return e.catchUpBaseline(ctx, o.events, fmt.Sprint("handwritten ", round))
 		}},
 		{"catch-up, millrace", func(ctx context.Context, round int) (float64, error) {
 			return e.catchUp(ctx, o.events, fmt.Sprint("millrace ", round))

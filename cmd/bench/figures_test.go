@@ -62,22 +62,22 @@ func TestMedian(t *testing.T) {
 // TestRatiosAgreeWithWhatIsPrinted has rounds in which the median of the ratios is not the ratio of the medians.
 func TestRatiosAgreeWithWhatIsPrinted(t *testing.T) {
 	var out bytes.Buffer
-	contenders := []contender[float64]{{name: "by hand"}, {name: "millrace"}}
+	contenders := []contender[float64]{{name: "handwritten"}, {name: "millrace"}}
 	if err := showSpeeds(&out, "events/s", contenders, [][]float64{{100, 200.4, 300}, {100, 100, 600}}); err != nil {
 		t.Fatal(err)
 	}
-	if got, want := strings.Join(strings.Fields(out.String()), " "), "by hand 200 events/s millrace 100 events/s ratio 0.50 (rounds 0.50 to 2.00)"; got != want {
+	if got, want := strings.Join(strings.Fields(out.String()), " "), "handwritten 200 events/s millrace 100 events/s ratio 0.50 (rounds 0.50 to 2.00)"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
 
 	out.Reset()
 	ms := func(n int) time.Duration { return time.Duration(n) * time.Millisecond }
-	latencies := []contender[[]time.Duration]{{name: "by hand"}, {name: "millrace"}}
+	latencies := []contender[[]time.Duration]{{name: "handwritten"}, {name: "millrace"}}
 	err := showLatencies(&out, latencies, [][][]time.Duration{{{ms(3), ms(1), ms(2)}, {ms(2), ms(2), ms(9)}}, {{ms(5), ms(4), ms(6)}, {ms(8), ms(7), ms(9)}}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := "by hand p50 2.000 ms p99 9.000 ms 6 probes millrace p50 6.000 ms p99 9.000 ms p50 ratio 3.00 (rounds 2.50 to 4.00)"
+	want := "handwritten p50 2.000 ms p99 9.000 ms 6 probes millrace p50 6.000 ms p99 9.000 ms p50 ratio 3.00 (rounds 2.50 to 4.00)"
 	if got := strings.Join(strings.Fields(out.String()), " "); got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}

@@ -34,7 +34,7 @@ func latency(ctx context.Context, e *env, o options, out io.Writer) error {
 	defer other.Close()
 	p := &prober{env: e, probes: o.probes}
 	contenders := []contender[[]time.Duration]{
-		{"latency, LISTEN loop by hand", p.baseline},
+		{"latency, handwritten LISTEN loop", p.baseline},
 		{"latency, millrace, woken in process", func(ctx context.Context, _ int) ([]time.Duration, error) { return p.millrace(ctx, e.Store) }},
 		{"latency, millrace, woken by NOTIFY", func(ctx context.Context, _ int) ([]time.Duration, error) { return p.millrace(ctx, other) }},
 	}
@@ -112,7 +112,7 @@ func (p *prober) baseline(ctx context.Context, round int) ([]time.Duration, erro
 	if _, err := conn.Exec(ctx, "listen "+baselineChannel); err != nil {
 		return nil, err
 	}
-	loop := p.baselineLoop(conn, fmt.Sprint("by hand ", round))
+	loop := p.baselineLoop(conn, fmt.Sprint("handwritten ", round))
 	if err := loop.start(ctx, true); err != nil {
 		return nil, err
 	}

@@ -22,13 +22,13 @@ writes a batch with one statement. After each round the written rows are counted
 latency   The time from the return of an append until this program knows that the transaction that applied the event has
           committed. A lower ratio is better. Events are appended one at a time, 3 ms apart. The append itself is not
           included.
-            LISTEN loop by hand         a NOTIFY inside the appending transaction wakes it; it reads after its checkpoint
+            handwritten LISTEN loop     a NOTIFY inside the appending transaction wakes it; it reads after its checkpoint
                                         (one round trip), applies, and advances the checkpoint (four)
             millrace, woken in process  the event is appended through the store of the runtime
             millrace, woken by NOTIFY   the event is appended through another store, as by another process; the NOTIFY is
                                         a statement after the commit
 catchup   The speed of a projection that has to apply all events. A higher ratio is better.
-            loop by hand                one connection that reads 500 events, applies them, advances the checkpoint, and
+            handwritten loop            one connection that reads 500 events, applies them, advances the checkpoint, and
                                         repeats, from connecting to the last commit; it does not handle gaps, leases or
                                         failures
             millrace                    RunUntilIdle, including the start, the lease and the stop

@@ -29,10 +29,10 @@ func TestEveryMeasurementPrintsItsLines(t *testing.T) {
 	const percentiles = ` +p50` + number + ` ms   p99` + number + ` ms   `
 	want := []string{
 		`PostgreSQL \d+.*, fsync \w+, synchronous_commit \w+; \d+ processors; rounds: 2`,
-		`latency, LISTEN loop by hand` + percentiles + `6 probes`,
+		`latency, handwritten LISTEN loop` + percentiles + `6 probes`,
 		`latency, millrace, woken in process` + percentiles + `p50 ` + ratio,
 		`latency, millrace, woken by NOTIFY` + percentiles + `p50 ` + ratio,
-		`catch-up, loop by hand` + number + ` events/s`,
+		`catch-up, handwritten loop` + number + ` events/s`,
 		`catch-up, millrace` + number + ` events/s +` + ratio,
 		`append, no notification` + number + ` appends/s`,
 		`append, millrace` + number + ` appends/s +` + ratio,
@@ -69,9 +69,9 @@ func TestWrongCountIsAnError(t *testing.T) {
 	const oneMore = `create function bench.falsify() returns trigger language plpgsql as $$ begin new.n := new.n + 1; return new; end $$;
 		create trigger falsify before insert on bench.counts for each row `
 	for _, test := range []struct{ name, falsify, says string }{
-		{"latency", oneMore + "when (new.contender like 'by hand%') execute function bench.falsify()", "by hand 0 counted"},
+		{"latency", oneMore + "when (new.contender like 'handwritten%') execute function bench.falsify()", "handwritten 0 counted"},
 		{"latency", oneMore + "when (new.contender = 'latency') execute function bench.falsify()", "latency counted"},
-		{"catchup", oneMore + "when (new.contender like 'by hand%') execute function bench.falsify()", "by hand 0 counted"},
+		{"catchup", oneMore + "when (new.contender like 'handwritten%') execute function bench.falsify()", "handwritten 0 counted"},
 		{"catchup", oneMore + "when (new.contender like 'millrace%') execute function bench.falsify()", "millrace 0 counted"},
 		{"append", "insert into bench_millrace_default.streams (stream_id, version) values ('x', 1); " +
 			"insert into bench_millrace_default.events (stream_id, stream_version, type, body) values ('x', 1, 'X', '{}')", "the store has"},

@@ -90,7 +90,7 @@ func decompressed(from io.Reader) (io.Reader, error) {
 	return plain, nil
 }
 
-// parse copies what it needs of text.
+// parse decodes a line. The record does not refer to text.
 func parse(text []byte) (record, error) {
 	if !utf8.Valid(text) {
 		return record{}, errors.New("not valid UTF-8")

@@ -77,25 +77,17 @@ func (l *load) distribute(ctx context.Context, from source) error {
 func (l *load) write(ctx context.Context, queue <-chan record) error {
 	versions := make(map[string]int64)
 	for r := range queue {
-		position, version, err := appendOne(ctx, l.store, r.stream, versions[r.stream], r.event)
+		result, err := l.store.Append(ctx, r.stream, event.Exact(versions[r.stream]), r.event)
 		if err != nil {
 			return err
 		}
-		versions[r.stream] = version
+		versions[r.stream] = result.Version
 		l.appended.Add(1)
+		position := result.Positions[0]
 		for old := l.last.Load(); position > old && !l.last.CompareAndSwap(old, position); old = l.last.Load() {
 		}
 	}
 	return nil
-}
-
-// appendOne appends an event to a stream that must be at this version.
-func appendOne(ctx context.Context, store *pgstore.Store, stream string, at int64, e event.Event) (position, version int64, err error) {
-	result, err := store.Append(ctx, stream, event.Exact(at), e)
-	if err != nil {
-		return 0, 0, err
-	}
-	return result.Positions[0], result.Version, nil
 }
 
 // progress returns how far the load is, for people.

@@ -55,9 +55,9 @@ func (s *Server) backup(ctx context.Context, to folder) error {
 	})
 }
 
-// copyTree copies what is below from into another server's data folder. Where leave is not nil, it reports which files and which
-// contents of folders are left out, and from belongs to a running server: files may vanish and change during the copy, which
-// replaying the WAL since the start of the backup repairs.
+// copyTree copies the content of a data folder into that of another server. If leave is not nil, it reports which files, and which
+// contents of folders, to leave out, and from belongs to a running server. Then files may vanish and change during the copy; the
+// replay of the WAL since the start of the backup repairs that.
 func copyTree(ctx context.Context, from string, to folder, leave func(name string, entry fs.DirEntry) bool) error {
 	unlessGone := func(err error) error {
 		if leave != nil && errors.Is(err, fs.ErrNotExist) {

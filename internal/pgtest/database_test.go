@@ -9,17 +9,6 @@ import (
 	"github.com/millrace-go/millrace/internal/pgtest"
 )
 
-func TestDatabasesAreIsolated(t *testing.T) {
-	one, two := pgtest.Database(t), pgtest.Database(t)
-	ask(t, one, "create table t (n int)")
-	if got := ask(t, two, "select count(*) from pg_class where relname = 't'"); got != "0" {
-		t.Error("a table of one database is in the other")
-	}
-	if one == two {
-		t.Errorf("both are %s", one)
-	}
-}
-
 func TestDatabaseIsDroppedDespiteOpenSessions(t *testing.T) {
 	witness := pgtest.Database(t)
 	name := ""

@@ -1,7 +1,7 @@
 package pgtest
 
-// ProcessesIn lets tests see what is left of a server.
+// ProcessesIn returns the processes in a server's folder.
 var ProcessesIn = processesIn
 
-// Folder is the temporary folder of a pooler.
+// Folder returns the temporary folder of a pooler.
 func (b *PgBouncer) Folder() string { return b.path }

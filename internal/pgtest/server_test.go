@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"runtime"
 	"strings"
@@ -284,19 +283,5 @@ func TestRestartKeepsAddressesAndData(t *testing.T) {
 	}
 	if err := s.Restart(t.Context(), "smart"); err == nil || !strings.Contains(err.Error(), "smart") {
 		t.Errorf("got %v, want an error that names the mode", err)
-	}
-}
-
-func TestRootRunsServersAsAnotherUser(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("not root")
-	}
-	s := pgtest.Private(t, pgtest.Options{})
-	out, err := exec.Command("ps", "-o", "uid=", "-p", fmt.Sprint(s.PID())).Output()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if uid := strings.TrimSpace(string(out)); uid == "" || uid == "0" {
-		t.Errorf("the server runs as user %q", uid)
 	}
 }

@@ -58,7 +58,7 @@ func doubleDashes(args []string) []string {
 	return long
 }
 
-// DatabaseURL is the value of -database-url, or else that of DATABASE_URL.
+// DatabaseURL returns the value of -database-url or, without that flag, of DATABASE_URL.
 func DatabaseURL(cmd *cobra.Command, given string) string {
 	if cmd.Flags().Changed("database-url") {
 		return given

@@ -12,7 +12,7 @@ import (
 
 // scenario violates a promise if a protection is broken, and none otherwise.
 type scenario struct {
-	fleet  bool   // break the protection on every node, not only on the struck one
+	fleet  bool   // break the protection on every node, not only on the victim
 	finds  string // the kind of finding that must result
 	times  times
 	own    bool // needs servers of its own

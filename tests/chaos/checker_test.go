@@ -56,6 +56,10 @@ func (f finding) String() string {
 	return fmt.Sprintf("%s: %s at %d: %s", f.kind, f.of, f.at, f.detail)
 }
 
+func nodeFinding(format string, args ...any) finding {
+	return finding{kind: kindNode, detail: fmt.Sprintf(format, args...)}
+}
+
 // history is everything about one projection that has handled all events.
 type history struct {
 	of                  projection.ID
@@ -64,14 +68,14 @@ type history struct {
 	applied             []application // in the order in which they were applied
 	parked, expected    []int64       // the parked events, and those that must be parked
 	replayed, discarded []int64       // replayed events are in order only among the events of their stream
-	behind              int           // how many events were parked behind an earlier event of their stream
+	blocked             int           // how many events were parked because of an earlier event of their stream
 }
 
 // deadLetter is a row of millrace.dead_letters.
 type deadLetter struct {
 	Position int64
 	State    projection.DeadLetterState
-	Behind   bool
+	Blocked  bool
 }
 
 // addDeadLetters sorts dead letters by their state.
@@ -87,13 +91,13 @@ func (h *history) addDeadLetters(letters []deadLetter) {
 		default:
 			h.parked = append(h.parked, l.Position)
 		}
-		if l.Behind {
-			h.behind++
+		if l.Blocked {
+			h.blocked++
 		}
 	}
 }
 
-// check compares what was applied with what was committed.
+// check compares the applied events with the committed ones.
 func check(h history) (findings []finding) {
 	found := func(kind string, at int64, format string, args ...any) {
 		findings = append(findings, finding{kind, h.of, at, fmt.Sprintf(format, args...)})

@@ -21,7 +21,7 @@ import (
 	"github.com/millrace-go/millrace/pgstore"
 )
 
-// fleet is how many nodes a cluster has, beside the spare one.
+// fleet is how many nodes a cluster has, without the spare one.
 const fleet = 3
 
 // cluster is a database on its servers, and the nodes and writers that use it.
@@ -55,7 +55,7 @@ type options struct {
 	limit  time.Duration // of the whole test
 	seed   uint64        // of what the writers do
 	times  times         // of the nodes
-	nodes  int           // beside the spare one; 0: fleet
+	nodes  int           // without the spare one; 0: fleet
 	own    bool          // servers of its own: a primary and a standby, with poolers for one of the nodes
 	repeat string        // the command that repeats the test; empty: go test -run
 }

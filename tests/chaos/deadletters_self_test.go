@@ -21,7 +21,7 @@ var corruptions = []struct{ kind, sql string }{
 		where d.id = ` + anyWaiting},
 	{"stream is not parked", "delete from millrace.parked_streams"},
 	{"parked stream without events", "update millrace.dead_letters set state = 'discarded' where state in ('parked', 'replaying')"},
-	{"behind no other", `delete from millrace.dead_letters where state = 'resolved'; update millrace.dead_letters set blocked_by_stream = true`},
+	{"blocked by no other", `delete from millrace.dead_letters where state = 'resolved'; update millrace.dead_letters set blocked_by_stream = true`},
 	{"neither applied nor parked", "delete from millrace.dead_letters where id = " + anyWaiting},
 	{"beyond the checkpoint", "update millrace.leases set checkpoint = 0 where id in (select id from millrace.projections where name = 'shipments')"},
 	{"still parked", "select 1"},
@@ -34,15 +34,15 @@ const anyWaiting = "(select min(d.id) from millrace.dead_letters d join millrace
 func TestDeadLetterChecksNoticeEveryDefect(t *testing.T) {
 	t.Parallel()
 	c := setup(t, options{limit: 2 * time.Minute, seed: 1, nodes: 1})
-	letters := func(where string) func() bool {
+	found := func(where string) func() bool {
 		return func() bool {
 			n, err := value[int64](c, `select count(*) from millrace.dead_letters d join millrace.projections p on p.id = d.projection_id where p.name = 'shipments' and `+where)
 			return err == nil && n > 0
 		}
 	}
-	c.must(until(c.ctx, 30*time.Second, "something is replayed", letters("d.state = 'resolved'")))
+	c.must(until(c.ctx, 30*time.Second, "something is replayed", found("d.state = 'resolved'")))
 	over := c.withhold()
-	c.must(until(c.ctx, 30*time.Second, "something waits behind an event that fails", letters(`d.state = 'parked' and d.blocked_by_stream and exists (
+	c.must(until(c.ctx, 30*time.Second, "an event is blocked by one that fails", found(`d.state = 'parked' and d.blocked_by_stream and exists (
 		select from millrace.dead_letters e where e.projection_id = d.projection_id and e.stream_id = d.stream_id and e.state = 'parked' and e.type = 'poison'
 		and e.position > (select o.available from public.dependency o where o.tenant = p.tenant))`)))
 	c.writers.stop()

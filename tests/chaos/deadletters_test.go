@@ -130,7 +130,7 @@ select 'stream is not parked', w.position, w.stream_id from waiting w where w.st
 union all
 select 'parked stream without events', 0, s.stream_id from streams s where s.stream_id not in (select stream_id from waiting)
 union all
-select 'behind no other', w.position, w.stream_id from waiting w
+select 'blocked by no other', w.position, w.stream_id from waiting w
  where w.blocked_by_stream and not exists (select from waiting e where e.stream_id = w.stream_id and e.position < w.position)
    and w.stream_id not in (select stream_id from letters where state = 'resolved')
 union all

@@ -37,9 +37,9 @@
 //
 // # How to reproduce a failure
 //
-// A failed test prints the command that repeats it with its seed, the schedule, the faults that struck each process, and the
-// logs. A seed determines the schedule and what the writers append; the interleaving of processes still varies, so repeat it a
-// few times:
+// A failed test prints the command that repeats it, the schedule, the faults that struck each process, and the logs. The seed of a
+// random schedule determines its faults and what the writers append. The interleaving of processes still varies, so repeat it a few
+// times:
 //
 //	make chaos CHAOS=2m SEED=123
 //

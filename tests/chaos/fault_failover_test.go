@@ -158,7 +158,7 @@ func (s *strike) syncCommits() error {
 // readStandby pauses the replay of the standby and lets connections of a node reach it, one after another. Then they reach the
 // primary again. The node's pool does not ask for the primary meanwhile.
 func (s *strike) readStandby() error {
-	standby := s.follower()
+	standby := s.standby.Load()
 	if standby == nil { // during a failover
 		return nil
 	}

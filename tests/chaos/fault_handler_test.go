@@ -22,9 +22,9 @@ var serverErrors = map[string][]string{
 const temporaryFiles = "alter database %s set temp_file_limit = '1MB'"
 
 var handlerFaults = []fault{
-	handlersFail("XX000", "an extension refuses its input"),
-	handlersFail("53400", "a statement exceeds temp_file_limit"),
-	handlersFail("57014", "a statement exceeds a timeout of the handler's own"),
+	handlersFail("XX000", "an extension refuses input"),
+	handlersFail("53400", "temp_file_limit"),
+	handlersFail("57014", "the handler's own timeout"),
 	{
 		name:    "an operator cancels statements of handlers",
 		expects: "the batches are retried, and nothing is parked",

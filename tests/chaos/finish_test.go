@@ -19,7 +19,7 @@ func (c *cluster) finish() (r report) {
 	}
 	c.must(c.resolveLost())
 	if err := c.live(); err != nil {
-		r.findings = append(r.findings, finding{kind: kindNode, detail: err.Error()})
+		r.found(nodeFinding("%v", err))
 	}
 	c.writers.stop()
 	limit := time.Minute
@@ -27,7 +27,7 @@ func (c *cluster) finish() (r report) {
 		limit = 10 * time.Second // it only shows how far things are
 	}
 	c.must(c.compare(&r, limit))
-	r.findings = append(r.findings, c.stopAll()...)
+	r.found(c.stopAll()...)
 	c.must(c.checkNodes(&r))
 	c.mu.Lock()
 	r.struck = c.struck
@@ -36,42 +36,43 @@ func (c *cluster) finish() (r report) {
 	return r
 }
 
-// compare waits until every projection has caught up and no event is parked, while the writers pause. It compares what was
-// applied with what was committed.
+// compare waits until every projection has caught up and no event is parked, while the writers pause. Then it checks the history of
+// every projection.
 func (c *cluster) compare(r *report, limit time.Duration) error {
 	lagging, err := c.caughtUp(limit)
 	for _, l := range lagging {
-		r.findings = append(r.findings, finding{kindLagging, projection.ID{Tenant: l.Tenant, Name: l.Name}, l.Checkpoint, fmt.Sprintf("%+v: %v", l, err)})
+		r.found(finding{kindLagging, projection.ID{Tenant: l.Tenant, Name: l.Name}, l.Checkpoint, fmt.Sprintf("%+v: %v", l, err)})
 	}
 	found, err := c.replayAll(limit)
 	if err != nil {
 		return err
 	}
-	r.findings = append(r.findings, found...)
+	r.found(found...)
 	all, err := c.histories()
 	if err != nil {
 		return err
 	}
 	for _, h := range all {
-		r.findings = append(r.findings, check(h)...)
+		r.found(check(h)...)
 		r.applied += len(h.applied)
 		r.replayed += len(h.replayed)
-		r.behind += h.behind
+		r.blocked += h.blocked
 		r.discarded += len(h.discarded)
 		if h.of.Name == deadly {
 			r.appended += len(h.events) // once for each tenant
 		}
 	}
 	missing, lost := c.missing(all)
-	r.findings, r.lost = append(r.findings, missing...), lost
+	r.found(missing...)
+	r.lost = lost
 	return nil
 }
 
-// checkNodes adds what is wrong with processes and with the ownership of leases.
+// checkNodes checks the processes and the ownership of leases.
 func (c *cluster) checkNodes(r *report) (err error) {
-	r.findings = append(r.findings, c.misbehaved()...)
 	r.ownership, err = c.ownership()
-	r.findings = append(r.findings, r.ownership.findings...)
+	r.found(c.misbehaved()...)
+	r.found(r.ownership.findings...)
 	return err
 }
 
@@ -159,8 +160,9 @@ func (c *cluster) ownership() (ownership, error) {
 	troubles := slices.Clone(c.troubles)
 	for _, p := range processes {
 		if !p.alive() {
+			at, _ := p.end()
 			// On a loaded machine other nodes notice the end before this process does.
-			troubles = append(troubles, trouble{who: p, what: "ended", from: p.endedAt().Add(-time.Second)})
+			troubles = append(troubles, trouble{who: p, what: "ended", from: at.Add(-time.Second)})
 		}
 	}
 	return analyze(changes, troubles, processes, c.outages), nil
@@ -174,12 +176,12 @@ func (c *cluster) stopAll() (findings []finding) {
 	}
 	for range c.nodes {
 		if err := <-errs; err != nil {
-			findings = append(findings, finding{kind: kindNode, detail: err.Error()})
+			findings = append(findings, nodeFinding("%v", err))
 		}
 	}
 	held, err := rows(c, pgx.RowTo[string], "select owner::text from millrace.leases where owner is not null")
 	if err != nil || len(held) > 0 {
-		findings = append(findings, finding{kind: kindNode, detail: fmt.Sprintf("leases owned after an orderly stop by %v, %v", held, err)})
+		findings = append(findings, nodeFinding("leases owned after an orderly stop by %v, %v", held, err))
 	}
 	return findings
 }

@@ -146,8 +146,8 @@ func (n *node) stop() (err error) {
 			<-p.done
 			return
 		}
-		byFault := []string{"<nil>", "signal: killed", fmt.Sprintf("exit status %d", deadlyExit)}
-		if exit := p.exited(); !slices.Contains(byFault, exit) {
+		byFault := []string{inOrder, "signal: killed", fmt.Sprintf("exit status %d", deadlyExit)}
+		if _, exit := p.end(); !slices.Contains(byFault, exit) {
 			err = fmt.Errorf("node %s was stopped and ended with %s", p, exit)
 		}
 	})

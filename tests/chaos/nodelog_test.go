@@ -9,7 +9,7 @@ import (
 
 // ends are the ways in which a process may end: in order, killed by a fault, because it could not start during an outage, and
 // by the deadly event.
-var ends = []string{"<nil>", "signal: killed", "exit status 1", fmt.Sprint("exit status ", deadlyExit)}
+var ends = []string{inOrder, "signal: killed", "exit status 1", fmt.Sprint("exit status ", deadlyExit)}
 
 // expectedErrors are the errors that nodes may log. The library logs an error only when a person must act, and no fault here
 // requires that.
@@ -23,12 +23,10 @@ var alarms = []string{"\tERROR\t", "DATA RACE", "panic", "fatal error:"}
 
 // misbehaved checks how the processes ended and what they logged.
 func (c *cluster) misbehaved() (findings []finding) {
-	found := func(format string, args ...any) {
-		findings = append(findings, finding{kind: kindNode, detail: fmt.Sprintf(format, args...)})
-	}
+	found := func(format string, args ...any) { findings = append(findings, nodeFinding(format, args...)) }
 	for _, n := range c.nodes {
 		for _, p := range n.allProcesses() {
-			if exit := p.exited(); !p.alive() && !slices.Contains(ends, exit) {
+			if _, exit := p.end(); !p.alive() && !slices.Contains(ends, exit) {
 				found("%s ended with %s", p, exit)
 			}
 		}

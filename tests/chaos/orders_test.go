@@ -42,8 +42,8 @@ const (
 type orders struct {
 	stop             context.CancelFunc
 	closeConnections func()                        // of the pool
-	released         chan struct{}                 // receives when a stalled handler may go on
-	held             atomic.Pointer[chan struct{}] // closed when handlers may go on; nil: they may
+	released         chan struct{}                 // receives when a stalled handler may continue
+	held             atomic.Pointer[chan struct{}] // closed when handlers may continue; nil: they may
 	avoided          atomic.Pointer[string]
 	tampering        atomic.Pointer[tampering] // nil: none
 

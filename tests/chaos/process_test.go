@@ -15,6 +15,9 @@ import (
 	"time"
 )
 
+// inOrder is how a process ends that stops with status 0.
+const inOrder = "in order"
+
 // process is one process of a node, as the test sees it.
 type process struct {
 	node    *node
@@ -65,7 +68,9 @@ func startProcess(n *node, cmd *exec.Cmd) (*process, error) {
 		err := cmd.Wait()
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		p.ended, p.exit = time.Now(), fmt.Sprint(err)
+		if p.ended, p.exit = time.Now(), inOrder; err != nil {
+			p.exit = err.Error()
+		}
 	}()
 	return p, nil
 }
@@ -123,16 +128,11 @@ func (p *process) identity() string {
 	return p.id
 }
 
-func (p *process) exited() string {
+// end returns when and how the process ended; zero values while it runs.
+func (p *process) end() (at time.Time, exit string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.exit
-}
-
-func (p *process) endedAt() time.Time {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.ended
+	return p.ended, p.exit
 }
 
 // reported counts the lines with this prefix that the process has reported.

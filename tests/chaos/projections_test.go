@@ -82,8 +82,8 @@ func projections(o *orders, node string, timeout time.Duration) []millrace.Proje
 				return nil
 			})},
 		{Name: shipments, Types: projectionTypes[shipments], Handler: pgstore.Batch(batch(shipments)), MaxEvents: 100, Retry: impatient, Timeout: timeout,
-			OnFailure: projection.ActionParkStream, MaxFailureShare: -1, MaxParked: -1,
-			Replay: projection.ReplayPolicy{Interval: 100 * time.Millisecond, Factor: 1, MaxReplays: -1}},
+			OnFailure: projection.ActionParkStream, MaxFailureShare: projection.NoLimit, MaxParked: projection.NoLimit,
+			Replay: projection.ReplayPolicy{Interval: 100 * time.Millisecond, Factor: 1, MaxReplays: projection.NoLimit}},
 	}
 }
 

@@ -31,7 +31,7 @@ type pair struct {
 	cancel         context.CancelFunc
 }
 
-// impairment is what is wrong with a network until heal.
+// impairment is a fault of the network, until heal.
 type impairment struct {
 	silent bool                          // nothing arrives, and nothing is refused
 	resets bool                          // connections are reset

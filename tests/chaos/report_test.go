@@ -11,12 +11,12 @@ import (
 
 // report is the result of a test.
 type report struct {
-	appended, applied           int
-	lost                        int // acknowledged, and lost with a server
-	replayed, behind, discarded int // of the parked events
-	ownership                   ownership
-	struck                      map[string]int
-	findings                    []finding
+	appended, applied            int
+	lost                         int // acknowledged, and lost with a server
+	replayed, blocked, discarded int // of the parked events
+	ownership                    ownership
+	struck                       map[string]int
+	findings                     []finding
 }
 
 // add adds another round.
@@ -25,10 +25,10 @@ func (r *report) add(other report) {
 	r.applied += other.applied
 	r.lost += other.lost
 	r.replayed += other.replayed
-	r.behind += other.behind
+	r.blocked += other.blocked
 	r.discarded += other.discarded
 	r.ownership.takeovers = append(r.ownership.takeovers, other.ownership.takeovers...)
-	r.findings = append(r.findings, other.findings...)
+	r.found(other.findings...)
 	if r.struck == nil {
 		r.struck = make(map[string]int)
 	}
@@ -36,6 +36,8 @@ func (r *report) add(other report) {
 		r.struck[name] += n
 	}
 }
+
+func (r *report) found(findings ...finding) { r.findings = append(r.findings, findings...) }
 
 // String returns a table.
 func (r report) String() string {
@@ -61,13 +63,13 @@ func (r report) String() string {
 	row("events acknowledged, and lost with a server", "%6d", r.lost)
 	row("events applied", "%6d", r.applied)
 	row("  of them parked before, and replayed", "%6d", r.replayed)
-	row("events parked behind an earlier one of their stream", "%6d", r.behind)
+	row("events parked because of an earlier one of their stream", "%6d", r.blocked)
 	row("events discarded", "%6d", r.discarded)
-	verdict := "exact: nothing lost, doubled, left parked or out of order"
+	result := "exact: nothing lost, doubled, left parked or out of order"
 	if len(r.findings) > 0 {
-		verdict = fmt.Sprintf("%d findings", len(r.findings))
+		result = fmt.Sprintf("%d findings", len(r.findings))
 	}
-	row("verdict", "%s", verdict)
+	row("result", "%s", result)
 	return text.String()
 }
 
@@ -86,7 +88,7 @@ func (c *cluster) verify(r report) {
 	}
 }
 
-// dump prints what is needed to understand and to repeat a failure.
+// dump prints the schedule, the processes and the logs, and how to repeat the test.
 func (c *cluster) dump() {
 	most := 32 << 10
 	if *chaosFor != 0 {
@@ -98,7 +100,8 @@ func (c *cluster) dump() {
 	}
 	for _, n := range c.nodes {
 		for _, p := range n.allProcesses() {
-			c.t.Logf("process %s is node %q; it started at %s and ended at %s with %q", p, p.identity(), p.started.Format(clock), p.endedAt().Format(clock), p.exited())
+			at, exit := p.end()
+			c.t.Logf("process %s is node %q; it started at %s and ended at %s with %q", p, p.identity(), p.started.Format(clock), at.Format(clock), exit)
 		}
 		c.t.Logf("log of node %s:\n%s", n.name, tail(n.log, most))
 	}

@@ -2,7 +2,6 @@ package chaos_test
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -52,9 +51,8 @@ func plan(seed int64, length time.Duration, nodes int) schedule {
 			bag = append(bag, &faults[i])
 		}
 	}
-	busy := make([]time.Duration, nodes) // until when each node is struck
-	var server time.Duration
-	data := make(map[string]time.Duration)
+	busy := make([]time.Duration, nodes)    // until when each node is struck
+	taken := make(map[string]time.Duration) // the same for other places
 	var all schedule
 	for at := 300 * time.Millisecond; at < length; at += time.Duration(100+rnd.IntN(700)) * time.Millisecond {
 		f := bag[rnd.IntN(len(bag))]
@@ -82,16 +80,11 @@ func plan(seed int64, length time.Duration, nodes int) schedule {
 			for i := range busy {
 				busy[i] = one.at + one.lasts + pauseAfter + 2*time.Second
 			}
-		case reachServer:
-			if server > at {
+		case reachServer, reachData:
+			if taken[f.place()] > at {
 				continue
 			}
-			server = until
-		case reachData:
-			if data[f.name] > at {
-				continue
-			}
-			data[f.name] = until
+			taken[f.place()] = until
 		}
 		all = append(all, one)
 	}
@@ -108,37 +101,30 @@ func (f *fault) place() string {
 }
 
 // carryOut strikes with every fault of the schedule at its time.
-func (c *cluster) carryOut(all schedule) error {
+func (c *cluster) carryOut(all schedule) {
 	start := time.Now()
 	var group sync.WaitGroup
-	var mu sync.Mutex
-	var errs []error
-	exclusive := make(map[string]*sync.Mutex) // held during faults that must not overlap, however long they take
-	for _, one := range all {
-		if exclusive[one.fault.place()] == nil {
-			exclusive[one.fault.place()] = new(sync.Mutex)
-		}
-	}
+	defer group.Wait()
+	places := make(map[string]*sync.Mutex) // held during faults that must not overlap, however long they take
 	for _, one := range all {
 		if c.wait(time.Until(start.Add(one.at))); c.ctx.Err() != nil {
-			break
+			return
 		}
 		s := &strike{cluster: c, lasts: one.lasts, rnd: rand.New(rand.NewPCG(one.seed, 1))}
+		place := new(sync.Mutex)
 		if one.node >= 0 {
 			s.node = c.nodes[one.node]
+		} else if known := places[one.fault.place()]; known != nil {
+			place = known
+		} else {
+			places[one.fault.place()] = place
 		}
 		group.Go(func() {
-			if !one.fault.ofNode() {
-				exclusive[one.fault.place()].Lock()
-				defer exclusive[one.fault.place()].Unlock()
-			}
+			place.Lock()
+			defer place.Unlock()
 			if err := one.fault.do(s); err != nil {
-				mu.Lock()
-				defer mu.Unlock()
-				errs = append(errs, fmt.Errorf("%v: %w", one, err))
+				c.t.Errorf("%v: %v", one, err)
 			}
 		})
 	}
-	group.Wait()
-	return errors.Join(errs...)
 }

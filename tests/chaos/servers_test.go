@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -25,15 +26,7 @@ const (
 // chooseServers returns the servers of a cluster: the shared one, or servers of its own, which stop with the test.
 func chooseServers(ctx context.Context, t testing.TB, own bool) (*servers, error) {
 	if own {
-		s, err := startServers(ctx)
-		if err == nil {
-			t.Cleanup(func() {
-				if err := s.stop(context.Background()); err != nil {
-					t.Error(err)
-				}
-			})
-		}
-		return s, err
+		return startServers(ctx, t)
 	}
 	server, err := sharedServer()
 	if err == nil && server.PID() == 0 { // an earlier test failed while it was down
@@ -42,7 +35,9 @@ func chooseServers(ctx context.Context, t testing.TB, own bool) (*servers, error
 	if err != nil {
 		return nil, err
 	}
-	return &servers{primary: server, addresses: []string{server.Address()}}, nil
+	s := &servers{addresses: []string{server.Address()}}
+	s.primary.Store(server)
+	return s, nil
 }
 
 // sharedServer is the private server that most tests of the package share. Tests that break it do not run in parallel.
@@ -65,35 +60,44 @@ func newServer() (*pgtest.Server, error) {
 // servers are the servers of a cluster: a primary and, unless it is shared, an asynchronous standby. A failover makes the
 // standby the primary, and a new standby takes the address of the old primary.
 type servers struct {
-	mu        sync.Mutex
-	primary   *pgtest.Server
-	standby   *pgtest.Server      // nil: the primary is shared
-	addresses []string            // of both; they never change
-	poolers   []*pgtest.PgBouncer // one in front of each; nil: there are none
-	losses    []loss
+	primary   atomic.Pointer[pgtest.Server]
+	standby   atomic.Pointer[pgtest.Server] // nil: the primary is shared, or a failover is in progress
+	addresses []string                      // of both; they never change
+	poolers   []*pgtest.PgBouncer           // one in front of each; nil: there are none
+
+	mu     sync.Mutex
+	losses []loss
 }
 
 // loss is a period whose commits may have been lost with the server.
 type loss struct{ from, to time.Time }
 
-// startServers starts a primary and a standby with poolers for one cluster. The caller stops them.
-func startServers(ctx context.Context) (*servers, error) {
+// startServers starts a primary and a standby with poolers, which stop with the test.
+func startServers(ctx context.Context, t testing.TB) (*servers, error) {
+	s := new(servers)
+	t.Cleanup(func() {
+		if err := s.stop(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
 	primary, err := newServer()
 	if err != nil {
 		return nil, err
 	}
+	s.primary.Store(primary)
 	standby, err := primary.Standby(ctx, pgtest.StandbyOptions{})
 	if err != nil {
-		return nil, errors.Join(err, primary.Stop(ctx))
+		return nil, err
 	}
-	s := &servers{primary: primary, standby: standby, addresses: []string{primary.Address(), standby.Address()}}
+	s.standby.Store(standby)
 	for _, server := range []*pgtest.Server{primary, standby} {
+		s.addresses = append(s.addresses, server.Address())
 		pooler, err := pgtest.StartPgBouncer(ctx, strings.Replace(server.TCPDSN("postgres"), "postgres@", app+"@", 1), pgtest.PgBouncerOptions{})
 		if errors.Is(err, pgtest.ErrNoPgBouncer) {
-			return s, nil
+			continue
 		}
 		if err != nil {
-			return nil, errors.Join(err, s.stop(ctx))
+			return nil, err
 		}
 		s.poolers = append(s.poolers, pooler)
 	}
@@ -101,12 +105,10 @@ func startServers(ctx context.Context) (*servers, error) {
 }
 
 func (s *servers) stop(ctx context.Context) (err error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	for _, pooler := range s.poolers {
 		err = errors.Join(err, pooler.Stop(ctx))
 	}
-	for _, server := range []*pgtest.Server{s.standby, s.primary} {
+	for _, server := range []*pgtest.Server{s.standby.Load(), s.primary.Load()} {
 		if server != nil {
 			err = errors.Join(err, server.Stop(ctx))
 		}
@@ -123,18 +125,7 @@ func (s *servers) restartPoolers(ctx context.Context) (err error) {
 }
 
 // server returns the current primary.
-func (s *servers) server() *pgtest.Server {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.primary
-}
-
-// follower returns the current standby; nil where there is none.
-func (s *servers) follower() *pgtest.Server {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.standby
-}
+func (s *servers) server() *pgtest.Server { return s.primary.Load() }
 
 // lose records that commits since from may be lost.
 func (s *servers) lose(from time.Time) {
@@ -143,7 +134,7 @@ func (s *servers) lose(from time.Time) {
 	s.losses = append(s.losses, loss{from, time.Now()})
 }
 
-// excused reports whether what was committed at some time between two may be gone.
+// mayBeLost reports whether a commit between begun and done may be lost.
 func (s *servers) mayBeLost(begun, done time.Time) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -152,14 +143,14 @@ func (s *servers) mayBeLost(begun, done time.Time) bool {
 
 // detach lets the standby catch up, and then disconnects it from the primary.
 func (s *servers) detach(ctx context.Context) error {
-	primary, standby := s.server(), s.follower()
-	return errors.Join(primary.CatchUp(ctx, standby), standby.Detach(ctx))
+	standby := s.standby.Load()
+	return errors.Join(s.server().CatchUp(ctx, standby), standby.Detach(ctx))
 }
 
 // failOver kills the primary, promotes the detached standby, and starts a new standby at the address of the old primary.
 // promoted is called when there is a primary again.
 func (s *servers) failOver(ctx context.Context, detached time.Time, promoted func()) error {
-	old, next := s.server(), s.follower()
+	old, next := s.server(), s.standby.Load()
 	err := errors.Join(old.Kill(), old.Stop(ctx))
 	s.lose(detached)
 	err = errors.Join(err, next.Promote(ctx))
@@ -167,15 +158,11 @@ func (s *servers) failOver(ctx context.Context, detached time.Time, promoted fun
 	if err != nil {
 		return err
 	}
-	s.mu.Lock()
-	s.primary, s.standby = next, nil
-	s.mu.Unlock()
+	s.standby.Store(nil)
+	s.primary.Store(next)
 	fresh, err := next.Standby(ctx, pgtest.StandbyOptions{Port: old.Port()})
-	if err != nil {
-		return err
+	if err == nil {
+		s.standby.Store(fresh)
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.standby = fresh
-	return nil
+	return err
 }
