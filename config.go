@@ -23,11 +23,11 @@ type Config struct {
 	// HeartbeatInterval is the time between the heartbeats that keep this node's leases. At most a third of LeaseDuration, so that
 	// two may be lost. Default 1 s.
 	HeartbeatInterval time.Duration
-	// LeaseDuration is how long a lease is valid after the last heartbeat of its owner. When it has passed, other processes take over
-	// from a process that was cut off or frozen. Default 5 s. If it is much shorter, a pause of the process or of the server moves
+	// LeaseDuration is how long a lease is valid after the last heartbeat of its owner. Then other processes take over from a
+	// process that was cut off or frozen. Default 5 s. If it is much shorter, a short pause of a process or of the server moves
 	// leases.
 	LeaseDuration time.Duration
-	// FailureDetection is within what time the death of another process is noticed by its session lock. From 20 ms to
+	// FailureDetection is the longest time until the death of another process is noticed by its session lock. From 20 ms to
 	// LeaseDuration. Default 1 s, or LeaseDuration if that is shorter. Half of it doubles how often each node checks the others.
 	FailureDetection time.Duration
 	// PollInterval is how often the store is polled for events whose notification was lost. Default 5 s. Without notifications it
@@ -97,7 +97,7 @@ func (c Config) validate(store engine.Store) error {
 		{"GracePeriod", c.GracePeriod}, {"QueryTimeout", c.QueryTimeout},
 	} {
 		if field.value < time.Millisecond {
-			return fmt.Errorf("%s must be at least 1ms: %v", "Config."+field.name, field.value)
+			return fmt.Errorf("Config.%s must be at least 1ms: %v", field.name, field.value)
 		}
 	}
 	if c.HeartbeatInterval > c.LeaseDuration/3 {

@@ -20,33 +20,40 @@ const (
 	idleSlice = 250
 )
 
-// heads reads the heads of all tenants, and waits for those that are locked.
-func (r *Runtime) heads(ctx context.Context, tenants []string) (engine.Heads, error) {
-	for {
-		heads, err := r.store.Heads(ctx, tenants)
-		if err != nil {
-			return heads, err
+// headsOfAll returns the heads of all tenants. It waits for tenants whose events are locked.
+func (r *Runtime) headsOfAll(ctx context.Context) (map[string]int64, error) {
+	tenants, err := r.tenants(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var heads engine.Heads
+	err = backoff.Poll(ctx, idleMost, idleMost, func() (done bool, err error) {
+		if heads, err = r.store.Heads(ctx, tenants); err != nil {
+			return false, err
 		}
-		wait := false
 		for tenant, err := range heads.Failed {
 			if !errors.Is(err, projection.ErrTenantLocked) {
-				return heads, fmt.Errorf("read the head of tenant %q: %w", tenant, err)
+				return false, fmt.Errorf("read the head of tenant %q: %w", tenant, err)
 			}
-			wait = true
 		}
-		if !wait {
-			return heads, nil
-		}
-		select {
-		case <-time.After(idleMost):
-		case <-ctx.Done():
-			return heads, ctx.Err()
+		return len(heads.Failed) == 0, nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	for _, tenant := range tenants {
+		if _, ok := heads.Positions[tenant]; !ok {
+			if err := r.store.Absent(ctx, tenant); err != nil {
+				return nil, err
+			}
+			return nil, fmt.Errorf("tenant %q was restored meanwhile: %w", tenant, projection.ErrTenantDropped)
 		}
 	}
+	return heads.Positions, nil
 }
 
-// idleWait waits until all projections of a runtime have handled their tenants' events. It sends one statement at a time,
-// and none about projections that run on this node.
+// idleWait waits until all projections of a runtime have handled their tenants' events. It sends one statement at a time, and
+// only about projections that do not run on this node.
 type idleWait struct {
 	runtime *Runtime
 	deps    *actors.Deps
@@ -55,7 +62,7 @@ type idleWait struct {
 	pending map[ProjectionID]bool
 }
 
-// wait returns when no projection is pending, or with the reason why one will not get there.
+// wait returns when no projection is pending. The error is why a projection will not reach its head.
 func (w *idleWait) wait(ctx context.Context) error {
 	for delays := backoff.New(idleFirst, idleMost); len(w.pending) > 0; {
 		ask, here, err := w.registered()
@@ -143,7 +150,7 @@ func (w *idleWait) inDatabase(ctx context.Context, tenants []string) error {
 		w.pending[id] = true
 		row, known := rows[id]
 		if !known {
-			continue // it is new: its row is about to be made
+			continue // its row is about to be made
 		}
 		done, err := w.reached(row, now.Positions, checked)
 		if err != nil {

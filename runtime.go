@@ -30,7 +30,7 @@ type Runtime struct {
 	deps        *actors.Deps // nil while it does not run
 }
 
-// New returns a runtime. It does nothing before Run.
+// New returns a Runtime. It does nothing until Run is called.
 func New(config Config) (*Runtime, error) {
 	config = config.withDefaults()
 	var store engine.Store
@@ -47,20 +47,20 @@ func New(config Config) (*Runtime, error) {
 	return &Runtime{config: config, store: store, definitions: make(map[string]*engine.Definition)}, nil
 }
 
-// Register adds projections, which then run for each of the runtime's tenants. It adds all of them or, with an error, none. It
-// returns an error while the runtime runs, and for a name that is registered already.
+// Register adds projections, which then run for each of the runtime's tenants. If it returns an error, it has added none of
+// them. It returns an error while the runtime is running, and for a name that is already registered.
 func (r *Runtime) Register(projections ...Projection) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.deps != nil {
-		return errors.New("register: the runtime runs already")
+		return errors.New("register: the runtime is running")
 	}
 	definitions := maps.Clone(r.definitions)
 	for _, p := range projections {
 		p = p.withDefaults()
 		def, err := p.definition(r)
 		if err == nil && definitions[p.Name] != nil {
-			err = errors.New("it is registered already")
+			err = errors.New("it is already registered")
 		}
 		if err != nil {
 			return fmt.Errorf("register projection %s: %w", excerpt.Quoted(p.Name), err)
@@ -71,46 +71,34 @@ func (r *Runtime) Register(projections ...Projection) error {
 	return nil
 }
 
-// Run runs the registered projections until ctx is done, and then returns nil. By then batches in progress were finished or, after
-// Config.GracePeriod, rolled back, and leases were released. Run returns an error if it cannot start. Once it has started, it
-// waits while the database is down.
+// Run runs the registered projections until ctx ends, and then returns nil. Before it returns, it finishes the batches in progress
+// or, after Config.GracePeriod, rolls them back, and releases the leases. Run returns an error if it cannot start. Once it has
+// started, it waits while the database is down.
 func (r *Runtime) Run(ctx context.Context) error {
 	err := r.run(ctx, func(ctx context.Context) error {
 		<-ctx.Done()
 		return nil
 	})
 	if ctx.Err() != nil && errors.Is(err, ctx.Err()) {
-		return nil // It was to end before it had begun.
+		return nil // ctx ended before the start
 	}
 	return err
 }
 
 // RunUntilIdle runs the registered projections until each has handled, parked or skipped every event that was visible when it
-// was called, and ends like Run. It is for tests, jobs and scripts. It returns the status at the end, in which a test can look at
-// what was applied, parked and skipped. It returns an error if a projection cannot become idle because it is paused or has
-// failed, or if ctx ends first; the status then says which projections are not idle, if it could still be read.
-func (r *Runtime) RunUntilIdle(ctx context.Context) (Status, error) {
-	tenants, err := r.tenants(ctx)
+// was called, and ends like Run. It is for tests, jobs and scripts. It returns the status at the end, which has the numbers of
+// events that were applied, parked and skipped.
+//
+// RunUntilIdle returns an error if a projection cannot become idle because it is paused or has failed, or if ctx ends first. The
+// status then shows which projections are not idle, if it could still be read.
+func (r *Runtime) RunUntilIdle(ctx context.Context) (status Status, err error) {
+	heads, err := r.headsOfAll(ctx)
 	if err != nil {
 		return Status{}, fmt.Errorf("run until idle: %w", err)
 	}
-	heads, err := r.heads(ctx, tenants)
-	if err != nil {
-		return Status{}, fmt.Errorf("run until idle: %w", err)
-	}
-	for _, tenant := range tenants {
-		if _, ok := heads.Positions[tenant]; !ok {
-			err := r.store.Absent(ctx, tenant)
-			if err == nil {
-				err = fmt.Errorf("tenant %q was restored meanwhile: %w", tenant, projection.ErrTenantDropped)
-			}
-			return Status{}, fmt.Errorf("run until idle: %w", err)
-		}
-	}
-	var status Status
-	err = r.run(ctx, func(ctx context.Context) error {
-		w := idleWait{runtime: r, deps: r.running(), heads: heads.Positions, pending: make(map[ProjectionID]bool)}
-		for _, tenant := range tenants {
+	err = r.run(ctx, func(ctx context.Context) (err error) {
+		w := idleWait{runtime: r, deps: r.running(), heads: heads, pending: make(map[ProjectionID]bool)}
+		for tenant := range heads {
 			for name := range r.definitions {
 				w.pending[ProjectionID{Tenant: tenant, Name: name}] = false
 			}
@@ -121,7 +109,6 @@ func (r *Runtime) RunUntilIdle(ctx context.Context) (Status, error) {
 			status, _ = r.Status(ctx)
 			return err
 		}
-		var err error
 		status, err = r.Status(ctx)
 		return err
 	})
@@ -168,7 +155,7 @@ func (r *Runtime) run(ctx context.Context, while func(ctx context.Context) error
 	return nil
 }
 
-// stop ends the actors. What is past the grace period and the time that a handler has to return is not waited for.
+// stop stops the actors. It waits for the grace period, and for the time that a cancelled handler has to return.
 func (r *Runtime) stop(ctx context.Context, sup *supervisor.Supervisor) error {
 	const afterGrace = 20 * time.Second
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), r.config.GracePeriod+afterGrace)
@@ -176,27 +163,23 @@ func (r *Runtime) stop(ctx context.Context, sup *supervisor.Supervisor) error {
 	return sup.Stop(ctx, r.config.GracePeriod)
 }
 
-// start makes what the actors of one run share.
+// start returns what the actors of one run share.
 func (r *Runtime) start() (*actors.Deps, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	switch {
 	case r.deps != nil:
-		return nil, errors.New("the runtime runs already")
+		return nil, errors.New("the runtime is already running")
 	case len(r.definitions) == 0:
 		return nil, errors.New("no projection is registered")
 	}
-	names := make([]string, 0, len(r.definitions))
-	for name := range r.definitions {
-		names = append(names, name)
-	}
-	slices.Sort(names)
 	c := r.config
 	deps := &actors.Deps{
 		System: actors.NewSystem(c.Logger),
 		Store:  r.store,
 		Log:    c.Logger,
-		Node:   engine.Node{ID: uuid.NewString(), Projections: names, Tenants: c.Tenants, LeaseDuration: c.LeaseDuration},
+		Node: engine.Node{ID: uuid.NewString(), Projections: slices.Sorted(maps.Keys(r.definitions)), Tenants: c.Tenants,
+			LeaseDuration: c.LeaseDuration},
 		Timing: actors.Timing{
 			// Two checks miss a dead node's lock within 0.7 of FailureDetection; the rest is for claiming its leases.
 			ListPeers: c.FailureDetection * 4 / 10, Confirm: c.FailureDetection * 3 / 10,
@@ -218,7 +201,7 @@ func (r *Runtime) ended() {
 	r.deps = nil
 }
 
-// running returns what the actors share, nil while the runtime does not run.
+// running returns what the actors share. It is nil while the runtime is not running.
 func (r *Runtime) running() *actors.Deps {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -241,8 +224,8 @@ func (r *Runtime) ackSlot(ctx context.Context) (release func(), err error) {
 	return func() {}, nil
 }
 
-// tenants returns the tenants of the runtime, and an error that a run would only meet again and again: the store was
-// not migrated, or has no such tenant.
+// tenants returns the tenants of the runtime. It returns an error that a run would meet again and again: the store was not
+// migrated, or has no such tenant.
 func (r *Runtime) tenants(ctx context.Context) ([]string, error) {
 	ctx, cancel := context.WithTimeout(ctx, r.config.QueryTimeout)
 	defer cancel()
@@ -261,12 +244,12 @@ func (r *Runtime) tenants(ctx context.Context) ([]string, error) {
 	return all, nil
 }
 
-// Pause stops a projection, on whatever node it runs, until it is resumed. It returns when nothing of the projection runs any
-// more: its node has finished the batch under way and released the lease. A dead node's lease is taken away. A pause outlives
-// restarts.
+// Pause stops a projection, on whatever node it runs, until it is resumed. Pause returns when nothing of the projection runs any
+// more: its node has finished the batch in progress and released the lease. The lease of a dead node is taken away. A pause
+// outlives restarts.
 //
-// If ctx ends first Pause returns its error, and the projection is paused all the same. If the projection is resumed first
-// Pause returns projection.ErrResumed. A handler must not pause its own projection: Pause would wait for the handler.
+// If ctx ends first, Pause returns ctx's error, and the projection is paused nevertheless. If the projection is resumed first,
+// Pause returns projection.ErrResumed. A handler must not pause its own projection, since Pause would wait for the handler.
 func (r *Runtime) Pause(ctx context.Context, id ProjectionID) error {
 	if err := r.store.SetDesiredState(ctx, id, engine.WantPause); err != nil {
 		return err
@@ -293,8 +276,8 @@ func (r *Runtime) pauseEnded(ctx context.Context, id ProjectionID) error {
 	})
 }
 
-// Resume ends a pause: a node claims the lease and goes on. A projection that waits, for its next attempt or for something to be
-// mended, tries at once. One that stopped at an event tries that again, and its attempts are counted anew.
+// Resume ends a pause: a node claims the lease, and the projection continues. A projection that waits, for its next attempt or for
+// a repair, tries at once. A projection that stopped at an event tries that event again, and its attempts are counted anew.
 func (r *Runtime) Resume(ctx context.Context, id ProjectionID) error {
 	return r.store.SetDesiredState(ctx, id, engine.WantRun)
 }
@@ -328,7 +311,7 @@ func (r *Runtime) waitFor(ctx context.Context, id ProjectionID, position int64) 
 		case err != nil && ctx.Err() != nil:
 			return ctx.Err()
 		case errors.Is(err, projection.ErrUnknownProjection) && r.knows(id):
-			// Its row is about to be made, if there is such a tenant.
+			// Its row is about to be made, if the tenant exists.
 			if tenants, err := r.tenants(ctx); err == nil && !slices.Contains(tenants, id.Tenant) {
 				return projection.ErrUnknownTenant
 			}
@@ -347,7 +330,7 @@ func (r *Runtime) waitFor(ctx context.Context, id ProjectionID, position int64) 
 	}
 }
 
-// resumed reports whether a projection was resumed that on this node still waits at an event: the notice is under way.
+// resumed reports whether a projection that has stopped at an event on this node was resumed: the notification is under way.
 func (r *Runtime) resumed(ctx context.Context, deps *actors.Deps, id ProjectionID, answer error) bool {
 	entry, _ := deps.Registry.Get(id)
 	if !errors.Is(answer, projection.ErrFailed) || !entry.Halted {
@@ -357,14 +340,14 @@ func (r *Runtime) resumed(ctx context.Context, deps *actors.Deps, id ProjectionI
 	return err == nil && row.Desired.Runs() && !row.Halted
 }
 
-// knows tells whether the projection is one of this runtime's, wherever it runs.
+// knows reports whether this runtime can run the projection.
 func (r *Runtime) knows(id ProjectionID) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.definitions[id.Name] != nil && id.Partition == 0
 }
 
-// row is what the database knows of a projection.
+// row returns a projection as the database has it.
 func (r *Runtime) row(ctx context.Context, id ProjectionID) (engine.ProjectionRow, error) {
 	ctx, cancel := context.WithTimeout(ctx, r.config.QueryTimeout)
 	defer cancel()

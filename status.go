@@ -15,7 +15,7 @@ import (
 type State string
 
 const (
-	// StateStarting means that its node reads where the projection is.
+	// StateStarting means that its node reads the projection's checkpoint.
 	StateStarting State = "starting"
 	// StateCatchUp means that it is more than a batch behind.
 	StateCatchUp State = "catching up"
@@ -29,10 +29,10 @@ const (
 	StateMissingObject State = "missing object"
 	// StatePaused means that it is paused: no node runs it until it is resumed.
 	StatePaused State = "paused"
-	// StateFailed means that it stopped until what the reason says is repaired. If the reason is an event, it must also be
-	// resumed.
+	// StateFailed means that it stopped until a person repairs what the reason names. If the reason is an event, it must also
+	// be resumed.
 	StateFailed State = "failed"
-	// StateElsewhere means that another node runs the projection, and nothing of it fails.
+	// StateElsewhere means that another node runs the projection, and that no event is failing.
 	StateElsewhere State = "elsewhere"
 	// StateNotOwned means that no living node holds the lease. The reason says so if no living node knows the projection.
 	StateNotOwned State = "not owned"
@@ -55,7 +55,7 @@ type Status struct {
 	Tenants     []TenantStatus
 	Projections []ProjectionStatus
 	// OldestSnapshot is the transaction that has held back the clean-up of dead rows for the longest time. While it is open,
-	// advances of checkpoints become slower.
+	// checkpoints advance ever more slowly.
 	OldestSnapshot SnapshotStatus
 	// Abandoned counts the handlers of this process that did not return when they were cancelled.
 	Abandoned int64
@@ -99,7 +99,7 @@ type SnapshotStatus struct {
 // NodeStatus is one process that runs projections.
 type NodeStatus struct {
 	ID string
-	// Alive reports that its heartbeat has not expired. Leaving reports that it is releasing its leases.
+	// Alive reports that its heartbeat has not expired. Draining reports that it is releasing its leases.
 	Alive, Draining bool
 	// Leases is how many leases it holds.
 	Leases int
@@ -161,7 +161,7 @@ type ProjectionStatus struct {
 	OldestParked time.Time
 	// Skipped counts the events that were skipped since the projection exists.
 	Skipped int64
-	// FailingPosition is the event that is failing now, and Attempts is how often it failed. They are 0 if no event is failing.
+	// FailingPosition is the position of the event that is failing, and Attempts is how often it failed. They are 0 if none is.
 	FailingPosition int64
 	Attempts        int
 	// Reason is why the projection waits or failed, or the error of the failing event.
@@ -173,29 +173,38 @@ type ProjectionStatus struct {
 
 // Status returns the state of the runtime and of the projections of its tenants.
 func (r *Runtime) Status(ctx context.Context) (Status, error) {
-	tenants, err := r.tenants(ctx)
+	status, err := r.status(ctx)
 	if err != nil {
 		return Status{}, fmt.Errorf("status: %w", err)
+	}
+	return status, nil
+}
+
+func (r *Runtime) status(ctx context.Context) (status Status, err error) {
+	tenants, err := r.tenants(ctx)
+	if err != nil {
+		return status, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, r.config.QueryTimeout)
 	defer cancel()
-	store := r.store
-	rows, err := store.Projections(ctx, tenants)
+	rows, err := r.store.Projections(ctx, tenants)
 	if err != nil {
-		return Status{}, fmt.Errorf("status: %w", err)
+		return status, err
 	}
-	heads, err := store.Heads(ctx, tenants)
+	heads, err := r.store.Heads(ctx, tenants)
 	if err != nil {
-		return Status{}, fmt.Errorf("status: %w", err)
+		return status, err
 	}
-	status := Status{Abandoned: store.Abandoned(), Pooled: store.Pooled()}
-	oldest, err := store.OldestSnapshot(ctx)
+	oldest, err := r.store.OldestSnapshot(ctx)
 	if err != nil {
-		return Status{}, fmt.Errorf("status: %w", err)
+		return status, err
 	}
-	status.OldestSnapshot = SnapshotStatus(oldest)
-	local := map[ProjectionID]actors.ProjectionEntry{}
-	feeds := map[string]actors.FeedEntry{}
+	if status.Nodes, err = r.nodes(ctx); err != nil {
+		return status, err
+	}
+	status.Abandoned, status.Pooled, status.OldestSnapshot = r.store.Abandoned(), r.store.Pooled(), SnapshotStatus(oldest)
+	var local map[ProjectionID]actors.ProjectionEntry
+	var feeds map[string]actors.FeedEntry
 	if deps := r.running(); deps != nil {
 		status.Node, status.Stuck = deps.Node.ID, int(deps.Registry.Stuck.Load())
 		status.Session = sessionStatus(deps.Registry.Session())
@@ -203,9 +212,6 @@ func (r *Runtime) Status(ctx context.Context) (Status, error) {
 	}
 	for _, t := range tenants {
 		status.Tenants = append(status.Tenants, r.tenantStatus(ctx, t, feeds[t], heads))
-	}
-	if status.Nodes, err = r.nodes(ctx); err != nil {
-		return Status{}, fmt.Errorf("status: %w", err)
 	}
 	for _, row := range rows {
 		entry, here := local[row.ID]

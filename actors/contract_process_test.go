@@ -13,10 +13,10 @@ import (
 	"github.com/asynkron/protoactor-go/actor"
 )
 
-// sacrificed, set in the environment of a second run of this test binary, makes a test do there what would end this process.
+// sacrificed is set in the environment of a second process of this test binary. There a test does what ends the process.
 const sacrificed = "MILLRACE_TEST_SACRIFICED"
 
-// inSacrificedProcess runs scenario in a process of its own. That has to fail, and its output to hold every text in want.
+// inSacrificedProcess runs scenario in a process of its own, which must fail with every text of want in its output.
 func inSacrificedProcess(t *testing.T, scenario func(r *rig), want ...string) {
 	t.Helper()
 	if os.Getenv(sacrificed) != "" {
@@ -39,8 +39,8 @@ func inSacrificedProcess(t *testing.T, scenario func(r *rig), want ...string) {
 
 type pointerStrategy struct{ strategyFunc }
 
-// A guardian's strategy runs in the goroutine of the failed actor, inside its mailbox's recover. Nothing catches a panic there,
-// and to escalate is such a panic.
+// A guardian's strategy runs in the goroutine of the failed actor, inside its mailbox's recover. A panic is not caught there, and
+// EscalateFailure panics.
 func TestGuardianStrategyPanicEndsTheProcess(t *testing.T) {
 	for _, test := range []struct {
 		name, want string
@@ -63,17 +63,17 @@ func TestGuardianStrategyPanicEndsTheProcess(t *testing.T) {
 	}
 }
 
-// Any positive interval will do. It also bounds how long the throttle's goroutine outlives the first of a row of dead letters.
+// Any positive interval works. It also limits how long the throttle's goroutine lives after the first undelivered message.
 func TestDeadLetterThrottleIntervalOfZeroEndsTheProcess(t *testing.T) {
 	inSacrificedProcess(t, func(r *rig) {
 		system := actor.NewActorSystem(silent(), actor.WithDeadLetterThrottleInterval(0))
-		system.Root.Send(system.NewLocalPID("nobody"), "hello")
+		system.Root.Send(system.NewLocalPID("missing"), "hello")
 		synctest.Wait()
 	}, "non-positive interval for NewTicker")
 }
 
-// A ring of one place lets the second message overwrite the first, and the actor then looks for the first until the process
-// ends. The goroutine is beyond reach, hence the process of its own.
+// In a ring of one place the second message overwrites the first, and the actor then looks for the first until the process ends.
+// Its goroutine cannot be stopped, so the test needs a process of its own.
 func TestBoundedDroppingSpins(t *testing.T) {
 	if os.Getenv(sacrificed) == "" {
 		inSacrificedProcess(t, nil, "the actor spins in its mailbox")

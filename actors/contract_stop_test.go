@@ -24,7 +24,7 @@ func TestStoppingPanicResurrects(t *testing.T) {
 	})
 }
 
-// Stopping a child again is no way out: a stop that comes while the child is stopping is ignored.
+// A second stop does not help: a stop is ignored while the child is stopping.
 func TestStoppingPanicUnderAStoppingStrategyNeverStops(t *testing.T) {
 	inBubble(t, func(r *rig) {
 		parent, child := r.family(panicOn[*actor.Stopping], stopEveryFailure())
@@ -103,8 +103,8 @@ func TestParentThatWatchesItsChildSeesTerminatedTwice(t *testing.T) {
 	})
 }
 
-// The name is free before Stopped is handled. A parent that takes it before it has seen Terminated loses sight of the new
-// child: the Terminated of the old one, which has the same name, strikes it off.
+// A name is free before Stopped is handled. A parent that uses it before it has seen Terminated loses the new child: the
+// Terminated of the old child, which has the same name, removes it.
 func TestNameTakenAgainBeforeTerminatedOrphansTheNewChild(t *testing.T) {
 	inBubble(t, func(r *rig) {
 		gate := make(chan struct{})
@@ -138,8 +138,8 @@ func TestNameTakenAgainBeforeTerminatedOrphansTheNewChild(t *testing.T) {
 	})
 }
 
-// User messages arrive after Stopping, so a timer's message can make a parent respawn a child when it has already told its
-// children to stop. Nobody tells the new one.
+// User messages arrive after Stopping, so a timer's message can make a parent respawn a child after it stopped its children. The
+// new child is not stopped.
 func TestChildSpawnedAfterStoppingHangsTheStop(t *testing.T) {
 	inBubble(t, func(r *rig) {
 		gate := make(chan struct{})
@@ -195,7 +195,7 @@ func TestMessagesQueuedAtStopVanishWithoutDeadLetter(t *testing.T) {
 		r.expect("actor started", "actor got hold", "actor stopping", "actor stopped")
 
 		r.send(pid, "sent to the stopped")
-		r.expect("dead letter sent to the stopped")
+		r.expect("undelivered sent to the stopped")
 	})
 }
 

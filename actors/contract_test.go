@@ -19,12 +19,11 @@ import (
 	"github.com/asynkron/protoactor-go/actor"
 )
 
-// The contract tests hold what was observed in protoactor-go and in backoff, since rules of this code base rest on it. One that
-// fails after an upgrade says that a rule may be relaxed or has to be thought about again. It is not to be made green by
-// changing what it expects.
+// The contract tests hold what was observed in protoactor-go, since rules of this code rest on it. A test that fails after an
+// upgrade shows that a rule may be relaxed or must be reconsidered. Do not make it pass by changing what it expects.
 //
-// Each runs in a synctest bubble: "nothing more happens" is certain there and not a matter of waiting long enough, time is
-// free, and a goroutine that stays behind fails the test.
+// Each test runs in a synctest bubble: "nothing more happens" is certain there without waiting, and a goroutine that stays behind
+// fails the test.
 
 // outlastTimers is longer than any timer that the dependency leaves running: the throttle of dead letters (1 s) and the
 // time-out of a future (10 s).
@@ -44,9 +43,9 @@ func inBubble(t *testing.T, scenario func(r *rig)) {
 	synctest.Test(t, func(t *testing.T) {
 		r := &rig{t: t, system: actor.NewActorSystem(silent())}
 		r.system.EventStream.Subscribe(func(event any) {
-			if letter, ok := event.(*actor.DeadLetterEvent); ok {
-				if text, ok := letter.Message.(string); ok {
-					r.note("dead letter " + text)
+			if e, ok := event.(*actor.DeadLetterEvent); ok {
+				if text, ok := e.Message.(string); ok {
+					r.note("undelivered " + text)
 				}
 			}
 		})
@@ -93,7 +92,7 @@ func (r *rig) expectInAnyOrder(want ...string) {
 	}
 }
 
-// spawn starts an actor that notes every message it gets before it hands it to hook.
+// spawn starts an actor that notes each message and then calls hook with it.
 func (r *rig) spawn(in actor.SpawnerContext, name string, hook func(actor.Context), opts ...actor.PropsOption) *actor.PID {
 	pid, err := in.SpawnNamed(r.props(name, hook, opts...), name)
 	if err != nil {
@@ -160,7 +159,7 @@ func holdAt(text string, gate <-chan struct{}) func(actor.Context) {
 	}
 }
 
-// onStarted is a hook that runs do when the actor starts, and again after each restart.
+// onStarted is a hook that calls do when the actor starts, and after each restart.
 func onStarted(do func(actor.Context)) func(actor.Context) {
 	return func(ctx actor.Context) {
 		if _, ok := ctx.Message().(*actor.Started); ok {
@@ -177,7 +176,7 @@ func all(hooks ...func(actor.Context)) func(actor.Context) {
 	}
 }
 
-// family spawns a parent with one child, and gives the pids of both.
+// family spawns a parent with one child, and returns the PIDs of both.
 func (r *rig) family(child func(actor.Context), opts ...actor.PropsOption) (parentPID, childPID *actor.PID) {
 	parentPID = r.spawn(r.system.Root, "parent", onStarted(func(ctx actor.Context) {
 		childPID = r.spawn(ctx, "child", child)
@@ -186,7 +185,7 @@ func (r *rig) family(child func(actor.Context), opts ...actor.PropsOption) (pare
 	return parentPID, childPID
 }
 
-func TestShutdownStopsNobodyAndPanicsTheSecondTime(t *testing.T) {
+func TestShutdownStopsNoActorAndPanicsTheSecondTime(t *testing.T) {
 	inBubble(t, func(r *rig) {
 		pid := r.spawn(r.system.Root, "actor", nil)
 		r.system.Shutdown()
@@ -219,7 +218,7 @@ func TestTakenNameGivesErrNameExistsAndThePIDOfTheFirst(t *testing.T) {
 			t.Fatalf("pid %v, want that of the first, %v", pid, first)
 		}
 		if !produced {
-			t.Error("the producer of the refused actor no longer runs")
+			t.Error("the producer of the refused actor did not run")
 		}
 		r.send(pid, "hello")
 		r.expect("name started", "name got hello")
@@ -251,7 +250,7 @@ func TestOnlyTheDefaultLoggerWritesToStandardStreams(t *testing.T) {
 		synctest.Wait()
 		r.stop(pid)
 		synctest.Wait()
-		r.send(pid, "nobody reads this")
+		r.send(pid, "unread")
 		<-time.After(outlastTimers)
 	}
 
@@ -282,7 +281,7 @@ func TestOnlyTheDefaultLoggerWritesToStandardStreams(t *testing.T) {
 	}
 }
 
-// captureStandardStreams sends stdout and stderr to a file, until the function it returns puts them back and reads it.
+// captureStandardStreams sends stdout and stderr to a file. The function that it returns restores them and returns the text.
 func captureStandardStreams(t *testing.T) func() string {
 	t.Helper()
 	file, err := os.Create(filepath.Join(t.TempDir(), "streams"))

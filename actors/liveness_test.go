@@ -26,10 +26,10 @@ func TestLongWaitForASlotIsNoFaultAndNoWork(t *testing.T) {
 	release := o.takeSlot()
 	p := o.projection()
 	o.send(p, &messages.TailAdvanced{Mark: 1, Events: envelopes(1)})
-	o.eventually("it waits for its turn", func() bool { return o.entry().Queued })
+	o.eventually("it waits for a slot", func() bool { return o.entry().Queued })
 	<-time.After(200 * time.Millisecond) // forty times as long as the work may take
 	if e := o.entry(); !e.Queued || !e.Busy.IsZero() || e.Reason != nil {
-		t.Errorf("while it waits for its turn: %+v", e)
+		t.Errorf("while it waits for a slot: %+v", e)
 	}
 	release()
 	o.mustApply(1)
@@ -41,29 +41,29 @@ func TestLongWaitForASlotIsNoFaultAndNoWork(t *testing.T) {
 	}
 }
 
-func TestProjectionThatStopsLeavesTheQueueForASlot(t *testing.T) {
+func TestProjectionThatStopsNoLongerWaitsForASlot(t *testing.T) {
 	o := surround(t)
 	release := o.takeSlot()
 	defer release()
 	p := o.projection()
 	o.send(p, &messages.TailAdvanced{Mark: 1, Events: envelopes(1)})
-	o.eventually("it waits for its turn", func() bool { return o.entry().Queued })
+	o.eventually("it waits for a slot", func() bool { return o.entry().Queued })
 	o.deps.System.Root.Stop(p)
 	left := make(chan struct{})
 	go func() { defer close(left); o.deps.Wait() }()
 	select {
 	case <-left:
 	case <-time.After(hangs):
-		t.Error("its place in the queue is still taken")
+		t.Error("it still waits for a slot")
 		o.deps.Refuse()
 	}
 	if e, here := o.deps.Registry.Get(o.lease.ID); here {
-		t.Errorf("it is on the board still: %+v", e)
+		t.Errorf("it is still registered: %+v", e)
 	}
 }
 
-// A slot may come free at the very moment at which the projection is stopped.
-func TestSlotThatComesAfterTheEndBringsNobodyBackToTheBoard(t *testing.T) {
+// A slot may become free at the moment at which the projection is stopped.
+func TestSlotAfterTheEndOfAProjectionRegistersNothing(t *testing.T) {
 	o := surround(t)
 	w := &worker{deps: o.deps, def: o.def, id: o.lease.ID, log: o.deps.Log}
 	o.in(func(ctx actor.Context) {
@@ -72,13 +72,13 @@ func TestSlotThatComesAfterTheEndBringsNobodyBackToTheBoard(t *testing.T) {
 			return func() {}, nil
 		}, func(context.Context) machine.Result { return machine.OK{} }}, nil)
 	})
-	receive(o, o.heard) // that the work is done
+	receive(o, o.heard) // the result of the work
 	if e, here := o.deps.Registry.Get(o.lease.ID); here {
-		t.Errorf("it is back: %+v", e)
+		t.Errorf("it is registered: %+v", e)
 	}
 }
 
-func TestNobodyKeepsEventsThatAreNotNeededSoon(t *testing.T) {
+func TestEventsThatAreNotNeededSoonAreFreed(t *testing.T) {
 	for name, begin := range map[string]func(o *outside, page []event.Envelope){
 		"handled from the tail": func(o *outside, page []event.Envelope) {
 			o.send(o.projection(), &messages.TailAdvanced{Mark: 3, Events: page})
@@ -103,24 +103,24 @@ func TestNobodyKeepsEventsThatAreNotNeededSoon(t *testing.T) {
 				begin(o, page)
 				return weak.Make(&page[2].Body[0])
 			}()
-			o.eventually("the page is let go of", func() bool { runtime.GC(); return body.Value() == nil })
+			o.eventually("the page is freed", func() bool { runtime.GC(); return body.Value() == nil })
 		})
 	}
 }
 
-func TestWaitingForWhatIsNotThereLeavesNothingOnTheBoard(t *testing.T) {
-	b := newRegistry()
+func TestWaitForAnUnknownProjectionRegistersNothing(t *testing.T) {
+	r := newRegistry()
 	for i := range 100 {
-		if err := b.WaitFor(t.Context(), projection.ID{Tenant: "typo", Name: "p", Partition: i}, 1); !errors.Is(err, ErrNotHere) {
+		if err := r.WaitFor(t.Context(), projection.ID{Tenant: "typo", Name: "p", Partition: i}, 1); !errors.Is(err, ErrNotHere) {
 			t.Fatal(err)
 		}
 	}
-	if n := len(b.projections); n != 0 {
+	if n := len(r.projections); n != 0 {
 		t.Errorf("%d entries are kept", n)
 	}
 }
 
-// outside is all that is around an actor under test: its parent, its feed, its subscriber, and a store without a database.
+// outside surrounds the actor under test: it is its parent, its feed and its subscriber, and has a store without a database.
 type outside struct {
 	t       *testing.T
 	deps    *Deps
@@ -212,7 +212,7 @@ func (o *outside) mustApply(positions ...int64) {
 	o.t.Helper()
 	for _, want := range positions {
 		if got := receive(o, o.applied); got != want {
-			o.t.Fatalf("applied %d, not %d", got, want)
+			o.t.Fatalf("applied %d, want %d", got, want)
 		}
 	}
 }
@@ -228,7 +228,7 @@ func receive[T any](o *outside, from chan T) T {
 	panic("unreachable")
 }
 
-// memory is a store of one tenant.
+// memory is a store of one tenant in memory.
 type memory struct {
 	engine.Store
 	mu     sync.Mutex
@@ -269,10 +269,10 @@ func (m *memory) Classify(err error) *engine.Fault {
 	return &engine.Fault{Class: engine.Infrastructure, Err: err}
 }
 
-// hangs is how long something may take that happens within milliseconds: only a hang takes longer.
+// hangs is longer than anything takes that does not hang.
 const hangs = 20 * time.Second
 
-// envelopes are n events.
+// envelopes returns n events.
 func envelopes(n int64) (events []event.Envelope) {
 	for at := int64(1); at <= n; at++ {
 		events = append(events, event.Envelope{Position: at, Type: "counted"})

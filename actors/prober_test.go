@@ -11,7 +11,7 @@ import (
 	"github.com/millrace-go/millrace/internal/engine"
 )
 
-// probed is a store whose probes take a second and answer with how many there were.
+// probed is a store whose probes take a second. answer gets their number.
 type probed struct {
 	engine.Store
 	begun, running, most atomic.Int64
@@ -34,23 +34,23 @@ type numbered int64
 
 func (numbered) Error() string { return "number" }
 
-func probing(store *probed, test func(e *Deps)) {
-	e := &Deps{Store: store, Timing: Timing{QueryTimeout: 10 * time.Second}}
-	e.life, e.giveUp = context.WithCancelCause(context.Background())
-	test(e)
-	e.Wait()
+func probing(store *probed, test func(d *Deps)) {
+	d := &Deps{Store: store, Timing: Timing{QueryTimeout: 10 * time.Second}}
+	d.life, d.giveUp = context.WithCancelCause(context.Background())
+	test(d)
+	d.Wait()
 }
 
-// The server may have gone away after a probe began, so that its answer says nothing to those who ask later.
-func TestProbesAreSharedAndBeginAfterTheQuestion(t *testing.T) {
+// The server may become unreachable after a probe began, so its result is not for later calls.
+func TestProbesAreSharedAndBeginAfterTheCall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &probed{answer: func(n int64) error { return numbered(n) }}
-		probing(store, func(e *Deps) {
+		probing(store, func(d *Deps) {
 			answers := make(chan [2]int64, 1000)
 			ask := func(least int64) {
-				e.Own(func() {
+				d.Own(func() {
 					var n numbered
-					if !errors.As(e.Probe(t.Context()), &n) {
+					if !errors.As(d.Probe(t.Context()), &n) {
 						t.Error("no answer")
 					}
 					answers <- [2]int64{int64(n), least}
@@ -65,7 +65,7 @@ func TestProbesAreSharedAndBeginAfterTheQuestion(t *testing.T) {
 			for range 400 { // while the second does
 				ask(3)
 			}
-			e.Wait()
+			d.Wait()
 			for range 901 {
 				if a := <-answers; a[0] != a[1] {
 					t.Fatalf("answered by probe %d, want %d", a[0], a[1])
@@ -78,25 +78,25 @@ func TestProbesAreSharedAndBeginAfterTheQuestion(t *testing.T) {
 	})
 }
 
-func TestProbeEndsWithTheRuntimeAndWithWhoAsks(t *testing.T) {
+func TestProbeEndsWithTheRuntimeAndItsCallers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &probed{answer: func(int64) error { return nil }}
-		probing(store, func(e *Deps) {
+		probing(store, func(d *Deps) {
 			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 			defer cancel()
-			if err := e.Probe(ctx); !errors.Is(err, context.DeadlineExceeded) {
-				t.Errorf("who asks has no time: %v", err)
+			if err := d.Probe(ctx); !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("the caller gave up: %v", err)
 			}
-			if err := e.Probe(t.Context()); err != nil {
+			if err := d.Probe(t.Context()); err != nil {
 				t.Error(err)
 			}
-			e.Own(func() {
-				if err := e.Probe(t.Context()); !errors.Is(err, context.Canceled) {
+			d.Own(func() {
+				if err := d.Probe(t.Context()); !errors.Is(err, context.Canceled) {
 					t.Errorf("at the end: %v", err)
 				}
 			})
 			synctest.Wait()
-			e.GiveUp(context.Canceled)
+			d.GiveUp(context.Canceled)
 		})
 	})
 }

@@ -12,15 +12,15 @@ import (
 	"github.com/millrace-go/millrace/actors"
 )
 
-// told is a behaviour that does what it is told and reports what happens to it.
-type told struct {
+// scripted is a behaviour that calls the functions that it gets, and reports everything else.
+type scripted struct {
 	seen   chan any
 	onStop func()
 }
 
-func (b *told) Start(actor.Context) { b.seen <- "start" }
+func (b *scripted) Start(actor.Context) { b.seen <- "start" }
 
-func (b *told) Handle(_ actor.Context, msg any) {
+func (b *scripted) Handle(_ actor.Context, msg any) {
 	if fn, ok := msg.(func()); ok {
 		fn()
 		return
@@ -28,16 +28,16 @@ func (b *told) Handle(_ actor.Context, msg any) {
 	b.seen <- msg
 }
 
-func (b *told) Stop(actor.Context) {
+func (b *scripted) Stop(actor.Context) {
 	b.seen <- "stop"
 	if b.onStop != nil {
 		b.onStop()
 	}
 }
 
-func (b *told) Gone(actor.Context) { b.seen <- "gone" }
+func (b *scripted) Gone(actor.Context) { b.seen <- "gone" }
 
-// failures is a strategy that stops what failed and reports why.
+// failures is a strategy that stops a failed actor and reports the reason.
 type failures struct{ reasons chan any }
 
 func (f *failures) HandleFailure(_ *actor.ActorSystem, s actor.Supervisor, pid *actor.PID, _ *actor.RestartStatistics, reason, _ any) {
@@ -45,12 +45,12 @@ func (f *failures) HandleFailure(_ *actor.ActorSystem, s actor.Supervisor, pid *
 	s.StopChildren(pid)
 }
 
-func spawn(t *testing.T, b *told) (*actor.ActorSystem, *actor.PID, *failures, *observer.ObservedLogs) {
+func spawn(t *testing.T, b *scripted) (*actor.ActorSystem, *actor.PID, *failures, *observer.ObservedLogs) {
 	t.Helper()
 	core, logs := observer.New(zap.DebugLevel)
 	system := actors.NewSystem(zap.New(core))
 	strategy := &failures{reasons: make(chan any, 10)}
-	pid, err := system.Root.SpawnNamed(actors.Props("told", zap.New(core), b, actor.WithGuardian(strategy)), "told")
+	pid, err := system.Root.SpawnNamed(actors.Props("scripted", zap.New(core), b, actor.WithGuardian(strategy)), "scripted")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -62,15 +62,15 @@ func expect(t *testing.T, from chan any, want any) {
 	select {
 	case got := <-from:
 		if got != want {
-			t.Fatalf("got %v, not %v", got, want)
+			t.Fatalf("got %v, want %v", got, want)
 		}
 	case <-time.After(10 * time.Second):
-		t.Fatalf("%v never came", want)
+		t.Fatalf("%v did not come", want)
 	}
 }
 
 func TestPanicGoesToTheSupervisorOnceWithItsStack(t *testing.T) {
-	b := &told{seen: make(chan any, 10)}
+	b := &scripted{seen: make(chan any, 10)}
 	system, pid, strategy, _ := spawn(t, b)
 	expect(t, b.seen, "start")
 	system.Root.Send(pid, func() { panic("broken") })
@@ -82,19 +82,19 @@ func TestPanicGoesToTheSupervisorOnceWithItsStack(t *testing.T) {
 	expect(t, b.seen, "stop")
 	expect(t, b.seen, "gone")
 	if len(strategy.reasons) > 0 {
-		t.Error("told twice")
+		t.Error("the supervisor got it twice")
 	}
 }
 
 func TestPanicWhileStoppingNeitherResurrectsNorHangs(t *testing.T) {
-	b := &told{seen: make(chan any, 10), onStop: func() { panic("broken") }}
+	b := &scripted{seen: make(chan any, 10), onStop: func() { panic("broken") }}
 	system, pid, strategy, logs := spawn(t, b)
 	expect(t, b.seen, "start")
 	system.Root.Stop(pid)
 	expect(t, b.seen, "stop")
 	expect(t, b.seen, "gone")
 	if len(strategy.reasons) > 0 {
-		t.Error("the supervisor was told")
+		t.Error("the panic went to the supervisor")
 	}
 	if logs.FilterMessage("actor panicked while stopping").Len() != 1 {
 		t.Error("the panic was not logged")
@@ -102,10 +102,10 @@ func TestPanicWhileStoppingNeitherResurrectsNorHangs(t *testing.T) {
 }
 
 func TestMessageAfterStoppingIsDropped(t *testing.T) {
-	b := &told{seen: make(chan any, 10)}
+	b := &scripted{seen: make(chan any, 10)}
 	system, pid, _, _ := spawn(t, b)
 	expect(t, b.seen, "start")
-	// The message is in the mailbox behind the stop, which overtakes it.
+	// The stop overtakes the message.
 	b.onStop = func() { system.Root.Send(pid, "late") }
 	system.Root.Stop(pid)
 	expect(t, b.seen, "stop")

@@ -16,14 +16,14 @@ import (
 	"github.com/millrace-go/millrace/messages"
 )
 
-// between are the events with from < position <= to.
+// between returns the events with from < position <= to.
 func between(from, to int64) []event.Envelope { return envelopes(to)[from:] }
 
 func TestWindowHoldsAllEventsBetweenItsEnds(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		type handed struct{ events, want []event.Envelope }
+		type sent struct{ events, want []event.Envelope }
 		var w window
-		var out []handed
+		var out []sent
 		now := time.Now()
 		for range rapid.IntRange(1, 100).Draw(t, "steps") {
 			switch n := rapid.Int64Range(0, 20).Draw(t, "n"); rapid.SampledFrom([]string{"add", "add", "add", "passed", "old", "limit", "reset"}).Draw(t, "step") {
@@ -52,12 +52,12 @@ func TestWindowHoldsAllEventsBetweenItsEnds(t *testing.T) {
 			if w.dropped > len(want) || len(want) == 0 && w.size() != 0 {
 				t.Fatalf("%d events were dropped and are kept, of %d: %d bytes", w.dropped, len(want), w.size())
 			}
-			out = append(out, handed{w.events, want})
+			out = append(out, sent{w.events, want})
 		}
 		for _, h := range out {
 			for i := range h.events {
 				if h.events[i].Position != h.want[i].Position {
-					t.Fatalf("what was handed out has changed: %v", h.events)
+					t.Fatalf("a slice that was sent has changed: %v", h.events)
 				}
 			}
 		}
@@ -80,7 +80,7 @@ func TestWindowKeepsWithinItsBytes(t *testing.T) {
 	}
 }
 
-func TestSharesThatHaveNotGrownForLongGiveWay(t *testing.T) {
+func TestShareThatGrewFirstGivesWay(t *testing.T) {
 	b := newBudget(100)
 	var gave []int
 	shares := make([]share, 4)
@@ -159,7 +159,7 @@ func (f *fed) read(from, to int64) {
 	f.polls <- func() engine.TailUpdate { return update(from, to) }
 }
 
-// mustGet waits until the feed hands out exactly the events after from up to mark.
+// mustGet waits until the feed sends exactly the events after from up to mark.
 func (f *fed) mustGet(from, mark int64) {
 	f.t.Helper()
 	for {
@@ -198,7 +198,7 @@ func TestSubscriberThatIsFarBehindDoesNotKeepTheWindow(t *testing.T) {
 	f.mustGet(far+1, far+1)
 }
 
-func TestFeedLetsGoOfOldEventsThoughNewOnesCome(t *testing.T) {
+func TestFeedDropsOldEventsWhileNewOnesCome(t *testing.T) {
 	o := surround(t)
 	o.deps.windows.age = 100 * time.Millisecond
 	f := o.feed("a")
@@ -219,7 +219,7 @@ func TestFeedLetsGoOfOldEventsThoughNewOnesCome(t *testing.T) {
 			f.read(at, at+1)
 			at++
 		case <-hang:
-			t.Fatal("the first event is kept for ever")
+			t.Fatal("the first event is never dropped")
 		}
 	}
 }
@@ -236,7 +236,7 @@ func TestFeedsShareOneBudget(t *testing.T) {
 		defer o.deps.windows.mu.Unlock()
 		return o.deps.windows.shares.Len() == 1 && o.deps.windows.used <= o.deps.windows.most
 	})
-	a.mustGet(2, 2) // it was told what is left
+	a.mustGet(2, 2) // what is left
 }
 
 func TestFeedSendsNothingOldAfterARecheck(t *testing.T) {

@@ -20,35 +20,34 @@ import (
 	"github.com/millrace-go/millrace/projection"
 )
 
-// fake is a store without a database: what is tried of it can be counted, and it can be away.
+// fake is a store without a database. It counts what it is asked, and can be unreachable.
 type fake struct {
-	engine.Store // what the supervisor does not use
+	engine.Store // methods that are not called
 
+	node    engine.Node
 	tenants []string
-	names   int
 	head    atomic.Int64
 	away    atomic.Bool
-
-	pings, reloads, failed atomic.Int64
-	// lost tells that other nodes have all leases by now.
-	lost atomic.Bool
-	// foreign tells that what is read concerns no projection.
+	// foreign means that the projections select none of the events.
 	foreign atomic.Bool
-	// hook, where it is set, is called in the middle of "reload" and "claim", with what is to be returned, "advance", "poll", "tail", "ping",
-	// "command" and "release".
-	hook atomic.Pointer[func(call string, lease *engine.Lease)]
+	// lost means that other nodes hold all leases.
+	lost atomic.Bool
+	// hook, if it is set, is called in "claim", "advance", "ping" and "release".
+	hook atomic.Pointer[func(call string)]
+
+	// pings counts the probes, reloads the leases that projections asked for, failed those that could not be read.
+	pings, reloads, failed, deregistered atomic.Int64
 
 	mu          sync.Mutex
+	rows        []engine.Lease
 	claimed     bool
-	late        *engine.Lease // comes free, and may be claimed once
+	late        *engine.Lease // becomes free, and can be claimed once
 	checkpoints map[projection.ID]int64
 	released    []engine.Advance
-	// panics are the tenants whose next tail, and the projections whose next fault, makes an actor panic.
-	panics map[string]bool
-	// paused and taken are the rows of projections that are paused, and of those that other nodes hold by now; departs counts
-	// how often the node departed.
+	// paused are the rows of paused projections, taken those of leases that other nodes hold.
 	paused, taken map[int32]bool
-	departs       atomic.Int64
+	// panics has the tenants whose next tail, and the texts of the errors whose next classification, panics.
+	panics map[string]bool
 }
 
 var errAway = &engine.Fault{Class: engine.Infrastructure, Probe: true, Err: errors.New("the database is away")}
@@ -60,18 +59,19 @@ func (f *fake) here() error {
 	return nil
 }
 
-func (f *fake) call(name string, lease *engine.Lease) {
+func (f *fake) call(name string) {
 	if hook := f.hook.Load(); hook != nil {
-		(*hook)(name, lease)
+		(*hook)(name)
 	}
 }
 
-// panicOnce tells whether it is time to panic for name.
-func (f *fake) panicOnce(name string) bool {
+func (f *fake) panicOnce(name string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	defer delete(f.panics, name)
-	return f.panics[name]
+	if f.panics[name] {
+		delete(f.panics, name)
+		panic("on purpose")
+	}
 }
 
 func (f *fake) checkpoint(id projection.ID) int64 {
@@ -86,18 +86,35 @@ func (f *fake) move(id projection.ID, to int64) {
 	f.checkpoints[id] = to
 }
 
+// owned returns the leases as the database has them.
+func (f *fake) owned() (owned []engine.Lease) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, lease := range f.rows {
+		if lease.Checkpoint = f.checkpoints[lease.ID]; f.paused[lease.Row] {
+			lease.Desired = engine.WantPause
+		}
+		if f.taken[lease.Row] || f.lost.Load() {
+			lease.Owner = "another node"
+		}
+		owned = append(owned, lease)
+	}
+	return owned
+}
+
+func (f *fake) Tenants(context.Context) ([]string, error)             { return f.tenants, f.here() }
+func (f *fake) Ensure(context.Context, []string, []string) error      { return f.here() }
+func (f *fake) AnnounceDrain(context.Context, engine.Node) error      { return f.here() }
+func (f *fake) SetFailed(context.Context, engine.Lease, string) error { return f.here() }
 func (f *fake) Connect(context.Context, engine.Node) (engine.Session, error) {
 	return fakeSession{f}, f.here()
 }
-func (f *fake) OnWake(func(string)) func()                       { return func() {} }
-func (f *fake) Tenants(context.Context) ([]string, error)        { return f.tenants, f.here() }
-func (f *fake) Ensure(context.Context, []string, []string) error { return f.here() }
 
-func (f *fake) Free(_ context.Context, node engine.Node, _ bool) (free []engine.LeaseRef, err error) {
+func (f *fake) Free(context.Context, engine.Node, bool) (free []engine.LeaseRef, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if !f.claimed {
-		for _, lease := range f.leases(node, f.tenants) {
+		for _, lease := range f.rows {
 			free = append(free, engine.LeaseRef{Row: lease.Row, ID: lease.ID})
 		}
 	}
@@ -108,84 +125,47 @@ func (f *fake) Free(_ context.Context, node engine.Node, _ bool) (free []engine.
 }
 
 func (f *fake) Counts(context.Context, []string) (counts []engine.Want, err error) {
-	for name := range f.names {
-		counts = append(counts, engine.Want{Name: fmt.Sprintf("p%03d", name), Leases: len(f.tenants)})
+	for _, name := range f.node.Projections {
+		counts = append(counts, engine.Want{Name: name, Leases: len(f.tenants)})
 	}
 	return counts, f.here()
 }
 
-func (f *fake) Claim(_ context.Context, node engine.Node, _ []int32, _ bool) ([]engine.Lease, error) {
+func (f *fake) Claim(context.Context, engine.Node, []int32, bool) ([]engine.Lease, error) {
 	f.mu.Lock()
-	if late := f.late; late != nil {
-		f.late = nil
-		f.mu.Unlock()
-		f.call("claim", late)
+	late, claimed := f.late, f.claimed
+	f.late, f.claimed = nil, true
+	f.mu.Unlock()
+	if late != nil {
+		f.call("claim")
 		return []engine.Lease{*late}, nil
 	}
-	defer f.mu.Unlock()
-	if f.claimed {
+	if claimed {
 		return nil, f.here()
 	}
-	f.claimed = true
-	return f.leases(node, f.tenants), nil
+	return f.rows, nil
 }
 
-func (f *fake) AnnounceDrain(context.Context, engine.Node) error { return f.here() }
-
-func (f *fake) SetFailed(context.Context, engine.Lease, string) error { return f.here() }
-
-func (f *fake) Owned(_ context.Context, node engine.Node) ([]engine.Lease, error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if !f.claimed || f.lost.Load() {
+func (f *fake) Owned(context.Context, engine.Node) ([]engine.Lease, error) {
+	if f.mu.Lock(); !f.claimed {
+		f.mu.Unlock()
 		return nil, f.here()
 	}
-	var owned []engine.Lease
-	for _, lease := range f.leases(node, f.tenants) {
-		if lease.Checkpoint = f.checkpoints[lease.ID]; f.paused[lease.Row] {
-			lease.Desired = engine.WantPause
-		}
-		if !f.taken[lease.Row] {
-			owned = append(owned, lease)
-		}
-	}
-	return owned, f.here()
+	f.mu.Unlock()
+	return slices.DeleteFunc(f.owned(), func(l engine.Lease) bool { return l.Owner != f.node.ID }), f.here()
 }
 
-func (f *fake) leases(node engine.Node, tenants []string) (leases []engine.Lease) {
-	for _, tenant := range tenants {
-		for _, name := range node.Projections {
-			leases = append(leases, engine.Lease{Row: int32(len(leases) + 1), ID: projection.ID{Tenant: tenant, Name: name}, Owner: node.ID, Epoch: 1})
-		}
-	}
-	return leases
-}
-
-func (f *fake) Leases(_ context.Context, rows []int32) (leases []engine.Lease, err error) {
+func (f *fake) Leases(_ context.Context, rows []int32) ([]engine.Lease, error) {
 	if err := f.here(); err != nil {
 		f.failed.Add(int64(len(rows)))
 		return nil, err
 	}
-	node := engine.Node{ID: "a node"}
-	for i := range f.names {
-		node.Projections = append(node.Projections, fmt.Sprintf("p%03d", i))
-	}
-	for _, lease := range f.leases(node, f.tenants) {
-		if f.lost.Load() {
-			lease.Owner = "another node"
-		} else if !slices.Contains(rows, lease.Row) {
-			continue
-		}
-		f.reloads.Add(1)
-		lease.Checkpoint = f.checkpoint(lease.ID)
-		f.call("reload", &lease)
-		leases = append(leases, lease)
-	}
-	return leases, nil
+	f.reloads.Add(int64(len(rows)))
+	return slices.DeleteFunc(f.owned(), func(l engine.Lease) bool { return !slices.Contains(rows, l.Row) }), nil
 }
 
 func (f *fake) Release(_ context.Context, advances []engine.Advance) error {
-	f.call("release", nil)
+	f.call("release")
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.released = append(f.released, advances...)
@@ -196,23 +176,8 @@ func (f *fake) Release(_ context.Context, advances []engine.Advance) error {
 }
 
 func (f *fake) Advance(context.Context, []engine.Advance) (map[int32]bool, error) {
-	f.call("advance", nil)
+	f.call("advance")
 	return nil, f.here()
-}
-func (f *fake) Read(_ context.Context, _ string, r engine.ReadRange) (page engine.Page, err error) {
-	page.To = r.UpTo
-	for at := r.After + 1; at <= r.UpTo && !f.foreign.Load(); at++ {
-		page.Events = append(page.Events, event.Envelope{Position: at})
-	}
-	return page, f.here()
-}
-
-func (f *fake) Tail(tenant string) engine.Tail {
-	if f.panicOnce(tenant) {
-		panic("a tail on purpose")
-	}
-	f.call("tail", nil)
-	return fakeTail{f}
 }
 
 func (f *fake) Orders(context.Context, engine.Node, []int32) (map[int32]engine.Orders, error) {
@@ -225,6 +190,14 @@ func (f *fake) Orders(context.Context, engine.Node, []int32) (map[int32]engine.O
 	return orders, f.here()
 }
 
+func (f *fake) Read(_ context.Context, _ string, r engine.ReadRange) (page engine.Page, err error) {
+	page.To = r.UpTo
+	for at := r.After + 1; at <= r.UpTo && !f.foreign.Load(); at++ {
+		page.Events = append(page.Events, event.Envelope{Position: at})
+	}
+	return page, f.here()
+}
+
 func (f *fake) Heads(_ context.Context, tenants []string) (engine.Heads, error) {
 	heads := engine.Heads{Positions: make(map[string]int64)}
 	for _, t := range tenants {
@@ -233,23 +206,21 @@ func (f *fake) Heads(_ context.Context, tenants []string) (engine.Heads, error) 
 	return heads, f.here()
 }
 
-func (f *fake) Ping(context.Context) error {
+func (f *fake) Ping(context.Context) error { return f.here() }
+
+func (f *fake) Probe(context.Context) error {
 	f.pings.Add(1)
-	f.call("ping", nil)
+	f.call("ping")
 	return f.here()
 }
 
-func (f *fake) Probe(ctx context.Context) error { return f.Ping(ctx) }
-
 func (f *fake) Classify(err error) *engine.Fault {
+	f.panicOnce(err.Error())
 	var fault *engine.Fault
-	if errors.As(err, &fault) {
-		if f.panicOnce(fault.Error()) {
-			panic("a fault on purpose")
-		}
+	switch {
+	case errors.As(err, &fault):
 		return fault
-	}
-	if errors.Is(err, projection.ErrLeaseLost) {
+	case errors.Is(err, projection.ErrLeaseLost):
 		return &engine.Fault{Class: engine.LeaseLost, Err: err}
 	}
 	return &engine.Fault{Class: engine.Infrastructure, Err: err}
@@ -257,11 +228,15 @@ func (f *fake) Classify(err error) *engine.Fault {
 
 type fakeTail struct{ *fake }
 
+func (f *fake) Tail(tenant string) engine.Tail {
+	f.panicOnce(tenant)
+	return fakeTail{f}
+}
+
 func (f fakeTail) ReadWithin(func(context.Context) (func(), error)) {}
 
 func (f fakeTail) Poll(context.Context) (engine.TailUpdate, error) {
 	head := f.head.Load()
-	f.call("poll", nil)
 	return engine.TailUpdate{Mark: head, From: head}, f.here()
 }
 
@@ -271,17 +246,19 @@ func (f fakeSession) Next(ctx context.Context) (engine.Notice, error) {
 	<-ctx.Done()
 	return engine.Notice{}, ctx.Err()
 }
+
 func (f fakeSession) Heartbeat(context.Context) error { return f.here() }
 func (f fakeSession) ListPeers(context.Context) (engine.Fleet, error) {
 	return engine.Fleet{}, f.here()
 }
 func (f fakeSession) MarkDead(context.Context, engine.Peer) (bool, error) { return false, f.here() }
 func (f fakeSession) Pooled() bool                                        { return false }
+func (f fakeSession) Close(context.Context) error                         { return nil }
+
 func (f fakeSession) Deregister(context.Context) error {
-	f.departs.Add(1)
+	f.deregistered.Add(1)
 	return nil
 }
-func (f fakeSession) Close(context.Context) error { return nil }
 
 // world is a supervisor over a fake store.
 type world struct {
@@ -292,29 +269,35 @@ type world struct {
 	logs *observer.ObservedLogs
 }
 
-// start runs n projections of each tenant. apply is called for each batch before it is taken as committed.
-func start(t *testing.T, n int, tenants []string, apply func(f *fake, id projection.ID) error) *world {
+// start runs n projections of each tenant. apply, if it is not nil, is called for each batch before it is committed.
+func start(t *testing.T, n int, tenants []string, apply func(id projection.ID) error) *world {
 	t.Helper()
-	f := &fake{tenants: tenants, names: n, checkpoints: make(map[projection.ID]int64), panics: make(map[string]bool),
-		paused: make(map[int32]bool), taken: make(map[int32]bool)}
-	core, logs := observer.New(zap.InfoLevel)
-	node := engine.Node{ID: "a node", LeaseDuration: time.Hour}
+	f := &fake{tenants: tenants, node: engine.Node{ID: "a node", LeaseDuration: time.Hour}, checkpoints: make(map[projection.ID]int64),
+		panics: make(map[string]bool), paused: make(map[int32]bool), taken: make(map[int32]bool)}
 	definitions := make(map[string]*engine.Definition)
 	for i := range n {
 		name := fmt.Sprintf("p%03d", i)
-		node.Projections = append(node.Projections, name)
+		f.node.Projections = append(f.node.Projections, name)
 		definitions[name] = &engine.Definition{MaxEvents: 10, MaxBytes: 1000, Timeout: time.Minute,
 			Apply: func(_ context.Context, lease engine.Lease, batch engine.Batch) error {
-				if err := apply(f, lease.ID); err != nil {
-					return err
+				if apply != nil {
+					if err := apply(lease.ID); err != nil {
+						return err
+					}
 				}
 				f.move(lease.ID, batch.To)
-				return nil
+				return f.here()
 			}}
 	}
+	for _, id := range f.ids(tenants...) {
+		f.rows = append(f.rows, engine.Lease{Row: int32(len(f.rows) + 1), ID: id, Owner: f.node.ID, Epoch: 1})
+	}
+	core, logs := observer.New(zap.InfoLevel)
 	log := zap.New(core)
-	deps := &actors.Deps{System: actors.NewSystem(log), Store: f, Log: log, Node: node, Definitions: definitions, Limiter: actors.NewLimiter(16, 0, 0, 0),
-		Timing: actors.Timing{HeartbeatInterval: time.Minute, ListPeers: time.Minute, Confirm: time.Second, PollInterval: 20 * time.Millisecond, ReconcileInterval: 50 * time.Millisecond, AdvanceInterval: time.Second, QueryTimeout: 10 * time.Second, ReplayRest: time.Millisecond}}
+	deps := &actors.Deps{System: actors.NewSystem(log), Store: f, Log: log, Node: f.node, Definitions: definitions,
+		Limiter: actors.NewLimiter(16, 0, 0, 0),
+		Timing: actors.Timing{HeartbeatInterval: time.Minute, ListPeers: time.Minute, Confirm: time.Second, PollInterval: 20 * time.Millisecond,
+			ReconcileInterval: 50 * time.Millisecond, AdvanceInterval: time.Second, QueryTimeout: 10 * time.Second, ReplayRest: time.Millisecond}}
 	deps.Init()
 	sup, err := Start(deps)
 	if err != nil {
@@ -334,24 +317,35 @@ func start(t *testing.T, n int, tenants []string, apply func(f *fake, id project
 	return w
 }
 
-// ids are the projections of some tenants.
-func (w *world) ids(tenants ...string) (ids []projection.ID) {
-	for _, lease := range w.leases(w.deps.Node, tenants) {
-		ids = append(ids, lease.ID)
+// ids returns the projections of some tenants.
+func (f *fake) ids(tenants ...string) (ids []projection.ID) {
+	for _, tenant := range tenants {
+		for _, name := range f.node.Projections {
+			ids = append(ids, projection.ID{Tenant: tenant, Name: name})
+		}
 	}
 	return ids
 }
 
+func (w *world) send(to string, msg any) { w.deps.System.Root.Send(w.child(to), msg) }
+
 // recheck has the feeds of all tenants begin anew, and their projections read their leases.
 func (w *world) recheck() {
 	for _, tenant := range w.tenants {
-		w.deps.System.Root.Send(w.child("feed "+tenant), &messages.Recheck{})
+		w.send("feed "+tenant, &messages.Recheck{})
 	}
 }
 
 func (w *world) append() { w.head.Add(1) }
 
-// caughtUp waits until all projections have applied what there is.
+// panicAt makes the next call of panicOnce with that name panic.
+func (w *world) panicAt(name string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.panics[name] = true
+}
+
+// caughtUp waits until all projections have applied all events.
 func (w *world) caughtUp() {
 	w.t.Helper()
 	w.eventually("every projection has applied everything", func() bool {
@@ -370,10 +364,18 @@ func (w *world) eventually(what string, cond func() bool) {
 	}
 }
 
-// started is how often the actor of a projection was started.
+// started counts the starts of a projection's actor.
 func (w *world) started(id projection.ID) int {
-	return w.logs.FilterMessage("projection started").Filter(func(e observer.LoggedEntry) bool {
-		fields := e.ContextMap()
-		return fields["tenant"] == id.Tenant && fields["projection"] == id.Name
-	}).Len()
+	return w.logs.FilterMessage("projection started").FilterField(zap.String("tenant", id.Tenant)).
+		FilterField(zap.String("projection", id.Name)).Len()
+}
+
+// mustHaveStarted checks how often the actors of these projections were started.
+func (w *world) mustHaveStarted(times int, ids ...projection.ID) {
+	w.t.Helper()
+	for _, id := range ids {
+		if n := w.started(id); n != times {
+			w.t.Errorf("%s was started %d times, want %d", id, n, times)
+		}
+	}
 }

@@ -14,11 +14,11 @@ import (
 	"go.uber.org/zap"
 )
 
-// crash makes a child panic in its next message, which it gets from the supervisor or itself.
+// crash makes a child panic in its next message.
 func (w *world) crash(child string, msg any) {
 	w.t.Helper()
 	before := w.crashes()
-	w.deps.System.Root.Send(w.child(child), msg)
+	w.send(child, msg)
 	w.eventually(child+" crashes", func() bool { return w.crashes() > before })
 }
 
@@ -29,14 +29,17 @@ func (w *world) crashes() int {
 func (w *world) crashNode()     { w.t.Helper(); w.crash("node", (*messages.HeartbeatSent)(nil)) }
 func (w *world) crashListener() { w.t.Helper(); w.crash("listener", (*messages.SessionUp)(nil)) }
 
-// pause pauses a projection, and notifies the node if told is set.
-func (w *world) pause(row int32, told bool) {
+// pause pauses a projection without a notification.
+func (w *world) pause(row int32) {
 	w.mu.Lock()
+	defer w.mu.Unlock()
 	w.paused[row] = true
-	w.mu.Unlock()
-	if told {
-		w.deps.System.Root.Send(w.sup.pid, &messages.Notified{Notice: engine.Notice{Control: true, Row: row}})
-	}
+}
+
+// pauseAndNotify pauses a projection.
+func (w *world) pauseAndNotify(row int32) {
+	w.pause(row)
+	w.deps.System.Root.Send(w.sup.pid, &messages.Notified{Notice: engine.Notice{Control: true, Row: row}})
 }
 
 func (w *world) releases(row int32) (n int) {
@@ -50,7 +53,7 @@ func (w *world) releases(row int32) (n int) {
 	return n
 }
 
-// othersGoOn checks that all projections but the first apply what comes, and that none of them was started again.
+// othersGoOn checks that all projections but the first apply what comes, and that none of them was restarted.
 func (w *world) othersGoOn() {
 	w.t.Helper()
 	w.append()
@@ -58,18 +61,14 @@ func (w *world) othersGoOn() {
 	w.eventually("the others go on", func() bool {
 		return !slices.ContainsFunc(others, func(id projection.ID) bool { return w.checkpoint(id) < w.head.Load() })
 	})
-	for _, id := range others {
-		if n := w.started(id); n != 1 {
-			w.t.Errorf("%s was started %d times", id, n)
-		}
-	}
+	w.mustHaveStarted(1, others...)
 }
 
-// blocked runs five projections, of which the first blocks in its next batch until it is let go.
+// blocked runs five projections. The first blocks in its next batch until let is called.
 func blocked(t *testing.T) (w *world, first projection.ID, let func()) {
 	var armed atomic.Bool
 	entered, held := make(chan struct{}, 100), make(chan struct{})
-	w = start(t, 5, []string{"a"}, func(_ *fake, id projection.ID) error {
+	w = start(t, 5, []string{"a"}, func(id projection.ID) error {
 		if armed.Load() && id.Name == "p000" {
 			entered <- struct{}{}
 			<-held
@@ -84,20 +83,18 @@ func blocked(t *testing.T) (w *world, first projection.ID, let func()) {
 	return w, w.ids("a")[0], let
 }
 
-// What a projection reports while the node is started again is lost. The next node asks for it again.
+// A report of a projection while the node is restarted is lost. The next node asks for it again.
 func TestDrainedThatIsLostWithTheNodeIsAskedForAgain(t *testing.T) {
 	w, first, let := blocked(t)
-	w.pause(1, true)
-	w.eventually("the batch is all that is waited for", func() bool { return w.deps.Registry.Working()[first].Limit > 0 })
-	w.othersGoOn() // the notice was taken in before
+	w.pauseAndNotify(1)
+	w.eventually("only the batch is missing", func() bool { return w.deps.Registry.Working()[first].Limit > 0 })
+	w.othersGoOn() // so the notification was handled
 	w.crashNode()
-	let() // the projection comes to rest before there is another node
+	let() // the projection is drained before there is another node
 	w.eventually("the lease is released", func() bool { return w.releases(1) > 0 })
 	w.eventually("its actor is gone", func() bool { return w.child(first.String()) == nil })
 	w.othersGoOn()
-	if n := w.started(first); n != 1 {
-		t.Errorf("the paused projection was started %d times", n)
-	}
+	w.mustHaveStarted(1, first)
 	if n := w.releases(1); n != 1 {
 		t.Errorf("the lease was released %d times", n)
 	}
@@ -107,7 +104,7 @@ func TestNodeThatCrashesTakesInWhatTheDatabaseSays(t *testing.T) {
 	w, first, let := blocked(t)
 	second := w.ids("a")[1]
 	w.crashNode()
-	w.pause(1, false) // the notice is lost
+	w.pause(1) // the notification is lost
 	w.mu.Lock()
 	w.taken[2] = true
 	w.mu.Unlock()
@@ -125,7 +122,7 @@ func TestNodeThatCrashesTakesInWhatTheDatabaseSays(t *testing.T) {
 }
 
 func TestListenerThatCrashesMovesNoLease(t *testing.T) {
-	w := start(t, 5, []string{"a"}, attempt)
+	w := start(t, 5, []string{"a"}, nil)
 	for range 3 {
 		w.crashListener()
 		w.eventually("the session stands again", func() bool { return w.child("listener") != nil && w.deps.Registry.Session().Connected })
@@ -138,8 +135,8 @@ func TestListenerThatCrashesMovesNoLease(t *testing.T) {
 	})
 	w.caughtUp()
 	w.othersGoOn()
-	if n := w.departs.Load(); n != 0 {
-		t.Errorf("the node departed %d times", n)
+	if n := w.deregistered.Load(); n != 0 {
+		t.Errorf("the node deregistered %d times", n)
 	}
 	if w.mu.Lock(); len(w.released) > 0 {
 		t.Errorf("released: %+v", w.released)
@@ -151,7 +148,7 @@ func TestNodeThatCrashesDuringTheStopReleasesEveryLease(t *testing.T) {
 	w, _, let := blocked(t)
 	stopped := make(chan error, 1)
 	go func() { stopped <- w.sup.Stop(t.Context(), time.Minute) }()
-	w.eventually("what is at rest is released", func() bool { return w.releases(5) == 1 })
+	w.eventually("what is drained is released", func() bool { return w.releases(5) == 1 })
 	w.crashNode()
 	let()
 	if err := <-stopped; err != nil {
@@ -163,17 +160,16 @@ func TestNodeThatCrashesDuringTheStopReleasesEveryLease(t *testing.T) {
 		}
 	}
 	w.deps.Wait()
-	if n := w.departs.Load(); n != 1 {
-		t.Errorf("the node departed %d times", n)
+	if n := w.deregistered.Load(); n != 1 {
+		t.Errorf("the node deregistered %d times", n)
 	}
 }
 
 // The database goes away during a release. A stop after that tries the release again, and ends.
 func TestStopEndsAfterAReleaseFailed(t *testing.T) {
-	w := start(t, 2, []string{"a"}, attempt)
-	hook := func(call string, _ *engine.Lease) { w.away.Store(w.away.Load() || call == "release") }
-	w.hook.Store(&hook)
-	w.pause(1, true)
+	w := start(t, 2, []string{"a"}, nil)
+	w.during("release", func() { w.away.Store(true) })
+	w.pauseAndNotify(1)
 	w.eventually("the release fails", func() bool { return w.logs.FilterMessage("releasing leases failed, retrying").Len() > 0 })
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
@@ -182,25 +178,23 @@ func TestStopEndsAfterAReleaseFailed(t *testing.T) {
 	}
 }
 
-// A projection that crashes while it drains is not started again: its lease is released as the database has it.
+// A projection that crashes while it drains is not restarted: its lease is released as the database has it.
 func TestProjectionThatCrashesWhileItDrainsIsReleased(t *testing.T) {
 	w, first, let := blocked(t)
-	w.pause(1, true)
+	w.pauseAndNotify(1)
 	w.othersGoOn()
 	w.crash(first.String(), (*messages.Revalidate)(nil))
 	w.eventually("the lease is released", func() bool { return w.releases(1) == 1 })
 	let()
 	w.othersGoOn()
-	if n := w.started(first); n != 1 {
-		t.Errorf("it was started %d times", n)
-	}
+	w.mustHaveStarted(1, first)
 }
 
-// A lease that is claimed anew while the actor of the last one still stops waits for that one's end.
+// If a lease is claimed anew while the actor of the earlier one stops, the new actor starts after its end.
 func TestProjectionThatIsClaimedAnewWaitsForTheEndOfItsActor(t *testing.T) {
-	w := start(t, 2, []string{"a"}, attempt)
+	w := start(t, 2, []string{"a"}, nil)
 	id := w.ids("a")[0]
-	lease := w.leases(w.deps.Node, w.tenants)[0]
+	lease := w.rows[0]
 	for epoch := range int64(5) {
 		lease.Epoch = 2 + epoch
 		w.deps.System.Root.Send(w.sup.pid, &messages.Run{Lease: lease})

@@ -7,12 +7,11 @@ import (
 
 	"github.com/asynkron/protoactor-go/actor"
 
-	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/messages"
 )
 
 func TestRuntimeOutlivesItsNodesActor(t *testing.T) {
-	w := start(t, 3, []string{"a"}, attempt)
+	w := start(t, 3, []string{"a"}, nil)
 	ear, heard := w.listen()
 	tick := time.NewTicker(time.Millisecond)
 	defer tick.Stop()
@@ -21,7 +20,7 @@ func TestRuntimeOutlivesItsNodesActor(t *testing.T) {
 		if node := w.child("node"); node != nil {
 			w.deps.System.Root.Stop(node)
 		}
-		// Neither is to be passed on to a node that is not there.
+		// There is no node that these could be passed on to.
 		w.deps.System.Root.RequestWithCustomSender(w.sup.pid, &messages.AdvanceRequest{Op: 7}, ear)
 		w.deps.System.Root.RequestWithCustomSender(w.sup.pid, &messages.LeaseLost{}, ear)
 		select {
@@ -33,7 +32,7 @@ func TestRuntimeOutlivesItsNodesActor(t *testing.T) {
 		case <-tick.C:
 		}
 		if time.Now().After(deadline) {
-			t.Fatal("nobody answers for the node that is gone")
+			t.Fatal("there is no answer in place of the node")
 		}
 	}
 	w.append()
@@ -48,11 +47,11 @@ func TestRuntimeOutlivesItsNodesActor(t *testing.T) {
 	w.noneStuck()
 }
 
-func TestProjectionWhoseCheckpointIsBeingMovedGoesOnWhenTheNodeDies(t *testing.T) {
-	w := start(t, 3, []string{"a"}, attempt)
+func TestProjectionContinuesIfTheNodeCrashesDuringItsAdvance(t *testing.T) {
+	w := start(t, 3, []string{"a"}, nil)
 	moving, let := make(chan struct{}, 100), make(chan struct{})
 	t.Cleanup(func() { close(let) })
-	w.during("advance", func(*engine.Lease) {
+	w.during("advance", func() {
 		moving <- struct{}{}
 		<-let
 	})
@@ -66,20 +65,20 @@ func TestProjectionWhoseCheckpointIsBeingMovedGoesOnWhenTheNodeDies(t *testing.T
 	w.noneStuck()
 }
 
-// hangs is how long something may take that happens within a second: only a hang takes longer.
+// hangs is longer than anything takes that does not hang.
 const hangs = 30 * time.Second
 
-// during hooks into one kind of call.
-func (w *world) during(call string, fn func(lease *engine.Lease)) {
-	hook := func(name string, lease *engine.Lease) {
+// during has fn called in the calls of that name.
+func (w *world) during(call string, fn func()) {
+	hook := func(name string) {
 		if name == call {
-			fn(lease)
+			fn()
 		}
 	}
 	w.hook.Store(&hook)
 }
 
-// child finds a child of the supervisor by its name, in whatever incarnation; nil where there is none.
+// child returns the child of the supervisor with that name, nil if there is none.
 func (w *world) child(name string) *actor.PID {
 	for i := range 100 {
 		pid := actor.NewPID(w.deps.System.Address(), fmt.Sprintf("%s/%s#%d", w.sup.pid.Id, name, i))
@@ -90,15 +89,15 @@ func (w *world) child(name string) *actor.PID {
 	return nil
 }
 
-// noneStuck makes sure that it was not the watchdog that helped.
+// noneStuck checks that the watchdog restarted no actor.
 func (w *world) noneStuck() {
 	w.t.Helper()
 	if n := w.deps.Registry.Stuck.Load(); n != 0 {
-		w.t.Errorf("%d actors were taken for stuck", n)
+		w.t.Errorf("%d actors were stuck", n)
 	}
 }
 
-// listen makes an actor that passes on what it hears.
+// listen returns an actor, and the messages that it gets.
 func (w *world) listen() (pid *actor.PID, heard chan any) {
 	heard = make(chan any, 10000)
 	pid = w.deps.System.Root.Spawn(actor.PropsFromFunc(func(ctx actor.Context) {
