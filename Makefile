@@ -5,8 +5,9 @@ SEED = 0
 TAKEOVERS = 20
 VERSIONS = 14 16 17 18
 PURE = internal/machine internal/ownership internal/engine internal/backoff pgstore/internal/settle
+ONLY =
 
-.PHONY: help test chaos takeover versions mutate postgres lint demo bench
+.PHONY: help test chaos takeover protections versions mutate postgres lint demo bench
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -20,6 +21,9 @@ chaos: postgres ## run random chaos schedules: make chaos CHAOS=30m [SEED=n]
 
 takeover: postgres ## measure how long projections are without an owner: make takeover [TAKEOVERS=20]
 	go test -timeout 0 -v ./tests/chaos -run TestTakeoverTimes -takeovers $(TAKEOVERS)
+
+protections: postgres ## break each protection, and see that a test fails: make protections [ONLY=fence]
+	go test -count=1 -timeout 0 -v ./tests/protections -run '^TestProtections$$' -break -only '$(ONLY)'
 
 versions: ## run the tests that depend on the server, on other versions of PostgreSQL: make versions [VERSIONS="14 18"]
 	@tools/ensure-pgbouncer.sh

@@ -76,3 +76,21 @@ func TestBreakerIsAskedAboutErrorsOfTheHandler(t *testing.T) {
 		deps.Wait()
 	}
 }
+
+// unreachable is a store whose server is away.
+type unreachable struct{ classified }
+
+func (unreachable) Probe(context.Context) error { return errors.New("away") }
+
+func TestFaultThatMayBeTheServersIsProbed(t *testing.T) {
+	for store, away := range map[engine.Store]bool{classified{}: false, unreachable{}: true} {
+		deps := &Deps{System: NewSystem(zap.NewNop()), Store: store, Timing: Timing{QueryTimeout: time.Minute}}
+		deps.Init()
+		w := worker{deps: deps, log: zap.NewNop(), def: &engine.Definition{}}
+		found := w.examine(t.Context(), &engine.Fault{Class: engine.Unclear, Probe: true, Err: errors.New("unclear")})
+		if found.fault.Unreachable != away || found.fault.Probe {
+			t.Errorf("the server is away: %v; found %+v", away, found.fault)
+		}
+		deps.Wait()
+	}
+}

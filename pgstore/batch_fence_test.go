@@ -63,6 +63,33 @@ func TestLeaseLostUnderTheHandlerTakesItsWritesAlong(t *testing.T) {
 	next.applied(3)
 }
 
+// A release leaves the epoch as it is, and a node that claims a lease anew is the same owner.
+func TestEachPartOfTheFenceCountsAlone(t *testing.T) {
+	t.Parallel()
+	for part, change := range map[string]struct {
+		sql  string
+		want engine.Class
+	}{
+		"owner":       {"update millrace.leases set owner = null", engine.LeaseLost},
+		"epoch":       {"update millrace.leases set epoch = epoch + 1", engine.LeaseLost},
+		"checkpoint":  {"update millrace.leases set checkpoint = checkpoint + 1", engine.LeaseLost},
+		"incarnation": {"update millrace.incarnation set id = id + 1", engine.Infrastructure},
+	} {
+		t.Run(part, func(t *testing.T) {
+			t.Parallel()
+			o := newOwner(t, 3)
+			other := func(ctx context.Context, _ pgx.Tx) error {
+				_, err := o.store.pool.Exec(ctx, change.sql)
+				return err
+			}
+			wantClass(t, o.apply(writeAnd(other), engine.ApplyOptions{}), change.want)
+			if n := o.written(); n != 0 {
+				t.Errorf("%d rows were written", n)
+			}
+		})
+	}
+}
+
 // An update that matches no row is no error, and the commit behind it commits.
 func TestConditionalUpdateInPlaceOfTheFenceWouldCommit(t *testing.T) {
 	t.Parallel()

@@ -213,6 +213,10 @@ func TestWhatBecomesOfDeadLettersIsUpToWhoHoldsTheLease(t *testing.T) {
 			_, err := d.port().BeginReplay(ctx, l, command, 0)
 			return err
 		},
+		"begin a replay after the look at the lease": func(l engine.Lease) error {
+			_, err := d.store.pool.Exec(ctx, "select millrace.begin_replay($1, $2, $3, $4, 0)", l.Row, l.Owner, l.Epoch, command)
+			return failed(err, "begin a replay")
+		},
 		"the batch of a replay": func(l engine.Lease) error {
 			return d.port().apply(write, engine.ApplyOptions{})(ctx, l, d.again(replay))
 		},

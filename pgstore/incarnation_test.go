@@ -181,18 +181,26 @@ func TestNothingReadBeforeACrashIsWrittenAfterIt(t *testing.T) {
 
 func TestTailBeginsAnewAfterACrash(t *testing.T) {
 	t.Parallel()
-	server, store := ownServer(t, pgtest.AsyncCommits(nil))
-	mustAppend(t, store.tenant, "kept", event.Any, someEvents(1)...)
-	mustExec(t, store, "checkpoint")
-	f := follow(t, store, projection.DefaultTenant)
-	mustAppend(t, store.tenant, "lost", event.Any, someEvents(5)...)
-	f.until(t, "the mark is 6", func(u engine.TailUpdate) bool { return u.Mark == 6 })
-	before := f.in
-	noError(t, server.CrashBackend(testContext(t)))
-	store.pool.Reset()
-	u, err := f.tail.Poll(testContext(t))
-	if err != nil || u.Incarnation == before || u.Mark != 1 {
-		t.Fatalf("%+v, %v", u, err)
+	for name, appended := range map[string]int{"without new events": 0, "new events pass the mark": 10} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			server, store := ownServer(t, pgtest.AsyncCommits(nil))
+			head := mustAppend(t, store.tenant, "kept", event.Any, someEvents(1)...).Positions[0]
+			mustExec(t, store, "checkpoint")
+			f := follow(t, store, projection.DefaultTenant)
+			mustAppend(t, store.tenant, "lost", event.Any, someEvents(5)...)
+			f.until(t, "the mark is 6", func(u engine.TailUpdate) bool { return u.Mark == 6 })
+			before := f.in
+			noError(t, server.CrashBackend(testContext(t)))
+			store.pool.Reset()
+			if appended > 0 {
+				head = mustAppend(t, store.tenant, "new", event.Any, someEvents(appended)...).Positions[appended-1]
+			}
+			u, err := f.tail.Poll(testContext(t))
+			if err != nil || u.Incarnation == before || u.Mark != head {
+				t.Fatalf("%+v, %v, want the mark at %d", u, err, head)
+			}
+		})
 	}
 }
 

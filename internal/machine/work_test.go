@@ -125,6 +125,15 @@ func (l *life) concerned(after, to int64) (list events) {
 	return list
 }
 
+// read returns all events of a range. What lies beyond the mark may still change.
+func (l *life) read(r engine.ReadRange) engine.Page {
+	if r.UpTo > l.mark() {
+		l.t.Errorf("a read up to %d, beyond the mark %d", r.UpTo, l.mark())
+		r.UpTo = l.mark()
+	}
+	return engine.Page{Events: l.concerned(r.After, r.UpTo), To: r.UpTo}
+}
+
 // run takes the steps of a batch.
 func (l *life) run(run Run) Result {
 	r, step := run.Begin()
@@ -137,8 +146,7 @@ func (l *life) run(run Run) Result {
 		}
 		switch s := step.(type) {
 		case ReadPage:
-			to := min(s.Range.UpTo, l.mark())
-			r, step = r.Read(engine.Page{Events: l.concerned(s.Range.After, to), To: to})
+			r, step = r.Read(l.read(s.Range))
 		case FindParked:
 			parked := map[string]bool{}
 			for pos := range l.db.letters {
@@ -165,8 +173,8 @@ func (l *life) apply(r Run, s ApplyBatch) Result {
 	}
 	var next *engine.Page
 	if s.Prefetch != nil && l.d.one(2) {
-		to := min(s.Prefetch.UpTo, l.mark())
-		next = &engine.Page{Events: l.concerned(s.Prefetch.After, to), To: to}
+		page := l.read(*s.Prefetch)
+		next = &page
 	}
 	if l.down && len(s.Batch.Events) > 0 && l.m.Breaker.state != "" && !l.d.one(5) {
 		return r.Applied(nil, &engine.Fault{Class: engine.HandlerFault, Err: errors.New("down")}, true, next)

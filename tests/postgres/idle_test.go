@@ -146,7 +146,15 @@ func idleTraffic(t *testing.T, tenants, projections int) (idle, lost, busy sent)
 		return err == nil && there == tenants*projections
 	})
 	tr.during(b.Ctx, watch/2) // what is left of the work before
+	versions := func() (all string) {
+		b.Must(b.store.Pool().QueryRow(b.Ctx, "select string_agg(xmin::text, ' ' order by id) from millrace.leases").Scan(&all))
+		return all
+	}
+	before := versions()
 	idle = tr.during(b.Ctx, watch)
+	if versions() != before {
+		t.Error("leases were written while all projections were idle")
+	}
 	b.exec(`select pg_terminate_backend(pid) from pg_locks where locktype = 'advisory' and objsubid = 1
 		and database = (select oid from pg_database where datname = current_database())`)
 	lost = tr.during(b.Ctx, watch)
