@@ -179,7 +179,7 @@ func TestNothingReadBeforeACrashIsWrittenAfterIt(t *testing.T) {
 	}
 }
 
-func TestTailBeginsAnewAfterACrash(t *testing.T) {
+func TestTailStartsAgainAfterACrash(t *testing.T) {
 	t.Parallel()
 	server, store := ownServer(t, pgtest.AsyncCommits(nil))
 	mustAppend(t, store.tenant, "kept", event.Any, someEvents(1)...)
