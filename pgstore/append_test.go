@@ -68,7 +68,7 @@ func TestPositionsRiseWithVersionsUnderConcurrentWriters(t *testing.T) {
 	}
 }
 
-func TestOneOfManyExpectingTheSameVersionAppends(t *testing.T) {
+func TestOneOfManyAppendsWithTheSameExpectedVersionSucceeds(t *testing.T) {
 	t.Parallel()
 	for _, expected := range []event.Expected{event.NoStream, event.Exact(3)} {
 		t.Run(expected.String(), func(t *testing.T) {
@@ -263,7 +263,7 @@ func TestAppendTxIsVisibleAndWakesAfterTheCommit(t *testing.T) {
 		t.Fatalf("%+v, %v", result, err)
 	}
 	if countEvents(t, store.tenant) != 0 || wakes("default") != 0 {
-		t.Error("events are visible, or told of, before the commit")
+		t.Error("events are visible, or announced, before the commit")
 	}
 	noError(t, tx.Commit(ctx))
 	wake()
@@ -308,7 +308,7 @@ func TestInTxCommitsAndWakesEveryTenantAppendedTo(t *testing.T) {
 	}
 }
 
-func TestInTxThatFailsLeavesNothingAndWakesNobody(t *testing.T) {
+func TestInTxThatFailsLeavesNothingAndWakesNoProjection(t *testing.T) {
 	t.Parallel()
 	boom := errors.New("boom")
 	for name, fail := range map[string]func(ctx context.Context, tx pgx.Tx) error{

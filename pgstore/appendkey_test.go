@@ -100,7 +100,7 @@ func TestConcurrentRepeatsAppendOnce(t *testing.T) {
 	}
 }
 
-func TestWaitingRepeatAppendsWhereTheFirstRollsBack(t *testing.T) {
+func TestWaitingRepeatAppendsIfTheFirstRollsBack(t *testing.T) {
 	t.Parallel()
 	for _, commit := range []bool{false, true} {
 		t.Run(fmt.Sprintf("commit %v", commit), func(t *testing.T) {

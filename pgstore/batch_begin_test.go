@@ -99,7 +99,7 @@ func TestDeadlineBeyondWhatSettingsHoldWorks(t *testing.T) {
 	o.applied(1)
 }
 
-func TestRelaxedBatchDoesNotWaitForTheDisk(t *testing.T) {
+func TestBatchWithAsyncCommitDoesNotWaitForTheDisk(t *testing.T) {
 	t.Parallel()
 	o := newOwner(t, 1)
 	for relaxed, want := range map[bool]string{true: "off", false: "on"} {
@@ -112,7 +112,7 @@ func TestRelaxedBatchDoesNotWaitForTheDisk(t *testing.T) {
 	}
 }
 
-func TestAppendInARelaxedBatchWaitsForTheDisk(t *testing.T) {
+func TestAppendInABatchWithAsyncCommitWaitsForTheDisk(t *testing.T) {
 	t.Parallel()
 	o := newOwner(t, 1)
 	woken := wakeCount(t, o.store)
@@ -167,7 +167,7 @@ func TestDeadlineIsTheHandlersFault(t *testing.T) {
 }
 
 // A handler that only looks at the clock too late has done its work all the same.
-func TestHandlerThatFinishesBehindItsDeadlineIsNotWasted(t *testing.T) {
+func TestHandlerThatFinishesAfterItsDeadlineCommits(t *testing.T) {
 	t.Parallel()
 	o := newOwner(t, 1)
 	noError(t, o.apply(writeAnd(func(ctx context.Context, _ pgx.Tx) error {
@@ -212,7 +212,7 @@ func TestHandlerThatIgnoresItsContextIsAbandoned(t *testing.T) {
 	o.applied(1)
 }
 
-func TestEndOfTheRuntimeUnderAHandlerIsNobodysFault(t *testing.T) {
+func TestHandlerIsNotAtFaultWhenTheRuntimeStops(t *testing.T) {
 	t.Parallel()
 	o := newOwner(t, 1)
 	ctx, cancel := context.WithCancel(testContext(t))
@@ -241,7 +241,7 @@ func locked(t *testing.T, o *owner, n int) (release []func()) {
 	return release
 }
 
-func TestStrangersLockIsNobodysFault(t *testing.T) {
+func TestLockOfAnotherSessionDoesNotCount(t *testing.T) {
 	t.Parallel()
 	o := newOwner(t, 1)
 	release := locked(t, o, 1)
@@ -271,8 +271,8 @@ func TestStrangersLockIsNobodysFault(t *testing.T) {
 }
 
 // Several waits, each too short for the time-out of locks, end at the deadline and not at the time-out of statements,
-// with which it could not be told any more what the session waited for.
-func TestManyWaitsForLocksInOneStatementAreNobodysFault(t *testing.T) {
+// and then the wait of the session could not be determined.
+func TestManyLockWaitsInOneStatementDoNotCount(t *testing.T) {
 	t.Parallel()
 	const deadline = 2400 * time.Millisecond
 	o := newOwner(t, 1)

@@ -241,7 +241,7 @@ func TestErrorThatAHandlerSwallowedIsReported(t *testing.T) {
 	o.untouched()
 }
 
-// Which of several errors speaks for a handler that returns another one of its own.
+// A handler returns another error than that of its statement.
 func TestErrorOfAStatementDecidesWhereTheHandlerReturnsAnother(t *testing.T) {
 	t.Parallel()
 	o := newOwner(t, 1)

@@ -199,7 +199,7 @@ func TestTwoOwnersThatRaceWithoutTheFenceApplyTwice(t *testing.T) {
 	t.Error("nothing was doubled in ten races: they are none")
 }
 
-// skipsLocked tells whether a claim would pass over the lease because somebody has locked its row.
+// skipsLocked reports whether a claim would skip the lease because its row is locked.
 func skipsLocked(t *testing.T, conn *pgx.Conn, lease engine.Lease) bool {
 	t.Helper()
 	var free bool

@@ -52,7 +52,7 @@ func claimAs(t testing.TB, store *Store, tenant string) *owner {
 	return o
 }
 
-// tryClaim returns nil where somebody else is claiming the projection at the moment.
+// tryClaim returns nil if another caller is claiming the projection.
 func tryClaim(t testing.TB, store *Store, tenant string) (*owner, error) {
 	o := &owner{t: t, store: store, node: engine.Node{ID: uuid.NewString(), Projections: []string{"p"}, LeaseDuration: time.Minute}}
 	if err := store.port().Ensure(testContext(t), []string{tenant}, o.node.Projections); err != nil {

@@ -218,14 +218,14 @@ func TestNoControlStatementScansATable(t *testing.T) {
 }
 
 // Every node looks at each interval, and nearly always nothing is free.
-func TestLookForFreeLeasesReadsNoOthers(t *testing.T) {
+func TestListingFreeLeasesReadsNoOthers(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
-	// What nobody knows any more stays free.
+	// A projection that no node knows stays free.
 	mustExec(t, f.Store, `insert into millrace.projections (tenant, name) select t, 'forgotten' from unnest($1::text[]) t`, f.tenants[:50])
 	mustExec(t, f.Store, `insert into millrace.leases (id) select id from millrace.projections where name = 'forgotten'`)
 	node := f.nodes[0]
-	look := func(ctx context.Context, tx pgx.Tx) (int64, error) {
+	list := func(ctx context.Context, tx pgx.Tx) (int64, error) {
 		tag, err := tx.Exec(ctx, f.control.sql("free_leases"), node.Projections, f.tenants, true)
 		return tag.RowsAffected(), err
 	}
@@ -235,7 +235,7 @@ func TestLookForFreeLeasesReadsNoOthers(t *testing.T) {
 		}
 		for _, mode := range []string{"force_custom_plan", "force_generic_plan"} {
 			read := readBy(t, f.Store, "set local plan_cache_mode = "+mode, func(tx pgx.Tx) error {
-				n, err := look(testContext(t), tx)
+				n, err := list(testContext(t), tx)
 				if n != 0 {
 					t.Errorf("%d leases were free", n)
 				}
@@ -255,13 +255,13 @@ func TestLookForFreeLeasesReadsNoOthers(t *testing.T) {
 		took = append(took, time.Since(begin))
 	}
 	slices.Sort(took)
-	t.Logf("a look that finds none of 20,000 leases free takes %v to %v, mostly %v\n%s", took[0], took[len(took)-1], took[len(took)/2],
+	t.Logf("a list that finds none of 20,000 leases free takes %v to %v, mostly %v\n%s", took[0], took[len(took)-1], took[len(took)/2],
 		explain(t, f.Store, f.control.sql("free_leases"), []string{"p1"}, []string{"t1"}, true))
 
 	// The control: what is free is found, and read.
 	mustExec(t, f.Store, "update millrace.leases set owner = null where id in (select id from millrace.leases order by id limit 500)")
 	read := readBy(t, f.Store, "select", func(tx pgx.Tx) error {
-		n, err := look(testContext(t), tx)
+		n, err := list(testContext(t), tx)
 		if n != 500 {
 			t.Errorf("%d leases were free, want 500", n)
 		}

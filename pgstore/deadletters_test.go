@@ -180,7 +180,7 @@ func TestBadInputForDeadLettersIsNamedAndChangesNothing(t *testing.T) {
 			t.Errorf("%s: %v, want %q", name, s.err, s.says)
 		}
 	}
-	if err := discard(d.store.DeadLetters(projection.ID{Tenant: "nobody", Name: "p"}), none, 1); !errors.Is(err, projection.ErrUnknownTenant) {
+	if err := discard(d.store.DeadLetters(projection.ID{Tenant: "unknown", Name: "p"}), none, 1); !errors.Is(err, projection.ErrUnknownTenant) {
 		t.Errorf("of an unknown tenant: %v", err)
 	}
 	if after := d.state(); after != before {
@@ -188,9 +188,8 @@ func TestBadInputForDeadLettersIsNamedAndChangesNothing(t *testing.T) {
 	}
 }
 
-// Every write is refused under a lease that is another's by now, and changes nothing. The control is the last part: the same
-// writes under the lease that holds.
-func TestWhatBecomesOfDeadLettersIsUpToWhoHoldsTheLease(t *testing.T) {
+// Every write under a lost lease is refused and changes nothing. The control is the last part: the same writes under the valid lease.
+func TestOnlyTheLeaseOwnerChangesDeadLetters(t *testing.T) {
 	t.Parallel()
 	d := newDrawer(t, 6)
 	a, b := d.at["a"], d.at["b"]
@@ -254,7 +253,7 @@ func TestWhatBecomesOfDeadLettersIsUpToWhoHoldsTheLease(t *testing.T) {
 }
 
 // What a handler does to its session within its transaction does not touch what is written with its batch.
-func TestEventsAreParkedBehindOthersWhateverTheHandlerDoesToItsSession(t *testing.T) {
+func TestBlockedEventsAreParkedWhateverTheHandlerDoesToItsSession(t *testing.T) {
 	t.Parallel()
 	for _, sql := range []string{
 		"set local role letters_stranger", "do $$ begin set role letters_stranger; end $$", "set local search_path = nowhere", "do $$ begin set search_path = nowhere, pg_temp; end $$",

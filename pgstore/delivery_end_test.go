@@ -86,7 +86,7 @@ func TestDeliveryEndsWithTheTrustInItsLease(t *testing.T) {
 	o := newOwner(t, 3)
 	start := o.lease.Checkpoint
 	for name, loses := range map[string]func(tr *trustUntil){
-		"told":       func(tr *trustUntil) { tr.set(time.Time{}) },
+		"notified":   func(tr *trustUntil) { tr.set(time.Time{}) },
 		"by itself":  func(tr *trustUntil) { tr.set(time.Now().Add(50 * time.Millisecond)) },
 		"once later": func(tr *trustUntil) { tr.set(time.Now().Add(time.Hour)); tr.set(time.Now().Add(50 * time.Millisecond)) },
 	} {
@@ -189,7 +189,7 @@ func TestDeliveryThatIgnoresItsContextIsAbandoned(t *testing.T) {
 	}
 }
 
-func TestEndOfTheRuntimeUnderADeliveryIsNobodysFault(t *testing.T) {
+func TestDeliveryIsNotAtFaultWhenTheRuntimeStops(t *testing.T) {
 	t.Parallel()
 	o := newOwner(t, 3)
 	start := o.lease.Checkpoint
@@ -204,8 +204,8 @@ func TestEndOfTheRuntimeUnderADeliveryIsNobodysFault(t *testing.T) {
 	}
 }
 
-// A server whose answers do not arrive is nobody's fault, and whether the acknowledgement succeeded the lease's row knows.
-func TestAcknowledgementWithoutAnAnswerIsNobodysFault(t *testing.T) {
+// If the server's answer does not arrive, no event is at fault. The lease's row shows whether the acknowledgement succeeded.
+func TestAcknowledgementWithoutAnAnswerDoesNotCount(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		match string
@@ -244,7 +244,7 @@ func TestAcknowledgementWithoutAnAnswerIsNobodysFault(t *testing.T) {
 }
 
 // deafAfter is a connection that ends, once it is armed, after it has passed on what matches and the server has answered:
-// nobody hears the answer.
+// the answer is lost.
 type deafAfter struct {
 	net.Conn
 	match []byte

@@ -134,7 +134,7 @@ func TestAcknowledgedPrefixIsKeptAndTheRestComesAgain(t *testing.T) {
 	}
 }
 
-func TestAcknowledgementsThatMakeNoSenseAreRefusedByName(t *testing.T) {
+func TestInvalidAcknowledgementsAreRefusedByName(t *testing.T) {
 	t.Parallel()
 	o := newOwner(t, 5)
 	first := o.lease.Checkpoint + 1
@@ -212,7 +212,7 @@ func TestFailureIsThatOfTheFirstEventThatIsNotDone(t *testing.T) {
 	}
 }
 
-func TestRejectedEventIsParkedAndTheDeliveryGoesOnBehindIt(t *testing.T) {
+func TestRejectedEventIsParkedAndTheDeliveryContinues(t *testing.T) {
 	t.Parallel()
 	o := newOwner(t, 4)
 	start := o.lease.Checkpoint
@@ -277,7 +277,7 @@ func TestRejectionThatConcernsMoreThanItsEventIsLeftToTheProjection(t *testing.T
 	}
 }
 
-func TestEventsBehindOthersAreParkedOnTheWay(t *testing.T) {
+func TestBlockedEventsAreParkedOnTheWay(t *testing.T) {
 	t.Parallel()
 	o := newOwner(t, 6)
 	start := o.lease.Checkpoint
@@ -349,7 +349,7 @@ func TestBudgetThatEndsBetweenEventsLosesNothing(t *testing.T) {
 			return nil
 		}).Deliver
 	}
-	// Somebody waits for the projection to come to rest, in the middle of the second event.
+	// The projection has to yield in the middle of the second event.
 	events := must(o.pending())(t)
 	yield := make(chan struct{})
 	deliver := o.store.port().deliver(handler(func() { close(yield) }), engine.DeliverOptions{})

@@ -70,8 +70,8 @@ func TestHaltedProjectionStaysSoUntilItIsResumed(t *testing.T) {
 	}
 }
 
-// Whoever claims while a halt is under way must not read what was before it.
-func TestClaimWaitsForAHaltUnderWay(t *testing.T) {
+// A claim during a halt must not read the state before it.
+func TestClaimWaitsForAHaltInProgress(t *testing.T) {
 	t.Parallel()
 	o := newOwner(t, 3)
 	ctx := testContext(t)
@@ -105,7 +105,7 @@ func (d *drawer) setBack(to int64) {
 	d.refresh()
 }
 
-// An event that is parked, or was, is parked again in one go where the checkpoint was set back over it.
+// If the checkpoint was set back over an event that is or was parked, the event is parked again.
 func TestEventIsParkedAgainWhereTheCheckpointWasSetBack(t *testing.T) {
 	t.Parallel()
 	for name, before := range map[string]func(d *drawer, at int64){
@@ -147,7 +147,7 @@ func TestEventIsParkedAgainWhereTheCheckpointWasSetBack(t *testing.T) {
 	}
 }
 
-// A parked stream stays as it is, with the event that failed at its head, where the checkpoint was set back over it.
+// If the checkpoint was set back over a parked stream, the stream keeps the failed event as its head.
 func TestParkedStreamStaysAsItIsWhereTheCheckpointWasSetBack(t *testing.T) {
 	t.Parallel()
 	d := newDrawer(t, 3)
@@ -168,7 +168,7 @@ func TestParkedStreamStaysAsItIsWhereTheCheckpointWasSetBack(t *testing.T) {
 			t.Errorf("replaying %v: the head was\n%+v, and is\n%+v", replaying, head, l)
 		}
 	}
-	// What was discarded comes back as the head, and waits for no other.
+	// A discarded event comes back as the head, and is blocked by no other.
 	_, err := d.port().Discard(testContext(t), d.lease, d.give("discard", projection.DeadLetterFilter{IDs: []int64{head.ID}}, 1))
 	d.must(err)
 	d.setBack(0)
@@ -183,8 +183,8 @@ func TestParkedStreamStaysAsItIsWhereTheCheckpointWasSetBack(t *testing.T) {
 	d.mustHave(nil)
 }
 
-// A replay under way finds its letter parked anew: it applies nothing.
-func TestReplayOfALetterThatWasParkedAgainAppliesNothing(t *testing.T) {
+// A replay in progress whose dead letter was parked again applies nothing.
+func TestReplayOfADeadLetterThatWasParkedAgainAppliesNothing(t *testing.T) {
 	t.Parallel()
 	d := newDrawer(t, 2)
 	at := d.at["a"][0]

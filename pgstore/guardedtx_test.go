@@ -59,7 +59,7 @@ var uses = map[string]func(ctx context.Context, tx pgx.Tx) error{
 	},
 }
 
-// mustBeClosed uses what was kept, while nobody and while somebody else has the connection.
+// mustBeClosed uses what was kept, while the connection is idle and while it is in other use.
 func (k *kept) mustBeClosed(t *testing.T, store *Store) {
 	t.Helper()
 	ctx := testContext(t)
@@ -84,10 +84,10 @@ func (k *kept) mustBeClosed(t *testing.T, store *Store) {
 		}
 	}
 	use("afterwards")
-	somebody := must(store.pool.Begin(ctx))(t)
-	use("in somebody's transaction")
-	if err := somebody.Commit(ctx); err != nil {
-		t.Errorf("somebody's transaction was disturbed: %v", err)
+	other := must(store.pool.Begin(ctx))(t)
+	use("in another transaction")
+	if err := other.Commit(ctx); err != nil {
+		t.Errorf("the other transaction was disturbed: %v", err)
 	}
 	if n := one[int](t, store, "select count(*) from public.left_behind"); n != 0 {
 		t.Errorf("%d rows were written", n)
@@ -101,7 +101,7 @@ func withLeftBehind(t *testing.T) *Store {
 	return store
 }
 
-func TestTransactionOfABatchIsClosedBehindItsHandler(t *testing.T) {
+func TestTransactionOfABatchIsClosedAfterItsHandler(t *testing.T) {
 	t.Parallel()
 	for name, result := range map[string]error{"committed": nil, "rolled back": errors.New("on purpose")} {
 		t.Run(name, func(t *testing.T) {
@@ -137,7 +137,7 @@ func TestTransactionOfAnAbandonedHandlerIsClosed(t *testing.T) {
 	k.mustBeClosed(t, store)
 }
 
-func TestTransactionOfInTxIsClosedBehindItsFunction(t *testing.T) {
+func TestTransactionOfInTxIsClosedAfterItsFunction(t *testing.T) {
 	t.Parallel()
 	for name, result := range map[string]error{"committed": nil, "rolled back": errors.New("on purpose")} {
 		t.Run(name, func(t *testing.T) {

@@ -179,7 +179,7 @@ func TestNothingReadBeforeACrashIsWrittenAfterIt(t *testing.T) {
 	}
 }
 
-func TestTailBeginsAnewAfterACrash(t *testing.T) {
+func TestTailStartsAgainAfterACrash(t *testing.T) {
 	t.Parallel()
 	for name, appended := range map[string]int{"without new events": 0, "new events pass the mark": 10} {
 		t.Run(name, func(t *testing.T) {

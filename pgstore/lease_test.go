@@ -23,7 +23,7 @@ func TestEnsureMayBeCalledByManyAtOnce(t *testing.T) {
 	}
 }
 
-func TestWritesUnderALostLeaseAreRefusedOrPassedOver(t *testing.T) {
+func TestWritesUnderALostLeaseChangeNothing(t *testing.T) {
 	t.Parallel()
 	o := newOwner(t, 5)
 	ctx := testContext(t)
@@ -98,7 +98,7 @@ func TestCheckpointNeverMovesBack(t *testing.T) {
 	}
 }
 
-func TestDeadLetterTellsWhatHappenedAndCopiesNoPayload(t *testing.T) {
+func TestDeadLetterHasTheFailureAndNoPayload(t *testing.T) {
 	t.Parallel()
 	o := newOwner(t, 3)
 	for attempt := 1; attempt <= 2; attempt++ {
@@ -120,29 +120,29 @@ func TestDeadLetterTellsWhatHappenedAndCopiesNoPayload(t *testing.T) {
 	}
 }
 
-// leaseState is what of a lease no port tells.
+// leaseState is the state of a lease that no method of the port returns.
 type leaseState struct {
-	Owner   string
-	Since   bool
-	Unclean int
-	Epoch   int64
+	Owner      string
+	Since      bool
+	CrashCount int
+	Epoch      int64
 }
 
 func stateOf(t *testing.T, store *Store, row int32) (s leaseState) {
 	t.Helper()
 	if err := store.pool.QueryRow(testContext(t), "select coalesce(owner::text, ''), free_since is not null, crash_count, epoch from millrace.leases where id = $1",
-		row).Scan(&s.Owner, &s.Since, &s.Unclean, &s.Epoch); err != nil {
+		row).Scan(&s.Owner, &s.Since, &s.CrashCount, &s.Epoch); err != nil {
 		t.Fatal(err)
 	}
 	return s
 }
 
-// free counts the leases that a node finds free, without judging heartbeats and with it.
+// free counts the leases that a node finds free, without and with trust in heartbeats.
 func free(t *testing.T, store *Store, node engine.Node) (counts [2]int) {
 	t.Helper()
-	for i, judge := range []bool{false, true} {
-		seats := must(store.port().Free(testContext(t), node, judge))(t)
-		counts[i] = len(seats)
+	for i, trustHeartbeats := range []bool{false, true} {
+		leases := must(store.port().Free(testContext(t), node, trustHeartbeats))(t)
+		counts[i] = len(leases)
 	}
 	return counts
 }
@@ -186,7 +186,7 @@ func TestWhoseLeasesAreFree(t *testing.T) {
 	s := present(t, store, node)
 	row := ensured(t, store, "p")[0]
 	held := claimed(t, store, node, true, row)[0]
-	// found checks in how many ways the lease is free, without judging heartbeats and with it.
+	// found checks in how many ways the lease is free, without and with trust in heartbeats.
 	found := func(when string, want [2]int) {
 		t.Helper()
 		if got := free(t, store, next); got != want {
@@ -197,15 +197,15 @@ func TestWhoseLeasesAreFree(t *testing.T) {
 	expire(t, store, node)
 	found("silent", [2]int{0, 1})
 	if leases := claimed(t, store, next, false, row); len(leases) != 0 {
-		t.Errorf("claimed %v without judging", leases)
+		t.Errorf("claimed %v without trust in heartbeats", leases)
 	}
 	noError(t, s.Heartbeat(testContext(t)))
 	vanish(t, store, s)
 	found("without its lock", [2]int{0, 0})
-	if !buried(t, watcher, node) {
-		t.Fatal("not buried")
+	if !markedDead(t, watcher, node) {
+		t.Fatal("not marked dead")
 	}
-	found("buried", [2]int{1, 1})
+	found("marked dead", [2]int{1, 1})
 	// It was cut off, and comes back.
 	s = present(t, store, node)
 	found("alive again", [2]int{0, 0})
@@ -213,15 +213,15 @@ func TestWhoseLeasesAreFree(t *testing.T) {
 		t.Errorf("owned are %v, %v; want %v", owned, err, held)
 	}
 	noError(t, s.Deregister(testContext(t)))
-	found("departed", [2]int{1, 1})
+	found("deregistered", [2]int{1, 1})
 	vanish(t, store, s)
 	s = present(t, store, node)
 	vanish(t, store, s)
-	if !buried(t, watcher, node) {
-		t.Fatal("not buried")
+	if !markedDead(t, watcher, node) {
+		t.Fatal("not marked dead")
 	}
 	if leases := claimed(t, store, next, false, row); len(leases) != 1 || leases[0].CrashCount != 1 {
-		t.Errorf("claimed %v of a buried node", leases)
+		t.Errorf("claimed %v of a node that was marked dead", leases)
 	}
 	present(t, store, node)
 	if owned, err := store.port().Owned(testContext(t), node); err != nil || len(owned) != 0 {
@@ -232,7 +232,7 @@ func TestWhoseLeasesAreFree(t *testing.T) {
 	}
 }
 
-func TestReleaseTellsTheNodesWhereItGaveSomethingBack(t *testing.T) {
+func TestReleaseNotifiesTheNodesIfItReleasedALease(t *testing.T) {
 	t.Parallel()
 	store := newStore(t)
 	node := aNode()
@@ -246,8 +246,8 @@ func TestReleaseTellsTheNodesWhereItGaveSomethingBack(t *testing.T) {
 			advances = append(advances, engine.Advance{Lease: l})
 		}
 		noError(t, store.port().Release(testContext(t), advances))
-		if told := heard(t, listener); !slices.Equal(told, want) {
-			t.Errorf("the release of %v was told as %v", leases, told)
+		if notified := heard(t, listener); !slices.Equal(notified, want) {
+			t.Errorf("the release of %v was notified as %v", leases, notified)
 		}
 	}
 	stale := leases[2]
@@ -291,7 +291,7 @@ func TestCountsAreApartForTheTenantsNamed(t *testing.T) {
 	}
 }
 
-func TestProjectionIsWantedAsItWasSet(t *testing.T) {
+func TestDesiredStateIsStoredAndNotified(t *testing.T) {
 	t.Parallel()
 	store := newStore(t)
 	tenants := []string{projection.DefaultTenant, newTenant(t, store, "a").Name()}
@@ -301,8 +301,8 @@ func TestProjectionIsWantedAsItWasSet(t *testing.T) {
 	row := one[int32](t, store, "select id from millrace.projections where tenant = 'a' and name = 'p'")
 	for _, wanted := range []engine.DesiredState{engine.WantPause, engine.WantPause, engine.WantRun} {
 		noError(t, store.port().SetDesiredState(testContext(t), id, wanted))
-		if told := heard(t, listener); !slices.Equal(told, []engine.Notice{{Control: true, Row: row}}) {
-			t.Errorf("%s was told as %v", wanted, told)
+		if notified := heard(t, listener); !slices.Equal(notified, []engine.Notice{{Control: true, Row: row}}) {
+			t.Errorf("%s was notified as %v", wanted, notified)
 		}
 		want := map[int32]engine.Orders{row: {Desired: wanted}}
 		if wanted.Runs() {
@@ -335,12 +335,12 @@ func TestProjectionIsWantedAsItWasSet(t *testing.T) {
 			t.Errorf("%v: %v", unknown, err)
 		}
 	}
-	if told := heard(t, listener); len(told) != 0 {
-		t.Errorf("what is unknown was told as %v", told)
+	if notified := heard(t, listener); len(notified) != 0 {
+		t.Errorf("an unknown projection was notified as %v", notified)
 	}
 }
 
-func TestStatusTellsForHowLongNobodyHeldALease(t *testing.T) {
+func TestStatusShowsForHowLongALeaseHadNoOwner(t *testing.T) {
 	t.Parallel()
 	store := newStore(t)
 	rows := ensured(t, store, "dead", "free", "held")

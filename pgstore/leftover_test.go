@@ -65,7 +65,7 @@ func (o *owner) stand(row int) *standing {
 	return s
 }
 
-// end lets the handler return and tells what became of the batch.
+// end lets the handler return, and returns the result of the batch.
 func (s *standing) end() error {
 	s.goOn()
 	return <-s.done
@@ -257,7 +257,7 @@ func TestClaimOfARoleThatMayNotEndSessionsSucceeds(t *testing.T) {
 	}
 }
 
-func TestClaimPassesOverARowThatSomebodyHasLocked(t *testing.T) {
+func TestClaimSkipsLockedRows(t *testing.T) {
 	t.Parallel()
 	store := newStore(t)
 	rows := ensured(t, store, "a", "b", "c")

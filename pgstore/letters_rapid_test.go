@@ -387,29 +387,29 @@ func (w *lettersWorld) command(replay bool) {
 	w.model.commands = append(w.model.commands, c)
 }
 
-// work does the next thing that somebody wants to be done. how is what happens to a replay when it has begun.
+// work runs the next command. how is what happens to a replay that has begun.
 func (w *lettersWorld) work(paused bool, how string) {
-	desk, err := w.port().NextCommand(context.Background(), w.lease, paused)
+	queue, err := w.port().NextCommand(context.Background(), w.lease, paused)
 	w.must(err)
 	i := slices.IndexFunc(w.model.commands, func(c *modelCommand) bool { return !c.replay })
 	if i < 0 {
 		i = slices.IndexFunc(w.model.commands, func(c *modelCommand) bool { return !paused || c.done+c.failed >= c.most })
 	}
-	if (desk.Command == nil) != (i < 0) || i >= 0 && desk.Command.Replay != w.model.commands[i].replay {
-		w.t.Fatalf("to be done: %+v, there are %d commands", desk.Command, len(w.model.commands))
+	if (queue.Command == nil) != (i < 0) || i >= 0 && queue.Command.Replay != w.model.commands[i].replay {
+		w.t.Fatalf("to be done: %+v, there are %d commands", queue.Command, len(w.model.commands))
 	}
 	if i < 0 {
 		return
 	}
 	c := w.model.commands[i]
 	if !c.replay {
-		n, err := w.port().Discard(context.Background(), w.lease, desk.Command.ID)
+		n, err := w.port().Discard(context.Background(), w.lease, queue.Command.ID)
 		if w.must(err); n != w.model.discard(c) {
 			w.t.Fatalf("%d letters discarded", n)
 		}
 		return
 	}
-	r := w.begin(desk.Command.ID, w.mine)
+	r := w.begin(queue.Command.ID, w.mine)
 	position := w.model.next(c, r != nil && r.DeadLetter == w.mine)
 	if r == nil || position == 0 {
 		if r != nil || position != 0 {

@@ -24,7 +24,7 @@ import (
 	"github.com/millrace-go/millrace/projection"
 )
 
-func TestMigratePassesOverATenantWhoseSchemaIsGone(t *testing.T) {
+func TestMigrateSkipsATenantWhoseSchemaIsGone(t *testing.T) {
 	t.Parallel()
 	core, logs := observer.New(zapcore.ErrorLevel)
 	store := migrated(t, openStore(t, pgtest.Database(t), Options{Logger: zap.New(core)}))
@@ -152,7 +152,7 @@ func TestUnknownTenantsAndProjectionsAreNamed(t *testing.T) {
 		if err := call(store.DeadLetters(projection.ID{Name: "other"})); !errors.Is(err, projection.ErrUnknownProjection) || errors.Is(err, projection.ErrUnknownTenant) {
 			t.Errorf("%s of an unknown projection: %v", what, err)
 		}
-		if err := call(store.DeadLetters(projection.ID{Tenant: "nobody", Name: "known"})); !errors.Is(err, projection.ErrUnknownTenant) || errors.Is(err, projection.ErrUnknownProjection) {
+		if err := call(store.DeadLetters(projection.ID{Tenant: "unknown", Name: "known"})); !errors.Is(err, projection.ErrUnknownTenant) || errors.Is(err, projection.ErrUnknownProjection) {
 			t.Errorf("%s of an unknown tenant: %v", what, err)
 		}
 	}
@@ -331,7 +331,7 @@ func TestFrozenOwnerDoesNotKeepItsLeaseLocked(t *testing.T) {
 		return nil
 	})
 	if next == nil {
-		t.Fatalf("nobody could claim the lease: %v", err)
+		t.Fatalf("no other node could claim the lease: %v", err)
 	}
 	if fault := o.store.port().Classify(err); err == nil || fault.Class != engine.Infrastructure {
 		t.Errorf("the frozen transaction ended with %v, want a fault of the infrastructure", err)

@@ -37,13 +37,13 @@ func expire(t *testing.T, store *Store, node engine.Node) {
 		expires_at = clock_timestamp() - interval '1 s' where id = $1`, node.ID)
 }
 
-// look returns what a session sees of the other nodes, in the order of their names, and checks when they beat last.
-func look(t *testing.T, s *nodeSession) engine.Fleet {
+// listPeers returns what a session sees of the other nodes, in the order of their names, and checks when they beat last.
+func listPeers(t *testing.T, s *nodeSession) engine.Fleet {
 	t.Helper()
 	found := must(s.ListPeers(testContext(t)))(t)
 	sortFleet(found)
 	for i, p := range found.Peers {
-		if !p.Beat.Equal(lastBeat(t, s.store, p.ID)) {
+		if !p.Beat.Equal(lastHeartbeat(t, s.store, p.ID)) {
 			t.Errorf("%s is said to have beat at %v", p.ID, p.Beat)
 		}
 		found.Peers[i].Beat = time.Time{}
@@ -56,20 +56,20 @@ func sortFleet(n engine.Fleet) {
 	slices.SortFunc(n.Members, func(a, b engine.Member) int { return strings.Compare(a.ID, b.ID) })
 }
 
-func lastBeat(t *testing.T, store *Store, node string) time.Time {
+func lastHeartbeat(t *testing.T, store *Store, node string) time.Time {
 	t.Helper()
 	return one[time.Time](t, store, "select coalesce(max(heartbeat_at), 'epoch') from "+store.control.quoted+".nodes where id = $1", node)
 }
 
-// buried tells whether a node was buried that has not beat since now.
-func buried(t *testing.T, by *nodeSession, node engine.Node) bool {
+// markedDead marks a node dead, and reports whether that had an effect.
+func markedDead(t *testing.T, by *nodeSession, node engine.Node) bool {
 	t.Helper()
-	done := must(by.MarkDead(testContext(t), engine.Peer{ID: node.ID, Beat: lastBeat(t, by.store, node.ID)}))(t)
+	done := must(by.MarkDead(testContext(t), engine.Peer{ID: node.ID, Beat: lastHeartbeat(t, by.store, node.ID)}))(t)
 	return done
 }
 
-// heard returns what a session was told since the last call. Notices come in the order of the commits: behind one of our
-// own there is none that was sent before.
+// heard returns the notices of a session since the last call. Notices arrive in the order of the commits, so all earlier ones
+// precede a notice of our own.
 func heard(t *testing.T, s *nodeSession) (notices []engine.Notice) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(testContext(t), hangs)
@@ -100,16 +100,16 @@ func ensured(t *testing.T, store *Store, names ...string) []int32 {
 }
 
 // claimed claims as the supervisor does.
-func claimed(t *testing.T, store *Store, node engine.Node, judge bool, rows ...int32) []engine.Lease {
+func claimed(t *testing.T, store *Store, node engine.Node, trustHeartbeats bool, rows ...int32) []engine.Lease {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(testContext(t), hangs)
 	defer cancel()
-	leases := must(store.port().Claim(ctx, node, rows, judge))(t)
+	leases := must(store.port().Claim(ctx, node, rows, trustHeartbeats))(t)
 	slices.SortFunc(leases, func(a, b engine.Lease) int { return int(a.Row - b.Row) })
 	return leases
 }
 
-func TestLookListsTheOtherNodesThatAreAlive(t *testing.T) {
+func TestListPeersReturnsTheOtherNodesThatAreAlive(t *testing.T) {
 	t.Parallel()
 	store := newStore(t)
 	self, plain, special, leaving, silent := aNode(), aNode(), aNode(), aNode(), aNode()
@@ -123,7 +123,7 @@ func TestLookListsTheOtherNodesThatAreAlive(t *testing.T) {
 	heard(t, watcher)
 	noError(t, store.port().AnnounceDrain(testContext(t), leaving))
 	if notices := heard(t, watcher); !slices.Equal(notices, nodesMove) {
-		t.Errorf("that a node leaves is told as %v", notices)
+		t.Errorf("the drain of a node is notified as %v", notices)
 	}
 	// sees checks that these nodes are seen, all with their locks.
 	sees := func(s *nodeSession, members, others []engine.Node) {
@@ -136,7 +136,7 @@ func TestLookListsTheOtherNodesThatAreAlive(t *testing.T) {
 			want.Members = append(want.Members, engine.Member{ID: n.ID, Projections: n.Projections, Tenants: nonNil(n.Tenants)})
 		}
 		sortFleet(want)
-		if found := look(t, s); !reflect.DeepEqual(found, want) {
+		if found := listPeers(t, s); !reflect.DeepEqual(found, want) {
 			t.Errorf("seen are %+v, want %+v", found, want)
 		}
 	}
@@ -147,7 +147,7 @@ func TestLookListsTheOtherNodesThatAreAlive(t *testing.T) {
 	sees(watcher, []engine.Node{special, silent}, []engine.Node{leaving})
 }
 
-func TestLookMissesTheLockOfASessionThatEndedWhileItsHeartbeatHolds(t *testing.T) {
+func TestListPeersShowsTheLostLockOfANodeWhoseHeartbeatHolds(t *testing.T) {
 	t.Parallel()
 	store := newStore(t)
 	watcher := present(t, store, aNode())
@@ -164,17 +164,17 @@ func TestLookMissesTheLockOfASessionThatEndedWhileItsHeartbeatHolds(t *testing.T
 	} {
 		node := aNode()
 		s := present(t, store, node)
-		before := look(t, watcher)
+		before := listPeers(t, watcher)
 		end(s)
-		after := look(t, watcher)
+		after := listPeers(t, watcher)
 		if !slices.Contains(before.Peers, engine.Peer{ID: node.ID, Locked: true}) {
 			t.Errorf("%s: before that the peers are %v", name, before.Peers)
 		}
 		if !slices.Contains(after.Peers, engine.Peer{ID: node.ID}) || len(after.Members) != len(before.Members) {
 			t.Errorf("%s: after that the neighbours are %+v", name, after)
 		}
-		if !buried(t, watcher, node) {
-			t.Errorf("%s: the node is not buried", name)
+		if !markedDead(t, watcher, node) {
+			t.Errorf("%s: the node is not marked dead", name)
 		}
 	}
 }
@@ -197,50 +197,50 @@ func TestOnlyTheLockOfTheNodeItselfCounts(t *testing.T) {
 		must(apart.Exec(testContext(t), "select pg_advisory_lock($1, $2)", int32(key()>>32), int32(key())))(t)
 		for i, s := range append(imitations, present(t, beside, aNode())) {
 			wanted := []int{1, 0, 1}[i] // in the schema beside they see one another
-			if found := look(t, s); len(found.Peers) < wanted || slices.ContainsFunc(found.Peers, func(p engine.Peer) bool { return p.ID == watcher.node.ID }) {
+			if found := listPeers(t, s); len(found.Peers) < wanted || slices.ContainsFunc(found.Peers, func(p engine.Peer) bool { return p.ID == watcher.node.ID }) {
 				t.Errorf("session %d sees %v", i, found.Peers)
 			}
 		}
-		if found := look(t, watcher); !slices.Contains(found.Peers, engine.Peer{ID: node.ID}) {
+		if found := listPeers(t, watcher); !slices.Contains(found.Peers, engine.Peer{ID: node.ID}) {
 			t.Errorf("negative %v: of %s is seen %v", negative, node.ID, found.Peers)
 		}
-		// The control: with its own lock the node is neither seen without it nor buried.
+		// The control: with its own lock the node is neither listed without it nor marked dead.
 		own := lingering(t, store, node)
-		if found := look(t, watcher); !slices.Contains(found.Peers, engine.Peer{ID: node.ID, Locked: true}) || buried(t, watcher, node) {
-			t.Errorf("negative %v: with the lock of %s are seen %v, or it is buried", negative, node.ID, found.Peers)
+		if found := listPeers(t, watcher); !slices.Contains(found.Peers, engine.Peer{ID: node.ID, Locked: true}) || markedDead(t, watcher, node) {
+			t.Errorf("negative %v: with the lock of %s are seen %v, or it is marked dead", negative, node.ID, found.Peers)
 		}
 		must(own.Exec(testContext(t), "select pg_advisory_unlock($1)", key()))(t)
-		if !buried(t, watcher, node) {
+		if !markedDead(t, watcher, node) {
 			t.Errorf("negative %v: something else is taken for the lock of %s", negative, node.ID)
 		}
-		if found := look(t, present(t, beside, aNode())); !slices.Contains(found.Peers, engine.Peer{ID: node.ID, Locked: true}) {
-			t.Errorf("a burial in one schema is one in another: %v", found.Peers)
+		if found := listPeers(t, present(t, beside, aNode())); !slices.Contains(found.Peers, engine.Peer{ID: node.ID, Locked: true}) {
+			t.Errorf("marking a node dead in one schema affected another schema: %v", found.Peers)
 		}
 	}
 }
 
-func TestNodeIsBuriedOnceAndOnlyWithoutItsLock(t *testing.T) {
+func TestNodeIsMarkedDeadOnceAndOnlyWithoutItsLock(t *testing.T) {
 	t.Parallel()
 	store := newStore(t)
 	node := aNode()
 	watcher, listener, dying := present(t, store, aNode()), present(t, store, aNode()), present(t, store, node)
-	// tries checks who is told of an attempt to bury the node.
+	// tries checks an attempt to mark the node dead, and its notification.
 	tries := func(when string, want bool) {
 		t.Helper()
-		done, told := buried(t, watcher, node), heard(t, listener)
-		if done != want || slices.Equal(told, nodesMove) != want || !want && len(told) > 0 {
-			t.Errorf("%s: buried %v, told as %v", when, done, told)
+		done, notified := markedDead(t, watcher, node), heard(t, listener)
+		if done != want || slices.Equal(notified, nodesMove) != want || !want && len(notified) > 0 {
+			t.Errorf("%s: marked dead %v, notified %v", when, done, notified)
 		}
 	}
 	tries("while it lives", false)
 	vanish(t, store, dying)
 	dying = present(t, store, node)
 	tries("when it is back", false)
-	seen := engine.Peer{ID: node.ID, Beat: lastBeat(t, store, node.ID)}
+	seen := engine.Peer{ID: node.ID, Beat: lastHeartbeat(t, store, node.ID)}
 	vanish(t, store, dying)
 	mustExec(t, store, "update millrace.nodes set heartbeat_at = clock_timestamp() where id = $1", node.ID)
 	if done, err := watcher.MarkDead(testContext(t), seen); done || err != nil || len(heard(t, listener)) > 0 {
-		t.Errorf("when it beat since: buried %v, %v", done, err)
+		t.Errorf("after a later heartbeat: marked dead %v, %v", done, err)
 	}
 	tries("when its session ended", true)
 	tries("for the second time", false)

@@ -132,7 +132,7 @@ func TestTailScansNoEvents(t *testing.T) {
 }
 
 // What one replay of one letter reads must not grow with how many are parked.
-func TestReplayOfOneLetterReadsNoOthers(t *testing.T) {
+func TestReplayOfOneDeadLetterReadsNoOthers(t *testing.T) {
 	t.Parallel()
 	const letters = 100_000
 	d := newDrawer(t, 1)
@@ -194,7 +194,7 @@ func TestReplayOfOneLetterReadsNoOthers(t *testing.T) {
 }
 
 // Looked up by the index it is what a look at all letters says, whatever is parked and whatever the policy.
-func TestReplayerTakesWhatIsDueFirst(t *testing.T) {
+func TestAutomaticReplaysTakeWhatIsDueFirst(t *testing.T) {
 	t.Parallel()
 	d := newDrawer(t, 1)
 	const all = `select coalesce((select d.id from millrace.dead_letters d

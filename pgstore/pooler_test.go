@@ -387,7 +387,7 @@ func TestBatchLeavesAPooledSessionAsItFoundIt(t *testing.T) {
 	}
 }
 
-func TestStrangersLockBehindAPoolerIsNobodysFault(t *testing.T) {
+func TestLockOfAnotherSessionBehindAPoolerDoesNotCount(t *testing.T) {
 	t.Parallel()
 	through, around := behind(t, pgtest.PgBouncerOptions{PoolSize: 4})
 	direct := migrated(t, openStore(t, around, Options{}))
@@ -413,7 +413,7 @@ func TestStrangersLockBehindAPoolerIsNobodysFault(t *testing.T) {
 	}
 }
 
-// What is left of a dead owner's batch is ended by the session that the server knows, whatever its client was told.
+// A dead owner's batch is ended by the process id that the server knows, not by that of the client.
 func TestClaimEndsTheBatchThatADeadOwnerLeftBehindAPooler(t *testing.T) {
 	t.Parallel()
 	through, _ := behind(t, pgtest.PgBouncerOptions{PoolSize: 4})

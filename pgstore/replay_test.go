@@ -14,7 +14,7 @@ import (
 	"github.com/millrace-go/millrace/projection"
 )
 
-// What ends the process of whoever replays it is begun by two, and given up by the third.
+// A dead letter that crashes its process is replayed by two owners, and given up by the third.
 func TestReplayIsCountedBeforeItIsMade(t *testing.T) {
 	t.Parallel()
 	d := newDrawer(t, 2)
@@ -26,7 +26,7 @@ func TestReplayIsCountedBeforeItIsMade(t *testing.T) {
 		if r == nil || r.Position != at || r.Begun != owner || r.Deadly() != (owner == 3) || d.one(at).State != projection.DeadLetterReplaying {
 			t.Fatalf("the replay of owner %d: %+v", owner, r)
 		}
-		// Who begins again and knows that it lived does not count twice.
+		// An owner that begins again after its own attempt does not count it twice.
 		for range 5 {
 			if again := d.begin(command, r.DeadLetter); again.Begun != owner {
 				t.Fatalf("begun again: %+v", again)
@@ -54,7 +54,7 @@ func TestReplayIsCountedBeforeItIsMade(t *testing.T) {
 	}
 }
 
-func TestCommandGoesOnWhereItsOwnerEnded(t *testing.T) {
+func TestNextOwnerContinuesACommand(t *testing.T) {
 	t.Parallel()
 	d := newDrawer(t, 5)
 	a, b, c := d.at["a"], d.at["b"], d.at["c"]
@@ -66,7 +66,7 @@ func TestCommandGoesOnWhereItsOwnerEnded(t *testing.T) {
 	parked := slices.Concat(c, a[1:], b[:1])
 	slices.Sort(parked)
 	d.mustHave(parked, "a", "c")
-	// Of a: whole and in order, whichever letter was meant; the third of it fails. Nobody comes further than one replay.
+	// Stream a is replayed whole and in order, whichever dead letter was selected. Its third replay fails. Each owner makes one replay.
 	command := d.give("replay", projection.DeadLetterFilter{IDs: []int64{d.one(a[4]).ID, d.one(b[0]).ID}}, 100)
 	wants := []int64{b[0], a[1], a[2], a[3]}
 	for i, at := range wants {
@@ -136,8 +136,8 @@ func (d *drawer) behind(streams ...string) (positions []int64) {
 	return positions
 }
 
-// The answer to the commit of a replay may be lost, and the commit itself come late: it moves no checkpoint, so that the
-// fence lets the next batch of the same owner pass.
+// The answer to the commit of a replay may be lost, and the commit itself may happen late. It moves no checkpoint, so the fence does not
+// stop the next batch of the same owner.
 func TestReplayThatCommitsLateIsNotMadeTwice(t *testing.T) {
 	t.Parallel()
 	for name, whole := range map[string]bool{"an event": false, "a stream": true} {
@@ -191,8 +191,8 @@ func TestReplayThatCommitsLateIsNotDiscarded(t *testing.T) {
 	}
 }
 
-// Whether its stream is parked was asked before the late commit set it free.
-func TestStreamOfEventsThatAreParkedBehindStaysParked(t *testing.T) {
+// The stream was found parked before the late commit released it.
+func TestStreamOfBlockedEventsStaysParked(t *testing.T) {
 	t.Parallel()
 	d := newDrawer(t, 3)
 	a := d.at["a"]
@@ -205,8 +205,8 @@ func TestStreamOfEventsThatAreParkedBehindStaysParked(t *testing.T) {
 	d.mustHave(nil)
 }
 
-// Nobody holds the lease any more, but somebody who thinks so has a batch under way.
-func TestDiscardOfWhatNobodyHoldsRefusesAZombie(t *testing.T) {
+// No node owns the lease, but a previous owner has a batch in progress.
+func TestDiscardWithoutAnOwnerFencesZombies(t *testing.T) {
 	t.Parallel()
 	d := newDrawer(t, 4)
 	a := d.at["a"]
@@ -254,8 +254,8 @@ func TestDiscardOfWhatNobodyHoldsRefusesAZombie(t *testing.T) {
 	d.mustHave(nil)
 }
 
-// Whoever gives a command need not be there any more when it is carried out, nor whoever held the lease then.
-func TestCommandOutlivesWhoGaveItAndWhoHeldTheLease(t *testing.T) {
+// A command runs even if its caller and the lease's owner at that time are gone.
+func TestCommandSurvivesItsCallerAndTheLeaseOwner(t *testing.T) {
 	t.Parallel()
 	d := newDrawer(t, 3)
 	d.park(d.at["a"][0], true)
@@ -264,38 +264,38 @@ func TestCommandOutlivesWhoGaveItAndWhoHeldTheLease(t *testing.T) {
 		short, cancel := context.WithTimeout(testContext(t), 300*time.Millisecond)
 		defer cancel()
 		if o, err := call(short, projection.DeadLetterFilter{All: true}, 10); !errors.Is(err, projection.ErrCommandPending) || !errors.Is(err, context.DeadlineExceeded) || o.Command == 0 || o.Done+o.Failed != 0 {
-			t.Errorf("%s, while nobody carries it out: %+v, %v", name, o, err)
+			t.Errorf("%s, while no node runs it: %+v, %v", name, o, err)
 		}
 	}
 	noError(t, errors.Join(session.Deregister(testContext(t)), session.Close(testContext(t))))
 	d.owner = claimAs(t, d.store, projection.DefaultTenant)
 	if !d.lease.HasCommands || !d.lease.ParkedStreams || d.lease.Parked != 1 {
-		t.Errorf("the next owner is told %+v", d.lease)
+		t.Errorf("the next owner gets %+v", d.lease)
 	}
 	for _, paused := range []bool{true, false} {
-		desk, err := d.port().NextCommand(testContext(t), d.lease, paused)
-		if err != nil || desk.Command == nil || paused && desk.Command.Replay || desk.Parked != 1 || !desk.ParkedStreams {
-			t.Errorf("paused: %v: it finds %+v, %v", paused, desk, err)
+		queue, err := d.port().NextCommand(testContext(t), d.lease, paused)
+		if err != nil || queue.Command == nil || paused && queue.Command.Replay || queue.Parked != 1 || !queue.ParkedStreams {
+			t.Errorf("paused: %v: it finds %+v, %v", paused, queue, err)
 		}
 	}
 	for {
-		desk, err := d.port().NextCommand(testContext(t), d.lease, false)
+		queue, err := d.port().NextCommand(testContext(t), d.lease, false)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if desk.Command == nil {
+		if queue.Command == nil {
 			break
 		}
-		if desk.Command.Replay {
-			d.replay(desk.Command.ID)
-		} else if _, err := d.port().Discard(testContext(t), d.lease, desk.Command.ID); err != nil {
+		if queue.Command.Replay {
+			d.replay(queue.Command.ID)
+		} else if _, err := d.port().Discard(testContext(t), d.lease, queue.Command.ID); err != nil {
 			t.Fatal(err)
 		}
 	}
 	d.mustHave(nil)
 }
 
-func TestReplayerTakesWhatIsDueAndNothingElse(t *testing.T) {
+func TestAutomaticReplaysTakeWhatIsDueAndNothingElse(t *testing.T) {
 	t.Parallel()
 	d := newDrawer(t, 4)
 	a, b, c := d.at["a"], d.at["b"], d.at["c"]
@@ -317,11 +317,11 @@ func TestReplayerTakesWhatIsDueAndNothingElse(t *testing.T) {
 	}
 	next := func(poison ...int64) []int64 {
 		t.Helper()
-		desk, err := d.port().NextCommand(testContext(t), d.lease, false)
-		if err != nil || desk.Command == nil {
+		queue, err := d.port().NextCommand(testContext(t), d.lease, false)
+		if err != nil || queue.Command == nil {
 			t.Fatal("nothing to do: ", err)
 		}
-		return d.replay(desk.Command.ID, poison...)
+		return d.replay(queue.Command.ID, poison...)
 	}
 	// a[0] is parked alone, and then its stream with a[1]: what comes first is replayed first.
 	d.park(a[0], false)
@@ -392,8 +392,8 @@ func TestReplayerTakesWhatIsDueAndNothingElse(t *testing.T) {
 	}
 }
 
-// A replay is a batch of its own: with its writes go the letter, the counters and the stream, or none of them.
-func TestReplayAndItsLetterAreOneTransaction(t *testing.T) {
+// A replay is one transaction: its writes, the dead letter, the counters and the stream change together or not at all.
+func TestReplayAndItsDeadLetterAreOneTransaction(t *testing.T) {
 	t.Parallel()
 	d := newDrawer(t, 2)
 	d.park(d.at["a"][0], true)
@@ -445,8 +445,8 @@ func TestReplayAndItsLetterAreOneTransaction(t *testing.T) {
 	}
 }
 
-// A replay was begun and came to nothing, when its command is cancelled.
-func TestCancelledReplayLeavesNoLetterReplaying(t *testing.T) {
+// The command of a replay that began and did not end is cancelled.
+func TestCancelledReplayLeavesNoDeadLetterReplaying(t *testing.T) {
 	t.Parallel()
 	cancel := func(d *drawer, command int64) {
 		d.t.Helper()
@@ -474,14 +474,14 @@ func TestCancelledReplayLeavesNoLetterReplaying(t *testing.T) {
 			}
 			carriedOut := func() (command int64) {
 				t.Helper()
-				desk, err := d.port().NextCommand(testContext(t), d.lease, true) // also while no handler may be called
-				if err != nil || desk.Command == nil || !desk.Command.Replay {
-					t.Fatalf("to be done: %+v, %v", desk.Command, err)
+				queue, err := d.port().NextCommand(testContext(t), d.lease, true) // also while no handler may be called
+				if err != nil || queue.Command == nil || !queue.Command.Replay {
+					t.Fatalf("to be done: %+v, %v", queue.Command, err)
 				}
-				if r := d.begin(desk.Command.ID, 0); r != nil {
+				if r := d.begin(queue.Command.ID, 0); r != nil {
 					t.Errorf("it is replayed: %+v", r)
 				}
-				return desk.Command.ID
+				return queue.Command.ID
 			}
 			// By its owner, which lives.
 			command := d.give("replay", projection.DeadLetterFilter{All: true}, 10)
@@ -548,7 +548,7 @@ func streamsOf(whole bool) []string {
 	return nil
 }
 
-// The cancellation waits for a replay that is just being begun, and knows of it then.
+// The cancellation waits for the start of a replay, and then sees it.
 func TestReplayThatIsBegunWhileItsCommandIsCancelled(t *testing.T) {
 	t.Parallel()
 	d := newDrawer(t, 1)

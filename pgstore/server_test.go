@@ -27,7 +27,7 @@ func factsWith(setting, value string) serverFacts {
 	return f
 }
 
-func TestUnfitServerIsRefusedWithTheReason(t *testing.T) {
+func TestUnsuitableServerIsRefusedWithTheReason(t *testing.T) {
 	t.Parallel()
 	old, standby := factsWith("", ""), factsWith("", "")
 	old.version, old.versionName, standby.inRecovery = 130009, "13.9", true

@@ -122,7 +122,7 @@ func hang(ctx context.Context, _ pgx.Tx, _ []event.Envelope) error {
 	return ctx.Err()
 }
 
-func TestQuestionAboutLocksIsAskedAsThePoolConnects(t *testing.T) {
+func TestLockWaitIsCheckedOverAConnectionLikeThePools(t *testing.T) {
 	t.Parallel()
 	var works atomic.Bool
 	works.Store(true)
@@ -134,7 +134,7 @@ func TestQuestionAboutLocksIsAskedAsThePoolConnects(t *testing.T) {
 	}
 }
 
-func TestQuestionAboutLocksIsAskedThroughThePoolWhereNoConnectionIsToBeHad(t *testing.T) {
+func TestLockWaitIsCheckedThroughThePoolIfNoConnectionCanBeOpened(t *testing.T) {
 	t.Parallel()
 	var works atomic.Bool
 	works.Store(true)

@@ -21,7 +21,7 @@ import (
 // hangs is how long something may take that happens within milliseconds: only a hang takes longer.
 const hangs = 30 * time.Second
 
-// follower follows a tenant's tail as a feed does, without wake-ups, and keeps what it was told.
+// follower follows a tenant's tail as a feed does, without wake-ups, and keeps the updates.
 type follower struct {
 	tenant    *Tenant // nil: what is passed over is not read
 	tail      engine.Tail
@@ -79,7 +79,7 @@ func (f *follower) poll(ctx context.Context) (engine.TailUpdate, error) {
 	return u, nil
 }
 
-// until polls, as often as it is told to, until done accepts an update. Where nothing is announced a wake would be
+// until polls, at the intervals of the updates, until done accepts an update. Where nothing is announced a wake would be
 // waited for, and the writers of these tests send none: it looks again soon.
 func (f *follower) until(t *testing.T, what string, done func(u engine.TailUpdate) bool) engine.TailUpdate {
 	t.Helper()
@@ -242,7 +242,7 @@ func TestPreparedTransactionIsWaitedFor(t *testing.T) {
 }
 
 // The holder is noted under the name of its session, and is gone from it when it is looked for again.
-func TestTransactionPreparedWhileItIsWaitedForSurvivesARestart(t *testing.T) {
+func TestTransactionPreparedDuringTheWaitSurvivesARestart(t *testing.T) {
 	t.Parallel()
 	server, store := ownServer(t, nil)
 	f := follow(t, store, projection.DefaultTenant)
@@ -266,7 +266,7 @@ func TestTransactionPreparedWhileItIsWaitedForSurvivesARestart(t *testing.T) {
 }
 
 // A tail that met an error knows nothing any more and finds the restored transaction by itself.
-func TestTailThatMetARestartBeginsAnew(t *testing.T) {
+func TestTailStartsAgainAfterARestart(t *testing.T) {
 	t.Parallel()
 	server, store := ownServer(t, nil)
 	f := follow(t, store, projection.DefaultTenant)

@@ -29,11 +29,11 @@ func quietStore(t *testing.T) *Store {
 	return migrated(t, openStore(t, pgtest.Database(t), Options{NoNotify: true}))
 }
 
-// promptly is how many looks a gap may take that nobody holds open: the one that finds it, one before its few
-// milliseconds of grace are over, the one that finds nobody, and some to spare.
+// promptly is how many polls a gap without lock holders may take: the poll that finds it, one during its grace period, the one that
+// finds no holder, and some to spare.
 const promptly = 8
 
-func TestRolledBackPositionIsPassedOverPromptly(t *testing.T) {
+func TestRolledBackPositionIsSkippedPromptly(t *testing.T) {
 	t.Parallel()
 	store := quietStore(t)
 	f := follow(t, store, projection.DefaultTenant)
@@ -49,7 +49,7 @@ func TestRolledBackPositionIsPassedOverPromptly(t *testing.T) {
 	f.untilMark(t, 6)
 	f.got(t, 6)
 	if f.polls > promptly {
-		t.Errorf("it took %d looks", f.polls)
+		t.Errorf("it took %d polls", f.polls)
 	}
 	// Nothing is visible beyond these, so the mark stays.
 	tx = openTx(t, store)
@@ -62,7 +62,7 @@ func TestRolledBackPositionIsPassedOverPromptly(t *testing.T) {
 	}
 }
 
-func TestRollbackToSavepointIsPassedOver(t *testing.T) {
+func TestRollbackToSavepointIsSkipped(t *testing.T) {
 	t.Parallel()
 	store := quietStore(t)
 	f := follow(t, store, projection.DefaultTenant)
@@ -131,7 +131,7 @@ func TestOpenAppendIsWaitedForAndNamed(t *testing.T) {
 	}
 }
 
-// Whoever began to append after the gap was seen is not waited for, however long it takes.
+// An append that began after the gap was seen does not hold it, however long it takes.
 func TestLaterAppendDoesNotHoldAnEarlierGap(t *testing.T) {
 	t.Parallel()
 	store := quietStore(t)
@@ -179,7 +179,7 @@ func TestUnrelatedTransactionsDoNotHoldTheMark(t *testing.T) {
 		f.polls = 0
 		f.untilMark(t, 2*i+2)
 		if f.polls > promptly {
-			t.Errorf("it took %d looks", f.polls)
+			t.Errorf("it took %d polls", f.polls)
 		}
 	}
 	g.untilHeld(t, 0)
@@ -188,7 +188,7 @@ func TestUnrelatedTransactionsDoNotHoldTheMark(t *testing.T) {
 	g.got(t, 1, 2)
 }
 
-// A tail that begins does not read what was there before, also where somebody appends just then.
+// A tail that starts does not read older events, even during an append.
 func TestTailBeginsAtTheEnd(t *testing.T) {
 	t.Parallel()
 	store := quietStore(t)
@@ -273,8 +273,7 @@ func (l *load) write(ctx context.Context, writer int, random *rand.Rand) error {
 	return nil
 }
 
-// append appends by the store, which has a transaction of its own: where it is to be rolled back the server refuses the
-// last event.
+// append appends by the store, in a transaction of its own. For a rollback, the server refuses the last event.
 func (l *load) append(ctx context.Context, stream string, random *rand.Rand) error {
 	events, refused := someEvents(1+random.IntN(5)), random.IntN(10) == 0
 	if refused {
@@ -525,7 +524,7 @@ func TestReplacedEventsAreFoundByTheirName(t *testing.T) {
 	f.untilMark(t, 2)
 	f.got(t, 1, 2)
 
-	// Nobody looked while it was replaced.
+	// It was replaced between two polls.
 	dropTenant(t, store, tenant)
 	newTenant(t, store, tenant.Name())
 	mustAppend(t, tenant, "a", event.Any, someEvents(2)...)

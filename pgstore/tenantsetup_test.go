@@ -213,7 +213,7 @@ func TestProcessesThatMigrateAtOnceRunEachStepOnce(t *testing.T) {
 	}
 }
 
-func TestProgramWithFewerStepsWorksOnButMakesNoTenants(t *testing.T) {
+func TestProgramWithFewerStepsWorksButCreatesNoTenants(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.Database(t)
 	old := migrated(t, setUpStore(t, dsn, firstStep))
@@ -266,7 +266,7 @@ func TestStepsCannotEndTheirTransactionNorKeepIt(t *testing.T) {
 	newTenant(t, store, "acme")
 }
 
-func TestSetupThatMakesNoSenseIsRefused(t *testing.T) {
+func TestNilStepIsRefused(t *testing.T) {
 	t.Parallel()
 	err := Options{Schema: "millrace", TenantSetup: []TenantStep{firstStep, nil}}.validate()
 	if err == nil || !strings.Contains(err.Error(), "Options.TenantSetup[1] must not be nil") {
@@ -365,7 +365,7 @@ func TestDefaultTenantKeepsThePathOfItsSession(t *testing.T) {
 	}
 }
 
-func TestSharedSchemasThatMakeNoSenseAreRefusedByName(t *testing.T) {
+func TestInvalidSharedSchemasAreRefusedByName(t *testing.T) {
 	t.Parallel()
 	for reason, shared := range map[string][]string{
 		"must not be empty":        {"public", ""},

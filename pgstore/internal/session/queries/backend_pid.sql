@@ -1,3 +1,3 @@
--- Returns the process id of the server's session, whatever the client was told when it connected. Locks nothing. No
+-- Returns the process id of the server's session, which a pooler hides from the client. Locks nothing. No
 -- index.
 select pg_backend_pid()
