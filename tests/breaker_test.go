@@ -47,8 +47,7 @@ func TestOutageOfAServiceParksAndCountsNothing(t *testing.T) {
 		for i := range services {
 			services[i].down.Store(false)
 		}
-		b.Reaches(rt, "guarded", last)
-		b.Verify("guarded")
+		b.Applied(rt, last, "guarded")
 		if p := b.Status(rt, "guarded"); p.Parked+p.Skipped != 0 || p.Attempts != 0 || p.Breaker != projection.BreakerClosed || p.Applied != 60 {
 			t.Errorf("the service is back: %+v", p)
 		}
@@ -101,31 +100,6 @@ func TestPoisonEventAmongAnOutageIsCountedAndParkedAsUsual(t *testing.T) {
 	})
 }
 
-func TestProbeThatFailsOnSomethingElseClosesTheBreaker(t *testing.T) {
-	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
-		g := newGuarded(b, 50*time.Millisecond)
-		var mended atomic.Bool
-		reliable := g.relies("p")
-		g.projection.OnFailure = projection.ActionStop
-		g.projection.Handler = b.Store.Batch(func(ctx context.Context, tx kit.Tx, events []event.Envelope) error {
-			if err := reliable(ctx, tx, events); err != nil || mended.Load() {
-				return err
-			}
-			return kit.ErrOnPurpose
-		})
-		rt := g.Running(millrace.Config{}, g.projection)
-		g.opens(rt, 2)
-		g.down.Store(false)
-		g.Eventually("the policy decides about the event that probed", func() bool { return g.Status(rt, "p").State == millrace.StateFailed })
-		if p := g.Status(rt, "p"); p.Breaker != projection.BreakerClosed || p.FailingPosition != g.first || p.Attempts != 1 || !strings.Contains(p.Reason, "attempt 1: on purpose") {
-			t.Errorf("%+v", p)
-		}
-		mended.Store(true)
-		g.Resume(rt, "p")
-		g.closes(rt)
-	})
-}
-
 func TestResumeProbesAtOnceAndOnce(t *testing.T) {
 	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
 		g := newGuarded(b, time.Hour)
@@ -156,23 +130,6 @@ func TestResumeProbesAtOnceAndOnce(t *testing.T) {
 			t.Errorf("other nodes do not know that it goes on: %+v", p)
 		}
 	}, kit.SeveralNodes)
-}
-
-func TestResumeBeginsTheWaitAnew(t *testing.T) {
-	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
-		const wait = time.Second
-		g := newGuarded(b, wait)
-		rt := g.Running(millrace.Config{}, g.projection)
-		g.opens(rt, 1)
-		g.Resume(rt, "p")
-		g.opens(rt, 4)
-		g.down.Store(false)
-		g.closes(rt)
-		if all := g.refusals(); all[1].at.Sub(all[0].at) >= wait {
-			t.Error("the resumption did not cut the wait short")
-		}
-		g.mustWait(t, 2, wait) // not a probe for each of two timers
-	})
 }
 
 func TestNewOwnerAndPauseEndTheWaitOfABreaker(t *testing.T) {
@@ -331,6 +288,9 @@ func TestLettersAreDiscardedWhileTheBreakerIsOpen(t *testing.T) {
 			t.Errorf("cancelled it came to %+v, %v", again, err)
 		}
 		if _, err := letters.Wait(g.Ctx, 77_777); !errors.Is(err, projection.ErrCommandNotFound) {
+			t.Error(err)
+		}
+		if err := letters.Cancel(g.Ctx, 77_777); !errors.Is(err, projection.ErrCommandNotFound) {
 			t.Error(err)
 		}
 	})

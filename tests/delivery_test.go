@@ -232,9 +232,7 @@ func TestLeasedDeliveryParksStreamsInOrder(t *testing.T) {
 		slices.Sort(live)
 		s.MustHaveArrived(r.All(), live, 0)
 		s.Mended.Store(true)
-		if o := s.Replay(projection.DeadLetterFilter{All: true}, 100); o.Done != int64(len(parked)) {
-			t.Errorf("replayed %+v", o)
-		}
+		s.MustReplay(projection.DeadLetterFilter{All: true}, 100, len(parked), 0)
 		last := s.More("a", "b")
 		s.CatchUp(rt)
 		var replayed []int64

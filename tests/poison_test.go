@@ -10,8 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/cenkalti/backoff/v4"
-
 	"github.com/millrace-go/millrace"
 	"github.com/millrace-go/millrace/projection"
 	"github.com/millrace-go/millrace/tests/kit"
@@ -230,8 +228,7 @@ func TestStopSurvivesRestartsAndMovesAndIsKnownEverywhere(t *testing.T) {
 
 		s.mended.Store(true)
 		s.Resume(remote, "p")
-		s.Reaches(remote, "p", s.Head())
-		s.Verify("p")
+		s.Applied(remote, s.Head(), "p")
 		if p := s.Status(owner, "p"); p.State == millrace.StateFailed || p.Reason != "" {
 			t.Errorf("it is mended, and status says %+v", p)
 		}
@@ -303,38 +300,6 @@ func TestHandlerSaysWhatBecomesOfItsEvent(t *testing.T) {
 			}
 			if n := wish.calls.Load(); n != calls || len(letters) != parked || s.Skipped != skipped || (s.State == millrace.StateFailed) != (err != nil) {
 				t.Errorf("%s: %d calls for the event alone, want %d; dead letters %v, status %+v", name, n, calls, letters, s)
-			}
-		}
-	})
-}
-
-func TestPermanentErrorIsNotRetried(t *testing.T) {
-	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
-		poison := b.Append("a", 20).Positions[7]
-		calls := make(map[string]*atomic.Int64)
-		var projections []millrace.Projection
-		retry := func(context.Context, projection.Failure) projection.Action { return projection.ActionRetry }
-		for name, p := range map[string]millrace.Projection{
-			"parked": {}, "skipped": {OnFailure: projection.ActionSkip}, "parked, not retried": {OnFailure: projection.ActionRetry}, "parked over FailureHandler": {FailureHandler: retry},
-		} {
-			n := new(atomic.Int64)
-			calls[name] = n
-			p.Name, p.Retry = name, kit.Soon(5)
-			p.Handler = b.Store.Batch(kit.FailsAt(name, kit.Only(poison), func(_ context.Context, _ kit.Tx, batch int, position int64) error {
-				if batch == 1 {
-					n.Add(1)
-				}
-				return projection.At(position, fmt.Errorf("around: %w", backoff.Permanent(kit.ErrOnPurpose)))
-			}))
-			projections = append(projections, p)
-		}
-		rt := b.Idle(projections...)
-
-		for name, n := range calls {
-			b.Verify(name, poison)
-			s := b.Status(rt, name)
-			if skipped := name == "skipped"; n.Load() != 1 || s.Parked+s.Skipped != 1 || (s.Skipped == 1) != skipped {
-				t.Errorf("%s: called %d times, %+v", name, n.Load(), s)
 			}
 		}
 	})
@@ -466,12 +431,19 @@ func TestOutagesAreRetriedWithoutCounting(t *testing.T) {
 		var projections []millrace.Projection
 		for name, fail := range kind.Outages {
 			var calls atomic.Int64
-			projections = append(projections, millrace.Projection{Name: name, Retry: kit.Soon(0), MaxEvents: 5,
+			projections = append(projections, millrace.Projection{Name: name, Retry: kit.Soon(0), MaxEvents: 5, OnFailure: projection.ActionStop,
+				FailureHandler: func(context.Context, projection.Failure) projection.Action {
+					t.Errorf("%s: FailureHandler was asked", name)
+					return projection.ActionStop
+				},
 				Handler: b.Store.Batch(kit.FailsAt(name, kit.Only(poison), func(ctx context.Context, tx kit.Tx, _ int, _ int64) error {
 					if calls.Add(1) > 4 {
 						return nil
 					}
-					return fail(ctx, tx)
+					if err := fail(ctx, tx); err != nil {
+						return projection.Skip(err) // not even the handler is asked
+					}
+					return nil
 				}))})
 		}
 		b.Idle(projections...)

@@ -3,7 +3,9 @@ package postgres_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -184,5 +186,83 @@ func TestLeasedDeliveryOutlivesTerminatedSessions(t *testing.T) {
 	b.MustHaveArrived(r.All(), positions, lost)
 	if s := b.Status(rt, "p"); s.Parked != 0 || s.Attempts != 0 {
 		t.Errorf("%+v", s)
+	}
+}
+
+// A node that finds a lease gone ends its delivery, whether that acknowledges or not.
+func TestDeliveryEndsWhenItsLeaseIsFoundGone(t *testing.T) {
+	b := setup(t, pgstore.Options{})
+	positions := b.Append("a", 3).Positions
+	entered, ended := make(chan struct{}), make(chan error, 1)
+	var once sync.Once
+	zombie := b.Another(millrace.Config{LeaseDuration: 5 * time.Minute, HeartbeatInterval: time.Minute, ReconcileInterval: 20 * time.Millisecond},
+		millrace.Projection{Name: "p", Timeout: 5 * time.Minute, Handler: millrace.DeliverEach(func(ctx context.Context, _ millrace.Delivered) error {
+			once.Do(func() {
+				close(entered)
+				<-ctx.Done()
+				ended <- context.Cause(ctx)
+			})
+			return ctx.Err()
+		})})
+	b.Start(zombie)
+	<-entered
+	next := b.Another(millrace.Config{ReconcileInterval: 20 * time.Millisecond}, millrace.Projection{Name: "p",
+		Handler: millrace.DeliverEach(kit.Freely)})
+	b.exec("update millrace.nodes set expires_at = heartbeat_at")
+	b.Start(next)
+	b.Reaches(next, "p", positions[2])
+	select {
+	case cause := <-ended:
+		if !errors.Is(cause, projection.ErrLeaseLost) {
+			t.Errorf("the delivery ended because %v", cause)
+		}
+	case <-time.After(40 * time.Second):
+		t.Fatal("the delivery goes on")
+	}
+	if s := b.Status(next, "p"); s.Parked != 0 || s.Attempts != 0 {
+		t.Errorf("%+v", s)
+	}
+}
+
+// Acknowledgements that wait, here for a lock, hold a part of the pool and no more.
+func TestAcknowledgementsLeaveConnectionsToOthers(t *testing.T) {
+	t.Parallel()
+	b := setup(t, pgstore.Options{})
+	b.Append("a", 1)
+	const deliveries = 12
+	var entered, acknowledging sync.WaitGroup
+	entered.Add(deliveries)
+	acknowledging.Add(deliveries)
+	var ended atomic.Int64
+	var projections []millrace.Projection
+	begin := make(chan struct{})
+	for i := range deliveries {
+		first := sync.OnceFunc(func() {
+			entered.Done()
+			<-begin
+			acknowledging.Done()
+		})
+		projections = append(projections, millrace.Projection{Name: fmt.Sprint("p", i), Handler: millrace.Deliver(func(ctx context.Context, d *millrace.Delivery) error {
+			first()
+			defer ended.Add(1)
+			return d.Ack(ctx, d.Events()[0].Position)
+		})})
+	}
+	b.Running(millrace.Config{}, projections...)
+	b.InTime("all deliver", entered.Wait)
+	release := b.lock("select from millrace.leases for update")
+	defer release()
+	close(begin)
+	b.InTime("all acknowledge at once", acknowledging.Wait)
+	other := b.elsewhere(pgstore.Options{})
+	b.Eventually("acknowledgements wait for the lock", func() (waiting bool) {
+		err := other.Pool().QueryRow(b.Ctx, "select exists (select from pg_locks where not granted)").Scan(&waiting)
+		return err == nil && waiting
+	})
+	for range 10 {
+		b.exec("select 1")
+	}
+	if n := ended.Load(); n != 0 {
+		t.Errorf("the pool had no connection until %d acknowledgements were given up", n)
 	}
 }

@@ -2,7 +2,6 @@ package postgres_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 	"sync/atomic"
@@ -214,90 +213,44 @@ func TestPoisonThatLooksLikeTheServersDisturbsNoOtherProjection(t *testing.T) {
 	}
 }
 
-// What is nobody's fault is not counted however often it is met, and the event that met it is applied in the end.
-func TestLockWaitsDeadlocksAndSerializationFailuresAreNeverCounted(t *testing.T) {
+// A projection waits for objects that a deployment forgot, in a state that every process sees.
+func TestProjectionWaitsForWhatADeploymentForgot(t *testing.T) {
 	t.Parallel()
 	b := setup(t, pgstore.Options{})
-	b.exec("create table model (id int primary key, n int)")
-	b.exec("insert into model select n, 0 from generate_series(1, 3) n")
-	poison := b.Append("a", 5).Positions[2]
-	b.Append("b", 5)
-	release := b.lock("update model set n = -1 where id = 1")
-	dials := func(ctx context.Context, do func(conn *pgx.Conn) error) error {
-		conn, err := pgx.Connect(ctx, b.dsn)
-		if err != nil {
-			return err
-		}
-		return errors.Join(do(conn), conn.Close(context.WithoutCancel(ctx)))
+	b.exec("create table half (n int); create table secret (n int); create role millrace_missing")
+	t.Cleanup(func() {
+		_, _ = b.store.Pool().Exec(context.Background(), "drop owned by millrace_missing; drop role millrace_missing")
+	})
+	last := b.Append("a", 40).Positions[39]
+	kinds := map[string]struct{ needs, mend string }{
+		"42P01": {"insert into lost values (1)", "create table lost (n int)"},
+		"42703": {"insert into half (n, m) values (1, 2)", "alter table half add column m int"},
+		"42883": {"select forgotten()", "create function forgotten() returns int language sql as 'select 1'"},
+		"3F000": {"create table nowhere.t (n int); drop table nowhere.t", "create schema nowhere"},
+		"42501": {"set local role millrace_missing; insert into secret values (1)", "grant insert on secret to millrace_missing"},
 	}
-	kinds := map[string]func(ctx context.Context, tx kit.Tx) error{
-		"55P03":         kit.Exec("set local lock_timeout = 20; update model set n = 1 where id = 1"),
-		"55P03 at once": kit.Exec("select from model where id = 1 for update nowait"),
-		"deadline":      kit.Exec("update model set n = 1 where id = 1"),
-		"40P01": func(ctx context.Context, tx kit.Tx) error {
-			return dials(ctx, func(conn *pgx.Conn) error {
-				if err := tx.Exec(ctx, "set local deadlock_timeout = 50; update model set n = 1 where id = 2"); err != nil {
-					return err
-				}
-				if _, err := conn.Exec(ctx, "set deadlock_timeout = '1h'; begin; update model set n = 2 where id = 3"); err != nil {
-					return err
-				}
-				waits := make(chan error, 1)
-				go func() {
-					_, err := conn.Exec(ctx, "update model set n = 2 where id = 2; commit")
-					waits <- err
-				}()
-				defer func() { _ = conn.PgConn().Conn().Close(); <-waits }()
-				return tx.Exec(ctx, "update model set n = 1 where id = 3")
-			})
-		},
-		"40001": func(ctx context.Context, _ kit.Tx) error {
-			return dials(ctx, func(conn *pgx.Conn) error {
-				if _, err := conn.Exec(ctx, "begin isolation level repeatable read; select count(*) from strict"); err != nil {
-					return err
-				}
-				if _, err := b.store.Pool().Exec(ctx, "update strict set a = a + 1"); err != nil {
-					return err
-				}
-				_, err := conn.Exec(ctx, "update strict set a = a + 1")
-				return err
-			})
-		},
-	}
-	b.exec("insert into strict values (1)")
-	var mended atomic.Bool
-	calls := make(map[string]*atomic.Int64)
-	met := make(map[string]*atomic.Value)
 	var projections []millrace.Projection
-	for kind, fail := range kinds {
-		n, last := new(atomic.Int64), new(atomic.Value)
-		calls[kind], met[kind] = n, last
-		timeout := time.Minute
-		if kind == "deadline" {
-			timeout = 600 * time.Millisecond
-		}
-		projections = append(projections, millrace.Projection{Name: kind, MaxEvents: 1, Timeout: timeout, Retry: kit.Soon(0),
-			Handler: limited{b.Store.Batch(kit.FailsAt(kind, kit.Only(poison), func(ctx context.Context, tx kit.Tx, _ int, _ int64) error {
-				if mended.Load() {
-					return nil
-				}
-				n.Add(1)
-				err := fail(ctx, tx)
-				last.Store(fmt.Sprint(err))
-				return err
-			})), engine.FaultLimits{Faults: 1, Over: 1}}})
+	for kind, k := range kinds {
+		projections = append(projections, millrace.Projection{Name: kind, MaxEvents: 8, Retry: kit.Soon(0),
+			Handler: b.Store.Batch(kit.FailsAt(kind, kit.Any, func(ctx context.Context, tx kit.Tx, _ int, _ int64) error {
+				return kit.Exec(k.needs)(ctx, tx)
+			}))})
 	}
-	rt := b.Running(millrace.Config{}, projections...)
-	for kind, n := range calls {
-		b.Eventually(kind+" is met again and again", func() bool { return n.Load() >= 5 })
-		if code := kind[:5]; code != "deadl" && !strings.Contains(met[kind].Load().(string), code) {
-			t.Errorf("%s: met %v", kind, met[kind].Load())
-		}
-		if s := b.Status(rt, kind); s.Parked+int64(s.Attempts) != 0 {
-			t.Errorf("%s: counted: %+v", kind, s)
-		}
+	rt, remote := b.Runtime(millrace.Config{}, projections...), b.Runtime(millrace.Config{}, projections...)
+	b.Start(rt)
+	waits := func(rt *millrace.Runtime, kind string) bool {
+		s := b.Status(rt, kind)
+		return s.State == millrace.StateMissingObject && strings.Contains(s.Reason, kind) && s.Attempts == 0 && s.Parked == 0
 	}
-	mended.Store(true)
-	release()
-	b.MustCatchUp(rt, "55P03", "55P03 at once", "deadline", "40P01", "40001")
+	for kind, k := range kinds {
+		b.Eventually(kind+": it waits", func() bool { return waits(rt, kind) })
+		b.Eventually(kind+": every process sees it", func() bool { return waits(remote, kind) })
+		b.exec(k.mend)
+		b.Reaches(rt, kind, last)
+		b.Eventually(kind+": nothing is said of it any more", func() bool {
+			here, there := b.Status(rt, kind), b.Status(remote, kind)
+			return here.State == millrace.StateLive && there.State == millrace.StateElsewhere && here.Reason+there.Reason == ""
+		})
+	}
+	b.MustCatchUp(rt, "42P01", "42703", "42883", "3F000", "42501")
 }
