@@ -3,7 +3,6 @@ package tests_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -16,11 +15,7 @@ import (
 
 func TestNodesShareProjectionsAsTheyComeAndGo(t *testing.T) {
 	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
-		for _, name := range []string{"x", "y"} {
-			if _, err := b.Store.CreateTenant(b.Ctx, name); err != nil {
-				t.Fatal(err)
-			}
-		}
+		b.Tenants(3)
 		names := []string{"p", "q", "r", "s"}
 		nodes := make([]*millrace.Runtime, 3)
 		stops := make([]func(), 3)
@@ -28,13 +23,13 @@ func TestNodesShareProjectionsAsTheyComeAndGo(t *testing.T) {
 		for i := range nodes {
 			nodes[i] = b.Another(millrace.Config{}, b.Recorders(names...)...)
 			stops[i] = b.Start(nodes[i])
-			b.Eventually(fmt.Sprint(i+1, " nodes share all"), func() bool { return b.Balanced(nodes[0], i+1) })
+			b.Share(nodes[0], i+1)
 		}
 		// Once at rest, nothing moves any more.
 		before := b.Epochs(nodes[0])
 		<-time.After(time.Second)
 		if after := b.Epochs(nodes[0]); after != before {
-			t.Errorf("%d claims while nobody came or went", after-before)
+			t.Errorf("%d claims while no node came or went", after-before)
 		}
 		stops[1]()
 		b.Share(nodes[0], 2)
@@ -44,8 +39,8 @@ func TestNodesShareProjectionsAsTheyComeAndGo(t *testing.T) {
 		}
 		last := stopFlow()
 		b.Applied(nodes[0], last, names...)
-		if status, err := nodes[0].Status(b.Ctx); err != nil || status.NotOwned != 0 {
-			t.Errorf("%d projections not owned, %v", status.NotOwned, err)
+		if n := b.StatusOf(nodes[0]).NotOwned; n != 0 {
+			t.Errorf("%d projections not owned", n)
 		}
 	}, kit.SeveralNodes)
 }
@@ -69,25 +64,28 @@ func TestNodesOfTwoVersionsRunWhatTheyKnow(t *testing.T) {
 		b.Start(rt)
 		last := b.Append("a", 10).Positions[9]
 		b.Applied(rt, last, "kept", "gone", "new")
-		if owner := b.Status(rt, "new").Owner; owner != func() string { s, _ := rt.Status(b.Ctx); return s.Node }() {
+		if owner := b.Status(rt, "new").Owner; owner != b.StatusOf(rt).Node {
 			t.Errorf("new is run by %q", owner)
 		}
 		stopOld()
-		b.Eventually("what nobody knows any more is named", func() bool {
+		b.Eventually("the projection that no node knows is named", func() bool {
 			gone := b.Status(rt, "gone")
 			return gone.State == millrace.StateNotOwned && gone.Reason != "" && gone.NotOwned > 0
 		})
-		b.Eventually("it is counted once it was not owned for longer than a lease", func() bool {
-			status, err := rt.Status(b.Ctx)
-			return err == nil && status.NotOwned == 1
-		})
+		b.Eventually("it is counted once it was not owned for longer than a lease", func() bool { return b.StatusOf(rt).NotOwned == 1 })
 		if kept := b.Status(rt, "kept"); kept.State == millrace.StateNotOwned {
 			t.Errorf("%+v", kept)
 		}
 	}, kit.SeveralNodes)
 }
 
-// blockable is a handler that waits, once it is told to, until it is let go.
+// leasesOf returns how many leases the node of a runtime holds.
+func leasesOf(b *kit.Bundle, rt *millrace.Runtime) int {
+	held, _ := b.Owners(rt)
+	return held[b.StatusOf(rt).Node]
+}
+
+// blockable is a handler of the projection slow. While armed, it waits until it is released.
 type blockable struct {
 	armed   atomic.Bool
 	entered chan struct{}
@@ -96,6 +94,11 @@ type blockable struct {
 
 func newBlockable() *blockable {
 	return &blockable{entered: make(chan struct{}, 100), release: make(chan struct{})}
+}
+
+// slow is the projection of the handler, and those of the names beside it.
+func (h *blockable) slow(b *kit.Bundle, names ...string) []millrace.Projection {
+	return append(b.Recorders(names...), millrace.Projection{Name: "slow", Handler: b.Store.Batch(h.handle)})
 }
 
 func (h *blockable) handle(ctx context.Context, tx kit.Tx, events []event.Envelope) error {
@@ -110,25 +113,20 @@ func (h *blockable) handle(ctx context.Context, tx kit.Tx, events []event.Envelo
 	return tx.Record(ctx, "slow", events...)
 }
 
-// A move waits for the batch that is under way, and no other projection of the node waits with it.
+// A move waits for the batch in progress, and no other projection of the node waits with it.
 func TestMoveIsGentle(t *testing.T) {
 	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
 		slow := newBlockable()
-		first := b.Another(millrace.Config{}, append(b.Recorders("a", "b", "c"), millrace.Projection{Name: "slow", Handler: b.Store.Batch(slow.handle)})...)
+		first := b.Another(millrace.Config{}, slow.slow(b, "a", "b", "c")...)
 		b.Start(first)
 		b.Share(first, 1)
 		slow.armed.Store(true)
 		b.Append("s", 5)
 		<-slow.entered
-		second := b.Another(millrace.Config{}, append(b.Recorders("a", "b", "c"), millrace.Projection{Name: "slow", Handler: b.Store.Batch(slow.handle)})...)
+		second := b.Another(millrace.Config{}, slow.slow(b, "a", "b", "c")...)
 		stopSecond := b.Start(second)
-		moved := func() int {
-			held, _ := b.Owners(second)
-			status, _ := second.Status(b.Ctx)
-			return held[status.Node]
-		}
-		b.Eventually("what is not busy moves", func() bool { return moved() > 0 })
-		if owner := b.Status(first, "slow").Owner; owner != func() string { s, _ := first.Status(b.Ctx); return s.Node }() {
+		b.Eventually("projections that are not busy move", func() bool { return leasesOf(b, second) > 0 })
+		if owner := b.Status(first, "slow").Owner; owner != b.StatusOf(first).Node {
 			t.Errorf("the batch under way lost its lease to %q", owner)
 		}
 		slow.armed.Store(false)
@@ -144,7 +142,7 @@ func TestMoveIsGentle(t *testing.T) {
 func TestLeavingNodeGivesEachLeaseBackAsItComesToRest(t *testing.T) {
 	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
 		slow := newBlockable()
-		first := b.Another(millrace.Config{}, append(b.Recorders("a", "b", "c"), millrace.Projection{Name: "slow", Handler: b.Store.Batch(slow.handle)})...)
+		first := b.Another(millrace.Config{}, slow.slow(b, "a", "b", "c")...)
 		stop := b.Start(first)
 		b.Share(first, 1)
 		slow.armed.Store(true)
@@ -157,11 +155,7 @@ func TestLeavingNodeGivesEachLeaseBackAsItComesToRest(t *testing.T) {
 			defer close(ended)
 			stop()
 		}()
-		b.Eventually("the other node runs all but what is busy", func() bool {
-			held, _ := b.Owners(second)
-			status, _ := second.Status(b.Ctx)
-			return held[status.Node] == 3
-		})
+		b.Eventually("the other node runs all but the busy one", func() bool { return leasesOf(b, second) == 3 })
 		select {
 		case <-ended:
 			t.Error("the first node ended while its batch was under way")
@@ -178,16 +172,13 @@ func TestLeavingNodeGivesEachLeaseBackAsItComesToRest(t *testing.T) {
 func TestAnyProcessControlsAProjectionAlsoInBackoff(t *testing.T) {
 	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
 		fails := millrace.Projection{Name: "p", Retry: projection.RetryPolicy{MaxAttempts: 101, Base: time.Hour, Cap: time.Hour},
-			Handler: b.Store.Batch(func(context.Context, kit.Tx, []event.Envelope) error { return errors.New("not today") })}
+			Handler: b.Store.Batch(kit.FailsAt("p", kit.Any, kit.Fails))}
 		owner := b.Another(millrace.Config{ReconcileInterval: time.Hour}, fails)
 		b.Start(owner)
 		remote := b.Runtime(millrace.Config{}, b.Recorders("other")...) // it only watches and commands
 		id := millrace.ProjectionID{Name: "p"}
 		last := b.Append("s", 1).Positions[0]
-		is := func(state millrace.State) func() bool {
-			return func() bool { return b.Status(remote, "p").State == state }
-		}
-		b.Eventually("it waits, as anybody can see", is(millrace.StateWaiting))
+		b.Is(remote, "p", millrace.StateWaiting)
 		if p := b.Status(remote, "p"); p.FailingPosition != last || p.Attempts != 1 || p.Reason == "" {
 			t.Errorf("%+v", p)
 		}
@@ -195,7 +186,7 @@ func TestAnyProcessControlsAProjectionAlsoInBackoff(t *testing.T) {
 			command func(context.Context, millrace.ProjectionID) error
 			state   millrace.State
 			waiting error
-			// attempts is how many there were in the end: resumed, it is tried at once, and not after the hour.
+			// attempts is how many there were in the end. Resumed, the event is tried at once, and not after the hour.
 			attempts int
 		}{
 			{remote.Pause, millrace.StatePaused, projection.ErrPaused, 1},
@@ -204,7 +195,7 @@ func TestAnyProcessControlsAProjectionAlsoInBackoff(t *testing.T) {
 			{remote.Resume, millrace.StateWaiting, nil, 3},
 		} {
 			b.Must(step.command(b.Ctx, id))
-			b.Eventually("it is "+string(step.state), is(step.state))
+			b.Is(remote, "p", step.state)
 			b.Eventually("its owner is as it should be", func() bool {
 				p := b.Status(remote, "p")
 				return (p.Owner == "") == (step.state == millrace.StatePaused) && p.Attempts == step.attempts
@@ -222,7 +213,7 @@ func TestAnyProcessControlsAProjectionAlsoInBackoff(t *testing.T) {
 func TestPauseReturnsWhenNothingOfTheProjectionRuns(t *testing.T) {
 	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
 		slow := newBlockable()
-		b.Start(b.Another(millrace.Config{}, append(b.Recorders("other"), millrace.Projection{Name: "slow", Handler: b.Store.Batch(slow.handle)})...))
+		b.Start(b.Another(millrace.Config{}, slow.slow(b, "other")...))
 		remote := b.Runtime(millrace.Config{}, b.Recorders("none")...)
 		id := millrace.ProjectionID{Name: "slow"}
 		b.Eventually("it is claimed", func() bool { return b.Status(remote, "slow").Owner != "" })
@@ -247,9 +238,7 @@ func TestPauseReturnsWhenNothingOfTheProjectionRuns(t *testing.T) {
 		}
 		last := b.Append("a", 5).Positions[4]
 		b.Reaches(remote, "other", last)
-		if err := remote.Pause(b.Ctx, id); err != nil { // it is paused already
-			t.Fatal(err)
-		}
+		b.Pause(remote, "slow") // it is paused already
 		if n := len(slow.entered); n != 0 {
 			t.Errorf("the handler was called %d times while the projection was paused", n)
 		}
@@ -261,7 +250,7 @@ func TestPauseReturnsWhenNothingOfTheProjectionRuns(t *testing.T) {
 func TestPauseThatIsTakenBackSaysSo(t *testing.T) {
 	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
 		slow := newBlockable()
-		rt := b.Running(millrace.Config{}, millrace.Projection{Name: "slow", Handler: b.Store.Batch(slow.handle)})
+		rt := b.Running(millrace.Config{}, slow.slow(b)...)
 		slow.armed.Store(true)
 		last := b.Append("a", 5).Positions[4]
 		<-slow.entered
@@ -284,7 +273,7 @@ func TestPauseWaitsForTheFailureHandler(t *testing.T) {
 		entered, canceled, release := make(chan struct{}), make(chan struct{}), make(chan struct{})
 		rt := b.Runtime(millrace.Config{}, millrace.Projection{
 			Name:    "p",
-			Handler: b.Store.Batch(func(context.Context, kit.Tx, []event.Envelope) error { return errors.New("on purpose") }),
+			Handler: b.Store.Batch(kit.FailsAt("p", kit.Any, kit.Fails)),
 			FailureHandler: func(ctx context.Context, _ projection.Failure) projection.Action {
 				close(entered)
 				<-ctx.Done()

@@ -3,15 +3,11 @@ package postgres_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
-
-	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/millrace-go/millrace"
 	"github.com/millrace-go/millrace/event"
@@ -25,8 +21,7 @@ import (
 // extension or the out-of-memory killer does: PostgreSQL ends all other sessions and recovers.
 func TestEventThatCrashesTheServerIsParkedInTheEnd(t *testing.T) {
 	t.Parallel()
-	server := pgtest.Private(t, pgtest.Options{})
-	b := setupAt(t, server.DSN("postgres"), pgstore.Options{})
+	b, _ := private(t, pgtest.Options{})
 	deadly := b.Append("a", 30).Positions[12]
 	last := b.Append("b", 30).Positions[29]
 	var crashes atomic.Int64
@@ -57,43 +52,11 @@ func TestEventThatCrashesTheServerIsParkedInTheEnd(t *testing.T) {
 	}
 }
 
-// TestRowsLostInAFailoverAreMadeAgain registers a projection just before a failover that loses its rows.
-func TestRowsLostInAFailoverAreMadeAgain(t *testing.T) {
-	t.Parallel()
-	primary := pgtest.Private(t, pgtest.Options{})
-	var to atomic.Pointer[pgtest.Server]
-	to.Store(primary)
-	b := setupAt(t, primary.DSN("postgres"), pgstore.Options{})
-	standby, err := primary.Standby(b.Ctx, pgtest.StandbyOptions{})
-	b.Must(err)
-	t.Cleanup(func() { _ = standby.Stop(context.Background()) })
-	b.Must(errors.Join(primary.CatchUp(b.Ctx, standby), standby.Detach(b.Ctx)))
-	b.use(b.open(b.dsn, func(config *pgxpool.Config) {
-		config.BeforeConnect = func(_ context.Context, conn *pgx.ConnConfig) error {
-			now, err := pgx.ParseConfig(to.Load().DSN("postgres"))
-			if err == nil {
-				conn.Host, conn.Port, conn.Fallbacks = now.Host, now.Port, nil
-			}
-			return err
-		}
-	}, pgstore.Options{}))
-	rt := b.Running(millrace.Config{}, b.Recorders("p")...)
-	b.Reaches(rt, "p", b.Append("a", 10).Positions[9])
-	b.Must(errors.Join(primary.Kill(), standby.Promote(b.Ctx)))
-	to.Store(standby)
-	b.Eventually("events are appended", func() bool {
-		_, err := b.store.Append(b.Ctx, "new", event.Any, event.Event{Type: "counted"})
-		return err == nil
-	})
-	b.Append("new", 50)
-	b.Eventually("they are applied", func() bool { return b.Check("p") == nil })
-}
-
 // TestTenantThatIsMadeAnewAtOnceRuns removes a tenant and makes it anew before any node looks at the list of tenants.
 func TestTenantThatIsMadeAnewAtOnceRuns(t *testing.T) {
 	t.Parallel()
 	b := setup(t, pgstore.Options{})
-	acme, err := b.store.CreateTenant(b.Ctx, "acme")
+	acme, err := b.Store.CreateTenant(b.Ctx, "acme")
 	b.Must(err)
 	var applied atomic.Int64
 	rt := b.Runtime(millrace.Config{ReconcileInterval: time.Second}, millrace.Projection{Name: "p", Handler: b.Store.Each(func(_ context.Context, _ kit.Tx, e event.Envelope) error {
@@ -103,17 +66,11 @@ func TestTenantThatIsMadeAnewAtOnceRuns(t *testing.T) {
 		return nil
 	})})
 	b.Start(rt)
-	appends := func(stream string) int64 {
-		result, err := acme.Append(b.Ctx, stream, event.Any, event.Event{Type: "counted"})
-		b.Must(err)
-		return result.Positions[0]
-	}
-	b.ReachesOf(rt, "acme", "p", appends("old"))
+	b.ReachesOf(rt, "acme", "p", b.AppendTo(acme, "old", 1))
 	b.exec("drop schema millrace_acme cascade;" + removeTenantSQL(t))
-	if _, err := b.store.CreateTenant(b.Ctx, "acme"); err != nil {
-		t.Fatal(err)
-	}
-	appends("new")
+	_, err = b.store.CreateTenant(b.Ctx, "acme")
+	b.Must(err)
+	b.AppendTo(acme, "new", 1)
 	b.Eventually("its events are applied", func() bool { return applied.Load() == 1 })
 }
 
@@ -121,8 +78,7 @@ func TestTenantThatIsMadeAnewAtOnceRuns(t *testing.T) {
 // of one projection wait for a slot. Then the positions are handed out again.
 func TestQueuedWorkDoesNotOutliveTheServerThatItWasReadFrom(t *testing.T) {
 	t.Parallel()
-	server := pgtest.Private(t, pgtest.Options{Settings: pgtest.AsyncCommits(map[string]string{"full_page_writes": "off"})})
-	b := setupAt(t, server.DSN("postgres"), pgstore.Options{})
+	b, server := private(t, pgtest.Options{Settings: pgtest.AsyncCommits(map[string]string{"full_page_writes": "off"})})
 	// A call holds the slot until the channel that it takes is closed. A call after the crash takes none.
 	hold, entered := make(chan chan struct{}, 1), make(chan struct{})
 	holds := func(ctx context.Context, _ kit.Tx, _ []event.Envelope) error {
@@ -140,11 +96,10 @@ func TestQueuedWorkDoesNotOutliveTheServerThatItWasReadFrom(t *testing.T) {
 	rt := b.Runtime(millrace.Config{MaxBatches: 1}, millrace.Projection{Name: "holds", Handler: b.Store.Batch(holds), Types: []string{"hold"}},
 		millrace.Projection{Name: "queued", Handler: b.Store.Batch(kit.Record("queued")), Types: []string{"counted"}})
 	b.Start(rt)
-	queued := millrace.ProjectionID{Name: "queued"}
 	const rounds = 6
 	for round := range rounds {
 		kept := b.Append("kept", 10).Positions[9]
-		b.Must(rt.WaitFor(b.Ctx, queued, kept))
+		b.Reaches(rt, "queued", kept)
 		until := make(chan struct{})
 		release := sync.OnceFunc(func() { close(until) })
 		t.Cleanup(release)
@@ -163,7 +118,7 @@ func TestQueuedWorkDoesNotOutliveTheServerThatItWasReadFrom(t *testing.T) {
 		b.store.Pool().Reset()
 		again := b.Append("new", 20).Positions
 		release()
-		b.Must(rt.WaitFor(b.Ctx, queued, again[19]))
+		b.Reaches(rt, "queued", again[19])
 		if err := b.survived("queued", "counted"); err != nil {
 			t.Errorf("%v (positions from %d on after %d)", err, again[0], last)
 		}
@@ -179,7 +134,7 @@ func TestQueuedWorkDoesNotOutliveTheServerThatItWasReadFrom(t *testing.T) {
 }
 
 // TestFailoverWithLossStopsNothing kills a primary and promotes a standby that did not receive the last commits. The store
-// knows both servers by one DSN.
+// knows both servers by one DSN. The rows of one projection are lost, too.
 func TestFailoverWithLossStopsNothing(t *testing.T) {
 	t.Parallel()
 	server := pgtest.Private(t, pgtest.Options{})
@@ -189,45 +144,24 @@ func TestFailoverWithLossStopsNothing(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = standby.Stop(context.Background()) })
 	b := setupAt(t, pgtest.HostsDSN("postgres", "", server.Address(), standby.Address()), pgstore.Options{})
-	var list []millrace.Projection
-	for i := range 4 {
-		name := fmt.Sprint("p", i)
-		list = append(list, millrace.Projection{Name: name, Handler: b.Store.Batch(kit.Record(name))})
-	}
-	rt := b.Running(millrace.Config{}, list...)
-	waitFor := func(position int64) {
-		t.Helper()
-		for _, p := range list {
-			b.Reaches(rt, p.Name, position)
-		}
-	}
-	waitFor(b.Append("kept", 50).Positions[49])
-	b.Must(server.CatchUp(b.Ctx, standby))
-	b.Must(standby.Detach(b.Ctx))
-	waitFor(b.Append("lost", 200).Positions[199])
-	b.Must(server.Kill())
-	b.Must(standby.Promote(b.Ctx))
+	names := []string{"p", "q", "r", "s"}
+	rt := b.Running(millrace.Config{}, b.Recorders(names...)...)
+	b.Applied(rt, b.Append("kept", 50).Positions[49], names...)
+	b.Must(errors.Join(server.CatchUp(b.Ctx, standby), standby.Detach(b.Ctx)))
+	late := b.Running(millrace.Config{}, b.Recorders("late")...)
+	last := b.Append("lost", 200).Positions[199]
+	b.Applied(rt, last, names...)
+	b.Applied(late, last, "late")
+	b.Must(errors.Join(server.Kill(), standby.Promote(b.Ctx)))
 	began := time.Now()
-	var again []int64
 	b.Eventually("events are appended", func() bool {
-		result, err := b.store.Append(b.Ctx, "new", event.Any, make200()...)
-		again = result.Positions
+		_, err := b.store.Append(b.Ctx, "new", event.Any, event.Event{Type: "counted"})
 		return err == nil
 	})
-	waitFor(again[len(again)-1])
+	again := b.Append("new", 200).Positions
+	b.Applied(rt, again[199], names...)
 	t.Logf("%v after the promotion all is applied; positions from %d on", time.Since(began), again[0])
-	for _, p := range list {
-		if err := b.survived(p.Name, "counted"); err != nil {
-			t.Error(err)
-		}
-	}
-}
-
-func make200() (events []event.Event) {
-	for range 200 {
-		events = append(events, event.Event{Type: "counted"})
-	}
-	return events
+	b.Eventually("the rows of the late projection are made again", func() bool { return b.Check("late") == nil })
 }
 
 // survived returns what is wrong with what a projection of one event type applied, compared with the events that the server has now.
@@ -244,9 +178,7 @@ func (b *bundle) survived(name, eventType string) error {
 
 func TestCallerWaitsForItsReplayThroughAnOutage(t *testing.T) {
 	t.Parallel()
-	server := pgtest.Private(t, pgtest.Options{})
-	b := setupAt(t, server.DSN("postgres"), pgstore.Options{})
-	bad := b.Append("a", 1).Positions[0]
+	b, server := private(t, pgtest.Options{})
 	mended := make(chan struct{})
 	handle := func(context.Context, kit.Tx, event.Envelope) error {
 		select {
@@ -258,28 +190,19 @@ func TestCallerWaitsForItsReplayThroughAnOutage(t *testing.T) {
 	}
 	rt := b.Runtime(millrace.Config{}, millrace.Projection{Name: "p", Handler: b.Store.Each(handle)})
 	stop := b.Start(rt)
-	b.Reaches(rt, "p", bad)
+	b.Reaches(rt, "p", b.Append("a", 1).Positions[0])
 	stop()
 	close(mended)
-	type answer struct {
-		outcome projection.CommandResult
-		err     error
-	}
-	done := make(chan answer, 1)
-	go func() {
-		o, err := b.Store.DeadLetters(projection.ID{Name: "p"}).Replay(b.Ctx, projection.DeadLetterFilter{All: true}, 1)
-		done <- answer{o, err}
-	}()
+	replayed := b.Replaying("p")
 	b.Eventually("the command is given", func() bool {
-		var commands int
-		err := b.store.Pool().QueryRow(b.Ctx, "select count(*) from millrace.commands").Scan(&commands)
-		return err == nil && commands == 1
+		all, _, err := b.Store.Commands(b.Ctx)
+		return err == nil && all == 1
 	})
 	b.Must(server.Kill())
 	kit.Pass(b.Ctx, 500*time.Millisecond) // for the caller to meet the outage
 	b.Must(server.StartAgain(b.Ctx))
 	b.Start(rt)
-	if a := <-done; a.err != nil || a.outcome.Done != 1 {
-		t.Errorf("%+v, %v", a.outcome, a.err)
+	if r := <-replayed; r.Done != 1 {
+		t.Errorf("replayed %+v", r)
 	}
 }

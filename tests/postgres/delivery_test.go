@@ -59,8 +59,8 @@ func (h *held) mustGoOn(rt *millrace.Runtime, want error) {
 	}
 	h.Reaches(rt, "p", h.positions[9])
 	h.MustHaveArrived(h.receiver.All(), h.positions, 0)
-	if letters := h.Letters("p"); len(letters) != 0 {
-		h.T.Errorf("dead letters %v", letters)
+	if s := h.Status(rt, "p"); s.Parked != 0 || s.Attempts != 0 {
+		h.T.Errorf("%+v", s)
 	}
 }
 
@@ -70,8 +70,7 @@ func TestDeliveryEndsWhenTheSessionIsLost(t *testing.T) {
 	h := newHeld(t)
 	rt := h.Running(millrace.Config{LeaseDuration: 5 * time.Minute}, h.p)
 	<-h.entered
-	h.exec(`select pg_terminate_backend(pid, 10000) from pg_locks where locktype = 'advisory' and pid <> pg_backend_pid()
-		and database = (select oid from pg_database where datname = current_database())`)
+	h.terminateSessions()
 	h.mustGoOn(rt, projection.ErrLeaseUnconfirmed)
 }
 
@@ -102,7 +101,7 @@ func TestDeliveryWhoseLeaseWasTakenAcknowledgesNothing(t *testing.T) {
 	positions := b.Append("a", 10).Positions
 	var r kit.Receiver
 	entered, taken, over := make(chan struct{}), make(chan struct{}), make(chan struct{})
-	zombie := b.Another(millrace.Config{LeaseDuration: 5 * time.Minute, HeartbeatInterval: time.Minute}, millrace.Projection{Name: "p",
+	b.Start(b.Another(millrace.Config{LeaseDuration: 5 * time.Minute, HeartbeatInterval: time.Minute}, millrace.Projection{Name: "p",
 		Handler: millrace.Deliver(func(ctx context.Context, d *millrace.Delivery) error {
 			defer close(over)
 			for _, e := range d.Events()[:2] {
@@ -122,8 +121,7 @@ func TestDeliveryWhoseLeaseWasTakenAcknowledgesNothing(t *testing.T) {
 				t.Error("the zombie's delivery goes on")
 			}
 			return nil
-		})})
-	b.Start(zombie)
+		})}))
 	<-entered
 	next := b.Another(millrace.Config{ReconcileInterval: 20 * time.Millisecond}, millrace.Projection{Name: "p", Retry: kit.Soon(0),
 		Handler: millrace.DeliverEach(r.Sends(func(ctx context.Context, e millrace.Delivered) error {
@@ -168,8 +166,6 @@ func TestLeasedDeliveryOutlivesTerminatedSessions(t *testing.T) {
 		return nil
 	})})
 	b.Start(rt)
-	ended := make(chan error, 1)
-	go func() { ended <- rt.WaitFor(b.Ctx, millrace.ProjectionID{Name: "p"}, positions[len(positions)-1]) }()
 	killer := b.elsewhere(pgstore.Options{})
 	tick := time.NewTicker(60 * time.Millisecond)
 	defer tick.Stop()
@@ -181,7 +177,7 @@ func TestLeasedDeliveryOutlivesTerminatedSessions(t *testing.T) {
 			t.Log(err) // one of its own
 		}
 	}
-	b.Must(<-ended)
+	b.Reaches(rt, "p", positions[len(positions)-1])
 	t.Logf("%d acknowledgements failed", lost)
 	b.MustHaveArrived(r.All(), positions, lost)
 	if s := b.Status(rt, "p"); s.Parked != 0 || s.Attempts != 0 {
@@ -191,37 +187,13 @@ func TestLeasedDeliveryOutlivesTerminatedSessions(t *testing.T) {
 
 // A node that finds a lease gone ends its delivery, whether that acknowledges or not.
 func TestDeliveryEndsWhenItsLeaseIsFoundGone(t *testing.T) {
-	b := setup(t, pgstore.Options{})
-	positions := b.Append("a", 3).Positions
-	entered, ended := make(chan struct{}), make(chan error, 1)
-	var once sync.Once
-	zombie := b.Another(millrace.Config{LeaseDuration: 5 * time.Minute, HeartbeatInterval: time.Minute, ReconcileInterval: 20 * time.Millisecond},
-		millrace.Projection{Name: "p", Timeout: 5 * time.Minute, Handler: millrace.DeliverEach(func(ctx context.Context, _ millrace.Delivered) error {
-			once.Do(func() {
-				close(entered)
-				<-ctx.Done()
-				ended <- context.Cause(ctx)
-			})
-			return ctx.Err()
-		})})
-	b.Start(zombie)
-	<-entered
-	next := b.Another(millrace.Config{ReconcileInterval: 20 * time.Millisecond}, millrace.Projection{Name: "p",
-		Handler: millrace.DeliverEach(kit.Freely)})
-	b.exec("update millrace.nodes set expires_at = heartbeat_at")
-	b.Start(next)
-	b.Reaches(next, "p", positions[2])
-	select {
-	case cause := <-ended:
-		if !errors.Is(cause, projection.ErrLeaseLost) {
-			t.Errorf("the delivery ended because %v", cause)
-		}
-	case <-time.After(40 * time.Second):
-		t.Fatal("the delivery goes on")
-	}
-	if s := b.Status(next, "p"); s.Parked != 0 || s.Attempts != 0 {
-		t.Errorf("%+v", s)
-	}
+	h := newHeld(t)
+	h.Start(h.Another(millrace.Config{LeaseDuration: 5 * time.Minute, HeartbeatInterval: time.Minute, ReconcileInterval: 20 * time.Millisecond}, h.p))
+	<-h.entered
+	next := h.Another(millrace.Config{ReconcileInterval: 20 * time.Millisecond}, h.p)
+	h.exec("update millrace.nodes set expires_at = heartbeat_at")
+	h.Start(next)
+	h.mustGoOn(next, projection.ErrLeaseLost)
 }
 
 // Acknowledgements that wait, here for a lock, hold a part of the pool and no more.
@@ -254,14 +226,9 @@ func TestAcknowledgementsLeaveConnectionsToOthers(t *testing.T) {
 	defer release()
 	close(begin)
 	b.InTime("all acknowledge at once", acknowledging.Wait)
-	other := b.elsewhere(pgstore.Options{})
-	b.Eventually("acknowledgements wait for the lock", func() (waiting bool) {
-		err := other.Pool().QueryRow(b.Ctx, "select exists (select from pg_locks where not granted)").Scan(&waiting)
-		return err == nil && waiting
+	b.Eventually("acknowledgements wait for the lock", func() bool {
+		return value[bool](b, "select exists (select from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock')")
 	})
-	for range 10 {
-		b.exec("select 1")
-	}
 	if n := ended.Load(); n != 0 {
 		t.Errorf("the pool had no connection until %d acknowledgements were given up", n)
 	}

@@ -16,7 +16,6 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/millrace-go/millrace"
-	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/pgstore"
 	"github.com/millrace-go/millrace/tests/kit"
 )
@@ -24,9 +23,8 @@ import (
 func TestProjectionGoesOnByItselfAfterALateHeartbeat(t *testing.T) {
 	t.Parallel()
 	b := setup(t, pgstore.Options{})
-	rt := b.Runtime(millrace.Config{LeaseDuration: 3 * time.Second, HeartbeatInterval: 100 * time.Millisecond, PollInterval: 100 * time.Millisecond},
+	rt := b.Running(millrace.Config{LeaseDuration: 3 * time.Second, HeartbeatInterval: 100 * time.Millisecond, PollInterval: 100 * time.Millisecond},
 		b.Recorders("p")...)
-	b.Start(rt)
 	b.Reaches(rt, "p", b.Append("a", 1).Positions[0])
 	release := b.lock("lock table millrace.nodes in exclusive mode") // which heartbeats need
 	var last int64
@@ -43,22 +41,18 @@ func TestClaimingGoesOnAfterAClaimThatFailedLate(t *testing.T) {
 	t.Parallel()
 	b := setup(t, pgstore.Options{})
 	log, logs := kit.Logs()
-	rt := b.Runtime(millrace.Config{QueryTimeout: 400 * time.Millisecond, ReconcileInterval: 50 * time.Millisecond, Logger: log},
+	rt := b.Running(millrace.Config{QueryTimeout: 400 * time.Millisecond, ReconcileInterval: 50 * time.Millisecond, Logger: log},
 		b.Recorders("p")...)
-	b.Start(rt)
 	b.Reaches(rt, "p", b.Append("a", 1).Positions[0])
 	release := b.lock("lock table millrace.leases in access exclusive mode")
 	b.Eventually("a claim fails", func() bool { return logs.FilterMessageSnippet("claiming leases failed").Len() > 0 })
 	release()
-	tenant, err := b.store.CreateTenant(b.Ctx, "late")
-	b.Must(err)
-	result, err := tenant.Append(b.Ctx, "a", event.Any, event.Event{Type: "counted"})
-	b.Must(err)
-	b.ReachesOf(rt, "late", "p", result.Positions[0])
+	late := b.Tenants(2)[1]
+	b.ReachesOf(rt, late.Name(), "p", b.AppendTo(late, "a", 1))
 }
 
-// deaf is a proxy in front of the database. Its connections can be made to end for the client alone: the server hears
-// nothing of it, as where the network swallows what it is told.
+// deaf is a proxy in front of the database. Its connections can end for the client alone, so that the server does not notice, as if
+// the network lost the packets.
 type deaf struct {
 	ln   net.Listener
 	mu   sync.Mutex
@@ -135,15 +129,7 @@ func TestNodeGetsItsSessionBackFromAConnectionThatTheServerTakesForAlive(t *test
 	b.Reaches(rt, "p", b.Append("a", 1).Positions[0])
 	began := time.Now()
 	proxy.hangUp()
-	ctx, cancel := context.WithTimeout(b.Ctx, 15*time.Second)
-	defer cancel()
-	for back := false; !back; {
-		status, err := rt.Status(ctx)
-		if err != nil {
-			t.Fatalf("the session does not come back: %v", err)
-		}
-		back = status.Session.Connected && status.Session.Since.After(began)
-	}
+	b.reconnects(rt, began)
 	b.Applied(rt, b.Append("a", 1).Positions[0], "p")
 }
 
@@ -159,14 +145,12 @@ func TestWhatWasMendedWhileNobodyRanDoesNotCountAsFailed(t *testing.T) {
 	stop()
 	b.exec("alter table millrace_default.lost rename to events")
 	b.Append("a", 3)
-	if _, err := b.Runtime(millrace.Config{}, b.Recorders("p")...).RunUntilIdle(b.Ctx); err != nil {
-		t.Errorf("after it was mended: %v", err)
-	}
+	b.Idle(b.Recorders("p")...)
 	b.Verify("p")
 }
 
-// Nobody tells a node whose session stands that a lease of it was taken, and a projection that is at rest writes nothing that
-// would be refused.
+// A node with a session gets no notification that a lease of it was taken, and a projection that is at rest writes nothing that would be
+// refused.
 func TestLeaseThatWasTakenUnnoticedIsGivenUpAndClaimedAgain(t *testing.T) {
 	t.Parallel()
 	b := setup(t, pgstore.Options{})
@@ -181,7 +165,8 @@ func TestLeaseThatWasTakenUnnoticedIsGivenUpAndClaimedAgain(t *testing.T) {
 	b.Applied(rt, b.Append("a", 3).Positions[2], "p")
 }
 
-// Its session connection goes another way than its pool, so that its heartbeats would keep its share from the others for ever.
+// The session connection of the node goes another way than its pool, so that its heartbeats would keep its share from the others for
+// ever.
 func TestNodeWhosePoolIsBrokenLeavesItsShareToOthersUntilItIsMended(t *testing.T) {
 	t.Parallel()
 	b := setup(t, pgstore.Options{})
@@ -189,23 +174,15 @@ func TestNodeWhosePoolIsBrokenLeavesItsShareToOthersUntilItIsMended(t *testing.T
 	rt := b.Another(quick, b.Recorders("a", "b", "c", "d")...)
 	b.Start(rt)
 	var broken atomic.Bool
-	config, err := pgxpool.ParseConfig(b.dsn)
-	b.Must(err)
-	dial := config.ConnConfig.DialFunc
-	config.ConnConfig.DialFunc = func(ctx context.Context, network, addr string) (net.Conn, error) {
-		if broken.Load() {
-			return nil, errors.New("no way through")
+	quick.Store = b.open(b.dsn, func(config *pgxpool.Config) {
+		config.BeforeConnect = func(context.Context, *pgx.ConnConfig) error {
+			if broken.Load() {
+				return errors.New("no way through")
+			}
+			return nil
 		}
-		return dial(ctx, network, addr)
-	}
-	config.PrepareConn = func(context.Context, *pgx.Conn) (bool, error) { return !broken.Load(), nil }
-	pool, err := pgxpool.NewWithConfig(b.Ctx, config)
-	b.Must(err)
-	t.Cleanup(pool.Close)
-	store, err := pgstore.OpenPool(b.Ctx, pool, pgstore.Options{SessionDSN: b.dsn})
-	b.Must(err)
-	t.Cleanup(store.Close)
-	quick.Store = store
+		config.PrepareConn = func(context.Context, *pgx.Conn) (bool, error) { return !broken.Load(), nil }
+	}, pgstore.Options{SessionDSN: b.dsn})
 	b.Start(b.Runtime(quick, b.Recorders("a", "b", "c", "d")...))
 	b.Share(rt, 2)
 	broken.Store(true)

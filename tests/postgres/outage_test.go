@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -35,8 +34,7 @@ func sensitive(b *bundle) (projections []millrace.Projection, names []string) {
 }
 
 func TestDatabaseRestartsUnderLoadLoseParkAndDoubleNothing(t *testing.T) {
-	server := pgtest.Private(t, pgtest.Options{})
-	b := setupAt(t, server.DSN("postgres"), pgstore.Options{})
+	b, server := private(t, pgtest.Options{})
 	projections, names := sensitive(b)
 	// The control takes the first outage for its own failure.
 	var away atomic.Bool
@@ -62,8 +60,7 @@ func TestDatabaseRestartsUnderLoadLoseParkAndDoubleNothing(t *testing.T) {
 	progress()
 	t.Logf("%d events appended", stop())
 	b.MustCatchUp(rt, names...)
-	last := b.Status(rt, "control").Head
-	b.Reaches(rt, "control", last)
+	b.Reaches(rt, "control", b.Head())
 	var parked []int64
 	for _, letter := range b.Letters("control") {
 		parked = append(parked, letter.Position)
@@ -78,13 +75,9 @@ func TestTerminatedSessionsLoseParkAndDoubleNothing(t *testing.T) {
 	b := setup(t, pgstore.Options{})
 	projections, names := sensitive(b)
 	rt := b.Running(millrace.Config{}, projections...)
-	if err := rt.WaitFor(b.Ctx, millrace.ProjectionID{Name: "p"}, b.Append("a", 1).Positions[0]); err != nil {
-		t.Fatal(err) // What happens before it runs is an error of Run's.
-	}
+	b.Reaches(rt, "p", b.Append("a", 1).Positions[0]) // a fault before it runs is an error of Run
 	stop := b.AppendThrough(4)
-	killer, err := pgx.Connect(b.Ctx, b.dsn)
-	b.Must(err)
-	defer func() { _ = killer.Close(context.WithoutCancel(b.Ctx)) }()
+	killer, _ := b.session("select")
 	tick := time.NewTicker(60 * time.Millisecond)
 	defer tick.Stop()
 	for range 20 {
@@ -100,11 +93,7 @@ func TestTerminatedSessionsLoseParkAndDoubleNothing(t *testing.T) {
 func TestReadOnlyDatabaseParksNothing(t *testing.T) {
 	t.Parallel()
 	b := setup(t, pgstore.Options{})
-	dsn, err := pgtest.WithSetting(b.dsn, "default_transaction_read_only", "off")
-	b.Must(err)
-	writer, err := pgstore.Open(b.Ctx, dsn, pgstore.Options{})
-	b.Must(err)
-	defer writer.Close()
+	writer := b.open(kit.WithSetting(t, b.dsn, "default_transaction_read_only", "off"), nil, pgstore.Options{})
 	b.Append("a", 10)
 	p := millrace.Projection{Name: "p", Handler: b.Store.Batch(kit.Record("p")), Retry: kit.Soon(0)}
 	rt := b.Running(millrace.Config{HeartbeatInterval: 100 * time.Millisecond, LeaseDuration: time.Second}, p)
@@ -113,27 +102,20 @@ func TestReadOnlyDatabaseParksNothing(t *testing.T) {
 			"do $$ begin execute format('alter database %I set default_transaction_read_only = " + value + "', current_database()); end $$",
 			"select pg_terminate_backend(pid, 10000) from pg_stat_activity where datname = current_database() and pid <> pg_backend_pid()",
 		} {
-			if _, err := writer.Pool().Exec(b.Ctx, sql); err != nil {
-				t.Fatal(err)
-			}
+			_, err := writer.Pool().Exec(b.Ctx, sql)
+			b.Must(err)
 		}
 	}
-	write := func() event.Appended {
-		result, err := writer.Append(b.Ctx, "b", event.Any, event.Event{Type: "counted"})
-		b.Must(err)
-		return result
-	}
+	write := func() int64 { return b.AppendTo(kit.PgStore{Store: writer}, "b", 5) }
 	b.Reaches(rt, "p", 10)
 	readOnly("on")
-	for range 5 {
-		write()
-	}
+	write()
 	b.Eventually("the runtime notices", func() bool {
 		_, err := rt.Status(b.Ctx) // no connection of the pool's is let through that takes no writes
 		return err != nil && strings.Contains(err.Error(), "default_transaction_read_only")
 	})
 	readOnly("off")
-	b.Applied(rt, write().Positions[0], "p")
+	b.Applied(rt, write(), "p")
 	if letters := b.Letters("p"); len(letters) != 0 {
 		t.Errorf("dead letters %v", letters)
 	}
@@ -142,21 +124,15 @@ func TestReadOnlyDatabaseParksNothing(t *testing.T) {
 func TestManyProjectionsLeaveAServerThatIsAwayAlone(t *testing.T) {
 	t.Parallel()
 	const n = 300
-	server := pgtest.Private(t, pgtest.Options{})
-	b := setupAt(t, server.DSN("postgres"), pgstore.Options{})
-	config := b.store.Pool().Config()
+	b, server := private(t, pgtest.Options{})
 	var connects, blocked atomic.Int64
-	config.MaxConns = 8
-	config.BeforeConnect = func(context.Context, *pgx.ConnConfig) error {
-		connects.Add(1)
-		return nil
-	}
-	pool, err := pgxpool.NewWithConfig(b.Ctx, config)
-	b.Must(err)
-	defer pool.Close()
-	store, err := pgstore.OpenPool(b.Ctx, pool, pgstore.Options{})
-	b.Must(err)
-	defer store.Close()
+	store := b.open(b.dsn, func(config *pgxpool.Config) {
+		config.MaxConns = 8
+		config.BeforeConnect = func(context.Context, *pgx.ConnConfig) error {
+			connects.Add(1)
+			return nil
+		}
+	}, pgstore.Options{})
 	killed := make(chan struct{})
 	var projections []millrace.Projection
 	for i := range n {
@@ -168,15 +144,10 @@ func TestManyProjectionsLeaveAServerThatIsAwayAlone(t *testing.T) {
 		})})
 	}
 	b.Append("a", 3)
-	rt := b.Runtime(millrace.Config{Store: store}, projections...)
-	defer b.Start(rt)()
-	b.Eventually("batches are under way, and all others wait for their turn", func() bool {
-		status, err := rt.Status(b.Ctx)
-		return err == nil && blocked.Load() > 0 && !slices.ContainsFunc(status.Projections, func(p millrace.ProjectionStatus) bool {
-			return p.State != millrace.StateLive
-		})
-	})
-	err = server.Kill()
+	rt := b.Running(millrace.Config{Store: store}, projections...)
+	b.AllLive(rt, n)
+	b.Eventually("batches are in progress, and all others wait", func() bool { return blocked.Load() > 0 })
+	err := server.Kill()
 	connects.Store(0)
 	close(killed)
 	b.Eventually("every projection is told", func() bool { return connects.Load() > n/2 })
@@ -188,8 +159,7 @@ func TestManyProjectionsLeaveAServerThatIsAwayAlone(t *testing.T) {
 	}
 	b.Must(errors.Join(err, server.StartAgain(b.Ctx)))
 	for _, p := range projections {
-		b.Reaches(rt, p.Name, 3)
-		b.Verify(p.Name)
+		b.Applied(rt, 3, p.Name)
 	}
 	b.exec("do $$ begin if exists (select from millrace.dead_letters) then raise 'something is parked'; end if; end $$")
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -61,32 +60,14 @@ func TestEventsArriveAtOnceAfterTheSessionConnectionWasTerminated(t *testing.T) 
 	other := b.elsewhere(pgstore.Options{})
 	b.mustArrive(rt, other)
 	for range 5 {
-		standsAgain := b.terminateSession(rt)
-		// Appended while nobody listens: it must be caught up on by itself.
+		terminated := time.Now()
+		b.terminateSessions()
+		// Appended while the node does not listen.
 		b.mustArrive(rt, other)
-		standsAgain()
+		b.reconnects(rt, terminated)
 		b.mustArrive(rt, other)
 	}
 	b.Verify("p")
-}
-
-// terminateSession ends the session connection of a runtime. What it returns waits until there is another one.
-func (b *bundle) terminateSession(rt *millrace.Runtime) (standsAgain func()) {
-	b.T.Helper()
-	terminated := time.Now()
-	var n int
-	err := b.store.Pool().QueryRow(b.Ctx, `select count(pg_terminate_backend(l.pid)) from pg_locks l
-		where l.locktype = 'advisory' and l.objsubid = 1 and l.database = (select oid from pg_database where datname = current_database())`).Scan(&n)
-	if err != nil || n != 1 {
-		b.T.Fatalf("%d session connections terminated: %v", n, err)
-	}
-	return func() {
-		b.T.Helper()
-		b.Eventually("the session stands again", func() bool {
-			status, err := rt.Status(b.Ctx)
-			return err == nil && status.Session.Connected && status.Session.Since.After(terminated)
-		})
-	}
 }
 
 func TestPollBringsEventsWithoutNotificationAfterTheSessionConnectionWasTerminated(t *testing.T) {
@@ -98,11 +79,12 @@ func TestPollBringsEventsWithoutNotificationAfterTheSessionConnectionWasTerminat
 			other := b.elsewhere(pgstore.Options{NoNotify: true})
 			b.mustArrive(rt, b.store)
 			for range 3 {
-				standsAgain := b.terminateSession(rt)
+				terminated := time.Now()
+				b.terminateSessions()
 				b.mustArrive(rt, other)
-				standsAgain()
+				b.reconnects(rt, terminated)
 				if poll == never {
-					// The control. What the new connection had everything look for may still bring the first of them.
+					// The control. The first events may still be found since the new connection wakes everything.
 					b.Eventually("an event does not arrive", func() bool { return b.appendArrives(rt, other, 500*time.Millisecond) != nil })
 					b.mustArrive(rt, b.store)
 					continue
@@ -140,7 +122,7 @@ func TestWhyAProjectionFailedIsKnownEverywhereUntilItIsMended(t *testing.T) {
 	b.Applied(remote, b.Append("a", 1).Positions[0], "p")
 }
 
-// A node whose session was ended is not taken for dead as long as it comes back in time, by those that saw its lock.
+// A node whose session ended is not taken for dead if it reconnects in time.
 func TestLostSessionMovesNoLease(t *testing.T) {
 	b := setup(t, pgstore.Options{})
 	patient := millrace.Config{LeaseDuration: 30 * time.Second, FailureDetection: 20 * time.Second, ReconcileInterval: 500 * time.Millisecond}
@@ -148,8 +130,8 @@ func TestLostSessionMovesNoLease(t *testing.T) {
 	for _, rt := range nodes {
 		b.Start(rt)
 	}
-	// They began at the same time, and each may still see itself alone when they first share evenly: so two looks without a
-	// move are waited for.
+	// They began at the same time, and each may still see itself alone when they first share evenly: so the test waits until two
+	// checks in a row moved nothing.
 	var before int64
 	for since := time.Now(); time.Since(since) < 2*patient.ReconcileInterval; {
 		b.Share(nodes[0], 2)
@@ -157,16 +139,12 @@ func TestLostSessionMovesNoLease(t *testing.T) {
 			before, since = now, time.Now()
 		}
 	}
-	connected := func() bool {
-		return !slices.ContainsFunc(nodes, func(rt *millrace.Runtime) bool {
-			status, err := rt.Status(b.Ctx)
-			return err != nil || !status.Session.Connected
-		})
-	}
 	for range 5 {
-		b.exec(`select pg_terminate_backend(pid, 10000) from pg_stat_activity where datname = current_database() and query like 'insert into "millrace".nodes%'
-			or datname = current_database() and wait_event = 'ClientRead' and query like '%pg_locks%'`)
-		b.Eventually("the sessions stand again", connected)
+		lost := time.Now()
+		b.terminateSessions()
+		for _, rt := range nodes {
+			b.reconnects(rt, lost)
+		}
 	}
 	<-time.After(time.Second)
 	if after := b.Epochs(nodes[0]); after != before || !b.Balanced(nodes[0], 2) {
@@ -174,8 +152,8 @@ func TestLostSessionMovesNoLease(t *testing.T) {
 	}
 }
 
-// A node whose heartbeats do not arrive cannot know who holds its leases. It rests before anybody may claim them, while
-// everything else of it works.
+// A node whose heartbeats do not arrive cannot know who holds its leases. It rests before other nodes may
+// claim them, while everything else of it works.
 func TestNodeWhoseHeartbeatsAreLostRestsBeforeItsLeasesAreClaimed(t *testing.T) {
 	b := setup(t, pgstore.Options{})
 	var late [2]atomic.Int64 // when each node's handler was called last, in nanoseconds
@@ -196,7 +174,7 @@ func TestNodeWhoseHeartbeatsAreLostRestsBeforeItsLeasesAreClaimed(t *testing.T) 
 	second := node(1)
 	b.Start(second)
 	b.Eventually("both are alive", func() bool { held, _ := b.Owners(first); return len(held) == 2 })
-	// Before the row is locked, so that the other node can look at it, and bury its node.
+	// The heartbeat waits before it locks the row, so that the other node can mark the node dead.
 	b.exec(`create function public.late() returns trigger language plpgsql as $$ begin perform pg_sleep(60); return new; end $$`)
 	b.exec(fmt.Sprintf(`create trigger late before insert on millrace.nodes for each row when (new.id = '%s') execute function public.late()`, id))
 	b.Eventually("the first node rests", func() bool {
@@ -204,8 +182,7 @@ func TestNodeWhoseHeartbeatsAreLostRestsBeforeItsLeasesAreClaimed(t *testing.T) 
 		return p.Owner != id || p.State == millrace.StateWaiting && strings.Contains(p.Reason, "no heartbeat")
 	})
 	b.Eventually("the second node goes on", func() bool { return late[1].Load() > 0 })
-	var expired time.Time
-	b.Must(b.store.Pool().QueryRow(b.Ctx, "select expires_at from millrace.nodes where id = $1", id).Scan(&expired))
+	expired := value[time.Time](b, "select expires_at from millrace.nodes where id = $1", id)
 	if last := time.Unix(0, late[0].Load()); !last.Before(expired) {
 		t.Errorf("the first node called its handler %v after its lease had ended", last.Sub(expired))
 	}
@@ -243,8 +220,8 @@ func TestPauseTakesTheLeaseOfADeadOwnerAway(t *testing.T) {
 	}
 }
 
-// What is to be done with dead letters does not wait for an event that waits for its next attempt, an hour maybe; also
-// where the session was lost since, and with it what told of the command.
+// A command on dead letters does not wait for an event that waits for its next attempt, also if the notification of the command was
+// lost with the session.
 func TestLettersAreReplayedWhileAnEventWaitsThoughTheSessionWasLost(t *testing.T) {
 	t.Parallel()
 	b := setup(t, pgstore.Options{})
@@ -265,14 +242,10 @@ func TestLettersAreReplayedWhileAnEventWaitsThoughTheSessionWasLost(t *testing.T
 	b.Eventually("the second event waits", func() bool { p := b.Status(rt, "p"); return p.State == millrace.StateWaiting && p.Attempts == 1 })
 	mended.Store(true)
 	lost := time.Now()
-	b.exec(`select pg_terminate_backend(a.pid) from pg_stat_activity a join pg_locks l using (pid)
-		where a.datname = current_database() and l.locktype = 'advisory' and l.objsubid = 1`)
-	b.Eventually("the session stands again", func() bool {
-		status, err := rt.Status(b.Ctx)
-		return err == nil && status.Session.Connected && status.Session.Since.After(lost)
-	})
-	if o, err := b.Store.DeadLetters(projection.ID{Name: "p"}).Replay(b.Ctx, projection.DeadLetterFilter{All: true}, 10); err != nil || o.Done != 1 {
-		t.Errorf("replayed %+v, %v", o, err)
+	b.terminateSessions()
+	b.reconnects(rt, lost)
+	if r := <-b.Replaying("p"); r.Done != 1 {
+		t.Errorf("replayed %+v", r)
 	}
 	if p := b.Status(rt, "p"); p.State != millrace.StateWaiting || p.Attempts != 1 || p.Parked != 0 {
 		t.Errorf("status: %+v", p)
