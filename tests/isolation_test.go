@@ -16,6 +16,7 @@ import (
 
 	"github.com/millrace-go/millrace"
 	"github.com/millrace-go/millrace/event"
+	"github.com/millrace-go/millrace/projection"
 	"github.com/millrace-go/millrace/tests/kit"
 )
 
@@ -74,7 +75,7 @@ func misdeeds(kind *kit.Kind) map[string]misdeed {
 	faults := kind.AllFaults()
 	// parks means that a failing event is parked after its first retry.
 	parks := func(timeout time.Duration) millrace.Projection {
-		return millrace.Projection{Timeout: timeout, Retry: kit.Soon(1), MaxFailureShare: -1}
+		return millrace.Projection{Timeout: timeout, Retry: kit.Soon(1), MaxFailureShare: projection.NoLimit}
 	}
 	return map[string]misdeed{
 		"hangs for longer than the test": {calls: 1, long: true, do: hang, projection: millrace.Projection{Timeout: time.Hour}},

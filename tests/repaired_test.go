@@ -28,7 +28,7 @@ func TestWhatIsMissingForOneEventAloneIsCountedAfterATime(t *testing.T) {
 				}
 				return tx.Exec(ctx, "insert into of_another_time values (1)")
 			}))},
-			millrace.Projection{Name: "at once", MaxEvents: 8, Retry: kit.Soon(1), MissingObjectTimeout: -1,
+			millrace.Projection{Name: "at once", MaxEvents: 8, Retry: kit.Soon(1), MissingObjectTimeout: projection.None,
 				Handler: b.Store.Batch(kit.FailsAt("at once", kit.Only(poison), func(ctx context.Context, tx kit.Tx, _ int, _ int64) error {
 					return tx.Exec(ctx, "insert into of_another_time values (1)")
 				}))})

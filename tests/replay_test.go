@@ -179,7 +179,7 @@ func TestReplayThatAsksForAnythingElseStaysParked(t *testing.T) {
 
 // While the projection has stopped nothing is replayed by itself.
 func TestReplayByItselfThatStopsTheProjectionIsTheLast(t *testing.T) {
-	policy := projection.ReplayPolicy{Interval: 10 * time.Millisecond, Factor: 1, MaxReplays: -1}
+	policy := projection.ReplayPolicy{Interval: 10 * time.Millisecond, Factor: 1, MaxReplays: projection.NoLimit}
 	inBothWays(t, millrace.Projection{Retry: kit.Soon(0), Replay: policy}, func(t *testing.T, a *asking) {
 		positions := a.Append("a", 2).Positions
 		a.ask(projection.Park, positions[0])
@@ -216,7 +216,7 @@ func TestResumeDoesNotMultiplyAttempts(t *testing.T) {
 			defer mu.Unlock()
 			return len(tries)
 		}
-		rt := b.Runtime(millrace.Config{}, millrace.Projection{Name: "p", Retry: projection.RetryPolicy{Base: delay, Cap: delay, Factor: 1, Jitter: -1},
+		rt := b.Runtime(millrace.Config{}, millrace.Projection{Name: "p", Retry: projection.RetryPolicy{Base: delay, Cap: delay, Factor: 1, Jitter: projection.None},
 			Handler: b.Store.Each(func(context.Context, kit.Tx, event.Envelope) error {
 				mu.Lock()
 				defer mu.Unlock()

@@ -38,7 +38,7 @@ func NewParking(b *Bundle) *Parking {
 		s.Calls.Add(1)
 		return ErrOnPurpose
 	})
-	s.P = millrace.Projection{Name: "p", MaxEvents: 8, MaxFailureShare: -1, Retry: Soon(1), OnFailure: projection.ActionParkStream,
+	s.P = millrace.Projection{Name: "p", MaxEvents: 8, MaxFailureShare: projection.NoLimit, Retry: Soon(1), OnFailure: projection.ActionParkStream,
 		Handler: s.Store.Batch(s.Handle)}
 	return s
 }
