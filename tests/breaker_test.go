@@ -121,31 +121,7 @@ func TestResumeProbesAtOnceAndOnce(t *testing.T) {
 		if p := g.Status(remote, "p"); p.State != millrace.StateElsewhere || p.Reason != "" {
 			t.Errorf("other nodes do not know that it goes on: %+v", p)
 		}
-	}, kit.SeveralNodes)
-}
-
-func TestNewOwnerAndPauseEndTheWaitOfABreaker(t *testing.T) {
-	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
-		g := newGuarded(b, time.Hour)
-		rt := g.Another(millrace.Config{}, g.projection)
-		stop := g.Start(rt)
-		g.opens(rt, 1)
-		g.Pause(rt, "p")
-		g.Is(rt, "p", millrace.StatePaused)
-		g.Resume(rt, "p")
-		g.opens(rt, 2)
-		stop() // which does not wait an hour
-
-		log, logs := kit.Logs()
-		next := g.Running(millrace.Config{Logger: log, Store: g.Again()}, g.projection)
-		g.opens(next, 3)
-		if n := logs.FilterMessageSnippet("circuit breaker opened").Len(); n != 1 {
-			t.Errorf("a new owner began with a breaker that was not closed: it opened %d times", n)
-		}
-		g.down.Store(false)
-		g.Resume(next, "p")
-		g.closes(next)
-	}, kit.SeveralNodes)
+	})
 }
 
 func TestBreakerLeavesWhatIsAnEventsToItsPolicy(t *testing.T) {

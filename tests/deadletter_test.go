@@ -58,7 +58,7 @@ func TestParkedStreamStaysInOrderAndTheOthersGoOn(t *testing.T) {
 		if p := s.Status(rt, "p"); p.Parked != 0 || !p.OldestParked.IsZero() || p.Checkpoint > s.Head() {
 			t.Errorf("status: %+v", p)
 		}
-	}, kit.SeveralNodes)
+	})
 }
 
 func TestReplayThatFailsStaysParkedWithOneAttemptMore(t *testing.T) {
@@ -225,7 +225,7 @@ func TestDiscardGivesEventsUpAndNothingElse(t *testing.T) {
 		if n, err := s.DeadLetters.Count(s.Ctx, projection.DeadLetterFilter{All: true}, projection.DeadLetterDiscarded, projection.DeadLetterResolved); n != 0 || err != nil {
 			t.Errorf("%d left, %v", n, err)
 		}
-	}, kit.SeveralNodes)
+	})
 }
 
 func TestTooMuchThatIsParkedStopsTheProjection(t *testing.T) {
@@ -285,33 +285,6 @@ func TestParkedEventsAreReplayedByThemselves(t *testing.T) {
 			return err == nil && open == 0
 		})
 		s.More("a", "b", "c")
-		s.CatchUp(rt)
-		s.MustHaveParked()
-	})
-}
-
-// However much is to be replayed, live events are applied meanwhile, and what is parked meanwhile is replayed, too.
-func TestLiveEventsGoOnWhileMuchIsReplayed(t *testing.T) {
-	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
-		s := kit.NewParking(b)
-		s.At["a"] = append(s.At["a"], s.Append("a", 500).Positions...)
-		s.PoisonAt(s.At["a"][0])
-		rt := s.Running(millrace.Config{}, s.P)
-		s.CatchUp(rt)
-		s.Mended.Store(true)
-		replayed := s.Replaying("p")
-		s.Eventually("the first are replayed", func() bool { return len(s.Parked()) < 500 })
-		for range 3 {
-			last := s.More("c", "a")
-			s.Reaches(rt, "p", last)
-		}
-		left := len(s.Parked())
-		if o := <-replayed; o.Done != 513 || o.Failed != 0 {
-			t.Errorf("replayed %+v", o)
-		}
-		if left == 0 {
-			t.Error("live events waited until everything was replayed")
-		}
 		s.CatchUp(rt)
 		s.MustHaveParked()
 	})

@@ -111,7 +111,7 @@ func TestRestComesBetweenTwoEventsOfADelivery(t *testing.T) {
 			b.RunUntilIdle(b.Another(millrace.Config{}, p))
 			b.MustHaveArrived(r.All(), positions, 0)
 		}
-	}, kit.SeveralNodes)
+	})
 }
 
 func TestRejectedEventsAreParkedAndReplayedWithTheSameToken(t *testing.T) {

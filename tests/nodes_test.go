@@ -45,16 +45,6 @@ func TestNodesShareProjectionsAsTheyComeAndGo(t *testing.T) {
 	}, kit.SeveralNodes)
 }
 
-func TestFewProjectionsOnThreeNodesLeaveNoneIdle(t *testing.T) {
-	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
-		for range 3 {
-			b.Start(b.Another(millrace.Config{}, b.Recorders("p", "q", "r", "s")...))
-		}
-		watcher := b.Runtime(millrace.Config{}, b.Recorders("p")...)
-		b.Share(watcher, 3)
-	}, kit.SeveralNodes)
-}
-
 func TestNodesOfTwoVersionsRunWhatTheyKnow(t *testing.T) {
 	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
 		old := b.Another(millrace.Config{LeaseDuration: 2 * time.Second, HeartbeatInterval: 500 * time.Millisecond}, b.Recorders("kept", "gone")...)
@@ -206,7 +196,7 @@ func TestAnyProcessControlsAProjectionAlsoInBackoff(t *testing.T) {
 				}
 			}
 		}
-	}, kit.SeveralNodes)
+	})
 }
 
 // Pause, from another process, returns when the batch under way has ended and the lease is free, and not before.
@@ -244,7 +234,7 @@ func TestPauseReturnsWhenNothingOfTheProjectionRuns(t *testing.T) {
 		}
 		b.Resume(remote, "slow")
 		b.Applied(remote, last, "slow")
-	}, kit.SeveralNodes)
+	}, kit.ConcurrentWrites)
 }
 
 func TestPauseThatIsTakenBackSaysSo(t *testing.T) {
@@ -264,7 +254,7 @@ func TestPauseThatIsTakenBackSaysSo(t *testing.T) {
 		}
 		close(slow.release)
 		b.Applied(rt, last, "slow")
-	})
+	}, kit.ConcurrentWrites)
 }
 
 // A FailureHandler is user code like a handler: Pause cancels its context, and returns when it has ended.

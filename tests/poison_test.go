@@ -87,7 +87,7 @@ func TestEveryPolicyMeetsEveryFailureAlike(t *testing.T) {
 				f.Verify(name)
 			}
 		})
-	}, kit.ConcurrentWrites)
+	})
 }
 
 func TestAttemptsSurviveARestart(t *testing.T) {
@@ -230,7 +230,7 @@ func TestStopSurvivesRestartsAndMovesAndIsKnownEverywhere(t *testing.T) {
 		if p := s.Status(owner, "p"); p.State == millrace.StateFailed || p.Reason != "" {
 			t.Errorf("it is mended, and status says %+v", p)
 		}
-	}, kit.SeveralNodes)
+	})
 }
 
 func TestHandlerSaysWhatBecomesOfItsEvent(t *testing.T) {

@@ -177,32 +177,6 @@ func TestReplayThatAsksForAnythingElseStaysParked(t *testing.T) {
 	})
 }
 
-// While the projection has stopped nothing is replayed by itself.
-func TestReplayByItselfThatStopsTheProjectionIsTheLast(t *testing.T) {
-	policy := projection.ReplayPolicy{Interval: 10 * time.Millisecond, Factor: 1, MaxReplays: projection.NoLimit}
-	inBothWays(t, millrace.Projection{Retry: kit.Soon(0), Replay: policy}, func(t *testing.T, a *asking) {
-		positions := a.Append("a", 2).Positions
-		a.ask(projection.Park, positions[0])
-		a.Eventually("it is replayed", func() bool {
-			l := a.Letters("p")
-			return len(l) == 1 && l[0].Replays > 1
-		})
-		a.ask(projection.Stop, positions[0])
-		a.Eventually("it has stopped", func() bool { return a.Status(a.rt, "p").State == millrace.StateFailed })
-		a.mu.Lock()
-		calls := a.calls
-		a.mu.Unlock()
-		for range 5 {
-			a.mustReplay(projection.CommandResult{Failed: 1})
-		}
-		a.mu.Lock()
-		defer a.mu.Unlock()
-		if a.calls != calls+5 {
-			t.Errorf("%d calls of the handler for 5 replays", a.calls-calls)
-		}
-	})
-}
-
 // However often somebody cuts the wait for the next attempt short, the attempts after that are as far apart as before.
 func TestResumeDoesNotMultiplyAttempts(t *testing.T) {
 	kit.OnEachStore(t, func(t *testing.T, kind *kit.Kind) {
