@@ -97,7 +97,7 @@ func (c Config) validate(store engine.Store) error {
 		{"GracePeriod", c.GracePeriod}, {"QueryTimeout", c.QueryTimeout},
 	} {
 		if field.value < time.Millisecond {
-			return fmt.Errorf("Config.%s must be at least 1ms: %v", field.name, field.value)
+			return fmt.Errorf("%s must be at least 1ms: %v", "Config."+field.name, field.value)
 		}
 	}
 	if c.HeartbeatInterval > c.LeaseDuration/3 {

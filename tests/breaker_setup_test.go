@@ -15,16 +15,16 @@ import (
 	"github.com/millrace-go/millrace/tests/kit"
 )
 
-// errDown is what a service says that cannot be worked with.
+// errDown is the error of a service that is down.
 var errDown = errors.New("the service is down")
 
 func isDown(err error) bool { return errors.Is(err, errDown) }
 
-// service is something outside that a handler depends on.
+// service is a service outside of the database that a handler depends on.
 type service struct {
 	down atomic.Bool
 	mu   sync.Mutex
-	// refused are the batches that met it down.
+	// refused are the batches that called it while it was down.
 	refused []refusal
 }
 
@@ -33,7 +33,7 @@ type refusal struct {
 	events int
 }
 
-// call is what a handler does with it, in the middle of its batch.
+// call is the call of a handler, in the middle of its batch.
 func (s *service) call(events int) error {
 	if !s.down.Load() {
 		return nil
@@ -75,14 +75,12 @@ func (s *service) relies(name string) kit.BatchFunc {
 type guarded struct {
 	*kit.Bundle
 	service
-	id         millrace.ProjectionID
-	first      int64
-	last       int64
-	projection millrace.Projection
+	first, last int64
+	projection  millrace.Projection
 }
 
 func newGuarded(b *kit.Bundle, wait time.Duration) *guarded {
-	g := &guarded{Bundle: b, id: millrace.ProjectionID{Name: "p"}}
+	g := &guarded{Bundle: b}
 	g.first = g.Append("a", 20).Positions[0]
 	g.last = g.Append("b", 20).Positions[19]
 	g.down.Store(true)
@@ -108,5 +106,5 @@ func (g *guarded) closes(rt *millrace.Runtime, parked ...int64) {
 	if p := g.Status(rt, "p"); p.Breaker != projection.BreakerClosed || int(p.Parked) != len(parked) || p.Skipped != 0 || p.Attempts != 0 {
 		g.T.Errorf("the service is back, and status says %+v", p)
 	}
-	g.Eventually("it is live and has nothing to tell", func() bool { p := g.Status(rt, "p"); return p.State == millrace.StateLive && p.Reason == "" })
+	g.Eventually("it is live and gives no reason", func() bool { p := g.Status(rt, "p"); return p.State == millrace.StateLive && p.Reason == "" })
 }

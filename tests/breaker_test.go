@@ -20,25 +20,21 @@ import (
 )
 
 func TestOutageOfAServiceParksAndCountsNothing(t *testing.T) {
-	kit.OnEachStore(t, func(t *testing.T, kind *kit.Kind) {
+	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
 		const wait, failures = 100 * time.Millisecond, 3
-		b := kind.New(t)
 		b.Append("a", 30)
 		last := b.Append("b", 30).Positions[29]
 		var services [2]service
 		projections := make([]millrace.Projection, 2)
 		for i, name := range []string{"guarded", "control"} {
 			services[i].down.Store(true)
-			projections[i] = millrace.Projection{Name: name, MaxEvents: 16, Retry: kit.Soon(1), MaxFailureShare: -1, Handler: b.Store.Batch(services[i].relies(name))}
+			projections[i] = millrace.Projection{Name: name, MaxEvents: 16, Retry: kit.Soon(1), MaxFailureShare: projection.NoLimit, Handler: b.Store.Batch(services[i].relies(name))}
 		}
 		projections[0].Breaker = projection.BreakerPolicy{IsOutage: isDown, Failures: failures, OpenFor: wait}
 		log, logs := kit.Logs()
 		rt := b.Running(millrace.Config{Logger: log}, projections...)
 		b.Eventually("the service was asked again and again", func() bool { return len(services[0].refusals()) >= failures+8 })
-		b.Eventually("status shows the wait", func() bool {
-			p := b.Status(rt, "guarded")
-			return p.State == millrace.StateWaiting && p.Breaker == projection.BreakerOpen
-		})
+		b.Is(rt, "guarded", millrace.StateWaiting)
 		if p := b.Status(rt, "guarded"); p.Parked+p.Skipped+p.FailingPosition != 0 || p.Attempts != 0 || p.Applied != 0 || !strings.Contains(p.Reason, "3 failures within 1m0s") {
 			t.Errorf("while the service is down: %+v", p)
 		}
@@ -47,8 +43,7 @@ func TestOutageOfAServiceParksAndCountsNothing(t *testing.T) {
 		for i := range services {
 			services[i].down.Store(false)
 		}
-		b.Reaches(rt, "guarded", last)
-		b.Verify("guarded")
+		b.Applied(rt, last, "guarded")
 		if p := b.Status(rt, "guarded"); p.Parked+p.Skipped != 0 || p.Attempts != 0 || p.Breaker != projection.BreakerClosed || p.Applied != 60 {
 			t.Errorf("the service is back: %+v", p)
 		}
@@ -65,7 +60,7 @@ func TestOutageOfAServiceParksAndCountsNothing(t *testing.T) {
 			}
 		}
 		if said := logs.FilterMessageSnippet("infrastructure").All(); len(said) != 0 {
-			t.Errorf("an outage of something else was logged as ours: %v", said)
+			t.Errorf("the outage of the service was logged as one of the database: %v", said)
 		}
 	})
 }
@@ -73,20 +68,16 @@ func TestOutageOfAServiceParksAndCountsNothing(t *testing.T) {
 func TestPoisonEventAmongAnOutageIsCountedAndParkedAsUsual(t *testing.T) {
 	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
 		g := newGuarded(b, 50*time.Millisecond)
-		// The first event is what probes, and fails on something else: so the service is back.
+		// The probe handles the first event, which fails for another reason: so the service is back.
 		poison := []int64{g.first, g.last - 7}
 		reliable := g.relies("p")
 		g.projection.Retry = kit.Soon(2)
 		g.projection.Handler = b.Store.Batch(func(ctx context.Context, tx kit.Tx, events []event.Envelope) error {
-			if err := reliable(ctx, tx, events); err != nil {
-				return err
+			err := reliable(ctx, tx, events)
+			if err == nil && slices.ContainsFunc(events, func(e event.Envelope) bool { return slices.Contains(poison, e.Position) }) {
+				return kit.ErrOnPurpose
 			}
-			for _, e := range events {
-				if e.Position == poison[0] || e.Position == poison[1] {
-					return kit.ErrOnPurpose
-				}
-			}
-			return nil
+			return err
 		})
 		rt := g.Running(millrace.Config{}, g.projection)
 		g.opens(rt, 4)
@@ -95,34 +86,9 @@ func TestPoisonEventAmongAnOutageIsCountedAndParkedAsUsual(t *testing.T) {
 		g.closes(rt, poison...)
 		for _, l := range g.Letters("p") {
 			if l.Attempts != 3 || !strings.Contains(l.Error, "on purpose") || l.FirstFailedAt.Before(mended) {
-				t.Errorf("of the outage that ended at %v there is something left in the dead letter: %+v", mended, l)
+				t.Errorf("the dead letter counts the outage that ended at %v: %+v", mended, l)
 			}
 		}
-	})
-}
-
-func TestProbeThatFailsOnSomethingElseClosesTheBreaker(t *testing.T) {
-	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
-		g := newGuarded(b, 50*time.Millisecond)
-		var mended atomic.Bool
-		reliable := g.relies("p")
-		g.projection.OnFailure = projection.ActionStop
-		g.projection.Handler = b.Store.Batch(func(ctx context.Context, tx kit.Tx, events []event.Envelope) error {
-			if err := reliable(ctx, tx, events); err != nil || mended.Load() {
-				return err
-			}
-			return kit.ErrOnPurpose
-		})
-		rt := g.Running(millrace.Config{}, g.projection)
-		g.opens(rt, 2)
-		g.down.Store(false)
-		g.Eventually("the policy decides about the event that probed", func() bool { return g.Status(rt, "p").State == millrace.StateFailed })
-		if p := g.Status(rt, "p"); p.Breaker != projection.BreakerClosed || p.FailingPosition != g.first || p.Attempts != 1 || !strings.Contains(p.Reason, "attempt 1: on purpose") {
-			t.Errorf("%+v", p)
-		}
-		mended.Store(true)
-		g.Resume(rt, "p")
-		g.closes(rt)
 	})
 }
 
@@ -155,49 +121,7 @@ func TestResumeProbesAtOnceAndOnce(t *testing.T) {
 		if p := g.Status(remote, "p"); p.State != millrace.StateElsewhere || p.Reason != "" {
 			t.Errorf("other nodes do not know that it goes on: %+v", p)
 		}
-	}, kit.SeveralNodes)
-}
-
-func TestResumeBeginsTheWaitAnew(t *testing.T) {
-	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
-		const wait = time.Second
-		g := newGuarded(b, wait)
-		rt := g.Running(millrace.Config{}, g.projection)
-		g.opens(rt, 1)
-		g.Resume(rt, "p")
-		g.opens(rt, 4)
-		g.down.Store(false)
-		g.closes(rt)
-		if all := g.refusals(); all[1].at.Sub(all[0].at) >= wait {
-			t.Error("the resumption did not cut the wait short")
-		}
-		g.mustWait(t, 2, wait) // not a probe for each of two timers
 	})
-}
-
-func TestNewOwnerAndPauseEndTheWaitOfABreaker(t *testing.T) {
-	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
-		g := newGuarded(b, time.Hour)
-		rt := g.Another(millrace.Config{}, g.projection)
-		stop := g.Start(rt)
-		g.opens(rt, 1)
-		g.Pause(rt, "p")
-		g.Eventually("it is paused", func() bool { return g.Status(rt, "p").State == millrace.StatePaused })
-		g.Resume(rt, "p")
-		g.opens(rt, 2)
-		stop() // which does not wait an hour
-
-		log, logs := kit.Logs()
-		next := g.Another(millrace.Config{Logger: log}, g.projection)
-		g.Start(next)
-		g.opens(next, 3)
-		if n := logs.FilterMessageSnippet("circuit breaker opened").Len(); n != 1 {
-			t.Errorf("a new owner began with a breaker that was not closed: it opened %d times", n)
-		}
-		g.down.Store(false)
-		g.Resume(next, "p")
-		g.closes(next)
-	}, kit.SeveralNodes)
 }
 
 func TestBreakerLeavesWhatIsAnEventsToItsPolicy(t *testing.T) {
@@ -212,7 +136,7 @@ func TestBreakerLeavesWhatIsAnEventsToItsPolicy(t *testing.T) {
 			counts func(error) bool
 			fail   func(error) error
 		}{
-			"wish": {all, projection.Park}, "wish inside": {all, func(err error) error { return projection.At(poison, projection.Park(err)) }},
+			"request": {all, projection.Park}, "request inside of At": {all, func(err error) error { return projection.At(poison, projection.Park(err)) }},
 			"permanent": {all, backoff.Permanent}, "does not count": {isDown, func(err error) error { return err }},
 			"panics": {panics, func(err error) error { return err }},
 		} {
@@ -226,7 +150,7 @@ func TestBreakerLeavesWhatIsAnEventsToItsPolicy(t *testing.T) {
 				if deadlocks.Add(1) > 3 {
 					return nil
 				}
-				return kit.Raise("40P01")(ctx, tx)
+				return b.Kind.Outages["deadlock"](ctx, tx)
 			}))})
 		log, logs := kit.Logs()
 		rt := b.Running(millrace.Config{Logger: log}, projections...)
@@ -242,7 +166,7 @@ func TestBreakerLeavesWhatIsAnEventsToItsPolicy(t *testing.T) {
 			}
 		}
 		if n := asked.Load(); n != 0 {
-			t.Errorf("Counts was asked %d times about what is not its concern", n)
+			t.Errorf("IsOutage was asked %d times about errors that are not its concern", n)
 		}
 		said := logs.FilterMessageSnippet("outage check gave no answer").All()
 		if len(said) == 0 || said[0].Level != zapcore.ErrorLevel || !strings.Contains(fmt.Sprint(said[0].ContextMap()["reason"]), "a question on purpose") || said[0].ContextMap()["projection"] != "panics" {
@@ -251,8 +175,8 @@ func TestBreakerLeavesWhatIsAnEventsToItsPolicy(t *testing.T) {
 	})
 }
 
-// A replay that meets what its handler depends on down is no failure of its event either. It is tried again by and by, and
-// keeps no live event waiting, since it may be that one event's fault all the same: then the command goes on without it.
+// A replay during an outage of the service is no failure of its event either. It is tried again, and keeps no live event waiting, since
+// the event itself may be the cause.
 func TestReplayThatMeetsAnOutageCountsNothingAndHoldsNothingUp(t *testing.T) {
 	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
 		g := newGuarded(b, 50*time.Millisecond)
@@ -277,15 +201,7 @@ func TestReplayThatMeetsAnOutageCountsNothingAndHoldsNothingUp(t *testing.T) {
 		g.Reaches(rt, "p", g.last)
 		mended.Store(true)
 		refuse.Store(true)
-		letters := g.Store.DeadLetters(g.id)
-		replayed := make(chan projection.CommandResult, 1)
-		go func() {
-			o, err := letters.Replay(g.Ctx, projection.DeadLetterFilter{All: true}, 10)
-			if err != nil {
-				t.Error(err)
-			}
-			replayed <- o
-		}()
+		replayed := g.Replaying("p")
 		g.Eventually("the replay is tried again", func() bool { return replays.Load() >= 4 })
 		if p := g.Status(rt, "p"); p.Breaker != projection.BreakerClosed || p.State != millrace.StateLive {
 			t.Errorf("it is %s, its breaker %s", p.State, p.Breaker)
@@ -303,7 +219,7 @@ func TestReplayThatMeetsAnOutageCountsNothingAndHoldsNothingUp(t *testing.T) {
 	})
 }
 
-// While what the handler depends on is down, letters can be discarded: that calls no handler.
+// During an outage dead letters can be discarded: that calls no handler.
 func TestLettersAreDiscardedWhileTheBreakerIsOpen(t *testing.T) {
 	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
 		g := newGuarded(b, time.Hour)
@@ -318,7 +234,7 @@ func TestLettersAreDiscardedWhileTheBreakerIsOpen(t *testing.T) {
 		g.opens(rt, 1)
 		short, cancel := context.WithTimeout(g.Ctx, 100*time.Millisecond)
 		defer cancel()
-		letters := g.Store.DeadLetters(g.id)
+		letters := g.Store.DeadLetters(millrace.ProjectionID{Name: "p"})
 		o, err := letters.Replay(short, projection.DeadLetterFilter{All: true}, 10)
 		if !errors.Is(err, projection.ErrCommandPending) {
 			t.Fatalf("a replay meanwhile: %+v, %v", o, err)
@@ -333,10 +249,13 @@ func TestLettersAreDiscardedWhileTheBreakerIsOpen(t *testing.T) {
 		if _, err := letters.Wait(g.Ctx, 77_777); !errors.Is(err, projection.ErrCommandNotFound) {
 			t.Error(err)
 		}
+		if err := letters.Cancel(g.Ctx, 77_777); !errors.Is(err, projection.ErrCommandNotFound) {
+			t.Error(err)
+		}
 	})
 }
 
-// A delivery that meets it down keeps what it had acknowledged, and the rest waits.
+// A delivery that meets an outage keeps what it had acknowledged, and the rest waits.
 func TestOutageUnderALeasedDeliveryCountsNothing(t *testing.T) {
 	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
 		g := newGuarded(b, 50*time.Millisecond)

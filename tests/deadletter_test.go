@@ -47,22 +47,18 @@ func TestParkedStreamStaysInOrderAndTheOthersGoOn(t *testing.T) {
 
 		// Mended, a parked stream is replayed whole, whichever of its letters was meant, and goes on then as any other.
 		s.Mended.Store(true)
-		if o := s.Replay(projection.DeadLetterFilter{IDs: []int64{letters[5].ID}}, 100); o != (projection.CommandResult{Done: 9}) {
-			t.Errorf("replayed %+v", o)
-		}
+		s.MustReplay(projection.DeadLetterFilter{IDs: []int64{letters[5].ID}}, 100, 9, 0)
 		s.More("a", "b")
 		s.CatchUp(rt)
 		s.MustHaveParked(s.At["b"]...)
-		if o := s.Replay(projection.DeadLetterFilter{All: true}, 100); o != (projection.CommandResult{Done: int64(len(s.At["b"]))}) {
-			t.Errorf("replayed %+v", o)
-		}
+		s.MustReplay(projection.DeadLetterFilter{All: true}, 100, len(s.At["b"]), 0)
 		s.More("a", "b", "c")
 		s.CatchUp(rt)
 		s.MustHaveParked()
 		if p := s.Status(rt, "p"); p.Parked != 0 || !p.OldestParked.IsZero() || p.Checkpoint > s.Head() {
 			t.Errorf("status: %+v", p)
 		}
-	}, kit.SeveralNodes)
+	})
 }
 
 func TestReplayThatFailsStaysParkedWithOneAttemptMore(t *testing.T) {
@@ -72,9 +68,7 @@ func TestReplayThatFailsStaysParkedWithOneAttemptMore(t *testing.T) {
 		rt := s.Running(millrace.Config{}, s.P)
 		s.CatchUp(rt)
 		// All fail, and no stream goes further than its first event.
-		if o := s.Replay(projection.DeadLetterFilter{All: true}, 100); o != (projection.CommandResult{Failed: 2}) {
-			t.Errorf("replayed %+v", o)
-		}
+		s.MustReplay(projection.DeadLetterFilter{All: true}, 100, 0, 2)
 		s.MustHaveParked(append(slices.Clone(s.At["a"][3:]), s.At["b"][9])...)
 		letters, err := s.DeadLetters.List(s.Ctx, projection.DeadLetterPage{})
 		if err != nil || letters[0].Attempts != 3 || letters[0].Replays != 1 || letters[1].Attempts != 0 || letters[0].State != projection.DeadLetterParked {
@@ -82,23 +76,21 @@ func TestReplayThatFailsStaysParkedWithOneAttemptMore(t *testing.T) {
 		}
 		// The first is mended: the stream goes on to the next that fails, which no longer waits for another then.
 		s.Poison.Delete(s.At["a"][3])
-		if o := s.Replay(projection.DeadLetterFilter{Stream: "a"}, 100); o != (projection.CommandResult{Done: 3, Failed: 1}) {
-			t.Errorf("replayed %+v", o)
-		}
+		s.MustReplay(projection.DeadLetterFilter{Stream: "a"}, 100, 3, 1)
 		s.MustHaveParked(append(slices.Clone(s.At["a"][6:]), s.At["b"][9])...)
 		if letters, err = s.DeadLetters.List(s.Ctx, projection.DeadLetterPage{}); err != nil || letters[0].BlockedByStream || letters[0].Attempts != 1 || !strings.Contains(letters[0].Error, "on purpose") {
 			t.Errorf("%+v, %v", letters, err)
 		}
 		// A limit ends in the middle of a stream, which stays in order.
 		s.Mended.Store(true)
-		if o := s.Replay(projection.DeadLetterFilter{Stream: "a"}, 2); o != (projection.CommandResult{Done: 2}) {
-			t.Errorf("replayed %+v", o)
-		}
+		s.MustReplay(projection.DeadLetterFilter{Stream: "a"}, 2, 2, 0)
 		s.More("a")
 		s.CatchUp(rt)
 		s.MustHaveParked(append(slices.Clone(s.At["a"][8:]), s.At["b"][9])...)
-		s.Replay(projection.DeadLetterFilter{Error: "on purpose"}, 100)
-		s.Replay(projection.DeadLetterFilter{Type: "counted"}, 100)
+		for _, filter := range []projection.DeadLetterFilter{{Error: "on purpose"}, {Type: "counted"}} {
+			_, err := s.DeadLetters.Replay(s.Ctx, filter, 100)
+			s.Must(err)
+		}
 		s.MustHaveParked()
 	})
 }
@@ -168,7 +160,7 @@ func TestReplayDuringLiveTrafficAndTakeovers(t *testing.T) {
 		b.Must(<-replayed)
 		s.CatchUp(rt)
 		// What was appended while the command was under way may have come behind its end.
-		s.Replay(projection.DeadLetterFilter{All: true}, 1000)
+		<-s.Replaying("p")
 		s.MustHaveParked()
 	}, kit.SeveralNodes)
 }
@@ -183,9 +175,7 @@ func TestDiscardGivesEventsUpAndNothingElse(t *testing.T) {
 		letters, err := s.DeadLetters.List(s.Ctx, projection.DeadLetterPage{DeadLetterFilter: projection.DeadLetterFilter{Stream: "a"}})
 		b.Must(err)
 		// The first of a stream: the rest stays where it is, and the next is the first now.
-		if o := s.Discard(projection.DeadLetterFilter{IDs: []int64{letters[0].ID}}, 10); o.Done != 1 {
-			t.Errorf("discarded %+v", o)
-		}
+		s.MustDiscard(projection.DeadLetterFilter{IDs: []int64{letters[0].ID}}, 10, 1)
 		s.More("a", "c")
 		s.CatchUp(rt)
 		want := slices.Concat(s.At["a"][4:], s.At["b"][5:])
@@ -197,9 +187,7 @@ func TestDiscardGivesEventsUpAndNothingElse(t *testing.T) {
 			t.Errorf("the next is %+v, %v", next, err)
 		}
 		// All of a stream: it goes on.
-		if o := s.Discard(projection.DeadLetterFilter{Stream: "b"}, 100); o.Done != 5 {
-			t.Errorf("discarded %+v", o)
-		}
+		s.MustDiscard(projection.DeadLetterFilter{Stream: "b"}, 100, 5)
 		gone := append(slices.Clone(s.At["b"][5:]), s.At["a"][3])
 		s.More("b")
 		s.CatchUp(rt)
@@ -214,19 +202,15 @@ func TestDiscardGivesEventsUpAndNothingElse(t *testing.T) {
 		if o, err := s.DeadLetters.Replay(short, projection.DeadLetterFilter{IDs: []int64{letters[1].ID}}, 1); !errors.Is(err, projection.ErrCommandPending) || !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("a replay while it is paused: %+v, %v", o, err)
 		}
-		if o := s.Discard(projection.DeadLetterFilter{IDs: []int64{letters[2].ID}}, 1); o.Done != 1 {
-			t.Errorf("discarded %+v", o)
-		}
+		s.MustDiscard(projection.DeadLetterFilter{IDs: []int64{letters[2].ID}}, 1, 1)
 		s.Resume(rt, "p")
 		s.Eventually("the replay was made", func() bool { return len(s.Parked()) == len(s.At["a"])-6 })
 		// Where nobody holds the lease.
 		stop()
-		if o := s.Discard(projection.DeadLetterFilter{Type: "counted"}, 1); o.Done != 1 {
-			t.Errorf("discarded %+v", o)
-		}
+		s.MustDiscard(projection.DeadLetterFilter{Type: "counted"}, 1, 1)
 		rt = s.Another(millrace.Config{}, s.P)
 		s.Start(rt)
-		s.Replay(projection.DeadLetterFilter{All: true}, 100)
+		<-s.Replaying("p")
 		s.CatchUp(rt)
 		s.MustHaveApplied(append(gone, s.At["a"][5], s.At["a"][6])...)
 		if n, err := s.DeadLetters.Purge(s.Ctx, projection.DeadLetterFilter{Stream: "b"}, 0, 3); n != 3 || err != nil {
@@ -241,7 +225,7 @@ func TestDiscardGivesEventsUpAndNothingElse(t *testing.T) {
 		if n, err := s.DeadLetters.Count(s.Ctx, projection.DeadLetterFilter{All: true}, projection.DeadLetterDiscarded, projection.DeadLetterResolved); n != 0 || err != nil {
 			t.Errorf("%d left, %v", n, err)
 		}
-	}, kit.SeveralNodes)
+	})
 }
 
 func TestTooMuchThatIsParkedStopsTheProjection(t *testing.T) {
@@ -259,9 +243,7 @@ func TestTooMuchThatIsParkedStopsTheProjection(t *testing.T) {
 				}
 				// Its dead letters can be worked off, and resumed it goes on.
 				s.Mended.Store(true)
-				if o := s.Replay(projection.DeadLetterFilter{All: true}, 100); o.Done != 4 {
-					t.Errorf("replayed %+v", o)
-				}
+				s.MustReplay(projection.DeadLetterFilter{All: true}, 100, 4, 0)
 				if p := s.Status(rt, "p"); p.State != millrace.StateFailed || p.Parked != 0 {
 					t.Errorf("status: %+v", p)
 				}
@@ -308,34 +290,6 @@ func TestParkedEventsAreReplayedByThemselves(t *testing.T) {
 	})
 }
 
-// However much is to be replayed, live events are applied meanwhile, and what is parked meanwhile is replayed, too.
-func TestLiveEventsGoOnWhileMuchIsReplayed(t *testing.T) {
-	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
-		s := kit.NewParking(b)
-		s.At["a"] = append(s.At["a"], s.Append("a", 500).Positions...)
-		s.PoisonAt(s.At["a"][0])
-		rt := s.Running(millrace.Config{}, s.P)
-		s.CatchUp(rt)
-		s.Mended.Store(true)
-		replayed := make(chan projection.CommandResult, 1)
-		go func() { replayed <- s.Replay(projection.DeadLetterFilter{All: true}, 100_000) }()
-		s.Eventually("the first are replayed", func() bool { return len(s.Parked()) < 500 })
-		for range 3 {
-			last := s.More("c", "a")
-			s.Reaches(rt, "p", last)
-		}
-		left := len(s.Parked())
-		if o := <-replayed; o.Done != 513 || o.Failed != 0 {
-			t.Errorf("replayed %+v", o)
-		}
-		if left == 0 {
-			t.Error("live events waited until everything was replayed")
-		}
-		s.CatchUp(rt)
-		s.MustHaveParked()
-	})
-}
-
 // An event that waits for its next attempt, for an hour, does not keep those that are parked from being replayed.
 func TestReplaysGoOnWhileAnEventWaitsForItsNextAttempt(t *testing.T) {
 	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
@@ -355,9 +309,7 @@ func TestReplaysGoOnWhileAnEventWaitsForItsNextAttempt(t *testing.T) {
 			return p.State == millrace.StateWaiting && p.FailingPosition == waits
 		})
 		s.Poison.Delete(parked)
-		if o := s.Replay(projection.DeadLetterFilter{All: true}, 10); o != (projection.CommandResult{Done: 1}) {
-			t.Errorf("replayed %+v", o)
-		}
+		s.MustReplay(projection.DeadLetterFilter{All: true}, 10, 1, 0)
 		if p := s.Status(rt, "p"); p.Attempts != 1 || p.Checkpoint >= waits {
 			t.Errorf("status: %+v", p)
 		}

@@ -2,9 +2,18 @@ package tests_test
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"strings"
+	"sync"
 	"testing"
 
 	"github.com/millrace-go/millrace"
+	"github.com/millrace-go/millrace/projection"
 	"github.com/millrace-go/millrace/tests/kit"
 )
 
@@ -16,8 +25,10 @@ type step struct {
 	effect, ack, unsure bool
 }
 
-func dies(*kit.Bundle, int64)  { kit.Die() }
+func dies(*kit.Bundle, int64) { kit.Die() }
+
 func lives(*kit.Bundle, int64) {}
+
 func waits(*kit.Bundle, int64) { select {} }
 
 var deliverySteps = map[string]step{
@@ -121,5 +132,143 @@ func TestKilledDeliveryRepeatsOnlyTheEventInProgress(t *testing.T) {
 				}
 			})
 		}
+	})
+}
+
+const (
+	webhookWay = "leased, posting webhooks"
+	victimURL  = "MILLRACE_TEST_VICTIM_URL"
+)
+
+func webhookURL() string { return os.Getenv(victimURL) }
+
+// post is the handler of docs/delivery.md.
+func post(client *http.Client, url string) millrace.Handler {
+	return millrace.DeliverEach(func(ctx context.Context, e millrace.Delivered) error {
+		request, err := http.NewRequestWithContext(ctx, http.MethodPost, url, strings.NewReader(string(e.Body)))
+		if err != nil {
+			return projection.Park(err)
+		}
+		request.Header.Set("Content-Type", "application/json")
+		request.Header.Set("Idempotency-Key", e.Token)
+		response, err := client.Do(request)
+		if err != nil {
+			return projection.Retry(err) // it cannot be reached: that passes
+		}
+		defer func() { _ = response.Body.Close() }()
+		switch {
+		case response.StatusCode < 300:
+			return nil
+		case response.StatusCode >= 500, response.StatusCode == http.StatusTooManyRequests:
+			return projection.Retry(errors.New(response.Status))
+		}
+		return projection.Park(errors.New(response.Status)) // it does not want this one, today or tomorrow
+	})
+}
+
+func webhooks(url string) millrace.Projection {
+	return millrace.Projection{Name: "p", MaxEvents: 10, Retry: kit.Soon(0), Handler: post(&http.Client{}, url)}
+}
+
+// hook is a server that fails at random, and that ends whoever posts to it when it is told to.
+type hook struct {
+	*httptest.Server
+	kit.Receiver
+	random *rand.Rand
+	turn   sync.Mutex
+	failed int
+	kill   func() // nil while nobody is to be killed
+	after  bool   // the effect, else before it
+	in     int    // how many requests that succeed are left until then
+}
+
+func newHook(t *testing.T) *hook {
+	seed := kit.DeliverySeed(t)
+	h := &hook{random: rand.New(rand.NewPCG(seed, seed))}
+	h.Server = httptest.NewServer(h)
+	t.Cleanup(h.Close)
+	return h
+}
+
+func (h *hook) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	h.turn.Lock()
+	defer h.turn.Unlock()
+	switch h.random.IntN(6) {
+	case 0:
+		h.failed++
+		w.WriteHeader(http.StatusServiceUnavailable)
+		return
+	case 1:
+		h.failed++
+		panic(http.ErrAbortHandler) // the connection is cut
+	}
+	var position int64
+	_, rest, _ := strings.Cut(r.Header.Get("Idempotency-Key"), "/") // the projection's token, the position, the time
+	if _, err := fmt.Sscanf(rest, "%d/", &position); err != nil {
+		w.WriteHeader(http.StatusBadRequest)
+		return
+	}
+	h.in--
+	now := h.kill != nil && h.in == 0
+	if now && !h.after {
+		h.kill()
+		return // nobody hears the answer
+	}
+	h.Take(position, r.Header.Get("Idempotency-Key"))
+	if now {
+		h.kill()
+	}
+}
+
+// next arms the hook for the next process: it is killed when it has posted some more.
+func (h *hook) next(kill func()) {
+	h.turn.Lock()
+	defer h.turn.Unlock()
+	h.kill, h.after, h.in = kill, h.random.IntN(2) == 0, 2+h.random.IntN(9)
+}
+
+// The sender is killed again and again, in the middle of a request, while the receiver fails at random. Every event
+// arrives, in order, and again only where a kill came between its effect and its acknowledgement, with the same token.
+func TestWebhooksArriveThoughTheirSenderIsKilled(t *testing.T) {
+	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
+		positions := b.Append("a", 60).Positions
+		h := newHook(t)
+		forced := 0
+		for range 5 {
+			victim := b.VictimOf(webhookWay)
+			victim.Env = append(victim.Env, victimURL+"="+h.URL)
+			var out strings.Builder
+			victim.Stdout, victim.Stderr = &out, &out
+			// The request waits for the end of the process that made it, so that no answer overtakes that.
+			started, gone := make(chan struct{}), make(chan error, 1)
+			h.next(func() {
+				<-started
+				if err := victim.Process.Kill(); err != nil {
+					t.Error(err)
+				}
+				gone <- victim.Wait()
+			})
+			b.Must(victim.Start())
+			close(started)
+			select {
+			case <-gone:
+			case <-b.Ctx.Done():
+				t.Fatalf("the sender was not killed: %s", out.String())
+			}
+			if h.after {
+				forced++
+			}
+		}
+		h.next(nil)
+		b.RunUntilIdle(b.Runtime(kit.Quick, webhooks(h.URL)))
+		http.DefaultClient.CloseIdleConnections()
+		b.MustHaveArrived(h.All(), positions, forced)
+		if arrived := len(h.All()); arrived != len(positions)+forced || h.failed == 0 {
+			t.Errorf("%d arrivals of %d events, %d repeats were forced; %d requests failed", arrived, len(positions), forced, h.failed)
+		}
+		if letters := b.Letters("p"); len(letters) != 0 {
+			t.Errorf("dead letters %v", letters)
+		}
+		t.Logf("60 events, %d requests failed, 5 senders killed, %d of them after the effect: %d arrivals", h.failed, forced, len(h.All()))
 	})
 }

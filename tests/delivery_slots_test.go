@@ -93,10 +93,7 @@ func TestNodeDoesNotDepartWhileAHandlerReturns(t *testing.T) {
 				return nil
 			})})
 		b.Start(next)
-		b.Eventually("both nodes know each other", func() bool {
-			s, err := next.Status(b.Ctx)
-			return err == nil && len(s.Nodes) == 2
-		})
+		b.Eventually("both nodes know each other", func() bool { return len(b.StatusOf(next).Nodes) == 2 })
 		stop()
 		b.Reaches(next, "p", positions[2])
 	}, kit.SeveralNodes)

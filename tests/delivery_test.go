@@ -17,8 +17,8 @@ import (
 	"github.com/millrace-go/millrace/tests/kit"
 )
 
-// Handlers that fail before the effect repeat nothing; those that fail after it repeat that one.
-func TestLeasedDeliveryComesInOrderWhateverFails(t *testing.T) {
+// A handler that fails before its effect repeats nothing. One that fails after it repeats that effect.
+func TestDeliveryComesInOrderWhateverFails(t *testing.T) {
 	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
 		positions := append(b.Append("a", 60).Positions, b.Append("b", 60).Positions...)
 		seed := kit.DeliverySeed(t)
@@ -65,42 +65,28 @@ func TestLeasedDeliveryComesInOrderWhateverFails(t *testing.T) {
 	})
 }
 
-// A runtime that ends, and a projection that is paused, wait for the event that is under way and for no other.
+// The end of a runtime, and a pause, wait for the event in progress and for no other.
 func TestRestComesBetweenTwoEventsOfADelivery(t *testing.T) {
 	kit.OnEachStore(t, func(t *testing.T, kind *kit.Kind) {
-		for name, rest := range map[string]func(b *kit.Bundle, rt *millrace.Runtime, stop func()){
-			"stop": func(_ *kit.Bundle, _ *millrace.Runtime, stop func()) { stop() },
-			"pause": func(b *kit.Bundle, rt *millrace.Runtime, stop func()) {
-				b.Pause(rt, "p")
-				b.Eventually("it is paused and at rest", func() bool { s := b.Status(rt, "p"); return s.State == millrace.StatePaused && s.Position == 3 })
-				stop()
-				b.Resume(rt, "p")
-			},
-		} {
+		for _, pause := range []bool{false, true} {
 			b := kind.New(t)
 			positions := b.Append("a", 10).Positions
 			var r kit.Receiver
 			resting := make(chan struct{})
 			p := millrace.Projection{Name: "p", Retry: kit.Soon(0), Handler: millrace.Deliver(func(ctx context.Context, d *millrace.Delivery) error {
-				deliver := r.Sends(func(ctx context.Context, e millrace.Delivered) error {
-					if e.Position != 3 {
-						return nil
-					}
-					close(resting)
-					for d.Remaining() > 0 {
-						kit.Pass(ctx, time.Millisecond)
-					}
-					if ctx.Err() != nil {
-						t.Errorf("%s: the event under way is cut short", name)
-					}
-					return nil
-				})
 				for _, e := range d.Events() {
 					if d.Remaining() == 0 {
 						break
 					}
-					if err := deliver(ctx, millrace.Delivered{Envelope: e, Token: d.Token(e)}); err != nil {
-						return err
+					if e.Position == 3 {
+						close(resting)
+						for d.Remaining() > 0 {
+							kit.Pass(ctx, time.Millisecond)
+						}
+					}
+					r.Take(e.Position, d.Token(e))
+					if ctx.Err() != nil {
+						t.Errorf("paused: %v: the event in progress is cut short", pause)
 					}
 					if err := d.Ack(ctx, e.Position); err != nil {
 						return err
@@ -111,20 +97,26 @@ func TestRestComesBetweenTwoEventsOfADelivery(t *testing.T) {
 			first := b.Runtime(millrace.Config{}, p)
 			stop := b.Start(first)
 			<-resting
-			rest(b, first, stop)
+			if pause {
+				b.Pause(first, "p")
+			}
+			stop()
 			if s := b.Status(first, "p"); s.Checkpoint != 3 || s.Owner != "" || s.Attempts != 0 {
-				t.Errorf("%s: at rest: %+v", name, s)
+				t.Errorf("paused: %v: at rest: %+v", pause, s)
+			}
+			if pause {
+				b.Resume(first, "p")
 			}
 			p.Handler = millrace.DeliverEach(r.Sends(kit.Freely))
 			b.RunUntilIdle(b.Another(millrace.Config{}, p))
 			b.MustHaveArrived(r.All(), positions, 0)
 		}
-	}, kit.SeveralNodes)
+	})
 }
 
 func TestRejectedEventsAreParkedAndReplayedWithTheSameToken(t *testing.T) {
 	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
-		id := millrace.ProjectionID{Name: "p"}
+		letters := b.Store.DeadLetters(millrace.ProjectionID{Name: "p"})
 		positions := b.Append("a", 30).Positions
 		var r kit.Receiver
 		var mended atomic.Bool
@@ -136,7 +128,7 @@ func TestRejectedEventsAreParkedAndReplayedWithTheSameToken(t *testing.T) {
 					mu.Lock()
 					refused[e.Position] = d.Token(e)
 					mu.Unlock()
-					if err := d.Reject(ctx, e.Position, fmt.Errorf("%w: nobody wants it", kit.ErrOnPurpose)); err != nil {
+					if err := d.Reject(ctx, e.Position, fmt.Errorf("%w: not wanted", kit.ErrOnPurpose)); err != nil {
 						return err
 					}
 					continue
@@ -151,21 +143,20 @@ func TestRejectedEventsAreParkedAndReplayedWithTheSameToken(t *testing.T) {
 		b.Start(rt)
 		b.Reaches(rt, "p", positions[29])
 		b.MustHaveArrived(r.All(), slices.DeleteFunc(slices.Clone(positions), func(p int64) bool { return p%7 == 0 }), 0)
-		letters := b.Letters("p")
-		if len(letters) != 4 || letters[0].Position != 7 || letters[0].Attempts != 1 || !strings.Contains(letters[0].Error, "nobody wants it") {
-			t.Errorf("dead letters %+v", letters)
+		if all := b.Letters("p"); len(all) != 4 || all[0].Position != 7 || all[0].Attempts != 1 || !strings.Contains(all[0].Error, "not wanted") {
+			t.Errorf("dead letters %+v", all)
 		}
 		if s := b.Status(rt, "p"); s.Parked != 4 {
 			t.Errorf("%+v", s)
 		}
 		// A replay that is rejected has failed, and one that succeeds has the same token.
-		if o, err := b.Store.DeadLetters(id).Replay(b.Ctx, projection.DeadLetterFilter{All: true}, 2); err != nil || o.Failed != 2 || o.Done != 0 {
+		if o, err := letters.Replay(b.Ctx, projection.DeadLetterFilter{All: true}, 2); err != nil || o.Failed != 2 || o.Done != 0 {
 			t.Errorf("replayed %+v, %v", o, err)
 		}
 		mended.Store(true)
 		before := len(r.All())
-		if o, err := b.Store.DeadLetters(id).Replay(b.Ctx, projection.DeadLetterFilter{All: true}, 100); err != nil || o.Done != 4 {
-			t.Errorf("replayed %+v, %v", o, err)
+		if o := <-b.Replaying("p"); o.Done != 4 {
+			t.Errorf("replayed %+v", o)
 		}
 		for _, a := range r.All()[before:] {
 			if a.Token == "" || refused[a.Position] != a.Token {
@@ -207,8 +198,8 @@ func TestRejectingNearlyEverythingStopsTheProjection(t *testing.T) {
 	})
 }
 
-// The whole story of parked streams is that of transactional handlers; a delivery parks on its way.
-func TestLeasedDeliveryParksStreamsInOrder(t *testing.T) {
+// The order of parked streams is that of transactional handlers. A delivery parks between its events.
+func TestDeliveryParksStreamsInOrder(t *testing.T) {
 	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
 		s := kit.NewParking(b)
 		var r kit.Receiver
@@ -223,18 +214,11 @@ func TestLeasedDeliveryParksStreamsInOrder(t *testing.T) {
 		rt := s.Running(millrace.Config{}, s.P)
 		s.More("a", "b", "c", "b", "c")
 		s.CatchUp(rt)
-		parked := slices.Concat(s.At["a"][3:], s.At["b"])
-		slices.Sort(parked)
-		if got := s.Parked(); !slices.Equal(got, parked) {
-			t.Errorf("parked: %v, want %v", got, parked)
-		}
 		live := slices.Concat(s.At["a"][:3], s.At["c"])
 		slices.Sort(live)
 		s.MustHaveArrived(r.All(), live, 0)
 		s.Mended.Store(true)
-		if o := s.Replay(projection.DeadLetterFilter{All: true}, 100); o.Done != int64(len(parked)) {
-			t.Errorf("replayed %+v", o)
-		}
+		s.MustReplay(projection.DeadLetterFilter{All: true}, 100, len(s.At["a"])-3+len(s.At["b"]), 0)
 		last := s.More("a", "b")
 		s.CatchUp(rt)
 		var replayed []int64
@@ -247,8 +231,8 @@ func TestLeasedDeliveryParksStreamsInOrder(t *testing.T) {
 	})
 }
 
-// Receivers that hang take no turn of a transaction, and no more than the deliveries' own.
-func TestDeliveriesThatHangLeaveTransactionsTheirTurn(t *testing.T) {
+// Receivers that hang take no slot of a transaction, and only the slots of deliveries.
+func TestDeliveriesThatHangLeaveTransactionsTheirSlots(t *testing.T) {
 	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
 		positions := b.Append("a", 3).Positions
 		entered, leave := make(chan struct{}, 100), make(chan struct{})
@@ -257,9 +241,11 @@ func TestDeliveriesThatHangLeaveTransactionsTheirTurn(t *testing.T) {
 			<-leave
 			return nil
 		}
-		rt := b.Runtime(millrace.Config{MaxBatches: 2, MaxDeliveries: 2}, millrace.Projection{Name: "p", Handler: b.Store.Batch(kit.Record("p"))},
-			millrace.Projection{Name: "q", Handler: millrace.DeliverEach(hangs)}, millrace.Projection{Name: "r", Handler: millrace.DeliverEach(hangs)}, millrace.Projection{Name: "s", Handler: millrace.DeliverEach(hangs)})
-		b.Start(rt)
+		projections := b.Recorders("p")
+		for _, name := range []string{"q", "r", "s"} {
+			projections = append(projections, millrace.Projection{Name: name, Handler: millrace.DeliverEach(hangs)})
+		}
+		rt := b.Running(millrace.Config{MaxBatches: 2, MaxDeliveries: 2}, projections...)
 		<-entered
 		<-entered
 		b.Reaches(rt, "p", positions[2])
@@ -290,7 +276,7 @@ func TestFailureOfADeliveredEventIsCountedWithoutNarrowing(t *testing.T) {
 				b.Idle(millrace.Projection{Name: "p", Retry: kit.Soon(2),
 					FailureHandler: func(_ context.Context, f projection.Failure) projection.Action {
 						if attempts.Add(1) != int64(f.Attempt) || f.Event.Position != poison || !errors.Is(f.Err, kit.ErrOnPurpose) {
-							t.Errorf("FailureHandler is told %+v", f)
+							t.Errorf("FailureHandler gets %+v", f)
 						}
 						if f.Attempt < 3 {
 							return projection.ActionRetry
@@ -304,7 +290,6 @@ func TestFailureOfADeliveredEventIsCountedWithoutNarrowing(t *testing.T) {
 						}
 						return nil
 					}))})
-
 				b.MustHaveArrived(r.All(), slices.DeleteFunc(slices.Clone(positions), func(p int64) bool { return p == poison }), 0)
 				if letters := b.Letters("p"); calls.Load() != 3 || len(letters) != 1 || letters[0].Position != poison || letters[0].Attempts != 3 {
 					t.Errorf("%d calls for the poison event, want 3; dead letters %+v", calls.Load(), letters)

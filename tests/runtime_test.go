@@ -27,10 +27,7 @@ func TestEveryEventIsAppliedOnceAndInOrder(t *testing.T) {
 		for i := range 50 {
 			last = b.Append(fmt.Sprint("s", i%7), 1+i%3).Positions[0]
 		}
-		for _, name := range []string{"p", "q"} {
-			b.Reaches(rt, name, last)
-			b.Verify(name)
-		}
+		b.Applied(rt, last, "p", "q")
 	})
 }
 
@@ -60,10 +57,7 @@ func TestTwoRuntimesInOneProcessDoNotDisturbEachOther(t *testing.T) {
 		}
 		stopFirst()
 		last := b.Append("a", 5).Positions[4]
-		for _, name := range []string{"p", "q"} {
-			b.Reaches(second, name, last)
-			b.Verify(name)
-		}
+		b.Applied(second, last, "p", "q")
 	}, kit.SeveralNodes)
 }
 

@@ -38,7 +38,7 @@ func NewParking(b *Bundle) *Parking {
 		s.Calls.Add(1)
 		return ErrOnPurpose
 	})
-	s.P = millrace.Projection{Name: "p", MaxEvents: 8, MaxFailureShare: -1, Retry: Soon(1), OnFailure: projection.ActionParkStream,
+	s.P = millrace.Projection{Name: "p", MaxEvents: 8, MaxFailureShare: projection.NoLimit, Retry: Soon(1), OnFailure: projection.ActionParkStream,
 		Handler: s.Store.Batch(s.Handle)}
 	return s
 }
@@ -107,20 +107,19 @@ func (s *Parking) MustHaveApplied(but ...int64) {
 	}
 }
 
-// Replay replays dead letters, and returns the result without the number of the command.
-func (s *Parking) Replay(filter projection.DeadLetterFilter, limit int) projection.CommandResult {
+// MustReplay replays dead letters, and checks how many replays succeeded and failed.
+func (s *Parking) MustReplay(filter projection.DeadLetterFilter, limit, done, failed int) {
 	s.T.Helper()
 	result, err := s.DeadLetters.Replay(s.Ctx, filter, limit)
-	s.Must(err)
-	result.Command = 0
-	return result
+	if err != nil || result.Done != int64(done) || result.Failed != int64(failed) {
+		s.T.Errorf("replayed %+v, %v; want %d, and %d failures", result, err, done, failed)
+	}
 }
 
-// Discard discards dead letters, and returns the result without the number of the command.
-func (s *Parking) Discard(filter projection.DeadLetterFilter, limit int) projection.CommandResult {
+// MustDiscard discards dead letters, and checks how many.
+func (s *Parking) MustDiscard(filter projection.DeadLetterFilter, limit, done int) {
 	s.T.Helper()
-	result, err := s.DeadLetters.Discard(s.Ctx, filter, limit)
-	s.Must(err)
-	result.Command = 0
-	return result
+	if result, err := s.DeadLetters.Discard(s.Ctx, filter, limit); err != nil || result.Done != int64(done) {
+		s.T.Errorf("discarded %+v, %v; want %d", result, err, done)
+	}
 }

@@ -106,6 +106,15 @@ func (b *Bundle) Verify(name string, parked ...int64) {
 	}
 }
 
+// Applied waits until projections have handled the events up to a position, and verifies what they applied.
+func (b *Bundle) Applied(rt *millrace.Runtime, position int64, names ...string) {
+	b.T.Helper()
+	for _, name := range names {
+		b.Reaches(rt, name, position)
+		b.Verify(name)
+	}
+}
+
 // Check is Verify that returns what is wrong.
 func (b *Bundle) Check(name string, parked ...int64) error {
 	return b.CheckOf(b.Store, name, parked...)

@@ -30,13 +30,17 @@ type Kind struct {
 type Need string
 
 const (
-	// SeveralNodes means that several runtimes share the projections of one store.
+	// SeveralNodes means that several runtimes run projections of one store at once. A test that only commands or watches from
+	// another runtime, or starts one after the other has stopped, does not need it.
 	SeveralNodes Need = "several nodes"
 	// ConcurrentWrites means that appends and other batches commit while a batch is open.
 	ConcurrentWrites Need = "concurrent writes"
 	// Alone means that no other test of the package runs meanwhile, since the test measures.
 	Alone Need = "no other test"
 )
+
+// Meets reports whether the kind meets a need.
+func (k *Kind) Meets(need Need) bool { return slices.Contains(k.Has, need) }
 
 // Fault is what a handler can do wrong. Says is a part of the error in the dead letter.
 type Fault struct {
@@ -136,7 +140,7 @@ func OnEachStore(t *testing.T, test func(t *testing.T, kind *Kind), needs ...Nee
 				t.Parallel()
 			}
 			for _, need := range needs {
-				if need != Alone && !slices.Contains(kind.Has, need) {
+				if need != Alone && !kind.Meets(need) {
 					t.Skipf("%s has no %s", kind.Name, need)
 				}
 			}

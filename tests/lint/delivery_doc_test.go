@@ -11,4 +11,7 @@ func TestRecipeForWebhooksIsTheOneThatIsTested(t *testing.T) {
 	if function == "" || !strings.Contains(contentOf(t, "docs/delivery.md"), "```go\n"+function+"```\n") {
 		t.Errorf("docs/delivery.md does not have\n%s", function)
 	}
+	if !strings.Contains(contentOf(t, "tests/delivery_crash_test.go"), function) {
+		t.Error("the test of webhooks has another function post")
+	}
 }

@@ -3,13 +3,11 @@ package postgres_test
 import (
 	"context"
 	"errors"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
-
-	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/millrace-go/millrace"
 	"github.com/millrace-go/millrace/event"
@@ -23,8 +21,7 @@ import (
 // extension or the out-of-memory killer does: PostgreSQL ends all other sessions and recovers.
 func TestEventThatCrashesTheServerIsParkedInTheEnd(t *testing.T) {
 	t.Parallel()
-	server := pgtest.Private(t, pgtest.Options{})
-	b := setupAt(t, server.DSN("postgres"), pgstore.Options{})
+	b, _ := private(t, pgtest.Options{})
 	deadly := b.Append("a", 30).Positions[12]
 	last := b.Append("b", 30).Positions[29]
 	var crashes atomic.Int64
@@ -55,43 +52,11 @@ func TestEventThatCrashesTheServerIsParkedInTheEnd(t *testing.T) {
 	}
 }
 
-// TestRowsLostInAFailoverAreMadeAgain registers a projection just before a failover that loses its rows.
-func TestRowsLostInAFailoverAreMadeAgain(t *testing.T) {
-	t.Parallel()
-	primary := pgtest.Private(t, pgtest.Options{})
-	var to atomic.Pointer[pgtest.Server]
-	to.Store(primary)
-	b := setupAt(t, primary.DSN("postgres"), pgstore.Options{})
-	standby, err := primary.Standby(b.Ctx, pgtest.StandbyOptions{})
-	b.Must(err)
-	t.Cleanup(func() { _ = standby.Stop(context.Background()) })
-	b.Must(errors.Join(primary.CatchUp(b.Ctx, standby), standby.Detach(b.Ctx)))
-	b.use(b.open(b.dsn, func(config *pgxpool.Config) {
-		config.BeforeConnect = func(_ context.Context, conn *pgx.ConnConfig) error {
-			now, err := pgx.ParseConfig(to.Load().DSN("postgres"))
-			if err == nil {
-				conn.Host, conn.Port, conn.Fallbacks = now.Host, now.Port, nil
-			}
-			return err
-		}
-	}, pgstore.Options{}))
-	rt := b.Running(millrace.Config{}, b.Recorders("p")...)
-	b.Reaches(rt, "p", b.Append("a", 10).Positions[9])
-	b.Must(errors.Join(primary.Kill(), standby.Promote(b.Ctx)))
-	to.Store(standby)
-	b.Eventually("events are appended", func() bool {
-		_, err := b.store.Append(b.Ctx, "new", event.Any, event.Event{Type: "counted"})
-		return err == nil
-	})
-	b.Append("new", 50)
-	b.Eventually("they are applied", func() bool { return b.Check("p") == nil })
-}
-
 // TestTenantThatIsMadeAnewAtOnceRuns removes a tenant and makes it anew before any node looks at the list of tenants.
 func TestTenantThatIsMadeAnewAtOnceRuns(t *testing.T) {
 	t.Parallel()
 	b := setup(t, pgstore.Options{})
-	acme, err := b.store.CreateTenant(b.Ctx, "acme")
+	acme, err := b.Store.CreateTenant(b.Ctx, "acme")
 	b.Must(err)
 	var applied atomic.Int64
 	rt := b.Runtime(millrace.Config{ReconcileInterval: time.Second}, millrace.Projection{Name: "p", Handler: b.Store.Each(func(_ context.Context, _ kit.Tx, e event.Envelope) error {
@@ -101,16 +66,143 @@ func TestTenantThatIsMadeAnewAtOnceRuns(t *testing.T) {
 		return nil
 	})})
 	b.Start(rt)
-	appends := func(stream string) int64 {
-		result, err := acme.Append(b.Ctx, stream, event.Any, event.Event{Type: "counted"})
-		b.Must(err)
-		return result.Positions[0]
-	}
-	b.ReachesOf(rt, "acme", "p", appends("old"))
+	b.ReachesOf(rt, "acme", "p", b.AppendTo(acme, "old", 1))
 	b.exec("drop schema millrace_acme cascade;" + removeTenantSQL(t))
-	if _, err := b.store.CreateTenant(b.Ctx, "acme"); err != nil {
+	_, err = b.store.CreateTenant(b.Ctx, "acme")
+	b.Must(err)
+	b.AppendTo(acme, "new", 1)
+	b.Eventually("its events are applied", func() bool { return applied.Load() == 1 })
+}
+
+// TestQueuedWorkDoesNotOutliveTheServerThatItWasReadFrom crashes a server that loses asynchronous commits, while the events
+// of one projection wait for a slot. Then the positions are handed out again.
+func TestQueuedWorkDoesNotOutliveTheServerThatItWasReadFrom(t *testing.T) {
+	t.Parallel()
+	b, server := private(t, pgtest.Options{Settings: pgtest.AsyncCommits(map[string]string{"full_page_writes": "off"})})
+	// A call holds the slot until the channel that it takes is closed. A call after the crash takes none.
+	hold, entered := make(chan chan struct{}, 1), make(chan struct{})
+	holds := func(ctx context.Context, _ kit.Tx, _ []event.Envelope) error {
+		select {
+		case until := <-hold:
+			entered <- struct{}{}
+			select {
+			case <-until:
+			case <-ctx.Done():
+			}
+		default:
+		}
+		return ctx.Err()
+	}
+	rt := b.Runtime(millrace.Config{MaxBatches: 1}, millrace.Projection{Name: "holds", Handler: b.Store.Batch(holds), Types: []string{"hold"}},
+		millrace.Projection{Name: "queued", Handler: b.Store.Batch(kit.Record("queued")), Types: []string{"counted"}})
+	b.Start(rt)
+	const rounds = 6
+	for round := range rounds {
+		kept := b.Append("kept", 10).Positions[9]
+		b.Reaches(rt, "queued", kept)
+		until := make(chan struct{})
+		release := sync.OnceFunc(func() { close(until) })
+		t.Cleanup(release)
+		hold <- until
+		if _, err := b.store.Append(b.Ctx, "hold", event.Any, event.Event{Type: "hold"}); err != nil {
+			t.Fatal(err)
+		}
+		<-entered // it holds the only slot
+		b.exec("checkpoint")
+		last := b.Append("lost", 5).Positions[4]
+		b.Eventually("the events are settled and wait for the slot", func() bool {
+			status, err := rt.Status(b.Ctx)
+			return err == nil && status.Tenants[0].Mark == last
+		})
+		b.Must(server.CrashBackend(b.Ctx))
+		b.store.Pool().Reset()
+		again := b.Append("new", 20).Positions
+		release()
+		b.Reaches(rt, "queued", again[19])
+		if err := b.survived("queued", "counted"); err != nil {
+			t.Errorf("%v (positions from %d on after %d)", err, again[0], last)
+		}
+		if p := b.Status(rt, "queued"); p.Parked != 0 || p.State != millrace.StateLive {
+			t.Errorf("%+v", p)
+		}
+		if again[0] <= last {
+			t.Logf("round %d: events up to %d were lost, and positions handed out again from %d on", round+1, last, again[0])
+			return
+		}
+	}
+	t.Fatalf("no position was handed out again in %d crashes: the test shows nothing", rounds)
+}
+
+// TestFailoverWithLossStopsNothing kills a primary and promotes a standby that did not receive the last commits. The store
+// knows both servers by one DSN. The rows of one projection are lost, too.
+func TestFailoverWithLossStopsNothing(t *testing.T) {
+	t.Parallel()
+	server := pgtest.Private(t, pgtest.Options{})
+	standby, err := server.Standby(t.Context(), pgtest.StandbyOptions{})
+	if err != nil {
 		t.Fatal(err)
 	}
-	appends("new")
-	b.Eventually("its events are applied", func() bool { return applied.Load() == 1 })
+	t.Cleanup(func() { _ = standby.Stop(context.Background()) })
+	b := setupAt(t, pgtest.HostsDSN("postgres", "", server.Address(), standby.Address()), pgstore.Options{})
+	names := []string{"p", "q", "r", "s"}
+	rt := b.Running(millrace.Config{}, b.Recorders(names...)...)
+	b.Applied(rt, b.Append("kept", 50).Positions[49], names...)
+	b.Must(errors.Join(server.CatchUp(b.Ctx, standby), standby.Detach(b.Ctx)))
+	late := b.Running(millrace.Config{}, b.Recorders("late")...)
+	last := b.Append("lost", 200).Positions[199]
+	b.Applied(rt, last, names...)
+	b.Applied(late, last, "late")
+	b.Must(errors.Join(server.Kill(), standby.Promote(b.Ctx)))
+	began := time.Now()
+	b.Eventually("events are appended", func() bool {
+		_, err := b.store.Append(b.Ctx, "new", event.Any, event.Event{Type: "counted"})
+		return err == nil
+	})
+	again := b.Append("new", 200).Positions
+	b.Applied(rt, again[199], names...)
+	t.Logf("%v after the promotion all is applied; positions from %d on", time.Since(began), again[0])
+	b.Eventually("the rows of the late projection are made again", func() bool { return b.Check("late") == nil })
+}
+
+// survived returns what is wrong with what a projection of one event type applied, compared with the events that the server has now.
+func (b *bundle) survived(name, eventType string) error {
+	var others []int64
+	events, err := b.Store.Events(b.Ctx)
+	for _, e := range events {
+		if e.Type != eventType {
+			others = append(others, e.Position)
+		}
+	}
+	return errors.Join(err, b.Check(name, others...))
+}
+
+func TestCallerWaitsForItsReplayThroughAnOutage(t *testing.T) {
+	t.Parallel()
+	b, server := private(t, pgtest.Options{})
+	mended := make(chan struct{})
+	handle := func(context.Context, kit.Tx, event.Envelope) error {
+		select {
+		case <-mended:
+			return nil
+		default:
+			return projection.Park(errors.New("no"))
+		}
+	}
+	rt := b.Runtime(millrace.Config{}, millrace.Projection{Name: "p", Handler: b.Store.Each(handle)})
+	stop := b.Start(rt)
+	b.Reaches(rt, "p", b.Append("a", 1).Positions[0])
+	stop()
+	close(mended)
+	replayed := b.Replaying("p")
+	b.Eventually("the command is given", func() bool {
+		all, _, err := b.Store.Commands(b.Ctx)
+		return err == nil && all == 1
+	})
+	b.Must(server.Kill())
+	kit.Pass(b.Ctx, 500*time.Millisecond) // for the caller to meet the outage
+	b.Must(server.StartAgain(b.Ctx))
+	b.Start(rt)
+	if r := <-replayed; r.Done != 1 {
+		t.Errorf("replayed %+v", r)
+	}
 }

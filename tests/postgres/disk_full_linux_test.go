@@ -22,8 +22,7 @@ func smallDatabase(t *testing.T) *bundle {
 	if os.Getuid() != 0 {
 		t.Skip("needs root, to mount a small tmpfs")
 	}
-	server := pgtest.Private(t, pgtest.Options{})
-	b := setupAt(t, server.DSN("postgres"), pgstore.Options{})
+	b, server := private(t, pgtest.Options{})
 	var data string
 	b.Must(b.store.Pool().QueryRow(b.Ctx, "show data_directory").Scan(&data))
 	dir, err := os.MkdirTemp("", "millrace-small-")

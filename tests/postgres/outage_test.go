@@ -3,13 +3,17 @@ package postgres_test
 import (
 	"context"
 	"errors"
+	"fmt"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/millrace-go/millrace"
+	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/pgtest"
 	"github.com/millrace-go/millrace/pgstore"
 	"github.com/millrace-go/millrace/projection"
@@ -30,8 +34,7 @@ func sensitive(b *bundle) (projections []millrace.Projection, names []string) {
 }
 
 func TestDatabaseRestartsUnderLoadLoseParkAndDoubleNothing(t *testing.T) {
-	server := pgtest.Private(t, pgtest.Options{})
-	b := setupAt(t, server.DSN("postgres"), pgstore.Options{})
+	b, server := private(t, pgtest.Options{})
 	projections, names := sensitive(b)
 	// The control takes the first outage for its own failure.
 	var away atomic.Bool
@@ -57,8 +60,7 @@ func TestDatabaseRestartsUnderLoadLoseParkAndDoubleNothing(t *testing.T) {
 	progress()
 	t.Logf("%d events appended", stop())
 	b.MustCatchUp(rt, names...)
-	last := b.Status(rt, "control").Head
-	b.Reaches(rt, "control", last)
+	b.Reaches(rt, "control", b.Head())
 	var parked []int64
 	for _, letter := range b.Letters("control") {
 		parked = append(parked, letter.Position)
@@ -73,13 +75,9 @@ func TestTerminatedSessionsLoseParkAndDoubleNothing(t *testing.T) {
 	b := setup(t, pgstore.Options{})
 	projections, names := sensitive(b)
 	rt := b.Running(millrace.Config{}, projections...)
-	if err := rt.WaitFor(b.Ctx, millrace.ProjectionID{Name: "p"}, b.Append("a", 1).Positions[0]); err != nil {
-		t.Fatal(err) // What happens before it runs is an error of Run's.
-	}
+	b.Reaches(rt, "p", b.Append("a", 1).Positions[0]) // a fault before it runs is an error of Run
 	stop := b.AppendThrough(4)
-	killer, err := pgx.Connect(b.Ctx, b.dsn)
-	b.Must(err)
-	defer func() { _ = killer.Close(context.WithoutCancel(b.Ctx)) }()
+	killer, _ := b.session("select")
 	tick := time.NewTicker(60 * time.Millisecond)
 	defer tick.Stop()
 	for range 20 {
@@ -90,4 +88,78 @@ func TestTerminatedSessionsLoseParkAndDoubleNothing(t *testing.T) {
 	}
 	t.Logf("%d events appended", stop())
 	b.MustCatchUp(rt, names...)
+}
+
+func TestReadOnlyDatabaseParksNothing(t *testing.T) {
+	t.Parallel()
+	b := setup(t, pgstore.Options{})
+	writer := b.open(kit.WithSetting(t, b.dsn, "default_transaction_read_only", "off"), nil, pgstore.Options{})
+	b.Append("a", 10)
+	p := millrace.Projection{Name: "p", Handler: b.Store.Batch(kit.Record("p")), Retry: kit.Soon(0)}
+	rt := b.Running(millrace.Config{HeartbeatInterval: 100 * time.Millisecond, LeaseDuration: time.Second}, p)
+	readOnly := func(value string) {
+		for _, sql := range []string{
+			"do $$ begin execute format('alter database %I set default_transaction_read_only = " + value + "', current_database()); end $$",
+			"select pg_terminate_backend(pid, 10000) from pg_stat_activity where datname = current_database() and pid <> pg_backend_pid()",
+		} {
+			_, err := writer.Pool().Exec(b.Ctx, sql)
+			b.Must(err)
+		}
+	}
+	write := func() int64 { return b.AppendTo(kit.PgStore{Store: writer}, "b", 5) }
+	b.Reaches(rt, "p", 10)
+	readOnly("on")
+	write()
+	b.Eventually("the runtime notices", func() bool {
+		_, err := rt.Status(b.Ctx) // no connection of the pool's is let through that takes no writes
+		return err != nil && strings.Contains(err.Error(), "default_transaction_read_only")
+	})
+	readOnly("off")
+	b.Applied(rt, write(), "p")
+	if letters := b.Letters("p"); len(letters) != 0 {
+		t.Errorf("dead letters %v", letters)
+	}
+}
+
+func TestManyProjectionsLeaveAServerThatIsAwayAlone(t *testing.T) {
+	t.Parallel()
+	const n = 300
+	b, server := private(t, pgtest.Options{})
+	var connects, blocked atomic.Int64
+	store := b.open(b.dsn, func(config *pgxpool.Config) {
+		config.MaxConns = 8
+		config.BeforeConnect = func(context.Context, *pgx.ConnConfig) error {
+			connects.Add(1)
+			return nil
+		}
+	}, pgstore.Options{})
+	killed := make(chan struct{})
+	var projections []millrace.Projection
+	for i := range n {
+		name := fmt.Sprint("p", i)
+		projections = append(projections, millrace.Projection{Name: name, Retry: kit.Soon(0), Handler: b.Store.Batch(func(ctx context.Context, tx kit.Tx, events []event.Envelope) error {
+			blocked.Add(1)
+			<-killed
+			return tx.Record(ctx, name, events...)
+		})})
+	}
+	b.Append("a", 3)
+	rt := b.Running(millrace.Config{Store: store}, projections...)
+	b.AllLive(rt, n)
+	b.Eventually("batches are in progress, and all others wait", func() bool { return blocked.Load() > 0 })
+	err := server.Kill()
+	connects.Store(0)
+	close(killed)
+	b.Eventually("every projection is told", func() bool { return connects.Load() > n/2 })
+	<-time.After(time.Second)
+	before := connects.Load()
+	<-time.After(3 * time.Second)
+	if more := connects.Load() - before; before > 2*n || more > n/3 {
+		t.Errorf("%d connections tried, and %d more later: %d projections do not wait", before, more, n)
+	}
+	b.Must(errors.Join(err, server.StartAgain(b.Ctx)))
+	for _, p := range projections {
+		b.Applied(rt, 3, p.Name)
+	}
+	b.exec("do $$ begin if exists (select from millrace.dead_letters) then raise 'something is parked'; end if; end $$")
 }

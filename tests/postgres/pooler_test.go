@@ -11,7 +11,6 @@ import (
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/pgtest"
 	"github.com/millrace-go/millrace/pgstore"
-	"github.com/millrace-go/millrace/projection"
 	"github.com/millrace-go/millrace/tests/kit"
 )
 
@@ -87,7 +86,7 @@ func TestDeadLettersAreReplayedBehindAPooler(t *testing.T) {
 	s.CatchUp(rt)
 	s.MustHaveParked(s.At["a"][2:]...)
 	s.Mended.Store(true)
-	s.Replay(projection.DeadLetterFilter{All: true}, 100)
+	<-s.Replaying("p")
 	s.MustHaveParked()
 }
 

@@ -142,7 +142,7 @@ func (b *bundle) mustRunWithPoison() {
 	id := millrace.ProjectionID{Name: "p"}
 	var mended atomic.Bool
 	poison := b.Append("poison", 3).Positions
-	p := millrace.Projection{Name: "p", Retry: kit.Soon(1), MaxFailureShare: -1, OnFailure: projection.ActionParkStream, Handler: b.Store.Batch(kit.FailsAt("p",
+	p := millrace.Projection{Name: "p", Retry: kit.Soon(1), MaxFailureShare: projection.NoLimit, OnFailure: projection.ActionParkStream, Handler: b.Store.Batch(kit.FailsAt("p",
 		func(position int64) bool { return !mended.Load() && slices.Contains(poison, position) },
 		func(_ context.Context, _ kit.Tx, _ int, position int64) error {
 			return projection.At(position, kit.ErrOnPurpose)

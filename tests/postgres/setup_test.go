@@ -33,6 +33,13 @@ func setup(t *testing.T, opts pgstore.Options, settings ...string) *bundle {
 	return setupAt(t, dsn, opts)
 }
 
+// private makes a store in a server of its own.
+func private(t *testing.T, options pgtest.Options) (b *bundle, server *pgtest.Server) {
+	t.Helper()
+	server = pgtest.Private(t, options)
+	return setupAt(t, server.DSN("postgres"), pgstore.Options{}), server
+}
+
 // setupAt makes a store in an empty database.
 func setupAt(t *testing.T, dsn string, opts pgstore.Options) *bundle {
 	t.Helper()
@@ -48,6 +55,13 @@ func newBundle(t *testing.T, dsn string) *bundle {
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	t.Cleanup(cancel)
 	return &bundle{Bundle: &kit.Bundle{T: t, Ctx: ctx, Kind: kit.Postgres, Place: dsn}, dsn: dsn}
+}
+
+// in returns the bundle for a subtest.
+func (b *bundle) in(t *testing.T) *bundle {
+	inner := *b.Bundle
+	inner.T = t
+	return &bundle{Bundle: &inner, dsn: b.dsn, store: b.store}
 }
 
 // use makes a store that of the bundle.
@@ -127,6 +141,25 @@ func (b *bundle) session(sql string) (conn *pgx.Conn, end func()) {
 	_, err = conn.Exec(b.Ctx, sql)
 	b.Must(err)
 	return conn, end
+}
+
+// terminateSessions ends the session connections of the bundle's nodes. They hold an advisory lock each.
+func (b *bundle) terminateSessions() {
+	b.T.Helper()
+	n := value[int](b, `select count(pg_terminate_backend(pid)) from pg_locks where locktype = 'advisory' and objsubid = 1
+		and database = (select oid from pg_database where datname = current_database())`)
+	if n == 0 {
+		b.T.Fatal("there is no session connection")
+	}
+}
+
+// reconnects waits until a runtime has a session connection that is younger than a time.
+func (b *bundle) reconnects(rt *millrace.Runtime, since time.Time) {
+	b.T.Helper()
+	b.Eventually("there is a new session connection", func() bool {
+		status, err := rt.Status(b.Ctx)
+		return err == nil && status.Session.Connected && status.Session.Since.After(since)
+	})
 }
 
 // limited is a handler whose faults begin to count at limits of its own.

@@ -2,7 +2,12 @@ package postgres_test
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -10,6 +15,7 @@ import (
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/pgstore"
 	"github.com/millrace-go/millrace/projection"
+	"github.com/millrace-go/millrace/tests/kit"
 )
 
 // totals is the projection of the README.
@@ -67,4 +73,178 @@ func TestOrdersOfTwoTenantsDoNotAddUp(t *testing.T) {
 			t.Errorf("%s has a total of %s, want %s", tenant.Name(), got, total)
 		}
 	}
+}
+
+// latency is the median time from before an append to its projection.
+func (b *bundle) latency(rt *millrace.Runtime) time.Duration {
+	b.T.Helper()
+	var took []time.Duration
+	for range 21 {
+		began := time.Now()
+		b.Must(rt.WaitFor(b.Ctx, millrace.ProjectionID{Name: "p"}, b.Append("a", 1).Positions[0]))
+		took = append(took, time.Since(began))
+	}
+	slices.Sort(took)
+	return took[len(took)/2]
+}
+
+func TestAppendsThatStayOpenDoNotSlowOtherTenants(t *testing.T) {
+	const tenants, most = 30, 20
+	b := setup(t, pgstore.Options{})
+	rt := b.Runtime(millrace.Config{}, b.Recorders("p")...)
+	names := make([]string, tenants)
+	for i := range names {
+		names[i] = fmt.Sprintf("t%d", i)
+		if _, err := b.store.CreateTenant(b.Ctx, names[i]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b.Start(rt)
+	b.Eventually("all projections are started", func() bool {
+		status, err := rt.Status(b.Ctx)
+		return err == nil && len(status.Projections) == tenants+1 &&
+			!slices.ContainsFunc(status.Projections, func(p millrace.ProjectionStatus) bool { return p.State != millrace.StateLive })
+	})
+	without := b.latency(rt)
+
+	// One transaction holds all of them open; behind it each has an event that cannot be settled.
+	conn, err := pgx.Connect(b.Ctx, b.dsn)
+	b.Must(err)
+	defer func() { _ = conn.Close(b.Ctx) }()
+	if _, err := conn.Exec(b.Ctx, "begin"); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range names {
+		tenant, err := b.store.ForTenant(name)
+		b.Must(err)
+		_, err = conn.Exec(b.Ctx, "insert into millrace_"+name+".events (stream_id, stream_version, type, body) values ('x', 1, 'x', '1')")
+		b.Must(err)
+		if _, err := tenant.Append(b.Ctx, "a", event.Any, event.Event{Type: "counted"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b.Eventually("all are held back", func() bool {
+		status, err := rt.Status(b.Ctx)
+		held := 0
+		for _, tenant := range status.Tenants {
+			if tenant.Held != nil {
+				held++
+			}
+		}
+		return err == nil && held == tenants
+	})
+	with := b.latency(rt)
+	t.Logf("%v without appends that stay open, %v with %d of them", without, with, tenants)
+	if with > most*without {
+		t.Errorf("the latency grew from %v to %v", without, with)
+	}
+}
+
+// stateOf is the status of the projection p of the tenant acme as a runtime sees it.
+func (b *bundle) stateOf(rt *millrace.Runtime, tenant string) (p millrace.ProjectionStatus, t millrace.TenantStatus) {
+	b.T.Helper()
+	status := b.StatusOf(rt)
+	for _, s := range status.Projections {
+		if s.ID == (millrace.ProjectionID{Tenant: tenant, Name: "p"}) {
+			p = s
+		}
+	}
+	for _, s := range status.Tenants {
+		if s.Tenant == tenant {
+			t = s
+		}
+	}
+	return p, t
+}
+
+// TestTenantWhoseSchemaIsGoneIsNamedUntilItIsBack takes a tenant's schema away by hand while its projection is live and
+// idle, gives it back, drops it for good, and removes the tenant as the runbook says.
+func TestTenantWhoseSchemaIsGoneIsNamedUntilItIsBack(t *testing.T) {
+	t.Parallel()
+	b := setup(t, pgstore.Options{})
+	acme, err := b.store.CreateTenant(b.Ctx, "acme")
+	b.Must(err)
+	config := millrace.Config{PollInterval: 100 * time.Millisecond, ReconcileInterval: 100 * time.Millisecond}
+	rt := b.Running(config, millrace.Projection{Name: "p", Handler: b.Store.Batch(kit.Nothing)})
+	elsewhere := b.Another(millrace.Config{}, millrace.Projection{Name: "p", Handler: b.Store.Batch(kit.Nothing)}) // does not run: it knows what the database knows
+	id := millrace.ProjectionID{Tenant: "acme", Name: "p"}
+	arrive := func() {
+		t.Helper()
+		r, err := acme.Append(b.Ctx, "s", event.Any, event.Event{Type: "counted"})
+		b.Must(err)
+		b.ReachesOf(rt, "acme", "p", r.Positions[0])
+	}
+	arrive()
+	gone := func() {
+		t.Helper()
+		for what, rt := range map[string]*millrace.Runtime{"its own node": rt, "another process": elsewhere} {
+			b.Eventually(what+" names what happened", func() bool {
+				p, tenant := b.stateOf(rt, "acme")
+				named := func(reason string) bool {
+					return strings.Contains(reason, `schema "millrace_acme" of tenant "acme" is gone`) && strings.Contains(reason, "restore it, or remove the tenant")
+				}
+				return p.State == millrace.StateFailed && named(p.Reason) && named(tenant.Reason)
+			})
+		}
+		if p, tenant := b.stateOf(rt, "default"); p.State == millrace.StateFailed || tenant.Reason != "" {
+			t.Errorf("the other tenant: %+v, %+v", p, tenant)
+		}
+		if err := rt.WaitFor(b.Ctx, id, 1<<40); !errors.Is(err, projection.ErrTenantDropped) {
+			t.Errorf("WaitFor: %v", err)
+		}
+		if _, err := acme.Append(b.Ctx, "s", event.Any, event.Event{Type: "counted"}); !errors.Is(err, projection.ErrTenantDropped) {
+			t.Errorf("Append: %v", err)
+		}
+		for _, err := range acme.ReadAll(b.Ctx, pgstore.ReadOptions{}) {
+			if !errors.Is(err, projection.ErrTenantDropped) {
+				t.Errorf("ReadAll: %v", err)
+			}
+		}
+		if _, err := elsewhere.RunUntilIdle(b.Ctx); !errors.Is(err, projection.ErrTenantDropped) {
+			t.Errorf("RunUntilIdle: %v", err)
+		}
+		if _, err := b.store.CreateTenant(b.Ctx, "acme"); !errors.Is(err, projection.ErrTenantDropped) {
+			t.Errorf("CreateTenant: %v", err)
+		}
+		if err := b.store.Migrate(b.Ctx); err != nil {
+			t.Errorf("Migrate: %v", err)
+		}
+	}
+	b.exec("alter schema millrace_acme rename to away")
+	gone()
+	b.exec("alter schema away rename to millrace_acme")
+	for what, rt := range map[string]*millrace.Runtime{"its own node": rt, "another process": elsewhere} {
+		b.Eventually(what+" says that it is back", func() bool {
+			p, tenant := b.stateOf(rt, "acme")
+			return (p.State == millrace.StateLive || p.State == millrace.StateElsewhere) && p.Reason == "" && tenant.Reason == ""
+		})
+	}
+	arrive()
+
+	b.exec("drop schema millrace_acme cascade")
+	gone()
+	b.exec(removeTenantSQL(t))
+	b.Eventually("the tenant is gone from the status", func() bool {
+		p, tenant := b.stateOf(rt, "acme")
+		return p.ID.Name == "" && tenant.Tenant == ""
+	})
+	if _, err := acme.Append(b.Ctx, "s", event.Any, event.Event{Type: "counted"}); !errors.Is(err, projection.ErrUnknownTenant) {
+		t.Errorf("Append: %v", err)
+	}
+	b.Eventually("the node gives its projection up", func() bool {
+		return errors.Is(rt.WaitFor(b.Ctx, id, 1<<40), projection.ErrUnknownTenant)
+	})
+	if _, err := b.store.CreateTenant(b.Ctx, "acme"); err != nil {
+		t.Fatal(err)
+	}
+	arrive()
+	if p, tenant := b.stateOf(rt, "acme"); p.State != millrace.StateLive || tenant.Reason != "" {
+		t.Errorf("made anew: %+v, %+v", p, tenant)
+	}
+}
+
+// removeTenantSQL is what docs/ownership.md gives to remove a tenant, here for the tenant acme.
+func removeTenantSQL(t *testing.T) string {
+	t.Helper()
+	return sqlOf(t, "ownership.md", "## A tenant's schema is gone", 1)[0]
 }

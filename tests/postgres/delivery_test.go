@@ -3,7 +3,9 @@ package postgres_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -57,8 +59,8 @@ func (h *held) mustGoOn(rt *millrace.Runtime, want error) {
 	}
 	h.Reaches(rt, "p", h.positions[9])
 	h.MustHaveArrived(h.receiver.All(), h.positions, 0)
-	if letters := h.Letters("p"); len(letters) != 0 {
-		h.T.Errorf("dead letters %v", letters)
+	if s := h.Status(rt, "p"); s.Parked != 0 || s.Attempts != 0 {
+		h.T.Errorf("%+v", s)
 	}
 }
 
@@ -68,8 +70,7 @@ func TestDeliveryEndsWhenTheSessionIsLost(t *testing.T) {
 	h := newHeld(t)
 	rt := h.Running(millrace.Config{LeaseDuration: 5 * time.Minute}, h.p)
 	<-h.entered
-	h.exec(`select pg_terminate_backend(pid, 10000) from pg_locks where locktype = 'advisory' and pid <> pg_backend_pid()
-		and database = (select oid from pg_database where datname = current_database())`)
+	h.terminateSessions()
 	h.mustGoOn(rt, projection.ErrLeaseUnconfirmed)
 }
 
@@ -100,7 +101,7 @@ func TestDeliveryWhoseLeaseWasTakenAcknowledgesNothing(t *testing.T) {
 	positions := b.Append("a", 10).Positions
 	var r kit.Receiver
 	entered, taken, over := make(chan struct{}), make(chan struct{}), make(chan struct{})
-	zombie := b.Another(millrace.Config{LeaseDuration: 5 * time.Minute, HeartbeatInterval: time.Minute}, millrace.Projection{Name: "p",
+	b.Start(b.Another(millrace.Config{LeaseDuration: 5 * time.Minute, HeartbeatInterval: time.Minute}, millrace.Projection{Name: "p",
 		Handler: millrace.Deliver(func(ctx context.Context, d *millrace.Delivery) error {
 			defer close(over)
 			for _, e := range d.Events()[:2] {
@@ -120,8 +121,7 @@ func TestDeliveryWhoseLeaseWasTakenAcknowledgesNothing(t *testing.T) {
 				t.Error("the zombie's delivery goes on")
 			}
 			return nil
-		})})
-	b.Start(zombie)
+		})}))
 	<-entered
 	next := b.Another(millrace.Config{ReconcileInterval: 20 * time.Millisecond}, millrace.Projection{Name: "p", Retry: kit.Soon(0),
 		Handler: millrace.DeliverEach(r.Sends(func(ctx context.Context, e millrace.Delivered) error {
@@ -166,8 +166,6 @@ func TestLeasedDeliveryOutlivesTerminatedSessions(t *testing.T) {
 		return nil
 	})})
 	b.Start(rt)
-	ended := make(chan error, 1)
-	go func() { ended <- rt.WaitFor(b.Ctx, millrace.ProjectionID{Name: "p"}, positions[len(positions)-1]) }()
 	killer := b.elsewhere(pgstore.Options{})
 	tick := time.NewTicker(60 * time.Millisecond)
 	defer tick.Stop()
@@ -179,10 +177,59 @@ func TestLeasedDeliveryOutlivesTerminatedSessions(t *testing.T) {
 			t.Log(err) // one of its own
 		}
 	}
-	b.Must(<-ended)
+	b.Reaches(rt, "p", positions[len(positions)-1])
 	t.Logf("%d acknowledgements failed", lost)
 	b.MustHaveArrived(r.All(), positions, lost)
 	if s := b.Status(rt, "p"); s.Parked != 0 || s.Attempts != 0 {
 		t.Errorf("%+v", s)
+	}
+}
+
+// A node that finds a lease gone ends its delivery, whether that acknowledges or not.
+func TestDeliveryEndsWhenItsLeaseIsFoundGone(t *testing.T) {
+	h := newHeld(t)
+	h.Start(h.Another(millrace.Config{LeaseDuration: 5 * time.Minute, HeartbeatInterval: time.Minute, ReconcileInterval: 20 * time.Millisecond}, h.p))
+	<-h.entered
+	next := h.Another(millrace.Config{ReconcileInterval: 20 * time.Millisecond}, h.p)
+	h.exec("update millrace.nodes set expires_at = heartbeat_at")
+	h.Start(next)
+	h.mustGoOn(next, projection.ErrLeaseLost)
+}
+
+// Acknowledgements that wait, here for a lock, hold a part of the pool and no more.
+func TestAcknowledgementsLeaveConnectionsToOthers(t *testing.T) {
+	t.Parallel()
+	b := setup(t, pgstore.Options{})
+	b.Append("a", 1)
+	const deliveries = 12
+	var entered, acknowledging sync.WaitGroup
+	entered.Add(deliveries)
+	acknowledging.Add(deliveries)
+	var ended atomic.Int64
+	var projections []millrace.Projection
+	begin := make(chan struct{})
+	for i := range deliveries {
+		first := sync.OnceFunc(func() {
+			entered.Done()
+			<-begin
+			acknowledging.Done()
+		})
+		projections = append(projections, millrace.Projection{Name: fmt.Sprint("p", i), Handler: millrace.Deliver(func(ctx context.Context, d *millrace.Delivery) error {
+			first()
+			defer ended.Add(1)
+			return d.Ack(ctx, d.Events()[0].Position)
+		})})
+	}
+	b.Running(millrace.Config{}, projections...)
+	b.InTime("all deliver", entered.Wait)
+	release := b.lock("select from millrace.leases for update")
+	defer release()
+	close(begin)
+	b.InTime("all acknowledge at once", acknowledging.Wait)
+	b.Eventually("acknowledgements wait for the lock", func() bool {
+		return value[bool](b, "select exists (select from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock')")
+	})
+	if n := ended.Load(); n != 0 {
+		t.Errorf("the pool had no connection until %d acknowledgements were given up", n)
 	}
 }

@@ -2,7 +2,6 @@ package postgres_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 	"sync/atomic"
@@ -22,31 +21,23 @@ import (
 // shortly are limits that a test can wait for.
 var shortly = engine.FaultLimits{Faults: 4, Over: 300 * time.Millisecond}
 
-// unclear are faults that a server reports, and that look like its own, with what their dead letters then say.
+// unclear are faults of an event that look like the server's own, by their SQLSTATE.
 func (b *bundle) unclear() map[string]func(ctx context.Context, tx kit.Tx) error {
 	deadPort := "do $$ begin raise exception 'could not connect' using errcode = '08001'; end $$"
-	var available bool
-	var version int
-	if err := b.store.Pool().QueryRow(b.Ctx, `select exists (select from pg_available_extensions where name = 'dblink'),
-		current_setting('server_version_num')::int`).Scan(&available, &version); err != nil {
-		b.T.Fatal(err)
-	}
-	if available {
+	if value[bool](b, "select exists (select from pg_available_extensions where name = 'dblink')") {
 		b.exec("create extension dblink")
 		deadPort = "select public.dblink_connect('host=127.0.0.1 port=1 connect_timeout=5')"
 	}
 	kinds := map[string]func(ctx context.Context, tx kit.Tx) error{
-		"XX000": kit.Exec("do $$ begin raise exception 'bad input' using errcode = 'XX000'; end $$"),
+		"XX000": kit.Raise("XX000"),
 		"08001": kit.Exec(deadPort),
 		"53400": kit.Exec("set local work_mem = '64kB'; set local temp_file_limit = '64kB'; select count(*) from generate_series(1, 100000)"),
 		"58P01": kit.Exec("select pg_read_file('/there/is/no/such/file')"),
 		"25006": kit.Exec("set local transaction_read_only = on; insert into strict values (1)"),
 		"57P01": kit.Exec("select pg_terminate_backend(pg_backend_pid())"),
 	}
-	if version >= 170000 {
+	if value[int](b, "select current_setting('server_version_num')::int") >= 170000 {
 		kinds["25P04"] = kit.Exec("set local transaction_timeout = 50; select pg_sleep(60)")
-	} else {
-		b.T.Run("25P04", func(t *testing.T) { t.Skip("transaction_timeout needs PostgreSQL 17") })
 	}
 	return kinds
 }
@@ -64,12 +55,12 @@ func (a *attempts) alone() {
 	a.last.Store(now)
 }
 
-// An SQLSTATE is no verdict about the server. Others work on meanwhile.
+// An SQLSTATE alone does not say that the server is at fault.
 func TestFaultsThatOnlyLookLikeTheServersAreTheirEventsInTheEnd(t *testing.T) {
 	t.Parallel()
 	b := setup(t, pgstore.Options{})
 	poison := b.Append("a", 30).Positions[12]
-	last := b.Append("b", 30).Positions[29]
+	b.Append("b", 30)
 	kinds := b.unclear()
 	tries := make(map[string]*attempts)
 	var projections []millrace.Projection
@@ -84,19 +75,13 @@ func TestFaultsThatOnlyLookLikeTheServersAreTheirEventsInTheEnd(t *testing.T) {
 				}
 				return fail(ctx, tx)
 			})
-			switch form {
-			case "batch":
-				p.Handler = b.Store.Batch(handler)
-			case "each":
-				p.Handler = b.Store.Each(kit.OneByOne(handler))
-			default:
-				p.Handler = millrace.DeliverEach(func(ctx context.Context, e millrace.Delivered) error {
+			p.Handler = limited{map[string]millrace.Handler{
+				"batch": b.Store.Batch(handler), "each": b.Store.Each(kit.OneByOne(handler)),
+				"deliver": millrace.DeliverEach(func(ctx context.Context, e millrace.Delivered) error {
 					return b.store.InTx(ctx, func(ctx context.Context, tx pgx.Tx) error {
 						return handler(ctx, kit.PgTx{Tx: tx}, []event.Envelope{e.Envelope})
 					})
-				})
-			}
-			p.Handler = limited{p.Handler, shortly}
+				})}[form], shortly}
 			projections = append(projections, p)
 		}
 	}
@@ -118,9 +103,6 @@ func TestFaultsThatOnlyLookLikeTheServersAreTheirEventsInTheEnd(t *testing.T) {
 			t.Errorf("%s: parked after %v", p.Name, over)
 		}
 	}
-	if err := rt.WaitFor(b.Ctx, millrace.ProjectionID{Name: projections[0].Name}, last); err != nil {
-		t.Error(err)
-	}
 	if n := logs.FilterMessage("database unusable, all actors wait").Len(); n != 0 {
 		t.Errorf("the server was taken for away %d times", n)
 	}
@@ -136,13 +118,12 @@ func TestFaultOfAReplayThatOnlyLooksLikeTheServersIsCountedInTheEnd(t *testing.T
 		if replays.Add(1) == 1 {
 			return projection.Park(kit.ErrOnPurpose)
 		}
-		return tx.Exec(ctx, "do $$ begin raise exception 'bad input' using errcode = 'XX000'; end $$")
+		return kit.Raise("XX000")(ctx, tx)
 	}), shortly}})
 	b.Start(rt)
 	b.Eventually("it is parked", func() bool { return b.Status(rt, "p").Parked == 1 })
-	outcome, err := b.Store.DeadLetters(projection.ID{Name: "p"}).Replay(b.Ctx, projection.DeadLetterFilter{All: true}, 1)
-	if err != nil || outcome.Failed != 1 {
-		t.Fatalf("%+v, %v", outcome, err)
+	if r := <-b.Replaying("p"); r.Failed != 1 {
+		t.Fatalf("replayed %+v", r)
 	}
 	letter := b.Letters("p")[0]
 	if replays.Load() < 5 || letter.Attempts != 2 || letter.Replays != 1 || !strings.Contains(letter.Error, "XX000") {
@@ -173,7 +154,7 @@ func TestFaultOfTheSizeOfABatchParksNothing(t *testing.T) {
 	}
 }
 
-// While one event is poison, everyone else sends nothing, and nothing is read anew.
+// While one event is poison, the other projections send nothing, and nothing is read again.
 func TestPoisonThatLooksLikeTheServersDisturbsNoOtherProjection(t *testing.T) {
 	t.Parallel()
 	const n = 100
@@ -183,11 +164,10 @@ func TestPoisonThatLooksLikeTheServersDisturbsNoOtherProjection(t *testing.T) {
 	var calls atomic.Int64
 	projections := []millrace.Projection{{Name: "poisoned", Handler: b.Store.Batch(kit.FailsAt("poisoned", kit.Only(poison), func(ctx context.Context, tx kit.Tx, _ int, _ int64) error {
 		calls.Add(1)
-		return tx.Exec(ctx, "do $$ begin raise exception 'bad input' using errcode = 'XX000'; end $$")
+		return kit.Raise("XX000")(ctx, tx)
 	}))}}
 	for i := range n {
-		name := fmt.Sprint("p", i)
-		projections = append(projections, millrace.Projection{Name: name, Handler: b.Store.Batch(kit.Record(name))})
+		projections = append(projections, b.Recorders(fmt.Sprint("p", i))...)
 	}
 	log, logs := kit.Logs()
 	rt := b.Running(millrace.Config{Store: store, Logger: log}, projections...)
@@ -214,90 +194,44 @@ func TestPoisonThatLooksLikeTheServersDisturbsNoOtherProjection(t *testing.T) {
 	}
 }
 
-// What is nobody's fault is not counted however often it is met, and the event that met it is applied in the end.
-func TestLockWaitsDeadlocksAndSerializationFailuresAreNeverCounted(t *testing.T) {
+// A projection waits for objects that a deployment forgot, in a state that every process sees.
+func TestProjectionWaitsForWhatADeploymentForgot(t *testing.T) {
 	t.Parallel()
 	b := setup(t, pgstore.Options{})
-	b.exec("create table model (id int primary key, n int)")
-	b.exec("insert into model select n, 0 from generate_series(1, 3) n")
-	poison := b.Append("a", 5).Positions[2]
-	b.Append("b", 5)
-	release := b.lock("update model set n = -1 where id = 1")
-	dials := func(ctx context.Context, do func(conn *pgx.Conn) error) error {
-		conn, err := pgx.Connect(ctx, b.dsn)
-		if err != nil {
-			return err
-		}
-		return errors.Join(do(conn), conn.Close(context.WithoutCancel(ctx)))
+	b.exec("create table half (n int); create table secret (n int); create role millrace_missing")
+	t.Cleanup(func() {
+		_, _ = b.store.Pool().Exec(context.Background(), "drop owned by millrace_missing; drop role millrace_missing")
+	})
+	last := b.Append("a", 40).Positions[39]
+	kinds := map[string]struct{ needs, mend string }{
+		"42P01": {"insert into lost values (1)", "create table lost (n int)"},
+		"42703": {"insert into half (n, m) values (1, 2)", "alter table half add column m int"},
+		"42883": {"select forgotten()", "create function forgotten() returns int language sql as 'select 1'"},
+		"3F000": {"create table nowhere.t (n int); drop table nowhere.t", "create schema nowhere"},
+		"42501": {"set local role millrace_missing; insert into secret values (1)", "grant insert on secret to millrace_missing"},
 	}
-	kinds := map[string]func(ctx context.Context, tx kit.Tx) error{
-		"55P03":         kit.Exec("set local lock_timeout = 20; update model set n = 1 where id = 1"),
-		"55P03 at once": kit.Exec("select from model where id = 1 for update nowait"),
-		"deadline":      kit.Exec("update model set n = 1 where id = 1"),
-		"40P01": func(ctx context.Context, tx kit.Tx) error {
-			return dials(ctx, func(conn *pgx.Conn) error {
-				if err := tx.Exec(ctx, "set local deadlock_timeout = 50; update model set n = 1 where id = 2"); err != nil {
-					return err
-				}
-				if _, err := conn.Exec(ctx, "set deadlock_timeout = '1h'; begin; update model set n = 2 where id = 3"); err != nil {
-					return err
-				}
-				waits := make(chan error, 1)
-				go func() {
-					_, err := conn.Exec(ctx, "update model set n = 2 where id = 2; commit")
-					waits <- err
-				}()
-				defer func() { _ = conn.PgConn().Conn().Close(); <-waits }()
-				return tx.Exec(ctx, "update model set n = 1 where id = 3")
-			})
-		},
-		"40001": func(ctx context.Context, _ kit.Tx) error {
-			return dials(ctx, func(conn *pgx.Conn) error {
-				if _, err := conn.Exec(ctx, "begin isolation level repeatable read; select count(*) from strict"); err != nil {
-					return err
-				}
-				if _, err := b.store.Pool().Exec(ctx, "update strict set a = a + 1"); err != nil {
-					return err
-				}
-				_, err := conn.Exec(ctx, "update strict set a = a + 1")
-				return err
-			})
-		},
-	}
-	b.exec("insert into strict values (1)")
-	var mended atomic.Bool
-	calls := make(map[string]*atomic.Int64)
-	met := make(map[string]*atomic.Value)
 	var projections []millrace.Projection
-	for kind, fail := range kinds {
-		n, last := new(atomic.Int64), new(atomic.Value)
-		calls[kind], met[kind] = n, last
-		timeout := time.Minute
-		if kind == "deadline" {
-			timeout = 600 * time.Millisecond
-		}
-		projections = append(projections, millrace.Projection{Name: kind, MaxEvents: 1, Timeout: timeout, Retry: kit.Soon(0),
-			Handler: limited{b.Store.Batch(kit.FailsAt(kind, kit.Only(poison), func(ctx context.Context, tx kit.Tx, _ int, _ int64) error {
-				if mended.Load() {
-					return nil
-				}
-				n.Add(1)
-				err := fail(ctx, tx)
-				last.Store(fmt.Sprint(err))
-				return err
-			})), engine.FaultLimits{Faults: 1, Over: 1}}})
+	for kind, k := range kinds {
+		projections = append(projections, millrace.Projection{Name: kind, MaxEvents: 8, Retry: kit.Soon(0),
+			Handler: b.Store.Batch(kit.FailsAt(kind, kit.Any, func(ctx context.Context, tx kit.Tx, _ int, _ int64) error {
+				return kit.Exec(k.needs)(ctx, tx)
+			}))})
 	}
-	rt := b.Running(millrace.Config{}, projections...)
-	for kind, n := range calls {
-		b.Eventually(kind+" is met again and again", func() bool { return n.Load() >= 5 })
-		if code := kind[:5]; code != "deadl" && !strings.Contains(met[kind].Load().(string), code) {
-			t.Errorf("%s: met %v", kind, met[kind].Load())
-		}
-		if s := b.Status(rt, kind); s.Parked+int64(s.Attempts) != 0 {
-			t.Errorf("%s: counted: %+v", kind, s)
-		}
+	rt, remote := b.Runtime(millrace.Config{}, projections...), b.Runtime(millrace.Config{}, projections...)
+	b.Start(rt)
+	waits := func(rt *millrace.Runtime, kind string) bool {
+		s := b.Status(rt, kind)
+		return s.State == millrace.StateMissingObject && strings.Contains(s.Reason, kind) && s.Attempts == 0 && s.Parked == 0
 	}
-	mended.Store(true)
-	release()
-	b.MustCatchUp(rt, "55P03", "55P03 at once", "deadline", "40P01", "40001")
+	for kind, k := range kinds {
+		b.Eventually(kind+": it waits", func() bool { return waits(rt, kind) })
+		b.Eventually(kind+": every process sees it", func() bool { return waits(remote, kind) })
+		b.exec(k.mend)
+		b.Reaches(rt, kind, last)
+		b.Eventually(kind+": nothing is said of it any more", func() bool {
+			here, there := b.Status(rt, kind), b.Status(remote, kind)
+			return here.State == millrace.StateLive && there.State == millrace.StateElsewhere && here.Reason+there.Reason == ""
+		})
+	}
+	b.MustCatchUp(rt, "42P01", "42703", "42883", "3F000", "42501")
 }

@@ -2,18 +2,20 @@ package postgres_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/millrace-go/millrace"
-	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/pgstore"
 	"github.com/millrace-go/millrace/tests/kit"
 )
@@ -21,9 +23,8 @@ import (
 func TestProjectionGoesOnByItselfAfterALateHeartbeat(t *testing.T) {
 	t.Parallel()
 	b := setup(t, pgstore.Options{})
-	rt := b.Runtime(millrace.Config{LeaseDuration: 3 * time.Second, HeartbeatInterval: 100 * time.Millisecond, PollInterval: 100 * time.Millisecond},
+	rt := b.Running(millrace.Config{LeaseDuration: 3 * time.Second, HeartbeatInterval: 100 * time.Millisecond, PollInterval: 100 * time.Millisecond},
 		b.Recorders("p")...)
-	b.Start(rt)
 	b.Reaches(rt, "p", b.Append("a", 1).Positions[0])
 	release := b.lock("lock table millrace.nodes in exclusive mode") // which heartbeats need
 	var last int64
@@ -33,30 +34,25 @@ func TestProjectionGoesOnByItselfAfterALateHeartbeat(t *testing.T) {
 	})
 	release()
 	b.Reaches(rt, "p", last)
-	b.Reaches(rt, "p", b.Append("a", 1).Positions[0])
-	b.Verify("p")
+	b.Applied(rt, b.Append("a", 1).Positions[0], "p")
 }
 
 func TestClaimingGoesOnAfterAClaimThatFailedLate(t *testing.T) {
 	t.Parallel()
 	b := setup(t, pgstore.Options{})
 	log, logs := kit.Logs()
-	rt := b.Runtime(millrace.Config{QueryTimeout: 400 * time.Millisecond, ReconcileInterval: 50 * time.Millisecond, Logger: log},
+	rt := b.Running(millrace.Config{QueryTimeout: 400 * time.Millisecond, ReconcileInterval: 50 * time.Millisecond, Logger: log},
 		b.Recorders("p")...)
-	b.Start(rt)
 	b.Reaches(rt, "p", b.Append("a", 1).Positions[0])
 	release := b.lock("lock table millrace.leases in access exclusive mode")
 	b.Eventually("a claim fails", func() bool { return logs.FilterMessageSnippet("claiming leases failed").Len() > 0 })
 	release()
-	tenant, err := b.store.CreateTenant(b.Ctx, "late")
-	b.Must(err)
-	result, err := tenant.Append(b.Ctx, "a", event.Any, event.Event{Type: "counted"})
-	b.Must(err)
-	b.ReachesOf(rt, "late", "p", result.Positions[0])
+	late := b.Tenants(2)[1]
+	b.ReachesOf(rt, late.Name(), "p", b.AppendTo(late, "a", 1))
 }
 
-// deaf is a proxy in front of the database. Its connections can be made to end for the client alone: the server hears
-// nothing of it, as where the network swallows what it is told.
+// deaf is a proxy in front of the database. Its connections can end for the client alone, so that the server does not notice, as if
+// the network lost the packets.
 type deaf struct {
 	ln   net.Listener
 	mu   sync.Mutex
@@ -133,15 +129,64 @@ func TestNodeGetsItsSessionBackFromAConnectionThatTheServerTakesForAlive(t *test
 	b.Reaches(rt, "p", b.Append("a", 1).Positions[0])
 	began := time.Now()
 	proxy.hangUp()
-	ctx, cancel := context.WithTimeout(b.Ctx, 15*time.Second)
-	defer cancel()
-	for back := false; !back; {
-		status, err := rt.Status(ctx)
-		if err != nil {
-			t.Fatalf("the session does not come back: %v", err)
-		}
-		back = status.Session.Connected && status.Session.Since.After(began)
-	}
-	b.Reaches(rt, "p", b.Append("a", 1).Positions[0])
+	b.reconnects(rt, began)
+	b.Applied(rt, b.Append("a", 1).Positions[0], "p")
+}
+
+func TestWhatWasMendedWhileNobodyRanDoesNotCountAsFailed(t *testing.T) {
+	t.Parallel()
+	b := setup(t, pgstore.Options{})
+	b.Append("a", 10)
+	b.Idle(b.Recorders("p")...)
+	b.exec("alter table millrace_default.events rename to lost")
+	stop := b.Start(b.Runtime(millrace.Config{}, b.Recorders("p")...))
+	remote := b.Runtime(millrace.Config{}, b.Recorders("other")...)
+	b.Is(remote, "p", millrace.StateFailed)
+	stop()
+	b.exec("alter table millrace_default.lost rename to events")
+	b.Append("a", 3)
+	b.Idle(b.Recorders("p")...)
 	b.Verify("p")
+}
+
+// A node with a session gets no notification that a lease of it was taken, and a projection that is at rest writes nothing that would be
+// refused.
+func TestLeaseThatWasTakenUnnoticedIsGivenUpAndClaimedAgain(t *testing.T) {
+	t.Parallel()
+	b := setup(t, pgstore.Options{})
+	rt := b.Running(millrace.Config{ReconcileInterval: 20 * time.Millisecond}, b.Recorders("p")...)
+	b.Is(rt, "p", millrace.StateLive)
+	const other = "11111111-1111-1111-1111-111111111111"
+	b.exec(`insert into millrace.nodes (id, projections, tenants, session_key, expires_at)
+		values ('` + other + `', '{q}', '{}', 1, now() + interval '1 hour')`)
+	b.exec("update millrace.leases set owner = '" + other + "', epoch = epoch + 1")
+	b.Is(rt, "p", millrace.StateElsewhere)
+	b.exec("update millrace.leases set owner = null")
+	b.Applied(rt, b.Append("a", 3).Positions[2], "p")
+}
+
+// The session connection of the node goes another way than its pool, so that its heartbeats would keep its share from the others for
+// ever.
+func TestNodeWhosePoolIsBrokenLeavesItsShareToOthersUntilItIsMended(t *testing.T) {
+	t.Parallel()
+	b := setup(t, pgstore.Options{})
+	quick := millrace.Config{ReconcileInterval: 100 * time.Millisecond, LeaseDuration: 2 * time.Second, HeartbeatInterval: 300 * time.Millisecond}
+	rt := b.Another(quick, b.Recorders("a", "b", "c", "d")...)
+	b.Start(rt)
+	var broken atomic.Bool
+	quick.Store = b.open(b.dsn, func(config *pgxpool.Config) {
+		config.BeforeConnect = func(context.Context, *pgx.ConnConfig) error {
+			if broken.Load() {
+				return errors.New("no way through")
+			}
+			return nil
+		}
+		config.PrepareConn = func(context.Context, *pgx.Conn) (bool, error) { return !broken.Load(), nil }
+	}, pgstore.Options{SessionDSN: b.dsn})
+	b.Start(b.Runtime(quick, b.Recorders("a", "b", "c", "d")...))
+	b.Share(rt, 2)
+	broken.Store(true)
+	b.Share(rt, 1)
+	broken.Store(false)
+	b.Share(rt, 2)
 }

@@ -2,17 +2,14 @@ package postgres_test
 
 import (
 	"bytes"
-	"context"
 	"fmt"
 	"net"
 	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/millrace-go/millrace"
-	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/pgstore"
 	"github.com/millrace-go/millrace/projection"
 	"github.com/millrace-go/millrace/tests/kit"
@@ -104,9 +101,7 @@ func TestReplayWhoseCommitIsNotAnsweredAppliesOnce(t *testing.T) {
 	s.CatchUp(rt)
 	s.Mended.Store(true)
 	armed.Store(true)
-	if o := s.Replay(projection.DeadLetterFilter{All: true}, 100); o != (projection.CommandResult{Done: 13}) {
-		t.Errorf("replayed %+v", o)
-	}
+	s.MustReplay(projection.DeadLetterFilter{All: true}, 100, 13, 0)
 	armed.Store(false)
 	s.More("a", "b", "c")
 	s.CatchUp(rt)
@@ -114,40 +109,4 @@ func TestReplayWhoseCommitIsNotAnsweredAppliesOnce(t *testing.T) {
 	if lost < 4 {
 		t.Errorf("%d answers were lost: that tries nothing", lost)
 	}
-}
-
-// What is nobody's fault is not held against an event that is replayed either, and live events go on meanwhile.
-func TestStrangersLockHoldsNothingAgainstAReplay(t *testing.T) {
-	t.Parallel()
-	b := setup(t, pgstore.Options{})
-	s := kit.NewParking(b.Bundle)
-	b.exec("create table model (n int); insert into model values (0)")
-	poison := s.At["a"][2]
-	s.PoisonAt(poison)
-	s.P.Timeout = 600 * time.Millisecond
-	handle := s.Handle
-	var waits atomic.Int64
-	s.P.Handler = b.Store.Batch(func(ctx context.Context, tx kit.Tx, events []event.Envelope) error {
-		if err := handle(ctx, tx, events); err != nil || events[0].Position != poison || len(events) > 1 {
-			return err
-		}
-		waits.Add(1)
-		return tx.Exec(ctx, "update model set n = n + 1")
-	})
-	rt := s.Running(millrace.Config{}, s.P)
-	s.CatchUp(rt)
-	release := b.lock("update model set n = -1")
-	s.Mended.Store(true)
-	replayed := s.Replaying("p")
-	s.Eventually("the stranger was waited for", func() bool { return waits.Load() >= 3 })
-	s.More("b", "c")
-	s.CatchUp(rt)
-	if letters := s.Letters("p"); letters[0].Attempts != 2 || letters[0].Replays != 0 {
-		t.Errorf("counted: %+v", letters[0])
-	}
-	release()
-	if o := <-replayed; o.Done != 8 || o.Failed != 0 {
-		t.Errorf("replayed %+v", o)
-	}
-	s.MustHaveParked()
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -176,28 +177,83 @@ func TestReplayThatAsksForAnythingElseStaysParked(t *testing.T) {
 	})
 }
 
-// While the projection has stopped nothing is replayed by itself.
-func TestReplayByItselfThatStopsTheProjectionIsTheLast(t *testing.T) {
-	policy := projection.ReplayPolicy{Interval: 10 * time.Millisecond, Factor: 1, MaxReplays: -1}
-	inBothWays(t, millrace.Projection{Retry: kit.Soon(0), Replay: policy}, func(t *testing.T, a *asking) {
-		positions := a.Append("a", 2).Positions
-		a.ask(projection.Park, positions[0])
-		a.Eventually("it is replayed", func() bool {
-			l := a.Letters("p")
-			return len(l) == 1 && l[0].Replays > 1
-		})
-		a.ask(projection.Stop, positions[0])
-		a.Eventually("it has stopped", func() bool { return a.Status(a.rt, "p").State == millrace.StateFailed })
-		a.mu.Lock()
-		calls := a.calls
-		a.mu.Unlock()
-		for range 5 {
-			a.mustReplay(projection.CommandResult{Failed: 1})
+// However often somebody cuts the wait for the next attempt short, the attempts after that are as far apart as before.
+func TestResumeDoesNotMultiplyAttempts(t *testing.T) {
+	kit.OnEachStore(t, func(t *testing.T, kind *kit.Kind) {
+		const delay, resumes, after = 250 * time.Millisecond, 5, 6
+		b := kind.New(t)
+		b.Append("a", 1)
+		var mu sync.Mutex
+		var tries []time.Time
+		tried := func() int {
+			mu.Lock()
+			defer mu.Unlock()
+			return len(tries)
 		}
-		a.mu.Lock()
-		defer a.mu.Unlock()
-		if a.calls != calls+5 {
-			t.Errorf("%d calls of the handler for 5 replays", a.calls-calls)
+		rt := b.Runtime(millrace.Config{}, millrace.Projection{Name: "p", Retry: projection.RetryPolicy{Base: delay, Cap: delay, Factor: 1, Jitter: projection.None},
+			Handler: b.Store.Each(func(context.Context, kit.Tx, event.Envelope) error {
+				mu.Lock()
+				defer mu.Unlock()
+				tries = append(tries, time.Now())
+				return projection.Retry(kit.ErrOnPurpose)
+			})})
+		b.Start(rt)
+		b.Eventually("it fails", func() bool { return tried() > 1 })
+		for range resumes {
+			n := tried()
+			b.Resume(rt, "p")
+			b.Eventually("it is tried again", func() bool { return tried() > n })
+			b.Is(rt, "p", millrace.StateWaiting)
+		}
+		first := tried()
+		b.Eventually("it is tried some more", func() bool { return tried() >= first+after })
+		mu.Lock()
+		defer mu.Unlock()
+		for i := first + 1; i < first+after; i++ {
+			if pause := tries[i].Sub(tries[i-1]); pause < delay {
+				t.Errorf("try %d came %v after the one before it, less than %v", i, pause, delay)
+			}
+		}
+	})
+}
+
+// A projection that has stopped at an event says so, whatever a replay meets meanwhile.
+func TestStoppedProjectionSaysSoWhileAReplayMeetsAnOutage(t *testing.T) {
+	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
+		bad := b.Append("a", 2).Positions[0]
+		var down atomic.Bool
+		var replays atomic.Int64
+		rt := b.Runtime(millrace.Config{}, millrace.Projection{Name: "p", Breaker: projection.BreakerPolicy{IsOutage: isDown, Failures: 1, OpenFor: time.Hour},
+			Handler: b.Store.Each(func(_ context.Context, _ kit.Tx, e event.Envelope) error {
+				switch {
+				case down.Load():
+					replays.Add(1)
+					return errDown
+				case e.Position == bad:
+					return projection.Park(kit.ErrOnPurpose)
+				}
+				return projection.Stop(kit.ErrOnPurpose)
+			})})
+		b.Start(rt)
+		b.Is(rt, "p", millrace.StateFailed)
+		down.Store(true)
+		replay, cancel := context.WithCancel(b.Ctx)
+		defer cancel()
+		given := make(chan error, 1)
+		go func() {
+			_, err := b.Store.DeadLetters(projection.ID{Name: "p"}).Replay(replay, projection.DeadLetterFilter{All: true}, 1)
+			given <- err
+		}()
+		b.Eventually("the replay is tried again and again", func() bool { return replays.Load() > 2 })
+		if err := rt.WaitFor(b.Ctx, millrace.ProjectionID{Name: "p"}, bad+1); !errors.Is(err, projection.ErrFailed) {
+			t.Errorf("waiting for it: %v", err)
+		}
+		if p := b.Status(rt, "p"); p.State != millrace.StateFailed {
+			t.Errorf("status: %+v", p)
+		}
+		cancel()
+		if err := <-given; !errors.Is(err, projection.ErrCommandPending) {
+			t.Error(err)
 		}
 	})
 }

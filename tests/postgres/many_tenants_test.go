@@ -1,16 +1,17 @@
 package postgres_test
 
 import (
+	"context"
 	"fmt"
-	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/millrace-go/millrace"
-	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/pgstore"
 	"github.com/millrace-go/millrace/tests/kit"
 )
@@ -37,7 +38,7 @@ func (b *bundle) slowest(rt *millrace.Runtime, rounds int, between func()) (most
 	for range rounds {
 		between()
 		began := time.Now()
-		b.Must(rt.WaitFor(b.Ctx, millrace.ProjectionID{Name: "p"}, b.Append("a", 1).Positions[0]))
+		b.Reaches(rt, "p", b.Append("a", 1).Positions[0])
 		most = max(most, time.Since(began))
 	}
 	return most
@@ -47,18 +48,11 @@ func TestLockedTenantKeepsNoOtherWaiting(t *testing.T) {
 	b := setup(t, pgstore.Options{}, "pool_max_conns", "4")
 	locked := b.Tenants(3)[1]
 	rt := b.Running(millrace.Config{PollInterval: 50 * time.Millisecond}, millrace.Projection{Name: "p", Handler: b.Store.Batch(kit.Nothing)})
-	id := millrace.ProjectionID{Tenant: locked.Name(), Name: "p"}
 	b.ReachesOf(rt, locked.Name(), "p", b.AppendTo(locked, "a", 1))
 	without := b.slowest(rt, 30, func() {})
 
 	backend, release := b.lockEvents(locked)
-	status := func() (millrace.TenantStatus, millrace.ProjectionStatus) {
-		status, err := rt.Status(b.Ctx)
-		b.Must(err)
-		tenant := slices.IndexFunc(status.Tenants, func(s millrace.TenantStatus) bool { return s.Tenant == locked.Name() })
-		p := slices.IndexFunc(status.Projections, func(s millrace.ProjectionStatus) bool { return s.ID == id })
-		return status.Tenants[tenant], status.Projections[p]
-	}
+	status := func() (millrace.ProjectionStatus, millrace.TenantStatus) { return b.stateOf(rt, locked.Name()) }
 	with := b.slowest(rt, 30, func() {
 		// The feed of the locked tenant tries to read.
 		b.exec("select pg_notify('millrace_wake', $1)", locked.Name())
@@ -69,13 +63,9 @@ func TestLockedTenantKeepsNoOtherWaiting(t *testing.T) {
 	}
 	// What no notification announces is found by polling, though a tenant of the slice is locked.
 	b.exec(`insert into millrace_default.streams values ('foreign', 1)`)
-	var foreign int64
-	if err := b.store.Pool().QueryRow(b.Ctx, `insert into millrace_default.events (stream_id, stream_version, type, body)
-		values ('foreign', 1, 'counted', '1') returning global_seq`).Scan(&foreign); err != nil {
-		t.Fatal(err)
-	}
-	b.Reaches(rt, "p", foreign)
-	tenant, p := status()
+	b.exec(`insert into millrace_default.events (stream_id, stream_version, type, body) values ('foreign', 1, 'counted', '1')`)
+	b.Reaches(rt, "p", b.Head())
+	p, tenant := status()
 	if !strings.Contains(tenant.Reason, backend) || !strings.Contains(p.Reason, backend) || p.State != millrace.StateWaiting {
 		t.Errorf("%s is not named: %q, and %s because of %q", backend, tenant.Reason, p.State, p.Reason)
 	}
@@ -83,9 +73,9 @@ func TestLockedTenantKeepsNoOtherWaiting(t *testing.T) {
 	appended := make(chan int64)
 	go func() { appended <- b.AppendTo(locked, "a", 1) }()
 	release("commit")
-	b.Reaches(rt, "p", <-appended)
+	b.ReachesOf(rt, locked.Name(), "p", <-appended)
 	b.Eventually("no reason is left", func() bool {
-		tenant, p := status()
+		p, tenant := status()
 		return tenant.Reason == "" && p.Reason == "" && p.State == millrace.StateLive
 	})
 }
@@ -94,9 +84,7 @@ func TestRunUntilIdleWaitsForALockedTenant(t *testing.T) {
 	t.Parallel()
 	b := setup(t, pgstore.Options{})
 	locked := b.Tenants(2)[1]
-	if _, err := locked.Append(b.Ctx, "a", event.Any, event.Event{Type: "counted"}); err != nil {
-		t.Fatal(err)
-	}
+	b.AppendTo(locked, "a", 1)
 	_, release := b.lockEvents(locked)
 	rt := b.Runtime(millrace.Config{}, millrace.Projection{Name: "p", Handler: b.Store.Batch(kit.Nothing)})
 	ended := make(chan error, 1)
@@ -105,9 +93,8 @@ func TestRunUntilIdleWaitsForALockedTenant(t *testing.T) {
 		ended <- err
 	}()
 	b.Eventually("a read waits for the lock", func() bool {
-		var waits bool
-		err := b.store.Pool().QueryRow(b.Ctx, "select exists (select from pg_locks where not granted and mode = 'AccessShareLock')").Scan(&waits)
-		return err == nil && waits
+		return value[bool](b, `select exists (select from pg_locks where not granted and mode = 'AccessShareLock'
+			and database = (select oid from pg_database where datname = current_database()))`)
 	})
 	select {
 	case err := <-ended:
@@ -115,9 +102,7 @@ func TestRunUntilIdleWaitsForALockedTenant(t *testing.T) {
 	default:
 	}
 	release("commit")
-	if err := <-ended; err != nil {
-		t.Error(err)
-	}
+	b.Must(<-ended)
 }
 
 // A migration locks the events of nearly all tenants, many more than the pool has connections, in one transaction.
@@ -134,11 +119,7 @@ func TestManyLockedTenantsKeepNoOtherWaiting(t *testing.T) {
 	p := millrace.Projection{Name: "p", Handler: b.Store.Batch(kit.Nothing)}
 	first := b.Runtime(millrace.Config{PollInterval: 50 * time.Millisecond}, p)
 	stop := b.Start(first)
-	b.Eventually("all projections are live", func() bool {
-		status, err := first.Status(b.Ctx)
-		return err == nil && len(status.Projections) == tenants &&
-			!slices.ContainsFunc(status.Projections, func(p millrace.ProjectionStatus) bool { return p.State != millrace.StateLive })
-	})
+	b.AllLive(first, tenants)
 	// The feeds of the locked tenants try to read.
 	wake := func() { b.exec("select pg_notify('millrace_wake', tenant) from unnest($1::text[]) tenant", names) }
 	without := b.slowest(first, 8, wake)
@@ -161,4 +142,103 @@ func TestManyLockedTenantsKeepNoOtherWaiting(t *testing.T) {
 // eventsOf is the table of a tenant's events.
 func eventsOf(tenant kit.Tenant) string {
 	return pgx.Identifier{tenant.(interface{ EventsSchema() string }).EventsSchema(), "events"}.Sanitize()
+}
+
+// rush counts the batches of statements that contain a text, and how many of them run or wait for a connection at once.
+type rush struct {
+	text string
+
+	mu                   sync.Mutex
+	all, now, most       int
+	acquiring, acquirers int
+}
+
+func (r *rush) count(n *int, most *int, by int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	*n += by
+	*most = max(*most, *n)
+}
+
+type rushKey struct{}
+
+func (r *rush) TraceBatchStart(ctx context.Context, _ *pgx.Conn, data pgx.TraceBatchStartData) context.Context {
+	for _, q := range data.Batch.QueuedQueries {
+		if strings.Contains(q.SQL, r.text) {
+			r.count(&r.now, &r.most, 1)
+			r.count(&r.all, new(int), 1)
+			return context.WithValue(ctx, rushKey{}, true)
+		}
+	}
+	return ctx
+}
+
+func (*rush) TraceBatchQuery(context.Context, *pgx.Conn, pgx.TraceBatchQueryData) {}
+
+func (r *rush) TraceBatchEnd(ctx context.Context, _ *pgx.Conn, _ pgx.TraceBatchEndData) {
+	if ctx.Value(rushKey{}) != nil {
+		r.count(&r.now, &r.most, -1)
+	}
+}
+
+func (*rush) TraceQueryStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQueryStartData) context.Context {
+	return ctx
+}
+
+func (*rush) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
+
+func (r *rush) TraceAcquireStart(ctx context.Context, _ *pgxpool.Pool, _ pgxpool.TraceAcquireStartData) context.Context {
+	r.count(&r.acquiring, &r.acquirers, 1)
+	return ctx
+}
+
+func (r *rush) TraceAcquireEnd(context.Context, *pgxpool.Pool, pgxpool.TraceAcquireEndData) {
+	r.count(&r.acquiring, &r.acquirers, -1)
+}
+
+// named are n projections that do nothing.
+func (b *bundle) named(n int) (list []millrace.Projection) {
+	for i := range n {
+		list = append(list, millrace.Projection{Name: fmt.Sprint("p", i), Handler: b.Store.Batch(kit.Nothing)})
+	}
+	return list
+}
+
+func TestRunUntilIdleAsksForManyProjectionsAtOnce(t *testing.T) {
+	t.Parallel()
+	const tenants, projections, connections = 200, 5, 8
+	b := setup(t, pgstore.Options{}, "pool_max_conns", fmt.Sprint(connections))
+	b.Patient()
+	for _, tenant := range b.Tenants(tenants) {
+		b.AppendTo(tenant, "a", 1)
+	}
+	r := &rush{text: "failing_position, p.attempts"}
+	rt := b.Runtime(millrace.Config{Store: b.open(b.dsn, func(config *pgxpool.Config) { config.ConnConfig.Tracer = r }, pgstore.Options{})}, b.named(projections)...)
+	began := time.Now()
+	b.RunUntilIdle(rt)
+	t.Logf("%d statements about rows in %v, %d at once; %d waited for connections at once", r.all, time.Since(began), r.most, r.acquirers)
+	if r.all == 0 || r.most > 1 {
+		t.Errorf("%d statements about rows, %d at once", r.all, r.most)
+	}
+	if r.all > tenants {
+		t.Errorf("%d statements about the rows of %d tenants", r.all, tenants)
+	}
+	if r.acquirers > 2*connections {
+		t.Errorf("%d waited for one of %d connections at once", r.acquirers, connections)
+	}
+}
+
+// The server makes 200 rows a second, and ends statements after 2 s.
+func TestRowsOfProjectionsAreMadeThoughTheServerIsSlow(t *testing.T) {
+	t.Parallel()
+	const tenants, projections = 40, 20
+	b := setup(t, pgstore.Options{}, "statement_timeout", "2000")
+	b.Patient()
+	b.Tenants(tenants)
+	b.exec(`create function public.slow() returns trigger language plpgsql as $$ begin perform pg_sleep(0.005); return new; end $$;
+		create trigger slow before insert on millrace.projections for each row execute function public.slow()`)
+	b.Running(millrace.Config{ReconcileInterval: 50 * time.Millisecond}, b.named(projections)...)
+	b.Eventually("all rows are made", func() bool {
+		return value[int](b, "select count(*) from millrace.leases where owner is not null") == tenants*projections
+	})
 }
