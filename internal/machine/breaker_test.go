@@ -8,7 +8,6 @@ import (
 
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/projection"
-	"pgregory.net/rapid"
 )
 
 func counts(error) bool { return true }
@@ -88,59 +87,4 @@ func TestNoCountsNoBreaker(t *testing.T) {
 			t.Errorf("%s: there is one, %s", name, b.state)
 		}
 	}
-}
-
-// TestBreakerIsWhatItsHistorySays holds the breaker against a model that remembers everything.
-func TestBreakerIsWhatItsHistorySays(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		policy := engine.BreakerDefaults(projection.BreakerPolicy{IsOutage: counts, Failures: rapid.IntRange(1, 6).Draw(t, "failures"),
-			Window: time.Duration(rapid.IntRange(1, 20).Draw(t, "window")), OpenFor: time.Duration(rapid.IntRange(1, 20).Draw(t, "wait"))})
-		b := NewBreaker(policy)
-		type failure struct {
-			at  time.Time
-			row int
-		}
-		var failures []failure // since it was closed last
-		now, row, state := time.Now(), 0, projection.BreakerClosed
-		for i := range rapid.IntRange(1, 60).Draw(t, "steps") {
-			now = now.Add(time.Duration(rapid.IntRange(0, 10).Draw(t, "pause")))
-			step := rapid.SampledFrom([]string{"fail", "fail", "answer", "probe"}).Draw(t, "step")
-			var news, want bool
-			switch step {
-			case "fail":
-				if state == projection.BreakerOpen {
-					continue // the handler is not called then
-				}
-				row++
-				failures = append(failures, failure{now, row})
-				within := 0
-				for _, f := range failures {
-					if f.at.After(now.Add(-policy.Window)) {
-						within++
-					}
-				}
-				before := state
-				if state == projection.BreakerHalfOpen || within >= policy.Failures || row >= policy.Failures {
-					state = projection.BreakerOpen
-				}
-				news, want = b.Failed(now), before == projection.BreakerClosed && state == projection.BreakerOpen
-				if state == projection.BreakerOpen && !b.until.Equal(now.Add(policy.OpenFor)) {
-					t.Fatalf("step %d: open until %v, want %v", i, b.until, now.Add(policy.OpenFor))
-				}
-			case "answer":
-				if want = state != projection.BreakerClosed; want {
-					failures = nil
-				}
-				row, state, news = 0, projection.BreakerClosed, b.Answered()
-			case "probe":
-				if state == projection.BreakerOpen {
-					state = projection.BreakerHalfOpen
-				}
-				news, want = b.Probe(), state == projection.BreakerHalfOpen
-			}
-			if b.state != state || news != want || b.inARow != row {
-				t.Fatalf("step %d, %s: %s, %v, %d in a row; want %s, %v, %d", i, step, b.state, news, b.inARow, state, want, row)
-			}
-		}
-	})
 }

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/millrace-go/millrace/internal/engine"
-	"pgregory.net/rapid"
 )
 
 func TestDecisionsAboutFaults(t *testing.T) {
@@ -48,65 +47,4 @@ func TestDecisionsAboutFaults(t *testing.T) {
 			}
 		}
 	}
-}
-
-var classes = []engine.Class{engine.Infrastructure, engine.LeaseLost, engine.HandlerFault, engine.Configuration, engine.Unclear,
-	engine.Interrupted, engine.MissingObject}
-
-// In any order of faults, a counted fault was met by its event alone, often and long enough. A fault that recurs is counted
-// in the end, unless it cannot be the event's.
-func TestFaultsAreCountedForGoodReasonsOnly(t *testing.T) {
-	limits := engine.FaultLimits{Faults: 4, Over: 20 * time.Second, MissingObject: 15 * time.Second}
-	rapid.Check(t, func(t *rapid.T) {
-		var h FaultHistory
-		now, position := time.Unix(0, 0), int64(1)
-		var unclear, missing []time.Time // since the event is this one, and nothing else says otherwise
-		interrupted := 0
-		for range rapid.IntRange(1, 60).Draw(t, "faults") {
-			now = now.Add(time.Duration(rapid.IntRange(0, 10).Draw(t, "seconds")) * time.Second)
-			if rapid.IntRange(0, 9).Draw(t, "moves on") == 0 {
-				position++
-				unclear, missing, interrupted = nil, nil, 0
-				if rapid.Bool().Draw(t, "succeeded") {
-					h.Forget()
-				}
-			}
-			f := BatchFault{Class: rapid.SampledFrom(classes).Draw(t, "class"), Position: position,
-				Alone: rapid.IntRange(0, 4).Draw(t, "alone") > 0, Now: now}
-			f.Unreachable = f.Class == engine.Unclear && rapid.IntRange(0, 9).Draw(t, "away") == 0
-			got := h.Decide(limits, f)
-			switch {
-			case f.Unreachable:
-				unclear, missing, interrupted = nil, nil, 0
-			case !f.Alone || !f.Class.MayCount():
-			default:
-				if f.Class != engine.MissingObject {
-					missing = nil
-				}
-				switch f.Class {
-				case engine.Unclear:
-					unclear = append(unclear, now)
-				case engine.Interrupted:
-					interrupted++
-				case engine.MissingObject:
-					missing = append(missing, now)
-				}
-			}
-			want := WaitForIt
-			switch {
-			case !f.Class.MayCount(), f.Unreachable:
-			case !f.Alone:
-				want = NarrowIt
-			case f.Class == engine.Interrupted && interrupted == 1:
-				want = TryAgain
-			case f.Class == engine.HandlerFault, f.Class == engine.Interrupted,
-				f.Class == engine.Unclear && len(unclear) >= limits.Faults && now.Sub(unclear[0]) >= limits.Over,
-				f.Class == engine.MissingObject && now.Sub(missing[0]) >= limits.MissingObject:
-				want = CountIt
-			}
-			if got != want {
-				t.Fatalf("%+v: %v, want %v", f, got, want)
-			}
-		}
-	})
 }

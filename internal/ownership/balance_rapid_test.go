@@ -23,7 +23,7 @@ func (m moment) clone() moment {
 	return moment{slices.Clone(m.members), slices.Clone(m.refs), maps.Clone(m.owner)}
 }
 
-func (m moment) knowers(s engine.LeaseRef) (ids []string) {
+func (m moment) runners(s engine.LeaseRef) (ids []string) {
 	for _, member := range m.members {
 		if member.Knows(s.ID.Tenant, s.ID.Name) {
 			ids = append(ids, member.ID)
@@ -58,12 +58,12 @@ func (m moment) owned(node string) (own []engine.LeaseRef) {
 	return own
 }
 
-// balance is what the node does by this moment.
+// balance returns the plan of the node at this moment.
 func (m moment) balance(self string) Plan {
 	return Balance(self, m.members, m.counts(), m.owned(self), m.owned(""))
 }
 
-// apply does to the leases what the database would, and returns how many were claimed and released.
+// apply carries out a plan as the database would, and returns how many leases were claimed and released.
 func (m moment) apply(self string, moves Plan) (claimed, released int) {
 	wanted := make(map[int32]bool)
 	for _, s := range m.refs {
@@ -84,14 +84,13 @@ func (m moment) apply(self string, moves Plan) (claimed, released int) {
 	return claimed, released
 }
 
-// settle lets all nodes act, in an order of its own in each round, until one round moves nothing, and fails where that
-// takes too many. Where they act at once, all see how things were when the round began.
+// comeToRest lets all nodes act in rounds, each in another order, until a round moves nothing. It fails after too many rounds. If
+// the nodes act at once, all see the state at the beginning of the round.
 //
-// One after the other: in the first round everybody comes down to its target, and claims do not exceed it. So what is
-// free in the second is just what the others lack, and they take it. At once: of those that lack refs of a class the
-// first whose claim arrives gets all that it wants, in each round behind the first; so there are as many rounds as nodes,
-// and one more.
-func (m moment) settle(t failer, atOnce bool, order func([]engine.Member) []engine.Member) (claimed, released int) {
+// One after the other, two rounds suffice: in the first each node comes down to its target and claims no more than that, so the
+// leases that are free in the second are those that the others lack. At once, in each round after the first, the node whose
+// claim arrives first gets all that it lacks of a class. So there are as many rounds as nodes, and one more.
+func (m moment) comeToRest(t failer, atOnce bool, order func([]engine.Member) []engine.Member) (claimed, released int) {
 	most := 2
 	if atOnce {
 		most = len(m.members) + 1
@@ -117,21 +116,21 @@ func (m moment) settle(t failer, atOnce bool, order func([]engine.Member) []engi
 
 type failer interface{ Fatalf(string, ...any) }
 
-// check fails unless every ref that anybody knows is owned by one who does, and every class is divided evenly.
+// check fails unless every lease that a member can run is owned by such a member, and every class is divided evenly.
 func (m moment) check(t failer) {
 	sizes, shares := make(map[string]int), make(map[string]map[string]int)
 	for _, s := range m.refs {
-		knowers, owner := m.knowers(s), m.owner[s.Row]
-		if len(knowers) == 0 {
+		runners, owner := m.runners(s), m.owner[s.Row]
+		if len(runners) == 0 {
 			if owner != "" {
 				t.Fatalf("%s owns %v, which no member can run", owner, s)
 			}
 			continue
 		}
-		if !slices.Contains(knowers, owner) {
-			t.Fatalf("%q owns %v, which %v know", owner, s, knowers)
+		if !slices.Contains(runners, owner) {
+			t.Fatalf("%q owns %v, which %v know", owner, s, runners)
 		}
-		class := strings.Join(knowers, " ")
+		class := strings.Join(runners, " ")
 		if shares[class] == nil {
 			shares[class] = make(map[string]int)
 		}
@@ -139,10 +138,10 @@ func (m moment) check(t failer) {
 		shares[class][owner]++
 	}
 	for class, size := range sizes {
-		knowers := strings.Fields(class)
-		for _, node := range knowers {
-			if n := shares[class][node]; n < size/len(knowers) || n > (size+len(knowers)-1)/len(knowers) {
-				t.Fatalf("%s owns %d of the %d refs that %v know", node, n, size, knowers)
+		runners := strings.Fields(class)
+		for _, node := range runners {
+			if n := shares[class][node]; n < size/len(runners) || n > (size+len(runners)-1)/len(runners) {
+				t.Fatalf("%s owns %d of the %d refs that %v know", node, n, size, runners)
 			}
 		}
 	}
@@ -150,7 +149,7 @@ func (m moment) check(t failer) {
 
 func shuffled[T any](t *rapid.T, items []T) []T { return rapid.Permutation(items).Draw(t, "order") }
 
-// newMember is one that has registered some of three projections, and may be restricted to some tenants.
+// newMember returns a member with some of three projections, which may be restricted to some tenants.
 func newMember(t *rapid.T, n int) engine.Member {
 	m := engine.Member{ID: fmt.Sprintf("n%d", n)}
 	some := func(of []string) (chosen []string) {
@@ -168,20 +167,15 @@ func newMember(t *rapid.T, n int) engine.Member {
 	return m
 }
 
-// TestFleetComesToRest lets nodes join, leave and die, act on what they saw some time ago, and then settle.
-//
-// Repeat a failure by
-//
-//	go test ./projection -run TestFleetComesToRest -rapid.seed=N
-//
-// and look for longer by -rapid.checks=100000.
+// TestFleetComesToRest lets nodes join, leave and die, and act on states of some time ago. Then they must come to rest.
+// -rapid.seed=N repeats a failure, and -rapid.checks=100000 takes longer.
 func TestFleetComesToRest(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		now, born, row := moment{owner: make(map[int32]string)}, 0, int32(0)
 		var past []moment
-		// unburied are the dead whose refs are still theirs.
-		var unburied []string
-		bury := func(node string) { maps.DeleteFunc(now.owner, func(_ int32, o string) bool { return o == node }) }
+		// dead nodes still own their leases.
+		var dead []string
+		markDead := func(node string) { maps.DeleteFunc(now.owner, func(_ int32, o string) bool { return o == node }) }
 		grow := func(n int) {
 			for range n {
 				now.refs = append(now.refs, engine.LeaseRef{Row: row, ID: projection.ID{
@@ -206,13 +200,13 @@ func TestFleetComesToRest(t *testing.T) {
 				node := now.members[i].ID
 				now.members = slices.Delete(now.members, i, i+1)
 				if what == 2 {
-					bury(node)
+					markDead(node)
 				} else {
-					unburied = append(unburied, node)
+					dead = append(dead, node)
 				}
-			case what == 4 && len(unburied) > 0:
-				bury(unburied[0])
-				unburied = unburied[1:]
+			case what == 4 && len(dead) > 0:
+				markDead(dead[0])
+				dead = dead[1:]
 			case what == 5 && len(now.refs) > 0:
 				i := rapid.IntRange(0, len(now.refs)-1).Draw(t, "dropped")
 				delete(now.owner, now.refs[i].Row)
@@ -233,15 +227,15 @@ func TestFleetComesToRest(t *testing.T) {
 				now.apply(self.ID, moves)
 			}
 		}
-		for _, node := range unburied {
-			bury(node)
+		for _, node := range dead {
+			markDead(node)
 		}
-		now.settle(t, rapid.Bool().Draw(t, "at once"), func(m []engine.Member) []engine.Member { return shuffled(t, m) })
+		now.comeToRest(t, rapid.Bool().Draw(t, "at once"), func(m []engine.Member) []engine.Member { return shuffled(t, m) })
 		now.check(t)
 	})
 }
 
-// checkMoves fails where moves are not among what was offered, or claim what the node does not know.
+// checkMoves fails if moves are not among the offered leases, or claim one that the node cannot run.
 func checkMoves(t failer, self engine.Member, moves Plan, own, free []engine.LeaseRef) {
 	take := func(rows []int32, from []engine.LeaseRef, allowed func(engine.LeaseRef) bool) {
 		left := make(map[int32]bool)
