@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/projection"
 )
 
@@ -112,5 +113,22 @@ func TestKnownActions(t *testing.T) {
 	}
 	if KnownAction(projection.ActionPark-1) || KnownAction(projection.ActionParkStream+1) {
 		t.Error("an unknown action is known")
+	}
+}
+
+func TestBatchIsAloneWithoutParkedEventsBeforeIt(t *testing.T) {
+	at := func(positions ...int64) (all []event.Envelope) {
+		for _, p := range positions {
+			all = append(all, event.Envelope{Position: p})
+		}
+		return all
+	}
+	for _, test := range []struct {
+		events, blocked []event.Envelope
+		want            bool
+	}{{at(5), nil, true}, {at(5), at(6, 7), true}, {at(5), at(4, 6), false}, {at(5, 6), nil, false}, {nil, at(4), false}} {
+		if got := (Batch{Events: test.events, BlockedByStream: test.blocked}).Alone(); got != test.want {
+			t.Errorf("%d events and %d blocked: alone is %v", len(test.events), len(test.blocked), got)
+		}
 	}
 }
