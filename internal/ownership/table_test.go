@@ -296,7 +296,7 @@ func (m *fleetModel) lease(row int32, epoch int64) engine.Lease {
 	return engine.Lease{Row: row, Epoch: epoch, ID: projection.ID{Name: fmt.Sprint("p", row)}}
 }
 
-// carryOut does what the supervisor does with effects.
+// carryOut carries out effects as the supervisor does.
 func (m *fleetModel) carryOut(t *rapid.T, effects []Effect) {
 	for _, e := range effects {
 		switch running := m.children[e.Key.Row]; e.Action {
@@ -329,8 +329,8 @@ func (m *fleetModel) carryOut(t *rapid.T, effects []Effect) {
 	}
 }
 
-// TestTableConverges feeds a table random events of a node: whatever is late or lost, in the end what runs is what the database
-// says the node owns.
+// TestTableConverges gives a table random events of a node. Whatever is late or lost, in the end exactly the projections run whose
+// leases the node owns in the database.
 func TestTableConverges(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m := &fleetModel{owner: make(map[int32]int64), epochs: make(map[int32]int64), table: NewTable(),
@@ -349,7 +349,7 @@ func TestTableConverges(t *testing.T) {
 			"restart":      func(t *rapid.T) { m.restart(t) },
 			"":             func(*rapid.T) {},
 		})
-		m.settle(t)
+		m.comeToRest(t)
 		for r, key := range m.children {
 			if m.owner[r] != key.Epoch {
 				t.Fatalf("%v runs, and the database has epoch %d", key, m.owner[r])
@@ -363,7 +363,7 @@ func TestTableConverges(t *testing.T) {
 		m.closing = true
 		m.carryOut(t, m.table.Close())
 		for range 10 {
-			m.settle(t)
+			m.comeToRest(t)
 		}
 		if !m.table.Closed() || len(m.owner) > 0 || len(m.children) > 0 {
 			t.Fatalf("closed: %v, owned: %v, children: %v", m.table.Closed(), m.owner, m.children)
@@ -399,7 +399,7 @@ func (m *fleetModel) commit() {
 	m.done = m.release != nil
 }
 
-// released answers the release under way. Where it took effect it may seem to have failed all the same.
+// released answers the release under way. The answer may be an error though the release took effect.
 func (m *fleetModel) released(t *rapid.T, failed bool) {
 	advances := m.release
 	if advances == nil {
@@ -448,7 +448,7 @@ func (m *fleetModel) read(t *rapid.T) {
 	m.carryOut(t, effects)
 }
 
-// restart replaces the node: what was in its mailbox is lost, and so is the answer to its release.
+// restart replaces the node: its mailbox and the answer to its release are lost.
 func (m *fleetModel) restart(t *rapid.T) {
 	m.table, m.mail, m.release = NewTable(), nil, nil
 	for row, key := range m.children {
@@ -456,8 +456,8 @@ func (m *fleetModel) restart(t *rapid.T) {
 	}
 }
 
-// settle lets everything under way come to an end: children come to rest, releases succeed, and the database is read.
-func (m *fleetModel) settle(t *rapid.T) {
+// comeToRest ends everything under way: children come to rest, releases succeed, and the database is read.
+func (m *fleetModel) comeToRest(t *rapid.T) {
 	for range 6 {
 		for len(m.mail) > 0 {
 			m.deliver()
