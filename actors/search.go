@@ -64,14 +64,14 @@ func (n *node) reconcile(ctx actor.Context) {
 		return
 	}
 	// If its own heartbeat expired, the node would claim its own leases.
-	if !n.session.up || n.table.Closing() || !n.deps.leasesConfirmed() {
+	if !n.deps.Registry.Session().Connected || n.table.Closing() || !n.deps.leasesConfirmed() {
 		if n.deps.Registry.poolFailingFor(0) {
 			n.ping(ctx) // the heartbeats wait for the pool
 		}
 		return
 	}
 	s.busy, s.again, s.last = true, false, time.Now()
-	c := &claim{trustHeartbeats: time.Now().After(n.session.trustHeartbeats), ensure: ensureRound{tenants: n.tenants}}
+	c := &claim{trustHeartbeats: time.Now().After(n.heartbeats.trust), ensure: ensureRound{tenants: n.tenants}}
 	n.deps.Run(ctx, n.deps.Timing.QueryTimeout, func(ctx context.Context) error {
 		// The projections that have their rows run, whether or not rows are added.
 		c.ensure.err = n.ensure(ctx, &c.ensure)
@@ -109,7 +109,8 @@ func (n *node) found(ctx actor.Context, c *claim, err error) {
 		s.resync = resyncEvery
 	}
 	balance := resync || s.rebalance || len(c.free) > 0
-	c.readOrders = n.session.pooled
+	session := n.deps.Registry.Session()
+	c.readOrders = session.Pooled
 	c.readOwned = resync || slices.ContainsFunc(c.free, func(l engine.LeaseRef) bool {
 		_, phase := n.table.Lease(l.Row)
 		return phase == ownership.Running || phase == ownership.Draining // it was lost, or this node counts as dead just now
@@ -126,7 +127,7 @@ func (n *node) found(ctx actor.Context, c *claim, err error) {
 	}
 	if balance {
 		self := engine.Member{ID: n.deps.Node.ID, Projections: n.deps.Node.Projections, Tenants: n.deps.Node.Tenants}
-		c.members, c.keeps = append([]engine.Member{self}, n.session.neighbours...), n.table.Keeps()
+		c.members, c.keeps = append([]engine.Member{self}, session.Members...), n.table.Keeps()
 	}
 	n.query(ctx, func(ctx context.Context) error { return n.claim(ctx, c) }, func(ctx actor.Context, err error) { n.claimed(ctx, c, err) })
 }
