@@ -73,7 +73,7 @@ func (n *node) Handle(ctx actor.Context, msg any) {
 	case *messages.HeartbeatSent:
 		n.heartbeatSent(ctx, msg.At)
 	case *messages.FleetChanged:
-		n.search.rebalance = true
+		n.search.resync = 0
 		n.reconcile(ctx)
 	case *messages.Notified:
 		n.notified(ctx, msg.Notice)

@@ -14,7 +14,8 @@ import (
 )
 
 const (
-	// resyncEvery is how many searches follow until one reads all owned leases and computes the shares anew.
+	// resyncEvery is how many searches follow until one reads all owned leases and computes the shares anew, since the answer
+	// to a claim may have been lost.
 	resyncEvery = 15
 	// claimMost limits the leases of one claim.
 	claimMost = 5000
@@ -27,9 +28,8 @@ const (
 type search struct {
 	busy       bool
 	again      bool // another search was asked for meanwhile
-	rebalance  bool // nodes have come or gone since the shares were computed last
 	revalidate bool // the projections get the leases that are read next
-	resync     int  // searches until the owned leases are read, since the answer to a claim may have been lost
+	resync     int  // searches until the owned leases are read and the shares are computed; 0 means in the next one
 	timer      *time.Timer
 	last       time.Time // when the last search began
 }
@@ -40,11 +40,11 @@ type claim struct {
 	ensure          ensureRound
 	free            []engine.LeaseRef
 
-	members               []engine.Member // those that share the leases, this node first; nil if the shares are not computed
-	keeps                 []engine.LeaseRef
-	rebalance, revalidate bool // as in search
-	readOwned             bool
-	readOrders            bool // of all leases, since no notifications arrive
+	members    []engine.Member // those that share the leases, this node first; nil if the shares are not computed
+	keeps      []engine.LeaseRef
+	readOwned  bool
+	revalidate bool // as in search
+	readOrders bool // of all leases, since no notifications arrive
 
 	leases    []engine.Lease
 	drain     []int32
@@ -108,7 +108,7 @@ func (n *node) found(ctx actor.Context, c *claim, err error) {
 	if s.resync--; resync {
 		s.resync = resyncEvery
 	}
-	balance := resync || s.rebalance || len(c.free) > 0
+	balance := resync || len(c.free) > 0
 	session := n.deps.Registry.Session()
 	c.readOrders = session.Pooled
 	c.readOwned = resync || slices.ContainsFunc(c.free, func(l engine.LeaseRef) bool {
@@ -120,7 +120,6 @@ func (n *node) found(ctx actor.Context, c *claim, err error) {
 		n.searched(ctx, c, nil)
 		return
 	}
-	c.rebalance, s.rebalance = s.rebalance, false
 	if c.readOwned {
 		c.revalidate, s.revalidate = s.revalidate, false
 		n.table.BeginRead()
@@ -212,7 +211,7 @@ func (n *node) searched(ctx actor.Context, c *claim, err error) {
 	n.carryOut(ctx, nil)
 	if err := errors.Join(err, c.ensure.err); err != nil {
 		n.ping(ctx)
-		s.resync, s.rebalance, s.revalidate = 0, s.rebalance || c.rebalance, s.revalidate || c.revalidate
+		s.resync, s.revalidate = 0, s.revalidate || c.revalidate
 		n.log.Warn("claiming leases failed, retrying", zap.Error(err))
 		n.deps.Registry.publishSession(func(e *SessionEntry) { e.ClaimErr = err })
 		return
