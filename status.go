@@ -273,7 +273,7 @@ func projectionStatus(row engine.ProjectionRow, head int64, entry actors.Project
 	}
 	switch {
 	case here:
-		s.State, s.Position = State(entry.State), max(entry.Position, row.Checkpoint)
+		s.State, s.Position = State(entry.Phase), max(entry.Position, row.Checkpoint)
 		if entry.Reason != nil {
 			s.Reason = entry.Reason.Error()
 		}
