@@ -35,9 +35,9 @@ type Config struct {
 	PollInterval time.Duration
 	// ReconcileInterval is how often the store is checked for free leases and new tenants. Default 2 s.
 	ReconcileInterval time.Duration
-	// AdvanceInterval is how long a checkpoint may lag over events that its projection does not select. Default 5 s.
+	// AdvanceInterval is how long a checkpoint may lag because of events that its projection does not select. Default 5 s.
 	AdvanceInterval time.Duration
-	// GracePeriod is how long batches in progress may continue when the runtime ends. Then they are cancelled and rolled back.
+	// GracePeriod is how long batches in progress may continue when Run's context ends. Then they are cancelled and rolled back.
 	// Default 10 s.
 	GracePeriod time.Duration
 	// QueryTimeout bounds each call of the database that runs no handler. Default 10 s.
@@ -53,7 +53,7 @@ type Config struct {
 	// TailMemory limits the memory, in bytes, for the newest events of all tenants on this node. These events are read once for all
 	// projections of a tenant. Default 64 MiB. When it is used up, the tenants with the oldest events lose theirs, and their
 	// projections read for themselves. A tenant uses at most 8 MiB, and keeps an event for at most 5 s. The events of batches in
-	// progress are not counted: for each projection up to Projection.MaxBytes, or the events that it shares with its tenant.
+	// progress are not counted. They take up to Projection.MaxBytes for each projection that does not share them with others.
 	TailMemory int
 	// MaxDeliveries limits the deliveries (see Deliver) that run at once, beside the batches. Default 100, or twice MaxBatches if
 	// that is more. A delivery holds no connection while its receiver works, only a few goroutines and its events. On a node with

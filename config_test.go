@@ -11,9 +11,9 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/millrace-go/millrace"
-	"github.com/millrace-go/millrace/actors"
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/internal/machine"
 	"github.com/millrace-go/millrace/pgstore"
 	"github.com/millrace-go/millrace/projection"
 )
@@ -105,14 +105,14 @@ func TestBadProjectionIsRefusedNamingTheField(t *testing.T) {
 	}
 }
 
-func TestStatesAreThoseThatActorsPublish(t *testing.T) {
+func TestStatesAreThePhasesOfTheMachine(t *testing.T) {
 	t.Parallel()
-	for public, actors := range map[millrace.State]actors.State{
-		millrace.StateStarting: actors.Starting, millrace.StateCatchUp: actors.CatchUp, millrace.StateLive: actors.Live,
-		millrace.StateWaiting: actors.Waiting, millrace.StateFailed: actors.Failed, millrace.StateMissingObject: actors.MissingObject,
+	for public, phase := range map[millrace.State]machine.Phase{
+		millrace.StateStarting: machine.Starting, millrace.StateCatchUp: machine.CatchUp, millrace.StateLive: machine.Live,
+		millrace.StateWaiting: machine.Waiting, millrace.StateFailed: machine.Failed, millrace.StateMissingObject: machine.MissingObject,
 	} {
-		if string(public) != string(actors) {
-			t.Errorf("%q is %q", public, actors)
+		if string(public) != string(phase) {
+			t.Errorf("%q is %q", public, phase)
 		}
 	}
 }

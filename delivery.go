@@ -19,14 +19,14 @@ func (d *Delivery) Events() []event.Envelope { return d.d.Events() }
 // a dead letter. It is different for every other event, partition, projection and tenant. It is printable ASCII without spaces
 // and quotes. Send it to the receiver as the idempotency key, so that the receiver can detect repeats.
 //
-// A copy of a database, such as a restored backup, gives the same tokens for the events that it holds. Deliveries of an event
-// that a crash of the server lost cannot be taken back.
+// A copy of a database, such as a restored backup, gives the same tokens for the events that it holds. If a crash of the server
+// loses an event, its deliveries cannot be taken back.
 func (d *Delivery) Token(e event.Envelope) string { return d.d.Token(e) }
 
-// Remaining returns how much time is left until the timeout, or until the node may no longer be sure of its leases. That is at
-// most 0.9 of Config.LeaseDuration, and grows again with each heartbeat that arrives. Remaining returns 0 when ctx has ended. It
-// also returns 0 when the projection is about to be paused or moved: ctx goes on then, so that the event in progress can be
-// finished and acknowledged, but no other should be begun.
+// Remaining returns how much time is left until the timeout, or until the node cannot be sure of its leases any more. The latter
+// is at most 0.9 of Config.LeaseDuration away, and moves with each heartbeat. Remaining returns 0 when ctx has ended. It also
+// returns 0 when the projection is about to be paused or moved. Then ctx has not ended: finish and acknowledge the event in
+// progress, and begin no other.
 func (d *Delivery) Remaining() time.Duration { return d.d.Remaining() }
 
 // Ack acknowledges all events up to position. When it returns nil, this is durable: it was committed in a transaction of its
@@ -37,7 +37,7 @@ func (d *Delivery) Remaining() time.Duration { return d.d.Remaining() }
 // again by the holder of the lease, unless the acknowledgement succeeded and only its answer was lost. Nothing is counted
 // against an event then, whatever the function returns.
 //
-// Ack does not end with ctx, since the effect has already happened, but after 10 s.
+// Ack continues if ctx ends, since the effect has already happened. It gives up after 10 s.
 func (d *Delivery) Ack(ctx context.Context, position int64) error { return d.d.Ack(ctx, position) }
 
 // Reject parks the event at position with cause as its error, and the delivery continues after it. Both are one transaction

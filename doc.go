@@ -2,7 +2,7 @@
 //
 // A projection is a named handler with a checkpoint. The handler gets events in order, and a transaction in which it writes its
 // read model. The checkpoint advances in the same transaction, under a fenced lease. So every committed event is applied once:
-// none is skipped, whatever appends overlap or stay open, and none is applied twice, whatever process is paused, killed or cut
+// none is skipped, however appends overlap or stay open, and none is applied twice, whichever process is paused, killed or cut
 // off.
 //
 //	store, err := pgstore.Open(ctx, dsn, pgstore.Options{})
@@ -15,7 +15,7 @@
 // transaction of PostgreSQL. Package projection has the policies, failures and errors of projections. A handler that works
 // outside of the database, for mails or webhooks, is made by Deliver or DeliverEach.
 //
-// Any number of processes may run the same projections. They share them, and take over from each other when one ends.
+// Any number of processes may run the same projections. They share the projections, and take over from a process that ends.
 //
 // The examples run as they stand, with a database in the environment variable MILLRACE_DSN.
 package millrace

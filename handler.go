@@ -23,7 +23,7 @@ type Handler interface {
 	Engine() engine.Handler
 }
 
-// ProjectionFrom returns the projection for which a handler is called, by the handler's context.
+// ProjectionFrom returns the projection of the handler that was called with ctx. It reports false for any other context.
 func ProjectionFrom(ctx context.Context) (ProjectionID, bool) { return engine.ProjectionFrom(ctx) }
 
 type handler engine.Handler
@@ -57,8 +57,8 @@ func (p Projection) handle(store engine.Store) (engine.Handler, error) {
 // function works outside of a transaction, under Projection.Timeout. It gets the events of one delivery and acknowledges them by
 // Delivery.Ack or Delivery.Reject as it goes.
 //
-// Every event is delivered at least once, and in order: an event comes only after those before it were acknowledged, rejected, or
-// given up by the projection's policy. An acknowledged event is not delivered again.
+// Every event is delivered at least once, and in order: an event comes only after those before it were acknowledged or rejected, or
+// parked or skipped by the projection's policy. An acknowledged event is not delivered again.
 //
 // An event that was not acknowledged is delivered again, with the same token. So an effect is repeated only if its
 // acknowledgement is missing. That happens if the process, its session connection or its lease was lost between the two, or if
@@ -66,13 +66,13 @@ func (p Projection) handle(store engine.Store) (engine.Handler, error) {
 // Config.GracePeriod, or left the event unacknowledged.
 //
 // Two owners never deliver at once as long as functions return when ctx ends. ctx ends at Projection.Timeout. It ends as soon
-// as the session connection is lost, since other nodes may then take this node for dead after 0.3 of Config.FailureDetection. And
+// as the session connection is lost, since other nodes may then mark this node dead after 0.3 of Config.FailureDetection. And
 // it ends at 0.9 of Config.LeaseDuration after the last heartbeat that arrived, a tenth before other nodes may claim the lease. A
 // delivery can overlap with that of the next owner in three cases: the function ignores ctx; the process was frozen; or the
 // server saw the session end and this node did not, for at most the 0.9. An Ack of an earlier owner then has no effect, and a
 // receiver that remembers tokens sees one event.
 //
-// A function that has not returned 2 s after the end of ctx is abandoned. Its event may be delivered again meanwhile.
+// A function that has not returned 2 s after the end of ctx is abandoned. Its event may be delivered again while it still runs.
 //
 // The function returns nil when it is done. Events that it left are delivered again at once. Returning nil without any event
 // done is a failure, unless Remaining is 0. An error, a panic or the end of the goroutine is a failure of the first event that is

@@ -7,7 +7,7 @@ import (
 	"github.com/millrace-go/millrace/internal/excerpt"
 )
 
-// longestError is how many bytes of an error's text are logged. Texts of handlers may be of any length.
+// longestError is how many bytes of an error's text are logged. The text of a handler's error may be of any length.
 const longestError = 1000
 
 // shortErrors returns a logger that cuts the texts of errors.
@@ -22,7 +22,7 @@ func (c shortCore) With(fields []zapcore.Field) zapcore.Core {
 	return shortCore{c.Core.With(cutErrors(fields))}
 }
 
-// Check leaves to the core below which entries are written, and where.
+// Check lets the core below decide which entries are written, and where.
 func (c shortCore) Check(entry zapcore.Entry, to *zapcore.CheckedEntry) *zapcore.CheckedEntry {
 	if below := c.Core.Check(entry, nil); below != nil {
 		return to.AddCore(entry, shortEntry{c.Core, below})
@@ -37,7 +37,7 @@ type shortEntry struct {
 }
 
 func (e shortEntry) Write(entry zapcore.Entry, fields []zapcore.Field) error {
-	e.below.Entry = entry // with the caller, which was not known before
+	e.below.Entry = entry // now with the caller
 	e.below.Write(cutErrors(fields)...)
 	return nil
 }

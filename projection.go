@@ -151,7 +151,7 @@ func (p Projection) definition(r *Runtime) (*engine.Definition, error) {
 		Faults:    faults.WithDefaults(),
 	}
 	if def.Leased {
-		def.Apply = r.store.Deliver(h, engine.DeliverOptions{Timeout: p.Timeout, Policy: def.Policy, Trust: r.trust, Slot: r.ackSlot})
+		def.Apply = r.store.Deliver(h, engine.DeliverOptions{Timeout: p.Timeout, Policy: def.Policy, LeaseDeadline: r.deliveryDeadline, Slot: r.ackSlot})
 	} else {
 		def.Apply = r.store.Apply(h, engine.ApplyOptions{Timeout: p.Timeout, AsyncCommit: p.AsyncCommit})
 	}

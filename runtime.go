@@ -208,8 +208,8 @@ func (r *Runtime) running() *actors.Deps {
 	return r.deps
 }
 
-// trust is an engine.LeaseDeadline.
-func (r *Runtime) trust() (until time.Time, changed <-chan struct{}) {
+// deliveryDeadline is an engine.LeaseDeadline.
+func (r *Runtime) deliveryDeadline() (until time.Time, changed <-chan struct{}) {
 	if deps := r.running(); deps != nil {
 		return deps.DeliveryDeadline()
 	}

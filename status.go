@@ -17,7 +17,7 @@ type State string
 const (
 	// StateStarting means that its node reads the projection's checkpoint.
 	StateStarting State = "starting"
-	// StateCatchUp means that it is more than a batch behind.
+	// StateCatchUp means that it is more than one batch behind.
 	StateCatchUp State = "catching up"
 	// StateLive means that it is at the end of the events, or about to be.
 	StateLive State = "live"
@@ -131,12 +131,12 @@ type TenantStatus struct {
 
 // HeldMark is what keeps a settled mark from moving.
 type HeldMark struct {
-	// Below is the position that the mark is to reach.
+	// Below is the position that the mark has yet to reach.
 	Below int64
 	// Since is when the wait began.
 	Since time.Time
-	// Holders names the transactions that are waited for: "backend" and its pid, or "prepared transaction" and its virtual
-	// transaction id. pg_locks has that id, and the transaction in pg_prepared_xacts.
+	// Holders names the transactions that the mark waits for: "backend" and its pid, or "prepared transaction" and its virtual
+	// transaction id. pg_locks has that id, and pg_prepared_xacts has the transaction.
 	Holders []string
 }
 
@@ -166,8 +166,8 @@ type ProjectionStatus struct {
 	Attempts        int
 	// Reason is why the projection waits or failed, or the error of the failing event.
 	Reason string
-	// Breaker is the state of its circuit breaker. It is empty if there is none, and if another node runs the projection: then
-	// State and Reason show an open breaker.
+	// Breaker is the state of its circuit breaker. It is empty if there is none, or if another node runs the projection. In that
+	// case State and Reason show an open breaker.
 	Breaker projection.BreakerState
 }
 
@@ -273,7 +273,7 @@ func projectionStatus(row engine.ProjectionRow, head int64, entry actors.Project
 	}
 	switch {
 	case here:
-		s.State, s.Position = State(entry.State), max(entry.Position, row.Checkpoint)
+		s.State, s.Position = State(entry.Phase), max(entry.Position, row.Checkpoint)
 		if entry.Reason != nil {
 			s.Reason = entry.Reason.Error()
 		}

@@ -13,16 +13,16 @@ import (
 	"github.com/millrace-go/millrace/messages"
 )
 
-// listener owns the node's session connection. It wakes the feed that a notification concerns. Other notifications, heartbeats
-// and the state of the connection go to the node.
+// listener owns the node's session connection. It publishes the state of the connection, wakes the feed that a notification
+// concerns, and passes on to the node what else arrives.
 type listener struct {
 	deps   *Deps
 	log    *zap.Logger
 	cancel context.CancelFunc
-	// session and fleet are what the node was sent last. session is nil while there is no connection.
-	session *messages.SessionUp
-	fleet   *messages.FleetChanged
 }
+
+// post has the listener's actor call fn.
+type post func(fn func(ctx actor.Context))
 
 // NewListener returns the listener of a node.
 func NewListener(deps *Deps) *actor.Props {
@@ -35,7 +35,7 @@ func (l *listener) Start(ctx actor.Context) {
 	// fence holds back what the handler of a delivery does meanwhile.
 	life, cancel := context.WithCancel(l.deps.registered)
 	l.cancel = cancel
-	l.deps.Own(func() { l.listen(life, func(msg any) { l.deps.System.Root.Send(self, msg) }) })
+	l.deps.Own(func() { l.listen(life, func(fn func(actor.Context)) { l.deps.call(self, fn) }) })
 }
 
 func (l *listener) Stop(actor.Context) {
@@ -43,75 +43,71 @@ func (l *listener) Stop(actor.Context) {
 	l.cancel()
 }
 
-func (l *listener) Handle(ctx actor.Context, msg any) {
-	switch m := msg.(type) {
-	case *messages.Notified:
-		if !m.Notice.Control {
-			l.deps.Feeds.Wake(m.Notice.Tenant)
-			return
-		}
-	case *messages.FleetChanged:
-		l.fleet = m
-	case *messages.SessionUp:
-		l.session = m
-		if m.Again {
-			l.log.Info("session connection restored")
-		}
-		l.deps.Registry.publishSession(func(e *SessionEntry) {
-			e.Connected, e.Pooled, e.Since, e.Err = true, m.Pooled, time.Now(), nil
-		})
-	case *messages.SessionLost:
-		l.session = nil
-		l.deps.Registry.publishSession(func(e *SessionEntry) {
-			if e.Connected {
-				l.log.Warn("session connection lost", zap.Error(m.Err))
-				e.Since = time.Now()
-			}
-			e.Connected, e.Err = false, m.Err
-		})
-	case *messages.HeartbeatSent:
-		l.deps.Registry.publishSession(func(e *SessionEntry) { e.HeartbeatSent = m.At })
-	case *messages.Report:
-		l.report(ctx)
-		return
-	default:
-		return
+// Handle handles nothing: what the listener does comes from its connection.
+func (l *listener) Handle(actor.Context, any) {}
+
+func (l *listener) connected(ctx actor.Context, again, pooled bool) {
+	if again {
+		l.log.Info("session connection restored")
 	}
-	ctx.Send(ctx.Parent(), msg)
+	l.deps.Registry.publishSession(func(e *SessionEntry) {
+		e.Connected, e.Pooled, e.Since, e.Err = true, pooled, time.Now(), nil
+	})
+	ctx.Send(ctx.Parent(), &messages.SessionUp{Again: again})
 }
 
-// report sends to a restarted node what the last one was sent.
-func (l *listener) report(ctx actor.Context) {
-	if l.session == nil {
-		return
+func (l *listener) lost(err error) {
+	l.deps.Registry.publishSession(func(e *SessionEntry) {
+		if e.Connected {
+			l.log.Warn("session connection lost", zap.Error(err))
+			e.Since = time.Now()
+		}
+		e.Connected, e.Err = false, err
+	})
+}
+
+func (l *listener) heartbeatSent(ctx actor.Context, at time.Time) {
+	l.deps.Registry.publishSession(func(e *SessionEntry) { e.HeartbeatSent = at })
+	ctx.Send(ctx.Parent(), &messages.HeartbeatSent{At: at})
+}
+
+func (l *listener) fleetChanged(ctx actor.Context, fleet engine.Fleet) {
+	l.deps.Registry.publishSession(func(e *SessionEntry) { e.Members = fleet.Members })
+	ctx.Send(ctx.Parent(), &messages.FleetChanged{})
+}
+
+func (l *listener) notified(ctx actor.Context, notice engine.Notice) {
+	if notice.Control {
+		ctx.Send(ctx.Parent(), &messages.Notified{Notice: notice})
+	} else {
+		l.deps.Feeds.Wake(notice.Tenant)
 	}
-	if l.fleet != nil {
-		ctx.Send(ctx.Parent(), l.fleet)
-	}
-	ctx.Send(ctx.Parent(), &messages.SessionUp{Again: true, Pooled: l.session.Pooled})
 }
 
 // listen keeps a session connection until ctx ends.
-func (l *listener) listen(ctx context.Context, send func(msg any)) {
+func (l *listener) listen(ctx context.Context, post post) {
 	delays := backoff.New(50*time.Millisecond, min(500*time.Millisecond, max(50*time.Millisecond, l.deps.Node.LeaseDuration/4)))
 	for again := false; ctx.Err() == nil; {
 		started := time.Now()
 		session, err := l.connect(ctx)
 		if err == nil {
-			peers := newPeers(l.deps, session, send)
-			send(&messages.HeartbeatSent{At: started}) // by its registration
+			peers := newPeers(l.deps, session, func(fleet engine.Fleet) {
+				post(func(ctx actor.Context) { l.fleetChanged(ctx, fleet) })
+			})
+			post(func(ctx actor.Context) { l.heartbeatSent(ctx, started) }) // the registration counts as one
 			if err = peers.check(ctx); err == nil {
 				delays.Reset()
-				send(&messages.SessionUp{Again: again, Pooled: session.Pooled()})
+				restored := again
+				post(func(ctx actor.Context) { l.connected(ctx, restored, session.Pooled()) })
 				again = true
-				err = l.serve(ctx, session, peers, send)
+				err = l.serve(ctx, session, peers, post)
 			}
 			l.end(ctx, session)
 		}
 		if ctx.Err() != nil {
 			return
 		}
-		send(&messages.SessionLost{Err: err})
+		post(func(actor.Context) { l.lost(err) })
 		_ = delays.Wait(ctx)
 	}
 }
@@ -140,7 +136,7 @@ func (l *listener) connect(ctx context.Context) (engine.Session, error) {
 
 // serve waits for notifications. In between it sends heartbeats and checks the other nodes. It returns when the connection is
 // lost, or ctx ends.
-func (l *listener) serve(ctx context.Context, session engine.Session, peers *peers, send func(msg any)) error {
+func (l *listener) serve(ctx context.Context, session engine.Session, peers *peers, post post) error {
 	heartbeat := time.Now().Add(l.deps.Timing.HeartbeatInterval)
 	for {
 		next := heartbeat
@@ -155,7 +151,7 @@ func (l *listener) serve(ctx context.Context, session engine.Session, peers *pee
 		case ctx.Err() != nil:
 			return ctx.Err()
 		case err == nil:
-			send(&messages.Notified{Notice: notice})
+			post(func(ctx actor.Context) { l.notified(ctx, notice) })
 			if notice.Nodes {
 				peers.checkSoon()
 			}
@@ -163,7 +159,7 @@ func (l *listener) serve(ctx context.Context, session engine.Session, peers *pee
 			return err
 		}
 		if at := time.Now(); !at.Before(heartbeat) {
-			if err := l.heartbeat(ctx, session, send); err != nil {
+			if err := l.heartbeat(ctx, session, post); err != nil {
 				return err
 			}
 			heartbeat = at.Add(l.deps.Timing.HeartbeatInterval)
@@ -178,7 +174,7 @@ func (l *listener) serve(ctx context.Context, session engine.Session, peers *pee
 
 // heartbeat sends a heartbeat, unless the pool has not worked for LeaseDuration: such a node must not keep its leases from
 // others.
-func (l *listener) heartbeat(ctx context.Context, session engine.Session, send func(msg any)) error {
+func (l *listener) heartbeat(ctx context.Context, session engine.Session, post post) error {
 	if l.deps.Registry.poolFailingFor(l.deps.Node.LeaseDuration) {
 		l.log.Debug("heartbeat withheld, connection pool unusable")
 		return nil
@@ -190,7 +186,7 @@ func (l *listener) heartbeat(ctx context.Context, session engine.Session, send f
 	if err := session.Heartbeat(ctx); err != nil {
 		return err
 	}
-	send(&messages.HeartbeatSent{At: at})
+	post(func(ctx actor.Context) { l.heartbeatSent(ctx, at) })
 	return nil
 }
 

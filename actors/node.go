@@ -21,7 +21,7 @@ type node struct {
 	// running are the projections that ran under an earlier actor of the node.
 	running     []Running
 	table       *ownership.Table
-	session     session
+	heartbeats  heartbeats
 	tenants     tenants
 	search      search
 	orders      orders
@@ -30,14 +30,11 @@ type node struct {
 	heads       heads
 }
 
-// session is what the listener reported last.
-type session struct {
-	up            bool // the node is registered
-	pooled        bool // no notifications arrive
-	heartbeatSent time.Time
-	// trustHeartbeats is when the node may take other nodes for dead because their heartbeats expired.
-	trustHeartbeats time.Time
-	neighbours      []engine.Member
+// heartbeats are those of this node.
+type heartbeats struct {
+	last time.Time
+	// trust is when the node may take other nodes for dead because their heartbeats expired.
+	trust time.Time
 }
 
 // Running is a projection that runs, or drains, when the node's actor is restarted.
@@ -58,6 +55,9 @@ func (n *node) Start(ctx actor.Context) {
 		n.carryOut(ctx, n.table.Adopt(r.Lease, r.Draining))
 	}
 	n.running = nil
+	if n.deps.Registry.Session().Connected { // this actor was restarted
+		n.sessionUp(ctx, true)
+	}
 }
 
 func (n *node) Stop(actor.Context) {
@@ -69,13 +69,11 @@ func (n *node) Stop(actor.Context) {
 func (n *node) Handle(ctx actor.Context, msg any) {
 	switch msg := msg.(type) {
 	case *messages.SessionUp:
-		n.sessionUp(ctx, msg)
-	case *messages.SessionLost:
-		n.session.up = false
+		n.sessionUp(ctx, msg.Again)
 	case *messages.HeartbeatSent:
 		n.heartbeatSent(ctx, msg.At)
 	case *messages.FleetChanged:
-		n.session.neighbours, n.search.rebalance = msg.Fleet.Members, true
+		n.search.resync = 0
 		n.reconcile(ctx)
 	case *messages.Notified:
 		n.notified(ctx, msg.Notice)
@@ -100,9 +98,10 @@ func (n *node) query(ctx actor.Context, statement func(ctx context.Context) erro
 	}, done)
 }
 
-func (n *node) sessionUp(ctx actor.Context, msg *messages.SessionUp) {
-	n.session.up, n.session.pooled, n.search.resync = true, msg.Pooled, 0
-	if msg.Again || len(n.deps.Feeds.tenants()) > 0 { // or this actor was restarted
+// sessionUp is called when the node is registered. It may have missed something if it was registered before, also by an earlier
+// listener.
+func (n *node) sessionUp(ctx actor.Context, again bool) {
+	if n.search.resync = 0; again || len(n.deps.Feeds.tenants()) > 0 {
 		n.catchUp(ctx)
 	}
 	n.reconcile(ctx)
@@ -110,17 +109,17 @@ func (n *node) sessionUp(ctx actor.Context, msg *messages.SessionUp) {
 
 func (n *node) heartbeatSent(ctx actor.Context, at time.Time) {
 	lease := n.deps.Node.LeaseDuration
-	if before := n.session.heartbeatSent; !before.IsZero() {
+	if before := n.heartbeats.last; !before.IsZero() {
 		silent := at.Sub(before)
 		if silent > lease/2 {
 			// What kept this node from its heartbeats may have kept the others from theirs.
-			n.session.trustHeartbeats = time.Now().Add(lease)
+			n.heartbeats.trust = time.Now().Add(lease)
 		}
-		if n.session.up && silent > lease {
+		if silent > lease && n.deps.Registry.Session().Connected {
 			n.catchUp(ctx)
 		}
 	}
-	n.session.heartbeatSent = at
+	n.heartbeats.last = at
 }
 
 // notified handles a notification about leases.

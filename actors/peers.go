@@ -10,7 +10,6 @@ import (
 
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/internal/ownership"
-	"github.com/millrace-go/millrace/messages"
 )
 
 const (
@@ -25,14 +24,14 @@ const (
 type peers struct {
 	deps    *Deps
 	session engine.Session
-	send    func(msg any)
+	changed func(engine.Fleet)
 	deaths  *ownership.DeathWatch
 	fleet   *engine.Fleet // nil before the first check
 	due     time.Time     // of the next check
 }
 
-func newPeers(deps *Deps, session engine.Session, send func(msg any)) *peers {
-	return &peers{deps: deps, session: session, send: send, deaths: ownership.NewDeathWatch(deps.Timing.Confirm)}
+func newPeers(deps *Deps, session engine.Session, changed func(engine.Fleet)) *peers {
+	return &peers{deps: deps, session: session, changed: changed, deaths: ownership.NewDeathWatch(deps.Timing.Confirm)}
 }
 
 // checkSoon brings the next check forward.
@@ -70,15 +69,15 @@ func (p *peers) check(ctx context.Context) error {
 	p.due = at.Add(again)
 	slices.SortFunc(fleet.Peers, func(a, b engine.Peer) int { return strings.Compare(a.ID, b.ID) })
 	slices.SortFunc(fleet.Members, func(a, b engine.Member) int { return strings.Compare(a.ID, b.ID) })
-	if p.fleet == nil || p.changed(fleet) {
+	if p.fleet == nil || p.differs(fleet) {
 		p.fleet = &fleet
-		p.send(&messages.FleetChanged{Fleet: fleet})
+		p.changed(fleet)
 	}
 	return nil
 }
 
-// changed reports whether nodes came or went. What a node can run does not change.
-func (p *peers) changed(fleet engine.Fleet) bool {
+// differs reports whether nodes came or went. What a node can run does not change.
+func (p *peers) differs(fleet engine.Fleet) bool {
 	return !slices.EqualFunc(p.fleet.Peers, fleet.Peers, func(a, b engine.Peer) bool { return a.ID == b.ID }) ||
 		!slices.EqualFunc(p.fleet.Members, fleet.Members, func(a, b engine.Member) bool { return a.ID == b.ID })
 }

@@ -1,6 +1,10 @@
 package actors
 
-import "time"
+import (
+	"time"
+
+	"github.com/millrace-go/millrace/internal/engine"
+)
 
 // SessionEntry is what the listener and the node publish about the node's session connection, its heartbeats and its claims.
 type SessionEntry struct {
@@ -10,6 +14,8 @@ type SessionEntry struct {
 	// Since is when the connection was made or lost. Err is why it was lost.
 	Since time.Time
 	Err   error
+	// Members are the other living nodes that share the leases.
+	Members []engine.Member
 	// HeartbeatSent is when the last heartbeat that succeeded was sent.
 	HeartbeatSent time.Time
 	// Claims counts the searches for leases that succeeded. ClaimErr is why the last one failed.

@@ -123,10 +123,8 @@ func (a *projectionActor) carryOut(ctx actor.Context, e machine.Effect) {
 	case machine.Arm:
 		a.arm(ctx, e.At)
 	case machine.Publish:
-		s := e.Status
 		a.deps.Registry.publish(a.worker.id, func(entry *ProjectionEntry) {
-			entry.State, entry.Position, entry.Mark, entry.Reason, entry.Halted = s.Phase, s.Position, s.Mark, s.Reason, s.Halted
-			entry.Breaker = s.Breaker
+			entry.Status = e.Status
 			entry.Applied += int64(e.Applied)
 		})
 	case machine.Subscribe:

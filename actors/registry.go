@@ -15,20 +15,6 @@ import (
 	"github.com/millrace-go/millrace/projection"
 )
 
-// State is what a projection's actor is doing.
-type State = machine.Phase
-
-// The states of a projection on its node.
-const (
-	Starting = machine.Starting
-	CatchUp  = machine.CatchUp
-	Live     = machine.Live
-	Waiting  = machine.Waiting
-	Failed   = machine.Failed
-	// MissingObject is Waiting for a table, column, function, schema or privilege.
-	MissingObject = machine.MissingObject
-)
-
 // Registry is where actors publish their state for status, health and WaitFor, which so need not ask them.
 type Registry struct {
 	mu          sync.Mutex
@@ -47,19 +33,9 @@ type Registry struct {
 
 // ProjectionEntry is what a projection's actor publishes about itself.
 type ProjectionEntry struct {
-	State State
-	// Position is the position up to which the projection has handled or passed over all events. It may be ahead of the
-	// checkpoint in the database by events that the projection does not select.
-	Position int64
-	// Mark is the settled mark as the actor knows it.
-	Mark int64
+	machine.Status
 	// Applied counts the events that the handler handled since the node started.
 	Applied int64
-	// Reason is why the projection waits or failed. Halted reports that it failed until it is resumed.
-	Reason error
-	Halted bool
-	// Breaker is the state of its circuit breaker, empty if it has none.
-	Breaker projection.BreakerState
 	// Queued reports that its job waits for a slot.
 	Queued bool
 	// Busy is when the job in progress began, zero if there is none. Limit is how long the job may take.
@@ -71,7 +47,7 @@ type ProjectionEntry struct {
 
 // Working reports whether the projection has events to apply, or a job in progress. A job that waits for a slot does not count.
 func (e ProjectionEntry) Working() bool {
-	runs := e.State == Live || e.State == CatchUp || e.State == Starting
+	runs := e.Phase == machine.Live || e.Phase == machine.CatchUp || e.Phase == machine.Starting
 	return !e.Queued && (!e.Busy.IsZero() || runs && e.Position < e.Mark)
 }
 
@@ -106,9 +82,9 @@ func (p *registered) reached(position int64) (err error, final bool) {
 		return ErrNotHere, true
 	case p.Position >= position:
 		return nil, true
-	case p.State == Failed && p.Reason == nil:
+	case p.Phase == machine.Failed && p.Reason == nil:
 		return projection.ErrFailed, true
-	case p.State == Failed:
+	case p.Phase == machine.Failed:
 		return fmt.Errorf("%w: %w", projection.ErrFailed, p.Reason), true
 	}
 	return nil, false

@@ -14,7 +14,8 @@ import (
 )
 
 const (
-	// resyncEvery is how many searches follow until one reads all owned leases and computes the shares anew.
+	// resyncEvery is how many searches follow until one reads all owned leases and computes the shares anew, since the answer
+	// to a claim may have been lost.
 	resyncEvery = 15
 	// claimMost limits the leases of one claim.
 	claimMost = 5000
@@ -27,9 +28,8 @@ const (
 type search struct {
 	busy       bool
 	again      bool // another search was asked for meanwhile
-	rebalance  bool // nodes have come or gone since the shares were computed last
 	revalidate bool // the projections get the leases that are read next
-	resync     int  // searches until the owned leases are read, since the answer to a claim may have been lost
+	resync     int  // searches until the owned leases are read and the shares are computed; 0 means in the next one
 	timer      *time.Timer
 	last       time.Time // when the last search began
 }
@@ -40,11 +40,11 @@ type claim struct {
 	ensure          ensureRound
 	free            []engine.LeaseRef
 
-	members               []engine.Member // those that share the leases, this node first; nil if the shares are not computed
-	keeps                 []engine.LeaseRef
-	rebalance, revalidate bool // as in search
-	readOwned             bool
-	readOrders            bool // of all leases, since no notifications arrive
+	members    []engine.Member // those that share the leases, this node first; nil if the shares are not computed
+	keeps      []engine.LeaseRef
+	readOwned  bool
+	revalidate bool // as in search
+	readOrders bool // of all leases, since no notifications arrive
 
 	leases    []engine.Lease
 	drain     []int32
@@ -64,14 +64,14 @@ func (n *node) reconcile(ctx actor.Context) {
 		return
 	}
 	// If its own heartbeat expired, the node would claim its own leases.
-	if !n.session.up || n.table.Closing() || !n.deps.leasesConfirmed() {
+	if !n.deps.Registry.Session().Connected || n.table.Closing() || !n.deps.leasesConfirmed() {
 		if n.deps.Registry.poolFailingFor(0) {
 			n.ping(ctx) // the heartbeats wait for the pool
 		}
 		return
 	}
 	s.busy, s.again, s.last = true, false, time.Now()
-	c := &claim{trustHeartbeats: time.Now().After(n.session.trustHeartbeats), ensure: ensureRound{tenants: n.tenants}}
+	c := &claim{trustHeartbeats: time.Now().After(n.heartbeats.trust), ensure: ensureRound{tenants: n.tenants}}
 	n.deps.Run(ctx, n.deps.Timing.QueryTimeout, func(ctx context.Context) error {
 		// The projections that have their rows run, whether or not rows are added.
 		c.ensure.err = n.ensure(ctx, &c.ensure)
@@ -108,8 +108,9 @@ func (n *node) found(ctx actor.Context, c *claim, err error) {
 	if s.resync--; resync {
 		s.resync = resyncEvery
 	}
-	balance := resync || s.rebalance || len(c.free) > 0
-	c.readOrders = n.session.pooled
+	balance := resync || len(c.free) > 0
+	session := n.deps.Registry.Session()
+	c.readOrders = session.Pooled
 	c.readOwned = resync || slices.ContainsFunc(c.free, func(l engine.LeaseRef) bool {
 		_, phase := n.table.Lease(l.Row)
 		return phase == ownership.Running || phase == ownership.Draining // it was lost, or this node counts as dead just now
@@ -119,14 +120,13 @@ func (n *node) found(ctx actor.Context, c *claim, err error) {
 		n.searched(ctx, c, nil)
 		return
 	}
-	c.rebalance, s.rebalance = s.rebalance, false
 	if c.readOwned {
 		c.revalidate, s.revalidate = s.revalidate, false
 		n.table.BeginRead()
 	}
 	if balance {
 		self := engine.Member{ID: n.deps.Node.ID, Projections: n.deps.Node.Projections, Tenants: n.deps.Node.Tenants}
-		c.members, c.keeps = append([]engine.Member{self}, n.session.neighbours...), n.table.Keeps()
+		c.members, c.keeps = append([]engine.Member{self}, session.Members...), n.table.Keeps()
 	}
 	n.query(ctx, func(ctx context.Context) error { return n.claim(ctx, c) }, func(ctx actor.Context, err error) { n.claimed(ctx, c, err) })
 }
@@ -211,7 +211,7 @@ func (n *node) searched(ctx actor.Context, c *claim, err error) {
 	n.carryOut(ctx, nil)
 	if err := errors.Join(err, c.ensure.err); err != nil {
 		n.ping(ctx)
-		s.resync, s.rebalance, s.revalidate = 0, s.rebalance || c.rebalance, s.revalidate || c.revalidate
+		s.resync, s.revalidate = 0, s.revalidate || c.revalidate
 		n.log.Warn("claiming leases failed, retrying", zap.Error(err))
 		n.deps.Registry.publishSession(func(e *SessionEntry) { e.ClaimErr = err })
 		return

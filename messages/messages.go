@@ -119,17 +119,12 @@ type (
 
 // From the listener, by way of the supervisor, to the node.
 type (
-	// SessionUp reports a session connection: the node is registered and listens. Again reports that there was one before it,
-	// Pooled that no notifications arrive.
-	SessionUp struct{ Again, Pooled bool }
-	// SessionLost reports that the session connection is lost.
-	SessionLost struct{ Err error }
+	// SessionUp reports a session connection: the node is registered and listens. Again reports that there was one before it.
+	SessionUp struct{ Again bool }
 	// HeartbeatSent reports that a heartbeat succeeded. It was sent at At, by this process' monotonic clock.
 	HeartbeatSent struct{ At time.Time }
-	// FleetChanged has the other nodes that are alive, when that changed.
-	FleetChanged struct{ Fleet engine.Fleet }
+	// FleetChanged reports that nodes came or went.
+	FleetChanged struct{}
 	// Notified has a notification.
 	Notified struct{ Notice engine.Notice }
-	// Report asks the listener to send SessionUp and FleetChanged again, to a restarted node.
-	Report struct{}
 )

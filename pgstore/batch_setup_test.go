@@ -212,8 +212,8 @@ func (s port) apply(h batchFunc, o engine.ApplyOptions) engine.Run {
 func (s port) deliver(h deliveryFunc, o engine.DeliverOptions) engine.Run {
 	o.Timeout = cmp.Or(o.Timeout, 30*time.Second)
 	o.Slot = func(context.Context) (func(), error) { return func() {}, nil }
-	if o.Trust == nil {
-		o.Trust = func() (time.Time, <-chan struct{}) { return time.Now().Add(time.Hour), nil }
+	if o.LeaseDeadline == nil {
+		o.LeaseDeadline = func() (time.Time, <-chan struct{}) { return time.Now().Add(time.Hour), nil }
 	}
 	return s.Deliver(engine.Handler{Deliver: h}, o)
 }

@@ -60,7 +60,7 @@ func (d *delivery) Remaining() time.Duration {
 	default:
 	}
 	deadline, _ := d.ctx.Deadline()
-	until, _ := d.opts.Trust()
+	until, _ := d.opts.LeaseDeadline()
 	return max(0, min(time.Until(deadline), time.Until(until)))
 }
 

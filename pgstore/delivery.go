@@ -42,7 +42,7 @@ func (s port) Deliver(h engine.Handler, o engine.DeliverOptions) engine.Run {
 
 // begin returns an error unless this node holds the lease. No fence can undo what a handler sends.
 func (d *delivery) begin(ctx context.Context) error {
-	if until, _ := d.opts.Trust(); !time.Now().Before(until) {
+	if until, _ := d.opts.LeaseDeadline(); !time.Now().Before(until) {
 		return &engine.Fault{Class: engine.Infrastructure, Err: projection.ErrLeaseUnconfirmed}
 	}
 	release, err := d.opts.Slot(ctx)
@@ -55,7 +55,7 @@ func (d *delivery) begin(ctx context.Context) error {
 	if release(); err != nil {
 		return storeFault(err)
 	}
-	if until, _ := d.opts.Trust(); !time.Now().Before(until) { // the query may have taken long
+	if until, _ := d.opts.LeaseDeadline(); !time.Now().Before(until) { // the query may have taken long
 		return &engine.Fault{Class: engine.Infrastructure, Err: projection.ErrLeaseUnconfirmed}
 	}
 	if !held {
@@ -81,7 +81,7 @@ func (d *delivery) call(h func(ctx context.Context, d engine.Delivery) error, gi
 // untilEnd returns when the handler has returned or its context has ended. It ends the context at the lease deadline.
 func (d *delivery) untilEnd(returned <-chan struct{}) {
 	for d.ctx.Err() == nil {
-		until, changed := d.opts.Trust()
+		until, changed := d.opts.LeaseDeadline()
 		lapse := time.NewTimer(time.Until(until))
 		select {
 		case <-returned:

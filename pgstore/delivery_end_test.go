@@ -41,7 +41,7 @@ func TestDeliveryOfALostLeaseDoesNotBegin(t *testing.T) {
 	if err := o.deliver(never, engine.DeliverOptions{}); !errors.Is(err, projection.ErrLeaseLost) {
 		t.Error(err)
 	}
-	wantClass(t, o.deliver(never, engine.DeliverOptions{Trust: newTrust(time.Time{}).trust}), engine.Infrastructure)
+	wantClass(t, o.deliver(never, engine.DeliverOptions{LeaseDeadline: newTrust(time.Time{}).trust}), engine.Infrastructure)
 	o.untouched()
 }
 
@@ -105,7 +105,7 @@ func TestDeliveryEndsWithTheTrustInItsLease(t *testing.T) {
 				t.Errorf("%s: %v", name, cause)
 			}
 			return errOnPurpose
-		}), engine.DeliverOptions{Timeout: 30 * time.Minute, Trust: tr.trust})
+		}), engine.DeliverOptions{Timeout: 30 * time.Minute, LeaseDeadline: tr.trust})
 		if fault := wantPartial(t, err, start+1); fault == nil || fault.Class != engine.Infrastructure {
 			t.Errorf("%s: %v", name, err)
 		}

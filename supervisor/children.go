@@ -61,7 +61,7 @@ func (s *supervisor) start(ctx actor.Context, c *child) {
 	}
 }
 
-// startNode starts the node with the projections that run. The listener reports to it.
+// startNode starts the node with the projections that run.
 func (s *supervisor) startNode(ctx actor.Context) {
 	running := make([]actors.Running, 0, len(s.projections))
 	for _, c := range s.projections {
@@ -70,9 +70,6 @@ func (s *supervisor) startNode(ctx actor.Context) {
 		}
 	}
 	s.spawn(ctx, s.node, actors.NewNode(s.deps, running))
-	if s.listener != nil && s.listener.pid != nil {
-		ctx.Send(s.listener.pid, &messages.Report{})
-	}
 	if s.stopping {
 		s.toNode(ctx, &messages.ReleaseAll{})
 	}

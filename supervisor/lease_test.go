@@ -26,8 +26,7 @@ func (w *world) crashes() int {
 	return w.logs.FilterMessage("actor crashed, restarting").Len()
 }
 
-func (w *world) crashNode()     { w.t.Helper(); w.crash("node", (*messages.HeartbeatSent)(nil)) }
-func (w *world) crashListener() { w.t.Helper(); w.crash("listener", (*messages.SessionUp)(nil)) }
+func (w *world) crashNode() { w.t.Helper(); w.crash("node", (*messages.HeartbeatSent)(nil)) }
 
 // pause pauses a projection without a notification.
 func (w *world) pause(row int32) {
@@ -124,7 +123,7 @@ func TestNodeThatCrashesTakesInWhatTheDatabaseSays(t *testing.T) {
 func TestListenerThatCrashesMovesNoLease(t *testing.T) {
 	w := start(t, 5, []string{"a"}, nil)
 	for range 3 {
-		w.crashListener()
+		w.deps.System.Root.Stop(w.child("listener"))
 		w.eventually("the session stands again", func() bool { return w.child("listener") != nil && w.deps.Registry.Session().Connected })
 	}
 	w.crashNode()

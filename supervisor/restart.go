@@ -102,7 +102,7 @@ func (s *supervisor) watch(ctx actor.Context) {
 	s.watchLater(ctx)
 	for id, entry := range s.deps.Registry.Working() {
 		if c := s.projections[id]; c != nil && c.pid != nil && Stuck(entry) {
-			s.deps.Log.Error("projection stuck, restarting", append(c.fields(), zap.String("state", string(entry.State)))...)
+			s.deps.Log.Error("projection stuck, restarting", append(c.fields(), zap.String("state", string(entry.Phase)))...)
 			s.deps.Registry.Stuck.Add(1)
 			ctx.Stop(c.pid)
 		}

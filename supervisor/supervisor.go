@@ -120,7 +120,7 @@ func (s *supervisor) Handle(ctx actor.Context, msg any) {
 		s.pass(ctx, msg.Key, msg)
 	case *messages.Resumed:
 		s.resume(ctx, msg.Key)
-	case *messages.Drained, *messages.LeaseLost, *messages.SessionUp, *messages.SessionLost, *messages.HeartbeatSent,
+	case *messages.Drained, *messages.LeaseLost, *messages.SessionUp, *messages.HeartbeatSent,
 		*messages.FleetChanged, *messages.Notified:
 		s.toNode(ctx, msg)
 	case *messages.AdvanceRequest:

@@ -26,8 +26,8 @@ type ApplyOptions struct {
 type DeliverOptions struct {
 	Timeout time.Duration
 	Policy  Policy
-	// Trust ends deliveries when the node cannot be sure of its leases any more.
-	Trust LeaseDeadline
+	// LeaseDeadline ends deliveries when the node cannot be sure of its leases any more.
+	LeaseDeadline LeaseDeadline
 	// Slot waits for a connection's slot before each statement of a delivery, acknowledgements above all, and returns a
 	// function that releases it.
 	Slot func(ctx context.Context) (release func(), err error)

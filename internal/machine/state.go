@@ -179,9 +179,12 @@ func asError(f *projection.Failure) *projection.HandlerError {
 
 // Status is a projection as other parts of the runtime see it.
 type Status struct {
-	Phase          Phase
+	Phase Phase
+	// Position is the position up to which the projection has handled or passed over all events. It may be ahead of the
+	// checkpoint in the database by events that the projection does not select. Mark is the settled mark, as far as it knows.
 	Position, Mark int64
-	Reason         error
+	// Reason is why the projection waits or failed.
+	Reason error
 	// Halted reports whether the projection waits for a user after a failure.
 	Halted  bool
 	Breaker projection.BreakerState
