@@ -251,31 +251,18 @@ func (l *leasedConn) release() {
 	}
 }
 
-// begin begins the transaction of a batch. It returns the statements that restore the session afterwards.
-func (b *batchTx) begin(ctx context.Context, conn *pgx.Conn) (pgx.Tx, session.Restore, error) {
+// begin begins the transaction of a batch. It returns the statements that restore the session afterwards. Behind a pooler that gives
+// each transaction another session, it reads the session's settings each time, which costs one round trip more.
+func (b *batchTx) begin(ctx context.Context, conn *pgx.Conn) (tx pgx.Tx, restore session.Restore, err error) {
+	begin, setUp := queries.Text("begin_batch"), b.setUpSQL()
 	if b.store.server.pooling.Lends {
-		return b.beginPooled(ctx, conn)
+		restore, err = b.store.sessions.Begin(ctx, conn, begin)
+	} else {
+		restore, err = session.Of(ctx, conn)
+		setUp = begin + "; " + setUp
 	}
-	restore, err := session.Of(ctx, conn)
-	if err != nil {
-		return nil, restore, err
-	}
-	tx, err := conn.BeginTx(ctx, pgx.TxOptions{BeginQuery: queries.Text("begin_batch") + "; " + b.setUpSQL()})
-	if err != nil {
-		b.rollback(ctx, conn, restore)
-		closeStandby(ctx, conn, err)
-		return nil, restore, err
-	}
-	return tx, restore, nil
-}
-
-// beginPooled is begin behind a pooler that gives each transaction another session. It reads the session's settings each time, which
-// costs one round trip more.
-func (b *batchTx) beginPooled(ctx context.Context, conn *pgx.Conn) (pgx.Tx, session.Restore, error) {
-	restore, err := b.store.sessions.Begin(ctx, conn, queries.Text("begin_batch"))
-	var tx pgx.Tx
 	if err == nil {
-		tx, err = conn.BeginTx(ctx, pgx.TxOptions{BeginQuery: b.setUpSQL()}) // The transaction is begun, and pgx need not know.
+		tx, err = conn.BeginTx(ctx, pgx.TxOptions{BeginQuery: setUp})
 	}
 	if err != nil {
 		b.rollback(ctx, conn, restore)

@@ -33,17 +33,16 @@ func (s *Store) DeadLetters(id projection.ID) *DeadLetters {
 }
 
 // List returns dead letters in order of their positions.
-func (d *DeadLetters) List(ctx context.Context, page projection.DeadLetterPage) ([]projection.DeadLetter, error) {
+func (d *DeadLetters) List(ctx context.Context, page projection.DeadLetterPage) (letters []projection.DeadLetter, err error) {
+	defer d.explain(&err, "list")
 	args, err := d.args(page.DeadLetterFilter, page.States)
 	switch {
 	case err != nil:
+		return nil, err
 	case page.Limit < 0:
-		err = fmt.Errorf("DeadLetterPage.Limit must not be negative: %d", page.Limit)
+		return nil, fmt.Errorf("DeadLetterPage.Limit must not be negative: %d", page.Limit)
 	case page.After < 0:
-		err = fmt.Errorf("DeadLetterPage.After must not be negative: %d", page.After)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("list the dead letters of %s: %w", d.id, err)
+		return nil, fmt.Errorf("DeadLetterPage.After must not be negative: %d", page.After)
 	}
 	if page.Limit == 0 {
 		page.Limit = 100
@@ -52,16 +51,32 @@ func (d *DeadLetters) List(ctx context.Context, page projection.DeadLetterPage) 
 		page.After = math.MaxInt64
 	}
 	rows, _ := d.store.pool.Query(ctx, d.store.control.deadLetters(page.NewestFirst), append(args, page.After, page.Limit)...)
-	letters, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (l projection.DeadLetter, err error) {
+	letters, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (l projection.DeadLetter, err error) {
 		l.Projection = d.id
 		err = row.Scan(&l.ID, &l.Position, &l.Stream, &l.Version, &l.Type, &l.BlockedByStream, &l.State, &l.Error, &l.Stack, &l.Attempts, &l.Replays,
 			&l.FirstFailedAt, &l.LastFailedAt, orZero{&l.EndedAt})
 		return l, err
 	})
-	if err == nil && len(letters) == 0 {
+	return letters, d.checked(ctx, err, int64(len(letters)))
+}
+
+// explain adds what was being done to an error.
+func (d *DeadLetters) explain(err *error, doing string) {
+	if *err != nil {
+		*err = fmt.Errorf("%s dead letters of %s: %w", doing, d.id, *err)
+	}
+}
+
+// checked classifies the error of a statement. If the statement found no dead letter, checked returns an error unless the projection
+// exists.
+func (d *DeadLetters) checked(ctx context.Context, err error, found int64) error {
+	if err == nil && found == 0 {
 		err = d.store.unknown(ctx, d.store.pool, d.id)
 	}
-	return letters, failed(err, "list the dead letters of %s", d.id)
+	if err != nil {
+		return storeFault(err)
+	}
+	return nil
 }
 
 // deadLetters returns the statement that lists dead letters in one order or the other.
@@ -95,15 +110,13 @@ func (d *DeadLetters) Get(ctx context.Context, id int64) (projection.DeadLetter,
 
 // Count counts dead letters in these states. Without states it counts parked and replaying ones.
 func (d *DeadLetters) Count(ctx context.Context, filter projection.DeadLetterFilter, states ...projection.DeadLetterState) (n int64, err error) {
+	defer d.explain(&err, "count")
 	args, err := d.args(filter, states)
 	if err != nil {
-		return 0, fmt.Errorf("count the dead letters of %s: %w", d.id, err)
+		return 0, err
 	}
 	err = d.store.pool.QueryRow(ctx, d.store.control.sql("count_dead_letters"), args...).Scan(&n)
-	if err == nil && n == 0 {
-		err = d.store.unknown(ctx, d.store.pool, d.id)
-	}
-	return n, failed(err, "count the dead letters of %s", d.id)
+	return n, d.checked(ctx, err, n)
 }
 
 // Replay applies at most limit parked events again, the oldest first, by the projection's handler on the node that runs it. Each event
@@ -127,7 +140,8 @@ func (d *DeadLetters) Discard(ctx context.Context, filter projection.DeadLetterF
 
 // Purge deletes dead letters that were resolved or discarded at least endedFor ago, at most limit of them, the oldest first. It
 // returns how many it deleted.
-func (d *DeadLetters) Purge(ctx context.Context, filter projection.DeadLetterFilter, endedFor time.Duration, limit int) (int64, error) {
+func (d *DeadLetters) Purge(ctx context.Context, filter projection.DeadLetterFilter, endedFor time.Duration, limit int) (deleted int64, err error) {
+	defer d.explain(&err, "purge")
 	args, err := d.args(filter, []projection.DeadLetterState{projection.DeadLetterResolved, projection.DeadLetterDiscarded})
 	if err == nil {
 		err = bounded(filter, limit)
@@ -136,13 +150,10 @@ func (d *DeadLetters) Purge(ctx context.Context, filter projection.DeadLetterFil
 		err = fmt.Errorf("endedFor must not be negative: %v", endedFor)
 	}
 	if err != nil {
-		return 0, fmt.Errorf("purge the dead letters of %s: %w", d.id, err)
+		return 0, err
 	}
 	tag, err := d.store.pool.Exec(ctx, d.store.control.sql("purge_dead_letters"), append(args, endedFor.Seconds(), limit)...)
-	if err == nil && tag.RowsAffected() == 0 {
-		err = d.store.unknown(ctx, d.store.pool, d.id)
-	}
-	return tag.RowsAffected(), failed(err, "purge the dead letters of %s", d.id)
+	return tag.RowsAffected(), d.checked(ctx, err, tag.RowsAffected())
 }
 
 // allStates are the states of dead letters.
@@ -191,15 +202,8 @@ func filterArgs(filter projection.DeadLetterFilter) []any {
 }
 
 // command inserts a command and waits for its result.
-func (d *DeadLetters) command(ctx context.Context, kind string, filter projection.DeadLetterFilter, limit int) (projection.CommandResult, error) {
-	result, err := d.insertAndWait(ctx, kind, filter, limit)
-	if err != nil {
-		return result, fmt.Errorf("%s dead letters of %s: %w", kind, d.id, err)
-	}
-	return result, nil
-}
-
-func (d *DeadLetters) insertAndWait(ctx context.Context, kind string, filter projection.DeadLetterFilter, limit int) (projection.CommandResult, error) {
+func (d *DeadLetters) command(ctx context.Context, kind string, filter projection.DeadLetterFilter, limit int) (_ projection.CommandResult, err error) {
+	defer d.explain(&err, kind)
 	if err := bounded(filter, limit); err != nil {
 		return projection.CommandResult{}, err
 	}
@@ -208,7 +212,7 @@ func (d *DeadLetters) insertAndWait(ctx context.Context, kind string, filter pro
 	}
 	var command int64
 	c := d.store.control
-	err := d.store.durable(ctx, "insert the command", func(tx pgx.Tx) error {
+	err = d.store.durable(ctx, "insert the command", func(tx pgx.Tx) error {
 		args := append([]any{d.id.Tenant, d.id.Name, d.id.Partition, kind}, filterArgs(filter)...)
 		err := tx.QueryRow(ctx, c.sql("insert_command"), append(args, limit, c.controlChannel)...).Scan(&command, new(int32), new(bool))
 		if errors.Is(err, pgx.ErrNoRows) {
@@ -223,12 +227,9 @@ func (d *DeadLetters) insertAndWait(ctx context.Context, kind string, filter pro
 }
 
 // Wait waits for a command as Replay and Discard do. command is CommandResult.Command of their results.
-func (d *DeadLetters) Wait(ctx context.Context, command int64) (projection.CommandResult, error) {
-	result, err := d.wait(ctx, command)
-	if err != nil {
-		return result, fmt.Errorf("wait for a command on dead letters of %s: %w", d.id, err)
-	}
-	return result, nil
+func (d *DeadLetters) Wait(ctx context.Context, command int64) (_ projection.CommandResult, err error) {
+	defer d.explain(&err, "wait for a command on")
+	return d.wait(ctx, command)
 }
 
 // Cancel ends a command. command is CommandResult.Command of the result of Replay or Discard. Completed work stays, and a replay in

@@ -55,15 +55,14 @@ func (s *Store) migrate(ctx context.Context, m migrations) error {
 		if len(outdated) == 0 {
 			break
 		}
-		for _, t := range outdated {
-			after = t.name
-			err := s.migrateTenant(ctx, t.name, m)
+		for _, after = range outdated {
+			_, err := s.createTenant(ctx, after, m)
 			if errors.Is(err, projection.ErrTenantDropped) {
-				s.log.Error("tenant not migrated", zap.String("tenant", t.name), zap.Error(err))
+				s.log.Error("tenant not migrated", zap.String("tenant", after), zap.Error(err))
 				continue
 			}
 			if err != nil {
-				return fmt.Errorf("migrate tenant %q: %w", t.name, s.namingExtensions(ctx, s.pool, t.name, s.lacking(ctx, t.schema, err)))
+				return fmt.Errorf("migrate tenant %q: %w", after, s.namingExtensions(ctx, s.pool, after, err))
 			}
 		}
 	}
@@ -180,25 +179,7 @@ func (s *Store) bootstrap(ctx context.Context, tx pgx.Tx) (int, error) {
 	return s.controlVersion(ctx, tx)
 }
 
-// migrateTenant applies what a tenant lacks, all in one transaction.
-func (s *Store) migrateTenant(ctx context.Context, name string, m migrations) error {
-	return s.locked(ctx, func(tx pgx.Tx) error {
-		schema, version, err := s.tenantVersion(ctx, tx, name)
-		if err != nil {
-			return err
-		}
-		return s.completeTenant(ctx, tx, name, schema, version, m)
-	})
-}
-
-// completeTenant applies the migrations and the steps of Options.TenantSetup that a tenant lacks.
-func (s *Store) completeTenant(ctx context.Context, tx pgx.Tx, name, schema string, version int, m migrations) error {
-	if err := s.applyTenant(ctx, tx, name, schema, version, m.tenant); err != nil {
-		return err
-	}
-	return s.setUpTenant(ctx, tx, name)
-}
-
+// createTenant creates a tenant, or applies the migrations and the steps of Options.TenantSetup that an existing one lacks.
 func (s *Store) createTenant(ctx context.Context, name string, m migrations) (*Tenant, error) {
 	t, err := s.ForTenant(name)
 	if err != nil {
@@ -218,7 +199,10 @@ func (s *Store) createTenant(ctx context.Context, name string, m migrations) (*T
 		if err != nil {
 			return err
 		}
-		return s.completeTenant(ctx, tx, name, schema, version, m)
+		if err := s.applyTenant(ctx, tx, name, schema, version, m.tenant); err != nil {
+			return err
+		}
+		return s.setUpTenant(ctx, tx, name)
 	})
 	if err != nil {
 		return nil, s.lacking(ctx, t.schema, err)

@@ -133,15 +133,10 @@ func (s *Store) tenantVersion(ctx context.Context, q querier, name string) (sche
 	return schema, version, err
 }
 
-// outdatedTenant is a tenant that Migrate has to process.
-type outdatedTenant struct{ name, schema string }
-
 // outdatedTenants lists the next tenants after a name that are not at this program's version, or whose schema is gone.
-func (s *Store) outdatedTenants(ctx context.Context, own int, after string) ([]outdatedTenant, error) {
+func (s *Store) outdatedTenants(ctx context.Context, own int, after string) ([]string, error) {
 	rows, _ := s.pool.Query(ctx, s.control.sql("outdated_tenants"), pgx.QueryExecModeExec, own, len(s.opts.TenantSetup), after)
-	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (t outdatedTenant, err error) {
-		return t, row.Scan(&t.name, &t.schema)
-	})
+	return pgx.CollectRows(rows, pgx.RowTo[string])
 }
 
 // ControlMigrations returns the migrations of a control schema as SQL, for psql, goose and other tools. after is the database's
@@ -160,21 +155,14 @@ func TenantMigrations(schema, tenant string, after int) (string, error) {
 }
 
 func controlScript(schema string, after int, list []migration) (string, error) {
-	opts := Options{Schema: schema}.withDefaults()
-	if err := opts.validate(); err != nil {
-		return "", fmt.Errorf("migrations of a control schema: %w", err)
-	}
-	if after < 0 || after > len(list) {
-		return "", fmt.Errorf("migrations of a control schema: after must be from 0 to %d: %d", len(list), after)
-	}
-	if after == len(list) {
-		return "", nil
-	}
-	s := newScript(opts.Schema, "")
-	if after == 0 {
-		s.add(queries.Text("create_schema"), "{schema}", sqltext.Name(opts.Schema))
+	s, err := newScript("a control schema", schema, "", after, len(list))
+	switch {
+	case err != nil || after == len(list):
+		return "", err
+	case after == 0:
+		s.add(queries.Text("create_schema"), "{schema}", sqltext.Name(s.control))
 		s.add(queries.Text("schema_versions"))
-	} else {
+	default:
 		s.guard("require_control_version", strconv.Itoa(after))
 	}
 	for i, next := range list[after:] {
@@ -185,26 +173,17 @@ func controlScript(schema string, after int, list []migration) (string, error) {
 }
 
 func tenantScript(schema, tenant string, after int, list []migration) (string, error) {
-	opts := Options{Schema: schema}.withDefaults()
-	err := opts.validate()
-	if err == nil {
-		err = validName("tenant", tenant, 32)
-	}
-	if err != nil {
+	if err := validName("tenant", tenant, 32); err != nil {
 		return "", fmt.Errorf("migrations of a tenant: %w", err)
 	}
-	if after < 0 || after > len(list) {
-		return "", fmt.Errorf("migrations of a tenant: after must be from 0 to %d: %d", len(list), after)
-	}
-	if after == len(list) {
-		return "", nil
-	}
-	events := opts.Schema + "_" + tenant
-	s := newScript(opts.Schema, events)
-	if after == 0 {
-		s.add(queries.Text("create_schema"), "{schema}", sqltext.Name(events))
-		s.add(queries.Text("insert_tenant"), "$1", sqltext.String(tenant), "$2", sqltext.String(events))
-	} else {
+	s, err := newScript("a tenant", schema, tenant, after, len(list))
+	switch {
+	case err != nil || after == len(list):
+		return "", err
+	case after == 0:
+		s.add(queries.Text("create_schema"), "{schema}", sqltext.Name(s.tenant))
+		s.add(queries.Text("insert_tenant"), "$1", sqltext.String(tenant), "$2", sqltext.String(s.tenant))
+	default:
 		s.guard("require_tenant_version", sqltext.String(tenant), strconv.Itoa(after))
 	}
 	for _, next := range list[after:] {
@@ -214,17 +193,26 @@ func tenantScript(schema, tenant string, after int, list []migration) (string, e
 	return s.text.String(), nil
 }
 
-// script is the text of migrations.
+// script is the text of migrations. control and tenant are the names of the schemas.
 type script struct {
 	text            strings.Builder
 	control, tenant string
 }
 
-func newScript(control, tenant string) *script {
-	s := &script{control: control, tenant: tenant}
+// newScript begins the migrations from version after to newest.
+func newScript(of, schema, tenant string, after, newest int) (*script, error) {
+	opts := Options{Schema: schema}.withDefaults()
+	err := opts.validate()
+	if err == nil && (after < 0 || after > newest) {
+		err = fmt.Errorf("after must be from 0 to %d: %d", newest, after)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("migrations of %s: %w", of, err)
+	}
+	s := &script{control: opts.Schema, tenant: opts.Schema + "_" + tenant}
 	s.add(queries.Text("begin_migration"))
-	s.add(queries.Text("migration_lock"), "$1", strconv.FormatInt(lockKey("millrace migrate "+control), 10))
-	return s
+	s.add(queries.Text("migration_lock"), "$1", strconv.FormatInt(lockKey("millrace migrate "+s.control), 10))
+	return s, nil
 }
 
 // add adds statements with values in place of their parameters. It replaces all at once, since a tenant may be called $1 or {control}.

@@ -2,6 +2,7 @@ package pgstore
 
 import (
 	"context"
+	"errors"
 	"iter"
 	"math"
 
@@ -33,19 +34,8 @@ type ReadOptions struct {
 //
 // Events are read in pages, and neither a connection nor a transaction is held between them. An error is yielded last.
 func (t *Tenant) ReadStream(ctx context.Context, stream string, fromVersion int64) iter.Seq2[event.Envelope, error] {
-	return func(yield func(event.Envelope, error) bool) {
-		if err := valid.Text("stream", stream); err != nil {
-			yield(event.Envelope{}, t.failed(ctx, "read stream", stream, err))
-			return
-		}
-		p := pager{tenant: t, sql: t.sql("read_stream"), from: fromVersion, next: afterVersion,
-			args: func(from int64, limit int) [][]byte {
-				return [][]byte{[]byte(stream), wire.Int(from), wire.Int(int64(limit)), wire.Int(math.MinInt64)}
-			}}
-		if err := p.each(ctx, yield); err != nil {
-			yield(event.Envelope{}, t.failed(ctx, "read stream", stream, err))
-		}
-	}
+	opts := ReadOptions{Stream: stream, After: math.MinInt64}
+	return t.read(ctx, "read stream", stream, opts, t.streamPager(opts, fromVersion))
 }
 
 // ReadAll reads events in global order, to the end.
@@ -55,50 +45,58 @@ func (t *Tenant) ReadStream(ctx context.Context, stream string, fromVersion int6
 //
 // Events are read in pages, and neither a connection nor a transaction is held between them. An error is yielded last.
 func (t *Tenant) ReadAll(ctx context.Context, opts ReadOptions) iter.Seq2[event.Envelope, error] {
+	p := t.allPager(opts)
+	if opts.Stream != "" {
+		p = t.streamPager(opts, 1)
+	}
+	return t.read(ctx, "read events of tenant", t.name, opts, p)
+}
+
+// read yields the events of a pager, which opts selects.
+func (t *Tenant) read(ctx context.Context, doing, what string, opts ReadOptions, p pager) iter.Seq2[event.Envelope, error] {
 	return func(yield func(event.Envelope, error) bool) {
-		p, err := t.allPager(opts)
+		err := valid.Text("stream", opts.Stream)
+		for _, eventType := range opts.Types {
+			err = errors.Join(err, valid.Text("event type", eventType))
+		}
 		if err == nil {
 			err = p.each(ctx, yield)
 		}
 		if err != nil {
-			yield(event.Envelope{}, t.failed(ctx, "read events of tenant", t.name, err))
+			yield(event.Envelope{}, t.failed(ctx, doing, what, err))
 		}
 	}
 }
 
-func (t *Tenant) allPager(opts ReadOptions) (pager, error) {
-	if err := valid.Text("stream", opts.Stream); err != nil {
-		return pager{}, err
-	}
-	for _, eventType := range opts.Types {
-		if err := valid.Text("event type", eventType); err != nil {
-			return pager{}, err
-		}
-	}
-	var types [][]byte
-	if len(opts.Types) > 0 {
-		types = [][]byte{wire.TextArray(opts.Types)}
-	}
-	if opts.Stream != "" {
-		sql := t.sql("read_stream")
-		if types != nil {
-			sql = t.sql("read_stream_types")
-		}
-		return pager{tenant: t, sql: sql, from: 1, next: afterVersion, args: func(from int64, limit int) [][]byte {
-			return append([][]byte{[]byte(opts.Stream), wire.Int(from), wire.Int(int64(limit)), wire.Int(opts.After)}, types...)
-		}}, nil
-	}
-	sql := t.sql("read_tail")
+func (t *Tenant) streamPager(opts ReadOptions, from int64) pager {
+	sql, types := "read_stream", opts.types()
 	if types != nil {
-		sql = t.sql("read_range")
+		sql = "read_stream_types"
 	}
-	return pager{tenant: t, sql: sql, from: opts.After, next: position, args: func(from int64, limit int) [][]byte {
-		return append([][]byte{wire.Int(from), wire.Int(math.MaxInt64), wire.Int(int64(limit))}, types...)
-	}}, nil
+	next := func(last event.Envelope) int64 { return last.Version + 1 }
+	return pager{tenant: t, sql: t.sql(sql), from: from, next: next, args: func(from int64, limit int) [][]byte {
+		return append([][]byte{[]byte(opts.Stream), wire.Int(from), wire.Int(int64(limit)), wire.Int(opts.After)}, types...)
+	}}
 }
 
-func position(e event.Envelope) int64     { return e.Position }
-func afterVersion(e event.Envelope) int64 { return e.Version + 1 }
+func (t *Tenant) allPager(opts ReadOptions) pager {
+	sql, types := "read_tail", opts.types()
+	if types != nil {
+		sql = "read_range"
+	}
+	next := func(last event.Envelope) int64 { return last.Position }
+	return pager{tenant: t, sql: t.sql(sql), from: opts.After, next: next, args: func(from int64, limit int) [][]byte {
+		return append([][]byte{wire.Int(from), wire.Int(math.MaxInt64), wire.Int(int64(limit))}, types...)
+	}}
+}
+
+// types returns the last argument of the statements that select types, or nil.
+func (o ReadOptions) types() [][]byte {
+	if len(o.Types) == 0 {
+		return nil
+	}
+	return [][]byte{wire.TextArray(o.Types)}
+}
 
 // pager reads page by page. next returns where the page after an event begins.
 type pager struct {
@@ -110,7 +108,7 @@ type pager struct {
 }
 
 // each yields events until yield returns false.
-func (p *pager) each(ctx context.Context, yield func(event.Envelope, error) bool) error {
+func (p pager) each(ctx context.Context, yield func(event.Envelope, error) bool) error {
 	for limit := pageEvents; ; {
 		page, err := p.page(ctx, limit)
 		if err != nil {
@@ -132,7 +130,7 @@ func (p *pager) each(ctx context.Context, yield func(event.Envelope, error) bool
 	}
 }
 
-func (p *pager) page(ctx context.Context, limit int) (wire.Events, error) {
+func (p pager) page(ctx context.Context, limit int) (wire.Events, error) {
 	conn, err := p.tenant.store.pool.Acquire(ctx)
 	if err != nil {
 		return wire.Events{}, err

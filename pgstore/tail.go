@@ -27,7 +27,9 @@ const (
 // tail implements engine.Tail. It reads events and scans locks for a settle.Settler. After the scan that finds the lock holders gone, it
 // reads again, in another statement with a new snapshot.
 type tail struct {
-	tenant  *Tenant
+	tenant *Tenant
+	// invalid is what is wrong with the tenant's name.
+	invalid error
 	started bool
 	// incarnation is that of the server in which everything below was read.
 	incarnation engine.Incarnation
@@ -41,25 +43,17 @@ type tail struct {
 
 func (s port) Tail(tenant string) engine.Tail {
 	t, err := s.ForTenant(tenant)
-	if err != nil {
-		return failedTail{err}
-	}
-	return &tail{tenant: t, slot: func(context.Context) (func(), error) { return func() {}, nil }}
+	return &tail{tenant: t, invalid: err, slot: func(context.Context) (func(), error) { return func() {}, nil }}
 }
 
 func (t *tail) ReadWithin(slot func(ctx context.Context) (release func(), err error)) { t.slot = slot }
 
-type failedTail struct{ err error }
-
-func (failedTail) ReadWithin(func(context.Context) (func(), error)) {}
-
-func (t failedTail) Poll(context.Context) (engine.TailUpdate, error) {
-	return engine.TailUpdate{}, t.err
-}
-
 // Poll implements engine.Tail. It starts again in a new incarnation of the server. After an error it forgets everything, because
 // observations on a lost connection are not valid.
 func (t *tail) Poll(ctx context.Context) (engine.TailUpdate, error) {
+	if t.invalid != nil {
+		return engine.TailUpdate{}, t.invalid
+	}
 	update, err := t.poll(ctx)
 	if errors.Is(err, projection.ErrIncarnationChanged) || errors.Is(err, errEventsGone) {
 		*t = tail{tenant: t.tenant, slot: t.slot}

@@ -1,7 +1,7 @@
 -- Returns the next tenants after $3 that Migrate has to process: those at a version below $1 or too new, with fewer
 -- than $2 steps of Options.TenantSetup, or whose schema is gone. Indexes: tenants_pkey, that of the catalog. Locks
 -- nothing.
-select t.tenant, t.schema_name from {control}.tenants t
+select t.tenant from {control}.tenants t
  where t.tenant > $3
    and (t.version < $1 or t.version > $1 + 1 or t.setup < $2
         or not exists (select from pg_catalog.pg_namespace n where n.nspname = t.schema_name))
