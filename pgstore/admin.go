@@ -25,8 +25,8 @@ func (s port) Projections(ctx context.Context, tenants []string) ([]engine.Proje
 	return list, failed(err, "list projections")
 }
 
-// SetDesiredState implements engine.Store. It returns projection.ErrUnknownTenant or projection.ErrUnknownProjection if there is
-// no such projection.
+// SetDesiredState implements engine.Store. It returns projection.ErrUnknownTenant or projection.ErrUnknownProjection if
+// there is no such projection.
 func (s port) SetDesiredState(ctx context.Context, id projection.ID, desired engine.DesiredState) error {
 	id = engine.FullID(id)
 	return s.durable(ctx, fmt.Sprintf("set the desired state of %s", id), func(tx pgx.Tx) error {
@@ -56,10 +56,10 @@ func (s *Store) unknown(ctx context.Context, q querier, id projection.ID) error 
 	return nil
 }
 
-// PauseEnded implements engine.Store. An expired heartbeat alone takes the lease away, unlike in Claim, where a node that was cut
-// off itself does not trust heartbeats. That rule spares a takeover of all leases after an outage of all nodes. Here no node takes
-// over, because the projection is paused. An owner that is alive after all cannot commit under its old epoch. It also stopped its
-// deliveries before the server's clock ended its lease.
+// PauseEnded implements engine.Store. An expired heartbeat alone takes the lease away, unlike in Claim, where a node
+// that was cut off itself does not trust heartbeats. That rule spares a takeover of all leases after an outage of all
+// nodes. Here no node takes over, because the projection is paused. An owner that is alive after all cannot commit
+// under its old epoch. It also stopped its deliveries before the server's clock ended its lease.
 func (s port) PauseEnded(ctx context.Context, id projection.ID) (free bool, err error) {
 	id = engine.FullID(id)
 	var desired engine.DesiredState

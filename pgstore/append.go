@@ -20,23 +20,23 @@ import (
 // maxStreamBytes is the maximum length of a stream's id, which is indexed.
 const maxStreamBytes = 500
 
-// preparedTenants is the number of tenants whose appends go through the prepared-statement cache, the first ones that a store
-// appends to. Parsing and planning takes most of an append (measured: 240 µs against 50 µs without waiting for the disk). A larger
-// number costs memory: some 60 KiB per statement and session of the server, with six statements per tenant. A cache that is too
-// small for its tenants is worse than none.
+// preparedTenants is the number of tenants whose appends go through the prepared-statement cache, the first ones that a
+// store appends to. Parsing and planning takes most of an append (measured: 240 µs against 50 µs without waiting for
+// the disk). A larger number costs memory: some 60 KiB per statement and session of the server, with six statements per
+// tenant. A cache that is too small for its tenants is worse than none.
 const preparedTenants = 8
 
-// expireEvery is the average number of keyed appends for one that deletes up to 64 old keys. So keys are deleted four times as fast
-// as they are made, and the other appends cost nothing more.
+// expireEvery is the average number of keyed appends for one that deletes up to 64 old keys. So keys are deleted four
+// times as fast as they are made, and the other appends cost nothing more.
 const expireEvery = 16
 
-// Append appends events to a stream, all or none, and wakes the projections that wait for them. It takes one round trip, and a
-// second one after a version conflict or for a repeat.
+// Append appends events to a stream, all or none, and wakes the projections that wait for them. It takes one round
+// trip, and a second one after a version conflict or for a repeat.
 //
-// It returns an *event.VersionConflictError if the stream is not in the expected state, and event.ErrKeyReused if the idempotency
-// key was used for another stream. Events that cannot be stored are refused before anything is written. After an error of the
-// connection, the events may have been appended or not. The call can be repeated safely if it has an idempotency key or expects a
-// version.
+// It returns an *event.VersionConflictError if the stream is not in the expected state, and event.ErrKeyReused if the
+// idempotency key was used for another stream. Events that cannot be stored are refused before anything is written.
+// After an error of the connection, the events may have been appended or not. The call can be repeated safely if it has
+// an idempotency key or expects a version.
 func (t *Tenant) Append(ctx context.Context, stream string, expected event.Expected, events ...event.Event) (event.Appended, error) {
 	a, err := t.newAppend(stream, expected, events)
 	if err != nil {
@@ -71,12 +71,13 @@ func (t *Tenant) append(ctx context.Context, q querier, a appendCall, once func(
 // errKeyExpired is returned when an idempotency key was found, but was deleted before its result could be read.
 var errKeyExpired = errors.New("the idempotency key expired meanwhile")
 
-// AppendTx is Append in a transaction of the caller. The events become visible when it commits. Call wake after the commit, so that
-// projections receive the events at once. wake never blocks and is never nil. Within InTx it need not be called. The stream and the
-// key stay locked until the transaction ends, so it should end soon.
+// AppendTx is Append in a transaction of the caller. The events become visible when it commits. Call wake after the
+// commit, so that projections receive the events at once. wake never blocks and is never nil. Within InTx it need not
+// be called. The stream and the key stay locked until the transaction ends, so it should end soon.
 //
-// A version conflict leaves the transaction usable. With an idempotency key the append runs in a savepoint of its own, which costs
-// two round trips more. If synchronous_commit is off, AppendTx turns it on for this transaction, because others act on the events.
+// A version conflict leaves the transaction usable. With an idempotency key the append runs in a savepoint of its own,
+// which costs two round trips more. If synchronous_commit is off, AppendTx turns it on for this transaction, because
+// others act on the events.
 func (t *Tenant) AppendTx(ctx context.Context, tx pgx.Tx, stream string, expected event.Expected, events ...event.Event) (_ event.Appended, wake func(), _ error) {
 	wake = func() {}
 	a, err := t.newAppend(stream, expected, events)
@@ -148,8 +149,8 @@ func (t *Tenant) newAppend(stream string, expected event.Expected, events []even
 	return a, nil
 }
 
-// appendOnce sends the append. After a conflict or a repeat the result is empty; report then returns which it was. Nothing was
-// written then, and no position drawn.
+// appendOnce sends the append. After a conflict or a repeat the result is empty; report then returns which it was.
+// Nothing was written then, and no position drawn.
 func (t *Tenant) appendOnce(ctx context.Context, q querier, a appendCall) (event.Appended, error) {
 	sql, args := t.appendStatement(a)
 	rows, err := q.Query(ctx, sql, args...)
@@ -268,7 +269,8 @@ func (t *Tenant) failed(ctx context.Context, doing, what string, err error) erro
 	return fmt.Errorf("%s %s: %w", doing, excerpt.Quoted(what), t.absent(ctx, err))
 }
 
-// failedTx is failed within a transaction of the caller. It does not query the tenant, which might need a second connection.
+// failedTx is failed within a transaction of the caller. It does not query the tenant, which might need a second
+// connection.
 func (t *Tenant) failedTx(doing, what string, err error) error {
 	if pgerr.IsMissing(err) {
 		err = fmt.Errorf("%w %q, or its schema was dropped: %w", projection.ErrUnknownTenant, t.name, err)

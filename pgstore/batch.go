@@ -45,8 +45,9 @@ type batchOptions struct {
 	fresh bool
 }
 
-// batchTx is one fenced transaction of a projection. It begins with the time-outs, the announcement and a check of the lease. Then it
-// runs the handler. It ends with the advance, which raises unless the lease is still held, and the commit.
+// batchTx is one fenced transaction of a projection. It begins with the time-outs, the announcement and a check of the
+// lease. Then it runs the handler. It ends with the advance, which raises unless the lease is still held, and the
+// commit.
 type batchTx struct {
 	store *Store
 	lease engine.Lease
@@ -122,12 +123,12 @@ func ignoredError(cause error) error {
 		Err: fmt.Errorf("the handler returned no error, but a statement of its transaction failed: %w", cause)}
 }
 
-// afterDeadline is how much later than the handler's deadline the server's time-outs end: waitsForLock runs first, and the handler may
-// still return.
+// afterDeadline is how much later than the handler's deadline the server's time-outs end: waitsForLock runs first, and
+// the handler may still return.
 const afterDeadline = askTime + usercode.Grace + time.Second
 
-// setUpSQL contains only numbers, a UUID and quoted names. setUpSQL and finishSQL are not in files because several statements in one
-// round trip take no parameters. Indexes and locks: those of check_lease and advance.
+// setUpSQL contains only numbers, a UUID and quoted names. setUpSQL and finishSQL are not in files because several
+// statements in one round trip take no parameters. Indexes and locks: those of check_lease and advance.
 func (b *batchTx) setUpSQL() string {
 	c := b.store.control
 	wait, most := milliseconds(b.opts.timeout/2), milliseconds(b.opts.timeout+afterDeadline)
@@ -153,14 +154,15 @@ func (b *batchTx) setUpSQL() string {
 func milliseconds(d time.Duration) int64 { return min(max(1, d.Milliseconds()), math.MaxInt32) }
 
 func (b *batchTx) finishSQL(restore session.Restore) string {
-	// A wait for a lock, for instance of a deferred constraint, ends with a lock time-out, before finishTime ends the commit.
+	// A wait for a lock, for instance of a deferred constraint, ends with a lock time-out, before finishTime ends the
+	// commit.
 	return fmt.Sprintf("set local lock_timeout = %d; %s; select %s.advance('%s', %d, '%s', %d, %d, %d, %d); commit; %s",
 		milliseconds(min(b.opts.timeout/2, finishTime/2)), restore.User, b.store.control.quoted, b.name, b.lease.Row, b.lease.Owner, b.lease.Epoch,
 		b.lease.Incarnation, b.lease.Checkpoint, b.to, restore.Session)
 }
 
-// finish advances and commits in one round trip, and restores the session. After an error of the connection, only the lease's row
-// shows whether the commit happened.
+// finish advances and commits in one round trip, and restores the session. After an error of the connection, only the
+// lease's row shows whether the commit happened.
 func (b *batchTx) finish(ctx context.Context, conn *pgx.Conn, restore session.Restore) error {
 	switch status := conn.PgConn().TxStatus(); {
 	case conn.PgConn().IsBusy():
@@ -210,8 +212,9 @@ func (b *batchTx) finish(ctx context.Context, conn *pgx.Conn, restore session.Re
 	return fault
 }
 
-// rollback ends the transaction, if it is open, and restores the session, because its locks and settings survive a rollback. If that
-// fails, it closes the connection. Without an open transaction, a pooler that lends sessions would restore another session.
+// rollback ends the transaction, if it is open, and restores the session, because its locks and settings survive a
+// rollback. If that fails, it closes the connection. Without an open transaction, a pooler that lends sessions would
+// restore another session.
 func (b *batchTx) rollback(ctx context.Context, conn *pgx.Conn, restore session.Restore) {
 	if conn.IsClosed() || b.store.server.pooling.Lends && conn.PgConn().TxStatus() == 'I' {
 		return
@@ -251,8 +254,9 @@ func (l *leasedConn) release() {
 	}
 }
 
-// begin begins the transaction of a batch. It returns the statements that restore the session afterwards. Behind a pooler that gives
-// each transaction another session, it reads the session's settings each time, which costs one round trip more.
+// begin begins the transaction of a batch. It returns the statements that restore the session afterwards. Behind a
+// pooler that gives each transaction another session, it reads the session's settings each time, which costs one round
+// trip more.
 func (b *batchTx) begin(ctx context.Context, conn *pgx.Conn) (tx pgx.Tx, restore session.Restore, err error) {
 	begin, setUp := queries.Text("begin_batch"), b.setUpSQL()
 	if b.store.server.pooling.Lends {

@@ -77,15 +77,15 @@ func handlerFault(err error, tx *guard.Tx, conn *pgconn.PgConn) error {
 		return nil
 	}
 	noted := tx.Fault()
-	// A statement that timed out by the handler's own context looks like one whose server is gone. Recording the failure needs the
-	// server, and so distinguishes the two.
+	// A statement that timed out by the handler's own context looks like one whose server is gone. Recording the
+	// failure needs the server, and so distinguishes the two.
 	ownTimeout := pgconn.Timeout(noted) || errors.Is(noted, context.DeadlineExceeded) || errors.Is(noted, context.Canceled)
 	fault := &engine.Fault{Class: returnedClass(err), Position: projection.FailedPosition(err), Stack: usercode.StackOf(err), Err: err, Returned: true}
 	switch {
 	case ownTimeout:
 	case noted != nil && (conn.IsClosed() || pgerr.FromServer(noted) && conn.TxStatus() == 'E'):
-		// If the transaction still works, the handler undid the fault by a savepoint, or misused the connection, for instance by a
-		// statement while rows of another were open.
+		// If the transaction still works, the handler undid the fault by a savepoint, or misused the connection, for
+		// instance by a statement while rows of another were open.
 		if class := handlersClass(classify(noted).Class); class != engine.HandlerFault {
 			fault.Class, fault.Returned = class, false
 			if !errors.Is(err, noted) {
@@ -108,8 +108,8 @@ func returnedClass(err error) engine.Class {
 	return engine.HandlerFault
 }
 
-// waitsForLock reports whether a backend waits for a lock. It dials a connection, by SessionDSN if that is set, because the pool may be
-// exhausted. If that fails, it uses the pool.
+// waitsForLock reports whether a backend waits for a lock. It dials a connection, by SessionDSN if that is set, because
+// the pool may be exhausted. If that fails, it uses the pool.
 func (b *batchTx) waitsForLock(ctx context.Context, pid uint32) (waits bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, askTime)
 	defer cancel()

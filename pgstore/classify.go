@@ -127,8 +127,8 @@ func handlersClass(class engine.Class) engine.Class {
 	return class
 }
 
-// storeFault classifies the error of a statement of the store. Classes that would count against a handler become Configuration for
-// missing objects, and Infrastructure otherwise.
+// storeFault classifies the error of a statement of the store. Classes that would count against a handler become
+// Configuration for missing objects, and Infrastructure otherwise.
 func storeFault(err error) *engine.Fault {
 	fault := classify(err)
 	if fault == nil || !fault.Class.MayCount() {

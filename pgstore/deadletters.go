@@ -19,8 +19,8 @@ import (
 	"github.com/millrace-go/millrace/projection"
 )
 
-// DeadLetters gives access to the parked events of a projection. It is safe for concurrent use, in any process: the owner of the
-// projection's lease makes all changes.
+// DeadLetters gives access to the parked events of a projection. It is safe for concurrent use, in any process: the
+// owner of the projection's lease makes all changes.
 type DeadLetters struct {
 	store *Store
 	id    projection.ID
@@ -67,8 +67,8 @@ func (d *DeadLetters) explain(err *error, doing string) {
 	}
 }
 
-// checked classifies the error of a statement. If the statement found no dead letter, checked returns an error unless the projection
-// exists.
+// checked classifies the error of a statement. If the statement found no dead letter, checked returns an error unless
+// the projection exists.
 func (d *DeadLetters) checked(ctx context.Context, err error, found int64) error {
 	if err == nil && found == 0 {
 		err = d.store.unknown(ctx, d.store.pool, d.id)
@@ -87,8 +87,8 @@ func (c *controlSchema) deadLetters(newestFirst bool) string {
 	return sqltext.Fill(c.sql("dead_letters"), "{beyond}", ">", "{direction}", "asc")
 }
 
-// Get returns a dead letter in any state, and its event. It returns projection.ErrDeadLetterNotFound if the projection has no dead
-// letter with that id. If the event is gone, it returns the dead letter and projection.ErrEventGone.
+// Get returns a dead letter in any state, and its event. It returns projection.ErrDeadLetterNotFound if the projection
+// has no dead letter with that id. If the event is gone, it returns the dead letter and projection.ErrEventGone.
 func (d *DeadLetters) Get(ctx context.Context, id int64) (projection.DeadLetter, event.Envelope, error) {
 	letters, err := d.List(ctx, projection.DeadLetterPage{DeadLetterFilter: projection.DeadLetterFilter{IDs: []int64{id}}, States: allStates, Limit: 1})
 	switch {
@@ -119,27 +119,28 @@ func (d *DeadLetters) Count(ctx context.Context, filter projection.DeadLetterFil
 	return n, d.checked(ctx, err, n)
 }
 
-// Replay applies at most limit parked events again, the oldest first, by the projection's handler on the node that runs it. Each event
-// is a fenced transaction of its own, which does not move the checkpoint. A parked stream is replayed as a whole and in order,
-// including events that the filter does not select. After its last event, the stream continues like any other. If a replay fails, the
-// event stays parked with one attempt more, and so do the later events of its stream. An event is applied once, even if several
-// replays select it.
+// Replay applies at most limit parked events again, the oldest first, by the projection's handler on the node that runs
+// it. Each event is a fenced transaction of its own, which does not move the checkpoint. A parked stream is replayed as
+// a whole and in order, including events that the filter does not select. After its last event, the stream continues
+// like any other. If a replay fails, the event stays parked with one attempt more, and so do the later events of its
+// stream. An event is applied once, even if several replays select it.
 //
-// Replay returns after the last event. It waits while the projection is paused or no node runs it. If ctx ends first, it returns
-// projection.ErrCommandPending, and the replay continues unless Cancel ends it. If the connection fails while the command is sent, the
-// command may have been accepted or not.
+// Replay returns after the last event. It waits while the projection is paused or no node runs it. If ctx ends first,
+// it returns projection.ErrCommandPending, and the replay continues unless Cancel ends it. If the connection fails
+// while the command is sent, the command may have been accepted or not.
 func (d *DeadLetters) Replay(ctx context.Context, filter projection.DeadLetterFilter, limit int) (projection.CommandResult, error) {
 	return d.command(ctx, "replay", filter, limit)
 }
 
-// Discard gives up at most limit parked events: they will not be applied. Later events of their streams stay parked. If no node owns
-// the projection's lease, for instance while it is paused, Discard runs at once. Otherwise it waits as Replay does.
+// Discard gives up at most limit parked events: they will not be applied. Later events of their streams stay parked. If
+// no node owns the projection's lease, for instance while it is paused, Discard runs at once. Otherwise it waits as
+// Replay does.
 func (d *DeadLetters) Discard(ctx context.Context, filter projection.DeadLetterFilter, limit int) (projection.CommandResult, error) {
 	return d.command(ctx, "discard", filter, limit)
 }
 
-// Purge deletes dead letters that were resolved or discarded at least endedFor ago, at most limit of them, the oldest first. It
-// returns how many it deleted.
+// Purge deletes dead letters that were resolved or discarded at least endedFor ago, at most limit of them, the oldest
+// first. It returns how many it deleted.
 func (d *DeadLetters) Purge(ctx context.Context, filter projection.DeadLetterFilter, endedFor time.Duration, limit int) (deleted int64, err error) {
 	defer d.explain(&err, "purge")
 	args, err := d.args(filter, []projection.DeadLetterState{projection.DeadLetterResolved, projection.DeadLetterDiscarded})
@@ -232,10 +233,10 @@ func (d *DeadLetters) Wait(ctx context.Context, command int64) (_ projection.Com
 	return d.wait(ctx, command)
 }
 
-// Cancel ends a command. command is CommandResult.Command of the result of Replay or Discard. Completed work stays, and a replay in
-// progress finishes first. Wait, Replay and Discard then return the result so far. If the process of that replay crashes, its dead
-// letter is parked again. Cancel has no effect on a command that has ended. It returns projection.ErrCommandNotFound if there is no
-// such command.
+// Cancel ends a command. command is CommandResult.Command of the result of Replay or Discard. Completed work stays, and
+// a replay in progress finishes first. Wait, Replay and Discard then return the result so far. If the process of that
+// replay crashes, its dead letter is parked again. Cancel has no effect on a command that has ended. It returns
+// projection.ErrCommandNotFound if there is no such command.
 func (d *DeadLetters) Cancel(ctx context.Context, command int64) error {
 	c := d.store.control
 	var ended bool
@@ -257,8 +258,8 @@ func (d *DeadLetters) Cancel(ctx context.Context, command int64) error {
 	return err
 }
 
-// wait polls for the result of a command, also during an outage of the database. It runs a command that calls no handler itself if no
-// node owns the lease.
+// wait polls for the result of a command, also during an outage of the database. It runs a command that calls no
+// handler itself if no node owns the lease.
 func (d *DeadLetters) wait(ctx context.Context, command int64) (projection.CommandResult, error) {
 	o := projection.CommandResult{Command: command}
 	var unowned error

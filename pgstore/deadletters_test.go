@@ -188,7 +188,8 @@ func TestBadInputForDeadLettersIsNamedAndChangesNothing(t *testing.T) {
 	}
 }
 
-// Every write under a lost lease is refused and changes nothing. The control is the last part: the same writes under the valid lease.
+// Every write under a lost lease is refused and changes nothing. The control is the last part: the same writes under
+// the valid lease.
 func TestOnlyTheLeaseOwnerChangesDeadLetters(t *testing.T) {
 	t.Parallel()
 	d := newDrawer(t, 6)

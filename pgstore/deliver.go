@@ -31,7 +31,8 @@ type delivery struct {
 	acks context.Context
 
 	mu sync.Mutex
-	// lease has the checkpoint after the last acknowledgement. The first next events are done, and the first behind blocked ones.
+	// lease has the checkpoint after the last acknowledgement. The first next events are done, and the first behind
+	// blocked ones.
 	lease        engine.Lease
 	next, behind int
 	recent       engine.FailureWindow
@@ -45,8 +46,8 @@ func (d *delivery) Events() []event.Envelope { return d.batch.Events }
 
 func (d *delivery) Token(e event.Envelope) string { return deliveryToken(d.token, e) }
 
-// deliveryToken returns the projection's token, the event's position, and the time of its append, which distinguishes an event
-// that a crash lost from a later one at its position.
+// deliveryToken returns the projection's token, the event's position, and the time of its append, which distinguishes
+// an event that a crash lost from a later one at its position.
 func deliveryToken(projection string, e event.Envelope) string {
 	return fmt.Sprintf("%s/%d/%s", projection, e.Position, strconv.FormatInt(e.Time.UnixMicro(), 36))
 }

@@ -64,8 +64,8 @@ func (d *delivery) begin(ctx context.Context) error {
 	return nil
 }
 
-// call runs the handler. A handler that does not return after its context ended is abandoned. call returns the handler's error, and
-// the cause if its context ended.
+// call runs the handler. A handler that does not return after its context ended is abandoned. call returns the
+// handler's error, and the cause if its context ended.
 func (d *delivery) call(h func(ctx context.Context, d engine.Delivery) error, giveUp func()) (err, cause error) {
 	call := usercode.Go(func() error { return h(d.ctx, d) })
 	d.untilEnd(call.Done())
@@ -194,8 +194,8 @@ func (d *delivery) blocked(position int64) []event.Envelope {
 	return rest[:n]
 }
 
-// move moves the checkpoint and parks events on the way, in a fenced transaction. If it fails, the delivery is over, because only the
-// lease's row shows the checkpoint then.
+// move moves the checkpoint and parks events on the way, in a fenced transaction. If it fails, the delivery is over,
+// because only the lease's row shows the checkpoint then.
 func (d *delivery) move(ctx context.Context, to int64, letter *projection.DeadLetter) error {
 	lease, part := d.lease, engine.Batch{BlockedByStream: d.blocked(to), Replay: d.batch.Replay}
 	b := newBatchTx(d.store, lease, to, batchOptions{timeout: finishTime, durable: true})

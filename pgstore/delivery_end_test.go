@@ -204,7 +204,8 @@ func TestDeliveryIsNotAtFaultWhenTheRuntimeStops(t *testing.T) {
 	}
 }
 
-// If the server's answer does not arrive, no event is at fault. The lease's row shows whether the acknowledgement succeeded.
+// If the server's answer does not arrive, no event is at fault. The lease's row shows whether the acknowledgement
+// succeeded.
 func TestAcknowledgementWithoutAnAnswerDoesNotCount(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

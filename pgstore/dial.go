@@ -99,8 +99,8 @@ func onePrimary(config *pgx.ConnConfig) error {
 	return nil
 }
 
-// closeStandby closes a connection if err shows that its server is a standby or takes no writes. The pool then opens another
-// connection, which may go to the primary.
+// closeStandby closes a connection if err shows that its server is a standby or takes no writes. The pool then opens
+// another connection, which may go to the primary.
 func closeStandby(ctx context.Context, conn *pgx.Conn, err error) {
 	if errors.Is(err, projection.ErrNotPrimary) || pgerr.Is(err, pgerr.Standby, pgerr.ReadOnlyTransaction, pgerr.NotSupported) {
 		closeHard(ctx, conn)

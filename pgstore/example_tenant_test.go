@@ -22,8 +22,8 @@ var accountSetup = []pgstore.TenantStep{
 	},
 }
 
-// Each tenant has a schema with its events and tables. A projection runs for each of them, and a handler finds the tables of its
-// tenant by their names.
+// Each tenant has a schema with its events and tables. A projection runs for each of them, and a handler finds the
+// tables of its tenant by their names.
 func ExampleStore_CreateTenant() {
 	ctx := context.Background()
 	store, err := pgstore.Open(ctx, os.Getenv("MILLRACE_DSN"), pgstore.Options{Schema: "example_tenant", TenantSetup: accountSetup})

@@ -64,8 +64,8 @@ func (s *Store) warnOfExtensions(ctx context.Context) {
 	}
 }
 
-// namingExtensions adds the extensions that a named tenant does not find to an error about a function, an operator or a type
-// that does not exist.
+// namingExtensions adds the extensions that a named tenant does not find to an error about a function, an operator or a
+// type that does not exist.
 func (s *Store) namingExtensions(ctx context.Context, q querier, tenant string, err error) error {
 	if tenant == projection.DefaultTenant || !pgerr.Is(err, pgerr.UndefinedFunction, pgerr.UndefinedObject) {
 		return err

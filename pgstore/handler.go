@@ -9,27 +9,29 @@ import (
 	"github.com/millrace-go/millrace/internal/engine"
 )
 
-// Handler handles the events of a millrace.Projection in a transaction. What its function writes through tx commits together with the
-// checkpoint, or not at all. The function must not end tx, change settings that outlast it, or use it after returning.
+// Handler handles the events of a millrace.Projection in a transaction. What its function writes through tx commits
+// together with the checkpoint, or not at all. The function must not end tx, change settings that outlast it, or use it
+// after returning.
 type Handler struct{ handler engine.Handler }
 
 // Engine is called by package millrace.
 func (h Handler) Engine() engine.Handler { return h.handler }
 
-// Each makes a Handler of a function for one event. It is the simplest handler, with at least one round trip for each event.
+// Each makes a Handler of a function for one event. It is the simplest handler, with at least one round trip for each
+// event.
 func Each(f func(ctx context.Context, tx pgx.Tx, e event.Envelope) error) Handler {
 	return Handler{engine.HandleEach(f)}
 }
 
-// Batch makes a Handler of a function for all events of a batch, in global order. It is fast if it uses one statement for many events,
-// or a pgx.Batch. If it fails, the batch is rolled back and tried again in smaller batches, until the failing event is alone. An error
-// that names the event by projection.At saves these tries.
+// Batch makes a Handler of a function for all events of a batch, in global order. It is fast if it uses one statement
+// for many events, or a pgx.Batch. If it fails, the batch is rolled back and tried again in smaller batches, until the
+// failing event is alone. An error that names the event by projection.At saves these tries.
 func Batch(f func(ctx context.Context, tx pgx.Tx, events []event.Envelope) error) Handler {
 	return Handler{engine.HandleBatch(f)}
 }
 
-// On makes a Handler of a function for the events of type T.EventType, one by one, with their bodies decoded. An event whose
-// body does not decode is not retried.
+// On makes a Handler of a function for the events of type T.EventType, one by one, with their bodies decoded. An event
+// whose body does not decode is not retried.
 func On[T event.Typed](f func(ctx context.Context, tx pgx.Tx, e event.Of[T]) error) Handler {
 	return Handler{engine.HandleType(f)}
 }
@@ -39,8 +41,8 @@ func OnBatch[T event.Typed](f func(ctx context.Context, tx pgx.Tx, events []even
 	return Handler{engine.HandleTypeBatch(f)}
 }
 
-// Route combines Handlers of On and OnBatch for different event types. Events are handled in global order. A handler of OnBatch gets
-// consecutive events of its type.
+// Route combines Handlers of On and OnBatch for different event types. Events are handled in global order. A handler of
+// OnBatch gets consecutive events of its type.
 func Route(on ...Handler) Handler {
 	handlers := make([]engine.Handler, len(on))
 	for i, h := range on {

@@ -17,8 +17,8 @@ import (
 	"github.com/millrace-go/millrace/projection"
 )
 
-// headsSlice is the maximum number of tenants in one statement. Each takes locks until the transaction ends, and one statement with
-// 5,000 tenants ran out of lock memory.
+// headsSlice is the maximum number of tenants in one statement. Each takes locks until the transaction ends, and one
+// statement with 5,000 tenants ran out of lock memory.
 const headsSlice = 250
 
 // Heads implements engine.Store. Each slice of tenants is a transaction of its own.
@@ -32,8 +32,8 @@ func (s port) Heads(ctx context.Context, tenants []string) (engine.Heads, error)
 	return heads, nil
 }
 
-// headsWithout reads the heads of a slice except those of tenants that cannot be read. It leaves out tenants whose events are
-// locked, and finds the other unreadable ones by halving the slice.
+// headsWithout reads the heads of a slice except those of tenants that cannot be read. It leaves out tenants whose
+// events are locked, and finds the other unreadable ones by halving the slice.
 func (s *Store) headsWithout(ctx context.Context, tenants []string, heads *engine.Heads) error {
 	tenants, err := s.withoutLocked(ctx, tenants, heads)
 	if err != nil || len(tenants) == 0 {

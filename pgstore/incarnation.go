@@ -14,10 +14,12 @@ import (
 	"github.com/millrace-go/millrace/pgstore/internal/wire"
 )
 
-// readLockWait limits how long a read waits for a lock on a tenant's events: VACUUM FULL or ALTER TABLE must delay only that tenant.
+// readLockWait limits how long a read waits for a lock on a tenant's events: VACUUM FULL or ALTER TABLE must delay only
+// that tenant.
 const readLockWait = 100 * time.Millisecond
 
-// within calls read, which returns the server's incarnation. If the server has none, within creates it and calls read again.
+// within calls read, which returns the server's incarnation. If the server has none, within creates it and calls read
+// again.
 func (s *Store) within(ctx context.Context, read func() error) error {
 	err := read()
 	if !pgerr.Is(err, pgerr.NoIncarnation) {
@@ -44,13 +46,14 @@ func (s *Store) checkIncarnation(ctx context.Context, conn *pgx.Conn) error {
 	return err
 }
 
-// checkLease returns the call of the control schema's function check_lease. It contains only numbers, a UUID and a quoted name.
+// checkLease returns the call of the control schema's function check_lease. It contains only numbers, a UUID and a
+// quoted name.
 func (c *controlSchema) checkLease(l engine.Lease) string {
 	return fmt.Sprintf("%s.check_lease(%d, '%s', %d, %d)", c.quoted, l.Row, l.Owner, l.Epoch, l.Incarnation)
 }
 
-// readEvents runs a statement on tenants' events in one round trip and passes its result to decode. It limits the wait for locks, and
-// returns the incarnation. Arguments are in text format.
+// readEvents runs a statement on tenants' events in one round trip and passes its result to decode. It limits the wait
+// for locks, and returns the incarnation. Arguments are in text format.
 func (s *Store) readEvents(ctx context.Context, sql string, args [][]byte, format []int16, decode func(*pgconn.ResultReader) error) (in engine.Incarnation, err error) {
 	err = s.within(ctx, func() error {
 		return s.onConn(ctx, func(conn *pgx.Conn) (err error) {

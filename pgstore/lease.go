@@ -40,9 +40,9 @@ func (s port) Counts(ctx context.Context, tenants []string) ([]engine.Want, erro
 	return counts, failed(err, "count leases")
 }
 
-// Claim implements engine.Store. It commits synchronously and skips rows that another transaction has locked. Then it ends the
-// sessions in which batches of dead owners still run: they could not commit, but may hold locks on read models. Without the right
-// to do so, their time-outs end them.
+// Claim implements engine.Store. It commits synchronously and skips rows that another transaction has locked. Then it
+// ends the sessions in which batches of dead owners still run: they could not commit, but may hold locks on read
+// models. Without the right to do so, their time-outs end them.
 func (s port) Claim(ctx context.Context, node engine.Node, rows []int32, trustHeartbeats bool) ([]engine.Lease, error) {
 	claim, err := s.claim(ctx, node, rows, trustHeartbeats)
 	if err == nil && len(claim.taken) > 0 {
@@ -58,7 +58,8 @@ func (s *Store) endZombieBatches(ctx context.Context, rows []int64, before time.
 	}
 }
 
-// claim is the result of a claim. taken are the rows of leases of dead owners. began is when it began, by the server's clock.
+// claim is the result of a claim. taken are the rows of leases of dead owners. began is when it began, by the server's
+// clock.
 type claim struct {
 	leases []engine.Lease
 	taken  []int64
@@ -158,7 +159,8 @@ func (s port) Release(ctx context.Context, advances []engine.Advance) error {
 	})
 }
 
-// Advance implements engine.Store in one statement. It need not be durable: after a crash, the same events are passed over again.
+// Advance implements engine.Store in one statement. It need not be durable: after a crash, the same events are passed
+// over again.
 func (s port) Advance(ctx context.Context, advances []engine.Advance) (map[int32]bool, error) {
 	moved := make(map[int32]bool, len(advances))
 	if len(advances) == 0 {

@@ -20,9 +20,9 @@ import (
 // lockedAge is how long the known locks are used before the server is asked again.
 const lockedAge = 100 * time.Millisecond
 
-// tenantLocks stores which tenants' events are locked, so that reads of them fail at once. Otherwise each read of a locked tenant
-// would wait for readLockWait and occupy a connection, and a migration that locks many tenants would delay the others. The first
-// read that times out finds all locked tenants with one statement.
+// tenantLocks stores which tenants' events are locked, so that reads of them fail at once. Otherwise each read of a
+// locked tenant would wait for readLockWait and occupy a connection, and a migration that locks many tenants would
+// delay the others. The first read that times out finds all locked tenants with one statement.
 type tenantLocks struct {
 	asking sync.Mutex // held while the server is asked
 	known  atomic.Pointer[locksFound]
@@ -34,8 +34,8 @@ type locksFound struct {
 	asked   time.Time
 }
 
-// lockHolders returns the sessions that lock the events of schema, as far as known. If it knows of a lock, but the knowledge is old, it
-// asks the server again.
+// lockHolders returns the sessions that lock the events of schema, as far as known. If it knows of a lock, but the
+// knowledge is old, it asks the server again.
 func (s *Store) lockHolders(ctx context.Context, schema string) ([]string, error) {
 	known := s.tenantLocks.known.Load()
 	if known == nil || len(known.holders[schema]) == 0 {
@@ -79,8 +79,8 @@ func (s *Store) findLocked(ctx context.Context, since time.Time) (*locksFound, e
 	return locks, nil
 }
 
-// readEvents is Store.readEvents for one tenant. If the tenant's events are locked, the error names the sessions that lock them. It
-// is the fault of that tenant alone, not of the server.
+// readEvents is Store.readEvents for one tenant. If the tenant's events are locked, the error names the sessions that
+// lock them. It is the fault of that tenant alone, not of the server.
 func (t *Tenant) readEvents(ctx context.Context, sql string, args [][]byte, format []int16, decode func(*pgconn.ResultReader) error) (engine.Incarnation, error) {
 	holders, err := t.store.lockHolders(ctx, t.schema)
 	if err != nil {
@@ -105,7 +105,8 @@ func errLockedBy(holders []string) error {
 	return fmt.Errorf("%w by %s", projection.ErrTenantLocked, strings.Join(holders, ", "))
 }
 
-// withoutLocked returns the tenants that are not known to be locked. For the others it puts the lock holders into heads.Failed.
+// withoutLocked returns the tenants that are not known to be locked. For the others it puts the lock holders into
+// heads.Failed.
 func (s *Store) withoutLocked(ctx context.Context, names []string, heads *engine.Heads) (rest []string, err error) {
 	for _, name := range names {
 		t, err := s.ForTenant(name)

@@ -13,15 +13,15 @@ import (
 	"github.com/millrace-go/millrace/pgstore/internal/settle"
 )
 
-// scanInterval limits lock scans to some 30 a second. Reading pg_locks stops the lock manager for a moment, and 200 times a second slow
-// writers down.
+// scanInterval limits lock scans to some 30 a second. Reading pg_locks stops the lock manager for a moment, and 200
+// times a second slow writers down.
 const scanInterval = 33 * time.Millisecond
 
 // errClosed is returned if the store was closed while it was in use.
 var errClosed = errors.New("the store is closed")
 
-// lockScanner finds the transactions that hold locks on events tables. One scan at a time serves every tenant that joined before it
-// began.
+// lockScanner finds the transactions that hold locks on events tables. One scan at a time serves every tenant that
+// joined before it began.
 type lockScanner struct {
 	store *Store
 	// open ends when the scanner is closed.
@@ -49,8 +49,8 @@ func newLockScanner(s *Store) *lockScanner {
 	return &lockScanner{store: s, open: open, end: end}
 }
 
-// scan returns the transactions that hold the events table of a tenant's schema, and the incarnation of the scanned server. The scan
-// begins after the call.
+// scan returns the transactions that hold the events table of a tenant's schema, and the incarnation of the scanned
+// server. The scan begins after the call.
 func (l *lockScanner) scan(ctx context.Context, schema string) ([]settle.Holder, engine.Incarnation, error) {
 	scan, err := l.join(schema)
 	if err != nil {

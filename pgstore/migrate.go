@@ -20,20 +20,21 @@ var (
 	ErrNotMigrated = errors.New("the schema is missing or too old: call Migrate")
 	// ErrSchemaTooNew is returned if the database is more than one schema version ahead of this version of the library.
 	ErrSchemaTooNew = errors.New("the schema is too new for this program")
-	// ErrForeignSchema is returned if the control schema, or the schema of a new tenant, exists and belongs to something else.
+	// ErrForeignSchema is returned if the control schema, or the schema of a new tenant, exists and belongs to
+	// something else.
 	ErrForeignSchema = errors.New("a schema of that name exists and does not belong to this store")
 )
 
-// Migrate brings the control schema and every tenant to this program's version, and creates DefaultTenant. Each tenant is a
-// transaction of its own, and any number of processes may migrate at once. Migrate never goes back. It accepts a schema that is one
-// version newer, so that an old and a new program can run side by side during a deployment. For newer ones it returns
-// ErrSchemaTooNew. ctx alone limits how long it waits.
+// Migrate brings the control schema and every tenant to this program's version, and creates DefaultTenant. Each tenant
+// is a transaction of its own, and any number of processes may migrate at once. Migrate never goes back. It accepts a
+// schema that is one version newer, so that an old and a new program can run side by side during a deployment. For
+// newer ones it returns ErrSchemaTooNew. ctx alone limits how long it waits.
 //
-// Migrate also runs the steps of Options.TenantSetup that a tenant lacks. If a step fails, Migrate ends with an error that names the
-// step and the tenant. The tenants before it stay migrated, and the next Migrate continues with it.
+// Migrate also runs the steps of Options.TenantSetup that a tenant lacks. If a step fails, Migrate ends with an error
+// that names the step and the tenant. The tenants before it stay migrated, and the next Migrate continues with it.
 //
-// If everything is up to date, Migrate only reads and needs no right to create. If the role lacks a right, the error names it. A
-// tenant whose schema was dropped without millrace is logged and skipped: see projection.ErrTenantDropped.
+// If everything is up to date, Migrate only reads and needs no right to create. If the role lacks a right, the error
+// names it. A tenant whose schema was dropped without millrace is logged and skipped: see projection.ErrTenantDropped.
 func (s *Store) Migrate(ctx context.Context) error {
 	return s.migrate(ctx, ownMigrations)
 }
@@ -74,8 +75,8 @@ func (s *Store) migrate(ctx context.Context, m migrations) error {
 	return err
 }
 
-// CreateTenant creates a tenant with a schema of its own, runs Options.TenantSetup, and returns the tenant. All of it is one
-// transaction. A tenant that exists is brought to this program's version. The errors are:
+// CreateTenant creates a tenant with a schema of its own, runs Options.TenantSetup, and returns the tenant. All of it
+// is one transaction. A tenant that exists is brought to this program's version. The errors are:
 //   - ErrNotMigrated before Migrate,
 //   - ErrForeignSchema if a schema of the name exists that is not this store's,
 //   - ErrSchemaTooNew if another tenant has had more steps of Options.TenantSetup than this program has,

@@ -88,8 +88,8 @@ func notTooNew(version, own int) error {
 	return nil
 }
 
-// locked runs fn in a transaction that holds the store's migration lock, and commits it. The transaction is READ COMMITTED, so its
-// statements see what the previous holder of the lock committed.
+// locked runs fn in a transaction that holds the store's migration lock, and commits it. The transaction is READ
+// COMMITTED, so its statements see what the previous holder of the lock committed.
 func (s *Store) locked(ctx context.Context, fn func(tx pgx.Tx) error) error {
 	options := pgx.TxOptions{IsoLevel: pgx.ReadCommitted, AccessMode: pgx.ReadWrite}
 	return s.inTx(ctx, options, func(tx pgx.Tx) error {
@@ -119,8 +119,8 @@ func (s *Store) controlVersion(ctx context.Context, q querier) (version int, err
 	return version, err
 }
 
-// tenantVersion returns the schema and the version of a tenant. The error is projection.ErrUnknownTenant if there is none of that
-// name, and projection.ErrTenantDropped if its schema is gone.
+// tenantVersion returns the schema and the version of a tenant. The error is projection.ErrUnknownTenant if there is
+// none of that name, and projection.ErrTenantDropped if its schema is gone.
 func (s *Store) tenantVersion(ctx context.Context, q querier, name string) (schema string, version int, err error) {
 	var gone bool
 	err = q.QueryRow(ctx, s.control.sql("tenant_version"), pgx.QueryExecModeExec, name).Scan(&schema, &version, &gone)
@@ -139,17 +139,17 @@ func (s *Store) outdatedTenants(ctx context.Context, own int, after string) ([]s
 	return pgx.CollectRows(rows, pgx.RowTo[string])
 }
 
-// ControlMigrations returns the migrations of a control schema as SQL, for psql, goose and other tools. after is the database's
-// current version, 0 for a new database. The text is empty if no migration follows.
+// ControlMigrations returns the migrations of a control schema as SQL, for psql, goose and other tools. after is the
+// database's current version, 0 for a new database. The text is empty if no migration follows.
 //
-// schema is as in Options. The SQL does what Migrate does to the control schema. It must run in one transaction, and fails without
-// effect if the database is at another version. It does not create DefaultTenant: see TenantMigrations.
+// schema is as in Options. The SQL does what Migrate does to the control schema. It must run in one transaction, and
+// fails without effect if the database is at another version. It does not create DefaultTenant: see TenantMigrations.
 func ControlMigrations(schema string, after int) (string, error) {
 	return controlScript(schema, after, ownMigrations.control)
 }
 
-// TenantMigrations returns the migrations of a tenant as SQL, as ControlMigrations does for the control schema, which must be
-// migrated first. If after is 0, they begin with the creation of the tenant.
+// TenantMigrations returns the migrations of a tenant as SQL, as ControlMigrations does for the control schema, which
+// must be migrated first. If after is 0, they begin with the creation of the tenant.
 func TenantMigrations(schema, tenant string, after int) (string, error) {
 	return tenantScript(schema, tenant, after, ownMigrations.tenant)
 }
@@ -215,7 +215,8 @@ func newScript(of, schema, tenant string, after, newest int) (*script, error) {
 	return s, nil
 }
 
-// add adds statements with values in place of their parameters. It replaces all at once, since a tenant may be called $1 or {control}.
+// add adds statements with values in place of their parameters. It replaces all at once, since a tenant may be called
+// $1 or {control}.
 func (s *script) add(sql string, values ...string) {
 	s.text.WriteString(strings.TrimSuffix(strings.TrimSpace(s.filled(sql, values...)), ";") + ";\n\n")
 }

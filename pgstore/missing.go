@@ -13,8 +13,8 @@ import (
 	"github.com/millrace-go/millrace/projection"
 )
 
-// absent adds to err why the schema of the tenant, or a table in it, was not found: the tenant is unknown, was dropped, or was not
-// migrated. Other errors are returned unchanged.
+// absent adds to err why the schema of the tenant, or a table in it, was not found: the tenant is unknown, was dropped,
+// or was not migrated. Other errors are returned unchanged.
 func (t *Tenant) absent(ctx context.Context, err error) error {
 	if !pgerr.IsMissing(err) {
 		return err
@@ -44,7 +44,8 @@ func (s port) Absent(ctx context.Context, tenant string) error {
 	return nil
 }
 
-// missing adds ErrNotMigrated to an error about a missing control schema or a table in it. Other errors are returned unchanged.
+// missing adds ErrNotMigrated to an error about a missing control schema or a table in it. Other errors are returned
+// unchanged.
 func (s *Store) missing(err error) error {
 	if pgerr.IsMissing(err) {
 		return fmt.Errorf("control schema %q: %w: %w", s.opts.Schema, ErrNotMigrated, err)
@@ -52,8 +53,8 @@ func (s *Store) missing(err error) error {
 	return err
 }
 
-// lacking adds to err the privilege that the role lacks for a migration of schema, and the statement that grants it. Errors other than
-// a missing privilege are returned unchanged.
+// lacking adds to err the privilege that the role lacks for a migration of schema, and the statement that grants it.
+// Errors other than a missing privilege are returned unchanged.
 func (s *Store) lacking(ctx context.Context, schema string, err error) error {
 	if !pgerr.Is(err, pgerr.InsufficientPrivilege) {
 		return err

@@ -46,9 +46,10 @@ func notReserved(schema string) error {
 // maxNameBytes is the length to which PostgreSQL truncates names.
 const maxNameBytes = 63
 
-// setTenantPath returns the statement that sets the search path of a transaction to that of a tenant: its schema, the shared schemas,
-// and pg_temp. Because pg_temp is last, a temporary table hides no table of the tenant. DefaultTenant keeps the path of the session,
-// and its statement is empty. The statement contains only quoted names, and ends with a semicolon.
+// setTenantPath returns the statement that sets the search path of a transaction to that of a tenant: its schema, the
+// shared schemas, and pg_temp. Because pg_temp is last, a temporary table hides no table of the tenant. DefaultTenant
+// keeps the path of the session, and its statement is empty. The statement contains only quoted names, and ends with a
+// semicolon.
 func (s *Store) setTenantPath(tenant string) string {
 	if tenant == projection.DefaultTenant {
 		return ""

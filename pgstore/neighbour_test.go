@@ -68,8 +68,8 @@ func markedDead(t *testing.T, by *nodeSession, node engine.Node) bool {
 	return done
 }
 
-// heard returns the notices of a session since the last call. Notices arrive in the order of the commits, so all earlier ones
-// precede a notice of our own.
+// heard returns the notices of a session since the last call. Notices arrive in the order of the commits, so all
+// earlier ones precede a notice of our own.
 func heard(t *testing.T, s *nodeSession) (notices []engine.Notice) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(testContext(t), hangs)

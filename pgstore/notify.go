@@ -9,12 +9,12 @@ import (
 	"go.uber.org/zap"
 )
 
-// notifyInterval is the shortest time between two notifications. The first is sent at once, and tenants that follow are sent together.
-// Without it, the notifier took a fifth of the append speed.
+// notifyInterval is the shortest time between two notifications. The first is sent at once, and tenants that follow are
+// sent together. Without it, the notifier took a fifth of the append speed.
 const notifyInterval = 2 * time.Millisecond
 
-// notifier wakes feeds in this process directly, and those in other processes by NOTIFY. It runs after the commit, so that no append
-// waits for it.
+// notifier wakes feeds in this process directly, and those in other processes by NOTIFY. It runs after the commit, so
+// that no append waits for it.
 type notifier struct {
 	store *Store
 	local sync.Map // *wakeFunc to struct{}

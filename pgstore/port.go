@@ -8,8 +8,8 @@ import (
 	"github.com/millrace-go/millrace/internal/engine"
 )
 
-// port implements engine.Store, the part of a store that a runtime uses. The methods are documented there. Comments here say what is
-// peculiar to PostgreSQL.
+// port implements engine.Store, the part of a store that a runtime uses. The methods are documented there. Comments
+// here say what is peculiar to PostgreSQL.
 type port struct{ *Store }
 
 var _ engine.Store = port{}

@@ -40,8 +40,8 @@ func (s *Store) fenced(ctx context.Context, doing string, lease engine.Lease, fn
 	return failed(s.inTx(ctx, begin, fn), "%s", doing)
 }
 
-// change runs a fenced statement that changes or returns one row, which it scans into results. The statement's first arguments are
-// those of the lease. Without a row the error is projection.ErrLeaseLost.
+// change runs a fenced statement that changes or returns one row, which it scans into results. The statement's first
+// arguments are those of the lease. Without a row the error is projection.ErrLeaseLost.
 func (s *Store) change(ctx context.Context, doing, statement string, lease engine.Lease, args []any, results ...any) error {
 	return s.fenced(ctx, doing, lease, func(tx pgx.Tx) error {
 		done, err := runOne(ctx, tx, s.control.sql(statement), leaseArgs(lease, args...), results...)
@@ -57,8 +57,8 @@ func leaseArgs(lease engine.Lease, more ...any) []any {
 	return append([]any{lease.Row, lease.Owner, lease.Epoch}, more...)
 }
 
-// runOne runs a statement that changes or returns at most one row. It scans a returned row into results, and reports whether there
-// was one.
+// runOne runs a statement that changes or returns at most one row. It scans a returned row into results, and reports
+// whether there was one.
 func runOne(ctx context.Context, q querier, sql string, args []any, results ...any) (bool, error) {
 	rows, _ := q.Query(ctx, sql, args...)
 	tag, err := pgx.ForEachRow(rows, results, func() error { return nil })
@@ -76,8 +76,8 @@ type batchSender interface {
 	SendBatch(context.Context, *pgx.Batch) pgx.BatchResults
 }
 
-// queryAfter reads the rows of a statement after another one that returns a single value, which is scanned into value. Both go in
-// one round trip and run in one session.
+// queryAfter reads the rows of a statement after another one that returns a single value, which is scanned into value.
+// Both go in one round trip and run in one session.
 func queryAfter[T any](ctx context.Context, q batchSender, first string, value any, scan pgx.RowToFunc[T], sql string, args ...any) (found []T, err error) {
 	var batch pgx.Batch
 	batch.Queue(first)
@@ -91,8 +91,8 @@ func queryAfter[T any](ctx context.Context, q batchSender, first string, value a
 	return pgx.CollectRows(rows, scan)
 }
 
-// queryUncompiled reads rows without JIT compilation, which took 74 of 75 ms with 20,000 leases: the planner overestimates the
-// cost of the statement.
+// queryUncompiled reads rows without JIT compilation, which took 74 of 75 ms with 20,000 leases: the planner
+// overestimates the cost of the statement.
 func queryUncompiled[T any](ctx context.Context, s *Store, scan pgx.RowToFunc[T], statement string, args ...any) ([]T, error) {
 	return queryAfter(ctx, s.pool, queries.Text("disable_jit"), nil, scan, s.control.sql(statement), args...)
 }

@@ -12,8 +12,8 @@ import (
 )
 
 const (
-	// pageEvents is the number of events that one statement of an iterator reads: enough to make round trips cheap, few enough to
-	// waste little when the caller stops early.
+	// pageEvents is the number of events that one statement of an iterator reads: enough to make round trips cheap, few
+	// enough to waste little when the caller stops early.
 	pageEvents = 500
 	// pageBytes bounds the memory of a page of large events.
 	pageBytes = 4 << 20
@@ -29,8 +29,8 @@ type ReadOptions struct {
 	Stream string
 }
 
-// ReadStream reads the events of one stream in order, from fromVersion on. The first version is 1. A stream that does not exist
-// has no events.
+// ReadStream reads the events of one stream in order, from fromVersion on. The first version is 1. A stream that does
+// not exist has no events.
 //
 // Events are read in pages, and neither a connection nor a transaction is held between them. An error is yielded last.
 func (t *Tenant) ReadStream(ctx context.Context, stream string, fromVersion int64) iter.Seq2[event.Envelope, error] {
@@ -40,8 +40,8 @@ func (t *Tenant) ReadStream(ctx context.Context, stream string, fromVersion int6
 
 // ReadAll reads events in global order, to the end.
 //
-// It reads the events that are visible now. An append that is still open may put its events below positions that were already
-// read. So ReadAll is for inspection, export and checks. To act on every event exactly once, use a projection.
+// It reads the events that are visible now. An append that is still open may put its events below positions that were
+// already read. So ReadAll is for inspection, export and checks. To act on every event exactly once, use a projection.
 //
 // Events are read in pages, and neither a connection nor a transaction is held between them. An error is yielded last.
 func (t *Tenant) ReadAll(ctx context.Context, opts ReadOptions) iter.Seq2[event.Envelope, error] {

@@ -66,7 +66,8 @@ func TestNextOwnerContinuesACommand(t *testing.T) {
 	parked := slices.Concat(c, a[1:], b[:1])
 	slices.Sort(parked)
 	d.mustHave(parked, "a", "c")
-	// Stream a is replayed whole and in order, whichever dead letter was selected. Its third replay fails. Each owner makes one replay.
+	// Stream a is replayed whole and in order, whichever dead letter was selected. Its third replay fails. Each owner
+	// makes one replay.
 	command := d.give("replay", projection.DeadLetterFilter{IDs: []int64{d.one(a[4]).ID, d.one(b[0]).ID}}, 100)
 	wants := []int64{b[0], a[1], a[2], a[3]}
 	for i, at := range wants {
@@ -136,8 +137,8 @@ func (d *drawer) behind(streams ...string) (positions []int64) {
 	return positions
 }
 
-// The answer to the commit of a replay may be lost, and the commit itself may happen late. It moves no checkpoint, so the fence does not
-// stop the next batch of the same owner.
+// The answer to the commit of a replay may be lost, and the commit itself may happen late. It moves no checkpoint, so
+// the fence does not stop the next batch of the same owner.
 func TestReplayThatCommitsLateIsNotMadeTwice(t *testing.T) {
 	t.Parallel()
 	for name, whole := range map[string]bool{"an event": false, "a stream": true} {

@@ -15,8 +15,8 @@ import (
 // oldestServer is the oldest version that is supported, as in server_version_num.
 const oldestServer = 140000
 
-// withoutTransactionTimeout removes the time limit that PostgreSQL 17 may set for whole transactions. A batch whose handler may take
-// longer would fail each time.
+// withoutTransactionTimeout removes the time limit that PostgreSQL 17 may set for whole transactions. A batch whose
+// handler may take longer would fail each time.
 const withoutTransactionTimeout = "set local transaction_timeout = 0; "
 
 // requiredSettings are the settings without which the store does not work.
@@ -28,7 +28,8 @@ var requiredSettings = []struct{ name, value, reason string }{
 	{"standard_conforming_strings", "on", "quoting depends on it"},
 }
 
-// durabilitySettings are on unless the owner of the server accepts that a crash loses committed events, for instance in tests.
+// durabilitySettings are on unless the owner of the server accepts that a crash loses committed events, for instance in
+// tests.
 var durabilitySettings = []string{"fsync", "full_page_writes"}
 
 // serverFacts describes a server and the settings of its sessions.

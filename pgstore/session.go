@@ -19,7 +19,8 @@ import (
 // keepalives let the server notice within some 20 s that the session's client is gone, even if no packet reports it.
 const keepalives = "set tcp_keepalives_idle = 5; set tcp_keepalives_interval = 5; set tcp_keepalives_count = 3; "
 
-// nodeSession implements engine.Session. Its session lock shows other nodes that the node is gone, sooner than its heartbeat does.
+// nodeSession implements engine.Session. Its session lock shows other nodes that the node is gone, sooner than its
+// heartbeat does.
 type nodeSession struct {
 	store *Store
 	node  engine.Node
@@ -73,8 +74,8 @@ func (s *nodeSession) setUp(ctx context.Context) error {
 		return err
 	}
 	if !locked {
-		// The server has not noticed that this node's previous session is gone. After a network failure that can take hours. No other
-		// node has this node's id, so the session that holds the lock is its own.
+		// The server has not noticed that this node's previous session is gone. After a network failure that can take
+		// hours. No other node has this node's id, so the session that holds the lock is its own.
 		if _, err := s.conn.Exec(ctx, queries.Text("end_previous_session"), pgx.QueryExecModeExec, key); err == nil {
 			return &engine.Fault{Class: engine.Infrastructure, Err: errors.New("the node's previous session still held its session lock, and was ended")}
 		}

@@ -21,8 +21,8 @@ type controlSchema struct {
 	name string
 	// quoted is the name as it stands in statements.
 	quoted string
-	// statements are split where the quoted schema of a tenant belongs. The texts for each of many tenants would take 9 KB of memory
-	// per tenant.
+	// statements are split where the quoted schema of a tenant belongs. The texts for each of many tenants would take 9
+	// KB of memory per tenant.
 	statements map[string][]string
 	// wakeChannel carries wake-ups, controlChannel notices about leases: see engine.Notice.
 	wakeChannel, controlChannel string

@@ -1,9 +1,9 @@
-// Package pgstore is a millrace.Store in PostgreSQL. It appends and reads events, manages tenants and their schemas, makes handlers
-// that get a transaction, and lists, replays and discards dead letters.
+// Package pgstore is a millrace.Store in PostgreSQL. It appends and reads events, manages tenants and their schemas,
+// makes handlers that get a transaction, and lists, replays and discards dead letters.
 //
-// It needs the primary of PostgreSQL 14 or newer. Some things are not supported, because the settled mark cannot see their appends:
-// distributed databases that are compatible with PostgreSQL, direct inserts into a partition of the events table, and logical
-// subscriptions that insert into it.
+// It needs the primary of PostgreSQL 14 or newer. Some things are not supported, because the settled mark cannot see
+// their appends: distributed databases that are compatible with PostgreSQL, direct inserts into a partition of the
+// events table, and logical subscriptions that insert into it.
 package pgstore
 
 import (
@@ -25,34 +25,35 @@ import (
 	"github.com/millrace-go/millrace/projection"
 )
 
-// defaultKeyRetention is longer than the time after which clients and queues repeat deliveries: seconds to days, and more over a
-// weekend on which the receiver is down. A key takes some 250 bytes.
+// defaultKeyRetention is longer than the time after which clients and queues repeat deliveries: seconds to days, and
+// more over a weekend on which the receiver is down. A key takes some 250 bytes.
 const defaultKeyRetention = 7 * 24 * time.Hour
 
 // Options configure a Store. The zero value means the defaults.
 type Options struct {
-	// Schema is the name of the control schema. The schema of a tenant is named after it, "_", and the tenant. It is at most 30 bytes
-	// long. information_schema, public and names that begin with pg_ are refused. Default: "millrace".
+	// Schema is the name of the control schema. The schema of a tenant is named after it, "_", and the tenant. It is at
+	// most 30 bytes long. information_schema, public and names that begin with pg_ are refused. Default: "millrace".
 	Schema string
-	// SessionDSN is the DSN of session connections. It is needed if a pooler in transaction mode stands between the pool and the
-	// server, because LISTEN and session locks do not survive such a pooler. Without it the runtime polls and relies on
-	// heartbeats. The pool's hooks AfterConnect, PrepareConn and BeforeAcquire set up session connections too, and
-	// BeforeConnect if SessionDSN is empty. Default: the pool's DSN.
+	// SessionDSN is the DSN of session connections. It is needed if a pooler in transaction mode stands between the
+	// pool and the server, because LISTEN and session locks do not survive such a pooler. Without it the runtime polls
+	// and relies on heartbeats. The pool's hooks AfterConnect, PrepareConn and BeforeAcquire set up session connections
+	// too, and BeforeConnect if SessionDSN is empty. Default: the pool's DSN.
 	SessionDSN string
-	// SharedSchemas are schemas with extensions, functions and tables that all tenants share. In handlers, Tenant.InTx and
-	// TenantSetup, the search path of a named tenant is its own schema, these in order, and pg_temp. It does not include public unless
-	// that is listed here. DefaultTenant keeps the search path of its sessions. Default: none.
+	// SharedSchemas are schemas with extensions, functions and tables that all tenants share. In handlers, Tenant.InTx
+	// and TenantSetup, the search path of a named tenant is its own schema, these in order, and pg_temp. It does not
+	// include public unless that is listed here. DefaultTenant keeps the search path of its sessions. Default: none.
 	SharedSchemas []string
-	// TenantSetup creates the tables and other objects of each tenant, DefaultTenant included. CreateTenant runs all steps in the
-	// transaction that creates the tenant. Migrate runs the steps that a tenant lacks, in one transaction per tenant. Steps are
-	// identified by their index alone: append new ones, and never change, reorder or remove one that was applied. A program with fewer
-	// steps than the database has cannot create tenants, and works otherwise. Default: none.
+	// TenantSetup creates the tables and other objects of each tenant, DefaultTenant included. CreateTenant runs all
+	// steps in the transaction that creates the tenant. Migrate runs the steps that a tenant lacks, in one transaction
+	// per tenant. Steps are identified by their index alone: append new ones, and never change, reorder or remove one
+	// that was applied. A program with fewer steps than the database has cannot create tenants, and works otherwise.
+	// Default: none.
 	TenantSetup []TenantStep
 	// NoNotify turns off the NOTIFY after appends. Other processes then find new events by polling.
 	NoNotify bool
-	// KeyRetention is the minimum time for which idempotency keys are kept (see event.Expected.WithKey). Appends with keys delete older
-	// ones, a few at a time. An append that is repeated after its key was deleted appends again, or meets a version conflict if it
-	// expects a version. Negative means for ever. Default: 7 days.
+	// KeyRetention is the minimum time for which idempotency keys are kept (see event.Expected.WithKey). Appends with
+	// keys delete older ones, a few at a time. An append that is repeated after its key was deleted appends again, or
+	// meets a version conflict if it expects a version. Negative means for ever. Default: 7 days.
 	KeyRetention time.Duration
 	// Logger receives the logs. Default: nothing is logged.
 	Logger *zap.Logger
@@ -96,8 +97,8 @@ func (o Options) validate() error {
 	return nil
 }
 
-// Store is an event store in PostgreSQL. It is safe for concurrent use. Append, AppendTx, InTx, ReadStream and ReadAll concern
-// projection.DefaultTenant. ForTenant returns other tenants.
+// Store is an event store in PostgreSQL. It is safe for concurrent use. Append, AppendTx, InTx, ReadStream and ReadAll
+// concern projection.DefaultTenant. ForTenant returns other tenants.
 type Store struct {
 	// tenant is DefaultTenant.
 	tenant *Tenant
@@ -125,15 +126,17 @@ type Store struct {
 type server struct {
 	// pooling describes the pooler between the pool and the server.
 	pooling session.Pooling
-	// unbounded is a statement that removes the server's limit for a transaction. It is empty for servers without such a limit.
+	// unbounded is a statement that removes the server's limit for a transaction. It is empty for servers without such
+	// a limit.
 	unbounded string
 	// watchesClients reports whether the server can notice during a statement that its client is gone.
 	watchesClients bool
 }
 
-// Open connects to a database with a pool of its own, and checks the server. dsn may include the settings of pgxpool, such as
-// pool_max_conns. If it names several hosts, connections go to the one that takes writes, as with target_session_attrs=read-write.
-// Behind a pooler in transaction mode, where pgx's default mode does not work, default_query_exec_mode becomes cache_describe.
+// Open connects to a database with a pool of its own, and checks the server. dsn may include the settings of pgxpool,
+// such as pool_max_conns. If it names several hosts, connections go to the one that takes writes, as with
+// target_session_attrs=read-write. Behind a pooler in transaction mode, where pgx's default mode does not work,
+// default_query_exec_mode becomes cache_describe.
 func Open(ctx context.Context, dsn string, opts Options) (*Store, error) {
 	config, err := pgxpool.ParseConfig(dsn)
 	if err != nil {
@@ -167,8 +170,8 @@ func openConfig(ctx context.Context, config *pgxpool.Config, opts Options) (*Sto
 // OpenPool returns a store that uses the caller's pool, and checks the server. The caller closes the pool after the store.
 //
 // A pool with several hosts could lead to a standby after a failover. It is refused unless its DSN has
-// target_session_attrs=read-write or a similar check. A pool whose default_query_exec_mode does not work behind its pooler is refused
-// too. exec and cache_describe work everywhere.
+// target_session_attrs=read-write or a similar check. A pool whose default_query_exec_mode does not work behind its
+// pooler is refused too. exec and cache_describe work everywhere.
 func OpenPool(ctx context.Context, pool *pgxpool.Pool, opts Options) (*Store, error) {
 	if pool == nil {
 		return nil, errors.New("open store: the pool is nil")
@@ -216,7 +219,8 @@ func (s *Store) checkPooling(ctx context.Context) error {
 	return s.server.pooling.CheckMode(conn.Conn().Config().DefaultQueryExecMode)
 }
 
-// Close sends the remaining notifications, and closes the pool if Open made it. Calls in progress fail. It may be called again.
+// Close sends the remaining notifications, and closes the pool if Open made it. Calls in progress fail. It may be
+// called again.
 func (s *Store) Close() {
 	s.locks.close()
 	s.notify.close()
@@ -228,8 +232,8 @@ func (s *Store) Close() {
 // Pool returns the store's pool.
 func (s *Store) Pool() *pgxpool.Pool { return s.pool }
 
-// ForTenant returns a tenant by its name: 1 to 32 bytes of valid UTF-8 without control characters. It does not check whether the tenant
-// exists. If it does not, the methods of Tenant return projection.ErrUnknownTenant.
+// ForTenant returns a tenant by its name: 1 to 32 bytes of valid UTF-8 without control characters. It does not check
+// whether the tenant exists. If it does not, the methods of Tenant return projection.ErrUnknownTenant.
 func (s *Store) ForTenant(name string) (*Tenant, error) {
 	if err := validName("tenant", name, 32); err != nil {
 		return nil, err

@@ -24,8 +24,8 @@ const (
 	headInterval = time.Second
 )
 
-// tail implements engine.Tail. It reads events and scans locks for a settle.Settler. After the scan that finds the lock holders gone, it
-// reads again, in another statement with a new snapshot.
+// tail implements engine.Tail. It reads events and scans locks for a settle.Settler. After the scan that finds the lock
+// holders gone, it reads again, in another statement with a new snapshot.
 type tail struct {
 	tenant *Tenant
 	// invalid is what is wrong with the tenant's name.
@@ -48,8 +48,8 @@ func (s port) Tail(tenant string) engine.Tail {
 
 func (t *tail) ReadWithin(slot func(ctx context.Context) (release func(), err error)) { t.slot = slot }
 
-// Poll implements engine.Tail. It starts again in a new incarnation of the server. After an error it forgets everything, because
-// observations on a lost connection are not valid.
+// Poll implements engine.Tail. It starts again in a new incarnation of the server. After an error it forgets
+// everything, because observations on a lost connection are not valid.
 func (t *tail) Poll(ctx context.Context) (engine.TailUpdate, error) {
 	if t.invalid != nil {
 		return engine.TailUpdate{}, t.invalid

@@ -29,8 +29,8 @@ func quietStore(t *testing.T) *Store {
 	return migrated(t, openStore(t, pgtest.Database(t), Options{NoNotify: true}))
 }
 
-// promptly is how many polls a gap without lock holders may take: the poll that finds it, one during its grace period, the one that
-// finds no holder, and some to spare.
+// promptly is how many polls a gap without lock holders may take: the poll that finds it, one during its grace period,
+// the one that finds no holder, and some to spare.
 const promptly = 8
 
 func TestRolledBackPositionIsSkippedPromptly(t *testing.T) {

@@ -61,17 +61,18 @@ func (s *Store) EventsSchema() string { return s.tenant.schema }
 const rollbackTimeout = 5 * time.Second
 
 var (
-	// ErrTxControl is returned by a statement in a handler, InTx or a TenantStep that would end the transaction of the store, or
-	// whose effect would outlast it.
+	// ErrTxControl is returned by a statement in a handler, InTx or a TenantStep that would end the transaction of the
+	// store, or whose effect would outlast it.
 	ErrTxControl = guard.ErrTxControl
-	// ErrBatchEnded is the error of a handler that ended the transaction of its batch. The checkpoint does not move, but the
-	// handler's own commits stay.
+	// ErrBatchEnded is the error of a handler that ended the transaction of its batch. The checkpoint does not move,
+	// but the handler's own commits stay.
 	ErrBatchEnded = errors.New("the handler ended the transaction of its batch")
 )
 
-// InTx runs fn in a transaction. It commits if fn returns nil, and rolls back otherwise. After the commit it wakes the projections of
-// the tenants to which fn appended by AppendTx. fn may use savepoints (tx.Begin), but must not end the transaction. The transaction is
-// READ COMMITTED. Its search path is that of the tenant's handlers: see Options.SharedSchemas.
+// InTx runs fn in a transaction. It commits if fn returns nil, and rolls back otherwise. After the commit it wakes the
+// projections of the tenants to which fn appended by AppendTx. fn may use savepoints (tx.Begin), but must not end the
+// transaction. The transaction is READ COMMITTED. Its search path is that of the tenant's handlers: see
+// Options.SharedSchemas.
 func (t *Tenant) InTx(ctx context.Context, fn func(ctx context.Context, tx pgx.Tx) error) error {
 	begin := queries.Text("begin_in_tx") + "; " + t.store.setTenantPath(t.name)
 	tx, err := t.store.pool.BeginTx(ctx, pgx.TxOptions{BeginQuery: begin})

@@ -10,9 +10,9 @@ import (
 	"github.com/millrace-go/millrace/pgstore/internal/guard"
 )
 
-// TenantStep creates or changes tables, indexes, functions and other objects of a tenant. tx has the search path of the tenant's
-// handlers, so names without a schema refer to the tenant's. The step must not end tx or change settings that outlast it. It may run
-// again after its transaction was rolled back, so it should act through tx alone.
+// TenantStep creates or changes tables, indexes, functions and other objects of a tenant. tx has the search path of the
+// tenant's handlers, so names without a schema refer to the tenant's. The step must not end tx or change settings that
+// outlast it. It may run again after its transaction was rolled back, so it should act through tx alone.
 type TenantStep func(ctx context.Context, tx pgx.Tx, tenant string) error
 
 // TenantSQL returns a step that executes SQL statements, separated by semicolons.
@@ -32,8 +32,8 @@ func validSetup(steps []TenantStep) error {
 	return nil
 }
 
-// setUpTenant applies the steps of Options.TenantSetup that the tenant lacks, and records them. The caller's transaction holds
-// the migration lock.
+// setUpTenant applies the steps of Options.TenantSetup that the tenant lacks, and records them. The caller's
+// transaction holds the migration lock.
 func (s *Store) setUpTenant(ctx context.Context, tx pgx.Tx, name string) error {
 	steps := s.opts.TenantSetup
 	if len(steps) == 0 {

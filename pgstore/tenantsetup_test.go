@@ -385,7 +385,8 @@ func TestInvalidSharedSchemasAreRefusedByName(t *testing.T) {
 	}
 }
 
-// withExtensions is a database with citext, which has types and operators, and pgcrypto, which has functions alone, or a skip.
+// withExtensions is a database with citext, which has types and operators, and pgcrypto, which has functions alone, or
+// a skip.
 func withExtensions(t *testing.T) (dsn string) {
 	t.Helper()
 	dsn = pgtest.Database(t)

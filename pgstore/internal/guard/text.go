@@ -6,8 +6,9 @@ import (
 	"strings"
 )
 
-// refuse returns an error if the text of a statement shows that it would end the store's transaction or set what outlasts it.
-// The error names the mistake. What the text does not show, as in functions, is found when the transaction ends.
+// refuse returns an error if the text of a statement shows that it would end the store's transaction or set what
+// outlasts it. The error names the mistake. What the text does not show, as in functions, is found when the transaction
+// ends.
 func refuse(sql string) error {
 	for _, words := range statementHeads(sql) {
 		first, second := words[0], words[1]

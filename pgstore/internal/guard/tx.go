@@ -1,5 +1,5 @@
-// Package guard lends a transaction of the store to a function of the user's. The function cannot end the transaction, use it
-// after it has returned, or change its session for longer than the transaction lasts.
+// Package guard lends a transaction of the store to a function of the user's. The function cannot end the transaction,
+// use it after it has returned, or change its session for longer than the transaction lasts.
 package guard
 
 import (
@@ -19,8 +19,8 @@ import (
 // ErrTxControl is returned by a statement that would end a transaction of the store, or whose effect would outlast it.
 var ErrTxControl = errors.New("the transaction belongs to the store")
 
-// Tx is a guarded transaction. It records which tenants were appended to, and the error of the last statement that failed, in
-// case the user's function does not return it.
+// Tx is a guarded transaction. It records which tenants were appended to, and the error of the last statement that
+// failed, in case the user's function does not return it.
 type Tx struct {
 	pgx.Tx
 	loan *loan
@@ -31,7 +31,8 @@ type loan struct {
 	mu      sync.Mutex
 	tenants map[string]struct{}
 	fault   error
-	// closed reports that the user's function has returned. Its transaction is over, and the connection may be in other use.
+	// closed reports that the user's function has returned. Its transaction is over, and the connection may be in other
+	// use.
 	closed bool
 }
 
@@ -72,9 +73,9 @@ func (tx *Tx) Dirtied() []string {
 	return slices.Collect(maps.Keys(tx.loan.tenants))
 }
 
-// note records err if it comes from the server or the connection, and returns it. The last such error is kept, except errors
-// that only follow from another. Errors before the server's last one were undone by a savepoint, or it could not have
-// occurred.
+// note records err if it comes from the server or the connection, and returns it. The last such error is kept, except
+// errors that only follow from another. Errors before the server's last one were undone by a savepoint, or it could not
+// have occurred.
 func (tx *Tx) note(err error) error {
 	if err == nil || pgerr.Is(err, pgerr.FailedTransaction) {
 		return err

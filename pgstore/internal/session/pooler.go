@@ -46,9 +46,9 @@ func (p Pooling) CheckMode(mode pgx.QueryExecMode) error {
 		"set default_query_exec_mode=exec (or cache_describe) in the pool's DSN, or max_prepared_statements in PgBouncer 1.21 or newer", ErrExecMode, mode)
 }
 
-// FindPooling finds out whether and how a pooler stands between conn and the server. The same pooler must be behind dial. A
-// pooler does not say what it is, but shows by its behaviour: it hides the process id of the session that it lends. Statement
-// pooling is an error.
+// FindPooling finds out whether and how a pooler stands between conn and the server. The same pooler must be behind
+// dial. A pooler does not say what it is, but shows by its behaviour: it hides the process id of the session that it
+// lends. Statement pooling is an error.
 func FindPooling(ctx context.Context, conn *pgx.Conn, dial func(context.Context) (*pgx.Conn, error)) (p Pooling, err error) {
 	ctx, cancel := context.WithTimeout(ctx, poolerTime)
 	defer cancel()

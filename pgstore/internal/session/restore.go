@@ -1,5 +1,5 @@
-// Package session knows the server's sessions that batches use: what a session was before, how it is put back, and whether a
-// pooler lends it.
+// Package session knows the server's sessions that batches use: what a session was before, how it is put back, and
+// whether a pooler lends it.
 package session
 
 import (
@@ -74,8 +74,8 @@ func Of(ctx context.Context, conn *pgx.Conn) (Restore, error) {
 	return r, nil
 }
 
-// restoreTo returns the statements that put a session back to the settings that were found in it. The text is here and not in
-// a file because it has one part for each setting. A setting that RESET restores needs no other statement.
+// restoreTo returns the statements that put a session back to the settings that were found in it. The text is here and
+// not in a file because it has one part for each setting. A setting that RESET restores needs no other statement.
 func restoreTo(found []setting) Restore {
 	var sql strings.Builder
 	var last setting
@@ -93,9 +93,9 @@ func restoreTo(found []setting) Restore {
 	return Restore{User: setUser(true), Session: sql.String(), PID: last.pid}
 }
 
-// Pooled remembers the sessions of a pooler, and the settings that were made in any of them. Listing
-// all settings of a session takes some 30 times as long as reading these few, so it is done once for each session. A setting
-// that another client makes in a session later is reset by a batch, unless it is listed here.
+// Pooled remembers the sessions of a pooler, and the settings that were made in any of them. Listing all settings of a
+// session takes some 30 times as long as reading these few, so it is done once for each session. A setting that another
+// client makes in a session later is reset by a batch, unless it is listed here.
 type Pooled struct {
 	mu    sync.Mutex
 	known map[uint32]struct{}

@@ -1,5 +1,5 @@
-// Package wire reads and writes what goes over the connection by hand, where the driver's own way costs too much or does not
-// fit: events in the binary format, parameters and integers in the text format, and texts of any content.
+// Package wire reads and writes what goes over the connection by hand, where the driver's own way costs too much or
+// does not fit: events in the binary format, parameters and integers in the text format, and texts of any content.
 package wire
 
 import (
@@ -30,9 +30,9 @@ type Events struct {
 	Truncated bool
 }
 
-// ReadEvents decodes the columns of read_tail.sql from the binary format. It does so by hand, since reading events is what this
-// library does most. It stops after the event with which the events have limit bytes or more; 0 means no limit. The rows
-// after that still come over the wire, so callers should limit the rows as well.
+// ReadEvents decodes the columns of read_tail.sql from the binary format. It does so by hand, since reading events is
+// what this library does most. It stops after the event with which the events have limit bytes or more; 0 means no
+// limit. The rows after that still come over the wire, so callers should limit the rows as well.
 func ReadEvents(rows *pgconn.ResultReader, limit int) (Events, error) {
 	dec := decoder{types: make(map[string]string)}
 	var read Events
@@ -188,8 +188,8 @@ func TextArray(items []string) []byte {
 	return append(b, '}')
 }
 
-// MaxText is the length of the longest text of an error, stack or reason in the database, in bytes: enough for a reader, too
-// little to fill a table when each of many dead letters quotes a whole document.
+// MaxText is the length of the longest text of an error, stack or reason in the database, in bytes: enough for a
+// reader, too little to fill a table when each of many dead letters quotes a whole document.
 const MaxText = 16 << 10
 
 // Text makes any text fit for a text column. Text longer than MaxText is cut, with a mark.

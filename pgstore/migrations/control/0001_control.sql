@@ -1,5 +1,5 @@
--- The control schema. There is one per database, and all tenants share it. {control} is its quoted name. setup is the number of
--- steps of Options.TenantSetup that were applied to the tenant.
+-- The control schema. There is one per database, and all tenants share it. {control} is its quoted name. setup is the
+-- number of steps of Options.TenantSetup that were applied to the tenant.
 create table {control}.tenants (
     tenant      text collate "C" primary key,
     schema_name text collate "C" not null unique,
@@ -8,9 +8,9 @@ create table {control}.tenants (
     created_at  timestamptz not null default clock_timestamp()
 );
 
--- One row per running process. projections are the names that it can run, tenants those that it serves (empty: all). By the
--- server's clock, the node's leases expire at expires_at. Marking a node dead sets expires_at to heartbeat_at. session_key is the key
--- of its session lock. A draining node releases its leases and has no share of them.
+-- One row per running process. projections are the names that it can run, tenants those that it serves (empty: all). By
+-- the server's clock, the node's leases expire at expires_at. Marking a node dead sets expires_at to heartbeat_at.
+-- session_key is the key of its session lock. A draining node releases its leases and has no share of them.
 create table {control}.nodes (
     id           uuid primary key,
     projections  text[] not null,
@@ -23,13 +23,13 @@ create table {control}.nodes (
 );
 
 -- The state of a projection that changes rarely and may be wide. leases has the state that changes with every batch.
--- token is random. Delivery tokens begin with it, so that receivers can detect repeats; renaming the projection keeps it.
--- failed_reason is why the projection stopped, null if it runs. It is valid for failed_epoch alone, that is, for one owner. If halted
--- is set, it is valid until the projection is resumed, whoever owns it.
--- skipped counts skipped events, parked the dead letters in the states parked and replaying.
--- attempts counts the failed attempts at failing_position. If missing_object is set, the event there waits for a database object or a
--- privilege, which last_error names.
--- crash_attempts counts the attempts at crash_position that began and whose end was not recorded: the process may have crashed.
+-- token is random. Delivery tokens begin with it, so that receivers can detect repeats; renaming the projection keeps
+-- it. failed_reason is why the projection stopped, null if it runs. It is valid for failed_epoch alone, that is, for
+-- one owner. If halted is set, it is valid until the projection is resumed, whoever owns it. skipped counts skipped
+-- events, parked the dead letters in the states parked and replaying. attempts counts the failed attempts at
+-- failing_position. If missing_object is set, the event there waits for a database object or a privilege, which
+-- last_error names. crash_attempts counts the attempts at crash_position that began and whose end was not recorded: the
+-- process may have crashed.
 create table {control}.projections (
     id               integer generated always as identity primary key,
     tenant           text collate "C" not null references {control}.tenants,
@@ -61,9 +61,9 @@ create table {control}.probe (
 );
 insert into {control}.probe default values;
 
--- The leases. Rows are narrow and pages half empty, so that every advance is a HOT update within its page. crash_count counts
--- consecutive claims from owners that died before they committed a batch or went idle. free_since is when the lease was created
--- or released, null while it is owned.
+-- The leases. Rows are narrow and pages half empty, so that every advance is a HOT update within its page. crash_count
+-- counts consecutive claims from owners that died before they committed a batch or went idle. free_since is when the
+-- lease was created or released, null while it is owned.
 create table {control}.leases (
     id          integer primary key references {control}.projections on delete cascade,
     owner       uuid,
@@ -75,9 +75,10 @@ create table {control}.leases (
 -- For claims. An advance does not change the owner, so it stays HOT.
 create index on {control}.leases (owner);
 
--- Parked events. A row refers to its event and does not copy it. If blocked_by_stream is set, the event did not fail: it is parked
--- because an earlier event of its stream is. replays counts failed replays, open_replays those that began and whose end was not
--- recorded. last_command is the last command that tried it. Only the owner of the projection's lease changes parked events.
+-- Parked events. A row refers to its event and does not copy it. If blocked_by_stream is set, the event did not fail:
+-- it is parked because an earlier event of its stream is. replays counts failed replays, open_replays those that began
+-- and whose end was not recorded. last_command is the last command that tried it. Only the owner of the projection's
+-- lease changes parked events.
 create table {control}.dead_letters (
     id                bigint generated always as identity primary key,
     projection_id     integer not null references {control}.projections,
@@ -105,7 +106,8 @@ create index on {control}.dead_letters (projection_id, ended_at) where state in 
 -- Failed events for the automatic replayer; see next_due_replay.sql.
 create index on {control}.dead_letters (projection_id, replays, last_failed_at) where state in ('parked', 'replaying') and not blocked_by_stream;
 
--- Streams whose later events are parked behind the failed one. last_command is the last command that tried the first of them.
+-- Streams whose later events are parked behind the failed one. last_command is the last command that tried the first of
+-- them.
 create table {control}.parked_streams (
     projection_id integer not null references {control}.projections,
     stream_id     text collate "C" not null,
@@ -113,10 +115,10 @@ create table {control}.parked_streams (
     primary key (projection_id, stream_id)
 );
 
--- Commands on dead letters, which the lease's owner runs. dead_letter_ids, stream_id, type and error select the dead letters (null: any),
--- and max_events limits their number. done and failed count the results so far. While a replay runs, current_stream is the parked
--- stream that is being replayed, and all dead letters up to after_position were tried. current_dead_letter is the one whose replay
--- began last, null after its end was recorded.
+-- Commands on dead letters, which the lease's owner runs. dead_letter_ids, stream_id, type and error select the dead
+-- letters (null: any), and max_events limits their number. done and failed count the results so far. While a replay
+-- runs, current_stream is the parked stream that is being replayed, and all dead letters up to after_position were
+-- tried. current_dead_letter is the one whose replay began last, null after its end was recorded.
 create table {control}.commands (
     id                  bigint generated always as identity primary key,
     projection_id       integer not null references {control}.projections,
@@ -137,17 +139,17 @@ create table {control}.commands (
 create index on {control}.commands (projection_id, id) where ended_at is null;
 create index on {control}.commands (projection_id, ended_at) where ended_at is not null;
 
--- The row identifies one life of the server. The table is UNLOGGED: a crash, an immediate stop and a promotion empty it, an orderly
--- restart keeps it, and a standby refuses to read it. A restored dump has the row in another table (oid) or transaction (xmin). The
--- first client that finds the table empty adds a row.
+-- The row identifies one life of the server. The table is UNLOGGED: a crash, an immediate stop and a promotion empty
+-- it, an orderly restart keeps it, and a standby refuses to read it. A restored dump has the row in another table (oid)
+-- or transaction (xmin). The first client that finds the table empty adds a row.
 create unlogged table {control}.incarnation (
     singleton boolean primary key default true check (singleton),
     id        bigint not null default ('x' || translate(left(gen_random_uuid()::text, 18), '-', ''))::bit(64)::bigint
 );
 insert into {control}.incarnation default values;
 
--- Returns the incarnation of the server. What a client keeps in memory is valid within one incarnation only. Raises MR005 if the
--- table is empty, and MR006 on a standby. Locks nothing. Needs no index.
+-- Returns the incarnation of the server. What a client keeps in memory is valid within one incarnation only. Raises
+-- MR005 if the table is empty, and MR006 on a standby. Locks nothing. Needs no index.
 create function {control}.incarnation() returns bigint language plpgsql stable as $$
 declare
     current bigint;
@@ -163,8 +165,8 @@ begin
 end
 $$;
 
--- Raises MR004 if the server is no longer in the incarnation in which a client read its data. Every fenced write calls it. Locks
--- nothing. Needs no index.
+-- Raises MR004 if the server is no longer in the incarnation in which a client read its data. Every fenced write calls
+-- it. Locks nothing. Needs no index.
 create function {control}.check_incarnation(expected bigint) returns void language plpgsql stable as $$
 begin
     perform 1 from {control}.incarnation i where i.id # (i.tableoid::bigint << 32) # i.xmin::text::bigint = expected;
@@ -174,8 +176,8 @@ begin
 end
 $$;
 
--- The first half of the fence. Raises MR001 unless this owner holds the lease under this epoch, in the incarnation in which it was
--- read. Locks nothing. Index: leases_pkey.
+-- The first half of the fence. Raises MR001 unless this owner holds the lease under this epoch, in the incarnation in
+-- which it was read. Locks nothing. Index: leases_pkey.
 create function {control}.check_lease(lease integer, lease_owner uuid, lease_epoch bigint, incarnation bigint) returns void
 language plpgsql stable as $$
 begin
@@ -187,10 +189,10 @@ begin
 end
 $$;
 
--- The second half of the fence. Moves the checkpoint. Raises unless the transaction is still the one that the batch began (MR002),
--- in the same incarnation (MR004), and the lease's owner, epoch and checkpoint are unchanged (MR001). A commit in the same message
--- then fails too. A replay passes its checkpoint as both old and new, and leaves crash_count as it is.
--- Lock: the row of leases FOR NO KEY UPDATE, until the commit that follows at once. Index: leases_pkey.
+-- The second half of the fence. Moves the checkpoint. Raises unless the transaction is still the one that the batch
+-- began (MR002), in the same incarnation (MR004), and the lease's owner, epoch and checkpoint are unchanged (MR001). A
+-- commit in the same message then fails too. A replay passes its checkpoint as both old and new, and leaves crash_count
+-- as it is. Lock: the row of leases FOR NO KEY UPDATE, until the commit that follows at once. Index: leases_pkey.
 create function {control}.advance(batch text, lease integer, lease_owner uuid, lease_epoch bigint, incarnation bigint, old bigint, new bigint)
 returns void language plpgsql as $$
 begin
@@ -207,7 +209,8 @@ begin
 end
 $$;
 
--- Raises MR003 in a keyed append that met a version conflict, so that the claim of the key is undone. Locks nothing. Needs no index.
+-- Raises MR003 in a keyed append that met a version conflict, so that the claim of the key is undone. Locks nothing.
+-- Needs no index.
 create function {control}.raise_version_conflict() returns bigint
 language plpgsql volatile as $$
 begin
@@ -215,10 +218,11 @@ begin
 end
 $$;
 
--- Ends a replay command: at its limit, after its last event, or because it was cancelled. A dead letter whose replay began and did not
--- end is parked again. If a parked stream is left in the middle, its next event is blocked by no earlier event. Returns the number of
--- replayed events. The caller owns the lease or has locked it. Indexes: commands_pkey, dead_letters_pkey, the partial indexes of
--- dead_letters. Locks, until the commit: the rows of the command and the dead letters FOR NO KEY UPDATE.
+-- Ends a replay command: at its limit, after its last event, or because it was cancelled. A dead letter whose replay
+-- began and did not end is parked again. If a parked stream is left in the middle, its next event is blocked by no
+-- earlier event. Returns the number of replayed events. The caller owns the lease or has locked it. Indexes:
+-- commands_pkey, dead_letters_pkey, the partial indexes of dead_letters. Locks, until the commit: the rows of the
+-- command and the dead letters FOR NO KEY UPDATE.
 create function {control}.end_replay(lease integer, command bigint) returns bigint language plpgsql as $$
 declare
     c {control}.commands;
@@ -235,12 +239,12 @@ begin
 end
 $$;
 
--- Begins the next replay of a command, under the fence, and returns its dead letter. If no work is left, it ends the command and
--- returns no row. last_begun is the dead letter whose replay the caller began last: its process did not crash.
--- A dead letter of a parked stream selects the whole stream. The stream is replayed in order, until a replay fails.
--- dead_letter_ids are searched between the positions of the first and the last of them.
--- Indexes: leases_pkey, commands_pkey, dead_letters_pkey, the partial indexes of dead_letters, parked_streams_pkey. Locks, until the
--- commit: the row of leases FOR SHARE; those of the command, the dead letter and its parked stream FOR NO KEY UPDATE.
+-- Begins the next replay of a command, under the fence, and returns its dead letter. If no work is left, it ends the
+-- command and returns no row. last_begun is the dead letter whose replay the caller began last: its process did not
+-- crash. A dead letter of a parked stream selects the whole stream. The stream is replayed in order, until a replay
+-- fails. dead_letter_ids are searched between the positions of the first and the last of them. Indexes: leases_pkey,
+-- commands_pkey, dead_letters_pkey, the partial indexes of dead_letters, parked_streams_pkey. Locks, until the commit:
+-- the row of leases FOR SHARE; those of the command, the dead letter and its parked stream FOR NO KEY UPDATE.
 create function {control}.begin_replay(lease integer, lease_owner uuid, lease_epoch bigint, command bigint, last_begun bigint)
 returns setof {control}.dead_letters language plpgsql as $$
 declare
@@ -309,11 +313,11 @@ begin
 end
 $$;
 
--- Discards the dead letters of a command, ends it, and returns their number. Other events of a parked stream stay parked. A stream
--- without parked events continues. The caller owns the lease or has locked it. The select locks the dead letters, because a replay
--- whose answer was lost may commit meanwhile and resolve one of them. Indexes: commands_pkey, the partial indexes of dead_letters,
--- parked_streams_pkey. Locks, until the commit: the rows of the command, the dead letters, their streams and the projection FOR NO
--- KEY UPDATE or FOR UPDATE.
+-- Discards the dead letters of a command, ends it, and returns their number. Other events of a parked stream stay
+-- parked. A stream without parked events continues. The caller owns the lease or has locked it. The select locks the
+-- dead letters, because a replay whose answer was lost may commit meanwhile and resolve one of them. Indexes:
+-- commands_pkey, the partial indexes of dead_letters, parked_streams_pkey. Locks, until the commit: the rows of the
+-- command, the dead letters, their streams and the projection FOR NO KEY UPDATE or FOR UPDATE.
 create function {control}.discard(lease integer, command bigint) returns bigint language plpgsql as $$
 declare
     c {control}.commands;
@@ -359,9 +363,9 @@ begin
 end
 $$;
 
--- Revokes rights on a table from every role except its owner. Default privileges grant the same rights on all tables, but only the
--- owner may change some of them. The caller names the table by its row type, because a quoted name would have to be quoted twice.
--- Lock: the table's row in the catalog, until the commit. Index: that of the catalog.
+-- Revokes rights on a table from every role except its owner. Default privileges grant the same rights on all tables,
+-- but only the owner may change some of them. The caller names the table by its row type, because a quoted name would
+-- have to be quoted twice. Lock: the table's row in the catalog, until the commit. Index: that of the catalog.
 create function {control}.revoke_from_others(rights text, row_type regtype) returns void language plpgsql as $$
 declare
     target regclass := (select t.typrelid from pg_catalog.pg_type t where t.oid = row_type);

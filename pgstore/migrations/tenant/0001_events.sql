@@ -4,8 +4,8 @@ create table {tenant}.streams (
     version   bigint not null
 );
 
--- With "cache 1", every number that a session draws is above all numbers that were visible at that time. The settled mark depends on
--- that.
+-- With "cache 1", every number that a session draws is above all numbers that were visible at that time. The settled
+-- mark depends on that.
 create table {tenant}.events (
     global_seq     bigint generated always as identity (cache 1) primary key,
     stream_id      text collate "C" not null,
@@ -19,8 +19,8 @@ create table {tenant}.events (
     unique (stream_id, stream_version)
 );
 
--- Idempotency keys. An append claims its key before it locks the stream, and stores its result in append_results. Later appends delete
--- old keys.
+-- Idempotency keys. An append claims its key before it locks the stream, and stores its result in append_results. Later
+-- appends delete old keys.
 create table {tenant}.append_keys (
     key        text collate "C" primary key,
     stream_id  text collate "C" not null,

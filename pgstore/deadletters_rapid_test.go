@@ -21,8 +21,8 @@ import (
 	"github.com/millrace-go/millrace/projection"
 )
 
-// lettersModel is what dead letters are, said as simply as possible: events are dealt with one after another, and nothing fails
-// but the poison.
+// lettersModel is what dead letters are, said as simply as possible: events are dealt with one after another, and
+// nothing fails but the poison.
 type lettersModel struct {
 	events     []event.Envelope
 	poison     map[int64]projection.Action // what becomes of it at first
@@ -210,9 +210,9 @@ type lettersWorld struct {
 	mine   int64
 }
 
-// What is parked, which streams are, what was applied and in which order is what the model says, after each of random steps:
-// appends, batches, replays and discards in between, mended and broken events, owners that come, go, and end in the middle.
-// A failure is made small, and printed with its seed and the name of a file. Repeat it by
+// What is parked, which streams are, what was applied and in which order is what the model says, after each of random
+// steps: appends, batches, replays and discards in between, mended and broken events, owners that come, go, and end in
+// the middle. A failure is made small, and printed with its seed and the name of a file. Repeat it by
 //
 //	go test ./pgstore -run TestDeadLettersProperty -rapid.seed=N
 //	go test ./pgstore -run TestDeadLettersProperty -rapid.failfile=NAME
