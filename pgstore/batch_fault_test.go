@@ -355,7 +355,7 @@ func sends(sql string) func(ctx context.Context, tx pgx.Tx) error {
 	}
 }
 
-// sendsRaw sends text behind the back of the transaction that the handler was given.
+// sendsRaw sends text over the connection and not through the guarded transaction.
 func sendsRaw(sql string) func(ctx context.Context, tx pgx.Tx) error {
 	return func(ctx context.Context, tx pgx.Tx) error {
 		return tx.Conn().PgConn().Exec(ctx, sql).Close()

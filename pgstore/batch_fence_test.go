@@ -90,7 +90,7 @@ func TestEachPartOfTheFenceCountsAlone(t *testing.T) {
 	}
 }
 
-// An update that matches no row is no error, and the commit behind it commits.
+// An update that matches no row is no error, and the following commit succeeds.
 func TestConditionalUpdateInPlaceOfTheFenceWouldCommit(t *testing.T) {
 	t.Parallel()
 	o := newOwner(t, 3)
@@ -338,7 +338,7 @@ func TestRoleThatABatchEndsInDoesNotLeak(t *testing.T) {
 	sameSession(t, store, "role", before)
 }
 
-// The role may know nothing of our schema: a handler that works under its tenant's role need not put it back.
+// The role may have no rights on the store's schemas. A handler that works under its tenant's role need not reset it.
 func TestRoleThatAHandlerSetsLocallyDoesNotHinderTheCommit(t *testing.T) {
 	t.Parallel()
 	store := onePool(t)

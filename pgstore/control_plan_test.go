@@ -217,7 +217,7 @@ func TestNoControlStatementScansATable(t *testing.T) {
 	}
 }
 
-// Every node looks at each interval, and nearly always nothing is free.
+// Every node lists free leases at each interval, and nearly always there are none.
 func TestListingFreeLeasesReadsNoOthers(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
@@ -258,7 +258,7 @@ func TestListingFreeLeasesReadsNoOthers(t *testing.T) {
 	t.Logf("a list that finds none of 20,000 leases free takes %v to %v, mostly %v\n%s", took[0], took[len(took)-1], took[len(took)/2],
 		explain(t, f.Store, f.control.sql("free_leases"), []string{"p1"}, []string{"t1"}, true))
 
-	// The control: what is free is found, and read.
+	// The control: free leases are found and read.
 	mustExec(t, f.Store, "update millrace.leases set owner = null where id in (select id from millrace.leases order by id limit 500)")
 	read := readBy(t, f.Store, "select", func(tx pgx.Tx) error {
 		n, err := list(testContext(t), tx)
@@ -272,7 +272,7 @@ func TestListingFreeLeasesReadsNoOthers(t *testing.T) {
 	}
 }
 
-// An advance that were not HOT would write to the indexes, and leave behind what only a vacuum removes.
+// An advance that is not HOT would write to the indexes and leave index entries that only a vacuum removes.
 func TestAdvancesAreHOT(t *testing.T) {
 	const leases, advances = 20, 1000
 	store := onePool(t)
@@ -329,7 +329,7 @@ func TestAdvancesAreHOT(t *testing.T) {
 	}
 }
 
-// Paging through many letters must not read all of them for each page.
+// Paging through many dead letters must not read all of them for each page.
 func TestPageOfDeadLettersReadsNoMoreThanItShows(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)

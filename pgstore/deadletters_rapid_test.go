@@ -47,7 +47,7 @@ type modelCommand struct {
 	done, failed int64
 	after        int64
 	whole        string // the parked stream that is being replayed
-	replaying    int64  // the letter that was begun last, unless it is known how that ended
+	replaying    int64  // the dead letter whose replay began last, 0 after its end
 	letters      map[int64]bool
 	streams      map[string]bool
 }
@@ -79,7 +79,7 @@ func (m *lettersModel) stream(position int64) string {
 	return m.events[i].Stream
 }
 
-// order are the positions of what is parked, in order: of one stream, where one is given.
+// order returns the positions of parked events in order, of one stream if one is given.
 func (m *lettersModel) order(stream string) (positions []int64) {
 	for p := range m.parked {
 		if stream == "" || m.stream(p) == stream {
@@ -136,7 +136,7 @@ func (m *lettersModel) next(c *modelCommand, lived bool) (position int64) {
 	return 0
 }
 
-// putBack parks the letter again that a command began and does not go on with.
+// putBack parks a dead letter again whose replay a command began and does not continue.
 func (m *lettersModel) putBack(c *modelCommand) {
 	if l := m.parked[c.replaying]; l != nil {
 		l.begun = 0
@@ -164,7 +164,7 @@ func (m *lettersModel) fails(c *modelCommand, position int64, err error) {
 	l.behind, l.begun, l.err, l.attempts = false, 0, err.Error(), l.attempts+1
 }
 
-// forget takes a letter away, and its stream with the last one.
+// forget removes a dead letter, and its stream with the last one.
 func (m *lettersModel) forget(position int64) {
 	stream := m.stream(position)
 	delete(m.parked, position)

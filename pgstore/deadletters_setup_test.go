@@ -59,7 +59,7 @@ func (d *drawer) must(err error) {
 	d.refresh()
 }
 
-// letter is what is written of the event at a position that failed.
+// letter returns the dead letter of the failed event at a position.
 func (d *drawer) letter(position int64) projection.DeadLetter {
 	e := d.events[position]
 	return projection.DeadLetter{Position: position, Stream: e.Stream, Version: e.Version, Type: e.Type, Error: fmt.Sprint("bad at ", position), Attempts: 4}
@@ -70,7 +70,7 @@ func (d *drawer) park(position int64, stream bool) {
 	d.must(d.port().Park(testContext(d.t), d.lease, d.letter(position), stream))
 }
 
-// batch is one up to a position: what is at or beyond the checkpoint and not behind is handled.
+// batch returns a batch up to a position. Events after the checkpoint are handled, except the blocked ones.
 func (d *drawer) batch(to int64, behind ...int64) engine.Batch {
 	b := engine.Batch{To: to}
 	for p := d.lease.Checkpoint + 1; p <= to; p++ {
@@ -142,7 +142,7 @@ func (d *drawer) outcome(command int64) (ended bool, o projection.CommandResult)
 	return ended, o
 }
 
-// mustHave checks what is parked, and that counter and parked streams say the same.
+// mustHave checks the parked events, their counter and the parked streams.
 func (d *drawer) mustHave(parked []int64, streams ...string) {
 	d.t.Helper()
 	if got := d.parked(); !slices.Equal(got, parked) {
@@ -170,7 +170,7 @@ func (d *drawer) list(page projection.DeadLetterPage) []projection.DeadLetter {
 	return letters
 }
 
-// one is the letter at a position, whatever has become of it.
+// one returns the dead letter at a position, in any state.
 func (d *drawer) one(position int64) projection.DeadLetter {
 	d.t.Helper()
 	for _, l := range d.list(projection.DeadLetterPage{States: allStates, Limit: 10_000}) {

@@ -17,7 +17,7 @@ func TestDeadLettersAreListedByFilterAndPage(t *testing.T) {
 	t.Parallel()
 	d := newDrawer(t, 6)
 	a, b, c := d.at["a"], d.at["b"], d.at["c"]
-	// a[1] and what is behind it, b[0], b[3] and c[5] are put aside, the others are applied.
+	// a[1] and later events of its stream, b[0], b[3] and c[5] are parked. The others are applied.
 	d.must(d.run(write, d.batch(a[0])))
 	d.park(b[0], false)
 	d.must(d.run(write, d.batch(c[0])))
@@ -253,7 +253,7 @@ func TestOnlyTheLeaseOwnerChangesDeadLetters(t *testing.T) {
 	}
 }
 
-// What a handler does to its session within its transaction does not touch what is written with its batch.
+// Changes of a handler to its session do not affect the statements of the store in its batch.
 func TestBlockedEventsAreParkedWhateverTheHandlerDoesToItsSession(t *testing.T) {
 	t.Parallel()
 	for _, sql := range []string{

@@ -143,7 +143,7 @@ func TestDeadlineCountsAgainstAnEventThatHadAllOfIt(t *testing.T) {
 	}
 }
 
-// A look at the lease that takes long takes none of the handler's time.
+// A slow check of the lease takes none of the handler's time.
 func TestTimeOfADeliveryBeginsWithItsHandler(t *testing.T) {
 	t.Parallel()
 	o := newOwner(t, 1)
@@ -197,7 +197,7 @@ func TestDeliveryIsNotAtFaultWhenTheRuntimeStops(t *testing.T) {
 	err := o.deliverWithin(ctx, failsAfter(1, func(ctx context.Context, d engine.Delivery) error {
 		cancel()
 		<-ctx.Done()
-		return errors.Join(d.Ack(ctx, start+2), ctx.Err()) // what is done by then still counts
+		return errors.Join(d.Ack(ctx, start+2), ctx.Err()) // events that are done still count
 	}), engine.DeliverOptions{})
 	if fault := wantPartial(t, err, start+2); fault == nil || fault.Class != engine.Infrastructure {
 		t.Error(err)
@@ -269,7 +269,7 @@ func (c *deafAfter) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// A handler that does not come back has failed at its event, also where one before it was parked behind its stream.
+// A handler that does not return has failed at its event, even if a blocked event before it was parked.
 func TestAbandonedDeliveryIsCountedBehindParkedEvents(t *testing.T) {
 	t.Parallel()
 	o := newOwner(t, 3)

@@ -294,7 +294,7 @@ func TestBlockedEventsAreParkedOnTheWay(t *testing.T) {
 		parked(1)
 		return errOnPurpose
 	}), engine.DeliverOptions{})
-	// What fails stands alone: what is parked before it has gone first.
+	// A failed event is handled alone: blocked events before it were parked first.
 	if fault := wantPartial(t, deliver(testContext(t), o.lease, batch), start+4); fault == nil || fault.Position != start+5 {
 		t.Error(fault)
 	}

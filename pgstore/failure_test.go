@@ -139,7 +139,7 @@ func TestEventIsParkedAgainWhereTheCheckpointWasSetBack(t *testing.T) {
 						t.Errorf("%+v at checkpoint %d", l, d.lease.Checkpoint)
 					}
 				}
-				// A replay of it that was under way resolves nothing, and the parked event can be replayed.
+				// A replay in progress resolves nothing, and the parked event can be replayed.
 				d.replay(d.give("replay", projection.DeadLetterFilter{All: true}, 10))
 				d.mustHave(nil)
 			})

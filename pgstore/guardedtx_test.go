@@ -201,7 +201,7 @@ func TestTransactionOfInTxIsClosedAfterAPanic(t *testing.T) {
 	k.mustBeClosed(t, store)
 }
 
-// What the transaction offers is all that is tried: a use that is added to it without a look here would go unnoticed.
+// The methods of pgx.Tx are listed, so that a new one is noticed here.
 func TestEveryUseOfALentTransactionIsTried(t *testing.T) {
 	t.Parallel()
 	store := withLeftBehind(t)

@@ -48,7 +48,7 @@ func TestHeadsGoOnWithoutTenantsThatCannotBeRead(t *testing.T) {
 	for _, name := range []string{"t5", "t11"} {
 		must(tx.Exec(testContext(t), "lock table "+sqltext.Name("millrace_"+name)+".events in access exclusive mode"))(t)
 	}
-	// A lock that is only waited for stops reads as well: they queue up behind it.
+	// A session that waits for the lock stops reads too: they queue behind it.
 	reader := must(owner.pool.Begin(testContext(t)))(t)
 	defer func() { _ = reader.Rollback(context.Background()) }()
 	must(reader.Exec(testContext(t), "select from millrace_t13.events"))(t)

@@ -204,7 +204,7 @@ func TestTailStartsAgainAfterACrash(t *testing.T) {
 	}
 }
 
-// moving is a store whose new connections lead to whatever server the test says, as behind an address that moves.
+// moving returns a store whose new connections go to the server that the test selects, as with an address that moves.
 func moving(t *testing.T, to *atomic.Pointer[pgtest.Server]) *Store {
 	t.Helper()
 	config := must(pgxpool.ParseConfig(to.Load().DSN("postgres")))(t)

@@ -179,7 +179,7 @@ func TestListPeersShowsTheLostLockOfANodeWhoseHeartbeatHolds(t *testing.T) {
 	}
 }
 
-// Keys may be negative; what looks like a node's lock may be another kind of lock, or that of another schema or database.
+// Keys may be negative. A lock with a node's key may be of another kind, schema or database.
 func TestOnlyTheLockOfTheNodeItselfCounts(t *testing.T) {
 	t.Parallel()
 	store, elsewhere := newStore(t), newStore(t)

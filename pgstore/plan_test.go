@@ -131,7 +131,7 @@ func TestTailScansNoEvents(t *testing.T) {
 	}
 }
 
-// What one replay of one letter reads must not grow with how many are parked.
+// The rows that a replay of one dead letter reads must not grow with the number of parked ones.
 func TestReplayOfOneDeadLetterReadsNoOthers(t *testing.T) {
 	t.Parallel()
 	const letters = 100_000
@@ -193,7 +193,7 @@ func TestReplayOfOneDeadLetterReadsNoOthers(t *testing.T) {
 	t.Logf("with %d letters a look takes %v, at most %v", letters, took[len(took)/2], took[len(took)-1])
 }
 
-// Looked up by the index it is what a look at all letters says, whatever is parked and whatever the policy.
+// The index finds the same dead letter as a scan of all, for every policy.
 func TestAutomaticReplaysTakeWhatIsDueFirst(t *testing.T) {
 	t.Parallel()
 	d := newDrawer(t, 1)

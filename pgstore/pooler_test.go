@@ -139,7 +139,7 @@ func TestNoPoolerIsFoundWhereThereIsNone(t *testing.T) {
 	}
 }
 
-// behind returns how to connect to a new database through a pooler of its own, and around it.
+// behind returns the DSNs of a new database through a pooler of its own, and around it.
 func behind(t testing.TB, options pgtest.PgBouncerOptions) (through, around string) {
 	t.Helper()
 	around = pgtest.Database(t)
@@ -190,7 +190,7 @@ func exerciseStore(t *testing.T, store *Store) {
 	o.applied(3 * writers * rounds)
 }
 
-// appendInEveryWay appends three events behind version.
+// appendInEveryWay appends three events after version.
 func appendInEveryWay(ctx context.Context, store *Store, stream string, version int64) error {
 	e := event.Event{Type: "Counted", Body: []byte(`{"n": 1}`)}
 	key := fmt.Sprintf("%s-%d", stream, version)

@@ -96,7 +96,7 @@ func TestNextOwnerContinuesACommand(t *testing.T) {
 	if l := d.one(a[3]); l.BlockedByStream || l.Attempts != 1 || l.Error != "bad" {
 		t.Errorf("%+v", l)
 	}
-	// Live events come behind what is parked, and are replayed with it. A limit ends in the middle.
+	// Live events of a parked stream are parked too, and replayed with it. A limit ends the replay in the middle.
 	for range 3 {
 		d.append("c")
 	}
@@ -125,7 +125,7 @@ func TestNextOwnerContinuesACommand(t *testing.T) {
 	}
 }
 
-// behind are the positions of these streams beyond the checkpoint.
+// behind returns the positions of these streams after the checkpoint.
 func (d *drawer) behind(streams ...string) (positions []int64) {
 	for _, s := range streams {
 		for _, p := range d.at[s] {
@@ -415,7 +415,7 @@ func TestReplayAndItsDeadLetterAreOneTransaction(t *testing.T) {
 			t.Errorf("%s: it was\n%s\nand is\n%s", name, before, after)
 		}
 	}
-	// Its checkpoint is elsewhere by now, or the letter is not being replayed.
+	// The checkpoint has moved, or the dead letter is not being replayed.
 	behind := d.again(r)
 	behind.To--
 	stale := d.lease
@@ -511,7 +511,7 @@ func TestCancelledReplayLeavesNoDeadLetterReplaying(t *testing.T) {
 				carriedOut()
 				mustBeParked(command, "its owner died")
 			}
-			// One that is under way is finished, and nothing after it.
+			// A replay in progress finishes, and no other begins.
 			command = d.give("replay", projection.DeadLetterFilter{All: true}, 10)
 			r := d.begin(command, 0)
 			cancel(d, command)

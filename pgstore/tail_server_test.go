@@ -23,7 +23,7 @@ const hangs = 30 * time.Second
 
 // follower follows a tenant's tail as a feed does, without wake-ups, and keeps the updates.
 type follower struct {
-	tenant    *Tenant // nil: what is passed over is not read
+	tenant    *Tenant // nil: skipped events are not read
 	tail      engine.Tail
 	in        engine.Incarnation
 	started   bool
@@ -41,7 +41,7 @@ func follow(t *testing.T, store *Store, tenant string) *follower {
 	return f
 }
 
-// poll looks once, and checks what every update must keep to.
+// poll polls once, and checks the invariants of updates.
 func (f *follower) poll(ctx context.Context) (engine.TailUpdate, error) {
 	f.polls++
 	u, err := f.tail.Poll(ctx)
@@ -339,7 +339,7 @@ func TestStandbyIsRefused(t *testing.T) {
 		}
 		t.Errorf("Open: %v", err)
 	}
-	// A server may become a standby behind an address. A store that was opened before notices when it settles.
+	// The server at an address may become a standby. A store that was opened before that notices when it settles.
 	pool := must(pgxpool.New(testContext(t), standby.DSN("postgres")))(t)
 	defer pool.Close()
 	moved := &Store{pool: pool, opts: primary.opts, log: primary.log, control: primary.control}

@@ -295,7 +295,7 @@ func (l *load) inTx(ctx context.Context, tx pgx.Tx, stream string, random *rand.
 	return l.end(ctx, tx, random)
 }
 
-// byHand inserts as a foreign writer does who knows nothing of this package, with a savepoint that is rolled back.
+// byHand inserts as a foreign writer does, with a savepoint that is rolled back.
 func (l *load) byHand(ctx context.Context, tx pgx.Tx, stream string, random *rand.Rand) error {
 	insert := func(tx pgx.Tx, first, n int) error {
 		_, err := tx.Exec(ctx, `insert into millrace_default.events (stream_id, stream_version, type, body)
@@ -332,7 +332,7 @@ func (l *load) end(ctx context.Context, tx pgx.Tx, random *rand.Rand) error {
 	return nil
 }
 
-// naive reads what is behind its checkpoint, and takes the last of that for its checkpoint.
+// naive reads the events after its checkpoint, and moves the checkpoint to the last of them.
 type naive struct {
 	checkpoint int64
 	seen       int
