@@ -212,7 +212,7 @@ func (b *Bundle) Reaches(rt *millrace.Runtime, name string, position int64) {
 // ReachesOf is Reaches for any tenant.
 func (b *Bundle) ReachesOf(rt *millrace.Runtime, tenant, name string, position int64) {
 	b.T.Helper()
-	ctx, cancel := context.WithTimeout(b.Ctx, time.Minute)
+	ctx, cancel := context.WithTimeout(b.Ctx, 100*time.Second)
 	defer cancel()
 	if err := rt.WaitFor(ctx, millrace.ProjectionID{Tenant: tenant, Name: name}, position); err != nil {
 		status, _ := rt.Status(b.Ctx)
@@ -287,8 +287,8 @@ func (b *Bundle) InTime(what string, fn func()) {
 	}
 }
 
-// Letters returns the parked dead letters of a projection of the default tenant, none if it never ran.
-func (b *Bundle) Letters(name string) []projection.DeadLetter {
+// DeadLettersOf returns the parked dead letters of a projection of the default tenant, none if it never ran.
+func (b *Bundle) DeadLettersOf(name string) []projection.DeadLetter {
 	b.T.Helper()
 	letters, err := b.Store.DeadLetters(projection.ID{Name: name}).List(b.Ctx, projection.DeadLetterPage{Limit: 1000})
 	if !errors.Is(err, projection.ErrUnknownProjection) {
