@@ -107,7 +107,8 @@ func (s *step) command() {
 	}
 	blocked := s.replaysBlocked()
 	due := !s.Replays.DueAt.IsZero() && !s.now.Before(s.Replays.DueAt)
-	s.start(Command{Replay: Replaying{Row: s.Row, Discards: blocked, Schedule: due && !blocked && s.Replays.Commands == NoCommands && !s.Row.Halted,
+	schedule := due && !blocked && s.Replays.Commands == NoCommands && !s.Row.Halted
+	s.start(Command{Replay: Replaying{Row: s.Row, Discards: blocked, Schedule: schedule,
 		def: s.Def, queue: s.Replays, faults: s.Replays.Faults}})
 }
 
@@ -165,7 +166,8 @@ func (s *step) replayed(r ReplayResult) {
 	s.Replays.Unfinished = 0
 	s.replayEnded()
 	s.replayIn(s.Def.Replay.Interval)
-	fields := []zap.Field{zap.Int64("position", r.Replay.Position), zap.String("stream", r.Replay.Stream), zap.Int64("letter", r.Replay.DeadLetter)}
+	fields := []zap.Field{zap.Int64("position", r.Replay.Position), zap.String("stream", r.Replay.Stream),
+		zap.Int64("letter", r.Replay.DeadLetter)}
 	switch {
 	case r.End == ReplayDone:
 		s.Row.Parked--
