@@ -156,6 +156,7 @@ func TestDeliveryOfEachStopsBeforeAnEventCouldBeInterrupted(t *testing.T) {
 			{[]string{"slow", "fast", "fast", "fast"}, 31 * time.Second, nil, 2, nil},
 			{[]string{"slow", "fast", "fast", "fast"}, 30 * time.Second, nil, 1, nil},
 			{[]string{"slow", "fast"}, time.Second, nil, 1, nil},
+			{[]string{"fast"}, 0, nil, 1, nil},
 			{[]string{"fast", "fails", "fast"}, time.Minute, nil, 1, io.EOF},
 			{[]string{"fast", "fast"}, time.Minute, io.ErrUnexpectedEOF, 1, io.ErrUnexpectedEOF},
 		} {

@@ -5,6 +5,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/engine"
 )
 
@@ -135,8 +136,9 @@ func (s *step) ended(r RunResult) {
 		}
 		for _, letter := range p.Rejected {
 			s.replayIn(s.Def.Replay.Interval)
-			s.log(zap.ErrorLevel, "event parked, rejected by its handler", zap.Int64("position", letter.Position), zap.String("stream", letter.Stream),
-				zap.String("type", letter.Type), zap.Int("attempt", letter.Attempts), zap.String("error", letter.Error))
+			e := event.Envelope{Position: letter.Position, Stream: letter.Stream, Type: letter.Type}
+			s.log(zap.ErrorLevel, "event parked, rejected by its handler",
+				append(eventFields(e, letter.Attempts), zap.String("error", letter.Error))...)
 		}
 		if p.Err == nil {
 			return

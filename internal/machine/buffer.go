@@ -71,7 +71,8 @@ func (b Buffer) window(def *engine.Definition) events {
 
 // next returns the range to read next, up to mark.
 func (b Buffer) next(def *engine.Definition, mark int64) engine.ReadRange {
-	r := engine.ReadRange{After: b.To, UpTo: mark, Types: def.Types, Limit: readBatches * def.MaxEvents, MaxBytes: max(1, def.MaxBytes)}
+	r := engine.ReadRange{After: b.To, UpTo: mark, Types: def.Types,
+		Limit: readBatches * def.MaxEvents, MaxBytes: max(1, def.MaxBytes)}
 	if b.average == 0 {
 		r.Limit = min(r.Limit, firstRead)
 	} else {

@@ -63,7 +63,8 @@ func (c Circumstances) Decide(f projection.Failure) Decision {
 		return Decision{Action: action, Halt: asError(&f)}
 	}
 	if failed, of, tooMany := c.Window.TooMany(c.Policy.MaxFailureShare); tooMany {
-		err := fmt.Errorf("%d of the last %d events failed, so the cause is no single event; the last error was %w", failed, of, asError(&f))
+		err := fmt.Errorf("%d of the last %d events failed, so the cause is no single event; the last error was %w",
+			failed, of, asError(&f))
 		return Decision{Action: projection.ActionStop, Halt: err}
 	}
 	if action != projection.ActionSkip && c.Policy.Room(c.Parked) == 0 {

@@ -57,7 +57,8 @@ func (s *step) failed(batch engine.Batch, f *engine.Fault, outage bool) {
 // recorded records that a counted failure is in the database.
 func (s *step) recorded(f projection.Failure, first time.Time) {
 	f.FirstFailedAt = first
-	s.Row.FailingPosition, s.Row.Attempts, s.Row.LastError, s.Row.FailingSince = f.Event.Position, f.Attempt, f.Err.Error(), first
+	s.Row.FailingPosition, s.Row.Attempts = f.Event.Position, f.Attempt
+	s.Row.LastError, s.Row.FailingSince = f.Err.Error(), first
 	s.Crash.Begun, s.Row.CrashAttempts = engine.Begun{}, 0
 	s.decide(f)
 }
@@ -65,7 +66,8 @@ func (s *step) recorded(f projection.Failure, first time.Time) {
 // crashed handles an event at which processes ended. It is not tried again. Its attempts were counted in advance.
 func (s *step) crashed(e event.Envelope) {
 	s.log(zap.WarnLevel, "processes ended at an event", eventFields(e, s.Row.CrashAttempts)...)
-	s.decide(projection.Failure{Projection: s.Row.ID, Event: e, Attempt: s.Row.CrashAttempts, Err: projection.ErrProcessDied, FirstFailedAt: s.Row.FailingSince})
+	s.decide(projection.Failure{Projection: s.Row.ID, Event: e, Attempt: s.Row.CrashAttempts, Err: projection.ErrProcessDied,
+		FirstFailedAt: s.Row.FailingSince})
 }
 
 // decide decides what becomes of a counted failure, or asks the user's FailureHandler first.
@@ -135,7 +137,8 @@ func (s *step) halted(job Halt) {
 
 // eventFields identify an event that failed in the log.
 func eventFields(e event.Envelope, attempt int) []zap.Field {
-	return []zap.Field{zap.String("stream", e.Stream), zap.String("type", e.Type), zap.Int64("position", e.Position), zap.Int("attempt", attempt)}
+	return []zap.Field{zap.String("stream", e.Stream), zap.String("type", e.Type), zap.Int64("position", e.Position),
+		zap.Int("attempt", attempt)}
 }
 
 // waitForResume makes the projection wait for a user.
@@ -164,7 +167,8 @@ func (s *step) missing(e event.Envelope, f *engine.Fault) {
 // note writes why the projection waits at an event into the database, for other nodes. The wait begins after the write, since a
 // late write would undo the count of a later failure.
 func (s *step) note(e event.Envelope, reason error, f *engine.Fault) {
-	s.start(Note{Failure: projection.Failure{Projection: s.Row.ID, Event: e, Attempt: s.Row.AttemptsAt(e.Position), Err: reason}, Fault: f})
+	failure := projection.Failure{Projection: s.Row.ID, Event: e, Attempt: s.Row.AttemptsAt(e.Position), Err: reason}
+	s.start(Note{Failure: failure, Fault: f})
 }
 
 // noted begins the wait whose reason was written. If that failed, only other nodes lack the reason.
@@ -207,7 +211,8 @@ func (s *step) countOutage(f *engine.Fault) error {
 		s.log(zap.DebugLevel, "dependency of the handler failed", zap.Int("failures", s.Breaker.inARow), zap.Error(cause))
 		return fmt.Errorf("what the handler depends on failed, %d times in a row: %w", s.Breaker.inARow, cause)
 	}
-	reason := fmt.Errorf("circuit breaker open until %s: %s; the last was %w", s.Breaker.until.UTC().Format(time.RFC3339), s.Breaker.Why(), cause)
+	until := s.Breaker.until.UTC().Format(time.RFC3339)
+	reason := fmt.Errorf("circuit breaker open until %s: %s; the last was %w", until, s.Breaker.Why(), cause)
 	if opened {
 		s.log(zap.ErrorLevel, "circuit breaker opened", zap.Int64("position", s.Position), zap.Error(reason))
 	} else {

@@ -80,5 +80,6 @@ type Sent struct {
 
 // New returns the machine of a claimed lease. Its first input is Started.
 func New(config Config, row engine.Lease) Machine {
-	return Machine{Config: config, Row: row, State: AwaitingTail{}, Breaker: NewBreaker(config.Def.Breaker), Sizer: NewBatchSizer(config.Def.MaxEvents)}
+	return Machine{Config: config, Row: row, State: AwaitingTail{}, Breaker: NewBreaker(config.Def.Breaker),
+		Sizer: NewBatchSizer(config.Def.MaxEvents)}
 }

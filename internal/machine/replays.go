@@ -63,6 +63,11 @@ func (s *step) replaysBlocked() bool {
 	return s.now.Before(s.Replays.BackoffUntil) || breaker == projection.BreakerOpen || breaker == projection.BreakerHalfOpen && behind
 }
 
+// replayDue reports whether it is time to check for due dead letters.
+func (s *step) replayDue() bool {
+	return !s.Replays.DueAt.IsZero() && !s.now.Before(s.Replays.DueAt)
+}
+
 // mayReplay reports whether a command for dead letters may begin, and whether there may be one. It may begin while the
 // projection waits for the feed's first message, for the next attempt at an event, for what the handler depends on, or for a
 // user, but not while it waits for the server. While the projection is halted, nothing is replayed without a command.
@@ -75,14 +80,13 @@ func (s *step) mayReplay() bool {
 	if !s.confirmed() {
 		return false
 	}
-	due := !s.Replays.DueAt.IsZero() && !s.now.Before(s.Replays.DueAt)
 	switch s.Replays.Commands {
 	case CommandsOpen:
 		return true
 	case ReplaysOnly:
 		return !s.replaysBlocked()
 	}
-	return due && s.Row.Parked > 0 && !s.Row.Halted && !s.replaysBlocked()
+	return s.replayDue() && s.Row.Parked > 0 && !s.Row.Halted && !s.replaysBlocked()
 }
 
 // batchTurn reports whether a batch has waited long enough for commands.
@@ -106,8 +110,8 @@ func (s *step) command() {
 		s.Replays.Turn = s.now
 	}
 	blocked := s.replaysBlocked()
-	due := !s.Replays.DueAt.IsZero() && !s.now.Before(s.Replays.DueAt)
-	s.start(Command{Replay: Replaying{Row: s.Row, Discards: blocked, Schedule: due && !blocked && s.Replays.Commands == NoCommands && !s.Row.Halted,
+	schedule := s.replayDue() && !blocked && s.Replays.Commands == NoCommands && !s.Row.Halted
+	s.start(Command{Replay: Replaying{Row: s.Row, Discards: blocked, Schedule: schedule,
 		def: s.Def, queue: s.Replays, faults: s.Replays.Faults}})
 }
 
@@ -125,7 +129,7 @@ func (s *step) commanded(job Replaying, r ReplayResult) {
 		s.Row.Parked -= r.Discarded
 		s.recovered()
 		s.replayIn(s.Def.Replay.Interval)
-		s.log(zap.WarnLevel, "dead letters discarded", zap.Int64("letters", r.Discarded), zap.Int64("command", r.Found.Command.ID))
+		s.log(zap.WarnLevel, "dead letters discarded", zap.Int64("deadletters", r.Discarded), zap.Int64("command", r.Found.Command.ID))
 	case ReplayOver:
 		s.replayEnded()
 	case ReplayUndone:
@@ -165,7 +169,8 @@ func (s *step) replayed(r ReplayResult) {
 	s.Replays.Unfinished = 0
 	s.replayEnded()
 	s.replayIn(s.Def.Replay.Interval)
-	fields := []zap.Field{zap.Int64("position", r.Replay.Position), zap.String("stream", r.Replay.Stream), zap.Int64("letter", r.Replay.DeadLetter)}
+	fields := []zap.Field{zap.Int64("position", r.Replay.Position), zap.String("stream", r.Replay.Stream),
+		zap.Int64("deadletter", r.Replay.DeadLetter)}
 	switch {
 	case r.End == ReplayDone:
 		s.Row.Parked--

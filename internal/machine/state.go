@@ -174,7 +174,8 @@ func (m *Machine) phase() (Phase, error) {
 
 // asError returns a failure as status and logs report it.
 func asError(f *projection.Failure) *projection.HandlerError {
-	return &projection.HandlerError{Projection: f.Projection, Position: f.Event.Position, Attempt: f.Attempt, Stack: f.Stack, Err: f.Err}
+	return &projection.HandlerError{Projection: f.Projection, Position: f.Event.Position, Attempt: f.Attempt, Stack: f.Stack,
+		Err: f.Err}
 }
 
 // Status is a projection as other parts of the runtime see it.
@@ -199,7 +200,8 @@ func (s Status) same(other Status) bool {
 
 func (m *Machine) status() Status {
 	phase, reason := m.phase()
-	s := Status{Phase: phase, Position: m.Position, Mark: m.Sent.Status.Mark, Reason: reason, Halted: m.Row.Halted, Breaker: m.Breaker.state}
+	s := Status{Phase: phase, Position: m.Position, Mark: m.Sent.Status.Mark, Reason: reason, Halted: m.Row.Halted,
+		Breaker: m.Breaker.state}
 	if m.Tail != nil && m.Tail.Err == nil {
 		s.Mark = m.Tail.Mark
 	}
