@@ -331,7 +331,7 @@ func (r *Runtime) waitFor(ctx context.Context, id ProjectionID, position int64) 
 	}
 }
 
-// resumed reports whether a projection that has stopped at an event on this node was resumed: the notification is under way.
+// resumed reports whether a projection that has stopped at an event on this node was resumed, and the notification has yet to arrive.
 func (r *Runtime) resumed(ctx context.Context, deps *actors.Deps, id ProjectionID, answer error) bool {
 	entry, _ := deps.Registry.Get(id)
 	if !errors.Is(answer, projection.ErrFailed) || !entry.Halted {

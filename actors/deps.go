@@ -50,7 +50,7 @@ type Deps struct {
 	prober  prober
 }
 
-// Init sets what is not configured.
+// Init sets the unexported fields, and the exported ones that depend on them.
 func (d *Deps) Init() {
 	d.lifetime.init()
 	d.started = time.Now()
