@@ -1,12 +1,12 @@
 package millrace
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 
 	"go.uber.org/zap"
 
-	"github.com/millrace-go/millrace/actors"
 	"github.com/millrace-go/millrace/internal/engine"
 )
 
@@ -64,22 +64,14 @@ type Config struct {
 }
 
 func (c Config) withDefaults() Config {
-	or := func(d *time.Duration, def time.Duration) {
-		if *d == 0 {
-			*d = def
-		}
-	}
-	or(&c.HeartbeatInterval, time.Second)
-	or(&c.LeaseDuration, 5*time.Second)
-	or(&c.FailureDetection, min(time.Second, c.LeaseDuration))
-	or(&c.PollInterval, 5*time.Second)
-	or(&c.ReconcileInterval, 2*time.Second)
-	or(&c.AdvanceInterval, 5*time.Second)
-	or(&c.GracePeriod, 10*time.Second)
-	or(&c.QueryTimeout, 10*time.Second)
-	if c.TailMemory == 0 {
-		c.TailMemory = actors.DefaultTailBytes
-	}
+	c.HeartbeatInterval = cmp.Or(c.HeartbeatInterval, time.Second)
+	c.LeaseDuration = cmp.Or(c.LeaseDuration, 5*time.Second)
+	c.FailureDetection = cmp.Or(c.FailureDetection, min(time.Second, c.LeaseDuration))
+	c.PollInterval = cmp.Or(c.PollInterval, 5*time.Second)
+	c.ReconcileInterval = cmp.Or(c.ReconcileInterval, 2*time.Second)
+	c.AdvanceInterval = cmp.Or(c.AdvanceInterval, 5*time.Second)
+	c.GracePeriod = cmp.Or(c.GracePeriod, 10*time.Second)
+	c.QueryTimeout = cmp.Or(c.QueryTimeout, 10*time.Second)
 	if c.Logger == nil {
 		c.Logger = zap.NewNop()
 	}

@@ -1,6 +1,7 @@
 package millrace
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -75,15 +76,9 @@ type Projection struct {
 }
 
 func (p Projection) withDefaults() Projection {
-	if p.MaxEvents == 0 {
-		p.MaxEvents = 500
-	}
-	if p.MaxBytes == 0 {
-		p.MaxBytes = 4 << 20
-	}
-	if p.Timeout == 0 {
-		p.Timeout = 30 * time.Second
-	}
+	p.MaxEvents = cmp.Or(p.MaxEvents, 500)
+	p.MaxBytes = cmp.Or(p.MaxBytes, 4<<20)
+	p.Timeout = cmp.Or(p.Timeout, 30*time.Second)
 	return p
 }
 

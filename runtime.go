@@ -82,7 +82,10 @@ func (r *Runtime) Run(ctx context.Context) error {
 	if ctx.Err() != nil && errors.Is(err, ctx.Err()) {
 		return nil // ctx ended before the start
 	}
-	return err
+	if err != nil {
+		return fmt.Errorf("run: %w", err)
+	}
+	return nil
 }
 
 // RunUntilIdle runs the registered projections until each has handled, parked or skipped every event that was visible when it
@@ -112,47 +115,45 @@ func (r *Runtime) RunUntilIdle(ctx context.Context) (status Status, err error) {
 		status, err = r.Status(ctx)
 		return err
 	})
+	if err != nil {
+		err = fmt.Errorf("run until idle: %w", err)
+	}
 	return status, err
 }
 
-// run starts the actors, waits until while returns, and stops them.
+// run starts the actors, calls while, and stops the actors when while has returned. If they end before, its context is cancelled.
 func (r *Runtime) run(ctx context.Context, while func(ctx context.Context) error) error {
 	if _, err := r.tenants(ctx); err != nil {
-		return fmt.Errorf("run: %w", err)
+		return err
 	}
 	deps, err := r.start()
 	if err != nil {
-		return fmt.Errorf("run: %w", err)
+		return err
 	}
 	defer r.ended()
 	defer r.store.OnWake(deps.Feeds.Wake)()
 	sup, err := supervisor.Start(deps)
 	if err != nil {
-		return fmt.Errorf("run: %w", err)
+		return err
 	}
 	r.config.Logger.Info("runtime started", zap.String("node", deps.Node.ID), zap.Strings("projections", deps.Node.Projections))
-
 	running, cancel := context.WithCancel(ctx)
 	defer cancel()
-	ended := make(chan error, 1)
-	go func() { ended <- while(running) }()
-	select {
-	case err = <-ended:
-	case <-sup.Done():
+	go func() {
+		<-sup.Done()
 		cancel()
-		<-ended
-		deps.Wait()
-		return fmt.Errorf("run: %w", sup.Err())
+	}()
+	err = while(running)
+	ended := r.stop(ctx, sup)
+	if ended == nil {
+		ended = sup.Err()
 	}
-	if stopErr := r.stop(ctx, sup); err == nil {
-		err = stopErr
+	if ended != nil {
+		err = ended
 	}
 	deps.Wait()
 	r.config.Logger.Info("runtime ended", zap.String("node", deps.Node.ID))
-	if err != nil {
-		return fmt.Errorf("run: %w", err)
-	}
-	return nil
+	return err
 }
 
 // stop stops the actors. It waits for the grace period, and for the time that a cancelled handler has to return.
@@ -330,7 +331,7 @@ func (r *Runtime) waitFor(ctx context.Context, id ProjectionID, position int64) 
 	}
 }
 
-// resumed reports whether a projection that has stopped at an event on this node was resumed: the notification is under way.
+// resumed reports whether a projection that has stopped at an event on this node was resumed, and the notification has yet to arrive.
 func (r *Runtime) resumed(ctx context.Context, deps *actors.Deps, id ProjectionID, answer error) bool {
 	entry, _ := deps.Registry.Get(id)
 	if !errors.Is(answer, projection.ErrFailed) || !entry.Halted {

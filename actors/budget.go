@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// DefaultTailBytes is the default of Deps.TailBytes. With less, the projections of busy tenants read the same events one by
+// defaultTailBytes is the default of Deps.TailBytes. With less, the projections of busy tenants read the same events one by
 // one. More helps little: events are in use for moments.
-const DefaultTailBytes = 64 << 20
+const defaultTailBytes = 64 << 20
 
 // windowAge is how long a feed keeps an event. A projection that is slower reads the event again.
 const windowAge = 5 * time.Second

@@ -1,6 +1,7 @@
 package actors
 
 import (
+	"cmp"
 	"context"
 	"math/rand/v2"
 	"sync"
@@ -40,7 +41,7 @@ type Deps struct {
 	Limiter     *Limiter
 	Registry    *Registry
 	Feeds       *Router
-	// TailBytes limits the memory for the windows of all feeds. Default DefaultTailBytes.
+	// TailBytes limits the memory for the windows of all feeds. Default 64 MiB.
 	TailBytes int
 
 	lifetime
@@ -49,16 +50,13 @@ type Deps struct {
 	prober  prober
 }
 
-// Init sets what is not configured.
+// Init sets the unexported fields, and the exported ones that depend on them.
 func (d *Deps) Init() {
 	d.lifetime.init()
 	d.started = time.Now()
 	d.Registry = newRegistry()
 	d.Feeds = newRouter(d.System.Root)
-	if d.TailBytes == 0 {
-		d.TailBytes = DefaultTailBytes
-	}
-	d.windows = newBudget(d.TailBytes)
+	d.windows = newBudget(cmp.Or(d.TailBytes, defaultTailBytes))
 }
 
 // lifetime ends the work of a runtime in steps.

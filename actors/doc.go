@@ -5,15 +5,16 @@
 //
 //	which leases does this node hold?     the node, by its ownership.Table; it claims, drains and releases them
 //	which actors run?                     the supervisor, as the node asks
-//	is the session connection there?      the listener; it also sends the heartbeats and finds dead nodes
+//	is the session connection up?         the listener; it also sends the heartbeats and finds dead nodes
 //	how far is a tenant settled?          the tenant's feed, by an engine.Tail of the store
 //	what does a projection do next?       its machine (package internal/machine); the actor only carries that out
 //	is a lease lost, may a batch commit?  the database alone
 //	does the server answer?               the supervisor's gate, by a probe
 //
-// All messages between them pass through the supervisor, so that each can be restarted without the others. Messages about a
-// lease carry its row and epoch, and those about an earlier epoch are dropped. A restarted node is given the projections that
-// run. It reads from the database which leases it owns, and asks for the difference.
+// Messages between them pass through the supervisor, so that each can be restarted without the others. Only a feed and its
+// projections talk directly, and are restarted together. Messages about a lease carry its row and epoch, and those about an
+// earlier epoch are dropped. A restarted node gets the projections that run. It reads from the database which leases it owns, and
+// asks for the difference. What status, health and waits need is published in the Registry.
 //
 // Receive never blocks. Work on the database runs in a goroutine, and what follows from it is called in the actor (Deps.Run).
 // A restarted actor has another name, so work of the earlier one has no effect on it.
@@ -34,8 +35,8 @@
 //	../internal/usercode      turns panics, timeouts and abandoned handlers into errors
 //	examine.go                classifies the error (../pgstore/classify.go), and probes the server if needed (prober.go)
 //	../internal/machine       decides: batch.go narrows the batch, failure.go counts the attempt, decide.go applies the policy
-//	worker.go                 records the attempt, waits for a FailureHandler, and parks, skips or halts
-//	../pgstore/failure.go      writes the dead letter and advances the checkpoint in one transaction
+//	worker.go                 records the attempt, calls the FailureHandler, and parks, skips or halts
+//	../pgstore/failure.go     writes the dead letter and advances the checkpoint in one transaction
 //	command.go                takes the steps of replays and discards
 //	../supervisor/gate.go     holds back what failed because the server is unreachable
 package actors

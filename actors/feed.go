@@ -105,7 +105,7 @@ func (f *feed) Handle(ctx actor.Context, msg any) {
 		f.poll(ctx)
 	case *messages.ServerAnswers:
 		f.serverAnswers(ctx, msg.Waited)
-	case *messages.Resume:
+	case *messages.Resumed:
 		if f.faults.misconfigured {
 			f.goOn(ctx)
 		}

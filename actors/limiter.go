@@ -1,6 +1,7 @@
 package actors
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"sync"
@@ -68,15 +69,9 @@ func NewLimiter(connections, batches, perTenant, deliveries int) *Limiter {
 	if connections >= 4 {
 		reads = max(2, reads) // one slow read leaves one slot to the others
 	}
-	if batches == 0 {
-		batches = max(1, connections-reads)
-	}
-	if perTenant == 0 {
-		perTenant = max(1, (batches+1)/2)
-	}
-	if deliveries == 0 {
-		deliveries = max(defaultDeliveries, 2*batches)
-	}
+	batches = cmp.Or(batches, max(1, connections-reads))
+	perTenant = cmp.Or(perTenant, max(1, (batches+1)/2))
+	deliveries = cmp.Or(deliveries, max(defaultDeliveries, 2*batches))
 	half := max(1, deliveries/2)
 	return &Limiter{
 		batches:    newLimit(batches, perTenant),

@@ -42,7 +42,7 @@ func (r *Registry) Session() SessionEntry {
 	return r.session
 }
 
-// watchSession returns the session's entry, and what is closed when it changes.
+// watchSession returns the session's entry, and a channel that is closed when it changes.
 func (r *Registry) watchSession() (SessionEntry, <-chan struct{}) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -66,7 +66,7 @@ func (a *projectionActor) Handle(ctx actor.Context, msg any) {
 		a.take(ctx, machine.Unanswered{})
 	case *messages.ServerAnswers:
 		a.take(ctx, machine.GateAnswered{Row: msg.Lease, Waited: msg.Waited, Jitter: rand.Float64()})
-	case *messages.Resume:
+	case *messages.Resumed:
 		a.take(ctx, machine.Resumed{})
 	case *messages.CommandPending:
 		a.take(ctx, machine.CommandPending{})

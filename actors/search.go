@@ -34,7 +34,7 @@ type search struct {
 	last       time.Time // when the last search began
 }
 
-// claim is one search: what was found, what is claimed and read, and the results. Results may be there though it failed.
+// claim is one search: the free leases, what it does about them, and the results. A search that failed may have results.
 type claim struct {
 	trustHeartbeats bool // nodes whose heartbeats expired count as dead
 	ensure          ensureRound
@@ -131,7 +131,7 @@ func (n *node) found(ctx actor.Context, c *claim, err error) {
 	n.query(ctx, func(ctx context.Context) error { return n.claim(ctx, c) }, func(ctx actor.Context, err error) { n.claimed(ctx, c, err) })
 }
 
-// claim claims what the balance says, and reads what is asked for.
+// claim claims what the balance says, and reads the owned leases and the orders.
 func (n *node) claim(ctx context.Context, c *claim) (err error) {
 	store, node := n.deps.Store, n.deps.Node
 	if c.members != nil {

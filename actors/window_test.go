@@ -236,7 +236,7 @@ func TestFeedsShareOneBudget(t *testing.T) {
 		defer o.deps.windows.mu.Unlock()
 		return o.deps.windows.shares.Len() == 1 && o.deps.windows.used <= o.deps.windows.most
 	})
-	a.mustGet(2, 2) // what is left
+	a.mustGet(2, 2) // the other feed is emptied
 }
 
 func TestFeedSendsNothingOldAfterARecheck(t *testing.T) {

@@ -54,8 +54,6 @@ type (
 		Lease  *engine.Lease
 		Waited bool
 	}
-	// Resume ends a wait, since a user resumed the projection.
-	Resume struct{}
 	// Unanswered is sent to a projection when the node was restarted: its open requests get no answer. A drained projection
 	// reports Drained again.
 	Unanswered struct{}
@@ -77,7 +75,7 @@ type (
 	}
 	// CommandPending reports that there are commands for the projection's dead letters.
 	CommandPending struct{ Key engine.LeaseKey }
-	// Resumed reports that a user resumed the projection: it tries again at once, whatever it waits for.
+	// Resumed reports that a user resumed the projection. The projection and its feed try again at once, whatever they wait for.
 	Resumed struct{ Key engine.LeaseKey }
 )
 

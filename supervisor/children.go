@@ -189,12 +189,12 @@ func (s *supervisor) drained(ctx actor.Context, c *child) {
 	s.toNode(ctx, &messages.Drained{Advance: engine.Advance{Lease: c.lease, To: c.lease.Checkpoint}})
 }
 
-// resume ends what a projection and its feed wait for.
-func (s *supervisor) resume(ctx actor.Context, key engine.LeaseKey) {
-	s.pass(ctx, key, &messages.Resume{})
-	if c := s.find(key); c != nil {
+// resumed passes the message on to a projection and its feed.
+func (s *supervisor) resumed(ctx actor.Context, msg *messages.Resumed) {
+	s.pass(ctx, msg.Key, msg)
+	if c := s.find(msg.Key); c != nil {
 		if feed := s.feeds[c.lease.ID.Tenant]; feed.pid != nil {
-			ctx.Send(feed.pid, &messages.Resume{})
+			ctx.Send(feed.pid, msg)
 		}
 	}
 }

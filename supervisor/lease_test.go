@@ -114,7 +114,7 @@ func TestNodeThatCrashesTakesInWhatTheDatabaseSays(t *testing.T) {
 	w.crashNode()
 	w.eventually("what the database lists runs", func() bool { return w.started(second) == 2 })
 	let()
-	w.eventually("what is paused is released", func() bool { return w.releases(1) == 1 })
+	w.eventually("the paused lease is released", func() bool { return w.releases(1) == 1 })
 	w.eventually("its actor is gone", func() bool { return w.child(first.String()) == nil })
 	w.append()
 	w.eventually("the others go on", func() bool { return w.checkpoint(second) == w.head.Load() })
@@ -147,7 +147,7 @@ func TestNodeThatCrashesDuringTheStopReleasesEveryLease(t *testing.T) {
 	w, _, let := blocked(t)
 	stopped := make(chan error, 1)
 	go func() { stopped <- w.sup.Stop(t.Context(), time.Minute) }()
-	w.eventually("what is drained is released", func() bool { return w.releases(5) == 1 })
+	w.eventually("the drained leases are released", func() bool { return w.releases(5) == 1 })
 	w.crashNode()
 	let()
 	if err := <-stopped; err != nil {

@@ -119,7 +119,7 @@ func (s *supervisor) Handle(ctx actor.Context, msg any) {
 	case *messages.CommandPending:
 		s.pass(ctx, msg.Key, msg)
 	case *messages.Resumed:
-		s.resume(ctx, msg.Key)
+		s.resumed(ctx, msg)
 	case *messages.Drained, *messages.LeaseLost, *messages.SessionUp, *messages.HeartbeatSent,
 		*messages.FleetChanged, *messages.Notified:
 		s.toNode(ctx, msg)
