@@ -212,7 +212,7 @@ func (b *Bundle) Reaches(rt *millrace.Runtime, name string, position int64) {
 // ReachesOf is Reaches for any tenant.
 func (b *Bundle) ReachesOf(rt *millrace.Runtime, tenant, name string, position int64) {
 	b.T.Helper()
-	ctx, cancel := context.WithTimeout(b.Ctx, time.Minute)
+	ctx, cancel := context.WithTimeout(b.Ctx, 100*time.Second)
 	defer cancel()
 	if err := rt.WaitFor(ctx, millrace.ProjectionID{Tenant: tenant, Name: name}, position); err != nil {
 		status, _ := rt.Status(b.Ctx)

@@ -65,6 +65,9 @@ var guests = []guest{
 	{"github.com/jackc/pgx/v5", []string{"pgstore/...", "cmd/...", "internal/pgtest/...", "internal/program", "tests/..."}, true},
 }
 
+// forEveryStore is the place of tests that know no store, so that they run on each.
+const forEveryStore = "tests"
+
 // testOnly reach no package that others could import, by whatever way. The testing package itself is among them: what
 // imports it adds its flags to a program.
 var (
@@ -112,6 +115,12 @@ func violations(packages []listed) []string {
 				if belongs(path, guest.path) && !within(own, guest.by) {
 					broken = append(broken, fmt.Sprintf("%s imports %s, which is for %v", own, path, guest.by))
 				}
+			}
+		}
+		for _, path := range tests {
+			target, _ := place(path)
+			if own == forEveryStore && (belongs(path, "github.com/jackc/pgx/v5") || within(target, []string{"pgstore/...", "internal/pgtest"})) {
+				broken = append(broken, fmt.Sprintf("%s imports %s, which is one store's: its tests run on each", own, path))
 			}
 		}
 		if within(own, testPlaces) {
@@ -219,6 +228,10 @@ func TestImportRulesCanBeBroken(t *testing.T) {
 		"pgx not in actors":                  {of("actors", pgx), "actors imports " + pgx},
 		"pgx not in projection":              {of("projection", pool), "projection imports " + pool},
 		"pgx in tests":                       {tested(of("actors"), pgx), ""},
+		"pgx not in tests of every store":    {tested(of("tests"), pgx), "tests imports " + pgx},
+		"no store in tests of every store":   {tested(of("tests"), ours("pgstore")), "tests imports " + ours("pgstore")},
+		"a store in tests of that store":     {tested(of("tests/postgres"), ours("pgstore"), pgx), ""},
+		"no runner of tests below the kit":   {of("tests/kit", ours("internal/pgtest/testmain")), "tests/kit imports internal/pgtest/testmain"},
 		"test-only modules in tests":         {tested(of("actors"), "go.uber.org/goleak", "pgregory.net/rapid"), ""},
 		"test-only modules in testmain":      {of("internal/pgtest/testmain", "go.uber.org/goleak"), ""},
 		"goleak not in the server":           {of("internal/pgtest", "go.uber.org/goleak"), "depends on go.uber.org/goleak"},

@@ -43,16 +43,17 @@ func TestLockWaitsDeadlocksAndSerializationFailuresAreNeverCounted(t *testing.T)
 		"deadline, without a lock timeout": func(ctx context.Context, tx kit.Tx) error {
 			return errors.Join(tx.Exec(ctx, "set local lock_timeout = 0"), tx.Exec(ctx, "update model set n = 1 where id = 1"))
 		},
-		"deadline, in savepoints": func(ctx context.Context, tx kit.Tx) error {
-			for {
-				err := pgx.BeginFunc(ctx, pg(tx), func(tx pgx.Tx) error {
-					_, err := tx.Exec(ctx, "set local lock_timeout = 100; update model set n = 1 where id = 1")
+		"deadline, in savepoints": func(ctx context.Context, tx kit.Tx) (err error) {
+			for _, timeout := range []int{100, 100, 0} { // the last wait meets the deadline
+				err = pgx.BeginFunc(ctx, pg(tx), func(tx pgx.Tx) error {
+					_, err := tx.Exec(ctx, fmt.Sprintf("set local lock_timeout = %d; update model set n = 1 where id = 1", timeout))
 					return err
 				})
-				if err == nil || ctx.Err() != nil {
-					return err
+				if err == nil {
+					break
 				}
 			}
+			return err
 		},
 		"40P01": func(ctx context.Context, tx kit.Tx) error {
 			return dials(ctx, func(conn *pgx.Conn) error {
