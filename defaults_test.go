@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// What is promised of takeovers rests on these; docs/ownership.md names them.
+// The promises about takeovers depend on these defaults, which docs/ownership.md names.
 func TestOwnershipHasTheDefaultsThatItsDocumentsName(t *testing.T) {
 	t.Parallel()
 	type timing struct{ heartbeat, lease, notice, reconcile time.Duration }

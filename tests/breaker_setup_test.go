@@ -50,7 +50,7 @@ func (s *service) refusals() []refusal {
 	return append([]refusal(nil), s.refused...)
 }
 
-// mustWait checks that from the first-th refusal on there was one for each wait at most, each of one event.
+// mustWait checks that the refusals from the given index on are at least wait apart, and of one event each.
 func (s *service) mustWait(t *testing.T, first int, wait time.Duration) {
 	t.Helper()
 	all := s.refusals()

@@ -84,7 +84,7 @@ func TestPoisonEventAmongAnOutageIsCountedAndParkedAsUsual(t *testing.T) {
 		mended := time.Now()
 		g.down.Store(false)
 		g.closes(rt, poison...)
-		for _, l := range g.Letters("p") {
+		for _, l := range g.DeadLettersOf("p") {
 			if l.Attempts != 3 || !strings.Contains(l.Error, "on purpose") || l.FirstFailedAt.Before(mended) {
 				t.Errorf("the dead letter counts the outage that ended at %v: %+v", mended, l)
 			}
@@ -124,7 +124,7 @@ func TestResumeProbesAtOnceAndOnce(t *testing.T) {
 	})
 }
 
-func TestBreakerLeavesWhatIsAnEventsToItsPolicy(t *testing.T) {
+func TestBreakerLeavesFaultsOfAnEventToItsPolicy(t *testing.T) {
 	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
 		poison := b.Append("a", 20).Positions[7]
 		last := b.Append("b", 20).Positions[19]
@@ -206,7 +206,7 @@ func TestReplayThatMeetsAnOutageCountsNothingAndHoldsNothingUp(t *testing.T) {
 		if p := g.Status(rt, "p"); p.Breaker != projection.BreakerClosed || p.State != millrace.StateLive {
 			t.Errorf("it is %s, its breaker %s", p.State, p.Breaker)
 		}
-		if now := g.Letters("p"); len(now) != 1 || now[0].Attempts != 1 || now[0].Replays != 0 {
+		if now := g.DeadLettersOf("p"); len(now) != 1 || now[0].Attempts != 1 || now[0].Replays != 0 {
 			t.Errorf("during the outage the letter is %+v", now)
 		}
 		refuse.Store(false)
@@ -220,7 +220,7 @@ func TestReplayThatMeetsAnOutageCountsNothingAndHoldsNothingUp(t *testing.T) {
 }
 
 // During an outage dead letters can be discarded: that calls no handler.
-func TestLettersAreDiscardedWhileTheBreakerIsOpen(t *testing.T) {
+func TestDeadLettersAreDiscardedWhileTheBreakerIsOpen(t *testing.T) {
 	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
 		g := newGuarded(b, time.Hour)
 		relies := g.relies("p")
@@ -256,7 +256,7 @@ func TestLettersAreDiscardedWhileTheBreakerIsOpen(t *testing.T) {
 }
 
 // A delivery that meets an outage keeps what it had acknowledged, and the rest waits.
-func TestOutageUnderALeasedDeliveryCountsNothing(t *testing.T) {
+func TestOutageDuringADeliveryCountsNothing(t *testing.T) {
 	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
 		g := newGuarded(b, 50*time.Millisecond)
 		g.down.Store(false)
@@ -281,8 +281,8 @@ func TestOutageUnderALeasedDeliveryCountsNothing(t *testing.T) {
 		g.Reaches(rt, "p", g.last)
 		stop()
 		g.mustWait(t, 1, 50*time.Millisecond)
-		if len(g.refusals()) != 3 || len(g.Letters("p")) != 0 {
-			t.Errorf("%d refusals, letters %v", len(g.refusals()), g.Letters("p"))
+		if len(g.refusals()) != 3 || len(g.DeadLettersOf("p")) != 0 {
+			t.Errorf("%d refusals, letters %v", len(g.refusals()), g.DeadLettersOf("p"))
 		}
 		if len(sent) != 40 || !slices.IsSorted(sent) {
 			t.Errorf("sent %v", sent)

@@ -13,7 +13,7 @@ import (
 	"github.com/millrace-go/millrace/tests/kit"
 )
 
-// batchWays are where a process is killed that handles batches. Each makes a handler that sees to it.
+// batchWays are the moments at which a process that handles batches is killed. Each makes a handler that does it.
 var batchWays = map[string]func(b *kit.Bundle) kit.BatchFunc{
 	"in the handler, after its writes": func(*kit.Bundle) kit.BatchFunc {
 		batches := 0
@@ -60,7 +60,7 @@ var batchWays = map[string]func(b *kit.Bundle) kit.BatchFunc{
 	},
 }
 
-// outside is the control: what is not written in the batch's transaction is written twice.
+// outside is the control: writes outside of the batch's transaction are repeated.
 const outside = "outside of the transaction"
 
 // The event at the position fifth ends every process that tries it.
@@ -144,7 +144,7 @@ func deaths(b *kit.Bundle, way string, most int) (n int) {
 // mustHaveDied checks the dead letter of the event that ended processes.
 func mustHaveDied(b *kit.Bundle, attempts, replays int) {
 	b.T.Helper()
-	letters := b.Letters("p")
+	letters := b.DeadLettersOf("p")
 	if len(letters) != 1 || letters[0].Position != fifth || letters[0].Attempts != attempts || letters[0].Replays != replays || letters[0].Error != projection.ErrProcessDied.Error() {
 		b.T.Errorf("dead letters %+v", letters)
 	}
@@ -256,7 +256,7 @@ func TestOrderlyEndIsNotTakenForACrash(t *testing.T) {
 				b.Must(b.Store.Quarantine(b.Ctx))
 			}
 		}
-		if letters := b.Letters("p"); len(letters) > 0 {
+		if letters := b.DeadLettersOf("p"); len(letters) > 0 {
 			t.Errorf("parked: %+v", letters)
 		}
 	})

@@ -33,7 +33,7 @@ func TestParkedStreamStaysInOrderAndTheOthersGoOn(t *testing.T) {
 			!behind.BlockedByStream || behind.Attempts != 0 || behind.Version != 5 || behind.Type != "counted" {
 			t.Errorf("the first letter is %+v, the next %+v", head, behind)
 		}
-		if p := s.Status(rt, "p"); p.Parked != 17 || !p.OldestParked.Equal(s.Letters("p")[0].FirstFailedAt) {
+		if p := s.Status(rt, "p"); p.Parked != 17 || !p.OldestParked.Equal(s.DeadLettersOf("p")[0].FirstFailedAt) {
 			t.Errorf("status: %+v", p)
 		}
 		// Also across batches, restarts and new owners.
@@ -45,7 +45,7 @@ func TestParkedStreamStaysInOrderAndTheOthersGoOn(t *testing.T) {
 		s.CatchUp(rt)
 		s.MustHaveParked(slices.Concat(s.At["a"][3:], s.At["b"])...)
 
-		// Mended, a parked stream is replayed whole, whichever of its letters was meant, and goes on then as any other.
+		// After the repair a parked stream is replayed as a whole, whichever of its dead letters was selected, and then continues.
 		s.Mended.Store(true)
 		s.MustReplay(projection.DeadLetterFilter{IDs: []int64{letters[5].ID}}, 100, 9, 0)
 		s.More("a", "b")
@@ -74,7 +74,7 @@ func TestReplayThatFailsStaysParkedWithOneAttemptMore(t *testing.T) {
 		if err != nil || letters[0].Attempts != 3 || letters[0].Replays != 1 || letters[1].Attempts != 0 || letters[0].State != projection.DeadLetterParked {
 			t.Errorf("%+v, %v", letters, err)
 		}
-		// The first is mended: the stream goes on to the next that fails, which no longer waits for another then.
+		// The first is repaired: the stream continues to the next failing event, which then is the first.
 		s.Poison.Delete(s.At["a"][3])
 		s.MustReplay(projection.DeadLetterFilter{Stream: "a"}, 100, 3, 1)
 		s.MustHaveParked(append(slices.Clone(s.At["a"][6:]), s.At["b"][9])...)
@@ -130,7 +130,7 @@ func TestTwoReplaysAtOnceApplyOnce(t *testing.T) {
 	})
 }
 
-// Whatever is replayed, live events of the stream come behind it, and takeovers in the middle lose and double nothing.
+// Live events of a stream come after its replayed events, and takeovers in the middle lose and double nothing.
 func TestReplayDuringLiveTrafficAndTakeovers(t *testing.T) {
 	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
 		s := kit.NewParking(b)
@@ -159,7 +159,7 @@ func TestReplayDuringLiveTrafficAndTakeovers(t *testing.T) {
 		}
 		b.Must(<-replayed)
 		s.CatchUp(rt)
-		// What was appended while the command was under way may have come behind its end.
+		// Events appended during the command may have been parked after its end.
 		<-s.Replaying("p")
 		s.MustHaveParked()
 	}, kit.SeveralNodes)
@@ -174,7 +174,7 @@ func TestDiscardGivesEventsUpAndNothingElse(t *testing.T) {
 		s.CatchUp(rt)
 		letters, err := s.DeadLetters.List(s.Ctx, projection.DeadLetterPage{DeadLetterFilter: projection.DeadLetterFilter{Stream: "a"}})
 		b.Must(err)
-		// The first of a stream: the rest stays where it is, and the next is the first now.
+		// The first of a stream is discarded: the others stay parked, and the next is the first.
 		s.MustDiscard(projection.DeadLetterFilter{IDs: []int64{letters[0].ID}}, 10, 1)
 		s.More("a", "c")
 		s.CatchUp(rt)
@@ -186,14 +186,14 @@ func TestDiscardGivesEventsUpAndNothingElse(t *testing.T) {
 		if next, _, err := s.DeadLetters.Get(s.Ctx, letters[1].ID); err != nil || next.BlockedByStream {
 			t.Errorf("the next is %+v, %v", next, err)
 		}
-		// All of a stream: it goes on.
+		// A whole stream is discarded, and continues.
 		s.MustDiscard(projection.DeadLetterFilter{Stream: "b"}, 100, 5)
 		gone := append(slices.Clone(s.At["b"][5:]), s.At["a"][3])
 		s.More("b")
 		s.CatchUp(rt)
 		s.MustHaveApplied(append(gone, s.At["a"][4:]...)...)
 
-		// While it is paused, where a replay waits.
+		// While it is paused, it discards, and a replay waits.
 		s.Pause(rt, "p")
 		s.Is(rt, "p", millrace.StatePaused)
 		s.Mended.Store(true)
@@ -205,7 +205,7 @@ func TestDiscardGivesEventsUpAndNothingElse(t *testing.T) {
 		s.MustDiscard(projection.DeadLetterFilter{IDs: []int64{letters[2].ID}}, 1, 1)
 		s.Resume(rt, "p")
 		s.Eventually("the replay was made", func() bool { return len(s.Parked()) == len(s.At["a"])-6 })
-		// Where nobody holds the lease.
+		// While no node holds the lease.
 		stop()
 		s.MustDiscard(projection.DeadLetterFilter{Type: "counted"}, 1, 1)
 		rt = s.Another(millrace.Config{}, s.P)
@@ -241,7 +241,7 @@ func TestTooMuchThatIsParkedStopsTheProjection(t *testing.T) {
 				if want := fmt.Sprintf("4 events are parked, and no more may be (MaxParked); event at position %d", s.At["a"][6]); !errors.Is(err, projection.ErrFailed) || !strings.Contains(err.Error(), want) {
 					t.Fatalf("%v, want %s", err, want)
 				}
-				// Its dead letters can be worked off, and resumed it goes on.
+				// Its dead letters can be replayed, and after a resume it continues.
 				s.Mended.Store(true)
 				s.MustReplay(projection.DeadLetterFilter{All: true}, 100, 4, 0)
 				if p := s.Status(rt, "p"); p.State != millrace.StateFailed || p.Parked != 0 {
@@ -273,7 +273,7 @@ func TestParkedEventsAreReplayedByThemselves(t *testing.T) {
 		if n := s.Calls.Load(); n != calls {
 			t.Errorf("they were tried %d times more than they may be", n-calls)
 		}
-		// With more replays allowed, they go by themselves once they can.
+		// With more replays allowed, they are replayed automatically after the repair.
 		s.Mended.Store(true)
 		stop()
 		s.P.Replay.MaxReplays = 6
@@ -290,7 +290,7 @@ func TestParkedEventsAreReplayedByThemselves(t *testing.T) {
 	})
 }
 
-// An event that waits for its next attempt, for an hour, does not keep those that are parked from being replayed.
+// Parked events are replayed while an event waits an hour for its next attempt.
 func TestReplaysGoOnWhileAnEventWaitsForItsNextAttempt(t *testing.T) {
 	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
 		s := kit.NewParking(b)

@@ -17,7 +17,7 @@ import (
 	"github.com/millrace-go/millrace/tests/kit"
 )
 
-// step is where a process is killed that delivers its third event: what it does before the effect, after it, and after the
+// step is the moment at which a process that delivers its third event is killed: before the effect, after it, or after the
 // acknowledgement.
 type step struct {
 	before, after, acknowledged func(b *kit.Bundle, position int64)
@@ -127,7 +127,7 @@ func TestKilledDeliveryRepeatsOnlyTheEventInProgress(t *testing.T) {
 				if n := len(arrivals) - len(positions); n != repeats && (!s.unsure || n < 0 || n > repeats) {
 					t.Errorf("%d arrivals of %d events, %d repeats were forced", len(arrivals), len(positions), repeats)
 				}
-				if letters := b.Letters("p"); len(letters) != 0 {
+				if letters := b.DeadLettersOf("p"); len(letters) != 0 {
 					t.Errorf("dead letters %v", letters)
 				}
 			})
@@ -170,14 +170,14 @@ func webhooks(url string) millrace.Projection {
 	return millrace.Projection{Name: "p", MaxEvents: 10, Retry: kit.Soon(0), Handler: post(&http.Client{}, url)}
 }
 
-// hook is a server that fails at random, and that ends whoever posts to it when it is told to.
+// hook is a server that fails at random, and kills the sender of a request when it is armed.
 type hook struct {
 	*httptest.Server
 	kit.Receiver
 	random *rand.Rand
 	turn   sync.Mutex
 	failed int
-	kill   func() // nil while nobody is to be killed
+	kill   func() // nil while it is not armed
 	after  bool   // the effect, else before it
 	in     int    // how many requests that succeed are left until then
 }
@@ -212,7 +212,7 @@ func (h *hook) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	now := h.kill != nil && h.in == 0
 	if now && !h.after {
 		h.kill()
-		return // nobody hears the answer
+		return // the sender is dead
 	}
 	h.Take(position, r.Header.Get("Idempotency-Key"))
 	if now {
@@ -220,7 +220,7 @@ func (h *hook) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// next arms the hook for the next process: it is killed when it has posted some more.
+// next arms the hook for the next process, which it kills after some more requests.
 func (h *hook) next(kill func()) {
 	h.turn.Lock()
 	defer h.turn.Unlock()
@@ -239,7 +239,7 @@ func TestWebhooksArriveThoughTheirSenderIsKilled(t *testing.T) {
 			victim.Env = append(victim.Env, victimURL+"="+h.URL)
 			var out strings.Builder
 			victim.Stdout, victim.Stderr = &out, &out
-			// The request waits for the end of the process that made it, so that no answer overtakes that.
+			// The request waits for the end of its sender, so that no answer comes first.
 			started, gone := make(chan struct{}), make(chan error, 1)
 			h.next(func() {
 				<-started
@@ -266,7 +266,7 @@ func TestWebhooksArriveThoughTheirSenderIsKilled(t *testing.T) {
 		if arrived := len(h.All()); arrived != len(positions)+forced || h.failed == 0 {
 			t.Errorf("%d arrivals of %d events, %d repeats were forced; %d requests failed", arrived, len(positions), forced, h.failed)
 		}
-		if letters := b.Letters("p"); len(letters) != 0 {
+		if letters := b.DeadLettersOf("p"); len(letters) != 0 {
 			t.Errorf("dead letters %v", letters)
 		}
 		t.Logf("60 events, %d requests failed, 5 senders killed, %d of them after the effect: %d arrivals", h.failed, forced, len(h.All()))

@@ -13,7 +13,7 @@ import (
 	"github.com/millrace-go/millrace/tests/kit"
 )
 
-// As many receivers hang as there may be batches: a delivery holds no connection, so the healthy projection has a slot.
+// More receivers hang than there may be batches. A delivery holds no connection, so the healthy projection has a slot.
 func TestDeliveriesThatHangLeaveOthersASlot(t *testing.T) {
 	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
 		positions := b.Append("a", 3).Positions
@@ -70,7 +70,7 @@ func TestDeliveriesKnownToTakeLongLeaveOthersASlot(t *testing.T) {
 }
 
 // At the end of the grace period the handler has a while to return, and until then no other node delivers.
-func TestNodeDoesNotDepartWhileAHandlerReturns(t *testing.T) {
+func TestNodeIsNotDeregisteredWhileAHandlerReturns(t *testing.T) {
 	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
 		positions := b.Append("a", 3).Positions
 		entered := make(chan struct{})

@@ -66,7 +66,7 @@ func TestDeliveryComesInOrderWhateverFails(t *testing.T) {
 }
 
 // The end of a runtime, and a pause, wait for the event in progress and for no other.
-func TestRestComesBetweenTwoEventsOfADelivery(t *testing.T) {
+func TestStopAndPauseComeBetweenTwoEventsOfADelivery(t *testing.T) {
 	kit.OnEachStore(t, func(t *testing.T, kind *kit.Kind) {
 		for _, pause := range []bool{false, true} {
 			b := kind.New(t)
@@ -143,7 +143,7 @@ func TestRejectedEventsAreParkedAndReplayedWithTheSameToken(t *testing.T) {
 		b.Start(rt)
 		b.Reaches(rt, "p", positions[29])
 		b.MustHaveArrived(r.All(), slices.DeleteFunc(slices.Clone(positions), func(p int64) bool { return p%7 == 0 }), 0)
-		if all := b.Letters("p"); len(all) != 4 || all[0].Position != 7 || all[0].Attempts != 1 || !strings.Contains(all[0].Error, "not wanted") {
+		if all := b.DeadLettersOf("p"); len(all) != 4 || all[0].Position != 7 || all[0].Attempts != 1 || !strings.Contains(all[0].Error, "not wanted") {
 			t.Errorf("dead letters %+v", all)
 		}
 		if s := b.Status(rt, "p"); s.Parked != 4 {
@@ -191,7 +191,7 @@ func TestRejectingNearlyEverythingStopsTheProjection(t *testing.T) {
 			if !errors.Is(err, projection.ErrFailed) || !strings.Contains(err.Error(), name) {
 				t.Errorf("%s: %v", name, err)
 			}
-			if s := b.Status(rt, "p"); s.Parked != s.Checkpoint || s.Parked != int64(len(b.Letters("p"))) {
+			if s := b.Status(rt, "p"); s.Parked != s.Checkpoint || s.Parked != int64(len(b.DeadLettersOf("p"))) {
 				t.Errorf("%s: %+v", name, s)
 			}
 		}
@@ -291,7 +291,7 @@ func TestFailureOfADeliveredEventIsCountedWithoutNarrowing(t *testing.T) {
 						return nil
 					}))})
 				b.MustHaveArrived(r.All(), slices.DeleteFunc(slices.Clone(positions), func(p int64) bool { return p == poison }), 0)
-				if letters := b.Letters("p"); calls.Load() != 3 || len(letters) != 1 || letters[0].Position != poison || letters[0].Attempts != 3 {
+				if letters := b.DeadLettersOf("p"); calls.Load() != 3 || len(letters) != 1 || letters[0].Position != poison || letters[0].Attempts != 3 {
 					t.Errorf("%d calls for the poison event, want 3; dead letters %+v", calls.Load(), letters)
 				}
 			})

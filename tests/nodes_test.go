@@ -25,7 +25,7 @@ func TestNodesShareProjectionsAsTheyComeAndGo(t *testing.T) {
 			stops[i] = b.Start(nodes[i])
 			b.Share(nodes[0], i+1)
 		}
-		// Once at rest, nothing moves any more.
+		// At rest, no lease moves.
 		before := b.Epochs(nodes[0])
 		<-time.After(time.Second)
 		if after := b.Epochs(nodes[0]); after != before {
@@ -128,8 +128,8 @@ func TestMoveIsGentle(t *testing.T) {
 	}, kit.SeveralNodes)
 }
 
-// The lease of a projection that is at rest is not kept by another one whose batch takes its time.
-func TestLeavingNodeGivesEachLeaseBackAsItComesToRest(t *testing.T) {
+// A long batch does not delay the release of the leases of other projections.
+func TestStoppingNodeReleasesEachLeaseAsItsProjectionComesToRest(t *testing.T) {
 	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
 		slow := newBlockable()
 		first := b.Another(millrace.Config{}, slow.slow(b, "a", "b", "c")...)
@@ -199,7 +199,7 @@ func TestAnyProcessControlsAProjectionAlsoInBackoff(t *testing.T) {
 	})
 }
 
-// Pause, from another process, returns when the batch under way has ended and the lease is free, and not before.
+// Pause, from another process, returns as soon as the batch in progress has ended and the lease is free.
 func TestPauseReturnsWhenNothingOfTheProjectionRuns(t *testing.T) {
 	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
 		slow := newBlockable()

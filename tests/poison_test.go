@@ -15,7 +15,7 @@ import (
 	"github.com/millrace-go/millrace/tests/kit"
 )
 
-// Every policy does the same whatever the failure is, and however the handler is called.
+// Every policy treats all failures alike, however the handler is called.
 func TestEveryPolicyMeetsEveryFailureAlike(t *testing.T) {
 	kit.OnEachStore(t, func(t *testing.T, kind *kit.Kind) {
 		b := kind.With(t, 16) // most of them wait
@@ -61,11 +61,11 @@ func TestEveryPolicyMeetsEveryFailureAlike(t *testing.T) {
 		each(func(name, policy, kind string, single bool) {
 			c := kit.Courses()[policy]
 			f.MustHaveGone(rt, name, c, b.Kind.AllFaults()[kind].Says)
-			// A single event is called for once more in its batch, unless its failure comes only with the commit.
+			// The handler of single events is also called for the event in its batch, unless the failure comes only with the commit.
 			if n := calls[name].Load(); n < c.Calls || n > c.Calls && !single {
 				t.Errorf("%s: %d calls for the event alone, want %d", name, n, c.Calls)
 			}
-			if letters := f.Letters(name); c.Parks && strings.Contains(letters[0].Stack, "poison_test.go") != (kind == "panic") {
+			if letters := f.DeadLettersOf(name); c.Parks && strings.Contains(letters[0].Stack, "poison_test.go") != (kind == "panic") {
 				t.Errorf("%s: stack %q", name, letters[0].Stack)
 			}
 			if c.Skips {
@@ -111,7 +111,7 @@ func TestAttemptsSurviveARestart(t *testing.T) {
 		if n := calls.Load(); n != retries+1 {
 			t.Errorf("called %d times, want %d", n, retries+1)
 		}
-		if letters := b.Letters("p"); len(letters) != 1 || letters[0].Attempts != retries+1 {
+		if letters := b.DeadLettersOf("p"); len(letters) != 1 || letters[0].Attempts != retries+1 {
 			t.Errorf("dead letters %v", letters)
 		}
 	})
@@ -133,7 +133,7 @@ func TestNarrowingIsNotCountedAndNotNeededWhereTheHandlerNamesTheEvent(t *testin
 		b.Idle(fails("halved", &halved, func(_ int64, err error) error { return err }), fails("named", &named, projection.At))
 		for _, name := range []string{"halved", "named"} {
 			b.Verify(name, poison)
-			if letters := b.Letters(name); len(letters) != 1 || letters[0].Attempts != 2 {
+			if letters := b.DeadLettersOf(name); len(letters) != 1 || letters[0].Attempts != 2 {
 				t.Errorf("%s: dead letters %v", name, letters)
 			}
 		}
@@ -192,7 +192,7 @@ func TestStopSurvivesRestartsAndMovesAndIsKnownEverywhere(t *testing.T) {
 		if !errors.Is(err, projection.ErrFailed) || !strings.Contains(err.Error(), "on purpose") {
 			t.Errorf("RunUntilIdle: %v", err)
 		}
-		// Another owns it: two restarts, one with many events to come.
+		// Another node owns it.
 		for range 2 {
 			owner := s.Another(millrace.Config{}, s.projection)
 			stop := s.Start(owner)
@@ -214,7 +214,7 @@ func TestStopSurvivesRestartsAndMovesAndIsKnownEverywhere(t *testing.T) {
 			b.Must(err)
 			s.mustBeStopped(remote)
 		}
-		// Paused it stays what it is, and resumed it tries again, with as many attempts as at first.
+		// A pause changes nothing, and after a resume it has as many attempts as at first.
 		s.Pause(remote, "p")
 		s.Is(owner, "p", millrace.StatePaused)
 		if n := s.calls.Load(); n != calls {
@@ -233,7 +233,7 @@ func TestStopSurvivesRestartsAndMovesAndIsKnownEverywhere(t *testing.T) {
 	})
 }
 
-func TestHandlerSaysWhatBecomesOfItsEvent(t *testing.T) {
+func TestHandlerRequestsTheActionForItsEvent(t *testing.T) {
 	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
 		poison := b.Append("a", 20).Positions[7]
 		last := b.Append("b", 20).Positions[19]
@@ -270,7 +270,7 @@ func TestHandlerSaysWhatBecomesOfItsEvent(t *testing.T) {
 				}
 				p.Handler = b.Store.Batch(kit.FailsAt(name, kit.Only(poison), func(ctx context.Context, tx kit.Tx, batch int, position int64) error {
 					if batch == 1 && calls.Add(1) == 5 {
-						return nil // only one that is retried comes so far
+						return nil // only an event that is retried comes so far
 					}
 					return fail(ctx, tx, position)
 				}))
@@ -283,7 +283,7 @@ func TestHandlerSaysWhatBecomesOfItsEvent(t *testing.T) {
 			if (err != nil) != (request.want == projection.ActionStop) {
 				t.Errorf("%s: waiting for it: %v", name, err)
 			}
-			letters, s, calls := b.Letters(name), b.Status(rt, name), int64(1)
+			letters, s, calls := b.DeadLettersOf(name), b.Status(rt, name), int64(1)
 			parked, skipped := 0, int64(0)
 			switch request.want {
 			case projection.ActionPark:
@@ -307,12 +307,12 @@ func TestFailureHandlerGetsEachFailureAndItsAnswerCounts(t *testing.T) {
 	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
 		poison := b.Append("a", 20).Positions[7]
 		var mu sync.Mutex
-		var told []projection.Failure
+		var failures []projection.Failure
 		rt := b.Idle(millrace.Projection{Name: "p", Retry: kit.Soon(0), OnFailure: projection.ActionStop,
 			FailureHandler: func(ctx context.Context, f projection.Failure) projection.Action {
 				mu.Lock()
 				defer mu.Unlock()
-				told = append(told, f)
+				failures = append(failures, f)
 				if _, bounded := ctx.Deadline(); !bounded {
 					t.Error("FailureHandler has no deadline")
 				}
@@ -327,14 +327,14 @@ func TestFailureHandlerGetsEachFailureAndItsAnswerCounts(t *testing.T) {
 		if s := b.Status(rt, "p"); s.Skipped != 1 || s.Parked != 0 {
 			t.Errorf("%+v", s)
 		}
-		if len(told) != 4 {
-			t.Fatalf("told of %d failures, want 4", len(told))
+		if len(failures) != 4 {
+			t.Fatalf("FailureHandler got %d failures, want 4", len(failures))
 		}
-		for i, f := range told {
+		for i, f := range failures {
 			e := f.Event
 			if e.Position != poison || e.Stream != "a" || e.Version != 8 || e.Type != "counted" || string(e.Body) != `{"i": 7}` || f.Attempt != i+1 ||
 				f.Projection != (projection.ID{Tenant: projection.DefaultTenant, Name: "p"}) || !errors.Is(f.Err, kit.ErrOnPurpose) ||
-				!strings.Contains(f.Stack, "poison_test.go") || f.FirstFailedAt.IsZero() || !f.FirstFailedAt.Equal(told[0].FirstFailedAt) {
+				!strings.Contains(f.Stack, "poison_test.go") || f.FirstFailedAt.IsZero() || !f.FirstFailedAt.Equal(failures[0].FirstFailedAt) {
 				t.Errorf("failure %d: %+v", i+1, f)
 			}
 		}
@@ -362,7 +362,7 @@ func TestFailureHandlerThatPanicsLeavesTheDecisionToRetryAndOnFailure(t *testing
 	})
 }
 
-func TestProjectionOfWhichNearlyEverythingFailsStopsAndSaysSo(t *testing.T) {
+func TestProjectionStopsIfNearlyAllItsEventsFail(t *testing.T) {
 	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
 		last := b.Append("a", 200).Positions[199]
 		var mended atomic.Bool
@@ -400,14 +400,14 @@ func TestProjectionOfWhichNearlyEverythingFailsStopsAndSaysSo(t *testing.T) {
 				t.Errorf("%s: %+v, want %d parked or skipped", name, s, want.left)
 			}
 		}
-		// Resumed it begins to count anew, and nothing was lost.
+		// After a resume it counts from zero, and nothing was lost.
 		b.Resume(rt, "parks")
 		b.Eventually("it stopped again", func() bool { s := b.Status(rt, "parks"); return s.Parked == 38 && s.State == millrace.StateFailed })
 		mended.Store(true)
 		b.Resume(rt, "parks")
 		b.Reaches(rt, "parks", last)
 		var parked []int64
-		for _, l := range b.Letters("parks") {
+		for _, l := range b.DeadLettersOf("parks") {
 			parked = append(parked, l.Position)
 		}
 		if len(parked) != 38 {
@@ -442,7 +442,7 @@ func TestOutagesAreRetriedWithoutCounting(t *testing.T) {
 		b.Idle(projections...)
 		for _, p := range projections {
 			b.Verify(p.Name)
-			if letters := b.Letters(p.Name); len(letters) != 0 {
+			if letters := b.DeadLettersOf(p.Name); len(letters) != 0 {
 				t.Errorf("%s: dead letters %v", p.Name, letters)
 			}
 		}

@@ -14,7 +14,7 @@ import (
 	"github.com/millrace-go/millrace/tests/kit"
 )
 
-// Dynamic SQL may name something missing for one event alone.
+// Dynamic SQL may name a missing object for one event alone.
 func TestWhatIsMissingForOneEventAloneIsCountedAfterATime(t *testing.T) {
 	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
 		poison := b.Append("a", 30).Positions[12]
@@ -35,7 +35,7 @@ func TestWhatIsMissingForOneEventAloneIsCountedAfterATime(t *testing.T) {
 
 		for _, name := range []string{"p", "at once"} {
 			b.Verify(name, poison)
-			if letters := b.Letters(name); len(letters) != 1 || letters[0].Attempts != 2 || !strings.Contains(letters[0].Error, "of_another_time") {
+			if letters := b.DeadLettersOf(name); len(letters) != 1 || letters[0].Attempts != 2 || !strings.Contains(letters[0].Error, "of_another_time") {
 				t.Errorf("%s: parked %+v", name, letters)
 			}
 		}
@@ -63,8 +63,8 @@ func TestDeadLettersAreDiscardedWhileAnObjectIsMissing(t *testing.T) {
 	})
 }
 
-// TestRestoredTenantStaysStoppedWhenNewEventsPassTheCheckpoint hides the loss under new events, which are handed out the
-// positions of those that are gone. The stop is kept in the database, so that neither they nor another node take it back.
+// TestRestoredTenantStaysStoppedWhenNewEventsPassTheCheckpoint hides the loss under new events, which get the
+// positions of the lost ones. The stop is kept in the database, so that neither the new events nor another node end it.
 func TestRestoredTenantStaysStoppedWhenNewEventsPassTheCheckpoint(t *testing.T) {
 	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
 		id := millrace.ProjectionID{Name: "p"}

@@ -17,7 +17,7 @@ import (
 	"github.com/millrace-go/millrace/tests/kit"
 )
 
-// asking is a projection "p" whose handler asks for something at some events; it is called for each event in turn.
+// asking is a projection "p" whose handler requests actions at some events. It is called for each event.
 type asking struct {
 	*kit.Bundle
 	id      millrace.ProjectionID
@@ -27,7 +27,7 @@ type asking struct {
 	mu      sync.Mutex
 	asks    map[int64]func(error) error
 	applied []int64
-	calls   int // at events for which something was asked
+	calls   int // at events with a request
 }
 
 // inBothWays runs a test with a handler in a transaction and with one that delivers.
@@ -63,7 +63,7 @@ func (a *asking) handle(position int64) error {
 	return nil
 }
 
-// ask has the handler ask for something at these events, for nothing where ask is nil.
+// ask makes the handler request an action at these events, or none if ask is nil.
 func (a *asking) ask(ask func(error) error, positions ...int64) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -72,7 +72,7 @@ func (a *asking) ask(ask func(error) error, positions ...int64) {
 	}
 }
 
-// parks appends events to the stream a, and has the handler ask for them to be parked.
+// parks appends events to the stream a, and makes the handler request to park them.
 func (a *asking) parks(ask func(error) error, n int) (positions []int64) {
 	a.T.Helper()
 	a.mu.Lock() // the handler waits
@@ -98,7 +98,7 @@ func (a *asking) mustReplay(want projection.CommandResult) {
 func (a *asking) mustHave(parked, applied, skipped int) {
 	a.T.Helper()
 	s := a.Status(a.rt, "p")
-	letters := a.Letters("p")
+	letters := a.DeadLettersOf("p")
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if int(s.Parked) != parked || len(letters) != parked || len(a.applied) != applied || int(s.Skipped) != skipped {
@@ -111,9 +111,9 @@ func (a *asking) mustHave(parked, applied, skipped int) {
 	}
 }
 
-func TestReplayThatAsksToSkipGivesTheLetterUp(t *testing.T) {
+func TestReplayThatAsksToSkipDiscardsItsEvent(t *testing.T) {
 	inBothWays(t, millrace.Projection{Retry: kit.Soon(0)}, func(t *testing.T, a *asking) {
-		// A stream goes on behind the event that is skipped.
+		// A stream continues after the skipped event.
 		positions := a.parks(projection.ParkStream, 3)
 		a.ask(projection.Skip, positions[0])
 		a.mustReplay(projection.CommandResult{Done: 3})
@@ -122,7 +122,7 @@ func TestReplayThatAsksToSkipGivesTheLetterUp(t *testing.T) {
 		if err != nil || len(all) != 1 || all[0].Position != positions[0] || !strings.Contains(all[0].Error, "on purpose") || all[0].Attempts != 2 || all[0].EndedAt.IsZero() {
 			t.Errorf("%+v, %v", all, err)
 		}
-		// It is free after the last of it.
+		// It is free after its last event.
 		positions = a.parks(projection.ParkStream, 2)
 		a.ask(projection.Skip, positions...)
 		a.mustReplay(projection.CommandResult{Done: 2})
@@ -135,7 +135,7 @@ func TestReplayThatAsksToStopHaltsTheProjection(t *testing.T) {
 	inBothWays(t, millrace.Projection{Retry: kit.Soon(0)}, func(t *testing.T, a *asking) {
 		positions := a.parks(projection.Park, 3)
 		a.ask(projection.Stop, positions[1])
-		a.mustReplay(projection.CommandResult{Done: 1, Failed: 1}) // and the third is not tried any more
+		a.mustReplay(projection.CommandResult{Done: 1, Failed: 1}) // and the third is not tried
 		a.mustHave(2, 1, 0)
 		s := a.Status(a.rt, "p")
 		if s.State != millrace.StateFailed || !strings.Contains(s.Reason, "on purpose") || !strings.Contains(s.Reason, "attempt 2") {
@@ -145,10 +145,10 @@ func TestReplayThatAsksToStopHaltsTheProjection(t *testing.T) {
 		if err := a.rt.WaitFor(a.Ctx, a.id, last); !errors.Is(err, projection.ErrFailed) {
 			t.Errorf("it goes on: %v", err)
 		}
-		if l := a.Letters("p"); l[0].Attempts != 2 || l[0].Replays != 1 {
+		if l := a.DeadLettersOf("p"); l[0].Attempts != 2 || l[0].Replays != 1 {
 			t.Errorf("%+v", l)
 		}
-		// What somebody has replayed is replayed all the same, and resumed the projection goes on.
+		// A command replays also while the projection is stopped. After a resume the projection continues.
 		a.ask(nil, positions[1])
 		a.mustReplay(projection.CommandResult{Done: 2})
 		a.Must(a.rt.Resume(a.Ctx, a.id))
@@ -161,23 +161,23 @@ func TestReplayThatAsksForAnythingElseStaysParked(t *testing.T) {
 	inBothWays(t, millrace.Projection{Retry: kit.Soon(0), OnFailure: projection.ActionSkip}, func(t *testing.T, a *asking) {
 		positions := a.parks(projection.Park, 1)
 		for i, ask := range []func(error) error{projection.Retry, projection.Park, projection.ParkStream, func(err error) error { return err }} {
-			before := a.Letters("p")[0]
+			before := a.DeadLettersOf("p")[0]
 			a.ask(ask, positions[0])
 			a.mustReplay(projection.CommandResult{Failed: 1})
 			a.mustHave(1, 0, 0)
-			after := a.Letters("p")[0]
+			after := a.DeadLettersOf("p")[0]
 			if after.Attempts != before.Attempts+1 || after.Replays != i+1 || !after.LastFailedAt.After(before.LastFailedAt) {
 				t.Errorf("it was %+v, and is %+v", before, after)
 			}
 		}
-		// Of an error that is permanent, the projection's policy says what to do.
+		// For a permanent error, the policy of the projection decides.
 		a.ask(func(err error) error { return backoff.Permanent(err) }, positions[0])
 		a.mustReplay(projection.CommandResult{Done: 1})
 		a.mustHave(0, 0, 1)
 	})
 }
 
-// However often somebody cuts the wait for the next attempt short, the attempts after that are as far apart as before.
+// However often a resume cuts the wait for the next attempt short, the later attempts are as far apart as before.
 func TestResumeDoesNotMultiplyAttempts(t *testing.T) {
 	kit.OnEachStore(t, func(t *testing.T, kind *kit.Kind) {
 		const delay, resumes, after = 250 * time.Millisecond, 5, 6
@@ -217,7 +217,7 @@ func TestResumeDoesNotMultiplyAttempts(t *testing.T) {
 	})
 }
 
-// A projection that has stopped at an event says so, whatever a replay meets meanwhile.
+// A projection that has stopped at an event reports that, also while a replay meets an outage.
 func TestStoppedProjectionSaysSoWhileAReplayMeetsAnOutage(t *testing.T) {
 	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
 		bad := b.Append("a", 2).Positions[0]

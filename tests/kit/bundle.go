@@ -287,8 +287,8 @@ func (b *Bundle) InTime(what string, fn func()) {
 	}
 }
 
-// Letters returns the parked dead letters of a projection of the default tenant, none if it never ran.
-func (b *Bundle) Letters(name string) []projection.DeadLetter {
+// DeadLettersOf returns the parked dead letters of a projection of the default tenant, none if it never ran.
+func (b *Bundle) DeadLettersOf(name string) []projection.DeadLetter {
 	b.T.Helper()
 	letters, err := b.Store.DeadLetters(projection.ID{Name: name}).List(b.Ctx, projection.DeadLetterPage{Limit: 1000})
 	if !errors.Is(err, projection.ErrUnknownProjection) {

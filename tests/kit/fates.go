@@ -73,7 +73,7 @@ func (f *Fates) MustHaveGone(rt *millrace.Runtime, name string, c Course, says s
 	err := rt.WaitFor(f.Ctx, millrace.ProjectionID{Name: name}, f.Last)
 	s := f.Status(rt, name)
 	var parked []int64
-	for _, l := range f.Letters(name) {
+	for _, l := range f.DeadLettersOf(name) {
 		parked = append(parked, l.Position)
 		bad := l.Attempts != 0
 		if l.Position == f.Poison {

@@ -69,7 +69,7 @@ func (s *Parking) CatchUp(rt *millrace.Runtime) {
 // Parked returns the positions of the parked events, in order.
 func (s *Parking) Parked() (positions []int64) {
 	s.T.Helper()
-	for _, l := range s.Letters("p") {
+	for _, l := range s.DeadLettersOf("p") {
 		positions = append(positions, l.Position)
 	}
 	return positions

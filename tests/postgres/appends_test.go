@@ -51,7 +51,7 @@ func TestProjectionWaitsForAnOpenAppendAndKeepsOrder(t *testing.T) {
 				t.Errorf("mark %d, head %d, held %+v, want one below %d by %v", s.Mark, s.Head, *s.Held, gap, want)
 			}
 			last = b.Append("c", 1).Positions[0]
-			// It stays so, however often the status is read.
+			// The mark stays held, however often the status is read.
 			since := s.Held.Since
 			for range 20 {
 				s = tenantUntil("the mark is held still", isHeld)
@@ -70,7 +70,7 @@ func TestProjectionWaitsForAnOpenAppendAndKeepsOrder(t *testing.T) {
 }
 
 // Appends overlap in every way, and some of them are rolled back. The projection gets rising positions.
-func TestProjectionIsGivenOverlappingAppendsInOrder(t *testing.T) {
+func TestProjectionGetsOverlappingAppendsInOrder(t *testing.T) {
 	t.Parallel()
 	b := setup(t, pgstore.Options{}, "pool_max_conns", "10")
 	rt := b.Running(millrace.Config{}, b.Recorders("p")...)
@@ -96,7 +96,7 @@ func TestProjectionIsGivenOverlappingAppendsInOrder(t *testing.T) {
 	b.Applied(rt, b.Append("end", 1).Positions[0], "p")
 }
 
-// foreignSQL is what docs/guide.md gives those who write events by SQL of their own.
+// foreignSQL is the SQL of docs/guide.md for writers of events that do not use the library.
 type foreignSQL struct{ insert, notify, trigger string }
 
 var sqlBlock = regexp.MustCompile("(?s)```sql\n(.*?)```")
@@ -111,7 +111,7 @@ func (s foreignSQL) notifying(t *testing.T) string {
 	return before + s.notify + "commit;\n"
 }
 
-// arrives tells whether the projection gets to the last event within a time.
+// arrives returns an error if the projection does not reach the last event in time.
 func (b *bundle) arrives(rt *millrace.Runtime, within time.Duration) error {
 	b.T.Helper()
 	ctx, cancel := context.WithTimeout(b.Ctx, within)
@@ -132,7 +132,7 @@ func TestForeignWriterWakesByTheDocumentedSQL(t *testing.T) {
 			b.mustArrive(rt, b.store)
 			b.exec(sql.insert)
 			if err := b.arrives(rt, 500*time.Millisecond); err == nil {
-				t.Fatal("the control arrived though nobody notified")
+				t.Fatal("the control arrived without a notification")
 			}
 			b.exec(ways.setUp)
 			for range 3 {
@@ -173,7 +173,7 @@ func TestForeignWriterFitsInWithAppends(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	// The foreign ones are known by the version: an append that expects it succeeds.
+	// The foreign events count for the version: an append that expects it succeeds.
 	const all = 3 * writers * rounds
 	if _, err := b.store.Append(b.Ctx, stream, event.Exact(all), event.Event{Type: "OrderClosed"}); err != nil {
 		t.Fatal(err)

@@ -43,17 +43,17 @@ func TestEventThatCrashesTheServerIsParkedInTheEnd(t *testing.T) {
 	}
 	b.Verify("p", deadly)
 	b.Verify("other")
-	if letters := b.Letters("p"); len(letters) != 1 || letters[0].Position != deadly || letters[0].Error != projection.ErrProcessDied.Error() {
+	if letters := b.DeadLettersOf("p"); len(letters) != 1 || letters[0].Position != deadly || letters[0].Error != projection.ErrProcessDied.Error() {
 		t.Errorf("%+v", letters)
 	}
-	// One with others, then four alone.
+	// One crash in a batch with others, then four alone.
 	if n := crashes.Load(); n > 8 {
 		t.Errorf("the server crashed %d times", n)
 	}
 }
 
-// TestTenantThatIsMadeAnewAtOnceRuns removes a tenant and makes it anew before any node looks at the list of tenants.
-func TestTenantThatIsMadeAnewAtOnceRuns(t *testing.T) {
+// TestTenantThatIsCreatedAgainAtOnceRuns removes a tenant and creates it again before any node reads the list of tenants.
+func TestTenantThatIsCreatedAgainAtOnceRuns(t *testing.T) {
 	t.Parallel()
 	b := setup(t, pgstore.Options{})
 	acme, err := b.Store.CreateTenant(b.Ctx, "acme")

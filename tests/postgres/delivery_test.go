@@ -15,7 +15,7 @@ import (
 	"github.com/millrace-go/millrace/tests/kit"
 )
 
-// held is a delivery that is held up at its third event, the first time, until its context ends.
+// held is a delivery that waits at its third event, the first time, until its context ends.
 type held struct {
 	*bundle
 	receiver  kit.Receiver
@@ -142,7 +142,7 @@ func TestDeliveryWhoseLeaseWasTakenAcknowledgesNothing(t *testing.T) {
 
 // The sessions of acknowledgements and of heartbeats end again and again: nothing is parked, and an effect is repeated only
 // where its acknowledgement failed.
-func TestLeasedDeliveryOutlivesTerminatedSessions(t *testing.T) {
+func TestDeliverySurvivesTerminatedSessions(t *testing.T) {
 	t.Parallel()
 	b := setup(t, pgstore.Options{})
 	var positions []int64
@@ -185,7 +185,7 @@ func TestLeasedDeliveryOutlivesTerminatedSessions(t *testing.T) {
 	}
 }
 
-// A node that finds a lease gone ends its delivery, whether that acknowledges or not.
+// A node that finds its lease gone ends the delivery, also if that acknowledges nothing.
 func TestDeliveryEndsWhenItsLeaseIsFoundGone(t *testing.T) {
 	h := newHeld(t)
 	h.Start(h.Another(millrace.Config{LeaseDuration: 5 * time.Minute, HeartbeatInterval: time.Minute, ReconcileInterval: 20 * time.Millisecond}, h.p))
@@ -196,7 +196,7 @@ func TestDeliveryEndsWhenItsLeaseIsFoundGone(t *testing.T) {
 	h.mustGoOn(next, projection.ErrLeaseLost)
 }
 
-// Acknowledgements that wait, here for a lock, hold a part of the pool and no more.
+// Acknowledgements that wait, here for a lock, hold only a part of the pool.
 func TestAcknowledgementsLeaveConnectionsToOthers(t *testing.T) {
 	t.Parallel()
 	b := setup(t, pgstore.Options{})

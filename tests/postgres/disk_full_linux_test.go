@@ -41,7 +41,7 @@ func smallDatabase(t *testing.T) *bundle {
 	return setupAt(t, server.DSN("small"), pgstore.Options{})
 }
 
-// A full disk is an outage, and blames no event.
+// A full disk is an outage, and no fault of an event.
 func TestFullDiskParksNothing(t *testing.T) {
 	t.Parallel()
 	b := smallDatabase(t)

@@ -56,7 +56,7 @@ func (a *attempts) alone() {
 }
 
 // An SQLSTATE alone does not say that the server is at fault.
-func TestFaultsThatOnlyLookLikeTheServersAreTheirEventsInTheEnd(t *testing.T) {
+func TestFaultsThatOnlyLookLikeTheServersCountInTheEnd(t *testing.T) {
 	t.Parallel()
 	b := setup(t, pgstore.Options{})
 	poison := b.Append("a", 30).Positions[12]
@@ -91,11 +91,11 @@ func TestFaultsThatOnlyLookLikeTheServersAreTheirEventsInTheEnd(t *testing.T) {
 	for _, p := range projections {
 		kind, form, _ := strings.Cut(p.Name, " ")
 		b.Verify(p.Name, poison)
-		letters, a := b.Letters(p.Name), tries[p.Name]
+		letters, a := b.DeadLettersOf(p.Name), tries[p.Name]
 		if len(letters) != 1 || letters[0].Position != poison || letters[0].Attempts != 2 || !strings.Contains(letters[0].Error, kind) {
 			t.Errorf("%s: parked %+v", p.Name, letters)
 		}
-		// Three are not counted, two are. A handler of single events is called for it in batches, too.
+		// Three faults are not counted, two are. A handler of single events is also called for the event in batches.
 		if n := a.calls.Load(); n < 5 || n > 9 && form != "each" {
 			t.Errorf("%s: called %d times for the event alone", p.Name, n)
 		}
@@ -109,7 +109,7 @@ func TestFaultsThatOnlyLookLikeTheServersAreTheirEventsInTheEnd(t *testing.T) {
 }
 
 // A replay of a dead letter goes through the same decision.
-func TestFaultOfAReplayThatOnlyLooksLikeTheServersIsCountedInTheEnd(t *testing.T) {
+func TestFaultOfAReplayThatOnlyLooksLikeTheServersCountsInTheEnd(t *testing.T) {
 	t.Parallel()
 	b := setup(t, pgstore.Options{})
 	b.Append("a", 1)
@@ -125,13 +125,13 @@ func TestFaultOfAReplayThatOnlyLooksLikeTheServersIsCountedInTheEnd(t *testing.T
 	if r := <-b.Replaying("p"); r.Failed != 1 {
 		t.Fatalf("replayed %+v", r)
 	}
-	letter := b.Letters("p")[0]
+	letter := b.DeadLettersOf("p")[0]
 	if replays.Load() < 5 || letter.Attempts != 2 || letter.Replays != 1 || !strings.Contains(letter.Error, "XX000") {
 		t.Errorf("called %d times; %+v", replays.Load(), letter)
 	}
 }
 
-// What a server cannot do for many events it may do for few.
+// A server that has too little memory for many events may have enough for few.
 func TestFaultOfTheSizeOfABatchParksNothing(t *testing.T) {
 	t.Parallel()
 	b := setup(t, pgstore.Options{})
@@ -178,7 +178,7 @@ func TestPoisonThatLooksLikeTheServersDisturbsNoOtherProjection(t *testing.T) {
 	before := calls.Load()
 	sent := traffic.during(b.Ctx, 4*time.Second)
 	tries := int(calls.Load() - before)
-	// Each try is a batch, a probe and a look at the lease: some fifteen statements. The rest is the node's.
+	// Each try is a batch, a probe and a check of the lease: some fifteen statements. The others are the node's.
 	if t.Logf("%d tries, %v", tries, sent); sent.statements > 60+25*(tries+1) {
 		t.Errorf("%v in 4 s with %d tries:\n%s", sent, tries, strings.Join(sent.often, "\n"))
 	}
@@ -228,7 +228,7 @@ func TestProjectionWaitsForWhatADeploymentForgot(t *testing.T) {
 		b.Eventually(kind+": every process sees it", func() bool { return waits(remote, kind) })
 		b.exec(k.mend)
 		b.Reaches(rt, kind, last)
-		b.Eventually(kind+": nothing is said of it any more", func() bool {
+		b.Eventually(kind+": its reason is gone", func() bool {
 			here, there := b.Status(rt, kind), b.Status(remote, kind)
 			return here.State == millrace.StateLive && there.State == millrace.StateElsewhere && here.Reason+there.Reason == ""
 		})

@@ -63,7 +63,7 @@ func TestTypedHandlersGetTheirEventsInOrder(t *testing.T) {
 	}
 }
 
-// What does not decode never will: it is parked at once, and the error says where it stands. Other events are handled.
+// An event that does not decode is parked at once, and the error names the path in its body. Other events are handled.
 func TestBodyThatDoesNotDecodeIsParkedAtOnce(t *testing.T) {
 	t.Parallel()
 	b := setup(t, pgstore.Options{})
@@ -96,7 +96,7 @@ func TestBodyThatDoesNotDecodeIsParkedAtOnce(t *testing.T) {
 	}
 	b.Idle(projections...)
 	for name := range handlers {
-		letters := b.Letters(name)
+		letters := b.DeadLettersOf(name)
 		want := fmt.Sprintf(`decode event %d (deposited of stream "s") as postgres_test.deposited at entries[1].amount: `, bad)
 		if len(letters) != 1 || letters[0].Position != bad || letters[0].Attempts != 1 || !strings.Contains(letters[0].Error, want) {
 			t.Errorf("%s: parked %+v, want %q", name, letters, want)
@@ -107,7 +107,7 @@ func TestBodyThatDoesNotDecodeIsParkedAtOnce(t *testing.T) {
 	}
 }
 
-// What a host's pool sets, which none of the library's own statements may depend on.
+// hostsSettings are settings of a host's pool, on which no statement of the library may depend.
 var hostsSettings = map[string]string{
 	"bounds":  "set statement_timeout = '19s'; set lock_timeout = '19s'; set idle_session_timeout = '19s'; set idle_in_transaction_session_timeout = '19s'",
 	"path":    "set search_path = ''",

@@ -51,7 +51,7 @@ func (c countedConn) Write(p []byte) (int, error) {
 	return c.Conn.Write(p)
 }
 
-// sent is the traffic of some time.
+// sent is the traffic of a period.
 type sent struct {
 	statements, messages int
 	often                []string
@@ -61,7 +61,7 @@ func (s sent) String() string {
 	return fmt.Sprintf("%d statements, %d messages", s.statements, s.messages)
 }
 
-// grown is by how much the traffic is more than another, by whichever count that is more.
+// grown returns how many times as much traffic s has as from, by the larger of both counts.
 func (s sent) grown(from sent) float64 {
 	return max(float64(s.statements)/float64(from.statements), float64(s.messages)/float64(from.messages))
 }
@@ -192,7 +192,7 @@ func TestIdleProjectionsCostNothing(t *testing.T) {
 			t.Errorf("%s send %.2f times as much:\n%s", what, grown, strings.Join(sends.now.often, "\n"))
 		}
 	}
-	// The control: what every projection has to do is counted, and tells one number of them from the other.
+	// The control: an event for every projection makes the counts differ.
 	if grown := manyBusy.grown(fewBusy); grown <= bound {
 		t.Errorf("an event for 30 times as many projections costs %.2f times as much: the counts do not tell", grown)
 	}

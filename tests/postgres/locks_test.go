@@ -20,7 +20,7 @@ import (
 	"github.com/millrace-go/millrace/tests/kit"
 )
 
-// What is nobody's fault is not counted however often it is met, and the event that met it is applied in the end.
+// Lock waits and conflicts are not counted, however often they recur, and the event is applied in the end.
 func TestLockWaitsDeadlocksAndSerializationFailuresAreNeverCounted(t *testing.T) {
 	t.Parallel()
 	b := setup(t, pgstore.Options{})
@@ -133,8 +133,8 @@ func TestLockWaitsDeadlocksAndSerializationFailuresAreNeverCounted(t *testing.T)
 	}
 }
 
-// What is nobody's fault is not held against an event that is replayed either, and live events go on meanwhile.
-func TestStrangersLockHoldsNothingAgainstAReplay(t *testing.T) {
+// Lock waits of a replay are not counted either, and live events continue meanwhile.
+func TestLockWaitOfAReplayIsNotCounted(t *testing.T) {
 	t.Parallel()
 	b := setup(t, pgstore.Options{})
 	s := kit.NewParking(b.Bundle)
@@ -156,10 +156,10 @@ func TestStrangersLockHoldsNothingAgainstAReplay(t *testing.T) {
 	release := b.lock("update model set n = -1")
 	s.Mended.Store(true)
 	replayed := s.Replaying("p")
-	s.Eventually("the stranger was waited for", func() bool { return waits.Load() >= 3 })
+	s.Eventually("the replay waits for the lock", func() bool { return waits.Load() >= 3 })
 	s.More("b", "c")
 	s.CatchUp(rt)
-	if letters := s.Letters("p"); letters[0].Attempts != 2 || letters[0].Replays != 0 {
+	if letters := s.DeadLettersOf("p"); letters[0].Attempts != 2 || letters[0].Replays != 0 {
 		t.Errorf("counted: %+v", letters[0])
 	}
 	release()
@@ -191,7 +191,7 @@ func (b *bundle) cancelled(name string, poison int64, often int64, calls *atomic
 	})
 }
 
-// An operator who cancels a statement blames no event; what cancels itself each time is to blame.
+// A statement that an operator cancels is no fault of the event. A statement that is cancelled each time is.
 func TestCancelledStatementIsTriedOnceMoreAndThenCounted(t *testing.T) {
 	t.Parallel()
 	b := setup(t, pgstore.Options{})
@@ -213,12 +213,12 @@ func TestCancelledStatementIsTriedOnceMoreAndThenCounted(t *testing.T) {
 	if once.Load() != 2 || twice.Load() != 3 || always.Load() != 3 {
 		t.Errorf("called for the event alone %d, %d and %d times, want 2, 3 and 3", once.Load(), twice.Load(), always.Load())
 	}
-	if letters := b.Letters("always"); len(letters) != 1 || letters[0].Attempts != 2 || !strings.Contains(letters[0].Error, "57014") {
+	if letters := b.DeadLettersOf("always"); len(letters) != 1 || letters[0].Attempts != 2 || !strings.Contains(letters[0].Error, "57014") {
 		t.Errorf("parked %+v", letters)
 	}
 }
 
-// A statement that only the connection or only the server remembers is not an event's fault.
+// A prepared statement that only the connection or only the server knows is no fault of the event.
 func TestStatementCachesThatDoNotFitBlameNoEvent(t *testing.T) {
 	t.Parallel()
 	b := setup(t, pgstore.Options{})
@@ -238,7 +238,7 @@ func TestStatementCachesThatDoNotFitBlameNoEvent(t *testing.T) {
 		}), func(context.Context, kit.Tx, event.Envelope) error { return nil }},
 		"0A000": {open(func(*pgxpool.Config) {}), func(ctx context.Context, tx kit.Tx, e event.Envelope) error {
 			if e.Version%5 == 0 {
-				// Of a deployment, between two batches: all connections know the statement by then.
+				// A deployment changes the table between two batches, when all connections know the statement.
 				if _, err := b.store.Pool().Exec(ctx, "alter table model add column if not exists c"+strings.Repeat("x", int(e.Version))+" int"); err != nil {
 					return err
 				}
@@ -268,7 +268,7 @@ func TestStatementCachesThatDoNotFitBlameNoEvent(t *testing.T) {
 				})})
 			b.MustCatchUp(rt, name)
 			if met.Load() == 0 {
-				t.Error("it was never met: that tries nothing")
+				t.Error("it was never met: the test shows nothing")
 			}
 			t.Logf("met %d times", met.Load())
 		})

@@ -15,7 +15,7 @@ import (
 	"github.com/millrace-go/millrace/tests/kit"
 )
 
-// losing is a connection whose commits go through and whose answers to some of them do not.
+// losing is a connection that loses the answers to some commits, which succeed.
 type losing struct {
 	net.Conn
 	lose func() bool
@@ -30,13 +30,13 @@ func (c *losing) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// forgetful is a store that does not learn of some of its commits: of those for which lose says so.
+// forgetful is a store that loses the answer to a commit when lose returns true.
 func (b *bundle) forgetful(lose func() bool) *pgstore.Store {
 	b.T.Helper()
 	return b.open(b.dsn, dialing(func(conn net.Conn) net.Conn { return &losing{conn, lose} }), pgstore.Options{SessionDSN: b.dsn})
 }
 
-// Whatever commits and is not known to: nothing is lost, doubled or held against an event, whatever the policy.
+// A commit whose answer is lost loses, doubles and counts nothing, whatever the policy.
 func TestLostAnswersToCommitsChangeNothingWhateverThePolicy(t *testing.T) {
 	t.Parallel()
 	b := setup(t, pgstore.Options{})
@@ -70,12 +70,12 @@ func TestLostAnswersToCommitsChangeNothingWhateverThePolicy(t *testing.T) {
 		f.MustHaveGone(rt, name, c, "on purpose")
 	}
 	if lost.Load() < 20 {
-		t.Errorf("%d answers were lost: that tries nothing", lost.Load())
+		t.Errorf("%d answers were lost: the test shows nothing", lost.Load())
 	}
 	off.Store(true)
 }
 
-// A replay moves no checkpoint that would tell that it was made.
+// A replay moves no checkpoint that would show that it committed.
 func TestReplayWhoseCommitIsNotAnsweredAppliesOnce(t *testing.T) {
 	t.Parallel()
 	b := setup(t, pgstore.Options{})
@@ -107,6 +107,6 @@ func TestReplayWhoseCommitIsNotAnsweredAppliesOnce(t *testing.T) {
 	s.CatchUp(rt)
 	s.MustHaveParked()
 	if lost < 4 {
-		t.Errorf("%d answers were lost: that tries nothing", lost)
+		t.Errorf("%d answers were lost: the test shows nothing", lost)
 	}
 }

@@ -32,7 +32,7 @@ func (b *bundle) lockEvents(tenants ...kit.Tenant) (backend string, release func
 	return fmt.Sprintf("backend %d", conn.PgConn().PID()), exec
 }
 
-// slowest is the longest of some times from before an append to its projection. between is called before each.
+// slowest returns the longest time from an append to its projection. between is called before each append.
 func (b *bundle) slowest(rt *millrace.Runtime, rounds int, between func()) (most time.Duration) {
 	b.T.Helper()
 	for range rounds {
@@ -61,7 +61,7 @@ func TestLockedTenantKeepsNoOtherWaiting(t *testing.T) {
 	if with > 10*without+2*time.Second {
 		t.Errorf("the latency grew from %v to %v", without, with)
 	}
-	// What no notification announces is found by polling, though a tenant of the slice is locked.
+	// An event without a notification is found by polling, though a tenant of the slice is locked.
 	b.exec(`insert into millrace_default.streams values ('foreign', 1)`)
 	b.exec(`insert into millrace_default.events (stream_id, stream_version, type, body) values ('foreign', 1, 'counted', '1')`)
 	b.Reaches(rt, "p", b.Head())
@@ -69,7 +69,7 @@ func TestLockedTenantKeepsNoOtherWaiting(t *testing.T) {
 	if !strings.Contains(tenant.Reason, backend) || !strings.Contains(p.Reason, backend) || p.State != millrace.StateWaiting {
 		t.Errorf("%s is not named: %q, and %s because of %q", backend, tenant.Reason, p.State, p.Reason)
 	}
-	// A writer's append waits for the lock, and is there afterwards.
+	// An append waits for the lock, and succeeds after it.
 	appended := make(chan int64)
 	go func() { appended <- b.AppendTo(locked, "a", 1) }()
 	release("commit")
@@ -229,7 +229,7 @@ func TestRunUntilIdleAsksForManyProjectionsAtOnce(t *testing.T) {
 }
 
 // The server makes 200 rows a second, and ends statements after 2 s.
-func TestRowsOfProjectionsAreMadeThoughTheServerIsSlow(t *testing.T) {
+func TestRowsOfProjectionsAreCreatedThoughTheServerIsSlow(t *testing.T) {
 	t.Parallel()
 	const tenants, projections = 40, 20
 	b := setup(t, pgstore.Options{}, "statement_timeout", "2000")

@@ -111,7 +111,7 @@ func (d *deaf) accept(network, address string) {
 	}
 }
 
-// hangUp ends what there is for the clients.
+// hangUp ends all connections for the clients.
 func (d *deaf) hangUp() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -120,7 +120,7 @@ func (d *deaf) hangUp() {
 	}
 }
 
-func TestNodeGetsItsSessionBackFromAConnectionThatTheServerTakesForAlive(t *testing.T) {
+func TestNodeReconnectsThoughTheServerTakesItsConnectionForAlive(t *testing.T) {
 	t.Parallel()
 	b := setup(t, pgstore.Options{})
 	proxy, through := newDeaf(t, b.dsn)
@@ -133,7 +133,7 @@ func TestNodeGetsItsSessionBackFromAConnectionThatTheServerTakesForAlive(t *test
 	b.Applied(rt, b.Append("a", 1).Positions[0], "p")
 }
 
-func TestWhatWasMendedWhileNobodyRanDoesNotCountAsFailed(t *testing.T) {
+func TestFailureThatWasRepairedWhileNoNodeRanIsNotReported(t *testing.T) {
 	t.Parallel()
 	b := setup(t, pgstore.Options{})
 	b.Append("a", 10)
@@ -167,7 +167,7 @@ func TestLeaseThatWasTakenUnnoticedIsGivenUpAndClaimedAgain(t *testing.T) {
 
 // The session connection of the node goes another way than its pool, so that its heartbeats would keep its share from the others for
 // ever.
-func TestNodeWhosePoolIsBrokenLeavesItsShareToOthersUntilItIsMended(t *testing.T) {
+func TestNodeWhosePoolIsBrokenLeavesItsShareToOthersUntilItIsRepaired(t *testing.T) {
 	t.Parallel()
 	b := setup(t, pgstore.Options{})
 	quick := millrace.Config{ReconcileInterval: 100 * time.Millisecond, LeaseDuration: 2 * time.Second, HeartbeatInterval: 300 * time.Millisecond}

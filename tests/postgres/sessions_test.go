@@ -16,10 +16,10 @@ import (
 	"github.com/millrace-go/millrace/tests/kit"
 )
 
-// never is longer than any test: what comes sooner did not come by polling.
+// never is longer than any test. An event that arrives sooner did not arrive by polling.
 const never = time.Hour
 
-// appendArrives appends an event and tells whether it arrives in time.
+// appendArrives appends an event, and returns an error if it does not arrive in time.
 func (b *bundle) appendArrives(rt *millrace.Runtime, from *pgstore.Store, within time.Duration) error {
 	b.T.Helper()
 	result, err := from.Append(b.Ctx, "a", event.Any, event.Event{Type: "counted"})
@@ -34,7 +34,7 @@ func (b *bundle) mustArrive(rt *millrace.Runtime, from *pgstore.Store) {
 	b.Must(b.appendArrives(rt, from, 20*time.Second))
 }
 
-// mustNotArrive is the control: without the way that is under test the event would not have arrived.
+// mustNotArrive is the control: the event does not arrive without a notification.
 func (b *bundle) mustNotArrive(rt *millrace.Runtime, from *pgstore.Store) {
 	b.T.Helper()
 	if err := b.appendArrives(rt, from, 500*time.Millisecond); err == nil {
@@ -44,7 +44,7 @@ func (b *bundle) mustNotArrive(rt *millrace.Runtime, from *pgstore.Store) {
 
 func TestNotificationBringsEventsOfOtherProcesses(t *testing.T) {
 	t.Parallel()
-	// This store's own notifications, which come late, would bring what is to arrive by none.
+	// Without NoNotify a late notification of this store would bring the event of the control.
 	b := setup(t, pgstore.Options{NoNotify: true})
 	rt := b.Running(millrace.Config{PollInterval: never}, b.Recorders("p")...)
 	b.mustArrive(rt, b.store)
@@ -98,7 +98,7 @@ func TestPollBringsEventsWithoutNotificationAfterTheSessionConnectionWasTerminat
 	}
 }
 
-func TestWhyAProjectionFailedIsKnownEverywhereUntilItIsMended(t *testing.T) {
+func TestWhyAProjectionFailedIsKnownEverywhereUntilItIsRepaired(t *testing.T) {
 	t.Parallel()
 	b := setup(t, pgstore.Options{})
 	owner := b.Another(millrace.Config{PollInterval: 50 * time.Millisecond}, b.Recorders("p")...)
@@ -159,7 +159,7 @@ func TestNodeWhoseHeartbeatsAreLostRestsBeforeItsLeasesAreClaimed(t *testing.T) 
 	var late [2]atomic.Int64 // when each node's handler was called last, in nanoseconds
 	node := func(i int) *millrace.Runtime {
 		config := millrace.Config{LeaseDuration: 2 * time.Second, HeartbeatInterval: 100 * time.Millisecond, FailureDetection: 2 * time.Second, ReconcileInterval: 50 * time.Millisecond,
-			PollInterval: 20 * time.Millisecond} // nobody listens while a heartbeat is under way
+			PollInterval: 20 * time.Millisecond} // a node does not listen during a heartbeat
 		handler := kit.Record("p")
 		return b.Another(config, millrace.Projection{Name: "p", Handler: b.Store.Batch(func(ctx context.Context, tx kit.Tx, events []event.Envelope) error {
 			late[i].Store(time.Now().UnixNano())
@@ -192,7 +192,7 @@ func TestNodeWhoseHeartbeatsAreLostRestsBeforeItsLeasesAreClaimed(t *testing.T) 
 	b.Applied(second, stopFlow(), "p")
 }
 
-// The owner may only be frozen: it must not commit when it goes on.
+// The owner may only be frozen, and must not commit when it continues.
 func TestPauseTakesTheLeaseOfADeadOwnerAway(t *testing.T) {
 	t.Parallel()
 	b := setup(t, pgstore.Options{})
@@ -207,7 +207,7 @@ func TestPauseTakesTheLeaseOfADeadOwnerAway(t *testing.T) {
 	if p := b.Status(rt, "p"); p.State != millrace.StatePaused || p.Owner != "" || p.Epoch != 8 {
 		t.Errorf("%+v", p)
 	}
-	// What lives is left alone.
+	// The lease of a living node is not taken.
 	b.exec("update millrace.nodes set expires_at = now() + interval '1 hour'")
 	b.exec("update millrace.leases set owner = '" + dead + "', free_since = null, epoch = 9")
 	short, cancel := context.WithTimeout(b.Ctx, 200*time.Millisecond)
@@ -222,7 +222,7 @@ func TestPauseTakesTheLeaseOfADeadOwnerAway(t *testing.T) {
 
 // A command on dead letters does not wait for an event that waits for its next attempt, also if the notification of the command was
 // lost with the session.
-func TestLettersAreReplayedWhileAnEventWaitsThoughTheSessionWasLost(t *testing.T) {
+func TestDeadLettersAreReplayedWhileAnEventWaitsThoughTheSessionWasLost(t *testing.T) {
 	t.Parallel()
 	b := setup(t, pgstore.Options{})
 	bad := b.Append("a", 1).Positions[0]

@@ -34,7 +34,7 @@ func (b *bundle) defaultTenant() *pgstore.Tenant {
 	return tenant
 }
 
-// orderOf appends an order of a tenant, which is made where it does not exist.
+// orderOf appends an order of a tenant, which it creates if necessary.
 func (b *bundle) orderOf(name, amount string) *pgstore.Tenant {
 	b.T.Helper()
 	tenant, err := b.store.CreateTenant(b.Ctx, name)
@@ -75,7 +75,7 @@ func TestOrdersOfTwoTenantsDoNotAddUp(t *testing.T) {
 	}
 }
 
-// latency is the median time from before an append to its projection.
+// latency returns the median time from an append to its projection.
 func (b *bundle) latency(rt *millrace.Runtime) time.Duration {
 	b.T.Helper()
 	var took []time.Duration
@@ -107,7 +107,7 @@ func TestAppendsThatStayOpenDoNotSlowOtherTenants(t *testing.T) {
 	})
 	without := b.latency(rt)
 
-	// One transaction holds all of them open; behind it each has an event that cannot be settled.
+	// One transaction holds an append of each tenant open. After it each tenant has an event that cannot be settled.
 	conn, err := pgx.Connect(b.Ctx, b.dsn)
 	b.Must(err)
 	defer func() { _ = conn.Close(b.Ctx) }()
