@@ -122,7 +122,7 @@ func TestRejectedEventsAreParkedAndReplayedWithTheSameToken(t *testing.T) {
 		var mended atomic.Bool
 		refused := make(map[int64]string)
 		var mu sync.Mutex
-		rt := b.Runtime(millrace.Config{}, millrace.Projection{Name: "p", MaxEvents: 8, Retry: kit.Soon(0), Handler: millrace.Deliver(func(ctx context.Context, d *millrace.Delivery) error {
+		rt := b.Running(millrace.Config{}, millrace.Projection{Name: "p", MaxEvents: 8, Retry: kit.Soon(0), Handler: millrace.Deliver(func(ctx context.Context, d *millrace.Delivery) error {
 			for _, e := range d.Events() {
 				if e.Position%7 == 0 && !mended.Load() {
 					mu.Lock()
@@ -140,7 +140,6 @@ func TestRejectedEventsAreParkedAndReplayedWithTheSameToken(t *testing.T) {
 			}
 			return nil
 		})})
-		b.Start(rt)
 		b.Reaches(rt, "p", positions[29])
 		b.MustHaveArrived(r.All(), slices.DeleteFunc(slices.Clone(positions), func(p int64) bool { return p%7 == 0 }), 0)
 		if all := b.DeadLettersOf("p"); len(all) != 4 || all[0].Position != 7 || all[0].Attempts != 1 || !strings.Contains(all[0].Error, "not wanted") {

@@ -187,10 +187,9 @@ func TestLongWaitForASlotShutsNothingDown(t *testing.T) {
 			<-leave
 			return tx.Record(ctx, "slow", events...)
 		}
-		rt := b.Runtime(millrace.Config{MaxBatches: 1, QueryTimeout: 100 * time.Millisecond, Logger: log},
+		rt := b.Running(millrace.Config{MaxBatches: 1, QueryTimeout: 100 * time.Millisecond, Logger: log},
 			millrace.Projection{Name: "slow", Handler: b.Store.Batch(slow), Timeout: time.Minute},
 			millrace.Projection{Name: "p", Handler: b.Store.Batch(kit.Record("p")), Timeout: 100 * time.Millisecond, Retry: kit.Soon(1)})
-		b.Start(rt)
 		b.Append("a", 1)
 		<-entered
 		last := b.Append("a", 3).Positions[2]

@@ -261,7 +261,7 @@ func TestPauseThatIsTakenBackSaysSo(t *testing.T) {
 func TestPauseWaitsForTheFailureHandler(t *testing.T) {
 	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
 		entered, canceled, release := make(chan struct{}), make(chan struct{}), make(chan struct{})
-		rt := b.Runtime(millrace.Config{}, millrace.Projection{
+		rt := b.Running(millrace.Config{}, millrace.Projection{
 			Name:    "p",
 			Handler: b.Store.Batch(kit.FailsAt("p", kit.Any, kit.Fails)),
 			FailureHandler: func(ctx context.Context, _ projection.Failure) projection.Action {
@@ -272,7 +272,6 @@ func TestPauseWaitsForTheFailureHandler(t *testing.T) {
 				return projection.ActionPark
 			},
 		})
-		b.Start(rt)
 		b.Append("a", 1)
 		<-entered
 		paused := make(chan error, 1)

@@ -48,13 +48,12 @@ func TestWhatIsMissingForOneEventAloneIsCountedAfterATime(t *testing.T) {
 func TestDeadLettersAreDiscardedWhileAnObjectIsMissing(t *testing.T) {
 	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
 		b.Append("a", 2)
-		rt := b.Runtime(millrace.Config{}, millrace.Projection{Name: "p", MaxEvents: 1, Handler: b.Store.Each(func(ctx context.Context, tx kit.Tx, e event.Envelope) error {
+		rt := b.Running(millrace.Config{}, millrace.Projection{Name: "p", MaxEvents: 1, Handler: b.Store.Each(func(ctx context.Context, tx kit.Tx, e event.Envelope) error {
 			if e.Position == 1 {
 				return projection.Park(errors.New("no"))
 			}
 			return tx.Exec(ctx, "insert into forgotten values (1)")
 		})})
-		b.Start(rt)
 		b.Is(rt, "p", millrace.StateMissingObject)
 		o, err := b.Store.DeadLetters(projection.ID{Name: "p"}).Discard(b.Ctx, projection.DeadLetterFilter{All: true}, 1)
 		if err != nil || o.Done != 1 {

@@ -190,14 +190,13 @@ func TestResumeDoesNotMultiplyAttempts(t *testing.T) {
 			defer mu.Unlock()
 			return len(tries)
 		}
-		rt := b.Runtime(millrace.Config{}, millrace.Projection{Name: "p", Retry: projection.RetryPolicy{Base: delay, Cap: delay, Factor: 1, Jitter: projection.None},
+		rt := b.Running(millrace.Config{}, millrace.Projection{Name: "p", Retry: projection.RetryPolicy{Base: delay, Cap: delay, Factor: 1, Jitter: projection.None},
 			Handler: b.Store.Each(func(context.Context, kit.Tx, event.Envelope) error {
 				mu.Lock()
 				defer mu.Unlock()
 				tries = append(tries, time.Now())
 				return projection.Retry(kit.ErrOnPurpose)
 			})})
-		b.Start(rt)
 		b.Eventually("it fails", func() bool { return tried() > 1 })
 		for range resumes {
 			n := tried()
@@ -223,7 +222,7 @@ func TestStoppedProjectionSaysSoWhileAReplayMeetsAnOutage(t *testing.T) {
 		bad := b.Append("a", 2).Positions[0]
 		var down atomic.Bool
 		var replays atomic.Int64
-		rt := b.Runtime(millrace.Config{}, millrace.Projection{Name: "p", Breaker: projection.BreakerPolicy{IsOutage: isDown, Failures: 1, OpenFor: time.Hour},
+		rt := b.Running(millrace.Config{}, millrace.Projection{Name: "p", Breaker: projection.BreakerPolicy{IsOutage: isDown, Failures: 1, OpenFor: time.Hour},
 			Handler: b.Store.Each(func(_ context.Context, _ kit.Tx, e event.Envelope) error {
 				switch {
 				case down.Load():
@@ -234,7 +233,6 @@ func TestStoppedProjectionSaysSoWhileAReplayMeetsAnOutage(t *testing.T) {
 				}
 				return projection.Stop(kit.ErrOnPurpose)
 			})})
-		b.Start(rt)
 		b.Is(rt, "p", millrace.StateFailed)
 		down.Store(true)
 		replay, cancel := context.WithCancel(b.Ctx)

@@ -59,13 +59,12 @@ func TestTenantThatIsCreatedAgainAtOnceRuns(t *testing.T) {
 	acme, err := b.Store.CreateTenant(b.Ctx, "acme")
 	b.Must(err)
 	var applied atomic.Int64
-	rt := b.Runtime(millrace.Config{ReconcileInterval: time.Second}, millrace.Projection{Name: "p", Handler: b.Store.Each(func(_ context.Context, _ kit.Tx, e event.Envelope) error {
+	rt := b.Running(millrace.Config{ReconcileInterval: time.Second}, millrace.Projection{Name: "p", Handler: b.Store.Each(func(_ context.Context, _ kit.Tx, e event.Envelope) error {
 		if e.Stream == "new" {
 			applied.Add(1)
 		}
 		return nil
 	})})
-	b.Start(rt)
 	b.ReachesOf(rt, "acme", "p", b.AppendTo(acme, "old", 1))
 	b.exec("drop schema millrace_acme cascade;" + removeTenantSQL(t))
 	_, err = b.store.CreateTenant(b.Ctx, "acme")
@@ -93,9 +92,8 @@ func TestQueuedWorkDoesNotOutliveTheServerThatItWasReadFrom(t *testing.T) {
 		}
 		return ctx.Err()
 	}
-	rt := b.Runtime(millrace.Config{MaxBatches: 1}, millrace.Projection{Name: "holds", Handler: b.Store.Batch(holds), Types: []string{"hold"}},
+	rt := b.Running(millrace.Config{MaxBatches: 1}, millrace.Projection{Name: "holds", Handler: b.Store.Batch(holds), Types: []string{"hold"}},
 		millrace.Projection{Name: "queued", Handler: b.Store.Batch(kit.Record("queued")), Types: []string{"counted"}})
-	b.Start(rt)
 	const rounds = 6
 	for round := range rounds {
 		kept := b.Append("kept", 10).Positions[9]
@@ -104,9 +102,8 @@ func TestQueuedWorkDoesNotOutliveTheServerThatItWasReadFrom(t *testing.T) {
 		release := sync.OnceFunc(func() { close(until) })
 		t.Cleanup(release)
 		hold <- until
-		if _, err := b.store.Append(b.Ctx, "hold", event.Any, event.Event{Type: "hold"}); err != nil {
-			t.Fatal(err)
-		}
+		_, err := b.store.Append(b.Ctx, "hold", event.Any, event.Event{Type: "hold"})
+		b.Must(err)
 		<-entered // it holds the only slot
 		b.exec("checkpoint")
 		last := b.Append("lost", 5).Positions[4]

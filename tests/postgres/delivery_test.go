@@ -151,7 +151,7 @@ func TestDeliverySurvivesTerminatedSessions(t *testing.T) {
 	}
 	var r kit.Receiver
 	lost := 0
-	rt := b.Runtime(millrace.Config{}, millrace.Projection{Name: "p", Retry: kit.Soon(0), Handler: millrace.Deliver(func(ctx context.Context, d *millrace.Delivery) error {
+	rt := b.Running(millrace.Config{}, millrace.Projection{Name: "p", Retry: kit.Soon(0), Handler: millrace.Deliver(func(ctx context.Context, d *millrace.Delivery) error {
 		for _, e := range d.Events() {
 			if ctx.Err() != nil {
 				return ctx.Err()
@@ -165,7 +165,6 @@ func TestDeliverySurvivesTerminatedSessions(t *testing.T) {
 		}
 		return nil
 	})})
-	b.Start(rt)
 	killer := b.elsewhere(pgstore.Options{})
 	tick := time.NewTicker(60 * time.Millisecond)
 	defer tick.Stop()

@@ -23,8 +23,7 @@ func smallDatabase(t *testing.T) *bundle {
 		t.Skip("needs root, to mount a small tmpfs")
 	}
 	b, server := private(t, pgtest.Options{})
-	var data string
-	b.Must(b.store.Pool().QueryRow(b.Ctx, "show data_directory").Scan(&data))
+	data := value[string](b, "show data_directory")
 	dir, err := os.MkdirTemp("", "millrace-small-")
 	b.Must(err)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
@@ -51,7 +50,7 @@ func TestFullDiskParksNothing(t *testing.T) {
 	full, waiting := make(chan struct{}), make(chan struct{}, 1000)
 	var met atomic.Int64
 	log, logs := kit.Logs()
-	rt := b.Runtime(millrace.Config{Logger: log}, millrace.Projection{Name: "p", Retry: kit.Soon(0),
+	rt := b.Running(millrace.Config{Logger: log}, millrace.Projection{Name: "p", Retry: kit.Soon(0),
 		Handler: limited{b.Store.Batch(func(ctx context.Context, tx kit.Tx, events []event.Envelope) error {
 			waiting <- struct{}{}
 			<-full
@@ -64,7 +63,6 @@ func TestFullDiskParksNothing(t *testing.T) {
 			}
 			return tx.Record(ctx, "p", events...)
 		}), engine.FaultLimits{Faults: 1, Over: 1}}})
-	b.Start(rt)
 	<-waiting
 	for _, chunk := range []string{words, "repeat('x', 2000)"} {
 		for {

@@ -114,13 +114,12 @@ func TestFaultOfAReplayThatOnlyLooksLikeTheServersCountsInTheEnd(t *testing.T) {
 	b := setup(t, pgstore.Options{})
 	b.Append("a", 1)
 	var replays atomic.Int64
-	rt := b.Runtime(millrace.Config{}, millrace.Projection{Name: "p", Handler: limited{b.Store.Each(func(ctx context.Context, tx kit.Tx, _ event.Envelope) error {
+	rt := b.Running(millrace.Config{}, millrace.Projection{Name: "p", Handler: limited{b.Store.Each(func(ctx context.Context, tx kit.Tx, _ event.Envelope) error {
 		if replays.Add(1) == 1 {
 			return projection.Park(kit.ErrOnPurpose)
 		}
 		return kit.Raise("XX000")(ctx, tx)
 	}), shortly}})
-	b.Start(rt)
 	b.Eventually("it is parked", func() bool { return b.Status(rt, "p").Parked == 1 })
 	if r := <-b.Replaying("p"); r.Failed != 1 {
 		t.Fatalf("replayed %+v", r)

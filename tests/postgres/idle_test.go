@@ -17,7 +17,6 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/millrace-go/millrace"
-	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/pgstore"
 	"github.com/millrace-go/millrace/tests/kit"
 )
@@ -88,25 +87,11 @@ func (tr *traffic) during(ctx context.Context, d time.Duration) sent {
 // watched is a second store over the same database whose traffic is counted, that of session connections included.
 func (b *bundle) watched() (*pgstore.Store, *traffic) {
 	b.T.Helper()
-	config, err := pgxpool.ParseConfig(b.dsn)
-	b.Must(err)
 	tr := &traffic{statements: make(map[string]int)}
-	dial := config.ConnConfig.DialFunc
-	config.ConnConfig.Tracer = tr
-	config.ConnConfig.DialFunc = func(ctx context.Context, network, addr string) (net.Conn, error) {
-		conn, err := dial(ctx, network, addr)
-		if err != nil {
-			return nil, err
-		}
-		return countedConn{Conn: conn, traffic: tr}, nil
-	}
-	pool, err := pgxpool.NewWithConfig(b.Ctx, config)
-	b.Must(err)
-	b.T.Cleanup(pool.Close)
-	store, err := pgstore.OpenPool(b.Ctx, pool, pgstore.Options{})
-	b.Must(err)
-	b.T.Cleanup(store.Close)
-	return store, tr
+	return b.open(b.dsn, func(config *pgxpool.Config) {
+		config.ConnConfig.Tracer = tr
+		dialing(func(conn net.Conn) net.Conn { return countedConn{conn, tr} })(config)
+	}, pgstore.Options{}), tr
 }
 
 // idleTraffic runs that many projections of that many tenants. It counts while all of them are at the end of the events
@@ -123,9 +108,7 @@ func idleTraffic(t *testing.T, tenants, projections int) (idle, lost, busy sent)
 	all := b.Tenants(tenants)
 	appendToAll := func(n int) {
 		for _, tenant := range all {
-			if _, err := tenant.Append(b.Ctx, "a", event.Any, slices.Repeat([]event.Event{{Type: "counted"}}, n)...); err != nil {
-				t.Fatal(err)
-			}
+			b.AppendTo(tenant, "a", n)
 		}
 	}
 	appendToAll(events - 1)
@@ -155,8 +138,7 @@ func idleTraffic(t *testing.T, tenants, projections int) (idle, lost, busy sent)
 	if versions() != before {
 		t.Error("leases were written while all projections were idle")
 	}
-	b.exec(`select pg_terminate_backend(pid) from pg_locks where locktype = 'advisory' and objsubid = 1
-		and database = (select oid from pg_database where datname = current_database())`)
+	b.terminateSessions()
 	lost = tr.during(b.Ctx, watch)
 	appendToAll(1)
 	busy = tr.during(b.Ctx, watch/2)

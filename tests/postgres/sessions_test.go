@@ -228,7 +228,7 @@ func TestDeadLettersAreReplayedWhileAnEventWaitsThoughTheSessionWasLost(t *testi
 	bad := b.Append("a", 1).Positions[0]
 	b.Append("b", 1)
 	var mended atomic.Bool
-	rt := b.Runtime(millrace.Config{}, millrace.Projection{Name: "p", Retry: projection.RetryPolicy{Base: time.Hour, Cap: time.Hour},
+	rt := b.Running(millrace.Config{}, millrace.Projection{Name: "p", Retry: projection.RetryPolicy{Base: time.Hour, Cap: time.Hour},
 		Handler: b.Store.Each(func(_ context.Context, _ kit.Tx, e event.Envelope) error {
 			switch {
 			case e.Position > bad:
@@ -238,7 +238,6 @@ func TestDeadLettersAreReplayedWhileAnEventWaitsThoughTheSessionWasLost(t *testi
 			}
 			return projection.Park(kit.ErrOnPurpose)
 		})})
-	b.Start(rt)
 	b.Eventually("the second event waits", func() bool { p := b.Status(rt, "p"); return p.State == millrace.StateWaiting && p.Attempts == 1 })
 	mended.Store(true)
 	lost := time.Now()
