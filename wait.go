@@ -1,0 +1,133 @@
+package millrace
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/millrace-go/millrace/actors"
+	"github.com/millrace-go/millrace/internal/backoff"
+	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/projection"
+)
+
+// Pause stops a projection, on whatever node it runs, until it is resumed. Pause returns when nothing of the projection runs any
+// more: its node has finished the batch in progress and released the lease. The lease of a dead node is taken away. A pause
+// outlives restarts.
+//
+// If ctx ends first, Pause returns ctx's error, and the projection is paused nevertheless. If the projection is resumed first,
+// Pause returns projection.ErrResumed. A handler must not pause its own projection, since Pause would wait for the handler.
+func (r *Runtime) Pause(ctx context.Context, id ProjectionID) error {
+	if err := r.store.SetDesiredState(ctx, id, engine.WantPause); err != nil {
+		return err
+	}
+	if err := r.pauseEnded(ctx, id); err != nil {
+		return fmt.Errorf("wait for the pause of %s: %w", engine.FullID(id), err)
+	}
+	return nil
+}
+
+// pauseEnded waits until nothing of a paused projection runs any more, also through an outage of the database.
+func (r *Runtime) pauseEnded(ctx context.Context, id ProjectionID) error {
+	return backoff.Poll(ctx, 2*time.Millisecond, 100*time.Millisecond, func() (free bool, err error) {
+		free, err = r.store.PauseEnded(ctx, id)
+		switch {
+		case err == nil:
+			return free, nil
+		case ctx.Err() != nil:
+			return false, ctx.Err()
+		case r.store.Classify(err).Class == engine.Infrastructure:
+			return false, nil
+		}
+		return false, err
+	})
+}
+
+// Resume ends a pause: a node claims the lease, and the projection continues. A projection that waits, for its next attempt or for
+// a repair, tries at once. A projection that stopped at an event tries that event again, and its attempts are counted anew.
+func (r *Runtime) Resume(ctx context.Context, id ProjectionID) error {
+	return r.store.SetDesiredState(ctx, id, engine.WantRun)
+}
+
+// WaitFor returns when the projection has handled, parked or skipped all events up to position that it selects, on whatever node
+// it runs. After an append it waits until the read model has the appended events. It returns early with projection.ErrPaused,
+// with projection.ErrFailed and the reason, with projection.ErrUnknownProjection or projection.ErrUnknownTenant, or with ctx's
+// error.
+//
+// After a crash or a failover that lost commits, positions are assigned again. Until this node has noticed that, usually well
+// under a second later, WaitFor may take such a position for one that was handled before.
+func (r *Runtime) WaitFor(ctx context.Context, id ProjectionID, position int64) error {
+	id = engine.FullID(id)
+	err := r.waitFor(ctx, id, position)
+	if err != nil {
+		return fmt.Errorf("wait for %s to reach %d: %w", id, position, err)
+	}
+	return nil
+}
+
+func (r *Runtime) waitFor(ctx context.Context, id ProjectionID, position int64) error {
+	for delays := backoff.New(10*time.Millisecond, 250*time.Millisecond); ; {
+		if deps := r.running(); deps != nil {
+			if err := deps.Registry.WaitFor(ctx, id, position); !errors.Is(err, actors.ErrNotHere) && !r.resumed(ctx, deps, id, err) {
+				return err
+			}
+		}
+		// It runs elsewhere, or nowhere yet.
+		row, err := r.row(ctx, id)
+		switch {
+		case err != nil && ctx.Err() != nil:
+			return ctx.Err()
+		case errors.Is(err, projection.ErrUnknownProjection) && r.knows(id):
+			// Its row is about to be made, if the tenant exists.
+			if tenants, err := r.tenants(ctx); err == nil && !slices.Contains(tenants, id.Tenant) {
+				return projection.ErrUnknownTenant
+			}
+		case err != nil && r.store.Classify(err).Class != engine.Infrastructure:
+			return err
+		case err == nil && row.Checkpoint >= position:
+			return nil
+		case err == nil && !row.Desired.Runs():
+			return projection.ErrPaused
+		case err == nil && row.Failed != "" && (row.OwnerAlive || row.Halted):
+			return fmt.Errorf("%w: %s", projection.ErrFailed, row.Failed)
+		}
+		if err := delays.Wait(ctx); err != nil {
+			return err
+		}
+	}
+}
+
+// resumed reports whether a projection that has stopped at an event on this node was resumed, and the notification has yet to arrive.
+func (r *Runtime) resumed(ctx context.Context, deps *actors.Deps, id ProjectionID, answer error) bool {
+	entry, _ := deps.Registry.Get(id)
+	if !errors.Is(answer, projection.ErrFailed) || !entry.Halted {
+		return false
+	}
+	row, err := r.row(ctx, id)
+	return err == nil && row.Desired.Runs() && !row.Halted
+}
+
+// knows reports whether this runtime can run the projection.
+func (r *Runtime) knows(id ProjectionID) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.definitions[id.Name] != nil && id.Partition == 0
+}
+
+// row returns a projection as the database has it.
+func (r *Runtime) row(ctx context.Context, id ProjectionID) (engine.ProjectionRow, error) {
+	ctx, cancel := context.WithTimeout(ctx, r.config.QueryTimeout)
+	defer cancel()
+	rows, err := r.store.Projections(ctx, []string{id.Tenant})
+	if err != nil {
+		return engine.ProjectionRow{}, err
+	}
+	for _, row := range rows {
+		if row.ID == id {
+			return row, nil
+		}
+	}
+	return engine.ProjectionRow{}, projection.ErrUnknownProjection
+}
