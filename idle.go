@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -103,11 +104,7 @@ func (w *idleWait) registered() (ask []string, here []ProjectionID, err error) {
 			here = append(here, id)
 		}
 	}
-	for tenant := range asked {
-		ask = append(ask, tenant)
-	}
-	slices.Sort(ask)
-	return ask, here, nil
+	return slices.Sorted(maps.Keys(asked)), here, nil
 }
 
 func (w *idleWait) halted(id ProjectionID) bool {
