@@ -10,7 +10,7 @@ import (
 )
 
 // Input is what happens to a projection.
-type Input any
+type Input interface{ isInput() }
 
 type (
 	// Started is the first input. Stale is true if the row may have changed since it was read.
@@ -52,7 +52,7 @@ type (
 )
 
 // Effect is what the shell does.
-type Effect any
+type Effect interface{ isEffect() }
 
 type (
 	// Start begins a job.

@@ -9,7 +9,7 @@ import (
 )
 
 // Job is one piece of work. The shell does it and answers with Done.
-type Job any
+type Job interface{ isJob() }
 
 type (
 	// Load reads the lease's row. Commands is how many notifications of commands were known when it began. The result is

@@ -11,7 +11,7 @@ import (
 
 // State is what a projection is doing. Working is the only state with work under way; in every other state the projection is
 // at rest. A state carries the data that belong to it, and nothing else says where the projection is.
-type State any
+type State interface{ isState() }
 
 type (
 	// Working has one job under way. Back is the state to which the projection returns after the job, unless the job's result

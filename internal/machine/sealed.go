@@ -1,0 +1,57 @@
+package machine
+
+// These methods let the compiler refuse what is no State, Input, Effect or Job.
+
+func (Working) isState()       {}
+func (AwaitingTail) isState()  {}
+func (Idle) isState()          {}
+func (Reconnecting) isState()  {}
+func (Failing) isState()       {}
+func (RetryWait) isState()     {}
+func (OutageWait) isState()    {}
+func (EventWait) isState()     {}
+func (AtGate) isState()        {}
+func (FaultWait) isState()     {}
+func (Misconfigured) isState() {}
+func (Unconfirmed) isState()   {}
+func (FeedFailed) isState()    {}
+func (Halted) isState()        {}
+func (Released) isState()      {}
+func (Lost) isState()          {}
+
+func (Started) isInput()        {}
+func (LeaseDeadline) isInput()  {}
+func (TailAdvanced) isInput()   {}
+func (TailFailed) isInput()     {}
+func (TailDropped) isInput()    {}
+func (Confirm) isInput()        {}
+func (Unanswered) isInput()     {}
+func (GateAnswered) isInput()   {}
+func (Resumed) isInput()        {}
+func (CommandPending) isInput() {}
+func (Tick) isInput()           {}
+func (Drain) isInput()          {}
+func (Done) isInput()           {}
+
+func (Start) isEffect()     {}
+func (Yield) isEffect()     {}
+func (CutShort) isEffect()  {}
+func (Cancel) isEffect()    {}
+func (Arm) isEffect()       {}
+func (Publish) isEffect()   {}
+func (Subscribe) isEffect() {}
+func (AskGate) isEffect()   {}
+func (DrainDone) isEffect() {}
+func (LeaseGone) isEffect() {}
+func (Log) isEffect()       {}
+
+func (Load) isJob()      {}
+func (Apply) isJob()     {}
+func (Record) isJob()    {}
+func (Note) isJob()      {}
+func (Publicize) isJob() {}
+func (Ask) isJob()       {}
+func (Move) isJob()      {}
+func (Halt) isJob()      {}
+func (Advance) isJob()   {}
+func (Command) isJob()   {}
