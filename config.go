@@ -3,6 +3,7 @@ package millrace
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"time"
 
 	"go.uber.org/zap"
@@ -64,6 +65,7 @@ type Config struct {
 }
 
 func (c Config) withDefaults() Config {
+	c.Tenants = slices.Clone(c.Tenants)
 	c.HeartbeatInterval = cmp.Or(c.HeartbeatInterval, time.Second)
 	c.LeaseDuration = cmp.Or(c.LeaseDuration, 5*time.Second)
 	c.FailureDetection = cmp.Or(c.FailureDetection, min(time.Second, c.LeaseDuration))
