@@ -11,7 +11,8 @@ import (
 	"github.com/millrace-go/millrace/internal/engine"
 )
 
-// Config configures a Runtime. Store must be set. The zero value of every other field means its default.
+// Config configures a Runtime. Store must be set. The zero value of every other field means its default. Durations are from 1 ms
+// to 365 days.
 type Config struct {
 	// Store keeps the events, the checkpoints and the leases. The runtime does not close it.
 	Store Store
@@ -92,6 +93,9 @@ func (c Config) validate(store engine.Store) error {
 	} {
 		if field.value < time.Millisecond {
 			return fmt.Errorf("%s must be at least 1ms: %v", "Config."+field.name, field.value)
+		}
+		if err := engine.ValidDuration("Config."+field.name, field.value); err != nil {
+			return err
 		}
 	}
 	if c.HeartbeatInterval > c.LeaseDuration/3 {
