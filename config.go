@@ -3,6 +3,7 @@ package millrace
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"time"
 
 	"go.uber.org/zap"
@@ -10,7 +11,8 @@ import (
 	"github.com/millrace-go/millrace/internal/engine"
 )
 
-// Config configures a Runtime. Store must be set. The zero value of every other field means its default.
+// Config configures a Runtime. Store must be set. The zero value of every other field means its default. Durations are from 1 ms
+// to 365 days.
 type Config struct {
 	// Store keeps the events, the checkpoints and the leases. The runtime does not close it.
 	Store Store
@@ -64,6 +66,7 @@ type Config struct {
 }
 
 func (c Config) withDefaults() Config {
+	c.Tenants = slices.Clone(c.Tenants)
 	c.HeartbeatInterval = cmp.Or(c.HeartbeatInterval, time.Second)
 	c.LeaseDuration = cmp.Or(c.LeaseDuration, 5*time.Second)
 	c.FailureDetection = cmp.Or(c.FailureDetection, min(time.Second, c.LeaseDuration))
@@ -90,6 +93,9 @@ func (c Config) validate(store engine.Store) error {
 	} {
 		if field.value < time.Millisecond {
 			return fmt.Errorf("%s must be at least 1ms: %v", "Config."+field.name, field.value)
+		}
+		if err := engine.ValidDuration("Config."+field.name, field.value); err != nil {
+			return err
 		}
 	}
 	if c.HeartbeatInterval > c.LeaseDuration/3 {

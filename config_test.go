@@ -3,6 +3,7 @@ package millrace_test
 import (
 	"context"
 	"errors"
+	"math"
 	"reflect"
 	"strings"
 	"testing"
@@ -57,6 +58,8 @@ func TestBadConfigurationIsRefusedNamingTheField(t *testing.T) {
 		"Config.MaxBatches must not be negative: -1":                                         {Store: store, MaxBatches: -1},
 		"Config.MaxBatchesPerTenant must not be negative: -1":                                {Store: store, MaxBatchesPerTenant: -1},
 		"Config.MaxDeliveries must not be negative: -1":                                      {Store: store, MaxDeliveries: -1},
+		"Config.GracePeriod must be at most 8760h0m0s: 2562047h47m16.854775807s":             {Store: store, GracePeriod: math.MaxInt64},
+		"Config.QueryTimeout must be at most 8760h0m0s: ":                                    {Store: store, QueryTimeout: math.MaxInt64},
 		"Config.Tenants: tenant":                                                             {Store: store, Tenants: []string{""}},
 		`Config.Tenants must not name a tenant twice: "a"`:                                   {Store: store, Tenants: []string{"a", "a"}},
 	} {
@@ -83,6 +86,10 @@ func TestBadProjectionIsRefusedNamingTheField(t *testing.T) {
 		`projection "p": Projection.MaxEvents must be from 1 to 32767: -1`: {Name: "p", Handler: handler, MaxEvents: -1},
 		`projection "p": Projection.MaxBytes must not be negative: -1`:     {Name: "p", Handler: handler, MaxBytes: -1},
 		`projection "p": Projection.Timeout must be at least 10ms: -1ns`:   {Name: "p", Handler: handler, Timeout: -1},
+		"Projection.Timeout must be at most 8760h0m0s: ":                   {Name: "p", Handler: handler, Timeout: math.MaxInt64},
+		"Projection.Retry.Cap must be at most 8760h0m0s: ":                 {Name: "p", Handler: handler, Retry: projection.RetryPolicy{Cap: math.MaxInt64}},
+		"Projection.Replay.Cap must be at most 8760h0m0s: ":                {Name: "p", Handler: handler, Replay: projection.ReplayPolicy{Interval: time.Minute, Cap: math.MaxInt64}},
+		"Projection.Breaker.OpenFor must be at most 8760h0m0s: ":           {Name: "p", Handler: handler, Breaker: projection.BreakerPolicy{IsOutage: countsAll, OpenFor: math.MaxInt64}},
 		"must not be empty":                                                   {Name: "p", Handler: handler, Types: []string{""}},
 		"Retry.Base must not be negative: -1ns":                               {Name: "p", Handler: handler, Retry: projection.RetryPolicy{Base: -1}},
 		"Retry.Cap (1ns) must be at least Projection.Retry.Base (2ns)":        {Name: "p", Handler: handler, Retry: projection.RetryPolicy{Base: 2, Cap: 1}},

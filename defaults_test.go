@@ -5,6 +5,15 @@ import (
 	"time"
 )
 
+func TestConfigurationIsTheRuntimesOwn(t *testing.T) {
+	t.Parallel()
+	tenants := []string{"a"}
+	c := Config{Tenants: tenants}.withDefaults()
+	if tenants[0] = "b"; c.Tenants[0] != "a" {
+		t.Errorf("the caller's change of a slice reached the runtime: %q", c.Tenants)
+	}
+}
+
 // The promises about takeovers depend on these defaults, which docs/ownership.md names.
 func TestOwnershipHasTheDefaultsThatItsDocumentsName(t *testing.T) {
 	t.Parallel()

@@ -43,7 +43,7 @@ func (p Projection) handle(store engine.Store) (engine.Handler, error) {
 		return h, errors.New("Projection.Handler must be made by a constructor such as Deliver or pgstore.Each")
 	case h.Apply != nil && h.Tx != store.TxType():
 		return h, fmt.Errorf("its handler takes %v, but %s gives %v", h.Tx, store.Name(), store.TxType())
-	case h.Types != nil && p.Types != nil:
+	case h.Types != nil && len(p.Types) > 0:
 		return h, fmt.Errorf("Projection.Types must be empty: the handler handles the types %q", h.Types)
 	case h.Deliver != nil && p.AsyncCommit:
 		return h, errors.New("Projection.AsyncCommit must be false: a delivery has no transaction")

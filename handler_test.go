@@ -64,6 +64,10 @@ func TestHandlerThatCannotWorkIsRefusedByName(t *testing.T) {
 			t.Errorf("%q: %v", want, err)
 		}
 	}
+	empty := millrace.Projection{Name: "empty", Handler: pgstore.On(ignore[opened]), Types: []string{}}
+	if err := rt.Register(empty); err != nil {
+		t.Errorf("empty types: %v", err)
+	}
 	// None of the others was registered.
 	if err := rt.Register(millrace.Projection{Name: "good", Handler: every}, millrace.Projection{Name: "fine", Handler: pgstore.On(ignore[opened])}); err != nil {
 		t.Error(err)

@@ -32,7 +32,7 @@ type Projection struct {
 	MaxEvents int
 	// MaxBytes limits a batch in bytes of events, roughly. Default 4 MiB. A larger event is a batch of its own.
 	MaxBytes int
-	// Timeout bounds one call of the handler. At least 10 ms. Default 30 s. In a transaction, half of it bounds the wait for each lock
+	// Timeout bounds one call of the handler. From 10 ms to 365 days. Default 30 s. In a transaction, half of it bounds the wait for each lock
 	// of another session. A wait that is too long is not counted against an event, and the batch is tried again until it succeeds.
 	Timeout time.Duration
 	// AsyncCommit commits batches without waiting for the disk. After a crash of the server the last of them are applied again:
@@ -98,7 +98,7 @@ func (p Projection) validate() error {
 	case p.MissingObjectTimeout < 0 && p.MissingObjectTimeout != projection.None:
 		return fmt.Errorf("Projection.MissingObjectTimeout must not be negative: %v", p.MissingObjectTimeout)
 	}
-	return valid.Text("Projection.Name", p.Name)
+	return cmp.Or(engine.ValidDuration("Projection.Timeout", p.Timeout), valid.Text("Projection.Name", p.Name))
 }
 
 // definition is the projection as the actors see it.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/asynkron/protoactor-go/actor"
@@ -68,6 +69,8 @@ type lifetime struct {
 	refuse, deregister context.CancelFunc
 	giveUp             context.CancelCauseFunc
 	work               sync.WaitGroup
+	// over reports that the runtime has ended. Timers that are left do nothing.
+	over atomic.Bool
 }
 
 func (l *lifetime) init() {
@@ -88,8 +91,11 @@ func (l *lifetime) Deregister() { l.deregister() }
 // Own runs fn in a goroutine that Wait waits for.
 func (l *lifetime) Own(fn func()) { l.work.Go(fn) }
 
-// Wait returns when no work is in progress.
-func (l *lifetime) Wait() { l.work.Wait() }
+// Wait returns when no work is in progress, at the end of the runtime.
+func (l *lifetime) Wait() {
+	l.work.Wait()
+	l.over.Store(true)
+}
 
 // Run runs work in a goroutine, for at most limit. Then done is called with its error in the actor of ctx, unless that actor has
 // stopped. Only an actor may call Run, so that no work begins after Wait.
@@ -113,10 +119,14 @@ func (d *Deps) runUnbounded(ctx actor.Context, work func(ctx context.Context) fu
 	return cancel
 }
 
-// After calls fn in the actor of ctx after a delay, unless the timer or the actor is stopped.
+// After calls fn in the actor of ctx after a delay, unless the timer or the actor is stopped, or the runtime has ended.
 func (d *Deps) After(ctx actor.Context, delay time.Duration, fn func(ctx actor.Context)) *time.Timer {
 	self := ctx.Self()
-	return time.AfterFunc(delay, func() { d.call(self, fn) })
+	return time.AfterFunc(delay, func() {
+		if !d.over.Load() {
+			d.call(self, fn)
+		}
+	})
 }
 
 // call has the actor with that PID call fn, unless the actor has stopped.

@@ -175,7 +175,10 @@ func (s port) Advance(ctx context.Context, advances []engine.Advance) (map[int32
 		})
 		return err
 	})
-	return moved, failed(err, "advance checkpoints")
+	if err != nil {
+		return nil, failed(err, "advance checkpoints") // its rows came before the commit that failed
+	}
+	return moved, nil
 }
 
 // advanceArgs returns the first arguments of release.sql and advance_many.sql. All advances have one owner.

@@ -98,6 +98,22 @@ func TestCheckpointNeverMovesBack(t *testing.T) {
 	}
 }
 
+// The statement returns its rows before it commits.
+func TestAdvanceThatDoesNotCommitMovesNothing(t *testing.T) {
+	t.Parallel()
+	o := newOwner(t, 5)
+	mustExec(t, o.store, `create function refuse() returns trigger language plpgsql as $$ begin raise exception 'refused'; end $$`)
+	mustExec(t, o.store, `create constraint trigger refused after update on `+o.store.control.quoted+`.leases
+		deferrable initially deferred for each row execute function refuse()`)
+	moved, err := o.store.port().Advance(testContext(t), []engine.Advance{{Lease: o.lease, To: o.lease.Checkpoint + 1}})
+	if err == nil || len(moved) != 0 {
+		t.Errorf("moved %v, error %v", moved, err)
+	}
+	if at := o.checkpoint(); at != o.lease.Checkpoint {
+		t.Errorf("checkpoint %d, want %d", at, o.lease.Checkpoint)
+	}
+}
+
 func TestDeadLetterHasTheFailureAndNoPayload(t *testing.T) {
 	t.Parallel()
 	o := newOwner(t, 3)

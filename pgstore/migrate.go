@@ -57,7 +57,7 @@ func (s *Store) migrate(ctx context.Context, m migrations) error {
 			break
 		}
 		for _, after = range outdated {
-			_, err := s.createTenant(ctx, after, m)
+			err := s.migrateTenant(ctx, after, m)
 			if errors.Is(err, projection.ErrTenantDropped) {
 				s.log.Error("tenant not migrated", zap.String("tenant", after), zap.Error(err))
 				continue
@@ -200,15 +200,37 @@ func (s *Store) createTenant(ctx context.Context, name string, m migrations) (*T
 		if err != nil {
 			return err
 		}
-		if err := s.applyTenant(ctx, tx, name, schema, version, m.tenant); err != nil {
-			return err
-		}
-		return s.setUpTenant(ctx, tx, name)
+		return s.completeTenant(ctx, tx, name, schema, version, m)
 	})
 	if err != nil {
 		return nil, s.lacking(ctx, t.schema, err)
 	}
 	return t, nil
+}
+
+// migrateTenant applies what an existing tenant lacks. It does not create a tenant that was removed meanwhile.
+func (s *Store) migrateTenant(ctx context.Context, name string, m migrations) error {
+	var schema string
+	err := s.locked(ctx, func(tx pgx.Tx) (err error) {
+		var version int
+		schema, version, err = s.tenantVersion(ctx, tx, name)
+		switch {
+		case errors.Is(err, projection.ErrUnknownTenant):
+			return nil
+		case err != nil:
+			return err
+		}
+		return s.completeTenant(ctx, tx, name, schema, version, m)
+	})
+	return s.lacking(ctx, schema, err)
+}
+
+// completeTenant applies the migrations after version, and the steps of Options.TenantSetup, that a tenant lacks.
+func (s *Store) completeTenant(ctx context.Context, tx pgx.Tx, name, schema string, version int, m migrations) error {
+	if err := s.applyTenant(ctx, tx, name, schema, version, m.tenant); err != nil {
+		return err
+	}
+	return s.setUpTenant(ctx, tx, name)
 }
 
 // isComplete reports whether the tenant exists and lacks no migration and no step.

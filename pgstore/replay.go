@@ -105,7 +105,7 @@ const maxAutomaticReplays = 10_000
 func (s port) ScheduleReplay(ctx context.Context, lease engine.Lease, p projection.ReplayPolicy) (scheduled bool, next time.Duration, err error) {
 	replays := p.MaxReplays
 	if replays < 0 {
-		replays = math.MaxInt32
+		replays = math.MaxInt
 	}
 	var letter int64
 	var due float64

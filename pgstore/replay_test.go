@@ -3,6 +3,7 @@ package pgstore
 import (
 	"context"
 	"errors"
+	"math"
 	"slices"
 	"testing"
 	"time"
@@ -294,6 +295,20 @@ func TestCommandSurvivesItsCallerAndTheLeaseOwner(t *testing.T) {
 		}
 	}
 	d.mustHave(nil)
+}
+
+func TestAutomaticReplaysMayHaveAnyLimit(t *testing.T) {
+	t.Parallel()
+	d := newDrawer(t, 1)
+	d.park(d.at["a"][0], false)
+	mustExec(t, d.store, "update millrace.dead_letters set last_failed_at = last_failed_at - interval '1 hour'")
+	for _, most := range []int{math.MaxInt, projection.NoLimit} {
+		policy := engine.Policy{Replay: projection.ReplayPolicy{Interval: time.Minute, MaxReplays: most}}.WithDefaults().Replay
+		if scheduled, _, err := d.port().ScheduleReplay(testContext(t), d.lease, policy); err != nil || !scheduled {
+			t.Errorf("at most %d: scheduled %v, %v", most, scheduled, err)
+		}
+		mustExec(t, d.store, "update millrace.commands set ended_at = now()")
+	}
 }
 
 func TestAutomaticReplaysTakeWhatIsDueAndNothingElse(t *testing.T) {

@@ -117,6 +117,29 @@ func TestMigrateAppliesNewStepsToEveryTenantOnce(t *testing.T) {
 	}
 }
 
+// An operator may remove a tenant while those before it are migrated (docs/ownership.md, "A tenant's schema is gone").
+func TestMigrateDoesNotCreateATenantThatWasRemovedMeanwhile(t *testing.T) {
+	t.Parallel()
+	dsn := pgtest.Database(t)
+	first := migrated(t, setUpStore(t, dsn, firstStep))
+	for _, name := range []string{"a", "b", "c"} {
+		newTenant(t, first, name)
+	}
+	second := migrated(t, setUpStore(t, dsn, firstStep, func(ctx context.Context, tx pgx.Tx, tenant string) error {
+		if tenant == "a" {
+			mustExec(t, first, "drop schema millrace_b cascade")
+			mustExec(t, first, "delete from millrace.tenants where tenant = 'b'")
+		}
+		return secondStep(ctx, tx, tenant)
+	}))
+	if got, want := must(second.Tenants(testContext(t)))(t), []string{"a", "c", projection.DefaultTenant}; !slices.Equal(got, want) {
+		t.Errorf("tenants %q, want %q", got, want)
+	}
+	if got := tablesOf(t, second, "millrace_c"); !slices.Equal(got, []string{"my_table", "my_table.more"}) {
+		t.Errorf("the tenant after it has %v", got)
+	}
+}
+
 // What ends a migration in the middle, and how: the tenants before it are done, it has nothing, and those after it wait.
 func TestMigrateGoesOnWithTheTenantThatItEndedAt(t *testing.T) {
 	t.Parallel()

@@ -26,8 +26,8 @@ type BreakerPolicy struct {
 	Failures int
 	// Window is how far back outage errors are counted. Default 1 min.
 	Window time.Duration
-	// OpenFor is how long the breaker stays open before one event is tried, up to a fifth longer at random. Default 30 s: a service
-	// does not come back sooner by being asked more often. Runtime.Resume tries at once.
+	// OpenFor is how long the breaker stays open before one event is tried, up to a fifth longer at random. At most 365 days.
+	// Default 30 s: a service does not come back sooner by being asked more often. Runtime.Resume tries at once.
 	OpenFor time.Duration
 }
 

@@ -70,7 +70,7 @@ type ReplayPolicy struct {
 	MaxReplays int
 	// Factor is what the interval grows by with each failed replay of the event, from 1 to 100. Default 2.
 	Factor float64
-	// Cap is the longest interval. Default 1 h, or Interval if that is longer.
+	// Cap is the longest interval. At most 365 days. Default 1 h, or Interval if that is longer.
 	Cap time.Duration
 	// Error selects events by a part of the error's text. Default: all.
 	Error string

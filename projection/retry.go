@@ -18,7 +18,7 @@ type RetryPolicy struct {
 	MaxAttempts int
 	// Base is the delay before the second attempt. Default 1 s.
 	Base time.Duration
-	// Cap is the longest delay, jitter included. Default 30 s, or Base if that is longer.
+	// Cap is the longest delay, jitter included. At most 365 days. Default 30 s, or Base if that is longer.
 	Cap time.Duration
 	// Factor is what the delay grows by with each attempt, at least 1. Default 2.
 	Factor float64

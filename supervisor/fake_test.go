@@ -292,7 +292,7 @@ func start(t *testing.T, n int, tenants []string, apply func(id projection.ID) e
 	for _, id := range f.ids(tenants...) {
 		f.rows = append(f.rows, engine.Lease{Row: int32(len(f.rows) + 1), ID: id, Owner: f.node.ID, Epoch: 1})
 	}
-	core, logs := observer.New(zap.InfoLevel)
+	core, logs := observer.New(zap.DebugLevel)
 	log := zap.New(core)
 	deps := &actors.Deps{System: actors.NewSystem(log), Store: f, Log: log, Node: f.node, Definitions: definitions,
 		Limiter: actors.NewLimiter(16, 0, 0, 0),

@@ -92,13 +92,13 @@ func (g *gate) probe(ctx actor.Context) {
 		case err != nil:
 			g.probeLater(ctx)
 		default:
-			g.open(leases)
+			g.open(ctx, leases)
 		}
 	})
 }
 
 // open answers all waiters, spread over some time.
-func (g *gate) open(leases []engine.Lease) {
+func (g *gate) open(ctx actor.Context, leases []engine.Lease) {
 	g.deps.Log.Info("database usable again", zap.Duration("after", time.Since(g.since)), zap.Int("waiting", len(g.waiters)))
 	g.closed = false
 	byRow := make(map[int32]*engine.Lease, len(leases))
@@ -109,7 +109,7 @@ func (g *gate) open(leases []engine.Lease) {
 	for _, w := range g.waiters {
 		answer := &messages.ServerAnswers{Lease: byRow[w.row], Waited: true}
 		delay := time.Duration(answered/answersAtOnce)*answersEvery + rand.N(answersEvery)
-		time.AfterFunc(delay, func() { g.deps.System.Root.Send(w.pid, answer) })
+		g.deps.After(ctx, delay, func(ctx actor.Context) { ctx.Send(w.pid, answer) })
 		answered++
 	}
 	clear(g.waiters)

@@ -110,6 +110,23 @@ func TestStopReleasesEveryLeaseOnceAndMayBeCalledAgain(t *testing.T) {
 	}
 }
 
+// A logger may end with its user, as that of a test does.
+func TestNothingIsLoggedAfterTheEnd(t *testing.T) {
+	const grace = 100 * time.Millisecond
+	w := start(t, 3, []string{"a"}, nil)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	if err := w.sup.Stop(ctx, grace); err != nil {
+		t.Fatal(err)
+	}
+	w.deps.Wait()
+	before := w.logs.Len()
+	<-time.After(3 * grace)
+	for _, line := range w.logs.All()[before:] {
+		t.Errorf("%s %v", line.Message, line.Context)
+	}
+}
+
 func TestLeaseThatIsBeingClaimedDuringTheStopIsReleased(t *testing.T) {
 	w := start(t, 3, []string{"a"}, nil)
 	claiming, let := make(chan struct{}), make(chan struct{})

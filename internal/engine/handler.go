@@ -147,7 +147,11 @@ func Route[Tx any](handlers ...Handler) Handler {
 			for n < len(events) && events[n].Type == events[0].Type {
 				n++
 			}
-			if err := routes[events[0].Type].Apply(ctx, tx, events[:n]); err != nil {
+			h, handled := routes[events[0].Type]
+			if !handled { // of a dead letter from an earlier version of the program
+				return projection.At(events[0].Position, fmt.Errorf("no handler for event type %s", excerpt.Quoted(events[0].Type)))
+			}
+			if err := h.Apply(ctx, tx, events[:n]); err != nil {
 				return err
 			}
 			events = events[n:]

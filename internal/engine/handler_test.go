@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/millrace-go/millrace/event"
+	"github.com/millrace-go/millrace/internal/usercode"
 	"github.com/millrace-go/millrace/projection"
 )
 
@@ -63,6 +64,16 @@ func TestRouteCallsTheHandlerOfEachRunOfOneType(t *testing.T) {
 	failing := Route[*log](HandleTypeBatch(func(context.Context, *log, []event.Of[opened]) error { return io.EOF }), HandleTypeBatch(onClosed))
 	if err := failing.Apply(t.Context(), &l, list("opened", "closed")); err != io.EOF || len(l.calls) != 4 {
 		t.Errorf("%v, then %q", err, l.calls[4:])
+	}
+}
+
+// A dead letter may be of a type that the projection handled in an earlier version of the program.
+func TestRouteNamesTheTypeThatItDoesNotHandle(t *testing.T) {
+	l := &log{}
+	route := Route[*log](HandleType(onOpened), HandleTypeBatch(onClosed))
+	err := usercode.Protect(func() error { return route.Apply(t.Context(), l, list("opened", "renamed")) })
+	if err == nil || errors.Is(err, projection.ErrHandlerPanic) || projection.FailedPosition(err) != 2 || !strings.Contains(err.Error(), `"renamed"`) {
+		t.Errorf("error %v", err)
 	}
 }
 

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"time"
@@ -8,6 +9,18 @@ import (
 	"github.com/millrace-go/millrace/internal/valid"
 	"github.com/millrace-go/millrace/projection"
 )
+
+// longest is the longest duration of a setting. The sums and multiples of durations that are computed from settings do not
+// overflow.
+const longest = 365 * 24 * time.Hour
+
+// ValidDuration returns an error that names a setting if its duration is too long.
+func ValidDuration(name string, d time.Duration) error {
+	if d > longest {
+		return fmt.Errorf("%s must be at most %v: %v", name, longest, d)
+	}
+	return nil
+}
 
 // WithDefaults returns p with the defaults in place of zeros.
 func (p Policy) WithDefaults() Policy {
@@ -107,7 +120,8 @@ func (p Policy) Validate() error {
 	case replay.MaxReplays < 0 && replay.MaxReplays != projection.NoLimit:
 		return fmt.Errorf("Projection.Replay.MaxReplays must not be negative: %d", replay.MaxReplays)
 	}
-	return valid.Text("Projection.Replay.Error", replay.Error)
+	return cmp.Or(ValidDuration("Projection.Retry.Cap", retry.Cap), ValidDuration("Projection.Replay.Cap", replay.Cap),
+		valid.Text("Projection.Replay.Error", replay.Error))
 }
 
 // ValidateBreaker returns an error for the first invalid field of a breaker that has its defaults.
@@ -122,7 +136,7 @@ func ValidateBreaker(p projection.BreakerPolicy) error {
 	case p.OpenFor < 0:
 		return fmt.Errorf("Projection.Breaker.OpenFor must not be negative: %v", p.OpenFor)
 	}
-	return nil
+	return ValidDuration("Projection.Breaker.OpenFor", p.OpenFor)
 }
 
 // KnownAction reports whether a is one of the actions.

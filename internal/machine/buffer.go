@@ -92,7 +92,13 @@ func (b Buffer) fromTail(def *engine.Definition, t *Tail) (Buffer, bool) {
 	first := sort.Search(len(t.Events), func(i int) bool { return t.Events[i].Position > b.To })
 	page := engine.Page{Events: t.Events[first:len(t.Events):len(t.Events)], To: t.Mark}
 	if len(def.Types) != 0 {
-		page.Events = slices.DeleteFunc(slices.Clone(page.Events), func(e event.Envelope) bool { return !def.Concerns(e.Type) })
+		shared := page.Events
+		page.Events = nil // the buffer holds memory for the projection's own events only
+		for i := range shared {
+			if def.Concerns(shared[i].Type) {
+				page.Events = append(page.Events, shared[i])
+			}
+		}
 	}
 	return b.add(page), true
 }

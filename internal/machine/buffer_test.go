@@ -97,6 +97,13 @@ func TestTailIsSharedAndFilteredByType(t *testing.T) {
 	if !taken || len(b.Events) != 5 || b.To != 20 {
 		t.Errorf("filtered: %v up to %d", b.Events, b.To)
 	}
+	if cap(b.Events) >= len(window) {
+		t.Errorf("a buffer of 5 events holds the memory of %d", cap(b.Events))
+	}
+	b, taken = Buffer{To: 10}.fromTail(&engine.Definition{Types: []string{"other"}}, tail)
+	if !taken || b.Events != nil || b.To != 20 {
+		t.Errorf("a tail without events of the projection: %d with the memory of %d, up to %d", len(b.Events), cap(b.Events), b.To)
+	}
 	if _, taken = (Buffer{To: 20}).fromTail(&engine.Definition{}, tail); taken {
 		t.Error("the tail was used where it has nothing new")
 	}

@@ -14,7 +14,7 @@ with recursive tried as (
     select (select d.replays from {control}.dead_letters d
              where d.projection_id = $1::integer and d.state in ('parked', 'replaying') and not d.blocked_by_stream and d.replays > t.replays
              order by d.replays limit 1)
-      from tried t where t.replays < $2::integer
+      from tried t where t.replays < $2::bigint
 )
 select f.id, extract(epoch from f.last_failed_at - clock_timestamp()
                 + make_interval(secs => least($3::float8 * power($4::float8, least(t.replays, 60)), $5::float8)))::float8 as due
@@ -28,5 +28,5 @@ select f.id, extract(epoch from f.last_failed_at - clock_timestamp()
                                           where e.projection_id = d.projection_id and e.stream_id = d.stream_id
                                             and e.state in ('parked', 'replaying') and e.position < d.position))
         order by d.last_failed_at limit 1) f
- where t.replays < $2::integer
+ where t.replays < $2::bigint
  order by due limit 1
