@@ -29,7 +29,7 @@ func post(client *http.Client, url string) millrace.Handler {
 		request.Header.Set("Idempotency-Key", e.Token)
 		response, err := client.Do(request)
 		if err != nil {
-			return projection.Retry(err) // it cannot be reached: that passes
+			return projection.Retry(err) // the receiver cannot be reached at the moment
 		}
 		defer func() { _ = response.Body.Close() }()
 		switch {
@@ -38,7 +38,7 @@ func post(client *http.Client, url string) millrace.Handler {
 		case response.StatusCode >= 500, response.StatusCode == http.StatusTooManyRequests:
 			return projection.Retry(errors.New(response.Status))
 		}
-		return projection.Park(errors.New(response.Status)) // it does not want this one, today or tomorrow
+		return projection.Park(errors.New(response.Status)) // the receiver will never accept this event
 	})
 }
 
