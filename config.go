@@ -30,7 +30,8 @@ type Config struct {
 	// leases.
 	LeaseDuration time.Duration
 	// FailureDetection is the longest time until the death of another process is noticed by its session lock. From 20 ms to
-	// LeaseDuration. Default 1 s, or LeaseDuration if that is shorter. Half of it doubles how often each node checks the others.
+	// LeaseDuration. Default 1 s, or LeaseDuration if that is shorter. Halving it doubles how often each node checks the
+	// others.
 	FailureDetection time.Duration
 	// PollInterval is how often the store is polled for events whose notification was lost. Default 5 s. Without notifications it
 	// is the latency.
@@ -46,7 +47,7 @@ type Config struct {
 	QueryTimeout time.Duration
 
 	// MaxBatches limits the batches that run at once. It must be less than the pool's size, so that a connection is left for
-	// reading. Default: three quarters of the pool's size, at least 1, and 2 less than a pool of 4 to 7.
+	// reading. Default: three quarters of the pool's size, at least 1; for a pool of 4 to 7, its size less 2.
 	MaxBatches int
 	// MaxBatchesPerTenant limits the batches of one tenant, so that no tenant takes all of them. Default: half of MaxBatches,
 	// rounded up. There is no such limit while this node serves a single tenant.
@@ -60,8 +61,8 @@ type Config struct {
 	// MaxDeliveries limits the deliveries (see Deliver) that run at once, beside the batches. Default 100, or twice MaxBatches if
 	// that is more. A delivery holds no connection while its receiver works, only a few goroutines and its events. On a node with
 	// several tenants, one tenant has at most half of the deliveries. Projections whose last delivery took longer than a second
-	// share one half, of all and of each tenant, so that receivers that hang leave the other half to other projections. At most a
-	// quarter of the pool's connections acknowledge at once.
+	// share half of the deliveries, in total and per tenant. So receivers that hang leave the other half to other projections.
+	// At most a quarter of the pool's connections acknowledge at once.
 	MaxDeliveries int
 }
 

@@ -30,8 +30,8 @@ func (d *Delivery) Token(e event.Envelope) string { return d.d.Token(e) }
 func (d *Delivery) Remaining() time.Duration { return d.d.Remaining() }
 
 // Ack acknowledges all events up to position. When it returns nil, this is durable: it was committed in a transaction of its
-// own under the lease's fence, and none of the events is delivered again. Ack refuses a position that is not of this delivery, or
-// that was acknowledged or rejected before, and changes nothing.
+// own under the lease's fence, and none of the events is delivered again. Ack returns an error and changes nothing if the
+// position is not in this delivery, or was acknowledged or rejected before.
 //
 // Any other error ends the delivery and ctx: the lease was lost, or the database could not be reached. The events are delivered
 // again by the holder of the lease, unless the acknowledgement succeeded and only its answer was lost. Nothing is counted

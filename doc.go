@@ -1,8 +1,8 @@
 // Package millrace runs projections over an event store inside long-running servers.
 //
 // A projection is a named handler with a checkpoint. The handler gets events in order, and a transaction in which it writes its
-// read model. The checkpoint advances in the same transaction, under a fenced lease. So every committed event is applied once:
-// none is skipped, however appends overlap or stay open, and none is applied twice, whichever process is paused, killed or cut
+// read model. The checkpoint advances in the same transaction, under a fenced lease. So every committed event is applied once.
+// None is skipped, even if appends overlap or stay open. None is applied twice, even if processes are paused, killed or cut
 // off.
 //
 //	store, err := pgstore.Open(ctx, dsn, pgstore.Options{})

@@ -90,7 +90,7 @@ func ExampleProjection_onFailure() {
 	fmt.Println("ended:", <-ended)
 	// Output:
 	// page-1, version 1, 3 attempts: the page is torn
-	// page-1, version 2, 0 attempts: parked behind an earlier event of its stream
+	// page-1, version 2, 0 attempts: parked after an earlier event of its stream
 	// 2 replayed, 0 failed, <nil>
 	// ended: <nil>
 }

@@ -61,16 +61,16 @@ func (p Projection) handle(store engine.Store) (engine.Handler, error) {
 // parked or skipped by the projection's policy. An acknowledged event is not delivered again.
 //
 // An event that was not acknowledged is delivered again, with the same token. So an effect is repeated only if its
-// acknowledgement is missing. That happens if the process, its session connection or its lease was lost between the two, or if
-// Ack returned an error. It also happens if the function failed after the effect, was stopped by its timeout or by
-// Config.GracePeriod, or left the event unacknowledged.
+// acknowledgement is missing. That happens if the process, its session connection or its lease was lost between effect and
+// acknowledgement, or if Ack returned an error. It also happens if the function failed after the effect, was stopped by its
+// timeout or by Config.GracePeriod, or left the event unacknowledged.
 //
 // Two owners never deliver at once as long as functions return when ctx ends. ctx ends at Projection.Timeout. It ends as soon
 // as the session connection is lost, since other nodes may then mark this node dead after 0.3 of Config.FailureDetection. And
 // it ends at 0.9 of Config.LeaseDuration after the last heartbeat that arrived, a tenth before other nodes may claim the lease. A
 // delivery can overlap with that of the next owner in three cases: the function ignores ctx; the process was frozen; or the
-// server saw the session end and this node did not, for at most the 0.9. An Ack of an earlier owner then has no effect, and a
-// receiver that remembers tokens sees one event.
+// server saw the session end and this node did not, for at most 0.9 of Config.LeaseDuration. An Ack of an earlier owner then
+// has no effect, and a receiver that remembers tokens sees one event.
 //
 // A function that has not returned 2 s after the end of ctx is abandoned. Its event may be delivered again while it still runs.
 //
@@ -78,8 +78,9 @@ func (p Projection) handle(store engine.Store) (engine.Handler, error) {
 // done is a failure, unless Remaining is 0. An error, a panic or the end of the goroutine is a failure of the first event that is
 // neither acknowledged nor rejected, even if the error names another event by projection.At. The projection's policy decides
 // about the failure, and the requests of projection.Retry, Park, ParkStream, Skip and Stop are honored: projection.Retry(err)
-// delivers the rest after a delay. A timeout is a failure only of an event that had all of it. If other events were done before,
-// the rest is delivered again, unless the function requests something by an error other than that of its context.
+// delivers the rest after a delay. A timeout counts as a failure only if the event had the whole time. If other events were
+// done before, the rest is delivered again, unless the function requests an action with an error other than that of its
+// context.
 func Deliver(f func(ctx context.Context, d *Delivery) error) Handler {
 	if f == nil {
 		return handler{Err: errors.New("the function of Deliver is nil")}

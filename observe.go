@@ -59,7 +59,7 @@ func (r *Runtime) status(ctx context.Context) (status Status, err error) {
 		}
 		if p.State == StateNotOwned {
 			if !slices.ContainsFunc(status.Nodes, func(n NodeStatus) bool { return n.Alive && n.knows(row.ID) }) {
-				p.Reason = "no node that is alive knows the projection"
+				p.Reason = "no living node knows the projection"
 			}
 			if p.NotOwned > r.config.LeaseDuration {
 				status.NotOwned++
@@ -146,8 +146,8 @@ func sessionStatus(e actors.SessionEntry) SessionStatus {
 }
 
 // withoutSession says what a session connection through a pooler in transaction mode cannot do.
-const withoutSession = "a pooler in transaction mode lends sessions to the session connection: new events and free leases are found by polling, " +
-	"and the death of a node is noticed by its heartbeat alone; set pgstore.Options.SessionDSN to a way around the pooler"
+const withoutSession = "the session connection goes through a pooler in transaction mode: new events and free leases are found by polling, " +
+	"and the death of a node is noticed by its heartbeat alone; set pgstore.Options.SessionDSN to an address that bypasses the pooler"
 
 func text(err error) string {
 	if err == nil {

@@ -41,11 +41,12 @@ type Projection struct {
 	// have no transaction, and AsyncCommit is refused for them.
 	AsyncCommit bool
 
-	// Retry is when a failing event is tried again. Default: 4 attempts, with delays of 1 s, 2 s and 4 s between them, 20 % shorter
-	// or longer. An event whose handler returns an error wrapped in backoff.Permanent (cenkalti/backoff/v4) is not tried again.
+	// Retry sets when a failing event is tried again. Default: 4 attempts, with delays of 1 s, 2 s and 4 s between them, each
+	// up to 20 % shorter or longer at random. An event whose handler returns an error wrapped in backoff.Permanent
+	// (cenkalti/backoff/v4) is not tried again.
 	Retry projection.RetryPolicy
-	// OnFailure is what happens to an event whose attempts are used up. Default: projection.ActionPark. A request of the handler by
-	// projection.Retry, Park, ParkStream, Skip or Stop overrides it, and so does FailureHandler.
+	// OnFailure sets what happens to an event whose attempts are used up. Default: projection.ActionPark. A request of the
+	// handler by projection.Retry, Park, ParkStream, Skip or Stop overrides it, and so does FailureHandler.
 	OnFailure projection.Action
 	// FailureHandler decides about each failure, in place of Retry.MaxAttempts and OnFailure. It is called from the first failure on,
 	// and returns ActionRetry as often as the event should be tried again, after the delays of Retry. It is not called if the
@@ -54,20 +55,20 @@ type Projection struct {
 	// ActionPark. It may be called from several goroutines at once, for different tenants, and again for a failure whose
 	// decision was lost. Default: none.
 	FailureHandler func(ctx context.Context, f projection.Failure) projection.Action
-	// MaxFailureShare is the share of the last 100 events that may be parked or skipped, at most 1. If more of them failed, and at
-	// least 20, the next failure stops the projection like ActionStop: so many failures are a bug or an outage. The reason says how
-	// many failed. Counting begins anew with a new owner of the lease, and when the projection is resumed. Default 0.5.
-	// projection.NoLimit turns the limit off.
+	// MaxFailureShare is the share of the last 100 events that may be parked or skipped, at most 1. A failed event that would
+	// exceed it stops the projection like ActionStop, if it is at least the 20th of them: so many failures are a bug or an
+	// outage. The reason says how many failed. Counting begins anew with a new owner of the lease, and when the projection is
+	// resumed. Default 0.5. projection.NoLimit turns the limit off.
 	MaxFailureShare float64
-	// MaxParked is how many events may be parked at a time, those after a parked event of their stream included. The next one stops
-	// the projection like ActionStop. Default 10,000. projection.NoLimit turns the limit off.
+	// MaxParked is how many events may be parked at a time, including those that are parked after an event of their stream. The
+	// next one stops the projection like ActionStop. Default 10,000. projection.NoLimit turns the limit off.
 	MaxParked int64
 	// MissingObjectTimeout is how long the projection waits for a table, column, function, schema or privilege that its handler
 	// needs, for instance one that a migration has yet to create. Meanwhile it tries again every few seconds, its state is
 	// StateMissingObject, and nothing is counted. Then the error counts against the event like any other, since dynamic SQL may
 	// name a missing object for one event alone. Default 5 min. With projection.None, the error counts at once.
 	MissingObjectTimeout time.Duration
-	// Replay is when parked events are replayed automatically. Default: never. See also pgstore.DeadLetters.Replay.
+	// Replay sets when parked events are replayed automatically. Default: never. See also pgstore.DeadLetters.Replay.
 	Replay projection.ReplayPolicy
 	// Breaker is for a handler that depends on something outside of the database. While that is down, the projection waits, and no
 	// event is counted as failed. A new owner of the lease begins with a closed breaker. Default: none, and outages outside of the

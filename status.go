@@ -155,9 +155,10 @@ type ProjectionStatus struct {
 	// Parked counts the parked events. OldestParked is when the oldest of them failed first.
 	Parked       int64
 	OldestParked time.Time
-	// Skipped counts the events that were skipped since the projection exists.
+	// Skipped counts the events that were skipped since the projection was created.
 	Skipped int64
-	// FailingPosition is the position of the event that is failing, and Attempts is how often it failed. They are 0 if none is.
+	// FailingPosition is the position of the event that is failing, and Attempts is how often it failed. They are 0 if no event
+	// is failing.
 	FailingPosition int64
 	Attempts        int
 	// Reason is why the projection waits or failed, or the error of the failing event.

@@ -57,7 +57,7 @@ func (r *Runtime) Resume(ctx context.Context, id ProjectionID) error {
 // error.
 //
 // After a crash or a failover that lost commits, positions are assigned again. Until this node has noticed that, usually well
-// under a second later, WaitFor may take such a position for one that was handled before.
+// under a second later, WaitFor may return for such a position although the new event was not handled.
 func (r *Runtime) WaitFor(ctx context.Context, id ProjectionID, position int64) error {
 	id = engine.FullID(id)
 	err := r.waitFor(ctx, id, position)

@@ -18,7 +18,7 @@ import (
 type finding struct {
 	// fault is nil if nothing failed. Its Unreachable is the answer of a probe, if one was needed.
 	fault *engine.Fault
-	// outage reports that the batch failed because of what its handler depends on.
+	// outage reports that the batch failed because a service that its handler depends on is down.
 	outage bool
 }
 
@@ -42,12 +42,12 @@ func (w *worker) examine(ctx context.Context, err error) finding {
 			fault.Unreachable, fault.Probe = failed != nil, false
 		}
 	}
-	// While the server is unreachable, nothing is known of what the handler depends on.
+	// While the server is unreachable, the error says nothing about the service that the handler depends on.
 	return finding{fault: &fault, outage: !fault.Unreachable && w.outage(ctx, &fault)}
 }
 
-// outage reports whether a batch failed because of what its handler depends on, and not because of an event. It asks the
-// user's IsOutage.
+// outage reports whether a batch failed because a service that its handler depends on is down, and not because of an event. It
+// asks the user's IsOutage.
 func (w *worker) outage(ctx context.Context, fault *engine.Fault) bool {
 	isOutage := w.def.Breaker.IsOutage
 	if isOutage == nil {

@@ -15,7 +15,7 @@ const headsAtOnce = 250
 
 // heads is the poll of the heads of the node's tenants. It finds events whose notification was lost.
 type heads struct {
-	tenants []string      // whose heads are still to be read in this round
+	tenants []string      // tenants whose heads were not read yet in this round
 	every   time.Duration // between two statements of this round
 	hurry   bool          // the statements of this round follow each other at once
 	reading bool

@@ -51,7 +51,7 @@ func (n *node) release(ctx actor.Context) {
 		defer cancel()
 		err := n.deps.Store.Release(ctx, advances)
 		for retry := 0; err != nil && retry < releaseRetries && ctx.Err() == nil; retry++ {
-			// It may have been one connection. Leases that the last try released are passed over.
+			// It may have been one connection. Leases that the previous try released are skipped.
 			err = n.deps.Store.Release(ctx, advances)
 		}
 		n.deps.call(self, func(ctx actor.Context) { n.released(ctx, advances, err) })
@@ -87,7 +87,7 @@ func (n *node) releaseAll(ctx actor.Context) {
 	})
 }
 
-// orders are what users ask of projections, which is read from the database.
+// orders are the requests of users about projections. They are read from the database.
 type orders struct {
 	// changed are the rows for which a notification came. true means that the desired state was set.
 	changed map[int32]bool

@@ -31,7 +31,7 @@ type Limiter struct {
 	served atomic.Int64
 }
 
-// acquireFunc waits for a slot, and returns what gives it back.
+// acquireFunc waits for a slot, and returns a function that releases it.
 type acquireFunc func(ctx context.Context) (release func(), err error)
 
 // limit is a number of slots, of which each tenant may have a part.
@@ -160,7 +160,7 @@ func both(ctx context.Context, first, second acquireFunc) (release func(), err e
 	return func() { releaseSecond(); releaseFirst() }, nil
 }
 
-// acquire waits for one of the slots. That none came free in time says nothing about the server, nor about an event.
+// acquire waits for one of the slots. If it times out, neither the server nor an event is at fault.
 func acquire(ctx context.Context, slots *semaphore.Weighted) (release func(), err error) {
 	if err := slots.Acquire(ctx, 1); err != nil {
 		return nil, &engine.Fault{Class: engine.Infrastructure, Err: fmt.Errorf("wait for a slot: %w", err)}

@@ -43,7 +43,7 @@ func (l *listener) Stop(actor.Context) {
 	l.cancel()
 }
 
-// Handle handles nothing: what the listener does comes from its connection.
+// Handle does nothing: the listener reacts to its connection, not to messages.
 func (l *listener) Handle(actor.Context, any) {}
 
 func (l *listener) connected(ctx actor.Context, again, pooled bool) {

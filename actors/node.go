@@ -33,7 +33,7 @@ type node struct {
 // heartbeats are those of this node.
 type heartbeats struct {
 	last time.Time
-	// trust is when the node may take other nodes for dead because their heartbeats expired.
+	// trust is when the node may begin to declare other nodes dead because their heartbeats expired.
 	trust time.Time
 }
 
@@ -112,7 +112,7 @@ func (n *node) heartbeatSent(ctx actor.Context, at time.Time) {
 	if before := n.heartbeats.last; !before.IsZero() {
 		silent := at.Sub(before)
 		if silent > lease/2 {
-			// What kept this node from its heartbeats may have kept the others from theirs.
+			// The cause that delayed this node's heartbeats may have delayed those of the other nodes too.
 			n.heartbeats.trust = time.Now().Add(lease)
 		}
 		if silent > lease && n.deps.Registry.Session().Connected {

@@ -9,7 +9,7 @@ import (
 // SessionEntry is what the listener and the node publish about the node's session connection, its heartbeats and its claims.
 type SessionEntry struct {
 	Connected bool
-	// Pooled reports that a pooler stands between, so that no notifications arrive.
+	// Pooled reports that the connection goes through a pooler, so that no notifications arrive.
 	Pooled bool
 	// Since is when the connection was made or lost. Err is why it was lost.
 	Since time.Time

@@ -15,7 +15,7 @@ import (
 	"github.com/millrace-go/millrace/projection"
 )
 
-// Registry is where actors publish their state for status, health and WaitFor, which so need not ask them.
+// Registry holds the state that actors publish. Status, health and WaitFor read it there and need not ask the actors.
 type Registry struct {
 	mu          sync.Mutex
 	projections map[projection.ID]*registered

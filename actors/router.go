@@ -93,7 +93,7 @@ func (r *Router) compare(tenants []string, marks []int64, heads engine.Heads) {
 		switch {
 		case !found && errors.Is(heads.Failed[tenant], projection.ErrTenantLocked):
 		case !found:
-			r.wake(ref) // the feed finds out why
+			r.wake(ref) // the feed's own read shows why
 		case known != 0 && known != heads.Incarnation:
 			r.root.Send(ref.pid, &messages.Recheck{Incarnation: heads.Incarnation})
 		case head < marks[i]:

@@ -57,13 +57,13 @@ type claim struct {
 // reconcile makes rows for new tenants, claims this node's share of the free leases, and drains those beyond the share.
 func (n *node) reconcile(ctx actor.Context) {
 	s := &n.search
-	// Whatever becomes of this one, another follows.
+	// Another search follows, whether or not this one succeeds.
 	n.reconcileIn(ctx, jittered(n.deps.Timing.ReconcileInterval))
 	if s.busy {
 		s.again = true
 		return
 	}
-	// If its own heartbeat expired, the node would claim its own leases.
+	// If the node's own heartbeat has expired, its own leases look free, and it would claim them.
 	if !n.deps.Registry.Session().Connected || n.table.Closing() || !n.deps.leasesConfirmed() {
 		if n.deps.Registry.poolFailingFor(0) {
 			n.ping(ctx) // the heartbeats wait for the pool
@@ -96,7 +96,7 @@ func (n *node) reconcileIn(ctx actor.Context, d time.Duration) {
 	n.search.timer = n.deps.After(ctx, d, n.reconcile)
 }
 
-// found decides what follows from the free leases. Nearly always there is nothing to do.
+// found decides what to do about the free leases. Nearly always there is nothing to do.
 func (n *node) found(ctx actor.Context, c *claim, err error) {
 	n.ensureEnded(&c.ensure)
 	if err != nil {

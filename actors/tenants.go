@@ -20,7 +20,7 @@ type tenants struct {
 	atOnce      int                // how many rows the next transaction makes
 }
 
-// ensureRound is one round of making rows. Some of them may be made though it failed.
+// ensureRound is one round of making rows. Some of them may have been made even if the round failed.
 type ensureRound struct {
 	tenants          // as the round began
 	made    []string // tenants whose rows were made

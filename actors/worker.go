@@ -76,7 +76,8 @@ func (w *worker) task(job machine.Job, row engine.Lease) task {
 	case machine.Command:
 		return task{w.def.Timeout + 5*query, w.batchSlot, func(ctx context.Context) machine.Result { return w.command(ctx, job.Replay) }}
 	case machine.Record:
-		// Also at the end of the runtime, when no batch may begin any more: the event has failed.
+		// This also runs at the end of the runtime, when no batch may begin any more: the event has failed, and its failure
+		// must be recorded.
 		slot := func(context.Context) (func(), error) { return read(w.deps.life) }
 		return task{query, slot, func(ctx context.Context) machine.Result {
 			first, err := store.RecordFailure(ctx, row, job.Failure)
@@ -137,7 +138,7 @@ func (w *worker) result(ok machine.Result, err error) machine.Result {
 	return ok
 }
 
-// fault classifies the error of a statement. Its text stays whole.
+// fault classifies the error of a statement, and keeps its text unchanged.
 func (w *worker) fault(err error) *engine.Fault {
 	fault := *w.deps.Store.Classify(err)
 	if _, is := err.(*engine.Fault); !is {

@@ -57,7 +57,7 @@ func (e Expected) Key() (key string, ok bool) { return e.key, e.keyed }
 // Version returns the version that the stream must have, and false if it may have any. It is 0 for NoStream.
 func (e Expected) Version() (version int64, ok bool) { return e.version, e.kind != expectAny }
 
-// String is the expectation in words.
+// String returns the expectation in words.
 func (e Expected) String() string {
 	switch e.kind {
 	case expectNone:

@@ -17,7 +17,7 @@ type (
 	// Subscribe asks a feed to send its tenant's events to the sender. The sender keeps Taken at the position up to which it
 	// has taken them, so that the feed can drop those events. nil means that the sender needs all.
 	Subscribe struct{ Taken *atomic.Int64 }
-	// Unsubscribe takes Subscribe back.
+	// Unsubscribe ends the sender's subscription.
 	Unsubscribe struct{}
 	// Recheck asks a feed to forget everything and begin anew, unless it began in this incarnation of the server. 0 means in
 	// any case.
@@ -34,7 +34,7 @@ type (
 		From        int64
 		Events      []event.Envelope
 	}
-	// TailDropped takes back events that were sent: they may no longer exist.
+	// TailDropped withdraws events that were sent: they may no longer exist.
 	TailDropped struct{}
 	// TailFailed reports that the end of the tenant's events cannot be read until a person repairs something.
 	TailFailed struct{ Err error }

@@ -57,9 +57,9 @@ func (s *Store) unknown(ctx context.Context, q querier, id projection.ID) error 
 }
 
 // PauseEnded implements engine.Store. An expired heartbeat alone takes the lease away, unlike in Claim, where a node
-// that was cut off itself does not trust heartbeats. That rule spares a takeover of all leases after an outage of all
-// nodes. Here no node takes over, because the projection is paused. An owner that is alive after all cannot commit
-// under its old epoch. It also stopped its deliveries before the server's clock ended its lease.
+// that was cut off itself does not trust heartbeats. In Claim, that rule prevents a takeover of all leases after an
+// outage of all nodes. Here no node takes over, because the projection is paused. An owner that is alive after all
+// cannot commit under its old epoch. It also stopped its deliveries before the server's clock ended its lease.
 func (s port) PauseEnded(ctx context.Context, id projection.ID) (free bool, err error) {
 	id = engine.FullID(id)
 	var desired engine.DesiredState

@@ -53,7 +53,7 @@ func (t *Tenant) Append(ctx context.Context, stream string, expected event.Expec
 	return result, nil
 }
 
-// append calls once, and reports why if it appended nothing.
+// append calls once. If nothing was appended, it returns the reason.
 func (t *Tenant) append(ctx context.Context, q querier, a appendCall, once func() (event.Appended, error)) (event.Appended, error) {
 	const tries = 10
 	for range tries {

@@ -42,7 +42,7 @@ func (b *batchTx) call(ctx context.Context, leased *leasedConn, pid uint32, tx *
 		if waits {
 			cause = projection.ErrLockWait
 		}
-		// The handler is not at fault for a server that does not answer.
+		// If the server does not answer, the handler is not at fault.
 		infrastructure = waits || err != nil
 	case <-ctx.Done():
 		cause = context.Cause(ctx)
@@ -93,7 +93,7 @@ func handlerFault(err error, tx *guard.Tx, conn *pgconn.PgConn) error {
 			}
 		}
 	case conn.IsClosed():
-		fault.Class, fault.Returned, fault.Err = engine.Unclear, false, fmt.Errorf("connection lost under the handler: %w", err)
+		fault.Class, fault.Returned, fault.Err = engine.Unclear, false, fmt.Errorf("connection lost while the handler ran: %w", err)
 	}
 	fault.Probe = fault.Class == engine.Unclear
 	return fault

@@ -376,7 +376,7 @@ func (w *lettersWorld) command(replay bool) {
 		c.stream = rapid.SampledFrom([]string{"a", "b", "c"}).Draw(w.t, "stream")
 		filter.Stream = c.stream
 	case "error":
-		c.text = rapid.SampledFrom([]string{"bad", "behind"}).Draw(w.t, "text")
+		c.text = rapid.SampledFrom([]string{"bad", "parked after"}).Draw(w.t, "text")
 		filter.Error = c.text
 	}
 	kind := "discard"

@@ -60,7 +60,7 @@ func TestDeadLettersAreListedByFilterAndPage(t *testing.T) {
 		"stream":               {projection.DeadLetterPage{DeadLetterFilter: projection.DeadLetterFilter{Stream: "a"}}, []int64{a[3], a[4], a[5]}},
 		"no such stream":       {projection.DeadLetterPage{DeadLetterFilter: projection.DeadLetterFilter{Stream: "A"}}, nil},
 		"type":                 {projection.DeadLetterPage{DeadLetterFilter: projection.DeadLetterFilter{Type: "of c"}}, []int64{c[5]}},
-		"error":                {projection.DeadLetterPage{DeadLetterFilter: projection.DeadLetterFilter{Error: "parked behind"}}, []int64{a[3], a[4], a[5]}},
+		"error":                {projection.DeadLetterPage{DeadLetterFilter: projection.DeadLetterFilter{Error: "parked after"}}, []int64{a[3], a[4], a[5]}},
 		"error, a pattern":     {projection.DeadLetterPage{DeadLetterFilter: projection.DeadLetterFilter{Error: "bad%"}}, nil},
 		"ids":                  {projection.DeadLetterPage{DeadLetterFilter: projection.DeadLetterFilter{IDs: []int64{ids[c[5]], ids[a[1]], ids[b[0]], 77_777}}}, []int64{b[0], c[5]}},
 		"no ids":               {projection.DeadLetterPage{DeadLetterFilter: projection.DeadLetterFilter{IDs: []int64{}}}, nil},

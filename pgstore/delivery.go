@@ -78,7 +78,7 @@ func (d *delivery) call(h func(ctx context.Context, d engine.Delivery) error, gi
 	return err, cause
 }
 
-// untilEnd returns when the handler has returned or its context has ended. It ends the context at the lease deadline.
+// untilEnd waits until the handler has returned or its context has ended. It ends the context at the lease deadline.
 func (d *delivery) untilEnd(returned <-chan struct{}) {
 	for d.ctx.Err() == nil {
 		until, changed := d.opts.LeaseDeadline()
@@ -147,7 +147,7 @@ func (d *delivery) faultOf(err, cause error) *engine.Fault {
 	case d.next > 0 && (err == nil || cause != nil && (!asks || cutOff(err))):
 		return nil
 	case err == nil && cause == nil && d.batch.Replay == nil && d.Remaining() == 0:
-		return nil // it had to yield before it began
+		return nil // the delivery had to yield before its handler began an event
 	case cause != nil:
 		err = errors.Join(cause, err)
 	case err == nil:
@@ -165,7 +165,7 @@ func cutOff(err error) bool {
 func (d *delivery) failure(err error) *engine.Fault {
 	next := d.batch.Events[d.next].Position
 	if named := projection.FailedPosition(err); named != 0 && named != next {
-		err = fmt.Errorf("failed at position %d, the first that is not done: %w", next, err)
+		err = fmt.Errorf("failed at position %d, the first event that is not done: %w", next, err)
 	}
 	class := returnedClass(err)
 	return &engine.Fault{Class: class, Probe: class == engine.Unclear, Position: next, Stack: usercode.StackOf(err), Err: err, Returned: true}

@@ -177,7 +177,7 @@ func TestFailureIsThatOfTheFirstEventThatIsNotDone(t *testing.T) {
 		}, "on purpose"},
 		"another named": {func(_ context.Context, d engine.Delivery) error {
 			return projection.At(d.Events()[4].Position, errOnPurpose)
-		}, "first that is not done"},
+		}, "first event that is not done"},
 		"own time-out": {func(context.Context, engine.Delivery) error { return timeoutError{} }, "did not answer"},
 		"lease lost":   {func(context.Context, engine.Delivery) error { return projection.ErrLeaseLost }, "lease lost"},
 	} {

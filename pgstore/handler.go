@@ -25,7 +25,7 @@ func Each(f func(ctx context.Context, tx pgx.Tx, e event.Envelope) error) Handle
 
 // Batch makes a Handler of a function for all events of a batch, in global order. It is fast if it uses one statement
 // for many events, or a pgx.Batch. If it fails, the batch is rolled back and tried again in smaller batches, until the
-// failing event is alone. An error that names the event by projection.At saves these tries.
+// failing event is alone. An error that names the event by projection.At makes these tries unnecessary.
 func Batch(f func(ctx context.Context, tx pgx.Tx, events []event.Envelope) error) Handler {
 	return Handler{engine.HandleBatch(f)}
 }

@@ -140,7 +140,7 @@ func (s *Store) outdatedTenants(ctx context.Context, own int, after string) ([]s
 }
 
 // ControlMigrations returns the migrations of a control schema as SQL, for psql, goose and other tools. after is the
-// database's current version, 0 for a new database. The text is empty if no migration follows.
+// database's current version, 0 for a new database. The text is empty if the database is up to date.
 //
 // schema is as in Options. The SQL does what Migrate does to the control schema. It must run in one transaction, and
 // fails without effect if the database is at another version. It does not create DefaultTenant: see TenantMigrations.

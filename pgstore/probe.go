@@ -11,8 +11,8 @@ import (
 )
 
 // Probe implements engine.Store. It writes to the control schema and to a temporary file. It dials a connection,
-// because batches that wait for the probe may exhaust the pool. If the server has no connection left, it takes one of
-// the pool.
+// because batches that wait for the probe may use all connections of the pool. If the server has no connection left, it
+// takes one of the pool.
 //
 // It ignores errors that occur only on a working server: a wait for another session's lock, a missing schema or
 // privilege, and the role's temp_file_limit.

@@ -15,7 +15,7 @@ import (
 )
 
 // blockedError is the error of a dead letter whose event did not fail.
-const blockedError = "parked behind an earlier event of its stream"
+const blockedError = "parked after an earlier event of its stream"
 
 // settleDeadLetters parks the blocked events of a batch and resolves the dead letter that it replayed, in its transaction.
 func (s *Store) settleDeadLetters(ctx context.Context, conn *pgx.Conn, lease engine.Lease, batch engine.Batch) error {

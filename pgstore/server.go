@@ -22,7 +22,7 @@ const withoutTransactionTimeout = "set local transaction_timeout = 0; "
 // requiredSettings are the settings without which the store does not work.
 var requiredSettings = []struct{ name, value, reason string }{
 	{"default_transaction_read_only", "off", "nothing could be appended"},
-	{"default_transaction_isolation", "read committed", "an append that waited for another must see what that did; set it for the role or in the DSN"},
+	{"default_transaction_isolation", "read committed", "an append must see what another append that it waited for has written; set it for the role or in the DSN"},
 	{"server_encoding", "UTF8", "create the database with encoding 'UTF8'"},
 	{"client_encoding", "UTF8", "set it in the DSN"},
 	{"standard_conforming_strings", "on", "quoting depends on it"},

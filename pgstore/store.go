@@ -98,7 +98,7 @@ func (o Options) validate() error {
 }
 
 // Store is an event store in PostgreSQL. It is safe for concurrent use. Append, AppendTx, InTx, ReadStream and ReadAll
-// concern projection.DefaultTenant. ForTenant returns other tenants.
+// work on projection.DefaultTenant. ForTenant returns other tenants.
 type Store struct {
 	// tenant is DefaultTenant.
 	tenant *Tenant

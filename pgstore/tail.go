@@ -28,7 +28,7 @@ const (
 // holders gone, it reads again, in another statement with a new snapshot.
 type tail struct {
 	tenant *Tenant
-	// invalid is what is wrong with the tenant's name.
+	// invalid is the error of an invalid tenant name, nil if the name is valid.
 	invalid error
 	started bool
 	// incarnation is that of the server in which everything below was read.

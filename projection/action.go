@@ -50,12 +50,12 @@ func (r *requestedAction) Error() string { return r.err.Error() }
 func (r *requestedAction) Unwrap() error { return r.err }
 
 // Retry wraps a handler's error so that the event is tried again, after the delays of the projection's RetryPolicy and without
-// a limit. It is for errors that are known to pass. The attempts are counted and shown.
+// a limit. It is for errors that are known to be temporary. The attempts are counted and shown.
 //
 // A request by Retry, Park, ParkStream, Skip or Stop overrides everything that is set for the projection. It applies when the
 // event is alone: a batch of several events is narrowed first. The outermost request in an error counts. It may be inside or
-// outside of At, and errors.Is and errors.As see through it. It is ignored for an infrastructure fault, such as a deadlock, which
-// is always tried again. A nil err stays nil.
+// outside of At, and errors.Is and errors.As find the wrapped error. It is ignored for an infrastructure fault, such as a
+// deadlock, which is always tried again. A nil err stays nil.
 func Retry(err error) error { return request(ActionRetry, err) }
 
 // Park wraps a handler's error so that the event is parked at once, without retries. See Retry.

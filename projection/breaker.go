@@ -13,13 +13,13 @@ import "time"
 // A request of the handler by Retry, Park, ParkStream, Skip or Stop is about the event and overrides the breaker. So does
 // backoff.Permanent.
 type BreakerPolicy struct {
-	// IsOutage reports whether an error of the handler means that the service is down. Such an error counts against no event; any
-	// other error does. There is no breaker without IsOutage, and it has no default: a breaker that took every error for an
-	// outage would wait for ever at one bad event. So it should return true for errors that pass, such as a refused connection or a
-	// 503, and false for errors that an event may cause, such as a 400.
+	// IsOutage reports whether an error of the handler means that the service is down. Such an error is not counted against the
+	// event; any other error is. There is no breaker without IsOutage, and it has no default: a breaker that took every error
+	// for an outage would wait for ever at one bad event. So it should return true for errors that pass, such as a refused
+	// connection or a 503, and false for errors that an event may cause, such as a 400.
 	//
 	// The error may be wrapped: use errors.Is and errors.As. IsOutage may be called from several goroutines at once, for different
-	// tenants. A panic counts as false and is logged.
+	// tenants. If it panics, that counts as false and is logged.
 	IsOutage func(err error) bool
 	// Failures is how many outage errors within Window open the breaker. The same number in a row opens it too, however long
 	// they take, since errors that run into a timeout may be further apart than Window allows. Default 5.

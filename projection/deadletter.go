@@ -34,8 +34,8 @@ type DeadLetterState string
 const (
 	// DeadLetterParked means that it waits for a command, or for the automatic replay.
 	DeadLetterParked DeadLetterState = "parked"
-	// DeadLetterReplaying means that it is being replayed, or was when the owner of the lease ended; then the next owner continues.
-	// It may be replayed and discarded like a parked one.
+	// DeadLetterReplaying means that it is being replayed, or that its replay was interrupted: the next owner of the lease
+	// continues it. It may be replayed and discarded like a parked one.
 	DeadLetterReplaying DeadLetterState = "replaying"
 	// DeadLetterResolved means that its event was applied by a replay.
 	DeadLetterResolved DeadLetterState = "resolved"
@@ -58,9 +58,9 @@ type DeadLetterFilter struct {
 	Error string
 }
 
-// ReplayPolicy is when dead letters are replayed automatically. They are replayed one after another, and the one that has been
-// due for the longest time comes first, so that one that keeps failing does not delay the others. A parked stream is replayed
-// whole, and waits if one of its events fails. Events that wait for an earlier one of their stream are not replayed by
+// ReplayPolicy sets when dead letters are replayed automatically. They are replayed one after another, and the one that has
+// been due for the longest time comes first, so that one that keeps failing does not delay the others. A parked stream is
+// replayed whole, and waits if one of its events fails. Events that wait for an earlier one of their stream are not replayed by
 // themselves. The zero value turns the automatic replay off.
 type ReplayPolicy struct {
 	// Interval is how long after its last failure an event is replayed, and how often the dead letters are checked. 0 turns the
@@ -68,7 +68,7 @@ type ReplayPolicy struct {
 	Interval time.Duration
 	// MaxReplays is how many replays of an event may fail before it is left for a command. Default 10. NoLimit turns the limit off.
 	MaxReplays int
-	// Factor is what the interval grows by with each failed replay of the event, from 1 to 100. Default 2.
+	// Factor multiplies the interval after each failed replay of the event, from 1 to 100. Default 2.
 	Factor float64
 	// Cap is the longest interval. At most 365 days. Default 1 h, or Interval if that is longer.
 	Cap time.Duration

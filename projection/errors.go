@@ -2,7 +2,7 @@ package projection
 
 import "errors"
 
-// Errors about a projection and where it stands.
+// Errors about the state of a projection.
 var (
 	// ErrUnknownProjection is returned if no node has registered a projection of that name.
 	ErrUnknownProjection = errors.New("unknown projection")
@@ -51,7 +51,7 @@ var (
 	ErrCommandNotFound = errors.New("no such command")
 	// ErrCommandPending is returned if a command was accepted but not carried out yet. The holder of the projection's lease
 	// will carry it out.
-	ErrCommandPending = errors.New("not carried out yet, and will be")
+	ErrCommandPending = errors.New("accepted, but not carried out yet")
 )
 
 // Errors about the store.

@@ -41,7 +41,7 @@ func FailedPosition(err error) int64 {
 	return 0
 }
 
-// HandlerError is the failure of an event as status and logs show it.
+// HandlerError is the failure of an event, as shown in Status and logs.
 type HandlerError struct {
 	Projection ID
 	Position   int64

@@ -4,7 +4,7 @@
 //   - RetryPolicy, BreakerPolicy and ReplayPolicy are settings of a millrace.Projection. Action is what happens to a failed event.
 //   - A handler wraps its error in Retry, Park, ParkStream, Skip or Stop to request an action for its event, and in At to name it.
 //   - DeadLetter is a parked event. A store lists, replays and discards them: see pgstore.DeadLetters.
-//   - The errors say where a projection is and why it fails.
+//   - The errors describe the state of a projection and why it fails.
 package projection
 
 import (

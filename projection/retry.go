@@ -2,7 +2,7 @@ package projection
 
 import "time"
 
-// Settings whose zero value means a default other than none.
+// Values that turn a setting off whose zero value means the default.
 const (
 	// NoLimit means no limit, in ReplayPolicy.MaxReplays and in MaxParked and MaxFailureShare of a millrace.Projection.
 	NoLimit = -1
@@ -10,7 +10,7 @@ const (
 	None = -1
 )
 
-// RetryPolicy is when a failing event is tried again. The zero value means the defaults.
+// RetryPolicy sets when a failing event is tried again. The zero value means the defaults.
 type RetryPolicy struct {
 	// MaxAttempts is how often an event is tried, the first time included, before the projection's OnFailure applies. 1 means that
 	// it is not tried again. No event is tried zero times, so 0 means the default, which is 4. An event is tried without limit if
@@ -20,7 +20,7 @@ type RetryPolicy struct {
 	Base time.Duration
 	// Cap is the longest delay, jitter included. At most 365 days. Default 30 s, or Base if that is longer.
 	Cap time.Duration
-	// Factor is what the delay grows by with each attempt, at least 1. Default 2.
+	// Factor multiplies the delay after each attempt, at least 1. Default 2.
 	Factor float64
 	// Jitter is the share of the delay by which it may be shorter or longer, at most 1. Default 0.2. None turns it off.
 	Jitter float64

@@ -7,7 +7,7 @@
 // starts when the actor of the earlier lease has ended.
 //
 // A gate holds back the actors that need the server while one probe finds it unreachable. To stop, the supervisor has the
-// node release all leases, and then stops all actors. What becomes of failures is decided by each projection's machine.
+// node release all leases, and then stops all actors. Each projection's machine decides about its failures.
 //
 // Start reading in supervisor.go. children.go has what the node asks for, restart.go crashes and the watchdog, gate.go outages.
 package supervisor

@@ -238,7 +238,7 @@ func TestTooMuchThatIsParkedStopsTheProjection(t *testing.T) {
 				s.PoisonAt(s.At["a"][2:]...)
 				rt := s.Running(millrace.Config{}, s.P)
 				err := rt.WaitFor(s.Ctx, s.ID, s.Head())
-				if want := fmt.Sprintf("4 events are parked, and no more may be (MaxParked); event at position %d", s.At["a"][6]); !errors.Is(err, projection.ErrFailed) || !strings.Contains(err.Error(), want) {
+				if want := fmt.Sprintf("4 events are parked, which is the limit Projection.MaxParked; the event at position %d", s.At["a"][6]); !errors.Is(err, projection.ErrFailed) || !strings.Contains(err.Error(), want) {
 					t.Fatalf("%v, want %s", err, want)
 				}
 				// Its dead letters can be replayed, and after a resume it continues.

@@ -1,5 +1,5 @@
-// Package backoff has the delays between tries, and waits for them. The delays are those of cenkalti/backoff. They have no end,
-// and their jitter stays below the longest delay.
+// Package backoff computes the delays between tries, and waits for them. The delays are those of cenkalti/backoff. They go on
+// without limit, and jitter never exceeds the longest delay.
 package backoff
 
 import (

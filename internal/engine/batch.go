@@ -15,7 +15,7 @@ import (
 // it rejected events.
 type Run func(ctx context.Context, lease Lease, batch Batch) error
 
-// ApplyOptions are settings of millrace.Projection for its batches. They have their defaults.
+// ApplyOptions are settings of millrace.Projection for its batches. Their defaults are set.
 type ApplyOptions struct {
 	Timeout     time.Duration
 	AsyncCommit bool

@@ -2,7 +2,7 @@ package engine
 
 import "time"
 
-// Class says where the cause of an error lies. It is also the word that logs and status use.
+// Class says where the cause of an error lies. Its text is shown in logs and status.
 type Class string
 
 const (
@@ -11,7 +11,7 @@ const (
 	Infrastructure Class = "infrastructure"
 	// LeaseLost ends the projection on this node; another owner continues it.
 	LeaseLost Class = "lease lost"
-	// HandlerFault is counted for the event, and the policy decides what becomes of the event.
+	// HandlerFault is counted against the event, and the policy decides what happens to the event.
 	HandlerFault Class = "handler"
 	// Configuration faults stop the projection until the configuration is repaired.
 	Configuration Class = "configuration"
@@ -69,8 +69,8 @@ const (
 
 // FaultLimits bound the faults of an event that are not counted. The zero value means the defaults.
 type FaultLimits struct {
-	// Faults is how many Unclear faults an event meets alone before they count, and Over how long they last at least. Defaults
-	// 10 and 1 min.
+	// Faults is how many Unclear faults an event meets alone before they count. Over is the least time from the first to the
+	// last of them. Defaults 10 and 1 min.
 	Faults int
 	Over   time.Duration
 	// MissingObject is how long an event waits for a missing object or privilege. Default 5 min; negative means not at all.

@@ -25,7 +25,7 @@ type Handler struct {
 	Apply func(ctx context.Context, tx any, events []event.Envelope) error
 	// Deliver handles the events of one delivery outside of a transaction.
 	Deliver func(ctx context.Context, d Delivery) error
-	// Faults overrides when faults that may be an event's own begin to count. Only tests set it, which cannot wait for the
+	// Faults overrides the limits after which Unclear faults count. Only tests set it, because they cannot wait for the
 	// defaults.
 	Faults FaultLimits
 	// Err is why the handler cannot be used.

@@ -51,8 +51,8 @@ type Lease struct {
 	Attempts        int
 	FailingSince    time.Time
 	LastError       string
-	// CrashPosition is an event at which processes seem to end. CrashAttempts counts the attempts at it that began and have no
-	// outcome.
+	// CrashPosition is an event at which processes may have crashed. CrashAttempts counts the attempts at it that began and
+	// have no outcome.
 	CrashPosition int64
 	CrashAttempts int
 	// Failed is why the projection waits for a person. It is empty if it does not.
@@ -88,9 +88,9 @@ const quarantineAfter = 3
 // Crashing reports whether a process seems to have ended at the next event. Such events of all projections are tried one by one.
 func (l Lease) Crashing() bool { return l.CrashPosition > l.Checkpoint && l.CrashAttempts > 0 }
 
-// Quarantined reports whether an event may be what ends processes: several owners died without having committed a batch, or
-// one died at an attempt that was counted in advance. Then the events of one batch are handled one by one, and each attempt is
-// counted before the handler runs.
+// Quarantined reports whether one of the next events may crash the process: several owners died without having committed a
+// batch, or one died at an attempt that was counted in advance. Then the events of one batch are handled one by one, and each
+// attempt is counted before the handler runs.
 func (l Lease) Quarantined() bool {
 	return l.CrashCount >= quarantineAfter || l.Crashing()
 }
@@ -124,9 +124,9 @@ func (l Lease) CrashAttemptsAt(position int64) int {
 	return l.CrashAttempts
 }
 
-// Deadly reports whether so many processes ended at the event at position that it is not tried again. That takes more than
-// quarantineAfter attempts. By then a guilty event is in quarantine itself, and an innocent one that ran beside it, in another
-// projection, is not blamed.
+// Deadly reports whether so many processes ended at the event at position that it is parked without another try. That takes
+// more than quarantineAfter attempts. So an event of another projection that was only in progress at the time is not blamed: by
+// then the event that causes the crashes is in quarantine, and is tried alone.
 func (l Lease) Deadly(position int64, policy projection.RetryPolicy) bool {
 	died := l.CrashAttemptsAt(position)
 	return died > quarantineAfter && died >= policy.MaxAttempts

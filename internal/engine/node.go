@@ -19,14 +19,14 @@ type Node struct {
 	LeaseDuration time.Duration
 }
 
-// Fleet is the other nodes that are alive by their heartbeats.
+// Fleet has the other nodes whose heartbeats have not expired.
 type Fleet struct {
 	Peers []Peer
 	// Members are the nodes that take a share of the leases: all that do not drain.
 	Members []Member
 }
 
-// Peer is the sign of life of another node.
+// Peer shows whether another node is alive.
 type Peer struct {
 	ID string
 	// Locked reports whether the node's session lock is held.

@@ -7,8 +7,8 @@ import (
 	"github.com/millrace-go/millrace/projection"
 )
 
-// Policy is what becomes of an event that its handler cannot handle. Its fields are those of millrace.Projection, which
-// describes them. The zero value, with the defaults of its parts in place, retries and then parks.
+// Policy decides what happens to an event that its handler cannot handle. Its fields are those of millrace.Projection, which
+// describes them. After WithDefaults, the zero value retries and then parks.
 type Policy struct {
 	Retry           projection.RetryPolicy
 	OnFailure       projection.Action

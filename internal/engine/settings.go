@@ -86,7 +86,7 @@ func BreakerDefaults(p projection.BreakerPolicy) projection.BreakerPolicy {
 	return p
 }
 
-// Validate returns an error for the first invalid field of a policy that has its defaults. It names the fields as those of a
+// Validate returns an error for the first invalid field of a policy whose defaults are set. It names the fields as those of a
 // millrace.Projection.
 func (p Policy) Validate() error {
 	retry, replay := p.Retry, p.Replay
@@ -124,7 +124,7 @@ func (p Policy) Validate() error {
 		valid.Text("Projection.Replay.Error", replay.Error))
 }
 
-// ValidateBreaker returns an error for the first invalid field of a breaker that has its defaults.
+// ValidateBreaker returns an error for the first invalid field of a breaker whose defaults are set.
 func ValidateBreaker(p projection.BreakerPolicy) error {
 	switch {
 	case p.IsOutage == nil && (p.Failures != 0 || p.Window != 0 || p.OpenFor != 0):

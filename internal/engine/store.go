@@ -156,12 +156,12 @@ type Heads struct {
 	Incarnation Incarnation
 }
 
-// Tail follows the end of a tenant's events and settles it. One goroutine uses it at a time.
+// Tail follows the end of a tenant's events and advances the settled mark. One goroutine uses it at a time.
 type Tail interface {
 	// ReadWithin sets the function that waits for a slot before each read. The slot is released after the read. ReadWithin is
 	// called before the first Poll, if at all.
 	ReadWithin(slot func(ctx context.Context) (release func(), err error))
-	// Poll looks for events beyond the mark. After an error the tail begins anew.
+	// Poll polls for events beyond the mark. After an error the tail starts again.
 	Poll(ctx context.Context) (TailUpdate, error)
 }
 
@@ -207,7 +207,7 @@ type Session interface {
 	// MarkDead ends the heartbeat of a node whose session lock is gone, and notifies the others. It returns false if the node
 	// holds its lock again, has sent a heartbeat since, or is dead already.
 	MarkDead(ctx context.Context, node Peer) (bool, error)
-	// Pooled reports whether a pooler stands between. Then no notices arrive, and there is no session lock.
+	// Pooled reports whether the connection goes through a pooler. Then no notices arrive, and there is no session lock.
 	Pooled() bool
 	// Deregister removes the node. Leases that it still holds are free at once.
 	Deregister(ctx context.Context) error

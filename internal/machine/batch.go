@@ -132,7 +132,7 @@ func (s *step) ended(r RunResult) {
 			s.Row.Parked += int64(len(p.Rejected))
 		}
 		if len(p.Rejected) != 0 {
-			s.answered() // what the handler depends on refused an event, and so is there
+			s.answered() // the service that the handler depends on refused an event, so it is not down
 		}
 		for _, letter := range p.Rejected {
 			s.replayIn(s.Def.Replay.Interval)
@@ -158,7 +158,7 @@ func (s *step) succeeded(batch engine.Batch) {
 	if blocked := len(batch.BlockedByStream); blocked > 0 {
 		s.Row.Parked += int64(blocked)
 		s.replayIn(s.Def.Replay.Interval)
-		s.log(zap.InfoLevel, "events parked behind others of their streams", zap.Int("events", blocked), zap.Int64("position", batch.To))
+		s.log(zap.InfoLevel, "events parked after others of their streams", zap.Int("events", blocked), zap.Int64("position", batch.To))
 	}
 	s.Window.Handled(n)
 	if n > 0 {

@@ -63,7 +63,7 @@ func (c Circumstances) Decide(f projection.Failure) Decision {
 		return Decision{Action: action, Halt: asError(&f)}
 	}
 	if failed, of, tooMany := c.Window.TooMany(c.Policy.MaxFailureShare); tooMany {
-		err := fmt.Errorf("%d of the last %d events failed, so the cause is no single event; the last error was %w",
+		err := fmt.Errorf("%d of the last %d events failed, so the cause is not a single event; the last error was %w",
 			failed, of, asError(&f))
 		return Decision{Action: projection.ActionStop, Halt: err}
 	}
@@ -109,7 +109,7 @@ func replayAction(p *engine.Policy, err error) projection.Action {
 
 // errFull says that the event at position cannot be parked.
 func errFull(parked, position int64) error {
-	return fmt.Errorf("%d events are parked, and no more may be (MaxParked); event at position %d would be the next", parked, position)
+	return fmt.Errorf("%d events are parked, which is the limit Projection.MaxParked; the event at position %d would be the next", parked, position)
 }
 
 // Rejection returns the error of an event that a delivery rejects because of cause, with the action that is asked for: to

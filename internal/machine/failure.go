@@ -65,7 +65,7 @@ func (s *step) recorded(f projection.Failure, first time.Time) {
 
 // crashed handles an event at which processes ended. It is not tried again. Its attempts were counted in advance.
 func (s *step) crashed(e event.Envelope) {
-	s.log(zap.WarnLevel, "processes ended at an event", eventFields(e, s.Row.CrashAttempts)...)
+	s.log(zap.WarnLevel, "event crashed processes, not retried", eventFields(e, s.Row.CrashAttempts)...)
 	s.decide(projection.Failure{Projection: s.Row.ID, Event: e, Attempt: s.Row.CrashAttempts, Err: projection.ErrProcessDied,
 		FirstFailedAt: s.Row.FailingSince})
 }
@@ -80,7 +80,7 @@ func (s *step) decide(f projection.Failure) {
 	s.carryOut(f, nil)
 }
 
-// carryOut decides about a failure and begins what follows.
+// carryOut decides about a failure and begins the job that follows.
 func (s *step) carryOut(f projection.Failure, answer *projection.Action) {
 	s.State = Failing{Failure: f}
 	c := Circumstances{Policy: &s.Def.Policy, Window: s.Window, Parked: s.Row.Parked, Answer: answer}
@@ -189,7 +189,8 @@ func (s *step) noted(job Note, failed *engine.Fault) {
 	s.await(job.Failure.Err)
 }
 
-// outage records that a batch failed because of what its handler depends on. No event is to blame, and nothing is counted.
+// outage records that a batch failed because a service that its handler depends on is down. Nothing is counted against an
+// event.
 func (s *step) outage(batch engine.Batch, f *engine.Fault) {
 	reason := s.countOutage(f)
 	if s.Breaker.state == projection.BreakerOpen {
@@ -200,7 +201,7 @@ func (s *step) outage(batch engine.Batch, f *engine.Fault) {
 	s.await(reason)
 }
 
-// countOutage counts a failure of what the handler depends on, and returns why the projection waits now.
+// countOutage counts a failure of the service that the handler depends on, and returns why the projection waits now.
 func (s *step) countOutage(f *engine.Fault) error {
 	opened := s.Breaker.Failed(s.now)
 	cause := f.Err
@@ -209,7 +210,7 @@ func (s *step) countOutage(f *engine.Fault) error {
 	}
 	if s.Breaker.state != projection.BreakerOpen {
 		s.log(zap.DebugLevel, "dependency of the handler failed", zap.Int("failures", s.Breaker.inARow), zap.Error(cause))
-		return fmt.Errorf("what the handler depends on failed, %d times in a row: %w", s.Breaker.inARow, cause)
+		return fmt.Errorf("the service that the handler depends on failed %d times in a row: %w", s.Breaker.inARow, cause)
 	}
 	until := s.Breaker.until.UTC().Format(time.RFC3339)
 	reason := fmt.Errorf("circuit breaker open until %s: %s; the last was %w", until, s.Breaker.Why(), cause)

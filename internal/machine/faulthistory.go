@@ -6,7 +6,7 @@ import (
 	"github.com/millrace-go/millrace/internal/engine"
 )
 
-// FaultDecision is what a projection does after a batch that failed. It is also the word that logs use.
+// FaultDecision is what a projection does after a batch that failed. Its text is shown in logs.
 type FaultDecision string
 
 const (
@@ -56,7 +56,7 @@ type FaultHistory struct {
 	missing time.Time
 }
 
-// Decide records a fault and returns what to do about it. The limits have their defaults.
+// Decide records a fault and returns what to do about it. The defaults of limits must be set.
 func (h *FaultHistory) Decide(limits engine.FaultLimits, f BatchFault) FaultDecision {
 	switch {
 	case !f.Class.MayCount():

@@ -21,7 +21,7 @@ type (
 	TailAdvanced struct{ Tail Tail }
 	// TailFailed says that the end of the tenant's events cannot be read until something is repaired.
 	TailFailed struct{ Err error }
-	// TailDropped takes back events that may no longer exist.
+	// TailDropped withdraws events that may no longer exist.
 	TailDropped struct{}
 	// Confirm has the row as the database has it. It may be older than the projection's last write.
 	Confirm struct{ Row engine.Lease }

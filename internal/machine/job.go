@@ -19,8 +19,8 @@ type (
 	Apply struct{ Run Run }
 	// Record writes a counted failure, outside of the batch that was rolled back. The result is Recorded.
 	Record struct{ Failure projection.Failure }
-	// Note writes why the projection waits at an event, for other nodes, without counting an attempt. Fault is the fault that
-	// it waits after, nil for an outage of what the handler depends on.
+	// Note writes why the projection waits at an event, so that other nodes can show it, without counting an attempt. Fault is
+	// the fault that it waits after, nil for an outage of what the handler depends on.
 	Note struct {
 		Failure projection.Failure
 		Fault   *engine.Fault
@@ -49,13 +49,13 @@ type (
 type Result any
 
 type (
-	// OK is the result of a job that has nothing to say.
+	// OK is the result of a job without data.
 	OK struct{}
 	// Loaded is the row as the database has it.
 	Loaded struct{ Row engine.Lease }
 	// Recorded is when the event failed first, by the server's clock.
 	Recorded struct{ First time.Time }
-	// Answer is what the FailureHandler said, nil if it gave no answer.
+	// Answer is the action that the FailureHandler returned, nil if it returned none.
 	Answer struct{ Action *projection.Action }
 	// Advanced reports whether the checkpoint moved.
 	Advanced struct{ Moved bool }

@@ -11,7 +11,7 @@ import (
 	"github.com/millrace-go/millrace/projection"
 )
 
-// adopt takes over the row as the database has it. A projection that is paused gives its lease back, as by a Drain.
+// adopt takes over the row as the database has it. A projection that is paused releases its lease, as by a Drain.
 func (s *step) adopt(row engine.Lease) {
 	crashed := s.Crash.CutOff != 0 && row.Incarnation != s.Crash.CutOff
 	counted := engine.Begun{Position: row.CrashPosition, Attempt: row.CrashAttempts}
@@ -95,7 +95,7 @@ func (s *step) gateAnswered(in GateAnswered) {
 		s.after(Reload)
 		return
 	}
-	commands := s.Replays.Commands // that of the row is from before what came since
+	commands := s.Replays.Commands // the row's value is older than this one
 	s.loaded(Load{Commands: s.Replays.Seen}, *in.Row)
 	s.Replays.Commands = max(s.Replays.Commands, commands)
 }

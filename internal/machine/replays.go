@@ -35,12 +35,12 @@ type ReplayQueue struct {
 	Commands Commands
 	// Seen counts the notifications of commands.
 	Seen int
-	// DueAt is when dead letters are checked for one that is due for a replay; zero means that there is none.
+	// DueAt is when to check for dead letters that are due for a replay; zero means never.
 	DueAt time.Time
-	// BackoffUntil is until when no replay is made, after replays without an outcome. Failed counts these in a row.
+	// BackoffUntil is the time until which no replay is made, after replays without an outcome. Failed counts these in a row.
 	BackoffUntil time.Time
 	Failed       int
-	// Turn is since when batches wait for commands; zero means that they do not.
+	// Turn is when batches began to wait for commands; zero means that they do not wait.
 	Turn time.Time
 	// Unfinished is the dead letter whose replay began last and has no outcome. 0 means none.
 	Unfinished int64
@@ -133,7 +133,7 @@ func (s *step) commanded(job Replaying, r ReplayResult) {
 	case ReplayOver:
 		s.replayEnded()
 	case ReplayUndone:
-		s.Replays.Unfinished = r.Replay.DeadLetter // this process has not died of it
+		s.Replays.Unfinished = r.Replay.DeadLetter // this process did not crash during it
 		if r.Fault.Unreachable {
 			s.Crash.CutOff = s.Row.Incarnation
 		}
@@ -193,8 +193,9 @@ func (s *step) replayEnded() {
 	s.recovered()
 }
 
-// putOff records that a command could not be carried out, through no fault of a dead letter. It is tried again after a delay.
-// Discards that were commanded meanwhile do not wait for that. Batches continue, unless the server cannot be worked with.
+// putOff records that a command could not be carried out, for a reason that is not a dead letter's fault. It is tried again
+// after a delay. Discards that were commanded meanwhile do not wait for that. Batches continue, unless the server cannot be
+// worked with.
 func (s *step) putOff(job Replaying, f *engine.Fault) {
 	if errors.Is(f, projection.ErrLeaseLost) || f.Class == engine.LeaseLost || errors.Is(f, projection.ErrIncarnationChanged) {
 		s.order = max(s.order, Resume) // the row knows

@@ -119,7 +119,7 @@ func (r Run) Found(parked map[string]bool) (Run, RunStep) {
 	if r.Quarantine == 0 || len(handled) == 0 {
 		return r, r.apply()
 	}
-	// The attempt is counted first: the process may not be there to do it afterwards.
+	// The attempt is counted first, since the process may crash before it could count it afterwards.
 	e := handled[0]
 	if r.Row.Deadly(e.Position, r.def.Retry) {
 		return r, r.end(RunResult{End: RunCrashed})

@@ -43,7 +43,7 @@ func (s *BatchSizer) Take(events []event.Envelope) int {
 // Succeeded records that a batch was applied.
 func (s *BatchSizer) Succeeded() {
 	if s.before != 0 {
-		// The events before the failing one are in. It stands alone now.
+		// The events before the failing one were applied, and the failing one is tried alone next.
 		s.before, s.size = 0, 1
 		return
 	}

@@ -24,11 +24,11 @@ type (
 	}
 	// AwaitingTail waits for the feed's first message, or for the row to be read after a wait.
 	AwaitingTail struct{}
-	// Idle is ready for the next batch. At rest, nothing is left below the mark.
+	// Idle waits for events, or for a batch to begin.
 	Idle struct{}
 	// Reconnecting is Idle after an interrupted attempt: the next batch gets a connection that no batch has used.
 	Reconnecting struct{}
-	// Failing has a counted failure whose action is not carried out yet.
+	// Failing has a counted failure whose action was not carried out yet.
 	Failing struct{ Failure projection.Failure }
 	// RetryWait waits for the next attempt at an event that failed.
 	RetryWait struct {

@@ -22,8 +22,8 @@ type Plan struct {
 // Leases that the same members can run form a class. A member's target is the floor of its fair share of the class. The members
 // that rank highest for the class by rendezvous have one more, so that the targets add up. A member neither claims beyond its
 // target nor stays above it. Once all members see the same, each acts at most twice. A member that joins or leaves moves no
-// leases among the others. By rendezvous per tenant, different nodes claim different tenants and keep a tenant's projections
-// together, so that these share a feed.
+// leases among the others. The rendezvous rank is per tenant: different nodes claim different tenants and keep a tenant's
+// projections together, so that these share a feed.
 //
 // Arguments that are out of date cost only needless moves. If self sees more leases of a class than are counted, the count is
 // old. Then self releases none of them: they might be above every member's target, and would have no owner until the count is

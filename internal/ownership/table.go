@@ -167,7 +167,7 @@ func (t *Table) NextRelease() (advances []engine.Advance) {
 }
 
 // Released records how a release ended. After an error the leases may be released all the same, so they keep their phase until
-// the next Read. A node that closes does not read, and takes them for released.
+// the next Read. A node that closes reads no more leases, and treats these leases as released.
 func (t *Table) Released(advances []engine.Advance, err error) (effects []Effect) {
 	t.releasing = false
 	for _, a := range advances {

@@ -11,8 +11,8 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// AsyncCommits returns settings for asynchronous commits, with more, which win. A crash alone loses few commits, because the WAL
-// writer passes each full page to the operating system. See HoldWAL.
+// AsyncCommits returns settings for asynchronous commits, and the settings in more, which take precedence. A crash alone loses
+// few commits, because the WAL writer passes each full page to the operating system. See HoldWAL.
 func AsyncCommits(more map[string]string) map[string]string {
 	settings := map[string]string{
 		"synchronous_commit":    "off",

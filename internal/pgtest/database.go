@@ -157,7 +157,7 @@ func isURL(dsn string) bool { return strings.Contains(dsn, "://") }
 func parseURL(dsn string) (*url.URL, error) {
 	u, err := url.Parse(dsn)
 	if err != nil {
-		return nil, errors.New("the connection string is no URL") // the reason would repeat the password
+		return nil, errors.New("the connection string is not a URL") // the reason would repeat the password
 	}
 	return u, nil
 }

@@ -41,7 +41,7 @@ func (c *Call) Done() <-chan struct{} { return c.done }
 func (c *Call) Err() error { return c.err }
 
 // End waits until a function whose context was cancelled has returned, and returns its error. A function that does not return
-// within Grace is left to itself: End returns projection.ErrAbandoned, and abandoned is true.
+// within Grace is abandoned: End returns projection.ErrAbandoned, and abandoned is true.
 func (c *Call) End() (err error, abandoned bool) {
 	timer := time.NewTimer(Grace)
 	defer timer.Stop()
@@ -54,7 +54,7 @@ func (c *Call) End() (err error, abandoned bool) {
 }
 
 // Ask calls fn with a context that ends after limit, and returns its answer. If the context ends first Ask returns an error, after
-// the function has returned. One that does not return within Grace is left to itself.
+// the function has returned. A function that does not return within Grace is abandoned.
 func Ask[T any](ctx context.Context, limit time.Duration, fn func(ctx context.Context) T) (T, error) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()

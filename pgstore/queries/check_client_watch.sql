@@ -1,4 +1,5 @@
--- Fails if the server cannot notice during a statement that its client is gone. Locks nothing, needs no index.
+-- Fails if the server has no way to notice, while it runs a statement, that the client is gone. Locks nothing, needs no
+-- index.
 begin;
 set local client_connection_check_interval = 1000;
 commit

@@ -1,5 +1,5 @@
--- Returns the objects of schema $1 that have one of the names $2, unless the schema is that of a store: its table
--- schema_versions then has the store's columns. Locks nothing. Indexes: those of the catalog.
+-- Returns the objects of schema $1 that have one of the names $2. It returns none if the schema is that of a store,
+-- which shows by the columns of its table schema_versions. Locks nothing. Indexes: those of the catalog.
 select o.name
   from pg_catalog.pg_namespace n
   cross join lateral (select c.relname::text as name from pg_catalog.pg_class c where c.relnamespace = n.oid

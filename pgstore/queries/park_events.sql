@@ -1,11 +1,11 @@
 -- Parks events of a projection. If $6 is false: one event that failed. It clears the failure count, and also parks
 -- the event's stream if $11 is set. If $6 is true: events that are blocked by an earlier event of their stream. That
 -- stream may have been released since the caller checked, by a replay whose answer was lost. It is parked again then,
--- and its first event is blocked by none. If the checkpoint was set back, an event that was parked before is parked
--- again. One that is still parked is not changed by $6. $1 projection, $2 to $5 positions, streams, versions and
--- types, $7 error, $8 stack, $9 attempts, $10 number of events. Indexes: dead_letters_projection_id_position_key,
--- that of dead_letters by stream, parked_streams_pkey, projections_pkey. Locks: the new rows, and the row of
--- projections FOR NO KEY UPDATE until the commit.
+-- and its first event is marked as not blocked. If the checkpoint was set back, an event that was parked before is
+-- parked again. If $6 is true, an event that is still parked is not changed. $1 projection, $2 to $5 positions,
+-- streams, versions and types, $7 error, $8 stack, $9 attempts, $10 number of events. Indexes:
+-- dead_letters_projection_id_position_key, that of dead_letters by stream, parked_streams_pkey, projections_pkey.
+-- Locks: the new rows, and the row of projections FOR NO KEY UPDATE until the commit.
 with already_parked as (
     select count(*) as n from {control}.dead_letters d
      where d.projection_id = $1::integer and d.position = any($2::bigint[]) and d.state in ('parked', 'replaying')

@@ -1,6 +1,6 @@
 -- Reports whether a projection is paused and whether its lease is free. If the owner of a paused projection is dead,
--- it takes the lease away and raises its epoch, so that the owner cannot commit if it is alive after all. taken is
--- the row then. $1 tenant, $2 projection, $3 partition. Indexes: projections_tenant_name_partition_key, leases_pkey,
+-- it releases the lease and raises its epoch, so that the owner cannot commit if it is alive after all. taken then has
+-- the row. $1 tenant, $2 projection, $3 partition. Indexes: projections_tenant_name_partition_key, leases_pkey,
 -- nodes_pkey. Locks: a row of leases that it takes FOR NO KEY UPDATE, until the commit that follows at once.
 with p as (
     select id, desired_state from {control}.projections where tenant = $1::text and name = $2::text and partition = $3::integer

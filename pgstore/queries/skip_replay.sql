@@ -1,8 +1,8 @@
--- Discards a dead letter whose handler chose that on a replay, under the fence, and counts its event as skipped. Its
--- stream continues, and is released after the last event. $1 lease, $2 owner, $3 epoch, $4 dead letter, $5 command,
--- $6 error, $7 stack, $8 attempt. Indexes: leases_pkey, dead_letters_pkey, the partial indexes of dead_letters,
--- parked_streams_pkey, commands_pkey, projections_pkey. Locks, until the commit: the row of leases FOR SHARE, the
--- others FOR NO KEY UPDATE or FOR UPDATE.
+-- Discards a dead letter whose handler requested that during a replay, under the fence, and counts its event as
+-- skipped. Its stream continues, and is released after the last event. $1 lease, $2 owner, $3 epoch, $4 dead letter, $5
+-- command, $6 error, $7 stack, $8 attempt. Indexes: leases_pkey, dead_letters_pkey, the partial indexes of
+-- dead_letters, parked_streams_pkey, commands_pkey, projections_pkey. Locks, until the commit: the row of leases FOR
+-- SHARE, the others FOR NO KEY UPDATE or FOR UPDATE.
 with held as (
     select l.id from {control}.leases l where l.id = $1::integer and l.owner = $2::uuid and l.epoch = $3::bigint for share
 ), discarded as (

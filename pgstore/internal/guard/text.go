@@ -23,7 +23,7 @@ func refuse(sql string) error {
 			if second == "transaction" {
 				return fmt.Errorf("PREPARE TRANSACTION refused: %w", ErrTxControl)
 			}
-			return fmt.Errorf("PREPARE refused, the statement would outlast the transaction; pgx prepares statements by itself, and tx.Prepare does: %w", ErrTxControl)
+			return fmt.Errorf("PREPARE refused, the statement would outlast the transaction; use tx.Prepare, or let pgx prepare statements: %w", ErrTxControl)
 		case "set":
 			if second == "transaction" {
 				return fmt.Errorf("SET TRANSACTION refused: %w", ErrTxControl)

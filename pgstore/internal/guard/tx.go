@@ -74,8 +74,8 @@ func (tx *Tx) Dirtied() []string {
 }
 
 // note records err if it comes from the server or the connection, and returns it. The last such error is kept, except
-// errors that only follow from another. Errors before the server's last one were undone by a savepoint, or it could not
-// have occurred.
+// errors that only follow from another. An error of the server before the last one was undone by a savepoint: otherwise
+// the transaction would have been aborted, and the last error could not have occurred.
 func (tx *Tx) note(err error) error {
 	if err == nil || pgerr.Is(err, pgerr.FailedTransaction) {
 		return err

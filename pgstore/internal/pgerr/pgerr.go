@@ -1,4 +1,4 @@
-// Package pgerr recognises the errors of PostgreSQL and of the way to it.
+// Package pgerr recognises the errors of PostgreSQL and of the connection to it.
 package pgerr
 
 import (
@@ -55,7 +55,7 @@ func FromServer(err error) bool {
 	return errors.As(err, &pgErr)
 }
 
-// FromConnection reports whether err is about the way to the server, and not about a statement.
+// FromConnection reports whether err is about the connection to the server, and not about a statement.
 func FromConnection(err error) bool {
 	var netErr net.Error
 	var connectErr *pgconn.ConnectError

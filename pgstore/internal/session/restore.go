@@ -1,5 +1,5 @@
-// Package session knows the server's sessions that batches use: what a session was before, how it is put back, and
-// whether a pooler lends it.
+// Package session records and restores the state of the server's sessions that batches use, and finds out whether a
+// pooler lends them.
 package session
 
 import (
@@ -26,7 +26,7 @@ var queryFiles embed.FS
 
 var queries = sqltext.Load(queryFiles)
 
-// Restore has the statements that put a session back.
+// Restore has the statements that restore a session's state.
 type Restore struct {
 	// User restores the session's user and role within the transaction.
 	User string
@@ -45,7 +45,7 @@ type setting struct {
 // Used reports whether Of was called for the connection before.
 func Used(conn *pgx.Conn) bool { return conn.PgConn().CustomData()[restoreKey] != nil }
 
-// Of returns the statements that put the session of a connection back to what it was when Of was called first: settings,
+// Of returns the statements that restore the session of a connection to its state at the first call of Of: settings,
 // session user and role (those of the pool's AfterConnect hook included), no advisory locks of the session, no LISTEN, no
 // cursors, no temporary tables. They are sent along with the end of a batch and cost no round trip.
 //

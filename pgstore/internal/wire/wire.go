@@ -32,7 +32,7 @@ type Events struct {
 
 // ReadEvents decodes the columns of read_tail.sql from the binary format. It does so by hand, since reading events is
 // what this library does most. It stops after the event with which the events have limit bytes or more; 0 means no
-// limit. The rows after that still come over the wire, so callers should limit the rows as well.
+// limit. The server still sends the rows after that, so callers should limit the rows as well.
 func ReadEvents(rows *pgconn.ResultReader, limit int) (Events, error) {
 	dec := decoder{types: make(map[string]string)}
 	var read Events

@@ -106,7 +106,7 @@ create index on {control}.dead_letters (projection_id, ended_at) where state in 
 -- Failed events for the automatic replayer; see next_due_replay.sql.
 create index on {control}.dead_letters (projection_id, replays, last_failed_at) where state in ('parked', 'replaying') and not blocked_by_stream;
 
--- Streams whose later events are parked behind the failed one. last_command is the last command that tried the first of
+-- Streams whose later events are parked after a failed event. last_command is the last command that tried the first of
 -- them.
 create table {control}.parked_streams (
     projection_id integer not null references {control}.projections,
