@@ -13,7 +13,7 @@ import (
 	"github.com/asynkron/protoactor-go/actor"
 )
 
-// sacrificed is set in the environment of a second process of this test binary. There a test does what ends the process.
+// sacrificed is set in the environment of a second process of this test binary, in which a test ends the process.
 const sacrificed = "MILLRACE_TEST_SACRIFICED"
 
 // inSacrificedProcess runs scenario in a process of its own, which must fail with every text of want in its output.

@@ -150,7 +150,7 @@ func TestStrategyRunsInTheParentsTurnWithThePanicValue(t *testing.T) {
 	})
 }
 
-// That a strategy which does nothing but stop the child later is sound rests on this.
+// Therefore a strategy may do nothing, and stop the child later.
 func TestStopReachesAChildSuspendedByItsFailure(t *testing.T) {
 	inBubble(t, func(r *rig) {
 		undecided := strategyFunc(func(actor.Supervisor, *actor.PID, *actor.RestartStatistics, any) { r.note("undecided") })

@@ -19,8 +19,8 @@ import (
 	"github.com/asynkron/protoactor-go/actor"
 )
 
-// The contract tests hold what was observed in protoactor-go, since rules of this code rest on it. A test that fails after an
-// upgrade shows that a rule may be relaxed or must be reconsidered. Do not make it pass by changing what it expects.
+// The contract tests record the behaviour of protoactor-go that this code relies on. If one fails after an upgrade, a rule of
+// this code can be relaxed or must be reconsidered. Do not make the test pass by changing what it expects.
 //
 // Each test runs in a synctest bubble: "nothing more happens" is certain there without waiting, and a goroutine that stays behind
 // fails the test.
@@ -73,7 +73,7 @@ func (r *rig) take() []string {
 	return trace
 }
 
-// expect waits until no actor has anything left to do, and compares the whole trace since the last call.
+// expect waits until all actors are idle, and compares the whole trace since the last call.
 func (r *rig) expect(want ...string) {
 	r.t.Helper()
 	if got := r.take(); !slices.Equal(got, want) {

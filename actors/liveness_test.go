@@ -120,7 +120,8 @@ func TestWaitForAnUnknownProjectionRegistersNothing(t *testing.T) {
 	}
 }
 
-// outside surrounds the actor under test: it is its parent, its feed and its subscriber, and has a store without a database.
+// outside replaces everything around the actor under test: its parent, its feed, its subscriber, and the store, without a
+// database.
 type outside struct {
 	t       *testing.T
 	deps    *Deps
@@ -269,7 +270,7 @@ func (m *memory) Classify(err error) *engine.Fault {
 	return &engine.Fault{Class: engine.Infrastructure, Err: err}
 }
 
-// hangs is longer than anything takes that does not hang.
+// hangs is a limit that only a hang exceeds.
 const hangs = 20 * time.Second
 
 // envelopes returns n events.

@@ -102,7 +102,7 @@ func TestShareThatGrewFirstGivesWay(t *testing.T) {
 	use(0, 40)
 	use(1, 40)
 	use(0, 45)
-	use(1, 35) // a share that shrinks is no newer
+	use(1, 35) // a share that shrinks keeps its place in the order
 	use(2, 20)
 	use(3, 40, 1, 0)
 	use(3, 0)
@@ -110,7 +110,7 @@ func TestShareThatGrewFirstGivesWay(t *testing.T) {
 	use(0, 101, 2, 1, 0)
 }
 
-// tails is a store whose tails find what the test says.
+// tails is a store whose tails return the events that the test sets.
 type tails struct {
 	*memory
 	polls chan func() engine.TailUpdate

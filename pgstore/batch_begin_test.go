@@ -228,7 +228,7 @@ func TestHandlerIsNotAtFaultWhenTheRuntimeStops(t *testing.T) {
 	o.untouched()
 }
 
-// locked lets a stranger lock rows of the read model, each until its release is called.
+// locked locks rows of the read model in other connections, each until its release is called.
 func locked(t *testing.T, o *owner, n int) (release []func()) {
 	t.Helper()
 	mustExec(t, o.store, "create table public.row (id int primary key, n int default 0)")
@@ -270,8 +270,8 @@ func TestLockOfAnotherSessionDoesNotCount(t *testing.T) {
 	o.applied(1)
 }
 
-// Several waits, each too short for the time-out of locks, end at the deadline and not at the time-out of statements,
-// and then the wait of the session could not be determined.
+// Several lock waits, each too short for lock_timeout, end at the handler's deadline and not by statement_timeout:
+// after that it could not be determined whether the session waited.
 func TestManyLockWaitsInOneStatementDoNotCount(t *testing.T) {
 	t.Parallel()
 	const deadline = 2400 * time.Millisecond
@@ -298,7 +298,7 @@ func TestDeadlineWhenTheServerCannotBeAskedIsNotCounted(t *testing.T) {
 	t.Parallel()
 	const most = 6
 	s := pgtest.Private(t, pgtest.Options{Settings: map[string]string{"max_connections": fmt.Sprint(most), "superuser_reserved_connections": "1"}})
-	// The batch has the only connection of the pool, so that it cannot be asked over that either.
+	// The batch has the only connection of the pool, so the server cannot be asked over the pool either.
 	store := migrated(t, openStore(t, s.DSN("postgres"), Options{}, connections(1)))
 	makeModel(t, store)
 	mustAppend(t, store.tenant, "s", event.Any, someEvents(1)...)
@@ -311,7 +311,7 @@ func TestDeadlineWhenTheServerCannotBeAskedIsNotCounted(t *testing.T) {
 	var strangers []*pgx.Conn
 	ctx := testContext(t)
 	for int(store.pool.Stat().TotalConns())+len(strangers) < most {
-		// One that fails came before the server noticed that the asking connection is gone.
+		// A connection may fail because the server has not yet noticed that waitsForLock's connection is gone.
 		if conn, err := pgx.Connect(ctx, s.DSN("postgres")); err == nil {
 			strangers = append(strangers, conn)
 		} else if ctx.Err() != nil {

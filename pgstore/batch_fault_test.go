@@ -241,7 +241,7 @@ func TestErrorThatAHandlerSwallowedIsReported(t *testing.T) {
 	o.untouched()
 }
 
-// A handler returns another error than that of its statement.
+// A handler returns an error other than that of its statement.
 func TestErrorOfAStatementDecidesWhereTheHandlerReturnsAnother(t *testing.T) {
 	t.Parallel()
 	o := newOwner(t, 1)
@@ -373,7 +373,7 @@ func TestTransactionEndedBehindTheBatchIsNoticed(t *testing.T) {
 		if !errors.Is(err, ErrBatchEnded) {
 			t.Errorf("%s: %v", sql, err)
 		}
-		// What the handler committed by itself stays, but it does not count.
+		// What the handler committed by itself stays, but the checkpoint does not advance.
 		if o.checkpoint() != o.lease.Checkpoint {
 			t.Errorf("%s: the checkpoint moved", sql)
 		}

@@ -15,7 +15,7 @@ import (
 	"github.com/millrace-go/millrace/projection"
 )
 
-// withoutFence makes of the advance what it must not be: a conditional update that matches no row and goes on.
+// withoutFence replaces the advance by a conditional update, which raises no error if it matches no row.
 const withoutFence = `create or replace function millrace.advance(batch text, lease integer, lease_owner uuid, lease_epoch bigint, incarnation bigint, old bigint, new bigint)
 	returns void language sql as $$
 	update millrace.leases l set checkpoint = new
@@ -219,7 +219,7 @@ func TestNoRowOfLeasesIsLockedWhileTheHandlerRuns(t *testing.T) {
 		if skipsLocked(t, conn, o.lease) {
 			t.Error("a claim would have to wait for the handler")
 		}
-		// The control: with a lock on the row the question has the other answer.
+		// The control: if the row is locked, skipsLocked reports true.
 		if _, err := tx.Exec(ctx, "select 1 from millrace.leases where id = $1 for no key update", o.lease.Row); err != nil {
 			return err
 		}
@@ -233,7 +233,7 @@ func TestNoRowOfLeasesIsLockedWhileTheHandlerRuns(t *testing.T) {
 	}
 }
 
-// sessionState reads all that one user of a connection could leave to the next.
+// sessionState reads every kind of state that one user of a connection could leave to the next.
 func sessionState(t testing.TB, store *Store) map[string]string {
 	t.Helper()
 	rows, err := store.pool.Query(testContext(t), `
@@ -254,7 +254,7 @@ func sessionState(t testing.TB, store *Store) map[string]string {
 	return state
 }
 
-// leaks are the ways in which a handler changes its session without the text of a statement of its own saying so.
+// leaks are the ways in which a handler can change its session although the text of its statements does not show it.
 func leaks(t testing.TB, store *Store) map[string]func(ctx context.Context, tx pgx.Tx) error {
 	t.Helper()
 	mustExec(t, store, `create function public.sets() returns void language sql as $$ select set_config('work_mem', '77MB', false) $$`)
@@ -279,7 +279,7 @@ func leaks(t testing.TB, store *Store) map[string]func(ctx context.Context, tx p
 	}
 }
 
-// sameSession checks that nothing but what a cut of the connection brings is different.
+// sameSession checks that two states of a session differ only in what a new connection changes.
 func sameSession(t *testing.T, store *Store, what string, before map[string]string) {
 	t.Helper()
 	after := sessionState(t, store)
@@ -350,7 +350,7 @@ func TestRoleThatAHandlerSetsLocallyDoesNotHinderTheCommit(t *testing.T) {
 	sameSession(t, store, "role", before)
 }
 
-// The same ways leak in a transaction of the host's own: what the tests above find to be gone can be seen.
+// The control: in a transaction of the host's own the same changes do leak, and sessionState shows them.
 func TestWhatWouldLeakIsSeen(t *testing.T) {
 	t.Parallel()
 	store := onePool(t)
@@ -384,7 +384,7 @@ func TestBatchThatWasEndedBehindItsBackLeavesNothing(t *testing.T) {
 		}), engine.ApplyOptions{})
 		wantClass(t, err, engine.HandlerFault)
 		sameSession(t, store, "after a commit", before)
-		// A connection that was cut must not come back from the pool.
+		// A connection that was closed must not come back from the pool.
 		for range 3 {
 			if err := store.port().Ping(testContext(t)); err != nil {
 				t.Errorf("the pool lends what does not work: %v", err)

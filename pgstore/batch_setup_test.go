@@ -81,7 +81,7 @@ func claimFree(ctx context.Context, store *Store, node engine.Node, limit int) (
 	return claim.leases, err
 }
 
-// onePool is a store whose pool has a single connection, so that each use of it shows what the last one left.
+// onePool is a store whose pool has a single connection, so that each use of it shows what the previous use left.
 func onePool(t testing.TB, changes ...func(*pgxpool.Config)) *Store {
 	t.Helper()
 	dsn := pgtest.Database(t)
@@ -178,7 +178,7 @@ func writeAnd(then func(ctx context.Context, tx pgx.Tx) error) batchFunc {
 	}
 }
 
-// wantClass checks whose fault err is.
+// wantClass checks the class of err.
 func wantClass(t testing.TB, err error, want engine.Class) *engine.Fault {
 	t.Helper()
 	if err == nil {
@@ -191,7 +191,7 @@ func wantClass(t testing.TB, err error, want engine.Class) *engine.Fault {
 	return fault
 }
 
-// strange opens a connection that is no business of the store's.
+// strange opens a connection that the store does not use.
 func strange(t testing.TB, store *Store) *pgx.Conn {
 	t.Helper()
 	conn := must(pgx.ConnectConfig(testContext(t), store.pool.Config().ConnConfig))(t)

@@ -71,7 +71,7 @@ func readBy(t *testing.T, store *Store, settings string, fn func(tx pgx.Tx) erro
 	ctx := testContext(t)
 	tx := must(store.pool.Begin(ctx))(t)
 	defer func() { _ = tx.Rollback(ctx) }()
-	// What was counted before is not yet reported, and in it as well.
+	// The counters include reads of earlier transactions that the session has not reported yet.
 	counted := func() map[string]reads {
 		rows, err := tx.Query(ctx, `select relname::text, seq_scan, seq_tup_read + coalesce(idx_tup_fetch, 0)
 			from pg_stat_xact_user_tables where schemaname = 'millrace'`, pgx.QueryExecModeExec)
@@ -99,7 +99,7 @@ func readBy(t *testing.T, store *Store, settings string, fn func(tx pgx.Tx) erro
 	return after
 }
 
-// What the server executes is looked at, and not only what it plans, so that the statements within functions count.
+// The test checks what the server executes, and not only what it plans, so that the statements within functions count.
 func TestNoControlStatementScansATable(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
@@ -122,7 +122,7 @@ func TestNoControlStatementScansATable(t *testing.T) {
 	mustExec(t, f.Store, "update millrace.dead_letters set state = 'resolved', ended_at = now() where projection_id = $1 and position between 2 and 100", l.Row)
 	mustExec(t, f.Store, "update millrace.projections set parked = 9901 where id = $1", l.Row)
 	mustExec(t, f.Store, "update millrace.commands set dead_letter_ids = array[$1::bigint] where id <= 2", last)
-	// Nearly all that there is is parked by one, and nothing by these.
+	// One projection has nearly all parked events, and these have none.
 	without, unowned := l.Row+5, l.Row+6
 	mustExec(t, f.Store, "update millrace.leases set owner = null where id = $1", unowned)
 	mustExec(t, f.Store, "update millrace.commands set projection_id = $1, kind = 'discard', ended_at = null where id = 3", unowned)

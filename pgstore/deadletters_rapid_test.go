@@ -21,8 +21,8 @@ import (
 	"github.com/millrace-go/millrace/projection"
 )
 
-// lettersModel is what dead letters are, said as simply as possible: events are dealt with one after another, and
-// nothing fails but the poison.
+// lettersModel is a model of dead letters that is as simple as possible: events are handled one after another, and only
+// poison events fail.
 type lettersModel struct {
 	events     []event.Envelope
 	poison     map[int64]projection.Action // what becomes of it at first
@@ -52,7 +52,7 @@ type modelCommand struct {
 	streams      map[string]bool
 }
 
-// pass deals with the live events up to a position.
+// pass handles the live events up to a position.
 func (m *lettersModel) pass(to int64) {
 	for _, e := range m.events {
 		if e.Position <= m.checkpoint || e.Position > to {
@@ -227,7 +227,7 @@ func TestDeadLettersProperty(t *testing.T) {
 			return
 		}
 		w := newLettersWorld(t, d)
-		failed = true // until it turns out otherwise: then it is made small, however long that takes
+		failed = true // until the check fails: then rapid shrinks the failure, however long that takes
 		w.play()
 		failed = false
 	})
@@ -483,7 +483,7 @@ func (w *lettersWorld) claim() {
 	w.mine, w.sizing = 0, machine.NewBatchSizer(w.most)
 }
 
-// compare holds the database against the model.
+// compare compares the database with the model.
 func (w *lettersWorld) compare(step string) {
 	m := w.model
 	var want, got []string

@@ -15,7 +15,7 @@ import (
 	"github.com/millrace-go/millrace/projection"
 )
 
-// errBad is what a failed event failed of.
+// errBad is the error of failing events.
 var errBad = errors.New("bad")
 
 // drawer is an owner of a projection with dead letters. Its tenant has the streams a, b and c, with as many events each, in
@@ -50,7 +50,7 @@ func (d *drawer) port() port { return d.store.port() }
 
 func (d *drawer) letters() *DeadLetters { return d.store.DeadLetters(d.lease.ID) }
 
-// must fails the test where something went wrong, and takes the lease over as it is then.
+// must fails the test on an error, and otherwise reads the lease again.
 func (d *drawer) must(err error) {
 	d.t.Helper()
 	if err != nil {
@@ -89,7 +89,7 @@ func (d *drawer) run(h batchFunc, b engine.Batch) error {
 	return d.port().apply(h, engine.ApplyOptions{})(testContext(d.t), d.lease, b)
 }
 
-// give gives a command and does not wait for it.
+// give inserts a command and does not wait for it.
 func (d *drawer) give(kind string, filter projection.DeadLetterFilter, limit int) (command int64) {
 	d.t.Helper()
 	c := d.store.control

@@ -132,7 +132,7 @@ func TestDeadlineCountsAgainstAnEventThatHadAllOfIt(t *testing.T) {
 	if fault := wantPartial(t, err, start+2); fault != nil {
 		t.Errorf("one done: %v", fault)
 	}
-	// What is done late is done all the same.
+	// An event that is acknowledged late is done all the same.
 	o.refresh()
 	err = o.deliver(func(ctx context.Context, d engine.Delivery) error {
 		<-ctx.Done()
@@ -244,8 +244,8 @@ func TestAcknowledgementWithoutAnAnswerDoesNotCount(t *testing.T) {
 	}
 }
 
-// deafAfter is a connection that ends, once it is armed, after it has passed on what matches and the server has answered:
-// the answer is lost.
+// deafAfter is a connection that loses an answer. Once it is armed, it passes on the message that matches, waits for
+// the server's answer, and closes.
 type deafAfter struct {
 	net.Conn
 	match []byte

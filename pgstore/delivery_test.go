@@ -38,7 +38,7 @@ func (o *owner) deliverWithin(ctx context.Context, h deliveryFunc, opts engine.D
 	return o.store.port().deliver(h, opts)(ctx, o.lease, batch)
 }
 
-// wantPartial checks how far a delivery came. It returns what happened then, nil where nothing did.
+// wantPartial checks how far a delivery came. It returns the fault that ended the delivery, or nil.
 func wantPartial(t testing.TB, err error, to int64) *engine.Fault {
 	t.Helper()
 	var partial *engine.PartialResult
@@ -54,7 +54,7 @@ func wantPartial(t testing.TB, err error, to int64) *engine.Fault {
 	return classify(partial.Err)
 }
 
-// failsAfter acknowledges that many events and does something then.
+// failsAfter acknowledges that many events and then calls a function.
 func failsAfter(n int, then func(ctx context.Context, d engine.Delivery) error) deliveryFunc {
 	return func(ctx context.Context, d engine.Delivery) error {
 		if n > 0 {
@@ -70,7 +70,7 @@ func fails(context.Context, engine.Delivery) error { return errOnPurpose }
 
 var errOnPurpose = errors.New("on purpose")
 
-// trustUntil is a Trust that can be changed.
+// trustUntil is a LeaseDeadline that can be changed.
 type trustUntil struct {
 	until   chan time.Time
 	changed chan chan struct{}
@@ -349,14 +349,14 @@ func TestBudgetThatEndsBetweenEventsLosesNothing(t *testing.T) {
 			return nil
 		}).Deliver
 	}
-	// The projection has to yield in the middle of the second event.
+	// The delivery has to yield in the middle of the second event.
 	events := must(o.pending())(t)
 	yield := make(chan struct{})
 	deliver := o.store.port().deliver(handler(func() { close(yield) }), engine.DeliverOptions{})
 	if fault := wantPartial(t, deliver(testContext(t), o.lease, engine.Batch{Events: events, To: events[5].Position, Yield: yield}), events[1].Position); fault != nil {
 		t.Error(fault)
 	}
-	// So soon that nothing was begun: no failure either.
+	// The delivery has to yield before its first event: that is no failure either.
 	put := o.store.port().deliver(func(_ context.Context, d engine.Delivery) error {
 		if d.Remaining() > 0 {
 			t.Error("it is not to come to rest")
@@ -367,7 +367,7 @@ func TestBudgetThatEndsBetweenEventsLosesNothing(t *testing.T) {
 	if fault := wantPartial(t, put(testContext(t), o.lease, engine.Batch{Events: events[2:], To: events[5].Position, Yield: yield}), events[1].Position); fault != nil {
 		t.Error(fault)
 	}
-	// The time is up, in the middle of the fourth.
+	// The timeout passes in the middle of the fourth event.
 	o.refresh()
 	late := engine.DeliverEach(func(ctx context.Context, e event.Envelope, _ string) error {
 		if got = append(got, e.Position); len(got) == 4 {

@@ -136,7 +136,7 @@ func TestDeadLetterHasTheFailureAndNoPayload(t *testing.T) {
 	}
 }
 
-// leaseState is the state of a lease that no method of the port returns.
+// leaseState is the part of a lease's state that no method of the port returns.
 type leaseState struct {
 	Owner      string
 	Since      bool
@@ -153,7 +153,7 @@ func stateOf(t *testing.T, store *Store, row int32) (s leaseState) {
 	return s
 }
 
-// free counts the leases that a node finds free, without and with trust in heartbeats.
+// free counts the leases that a node finds free: first if expired heartbeats are ignored, then if they count as deaths.
 func free(t *testing.T, store *Store, node engine.Node) (counts [2]int) {
 	t.Helper()
 	for i, trustHeartbeats := range []bool{false, true} {
@@ -202,7 +202,7 @@ func TestWhoseLeasesAreFree(t *testing.T) {
 	s := present(t, store, node)
 	row := ensured(t, store, "p")[0]
 	held := claimed(t, store, node, true, row)[0]
-	// found checks in how many ways the lease is free, without and with trust in heartbeats.
+	// found checks whether the lease is free: first if expired heartbeats are ignored, then if they count as deaths.
 	found := func(when string, want [2]int) {
 		t.Helper()
 		if got := free(t, store, next); got != want {

@@ -19,11 +19,11 @@ import (
 	"github.com/millrace-go/millrace/projection"
 )
 
-// standing is a batch that stands still in its handler, with the row of the read model locked.
+// standing is a batch whose handler waits, with a row of the read model locked.
 type standing struct {
 	*owner
 	pid int32
-	// goOn lets the handler return; done is what becomes of the batch then.
+	// goOn lets the handler return; done has the result of the batch.
 	goOn func()
 	done chan error
 }
@@ -124,7 +124,7 @@ func claimEndsLeftovers(t *testing.T, store *Store) {
 	}
 	left.untilGone()
 	successor := &owner{t: t, store: store, node: next, lease: leases[0]}
-	// The row's lock would be waited for, for half of the deadline.
+	// Otherwise the next batch would wait for the row's lock, for half of its timeout.
 	if err := successor.apply(writeAnd(sends("update public.row set n = 10 where id = 0")), engine.ApplyOptions{Timeout: hangs}); err != nil {
 		t.Fatalf("the new owner's batch: %v", err)
 	}
@@ -187,7 +187,7 @@ func TestClaimLeavesTheBatchesOfTheNewOwnerAlone(t *testing.T) {
 	present(t, store, next)
 	expire(t, store, dead[0].node)
 	rows := []int32{dead[0].lease.Row, dead[1].lease.Row}
-	// The claim's end comes late: its node is already at work.
+	// Here the claim ends the old batches late: its node is already at work.
 	got, err := store.claim(ctx, next, rows, true)
 	if err != nil || len(got.leases) != 2 || len(got.taken) != 2 {
 		t.Fatalf("%+v, %v", got, err)

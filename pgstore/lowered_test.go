@@ -46,7 +46,7 @@ func withRoles(t testing.TB) (dsn string) {
 	return dsn
 }
 
-// as reports who a statement is executed as: session user, current user.
+// as reports the session user and the current user of a statement.
 func as(ctx context.Context, q interface {
 	QueryRow(context.Context, string, ...any) pgx.Row
 }) string {
@@ -63,7 +63,7 @@ func TestConnectionThatAHookLoweredIsNotRaisedByBatches(t *testing.T) {
 		"set session authorization millrace_app":                          "millrace_app as millrace_app",
 		"set session authorization millrace_app; set role millrace_owner": "millrace_app as millrace_owner",
 		"set role millrace_owner":                                         "postgres as millrace_owner",
-		// Only a superuser may set it: it has to be put back before the session is lowered.
+		// Only a superuser may set it, so it must be restored before the session is lowered.
 		"set deadlock_timeout = '7s'; set work_mem = '5MB'; set session authorization millrace_app": "millrace_app as millrace_app",
 	} {
 		t.Run(hook, func(t *testing.T) {
@@ -103,7 +103,8 @@ func TestConnectionThatAHookLoweredIsNotRaisedByBatches(t *testing.T) {
 	}
 }
 
-// ofOwner makes a pool that logs in as a role without rights of its own, and becomes the one that has them by its hook.
+// ofOwner makes a pool that logs in as a role without rights of its own. Its hook switches to the role that has the
+// rights.
 func ofOwner(t testing.TB) (dsn string, login func(*pgxpool.Config)) {
 	t.Helper()
 	dsn = withRoles(t)

@@ -307,8 +307,8 @@ func TestMigrateNamesTheRightThatIsMissing(t *testing.T) {
 	}
 }
 
-// A process that is frozen or cut off between two statements of a transaction of ours may have locked its lease's row,
-// and who takes leases passes over those. Its session is none of a batch, which the next owner would end.
+// A process may be frozen or cut off between two statements of a transaction of the store, while it holds a lock on its
+// lease's row. Claims skip locked rows. The session runs no batch, so the next owner would not end it.
 func TestFrozenOwnerDoesNotKeepItsLeaseLocked(t *testing.T) {
 	t.Parallel()
 	o := newOwner(t, 0)

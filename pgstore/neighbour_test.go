@@ -15,7 +15,7 @@ import (
 	"github.com/millrace-go/millrace/projection"
 )
 
-// present connects a node to the store.
+// present connects a node to the store, so that other nodes see it.
 func present(t *testing.T, store *Store, node engine.Node) *nodeSession {
 	t.Helper()
 	connected := must(connect(t, store, node))(t)
@@ -68,8 +68,8 @@ func markedDead(t *testing.T, by *nodeSession, node engine.Node) bool {
 	return done
 }
 
-// heard returns the notices of a session since the last call. Notices arrive in the order of the commits, so all
-// earlier ones precede a notice of our own.
+// heard returns the notices of a session since the last call. It sends a notice of its own: since notices arrive in the
+// order of the commits, all earlier ones come before it.
 func heard(t *testing.T, s *nodeSession) (notices []engine.Notice) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(testContext(t), hangs)
@@ -196,7 +196,7 @@ func TestOnlyTheLockOfTheNodeItselfCounts(t *testing.T) {
 		apart := strange(t, store)
 		must(apart.Exec(testContext(t), "select pg_advisory_lock($1, $2)", int32(key()>>32), int32(key())))(t)
 		for i, s := range append(imitations, present(t, beside, aNode())) {
-			wanted := []int{1, 0, 1}[i] // in the schema beside they see one another
+			wanted := []int{1, 0, 1}[i] // the nodes of the other schema see each other
 			if found := listPeers(t, s); len(found.Peers) < wanted || slices.ContainsFunc(found.Peers, func(p engine.Peer) bool { return p.ID == watcher.node.ID }) {
 				t.Errorf("session %d sees %v", i, found.Peers)
 			}

@@ -49,8 +49,8 @@ func TestNoStatementOnATenantScansATable(t *testing.T) {
 	type statement struct {
 		name, sql string
 		args      []any
-		// ordered statements must read an index in its order: a sort would take all that is left, for every page. Of a
-		// stream little is left, so that a sort will do where the table was never analysed.
+		// ordered statements must read an index in its order: for every page, a sort would read the whole rest of the
+		// table. The rest of a stream is small, so a sort is accepted there if the table was never analysed.
 		ordered, orderedAnalyzed bool
 	}
 	types := []string{"T1", "T2"}
@@ -118,7 +118,7 @@ func TestTailScansNoEvents(t *testing.T) {
 			"start":                  {store.tenant.sql("tail_start"), []any{projection.DefaultTenant}},
 		} {
 			plan := explain(t, store, s.sql, s.args...)
-			// Where the index is read from the first event on, the scan is only hidden.
+			// A plan that reads the index from the first event on is as slow as a table scan.
 			hidden := len(s.args) > 2 && !strings.Contains(plan, "Index Cond: ((global_seq > ")
 			if strings.Contains(plan, "Seq Scan on events") || !strings.Contains(plan, "events_pkey") || hidden {
 				t.Errorf("%s, analyzed %v:\n%s", name, analyzed, plan)

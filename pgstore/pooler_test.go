@@ -139,7 +139,7 @@ func TestNoPoolerIsFoundWhereThereIsNone(t *testing.T) {
 	}
 }
 
-// behind returns the DSNs of a new database through a pooler of its own, and around it.
+// behind returns two DSNs of a new database: through a pooler of its own, and directly.
 func behind(t testing.TB, options pgtest.PgBouncerOptions) (through, around string) {
 	t.Helper()
 	around = pgtest.Database(t)
@@ -300,7 +300,7 @@ func TestPoolerThatFollowsPreparedStatementsTakesPgxsDefault(t *testing.T) {
 	}
 }
 
-// Nothing of another client's session can come into one's own, so that pgx's caches hold.
+// In session mode no other client changes the session, so pgx's caches stay valid.
 func TestPoolerInSessionModeIsLikeNone(t *testing.T) {
 	t.Parallel()
 	through, _ := behind(t, pgtest.PgBouncerOptions{Mode: "session"})
@@ -366,7 +366,7 @@ func TestNothingOfAHandlerLeaksToTheNextClientOfAPooledSession(t *testing.T) {
 	nothingLeaks(t, store)
 }
 
-// What a session was belongs to the session and not to the client that gets it for a transaction.
+// The settings of a session belong to that session, not to the client that gets it for a transaction.
 func TestBatchLeavesAPooledSessionAsItFoundIt(t *testing.T) {
 	t.Parallel()
 	store, _ := oneSession(t)

@@ -236,7 +236,7 @@ func TestDiscardWithoutAnOwnerFencesZombies(t *testing.T) {
 		t.Errorf("the zombies applied %v", d.model())
 	}
 	d.mustHave(a[:1], "a")
-	// Of what a living node holds nothing is discarded that way, and nothing twice.
+	// While a living node holds the lease, nothing is discarded in that way. No dead letter is discarded twice.
 	session := must(d.port().Connect(testContext(t), d.node))(t)
 	command := d.give("discard", projection.DeadLetterFilter{All: true}, 10)
 	if done, err := d.store.runUnowned(testContext(t), d.lease.Row, command); done || err != nil {
@@ -339,7 +339,7 @@ func TestAutomaticReplaysTakeWhatIsDueAndNothingElse(t *testing.T) {
 		}
 		return d.replay(queue.Command.ID, poison...)
 	}
-	// a[0] is parked alone, and then its stream with a[1]: what comes first is replayed first.
+	// a[0] is parked alone, and later its stream with a[1]: the earlier position is replayed first.
 	d.park(a[0], false)
 	d.park(b[0], false)
 	d.must(d.run(write, d.batch(c[0])))
@@ -356,7 +356,7 @@ func TestAutomaticReplaysTakeWhatIsDueAndNothingElse(t *testing.T) {
 		t.Errorf("position %d is due while another is being replayed", due)
 	}
 	next(a[0])
-	// The stream does not go on without its first, however long the others have been waiting.
+	// The stream does not continue without its first dead letter, however long the others have been waiting.
 	if due := schedule(); due != b[0] {
 		t.Errorf("position %d is due, want %d", due, b[0])
 	}
@@ -386,7 +386,7 @@ func TestAutomaticReplaysTakeWhatIsDueAndNothingElse(t *testing.T) {
 	if due := schedule(); due != 0 {
 		t.Errorf("position %d is due, and has another error", due)
 	}
-	// What was replayed by a person as far as a limit leaves a stream that goes on by itself.
+	// If a command replays a stream up to its limit, the automatic replayer continues the stream.
 	policy.Error = ""
 	d.replay(d.give("replay", projection.DeadLetterFilter{Stream: "a"}, 2))
 	older("1 day")
@@ -499,13 +499,13 @@ func TestCancelledReplayLeavesNoDeadLetterReplaying(t *testing.T) {
 				}
 				return queue.Command.ID
 			}
-			// By its owner, which lives.
+			// The command is ended by the owner of the lease, which is alive.
 			command := d.give("replay", projection.DeadLetterFilter{All: true}, 10)
 			d.begin(command, 0)
 			cancel(d, command)
 			carriedOut()
 			mustBeParked(command, "its owner lives")
-			// By the next owner, after a death before and after it was cancelled.
+			// The command is ended by the next owner, after a death before or after the cancellation.
 			for _, before := range []bool{true, false} {
 				command = d.give("replay", projection.DeadLetterFilter{All: true}, 10)
 				if r := d.begin(command, 0); r.Begun != 1 {
@@ -536,7 +536,7 @@ func TestCancelledReplayLeavesNoDeadLetterReplaying(t *testing.T) {
 				t.Errorf("ended: %v, %+v", ended, o)
 			}
 			if parked = parked[1:]; whole {
-				// Where no node holds the lease any more, at once.
+				// If no node holds the lease any more, the command ends at once.
 				command = d.give("replay", projection.DeadLetterFilter{All: true}, 10)
 				d.begin(command, 0)
 				mustExec(t, d.store, "delete from millrace.nodes")
@@ -547,7 +547,7 @@ func TestCancelledReplayLeavesNoDeadLetterReplaying(t *testing.T) {
 	}
 }
 
-// connect makes the owner one that is alive.
+// connect gives the owner a session, so that it counts as alive.
 func (d *drawer) connect() {
 	d.t.Helper()
 	session, err := d.port().Connect(testContext(d.t), d.node)

@@ -192,7 +192,7 @@ func TestProbeFailsWhereTheServerIsAway(t *testing.T) {
 	mustProbe(t, store, "started again")
 }
 
-// A server without a connection to spare works for those who have one.
+// If the server has no connection left, existing connections still work.
 func TestProbeTakesOneOfThePoolWhereTheServerHasNoneLeft(t *testing.T) {
 	t.Parallel()
 	_, store := ownServer(t, map[string]string{"max_connections": "12", "superuser_reserved_connections": "0", "max_wal_senders": "0"})

@@ -56,7 +56,7 @@ func TestNodeEndsItsPreviousSessionThatHoldsItsLock(t *testing.T) {
 	if err := old.Ping(testContext(t)); err == nil {
 		t.Error("the previous session lives")
 	}
-	// Its lock goes with it, as soon as the server has got round to that.
+	// The server releases the session's lock a moment after the session has ended.
 	ctx, cancel := context.WithTimeout(testContext(t), hangs)
 	defer cancel()
 	for _, err = connect(t, store, node); err != nil; _, err = connect(t, store, node) {
@@ -88,7 +88,7 @@ func TestNodeRunsWithoutItsLockIfItMayNotEndItsPreviousSession(t *testing.T) {
 	}
 }
 
-// rotating makes a pool whose connections come about by BeforeConnect alone, while it works.
+// rotating makes a pool whose connections can be opened only by its BeforeConnect hook, and only while works is true.
 func rotating(works *atomic.Bool) func(*pgxpool.Config) {
 	return func(config *pgxpool.Config) {
 		right := config.ConnConfig.Database
@@ -116,7 +116,7 @@ func TestSessionIsOpenedAsThePoolOpensItsConnections(t *testing.T) {
 	}
 }
 
-// hang is a handler that is past its deadline and waits for no lock: the fault is its own.
+// hang is a handler that exceeds its timeout without waiting for a lock, so it is at fault.
 func hang(ctx context.Context, _ pgx.Tx, _ []event.Envelope) error {
 	<-ctx.Done()
 	return ctx.Err()

@@ -25,7 +25,7 @@ func testContext(t testing.TB) context.Context {
 	return ctx
 }
 
-// must returns what a call returned, or ends the test with its error: must(call())(t).
+// must returns the result of a call, or ends the test with its error: must(call())(t).
 func must[T any](v T, err error) func(t testing.TB) T {
 	return func(t testing.TB) T {
 		t.Helper()

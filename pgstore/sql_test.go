@@ -64,7 +64,7 @@ func TestTenantsTakeLittleMemory(t *testing.T) {
 	}
 	each := (heap() - before) / names
 	runtime.KeepAlive(all)
-	// The caller lets go of them; the store has to as well.
+	// The caller keeps no reference to them, and the store must not keep one either.
 	clear(all)
 	left := (heap() - before) / names
 	t.Logf("%d bytes for each of %d names, %d after the caller let go of them", each, names, left)

@@ -18,7 +18,7 @@ import (
 	"github.com/millrace-go/millrace/projection"
 )
 
-// hangs is how long something may take that happens within milliseconds: only a hang takes longer.
+// hangs is a limit for operations that take milliseconds: only a hang exceeds it.
 const hangs = 30 * time.Second
 
 // follower follows a tenant's tail as a feed does, without wake-ups, and keeps the updates.
@@ -52,7 +52,7 @@ func (f *follower) poll(ctx context.Context) (engine.TailUpdate, error) {
 		return u, fmt.Errorf("the mark was %d, and the update begins at %d", f.mark, u.From)
 	}
 	if f.tenant != nil && f.started && u.From != f.mark {
-		// What a tail passes over when it begins anew, projections read for themselves.
+		// When a tail starts again, it skips events that projections then read for themselves.
 		page, err := f.tenant.readPage(ctx, engine.ReadRange{After: f.mark, UpTo: u.From, Limit: 1000})
 		if err != nil {
 			return u, err
@@ -79,8 +79,8 @@ func (f *follower) poll(ctx context.Context) (engine.TailUpdate, error) {
 	return u, nil
 }
 
-// until polls, at the intervals of the updates, until done accepts an update. Where nothing is announced a wake would be
-// waited for, and the writers of these tests send none: it looks again soon.
+// until polls, at the intervals of the updates, until done accepts an update. If an update has no interval, a feed
+// would wait for a wake-up. The writers of these tests send none, so until polls again soon.
 func (f *follower) until(t *testing.T, what string, done func(u engine.TailUpdate) bool) engine.TailUpdate {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(testContext(t), hangs)
@@ -241,7 +241,7 @@ func TestPreparedTransactionIsWaitedFor(t *testing.T) {
 	}
 }
 
-// The holder is noted under the name of its session, and is gone from it when it is looked for again.
+// The holder is noted under the virtual transaction id of its session, and later scans do not find it under that id.
 func TestTransactionPreparedDuringTheWaitSurvivesARestart(t *testing.T) {
 	t.Parallel()
 	server, store := ownServer(t, nil)
@@ -265,7 +265,7 @@ func TestTransactionPreparedDuringTheWaitSurvivesARestart(t *testing.T) {
 	f.got(t, 1, 2, 3)
 }
 
-// A tail that met an error knows nothing any more and finds the restored transaction by itself.
+// After an error a tail forgets what it knew, and finds the restored transaction in its next scan.
 func TestTailStartsAgainAfterARestart(t *testing.T) {
 	t.Parallel()
 	server, store := ownServer(t, nil)
@@ -285,7 +285,8 @@ func TestTailStartsAgainAfterARestart(t *testing.T) {
 	f.untilMark(t, 2)
 }
 
-// What only rolled-back transactions drew, a crash can take back: the sequence's records were not written to disk.
+// A crash can undo draws of positions that only rolled-back transactions made: the sequence's records were not written
+// to disk.
 func TestPositionsHandedOutAgainAfterACrashAreNotSkipped(t *testing.T) {
 	t.Parallel()
 	server, store := ownServer(t, map[string]string{"wal_writer_delay": "10s", "autovacuum": "off"})
@@ -298,7 +299,7 @@ func TestPositionsHandedOutAgainAfterACrashAreNotSkipped(t *testing.T) {
 		next = mustAppend(t, store.tenant, "a", event.Any, someEvents(1)...).Positions[0]
 		f.untilMark(t, next)
 		f.got(t, next)
-		// The draws are followed by nothing that would write to disk.
+		// Nothing that follows the draws writes to disk.
 		tx := openTx(t, store)
 		appendIn(t, tx, store.tenant, "gone", 1)
 		execIn(t, tx, "select nextval('millrace_default.events_global_seq_seq') from generate_series(1, 2000)")

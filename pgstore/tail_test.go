@@ -23,7 +23,7 @@ import (
 	"github.com/millrace-go/millrace/projection"
 )
 
-// quietStore is a store that sends no wake-ups: a mark that moves does so by looking.
+// quietStore is a store that sends no wake-ups, so that only polls move the mark.
 func quietStore(t *testing.T) *Store {
 	t.Helper()
 	return migrated(t, openStore(t, pgtest.Database(t), Options{NoNotify: true}))
@@ -222,20 +222,20 @@ func TestTailBeginsAtTheEnd(t *testing.T) {
 
 const (
 	loadWriters = 24
-	// refusedType is the type of events that a constraint refuses, after their numbers were drawn.
+	// refusedType is the type of events that a constraint refuses after their positions were drawn.
 	refusedType = "Refused"
 )
 
 var (
-	// The unrelated transaction is open from before the first append until after the last event was read, which is what
-	// matters about it; it need not be the half minute of a real report.
+	// The unrelated transaction is open from before the first append until after the last event was read. How long that
+	// takes does not matter.
 	loadTime = flag.Duration("load.time", 10*time.Second, "how long the writers of TestTailSkipsNothingUnderLoad write")
 	loadSeed = flag.Uint64("load.seed", 0, "seed of the writers' choices in TestTailSkipsNothingUnderLoad; 0: a new one")
 )
 
 var errRolledBack = errors.New("rolled back on purpose")
 
-// load is 24 writers on one tenant. One in ten of their transactions is rolled back after it drew numbers, in whatever
+// load is 24 writers on one tenant. One in ten of their transactions is rolled back after it drew positions, whichever
 // way it appends.
 type load struct {
 	store      *Store
@@ -494,7 +494,8 @@ func dropTenant(t *testing.T, store *Store, tenant *Tenant) {
 	mustExec(t, store, "delete from millrace.tenants where tenant = $1", tenant.Name())
 }
 
-// The events table is another one after that, under the same name, and who appends to it is found there.
+// If a tenant is dropped and created again, another events table has the same name. Lock holders must be found on the
+// new table.
 func TestReplacedEventsAreFoundByTheirName(t *testing.T) {
 	t.Parallel()
 	store := quietStore(t)

@@ -140,7 +140,8 @@ func TestMigrateDoesNotCreateATenantThatWasRemovedMeanwhile(t *testing.T) {
 	}
 }
 
-// What ends a migration in the middle, and how: the tenants before it are done, it has nothing, and those after it wait.
+// The cases end a migration in the middle, at one tenant. The tenants before it are complete, it has nothing, and the
+// tenants after it wait.
 func TestMigrateGoesOnWithTheTenantThatItEndedAt(t *testing.T) {
 	t.Parallel()
 	ways := map[string]func(ctx context.Context, tx pgx.Tx, cancel func()) error{
@@ -309,7 +310,7 @@ func sums(ctx context.Context, tx pgx.Tx, events []event.Envelope) error {
 	return nil
 }
 
-// amount is an event that is worth as much.
+// amount returns an event with this amount.
 func amount(n string) event.Event { return event.Event{Type: "ItemAdded", Body: []byte(n)} }
 
 // tenantApplies makes a tenant with an order, and applies the handler to it.
@@ -471,7 +472,7 @@ func TestExtensionsOutsideOfThePathAreWarnedOfByName(t *testing.T) {
 			share[1] != `Options.SharedSchemas: []string{"public"}`) {
 			t.Errorf("it warns of %v, to be mended by %v", extensions, share)
 		}
-		// What the warning is about: no error, and another result.
+		// The warning is about this case: no error, but another result.
 		if n := countAda(t, tenant); n != found {
 			t.Errorf("shared %v: %d rows are found, want %d", shared, n, found)
 		}

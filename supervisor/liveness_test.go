@@ -20,7 +20,7 @@ func TestRuntimeOutlivesItsNodesActor(t *testing.T) {
 		if node := w.child("node"); node != nil {
 			w.deps.System.Root.Stop(node)
 		}
-		// There is no node that these could be passed on to.
+		// While there is no node, these messages cannot be passed on.
 		w.deps.System.Root.RequestWithCustomSender(w.sup.pid, &messages.AdvanceRequest{Op: 7}, ear)
 		w.deps.System.Root.RequestWithCustomSender(w.sup.pid, &messages.LeaseLost{}, ear)
 		select {
@@ -65,10 +65,10 @@ func TestProjectionContinuesIfTheNodeCrashesDuringItsAdvance(t *testing.T) {
 	w.noneStuck()
 }
 
-// hangs is longer than anything takes that does not hang.
+// hangs is a limit that only a hang exceeds.
 const hangs = 30 * time.Second
 
-// during has fn called in the calls of that name.
+// during makes the store call fn in each call of that name.
 func (w *world) during(call string, fn func()) {
 	hook := func(name string) {
 		if name == call {

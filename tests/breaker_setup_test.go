@@ -61,7 +61,7 @@ func (s *service) mustWait(t *testing.T, first int, wait time.Duration) {
 	}
 }
 
-// relies makes a batch handler that records its events and calls the service.
+// relies returns a batch handler that records its events and calls the service.
 func (s *service) relies(name string) kit.BatchFunc {
 	return func(ctx context.Context, tx kit.Tx, events []event.Envelope) error {
 		if err := tx.Record(ctx, name, events...); err != nil {

@@ -105,7 +105,7 @@ func deadlyAt(t *testing.T, b *kit.Bundle, way string) millrace.Projection {
 	return p
 }
 
-// TestVictim is what other tests kill, in a process of its own.
+// TestVictim runs in a process of its own, which other tests kill.
 func TestVictim(t *testing.T) {
 	b, way := kit.Victim(t)
 	var p millrace.Projection
@@ -158,7 +158,8 @@ func TestEventThatEndsItsProcessIsParked(t *testing.T) {
 				t.Parallel()
 				b := kind.New(t)
 				positions := b.Append("a", 20).Positions
-				// Three deaths make the event suspect. Its attempts are counted after that, and the first and three retries are deadly.
+				// After three deaths the projection is in quarantine. From then on attempts are counted, and the first attempt
+				// and its three retries each end a process.
 				if n := deaths(b, way, 10); n != 7 {
 					t.Errorf("%d processes died, want 7", n)
 				}

@@ -17,7 +17,7 @@ import (
 	"github.com/millrace-go/millrace/tests/kit"
 )
 
-// step is the moment at which a process that delivers its third event is killed: before the effect, after it, or after the
+// step is the moment at which a process is killed while it delivers its third event: before the effect, after it, or after the
 // acknowledgement.
 type step struct {
 	before, after, acknowledged func(b *kit.Bundle, position int64)
@@ -170,7 +170,7 @@ func webhooks(url string) millrace.Projection {
 	return millrace.Projection{Name: "p", MaxEvents: 10, Retry: kit.Soon(0), Handler: post(&http.Client{}, url)}
 }
 
-// hook is a server that fails at random, and kills the sender of a request when it is armed.
+// hook is a webhook receiver that fails at random, and kills the sender of a request when it is armed.
 type hook struct {
 	*httptest.Server
 	kit.Receiver

@@ -20,7 +20,7 @@ import (
 	"github.com/millrace-go/millrace/tests/kit"
 )
 
-// gently is a handler of all tenants that records what it applies under the names of the projection and its tenant.
+// gently is a handler that records what it applies, under the names of the projection and its tenant.
 func gently(ctx context.Context, tx kit.Tx, events []event.Envelope) error {
 	id, _ := millrace.ProjectionFrom(ctx)
 	return tx.Record(ctx, id.Name+" of "+id.Tenant, events...)
@@ -48,7 +48,7 @@ type misdeed struct {
 	do         func(ctx context.Context, tx kit.Tx, released <-chan struct{}) error
 	// The handlers must be called that often before the other projections are checked, and after that.
 	calls, more int64
-	// long means that a call takes long. If the other projections waited for one with each append, many would go by.
+	// long means that a call takes long. If other projections waited for it, only few appends would be handled per call.
 	long bool
 }
 

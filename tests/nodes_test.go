@@ -165,7 +165,7 @@ func TestAnyProcessControlsAProjectionAlsoInBackoff(t *testing.T) {
 			Handler: b.Store.Batch(kit.FailsAt("p", kit.Any, kit.Fails))}
 		owner := b.Another(millrace.Config{ReconcileInterval: time.Hour}, fails)
 		b.Start(owner)
-		remote := b.Runtime(millrace.Config{}, b.Recorders("other")...) // it only watches and commands
+		remote := b.Runtime(millrace.Config{}, b.Recorders("other")...) // this runtime only reads the status and gives commands
 		id := millrace.ProjectionID{Name: "p"}
 		last := b.Append("s", 1).Positions[0]
 		b.Is(remote, "p", millrace.StateWaiting)
@@ -176,7 +176,7 @@ func TestAnyProcessControlsAProjectionAlsoInBackoff(t *testing.T) {
 			command func(context.Context, millrace.ProjectionID) error
 			state   millrace.State
 			waiting error
-			// attempts is how many there were in the end. Resumed, the event is tried at once, and not after the hour.
+			// attempts is the total number of attempts. After Resume the event is tried at once, and not after an hour.
 			attempts int
 		}{
 			{remote.Pause, millrace.StatePaused, projection.ErrPaused, 1},

@@ -42,7 +42,7 @@ func TestEveryPolicyMeetsEveryFailureAlike(t *testing.T) {
 			}
 			handler := kit.FailsAt(name, kit.Only(f.Poison), func(ctx context.Context, tx kit.Tx, batch int, _ int64) error {
 				if batch > 1 {
-					return kit.ErrOnPurpose // so that only the event alone takes its time
+					return kit.ErrOnPurpose // so that the handler is slow only for a batch of this event alone
 				}
 				if n.Add(1) >= c.Calls && !c.Fails() || mended.Load() {
 					return nil
@@ -143,7 +143,7 @@ func TestNarrowingIsNotCountedAndNotNeededWhereTheHandlerNamesTheEvent(t *testin
 	})
 }
 
-// stopped is a projection that stops at the poison event until mended is true.
+// stopped is a projection that stops at the poison event while mended is false.
 type stopped struct {
 	*kit.Fates
 	calls      atomic.Int64
@@ -270,7 +270,7 @@ func TestHandlerRequestsTheActionForItsEvent(t *testing.T) {
 				}
 				p.Handler = b.Store.Batch(kit.FailsAt(name, kit.Only(poison), func(ctx context.Context, tx kit.Tx, batch int, position int64) error {
 					if batch == 1 && calls.Add(1) == 5 {
-						return nil // only an event that is retried comes so far
+						return nil // only an event that is retried reaches this line
 					}
 					return fail(ctx, tx, position)
 				}))

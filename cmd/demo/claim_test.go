@@ -73,7 +73,7 @@ func TestClaimsFollowTheProcess(t *testing.T) {
 	}
 }
 
-// allowed says on its own, without the table that makes the paths, what the process is.
+// allowed describes the process independently of the table from which generate chooses the events.
 func allowed(before, eventType string) bool {
 	switch eventType {
 	case saved:

@@ -13,7 +13,7 @@ import (
 	"github.com/millrace-go/millrace/internal/program"
 )
 
-// nodeID is what a node says of itself first.
+// nodeID matches the line in which a node prints its id.
 const nodeID = `node \w{8} \(([-\w]{36})\)`
 
 // owners returns the number of leases of each node; those without an owner are under "".

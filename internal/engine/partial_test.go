@@ -9,7 +9,7 @@ import (
 	"github.com/millrace-go/millrace/projection"
 )
 
-// Whatever was rejected or parked behind others: nothing of a batch is lost between what is done and what is left.
+// Split loses no event of a batch: each is in the part that is done, in the part that is left, or was rejected.
 func TestPartialEndSplitsItsBatch(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		batch := Batch{To: 100}

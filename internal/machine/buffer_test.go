@@ -112,7 +112,7 @@ func TestTailIsSharedAndFilteredByType(t *testing.T) {
 	}
 }
 
-// A checkpoint can be found further back than what was handled: the server crashed, and asynchronous commits went with it.
+// A checkpoint may be before events that were handled: the server crashed, and asynchronous commits were lost.
 func TestTailThatWasDroppedIsReadAnew(t *testing.T) {
 	tail := (&Tail{Mark: 20, From: 10, Events: events{{Position: 11}}}).dropped()
 	if b, taken := (Buffer{To: 15}).fromTail(&engine.Definition{}, tail); taken {

@@ -42,7 +42,7 @@ type database struct {
 	attempts map[int64]int            // as recorded, of each event
 }
 
-// life feeds machines, one after another, with random inputs over a model database, and checks what must always hold.
+// life gives machines, one after another, random inputs over a model database, and checks the invariants.
 type life struct {
 	t      testing.TB
 	d      *dice
@@ -74,7 +74,7 @@ func (l *life) ended() bool {
 	return false
 }
 
-// birth has another owner claim the lease.
+// birth lets another owner claim the lease, with a new machine.
 func (l *life) birth() {
 	l.open, l.tail, l.gate = nil, false, false
 	l.db.row.Epoch++
@@ -123,7 +123,7 @@ func (l *life) row() engine.Lease {
 	return row
 }
 
-// one is one event in the life of a projection.
+// one does one random thing to a projection.
 func (l *life) one() {
 	if l.ended() {
 		l.birth()
@@ -195,7 +195,7 @@ func (l *life) one() {
 	}
 }
 
-// settle lets nothing go wrong any more. Then everything must come to an end.
+// settle stops all faults. After that every wait must end.
 func (l *life) comeToRest() {
 	l.faults, l.down = false, false
 	clear(l.db.bad)
@@ -228,7 +228,7 @@ func (l *life) comeToRest() {
 		case !l.m.Sent.Armed.IsZero() && n < 4000:
 			l.now = l.m.Sent.Armed
 			l.step(Tick{})
-		default: // the feed has said everything, and says nothing twice
+		default: // the feed has sent every message, and sends none twice
 			l.atRest()
 			return
 		}

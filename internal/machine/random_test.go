@@ -10,7 +10,7 @@ import (
 var seed = flag.Int64("seed", 0, "of the random inputs; 0 takes the clock")
 
 // TestRandomInputs runs projections over a model database with lost answers, refused statements, crashes of processes and of
-// the server, outages, partial deliveries, pauses and drains. It holds that there is never more than one job at a time, that
+// the server, outages, partial deliveries, pauses and drains. It checks that there is never more than one job at a time, that
 // no batch reaches beyond the mark, that no checkpoint moves back, that every event is handled once, that each failure is
 // counted once, and that every wait ends.
 func TestRandomInputs(t *testing.T) {

@@ -304,7 +304,8 @@ func (w *stage) answer(word string, a args) {
 	w.end(w.replay.Refused(a.fault()))
 }
 
-// TestMachineHasNoFlags holds that no state is hidden in a bool beside State. Columns of the row and settings are none.
+// TestMachineHasNoFlags checks that no bool beside State hides a part of the state. Columns of the row and settings do not
+// count.
 func TestMachineHasNoFlags(t *testing.T) {
 	for _, v := range []any{Machine{}, ReplayQueue{}, Tail{}, Buffer{}, BatchSizer{}, Breaker{}, Crash{}, Faults{}, Sent{}, Working{}, RetryWait{}, OutageWait{},
 		EventWait{}, AtGate{}, FaultWait{}, Misconfigured{}, Unconfirmed{}, FeedFailed{}, Halted{}} {

@@ -16,7 +16,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// namer is how a batch handler that fails says which event it was: the first return value is put into Failed.
+// namer decides which event a failing batch handler names. The result is passed to Failed.
 type namer func(t *rapid.T, batch, poison []int64) int64
 
 var namers = map[string]namer{
@@ -27,7 +27,7 @@ var namers = map[string]namer{
 	},
 }
 
-// outcome is what became of the events: left are those that a policy parked or skipped.
+// outcome has the results of the events: left are those that a policy parked or skipped.
 type outcome struct {
 	applied       []int64
 	left          map[projection.Action][]int64
@@ -174,7 +174,7 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// mustBeRight compares a outcome with what must become of the events by the policy alone.
+// mustBeRight compares an outcome with the one that the policy alone requires.
 func mustBeRight(t *rapid.T, how string, events []event.Envelope, poison map[int64]bool, h handling, c outcome) {
 	var good, bad, behind []int64
 	parked := make(map[string]bool)
@@ -243,7 +243,8 @@ func mostCalls(how string, n, k, m, t int) int {
 	case "cannot say":
 		return whole + k*(t+5*l+1)
 	}
-	// A handler that lies can make each of its failures cost a call for each event that it shifts the blame over.
+	// A handler that names a wrong event can make each failure cost one call for each event between the named one and the
+	// failing one.
 	return whole + (k*t+n)*(m+2)
 }
 

@@ -11,7 +11,8 @@ import (
 	"testing"
 )
 
-// TestTransitionTable holds that the table in doc.go is what the machine does: in the scripts, and in lives with fixed seeds.
+// TestTransitionTable checks that the table in doc.go shows what the machine does in the scripts, and in random runs with fixed
+// seeds.
 func TestTransitionTable(t *testing.T) {
 	if testing.Short() {
 		t.Skip("many lives")

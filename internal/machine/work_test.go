@@ -10,7 +10,7 @@ import (
 	"github.com/millrace-go/millrace/projection"
 )
 
-// finish ends the job under way as a database does it, sometimes without doing it, sometimes without an answer.
+// finish ends the job under way as a database would. Sometimes the job has no effect, and sometimes its answer is lost.
 func (l *life) finish() {
 	s := l.open
 	l.open = nil
@@ -60,7 +60,7 @@ func (l *life) fenced() *engine.Fault {
 	return nil
 }
 
-// work does what a job says, but for batches and commands.
+// work does a job, except batches and commands.
 func (l *life) work(job Job) Result {
 	db := &l.db
 	switch job := job.(type) {

@@ -12,7 +12,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// moment is what can be known of a fleet at one time.
+// moment is the state of a fleet at one time.
 type moment struct {
 	members []engine.Member
 	refs    []engine.LeaseRef

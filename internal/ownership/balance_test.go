@@ -82,7 +82,7 @@ func TestBalance(t *testing.T) {
 		"a count of a tenant not named":  {members: two, counts: []engine.Want{{Tenant: "t", Name: "a", Leases: 4}}, own: refs(0, "t", "a", "a", "a", "a"), release: 2},
 		// n1 and n2 know a, n1 alone knows b: each class is divided on its own.
 		"classes": {members: []engine.Member{nodes(1, "a", "b")[0], two[1]}, counts: []engine.Want{{Name: "a", Leases: 4}, {Name: "b", Leases: 4}}, free: tenants(4, "a", "b"), claim: 6, rows: []int32{4, 5, 6, 7}},
-		// What is free of a class that the node has too much of stays free.
+		// If a node has more than its share of a class, it does not claim free leases of that class.
 		"both at once": {members: []engine.Member{nodes(1, "a", "b")[0], two[1]}, counts: []engine.Want{{Name: "a", Leases: 4}, {Name: "b", Leases: 1}}, own: four[:3], free: append(refs(9, "t", "b"), four[3]), claim: 1, release: 1, rows: []int32{9}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -161,7 +161,8 @@ func TestForeignLeasesAreReleasedFirst(t *testing.T) {
 	}
 }
 
-// TestOnlyTheShareMoves holds that a node that joins or leaves moves no leases among the others. -rapid.seed=N repeats a failure.
+// TestOnlyTheShareMoves checks that a node that joins or leaves moves no leases among the others. -rapid.seed=N repeats a
+// failure.
 func TestOnlyTheShareMoves(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		all := tenants(rapid.IntRange(0, 40).Draw(t, "tenants"), []string{"a", "b", "c"}[:rapid.IntRange(1, 3).Draw(t, "projections")]...)

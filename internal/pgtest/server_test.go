@@ -157,7 +157,7 @@ func TestStopLeavesNothing(t *testing.T) {
 			t.Parallel()
 			s := pgtest.Private(t, pgtest.Options{})
 			dir := folder(t, s)
-			conn := connect(t, s.DSN("postgres")) // a session must not delay the stop
+			conn := connect(t, s.DSN("postgres")) // an open session must not delay the stop
 			if _, err := conn.Exec(t.Context(), "begin"); err != nil {
 				t.Fatal(err)
 			}

@@ -166,7 +166,7 @@ func (c *cluster) resolveLost() error {
 	names, err := rows(c, pgx.RowTo[string], "select gid from pg_prepared_xacts where database = current_database()")
 	for _, name := range names {
 		if _, pending := c.prepared.Load(name); pending {
-			continue // its fault resolves it
+			continue // the fault that prepared it will resolve it
 		}
 		if e := c.resolve("rollback", name); !isUnknown(e) {
 			err = errors.Join(err, e)

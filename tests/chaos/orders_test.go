@@ -25,10 +25,10 @@ import (
 // The orders that a node's process takes, one on each line of its standard input. Some have an argument.
 const (
 	orderStop            = "stop"              // end in order
-	orderDieInHandler    = "die-in-handler"    // die when a handler has written
-	orderDieBeforeCommit = "die-before-commit" // die when the handler has returned and the commit is not sent yet
+	orderDieInHandler    = "die-in-handler"    // kill the process when a handler has written
+	orderDieBeforeCommit = "die-before-commit" // kill the process when the handler has returned and the commit is not sent yet
 	orderDieInReplay     = "die-in-replay"     // the same in the replay of a parked event
-	orderDieAfterCommit  = "die-after-commit"  // die when the server has answered, before the library sees the answer
+	orderDieAfterCommit  = "die-after-commit"  // kill the process when the server has answered, before the library sees the answer
 	orderStall           = "stall"             // block the next handler that has written
 	orderRelease         = "release"           // unblock it
 	orderHold            = "hold"              // block all handlers that have written

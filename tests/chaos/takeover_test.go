@@ -47,7 +47,7 @@ var endings = []struct {
 
 // TestTakeoverTimes measures three times: from each ending until the last lease of the node has another owner; from when a
 // killed server accepts connections again until every projection has applied all events; and from Pause and Resume in another
-// process until the owner has obeyed.
+// process until the lease is free or claimed.
 func TestTakeoverTimes(t *testing.T) {
 	if *takeovers == 0 {
 		t.Skip("needs the flag -takeovers")

@@ -30,13 +30,13 @@ type Arrival struct {
 	Token    string
 }
 
-// Receiver is the world outside of the database. It remembers what arrived, in order.
+// Receiver is the receiver of deliveries, outside of the database. It remembers what arrived, in order.
 type Receiver struct {
 	mu       sync.Mutex
 	arrivals []Arrival
 }
 
-// Take takes an effect in, and returns how many there were of this event, this one included.
+// Take records an effect, and returns how many effects of this event there were, this one included.
 func (r *Receiver) Take(position int64, token string) (times int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

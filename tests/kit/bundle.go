@@ -311,7 +311,7 @@ func (b *Bundle) Replaying(name string) <-chan projection.CommandResult {
 	return replayed
 }
 
-// Pass lets a while go by, or ctx end.
+// Pass returns after d, or when ctx ends.
 func Pass(ctx context.Context, d time.Duration) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

@@ -10,18 +10,19 @@ import (
 	"github.com/millrace-go/millrace/projection"
 )
 
-// Course is what a policy makes of an event that fails. Parks, Skips and Stops say what happens to the event, and Whole that the
-// later events of its stream are parked with it. Calls is how often it is tried alone until then.
+// Course is the expected result of a policy for a failing event. Shape is a projection with that policy. Parks, Skips and Stops
+// report what happens to the event, and Whole that the later events of its stream are parked with it. Calls is how often the
+// event is tried alone until then.
 type Course struct {
 	Shape                      millrace.Projection
 	Parks, Whole, Skips, Stops bool
 	Calls                      int64
 }
 
-// Fails reports whether the event fails until something happens to it. Else it succeeds in the end.
+// Fails reports whether the event is finally parked or skipped, or stops the projection. Otherwise it succeeds in the end.
 func (c Course) Fails() bool { return c.Parks || c.Skips || c.Stops }
 
-// Courses are all policies.
+// Courses returns a Course for each policy.
 func Courses() map[string]Course {
 	answer := func(a projection.Action) func(context.Context, projection.Failure) projection.Action {
 		return func(_ context.Context, f projection.Failure) projection.Action {
@@ -45,7 +46,7 @@ func Courses() map[string]Course {
 	}
 }
 
-// Fates is a store with two streams, in which one event is poison. Behind are the later events of its stream.
+// Fates is a store with two streams and one poison event. Behind has the positions of the later events of its stream.
 type Fates struct {
 	*Bundle
 	Poison, Last int64
@@ -67,7 +68,8 @@ func NewFates(b *Bundle) *Fates {
 	return f
 }
 
-// MustHaveGone waits for a projection, and checks what became of the poison event, whose error says something.
+// MustHaveGone waits for a projection, and checks that the poison event ended as c expects. The error of the event must contain
+// says.
 func (f *Fates) MustHaveGone(rt *millrace.Runtime, name string, c Course, says string) {
 	f.T.Helper()
 	err := rt.WaitFor(f.Ctx, millrace.ProjectionID{Name: name}, f.Last)

@@ -5,7 +5,7 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 )
 
-// Logs makes a logger and what it logs.
+// Logs returns a logger and the entries that it records.
 func Logs() (*zap.Logger, *observer.ObservedLogs) {
 	core, logs := observer.New(zap.InfoLevel)
 	return zap.New(core), logs

@@ -83,14 +83,15 @@ func (b *Bundle) Flow() (stop func() int64) {
 	}
 }
 
-// In a process with these variables the test TestVictim of the package runs what Try wants to be killed.
+// These environment variables make TestVictim of the package run a handler that kills its process as Try requires.
 const (
 	victimKind  = "MILLRACE_TEST_VICTIM_KIND"
 	victimPlace = "MILLRACE_TEST_VICTIM_PLACE"
 	victimWay   = "MILLRACE_TEST_VICTIM_WAY"
 )
 
-// Victim returns the store and the way to be killed of a process that Try started. It skips the test in every other process.
+// Victim returns the store of a process that Try started, and the way in which that process is to be killed. In every other
+// process it skips the test.
 func Victim(t *testing.T) (b *Bundle, way string) {
 	t.Helper()
 	if os.Getenv(victimWay) == "" {
@@ -99,14 +100,14 @@ func Victim(t *testing.T) (b *Bundle, way string) {
 	return KindOf(os.Getenv(victimKind)).At(t, os.Getenv(victimPlace)), os.Getenv(victimWay)
 }
 
-// VictimOf is the command of a process that runs TestVictim on the bundle's store.
+// VictimOf returns the command that runs TestVictim on the bundle's store.
 func (b *Bundle) VictimOf(way string) *exec.Cmd {
 	victim := exec.CommandContext(b.Ctx, os.Args[0], "-test.run=^TestVictim$")
 	victim.Env = append(os.Environ(), victimKind+"="+b.Kind.Name, victimPlace+"="+b.Place, victimWay+"="+way)
 	return victim
 }
 
-// Try runs a victim, and reports whether it was killed. Else it has applied everything and ended by itself.
+// Try runs a victim, and reports whether it was killed. Otherwise the victim has applied everything and ended by itself.
 func (b *Bundle) Try(way string) (killed bool) {
 	b.T.Helper()
 	out, err := b.VictimOf(way).CombinedOutput()

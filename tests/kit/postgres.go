@@ -62,7 +62,7 @@ var Postgres = &Kind{
 	},
 }
 
-// Raise is a statement of PostgreSQL that fails with an SQLSTATE.
+// Raise returns a function whose statement fails with an SQLSTATE.
 func Raise(state string) func(ctx context.Context, tx Tx) error {
 	return Exec("do $$ begin raise exception 'on purpose' using errcode = '" + state + "'; end $$")
 }

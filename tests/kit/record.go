@@ -19,8 +19,8 @@ var ErrOnPurpose = errors.New("on purpose")
 // Quick lets other nodes take over soon after a process is gone.
 var Quick = millrace.Config{HeartbeatInterval: 100 * time.Millisecond, LeaseDuration: time.Second, ReconcileInterval: 100 * time.Millisecond}
 
-// Soon tries a failed event again at once, that many times. It is the policy of events that are parked as soon as anything is counted,
-// with 0 or 1.
+// Soon returns a policy that retries a failed event that many times, almost at once. With Soon(0) the first counted failure
+// parks the event.
 func Soon(retries int) projection.RetryPolicy {
 	return projection.RetryPolicy{MaxAttempts: retries + 1, Base: time.Millisecond, Cap: 20 * time.Millisecond}
 }
@@ -43,7 +43,7 @@ func (b *Bundle) Recorders(names ...string) (projections []millrace.Projection) 
 // Nothing is a handler that does nothing.
 func Nothing(context.Context, Tx, []event.Envelope) error { return nil }
 
-// Freely is a handler of deliveries that does nothing.
+// Freely is a function for DeliverEach that does nothing and succeeds.
 func Freely(context.Context, millrace.Delivered) error { return nil }
 
 // FailsAt records its events and then, if a poison event is among them, fails.
@@ -61,25 +61,25 @@ func FailsAt(name string, poison func(position int64) bool, fail func(ctx contex
 	}
 }
 
-// Fails is a failure of FailsAt.
+// Fails is a fail function for FailsAt: it returns ErrOnPurpose.
 func Fails(context.Context, Tx, int, int64) error { return ErrOnPurpose }
 
-// OneByOne makes a batch handler one for single events.
+// OneByOne turns a function for batches into one for single events.
 func OneByOne(h BatchFunc) EventFunc {
 	return func(ctx context.Context, tx Tx, e event.Envelope) error { return h(ctx, tx, []event.Envelope{e}) }
 }
 
-// Only selects one position, and Any all of them.
+// Only returns a function that selects one position. Any selects all positions.
 func Only(position int64) func(int64) bool { return func(p int64) bool { return p == position } }
 
 func Any(int64) bool { return true }
 
-// Exec runs a statement.
+// Exec returns a function that runs a statement.
 func Exec(sql string) func(ctx context.Context, tx Tx) error {
 	return func(ctx context.Context, tx Tx) error { return tx.Exec(ctx, sql) }
 }
 
-// Faults are all that a handler of this kind of store can do wrong.
+// AllFaults returns the faults of handlers on every store, and those of this kind of store.
 func (k *Kind) AllFaults() map[string]Fault {
 	all := map[string]Fault{
 		"Go error": {"on purpose", func(context.Context, Tx) error { return ErrOnPurpose }},

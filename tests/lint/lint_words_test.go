@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// unclear are words that a technical sentence does without: it names who does what.
+// unclear are words that a technical sentence does not need, because it names who does what.
 var unclear = regexp.MustCompile(`(?i)\b(tells|somebody|nobody|is to be)\b`)
 
 // unclearLines is how many lines of comments and documents may have such words. It only goes down: whoever removes some lowers

@@ -61,7 +61,7 @@ var (
 	composed = []string{"pgstore/batch.go", "pgstore/heads.go", "pgstore/internal/session/restore.go", "pgstore/session.go", "pgstore/internal/guard/text.go"}
 )
 
-// mayHoldSQL tells whether SQL may stand in a file of Go.
+// mayHoldSQL reports whether a Go file may contain SQL.
 func mayHoldSQL(file string) bool {
 	file = filepath.ToSlash(file)
 	return strings.HasSuffix(file, "_test.go") || within(path.Dir(file), ownSQL) || slices.Contains(composed, file)

@@ -153,7 +153,7 @@ func TestFaultOfTheSizeOfABatchParksNothing(t *testing.T) {
 	}
 }
 
-// While one event is poison, the other projections send nothing, and nothing is read again.
+// While one projection meets a poison event, the other projections send nothing, and no lease is read again.
 func TestPoisonThatLooksLikeTheServersDisturbsNoOtherProjection(t *testing.T) {
 	t.Parallel()
 	const n = 100

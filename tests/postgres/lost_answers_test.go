@@ -15,7 +15,7 @@ import (
 	"github.com/millrace-go/millrace/tests/kit"
 )
 
-// losing is a connection that loses the answers to some commits, which succeed.
+// losing is a connection that loses the answers to some commits, although these commits succeed.
 type losing struct {
 	net.Conn
 	lose func() bool
@@ -36,7 +36,7 @@ func (b *bundle) forgetful(lose func() bool) *pgstore.Store {
 	return b.open(b.dsn, dialing(func(conn net.Conn) net.Conn { return &losing{conn, lose} }), pgstore.Options{SessionDSN: b.dsn})
 }
 
-// A commit whose answer is lost loses, doubles and counts nothing, whatever the policy.
+// If the answer to a commit is lost, no event is lost, doubled or counted, under any policy.
 func TestLostAnswersToCommitsChangeNothingWhateverThePolicy(t *testing.T) {
 	t.Parallel()
 	b := setup(t, pgstore.Options{})

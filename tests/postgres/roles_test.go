@@ -67,7 +67,7 @@ var rolesMade = map[string]func(admin *bundle){
 	},
 }
 
-// TestVictim dies in its third batch.
+// TestVictim kills its process in the third batch.
 func TestVictim(t *testing.T) {
 	b, _ := kit.Victim(t)
 	batches := 0

@@ -130,8 +130,8 @@ func TestLostSessionMovesNoLease(t *testing.T) {
 	for _, rt := range nodes {
 		b.Start(rt)
 	}
-	// They began at the same time, and each may still see itself alone when they first share evenly: so the test waits until two
-	// checks in a row moved nothing.
+	// The nodes began at the same time. When the shares first become even, a node may not have seen the others yet. So the test
+	// waits until two checks in a row have moved nothing.
 	var before int64
 	for since := time.Now(); time.Since(since) < 2*patient.ReconcileInterval; {
 		b.Share(nodes[0], 2)

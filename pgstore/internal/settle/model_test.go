@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// flaw is a way to settle that loses events. The zero value has none.
+// flaw is a mistake in settling that loses events. The zero value has no mistake.
 type flaw struct {
 	earlyHolders   bool // holders noted before the target was seen
 	noSecondRead   bool // what was read before the holders were gone decides
@@ -87,7 +87,7 @@ func (r *worldReader) scanned(found []*worldTx) error {
 	s.Scan(holders)
 	switch {
 	case s.mark > from:
-		// Whoever is behind the mark reads for himself.
+		// A projection that is behind the mark reads for itself.
 		positions, _ := r.world.beyond(from, len(r.world.visible)+1)
 		for _, p := range positions {
 			if p <= s.mark {
@@ -125,7 +125,7 @@ func (r *worldReader) take(positions []int64, complete bool) error {
 		s.Scan(r.early)
 		r.early = nil
 	}
-	// Whatever is visible at or below the mark was handed on.
+	// Every visible event at or below the mark was handed out.
 	visible, _ := r.world.beyond(from, len(r.world.visible)+1)
 	at, _ := slices.BinarySearch(visible, s.mark+1)
 	if !slices.Equal(visible[:at], positions[:n]) {
@@ -164,7 +164,7 @@ func play(pick pick, steps int, f flaw) error {
 		}
 		w.leave(tx)
 	}
-	// No transaction holds the lock any more: the mark reaches the head, and soon.
+	// No transaction holds the lock any more, so the mark must reach the head within few steps.
 	for n := 0; r.settler.mark < w.head() || r.settler.Waiting(); n++ {
 		if n > 20+20*len(w.visible) {
 			return fmt.Errorf("the mark stays at %d, the head is at %d", r.settler.mark, w.head())

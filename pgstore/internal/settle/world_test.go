@@ -47,7 +47,7 @@ func (w *world) head() int64 {
 	return w.visible[len(w.visible)-1]
 }
 
-// beyond returns the visible positions behind mark, at most limit, and whether these are all.
+// beyond returns the visible positions after mark, at most limit, and whether these are all.
 func (w *world) beyond(mark int64, limit int) (positions []int64, complete bool) {
 	from, _ := slices.BinarySearch(w.visible, mark+1)
 	rest := w.visible[from:]
@@ -95,7 +95,7 @@ func (w *world) unlock(tx *worldTx) {
 	}
 }
 
-// step lets one thing happen.
+// step takes one random step.
 func (w *world) step(pick pick) error {
 	if len(w.open) == 0 || len(w.open) < 5 && pick(6) == 0 {
 		w.nextTx++
@@ -146,7 +146,7 @@ func (w *world) draw(tx *worldTx, n int) {
 	}
 }
 
-// end makes the rows visible or lets them go. The lock is released later.
+// end makes the rows visible or drops them. The lock is released later.
 func (w *world) end(tx *worldTx, commit bool) error {
 	tx.ended = true
 	if !commit {
