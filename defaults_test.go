@@ -15,7 +15,7 @@ func TestConfigurationIsTheRuntimesOwn(t *testing.T) {
 }
 
 // The promises about takeovers depend on these defaults, which docs/ownership.md names.
-func TestOwnershipHasTheDefaultsThatItsDocumentsName(t *testing.T) {
+func TestDefaultsMatchTheOwnershipPage(t *testing.T) {
 	t.Parallel()
 	type timing struct{ heartbeat, lease, notice, reconcile time.Duration }
 	for given, want := range map[timing]timing{

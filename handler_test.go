@@ -38,7 +38,7 @@ func (foreign) Engine() engine.Handler {
 
 func ignore[T event.Typed](context.Context, pgx.Tx, event.Of[T]) error { return nil }
 
-func TestHandlerThatCannotWorkIsRefusedByName(t *testing.T) {
+func TestInvalidHandlerIsRefusedWithItsReason(t *testing.T) {
 	t.Parallel()
 	rt, err := millrace.New(millrace.Config{Store: stubStore{}})
 	if err != nil {

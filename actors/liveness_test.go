@@ -19,7 +19,7 @@ import (
 	"github.com/millrace-go/millrace/projection"
 )
 
-func TestLongWaitForASlotIsNoFaultAndNoWork(t *testing.T) {
+func TestLongWaitForASlotIsNeitherFaultNorWork(t *testing.T) {
 	o := surround(t)
 	o.deps.Timing.QueryTimeout = time.Millisecond
 	o.def.Timeout = time.Millisecond

@@ -80,7 +80,7 @@ func TestWindowKeepsWithinItsBytes(t *testing.T) {
 	}
 }
 
-func TestShareThatGrewFirstGivesWay(t *testing.T) {
+func TestShareThatGrewLeastRecentlyIsEmptiedFirst(t *testing.T) {
 	b := newBudget(100)
 	var gave []int
 	shares := make([]share, 4)
@@ -265,7 +265,7 @@ func TestFeedSendsNothingOldAfterARecheck(t *testing.T) {
 	}
 }
 
-func TestSubscriberGetsAtOnceWhatCameWhileThereWasNone(t *testing.T) {
+func TestNewSubscriberGetsEarlierEventsAtOnce(t *testing.T) {
 	f := surround(t).feed("a")
 	f.send(f.pid, &messages.Unsubscribe{})
 	f.send(f.pid, &messages.Wake{}) // without effect

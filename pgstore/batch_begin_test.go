@@ -92,7 +92,7 @@ func TestBatchHasTimeoutsOfItsOwn(t *testing.T) {
 	}
 }
 
-func TestDeadlineBeyondWhatSettingsHoldWorks(t *testing.T) {
+func TestTimeoutAboveTheMaximumOfSettingsWorks(t *testing.T) {
 	t.Parallel()
 	o := newOwner(t, 1)
 	noError(t, o.apply(write, engine.ApplyOptions{Timeout: math.MaxInt64 / 2}))
@@ -136,7 +136,7 @@ func TestAppendInABatchWithAsyncCommitWaitsForTheDisk(t *testing.T) {
 	}
 }
 
-func TestDeadlineIsTheHandlersFault(t *testing.T) {
+func TestTimeoutIsTheHandlersFault(t *testing.T) {
 	t.Parallel()
 	o := newOwner(t, 1)
 	for name, handler := range map[string]func(ctx context.Context, tx pgx.Tx) error{
@@ -167,7 +167,7 @@ func TestDeadlineIsTheHandlersFault(t *testing.T) {
 }
 
 // A handler that finishes late has done its work.
-func TestHandlerThatFinishesAfterItsDeadlineCommits(t *testing.T) {
+func TestHandlerThatFinishesAfterItsTimeoutCommits(t *testing.T) {
 	t.Parallel()
 	o := newOwner(t, 1)
 	noError(t, o.apply(writeAnd(func(ctx context.Context, _ pgx.Tx) error {
@@ -294,7 +294,7 @@ func TestManyLockWaitsInOneStatementDoNotCount(t *testing.T) {
 	o.untouched()
 }
 
-func TestDeadlineWhenTheServerCannotBeAskedIsNotCounted(t *testing.T) {
+func TestTimeoutIsNotCountedIfTheServerCannotBeAsked(t *testing.T) {
 	t.Parallel()
 	const most = 6
 	s := pgtest.Private(t, pgtest.Options{Settings: map[string]string{"max_connections": fmt.Sprint(most), "superuser_reserved_connections": "1"}})

@@ -242,7 +242,7 @@ func TestErrorThatAHandlerSwallowedIsReported(t *testing.T) {
 }
 
 // A handler returns an error other than that of its statement.
-func TestErrorOfAStatementDecidesWhereTheHandlerReturnsAnother(t *testing.T) {
+func TestErrorOfAStatementTakesPrecedenceOverThatOfTheHandler(t *testing.T) {
 	t.Parallel()
 	o := newOwner(t, 1)
 	for sql, want := range map[string]engine.Class{
@@ -362,7 +362,7 @@ func sendsRaw(sql string) func(ctx context.Context, tx pgx.Tx) error {
 	}
 }
 
-func TestTransactionEndedBehindTheBatchIsNoticed(t *testing.T) {
+func TestTransactionEndedByTheHandlerIsNoticed(t *testing.T) {
 	t.Parallel()
 	for _, sql := range []string{
 		"rollback", "commit", "rollback; begin", "commit; begin", "commit and chain", "commit; begin; savepoint a",

@@ -43,7 +43,7 @@ func TestStaleEpochCannotBegin(t *testing.T) {
 	o.untouched()
 }
 
-func TestLeaseLostUnderTheHandlerTakesItsWritesAlong(t *testing.T) {
+func TestLeaseLostDuringTheHandlerRollsItsWritesBack(t *testing.T) {
 	t.Parallel()
 	o := newOwner(t, 3)
 	var next *owner
@@ -351,7 +351,7 @@ func TestRoleThatAHandlerSetsLocallyDoesNotHinderTheCommit(t *testing.T) {
 }
 
 // The control: in a transaction of the host's own the same changes do leak, and sessionState shows them.
-func TestWhatWouldLeakIsSeen(t *testing.T) {
+func TestLeakCheckNoticesEachLeak(t *testing.T) {
 	t.Parallel()
 	store := onePool(t)
 	for name, leak := range leaks(t, store) {
@@ -370,7 +370,7 @@ func TestWhatWouldLeakIsSeen(t *testing.T) {
 	}
 }
 
-func TestBatchThatWasEndedBehindItsBackLeavesNothing(t *testing.T) {
+func TestBatchWhoseHandlerCommitsLeavesNothing(t *testing.T) {
 	t.Parallel()
 	store := onePool(t)
 	for _, returned := range []error{nil, errors.New("on purpose")} {

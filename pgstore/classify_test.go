@@ -107,7 +107,7 @@ func TestClassOfErrors(t *testing.T) {
 	}
 }
 
-func TestFaultKeepsWhichEventFailedAndWhere(t *testing.T) {
+func TestFaultKeepsPositionAndStack(t *testing.T) {
 	t.Parallel()
 	err := fmt.Errorf("around: %w", &projection.EventError{Position: 7, Stack: "here", Err: errors.New("bad")})
 	if fault := classify(err); fault.Position != 7 || fault.Stack != "here" || fault.Class != engine.HandlerFault {
@@ -120,7 +120,7 @@ func TestFaultKeepsWhichEventFailedAndWhere(t *testing.T) {
 
 // What is not passed to handlerFault as an error of the batch's own connection is the handler's, unless a server says
 // by its SQLSTATE that it is not.
-func TestFaultOfAHandlerByWhatItReturns(t *testing.T) {
+func TestClassOfErrorsThatHandlersReturn(t *testing.T) {
 	t.Parallel()
 	o := newOwner(t, 1)
 	conn := strange(t, o.store)

@@ -45,7 +45,7 @@ func TestDeliveryOfALostLeaseDoesNotBegin(t *testing.T) {
 	o.untouched()
 }
 
-func TestZombiesAcknowledgementIsRefusedAndItsDeliveryEnds(t *testing.T) {
+func TestZombieCannotAcknowledgeAndItsDeliveryEnds(t *testing.T) {
 	t.Parallel()
 	o := newOwner(t, 3)
 	start := o.lease.Checkpoint
@@ -81,7 +81,7 @@ func TestZombiesAcknowledgementIsRefusedAndItsDeliveryEnds(t *testing.T) {
 	}
 }
 
-func TestDeliveryEndsWithTheTrustInItsLease(t *testing.T) {
+func TestDeliveryEndsAtTheLeaseDeadline(t *testing.T) {
 	t.Parallel()
 	o := newOwner(t, 3)
 	start := o.lease.Checkpoint
@@ -112,7 +112,7 @@ func TestDeliveryEndsWithTheTrustInItsLease(t *testing.T) {
 	}
 }
 
-func TestDeadlineCountsAgainstAnEventThatHadAllOfIt(t *testing.T) {
+func TestTimeoutCountsAgainstAnEventThatHadTheWholeTime(t *testing.T) {
 	t.Parallel()
 	o := newOwner(t, 3)
 	start := o.lease.Checkpoint
@@ -270,7 +270,7 @@ func (c *deafAfter) Read(p []byte) (int, error) {
 }
 
 // A handler that does not return has failed at its event, even if a blocked event before it was parked.
-func TestAbandonedDeliveryIsCountedBehindParkedEvents(t *testing.T) {
+func TestAbandonedDeliveryIsCountedAfterParkedEvents(t *testing.T) {
 	t.Parallel()
 	o := newOwner(t, 3)
 	start := o.lease.Checkpoint

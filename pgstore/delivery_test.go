@@ -161,7 +161,7 @@ func TestInvalidAcknowledgementsAreRefusedByName(t *testing.T) {
 	}
 }
 
-func TestFailureIsThatOfTheFirstEventThatIsNotDone(t *testing.T) {
+func TestFailureBelongsToTheFirstEventThatIsNotDone(t *testing.T) {
 	t.Parallel()
 	o := newOwner(t, 5)
 	start := o.lease.Checkpoint
@@ -277,7 +277,7 @@ func TestRejectionThatConcernsMoreThanItsEventIsLeftToTheProjection(t *testing.T
 	}
 }
 
-func TestBlockedEventsAreParkedOnTheWay(t *testing.T) {
+func TestBlockedEventsOfADeliveryAreParkedInOrder(t *testing.T) {
 	t.Parallel()
 	o := newOwner(t, 6)
 	start := o.lease.Checkpoint

@@ -106,7 +106,7 @@ func (d *drawer) setBack(to int64) {
 }
 
 // If the checkpoint was set back over an event that is or was parked, the event is parked again.
-func TestEventIsParkedAgainWhereTheCheckpointWasSetBack(t *testing.T) {
+func TestEventIsParkedAgainIfTheCheckpointWasSetBack(t *testing.T) {
 	t.Parallel()
 	for name, before := range map[string]func(d *drawer, at int64){
 		"parked": func(*drawer, int64) {},
@@ -148,7 +148,7 @@ func TestEventIsParkedAgainWhereTheCheckpointWasSetBack(t *testing.T) {
 }
 
 // If the checkpoint was set back over a parked stream, the stream keeps the failed event as its head.
-func TestParkedStreamStaysAsItIsWhereTheCheckpointWasSetBack(t *testing.T) {
+func TestParkedStreamIsUnchangedIfTheCheckpointWasSetBack(t *testing.T) {
 	t.Parallel()
 	d := newDrawer(t, 3)
 	a := d.at["a"]

@@ -202,7 +202,7 @@ func TestTransactionOfInTxIsClosedAfterAPanic(t *testing.T) {
 }
 
 // The methods of pgx.Tx are listed, so that a new one is noticed here.
-func TestEveryUseOfALentTransactionIsTried(t *testing.T) {
+func TestEveryMethodOfATransactionIsTested(t *testing.T) {
 	t.Parallel()
 	store := withLeftBehind(t)
 	noError(t, store.InTx(testContext(t), func(ctx context.Context, tx pgx.Tx) error {

@@ -19,7 +19,7 @@ import (
 	"github.com/millrace-go/millrace/projection"
 )
 
-func TestHeadsGoOnWithoutTenantsThatCannotBeRead(t *testing.T) {
+func TestHeadsAreReadWithoutUnreadableTenants(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.Database(t)
 	owner := migrated(t, openStore(t, dsn, Options{}))
@@ -95,7 +95,7 @@ func TestHeadsGoOnWithoutTenantsThatCannotBeRead(t *testing.T) {
 }
 
 // One scan serves all who asked before it began, and none who asked after.
-func TestLockScanBeginsAfterItWasAskedFor(t *testing.T) {
+func TestLockScanBeginsAfterItsCall(t *testing.T) {
 	t.Parallel()
 	store := newStore(t)
 	other := newTenant(t, store, "other")

@@ -163,7 +163,7 @@ func free(t *testing.T, store *Store, node engine.Node) (counts [2]int) {
 	return counts
 }
 
-func TestClaimTakesWhatIsAskedForAndFreeAndNotPaused(t *testing.T) {
+func TestClaimTakesRequestedLeasesThatAreFreeAndNotPaused(t *testing.T) {
 	t.Parallel()
 	store := newStore(t)
 	names := []string{"dead", "free", "held", "not asked for", "paused"}
@@ -195,7 +195,7 @@ func TestClaimTakesWhatIsAskedForAndFreeAndNotPaused(t *testing.T) {
 	}
 }
 
-func TestWhoseLeasesAreFree(t *testing.T) {
+func TestLeasesOfDeadNodesAreFree(t *testing.T) {
 	t.Parallel()
 	store := newStore(t)
 	watcher, node, next := present(t, store, aNode()), aNode(), aNode()
@@ -283,7 +283,7 @@ func TestReleaseNotifiesTheNodesIfItReleasedALease(t *testing.T) {
 	}
 }
 
-func TestCountsAreApartForTheTenantsNamed(t *testing.T) {
+func TestCountsAreSeparateForNamedTenants(t *testing.T) {
 	t.Parallel()
 	store := newStore(t)
 	tenants := []string{projection.DefaultTenant, newTenant(t, store, "a").Name(), newTenant(t, store, "b").Name()}

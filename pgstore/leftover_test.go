@@ -135,7 +135,7 @@ func claimEndsLeftovers(t *testing.T, store *Store) {
 	}
 }
 
-func TestClaimEndsNoSessionButThoseOfTheBatchesItTakesOver(t *testing.T) {
+func TestClaimEndsOnlySessionsOfBatchesThatItTakesOver(t *testing.T) {
 	t.Parallel()
 	store, elsewhere := modelStore(t), newStore(t)
 	dead := owning(t, store, "p", "q")

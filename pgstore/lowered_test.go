@@ -195,7 +195,7 @@ func TestHookThatRefusesAConnectionIsNamed(t *testing.T) {
 }
 
 // What bounds the host's statements would end a session that is meant to last.
-func TestSessionConnectionHasNoBoundsOfTheHost(t *testing.T) {
+func TestSessionConnectionHasNoTimeoutsOfTheHost(t *testing.T) {
 	t.Parallel()
 	store := newStore(t, afterConnect("set statement_timeout = '19s'; set lock_timeout = '19s'; set idle_session_timeout = '19s'; "+
 		"set idle_in_transaction_session_timeout = '19s'; set work_mem = '5MB'"))
@@ -208,7 +208,7 @@ func TestSessionConnectionHasNoBoundsOfTheHost(t *testing.T) {
 	}
 }
 
-func TestWhatAHookSetsForEachUseHoldsForIt(t *testing.T) {
+func TestSettingsThatAHookMakesForEachUseApply(t *testing.T) {
 	t.Parallel()
 	uses := 0
 	store := onePool(t, func(config *pgxpool.Config) {
@@ -244,7 +244,7 @@ func TestWhatAHookSetsForEachUseHoldsForIt(t *testing.T) {
 	}
 }
 
-func TestBoundsOfTheHostDoNotEndTransactionsOfOurOwn(t *testing.T) {
+func TestTimeoutsOfTheHostDoNotEndTransactionsOfTheStore(t *testing.T) {
 	t.Parallel()
 	store := newStore(t, afterConnect("set statement_timeout = '19s'; set lock_timeout = '19s'"))
 	noError(t, store.durable(testContext(t), "list_peers", func(tx pgx.Tx) error {

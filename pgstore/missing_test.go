@@ -60,7 +60,7 @@ func TestMigrateSkipsATenantWhoseSchemaIsGone(t *testing.T) {
 	}
 }
 
-func TestWhyATenantIsAbsentIsNamed(t *testing.T) {
+func TestErrorSaysWhyATenantIsAbsent(t *testing.T) {
 	t.Parallel()
 	store := newStore(t)
 	ctx := testContext(t)

@@ -180,7 +180,7 @@ func TestListPeersShowsTheLostLockOfANodeWhoseHeartbeatHolds(t *testing.T) {
 }
 
 // Keys may be negative. A lock with a node's key may be of another kind, schema or database.
-func TestOnlyTheLockOfTheNodeItselfCounts(t *testing.T) {
+func TestOnlyTheNodesOwnSessionLockCounts(t *testing.T) {
 	t.Parallel()
 	store, elsewhere := newStore(t), newStore(t)
 	beside := migrated(t, openStore(t, store.pool.Config().ConnString(), Options{Schema: "beside"}))
@@ -251,7 +251,7 @@ func TestNodeIsMarkedDeadOnceAndOnlyWithoutItsLock(t *testing.T) {
 	tries("when its heartbeat ran out", false)
 }
 
-func TestNodesAreListedWithWhatTheyHold(t *testing.T) {
+func TestNodesAreListedWithTheirLeases(t *testing.T) {
 	t.Parallel()
 	store := newStore(t)
 	silent, leaving, idle := aNode(), aNode(), aNode()

@@ -194,7 +194,7 @@ func TestReplayOfOneDeadLetterReadsNoOthers(t *testing.T) {
 }
 
 // The index finds the same dead letter as a scan of all, for every policy.
-func TestAutomaticReplaysTakeWhatIsDueFirst(t *testing.T) {
+func TestAutomaticReplaysTakeTheDeadLetterThatIsDueFirst(t *testing.T) {
 	t.Parallel()
 	d := newDrawer(t, 1)
 	const all = `select coalesce((select d.id from millrace.dead_letters d

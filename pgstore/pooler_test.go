@@ -462,7 +462,7 @@ func TestManyBatchesShareAPoolersSessions(t *testing.T) {
 	}
 }
 
-func TestTransactionEndedBehindTheBatchIsNoticedBehindAPooler(t *testing.T) {
+func TestTransactionEndedByTheHandlerIsNoticedBehindAPooler(t *testing.T) {
 	t.Parallel()
 	store, _ := oneSession(t)
 	o := claimAs(t, store, projection.DefaultTenant)

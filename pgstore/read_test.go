@@ -38,7 +38,7 @@ func mixedStore(t *testing.T) *Store {
 	return store
 }
 
-func TestReadsSelectWhatTheyAreAskedFor(t *testing.T) {
+func TestReadOptionsSelectEvents(t *testing.T) {
 	t.Parallel()
 	store := mixedStore(t)
 	ctx := testContext(t)

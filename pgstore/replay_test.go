@@ -311,7 +311,7 @@ func TestAutomaticReplaysMayHaveAnyLimit(t *testing.T) {
 	}
 }
 
-func TestAutomaticReplaysTakeWhatIsDueAndNothingElse(t *testing.T) {
+func TestAutomaticReplaysTakeOnlyDueDeadLetters(t *testing.T) {
 	t.Parallel()
 	d := newDrawer(t, 4)
 	a, b, c := d.at["a"], d.at["b"], d.at["c"]

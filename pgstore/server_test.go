@@ -160,7 +160,7 @@ func TestProbeThatHasToWaitForALockSucceeds(t *testing.T) {
 }
 
 // Missing tables and privileges are reported by the statements that need them, not by the probe.
-func TestProbeSucceedsWhereOnlyItsObjectsAreAtFault(t *testing.T) {
+func TestProbeSucceedsIfOnlyItsObjectsAreAtFault(t *testing.T) {
 	t.Parallel()
 	store := newStore(t)
 	limited := asRole(t, store, "millrace_limited", "", Options{})
@@ -172,7 +172,7 @@ func TestProbeSucceedsWhereOnlyItsObjectsAreAtFault(t *testing.T) {
 	mustProbe(t, store, "without its table")
 }
 
-func TestProbeFailsWhereTheServerTakesNoWrites(t *testing.T) {
+func TestProbeFailsIfTheServerTakesNoWrites(t *testing.T) {
 	t.Parallel()
 	_, store := ownServer(t, nil)
 	mustProbe(t, store, "at first")
@@ -183,7 +183,7 @@ func TestProbeFailsWhereTheServerTakesNoWrites(t *testing.T) {
 	mustNotProbe(t, store, "read-only", "25006")
 }
 
-func TestProbeFailsWhereTheServerIsAway(t *testing.T) {
+func TestProbeFailsIfTheServerIsUnreachable(t *testing.T) {
 	t.Parallel()
 	server, store := ownServer(t, nil)
 	noError(t, server.Kill())
@@ -193,7 +193,7 @@ func TestProbeFailsWhereTheServerIsAway(t *testing.T) {
 }
 
 // If the server has no connection left, existing connections still work.
-func TestProbeTakesOneOfThePoolWhereTheServerHasNoneLeft(t *testing.T) {
+func TestProbeTakesAConnectionOfThePoolIfTheServerHasNoneLeft(t *testing.T) {
 	t.Parallel()
 	_, store := ownServer(t, map[string]string{"max_connections": "12", "superuser_reserved_connections": "0", "max_wal_senders": "0"})
 	ctx := testContext(t)

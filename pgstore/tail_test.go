@@ -496,7 +496,7 @@ func dropTenant(t *testing.T, store *Store, tenant *Tenant) {
 
 // If a tenant is dropped and created again, another events table has the same name. Lock holders must be found on the
 // new table.
-func TestReplacedEventsAreFoundByTheirName(t *testing.T) {
+func TestLockHoldersAreFoundOnAReplacedEventsTable(t *testing.T) {
 	t.Parallel()
 	store := quietStore(t)
 	tenant := newTenant(t, store, "again")

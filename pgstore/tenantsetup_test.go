@@ -264,7 +264,7 @@ func TestProgramWithFewerStepsWorksButCreatesNoTenants(t *testing.T) {
 	}
 }
 
-func TestStepsCannotEndTheirTransactionNorKeepIt(t *testing.T) {
+func TestStepsCannotEndOrKeepTheirTransaction(t *testing.T) {
 	t.Parallel()
 	var kept pgx.Tx
 	store := setUpStore(t, pgtest.Database(t), func(ctx context.Context, tx pgx.Tx, _ string) error {
@@ -342,7 +342,7 @@ func TestHandlerOfANamedTenantDoesNotFallThroughToPublic(t *testing.T) {
 	}
 }
 
-func TestPathOfANamedTenantIsItsSchemaWhatIsSharedAndTemporaryTables(t *testing.T) {
+func TestPathOfANamedTenantIsItsSchemaSharedSchemasAndTemporaryTables(t *testing.T) {
 	t.Parallel()
 	store := migrated(t, openStore(t, pgtest.Database(t), Options{SharedSchemas: []string{"public", `it's "shared"`}}, connections(2)))
 	for _, name := range []string{"acme", `it's "a" \ tenant`} {
@@ -479,7 +479,7 @@ func TestExtensionsOutsideOfThePathAreWarnedOfByName(t *testing.T) {
 	}
 }
 
-func TestErrorsAboutWhatIsMissingNameExtensionsOutsideOfThePath(t *testing.T) {
+func TestErrorsAboutMissingObjectsNameExtensionsOutsideOfThePath(t *testing.T) {
 	t.Parallel()
 	dsn := withExtensions(t)
 	store := migrated(t, openStore(t, dsn, Options{}))

@@ -9,7 +9,7 @@ import (
 	"github.com/millrace-go/millrace/projection"
 )
 
-func TestHandlersWishShowsThroughWrapping(t *testing.T) {
+func TestRequestedActionIsFoundThroughWrapping(t *testing.T) {
 	for want, ask := range map[projection.Action]func(error) error{
 		projection.ActionRetry: projection.Retry, projection.ActionPark: projection.Park,
 		projection.ActionSkip: projection.Skip, projection.ActionStop: projection.Stop,

@@ -83,7 +83,7 @@ func blocked(t *testing.T) (w *world, first projection.ID, let func()) {
 }
 
 // A report of a projection while the node is restarted is lost. The next node asks for it again.
-func TestDrainedThatIsLostWithTheNodeIsAskedForAgain(t *testing.T) {
+func TestDrainedReportThatIsLostWithTheNodeIsRequestedAgain(t *testing.T) {
 	w, first, let := blocked(t)
 	w.pauseAndNotify(1)
 	w.eventually("only the batch is missing", func() bool { return w.deps.Registry.Working()[first].Limit > 0 })
@@ -99,7 +99,7 @@ func TestDrainedThatIsLostWithTheNodeIsAskedForAgain(t *testing.T) {
 	}
 }
 
-func TestNodeThatCrashesTakesInWhatTheDatabaseSays(t *testing.T) {
+func TestNodeThatCrashesAdoptsTheLeasesInTheDatabase(t *testing.T) {
 	w, first, let := blocked(t)
 	second := w.ids("a")[1]
 	w.crashNode()

@@ -14,7 +14,7 @@ import (
 	"github.com/millrace-go/millrace/projection"
 )
 
-func TestOneProbeStandsInForAllProjectionsWhileTheDatabaseIsAway(t *testing.T) {
+func TestProjectionsShareOneProbeWhileTheDatabaseIsUnreachable(t *testing.T) {
 	const n = 300
 	w := start(t, n, []string{"a"}, nil)
 	w.away.Store(true)
@@ -170,7 +170,7 @@ func TestProjectionThatLostItsLeaseIsNotRestarted(t *testing.T) {
 }
 
 // Faults that may be the server's share probes. If those succeed nothing else follows.
-func TestFaultsOfManyWhileTheServerAnswersCloseNoGate(t *testing.T) {
+func TestFaultsDoNotCloseTheGateWhileTheServerAnswers(t *testing.T) {
 	const n, each = 200, 3
 	var left sync.Map
 	w := start(t, n, []string{"a"}, func(id projection.ID) error {

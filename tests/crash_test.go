@@ -230,7 +230,7 @@ func TestKilledProcessAppliesEverythingOnce(t *testing.T) {
 }
 
 // An attempt that is counted in advance, since events seemed to end their processes, is not counted if the process ends in order.
-func TestOrderlyEndIsNotTakenForACrash(t *testing.T) {
+func TestOrderlyEndIsNotCountedAsACrash(t *testing.T) {
 	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
 		b.Append("s", 1)
 		entered := make(chan struct{})
@@ -264,7 +264,7 @@ func TestOrderlyEndIsNotTakenForACrash(t *testing.T) {
 }
 
 // The same holds for a replay, which is always counted in advance.
-func TestOrderlyEndOfAReplayIsNotTakenForACrash(t *testing.T) {
+func TestOrderlyEndOfAReplayIsNotCountedAsACrash(t *testing.T) {
 	kit.OnEachStore(t, func(t *testing.T, kind *kit.Kind) {
 		for _, action := range []projection.Action{projection.ActionPark, projection.ActionParkStream} {
 			t.Run(action.String(), func(t *testing.T) {

@@ -165,7 +165,7 @@ func TestReplayDuringLiveTrafficAndTakeovers(t *testing.T) {
 	}, kit.SeveralNodes)
 }
 
-func TestDiscardGivesEventsUpAndNothingElse(t *testing.T) {
+func TestDiscardAffectsOnlyTheSelectedEvents(t *testing.T) {
 	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
 		s := kit.NewParking(b)
 		s.PoisonAt(s.At["a"][3], s.At["b"][5])
@@ -228,7 +228,7 @@ func TestDiscardGivesEventsUpAndNothingElse(t *testing.T) {
 	})
 }
 
-func TestTooMuchThatIsParkedStopsTheProjection(t *testing.T) {
+func TestMaxParkedStopsTheProjection(t *testing.T) {
 	kit.OnEachStore(t, func(t *testing.T, kind *kit.Kind) {
 		for _, action := range []projection.Action{projection.ActionParkStream, projection.ActionPark} {
 			t.Run(action.String(), func(t *testing.T) {

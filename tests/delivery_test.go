@@ -66,7 +66,7 @@ func TestDeliveryComesInOrderWhateverFails(t *testing.T) {
 }
 
 // The end of a runtime, and a pause, wait for the event in progress and for no other.
-func TestStopAndPauseComeBetweenTwoEventsOfADelivery(t *testing.T) {
+func TestStopAndPauseWaitForTheEventInProgressOfADelivery(t *testing.T) {
 	kit.OnEachStore(t, func(t *testing.T, kind *kit.Kind) {
 		for _, pause := range []bool{false, true} {
 			b := kind.New(t)

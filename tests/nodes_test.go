@@ -104,7 +104,7 @@ func (h *blockable) handle(ctx context.Context, tx kit.Tx, events []event.Envelo
 }
 
 // A move waits for the batch in progress, and no other projection of the node waits with it.
-func TestMoveIsGentle(t *testing.T) {
+func TestMoveWaitsForTheBatchInProgress(t *testing.T) {
 	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
 		slow := newBlockable()
 		first := b.Another(millrace.Config{}, slow.slow(b, "a", "b", "c")...)
@@ -237,7 +237,7 @@ func TestPauseReturnsWhenNothingOfTheProjectionRuns(t *testing.T) {
 	}, kit.ConcurrentWrites)
 }
 
-func TestPauseThatIsTakenBackSaysSo(t *testing.T) {
+func TestPauseReportsThatTheProjectionWasResumed(t *testing.T) {
 	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
 		slow := newBlockable()
 		rt := b.Running(millrace.Config{}, slow.slow(b)...)

@@ -16,7 +16,7 @@ import (
 )
 
 // Every policy treats all failures alike, however the handler is called.
-func TestEveryPolicyMeetsEveryFailureAlike(t *testing.T) {
+func TestEveryPolicyTreatsAllFailuresAlike(t *testing.T) {
 	kit.OnEachStore(t, func(t *testing.T, kind *kit.Kind) {
 		b := kind.With(t, 16) // most of them wait
 		f := kit.NewFates(b)
@@ -117,7 +117,7 @@ func TestAttemptsSurviveARestart(t *testing.T) {
 	})
 }
 
-func TestNarrowingIsNotCountedAndNotNeededWhereTheHandlerNamesTheEvent(t *testing.T) {
+func TestNarrowingIsNotCountedAndNotNeededIfTheHandlerNamesTheEvent(t *testing.T) {
 	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
 		poison := b.Append("a", 64).Positions[40]
 		var halved, named atomic.Int64

@@ -15,7 +15,7 @@ import (
 )
 
 // Dynamic SQL may name a missing object for one event alone.
-func TestWhatIsMissingForOneEventAloneIsCountedAfterATime(t *testing.T) {
+func TestObjectMissingForOneEventIsCountedAfterTheTimeout(t *testing.T) {
 	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
 		poison := b.Append("a", 30).Positions[12]
 		var first, last atomic.Int64
@@ -102,8 +102,8 @@ func TestRestoredTenantStaysStoppedWhenNewEventsPassTheCheckpoint(t *testing.T) 
 	})
 }
 
-// TestRestoreIsRecognisedThoughWritersGoOn lets the first append after a restore find it, long before the next poll.
-func TestRestoreIsRecognisedThoughWritersGoOn(t *testing.T) {
+// TestRestoreIsNoticedWhileWritersContinue lets the first append after a restore find it, long before the next poll.
+func TestRestoreIsNoticedWhileWritersContinue(t *testing.T) {
 	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
 		rt := b.Running(millrace.Config{PollInterval: time.Hour}, b.Recorders("p")...)
 		b.Reaches(rt, "p", b.Append("a", 10).Positions[9])

@@ -111,7 +111,7 @@ func (a *asking) mustHave(parked, applied, skipped int) {
 	}
 }
 
-func TestReplayThatAsksToSkipDiscardsItsEvent(t *testing.T) {
+func TestSkipOnAReplayDiscardsItsEvent(t *testing.T) {
 	inBothWays(t, millrace.Projection{Retry: kit.Soon(0)}, func(t *testing.T, a *asking) {
 		// A stream continues after the skipped event.
 		positions := a.parks(projection.ParkStream, 3)
@@ -131,7 +131,7 @@ func TestReplayThatAsksToSkipDiscardsItsEvent(t *testing.T) {
 	})
 }
 
-func TestReplayThatAsksToStopHaltsTheProjection(t *testing.T) {
+func TestStopOnAReplayHaltsTheProjection(t *testing.T) {
 	inBothWays(t, millrace.Projection{Retry: kit.Soon(0)}, func(t *testing.T, a *asking) {
 		positions := a.parks(projection.Park, 3)
 		a.ask(projection.Stop, positions[1])
@@ -157,7 +157,7 @@ func TestReplayThatAsksToStopHaltsTheProjection(t *testing.T) {
 	})
 }
 
-func TestReplayThatAsksForAnythingElseStaysParked(t *testing.T) {
+func TestReplayThatRequestsAnotherActionStaysParked(t *testing.T) {
 	inBothWays(t, millrace.Projection{Retry: kit.Soon(0), OnFailure: projection.ActionSkip}, func(t *testing.T, a *asking) {
 		positions := a.parks(projection.Park, 1)
 		for i, ask := range []func(error) error{projection.Retry, projection.Park, projection.ParkStream, func(err error) error { return err }} {
@@ -217,7 +217,7 @@ func TestResumeDoesNotMultiplyAttempts(t *testing.T) {
 }
 
 // A projection that has stopped at an event reports that, also while a replay meets an outage.
-func TestStoppedProjectionSaysSoWhileAReplayMeetsAnOutage(t *testing.T) {
+func TestStatusShowsAStopWhileAReplayMeetsAnOutage(t *testing.T) {
 	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
 		bad := b.Append("a", 2).Positions[0]
 		var down atomic.Bool

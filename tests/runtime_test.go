@@ -77,7 +77,7 @@ func TestTypesSelectEventsAndTheCheckpointFollows(t *testing.T) {
 	})
 }
 
-func TestPausedProjectionWaitsAndSaysSo(t *testing.T) {
+func TestPausedProjectionDoesNotRunAndStatusShowsIt(t *testing.T) {
 	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
 		rt := b.Running(millrace.Config{}, b.Recorders("p")...)
 		id := millrace.ProjectionID{Name: "p"}
@@ -142,7 +142,7 @@ func TestTenantsStayApartAndNewOnesAreFound(t *testing.T) {
 	})
 }
 
-func TestStopLetsABatchFinishAndGivesTheLeaseBack(t *testing.T) {
+func TestStopLetsABatchFinishAndReleasesTheLease(t *testing.T) {
 	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
 		entered, leave := make(chan struct{}), make(chan struct{})
 		handler := func(ctx context.Context, tx kit.Tx, events []event.Envelope) error {
@@ -212,7 +212,7 @@ func TestRunUntilIdleEndsBesideALiveRuntime(t *testing.T) {
 	}, kit.SeveralNodes)
 }
 
-func TestRunRefusesWhatCannotWork(t *testing.T) {
+func TestRunRefusesToStartIfItCannotWork(t *testing.T) {
 	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
 		if err := b.Runtime(millrace.Config{}).Run(b.Ctx); err == nil {
 			t.Error("it ran without a projection")
@@ -240,7 +240,7 @@ func TestRunRefusesWhatCannotWork(t *testing.T) {
 	})
 }
 
-func TestLogsCutTheErrorsOfHandlers(t *testing.T) {
+func TestLogsShortenErrorsOfHandlers(t *testing.T) {
 	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
 		core, logs := observer.New(zapcore.DebugLevel)
 		b.Append("a", 1)

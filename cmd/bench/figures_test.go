@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-func TestEveryContenderHasEveryPlace(t *testing.T) {
+func TestEveryContenderRunsInEveryPosition(t *testing.T) {
 	for contenders, want := range map[int][]string{
 		2: {"[0 1]", "[1 0]", "[0 1]"},
 		3: {"[0 1 2]", "[1 0 2]", "[2 0 1]", "[0 2 1]", "[1 2 0]", "[2 1 0]", "[0 1 2]"},

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-func TestFrameReplacesTheLastOne(t *testing.T) {
+func TestFrameReplacesThePreviousFrame(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
 	v := &view{out: &out, size: func() (int, int) { return 40, 6 }}

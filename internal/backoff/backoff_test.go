@@ -101,7 +101,7 @@ func TestRetryDelaysDoubleAndDiffer(t *testing.T) {
 	}
 }
 
-func TestJitterIsAsLongBelowTheDelayAsAbove(t *testing.T) {
+func TestJitterIsSymmetric(t *testing.T) {
 	p := projection.RetryPolicy{Base: time.Second, Cap: time.Minute, Factor: 2, Jitter: 0.5}
 	for random, want := range map[float64]time.Duration{0: 500 * time.Millisecond, 0.5: time.Second, 1: 1500 * time.Millisecond} {
 		if got := Delay(p, 1, random); got != want {

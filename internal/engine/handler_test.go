@@ -108,7 +108,7 @@ func TestErrorOfAHandlerNamesTheEvent(t *testing.T) {
 	}
 }
 
-func TestHandlerThatCannotBeUsedSaysWhy(t *testing.T) {
+func TestInvalidHandlerHasItsReason(t *testing.T) {
 	const none = "the handler's function is nil"
 	for want, handlers := range map[string][]Handler{
 		none: {HandleBatch[*log](nil), HandleEach[*log](nil), HandleType[*log, opened](nil), HandleTypeBatch[*log, opened](nil),
@@ -189,7 +189,7 @@ func TestContextNamesTheProjection(t *testing.T) {
 	}
 }
 
-func TestErrorsOfFaultsAndParts(t *testing.T) {
+func TestFaultAndPartialResultAreErrors(t *testing.T) {
 	fault := &Fault{Class: Unclear, Err: io.EOF}
 	if !errors.Is(fault, io.EOF) || fault.Error() != "EOF" || fault.Class.String() != "unclear" {
 		t.Error(fault)

@@ -10,7 +10,7 @@ import (
 )
 
 // Split loses no event of a batch: each is in the part that is done, in the part that is left, or was rejected.
-func TestPartialEndSplitsItsBatch(t *testing.T) {
+func TestPartialResultSplitsItsBatch(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		batch := Batch{To: 100}
 		partial := &PartialResult{To: rapid.Int64Range(0, 40).Draw(t, "to")}

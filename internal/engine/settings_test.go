@@ -59,7 +59,7 @@ func TestInvalidPolicyIsRefusedByField(t *testing.T) {
 
 func isOutage(error) bool { return true }
 
-func TestBreakerPolicyNamesTheFieldThatMakesNoSense(t *testing.T) {
+func TestInvalidBreakerPolicyIsRefusedByField(t *testing.T) {
 	for field, p := range map[string]projection.BreakerPolicy{
 		"Breaker.IsOutage": {Failures: 3}, "Projection.Breaker.IsOutage": {Window: time.Second}, "Breaker.IsOutage must be": {OpenFor: time.Second},
 		"Breaker.Failures": {IsOutage: isOutage, Failures: -1}, "Breaker.Window": {IsOutage: isOutage, Window: -1}, "Breaker.OpenFor": {IsOutage: isOutage, OpenFor: -1},

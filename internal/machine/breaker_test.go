@@ -81,7 +81,7 @@ func TestBreakerOpensProbesAndCloses(t *testing.T) {
 	}
 }
 
-func TestNoCountsNoBreaker(t *testing.T) {
+func TestPolicyWithoutIsOutageHasNoBreaker(t *testing.T) {
 	for name, b := range map[string]Breaker{"zero": {}, "of a zero policy": NewBreaker(engine.BreakerDefaults(projection.BreakerPolicy{}))} {
 		if b.Probe() || b.Answered() || b.state != "" {
 			t.Errorf("%s: there is one, %s", name, b.state)

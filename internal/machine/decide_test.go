@@ -14,7 +14,7 @@ import (
 	"github.com/millrace-go/millrace/projection"
 )
 
-func TestWhatIsNotToBeTriedAgain(t *testing.T) {
+func TestErrorsThatAreNotRetried(t *testing.T) {
 	for _, test := range []struct {
 		err  error
 		want bool
@@ -32,7 +32,7 @@ func TestWhatIsNotToBeTriedAgain(t *testing.T) {
 	}
 }
 
-func TestRejectionParksUnlessMoreIsAskedFor(t *testing.T) {
+func TestRejectionParksUnlessAnotherActionIsRequested(t *testing.T) {
 	for _, test := range []struct {
 		onFailure projection.Action
 		cause     error
@@ -50,7 +50,7 @@ func TestRejectionParksUnlessMoreIsAskedFor(t *testing.T) {
 	}
 }
 
-func TestDecisionsStopBeforeTheyParkTooMuch(t *testing.T) {
+func TestDecisionStopsTheProjectionAtItsLimits(t *testing.T) {
 	var failures engine.FailureWindow
 	for range 19 {
 		failures.Failed()
@@ -178,7 +178,7 @@ func TestReplayWithoutOutcomeIsFailedAfterTen(t *testing.T) {
 	}
 }
 
-func TestCheckpointThatMovesBackIsAProgrammersMistake(t *testing.T) {
+func TestCheckpointThatMovesBackPanics(t *testing.T) {
 	ends := func(to int64) (panicked bool) {
 		defer func() { panicked = recover() != nil }()
 		m := New(Config{Def: &engine.Definition{MaxEvents: 1}}, engine.Lease{Checkpoint: 5})

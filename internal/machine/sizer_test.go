@@ -132,12 +132,12 @@ func stream(t *rapid.T) (events []event.Envelope, poison map[int64]bool) {
 // checksOfEach is how many random runs there are of each of the twelve kinds.
 const checksOfEach = 100
 
-// TestPoisonIsCountedAloneAndTheRestAppliedOnce compares parking and narrowing with a naive model. Repeat what it prints by
+// TestPoisonIsCountedAloneAndOtherEventsAreAppliedOnce compares parking and narrowing with a naive model. Repeat what it prints by
 //
 //	go test ./internal/machine -run TestPoisonIsCounted -rapid.seed=N
 //
 // and look for longer by -rapid.checks=100000.
-func TestPoisonIsCountedAloneAndTheRestAppliedOnce(t *testing.T) {
+func TestPoisonIsCountedAloneAndOtherEventsAreAppliedOnce(t *testing.T) {
 	set := func(name, to string) {
 		f := flag.Lookup(name)
 		if before := f.Value.String(); before == f.DefValue {

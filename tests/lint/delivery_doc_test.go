@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-func TestRecipeForWebhooksIsTheOneThatIsTested(t *testing.T) {
+func TestWebhookRecipeIsTested(t *testing.T) {
 	function := regexp.MustCompile(`(?ms)^func post\(.*?^}\n`).FindString(contentOf(t, "example_deliver_test.go"))
 	if function == "" || !strings.Contains(contentOf(t, "docs/delivery.md"), "```go\n"+function+"```\n") {
 		t.Errorf("docs/delivery.md does not have\n%s", function)

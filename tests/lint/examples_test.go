@@ -86,7 +86,7 @@ func TestExamplesRunAsTheyStand(t *testing.T) {
 	}
 }
 
-func TestExampleThatNeedsOtherFilesIsSeen(t *testing.T) {
+func TestExampleThatNeedsOtherFilesIsNoticed(t *testing.T) {
 	for source, want := range map[string]string{
 		`import "os"; var a = 1; func Example() { _ = os.Getenv("MILLRACE_DSN"); _ = a }`:            "",
 		`import "os"; func Example() { _ = os.Getenv("MILLRACE_DSN"); helper() }`:                    "uses helper",

@@ -49,7 +49,7 @@ func quickStart(t *testing.T, source string) (code string, imports []string) {
 	return code, imports
 }
 
-func TestQuickStartOfTheReadmeIsTheOneThatIsTested(t *testing.T) {
+func TestQuickStartOfTheReadmeIsTested(t *testing.T) {
 	readme := contentOf(t, "README.md")
 	function, imports := quickStart(t, contentOf(t, "example_test.go"))
 	_, section, found := strings.Cut(readme, "## Quick start\n")
@@ -79,7 +79,7 @@ var (
 	link     = regexp.MustCompile(`\]\(([^)#]+)(?:#[^)]*)?\)`)
 )
 
-func TestDocumentsNameWhatThereIs(t *testing.T) {
+func TestNamesInDocumentsExist(t *testing.T) {
 	tests := testFunctions(t)
 	documents, err := filepath.Glob(root + "/docs/*.md")
 	if err != nil || len(documents) < 3 {
@@ -131,7 +131,7 @@ func testFunctions(t *testing.T) map[string]bool {
 // roomPath matches what looks like a path of the repository.
 var roomPath = regexp.MustCompile("`((?:actors|supervisor|messages|event|projection|internal|pgstore|cmd|tests|docs)/[\\w./-]+)`")
 
-func TestContributorsFindEveryRoomAndFile(t *testing.T) {
+func TestContributingNamesEveryPackageAndFile(t *testing.T) {
 	content := contentOf(t, "CONTRIBUTING.md")
 	for _, l := range layers {
 		room := strings.TrimSuffix(l.place, "/...")

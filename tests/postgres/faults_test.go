@@ -56,7 +56,7 @@ func (a *attempts) alone() {
 }
 
 // An SQLSTATE alone does not say that the server is at fault.
-func TestFaultsThatOnlyLookLikeTheServersCountInTheEnd(t *testing.T) {
+func TestFaultsThatOnlyLookLikeServerFaultsCountInTheEnd(t *testing.T) {
 	t.Parallel()
 	b := setup(t, pgstore.Options{})
 	poison := b.Append("a", 30).Positions[12]
@@ -109,7 +109,7 @@ func TestFaultsThatOnlyLookLikeTheServersCountInTheEnd(t *testing.T) {
 }
 
 // A replay of a dead letter goes through the same decision.
-func TestFaultOfAReplayThatOnlyLooksLikeTheServersCountsInTheEnd(t *testing.T) {
+func TestFaultOfAReplayThatOnlyLooksLikeAServerFaultCountsInTheEnd(t *testing.T) {
 	t.Parallel()
 	b := setup(t, pgstore.Options{})
 	b.Append("a", 1)
@@ -154,7 +154,7 @@ func TestFaultOfTheSizeOfABatchParksNothing(t *testing.T) {
 }
 
 // While one projection meets a poison event, the other projections send nothing, and no lease is read again.
-func TestPoisonThatLooksLikeTheServersDisturbsNoOtherProjection(t *testing.T) {
+func TestPoisonThatLooksLikeAServerFaultDisturbsNoOtherProjection(t *testing.T) {
 	t.Parallel()
 	const n = 100
 	b := setup(t, pgstore.Options{})
@@ -194,7 +194,7 @@ func TestPoisonThatLooksLikeTheServersDisturbsNoOtherProjection(t *testing.T) {
 }
 
 // A projection waits for objects that a deployment forgot, in a state that every process sees.
-func TestProjectionWaitsForWhatADeploymentForgot(t *testing.T) {
+func TestProjectionWaitsForMissingObjects(t *testing.T) {
 	t.Parallel()
 	b := setup(t, pgstore.Options{})
 	b.exec("create table half (n int); create table secret (n int); create role millrace_missing")

@@ -219,7 +219,7 @@ func TestCancelledStatementIsTriedOnceMoreAndThenCounted(t *testing.T) {
 }
 
 // A prepared statement that only the connection or only the server knows is no fault of the event.
-func TestStatementCachesThatDoNotFitBlameNoEvent(t *testing.T) {
+func TestStaleStatementCachesCountAgainstNoEvent(t *testing.T) {
 	t.Parallel()
 	b := setup(t, pgstore.Options{})
 	b.exec("create table model (n int); insert into model values (1)")

@@ -44,7 +44,7 @@ func (b *bundle) slowest(rt *millrace.Runtime, rounds int, between func()) (most
 	return most
 }
 
-func TestLockedTenantKeepsNoOtherWaiting(t *testing.T) {
+func TestLockedTenantDelaysNoOther(t *testing.T) {
 	b := setup(t, pgstore.Options{}, "pool_max_conns", "4")
 	locked := b.Tenants(3)[1]
 	rt := b.Running(millrace.Config{PollInterval: 50 * time.Millisecond}, millrace.Projection{Name: "p", Handler: b.Store.Batch(kit.Nothing)})
@@ -106,7 +106,7 @@ func TestRunUntilIdleWaitsForALockedTenant(t *testing.T) {
 }
 
 // A migration locks the events of nearly all tenants, many more than the pool has connections, in one transaction.
-func TestManyLockedTenantsKeepNoOtherWaiting(t *testing.T) {
+func TestManyLockedTenantsDelayNoOther(t *testing.T) {
 	const tenants = 250
 	b := setup(t, pgstore.Options{}, "pool_max_conns", "4")
 	locked := b.Tenants(tenants)[1:]
@@ -204,7 +204,7 @@ func (b *bundle) named(n int) (list []millrace.Projection) {
 	return list
 }
 
-func TestRunUntilIdleAsksForManyProjectionsAtOnce(t *testing.T) {
+func TestRunUntilIdleReadsManyProjectionsAtOnce(t *testing.T) {
 	t.Parallel()
 	const tenants, projections, connections = 200, 5, 8
 	b := setup(t, pgstore.Options{}, "pool_max_conns", fmt.Sprint(connections))
@@ -229,7 +229,7 @@ func TestRunUntilIdleAsksForManyProjectionsAtOnce(t *testing.T) {
 }
 
 // The server makes 200 rows a second, and ends statements after 2 s.
-func TestRowsOfProjectionsAreCreatedThoughTheServerIsSlow(t *testing.T) {
+func TestRowsOfProjectionsAreCreatedOnASlowServer(t *testing.T) {
 	t.Parallel()
 	const tenants, projections = 40, 20
 	b := setup(t, pgstore.Options{}, "statement_timeout", "2000")

@@ -20,7 +20,7 @@ import (
 	"github.com/millrace-go/millrace/tests/kit"
 )
 
-func TestProjectionGoesOnByItselfAfterALateHeartbeat(t *testing.T) {
+func TestProjectionContinuesByItselfAfterALateHeartbeat(t *testing.T) {
 	t.Parallel()
 	b := setup(t, pgstore.Options{})
 	rt := b.Running(millrace.Config{LeaseDuration: 3 * time.Second, HeartbeatInterval: 100 * time.Millisecond, PollInterval: 100 * time.Millisecond},
@@ -37,7 +37,7 @@ func TestProjectionGoesOnByItselfAfterALateHeartbeat(t *testing.T) {
 	b.Applied(rt, b.Append("a", 1).Positions[0], "p")
 }
 
-func TestClaimingGoesOnAfterAClaimThatFailedLate(t *testing.T) {
+func TestClaimingContinuesAfterAClaimThatFailedLate(t *testing.T) {
 	t.Parallel()
 	b := setup(t, pgstore.Options{})
 	log, logs := kit.Logs()

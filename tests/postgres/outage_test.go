@@ -120,7 +120,7 @@ func TestReadOnlyDatabaseParksNothing(t *testing.T) {
 	}
 }
 
-func TestManyProjectionsLeaveAServerThatIsAwayAlone(t *testing.T) {
+func TestManyProjectionsDoNotFloodAnUnreachableServer(t *testing.T) {
 	t.Parallel()
 	const n = 300
 	b, server := private(t, pgtest.Options{})

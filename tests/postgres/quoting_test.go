@@ -13,8 +13,8 @@ import (
 	"github.com/millrace-go/millrace/tests/kit"
 )
 
-// TestErrorsCutWhatTheyQuote gives a megabyte to every public function that takes a text, and reads the errors.
-func TestErrorsCutWhatTheyQuote(t *testing.T) {
+// TestErrorsShortenLongValues gives a megabyte to every public function that takes a text, and reads the errors.
+func TestErrorsShortenLongValues(t *testing.T) {
 	t.Parallel()
 	b := setup(t, pgstore.Options{})
 	big := strings.Repeat("é", 1<<19)

@@ -193,7 +193,7 @@ func TestNodeWhoseHeartbeatsAreLostRestsBeforeItsLeasesAreClaimed(t *testing.T) 
 }
 
 // The owner may only be frozen, and must not commit when it continues.
-func TestPauseTakesTheLeaseOfADeadOwnerAway(t *testing.T) {
+func TestPauseReleasesTheLeaseOfADeadOwner(t *testing.T) {
 	t.Parallel()
 	b := setup(t, pgstore.Options{})
 	rt := b.Idle(b.Recorders("p")...)

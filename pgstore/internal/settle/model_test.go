@@ -195,7 +195,7 @@ func TestSettlingSkipsNothingInAnyOrder(t *testing.T) {
 }
 
 // The controls: the same worlds notice each way to settle that loses events.
-func TestSettlingModelNoticesWhatLosesEvents(t *testing.T) {
+func TestSettlingModelNoticesEachFlaw(t *testing.T) {
 	for name, f := range map[string]flaw{
 		"holders noted before the target was seen":     {earlyHolders: true},
 		"no second read after the holders are gone":    {noSecondRead: true},

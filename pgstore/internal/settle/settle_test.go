@@ -205,7 +205,7 @@ func parsed(t *testing.T, words []string) []int64 {
 	return list
 }
 
-func TestGapIsScannedForAfterItsGraceAndThenEverLessOften(t *testing.T) {
+func TestGapIsScannedAfterItsGracePeriodAndThenLessOften(t *testing.T) {
 	start := time.Date(2024, 1, 1, 0, 0, 0, 0, time.UTC)
 	s := New(0, 0, start)
 	if s.Read([]int64{3}, true, start); s.ScanDue(start.Add(grace - 1)) {
