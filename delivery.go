@@ -20,7 +20,7 @@ func (d *Delivery) Events() []event.Envelope { return d.d.Events() }
 // and quotes. Send it to the receiver as the idempotency key, so that the receiver can detect repeats.
 //
 // A copy of a database, such as a restored backup, gives the same tokens for the events that it holds. If a crash of the server
-// loses an event, its deliveries cannot be taken back.
+// loses an event, the effects of its deliveries stay.
 func (d *Delivery) Token(e event.Envelope) string { return d.d.Token(e) }
 
 // Remaining returns how much time is left until the timeout, or until the node cannot be sure of its leases any more. The latter

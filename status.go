@@ -17,7 +17,7 @@ const (
 	StateCatchUp State = "catching up"
 	// StateLive means that it is at the end of the events, or about to be.
 	StateLive State = "live"
-	// StateWaiting means that something failed and will be tried again. The reason says what.
+	// StateWaiting means that something failed and will be tried again. The reason says what failed.
 	StateWaiting State = "waiting"
 	// StateMissingObject means that its handler needs a table, column, function, schema or privilege that is missing in the
 	// database. The reason says which. The projection goes on by itself when the object exists. See
@@ -25,8 +25,8 @@ const (
 	StateMissingObject State = "missing object"
 	// StatePaused means that it is paused: no node runs it until it is resumed.
 	StatePaused State = "paused"
-	// StateFailed means that it stopped until a person repairs what the reason names. If the reason is an event, it must also
-	// be resumed.
+	// StateFailed means that it stopped until a person repairs the cause that the reason names. If the cause is an event, the
+	// projection must also be resumed.
 	StateFailed State = "failed"
 	// StateElsewhere means that another node runs the projection, and that no event is failing.
 	StateElsewhere State = "elsewhere"
@@ -119,13 +119,13 @@ type TenantStatus struct {
 	// Mark is the settled mark as this node knows it: no event at or below it can still appear. It is 0 if the node runs none of
 	// the tenant's projections.
 	Mark int64
-	// Held is what holds the mark back, nil if nothing does.
+	// Held describes what holds the mark back, nil if nothing does.
 	Held *HeldMark
 	// Reason is why the tenant's events cannot be read, for instance which session locks them.
 	Reason string
 }
 
-// HeldMark is what keeps a settled mark from moving.
+// HeldMark describes the transactions that keep a settled mark from moving.
 type HeldMark struct {
 	// Below is the position that the mark has yet to reach.
 	Below int64

@@ -63,7 +63,7 @@ func (d *Deps) Init() {
 // lifetime ends the work of a runtime in steps.
 type lifetime struct {
 	// accept ends when no further batch may begin, life when the work in progress is cancelled, and registered when the node
-	// deregisters, whatever is still in progress.
+	// deregisters, even if work is still in progress.
 	accept, life, registered context.Context
 
 	refuse, deregister context.CancelFunc

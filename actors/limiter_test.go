@@ -23,7 +23,7 @@ func gets(s *Limiter, ctx context.Context, tenant string, long bool) bool {
 	return <-got
 }
 
-// Of 8 slots a tenant has 4 at most, and those that take long have 4, 2 of them of one tenant.
+// Of 8 slots a tenant has at most 4. Slow deliveries share 4, and those of one tenant have at most 2 of these.
 func TestDeliverySlotsAreSharedFairly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := NewLimiter(4, 0, 0, 8)

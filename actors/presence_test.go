@@ -21,7 +21,7 @@ func TestLeaseDeadlineIsBeforeOtherNodesMayClaim(t *testing.T) {
 	}
 }
 
-// While the session is lost, other nodes may mark this node dead, whatever its last heartbeat was.
+// While the session is lost, other nodes may mark this node dead, even if its last heartbeat is recent.
 func TestDeliveryDeadlineEndsWithTheSessionAndGrowsWithEachHeartbeat(t *testing.T) {
 	deps := &Deps{System: NewSystem(zap.NewNop()), Node: engine.Node{LeaseDuration: time.Minute}}
 	deps.Init()

@@ -9,7 +9,7 @@ import (
 )
 
 // window holds the newest events of a feed, for projections that have not taken them yet: all with from < position <= mark.
-// Slices that were handed out do not change: elements are only added after their ends.
+// Slices that were sent to projections do not change: elements are only added after their ends.
 type window struct {
 	from, mark int64
 	events     []event.Envelope

@@ -28,7 +28,8 @@ func TestRepeatReturnsTheFirstResult(t *testing.T) {
 	drawn := lastDrawn(t, store.tenant)
 	want := first
 	want.Repeated = true
-	// The stream has moved on: the repeat wins over the conflict, and over whatever else is asked for.
+	// The stream has a later version by now: the repeat wins over the conflict, whatever version and events it is
+	// given.
 	for _, expected := range []event.Expected{event.Exact(2), event.Any, event.NoStream} {
 		if got := mustAppend(t, store.tenant, "s", expected.WithKey("k"), someEvents(3)...); !reflect.DeepEqual(got, want) {
 			t.Errorf("%v: got %+v, want %+v", expected, got, want)

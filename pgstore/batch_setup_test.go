@@ -18,7 +18,7 @@ import (
 )
 
 // owner is a node that holds the lease of the projection "p", whose read model is the table model. No heartbeat keeps
-// the lease: whoever claims gets it.
+// the lease, so every claim gets it.
 type owner struct {
 	t     testing.TB
 	store *Store
@@ -42,7 +42,7 @@ func makeModel(t testing.TB, store *Store) {
 	mustExec(t, store, "create table public.model (position bigint not null, at bigint generated always as identity)")
 }
 
-// claimAs makes a new node claim the tenant's projection, from whoever holds it.
+// claimAs makes a new node claim the tenant's projection, even if another node holds it.
 func claimAs(t testing.TB, store *Store, tenant string) *owner {
 	t.Helper()
 	o, err := tryClaim(t, store, tenant)

@@ -271,7 +271,7 @@ func (w *lettersWorld) play() {
 		steps[name]()
 		w.compare(name)
 	}
-	// In the end all is mended, and what was not discarded was applied.
+	// In the end no event fails any more, and every event that was not discarded was applied.
 	clear(w.model.poison)
 	for range 3 {
 		w.policy.MaxParked = -1

@@ -31,10 +31,10 @@ type delivery struct {
 	acks context.Context
 
 	mu sync.Mutex
-	// lease has the checkpoint after the last acknowledgement. The first next events are done, and the first behind
-	// blocked ones.
+	// lease has the checkpoint after the last acknowledgement. The first next events are done, and the first parked of
+	// the blocked events are parked.
 	lease        engine.Lease
-	next, behind int
+	next, parked int
 	recent       engine.FailureWindow
 	rejected     []projection.DeadLetter
 	// over is why acknowledgements fail, nil while they do not. fault is what ended the delivery before its handler did.
@@ -104,7 +104,7 @@ func (d *delivery) reject(ctx context.Context, position int64, cause error) erro
 	e := d.batch.Events[at]
 	failure := machine.Count(d.lease.ID, e, d.lease.AttemptsAt(e.Position), machine.Rejection(&d.opts.Policy, cause), usercode.StackOf(cause))
 	// Blocked events of the batch count toward the limit of parked events too.
-	about := machine.Circumstances{Policy: &d.opts.Policy, Window: d.recent, Parked: d.lease.Parked + int64(len(d.batch.BlockedByStream)-d.behind)}
+	about := machine.Circumstances{Policy: &d.opts.Policy, Window: d.recent, Parked: d.lease.Parked + int64(len(d.batch.BlockedByStream)-d.parked)}
 	if about.Decide(failure).Action != projection.ActionPark || d.batch.Replay != nil {
 		fault := d.failure(failure.Err)
 		fault.Class, fault.Probe = engine.HandlerFault, false // a rejection is the handler's decision

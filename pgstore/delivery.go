@@ -115,7 +115,7 @@ func (d *delivery) ended(err, cause error) error {
 	if fault != nil && fault.Class.MayCount() {
 		// Blocked events before the failed one are parked first, so that the checkpoint can then move over that one alone.
 		if n := len(d.blocked(fault.Position)); n > 0 {
-			if err := d.move(d.acks, d.batch.BlockedByStream[d.behind+n-1].Position, nil); err != nil {
+			if err := d.move(d.acks, d.batch.BlockedByStream[d.parked+n-1].Position, nil); err != nil {
 				fault = d.fault
 			}
 		}
@@ -186,7 +186,7 @@ func (d *delivery) done(ctx context.Context, n int, letter *projection.DeadLette
 
 // blocked returns the blocked events up to a position that are not parked yet.
 func (d *delivery) blocked(position int64) []event.Envelope {
-	rest := d.batch.BlockedByStream[d.behind:]
+	rest := d.batch.BlockedByStream[d.parked:]
 	n := 0
 	for n < len(rest) && rest[n].Position <= position {
 		n++
@@ -223,6 +223,6 @@ func (d *delivery) move(ctx context.Context, to int64, letter *projection.DeadLe
 		d.stop(fault)
 		return fault
 	}
-	d.lease.Checkpoint, d.behind, d.lease.Parked = to, d.behind+len(part.BlockedByStream), d.lease.Parked+int64(len(part.BlockedByStream))
+	d.lease.Checkpoint, d.parked, d.lease.Parked = to, d.parked+len(part.BlockedByStream), d.lease.Parked+int64(len(part.BlockedByStream))
 	return nil
 }

@@ -41,7 +41,7 @@ func TestDeliveryOfALostLeaseDoesNotBegin(t *testing.T) {
 	if err := o.deliver(never, engine.DeliverOptions{}); !errors.Is(err, projection.ErrLeaseLost) {
 		t.Error(err)
 	}
-	wantClass(t, o.deliver(never, engine.DeliverOptions{LeaseDeadline: newTrust(time.Time{}).trust}), engine.Infrastructure)
+	wantClass(t, o.deliver(never, engine.DeliverOptions{LeaseDeadline: newDeadline(time.Time{}).deadline}), engine.Infrastructure)
 	o.untouched()
 }
 
@@ -85,13 +85,16 @@ func TestDeliveryEndsAtTheLeaseDeadline(t *testing.T) {
 	t.Parallel()
 	o := newOwner(t, 3)
 	start := o.lease.Checkpoint
-	for name, loses := range map[string]func(tr *trustUntil){
-		"notified":   func(tr *trustUntil) { tr.set(time.Time{}) },
-		"by itself":  func(tr *trustUntil) { tr.set(time.Now().Add(50 * time.Millisecond)) },
-		"once later": func(tr *trustUntil) { tr.set(time.Now().Add(time.Hour)); tr.set(time.Now().Add(50 * time.Millisecond)) },
+	for name, loses := range map[string]func(tr *deadlineUntil){
+		"notified":  func(tr *deadlineUntil) { tr.set(time.Time{}) },
+		"by itself": func(tr *deadlineUntil) { tr.set(time.Now().Add(50 * time.Millisecond)) },
+		"once later": func(tr *deadlineUntil) {
+			tr.set(time.Now().Add(time.Hour))
+			tr.set(time.Now().Add(50 * time.Millisecond))
+		},
 	} {
 		mustExec(t, o.store, "update millrace.leases set checkpoint = $1", start)
-		tr := newTrust(time.Now().Add(20 * time.Minute))
+		tr := newDeadline(time.Now().Add(20 * time.Minute))
 		err := o.deliverWithin(context.WithoutCancel(testContext(t)), failsAfter(1, func(ctx context.Context, d engine.Delivery) error {
 			if left := d.Remaining(); left < 10*time.Minute || left > 20*time.Minute {
 				t.Errorf("%s: %v are left", name, left)
@@ -105,7 +108,7 @@ func TestDeliveryEndsAtTheLeaseDeadline(t *testing.T) {
 				t.Errorf("%s: %v", name, cause)
 			}
 			return errOnPurpose
-		}), engine.DeliverOptions{Timeout: 30 * time.Minute, LeaseDeadline: tr.trust})
+		}), engine.DeliverOptions{Timeout: 30 * time.Minute, LeaseDeadline: tr.deadline})
 		if fault := wantPartial(t, err, start+1); fault == nil || fault.Class != engine.Infrastructure {
 			t.Errorf("%s: %v", name, err)
 		}

@@ -70,27 +70,27 @@ func fails(context.Context, engine.Delivery) error { return errOnPurpose }
 
 var errOnPurpose = errors.New("on purpose")
 
-// trustUntil is a LeaseDeadline that can be changed.
-type trustUntil struct {
+// deadlineUntil is a LeaseDeadline that can be changed.
+type deadlineUntil struct {
 	until   chan time.Time
 	changed chan chan struct{}
 }
 
-func newTrust(until time.Time) *trustUntil {
-	tr := &trustUntil{until: make(chan time.Time, 1), changed: make(chan chan struct{}, 1)}
+func newDeadline(until time.Time) *deadlineUntil {
+	tr := &deadlineUntil{until: make(chan time.Time, 1), changed: make(chan chan struct{}, 1)}
 	tr.until <- until
 	tr.changed <- make(chan struct{})
 	return tr
 }
 
-func (tr *trustUntil) trust() (time.Time, <-chan struct{}) {
+func (tr *deadlineUntil) deadline() (time.Time, <-chan struct{}) {
 	until, changed := <-tr.until, <-tr.changed
 	tr.changed <- changed
 	tr.until <- until
 	return until, changed
 }
 
-func (tr *trustUntil) set(until time.Time) {
+func (tr *deadlineUntil) set(until time.Time) {
 	<-tr.until
 	close(<-tr.changed)
 	tr.changed <- make(chan struct{})
@@ -385,7 +385,8 @@ func TestBudgetThatEndsBetweenEventsLosesNothing(t *testing.T) {
 	}
 }
 
-// What is acknowledged must not come again after a crash of the server, whatever the session's default is.
+// An acknowledged event must not be delivered again after a crash of the server, whatever the session's default for
+// synchronous_commit is.
 func TestAcknowledgementWaitsForTheDisk(t *testing.T) {
 	t.Parallel()
 	o := newOwner(t, 2)

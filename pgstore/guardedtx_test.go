@@ -59,7 +59,7 @@ var uses = map[string]func(ctx context.Context, tx pgx.Tx) error{
 	},
 }
 
-// mustBeClosed uses what was kept, while the connection is idle and while it is in other use.
+// mustBeClosed uses the kept transaction while its connection is idle, and while the connection is in other use.
 func (k *kept) mustBeClosed(t *testing.T, store *Store) {
 	t.Helper()
 	ctx := testContext(t)

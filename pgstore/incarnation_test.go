@@ -100,7 +100,7 @@ func TestClientsAgreeOnTheIncarnationAfterACrash(t *testing.T) {
 }
 
 // crashed is an owner of the default tenant's projection, whose server came back without the last events that it read.
-// Their positions were handed out again to other events.
+// Their positions were assigned again, to other events.
 func crashed(t *testing.T) (o *owner, lost []event.Envelope) {
 	t.Helper()
 	server, store := ownServer(t, pgtest.AsyncCommits(nil))
@@ -168,11 +168,11 @@ func TestNothingReadBeforeACrashIsWrittenAfterIt(t *testing.T) {
 	if o.checkpoint() != 0 {
 		t.Errorf("the checkpoint is %d", o.checkpoint())
 	}
-	// The control: read anew, what there is now is applied.
+	// The control: after another read, the events that exist now are applied.
 	o.refresh()
 	noError(t, o.apply(write, engine.ApplyOptions{}))
 	o.applied(7)
-	// A lease is given back all the same, with its checkpoint where it is.
+	// The lease is released nevertheless, and its checkpoint is not moved.
 	noError(t, port.Release(ctx, []engine.Advance{{Lease: lease, To: 99}}))
 	if o.checkpoint() != 7 {
 		t.Errorf("given back at %d", o.checkpoint())

@@ -45,7 +45,7 @@ const (
 )
 
 // DeadLetterFilter selects dead letters of a projection: those that match every field that is set. Replay, Discard and Purge
-// refuse a filter without any field, so that a forgotten filter does not give up everything.
+// refuse a filter without any field, so that a forgotten filter does not affect everything.
 type DeadLetterFilter struct {
 	// All selects all dead letters. No other field may be set beside it. List and Count do not need it.
 	All bool

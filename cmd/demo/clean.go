@@ -18,7 +18,7 @@ func cleanCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "clean",
 		Short: "Remove everything that the demo created",
-		Long:  `Removes the schemas that the demo created, and nothing else. It refuses to while a node runs.`,
+		Long:  `Removes the schemas that the demo created, and nothing else. While a node runs, it refuses and removes nothing.`,
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
 			if url, err = sharedURL(cmd, url); err != nil {

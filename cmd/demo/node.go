@@ -32,7 +32,7 @@ func nodeCommand() *cobra.Command {
 	var o nodeOptions
 	cmd := &cobra.Command{
 		Use:   "node",
-		Short: "Run one node with the demo's projections, next to other nodes on the same database",
+		Short: "Run one node with the demo's projections, beside other nodes on the same database",
 		Long: `Runs the demo's four projections as one of any number of nodes on the same database. It prints which projections it
 claims, takes over and releases, and how many events it applies. It creates missing tables and does not remove them: see
 demo load, status, check and clean.

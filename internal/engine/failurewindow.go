@@ -12,9 +12,9 @@ const (
 )
 
 // FailureWindow remembers which of the last 100 events of a projection were handled and which were parked or skipped. If too
-// many failed, the cause is no single event but a bug or an outage, and the projection stops before it fills the dead letters.
-// The window begins anew with each owner of the lease, and when a user resumes the projection. The zero value is an empty
-// window.
+// many failed, the cause is not a single event but a bug or an outage, and the projection stops before it fills the dead
+// letters. The window starts again empty with each owner of the lease, and when a user resumes the projection. The zero value
+// is an empty window.
 type FailureWindow struct {
 	// high and low have a bit for each event, set if it failed. The latest is the lowest bit of low.
 	high, low uint64

@@ -12,7 +12,7 @@ import (
 )
 
 // TestReadingAheadHandsOutEveryEventOnceWithinBounds reads random pages, from the tail or not, takes random batches, and
-// compares what was taken with all there is.
+// compares the events that were taken with all events.
 func TestReadingAheadHandsOutEveryEventOnceWithinBounds(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		def := &engine.Definition{MaxEvents: rapid.IntRange(1, 20).Draw(t, "max events"), MaxBytes: rapid.IntRange(1, 5000).Draw(t, "max bytes")}

@@ -233,7 +233,7 @@ func (s *step) await(reason error) {
 	s.State = OutageWait{Reason: reason, Until: s.now.Add(delay)}
 }
 
-// answered records that the service that the handler depends on is not down.
+// answered records that the service that the handler depends on has answered.
 func (s *step) answered() {
 	opened := s.Breaker.opened
 	if s.Breaker.Answered() {

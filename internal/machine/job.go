@@ -20,7 +20,7 @@ type (
 	// Record writes a counted failure, outside of the batch that was rolled back. The result is Recorded.
 	Record struct{ Failure projection.Failure }
 	// Note writes why the projection waits at an event, so that other nodes can show it, without counting an attempt. Fault is
-	// the fault that it waits after, nil for an outage of what the handler depends on.
+	// the fault that it waits after, nil for an outage of a service that the handler depends on.
 	Note struct {
 		Failure projection.Failure
 		Fault   *engine.Fault

@@ -111,7 +111,7 @@ func FaultPolicy() projection.RetryPolicy {
 	return projection.RetryPolicy{Base: 50 * time.Millisecond, Cap: 5 * time.Second, Factor: 2, Jitter: 0.3}
 }
 
-// fault handles a fault that is not counted against an event, and decides what is waited for.
+// fault handles a fault that is not counted against an event, and decides what the projection waits for.
 func (s *step) fault(f *engine.Fault) {
 	s.State = Idle{}
 	if errors.Is(f.Err, projection.ErrIncarnationChanged) && s.Faults.Changes == 0 {

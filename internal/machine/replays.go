@@ -69,8 +69,8 @@ func (s *step) replayDue() bool {
 }
 
 // mayReplay reports whether a command for dead letters may begin, and whether there may be one. It may begin while the
-// projection waits for the feed's first message, for the next attempt at an event, for what the handler depends on, or for a
-// user, but not while it waits for the server. While the projection is halted, nothing is replayed without a command.
+// projection waits for the feed's first message, for the next attempt at an event, for a service that the handler depends on,
+// or for a user, but not while it waits for the server. While the projection is halted, nothing is replayed without a command.
 func (s *step) mayReplay() bool {
 	switch s.State.(type) {
 	case AwaitingTail, Idle, Reconnecting, RetryWait, OutageWait, EventWait, Halted:

@@ -107,12 +107,12 @@ func (r Run) find() (Run, RunStep) {
 
 // Found records which streams are parked, and takes the batch.
 func (r Run) Found(parked map[string]bool) (Run, RunStep) {
-	blocked := ParkedStreams{Streams: parked, Room: r.def.Room(r.Row.Parked)}
-	handled, behind, n := r.Sizer.Split(r.Buffer.window(r.def), blocked)
+	streams := ParkedStreams{Streams: parked, Room: r.def.Room(r.Row.Parked)}
+	handled, blocked, n := r.Sizer.Split(r.Buffer.window(r.def), streams)
 	if n == 0 {
 		return r, r.end(RunResult{End: RunFull})
 	}
-	r.batch = engine.Batch{Events: handled, BlockedByStream: behind, To: r.Buffer.To, FailureWindow: r.window, Fresh: r.Fresh}
+	r.batch = engine.Batch{Events: handled, BlockedByStream: blocked, To: r.Buffer.To, FailureWindow: r.window, Fresh: r.Fresh}
 	if r.left = len(r.Buffer.Events) - n; r.left != 0 {
 		r.batch.To = r.Buffer.Events[n-1].Position
 	}

@@ -1,6 +1,6 @@
 package machine
 
-// These methods let the compiler refuse what is no State, Input, Effect or Job.
+// With these methods the compiler refuses values that are not a State, Input, Effect or Job.
 
 func (Working) isState()       {}
 func (AwaitingTail) isState()  {}

@@ -60,7 +60,7 @@ func showJob(j Job) string {
 			line += " reads"
 		}
 		if j.Run.Row.Crashing() {
-			line += " suspect"
+			line += " crashing"
 		}
 		return strings.TrimSpace(line)
 	case Record:

@@ -83,9 +83,9 @@ type ParkedStreams struct {
 }
 
 // Split returns the next batch of the events, which are in order and not empty: the first n of them. Of these, handled go to the
-// handler, as many as Take allows, and behind are parked, since their streams are. Parked events before an event that must stand
+// handler, as many as Take allows, and blocked are parked: their streams are parked. Parked events before an event that must stand
 // alone go first. n is 0 if the first event must be parked and there is no room for it.
-func (s *BatchSizer) Split(events []event.Envelope, parked ParkedStreams) (handled, behind []event.Envelope, n int) {
+func (s *BatchSizer) Split(events []event.Envelope, parked ParkedStreams) (handled, blocked []event.Envelope, n int) {
 	if len(parked.Streams) == 0 {
 		n = s.Take(events)
 		return events[:n:n], nil, n
@@ -102,10 +102,10 @@ func (s *BatchSizer) Split(events []event.Envelope, parked ParkedStreams) (handl
 	}
 	for _, e := range events {
 		if parked.Streams[e.Stream] {
-			if int64(len(behind)) == parked.Room {
+			if int64(len(blocked)) == parked.Room {
 				break
 			}
-			behind = append(behind, e)
+			blocked = append(blocked, e)
 		} else {
 			if len(handled) == take {
 				break
@@ -113,5 +113,5 @@ func (s *BatchSizer) Split(events []event.Envelope, parked ParkedStreams) (handl
 			handled = append(handled, e)
 		}
 	}
-	return handled, behind, len(handled) + len(behind)
+	return handled, blocked, len(handled) + len(blocked)
 }

@@ -79,7 +79,7 @@ type (
 type Order int
 
 const (
-	// Continue follows with whatever is next.
+	// Continue begins the next job as usual.
 	Continue Order = iota
 	// Reload reads the row before anything else begins. A wait goes on after that.
 	Reload

@@ -1,4 +1,4 @@
-// Package usercode calls functions of the user's: handlers, and those that decide about failures. A function may panic, end its
+// Package usercode calls functions of users: handlers, and functions that decide about failures. A function may panic, end its
 // goroutine, or not return when its context ends. None of that harms its caller.
 package usercode
 

@@ -115,7 +115,7 @@ func (b *Bundle) Applied(rt *millrace.Runtime, position int64, names ...string) 
 	}
 }
 
-// Check is Verify that returns what is wrong.
+// Check is Verify, but returns an error instead of failing the test.
 func (b *Bundle) Check(name string, parked ...int64) error {
 	return b.CheckOf(b.Store, name, parked...)
 }

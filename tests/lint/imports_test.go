@@ -20,8 +20,8 @@ type layer struct {
 	of    []string
 }
 
-// layers hold that imports run downwards only. A package whose place is not listed is refused, so that whoever adds one
-// decides where it stands. Within its own place a package may import what it likes. Tests are free.
+// layers are the rules for imports, which run downwards only. A package whose place is not listed is refused, so that a new
+// package needs a decision about its place. Within its place a package may import any other. Tests are exempt.
 var layers = []layer{
 	{"internal/excerpt", nil},
 	{"internal/valid", []string{"internal/excerpt"}},

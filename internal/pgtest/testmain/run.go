@@ -37,7 +37,7 @@ func run(m interface{ Run() int }, options []goleak.Option) int {
 		fmt.Fprintf(os.Stderr, "testmain: %v\n", err)
 		code = max(code, 1)
 	}
-	// A failed test may well have left something behind; its own message is the one to read.
+	// After a failed test, leaked goroutines are not reported: the message of the test is more important.
 	if code == 0 {
 		if err := goleak.Find(options...); err != nil {
 			fmt.Fprintf(os.Stderr, "testmain: goroutines are left: %v\n", err)

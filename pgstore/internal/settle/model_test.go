@@ -12,9 +12,9 @@ import (
 // flaw is a mistake in settling that loses events. The zero value has no mistake.
 type flaw struct {
 	earlyHolders   bool // holders noted before the target was seen
-	noSecondRead   bool // what was read before the holders were gone decides
+	noSecondRead   bool // a read before the holders were gone decides
 	ignorePrepared bool // prepared transactions are not waited for
-	ignoreRestored bool // those that a restart gave another name are not waited for
+	ignoreRestored bool // prepared transactions that a restart renamed are not waited for
 	noJoin         bool // nor are they where they get it while they are waited for
 	sequenceTarget bool // the target is the sequence's value, not the position of a visible row
 }

@@ -174,8 +174,8 @@ func (w *world) leave(tx *worldTx) {
 	w.open = slices.DeleteFunc(w.open, func(o *worldTx) bool { return o == tx })
 }
 
-// restart ends all transactions that are not prepared, and renames those that are. Names begin anew. A crash may take back
-// numbers after the last commit, or leave some out.
+// restart ends all transactions that are not prepared, and renames those that are. The numbering of transaction ids
+// starts again. A crash may undo draws of positions after the last commit, or leave out some positions.
 func (w *world) restart(pick pick) {
 	w.scan = nil
 	var kept []*worldTx
