@@ -173,7 +173,7 @@ func controlScript(schema string, after int, list []migration) (string, error) {
 }
 
 func tenantScript(schema, tenant string, after int, list []migration) (string, error) {
-	if err := validName("tenant", tenant, 32); err != nil {
+	if err := validName("tenant", tenant, maxTenantBytes); err != nil {
 		return "", fmt.Errorf("migrations of a tenant: %w", err)
 	}
 	s, err := newScript("a tenant", schema, tenant, after, len(list))
@@ -209,7 +209,7 @@ func newScript(of, schema, tenant string, after, newest int) (*script, error) {
 	if err != nil {
 		return nil, fmt.Errorf("migrations of %s: %w", of, err)
 	}
-	s := &script{control: opts.Schema, tenant: opts.Schema + "_" + tenant}
+	s := &script{control: opts.Schema, tenant: tenantSchema(opts.Schema, tenant)}
 	s.add(queries.Text("begin_migration"))
 	s.add(queries.Text("migration_lock"), "$1", strconv.FormatInt(lockKey("millrace migrate "+s.control), 10))
 	return s, nil

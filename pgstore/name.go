@@ -55,7 +55,7 @@ func (s *Store) setTenantPath(tenant string) string {
 		return ""
 	}
 	var sql strings.Builder
-	sql.WriteString("set local search_path = " + sqltext.Name(s.opts.Schema+"_"+tenant) + ", ")
+	sql.WriteString("set local search_path = " + sqltext.Name(tenantSchema(s.opts.Schema, tenant)) + ", ")
 	for _, schema := range s.opts.SharedSchemas {
 		sql.WriteString(sqltext.Name(schema) + ", ")
 	}

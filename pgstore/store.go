@@ -31,8 +31,8 @@ const defaultKeyRetention = 7 * 24 * time.Hour
 
 // Options configure a Store. The zero value means the defaults.
 type Options struct {
-	// Schema is the name of the control schema. The schema of a tenant is named after it, "_", and the tenant. It is at
-	// most 30 bytes long. information_schema, public and names that begin with pg_ are refused. Default: "millrace".
+	// Schema is the name of the control schema. The schemas of tenants begin with it and "_". It is at most 30 bytes
+	// long. information_schema, public and names that begin with pg_ are refused. Default: "millrace".
 	Schema string
 	// SessionDSN is the DSN of session connections. It is needed if a pooler in transaction mode stands between the
 	// pool and the server, because LISTEN and session locks do not survive such a pooler. Without it the runtime polls
@@ -232,12 +232,12 @@ func (s *Store) Close() {
 // Pool returns the store's pool.
 func (s *Store) Pool() *pgxpool.Pool { return s.pool }
 
-// ForTenant returns a tenant by its name: 1 to 32 bytes of valid UTF-8 without control characters. It does not check
-// whether the tenant exists. If it does not, the methods of Tenant return projection.ErrUnknownTenant.
+// ForTenant returns a tenant by its name: 1 to 200 bytes of valid UTF-8 without control characters. It does not
+// check whether the tenant exists. If it does not, the methods of Tenant return projection.ErrUnknownTenant.
 func (s *Store) ForTenant(name string) (*Tenant, error) {
-	if err := validName("tenant", name, 32); err != nil {
+	if err := validName("tenant", name, maxTenantBytes); err != nil {
 		return nil, err
 	}
-	schema := s.opts.Schema + "_" + name
+	schema := tenantSchema(s.opts.Schema, name)
 	return &Tenant{store: s, name: name, schema: schema, quoted: sqltext.Name(schema)}, nil
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"testing"
 
 	"github.com/millrace-go/millrace/internal/engine"
@@ -43,5 +44,13 @@ func TestIDsSayWhichProjectionOfWhichTenant(t *testing.T) {
 		if got := engine.FullID(id).String(); got != want {
 			t.Errorf("%+v is %q, want %q", id, got, want)
 		}
+	}
+}
+
+func TestIDsOfTheLongestTenantsDiffer(t *testing.T) {
+	long := strings.Repeat("x", 199)
+	one, two := projection.ID{Tenant: long + "1", Name: "p"}, projection.ID{Tenant: long + "2", Name: "p"}
+	if one.String() == two.String() {
+		t.Errorf("both are %s", one)
 	}
 }

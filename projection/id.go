@@ -26,8 +26,8 @@ type ID struct {
 	Partition int
 }
 
-// longest is how many bytes of a name String shows. Valid names are not longer.
-const longest = 100
+// longest is how many bytes of a tenant and of a name String shows. Valid ones are not longer.
+const longest = 200
 
 // String is tenant/name, or tenant/name/partition if the partition is not 0.
 func (id ID) String() string {
