@@ -86,11 +86,11 @@ func (w *worker) commandStatement(ctx context.Context, r machine.Replaying, step
 // endReplay records how a replay ended that failed.
 func (w *worker) endReplay(ctx context.Context, row engine.Lease, e machine.EndReplay) error {
 	failed := engine.FailedReplay{Replay: e.Replay, Attempt: e.Attempt, Err: e.Fault.Err, Stack: e.Fault.Stack}
-	switch e.Action {
-	case projection.ActionSkip:
+	if e.Action == projection.ActionSkip {
 		return w.deps.Store.SkipReplay(ctx, row, failed)
-	case projection.ActionStop:
-		return w.deps.Store.StopReplay(ctx, row, failed, e.Halt.Error())
+	}
+	if e.Halt != nil {
+		failed.Halt = e.Halt.Error()
 	}
 	return w.deps.Store.FailReplay(ctx, row, failed)
 }

@@ -188,6 +188,7 @@ func TestTailStartsAgainAfterACrash(t *testing.T) {
 			head := mustAppend(t, store.tenant, "kept", event.Any, someEvents(1)...).Positions[0]
 			mustExec(t, store, "checkpoint")
 			f := follow(t, store, projection.DefaultTenant)
+			noError(t, server.HoldWAL(testContext(t)))
 			mustAppend(t, store.tenant, "lost", event.Any, someEvents(5)...)
 			f.until(t, "the mark is 6", func(u engine.TailUpdate) bool { return u.Mark == 6 })
 			before := f.in

@@ -83,11 +83,7 @@ func (s port) BeginReplay(ctx context.Context, lease engine.Lease, command, last
 }
 
 func (s port) FailReplay(ctx context.Context, lease engine.Lease, f engine.FailedReplay) error {
-	return s.StopReplay(ctx, lease, f, "")
-}
-
-func (s port) StopReplay(ctx context.Context, lease engine.Lease, f engine.FailedReplay, reason string) error {
-	args := append(failedReplayArgs(f), nullable(wire.Text(reason)))
+	args := append(failedReplayArgs(f), nullable(wire.Text(f.Halt)))
 	return s.change(ctx, fmt.Sprintf("park position %d of %s again", f.Position, lease.ID), "fail_replay", lease, args)
 }
 

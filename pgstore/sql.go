@@ -37,12 +37,12 @@ func newControlSchema(name string, keyRetention time.Duration) controlSchema {
 		c.add(statement, sqltext.Fill(text, "{lease}", queries.Text("lease_columns")))
 	}
 	expire := sqltext.Fill(queries.Text("expire_keys"), "{retention}", fmt.Sprintf("make_interval(secs => %f)", keyRetention.Seconds()))
-	for _, append := range []string{"append_any", "append_new", "append_exact"} {
-		plain := sqltext.Fill(queries.Text(append), "{claimed}", "true", "{expected}", "$8")
-		keyed := sqltext.Fill(queries.Text(append), "{claimed}", "exists (select from claim)", "{expected}", "$9")
-		c.add(append, sqltext.Fill(queries.Text("append"), "{stream}", plain))
-		c.add(append+" keyed", sqltext.Fill(queries.Text("append_keyed"), "{stream}", keyed, "{expire}", ""))
-		c.add(append+" expiring", sqltext.Fill(queries.Text("append_keyed"), "{stream}", keyed, "{expire}", expire))
+	for _, statement := range []string{"append_any", "append_new", "append_exact"} {
+		plain := sqltext.Fill(queries.Text(statement), "{claimed}", "true", "{expected}", "$8")
+		keyed := sqltext.Fill(queries.Text(statement), "{claimed}", "exists (select from claim)", "{expected}", "$9")
+		c.add(statement, sqltext.Fill(queries.Text("append"), "{stream}", plain))
+		c.add(statement+" keyed", sqltext.Fill(queries.Text("append_keyed"), "{stream}", keyed, "{expire}", ""))
+		c.add(statement+" expiring", sqltext.Fill(queries.Text("append_keyed"), "{stream}", keyed, "{expire}", expire))
 	}
 	return c
 }

@@ -39,4 +39,6 @@ type FailedReplay struct {
 	Attempt int
 	Err     error
 	Stack   string
+	// Halt is why the projection stops until a user resumes it, empty if it does not.
+	Halt string
 }

@@ -92,10 +92,9 @@ type Store interface {
 	// unfinished is the dead letter whose replay the caller began last, without an outcome. If no dead letter is left,
 	// BeginReplay ends the command and returns nil.
 	BeginReplay(ctx context.Context, lease Lease, command, unfinished int64) (*Replay, error)
-	// FailReplay parks a dead letter again after a failed replay, under the lease's fence. The command continues after it.
+	// FailReplay parks a dead letter again after a failed replay, under the lease's fence. The command continues after it, unless
+	// the projection stops: then it ends.
 	FailReplay(ctx context.Context, lease Lease, failed FailedReplay) error
-	// StopReplay is FailReplay, ends the command, and halts the projection for that reason.
-	StopReplay(ctx context.Context, lease Lease, failed FailedReplay, reason string) error
 	// SkipReplay discards a dead letter after a failed replay, under the lease's fence, and counts its event as skipped. The
 	// command continues after it.
 	SkipReplay(ctx context.Context, lease Lease, failed FailedReplay) error

@@ -82,13 +82,19 @@ func (s *step) waitsForServer() bool {
 	return false
 }
 
+// holdTail is how long a projection that waits holds the feed's events at most. The feed frees them at that age, too.
+const holdTail = 5 * time.Second
+
 // restState finds the state at rest that follows from the row, the tail and the time. It reports whether a batch may begin in it.
 func (s *step) restState() (runs bool) {
 	switch s.State.(type) {
 	case Misconfigured:
 		return false
 	case RetryWait, OutageWait, EventWait:
-		if !s.Row.Halted && s.now.Before(until(s.State)) {
+		if wait := until(s.State).Sub(s.now); !s.Row.Halted && wait > 0 {
+			if wait > holdTail {
+				s.Tail = s.Tail.dropped()
+			}
 			return false
 		}
 	}

@@ -45,17 +45,18 @@ func refuse(sql string) error {
 // sessionCall finds calls that set or lock for the session.
 var sessionCall = regexp.MustCompile(`(?i)\b(?:(set_config)\s*\([^()]*,\s*(?:false|'f(?:alse)?'|0::bool(?:ean)?)\s*\)|(pg_(?:try_)?advisory_lock(?:_shared)?)\s*\()`)
 
-// statementHeads returns the first three words, in lower case, of each statement in sql. It skips quotes, dollar quotes and
-// comments.
+// statementHeads returns the first three words, in lower case, of each statement in sql. It skips quotes, dollar quotes,
+// comments, and the statements of functions from BEGIN ATOMIC to END.
 func statementHeads(sql string) [][3]string {
 	var heads [][3]string
 	var head [3]string
 	n := 0
+	last, atomic := "", false
 	flush := func() {
-		if n > 0 {
+		if n > 0 && !atomic {
 			heads = append(heads, head)
 		}
-		head, n = [3]string{}, 0
+		head, n, last = [3]string{}, 0, ""
 	}
 	for i := 0; i < len(sql); {
 		rest := sql[i:]
@@ -65,7 +66,7 @@ func statementHeads(sql string) [][3]string {
 		case strings.HasPrefix(rest, "/*"):
 			i += lengthUntil(rest, "*/")
 		case c == '\'' || c == '"':
-			i += 1 + lengthUntil(rest[1:], string(c))
+			i += quotedLength(rest, c == '\'' && last == "e" && isWordByte(sql[i-1]))
 			n = max(n, 1)
 		case c == '$' && dollarTag.MatchString(rest):
 			tag := dollarTag.FindString(rest)
@@ -78,11 +79,18 @@ func statementHeads(sql string) [][3]string {
 			for end < len(sql) && isWordByte(sql[end]) {
 				end++
 			}
-			if n < len(head) {
-				head[n] = strings.ToLower(sql[i:end])
+			word := strings.ToLower(sql[i:end])
+			switch {
+			case word == "atomic" && last == "begin":
+				flush()
+				atomic = true
+			case word == "end" && atomic && n == 0:
+				atomic = false
+			case n < len(head):
+				head[n] = word
 				n++
 			}
-			i = end
+			last, i = word, end
 		default:
 			i++
 		}
@@ -91,7 +99,21 @@ func statementHeads(sql string) [][3]string {
 	return heads
 }
 
-var dollarTag = regexp.MustCompile(`^\$[A-Za-z_]*\$`)
+// quotedLength returns the length of the quoted text at the beginning of s. With escapes, as in E'it\'s', a backslash escapes the
+// character after it.
+func quotedLength(s string, escapes bool) int {
+	for i := 1; i < len(s); i++ {
+		switch {
+		case s[i] == '\\' && escapes:
+			i++
+		case s[i] == s[0]:
+			return i + 1
+		}
+	}
+	return len(s)
+}
+
+var dollarTag = regexp.MustCompile(`^\$(?:[\pL_][\pL\pN_]*)?\$`)
 
 func isWordByte(c byte) bool {
 	return c == '_' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c >= 0x80

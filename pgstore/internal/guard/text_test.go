@@ -14,7 +14,8 @@ func TestTextThatEndsOrOutlivesTheTransactionIsRefused(t *testing.T) {
 		"prepare q as select 1", "/* a */ PREPARE q (int) AS select $1", "execute q", "select 1; execute q (1)",
 		"select set_config('work_mem', '1MB', false)", "select pg_catalog.set_config('a.b', $1, false)",
 		"select pg_advisory_lock(1)", "select pg_try_advisory_lock_shared(1, 2)",
-		"do $$ begin perform 1; end $$; commit",
+		"do $$ begin perform 1; end $$; commit", "do $f1$ begin perform 1; end $f1$; commit", `select E'it\\'; commit`, `select 'a\'; commit`,
+		"create function f() returns int language sql begin atomic select 1; end; commit", "begin; atomic",
 	} {
 		if err := refuse(sql); !errors.Is(err, ErrTxControl) {
 			t.Errorf("%q: %v", sql, err)
@@ -29,6 +30,9 @@ func TestOrdinaryTextIsNotRefused(t *testing.T) {
 		"rollback to savepoint a", "rollback to a", "rollback work to savepoint a", "savepoint a; release savepoint a",
 		"select set_config('work_mem', '1MB', true)", "select pg_advisory_xact_lock(1)", "select 'execute q'",
 		"do $$ begin perform 1; end $$", "do $x$ begin commit; end $x$ -- commit", "select $1; select 2",
+		"create function f() returns void language plpgsql as $f1$ begin perform 1; end $f1$", `select E'it\'s; commit'`,
+		"create function f() returns int language sql begin atomic select case when true then 1 end; select 2; end; select 3",
+		"create procedure p() language sql begin atomic end",
 	} {
 		if err := refuse(sql); err != nil {
 			t.Errorf("%q: %v", sql, err)
