@@ -90,7 +90,7 @@ const (
 	victimWay   = "MILLRACE_TEST_VICTIM_WAY"
 )
 
-// Victim returns the store of a process that Try started, and the way in which that process is to be killed. In every other
+// Victim returns the store of a process that Try started, and the way to kill that process. In every other
 // process it skips the test.
 func Victim(t *testing.T) (b *Bundle, way string) {
 	t.Helper()
