@@ -84,12 +84,17 @@ func (s *Store) migrate(ctx context.Context, m migrations) error {
 func (s *Store) CreateTenant(ctx context.Context, name string) (*Tenant, error) {
 	t, err := s.createTenant(ctx, name, ownMigrations)
 	if err != nil {
-		return nil, fmt.Errorf("create tenant %s: %w", excerpt.Quoted(name), s.namingExtensions(ctx, s.pool, name, err))
+		return nil, s.notCreated(ctx, name, err)
 	}
 	if name != projection.DefaultTenant {
 		s.warnOfExtensions(ctx)
 	}
 	return t, nil
+}
+
+// notCreated adds the name of a tenant to the error of its creation, and the extensions that it does not find.
+func (s *Store) notCreated(ctx context.Context, name string, err error) error {
+	return fmt.Errorf("create tenant %s: %w", excerpt.Quoted(name), s.namingExtensions(ctx, s.pool, name, err))
 }
 
 // Tenants lists the tenants, sorted. It returns ErrNotMigrated if Migrate was not called, or only by an older version, and
@@ -262,6 +267,14 @@ func (s *Store) insertTenant(ctx context.Context, tx pgx.Tx, t *Tenant) error {
 	if err := s.maySetUp(ctx, tx); err != nil {
 		return err
 	}
+	if err := s.createTenantSchema(ctx, tx, t); err != nil {
+		return err
+	}
+	_, err := tx.Exec(ctx, s.control.sql("insert_tenant"), pgx.QueryExecModeExec, t.name, t.schema)
+	return err
+}
+
+func (s *Store) createTenantSchema(ctx context.Context, tx pgx.Tx, t *Tenant) error {
 	exists, err := schemaExists(ctx, tx, t.schema)
 	if err != nil {
 		return err
@@ -269,11 +282,7 @@ func (s *Store) insertTenant(ctx context.Context, tx pgx.Tx, t *Tenant) error {
 	if exists {
 		return fmt.Errorf("schema %q: %w", t.schema, ErrForeignSchema)
 	}
-	if err := execScript(ctx, tx, sqltext.Fill(queries.Text("create_schema"), "{schema}", sqltext.Name(t.schema))); err != nil {
-		return err
-	}
-	_, err = tx.Exec(ctx, s.control.sql("insert_tenant"), pgx.QueryExecModeExec, t.name, t.schema)
-	return err
+	return execScript(ctx, tx, sqltext.Fill(queries.Text("create_schema"), "{schema}", sqltext.Name(t.schema)))
 }
 
 // applyTenant applies the migrations after version to a tenant, and records its new version.

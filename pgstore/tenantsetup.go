@@ -12,7 +12,8 @@ import (
 
 // TenantStep creates or changes tables, indexes, functions and other objects of a tenant. tx has the search path of the
 // tenant's handlers, so names without a schema refer to the tenant's. The step must not end tx or change settings that
-// outlast it. It may run again after its transaction was rolled back, so it should act through tx alone.
+// outlast it. It may run again after its transaction was rolled back, so it should act through tx alone. CreateTenants
+// calls it concurrently for different tenants.
 type TenantStep func(ctx context.Context, tx pgx.Tx, tenant string) error
 
 // TenantSQL returns a step that executes SQL statements, separated by semicolons.

@@ -106,23 +106,15 @@ func (s PgStore) CreateTenant(ctx context.Context, name string) (Tenant, error) 
 }
 
 func (s PgStore) CreateTenants(ctx context.Context, names []string) (tenants []Tenant, err error) {
-	script := ""
-	for i, name := range names {
+	if err := s.Store.CreateTenants(ctx, names...); err != nil {
+		return nil, err
+	}
+	for _, name := range names {
 		tenant, err := s.ForTenant(name)
 		if err != nil {
 			return nil, err
 		}
-		sql, err := pgstore.TenantMigrations("", name, 0)
-		if err != nil {
-			return nil, err
-		}
-		tenants, script = append(tenants, pgTenant{tenant}), script+sql
-		if i%50 == 49 || i == len(names)-1 {
-			if err := s.exec(ctx, script, pgx.QueryExecModeSimpleProtocol); err != nil {
-				return nil, err
-			}
-			script = ""
-		}
+		tenants = append(tenants, pgTenant{tenant})
 	}
 	return tenants, nil
 }

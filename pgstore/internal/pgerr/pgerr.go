@@ -35,9 +35,11 @@ const (
 	UndefinedObject       = "42704"
 	UndefinedFunction     = "42883"
 	UndefinedTable        = "42P01"
-	ConfigurationLimit    = "53400"
-	LockNotAvailable      = "55P03"
-	QueryCanceled         = "57014"
+	// OutOfMemory is also raised if the server has no room for more locks.
+	OutOfMemory        = "53200"
+	ConfigurationLimit = "53400"
+	LockNotAvailable   = "55P03"
+	QueryCanceled      = "57014"
 )
 
 // Is reports whether err comes from the server with one of these SQLSTATEs.
