@@ -43,8 +43,8 @@ func TestReadOptionsSelectEvents(t *testing.T) {
 	store := mixedStore(t)
 	ctx := testContext(t)
 	all := collect(t, store.ReadAll(ctx, ReadOptions{}))
-	if len(all) != 2000 {
-		t.Fatalf("%d events", len(all))
+	if len(all) != 2000 || !slices.IsSorted(positions(all)) {
+		t.Fatalf("%d events, in order: %v", len(all), slices.IsSorted(positions(all)))
 	}
 	for name, c := range map[string]struct {
 		opts ReadOptions
