@@ -368,15 +368,7 @@ func TestTransactionEndedByTheHandlerIsNoticed(t *testing.T) {
 		"rollback", "commit", "rollback; begin", "commit; begin", "commit and chain", "commit; begin; savepoint a",
 	} {
 		o := newOwner(t, 1)
-		err := o.apply(writeAnd(sendsRaw(sql)), engine.ApplyOptions{})
-		wantClass(t, err, engine.HandlerFault)
-		if !errors.Is(err, ErrBatchEnded) {
-			t.Errorf("%s: %v", sql, err)
-		}
-		// What the handler committed by itself stays, but the checkpoint does not advance.
-		if o.checkpoint() != o.lease.Checkpoint {
-			t.Errorf("%s: the checkpoint moved", sql)
-		}
+		wantBatchEnded(t, o, sql)
 		mustExec(t, o.store, "truncate public.model")
 		if err := o.apply(write, engine.ApplyOptions{}); err != nil {
 			t.Errorf("%s: the next batch: %v", sql, err)
@@ -449,5 +441,19 @@ func TestPanicIsAnErrorWithItsStack(t *testing.T) {
 			}
 			o.untouched()
 		}
+	}
+}
+
+// wantBatchEnded applies a handler that sends sql, which ends the batch's transaction. It fails if the batch does not notice,
+// or if the checkpoint moved. What the handler committed by itself stays.
+func wantBatchEnded(t *testing.T, o *owner, sql string) {
+	t.Helper()
+	err := o.apply(writeAnd(sendsRaw(sql)), engine.ApplyOptions{})
+	wantClass(t, err, engine.HandlerFault)
+	if !errors.Is(err, ErrBatchEnded) {
+		t.Errorf("%s: %v", sql, err)
+	}
+	if o.checkpoint() != o.lease.Checkpoint {
+		t.Errorf("%s: the checkpoint moved", sql)
 	}
 }

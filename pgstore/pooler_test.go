@@ -467,14 +467,7 @@ func TestTransactionEndedByTheHandlerIsNoticedBehindAPooler(t *testing.T) {
 	store, _ := oneSession(t)
 	o := claimAs(t, store, projection.DefaultTenant)
 	for _, sql := range []string{"rollback", "commit", "commit; begin", "commit and chain"} {
-		err := o.apply(writeAnd(sendsRaw(sql)), engine.ApplyOptions{})
-		wantClass(t, err, engine.HandlerFault)
-		if !errors.Is(err, ErrBatchEnded) {
-			t.Errorf("%s: %v", sql, err)
-		}
-		if o.checkpoint() != o.lease.Checkpoint {
-			t.Errorf("%s: the checkpoint moved", sql)
-		}
+		wantBatchEnded(t, o, sql)
 	}
 	mustExec(t, store, "truncate public.model")
 	noError(t, o.apply(write, engine.ApplyOptions{}))

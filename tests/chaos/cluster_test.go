@@ -19,6 +19,7 @@ import (
 
 	"github.com/millrace-go/millrace/internal/pgtest"
 	"github.com/millrace-go/millrace/pgstore"
+	"github.com/millrace-go/millrace/tests/kit"
 )
 
 // fleet is how many nodes a cluster has, without the spare one.
@@ -108,7 +109,7 @@ func (c *cluster) must(err error) {
 }
 
 // wait returns after d, or when the test's time is over.
-func (c *cluster) wait(d time.Duration) { pass(c.ctx, d) }
+func (c *cluster) wait(d time.Duration) { kit.Pass(c.ctx, d) }
 
 // createDatabase creates the database. On the shared server, it drops it at the end.
 func (c *cluster) createDatabase() {

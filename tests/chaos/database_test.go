@@ -10,6 +10,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/millrace-go/millrace/tests/kit"
 )
 
 // execOnce runs a statement over a connection of its own.
@@ -58,7 +60,7 @@ func (c *cluster) retried(do func(ctx context.Context) error) error {
 		if limit.Err() != nil || !isOutage(err) {
 			return err
 		}
-		pass(limit, 30*time.Millisecond)
+		kit.Pass(limit, 30*time.Millisecond)
 	}
 }
 

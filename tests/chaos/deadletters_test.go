@@ -12,6 +12,7 @@ import (
 
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/projection"
+	"github.com/millrace-go/millrace/tests/kit"
 )
 
 // dependencyTable holds the dependency of poison events: they fail at positions after available. seen is the head of the tenant
@@ -52,7 +53,7 @@ func (c *cluster) maintain() {
 	go func() {
 		defer close(done)
 		for i := 1; ctx.Err() == nil; i++ {
-			pass(ctx, 700*time.Millisecond)
+			kit.Pass(ctx, 700*time.Millisecond)
 			if c.withheld.Load() == 0 {
 				_ = c.updateDependency(ctx, "available = greatest(available, seen), seen = head") // it fails during an outage
 			}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/millrace-go/millrace/internal/pgtest/testmain"
+	"github.com/millrace-go/millrace/tests/kit"
 )
 
 var (
@@ -26,16 +27,6 @@ func TestMain(m *testing.M) {
 	testmain.Run(m)
 }
 
-// pass returns after d, or when ctx ends.
-func pass(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ctx.Done():
-	}
-}
-
 // until polls a condition until it holds. The error names the condition.
 func until(ctx context.Context, limit time.Duration, what string, holds func() bool) error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
@@ -44,7 +35,7 @@ func until(ctx context.Context, limit time.Duration, what string, holds func() b
 		if ctx.Err() != nil {
 			return fmt.Errorf("not within %v: %s", limit, what)
 		}
-		pass(ctx, 10*time.Millisecond)
+		kit.Pass(ctx, 10*time.Millisecond)
 	}
 	return nil
 }

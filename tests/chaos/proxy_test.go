@@ -7,6 +7,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/millrace-go/millrace/tests/kit"
 )
 
 // proxy is the network between one node and the servers.
@@ -194,7 +196,7 @@ func (l *link) carry(p *pair, bytes int) bool {
 		return false
 	}
 	if w.delay != nil {
-		pass(p.open, w.delay(bytes))
+		kit.Pass(p.open, w.delay(bytes))
 	}
 	return true
 }

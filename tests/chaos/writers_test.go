@@ -14,6 +14,7 @@ import (
 
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/pgstore"
+	"github.com/millrace-go/millrace/tests/kit"
 )
 
 const (
@@ -71,7 +72,7 @@ func (w *writers) pause() (resume func()) {
 
 func (w *writers) run(name string, rnd *rand.Rand) {
 	for i := 0; w.life.Err() == nil; i++ {
-		pass(w.life, writeEvery)
+		kit.Pass(w.life, writeEvery)
 		w.gate.RLock()
 		w.write(fmt.Sprintf("%s-%d", name, i), rnd)
 		w.gate.RUnlock()
@@ -108,7 +109,7 @@ func (w *writers) write(key string, rnd *rand.Rand) {
 				if result, _, err = tenant.AppendTx(ctx, tx, stream, event.Any.WithKey(key), events...); err != nil {
 					return err
 				}
-				if pass(ctx, open); way < 87 {
+				if kit.Pass(ctx, open); way < 87 {
 					return errOnPurpose
 				}
 				return nil
@@ -122,7 +123,7 @@ func (w *writers) write(key string, rnd *rand.Rand) {
 			w.acknowledge(tenant.Name(), key, result.Positions, begun)
 			return
 		}
-		pass(w.life, 100*time.Millisecond)
+		kit.Pass(w.life, 100*time.Millisecond)
 	}
 }
 
