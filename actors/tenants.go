@@ -29,8 +29,8 @@ type ensureRound struct {
 	err     error
 }
 
-// ensure makes the rows of the node's projections for new tenants. It continues for half of QueryTimeout, in transactions of
-// their own. After one that failed, the next one is half as large.
+// ensure makes the rows of the node's projections for new tenants, in several transactions. It stops after half of
+// QueryTimeout. If a transaction fails, the next round begins with one that is half as large.
 func (n *node) ensure(ctx context.Context, e *ensureRound) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, n.deps.Timing.QueryTimeout/2)
 	defer cancel()

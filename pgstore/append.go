@@ -26,8 +26,8 @@ const maxStreamBytes = 500
 // tenant. A cache that is too small for its tenants is worse than none.
 const preparedTenants = 8
 
-// expireEvery is the average number of keyed appends for one that deletes up to 64 old keys. So keys are deleted four
-// times as fast as they are made, and the other appends cost nothing more.
+// expireEvery is how many keyed appends there are, on average, between two appends that delete old keys. Such an append
+// deletes up to 64 keys. So keys are deleted four times as fast as they are made, and all other appends cost nothing more.
 const expireEvery = 16
 
 // Append appends events to a stream, all or none, and wakes the projections that wait for them. It takes one round

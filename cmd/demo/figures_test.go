@@ -8,7 +8,7 @@ import (
 	"github.com/millrace-go/millrace"
 )
 
-// someFigures returns figures with one projection that has a problem and one that had one before.
+// someFigures returns figures in which one projection has parked events, and another has a failing event.
 func someFigures() figures {
 	f := newFigures(500)
 	f.at, f.phase, f.appended = 3*time.Second, catchingUp, 400

@@ -25,8 +25,8 @@
 //
 // # Failures
 //
-// Each decision about a failure is made in one place. FaultHistory decides whether a fault counts against its event. Count is
-// the only place that counts an attempt: of an event in a batch, of one that a delivery rejects, and of a replay.
+// Each decision about a failure is made in one place. FaultHistory decides whether a fault counts against its event. Only
+// Count counts attempts: in batches, for events that deliveries reject, and in replays.
 // Circumstances.Decide is the only place that decides what becomes of a counted failure, and a delivery asks it before it parks
 // a rejected event.
 //

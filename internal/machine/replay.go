@@ -153,7 +153,7 @@ func (r Replaying) Read(page engine.Page) (Replaying, ReplayStep) {
 	return r, r.apply()
 }
 
-// apply returns the step that applies the event, or first the one that reads it.
+// apply returns the step that applies the event. If the event was not read yet, it returns the step that reads it.
 func (r Replaying) apply() ReplayStep {
 	replay := r.replay
 	if r.event.Position == 0 {

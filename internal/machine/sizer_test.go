@@ -174,7 +174,7 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// mustBeRight compares an outcome with the one that the policy alone requires.
+// mustBeRight fails if the policy requires another outcome.
 func mustBeRight(t *rapid.T, how string, events []event.Envelope, poison map[int64]bool, h handling, c outcome) {
 	var good, bad, behind []int64
 	parked := make(map[string]bool)

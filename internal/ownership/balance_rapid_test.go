@@ -235,7 +235,7 @@ func TestFleetComesToRest(t *testing.T) {
 	})
 }
 
-// checkMoves fails if moves are not among the offered leases, or claim one that the node cannot run.
+// checkMoves fails if a move is not of an offered lease, or claims a lease that the node cannot run.
 func checkMoves(t failer, self engine.Member, moves Plan, own, free []engine.LeaseRef) {
 	take := func(rows []int32, from []engine.LeaseRef, allowed func(engine.LeaseRef) bool) {
 		left := make(map[int32]bool)

@@ -17,8 +17,8 @@ import (
 	"github.com/millrace-go/millrace/internal/pgtest"
 )
 
-// ownerMode makes the test binary another program: one that starts a server, prints its DSN and waits ("owner"), or one that
-// leaves a goroutine or a server behind and ends ("goroutine", "server").
+// ownerMode is the environment variable that makes the test binary run another program. With "owner" the program starts a
+// server, prints its DSN and waits. With "goroutine" or "server" it ends and leaves a goroutine or a server behind.
 const ownerMode = "MILLRACE_PGTEST_OWNER"
 
 type owner string

@@ -34,8 +34,8 @@ type worldTx struct {
 	ended    bool // its rows are visible or gone, and it still holds the lock
 }
 
-// worldScan is a scan of the locks. It takes a while: a transaction that holds the lock all the time is found, and one that
-// comes or goes meanwhile may be.
+// worldScan is a scan of the locks, which takes some time. It finds the transactions in must, which hold the lock during the
+// whole scan. It may find those in may, which hold it during a part of the scan.
 type worldScan struct{ must, may []*worldTx }
 
 func newWorld() *world { return &world{nextXID: 700} }

@@ -189,9 +189,9 @@ begin
 end
 $$;
 
--- The second half of the fence. Moves the checkpoint. Raises unless the transaction is still the one that the batch
--- began (MR002), in the same incarnation (MR004), and the lease's owner, epoch and checkpoint are unchanged (MR001). A
--- commit in the same message then fails too. A replay passes its checkpoint as both old and new, and leaves crash_count
+-- The second half of the fence: moves the checkpoint. Raises MR002 if the handler ended the batch's transaction, MR004 if
+-- the incarnation changed, and MR001 if the lease's owner, epoch or checkpoint changed. A commit in the same message then
+-- fails too. A replay passes its checkpoint as both old and new, and leaves crash_count
 -- as it is. Lock: the row of leases FOR NO KEY UPDATE, until the commit that follows at once. Index: leases_pkey.
 create function {control}.advance(batch text, lease integer, lease_owner uuid, lease_epoch bigint, incarnation bigint, old bigint, new bigint)
 returns void language plpgsql as $$
