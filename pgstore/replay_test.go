@@ -263,7 +263,7 @@ func TestCommandSurvivesItsCallerAndTheLeaseOwner(t *testing.T) {
 	d.park(d.at["a"][0], true)
 	session := must(d.port().Connect(testContext(t), d.node))(t)
 	for name, call := range map[string]func(context.Context, projection.DeadLetterFilter, int) (projection.CommandResult, error){"replay": d.letters().Replay, "discard": d.letters().Discard} {
-		short, cancel := context.WithTimeout(testContext(t), 300*time.Millisecond)
+		short, cancel := context.WithTimeout(testContext(t), 3*time.Second)
 		defer cancel()
 		if o, err := call(short, projection.DeadLetterFilter{All: true}, 10); !errors.Is(err, projection.ErrCommandPending) || !errors.Is(err, context.DeadlineExceeded) || o.Command == 0 || o.Done+o.Failed != 0 {
 			t.Errorf("%s, while no node runs it: %+v, %v", name, o, err)

@@ -232,7 +232,7 @@ func TestDeadLettersAreDiscardedWhileTheBreakerIsOpen(t *testing.T) {
 		})
 		rt := g.Running(millrace.Config{}, g.projection)
 		g.opens(rt, 1)
-		short, cancel := context.WithTimeout(g.Ctx, 100*time.Millisecond)
+		short, cancel := context.WithTimeout(g.Ctx, 3*time.Second)
 		defer cancel()
 		letters := g.Store.DeadLetters(millrace.ProjectionID{Name: "p"})
 		o, err := letters.Replay(short, projection.DeadLetterFilter{All: true}, 10)

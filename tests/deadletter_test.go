@@ -197,7 +197,7 @@ func TestDiscardAffectsOnlyTheSelectedEvents(t *testing.T) {
 		s.Pause(rt, "p")
 		s.Is(rt, "p", millrace.StatePaused)
 		s.Mended.Store(true)
-		short, cancel := context.WithTimeout(s.Ctx, 300*time.Millisecond)
+		short, cancel := context.WithTimeout(s.Ctx, 3*time.Second)
 		defer cancel()
 		if o, err := s.DeadLetters.Replay(short, projection.DeadLetterFilter{IDs: []int64{letters[1].ID}}, 1); !errors.Is(err, projection.ErrCommandPending) || !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("a replay while it is paused: %+v, %v", o, err)
