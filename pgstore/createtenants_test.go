@@ -224,10 +224,12 @@ func TestCreateTenantsNamesTheTenantAtFault(t *testing.T) {
 	}
 }
 
+// The server has room for the locks of several tenants, but not for those of one transaction of CreateTenants. A commit releases the
+// migration lock before some other locks, so the locks of two tenants overlap for a moment.
 func TestCreateTenantsFitsIntoASmallLockTable(t *testing.T) {
 	t.Parallel()
 	server := pgtest.Private(t, pgtest.Options{InMemory: true, Settings: map[string]string{
-		"max_locks_per_transaction": "10", "max_connections": "20", "max_prepared_transactions": "0"}})
+		"max_locks_per_transaction": "20", "max_connections": "20", "max_prepared_transactions": "0"}})
 	store := migrated(t, setUpStore(t, server.DSN("postgres"), TenantSQL(`do $$ begin
 		for i in 1..20 loop execute format('create table t%s (id int primary key)', i); end loop; end $$`)))
 	names := tenantNames(100)
