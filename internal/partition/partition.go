@@ -1,0 +1,85 @@
+// Package partition divides the streams of a tenant among the partitions of a projection.
+package partition
+
+import (
+	"crypto/md5"
+	"encoding/binary"
+	"slices"
+)
+
+const (
+	// Slots is how many slots there are. Every stream has one of them, from 0 to Slots-1.
+	Slots = 1 << 28
+	// Most is how many partitions a projection may have.
+	Most = 1024
+)
+
+// Slot returns the slot of a stream: the first 7 hexadecimal digits of the MD5 of its id in UTF-8. The same in SQL, with
+// server encoding UTF8:
+//
+//	('x' || left(md5(stream_id), 7))::bit(28)::integer
+//
+// It must never change: stored events have it.
+func Slot(stream string) int32 {
+	sum := md5.Sum([]byte(stream))
+	return int32(binary.BigEndian.Uint32(sum[:4]) >> 4)
+}
+
+// Range is the slots with From <= slot < To.
+type Range struct{ From, To int32 }
+
+// All is the range of all slots.
+var All = Range{0, Slots}
+
+// RangeOf returns the slots of partition i of n, with i from 1 to n. If n is 1, there is only partition 0, with all slots.
+func RangeOf(i, n int) Range {
+	if n <= 1 {
+		return All
+	}
+	return Range{bound(i-1, n), bound(i, n)}
+}
+
+// Of returns the partition, of n, that has a slot.
+func Of(slot int32, n int) int {
+	if n <= 1 {
+		return 0
+	}
+	i := int(int64(slot)*int64(n)>>28) + 1
+	if slot >= bound(i, n) { // the bounds are rounded
+		i++
+	}
+	return i
+}
+
+func bound(i, n int) int32 { return int32(int64(i) * Slots / int64(n)) }
+
+// Contains reports whether a slot is in the range.
+func (r Range) Contains(slot int32) bool { return r.From <= slot && slot < r.To }
+
+// Share is the events of one partition: those of the streams in its range, without those that were handled before the
+// partition existed. The zero value has all events.
+type Share struct {
+	Range
+	// Passed has the handled events, in order of their slots. The ranges do not overlap.
+	Passed []Passed
+}
+
+// Passed means that the events of the slots in Range up to Position were handled.
+type Passed struct {
+	Range
+	Position int64
+}
+
+// Whole reports whether the share has all events.
+func (s Share) Whole() bool {
+	return len(s.Passed) == 0 && (s.Range == All || s.Range == Range{})
+}
+
+// Has reports whether the event of a stream at a position is in the share.
+func (s Share) Has(stream string, position int64) bool {
+	if s.Whole() {
+		return true
+	}
+	slot := Slot(stream)
+	return s.Range.Contains(slot) && !slices.ContainsFunc(s.Passed, func(p Passed) bool { return p.Contains(slot) && position <= p.Position })
+}
