@@ -10,10 +10,10 @@ import (
 
 // vectors are published in docs/partitions.md. They must never change.
 var vectors = map[string]int32{
-	"":             0xd41d8cd,
-	"a":            0x0cc175b,
-	"order-1":      0x6e7f85a,
-	"order-2":      0x18899d7,
+	"":            0xd41d8cd,
+	"a":           0x0cc175b,
+	"order-1":     0x6e7f85a,
+	"order-2":     0x18899d7,
 	"stream-Ä-日本": 0x182946c,
 }
 
