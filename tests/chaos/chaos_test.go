@@ -25,21 +25,21 @@ func TestChaosFault(t *testing.T) {
 				t.Parallel() // each on a database of its own
 			}
 			seed := rand.Uint64()
-			c := setup(t, options{limit: 2 * time.Minute, seed: seed, times: times{Poll: f.poll}, own: f.own})
+			c := setup(t, options{limit: 4 * time.Minute, seed: seed, times: times{Poll: f.poll}, own: f.own})
 			c.must(c.progress())
 			s := &strike{cluster: c, lasts: cmp.Or(f.alone, f.most), rnd: rand.New(rand.NewPCG(seed, 1)), alone: true}
 			if f.ofNode() {
-				s.node = c.busiest()
+				s.node = c.busiest(f.owns)
 			}
 			c.must(f.do(s))
 			over := time.Now()
 			if f.check != nil {
 				if err := f.check(s); err != nil {
-					t.Errorf("expected: %s: %v", f.expects, err)
+					c.failed(fmt.Sprintf("expected: %s: %v", f.expects, err))
 				}
 			}
 			if err := c.progress(); err != nil {
-				t.Errorf("expected: %s: %v", f.expects, err)
+				c.failed(fmt.Sprintf("expected: %s: %v", f.expects, err))
 			}
 			checked := time.Since(over)
 			r := c.finish()

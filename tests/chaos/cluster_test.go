@@ -48,6 +48,7 @@ type cluster struct {
 	outages  []outage
 	expected map[string][]stored // events that the projection deadly must park, by tenant
 	struck   map[string]int      // faults by name
+	failures []string            // what failed the test
 	schedule string
 }
 
@@ -104,8 +105,18 @@ func setup(t testing.TB, o options) *cluster {
 func (c *cluster) must(err error) {
 	c.t.Helper()
 	if err != nil {
-		c.t.Fatal(err)
+		c.failed(err)
+		c.t.FailNow()
 	}
+}
+
+// failed fails the test. The reason is printed at once, and again after the logs.
+func (c *cluster) failed(why any) {
+	c.t.Helper()
+	c.t.Error(why)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.failures = append(c.failures, fmt.Sprint(why))
 }
 
 // wait returns after d, or when the test's time is over.

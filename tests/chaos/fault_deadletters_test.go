@@ -32,7 +32,7 @@ var deadLetterFaults = []fault{
 			})
 		},
 	},
-	killedAt(orderDieInReplay, "killed in a replay, between handler and commit", "the event stays parked, and the next owner replays it"),
+	killedAt(orderDieInReplay, shipments, "killed in a replay, between handler and commit", "the event stays parked, and the next owner replays it"),
 	{
 		name:    "dead letters are discarded",
 		expects: "no more are discarded than requested, and the later events of their streams stay in order",

@@ -31,9 +31,9 @@ var processFaults = []fault{
 		strike: (*strike).kill,
 		check:  (*strike).takenOver,
 	},
-	killedAt(orderDieInHandler, "killed in the handler", "the handler's writes are rolled back, and the next owner applies the events"),
-	killedAt(orderDieBeforeCommit, "killed between handler and commit", "the batch is rolled back, and the next owner applies it"),
-	killedAt(orderDieAfterCommit, "killed after the commit, before the answer", "the batch counts, and the next owner begins after it"),
+	killedAt(orderDieInHandler, "", "killed in the handler", "the handler's writes are rolled back, and the next owner applies the events"),
+	killedAt(orderDieBeforeCommit, "", "killed between handler and commit", "the batch is rolled back, and the next owner applies it"),
+	killedAt(orderDieAfterCommit, "", "killed after the commit, before the answer", "the batch counts, and the next owner begins after it"),
 	{
 		name:    "frozen past its lease",
 		expects: "other nodes take over when the heartbeat has expired; thawed, it gives up its leases and rejoins",
@@ -102,10 +102,11 @@ const (
 	endable   = "grant execute on function pg_terminate_backend to public"
 )
 
-// killedAt is the fault that a node's process is killed at the moment that an order names.
-func killedAt(order, name, expects string) fault {
+// killedAt is the fault that a node's process is killed at the moment that an order names, in the projection owns if it is not
+// empty.
+func killedAt(order, owns, name, expects string) fault {
 	return fault{
-		name: name, expects: expects,
+		name: name, expects: expects, owns: owns,
 		weight: 3, least: 100 * time.Millisecond, most: 3 * time.Second, alone: time.Second,
 		strike: func(s *strike) error { return s.killBy(order) },
 		check:  (*strike).takenOver,
@@ -127,7 +128,7 @@ func (s *strike) killBy(order string) error {
 		return nil // it has just ended
 	}
 	if s.alone {
-		return s.victim.awaitEnd(s.ctx, 20*time.Second)
+		return s.victim.awaitEnd(s.ctx, time.Minute)
 	}
 	if s.victim.awaitEnd(s.ctx, 2*time.Second) != nil {
 		return s.kill()
@@ -154,7 +155,7 @@ func (s *strike) zombie(more func() error) error {
 	if s.victim.order(orderStall) != nil {
 		return nil // it has just ended
 	}
-	if err := s.victim.awaitReport(s.ctx, 10*time.Second, "stalled", before); err != nil {
+	if err := s.victim.awaitReport(s.ctx, 20*time.Second, "stalled", before); err != nil {
 		_ = s.victim.order(orderRelease)
 		return s.ifAlone(err)
 	}

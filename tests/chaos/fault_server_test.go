@@ -38,7 +38,7 @@ var serverFaults = []fault{
 		reach:   reachServer, // never in random schedules: another fault of the node would excuse a takeover
 		least:   1200 * time.Millisecond, most: 1200 * time.Millisecond,
 		strike: func(s *strike) error {
-			late, until := s.busiest().proxy, time.Now().Add(s.lasts)
+			late, until := s.busiest("").proxy, time.Now().Add(s.lasts)
 			late.disconnect()
 			over := s.outage()
 			err := s.server().Restart(context.WithoutCancel(s.ctx), "fast")

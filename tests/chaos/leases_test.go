@@ -41,9 +41,23 @@ func (c *cluster) owned(p *process) (n int) {
 	return n
 }
 
-// busiest returns the node that owns the most leases.
-func (c *cluster) busiest() *node {
-	return slices.MaxFunc(c.nodes, func(a, b *node) int { return c.owned(a.current()) - c.owned(b.current()) })
+// busiest returns the node that owns the most leases, of those that own a lease of that projection. An empty name means any.
+func (c *cluster) busiest(projection string) *node {
+	all, err := c.leases()
+	c.must(err)
+	owned := make(map[string]int)
+	for _, l := range all {
+		if owned[l.Owner]++; l.Name == projection {
+			owned[l.Owner] += len(all)
+		}
+	}
+	leases := func(n *node) int {
+		if p := n.current(); p != nil {
+			return owned[p.identity()]
+		}
+		return 0
+	}
+	return slices.MaxFunc(c.nodes, func(a, b *node) int { return leases(a) - leases(b) })
 }
 
 // registered reports whether a process is registered and its heartbeat has not expired.

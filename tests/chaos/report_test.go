@@ -81,10 +81,10 @@ func (c *cluster) verify(r report) {
 	c.t.Helper()
 	for i, f := range r.findings {
 		if i == mostFindings {
-			c.t.Errorf("and %d more", len(r.findings)-i)
+			c.failed(fmt.Sprintf("and %d more", len(r.findings)-i))
 			break
 		}
-		c.t.Error(f)
+		c.failed(f)
 	}
 }
 
@@ -111,6 +111,9 @@ func (c *cluster) dump() {
 	}
 	c.mu.Unlock()
 	c.t.Logf("log of the server:\n%s", c.server().Log())
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.t.Logf("%s failed, from seed %d:\n%s", c.t.Name(), c.options.seed, strings.Join(c.failures, "\n"))
 }
 
 // tail returns the end of a file.
