@@ -11,6 +11,7 @@ import (
 
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/internal/excerpt"
+	"github.com/millrace-go/millrace/internal/partition"
 	"github.com/millrace-go/millrace/internal/valid"
 	"github.com/millrace-go/millrace/projection"
 )
@@ -27,6 +28,12 @@ type Projection struct {
 
 	// Types selects events by type. It must be empty if the handler selects them, as pgstore.On does. Default: all events.
 	Types []string
+	// Partitions splits the projection by stream, so that its handler runs for several streams at once, also on several nodes. Each
+	// partition has its own checkpoint, lease, failures and dead letters. The events of one stream stay in order; those of different
+	// streams may not. So nothing that the handler writes may depend on the order of streams in different partitions, and rows
+	// that several partitions write are points where they wait for each other. The number is for tenants for which the projection
+	// is new: the others keep theirs. From 1 to 1,024. Default 1: no partitions.
+	Partitions int
 	// MaxEvents limits the events of a batch, from 1 to 32,767. Default 500: far fewer cost throughput, far more hold locks of the
 	// read model for longer and gain little.
 	MaxEvents int
@@ -77,6 +84,7 @@ type Projection struct {
 }
 
 func (p Projection) withDefaults() Projection {
+	p.Partitions = cmp.Or(p.Partitions, 1)
 	p.MaxEvents = cmp.Or(p.MaxEvents, 500)
 	p.MaxBytes = cmp.Or(p.MaxBytes, 4<<20)
 	p.Timeout = cmp.Or(p.Timeout, 30*time.Second)
@@ -90,6 +98,8 @@ func (p Projection) validate() error {
 		return errors.New("Projection.Name must be set")
 	case len(p.Name) > 100:
 		return fmt.Errorf("Projection.Name must be at most 100 bytes: %s", excerpt.Quoted(p.Name))
+	case p.Partitions < 1 || p.Partitions > partition.Most:
+		return fmt.Errorf("Projection.Partitions must be from 1 to %d: %d", partition.Most, p.Partitions)
 	case p.MaxEvents < 1 || p.MaxEvents > math.MaxInt16:
 		return fmt.Errorf("Projection.MaxEvents must be from 1 to %d: %d", math.MaxInt16, p.MaxEvents)
 	case p.MaxBytes < 0:
@@ -137,14 +147,15 @@ func (p Projection) definition(r *Runtime) (*engine.Definition, error) {
 	faults := h.Faults
 	faults.MissingObject = p.MissingObjectTimeout
 	def := &engine.Definition{
-		Types:     slices.Clone(h.Types),
-		MaxEvents: p.MaxEvents,
-		MaxBytes:  p.MaxBytes,
-		Timeout:   p.Timeout,
-		Leased:    h.Deliver != nil,
-		Policy:    policy,
-		Breaker:   breaker,
-		Faults:    faults.WithDefaults(),
+		Types:      slices.Clone(h.Types),
+		Partitions: p.Partitions,
+		MaxEvents:  p.MaxEvents,
+		MaxBytes:   p.MaxBytes,
+		Timeout:    p.Timeout,
+		Leased:     h.Deliver != nil,
+		Policy:     policy,
+		Breaker:    breaker,
+		Faults:     faults.WithDefaults(),
 	}
 	if def.Leased {
 		def.Apply = r.store.Deliver(h, engine.DeliverOptions{Timeout: p.Timeout, Policy: def.Policy, LeaseDeadline: r.deliveryDeadline, Slot: r.ackSlot})

@@ -45,17 +45,17 @@ func (n *node) ensure(ctx context.Context, e *ensureRound) (err error) {
 	}
 	e.removed = missing(e.ensured, all)
 	fresh := slices.DeleteFunc(slices.Clone(all), func(t string) bool { return e.ensured[t] })
-	projections := n.deps.Node.Projections
+	rows := n.rowsPerTenant()
 	for len(fresh) > 0 {
 		if ctx.Err() != nil {
 			e.more = true
 			return nil
 		}
-		next := fresh[:min(len(fresh), max(1, e.atOnce/len(projections)))]
+		next := fresh[:min(len(fresh), max(1, e.atOnce/rows))]
 		if err := n.deps.Limiter.Read(ctx, func(ctx context.Context) error {
-			return n.deps.Store.Ensure(ctx, next, projections)
+			return n.deps.Store.Ensure(ctx, n.newProjections(next))
 		}); err != nil {
-			e.atOnce = max(1, len(next)*len(projections)/2)
+			e.atOnce = max(1, len(next)*rows/2)
 			return err
 		}
 		e.atOnce = min(ensureMost, 2*e.atOnce)
@@ -63,6 +63,24 @@ func (n *node) ensure(ctx context.Context, e *ensureRound) (err error) {
 		fresh = fresh[len(next):]
 	}
 	return nil
+}
+
+// newProjections returns the node's projections of these tenants.
+func (n *node) newProjections(tenants []string) (list []engine.NewProjection) {
+	for _, t := range tenants {
+		for _, name := range n.deps.Node.Projections {
+			list = append(list, engine.NewProjection{Tenant: t, Name: name, Partitions: n.deps.Definitions[name].Partitions})
+		}
+	}
+	return list
+}
+
+// rowsPerTenant returns how many rows the node's projections have for a new tenant.
+func (n *node) rowsPerTenant() (rows int) {
+	for _, name := range n.deps.Node.Projections {
+		rows += max(1, n.deps.Definitions[name].Partitions)
+	}
+	return rows
 }
 
 // missing returns the tenants in ensured that are not among all. If such a tenant is created again, it needs new rows.

@@ -42,6 +42,16 @@ func makeModel(t testing.TB, store *Store) {
 	mustExec(t, store, "create table public.model (position bigint not null, at bigint generated always as identity)")
 }
 
+// projectionsOf returns projections without partitions for each of the tenants.
+func projectionsOf(tenants []string, names ...string) (list []engine.NewProjection) {
+	for _, tenant := range tenants {
+		for _, name := range names {
+			list = append(list, engine.NewProjection{Tenant: tenant, Name: name, Partitions: 1})
+		}
+	}
+	return list
+}
+
 // claimAs makes a new node claim the tenant's projection, even if another node holds it.
 func claimAs(t testing.TB, store *Store, tenant string) *owner {
 	t.Helper()
@@ -55,7 +65,7 @@ func claimAs(t testing.TB, store *Store, tenant string) *owner {
 // tryClaim returns nil if another caller is claiming the projection.
 func tryClaim(t testing.TB, store *Store, tenant string) (*owner, error) {
 	o := &owner{t: t, store: store, node: engine.Node{ID: uuid.NewString(), Projections: []string{"p"}, LeaseDuration: time.Minute}}
-	if err := store.port().Ensure(testContext(t), []string{tenant}, o.node.Projections); err != nil {
+	if err := store.port().Ensure(testContext(t), projectionsOf([]string{tenant}, o.node.Projections...)); err != nil {
 		return nil, err
 	}
 	o.node.Tenants = []string{tenant}

@@ -280,7 +280,7 @@ func TestAdvancesAreHOT(t *testing.T) {
 	for i := range leases {
 		node.Projections = append(node.Projections, fmt.Sprint("p", i))
 	}
-	noError(t, store.port().Ensure(testContext(t), []string{projection.DefaultTenant}, node.Projections))
+	noError(t, store.port().Ensure(testContext(t), projectionsOf([]string{projection.DefaultTenant}, node.Projections...)))
 	mustExec(t, store, "alter table millrace.leases set (autovacuum_enabled = off)")
 	held, err := claimFree(testContext(t), store, node, leases)
 	if err != nil || len(held) != leases {

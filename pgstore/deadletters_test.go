@@ -117,7 +117,7 @@ func TestDeadLetterIsShownWithItsEvent(t *testing.T) {
 	if _, _, err := d.letters().Get(testContext(t), id+1000); !errors.Is(err, projection.ErrDeadLetterNotFound) {
 		t.Errorf("a letter that is not there: %v", err)
 	}
-	noError(t, d.store.port().Ensure(testContext(t), []string{projection.DefaultTenant}, []string{"q"}))
+	noError(t, d.store.port().Ensure(testContext(t), projectionsOf([]string{projection.DefaultTenant}, "q")))
 	if _, _, err := d.store.DeadLetters(projection.ID{Name: "q"}).Get(testContext(t), id); !errors.Is(err, projection.ErrDeadLetterNotFound) {
 		t.Errorf("a letter of another projection: %v", err)
 	}

@@ -9,13 +9,63 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/internal/partition"
 )
 
-func (s port) Ensure(ctx context.Context, tenants, names []string) error {
+// Ensure implements engine.Store. Nearly always, all rows exist, and nothing is written or locked.
+func (s port) Ensure(ctx context.Context, projections []engine.NewProjection) error {
+	missing, err := s.withoutRows(ctx, projections)
+	if err != nil || len(missing) == 0 {
+		return failed(err, "list new projections")
+	}
+	tenants := make([]string, len(missing))
+	for i, p := range missing {
+		tenants[i] = p.Tenant
+	}
 	return s.durable(ctx, "register projections", func(tx pgx.Tx) error {
-		_, err := tx.Exec(ctx, s.control.sql("ensure_projections"), tenants, names)
+		if err := s.lockTenants(ctx, tx, tenants...); err != nil {
+			return err
+		}
+		_, err := tx.Exec(ctx, s.control.sql("ensure_projections"), rowArgs(missing)...)
 		return err
 	})
+}
+
+// rowArgs returns the arguments of ensure_projections.sql.
+func rowArgs(projections []engine.NewProjection) []any {
+	var tenants, names []string
+	var numbers, of, from, to []int32
+	for _, p := range projections {
+		for _, n := range partition.Numbers(p.Partitions) {
+			slots := partition.RangeOf(n, p.Partitions)
+			tenants, names = append(tenants, p.Tenant), append(names, p.Name)
+			numbers, of = append(numbers, int32(n)), append(of, int32(max(1, p.Partitions)))
+			from, to = append(from, slots.From), append(to, slots.To)
+		}
+	}
+	return []any{tenants, names, numbers, of, from, to}
+}
+
+// withoutRows returns those of the projections that have no rows.
+func (s *Store) withoutRows(ctx context.Context, projections []engine.NewProjection) (missing []engine.NewProjection, err error) {
+	tenants, names := make([]string, len(projections)), make([]string, len(projections))
+	for i, p := range projections {
+		tenants[i], names[i] = p.Tenant, p.Name
+	}
+	rows, _ := s.pool.Query(ctx, s.control.sql("missing_projections"), tenants, names)
+	var place int
+	_, err = pgx.ForEachRow(rows, []any{&place}, func() error {
+		missing = append(missing, projections[place-1])
+		return nil
+	})
+	return missing, err
+}
+
+// lockTenants takes the structural lock of the tenants. Until the transaction ends, no other changes which projections,
+// partitions and states they have.
+func (s *Store) lockTenants(ctx context.Context, tx pgx.Tx, names ...string) error {
+	_, err := tx.Exec(ctx, s.control.sql("lock_tenants"), names)
+	return err
 }
 
 func (s port) Free(ctx context.Context, node engine.Node, trustHeartbeats bool) ([]engine.LeaseRef, error) {
@@ -127,9 +177,15 @@ func (s *Store) queryLeases(ctx context.Context, q batchSender, statement string
 
 // leaseFrom scans the columns of lease_columns.sql.
 func leaseFrom(row pgx.CollectableRow) (l engine.Lease, err error) {
-	err = row.Scan(&l.Row, &l.ID.Tenant, &l.ID.Name, &l.ID.Partition, &l.Owner, &l.Epoch, &l.Checkpoint, &l.CrashCount,
+	var passedFrom, passedTo []int32
+	var passedUpto []int64
+	err = row.Scan(&l.Row, &l.ID.Tenant, &l.ID.Name, &l.ID.Partition, &l.Partitions, &l.Share.From, &l.Share.To, &passedFrom, &passedTo, &passedUpto, &l.Owner, &l.Epoch, &l.Checkpoint, &l.CrashCount,
 		&l.Desired, &l.Attempts, &l.FailingPosition, &l.LastError, &l.Failed, &l.Halted, orZero{&l.FailingSince},
 		&l.CrashPosition, &l.CrashAttempts, &l.Parked, &l.ParkedStreams, &l.HasCommands)
+	for i := range passedFrom {
+		l.Share.Passed = append(l.Share.Passed, partition.Passed{Range: partition.Range{From: passedFrom[i], To: passedTo[i]}, Position: passedUpto[i]})
+	}
+	l.Share = l.Share.After(l.Checkpoint)
 	return l, err
 }
 

@@ -3,6 +3,7 @@ package pgstore
 import (
 	"errors"
 	"maps"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/internal/partition"
 	"github.com/millrace-go/millrace/projection"
 )
 
@@ -17,7 +19,7 @@ func TestEnsureMayBeCalledByManyAtOnce(t *testing.T) {
 	t.Parallel()
 	store := newStore(t)
 	tenants := []string{projection.DefaultTenant, newTenant(t, store, "b").Name()}
-	noError(t, together(8, func(int) error { return store.port().Ensure(testContext(t), tenants, []string{"p", "q"}) }))
+	noError(t, together(8, func(int) error { return store.port().Ensure(testContext(t), projectionsOf(tenants, "p", "q")) }))
 	if rows := one[int](t, store, "select count(*) from millrace.projections p join millrace.leases l using (id)"); rows != 4 {
 		t.Errorf("%d projections with leases, want 4", rows)
 	}
@@ -51,7 +53,7 @@ func TestWritesUnderALostLeaseChangeNothing(t *testing.T) {
 		t.Errorf("advance: %v, %v", moved, err)
 	}
 	noError(t, o.store.port().Release(ctx, []engine.Advance{advance}))
-	if now, err := reload(ctx, o.store, current.lease); err != nil || now != current.lease {
+	if now, err := reload(ctx, o.store, current.lease); err != nil || !reflect.DeepEqual(now, current.lease) {
 		t.Errorf("the lease is %+v, %v; want %+v", now, err, current.lease)
 	}
 	// The control: under the lease that holds, all of them do what they say.
@@ -183,9 +185,10 @@ func TestClaimTakesRequestedLeasesThatAreFreeAndNotPaused(t *testing.T) {
 			Attempts: 3, FailingPosition: 8, LastError: "bad"}, // the owner that failed is another
 	}
 	for i := range want {
+		want[i].Partitions, want[i].Share = 1, partition.Share{Range: partition.All}
 		want[i].Incarnation = one[engine.Incarnation](t, store, "select millrace.incarnation()")
 	}
-	if leases := claimed(t, store, next, true, asked...); !slices.Equal(leases, want) {
+	if leases := claimed(t, store, next, true, asked...); !reflect.DeepEqual(leases, want) {
 		t.Errorf("claimed %+v, want %+v", leases, want)
 	}
 	for i, want := range []leaseState{{next.ID, false, 3, 2}, {next.ID, false, 2, 1}, {alive.ID, false, 2, 1}, {"", true, 0, 0}, {"", true, 0, 0}} {
@@ -225,7 +228,7 @@ func TestLeasesOfDeadNodesAreFree(t *testing.T) {
 	// It was cut off, and comes back.
 	s = present(t, store, node)
 	found("alive again", [2]int{0, 0})
-	if owned, err := store.port().Owned(testContext(t), node); err != nil || !slices.Equal(owned, []engine.Lease{held}) {
+	if owned, err := store.port().Owned(testContext(t), node); err != nil || !reflect.DeepEqual(owned, []engine.Lease{held}) {
 		t.Errorf("owned are %v, %v; want %v", owned, err, held)
 	}
 	noError(t, s.Deregister(testContext(t)))
@@ -287,7 +290,7 @@ func TestCountsAreSeparateForNamedTenants(t *testing.T) {
 	t.Parallel()
 	store := newStore(t)
 	tenants := []string{projection.DefaultTenant, newTenant(t, store, "a").Name(), newTenant(t, store, "b").Name()}
-	noError(t, store.port().Ensure(testContext(t), tenants, []string{"p", "q"}))
+	noError(t, store.port().Ensure(testContext(t), projectionsOf(tenants, "p", "q")))
 	mustExec(t, store, "update millrace.projections set desired_state = 'pause' where tenant = 'a' and name = 'q' or tenant = 'b' and name = 'p'")
 	for _, test := range []struct {
 		named []string
@@ -311,7 +314,7 @@ func TestDesiredStateIsStoredAndNotified(t *testing.T) {
 	t.Parallel()
 	store := newStore(t)
 	tenants := []string{projection.DefaultTenant, newTenant(t, store, "a").Name()}
-	noError(t, store.port().Ensure(testContext(t), tenants, []string{"p", "q"}))
+	noError(t, store.port().Ensure(testContext(t), projectionsOf(tenants, "p", "q")))
 	mustExec(t, store, "update millrace.projections set failed_reason = 'why'")
 	listener, id := present(t, store, aNode()), projection.ID{Tenant: "a", Name: "p"}
 	row := one[int32](t, store, "select id from millrace.projections where tenant = 'a' and name = 'p'")

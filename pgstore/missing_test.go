@@ -111,7 +111,7 @@ func TestUnknownTenantsAndProjectionsAreNamed(t *testing.T) {
 	t.Parallel()
 	store := newStore(t)
 	ctx := testContext(t)
-	noError(t, store.port().Ensure(ctx, []string{projection.DefaultTenant}, []string{"known"}))
+	noError(t, store.port().Ensure(ctx, projectionsOf([]string{projection.DefaultTenant}, "known")))
 	all := projection.DeadLetterFilter{All: true}
 	calls := map[string]func(d *DeadLetters) error{
 		"List": func(d *DeadLetters) error {

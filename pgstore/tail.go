@@ -4,11 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/internal/partition"
 	"github.com/millrace-go/millrace/pgstore/internal/settle"
 	"github.com/millrace-go/millrace/pgstore/internal/wire"
 	"github.com/millrace-go/millrace/projection"
@@ -216,7 +219,11 @@ const maxPosition = int64(1)<<62 - 1
 // readPage implements engine.Store.Read for the tenant.
 func (t *Tenant) readPage(ctx context.Context, r engine.ReadRange) (engine.Page, error) {
 	sql, args := t.sql("read_tail"), [][]byte{wire.Int(r.After), wire.Int(r.UpTo), wire.Int(int64(r.Limit))}
-	if len(r.Types) > 0 {
+	slots := r.Share.Slots()
+	switch {
+	case slots != partition.All:
+		sql, args = t.sql("read_share"), append(args, wire.Int(int64(slots.From)), wire.Int(int64(slots.To)), wire.TextArray(r.Types))
+	case len(r.Types) > 0:
 		sql, args = t.sql("read_range"), append(args, wire.TextArray(r.Types))
 	}
 	var read wire.Events
@@ -230,6 +237,9 @@ func (t *Tenant) readPage(ctx context.Context, r engine.ReadRange) (engine.Page,
 	page := engine.Page{Events: read.List, To: r.UpTo, Incarnation: in, Bytes: read.Allocated}
 	if read.Truncated || len(read.List) >= r.Limit {
 		page.To = read.List[len(read.List)-1].Position
+	}
+	if len(r.Share.Passed) > 0 {
+		page.Events = slices.DeleteFunc(page.Events, func(e event.Envelope) bool { return !r.Share.Has(e.Stream, e.Position) })
 	}
 	return page, nil
 }

@@ -22,7 +22,8 @@ type ID struct {
 	Tenant string
 	// Name is the projection's name.
 	Name string
-	// Partition is the share of the projection's streams, from 0. A projection without partitions has only 0.
+	// Partition is the number of a partition, from 1 to Projection.Partitions. 0 is the projection as a whole, which may be split
+	// into partitions or not.
 	Partition int
 }
 

@@ -103,7 +103,7 @@ func (f *fake) owned() (owned []engine.Lease) {
 }
 
 func (f *fake) Tenants(context.Context) ([]string, error)             { return f.tenants, f.here() }
-func (f *fake) Ensure(context.Context, []string, []string) error      { return f.here() }
+func (f *fake) Ensure(context.Context, []engine.NewProjection) error  { return f.here() }
 func (f *fake) AnnounceDrain(context.Context, engine.Node) error      { return f.here() }
 func (f *fake) SetFailed(context.Context, engine.Lease, string) error { return f.here() }
 func (f *fake) Connect(context.Context, engine.Node) (engine.Session, error) {

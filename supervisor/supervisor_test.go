@@ -3,6 +3,7 @@ package supervisor
 import (
 	"context"
 	"errors"
+	"reflect"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -151,7 +152,7 @@ func TestLeaseThatIsBeingClaimedDuringTheStopIsReleased(t *testing.T) {
 	if err := <-stopped; err != nil {
 		t.Fatal(err)
 	}
-	if !released(4) || w.released[3].Lease != late {
+	if !released(4) || !reflect.DeepEqual(w.released[3].Lease, late) {
 		t.Errorf("released: %+v", w.released)
 	}
 }

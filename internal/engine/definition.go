@@ -11,6 +11,8 @@ import (
 type Definition struct {
 	// Types selects events by type; empty means all.
 	Types []string
+	// Partitions is how many partitions the projection has for tenants for which it is new.
+	Partitions int
 	// MaxEvents, MaxBytes and Timeout are those of millrace.Projection, with their defaults.
 	MaxEvents int
 	MaxBytes  int

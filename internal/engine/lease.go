@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/millrace-go/millrace/internal/partition"
 	"github.com/millrace-go/millrace/projection"
 )
 
@@ -35,6 +36,9 @@ type Lease struct {
 	Row int32
 	// ID is the projection that is leased.
 	ID projection.ID
+	// Partitions is how many partitions the projection has. Share is the events of this one.
+	Partitions int
+	Share      partition.Share
 	// Owner is the node that holds the lease.
 	Owner string
 	// Epoch is the fencing number: every claim raises it, and a write under an older one is refused.

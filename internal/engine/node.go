@@ -19,6 +19,12 @@ type Node struct {
 	LeaseDuration time.Duration
 }
 
+// NewProjection is a projection of a tenant that may have no rows yet, and how many partitions it gets then.
+type NewProjection struct {
+	Tenant, Name string
+	Partitions   int
+}
+
 // Fleet has the other nodes whose heartbeats have not expired.
 type Fleet struct {
 	Peers []Peer

@@ -8,8 +8,10 @@ import (
 
 // ProjectionRow is a projection as the database has it.
 type ProjectionRow struct {
-	ID      projection.ID
-	Desired DesiredState
+	ID projection.ID
+	// Partitions is how many partitions the projection has.
+	Partitions int
+	Desired    DesiredState
 	// Failed is why the projection waits for an operator. It is empty if the projection does not.
 	Failed string
 	// Halted reports that the projection waits until it is resumed.

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/millrace-go/millrace/event"
+	"github.com/millrace-go/millrace/internal/partition"
 	"github.com/millrace-go/millrace/projection"
 )
 
@@ -50,8 +51,9 @@ type Store interface {
 	OnWake(fn func(tenant string)) (remove func())
 	// Tenants lists the tenants of the store.
 	Tenants(ctx context.Context) ([]string, error)
-	// Ensure inserts the missing rows of the projections for each tenant.
-	Ensure(ctx context.Context, tenants, names []string) error
+	// Ensure inserts the rows of those projections that have none, one for each partition. Tenants that do not exist are left
+	// out.
+	Ensure(ctx context.Context, projections []NewProjection) error
 	// Free lists the leases that the node could claim: those without an owner, and those of dead owners. An owner whose
 	// heartbeat ran out counts as dead only if trustHeartbeats is true.
 	Free(ctx context.Context, node Node, trustHeartbeats bool) ([]LeaseRef, error)
@@ -126,11 +128,12 @@ type Store interface {
 	Classify(err error) *Fault
 }
 
-// ReadRange selects events with After < position <= UpTo, of the given types (none: all), at most Limit of them, and about
-// MaxBytes.
+// ReadRange selects events with After < position <= UpTo, of the given types (none: all) and of a partition's share, at most
+// Limit of them, and about MaxBytes.
 type ReadRange struct {
 	After, UpTo int64
 	Types       []string
+	Share       partition.Share
 	Limit       int
 	MaxBytes    int
 }

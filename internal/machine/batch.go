@@ -70,7 +70,7 @@ func (s *step) refused(job Job, f *engine.Fault) {
 func (s *step) batch() {
 	if len(s.Buffer.Events) == 0 {
 		var taken bool
-		if s.Buffer, taken = s.Buffer.fromTail(s.Def, s.Tail); taken {
+		if s.Buffer, taken = s.Buffer.fromTail(s.Def, s.Row.Share, s.Tail); taken {
 			s.Tail = s.Tail.dropped()
 		}
 	}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/internal/partition"
 )
 
 type events = []event.Envelope
@@ -15,7 +16,7 @@ const (
 	firstRead = 200
 	// readBatches is how many batches of events one read gets.
 	readBatches = 4
-	// maxScan bounds how many positions one read scans for events of a few types.
+	// maxScan bounds how many positions one read scans for events of a few types, or of one partition.
 	maxScan = 100_000
 )
 
@@ -70,32 +71,32 @@ func (b Buffer) window(def *engine.Definition) events {
 }
 
 // next returns the range to read next, up to mark.
-func (b Buffer) next(def *engine.Definition, mark int64) engine.ReadRange {
-	r := engine.ReadRange{After: b.To, UpTo: mark, Types: def.Types,
+func (b Buffer) next(def *engine.Definition, share partition.Share, mark int64) engine.ReadRange {
+	r := engine.ReadRange{After: b.To, UpTo: mark, Types: def.Types, Share: share,
 		Limit: readBatches * def.MaxEvents, MaxBytes: max(1, def.MaxBytes)}
 	if b.average == 0 {
 		r.Limit = min(r.Limit, firstRead)
 	} else {
 		r.Limit = min(r.Limit, max(1, def.MaxBytes/b.average))
 	}
-	if len(def.Types) != 0 {
+	if len(def.Types) != 0 || !share.Whole() {
 		r.UpTo = min(mark, b.To+maxScan)
 	}
 	return r
 }
 
 // fromTail adds the events that the shared tail has after the buffer's end, if the tail reaches back far enough.
-func (b Buffer) fromTail(def *engine.Definition, t *Tail) (Buffer, bool) {
+func (b Buffer) fromTail(def *engine.Definition, share partition.Share, t *Tail) (Buffer, bool) {
 	if b.To < t.From || b.To >= t.Mark {
 		return b, false
 	}
 	first := sort.Search(len(t.Events), func(i int) bool { return t.Events[i].Position > b.To })
 	page := engine.Page{Events: t.Events[first:len(t.Events):len(t.Events)], To: t.Mark}
-	if len(def.Types) != 0 {
+	if len(def.Types) != 0 || !share.Whole() {
 		shared := page.Events
 		page.Events = nil // the buffer holds memory for the projection's own events only
 		for i := range shared {
-			if def.Concerns(shared[i].Type) {
+			if def.Concerns(shared[i].Type) && share.Has(shared[i].Stream, shared[i].Position) {
 				page.Events = append(page.Events, shared[i])
 			}
 		}

@@ -78,7 +78,7 @@ type RunResult struct {
 // Begin returns the first step.
 func (r Run) Begin() (Run, RunStep) {
 	if len(r.Buffer.Events) == 0 {
-		return r, ReadPage{Range: r.Buffer.next(r.def, r.mark)}
+		return r, ReadPage{Range: r.Buffer.next(r.def, r.Row.Share, r.mark)}
 	}
 	return r.find()
 }
@@ -134,7 +134,7 @@ func (r Run) Begun() (Run, RunStep) { return r, r.apply() }
 func (r Run) apply() RunStep {
 	step := ApplyBatch{Batch: r.batch}
 	if r.left < r.def.MaxEvents && r.Buffer.To < r.mark {
-		next := r.Buffer.next(r.def, r.mark)
+		next := r.Buffer.next(r.def, r.Row.Share, r.mark)
 		step.Prefetch = &next
 	}
 	return step

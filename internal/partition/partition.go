@@ -39,6 +39,18 @@ func RangeOf(i, n int) Range {
 	return Range{bound(i-1, n), bound(i, n)}
 }
 
+// Numbers returns the partitions of a projection that has n of them: 1 to n, or only 0.
+func Numbers(n int) []int {
+	if n <= 1 {
+		return []int{0}
+	}
+	numbers := make([]int, n)
+	for i := range numbers {
+		numbers[i] = i + 1
+	}
+	return numbers
+}
+
 // Of returns the partition, of n, that has a slot.
 func Of(slot int32, n int) int {
 	if n <= 1 {
@@ -70,9 +82,23 @@ type Passed struct {
 	Position int64
 }
 
+// Slots returns the range of the share: that of all slots for the zero value.
+func (s Share) Slots() Range {
+	if s.Range == (Range{}) {
+		return All
+	}
+	return s.Range
+}
+
+// After returns the share without the ranges of Passed that end at or below position: nothing of them is left after it.
+func (s Share) After(position int64) Share {
+	s.Passed = slices.DeleteFunc(slices.Clone(s.Passed), func(p Passed) bool { return p.Position <= position })
+	return s
+}
+
 // Whole reports whether the share has all events.
 func (s Share) Whole() bool {
-	return len(s.Passed) == 0 && (s.Range == All || s.Range == Range{})
+	return len(s.Passed) == 0 && s.Slots() == All
 }
 
 // Has reports whether the event of a stream at a position is in the share.
@@ -81,5 +107,5 @@ func (s Share) Has(stream string, position int64) bool {
 		return true
 	}
 	slot := Slot(stream)
-	return s.Range.Contains(slot) && !slices.ContainsFunc(s.Passed, func(p Passed) bool { return p.Contains(slot) && position <= p.Position })
+	return s.Slots().Contains(slot) && !slices.ContainsFunc(s.Passed, func(p Passed) bool { return p.Contains(slot) && position <= p.Position })
 }

@@ -1,7 +1,7 @@
 -- Returns every projection of the tenants $1, with its lease and the number and age of its parked events. For many
 -- tenants it scans leases. Indexes: projections_tenant_name_partition_key, nodes_pkey,
 -- dead_letters_projection_id_position_idx. Locks nothing.
-select p.tenant, p.name, p.partition, p.desired_state, coalesce(case when p.halted or p.failed_epoch = l.epoch then p.failed_reason end, ''),
+select p.tenant, p.name, p.partition, p.partitions, p.desired_state, coalesce(case when p.halted or p.failed_epoch = l.epoch then p.failed_reason end, ''),
        p.halted, p.skipped, p.failing_position, p.attempts, p.missing_object, coalesce(p.last_error, ''),
        coalesce(l.owner::text, ''), l.epoch, l.checkpoint, p.parked, d.oldest,
        coalesce(n.expires_at > clock_timestamp(), false) as owner_alive,

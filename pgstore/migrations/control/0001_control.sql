@@ -29,12 +29,21 @@ create table {control}.nodes (
 -- events, parked the dead letters in the states parked and replaying. attempts counts the failed attempts at
 -- failing_position. If missing_object is set, the event there waits for a database object or a privilege, which
 -- last_error names. crash_attempts counts the attempts at crash_position that began and whose end was not recorded: the
--- process may have crashed.
+-- process may have crashed. A projection that is not split has one row, with partition 0. One that is split into n
+-- partitions has n rows, 1 to n, with n in partitions and one token. A row's events are those of the streams with
+-- slot_from <= slot < slot_to, without those that were handled before the row existed: for each i, the events of the
+-- slots from passed_from[i] to passed_to[i], exclusive, up to the position passed_upto[i].
 create table {control}.projections (
     id               integer generated always as identity primary key,
     tenant           text collate "C" not null references {control}.tenants,
     name             text collate "C" not null,
     partition        integer not null default 0,
+    partitions       integer not null default 1,
+    slot_from        integer not null default 0,
+    slot_to          integer not null default 268435456,
+    passed_from      integer[] not null default '{}',
+    passed_to        integer[] not null default '{}',
+    passed_upto      bigint[] not null default '{}',
     token            uuid not null default gen_random_uuid(),
     desired_state    text collate "C" not null default 'run' check (desired_state in ('run', 'pause')),
     failed_reason    text,
@@ -74,6 +83,16 @@ create table {control}.leases (
 ) with (fillfactor = 50);
 -- For claims. An advance does not change the owner, so it stays HOT.
 create index on {control}.leases (owner);
+
+-- The structural lock: whoever changes which projections, partitions or states the tenants have takes it first, in a
+-- statement of its own. The next statement then sees what the previous holder committed. It is a security definer,
+-- since only the owner may lock rows of tenants. Locks: the rows of the tenants FOR NO KEY UPDATE, until the commit, in
+-- order of their names. Index: tenants_pkey.
+create function {control}.lock_tenants(names text[]) returns void language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+begin
+    perform 1 from {control}.tenants t where t.tenant = any(names) order by t.tenant for no key update;
+end
+$$;
 
 -- Parked events. A row refers to its event and does not copy it. If blocked_by_stream is set, the event did not fail:
 -- it is parked because an earlier event of its stream is. replays counts failed replays, open_replays those that began

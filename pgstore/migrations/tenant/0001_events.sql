@@ -5,9 +5,11 @@ create table {tenant}.streams (
 );
 
 -- With "cache 1", every number that a session draws is above all numbers that were visible at that time. The settled
--- mark depends on that.
+-- mark depends on that. slot says which partition of a projection has the event; it stands before the columns of
+-- variable length, since reads of a partition look at the slot of every event.
 create table {tenant}.events (
     global_seq     bigint generated always as identity (cache 1) primary key,
+    slot           integer not null generated always as (('x' || left(md5(stream_id), 7))::bit(28)::integer) stored,
     stream_id      text collate "C" not null,
     stream_version bigint not null,
     type           text collate "C" not null,
