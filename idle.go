@@ -21,11 +21,17 @@ const (
 	idleSlice = 250
 )
 
-// headsOfAll returns the heads of all tenants. It waits for tenants whose events are locked.
+// headsOfAll returns the heads of all tenants that are not archived. It waits for tenants whose events are locked.
 func (r *Runtime) headsOfAll(ctx context.Context) (map[string]int64, error) {
-	tenants, err := r.tenants(ctx)
+	all, err := r.tenants(ctx)
 	if err != nil {
 		return nil, err
+	}
+	var tenants []string
+	for _, t := range all {
+		if t.State == projection.TenantActive || t.State == projection.TenantPaused {
+			tenants = append(tenants, t.Name)
+		}
 	}
 	var heads engine.Heads
 	err = backoff.Poll(ctx, idleMost, idleMost, func() (done bool, err error) {

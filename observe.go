@@ -7,6 +7,7 @@ import (
 
 	"github.com/millrace-go/millrace/actors"
 	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/projection"
 )
 
 // Status returns the state of the runtime and of the projections of its tenants.
@@ -19,9 +20,13 @@ func (r *Runtime) Status(ctx context.Context) (Status, error) {
 }
 
 func (r *Runtime) status(ctx context.Context) (status Status, err error) {
-	tenants, err := r.tenants(ctx)
+	all, err := r.tenants(ctx)
 	if err != nil {
 		return status, err
+	}
+	tenants := make([]string, len(all))
+	for i, t := range all {
+		tenants[i] = t.Name
 	}
 	ctx, cancel := context.WithTimeout(ctx, r.config.QueryTimeout)
 	defer cancel()
@@ -48,8 +53,10 @@ func (r *Runtime) status(ctx context.Context) (status Status, err error) {
 		status.Session = sessionStatus(deps.Registry.Session())
 		local, feeds = deps.Registry.All(), deps.Registry.Feeds()
 	}
-	for _, t := range tenants {
-		status.Tenants = append(status.Tenants, r.tenantStatus(ctx, t, feeds[t], heads))
+	for _, t := range all {
+		s := r.tenantStatus(ctx, t.Name, feeds[t.Name], heads)
+		s.State = t.State
+		status.Tenants = append(status.Tenants, s)
 	}
 	for _, row := range rows {
 		entry, here := local[row.ID]
@@ -117,6 +124,9 @@ func projectionStatus(row engine.ProjectionRow, head int64, entry actors.Project
 		}
 	case !row.Desired.Runs():
 		s.State = StatePaused
+		if reason := asleep(row.Tenant); reason != "" {
+			s.Reason = reason
+		}
 	case row.Halted:
 		s.State, s.Reason, s.NotOwned = StateFailed, row.Failed, row.NotOwned
 	case !row.OwnerAlive:
@@ -132,6 +142,19 @@ func projectionStatus(row engine.ProjectionRow, head int64, entry actors.Project
 	}
 	s.Behind = max(0, head-s.Position)
 	return s
+}
+
+// asleep returns why the projections of a tenant in that state do not run, or nothing if they do.
+func asleep(state projection.TenantState) string {
+	switch state {
+	case projection.TenantPaused:
+		return "the tenant is paused"
+	case projection.TenantArchived:
+		return projection.ErrTenantArchived.Error()
+	case projection.TenantDropping:
+		return projection.ErrTenantDropping.Error()
+	}
+	return ""
 }
 
 func sessionStatus(e actors.SessionEntry) SessionStatus {

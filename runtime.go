@@ -122,7 +122,7 @@ func (r *Runtime) RunUntilIdle(ctx context.Context) (status Status, err error) {
 
 // run starts the actors, calls while, and stops the actors when while has returned. If they end before, its context is cancelled.
 func (r *Runtime) run(ctx context.Context, while func(ctx context.Context) error) error {
-	if _, err := r.tenants(ctx); err != nil {
+	if err := r.checkTenants(ctx); err != nil {
 		return err
 	}
 	deps, err := r.start()
@@ -224,22 +224,23 @@ func (r *Runtime) ackSlot(ctx context.Context) (release func(), err error) {
 	return func() {}, nil
 }
 
-// tenants returns the tenants of the runtime. It returns an error that a run would meet again and again: the store was not
-// migrated, or has no such tenant.
-func (r *Runtime) tenants(ctx context.Context) ([]string, error) {
+// tenants returns those of the runtime's tenants that exist, in any state.
+func (r *Runtime) tenants(ctx context.Context) ([]engine.Tenant, error) {
 	ctx, cancel := context.WithTimeout(ctx, r.config.QueryTimeout)
 	defer cancel()
-	all, err := r.store.Tenants(ctx)
+	return r.store.Tenants(ctx, r.config.Tenants)
+}
+
+// checkTenants returns an error that a run would meet again and again: the store was not migrated, or has no such tenant.
+func (r *Runtime) checkTenants(ctx context.Context) error {
+	all, err := r.tenants(ctx)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	for _, t := range r.config.Tenants {
-		if !slices.Contains(all, t) {
-			return nil, fmt.Errorf("tenant %q: %w", t, projection.ErrUnknownTenant)
+	for _, name := range r.config.Tenants {
+		if !slices.ContainsFunc(all, func(t engine.Tenant) bool { return t.Name == name }) {
+			return fmt.Errorf("tenant %q: %w", name, projection.ErrUnknownTenant)
 		}
 	}
-	if len(r.config.Tenants) > 0 {
-		return r.config.Tenants, nil
-	}
-	return all, nil
+	return nil
 }

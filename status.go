@@ -23,7 +23,8 @@ const (
 	// database. The reason says which. The projection goes on by itself when the object exists. See
 	// Projection.MissingObjectTimeout.
 	StateMissingObject State = "missing object"
-	// StatePaused means that it is paused: no node runs it until it is resumed.
+	// StatePaused means that it is paused: no node runs it until it is resumed. If its tenant is paused, archived or being
+	// dropped, the reason says so.
 	StatePaused State = "paused"
 	// StateFailed means that it stopped until a person repairs the cause that the reason names. If the cause is an event, the
 	// projection must also be resumed.
@@ -114,6 +115,8 @@ func (n NodeStatus) knows(id ProjectionID) bool {
 // TenantStatus is the end of a tenant's events.
 type TenantStatus struct {
 	Tenant string
+	// State is the state of the tenant. Only the projections of an active tenant run.
+	State projection.TenantState
 	// Head is the highest visible position, or Mark if it cannot be read.
 	Head int64
 	// Mark is the settled mark as this node knows it: no event at or below it can still appear. It is 0 if the node runs none of

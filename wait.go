@@ -20,19 +20,36 @@ import (
 // If ctx ends first, Pause returns ctx's error, and the projection is paused nevertheless. If the projection is resumed first,
 // Pause returns projection.ErrResumed. A handler must not pause its own projection, since Pause would wait for the handler.
 func (r *Runtime) Pause(ctx context.Context, id ProjectionID) error {
-	if err := r.store.SetDesiredState(ctx, id, engine.WantPause); err != nil {
+	if err := r.setDesiredState(ctx, id, engine.WantPause); err != nil {
 		return err
 	}
-	if err := r.pauseEnded(ctx, id); err != nil {
+	if err := r.stopped(ctx, func() (free bool, err error) { return r.store.PauseEnded(ctx, id) }); err != nil {
 		return fmt.Errorf("wait for the pause of %s: %w", engine.FullID(id), err)
 	}
 	return nil
 }
 
-// pauseEnded waits until nothing of a paused projection runs any more, also through an outage of the database.
-func (r *Runtime) pauseEnded(ctx context.Context, id ProjectionID) error {
-	return backoff.Poll(ctx, 2*time.Millisecond, 100*time.Millisecond, func() (free bool, err error) {
-		free, err = r.store.PauseEnded(ctx, id)
+// setDesiredState makes the row of a projection that this runtime knows, if its tenant is new and no node has made it yet.
+func (r *Runtime) setDesiredState(ctx context.Context, id ProjectionID, desired engine.DesiredState) error {
+	id = engine.FullID(id)
+	err := r.store.SetDesiredState(ctx, id, desired)
+	if !errors.Is(err, projection.ErrUnknownProjection) || !r.knows(id) {
+		return err
+	}
+	missing := engine.NewProjection{Tenant: id.Tenant, Name: id.Name, Partitions: r.definitions[id.Name].Partitions}
+	if err := r.store.Ensure(ctx, []engine.NewProjection{missing}); err != nil {
+		return err
+	}
+	if err := r.awake(ctx, id.Tenant); err != nil {
+		return err // its row was not made
+	}
+	return r.store.SetDesiredState(ctx, id, desired)
+}
+
+// stopped waits until free reports that nothing of what was paused runs any more, also through an outage of the database.
+func (r *Runtime) stopped(ctx context.Context, free func() (bool, error)) error {
+	return backoff.Poll(ctx, 2*time.Millisecond, 100*time.Millisecond, func() (bool, error) {
+		free, err := free()
 		switch {
 		case err == nil:
 			return free, nil
@@ -48,7 +65,7 @@ func (r *Runtime) pauseEnded(ctx context.Context, id ProjectionID) error {
 // Resume ends a pause: a node claims the lease, and the projection continues. A projection that waits, for its next attempt or for
 // a repair, tries at once. A projection that stopped at an event tries that event again, and its attempts are counted anew.
 func (r *Runtime) Resume(ctx context.Context, id ProjectionID) error {
-	return r.store.SetDesiredState(ctx, id, engine.WantRun)
+	return r.setDesiredState(ctx, id, engine.WantRun)
 }
 
 // WaitFor returns when the projection has handled, parked or skipped all events up to position that it selects, on whatever node
@@ -80,16 +97,16 @@ func (r *Runtime) waitFor(ctx context.Context, id ProjectionID, position int64) 
 		case err != nil && ctx.Err() != nil:
 			return ctx.Err()
 		case errors.Is(err, projection.ErrUnknownProjection) && r.knows(id):
-			// Its row is about to be made, if the tenant exists.
-			if tenants, err := r.tenants(ctx); err == nil && !slices.Contains(tenants, id.Tenant) {
-				return projection.ErrUnknownTenant
+			// Its row is about to be made, if the tenant exists and is not archived.
+			if err := r.awake(ctx, id.Tenant); err != nil {
+				return err
 			}
 		case err != nil && r.store.Classify(err).Class != engine.Infrastructure:
 			return err
 		case err == nil && row.Checkpoint >= position:
 			return nil
 		case err == nil && !row.Desired.Runs():
-			return projection.ErrPaused
+			return pausedBecause(row.Tenant)
 		case err == nil && row.Failed != "" && (row.OwnerAlive || row.Halted):
 			return fmt.Errorf("%w: %s", projection.ErrFailed, row.Failed)
 		}
@@ -109,11 +126,36 @@ func (r *Runtime) resumed(ctx context.Context, deps *actors.Deps, id ProjectionI
 	return err == nil && row.Desired.Runs() && !row.Halted
 }
 
+// awake returns an error if a tenant does not exist, or if its projections do not run. An outage is no error.
+func (r *Runtime) awake(ctx context.Context, tenant string) error {
+	ctx, cancel := context.WithTimeout(ctx, r.config.QueryTimeout)
+	defer cancel()
+	tenants, err := r.store.Tenants(ctx, []string{tenant})
+	switch {
+	case err != nil:
+		return nil
+	case len(tenants) == 0:
+		return projection.ErrUnknownTenant
+	case tenants[0].State == projection.TenantArchived, tenants[0].State == projection.TenantDropping:
+		return pausedBecause(tenants[0].State)
+	}
+	return nil
+}
+
+// pausedBecause returns projection.ErrPaused, with the state of the tenant if that is the reason.
+func pausedBecause(state projection.TenantState) error {
+	if reason := asleep(state); reason != "" {
+		return fmt.Errorf("%w: %s", projection.ErrPaused, reason)
+	}
+	return projection.ErrPaused
+}
+
 // knows reports whether this runtime can run the projection.
 func (r *Runtime) knows(id ProjectionID) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.definitions[id.Name] != nil && id.Partition == 0
+	return r.definitions[id.Name] != nil && id.Partition == 0 &&
+		(len(r.config.Tenants) == 0 || slices.Contains(r.config.Tenants, engine.FullID(id).Tenant))
 }
 
 // row returns a projection as the database has it.

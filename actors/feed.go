@@ -75,8 +75,9 @@ func (f *feed) newTail() engine.Tail {
 }
 
 func (f *feed) Stop(actor.Context) {
-	f.deps.Feeds.remove(f.tenant, f.ref)
-	f.deps.Registry.withdrawFeed(f.tenant)
+	if f.deps.Feeds.remove(f.tenant, f.ref) {
+		f.deps.Registry.withdrawFeed(f.tenant)
+	}
 	if f.current != nil {
 		f.current.cancel()
 	}

@@ -23,6 +23,7 @@ type node struct {
 	table       *ownership.Table
 	heartbeats  heartbeats
 	tenants     tenants
+	changes     changes
 	search      search
 	orders      orders
 	leases      leaseRequests
@@ -46,7 +47,7 @@ type Running struct {
 // NewNode returns the node's actor. Its parent is the supervisor, which runs the projections in running already.
 func NewNode(deps *Deps, running []Running) *actor.Props {
 	return Props("node", deps.Log, &node{deps: deps, log: deps.Log, running: running, table: ownership.NewTable(),
-		tenants: tenants{ensured: make(map[string]bool), atOnce: ensureMost}, orders: orders{changed: make(map[int32]bool)}})
+		tenants: tenants{ensured: make(map[string]int32), atOnce: ensureMost}, changes: newChanges(), orders: orders{changed: make(map[int32]bool)}})
 }
 
 func (n *node) Start(ctx actor.Context) {
@@ -64,6 +65,7 @@ func (n *node) Stop(actor.Context) {
 	stopTimer(n.search.timer)
 	stopTimer(n.checkpoints.timer)
 	stopTimer(n.heads.timer)
+	stopTimer(n.changes.timer)
 }
 
 func (n *node) Handle(ctx actor.Context, msg any) {
@@ -101,6 +103,7 @@ func (n *node) query(ctx actor.Context, statement func(ctx context.Context) erro
 // sessionUp is called when the node is registered. It may have missed something if it was registered before, also by an earlier
 // listener.
 func (n *node) sessionUp(ctx actor.Context, again bool) {
+	n.changes.listAll = time.Time{}
 	if n.search.resync = 0; again || len(n.deps.Feeds.tenants()) > 0 {
 		n.catchUp(ctx)
 	}
@@ -124,6 +127,10 @@ func (n *node) heartbeatSent(ctx actor.Context, at time.Time) {
 
 // notified handles a notification about leases.
 func (n *node) notified(ctx actor.Context, notice engine.Notice) {
+	if notice.Tenant != "" {
+		n.tenantChanged(ctx, notice.Tenant)
+		return
+	}
 	if notice.Row != 0 {
 		n.orders.changed[notice.Row] = n.orders.changed[notice.Row] || !notice.Commanded
 		n.readOrders(ctx)

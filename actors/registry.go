@@ -130,6 +130,22 @@ func (r *Registry) withdraw(id projection.ID) {
 	}
 }
 
+// forget removes what is kept of projections of these tenants, except of those that run here or are waited for.
+func (r *Registry) forget(tenants []string) {
+	if len(tenants) == 0 {
+		return
+	}
+	gone := make(map[string]bool, len(tenants))
+	for _, t := range tenants {
+		gone[t] = true
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	maps.DeleteFunc(r.projections, func(id projection.ID, p *registered) bool {
+		return gone[id.Tenant] && !p.present && len(p.waiters) == 0
+	})
+}
+
 // changed is called after each change of an entry. It ends the waits that are over.
 func (r *Registry) changed(id projection.ID, p *registered) {
 	p.Changed = time.Now()
@@ -222,6 +238,7 @@ func (r *Registry) publishFeed(tenant string, change func(*FeedEntry)) {
 	}
 }
 
+// withdrawFeed removes the entry of a tenant's feed.
 func (r *Registry) withdrawFeed(tenant string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

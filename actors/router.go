@@ -57,8 +57,10 @@ func (r *Router) add(tenant string, pid *actor.PID) *feedRef {
 	return ref
 }
 
-// remove is called by a feed that stops. The tenant may have another one already.
-func (r *Router) remove(tenant string, ref *feedRef) { r.feeds.CompareAndDelete(tenant, ref) }
+// remove is called by a feed that stops. It reports false if the tenant has another one already.
+func (r *Router) remove(tenant string, ref *feedRef) bool {
+	return r.feeds.CompareAndDelete(tenant, ref)
+}
 
 // tenants returns the tenants that have a feed on this node.
 func (r *Router) tenants() (tenants []string) {

@@ -19,9 +19,10 @@ const (
 	resyncEvery = 15
 	// claimMost limits the leases of one claim.
 	claimMost = 5000
-	// searchSoon is when the next search begins after another node was quicker, and the least time between two searches that
-	// notifications ask for.
+	// searchSoon is the least time between two searches that notifications ask for.
 	searchSoon = 50 * time.Millisecond
+	// searchAgain is when the next search begins after another node was quicker. For the leases of a new tenant, nodes compete.
+	searchAgain = 5 * time.Millisecond
 )
 
 // search is the search for leases to claim. It has two steps: it reads which leases are free, and claims if that is needed.
@@ -54,7 +55,7 @@ type claim struct {
 	orders    map[int32]engine.Orders
 }
 
-// reconcile makes rows for new tenants, claims this node's share of the free leases, and drains those beyond the share.
+// reconcile makes the missing rows of projections, claims this node's share of the free leases, and drains those beyond the share.
 func (n *node) reconcile(ctx actor.Context) {
 	s := &n.search
 	// Another search follows, whether or not this one succeeds.
@@ -71,7 +72,7 @@ func (n *node) reconcile(ctx actor.Context) {
 		return
 	}
 	s.busy, s.again, s.last = true, false, time.Now()
-	c := &claim{trustHeartbeats: time.Now().After(n.heartbeats.trust), ensure: ensureRound{tenants: n.tenants}}
+	c := &claim{trustHeartbeats: time.Now().After(n.heartbeats.trust), ensure: n.nextEnsure()}
 	n.deps.Run(ctx, n.deps.Timing.QueryTimeout, func(ctx context.Context) error {
 		// The projections that have their rows run, whether or not rows are added.
 		c.ensure.err = n.ensure(ctx, &c.ensure)
@@ -207,6 +208,7 @@ func (n *node) ownedRead(ctx actor.Context, c *claim) {
 func (n *node) searched(ctx actor.Context, c *claim, err error) {
 	s := &n.search
 	s.busy = false
+	n.searchedTenants(ctx)
 	n.readOrders(ctx) // also of what has just been claimed
 	n.carryOut(ctx, nil)
 	if err := errors.Join(err, c.ensure.err); err != nil {
@@ -221,7 +223,7 @@ func (n *node) searched(ctx actor.Context, c *claim, err error) {
 	case s.again, c.ensure.more:
 		n.reconcile(ctx)
 	case c.short:
-		n.reconcileIn(ctx, searchSoon)
+		n.reconcileIn(ctx, searchAgain)
 	}
 }
 

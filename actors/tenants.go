@@ -4,10 +4,12 @@ import (
 	"context"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/asynkron/protoactor-go/actor"
 
 	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/projection"
 )
 
 // ensureMost is how many rows of projections one transaction makes at most.
@@ -15,36 +17,50 @@ const ensureMost = 1000
 
 // tenants are the tenants whose projections have their rows.
 type tenants struct {
-	ensured     map[string]bool    // shared with rounds in progress, so it is replaced and never changed
+	ensured     map[string]int32   // by name, their keys in the store; shared with rounds in progress, so it is replaced and never changed
 	incarnation engine.Incarnation // of the server in which the rows were made; 0 before it is known
 	atOnce      int                // how many rows the next transaction makes
 }
 
 // ensureRound is one round of making rows. Some of them may have been made even if the round failed.
 type ensureRound struct {
-	tenants          // as the round began
-	made    []string // tenants whose rows were made
-	removed []string // tenants that do not exist any more
-	more    bool     // there are further tenants
+	tenants                 // as the round began
+	names   []string        // the tenants that the round looks at, nil for all
+	made    []engine.Tenant // tenants whose rows were made
+	removed []string        // tenants that do not exist any more, or are not active
+	more    bool            // there are further tenants
 	err     error
+}
+
+// nextEnsure returns the next round. It looks at all tenants if that is due, and otherwise at those that notices named.
+func (n *node) nextEnsure() ensureRound {
+	e := ensureRound{tenants: n.tenants}
+	if now := time.Now(); now.Before(n.changes.listAll) {
+		e.names = slices.AppendSeq([]string{}, maps.Keys(n.changes.fill))
+	} else {
+		n.changes.listAll = now.Add(n.deps.Timing.ReconcileInterval / 2)
+		e.names = n.deps.Node.Tenants
+	}
+	n.changes.fill = make(map[string]bool)
+	return e
 }
 
 // ensure makes the rows of the node's projections for new tenants, in several transactions. It stops after half of
 // QueryTimeout. If a transaction fails, the next round begins with one that is half as large.
 func (n *node) ensure(ctx context.Context, e *ensureRound) (err error) {
+	if e.names != nil && len(e.names) == 0 {
+		return nil
+	}
 	ctx, cancel := context.WithTimeout(ctx, n.deps.Timing.QueryTimeout/2)
 	defer cancel()
-	all := n.deps.Node.Tenants
-	if len(all) == 0 {
-		if err := n.deps.Limiter.Read(ctx, func(ctx context.Context) (err error) {
-			all, err = n.deps.Store.Tenants(ctx)
-			return err
-		}); err != nil {
-			return err
-		}
+	var listed []engine.Tenant
+	if err := n.deps.Limiter.Read(ctx, func(ctx context.Context) (err error) {
+		listed, err = n.deps.Store.Tenants(ctx, e.names)
+		return err
+	}); err != nil {
+		return err
 	}
-	e.removed = missing(e.ensured, all)
-	fresh := slices.DeleteFunc(slices.Clone(all), func(t string) bool { return e.ensured[t] })
+	fresh := e.compare(listed)
 	rows := n.rowsPerTenant()
 	for len(fresh) > 0 {
 		if ctx.Err() != nil {
@@ -66,10 +82,10 @@ func (n *node) ensure(ctx context.Context, e *ensureRound) (err error) {
 }
 
 // newProjections returns the node's projections of these tenants.
-func (n *node) newProjections(tenants []string) (list []engine.NewProjection) {
+func (n *node) newProjections(tenants []engine.Tenant) (list []engine.NewProjection) {
 	for _, t := range tenants {
 		for _, name := range n.deps.Node.Projections {
-			list = append(list, engine.NewProjection{Tenant: t, Name: name, Partitions: n.deps.Definitions[name].Partitions})
+			list = append(list, engine.NewProjection{Tenant: t.Name, Name: name, Partitions: n.deps.Definitions[name].Partitions})
 		}
 	}
 	return list
@@ -83,23 +99,36 @@ func (n *node) rowsPerTenant() (rows int) {
 	return rows
 }
 
-// missing returns the tenants in ensured that are not among all. If such a tenant is created again, it needs new rows.
-func missing(ensured map[string]bool, all []string) (gone []string) {
-	exists := make(map[string]bool, len(all))
-	for _, t := range all {
-		exists[t] = true
-	}
-	for t := range ensured {
-		if !exists[t] {
-			gone = append(gone, t)
+// compare returns the tenants that need rows, and notes those that have gone. A tenant that was created again under its name
+// needs new rows.
+func (e *ensureRound) compare(listed []engine.Tenant) (fresh []engine.Tenant) {
+	runs := make(map[string]bool, len(listed))
+	for _, t := range listed {
+		if t.State != projection.TenantActive && t.State != projection.TenantPaused {
+			continue
+		}
+		if runs[t.Name] = true; e.ensured[t.Name] != t.Row {
+			fresh = append(fresh, t)
 		}
 	}
-	return gone
+	if e.names != nil {
+		e.removed = slices.DeleteFunc(slices.Clone(e.names), func(name string) bool { return runs[name] })
+		return fresh
+	}
+	for name := range e.ensured {
+		if !runs[name] {
+			e.removed = append(e.removed, name)
+		}
+	}
+	return fresh
 }
 
 // ensureEnded handles the result of a round.
 func (n *node) ensureEnded(e *ensureRound) {
 	n.tenants.atOnce = e.atOnce
+	if e.err != nil || e.more {
+		n.changes.listAll = time.Time{}
+	}
 	if e.incarnation != n.tenants.incarnation && e.incarnation != 0 {
 		e.made = nil // the rows may be lost
 	}
@@ -111,9 +140,10 @@ func (n *node) ensureEnded(e *ensureRound) {
 		delete(ensured, t)
 	}
 	for _, t := range e.made {
-		ensured[t] = true
+		ensured[t.Name] = t.Row
 	}
 	n.tenants.ensured = ensured
+	n.deps.Registry.forget(e.removed)
 }
 
 // leasesSeen is called with leases that were read together.
@@ -129,7 +159,8 @@ func (n *node) serverSeen(ctx actor.Context, in engine.Incarnation) {
 		return
 	}
 	if n.tenants.incarnation != 0 {
-		n.tenants.ensured = make(map[string]bool)
+		n.tenants.ensured = make(map[string]int32)
+		n.changes.listAll = time.Time{}
 		n.reconcileSoon(ctx)
 	}
 	n.tenants.incarnation = in
@@ -138,8 +169,9 @@ func (n *node) serverSeen(ctx actor.Context, in engine.Incarnation) {
 // rowGone is called when a row of a tenant's projections does not exist any more: the tenant was removed, and may have been
 // created again.
 func (n *node) rowGone(ctx actor.Context, tenant string) {
-	if n.tenants.ensured[tenant] {
+	if n.tenants.ensured[tenant] != 0 {
 		n.ensureEnded(&ensureRound{tenants: n.tenants, removed: []string{tenant}})
+		n.changes.fill[tenant] = true
 		n.reconcileSoon(ctx)
 	}
 }

@@ -54,5 +54,7 @@ begin
         end if;
     end loop;
     execute format('revoke insert, update, delete on %I.tenants, %I.schema_versions from millrace_app', control, control);
+    -- To pause tenants.
+    execute format('grant update (paused) on %I.tenants to millrace_app', control);
 end
 $$;

@@ -15,7 +15,8 @@ import (
 func (s port) Projections(ctx context.Context, tenants []string) ([]engine.ProjectionRow, error) {
 	list, err := queryUncompiled(ctx, s.Store, func(row pgx.CollectableRow) (p engine.ProjectionRow, err error) {
 		var notOwned float64
-		err = row.Scan(&p.ID.Tenant, &p.ID.Name, &p.ID.Partition, &p.Partitions, &p.Desired, &p.Failed, &p.Halted, &p.Skipped, &p.FailingPosition, &p.Attempts,
+		err = row.Scan(&p.ID.Tenant, &p.ID.Name, &p.ID.Partition, &p.Partitions, &p.Desired, &p.Tenant, &p.Failed, &p.Halted,
+			&p.Skipped, &p.FailingPosition, &p.Attempts,
 			&p.MissingObject, &p.LastError, &p.Owner, &p.Epoch, &p.Checkpoint, &p.Parked, orZero{&p.OldestParked}, &p.OwnerAlive, &notOwned)
 		if !p.OwnerAlive {
 			p.NotOwned = seconds(notOwned)

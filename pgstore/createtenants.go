@@ -145,10 +145,10 @@ func (s *Store) insertTenants(ctx context.Context, tx pgx.Tx, tenants []*Tenant)
 	for i, t := range tenants {
 		names[i], schemas[i] = t.name, t.schema
 	}
-	rows, _ := tx.Query(ctx, s.control.sql("insert_tenants"), pgx.QueryExecModeExec, names, schemas)
+	rows, _ := tx.Query(ctx, s.control.sql("insert_tenants"), pgx.QueryExecModeExec, names, schemas, s.control.controlChannel)
 	inserted := make(map[string]bool, len(tenants))
 	var name string
-	_, err := pgx.ForEachRow(rows, []any{&name}, func() error {
+	_, err := pgx.ForEachRow(rows, []any{&name, nil}, func() error {
 		inserted[name] = true
 		return nil
 	})

@@ -187,6 +187,7 @@ func TestClaimTakesRequestedLeasesThatAreFreeAndNotPaused(t *testing.T) {
 	for i := range want {
 		want[i].Partitions, want[i].Share = 1, partition.Share{Range: partition.All}
 		want[i].Incarnation = one[engine.Incarnation](t, store, "select millrace.incarnation()")
+		want[i].TenantRow = one[int32](t, store, "select id from millrace.tenants")
 	}
 	if leases := claimed(t, store, next, true, asked...); !reflect.DeepEqual(leases, want) {
 		t.Errorf("claimed %+v, want %+v", leases, want)

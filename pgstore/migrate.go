@@ -5,10 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/jackc/pgx/v5"
 	"go.uber.org/zap"
 
+	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/internal/excerpt"
 	"github.com/millrace-go/millrace/pgstore/internal/pgerr"
 	"github.com/millrace-go/millrace/pgstore/internal/sqltext"
@@ -97,7 +99,7 @@ func (s *Store) notCreated(ctx context.Context, name string, err error) error {
 	return fmt.Errorf("create tenant %s: %w", excerpt.Quoted(name), s.namingExtensions(ctx, s.pool, name, err))
 }
 
-// Tenants lists the tenants, sorted. It returns ErrNotMigrated if Migrate was not called, or only by an older version, and
+// Tenants lists the tenants in any state, sorted. It returns ErrNotMigrated if Migrate was not called, or only by an older version, and
 // ErrSchemaTooNew as Migrate does.
 func (s *Store) Tenants(ctx context.Context) ([]string, error) {
 	tenants, err := s.listTenants(ctx, ownMigrations)
@@ -108,17 +110,31 @@ func (s *Store) Tenants(ctx context.Context) ([]string, error) {
 }
 
 func (s *Store) listTenants(ctx context.Context, m migrations) ([]string, error) {
-	rows, _ := s.pool.Query(ctx, s.control.sql("tenants"), pgx.QueryExecModeExec)
+	tenants, err := s.readTenants(ctx, m, nil)
+	names := make([]string, len(tenants))
+	for i, t := range tenants {
+		names[i] = t.Name
+	}
+	return names, err
+}
+
+// readTenants returns the tenants of these names, or all if names is nil, sorted by name.
+func (s *Store) readTenants(ctx context.Context, m migrations, names []string) ([]engine.Tenant, error) {
 	var version int
-	var tenants []string
-	_, err := pgx.ForEachRow(rows, []any{&version, &tenants}, func() error { return nil })
+	var found, states []string
+	var ids []int32
+	err := s.pool.QueryRow(ctx, s.control.sql("tenants"), pgx.QueryExecModeExec, names).Scan(&version, &found, &ids, &states)
 	if err != nil {
 		return nil, s.missing(err)
 	}
 	if err := acceptable(version, len(m.control)); err != nil {
 		return nil, err
 	}
-	slices.Sort(tenants)
+	tenants := make([]engine.Tenant, len(found))
+	for i, name := range found {
+		tenants[i] = engine.Tenant{Row: ids[i], Name: name, State: projection.TenantState(states[i])}
+	}
+	slices.SortFunc(tenants, func(a, b engine.Tenant) int { return strings.Compare(a.Name, b.Name) })
 	return tenants, nil
 }
 
@@ -270,7 +286,7 @@ func (s *Store) insertTenant(ctx context.Context, tx pgx.Tx, t *Tenant) error {
 	if err := s.createTenantSchema(ctx, tx, t); err != nil {
 		return err
 	}
-	_, err := tx.Exec(ctx, s.control.sql("insert_tenant"), pgx.QueryExecModeExec, t.name, t.schema)
+	_, err := tx.Exec(ctx, s.control.sql("insert_tenant"), pgx.QueryExecModeExec, t.name, t.schema, s.control.controlChannel)
 	return err
 }
 

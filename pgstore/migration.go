@@ -187,7 +187,8 @@ func tenantScript(schema, tenant string, after int, list []migration) (string, e
 		return "", err
 	case after == 0:
 		s.add(queries.Text("create_schema"), "{schema}", sqltext.Name(s.tenant))
-		s.add(queries.Text("insert_tenant"), "$1", sqltext.String(tenant), "$2", sqltext.String(s.tenant))
+		s.add(queries.Text("insert_tenant"), "$1", sqltext.String(tenant), "$2", sqltext.String(s.tenant),
+			"$3", sqltext.String(controlChannel(s.control)))
 	default:
 		s.guard("require_tenant_version", sqltext.String(tenant), strconv.Itoa(after))
 	}

@@ -95,6 +95,9 @@ func (s *nodeSession) Next(ctx context.Context) (engine.Notice, error) {
 	case err != nil:
 		return engine.Notice{}, fmt.Errorf("wait for notifications: %w", storeFault(err))
 	case n.Channel == s.store.control.controlChannel:
+		if tenant, ok := strings.CutPrefix(n.Payload, "tenant "); ok {
+			return engine.Notice{Control: true, Tenant: tenant}, nil
+		}
 		payload, commanded := strings.CutPrefix(n.Payload, "command ")
 		row, _ := strconv.ParseInt(payload, 10, 32)
 		return engine.Notice{Control: true, Row: int32(row), Commanded: commanded, Nodes: payload == "nodes"}, nil

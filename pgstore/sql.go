@@ -32,7 +32,7 @@ type controlSchema struct {
 
 func newControlSchema(name string, keyRetention time.Duration) controlSchema {
 	c := controlSchema{name: name, quoted: sqltext.Name(name), statements: make(map[string][]string), wakeChannel: name + "_wake",
-		controlChannel: name + "_control", batchClass: int32(lockKey("millrace batch " + name))}
+		controlChannel: controlChannel(name), batchClass: int32(lockKey("millrace batch " + name))}
 	for statement, text := range queries {
 		c.add(statement, sqltext.Fill(text, "{lease}", queries.Text("lease_columns")))
 	}
@@ -46,6 +46,9 @@ func newControlSchema(name string, keyRetention time.Duration) controlSchema {
 	}
 	return c
 }
+
+// controlChannel returns the channel of notices about leases and tenants.
+func controlChannel(schema string) string { return schema + "_control" }
 
 func (c *controlSchema) add(name, text string) {
 	parts := strings.Split(text, "{tenant}")

@@ -10,8 +10,8 @@ var (
 	ErrUnknownTenant = errors.New("unknown tenant")
 	// ErrPaused is returned if a projection is paused.
 	ErrPaused = errors.New("projection is paused")
-	// ErrResumed is returned by a pause if the projection was resumed before it was paused.
-	ErrResumed = errors.New("projection was resumed")
+	// ErrResumed is returned by a pause if the projection, or its tenant, was resumed before it had stopped.
+	ErrResumed = errors.New("it was resumed meanwhile")
 	// ErrFailed is returned if a projection has failed. The error's text has the reason.
 	ErrFailed = errors.New("projection failed")
 	// ErrLeaseLost is returned if a write was refused because another owner, or a later epoch, holds the lease, or because
@@ -62,6 +62,12 @@ var (
 	// ErrTenantDropped is returned if a known tenant's schema, or a table in it, does not exist. The tenant's projections
 	// are failed until the schema is restored.
 	ErrTenantDropped = errors.New("it was dropped outside of millrace: restore it, or remove the tenant (docs/ownership.md, \"A tenant's schema is gone\")")
+	// ErrTenantArchived is returned by an append to an archived tenant. Nothing was appended. A transaction of the caller's in
+	// which it happens is aborted.
+	ErrTenantArchived = errors.New("the tenant is archived")
+	// ErrTenantDropping is returned by an append to a tenant that is being dropped, and by attempts to create, pause, archive or
+	// bring back such a tenant. After the end of the drop, the tenant is unknown.
+	ErrTenantDropping = errors.New("the tenant is being dropped")
 	// ErrNotPrimary is returned if the server is a standby. No event ever settles there.
 	ErrNotPrimary = errors.New("server is not the primary")
 	// ErrRestored is returned if a tenant's events end below a checkpoint: the tenant was restored or truncated.

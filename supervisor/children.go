@@ -21,12 +21,14 @@ type child struct {
 	crashes int
 	crashed time.Time
 
-	// members are the projections that a feed serves.
-	members map[*child]bool
+	// members are the projections that a feed serves, and tenantRow is the key of its tenant.
+	members   map[*child]bool
+	tenantRow int32
 
-	// lease is that of a projection. A draining projection is not restarted. replaced reports that the actor of an earlier lease
+	// lease is that of a projection, and feed is the feed that it subscribes to. A draining projection is not restarted. replaced reports that the actor of an earlier lease
 	// stops, which the projection waits for.
 	lease    engine.Lease
+	feed     *child
 	draining bool
 	replaced bool
 }
@@ -93,9 +95,12 @@ func (s *supervisor) run(ctx actor.Context, lease engine.Lease) {
 		delete(s.rows, c.lease.Row)
 	}
 	s.rows[lease.Row] = c
-	feed := s.feed(ctx, lease.ID.Tenant)
+	feed := s.feed(ctx, lease)
 	feed.members[c] = true
-	c.lease, c.ended, c.draining = lease, false, false
+	if c.feed != nil && c.feed != feed {
+		s.leave(ctx, c)
+	}
+	c.lease, c.feed, c.ended, c.draining = lease, feed, false, false
 	fresh := true
 	c.respawn = func(ctx actor.Context) {
 		if feed.pid == nil {
@@ -121,31 +126,39 @@ func (s *supervisor) retire(ctx actor.Context, c *child) {
 	}
 }
 
-// forget removes a projection that has ended, and stops the feed of its tenant if that has no other projection.
+// forget removes a projection that has ended.
 func (s *supervisor) forget(ctx actor.Context, c *child) {
 	delete(s.projections, c.lease.ID)
 	if s.rows[c.lease.Row] == c {
 		delete(s.rows, c.lease.Row)
 	}
-	tenant := c.lease.ID.Tenant
-	feed := s.feeds[tenant]
+	s.leave(ctx, c)
+}
+
+// leave removes a projection from its feed, and stops the feed if it serves no other.
+func (s *supervisor) leave(ctx actor.Context, c *child) {
+	feed, tenant := c.feed, c.lease.ID.Tenant
 	if delete(feed.members, c); len(feed.members) > 0 {
 		return
 	}
-	delete(s.feeds, tenant)
-	s.deps.Limiter.Serve(len(s.feeds))
+	if s.feeds[tenant] == feed {
+		delete(s.feeds, tenant)
+		s.deps.Limiter.Serve(len(s.feeds))
+	}
 	feed.ended = true
 	if feed.pid != nil {
 		ctx.Stop(feed.pid)
 	}
 }
 
-// feed returns the feed of a tenant, and starts it if there is none.
-func (s *supervisor) feed(ctx actor.Context, tenant string) *child {
-	if c := s.feeds[tenant]; c != nil {
+// feed returns the feed of a lease's tenant, and starts it if there is none. The feed of a tenant that was dropped, and created
+// again under its name, serves only the projections that it has: it may hold events of the dropped tenant.
+func (s *supervisor) feed(ctx actor.Context, lease engine.Lease) *child {
+	tenant := lease.ID.Tenant
+	if c := s.feeds[tenant]; c != nil && c.tenantRow == lease.TenantRow {
 		return c
 	}
-	c := &child{name: "feed " + tenant, members: make(map[*child]bool)}
+	c := &child{name: "feed " + tenant, members: make(map[*child]bool), tenantRow: lease.TenantRow}
 	c.respawn = func(ctx actor.Context) { s.spawn(ctx, c, actors.NewFeed(s.deps, tenant)) }
 	s.feeds[tenant] = c
 	s.deps.Limiter.Serve(len(s.feeds))
@@ -193,8 +206,8 @@ func (s *supervisor) drained(ctx actor.Context, c *child) {
 func (s *supervisor) resumed(ctx actor.Context, msg *messages.Resumed) {
 	s.pass(ctx, msg.Key, msg)
 	if c := s.find(msg.Key); c != nil {
-		if feed := s.feeds[c.lease.ID.Tenant]; feed.pid != nil {
-			ctx.Send(feed.pid, msg)
+		if c.feed.pid != nil {
+			ctx.Send(c.feed.pid, msg)
 		}
 	}
 }

@@ -102,7 +102,12 @@ func (f *fake) owned() (owned []engine.Lease) {
 	return owned
 }
 
-func (f *fake) Tenants(context.Context) ([]string, error)             { return f.tenants, f.here() }
+func (f *fake) Tenants(context.Context, []string) (tenants []engine.Tenant, err error) {
+	for i, name := range f.tenants {
+		tenants = append(tenants, engine.Tenant{Row: int32(i + 1), Name: name, State: projection.TenantActive})
+	}
+	return tenants, f.here()
+}
 func (f *fake) Ensure(context.Context, []engine.NewProjection) error  { return f.here() }
 func (f *fake) AnnounceDrain(context.Context, engine.Node) error      { return f.here() }
 func (f *fake) SetFailed(context.Context, engine.Lease, string) error { return f.here() }

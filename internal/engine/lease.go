@@ -39,6 +39,8 @@ type Lease struct {
 	// Partitions is how many partitions the projection has. Share is the events of this one.
 	Partitions int
 	Share      partition.Share
+	// TenantRow is the key of the tenant in the store. A tenant that is created again under its name has another.
+	TenantRow int32
 	// Owner is the node that holds the lease.
 	Owner string
 	// Epoch is the fencing number: every claim raises it, and a write under an older one is refused.
@@ -47,7 +49,7 @@ type Lease struct {
 	Checkpoint int64
 	// CrashCount counts consecutive owners that died before they committed a batch or were at rest.
 	CrashCount int
-	// Desired says whether the projection should run.
+	// Desired says whether the projection should run. It is WantPause while the projection is suspended.
 	Desired DesiredState
 	// FailingPosition is the event that failed last and is not handled, parked or skipped yet; 0 means none. Attempts counts
 	// its failures, FailingSince is when it failed first, by the server's clock, and LastError is its last error.

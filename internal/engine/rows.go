@@ -6,12 +6,23 @@ import (
 	"github.com/millrace-go/millrace/projection"
 )
 
+// Tenant is a tenant as the database has it.
+type Tenant struct {
+	// Row is the key of the tenant in the store. A tenant that is created again under its name has another.
+	Row   int32
+	Name  string
+	State projection.TenantState
+}
+
 // ProjectionRow is a projection as the database has it.
 type ProjectionRow struct {
 	ID projection.ID
 	// Partitions is how many partitions the projection has.
 	Partitions int
-	Desired    DesiredState
+	// Desired says whether the projection should run. It is WantPause while the projection is suspended. Tenant is the state of
+	// its tenant.
+	Desired DesiredState
+	Tenant  projection.TenantState
 	// Failed is why the projection waits for an operator. It is empty if the projection does not.
 	Failed string
 	// Halted reports that the projection waits until it is resumed.

@@ -49,10 +49,16 @@ type Store interface {
 	// OnWake registers fn, which is called with the tenant after each append made through this store in this process. remove
 	// ends that.
 	OnWake(fn func(tenant string)) (remove func())
-	// Tenants lists the tenants of the store.
-	Tenants(ctx context.Context) ([]string, error)
-	// Ensure inserts the rows of those projections that have none, one for each partition. Tenants that do not exist are left
-	// out.
+	// Tenants lists the tenants of these names, or all of the store if names is nil, sorted by name.
+	Tenants(ctx context.Context, names []string) ([]Tenant, error)
+	// SetTenantDesired pauses a tenant, or resumes it, and notifies the nodes. The desired states of its projections do not
+	// change. It returns projection.ErrTenantDropping while the tenant is being dropped.
+	SetTenantDesired(ctx context.Context, tenant string, desired DesiredState) error
+	// SuspensionEnded reports whether all leases of a tenant that is paused, archived or being dropped are free. It frees the
+	// leases of dead owners. It returns projection.ErrResumed if the tenant's projections may run again.
+	SuspensionEnded(ctx context.Context, tenant string) (free bool, err error)
+	// Ensure inserts the rows of those projections that have none, one for each partition. Tenants that do not exist, or are
+	// archived or being dropped, are left out.
 	Ensure(ctx context.Context, projections []NewProjection) error
 	// Free lists the leases that the node could claim: those without an owner, and those of dead owners. An owner whose
 	// heartbeat ran out counts as dead only if trustHeartbeats is true.
@@ -219,10 +225,10 @@ type Session interface {
 
 // Notice is a notification that the session received.
 type Notice struct {
-	// Tenant has new events, unless the notice is about leases.
+	// Tenant has new events. With Control, its state or the set of its projections changed instead.
 	Tenant string
 	// Control reports whether the notice is about leases. With Nodes, nodes came or went. With a Row, its projection was
-	// paused or resumed or, with Commanded, has commands for its dead letters. Otherwise leases came free.
+	// paused or resumed or, with Commanded, has commands for its dead letters. Without these and a Tenant, leases came free.
 	Control   bool
 	Row       int32
 	Commanded bool

@@ -260,6 +260,16 @@ func (t *Table) Lease(row int32) (engine.LeaseKey, Phase) {
 	return engine.LeaseKey{}, ""
 }
 
+// KeysOf returns the keys of the leases of these tenants.
+func (t *Table) KeysOf(tenants map[string]bool) (keys []engine.LeaseKey) {
+	for _, h := range t.leases {
+		if tenants[h.ref.ID.Tenant] {
+			keys = append(keys, h.key())
+		}
+	}
+	return keys
+}
+
 // Keeps returns the leases that run, sorted by row.
 func (t *Table) Keeps() []engine.LeaseRef {
 	refs := make([]engine.LeaseRef, 0, len(t.leases))

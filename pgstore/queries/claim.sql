@@ -5,7 +5,7 @@
 with free as (
     select l.id, l.owner
       from {control}.leases l
-     cross join lateral (select from {control}.projections p where p.id = l.id and p.desired_state = 'run' offset 0) p
+     cross join lateral (select from {control}.projections p where p.id = l.id and p.desired_state = 'run' and not p.suspended offset 0) p
      where l.id = any($2::integer[])
        and (l.owner is null
             or not exists (select from {control}.nodes n where n.id = l.owner

@@ -21,5 +21,5 @@ with recursive owner as (
 select w.id, w.tenant, w.name, w.partition
   from unowned cross join lateral (
        select p.id, p.tenant, p.name, p.partition from {control}.projections p
-        where p.id = unowned.id and p.desired_state = 'run' and p.name = any($1::text[])
+        where p.id = unowned.id and p.desired_state = 'run' and not p.suspended and p.name = any($1::text[])
           and (cardinality($2::text[]) = 0 or p.tenant = any($2::text[])) offset 0) w

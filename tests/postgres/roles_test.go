@@ -172,6 +172,8 @@ func (b *bundle) mustRunWithPoison() {
 	stop()
 	b.Pause(first, "p")
 	b.Resume(first, "p")
+	b.Must(first.PauseTenant(b.Ctx, projection.DefaultTenant))
+	b.Must(first.ResumeTenant(b.Ctx, projection.DefaultTenant))
 	last := b.Append("a", 10).Positions[9]
 	for _, name := range []string{"p", "d"} {
 		b.Reaches(first, name, last)
@@ -235,6 +237,7 @@ func (b *bundle) forbidden() (statements []string) {
 		union all select format(sql, name) from tables, unnest(array['delete from %s', 'update %s set version = version']) as sql
 		 where relname in ('tenants', 'schema_versions') and nspname = 'millrace'
 		union all select 'insert into millrace.tenants values (''mine'', ''public'', 1)'
+		union all select 'update millrace.tenants set state = ''archived'''
 		union all select 'insert into millrace.schema_versions values (99, ''mine'')'
 		union all select format(sql, nspname) from ours, unnest(array['drop schema %I cascade', 'create table %I.mine (n int)',
 			'create function %I.mine() returns int language sql as ''select 1''', 'alter schema %I rename to mine']) as sql

@@ -1,11 +1,16 @@
 -- The control schema. There is one per database, and all tenants share it. {control} is its quoted name. setup is the
--- number of steps of Options.TenantSetup that were applied to the tenant.
+-- number of steps of Options.TenantSetup that were applied to the tenant. id differs if a tenant is created again under
+-- its name. The events of an archived tenant are read-only, and its projections do not run. A tenant that is being
+-- dropped is gone when the drop ends.
 create table {control}.tenants (
     tenant      text collate "C" primary key,
     schema_name text collate "C" not null unique,
     version     integer not null,
     setup       integer not null default 0,
-    created_at  timestamptz not null default clock_timestamp()
+    state       text collate "C" not null default 'active' check (state in ('active', 'archived', 'dropping')),
+    paused      boolean not null default false,
+    created_at  timestamptz not null default clock_timestamp(),
+    id          integer generated always as identity
 );
 
 -- One row per running process. projections are the names that it can run, tenants those that it serves (empty: all). By
@@ -29,7 +34,8 @@ create table {control}.nodes (
 -- events, parked the dead letters in the states parked and replaying. attempts counts the failed attempts at
 -- failing_position. If missing_object is set, the event there waits for a database object or a privilege, which
 -- last_error names. crash_attempts counts the attempts at crash_position that began and whose end was not recorded: the
--- process may have crashed. A projection that is not split has one row, with partition 0. One that is split into n
+-- process may have crashed. suspended is set while the tenant is paused or not active: then the projection does not run,
+-- whatever its desired state is. A projection that is not split has one row, with partition 0. One that is split into n
 -- partitions has n rows, 1 to n, with n in partitions and one token. A row's events are those of the streams with
 -- slot_from <= slot < slot_to, without those that were handled before the row existed: for each i, the events of the
 -- slots from passed_from[i] to passed_to[i], exclusive, up to the position passed_upto[i].
@@ -46,6 +52,7 @@ create table {control}.projections (
     passed_upto      bigint[] not null default '{}',
     token            uuid not null default gen_random_uuid(),
     desired_state    text collate "C" not null default 'run' check (desired_state in ('run', 'pause')),
+    suspended        boolean not null default false,
     failed_reason    text,
     failed_epoch     bigint,
     halted           boolean not null default false,
@@ -237,6 +244,15 @@ begin
 end
 $$;
 
+-- The trigger function of a tenant's events while the tenant is archived (MR007) or is being dropped (MR008). The
+-- trigger's argument is the SQLSTATE. Locks nothing. Needs no index.
+create function {control}.refuse_append() returns trigger language plpgsql as $$
+begin
+    raise exception '%', case tg_argv[0] when 'MR007' then 'the tenant is archived' else 'the tenant is being dropped' end
+        using errcode = tg_argv[0];
+end
+$$;
+
 -- Ends a replay command: at its limit, after its last event, or because it was cancelled. A dead letter whose replay
 -- began and did not end is parked again. If a parked stream is left in the middle, its next event is blocked by no
 -- earlier event. Returns the number of replayed events. The caller owns the lease or has locked it. Indexes:
@@ -383,13 +399,19 @@ end
 $$;
 
 -- Revokes rights on a table from every role except its owner. Default privileges grant the same rights on all tables,
--- but only the owner may change some of them. The caller names the table by its row type, because a quoted name would
--- have to be quoted twice. Lock: the table's row in the catalog, until the commit. Index: that of the catalog.
-create function {control}.revoke_from_others(rights text, row_type regtype) returns void language plpgsql as $$
+-- but only the owner may change some of them. Roles that could update the table may still update the column updatable,
+-- if it is not null. The caller names the table by its row type, because a quoted name
+-- would have to be quoted twice. Lock: the table's row in the catalog, until the commit. Index: that of the catalog.
+create function {control}.revoke_from_others(rights text, row_type regtype, updatable text default null) returns void language plpgsql as $$
 declare
     target regclass := (select t.typrelid from pg_catalog.pg_type t where t.oid = row_type);
     others text;
+    writers text;
 begin
+    select string_agg(distinct case when a.grantee = 0 then 'public' else quote_ident(pg_catalog.pg_get_userbyid(a.grantee)) end, ', ')
+      into writers
+      from pg_catalog.pg_class c, pg_catalog.aclexplode(c.relacl) a
+     where c.oid = target and a.grantee <> c.relowner and a.privilege_type = 'UPDATE';
     select string_agg(distinct case when a.grantee = 0 then 'public' else quote_ident(pg_catalog.pg_get_userbyid(a.grantee)) end, ', ')
       into others
       from pg_catalog.pg_class c, pg_catalog.aclexplode(c.relacl) a
@@ -397,8 +419,11 @@ begin
     if others is not null then
         execute format('revoke %s on %s from %s', rights, target, others);
     end if;
+    if updatable is not null and writers is not null then
+        execute format('grant update (%I) on %s to %s', updatable, target, writers);
+    end if;
 end
 $$;
 
 select {control}.revoke_from_others('insert, update, delete, truncate', pg_typeof(null::{control}.schema_versions));
-select {control}.revoke_from_others('insert, update, delete, truncate', pg_typeof(null::{control}.tenants));
+select {control}.revoke_from_others('insert, update, delete, truncate', pg_typeof(null::{control}.tenants), 'paused');

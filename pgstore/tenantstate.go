@@ -1,0 +1,78 @@
+package pgstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/projection"
+)
+
+func (s port) Tenants(ctx context.Context, names []string) ([]engine.Tenant, error) {
+	tenants, err := s.readTenants(ctx, ownMigrations, names)
+	return tenants, failed(err, "list tenants")
+}
+
+// State returns what the tenant is doing. It returns projection.ErrUnknownTenant if there is no such tenant.
+func (t *Tenant) State(ctx context.Context) (projection.TenantState, error) {
+	found, err := t.store.readTenants(ctx, ownMigrations, []string{t.name})
+	if err == nil && len(found) == 0 {
+		err = projection.ErrUnknownTenant
+	}
+	if err != nil {
+		return "", fmt.Errorf("state of tenant %q: %w", t.name, err)
+	}
+	return found[0].State, nil
+}
+
+// lockTenant takes the structural lock of a tenant, until the transaction ends, and returns its schema and its state as
+// the previous holder left them. The state is never TenantPaused.
+func (s *Store) lockTenant(ctx context.Context, tx pgx.Tx, name string) (schema string, state projection.TenantState, err error) {
+	if err := s.lockTenants(ctx, tx, name); err != nil {
+		return "", "", err
+	}
+	err = tx.QueryRow(ctx, s.control.sql("tenant_state"), pgx.QueryExecModeExec, name).Scan(&schema, &state)
+	if errors.Is(err, pgx.ErrNoRows) {
+		err = projection.ErrUnknownTenant
+	}
+	return schema, state, err
+}
+
+func (s port) SetTenantDesired(ctx context.Context, tenant string, desired engine.DesiredState) error {
+	return s.durable(ctx, fmt.Sprintf("set the desired state of tenant %q", tenant), func(tx pgx.Tx) error {
+		_, state, err := s.lockTenant(ctx, tx, tenant)
+		if err == nil && state == projection.TenantDropping {
+			err = projection.ErrTenantDropping
+		}
+		if err != nil {
+			return err
+		}
+		_, err = tx.Exec(ctx, s.control.sql("set_tenant_paused"), pgx.QueryExecModeExec, tenant, !desired.Runs(), s.control.controlChannel)
+		return err
+	})
+}
+
+// SuspensionEnded implements engine.Store. As in PauseEnded, an expired heartbeat alone takes a lease away.
+func (s port) SuspensionEnded(ctx context.Context, tenant string) (free bool, err error) {
+	var suspended bool
+	var held int
+	var taken []int64
+	var began time.Time
+	err = s.pool.QueryRow(ctx, s.control.sql("suspension_ended"), pgx.QueryExecModeExec, tenant).Scan(&suspended, &held, &taken, &began)
+	switch {
+	case errors.Is(err, pgx.ErrNoRows):
+		return false, projection.ErrUnknownTenant
+	case err != nil:
+		return false, storeFault(err)
+	case !suspended:
+		return false, projection.ErrResumed
+	}
+	if len(taken) > 0 {
+		s.endZombieBatches(ctx, taken, began)
+	}
+	return held == 0, nil
+}

@@ -1,0 +1,37 @@
+package millrace
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/millrace-go/millrace/internal/engine"
+)
+
+// PauseTenant stops all projections of a tenant, on whatever nodes they run, until ResumeTenant. It returns when nothing of the
+// tenant runs any more, as Pause does for one projection. An empty name means projection.DefaultTenant. Appends to the tenant
+// still work.
+//
+// The pause of a tenant is independent of the pauses of its projections: each of them runs again when neither it nor its tenant
+// is paused. Projections that are registered later are paused too. A pause outlives restarts.
+//
+// If ctx ends first, PauseTenant returns ctx's error, and the tenant is paused nevertheless. If the tenant is resumed first, it
+// returns projection.ErrResumed. A handler must not pause its own tenant, since PauseTenant would wait for the handler.
+func (r *Runtime) PauseTenant(ctx context.Context, tenant string) error {
+	tenant = fullTenant(tenant)
+	if err := r.store.SetTenantDesired(ctx, tenant, engine.WantPause); err != nil {
+		return err
+	}
+	if err := r.stopped(ctx, func() (bool, error) { return r.store.SuspensionEnded(ctx, tenant) }); err != nil {
+		return fmt.Errorf("wait for the pause of tenant %q: %w", tenant, err)
+	}
+	return nil
+}
+
+// ResumeTenant ends a pause of PauseTenant. Projections that are paused themselves stay paused, and those of an archived tenant
+// do not run.
+func (r *Runtime) ResumeTenant(ctx context.Context, tenant string) error {
+	return r.store.SetTenantDesired(ctx, fullTenant(tenant), engine.WantRun)
+}
+
+// fullTenant returns the name of a tenant. Empty means projection.DefaultTenant.
+func fullTenant(name string) string { return engine.FullID(ProjectionID{Tenant: name}).Tenant }
