@@ -92,11 +92,15 @@ func (f *feed) Handle(ctx actor.Context, msg any) {
 		f.ref.woken.Store(false)
 		f.poll(ctx)
 	case *messages.Subscribe:
+		_, again := f.subs[ctx.Sender().Id]
+		first := len(f.subs) == 0
 		f.subs[ctx.Sender().Id] = subscriber{pid: ctx.Sender(), taken: msg.Taken}
 		if f.known {
 			ctx.Send(ctx.Sender(), f.tailAdvanced())
 		}
-		f.poll(ctx) // without subscribers, wakes were ignored
+		if first || again {
+			f.poll(ctx) // without subscribers, wakes were ignored
+		}
 	case *messages.Unsubscribe:
 		delete(f.subs, ctx.Sender().Id)
 	case *messages.Recheck:

@@ -71,9 +71,13 @@ func (l *listener) heartbeatSent(ctx actor.Context, at time.Time) {
 	ctx.Send(ctx.Parent(), &messages.HeartbeatSent{At: at})
 }
 
+// fleetChanged is called with the fleet, also before connected, after which the node searches for leases anyway.
 func (l *listener) fleetChanged(ctx actor.Context, fleet engine.Fleet) {
-	l.deps.Registry.publishSession(func(e *SessionEntry) { e.Members = fleet.Members })
-	ctx.Send(ctx.Parent(), &messages.FleetChanged{})
+	up := false
+	l.deps.Registry.publishSession(func(e *SessionEntry) { e.Members, up = fleet.Members, e.Connected })
+	if up {
+		ctx.Send(ctx.Parent(), &messages.FleetChanged{})
+	}
 }
 
 func (l *listener) notified(ctx actor.Context, notice engine.Notice) {

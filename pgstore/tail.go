@@ -129,7 +129,7 @@ func (t *tail) start(ctx context.Context) error {
 	if head < floor {
 		return fmt.Errorf("the last event is at %d, a checkpoint at %d: %w", head, floor, projection.ErrRestored)
 	}
-	t.settler = settle.New(floor, head, time.Now())
+	t.settler, t.checked = settle.New(floor, head, time.Now()), time.Now()
 	if t.settler.Waiting() {
 		if _, err := t.scan(ctx); err != nil {
 			return err

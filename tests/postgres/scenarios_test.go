@@ -1,0 +1,291 @@
+package postgres_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/millrace-go/millrace"
+	"github.com/millrace-go/millrace/event"
+	"github.com/millrace-go/millrace/pgstore"
+	"github.com/millrace-go/millrace/projection"
+	"github.com/millrace-go/millrace/tests/kit"
+)
+
+func countAppends(t *testing.T, counts *statementCounts) {
+	c := counts.setup(t)
+	one := event.Event{Type: "counted"}
+	appended := func(stream string, expected event.Expected) func() {
+		return func() {
+			_, err := c.tapped.Append(c.Ctx, stream, expected, one, one)
+			c.Must(err)
+		}
+	}
+	refused := func(stream string, expected event.Expected, want error) func() {
+		return func() {
+			if _, err := c.tapped.Append(c.Ctx, stream, expected, one); !errors.Is(err, want) {
+				t.Errorf("got %v, want %v", err, want)
+			}
+		}
+	}
+	c.during("append to any version", appended("a", event.Any))
+	c.during("append to a new stream", appended("b", event.NoStream))
+	c.during("append to an exact version", appended("b", event.Exact(2)))
+	c.during("append with a version conflict", refused("b", event.Exact(2), event.ErrVersionConflict))
+	c.during("append with a key to any version", appended("c", event.Any.WithKey("k1")))
+	c.during("append with a key to a new stream", appended("d", event.NoStream.WithKey("k2")))
+	c.during("append with a key to an exact version", appended("d", event.Exact(2).WithKey("k3")))
+	c.during("append with a key and a version conflict", refused("d", event.Exact(2).WithKey("k4"), event.ErrVersionConflict))
+	c.during("append with a key again", appended("c", event.Any.WithKey("k1")))
+	c.during("append with the key of another stream", refused("e", event.Any.WithKey("k1"), event.ErrKeyReused))
+
+	inTx := func(expected event.Expected, want error) func() {
+		return func() {
+			c.Must(c.tapped.InTx(c.Ctx, func(ctx context.Context, tx pgx.Tx) error {
+				if _, _, err := c.tapped.AppendTx(ctx, tx, "f", expected, one); !errors.Is(err, want) {
+					t.Errorf("got %v, want %v", err, want)
+				}
+				return nil
+			}))
+		}
+	}
+	c.during("AppendTx within InTx", inTx(event.NoStream, nil))
+	c.during("AppendTx within InTx with a version conflict", inTx(event.NoStream, event.ErrVersionConflict))
+	c.during("AppendTx within InTx with a key", inTx(event.Any.WithKey("k5"), nil))
+	read := func(iterate func(yield func(event.Envelope, error) bool)) func() {
+		return func() {
+			for _, err := range iterate {
+				c.Must(err)
+			}
+		}
+	}
+	c.during("read a stream", read(c.tapped.ReadStream(c.Ctx, "a", 1)))
+	c.during("read all events", read(c.tapped.ReadAll(c.Ctx, pgstore.ReadOptions{})))
+}
+
+func countTenants(t *testing.T, counts *statementCounts) {
+	c := counts.setup(t)
+	c.during("create a tenant", func() {
+		_, err := c.tapped.CreateTenant(c.Ctx, "acme")
+		c.Must(err)
+	})
+	c.during("create a tenant that exists", func() {
+		_, err := c.tapped.CreateTenant(c.Ctx, "acme")
+		c.Must(err)
+	})
+	c.during("create 10 tenants at once", func() {
+		var names []string
+		for i := range 10 {
+			names = append(names, fmt.Sprint("tenant", i))
+		}
+		_, err := c.tapped.CreateTenants(c.Ctx, names)
+		c.Must(err)
+	})
+	c.during("migrate 12 tenants that are complete", func() { c.Must(c.tapped.Migrate(c.Ctx)) })
+}
+
+func countStart(t *testing.T, counts *statementCounts) {
+	for _, n := range []int{1, 1000} {
+		c := counts.setup(t)
+		var stop func()
+		// The node may stop before it has announced its drain, or before the notification has it check the other nodes.
+		varies := []string{"announce_drain", "list_peers"}
+		if n > 1 {
+			// Leases are released in the groups in which their projections come to rest.
+			varies = append(varies, "begin_durable", "release", "commit")
+		}
+		for _, which := range []string{"new", "known"} {
+			c.during(fmt.Sprintf("start a node with %d %s projections", n, which), func() {
+				stop = c.Start(c.runtime(hourly, c.named(n)...))
+				c.owned(n)
+			})
+			c.during(fmt.Sprintf("stop a node with %d %s projections", n, which), stop, varies...)
+			if releases := c.times("release"); releases == 0 || releases > 1+n/50 {
+				t.Errorf("%d statements released %d leases", releases, n)
+			}
+		}
+	}
+}
+
+// countIdle counts a round of each kind of periodic work, with 1 and with 1,000 projections: it must be the same.
+func countIdle(t *testing.T, counts *statementCounts) {
+	const often = 40 * time.Millisecond
+	rounds := []struct {
+		name, marker string
+		n            int
+		set          func(config *millrace.Config)
+	}{
+		{"a heartbeat", "heartbeat", 1, func(config *millrace.Config) { config.HeartbeatInterval = often }},
+		{"a check of the other nodes", "list_peers", 1, func(config *millrace.Config) { config.FailureDetection = often }},
+		{"16 searches for leases, one of which reads all", "free_leases", 16, func(config *millrace.Config) { config.ReconcileInterval = often }},
+		{"a poll", "global_seq", 1, func(config *millrace.Config) { config.PollInterval = often }},
+	}
+	few, many := counts.setup(t), counts.setup(t)
+	for _, round := range rounds {
+		config := hourly
+		round.set(&config)
+		in := func(c *counted, n int) string {
+			stop := c.Start(c.runtime(config, c.named(n)...))
+			defer stop()
+			c.owned(n)
+			c.rounds(round.marker, 2*round.n) // the start has ended
+			return c.rounds(round.marker, round.n)
+		}
+		block := in(few, 1)
+		counts.compare(t, "idle: "+round.name, block)
+		if other := in(many, 1000); other != block {
+			t.Errorf("%s differs between 1 and 1,000 projections:\n%s", round.name, difference(block, other))
+		}
+	}
+	config := hourly
+	config.AdvanceInterval = often
+	stop := many.Start(many.runtime(config, many.named(1000)...))
+	defer stop()
+	many.owned(1000)
+	many.settle()
+	many.during("idle: between the rounds, for two seconds", func() { kit.Pass(many.Ctx, 2*time.Second) })
+}
+
+func countEvents(t *testing.T, counts *statementCounts) {
+	for _, n := range []int{1, 100} {
+		c := counts.setup(t)
+		c.Append("a", 1)
+		c.Start(c.runtime(hourly, c.named(n)...))
+		c.at(n, 1)
+		c.settle()
+		c.during(fmt.Sprintf("a live event, for %d projections", n), func() {
+			c.Append("a", 1)
+			c.at(n, 2)
+		})
+	}
+	t.Run("other kinds", func(t *testing.T) {
+		c := counts.setup(t)
+		shapes := map[string]millrace.Projection{
+			"asynchronous commit": {AsyncCommit: true, Handler: c.Store.Batch(kit.Nothing)},
+			"a delivery":          {Handler: millrace.DeliverEach(kit.Freely)},
+		}
+		for _, name := range []string{"asynchronous commit", "a delivery"} {
+			p := shapes[name]
+			p.Name = name
+			head := c.Append("a", 1).Positions[0]
+			stop := c.Start(c.runtime(hourly, p))
+			at := func(position int64) {
+				c.Eventually("the event is handled", func() bool {
+					return value[int64](c.bundle, "select coalesce(max(checkpoint), 0) from millrace.leases join millrace.projections using (id) where name = $1", name) == position
+				})
+			}
+			at(head)
+			c.settle()
+			c.during("a live event: "+name, func() {
+				c.Append("a", 1)
+				at(head + 1)
+			})
+			stop()
+		}
+	})
+	t.Run("catch-up", func(t *testing.T) {
+		c := counts.setup(t)
+		c.Append("a", 20_000)
+		p := c.named(1)[0]
+		p.MaxEvents = 1000
+		c.during("start a node whose projection is 20,000 events behind, in batches of 1,000", func() {
+			c.Start(c.runtime(hourly, p))
+			c.at(1, 20_000)
+		})
+	})
+}
+
+func countPause(t *testing.T, counts *statementCounts) {
+	c := counts.setup(t)
+	rt := c.runtime(hourly, c.named(2)...)
+	c.Start(rt)
+	c.owned(2)
+	c.settle()
+	c.during("pause a projection", func() { c.Pause(rt, "p0") })
+	c.during("resume a projection", func() {
+		c.Resume(rt, "p0")
+		c.owned(2)
+	})
+}
+
+func countFailures(t *testing.T, counts *statementCounts) {
+	c := counts.setup(t)
+	var broken atomic.Bool
+	broken.Store(true)
+	fail := func(context.Context, kit.Tx, []event.Envelope) error {
+		if broken.Load() {
+			return kit.ErrOnPurpose
+		}
+		return nil
+	}
+	c.Start(c.runtime(hourly, millrace.Projection{Name: "p0", Handler: c.Store.Batch(fail), Retry: kit.Soon(1)}))
+	c.owned(1)
+	c.settle()
+	c.during("park an event after two attempts", func() {
+		c.Append("a", 1)
+		c.at(1, 1)
+	})
+	c.settle()
+	broken.Store(false)
+	c.during("replay a dead letter", func() {
+		_, err := c.tapped.DeadLetters(projection.ID{Name: "p0"}).Replay(c.Ctx, projection.DeadLetterFilter{All: true}, 10)
+		c.Must(err)
+	})
+}
+
+// countTakeover counts what a node sends when another one, with 1,000 projections, dies.
+func countTakeover(t *testing.T, counts *statementCounts) {
+	const projections = 2000
+	c := counts.setup(t)
+	var conns lostConns
+	other := c.open(c.dsn, dialing(conns.wrap), pgstore.Options{})
+	config := hourly
+	config.Store, config.FailureDetection, config.GracePeriod = kit.PgStore{Store: other}, 100*time.Millisecond, time.Millisecond
+	c.Start(c.Runtime(config, c.named(projections)...))
+	c.owned(projections)
+	config = hourly
+	config.FailureDetection = 100 * time.Millisecond
+	c.Start(c.runtime(config, c.named(projections)...))
+	c.Eventually("both nodes have a half", func() bool {
+		return value[int](c.bundle, "select count(*) from (select owner from millrace.leases group by owner having count(*) = $1) x", projections/2) == 2
+	})
+	c.settle()
+	c.during("take 1,000 projections of a dead node over", func() {
+		conns.lose()
+		c.Eventually("one node has all", func() bool {
+			return value[int](c.bundle, "select count(distinct owner) from millrace.leases") == 1
+		})
+	}, "list_peers")
+}
+
+// lostConns are connections that are lost all at once, and cannot be opened again.
+type lostConns struct {
+	mu    sync.Mutex
+	conns []net.Conn
+	lost  bool
+}
+
+func (l *lostConns) wrap(conn net.Conn) net.Conn {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.conns = append(l.conns, conn); l.lost {
+		_ = conn.Close()
+	}
+	return conn
+}
+
+func (l *lostConns) lose() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.lost = true
+	for _, conn := range l.conns {
+		_ = conn.Close()
+	}
+}
