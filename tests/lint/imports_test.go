@@ -26,6 +26,7 @@ var layers = []layer{
 	{"internal/excerpt", nil},
 	{"internal/valid", []string{"internal/excerpt"}},
 	{"internal/partition", nil},
+	{"internal/fair", nil},
 	{"event/...", []string{"internal/excerpt", "internal/valid"}},
 	{"projection/...", []string{"internal/excerpt", "internal/valid", "event/..."}},
 	{"internal/backoff", []string{"projection/...", "event/..."}},
