@@ -133,7 +133,7 @@ func (s *supervisor) forget(ctx actor.Context, c *child) {
 		return
 	}
 	delete(s.feeds, tenant)
-	s.deps.Limiter.Serve(len(s.feeds))
+	s.deps.Limiter.Leave(tenant)
 	feed.ended = true
 	if feed.pid != nil {
 		ctx.Stop(feed.pid)
@@ -148,7 +148,7 @@ func (s *supervisor) feed(ctx actor.Context, tenant string) *child {
 	c := &child{name: "feed " + tenant, members: make(map[*child]bool)}
 	c.respawn = func(ctx actor.Context) { s.spawn(ctx, c, actors.NewFeed(s.deps, tenant)) }
 	s.feeds[tenant] = c
-	s.deps.Limiter.Serve(len(s.feeds))
+	s.deps.Limiter.Serve(tenant)
 	s.start(ctx, c)
 	return c
 }

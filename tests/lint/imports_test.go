@@ -35,7 +35,7 @@ var layers = []layer{
 	{"internal/machine", []string{"internal/backoff", "internal/partition", "internal/engine", "projection/...", "event/..."}},
 	{"internal/ownership", []string{"internal/engine", "projection/...", "event/..."}},
 	{"messages/...", []string{"internal/engine", "projection/...", "event/..."}},
-	{"actors/...", []string{"internal/backoff", "internal/partition", "internal/usercode", "internal/machine", "internal/ownership", "internal/engine", "messages/...", "projection/...", "event/..."}},
+	{"actors/...", []string{"internal/backoff", "internal/fair", "internal/partition", "internal/usercode", "internal/machine", "internal/ownership", "internal/engine", "messages/...", "projection/...", "event/..."}},
 	{"supervisor/...", []string{"actors/...", "internal/backoff", "internal/machine", "internal/engine", "messages/...", "projection/...", "event/..."}},
 	{"pgstore/internal/settle", nil},
 	{"pgstore/internal/pgerr", nil},
