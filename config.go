@@ -52,6 +52,12 @@ type Config struct {
 	// MaxBatchesPerTenant limits the batches of one tenant, so that no tenant takes all of them. Default: half of MaxBatches,
 	// rounded up. There is no such limit while this node serves a single tenant.
 	MaxBatchesPerTenant int
+	// TenantWeight returns the share of a tenant in the slots for batches, reads and deliveries while several tenants wait for one: a
+	// tenant of weight 3 gets three slots while one of weight 1 gets one. MaxBatchesPerTenant and the limit of MaxDeliveries for
+	// each tenant hold whatever the weight. From 1 to 100; a result beyond that counts as the nearest of them. It is called for
+	// each tenant with work when its last result is a minute old, possibly from several goroutines at once. The tenant's
+	// projections wait for it, so it must return at once. Default: all tenants have the weight 1.
+	TenantWeight func(tenant string) int
 
 	// TailMemory limits the memory, in bytes, for the newest events of all tenants on this node. These events are read once for all
 	// projections of a tenant. Default 64 MiB. When it is used up, the tenants with the oldest events lose theirs, and their

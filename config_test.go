@@ -87,6 +87,8 @@ func TestBadProjectionIsRefusedNamingTheField(t *testing.T) {
 		`projection "p": Projection.Partitions must be from 1 to 1024: -1`:   {Name: "p", Handler: handler, Partitions: -1},
 		`projection "p": Projection.Partitions must be from 1 to 1024: 1025`: {Name: "p", Handler: handler, Partitions: 1025},
 		`projection "p": Projection.MaxBytes must not be negative: -1`:       {Name: "p", Handler: handler, MaxBytes: -1},
+		`projection "p": Projection.Weight must be from 1 to 100: -1`:        {Name: "p", Handler: handler, Weight: -1},
+		`projection "p": Projection.Weight must be from 1 to 100: 101`:       {Name: "p", Handler: handler, Weight: 101},
 		`projection "p": Projection.Timeout must be at least 10ms: -1ns`:     {Name: "p", Handler: handler, Timeout: -1},
 		"Projection.Timeout must be at most 8760h0m0s: ":                     {Name: "p", Handler: handler, Timeout: math.MaxInt64},
 		"Projection.Retry.Cap must be at most 8760h0m0s: ":                   {Name: "p", Handler: handler, Retry: projection.RetryPolicy{Cap: math.MaxInt64}},

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/millrace-go/millrace/actors"
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/internal/excerpt"
 	"github.com/millrace-go/millrace/internal/partition"
@@ -42,6 +43,9 @@ type Projection struct {
 	// Timeout bounds one call of the handler. From 10 ms to 365 days. Default 30 s. In a transaction, half of it bounds the wait for each lock
 	// of another session. A wait that is too long is not counted against an event, and the batch is tried again until it succeeds.
 	Timeout time.Duration
+	// Weight is the projection's share of the slots of its tenant while several projections of the tenant wait for one: a
+	// projection of weight 3 gets three slots while one of weight 1 gets one. Its partitions share it. From 1 to 100. Default 1.
+	Weight int
 	// AsyncCommit commits batches without waiting for the disk. After a crash of the server the last of them are applied again:
 	// read model and checkpoint were lost together. So it is safe for a pure read model, but not if others act on what the handler
 	// writes. A batch in which the handler appends events by AppendTx waits for the disk all the same. Deliver and DeliverEach
@@ -88,6 +92,7 @@ func (p Projection) withDefaults() Projection {
 	p.MaxEvents = cmp.Or(p.MaxEvents, 500)
 	p.MaxBytes = cmp.Or(p.MaxBytes, 4<<20)
 	p.Timeout = cmp.Or(p.Timeout, 30*time.Second)
+	p.Weight = cmp.Or(p.Weight, 1)
 	return p
 }
 
@@ -106,6 +111,8 @@ func (p Projection) validate() error {
 		return fmt.Errorf("Projection.MaxBytes must not be negative: %d", p.MaxBytes)
 	case p.Timeout < 10*time.Millisecond:
 		return fmt.Errorf("Projection.Timeout must be at least 10ms: %v", p.Timeout)
+	case p.Weight < 1 || p.Weight > actors.MaxWeight:
+		return fmt.Errorf("Projection.Weight must be from 1 to %d: %d", actors.MaxWeight, p.Weight)
 	case p.MissingObjectTimeout < 0 && p.MissingObjectTimeout != projection.None:
 		return fmt.Errorf("Projection.MissingObjectTimeout must not be negative: %v", p.MissingObjectTimeout)
 	}
@@ -152,13 +159,15 @@ func (p Projection) definition(r *Runtime) (*engine.Definition, error) {
 		MaxEvents:  p.MaxEvents,
 		MaxBytes:   p.MaxBytes,
 		Timeout:    p.Timeout,
+		Weight:     p.Weight,
 		Leased:     h.Deliver != nil,
 		Policy:     policy,
 		Breaker:    breaker,
 		Faults:     faults.WithDefaults(),
 	}
 	if def.Leased {
-		def.Apply = r.store.Deliver(h, engine.DeliverOptions{Timeout: p.Timeout, Policy: def.Policy, LeaseDeadline: r.deliveryDeadline, Slot: r.ackSlot})
+		slot := func(ctx context.Context, id ProjectionID) (func(), error) { return r.ackSlot(ctx, id, p.Weight) }
+		def.Apply = r.store.Deliver(h, engine.DeliverOptions{Timeout: p.Timeout, Policy: def.Policy, LeaseDeadline: r.deliveryDeadline, Slot: slot})
 	} else {
 		def.Apply = r.store.Apply(h, engine.ApplyOptions{Timeout: p.Timeout, AsyncCommit: p.AsyncCommit})
 	}

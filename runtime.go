@@ -187,8 +187,9 @@ func (r *Runtime) start() (*actors.Deps, error) {
 			AdvanceInterval: c.AdvanceInterval, QueryTimeout: c.QueryTimeout, ReplayRest: 100 * time.Millisecond,
 		},
 		Definitions: r.definitions,
-		Limiter:     actors.NewLimiter(r.store.Connections(), c.MaxBatches, c.MaxBatchesPerTenant, c.MaxDeliveries),
-		TailBytes:   c.TailMemory,
+		Limiter: actors.NewLimiter(actors.Limits{Connections: r.store.Connections(), Batches: c.MaxBatches,
+			BatchesPerTenant: c.MaxBatchesPerTenant, Deliveries: c.MaxDeliveries, TenantWeight: c.TenantWeight, Log: c.Logger}),
+		TailBytes: c.TailMemory,
 	}
 	deps.Init()
 	r.deps = deps
@@ -217,9 +218,9 @@ func (r *Runtime) deliveryDeadline() (until time.Time, changed <-chan struct{}) 
 }
 
 // ackSlot waits for a connection's slot for a statement of a delivery.
-func (r *Runtime) ackSlot(ctx context.Context) (release func(), err error) {
+func (r *Runtime) ackSlot(ctx context.Context, id ProjectionID, weight int) (release func(), err error) {
 	if deps := r.running(); deps != nil {
-		return deps.Limiter.Ack(ctx)
+		return deps.Limiter.Ack(ctx, id, weight)
 	}
 	return func() {}, nil
 }

@@ -70,7 +70,9 @@ func (f *feed) Start(ctx actor.Context) {
 // newTail returns a tail that holds a slot during each of its reads, and none while it waits for open transactions.
 func (f *feed) newTail() engine.Tail {
 	tail := f.deps.Store.Tail(f.tenant)
-	tail.ReadWithin(f.deps.Limiter.read)
+	tail.ReadWithin(func(ctx context.Context) (func(), error) {
+		return f.deps.Limiter.read(ctx, f.deps.Limiter.feed(f.tenant))
+	})
 	return tail
 }
 

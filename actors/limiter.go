@@ -5,54 +5,46 @@ import (
 	"context"
 	"fmt"
 	"sync"
-	"sync/atomic"
 	"time"
 
-	"golang.org/x/sync/semaphore"
+	"go.uber.org/zap"
 
 	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/internal/fair"
+	"github.com/millrace-go/millrace/projection"
 )
 
-// Limiter limits how many batches run at once, in all and for each tenant. So no tenant takes all slots, and nothing queues
-// inside the connection pool. Slots are given out in the order of the requests.
+// Limiter limits how many batches, deliveries and short statements run at once, in all and for each tenant. So no tenant takes all
+// slots, and nothing queues inside the connection pool. Package internal/fair says which request gets the next free slot: slots
+// are shared among the tenants that wait, and then among the projections of a tenant, by their weights.
 //
 // Deliveries have slots of their own, since they hold no connection while they wait for their receivers. Projections whose
 // last delivery took long share half of those slots, in all and of each tenant: receivers that hang leave the other half to
 // other projections. The statements of deliveries share a few connections beside those of the batches.
 type Limiter struct {
-	batches    *limit
-	deliveries *limit
-	long       *limit
-	acks       *semaphore.Weighted
-	reads      *semaphore.Weighted
-	quarantine *semaphore.Weighted
+	batches    *slots
+	deliveries *slots
+	long       *slots
+	acks       *slots
+	reads      *slots
+	quarantine *slots
+	weights    *weights
+}
 
-	// served is how many tenants the node serves. A single tenant has no limit of its own.
-	served atomic.Int64
+// Limits are the settings of a Limiter.
+type Limits struct {
+	// Connections is the size of the pool. A part of it is for settling and other short statements, the rest for batches.
+	Connections int
+	// Batches, BatchesPerTenant and Deliveries are Config.MaxBatches, MaxBatchesPerTenant and MaxDeliveries. 0 means the default.
+	Batches, BatchesPerTenant, Deliveries int
+	// TenantWeight is Config.TenantWeight. If it is nil, all tenants have the weight 1.
+	TenantWeight func(tenant string) int
+	// Log gets the panics of TenantWeight.
+	Log *zap.Logger
 }
 
 // acquireFunc waits for a slot, and returns a function that releases it.
 type acquireFunc func(ctx context.Context) (release func(), err error)
-
-// limit is a number of slots, of which each tenant may have a part.
-type limit struct {
-	all       *semaphore.Weighted
-	perTenant int64
-	tenants   sync.Map // tenant to *semaphore.Weighted
-}
-
-func newLimit(all, perTenant int) *limit {
-	return &limit{all: semaphore.NewWeighted(int64(all)), perTenant: int64(perTenant)}
-}
-
-// of returns the slots of one tenant.
-func (l *limit) of(tenant string) *semaphore.Weighted {
-	if slots, ok := l.tenants.Load(tenant); ok {
-		return slots.(*semaphore.Weighted)
-	}
-	slots, _ := l.tenants.LoadOrStore(tenant, semaphore.NewWeighted(l.perTenant))
-	return slots.(*semaphore.Weighted)
-}
 
 // longAfter is how long a delivery takes at least to count as long.
 const longAfter = time.Second
@@ -62,33 +54,52 @@ const longAfter = time.Second
 // that they hold could add up to gigabytes.
 const defaultDeliveries = 100
 
-// NewLimiter shares out a pool of connections: a part is for settling and other short statements, the rest for batches. The
-// other arguments are Config.MaxBatches, MaxBatchesPerTenant and MaxDeliveries; 0 means the default.
-func NewLimiter(connections, batches, perTenant, deliveries int) *Limiter {
-	reads := max(1, connections/4)
-	if connections >= 4 {
+// NewLimiter returns a Limiter whose slots are all free.
+func NewLimiter(l Limits) *Limiter {
+	reads := max(1, l.Connections/4)
+	if l.Connections >= 4 {
 		reads = max(2, reads) // one slow read leaves one slot to the others
 	}
-	batches = cmp.Or(batches, max(1, connections-reads))
-	perTenant = cmp.Or(perTenant, max(1, (batches+1)/2))
-	deliveries = cmp.Or(deliveries, max(defaultDeliveries, 2*batches))
+	batches := cmp.Or(l.Batches, max(1, l.Connections-reads))
+	deliveries := cmp.Or(l.Deliveries, max(defaultDeliveries, 2*batches))
 	half := max(1, deliveries/2)
 	return &Limiter{
-		batches:    newLimit(batches, perTenant),
-		deliveries: newLimit(deliveries, half),
-		long:       newLimit(half, max(1, half/2)),
-		acks:       semaphore.NewWeighted(int64(max(1, connections/4))),
-		reads:      semaphore.NewWeighted(int64(reads)),
-		quarantine: semaphore.NewWeighted(1),
+		batches:    newSlots(batches, cmp.Or(l.BatchesPerTenant, halfOf(batches))),
+		deliveries: newSlots(deliveries, half),
+		long:       newSlots(half, max(1, half/2)),
+		acks:       newSlots(max(1, l.Connections/4), 0),
+		reads:      newSlots(reads, halfOf(reads)),
+		quarantine: newSlots(1, 0),
+		weights:    newWeights(l.TenantWeight, l.Log),
 	}
 }
 
-// Serve sets how many tenants the node serves.
-func (l *Limiter) Serve(tenants int) { l.served.Store(int64(tenants)) }
+// halfOf returns half of n, rounded up.
+func halfOf(n int) int { return (n + 1) / 2 }
 
-// Read waits for a slot for a short statement, and runs it.
+// Serve begins to serve a tenant. A single tenant has no limit of its own.
+func (l *Limiter) Serve(tenant string) { l.limitTenants(l.weights.serve(tenant)) }
+
+// Leave ends that. Nothing of the tenant is kept.
+func (l *Limiter) Leave(tenant string) { l.limitTenants(l.weights.leave(tenant)) }
+
+func (l *Limiter) limitTenants(tenants int) {
+	for _, s := range []*slots{l.batches, l.deliveries, l.long, l.reads} {
+		s.limitTenants(tenants > 1)
+	}
+}
+
+// flow says for what a projection requests slots. The partitions of a projection share its weight.
+func (l *Limiter) flow(tenant, name string, weight int) fair.Flow {
+	return fair.Flow{Tenant: tenant, TenantWeight: l.weights.of(tenant), Projection: name, Weight: weight}
+}
+
+// feed says for what a feed requests slots.
+func (l *Limiter) feed(tenant string) fair.Flow { return l.flow(tenant, "", 0) }
+
+// Read waits for a slot for a short statement of the node itself, and runs it.
 func (l *Limiter) Read(ctx context.Context, statement func(ctx context.Context) error) error {
-	release, err := l.read(ctx)
+	release, err := l.read(ctx, fair.Flow{})
 	if err != nil {
 		return err
 	}
@@ -97,53 +108,40 @@ func (l *Limiter) Read(ctx context.Context, statement func(ctx context.Context) 
 }
 
 // read waits for a slot for a short statement.
-func (l *Limiter) read(ctx context.Context) (release func(), err error) { return acquire(ctx, l.reads) }
+func (l *Limiter) read(ctx context.Context, flow fair.Flow) (release func(), err error) {
+	return l.reads.acquire(ctx, flow)
+}
 
 // tryRead returns nil if there is no slot for a short statement at once.
-func (l *Limiter) tryRead() (release func()) {
-	if !l.reads.TryAcquire(1) {
-		return nil
-	}
-	return func() { l.reads.Release(1) }
-}
+func (l *Limiter) tryRead(flow fair.Flow) (release func()) { return l.reads.tryAcquire(flow) }
 
 // Ack waits for a connection's slot for a short statement of a delivery. Only statements on the control schema may hold it: a
 // tenant whose tables are locked must not keep others from acknowledging.
-func (l *Limiter) Ack(ctx context.Context) (release func(), err error) { return acquire(ctx, l.acks) }
-
-// batch waits for a slot for a batch of the tenant.
-func (l *Limiter) batch(ctx context.Context, tenant string) (release func(), err error) {
-	return l.acquire(ctx, l.batches, tenant)
+func (l *Limiter) Ack(ctx context.Context, id projection.ID, weight int) (release func(), err error) {
+	return l.acks.acquire(ctx, l.flow(id.Tenant, id.Name, weight))
 }
 
-// delivery waits for a slot for a delivery of the tenant.
-func (l *Limiter) delivery(ctx context.Context, tenant string) (release func(), err error) {
-	return l.acquire(ctx, l.deliveries, tenant)
+// batch waits for a slot for a batch.
+func (l *Limiter) batch(ctx context.Context, flow fair.Flow) (release func(), err error) {
+	return l.batches.acquire(ctx, flow)
+}
+
+// delivery waits for a slot for a delivery.
+func (l *Limiter) delivery(ctx context.Context, flow fair.Flow) (release func(), err error) {
+	return l.deliveries.acquire(ctx, flow)
 }
 
 // longDelivery is delivery for a projection whose last delivery took long.
-func (l *Limiter) longDelivery(ctx context.Context, tenant string) (release func(), err error) {
+func (l *Limiter) longDelivery(ctx context.Context, flow fair.Flow) (release func(), err error) {
 	return both(ctx,
-		func(ctx context.Context) (func(), error) { return l.acquire(ctx, l.long, tenant) },
-		func(ctx context.Context) (func(), error) { return l.delivery(ctx, tenant) })
+		func(ctx context.Context) (func(), error) { return l.long.acquire(ctx, flow) },
+		func(ctx context.Context) (func(), error) { return l.delivery(ctx, flow) })
 }
 
 // quarantined waits for the only slot for events that may end the process, and then for another one. Such events are tried one
 // by one, so that it becomes known which of them did it.
-func (l *Limiter) quarantined(ctx context.Context, then acquireFunc) (release func(), err error) {
-	return both(ctx, slotOf(l.quarantine), then)
-}
-
-// acquire waits for a slot of a limit: first for one of the tenant's.
-func (l *Limiter) acquire(ctx context.Context, from *limit, tenant string) (release func(), err error) {
-	if l.served.Load() <= 1 {
-		return acquire(ctx, from.all)
-	}
-	return both(ctx, slotOf(from.of(tenant)), slotOf(from.all))
-}
-
-func slotOf(slots *semaphore.Weighted) acquireFunc {
-	return func(ctx context.Context) (func(), error) { return acquire(ctx, slots) }
+func (l *Limiter) quarantined(ctx context.Context, flow fair.Flow, then acquireFunc) (release func(), err error) {
+	return both(ctx, func(ctx context.Context) (func(), error) { return l.quarantine.acquire(ctx, flow) }, then)
 }
 
 // both waits for the first slot and then for the second one.
@@ -160,10 +158,80 @@ func both(ctx context.Context, first, second acquireFunc) (release func(), err e
 	return func() { releaseSecond(); releaseFirst() }, nil
 }
 
-// acquire waits for one of the slots. If it times out, neither the server nor an event is at fault.
-func acquire(ctx context.Context, slots *semaphore.Weighted) (release func(), err error) {
-	if err := slots.Acquire(ctx, 1); err != nil {
-		return nil, &engine.Fault{Class: engine.Infrastructure, Err: fmt.Errorf("wait for a slot: %w", err)}
+// slots is a fair.Scheduler for several goroutines.
+type slots struct {
+	perTenant int // 0 means no limit
+
+	mu        sync.Mutex
+	scheduler *fair.Scheduler
+}
+
+func newSlots(all, perTenant int) *slots {
+	return &slots{perTenant: perTenant, scheduler: fair.New(all)}
+}
+
+// acquire waits for a slot. If ctx ends first, neither the server nor an event is at fault.
+func (s *slots) acquire(ctx context.Context, flow fair.Flow) (release func(), err error) {
+	r := &fair.Request{Flow: flow}
+	s.mu.Lock()
+	granted := s.scheduler.Acquire(r)
+	if !granted {
+		r.Granted = make(chan struct{})
 	}
-	return func() { slots.Release(1) }, nil
+	s.mu.Unlock()
+	if !granted {
+		select {
+		case <-r.Granted:
+		case <-ctx.Done():
+			s.withdraw(r)
+			return nil, &engine.Fault{Class: engine.Infrastructure, Err: fmt.Errorf("wait for a slot: %w", ctx.Err())}
+		}
+	}
+	return func() { s.release(r) }, nil
+}
+
+// tryAcquire returns nil if there is no slot at once.
+func (s *slots) tryAcquire(flow fair.Flow) (release func()) {
+	r := &fair.Request{Flow: flow}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.scheduler.TryAcquire(r) {
+		return nil
+	}
+	return func() { s.release(r) }
+}
+
+// withdraw withdraws a request. It may just have got its slot.
+func (s *slots) withdraw(r *fair.Request) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.scheduler.Cancel(r) {
+		s.pass(s.scheduler.Release(r))
+	}
+}
+
+func (s *slots) release(r *fair.Request) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.pass(s.scheduler.Release(r))
+}
+
+// limitTenants sets whether the limit for each tenant holds.
+func (s *slots) limitTenants(holds bool) {
+	perTenant := 0
+	if holds {
+		perTenant = s.perTenant
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, next := range s.scheduler.LimitTenants(perTenant) {
+		s.pass(next)
+	}
+}
+
+// pass wakes the waiter of a request that got its slot.
+func (s *slots) pass(next *fair.Request) {
+	if next != nil {
+		close(next.Granted)
+	}
 }

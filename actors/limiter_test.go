@@ -2,9 +2,28 @@ package actors
 
 import (
 	"context"
+	"fmt"
+	"math/rand/v2"
+	"runtime"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
+	"time"
+
+	"github.com/millrace-go/millrace/internal/fair"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
 )
+
+// serving returns a limiter that serves these tenants.
+func serving(limits Limits, tenants ...string) *Limiter {
+	l := NewLimiter(limits)
+	for _, tenant := range tenants {
+		l.Serve(tenant)
+	}
+	return l
+}
 
 // gets reports whether a delivery has its slot once everything rests.
 func gets(s *Limiter, ctx context.Context, tenant string, long bool) bool {
@@ -15,7 +34,7 @@ func gets(s *Limiter, ctx context.Context, tenant string, long bool) bool {
 		if long {
 			slot = s.longDelivery
 		}
-		_, err := slot(ctx, tenant)
+		_, err := slot(ctx, s.flow(tenant, "p", 1))
 		got <- err == nil
 	}()
 	synctest.Wait()
@@ -26,8 +45,7 @@ func gets(s *Limiter, ctx context.Context, tenant string, long bool) bool {
 // Of 8 slots a tenant has at most 4. Slow deliveries share 4, and those of one tenant have at most 2 of these.
 func TestDeliverySlotsAreSharedFairly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := NewLimiter(4, 0, 0, 8)
-		s.Serve(5)
+		s := serving(Limits{Connections: 4, Deliveries: 8}, "a", "b", "c", "d", "e")
 		for i, slot := range []struct {
 			tenant     string
 			long, gets bool
@@ -42,8 +60,7 @@ func TestDeliverySlotsAreSharedFairly(t *testing.T) {
 		}
 	})
 	synctest.Test(t, func(t *testing.T) {
-		s := NewLimiter(4, 0, 0, 8)
-		s.Serve(1)
+		s := serving(Limits{Connections: 4, Deliveries: 8}, "a")
 		for i := range 10 {
 			if got := gets(s, t.Context(), "a", true); got != (i < 4) {
 				t.Errorf("long slot %d of a single tenant: got %v", i, got)
@@ -53,6 +70,126 @@ func TestDeliverySlotsAreSharedFairly(t *testing.T) {
 			if got := gets(s, t.Context(), "a", false); got != (i < 4) {
 				t.Errorf("slot %d of a single tenant: got %v", i, got)
 			}
+		}
+	})
+}
+
+// The requests of many goroutines end in every order, some of them at the moment at which they get their slots.
+func TestSlotsSurviveRequestsThatEnd(t *testing.T) {
+	const all, perTenant, tenants, rounds = 4, 2, 5, 300
+	names := tenantNames(tenants)
+	l := serving(Limits{Connections: 8, Batches: all, BatchesPerTenant: perTenant}, names...)
+	var inUse [tenants + 1]atomic.Int64 // of each tenant, and in all
+	var group sync.WaitGroup
+	for i := range 40 {
+		random := rand.New(rand.NewPCG(1, uint64(i)))
+		tenant := i % tenants
+		group.Go(func() {
+			for range rounds {
+				ctx, cancel := context.WithCancel(t.Context())
+				if random.IntN(3) == 0 {
+					go cancel()
+				}
+				release, err := l.batch(ctx, l.flow(names[tenant], fmt.Sprint("p", i), 1+i%3))
+				if err == nil {
+					if n, m := inUse[tenant].Add(1), inUse[tenants].Add(1); n > perTenant || m > all {
+						t.Errorf("a tenant has %d slots, all have %d", n, m)
+					}
+					runtime.Gosched()
+					inUse[tenant].Add(-1)
+					inUse[tenants].Add(-1)
+					release()
+				}
+				cancel()
+			}
+		})
+	}
+	group.Wait()
+	for i := range all { // all slots are free again
+		if _, err := l.batch(t.Context(), l.flow(names[i%tenants], "p", 1)); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// A request that gives up after its slot was granted passes the slot on.
+func TestSlotOfARequestThatGaveUpIsPassedOn(t *testing.T) {
+	s := newSlots(1, 0)
+	release, err := s.acquire(t.Context(), fair.Flow{Tenant: "a"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	gaveUp, next := &fair.Request{Flow: fair.Flow{Tenant: "b"}, Granted: make(chan struct{})}, &fair.Request{Flow: fair.Flow{Tenant: "c"}, Granted: make(chan struct{})}
+	s.scheduler.Acquire(gaveUp)
+	s.scheduler.Acquire(next)
+	release()
+	<-gaveUp.Granted
+	s.withdraw(gaveUp)
+	<-next.Granted
+}
+
+// A tenant that comes second limits the first one, and its end lifts the limit.
+func TestOnlyTenantHasNoLimitOfItsOwn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := serving(Limits{Connections: 8, Batches: 4, BatchesPerTenant: 1}, "a")
+		first, err := l.batch(t.Context(), l.feed("a"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		l.Serve("b")
+		waiting := make(chan error, 1)
+		go func() {
+			_, err := l.batch(t.Context(), l.feed("a"))
+			waiting <- err
+		}()
+		synctest.Wait()
+		if len(waiting) != 0 {
+			t.Error("beside another tenant it has two slots")
+		}
+		l.Leave("b")
+		if err := <-waiting; err != nil {
+			t.Error(err)
+		}
+		first()
+	})
+}
+
+func TestWeightsOfTenantsAreAskedForRarely(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		core, logs := observer.New(zap.DebugLevel)
+		asked, answers := 0, map[string]int{"a": 7, "low": -1, "high": 1000}
+		l := serving(Limits{Connections: 8, Log: zap.New(core), TenantWeight: func(tenant string) int {
+			if asked++; tenant == "panics" {
+				panic("on purpose")
+			}
+			return answers[tenant]
+		}}, "a", "low", "high", "panics")
+		for tenant, want := range map[string]int{"a": 7, "low": 1, "high": MaxWeight, "panics": 1, "unknown": 1} {
+			if got := l.feed(tenant).TenantWeight; got != want {
+				t.Errorf("the weight of %s is %d, want %d", tenant, got, want)
+			}
+		}
+		for range 100 {
+			l.feed("a")
+			l.feed("panics")
+		}
+		if asked != 4 {
+			t.Errorf("it was asked %d times", asked)
+		}
+		answers["a"] = 8
+		<-time.After(weightFor)
+		l.feed("panics")
+		if got := l.feed("a").TenantWeight; got != 8 || asked != 6 {
+			t.Errorf("a minute later the weight is %d, and it was asked %d times", got, asked)
+		}
+		if n := logs.FilterLevelExact(zap.ErrorLevel).Len(); n != 1 {
+			t.Errorf("%d errors are logged: %v", n, logs.All())
+		}
+		for _, tenant := range []string{"a", "low", "high", "panics"} {
+			l.Leave(tenant)
+		}
+		if n := len(l.weights.served); n != 0 {
+			t.Errorf("%d tenants that went are kept", n)
 		}
 	})
 }

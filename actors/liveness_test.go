@@ -145,7 +145,7 @@ func surround(t *testing.T) *outside {
 			}
 			return nil
 		}}
-	o.deps = &Deps{System: NewSystem(zap.NewNop()), Store: o.store, Log: zap.NewNop(), Node: engine.Node{LeaseDuration: time.Hour}, Limiter: NewLimiter(2, 1, 1, 0),
+	o.deps = &Deps{System: NewSystem(zap.NewNop()), Store: o.store, Log: zap.NewNop(), Node: engine.Node{LeaseDuration: time.Hour}, Limiter: NewLimiter(Limits{Connections: 2, Batches: 1, BatchesPerTenant: 1}),
 		Timing: Timing{HeartbeatInterval: time.Hour, PollInterval: time.Hour, ReconcileInterval: time.Hour, AdvanceInterval: time.Hour, QueryTimeout: time.Minute}}
 	o.deps.Init()
 	o.deps.Registry.publishSession(func(e *SessionEntry) { e.HeartbeatSent = time.Now() })
@@ -191,7 +191,7 @@ func (o *outside) entry() ProjectionEntry {
 }
 
 func (o *outside) takeSlot() (release func()) {
-	release, err := o.deps.Limiter.batch(o.t.Context(), o.lease.ID.Tenant)
+	release, err := o.deps.Limiter.batch(o.t.Context(), o.deps.Limiter.feed(o.lease.ID.Tenant))
 	if err != nil {
 		o.t.Fatal(err)
 	}

@@ -11,6 +11,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/internal/fair"
 	"github.com/millrace-go/millrace/internal/machine"
 	"github.com/millrace-go/millrace/projection"
 )
@@ -63,14 +64,16 @@ func (w *worker) do(ctx context.Context, t task) machine.Result {
 }
 
 func (w *worker) task(job machine.Job, row engine.Lease) task {
-	query, read, store := w.deps.Timing.QueryTimeout, w.deps.Limiter.read, w.deps.Store
+	query, read, store := w.deps.Timing.QueryTimeout, w.readSlot, w.deps.Store
 	switch job := job.(type) {
 	case machine.Apply:
 		yielded := make(chan struct{})
 		w.yielded = yielded
 		slot := w.batchSlot
 		if job.Run.Row.Crashing() {
-			slot = func(ctx context.Context) (func(), error) { return w.deps.Limiter.quarantined(ctx, w.batchSlot) }
+			slot = func(ctx context.Context) (func(), error) {
+				return w.deps.Limiter.quarantined(ctx, w.flow(), w.batchSlot)
+			}
 		}
 		return task{w.def.Timeout + 5*query, slot, func(ctx context.Context) machine.Result { return w.batch(ctx, job.Run, yielded) }}
 	case machine.Command:
@@ -99,13 +102,26 @@ func (w *worker) task(job machine.Job, row engine.Lease) task {
 	case machine.Move:
 		slot := w.batchSlot
 		if w.def.Leased {
-			slot = w.deps.Limiter.Ack // nothing is delivered
+			slot = w.ackSlot // nothing is delivered
 		}
 		return task{2 * query, slot, func(ctx context.Context) machine.Result { return w.result(machine.OK{}, w.move(ctx, row, job)) }}
 	case machine.Ask:
 		return task{askTimeout + time.Second, noSlot, func(ctx context.Context) machine.Result { return w.ask(ctx, job.Failure) }}
 	}
 	panic(fmt.Sprintf("no work for %T", job))
+}
+
+// flow says for what the worker requests slots.
+func (w *worker) flow() fair.Flow { return w.deps.Limiter.flow(w.id.Tenant, w.id.Name, w.def.Weight) }
+
+// readSlot waits for a slot for a short statement.
+func (w *worker) readSlot(ctx context.Context) (release func(), err error) {
+	return w.deps.Limiter.read(ctx, w.flow())
+}
+
+// ackSlot waits for a slot for a short statement of a delivery.
+func (w *worker) ackSlot(ctx context.Context) (release func(), err error) {
+	return w.deps.Limiter.Ack(ctx, w.id, w.def.Weight)
 }
 
 // noSlot is the slot of work that holds no connection.
@@ -115,11 +131,11 @@ func noSlot(context.Context) (release func(), err error) { return func() {}, nil
 func (w *worker) batchSlot(ctx context.Context) (release func(), err error) {
 	switch {
 	case !w.def.Leased:
-		return w.deps.Limiter.batch(ctx, w.id.Tenant)
+		return w.deps.Limiter.batch(ctx, w.flow())
 	case w.long.Load():
-		return w.deps.Limiter.longDelivery(ctx, w.id.Tenant)
+		return w.deps.Limiter.longDelivery(ctx, w.flow())
 	}
-	return w.deps.Limiter.delivery(ctx, w.id.Tenant)
+	return w.deps.Limiter.delivery(ctx, w.flow())
 }
 
 // beside returns slot for a delivery, whose own slot stands for no connection. A batch holds a connection already.
@@ -190,7 +206,7 @@ func (w *worker) move(ctx context.Context, row engine.Lease, job machine.Move) e
 func (w *worker) batch(ctx context.Context, run machine.Run, yielded <-chan struct{}) machine.Result {
 	read := func() {}
 	if run.Reads() {
-		release, err := w.beside(w.deps.Limiter.read)(ctx)
+		release, err := w.beside(w.readSlot)(ctx)
 		if err != nil {
 			return run.Refused(w.fault(err))
 		}
@@ -244,7 +260,7 @@ func (w *worker) prefetch(ctx context.Context, row engine.Lease, r *engine.ReadR
 	next := make(chan engine.Page, 1)
 	var release func()
 	if r != nil {
-		release = w.deps.Limiter.tryRead()
+		release = w.deps.Limiter.tryRead(w.flow())
 	}
 	if release == nil {
 		close(next)

@@ -221,7 +221,7 @@ func (s port) apply(h batchFunc, o engine.ApplyOptions) engine.Run {
 
 func (s port) deliver(h deliveryFunc, o engine.DeliverOptions) engine.Run {
 	o.Timeout = cmp.Or(o.Timeout, 30*time.Second)
-	o.Slot = func(context.Context) (func(), error) { return func() {}, nil }
+	o.Slot = func(context.Context, projection.ID) (func(), error) { return func() {}, nil }
 	if o.LeaseDeadline == nil {
 		o.LeaseDeadline = func() (time.Time, <-chan struct{}) { return time.Now().Add(time.Hour), nil }
 	}

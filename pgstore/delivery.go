@@ -45,7 +45,7 @@ func (d *delivery) begin(ctx context.Context) error {
 	if until, _ := d.opts.LeaseDeadline(); !time.Now().Before(until) {
 		return &engine.Fault{Class: engine.Infrastructure, Err: projection.ErrLeaseUnconfirmed}
 	}
-	release, err := d.opts.Slot(ctx)
+	release, err := d.opts.Slot(ctx, d.lease.ID)
 	if err != nil {
 		return err
 	}
@@ -213,7 +213,7 @@ func (d *delivery) move(ctx context.Context, to int64, letter *projection.DeadLe
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), finishTime)
 	defer cancel()
 	defer context.AfterFunc(d.acks, cancel)()
-	release, err := d.opts.Slot(ctx)
+	release, err := d.opts.Slot(ctx, d.lease.ID)
 	if err == nil {
 		err = b.run(ctx, func(context.Context, pgx.Tx) error { return nil })
 		release()

@@ -143,7 +143,7 @@ func (s *supervisor) leave(ctx actor.Context, c *child) {
 	}
 	if s.feeds[tenant] == feed {
 		delete(s.feeds, tenant)
-		s.deps.Limiter.Serve(len(s.feeds))
+		s.deps.Limiter.Leave(tenant)
 	}
 	feed.ended = true
 	if feed.pid != nil {
@@ -161,7 +161,7 @@ func (s *supervisor) feed(ctx actor.Context, lease engine.Lease) *child {
 	c := &child{name: "feed " + tenant, members: make(map[*child]bool), tenantRow: lease.TenantRow}
 	c.respawn = func(ctx actor.Context) { s.spawn(ctx, c, actors.NewFeed(s.deps, tenant)) }
 	s.feeds[tenant] = c
-	s.deps.Limiter.Serve(len(s.feeds))
+	s.deps.Limiter.Serve(tenant)
 	s.start(ctx, c)
 	return c
 }

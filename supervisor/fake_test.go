@@ -300,7 +300,7 @@ func start(t *testing.T, n int, tenants []string, apply func(id projection.ID) e
 	core, logs := observer.New(zap.DebugLevel)
 	log := zap.New(core)
 	deps := &actors.Deps{System: actors.NewSystem(log), Store: f, Log: log, Node: f.node, Definitions: definitions,
-		Limiter: actors.NewLimiter(16, 0, 0, 0),
+		Limiter: actors.NewLimiter(actors.Limits{Connections: 16}),
 		Timing: actors.Timing{HeartbeatInterval: time.Minute, ListPeers: time.Minute, Confirm: time.Second, PollInterval: 20 * time.Millisecond,
 			ReconcileInterval: 50 * time.Millisecond, AdvanceInterval: time.Second, QueryTimeout: 10 * time.Second, ReplayRest: time.Millisecond}}
 	deps.Init()

@@ -28,9 +28,9 @@ type DeliverOptions struct {
 	Policy  Policy
 	// LeaseDeadline ends deliveries when the node cannot be sure of its leases any more.
 	LeaseDeadline LeaseDeadline
-	// Slot waits for a connection's slot before each statement of a delivery, acknowledgements above all, and returns a
-	// function that releases it.
-	Slot func(ctx context.Context) (release func(), err error)
+	// Slot waits for a connection's slot before each statement of a projection's delivery, acknowledgements above all, and
+	// returns a function that releases it.
+	Slot func(ctx context.Context, id projection.ID) (release func(), err error)
 }
 
 // Batch is the work of one transaction of a projection.

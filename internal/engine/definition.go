@@ -17,6 +17,8 @@ type Definition struct {
 	MaxEvents int
 	MaxBytes  int
 	Timeout   time.Duration
+	// Weight is the projection's share of its tenant's slots. The partitions of a projection share it.
+	Weight int
 	// Leased reports whether the handler works outside of a transaction.
 	Leased bool
 	Policy

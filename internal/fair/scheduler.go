@@ -1,0 +1,196 @@
+package fair
+
+import (
+	"maps"
+	"slices"
+)
+
+// Scheduler gives slots to requests. It is not safe for concurrent use.
+type Scheduler struct {
+	free      int
+	perTenant int // 0 means no limit
+	root      place
+	entered   uint64 // how many places have begun to wait for a turn
+}
+
+// Flow says what a request is for.
+type Flow struct {
+	// Tenant is empty for a request of the node itself.
+	Tenant string
+	// Projection is empty for a request of the tenant's feed.
+	Projection string
+	// TenantWeight and Weight are the weights of the tenant and of the projection. Less than 1 means 1. The newest request of a
+	// place sets its weight.
+	TenantWeight, Weight int
+}
+
+// Request is a request for one slot. It is used once.
+type Request struct {
+	Flow
+	// Granted is the caller's, who closes it when the waiting request gets its slot. The scheduler does not touch it.
+	Granted chan struct{}
+
+	state      state
+	at         *place // where it waits
+	holder     *place // the tenant or the root that has the slot
+	next, prev *Request
+}
+
+type state int
+
+const (
+	created state = iota
+	waiting
+	granted
+	ended
+)
+
+// New returns a scheduler with that many slots.
+func New(slots int) *Scheduler { return &Scheduler{free: slots, root: place{index: notQueued}} }
+
+// TryAcquire gives the request a slot if one is free for it. Otherwise nothing changes.
+func (s *Scheduler) TryAcquire(r *Request) bool {
+	if s.free == 0 {
+		return false
+	}
+	// No request waits that could have the slot, so this one overtakes none.
+	holder := &s.root
+	if r.Tenant != "" {
+		if t := s.root.below.places[r.Tenant]; t != nil && s.full(t) {
+			return false
+		}
+		holder = s.root.child(r.Tenant, r.TenantWeight)
+	}
+	s.grant(r, holder)
+	return true
+}
+
+// Acquire gives the request a slot if one is free for it. Otherwise the request waits, and Acquire returns false.
+func (s *Scheduler) Acquire(r *Request) bool {
+	if s.TryAcquire(r) {
+		return true
+	}
+	p := &s.root
+	if r.Tenant != "" {
+		if p = p.child(r.Tenant, r.TenantWeight); r.Projection != "" {
+			p = p.child(r.Projection, r.Weight)
+		}
+	}
+	r.state, r.at = waiting, p
+	p.own.add(r)
+	for ; p != nil; p = p.parent {
+		p.waiting++
+		s.settle(p)
+	}
+	return false
+}
+
+// Cancel withdraws a request that waits. It returns false if the request does not wait, since it has a slot already.
+func (s *Scheduler) Cancel(r *Request) bool {
+	if r.state != waiting {
+		return false
+	}
+	r.state = ended
+	s.remove(r)
+	return true
+}
+
+// Release frees the slot of a request. It returns the request that gets the slot instead, nil if there is none.
+func (s *Scheduler) Release(r *Request) (next *Request) {
+	if r.state != granted {
+		panic("fair: release of a request that has no slot")
+	}
+	r.state = ended
+	s.free++
+	r.holder.inUse--
+	s.settle(r.holder)
+	return s.next()
+}
+
+// LimitTenants sets how many slots one tenant may have, 0 for no limit. It returns the requests that get slots by that. A tenant
+// that has more slots already keeps them.
+func (s *Scheduler) LimitTenants(perTenant int) (next []*Request) {
+	s.perTenant = perTenant
+	for _, name := range slices.Sorted(maps.Keys(s.root.below.places)) {
+		if t := s.root.below.places[name]; t != nil {
+			s.settle(t)
+		}
+	}
+	for r := s.next(); r != nil; r = s.next() {
+		next = append(next, r)
+	}
+	return next
+}
+
+// next grants a free slot to the request whose turn it is.
+func (s *Scheduler) next() *Request {
+	if s.free == 0 {
+		return nil
+	}
+	p := &s.root
+	for p.own.first == nil {
+		if p = p.below.earliest(); p == nil {
+			return nil
+		}
+	}
+	r := p.own.first
+	for ; p.parent != nil; p = p.parent {
+		p.advance()
+		p.entered = s.enter()
+	}
+	holder := &s.root
+	if r.Tenant != "" {
+		holder = s.root.below.places[r.Tenant]
+	}
+	s.grant(r, holder)
+	s.remove(r)
+	return r
+}
+
+func (s *Scheduler) grant(r *Request, holder *place) {
+	r.state, r.holder = granted, holder
+	holder.inUse++
+	s.free--
+}
+
+// remove removes a request from those that wait.
+func (s *Scheduler) remove(r *Request) {
+	p := r.at
+	p.own.remove(r)
+	for r.at = nil; p != nil; p = p.parent {
+		p.waiting--
+		s.settle(p)
+	}
+}
+
+// full reports whether a tenant has all slots that it may have.
+func (s *Scheduler) full(tenant *place) bool { return s.perTenant > 0 && tenant.inUse >= s.perTenant }
+
+func (s *Scheduler) enter() uint64 {
+	s.entered++
+	return s.entered
+}
+
+// settle puts a place where it belongs after a change: among those that are ready, among those whose turn is remembered, or
+// nowhere.
+func (s *Scheduler) settle(p *place) {
+	if p.parent == nil {
+		return
+	}
+	b := &p.parent.below
+	ready := p.waiting > 0 && (p.parent != &s.root || !s.full(p))
+	switch {
+	case ready && !p.ready:
+		p.turn, p.recent, p.entered = max(p.turn, b.now), p.turn > b.now, s.enter()
+		b.ready++
+	case !ready && p.ready:
+		b.ready--
+	}
+	p.ready = ready
+	if ready || p.waiting == 0 && p.turn > b.now {
+		b.enqueue(p)
+	} else {
+		b.dequeue(p)
+	}
+	b.tidy()
+}
