@@ -100,7 +100,7 @@ func (w *idleWait) registered() (ask []string, here []ProjectionID, err error) {
 		switch {
 		case !checked, errors.Is(answer, actors.ErrNotHere):
 			asked[id.Tenant] = true
-		case answer != nil && w.halted(id):
+		case answer != nil && w.deps.Registry.Halted(id):
 			asked[id.Tenant] = true // it may have been resumed
 		case answer != nil:
 			return nil, nil, w.failed(id, answer)
@@ -113,11 +113,6 @@ func (w *idleWait) registered() (ask []string, here []ProjectionID, err error) {
 	return slices.Sorted(maps.Keys(asked)), here, nil
 }
 
-func (w *idleWait) halted(id ProjectionID) bool {
-	entry, _ := w.deps.Registry.Get(id)
-	return entry.Halted
-}
-
 func (w *idleWait) failed(id ProjectionID, err error) error {
 	return fmt.Errorf("wait for %s to reach %d: %w", id, w.heads[id.Tenant], err)
 }
@@ -126,7 +121,7 @@ func (w *idleWait) failed(id ProjectionID, err error) error {
 func (w *idleWait) inDatabase(ctx context.Context, tenants []string) error {
 	ctx, cancel := context.WithTimeout(ctx, w.runtime.config.QueryTimeout)
 	defer cancel()
-	rows := make(map[ProjectionID]engine.ProjectionRow)
+	rows := make(map[ProjectionID][]engine.ProjectionRow)
 	var now engine.Heads
 	if err := w.deps.Limiter.Read(ctx, func(ctx context.Context) error {
 		list, err := w.runtime.store.Projections(ctx, tenants)
@@ -135,7 +130,8 @@ func (w *idleWait) inDatabase(ctx context.Context, tenants []string) error {
 		}
 		var ahead []string // tenants with a checkpoint above the head
 		for _, row := range list {
-			rows[row.ID] = row
+			whole := ProjectionID{Tenant: row.ID.Tenant, Name: row.ID.Name}
+			rows[whole] = append(rows[whole], row)
 			if row.Checkpoint > w.heads[row.ID.Tenant] {
 				ahead = append(ahead, row.ID.Tenant)
 			}
@@ -151,13 +147,13 @@ func (w *idleWait) inDatabase(ctx context.Context, tenants []string) error {
 			continue
 		}
 		w.pending[id] = true
-		row, known := rows[id]
-		if !known {
-			continue // its row is about to be made
-		}
-		done, err := w.reached(row, now.Positions, checked)
-		if err != nil {
-			return w.failed(id, err)
+		done := len(rows[id]) > 0 // else they are about to be made
+		for _, row := range rows[id] {
+			reached, err := w.reached(row, now.Positions, checked)
+			if err != nil {
+				return w.failed(row.ID, err)
+			}
+			done = done && reached
 		}
 		if done {
 			delete(w.pending, id)
@@ -169,7 +165,8 @@ func (w *idleWait) inDatabase(ctx context.Context, tenants []string) error {
 // reached reports whether a projection has reached its head by its row. The error says why it will not. A projection that is
 // paused or has failed is an error also if it has nothing to handle, but only when it is checked first.
 func (w *idleWait) reached(row engine.ProjectionRow, now map[string]int64, checked bool) (done bool, err error) {
-	if done = row.Checkpoint >= w.heads[row.ID.Tenant]; done && checked {
+	head := w.heads[row.ID.Tenant]
+	if done = row.Checkpoint >= head || reachedHere(w.deps, row.ID, head); done && checked {
 		return true, nil
 	}
 	switch head, read := now[row.ID.Tenant]; {

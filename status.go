@@ -46,9 +46,9 @@ type Status struct {
 	// Nodes are the processes that run projections, this one included, the oldest first. A process that ended in order is left
 	// out. A process that died is listed for an hour.
 	Nodes []NodeStatus
-	// NotOwned counts the projections that should run, but that no living node has held for longer than LeaseDuration.
+	// NotOwned counts the projections, each partition by itself, that should run, but that no living node has held for longer than LeaseDuration.
 	NotOwned int
-	// Tenants and Projections are sorted by name.
+	// Tenants and Projections are sorted by name. Projections has an entry for each partition.
 	Tenants     []TenantStatus
 	Projections []ProjectionStatus
 	// OldestSnapshot is the transaction that has held back the clean-up of dead rows for the longest time. While it is open,
@@ -61,14 +61,21 @@ type Status struct {
 }
 
 // Projection returns the status of a projection, or the zero value if there is none. An empty tenant means
-// projection.DefaultTenant.
+// projection.DefaultTenant. If id names no partition, the status is that of all partitions together: sums of events, the lowest
+// position, and the state and the reason of the partition that is worst off. Owner and Epoch are empty then, unless there is one
+// owner.
 func (s Status) Projection(id ProjectionID) ProjectionStatus {
+	id = engine.FullID(id)
+	var parts []ProjectionStatus
 	for _, p := range s.Projections {
-		if p.ID == engine.FullID(id) {
+		if p.ID == id {
 			return p
 		}
+		if id.Partition == 0 && p.ID.Tenant == id.Tenant && p.ID.Name == id.Name {
+			parts = append(parts, p)
+		}
 	}
-	return ProjectionStatus{}
+	return together(id, parts)
 }
 
 // SessionStatus is the state of a node's session connection, which carries wake-ups and heartbeats.

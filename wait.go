@@ -13,18 +13,29 @@ import (
 	"github.com/millrace-go/millrace/projection"
 )
 
-// Pause stops a projection, on whatever node it runs, until it is resumed. Pause returns when nothing of the projection runs any
+// Pause stops a projection, with all its partitions and on whatever nodes it runs, until it is resumed. Pause returns when nothing of the projection runs any
 // more: its node has finished the batch in progress and released the lease. The lease of a dead node is taken away. A pause
 // outlives restarts.
 //
 // If ctx ends first, Pause returns ctx's error, and the projection is paused nevertheless. If the projection is resumed first,
 // Pause returns projection.ErrResumed. A handler must not pause its own projection, since Pause would wait for the handler.
 func (r *Runtime) Pause(ctx context.Context, id ProjectionID) error {
+	if err := whole(id); err != nil {
+		return fmt.Errorf("pause %s: %w", engine.FullID(id), err)
+	}
 	if err := r.setDesiredState(ctx, id, engine.WantPause); err != nil {
 		return err
 	}
 	if err := r.stopped(ctx, func() (free bool, err error) { return r.store.PauseEnded(ctx, id) }); err != nil {
 		return fmt.Errorf("wait for the pause of %s: %w", engine.FullID(id), err)
+	}
+	return nil
+}
+
+// whole returns an error if id names a partition.
+func whole(id ProjectionID) error {
+	if id.Partition != 0 {
+		return fmt.Errorf("ProjectionID.Partition must be 0, since partitions run and pause together: %d", id.Partition)
 	}
 	return nil
 }
@@ -65,11 +76,15 @@ func (r *Runtime) stopped(ctx context.Context, free func() (bool, error)) error 
 // Resume ends a pause: a node claims the lease, and the projection continues. A projection that waits, for its next attempt or for
 // a repair, tries at once. A projection that stopped at an event tries that event again, and its attempts are counted anew.
 func (r *Runtime) Resume(ctx context.Context, id ProjectionID) error {
+	if err := whole(id); err != nil {
+		return fmt.Errorf("resume %s: %w", engine.FullID(id), err)
+	}
 	return r.setDesiredState(ctx, id, engine.WantRun)
 }
 
 // WaitFor returns when the projection has handled, parked or skipped all events up to position that it selects, on whatever node
-// it runs. After an append it waits until the read model has the appended events. It returns early with projection.ErrPaused,
+// it runs. If id names a partition, WaitFor waits for that one, else for all of them. After an append it waits until the read
+// model has the appended events. It returns early with projection.ErrPaused,
 // with projection.ErrFailed and the reason, with projection.ErrUnknownProjection or projection.ErrUnknownTenant, or with ctx's
 // error.
 //
@@ -92,23 +107,21 @@ func (r *Runtime) waitFor(ctx context.Context, id ProjectionID, position int64) 
 			}
 		}
 		// It runs elsewhere, or nowhere yet.
-		row, err := r.row(ctx, id)
+		rows, err := r.rows(ctx, id)
 		switch {
 		case err != nil && ctx.Err() != nil:
 			return ctx.Err()
-		case errors.Is(err, projection.ErrUnknownProjection) && r.knows(id):
-			// Its row is about to be made, if the tenant exists and is not archived.
+		case err != nil && r.store.Classify(err).Class != engine.Infrastructure:
+			return err
+		case err == nil && len(rows) == 0:
+			// Its rows are about to be made, if the tenant exists and is not archived.
 			if err := r.awake(ctx, id.Tenant); err != nil {
 				return err
 			}
-		case err != nil && r.store.Classify(err).Class != engine.Infrastructure:
-			return err
-		case err == nil && row.Checkpoint >= position:
-			return nil
-		case err == nil && !row.Desired.Runs():
-			return pausedBecause(row.Tenant)
-		case err == nil && row.Failed != "" && (row.OwnerAlive || row.Halted):
-			return fmt.Errorf("%w: %s", projection.ErrFailed, row.Failed)
+		case err == nil:
+			if done, err := r.reached(rows, position); done || err != nil {
+				return err
+			}
 		}
 		if err := delays.Wait(ctx); err != nil {
 			return err
@@ -118,12 +131,11 @@ func (r *Runtime) waitFor(ctx context.Context, id ProjectionID, position int64) 
 
 // resumed reports whether a projection that has stopped at an event on this node was resumed, and the notification has yet to arrive.
 func (r *Runtime) resumed(ctx context.Context, deps *actors.Deps, id ProjectionID, answer error) bool {
-	entry, _ := deps.Registry.Get(id)
-	if !errors.Is(answer, projection.ErrFailed) || !entry.Halted {
+	if !errors.Is(answer, projection.ErrFailed) || !deps.Registry.Halted(id) {
 		return false
 	}
-	row, err := r.row(ctx, id)
-	return err == nil && row.Desired.Runs() && !row.Halted
+	rows, err := r.rows(ctx, id)
+	return err == nil && !slices.ContainsFunc(rows, func(row engine.ProjectionRow) bool { return !row.Desired.Runs() || row.Halted })
 }
 
 // awake returns an error if a tenant does not exist, or if its projections do not run. An outage is no error.
@@ -150,26 +162,58 @@ func pausedBecause(state projection.TenantState) error {
 	return projection.ErrPaused
 }
 
+// reached reports whether all partitions have reached a position, by their rows or on this node. The error says why one will not.
+func (r *Runtime) reached(rows []engine.ProjectionRow, position int64) (done bool, err error) {
+	done = true
+	deps := r.running()
+	for _, row := range rows {
+		switch {
+		case row.Checkpoint >= position:
+		case !row.Desired.Runs():
+			return false, pausedBecause(row.Tenant)
+		case row.Failed != "" && (row.OwnerAlive || row.Halted):
+			return false, fmt.Errorf("%w: %s", projection.ErrFailed, row.Failed)
+		default:
+			done = done && reachedHere(deps, row.ID, position)
+		}
+	}
+	return done, nil
+}
+
+// reachedHere reports whether a partition runs on this node and has reached a position. Its checkpoint may lag behind it.
+func reachedHere(deps *actors.Deps, id ProjectionID, position int64) bool {
+	if deps == nil {
+		return false
+	}
+	err, final := deps.Registry.Reached(id, position)
+	return err == nil && final
+}
+
 // knows reports whether this runtime can run the projection.
 func (r *Runtime) knows(id ProjectionID) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.definitions[id.Name] != nil && id.Partition == 0 &&
-		(len(r.config.Tenants) == 0 || slices.Contains(r.config.Tenants, engine.FullID(id).Tenant))
+	return r.definitions[id.Name] != nil && (len(r.config.Tenants) == 0 || slices.Contains(r.config.Tenants, engine.FullID(id).Tenant))
 }
 
-// row returns a projection as the database has it.
-func (r *Runtime) row(ctx context.Context, id ProjectionID) (engine.ProjectionRow, error) {
+// rows returns the partitions of a projection as the database has them, or the one that id names. It returns no rows if they are
+// about to be made, and projection.ErrUnknownProjection if there are none and this runtime does not know the projection.
+func (r *Runtime) rows(ctx context.Context, id ProjectionID) ([]engine.ProjectionRow, error) {
 	ctx, cancel := context.WithTimeout(ctx, r.config.QueryTimeout)
 	defer cancel()
 	rows, err := r.store.Projections(ctx, []string{id.Tenant})
 	if err != nil {
-		return engine.ProjectionRow{}, err
+		return nil, err
 	}
-	for _, row := range rows {
-		if row.ID == id {
-			return row, nil
-		}
+	rows = slices.DeleteFunc(rows, func(row engine.ProjectionRow) bool { return row.ID.Name != id.Name })
+	if len(rows) == 0 && r.knows(id) {
+		return nil, nil
 	}
-	return engine.ProjectionRow{}, projection.ErrUnknownProjection
+	if id.Partition != 0 {
+		rows = slices.DeleteFunc(rows, func(row engine.ProjectionRow) bool { return row.ID != id })
+	}
+	if len(rows) == 0 {
+		return nil, projection.ErrUnknownProjection
+	}
+	return rows, nil
 }

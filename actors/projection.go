@@ -40,6 +40,7 @@ func NewProjection(deps *Deps, def *engine.Definition, lease engine.Lease, feed 
 }
 
 func (a *projectionActor) Start(ctx actor.Context) {
+	a.deps.Registry.split(a.worker.id, a.m.Row.Partitions)
 	a.m.LeaseDeadline = a.deps.leaseDeadline()
 	a.step(ctx, a.first)
 }

@@ -1,7 +1,6 @@
 package actors
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -19,8 +18,10 @@ import (
 type Registry struct {
 	mu          sync.Mutex
 	projections map[projection.ID]*registered
-	feeds       map[string]FeedEntry
-	session     SessionEntry
+	// partitions has how many partitions projections have, as last seen on this node.
+	partitions map[projection.ID]int
+	feeds      map[string]FeedEntry
+	session    SessionEntry
 	// sessionChanged is closed when session changes. It is nil while that is not waited for.
 	sessionChanged chan struct{}
 	// working and workingFeeds have work to do. The watchdog checks only those.
@@ -66,7 +67,8 @@ type registered struct {
 	waiters []waiter
 }
 
-// waiter waits until the projection has reached a position, or will not reach it here. final is closed then.
+// waiter waits until the projection has reached a position, or will not reach it here. final gets a value then. It has a
+// buffer of one, since one waiter may wait for several partitions.
 type waiter struct {
 	position int64
 	final    chan struct{}
@@ -91,7 +93,7 @@ func (p *registered) reached(position int64) (err error, final bool) {
 }
 
 func newRegistry() *Registry {
-	return &Registry{projections: make(map[projection.ID]*registered), feeds: make(map[string]FeedEntry),
+	return &Registry{projections: make(map[projection.ID]*registered), partitions: make(map[projection.ID]int), feeds: make(map[string]FeedEntry),
 		working: make(map[projection.ID]bool), workingFeeds: make(map[string]bool)}
 }
 
@@ -144,6 +146,7 @@ func (r *Registry) forget(tenants []string) {
 	maps.DeleteFunc(r.projections, func(id projection.ID, p *registered) bool {
 		return gone[id.Tenant] && !p.present && len(p.waiters) == 0
 	})
+	maps.DeleteFunc(r.partitions, func(id projection.ID, _ int) bool { return gone[id.Tenant] })
 }
 
 // changed is called after each change of an entry. It ends the waits that are over.
@@ -155,7 +158,10 @@ func (r *Registry) changed(id projection.ID, p *registered) {
 	p.waiters = slices.DeleteFunc(p.waiters, func(w waiter) bool {
 		_, final := p.reached(w.position)
 		if final {
-			close(w.final)
+			select {
+			case w.final <- struct{}{}:
+			default:
+			}
 		}
 		return final
 	})
@@ -193,38 +199,6 @@ func (r *Registry) Working() map[projection.ID]ProjectionEntry {
 		working[id] = r.projections[id].ProjectionEntry
 	}
 	return working
-}
-
-// Reached returns what WaitFor would return. It reports false if WaitFor would wait.
-func (r *Registry) Reached(id projection.ID, position int64) (err error, final bool) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.projections[id].reached(position)
-}
-
-// WaitFor returns when the projection has handled or passed over all events up to position. Else it returns an error: of ctx,
-// ErrNotHere, or projection.ErrFailed with the reason.
-func (r *Registry) WaitFor(ctx context.Context, id projection.ID, position int64) error {
-	for {
-		r.mu.Lock()
-		p := r.projections[id]
-		err, final := p.reached(position)
-		if final {
-			r.mu.Unlock()
-			return err
-		}
-		w := waiter{position: position, final: make(chan struct{})}
-		p.waiters = append(p.waiters, w)
-		r.mu.Unlock()
-		select {
-		case <-w.final:
-		case <-ctx.Done():
-			r.mu.Lock()
-			defer r.mu.Unlock()
-			p.waiters = slices.DeleteFunc(p.waiters, func(other waiter) bool { return other == w })
-			return ctx.Err()
-		}
-	}
 }
 
 func (r *Registry) publishFeed(tenant string, change func(*FeedEntry)) {

@@ -31,9 +31,11 @@ func (s port) Projections(ctx context.Context, tenants []string) ([]engine.Proje
 func (s port) SetDesiredState(ctx context.Context, id projection.ID, desired engine.DesiredState) error {
 	id = engine.FullID(id)
 	return s.durable(ctx, fmt.Sprintf("set the desired state of %s", id), func(tx pgx.Tx) error {
-		args := []any{id.Tenant, id.Name, id.Partition, desired, s.control.controlChannel}
-		done, err := runOne(ctx, tx, s.control.sql("set_desired_state"), args, nil)
-		if err == nil && !done {
+		if err := s.lockTenants(ctx, tx, id.Tenant); err != nil {
+			return err
+		}
+		changed, err := tx.Exec(ctx, s.control.sql("set_desired_state"), id.Tenant, id.Name, desired, s.control.controlChannel)
+		if err == nil && changed.RowsAffected() == 0 {
 			if err = s.unknown(ctx, tx, id); err == nil {
 				err = projection.ErrUnknownProjection // it was created just now
 			}
@@ -63,20 +65,31 @@ func (s *Store) unknown(ctx context.Context, q querier, id projection.ID) error 
 // cannot commit under its old epoch. It also stopped its deliveries before the server's clock ended its lease.
 func (s port) PauseEnded(ctx context.Context, id projection.ID) (free bool, err error) {
 	id = engine.FullID(id)
+	rows, _ := s.pool.Query(ctx, s.control.sql("pause_ended"), id.Tenant, id.Name)
 	var desired engine.DesiredState
-	var taken int64
+	var of int64
 	var began time.Time
-	err = s.pool.QueryRow(ctx, s.control.sql("pause_ended"), id.Tenant, id.Name, id.Partition).Scan(&desired, &free, &taken, &began)
+	var taken []int64
+	partitions, isFree := 0, false
+	runs := false
+	free = true
+	_, err = pgx.ForEachRow(rows, []any{&desired, &isFree, &of, &began}, func() error {
+		partitions++
+		if runs, free = runs || desired.Runs(), free && isFree; of != 0 {
+			taken = append(taken, of)
+		}
+		return nil
+	})
 	switch {
-	case errors.Is(err, pgx.ErrNoRows):
-		return false, projection.ErrUnknownProjection
 	case err != nil:
 		return false, storeFault(err)
-	case desired.Runs():
+	case partitions == 0:
+		return false, projection.ErrUnknownProjection
+	case runs:
 		return false, projection.ErrResumed
 	}
-	if taken != 0 {
-		s.endZombieBatches(ctx, []int64{taken}, began)
+	if len(taken) > 0 {
+		s.endZombieBatches(ctx, taken, began)
 	}
 	return free, nil
 }

@@ -11,7 +11,6 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/millrace-go/millrace/event"
-	"github.com/millrace-go/millrace/internal/backoff"
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/internal/excerpt"
 	"github.com/millrace-go/millrace/internal/valid"
@@ -26,7 +25,7 @@ type DeadLetters struct {
 	id    projection.ID
 }
 
-// DeadLetters returns the dead letters of a projection. Its methods return projection.ErrUnknownTenant or
+// DeadLetters returns the dead letters of a projection, of all its partitions unless id names one. Its methods return projection.ErrUnknownTenant or
 // projection.ErrUnknownProjection if there is no such projection. A projection exists after its first run.
 func (s *Store) DeadLetters(id projection.ID) *DeadLetters {
 	return &DeadLetters{store: s, id: engine.FullID(id)}
@@ -53,7 +52,7 @@ func (d *DeadLetters) List(ctx context.Context, page projection.DeadLetterPage) 
 	rows, _ := d.store.pool.Query(ctx, d.store.control.deadLetters(page.NewestFirst), append(args, page.After, page.Limit)...)
 	letters, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (l projection.DeadLetter, err error) {
 		l.Projection = d.id
-		err = row.Scan(&l.ID, &l.Position, &l.Stream, &l.Version, &l.Type, &l.BlockedByStream, &l.State, &l.Error, &l.Stack, &l.Attempts, &l.Replays,
+		err = row.Scan(&l.Projection.Partition, &l.ID, &l.Position, &l.Stream, &l.Version, &l.Type, &l.BlockedByStream, &l.State, &l.Error, &l.Stack, &l.Attempts, &l.Replays,
 			&l.FirstFailedAt, &l.LastFailedAt, orZero{&l.EndedAt})
 		return l, err
 	})
@@ -200,88 +199,4 @@ func (d *DeadLetters) args(filter projection.DeadLetterFilter, states []projecti
 
 func filterArgs(filter projection.DeadLetterFilter) []any {
 	return []any{filter.IDs, nullable(filter.Stream), nullable(filter.Type), nullable(filter.Error)}
-}
-
-// command inserts a command and waits for its result.
-func (d *DeadLetters) command(ctx context.Context, kind string, filter projection.DeadLetterFilter, limit int) (_ projection.CommandResult, err error) {
-	defer d.explain(&err, kind)
-	if err := bounded(filter, limit); err != nil {
-		return projection.CommandResult{}, err
-	}
-	if _, err := d.args(filter, nil); err != nil {
-		return projection.CommandResult{}, err
-	}
-	var command int64
-	c := d.store.control
-	err = d.store.durable(ctx, "insert the command", func(tx pgx.Tx) error {
-		args := append([]any{d.id.Tenant, d.id.Name, d.id.Partition, kind}, filterArgs(filter)...)
-		err := tx.QueryRow(ctx, c.sql("insert_command"), append(args, limit, c.controlChannel)...).Scan(&command, new(int32), new(bool))
-		if errors.Is(err, pgx.ErrNoRows) {
-			return d.store.unknown(ctx, tx, d.id)
-		}
-		return err
-	})
-	if err != nil {
-		return projection.CommandResult{}, err
-	}
-	return d.wait(ctx, command)
-}
-
-// Wait waits for a command as Replay and Discard do. command is CommandResult.Command of their results.
-func (d *DeadLetters) Wait(ctx context.Context, command int64) (_ projection.CommandResult, err error) {
-	defer d.explain(&err, "wait for a command on")
-	return d.wait(ctx, command)
-}
-
-// Cancel ends a command. command is CommandResult.Command of the result of Replay or Discard. Completed work stays, and
-// a replay in progress finishes first. Wait, Replay and Discard then return the result so far. If the process of that
-// replay crashes, its dead letter is parked again. Cancel has no effect on a command that has ended. It returns
-// projection.ErrCommandNotFound if there is no such command.
-func (d *DeadLetters) Cancel(ctx context.Context, command int64) error {
-	c := d.store.control
-	var ended bool
-	var row int32
-	err := d.store.durable(ctx, fmt.Sprintf("cancel command %d of %s", command, d.id), func(tx pgx.Tx) error {
-		if _, err := tx.Exec(ctx, c.sql("cancel_command"), d.id.Tenant, d.id.Name, d.id.Partition, command, c.controlChannel); err != nil {
-			return err
-		}
-		err := tx.QueryRow(ctx, c.sql("command_status"), command, d.id.Tenant, d.id.Name, d.id.Partition).Scan(&ended, new(int64), new(int64), &row, new(bool))
-		if errors.Is(err, pgx.ErrNoRows) {
-			return projection.ErrCommandNotFound
-		}
-		return err
-	})
-	if err != nil || ended {
-		return err
-	}
-	_, err = d.store.runUnowned(ctx, row, command)
-	return err
-}
-
-// wait polls for the result of a command, also during an outage of the database. It runs a command that calls no
-// handler itself if no node owns the lease.
-func (d *DeadLetters) wait(ctx context.Context, command int64) (projection.CommandResult, error) {
-	o := projection.CommandResult{Command: command}
-	var unowned error
-	err := backoff.Poll(ctx, 5*time.Millisecond, 200*time.Millisecond, func() (ended bool, _ error) {
-		var handlerless bool
-		var row int32
-		err := d.store.pool.QueryRow(ctx, d.store.control.sql("command_status"), command, d.id.Tenant, d.id.Name, d.id.Partition).Scan(&ended, &o.Done, &o.Failed, &row, &handlerless)
-		switch {
-		case errors.Is(err, pgx.ErrNoRows):
-			return false, projection.ErrCommandNotFound
-		case err == nil && !ended && handlerless:
-			_, unowned = d.store.runUnowned(ctx, row, command)
-		case err != nil && storeFault(err).Class != engine.Infrastructure:
-			return false, fmt.Errorf("%w: %w", projection.ErrCommandPending, storeFault(err))
-		}
-		return err == nil && ended, nil
-	})
-	if err != nil && err == ctx.Err() {
-		err = fmt.Errorf("%w: %w", projection.ErrCommandPending, errors.Join(err, unowned))
-	}
-	if err != nil {
-		return o, fmt.Errorf("command %d: %w", command, err)
-	}
-	return o, nil
 }

@@ -95,7 +95,7 @@ func (d *drawer) give(kind string, filter projection.DeadLetterFilter, limit int
 	c := d.store.control
 	args := append([]any{d.lease.ID.Tenant, d.lease.ID.Name, d.lease.ID.Partition, kind}, filterArgs(filter)...)
 	err := d.store.durable(testContext(d.t), "give", func(tx pgx.Tx) error {
-		return tx.QueryRow(testContext(d.t), c.sql("insert_command"), append(args, limit, c.controlChannel)...).Scan(&command, new(int32), new(bool))
+		return tx.QueryRow(testContext(d.t), c.sql("insert_command"), append(args, limit, c.controlChannel)...).Scan(&command, new(int))
 	})
 	if err != nil {
 		d.t.Fatal(err)
@@ -136,10 +136,11 @@ func (d *drawer) replay(command int64, poison ...int64) (applied []int64) {
 
 func (d *drawer) outcome(command int64) (ended bool, o projection.CommandResult) {
 	d.t.Helper()
-	if err := d.store.pool.QueryRow(testContext(d.t), d.store.control.sql("command_status"), command, d.lease.ID.Tenant, d.lease.ID.Name, d.lease.ID.Partition).Scan(&ended, &o.Done, &o.Failed, new(int32), new(bool)); err != nil {
+	status, err := d.letters().status(testContext(d.t), d.store.pool, command)
+	if err != nil {
 		d.t.Fatal(err)
 	}
-	return ended, o
+	return len(status.open) == 0, projection.CommandResult{Done: status.result.Done, Failed: status.result.Failed}
 }
 
 // mustHave checks the parked events, their counter and the parked streams.

@@ -349,7 +349,7 @@ func TestDesiredStateIsStoredAndNotified(t *testing.T) {
 		t.Errorf("of none are wanted %v, %v", got, err)
 	}
 	for unknown, want := range map[projection.ID]error{
-		{Name: "r"}: projection.ErrUnknownProjection, {Tenant: "b", Name: "p"}: projection.ErrUnknownTenant, {Name: "p", Partition: 1}: projection.ErrUnknownProjection,
+		{Name: "r"}: projection.ErrUnknownProjection, {Tenant: "b", Name: "p"}: projection.ErrUnknownTenant,
 	} {
 		if err := store.port().SetDesiredState(testContext(t), unknown, engine.WantPause); !errors.Is(err, want) {
 			t.Errorf("%v: %v", unknown, err)

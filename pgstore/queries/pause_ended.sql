@@ -1,9 +1,9 @@
--- Reports whether a projection is paused and whether its lease is free. If the owner of a paused projection is dead,
--- it releases the lease and raises its epoch, so that the owner cannot commit if it is alive after all. taken then has
--- the row. $1 tenant, $2 projection, $3 partition. Indexes: projections_tenant_name_partition_key, leases_pkey,
+-- Reports whether a projection is paused and whether its lease is free, with a row for each partition. If the owner of
+-- a paused projection is dead, it releases the lease and raises its epoch, so that the owner cannot commit if it is
+-- alive after all. taken then has the row. $1 tenant, $2 projection. Indexes: projections_tenant_name_partition_key, leases_pkey,
 -- nodes_pkey. Locks: a row of leases that it takes FOR NO KEY UPDATE, until the commit that follows at once.
 with p as (
-    select id, desired_state from {control}.projections where tenant = $1::text and name = $2::text and partition = $3::integer
+    select id, desired_state from {control}.projections where tenant = $1::text and name = $2::text
 ), dead as (
     select l.id from p join {control}.leases l on l.id = p.id
      where p.desired_state = 'pause' and l.owner is not null

@@ -141,12 +141,14 @@ create table {control}.parked_streams (
     primary key (projection_id, stream_id)
 );
 
--- Commands on dead letters, which the lease's owner runs. dead_letter_ids, stream_id, type and error select the dead
+-- Commands on dead letters, which the lease's owner runs. A command of a projection with partitions has a row for each:
+-- root is the first of them, null in that one, and max_events limits all of them together. dead_letter_ids, stream_id, type and error select the dead
 -- letters (null: any), and max_events limits their number. done and failed count the results so far. While a replay
 -- runs, current_stream is the parked stream that is being replayed, and all dead letters up to after_position were
 -- tried. current_dead_letter is the one whose replay began last, null after its end was recorded.
 create table {control}.commands (
     id                  bigint generated always as identity primary key,
+    root                bigint,
     projection_id       integer not null references {control}.projections,
     kind                text collate "C" not null check (kind in ('replay', 'discard')),
     dead_letter_ids     bigint[],
@@ -164,6 +166,7 @@ create table {control}.commands (
 );
 create index on {control}.commands (projection_id, id) where ended_at is null;
 create index on {control}.commands (projection_id, ended_at) where ended_at is not null;
+create index on {control}.commands (root) where root is not null;
 
 -- The row identifies one life of the server. The table is UNLOGGED: a crash, an immediate stop and a promotion empty
 -- it, an orderly restart keeps it, and a standby refuses to read it. A restored dump has the row in another table (oid)
@@ -253,6 +256,25 @@ begin
 end
 $$;
 
+-- Locks a command of any partition and its root, the root first, and returns it, with max_events as its own limit: what
+-- the other partitions have left of it. A replay in progress there counts as done. It returns no row if the command has
+-- ended. Indexes: commands_pkey, commands_root_idx. Locks: both rows FOR NO KEY UPDATE until the commit.
+create function {control}.lock_command(command bigint) returns setof {control}.commands language plpgsql as $$
+declare
+    c {control}.commands;
+begin
+    perform 1 from {control}.commands r where r.id = (select coalesce(x.root, x.id) from {control}.commands x where x.id = command)
+        for no key update;
+    select * into c from {control}.commands where id = command and ended_at is null for no key update;
+    if found then
+        c.max_events := c.max_events - (select coalesce(sum(x.done + x.failed + (x.ended_at is null and x.current_dead_letter is not null)::integer), 0)
+                                          from {control}.commands x
+                                         where x.id <> c.id and (x.id = c.root or x.root = coalesce(c.root, c.id)));
+        return next c;
+    end if;
+end
+$$;
+
 -- Ends a replay command: at its limit, after its last event, or because it was cancelled. A dead letter whose replay
 -- began and did not end is parked again. If a parked stream is left in the middle, its next event is blocked by no
 -- earlier event. Returns the number of replayed events. The caller owns the lease or has locked it. Indexes:
@@ -292,7 +314,7 @@ begin
     if not found then
         raise exception 'lease % is not held by % under epoch %', lease, lease_owner, lease_epoch using errcode = 'MR001';
     end if;
-    select * into c from {control}.commands where id = command and ended_at is null for no key update;
+    select * into c from {control}.lock_command(command);
     if not found then
         return;
     end if;
@@ -360,7 +382,7 @@ declare
     low bigint := 1;
     high bigint := 9223372036854775807;
 begin
-    select * into c from {control}.commands where id = command and ended_at is null for no key update;
+    select * into c from {control}.lock_command(command);
     if not found then
         return 0;
     end if;
@@ -374,7 +396,7 @@ begin
                  where x.projection_id = lease and x.state in ('parked', 'replaying') and x.position between low and high
                    and (c.dead_letter_ids is null or x.id = any(c.dead_letter_ids)) and (c.stream_id is null or x.stream_id = c.stream_id)
                    and (c.type is null or x.type = c.type) and (c.error is null or strpos(x.error, c.error) > 0)
-                 order by x.position limit c.max_events for no key update) x
+                 order by x.position limit greatest(c.max_events, 0) for no key update) x
          where d.id = x.id
         returning d.id
     )

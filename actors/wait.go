@@ -1,0 +1,107 @@
+package actors
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	"github.com/millrace-go/millrace/internal/partition"
+	"github.com/millrace-go/millrace/projection"
+)
+
+// split records how many partitions the projection of a partition has.
+func (r *Registry) split(id projection.ID, partitions int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	id.Partition = 0
+	if r.partitions[id] = partitions; partitions <= 1 {
+		delete(r.partitions, id)
+	}
+}
+
+// parts returns the entries of a projection's partitions, nil for those that this node never ran. If id names a partition, it
+// is the only one.
+func (r *Registry) parts(id projection.ID) []*registered {
+	n := r.partitions[id] // 0 for a partition
+	parts := make([]*registered, 0, max(1, n))
+	for _, number := range partition.Numbers(n) {
+		if n > 1 {
+			id.Partition = number
+		}
+		parts = append(parts, r.projections[id])
+	}
+	return parts
+}
+
+// reached returns what WaitFor returns. It reports false while WaitFor has to wait.
+func (r *Registry) reached(id projection.ID, position int64) (err error, final bool) {
+	final = true
+	for _, p := range r.parts(id) {
+		answer, ended := p.reached(position)
+		if answer != nil && (err == nil || errors.Is(err, ErrNotHere)) {
+			err = answer
+		}
+		final = final && ended
+	}
+	return err, final || err != nil
+}
+
+// Reached returns what WaitFor would return. It reports false if WaitFor would wait.
+func (r *Registry) Reached(id projection.ID, position int64) (err error, final bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.reached(id, position)
+}
+
+// Halted reports whether the projection, or one of its partitions on this node, waits for a user after a failure.
+func (r *Registry) Halted(id projection.ID) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.ContainsFunc(r.parts(id), func(p *registered) bool { return p != nil && p.Halted })
+}
+
+// WaitFor returns when the projection, with all of its partitions, has handled or passed over all events up to position. Else
+// it returns an error: of ctx, ErrNotHere, or projection.ErrFailed with the reason.
+func (r *Registry) WaitFor(ctx context.Context, id projection.ID, position int64) error {
+	for {
+		w := waiter{position: position, final: make(chan struct{}, 1)}
+		err, final := r.await(id, w)
+		if final {
+			return err
+		}
+		select {
+		case <-w.final:
+		case <-ctx.Done():
+		}
+		r.leave(id, w)
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+	}
+}
+
+// await adds a waiter to the partitions that have not reached its position, unless the answer is final.
+func (r *Registry) await(id projection.ID, w waiter) (err error, final bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if err, final = r.reached(id, w.position); final {
+		return err, true
+	}
+	for _, p := range r.parts(id) {
+		if _, ended := p.reached(w.position); !ended {
+			p.waiters = append(p.waiters, w)
+		}
+	}
+	return nil, false
+}
+
+// leave removes a waiter.
+func (r *Registry) leave(id projection.ID, w waiter) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, p := range r.parts(id) {
+		if p != nil {
+			p.waiters = slices.DeleteFunc(p.waiters, func(other waiter) bool { return other == w })
+		}
+	}
+}
