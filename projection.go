@@ -32,8 +32,9 @@ type Projection struct {
 	// Partitions splits the projection by stream, so that its handler runs for several streams at once, also on several nodes. Each
 	// partition has its own checkpoint, lease, failures and dead letters. The events of one stream stay in order; those of different
 	// streams may not. So nothing that the handler writes may depend on the order of streams in different partitions, and rows
-	// that several partitions write are points where they wait for each other. The number is for tenants for which the projection
-	// is new: the others keep theirs. From 1 to 1,024. Default 1: no partitions.
+	// that several partitions write are points where they wait for each other. On one node, Config.MaxBatchesPerTenant limits how
+	// many partitions of a tenant work at once. The number is for tenants for which the projection is new: the others keep theirs.
+	// From 1 to 1,024. Default 1: no partitions.
 	Partitions int
 	// MaxEvents limits the events of a batch, from 1 to 32,767. Default 500: far fewer cost throughput, far more hold locks of the
 	// read model for longer and gain little.
@@ -68,10 +69,10 @@ type Projection struct {
 	FailureHandler func(ctx context.Context, f projection.Failure) projection.Action
 	// MaxFailureShare is the share of the last 100 events that may be parked or skipped, at most 1. A failed event that would
 	// exceed it stops the projection like ActionStop, if it is at least the 20th of them: so many failures are a bug or an
-	// outage. The reason says how many failed. Counting begins anew with a new owner of the lease, and when the projection is
+	// outage. The reason says how many failed. Each partition counts for itself. Counting begins anew with a new owner of the lease, and when the projection is
 	// resumed. Default 0.5. projection.NoLimit turns the limit off.
 	MaxFailureShare float64
-	// MaxParked is how many events may be parked at a time, including those that are parked after an event of their stream. The
+	// MaxParked is how many events of a partition may be parked at a time, including those that are parked after an event of their stream. The
 	// next one stops the projection like ActionStop. Default 10,000. projection.NoLimit turns the limit off.
 	MaxParked int64
 	// MissingObjectTimeout is how long the projection waits for a table, column, function, schema or privilege that its handler

@@ -35,6 +35,8 @@ const (
 	SeveralNodes Need = "several nodes"
 	// ConcurrentWrites means that appends and other batches commit while a batch is open.
 	ConcurrentWrites Need = "concurrent writes"
+	// Partitions means that a projection can be split into partitions.
+	Partitions Need = "partitions"
 	// Alone means that no other test of the package runs meanwhile, since the test measures.
 	Alone Need = "no other test"
 )

@@ -50,7 +50,7 @@ var layers = []layer{
 	{"internal/program", []string{"pgstore/...", "internal/pgtest"}},
 	{"cmd/...", []string{".", "internal/partition", "internal/valid", "internal/engine", "supervisor/...", "actors/...", "messages/...", "pgstore/...", "projection/...", "event/...",
 		"internal/pgtest", "internal/program"}},
-	{"tests/kit", []string{".", "pgstore/...", "projection/...", "event/...", "internal/pgtest"}},
+	{"tests/kit", []string{".", "internal/partition", "pgstore/...", "projection/...", "event/...", "internal/pgtest"}},
 	{"tests/...", []string{".", "internal/partition", "internal/engine", "supervisor/...", "actors/...", "messages/...", "pgstore/...", "projection/...", "event/...",
 		"internal/pgtest/..."}},
 }

@@ -1,0 +1,249 @@
+package tests_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/millrace-go/millrace"
+	"github.com/millrace-go/millrace/event"
+	"github.com/millrace-go/millrace/internal/partition"
+	"github.com/millrace-go/millrace/projection"
+	"github.com/millrace-go/millrace/tests/kit"
+)
+
+// Appends run at once, one batch of ten is rolled back after its writes, and nodes come and go.
+func TestPartitionsApplyEachEventOnceAndEachStreamInOrder(t *testing.T) {
+	for _, n := range []int{1, 3, 16} {
+		t.Run(fmt.Sprint(n), func(t *testing.T) {
+			kit.Run(t, func(t *testing.T, b *kit.Bundle) {
+				s := kit.NewSplit(b, "p", n)
+				fails := func(context.Context, kit.Tx, []event.Envelope) error {
+					if rand.N(10) == 0 {
+						return kit.ErrOnPurpose
+					}
+					return nil
+				}
+				stop := b.AppendThrough(24)
+				nodes, stops := make([]*millrace.Runtime, 3), make([]func(), 3)
+				for i := range nodes {
+					nodes[i] = b.Another(millrace.Config{}, s.Projection(fails))
+					stops[i] = b.Start(nodes[i])
+				}
+				for i := range nodes { // each of them ends once, and another one takes over
+					before := s.Handled()
+					b.Eventually("events come", func() bool { return s.Handled() > before+50 })
+					stops[i]()
+					nodes[i] = b.Another(millrace.Config{}, s.Projection(fails))
+					stops[i] = b.Start(nodes[i])
+				}
+				if appended := stop(); appended < 100 {
+					t.Errorf("%d events were appended", appended)
+				}
+				b.Reaches(nodes[0], "p", b.Head())
+				if s.Verify(); s.Served() < min(n, 8) {
+					t.Errorf("%d partitions had events", s.Served())
+				}
+				if rows := len(b.StatusOf(nodes[0]).Projections); rows != n {
+					t.Errorf("status shows %d partitions", rows)
+				}
+			}, kit.Partitions, kit.SeveralNodes, kit.ConcurrentWrites)
+		})
+	}
+}
+
+func TestPartitionsOfOneProjectionRunOnSeveralNodes(t *testing.T) {
+	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
+		s := kit.NewSplit(b, "p", 6)
+		var nodes []*millrace.Runtime
+		for range 3 {
+			nodes = append(nodes, b.Another(millrace.Config{}, s.Projection(kit.Nothing)))
+			b.Start(nodes[len(nodes)-1])
+		}
+		b.Share(nodes[0], 3)
+		for i := range 50 {
+			b.Append(fmt.Sprint("s", i), 2)
+		}
+		for _, node := range nodes {
+			b.Reaches(node, "p", b.Head())
+		}
+		s.Verify()
+		if s.Served() != 6 {
+			t.Errorf("%d partitions had events", s.Served())
+		}
+	}, kit.Partitions, kit.SeveralNodes)
+}
+
+// The tenants that have the projection keep their number of partitions.
+func TestAnotherNumberOfPartitionsIsForNewTenants(t *testing.T) {
+	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
+		s := kit.NewSplit(b, "p", 3)
+		b.Idle(s.Projection(kit.Nothing))
+		tenants := b.Tenants(2)
+		b.Append("a", 3)
+		b.AppendTo(tenants[1], "a", 3)
+		later := kit.NewSplit(b, "p", 2)
+		rt := b.Idle(later.Projection(kit.Nothing))
+		partitions := make(map[string]int)
+		for _, p := range b.StatusOf(rt).Projections {
+			partitions[p.ID.Tenant]++
+		}
+		if partitions["default"] != 3 || partitions[tenants[1].Name()] != 2 {
+			t.Errorf("tenants have %v partitions", partitions)
+		}
+	}, kit.Partitions)
+}
+
+func TestPauseAndResumeAreForAllPartitions(t *testing.T) {
+	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
+		s, id := kit.NewSplit(b, "p", 5), millrace.ProjectionID{Name: "p"}
+		first := b.Another(millrace.Config{}, s.Projection(kit.Nothing))
+		second := b.Another(millrace.Config{}, s.Projection(kit.Nothing))
+		b.Start(first)
+		b.Start(second)
+		b.Share(first, 2)
+		b.Pause(first, "p")
+		for _, p := range b.StatusOf(first).Projections {
+			if p.State != millrace.StatePaused || p.Owner != "" {
+				t.Errorf("%v is %s, owned by %q", p.ID, p.State, p.Owner)
+			}
+		}
+		for i := range 20 {
+			b.Append(fmt.Sprint("s", i), 1)
+		}
+		if err := second.WaitFor(b.Ctx, id, b.Head()); !errors.Is(err, projection.ErrPaused) {
+			t.Errorf("waiting for a paused projection: %v", err)
+		}
+		if s.Served() != 0 {
+			t.Errorf("%d partitions ran while they were paused", s.Served())
+		}
+		b.Resume(second, "p")
+		b.Reaches(first, "p", b.Head())
+		s.Verify()
+		id.Partition = 2
+		for doing, err := range map[string]error{"pause": first.Pause(b.Ctx, id), "resume": first.Resume(b.Ctx, id)} {
+			if err == nil || !strings.HasPrefix(err.Error(), doing+" default/p/2: ProjectionID.Partition must be 0") {
+				t.Errorf("%s of a partition: %v", doing, err)
+			}
+		}
+	}, kit.Partitions, kit.SeveralNodes)
+}
+
+// streamOf returns a stream of a partition.
+func streamOf(number, n int) string {
+	for i := 0; ; i++ {
+		if stream := fmt.Sprint("s", i); partition.Of(partition.Slot(stream), n) == number {
+			return stream
+		}
+	}
+}
+
+func TestWaitForAPartitionDoesNotWaitForTheOthers(t *testing.T) {
+	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
+		s := kit.NewSplit(b, "p", 3)
+		release := make(chan struct{})
+		rt := b.Running(millrace.Config{}, s.Projection(func(ctx context.Context, _ kit.Tx, _ []event.Envelope) error {
+			if id, _ := millrace.ProjectionFrom(ctx); id.Partition == 2 {
+				<-release
+			}
+			return nil
+		}))
+		last := int64(0)
+		for i := range 3 {
+			last = b.Append(streamOf(i+1, 3), 1).Positions[0]
+		}
+		for i := range 3 {
+			id := millrace.ProjectionID{Name: "p", Partition: i + 1}
+			if i == 1 {
+				continue
+			}
+			b.Must(rt.WaitFor(b.Ctx, id, last))
+		}
+		done := make(chan error, 2)
+		for _, number := range []int{0, 2} {
+			go func() { done <- rt.WaitFor(b.Ctx, millrace.ProjectionID{Name: "p", Partition: number}, last) }()
+		}
+		select {
+		case err := <-done:
+			t.Errorf("a wait for the partition that has not handled its event, or for all, ended: %v", err)
+		case <-time.After(200 * time.Millisecond):
+		}
+		close(release)
+		b.Must(<-done)
+		b.Must(<-done)
+		if err := rt.WaitFor(b.Ctx, millrace.ProjectionID{Name: "p", Partition: 4}, last); !errors.Is(err, projection.ErrUnknownProjection) {
+			t.Errorf("waiting for a partition that is not there: %v", err)
+		}
+	}, kit.Partitions, kit.ConcurrentWrites)
+}
+
+func TestWaitForReportsTheFailureOfAnyPartition(t *testing.T) {
+	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
+		s := kit.NewSplit(b, "p", 3)
+		p := s.Projection(func(ctx context.Context, _ kit.Tx, _ []event.Envelope) error {
+			switch id, _ := millrace.ProjectionFrom(ctx); id.Partition {
+			case 1:
+				<-ctx.Done()
+				return ctx.Err()
+			case 3:
+				return projection.Stop(kit.ErrOnPurpose)
+			}
+			return nil
+		})
+		p.Timeout = time.Hour
+		rt := b.Running(millrace.Config{GracePeriod: time.Millisecond}, p)
+		b.Append(streamOf(1, 3), 1)
+		last := b.Append(streamOf(3, 3), 1).Positions[0]
+		b.InTime("the wait ends", func() {
+			if err := rt.WaitFor(b.Ctx, millrace.ProjectionID{Name: "p"}, last); !errors.Is(err, projection.ErrFailed) {
+				t.Errorf("the wait ended with %v", err)
+			}
+		})
+		whole := b.Status(rt, "p")
+		if whole.State != millrace.StateFailed || !strings.HasPrefix(whole.Reason, "partition 3: ") || whole.Position >= last {
+			t.Errorf("the status is %+v", whole)
+		}
+	}, kit.Partitions, kit.ConcurrentWrites)
+}
+
+// The deliveries of all partitions are one sender to the receiver.
+func TestDeliveriesOfPartitionsKeepTheOrderOfStreams(t *testing.T) {
+	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
+		var receiver kit.Receiver
+		rt := b.Running(millrace.Config{}, millrace.Projection{Name: "p", Partitions: 4, MaxEvents: 3, Retry: kit.Soon(1000),
+			Handler: millrace.DeliverEach(receiver.Sends(func(context.Context, millrace.Delivered) error {
+				if rand.N(10) == 0 {
+					return kit.ErrOnPurpose
+				}
+				return nil
+			}))})
+		at := make(map[string][]int64)
+		for i := range 120 {
+			stream := fmt.Sprint("s", i%8)
+			at[stream] = append(at[stream], b.Append(stream, 1).Positions[0])
+		}
+		b.Reaches(rt, "p", b.Head())
+		arrived := make(map[string][]kit.Arrival)
+		streams := make(map[int64]string)
+		for stream, positions := range at {
+			for _, p := range positions {
+				streams[p] = stream
+			}
+		}
+		projections := make(map[string]bool)
+		for _, a := range receiver.All() {
+			arrived[streams[a.Position]] = append(arrived[streams[a.Position]], a)
+			projections[strings.SplitN(a.Token, "/", 2)[0]] = true
+		}
+		for stream, positions := range at {
+			b.MustHaveArrived(arrived[stream], positions, 0)
+		}
+		if len(projections) != 1 {
+			t.Errorf("the tokens of one projection begin with %d texts", len(projections))
+		}
+	}, kit.Partitions)
+}
