@@ -247,3 +247,66 @@ func TestDeliveriesOfPartitionsKeepTheOrderOfStreams(t *testing.T) {
 		}
 	}, kit.Partitions)
 }
+
+func TestPartitionPassesOverTheEventsOfTheOthersWithoutWriting(t *testing.T) {
+	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
+		s := kit.NewSplit(b, "p", 4)
+		rt := b.Runtime(millrace.Config{AdvanceInterval: time.Hour}, s.Projection(kit.Nothing))
+		stop := b.Start(rt)
+		b.AllLive(rt, 4)
+		for range 30 {
+			b.Reaches(rt, "p", b.Append(streamOf(2, 4), 1).Positions[0]) // live
+		}
+		b.Pause(rt, "p")
+		b.Append(streamOf(2, 4), 1000)
+		b.Resume(rt, "p")
+		b.Reaches(rt, "p", b.Head()) // behind
+		check := func(when string, checkpoint func(number int, p millrace.ProjectionStatus) int64) {
+			t.Helper()
+			for i, p := range b.StatusOf(rt).Projections {
+				if want := checkpoint(i+1, p); p.Checkpoint != want {
+					t.Errorf("%s: the checkpoint of %v is %d, want %d", when, p.ID, p.Checkpoint, want)
+				}
+			}
+		}
+		check("at work", func(number int, p millrace.ProjectionStatus) int64 {
+			if number == 2 {
+				return b.Head()
+			}
+			return b.Head() - 1000 // from the pause
+		})
+		stop()
+		check("at the end", func(int, millrace.ProjectionStatus) int64 { return b.Head() })
+		s.Verify()
+	}, kit.Partitions)
+}
+
+// A handler that waits keeps one partition busy, and the others work meanwhile.
+func TestPartitionsShortenTheWorkOfAHandlerThatWaits(t *testing.T) {
+	kit.OnEachStore(t, func(t *testing.T, kind *kit.Kind) {
+		took := make(map[int]time.Duration)
+		for _, n := range []int{1, 4} {
+			b := kind.With(t, 20)
+			s := kit.NewSplit(b, "p", n)
+			p := s.Projection(func(ctx context.Context, _ kit.Tx, _ []event.Envelope) error {
+				kit.Pass(ctx, 10*time.Millisecond)
+				return ctx.Err()
+			})
+			p.MaxEvents = 1
+			for range 10 {
+				for i := range 20 {
+					b.Append(fmt.Sprint("s", i), 1)
+				}
+			}
+			rt := b.Runtime(millrace.Config{MaxBatches: 10, MaxBatchesPerTenant: 10}, p)
+			begin := time.Now()
+			b.RunUntilIdle(rt)
+			took[n] = time.Since(begin)
+			s.Verify()
+		}
+		t.Logf("1 partition took %v, 4 took %v", took[1], took[4])
+		if took[4] > took[1]*3/4 {
+			t.Errorf("1 partition took %v, 4 took %v", took[1], took[4])
+		}
+	}, kit.Partitions, kit.ConcurrentWrites, kit.Alone)
+}
