@@ -3,11 +3,13 @@ STATICCHECK = go tool -modfile=tools/go.mod staticcheck
 CHAOS = 10m
 SEED = 0
 TAKEOVERS = 20
+LEASES = 100000
+EVENTS = 10000000
 VERSIONS = 14 16 17 18
 PURE = internal/machine internal/ownership internal/engine internal/backoff pgstore/internal/settle
 ONLY =
 
-.PHONY: help test chaos takeover protections versions mutate postgres lint demo bench
+.PHONY: help test chaos takeover plans protections versions mutate postgres lint demo bench
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -21,6 +23,9 @@ chaos: postgres ## run random chaos schedules: make chaos CHAOS=30m [SEED=n]
 
 takeover: postgres ## measure how long projections are without an owner: make takeover [TAKEOVERS=20]
 	go test -timeout 0 -v ./tests/chaos -run TestTakeoverTimes -takeovers $(TAKEOVERS)
+
+plans: postgres ## run the hot statements with many leases and events, and print what they read: make plans [LEASES=100000 EVENTS=10000000]
+	go test -count=1 -timeout 0 -v ./pgstore -run TestHotStatementsReadOnlyWhatTheyNeed -plan-leases $(LEASES) -plan-events $(EVENTS)
 
 protections: postgres ## break each protection, and see that a test fails: make protections [ONLY=fence]
 	go test -count=1 -timeout 0 -v ./tests/protections -run '^TestProtections$$' -break -only '$(ONLY)'

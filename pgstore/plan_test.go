@@ -9,7 +9,6 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/projection"
 )
 
@@ -22,113 +21,6 @@ func explain(t *testing.T, store *Store, sql string, args ...any) string {
 		t.Fatalf("%s: %v", sql, err)
 	}
 	return strings.Join(lines, "\n")
-}
-
-func TestNoStatementOnATenantScansATable(t *testing.T) {
-	t.Parallel()
-	store := newStore(t)
-	for _, table := range []string{"streams", "events", "append_keys", "append_results"} {
-		// Otherwise the server may analyse at any time.
-		mustExec(t, store, "alter table millrace_default."+table+" set (autovacuum_enabled = off)")
-	}
-	mustExec(t, store, `insert into millrace_default.streams select 's' || n, 5 from generate_series(1, 20000) n`)
-	mustExec(t, store, `insert into millrace_default.events (stream_id, stream_version, type, body)
-		select 's' || n, v, 'T' || n % 10, '{"a": 1}' from generate_series(1, 5) v, generate_series(1, 20000) n`)
-	mustExec(t, store, `insert into millrace_default.append_keys select 'k' || n, 's' || n from generate_series(1, 20000) n`)
-	mustExec(t, store, `insert into millrace_default.append_results select 'k' || n, 1, 5 from generate_series(1, 20000) n`)
-
-	call := func(expected event.Expected, expire bool) (string, []any) {
-		a, err := store.tenant.newAppend("s77", expected, someEvents(3))
-		a.expire = expire
-		if err != nil {
-			t.Fatal(err)
-		}
-		text, args := store.tenant.appendStatement(a)
-		return text, args
-	}
-	type statement struct {
-		name, sql string
-		args      []any
-		// ordered statements must read an index in its order: for every page, a sort would read the whole rest of the
-		// table. The rest of a stream is small, so a sort is accepted there if the table was never analysed.
-		ordered, orderedAnalyzed bool
-	}
-	types := []string{"T1", "T2"}
-	statements := []statement{
-		{"tail", store.tenant.sql("read_tail"), []any{50000, int64(math.MaxInt64), 500}, true, true},
-		{"range", store.tenant.sql("read_range"), []any{50000, 99000, 500, types}, true, true},
-		{"stream", store.tenant.sql("read_stream"), []any{"s77", 2, 500, 0}, false, true},
-		{"types of a stream", store.tenant.sql("read_stream_types"), []any{"s77", 2, 500, 0, types}, false, true},
-		{"head", store.tenant.sql("head"), nil, true, true},
-		{"version", store.tenant.sql("stream_version"), []any{"s77"}, true, true},
-		{"first result", store.tenant.sql("first_append"), []any{"k77"}, false, false},
-	}
-	for _, expected := range []event.Expected{event.Any, event.NoStream, event.Exact(5), event.Any.WithKey("k"), event.NoStream.WithKey("k"), event.Exact(5).WithKey("k")} {
-		text, args := call(expected, false)
-		key, keyed := expected.Key()
-		statements = append(statements, statement{"append " + expected.String() + " " + key, text, args, false, false})
-		if keyed {
-			text, args := call(expected, true)
-			statements = append(statements, statement{"append " + expected.String() + " " + key + " and expire", text, args, false, false})
-			if plan := explain(t, store, text, args...); !strings.Contains(plan, "append_keys_created_at_idx") {
-				t.Errorf("old keys are looked for by\n%s", plan)
-			}
-		}
-	}
-	for _, analyzed := range []bool{false, true} {
-		if analyzed {
-			for _, table := range []string{"streams", "events", "append_keys", "append_results"} {
-				mustExec(t, store, "vacuum analyze millrace_default."+table)
-			}
-		}
-		for _, s := range statements {
-			plan := explain(t, store, s.sql, s.args...)
-			if strings.Contains(plan, "Seq Scan") || (s.ordered || s.orderedAnalyzed && analyzed) && strings.Contains(plan, "Sort") {
-				t.Errorf("%s, analyzed %v:\n%s", s.name, analyzed, plan)
-			}
-		}
-	}
-	// Control: a scan would be seen.
-	if plan := explain(t, store, "select count(*) from millrace_default.events where body = $1::jsonb", "1"); !strings.Contains(plan, "Seq Scan") {
-		t.Errorf("the control is planned as\n%s", plan)
-	}
-}
-
-func TestTailScansNoEvents(t *testing.T) {
-	t.Parallel()
-	store := newStore(t)
-	mustExec(t, store, `insert into millrace_default.events (stream_id, stream_version, type, body)
-		select 's' || n, v, 'T' || n % 10, '{"a": 1}' from generate_series(1, 5) v, generate_series(1, 20000) n`)
-	setCheckpoint(t, store, projection.DefaultTenant, 90_000)
-	types := []string{"T1", "T2"}
-	for _, analyzed := range []bool{false, true} {
-		if analyzed {
-			mustExec(t, store, "vacuum analyze millrace_default.events")
-		}
-		for name, s := range map[string]struct {
-			sql  string
-			args []any
-		}{
-			"tail at the end":        {store.tenant.sql("read_tail"), []any{99_990, maxPosition, tailEvents}},
-			"tail from the middle":   {store.tenant.sql("read_tail"), []any{50_000, maxPosition, tailEvents}},
-			"tail from the first on": {store.tenant.sql("read_tail"), []any{0, int64(math.MaxInt64), tailEvents}},
-			"range":                  {store.tenant.sql("read_range"), []any{50_000, 99_000, 500, types}},
-			"range from the first":   {store.tenant.sql("read_range"), []any{0, 100_000, 500, types}},
-			"head":                   {store.tenant.sql("head"), nil},
-			"start":                  {store.tenant.sql("tail_start"), []any{projection.DefaultTenant}},
-		} {
-			plan := explain(t, store, s.sql, s.args...)
-			// A plan that reads the index from the first event on is as slow as a table scan.
-			hidden := len(s.args) > 2 && !strings.Contains(plan, "Index Cond: ((global_seq > ")
-			if strings.Contains(plan, "Seq Scan on events") || !strings.Contains(plan, "events_pkey") || hidden {
-				t.Errorf("%s, analyzed %v:\n%s", name, analyzed, plan)
-			}
-		}
-	}
-	// The control: a scan would be seen.
-	if plan := explain(t, store, "select max(stream_version) from millrace_default.events"); !strings.Contains(plan, "Seq Scan on events") {
-		t.Errorf("the control is planned as\n%s", plan)
-	}
 }
 
 // The rows that a replay of one dead letter reads must not grow with the number of parked ones.

@@ -1,0 +1,179 @@
+package pgstore
+
+import (
+	"flag"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// make plans raises both.
+var (
+	planLeases = flag.Int("plan-leases", 20_000, "how many leases the tests of plans have")
+	planEvents = flag.Int("plan-events", 100_000, "how many events the tests of plans have")
+)
+
+// planned is a hot statement. changes is how many rows it changes or returns.
+type planned struct {
+	name, sql string
+	args      []any
+	changes   int64
+}
+
+var (
+	controlTables = []string{"leases", "projections", "dead_letters", "parked_streams", "commands"}
+	tenantTables  = []string{"streams", "events", "append_keys", "append_results"}
+)
+
+// coldStatements are the files of the statements that are not hot, by the reason why.
+var coldStatements = map[string][]string{
+	"it is a part of others": {"lease_columns"},
+	"it reads no table of the store": {"begin_batch", "begin_durable", "begin_in_tx", "begin_migration", "begin_probe", "check_client_watch", "disable_jit",
+		"notify_wake", "ping", "reset_session", "server_facts", "session_lock", "waits_for_lock"},
+	"it reads a table of one row": {"begin_read", "incarnation", "make_incarnation", "probe_space", "probe_write"},
+	"it reads the catalog, locks or sessions of the server": {"end_previous_session", "end_zombie_batches", "lock_holders", "locked_events", "oldest_snapshot",
+		"extensions_outside", "foreign_objects", "incarnation_persistence", "missing_privilege", "schema_exists"},
+	"it runs when a program migrates or creates tenants, and reads or writes a row for each tenant or version": {"complete_tenants", "control_version",
+		"create_schema", "insert_tenant", "insert_tenants", "max_tenant_setup", "migration_lock", "migration_lock_shared", "other_tenants_exist", "outdated_tenants",
+		"record_version", "require_control_version", "require_tenant_version", "schema_versions"},
+	"it reads all tenants or nodes, and returns them":                                                            {"list_peers", "nodes", "tenants"},
+	"it reads all projections of tenants, for a status":                                                          {"projections"},
+	"it reads the leases of a node, a large part of all, and runs when nodes come and go, and every 16th search": {"desired_counts", "owned_leases"},
+}
+
+// lettersOfOne is how many dead letters one projection has. Until the table is analysed for the first time, the planner
+// takes an index that has the projection alone in front, and reads them all: some 2 ms.
+const lettersOfOne = 10_001
+
+// mayRead returns how many rows a statement may read beside those that it returns.
+func mayRead(statement string) int64 {
+	switch statement {
+	case "count_dead_letters": // it counts them
+		return lettersOfOne
+	case "orders_of_node": // all leases of a node: each, and its projection
+		return 2*int64(*planLeases)/fleetNodes + 1
+	case "release": // many leases of a node are found by their owner
+		return int64(*planLeases)/fleetNodes + 200
+	}
+	return 0
+}
+
+// TestHotStatementsReadOnlyWhatTheyNeed runs each hot statement with many leases and events, and checks what the server
+// read. That includes the statements within functions, which a plan does not show. A statement must not read a table
+// from end to end, nor many more rows than it returns: a sort of the rest of a table would.
+func TestHotStatementsReadOnlyWhatTheyNeed(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
+	statements := append(hotControlStatements(t, f), hotTenantStatements(t, f.Store)...)
+	everyFileIsHotOrCold(t, f.Store, statements)
+	tables := append(inSchema("millrace", append([]string{"nodes"}, controlTables...)), inSchema("millrace_default", tenantTables)...)
+	for _, analyzed := range []bool{false, true} {
+		if analyzed {
+			for _, table := range tables {
+				mustExec(t, f.Store, "vacuum analyze "+table)
+			}
+		}
+		for _, mode := range []string{"force_custom_plan", "force_generic_plan"} {
+			settings := fmt.Sprintf("select set_config('plan_cache_mode', '%s', true), set_config('millrace.batch', '1', true)", mode)
+			for _, s := range statements {
+				var took time.Duration
+				read := readBy(t, f.Store, settings, func(tx pgx.Tx) error {
+					began := time.Now()
+					tag, err := tx.Exec(testContext(t), s.sql, s.args...)
+					if took = time.Since(began); err == nil && tag.RowsAffected() != s.changes {
+						t.Errorf("%s: %d rows, want %d", s.name, tag.RowsAffected(), s.changes)
+					}
+					return err
+				})
+				rows, most := int64(0), max(200+10*s.changes, mayRead(s.name))
+				for _, table := range append(slices.Clone(controlTables), tenantTables...) {
+					if rows += read[table].Rows; table == "dead_letters" && !analyzed {
+						rows -= min(read[table].Rows, 2*lettersOfOne)
+					}
+					if read[table].Scans != 0 {
+						t.Errorf("%s, analyzed %v, %s: %s is read from end to end:\n%s", s.name, analyzed, mode, table, explain(t, f.Store, s.sql, s.args...))
+					}
+				}
+				if rows > most {
+					t.Errorf("%s, analyzed %v, %s: %d rows are read for %d, want at most %d:\n%s", s.name, analyzed, mode, rows, s.changes, most, explain(t, f.Store, s.sql, s.args...))
+				}
+				t.Logf("%-35s analyzed %-5v %-18s %6d rows read, %v", s.name, analyzed, mode, rows, took)
+			}
+		}
+	}
+	// The controls: a scan would be seen, of either schema.
+	for table, rows := range map[string]int{"millrace.leases": *planLeases, "millrace_default.events": *planEvents} {
+		read := readBy(t, f.Store, "select", func(tx pgx.Tx) error {
+			_, err := tx.Exec(testContext(t), "set local max_parallel_workers_per_gather = 0; select count(*) from "+table+" x where x::text = ''")
+			return err
+		})[table[strings.Index(table, ".")+1:]]
+		if read.Scans != 1 || read.Rows != int64(rows) {
+			t.Errorf("the control of %s reads %+v", table, read)
+		}
+	}
+}
+
+func inSchema(schema string, tables []string) (names []string) {
+	for _, table := range tables {
+		names = append(names, schema+"."+table)
+	}
+	return names
+}
+
+// everyFileIsHotOrCold checks that each file of statements is that of a hot statement, or has a reason to be cold.
+func everyFileIsHotOrCold(t *testing.T, store *Store, statements []planned) {
+	t.Helper()
+	files := make(map[string]string)
+	for reason, names := range coldStatements {
+		for _, name := range names {
+			files[name] = reason
+		}
+	}
+	for _, s := range statements {
+		for _, file := range filesOf(store, s.sql) {
+			if reason := files[file]; reason != "" && reason != "hot" {
+				t.Errorf("%s.sql is hot, and cold because %s", file, reason)
+			}
+			files[file] = "hot"
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(files)) {
+		if _, exists := queries[name]; !exists {
+			t.Errorf("there is no %s.sql", name)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(queries)) {
+		if files[name] == "" {
+			t.Errorf("%s.sql is in no list: add it to the hot statements (hotControlStatements, hotTenantStatements), or to coldStatements with the reason", name)
+		}
+	}
+}
+
+// filesOf returns the files of a statement.
+func filesOf(store *Store, sql string) (files []string) {
+	c := &store.control
+	if sql == c.deadLetters(false) || sql == c.deadLetters(true) {
+		return []string{"dead_letters"}
+	}
+	for name := range c.statements {
+		if sql != c.inTenant(name, store.tenant.quoted) {
+			continue
+		}
+		stream, kind, _ := strings.Cut(name, " ")
+		files = append(files, stream)
+		switch {
+		case kind == "expiring":
+			files = append(files, "append_keyed", "expire_keys")
+		case kind == "keyed":
+			files = append(files, "append_keyed")
+		case strings.HasPrefix(stream, "append_"):
+			files = append(files, "append")
+		}
+	}
+	return files
+}

@@ -1,0 +1,75 @@
+package pgstore
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/millrace-go/millrace/event"
+)
+
+// eventsPerStream is how many events each stream has for the tests of plans.
+const eventsPerStream = 5
+
+// hotTenantStatements fills the tables of the default tenant with planEvents events, and returns the hot statements on
+// them.
+func hotTenantStatements(t *testing.T, store *Store) []planned {
+	t.Helper()
+	for _, table := range tenantTables {
+		// The server must not analyse at any time, and nothing here has to survive a crash.
+		mustExec(t, store, "alter table millrace_default."+table+" set unlogged")
+		mustExec(t, store, "alter table millrace_default."+table+" set (autovacuum_enabled = off)")
+	}
+	last, streams := *planEvents, *planEvents/eventsPerStream
+	keys := min(streams, 100_000)
+	mustExec(t, store, `insert into millrace_default.streams select 's' || n, $2 from generate_series(1, $1::int) n`, streams, eventsPerStream)
+	for version := range eventsPerStream { // each statement has its own deadline
+		mustExec(t, store, `insert into millrace_default.events (stream_id, stream_version, type, body)
+			select 's' || n, $2, 'T' || n % 10, '{"a": 1}' from generate_series(1, $1::int) n`, streams, version+1)
+	}
+	mustExec(t, store, `insert into millrace_default.append_keys select 'k' || n, 's' || n from generate_series(1, $1::int) n`, keys)
+	mustExec(t, store, `insert into millrace_default.append_results select 'k' || n, 1, 5 from generate_series(1, $1::int) n`, keys)
+
+	const page, quarter = 500, int64(1) << 26
+	types := []string{"T1", "T2"}
+	in := store.tenant
+	statements := []planned{
+		{"tail at the end", in.sql("read_tail"), []any{last - 10, maxPosition, tailEvents}, 10},
+		{"tail from the middle", in.sql("read_tail"), []any{last / 2, maxPosition, tailEvents}, tailEvents},
+		{"tail from the first on", in.sql("read_tail"), []any{0, maxPosition, page}, page},
+		{"range from the middle", in.sql("read_range"), []any{last / 2, last - 1000, page, types}, page},
+		{"range from the first on", in.sql("read_range"), []any{0, last, page, types}, page},
+		{"share from the middle", in.sql("read_share"), []any{last / 2, last - 1000, page, quarter, 2 * quarter, []string{}}, page},
+		{"share at the end", in.sql("read_share"), []any{last - 10, maxPosition, page, 0, 4 * quarter, []string{}}, 10},
+		{"stream", in.sql("read_stream"), []any{"s77", 2, page, 0}, 4},
+		{"types of a stream", in.sql("read_stream_types"), []any{"s77", 2, page, 0, []string{"T7"}}, 4},
+		{"head", in.sql("head"), nil, 1},
+		{"version", in.sql("stream_version"), []any{"s77"}, 1},
+		{"first result", in.sql("first_append"), []any{"k77"}, 1},
+	}
+	for _, expected := range []event.Expected{event.Any, event.NoStream, event.Exact(eventsPerStream)} {
+		stream := "s77"
+		if expected == event.NoStream {
+			stream = "new"
+		}
+		for _, key := range []string{"", "new"} {
+			for _, expire := range []bool{false, true} {
+				if key == "" && expire {
+					continue
+				}
+				e := expected
+				if key != "" {
+					e = e.WithKey(key)
+				}
+				a, err := in.newAppend(stream, e, someEvents(3))
+				noError(t, err)
+				a.expire = expire
+				text, args := in.appendStatement(a)
+				if plan := explain(t, store, text, args...); expire && !strings.Contains(plan, "append_keys_created_at_idx") {
+					t.Errorf("old keys are looked for by\n%s", plan)
+				}
+				statements = append(statements, planned{"append " + e.String() + " " + key, text, args, 3})
+			}
+		}
+	}
+	return statements
+}
