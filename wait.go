@@ -154,7 +154,8 @@ func pausedBecause(state projection.TenantState) error {
 func (r *Runtime) knows(id ProjectionID) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.definitions[id.Name] != nil && id.Partition == 0 &&
+	def := r.definitions[id.Name]
+	return def != nil && def.Tenants.Matches(id.Tenant) && id.Partition == 0 &&
 		(len(r.config.Tenants) == 0 || slices.Contains(r.config.Tenants, engine.FullID(id).Tenant))
 }
 
