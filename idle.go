@@ -21,20 +21,38 @@ const (
 	idleSlice = 250
 )
 
-// headsOfAll returns the heads of all tenants that are not archived. It waits for tenants whose events are locked.
-func (r *Runtime) headsOfAll(ctx context.Context) (map[string]int64, error) {
-	all, err := r.tenants(ctx)
+// projections returns the projections that the runtime runs, for the tenants that are not archived. Those of a tenant follow each
+// other.
+func (r *Runtime) projections(ctx context.Context) (ids []ProjectionID, err error) {
+	tenants, err := r.tenants(ctx)
 	if err != nil {
 		return nil, err
 	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, tenant := range tenants {
+		if tenant.State != projection.TenantActive && tenant.State != projection.TenantPaused {
+			continue
+		}
+		for name, def := range r.definitions {
+			if def.Tenants.Matches(tenant.Name) {
+				ids = append(ids, ProjectionID{Tenant: tenant.Name, Name: name})
+			}
+		}
+	}
+	return ids, nil
+}
+
+// headsOf returns the heads of the tenants of these projections. It waits for tenants whose events are locked.
+func (r *Runtime) headsOf(ctx context.Context, ids []ProjectionID) (map[string]int64, error) {
 	var tenants []string
-	for _, t := range all {
-		if t.State == projection.TenantActive || t.State == projection.TenantPaused {
-			tenants = append(tenants, t.Name)
+	for _, id := range ids {
+		if len(tenants) == 0 || tenants[len(tenants)-1] != id.Tenant {
+			tenants = append(tenants, id.Tenant)
 		}
 	}
 	var heads engine.Heads
-	err = backoff.Poll(ctx, idleMost, idleMost, func() (done bool, err error) {
+	err := backoff.Poll(ctx, idleMost, idleMost, func() (done bool, err error) {
 		if heads, err = r.store.Heads(ctx, tenants); err != nil {
 			return false, err
 		}

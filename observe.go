@@ -42,9 +42,11 @@ func (r *Runtime) status(ctx context.Context) (status Status, err error) {
 	if err != nil {
 		return status, err
 	}
-	if status.Nodes, err = r.nodes(ctx); err != nil {
+	nodes, err := r.store.Nodes(ctx)
+	if err != nil {
 		return status, err
 	}
+	status.Nodes = nodesStatus(nodes)
 	status.Abandoned, status.Pooled, status.OldestSnapshot = r.store.Abandoned(), r.store.Pooled(), SnapshotStatus(oldest)
 	var local map[ProjectionID]actors.ProjectionEntry
 	var feeds map[string]actors.FeedEntry
@@ -65,7 +67,7 @@ func (r *Runtime) status(ctx context.Context) (status Status, err error) {
 			p.State, p.Reason = StateWaiting, err.Error()
 		}
 		if p.State == StateNotOwned {
-			if !slices.ContainsFunc(status.Nodes, func(n NodeStatus) bool { return n.Alive && n.knows(row.ID) }) {
+			if !slices.ContainsFunc(nodes, func(n engine.NodeRow) bool { return n.Alive && n.Knows(row.ID.Tenant, row.ID.Name) }) {
 				p.Reason = "no living node knows the projection"
 			}
 			if p.NotOwned > r.config.LeaseDuration {
@@ -89,17 +91,16 @@ func (r *Runtime) tenantStatus(ctx context.Context, name string, feed actors.Fee
 	return s
 }
 
-func (r *Runtime) nodes(ctx context.Context) ([]NodeStatus, error) {
-	rows, err := r.store.Nodes(ctx)
-	if err != nil {
-		return nil, err
-	}
+func nodesStatus(rows []engine.NodeRow) []NodeStatus {
 	nodes := make([]NodeStatus, len(rows))
 	for i, n := range rows {
 		nodes[i] = NodeStatus{ID: n.ID, Alive: n.Alive, Draining: n.Draining, Leases: n.Leases, Registered: n.Projections, Tenants: n.Tenants,
-			StartedAt: n.StartedAt, Silent: n.Silent}
+			Filters: make(map[string][]string), StartedAt: n.StartedAt, Silent: n.Silent}
+		for name, filter := range n.Filters {
+			nodes[i].Filters[name] = slices.Clone(filter.Entries())
+		}
 	}
-	return nodes, nil
+	return nodes
 }
 
 func projectionStatus(row engine.ProjectionRow, head int64, entry actors.ProjectionEntry, here bool) ProjectionStatus {

@@ -27,6 +27,12 @@ type Projection struct {
 	// Handler handles the events. It is made by pgstore.Each, Batch, On, OnBatch or Route, or by Deliver or DeliverEach.
 	Handler Handler
 
+	// Tenants are the tenants for which the projection runs, among those of Config.Tenants. An entry is a tenant's name or a pattern
+	// of path.Match: "eu-*" selects every tenant whose name begins with "eu-", also one that is created later. "*" matches no slash.
+	// ExactTenant returns the entry for a name that contains *, ?, [ or a backslash. Default: all tenants of the runtime.
+	//
+	// If no running node runs the projection for a tenant any more, its checkpoint stays, and StateNotOwned is reported.
+	Tenants []string
 	// Types selects events by type. It must be empty if the handler selects them, as pgstore.On does. Default: all events.
 	Types []string
 	// Partitions splits the projection by stream, so that its handler runs for several streams at once, also on several nodes. Each
@@ -120,9 +126,16 @@ func (p Projection) validate() error {
 	return cmp.Or(engine.ValidDuration("Projection.Timeout", p.Timeout), valid.Text("Projection.Name", p.Name))
 }
 
+// ExactTenant returns the entry of Projection.Tenants that selects only the tenant of that name. It puts a backslash before each
+// character that has a meaning in patterns.
+func ExactTenant(name string) string { return engine.ExactTenant(name) }
+
 // definition is the projection as the actors see it.
 func (p Projection) definition(r *Runtime) (*engine.Definition, error) {
 	if err := p.validate(); err != nil {
+		return nil, err
+	}
+	if err := engine.ValidateTenants(p.Tenants, r.store.ValidTenant); err != nil {
 		return nil, err
 	}
 	h, err := p.handle(r.store)
@@ -156,6 +169,7 @@ func (p Projection) definition(r *Runtime) (*engine.Definition, error) {
 	faults.MissingObject = p.MissingObjectTimeout
 	def := &engine.Definition{
 		Types:      slices.Clone(h.Types),
+		Tenants:    engine.NewTenantFilter(p.Tenants),
 		Partitions: p.Partitions,
 		MaxEvents:  p.MaxEvents,
 		MaxBytes:   p.MaxBytes,

@@ -46,8 +46,8 @@ func New(config Config) (*Runtime, error) {
 	return &Runtime{config: config, store: store, definitions: make(map[string]*engine.Definition)}, nil
 }
 
-// Register adds projections, which then run for each of the runtime's tenants. If it returns an error, it has added none of
-// them. It returns an error while the runtime is running, and for a name that is already registered.
+// Register adds projections, which then run for those of the runtime's tenants that Projection.Tenants selects. If it returns an
+// error, it has added none of them. It returns an error while the runtime is running, and for a name that is already registered.
 func (r *Runtime) Register(projections ...Projection) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -94,16 +94,18 @@ func (r *Runtime) Run(ctx context.Context) error {
 // RunUntilIdle returns an error if a projection cannot become idle because it is paused or has failed, or if ctx ends first. The
 // status then shows which projections are not idle, if it could still be read.
 func (r *Runtime) RunUntilIdle(ctx context.Context) (status Status, err error) {
-	heads, err := r.headsOfAll(ctx)
+	ids, err := r.projections(ctx)
+	if err != nil {
+		return Status{}, fmt.Errorf("run until idle: %w", err)
+	}
+	heads, err := r.headsOf(ctx, ids)
 	if err != nil {
 		return Status{}, fmt.Errorf("run until idle: %w", err)
 	}
 	err = r.run(ctx, func(ctx context.Context) (err error) {
 		w := idleWait{runtime: r, deps: r.running(), heads: heads, pending: make(map[ProjectionID]bool)}
-		for tenant := range heads {
-			for name := range r.definitions {
-				w.pending[ProjectionID{Tenant: tenant, Name: name}] = false
-			}
+		for _, id := range ids {
+			w.pending[id] = false
 		}
 		if err := w.wait(ctx); err != nil {
 			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
@@ -178,8 +180,7 @@ func (r *Runtime) start() (*actors.Deps, error) {
 		System: actors.NewSystem(c.Logger),
 		Store:  r.store,
 		Log:    c.Logger,
-		Node: engine.Node{ID: uuid.NewString(), Projections: slices.Sorted(maps.Keys(r.definitions)), Tenants: c.Tenants,
-			LeaseDuration: c.LeaseDuration},
+		Node:   r.node(),
 		Timing: actors.Timing{
 			// Two checks miss a dead node's lock within 0.7 of FailureDetection; the rest is for claiming its leases.
 			ListPeers: c.FailureDetection * 4 / 10, Confirm: c.FailureDetection * 3 / 10,
@@ -194,6 +195,18 @@ func (r *Runtime) start() (*actors.Deps, error) {
 	deps.Init()
 	r.deps = deps
 	return deps, nil
+}
+
+// node returns the node of one run. The caller holds r.mu.
+func (r *Runtime) node() engine.Node {
+	n := engine.Node{ID: uuid.NewString(), Projections: slices.Sorted(maps.Keys(r.definitions)), Tenants: r.config.Tenants,
+		Filters: make(map[string]engine.TenantFilter), LeaseDuration: r.config.LeaseDuration}
+	for name, def := range r.definitions {
+		if !def.Tenants.All() {
+			n.Filters[name] = def.Tenants
+		}
+	}
+	return n
 }
 
 func (r *Runtime) ended() {

@@ -108,15 +108,12 @@ type NodeStatus struct {
 	// Leases is how many leases it holds.
 	Leases int
 	// Registered are the names of the projections that it can run. Tenants are the tenants for which it runs them; none means all.
+	// Filters has the entries of Projection.Tenants for the projections that it runs for some of these only.
 	Registered, Tenants []string
+	Filters             map[string][]string
 	StartedAt           time.Time
 	// Silent is how long ago its last heartbeat was.
 	Silent time.Duration
-}
-
-// knows reports whether the node can run the projection.
-func (n NodeStatus) knows(id ProjectionID) bool {
-	return engine.Member{Projections: n.Registered, Tenants: n.Tenants}.Knows(id.Tenant, id.Name)
 }
 
 // TenantStatus is the end of a tenant's events.

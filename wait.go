@@ -193,7 +193,8 @@ func reachedHere(deps *actors.Deps, id ProjectionID, position int64) bool {
 func (r *Runtime) knows(id ProjectionID) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.definitions[id.Name] != nil && (len(r.config.Tenants) == 0 || slices.Contains(r.config.Tenants, engine.FullID(id).Tenant))
+	def, tenant := r.definitions[id.Name], engine.FullID(id).Tenant
+	return def != nil && def.Tenants.Matches(tenant) && (len(r.config.Tenants) == 0 || slices.Contains(r.config.Tenants, tenant))
 }
 
 // rows returns the partitions of a projection as the database has them, or the one that id names. It returns no rows if they are

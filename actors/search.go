@@ -3,6 +3,7 @@ package actors
 import (
 	"context"
 	"errors"
+	"maps"
 	"slices"
 	"time"
 
@@ -126,8 +127,7 @@ func (n *node) found(ctx actor.Context, c *claim, err error) {
 		n.table.BeginRead()
 	}
 	if balance {
-		self := engine.Member{ID: n.deps.Node.ID, Projections: n.deps.Node.Projections, Tenants: n.deps.Node.Tenants}
-		c.members, c.keeps = append([]engine.Member{self}, session.Members...), n.table.Keeps()
+		c.members, c.keeps = append([]engine.Member{n.deps.Node.Member()}, session.Members...), n.table.Keeps()
 	}
 	n.query(ctx, func(ctx context.Context) error { return n.claim(ctx, c) }, func(ctx actor.Context, err error) { n.claimed(ctx, c, err) })
 }
@@ -136,7 +136,8 @@ func (n *node) found(ctx actor.Context, c *claim, err error) {
 func (n *node) claim(ctx context.Context, c *claim) (err error) {
 	store, node := n.deps.Store, n.deps.Node
 	if c.members != nil {
-		counts, err := store.Counts(ctx, restricted(c.members))
+		tenants, names := restricted(c.members)
+		counts, err := store.Counts(ctx, tenants, names)
 		if err != nil {
 			return err
 		}
@@ -164,13 +165,16 @@ func (n *node) claim(ctx context.Context, c *claim) (err error) {
 	return nil
 }
 
-// restricted returns the tenants that any node names, which then does not serve all tenants.
-func restricted(members []engine.Member) (tenants []string) {
+// restricted returns the tenants that any node names, which then does not serve all tenants, and the projections that any node
+// runs for some tenants only.
+func restricted(members []engine.Member) (tenants, names []string) {
 	for _, m := range members {
 		tenants = append(tenants, m.Tenants...)
+		names = slices.AppendSeq(names, maps.Keys(m.Filters))
 	}
 	slices.Sort(tenants)
-	return slices.Compact(tenants)
+	slices.Sort(names)
+	return slices.Compact(tenants), slices.Compact(names)
 }
 
 // claimed handles what was claimed and read.

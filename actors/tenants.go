@@ -61,42 +61,48 @@ func (n *node) ensure(ctx context.Context, e *ensureRound) (err error) {
 		return err
 	}
 	fresh := e.compare(listed)
-	rows := n.rowsPerTenant()
 	for len(fresh) > 0 {
 		if ctx.Err() != nil {
 			e.more = true
 			return nil
 		}
-		next := fresh[:min(len(fresh), max(1, e.atOnce/rows))]
-		if err := n.deps.Limiter.Read(ctx, func(ctx context.Context) error {
-			return n.deps.Store.Ensure(ctx, n.newProjections(next))
-		}); err != nil {
-			e.atOnce = max(1, len(next)*rows/2)
-			return err
+		projections, rows, tenants := n.firstTenants(fresh, e.atOnce)
+		if rows > 0 {
+			if err := n.deps.Limiter.Read(ctx, func(ctx context.Context) error { return n.deps.Store.Ensure(ctx, projections) }); err != nil {
+				e.atOnce = max(1, rows/2)
+				return err
+			}
+			e.atOnce = min(ensureMost, 2*e.atOnce)
 		}
-		e.atOnce = min(ensureMost, 2*e.atOnce)
-		e.made = append(e.made, next...)
-		fresh = fresh[len(next):]
+		e.made = append(e.made, fresh[:tenants]...)
+		fresh = fresh[tenants:]
 	}
 	return nil
 }
 
-// newProjections returns the node's projections of these tenants.
-func (n *node) newProjections(tenants []engine.Tenant) (list []engine.NewProjection) {
-	for _, t := range tenants {
-		for _, name := range n.deps.Node.Projections {
-			list = append(list, engine.NewProjection{Tenant: t.Name, Name: name, Partitions: n.deps.Definitions[name].Partitions})
+// firstTenants returns the projections of the first of these tenants, how many rows they have if they are new, and how many
+// tenants that are: as many as have at most that many rows, but one at least.
+func (n *node) firstTenants(of []engine.Tenant, most int) (list []engine.NewProjection, rows, tenants int) {
+	for _, tenant := range of {
+		projections, more := n.newProjections(tenant.Name)
+		if tenants > 0 && rows+more > most {
+			break
 		}
+		list, rows, tenants = append(list, projections...), rows+more, tenants+1
 	}
-	return list
+	return list, rows, tenants
 }
 
-// rowsPerTenant returns how many rows the node's projections have for a new tenant.
-func (n *node) rowsPerTenant() (rows int) {
+// newProjections returns the projections that the node can run for a tenant, and how many rows they have if they are new.
+func (n *node) newProjections(tenant string) (list []engine.NewProjection, rows int) {
 	for _, name := range n.deps.Node.Projections {
-		rows += max(1, n.deps.Definitions[name].Partitions)
+		if n.deps.Node.Filters[name].Matches(tenant) {
+			partitions := n.deps.Definitions[name].Partitions
+			list = append(list, engine.NewProjection{Tenant: tenant, Name: name, Partitions: partitions})
+			rows += max(1, partitions)
+		}
 	}
-	return rows
+	return list, rows
 }
 
 // compare returns the tenants that need rows, and notes those that have gone. A tenant that was created again under its name

@@ -114,8 +114,9 @@ func (s port) Nodes(ctx context.Context) ([]engine.NodeRow, error) {
 	rows, _ := s.pool.Query(ctx, s.control.sql("nodes"))
 	list, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (n engine.NodeRow, err error) {
 		var silent float64
-		err = row.Scan(&n.ID, &n.Alive, &n.Draining, &n.Projections, &n.Tenants, &n.StartedAt, &n.HeartbeatAt, &silent, &n.Leases)
-		n.Silent = seconds(silent)
+		var filtered, filters []string
+		err = row.Scan(&n.ID, &n.Alive, &n.Draining, &n.Projections, &n.Tenants, &filtered, &filters, &n.StartedAt, &n.HeartbeatAt, &silent, &n.Leases)
+		n.Filters, n.Silent = filtersFrom(filtered, filters), seconds(silent)
 		return n, err
 	})
 	return list, failed(err, "list nodes")

@@ -2,6 +2,7 @@ package pgstore
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -72,6 +73,7 @@ func (s port) Free(ctx context.Context, node engine.Node, trustHeartbeats bool) 
 	free, err := queryUncompiled(ctx, s.Store, func(row pgx.CollectableRow) (l engine.LeaseRef, err error) {
 		return l, row.Scan(&l.Row, &l.ID.Tenant, &l.ID.Name, &l.ID.Partition)
 	}, "free_leases", node.Projections, nonNil(node.Tenants), trustHeartbeats)
+	free = slices.DeleteFunc(free, func(l engine.LeaseRef) bool { return !node.Filters[l.ID.Name].Matches(l.ID.Tenant) })
 	return free, failed(err, "list free leases")
 }
 
@@ -83,10 +85,10 @@ func nonNil(items []string) []string {
 	return items
 }
 
-func (s port) Counts(ctx context.Context, tenants []string) ([]engine.Want, error) {
+func (s port) Counts(ctx context.Context, tenants, names []string) ([]engine.Want, error) {
 	counts, err := queryUncompiled(ctx, s.Store, func(row pgx.CollectableRow) (w engine.Want, err error) {
 		return w, row.Scan(&w.Tenant, &w.Name, &w.Leases)
-	}, "desired_counts", nonNil(tenants))
+	}, "desired_counts", tenants, names)
 	return counts, failed(err, "count leases")
 }
 

@@ -294,19 +294,64 @@ func TestCountsAreSeparateForNamedTenants(t *testing.T) {
 	noError(t, store.port().Ensure(testContext(t), projectionsOf(tenants, "p", "q")))
 	mustExec(t, store, "update millrace.projections set desired_state = 'pause' where tenant = 'a' and name = 'q' or tenant = 'b' and name = 'p'")
 	for _, test := range []struct {
-		named []string
-		want  map[engine.Want]bool
+		named, filtered []string
+		want            map[engine.Want]bool
 	}{
-		{nil, map[engine.Want]bool{{Name: "p", Leases: 2}: true, {Name: "q", Leases: 2}: true}},
-		{[]string{"a", "none"}, map[engine.Want]bool{{Tenant: "a", Name: "p", Leases: 1}: true, {Name: "p", Leases: 1}: true, {Name: "q", Leases: 2}: true}},
+		{nil, nil, map[engine.Want]bool{{Name: "p", Leases: 2}: true, {Name: "q", Leases: 2}: true}},
+		{[]string{"a", "none"}, nil, map[engine.Want]bool{{Tenant: "a", Name: "p", Leases: 1}: true, {Name: "p", Leases: 1}: true, {Name: "q", Leases: 2}: true}},
+		{nil, []string{"q", "none"}, map[engine.Want]bool{{Name: "p", Leases: 2}: true, {Tenant: "b", Name: "q", Leases: 1}: true, {Tenant: "default", Name: "q", Leases: 1}: true}},
 	} {
-		counts, err := store.port().Counts(testContext(t), test.named)
+		counts, err := store.port().Counts(testContext(t), test.named, test.filtered)
 		got := make(map[engine.Want]bool)
 		for _, c := range counts {
 			got[c] = true
 		}
 		if err != nil || len(got) != len(counts) || !maps.Equal(got, test.want) {
-			t.Errorf("%v: %v, %v; want %v", test.named, counts, err, test.want)
+			t.Errorf("%v, %v: %v, %v; want %v", test.named, test.filtered, counts, err, test.want)
+		}
+	}
+	mustExec(t, store, "update millrace.projections set partition = case tenant when 'default' then 1 else 2 end, tenant = 'b' where name = 'q' and tenant <> 'a'")
+	counts := must(store.port().Counts(testContext(t), nil, nil))(t)
+	if want := (engine.Want{Tenant: "b", Name: "q", Leases: 2}); !slices.Contains(counts, want) || len(counts) != 2 {
+		t.Errorf("with a split projection: %v, want %v among them", counts, want)
+	}
+}
+
+func TestFreeLeasesOfTenantsThatTheFilterLeavesOutAreNotListed(t *testing.T) {
+	t.Parallel()
+	store := newStore(t)
+	tenants := []string{projection.DefaultTenant, newTenant(t, store, "a1").Name(), newTenant(t, store, "a2").Name(), newTenant(t, store, "b").Name()}
+	noError(t, store.port().Ensure(testContext(t), projectionsOf(tenants, "p", "q")))
+	node := aNode()
+	node.Projections, node.Tenants = []string{"p", "q"}, tenants[1:]
+	node.Filters = map[string]engine.TenantFilter{"p": engine.NewTenantFilter([]string{"a?", "default"})}
+	var found []projection.ID
+	for _, l := range must(store.port().Free(testContext(t), node, true))(t) {
+		found = append(found, l.ID)
+	}
+	slices.SortFunc(found, func(a, b projection.ID) int { return strings.Compare(a.Name+a.Tenant, b.Name+b.Tenant) })
+	want := []projection.ID{{Tenant: "a1", Name: "p"}, {Tenant: "a2", Name: "p"}, {Tenant: "a1", Name: "q"}, {Tenant: "a2", Name: "q"}, {Tenant: "b", Name: "q"}}
+	if !slices.Equal(found, want) {
+		t.Errorf("free are %v, want %v", found, want)
+	}
+}
+
+// An operator may have deleted the row, or another node, when this one was silent for an hour.
+func TestHeartbeatOfANodeWithoutARowRegistersItAgain(t *testing.T) {
+	t.Parallel()
+	store := newStore(t)
+	node := aNode()
+	node.Filters = map[string]engine.TenantFilter{"p": engine.NewTenantFilter([]string{"a*"})}
+	s := present(t, store, node)
+	for _, delete := range []bool{false, true} {
+		if delete {
+			mustExec(t, store, "delete from millrace.nodes")
+		}
+		before := lastHeartbeat(t, store, node.ID)
+		noError(t, s.Heartbeat(testContext(t)))
+		nodes := must(store.port().Nodes(testContext(t)))(t)
+		if len(nodes) != 1 || !nodes[0].Alive || !nodes[0].HeartbeatAt.After(before) || !nodes[0].Knows("a1", "p") || nodes[0].Knows("b", "p") {
+			t.Errorf("registered are %+v", nodes)
 		}
 	}
 }

@@ -114,6 +114,7 @@ func TestListPeersReturnsTheOtherNodesThatAreAlive(t *testing.T) {
 	store := newStore(t)
 	self, plain, special, leaving, silent := aNode(), aNode(), aNode(), aNode(), aNode()
 	special.Projections, special.Tenants = []string{"q", `it's "r"`}, []string{projection.DefaultTenant, "b,{}"}
+	special.Filters = map[string]engine.TenantFilter{"q": engine.NewTenantFilter([]string{`b\*`, "x,{}*"}), `it's "r"`: engine.NewTenantFilter([]string{"it's"})}
 	watcher := present(t, store, self)
 	beating := make(map[string]*nodeSession)
 	for _, node := range []engine.Node{plain, special, leaving, silent} {
@@ -133,7 +134,7 @@ func TestListPeersReturnsTheOtherNodesThatAreAlive(t *testing.T) {
 			want.Peers = append(want.Peers, engine.Peer{ID: n.ID, Locked: true})
 		}
 		for _, n := range members {
-			want.Members = append(want.Members, engine.Member{ID: n.ID, Projections: n.Projections, Tenants: nonNil(n.Tenants)})
+			want.Members = append(want.Members, engine.Member{ID: n.ID, Projections: n.Projections, Tenants: nonNil(n.Tenants), Filters: n.Filters})
 		}
 		sortFleet(want)
 		if found := listPeers(t, s); !reflect.DeepEqual(found, want) {
@@ -141,6 +142,7 @@ func TestListPeersReturnsTheOtherNodesThatAreAlive(t *testing.T) {
 		}
 	}
 	sees(watcher, []engine.Node{plain, special}, []engine.Node{leaving})
+	sees(watcher, []engine.Node{plain, special}, []engine.Node{leaving}) // without reading again what they registered
 	sees(beating[special.ID], []engine.Node{self, plain}, []engine.Node{leaving})
 	sees(beating[leaving.ID], []engine.Node{self, plain, special}, nil)
 	noError(t, errors.Join(beating[silent.ID].Heartbeat(testContext(t)), beating[plain.ID].Deregister(testContext(t))))
@@ -267,7 +269,7 @@ func TestNodesAreListedWithTheirLeases(t *testing.T) {
 	if err != nil || len(nodes) != 3 {
 		t.Fatal(nodes, err)
 	}
-	for i, want := range []engine.NodeRow{{ID: silent.ID, Leases: 2, Silent: time.Minute}, {ID: leaving.ID, Alive: true, Draining: true, Leases: 1}, {ID: idle.ID, Alive: true}} {
+	for i, want := range []engine.NodeRow{{Member: silent.Member(), Leases: 2, Silent: time.Minute}, {Member: leaving.Member(), Alive: true, Draining: true, Leases: 1}, {Member: idle.Member(), Alive: true}} {
 		n := nodes[i]
 		if n.ID != want.ID || n.Alive != want.Alive || n.Draining != want.Draining || n.Leases != want.Leases || !slices.Equal(n.Projections, silent.Projections) ||
 			n.Silent < want.Silent || n.Silent > want.Silent+hangs {

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -25,6 +27,8 @@ type nodeSession struct {
 	store *Store
 	node  engine.Node
 	conn  *pgx.Conn
+	// members are the other nodes as they registered.
+	members map[string]engine.Member
 	// pooled reports whether a pooler gives this connection another session of the server for each transaction.
 	pooled bool
 }
@@ -37,7 +41,7 @@ func (s port) Connect(ctx context.Context, node engine.Node) (engine.Session, er
 	if err != nil {
 		return nil, fmt.Errorf("open the session connection: %w", storeFault(err))
 	}
-	session := &nodeSession{store: s.Store, node: node, conn: conn}
+	session := &nodeSession{store: s.Store, node: node, conn: conn, members: make(map[string]engine.Member)}
 	if err := session.setUp(ctx); err != nil {
 		_ = conn.Close(context.WithoutCancel(ctx))
 		return nil, fmt.Errorf("set up the session connection: %w", storeFault(err))
@@ -60,7 +64,7 @@ func (s *nodeSession) setUp(ctx context.Context) error {
 		// Settings, LISTEN and the lock would apply to a session that other clients use.
 		s.store.log.Warn("pooler in front of the session connection",
 			zap.String("effect", "notifications do not arrive, and the node has no session lock"), zap.String("remedy", "set Options.SessionDSN to the server itself"))
-		return s.Heartbeat(ctx)
+		return s.register(ctx)
 	}
 	if _, err := s.conn.Exec(ctx, keepalives+listen); err != nil {
 		return err
@@ -84,7 +88,7 @@ func (s *nodeSession) setUp(ctx context.Context) error {
 	if _, err := s.conn.Exec(ctx, c.sql("delete_silent_nodes"), pgx.QueryExecModeExec); err != nil {
 		return err
 	}
-	return s.Heartbeat(ctx)
+	return s.register(ctx)
 }
 
 func (s *nodeSession) Next(ctx context.Context) (engine.Notice, error) {
@@ -105,10 +109,49 @@ func (s *nodeSession) Next(ctx context.Context) (engine.Notice, error) {
 	return engine.Notice{Tenant: n.Payload}, nil
 }
 
+// register is a heartbeat of a node that may have no row.
+func (s *nodeSession) register(ctx context.Context) error {
+	filtered, filters := filterArrays(s.node.Filters)
+	_, err := s.conn.Exec(ctx, s.store.control.sql("register"), pgx.QueryExecModeExec, s.node.ID, s.node.Projections, nonNil(s.node.Tenants),
+		filtered, filters, s.lockKey(), s.node.LeaseDuration.Microseconds())
+	return failed(err, "register the node")
+}
+
+// Heartbeat implements engine.Session. If other nodes deleted the row of this one, which was silent for long, it registers
+// again.
 func (s *nodeSession) Heartbeat(ctx context.Context) error {
-	_, err := s.conn.Exec(ctx, s.store.control.sql("heartbeat"), pgx.QueryExecModeExec, s.node.ID, s.node.Projections, nonNil(s.node.Tenants),
-		s.lockKey(), s.node.LeaseDuration.Microseconds())
+	tag, err := s.conn.Exec(ctx, s.store.control.sql("heartbeat"), pgx.QueryExecModeExec, s.node.ID, s.node.LeaseDuration.Microseconds())
+	if err == nil && tag.RowsAffected() == 0 {
+		return s.register(ctx)
+	}
 	return failed(err, "send heartbeat")
+}
+
+// filterArrays returns the columns of nodes for filters.
+func filterArrays(filters map[string]engine.TenantFilter) (filtered, entries []string) {
+	filtered, entries = []string{}, []string{}
+	for _, name := range slices.Sorted(maps.Keys(filters)) {
+		for _, entry := range filters[name].Entries() {
+			filtered, entries = append(filtered, name), append(entries, entry)
+		}
+	}
+	return filtered, entries
+}
+
+// filtersFrom returns the filters in the columns of nodes. It returns nil if there are none.
+func filtersFrom(filtered, entries []string) map[string]engine.TenantFilter {
+	byName := make(map[string][]string)
+	for i, name := range filtered {
+		byName[name] = append(byName[name], entries[i])
+	}
+	var filters map[string]engine.TenantFilter
+	for name, entries := range byName {
+		if filters == nil {
+			filters = make(map[string]engine.TenantFilter)
+		}
+		filters[name] = engine.NewTenantFilter(entries)
+	}
+	return filters
 }
 
 func (s *nodeSession) lockKey() int64 {
@@ -116,18 +159,31 @@ func (s *nodeSession) lockKey() int64 {
 }
 
 func (s *nodeSession) ListPeers(ctx context.Context) (found engine.Fleet, err error) {
-	rows, _ := s.conn.Query(ctx, s.store.control.sql("list_peers"), pgx.QueryExecModeExec, s.node.ID)
+	rows, _ := s.conn.Query(ctx, s.store.control.sql("list_peers"), pgx.QueryExecModeExec, s.node.ID, slices.Collect(maps.Keys(s.members)))
+	alive := make(map[string]engine.Member)
 	var member engine.Member
-	var draining, locked bool
+	var known, draining, locked bool
+	var filtered, filters []string
 	var heartbeat time.Time
-	_, err = pgx.ForEachRow(rows, []any{&member.ID, &member.Projections, &member.Tenants, &draining, &locked, &heartbeat}, func() error {
+	columns := []any{&member.ID, &known, &member.Projections, &member.Tenants, &filtered, &filters, &draining, &locked, &heartbeat}
+	_, err = pgx.ForEachRow(rows, columns, func() error {
+		if known {
+			member = s.members[member.ID]
+		} else {
+			member.Filters = filtersFrom(filtered, filters)
+		}
+		alive[member.ID] = member
 		found.Peers = append(found.Peers, engine.Peer{ID: member.ID, Locked: locked, Beat: heartbeat})
 		if !draining {
 			found.Members = append(found.Members, member)
 		}
 		return nil
 	})
-	return found, failed(err, "list peers")
+	if err != nil {
+		return engine.Fleet{}, failed(err, "list peers")
+	}
+	s.members = alive
+	return found, nil
 }
 
 func (s *nodeSession) MarkDead(ctx context.Context, node engine.Peer) (bool, error) {

@@ -129,7 +129,7 @@ func (f *fake) Free(context.Context, engine.Node, bool) (free []engine.LeaseRef,
 	return free, f.here()
 }
 
-func (f *fake) Counts(context.Context, []string) (counts []engine.Want, err error) {
+func (f *fake) Counts(context.Context, []string, []string) (counts []engine.Want, err error) {
 	for _, name := range f.node.Projections {
 		counts = append(counts, engine.Want{Name: name, Leases: len(f.tenants)})
 	}

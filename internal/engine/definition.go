@@ -13,6 +13,8 @@ type Definition struct {
 	Types []string
 	// Partitions is how many partitions the projection has for tenants for which it is new.
 	Partitions int
+	// Tenants selects the tenants of the runtime for which the projection runs.
+	Tenants TenantFilter
 	// MaxEvents, MaxBytes and Timeout are those of millrace.Projection, with their defaults.
 	MaxEvents int
 	MaxBytes  int

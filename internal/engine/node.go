@@ -12,9 +12,10 @@ type Node struct {
 	// ID is a random UUID, new for every start.
 	ID string
 	// Projections are the names of the projections that the node can run. Tenants are those that it runs them for; none means
-	// all.
+	// all. Filters has the projections that it runs for some of these tenants only.
 	Projections []string
 	Tenants     []string
+	Filters     map[string]TenantFilter
 	// LeaseDuration is how long the node's leases last after its last heartbeat.
 	LeaseDuration time.Duration
 }
@@ -23,6 +24,11 @@ type Node struct {
 type NewProjection struct {
 	Tenant, Name string
 	Partitions   int
+}
+
+// Member returns what other nodes see of the node.
+func (n Node) Member() Member {
+	return Member{ID: n.ID, Projections: n.Projections, Tenants: n.Tenants, Filters: n.Filters}
 }
 
 // Fleet has the other nodes whose heartbeats have not expired.
@@ -45,16 +51,18 @@ type Peer struct {
 type Member struct {
 	// ID is the node's. Of two members with the same ID the first counts.
 	ID string
-	// Projections are the names that it has registered. Tenants are those that it serves; none means all.
+	// Projections, Tenants and Filters are those of its Node.
 	Projections []string
 	Tenants     []string
+	Filters     map[string]TenantFilter
 }
 
 // Knows reports whether the member can run a projection of a tenant. An empty tenant means DefaultTenant.
 func (m Member) Knows(tenant, name string) bool {
-	if !slices.Contains(m.Projections, name) {
-		return false
-	}
+	return slices.Contains(m.Projections, name) && m.serves(tenant) && m.Filters[name].Matches(tenant)
+}
+
+func (m Member) serves(tenant string) bool {
 	tenant = FullID(projection.ID{Tenant: tenant}).Tenant
 	return len(m.Tenants) == 0 ||
 		slices.ContainsFunc(m.Tenants, func(t string) bool { return FullID(projection.ID{Tenant: t}).Tenant == tenant })
@@ -62,8 +70,7 @@ func (m Member) Knows(tenant, name string) bool {
 
 // Want is the number of wanted leases of a projection, owned or free. Several of one tenant and name add up.
 type Want struct {
-	// Tenant is the tenant whose leases are counted. If it is empty, they are those of all tenants that no member names in its
-	// Tenants.
+	// Tenant is the tenant whose leases are counted. If it is empty, they are those of all tenants that are not counted alone.
 	Tenant string
 	// Name is the projection's.
 	Name   string

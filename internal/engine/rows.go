@@ -46,11 +46,9 @@ type ProjectionRow struct {
 
 // NodeRow is a node as the database has it. A node that was stopped in order has no row.
 type NodeRow struct {
-	ID string
+	Member
 	// Alive reports whether its heartbeat is recent, and Draining whether it is releasing its leases.
 	Alive, Draining bool
-	Projections     []string
-	Tenants         []string
 	StartedAt       time.Time
 	HeartbeatAt     time.Time
 	// Silent is the time since the heartbeat, by the server's clock.

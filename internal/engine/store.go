@@ -63,9 +63,9 @@ type Store interface {
 	// Free lists the leases that the node could claim: those without an owner, and those of dead owners. An owner whose
 	// heartbeat ran out counts as dead only if trustHeartbeats is true.
 	Free(ctx context.Context, node Node, trustHeartbeats bool) ([]LeaseRef, error)
-	// Counts returns how many leases of each projection are wanted: one count for each of the named tenants, and one for all
-	// other tenants together.
-	Counts(ctx context.Context, tenants []string) ([]Want, error)
+	// Counts returns how many leases of each projection are wanted: one count for all tenants together, except that the leases
+	// of these tenants, those of these projections, and those of partitions are counted for each tenant alone.
+	Counts(ctx context.Context, tenants, names []string) ([]Want, error)
 	// Claim claims those of the leases that are still free, in one statement. Then it ends the sessions that are left of the
 	// batches of dead owners.
 	Claim(ctx context.Context, node Node, rows []int32, trustHeartbeats bool) ([]Lease, error)

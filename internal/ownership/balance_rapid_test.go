@@ -37,7 +37,9 @@ func (m moment) counts() (counts []engine.Want) {
 	found := make(map[engine.Want]int)
 	for _, s := range m.refs {
 		c := engine.Want{Name: s.ID.Name}
-		if slices.ContainsFunc(m.members, func(m engine.Member) bool { return slices.Contains(m.Tenants, s.ID.Tenant) }) {
+		if s.ID.Partition > 0 || slices.ContainsFunc(m.members, func(m engine.Member) bool {
+			return slices.Contains(m.Tenants, s.ID.Tenant) || !m.Filters[s.ID.Name].All()
+		}) {
 			c.Tenant = s.ID.Tenant
 		}
 		found[c]++
@@ -149,7 +151,7 @@ func (m moment) check(t failer) {
 
 func shuffled[T any](t *rapid.T, items []T) []T { return rapid.Permutation(items).Draw(t, "order") }
 
-// newMember returns a member with some of three projections, which may be restricted to some tenants.
+// newMember returns a member with some of three projections, which may be restricted to some tenants, each or together.
 func newMember(t *rapid.T, n int) engine.Member {
 	m := engine.Member{ID: fmt.Sprintf("n%d", n)}
 	some := func(of []string) (chosen []string) {
@@ -163,6 +165,12 @@ func newMember(t *rapid.T, n int) engine.Member {
 	m.Projections = some([]string{"a", "b", "c"})
 	if rapid.IntRange(0, 2).Draw(t, "restricted") == 0 {
 		m.Tenants = some([]string{"t0", "t1", "t2"})
+	}
+	m.Filters = make(map[string]engine.TenantFilter)
+	for _, name := range m.Projections {
+		if rapid.IntRange(0, 2).Draw(t, "filtered") == 0 {
+			m.Filters[name] = engine.NewTenantFilter(some([]string{"t0", "t[12]", "t?"}))
+		}
 	}
 	return m
 }
@@ -181,7 +189,7 @@ func TestFleetComesToRest(t *testing.T) {
 				now.refs = append(now.refs, engine.LeaseRef{Row: row, ID: projection.ID{
 					Tenant:    fmt.Sprintf("t%d", rapid.IntRange(0, 5).Draw(t, "tenant")),
 					Name:      rapid.SampledFrom([]string{"a", "b", "c", "d"}).Draw(t, "name"),
-					Partition: int(row),
+					Partition: rapid.IntRange(0, 3).Draw(t, "partition"),
 				}})
 				row++
 			}

@@ -1,5 +1,5 @@
--- Returns the leases of runnable projections that have no owner or a dead one, as far as the node can run them. $1
--- projections, $2 tenants (empty: all), $3 whether an expired heartbeat counts as a death: a node that was itself cut
+-- Returns the leases of runnable projections that have no owner or a dead one, as far as the node can run them by the
+-- names of projections and tenants; the caller applies the filters. $1 projections, $2 tenants (empty: all), $3 whether an expired heartbeat counts as a death: a node that was itself cut
 -- off cannot rely on that. A node that was deregistered or marked dead is dead in any case. All nodes run this often,
 -- and it nearly always finds nothing. So it does not scan leases: it finds the owners by index skips from one to the
 -- next, and then those without a living node. With 20,000 leases it takes 0.4 ms instead of 20. "offset 0" keeps the

@@ -174,9 +174,13 @@ func TestNodeWhoseHeartbeatsAreLostRestsBeforeItsLeasesAreClaimed(t *testing.T) 
 	second := node(1)
 	b.Start(second)
 	b.Eventually("both are alive", func() bool { held, _ := b.Owners(first); return len(held) == 2 })
-	// The heartbeat waits before it locks the row, so that the other node can mark the node dead.
+	// The heartbeat waits before it locks the row, so that the other node can mark the node dead. So does the registration over
+	// another session.
+	session := value[int](b, `select l.pid from pg_locks l join millrace.nodes n on n.session_key = l.classid::bigint << 32 | l.objid::bigint
+		where n.id = $1 and l.locktype = 'advisory' and l.database = (select oid from pg_database where datname = current_database())`, id)
 	b.exec(`create function public.late() returns trigger language plpgsql as $$ begin perform pg_sleep(60); return new; end $$`)
-	b.exec(fmt.Sprintf(`create trigger late before insert on millrace.nodes for each row when (new.id = '%s') execute function public.late()`, id))
+	b.exec(fmt.Sprintf(`create trigger late before update on millrace.nodes for each statement when (pg_backend_pid() = %d) execute function public.late()`, session))
+	b.exec(fmt.Sprintf(`create trigger again before insert on millrace.nodes for each row when (new.id = '%s') execute function public.late()`, id))
 	b.Eventually("the first node rests", func() bool {
 		p := b.Status(first, "p")
 		return p.Owner != id || p.State == millrace.StateWaiting && strings.Contains(p.Reason, "no heartbeat")

@@ -13,13 +13,16 @@ create table {control}.tenants (
     id          integer generated always as identity
 );
 
--- One row per running process. projections are the names that it can run, tenants those that it serves (empty: all). By
+-- One row per running process. projections are the names that it can run, tenants those that it serves (empty: all). It
+-- runs the projection filtered[i] only for tenants that filters[i] matches, or another filter of the same projection. By
 -- the server's clock, the node's leases expire at expires_at. Marking a node dead sets expires_at to heartbeat_at.
 -- session_key is the key of its session lock. A draining node releases its leases and has no share of them.
 create table {control}.nodes (
     id           uuid primary key,
     projections  text[] not null,
     tenants      text[] not null,
+    filtered     text[] not null default '{}',
+    filters      text[] not null default '{}',
     session_key  bigint not null,
     draining     boolean not null default false,
     started_at   timestamptz not null default clock_timestamp(),
