@@ -37,6 +37,9 @@ func (d *demoted) Handle(ctx context.Context, r slog.Record) error {
 		return nil
 	}
 	if r.Message == "[DeadLetter]" {
+		if r.NumAttrs() == 1 {
+			return nil // the number of further messages, which a timer logs and perhaps only after the runtime has ended
+		}
 		r.Message = undelivered
 	}
 	return d.Handler.Handle(ctx, r)
