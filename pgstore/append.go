@@ -33,8 +33,9 @@ const expireEvery = 16
 // Append appends events to a stream, all or none, and wakes the projections that wait for them. It takes one round
 // trip, and a second one after a version conflict or for a repeat.
 //
-// It returns an *event.VersionConflictError if the stream is not in the expected state, and event.ErrKeyReused if the
-// idempotency key was used for another stream. Events that cannot be stored are refused before anything is written.
+// It returns an *event.VersionConflictError if the stream is not in the expected state, event.ErrKeyReused if the
+// idempotency key was used for another stream, and projection.ErrTenantArchived or ErrTenantDropping if the tenant takes
+// no appends. Events that cannot be stored are refused before anything is written.
 // After an error of the connection, the events may have been appended or not. The call can be repeated safely if it has
 // an idempotency key or expects a version.
 func (t *Tenant) Append(ctx context.Context, stream string, expected event.Expected, events ...event.Event) (event.Appended, error) {
@@ -275,7 +276,7 @@ func (t *Tenant) failedTx(doing, what string, err error) error {
 	if pgerr.IsMissing(err) {
 		err = fmt.Errorf("%w %q, or its schema was dropped: %w", projection.ErrUnknownTenant, t.name, err)
 	}
-	return fmt.Errorf("%s %s: %w", doing, excerpt.Quoted(what), err)
+	return fmt.Errorf("%s %s: %w", doing, excerpt.Quoted(what), t.closed(err))
 }
 
 func encodeHeaders(headers map[string]string) (string, error) {

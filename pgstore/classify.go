@@ -47,6 +47,8 @@ var sqlClass = map[string]engine.Class{
 	pgerr.IncarnationChanged: engine.Infrastructure,
 	pgerr.NoIncarnation:      engine.Infrastructure,
 	pgerr.Standby:            engine.Unclear,
+	pgerr.TenantArchived:     engine.MissingObject, // an append of the handler's
+	pgerr.TenantDropping:     engine.MissingObject,
 }
 
 // meaning maps the SQLSTATEs that the control schema's functions raise to errors.
@@ -54,6 +56,8 @@ var meaning = map[string]error{
 	pgerr.LeaseLost:          projection.ErrLeaseLost,
 	pgerr.IncarnationChanged: projection.ErrIncarnationChanged,
 	pgerr.Standby:            projection.ErrNotPrimary,
+	pgerr.TenantArchived:     projection.ErrTenantArchived,
+	pgerr.TenantDropping:     projection.ErrTenantDropping,
 }
 
 // classOf returns the class of a server's error: by its SQLSTATE, the first three characters of that, or its class.
@@ -110,6 +114,8 @@ func classify(err error) *engine.Fault {
 		if means := meaning[pgErr.Code]; means != nil {
 			fault.Err = fmt.Errorf("%w: %w", means, err)
 		}
+	case errors.Is(err, projection.ErrTenantArchived), errors.Is(err, projection.ErrTenantDropping):
+		fault.Class = engine.Configuration
 	case errors.Is(err, context.Canceled):
 		fault.Class = engine.Infrastructure
 	case pgerr.FromConnection(err):

@@ -82,7 +82,8 @@ func (s *Store) migrate(ctx context.Context, m migrations) error {
 //   - ErrNotMigrated before Migrate,
 //   - ErrForeignSchema if a schema of the name exists that is not this store's,
 //   - ErrSchemaTooNew if another tenant has had more steps of Options.TenantSetup than this program has,
-//   - projection.ErrTenantDropped if the tenant exists and its schema does not.
+//   - projection.ErrTenantDropped if the tenant exists and its schema does not,
+//   - projection.ErrTenantDropping until a drop of a tenant of that name has ended.
 func (s *Store) CreateTenant(ctx context.Context, name string) (*Tenant, error) {
 	t, err := s.createTenant(ctx, name, ownMigrations)
 	if err != nil {
@@ -236,7 +237,7 @@ func (s *Store) migrateTenant(ctx context.Context, name string, m migrations) er
 		var version int
 		schema, version, err = s.tenantVersion(ctx, tx, name)
 		switch {
-		case errors.Is(err, projection.ErrUnknownTenant):
+		case errors.Is(err, projection.ErrUnknownTenant), errors.Is(err, projection.ErrTenantDropping):
 			return nil
 		case err != nil:
 			return err

@@ -125,13 +125,17 @@ func (s *Store) controlVersion(ctx context.Context, q querier) (version int, err
 }
 
 // tenantVersion returns the schema and the version of a tenant. The error is projection.ErrUnknownTenant if there is
-// none of that name, and projection.ErrTenantDropped if its schema is gone.
+// none of that name, projection.ErrTenantDropping while it is being dropped, and projection.ErrTenantDropped if its schema
+// is gone.
 func (s *Store) tenantVersion(ctx context.Context, q querier, name string) (schema string, version int, err error) {
+	var state projection.TenantState
 	var gone bool
-	err = q.QueryRow(ctx, s.control.sql("tenant_version"), pgx.QueryExecModeExec, name).Scan(&schema, &version, &gone)
+	err = q.QueryRow(ctx, s.control.sql("tenant_version"), pgx.QueryExecModeExec, name).Scan(&schema, &version, &state, &gone)
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):
 		err = fmt.Errorf("%w %q", projection.ErrUnknownTenant, name)
+	case err == nil && state == projection.TenantDropping:
+		err = fmt.Errorf("tenant %q: %w", name, projection.ErrTenantDropping)
 	case err == nil && gone:
 		err = fmt.Errorf("the schema %q of tenant %q is gone: %w", schema, name, projection.ErrTenantDropped)
 	}

@@ -17,11 +17,11 @@ import (
 // or was not migrated. Other errors are returned unchanged.
 func (t *Tenant) absent(ctx context.Context, err error) error {
 	if !pgerr.IsMissing(err) {
-		return err
+		return t.closed(err)
 	}
 	schema, version, asked := t.store.tenantVersion(ctx, t.store.pool, t.name)
 	switch {
-	case errors.Is(asked, projection.ErrUnknownTenant), errors.Is(asked, projection.ErrTenantDropped):
+	case errors.Is(asked, projection.ErrUnknownTenant), errors.Is(asked, projection.ErrTenantDropped), errors.Is(asked, projection.ErrTenantDropping):
 		return fmt.Errorf("%w: %w", asked, err)
 	case pgerr.IsMissing(asked):
 		return t.store.missing(asked)
@@ -30,7 +30,22 @@ func (t *Tenant) absent(ctx context.Context, err error) error {
 	case version < len(ownMigrations.tenant):
 		return fmt.Errorf("tenant %q: %w: %w", t.name, acceptable(version, len(ownMigrations.tenant)), err)
 	}
+	var exists bool
+	if asked := t.store.pool.QueryRow(ctx, queries.Text("table_exists"), pgx.QueryExecModeExec, schema, "events").Scan(&exists); asked == nil && exists {
+		return fmt.Errorf("%w %q, which was created meanwhile: %w", projection.ErrUnknownTenant, t.name, err)
+	}
 	return fmt.Errorf("a table in the schema %q of tenant %q is gone: %w: %w", schema, t.name, projection.ErrTenantDropped, err)
+}
+
+// closed adds to err that the tenant takes no appends. Other errors are returned unchanged.
+func (t *Tenant) closed(err error) error {
+	switch {
+	case pgerr.Is(err, pgerr.TenantArchived):
+		return fmt.Errorf("tenant %q: %w: %w", t.name, projection.ErrTenantArchived, err)
+	case pgerr.Is(err, pgerr.TenantDropping):
+		return fmt.Errorf("tenant %q: %w: %w", t.name, projection.ErrTenantDropping, err)
+	}
+	return err
 }
 
 func (s port) Absent(ctx context.Context, tenant string) error {

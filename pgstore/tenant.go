@@ -112,6 +112,13 @@ func (p *preparedNames) has(tenant string) bool {
 	return slices.Contains(p.names, tenant)
 }
 
+// remove removes a tenant that was dropped.
+func (p *preparedNames) remove(tenant string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.names = slices.DeleteFunc(p.names, func(name string) bool { return name == tenant })
+}
+
 // add adds a tenant that exists, while there are fewer than preparedTenants.
 func (p *preparedNames) add(tenant string) {
 	if p.has(tenant) {

@@ -29,23 +29,30 @@ func (t *Tenant) State(ctx context.Context) (projection.TenantState, error) {
 	return found[0].State, nil
 }
 
-// lockTenant takes the structural lock of a tenant, until the transaction ends, and returns its schema and its state as
-// the previous holder left them. The state is never TenantPaused.
-func (s *Store) lockTenant(ctx context.Context, tx pgx.Tx, name string) (schema string, state projection.TenantState, err error) {
+// tenantRow is a tenant under the structural lock. The state is never TenantPaused.
+type tenantRow struct {
+	id     int32
+	schema string
+	state  projection.TenantState
+}
+
+// lockTenant takes the structural lock of a tenant, until the transaction ends, and returns the tenant as the previous
+// holder left it.
+func (s *Store) lockTenant(ctx context.Context, tx pgx.Tx, name string) (t tenantRow, err error) {
 	if err := s.lockTenants(ctx, tx, name); err != nil {
-		return "", "", err
+		return t, err
 	}
-	err = tx.QueryRow(ctx, s.control.sql("tenant_state"), pgx.QueryExecModeExec, name).Scan(&schema, &state)
+	err = tx.QueryRow(ctx, s.control.sql("tenant_state"), pgx.QueryExecModeExec, name).Scan(&t.id, &t.schema, &t.state)
 	if errors.Is(err, pgx.ErrNoRows) {
 		err = projection.ErrUnknownTenant
 	}
-	return schema, state, err
+	return t, err
 }
 
 func (s port) SetTenantDesired(ctx context.Context, tenant string, desired engine.DesiredState) error {
 	return s.durable(ctx, fmt.Sprintf("set the desired state of tenant %q", tenant), func(tx pgx.Tx) error {
-		_, state, err := s.lockTenant(ctx, tx, tenant)
-		if err == nil && state == projection.TenantDropping {
+		row, err := s.lockTenant(ctx, tx, tenant)
+		if err == nil && row.state == projection.TenantDropping {
 			err = projection.ErrTenantDropping
 		}
 		if err != nil {

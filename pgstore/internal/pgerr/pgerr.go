@@ -22,6 +22,9 @@ const (
 	// NoIncarnation is raised where the server has no incarnation yet.
 	NoIncarnation = "MR005"
 	Standby       = "MR006"
+	// TenantArchived and TenantDropping are raised by appends.
+	TenantArchived = "MR007"
+	TenantDropping = "MR008"
 )
 
 // SQLSTATEs of PostgreSQL. Source: PostgreSQL documentation, appendix A, "PostgreSQL Error Codes".
@@ -29,7 +32,9 @@ const (
 	NotSupported          = "0A000"
 	ReadOnlyTransaction   = "25006"
 	FailedTransaction     = "25P02"
+	ForeignKeyViolation   = "23503"
 	UndefinedSchema       = "3F000"
+	Deadlock              = "40P01"
 	InsufficientPrivilege = "42501"
 	UndefinedColumn       = "42703"
 	UndefinedObject       = "42704"

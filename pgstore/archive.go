@@ -1,0 +1,149 @@
+package pgstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/millrace-go/millrace/internal/backoff"
+	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/pgstore/internal/pgerr"
+	"github.com/millrace-go/millrace/pgstore/internal/sqltext"
+	"github.com/millrace-go/millrace/projection"
+)
+
+// ArchiveTenant makes a tenant's events read-only and stops its projections. It returns when nothing of the tenant runs
+// any more; the leases of dead nodes are taken away. Reads of events and of read models still work, and polls leave the
+// tenant out. Appends return projection.ErrTenantArchived. Inserts of other programs into the tenant's events fail with
+// SQLSTATE MR007, and abort their transactions. An archived tenant may be archived again.
+//
+// ArchiveTenant waits for transactions that have appended to the tenant. Meanwhile other appends continue, with pauses
+// of up to a second. If ctx ends during this wait, the tenant is not archived, and the error names the transactions. If
+// ctx ends later, the tenant is archived nevertheless. It needs the role that owns the tenant's schema.
+func (s *Store) ArchiveTenant(ctx context.Context, name string) error {
+	err := s.changeTenant(ctx, name, lockWait, func(ctx context.Context, tx pgx.Tx, t tenantRow) error {
+		switch t.state {
+		case projection.TenantArchived:
+			return nil
+		case projection.TenantDropping:
+			return projection.ErrTenantDropping
+		}
+		if err := s.closeEvents(ctx, tx, t.schema, pgerr.TenantArchived); err != nil {
+			return err
+		}
+		return s.setTenantState(ctx, tx, name, projection.TenantArchived)
+	})
+	if err == nil {
+		err = s.waitSuspended(ctx, name)
+	}
+	if err != nil {
+		return fmt.Errorf("archive tenant %q: %w", name, err)
+	}
+	return nil
+}
+
+// UnarchiveTenant ends ArchiveTenant: appends work, and the projections continue from their checkpoints, except those
+// that are paused. It waits as ArchiveTenant does, and needs the same role. It does nothing to a tenant that is not
+// archived.
+func (s *Store) UnarchiveTenant(ctx context.Context, name string) error {
+	err := s.changeTenant(ctx, name, lockWait, func(ctx context.Context, tx pgx.Tx, t tenantRow) error {
+		switch t.state {
+		case projection.TenantActive:
+			return nil
+		case projection.TenantDropping:
+			return projection.ErrTenantDropping
+		}
+		if err := execScript(ctx, tx, sqltext.Fill(queries.Text("open_tenant"), "{tenant}", sqltext.Name(t.schema))); err != nil {
+			return err
+		}
+		return s.setTenantState(ctx, tx, name, projection.TenantActive)
+	})
+	if err != nil {
+		return fmt.Errorf("unarchive tenant %q: %w", name, err)
+	}
+	return nil
+}
+
+// closeEvents lets no further append commit. Appends then fail with that SQLSTATE.
+func (s *Store) closeEvents(ctx context.Context, tx pgx.Tx, schema, sqlState string) error {
+	return execScript(ctx, tx, sqltext.Fill(queries.Text("close_tenant"), "{tenant}", sqltext.Name(schema),
+		"{control}", s.control.quoted, "{state}", sqltext.String(sqlState)))
+}
+
+func (s *Store) setTenantState(ctx context.Context, tx pgx.Tx, name string, state projection.TenantState) error {
+	_, err := tx.Exec(ctx, s.control.sql("set_tenant_state"), pgx.QueryExecModeExec, name, string(state), s.control.controlChannel)
+	return err
+}
+
+const (
+	// lockWait bounds one wait for the lock on a tenant's events. Appends that come meanwhile queue behind it.
+	lockWait = time.Second
+	// dropLockWait bounds one wait for a lock on one of a tenant's tables. It is much shorter than deadlock_timeout, 1 s by
+	// default: if an append, which locks tables in another order, waits for the drop, then the drop gives up first.
+	dropLockWait = 50 * time.Millisecond
+)
+
+// changeTenant calls change in a transaction under the tenant's structural lock, and commits it. If other transactions
+// hold locks on the tenant's tables for longer than wait, it tries again until ctx ends, and lets their successors in
+// between.
+func (s *Store) changeTenant(ctx context.Context, name string, wait time.Duration, change func(ctx context.Context, tx pgx.Tx, t tenantRow) error) error {
+	if _, err := s.ForTenant(name); err != nil {
+		return err
+	}
+	for delays := backoff.New(10*time.Millisecond, 500*time.Millisecond); ; {
+		var t tenantRow
+		begin := pgx.TxOptions{BeginQuery: queries.Text("begin_durable") + "; " + s.server.unbounded}
+		err := s.inTx(ctx, begin, func(tx pgx.Tx) (err error) {
+			if _, err := tx.Exec(ctx, queries.Text("limit_lock_wait"), pgx.QueryExecModeExec, fmt.Sprint(wait.Milliseconds())); err != nil {
+				return err
+			}
+			if t, err = s.lockTenant(ctx, tx, name); err != nil {
+				return err
+			}
+			return change(ctx, tx, t)
+		})
+		switch {
+		case err == nil:
+			return nil
+		case ctx.Err() != nil:
+			return s.naming(ctx, t.schema, wait == dropLockWait, err)
+		case !pgerr.Is(err, pgerr.LockNotAvailable, pgerr.Deadlock, pgerr.ForeignKeyViolation):
+			return s.lacking(ctx, t.schema, err)
+		}
+		if err := delays.Wait(ctx); err != nil {
+			return s.naming(ctx, t.schema, wait == dropLockWait, err)
+		}
+	}
+}
+
+// naming adds to an error at the end of ctx which transactions hold locks on the tables of a schema; with readers also
+// those that only read.
+func (s *Store) naming(ctx context.Context, schema string, readers bool, err error) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), rollbackTimeout)
+	defer cancel()
+	rows, _ := s.pool.Query(ctx, queries.Text("tenant_lock_holders"), pgx.QueryExecModeExec, schema, readers)
+	holders, asked := pgx.CollectRows(rows, pgx.RowTo[string])
+	if asked != nil || len(holders) == 0 {
+		return err
+	}
+	return fmt.Errorf("waiting for open transactions (%s): %w", strings.Join(holders, ", "), err)
+}
+
+// waitSuspended waits until all leases of a suspended tenant are free, also through an outage of the database.
+func (s *Store) waitSuspended(ctx context.Context, name string) error {
+	err := backoff.Poll(ctx, 2*time.Millisecond, 100*time.Millisecond, func() (bool, error) {
+		free, err := port{s}.SuspensionEnded(ctx, name)
+		if err != nil && ctx.Err() == nil && classify(err).Class == engine.Infrastructure {
+			return false, nil
+		}
+		return free, err
+	})
+	if err != nil && !errors.Is(err, projection.ErrResumed) && !errors.Is(err, projection.ErrUnknownTenant) {
+		return fmt.Errorf("wait until nothing of it runs: %w", err)
+	}
+	return err
+}

@@ -1,0 +1,255 @@
+package pgstore
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/millrace-go/millrace/event"
+	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/internal/pgtest"
+	"github.com/millrace-go/millrace/pgstore/internal/pgerr"
+	"github.com/millrace-go/millrace/pgstore/internal/sqltext"
+	"github.com/millrace-go/millrace/projection"
+)
+
+func mustBe(t *testing.T, tenant *Tenant, want projection.TenantState) {
+	t.Helper()
+	if state := must(tenant.State(testContext(t)))(t); state != want {
+		t.Errorf("tenant %q is %s, want %s", tenant.name, state, want)
+	}
+}
+
+// appendWays are the ways in which events are appended to a tenant.
+var appendWays = map[string]func(ctx context.Context, tenant *Tenant) error{
+	"Append": func(ctx context.Context, tenant *Tenant) error {
+		_, err := tenant.Append(ctx, "s", event.Any, someEvents(2)...)
+		return err
+	},
+	"Append to a new stream": func(ctx context.Context, tenant *Tenant) error {
+		_, err := tenant.Append(ctx, "new", event.NoStream, someEvents(1)...)
+		return err
+	},
+	"Append of a version": func(ctx context.Context, tenant *Tenant) error {
+		_, err := tenant.Append(ctx, "s", event.Exact(3), someEvents(1)...)
+		return err
+	},
+	"Append with a key": func(ctx context.Context, tenant *Tenant) error {
+		_, err := tenant.Append(ctx, "s", event.Any.WithKey("k2"), someEvents(1)...)
+		return err
+	},
+	"AppendTx": func(ctx context.Context, tenant *Tenant) error {
+		return tenant.InTx(ctx, func(ctx context.Context, tx pgx.Tx) error {
+			if _, err := tx.Exec(ctx, "create table half_written (n int)"); err != nil {
+				return err
+			}
+			_, _, err := tenant.AppendTx(ctx, tx, "s", event.Any, someEvents(1)...)
+			return err
+		})
+	},
+	"AppendTx with a key": func(ctx context.Context, tenant *Tenant) error {
+		return tenant.InTx(ctx, func(ctx context.Context, tx pgx.Tx) error {
+			_, _, err := tenant.AppendTx(ctx, tx, "s", event.Any.WithKey("k3"), someEvents(1)...)
+			return err
+		})
+	},
+	"SQL": func(ctx context.Context, tenant *Tenant) error {
+		return pgx.BeginFunc(ctx, tenant.store.pool, func(tx pgx.Tx) error {
+			return execScript(ctx, tx, sqltext.Fill(`update {tenant}.streams set version = version + 1 where stream_id = 's';
+				insert into {tenant}.events (stream_id, stream_version, type, body) select stream_id, version, 'T', '1' from {tenant}.streams where stream_id = 's'`,
+				"{tenant}", tenant.quoted))
+		})
+	},
+	"SQL of a replica": func(ctx context.Context, tenant *Tenant) error {
+		return pgx.BeginFunc(ctx, tenant.store.pool, func(tx pgx.Tx) error {
+			return execScript(ctx, tx, sqltext.Fill(`set local session_replication_role = replica;
+				insert into {tenant}.events (stream_id, stream_version, type, body) values ('other', 1, 'T', '1')`, "{tenant}", tenant.quoted))
+		})
+	},
+}
+
+// written is everything that an append may write, and what the ways above would leave behind.
+func written(t *testing.T, tenant *Tenant) string {
+	t.Helper()
+	return one[string](t, tenant.store, sqltext.Fill(`select concat((select string_agg(e::text, ' ' order by global_seq) from {tenant}.events e),
+		(select string_agg(s::text, ' ' order by stream_id) from {tenant}.streams s), (select string_agg(k::text, ' ' order by key) from {tenant}.append_keys k),
+		(select string_agg(r::text, ' ' order by key) from {tenant}.append_results r),
+		(select count(*) from pg_class where relname = 'half_written'))`, "{tenant}", tenant.quoted))
+}
+
+func TestArchivedTenantIsReadOnly(t *testing.T) {
+	t.Parallel()
+	store := newStore(t)
+	acme, ctx := newTenant(t, store, "acme {state} $1"), testContext(t)
+	mustAppend(t, acme, "s", event.Any.WithKey("k"), someEvents(3)...)
+	before, events := written(t, acme), collect(t, acme.ReadAll(ctx, ReadOptions{}))
+	for range 2 {
+		for range 2 {
+			noError(t, store.ArchiveTenant(ctx, acme.name))
+			mustBe(t, acme, projection.TenantArchived)
+		}
+		for way, fn := range appendWays {
+			err := fn(ctx, acme)
+			if way := strings.HasPrefix(way, "SQL"); way && !pgerr.Is(err, pgerr.TenantArchived) || !way && !errors.Is(err, projection.ErrTenantArchived) {
+				t.Errorf("%v: error %v", way, err)
+			}
+		}
+		if after := written(t, acme); after != before {
+			t.Errorf("after appends that failed the tenant has\n%s\nwant\n%s", after, before)
+		}
+		if read := collect(t, acme.ReadAll(ctx, ReadOptions{})); len(read) != len(events) || len(collect(t, acme.ReadStream(ctx, "s", 1))) != 3 {
+			t.Errorf("read %d events, want %d", len(read), len(events))
+		}
+		must(store.CreateTenant(ctx, acme.name))(t)
+		noError(t, store.Migrate(ctx))
+		mustBe(t, acme, projection.TenantArchived)
+		mustAppend(t, newTenant(t, store, "other"), "s", event.Any, someEvents(1)...)
+
+		for range 2 {
+			noError(t, store.UnarchiveTenant(ctx, acme.name))
+			mustBe(t, acme, projection.TenantActive)
+		}
+	}
+	for way, fn := range appendWays {
+		if err := fn(ctx, acme); err != nil && way != "Append of a version" {
+			t.Errorf("%s to a tenant that was brought back: %v", way, err)
+		}
+	}
+	for doing, err := range map[string]error{"archive": store.ArchiveTenant(ctx, "none"), "unarchive": store.UnarchiveTenant(ctx, "none")} {
+		if !errors.Is(err, projection.ErrUnknownTenant) {
+			t.Errorf("%s a tenant that does not exist: %v", doing, err)
+		}
+	}
+}
+
+// An open append, also a prepared one, is waited for, and appends and reads continue meanwhile.
+func TestArchivingWaitsForOpenAppendsAndNamesThem(t *testing.T) {
+	t.Parallel()
+	server := pgtest.Private(t, pgtest.Options{InMemory: true, Settings: map[string]string{"max_prepared_transactions": "5"}})
+	store := migrated(t, openStore(t, server.DSN("postgres"), Options{}))
+	acme, ctx := newTenant(t, store, "acme"), testContext(t)
+	mustExec(t, store, "begin; insert into millrace_acme.events (stream_id, stream_version, type, body) values ('x', 1, 'T', '1'); prepare transaction 'open'", pgx.QueryExecModeSimpleProtocol)
+	for doing, fn := range map[string]func(context.Context) error{
+		"archive": func(ctx context.Context) error { return store.ArchiveTenant(ctx, "acme") },
+		"drop":    func(ctx context.Context) error { return store.DropTenant(ctx, "acme", "acme", DropOptions{}) },
+	} {
+		short, cancel := context.WithTimeout(ctx, 3*lockWait)
+		done := make(chan error, 1)
+		go func() { done <- fn(short) }()
+		appends := 0
+		for short.Err() == nil {
+			mustAppend(t, acme, "s", event.Any, someEvents(1)...)
+			appends++
+		}
+		cancel()
+		if err := <-done; !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "prepared transaction -1/") && !strings.Contains(err.Error(), "prepared transaction ") {
+			t.Errorf("%s while a prepared transaction is open: %v", doing, err)
+		}
+		if mustBe(t, acme, projection.TenantActive); appends < 2 {
+			t.Errorf("%s: %d appends meanwhile", doing, appends)
+		}
+	}
+	done := make(chan error, 1)
+	go func() { done <- store.ArchiveTenant(ctx, "acme") }()
+	waitBlocked(t, store, 1)
+	mustExec(t, store, "commit prepared 'open'", pgx.QueryExecModeSimpleProtocol)
+	noError(t, <-done)
+	if events := collect(t, acme.ReadAll(ctx, ReadOptions{})); events[0].Stream != "x" {
+		t.Errorf("the first event is %+v", events[0])
+	}
+}
+
+// Reads do not wait for an archiving and do not delay it.
+func TestReadsDoNotDelayArchiving(t *testing.T) {
+	t.Parallel()
+	store := newStore(t)
+	newTenant(t, store, "acme")
+	ctx := testContext(t)
+	noError(t, pgx.BeginFunc(ctx, store.pool, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, "select from millrace_acme.events"); err != nil {
+			return err
+		}
+		return errors.Join(store.ArchiveTenant(ctx, "acme"), store.UnarchiveTenant(ctx, "acme"), store.ArchiveTenant(ctx, "acme"))
+	}))
+}
+
+// TestSuspensionEndsWhenAllLeasesAreFree has a claim in progress, which locks the rows before it commits.
+func TestSuspensionEndsWhenAllLeasesAreFree(t *testing.T) {
+	t.Parallel()
+	store := newStore(t)
+	ctx, node := testContext(t), aNode()
+	present(t, store, node)
+	rows := ensured(t, store, "a", "b", "c")
+	port := store.port()
+	ended := func() bool { return must(port.SuspensionEnded(ctx, projection.DefaultTenant))(t) }
+	if _, err := port.SuspensionEnded(ctx, projection.DefaultTenant); !errors.Is(err, projection.ErrResumed) {
+		t.Errorf("a tenant that runs: %v", err)
+	}
+	lost := aNode()
+	claimed(t, store, lost, true, rows[0]) // it is not registered, and so it is dead
+	claimed(t, store, node, true, rows[1])
+	noError(t, port.SetTenantDesired(ctx, projection.DefaultTenant, engine.WantPause))
+	if ended() {
+		t.Error("it ended while a lease is held")
+	}
+	if got := stateOf(t, store, rows[0]); got.Owner != "" || got.Epoch != 2 {
+		t.Errorf("the lease of a dead owner: %+v", got)
+	}
+	if leases := must(port.Leases(ctx, rows[1:2]))(t); leases[0].Desired.Runs() {
+		t.Errorf("lease %+v of a paused tenant", leases[0])
+	}
+	if free := must(port.Free(ctx, node, true))(t); len(free) > 0 {
+		t.Errorf("free leases %+v", free)
+	}
+	if counts := must(port.Counts(ctx, nil))(t); len(counts) > 0 {
+		t.Errorf("wanted leases %+v", counts)
+	}
+	if orders := must(port.Orders(ctx, node, nil))(t); orders[rows[1]].Desired.Runs() {
+		t.Errorf("orders %+v", orders)
+	}
+	if leases := claimed(t, store, node, true, rows[2]); len(leases) > 0 {
+		t.Errorf("claimed %+v", leases)
+	}
+	noError(t, port.Release(ctx, []engine.Advance{{Lease: must(port.Leases(ctx, rows[1:2]))(t)[0]}}))
+	// A claim that began before the pause.
+	tx := must(store.pool.Begin(ctx))(t)
+	must(tx.Exec(ctx, "update millrace.leases set owner = $1 where id = $2", node.ID, rows[2]))(t)
+	done := make(chan bool, 1)
+	go func() { done <- ended() }()
+	waitBlocked(t, store, 1)
+	noError(t, tx.Commit(ctx))
+	if <-done {
+		t.Error("it ended while a lease is being claimed")
+	}
+}
+
+func TestLifeOfATenantNeedsTheOwnerOfItsSchema(t *testing.T) {
+	t.Parallel()
+	dsn := pgtest.Database(t)
+	owner := migrated(t, openStore(t, dsn, Options{}))
+	newTenant(t, owner, "acme")
+	role := "role_" + strings.ReplaceAll(owner.pool.Config().ConnConfig.Database, "-", "_")
+	mustExec(t, owner, sqltext.Fill(`create role {role}; grant usage on schema millrace, millrace_acme to {role}; grant select, insert, update, delete on all tables in schema millrace, millrace_acme to {role}`,
+		"{role}", sqltext.Name(role)), pgx.QueryExecModeSimpleProtocol)
+	t.Cleanup(func() {
+		mustExec(t, owner, sqltext.Fill("drop owned by {role}; drop role {role}", "{role}", sqltext.Name(role)), pgx.QueryExecModeSimpleProtocol)
+	})
+	other := openStore(t, must(pgtest.WithSetting(dsn, "options", "-crole="+role))(t), Options{})
+	ctx := testContext(t)
+	for doing, err := range map[string]error{
+		"archive": other.ArchiveTenant(ctx, "acme"), "drop": other.DropTenant(ctx, "acme", "acme", DropOptions{}),
+	} {
+		if err == nil || !strings.Contains(err.Error(), "run this as the role that owns the schemas") {
+			t.Errorf("%s: %v", doing, err)
+		}
+	}
+	tenants := must(owner.port().Tenants(ctx, nil))(t)
+	if slices.ContainsFunc(tenants, func(t engine.Tenant) bool { return t.State != projection.TenantActive }) {
+		t.Errorf("tenants %+v", tenants)
+	}
+	mustAppend(t, must(owner.ForTenant("acme"))(t), "s", event.Any, someEvents(1)...)
+}

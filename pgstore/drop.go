@@ -1,0 +1,139 @@
+package pgstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+	"go.uber.org/zap"
+
+	"github.com/millrace-go/millrace/pgstore/internal/pgerr"
+	"github.com/millrace-go/millrace/pgstore/internal/sqltext"
+	"github.com/millrace-go/millrace/projection"
+)
+
+// ErrTenantNeeded is returned by DropTenant if objects outside of the tenant's schema depend on objects in it.
+var ErrTenantNeeded = errors.New("objects outside of the tenant's schema depend on it")
+
+// DropOptions are options of DropTenant. The zero value means the defaults.
+type DropOptions struct {
+	// Dependents also drops the objects outside of the tenant's schema that depend on it: views, functions, foreign keys
+	// and so on, as DROP SCHEMA CASCADE does. Default: such a tenant is not dropped, and the error lists them.
+	Dependents bool
+}
+
+// DropTenant removes a tenant for ever: its events, its read models and everything else in its schema, its projections,
+// checkpoints, dead letters and commands. confirm must be the name once more. The default tenant is not dropped. Other
+// tenants are not affected. Afterwards a tenant of that name may be created again, and has nothing of the dropped one.
+//
+// The drop has two transactions. The first ends appends: they return projection.ErrTenantDropping, and
+// projection.ErrUnknownTenant after the drop. Then DropTenant waits until nothing of the tenant runs any more. The
+// second removes everything. If DropTenant is interrupted in between, also by the end of the process, the tenant stays
+// in the state projection.TenantDropping, and DropTenant must be called again. Both transactions wait for others that
+// use the tenant's tables, as ArchiveTenant does, and the second also for reads.
+//
+// If objects outside of the schema depend on it, the error wraps ErrTenantNeeded and lists them: see DropOptions. It
+// returns projection.ErrUnknownTenant if there is no such tenant. It needs the role that owns the tenant's schema.
+func (s *Store) DropTenant(ctx context.Context, name, confirm string, opts DropOptions) error {
+	switch {
+	case confirm != name:
+		return fmt.Errorf("drop tenant %q: the name was confirmed as %q", name, confirm)
+	case name == projection.DefaultTenant:
+		return fmt.Errorf("drop tenant %q: the default tenant cannot be dropped, only archived", name)
+	}
+	dropped, err := s.beginDrop(ctx, name, opts)
+	if err == nil {
+		err = s.waitSuspended(ctx, name)
+	}
+	if err == nil {
+		err = s.endDrop(ctx, name, dropped.id, opts)
+	}
+	if dropped.id != 0 && (errors.Is(err, projection.ErrUnknownTenant) || errors.Is(err, projection.ErrResumed)) {
+		err = nil // another call ended the drop meanwhile
+	}
+	if err != nil {
+		return fmt.Errorf("drop tenant %q: %w", name, err)
+	}
+	s.prepared.remove(name)
+	s.log.Info("tenant dropped", zap.String("tenant", name))
+	return nil
+}
+
+// beginDrop commits that the tenant is being dropped. From then on it has no new events.
+func (s *Store) beginDrop(ctx context.Context, name string, opts DropOptions) (dropped tenantRow, err error) {
+	err = s.changeTenant(ctx, name, lockWait, func(ctx context.Context, tx pgx.Tx, t tenantRow) error {
+		dropped = t
+		if t.state == projection.TenantDropping {
+			return nil
+		}
+		if err := s.notNeeded(ctx, tx, t.schema, opts); err != nil {
+			return err
+		}
+		// The schema, or events, may have been dropped by hand.
+		var exists bool
+		if err := tx.QueryRow(ctx, queries.Text("table_exists"), pgx.QueryExecModeExec, t.schema, "events").Scan(&exists); err != nil {
+			return err
+		}
+		if exists {
+			if err := s.closeEvents(ctx, tx, t.schema, pgerr.TenantDropping); err != nil {
+				return err
+			}
+		}
+		return s.setTenantState(ctx, tx, name, projection.TenantDropping)
+	})
+	return dropped, err
+}
+
+// endDrop removes everything of the tenant with that id, of which nothing runs any more.
+func (s *Store) endDrop(ctx context.Context, name string, id int32, opts DropOptions) error {
+	return s.changeTenant(ctx, name, dropLockWait, func(ctx context.Context, tx pgx.Tx, t tenantRow) error {
+		if t.id != id {
+			return nil // it was created again
+		}
+		if err := s.lockTables(ctx, tx, t.schema); err != nil {
+			return err
+		}
+		if err := s.notNeeded(ctx, tx, t.schema, opts); err != nil {
+			return err
+		}
+		if err := execScript(ctx, tx, sqltext.Fill(queries.Text("drop_schema"), "{tenant}", sqltext.Name(t.schema))); err != nil {
+			return err
+		}
+		_, err := tx.Exec(ctx, s.control.sql("delete_tenant"), pgx.QueryExecModeExec, name, s.control.controlChannel)
+		return err
+	})
+}
+
+// lockTables locks the tables of a schema, as far as the role may, so that nothing new depends on them.
+func (s *Store) lockTables(ctx context.Context, tx pgx.Tx, schema string) error {
+	rows, _ := tx.Query(ctx, queries.Text("lockable_tables"), pgx.QueryExecModeExec, schema)
+	tables, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil || len(tables) == 0 {
+		return err
+	}
+	return execScript(ctx, tx, sqltext.Fill(queries.Text("lock_tables"), "{tables}", strings.Join(tables, ", ")))
+}
+
+// notNeeded returns ErrTenantNeeded if objects outside of the schema depend on it and are not to be dropped with it.
+func (s *Store) notNeeded(ctx context.Context, tx pgx.Tx, schema string, opts DropOptions) error {
+	if opts.Dependents {
+		return nil
+	}
+	rows, _ := tx.Query(ctx, queries.Text("tenant_dependents"), pgx.QueryExecModeExec, schema)
+	dependents, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err == nil && len(dependents) > 0 {
+		err = fmt.Errorf("%w: %s", ErrTenantNeeded, listed(dependents))
+	}
+	return err
+}
+
+// listed returns the first of many names.
+func listed(names []string) string {
+	const most = 20
+	if rest := len(names) - most; rest > 0 {
+		return fmt.Sprintf("%s and %d more", strings.Join(names[:most], ", "), rest)
+	}
+	return strings.Join(names, ", ")
+}
