@@ -32,7 +32,7 @@ var (
 
 // coldStatements are the files of the statements that are not hot, by the reason why.
 var coldStatements = map[string][]string{
-	"it is a part of others": {"lease_columns"},
+	"it is a part of others": {"lease_columns", "old_commands"},
 	"it reads no table of the store": {"begin_batch", "begin_durable", "begin_in_tx", "begin_migration", "begin_probe", "check_client_watch", "disable_jit",
 		"notify_wake", "ping", "reset_session", "server_facts", "session_lock", "waits_for_lock"},
 	"it reads a table of one row": {"begin_read", "incarnation", "make_incarnation", "probe_space", "probe_write"},
