@@ -196,6 +196,7 @@ func hotControlStatements(t *testing.T, f *fleet) []planned {
 		{"ensure_projections", c.sql("ensure_projections"), []any{[]string{"t1"}, []string{"new"}, []int32{0}, []int32{1}, []int32{0}, []int32{1 << 28}}, 1},
 		{"projection_exists", c.sql("projection_exists"), []any{"t1", "p1", 0}, 1},
 		{"tenant_version", c.sql("tenant_version"), []any{"t1"}, 1},
+		{"tenant_state", c.sql("tenant_state"), []any{"t1"}, 1},
 		{"tenant_setup", c.sql("tenant_setup"), []any{"t1"}, 1},
 		{"set_tenant_version", c.sql("set_tenant_version"), []any{"t1", 1}, 1},
 		{"set_tenant_setup", c.sql("set_tenant_setup"), []any{"t1", 1}, 1},
