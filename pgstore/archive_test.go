@@ -205,7 +205,7 @@ func TestSuspensionEndsWhenAllLeasesAreFree(t *testing.T) {
 	if free := must(port.Free(ctx, node, true))(t); len(free) > 0 {
 		t.Errorf("free leases %+v", free)
 	}
-	if counts := must(port.Counts(ctx, nil))(t); len(counts) > 0 {
+	if counts := must(port.Counts(ctx, nil, nil))(t); len(counts) > 0 {
 		t.Errorf("wanted leases %+v", counts)
 	}
 	if orders := must(port.Orders(ctx, node, nil))(t); orders[rows[1]].Desired.Runs() {
