@@ -60,7 +60,7 @@ func (s *nodeSession) setUp(ctx context.Context) error {
 		// Settings, LISTEN and the lock would apply to a session that other clients use.
 		s.store.log.Warn("pooler in front of the session connection",
 			zap.String("effect", "notifications do not arrive, and the node has no session lock"), zap.String("remedy", "set Options.SessionDSN to the server itself"))
-		return s.Heartbeat(ctx)
+		return s.Heartbeat(ctx, nil)
 	}
 	if _, err := s.conn.Exec(ctx, keepalives+listen); err != nil {
 		return err
@@ -84,7 +84,7 @@ func (s *nodeSession) setUp(ctx context.Context) error {
 	if _, err := s.conn.Exec(ctx, c.sql("delete_silent_nodes"), pgx.QueryExecModeExec); err != nil {
 		return err
 	}
-	return s.Heartbeat(ctx)
+	return s.Heartbeat(ctx, nil)
 }
 
 func (s *nodeSession) Next(ctx context.Context) (engine.Notice, error) {
@@ -105,9 +105,12 @@ func (s *nodeSession) Next(ctx context.Context) (engine.Notice, error) {
 	return engine.Notice{Tenant: n.Payload}, nil
 }
 
-func (s *nodeSession) Heartbeat(ctx context.Context) error {
-	_, err := s.conn.Exec(ctx, s.store.control.sql("heartbeat"), pgx.QueryExecModeExec, s.node.ID, s.node.Projections, nonNil(s.node.Tenants),
-		s.lockKey(), s.node.LeaseDuration.Microseconds())
+func (s *nodeSession) Heartbeat(ctx context.Context, summary *engine.NodeSummary) error {
+	encoded, err := encodeSummary(summary)
+	if err == nil {
+		_, err = s.conn.Exec(ctx, s.store.control.sql("heartbeat"), pgx.QueryExecModeExec, s.node.ID, s.node.Projections, nonNil(s.node.Tenants),
+			s.lockKey(), s.node.LeaseDuration.Microseconds(), encoded)
+	}
 	return failed(err, "send heartbeat")
 }
 
