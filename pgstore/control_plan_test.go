@@ -46,7 +46,7 @@ func newFleet(t *testing.T) *fleet {
 	for range fleetNodes {
 		node := engine.Node{ID: uuid.NewString(), Projections: f.names, LeaseDuration: time.Hour}
 		none := []string{}
-		mustExec(t, f.Store, f.control.sql("register"), node.ID, node.Projections, none, none, none, 1, node.LeaseDuration.Microseconds())
+		mustExec(t, f.Store, f.control.sql("register"), node.ID, node.Projections, none, none, none, 1, node.LeaseDuration.Microseconds(), nil)
 		f.nodes, owners = append(f.nodes, node), append(owners, node.ID)
 	}
 	mustExec(t, f.Store, `insert into millrace.leases (id, owner, epoch, checkpoint)
@@ -182,8 +182,8 @@ func hotControlStatements(t *testing.T, f *fleet) []planned {
 		{"announce_drain", c.sql("announce_drain"), []any{l.Owner, c.controlChannel}, 1},
 		{"dead_letters", c.deadLetters(false), []any{"t1", "p1", 0, []string{"parked"}, nil, nil, nil, nil, 5_000, many}, many},
 		{"dead_letters of one without", c.deadLetters(true), []any{"t1", "p4", 0, []string{"parked"}, nil, nil, nil, nil, 1_000_000, many}, 0},
-		{"heartbeat", c.sql("heartbeat"), []any{l.Owner, 1_000_000}, 1},
-		{"register", c.sql("register"), []any{l.Owner, f.names, []string{}, []string{}, []string{}, 1, 1_000_000}, 1},
+		{"heartbeat", c.sql("heartbeat"), []any{l.Owner, 1_000_000, `{"states": {"live": 1}}`}, 1},
+		{"register", c.sql("register"), []any{l.Owner, f.names, []string{}, []string{}, []string{}, 1, 1_000_000, nil}, 1},
 		{"deregister", c.sql("deregister"), []any{l.Owner}, 0},
 		{"forget_nodes", c.sql("delete_silent_nodes"), nil, 0},
 		{"tail_start", f.Store.tenant.sql("tail_start"), []any{"t1"}, 1},

@@ -219,7 +219,7 @@ func TestLeasesOfDeadNodesAreFree(t *testing.T) {
 	if leases := claimed(t, store, next, false, row); len(leases) != 0 {
 		t.Errorf("claimed %v without trust in heartbeats", leases)
 	}
-	noError(t, s.Heartbeat(testContext(t)))
+	noError(t, s.Heartbeat(testContext(t), nil))
 	vanish(t, store, s)
 	found("without its lock", [2]int{0, 0})
 	if !markedDead(t, watcher, node) {
@@ -348,7 +348,7 @@ func TestHeartbeatOfANodeWithoutARowRegistersItAgain(t *testing.T) {
 			mustExec(t, store, "delete from millrace.nodes")
 		}
 		before := lastHeartbeat(t, store, node.ID)
-		noError(t, s.Heartbeat(testContext(t)))
+		noError(t, s.Heartbeat(testContext(t), nil))
 		nodes := must(store.port().Nodes(testContext(t)))(t)
 		if len(nodes) != 1 || !nodes[0].Alive || !nodes[0].HeartbeatAt.After(before) || !nodes[0].Knows("a1", "p") || nodes[0].Knows("b", "p") {
 			t.Errorf("registered are %+v", nodes)
@@ -420,7 +420,7 @@ func TestStatusShowsForHowLongALeaseHadNoOwner(t *testing.T) {
 	mustExec(t, store, "update millrace.leases set free_since = clock_timestamp() - interval '1 min' where free_since is not null")
 	var before []engine.ProjectionRow
 	for range 2 {
-		list, err := store.port().Projections(testContext(t), []string{projection.DefaultTenant})
+		list, err := store.port().Projections(testContext(t), engine.ProjectionFilter{Tenants: []string{projection.DefaultTenant}})
 		if err != nil || len(list) != 3 {
 			t.Fatal(list, err)
 		}

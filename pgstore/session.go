@@ -64,7 +64,7 @@ func (s *nodeSession) setUp(ctx context.Context) error {
 		// Settings, LISTEN and the lock would apply to a session that other clients use.
 		s.store.log.Warn("pooler in front of the session connection",
 			zap.String("effect", "notifications do not arrive, and the node has no session lock"), zap.String("remedy", "set Options.SessionDSN to the server itself"))
-		return s.register(ctx)
+		return s.register(ctx, nil)
 	}
 	if _, err := s.conn.Exec(ctx, keepalives+listen); err != nil {
 		return err
@@ -88,7 +88,7 @@ func (s *nodeSession) setUp(ctx context.Context) error {
 	if _, err := s.conn.Exec(ctx, c.sql("delete_silent_nodes"), pgx.QueryExecModeExec); err != nil {
 		return err
 	}
-	return s.register(ctx)
+	return s.register(ctx, nil)
 }
 
 func (s *nodeSession) Next(ctx context.Context) (engine.Notice, error) {
@@ -109,20 +109,24 @@ func (s *nodeSession) Next(ctx context.Context) (engine.Notice, error) {
 	return engine.Notice{Tenant: n.Payload}, nil
 }
 
-// register is a heartbeat of a node that may have no row.
-func (s *nodeSession) register(ctx context.Context) error {
+// register is a heartbeat of a node that may have no row. summary is that of the heartbeat.
+func (s *nodeSession) register(ctx context.Context, summary any) error {
 	filtered, filters := filterArrays(s.node.Filters)
 	_, err := s.conn.Exec(ctx, s.store.control.sql("register"), pgx.QueryExecModeExec, s.node.ID, s.node.Projections, nonNil(s.node.Tenants),
-		filtered, filters, s.lockKey(), s.node.LeaseDuration.Microseconds())
+		filtered, filters, s.lockKey(), s.node.LeaseDuration.Microseconds(), summary)
 	return failed(err, "register the node")
 }
 
 // Heartbeat implements engine.Session. If other nodes deleted the row of this one, which was silent for long, it registers
 // again.
-func (s *nodeSession) Heartbeat(ctx context.Context) error {
-	tag, err := s.conn.Exec(ctx, s.store.control.sql("heartbeat"), pgx.QueryExecModeExec, s.node.ID, s.node.LeaseDuration.Microseconds())
+func (s *nodeSession) Heartbeat(ctx context.Context, summary *engine.NodeSummary) error {
+	encoded, err := encodeSummary(summary)
+	if err != nil {
+		return failed(err, "encode the summary of the node")
+	}
+	tag, err := s.conn.Exec(ctx, s.store.control.sql("heartbeat"), pgx.QueryExecModeExec, s.node.ID, s.node.LeaseDuration.Microseconds(), encoded)
 	if err == nil && tag.RowsAffected() == 0 {
-		return s.register(ctx)
+		return s.register(ctx, encoded)
 	}
 	return failed(err, "send heartbeat")
 }

@@ -142,7 +142,7 @@ func TestTenantsOfRuntimeAndProjectionAreIntersected(t *testing.T) {
 		}
 		var nodes []millrace.NodeStatus
 		b.Eventually("the node is registered", func() bool {
-			nodes = b.StatusOf(rt).Nodes
+			nodes = b.Summary(rt).Nodes
 			return len(nodes) == 1
 		})
 		if !maps.EqualFunc(nodes[0].Filters, map[string][]string{"p": {"a*"}}, slices.Equal) || !slices.Equal(nodes[0].Tenants, []string{"a2", "b1"}) {
@@ -254,15 +254,15 @@ func TestRollingDeploymentsChangeTheFilter(t *testing.T) {
 		reaches(narrow, last, "a2")
 		b.Eventually("the others are not owned, and status says why", func() bool {
 			status := b.StatusOf(narrow)
-			return status.NotOwned == 2 && !slices.ContainsFunc([]string{"a1", "b1"}, func(tenant string) bool {
+			return b.Summary(narrow).NotOwned == 2 && !slices.ContainsFunc([]string{"a1", "b1"}, func(tenant string) bool {
 				p := status.Projection(millrace.ProjectionID{Tenant: tenant, Name: "p"})
 				return p.State != millrace.StateNotOwned || p.Reason != "no living node knows the projection" || p.Checkpoint != last[tenant]-10
 			})
 		})
 		// Whoever waits for an alarm to end can pause them.
 		b.Must(narrow.Pause(b.Ctx, millrace.ProjectionID{Tenant: "a1", Name: "p"}))
-		if status := b.StatusOf(narrow); status.NotOwned != 1 {
-			t.Errorf("%d projections count as not owned after one was paused", status.NotOwned)
+		if summary := b.Summary(narrow); summary.NotOwned != 1 {
+			t.Errorf("%d projections count as not owned after one was paused", summary.NotOwned)
 		}
 		stopNarrow()
 

@@ -43,7 +43,7 @@ func TestFilterMayHaveThousandsOfNames(t *testing.T) {
 	}
 	b.ReachesOf(nodes[0], tenants[1].Name(), "p", b.AppendTo(tenants[1], "a", 5))
 	b.Eventually("the second node runs what it alone knows", func() bool { return len(b.StatusOf(nodes[0]).Projections) == 5 })
-	for _, node := range b.StatusOf(nodes[0]).Nodes {
+	for _, node := range b.Summary(nodes[0]).Nodes {
 		if len(node.Filters["p"]) != len(names) {
 			t.Errorf("%d of %d names are registered", len(node.Filters["p"]), len(names))
 		}
