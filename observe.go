@@ -1,6 +1,7 @@
 package millrace
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -10,73 +11,95 @@ import (
 	"github.com/millrace-go/millrace/projection"
 )
 
-// Status returns the state of the runtime and of the projections of its tenants.
-func (r *Runtime) Status(ctx context.Context) (Status, error) {
-	status, err := r.status(ctx)
+const (
+	// statusLimit and statusMost are the default and the greatest StatusFilter.Limit.
+	statusLimit, statusMost = 100, 10_000
+)
+
+// Status returns a page of the projections that a filter selects. It reads the rows of those projections and the heads of their
+// tenants. For the whole deployment use Summary.
+func (r *Runtime) Status(ctx context.Context, filter StatusFilter) (Status, error) {
+	switch {
+	case filter.Limit < 0:
+		return Status{}, fmt.Errorf("status: StatusFilter.Limit must not be negative: %d", filter.Limit)
+	case filter.Limit > statusMost:
+		return Status{}, fmt.Errorf("status: StatusFilter.Limit (%d) must be at most %d", filter.Limit, statusMost)
+	}
+	filter.Limit = cmp.Or(filter.Limit, statusLimit)
+	status, err := r.status(ctx, filter)
 	if err != nil {
 		return Status{}, fmt.Errorf("status: %w", err)
 	}
 	return status, nil
 }
 
-func (r *Runtime) status(ctx context.Context) (status Status, err error) {
-	all, err := r.tenants(ctx)
-	if err != nil {
-		return status, err
-	}
-	tenants := make([]string, len(all))
-	for i, t := range all {
-		tenants[i] = t.Name
-	}
+// status is Status. A limit of 0 means all.
+func (r *Runtime) status(ctx context.Context, filter StatusFilter) (status Status, err error) {
 	ctx, cancel := context.WithTimeout(ctx, r.config.QueryTimeout)
 	defer cancel()
-	rows, err := r.store.Projections(ctx, tenants)
+	p := pager{runtime: r, filter: filter, deps: r.running()}
+	if err := p.read(ctx); err != nil {
+		return status, err
+	}
+	var feeds map[string]actors.FeedEntry
+	if p.deps != nil {
+		status.Node, feeds = p.deps.Node.ID, p.deps.Registry.Feeds()
+	}
+	status.Projections = p.found
+	named := make([]string, 0, len(filter.Tenants)+len(p.found))
+	for _, tenant := range filter.Tenants {
+		named = append(named, engine.FullID(ProjectionID{Tenant: tenant}).Tenant)
+	}
+	for _, s := range p.found {
+		named = append(named, s.ID.Tenant)
+	}
+	slices.Sort(named)
+	named = slices.Compact(named)
+	heads, err := r.store.Heads(ctx, named)
 	if err != nil {
 		return status, err
 	}
-	heads, err := r.store.Heads(ctx, tenants)
+	known, err := r.store.Tenants(ctx, named)
 	if err != nil {
 		return status, err
 	}
-	oldest, err := r.store.OldestSnapshot(ctx)
-	if err != nil {
-		return status, err
+	states := make(map[string]projection.TenantState, len(known))
+	for _, t := range known {
+		states[t.Name] = t.State
+	}
+	for _, tenant := range named {
+		s := r.tenantStatus(ctx, tenant, feeds[tenant], heads)
+		s.State = states[tenant]
+		status.Tenants = append(status.Tenants, s)
+	}
+	for i := range status.Projections {
+		s := &status.Projections[i]
+		s.Head = heads.Positions[s.ID.Tenant]
+		s.Behind = max(0, s.Head-s.Position)
+		if err := heads.Failed[s.ID.Tenant]; err != nil && s.State == StateLive {
+			s.State, s.Reason = StateWaiting, err.Error()
+		}
+	}
+	return status, r.explainNotOwned(ctx, status.Projections)
+}
+
+// explainNotOwned says of projections without a living owner whether any living node could run them.
+func (r *Runtime) explainNotOwned(ctx context.Context, list []ProjectionStatus) error {
+	if !slices.ContainsFunc(list, func(s ProjectionStatus) bool { return s.State == StateNotOwned }) {
+		return nil
 	}
 	nodes, err := r.store.Nodes(ctx)
 	if err != nil {
-		return status, err
+		return err
 	}
-	status.Nodes = nodesStatus(nodes)
-	status.Abandoned, status.Pooled, status.OldestSnapshot = r.store.Abandoned(), r.store.Pooled(), SnapshotStatus(oldest)
-	var local map[ProjectionID]actors.ProjectionEntry
-	var feeds map[string]actors.FeedEntry
-	if deps := r.running(); deps != nil {
-		status.Node, status.Stuck = deps.Node.ID, int(deps.Registry.Stuck.Load())
-		status.Session = sessionStatus(deps.Registry.Session())
-		local, feeds = deps.Registry.All(), deps.Registry.Feeds()
-	}
-	for _, t := range all {
-		s := r.tenantStatus(ctx, t.Name, feeds[t.Name], heads)
-		s.State = t.State
-		status.Tenants = append(status.Tenants, s)
-	}
-	for _, row := range rows {
-		entry, here := local[row.ID]
-		p := projectionStatus(row, heads.Positions[row.ID.Tenant], entry, here)
-		if err := heads.Failed[row.ID.Tenant]; err != nil && p.State == StateLive {
-			p.State, p.Reason = StateWaiting, err.Error()
+	for i := range list {
+		if s := &list[i]; s.State == StateNotOwned && !slices.ContainsFunc(nodes, func(n engine.NodeRow) bool {
+			return n.Alive && n.Knows(s.ID.Tenant, s.ID.Name)
+		}) {
+			s.Reason = "no living node knows the projection"
 		}
-		if p.State == StateNotOwned {
-			if !slices.ContainsFunc(nodes, func(n engine.NodeRow) bool { return n.Alive && n.Knows(row.ID.Tenant, row.ID.Name) }) {
-				p.Reason = "no living node knows the projection"
-			}
-			if p.NotOwned > r.config.LeaseDuration {
-				status.NotOwned++
-			}
-		}
-		status.Projections = append(status.Projections, p)
 	}
-	return status, nil
+	return nil
 }
 
 func (r *Runtime) tenantStatus(ctx context.Context, name string, feed actors.FeedEntry, heads engine.Heads) TenantStatus {
@@ -91,21 +114,82 @@ func (r *Runtime) tenantStatus(ctx context.Context, name string, feed actors.Fee
 	return s
 }
 
-func nodesStatus(rows []engine.NodeRow) []NodeStatus {
-	nodes := make([]NodeStatus, len(rows))
-	for i, n := range rows {
-		nodes[i] = NodeStatus{ID: n.ID, Alive: n.Alive, Draining: n.Draining, Leases: n.Leases, Registered: n.Projections, Tenants: n.Tenants,
-			Filters: make(map[string][]string), StartedAt: n.StartedAt, Silent: n.Silent}
-		for name, filter := range n.Filters {
-			nodes[i].Filters[name] = slices.Clone(filter.Entries())
-		}
-	}
-	return nodes
+// pager reads the page of a filter. The states of this node's projections are in the registry, those of all others in their rows.
+type pager struct {
+	runtime *Runtime
+	filter  StatusFilter
+	deps    *actors.Deps // nil while the runtime is not running
+	found   []ProjectionStatus
 }
 
-func projectionStatus(row engine.ProjectionRow, head int64, entry actors.ProjectionEntry, here bool) ProjectionStatus {
+// read reads rows until the page is full, or there are no more. A row whose state changed meanwhile may not match any more.
+func (p *pager) read(ctx context.Context) error {
+	f := p.filter
+	after := f.After
+	if after != (ProjectionID{}) {
+		after = engine.FullID(after)
+	}
+	for {
+		limit := max(0, f.Limit-len(p.found))
+		rows, err := p.rows(ctx, after, limit)
+		if err != nil {
+			return err
+		}
+		for _, row := range rows {
+			var entry actors.ProjectionEntry
+			var here bool
+			if p.deps != nil {
+				entry, here = p.deps.Registry.Get(row.ID)
+			}
+			if s := projectionStatus(row, entry, here); len(f.States) == 0 || slices.Contains(f.States, s.State) {
+				p.found = append(p.found, s)
+			}
+			after = row.ID
+		}
+		if limit == 0 || len(rows) < limit || len(p.found) >= f.Limit {
+			return nil
+		}
+	}
+}
+
+// rows returns at most limit rows after one.
+func (p *pager) rows(ctx context.Context, after ProjectionID, limit int) ([]engine.ProjectionRow, error) {
+	f := engine.ProjectionFilter{Names: p.filter.Names, Owner: p.filter.Owner, Parked: p.filter.Parked, After: after, Limit: limit}
+	for _, tenant := range p.filter.Tenants {
+		f.Tenants = append(f.Tenants, engine.FullID(ProjectionID{Tenant: tenant}).Tenant)
+	}
+	if len(p.filter.States) == 0 {
+		return p.runtime.store.Projections(ctx, f)
+	}
+	elsewhere, here := f, f
+	for _, s := range p.filter.States {
+		elsewhere.States = append(elsewhere.States, string(s))
+	}
+	if p.deps != nil {
+		elsewhere.NotOwner = p.deps.Node.ID
+		here.IDs = p.deps.Registry.In(elsewhere.States, after, limit)
+	}
+	rows, err := p.runtime.store.Projections(ctx, elsewhere)
+	if err != nil || len(here.IDs) == 0 {
+		return rows, err
+	}
+	own, err := p.runtime.store.Projections(ctx, here)
+	if err != nil {
+		return nil, err
+	}
+	rows = append(rows, own...)
+	slices.SortFunc(rows, func(a, b engine.ProjectionRow) int { return engine.CompareIDs(a.ID, b.ID) })
+	rows = slices.CompactFunc(rows, func(a, b engine.ProjectionRow) bool { return a.ID == b.ID })
+	if limit > 0 {
+		rows = rows[:min(limit, len(rows))]
+	}
+	return rows, nil
+}
+
+// projectionStatus is the status of a projection, without the head of its tenant.
+func projectionStatus(row engine.ProjectionRow, entry actors.ProjectionEntry, here bool) ProjectionStatus {
 	s := ProjectionStatus{
-		ID: row.ID, Owner: row.Owner, Epoch: row.Epoch, Checkpoint: row.Checkpoint, Position: row.Checkpoint, Head: head,
+		ID: row.ID, State: State(row.State), Owner: row.Owner, Epoch: row.Epoch, Checkpoint: row.Checkpoint, Position: row.Checkpoint,
 		Parked: row.Parked, OldestParked: row.OldestParked, Skipped: row.Skipped, FailingPosition: row.FailingPosition, Attempts: row.Attempts,
 		Applied: entry.Applied, Reason: row.LastError, Breaker: entry.Breaker,
 	}
@@ -113,7 +197,6 @@ func projectionStatus(row engine.ProjectionRow, head int64, entry actors.Project
 		// What failed last was handled or parked since.
 		s.FailingPosition, s.Attempts, s.Reason = 0, 0, ""
 	}
-	failing := s.FailingPosition > 0
 	if s.Attempts == 0 {
 		s.FailingPosition = 0 // it waits there for what its handler depends on, and no event fails
 	}
@@ -123,25 +206,18 @@ func projectionStatus(row engine.ProjectionRow, head int64, entry actors.Project
 		if entry.Reason != nil {
 			s.Reason = entry.Reason.Error()
 		}
-	case !row.Desired.Runs():
-		s.State = StatePaused
+	case s.State == StatePaused:
 		if reason := asleep(row.Tenant); reason != "" {
 			s.Reason = reason
 		}
-	case row.Halted:
-		s.State, s.Reason, s.NotOwned = StateFailed, row.Failed, row.NotOwned
-	case !row.OwnerAlive:
-		s.State, s.NotOwned = StateNotOwned, row.NotOwned
-	case row.Failed != "":
-		s.State, s.Reason = StateFailed, row.Failed
-	case failing && row.MissingObject:
-		s.State = StateMissingObject
-	case failing:
-		s.State = StateWaiting
-	default:
-		s.State = StateElsewhere
+	case s.State == StateNotOwned:
+		s.NotOwned = row.NotOwned
+	case s.State == StateFailed:
+		s.Reason = row.Failed
+		if row.Halted {
+			s.NotOwned = row.NotOwned
+		}
 	}
-	s.Behind = max(0, head-s.Position)
 	return s
 }
 
@@ -157,21 +233,6 @@ func asleep(state projection.TenantState) string {
 	}
 	return ""
 }
-
-func sessionStatus(e actors.SessionEntry) SessionStatus {
-	s := SessionStatus{Connected: e.Connected, Pooled: e.Connected && e.Pooled, Since: e.Since, HeartbeatSent: e.HeartbeatSent, Reason: text(e.Err)}
-	if e.Connected {
-		s.Reason = text(e.ClaimErr)
-	}
-	if s.Pooled && s.Reason == "" {
-		s.Reason = withoutSession
-	}
-	return s
-}
-
-// withoutSession says what a session connection through a pooler in transaction mode cannot do.
-const withoutSession = "the session connection goes through a pooler in transaction mode: new events and free leases are found by polling, " +
-	"and the death of a node is noticed by its heartbeat alone; set pgstore.Options.SessionDSN to an address that bypasses the pooler"
 
 func text(err error) string {
 	if err == nil {

@@ -102,6 +102,7 @@ func (r *Runtime) RunUntilIdle(ctx context.Context) (status Status, err error) {
 	if err != nil {
 		return Status{}, fmt.Errorf("run until idle: %w", err)
 	}
+	all := StatusFilter{Tenants: slices.Sorted(maps.Keys(heads)), Names: slices.Sorted(maps.Keys(r.definitions))}
 	err = r.run(ctx, func(ctx context.Context) (err error) {
 		w := idleWait{runtime: r, deps: r.running(), heads: heads, pending: make(map[ProjectionID]bool)}
 		for _, id := range ids {
@@ -110,10 +111,10 @@ func (r *Runtime) RunUntilIdle(ctx context.Context) (status Status, err error) {
 		if err := w.wait(ctx); err != nil {
 			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 			defer cancel()
-			status, _ = r.Status(ctx)
+			status, _ = r.status(ctx, all)
 			return err
 		}
-		status, err = r.Status(ctx)
+		status, err = r.status(ctx, all)
 		return err
 	})
 	if err != nil {

@@ -35,22 +35,39 @@ const (
 	StateNotOwned State = "not owned"
 )
 
-// Status is the state of a runtime and of the projections of its tenants, from the database and from this node.
-type Status struct {
+// Summary is the state of a whole deployment: of all tenants, and of the projections on all nodes. It comes from a few statements on
+// the control schema and from what the nodes write with their heartbeats. So it costs the same for one tenant and for ten
+// thousand, and figures of other nodes are up to a heartbeat old. A projection that moves meanwhile may be counted twice, or not
+// at all.
+type Summary struct {
 	// Node is the id of this runtime while it runs. It is empty otherwise.
 	Node string
-	// Session is the node's session connection.
+	// Session is this node's session connection.
 	Session SessionStatus
 	// Pooled means that a pooler in transaction mode stands between the store's pool and the server.
 	Pooled bool
 	// Nodes are the processes that run projections, this one included, the oldest first. A process that ended in order is left
 	// out. A process that died is listed for an hour.
 	Nodes []NodeStatus
-	// NotOwned counts the projections, each partition by itself, that should run, but that no living node has held for longer than LeaseDuration.
+	// Tenants counts the tenants.
+	Tenants int
+	// States counts the projections in each state, each partition by itself, as the nodes that run them see it. StateElsewhere
+	// counts those of living nodes whose version of the program does not write their states.
+	States map[State]int
+	// NotOwned counts the projections, each partition by itself, that should run, but that no living node has held for longer than
+	// LeaseDuration.
 	NotOwned int
-	// Tenants and Projections are sorted by name. Projections has an entry for each partition.
-	Tenants     []TenantStatus
-	Projections []ProjectionStatus
+	// Lagging are the projections that are furthest behind the settled marks of their tenants, at most 10, the worst first. Their
+	// state, position and reason are those of the node that runs them, and Head is the settled mark.
+	Lagging []ProjectionStatus
+	// Held are the tenants whose settled mark is held back or whose events cannot be read, at most 10, the longest first. Head is
+	// the highest position that is known to the node that reads the events.
+	Held []TenantStatus
+	// Parked counts the parked events of all projections. OldestParked is when the oldest of them failed first, and OldestParkedIn
+	// is its projection.
+	Parked         int64
+	OldestParked   time.Time
+	OldestParkedIn ProjectionID
 	// OldestSnapshot is the transaction that has held back the clean-up of dead rows for the longest time. While it is open,
 	// checkpoints advance ever more slowly.
 	OldestSnapshot SnapshotStatus
@@ -58,6 +75,34 @@ type Status struct {
 	Abandoned int64
 	// Stuck counts the actors of this node that made no progress and were restarted.
 	Stuck int
+}
+
+// StatusFilter selects the projections of a Status. A projection must match all of the fields that are set. The zero value selects
+// the first 100 projections.
+type StatusFilter struct {
+	// Tenants and Names select projections by tenant and by name.
+	Tenants, Names []string
+	// States select projections by their states. StateStarting, StateCatchUp and StateLive select only projections of this node:
+	// those of other nodes are StateElsewhere. A state that few projections are in is found by a look at the rows of all.
+	States []State
+	// Owner selects the projections whose lease a node holds, dead or alive.
+	Owner string
+	// Parked selects projections with parked events.
+	Parked bool
+	// After is the ID of the last projection of the previous page. Projections are sorted by tenant, name and partition.
+	After ProjectionID
+	// Limit is the maximum number of projections in the page, at most 10,000. Default 100. A page that has fewer is the last.
+	Limit int
+}
+
+// Status has a page of projections and their tenants, from the database and from this node.
+type Status struct {
+	// Node is the id of this runtime while it runs. It is empty otherwise.
+	Node string
+	// Tenants are those of the projections, and those that the filter names, sorted by name.
+	Tenants []TenantStatus
+	// Projections has an entry for each partition. They are sorted by tenant, name and partition.
+	Projections []ProjectionStatus
 }
 
 // Projection returns the status of a projection, or the zero value if there is none. An empty tenant means
@@ -114,6 +159,9 @@ type NodeStatus struct {
 	StartedAt           time.Time
 	// Silent is how long ago its last heartbeat was.
 	Silent time.Duration
+	// States counts the projections that it runs, by state. It is nil if the node is dead, or if its version of the program does
+	// not write it.
+	States map[State]int
 }
 
 // TenantStatus is the end of a tenant's events.

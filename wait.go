@@ -202,11 +202,10 @@ func (r *Runtime) knows(id ProjectionID) bool {
 func (r *Runtime) rows(ctx context.Context, id ProjectionID) ([]engine.ProjectionRow, error) {
 	ctx, cancel := context.WithTimeout(ctx, r.config.QueryTimeout)
 	defer cancel()
-	rows, err := r.store.Projections(ctx, []string{id.Tenant})
+	rows, err := r.store.Projections(ctx, engine.ProjectionFilter{Tenants: []string{id.Tenant}, Names: []string{id.Name}})
 	if err != nil {
 		return nil, err
 	}
-	rows = slices.DeleteFunc(rows, func(row engine.ProjectionRow) bool { return row.ID.Name != id.Name })
 	if len(rows) == 0 && r.knows(id) {
 		return nil, nil
 	}

@@ -187,7 +187,7 @@ func (l *listener) heartbeat(ctx context.Context, session engine.Session, post p
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), sessionTimeout(l.deps))
 	defer cancel()
 	at := time.Now()
-	if err := session.Heartbeat(ctx); err != nil {
+	if err := session.Heartbeat(ctx, l.deps.Registry.Summary()); err != nil {
 		return err
 	}
 	post(func(ctx actor.Context) { l.heartbeatSent(ctx, at) })

@@ -27,6 +27,7 @@ type Registry struct {
 	// working and workingFeeds have work to do. The watchdog checks only those.
 	working      map[projection.ID]bool
 	workingFeeds map[string]bool
+	overview     overview
 
 	// Stuck counts the actors that made no progress and were restarted.
 	Stuck atomic.Int64
@@ -60,10 +61,13 @@ type FeedEntry struct {
 	Busy time.Time
 }
 
-// registered is the entry of a projection. present reports that this node runs it.
+// registered is the entry of a projection. present reports that this node runs it. place is its place among those that are
+// behind, 0 if it is not.
 type registered struct {
 	ProjectionEntry
+	id      projection.ID
 	present bool
+	place   int
 	waiters []waiter
 }
 
@@ -94,7 +98,7 @@ func (p *registered) reached(position int64) (err error, final bool) {
 
 func newRegistry() *Registry {
 	return &Registry{projections: make(map[projection.ID]*registered), partitions: make(map[projection.ID]int), feeds: make(map[string]FeedEntry),
-		working: make(map[projection.ID]bool), workingFeeds: make(map[string]bool)}
+		working: make(map[projection.ID]bool), workingFeeds: make(map[string]bool), overview: newOverview()}
 }
 
 // publish changes the entry of a projection, and adds it if the node did not run the projection.
@@ -103,12 +107,13 @@ func (r *Registry) publish(id projection.ID, change func(*ProjectionEntry)) {
 	defer r.mu.Unlock()
 	p, ok := r.projections[id]
 	if !ok {
-		p = &registered{}
+		p = &registered{id: id}
 		r.projections[id] = p
 	}
+	before := p.countedAs()
 	p.present = true
 	change(&p.ProjectionEntry)
-	r.changed(id, p)
+	r.changed(p, before)
 }
 
 // amend changes the entry of a projection. A change by work whose actor has stopped is ignored.
@@ -116,8 +121,9 @@ func (r *Registry) amend(id projection.ID, change func(*ProjectionEntry)) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if p, ok := r.projections[id]; ok && p.present {
+		before := p.countedAs()
 		change(&p.ProjectionEntry)
-		r.changed(id, p)
+		r.changed(p, before)
 	}
 }
 
@@ -126,9 +132,10 @@ func (r *Registry) withdraw(id projection.ID) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if p, ok := r.projections[id]; ok {
+		before := p.countedAs()
 		p.present = false
 		p.ProjectionEntry = ProjectionEntry{Applied: p.Applied}
-		r.changed(id, p)
+		r.changed(p, before)
 	}
 }
 
@@ -149,12 +156,13 @@ func (r *Registry) forget(tenants []string) {
 	maps.DeleteFunc(r.partitions, func(id projection.ID, _ int) bool { return gone[id.Tenant] })
 }
 
-// changed is called after each change of an entry. It ends the waits that are over.
-func (r *Registry) changed(id projection.ID, p *registered) {
+// changed is called after each change of an entry that was counted under a phase before. It ends the waits that are over.
+func (r *Registry) changed(p *registered, before machine.Phase) {
 	p.Changed = time.Now()
-	if delete(r.working, id); p.present && p.Working() {
-		r.working[id] = true
+	if delete(r.working, p.id); p.present && p.Working() {
+		r.working[p.id] = true
 	}
+	r.overview.changed(p, before)
 	p.waiters = slices.DeleteFunc(p.waiters, func(w waiter) bool {
 		_, final := p.reached(w.position)
 		if final {
@@ -177,17 +185,21 @@ func (r *Registry) Get(id projection.ID) (ProjectionEntry, bool) {
 	return ProjectionEntry{}, false
 }
 
-// All returns the entries of the projections that this node runs.
-func (r *Registry) All() map[projection.ID]ProjectionEntry {
+// In returns the IDs of the projections of this node that are in one of these states: the first ones after an ID, at most limit. A
+// limit of 0 means all.
+func (r *Registry) In(states []string, after projection.ID, limit int) (found []projection.ID) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	all := make(map[projection.ID]ProjectionEntry)
 	for id, p := range r.projections {
-		if p.present {
-			all[id] = p.ProjectionEntry
+		if p.present && slices.Contains(states, string(p.countedAs())) && engine.CompareIDs(id, after) > 0 {
+			found = append(found, id)
 		}
 	}
-	return all
+	slices.SortFunc(found, engine.CompareIDs)
+	if limit > 0 {
+		found = found[:min(limit, len(found))]
+	}
+	return found
 }
 
 // Working returns the entries of this node's projections that have work to do or in progress.
@@ -207,6 +219,7 @@ func (r *Registry) publishFeed(tenant string, change func(*FeedEntry)) {
 	entry := r.feeds[tenant]
 	change(&entry)
 	r.feeds[tenant] = entry
+	r.overview.feedChanged(tenant, entry)
 	if delete(r.workingFeeds, tenant); !entry.Busy.IsZero() {
 		r.workingFeeds[tenant] = true
 	}
@@ -218,6 +231,7 @@ func (r *Registry) withdrawFeed(tenant string) {
 	defer r.mu.Unlock()
 	delete(r.feeds, tenant)
 	delete(r.workingFeeds, tenant)
+	r.overview.feedChanged(tenant, FeedEntry{})
 }
 
 // Feeds returns the entries of this node's feeds by tenant.

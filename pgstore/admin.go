@@ -2,7 +2,6 @@ package pgstore
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -11,20 +10,6 @@ import (
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/projection"
 )
-
-func (s port) Projections(ctx context.Context, tenants []string) ([]engine.ProjectionRow, error) {
-	list, err := queryUncompiled(ctx, s.Store, func(row pgx.CollectableRow) (p engine.ProjectionRow, err error) {
-		var notOwned float64
-		err = row.Scan(&p.ID.Tenant, &p.ID.Name, &p.ID.Partition, &p.Partitions, &p.Desired, &p.Tenant, &p.Failed, &p.Halted,
-			&p.Skipped, &p.FailingPosition, &p.Attempts,
-			&p.MissingObject, &p.LastError, &p.Owner, &p.Epoch, &p.Checkpoint, &p.Parked, orZero{&p.OldestParked}, &p.OwnerAlive, &notOwned)
-		if !p.OwnerAlive {
-			p.NotOwned = seconds(notOwned)
-		}
-		return p, err
-	}, "projections", tenants)
-	return list, failed(err, "list projections")
-}
 
 // SetDesiredState implements engine.Store. It returns projection.ErrUnknownTenant or projection.ErrUnknownProjection if
 // there is no such projection.
@@ -108,29 +93,6 @@ func (s port) Orders(ctx context.Context, node engine.Node, rows []int32) (map[i
 		return nil
 	})
 	return states, failed(err, "read desired states")
-}
-
-func (s port) Nodes(ctx context.Context) ([]engine.NodeRow, error) {
-	rows, _ := s.pool.Query(ctx, s.control.sql("nodes"))
-	list, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (n engine.NodeRow, err error) {
-		var silent float64
-		var filtered, filters []string
-		err = row.Scan(&n.ID, &n.Alive, &n.Draining, &n.Projections, &n.Tenants, &filtered, &filters, &n.StartedAt, &n.HeartbeatAt, &silent, &n.Leases)
-		n.Filters, n.Silent = filtersFrom(filtered, filters), seconds(silent)
-		return n, err
-	})
-	return list, failed(err, "list nodes")
-}
-
-// OldestSnapshot implements engine.Store. It leaves out its own session.
-func (s port) OldestSnapshot(ctx context.Context) (snapshot engine.Snapshot, err error) {
-	var age float64
-	err = s.pool.QueryRow(ctx, s.control.sql("oldest_snapshot"), pgx.QueryExecModeExec).Scan(&snapshot.PID, &age)
-	if errors.Is(err, pgx.ErrNoRows) {
-		return engine.Snapshot{}, nil
-	}
-	snapshot.Age = seconds(age)
-	return snapshot, failed(err, "find the oldest snapshot")
 }
 
 func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }

@@ -219,7 +219,7 @@ func TestLeasesOfDeadNodesAreFree(t *testing.T) {
 	if leases := claimed(t, store, next, false, row); len(leases) != 0 {
 		t.Errorf("claimed %v without trust in heartbeats", leases)
 	}
-	noError(t, s.Heartbeat(testContext(t)))
+	noError(t, s.Heartbeat(testContext(t), &engine.NodeSummary{}))
 	vanish(t, store, s)
 	found("without its lock", [2]int{0, 0})
 	if !markedDead(t, watcher, node) {
@@ -420,7 +420,7 @@ func TestStatusShowsForHowLongALeaseHadNoOwner(t *testing.T) {
 	mustExec(t, store, "update millrace.leases set free_since = clock_timestamp() - interval '1 min' where free_since is not null")
 	var before []engine.ProjectionRow
 	for range 2 {
-		list, err := store.port().Projections(testContext(t), []string{projection.DefaultTenant})
+		list, err := store.port().Projections(testContext(t), engine.ProjectionFilter{Tenants: []string{projection.DefaultTenant}})
 		if err != nil || len(list) != 3 {
 			t.Fatal(list, err)
 		}

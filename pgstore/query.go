@@ -97,6 +97,12 @@ func queryUncompiled[T any](ctx context.Context, s *Store, scan pgx.RowToFunc[T]
 	return queryAfter(ctx, s.pool, queries.Text("disable_jit"), nil, scan, s.control.sql(statement), args...)
 }
 
+// queryPlanned is queryUncompiled for statements whose arguments decide about the plan: a plan for any arguments, which
+// the server may choose after five executions, would read all rows for one.
+func queryPlanned[T any](ctx context.Context, s *Store, scan pgx.RowToFunc[T], statement string, args ...any) ([]T, error) {
+	return queryAfter(ctx, s.pool, queries.Text("plan_for_arguments"), nil, scan, s.control.sql(statement), args...)
+}
+
 // queryIn reads rows in the incarnation of a lease. The error is projection.ErrIncarnationChanged if the incarnation ended.
 func queryIn[T any](ctx context.Context, s *Store, lease engine.Lease, scan pgx.RowToFunc[T], statement string, args ...any) (found []T, err error) {
 	var in engine.Incarnation

@@ -252,7 +252,7 @@ func (f fakeSession) Next(ctx context.Context) (engine.Notice, error) {
 	return engine.Notice{}, ctx.Err()
 }
 
-func (f fakeSession) Heartbeat(context.Context) error { return f.here() }
+func (f fakeSession) Heartbeat(context.Context, *engine.NodeSummary) error { return f.here() }
 func (f fakeSession) ListPeers(context.Context) (engine.Fleet, error) {
 	return engine.Fleet{}, f.here()
 }

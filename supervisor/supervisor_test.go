@@ -161,7 +161,7 @@ func TestProjectionThatLostItsLeaseIsNotRestarted(t *testing.T) {
 	w := start(t, 20, []string{"a"}, nil)
 	w.lost.Store(true)
 	w.recheck()
-	w.eventually("all are gone", func() bool { return len(w.deps.Registry.All()) == 0 })
+	w.eventually("all are gone", func() bool { return len(w.deps.Registry.Summary().States) == 0 })
 	<-time.After(300 * time.Millisecond)
 	for _, id := range w.ids("a") {
 		if w.child(id.String()) != nil {

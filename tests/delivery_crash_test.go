@@ -44,7 +44,7 @@ func diesOnceAcknowledged(b *kit.Bundle, position int64) {
 	watcher := b.Runtime(millrace.Config{})
 	go func() {
 		for at := int64(0); at < position; {
-			if status, err := watcher.Status(b.Ctx); err == nil {
+			if status, err := watcher.Status(b.Ctx, millrace.StatusFilter{}); err == nil {
 				at = status.Projection(millrace.ProjectionID{Name: "p"}).Checkpoint
 			}
 		}

@@ -93,7 +93,7 @@ func TestNodeIsNotDeregisteredWhileAHandlerReturns(t *testing.T) {
 				return nil
 			})})
 		b.Start(next)
-		b.Eventually("both nodes know each other", func() bool { return len(b.StatusOf(next).Nodes) == 2 })
+		b.Eventually("both nodes know each other", func() bool { return len(b.Summary(next).Nodes) == 2 })
 		stop()
 		b.Reaches(next, "p", positions[2])
 	}, kit.SeveralNodes)

@@ -39,7 +39,7 @@ func TestNodesShareProjectionsAsTheyComeAndGo(t *testing.T) {
 		}
 		last := stopFlow()
 		b.Applied(nodes[0], last, names...)
-		if n := b.StatusOf(nodes[0]).NotOwned; n != 0 {
+		if n := b.Summary(nodes[0]).NotOwned; n != 0 {
 			t.Errorf("%d projections not owned", n)
 		}
 	}, kit.SeveralNodes)
@@ -54,7 +54,7 @@ func TestNodesOfTwoVersionsRunWhatTheyKnow(t *testing.T) {
 		b.Start(rt)
 		last := b.Append("a", 10).Positions[9]
 		b.Applied(rt, last, "kept", "gone", "new")
-		if owner := b.Status(rt, "new").Owner; owner != b.StatusOf(rt).Node {
+		if owner := b.Status(rt, "new").Owner; owner != b.Summary(rt).Node {
 			t.Errorf("new is run by %q", owner)
 		}
 		stopOld()
@@ -62,7 +62,7 @@ func TestNodesOfTwoVersionsRunWhatTheyKnow(t *testing.T) {
 			gone := b.Status(rt, "gone")
 			return gone.State == millrace.StateNotOwned && gone.Reason != "" && gone.NotOwned > 0
 		})
-		b.Eventually("it is counted once it was not owned for longer than a lease", func() bool { return b.StatusOf(rt).NotOwned == 1 })
+		b.Eventually("it is counted once it was not owned for longer than a lease", func() bool { return b.Summary(rt).NotOwned == 1 })
 		if kept := b.Status(rt, "kept"); kept.State == millrace.StateNotOwned {
 			t.Errorf("%+v", kept)
 		}
@@ -72,7 +72,7 @@ func TestNodesOfTwoVersionsRunWhatTheyKnow(t *testing.T) {
 // leasesOf returns how many leases the node of a runtime holds.
 func leasesOf(b *kit.Bundle, rt *millrace.Runtime) int {
 	held, _ := b.Owners(rt)
-	return held[b.StatusOf(rt).Node]
+	return held[b.Summary(rt).Node]
 }
 
 // blockable is a handler of the projection slow. While armed, it waits until it is released.
@@ -116,7 +116,7 @@ func TestMoveWaitsForTheBatchInProgress(t *testing.T) {
 		second := b.Another(millrace.Config{}, slow.slow(b, "a", "b", "c")...)
 		stopSecond := b.Start(second)
 		b.Eventually("projections that are not busy move", func() bool { return leasesOf(b, second) > 0 })
-		if owner := b.Status(first, "slow").Owner; owner != b.StatusOf(first).Node {
+		if owner := b.Status(first, "slow").Owner; owner != b.Summary(first).Node {
 			t.Errorf("the batch under way lost its lease to %q", owner)
 		}
 		slow.armed.Store(false)

@@ -86,7 +86,7 @@ func (c *checker) run(ctx context.Context) (checkResult, error) {
 		if err != nil {
 			return v, err
 		}
-		after, err := c.runtime.Status(ctx)
+		after, err := c.runtime.Status(ctx, ofDemo)
 		if err != nil {
 			return v, err
 		}
@@ -103,7 +103,7 @@ func (c *checker) run(ctx context.Context) (checkResult, error) {
 func (c *checker) caughtUp(ctx context.Context) (status millrace.Status, err error) {
 	seen, movedAt := "", time.Now()
 	err = poll(ctx, func() (bool, error) {
-		if status, err = c.runtime.Status(ctx); err != nil {
+		if status, err = c.runtime.Status(ctx, ofDemo); err != nil {
 			return false, err
 		}
 		behind, checkpoints := lagging(status)

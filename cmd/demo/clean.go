@@ -61,12 +61,12 @@ func mustBeUnused(ctx context.Context, d *program.Database) error {
 	if err != nil {
 		return err
 	}
-	status, err := runtime.Status(ctx)
+	summary, err := runtime.Summary(ctx)
 	if err != nil {
 		return nil // without the tables of the store no node can run
 	}
 	var alive []string
-	for _, n := range status.Nodes {
+	for _, n := range summary.Nodes {
 		if n.Alive {
 			alive = append(alive, short(n.ID))
 		}

@@ -95,18 +95,19 @@ func TestStatusShowsLivingAndDeadNodes(t *testing.T) {
 	s.Projections[0].State = millrace.StateNotOwned
 	s.Projections[1].FailingPosition, s.Projections[1].Attempts, s.Projections[1].Reason = 12, 3, "two\nlines"
 	s.Projections[1].Checkpoint, s.Projections[1].Behind, s.Projections[1].Parked = 11, 4, 1
-	s.Nodes = []millrace.NodeStatus{
+	summary := millrace.Summary{States: map[millrace.State]int{millrace.StateNotOwned: 1, millrace.StateLive: 2}, Nodes: []millrace.NodeStatus{
 		{ID: goneID, Silent: 2 * time.Minute},
 		{ID: otherID, Leases: 1, Silent: 2 * time.Minute},
 		{ID: ownID, Alive: true, Leases: 1, Silent: 400 * time.Millisecond},
 		{ID: idleID, Alive: true, Draining: true, Silent: time.Second},
-	}
-	got := strings.Join(statusLines(s), "\n")
+	}}
+	got := strings.Join(statusLines(s, summary), "\n")
 	want := strings.Join([]string{
 		"projection     owner    epoch   behind parked  state",
 		"payments       22222222     3        0      0  node dead",
 		"streams        11111111     2        4      1  running",
 		"streams, position 12, attempt 3: two; lines",
+		"as their nodes see them: 2 live, 1 not owned",
 		"",
 		"node     projections  state    last heartbeat",
 		"22222222           1  dead     120.0 s ago",

@@ -134,7 +134,7 @@ func (n *node) run(ctx context.Context) (err error) {
 func (n *node) observe(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), statusLimit)
 	defer cancel()
-	status, err := n.runtime.Status(ctx)
+	status, err := n.runtime.Status(ctx, ofDemo)
 	for _, line := range n.log.lines(time.Now(), status, err) {
 		if err := n.print(line); err != nil {
 			return err

@@ -97,7 +97,7 @@ func (r *run) do(ctx context.Context, o options, log *zap.Logger) (s summary, er
 	if err := r.apply(ctx); err != nil {
 		return s, err
 	}
-	status, err := r.runtime.Status(ctx)
+	status, err := r.runtime.Status(ctx, ofDemo)
 	if err != nil {
 		return s, err
 	}
@@ -179,7 +179,7 @@ func (r *run) work(ctx context.Context) error {
 // started waits until all projections run, so that rates do not include their start.
 func (r *run) started(ctx context.Context) error {
 	return poll(ctx, func() (bool, error) {
-		status, err := r.runtime.Status(ctx)
+		status, err := r.runtime.Status(ctx, ofDemo)
 		running := 0
 		for _, p := range status.Projections {
 			if p.Owner != "" && p.Owner == status.Node && p.State != millrace.StateStarting {
@@ -263,7 +263,7 @@ func (r *run) during(ctx context.Context, p phase, work func(ctx context.Context
 
 // refresh reads the status into the figures.
 func (r *run) refresh(ctx context.Context) error {
-	status, err := r.runtime.Status(ctx)
+	status, err := r.runtime.Status(ctx, ofDemo)
 	if err != nil {
 		return err
 	}

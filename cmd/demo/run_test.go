@@ -170,7 +170,7 @@ func statusOf(t *testing.T, d *program.Database) millrace.Status {
 	if err != nil {
 		t.Fatal(err)
 	}
-	status, err := runtime.Status(t.Context())
+	status, err := runtime.Status(t.Context(), ofDemo)
 	if err != nil {
 		t.Fatal(err)
 	}

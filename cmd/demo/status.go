@@ -4,13 +4,20 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"maps"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/millrace-go/millrace"
 	"github.com/millrace-go/millrace/internal/program"
+	"github.com/millrace-go/millrace/projection"
 )
+
+// ofDemo selects the demo's projections, and the demo's tenant also before a node has run.
+var ofDemo = millrace.StatusFilter{Tenants: []string{projection.DefaultTenant}}
 
 // longDead is how long a dead node without leases is shown.
 const longDead = time.Minute
@@ -77,8 +84,12 @@ func readStatus(ctx context.Context, dsn string) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	status, err := runtime.Status(ctx)
-	return statusLines(status), err
+	status, err := runtime.Status(ctx, ofDemo)
+	if err != nil {
+		return nil, err
+	}
+	summary, err := runtime.Summary(ctx)
+	return statusLines(status, summary), err
 }
 
 // watchStatus repeats the status until it is interrupted. It shows errors and continues, because the tables may not exist yet, or
@@ -108,7 +119,7 @@ func watchStatus(ctx context.Context, o statusOptions, view *view) error {
 }
 
 // statusLines returns both tables, for a terminal of at least 60 columns.
-func statusLines(status millrace.Status) []string {
+func statusLines(status millrace.Status, summary millrace.Summary) []string {
 	lines := []string{fmt.Sprintf("%-14s %-8s %5s %8s %6s  %s", "projection", "owner", "epoch", "behind", "parked", "state")}
 	var notes []string
 	for _, p := range status.Projections {
@@ -124,7 +135,20 @@ func statusLines(status millrace.Status) []string {
 	if len(status.Projections) == 0 {
 		lines = append(lines, "none: no node has run yet")
 	}
-	return append(append(append(lines, notes...), ""), nodeLines(status)...)
+	lines = append(lines, notes...)
+	if len(summary.States) > 0 {
+		lines = append(lines, "as their nodes see them: "+describeStates(summary.States))
+	}
+	return append(append(lines, ""), nodeLines(summary)...)
+}
+
+// describeStates returns how many projections are in each state.
+func describeStates(states map[millrace.State]int) string {
+	var parts []string
+	for _, state := range slices.Sorted(maps.Keys(states)) {
+		parts = append(parts, fmt.Sprintf("%d %s", states[state], state))
+	}
+	return strings.Join(parts, ", ")
 }
 
 // describeState returns a projection's state as a process sees it that runs no projection.
@@ -139,9 +163,9 @@ func describeState(p millrace.ProjectionStatus) string {
 }
 
 // nodeLines returns the table of nodes, without those that died long ago and have no leases.
-func nodeLines(status millrace.Status) []string {
+func nodeLines(summary millrace.Summary) []string {
 	lines := []string{fmt.Sprintf("%-8s %11s  %-8s %s", "node", "projections", "state", "last heartbeat")}
-	for _, n := range status.Nodes {
+	for _, n := range summary.Nodes {
 		state := "dead"
 		switch {
 		case n.Draining:

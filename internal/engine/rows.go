@@ -14,11 +14,31 @@ type Tenant struct {
 	State projection.TenantState
 }
 
+// ProjectionFilter selects rows of projections. A row must match all of its fields. Empty fields match all rows.
+type ProjectionFilter struct {
+	Tenants, Names []string
+	// IDs are exact: partition 0 selects the row of a projection that is not split.
+	IDs []projection.ID
+	// States select rows by ProjectionRow.State.
+	States []string
+	// Owner selects the leases of a node, NotOwner all others.
+	Owner, NotOwner string
+	// Parked selects projections with parked events.
+	Parked bool
+	// After selects the rows after one, in the order of tenants, names and partitions. It has no empty tenant.
+	After projection.ID
+	// Limit is how many rows are returned at most. 0 means all.
+	Limit int
+}
+
 // ProjectionRow is a projection as the database has it.
 type ProjectionRow struct {
 	ID projection.ID
 	// Partitions is how many partitions the projection has.
 	Partitions int
+	// State is what the row alone shows, as a millrace.State: the first that applies of paused, failed because it is halted, not
+	// owned, failed for its owner, missing object or waiting at an event that fails, and elsewhere.
+	State string
 	// Desired says whether the projection should run. It is WantPause while the projection is suspended. Tenant is the state of
 	// its tenant.
 	Desired DesiredState
@@ -29,11 +49,9 @@ type ProjectionRow struct {
 	Halted          bool
 	FailingPosition int64
 	Attempts        int
-	// MissingObject reports whether the event at FailingPosition waits for an object or a privilege that its handler needs.
-	MissingObject bool
-	LastError     string
-	Owner         string
-	OwnerAlive    bool
+	LastError       string
+	Owner           string
+	OwnerAlive      bool
 	// NotOwned is how long no living node has held the lease. It is 0 if one does.
 	NotOwned   time.Duration
 	Epoch      int64
@@ -55,6 +73,24 @@ type NodeRow struct {
 	Silent time.Duration
 	// Leases is how many leases it holds.
 	Leases int
+	// Summary is what the node wrote with a heartbeat, nil if a node of its version writes none.
+	Summary *NodeSummary
+}
+
+// Overview has the figures of a deployment that no node's summary has.
+type Overview struct {
+	// Tenants counts all tenants.
+	Tenants int
+	// Paused, Halted and NotOwned count the projections that no living node owns. NotOwned are those that should run.
+	Paused, Halted, NotOwned int
+	// Overdue counts those of NotOwned that have had no living owner for too long.
+	Overdue int
+	// Parked counts the parked events of all projections.
+	Parked int64
+	// OldestParked is when the oldest of them first failed, and OldestParkedIn its projection. They are zero without parked
+	// events.
+	OldestParked   time.Time
+	OldestParkedIn projection.ID
 }
 
 // Snapshot is a transaction that keeps dead rows from being cleaned up.

@@ -151,3 +151,8 @@ func FullID(id projection.ID) projection.ID {
 	}
 	return id
 }
+
+// CompareIDs orders IDs by tenant, name and partition, and texts by their bytes, as stores order rows.
+func CompareIDs(a, b projection.ID) int {
+	return cmp.Or(cmp.Compare(a.Tenant, b.Tenant), cmp.Compare(a.Name, b.Name), cmp.Compare(a.Partition, b.Partition))
+}

@@ -32,10 +32,13 @@ type Store interface {
 	Abandoned() int64
 	// Absent returns why a tenant's events cannot be found: there is no such tenant, or its schema was dropped.
 	Absent(ctx context.Context, tenant string) error
-	// Projections lists the rows of the projections of these tenants, sorted.
-	Projections(ctx context.Context, tenants []string) ([]ProjectionRow, error)
+	// Projections lists the rows that a filter selects, sorted. It reads no tenant's tables.
+	Projections(ctx context.Context, filter ProjectionFilter) ([]ProjectionRow, error)
 	// Nodes lists the rows of the nodes, the oldest first.
 	Nodes(ctx context.Context) ([]NodeRow, error)
+	// Overview counts what no node counts. patience is how long a projection may have no living owner. It reads no tenant's
+	// tables.
+	Overview(ctx context.Context, patience time.Duration) (Overview, error)
 	// OldestSnapshot returns the transaction in this database with the oldest snapshot.
 	OldestSnapshot(ctx context.Context) (Snapshot, error)
 	// SetDesiredState sets the desired state of a projection and notifies its owner. WantRun clears the failure of the
@@ -208,8 +211,8 @@ type Held struct {
 type Session interface {
 	// Next waits for the next notice. It returns ctx's error when ctx is done, and leaves the session usable.
 	Next(ctx context.Context) (Notice, error)
-	// Heartbeat extends the node's leases.
-	Heartbeat(ctx context.Context) error
+	// Heartbeat extends the node's leases, and writes the node's summary if it has changed.
+	Heartbeat(ctx context.Context, summary *NodeSummary) error
 	// ListPeers returns the other living nodes.
 	ListPeers(ctx context.Context) (Fleet, error)
 	// MarkDead ends the heartbeat of a node whose session lock is gone, and notifies the others. It returns false if the node

@@ -1,19 +1,41 @@
--- Returns every projection of the tenants $1, with its lease and the number and age of its parked events. For many
--- tenants it scans leases. Indexes: tenants_pkey, projections_tenant_name_partition_key, nodes_pkey,
--- dead_letters_projection_id_position_idx. Locks nothing.
-select p.tenant, p.name, p.partition, p.partitions, case when p.suspended then 'pause' else p.desired_state end,
-       case when t.state = 'active' and t.paused then 'paused' else t.state end, coalesce(case when p.halted or p.failed_epoch = l.epoch then p.failed_reason end, ''),
-       p.halted, p.skipped, p.failing_position, p.attempts, p.missing_object, coalesce(p.last_error, ''),
-       coalesce(l.owner::text, ''), l.epoch, l.checkpoint, p.parked, d.oldest,
-       coalesce(n.expires_at > clock_timestamp(), false) as owner_alive,
+-- Returns the projections that a filter selects, each with its lease and the number and age of its parked events. $1
+-- tenants, $2 names, $3 to $5 the tenants, names and partitions of exact rows, $6 states, $7 owner, $8 not this owner,
+-- $9 whether with parked events, $10 to $12 the row after which the page begins, $13 limit. Null means any. It is
+-- planned for its arguments: a filter by tenant and name reads the rows of those projections only, and a page without
+-- one by state or parked events reads about as many rows as it returns. A filter by a state that is rare reads
+-- projections and leases from end to end, which takes 0.15 s with 100,000. Locks nothing. Indexes:
+-- tenants_pkey, projections_tenant_name_partition_key, leases_pkey, leases_owner_idx, nodes_pkey, projections_parked_idx,
+-- dead_letters_projection_id_position_idx.
+select p.tenant, p.name, p.partition, p.partitions, s.state, case when p.suspended then 'pause' else p.desired_state end,
+       case when t.state = 'active' and t.paused then 'paused' else t.state end,
+       coalesce(case when p.halted or p.failed_epoch = l.epoch then p.failed_reason end, ''),
+       p.halted, p.skipped, p.failing_position, p.attempts, coalesce(p.last_error, ''),
+       coalesce(l.owner::text, ''), l.epoch, l.checkpoint, p.parked, d.oldest, o.alive,
        coalesce(extract(epoch from clock_timestamp() - case when l.owner is null then l.free_since else n.expires_at end), 0)::float8
            as not_owned
   from {control}.projections p
   join {control}.leases l on l.id = p.id
   join {control}.tenants t on t.tenant = p.tenant
   left join {control}.nodes n on n.id = l.owner
+ cross join lateral (select coalesce(n.expires_at > clock_timestamp(), false) as alive) o
+ cross join lateral (
+       select case when p.suspended or p.desired_state <> 'run' then 'paused'
+                   when p.halted then 'failed'
+                   when not o.alive then 'not owned'
+                   when p.failed_epoch = l.epoch and p.failed_reason <> '' then 'failed'
+                   when p.failing_position <= l.checkpoint then 'elsewhere'
+                   when p.missing_object then 'missing object'
+                   else 'waiting' end as state) s
   left join lateral (select first_failed_at as oldest from {control}.dead_letters d
                       where p.parked > 0 and d.projection_id = p.id and d.state in ('parked', 'replaying')
                       order by d.position limit 1) d on true
- where p.tenant = any($1::text[])
+ where ($1::text[] is null or p.tenant = any($1::text[]))
+   and ($2::text[] is null or p.name = any($2::text[]))
+   and ($3::text[] is null or (p.tenant, p.name, p.partition) in (select * from unnest($3::text[], $4::text[], $5::integer[])))
+   and ($6::text[] is null or s.state = any($6::text[]))
+   and ($7::uuid is null or l.owner = $7::uuid)
+   and ($8::uuid is null or l.owner is distinct from $8::uuid)
+   and (not $9::boolean or p.parked > 0)
+   and ($10::text is null or (p.tenant, p.name, p.partition) > ($10::text, $11::text, $12::integer))
  order by p.tenant, p.name, p.partition
+ limit $13::integer

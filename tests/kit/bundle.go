@@ -215,7 +215,7 @@ func (b *Bundle) ReachesOf(rt *millrace.Runtime, tenant, name string, position i
 	ctx, cancel := context.WithTimeout(b.Ctx, 100*time.Second)
 	defer cancel()
 	if err := rt.WaitFor(ctx, millrace.ProjectionID{Tenant: tenant, Name: name}, position); err != nil {
-		status, _ := rt.Status(b.Ctx)
+		status, _ := rt.Status(b.Ctx, millrace.StatusFilter{Tenants: []string{tenant}})
 		b.T.Fatalf("%v; %+v", err, status)
 	}
 }
@@ -231,18 +231,28 @@ func (b *Bundle) Resume(rt *millrace.Runtime, name string) {
 	b.Must(rt.Resume(b.Ctx, millrace.ProjectionID{Name: name}))
 }
 
-// StatusOf returns the status of a runtime.
+// StatusOf returns the status of all projections of all tenants.
 func (b *Bundle) StatusOf(rt *millrace.Runtime) millrace.Status {
 	b.T.Helper()
-	status, err := rt.Status(b.Ctx)
+	status, err := rt.Status(b.Ctx, millrace.StatusFilter{Limit: 10_000})
 	b.Must(err)
 	return status
+}
+
+// Summary returns the summary of the deployment as a runtime sees it.
+func (b *Bundle) Summary(rt *millrace.Runtime) millrace.Summary {
+	b.T.Helper()
+	summary, err := rt.Summary(b.Ctx)
+	b.Must(err)
+	return summary
 }
 
 // Status returns the status of a projection of the default tenant.
 func (b *Bundle) Status(rt *millrace.Runtime, name string) millrace.ProjectionStatus {
 	b.T.Helper()
-	return b.StatusOf(rt).Projection(millrace.ProjectionID{Name: name})
+	status, err := rt.Status(b.Ctx, millrace.StatusFilter{Tenants: []string{projection.DefaultTenant}, Names: []string{name}})
+	b.Must(err)
+	return status.Projection(millrace.ProjectionID{Name: name})
 }
 
 // Is waits until a projection is in a state.

@@ -16,14 +16,13 @@ import (
 // Owners returns how many leases each living node holds, and how many leases no living node holds.
 func (b *Bundle) Owners(rt *millrace.Runtime) (held map[string]int, free int) {
 	b.T.Helper()
-	status := b.StatusOf(rt)
 	held = make(map[string]int)
-	for _, n := range status.Nodes {
+	for _, n := range b.Summary(rt).Nodes {
 		if n.Alive {
 			held[n.ID] = 0
 		}
 	}
-	for _, p := range status.Projections {
+	for _, p := range b.StatusOf(rt).Projections {
 		if _, alive := held[p.Owner]; alive {
 			held[p.Owner]++
 		} else {

@@ -37,7 +37,7 @@ func TestEventThatCrashesTheServerIsParkedInTheEnd(t *testing.T) {
 		}))})...)
 	for _, name := range []string{"p", "other"} {
 		b.Eventually(name+" has handled everything", func() bool {
-			status, err := rt.Status(b.Ctx) // the server is away at times
+			status, err := rt.Status(b.Ctx, millrace.StatusFilter{}) // the server is away at times
 			return err == nil && status.Projection(millrace.ProjectionID{Name: name}).Checkpoint >= last
 		})
 	}
@@ -108,7 +108,7 @@ func TestQueuedWorkDoesNotOutliveTheServerThatItWasReadFrom(t *testing.T) {
 		b.exec("checkpoint")
 		last := b.Append("lost", 5).Positions[4]
 		b.Eventually("the events are settled and wait for the slot", func() bool {
-			status, err := rt.Status(b.Ctx)
+			status, err := rt.Status(b.Ctx, millrace.StatusFilter{})
 			return err == nil && status.Tenants[0].Mark == last
 		})
 		b.Must(server.CrashBackend(b.Ctx))

@@ -110,7 +110,7 @@ func TestReadOnlyDatabaseParksNothing(t *testing.T) {
 	readOnly("on")
 	write()
 	b.Eventually("the runtime notices", func() bool {
-		_, err := rt.Status(b.Ctx) // the pool refuses connections that cannot write
+		_, err := rt.Status(b.Ctx, millrace.StatusFilter{}) // the pool refuses connections that cannot write
 		return err != nil && strings.Contains(err.Error(), "default_transaction_read_only")
 	})
 	readOnly("off")

@@ -32,7 +32,7 @@ func TestRestartsOfThePoolerAndOfTheServerBehindItLoseParkAndDoubleNothing(t *te
 	// For a moment after a restart the pooler answers that the server cannot be reached.
 	position := func() (at int64) {
 		b.Eventually("the status can be read", func() bool {
-			status, err := rt.Status(b.Ctx)
+			status, err := rt.Status(b.Ctx, millrace.StatusFilter{})
 			for _, p := range status.Projections {
 				if p.ID.Name == "p" {
 					at = p.Position
@@ -101,7 +101,7 @@ func TestStatusSaysWhatIsMissingBehindAPooler(t *testing.T) {
 			defer b.Start(rt)()
 			pooled := opts.SessionDSN == ""
 			b.Eventually("the session connection stands", func() bool {
-				status, err := rt.Status(b.Ctx)
+				status, err := rt.Summary(b.Ctx)
 				if err != nil || !status.Session.Connected {
 					return false
 				}

@@ -179,8 +179,8 @@ func (b *bundle) mustRunWithPoison() {
 		b.Reaches(first, name, last)
 	}
 	b.Verify("p", poison[1:]...)
-	if status, err := first.Status(b.Ctx); err != nil || !status.Session.Connected || status.NotOwned > 0 {
-		b.T.Errorf("status: %+v, %v", status, err)
+	if summary, err := first.Summary(b.Ctx); err != nil || !summary.Session.Connected || summary.NotOwned > 0 {
+		b.T.Errorf("summary: %+v, %v", summary, err)
 	}
 }
 

@@ -157,8 +157,8 @@ func (b *bundle) terminateSessions() {
 func (b *bundle) reconnects(rt *millrace.Runtime, since time.Time) {
 	b.T.Helper()
 	b.Eventually("there is a new session connection", func() bool {
-		status, err := rt.Status(b.Ctx)
-		return err == nil && status.Session.Connected && status.Session.Since.After(since)
+		summary, err := rt.Summary(b.Ctx)
+		return err == nil && summary.Session.Connected && summary.Session.Since.After(since)
 	})
 }
 

@@ -16,7 +16,8 @@ create table {control}.tenants (
 -- One row per running process. projections are the names that it can run, tenants those that it serves (empty: all). It
 -- runs the projection filtered[i] only for tenants that filters[i] matches, or another filter of the same projection. By
 -- the server's clock, the node's leases expire at expires_at. Marking a node dead sets expires_at to heartbeat_at.
--- session_key is the key of its session lock. A draining node releases its leases and has no share of them.
+-- session_key is the key of its session lock. A draining node releases its leases and has no share of them. summary is
+-- what the node says about the projections that it runs, null if its version of the program does not write it.
 create table {control}.nodes (
     id           uuid primary key,
     projections  text[] not null,
@@ -27,7 +28,8 @@ create table {control}.nodes (
     draining     boolean not null default false,
     started_at   timestamptz not null default clock_timestamp(),
     heartbeat_at timestamptz not null default clock_timestamp(),
-    expires_at   timestamptz not null
+    expires_at   timestamptz not null,
+    summary      jsonb
 );
 
 -- The state of a projection that changes rarely and may be wide. leases has the state that changes with every batch.
@@ -72,6 +74,8 @@ create table {control}.projections (
     missing_object   boolean not null default false,
     unique (tenant, name, partition)
 );
+-- For the sum of all parked events, and lists of the projections that have some.
+create index on {control}.projections (parked) where parked > 0;
 
 -- Probes update the one row of this table to find out whether the server takes writes. Its value has no meaning.
 create table {control}.probe (
@@ -132,6 +136,8 @@ create table {control}.dead_letters (
 create index on {control}.dead_letters (projection_id, position) where state in ('parked', 'replaying');
 create index on {control}.dead_letters (projection_id, stream_id, position) where state in ('parked', 'replaying');
 create index on {control}.dead_letters (projection_id, ended_at) where state in ('resolved', 'discarded');
+-- The oldest parked event of all projections; see overview.sql.
+create index on {control}.dead_letters (first_failed_at) where state in ('parked', 'replaying');
 -- Failed events for the automatic replayer; see next_due_replay.sql.
 create index on {control}.dead_letters (projection_id, replays, last_failed_at) where state in ('parked', 'replaying') and not blocked_by_stream;
 

@@ -1,0 +1,60 @@
+package engine
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"github.com/millrace-go/millrace/projection"
+)
+
+// MaxSummarized is how many projections, and how many tenants, a summary names at most. So its size is bounded.
+const MaxSummarized = 10
+
+// NodeSummary is what a node says about the projections that it runs. A heartbeat carries it to the database, as JSON: nodes of
+// other versions read it, so a field keeps its meaning. An unchanged summary is not written again, so it has no ages.
+type NodeSummary struct {
+	// States counts the projections in each state.
+	States map[string]int `json:"states,omitempty"`
+	// Lagging are the projections that are furthest behind their settled marks, the worst first.
+	Lagging []LaggingProjection `json:"lagging,omitempty"`
+	// Held are the tenants whose settled marks are held back or whose events cannot be read, the longest first.
+	Held []HeldTenant `json:"held,omitempty"`
+}
+
+// LaggingProjection is a projection that has not handled all settled events.
+type LaggingProjection struct {
+	ID       projection.ID `json:"id"`
+	State    string        `json:"state"`
+	Position int64         `json:"position"`
+	Mark     int64         `json:"mark"`
+	Reason   string        `json:"reason,omitempty"`
+}
+
+// Behind is how many positions the projection is behind the settled mark.
+func (l LaggingProjection) Behind() int64 { return max(0, l.Mark-l.Position) }
+
+// HeldTenant is a tenant whose settled mark does not move.
+type HeldTenant struct {
+	Tenant string `json:"tenant"`
+	Mark   int64  `json:"mark"`
+	// Since is when the node first saw that, by its own clock.
+	Since time.Time `json:"since"`
+	// Held is the gap that the mark waits for, nil if Reason says why the events cannot be read.
+	Held   *Held  `json:"held,omitempty"`
+	Reason string `json:"reason,omitempty"`
+}
+
+// LongestHeld returns those that are held back for the longest time, at most MaxSummarized of them, and each tenant once.
+func LongestHeld(held []HeldTenant) []HeldTenant {
+	slices.SortFunc(held, func(a, b HeldTenant) int {
+		return cmp.Or(a.Since.Compare(b.Since), cmp.Compare(a.Tenant, b.Tenant))
+	})
+	seen := make(map[string]bool)
+	held = slices.DeleteFunc(held, func(h HeldTenant) bool {
+		known := seen[h.Tenant]
+		seen[h.Tenant] = true
+		return known
+	})
+	return held[:min(MaxSummarized, len(held))]
+}

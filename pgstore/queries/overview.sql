@@ -1,0 +1,36 @@
+-- Counts what the summaries of living nodes do not count: projections without a living owner, and parked events. $1 is
+-- how many seconds a projection may have no living owner. It finds owners by index skips from one to the next, and then
+-- reads the leases of dead ones and those without an owner: 0.3 ms where nodes run all of 100,000 projections, 60 ms
+-- where they run none. It scans tenants, and the projections with parked events. Locks nothing. Indexes:
+-- leases_owner_idx, nodes_pkey, projections_pkey, projections_parked_idx, dead_letters_first_failed_at_idx.
+with recursive owner as (
+    (select l.owner as id from {control}.leases l where l.owner is not null order by l.owner limit 1)
+    union all
+    select (select l.owner from {control}.leases l where l.owner > o.id order by l.owner limit 1) from owner o where o.id is not null
+), dead as (
+    select o.id, n.expires_at
+      from owner o left join {control}.nodes n on n.id = o.id
+     where o.id is not null and coalesce(n.expires_at <= clock_timestamp(), true)
+), unowned as (
+    select l.id, l.free_since as since from {control}.leases l where l.owner is null
+    union all
+    select l.id, dead.expires_at from dead join {control}.leases l on l.owner = dead.id
+), counted as (
+    select count(*) filter (where p.desired_state <> 'run') as paused,
+           count(*) filter (where p.desired_state = 'run' and p.halted) as halted,
+           count(*) filter (where p.desired_state = 'run' and not p.halted) as not_owned,
+           count(*) filter (where p.desired_state = 'run' and not p.halted
+                              and u.since < clock_timestamp() - make_interval(secs => $1::float8)) as overdue
+      from unowned u join {control}.projections p on p.id = u.id
+), oldest as (
+    select d.projection_id, d.first_failed_at
+      from {control}.dead_letters d
+     where d.state in ('parked', 'replaying')
+     order by d.first_failed_at limit 1
+)
+select (select count(*) from {control}.tenants), c.paused, c.halted, c.not_owned, c.overdue,
+       (select coalesce(sum(p.parked), 0)::bigint from {control}.projections p where p.parked > 0),
+       oldest.first_failed_at, coalesce(p.tenant, ''), coalesce(p.name, ''), coalesce(p.partition, 0)
+  from counted c
+  left join oldest on true
+  left join {control}.projections p on p.id = oldest.projection_id

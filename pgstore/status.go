@@ -1,0 +1,118 @@
+package pgstore
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/internal/excerpt"
+	"github.com/millrace-go/millrace/pgstore/internal/wire"
+	"github.com/millrace-go/millrace/projection"
+)
+
+func (s port) Projections(ctx context.Context, filter engine.ProjectionFilter) ([]engine.ProjectionRow, error) {
+	list, err := queryPlanned(ctx, s.Store, func(row pgx.CollectableRow) (p engine.ProjectionRow, err error) {
+		var notOwned float64
+		err = row.Scan(&p.ID.Tenant, &p.ID.Name, &p.ID.Partition, &p.Partitions, &p.State, &p.Desired, &p.Tenant, &p.Failed, &p.Halted, &p.Skipped, &p.FailingPosition,
+			&p.Attempts, &p.LastError, &p.Owner, &p.Epoch, &p.Checkpoint, &p.Parked, orZero{&p.OldestParked}, &p.OwnerAlive, &notOwned)
+		if !p.OwnerAlive {
+			p.NotOwned = seconds(notOwned)
+		}
+		return p, err
+	}, "projections", projectionFilterArgs(filter)...)
+	return list, failed(s.missing(err), "list projections")
+}
+
+// projectionFilterArgs returns the arguments of the statement projections, in which null means any.
+func projectionFilterArgs(f engine.ProjectionFilter) []any {
+	var tenants, names []string
+	var partitions []int
+	for _, id := range f.IDs {
+		tenants, names, partitions = append(tenants, id.Tenant), append(names, id.Name), append(partitions, id.Partition)
+	}
+	args := []any{any(f.Tenants), f.Names, tenants, names, partitions, f.States, orNull(f.Owner), orNull(f.NotOwner), f.Parked, nil, nil, nil, orNull(f.Limit)}
+	if f.After != (projection.ID{}) {
+		args[9], args[10], args[11] = f.After.Tenant, f.After.Name, f.After.Partition
+	}
+	return args
+}
+
+// orNull returns v, or null if it is the zero value.
+func orNull[T comparable](v T) any {
+	if v == *new(T) {
+		return nil
+	}
+	return v
+}
+
+func (s port) Nodes(ctx context.Context) ([]engine.NodeRow, error) {
+	rows, _ := s.pool.Query(ctx, s.control.sql("nodes"))
+	list, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (n engine.NodeRow, err error) {
+		var silent float64
+		var summary []byte
+		var filtered, filters []string
+		err = row.Scan(&n.ID, &n.Alive, &n.Draining, &n.Projections, &n.Tenants, &filtered, &filters, &n.StartedAt, &n.HeartbeatAt, &silent, &n.Leases, &summary)
+		n.Filters, n.Silent, n.Summary = filtersFrom(filtered, filters), seconds(silent), decodeSummary(summary)
+		return n, err
+	})
+	return list, failed(s.missing(err), "list nodes")
+}
+
+// decodeSummary returns nil for null, and for a summary that a node of another version has written in another form.
+func decodeSummary(raw []byte) *engine.NodeSummary {
+	var summary *engine.NodeSummary
+	if err := json.Unmarshal(raw, &summary); err != nil {
+		return nil
+	}
+	return summary
+}
+
+// summaryText is how many bytes of a reason a summary in the database has. Each heartbeat may write it.
+const summaryText = 300
+
+// encodeSummary returns a summary for a column of jsonb, with short texts. jsonb refuses some characters, and a text of a
+// user must not keep the node from sending heartbeats.
+func encodeSummary(summary *engine.NodeSummary) (string, error) {
+	fit := engine.NodeSummary{States: summary.States, Lagging: slices.Clone(summary.Lagging), Held: slices.Clone(summary.Held)}
+	for i := range fit.Lagging {
+		fit.Lagging[i].Reason = wire.Text(excerpt.UpTo(fit.Lagging[i].Reason, summaryText))
+	}
+	for i := range fit.Held {
+		h := &fit.Held[i]
+		h.Reason = wire.Text(excerpt.UpTo(h.Reason, summaryText))
+		if h.Held != nil {
+			held := *h.Held
+			held.Holders = held.Holders[:min(engine.MaxSummarized, len(held.Holders))]
+			h.Held = &held
+		}
+	}
+	raw, err := json.Marshal(fit)
+	return string(raw), err
+}
+
+func (s port) Overview(ctx context.Context, patience time.Duration) (engine.Overview, error) {
+	found, err := queryPlanned(ctx, s.Store, func(row pgx.CollectableRow) (o engine.Overview, err error) {
+		in := &o.OldestParkedIn
+		return o, row.Scan(&o.Tenants, &o.Paused, &o.Halted, &o.NotOwned, &o.Overdue, &o.Parked, orZero{&o.OldestParked}, &in.Tenant, &in.Name, &in.Partition)
+	}, "overview", patience.Seconds())
+	if err != nil {
+		return engine.Overview{}, failed(s.missing(err), "read the overview")
+	}
+	return found[0], nil
+}
+
+// OldestSnapshot implements engine.Store. It leaves out its own session.
+func (s port) OldestSnapshot(ctx context.Context) (snapshot engine.Snapshot, err error) {
+	var age float64
+	err = s.pool.QueryRow(ctx, s.control.sql("oldest_snapshot"), pgx.QueryExecModeExec).Scan(&snapshot.PID, &age)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return engine.Snapshot{}, nil
+	}
+	snapshot.Age = seconds(age)
+	return snapshot, failed(err, "find the oldest snapshot")
+}
