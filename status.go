@@ -83,7 +83,7 @@ type StatusFilter struct {
 	// Tenants and Names select projections by tenant and by name.
 	Tenants, Names []string
 	// States select projections by their states. StateStarting, StateCatchUp and StateLive select only projections of this node:
-	// those of other nodes are StateElsewhere. A state that few projections are in is found by a look at the rows of all.
+	// those of other nodes are StateElsewhere. A filter by states reads the rows of all projections that the other fields select.
 	States []State
 	// Owner selects the projections whose lease a node holds, dead or alive.
 	Owner string

@@ -2,9 +2,9 @@
 -- tenants, $2 names, $3 to $5 the tenants, names and partitions of exact rows, $6 states, $7 owner, $8 not this owner,
 -- $9 whether with parked events, $10 to $12 the row after which the page begins, $13 limit. Null means any. It is
 -- planned for its arguments: a filter by tenant and name reads the rows of those projections only, and a page without
--- one by state or parked events reads about as many rows as it returns. A filter by a state that is rare reads
--- projections and leases from end to end, which takes 0.15 s with 100,000. Locks nothing. Indexes:
--- tenants_pkey, projections_tenant_name_partition_key, leases_pkey, leases_owner_idx, nodes_pkey, projections_parked_idx,
+-- one by state reads about as many rows as it returns. A filter by state reads the rows of all projections that its
+-- other fields select, which takes up to 0.15 s with 100,000. Locks nothing. Indexes: tenants_pkey,
+-- projections_tenant_name_partition_key, leases_pkey, leases_owner_idx, nodes_pkey, projections_parked_idx,
 -- dead_letters_projection_id_position_idx.
 select p.tenant, p.name, p.partition, p.partitions, s.state, case when p.suspended then 'pause' else p.desired_state end,
        case when t.state = 'active' and t.paused then 'paused' else t.state end,
@@ -31,7 +31,9 @@ select p.tenant, p.name, p.partition, p.partitions, s.state, case when p.suspend
                       order by d.position limit 1) d on true
  where ($1::text[] is null or p.tenant = any($1::text[]))
    and ($2::text[] is null or p.name = any($2::text[]))
-   and ($3::text[] is null or (p.tenant, p.name, p.partition) in (select * from unnest($3::text[], $4::text[], $5::integer[])))
+   and ($3::text[] is null or p.id = any(array(
+        select i.id from unnest($3::text[], $4::text[], $5::integer[]) x (tenant, name, partition)
+          join {control}.projections i on i.tenant = x.tenant and i.name = x.name and i.partition = x.partition)))
    and ($6::text[] is null or s.state = any($6::text[]))
    and ($7::uuid is null or l.owner = $7::uuid)
    and ($8::uuid is null or l.owner is distinct from $8::uuid)
