@@ -1,0 +1,128 @@
+package actors
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/internal/machine"
+	"github.com/millrace-go/millrace/projection"
+)
+
+// The summary is kept up to date with each change. The model walks all entries instead.
+func TestSummaryAgreesWithAWalkOverAllEntries(t *testing.T) {
+	seed := rand.Uint64()
+	r := rand.New(rand.NewPCG(seed, 0))
+	registry := newRegistry()
+	phases := []machine.Phase{machine.Starting, machine.CatchUp, machine.Live, machine.Waiting, machine.Failed, machine.MissingObject}
+	entries, feeds, since := make(map[projection.ID]machine.Status), make(map[string]FeedEntry), make(map[string]int)
+	held := 0
+	for step := range 20_000 {
+		id := projection.ID{Tenant: fmt.Sprint("t", r.IntN(7)), Name: fmt.Sprint("p", r.IntN(9)), Partition: r.IntN(3)}
+		tenant := fmt.Sprint("t", r.IntN(40))
+		switch r.IntN(10) {
+		case 0:
+			registry.withdraw(id)
+			delete(entries, id)
+		case 1:
+			registry.amend(id, func(e *ProjectionEntry) { e.Position += 10 })
+			if s, ok := entries[id]; ok {
+				s.Position += 10
+				entries[id] = s
+			}
+		case 2:
+			registry.withdrawFeed(tenant)
+			delete(feeds, tenant)
+			delete(since, tenant)
+		case 3:
+			var e FeedEntry
+			switch r.IntN(3) {
+			case 0:
+				e = FeedEntry{Mark: int64(step), Held: &engine.Held{Below: int64(step)}}
+			case 1:
+				e = FeedEntry{Mark: int64(step), Err: errors.New("locked")}
+			}
+			registry.publishFeed(tenant, func(entry *FeedEntry) { *entry = e })
+			if feeds[tenant] = e; e.Held == nil && e.Err == nil {
+				delete(since, tenant)
+			} else if _, ok := since[tenant]; !ok {
+				since[tenant] = step
+			}
+		default:
+			s := machine.Status{Phase: phases[r.IntN(len(phases))], Position: r.Int64N(1000), Mark: r.Int64N(1000)}
+			registry.publish(id, func(e *ProjectionEntry) { e.Status = s })
+			entries[id] = s
+		}
+		if step%50 != 0 {
+			continue
+		}
+		got := registry.Summary()
+		states := make(map[string]int)
+		var behind []int64
+		for _, s := range entries {
+			if states[string(s.Phase)]++; s.Mark > s.Position {
+				behind = append(behind, s.Mark-s.Position)
+			}
+		}
+		if !maps.Equal(got.States, states) {
+			t.Fatalf("seed %d, step %d: states %v, want %v", seed, step, got.States, states)
+		}
+		slices.SortFunc(behind, func(a, b int64) int { return cmp.Compare(b, a) })
+		behind = behind[:min(len(behind), engine.MaxSummarized)]
+		var lags []int64
+		for _, l := range got.Lagging {
+			if s := entries[l.ID]; s.Mark != l.Mark || s.Position != l.Position || string(s.Phase) != l.State {
+				t.Fatalf("seed %d, step %d: %+v, want %+v", seed, step, l, s)
+			}
+			lags = append(lags, l.Behind())
+		}
+		if !slices.Equal(lags, behind) {
+			t.Fatalf("seed %d, step %d: lags %v, want %v", seed, step, lags, behind)
+		}
+		longest := slices.SortedFunc(maps.Keys(since), func(a, b string) int { return since[a] - since[b] })
+		longest = longest[:min(len(longest), engine.MaxSummarized)]
+		if held = max(held, len(since)); len(got.Held) != len(longest) {
+			t.Fatalf("seed %d, step %d: %d tenants are held, want %v", seed, step, len(got.Held), longest)
+		}
+		for i, h := range got.Held {
+			if e := feeds[h.Tenant]; h.Tenant != longest[i] || h.Mark != e.Mark || (h.Reason != "") != (e.Err != nil) || h.Held != e.Held {
+				t.Fatalf("seed %d, step %d: %+v, want %s: %+v", seed, step, h, longest[i], e)
+			}
+		}
+	}
+	if held <= engine.MaxSummarized {
+		t.Errorf("at most %d tenants were held", held)
+	}
+}
+
+// Each heartbeat has a summary, so its cost must not grow with the number of projections, even if all are behind.
+func TestSummaryDoesNotWalkAllProjections(t *testing.T) {
+	fastest := func(projections int) time.Duration {
+		registry := newRegistry()
+		for i := range projections {
+			registry.publish(projection.ID{Tenant: fmt.Sprint("t", i/10), Name: fmt.Sprint("p", i%10)}, func(e *ProjectionEntry) {
+				e.Status = machine.Status{Phase: machine.CatchUp, Mark: int64(i + 1)}
+			})
+		}
+		least := time.Hour
+		for range 100 {
+			began := time.Now()
+			if s := registry.Summary(); len(s.Lagging) != engine.MaxSummarized || s.Lagging[0].Mark != int64(projections) {
+				t.Fatalf("%+v", s)
+			}
+			least = min(least, time.Since(began))
+		}
+		return least
+	}
+	few, many := fastest(100), fastest(100_000)
+	t.Logf("a summary of 100 projections takes %v, of 100,000 %v", few, many)
+	if many > 30*few {
+		t.Errorf("a summary takes %v with a thousand times as many projections, and %v without", many, few)
+	}
+}
