@@ -1,0 +1,145 @@
+package tests_test
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/millrace-go/millrace"
+	"github.com/millrace-go/millrace/event"
+	"github.com/millrace-go/millrace/projection"
+	"github.com/millrace-go/millrace/tests/kit"
+)
+
+// inAllStates are projections of which each ends in another state. One of them has parked the first event, and one is paused by
+// the caller.
+func inAllStates(b *kit.Bundle) []millrace.Projection {
+	failing := func(positions ...int64) millrace.Handler {
+		return b.Store.Each(func(_ context.Context, _ kit.Tx, e event.Envelope) error {
+			if len(positions) == 0 || slices.Contains(positions, e.Position) {
+				return errors.New("on purpose")
+			}
+			return nil
+		})
+	}
+	never := projection.RetryPolicy{MaxAttempts: 2, Base: time.Hour, Cap: time.Hour}
+	return append(b.Recorders("fine", "paused"),
+		millrace.Projection{Name: "parks", Retry: kit.Soon(0), Handler: failing(1)},
+		millrace.Projection{Name: "stops", Retry: kit.Soon(0), OnFailure: projection.ActionStop, Handler: failing()},
+		millrace.Projection{Name: "waits", Retry: never, Handler: failing()})
+}
+
+func TestSummaryAndPagesShowWhatAllNodesRun(t *testing.T) {
+	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
+		config := millrace.Config{LeaseDuration: 2 * time.Second, HeartbeatInterval: 100 * time.Millisecond}
+		former := b.Another(config, b.Recorders("gone")...)
+		stopFormer := b.Start(former)
+		first := b.Append("a", 50)
+		head := first.Positions[49]
+		b.Reaches(former, "gone", head)
+		stopFormer()
+		rt, watcher := b.Another(config, inAllStates(b)...), b.Another(config)
+		stop := b.Start(rt)
+		for _, name := range []string{"fine", "parks", "paused"} {
+			b.Reaches(rt, name, head)
+		}
+		b.Pause(watcher, "paused")
+
+		expect := func(what string, rt *millrace.Runtime, want map[millrace.State]int) (s millrace.Summary) {
+			t.Helper()
+			b.Eventually(what, func() bool {
+				s = b.Summary(rt)
+				return maps.Equal(s.States, want) && s.NotOwned == want[millrace.StateNotOwned]
+			})
+			return s
+		}
+		want := map[millrace.State]int{millrace.StateLive: 2, millrace.StateWaiting: 1, millrace.StateFailed: 1, millrace.StatePaused: 1, millrace.StateNotOwned: 1}
+		for what, seen := range map[string]*millrace.Runtime{"its node knows": rt, "another process knows": watcher} {
+			s := expect(what, seen, want)
+			node := s.Nodes[len(s.Nodes)-1]
+			if len(s.Nodes) != 1 || !node.Alive || node.Leases != 4 || node.States[millrace.StateLive] != 2 || node.States[millrace.StatePaused] != 0 {
+				t.Errorf("%s: nodes %+v", what, s.Nodes)
+			}
+			if s.Tenants != 1 || s.Parked != 1 || s.OldestParkedIn != (millrace.ProjectionID{Tenant: projection.DefaultTenant, Name: "parks"}) || !s.OldestParked.Equal(b.DeadLettersOf("parks")[0].FirstFailedAt) {
+				t.Errorf("%s: %+v", what, s)
+			}
+			if len(s.Lagging) != 2 || len(s.Held) != 0 {
+				t.Fatalf("%s: lagging %+v, held %+v", what, s.Lagging, s.Held)
+			}
+			for _, p := range s.Lagging {
+				if p.Behind != 50 || p.Head != head || p.Owner != node.ID || p.Epoch != 1 || !strings.Contains(p.Reason, "on purpose") ||
+					p.State != map[string]millrace.State{"stops": millrace.StateFailed, "waits": millrace.StateWaiting}[p.ID.Name] {
+					t.Errorf("%s: lagging %+v", what, p)
+				}
+			}
+			if here := seen == rt; (s.Node != "") != here || s.Session.Connected != here {
+				t.Errorf("%s: %+v", what, s)
+			}
+		}
+		pagesAgree(b, rt, map[millrace.State][]string{millrace.StateLive: {"fine", "parks"}, millrace.StateWaiting: {"waits"},
+			millrace.StateFailed: {"stops"}, millrace.StatePaused: {"paused"}, millrace.StateNotOwned: {"gone"}})
+		pagesAgree(b, watcher, map[millrace.State][]string{millrace.StateElsewhere: {"fine", "parks"}, millrace.StateWaiting: {"waits"},
+			millrace.StateFailed: {"stops"}, millrace.StatePaused: {"paused"}, millrace.StateNotOwned: {"gone"}})
+		stop()
+		expect("after the end of the node", watcher, map[millrace.State]int{millrace.StateNotOwned: 4, millrace.StateFailed: 1, millrace.StatePaused: 1})
+	}, kit.SeveralNodes)
+}
+
+// pagesAgree checks that pages by filter have these projections, by their states, and no others.
+func pagesAgree(b *kit.Bundle, rt *millrace.Runtime, want map[millrace.State][]string) {
+	b.T.Helper()
+	page := func(filter millrace.StatusFilter) (names []string) {
+		b.T.Helper()
+		for {
+			status, err := rt.Status(b.Ctx, filter)
+			b.Must(err)
+			for _, p := range status.Projections {
+				names = append(names, p.ID.Name)
+				filter.After = p.ID
+			}
+			if filter.Limit == 0 || len(status.Projections) < filter.Limit {
+				return names
+			}
+		}
+	}
+	is := func(filter millrace.StatusFilter, want ...string) {
+		b.T.Helper()
+		slices.Sort(want)
+		for filter.Limit = range 4 {
+			if got := page(filter); !slices.Equal(got, want) {
+				b.T.Errorf("%+v: got %v, want %v", filter, got, want)
+			}
+		}
+	}
+	var all, running []string
+	for state, names := range want {
+		is(millrace.StatusFilter{States: []millrace.State{state}}, names...)
+		is(millrace.StatusFilter{States: []millrace.State{state}, Names: []string{"waits", "gone"}, Tenants: []string{""}},
+			slices.DeleteFunc(slices.Clone(names), func(name string) bool { return name != "waits" && name != "gone" })...)
+		all = append(all, names...)
+		if state != millrace.StatePaused && state != millrace.StateNotOwned {
+			running = append(running, names...)
+		}
+	}
+	is(millrace.StatusFilter{}, all...)
+	is(millrace.StatusFilter{States: slices.Collect(maps.Keys(want))}, all...)
+	is(millrace.StatusFilter{States: []millrace.State{millrace.StateStarting, millrace.StateMissingObject, "unknown"}})
+	is(millrace.StatusFilter{Parked: true}, "parks")
+	is(millrace.StatusFilter{Owner: b.Summary(rt).Nodes[0].ID}, running...)
+	is(millrace.StatusFilter{Tenants: []string{"another"}})
+	status, err := rt.Status(b.Ctx, millrace.StatusFilter{Tenants: []string{"another", ""}, Names: []string{"none"}})
+	b.Must(err)
+	if len(status.Projections) != 0 || len(status.Tenants) != 2 || !strings.Contains(status.Tenants[0].Reason, projection.ErrUnknownTenant.Error()) ||
+		status.Tenants[1].Head != b.Head() || status.Tenants[1].Reason != "" {
+		b.T.Errorf("%+v", status)
+	}
+	for _, limit := range []int{-1, 10_001} {
+		if _, err := rt.Status(b.Ctx, millrace.StatusFilter{Limit: limit}); err == nil || !strings.Contains(err.Error(), "StatusFilter.Limit") {
+			b.T.Errorf("limit %d: %v", limit, err)
+		}
+	}
+}
