@@ -190,11 +190,12 @@ func TestNodeOfAVersionWithoutSummariesIsShownAsSuch(t *testing.T) {
 		})
 	}
 	expect("all are live", millrace.StateLive, true)
-	// Heartbeats of an idle node do not write the summary again.
-	b.exec("update millrace.nodes set summary = null")
-	since := value[time.Time](b, "select clock_timestamp()")
-	b.Eventually("several heartbeats later", func() bool {
-		return value[bool](b, "select heartbeat_at > $1::timestamptz + interval '200 ms' from millrace.nodes", since)
+	b.Eventually("heartbeats of an idle node do not write its summary", func() bool {
+		since := value[time.Time](b, "update millrace.nodes set summary = null returning clock_timestamp()")
+		b.Eventually("several heartbeats later", func() bool {
+			return value[bool](b, "select heartbeat_at > $1::timestamptz + interval '200 ms' from millrace.nodes", since)
+		})
+		return value[bool](b, "select summary is null from millrace.nodes")
 	})
 	expect("the node has no summary", millrace.StateElsewhere, false)
 	b.Pause(rt, "p0")
