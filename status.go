@@ -49,8 +49,8 @@ type Summary struct {
 	// Nodes are the processes that run projections, this one included, the oldest first. A process that ended in order is left
 	// out. A process that died is listed for an hour.
 	Nodes []NodeStatus
-	// Tenants counts the tenants.
-	Tenants int
+	// Tenants counts the tenants in each state.
+	Tenants map[projection.TenantState]int
 	// States counts the projections in each state, each partition by itself, as the nodes that run them see it. StateElsewhere
 	// counts those of living nodes whose version of the program does not write their states.
 	States map[State]int

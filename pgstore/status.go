@@ -98,7 +98,14 @@ func encodeSummary(summary *engine.NodeSummary) (string, error) {
 func (s port) Overview(ctx context.Context, patience time.Duration) (engine.Overview, error) {
 	found, err := queryPlanned(ctx, s.Store, func(row pgx.CollectableRow) (o engine.Overview, err error) {
 		in := &o.OldestParkedIn
-		return o, row.Scan(&o.Tenants, &o.Paused, &o.Halted, &o.NotOwned, &o.Overdue, &o.Parked, orZero{&o.OldestParked}, &in.Tenant, &in.Name, &in.Partition)
+		var states []projection.TenantState
+		var counts []int
+		err = row.Scan(&states, &counts, &o.Paused, &o.Halted, &o.NotOwned, &o.Overdue, &o.Parked, orZero{&o.OldestParked}, &in.Tenant, &in.Name, &in.Partition)
+		o.Tenants = make(map[projection.TenantState]int)
+		for i, state := range states {
+			o.Tenants[state] = counts[i]
+		}
+		return o, err
 	}, "overview", patience.Seconds())
 	if err != nil {
 		return engine.Overview{}, failed(s.missing(err), "read the overview")

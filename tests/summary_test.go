@@ -64,7 +64,7 @@ func TestSummaryAndPagesShowWhatAllNodesRun(t *testing.T) {
 			if len(s.Nodes) != 1 || !node.Alive || node.Leases != 4 || node.States[millrace.StateLive] != 2 || node.States[millrace.StatePaused] != 0 {
 				t.Errorf("%s: nodes %+v", what, s.Nodes)
 			}
-			if s.Tenants != 1 || s.Parked != 1 || s.OldestParkedIn != (millrace.ProjectionID{Tenant: projection.DefaultTenant, Name: "parks"}) || !s.OldestParked.Equal(b.DeadLettersOf("parks")[0].FirstFailedAt) {
+			if s.Tenants[projection.TenantActive] != 1 || s.Parked != 1 || s.OldestParkedIn != (millrace.ProjectionID{Tenant: projection.DefaultTenant, Name: "parks"}) || !s.OldestParked.Equal(b.DeadLettersOf("parks")[0].FirstFailedAt) {
 				t.Errorf("%s: %+v", what, s)
 			}
 			if len(s.Lagging) != 2 || len(s.Held) != 0 {

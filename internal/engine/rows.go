@@ -79,8 +79,8 @@ type NodeRow struct {
 
 // Overview has the figures of a deployment that no node's summary has.
 type Overview struct {
-	// Tenants counts all tenants.
-	Tenants int
+	// Tenants counts the tenants in each state.
+	Tenants map[projection.TenantState]int
 	// Paused, Halted and NotOwned count the projections that no living node owns. NotOwned are those that should run.
 	Paused, Halted, NotOwned int
 	// Overdue counts those of NotOwned that have had no living owner for too long.

@@ -13,27 +13,29 @@ with recursive owner as (
       from owner o left join {control}.nodes n on n.id = o.id
      where o.id is not null and coalesce(n.expires_at <= clock_timestamp(), true)
 ), unowned as (
-    select p.desired_state, p.halted, l.free_since as since
+    select p.suspended or p.desired_state <> 'run' as paused, p.halted, l.free_since as since
       from {control}.leases l join {control}.projections p on p.id = l.id
      where l.owner is null
     union all
-    select w.desired_state, w.halted, dead.expires_at
+    select w.paused, w.halted, dead.expires_at
       from dead cross join lateral (
-           select p.desired_state, p.halted from {control}.leases l join {control}.projections p on p.id = l.id
+           select p.suspended or p.desired_state <> 'run' as paused, p.halted from {control}.leases l join {control}.projections p on p.id = l.id
             where l.owner = dead.id offset 0) w
 ), counted as (
-    select count(*) filter (where desired_state <> 'run') as paused,
-           count(*) filter (where desired_state = 'run' and halted) as halted,
-           count(*) filter (where desired_state = 'run' and not halted) as not_owned,
-           count(*) filter (where desired_state = 'run' and not halted and since < clock_timestamp() - make_interval(secs => $1::float8)) as overdue
-      from unowned
+    select count(*) filter (where u.paused) as paused,
+           count(*) filter (where not u.paused and u.halted) as halted,
+           count(*) filter (where not u.paused and not u.halted) as not_owned,
+           count(*) filter (where not u.paused and not u.halted and u.since < clock_timestamp() - make_interval(secs => $1::float8)) as overdue
+      from unowned u
+), tenants as (
+    select case when t.state = 'active' and t.paused then 'paused' else t.state end as state, count(*) as n from {control}.tenants t group by 1
 ), oldest as (
     select d.projection_id, d.first_failed_at
       from {control}.dead_letters d
      where d.state in ('parked', 'replaying')
      order by d.first_failed_at limit 1
 )
-select (select count(*) from {control}.tenants), c.paused, c.halted, c.not_owned, c.overdue,
+select array(select state from tenants order by state), array(select n from tenants order by state), c.paused, c.halted, c.not_owned, c.overdue,
        (select coalesce(sum(p.parked), 0)::bigint from {control}.projections p where p.parked > 0),
        oldest.first_failed_at, coalesce(p.tenant, ''), coalesce(p.name, ''), coalesce(p.partition, 0)
   from counted c

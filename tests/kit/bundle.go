@@ -250,7 +250,7 @@ func (b *Bundle) Summary(rt *millrace.Runtime) millrace.Summary {
 // Status returns the status of a projection of the default tenant.
 func (b *Bundle) Status(rt *millrace.Runtime, name string) millrace.ProjectionStatus {
 	b.T.Helper()
-	status, err := rt.Status(b.Ctx, millrace.StatusFilter{Tenants: []string{projection.DefaultTenant}, Names: []string{name}})
+	status, err := rt.Status(b.Ctx, millrace.StatusFilter{Tenants: []string{projection.DefaultTenant}, Names: []string{name}, Limit: 10_000})
 	b.Must(err)
 	return status.Projection(millrace.ProjectionID{Name: name})
 }

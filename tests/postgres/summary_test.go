@@ -17,6 +17,7 @@ import (
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/pgstore"
+	"github.com/millrace-go/millrace/projection"
 	"github.com/millrace-go/millrace/tests/kit"
 )
 
@@ -92,8 +93,8 @@ func TestSummarySendsTheSameStatementsForManyTenants(t *testing.T) {
 		sent.taken()
 		s := b.Summary(watcher)
 		texts[tenants], _ = sent.taken()
-		if s.Tenants != tenants || len(s.Lagging) != min(tenants, engine.MaxSummarized) {
-			t.Errorf("%d tenants, %d lag, want %d tenants", s.Tenants, len(s.Lagging), tenants)
+		if s.Tenants[projection.TenantActive] != tenants || len(s.Lagging) != min(tenants, engine.MaxSummarized) {
+			t.Errorf("tenants %v, %d lag, want %d tenants", s.Tenants, len(s.Lagging), tenants)
 		}
 		for _, text := range texts[tenants] {
 			for _, tenant := range all {
