@@ -189,12 +189,7 @@ func (l *listener) heartbeat(ctx context.Context, session engine.Session, writte
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), sessionTimeout(l.deps))
 	defer cancel()
 	at := time.Now()
-	summary := l.deps.Registry.Summary()
-	changed := summary
-	if reflect.DeepEqual(summary, *written) {
-		changed = nil
-	}
-	if err := session.Heartbeat(ctx, changed); err != nil {
+	if err := session.Heartbeat(ctx, l.deps.Registry.Summary()); err != nil {
 		return err
 	}
 	*written = summary

@@ -183,7 +183,7 @@ func hotControlStatements(t *testing.T, f *fleet) []planned {
 		{"dead_letters", c.deadLetters(false), []any{"t1", "p1", 0, []string{"parked"}, nil, nil, nil, nil, 5_000, many}, many},
 		{"dead_letters of one without", c.deadLetters(true), []any{"t1", "p4", 0, []string{"parked"}, nil, nil, nil, nil, 1_000_000, many}, 0},
 		{"heartbeat", c.sql("heartbeat"), []any{l.Owner, 1_000_000, `{"states": {"live": 1}}`}, 1},
-		{"register", c.sql("register"), []any{l.Owner, f.names, []string{}, []string{}, []string{}, 1, 1_000_000, nil}, 1},
+		{"register", c.sql("register"), []any{l.Owner, f.names, []string{}, []string{}, []string{}, 1, 1_000_000}, 1},
 		{"deregister", c.sql("deregister"), []any{l.Owner}, 0},
 		{"forget_nodes", c.sql("delete_silent_nodes"), nil, 0},
 		{"tail_start", f.Store.tenant.sql("tail_start"), []any{"t1"}, 1},

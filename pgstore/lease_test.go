@@ -219,7 +219,7 @@ func TestLeasesOfDeadNodesAreFree(t *testing.T) {
 	if leases := claimed(t, store, next, false, row); len(leases) != 0 {
 		t.Errorf("claimed %v without trust in heartbeats", leases)
 	}
-	noError(t, s.Heartbeat(testContext(t), nil))
+	noError(t, s.Heartbeat(testContext(t), &engine.NodeSummary{}))
 	vanish(t, store, s)
 	found("without its lock", [2]int{0, 0})
 	if !markedDead(t, watcher, node) {

@@ -142,7 +142,7 @@ func TestSessionConnectionIsSetUpByTheHooksOfThePool(t *testing.T) {
 			if who := as(testContext(t), s.(*nodeSession).conn); who != "millrace_login as millrace_owner" {
 				t.Errorf("the session is that of %s", who)
 			}
-			if err := s.Heartbeat(testContext(t), nil); err != nil {
+			if err := s.Heartbeat(testContext(t), &engine.NodeSummary{}); err != nil {
 				t.Error(err)
 			}
 			conn := must(store.dial(testContext(t), ""))(t)

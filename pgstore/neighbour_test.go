@@ -145,7 +145,7 @@ func TestListPeersReturnsTheOtherNodesThatAreAlive(t *testing.T) {
 	sees(watcher, []engine.Node{plain, special}, []engine.Node{leaving}) // without reading again what they registered
 	sees(beating[special.ID], []engine.Node{self, plain}, []engine.Node{leaving})
 	sees(beating[leaving.ID], []engine.Node{self, plain, special}, nil)
-	noError(t, errors.Join(beating[silent.ID].Heartbeat(testContext(t), nil), beating[plain.ID].Deregister(testContext(t))))
+	noError(t, errors.Join(beating[silent.ID].Heartbeat(testContext(t), &engine.NodeSummary{}), beating[plain.ID].Deregister(testContext(t))))
 	sees(watcher, []engine.Node{special, silent}, []engine.Node{leaving})
 }
 

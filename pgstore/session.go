@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"go.uber.org/zap"
 
 	"github.com/millrace-go/millrace/internal/engine"
@@ -29,6 +30,8 @@ type nodeSession struct {
 	conn  *pgx.Conn
 	// members are the other nodes as they registered.
 	members map[string]engine.Member
+	// summary is the summary that the session has written, empty if none.
+	summary string
 	// pooled reports whether a pooler gives this connection another session of the server for each transaction.
 	pooled bool
 }
@@ -117,16 +120,24 @@ func (s *nodeSession) register(ctx context.Context, summary any) error {
 	return failed(err, "register the node")
 }
 
-// Heartbeat implements engine.Session. If other nodes deleted the row of this one, which was silent for long, it registers
-// again.
+// Heartbeat implements engine.Session. It writes a summary only if the session has not written the same before. If other
+// nodes deleted the row of this one, which was silent for long, it registers again.
 func (s *nodeSession) Heartbeat(ctx context.Context, summary *engine.NodeSummary) error {
 	encoded, err := encodeSummary(summary)
-	if err != nil {
-		return failed(err, "encode the summary of the node")
-	}
-	tag, err := s.conn.Exec(ctx, s.store.control.sql("heartbeat"), pgx.QueryExecModeExec, s.node.ID, s.node.LeaseDuration.Microseconds(), encoded)
-	if err == nil && tag.RowsAffected() == 0 {
-		return s.register(ctx, encoded)
+	for again := false; err == nil; again = true {
+		var changed any
+		if again || encoded != s.summary {
+			changed = encoded
+		}
+		var tag pgconn.CommandTag
+		tag, err = s.conn.Exec(ctx, s.store.control.sql("heartbeat"), pgx.QueryExecModeExec, s.node.ID, s.node.LeaseDuration.Microseconds(), changed)
+		if err == nil && (again || tag.RowsAffected() > 0) {
+			s.summary = encoded
+			return nil
+		}
+		if err == nil {
+			err = s.register(ctx)
+		}
 	}
 	return failed(err, "send heartbeat")
 }

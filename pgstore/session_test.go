@@ -82,7 +82,7 @@ func TestNodeRunsWithoutItsLockIfItMayNotEndItsPreviousSession(t *testing.T) {
 	dsn := must(pgtest.WithSetting(store.pool.Config().ConnString(), "options", "-c role=millrace_lesser"))(t)
 	lesser := openStore(t, store.pool.Config().ConnString(), Options{SessionDSN: dsn})
 	session := must(connect(t, lesser, node))(t)
-	noError(t, session.Heartbeat(testContext(t), nil))
+	noError(t, session.Heartbeat(testContext(t), &engine.NodeSummary{}))
 	if err := old.Ping(testContext(t)); err != nil {
 		t.Errorf("the session of another role was ended: %v", err)
 	}
@@ -109,7 +109,7 @@ func TestSessionIsOpenedAsThePoolOpensItsConnections(t *testing.T) {
 	works.Store(true)
 	store := onePool(t, rotating(&works))
 	session := must(connect(t, store, aNode()))(t)
-	noError(t, session.Heartbeat(testContext(t), nil))
+	noError(t, session.Heartbeat(testContext(t), &engine.NodeSummary{}))
 	works.Store(false)
 	if _, err := connect(t, store, aNode()); err == nil || !strings.Contains(err.Error(), "no credentials at the moment") {
 		t.Errorf("what BeforeConnect says is not passed on: %v", err)

@@ -54,8 +54,8 @@ func (s port) Nodes(ctx context.Context) ([]engine.NodeRow, error) {
 	rows, _ := s.pool.Query(ctx, s.control.sql("nodes"))
 	list, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (n engine.NodeRow, err error) {
 		var silent float64
-		var filtered, filters []string
 		var summary []byte
+		var filtered, filters []string
 		err = row.Scan(&n.ID, &n.Alive, &n.Draining, &n.Projections, &n.Tenants, &filtered, &filters, &n.StartedAt, &n.HeartbeatAt, &silent, &n.Leases, &summary)
 		n.Filters, n.Silent, n.Summary = filtersFrom(filtered, filters), seconds(silent), decodeSummary(summary)
 		return n, err
@@ -77,10 +77,7 @@ const summaryText = 300
 
 // encodeSummary returns a summary for a column of jsonb, with short texts. jsonb refuses some characters, and a text of a
 // user must not keep the node from sending heartbeats.
-func encodeSummary(summary *engine.NodeSummary) (any, error) {
-	if summary == nil {
-		return nil, nil
-	}
+func encodeSummary(summary *engine.NodeSummary) (string, error) {
 	fit := engine.NodeSummary{States: summary.States, Lagging: slices.Clone(summary.Lagging), Held: slices.Clone(summary.Held)}
 	for i := range fit.Lagging {
 		fit.Lagging[i].Reason = wire.Text(excerpt.UpTo(fit.Lagging[i].Reason, summaryText))

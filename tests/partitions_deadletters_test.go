@@ -204,9 +204,9 @@ func TestFailuresCountForEachPartitionAlone(t *testing.T) {
 			t.Error(err)
 		}
 		b.Resume(rt, "p") // it stops there again
-		b.Eventually("it stops again", func() bool { return b.StatusOf(rt).Projection(failed).State == millrace.StateFailed })
-		if whole := b.Status(rt, "p"); whole.State != millrace.StateFailed || whole.Parked != 5 || whole.Applied != 20 {
-			t.Errorf("the status is %+v", whole)
-		}
+		b.Eventually("it stops again, and the status of the projection shows it", func() bool {
+			whole := b.Status(rt, "p")
+			return whole.State == millrace.StateFailed && whole.Parked == 5 && whole.Applied == 20
+		})
 	}, kit.Partitions)
 }

@@ -211,7 +211,7 @@ type Held struct {
 type Session interface {
 	// Next waits for the next notice. It returns ctx's error when ctx is done, and leaves the session usable.
 	Next(ctx context.Context) (Notice, error)
-	// Heartbeat extends the node's leases, and writes the node's summary. nil means that it did not change.
+	// Heartbeat extends the node's leases, and writes the node's summary if it has changed.
 	Heartbeat(ctx context.Context, summary *NodeSummary) error
 	// ListPeers returns the other living nodes.
 	ListPeers(ctx context.Context) (Fleet, error)
