@@ -3,7 +3,6 @@ package actors
 import (
 	"context"
 	"errors"
-	"reflect"
 	"time"
 
 	"github.com/asynkron/protoactor-go/actor"
@@ -143,7 +142,6 @@ func (l *listener) connect(ctx context.Context) (engine.Session, error) {
 // lost, or ctx ends.
 func (l *listener) serve(ctx context.Context, session engine.Session, peers *peers, post post) error {
 	heartbeat := time.Now().Add(l.deps.Timing.HeartbeatInterval)
-	var written *engine.NodeSummary
 	for {
 		next := heartbeat
 		if peers.due.Before(next) {
@@ -165,7 +163,7 @@ func (l *listener) serve(ctx context.Context, session engine.Session, peers *pee
 			return err
 		}
 		if at := time.Now(); !at.Before(heartbeat) {
-			if err := l.heartbeat(ctx, session, &written, post); err != nil {
+			if err := l.heartbeat(ctx, session, post); err != nil {
 				return err
 			}
 			heartbeat = at.Add(l.deps.Timing.HeartbeatInterval)
@@ -179,8 +177,8 @@ func (l *listener) serve(ctx context.Context, session engine.Session, peers *pee
 }
 
 // heartbeat sends a heartbeat, unless the pool has not worked for LeaseDuration: such a node must not keep its leases from
-// others. written is the summary that the session wrote last.
-func (l *listener) heartbeat(ctx context.Context, session engine.Session, written **engine.NodeSummary, post post) error {
+// others.
+func (l *listener) heartbeat(ctx context.Context, session engine.Session, post post) error {
 	if l.deps.Registry.poolFailingFor(l.deps.Node.LeaseDuration) {
 		l.log.Debug("heartbeat withheld, connection pool unusable")
 		return nil
@@ -192,7 +190,6 @@ func (l *listener) heartbeat(ctx context.Context, session engine.Session, writte
 	if err := session.Heartbeat(ctx, l.deps.Registry.Summary()); err != nil {
 		return err
 	}
-	*written = summary
 	post(func(ctx actor.Context) { l.heartbeatSent(ctx, at) })
 	return nil
 }

@@ -46,7 +46,7 @@ func newFleet(t *testing.T) *fleet {
 	for range fleetNodes {
 		node := engine.Node{ID: uuid.NewString(), Projections: f.names, LeaseDuration: time.Hour}
 		none := []string{}
-		mustExec(t, f.Store, f.control.sql("register"), node.ID, node.Projections, none, none, none, 1, node.LeaseDuration.Microseconds(), nil)
+		mustExec(t, f.Store, f.control.sql("register"), node.ID, node.Projections, none, none, none, 1, node.LeaseDuration.Microseconds())
 		f.nodes, owners = append(f.nodes, node), append(owners, node.ID)
 	}
 	mustExec(t, f.Store, `insert into millrace.leases (id, owner, epoch, checkpoint)

@@ -348,7 +348,7 @@ func TestHeartbeatOfANodeWithoutARowRegistersItAgain(t *testing.T) {
 			mustExec(t, store, "delete from millrace.nodes")
 		}
 		before := lastHeartbeat(t, store, node.ID)
-		noError(t, s.Heartbeat(testContext(t), nil))
+		noError(t, s.Heartbeat(testContext(t), &engine.NodeSummary{}))
 		nodes := must(store.port().Nodes(testContext(t)))(t)
 		if len(nodes) != 1 || !nodes[0].Alive || !nodes[0].HeartbeatAt.After(before) || !nodes[0].Knows("a1", "p") || nodes[0].Knows("b", "p") {
 			t.Errorf("registered are %+v", nodes)

@@ -43,6 +43,7 @@ var coldStatements = map[string][]string{
 		"create_schema", "insert_tenant", "insert_tenants", "max_tenant_setup", "migration_lock", "migration_lock_shared", "other_tenants_exist", "outdated_tenants",
 		"record_version", "require_control_version", "require_tenant_version", "schema_versions"},
 	"it reads all tenants or nodes, and returns them":                                                            {"list_peers", "nodes", "tenants"},
+	"it runs when a tenant is archived, brought back or dropped":                                                 {"close_tenant", "delete_tenant", "drop_schema", "lock_tables", "open_tenant"},
 	"TestStatementsOfStatusReadWhatTheySelect shows what it reads":                                               {"overview", "projections"},
 	"it reads the leases of a node, a large part of all, and runs when nodes come and go, and every 16th search": {"desired_counts", "owned_leases"},
 }

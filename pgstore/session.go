@@ -67,7 +67,7 @@ func (s *nodeSession) setUp(ctx context.Context) error {
 		// Settings, LISTEN and the lock would apply to a session that other clients use.
 		s.store.log.Warn("pooler in front of the session connection",
 			zap.String("effect", "notifications do not arrive, and the node has no session lock"), zap.String("remedy", "set Options.SessionDSN to the server itself"))
-		return s.register(ctx, nil)
+		return s.register(ctx)
 	}
 	if _, err := s.conn.Exec(ctx, keepalives+listen); err != nil {
 		return err
@@ -91,7 +91,7 @@ func (s *nodeSession) setUp(ctx context.Context) error {
 	if _, err := s.conn.Exec(ctx, c.sql("delete_silent_nodes"), pgx.QueryExecModeExec); err != nil {
 		return err
 	}
-	return s.register(ctx, nil)
+	return s.register(ctx)
 }
 
 func (s *nodeSession) Next(ctx context.Context) (engine.Notice, error) {
@@ -112,11 +112,11 @@ func (s *nodeSession) Next(ctx context.Context) (engine.Notice, error) {
 	return engine.Notice{Tenant: n.Payload}, nil
 }
 
-// register is a heartbeat of a node that may have no row. summary is that of the heartbeat.
-func (s *nodeSession) register(ctx context.Context, summary any) error {
+// register is a heartbeat of a node that may have no row.
+func (s *nodeSession) register(ctx context.Context) error {
 	filtered, filters := filterArrays(s.node.Filters)
 	_, err := s.conn.Exec(ctx, s.store.control.sql("register"), pgx.QueryExecModeExec, s.node.ID, s.node.Projections, nonNil(s.node.Tenants),
-		filtered, filters, s.lockKey(), s.node.LeaseDuration.Microseconds(), summary)
+		filtered, filters, s.lockKey(), s.node.LeaseDuration.Microseconds())
 	return failed(err, "register the node")
 }
 
