@@ -15,8 +15,8 @@ import (
 )
 
 const (
-	// floodSlots is how many batches or deliveries run at once, and floodBatch how long each takes. The handlers wait, so that
-	// slots are scarce and processors are not.
+	// floodSlots is how many batches or deliveries run at once, and floodBatch how long each takes, unless it is a slow one of a
+	// flood. The handlers wait, so that slots are scarce and processors are not.
 	floodSlots = 6
 	floodBatch = 50 * time.Millisecond
 	// floodEvents is how many events the batches of a flood have.
@@ -26,6 +26,8 @@ const (
 // floodCase is how tenants flood.
 type floodCase struct {
 	tenants, projections int // that flood; the projections of each tenant
+	slots                int // that the flood takes
+	batch                time.Duration
 	deliver              bool
 	config               millrace.Config
 }
@@ -46,7 +48,7 @@ type flood struct {
 func (f *flood) handle(ctx context.Context) {
 	if f.on.Load() {
 		f.running.Add(1)
-		kit.Pass(ctx, floodBatch)
+		kit.Pass(ctx, f.batch)
 		f.running.Add(-1)
 		f.ended.Add(1)
 	}
@@ -87,7 +89,7 @@ func (f *flood) append(tenant kit.Tenant, kind string, n int) int64 {
 	return result.Positions[n-1]
 }
 
-// during runs fn while the flood takes all slots, and then lets the flood end.
+// during runs fn while the flood takes its slots, and then lets the flood end.
 func (f *flood) during(fn func()) {
 	f.b.T.Helper()
 	const events = 300
@@ -97,7 +99,7 @@ func (f *flood) during(fn func()) {
 	for _, tenant := range f.floods {
 		last[tenant] = f.append(tenant, "flooding", events)
 	}
-	f.b.Eventually("the flood takes all slots", func() bool { return f.running.Load() == floodSlots })
+	f.b.Eventually("the flood takes its slots", func() bool { return f.running.Load() == int64(f.slots) })
 	fn()
 	if f.ended.Load() >= int64(f.tenants*f.projections*events/floodEvents) {
 		f.b.T.Error("the flood ended before the measurement")
@@ -150,12 +152,17 @@ func TestTenantsThatFloodDelayQuietOnesLittle(t *testing.T) {
 	const most = 3
 	kit.OnEachStore(t, func(t *testing.T, kind *kit.Kind) {
 		for name, c := range map[string]floodCase{
-			"batches of one tenant, which may have all slots": {tenants: 1, projections: 60, config: millrace.Config{MaxBatches: floodSlots, MaxBatchesPerTenant: floodSlots}},
-			"batches of many tenants":                         {tenants: 10, projections: 8, config: millrace.Config{MaxBatches: floodSlots}},
-			"deliveries of many tenants":                      {tenants: 10, projections: 8, config: millrace.Config{MaxDeliveries: floodSlots}, deliver: true},
+			"batches of one tenant, which may have all slots": {tenants: 1, projections: 60, slots: floodSlots, batch: floodBatch,
+				config: millrace.Config{MaxBatches: floodSlots, MaxBatchesPerTenant: floodSlots}},
+			"slow batches of one tenant": {tenants: 1, projections: 60, slots: floodSlots / 2, batch: 8 * floodBatch,
+				config: millrace.Config{MaxBatches: floodSlots}},
+			"batches of many tenants": {tenants: 10, projections: 8, slots: floodSlots, batch: floodBatch,
+				config: millrace.Config{MaxBatches: floodSlots}},
+			"deliveries of many tenants": {tenants: 10, projections: 8, slots: floodSlots, batch: floodBatch, deliver: true,
+				config: millrace.Config{MaxDeliveries: floodSlots}},
 		} {
 			t.Run(name, func(t *testing.T) {
-				b := kind.With(t, 8)
+				b := kind.With(t, 8).Patient()
 				f := newFlood(b, c)
 				var without, with []time.Duration
 				for range 3 {

@@ -209,3 +209,20 @@ func TestRequestGivesItsSlotBackOnce(t *testing.T) {
 	}()
 	s.Release(r)
 }
+
+// Many tenants come, wait and go. Only a few places are kept for others that come.
+func TestTenantsThatWentTakeNoMemory(t *testing.T) {
+	p := newPool(2)
+	for i := range 1000 {
+		for range 3 {
+			p.acquire(Flow{Tenant: fmt.Sprint("tenant", i), Projection: fmt.Sprint("p", i)})
+		}
+	}
+	for len(p.granted) > 0 {
+		p.release(0)
+	}
+	b := &p.root.below
+	if len(b.places) != 0 || len(b.order) != 0 || len(b.spare) != mostSpare {
+		t.Errorf("%d tenants are kept, %d turns are remembered, and there are %d spare places", len(b.places), len(b.order), len(b.spare))
+	}
+}
