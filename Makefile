@@ -6,7 +6,7 @@ TAKEOVERS = 20
 LEASES = 100000
 EVENTS = 10000000
 VERSIONS = 14 16 17 18
-PURE = internal/machine internal/ownership internal/engine internal/backoff pgstore/internal/settle
+PURE = internal/machine internal/ownership internal/fair internal/engine internal/backoff pgstore/internal/settle
 ONLY =
 
 .PHONY: help test chaos takeover plans protections versions mutate postgres lint demo bench

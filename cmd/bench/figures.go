@@ -43,10 +43,10 @@ func showSpeeds(out io.Writer, unit string, contenders []contender[float64], res
 	return err
 }
 
-// showLatencies prints the percentiles of all samples of each contender, and the ratio of the p50.
-func showLatencies(out io.Writer, contenders []contender[[]time.Duration], results [][][]time.Duration) error {
+// showLatencies prints the percentiles of all samples of each contender, and the ratio of one of them.
+func showLatencies(out io.Writer, of float64, contenders []contender[[]time.Duration], results [][][]time.Duration) error {
 	var b strings.Builder
-	first, firstRounds := p50(slices.Concat(results[0]...)), p50s(results[0])
+	first, firstRounds := percentile(slices.Concat(results[0]...), of), percentiles(results[0], of)
 	for i, s := range contenders {
 		all := slices.Concat(results[i]...)
 		slices.Sort(all)
@@ -55,20 +55,20 @@ func showLatencies(out io.Writer, contenders []contender[[]time.Duration], resul
 			fmt.Fprintf(&b, "%d probes\n", len(all))
 			continue
 		}
-		fmt.Fprintf(&b, "p50 %s\n", ratio(p50(all), first, p50s(results[i]), firstRounds))
+		fmt.Fprintf(&b, "p%.0f %s\n", 100*of, ratio(percentile(all, of), first, percentiles(results[i], of), firstRounds))
 	}
 	_, err := io.WriteString(out, b.String())
 	return err
 }
 
-func p50(samples []time.Duration) float64 {
-	return program.Milliseconds(program.Percentile(slices.Sorted(slices.Values(samples)), 0.5))
+func percentile(samples []time.Duration, of float64) float64 {
+	return program.Milliseconds(program.Percentile(slices.Sorted(slices.Values(samples)), of))
 }
 
-func p50s(rounds [][]time.Duration) []float64 {
+func percentiles(rounds [][]time.Duration, of float64) []float64 {
 	all := make([]float64, len(rounds))
 	for i := range rounds {
-		all[i] = p50(rounds[i])
+		all[i] = percentile(rounds[i], of)
 	}
 	return all
 }

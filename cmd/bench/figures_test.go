@@ -73,7 +73,7 @@ func TestRatiosAgreeWithWhatIsPrinted(t *testing.T) {
 	out.Reset()
 	ms := func(n int) time.Duration { return time.Duration(n) * time.Millisecond }
 	latencies := []contender[[]time.Duration]{{name: "handwritten"}, {name: "millrace"}}
-	err := showLatencies(&out, latencies, [][][]time.Duration{{{ms(3), ms(1), ms(2)}, {ms(2), ms(2), ms(9)}}, {{ms(5), ms(4), ms(6)}, {ms(8), ms(7), ms(9)}}})
+	err := showLatencies(&out, 0.5, latencies, [][][]time.Duration{{{ms(3), ms(1), ms(2)}, {ms(2), ms(2), ms(9)}}, {{ms(5), ms(4), ms(6)}, {ms(8), ms(7), ms(9)}}})
 	if err != nil {
 		t.Fatal(err)
 	}

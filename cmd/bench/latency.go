@@ -42,7 +42,7 @@ func latency(ctx context.Context, e *env, o options, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	return showLatencies(out, contenders, results)
+	return showLatencies(out, 0.5, contenders, results)
 }
 
 // take measures probes while work runs, and then stops work.

@@ -38,6 +38,12 @@ append    Concurrent writers with a connection and streams of their own append o
             millrace                    the same; a NOTIFY follows the commits, at most one in 2 ms
             notify in the transaction   begin, append, NOTIFY, commit: four round trips, and PostgreSQL commits notifying
                                         transactions one at a time
+fairness  The latency, as above, of a tenant with single events while other tenants have a large backlog. The batches of the
+          backlog sleep for 10 ms, so that slots are scarce and processors are not. The ratio is that of the p99; a lower
+          ratio is better.
+            no flood                    the tenant is alone
+            one tenant floods           with 8 projections; it may have half of the slots
+            10 tenants flood            with 8 projections each; they have all slots
 
 The order of the contenders changes with each round; six rounds have all possible orders. Speeds are medians of the rounds,
 latencies are percentiles of all probes, and ratios are those of the printed figures. After each ratio come the lowest and

@@ -16,7 +16,7 @@ type measurement struct {
 	take func(ctx context.Context, e *env, o options, out io.Writer) error
 }
 
-var measurements = []measurement{{"latency", latency}, {"catchup", catchUp}, {"append", appends}}
+var measurements = []measurement{{"latency", latency}, {"catchup", catchUp}, {"append", appends}, {"fairness", fairness}}
 
 // run is the whole command. It removes everything that it started or created.
 func run(ctx context.Context, o options, out io.Writer) (err error) {

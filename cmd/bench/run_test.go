@@ -37,6 +37,9 @@ func TestEveryMeasurementPrintsItsLines(t *testing.T) {
 		`append, no notification` + number + ` appends/s`,
 		`append, millrace` + number + ` appends/s +` + ratio,
 		`append, notify in the transaction` + number + ` appends/s +` + ratio,
+		`fairness, no flood` + percentiles + `6 probes`,
+		`fairness, one tenant floods` + percentiles + `p99 ` + ratio,
+		`fairness, 10 tenants flood` + percentiles + `p99 ` + ratio,
 	}
 	lines := strings.Split(strings.TrimSuffix(out.String(), "\n"), "\n")
 	if len(lines) != len(want) {
@@ -73,6 +76,7 @@ func TestWrongCountIsAnError(t *testing.T) {
 		{"latency", oneMore + "when (new.contender = 'latency') execute function bench.falsify()", "latency counted"},
 		{"catchup", oneMore + "when (new.contender like 'handwritten%') execute function bench.falsify()", "handwritten 0 counted"},
 		{"catchup", oneMore + "when (new.contender like 'millrace%') execute function bench.falsify()", "millrace 0 counted"},
+		{"fairness", oneMore + "execute function bench.falsify()", "fairness counted"},
 		{"append", "insert into bench_millrace_default.streams (stream_id, version) values ('x', 1); " +
 			"insert into bench_millrace_default.events (stream_id, stream_version, type, body) values ('x', 1, 'X', '{}')", "the store has"},
 	} {

@@ -5,8 +5,8 @@
 //
 // A Scheduler is a tree: the node at the root, its tenants below, and the projections of a tenant below the tenant. Each place of
 // the tree has requests of its own, in the order of their arrival, and they precede those of the places below. So the statements
-// of the node itself precede all tenants, and the feed of a tenant precedes the tenant's projections. There is at most one request
-// of a feed at a time, and a node makes few, so they starve nothing.
+// of the node itself precede all tenants, and the feed of a tenant precedes the tenant's projections. After such a grant, one
+// request from below follows, so that no number of them starves the others.
 //
 // Among the places below one place, slots are shared by weighted round robin, as start-time fair queueing does it (Goyal, Vin and
 // Cheng, 1996). Each place has a turn on a virtual time. The earliest turn is granted, and then moves on by the inverse of the

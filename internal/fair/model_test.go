@@ -24,6 +24,7 @@ type turn struct {
 	at, now, latest int64
 	entered         int
 	ready, recent   bool
+	ownLast         bool
 }
 
 func (m *model) turn(path string) *turn {
@@ -107,6 +108,9 @@ func (m *model) update() {
 		if len(below) == 0 {
 			parent.now = parent.latest
 		}
+		if !slices.ContainsFunc(m.waiting, func(r *Request) bool { return slices.Contains(pathsOf(r), path) }) {
+			parent.ownLast = false
+		}
 	}
 }
 
@@ -124,13 +128,13 @@ func (m *model) next() *Request {
 		return nil
 	}
 	for path := ""; ; {
-		for _, r := range m.waiting {
-			if paths := pathsOf(r); paths[len(paths)-1] == path {
-				return r
-			}
+		below, t := m.below(path), m.turn(path)
+		own := slices.IndexFunc(m.waiting, func(r *Request) bool { return pathsOf(r)[len(pathsOf(r))-1] == path })
+		if own >= 0 && (!t.ownLast || len(below) == 0) {
+			t.ownLast = len(below) > 0
+			return m.waiting[own]
 		}
-		below := m.below(path)
-		if len(below) == 0 {
+		if t.ownLast = false; len(below) == 0 {
 			return nil
 		}
 		path = slices.MinFunc(slices.Collect(maps.Keys(below)), func(a, b string) int {

@@ -19,6 +19,7 @@ type place struct {
 	below  below
 
 	own     requests // its own, without those of the places below
+	ownLast bool     // the last grant was one of its own, while others waited below
 	waiting int      // requests here and below
 	inUse   int      // slots, of a tenant or of the root itself
 
@@ -30,6 +31,13 @@ type place struct {
 	entered uint64
 	ready   bool
 	index   int // in the parent's order
+}
+
+// takeOwn reports whether the next grant at p is one of its own requests. They precede those below, but only one at a time.
+func (p *place) takeOwn() bool {
+	own := p.own.first != nil && !(p.ownLast && p.below.ready > 0)
+	p.ownLast = own && p.below.ready > 0
+	return own
 }
 
 // advance takes the turn of p.

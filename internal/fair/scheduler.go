@@ -128,7 +128,7 @@ func (s *Scheduler) next() *Request {
 		return nil
 	}
 	p := &s.root
-	for p.own.first == nil {
+	for !p.takeOwn() {
 		if p = p.below.earliest(); p == nil {
 			return nil
 		}
@@ -158,7 +158,9 @@ func (s *Scheduler) remove(r *Request) {
 	p := r.at
 	p.own.remove(r)
 	for r.at = nil; p != nil; p = p.parent {
-		p.waiting--
+		if p.waiting--; p.waiting == 0 {
+			p.ownLast = false
+		}
 		s.settle(p)
 	}
 }

@@ -178,6 +178,26 @@ func TestStatementsOfTheNodeAndOfFeedsWaitForNoFlood(t *testing.T) {
 	}
 }
 
+// The node and a feed request slots again and again.
+func TestStatementsOfTheNodeAndOfFeedsStarveNoProjection(t *testing.T) {
+	p := newPool(1)
+	flows := []Flow{{}, {}, {Tenant: "a"}, {Tenant: "a"}, {Tenant: "a", Projection: "p"}, {Tenant: "b", Projection: "p"}}
+	for _, f := range flows {
+		p.acquire(f)
+	}
+	clear(p.counts)
+	for range 800 {
+		ended := p.granted[0].Flow
+		p.release(0)
+		p.acquire(ended)
+	}
+	for f, want := range map[Flow]int{{}: 400, {Tenant: "a"}: 100, {Tenant: "a", Projection: "p"}: 100, {Tenant: "b", Projection: "p"}: 200} {
+		if n := p.counts[f]; n < want-5 || n > want+5 {
+			t.Errorf("%+v has %d grants, want about %d", f, n, want)
+		}
+	}
+}
+
 func TestTenantAtItsLimitWaitsWhileSlotsAreFree(t *testing.T) {
 	p := newPool(4)
 	p.LimitTenants(2)
@@ -208,4 +228,21 @@ func TestRequestGivesItsSlotBackOnce(t *testing.T) {
 		}
 	}()
 	s.Release(r)
+}
+
+// Many tenants come, wait and go. Only a few places are kept for others that come.
+func TestTenantsThatWentTakeNoMemory(t *testing.T) {
+	p := newPool(2)
+	for i := range 1000 {
+		for range 3 {
+			p.acquire(Flow{Tenant: fmt.Sprint("tenant", i), Projection: fmt.Sprint("p", i)})
+		}
+	}
+	for len(p.granted) > 0 {
+		p.release(0)
+	}
+	b := &p.root.below
+	if len(b.places) != 0 || len(b.order) != 0 || len(b.spare) != mostSpare {
+		t.Errorf("%d tenants are kept, %d turns are remembered, and there are %d spare places", len(b.places), len(b.order), len(b.spare))
+	}
 }
