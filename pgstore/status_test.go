@@ -26,7 +26,7 @@ func mixed(t *testing.T) (store *Store, nodes []engine.Node) {
 	store = newStore(t)
 	for range 3 {
 		node := aNode()
-		mustExec(t, store, store.control.sql("heartbeat"), node.ID, node.Projections, []string{}, 1, time.Hour.Microseconds(), nil)
+		mustExec(t, store, store.control.sql("register"), node.ID, node.Projections, []string{}, []string{}, []string{}, 1, time.Hour.Microseconds())
 		nodes = append(nodes, node)
 	}
 	expire(t, store, nodes[2])
@@ -236,7 +236,8 @@ func large(t *testing.T) (store *Store, nodes []engine.Node) {
 	for range 4 {
 		node := aNode()
 		summary := fmt.Sprintf(`{"states": {"live": %d}, "lagging": [{"id": {"Tenant": "t7", "Name": "p3"}, "state": "waiting", "mark": 9}]}`, *manyProjections/4)
-		mustExec(t, store, store.control.sql("heartbeat"), node.ID, node.Projections, []string{}, 1, time.Hour.Microseconds(), summary)
+		mustExec(t, store, store.control.sql("register"), node.ID, node.Projections, []string{}, []string{}, []string{}, 1, time.Hour.Microseconds())
+		mustExec(t, store, store.control.sql("heartbeat"), node.ID, time.Hour.Microseconds(), summary)
 		nodes, owners = append(nodes, node), append(owners, node.ID)
 	}
 	mustExec(t, store, `insert into millrace.leases (id, owner, epoch, checkpoint, free_since) select id, ($1::uuid[])[1 + id % 4], 7, 40, null from millrace.projections`, owners)
