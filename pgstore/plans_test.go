@@ -42,9 +42,10 @@ var coldStatements = map[string][]string{
 	"it runs when a program migrates or creates tenants, and reads or writes a row for each tenant or version": {"complete_tenants", "control_version",
 		"create_schema", "insert_tenant", "insert_tenants", "max_tenant_setup", "migration_lock", "migration_lock_shared", "other_tenants_exist", "outdated_tenants",
 		"record_version", "require_control_version", "require_tenant_version", "schema_versions"},
-	"it reads all tenants or nodes, and returns them":                                                            {"list_peers", "nodes", "tenants"},
-	"it runs when a tenant is archived, brought back or dropped":                                                 {"close_tenant", "delete_tenant", "drop_schema", "lock_tables", "open_tenant"},
-	"TestStatementsOfStatusReadWhatTheySelect shows what it reads":                                               {"overview", "projections"},
+	"it reads all tenants or nodes, and returns them":   {"list_peers", "nodes", "tenants"},
+	"it reads all projections of tenants, for a status": {"projections"},
+	"it runs when a tenant is archived, brought back or dropped": {"close_tenant", "delete_tenant", "drop_schema", "limit_lock_wait", "lock_tables",
+		"lockable_tables", "open_tenant", "table_exists", "tenant_dependents", "tenant_lock_holders"},
 	"it reads the leases of a node, a large part of all, and runs when nodes come and go, and every 16th search": {"desired_counts", "owned_leases"},
 }
 
