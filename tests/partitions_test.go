@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -123,7 +124,8 @@ func TestPauseAndResumeAreForAllPartitions(t *testing.T) {
 		go func() { paused <- first.Pause(b.Ctx, id) }()
 		select {
 		case err := <-paused:
-			t.Errorf("the pause ended while a partition worked: %v", err)
+			close(release)
+			t.Fatalf("the pause ended while a partition worked: %v", err)
 		case <-time.After(300 * time.Millisecond):
 		}
 		close(release)
@@ -168,6 +170,8 @@ func TestWaitForAPartitionDoesNotWaitForTheOthers(t *testing.T) {
 	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
 		s := kit.NewSplit(b, "p", 3)
 		release := make(chan struct{})
+		free := sync.OnceFunc(func() { close(release) })
+		defer free()
 		rt := b.Running(millrace.Config{}, s.Projection(func(ctx context.Context, _ kit.Tx, _ []event.Envelope) error {
 			if id, _ := millrace.ProjectionFrom(ctx); id.Partition == 2 {
 				<-release
@@ -191,10 +195,10 @@ func TestWaitForAPartitionDoesNotWaitForTheOthers(t *testing.T) {
 		}
 		select {
 		case err := <-done:
-			t.Errorf("a wait for the partition that has not handled its event, or for all, ended: %v", err)
+			t.Fatalf("a wait for the partition that has not handled its event, or for all, ended: %v", err)
 		case <-time.After(200 * time.Millisecond):
 		}
-		close(release)
+		free()
 		b.Must(<-done)
 		b.Must(<-done)
 		if err := rt.WaitFor(b.Ctx, millrace.ProjectionID{Name: "p", Partition: 4}, last); !errors.Is(err, projection.ErrUnknownProjection) {
