@@ -182,6 +182,7 @@ func TestSuspensionEndsWhenAllLeasesAreFree(t *testing.T) {
 	t.Parallel()
 	store := newStore(t)
 	ctx, node := testContext(t), aNode()
+	node.Projections = []string{"a", "b", "c"}
 	present(t, store, node)
 	rows := ensured(t, store, "a", "b", "c")
 	port := store.port()
@@ -196,17 +197,8 @@ func TestSuspensionEndsWhenAllLeasesAreFree(t *testing.T) {
 	if ended() {
 		t.Error("it ended while a lease is held")
 	}
-	if got := stateOf(t, store, rows[0]); got.Owner != "" || got.Epoch != 2 {
-		t.Errorf("the lease of a dead owner: %+v", got)
-	}
 	if leases := must(port.Leases(ctx, rows[1:2]))(t); leases[0].Desired.Runs() {
 		t.Errorf("lease %+v of a paused tenant", leases[0])
-	}
-	if free := must(port.Free(ctx, node, true))(t); len(free) > 0 {
-		t.Errorf("free leases %+v", free)
-	}
-	if counts := must(port.Counts(ctx, nil, nil))(t); len(counts) > 0 {
-		t.Errorf("wanted leases %+v", counts)
 	}
 	if orders := must(port.Orders(ctx, node, nil))(t); orders[rows[1]].Desired.Runs() {
 		t.Errorf("orders %+v", orders)
@@ -215,6 +207,18 @@ func TestSuspensionEndsWhenAllLeasesAreFree(t *testing.T) {
 		t.Errorf("claimed %+v", leases)
 	}
 	noError(t, port.Release(ctx, []engine.Advance{{Lease: must(port.Leases(ctx, rows[1:2]))(t)[0]}}))
+	if !ended() {
+		t.Error("it does not end")
+	}
+	if got := stateOf(t, store, rows[0]); got.Owner != "" || got.Epoch != 2 {
+		t.Errorf("the lease of a dead owner: %+v", got)
+	}
+	if free := must(port.Free(ctx, node, true))(t); len(free) > 0 {
+		t.Errorf("free leases %+v", free)
+	}
+	if counts := must(port.Counts(ctx, nil, nil))(t); len(counts) > 0 {
+		t.Errorf("wanted leases %+v", counts)
+	}
 	// A claim that began before the pause.
 	tx := must(store.pool.Begin(ctx))(t)
 	must(tx.Exec(ctx, "update millrace.leases set owner = $1 where id = $2", node.ID, rows[2]))(t)
@@ -224,6 +228,15 @@ func TestSuspensionEndsWhenAllLeasesAreFree(t *testing.T) {
 	noError(t, tx.Commit(ctx))
 	if <-done {
 		t.Error("it ended while a lease is being claimed")
+	}
+	asleep := func() int { return one[int](t, store, "select count(*) from millrace.leases where asleep") }
+	mustExec(t, store, "update millrace.leases set owner = null")
+	if !ended() || asleep() != len(rows) {
+		t.Errorf("%d leases sleep, want %d", asleep(), len(rows))
+	}
+	noError(t, port.SetTenantDesired(ctx, projection.DefaultTenant, engine.WantRun))
+	if asleep() != 0 || len(must(port.Free(ctx, node, true))(t)) != len(rows) {
+		t.Errorf("%d leases sleep after the tenant was resumed", asleep())
 	}
 }
 

@@ -176,7 +176,9 @@ func (s *Store) migrateControl(ctx context.Context, list []migration) error {
 
 // notForeign returns ErrForeignSchema if the control schema holds objects with millrace's names that are not millrace's.
 func (s *Store) notForeign(ctx context.Context, list []migration) error {
-	rows, _ := s.pool.Query(ctx, queries.Text("foreign_objects"), pgx.QueryExecModeExec, s.opts.Schema, controlNames(list))
+	// The schema of another store's tenant holds the tables of keys.
+	names := append(controlNames(list), "append_keys", "append_results")
+	rows, _ := s.pool.Query(ctx, queries.Text("foreign_objects"), pgx.QueryExecModeExec, s.opts.Schema, names)
 	foreign, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	if err == nil && len(foreign) > 0 {
 		err = fmt.Errorf("%w: it holds %q", ErrForeignSchema, foreign)

@@ -169,6 +169,12 @@ func TestForeignSchemaIsNotTakenOver(t *testing.T) {
 	if tenants, err := store.Tenants(testContext(t)); err != nil || len(tenants) != 1 {
 		t.Errorf("tenants %v, %v", tenants, err)
 	}
+	// The schema of a tenant is no control schema: a drop of the tenant would drop the other store.
+	acme := newTenant(t, store, "acme")
+	other := openStore(t, store.pool.Config().ConnString(), Options{Schema: acme.schema})
+	if err := other.Migrate(testContext(t)); !errors.Is(err, ErrForeignSchema) {
+		t.Errorf("a control schema in the schema of a tenant: %v", err)
+	}
 }
 
 func TestHostileTenantNamesWorkAndStayApart(t *testing.T) {
@@ -200,6 +206,13 @@ func TestHostileTenantNamesWorkAndStayApart(t *testing.T) {
 	for _, bad := range []string{"", "new\nline", "nul\x00", "\xff", strings.Repeat("x", 201)} {
 		if _, err := store.CreateTenant(ctx, bad); err == nil {
 			t.Errorf("%q is accepted", bad)
+		}
+	}
+	for i, name := range names {
+		noError(t, store.ArchiveTenant(ctx, name))
+		noError(t, store.DropTenant(ctx, name, name, DropOptions{}))
+		if n := one[int](t, store, "select count(*) from pg_namespace where nspname like 'millrace\\_%'"); n != len(names)-i {
+			t.Errorf("%q: %d schemas are left, want %d", name, n, len(names)-i)
 		}
 	}
 }

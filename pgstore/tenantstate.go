@@ -81,5 +81,14 @@ func (s port) SuspensionEnded(ctx context.Context, tenant string) (free bool, er
 	if len(taken) > 0 {
 		s.endZombieBatches(ctx, taken, began)
 	}
-	return held == 0, nil
+	if held > 0 {
+		return false, nil
+	}
+	return true, s.durable(ctx, fmt.Sprintf("let the leases of tenant %q sleep", tenant), func(tx pgx.Tx) error {
+		if err := s.lockTenants(ctx, tx, tenant); err != nil {
+			return err
+		}
+		_, err := tx.Exec(ctx, s.control.sql("let_leases_sleep"), pgx.QueryExecModeExec, tenant)
+		return err
+	})
 }

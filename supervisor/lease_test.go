@@ -2,11 +2,14 @@ package supervisor
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/asynkron/protoactor-go/actor"
 
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/messages"
@@ -207,4 +210,33 @@ func TestProjectionThatIsClaimedAnewWaitsForTheEndOfItsActor(t *testing.T) {
 	w.eventually("it goes on", func() bool { return w.checkpoint(id) == w.head.Load() })
 	w.deps.System.Root.Send(w.sup.pid, &messages.Retire{Key: lease.Key()})
 	w.eventually("it is gone", func() bool { _, here := w.deps.Registry.Get(id); return !here })
+}
+
+// The feed of a tenant holds its mark and its newest events. A tenant that is created again under its name begins anew.
+func TestTenantThatWasCreatedAgainHasAFeedOfItsOwn(t *testing.T) {
+	w := start(t, 2, []string{"a"}, nil)
+	w.append()
+	w.caughtUp()
+	old := w.child("feed a")
+	feeds := func() (n int) {
+		for i := range 100 {
+			pid := actor.NewPID(w.deps.System.Address(), fmt.Sprintf("%s/feed a#%d", w.sup.pid.Id, i))
+			if _, runs := w.deps.System.ProcessRegistry.Get(pid); runs {
+				n++
+			}
+		}
+		return n
+	}
+	leases := w.owned()
+	again := func(lease engine.Lease) {
+		lease.Row, lease.TenantRow = lease.Row+50, 7
+		w.deps.System.Root.Send(w.sup.pid, &messages.Run{Lease: lease})
+		w.eventually("it starts", func() bool { return w.started(lease.ID) == 2 })
+	}
+	again(leases[0])
+	if n := feeds(); n != 2 {
+		t.Errorf("%d feeds while projections of both tenants run", n)
+	}
+	again(leases[1])
+	w.eventually("the old feed stops with its last projection", func() bool { return feeds() == 1 && !w.child("feed a").Equal(old) })
 }

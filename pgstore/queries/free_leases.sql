@@ -3,7 +3,7 @@
 -- off cannot rely on that. A node that was deregistered or marked dead is dead in any case. All nodes run this often,
 -- and it nearly always finds nothing. So it does not scan leases: it finds the owners by index skips from one to the
 -- next, and then those without a living node. With 20,000 leases it takes 0.4 ms instead of 20. "offset 0" keeps the
--- planner from joins over all rows. Locks nothing. Indexes: leases_owner_idx, nodes_pkey, projections_pkey.
+-- planner from joins over all rows. Locks nothing. Indexes: leases_owner_idx, leases_free_idx, nodes_pkey, projections_pkey.
 with recursive owner as (
     (select l.owner as id from {control}.leases l where l.owner is not null order by l.owner limit 1)
     union all
@@ -14,7 +14,7 @@ with recursive owner as (
        and not exists (select from {control}.nodes n where n.id = o.id
                           and (n.expires_at > clock_timestamp() or not $3::boolean and n.expires_at > n.heartbeat_at))
 ), unowned as (
-    select l.id from {control}.leases l where l.owner is null
+    select l.id from {control}.leases l where l.owner is null and not l.asleep
     union all
     select l.id from dead cross join lateral (select l.id from {control}.leases l where l.owner = dead.id offset 0) l
 )

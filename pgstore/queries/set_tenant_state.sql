@@ -1,10 +1,15 @@
 -- Sets the state of a tenant, suspends its projections or ends that, and notifies the nodes over channel $3. $1 tenant,
--- which is locked, $2 state. Indexes: tenants_pkey, projections_tenant_name_partition_key. Locks: the rows of
--- projections FOR NO KEY UPDATE, and the queue of notifications during the commit.
+-- which is locked, $2 state. Indexes: tenants_pkey, projections_tenant_name_partition_key, leases_pkey.
+-- Locks: the rows of projections and of sleeping leases FOR NO KEY UPDATE, and the queue of notifications during the
+-- commit.
 with t as (
     update {control}.tenants set state = $2::text where tenant = $1::text
     returning tenant, state <> 'active' or paused as suspended
 ), p as (
     update {control}.projections p set suspended = t.suspended from t where p.tenant = t.tenant and p.suspended <> t.suspended
+), l as (
+    update {control}.leases l set asleep = false
+      from t join {control}.projections p on p.tenant = t.tenant
+     where not t.suspended and l.id = p.id and l.asleep
 )
 select pg_notify($3::text, 'tenant ' || tenant) from t

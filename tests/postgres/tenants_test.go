@@ -147,7 +147,7 @@ func (b *bundle) stateOf(rt *millrace.Runtime, tenant string) (p millrace.Projec
 }
 
 // TestTenantWhoseSchemaIsGoneIsNamedUntilItIsBack takes a tenant's schema away by hand while its projection is live and
-// idle, gives it back, drops it for good, and removes the tenant as the runbook says.
+// idle, gives it back, drops it for good, and removes the rest of the tenant.
 func TestTenantWhoseSchemaIsGoneIsNamedUntilItIsBack(t *testing.T) {
 	t.Parallel()
 	b := setup(t, pgstore.Options{})
@@ -212,7 +212,7 @@ func TestTenantWhoseSchemaIsGoneIsNamedUntilItIsBack(t *testing.T) {
 
 	b.exec("drop schema millrace_acme cascade")
 	gone()
-	b.exec(removeTenantSQL(t))
+	b.Must(b.store.DropTenant(b.Ctx, "acme", "acme", pgstore.DropOptions{}))
 	b.Eventually("the tenant is gone from the status", func() bool {
 		p, tenant := b.stateOf(rt, "acme")
 		return p.ID.Name == "" && strings.Contains(tenant.Reason, projection.ErrUnknownTenant.Error())
@@ -230,10 +230,4 @@ func TestTenantWhoseSchemaIsGoneIsNamedUntilItIsBack(t *testing.T) {
 	if p, tenant := b.stateOf(rt, "acme"); p.State != millrace.StateLive || tenant.Reason != "" {
 		t.Errorf("made anew: %+v, %+v", p, tenant)
 	}
-}
-
-// removeTenantSQL is what docs/ownership.md gives to remove a tenant, here for the tenant acme.
-func removeTenantSQL(t *testing.T) string {
-	t.Helper()
-	return sqlOf(t, "ownership.md", "## A tenant's schema is gone", 1)[0]
 }

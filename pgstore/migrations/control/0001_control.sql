@@ -86,17 +86,20 @@ insert into {control}.probe default values;
 
 -- The leases. Rows are narrow and pages half empty, so that every advance is a HOT update within its page. crash_count
 -- counts consecutive claims from owners that died before they committed a batch or went idle. free_since is when the
--- lease was created or released, null while it is owned.
+-- lease was created or released, null while it is owned. asleep is set on free leases of suspended projections, so that
+-- searches for free leases do not read them.
 create table {control}.leases (
     id          integer primary key references {control}.projections on delete cascade,
     owner       uuid,
     epoch       bigint not null default 0,
     checkpoint  bigint not null default 0,
     crash_count integer not null default 0,
-    free_since  timestamptz default clock_timestamp()
+    free_since  timestamptz default clock_timestamp(),
+    asleep      boolean not null default false
 ) with (fillfactor = 50);
 -- For claims. An advance does not change the owner, so it stays HOT.
 create index on {control}.leases (owner);
+create index leases_free_idx on {control}.leases (id) where owner is null and not asleep;
 
 -- The structural lock: whoever changes which projections, partitions or states the tenants have takes it first, in a
 -- statement of its own. The next statement then sees what the previous holder committed. It is a security definer,

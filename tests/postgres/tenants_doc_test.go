@@ -1,0 +1,248 @@
+package postgres_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/millrace-go/millrace"
+	"github.com/millrace-go/millrace/event"
+	"github.com/millrace-go/millrace/pgstore"
+	"github.com/millrace-go/millrace/projection"
+	"github.com/millrace-go/millrace/tests/kit"
+)
+
+// service is the program of docs/tenants.md, which shows its methods.
+type service struct {
+	store *pgstore.Store
+	rt    *millrace.Runtime
+}
+
+func (s *service) comes(ctx context.Context, customer string) error {
+	tenant, err := s.store.CreateTenant(ctx, customer)
+	if err != nil {
+		return err
+	}
+	opened, err := tenant.Append(ctx, "account", event.NoStream.WithKey("opened"), event.Untyped("AccountOpened", nil))
+	if err != nil {
+		return err
+	}
+	id := millrace.ProjectionID{Tenant: customer, Name: "counts"}
+	return s.rt.WaitFor(ctx, id, opened.Positions[0])
+}
+
+func (s *service) manyCome(ctx context.Context, customers []string) error {
+	return s.store.CreateTenants(ctx, customers...)
+}
+
+func (s *service) suspend(ctx context.Context, customer string) error {
+	return s.store.ArchiveTenant(ctx, customer)
+}
+
+func (s *service) comesBack(ctx context.Context, customer string) error {
+	return s.store.UnarchiveTenant(ctx, customer)
+}
+
+func (s *service) repair(ctx context.Context, customer string) error {
+	if err := s.rt.PauseTenant(ctx, customer); err != nil {
+		return err
+	}
+	tenant, err := s.store.ForTenant(customer)
+	if err != nil {
+		return err
+	}
+	err = tenant.InTx(ctx, func(ctx context.Context, tx pgx.Tx) error {
+		_, err := tx.Exec(ctx, `delete from counts where n = 0`)
+		return err
+	})
+	return errors.Join(err, s.rt.ResumeTenant(ctx, customer))
+}
+
+func (s *service) leaves(ctx context.Context, customer string, file io.Writer) error {
+	if err := s.store.ArchiveTenant(ctx, customer); err != nil {
+		return err
+	}
+	tenant, err := s.store.ForTenant(customer)
+	if err != nil {
+		return err
+	}
+	out := json.NewEncoder(file)
+	for e, err := range tenant.ReadAll(ctx, pgstore.ReadOptions{}) {
+		if err != nil {
+			return err
+		}
+		if err := out.Encode(map[string]any{"stream": e.Stream, "version": e.Version, "type": e.Type, "body": e.Body}); err != nil {
+			return err
+		}
+	}
+	return s.store.DropTenant(ctx, customer, customer, pgstore.DropOptions{})
+}
+
+// TestCodeOfTheTenantsDocumentIsTested compares the code of docs/tenants.md with the methods above.
+func TestCodeOfTheTenantsDocumentIsTested(t *testing.T) {
+	t.Parallel()
+	source, err := os.ReadFile("tenants_doc_test.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	document, err := os.ReadFile(filepath.Join("..", "..", "docs", "tenants.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	blocks := strings.Split(string(document), "```go\n")[1:]
+	for _, block := range blocks {
+		code, _, closed := strings.Cut(block, "```")
+		if !closed || !strings.Contains(string(source), code) {
+			t.Errorf("docs/tenants.md has code that is not tested:\n%s", code)
+		}
+	}
+	if methods := strings.Count(string(source), "\nfunc (s *service) "); methods-1 != len(blocks) { // one of them is for tests
+		t.Errorf("docs/tenants.md shows %d of %d methods", len(blocks), methods-1)
+	}
+}
+
+// newService is a service that runs, with a second node beside it.
+func newService(t *testing.T) (*bundle, *service) {
+	b := setup(t, pgstore.Options{TenantSetup: []pgstore.TenantStep{pgstore.TenantSQL(`create table counts (type text primary key, n int)`)}})
+	p := millrace.Projection{Name: "counts", Handler: b.Store.Each(func(ctx context.Context, tx kit.Tx, e event.Envelope) error {
+		return tx.Exec(ctx, `insert into counts values ($1, 1) on conflict (type) do update set n = counts.n + 1`, e.Type)
+	})}
+	b.Start(b.Another(slow, p))
+	return b, &service{b.store, b.Running(slow, p)}
+}
+
+// places appends an order of a customer and waits until it is counted.
+func (s *service) places(b *bundle, customer string) {
+	b.T.Helper()
+	tenant, err := s.store.ForTenant(customer)
+	b.Must(err)
+	r, err := tenant.Append(b.Ctx, "account", event.Any, event.Untyped("OrderPlaced", nil))
+	b.Must(err)
+	b.ReachesOf(s.rt, customer, "counts", r.Positions[0])
+}
+
+// mustCount checks the read model of a customer.
+func (b *bundle) mustCount(customer string, want map[string]int) {
+	b.T.Helper()
+	tenant, err := b.store.ForTenant(customer)
+	b.Must(err)
+	rows, err := b.store.Pool().Query(b.Ctx, "select type, n from "+pgx.Identifier{tenant.EventsSchema(), "counts"}.Sanitize())
+	b.Must(err)
+	counts, name, n := make(map[string]int), "", 0
+	_, err = pgx.ForEachRow(rows, []any{&name, &n}, func() error {
+		counts[name] = n
+		return nil
+	})
+	b.Must(err)
+	if !maps.Equal(counts, want) {
+		b.T.Errorf("customer %s has %v, want %v", customer, counts, want)
+	}
+}
+
+func TestCustomersCome(t *testing.T) {
+	t.Parallel()
+	b, s := newService(t)
+	for range 2 { // it may be repeated
+		b.Must(s.comes(b.Ctx, "acme"))
+		b.mustCount("acme", map[string]int{"AccountOpened": 1})
+	}
+	names := []string{"acme"}
+	for i := range 100 {
+		names = append(names, fmt.Sprint("customer ", i))
+	}
+	for range 2 {
+		b.Must(s.manyCome(b.Ctx, names))
+	}
+	for _, name := range []string{names[0], names[1], names[100]} {
+		b.Must(s.comes(b.Ctx, name))
+		s.places(b, name)
+		b.mustCount(name, map[string]int{"AccountOpened": 1, "OrderPlaced": 1})
+	}
+}
+
+func TestSuspendedCustomerComesBack(t *testing.T) {
+	t.Parallel()
+	b, s := newService(t)
+	b.Must(s.comes(b.Ctx, "acme"))
+	b.Must(s.comes(b.Ctx, "other"))
+	b.Must(s.suspend(b.Ctx, "acme"))
+	acme, err := b.store.ForTenant("acme")
+	b.Must(err)
+	if _, err := acme.Append(b.Ctx, "account", event.Any, event.Untyped("OrderPlaced", nil)); !errors.Is(err, projection.ErrTenantArchived) {
+		t.Errorf("append: %v", err)
+	}
+	id := millrace.ProjectionID{Tenant: "acme", Name: "counts"}
+	status := b.StatusOf(s.rt)
+	p := status.Projection(id)
+	if p.State != millrace.StatePaused || p.Reason != "the tenant is archived" || p.Owner != "" {
+		t.Errorf("status: %+v", p)
+	}
+	for _, tenant := range status.Tenants {
+		if tenant.Tenant == "acme" && (tenant.State != projection.TenantArchived || tenant.Mark != 0) || tenant.Tenant == "other" && tenant.State != projection.TenantActive {
+			t.Errorf("status: %+v", tenant)
+		}
+	}
+	if err := s.rt.WaitFor(b.Ctx, id, 100); !errors.Is(err, projection.ErrPaused) || !strings.Contains(err.Error(), "the tenant is archived") {
+		t.Errorf("WaitFor: %v", err)
+	}
+	b.Must(s.rt.ResumeTenant(b.Ctx, "acme"))
+	if s.places(b, "other"); b.StatusOf(s.rt).Projection(id).State != millrace.StatePaused {
+		t.Error("resuming an archived tenant runs it")
+	}
+	if _, err := s.rt.RunUntilIdle(b.Ctx); err == nil || strings.Contains(err.Error(), "paused") {
+		t.Errorf("RunUntilIdle of a runtime that runs: %v", err)
+	}
+	b.RunUntilIdle(b.Another(slow, millrace.Projection{Name: "counts", Handler: b.Store.Batch(kit.Nothing)}))
+	b.mustCount("acme", map[string]int{"AccountOpened": 1})
+	epoch := p.Epoch
+	b.Must(s.comesBack(b.Ctx, "acme"))
+	s.places(b, "acme")
+	b.mustCount("acme", map[string]int{"AccountOpened": 1, "OrderPlaced": 1})
+	if now := b.StatusOf(s.rt).Projection(id); now.Epoch != epoch+1 {
+		t.Errorf("epoch %d after %d: the archived projection was claimed", now.Epoch, epoch)
+	}
+}
+
+func TestTenantIsRepairedWhileNothingOfItRuns(t *testing.T) {
+	t.Parallel()
+	b, s := newService(t)
+	b.Must(s.comes(b.Ctx, "acme"))
+	b.exec("insert into millrace_acme.counts values ('wrong', 0)")
+	b.Must(s.repair(b.Ctx, "acme"))
+	s.places(b, "acme")
+	b.mustCount("acme", map[string]int{"AccountOpened": 1, "OrderPlaced": 1})
+}
+
+func TestCustomerLeavesWithItsEvents(t *testing.T) {
+	t.Parallel()
+	b, s := newService(t)
+	for range 3 { // a customer of that name may come again
+		b.Must(s.comes(b.Ctx, "acme"))
+		s.places(b, "acme")
+		b.mustCount("acme", map[string]int{"AccountOpened": 1, "OrderPlaced": 1})
+		var file bytes.Buffer
+		b.Must(s.leaves(b.Ctx, "acme", &file))
+		want := `{"body":null,"stream":"account","type":"AccountOpened","version":1}` + "\n" +
+			`{"body":null,"stream":"account","type":"OrderPlaced","version":2}` + "\n"
+		if file.String() != want {
+			t.Errorf("exported %s, want %s", &file, want)
+		}
+		id := millrace.ProjectionID{Tenant: "acme", Name: "counts"}
+		if err := s.rt.WaitFor(b.Ctx, id, 1); !errors.Is(err, projection.ErrUnknownTenant) {
+			t.Errorf("WaitFor: %v", err)
+		}
+		if n := len(b.StatusOf(s.rt).Projections); n != 1 {
+			t.Errorf("%d projections are left", n)
+		}
+	}
+}
