@@ -167,7 +167,11 @@ func (p *pager) rows(ctx context.Context, after ProjectionID, limit int) ([]engi
 	}
 	if p.deps != nil {
 		elsewhere.NotOwner = p.deps.Node.ID
-		here.IDs = p.deps.Registry.In(elsewhere.States, after, limit)
+		selected := elsewhere
+		if f.Parked || f.Owner != "" {
+			selected.Limit = 0 // the rows decide which of them are on the page
+		}
+		here.IDs = p.deps.Registry.In(selected)
 	}
 	rows, err := p.runtime.store.Projections(ctx, elsewhere)
 	if err != nil || len(here.IDs) == 0 {

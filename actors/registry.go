@@ -185,19 +185,20 @@ func (r *Registry) Get(id projection.ID) (ProjectionEntry, bool) {
 	return ProjectionEntry{}, false
 }
 
-// In returns the IDs of the projections of this node that are in one of these states: the first ones after an ID, at most limit. A
-// limit of 0 means all.
-func (r *Registry) In(states []string, after projection.ID, limit int) (found []projection.ID) {
+// In returns the IDs of this node's projections that a filter selects by tenant, name, state and page. A limit of 0 means all.
+func (r *Registry) In(filter engine.ProjectionFilter) (found []projection.ID) {
+	in := func(list []string, s string) bool { return len(list) == 0 || slices.Contains(list, s) }
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for id, p := range r.projections {
-		if p.present && slices.Contains(states, string(p.countedAs())) && engine.CompareIDs(id, after) > 0 {
+		if p.present && in(filter.States, string(p.countedAs())) && in(filter.Tenants, id.Tenant) && in(filter.Names, id.Name) &&
+			engine.CompareIDs(id, filter.After) > 0 {
 			found = append(found, id)
 		}
 	}
 	slices.SortFunc(found, engine.CompareIDs)
-	if limit > 0 {
-		found = found[:min(limit, len(found))]
+	if filter.Limit > 0 {
+		found = found[:min(filter.Limit, len(found))]
 	}
 	return found
 }

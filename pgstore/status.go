@@ -35,11 +35,19 @@ func projectionFilterArgs(f engine.ProjectionFilter) []any {
 	for _, id := range f.IDs {
 		tenants, names, partitions = append(tenants, id.Tenant), append(names, id.Name), append(partitions, id.Partition)
 	}
-	args := []any{any(f.Tenants), f.Names, tenants, names, partitions, f.States, orNull(f.Owner), orNull(f.NotOwner), f.Parked, nil, nil, nil, orNull(f.Limit)}
+	args := []any{anyOf(f.Tenants), anyOf(f.Names), tenants, names, partitions, anyOf(f.States), orNull(f.Owner), orNull(f.NotOwner), f.Parked, nil, nil, nil, orNull(f.Limit)}
 	if f.After != (projection.ID{}) {
 		args[9], args[10], args[11] = f.After.Tenant, f.After.Name, f.After.Partition
 	}
 	return args
+}
+
+// anyOf returns items, or null if there are none.
+func anyOf(items []string) any {
+	if len(items) == 0 {
+		return nil
+	}
+	return items
 }
 
 // orNull returns v, or null if it is the zero value.

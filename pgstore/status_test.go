@@ -19,6 +19,13 @@ import (
 
 var manyProjections = flag.Int("projections", 20_000, "how many projections the tests of Summary and Status have")
 
+// registered makes the row of a node without a session.
+func registered(t *testing.T, store *Store, node engine.Node) {
+	t.Helper()
+	none := []string{}
+	mustExec(t, store, store.control.sql("register"), node.ID, node.Projections, none, none, none, 1, time.Hour.Microseconds())
+}
+
 // mixed is a store with projections in all states: 8 in each of 50 tenants, 3 partitions of some, with leases of two living nodes,
 // of a dead one, and without an owner.
 func mixed(t *testing.T) (store *Store, nodes []engine.Node) {
@@ -26,7 +33,7 @@ func mixed(t *testing.T) (store *Store, nodes []engine.Node) {
 	store = newStore(t)
 	for range 3 {
 		node := aNode()
-		mustExec(t, store, store.control.sql("register"), node.ID, node.Projections, []string{}, []string{}, []string{}, 1, time.Hour.Microseconds())
+		registered(t, store, node)
 		nodes = append(nodes, node)
 	}
 	expire(t, store, nodes[2])
@@ -48,7 +55,7 @@ func mixed(t *testing.T) (store *Store, nodes []engine.Node) {
 
 // matches reports whether a row matches a filter, except for its page.
 func matches(f engine.ProjectionFilter, r engine.ProjectionRow) bool {
-	in := func(list []string, s string) bool { return list == nil || slices.Contains(list, s) }
+	in := func(list []string, s string) bool { return len(list) == 0 || slices.Contains(list, s) }
 	return in(f.Tenants, r.ID.Tenant) && in(f.Names, r.ID.Name) && (f.IDs == nil || slices.Contains(f.IDs, r.ID)) && in(f.States, r.State) &&
 		(f.Owner == "" || r.Owner == f.Owner) && (f.NotOwner == "" || r.Owner != f.NotOwner) && (!f.Parked || r.Parked > 0)
 }
@@ -98,7 +105,7 @@ func TestFilterSelectsTheRowsThatMatchPageByPage(t *testing.T) {
 		{Tenants: []string{"t7"}}, {Tenants: []string{"t7", "t10", "none"}, Names: []string{"p8", "p1"}}, {Names: []string{"p3"}},
 		{IDs: []projection.ID{{Tenant: "t3", Name: "p1"}, {Tenant: "t3", Name: "p8", Partition: 2}, {Tenant: "t3", Name: "p8"}}},
 		{Owner: nodes[0].ID}, {Owner: nodes[2].ID, Parked: true}, {NotOwner: nodes[0].ID, States: []string{"elsewhere", "paused"}},
-		{Tenants: []string{}}, {States: []string{"nothing"}}, {Parked: true},
+		{Tenants: []string{}, Names: []string{}, States: []string{}}, {States: []string{"nothing"}}, {Parked: true},
 	}
 	for state := range states {
 		filters = append(filters, engine.ProjectionFilter{States: []string{state}}, engine.ProjectionFilter{States: []string{state}, Parked: true, Names: []string{"p1", "p8"}})
@@ -204,9 +211,15 @@ func TestSummaryWithAnyTextsIsWrittenAndShort(t *testing.T) {
 		if bytes := one[int](t, store, "select length(summary::text) from millrace.nodes"); bytes > 32<<10 {
 			t.Errorf("%.20q: %d bytes", reason, bytes)
 		}
-		noError(t, session.Heartbeat(testContext(t), nil))
+		mustExec(t, store, "update millrace.nodes set summary = null")
+		noError(t, session.Heartbeat(testContext(t), &full))
+		if again := own(); again != nil {
+			t.Errorf("%.20q: a heartbeat with the same summary wrote it again", reason)
+		}
+		mustExec(t, store, "delete from millrace.nodes")
+		noError(t, session.Heartbeat(testContext(t), &full))
 		if again := own(); !reflect.DeepEqual(got, again) {
-			t.Errorf("%.20q: a heartbeat without a summary changed it to %+v", reason, again)
+			t.Errorf("%.20q: a node that registered again has the summary %+v", reason, again)
 		}
 		if len(full.Held[0].Held.Holders) != 1000 || full.Lagging[0].Reason != reason {
 			t.Error("the node's own summary was changed")
@@ -236,8 +249,8 @@ func large(t *testing.T) (store *Store, nodes []engine.Node) {
 	for range 4 {
 		node := aNode()
 		summary := fmt.Sprintf(`{"states": {"live": %d}, "lagging": [{"id": {"Tenant": "t7", "Name": "p3"}, "state": "waiting", "mark": 9}]}`, *manyProjections/4)
-		mustExec(t, store, store.control.sql("register"), node.ID, node.Projections, []string{}, []string{}, []string{}, 1, time.Hour.Microseconds())
-		mustExec(t, store, store.control.sql("heartbeat"), node.ID, time.Hour.Microseconds(), summary)
+		registered(t, store, node)
+		mustExec(t, store, "update millrace.nodes set summary = $2 where id = $1", node.ID, summary)
 		nodes, owners = append(nodes, node), append(owners, node.ID)
 	}
 	mustExec(t, store, `insert into millrace.leases (id, owner, epoch, checkpoint, free_since) select id, ($1::uuid[])[1 + id % 4], 7, 40, null from millrace.projections`, owners)

@@ -129,6 +129,8 @@ func pagesAgree(b *kit.Bundle, rt *millrace.Runtime, want map[millrace.State][]s
 	is(millrace.StatusFilter{States: slices.Collect(maps.Keys(want))}, all...)
 	is(millrace.StatusFilter{States: []millrace.State{millrace.StateStarting, millrace.StateMissingObject, "unknown"}})
 	is(millrace.StatusFilter{Parked: true}, "parks")
+	is(millrace.StatusFilter{Parked: true, States: []millrace.State{millrace.StateLive, millrace.StateElsewhere}}, "parks")
+	is(millrace.StatusFilter{Names: []string{"parks", "stops"}, States: slices.Collect(maps.Keys(want))}, "parks", "stops")
 	is(millrace.StatusFilter{Owner: b.Summary(rt).Nodes[0].ID}, running...)
 	is(millrace.StatusFilter{Tenants: []string{"another"}})
 	status, err := rt.Status(b.Ctx, millrace.StatusFilter{Tenants: []string{"another", ""}, Names: []string{"none"}})
