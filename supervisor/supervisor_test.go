@@ -192,7 +192,7 @@ func TestFaultsDoNotCloseTheGateWhileTheServerAnswers(t *testing.T) {
 	if pings := w.pings.Load() - pings; pings == 0 || pings > n*each/2 {
 		t.Errorf("%d probes for %d faults", pings, n*each)
 	}
-	if reloads := w.reloads.Load() - reloads; reloads > n*each {
+	if reloads := w.reloads.Load() - reloads; reloads > n*each+n/2 { // the node may read leases for another reason; the gate would read all again
 		t.Errorf("%d leases were read again for %d faults", reloads, n*each)
 	}
 	if n := w.logs.FilterMessage("database unusable, all actors wait").Len(); n != 0 {
