@@ -89,9 +89,8 @@ func (n *node) checkLeases(ctx actor.Context, tenants map[string]bool) {
 	}, func(ctx actor.Context, err error) {
 		if err != nil {
 			n.log.Warn("reading the leases of changed tenants failed, retrying", zap.Error(err))
-			for tenant := range tenants {
-				n.tenantChanged(ctx, tenant)
-			}
+			n.search.resync = 0 // the next search reads all owned leases
+			n.reconcileSoon(ctx)
 			return
 		}
 		n.leasesChecked(ctx, keys, leases)

@@ -57,7 +57,7 @@ func (s *Store) UnarchiveTenant(ctx context.Context, name string) error {
 		case projection.TenantDropping:
 			return projection.ErrTenantDropping
 		}
-		if err := execScript(ctx, tx, sqltext.Fill(queries.Text("open_tenant"), "{tenant}", sqltext.Name(t.schema))); err != nil {
+		if err := execScript(ctx, tx, inSchemas(queries.Text("open_tenant"), s.opts.Schema, t.schema)); err != nil {
 			return err
 		}
 		return s.setTenantState(ctx, tx, name, projection.TenantActive)
@@ -91,7 +91,8 @@ const (
 // hold locks on the tenant's tables for longer than wait, it tries again until ctx ends, and lets their successors in
 // between.
 func (s *Store) changeTenant(ctx context.Context, name string, wait time.Duration, change func(ctx context.Context, tx pgx.Tx, t tenantRow) error) error {
-	if _, err := s.ForTenant(name); err != nil {
+	tenant, err := s.ForTenant(name)
+	if err != nil {
 		return err
 	}
 	for delays := backoff.New(10*time.Millisecond, 500*time.Millisecond); ; {
@@ -112,7 +113,7 @@ func (s *Store) changeTenant(ctx context.Context, name string, wait time.Duratio
 		case ctx.Err() != nil:
 			return s.naming(ctx, t.schema, wait == dropLockWait, err)
 		case !pgerr.Is(err, pgerr.LockNotAvailable, pgerr.Deadlock, pgerr.ForeignKeyViolation):
-			return s.lacking(ctx, t.schema, err)
+			return s.lacking(ctx, t.schema, tenant.absent(ctx, err))
 		}
 		if err := delays.Wait(ctx); err != nil {
 			return s.naming(ctx, t.schema, wait == dropLockWait, err)

@@ -119,6 +119,16 @@ func TestArchivedTenantIsReadOnly(t *testing.T) {
 			t.Errorf("%s to a tenant that was brought back: %v", way, err)
 		}
 	}
+	// The trigger is there when it is needed, whatever was restored.
+	mustExec(t, store, "drop trigger millrace_closed on "+acme.quoted+".events")
+	noError(t, store.ArchiveTenant(ctx, acme.name))
+	mustExec(t, store, "drop trigger millrace_closed on "+acme.quoted+".events")
+	noError(t, store.UnarchiveTenant(ctx, acme.name))
+	mustAppend(t, acme, "s", event.Any, someEvents(1)...)
+	mustExec(t, store, "drop schema millrace_other cascade")
+	if err := store.ArchiveTenant(ctx, "other"); !errors.Is(err, projection.ErrTenantDropped) {
+		t.Errorf("archive a tenant whose schema is gone: %v", err)
+	}
 	for doing, err := range map[string]error{"archive": store.ArchiveTenant(ctx, "none"), "unarchive": store.UnarchiveTenant(ctx, "none")} {
 		if !errors.Is(err, projection.ErrUnknownTenant) {
 			t.Errorf("%s a tenant that does not exist: %v", doing, err)
