@@ -5,6 +5,7 @@ import (
 	"crypto/md5"
 	"encoding/binary"
 	"slices"
+	"sort"
 )
 
 const (
@@ -107,5 +108,14 @@ func (s Share) Has(stream string, position int64) bool {
 		return true
 	}
 	slot := Slot(stream)
-	return s.Slots().Contains(slot) && !slices.ContainsFunc(s.Passed, func(p Passed) bool { return p.Contains(slot) && position <= p.Position })
+	return s.Slots().Contains(slot) && position > s.passed(slot)
+}
+
+// passed returns the position up to which the events of a slot were handled before the partition existed, or 0.
+func (s Share) passed(slot int32) int64 {
+	i := sort.Search(len(s.Passed), func(i int) bool { return s.Passed[i].To > slot })
+	if i < len(s.Passed) && s.Passed[i].Contains(slot) {
+		return s.Passed[i].Position
+	}
+	return 0
 }
