@@ -184,7 +184,7 @@ func (w *idleWait) inDatabase(ctx context.Context, tenants []string) error {
 // paused or has failed is an error also if it has nothing to handle, but only when it is checked first.
 func (w *idleWait) reached(row engine.ProjectionRow, now map[string]int64, checked bool) (done bool, err error) {
 	head := w.heads[row.ID.Tenant]
-	if done = row.Checkpoint >= head || reachedHere(w.deps, row.ID, head); done && checked {
+	if done = row.Checkpoint >= head || reachedHere(w.deps, row, head); done && checked {
 		return true, nil
 	}
 	switch head, read := now[row.ID.Tenant]; {

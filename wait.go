@@ -174,19 +174,15 @@ func (r *Runtime) reached(rows []engine.ProjectionRow, position int64) (done boo
 		case row.Failed != "" && (row.OwnerAlive || row.Halted):
 			return false, fmt.Errorf("%w: %s", projection.ErrFailed, row.Failed)
 		default:
-			done = done && reachedHere(deps, row.ID, position)
+			done = done && reachedHere(deps, row, position)
 		}
 	}
 	return done, nil
 }
 
 // reachedHere reports whether a partition runs on this node and has reached a position. Its checkpoint may lag behind it.
-func reachedHere(deps *actors.Deps, id ProjectionID, position int64) bool {
-	if deps == nil {
-		return false
-	}
-	err, final := deps.Registry.Reached(id, position)
-	return err == nil && final
+func reachedHere(deps *actors.Deps, row engine.ProjectionRow, position int64) bool {
+	return deps != nil && deps.Registry.ReachedBy(row.ID, row.Partitions, position)
 }
 
 // knows reports whether this runtime can run the projection.

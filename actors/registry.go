@@ -68,7 +68,9 @@ type registered struct {
 	id      projection.ID
 	present bool
 	place   int
-	waiters []waiter
+	// partitions is how many partitions the projection had when this one began to run here.
+	partitions int
+	waiters    []waiter
 }
 
 // waiter waits until the projection has reached a position, or will not reach it here. final gets a value then. It has a
@@ -105,15 +107,21 @@ func newRegistry() *Registry {
 func (r *Registry) publish(id projection.ID, change func(*ProjectionEntry)) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	p := r.entry(id)
+	before := p.countedAs()
+	p.present = true
+	change(&p.ProjectionEntry)
+	r.changed(p, before)
+}
+
+// entry returns the entry of a projection, and adds it if there is none.
+func (r *Registry) entry(id projection.ID) *registered {
 	p, ok := r.projections[id]
 	if !ok {
 		p = &registered{id: id}
 		r.projections[id] = p
 	}
-	before := p.countedAs()
-	p.present = true
-	change(&p.ProjectionEntry)
-	r.changed(p, before)
+	return p
 }
 
 // amend changes the entry of a projection. A change by work whose actor has stopped is ignored.

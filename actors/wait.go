@@ -13,6 +13,7 @@ import (
 func (r *Registry) split(id projection.ID, partitions int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.entry(id).partitions = partitions
 	id.Partition = 0
 	if r.partitions[id] = partitions; partitions <= 1 {
 		delete(r.partitions, id)
@@ -20,7 +21,7 @@ func (r *Registry) split(id projection.ID, partitions int) {
 }
 
 // parts returns the entries of a projection's partitions, nil for those that this node never ran. If id names a partition, it
-// is the only one.
+// is the only one. After a change of the number of partitions, an entry of before may have the number of another partition.
 func (r *Registry) parts(id projection.ID) []*registered {
 	n := r.partitions[id] // 0 for a partition
 	parts := make([]*registered, 0, max(1, n))
@@ -28,7 +29,11 @@ func (r *Registry) parts(id projection.ID) []*registered {
 		if n > 1 {
 			id.Partition = number
 		}
-		parts = append(parts, r.projections[id])
+		p := r.projections[id]
+		if p != nil && n > 1 && p.partitions != n {
+			p = nil
+		}
+		parts = append(parts, p)
 	}
 	return parts
 }
@@ -51,6 +56,16 @@ func (r *Registry) Reached(id projection.ID, position int64) (err error, final b
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.reached(id, position)
+}
+
+// ReachedBy reports whether a partition of a projection runs on this node and has reached a position. If the projection had another
+// number of partitions when it began to run, it is not that partition.
+func (r *Registry) ReachedBy(id projection.ID, partitions int, position int64) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	p := r.projections[id]
+	err, final := p.reached(position)
+	return final && err == nil && p.partitions == partitions
 }
 
 // Halted reports whether the projection, or one of its partitions on this node, waits for a user after a failure.
