@@ -104,15 +104,20 @@ func (n *node) leasesChecked(ctx actor.Context, keys []engine.LeaseKey, leases [
 	for _, l := range leases {
 		read[l.Key()] = l
 	}
+	lost := false
 	for _, key := range keys {
 		now, phase := n.table.Lease(key.Row)
 		lease, exists := read[key]
 		switch {
 		case now != key || phase == "" || phase == ownership.Releasing:
 		case !exists || lease.Owner != n.deps.Node.ID:
+			lost = true
 			n.carryOut(ctx, n.table.Lost(key))
 		case !lease.Desired.Runs():
 			n.carryOut(ctx, n.table.Drain(key.Row))
 		}
+	}
+	if lost {
+		n.reconcile(ctx) // the last search counted them, and took a smaller share of the free leases
 	}
 }

@@ -172,12 +172,15 @@ func (n *node) serverSeen(ctx actor.Context, in engine.Incarnation) {
 	n.tenants.incarnation = in
 }
 
-// rowGone is called when a row of a tenant's projections does not exist any more: the tenant was removed, and may have been
-// created again.
+// rowGone is called when a row of a tenant's projections does not exist any more: the projection has other partitions now, or the
+// tenant was removed, and may have been created again. The next search makes the rows that are missing, in one statement for the
+// tenant.
 func (n *node) rowGone(ctx actor.Context, tenant string) {
-	if n.tenants.ensured[tenant] != 0 {
-		n.ensureEnded(&ensureRound{tenants: n.tenants, removed: []string{tenant}})
-		n.changes.fill[tenant] = true
-		n.reconcileSoon(ctx)
+	if n.tenants.ensured[tenant] == 0 {
+		return
 	}
+	n.tenants.ensured = maps.Clone(n.tenants.ensured)
+	delete(n.tenants.ensured, tenant)
+	n.changes.fill[tenant] = true
+	n.reconcileSoon(ctx)
 }
