@@ -95,6 +95,7 @@ func (s *Store) changeTenant(ctx context.Context, name string, wait time.Duratio
 	if err != nil {
 		return err
 	}
+	var waited error
 	for delays := backoff.New(10*time.Millisecond, 500*time.Millisecond); ; {
 		var t tenantRow
 		begin := pgx.TxOptions{BeginQuery: queries.Text("begin_durable") + "; " + s.server.unbounded}
@@ -110,13 +111,16 @@ func (s *Store) changeTenant(ctx context.Context, name string, wait time.Duratio
 		switch {
 		case err == nil:
 			return nil
+		case ctx.Err() != nil && waited != nil:
+			return s.naming(ctx, t.schema, wait == dropLockWait, fmt.Errorf("%w, after %w", err, waited))
 		case ctx.Err() != nil:
 			return s.naming(ctx, t.schema, wait == dropLockWait, err)
 		case !pgerr.Is(err, pgerr.LockNotAvailable, pgerr.Deadlock, pgerr.ForeignKeyViolation):
 			return s.lacking(ctx, t.schema, tenant.absent(ctx, err))
 		}
+		waited = err
 		if err := delays.Wait(ctx); err != nil {
-			return s.naming(ctx, t.schema, wait == dropLockWait, err)
+			return s.naming(ctx, t.schema, wait == dropLockWait, fmt.Errorf("%w, after %w", err, waited))
 		}
 	}
 }

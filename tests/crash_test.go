@@ -108,6 +108,9 @@ func deadlyAt(t *testing.T, b *kit.Bundle, way string) millrace.Projection {
 // TestVictim runs in a process of its own, which other tests kill.
 func TestVictim(t *testing.T) {
 	b, way := kit.Victim(t)
+	if way == splitting {
+		splitForEver(b)
+	}
 	var p millrace.Projection
 	if handler, ok := batchWays[way]; ok {
 		p = millrace.Projection{Name: "p", MaxEvents: 10, Handler: b.Store.Batch(handler(b))}

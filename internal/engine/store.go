@@ -47,6 +47,10 @@ type Store interface {
 	// PauseEnded reports whether the lease of a paused projection is free. It frees the lease of a dead owner. It returns
 	// projection.ErrResumed if the projection was resumed meanwhile.
 	PauseEnded(ctx context.Context, id projection.ID) (free bool, err error)
+	// Repartition replaces the partitions of a projection by n others in one transaction, and notifies the nodes. Each event
+	// is handled by one of them, as if nothing had changed. Previous owners cannot commit any more. If the projection has n
+	// partitions, Repartition changes nothing.
+	Repartition(ctx context.Context, id projection.ID, n int) error
 	// Connect opens the node's session connection, registers the node and starts to listen.
 	Connect(ctx context.Context, node Node) (Session, error)
 	// OnWake registers fn, which is called with the tenant after each append made through this store in this process. remove

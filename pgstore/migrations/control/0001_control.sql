@@ -177,7 +177,8 @@ create table {control}.commands (
     ended_at            timestamptz
 );
 create index on {control}.commands (projection_id, id) where ended_at is null;
-create index on {control}.commands (projection_id, ended_at) where ended_at is not null;
+-- Also for the deletion of a projection, which looks for its commands. A partial index would not do for that.
+create index on {control}.commands (projection_id, ended_at);
 create index on {control}.commands (root) where root is not null;
 
 -- The row identifies one life of the server. The table is UNLOGGED: a crash, an immediate stop and a promotion empty

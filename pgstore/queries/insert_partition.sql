@@ -1,0 +1,23 @@
+-- Inserts one partition of a projection, and its free lease. $1 is a previous partition of the projection. $2 number,
+-- $3 number of all partitions, $4 and $5 slots, $6 to $8 handled slots, $9 checkpoint, $10 crash_count, $11 skipped.
+-- Each of $12 to $14 is a previous partition, or null: $12 that of the failing event, $13 that of the event at which
+-- processes may have crashed, with $15 attempts, $14 that which is halted. Indexes: projections_pkey,
+-- projections_tenant_name_partition_key, leases_pkey. Locks: the new rows.
+with inserted as (
+    insert into {control}.projections
+        (tenant, name, partition, partitions, slot_from, slot_to, passed_from, passed_to, passed_upto, token, desired_state, suspended, skipped,
+         failing_position, attempts, failing_since, last_error, last_error_at, missing_object,
+         crash_position, crash_attempts, crash_since, halted, failed_reason)
+    select p.tenant, p.name, $2::integer, $3::integer, $4::integer, $5::integer, $6::integer[], $7::integer[], $8::bigint[],
+           p.token, p.desired_state, p.suspended, $11::bigint,
+           coalesce(f.failing_position, 0), coalesce(f.attempts, 0), f.failing_since, f.last_error, f.last_error_at, coalesce(f.missing_object, false),
+           coalesce(c.crash_position, 0), case when c.id is null then 0 else $15::integer end, c.crash_since, h.id is not null, h.failed_reason
+      from {control}.projections p
+      left join {control}.projections f on f.id = $12::integer
+      left join {control}.projections c on c.id = $13::integer
+      left join {control}.projections h on h.id = $14::integer
+     where p.id = $1::integer
+    returning id
+)
+insert into {control}.leases (id, checkpoint, crash_count) select i.id, $9::bigint, $10::integer from inserted i
+returning id

@@ -1,0 +1,104 @@
+package pgstore
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/millrace-go/millrace/event"
+	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/internal/partition"
+	"github.com/millrace-go/millrace/projection"
+)
+
+var projectionP = projection.ID{Name: "p"}
+
+func resplitInto(t testing.TB, store *Store, n int) {
+	t.Helper()
+	noError(t, store.port().Repartition(testContext(t), projectionP, n))
+}
+
+func TestResplitReplacesAllRowsAndKeepsTheToken(t *testing.T) {
+	t.Parallel()
+	o := newOwner(t, 3)
+	noError(t, o.apply(write, engine.ApplyOptions{}))
+	token := one[string](t, o.store, "select token::text from millrace.projections")
+	for _, n := range []int{3, 16, 1, 2} {
+		resplitInto(t, o.store, n)
+		next := int32(0)
+		rows := rowsOf(t, o.store, "default", "p")
+		for i, row := range rows {
+			if row.Partition != int32(partition.Numbers(n)[i]) || int(row.Partitions) != n || row.SlotFrom != next || !row.Leased {
+				t.Errorf("row %d of %d is %+v", i, n, row)
+			}
+			next = row.SlotTo
+		}
+		if len(rows) != n || next != partition.Slots {
+			t.Errorf("%d partitions have the rows %+v", n, rows)
+		}
+		if n := one[int](t, o.store, "select count(*) from millrace.leases where checkpoint <> 3 or owner is not null"); n != 0 {
+			t.Errorf("%d leases have another checkpoint, or an owner", n)
+		}
+		if n := one[int](t, o.store, "select count(*) from millrace.projections where token::text <> $1", token); n != 0 {
+			t.Errorf("%d rows have another token", n)
+		}
+	}
+	if err := o.store.port().Repartition(testContext(t), projection.ID{Name: "q"}, 2); !errors.Is(err, projection.ErrUnknownProjection) {
+		t.Error(err)
+	}
+	if err := o.store.port().Repartition(testContext(t), projection.ID{Tenant: "x", Name: "q"}, 2); !errors.Is(err, projection.ErrUnknownTenant) {
+		t.Error(err)
+	}
+}
+
+func TestResplitIntoTheSameNumberKeepsTheOwner(t *testing.T) {
+	t.Parallel()
+	o := newOwner(t, 3)
+	resplitInto(t, o.store, 1)
+	noError(t, o.apply(write, engine.ApplyOptions{}))
+}
+
+func TestPreviousOwnerCannotCommitAfterAResplit(t *testing.T) {
+	t.Parallel()
+	o := newOwner(t, 0)
+	mustAppend(t, o.store.tenant, "s", event.Any, someEvents(3)...)
+	resplitInto(t, o.store, 2)
+	fault := wantClass(t, o.apply(write, engine.ApplyOptions{}), engine.LeaseLost)
+	if !errors.Is(fault, projection.ErrLeaseLost) || o.written() != 0 {
+		t.Errorf("%v; %d rows", fault, o.written())
+	}
+}
+
+// Among many projections, a re-split reads the rows of its own, and no table from end to end.
+func TestResplitReadsOnlyItsProjection(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
+	id := projection.ID{Tenant: "t1", Name: "p1"}
+	const each = 50
+	for _, table := range []string{"dead_letters", "parked_streams", "commands"} {
+		values := map[string]string{
+			"dead_letters": `(projection_id, position, stream_id, stream_version, type, error, stack, attempts, first_failed_at, last_failed_at)
+				select p.id, n, 's' || n, 1, 'T', 'e', '', 1, now(), now()`,
+			"parked_streams": "(projection_id, stream_id) select p.id, 's' || n",
+			"commands":       "(projection_id, kind, max_events) select p.id, case n % 2 when 0 then 'replay' else 'discard' end, 0",
+		}[table]
+		// As many rows as for each of 399 other projections.
+		mustExec(t, f.Store, fmt.Sprintf(`insert into millrace.%s %s from (select id from millrace.projections where tenant in ('t1', 't2', 't3', 't4')) p, generate_series(1, $1) n`, table, values), each)
+		mustExec(t, f.Store, "analyze millrace."+table)
+	}
+	for _, table := range []string{"leases", "projections"} {
+		mustExec(t, f.Store, "analyze millrace."+table)
+	}
+	read := readBy(t, f.Store, "select", func(tx pgx.Tx) error {
+		_, err := f.resplit(testContext(t), tx, id, 4)
+		return err
+	})
+	for _, table := range controlTables {
+		if r := read[table]; r.Scans != 0 || r.Rows > 100*each {
+			t.Errorf("%s: %+v", table, r)
+		}
+	}
+	t.Logf("%+v", read)
+}
