@@ -307,32 +307,35 @@ func TestPartitionPassesOverTheEventsOfTheOthersWithoutWriting(t *testing.T) {
 	}, kit.Partitions)
 }
 
-// A handler that waits keeps one partition busy, and the others work meanwhile.
+// A handler that waits keeps one partition busy, and the others work meanwhile. What else the machine does may delay a round.
 func TestPartitionsShortenTheWorkOfAHandlerThatWaits(t *testing.T) {
 	kit.OnEachStore(t, func(t *testing.T, kind *kit.Kind) {
-		took := make(map[int]time.Duration)
-		for _, n := range []int{1, 4} {
+		work := func(n int) time.Duration {
 			b := kind.With(t, 20)
 			s := kit.NewSplit(b, "p", n)
 			p := s.Projection(func(ctx context.Context, _ kit.Tx, _ []event.Envelope) error {
-				kit.Pass(ctx, 10*time.Millisecond)
+				kit.Pass(ctx, 20*time.Millisecond)
 				return ctx.Err()
 			})
 			p.MaxEvents = 1
-			for range 10 {
-				for i := range 20 {
-					b.Append(fmt.Sprint("s", i), 1)
-				}
+			for i := range 100 {
+				b.Append(streamOf(i%4+1, 4), 1)
 			}
 			rt := b.Runtime(millrace.Config{MaxBatches: 10, MaxBatchesPerTenant: 10}, p)
 			begin := time.Now()
 			b.RunUntilIdle(rt)
-			took[n] = time.Since(begin)
 			s.Verify()
+			return time.Since(begin)
 		}
-		t.Logf("1 partition took %v, 4 took %v", took[1], took[4])
-		if took[4] > took[1]*3/4 {
-			t.Errorf("1 partition took %v, 4 took %v", took[1], took[4])
+		for round := 1; ; round++ {
+			one, four := work(1), work(4)
+			t.Logf("1 partition took %v, 4 took %v", one, four)
+			if four < one/2 {
+				return
+			}
+			if round == 5 {
+				t.Fatal("in none of 5 rounds did 4 partitions take less than half the time")
+			}
 		}
 	}, kit.Partitions, kit.ConcurrentWrites, kit.Alone)
 }
