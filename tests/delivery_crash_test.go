@@ -183,7 +183,7 @@ type hook struct {
 }
 
 func newHook(t *testing.T) *hook {
-	seed := kit.DeliverySeed(t)
+	seed := kit.Seed(t)
 	h := &hook{random: rand.New(rand.NewPCG(seed, seed))}
 	h.Server = httptest.NewServer(h)
 	t.Cleanup(h.Close)

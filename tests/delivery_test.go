@@ -21,7 +21,7 @@ import (
 func TestDeliveryComesInOrderWhateverFails(t *testing.T) {
 	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
 		positions := append(b.Append("a", 60).Positions, b.Append("b", 60).Positions...)
-		seed := kit.DeliverySeed(t)
+		seed := kit.Seed(t)
 		var single, batches kit.Receiver
 		before, after := rand.New(rand.NewPCG(seed, 1)), rand.New(rand.NewPCG(seed, 2))
 		repeats := 0

@@ -12,15 +12,15 @@ import (
 	"github.com/millrace-go/millrace"
 )
 
-var seedFlag = flag.Uint64("delivery-seed", 0, "seed of what fails at random around deliveries; 0 means a new one")
+var seedFlag = flag.Uint64("seed", 0, "seed of what happens at random; 0 means a new one")
 
-// DeliverySeed returns a seed, and prints how to repeat it.
-func DeliverySeed(t *testing.T) uint64 {
+// Seed returns a seed, and prints how to repeat it.
+func Seed(t *testing.T) uint64 {
 	seed := *seedFlag
 	for seed == 0 {
 		seed = rand.Uint64()
 	}
-	t.Logf("seed %d: repeat with -delivery-seed", seed)
+	t.Logf("seed %d: repeat with -seed", seed)
 	return seed
 }
 
