@@ -250,6 +250,29 @@ func TestSuspensionEndsWhenAllLeasesAreFree(t *testing.T) {
 	}
 }
 
+// TestPauseEndsAfterClaimsInProgress has a claim that read the projection before the pause, and commits after it.
+func TestPauseEndsAfterClaimsInProgress(t *testing.T) {
+	t.Parallel()
+	store := newStore(t)
+	ctx, node := testContext(t), aNode()
+	present(t, store, node)
+	row, port, id := ensured(t, store, "a")[0], store.port(), engine.FullID(projection.ID{Name: "a"})
+	tx := must(store.pool.Begin(ctx))(t)
+	must(tx.Exec(ctx, "update millrace.leases set owner = $1 where id = $2", node.ID, row))(t)
+	noError(t, port.SetDesiredState(ctx, id, engine.WantPause))
+	done := make(chan bool, 1)
+	go func() { done <- must(port.PauseEnded(ctx, id))(t) }()
+	waitBlocked(t, store, 1)
+	noError(t, tx.Commit(ctx))
+	if <-done || must(port.PauseEnded(ctx, id))(t) {
+		t.Error("it ended while the lease is held")
+	}
+	mustExec(t, store, "update millrace.leases set owner = null")
+	if !must(port.PauseEnded(ctx, id))(t) {
+		t.Error("it does not end")
+	}
+}
+
 func TestLifeOfATenantNeedsTheOwnerOfItsSchema(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.Database(t)

@@ -1,19 +1,30 @@
--- Reports whether a projection is paused and whether its lease is free, with a row for each partition. If the owner of
--- a paused projection is dead, it releases the lease and raises its epoch, so that the owner cannot commit if it is
--- alive after all. taken then has the row. $1 tenant, $2 projection. Indexes: projections_tenant_name_partition_key, leases_pkey,
--- nodes_pkey. Locks: a row of leases that it takes FOR NO KEY UPDATE, until the commit that follows at once.
+-- Reports whether a projection is paused and whether its lease is free, with a row for each partition. If no living node
+-- holds a lease of it, it waits for claims in progress: a claim that begins later sees that the projection is paused.
+-- Then it releases the leases of dead owners and raises their epochs, so that the owners cannot commit if they are alive
+-- after all. taken then has the row. $1 tenant, $2 projection. Indexes: projections_tenant_name_partition_key,
+-- leases_pkey, nodes_pkey. Locks: the rows of leases that no living node holds FOR NO KEY UPDATE, until the commit that
+-- follows at once.
 with p as (
     select id, desired_state from {control}.projections where tenant = $1::text and name = $2::text
+), alive as materialized (
+    select count(*) as leases
+      from p join {control}.leases l on l.id = p.id
+      join {control}.nodes n on n.id = l.owner and n.expires_at > clock_timestamp()
+), held as materialized (
+    select l.id, l.owner from {control}.leases l
+     where l.id in (select p.id from p where p.desired_state = 'pause') and (select leases from alive) = 0
+     order by l.id
+       for no key update of l
 ), dead as (
-    select l.id from p join {control}.leases l on l.id = p.id
-     where p.desired_state = 'pause' and l.owner is not null
-       and not exists (select from {control}.nodes n where n.id = l.owner and n.expires_at > clock_timestamp())
-       for no key update of l skip locked
+    select h.id from held h
+     where h.owner is not null and not exists (select from {control}.nodes n where n.id = h.owner and n.expires_at > clock_timestamp())
 ), taken as (
     update {control}.leases l set owner = null, free_since = clock_timestamp(), epoch = l.epoch + 1, crash_count = l.crash_count + 1
       from dead where l.id = dead.id
     returning l.id
 )
-select p.desired_state, l.owner is null or taken.id is not null, coalesce(taken.id, 0), transaction_timestamp()
-  from p join {control}.leases l on l.id = p.id
+select p.desired_state, case when (select leases from alive) = 0 then h.owner is null or taken.id is not null else false end,
+       coalesce(taken.id, 0), transaction_timestamp()
+  from p
+  left join held h on h.id = p.id
   left join taken on taken.id = p.id
