@@ -108,19 +108,20 @@ func (s *Store) changeTenant(ctx context.Context, name string, wait time.Duratio
 			}
 			return change(ctx, tx, t)
 		})
+		waits := pgerr.Is(err, pgerr.LockNotAvailable, pgerr.Deadlock, pgerr.ForeignKeyViolation)
 		switch {
 		case err == nil:
 			return nil
-		case ctx.Err() != nil && waited != nil:
-			return s.naming(ctx, t.schema, wait == dropLockWait, fmt.Errorf("%w, after %w", err, waited))
-		case ctx.Err() != nil:
-			return s.naming(ctx, t.schema, wait == dropLockWait, err)
-		case !pgerr.Is(err, pgerr.LockNotAvailable, pgerr.Deadlock, pgerr.ForeignKeyViolation):
+		case waits:
+			waited = err
+		case ctx.Err() == nil:
 			return s.lacking(ctx, t.schema, tenant.absent(ctx, err))
 		}
-		waited = err
-		if err := delays.Wait(ctx); err != nil {
-			return s.naming(ctx, t.schema, wait == dropLockWait, fmt.Errorf("%w, after %w", err, waited))
+		if ended := delays.Wait(ctx); ended != nil {
+			if waited != nil {
+				err = fmt.Errorf("%w, after %w", ended, waited)
+			}
+			return s.naming(ctx, t.schema, wait == dropLockWait, err)
 		}
 	}
 }
