@@ -125,9 +125,11 @@ func TestNodeThatCrashesAdoptsTheLeasesInTheDatabase(t *testing.T) {
 
 func TestListenerThatCrashesMovesNoLease(t *testing.T) {
 	w := start(t, 5, []string{"a"}, nil)
+	stands := func() bool { return w.child("listener") != nil && w.deps.Registry.Session().Connected }
+	w.eventually("the session stands", stands)
 	for range 3 {
 		w.deps.System.Root.Stop(w.child("listener"))
-		w.eventually("the session stands again", func() bool { return w.child("listener") != nil && w.deps.Registry.Session().Connected })
+		w.eventually("the session stands again", stands)
 	}
 	w.crashNode()
 	w.eventually("the node claims again", func() bool {

@@ -187,14 +187,20 @@ func TestLongWaitForASlotShutsNothingDown(t *testing.T) {
 			<-leave
 			return tx.Record(ctx, "slow", events...)
 		}
-		rt := b.Running(millrace.Config{MaxBatches: 1, QueryTimeout: 100 * time.Millisecond, Logger: log},
+		rt := b.Running(millrace.Config{MaxBatches: 1, QueryTimeout: 250 * time.Millisecond, Logger: log},
 			millrace.Projection{Name: "slow", Handler: b.Store.Batch(slow), Timeout: time.Minute},
-			millrace.Projection{Name: "p", Handler: b.Store.Batch(kit.Record("p")), Timeout: 100 * time.Millisecond, Retry: kit.Soon(1)})
+			millrace.Projection{Name: "p", Handler: b.Store.Batch(kit.Record("p")), Timeout: 250 * time.Millisecond, Retry: kit.Soon(1)})
 		b.Append("a", 1)
 		<-entered
 		last := b.Append("a", 3).Positions[2]
-		<-time.After(2 * time.Second) // four times as long as a batch and its calls may take
-		if p := b.Status(rt, "p"); p.State == millrace.StateWaiting || p.State == millrace.StateFailed {
+		<-time.After(4 * time.Second) // several times as long as a batch and its calls may take
+		var status millrace.Status
+		b.Eventually("the status is read in time", func() (read bool) {
+			var err error
+			status, err = rt.Status(b.Ctx, millrace.StatusFilter{Names: []string{"p"}})
+			return err == nil
+		})
+		if p := status.Projection(millrace.ProjectionID{Name: "p"}); p.State == millrace.StateWaiting || p.State == millrace.StateFailed {
 			t.Errorf("while another has the slot it is %s: %s", p.State, p.Reason)
 		}
 		close(leave)

@@ -135,7 +135,7 @@ func TestDiscardOfAPausedProjectionEndsWithAResplit(t *testing.T) {
 // Random re-splits, replays, pauses and takeovers while events are appended, some of which fail at first.
 func TestResplitsAmongFailuresReplaysPausesAndTakeovers(t *testing.T) {
 	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
-		seed := kit.DeliverySeed(t)
+		seed := kit.Seed(t)
 		random := rand.New(rand.NewPCG(seed, 1))
 		a := &ailing{Bundle: b}
 		config := kit.Quick

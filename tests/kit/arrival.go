@@ -12,7 +12,7 @@ import (
 	"github.com/millrace-go/millrace"
 )
 
-var seedFlag = flag.Uint64("seed", 0, "seed of what happens at random; 0 means a new one")
+var seedFlag = flag.Uint64("random-seed", 0, "seed of what happens at random; 0 means a new one")
 
 // Seed returns a seed, and prints how to repeat it.
 func Seed(t *testing.T) uint64 {
@@ -20,7 +20,7 @@ func Seed(t *testing.T) uint64 {
 	for seed == 0 {
 		seed = rand.Uint64()
 	}
-	t.Logf("seed %d: repeat with -seed", seed)
+	t.Logf("seed %d: repeat with -random-seed", seed)
 	return seed
 }
 
