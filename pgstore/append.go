@@ -2,7 +2,6 @@ package pgstore
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -11,14 +10,11 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/millrace-go/millrace/event"
+	"github.com/millrace-go/millrace/internal/eventlog"
 	"github.com/millrace-go/millrace/internal/excerpt"
-	"github.com/millrace-go/millrace/internal/valid"
 	"github.com/millrace-go/millrace/pgstore/internal/pgerr"
 	"github.com/millrace-go/millrace/projection"
 )
-
-// maxStreamBytes is the maximum length of a stream's id, which is indexed.
-const maxStreamBytes = 500
 
 // preparedTenants is the number of tenants whose appends go through the prepared-statement cache, the first ones that a
 // store appends to. Parsing and planning takes most of an append (measured: 240 µs against 50 µs without waiting for
@@ -100,54 +96,17 @@ func (t *Tenant) AppendTx(ctx context.Context, tx pgx.Tx, stream string, expecte
 	return result, wake, nil
 }
 
-// appendCall is a valid append, in the form of the statements' arguments.
+// appendCall is a valid append.
 type appendCall struct {
-	stream   string
-	expected event.Expected
-	key      string
-	keyed    bool
-	durable  bool
-	expire   bool // old idempotency keys are deleted as well
-
-	types, bodies, headers, causations, correlations []string
+	eventlog.Append
+	durable bool
+	expire  bool // old idempotency keys are deleted as well
 }
 
 // newAppend checks the arguments of an append. Its errors name the event.
 func (t *Tenant) newAppend(stream string, expected event.Expected, events []event.Event) (appendCall, error) {
-	switch {
-	case stream == "":
-		return appendCall{}, errors.New("the stream's id must not be empty")
-	case len(stream) > maxStreamBytes:
-		return appendCall{}, fmt.Errorf("the stream's id must be at most %d bytes: %d bytes", maxStreamBytes, len(stream))
-	case len(events) == 0:
-		return appendCall{}, errors.New("events must not be empty")
-	}
-	if err := valid.Text("stream", stream); err != nil {
-		return appendCall{}, err
-	}
-	if err := expected.Validate(); err != nil {
-		return appendCall{}, err
-	}
-	n := len(events)
-	texts := make([]string, 5*n)
-	a := appendCall{stream: stream, expected: expected, expire: t.store.opts.KeyRetention > 0 && rand.IntN(expireEvery) == 0, types: texts[:n], bodies: texts[n : 2*n],
-		headers: texts[2*n : 3*n], causations: texts[3*n : 4*n], correlations: texts[4*n:]}
-	a.key, a.keyed = expected.Key()
-	for i, e := range events {
-		if err := e.Validate(); err != nil {
-			return appendCall{}, fmt.Errorf("event %d: %w", i, err)
-		}
-		headers, err := encodeHeaders(e.Headers)
-		if err != nil {
-			return appendCall{}, fmt.Errorf("event %d: %w", i, err)
-		}
-		body := string(e.Body)
-		if body == "" {
-			body = "null"
-		}
-		a.types[i], a.bodies[i], a.headers[i], a.causations[i], a.correlations[i] = e.Type, body, headers, e.CausationID, e.CorrelationID
-	}
-	return a, nil
+	a, err := eventlog.NewAppend(stream, expected, events)
+	return appendCall{Append: a, expire: t.store.opts.KeyRetention > 0 && rand.IntN(expireEvery) == 0}, err
 }
 
 // appendOnce sends the append. After a conflict or a repeat the result is empty; report then returns which it was.
@@ -160,7 +119,7 @@ func (t *Tenant) appendOnce(ctx context.Context, q querier, a appendCall) (event
 	}
 	var result event.Appended
 	var position, version int64
-	positions := make([]int64, 0, len(a.types))
+	positions := make([]int64, 0, len(a.Types))
 	_, err = pgx.ForEachRow(rows, []any{&position, &version, nil}, func() error {
 		positions = append(positions, position)
 		result.Version = max(result.Version, version)
@@ -181,7 +140,7 @@ func (t *Tenant) appendOnce(ctx context.Context, q querier, a appendCall) (event
 
 // appendInTx is appendOnce within a transaction that must survive a conflict.
 func (t *Tenant) appendInTx(ctx context.Context, tx pgx.Tx, a appendCall) (event.Appended, error) {
-	if !a.keyed {
+	if !a.Keyed {
 		return t.appendOnce(ctx, tx, a)
 	}
 	savepoint, err := tx.Begin(ctx)
@@ -197,20 +156,20 @@ func (t *Tenant) appendInTx(ctx context.Context, tx pgx.Tx, a appendCall) (event
 
 func (t *Tenant) appendStatement(a appendCall) (sql string, args []any) {
 	statement := "append_any"
-	version, bound := a.expected.Version()
+	version, bound := a.Expected.Version()
 	switch {
 	case bound && version == 0:
 		statement = "append_new"
 	case bound:
 		statement = "append_exact"
 	}
-	args = []any{a.stream, a.types, a.bodies, a.headers, a.causations, a.correlations, a.durable}
+	args = []any{a.Stream, a.Types, a.Bodies, a.Headers, a.Causations, a.Correlations, a.durable}
 	prepared := !t.store.server.pooling.Forgets && t.store.prepared.has(t.name)
 	switch {
-	case a.keyed && a.expire:
-		statement, args, prepared = statement+" expiring", append(args, a.key), false
-	case a.keyed:
-		statement, args = statement+" keyed", append(args, a.key)
+	case a.Keyed && a.expire:
+		statement, args, prepared = statement+" expiring", append(args, a.Key), false
+	case a.Keyed:
+		statement, args = statement+" keyed", append(args, a.Key)
 	}
 	if version > 0 {
 		args = append(args, version)
@@ -223,13 +182,13 @@ func (t *Tenant) appendStatement(a appendCall) (sql string, args []any) {
 
 // report returns why an append wrote nothing: the first result if it was a repeat, or the conflict.
 func (t *Tenant) report(ctx context.Context, q querier, a appendCall) (event.Appended, error) {
-	if a.keyed {
+	if a.Keyed {
 		first, found, err := t.firstResult(ctx, q, a)
 		if err != nil || found {
 			return first, err
 		}
 	}
-	rows, err := q.Query(ctx, t.sql("stream_version"), pgx.QueryExecModeExec, a.stream)
+	rows, err := q.Query(ctx, t.sql("stream_version"), pgx.QueryExecModeExec, a.Stream)
 	if err != nil {
 		return event.Appended{}, err
 	}
@@ -238,16 +197,16 @@ func (t *Tenant) report(ctx context.Context, q querier, a appendCall) (event.App
 	if err != nil {
 		return event.Appended{}, err
 	}
-	version, bound := a.expected.Version()
-	if a.keyed && (!bound || version == actual) {
+	version, bound := a.Expected.Version()
+	if a.Keyed && (!bound || version == actual) {
 		return event.Appended{}, errKeyExpired
 	}
-	return event.Appended{}, &event.VersionConflictError{Stream: a.stream, Expected: a.expected, Actual: actual}
+	return event.Appended{}, a.Conflict(actual)
 }
 
 // firstResult returns the result of the first append with the key.
 func (t *Tenant) firstResult(ctx context.Context, q querier, a appendCall) (result event.Appended, found bool, err error) {
-	rows, err := q.Query(ctx, t.sql("first_append"), pgx.QueryExecModeExec, a.key)
+	rows, err := q.Query(ctx, t.sql("first_append"), pgx.QueryExecModeExec, a.Key)
 	if err != nil {
 		return event.Appended{}, false, err
 	}
@@ -256,8 +215,8 @@ func (t *Tenant) firstResult(ctx context.Context, q querier, a appendCall) (resu
 		found, result.Repeated = true, true
 		return nil
 	})
-	if err == nil && found && stream != a.stream {
-		err = fmt.Errorf("key %s was used for stream %s: %w", excerpt.Quoted(a.key), excerpt.Quoted(stream), event.ErrKeyReused)
+	if err == nil && found {
+		err = a.UsedFor(stream)
 	}
 	if err != nil {
 		return event.Appended{}, false, err
@@ -277,12 +236,4 @@ func (t *Tenant) failedTx(doing, what string, err error) error {
 		err = fmt.Errorf("%w %q, or its schema was dropped: %w", projection.ErrUnknownTenant, t.name, err)
 	}
 	return fmt.Errorf("%s %s: %w", doing, excerpt.Quoted(what), t.closed(err))
-}
-
-func encodeHeaders(headers map[string]string) (string, error) {
-	if len(headers) == 0 {
-		return "", nil
-	}
-	raw, err := json.Marshal(headers)
-	return string(raw), err
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/millrace-go/millrace/internal/migration"
 	"github.com/millrace-go/millrace/internal/usercode"
 	"github.com/millrace-go/millrace/pgstore/internal/pgerr"
 )
@@ -67,7 +68,7 @@ func (s *Store) incompleteTenants(ctx context.Context, names []string) ([]*Tenan
 	if err != nil {
 		return nil, s.missing(err)
 	}
-	if err := acceptable(version, len(ownMigrations.control)); err != nil {
+	if err := migration.Acceptable(version, len(ownMigrations.control)); err != nil {
 		return nil, err
 	}
 	rows, _ := s.pool.Query(ctx, s.control.sql("complete_tenants"), pgx.QueryExecModeExec, names, len(ownMigrations.tenant), len(s.opts.TenantSetup))

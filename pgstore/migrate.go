@@ -12,6 +12,7 @@ import (
 
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/internal/excerpt"
+	"github.com/millrace-go/millrace/internal/migration"
 	"github.com/millrace-go/millrace/pgstore/internal/pgerr"
 	"github.com/millrace-go/millrace/pgstore/internal/sqltext"
 	"github.com/millrace-go/millrace/projection"
@@ -19,9 +20,9 @@ import (
 
 var (
 	// ErrNotMigrated is returned if the control schema, or a part of it, is missing.
-	ErrNotMigrated = errors.New("the schema is missing or too old: call Migrate")
+	ErrNotMigrated = migration.ErrNotMigrated
 	// ErrSchemaTooNew is returned if the database is more than one schema version ahead of this version of the library.
-	ErrSchemaTooNew = errors.New("the schema is too new for this program")
+	ErrSchemaTooNew = migration.ErrTooNew
 	// ErrForeignSchema is returned if the control schema, or the schema of a new tenant, exists and belongs to
 	// something else.
 	ErrForeignSchema = errors.New("a schema of that name exists and does not belong to this store")
@@ -128,7 +129,7 @@ func (s *Store) readTenants(ctx context.Context, m migrations, names []string) (
 	if err != nil {
 		return nil, s.missing(err)
 	}
-	if err := acceptable(version, len(m.control)); err != nil {
+	if err := migration.Acceptable(version, len(m.control)); err != nil {
 		return nil, err
 	}
 	tenants := make([]engine.Tenant, len(found))
@@ -140,7 +141,7 @@ func (s *Store) readTenants(ctx context.Context, m migrations, names []string) (
 }
 
 // migrateControl applies what the control schema lacks, one migration in each transaction.
-func (s *Store) migrateControl(ctx context.Context, list []migration) error {
+func (s *Store) migrateControl(ctx context.Context, list []migration.Step) error {
 	if err := s.notForeign(ctx, list); err != nil {
 		return err
 	}
@@ -149,7 +150,7 @@ func (s *Store) migrateControl(ctx context.Context, list []migration) error {
 		return err
 	}
 	if err == nil && version >= len(list) {
-		return notTooNew(version, len(list))
+		return migration.NotTooNew(version, len(list))
 	}
 	for done := false; !done; {
 		err := s.locked(ctx, func(tx pgx.Tx) error {
@@ -158,13 +159,13 @@ func (s *Store) migrateControl(ctx context.Context, list []migration) error {
 				return err
 			}
 			if done = version >= len(list); done {
-				return notTooNew(version, len(list))
+				return migration.NotTooNew(version, len(list))
 			}
 			next := list[version]
-			if err := execScript(ctx, tx, inSchemas(next.sql, s.opts.Schema, "")); err != nil {
-				return fmt.Errorf("migration %s: %w", next.name, err)
+			if err := execScript(ctx, tx, inSchemas(next.SQL, s.opts.Schema, "")); err != nil {
+				return fmt.Errorf("migration %s: %w", next.Name, err)
 			}
-			_, err = tx.Exec(ctx, s.control.sql("record_version"), pgx.QueryExecModeExec, version+1, next.name)
+			_, err = tx.Exec(ctx, s.control.sql("record_version"), pgx.QueryExecModeExec, version+1, next.Name)
 			return err
 		})
 		if err != nil {
@@ -175,7 +176,7 @@ func (s *Store) migrateControl(ctx context.Context, list []migration) error {
 }
 
 // notForeign returns ErrForeignSchema if the control schema holds objects with millrace's names that are not millrace's.
-func (s *Store) notForeign(ctx context.Context, list []migration) error {
+func (s *Store) notForeign(ctx context.Context, list []migration.Step) error {
 	// The schema of another store's tenant holds the tables of keys.
 	names := append(controlNames(list), "append_keys", "append_results")
 	rows, _ := s.pool.Query(ctx, queries.Text("foreign_objects"), pgx.QueryExecModeExec, s.opts.Schema, names)
@@ -263,7 +264,7 @@ func (s *Store) isComplete(ctx context.Context, t *Tenant, m migrations) (bool, 
 	if err != nil {
 		return false, s.missing(err)
 	}
-	if err := acceptable(control, len(m.control)); err != nil {
+	if err := migration.Acceptable(control, len(m.control)); err != nil {
 		return false, err
 	}
 	_, version, err := s.tenantVersion(ctx, s.pool, t.name)
@@ -273,7 +274,7 @@ func (s *Store) isComplete(ctx context.Context, t *Tenant, m migrations) (bool, 
 	if err != nil || version < len(m.tenant) {
 		return false, err
 	}
-	if err := notTooNew(version, len(m.tenant)); err != nil {
+	if err := migration.NotTooNew(version, len(m.tenant)); err != nil {
 		return false, err
 	}
 	var applied int
@@ -305,13 +306,13 @@ func (s *Store) createTenantSchema(ctx context.Context, tx pgx.Tx, t *Tenant) er
 }
 
 // applyTenant applies the migrations after version to a tenant, and records its new version.
-func (s *Store) applyTenant(ctx context.Context, tx pgx.Tx, name, schema string, version int, list []migration) error {
+func (s *Store) applyTenant(ctx context.Context, tx pgx.Tx, name, schema string, version int, list []migration.Step) error {
 	if version >= len(list) {
-		return notTooNew(version, len(list))
+		return migration.NotTooNew(version, len(list))
 	}
 	for _, next := range list[version:] {
-		if err := execScript(ctx, tx, inSchemas(next.sql, s.opts.Schema, schema)); err != nil {
-			return fmt.Errorf("migration %s: %w", next.name, err)
+		if err := execScript(ctx, tx, inSchemas(next.SQL, s.opts.Schema, schema)); err != nil {
+			return fmt.Errorf("migration %s: %w", next.Name, err)
 		}
 	}
 	_, err := tx.Exec(ctx, s.control.sql("set_tenant_version"), pgx.QueryExecModeExec, name, len(list))

@@ -8,11 +8,11 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"testing/fstest"
 
 	"github.com/jackc/pgx/v5"
 
 	"github.com/millrace-go/millrace/event"
+	"github.com/millrace-go/millrace/internal/migration"
 	"github.com/millrace-go/millrace/internal/pgtest"
 	"github.com/millrace-go/millrace/pgstore/internal/pgerr"
 )
@@ -54,9 +54,9 @@ func TestConcurrentMigrationsAndTenants(t *testing.T) {
 func withMore(n int) migrations {
 	m := migrations{control: slices.Clone(ownMigrations.control), tenant: slices.Clone(ownMigrations.tenant)}
 	for i := range n {
-		m.control = append(m.control, migration{fmt.Sprint("more", i), fmt.Sprintf(
+		m.control = append(m.control, migration.Step{Name: fmt.Sprint("more", i), SQL: fmt.Sprintf(
 			`create function {control}.more%d() returns int language plpgsql as $$ begin return %d; end $$; select 1;`, i, i)})
-		m.tenant = append(m.tenant, migration{fmt.Sprint("more", i), fmt.Sprintf(
+		m.tenant = append(m.tenant, migration.Step{Name: fmt.Sprint("more", i), SQL: fmt.Sprintf(
 			`alter table {tenant}.streams add more%d int; comment on column {tenant}.streams.more%d is '{control}';`, i, i)})
 	}
 	return m
@@ -93,7 +93,7 @@ func TestMigrationThatFailsLeavesTheVersionBeforeIt(t *testing.T) {
 	t.Parallel()
 	store := newStore(t)
 	m := withMore(2)
-	m.control[len(m.control)-1].sql = "create table {control}.half (n int); select 1/0"
+	m.control[len(m.control)-1].SQL = "create table {control}.half (n int); select 1/0"
 	err := store.migrate(testContext(t), m)
 	if !pgerr.Is(err, "22012") || !strings.Contains(err.Error(), "migration more1") {
 		t.Errorf("error %v", err)
@@ -105,7 +105,7 @@ func TestMigrationThatFailsLeavesTheVersionBeforeIt(t *testing.T) {
 		t.Error("half of the migration stayed")
 	}
 	m = withMore(2)
-	m.tenant[len(m.tenant)-1].sql = "select 1/0"
+	m.tenant[len(m.tenant)-1].SQL = "select 1/0"
 	if err := store.migrate(testContext(t), m); !pgerr.Is(err, "22012") || !strings.Contains(err.Error(), `tenant "default"`) {
 		t.Errorf("error %v", err)
 	}
@@ -229,23 +229,6 @@ func TestStoresWithTheirOwnSchemasShareADatabase(t *testing.T) {
 		if r := mustAppend(t, store.tenant, "s", event.NoStream.WithKey("k"), someEvents(i+1)...); r.Positions[0] != 1 {
 			t.Errorf("%q: positions %v", schema, r.Positions)
 		}
-	}
-}
-
-func TestMigrationsAreNumberedWithoutGaps(t *testing.T) {
-	t.Parallel()
-	for name, files := range map[string]fstest.MapFS{
-		"gap":     {"m/0001_a.sql": {}, "m/0003_b.sql": {}},
-		"doubled": {"m/0001_a.sql": {}, "m/0001_b.sql": {}},
-		"unnamed": {"m/first.sql": {}},
-	} {
-		if _, err := loadMigrations(files, "m"); err == nil {
-			t.Errorf("%s: accepted", name)
-		}
-	}
-	list, err := loadMigrations(fstest.MapFS{"m/0001_a.sql": {Data: []byte("x")}, "m/0002_b.sql": {}}, "m")
-	if err != nil || len(list) != 2 || list[0] != (migration{"0001_a", "x"}) {
-		t.Errorf("%v, %v", list, err)
 	}
 }
 
@@ -399,7 +382,7 @@ func TestMigrationsAsSQLOfHostileNames(t *testing.T) {
 	store := openStore(t, pgtest.Database(t), Options{Schema: schema})
 	noError(t, runScript(t, store, must(ControlMigrations(schema, 0))(t)))
 	names := []string{"default", `"; drop schema a; --`, `'quoted'`, `{tenant}`, `{control}`, `$1`, `$$`, `\`, `/*`, `--`}
-	newest := slices.Concat(ownMigrations.tenant, []migration{{"more", "alter table {tenant}.streams add more int"}})
+	newest := slices.Concat(ownMigrations.tenant, []migration.Step{{Name: "more", SQL: "alter table {tenant}.streams add more int"}})
 	for _, name := range names {
 		if err := runScript(t, store, must(TenantMigrations(schema, name, 0))(t)); err != nil {
 			t.Fatalf("%s: %v", name, err)

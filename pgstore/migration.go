@@ -6,13 +6,14 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"path"
 	"regexp"
 	"strconv"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/millrace-go/millrace/internal/migration"
+	"github.com/millrace-go/millrace/internal/valid"
 	"github.com/millrace-go/millrace/pgstore/internal/sqltext"
 	"github.com/millrace-go/millrace/projection"
 )
@@ -23,69 +24,31 @@ var migrationFiles embed.FS
 // ownMigrations are the migrations of this program.
 var ownMigrations = mustLoadMigrations(migrationFiles)
 
-// migration is one step forward. Its version is its place in the list, from 1.
-type migration struct{ name, sql string }
-
-type migrations struct{ control, tenant []migration }
+type migrations struct{ control, tenant []migration.Step }
 
 func mustLoadMigrations(files fs.FS) migrations {
-	control, err := loadMigrations(files, "migrations/control")
+	control, err := migration.Load(files, "migrations/control")
 	if err != nil {
 		panic(err)
 	}
-	tenant, err := loadMigrations(files, "migrations/tenant")
+	tenant, err := migration.Load(files, "migrations/tenant")
 	if err != nil {
 		panic(err)
 	}
 	return migrations{control: control, tenant: tenant}
 }
 
-// loadMigrations reads the files of a folder, which are named 0001_what.sql and so on without a gap.
-func loadMigrations(files fs.FS, folder string) ([]migration, error) {
-	entries, err := fs.ReadDir(files, folder)
-	if err != nil {
-		return nil, err
-	}
-	var list []migration
-	for _, entry := range entries {
-		if prefix := fmt.Sprintf("%04d_", len(list)+1); !strings.HasPrefix(entry.Name(), prefix) {
-			return nil, fmt.Errorf("migration %s/%s: the next one must be named %s*.sql", folder, entry.Name(), prefix)
-		}
-		raw, err := fs.ReadFile(files, path.Join(folder, entry.Name()))
-		if err != nil {
-			return nil, err
-		}
-		list = append(list, migration{name: strings.TrimSuffix(entry.Name(), ".sql"), sql: string(raw)})
-	}
-	return list, nil
-}
-
 var createdObject = regexp.MustCompile(`create (?:unlogged )?(?:table|function|view|type|sequence) \{control\}\.(\w+)`)
 
 // controlNames returns the names of the objects in the control schema.
-func controlNames(list []migration) []string {
+func controlNames(list []migration.Step) []string {
 	names := []string{"schema_versions"}
 	for _, m := range list {
-		for _, created := range createdObject.FindAllStringSubmatch(m.sql, -1) {
+		for _, created := range createdObject.FindAllStringSubmatch(m.SQL, -1) {
 			names = append(names, created[1])
 		}
 	}
 	return names
-}
-
-// acceptable returns an error if a program whose newest migration is own cannot work with a schema of that version.
-func acceptable(version, own int) error {
-	if version < own {
-		return fmt.Errorf("schema version %d is older than this program's %d: %w", version, own, ErrNotMigrated)
-	}
-	return notTooNew(version, own)
-}
-
-func notTooNew(version, own int) error {
-	if version > own+1 {
-		return fmt.Errorf("schema version %d, this program has %d and accepts up to %d: %w", version, own, own+1, ErrSchemaTooNew)
-	}
-	return nil
 }
 
 // locked runs fn in a transaction that holds the store's migration lock, and commits it. The transaction is READ
@@ -163,7 +126,7 @@ func TenantMigrations(schema, tenant string, after int) (string, error) {
 	return tenantScript(schema, tenant, after, ownMigrations.tenant)
 }
 
-func controlScript(schema string, after int, list []migration) (string, error) {
+func controlScript(schema string, after int, list []migration.Step) (string, error) {
 	s, err := newScript("a control schema", schema, "", after, len(list))
 	switch {
 	case err != nil || after == len(list):
@@ -175,14 +138,14 @@ func controlScript(schema string, after int, list []migration) (string, error) {
 		s.guard("require_control_version", strconv.Itoa(after))
 	}
 	for i, next := range list[after:] {
-		s.add(next.sql)
-		s.add(queries.Text("record_version"), "$1", strconv.Itoa(after+i+1), "$2", sqltext.String(next.name))
+		s.add(next.SQL)
+		s.add(queries.Text("record_version"), "$1", strconv.Itoa(after+i+1), "$2", sqltext.String(next.Name))
 	}
 	return s.text.String(), nil
 }
 
-func tenantScript(schema, tenant string, after int, list []migration) (string, error) {
-	if err := validName("tenant", tenant, maxTenantBytes); err != nil {
+func tenantScript(schema, tenant string, after int, list []migration.Step) (string, error) {
+	if err := valid.Tenant(tenant); err != nil {
 		return "", fmt.Errorf("migrations of a tenant: %w", err)
 	}
 	s, err := newScript("a tenant", schema, tenant, after, len(list))
@@ -197,7 +160,7 @@ func tenantScript(schema, tenant string, after int, list []migration) (string, e
 		s.guard("require_tenant_version", sqltext.String(tenant), strconv.Itoa(after))
 	}
 	for _, next := range list[after:] {
-		s.add(next.sql)
+		s.add(next.SQL)
 	}
 	s.add(queries.Text("set_tenant_version"), "$1", sqltext.String(tenant), "$2", strconv.Itoa(len(list)))
 	return s.text.String(), nil

@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/internal/migration"
 	"github.com/millrace-go/millrace/pgstore/internal/pgerr"
 	"github.com/millrace-go/millrace/pgstore/internal/sqltext"
 	"github.com/millrace-go/millrace/projection"
@@ -28,7 +29,7 @@ func (t *Tenant) absent(ctx context.Context, err error) error {
 	case asked != nil:
 		return err
 	case version < len(ownMigrations.tenant):
-		return fmt.Errorf("tenant %q: %w: %w", t.name, acceptable(version, len(ownMigrations.tenant)), err)
+		return fmt.Errorf("tenant %q: %w: %w", t.name, migration.Acceptable(version, len(ownMigrations.tenant)), err)
 	}
 	var exists bool
 	if asked := t.store.pool.QueryRow(ctx, queries.Text("table_exists"), pgx.QueryExecModeExec, schema, "events").Scan(&exists); asked == nil && exists {

@@ -4,32 +4,11 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"unicode"
 
-	"github.com/millrace-go/millrace/internal/excerpt"
 	"github.com/millrace-go/millrace/internal/valid"
 	"github.com/millrace-go/millrace/pgstore/internal/sqltext"
 	"github.com/millrace-go/millrace/projection"
 )
-
-// validName returns an error if name cannot be a part of a schema's name.
-func validName(what, name string, most int) error {
-	if name == "" {
-		return fmt.Errorf("%s must not be empty", what)
-	}
-	if len(name) > most {
-		return fmt.Errorf("%s must be at most %d bytes: %s", what, most, excerpt.Quoted(name))
-	}
-	if err := valid.Text(what, name); err != nil {
-		return err
-	}
-	for _, r := range name {
-		if unicode.IsControl(r) {
-			return fmt.Errorf("%s must not contain control characters: %s", what, excerpt.Quoted(name))
-		}
-	}
-	return nil
-}
 
 // notReserved returns an error if a control schema must not have that name.
 func notReserved(schema string) error {
@@ -66,7 +45,7 @@ func (s *Store) setTenantPath(tenant string) string {
 // validShared returns an error if the tenants of a store cannot share these schemas.
 func validShared(control string, shared []string) error {
 	for i, schema := range shared {
-		if err := validName("Options.SharedSchemas: schema", schema, maxNameBytes); err != nil {
+		if err := valid.Name("Options.SharedSchemas: schema", schema, maxNameBytes); err != nil {
 			return err
 		}
 		reason := ""

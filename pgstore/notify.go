@@ -7,6 +7,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"go.uber.org/zap"
+
+	"github.com/millrace-go/millrace/internal/eventlog"
 )
 
 // notifyInterval is the shortest time between two notifications. The first is sent at once, and tenants that follow are
@@ -17,7 +19,7 @@ const notifyInterval = 2 * time.Millisecond
 // that no append waits for it.
 type notifier struct {
 	store *Store
-	local sync.Map // *wakeFunc to struct{}
+	local eventlog.Wakes
 
 	mu      sync.Mutex
 	dirty   map[string]struct{}
@@ -27,24 +29,17 @@ type notifier struct {
 	stop    chan struct{}
 }
 
-type wakeFunc struct{ fn func(tenant string) }
-
 func newNotifier(s *Store) *notifier {
 	return &notifier{store: s, dirty: make(map[string]struct{}), stop: make(chan struct{})}
 }
 
 func (s port) OnWake(fn func(tenant string)) (remove func()) {
-	w := &wakeFunc{fn}
-	s.notify.local.Store(w, struct{}{})
-	return func() { s.notify.local.Delete(w) }
+	return s.notify.local.On(fn)
 }
 
 // wake announces that the tenant has new events. It does not block.
 func (n *notifier) wake(tenant string) {
-	n.local.Range(func(w, _ any) bool {
-		w.(*wakeFunc).fn(tenant)
-		return true
-	})
+	n.local.Wake(tenant)
 	if n.store.opts.NoNotify {
 		return
 	}

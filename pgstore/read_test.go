@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/millrace-go/millrace/event"
+	"github.com/millrace-go/millrace/internal/eventlog"
 	"github.com/millrace-go/millrace/pgstore/internal/wire"
 )
 
@@ -131,7 +132,7 @@ func TestReadingStopsWithTheErrorThatEndedIt(t *testing.T) {
 			cancel()
 		}
 	}
-	if !errors.Is(last, context.Canceled) || n != pageEvents {
+	if !errors.Is(last, context.Canceled) || n != eventlog.PageEvents {
 		t.Errorf("%d events, then %v", n, last)
 	}
 	for _, err := range []error{
@@ -148,7 +149,7 @@ func TestReadingStopsWithTheErrorThatEndedIt(t *testing.T) {
 func TestLargeEventsAreReadInSmallerPages(t *testing.T) {
 	t.Parallel()
 	store := newStore(t)
-	body := must(json.Marshal(strings.Repeat("x", pageBytes/4)))(t)
+	body := must(json.Marshal(strings.Repeat("x", eventlog.PageBytes/4)))(t)
 	var want []int64
 	for range 5 {
 		large := []event.Event{{Type: "L", Body: body}, {Type: "L", Body: body}, {Type: "S"}}

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/millrace-go/millrace/internal/sqlfile"
 	"github.com/millrace-go/millrace/pgstore/internal/sqltext"
 )
 
@@ -14,7 +15,7 @@ import (
 var queryFiles embed.FS
 
 // queries are the statements as they stand in their files.
-var queries = sqltext.Load(queryFiles)
+var queries = sqlfile.Load(queryFiles)
 
 // controlSchema is the control schema: the statements of a store, and the names that are derived from the schema's.
 type controlSchema struct {

@@ -20,6 +20,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"go.uber.org/zap"
 
+	"github.com/millrace-go/millrace/internal/valid"
 	"github.com/millrace-go/millrace/pgstore/internal/session"
 	"github.com/millrace-go/millrace/pgstore/internal/sqltext"
 	"github.com/millrace-go/millrace/projection"
@@ -74,7 +75,7 @@ func (o Options) withDefaults() Options {
 }
 
 func (o Options) validate() error {
-	if err := validName("Options.Schema", o.Schema, 30); err != nil {
+	if err := valid.Name("Options.Schema", o.Schema, 30); err != nil {
 		return err
 	}
 	if err := notReserved(o.Schema); err != nil {
@@ -235,7 +236,7 @@ func (s *Store) Pool() *pgxpool.Pool { return s.pool }
 // ForTenant returns a tenant by its name: 1 to 200 bytes of valid UTF-8 without control characters. It does not
 // check whether the tenant exists. If it does not, the methods of Tenant return projection.ErrUnknownTenant.
 func (s *Store) ForTenant(name string) (*Tenant, error) {
-	if err := validName("tenant", name, maxTenantBytes); err != nil {
+	if err := valid.Tenant(name); err != nil {
 		return nil, err
 	}
 	schema := tenantSchema(s.opts.Schema, name)

@@ -7,14 +7,10 @@ import (
 	"unicode/utf8"
 )
 
-const (
-	// maxTenantBytes limits the names of tenants.
-	maxTenantBytes = 200
-	// schemaHashDigits is the length of the hash in a schema's name. With 24 digits, an attacker who may choose a tenant's
-	// name needs 2^96 attempts to find one that shares the schema of a given tenant. More digits would leave no room for a
-	// readable prefix after a control schema of 30 bytes.
-	schemaHashDigits = 24
-)
+// schemaHashDigits is the length of the hash in a schema's name. With 24 digits, an attacker who may choose a tenant's
+// name needs 2^96 attempts to find one that shares the schema of a given tenant. More digits would leave no room for a
+// readable prefix after a control schema of 30 bytes.
+const schemaHashDigits = 24
 
 // tenantSchema returns the name of a tenant's schema. It is CONTROL_NAME if that fits into 63 bytes. Otherwise it is
 // CONTROL_PREFIX~HASH, where PREFIX is as much of the name as fits. A name that ends as such a schema does is always

@@ -11,6 +11,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/millrace-go/millrace/internal/pgtest"
+	"github.com/millrace-go/millrace/internal/valid"
 )
 
 // longestControl is a control schema of the greatest length.
@@ -36,7 +37,10 @@ func checkTenantSchemas(control, a, b string) string {
 	return ""
 }
 
-func validTenant(name string) bool { return validName("tenant", name, maxTenantBytes) == nil }
+// maxTenantBytes is the maximum length of a tenant's name.
+const maxTenantBytes = 200
+
+func validTenant(name string) bool { return valid.Tenant(name) == nil }
 
 func FuzzTenantSchema(f *testing.F) {
 	long := strings.Repeat("x", maxTenantBytes)

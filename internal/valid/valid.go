@@ -1,10 +1,11 @@
-// Package valid checks that PostgreSQL can store a text or a JSON value, before it is sent.
+// Package valid checks that a store can keep a text or a JSON value, before it is sent.
 package valid
 
 import (
 	"encoding/json"
 	"fmt"
 	"strings"
+	"unicode"
 	"unicode/utf8"
 
 	"github.com/millrace-go/millrace/internal/excerpt"
@@ -17,6 +18,31 @@ func Text(what, s string) error {
 	}
 	if strings.IndexByte(s, 0) >= 0 {
 		return fmt.Errorf("%s %s contains a NUL character", what, excerpt.Quoted(s))
+	}
+	return nil
+}
+
+// maxTenantBytes limits the names of tenants.
+const maxTenantBytes = 200
+
+// Tenant returns an error if no tenant can have that name.
+func Tenant(name string) error { return Name("tenant", name, maxTenantBytes) }
+
+// Name returns an error that names name by what if it is empty, longer than most bytes, or not printable in a line.
+func Name(what, name string, most int) error {
+	if name == "" {
+		return fmt.Errorf("%s must not be empty", what)
+	}
+	if len(name) > most {
+		return fmt.Errorf("%s must be at most %d bytes: %s", what, most, excerpt.Quoted(name))
+	}
+	if err := Text(what, name); err != nil {
+		return err
+	}
+	for _, r := range name {
+		if unicode.IsControl(r) {
+			return fmt.Errorf("%s must not contain control characters: %s", what, excerpt.Quoted(name))
+		}
 	}
 	return nil
 }

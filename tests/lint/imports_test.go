@@ -27,7 +27,10 @@ var layers = []layer{
 	{"internal/valid", []string{"internal/excerpt"}},
 	{"internal/partition", nil},
 	{"internal/fair", nil},
+	{"internal/migration", nil},
+	{"internal/sqlfile", nil},
 	{"event/...", []string{"internal/excerpt", "internal/valid"}},
+	{"internal/eventlog", []string{"internal/excerpt", "internal/valid", "event/..."}},
 	{"projection/...", []string{"internal/excerpt", "internal/valid", "event/..."}},
 	{"internal/backoff", []string{"projection/...", "event/..."}},
 	{"internal/usercode", []string{"projection/...", "event/..."}},
@@ -40,10 +43,11 @@ var layers = []layer{
 	{"pgstore/internal/settle", nil},
 	{"pgstore/internal/pgerr", nil},
 	{"pgstore/internal/sqltext", nil},
-	{"pgstore/internal/session", []string{"pgstore/internal/sqltext", "pgstore/internal/wire"}},
+	{"pgstore/internal/session", []string{"internal/sqlfile", "pgstore/internal/sqltext", "pgstore/internal/wire"}},
 	{"pgstore/internal/guard", []string{"pgstore/internal/pgerr"}},
 	{"pgstore/internal/wire", []string{"event/..."}},
-	{"pgstore/...", []string{"internal/backoff", "internal/partition", "internal/usercode", "internal/excerpt", "internal/valid", "internal/machine", "internal/engine", "projection/...", "event/..."}},
+	{"pgstore/...", []string{"internal/eventlog", "internal/migration", "internal/sqlfile", "internal/backoff", "internal/partition", "internal/usercode", "internal/excerpt", "internal/valid", "internal/machine", "internal/engine", "projection/...", "event/..."}},
+	{"sqlitestore/...", []string{"internal/eventlog", "internal/migration", "internal/sqlfile", "internal/partition", "internal/excerpt", "internal/valid", "projection/...", "event/..."}},
 	{".", []string{"internal/backoff", "internal/partition", "internal/excerpt", "internal/valid", "supervisor/...", "actors/...", "messages/...", "internal/engine", "projection/...", "event/..."}},
 	{"internal/pgtest/testmain", []string{"internal/pgtest"}},
 	{"internal/pgtest", nil},
@@ -65,6 +69,16 @@ type guest struct {
 var guests = []guest{
 	{"github.com/asynkron/protoactor-go", []string{"actors/...", "supervisor/...", "."}, false},
 	{"github.com/jackc/pgx/v5", []string{"pgstore/...", "cmd/...", "internal/pgtest/...", "internal/program", "tests/..."}, true},
+	{"modernc.org/sqlite", []string{"sqlitestore/..."}, false},
+}
+
+// unlinked is a module that a program does not link if it uses only this place of ours.
+type unlinked struct{ place, path string }
+
+// apart keep the driver of one store out of programs that use another.
+var apart = []unlinked{
+	{".", "github.com/jackc/pgx/v5"}, {".", "modernc.org/sqlite"},
+	{"pgstore", "modernc.org/sqlite"}, {"sqlitestore", "github.com/jackc/pgx/v5"},
 }
 
 // forEveryStore is the place of tests that know no store, so that they run on each.
@@ -117,6 +131,12 @@ func violations(packages []listed) []string {
 				if belongs(path, guest.path) && !within(own, guest.by) {
 					broken = append(broken, fmt.Sprintf("%s imports %s, which is for %v", own, path, guest.by))
 				}
+			}
+		}
+		for _, rule := range apart {
+			indirect := func(path string) bool { return belongs(path, rule.path) && !slices.Contains(p.Imports, path) }
+			if rule.place == own && slices.ContainsFunc(p.Deps, indirect) {
+				broken = append(broken, fmt.Sprintf("%s links %s, which another store needs", own, rule.path))
 			}
 		}
 		for _, path := range tests {
@@ -195,6 +215,11 @@ func TestImportRulesCanBeBroken(t *testing.T) {
 		p.XTestImports = imports
 		return p
 	}
+	linking := func(place string, deps ...string) listed {
+		p := of(place)
+		p.Deps = deps
+		return p
+	}
 	ours := func(place string) string { return module + "/" + place }
 
 	for name, test := range map[string]struct {
@@ -226,6 +251,10 @@ func TestImportRulesCanBeBroken(t *testing.T) {
 		"protoactor not in messages":         {of("messages", actor), "messages imports " + actor},
 		"protoactor not in commands":         {of("cmd/demo", actor), "cmd/demo imports " + actor},
 		"protoactor not in others' tests":    {tested(of("pgstore"), actor), "pgstore imports " + actor},
+		"the other store's driver":           {linking("pgstore", "modernc.org/sqlite/lib"), "pgstore links modernc.org/sqlite"},
+		"the other store's driver, too":      {linking("sqlitestore", pool), "sqlitestore links " + pgx},
+		"no store's driver in the root":      {linking(".", "modernc.org/sqlite"), ". links modernc.org/sqlite"},
+		"each store its own driver":          {linking("pgstore", pool), ""},
 		"pgx in the store":                   {of("pgstore", pgx, pool), ""},
 		"pgx not in actors":                  {of("actors", pgx), "actors imports " + pgx},
 		"pgx not in projection":              {of("projection", pool), "projection imports " + pool},

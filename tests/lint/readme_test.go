@@ -129,7 +129,7 @@ func testFunctions(t *testing.T) map[string]bool {
 }
 
 // roomPath matches what looks like a path of the repository.
-var roomPath = regexp.MustCompile("`((?:actors|supervisor|messages|event|projection|internal|pgstore|cmd|tests|docs)/[\\w./-]+)`")
+var roomPath = regexp.MustCompile("`((?:actors|supervisor|messages|event|projection|internal|pgstore|sqlitestore|cmd|tests|docs)/[\\w./-]+)`")
 
 func TestContributingNamesEveryPackageAndFile(t *testing.T) {
 	content := contentOf(t, "CONTRIBUTING.md")

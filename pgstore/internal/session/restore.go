@@ -14,6 +14,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/millrace-go/millrace/internal/sqlfile"
 	"github.com/millrace-go/millrace/pgstore/internal/sqltext"
 	"github.com/millrace-go/millrace/pgstore/internal/wire"
 )
@@ -24,7 +25,7 @@ const restoreKey = "millrace restore session"
 //go:embed queries/*.sql
 var queryFiles embed.FS
 
-var queries = sqltext.Load(queryFiles)
+var queries = sqlfile.Load(queryFiles)
 
 // Restore has the statements that restore a session's state.
 type Restore struct {

@@ -1,53 +1,11 @@
-// Package sqltext prepares the text of statements: it loads them from files, and quotes what is put into them.
+// Package sqltext puts names and values into the text of statements.
 package sqltext
 
 import (
-	"io/fs"
-	"path"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
 )
-
-// Queries are statements by name, without comments.
-type Queries map[string]string
-
-// Load returns the statements of queries/*.sql, each under the name of its file. It panics if there are none.
-func Load(files fs.FS) Queries {
-	found, err := fs.Glob(files, "queries/*.sql")
-	if err != nil || len(found) == 0 {
-		panic("there are no statements in queries/*.sql")
-	}
-	queries := make(Queries, len(found))
-	for _, file := range found {
-		raw, err := fs.ReadFile(files, file)
-		if err != nil {
-			panic(err)
-		}
-		queries[strings.TrimSuffix(path.Base(file), ".sql")] = withoutComments(string(raw))
-	}
-	return queries
-}
-
-// Text returns the statement of queries/name.sql. It panics if there is no such file.
-func (q Queries) Text(name string) string {
-	text, ok := q[name]
-	if !ok {
-		panic("there is no statement " + name)
-	}
-	return text
-}
-
-// withoutComments removes the lines that are comments, so that the server does not parse them with every call.
-func withoutComments(sql string) string {
-	var lines []string
-	for line := range strings.Lines(sql) {
-		if trimmed := strings.TrimSpace(line); trimmed != "" && !strings.HasPrefix(trimmed, "--") {
-			lines = append(lines, trimmed)
-		}
-	}
-	return strings.Join(lines, "\n")
-}
 
 // Fill replaces placeholders, all at once: a value may look like another placeholder.
 func Fill(sql string, oldnew ...string) string { return strings.NewReplacer(oldnew...).Replace(sql) }

@@ -1,22 +1,6 @@
 package sqltext
 
-import (
-	"testing"
-	"testing/fstest"
-)
-
-func TestStatementIsLoadedWithoutItsComments(t *testing.T) {
-	files := fstest.MapFS{"queries/a.sql": {Data: []byte("-- why\n-- more\nselect 1, -- one\n\n  '--'\n")}}
-	if got, want := Load(files).Text("a"), "select 1, -- one\n'--'"; got != want {
-		t.Errorf("got %q, want %q", got, want)
-	}
-	defer func() {
-		if recover() == nil {
-			t.Error("a file that is missing is not noticed")
-		}
-	}()
-	Load(files).Text("b")
-}
+import "testing"
 
 func TestValuesAreQuotedAndFilledInOnce(t *testing.T) {
 	if got, want := Name(`a"b.c`), `"a""b.c"`; got != want {

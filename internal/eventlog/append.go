@@ -1,0 +1,84 @@
+package eventlog
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/millrace-go/millrace/event"
+	"github.com/millrace-go/millrace/internal/excerpt"
+	"github.com/millrace-go/millrace/internal/valid"
+)
+
+// maxStreamBytes is the maximum length of a stream's id, which is indexed.
+const maxStreamBytes = 500
+
+// Append is a valid append. Its events stand in columns, with one element for each event.
+type Append struct {
+	Stream   string
+	Expected event.Expected
+	// Key is the idempotency key, if Keyed.
+	Key   string
+	Keyed bool
+	// Headers, Causations and Correlations are empty where an event has none. Headers are JSON objects.
+	Types, Bodies, Headers, Causations, Correlations []string
+}
+
+// NewAppend checks the arguments of an append. Its errors name the event.
+func NewAppend(stream string, expected event.Expected, events []event.Event) (Append, error) {
+	switch {
+	case stream == "":
+		return Append{}, errors.New("the stream's id must not be empty")
+	case len(stream) > maxStreamBytes:
+		return Append{}, fmt.Errorf("the stream's id must be at most %d bytes: %d bytes", maxStreamBytes, len(stream))
+	case len(events) == 0:
+		return Append{}, errors.New("events must not be empty")
+	}
+	if err := valid.Text("stream", stream); err != nil {
+		return Append{}, err
+	}
+	if err := expected.Validate(); err != nil {
+		return Append{}, err
+	}
+	n := len(events)
+	texts := make([]string, 5*n)
+	a := Append{Stream: stream, Expected: expected, Types: texts[:n], Bodies: texts[n : 2*n], Headers: texts[2*n : 3*n],
+		Causations: texts[3*n : 4*n], Correlations: texts[4*n:]}
+	a.Key, a.Keyed = expected.Key()
+	for i, e := range events {
+		if err := e.Validate(); err != nil {
+			return Append{}, fmt.Errorf("event %d: %w", i, err)
+		}
+		headers, err := encodeHeaders(e.Headers)
+		if err != nil {
+			return Append{}, fmt.Errorf("event %d: %w", i, err)
+		}
+		body := string(e.Body)
+		if body == "" {
+			body = "null"
+		}
+		a.Types[i], a.Bodies[i], a.Headers[i], a.Causations[i], a.Correlations[i] = e.Type, body, headers, e.CausationID, e.CorrelationID
+	}
+	return a, nil
+}
+
+// Conflict returns the error of an append whose stream is at another version.
+func (a Append) Conflict(actual int64) error {
+	return &event.VersionConflictError{Stream: a.Stream, Expected: a.Expected, Actual: actual}
+}
+
+// UsedFor returns an error if the append's key was used before for another stream.
+func (a Append) UsedFor(stream string) error {
+	if stream == a.Stream {
+		return nil
+	}
+	return fmt.Errorf("key %s was used for stream %s: %w", excerpt.Quoted(a.Key), excerpt.Quoted(stream), event.ErrKeyReused)
+}
+
+func encodeHeaders(headers map[string]string) (string, error) {
+	if len(headers) == 0 {
+		return "", nil
+	}
+	raw, err := json.Marshal(headers)
+	return string(raw), err
+}

@@ -1,0 +1,53 @@
+package eventlog
+
+import (
+	"github.com/millrace-go/millrace/event"
+)
+
+const (
+	// PageEvents is the number of events that one statement of an iterator reads: enough to make round trips cheap, few
+	// enough to waste little when the caller stops early.
+	PageEvents = 500
+	// PageBytes bounds the memory of a page of large events.
+	PageBytes = 4 << 20
+)
+
+// Page is a part of a read.
+type Page struct {
+	Events []event.Envelope
+	// Truncated reports that PageBytes cut the page off.
+	Truncated bool
+}
+
+// Pages reads page by page.
+type Pages struct {
+	// From is where the next page begins, in the numbers of Next: positions or versions.
+	From int64
+	// Next returns where the page after an event begins.
+	Next func(last event.Envelope) int64
+	// Read reads a page of at most limit events.
+	Read func(from int64, limit int) (Page, error)
+}
+
+// Each yields events until yield returns false.
+func (p Pages) Each(yield func(event.Envelope, error) bool) error {
+	for limit := PageEvents; ; {
+		page, err := p.Read(p.From, limit)
+		if err != nil {
+			return err
+		}
+		for _, e := range page.Events {
+			if !yield(e, nil) {
+				return nil
+			}
+		}
+		if len(page.Events) < limit && !page.Truncated {
+			return nil
+		}
+		p.From = p.Next(page.Events[len(page.Events)-1])
+		// If PageBytes cut a page off, the rest of it was read for nothing. So the next page is smaller.
+		if limit = min(2*limit, PageEvents); page.Truncated {
+			limit = len(page.Events)
+		}
+	}
+}

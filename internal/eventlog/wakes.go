@@ -1,0 +1,25 @@
+package eventlog
+
+import "sync"
+
+// Wakes wakes what waits for events in the same process. The zero value is ready. It is safe for concurrent use.
+type Wakes struct {
+	waiting sync.Map // *wakeFunc to struct{}
+}
+
+type wakeFunc struct{ fn func(tenant string) }
+
+// On registers fn, which Wake calls, until remove is called. fn must not block.
+func (w *Wakes) On(fn func(tenant string)) (remove func()) {
+	registered := &wakeFunc{fn}
+	w.waiting.Store(registered, struct{}{})
+	return func() { w.waiting.Delete(registered) }
+}
+
+// Wake announces that the tenant has new events.
+func (w *Wakes) Wake(tenant string) {
+	w.waiting.Range(func(registered, _ any) bool {
+		registered.(*wakeFunc).fn(tenant)
+		return true
+	})
+}

@@ -1,0 +1,171 @@
+package sqlitestore
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/millrace-go/millrace/event"
+	"github.com/millrace-go/millrace/internal/eventlog"
+	"github.com/millrace-go/millrace/internal/excerpt"
+	"github.com/millrace-go/millrace/internal/partition"
+	"github.com/millrace-go/millrace/projection"
+)
+
+const (
+	// positionBits is the number of bits of an event's id that are its position. The others are the tenant's number.
+	positionBits = 40
+	lastPosition = 1<<positionBits - 1
+	// expireEvery is how many keyed appends there are, on average, between two appends that delete old keys. Such an append
+	// deletes up to 64 keys. So keys are deleted four times as fast as they are made.
+	expireEvery = 16
+)
+
+// Append appends events to a stream, all or none, and wakes the projections that wait for them. Appends that are called at
+// the same time share one transaction, and so one sync of the disk. None of them waits for others to come.
+//
+// It returns an *event.VersionConflictError if the stream is not in the expected state, and event.ErrKeyReused if the
+// idempotency key was used for another stream. Events that cannot be stored are refused before anything is written.
+// If the commit fails, the events may have been appended or not. The call can be repeated safely if it has an idempotency
+// key or expects a version. When ctx ends, an append that waits is given up. One that has begun returns its result.
+func (t *Tenant) Append(ctx context.Context, stream string, expected event.Expected, events ...event.Event) (event.Appended, error) {
+	a, err := eventlog.NewAppend(stream, expected, events)
+	if err == nil {
+		err = t.store.notWithin(ctx)
+	}
+	if err == nil {
+		err = t.store.ready(ctx)
+	}
+	if err != nil {
+		return event.Appended{}, t.failed("append to", stream, err)
+	}
+	result, err := t.store.writer.append(ctx, &waitingAppend{done: make(chan struct{}), apply: func(ctx context.Context, tx *sql.Tx) (event.Appended, error) {
+		return t.apply(ctx, tx, a)
+	}})
+	if err != nil {
+		return event.Appended{}, t.failed("append to", stream, err)
+	}
+	if !result.Repeated {
+		t.store.wakes.Wake(t.name)
+	}
+	return result, nil
+}
+
+// AppendTx is Append in a transaction of the caller: that of InTx, or one of the caller's own connection to the file. The
+// events become visible when it commits. Call wake after the commit, so that projections receive the events at once. wake
+// never blocks and is never nil. Within InTx it need not be called.
+//
+// A version conflict leaves the transaction usable, as every error of AppendTx does that leaves it open.
+func (t *Tenant) AppendTx(ctx context.Context, tx *sql.Tx, stream string, expected event.Expected, events ...event.Event) (_ event.Appended, wake func(), _ error) {
+	wake = func() {}
+	a, err := eventlog.NewAppend(stream, expected, events)
+	if err == nil {
+		err = t.store.ready(ctx)
+	}
+	if err != nil {
+		return event.Appended{}, wake, t.failed("append to", stream, err)
+	}
+	waiting := &waitingAppend{apply: func(ctx context.Context, tx *sql.Tx) (event.Appended, error) { return t.apply(ctx, tx, a) }}
+	if err = inSavepoint(ctx, tx, waiting); err == nil {
+		err = waiting.err
+	}
+	if err != nil {
+		return event.Appended{}, wake, t.failed("append to", stream, err)
+	}
+	if !waiting.result.Repeated {
+		if to, ok := t.store.appended.Load(tx); ok {
+			to.(*dirtied).add(t.name)
+		}
+		wake = func() { t.store.wakes.Wake(t.name) }
+	}
+	return waiting.result, wake, nil
+}
+
+// streamState is what an append has to know. key is that of an earlier append with the same key; its stream is not valid
+// if there is none.
+type streamState struct {
+	tenant, head, version int64
+	key                   struct {
+		stream      sql.NullString
+		first, last sql.NullInt64
+	}
+}
+
+// apply runs an append in a transaction. The file has one writer, so nothing changes between the query and the writes.
+func (t *Tenant) apply(ctx context.Context, tx *sql.Tx, a eventlog.Append) (event.Appended, error) {
+	var key any
+	if a.Keyed {
+		key = a.Key
+	}
+	var state streamState
+	err := tx.QueryRowContext(ctx, queries.Text("append_state"), t.name, a.Stream, key).Scan(&state.tenant, &state.head, &state.version,
+		&state.key.stream, &state.key.first, &state.key.last)
+	switch {
+	case errors.Is(err, sql.ErrNoRows):
+		return event.Appended{}, t.unknown()
+	case err != nil:
+		return event.Appended{}, err
+	case state.key.stream.Valid:
+		return repeated(ctx, tx, a, state)
+	}
+	if version, bound := a.Expected.Version(); bound && version != state.version {
+		return event.Appended{}, a.Conflict(state.version)
+	}
+	return t.insert(ctx, tx, a, state)
+}
+
+// repeated returns the result of the first append with the key.
+func repeated(ctx context.Context, tx *sql.Tx, a eventlog.Append, state streamState) (event.Appended, error) {
+	if err := a.UsedFor(state.key.stream.String); err != nil {
+		return event.Appended{}, err
+	}
+	positions, err := column[int64](ctx, tx, "positions_of_versions", state.tenant, a.Stream, state.key.first.Int64, state.key.last.Int64)
+	if err != nil {
+		return event.Appended{}, err
+	}
+	return event.Appended{Positions: positions, Version: state.key.last.Int64, Repeated: true}, nil
+}
+
+// insert inserts the events and everything that follows from them.
+func (t *Tenant) insert(ctx context.Context, tx *sql.Tx, a eventlog.Append, state streamState) (event.Appended, error) {
+	n, now := int64(len(a.Types)), time.Now()
+	if n > lastPosition-state.head {
+		return event.Appended{}, fmt.Errorf("the tenant is at position %d, and %d is the last one", state.head, int64(lastPosition))
+	}
+	result := event.Appended{Positions: make([]int64, n), Version: state.version + n}
+	slot := partition.Slot(a.Stream)
+	for i := range n {
+		result.Positions[i] = state.head + i + 1
+		err := execute(ctx, tx, "insert_event", state.tenant<<positionBits+result.Positions[i], slot, a.Stream, state.version+i+1, a.Types[i], a.Bodies[i],
+			a.Headers[i], a.Causations[i], a.Correlations[i], now.UnixMicro())
+		if err != nil {
+			return event.Appended{}, err
+		}
+	}
+	if err := execute(ctx, tx, "set_stream_version", state.tenant, a.Stream, result.Version); err != nil {
+		return event.Appended{}, err
+	}
+	if err := execute(ctx, tx, "set_head", state.tenant, state.head+n); err != nil {
+		return event.Appended{}, err
+	}
+	if !a.Keyed {
+		return result, nil
+	}
+	if err := execute(ctx, tx, "insert_key", state.tenant, a.Key, a.Stream, state.version+1, result.Version, now.UnixMicro()); err != nil {
+		return event.Appended{}, err
+	}
+	if retention := t.store.opts.KeyRetention; retention > 0 && rand.IntN(expireEvery) == 0 {
+		return result, execute(ctx, tx, "expire_keys", now.Add(-retention).UnixMicro())
+	}
+	return result, nil
+}
+
+// failed wraps err with the operation and the stream.
+func (t *Tenant) failed(doing, what string, err error) error {
+	return fmt.Errorf("%s %s: %w", doing, excerpt.Quoted(what), damaged(err))
+}
+
+func (t *Tenant) unknown() error { return fmt.Errorf("%w %q", projection.ErrUnknownTenant, t.name) }

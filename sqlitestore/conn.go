@@ -1,0 +1,208 @@
+package sqlitestore
+
+import (
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"errors"
+	"fmt"
+	"regexp"
+	"sync/atomic"
+
+	"modernc.org/sqlite"
+	sqlite3 "modernc.org/sqlite/lib"
+)
+
+// openDB returns connections of the driver. loan guards the transactions of the connection that writes; it is nil for the
+// others.
+func openDB(name string, loan *loan) (*sql.DB, error) {
+	base, err := sqlite.NewConnector(name)
+	if err != nil {
+		return nil, err
+	}
+	return sql.OpenDB(connector{base, loan}), nil
+}
+
+type connector struct {
+	driver.Connector
+	loan *loan
+}
+
+func (c connector) Connect(ctx context.Context) (driver.Conn, error) {
+	base, err := c.Connector.Connect(ctx)
+	if err != nil {
+		return nil, err
+	}
+	conn := &conn{driverConn: base.(driverConn), loan: c.loan, prepared: make(map[string]driverStmt)}
+	if c.loan != nil {
+		conn.RegisterCommitHook(c.loan.mayCommit)
+		conn.RegisterRollbackHook(c.loan.rolledBack)
+	}
+	return conn, nil
+}
+
+// driverConn is what a connection of modernc.org/sqlite implements.
+type driverConn interface {
+	driver.Conn
+	driver.ConnBeginTx
+	driver.ConnPrepareContext
+	driver.ExecerContext
+	driver.QueryerContext
+	driver.Pinger
+	driver.SessionResetter
+	driver.Validator
+	sqlite.HookRegisterer
+}
+
+type driverStmt interface {
+	driver.Stmt
+	driver.StmtExecContext
+	driver.StmtQueryContext
+}
+
+// conn is a connection that keeps the store's own statements prepared: parsing takes most of the time of a short one.
+type conn struct {
+	driverConn
+	loan     *loan
+	prepared map[string]driverStmt
+	// spoiled reports that a function of the user's may have changed the connection for longer than its transaction.
+	spoiled bool
+}
+
+// ownTexts are the texts of the store's statements.
+var ownTexts = func() map[string]bool {
+	texts := make(map[string]bool)
+	for _, text := range queries {
+		texts[text] = true
+	}
+	return texts
+}()
+
+// own returns a statement of the store, prepared, or nil for other statements.
+func (c *conn) own(ctx context.Context, query string) (driverStmt, error) {
+	if stmt, ok := c.prepared[query]; ok || !ownTexts[query] {
+		return stmt, nil
+	}
+	stmt, err := c.driverConn.PrepareContext(ctx, query)
+	if err != nil {
+		return nil, err
+	}
+	c.prepared[query] = stmt.(driverStmt)
+	return c.prepared[query], nil
+}
+
+func (c *conn) ExecContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Result, error) {
+	stmt, err := c.own(ctx, query)
+	if err != nil {
+		return nil, err
+	}
+	if stmt != nil {
+		return stmt.ExecContext(ctx, args)
+	}
+	c.look(query)
+	result, err := c.driverConn.ExecContext(ctx, query, args)
+	return result, c.refused(err)
+}
+
+func (c *conn) QueryContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Rows, error) {
+	stmt, err := c.own(ctx, query)
+	if err != nil {
+		return nil, err
+	}
+	if stmt != nil {
+		return stmt.QueryContext(ctx, args)
+	}
+	c.look(query)
+	rows, err := c.driverConn.QueryContext(ctx, query, args)
+	return rows, c.refused(err)
+}
+
+func (c *conn) PrepareContext(ctx context.Context, query string) (driver.Stmt, error) {
+	c.look(query)
+	return c.driverConn.PrepareContext(ctx, query)
+}
+
+func (c *conn) BeginTx(ctx context.Context, opts driver.TxOptions) (driver.Tx, error) {
+	tx, err := c.driverConn.BeginTx(ctx, opts)
+	if err != nil || c.loan == nil {
+		return tx, err
+	}
+	return &loanedTx{tx, c.loan}, nil
+}
+
+func (c *conn) IsValid() bool { return !c.spoiled && c.driverConn.IsValid() }
+
+func (c *conn) Close() error {
+	var err error
+	for _, stmt := range c.prepared {
+		err = errors.Join(err, stmt.Close())
+	}
+	if c.loan != nil {
+		c.RegisterCommitHook(nil)
+		c.RegisterRollbackHook(nil)
+	}
+	return errors.Join(err, c.driverConn.Close())
+}
+
+// spoils finds words of statements whose effect may outlast a transaction, wherever they stand in the text.
+var spoils = regexp.MustCompile(`(?i)\b(pragma|attach|detach|temp|temporary)\b`)
+
+// look notes whether a statement of the user's may spoil the connection. Then the connection is closed after the
+// transaction.
+func (c *conn) look(query string) {
+	if c.loan != nil && c.loan.lent.Load() && spoils.MatchString(query) {
+		c.spoiled = true
+		c.loan.spoiled.Store(true)
+	}
+}
+
+// refused returns ErrTxControl for a commit that the hook refused.
+func (c *conn) refused(err error) error {
+	var failed *sqlite.Error
+	if errors.As(err, &failed) && failed.Code() == sqlite3.SQLITE_CONSTRAINT_COMMITHOOK {
+		return fmt.Errorf("commit refused: %w", ErrTxControl)
+	}
+	return err
+}
+
+// loan guards a transaction of the store while a function of the user's has it. A *sql.Tx cannot be wrapped, so that the
+// guard stands below it: in the driver's connection, and in SQLite's hooks, which see every commit and rollback.
+type loan struct {
+	lent, ended, spoiled atomic.Bool
+}
+
+// lend begins a loan.
+func (l *loan) lend() {
+	l.ended.Store(false)
+	l.spoiled.Store(false)
+	l.lent.Store(true)
+}
+
+// mayCommit is SQLite's commit hook. A result other than 0 turns the commit into a rollback.
+func (l *loan) mayCommit() int32 {
+	if l.lent.Load() {
+		return 1
+	}
+	return 0
+}
+
+// rolledBack is SQLite's rollback hook.
+func (l *loan) rolledBack() {
+	if l.lent.Load() {
+		l.ended.Store(true)
+	}
+}
+
+// loanedTx refuses to commit while it is lent.
+type loanedTx struct {
+	driver.Tx
+	loan *loan
+}
+
+func (tx *loanedTx) Commit() error {
+	if tx.loan.lent.Load() {
+		// database/sql believes that the transaction is over now, so that it must be.
+		return errors.Join(fmt.Errorf("commit refused: %w", ErrTxControl), tx.Tx.Rollback())
+	}
+	return tx.Tx.Commit()
+}

@@ -1,0 +1,182 @@
+package sqlitestore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"modernc.org/sqlite"
+	sqlite3 "modernc.org/sqlite/lib"
+
+	"github.com/millrace-go/millrace/internal/excerpt"
+)
+
+var (
+	// ErrForeignFile is returned if the file is no store of this library: it is the database of another program, or no
+	// database at all.
+	ErrForeignFile = errors.New("the file exists and is no store of millrace")
+	// ErrCorrupt is returned if the file is damaged. Restore it from a backup.
+	ErrCorrupt = errors.New("the file is damaged")
+	// ErrNetworkFile is returned if the file is on a network file system, whose locks and shared memory cannot be relied
+	// on. Not all of them are recognised.
+	ErrNetworkFile = errors.New("the file is on a network file system")
+)
+
+// applicationID marks the files of this library in their header.
+const applicationID = 0x4D696C6C // "Mill"
+
+// shortestFile is the smallest page of a database.
+const shortestFile = 512
+
+// absolute returns the path of a store's file. SQLite would take some of the refused ones for something else than a file.
+func absolute(path string) (string, error) {
+	switch {
+	case path == "":
+		return "", errors.New("the path must not be empty")
+	case strings.HasPrefix(path, ":memory:"), strings.HasPrefix(path, "file:"):
+		return "", fmt.Errorf("the path must be that of a file, without a scheme or parameters: %s", excerpt.Quoted(path))
+	case strings.IndexByte(path, 0) >= 0:
+		return "", fmt.Errorf("the path must not contain NUL: %s", excerpt.Quoted(path))
+	}
+	return filepath.Abs(path)
+}
+
+// local returns an error if the folder of the file does not exist or is on a network file system.
+func local(path string, networkFile func(folder string) (string, error)) error {
+	folder := filepath.Dir(path)
+	// A link is followed to the file: SQLite keeps the write-ahead log beside it.
+	if target, err := filepath.EvalSymlinks(path); err == nil {
+		folder = filepath.Dir(target)
+	}
+	if info, err := os.Stat(folder); err != nil {
+		return fmt.Errorf("the file's folder: %w", err)
+	} else if !info.IsDir() {
+		return fmt.Errorf("the file's folder is no folder: %s", folder)
+	}
+	kind, err := networkFile(folder)
+	if err != nil {
+		return fmt.Errorf("find the file system of %s: %w", folder, err)
+	}
+	if kind != "" {
+		return fmt.Errorf("%s (%s): %w", path, kind, ErrNetworkFile)
+	}
+	return nil
+}
+
+// lockByDescription turns on locks that other handles of the process do not release when they close the file. If the
+// process has used SQLite before, or the system has no such locks, those of POSIX remain.
+func lockByDescription() {
+	_, _ = sqlite.OFDLocking(true)
+}
+
+// examine returns an error if the file exists and is no store. It writes nothing.
+func examine(ctx context.Context, path string) error {
+	info, err := os.Stat(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil
+	case err != nil:
+		return err
+	case info.IsDir():
+		return fmt.Errorf("%s: %w: it is a folder", path, ErrForeignFile)
+	case !info.Mode().IsRegular():
+		return fmt.Errorf("%s: %w: it is no regular file", path, ErrForeignFile)
+	case info.Size() == 0:
+		return nil
+	case info.Size() < shortestFile:
+		// SQLite would take it for empty.
+		return fmt.Errorf("%s: %w: it has %d bytes", path, ErrForeignFile, info.Size())
+	}
+	err = examineDatabase(ctx, path)
+	if is(err, sqlite3.SQLITE_NOTADB) {
+		err = fmt.Errorf("%w: %w", ErrForeignFile, err)
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", path, damaged(err))
+	}
+	return nil
+}
+
+// examineDatabase reads the header of a file and its list of tables. Without a write-ahead log it takes no locks, since
+// SQLite would create files for them.
+func examineDatabase(ctx context.Context, path string) error {
+	if hasLog(path) {
+		return examineWith(ctx, path, "mode=ro")
+	}
+	err := examineWith(ctx, path, "immutable=1")
+	if err != nil && hasLog(path) {
+		// Another process writes by now. Without locks, half of that may have been read.
+		return examineWith(ctx, path, "mode=ro")
+	}
+	return err
+}
+
+// hasLog reports whether the file has a write-ahead log that is not empty.
+func hasLog(path string) bool {
+	info, err := os.Stat(path + "-wal")
+	return err == nil && info.Size() > 0
+}
+
+func examineWith(ctx context.Context, path, mode string) (err error) {
+	db, err := openDB(dsn(path, mode, "_pragma=busy_timeout(10000)"), nil)
+	if err != nil {
+		return err
+	}
+	db.SetMaxOpenConns(1)
+	defer func() { err = errors.Join(err, db.Close()) }()
+	var fields [3]int64
+	for i, statement := range []string{"application_id", "count_objects", "user_version"} {
+		if fields[i], err = number(ctx, db, statement); err != nil {
+			return err
+		}
+	}
+	// A database that is empty is not any program's yet.
+	if id := fields[0]; id != applicationID && fields != [3]int64{} {
+		return fmt.Errorf("%w: its application id is %#x, not %#x", ErrForeignFile, id, applicationID)
+	}
+	return nil
+}
+
+// number returns the result of a statement that returns one.
+func number(ctx context.Context, db querier, statement string) (n int64, err error) {
+	err = db.QueryRowContext(ctx, queries.Text(statement)).Scan(&n)
+	return n, err
+}
+
+// dsn returns the driver's name of the file, with parameters.
+func dsn(path string, parameters ...string) string {
+	path = filepath.ToSlash(path)
+	if !strings.HasPrefix(path, "/") {
+		path = "/" + path
+	}
+	// Bytes that are not printed in a URL are escaped, also % and ?.
+	return "file:" + (&url.URL{Path: path}).EscapedPath() + "?" + strings.Join(append(parameters,
+		"_defensive=1", "_error_rc=1", "_time_format=sqlite", "_pragma=cell_size_check(1)"), "&")
+}
+
+// is reports whether err comes from SQLite with one of these primary result codes.
+func is(err error, codes ...int) bool {
+	var failed *sqlite.Error
+	if !errors.As(err, &failed) {
+		return false
+	}
+	for _, code := range codes {
+		if failed.Code()&0xff == code {
+			return true
+		}
+	}
+	return false
+}
+
+// damaged adds ErrCorrupt to an error by which SQLite reports it. Others are returned unchanged.
+func damaged(err error) error {
+	if is(err, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB) && !errors.Is(err, ErrForeignFile) {
+		return fmt.Errorf("%w: %w", ErrCorrupt, err)
+	}
+	return err
+}

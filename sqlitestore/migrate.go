@@ -1,0 +1,98 @@
+package sqlitestore
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/millrace-go/millrace/internal/migration"
+	"github.com/millrace-go/millrace/projection"
+)
+
+var (
+	// ErrNotMigrated is returned if the tables of the store, or a part of them, are missing.
+	ErrNotMigrated = migration.ErrNotMigrated
+	// ErrSchemaTooNew is returned if the file is more than one schema version ahead of this version of the library.
+	ErrSchemaTooNew = migration.ErrTooNew
+)
+
+// Migrate brings the file to this program's version, and creates DefaultTenant. Each migration is a transaction of its own,
+// and any number of processes may migrate at once. Migrate never goes back. It accepts a schema that is one version newer,
+// so that an old and a new program can run side by side during a deployment. For newer ones it returns ErrSchemaTooNew.
+//
+// A new file must be migrated before other tables are created in it. The header's fields application_id and user_version
+// belong to the store.
+func (s *Store) Migrate(ctx context.Context) error {
+	return s.migrate(ctx, ownMigrations)
+}
+
+func (s *Store) migrate(ctx context.Context, list []migration.Step) error {
+	for {
+		version, err := number(ctx, s.readers, "user_version")
+		if err == nil && int(version) >= len(list) {
+			err = migration.NotTooNew(int(version), len(list))
+			if err == nil {
+				break
+			}
+		}
+		if err == nil {
+			err = s.transact(ctx, func(tx *sql.Tx) error { return s.migrateOnce(ctx, tx, list) })
+		}
+		if err != nil {
+			return fmt.Errorf("migrate %s: %w", s.path, damaged(err))
+		}
+	}
+	if _, err := s.CreateTenant(ctx, projection.DefaultTenant); err != nil {
+		return fmt.Errorf("migrate %s: %w", s.path, err)
+	}
+	return nil
+}
+
+// migrateOnce applies the next migration, if another process has not done so meanwhile.
+func (s *Store) migrateOnce(ctx context.Context, tx *sql.Tx, list []migration.Step) error {
+	version, err := number(ctx, tx, "user_version")
+	if err != nil || int(version) >= len(list) {
+		return err
+	}
+	if version == 0 {
+		objects, err := number(ctx, tx, "count_objects")
+		if err != nil {
+			return err
+		}
+		if objects > 0 {
+			return fmt.Errorf("%w: it has tables of another program", ErrForeignFile)
+		}
+		if err := setHeader(ctx, tx, "set_application_id", "{id}", applicationID); err != nil {
+			return err
+		}
+	}
+	next := list[version]
+	if _, err := tx.ExecContext(ctx, next.SQL); err != nil {
+		return fmt.Errorf("migration %s: %w", next.Name, err)
+	}
+	return setHeader(ctx, tx, "set_user_version", "{version}", version+1)
+}
+
+// setHeader sets a field of the file's header. Such a statement has no parameters.
+func setHeader(ctx context.Context, tx *sql.Tx, statement, placeholder string, value int64) error {
+	_, err := tx.ExecContext(ctx, strings.ReplaceAll(queries.Text(statement), placeholder, strconv.FormatInt(value, 10)))
+	return err
+}
+
+// ready returns an error if the schema is not that of this program, or one version newer.
+func (s *Store) ready(ctx context.Context) error {
+	if s.migrated.Load() {
+		return nil
+	}
+	version, err := number(ctx, s.readers, "user_version")
+	if err == nil {
+		err = migration.Acceptable(int(version), len(ownMigrations))
+	}
+	if err != nil {
+		return err
+	}
+	s.migrated.Store(true)
+	return nil
+}

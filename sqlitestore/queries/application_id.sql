@@ -1,0 +1,2 @@
+-- Returns whose the file is, by its header. Locks nothing for longer than the statement, needs no index.
+pragma application_id

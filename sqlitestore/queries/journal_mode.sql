@@ -1,0 +1,2 @@
+-- Returns the journal mode. Locks nothing, needs no index.
+pragma journal_mode

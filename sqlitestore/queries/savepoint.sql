@@ -1,0 +1,2 @@
+-- Begins the savepoint of an append. Locks nothing, needs no index.
+savepoint millrace_append

@@ -1,0 +1,143 @@
+package sqlitestore
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"iter"
+	"math"
+	"time"
+
+	"github.com/millrace-go/millrace/event"
+	"github.com/millrace-go/millrace/internal/eventlog"
+	"github.com/millrace-go/millrace/internal/valid"
+)
+
+// ReadOptions select the events of ReadAll. The zero value selects all.
+type ReadOptions struct {
+	// After is the position after which reading begins.
+	After int64
+	// Types selects events by type. Default: all.
+	Types []string
+	// Stream selects the events of one stream. Default: all.
+	Stream string
+}
+
+// ReadStream reads the events of one stream in order, from fromVersion on. The first version is 1. A stream that does
+// not exist has no events.
+//
+// Events are read in pages, and neither a connection nor a transaction is held between them. An error is yielded last.
+func (t *Tenant) ReadStream(ctx context.Context, stream string, fromVersion int64) iter.Seq2[event.Envelope, error] {
+	opts := ReadOptions{Stream: stream, After: math.MinInt64}
+	return t.read(ctx, "read stream", stream, opts, t.streamPages(ctx, opts, fromVersion))
+}
+
+// ReadAll reads events in global order, to the end.
+//
+// Events are read in pages, and neither a connection nor a transaction is held between them. An error is yielded last.
+func (t *Tenant) ReadAll(ctx context.Context, opts ReadOptions) iter.Seq2[event.Envelope, error] {
+	p := t.allPages(ctx, opts)
+	if opts.Stream != "" {
+		p = t.streamPages(ctx, opts, 1)
+	}
+	return t.read(ctx, "read events of tenant", t.name, opts, p)
+}
+
+// read yields the events of pages, which opts selects.
+func (t *Tenant) read(ctx context.Context, doing, what string, opts ReadOptions, p eventlog.Pages) iter.Seq2[event.Envelope, error] {
+	return func(yield func(event.Envelope, error) bool) {
+		err := valid.Text("stream", opts.Stream)
+		for _, eventType := range opts.Types {
+			err = errors.Join(err, valid.Text("event type", eventType))
+		}
+		if err == nil {
+			err = t.store.ready(ctx)
+		}
+		if err == nil {
+			err = p.Each(yield)
+		}
+		if err != nil {
+			yield(event.Envelope{}, t.failed(doing, what, err))
+		}
+	}
+}
+
+func (t *Tenant) streamPages(ctx context.Context, opts ReadOptions, from int64) eventlog.Pages {
+	statement, types := "read_stream", opts.types()
+	if types != nil {
+		statement = "read_stream_types"
+	}
+	next := func(last event.Envelope) int64 { return last.Version + 1 }
+	return t.pages(ctx, statement, from, next, func(tenant, from int64, limit int) []any {
+		return append([]any{tenant, opts.Stream, from, opts.After, limit}, types...)
+	})
+}
+
+func (t *Tenant) allPages(ctx context.Context, opts ReadOptions) eventlog.Pages {
+	statement, types := "read_all", opts.types()
+	if types != nil {
+		statement = "read_all_types"
+	}
+	next := func(last event.Envelope) int64 { return last.Position }
+	return t.pages(ctx, statement, opts.After, next, func(tenant, from int64, limit int) []any {
+		first := tenant << positionBits
+		return append([]any{first + min(max(from, 0), lastPosition), first + lastPosition, limit}, types...)
+	})
+}
+
+// types returns the last argument of the statements that select types, or nil.
+func (o ReadOptions) types() []any {
+	if len(o.Types) == 0 {
+		return nil
+	}
+	raw, err := json.Marshal(o.Types)
+	if err != nil {
+		panic(err) // strings are always encoded
+	}
+	return []any{string(raw)}
+}
+
+// pages returns the pages of a statement. args returns its arguments by the tenant's number, and the place and length of
+// the page.
+func (t *Tenant) pages(ctx context.Context, statement string, from int64, next func(last event.Envelope) int64, args func(tenant, from int64, limit int) []any) eventlog.Pages {
+	return eventlog.Pages{From: from, Next: next, Read: func(from int64, limit int) (eventlog.Page, error) {
+		var tenant int64
+		err := t.store.readers.QueryRowContext(ctx, queries.Text("tenant_id"), t.name).Scan(&tenant)
+		if errors.Is(err, sql.ErrNoRows) {
+			err = t.unknown()
+		}
+		if err != nil {
+			return eventlog.Page{}, err
+		}
+		rows, err := t.store.readers.QueryContext(ctx, queries.Text(statement), args(tenant, from, limit)...)
+		if err != nil {
+			return eventlog.Page{}, err
+		}
+		return scanEvents(rows, eventlog.PageBytes)
+	}}
+}
+
+// scanEvents reads and closes rows of events. It stops after the event with which they have limit bytes or more.
+func scanEvents(rows *sql.Rows, limit int) (page eventlog.Page, err error) {
+	defer func() { err = errors.Join(err, rows.Close()) }()
+	size := 0
+	for rows.Next() {
+		if page.Truncated = size >= limit; page.Truncated {
+			return page, nil
+		}
+		var e event.Envelope
+		var body, headers sql.RawBytes
+		var causation, correlation sql.NullString
+		var created int64
+		if err := rows.Scan(&e.Position, &e.Stream, &e.Version, &e.Type, &body, &headers, &causation, &correlation, &created); err != nil {
+			return page, err
+		}
+		e.Body = append(e.Body, body...)
+		e.RawHeaders = append(e.RawHeaders, headers...)
+		e.CausationID, e.CorrelationID, e.Time = causation.String, correlation.String, time.UnixMicro(created)
+		page.Events = append(page.Events, e)
+		size += e.Size()
+	}
+	return page, rows.Err()
+}

@@ -1,0 +1,157 @@
+// Package sqlitestore is an event store in one file, by SQLite. It appends and reads events, and manages tenants. It is not
+// a millrace.Store yet: it does not run projections.
+//
+// The file may be used by several processes of one machine at once. It must not be on a network file system.
+package sqlitestore
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/millrace-go/millrace/internal/eventlog"
+	"github.com/millrace-go/millrace/internal/valid"
+	"github.com/millrace-go/millrace/projection"
+)
+
+// defaultKeyRetention is that of pgstore, for the same reason: deliveries are repeated for days.
+const defaultKeyRetention = 7 * 24 * time.Hour
+
+// Synchronous says which commits survive a power loss. All of them survive the end of the process.
+type Synchronous int
+
+const (
+	// SynchronousFull syncs each commit to the disk before it returns. Nothing that was answered is lost.
+	SynchronousFull Synchronous = iota
+	// SynchronousNormal syncs only at checkpoints of the write-ahead log, and commits faster. A power loss may undo the
+	// last commits, also those that were answered. It undoes all commits after some point, so that read models and
+	// checkpoints still agree. Positions of lost events are given again to other events.
+	SynchronousNormal
+)
+
+// Options configure a Store. The zero value means the defaults.
+type Options struct {
+	// Synchronous says which commits survive a power loss. Default: SynchronousFull.
+	Synchronous Synchronous
+	// Readers is the maximum number of connections that read. A read beyond it waits. Each takes some 2 MiB of memory when
+	// it has read much. Default: the number of CPUs, at least 4.
+	Readers int
+	// KeyRetention is the minimum time for which idempotency keys are kept (see event.Expected.WithKey). Appends with
+	// keys delete older ones, a few at a time. An append that is repeated after its key was deleted appends again, or
+	// meets a version conflict if it expects a version. Negative means for ever. Default: 7 days.
+	KeyRetention time.Duration
+	// Logger receives the logs. Default: nothing is logged.
+	Logger *zap.Logger
+}
+
+func (o Options) withDefaults() Options {
+	if o.Readers == 0 {
+		o.Readers = max(4, runtime.NumCPU())
+	}
+	if o.KeyRetention == 0 {
+		o.KeyRetention = defaultKeyRetention
+	}
+	if o.Logger == nil {
+		o.Logger = zap.NewNop()
+	}
+	return o
+}
+
+func (o Options) validate() error {
+	if o.Synchronous != SynchronousFull && o.Synchronous != SynchronousNormal {
+		return fmt.Errorf("Options.Synchronous is unknown: %d", o.Synchronous)
+	}
+	if o.Readers < 0 {
+		return fmt.Errorf("Options.Readers must not be negative: %d", o.Readers)
+	}
+	return nil
+}
+
+// Store is an event store in a file. It is safe for concurrent use. Append, AppendTx, InTx, ReadStream and ReadAll work on
+// projection.DefaultTenant. ForTenant returns other tenants.
+type Store struct {
+	// tenant is DefaultTenant.
+	tenant *Tenant
+
+	path    string
+	opts    Options
+	log     *zap.Logger
+	writer  *writer
+	readers *sql.DB
+	wakes   eventlog.Wakes
+	// appended has the tenants that were appended to in each transaction of InTx that is open.
+	appended sync.Map // *sql.Tx to *dirtied
+	// migrated reports that the schema was found to be acceptable.
+	migrated atomic.Bool
+}
+
+// Open opens the store in a file, which it creates if it does not exist. The folder must exist.
+//
+// Other files are refused, and not changed: ErrForeignFile for the database of another program, ErrCorrupt for a damaged
+// one, ErrNetworkFile for one on a network file system.
+//
+// On Linux, Open turns on the open file description locks of modernc.org/sqlite for the whole process, unless the process
+// has used SQLite before. Without them, a process that opens and closes the file by other means than SQLite, such as
+// os.Open, removes SQLite's locks, and another process may then remove commits that it does not know of.
+func Open(ctx context.Context, path string, opts Options) (*Store, error) {
+	store, err := open(ctx, path, opts, networkFile)
+	if err != nil {
+		return nil, fmt.Errorf("open store: %w", err)
+	}
+	return store, nil
+}
+
+func open(ctx context.Context, path string, opts Options, networkFile func(folder string) (string, error)) (*Store, error) {
+	opts = opts.withDefaults()
+	if err := opts.validate(); err != nil {
+		return nil, err
+	}
+	path, err := absolute(path)
+	if err != nil {
+		return nil, err
+	}
+	if err := local(path, networkFile); err != nil {
+		return nil, err
+	}
+	lockByDescription()
+	if err := examine(ctx, path); err != nil {
+		return nil, err
+	}
+	s := &Store{path: path, opts: opts, log: opts.Logger}
+	if s.writer, err = openWriter(ctx, path, opts); err != nil {
+		return nil, err
+	}
+	if s.readers, err = openReaders(path, opts); err != nil {
+		return nil, errors.Join(err, s.writer.close())
+	}
+	s.writer.committed = s.readers
+	s.tenant = &Tenant{store: s, name: projection.DefaultTenant}
+	return s, nil
+}
+
+// Close waits for the append or transaction in progress, and closes the file. Later calls fail. It may be called again.
+func (s *Store) Close() {
+	err := errors.Join(s.readers.Close(), s.writer.close())
+	if err != nil {
+		s.log.Warn("file not closed", zap.String("path", s.path), zap.Error(err))
+	}
+}
+
+// DB returns the store's connections that read, for queries on read models. Statements that write are refused: see InTx.
+func (s *Store) DB() *sql.DB { return s.readers }
+
+// ForTenant returns a tenant by its name: 1 to 200 bytes of valid UTF-8 without control characters. It does not
+// check whether the tenant exists. If it does not, the methods of Tenant return projection.ErrUnknownTenant.
+func (s *Store) ForTenant(name string) (*Tenant, error) {
+	if err := valid.Tenant(name); err != nil {
+		return nil, err
+	}
+	return &Tenant{store: s, name: name}, nil
+}

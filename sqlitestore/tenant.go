@@ -1,0 +1,173 @@
+package sqlitestore
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"iter"
+	"slices"
+	"sync"
+
+	"github.com/millrace-go/millrace/event"
+	"github.com/millrace-go/millrace/internal/excerpt"
+	"github.com/millrace-go/millrace/internal/valid"
+)
+
+// Tenant gives access to the events of one tenant. It is safe for concurrent use.
+type Tenant struct {
+	store *Store
+	name  string
+}
+
+// Name returns the tenant's name.
+func (t *Tenant) Name() string { return t.name }
+
+// Append is Tenant.Append for projection.DefaultTenant.
+func (s *Store) Append(ctx context.Context, stream string, expected event.Expected, events ...event.Event) (event.Appended, error) {
+	return s.tenant.Append(ctx, stream, expected, events...)
+}
+
+// AppendTx is Tenant.AppendTx for projection.DefaultTenant.
+func (s *Store) AppendTx(ctx context.Context, tx *sql.Tx, stream string, expected event.Expected, events ...event.Event) (_ event.Appended, wake func(), _ error) {
+	return s.tenant.AppendTx(ctx, tx, stream, expected, events...)
+}
+
+// ReadStream is Tenant.ReadStream for projection.DefaultTenant.
+func (s *Store) ReadStream(ctx context.Context, stream string, fromVersion int64) iter.Seq2[event.Envelope, error] {
+	return s.tenant.ReadStream(ctx, stream, fromVersion)
+}
+
+// ReadAll is Tenant.ReadAll for projection.DefaultTenant.
+func (s *Store) ReadAll(ctx context.Context, opts ReadOptions) iter.Seq2[event.Envelope, error] {
+	return s.tenant.ReadAll(ctx, opts)
+}
+
+// CreateTenant creates a tenant, unless it exists, and returns it. It returns ErrNotMigrated before Migrate.
+func (s *Store) CreateTenant(ctx context.Context, name string) (*Tenant, error) {
+	t, err := s.ForTenant(name)
+	if err == nil {
+		err = s.insertTenants(ctx, name)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("create tenant %s: %w", excerpt.Quoted(name), err)
+	}
+	return t, nil
+}
+
+// CreateTenants creates many tenants in one transaction, as CreateTenant creates one.
+func (s *Store) CreateTenants(ctx context.Context, names ...string) error {
+	var err error
+	if at := slices.IndexFunc(names, func(name string) bool { return valid.Tenant(name) != nil }); at >= 0 {
+		err = valid.Tenant(names[at])
+	} else {
+		err = s.insertTenants(ctx, names...)
+	}
+	if err != nil {
+		return fmt.Errorf("create tenants: %w", err)
+	}
+	return nil
+}
+
+func (s *Store) insertTenants(ctx context.Context, names ...string) error {
+	if err := s.ready(ctx); err != nil {
+		return err
+	}
+	return s.transact(ctx, func(tx *sql.Tx) error {
+		for _, name := range names {
+			if err := execute(ctx, tx, "insert_tenant", name); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// Tenants lists the tenants, sorted. It returns ErrNotMigrated if Migrate was not called, or only by an older version, and
+// ErrSchemaTooNew as Migrate does.
+func (s *Store) Tenants(ctx context.Context) ([]string, error) {
+	err := s.ready(ctx)
+	var tenants []string
+	if err == nil {
+		tenants, err = column[string](ctx, s.readers, "tenants")
+	}
+	if err != nil {
+		return nil, fmt.Errorf("list tenants: %w", damaged(err))
+	}
+	return tenants, nil
+}
+
+var (
+	// ErrTxControl is returned by a commit within InTx, and by InTx if the function ended its transaction, or changed what
+	// the file's header says of the store.
+	ErrTxControl = errors.New("the transaction belongs to the store")
+	// ErrWithinTx is returned by an append or a transaction within InTx, which would wait for itself.
+	ErrWithinTx = errors.New("another transaction of the store is open here: use AppendTx")
+)
+
+// InTx runs fn in a transaction that writes. It commits if fn returns nil, and rolls back otherwise. After the commit it
+// wakes the projections of the tenants to which fn appended by AppendTx. fn may use savepoints, but must not end the
+// transaction. A statement that fails is undone alone, and does not prevent the commit.
+//
+// The file has one writer at a time: all appends and transactions wait until fn returns, also those of other processes.
+// Within fn, append by AppendTx. With the context of fn, Append and InTx fail at once with ErrWithinTx; with another
+// context they wait until it ends.
+//
+// SQLite's PRAGMA, ATTACH and temporary tables act on the connection. After a transaction that uses them, the connection is
+// closed and another one opened.
+func (s *Store) InTx(ctx context.Context, fn func(ctx context.Context, tx *sql.Tx) error) error {
+	if err := s.notWithin(ctx); err != nil {
+		return fmt.Errorf("begin transaction: %w", err)
+	}
+	var to dirtied
+	err := s.writer.lend(ctx, func(tx *sql.Tx) error {
+		s.appended.Store(tx, &to)
+		defer s.appended.Delete(tx)
+		return fn(context.WithValue(ctx, withinTx{s}, true), tx)
+	})
+	if err != nil {
+		return damaged(err)
+	}
+	for _, tenant := range to.names {
+		s.wakes.Wake(tenant)
+	}
+	return nil
+}
+
+// InTx is Store.InTx. All tenants share the tables of the file.
+func (t *Tenant) InTx(ctx context.Context, fn func(ctx context.Context, tx *sql.Tx) error) error {
+	return t.store.InTx(ctx, fn)
+}
+
+// withinTx is the key of a context that a function got from InTx.
+type withinTx struct{ store *Store }
+
+// notWithin returns an error if ctx is that of an open transaction of the store.
+func (s *Store) notWithin(ctx context.Context) error {
+	if ctx.Value(withinTx{s}) != nil {
+		return ErrWithinTx
+	}
+	return nil
+}
+
+// transact runs fn in a transaction of the store's own.
+func (s *Store) transact(ctx context.Context, fn func(tx *sql.Tx) error) error {
+	if err := s.notWithin(ctx); err != nil {
+		return err
+	}
+	return damaged(s.writer.transact(ctx, fn))
+}
+
+// dirtied are the tenants that were appended to in a transaction.
+type dirtied struct {
+	mu    sync.Mutex
+	names []string
+}
+
+func (d *dirtied) add(tenant string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if !slices.Contains(d.names, tenant) {
+		d.names = append(d.names, tenant)
+	}
+}

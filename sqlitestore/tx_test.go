@@ -1,0 +1,228 @@
+package sqlitestore
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/millrace-go/millrace/event"
+)
+
+func TestInTxCommitsAndWakesEveryTenantAppendedTo(t *testing.T) {
+	t.Parallel()
+	store := newStore(t)
+	a, b, c := newTenant(t, store, "a"), newTenant(t, store, "b"), newTenant(t, store, "c")
+	wakes := wakeCount(t, store)
+	first := mustAppend(t, c, "s", event.Any.WithKey("used"), someEvents(2)...)
+	before := wakes("c")
+	noError(t, store.InTx(testContext(t), func(ctx context.Context, tx *sql.Tx) error {
+		if _, err := tx.ExecContext(ctx, "create table totals (n int)"); err != nil {
+			return err
+		}
+		if _, _, err := a.AppendTx(ctx, tx, "s", event.Any, someEvents(1)...); err != nil {
+			return err
+		}
+		if r, _, err := b.AppendTx(ctx, tx, "s", event.NoStream.WithKey("k"), someEvents(1)...); err != nil || r.Version != 1 {
+			t.Errorf("%+v, %v", r, err)
+		}
+		if r, _, err := b.AppendTx(ctx, tx, "s", event.Any.WithKey("k"), someEvents(1)...); err != nil || !r.Repeated {
+			t.Errorf("repeat within the transaction: %+v, %v", r, err)
+		}
+		// A conflict and a repeat leave the transaction usable.
+		if _, wake, err := c.AppendTx(ctx, tx, "s", event.Exact(1), someEvents(1)...); !errors.Is(err, event.ErrVersionConflict) || wake == nil {
+			t.Errorf("conflict: %v", err)
+		}
+		if r, _, err := c.AppendTx(ctx, tx, "s", event.NoStream.WithKey("used"), someEvents(1)...); err != nil || !r.Repeated || !slices.Equal(r.Positions, first.Positions) {
+			t.Errorf("repeat: %+v, %v", r, err)
+		}
+		if wakes("a")+wakes("b") != 0 || len(all(t, a)) != 0 {
+			t.Error("visible or woken before the commit")
+		}
+		_, err := tx.ExecContext(ctx, "insert into totals values (7)")
+		return err
+	}))
+	if wakes("a") != 1 || wakes("b") != 1 || wakes("c") != before || wakes("default") != 0 {
+		t.Errorf("wakes: a %d, b %d, c %d, default %d", wakes("a"), wakes("b"), wakes("c"), wakes("default"))
+	}
+	if len(all(t, a)) != 1 || len(all(t, b)) != 1 || len(all(t, c)) != 2 || one[int](t, store, "select n from totals") != 7 {
+		t.Error("not what was written")
+	}
+}
+
+func TestAppendTxWorksInATransactionOfTheCallers(t *testing.T) {
+	t.Parallel()
+	store := newStore(t)
+	ctx := testContext(t)
+	wakes := wakeCount(t, store)
+	db := must(sql.Open("sqlite", dsn(store.path, "_txlock=immediate", "_pragma=busy_timeout(10000)")))(t)
+	defer func() { noError(t, db.Close()) }()
+	tx := must(db.BeginTx(ctx, nil))(t)
+	result, wake, err := store.AppendTx(ctx, tx, "s", event.NoStream, someEvents(2)...)
+	if err != nil || result.Version != 2 || !slices.Equal(result.Positions, []int64{1, 2}) {
+		t.Fatalf("%+v, %v", result, err)
+	}
+	if len(all(t, store.tenant)) != 0 || wakes("default") != 0 {
+		t.Error("events are visible, or announced, before the commit")
+	}
+	noError(t, tx.Commit())
+	wake()
+	if len(all(t, store.tenant)) != 2 || wakes("default") != 1 {
+		t.Errorf("%d events, %d wakes", len(all(t, store.tenant)), wakes("default"))
+	}
+}
+
+func TestTransactionThatFailsLeavesNothingAndWakesNoProjection(t *testing.T) {
+	t.Parallel()
+	boom := errors.New("boom")
+	type inTx = func(ctx context.Context, tx *sql.Tx) error
+	statements := func(list ...string) inTx {
+		return func(ctx context.Context, tx *sql.Tx) error {
+			for _, statement := range list {
+				_, _ = tx.ExecContext(ctx, statement)
+			}
+			return nil
+		}
+	}
+	for name, c := range map[string]struct {
+		fail inTx
+		want error
+	}{
+		"error":          {func(context.Context, *sql.Tx) error { return boom }, boom},
+		"panic":          {func(context.Context, *sql.Tx) error { panic(boom) }, boom},
+		"commit":         {func(_ context.Context, tx *sql.Tx) error { return tx.Commit() }, ErrTxControl},
+		"commit, hidden": {func(_ context.Context, tx *sql.Tx) error { _ = tx.Commit(); return nil }, ErrTxControl},
+		"rollback":       {func(_ context.Context, tx *sql.Tx) error { return tx.Rollback() }, ErrTxControl},
+		"commit by SQL": {func(ctx context.Context, tx *sql.Tx) error {
+			_, err := tx.ExecContext(ctx, "/* */ COMMIT")
+			return err
+		}, ErrTxControl},
+		"commit by SQL, hidden":                 {statements("commit", "insert into t values (2)"), ErrTxControl},
+		"commit within a script":                {statements("insert into t values (3); end; begin; insert into t values (4)"), ErrTxControl},
+		"commit by a prepared statement":        {prepared("commit"), ErrTxControl},
+		"rollback by SQL":                       {statements("rollback", "insert into t values (2)"), ErrTxControl},
+		"rollback and another transaction":      {statements("rollback", "begin", "insert into t values (2)"), ErrTxControl},
+		"rollback by a constraint":              {statements("insert or rollback into t values (1)", "insert into t values (2)"), ErrTxControl},
+		"version of the schema":                 {statements("pragma user_version = 77"), ErrTxControl},
+		"application id":                        {statements("pragma application_id = 77"), ErrTxControl},
+		"context that ended":                    {nil, context.Canceled},
+		"release of a savepoint that is not it": {statements("savepoint a", "release a", "rollback"), ErrTxControl},
+	} {
+		t.Run(name, func(t *testing.T) {
+			store := newStore(t)
+			mustExec(t, store, "create table t (n int unique)")
+			mustExec(t, store, "insert into t values (1)")
+			wakes := wakeCount(t, store)
+			ctx, cancel := context.WithCancel(testContext(t))
+			defer cancel()
+			err := func() (err error) {
+				defer func() {
+					if p := recover(); p != nil {
+						err = p.(error)
+					}
+				}()
+				return store.InTx(ctx, func(ctx context.Context, tx *sql.Tx) error {
+					if _, _, err := store.AppendTx(ctx, tx, "s", event.Any.WithKey("k"), someEvents(3)...); err != nil {
+						return err
+					}
+					if c.fail == nil {
+						cancel()
+						return nil
+					}
+					return c.fail(ctx, tx)
+				})
+			}()
+			if !errors.Is(err, c.want) {
+				t.Errorf("error %v, want %v", err, c.want)
+			}
+			if n, m := len(all(t, store.tenant)), one[int](t, store, "select count(*) from t"); n != 0 || m != 1 || wakes("default") != 0 {
+				t.Errorf("%d events, %d rows, %d wakes", n, m, wakes("default"))
+			}
+			if r := mustAppend(t, store.tenant, "s", event.NoStream.WithKey("k"), someEvents(1)...); r.Repeated || r.Positions[0] != 1 {
+				t.Errorf("%+v", r)
+			}
+		})
+	}
+}
+
+// prepared executes a statement by a prepared one.
+func prepared(statement string) func(ctx context.Context, tx *sql.Tx) error {
+	return func(ctx context.Context, tx *sql.Tx) error {
+		stmt, err := tx.PrepareContext(ctx, statement)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = stmt.Close() }()
+		_, _ = stmt.ExecContext(ctx)
+		return nil
+	}
+}
+
+func TestNothingOfATransactionLeaksToTheNextOne(t *testing.T) {
+	t.Parallel()
+	store := newStore(t)
+	mustExec(t, store, "create table t (n int check (n > 0))")
+	for _, statement := range []string{
+		"pragma query_only = 1", "PRAGMA ignore_check_constraints = 1", "create temp table millrace_events (n int)",
+		"create temporary trigger x after insert on main.millrace_events begin select raise(abort, 'leaked'); end",
+		"pragma locking_mode = exclusive", "create table temp.millrace_tenants (n int)",
+	} {
+		noError(t, store.InTx(testContext(t), func(ctx context.Context, tx *sql.Tx) error {
+			_, err := tx.ExecContext(ctx, statement)
+			return err
+		}))
+		mustAppend(t, store.tenant, "s", event.Any, someEvents(1)...)
+		err := store.InTx(testContext(t), func(ctx context.Context, tx *sql.Tx) error {
+			_, err := tx.ExecContext(ctx, "insert into t values (0)")
+			return err
+		})
+		if err == nil || !strings.Contains(err.Error(), "CHECK") {
+			t.Errorf("%s: a check is not made: %v", statement, err)
+		}
+		// Another process can still write.
+		mustAppend(t, openStore(t, store.path, Options{}).tenant, "s", event.Any, someEvents(1)...)
+	}
+}
+
+// Control: what leaks is noticed, since it does leak if the connection stays.
+func TestConnectionThatStaysKeepsWhatTransactionsLeft(t *testing.T) {
+	t.Parallel()
+	store := newStore(t)
+	mustExec(t, store, "create temp trigger x after insert on main.millrace_events begin select raise(abort, 'leaked'); end")
+	if _, err := store.Append(testContext(t), "s", event.Any, someEvents(1)...); err == nil || !strings.Contains(err.Error(), "leaked") {
+		t.Errorf("error %v", err)
+	}
+}
+
+func TestAppendWithinATransactionFailsAtOnce(t *testing.T) {
+	t.Parallel()
+	store, another := newStore(t), newStore(t)
+	noError(t, store.InTx(testContext(t), func(ctx context.Context, tx *sql.Tx) error {
+		_, err := store.Append(ctx, "s", event.Any, someEvents(1)...)
+		nested := store.InTx(ctx, func(context.Context, *sql.Tx) error { return nil })
+		created := store.CreateTenants(ctx, "a")
+		for what, err := range map[string]error{"append": err, "transaction": nested, "tenant": created} {
+			if !errors.Is(err, ErrWithinTx) {
+				t.Errorf("%s: %v", what, err)
+			}
+		}
+		if _, err := another.Append(ctx, "s", event.Any, someEvents(1)...); err != nil {
+			t.Errorf("append to another store: %v", err)
+		}
+		if events := collect(t, store.ReadAll(ctx, ReadOptions{})); len(events) != 0 {
+			t.Errorf("%d events", len(events))
+		}
+		return nil
+	}))
+	mustAppend(t, store.tenant, "s", event.Any, someEvents(1)...)
+}
+
+func TestReadersCannotWrite(t *testing.T) {
+	t.Parallel()
+	store := newStore(t)
+	if _, err := store.DB().ExecContext(testContext(t), "delete from millrace_tenants"); err == nil || !strings.Contains(err.Error(), "readonly") {
+		t.Errorf("error %v", err)
+	}
+}

@@ -1,0 +1,312 @@
+package sqlitestore
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	sqlite3 "modernc.org/sqlite/lib"
+
+	"github.com/millrace-go/millrace/event"
+	"github.com/millrace-go/millrace/internal/eventlog"
+)
+
+const (
+	// busyTimeout is how long SQLite waits for the lock of another process at a time. It does not look at contexts
+	// meanwhile, so it is short, and repeated.
+	busyTimeout = 50 * time.Millisecond
+	// busyPause bounds how often a lock is asked for that SQLite does not wait for.
+	busyPause = 5 * time.Millisecond
+	// checkpointPages is how many pages the write-ahead log has when a commit copies them into the file: 16 MiB. With
+	// fewer, pages that change often are copied more often. With more, opening the file after a crash takes longer.
+	checkpointPages = 4096
+)
+
+// ErrClosed is returned by calls after Close.
+var ErrClosed = errors.New("the store is closed")
+
+// writer has the only connection that writes, and lends it to one transaction at a time, in the order in which they asked.
+type writer struct {
+	db   *sql.DB
+	loan loan
+	// committed reads what is committed, over other connections.
+	committed querier
+	// turn has an element while no transaction has the connection.
+	turn chan struct{}
+
+	mu sync.Mutex
+	// waiting are the appends that the next group commits.
+	waiting []*waitingAppend
+	// closed is closed when close begins, which waits for the connection and closes it.
+	closed chan struct{}
+	close  func() error
+}
+
+// waitingAppend is an append that waits for a group. apply runs it in the transaction. done is closed when the group has
+// ended; result and err are set then.
+type waitingAppend struct {
+	eventlog.Append
+	apply  func(ctx context.Context, tx *sql.Tx) (event.Appended, error)
+	done   chan struct{}
+	result event.Appended
+	err    error
+}
+
+func openWriter(ctx context.Context, path string, opts Options) (*writer, error) {
+	synchronous := "FULL"
+	if opts.Synchronous == SynchronousNormal {
+		synchronous = "NORMAL"
+	}
+	w := &writer{turn: make(chan struct{}, 1), closed: make(chan struct{})}
+	var err error
+	w.db, err = openDB(dsn(path, "_txlock=immediate", fmt.Sprintf("_pragma=busy_timeout(%d)", busyTimeout.Milliseconds()),
+		"_pragma=journal_mode(WAL)", "_pragma=synchronous("+synchronous+")", "_pragma=fullfsync(1)",
+		fmt.Sprintf("_pragma=wal_autocheckpoint(%d)", checkpointPages)), &w.loan)
+	if err != nil {
+		return nil, err
+	}
+	w.db.SetMaxOpenConns(1)
+	w.close = sync.OnceValue(func() error {
+		close(w.closed)
+		<-w.turn
+		return w.db.Close()
+	})
+	w.turn <- struct{}{}
+	if err := w.checkJournal(ctx); err != nil {
+		return nil, errors.Join(fmt.Errorf("%s: %w", path, damaged(err)), w.close())
+	}
+	return w, nil
+}
+
+// checkJournal returns an error if the file has no write-ahead log, which needs memory that processes share.
+func (w *writer) checkJournal(ctx context.Context) error {
+	var mode string
+	err := retryBusy(ctx, func() error {
+		return w.db.QueryRowContext(ctx, queries.Text("journal_mode")).Scan(&mode)
+	})
+	if err == nil && mode != "wal" {
+		err = fmt.Errorf("the file system does not allow a write-ahead log: the journal mode is %s", mode)
+	}
+	return err
+}
+
+func openReaders(path string, opts Options) (*sql.DB, error) {
+	db, err := openDB(dsn(path, "_pragma=busy_timeout(10000)", "_pragma=query_only(1)"), nil)
+	if err != nil {
+		return nil, err
+	}
+	db.SetMaxOpenConns(opts.Readers)
+	db.SetMaxIdleConns(opts.Readers)
+	return db, nil
+}
+
+// take waits for the connection. give must follow.
+func (w *writer) take(ctx context.Context) error {
+	select {
+	case <-w.closed:
+		return ErrClosed
+	default:
+	}
+	select {
+	case <-w.turn:
+		return nil
+	case <-w.closed:
+		return ErrClosed
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+func (w *writer) give() { w.turn <- struct{}{} }
+
+// begin begins a transaction that writes. It waits for other processes until ctx ends. The transaction itself is bound to
+// txCtx. The caller has the connection.
+func (w *writer) begin(ctx, txCtx context.Context) (tx *sql.Tx, err error) {
+	err = retryBusy(ctx, func() error {
+		tx, err = w.db.BeginTx(txCtx, nil)
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("begin transaction: %w", err)
+	}
+	return tx, nil
+}
+
+// retryBusy repeats a call until it does not fail because of another process's lock, or ctx ends.
+func retryBusy(ctx context.Context, call func() error) error {
+	for {
+		err := call()
+		if !is(err, sqlite3.SQLITE_BUSY) {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("%w while another process writes: %w", context.Cause(ctx), err)
+		case <-time.After(busyPause):
+		}
+	}
+}
+
+// append runs an append in a transaction that it shares with all appends that wait at the same time. Each has a savepoint of
+// its own, and is answered after the commit. The first of them that gets the connection runs all. So an append that is
+// alone waits for no other.
+func (w *writer) append(ctx context.Context, a *waitingAppend) (event.Appended, error) {
+	w.mu.Lock()
+	w.waiting = append(w.waiting, a)
+	w.mu.Unlock()
+	var err error
+	select {
+	case <-a.done:
+	case <-w.turn:
+		err = w.appendGroup(ctx)
+		w.give()
+	case <-w.closed:
+		err = ErrClosed
+	case <-ctx.Done():
+		err = context.Cause(ctx)
+	}
+	if err != nil && w.withdraw(a) {
+		return event.Appended{}, err
+	}
+	// A group has the append, or had it. It has not failed before that is known.
+	<-a.done
+	return a.result, a.err
+}
+
+// withdraw removes an append that waits. It returns false if a group has taken it.
+func (w *writer) withdraw(a *waitingAppend) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	at := slices.Index(w.waiting, a)
+	if at < 0 {
+		return false
+	}
+	w.waiting = slices.Delete(w.waiting, at, at+1)
+	return true
+}
+
+// takeWaiting returns all appends that wait.
+func (w *writer) takeWaiting() []*waitingAppend {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	group := w.waiting
+	w.waiting = nil
+	return group
+}
+
+// appendGroup commits all waiting appends. An error means that it took none.
+func (w *writer) appendGroup(ctx context.Context) error {
+	w.mu.Lock()
+	none := len(w.waiting) == 0
+	w.mu.Unlock()
+	if none {
+		return nil
+	}
+	// The context of one append must not end those of others.
+	shared := context.WithoutCancel(ctx)
+	tx, err := w.begin(ctx, shared)
+	if err != nil {
+		return err
+	}
+	group := w.takeWaiting()
+	if err := runGroup(shared, tx, group); err != nil {
+		for _, a := range group {
+			a.result, a.err = event.Appended{}, err
+		}
+	}
+	for _, a := range group {
+		close(a.done)
+	}
+	return nil
+}
+
+// runGroup runs the appends of a group and commits. An error means that nothing of them was committed, or that it is not
+// known.
+func runGroup(ctx context.Context, tx *sql.Tx, group []*waitingAppend) error {
+	for _, a := range group {
+		if err := inSavepoint(ctx, tx, a); err != nil {
+			return errors.Join(err, tx.Rollback())
+		}
+	}
+	if err := tx.Commit(); err != nil {
+		return fmt.Errorf("commit transaction: %w", err)
+	}
+	return nil
+}
+
+// inSavepoint runs an append and sets its result. An error means that the whole transaction is over.
+func inSavepoint(ctx context.Context, tx *sql.Tx, a *waitingAppend) error {
+	if err := execute(ctx, tx, "savepoint"); err != nil {
+		return err
+	}
+	if a.result, a.err = a.apply(ctx, tx); a.err != nil {
+		if err := execute(ctx, tx, "rollback_savepoint"); err != nil {
+			return errors.Join(a.err, err)
+		}
+	}
+	return execute(ctx, tx, "release_savepoint")
+}
+
+// transact runs fn in a transaction, which it commits if fn returns nil.
+func (w *writer) transact(ctx context.Context, fn func(tx *sql.Tx) error) error {
+	if err := w.take(ctx); err != nil {
+		return fmt.Errorf("begin transaction: %w", err)
+	}
+	defer w.give()
+	tx, err := w.begin(ctx, ctx)
+	if err != nil {
+		return err
+	}
+	// After a commit this does nothing; it also runs when fn panics.
+	defer func() { _ = tx.Rollback() }()
+	if err := fn(tx); err != nil {
+		return err
+	}
+	if err := tx.Commit(); err != nil {
+		return fmt.Errorf("commit transaction: %w", err)
+	}
+	return nil
+}
+
+// lend is transact for a function of the user's, which cannot end the transaction.
+func (w *writer) lend(ctx context.Context, fn func(tx *sql.Tx) error) error {
+	return w.transact(ctx, func(tx *sql.Tx) error {
+		w.loan.lend()
+		defer w.loan.lent.Store(false)
+		if err := fn(tx); err != nil {
+			return err
+		}
+		w.loan.lent.Store(false)
+		switch {
+		case ctx.Err() != nil:
+			return fmt.Errorf("commit transaction: %w", context.Cause(ctx))
+		case w.loan.ended.Load():
+			return fmt.Errorf("the transaction was ended: %w", ErrTxControl)
+		case w.loan.spoiled.Load():
+			return w.checkHeader(ctx, tx)
+		}
+		return nil
+	})
+}
+
+// checkHeader returns an error if the transaction changes what the file's header says of the store.
+func (w *writer) checkHeader(ctx context.Context, tx *sql.Tx) error {
+	for _, field := range []string{"application_id", "user_version"} {
+		was, err := number(ctx, w.committed, field)
+		if err != nil {
+			return err
+		}
+		is, err := number(ctx, tx, field)
+		if err != nil {
+			return err
+		}
+		if is != was {
+			return fmt.Errorf("the transaction changed %s, which belongs to the store: %w", field, ErrTxControl)
+		}
+	}
+	return nil
+}
