@@ -187,6 +187,18 @@ func TestReadsDoNotDelayArchiving(t *testing.T) {
 	}))
 }
 
+// mustWait returns when a session of the store's database waits for a lock, and ends the test if done is sent before.
+func mustWait(t *testing.T, store *Store, done <-chan bool) {
+	t.Helper()
+	for one[int](t, store, "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'") == 0 {
+		select {
+		case <-done:
+			t.Fatal("it does not wait for a claim in progress")
+		default:
+		}
+	}
+}
+
 // TestSuspensionEndsWhenAllLeasesAreFree has a claim in progress, which locks the rows before it commits.
 func TestSuspensionEndsWhenAllLeasesAreFree(t *testing.T) {
 	t.Parallel()
@@ -214,7 +226,7 @@ func TestSuspensionEndsWhenAllLeasesAreFree(t *testing.T) {
 		t.Errorf("orders %+v", orders)
 	}
 	if leases := claimed(t, store, node, true, rows[2]); len(leases) > 0 {
-		t.Errorf("claimed %+v", leases)
+		t.Fatalf("claimed %+v", leases)
 	}
 	noError(t, port.Release(ctx, []engine.Advance{{Lease: must(port.Leases(ctx, rows[1:2]))(t)[0]}}))
 	if !ended() {
@@ -231,10 +243,11 @@ func TestSuspensionEndsWhenAllLeasesAreFree(t *testing.T) {
 	}
 	// A claim that began before the pause.
 	tx := must(store.pool.Begin(ctx))(t)
+	defer func() { _ = tx.Rollback(ctx) }() // so that the pool can be closed
 	must(tx.Exec(ctx, "update millrace.leases set owner = $1 where id = $2", node.ID, rows[2]))(t)
 	done := make(chan bool, 1)
 	go func() { done <- ended() }()
-	waitBlocked(t, store, 1)
+	mustWait(t, store, done)
 	noError(t, tx.Commit(ctx))
 	if <-done {
 		t.Error("it ended while a lease is being claimed")
@@ -258,11 +271,12 @@ func TestPauseEndsAfterClaimsInProgress(t *testing.T) {
 	present(t, store, node)
 	row, port, id := ensured(t, store, "a")[0], store.port(), engine.FullID(projection.ID{Name: "a"})
 	tx := must(store.pool.Begin(ctx))(t)
+	defer func() { _ = tx.Rollback(ctx) }() // so that the pool can be closed
 	must(tx.Exec(ctx, "update millrace.leases set owner = $1 where id = $2", node.ID, row))(t)
 	noError(t, port.SetDesiredState(ctx, id, engine.WantPause))
 	done := make(chan bool, 1)
 	go func() { done <- must(port.PauseEnded(ctx, id))(t) }()
-	waitBlocked(t, store, 1)
+	mustWait(t, store, done)
 	noError(t, tx.Commit(ctx))
 	if <-done || must(port.PauseEnded(ctx, id))(t) {
 		t.Error("it ended while the lease is held")

@@ -282,6 +282,7 @@ func TestDropWaitsForReadersAndNamesThem(t *testing.T) {
 	ctx := testContext(t)
 	furnished(t, store, "acme")
 	tx := must(store.pool.Begin(ctx))(t)
+	defer func() { _ = tx.Rollback(ctx) }() // so that the pool can be closed
 	must(tx.Exec(ctx, "select count(*) from millrace_acme.totals"))(t)
 	pid := tx.Conn().PgConn().PID()
 	short, cancel := context.WithTimeout(ctx, 2*lockWait)
