@@ -70,7 +70,9 @@ type registered struct {
 	place   int
 	// partitions is how many partitions the projection had when this one began to run here.
 	partitions int
-	waiters    []waiter
+	// gone reports that the tenant was removed while this node ran the projection.
+	gone    bool
+	waiters []waiter
 }
 
 // waiter waits until the projection has reached a position, or will not reach it here. final gets a value then. It has a
@@ -109,7 +111,7 @@ func (r *Registry) publish(id projection.ID, change func(*ProjectionEntry)) {
 	defer r.mu.Unlock()
 	p := r.entry(id)
 	before := p.countedAs()
-	p.present = true
+	p.present, p.gone = true, p.gone && p.present
 	change(&p.ProjectionEntry)
 	r.changed(p, before)
 }
@@ -135,7 +137,7 @@ func (r *Registry) amend(id projection.ID, change func(*ProjectionEntry)) {
 	}
 }
 
-// withdraw removes the entry of a projection that the node does not run any more. Applied is kept.
+// withdraw removes the entry of a projection that the node does not run any more. Applied is kept, unless the tenant is gone.
 func (r *Registry) withdraw(id projection.ID) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -143,11 +145,14 @@ func (r *Registry) withdraw(id projection.ID) {
 		before := p.countedAs()
 		p.present = false
 		p.ProjectionEntry = ProjectionEntry{Applied: p.Applied}
-		r.changed(p, before)
+		r.changed(p, before) // no waiter is left
+		if p.gone {
+			delete(r.projections, id)
+		}
 	}
 }
 
-// forget removes what is kept of projections of these tenants, except of those that run here or are waited for.
+// forget removes what is kept of projections of these tenants. Those that still run here are removed when they are withdrawn.
 func (r *Registry) forget(tenants []string) {
 	if len(tenants) == 0 {
 		return
@@ -159,7 +164,11 @@ func (r *Registry) forget(tenants []string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	maps.DeleteFunc(r.projections, func(id projection.ID, p *registered) bool {
-		return gone[id.Tenant] && !p.present && len(p.waiters) == 0
+		if !gone[id.Tenant] {
+			return false
+		}
+		p.gone = true
+		return !p.present
 	})
 	maps.DeleteFunc(r.partitions, func(id projection.ID, _ int) bool { return gone[id.Tenant] })
 }

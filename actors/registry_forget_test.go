@@ -24,4 +24,15 @@ func TestRegistryForgetsTenantsThatAreGone(t *testing.T) {
 	if _, here := r.Get(runs); !here {
 		t.Error("a projection that has not ended yet is forgotten")
 	}
+	r.publish(runs, func(*ProjectionEntry) {}) // it drains
+	r.forget([]string{"c"})
+	r.withdraw(runs)
+	if _, kept := r.projections[runs]; kept {
+		t.Error("a projection that ended after its tenant was removed is kept")
+	}
+	r.publish(runs, func(*ProjectionEntry) {})
+	r.withdraw(runs)
+	if r.projections[runs] == nil {
+		t.Error("a projection of a tenant that came back is forgotten")
+	}
 }

@@ -110,6 +110,9 @@ func (s *Scheduler) Release(r *Request) (next *Request) {
 // LimitTenants sets how many slots one tenant may have, 0 for no limit. It returns the requests that get slots by that. A tenant
 // that has more slots already keeps them.
 func (s *Scheduler) LimitTenants(perTenant int) (next []*Request) {
+	if s.perTenant == perTenant {
+		return nil
+	}
 	s.perTenant = perTenant
 	for _, name := range slices.Sorted(maps.Keys(s.root.below.places)) {
 		if t := s.root.below.places[name]; t != nil {

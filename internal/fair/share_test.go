@@ -246,3 +246,15 @@ func TestTenantsThatWentTakeNoMemory(t *testing.T) {
 		t.Errorf("%d tenants are kept, %d turns are remembered, and there are %d spare places", len(b.places), len(b.order), len(b.spare))
 	}
 }
+
+// Each feed that starts or stops sets the limit of the tenants, while thousands may wait.
+func TestTheSameLimitAgainDoesNotWalkThoseThatWait(t *testing.T) {
+	s := New(1)
+	for i := range 1000 {
+		s.Acquire(&Request{Flow: Flow{Tenant: fmt.Sprint(i)}})
+	}
+	s.LimitTenants(2)
+	if n := testing.AllocsPerRun(10, func() { s.LimitTenants(2) }); n != 0 {
+		t.Errorf("%v allocations, as if the tenants that wait were sorted", n)
+	}
+}

@@ -179,7 +179,8 @@ func (s *step) progress(to int64) {
 	if to < s.Row.Checkpoint {
 		panic("machine: the checkpoint moves back")
 	}
-	s.Row.Checkpoint, s.Position = to, to
+	s.checkpoint(to)
+	s.Position = to
 	s.Row.FailingPosition, s.Row.Attempts, s.Row.CrashCount = 0, 0, 0
 	s.Crash.Begun = engine.Begun{}
 	s.Buffer = s.Buffer.passed(to)
@@ -194,5 +195,11 @@ func (s *step) advanced(job Advance, moved bool) {
 	if job.To == s.Row.Checkpoint {
 		s.Row.CrashCount = 0
 	}
-	s.Row.Checkpoint = job.To
+	s.checkpoint(job.To)
+}
+
+// checkpoint records the checkpoint. A share whose events are all handled up to it may become whole, and reads without a filter.
+func (s *step) checkpoint(position int64) {
+	s.Row.Checkpoint = position
+	s.Row.Share = s.Row.Share.After(position)
 }

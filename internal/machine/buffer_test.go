@@ -182,3 +182,22 @@ func TestReadsAreBoundedByWhatIsKnown(t *testing.T) {
 		t.Errorf("a batch of %d events has the bytes of 3", n)
 	}
 }
+
+// After a re-split into one partition, the partition reads without a filter again when it has reached the highest position that
+// one of the previous partitions had handled.
+func TestShareBecomesWholeWhenTheCheckpointHasPassedIt(t *testing.T) {
+	half := partition.Range{From: 0, To: partition.Slots / 2}
+	share := partition.Share{Range: partition.All, Passed: []partition.Passed{{Range: half, Position: 10}}}
+	for name, move := range map[string]func(s *step, to int64){
+		"a batch":    (*step).progress,
+		"an advance": func(s *step, to int64) { s.advanced(Advance{To: to}, true) },
+	} {
+		s := &step{Machine: Machine{Row: engine.Lease{Share: share, Checkpoint: 5}}}
+		if move(s, 9); s.Row.Share.Whole() || !s.Row.Share.Has("s", 11) {
+			t.Errorf("%s to 9: %+v", name, s.Row.Share)
+		}
+		if move(s, 10); !s.Row.Share.Whole() || s.Row.Checkpoint != 10 {
+			t.Errorf("%s to 10: %+v", name, s.Row.Share)
+		}
+	}
+}
