@@ -55,7 +55,7 @@ func (c *cluster) maintain() {
 		for i := 1; ctx.Err() == nil; i++ {
 			kit.Pass(ctx, 700*time.Millisecond)
 			if c.withheld.Load() == 0 {
-				_ = c.updateDependency(ctx, "available = greatest(available, seen), seen = head") // it fails during an outage
+				_ = c.updateDependency(ctx, "available = greatest(available, seen), seen = head", tenants...) // it fails during an outage
 			}
 			if i%3 == 0 {
 				if found, err := c.contradictions(ctx, c.admin); err == nil {
@@ -72,9 +72,9 @@ func (c *cluster) maintain() {
 	})
 }
 
-// updateDependency sets columns of public.dependency for each tenant, whose last position is head.
-func (c *cluster) updateDependency(ctx context.Context, set string) error {
-	for _, tenant := range tenants {
+// updateDependency sets columns of public.dependency for tenants. The last position of each is head.
+func (c *cluster) updateDependency(ctx context.Context, set string, names ...string) error {
+	for _, tenant := range names {
 		_, err := c.admin.Exec(ctx, `update public.dependency set `+set+` from (select coalesce(max(global_seq), 0) as head from `+eventsOf(tenant)+`) e where tenant = $1`, tenant)
 		if err != nil {
 			return err
@@ -153,18 +153,18 @@ union all
 select 'command not finished', c.id, c.kind
   from millrace.commands c join millrace.projections p on p.id = c.projection_id where p.tenant = $1 and p.name = $2 and c.ended_at is null`
 
-// contradictions checks the dead letters of shipments of all tenants.
+// contradictions checks the dead letters of shipments of the standing tenants.
 func (c *cluster) contradictions(ctx context.Context, q querier) ([]finding, error) {
-	return findDeadLetters(ctx, q, contradictionsSQL)
+	return findDeadLetters(ctx, q, contradictionsSQL, tenants...)
 }
 
-// unfinished returns the dead letters and commands of shipments that are not finished.
+// unfinished returns the dead letters and commands of shipments of the standing tenants that are not finished.
 func (c *cluster) unfinished(ctx context.Context, q querier) ([]finding, error) {
-	return findDeadLetters(ctx, q, unfinishedSQL)
+	return findDeadLetters(ctx, q, unfinishedSQL, tenants...)
 }
 
-func findDeadLetters(ctx context.Context, q querier, sql string) (all []finding, err error) {
-	for _, tenant := range tenants {
+func findDeadLetters(ctx context.Context, q querier, sql string, names ...string) (all []finding, err error) {
+	for _, tenant := range names {
 		rows, err := q.Query(ctx, strings.Replace(sql, "{events}", eventsOf(tenant), 1), tenant, shipments)
 		if err != nil {
 			return nil, fmt.Errorf("check the dead letters of %s: %w", tenant, err)
@@ -186,7 +186,7 @@ func findDeadLetters(ctx context.Context, q querier, sql string) (all []finding,
 func (c *cluster) replayAll(limit time.Duration) (findings []finding, err error) {
 	var left []finding
 	if err := until(c.ctx, limit, "all dead letters are replayed", func() bool {
-		if c.updateDependency(c.ctx, "available = greatest(available, head)") != nil {
+		if c.updateDependency(c.ctx, "available = greatest(available, head)", tenants...) != nil {
 			return false
 		}
 		left, err = c.unfinished(c.ctx, c.admin)
