@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-
 	"github.com/millrace-go/millrace/pgstore"
 	"github.com/millrace-go/millrace/projection"
 )
@@ -144,32 +142,29 @@ func (s *strike) removeGuest() error {
 	return s.nothingLeft()
 }
 
-// leftSQL counts what is left of a dropped tenant, by table. No row of another tenant has a projection that does not exist.
+// leftSQL finds what is left of a dropped tenant. No row of another tenant has a projection that does not exist.
 const leftSQL = `
-select 'tenants', count(*) from millrace.tenants where tenant = $1
-union all select 'projections', count(*) from millrace.projections where tenant = $1
-union all select 'leases', count(*) from millrace.leases where id not in (select id from millrace.projections)
-union all select 'dead_letters', count(*) from millrace.dead_letters where projection_id not in (select id from millrace.projections)
-union all select 'parked_streams', count(*) from millrace.parked_streams where projection_id not in (select id from millrace.projections)
-union all select 'commands', count(*) from millrace.commands where projection_id not in (select id from millrace.projections)
-union all select 'schemas', count(*) from pg_namespace where nspname = 'millrace_' || $1`
+select 'left in tenants', id, schema_name from millrace.tenants where tenant = $1
+union all select 'left in projections', id, name from millrace.projections where tenant = $1
+union all select 'left in leases', id, '' from millrace.leases where id not in (select id from millrace.projections)
+union all select 'left in dead_letters', position, stream_id from millrace.dead_letters where projection_id not in (select id from millrace.projections)
+union all select 'left in parked_streams', projection_id, stream_id from millrace.parked_streams where projection_id not in (select id from millrace.projections)
+union all select 'left in commands', id, kind from millrace.commands where projection_id not in (select id from millrace.projections)
+union all select 'schema is left', 0, nspname from pg_namespace where nspname = 'millrace_' || $1`
+
+// leftovers finds what is left of the dropped guest.
+func (c *cluster) leftovers(ctx context.Context, q querier) ([]finding, error) {
+	return find(ctx, q, leftSQL, projection.ID{Tenant: guest}, guest)
+}
 
 // nothingLeft verifies that nothing of the dropped guest is left, and deletes what it has applied, so that whatever is applied
 // later is found.
 func (s *strike) nothingLeft() error {
-	type count struct {
-		Table string
-		Rows  int64
-	}
-	counts, err := rows(s.cluster, func(row pgx.CollectableRow) (c count, err error) {
-		err = row.Scan(&c.Table, &c.Rows)
-		return c, err
-	}, leftSQL, guest)
-	for _, c := range counts {
-		if c.Rows > 0 {
-			err = errors.Join(err, fmt.Errorf("%d rows of %s are left of the dropped tenant", c.Rows, c.Table))
-		}
-	}
-	return errors.Join(err, s.exec("delete from public.applied where tenant = $1", guest),
+	var left []finding
+	err := s.retried(func(ctx context.Context) (err error) {
+		left, err = s.leftovers(ctx, s.admin)
+		return err
+	})
+	return errors.Join(err, asError(left), s.exec("delete from public.applied where tenant = $1", guest),
 		s.exec("update public.dependency set available = 0 where tenant = $1", guest))
 }
