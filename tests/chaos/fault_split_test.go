@@ -3,6 +3,7 @@ package chaos_test
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -87,4 +88,25 @@ func (s *strike) someSplit() error {
 		err = fmt.Errorf("there are %+v", found[0])
 	}
 	return err
+}
+
+// splitUneven splits all projections while a partition of one of them is behind the others, because its handler does not return.
+func (s *strike) splitUneven() error {
+	rt, err := millrace.New(millrace.Config{Store: s.store})
+	if err != nil {
+		return err
+	}
+	into := func(n int) (err error) {
+		for _, id := range allProjections() {
+			err = errors.Join(err, s.splitInto(rt, id, n))
+		}
+		return err
+	}
+	if err := errors.Join(into(3), s.live()); err != nil {
+		return err
+	}
+	before := s.victim.reported("stalled")
+	err = errors.Join(s.victim.order(orderStall), s.victim.awaitReport(s.ctx, 20*time.Second, "stalled", before))
+	s.wait(700 * time.Millisecond) // the other partitions continue
+	return errors.Join(err, into(2), s.victim.order(orderRelease))
 }
