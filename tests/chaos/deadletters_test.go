@@ -118,8 +118,8 @@ select 'miscounted', p.checkpoint, format('the counter of parked events is %s, t
   from p, lateral (select count(*) as n from waiting where projection_id = p.id) w where p.parked <> n
 union all
 select 'partitions do not fit', 0, format('%s of %s', count(*), max(partitions)) from p
-having count(*) <> max(partitions) or min(partitions) <> max(partitions) or count(distinct token) <> 1 or range_agg(slots) <> '{[0,268435456)}'
-    or sum(slot_to - slot_from) <> 268435456
+having count(*) > 0 and (count(*) <> max(partitions) or min(partitions) <> max(partitions) or count(distinct token) <> 1
+    or range_agg(slots) <> '{[0,268435456)}' or sum(slot_to - slot_from) <> 268435456)
 union all
 select 'of another partition', l.position, l.stream_id from letters l join p on p.id = l.projection_id where not p.slots @> l.slot
 union all
