@@ -15,7 +15,8 @@ import (
 )
 
 // absent adds to err why the schema of the tenant, or a table in it, was not found: the tenant is unknown, was dropped,
-// or was not migrated. Other errors are returned unchanged.
+// or was not migrated. If that cannot be read, the error is that of the read, so that an outage is not taken for a
+// missing tenant. Other errors are returned unchanged.
 func (t *Tenant) absent(ctx context.Context, err error) error {
 	if !pgerr.IsMissing(err) {
 		return t.closed(err)
@@ -27,15 +28,23 @@ func (t *Tenant) absent(ctx context.Context, err error) error {
 	case pgerr.IsMissing(asked):
 		return t.store.missing(asked)
 	case asked != nil:
-		return err
+		return unexplained(t.name, asked, err)
 	case version < len(ownMigrations.tenant):
 		return fmt.Errorf("tenant %q: %w: %w", t.name, migration.Acceptable(version, len(ownMigrations.tenant)), err)
 	}
 	var exists bool
-	if asked := t.store.pool.QueryRow(ctx, queries.Text("table_exists"), pgx.QueryExecModeExec, schema, "events").Scan(&exists); asked == nil && exists {
+	switch asked := t.store.pool.QueryRow(ctx, queries.Text("table_exists"), pgx.QueryExecModeExec, schema, "events").Scan(&exists); {
+	case asked != nil:
+		return unexplained(t.name, asked, err)
+	case exists:
 		return fmt.Errorf("%w %q, which was created meanwhile: %w", projection.ErrUnknownTenant, t.name, err)
 	}
 	return fmt.Errorf("a table in the schema %q of tenant %q is gone: %w: %w", schema, t.name, projection.ErrTenantDropped, err)
+}
+
+// unexplained returns the error of a read that should have explained err.
+func unexplained(tenant string, asked, err error) error {
+	return fmt.Errorf("find out why a table of tenant %q is missing (%v): %w", tenant, err, asked)
 }
 
 // closed adds to err that the tenant takes no appends. Other errors are returned unchanged.

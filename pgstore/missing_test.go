@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 	"go.uber.org/zap/zaptest/observer"
@@ -57,6 +58,18 @@ func TestMigrateSkipsATenantWhoseSchemaIsGone(t *testing.T) {
 	versions(map[string]int{"b": own + 1, "default": own + 1})
 	if logs.Len() > 0 {
 		t.Errorf("logged: %v", logs.All())
+	}
+}
+
+func TestOutageIsNotTakenForAMissingTenant(t *testing.T) {
+	t.Parallel()
+	store := newStore(t)
+	ctx, cancel := context.WithCancel(testContext(t))
+	cancel() // the read of the reason fails
+	missing := &pgconn.PgError{Code: pgerr.UndefinedTable, Message: "no table"}
+	err := store.tenant.absent(ctx, missing)
+	if !errors.Is(err, context.Canceled) || pgerr.IsMissing(err) || !strings.Contains(err.Error(), "no table") {
+		t.Errorf("error %v", err)
 	}
 }
 

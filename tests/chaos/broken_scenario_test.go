@@ -48,6 +48,10 @@ var scenarios = map[protection]scenario{
 		times:  times{Poll: 5 * time.Minute}, // events without a notification are not found
 		strike: (*strike).renewSessions,
 	},
+	passedEvents: {
+		finds:  kindDoubled,
+		strike: (*strike).splitUneven,
+	},
 	oneServerLife: {
 		finds: kindForeign, own: true,
 		strike: func(s *strike) error {

@@ -42,6 +42,7 @@ const (
 	kindEpoch    = "epoch did not rise"         // a lease that was claimed without fencing off its previous owner
 	kindStolen   = "taken from a living owner"
 	kindNode     = "node misbehaved"
+	kindRefused  = "append refused" // an append that failed without a reason
 )
 
 // finding is a violation of a promise.
@@ -64,6 +65,7 @@ func nodeFinding(format string, args ...any) finding {
 type history struct {
 	of                  projection.ID
 	types               []string      // nil: all
+	split               bool          // it had partitions at some time, so only the order of each stream counts
 	events              []stored      // by position
 	applied             []application // in the order in which they were applied
 	parked, expected    []int64       // the parked events, and those that must be parked
@@ -128,7 +130,7 @@ func check(h history) (findings []finding) {
 		}
 		if !again {
 			first[a.Position] = a
-			if highest.Position > a.Position && !replayed[a.Position] {
+			if highest.Position > a.Position && !replayed[a.Position] && !h.split {
 				found(kindOrder, a.Position, "by %s, after %d by %s", a.Node, highest.Position, highest.Node)
 			}
 			if last := versions[a.Stream]; last.Version > a.Version {

@@ -41,11 +41,14 @@ type cluster struct {
 
 	withheld atomic.Int32 // how many faults withhold the dependency of poison events
 	prepared sync.Map     // names of the prepared transactions that a fault resolves later
+	closed   sync.Map     // tenants that a fault has archived or paused, and opens later
+	split    sync.Map     // projections that have been split
 
 	mu       sync.Mutex
 	noticed  []finding // contradictions between dead letters, found during the test
 	troubles []trouble
 	outages  []outage
+	closures []closure
 	expected map[string][]stored // events that the projection deadly must park, by tenant
 	struck   map[string]int      // faults by name
 	failures []string            // what failed the test
@@ -86,7 +89,7 @@ func setup(t testing.TB, o options) *cluster {
 	c.connect()
 	c.createTables()
 	c.maintain()
-	c.writers = startWriters(ctx, c.store, o.seed)
+	c.writers = startWriters(ctx, c.store, o.seed, writerCount, "w", tenants...)
 	t.Cleanup(c.writers.stop)
 	for range cmp.Or(o.nodes, fleet) {
 		c.addNode().start()
@@ -154,7 +157,7 @@ func (c *cluster) connect() {
 		"application_name", "harness", "statement_timeout", "20000"))
 	c.must(err)
 	c.t.Cleanup(c.admin.Close)
-	c.store, err = pgstore.Open(c.ctx, c.dsn(app, "pool_max_conns", fmt.Sprint(writerCount+2), "application_name", "writers"), pgstore.Options{})
+	c.store, err = pgstore.Open(c.ctx, c.dsn(app, "pool_max_conns", fmt.Sprint(writerCount+guestWriters+4), "application_name", "writers"), pgstore.Options{})
 	c.must(err)
 	c.t.Cleanup(c.store.Close)
 }
@@ -169,7 +172,7 @@ func (c *cluster) createTables() {
 	for _, sql := range []string{appliedTable, dependencyTable, ownershipLogSQL(c.options.times.Lease)} {
 		c.must(execOnce(c.ctx, c.dsn(app), sql))
 	}
-	c.must(c.exec("insert into public.dependency (tenant) select unnest($1::text[])", tenants))
+	c.must(c.exec("insert into public.dependency (tenant) select unnest($1::text[])", append([]string{guest}, tenants...)))
 }
 
 // sessionAttrs are the ways in which nodes with several hosts ask for the primary.

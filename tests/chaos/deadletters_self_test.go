@@ -24,9 +24,22 @@ var corruptions = []struct{ kind, sql string }{
 	{"blocked by no other", `delete from millrace.dead_letters where state = 'resolved'; update millrace.dead_letters set blocked_by_stream = true`},
 	{"neither applied nor parked", "delete from millrace.dead_letters where id = " + anyWaiting},
 	{"beyond the checkpoint", "update millrace.leases set checkpoint = 0 where id in (select id from millrace.projections where name = 'shipments')"},
+	{"partitions do not fit", "update millrace.projections set partitions = 2 where name = 'shipments'"},
+	{"partitions do not fit", "update millrace.projections set slot_to = slot_to / 2 where name = 'shipments'"},
+	{"of another partition", "update millrace.projections set slot_to = 1 where name = 'shipments'"},
+	{"beyond the checkpoint", `update millrace.leases set checkpoint = 0; update millrace.projections set passed_from = '{0}', passed_to = '{268435456}', passed_upto = '{1}'`},
+	{"neither applied nor parked", `update millrace.leases set checkpoint = 0;
+		update millrace.projections set passed_from = '{0}', passed_to = '{268435456}', passed_upto = '{1000000}'; delete from public.applied`},
 	{"still parked", "select 1"},
 	{"stream is still parked", "delete from millrace.dead_letters"},
 	{"command not finished", "update millrace.commands set ended_at = null"},
+	{"left in tenants", "insert into millrace.tenants (tenant, schema_name, version) values ('guest', 'guest', 1)"},
+	{"left in projections", "insert into millrace.tenants (tenant, schema_name, version) values ('guest', 'guest', 1); insert into millrace.projections (tenant, name) values ('guest', 'audit')"},
+	{"left in leases", "set local session_replication_role = replica; insert into millrace.leases (id) values (-1)"},
+	{"left in dead_letters", "set local session_replication_role = replica; update millrace.dead_letters set projection_id = -1 where id = " + anyWaiting},
+	{"left in parked_streams", "set local session_replication_role = replica; insert into millrace.parked_streams (projection_id, stream_id) values (-1, 's')"},
+	{"left in commands", "set local session_replication_role = replica; insert into millrace.commands (projection_id, kind, max_events) values (-1, 'replay', 1)"},
+	{"schema is left", "create schema millrace_guest"},
 }
 
 const anyWaiting = "(select min(d.id) from millrace.dead_letters d join millrace.projections p on p.id = d.projection_id where p.name = 'shipments' and d.state in ('parked', 'replaying'))"
@@ -73,7 +86,7 @@ func (c *cluster) corrupt(sql string) (kinds []string) {
 	defer func() { _ = tx.Rollback(context.WithoutCancel(c.ctx)) }()
 	_, err = tx.Conn().PgConn().Exec(c.ctx, sql).ReadAll()
 	c.must(err)
-	for _, check := range []func(context.Context, querier) ([]finding, error){c.contradictions, c.unfinished} {
+	for _, check := range []func(context.Context, querier) ([]finding, error){c.contradictions, c.unfinished, c.leftovers} {
 		found, err := check(c.ctx, tx)
 		c.must(err)
 		for _, f := range found {

@@ -55,7 +55,7 @@ func (c *cluster) maintain() {
 		for i := 1; ctx.Err() == nil; i++ {
 			kit.Pass(ctx, 700*time.Millisecond)
 			if c.withheld.Load() == 0 {
-				_ = c.updateDependency(ctx, "available = greatest(available, seen), seen = head") // it fails during an outage
+				_ = c.updateDependency(ctx, "available = greatest(available, seen), seen = head", tenants...) // it fails during an outage
 			}
 			if i%3 == 0 {
 				if found, err := c.contradictions(ctx, c.admin); err == nil {
@@ -72,9 +72,9 @@ func (c *cluster) maintain() {
 	})
 }
 
-// updateDependency sets columns of public.dependency for each tenant, whose last position is head.
-func (c *cluster) updateDependency(ctx context.Context, set string) error {
-	for _, tenant := range tenants {
+// updateDependency sets columns of public.dependency for tenants. The last position of each is head.
+func (c *cluster) updateDependency(ctx context.Context, set string, names ...string) error {
+	for _, tenant := range names {
 		_, err := c.admin.Exec(ctx, `update public.dependency set `+set+` from (select coalesce(max(global_seq), 0) as head from `+eventsOf(tenant)+`) e where tenant = $1`, tenant)
 		if err != nil {
 			return err
@@ -94,28 +94,38 @@ type querier interface {
 	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
 }
 
-// contradictionsSQL finds contradictions between the dead letters of shipments of a tenant, their commands and the read model. It
-// can run at any time, because a batch, a replay and a discard are each one transaction.
+// contradictionsSQL finds contradictions between the dead letters of shipments of a tenant, their commands and the read model, over
+// all partitions. It can run at any time, because a batch, a replay, a discard and a split are each one transaction.
 const contradictionsSQL = `
 with p as (
-    select p.id, p.parked, l.checkpoint from millrace.projections p join millrace.leases l using (id) where p.tenant = $1 and p.name = $2
+    select p.*, l.checkpoint, int4range(p.slot_from, p.slot_to) as slots
+      from millrace.projections p join millrace.leases l using (id) where p.tenant = $1 and p.name = $2
+), handled as (
+    select slots, checkpoint as upto from p
+    union all select int4range(s.slot_from, s.slot_to), s.upto from p, unnest(p.passed_from, p.passed_to, p.passed_upto) s (slot_from, slot_to, upto)
 ), letters as (
-    select d.* from millrace.dead_letters d join p on d.projection_id = p.id
+    select d.*, ('x' || left(md5(d.stream_id), 7))::bit(28)::integer as slot from millrace.dead_letters d join p on d.projection_id = p.id
 ), waiting as (
     select * from letters where state in ('parked', 'replaying')
 ), streams as (
-    select s.stream_id from millrace.parked_streams s join p on s.projection_id = p.id
+    select s.projection_id, s.stream_id from millrace.parked_streams s join p on s.projection_id = p.id
 ), commands as (
     select c.* from millrace.commands c join p on c.projection_id = p.id
 ), applied as (
     select position, stream, version from public.applied where tenant = $1 and projection = $2
 )
 select 'miscounted', p.checkpoint, format('the counter of parked events is %s, there are %s', p.parked, n)
-  from p, (select count(*) as n from waiting) w where p.parked <> n
+  from p, lateral (select count(*) as n from waiting where projection_id = p.id) w where p.parked <> n
 union all
-select 'miscounted', p.checkpoint, format('commands: %s replayed, %s failed, %s discarded; dead letters: %s, %s, %s', c.made, c.failed, c.discarded, l.made, l.failed, l.discarded)
-  from p, (select coalesce(sum(done) filter (where kind = 'replay'), 0) as made, coalesce(sum(done) filter (where kind = 'discard'), 0) as discarded,
-                  coalesce(sum(failed), 0) as failed from commands) c,
+select 'partitions do not fit', 0, format('%s of %s', count(*), max(partitions)) from p
+having count(*) > 0 and (count(*) <> max(partitions) or min(partitions) <> max(partitions) or count(distinct token) <> 1
+    or range_agg(slots) <> '{[0,268435456)}' or sum(slot_to - slot_from) <> 268435456)
+union all
+select 'of another partition', l.position, l.stream_id from letters l join p on p.id = l.projection_id where not p.slots @> l.slot
+union all
+select 'miscounted', 0, format('commands: %s replayed, %s failed, %s discarded; dead letters: %s, %s, %s', c.made, c.failed, c.discarded, l.made, l.failed, l.discarded)
+  from (select coalesce(sum(done) filter (where kind = 'replay'), 0) as made, coalesce(sum(done) filter (where kind = 'discard'), 0) as discarded,
+               coalesce(sum(failed), 0) as failed from commands) c,
        (select count(*) filter (where state = 'resolved') as made, count(*) filter (where state = 'discarded') as discarded,
                coalesce(sum(replays), 0) as failed from letters) l
  where (c.made, c.failed, c.discarded) is distinct from (l.made, l.failed, l.discarded)
@@ -127,19 +137,20 @@ union all
 select 'overtaken', w.position, format('version %s of %s is parked, and version %s applied', w.stream_version, w.stream_id, a.version)
   from waiting w join applied a on a.stream = w.stream_id and a.version > w.stream_version
 union all
-select 'stream is not parked', w.position, w.stream_id from waiting w where w.stream_id not in (select stream_id from streams)
+select 'stream is not parked', w.position, w.stream_id from waiting w where (w.projection_id, w.stream_id) not in (select projection_id, stream_id from streams)
 union all
-select 'parked stream without events', 0, s.stream_id from streams s where s.stream_id not in (select stream_id from waiting)
+select 'parked stream without events', 0, s.stream_id from streams s where (s.projection_id, s.stream_id) not in (select projection_id, stream_id from waiting)
 union all
 select 'blocked by no other', w.position, w.stream_id from waiting w
  where w.blocked_by_stream and not exists (select from waiting e where e.stream_id = w.stream_id and e.position < w.position)
    and w.stream_id not in (select stream_id from letters where state = 'resolved')
 union all
 select 'neither applied nor parked', e.global_seq, e.stream_id
-  from {events} e, p where e.global_seq <= p.checkpoint and e.type in ('plain', 'odd', 'poison')
+  from {events} e where exists (select from handled h where h.slots @> e.slot and e.global_seq <= h.upto) and e.type in ('plain', 'odd', 'poison')
    and not exists (select from applied a where a.position = e.global_seq) and not exists (select from letters l where l.position = e.global_seq)
 union all
-select 'beyond the checkpoint', a.position, a.stream from applied a, p where a.position > p.checkpoint`
+select 'beyond the checkpoint', a.position, a.stream from applied a
+ where not exists (select from handled h where h.slots @> ('x' || left(md5(a.stream), 7))::bit(28)::integer and a.position <= h.upto)`
 
 // unfinishedSQL finds dead letters and commands of shipments of a tenant that are not finished.
 const unfinishedSQL = `
@@ -153,27 +164,19 @@ union all
 select 'command not finished', c.id, c.kind
   from millrace.commands c join millrace.projections p on p.id = c.projection_id where p.tenant = $1 and p.name = $2 and c.ended_at is null`
 
-// contradictions checks the dead letters of shipments of all tenants.
+// contradictions checks the dead letters of shipments of the standing tenants.
 func (c *cluster) contradictions(ctx context.Context, q querier) ([]finding, error) {
-	return findDeadLetters(ctx, q, contradictionsSQL)
+	return findDeadLetters(ctx, q, contradictionsSQL, tenants...)
 }
 
-// unfinished returns the dead letters and commands of shipments that are not finished.
+// unfinished returns the dead letters and commands of shipments of the standing tenants that are not finished.
 func (c *cluster) unfinished(ctx context.Context, q querier) ([]finding, error) {
-	return findDeadLetters(ctx, q, unfinishedSQL)
+	return findDeadLetters(ctx, q, unfinishedSQL, tenants...)
 }
 
-func findDeadLetters(ctx context.Context, q querier, sql string) (all []finding, err error) {
-	for _, tenant := range tenants {
-		rows, err := q.Query(ctx, strings.Replace(sql, "{events}", eventsOf(tenant), 1), tenant, shipments)
-		if err != nil {
-			return nil, fmt.Errorf("check the dead letters of %s: %w", tenant, err)
-		}
-		found, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (finding, error) {
-			f := finding{of: projection.ID{Tenant: tenant, Name: shipments}}
-			err := row.Scan(&f.kind, &f.at, &f.detail)
-			return f, err
-		})
+func findDeadLetters(ctx context.Context, q querier, sql string, names ...string) (all []finding, err error) {
+	for _, tenant := range names {
+		found, err := find(ctx, q, strings.Replace(sql, "{events}", eventsOf(tenant), 1), projection.ID{Tenant: tenant, Name: shipments}, tenant, shipments)
 		if err != nil {
 			return nil, fmt.Errorf("check the dead letters of %s: %w", tenant, err)
 		}
@@ -182,11 +185,24 @@ func findDeadLetters(ctx context.Context, q querier, sql string) (all []finding,
 	return all, nil
 }
 
+// find returns the findings about a projection that a query selects: their kind, position and detail.
+func find(ctx context.Context, q querier, sql string, of projection.ID, args ...any) ([]finding, error) {
+	rows, err := q.Query(ctx, sql, args...)
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (finding, error) {
+		f := finding{of: of}
+		err := row.Scan(&f.kind, &f.at, &f.detail)
+		return f, err
+	})
+}
+
 // replayAll makes every dependency available, waits until no event is parked, and returns what is wrong with dead letters.
 func (c *cluster) replayAll(limit time.Duration) (findings []finding, err error) {
 	var left []finding
 	if err := until(c.ctx, limit, "all dead letters are replayed", func() bool {
-		if c.updateDependency(c.ctx, "available = greatest(available, head)") != nil {
+		if c.updateDependency(c.ctx, "available = greatest(available, head)", tenants...) != nil {
 			return false
 		}
 		left, err = c.unfinished(c.ctx, c.admin)

@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/millrace-go/millrace/event"
+	"github.com/millrace-go/millrace/projection"
 )
 
 var dataFaults = []fault{
@@ -134,7 +135,7 @@ func (s *strike) appendOpen(end func(ctx context.Context, tx pgx.Tx) error) erro
 		}
 		return end(s.ctx, tx)
 	})
-	if !s.alone && isOutage(err) {
+	if !s.alone && (isOutage(err) || errors.Is(err, projection.ErrTenantArchived)) {
 		return nil
 	}
 	return err

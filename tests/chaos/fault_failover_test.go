@@ -59,7 +59,7 @@ func (s *strike) somethingLost() error {
 	if err != nil {
 		return err
 	}
-	if _, lost := s.missing(all); lost == 0 {
+	if _, lost := s.missing(s.writers, all); lost == 0 {
 		return errors.New("no event was lost")
 	}
 	return nil
@@ -71,7 +71,7 @@ func (s *strike) quiesce() error {
 	if _, err := s.caughtUp(30 * time.Second); err != nil {
 		return err
 	}
-	if err := s.updateDependency(s.ctx, "available = greatest(head, 1000000000)"); err != nil {
+	if err := s.updateDependency(s.ctx, "available = greatest(head, 1000000000)", tenants...); err != nil {
 		return err
 	}
 	return until(s.ctx, 30*time.Second, "all dead letters are replayed", func() bool {
@@ -105,9 +105,9 @@ func (s *strike) loseServer() error {
 	defer s.hitAll("failover")()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(s.ctx), time.Minute)
 	defer cancel()
-	var detached time.Time
+	lost := func() {}
 	release, err := s.fromQuiet(func() error {
-		detached = time.Now()
+		lost = s.lose()
 		return s.detach(ctx)
 	})
 	if err != nil {
@@ -115,20 +115,20 @@ func (s *strike) loseServer() error {
 	}
 	s.wait(s.lasts)
 	over := s.outage()
-	err = s.failOver(ctx, detached, func() {
+	err = s.failOver(ctx, lost, func() {
 		over()
 		release()
 	})
-	return errors.Join(err, s.resolveLost())
+	return errors.Join(err, s.resolveLost(), s.reopen())
 }
 
 // loseCommits makes commits asynchronous and kills a backend.
 func (s *strike) loseCommits() error {
 	defer s.hitAll("crash")()
-	var from time.Time
+	lost := func() {}
 	defer s.writers.plain.Store(false)
 	release, err := s.fromQuiet(func() error {
-		from = time.Now()
+		lost = s.lose()
 		s.writers.plain.Store(true)
 		return s.asyncCommits()
 	})
@@ -140,8 +140,8 @@ func (s *strike) loseCommits() error {
 	err = s.server().CrashBackend(context.WithoutCancel(s.ctx))
 	over()
 	release()
-	s.lose(from)
-	return errors.Join(err, s.syncCommits(), s.resolveLost())
+	lost()
+	return errors.Join(err, s.syncCommits(), s.resolveLost(), s.reopen())
 }
 
 // asyncCommits writes everything to the disk and makes later commits asynchronous.

@@ -37,7 +37,7 @@ type fault struct {
 }
 
 // faults are all faults.
-var faults = slices.Concat(processFaults, serverFaults, networkFaults, dataFaults, deadLetterFaults, failoverFaults, handlerFaults)
+var faults = slices.Concat(processFaults, serverFaults, networkFaults, dataFaults, deadLetterFaults, tenantFaults, splitFaults, failoverFaults, handlerFaults)
 
 // strike is one fault at work.
 type strike struct {

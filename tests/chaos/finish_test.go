@@ -18,6 +18,7 @@ func (c *cluster) finish() (r report) {
 		c.must(n.proxy.heal())
 	}
 	c.must(c.resolveLost())
+	c.must(c.reopen())
 	if err := c.live(); err != nil {
 		r.found(nodeFinding("%v", err))
 	}
@@ -40,6 +41,9 @@ func (c *cluster) finish() (r report) {
 // every projection.
 func (c *cluster) compare(r *report, limit time.Duration) error {
 	lagging, err := c.caughtUp(limit)
+	if err != nil && len(lagging) == 0 {
+		r.found(nodeFinding("the leases are not complete: %v", err))
+	}
 	for _, l := range lagging {
 		r.found(finding{kindLagging, projection.ID{Tenant: l.Tenant, Name: l.Name}, l.Checkpoint, fmt.Sprintf("%+v: %v", l, err)})
 	}
@@ -62,8 +66,9 @@ func (c *cluster) compare(r *report, limit time.Duration) error {
 			r.appended += len(h.events) // once for each tenant
 		}
 	}
-	missing, lost := c.missing(all)
+	missing, lost := c.missing(c.writers, all)
 	r.found(missing...)
+	r.found(c.unexplained(c.writers)...)
 	r.lost = lost
 	return nil
 }
@@ -77,14 +82,18 @@ func (c *cluster) checkNodes(r *report) (err error) {
 }
 
 // histories returns everything that check needs. The writers must pause.
-func (c *cluster) histories() (all []history, err error) {
-	for _, tenant := range tenants {
+func (c *cluster) histories() (all []history, err error) { return c.historiesOf(tenants...) }
+
+// historiesOf is histories for some tenants.
+func (c *cluster) historiesOf(names ...string) (all []history, err error) {
+	for _, tenant := range names {
 		events, err := rows(c, pgx.RowToStructByPos[stored], "select global_seq, stream_id, stream_version, type, coalesce(body->>'token', '') from "+eventsOf(tenant)+" order by 1")
 		if err != nil {
 			return nil, fmt.Errorf("read the events of %s: %w", tenant, err)
 		}
 		for name, types := range projectionTypes {
 			h := history{of: projection.ID{Tenant: tenant, Name: name}, types: types, events: events}
+			_, h.split = c.split.Load(h.of)
 			if h.applied, err = rows(c, pgx.RowToStructByPos[application], `select position, stream, version, node, token
 				from public.applied where tenant = $1 and projection = $2 order by id`, tenant, name); err != nil {
 				return nil, fmt.Errorf("read what %s applied: %w", h.of, err)
@@ -117,7 +126,7 @@ func survivors(some, events []stored) (positions []int64) {
 }
 
 // missing finds acknowledged appends that do not exist. Those that may have been lost with a server are only counted.
-func (c *cluster) missing(all []history) (findings []finding, lost int) {
+func (c *cluster) missing(w *writers, all []history) (findings []finding, lost int) {
 	for _, h := range all {
 		if h.of.Name != deadly { // once for each tenant
 			continue
@@ -126,7 +135,7 @@ func (c *cluster) missing(all []history) (findings []finding, lost int) {
 		for _, e := range h.events {
 			tokens[e.Position] = e.Token
 		}
-		for _, a := range c.writers.acknowledgements(h.of.Tenant) {
+		for _, a := range w.acknowledgements(h.of.Tenant) {
 			token, exists := tokens[a.position]
 			switch {
 			case exists && token == a.token:
@@ -144,10 +153,10 @@ func (c *cluster) missing(all []history) (findings []finding, lost int) {
 // ownership reads the ownership log and analyzes it.
 func (c *cluster) ownership() (ownership, error) {
 	changes, err := rows(c, func(row pgx.CollectableRow) (ch change, err error) {
-		err = row.Scan(&ch.at, &ch.of.Tenant, &ch.of.Name, &ch.from, &ch.to, &ch.lastEpoch, &ch.epoch, &ch.lastBeat, &ch.expired)
+		err = row.Scan(&ch.at, &ch.lease, &ch.of.Tenant, &ch.of.Name, &ch.of.Partition, &ch.suspended, &ch.from, &ch.to, &ch.lastEpoch, &ch.epoch, &ch.lastBeat, &ch.expired)
 		return ch, err
-	}, `select o.at, p.tenant, p.name, coalesce(o.last_owner::text, ''), coalesce(o.owner::text, ''), o.last_epoch, o.epoch, o.last_beat, o.expired
-		from public.ownership o join millrace.projections p on p.id = o.lease order by o.id`)
+	}, `select at, lease, tenant, name, partition, suspended, coalesce(last_owner::text, ''), coalesce(owner::text, ''), last_epoch, epoch, last_beat, expired
+		from public.ownership order by id`)
 	if err != nil {
 		return ownership{}, fmt.Errorf("read the ownership log: %w", err)
 	}

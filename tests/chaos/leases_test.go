@@ -2,27 +2,35 @@ package chaos_test
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/millrace-go/millrace/projection"
 )
 
 // lease is the row of a lease.
 type lease struct {
-	Tenant, Name, Owner string
-	Alive               bool // the owner's heartbeat has not expired
-	Checkpoint, Head    int64
+	Tenant, Name          string
+	Partition, Partitions int
+	Owner                 string
+	Alive                 bool // the owner's heartbeat has not expired
+	Checkpoint, Head      int64
 }
 
-// leases returns all leases, with the heads of their tenants.
-func (c *cluster) leases() ([]lease, error) {
-	heads := make([]string, len(tenants))
-	for i, tenant := range tenants {
+// leases returns all leases of the standing tenants, with the heads of their tenants.
+func (c *cluster) leases() ([]lease, error) { return c.leasesOf(tenants...) }
+
+// leasesOf returns all leases of some tenants.
+func (c *cluster) leasesOf(names ...string) ([]lease, error) {
+	heads := make([]string, len(names))
+	for i, tenant := range names {
 		heads[i] = fmt.Sprintf("select '%s' as tenant, coalesce(max(global_seq), 0) as head from %s", tenant, eventsOf(tenant))
 	}
-	return rows(c, pgx.RowToStructByPos[lease], `select p.tenant, p.name, coalesce(l.owner::text, ''), n.expires_at > clock_timestamp() is true, l.checkpoint, h.head
+	return rows(c, pgx.RowToStructByPos[lease], `select p.tenant, p.name, p.partition, p.partitions, coalesce(l.owner::text, ''), n.expires_at > clock_timestamp() is true, l.checkpoint, h.head
 		from millrace.leases l join millrace.projections p using (id) left join millrace.nodes n on n.id = l.owner
 		join (`+strings.Join(heads, " union all ")+`) h on h.tenant = p.tenant`)
 }
@@ -69,6 +77,18 @@ func (c *cluster) registered(p *process) bool {
 	return err == nil && n == 1
 }
 
+// complete reports whether the leases are those of all partitions of all projections of so many tenants.
+func complete(all []lease, tenants int) bool {
+	found := make(map[projection.ID]int)
+	want := make(map[projection.ID]int)
+	for _, l := range all {
+		id := projection.ID{Tenant: l.Tenant, Name: l.Name}
+		found[id]++
+		want[id] = l.Partitions
+	}
+	return len(want) == tenants*len(projectionTypes) && maps.Equal(found, want)
+}
+
 // live waits until every node is registered and every lease has a living owner.
 func (c *cluster) live() error {
 	var all []lease
@@ -78,7 +98,7 @@ func (c *cluster) live() error {
 		}
 		var err error
 		all, err = c.leases()
-		return err == nil && len(all) == len(tenants)*len(projectionTypes) && !slices.ContainsFunc(all, func(l lease) bool { return !l.Alive })
+		return err == nil && complete(all, len(tenants)) && !slices.ContainsFunc(all, func(l lease) bool { return !l.Alive })
 	})
 	if err != nil {
 		return fmt.Errorf("%w: %+v", err, all)
@@ -118,9 +138,14 @@ func (c *cluster) progress() error {
 
 // caughtUp waits until every projection has handled everything, while the writers pause. It returns those that have not.
 func (c *cluster) caughtUp(limit time.Duration) (lagging []lease, err error) {
+	return c.caughtUpOf(limit, tenants...)
+}
+
+// caughtUpOf is caughtUp for some tenants.
+func (c *cluster) caughtUpOf(limit time.Duration, names ...string) (lagging []lease, err error) {
 	err = until(c.ctx, limit, "every projection has handled everything", func() bool {
-		all, err := c.leases()
-		if err != nil {
+		all, err := c.leasesOf(names...)
+		if err != nil || !complete(all, len(names)) {
 			return false
 		}
 		lagging = slices.DeleteFunc(all, func(l lease) bool { return l.Checkpoint == l.Head })

@@ -27,6 +27,14 @@ func TestOwnershipCheckerNoticesStolenLeases(t *testing.T) {
 		c.expired = true
 		return c
 	}
+	suspended := func(c change) change {
+		c.suspended = true
+		return c
+	}
+	another := func(c change) change {
+		c.lease++
+		return c
+	}
 	dead := []trouble{{who: a, what: "killed", from: at(1000), to: at(1000)}}
 	for name, test := range map[string]struct {
 		changes  []change
@@ -46,6 +54,8 @@ func TestOwnershipCheckerNoticesStolenLeases(t *testing.T) {
 		"from a node that was not struck":     {changes: []change{claim(1800, "b", "a", 2)}, troubles: dead, gaps: []int{0}, kinds: []string{kindStolen}},
 		"from a node whose heartbeat expired": {changes: []change{expired(claim(1800, "b", "a", 2))}, gaps: []int{0}},
 		"an epoch that stays":                 {changes: []change{{at: at(0), of: of, to: "a", lastEpoch: 3, epoch: 3}}, kinds: []string{kindEpoch}},
+		"suspended meanwhile":                 {changes: []change{suspended(free(500, "a", 1)), claim(5000, "", "b", 2)}},
+		"another lease of that name":          {changes: []change{free(500, "a", 1), another(claim(530, "", "b", 1))}},
 		"during an outage": {changes: []change{claim(5000, "a", "b", 2)}, troubles: []trouble{{who: a, from: at(1000)}},
 			outages: []outage{{at(1500), at(4900)}}, gaps: []int{100}},
 	} {

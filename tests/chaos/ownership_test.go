@@ -12,18 +12,21 @@ import (
 // ownershipLogSQL creates a log of the leases: each change of owner or epoch, and whether the previous owner's heartbeat had
 // expired by then. A node that was marked dead because its session lock was missing counts as not expired. A heartbeat that came
 // while the lease was claimed came too late. A node that is draining and has expired its own heartbeat owns nothing any more.
+// The log names the projection, because leases go with their tenants and with their partitions.
 func ownershipLogSQL(lease time.Duration) string {
 	return fmt.Sprintf(`
 create table public.ownership (id bigint generated always as identity, at timestamptz not null, lease integer not null,
+	tenant text not null, name text not null, partition integer not null, suspended boolean not null,
 	last_owner uuid, owner uuid, last_epoch bigint not null, epoch bigint not null, last_beat timestamptz not null, expired boolean not null);
 create function public.note_owner() returns trigger language plpgsql as $$
 begin
-	insert into public.ownership (at, lease, last_owner, owner, last_epoch, epoch, last_beat, expired)
-	values (clock_timestamp(), new.id, old.owner, new.owner, old.epoch, new.epoch,
+	insert into public.ownership (at, lease, tenant, name, partition, suspended, last_owner, owner, last_epoch, epoch, last_beat, expired)
+	select clock_timestamp(), new.id, p.tenant, p.name, p.partition, p.suspended, old.owner, new.owner, old.epoch, new.epoch,
 		coalesce((select heartbeat_at from millrace.nodes n where n.id = old.owner), 'epoch'),
 		not exists (select from millrace.nodes n where n.id = old.owner and n.heartbeat_at < statement_timestamp()
 			and n.heartbeat_at + %d * interval '1 millisecond' > clock_timestamp()
-			and not (n.draining and n.expires_at <= n.heartbeat_at)));
+			and not (n.draining and n.expires_at <= n.heartbeat_at))
+	  from millrace.projections p where p.id = new.id;
 	return null;
 end $$;
 create trigger note_owner after update of owner on millrace.leases for each row
@@ -33,7 +36,9 @@ create trigger note_owner after update of owner on millrace.leases for each row
 // change is one entry of the log. An owner is a node's id; empty: none.
 type change struct {
 	at               time.Time
+	lease            int
 	of               projection.ID
+	suspended        bool // its tenant was archived, paused or being dropped
 	from, to         string
 	lastEpoch, epoch int64
 	lastBeat         time.Time // of from
@@ -95,16 +100,16 @@ func analyze(changes []change, troubles []trouble, processes []*process, outages
 	for _, p := range processes {
 		owners[p.identity()] = p
 	}
-	free := make(map[projection.ID]change)
+	free := make(map[int]change) // by lease
 	for _, c := range changes {
 		if c.to != "" && c.epoch <= c.lastEpoch {
 			o.findings = append(o.findings, finding{kindEpoch, c.of, 0, fmt.Sprintf("%d follows %d from %.8s to %.8s", c.epoch, c.lastEpoch, c.from, c.to)})
 		}
 		switch {
 		case c.to == "":
-			free[c.of] = c
+			free[c.lease] = c
 		case c.from == "":
-			if release, ok := free[c.of]; ok && release.from != c.to {
+			if release, ok := free[c.lease]; ok && !release.suspended && release.from != c.to {
 				o.takeovers = append(o.takeovers, takeover{c.of, release.from, c.to, c.at, ownerless(release.at, c.at, outages), true})
 			}
 		case c.from != c.to:

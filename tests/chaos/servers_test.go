@@ -69,7 +69,7 @@ type servers struct {
 	losses []loss
 }
 
-// loss is a period whose commits may have been lost with the server.
+// loss is a period whose commits may have been lost with the server. to is zero until the server has failed.
 type loss struct{ from, to time.Time }
 
 // startServers starts a primary and a standby with poolers, which stop with the test.
@@ -127,18 +127,24 @@ func (s *servers) restartPoolers(ctx context.Context) (err error) {
 // server returns the current primary.
 func (s *servers) server() *pgtest.Server { return s.primary.Load() }
 
-// lose records that commits since from may be lost.
-func (s *servers) lose(from time.Time) {
+// lose records that commits from now until over is called may be lost.
+func (s *servers) lose() (over func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.losses = append(s.losses, loss{from, time.Now()})
+	at := len(s.losses)
+	s.losses = append(s.losses, loss{from: time.Now()})
+	return func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.losses[at].to = time.Now()
+	}
 }
 
 // mayBeLost reports whether a commit between begun and done may be lost.
 func (s *servers) mayBeLost(begun, done time.Time) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return slices.ContainsFunc(s.losses, func(l loss) bool { return begun.Before(l.to) && done.After(l.from) })
+	return slices.ContainsFunc(s.losses, func(l loss) bool { return (l.to.IsZero() || begun.Before(l.to)) && done.After(l.from) })
 }
 
 // detach lets the standby catch up, and then disconnects it from the primary.
@@ -148,11 +154,11 @@ func (s *servers) detach(ctx context.Context) error {
 }
 
 // failOver kills the primary, promotes the detached standby, and starts a new standby at the address of the old primary.
-// promoted is called when there is a primary again.
-func (s *servers) failOver(ctx context.Context, detached time.Time, promoted func()) error {
+// lost is called when the primary is dead, and promoted when there is a primary again.
+func (s *servers) failOver(ctx context.Context, lost, promoted func()) error {
 	old, next := s.server(), s.standby.Load()
 	err := errors.Join(old.Kill(), old.Stop(ctx))
-	s.lose(detached)
+	lost()
 	err = errors.Join(err, next.Promote(ctx))
 	promoted()
 	if err != nil {

@@ -14,6 +14,7 @@ const (
 	listening     protection = "listening"       // a new session does not listen
 	seenLock      protection = "seen-lock"       // a missing session lock means death although it was never seen
 	oneServerLife protection = "one-incarnation" // the incarnation never changes
+	passedEvents  protection = "passed"          // a split forgets what was handled beyond the new checkpoints
 )
 
 // breaks are the protections that are broken for all nodes, by replacing functions of the control schema.
@@ -28,6 +29,12 @@ create or replace function millrace.advance(batch text, lease integer, lease_own
 returns void language plpgsql as $$ begin
 	update millrace.leases l set checkpoint = new where l.id = lease and l.owner = lease_owner and l.epoch = lease_epoch and l.checkpoint = old;
 end $$`,
+	passedEvents: `
+create or replace function public.forget_passed() returns trigger language plpgsql as $$ begin
+	new.passed_from := '{}'; new.passed_to := '{}'; new.passed_upto := '{}';
+	return new;
+end $$;
+create or replace trigger forget_passed before insert on millrace.projections for each row execute function public.forget_passed()`,
 	oneServerLife: `
 create or replace function millrace.incarnation() returns bigint language plpgsql stable as $$ begin return 1; end $$;
 create or replace function millrace.check_incarnation(expected bigint) returns void language plpgsql stable as $$ begin end $$`,

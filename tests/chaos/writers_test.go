@@ -27,10 +27,11 @@ const (
 // errOnPurpose rolls an append back.
 var errOnPurpose = errors.New("rolled back on purpose")
 
-// writers append to all tenants as servers do: alone and in transactions of the application, some slow, some rolled back. They
+// writers append to tenants as servers do: alone and in transactions of the application, some slow, some rolled back. They
 // retry appends that fail.
 type writers struct {
 	store *pgstore.Store
+	names []string // of the tenants
 	life  context.Context
 	end   context.CancelFunc
 	group sync.WaitGroup
@@ -39,6 +40,7 @@ type writers struct {
 
 	mu           sync.Mutex
 	acknowledged map[string][]acknowledgement // by tenant
+	refused      []refusal
 }
 
 // acknowledgement is an event of an append that succeeded.
@@ -48,12 +50,20 @@ type acknowledgement struct {
 	begun, done time.Time // of the append
 }
 
-func startWriters(ctx context.Context, store *pgstore.Store, seed uint64) *writers {
-	w := &writers{store: store, acknowledged: make(map[string][]acknowledgement)}
+// refusal is an append that failed, and not because of an outage.
+type refusal struct {
+	tenant      string
+	begun, done time.Time
+	err         error
+}
+
+// startWriters starts n writers. prefix distinguishes their keys from those of others.
+func startWriters(ctx context.Context, store *pgstore.Store, seed uint64, n int, prefix string, names ...string) *writers {
+	w := &writers{store: store, names: names, acknowledged: make(map[string][]acknowledgement)}
 	w.life, w.end = context.WithCancel(ctx)
-	for i := range writerCount {
+	for i := range n {
 		rnd := rand.New(rand.NewPCG(seed, uint64(i)))
-		w.group.Go(func() { w.run(fmt.Sprint("w", i), rnd) })
+		w.group.Go(func() { w.run(fmt.Sprint(prefix, i), rnd) })
 	}
 	return w
 }
@@ -81,7 +91,7 @@ func (w *writers) run(name string, rnd *rand.Rand) {
 
 // write makes one append and retries it under its key until it is known to have succeeded or the writers end.
 func (w *writers) write(key string, rnd *rand.Rand) {
-	tenant, err := w.store.ForTenant(tenants[rnd.IntN(len(tenants))])
+	tenant, err := w.store.ForTenant(w.names[rnd.IntN(len(w.names))])
 	if err != nil {
 		panic(err)
 	}
@@ -123,8 +133,26 @@ func (w *writers) write(key string, rnd *rand.Rand) {
 			w.acknowledge(tenant.Name(), key, result.Positions, begun)
 			return
 		}
+		w.refuse(refusal{tenant.Name(), begun, time.Now(), err})
 		kit.Pass(w.life, 100*time.Millisecond)
 	}
+}
+
+// refuse records an append that failed, unless the server was not available.
+func (w *writers) refuse(r refusal) {
+	if isOutage(r.err) || errors.Is(r.err, context.DeadlineExceeded) {
+		return
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.refused = append(w.refused, r)
+}
+
+// refusals returns the appends that failed, and not because of an outage.
+func (w *writers) refusals() []refusal {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Clone(w.refused)
 }
 
 func (w *writers) acknowledge(tenant, key string, positions []int64, begun time.Time) {
