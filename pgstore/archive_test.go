@@ -250,6 +250,24 @@ func TestSuspensionEndsWhenAllLeasesAreFree(t *testing.T) {
 	}
 }
 
+// pg_restore --data-only --disable-triggers, and bulk loads, disable all triggers and enable them again.
+func TestTenantThatCameBackStaysOpenIfAllTriggersAreEnabled(t *testing.T) {
+	t.Parallel()
+	store := newStore(t)
+	acme, ctx := newTenant(t, store, "acme"), testContext(t)
+	for range 2 {
+		noError(t, store.ArchiveTenant(ctx, acme.name))
+		noError(t, store.UnarchiveTenant(ctx, acme.name))
+		mustExec(t, store, "alter table millrace_acme.events disable trigger all")
+		mustExec(t, store, "alter table millrace_acme.events enable trigger all")
+		mustAppend(t, acme, "s", event.Any, someEvents(2)...)
+	}
+	noError(t, store.ArchiveTenant(ctx, acme.name))
+	if _, err := acme.Append(ctx, "s", event.Any, someEvents(1)...); !errors.Is(err, projection.ErrTenantArchived) {
+		t.Errorf("append to the archived tenant: %v", err)
+	}
+}
+
 func TestLifeOfATenantNeedsTheOwnerOfItsSchema(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.Database(t)
