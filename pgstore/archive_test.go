@@ -268,6 +268,27 @@ func TestTenantThatCameBackStaysOpenIfAllTriggersAreEnabled(t *testing.T) {
 	}
 }
 
+// Rows that are made while the tenant is suspended cost searches for free leases nothing, and run when it is resumed.
+func TestNewLeasesOfASuspendedTenantSleep(t *testing.T) {
+	t.Parallel()
+	store := newStore(t)
+	ctx, port := testContext(t), store.port()
+	all := []engine.NewProjection{{Tenant: projection.DefaultTenant, Name: "p", Partitions: 1}, {Tenant: projection.DefaultTenant, Name: "q", Partitions: 2}}
+	noError(t, port.Ensure(ctx, all[:1]))
+	noError(t, port.SetTenantDesired(ctx, projection.DefaultTenant, engine.WantPause))
+	noError(t, port.Ensure(ctx, all))
+	resplitInto(t, store, 3)
+	const asleep = "select count(*) from millrace.leases where asleep"
+	if n := one[int](t, store, asleep); n != 5 {
+		t.Errorf("%d leases of 5 sleep", n)
+	}
+	noError(t, port.SetTenantDesired(ctx, projection.DefaultTenant, engine.WantRun))
+	resplitInto(t, store, 4)
+	if n := one[int](t, store, asleep); n != 0 {
+		t.Errorf("%d leases sleep", n)
+	}
+}
+
 func TestLifeOfATenantNeedsTheOwnerOfItsSchema(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.Database(t)
