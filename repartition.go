@@ -23,5 +23,5 @@ func (r *Runtime) Repartition(ctx context.Context, id ProjectionID, n int) error
 	case n < 1 || n > partition.Most:
 		return fmt.Errorf("repartition %s: the number of partitions must be from 1 to %d: %d", engine.FullID(id), partition.Most, n)
 	}
-	return r.store.Repartition(ctx, id, n)
+	return r.existing(ctx, id, func() error { return r.store.Repartition(ctx, id, n) })
 }

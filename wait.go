@@ -40,10 +40,15 @@ func whole(id ProjectionID) error {
 	return nil
 }
 
-// setDesiredState makes the row of a projection that this runtime knows, if its tenant is new and no node has made it yet.
 func (r *Runtime) setDesiredState(ctx context.Context, id ProjectionID, desired engine.DesiredState) error {
+	return r.existing(ctx, id, func() error { return r.store.SetDesiredState(ctx, engine.FullID(id), desired) })
+}
+
+// existing calls change. If this runtime knows the projection, but no node has made its rows yet, since the tenant is new, it makes
+// them and calls change again.
+func (r *Runtime) existing(ctx context.Context, id ProjectionID, change func() error) error {
 	id = engine.FullID(id)
-	err := r.store.SetDesiredState(ctx, id, desired)
+	err := change()
 	if !errors.Is(err, projection.ErrUnknownProjection) || !r.knows(id) {
 		return err
 	}
@@ -52,9 +57,9 @@ func (r *Runtime) setDesiredState(ctx context.Context, id ProjectionID, desired 
 		return err
 	}
 	if err := r.awake(ctx, id.Tenant); err != nil {
-		return err // its row was not made
+		return err // its rows were not made
 	}
-	return r.store.SetDesiredState(ctx, id, desired)
+	return change()
 }
 
 // stopped waits until free reports that nothing of what was paused runs any more, also through an outage of the database.

@@ -287,6 +287,45 @@ func TestPauseEndsAfterClaimsInProgress(t *testing.T) {
 	}
 }
 
+// pg_restore --data-only --disable-triggers, and bulk loads, disable all triggers and enable them again.
+func TestTenantThatCameBackStaysOpenIfAllTriggersAreEnabled(t *testing.T) {
+	t.Parallel()
+	store := newStore(t)
+	acme, ctx := newTenant(t, store, "acme"), testContext(t)
+	for range 2 {
+		noError(t, store.ArchiveTenant(ctx, acme.name))
+		noError(t, store.UnarchiveTenant(ctx, acme.name))
+		mustExec(t, store, "alter table millrace_acme.events disable trigger all")
+		mustExec(t, store, "alter table millrace_acme.events enable trigger all")
+		mustAppend(t, acme, "s", event.Any, someEvents(2)...)
+	}
+	noError(t, store.ArchiveTenant(ctx, acme.name))
+	if _, err := acme.Append(ctx, "s", event.Any, someEvents(1)...); !errors.Is(err, projection.ErrTenantArchived) {
+		t.Errorf("append to the archived tenant: %v", err)
+	}
+}
+
+// Rows that are made while the tenant is suspended cost searches for free leases nothing, and run when it is resumed.
+func TestNewLeasesOfASuspendedTenantSleep(t *testing.T) {
+	t.Parallel()
+	store := newStore(t)
+	ctx, port := testContext(t), store.port()
+	all := []engine.NewProjection{{Tenant: projection.DefaultTenant, Name: "p", Partitions: 1}, {Tenant: projection.DefaultTenant, Name: "q", Partitions: 2}}
+	noError(t, port.Ensure(ctx, all[:1]))
+	noError(t, port.SetTenantDesired(ctx, projection.DefaultTenant, engine.WantPause))
+	noError(t, port.Ensure(ctx, all))
+	resplitInto(t, store, 3)
+	const asleep = "select count(*) from millrace.leases where asleep"
+	if n := one[int](t, store, asleep); n != 5 {
+		t.Errorf("%d leases of 5 sleep", n)
+	}
+	noError(t, port.SetTenantDesired(ctx, projection.DefaultTenant, engine.WantRun))
+	resplitInto(t, store, 4)
+	if n := one[int](t, store, asleep); n != 0 {
+		t.Errorf("%d leases sleep", n)
+	}
+}
+
 func TestLifeOfATenantNeedsTheOwnerOfItsSchema(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.Database(t)

@@ -57,7 +57,7 @@ func (d *DeadLetters) Cancel(ctx context.Context, command int64) error {
 		if _, err := tx.Exec(ctx, c.sql("lock_command"), command); err != nil {
 			return err
 		}
-		if _, err := tx.Exec(ctx, c.sql("cancel_command"), d.id.Tenant, d.id.Name, d.id.Partition, command, c.controlChannel); err != nil {
+		if _, err := tx.Exec(ctx, c.sql("cancel_command"), d.id.Tenant, d.id.Name, command, c.controlChannel); err != nil {
 			return err
 		}
 		status, err = d.status(ctx, tx, command)
@@ -86,7 +86,7 @@ type commandPart struct {
 // status reads a command. It returns projection.ErrCommandNotFound if there is none.
 func (d *DeadLetters) status(ctx context.Context, q querier, command int64) (status commandStatus, err error) {
 	status.result.Command = command
-	rows, _ := q.Query(ctx, d.store.control.sql("command_status"), command, d.id.Tenant, d.id.Name, d.id.Partition)
+	rows, _ := q.Query(ctx, d.store.control.sql("command_status"), command, d.id.Tenant, d.id.Name)
 	var part commandPart
 	var ended bool
 	var done, failed int64

@@ -455,7 +455,7 @@ func (w *lettersWorld) cancel() {
 	}
 	c, sql := w.model.commands[i], w.store.control
 	command := one[int64](w.drawer.t, w.store, "select id from millrace.commands where kind = 'replay' and ended_at is null order by id limit 1")
-	mustExec(w.drawer.t, w.store, sql.sql("cancel_command"), w.lease.ID.Tenant, w.lease.ID.Name, w.lease.ID.Partition, command, sql.controlChannel)
+	mustExec(w.drawer.t, w.store, sql.sql("cancel_command"), w.lease.ID.Tenant, w.lease.ID.Name, command, sql.controlChannel)
 	c.most = c.done + c.failed
 	if ended, _ := w.outcome(command); ended {
 		if c.replaying != 0 || c.whole != "" {

@@ -104,6 +104,45 @@ func TestReplayContinuesAfterAResplit(t *testing.T) {
 	}
 }
 
+// A command on one partition can be waited for and cancelled after its partition is gone.
+func TestCommandOnAPartitionOutlivesIt(t *testing.T) {
+	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
+		a := &ailing{Bundle: b}
+		rt := b.Running(millrace.Config{}, a.projection())
+		b.Reaches(rt, "p", 0)
+		b.Must(rt.Repartition(b.Ctx, idOfP, 2))
+		parked := a.fill(rt, 10)
+		a.mended.Store(true)
+		reached := make(chan struct{})
+		stop := sync.OnceFunc(func() { close(reached) })
+		hold := func(ctx context.Context, _ event.Envelope) {
+			stop()
+			<-ctx.Done()
+		}
+		a.hold.Store(&hold)
+		second := b.Store.DeadLetters(millrace.ProjectionID{Name: "p", Partition: 2})
+		replayed := make(chan projection.CommandResult, 1)
+		go func() {
+			result, err := second.Replay(b.Ctx, projection.DeadLetterFilter{All: true}, 1000)
+			if err != nil {
+				t.Error(err)
+			}
+			replayed <- result
+		}()
+		<-reached
+		b.Must(rt.Repartition(b.Ctx, idOfP, 1))
+		a.hold.Store(nil)
+		result := <-replayed
+		if left := a.letters(); result.Done == 0 || left != parked-result.Done {
+			t.Errorf("%+v; %d of %d are parked", result, left, parked)
+		}
+		b.Must(second.Cancel(b.Ctx, result.Command))
+		if again, err := second.Wait(b.Ctx, result.Command); err != nil || again != result {
+			t.Errorf("%+v, %v; it was %+v", again, err, result)
+		}
+	}, kit.ConcurrentWrites)
+}
+
 func TestDiscardOfAPausedProjectionEndsWithAResplit(t *testing.T) {
 	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
 		a := &ailing{Bundle: b}

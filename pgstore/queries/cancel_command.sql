@@ -1,14 +1,14 @@
 -- Ends a command for all of its partitions. Where it has begun a replay or is inside a parked stream, the owner of the
--- lease ends it, as at its limit, and channel $5 notifies the nodes. $1 tenant, $2 projection, $3 partition (0: all),
--- $4 command, which lock_command.sql has locked. Indexes: commands_pkey, commands_root_idx, projections_pkey. Locks: the
--- rows of the command until the commit, and the queue of notifications during the commit.
+-- lease ends it, as at its limit, and channel $4 notifies the nodes. $1 tenant, $2 projection, $3 command, which
+-- lock_command.sql has locked. Indexes: commands_pkey, commands_root_idx, projections_pkey. Locks: the rows of the
+-- command until the commit, and the queue of notifications during the commit.
 with cancelled as (
     update {control}.commands c
        set max_events = c.done + c.failed,
            ended_at = case when c.current_stream is null and c.current_dead_letter is null then clock_timestamp() end
       from {control}.projections p
-     where (c.id = $4::bigint or c.root = $4::bigint) and c.ended_at is null and p.id = c.projection_id
-       and p.tenant = $1::text and p.name = $2::text and ($3::integer = 0 or p.partition = $3::integer)
+     where (c.id = $3::bigint or c.root = $3::bigint) and c.ended_at is null and p.id = c.projection_id
+       and p.tenant = $1::text and p.name = $2::text
     returning c.projection_id, c.ended_at
 )
-select pg_notify($5::text, 'command ' || c.projection_id) from cancelled c where c.ended_at is null
+select pg_notify($4::text, 'command ' || c.projection_id) from cancelled c where c.ended_at is null

@@ -1,6 +1,7 @@
 -- Returns the rows of command $1: its projection, whether it ended, the result so far, and whether it could run now
--- without an owner, as run_unowned_command.sql does. $2 tenant, $3 projection, $4 partition (0: all). Indexes:
--- commands_pkey, commands_root_idx, projections_pkey, leases_pkey, nodes_pkey. Locks nothing.
+-- without an owner, as run_unowned_command.sql does. $2 tenant, $3 projection. The rows of a command for one partition
+-- may be those of others, if the projection was split anew since. Indexes: commands_pkey, commands_root_idx,
+-- projections_pkey, leases_pkey, nodes_pkey. Locks nothing.
 select c.id, c.projection_id, c.ended_at is not null, c.done, c.failed,
        (c.kind = 'discard' or c.done + c.failed >= c.max_events)
        and exists (select from {control}.leases l
@@ -8,6 +9,5 @@ select c.id, c.projection_id, c.ended_at is not null, c.done, c.failed,
                       and (l.owner is null or not exists (select from {control}.nodes n where n.id = l.owner and n.expires_at > clock_timestamp())))
   from {control}.commands c
  cross join lateral (select from {control}.projections p
-                      where p.id = c.projection_id and p.tenant = $2::text and p.name = $3::text
-                        and ($4::integer = 0 or p.partition = $4::integer) offset 0) p
+                      where p.id = c.projection_id and p.tenant = $2::text and p.name = $3::text offset 0) p
  where c.id = $1::bigint or c.root = $1::bigint

@@ -15,6 +15,6 @@ with missing as (
     insert into {control}.projections (tenant, name, partition, partitions, slot_from, slot_to, token, suspended)
     select m.tenant, m.name, m.partition, m.partitions, m.slot_from, m.slot_to, k.token, m.paused
       from missing m join tokens k on k.tenant = m.tenant and k.name = m.name
-    returning id
+    returning id, suspended
 )
-insert into {control}.leases (id) select id from inserted
+insert into {control}.leases (id, asleep) select id, suspended from inserted

@@ -1,4 +1,4 @@
--- Inserts one partition of a projection, and its free lease. $1 is a previous partition of the projection. $2 number,
+-- Inserts one partition of a projection, and its free lease, which sleeps if the tenant is suspended. $1 is a previous partition of the projection. $2 number,
 -- $3 number of all partitions, $4 and $5 slots, $6 to $8 handled slots, $9 checkpoint, $10 crash_count, $11 skipped.
 -- Each of $12 to $14 is a previous partition, or null: $12 that of the failing event, $13 that of the event at which
 -- processes may have crashed, with $15 attempts, $14 that which is halted. Indexes: projections_pkey,
@@ -17,7 +17,7 @@ with inserted as (
       left join {control}.projections c on c.id = $13::integer
       left join {control}.projections h on h.id = $14::integer
      where p.id = $1::integer
-    returning id
+    returning id, suspended
 )
-insert into {control}.leases (id, checkpoint, crash_count) select i.id, $9::bigint, $10::integer from inserted i
+insert into {control}.leases (id, checkpoint, crash_count, asleep) select i.id, $9::bigint, $10::integer, i.suspended from inserted i
 returning id

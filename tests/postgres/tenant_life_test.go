@@ -99,6 +99,30 @@ func TestProjectionOfANewTenantIsKnownAtOnce(t *testing.T) {
 	}
 }
 
+// A projection of a new tenant can be split before a node runs it, and while one begins to.
+func TestProjectionOfANewTenantCanBeSplitAtOnce(t *testing.T) {
+	t.Parallel()
+	b := setup(t, pgstore.Options{})
+	p := millrace.Projection{Name: "p", Partitions: 2, Handler: b.Store.Batch(kit.Nothing)}
+	for i, rt := range []*millrace.Runtime{b.Runtime(slow, p), b.Running(slow, p)} {
+		id := millrace.ProjectionID{Tenant: fmt.Sprint("t", i), Name: "p"}
+		if err := rt.Repartition(b.Ctx, id, 4); !errors.Is(err, projection.ErrUnknownTenant) {
+			t.Errorf("before the tenant exists: %v", err)
+		}
+		_, err := b.store.CreateTenant(b.Ctx, id.Tenant)
+		b.Must(err)
+		b.Must(rt.Repartition(b.Ctx, id, 4))
+		if n := value[int](b, "select count(*) from millrace.projections where tenant = $1", id.Tenant); n != 4 {
+			t.Errorf("%d partitions, want 4", n)
+		}
+		other := id
+		other.Name = "other"
+		if err := rt.Repartition(b.Ctx, other, 4); !errors.Is(err, projection.ErrUnknownProjection) {
+			t.Errorf("a projection that is not registered: %v", err)
+		}
+	}
+}
+
 // TestPauseOfATenantIsIndependentOfItsProjections pauses a tenant on several nodes while events arrive.
 func TestPauseOfATenantIsIndependentOfItsProjections(t *testing.T) {
 	t.Parallel()

@@ -261,9 +261,12 @@ end
 $$;
 
 -- The trigger function of a tenant's events while the tenant is archived (MR007) or is being dropped (MR008). The
--- trigger's argument is the SQLSTATE. Locks nothing. Needs no index.
+-- trigger's argument is the SQLSTATE; if it is empty, the tenant is open. Locks nothing. Needs no index.
 create function {control}.refuse_append() returns trigger language plpgsql as $$
 begin
+    if tg_argv[0] = '' then
+        return null;
+    end if;
     raise exception '%', case tg_argv[0] when 'MR007' then 'the tenant is archived' else 'the tenant is being dropped' end
         using errcode = tg_argv[0];
 end
