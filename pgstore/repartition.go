@@ -247,8 +247,8 @@ func (r *resplit) replace(ctx context.Context, tx pgx.Tx, parts []newPartition) 
 	}
 	var move pgx.Batch
 	move.Queue(c.sql("continue_replays"), old, rows, froms, tos)
-	move.Queue(c.sql("move_dead_letters"), old, rows, froms, tos, r.alive)
-	move.Queue(c.sql("move_parked_streams"), old, rows, froms, tos)
+	move.Queue(c.sql("move_dead_letters"), old, rows, froms, r.alive)
+	move.Queue(c.sql("move_parked_streams"), old, rows, froms)
 	move.Queue(c.sql("mark_tried"), old, rows)
 	move.Queue(c.sql("move_commands"), old, rows[0])
 	move.Queue(c.sql("count_parked"), rows)

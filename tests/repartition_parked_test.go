@@ -89,7 +89,11 @@ func TestReplayContinuesAfterAResplit(t *testing.T) {
 				a.hold.Store(&hold)
 				result := b.Replaying("p")
 				for _, n := range into[1:] {
-					<-reached
+					select {
+					case <-reached:
+					case r := <-result:
+						t.Fatalf("the replay ended with %+v", r)
+					}
 					b.Must(rt.Repartition(b.Ctx, idOfP, n))
 				}
 				if r := <-result; r != (projection.CommandResult{Done: parked}) {
