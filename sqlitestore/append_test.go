@@ -224,7 +224,7 @@ func TestKeyedAppendsDeleteExpiredKeys(t *testing.T) {
 
 func TestKeysAreKeptForEverIfAskedFor(t *testing.T) {
 	t.Parallel()
-	store := migrated(t, openStore(t, newPath(t), Options{KeyRetention: -1}))
+	store := migrated(t, openStore(t, newPath(t), Options{KeyRetention: -1, Synchronous: SynchronousNormal}))
 	for i := range 10 * expireEvery {
 		mustAppend(t, store.tenant, "s", event.Any.WithKey(fmt.Sprint(i)), someEvents(1)...)
 		mustExec(t, store, "update millrace_append_keys set created_at = 0")

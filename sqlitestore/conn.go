@@ -65,6 +65,8 @@ type conn struct {
 	driverConn
 	loan     *loan
 	prepared map[string]driverStmt
+	// txCtx is the context of the open transaction, if there is one and it belongs to a writer.
+	txCtx context.Context
 	// spoiled reports that a function of the user's may have changed the connection for longer than its transaction.
 	spoiled bool
 }
@@ -92,6 +94,8 @@ func (c *conn) own(ctx context.Context, query string) (driverStmt, error) {
 }
 
 func (c *conn) ExecContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Result, error) {
+	ctx, cancel := c.bound(ctx)
+	defer cancel()
 	stmt, err := c.own(ctx, query)
 	if err != nil {
 		return nil, err
@@ -101,10 +105,12 @@ func (c *conn) ExecContext(ctx context.Context, query string, args []driver.Name
 	}
 	c.look(query)
 	result, err := c.driverConn.ExecContext(ctx, query, args)
-	return result, c.refused(err)
+	return result, refused(err)
 }
 
 func (c *conn) QueryContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Rows, error) {
+	ctx, cancel := c.bound(ctx)
+	defer cancel()
 	stmt, err := c.own(ctx, query)
 	if err != nil {
 		return nil, err
@@ -114,12 +120,16 @@ func (c *conn) QueryContext(ctx context.Context, query string, args []driver.Nam
 	}
 	c.look(query)
 	rows, err := c.driverConn.QueryContext(ctx, query, args)
-	return rows, c.refused(err)
+	return rows, refused(err)
 }
 
 func (c *conn) PrepareContext(ctx context.Context, query string) (driver.Stmt, error) {
 	c.look(query)
-	return c.driverConn.PrepareContext(ctx, query)
+	stmt, err := c.driverConn.PrepareContext(ctx, query)
+	if err != nil {
+		return nil, err
+	}
+	return &boundStmt{stmt.(driverStmt), c}, nil
 }
 
 func (c *conn) BeginTx(ctx context.Context, opts driver.TxOptions) (driver.Tx, error) {
@@ -127,7 +137,46 @@ func (c *conn) BeginTx(ctx context.Context, opts driver.TxOptions) (driver.Tx, e
 	if err != nil || c.loan == nil {
 		return tx, err
 	}
-	return &loanedTx{tx, c.loan}, nil
+	c.txCtx = ctx
+	return &loanedTx{tx, c}, nil
+}
+
+// bound returns the context of a statement, which also ends with that of its transaction. The driver interrupts a statement
+// only when the statement's own context ends, and tx.Exec has none. The driver watches the context until the first row.
+func (c *conn) bound(ctx context.Context) (context.Context, context.CancelFunc) {
+	switch {
+	case c.txCtx == nil, c.txCtx.Done() == ctx.Done():
+		return ctx, func() {}
+	case ctx.Done() == nil:
+		return c.txCtx, func() {}
+	}
+	tx := c.txCtx
+	both, cancel := context.WithCancelCause(ctx)
+	stop := context.AfterFunc(tx, func() { cancel(context.Cause(tx)) })
+	return both, func() {
+		stop()
+		cancel(nil)
+	}
+}
+
+// boundStmt is a prepared statement of the user's.
+type boundStmt struct {
+	driverStmt
+	conn *conn
+}
+
+func (s *boundStmt) ExecContext(ctx context.Context, args []driver.NamedValue) (driver.Result, error) {
+	ctx, cancel := s.conn.bound(ctx)
+	defer cancel()
+	result, err := s.driverStmt.ExecContext(ctx, args)
+	return result, refused(err)
+}
+
+func (s *boundStmt) QueryContext(ctx context.Context, args []driver.NamedValue) (driver.Rows, error) {
+	ctx, cancel := s.conn.bound(ctx)
+	defer cancel()
+	rows, err := s.driverStmt.QueryContext(ctx, args)
+	return rows, refused(err)
 }
 
 func (c *conn) IsValid() bool { return !c.spoiled && c.driverConn.IsValid() }
@@ -157,7 +206,7 @@ func (c *conn) look(query string) {
 }
 
 // refused returns ErrTxControl for a commit that the hook refused.
-func (c *conn) refused(err error) error {
+func refused(err error) error {
 	var failed *sqlite.Error
 	if errors.As(err, &failed) && failed.Code() == sqlite3.SQLITE_CONSTRAINT_COMMITHOOK {
 		return fmt.Errorf("commit refused: %w", ErrTxControl)
@@ -193,16 +242,22 @@ func (l *loan) rolledBack() {
 	}
 }
 
-// loanedTx refuses to commit while it is lent.
+// loanedTx is a transaction of the connection that writes. It refuses to commit while it is lent.
 type loanedTx struct {
 	driver.Tx
-	loan *loan
+	conn *conn
 }
 
 func (tx *loanedTx) Commit() error {
-	if tx.loan.lent.Load() {
+	if tx.conn.loan.lent.Load() {
 		// database/sql believes that the transaction is over now, so that it must be.
-		return errors.Join(fmt.Errorf("commit refused: %w", ErrTxControl), tx.Tx.Rollback())
+		return errors.Join(fmt.Errorf("commit refused: %w", ErrTxControl), tx.Rollback())
 	}
+	tx.conn.txCtx = nil
 	return tx.Tx.Commit()
+}
+
+func (tx *loanedTx) Rollback() error {
+	tx.conn.txCtx = nil
+	return tx.Tx.Rollback()
 }

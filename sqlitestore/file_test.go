@@ -28,11 +28,14 @@ func database(t *testing.T, path string, statements ...string) {
 	noError(t, db.Close())
 }
 
+// filledWith is how many events filled appends: some pages.
+const filledWith = 1000
+
 // filled makes the file of a store with events, and closes it.
 func filled(t *testing.T, path string) {
 	t.Helper()
 	store := migrated(t, openStore(t, path, Options{}))
-	mustAppend(t, store.tenant, "s", event.Any, someEvents(5000)...)
+	mustAppend(t, store.tenant, "s", event.Any, someEvents(filledWith)...)
 	store.Close()
 }
 
@@ -134,7 +137,7 @@ func TestAnyNameOfAFileIsThatFile(t *testing.T) {
 		want = append(want, name)
 		path := filepath.Join(folder, name)
 		filled(t, path)
-		if n := len(all(t, openStore(t, path, Options{}).tenant)); n != 5000 {
+		if n := len(all(t, openStore(t, path, Options{}).tenant)); n != filledWith {
 			t.Errorf("%q: %d events", name, n)
 		}
 	}
@@ -242,7 +245,7 @@ func TestNothingWorksBeforeMigrate(t *testing.T) {
 	mustAppend(t, store.tenant, "s", event.Any, someEvents(1)...)
 }
 
-func TestSchemaMayBeOneVersionAhead(t *testing.T) {
+func TestFileMayBeOneVersionAhead(t *testing.T) {
 	t.Parallel()
 	for ahead, want := range map[int]error{1: nil, 2: ErrSchemaTooNew} {
 		path := newPath(t)

@@ -107,7 +107,10 @@ var (
 
 // InTx runs fn in a transaction that writes. It commits if fn returns nil, and rolls back otherwise. After the commit it
 // wakes the projections of the tenants to which fn appended by AppendTx. fn may use savepoints, but must not end the
-// transaction. A statement that fails is undone alone, and does not prevent the commit.
+// transaction. A statement that fails is undone alone, and does not prevent the commit. When ctx ends, the statement that
+// runs is interrupted, also one without a context, such as tx.Exec. A query is so until its first row, and ends between two
+// rows after that. If a statement that writes is interrupted by a context of its own, SQLite rolls the transaction back, and
+// InTx returns ErrTxControl.
 //
 // The file has one writer at a time: all appends and transactions wait until fn returns, also those of other processes.
 // Within fn, append by AppendTx. With the context of fn, Append and InTx fail at once with ErrWithinTx; with another

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/millrace-go/millrace/event"
 )
@@ -224,5 +225,112 @@ func TestReadersCannotWrite(t *testing.T) {
 	store := newStore(t)
 	if _, err := store.DB().ExecContext(testContext(t), "delete from millrace_tenants"); err == nil || !strings.Contains(err.Error(), "readonly") {
 		t.Errorf("error %v", err)
+	}
+}
+
+// long is a query that takes seconds.
+const long = "with recursive n(i) as (select 1 union all select i + 1 from n where i < 5000000) select count(*) from n"
+
+func TestEveryStatementEndsWithItsTransaction(t *testing.T) {
+	t.Parallel()
+	for name, run := range map[string]func(ctx context.Context, tx *sql.Tx) error{
+		"exec without a context": func(_ context.Context, tx *sql.Tx) error {
+			_, err := tx.Exec(long)
+			return err
+		},
+		"query without a context": func(_ context.Context, tx *sql.Tx) error {
+			var n int
+			return tx.QueryRow(long).Scan(&n)
+		},
+		"exec with the context": func(ctx context.Context, tx *sql.Tx) error {
+			_, err := tx.ExecContext(ctx, long)
+			return err
+		},
+		"query with another context": func(_ context.Context, tx *sql.Tx) error {
+			another, cancel := context.WithCancel(context.Background())
+			defer cancel()
+			var n int
+			return tx.QueryRowContext(another, long).Scan(&n)
+		},
+		"prepared statement": func(_ context.Context, tx *sql.Tx) error {
+			stmt, err := tx.Prepare(long)
+			if err != nil {
+				return err
+			}
+			defer func() { _ = stmt.Close() }()
+			_, err = stmt.Exec()
+			return err
+		},
+		"prepared query": func(_ context.Context, tx *sql.Tx) error {
+			stmt, err := tx.Prepare(long)
+			if err != nil {
+				return err
+			}
+			defer func() { _ = stmt.Close() }()
+			var n int
+			return stmt.QueryRow().Scan(&n)
+		},
+		"statement that writes": func(_ context.Context, tx *sql.Tx) error {
+			_, err := tx.Exec("insert into t " + long)
+			return err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			store := newStore(t)
+			mustExec(t, store, "create table t (n int)")
+			ctx, cancel := context.WithTimeoutCause(testContext(t), 100*time.Millisecond, errors.New("the limit"))
+			defer cancel()
+			err := store.InTx(ctx, func(ctx context.Context, tx *sql.Tx) error {
+				if _, err := tx.Exec("insert into t values (1)"); err != nil {
+					return err
+				}
+				err := run(ctx, tx)
+				if err == nil {
+					t.Error("the statement came to its own end")
+				}
+				return err
+			})
+			if !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, context.Canceled) {
+				t.Errorf("error %v", err)
+			}
+			if ctx.Err() == nil {
+				t.Error("the transaction ended before its context")
+			}
+			// The next transaction is not interrupted.
+			mustAppend(t, store.tenant, "s", event.Any, someEvents(1)...)
+			if n := one[int](t, store, "select count(*) from t"); n != 0 {
+				t.Errorf("%d rows", n)
+			}
+		})
+	}
+}
+
+// A statement may have less time than its transaction. What it wrote is undone with the transaction.
+func TestStatementMayEndBeforeItsTransaction(t *testing.T) {
+	t.Parallel()
+	store := newStore(t)
+	mustExec(t, store, "create table t (n int)")
+	noError(t, store.InTx(testContext(t), func(ctx context.Context, tx *sql.Tx) error {
+		short, cancel := context.WithTimeout(ctx, 50*time.Millisecond)
+		defer cancel()
+		if _, err := tx.ExecContext(short, long); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("error %v", err)
+		}
+		_, err := tx.Exec("insert into t values (1)")
+		return err
+	}))
+	err := store.InTx(testContext(t), func(ctx context.Context, tx *sql.Tx) error {
+		short, cancel := context.WithTimeout(ctx, 50*time.Millisecond)
+		defer cancel()
+		_, _ = tx.ExecContext(short, "insert into t "+long)
+		_, _ = tx.Exec("insert into t values (2)")
+		return nil
+	})
+	if !errors.Is(err, ErrTxControl) {
+		t.Errorf("a transaction that SQLite rolled back: %v", err)
+	}
+	if n := one[int](t, store, "select count(*) from t"); n != 1 {
+		t.Errorf("%d rows", n)
 	}
 }

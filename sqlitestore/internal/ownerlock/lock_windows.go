@@ -1,0 +1,21 @@
+package ownerlock
+
+import (
+	"errors"
+	"os"
+
+	"golang.org/x/sys/windows"
+)
+
+// lockedByte is beyond the content of the file, which others read while the lock is held.
+const lockedByte = 1 << 20
+
+// lock locks a byte of an open file, or returns errLocked.
+func lock(file *os.File) error {
+	at := &windows.Overlapped{Offset: lockedByte}
+	err := windows.LockFileEx(windows.Handle(file.Fd()), windows.LOCKFILE_EXCLUSIVE_LOCK|windows.LOCKFILE_FAIL_IMMEDIATELY, 0, 1, 0, at)
+	if errors.Is(err, windows.ERROR_LOCK_VIOLATION) {
+		return errLocked
+	}
+	return err
+}
