@@ -97,7 +97,7 @@ func TestReplayContinuesAfterAResplit(t *testing.T) {
 					b.Must(rt.Repartition(b.Ctx, idOfP, n))
 				}
 				if r := <-result; r != (projection.CommandResult{Done: parked}) {
-					t.Errorf("%+v, want %d done", r, parked)
+					t.Fatalf("%+v, want %d done", r, parked)
 				}
 				if n := a.letters(); n != 0 {
 					t.Errorf("%d events are parked", n)
