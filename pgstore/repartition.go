@@ -116,6 +116,7 @@ func (r *resplit) lock(ctx context.Context, tx pgx.Tx) error {
 		switch {
 		case dead:
 			r.dead = append(r.dead, int64(next.row))
+			next.crashCount++
 		case owned:
 			// The process is alive, and this ends its attempt.
 			r.alive = append(r.alive, next.row)

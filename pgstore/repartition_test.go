@@ -3,6 +3,7 @@ package pgstore
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
@@ -101,4 +102,38 @@ func TestResplitReadsOnlyItsProjection(t *testing.T) {
 		}
 	}
 	t.Logf("%+v", read)
+}
+
+func TestResplitCountsTheDeathOfAnOwner(t *testing.T) {
+	t.Parallel()
+	store := newStore(t)
+	counts := func() []int32 {
+		return one[[]int32](t, store, "select array_agg(crash_count) from millrace.leases")
+	}
+	claimed(t, store, aNode(), true, ensured(t, store, "p")...) // it is not registered, and so it is dead
+	if resplitInto(t, store, 2); !slices.Equal(counts(), []int32{1, 1}) {
+		t.Errorf("crashes %v after the owner died", counts())
+	}
+	node := aNode()
+	present(t, store, node)
+	claimed(t, store, node, true, one[[]int32](t, store, "select array_agg(id) from millrace.leases")...)
+	if resplitInto(t, store, 1); !slices.Equal(counts(), []int32{1}) {
+		t.Errorf("crashes %v although the owner is alive", counts())
+	}
+}
+
+// An earlier re-split may have left a row of a replay that has only a parked stream to replay.
+func TestReplayGoesOnByItsFilterWhereOnePartReplaysOnlyAStream(t *testing.T) {
+	t.Parallel()
+	store := newStore(t)
+	ensured(t, store, "p")
+	resplitInto(t, store, 2)
+	mustExec(t, store, `with p as (select min(id) as one, max(id) as two from millrace.projections),
+		root as (insert into millrace.commands (projection_id, kind, max_events, ended_at) select one, 'replay', 100, clock_timestamp() from p returning id)
+		insert into millrace.commands (root, projection_id, kind, max_events, dead_letter_ids, current_stream)
+		select root.id, x.* from p, root, lateral (values (one, 'replay', 100, '{}'::bigint[], 's'), (two, 'replay', 100, null, null)) x`)
+	resplitInto(t, store, 1)
+	if n := one[int](t, store, "select count(*) from millrace.commands where ended_at is null and dead_letter_ids is null and current_stream = 's'"); n != 1 {
+		t.Errorf("%d rows replay the stream, and then by the filter", n)
+	}
 }

@@ -1,7 +1,7 @@
 -- Inserts rows by which the open replays of the partitions $1 continue in new ones: $2 has these, $3 and $4 the slots
 -- from and to which they have streams. A parked stream that is being replayed continues in the partition that has it.
 -- Each row replays one such stream at most. So if partitions are joined, further rows replay only their stream, and no
--- other dead letters. Indexes: commands_projection_id_id_idx, projections_pkey. Locks: the new rows.
+-- other dead letters. Such a row of before continues last. Indexes: commands_projection_id_id_idx, projections_pkey. Locks: the new rows.
 with part as (
     select r.id, r.slot_from, r.slot_to from unnest($2::integer[], $3::integer[], $4::integer[]) as r(id, slot_from, slot_to)
 ), open as (
@@ -15,7 +15,7 @@ with part as (
 ), next as (
     select distinct on (o.origin, part.id) part.id as part, o.*
       from open o join part on o.slot_from < part.slot_to and part.slot_from < o.slot_to
-     order by o.origin, part.id, o.id
+     order by o.origin, part.id, coalesce(cardinality(o.dead_letter_ids), 1) = 0, o.id
 )
 insert into {control}.commands (root, projection_id, kind, dead_letter_ids, stream_id, type, error, max_events, current_stream, created_at)
 select n.origin, n.part, n.kind, case when s.nth > 1 then '{}' else n.dead_letter_ids end, n.stream_id, n.type, n.error, n.max_events,
