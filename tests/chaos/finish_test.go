@@ -19,6 +19,7 @@ func (c *cluster) finish() (r report) {
 	}
 	c.must(c.resolveLost())
 	c.must(c.reopen())
+	r.found(c.missingPoolers()...)
 	if err := c.live(); err != nil {
 		r.found(nodeFinding("%v", err))
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/millrace-go/millrace"
 	"github.com/millrace-go/millrace/pgstore"
 	"github.com/millrace-go/millrace/projection"
 )
@@ -37,8 +38,8 @@ func (s *strike) receiveGuest() error {
 	})
 }
 
-// guestLife creates the guest, archives it and brings it back, compares what was applied, and drops it. Writers append all the
-// time, also before and after.
+// guestLife creates the guest, splits one of its projections, archives it and brings it back, compares what was applied, and
+// drops it. Writers append all the time, also before and after.
 func (s *strike) guestLife() error {
 	w := startWriters(s.ctx, s.store, s.rnd.Uint64(), guestWriters, fmt.Sprintf("g%x-", s.rnd.Uint32()), guest)
 	defer w.stop()
@@ -52,6 +53,9 @@ func (s *strike) guestLife() error {
 	}
 	absent()
 	pass()
+	if err := s.splitGuest(); err != nil {
+		return err
+	}
 	reopened := s.close(guest, projection.ErrTenantArchived)
 	if err := errors.Join(s.archived(guest, pass), s.unarchive(guest)); err != nil {
 		return err
@@ -72,6 +76,23 @@ func (s *strike) guestLife() error {
 	}
 	w.stop()
 	return errors.Join(asError(s.unexplained(w)), s.nothingLeft())
+}
+
+// splitGuest splits a projection of the guest, once the nodes have begun to run it.
+func (s *strike) splitGuest() error {
+	rt, err := millrace.New(millrace.Config{Store: s.store})
+	if err != nil {
+		return err
+	}
+	id := s.anyProjection()
+	id.Tenant = guest
+	if err := until(s.ctx, 20*time.Second, "the guest has its projections", func() bool {
+		all, err := s.leasesOf(guest)
+		return err == nil && complete(all, 1)
+	}); err != nil {
+		return err
+	}
+	return s.splitInto(rt, id, 2+s.rnd.IntN(mostPartitions-1))
 }
 
 // compareGuest waits until the guest's projections have applied everything, while its writers pause, and compares that with

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"slices"
 	"strings"
 	"sync"
@@ -114,6 +115,19 @@ func (s *servers) stop(ctx context.Context) (err error) {
 		}
 	}
 	return err
+}
+
+// missingPoolers finds poolers that have ended although no fault has stopped them. Their node then reaches no server.
+func (s *servers) missingPoolers() (findings []finding) {
+	for _, pooler := range s.poolers {
+		conn, err := net.DialTimeout("tcp", pooler.Address(), 10*time.Second)
+		if err != nil {
+			findings = append(findings, nodeFinding("PgBouncer has ended: %v\n%s", err, pooler.Log()))
+			continue
+		}
+		_ = conn.Close()
+	}
+	return findings
 }
 
 // restartPoolers kills the poolers and starts them again.
