@@ -14,6 +14,8 @@ import (
 // tokens stay the same. Batches in progress are rolled back and done again. Deliveries in progress are cancelled, and what they
 // did not acknowledge is delivered again. To avoid that, pause the projection first, and resume it afterwards.
 //
+// If this runtime knows the projection, the tenant may be new: no node needs to have run the projection before.
+//
 // Repartition waits for commits in progress until ctx ends, but not for handlers. After an error of the connection the change may
 // have been made. Then call Repartition again: it changes nothing if the projection has n partitions. See docs/partitions.md.
 func (r *Runtime) Repartition(ctx context.Context, id ProjectionID, n int) error {

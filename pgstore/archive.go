@@ -23,7 +23,9 @@ import (
 //
 // ArchiveTenant waits for transactions that have appended to the tenant. Meanwhile other appends continue, with pauses
 // of up to a second. If ctx ends during this wait, the tenant is not archived, and the error names the transactions. If
-// ctx ends later, the tenant is archived nevertheless. It needs the role that owns the tenant's schema.
+// ctx ends later, the tenant is archived nevertheless. While a vacuum works on the tenant's tables, the pauses may be half a
+// second longer than the server's deadlock_timeout: then the server cancels an autovacuum. It needs the role that owns the
+// tenant's schema.
 func (s *Store) ArchiveTenant(ctx context.Context, name string) error {
 	err := s.changeTenant(ctx, name, lockWait, func(ctx context.Context, tx pgx.Tx, t tenantRow) error {
 		switch t.state {
@@ -89,18 +91,21 @@ const (
 
 // changeTenant calls change in a transaction under the tenant's structural lock, and commits it. If other transactions
 // hold locks on the tenant's tables for longer than wait, it tries again until ctx ends, and lets their successors in
-// between.
+// between. It waits longer for a vacuum, so that the server cancels it if it is an autovacuum. Rows that refer to deleted
+// ones may come from transactions that end soon; if they keep coming, it gives up.
 func (s *Store) changeTenant(ctx context.Context, name string, wait time.Duration, change func(ctx context.Context, tx pgx.Tx, t tenantRow) error) error {
 	tenant, err := s.ForTenant(name)
 	if err != nil {
 		return err
 	}
 	var waited error
-	for delays := backoff.New(10*time.Millisecond, 500*time.Millisecond); ; {
+	var vacuumed *string // the schema in which a vacuum may hold the lock
+	delays := backoff.New(10*time.Millisecond, 500*time.Millisecond)
+	for try := 1; ; try++ {
 		var t tenantRow
 		begin := pgx.TxOptions{BeginQuery: queries.Text("begin_durable") + "; " + s.server.unbounded}
 		err := s.inTx(ctx, begin, func(tx pgx.Tx) (err error) {
-			if _, err := tx.Exec(ctx, queries.Text("limit_lock_wait"), pgx.QueryExecModeExec, fmt.Sprint(wait.Milliseconds())); err != nil {
+			if _, err := tx.Exec(ctx, queries.Text("limit_lock_wait"), pgx.QueryExecModeExec, wait.Milliseconds(), vacuumed); err != nil {
 				return err
 			}
 			if t, err = s.lockTenant(ctx, tx, name); err != nil {
@@ -108,7 +113,7 @@ func (s *Store) changeTenant(ctx context.Context, name string, wait time.Duratio
 			}
 			return change(ctx, tx, t)
 		})
-		waits := pgerr.Is(err, pgerr.LockNotAvailable, pgerr.Deadlock, pgerr.ForeignKeyViolation)
+		waits := pgerr.Is(err, pgerr.LockNotAvailable, pgerr.Deadlock) || pgerr.Is(err, pgerr.ForeignKeyViolation) && try < 100
 		switch {
 		case err == nil:
 			return nil
@@ -116,6 +121,9 @@ func (s *Store) changeTenant(ctx context.Context, name string, wait time.Duratio
 			waited = err
 		case ctx.Err() == nil:
 			return s.lacking(ctx, t.schema, tenant.absent(ctx, err))
+		}
+		if wait != splitLockWait { // a re-split does not wait for locks on the tenant's tables
+			vacuumed = &t.schema
 		}
 		if ended := delays.Wait(ctx); ended != nil {
 			if waited != nil {
