@@ -44,8 +44,6 @@ type Summary struct {
 	Node string
 	// Session is this node's session connection.
 	Session SessionStatus
-	// Pooled means that a pooler in transaction mode stands between the store's pool and the server.
-	Pooled bool
 	// Nodes are the processes that run projections, this one included, the oldest first. A process that ended in order is left
 	// out. A process that died is listed for an hour.
 	Nodes []NodeStatus
@@ -68,9 +66,10 @@ type Summary struct {
 	Parked         int64
 	OldestParked   time.Time
 	OldestParkedIn ProjectionID
-	// OldestSnapshot is the transaction that has held back the clean-up of dead rows for the longest time. While it is open,
-	// checkpoints advance ever more slowly.
-	OldestSnapshot SnapshotStatus
+	// OldestSnapshot is how long the transaction has been open that has held back the clean-up of dead rows for the longest time.
+	// While it is open, checkpoints advance ever more slowly. OldestSnapshotPID is its backend. Both are 0 if there is none.
+	OldestSnapshot    time.Duration
+	OldestSnapshotPID int
 	// Abandoned counts the handlers of this process that did not return when they were cancelled.
 	Abandoned int64
 	// Stuck counts the actors of this node that made no progress and were restarted.
@@ -133,16 +132,11 @@ type SessionStatus struct {
 	// Pooled reports that the session connection goes through a pooler in transaction mode, so that no notifications arrive.
 	// Events and free leases are found by polling, and deaths are noticed by heartbeats alone. See pgstore.Options.SessionDSN.
 	Pooled bool
+	// StorePooled reports that the connections of the store's pool go through a pooler in transaction mode. It is false while the
+	// runtime is not running.
+	StorePooled bool
 	// Reason is why the session is not connected, why no leases can be claimed, or what does not work behind a pooler.
 	Reason string
-}
-
-// SnapshotStatus is a transaction that keeps dead rows from being cleaned up.
-type SnapshotStatus struct {
-	// PID is its backend, 0 if there is none.
-	PID int
-	// Age is how long the transaction has been open.
-	Age time.Duration
 }
 
 // NodeStatus is one process that runs projections.

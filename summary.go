@@ -36,7 +36,7 @@ func (r *Runtime) summary(ctx context.Context) (s Summary, err error) {
 		return s, err
 	}
 	s = Summary{
-		Pooled: r.store.Pooled(), Abandoned: r.store.Abandoned(), OldestSnapshot: SnapshotStatus(oldest), Tenants: overview.Tenants,
+		Abandoned: r.store.Abandoned(), OldestSnapshot: oldest.Age, OldestSnapshotPID: oldest.PID, Tenants: overview.Tenants,
 		States: make(map[State]int), NotOwned: overview.Overdue, Parked: overview.Parked, OldestParked: overview.OldestParked,
 		OldestParkedIn: overview.OldestParkedIn,
 	}
@@ -45,6 +45,7 @@ func (r *Runtime) summary(ctx context.Context) (s Summary, err error) {
 	s.count(StateNotOwned, overview.NotOwned)
 	if deps := r.running(); deps != nil {
 		s.Node, s.Stuck, s.Session = deps.Node.ID, int(deps.Registry.Stuck.Load()), sessionStatus(deps.Registry.Session())
+		s.Session.StorePooled = r.store.Pooled()
 		for i := range nodes {
 			if nodes[i].ID == s.Node {
 				nodes[i].Summary = deps.Registry.Summary() // newer than the row's

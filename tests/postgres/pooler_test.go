@@ -105,8 +105,8 @@ func TestStatusSaysWhatIsMissingBehindAPooler(t *testing.T) {
 				if err != nil || !status.Session.Connected {
 					return false
 				}
-				if !status.Pooled || status.Session.Pooled != pooled || strings.Contains(status.Session.Reason, "SessionDSN") != pooled {
-					t.Errorf("pooled: %v, session: %+v", status.Pooled, status.Session)
+				if !status.Session.StorePooled || status.Session.Pooled != pooled || strings.Contains(status.Session.Reason, "SessionDSN") != pooled {
+					t.Errorf("session: %+v", status.Session)
 				}
 				return true
 			})
