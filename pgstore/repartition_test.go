@@ -137,3 +137,24 @@ func TestReplayGoesOnByItsFilterWhereOnePartReplaysOnlyAStream(t *testing.T) {
 		t.Errorf("%d rows replay the stream, and then by the filter", n)
 	}
 }
+
+// Two rows of a replay may be at the same parked stream: one that has only the stream to replay, and one that came to it by the
+// filter.
+func TestTwoRowsOfAReplayAtOneStreamContinueAsOne(t *testing.T) {
+	t.Parallel()
+	store := newStore(t)
+	row := ensured(t, store, "p")[0]
+	mustExec(t, store, `with root as (insert into millrace.commands (projection_id, kind, max_events, current_stream) values ($1, 'replay', 100, 's') returning id),
+		part as (insert into millrace.commands (root, projection_id, kind, max_events, dead_letter_ids, current_stream)
+			select id, $1, 'replay', 100, '{}', 's' from root returning id)
+		insert into millrace.parked_streams (projection_id, stream_id, last_command) select $1, 's', id from part`, row)
+	for _, n := range []int{2, 1} {
+		resplitInto(t, store, n)
+		if rows := one[int](t, store, "select count(*) from millrace.commands where ended_at is null and current_stream = 's'"); rows != 1 {
+			t.Errorf("%d rows replay the stream in %d partitions", rows, n)
+		}
+		if marked := one[bool](t, store, "select exists (select from millrace.parked_streams s join millrace.commands c on c.id = s.last_command where c.ended_at is null)"); !marked {
+			t.Errorf("the stream is not that of an open row in %d partitions", n)
+		}
+	}
+}

@@ -187,11 +187,15 @@ func TestLongWaitForASlotShutsNothingDown(t *testing.T) {
 			<-leave
 			return tx.Record(ctx, "slow", events...)
 		}
-		rt := b.Running(millrace.Config{MaxBatches: 1, QueryTimeout: 250 * time.Millisecond, Logger: log},
+		rt := b.Running(millrace.Config{MaxBatches: 1, QueryTimeout: 500 * time.Millisecond, Logger: log},
 			millrace.Projection{Name: "slow", Handler: b.Store.Batch(slow), Timeout: time.Minute},
 			millrace.Projection{Name: "p", Handler: b.Store.Batch(kit.Record("p")), Timeout: 250 * time.Millisecond, Retry: kit.Soon(1)})
 		b.Append("a", 1)
-		<-entered
+		select {
+		case <-entered:
+		case <-time.After(time.Minute):
+			t.Fatal("the slow handler was not called")
+		}
 		last := b.Append("a", 3).Positions[2]
 		<-time.After(4 * time.Second) // several times as long as a batch and its calls may take
 		var status millrace.Status

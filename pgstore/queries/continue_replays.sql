@@ -1,7 +1,8 @@
 -- Inserts rows by which the open replays of the partitions $1 continue in new ones: $2 has these, $3 and $4 the slots
 -- from and to which they have streams. A parked stream that is being replayed continues in the partition that has it.
--- Each row replays one such stream at most. So if partitions are joined, further rows replay only their stream, and no
--- other dead letters. Such a row of before continues last. Indexes: commands_projection_id_id_idx, projections_pkey. Locks: the new rows.
+-- Each row replays one such stream at most, and each stream is replayed by one row. So if partitions are joined, further
+-- rows replay only their stream, and no other dead letters. Such a row of before continues last. Indexes:
+-- commands_projection_id_id_idx, projections_pkey. Locks: the new rows.
 with part as (
     select r.id, r.slot_from, r.slot_to from unnest($2::integer[], $3::integer[], $4::integer[]) as r(id, slot_from, slot_to)
 ), open as (
@@ -9,9 +10,12 @@ with part as (
            ('x' || left(md5(c.current_stream), 7))::bit(28)::integer as stream_slot
       from {control}.commands c join {control}.projections p on p.id = c.projection_id
      where c.projection_id = any($1::integer[]) and c.ended_at is null and c.kind = 'replay'
-), stream as (
-    select o.origin, part.id as part, o.current_stream, row_number() over (partition by o.origin, part.id order by o.id) as nth
+), at as (
+    select o.origin, part.id as part, o.current_stream, min(o.id) as first
       from open o join part on o.stream_slot >= part.slot_from and o.stream_slot < part.slot_to
+     group by o.origin, part.id, o.current_stream
+), stream as (
+    select a.origin, a.part, a.current_stream, row_number() over (partition by a.origin, a.part order by a.first) as nth from at a
 ), next as (
     select distinct on (o.origin, part.id) part.id as part, o.*
       from open o join part on o.slot_from < part.slot_to and part.slot_from < o.slot_to

@@ -8,7 +8,7 @@ with tried as (
      group by o.id, n.projection_id
 ), streams as (
     update {control}.parked_streams s
-       set last_command = coalesce((select n.id from {control}.commands n
+       set last_command = coalesce((select min(n.id) from {control}.commands n
                                      where n.projection_id = s.projection_id and n.current_stream = s.stream_id and n.ended_at is null
                                        and n.root = (select coalesce(o.root, o.id) from {control}.commands o where o.id = t.before)), t.after)
       from tried t where s.projection_id = t.projection_id and s.last_command = t.before

@@ -116,7 +116,7 @@ func TestWhyAProjectionFailedIsKnownEverywhereUntilItIsRepaired(t *testing.T) {
 	if err := remote.WaitFor(b.Ctx, id, last+1); !errors.Is(err, projection.ErrFailed) {
 		t.Errorf("waiting for a failed projection: %v", err)
 	}
-	b.exec("insert into millrace_default.events overriding system value select * from lost")
+	b.exec("insert into millrace_default.events (global_seq, stream_id, stream_version, type, body) overriding system value select global_seq, stream_id, stream_version, type, body from lost")
 	b.Resume(remote, "p")
 	b.Is(remote, "p", millrace.StateElsewhere)
 	b.Applied(remote, b.Append("a", 1).Positions[0], "p")
