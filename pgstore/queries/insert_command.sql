@@ -1,7 +1,7 @@
 -- Inserts a command on dead letters, one row for each partition, and notifies the nodes over channel $10. The first row
--- is the root of the others. $1 tenant, $2 projection, $3 partition (0: all), $4 kind, $5 to $8 the filter, $9 the limit
--- for all rows together. It deletes commands that ended a day ago, unless another row of the command is open. The caller
--- holds the structural lock of the tenant. Indexes: projections_tenant_name_partition_key,
+-- is the root of the others. $1 tenant, $2 projection, $3 partition (0: all), $4 kind, $5 to $8 the filter, $9 the
+-- limit for all rows together. It deletes commands that ended a day ago, unless another row of the command is open. The
+-- caller holds the structural lock of the tenant. Indexes: projections_tenant_name_partition_key,
 -- commands_projection_id_ended_at_idx, commands_pkey, commands_root_idx. Locks: the new rows, and the queue of
 -- notifications during the commit.
 with p as materialized (

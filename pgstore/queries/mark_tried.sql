@@ -1,5 +1,5 @@
--- Marks what the replays of the partitions $1 tried as tried by the rows by which they continue in the partitions $2, to
--- which the dead letters and parked streams were moved. Indexes: commands_projection_id_id_idx, commands_root_idx,
+-- Marks what the replays of the partitions $1 tried as tried by the rows by which they continue in the partitions $2,
+-- to which the dead letters and parked streams were moved. Indexes: commands_projection_id_id_idx, commands_root_idx,
 -- dead_letters_projection_id_position_key, parked_streams_pkey. Locks: the rows, which the transaction has changed.
 with tried as (
     select o.id as before, n.projection_id, min(n.id) as after

@@ -1,6 +1,6 @@
--- Sets whether a projection should run or pause, and notifies the nodes over channel $4. "run" clears its failure; where
--- it was halted, the attempts at its failing event start again from 0. $1 tenant, $2 projection, $3 state. The caller
--- holds the structural lock of the tenant. Index: projections_tenant_name_partition_key. Locks: the rows of its
+-- Sets whether a projection should run or pause, and notifies the nodes over channel $4. "run" clears its failure;
+-- where it was halted, the attempts at its failing event start again from 0. $1 tenant, $2 projection, $3 state. The
+-- caller holds the structural lock of the tenant. Index: projections_tenant_name_partition_key. Locks: the rows of its
 -- partitions, and the queue of notifications during the commit.
 with changed as (
     update {control}.projections set desired_state = $3::text, failed_reason = case when $3::text = 'run' then null else failed_reason end,

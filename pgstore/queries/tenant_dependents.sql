@@ -1,7 +1,7 @@
--- Returns the objects outside of schema $1 that DROP SCHEMA would drop only with CASCADE: views, foreign keys, functions
--- and so on that depend on objects in it, and extensions that are installed in it. It follows dependencies from the
--- schema until they leave it. Rules, triggers, defaults and policies are where their tables are. Locks nothing.
--- Indexes: those of the catalogs.
+-- Returns the objects outside of schema $1 that DROP SCHEMA would drop only with CASCADE: views, foreign keys,
+-- functions and so on that depend on objects in it, and extensions that are installed in it. It follows dependencies
+-- from the schema until they leave it. Rules, triggers, defaults and policies are where their tables are. Locks
+-- nothing. Indexes: those of the catalogs.
 with recursive reached (classid, objid, objsubid, outside) as (
     select 'pg_namespace'::regclass::oid, n.oid, 0, false from pg_namespace n where n.nspname = $1::text
     union

@@ -1,5 +1,5 @@
--- Returns the transactions that hold locks on tables of schema $1; with $2 also those that only read. Locks: those of the
--- lock manager for a moment, for pg_locks. Indexes: those of the catalogs.
+-- Returns the transactions that hold locks on tables of schema $1; with $2 also those that only read. Locks: those of
+-- the lock manager for a moment, for pg_locks. Indexes: those of the catalogs.
 select distinct case when l.pid is null then 'prepared transaction ' || l.virtualtransaction else 'backend ' || l.pid end as holder
   from pg_locks l
   join pg_class c on c.oid = l.relation

@@ -1,7 +1,8 @@
 -- The tables of the store begin with millrace_; all others in the file are the user's.
 
 -- The tenants. head is the last position that an event of the tenant was given. It never falls, so that no position is
--- given twice, also after events were deleted. With "autoincrement" the same holds for id, which is part of the events'.
+-- given twice, also after events were deleted. With "autoincrement" the same holds for id, which is part of the
+-- events'.
 create table millrace_tenants (
     id   integer primary key autoincrement check (id between 1 and 8388607),
     name text not null unique,

@@ -45,7 +45,7 @@ func (s *service) manyCome(ctx context.Context, customers []string) error {
 	return s.store.CreateTenants(ctx, customers...)
 }
 
-func (s *service) suspend(ctx context.Context, customer string) error {
+func (s *service) archive(ctx context.Context, customer string) error {
 	return s.store.ArchiveTenant(ctx, customer)
 }
 
@@ -170,12 +170,12 @@ func TestCustomersCome(t *testing.T) {
 	}
 }
 
-func TestSuspendedCustomerComesBack(t *testing.T) {
+func TestArchivedCustomerComesBack(t *testing.T) {
 	t.Parallel()
 	b, s := newService(t)
 	b.Must(s.comes(b.Ctx, "acme"))
 	b.Must(s.comes(b.Ctx, "other"))
-	b.Must(s.suspend(b.Ctx, "acme"))
+	b.Must(s.archive(b.Ctx, "acme"))
 	acme, err := b.store.ForTenant("acme")
 	b.Must(err)
 	if _, err := acme.Append(b.Ctx, "account", event.Any, event.Untyped("OrderPlaced", nil)); !errors.Is(err, projection.ErrTenantArchived) {

@@ -14,8 +14,8 @@ create table {control}.tenants (
 );
 
 -- One row per running process. projections are the names that it can run, tenants those that it serves (empty: all). It
--- runs the projection filtered[i] only for tenants that filters[i] matches, or another filter of the same projection. By
--- the server's clock, the node's leases expire at expires_at. Marking a node dead sets expires_at to heartbeat_at.
+-- runs the projection filtered[i] only for tenants that filters[i] matches, or another filter of the same projection.
+-- By the server's clock, the node's leases expire at expires_at. Marking a node dead sets expires_at to heartbeat_at.
 -- session_key is the key of its session lock. A draining node releases its leases and has no share of them. summary is
 -- what the node says about the projections that it runs, null if its version of the program does not write it.
 create table {control}.nodes (
@@ -39,11 +39,11 @@ create table {control}.nodes (
 -- events, parked the dead letters in the states parked and replaying. attempts counts the failed attempts at
 -- failing_position. If missing_object is set, the event there waits for a database object or a privilege, which
 -- last_error names. crash_attempts counts the attempts at crash_position that began and whose end was not recorded: the
--- process may have crashed. suspended is set while the tenant is paused or not active: then the projection does not run,
--- whatever its desired state is. A projection that is not split has one row, with partition 0. One that is split into n
--- partitions has n rows, 1 to n, with n in partitions and one token. A row's events are those of the streams with
--- slot_from <= slot < slot_to, without those that were handled before the row existed: for each i, the events of the
--- slots from passed_from[i] to passed_to[i], exclusive, up to the position passed_upto[i].
+-- process may have crashed. suspended is set while the tenant is paused or not active: then the projection does not
+-- run, whatever its desired state is. A projection that is not split has one row, with partition 0. One that is split
+-- into n partitions has n rows, 1 to n, with n in partitions and one token. A row's events are those of the streams
+-- with slot_from <= slot < slot_to, without those that were handled before the row existed: for each i, the events of
+-- the slots from passed_from[i] to passed_to[i], exclusive, up to the position passed_upto[i].
 create table {control}.projections (
     id               integer generated always as identity primary key,
     tenant           text collate "C" not null references {control}.tenants,
@@ -154,10 +154,11 @@ create table {control}.parked_streams (
 );
 
 -- Commands on dead letters, which the lease's owner runs. A command of a projection with partitions has a row for each:
--- root is the first of them, null in that one, and max_events limits all of them together. dead_letter_ids, stream_id, type and error select the dead
--- letters (null: any), and max_events limits their number. done and failed count the results so far. While a replay
--- runs, current_stream is the parked stream that is being replayed, and all dead letters up to after_position were
--- tried. current_dead_letter is the one whose replay began last, null after its end was recorded.
+-- root is the first of them, null in that one, and max_events limits all of them together. dead_letter_ids, stream_id,
+-- type and error select the dead letters (null: any), and max_events limits their number. done and failed count the
+-- results so far. While a replay runs, current_stream is the parked stream that is being replayed, and all dead letters
+-- up to after_position were tried. current_dead_letter is the one whose replay began last, null after its end was
+-- recorded.
 create table {control}.commands (
     id                  bigint generated always as identity primary key,
     root                bigint,
@@ -231,10 +232,10 @@ begin
 end
 $$;
 
--- The second half of the fence: moves the checkpoint. Raises MR002 if the handler ended the batch's transaction, MR004 if
--- the incarnation changed, and MR001 if the lease's owner, epoch or checkpoint changed. A commit in the same message then
--- fails too. A replay passes its checkpoint as both old and new, and leaves crash_count
--- as it is. Lock: the row of leases FOR NO KEY UPDATE, until the commit that follows at once. Index: leases_pkey.
+-- The second half of the fence: moves the checkpoint. Raises MR002 if the handler ended the batch's transaction, MR004
+-- if the incarnation changed, and MR001 if the lease's owner, epoch or checkpoint changed. A commit in the same message
+-- then fails too. A replay passes its checkpoint as both old and new, and leaves crash_count as it is. Lock: the row of
+-- leases FOR NO KEY UPDATE, until the commit that follows at once. Index: leases_pkey.
 create function {control}.advance(batch text, lease integer, lease_owner uuid, lease_epoch bigint, incarnation bigint, old bigint, new bigint)
 returns void language plpgsql as $$
 begin
