@@ -52,11 +52,11 @@ type Config struct {
 	// MaxBatchesPerTenant limits the batches of one tenant, so that no tenant takes all of them. Default: half of MaxBatches,
 	// rounded up. There is no such limit while this node serves a single tenant.
 	MaxBatchesPerTenant int
-	// TenantWeight returns the share of a tenant in the slots for batches, reads and deliveries while several tenants wait for one: a
-	// tenant of weight 3 gets three slots while one of weight 1 gets one. MaxBatchesPerTenant and the limit of MaxDeliveries for
-	// each tenant hold whatever the weight. From 1 to 100; a result beyond that counts as the nearest of them. It is called for
-	// each tenant with work when its last result is a minute old, possibly from several goroutines at once. The tenant's
-	// projections wait for it, so it must return at once. Default: all tenants have the weight 1.
+	// TenantWeight returns the weight of a tenant, by which waiting tenants share the slots for batches, reads and deliveries. A
+	// tenant of weight 3 gets three slots while a tenant of weight 1 gets one. MaxBatchesPerTenant and the limit of MaxDeliveries
+	// for each tenant hold whatever the weight. Weights are from 1 to 100; a result outside of that range counts as the nearest
+	// bound. A result is used for a minute. TenantWeight may be called from several goroutines at once. The tenant's projections
+	// wait for it, so it must return at once. Default: all tenants have the weight 1.
 	TenantWeight func(tenant string) int
 
 	// TailMemory limits the memory, in bytes, for the newest events of all tenants on this node. These events are read once for all

@@ -15,8 +15,8 @@ import (
 	"github.com/millrace-go/millrace/pgstore"
 )
 
-// A customer has a plan with three times the share of the others. While more projections of both wait than there are slots, three
-// batches of that customer run for each batch of another one. Tenants that the plans do not name have the weight 1.
+// A customer has a plan with three times the share of the others. While projections of several customers wait for slots, three
+// batches of that customer run for each batch of another customer. Tenants that the plans do not name have the weight 1.
 func ExampleConfig_tenantWeight() {
 	ctx := context.Background()
 	store, err := pgstore.Open(ctx, os.Getenv("MILLRACE_DSN"), pgstore.Options{Schema: "example_weights"})

@@ -21,8 +21,8 @@ const (
 	idleSlice = 250
 )
 
-// projections returns the projections that the runtime runs, for the tenants that are not archived. Those of a tenant follow each
-// other.
+// projections returns the projections that the runtime runs, for the tenants that are not archived. The projections of a tenant
+// are adjacent.
 func (r *Runtime) projections(ctx context.Context) (ids []ProjectionID, err error) {
 	tenants, err := r.tenants(ctx)
 	if err != nil {

@@ -83,7 +83,8 @@ func (r *Runtime) status(ctx context.Context, filter StatusFilter) (status Statu
 	return status, r.explainNotOwned(ctx, status.Projections)
 }
 
-// explainNotOwned says of projections without a living owner whether any living node could run them.
+// explainNotOwned sets the reason of projections without a living owner: whether any living node could run
+// them.
 func (r *Runtime) explainNotOwned(ctx context.Context, list []ProjectionStatus) error {
 	if !slices.ContainsFunc(list, func(s ProjectionStatus) bool { return s.State == StateNotOwned }) {
 		return nil
@@ -122,7 +123,8 @@ type pager struct {
 	found   []ProjectionStatus
 }
 
-// read reads rows until the page is full, or there are no more. A row whose state changed meanwhile may not match any more.
+// read reads rows until the page is full or no rows are left. A row whose state changed meanwhile may no longer match the
+// filter.
 func (p *pager) read(ctx context.Context) error {
 	f := p.filter
 	after := f.After
@@ -225,7 +227,7 @@ func projectionStatus(row engine.ProjectionRow, entry actors.ProjectionEntry, he
 	return s
 }
 
-// asleep returns why the projections of a tenant in that state do not run, or nothing if they do.
+// asleep returns why the projections of a tenant in that state do not run, or an empty string if they do.
 func asleep(state projection.TenantState) string {
 	switch state {
 	case projection.TenantPaused:

@@ -31,16 +31,17 @@ type Projection struct {
 	// of path.Match: "eu-*" selects every tenant whose name begins with "eu-", also one that is created later. "*" matches no slash.
 	// ExactTenant returns the entry for a name that contains *, ?, [ or a backslash. Default: all tenants of the runtime.
 	//
-	// If no running node runs the projection for a tenant any more, its checkpoint stays, and StateNotOwned is reported.
+	// If no running node runs the projection for a tenant any more, its checkpoint stays, and its state is
+	// StateNotOwned.
 	Tenants []string
 	// Types selects events by type. It must be empty if the handler selects them, as pgstore.On does. Default: all events.
 	Types []string
 	// Partitions splits the projection by stream, so that its handler runs for several streams at once, also on several nodes. Each
 	// partition has its own checkpoint, lease, failures and dead letters. The events of one stream stay in order; those of different
-	// streams may not. So nothing that the handler writes may depend on the order of streams in different partitions, and rows
-	// that several partitions write are points where they wait for each other. On one node, Config.MaxBatchesPerTenant limits how
-	// many partitions of a tenant work at once. The number is for tenants for which the projection is new: the others keep theirs.
-	// From 1 to 1,024. Default 1: no partitions.
+	// streams may not. So the handler must not depend on the order between streams. Partitions that write the same row wait for each
+	// other. On one node, Config.MaxBatchesPerTenant limits how many partitions of a tenant work at once. Partitions applies when
+	// the projection runs for a tenant for the first time. Later only Runtime.Repartition changes the number of that tenant. From 1
+	// to 1,024. Default 1: no partitions.
 	Partitions int
 	// MaxEvents limits the events of a batch, from 1 to 32,767. Default 500: far fewer cost throughput, far more hold locks of the
 	// read model for longer and gain little.
@@ -50,8 +51,8 @@ type Projection struct {
 	// Timeout bounds one call of the handler. From 10 ms to 365 days. Default 30 s. In a transaction, half of it bounds the wait for each lock
 	// of another session. A wait that is too long is not counted against an event, and the batch is tried again until it succeeds.
 	Timeout time.Duration
-	// Weight is the projection's share of the slots of its tenant while several projections of the tenant wait for one: a
-	// projection of weight 3 gets three slots while one of weight 1 gets one. Its partitions share it. From 1 to 100. Default 1.
+	// Weight is the weight by which waiting projections share the slots of their tenant. A projection of weight 3 gets three
+	// slots while a projection of weight 1 gets one. The partitions of a projection share its weight. From 1 to 100. Default 1.
 	Weight int
 	// AsyncCommit commits batches without waiting for the disk. After a crash of the server the last of them are applied again:
 	// read model and checkpoint were lost together. So it is safe for a pure read model, but not if others act on what the handler

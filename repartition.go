@@ -11,13 +11,13 @@ import (
 // Repartition changes the number of partitions of a projection of one tenant, from 1 to 1024, while it runs. It is one
 // transaction: a crash leaves the old partitions or the new ones. Every event is handled once, and the events of each stream in
 // order. Checkpoints, dead letters, parked streams, replays, failures and pauses go to the partitions of their streams. Delivery
-// tokens stay the same. Batches in progress are rolled back and done again. Deliveries in progress are cancelled, and what they
-// did not acknowledge is delivered again. To avoid that, pause the projection first, and resume it afterwards.
+// tokens stay the same. Batches in progress are rolled back and done again. Deliveries in progress are cancelled, and their
+// unacknowledged events are delivered again. To avoid that, pause the projection first, and resume it afterwards.
 //
 // If this runtime knows the projection, the tenant may be new: no node needs to have run the projection before.
 //
-// Repartition waits for commits in progress until ctx ends, but not for handlers. After an error of the connection the change may
-// have been made. Then call Repartition again: it changes nothing if the projection has n partitions. See docs/partitions.md.
+// Repartition waits for commits in progress until ctx ends, but not for handlers. After a connection error, the change may have
+// been made. Then call Repartition again: it changes nothing if the projection already has n partitions. See docs/partitions.md.
 func (r *Runtime) Repartition(ctx context.Context, id ProjectionID, n int) error {
 	switch {
 	case id.Partition != 0:

@@ -246,7 +246,8 @@ func (r *Runtime) tenants(ctx context.Context) ([]engine.Tenant, error) {
 	return r.store.Tenants(ctx, r.config.Tenants)
 }
 
-// checkTenants returns an error that a run would meet again and again: the store was not migrated, or has no such tenant.
+// checkTenants returns an error if the store was not migrated or has no tenant of that name, since retries would not
+// help.
 func (r *Runtime) checkTenants(ctx context.Context) error {
 	all, err := r.tenants(ctx)
 	if err != nil {

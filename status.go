@@ -49,25 +49,25 @@ type Summary struct {
 	Nodes []NodeStatus
 	// Tenants counts the tenants in each state.
 	Tenants map[projection.TenantState]int
-	// States counts the projections in each state, each partition by itself, as the nodes that run them see it. StateElsewhere
-	// counts those of living nodes whose version of the program does not write their states.
+	// States counts the projections in each state, each partition separately, as reported by the nodes that run them.
+	// StateElsewhere counts those of living nodes whose version of the library reports no states.
 	States map[State]int
-	// NotOwned counts the projections, each partition by itself, that should run, but that no living node has held for longer than
-	// LeaseDuration.
+	// NotOwned counts the projections that should run but have had no living owner for longer than LeaseDuration, each partition
+	// separately.
 	NotOwned int
 	// Lagging are the projections that are furthest behind the settled marks of their tenants, at most 10, the worst first. Their
 	// state, position and reason are those of the node that runs them, and Head is the settled mark.
 	Lagging []ProjectionStatus
 	// Held are the tenants whose settled mark is held back or whose events cannot be read, at most 10, the longest first. Head is
-	// the highest position that is known to the node that reads the events.
+	// the highest position known to the node that reads the tenant's events.
 	Held []TenantStatus
 	// Parked counts the parked events of all projections. OldestParked is when the oldest of them failed first, and OldestParkedIn
 	// is its projection.
 	Parked         int64
 	OldestParked   time.Time
 	OldestParkedIn ProjectionID
-	// OldestSnapshot is how long the transaction has been open that has held back the clean-up of dead rows for the longest time.
-	// While it is open, checkpoints advance ever more slowly. OldestSnapshotPID is its backend. Both are 0 if there is none.
+	// OldestSnapshot is the age of the oldest transaction that holds back the clean-up of dead rows. While it is open,
+	// checkpoints advance ever more slowly. OldestSnapshotPID is the process ID of its backend. Both are 0 if there is none.
 	OldestSnapshot    time.Duration
 	OldestSnapshotPID int
 	// Abandoned counts the handlers of this process that did not return when they were cancelled.
@@ -90,7 +90,8 @@ type StatusFilter struct {
 	Parked bool
 	// After is the ID of the last projection of the previous page. Projections are sorted by tenant, name and partition.
 	After ProjectionID
-	// Limit is the maximum number of projections in the page, at most 10,000. Default 100. A page that has fewer is the last.
+	// Limit is the maximum number of projections in the page, at most 10,000. Default 100. A page with fewer projections is
+	// the last.
 	Limit int
 }
 
@@ -98,7 +99,7 @@ type StatusFilter struct {
 type Status struct {
 	// Node is the id of this runtime while it runs. It is empty otherwise.
 	Node string
-	// Tenants are those of the projections, and those that the filter names, sorted by name.
+	// Tenants are the tenants of the projections and of the filter, sorted by name.
 	Tenants []TenantStatus
 	// Projections has an entry for each partition. They are sorted by tenant, name and partition.
 	Projections []ProjectionStatus
@@ -106,8 +107,7 @@ type Status struct {
 
 // Projection returns the status of a projection, or the zero value if there is none. An empty tenant means
 // projection.DefaultTenant. If id names no partition, the status is that of all partitions together: sums of events, the lowest
-// position, and the state and the reason of the partition that is worst off. Owner and Epoch are empty then, unless there is one
-// owner.
+// position, and the worst state with its reason. Owner and Epoch are then empty, unless one node owns all partitions.
 func (s Status) Projection(id ProjectionID) ProjectionStatus {
 	id = engine.FullID(id)
 	var parts []ProjectionStatus
@@ -147,14 +147,15 @@ type NodeStatus struct {
 	// Leases is how many leases it holds.
 	Leases int
 	// Registered are the names of the projections that it can run. Tenants are the tenants for which it runs them; none means all.
-	// Filters has the entries of Projection.Tenants for the projections that it runs for some of these only.
+	// Filters has the entries of Projection.Tenants, by projection, for projections that the node runs only for some of its
+	// tenants.
 	Registered, Tenants []string
 	Filters             map[string][]string
 	StartedAt           time.Time
 	// Silent is how long ago its last heartbeat was.
 	Silent time.Duration
-	// States counts the projections that it runs, by state. It is nil if the node is dead, or if its version of the program does
-	// not write it.
+	// States counts the projections that the node runs, by state. It is nil if the node is dead, or if its version of the
+	// library does not report it.
 	States map[State]int
 }
 

@@ -61,7 +61,7 @@ func (s *Summary) count(state State, n int) {
 	}
 }
 
-// add adds the nodes and what the living ones say about their projections.
+// add adds the nodes, and the summaries of the living ones.
 func (s *Summary) add(ctx context.Context, store engine.Store, nodes []engine.NodeRow) error {
 	var lagging []engine.LaggingProjection
 	var held []engine.HeldTenant
@@ -89,7 +89,7 @@ func (s *Summary) add(ctx context.Context, store engine.Store, nodes []engine.No
 	return s.addLagging(ctx, store, lagging[:min(engine.MaxSummarized, len(lagging))])
 }
 
-// addLagging adds the rows of projections to what their nodes say about them.
+// addLagging adds lagging projections, from the summaries of their nodes and from their rows.
 func (s *Summary) addLagging(ctx context.Context, store engine.Store, lagging []engine.LaggingProjection) error {
 	filter := engine.ProjectionFilter{IDs: make([]ProjectionID, len(lagging))}
 	for i, l := range lagging {
@@ -144,6 +144,6 @@ func sessionStatus(e actors.SessionEntry) SessionStatus {
 	return s
 }
 
-// withoutSession says what a session connection through a pooler in transaction mode cannot do.
+// withoutSession is the reason reported for a session connection through a pooler in transaction mode.
 const withoutSession = "the session connection goes through a pooler in transaction mode: new events and free leases are found by polling, " +
 	"and the death of a node is noticed by its heartbeat alone; set pgstore.Options.SessionDSN to an address that bypasses the pooler"

@@ -7,9 +7,9 @@ import (
 	"github.com/millrace-go/millrace/internal/engine"
 )
 
-// PauseTenant stops all projections of a tenant, on whatever nodes they run, until ResumeTenant. It returns when nothing of the
-// tenant runs any more, as Pause does for one projection. An empty name means projection.DefaultTenant. Appends to the tenant
-// still work.
+// PauseTenant stops all projections of a tenant, on whatever nodes they run, until ResumeTenant is called. It returns when no
+// projection of the tenant runs any more, as Pause does for one projection. An empty name means projection.DefaultTenant.
+// Appends to the tenant still work.
 //
 // The pause of a tenant is independent of the pauses of its projections: each of them runs again when neither it nor its tenant
 // is paused. Projections that are registered later are paused too. A pause outlives restarts.
@@ -27,7 +27,7 @@ func (r *Runtime) PauseTenant(ctx context.Context, tenant string) error {
 	return nil
 }
 
-// ResumeTenant ends a pause of PauseTenant. Projections that are paused themselves stay paused, and those of an archived tenant
+// ResumeTenant ends the pause of a tenant. Projections that are paused themselves stay paused, and those of an archived tenant
 // do not run.
 func (r *Runtime) ResumeTenant(ctx context.Context, tenant string) error {
 	return r.store.SetTenantDesired(ctx, fullTenant(tenant), engine.WantRun)

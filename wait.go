@@ -44,8 +44,8 @@ func (r *Runtime) setDesiredState(ctx context.Context, id ProjectionID, desired 
 	return r.existing(ctx, id, func() error { return r.store.SetDesiredState(ctx, engine.FullID(id), desired) })
 }
 
-// existing calls change. If this runtime knows the projection, but no node has made its rows yet, since the tenant is new, it makes
-// them and calls change again.
+// existing calls change. If this runtime knows the projection, but its rows do not exist yet since the tenant is new, existing
+// inserts them and calls change again.
 func (r *Runtime) existing(ctx context.Context, id ProjectionID, change func() error) error {
 	id = engine.FullID(id)
 	err := change()
@@ -62,7 +62,8 @@ func (r *Runtime) existing(ctx context.Context, id ProjectionID, change func() e
 	return change()
 }
 
-// stopped waits until free reports that nothing of what was paused runs any more, also through an outage of the database.
+// stopped waits until free reports that the paused projections no longer run. It keeps waiting during an outage of the
+// database.
 func (r *Runtime) stopped(ctx context.Context, free func() (bool, error)) error {
 	return backoff.Poll(ctx, 2*time.Millisecond, 100*time.Millisecond, func() (bool, error) {
 		free, err := free()
@@ -88,10 +89,9 @@ func (r *Runtime) Resume(ctx context.Context, id ProjectionID) error {
 }
 
 // WaitFor returns when the projection has handled, parked or skipped all events up to position that it selects, on whatever node
-// it runs. If id names a partition, WaitFor waits for that one, else for all of them. After an append it waits until the read
-// model has the appended events. It returns early with projection.ErrPaused,
-// with projection.ErrFailed and the reason, with projection.ErrUnknownProjection or projection.ErrUnknownTenant, or with ctx's
-// error.
+// it runs. If id names a partition, WaitFor waits for that partition, otherwise for all of them. After an append it waits until
+// the read model has the appended events. It returns early with projection.ErrPaused, with projection.ErrFailed and the reason,
+// with projection.ErrUnknownProjection or projection.ErrUnknownTenant, or with ctx's error.
 //
 // After a crash or a failover that lost commits, positions are assigned again. Until this node has noticed that, usually well
 // under a second later, WaitFor may return for such a position although the new event was not handled.
@@ -143,7 +143,7 @@ func (r *Runtime) resumed(ctx context.Context, deps *actors.Deps, id ProjectionI
 	return err == nil && !slices.ContainsFunc(rows, func(row engine.ProjectionRow) bool { return !row.Desired.Runs() || row.Halted })
 }
 
-// awake returns an error if a tenant does not exist, or if its projections do not run. An outage is no error.
+// awake returns an error if a tenant does not exist or its projections do not run. An outage is not an error.
 func (r *Runtime) awake(ctx context.Context, tenant string) error {
 	ctx, cancel := context.WithTimeout(ctx, r.config.QueryTimeout)
 	defer cancel()
@@ -167,7 +167,8 @@ func pausedBecause(state projection.TenantState) error {
 	return projection.ErrPaused
 }
 
-// reached reports whether all partitions have reached a position, by their rows or on this node. The error says why one will not.
+// reached reports whether all partitions have reached a position, by their rows or on this node. It returns an error if a
+// partition cannot reach it.
 func (r *Runtime) reached(rows []engine.ProjectionRow, position int64) (done bool, err error) {
 	done = true
 	deps := r.running()

@@ -129,7 +129,7 @@ func TestSlotOfARequestThatGaveUpIsPassedOn(t *testing.T) {
 }
 
 // A tenant that comes second limits the first one, and its end lifts the limit.
-func TestOnlyTenantHasNoLimitOfItsOwn(t *testing.T) {
+func TestSingleTenantHasNoLimitOfItsOwn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := serving(Limits{Connections: 8, Batches: 4, BatchesPerTenant: 1}, "a")
 		first, err := l.batch(t.Context(), l.feed("a"))
@@ -154,7 +154,7 @@ func TestOnlyTenantHasNoLimitOfItsOwn(t *testing.T) {
 	})
 }
 
-func TestWeightsOfTenantsAreAskedForRarely(t *testing.T) {
+func TestTenantWeightIsCalledRarely(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		core, logs := observer.New(zap.DebugLevel)
 		asked, answers := 0, map[string]int{"a": 7, "low": -1, "high": 1000}

@@ -9,7 +9,7 @@ import (
 )
 
 // The first of two partitions has streams that the first of four did not have.
-func TestPartitionOfBeforeDoesNotAnswerForAnotherOfItsNumber(t *testing.T) {
+func TestFormerPartitionDoesNotAnswerForANewOneOfItsNumber(t *testing.T) {
 	r := newRegistry()
 	at := func(partition, of int, position int64) {
 		id := projection.ID{Tenant: "t", Name: "p", Partition: partition}

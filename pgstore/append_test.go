@@ -215,7 +215,7 @@ func TestValueThatOnlyTheServerRefusesLeavesNothing(t *testing.T) {
 	}
 }
 
-func TestAppendWakesItsTenantOnlyWhereItAppended(t *testing.T) {
+func TestAppendWakesItsTenantOnlyIfItAppended(t *testing.T) {
 	t.Parallel()
 	store := newStore(t)
 	wakes := wakeCount(t, store)

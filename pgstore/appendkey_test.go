@@ -223,7 +223,7 @@ func TestKeyedAppendsDeleteExpiredKeys(t *testing.T) {
 	}
 }
 
-func TestKeysAreKeptForEverIfAskedFor(t *testing.T) {
+func TestKeysAreKeptForEverIfRequested(t *testing.T) {
 	t.Parallel()
 	store := migrated(t, openStore(t, pgtest.Database(t), Options{KeyRetention: -1}))
 	keyed(t, store.tenant, "old %d", 0, 10)

@@ -16,16 +16,16 @@ import (
 	"github.com/millrace-go/millrace/projection"
 )
 
-// ArchiveTenant makes a tenant's events read-only and stops its projections. It returns when nothing of the tenant runs
-// any more; the leases of dead nodes are taken away. Reads of events and of read models still work, and polls leave the
-// tenant out. Appends return projection.ErrTenantArchived. Inserts of other programs into the tenant's events fail with
-// SQLSTATE MR007, and abort their transactions. An archived tenant may be archived again.
+// ArchiveTenant makes a tenant's events read-only and stops its projections. It returns when no projection of the
+// tenant runs any more, and releases the leases of dead nodes. Reads of events and of read models still work. Nodes do
+// not poll the tenant. Appends return projection.ErrTenantArchived. Inserts of other programs into the tenant's events
+// fail with SQLSTATE MR007, and abort their transactions. An archived tenant may be archived again.
 //
-// ArchiveTenant waits for transactions that have appended to the tenant. Meanwhile other appends continue, with pauses
-// of up to a second. If ctx ends during this wait, the tenant is not archived, and the error names the transactions. If
-// ctx ends later, the tenant is archived nevertheless. While a vacuum works on the tenant's tables, the pauses may be half a
-// second longer than the server's deadlock_timeout: then the server cancels an autovacuum. It needs the role that owns the
-// tenant's schema.
+// ArchiveTenant waits for transactions that have appended to the tenant. Meanwhile other appends continue, but may be
+// delayed by up to a second. If ctx ends during this wait, the tenant is not archived, and the error names the transactions.
+// If ctx ends later, the tenant is archived nevertheless. While a vacuum works on the tenant's tables, delays may be half a
+// second longer than the server's deadlock_timeout, after which the server cancels an autovacuum. ArchiveTenant needs the
+// role that owns the tenant's schema.
 func (s *Store) ArchiveTenant(ctx context.Context, name string) error {
 	err := s.changeTenant(ctx, name, lockWait, func(ctx context.Context, tx pgx.Tx, t tenantRow) error {
 		switch t.state {
@@ -48,9 +48,9 @@ func (s *Store) ArchiveTenant(ctx context.Context, name string) error {
 	return nil
 }
 
-// UnarchiveTenant ends ArchiveTenant: appends work, and the projections continue from their checkpoints, except those
-// that are paused. It waits as ArchiveTenant does, and needs the same role. It does nothing to a tenant that is not
-// archived.
+// UnarchiveTenant reverses ArchiveTenant: appends work, and the projections continue from their checkpoints, except
+// those that are paused. It waits as ArchiveTenant does, and needs the same role. It does not change a tenant that is
+// not archived.
 func (s *Store) UnarchiveTenant(ctx context.Context, name string) error {
 	err := s.changeTenant(ctx, name, lockWait, func(ctx context.Context, tx pgx.Tx, t tenantRow) error {
 		switch t.state {
@@ -70,7 +70,7 @@ func (s *Store) UnarchiveTenant(ctx context.Context, name string) error {
 	return nil
 }
 
-// closeEvents lets no further append commit. Appends then fail with that SQLSTATE.
+// closeEvents makes further appends fail with that SQLSTATE.
 func (s *Store) closeEvents(ctx context.Context, tx pgx.Tx, schema, sqlState string) error {
 	return execScript(ctx, tx, sqltext.Fill(queries.Text("close_tenant"), "{tenant}", sqltext.Name(schema),
 		"{control}", s.control.quoted, "{state}", sqltext.String(sqlState)))
@@ -90,9 +90,9 @@ const (
 )
 
 // changeTenant calls change in a transaction under the tenant's structural lock, and commits it. If other transactions
-// hold locks on the tenant's tables for longer than wait, it tries again until ctx ends, and lets their successors in
-// between. It waits longer for a vacuum, so that the server cancels it if it is an autovacuum. Rows that refer to deleted
-// ones may come from transactions that end soon; if they keep coming, it gives up.
+// hold locks on the tenant's tables for longer than wait, it releases its locks and tries again until ctx ends. Other
+// transactions run in between. It waits longer for a vacuum, so that the server cancels an autovacuum. Transactions that
+// end soon may still insert rows that refer to deleted ones. changeTenant then tries again too, at most 100 times.
 func (s *Store) changeTenant(ctx context.Context, name string, wait time.Duration, change func(ctx context.Context, tx pgx.Tx, t tenantRow) error) error {
 	tenant, err := s.ForTenant(name)
 	if err != nil {
@@ -134,8 +134,8 @@ func (s *Store) changeTenant(ctx context.Context, name string, wait time.Duratio
 	}
 }
 
-// naming adds to an error at the end of ctx which transactions hold locks on the tables of a schema; with readers also
-// those that only read.
+// naming adds to an error at the end of ctx the transactions that hold locks on the tables of a schema; if readers is
+// set, also those that only read.
 func (s *Store) naming(ctx context.Context, schema string, readers bool, err error) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), rollbackTimeout)
 	defer cancel()

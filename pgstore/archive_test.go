@@ -288,7 +288,7 @@ func TestPauseEndsAfterClaimsInProgress(t *testing.T) {
 }
 
 // pg_restore --data-only --disable-triggers, and bulk loads, disable all triggers and enable them again.
-func TestTenantThatCameBackStaysOpenIfAllTriggersAreEnabled(t *testing.T) {
+func TestUnarchivedTenantStaysOpenIfAllTriggersAreEnabled(t *testing.T) {
 	t.Parallel()
 	store := newStore(t)
 	acme, ctx := newTenant(t, store, "acme"), testContext(t)

@@ -47,8 +47,8 @@ func (d *DeadLetters) Wait(ctx context.Context, command int64) (_ projection.Com
 }
 
 // Cancel ends a command. command is CommandResult.Command of the result of Replay or Discard. Completed work stays, and
-// a replay in progress finishes first. Wait, Replay and Discard then return the result so far. If the process of that
-// replay crashes, its dead letter is parked again. Cancel has no effect on a command that has ended. It returns
+// a replay in progress finishes first. Wait, Replay and Discard then return the result so far. If a process crashes
+// during a replay, the dead letter is parked again. Cancel has no effect on a command that has ended. It returns
 // projection.ErrCommandNotFound if there is no such command.
 func (d *DeadLetters) Cancel(ctx context.Context, command int64) error {
 	c := d.store.control

@@ -17,7 +17,7 @@ import (
 // ErrTenantNeeded is returned by DropTenant if objects outside of the tenant's schema depend on objects in it.
 var ErrTenantNeeded = errors.New("objects outside of the tenant's schema depend on it")
 
-// DropOptions are options of DropTenant. The zero value means the defaults.
+// DropOptions configures DropTenant. The zero value means the defaults.
 type DropOptions struct {
 	// Dependents also drops the objects outside of the tenant's schema that depend on it: views, functions, foreign keys
 	// and so on, as DROP SCHEMA CASCADE does. Default: such a tenant is not dropped, and the error lists them.
@@ -25,17 +25,18 @@ type DropOptions struct {
 }
 
 // DropTenant removes a tenant for ever: its events, its read models and everything else in its schema, its projections,
-// checkpoints, dead letters and commands. confirm must be the name once more. The default tenant is not dropped. Other
+// checkpoints, dead letters and commands. confirm must repeat the name. The default tenant cannot be dropped. Other
 // tenants are not affected. Afterwards a tenant of that name may be created again, and has nothing of the dropped one.
 //
-// The drop has two transactions. The first ends appends: they return projection.ErrTenantDropping, and
-// projection.ErrUnknownTenant after the drop. Then DropTenant waits until nothing of the tenant runs any more. The
-// second removes everything. If DropTenant is interrupted in between, also by the end of the process, the tenant stays
-// in the state projection.TenantDropping, and DropTenant must be called again. Both transactions wait for others that
-// use the tenant's tables, as ArchiveTenant does, and the second also for reads.
+// The drop has two transactions. The first stops appends: they return projection.ErrTenantDropping, and
+// projection.ErrUnknownTenant after the drop. Then DropTenant waits until no projection of the tenant runs any more.
+// The second transaction removes everything. If DropTenant is interrupted in between, also by the end of the process,
+// the tenant stays in the state projection.TenantDropping, and DropTenant must be called again. Both transactions wait
+// for others that use the tenant's tables, as ArchiveTenant does, and the second also for reads.
 //
-// If objects outside of the schema depend on it, the error wraps ErrTenantNeeded and lists them: see DropOptions. It
-// returns projection.ErrUnknownTenant if there is no such tenant. It needs the role that owns the tenant's schema.
+// If objects outside of the schema depend on it, the error wraps ErrTenantNeeded and lists them: see DropOptions.
+// DropTenant returns projection.ErrUnknownTenant if there is no such tenant. It needs the role that owns the
+// tenant's schema.
 func (s *Store) DropTenant(ctx context.Context, name, confirm string, opts DropOptions) error {
 	switch {
 	case confirm != name:

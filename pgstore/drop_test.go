@@ -214,9 +214,9 @@ func (c cutConn) Write(b []byte) (int, error) {
 	return 0, errors.New("cut on purpose")
 }
 
-// TestDropGoesOnAfterACutAtEachStep breaks the connection at each message of a drop, before and after it is sent. What is not
+// TestDropContinuesAfterAnInterruptionAtEachStep breaks the connection at each message of a drop, before and after it is sent. What is not
 // committed then is rolled back, as after a kill of the process.
-func TestDropGoesOnAfterACutAtEachStep(t *testing.T) {
+func TestDropContinuesAfterAnInterruptionAtEachStep(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.Database(t)
 	store := migrated(t, openStore(t, dsn, Options{}))

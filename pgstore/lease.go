@@ -47,7 +47,7 @@ func rowArgs(projections []engine.NewProjection) []any {
 	return []any{tenants, names, numbers, of, from, to}
 }
 
-// withoutRows returns those of the projections that have no rows.
+// withoutRows returns the projections that have no rows.
 func (s *Store) withoutRows(ctx context.Context, projections []engine.NewProjection) (missing []engine.NewProjection, err error) {
 	tenants, names := make([]string, len(projections)), make([]string, len(projections))
 	for i, p := range projections {
@@ -62,8 +62,8 @@ func (s *Store) withoutRows(ctx context.Context, projections []engine.NewProject
 	return missing, err
 }
 
-// lockTenants takes the structural lock of the tenants. Until the transaction ends, no other changes which projections,
-// partitions and states they have.
+// lockTenants takes the structural lock of the tenants. Until the transaction ends, no other transaction changes their
+// projections, partitions or states.
 func (s *Store) lockTenants(ctx context.Context, tx pgx.Tx, names ...string) error {
 	_, err := tx.Exec(ctx, s.control.sql("lock_tenants"), names)
 	return err

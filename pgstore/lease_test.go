@@ -317,7 +317,7 @@ func TestCountsAreSeparateForNamedTenants(t *testing.T) {
 	}
 }
 
-func TestFreeLeasesOfTenantsThatTheFilterLeavesOutAreNotListed(t *testing.T) {
+func TestFreeLeasesOfTenantsThatTheFilterExcludesAreNotListed(t *testing.T) {
 	t.Parallel()
 	store := newStore(t)
 	tenants := []string{projection.DefaultTenant, newTenant(t, store, "a1").Name(), newTenant(t, store, "a2").Name(), newTenant(t, store, "b").Name()}

@@ -15,8 +15,8 @@ import (
 )
 
 // absent adds to err why the schema of the tenant, or a table in it, was not found: the tenant is unknown, was dropped,
-// or was not migrated. If that cannot be read, the error is that of the read, so that an outage is not taken for a
-// missing tenant. Other errors are returned unchanged.
+// or was not migrated. If the cause cannot be read, it returns the error of that read, so that an outage is not taken
+// for a missing tenant. Other errors are returned unchanged.
 func (t *Tenant) absent(ctx context.Context, err error) error {
 	if !pgerr.IsMissing(err) {
 		return t.closed(err)

@@ -97,8 +97,8 @@ func queryUncompiled[T any](ctx context.Context, s *Store, scan pgx.RowToFunc[T]
 	return queryAfter(ctx, s.pool, queries.Text("disable_jit"), nil, scan, s.control.sql(statement), args...)
 }
 
-// queryPlanned is queryUncompiled for statements whose arguments decide about the plan: a plan for any arguments, which
-// the server may choose after five executions, would read all rows for one.
+// queryPlanned is queryUncompiled for statements whose best plan depends on their arguments. After five executions the
+// server may choose a generic plan, which would read all rows in order to return one.
 func queryPlanned[T any](ctx context.Context, s *Store, scan pgx.RowToFunc[T], statement string, args ...any) ([]T, error) {
 	return queryAfter(ctx, s.pool, queries.Text("plan_for_arguments"), nil, scan, s.control.sql(statement), args...)
 }

@@ -14,9 +14,9 @@ import (
 	"github.com/millrace-go/millrace/projection"
 )
 
-// Repartition implements engine.Store in one transaction. It waits for commits in progress as changeTenant does, so that it
-// does not keep the other partitions from their commits if one commit takes long. Then it ends the sessions in which
-// batches of dead owners still run: they cannot commit any more, but may hold locks on read models.
+// Repartition implements engine.Store in one transaction. It waits for commits in progress as changeTenant does, so that
+// one long commit does not block the commits of the other partitions. Then it ends the sessions in which batches of dead
+// owners still run: they cannot commit any more, but may hold locks on read models.
 func (s port) Repartition(ctx context.Context, id projection.ID, n int) error {
 	id = engine.FullID(id)
 	var r *resplit
@@ -33,8 +33,8 @@ func (s port) Repartition(ctx context.Context, id projection.ID, n int) error {
 	return failed(err, "split %s into %d partitions", id, n)
 }
 
-// splitLockWait limits a wait for a lock. It is less than the server's deadlock_timeout, so that of two transactions that
-// wait for each other this one gives way.
+// splitLockWait limits a wait for a lock. It is less than the server's deadlock_timeout. So if a batch and a re-split
+// wait for each other, the re-split gives up first.
 const splitLockWait = 500 * time.Millisecond
 
 // resplit replaces the partitions of a projection.
@@ -212,8 +212,8 @@ func (r *resplit) plan(n int) ([]newPartition, error) {
 
 func (o oldPartition) overlaps(r partition.Range) bool { return o.From < r.To && r.From < o.To }
 
-// haltsIn reports whether the partition is halted at an event of the slots of r. If it is not known at which event, it is
-// halted everywhere.
+// haltsIn reports whether the partition is halted at an event of the slots of r. If that event is unknown, the partition
+// counts as halted in all of its slots.
 func (o oldPartition) haltsIn(r partition.Range) bool {
 	for _, e := range []attempted{o.failing, o.crashed} {
 		if e.position > 0 && e.slot >= 0 {

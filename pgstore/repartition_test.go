@@ -123,7 +123,7 @@ func TestResplitCountsTheDeathOfAnOwner(t *testing.T) {
 }
 
 // An earlier re-split may have left a row of a replay that has only a parked stream to replay.
-func TestReplayGoesOnByItsFilterWhereOnePartReplaysOnlyAStream(t *testing.T) {
+func TestReplayContinuesByItsFilterIfOnePartReplaysOnlyAStream(t *testing.T) {
 	t.Parallel()
 	store := newStore(t)
 	ensured(t, store, "p")

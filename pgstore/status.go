@@ -80,11 +80,11 @@ func decodeSummary(raw []byte) *engine.NodeSummary {
 	return summary
 }
 
-// summaryText is how many bytes of a reason a summary in the database has. Each heartbeat may write it.
+// summaryText is the maximum number of bytes of a reason in a summary. Each heartbeat may write the summary.
 const summaryText = 300
 
-// encodeSummary returns a summary for a column of jsonb, with short texts. jsonb refuses some characters, and a text of a
-// user must not keep the node from sending heartbeats.
+// encodeSummary returns a summary as jsonb, with short texts. It replaces characters that jsonb refuses, so that an error
+// text of a user cannot make heartbeats fail.
 func encodeSummary(summary *engine.NodeSummary) (string, error) {
 	fit := engine.NodeSummary{States: summary.States, Lagging: slices.Clone(summary.Lagging), Held: slices.Clone(summary.Held)}
 	for i := range fit.Lagging {

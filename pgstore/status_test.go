@@ -180,7 +180,7 @@ func TestOverviewCountsWhatNoLivingNodeRuns(t *testing.T) {
 }
 
 // A text of a handler must not keep a node from sending heartbeats: its leases would expire.
-func TestSummaryWithAnyTextsIsWrittenAndShort(t *testing.T) {
+func TestSummaryIsWrittenAndShortWhateverItsTexts(t *testing.T) {
 	t.Parallel()
 	store := newStore(t)
 	node := aNode()

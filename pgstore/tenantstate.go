@@ -17,7 +17,7 @@ func (s port) Tenants(ctx context.Context, names []string) ([]engine.Tenant, err
 	return tenants, failed(err, "list tenants")
 }
 
-// State returns what the tenant is doing. It returns projection.ErrUnknownTenant if there is no such tenant.
+// State returns the state of the tenant. It returns projection.ErrUnknownTenant if there is no such tenant.
 func (t *Tenant) State(ctx context.Context) (projection.TenantState, error) {
 	found, err := t.store.readTenants(ctx, ownMigrations, []string{t.name})
 	if err == nil && len(found) == 0 {

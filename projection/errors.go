@@ -62,11 +62,11 @@ var (
 	// ErrTenantDropped is returned if a known tenant's schema, or a table in it, does not exist. The tenant's projections
 	// are failed until the schema is restored.
 	ErrTenantDropped = errors.New("it was dropped outside of millrace: restore it, or remove the tenant (docs/ownership.md, \"A tenant's schema is gone\")")
-	// ErrTenantArchived is returned by an append to an archived tenant. Nothing was appended. A transaction of the caller's in
-	// which it happens is aborted.
+	// ErrTenantArchived is returned by an append to an archived tenant. Nothing was appended. If the append was part of the
+	// caller's transaction, that transaction is aborted.
 	ErrTenantArchived = errors.New("the tenant is archived")
 	// ErrTenantDropping is returned by an append to a tenant that is being dropped, and by attempts to create, pause, archive or
-	// bring back such a tenant. After the end of the drop, the tenant is unknown.
+	// unarchive such a tenant. After the end of the drop, appends return ErrUnknownTenant.
 	ErrTenantDropping = errors.New("the tenant is being dropped")
 	// ErrNotPrimary is returned if the server is a standby. No event ever settles there.
 	ErrNotPrimary = errors.New("server is not the primary")

@@ -22,8 +22,7 @@ type ID struct {
 	Tenant string
 	// Name is the projection's name.
 	Name string
-	// Partition is the number of a partition, from 1 to Projection.Partitions. 0 is the projection as a whole, which may be split
-	// into partitions or not.
+	// Partition is the number of a partition, from 1 to Projection.Partitions. 0 is the whole projection, split or not.
 	Partition int
 }
 

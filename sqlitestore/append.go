@@ -19,18 +19,19 @@ const (
 	// positionBits is the number of bits of an event's id that are its position. The others are the tenant's number.
 	positionBits = 40
 	lastPosition = 1<<positionBits - 1
-	// expireEvery is how many keyed appends there are, on average, between two appends that delete old keys. Such an append
-	// deletes up to 64 keys. So keys are deleted four times as fast as they are made.
+	// expireEvery is the average number of keyed appends for each append that deletes old keys. Such an append deletes up
+	// to 64 keys. So keys are deleted four times as fast as they are inserted.
 	expireEvery = 16
 )
 
 // Append appends events to a stream, all or none, and wakes the projections that wait for them. Appends that are called at
-// the same time share one transaction, and so one sync of the disk. None of them waits for others to come.
+// the same time share one transaction, and so one sync of the disk. No append waits for others to be called.
 //
 // It returns an *event.VersionConflictError if the stream is not in the expected state, and event.ErrKeyReused if the
-// idempotency key was used for another stream. Events that cannot be stored are refused before anything is written.
-// If the commit fails, the events may have been appended or not. The call can be repeated safely if it has an idempotency
-// key or expects a version. When ctx ends, an append that waits is given up. One that has begun returns its result.
+// idempotency key was used for another stream. Events that cannot be stored are refused before anything is written. If
+// the commit fails, the events may have been appended or not. The call can be repeated safely if it has an idempotency
+// key or expects a version. When ctx ends, an append that still waits fails and appends nothing. An append that has
+// begun returns its result.
 func (t *Tenant) Append(ctx context.Context, stream string, expected event.Expected, events ...event.Event) (event.Appended, error) {
 	a, err := eventlog.NewAppend(stream, expected, events)
 	if err == nil {
@@ -54,11 +55,12 @@ func (t *Tenant) Append(ctx context.Context, stream string, expected event.Expec
 	return result, nil
 }
 
-// AppendTx is Append in a transaction of the caller: that of InTx, or one of the caller's own connection to the file. The
-// events become visible when it commits. Call wake after the commit, so that projections receive the events at once. wake
-// never blocks and is never nil. Within InTx it need not be called.
+// AppendTx is Append in a transaction of the caller: the transaction of InTx, or a transaction of the caller's own
+// connection to the file. The events become visible when it commits. Call wake after the commit, so that projections
+// receive the events at once. wake never blocks and is never nil. Within InTx it need not be called.
 //
-// A version conflict leaves the transaction usable, as every error of AppendTx does that leaves it open.
+// After a version conflict the transaction is still usable, and so it is after any other error of AppendTx that
+// does not end the transaction.
 func (t *Tenant) AppendTx(ctx context.Context, tx *sql.Tx, stream string, expected event.Expected, events ...event.Event) (_ event.Appended, wake func(), _ error) {
 	wake = func() {}
 	a, err := eventlog.NewAppend(stream, expected, events)
@@ -84,8 +86,8 @@ func (t *Tenant) AppendTx(ctx context.Context, tx *sql.Tx, stream string, expect
 	return waiting.result, wake, nil
 }
 
-// streamState is what an append has to know. key is that of an earlier append with the same key; its stream is not valid
-// if there is none.
+// streamState is the state that an append needs. key is the key of an earlier append with the same key; its stream is
+// not valid if there was none.
 type streamState struct {
 	tenant, head, version int64
 	key                   struct {

@@ -222,7 +222,7 @@ func TestKeyedAppendsDeleteExpiredKeys(t *testing.T) {
 	}
 }
 
-func TestKeysAreKeptForEverIfAskedFor(t *testing.T) {
+func TestKeysAreKeptForEverIfRequested(t *testing.T) {
 	t.Parallel()
 	store := migrated(t, openStore(t, newPath(t), Options{KeyRetention: -1, Synchronous: SynchronousNormal}))
 	for i := range 10 * expireEvery {
@@ -435,7 +435,7 @@ func TestReadEndsWithItsContext(t *testing.T) {
 	}
 }
 
-func TestAppendWakesItsTenantOnlyWhereItAppended(t *testing.T) {
+func TestAppendWakesItsTenantOnlyIfItAppended(t *testing.T) {
 	t.Parallel()
 	store := newStore(t)
 	wakes := wakeCount(t, store)
@@ -452,7 +452,7 @@ func TestAppendWakesItsTenantOnlyWhereItAppended(t *testing.T) {
 	}
 }
 
-func TestPositionsAreNeverGivenAgain(t *testing.T) {
+func TestPositionsAreNeverReused(t *testing.T) {
 	t.Parallel()
 	path := newPath(t)
 	store := migrated(t, openStore(t, path, Options{}))

@@ -13,8 +13,8 @@ import (
 	sqlite3 "modernc.org/sqlite/lib"
 )
 
-// openDB returns connections of the driver. loan guards the transactions of the connection that writes; it is nil for the
-// others.
+// openDB returns connections of the driver. loan guards the transactions of the connection that writes, and is nil for
+// other connections.
 func openDB(name string, loan *loan) (*sql.DB, error) {
 	base, err := sqlite.NewConnector(name)
 	if err != nil {
@@ -60,14 +60,15 @@ type driverStmt interface {
 	driver.StmtQueryContext
 }
 
-// conn is a connection that keeps the store's own statements prepared: parsing takes most of the time of a short one.
+// conn is a connection that keeps the store's own statements prepared, since parsing takes most of the time of a
+// short statement.
 type conn struct {
 	driverConn
 	loan     *loan
 	prepared map[string]driverStmt
 	// txCtx is the context of the open transaction, if there is one and it belongs to a writer.
 	txCtx context.Context
-	// spoiled reports that a function of the user's may have changed the connection for longer than its transaction.
+	// spoiled reports that a function of the user may have changed the connection for longer than its transaction.
 	spoiled bool
 }
 
@@ -159,7 +160,7 @@ func (c *conn) bound(ctx context.Context) (context.Context, context.CancelFunc) 
 	}
 }
 
-// boundStmt is a prepared statement of the user's.
+// boundStmt is a prepared statement of the user.
 type boundStmt struct {
 	driverStmt
 	conn *conn
@@ -196,8 +197,8 @@ func (c *conn) Close() error {
 // spoils finds words of statements whose effect may outlast a transaction, wherever they stand in the text.
 var spoils = regexp.MustCompile(`(?i)\b(pragma|attach|detach|temp|temporary)\b`)
 
-// look notes whether a statement of the user's may spoil the connection. Then the connection is closed after the
-// transaction.
+// look sets spoiled if a statement of the user may spoil the connection. A spoiled connection is closed after
+// the transaction.
 func (c *conn) look(query string) {
 	if c.loan != nil && c.loan.lent.Load() && spoils.MatchString(query) {
 		c.spoiled = true
@@ -214,8 +215,8 @@ func refused(err error) error {
 	return err
 }
 
-// loan guards a transaction of the store while a function of the user's has it. A *sql.Tx cannot be wrapped, so that the
-// guard stands below it: in the driver's connection, and in SQLite's hooks, which see every commit and rollback.
+// loan guards a transaction of the store while a function of the user has it. A *sql.Tx cannot be wrapped. So the guard
+// is below it: in the driver's connection, and in SQLite's hooks, which are called at every commit and rollback.
 type loan struct {
 	lent, ended, spoiled atomic.Bool
 }
@@ -250,7 +251,7 @@ type loanedTx struct {
 
 func (tx *loanedTx) Commit() error {
 	if tx.conn.loan.lent.Load() {
-		// database/sql believes that the transaction is over now, so that it must be.
+		// database/sql considers the transaction over now, so it must be rolled back.
 		return errors.Join(fmt.Errorf("commit refused: %w", ErrTxControl), tx.Rollback())
 	}
 	tx.conn.txCtx = nil

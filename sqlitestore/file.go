@@ -17,23 +17,23 @@ import (
 )
 
 var (
-	// ErrForeignFile is returned if the file is no store of this library: it is the database of another program, or no
-	// database at all.
-	ErrForeignFile = errors.New("the file exists and is no store of millrace")
+	// ErrForeignFile is returned if the file is not a store of this library: it is the database of another program, or
+	// not a database.
+	ErrForeignFile = errors.New("the file exists and is not a store of millrace")
 	// ErrCorrupt is returned if the file is damaged. Restore it from a backup.
 	ErrCorrupt = errors.New("the file is damaged")
-	// ErrNetworkFile is returned if the file is on a network file system, whose locks and shared memory cannot be relied
-	// on. Not all of them are recognised.
+	// ErrNetworkFile is returned if the file is on a network file system, whose locks and shared memory are not
+	// reliable. Not all network file systems are recognised.
 	ErrNetworkFile = errors.New("the file is on a network file system")
 )
 
 // applicationID marks the files of this library in their header.
 const applicationID = 0x4D696C6C // "Mill"
 
-// shortestFile is the smallest page of a database.
+// shortestFile is the size of the smallest page of a database, in bytes.
 const shortestFile = 512
 
-// absolute returns the path of a store's file. SQLite would take some of the refused ones for something else than a file.
+// absolute returns the path of a store's file. SQLite would not take some of the refused paths for files.
 func absolute(path string) (string, error) {
 	switch {
 	case path == "":
@@ -49,7 +49,7 @@ func absolute(path string) (string, error) {
 // local returns an error if the folder of the file does not exist or is on a network file system.
 func local(path string, networkFile func(folder string) (string, error)) error {
 	folder := filepath.Dir(path)
-	// A link is followed to the file: SQLite keeps the write-ahead log beside it.
+	// A symbolic link is resolved, since SQLite keeps the write-ahead log beside the file itself.
 	if target, err := filepath.EvalSymlinks(path); err == nil {
 		folder = filepath.Dir(target)
 	}
@@ -74,7 +74,7 @@ func lockByDescription() {
 	_, _ = sqlite.OFDLocking(true)
 }
 
-// examine returns an error if the file exists and is no store. It writes nothing.
+// examine returns an error if the file exists and is not a store. It writes nothing.
 func examine(ctx context.Context, path string) error {
 	info, err := os.Stat(path)
 	switch {
@@ -89,7 +89,7 @@ func examine(ctx context.Context, path string) error {
 	case info.Size() == 0:
 		return nil
 	case info.Size() < shortestFile:
-		// SQLite would take it for empty.
+		// SQLite would take the file for empty.
 		return fmt.Errorf("%s: %w: it has %d bytes", path, ErrForeignFile, info.Size())
 	}
 	err = examineDatabase(ctx, path)
@@ -110,7 +110,7 @@ func examineDatabase(ctx context.Context, path string) error {
 	}
 	err := examineWith(ctx, path, "immutable=1")
 	if err != nil && hasLog(path) {
-		// Another process writes by now. Without locks, half of that may have been read.
+		// Another process has begun to write. Without locks, half of a write may have been read.
 		return examineWith(ctx, path, "mode=ro")
 	}
 	return err
@@ -135,14 +135,14 @@ func examineWith(ctx context.Context, path, mode string) (err error) {
 			return err
 		}
 	}
-	// A database that is empty is not any program's yet.
+	// An empty database does not belong to any program yet.
 	if id := fields[0]; id != applicationID && fields != [3]int64{} {
 		return fmt.Errorf("%w: its application id is %#x, not %#x", ErrForeignFile, id, applicationID)
 	}
 	return nil
 }
 
-// number returns the result of a statement that returns one.
+// number returns the result of a statement that returns one number.
 func number(ctx context.Context, db querier, statement string) (n int64, err error) {
 	err = db.QueryRowContext(ctx, queries.Text(statement)).Scan(&n)
 	return n, err
@@ -173,7 +173,7 @@ func is(err error, codes ...int) bool {
 	return false
 }
 
-// damaged adds ErrCorrupt to an error by which SQLite reports it. Others are returned unchanged.
+// damaged adds ErrCorrupt to an error by which SQLite reports damage. Other errors are returned unchanged.
 func damaged(err error) error {
 	if is(err, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB) && !errors.Is(err, ErrForeignFile) {
 		return fmt.Errorf("%w: %w", ErrCorrupt, err)

@@ -12,15 +12,16 @@ import (
 )
 
 var (
-	// ErrNotMigrated is returned if the tables of the store, or a part of them, are missing.
+	// ErrNotMigrated is returned if tables of the store are missing.
 	ErrNotMigrated = migration.ErrNotMigrated
 	// ErrSchemaTooNew is returned if the file is more than one schema version ahead of this version of the library.
 	ErrSchemaTooNew = migration.ErrTooNew
 )
 
-// Migrate brings the file to this program's version, and creates DefaultTenant. Each migration is a transaction of its own,
-// and any number of processes may migrate at once. Migrate never goes back. It accepts a schema that is one version newer,
-// so that an old and a new program can run side by side during a deployment. For newer ones it returns ErrSchemaTooNew.
+// Migrate brings the file to this program's version, and creates DefaultTenant. Each migration is a separate transaction,
+// and any number of processes may migrate at once. Migrate never goes back to an older version. It accepts a schema that is
+// one version newer, so that an old and a new program can run side by side during a deployment. For still newer schemas it
+// returns ErrSchemaTooNew.
 //
 // A new file must be migrated before other tables are created in it. The header's fields application_id and user_version
 // belong to the store.

@@ -5,7 +5,8 @@ import "syscall"
 // mountLocal is MNT_LOCAL of sys/mount.h.
 const mountLocal = 0x1000
 
-// networkFile returns the kind of network file system that a folder is on, or nothing if it is on a local one.
+// networkFile returns the kind of network file system that a folder is on, or an empty string if the file
+// system is local.
 func networkFile(folder string) (string, error) {
 	var stat syscall.Statfs_t
 	if err := syscall.Statfs(folder, &stat); err != nil || stat.Flags&mountLocal != 0 {

@@ -22,7 +22,8 @@ var networkTypes = map[int64]string{
 	0x7c7c6673: "Parallels shared folder",
 }
 
-// networkFile returns the kind of network file system that a folder is on, or nothing if it is on none that is known.
+// networkFile returns the kind of network file system that a folder is on, or an empty string if it is not on a known
+// one.
 func networkFile(folder string) (string, error) {
 	var stat syscall.Statfs_t
 	if err := syscall.Statfs(folder, &stat); err != nil {

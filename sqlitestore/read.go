@@ -27,7 +27,8 @@ type ReadOptions struct {
 // ReadStream reads the events of one stream in order, from fromVersion on. The first version is 1. A stream that does
 // not exist has no events.
 //
-// Events are read in pages, and neither a connection nor a transaction is held between them. An error is yielded last.
+// Events are read in pages, and neither a connection nor a transaction is held between them. If a read fails, the
+// iterator yields the error and ends.
 func (t *Tenant) ReadStream(ctx context.Context, stream string, fromVersion int64) iter.Seq2[event.Envelope, error] {
 	opts := ReadOptions{Stream: stream, After: math.MinInt64}
 	return t.read(ctx, "read stream", stream, opts, t.streamPages(ctx, opts, fromVersion))
@@ -35,7 +36,8 @@ func (t *Tenant) ReadStream(ctx context.Context, stream string, fromVersion int6
 
 // ReadAll reads events in global order, to the end.
 //
-// Events are read in pages, and neither a connection nor a transaction is held between them. An error is yielded last.
+// Events are read in pages, and neither a connection nor a transaction is held between them. If a read fails, the
+// iterator yields the error and ends.
 func (t *Tenant) ReadAll(ctx context.Context, opts ReadOptions) iter.Seq2[event.Envelope, error] {
 	p := t.allPages(ctx, opts)
 	if opts.Stream != "" {

@@ -12,7 +12,7 @@ import (
 //go:embed queries/*.sql
 var queryFiles embed.FS
 
-// queries are the statements as they stand in their files.
+// queries are the statements of the files, by name.
 var queries = sqlfile.Load(queryFiles)
 
 //go:embed migrations

@@ -1,5 +1,5 @@
-// Package sqlitestore is an event store in one file, by SQLite. It appends and reads events, and manages tenants. It is not
-// a millrace.Store yet: it does not run projections.
+// Package sqlitestore is an event store in one SQLite file. It appends and reads events, and manages tenants. It is not a
+// millrace.Store yet: it does not run projections.
 //
 // The file may be used by several processes of one machine at once. It must not be on a network file system.
 package sqlitestore
@@ -21,31 +21,32 @@ import (
 	"github.com/millrace-go/millrace/projection"
 )
 
-// defaultKeyRetention is that of pgstore, for the same reason: deliveries are repeated for days.
+// defaultKeyRetention is the default of pgstore, for the same reason: deliveries are repeated for days.
 const defaultKeyRetention = 7 * 24 * time.Hour
 
-// Synchronous says which commits survive a power loss. All of them survive the end of the process.
+// Synchronous selects which commits survive a power loss. All commits survive the end of the process.
 type Synchronous int
 
 const (
-	// SynchronousFull syncs each commit to the disk before it returns. Nothing that was answered is lost.
+	// SynchronousFull syncs each commit to the disk before it returns. A power loss undoes no commit that has
+	// returned.
 	SynchronousFull Synchronous = iota
 	// SynchronousNormal syncs only at checkpoints of the write-ahead log, and commits faster. A power loss may undo the
-	// last commits, also those that were answered. It undoes all commits after some point, so that read models and
-	// checkpoints still agree. Positions of lost events are given again to other events.
+	// last commits, including those that have returned. It undoes all commits after some point, so read models and
+	// checkpoints still agree. Later events reuse the positions of lost events.
 	SynchronousNormal
 )
 
 // Options configure a Store. The zero value means the defaults.
 type Options struct {
-	// Synchronous says which commits survive a power loss. Default: SynchronousFull.
+	// Synchronous selects which commits survive a power loss. Default: SynchronousFull.
 	Synchronous Synchronous
-	// Readers is the maximum number of connections that read. A read beyond it waits. Each takes some 2 MiB of memory when
-	// it has read much. Default: the number of CPUs, at least 4.
+	// Readers is the maximum number of connections that read. Further reads wait. After large reads, each connection takes
+	// some 2 MiB of memory. Default: the number of CPUs, at least 4.
 	Readers int
 	// KeyRetention is the minimum time for which idempotency keys are kept (see event.Expected.WithKey). Appends with
 	// keys delete older ones, a few at a time. An append that is repeated after its key was deleted appends again, or
-	// meets a version conflict if it expects a version. Negative means for ever. Default: 7 days.
+	// returns a version conflict if it expects a version. Negative means for ever. Default: 7 days.
 	KeyRetention time.Duration
 	// Logger receives the logs. Default: nothing is logged.
 	Logger *zap.Logger
@@ -86,7 +87,7 @@ type Store struct {
 	writer  *writer
 	readers *sql.DB
 	wakes   eventlog.Wakes
-	// appended has the tenants that were appended to in each transaction of InTx that is open.
+	// appended has, for each open transaction of InTx, the tenants to which it appended.
 	appended sync.Map // *sql.Tx to *dirtied
 	// migrated reports that the schema was found to be acceptable.
 	migrated atomic.Bool
@@ -94,12 +95,12 @@ type Store struct {
 
 // Open opens the store in a file, which it creates if it does not exist. The folder must exist.
 //
-// Other files are refused, and not changed: ErrForeignFile for the database of another program, ErrCorrupt for a damaged
-// one, ErrNetworkFile for one on a network file system.
+// Open refuses other files and does not change them. It returns ErrForeignFile for the database of another program,
+// ErrCorrupt for a damaged file, and ErrNetworkFile for a file on a network file system.
 //
 // On Linux, Open turns on the open file description locks of modernc.org/sqlite for the whole process, unless the process
-// has used SQLite before. Without them, a process that opens and closes the file by other means than SQLite, such as
-// os.Open, removes SQLite's locks, and another process may then remove commits that it does not know of.
+// has used SQLite before. Without them, a process that opens and closes the file without SQLite, for instance by os.Open,
+// releases SQLite's locks. Another process may then overwrite commits.
 func Open(ctx context.Context, path string, opts Options) (*Store, error) {
 	store, err := open(ctx, path, opts, networkFile)
 	if err != nil {
@@ -144,7 +145,7 @@ func (s *Store) Close() {
 	}
 }
 
-// DB returns the store's connections that read, for queries on read models. Statements that write are refused: see InTx.
+// DB returns the store's read connections, for queries on read models. Statements that write fail: see InTx.
 func (s *Store) DB() *sql.DB { return s.readers }
 
 // ForTenant returns a tenant by its name: 1 to 200 bytes of valid UTF-8 without control characters. It does not

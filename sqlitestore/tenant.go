@@ -55,7 +55,8 @@ func (s *Store) CreateTenant(ctx context.Context, name string) (*Tenant, error) 
 	return t, nil
 }
 
-// CreateTenants creates many tenants in one transaction, as CreateTenant creates one.
+// CreateTenants creates the tenants that do not exist, in one transaction. It returns ErrNotMigrated before
+// Migrate.
 func (s *Store) CreateTenants(ctx context.Context, names ...string) error {
 	var err error
 	if at := slices.IndexFunc(names, func(name string) bool { return valid.Tenant(name) != nil }); at >= 0 {
@@ -98,26 +99,27 @@ func (s *Store) Tenants(ctx context.Context) ([]string, error) {
 }
 
 var (
-	// ErrTxControl is returned by a commit within InTx, and by InTx if the function ended its transaction, or changed what
-	// the file's header says of the store.
+	// ErrTxControl is returned by a commit within InTx, and by InTx if the function ended its transaction, or changed
+	// fields of the file's header that belong to the store.
 	ErrTxControl = errors.New("the transaction belongs to the store")
-	// ErrWithinTx is returned by an append or a transaction within InTx, which would wait for itself.
+	// ErrWithinTx is returned by Append and InTx within the function of InTx, since they would wait for
+	// themselves.
 	ErrWithinTx = errors.New("another transaction of the store is open here: use AppendTx")
 )
 
 // InTx runs fn in a transaction that writes. It commits if fn returns nil, and rolls back otherwise. After the commit it
 // wakes the projections of the tenants to which fn appended by AppendTx. fn may use savepoints, but must not end the
-// transaction. A statement that fails is undone alone, and does not prevent the commit. When ctx ends, the statement that
-// runs is interrupted, also one without a context, such as tx.Exec. A query is so until its first row, and ends between two
-// rows after that. If a statement that writes is interrupted by a context of its own, SQLite rolls the transaction back, and
-// InTx returns ErrTxControl.
+// transaction. If a statement fails, only that statement is undone, and the transaction can still commit. When ctx ends, the
+// running statement is interrupted, even if it has no context, as in tx.Exec. A query is interrupted until its first row;
+// after that it ends between two rows. If the context of a single statement that writes ends, SQLite rolls the transaction
+// back, and InTx returns ErrTxControl.
 //
 // The file has one writer at a time: all appends and transactions wait until fn returns, also those of other processes.
-// Within fn, append by AppendTx. With the context of fn, Append and InTx fail at once with ErrWithinTx; with another
-// context they wait until it ends.
+// Within fn, append by AppendTx. With the context of fn, Append and InTx fail at once with ErrWithinTx. With another
+// context, they wait until that context ends.
 //
-// SQLite's PRAGMA, ATTACH and temporary tables act on the connection. After a transaction that uses them, the connection is
-// closed and another one opened.
+// SQLite's PRAGMA, ATTACH and temporary tables affect the connection. After a transaction that uses them, the store closes
+// the connection and opens another one.
 func (s *Store) InTx(ctx context.Context, fn func(ctx context.Context, tx *sql.Tx) error) error {
 	if err := s.notWithin(ctx); err != nil {
 		return fmt.Errorf("begin transaction: %w", err)
@@ -142,10 +144,10 @@ func (t *Tenant) InTx(ctx context.Context, fn func(ctx context.Context, tx *sql.
 	return t.store.InTx(ctx, fn)
 }
 
-// withinTx is the key of a context that a function got from InTx.
+// withinTx is the key by which InTx marks the context of its function.
 type withinTx struct{ store *Store }
 
-// notWithin returns an error if ctx is that of an open transaction of the store.
+// notWithin returns an error if ctx is the context of an open transaction of the store.
 func (s *Store) notWithin(ctx context.Context) error {
 	if ctx.Value(withinTx{s}) != nil {
 		return ErrWithinTx
@@ -153,7 +155,7 @@ func (s *Store) notWithin(ctx context.Context) error {
 	return nil
 }
 
-// transact runs fn in a transaction of the store's own.
+// transact runs fn in a transaction of the store.
 func (s *Store) transact(ctx context.Context, fn func(tx *sql.Tx) error) error {
 	if err := s.notWithin(ctx); err != nil {
 		return err

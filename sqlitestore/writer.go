@@ -16,24 +16,25 @@ import (
 )
 
 const (
-	// busyTimeout is how long SQLite waits for the lock of another process at a time. It does not look at contexts
-	// meanwhile, so it is short, and repeated.
+	// busyTimeout is how long SQLite waits for the lock of another process at a time. SQLite does not check
+	// contexts meanwhile, so the wait is short, and repeated.
 	busyTimeout = 50 * time.Millisecond
-	// busyPause bounds how often a lock is asked for that SQLite does not wait for.
+	// busyPause is the pause between two attempts to get a lock for which SQLite does not wait.
 	busyPause = 5 * time.Millisecond
-	// checkpointPages is how many pages the write-ahead log has when a commit copies them into the file: 16 MiB. With
-	// fewer, pages that change often are copied more often. With more, opening the file after a crash takes longer.
+	// checkpointPages is the number of pages in the write-ahead log at which a commit copies them into the file: 16
+	// MiB. With fewer, pages that change often are copied more often. With more, opening the file after a crash takes
+	// longer.
 	checkpointPages = 4096
 )
 
 // ErrClosed is returned by calls after Close.
 var ErrClosed = errors.New("the store is closed")
 
-// writer has the only connection that writes, and lends it to one transaction at a time, in the order in which they asked.
+// writer has the only connection that writes, and lends it to one transaction at a time, in the order of their requests.
 type writer struct {
 	db   *sql.DB
 	loan loan
-	// committed reads what is committed, over other connections.
+	// committed reads committed data, over other connections.
 	committed querier
 	// turn has an element while no transaction has the connection.
 	turn chan struct{}
@@ -172,7 +173,7 @@ func (w *writer) append(ctx context.Context, a *waitingAppend) (event.Appended, 
 	if err != nil && w.withdraw(a) {
 		return event.Appended{}, err
 	}
-	// A group has the append, or had it. It has not failed before that is known.
+	// A group has taken the append. Its result is known when the group has ended.
 	<-a.done
 	return a.result, a.err
 }
@@ -224,8 +225,8 @@ func (w *writer) appendGroup(ctx context.Context) error {
 	return nil
 }
 
-// runGroup runs the appends of a group and commits. An error means that nothing of them was committed, or that it is not
-// known.
+// runGroup runs the appends of a group and commits. An error means that no append was committed, or that the result of
+// the commit is unknown.
 func runGroup(ctx context.Context, tx *sql.Tx, group []*waitingAppend) error {
 	for _, a := range group {
 		if err := inSavepoint(ctx, tx, a); err != nil {
@@ -272,7 +273,7 @@ func (w *writer) transact(ctx context.Context, fn func(tx *sql.Tx) error) error 
 	return nil
 }
 
-// lend is transact for a function of the user's, which cannot end the transaction.
+// lend is transact for a function of the user, which cannot end the transaction.
 func (w *writer) lend(ctx context.Context, fn func(tx *sql.Tx) error) error {
 	return w.transact(ctx, func(tx *sql.Tx) error {
 		w.loan.lend()
@@ -293,7 +294,7 @@ func (w *writer) lend(ctx context.Context, fn func(tx *sql.Tx) error) error {
 	})
 }
 
-// checkHeader returns an error if the transaction changes what the file's header says of the store.
+// checkHeader returns an error if the transaction changed fields of the file's header that belong to the store.
 func (w *writer) checkHeader(ctx context.Context, tx *sql.Tx) error {
 	for _, field := range []string{"application_id", "user_version"} {
 		was, err := number(ctx, w.committed, field)

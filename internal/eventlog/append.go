@@ -13,7 +13,7 @@ import (
 // maxStreamBytes is the maximum length of a stream's id, which is indexed.
 const maxStreamBytes = 500
 
-// Append is a valid append. Its events stand in columns, with one element for each event.
+// Append is a valid append. Its events are columns, with one element for each event.
 type Append struct {
 	Stream   string
 	Expected event.Expected

@@ -15,7 +15,7 @@ const (
 // Page is a part of a read.
 type Page struct {
 	Events []event.Envelope
-	// Truncated reports that PageBytes cut the page off.
+	// Truncated reports that the page ended early because of PageBytes.
 	Truncated bool
 }
 
@@ -45,7 +45,8 @@ func (p Pages) Each(yield func(event.Envelope, error) bool) error {
 			return nil
 		}
 		p.From = p.Next(page.Events[len(page.Events)-1])
-		// If PageBytes cut a page off, the rest of it was read for nothing. So the next page is smaller.
+		// If a page ended early because of PageBytes, the rest of it was read for nothing. So the next page is
+		// smaller.
 		if limit = min(2*limit, PageEvents); page.Truncated {
 			limit = len(page.Events)
 		}

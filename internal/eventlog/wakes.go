@@ -2,7 +2,8 @@ package eventlog
 
 import "sync"
 
-// Wakes wakes what waits for events in the same process. The zero value is ready. It is safe for concurrent use.
+// Wakes notifies readers in the same process of new events. The zero value is ready. It is safe for concurrent
+// use.
 type Wakes struct {
 	waiting sync.Map // *wakeFunc to struct{}
 }

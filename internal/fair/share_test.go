@@ -46,7 +46,7 @@ func (s *shares) add(difference float64) {
 
 // Between any two moments, the grants of two that wait, each divided by its weight, differ by at most the sum of the inverse weights.
 // Others come, go and give up meanwhile. The same holds for the tenants of a node and for the projections of a tenant.
-func TestThoseThatWaitGetTheirShares(t *testing.T) {
+func TestWaitingRequestsGetTheirShares(t *testing.T) {
 	for name, flow := range map[string]func(i, weight int) Flow{
 		"tenants":     func(i, weight int) Flow { return Flow{Tenant: fmt.Sprint(i), TenantWeight: weight, Projection: "p"} },
 		"projections": func(i, weight int) Flow { return Flow{Tenant: "a", Projection: fmt.Sprint(i), Weight: weight} },
@@ -140,7 +140,7 @@ func TestPartitionsShareTheWeightOfTheirProjection(t *testing.T) {
 }
 
 // A thousand projections of one tenant wait, and so do those of many other tenants that had slots lately.
-func TestQuietTenantOvertakesThoseThatFlood(t *testing.T) {
+func TestQuietTenantOvertakesTenantsThatFlood(t *testing.T) {
 	p := newPool(3)
 	for i := range 1000 {
 		p.acquire(Flow{Tenant: "flood", TenantWeight: 9, Projection: fmt.Sprint(i)})
@@ -216,7 +216,7 @@ func TestTenantAtItsLimitWaitsWhileSlotsAreFree(t *testing.T) {
 	}
 }
 
-func TestRequestGivesItsSlotBackOnce(t *testing.T) {
+func TestRequestReleasesItsSlotOnce(t *testing.T) {
 	s, r := New(1), &Request{Flow: Flow{Tenant: "a"}}
 	if !s.Acquire(r) {
 		t.Fatal("there is no slot")
@@ -231,7 +231,7 @@ func TestRequestGivesItsSlotBackOnce(t *testing.T) {
 }
 
 // Many tenants come, wait and go. Only a few places are kept for others that come.
-func TestTenantsThatWentTakeNoMemory(t *testing.T) {
+func TestRemovedTenantsTakeNoMemory(t *testing.T) {
 	p := newPool(2)
 	for i := range 1000 {
 		for range 3 {
@@ -248,7 +248,7 @@ func TestTenantsThatWentTakeNoMemory(t *testing.T) {
 }
 
 // Each feed that starts or stops sets the limit of the tenants, while thousands may wait.
-func TestTheSameLimitAgainDoesNotWalkThoseThatWait(t *testing.T) {
+func TestSettingTheSameLimitDoesNotWalkWaitingRequests(t *testing.T) {
 	s := New(1)
 	for i := range 1000 {
 		s.Acquire(&Request{Flow: Flow{Tenant: fmt.Sprint(i)}})

@@ -1,4 +1,4 @@
-// Package migration has what every store does alike with the versions of its schema.
+// Package migration has the code for schema versions that all stores share.
 package migration
 
 import (
@@ -16,7 +16,7 @@ var (
 	ErrTooNew = errors.New("the schema is too new for this program")
 )
 
-// Step is one step forward. Its version is its place in the list, from 1.
+// Step is one migration. Its version is its place in the list, from 1.
 type Step struct{ Name, SQL string }
 
 // Load reads the migrations of a folder, whose files are named 0001_what.sql and so on without a gap.
@@ -28,7 +28,7 @@ func Load(files fs.FS, folder string) ([]Step, error) {
 	var list []Step
 	for _, entry := range entries {
 		if prefix := fmt.Sprintf("%04d_", len(list)+1); !strings.HasPrefix(entry.Name(), prefix) {
-			return nil, fmt.Errorf("migration %s/%s: the next one must be named %s*.sql", folder, entry.Name(), prefix)
+			return nil, fmt.Errorf("migration %s/%s: the next migration must be named %s*.sql", folder, entry.Name(), prefix)
 		}
 		raw, err := fs.ReadFile(files, path.Join(folder, entry.Name()))
 		if err != nil {

@@ -1,7 +1,7 @@
--- Ends a command for all of its partitions. Where it has begun a replay or is inside a parked stream, the owner of the
--- lease ends it, as at its limit, and channel $4 notifies the nodes. $1 tenant, $2 projection, $3 command, which
--- lock_command.sql has locked. Indexes: commands_pkey, commands_root_idx, projections_pkey. Locks: the rows of the
--- command until the commit, and the queue of notifications during the commit.
+-- Ends a command for all of its partitions. A partition that has begun a replay or is inside a parked stream continues
+-- until the owner of its lease ends the command, as at its limit. Channel $4 notifies the nodes. $1 tenant, $2
+-- projection, $3 command, which lock_command.sql has locked. Indexes: commands_pkey, commands_root_idx,
+-- projections_pkey. Locks: the rows of the command until the commit, and the queue of notifications during the commit.
 with cancelled as (
     update {control}.commands c
        set max_events = c.done + c.failed,

@@ -1,6 +1,6 @@
 -- Returns the rows of command $1: its projection, whether it ended, the result so far, and whether it could run now
--- without an owner, as run_unowned_command.sql does. $2 tenant, $3 projection. The rows of a command for one partition
--- may be those of others, if the projection was split anew since. Indexes: commands_pkey, commands_root_idx,
+-- without an owner, as run_unowned_command.sql does. $2 tenant, $3 projection. If the number of partitions has changed
+-- since, the rows of a command for one partition may belong to others. Indexes: commands_pkey, commands_root_idx,
 -- projections_pkey, leases_pkey, nodes_pkey. Locks nothing.
 select c.id, c.projection_id, c.ended_at is not null, c.done, c.failed,
        (c.kind = 'discard' or c.done + c.failed >= c.max_events)

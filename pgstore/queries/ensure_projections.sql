@@ -1,5 +1,5 @@
 -- Inserts the rows and leases of projections that have none. $1 to $6 are arrays, with one element for each row:
--- tenants, names, partitions, their numbers, and the slots from and to which they have streams. All rows of a
+-- tenants, names, partitions, numbers of partitions, first slots, and the slots after the last ones. All rows of a
 -- projection get one token. Tenants that do not exist or are not active are left out. The caller holds the structural
 -- lock of the tenants. Indexes: projections_tenant_name_partition_key, tenants_pkey, or scans where those are cheaper.
 -- Locks: the new rows only.

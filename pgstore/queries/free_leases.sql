@@ -1,10 +1,10 @@
--- Returns the leases of runnable projections that have no owner or a dead one, as far as the node can run them by the
--- names of projections and tenants; the caller applies the filters. $1 projections, $2 tenants (empty: all), $3 whether
--- an expired heartbeat counts as a death: a node that was itself cut off cannot rely on that. A node that was
--- deregistered or marked dead is dead in any case. All nodes run this often, and it nearly always finds nothing. So it
--- does not scan leases: it finds the owners by index skips from one to the next, and then those without a living node.
--- With 20,000 leases it takes 0.4 ms instead of 20. "offset 0" keeps the planner from joins over all rows. Locks
--- nothing. Indexes: leases_owner_idx, leases_free_idx, nodes_pkey, projections_pkey.
+-- Returns the leases of runnable projections that have no owner or a dead one. It selects by the names of projections
+-- and tenants; the caller applies the filters. $1 projections, $2 tenants (empty: all), $3 whether an expired heartbeat
+-- counts as a death: a node that was itself cut off cannot rely on that. A node that was deregistered or marked dead is
+-- dead in any case. All nodes run this often, and it nearly always finds nothing. So it does not scan leases: it finds
+-- the owners by index skips from one to the next, and then those without a living node. With 20,000 leases it takes 0.4
+-- ms instead of 20. "offset 0" keeps the planner from joins over all rows. Locks nothing. Indexes: leases_owner_idx,
+-- leases_free_idx, nodes_pkey, projections_pkey.
 with recursive owner as (
     (select l.owner as id from {control}.leases l where l.owner is not null order by l.owner limit 1)
     union all

@@ -1,8 +1,8 @@
 -- Inserts one partition of a projection, and its free lease, which sleeps if the tenant is suspended. $1 is a previous
--- partition of the projection. $2 number, $3 number of all partitions, $4 and $5 slots, $6 to $8 handled slots, $9
--- checkpoint, $10 crash_count, $11 skipped. Each of $12 to $14 is a previous partition, or null: $12 that of the
--- failing event, $13 that of the event at which processes may have crashed, with $15 attempts, $14 that which is
--- halted. Indexes: projections_pkey, projections_tenant_name_partition_key, leases_pkey. Locks: the new rows.
+-- partition of the projection. $2 the partition's number, $3 how many partitions there are, $4 and $5 slots, $6 to $8
+-- handled slots, $9 checkpoint, $10 crash_count, $11 skipped. Each of $12 to $14 is a previous partition, or null: $12
+-- has the failing event, $13 the event at which processes may have crashed, with $15 attempts, and $14 is halted.
+-- Indexes: projections_pkey, projections_tenant_name_partition_key, leases_pkey. Locks: the new rows.
 with inserted as (
     insert into {control}.projections
         (tenant, name, partition, partitions, slot_from, slot_to, passed_from, passed_to, passed_upto, token, desired_state, suspended, skipped,

@@ -1,6 +1,6 @@
 -- Ends statements of this transaction that wait longer than $1 milliseconds for a lock. If a vacuum or an ANALYZE works
--- on a table of schema $2 (null: it is not asked), they may wait for half a second after deadlock_timeout, 10 s at
--- most: then the server cancels an autovacuum that they wait for. Locks: those of the lock manager for a moment, for
+-- on a table of schema $2 (null: not checked), they may wait until half a second after deadlock_timeout, at most 10 s.
+-- By then the server has cancelled an autovacuum that they wait for. Locks: those of the lock manager for a moment, for
 -- pg_locks. Indexes: those of the catalogs.
 select set_config('lock_timeout', greatest($1::bigint, (
     select least(max(s.setting::bigint) + 500, 10000)

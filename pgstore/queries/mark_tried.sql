@@ -1,6 +1,7 @@
--- Marks what the replays of the partitions $1 tried as tried by the rows by which they continue in the partitions $2,
--- to which the dead letters and parked streams were moved. Indexes: commands_projection_id_id_idx, commands_root_idx,
--- dead_letters_projection_id_position_key, parked_streams_pkey. Locks: the rows, which the transaction has changed.
+-- The replays of the partitions $1 continue by other rows in the partitions $2, to which their dead letters and
+-- parked streams were moved. Marks the dead letters and streams that these replays have tried as tried by those rows.
+-- Indexes: commands_projection_id_id_idx, commands_root_idx, dead_letters_projection_id_position_key,
+-- parked_streams_pkey. Locks: the rows, which the transaction has changed.
 with tried as (
     select o.id as before, n.projection_id, min(n.id) as after
       from {control}.commands o join {control}.commands n on n.root = coalesce(o.root, o.id)

@@ -1,4 +1,4 @@
--- Moves the commands of the partitions $1 to the partition $2, and ends the open ones, which others continue: see
+-- Moves the commands of the partitions $1 to the partition $2, and ends the open ones. New rows continue them: see
 -- continue_replays.sql. Their results stay. Indexes: those of commands by partition. Locks: the rows FOR UPDATE until
 -- the commit.
 update {control}.commands

@@ -1,5 +1,5 @@
 -- Part of insert_command.sql and schedule_replay.sql: at most 1,000 commands of projection p that ended a day ago.
--- Those of a command that is open for another partition stay, since its result has the sum. Indexes:
+-- Rows of a command that is open for another partition stay, since its result is the sum of all rows. Indexes:
 -- commands_projection_id_ended_at_idx, commands_pkey, commands_root_idx. Locks nothing.
 select o.id from {control}.commands o
  where o.projection_id = p.id and o.ended_at < clock_timestamp() - interval '1 day'

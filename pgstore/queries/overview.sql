@@ -1,8 +1,8 @@
 -- Counts what the summaries of living nodes do not count: projections without a living owner, and parked events. $1 is
 -- how many seconds a projection may have no living owner. It finds owners by index skips from one to the next, and then
--- reads the leases of dead ones and those without an owner: 0.3 ms where nodes run nearly all of 100,000 projections,
--- some 70 ms where they run none. "offset 0" has the leases of each dead owner planned apart, as few. It scans tenants,
--- and the projections with parked events. Locks nothing. Indexes: leases_owner_idx, nodes_pkey, projections_pkey,
+-- reads the leases of dead ones and those without an owner: 0.3 ms if nodes run nearly all of 100,000 projections, some
+-- 70 ms if they run none. "offset 0" makes the planner expect few leases for each dead owner. It scans tenants, and the
+-- projections with parked events. Locks nothing. Indexes: leases_owner_idx, nodes_pkey, projections_pkey,
 -- projections_parked_idx, dead_letters_first_failed_at_idx.
 with recursive owner as (
     (select l.owner as id from {control}.leases l where l.owner is not null order by l.owner limit 1)

@@ -1,7 +1,7 @@
 -- Reports whether a projection is paused and whether its lease is free, with a row for each partition. If no living
 -- node holds a lease of it, it waits for claims in progress: a claim that begins later sees that the projection is
 -- paused. Then it releases the leases of dead owners and raises their epochs, so that the owners cannot commit if they
--- are alive after all. taken then has the row. $1 tenant, $2 projection. Indexes:
+-- are alive after all. Then taken has the row of the lease. $1 tenant, $2 projection. Indexes:
 -- projections_tenant_name_partition_key, leases_pkey, nodes_pkey. Locks: the rows of leases that no living node holds
 -- FOR NO KEY UPDATE, until the commit that follows at once.
 with p as (

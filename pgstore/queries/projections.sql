@@ -1,9 +1,9 @@
 -- Returns the projections that a filter selects, each with its lease and the number and age of its parked events. $1
 -- tenants, $2 names, $3 to $5 the tenants, names and partitions of exact rows, $6 states, $7 owner, $8 not this owner,
 -- $9 whether with parked events, $10 to $12 the row after which the page begins, $13 limit. Null means any. It is
--- planned for its arguments: a filter by tenant and name reads the rows of those projections only, and a page without
--- one by state reads about as many rows as it returns. A filter by state reads the rows of all projections that its
--- other fields select, which takes up to 0.15 s with 100,000. Locks nothing. Indexes: tenants_pkey,
+-- planned for its arguments: a filter by tenant and name reads only the rows of those projections, and a page without
+-- a filter by state reads about as many rows as it returns. A filter by state reads the rows of all projections that
+-- its other fields select, which takes up to 0.15 s with 100,000. Locks nothing. Indexes: tenants_pkey,
 -- projections_tenant_name_partition_key, leases_pkey, leases_owner_idx, nodes_pkey, projections_parked_idx,
 -- dead_letters_projection_id_position_idx.
 select p.tenant, p.name, p.partition, p.partitions, s.state, case when p.suspended then 'pause' else p.desired_state end,

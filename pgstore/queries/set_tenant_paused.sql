@@ -1,7 +1,7 @@
--- Sets whether a tenant is paused, suspends its projections or ends that, and notifies the nodes over channel $3. $1
--- tenant, which is locked, $2 paused. Indexes: tenants_pkey, projections_tenant_name_partition_key, leases_pkey.
--- Locks: the rows of projections and of sleeping leases FOR NO KEY UPDATE, and the queue of notifications during the
--- commit.
+-- Sets whether a tenant is paused, suspends its projections or ends their suspension, and notifies the nodes over
+-- channel $3. $1 tenant, which is locked, $2 paused. Indexes: tenants_pkey, projections_tenant_name_partition_key,
+-- leases_pkey. Locks: the rows of projections and of sleeping leases FOR NO KEY UPDATE, and the queue of
+-- notifications during the commit.
 with t as (
     update {control}.tenants set paused = $2::boolean where tenant = $1::text
     returning tenant, state <> 'active' or paused as suspended

@@ -1,5 +1,5 @@
--- Sets the state of a tenant, suspends its projections or ends that, and notifies the nodes over channel $3. $1 tenant,
--- which is locked, $2 state. Indexes: tenants_pkey, projections_tenant_name_partition_key, leases_pkey.
+-- Sets the state of a tenant, suspends its projections or ends their suspension, and notifies the nodes over channel
+-- $3. $1 tenant, which is locked, $2 state. Indexes: tenants_pkey, projections_tenant_name_partition_key, leases_pkey.
 -- Locks: the rows of projections and of sleeping leases FOR NO KEY UPDATE, and the queue of notifications during the
 -- commit.
 with t as (

@@ -1,8 +1,9 @@
 -- Reports whether a tenant is suspended and how many of its leases are not free. If no living node holds any, it waits
 -- for claims in progress: a claim that begins later sees that the projection is suspended. Then it releases the leases
--- of dead owners and raises their epochs, so that the owners cannot commit if they are alive after all. taken has their
--- rows. $1 tenant. Indexes: tenants_pkey, projections_tenant_name_partition_key, leases_pkey, nodes_pkey. Locks: the
--- rows of leases that no living node holds FOR NO KEY UPDATE, until the commit that follows at once.
+-- of dead owners and raises their epochs, so that the owners cannot commit if they are alive after all. taken has the
+-- rows of these leases. $1 tenant. Indexes: tenants_pkey, projections_tenant_name_partition_key, leases_pkey,
+-- nodes_pkey. Locks: the rows of leases that no living node holds FOR NO KEY UPDATE, until the commit that follows at
+-- once.
 with t as (
     select tenant, state <> 'active' or paused as suspended from {control}.tenants where tenant = $1::text
 ), alive as materialized (

@@ -1,15 +1,15 @@
 -- The tables of the store begin with millrace_; all others in the file are the user's.
 
--- The tenants. head is the last position that an event of the tenant was given. It never falls, so that no position is
--- given twice, also after events were deleted. With "autoincrement" the same holds for id, which is part of the
--- events'.
+-- The tenants. head is the last position that an event of the tenant got. It never falls, so no position is used
+-- twice, even after events were deleted. With "autoincrement" the same holds for id, which is part of the ids of
+-- events.
 create table millrace_tenants (
     id   integer primary key autoincrement check (id between 1 and 8388607),
     name text not null unique,
     head integer not null default 0 check (head between 0 and 1099511627775)
 ) strict;
 
--- version is that of the stream's last event. It never falls, either.
+-- version is the version of the stream's last event. It never falls.
 create table millrace_streams (
     tenant    integer not null,
     stream_id text not null,

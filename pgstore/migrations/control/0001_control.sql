@@ -1,7 +1,7 @@
 -- The control schema. There is one per database, and all tenants share it. {control} is its quoted name. setup is the
 -- number of steps of Options.TenantSetup that were applied to the tenant. id differs if a tenant is created again under
--- its name. The events of an archived tenant are read-only, and its projections do not run. A tenant that is being
--- dropped is gone when the drop ends.
+-- its name. The events of an archived tenant are read-only, and its projections do not run. The row of a tenant that is
+-- being dropped is deleted when the drop ends.
 create table {control}.tenants (
     tenant      text collate "C" primary key,
     schema_name text collate "C" not null unique,
@@ -14,10 +14,10 @@ create table {control}.tenants (
 );
 
 -- One row per running process. projections are the names that it can run, tenants those that it serves (empty: all). It
--- runs the projection filtered[i] only for tenants that filters[i] matches, or another filter of the same projection.
--- By the server's clock, the node's leases expire at expires_at. Marking a node dead sets expires_at to heartbeat_at.
--- session_key is the key of its session lock. A draining node releases its leases and has no share of them. summary is
--- what the node says about the projections that it runs, null if its version of the program does not write it.
+-- runs the projection filtered[i] only for tenants that filters[i] matches; a projection may be there several times. By
+-- the server's clock, the node's leases expire at expires_at. Marking a node dead sets expires_at to heartbeat_at.
+-- session_key is the key of its session lock. A draining node releases its leases and has no share of them. summary
+-- describes the projections that the node runs, null if its version of the program writes none.
 create table {control}.nodes (
     id           uuid primary key,
     projections  text[] not null,
@@ -101,10 +101,10 @@ create table {control}.leases (
 create index on {control}.leases (owner);
 create index leases_free_idx on {control}.leases (id) where owner is null and not asleep;
 
--- The structural lock: whoever changes which projections, partitions or states the tenants have takes it first, in a
--- statement of its own. The next statement then sees what the previous holder committed. It is a security definer,
--- since only the owner may lock rows of tenants. Locks: the rows of the tenants FOR NO KEY UPDATE, until the commit, in
--- order of their names. Index: tenants_pkey.
+-- Takes the structural lock. A transaction that changes the projections, partitions or states of tenants takes it
+-- first, in a separate statement. The next statement then sees the commit of the previous holder. The function is a
+-- security definer, since only the owner may lock rows of tenants. Locks: the rows of the tenants FOR NO KEY UPDATE,
+-- until the commit, in order of their names. Index: tenants_pkey.
 create function {control}.lock_tenants(names text[]) returns void language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 begin
     perform 1 from {control}.tenants t where t.tenant = any(names) order by t.tenant for no key update;
@@ -153,9 +153,9 @@ create table {control}.parked_streams (
     primary key (projection_id, stream_id)
 );
 
--- Commands on dead letters, which the lease's owner runs. A command of a projection with partitions has a row for each:
--- root is the first of them, null in that one, and max_events limits all of them together. dead_letter_ids, stream_id,
--- type and error select the dead letters (null: any), and max_events limits their number. done and failed count the
+-- Commands on dead letters, which the lease's owner runs. A command of a projection with partitions has a row for each
+-- partition. root is the id of the first row, and null in the first row. dead_letter_ids, stream_id, type and error
+-- select the dead letters (null: any). max_events limits their number, for all rows together. done and failed count the
 -- results so far. While a replay runs, current_stream is the parked stream that is being replayed, and all dead letters
 -- up to after_position were tried. current_dead_letter is the one whose replay began last, null after its end was
 -- recorded.
@@ -178,7 +178,8 @@ create table {control}.commands (
     ended_at            timestamptz
 );
 create index on {control}.commands (projection_id, id) where ended_at is null;
--- Also for the deletion of a projection, which looks for its commands. A partial index would not do for that.
+-- Also for the deletion of a projection, which searches for its commands. A partial index does not serve that
+-- search.
 create index on {control}.commands (projection_id, ended_at);
 create index on {control}.commands (root) where root is not null;
 
@@ -273,9 +274,10 @@ begin
 end
 $$;
 
--- Locks a command of any partition and its root, the root first, and returns it, with max_events as its own limit: what
--- the other partitions have left of it. A replay in progress there counts as done. It returns no row if the command has
--- ended. Indexes: commands_pkey, commands_root_idx. Locks: both rows FOR NO KEY UPDATE until the commit.
+-- Locks a command of any partition and its root, the root first, and returns the command. The returned max_events is
+-- the limit minus the dead letters that the other partitions have done. A replay in progress there counts as done. It
+-- returns no row if the command has ended. Indexes: commands_pkey, commands_root_idx. Locks: both rows FOR NO KEY
+-- UPDATE until the commit.
 create function {control}.lock_command(command bigint) returns setof {control}.commands language plpgsql as $$
 declare
     c {control}.commands;

@@ -1,5 +1,6 @@
-// Package ownerlock decides which of several runtimes owns a store's file. Each asks for the lock of a file beside it. One
-// gets it, and the others stand by. The operating system releases the lock when its process ends, however it ends.
+// Package ownerlock decides which of several runtimes owns a store's file. Each requests the lock of a file beside it. One
+// runtime gets the lock, and the others stand by. The operating system releases the lock when its process ends, however it
+// ends.
 //
 // The lock is that of an open file, so that two runtimes of one process exclude each other as well. The database file itself
 // cannot be used: SQLite has locks of its own there.
@@ -16,8 +17,8 @@ import (
 	"time"
 )
 
-// retryInterval is how often the lock is asked for while another runtime has it. Projections stand still for that long
-// after its process ended.
+// retryInterval is how often the lock is requested while another runtime has it. After the end of that runtime's
+// process, projections stand still for up to that long.
 const retryInterval = 50 * time.Millisecond
 
 // ErrOwned is returned if another runtime has the lock.
@@ -32,8 +33,8 @@ type Lock struct{ file *os.File }
 // Name returns the name of the lock file of a store's file.
 func Name(path string) string { return path + "-owner" }
 
-// Acquire waits until it has the lock of a store's file, or ctx ends. The error then has ErrOwned, and the process that has
-// the lock.
+// Acquire waits until it has the lock of a store's file, or ctx ends. If ctx ends first, the error wraps ErrOwned and names
+// the process that has the lock.
 func Acquire(ctx context.Context, path string) (*Lock, error) {
 	for {
 		lock, err := TryAcquire(path)
@@ -64,7 +65,7 @@ func TryAcquire(path string) (*Lock, error) {
 	}
 }
 
-// errReplaced is returned if the file that was locked does not have its name any more.
+// errReplaced is returned if another file has the name of the locked file, or none has it.
 var errReplaced = errors.New("replaced")
 
 func tryOnce(name string) (_ *Lock, err error) {
@@ -99,7 +100,7 @@ func inPlace(file *os.File, name string) error {
 	return err
 }
 
-// note writes who has the lock, for the errors of others.
+// note writes the ID of this process to the lock file, for the errors of other processes.
 func note(file *os.File) error {
 	if err := file.Truncate(0); err != nil {
 		return err
@@ -108,7 +109,7 @@ func note(file *os.File) error {
 	return err
 }
 
-// owner describes who has the lock. It is not known in the moment in which it changes.
+// owner describes the process that has the lock. While the lock changes hands, the process is unknown.
 func owner(name string) string {
 	content, err := os.ReadFile(name)
 	if pid := strings.TrimSpace(string(content)); err == nil && pid != "" {
@@ -117,6 +118,6 @@ func owner(name string) string {
 	return "unknown process"
 }
 
-// Release releases the lock. The file stays: if it was removed, a runtime that has it open already would not exclude one
+// Release releases the lock. The file stays. If it was removed, a runtime that has opened it would not exclude a runtime
 // that creates it again.
 func (l *Lock) Release() error { return l.file.Close() }
