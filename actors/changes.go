@@ -16,16 +16,17 @@ import (
 // notifications cost few searches.
 const changesGap = 10 * time.Millisecond
 
-// changes are tenants that notifications named: their states, or the sets of their projections, changed.
+// changes are the tenants named by notifications: their states, or the sets of their projections, changed.
 type changes struct {
-	// named are the tenants since the last round. timer is that of the next round, nil if none is due.
+	// named are the tenants since the last round. timer begins the next round, and is nil if none is due.
 	named map[string]bool
 	timer *time.Timer
 	last  time.Time
 	gap   time.Duration
 	// claiming are tenants that were named while a search was in progress, which may claim leases that should not run.
 	claiming map[string]bool
-	// fill are the tenants whose rows the next search makes. From listAll on, it looks at all tenants.
+	// fill are the tenants whose missing rows the next search inserts. From listAll on, a search considers all
+	// tenants.
 	fill    map[string]bool
 	listAll time.Time
 }
@@ -43,7 +44,7 @@ func (n *node) tenantChanged(ctx actor.Context, tenant string) {
 	}
 }
 
-// tenantsChanged claims leases of the named tenants, and drains those that should not run any more.
+// tenantsChanged claims leases of the named tenants, and drains projections that should not run any more.
 func (n *node) tenantsChanged(ctx actor.Context) {
 	c := &n.changes
 	named := c.named
@@ -71,8 +72,8 @@ func (n *node) searchedTenants(ctx actor.Context) {
 	}
 }
 
-// checkLeases reads the leases that the node holds of these tenants. It retires those that are lost, and drains those whose
-// projections should not run. It waits for no slot.
+// checkLeases reads the leases that the node holds of these tenants. It retires lost leases, and drains projections that
+// should not run. It waits for no slot.
 func (n *node) checkLeases(ctx actor.Context, tenants map[string]bool) {
 	keys := n.table.KeysOf(tenants)
 	if len(keys) == 0 {
@@ -97,7 +98,7 @@ func (n *node) checkLeases(ctx actor.Context, tenants map[string]bool) {
 	})
 }
 
-// leasesChecked compares the leases that were read with the table. Leases that changed in the table meanwhile are left out.
+// leasesChecked compares the leases that were read with the table. It ignores leases that changed in the table meanwhile.
 func (n *node) leasesChecked(ctx actor.Context, keys []engine.LeaseKey, leases []engine.Lease) {
 	n.leasesSeen(ctx, leases)
 	read := make(map[engine.LeaseKey]engine.Lease, len(leases))

@@ -31,15 +31,16 @@ type Limiter struct {
 	weights    *weights
 }
 
-// Limits are the settings of a Limiter.
+// Limits configures a Limiter.
 type Limits struct {
-	// Connections is the size of the pool. A part of it is for settling and other short statements, the rest for batches.
+	// Connections is the size of the pool. A part of the connections is for settling and other short statements, the rest
+	// for batches.
 	Connections int
 	// Batches, BatchesPerTenant and Deliveries are Config.MaxBatches, MaxBatchesPerTenant and MaxDeliveries. 0 means the default.
 	Batches, BatchesPerTenant, Deliveries int
 	// TenantWeight is Config.TenantWeight. If it is nil, all tenants have the weight 1.
 	TenantWeight func(tenant string) int
-	// Log gets the panics of TenantWeight.
+	// Log receives panics of TenantWeight.
 	Log *zap.Logger
 }
 
@@ -80,7 +81,7 @@ func halfOf(n int) int { return (n + 1) / 2 }
 // Serve begins to serve a tenant. A single tenant has no limit of its own.
 func (l *Limiter) Serve(tenant string) { l.limitTenants(l.weights.serve(tenant)) }
 
-// Leave ends that. Nothing of the tenant is kept.
+// Leave ends to serve a tenant, and forgets it.
 func (l *Limiter) Leave(tenant string) { l.limitTenants(l.weights.leave(tenant)) }
 
 func (l *Limiter) limitTenants(tenants int) {
@@ -89,12 +90,12 @@ func (l *Limiter) limitTenants(tenants int) {
 	}
 }
 
-// flow says for what a projection requests slots. The partitions of a projection share its weight.
+// flow returns the Flow of a projection's requests. The partitions of a projection share its weight.
 func (l *Limiter) flow(tenant, name string, weight int) fair.Flow {
 	return fair.Flow{Tenant: tenant, TenantWeight: l.weights.of(tenant), Projection: name, Weight: weight}
 }
 
-// feed says for what a feed requests slots.
+// feed returns the Flow of a feed's requests.
 func (l *Limiter) feed(tenant string) fair.Flow { return l.flow(tenant, "", 0) }
 
 // Read waits for a slot for a short statement of the node itself, and runs it.
@@ -190,7 +191,7 @@ func (s *slots) acquire(ctx context.Context, flow fair.Flow) (release func(), er
 	return func() { s.release(r) }, nil
 }
 
-// tryAcquire returns nil if there is no slot at once.
+// tryAcquire returns nil if no slot is free at once.
 func (s *slots) tryAcquire(flow fair.Flow) (release func()) {
 	r := &fair.Request{Flow: flow}
 	s.mu.Lock()
@@ -201,7 +202,7 @@ func (s *slots) tryAcquire(flow fair.Flow) (release func()) {
 	return func() { s.release(r) }
 }
 
-// withdraw withdraws a request. It may just have got its slot.
+// withdraw withdraws a request. If the request has just got its slot, the slot is passed on.
 func (s *slots) withdraw(r *fair.Request) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -229,7 +230,7 @@ func (s *slots) limitTenants(holds bool) {
 	}
 }
 
-// pass wakes the waiter of a request that got its slot.
+// pass wakes the goroutine whose request got its slot.
 func (s *slots) pass(next *fair.Request) {
 	if next != nil {
 		close(next.Granted)

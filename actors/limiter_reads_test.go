@@ -10,7 +10,7 @@ import (
 	"github.com/millrace-go/millrace/projection"
 )
 
-// slotTails is a store whose tails have nothing but the slot for their reads.
+// slotTails is a store whose tails do nothing but wait for the slot of their reads.
 type slotTails struct{ engine.Store }
 
 type slotTail struct {
@@ -59,7 +59,7 @@ func within(slot acquireFunc) func(ctx context.Context, read func(ctx context.Co
 	}
 }
 
-// next ends a read, and returns the one that gets its slot.
+// next ends a read, and returns the read that gets its slot.
 func (r *reads) next(ends string) string {
 	close(r.end[ends])
 	return <-r.granted

@@ -14,7 +14,7 @@ import (
 type overview struct {
 	phases  map[machine.Phase]int
 	lagging lagHeap
-	// held has since when each feed's mark has been held back, or its events could not be read.
+	// held has, for each feed, the time since which its mark has been held back or its events could not be read.
 	held map[string]time.Time
 }
 
@@ -127,7 +127,8 @@ func (h *lagHeap) Pop() any {
 	return p
 }
 
-// first returns the n projections that are furthest behind. Each next one is a child of one that is already known.
+// first returns the n projections that are furthest behind. After the first, each is a child, in the heap, of an
+// earlier one.
 func (h lagHeap) first(n int) (found []*registered) {
 	candidates := []int{0}
 	for len(found) < n && len(candidates) > 0 {

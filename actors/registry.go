@@ -61,8 +61,8 @@ type FeedEntry struct {
 	Busy time.Time
 }
 
-// registered is the entry of a projection. present reports that this node runs it. place is its place among those that are
-// behind, 0 if it is not.
+// registered is the entry of a projection. present reports that this node runs it. place is its place among the
+// projections that are behind, 0 if it is not behind.
 type registered struct {
 	ProjectionEntry
 	id      projection.ID
@@ -137,7 +137,7 @@ func (r *Registry) amend(id projection.ID, change func(*ProjectionEntry)) {
 	}
 }
 
-// withdraw removes the entry of a projection that the node does not run any more. Applied is kept, unless the tenant is gone.
+// withdraw removes the entry of a projection that the node no longer runs. It keeps Applied, unless the tenant is gone.
 func (r *Registry) withdraw(id projection.ID) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -152,7 +152,8 @@ func (r *Registry) withdraw(id projection.ID) {
 	}
 }
 
-// forget removes what is kept of projections of these tenants. Those that still run here are removed when they are withdrawn.
+// forget removes the kept entries of these tenants' projections. Entries of projections that still run here are removed when
+// they are withdrawn.
 func (r *Registry) forget(tenants []string) {
 	if len(tenants) == 0 {
 		return

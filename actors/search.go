@@ -20,7 +20,7 @@ const (
 	resyncEvery = 15
 	// claimMost limits the leases of one claim.
 	claimMost = 5000
-	// searchSoon is the least time between two searches that notifications ask for.
+	// searchSoon is the least time between two searches that notifications cause.
 	searchSoon = 50 * time.Millisecond
 	// searchAgain is when the next search begins after another node was quicker. For the leases of a new tenant, nodes compete.
 	searchAgain = 5 * time.Millisecond
@@ -165,8 +165,8 @@ func (n *node) claim(ctx context.Context, c *claim) (err error) {
 	return nil
 }
 
-// restricted returns the tenants that any node names, which then does not serve all tenants, and the projections that any node
-// runs for some tenants only.
+// restricted returns the tenants that are named by nodes that do not serve all tenants, and the projections that any node runs
+// for some tenants only.
 func restricted(members []engine.Member) (tenants, names []string) {
 	for _, m := range members {
 		tenants = append(tenants, m.Tenants...)

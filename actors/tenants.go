@@ -32,7 +32,8 @@ type ensureRound struct {
 	err     error
 }
 
-// nextEnsure returns the next round. It looks at all tenants if that is due, and otherwise at those that notices named.
+// nextEnsure returns the next round. It is for all tenants if such a round is due, and otherwise for tenants that
+// notifications named.
 func (n *node) nextEnsure() ensureRound {
 	e := ensureRound{tenants: n.tenants}
 	if now := time.Now(); now.Before(n.changes.listAll) {
@@ -80,8 +81,8 @@ func (n *node) ensure(ctx context.Context, e *ensureRound) (err error) {
 	return nil
 }
 
-// firstTenants returns the projections of the first of these tenants, how many rows they have if they are new, and how many
-// tenants that are: as many as have at most that many rows, but one at least.
+// firstTenants returns the projections of the first of these tenants, how many rows these projections have if they are new,
+// and the number of these tenants. It takes as many tenants as fit the limit of rows, but at least one.
 func (n *node) firstTenants(of []engine.Tenant, most int) (list []engine.NewProjection, rows, tenants int) {
 	for _, tenant := range of {
 		projections, more := n.newProjections(tenant.Name)

@@ -20,8 +20,9 @@ func (r *Registry) split(id projection.ID, partitions int) {
 	}
 }
 
-// parts returns the entries of a projection's partitions, nil for those that this node never ran. If id names a partition, it
-// is the only one. After a change of the number of partitions, an entry of before may have the number of another partition.
+// parts returns the entries of a projection's partitions, nil for partitions that this node never ran. If id names a
+// partition, parts returns only its entry. After a change of the number of partitions, an earlier entry may have the number
+// of another partition.
 func (r *Registry) parts(id projection.ID) []*registered {
 	n := r.partitions[id] // 0 for a partition
 	parts := make([]*registered, 0, max(1, n))
@@ -38,7 +39,7 @@ func (r *Registry) parts(id projection.ID) []*registered {
 	return parts
 }
 
-// reached returns what WaitFor returns. It reports false while WaitFor has to wait.
+// reached returns the result of WaitFor. It reports false while WaitFor has to wait.
 func (r *Registry) reached(id projection.ID, position int64) (err error, final bool) {
 	final = true
 	for _, p := range r.parts(id) {
@@ -51,7 +52,7 @@ func (r *Registry) reached(id projection.ID, position int64) (err error, final b
 	return err, final || err != nil
 }
 
-// Reached returns what WaitFor would return. It reports false if WaitFor would wait.
+// Reached returns the result of WaitFor, without waiting. It reports false if WaitFor would wait.
 func (r *Registry) Reached(id projection.ID, position int64) (err error, final bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -75,8 +76,8 @@ func (r *Registry) Halted(id projection.ID) bool {
 	return slices.ContainsFunc(r.parts(id), func(p *registered) bool { return p != nil && p.Halted })
 }
 
-// WaitFor returns when the projection, with all of its partitions, has handled or passed over all events up to position. Else
-// it returns an error: of ctx, ErrNotHere, or projection.ErrFailed with the reason.
+// WaitFor returns when the projection, with all of its partitions, has handled or passed over all events up to position.
+// Otherwise it returns an error: of ctx, ErrNotHere, or projection.ErrFailed with the reason.
 func (r *Registry) WaitFor(ctx context.Context, id projection.ID, position int64) error {
 	for {
 		w := waiter{position: position, final: make(chan struct{}, 1)}

@@ -10,7 +10,7 @@ import (
 )
 
 const (
-	// weightFor is how long a weight is used before it is asked for again.
+	// weightFor is how long a weight is used before TenantWeight is called again.
 	weightFor = time.Minute
 	// MaxWeight is the highest weight of a tenant or a projection. While a tenant of that weight floods, one of weight 1 gets every
 	// hundredth slot.

@@ -111,7 +111,7 @@ func (w *worker) task(job machine.Job, row engine.Lease) task {
 	panic(fmt.Sprintf("no work for %T", job))
 }
 
-// flow says for what the worker requests slots.
+// flow returns the Flow of the worker's requests for slots.
 func (w *worker) flow() fair.Flow { return w.deps.Limiter.flow(w.id.Tenant, w.id.Name, w.def.Weight) }
 
 // readSlot waits for a slot for a short statement.

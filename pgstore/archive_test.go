@@ -136,7 +136,7 @@ func TestArchivedTenantIsReadOnly(t *testing.T) {
 	}
 }
 
-// An open append, also a prepared one, is waited for, and appends and reads continue meanwhile.
+// Archiving waits for open appends, including prepared ones. Other appends and reads continue meanwhile.
 func TestArchivingWaitsForOpenAppendsAndNamesThem(t *testing.T) {
 	t.Parallel()
 	server := pgtest.Private(t, pgtest.Options{InMemory: true, Settings: map[string]string{"max_prepared_transactions": "5"}})
@@ -305,7 +305,8 @@ func TestUnarchivedTenantStaysOpenIfAllTriggersAreEnabled(t *testing.T) {
 	}
 }
 
-// Rows that are made while the tenant is suspended cost searches for free leases nothing, and run when it is resumed.
+// Leases that are inserted while the tenant is suspended add no cost to searches for free leases, and run when it is
+// resumed.
 func TestNewLeasesOfASuspendedTenantSleep(t *testing.T) {
 	t.Parallel()
 	store := newStore(t)

@@ -164,7 +164,7 @@ func TestTenantThatOthersDependOnIsDroppedOnlyWithThem(t *testing.T) {
 	}
 }
 
-// A view that is created while the drop waits refuses it, and the drop goes on when the view is gone.
+// A view that is created while the drop waits makes the drop fail. The drop continues when the view is gone.
 func TestDropIsRefusedAgainBeforeItsLastStep(t *testing.T) {
 	t.Parallel()
 	store := newStore(t)

@@ -308,7 +308,7 @@ func TestStatementsOfStatusReadWhatTheySelect(t *testing.T) {
 	}
 }
 
-// A plan for any arguments, which a list of everything makes look cheap, would read everything for one projection.
+// Lists of all projections make a generic plan look cheap, and that plan would read all rows for one projection.
 func TestStatusOfOneProjectionIsPlannedForItAfterListsOfAll(t *testing.T) {
 	t.Parallel()
 	store, _ := large(t)
@@ -325,7 +325,8 @@ func TestStatusOfOneProjectionIsPlannedForItAfterListsOfAll(t *testing.T) {
 	}
 }
 
-// The statements of Summary, as a ratio to a list of all projections, which was needed before.
+// The statements of Summary take a small part of the time of a list of all projections, which was needed
+// before.
 func TestStatementsOfSummaryTakeLittleOfAListOfAll(t *testing.T) {
 	store, nodes := large(t)
 	mustExec(t, store, "vacuum analyze millrace.leases, millrace.projections, millrace.nodes, millrace.dead_letters, millrace.tenants")

@@ -187,7 +187,7 @@ func TestNothingOfATransactionLeaksToTheNextOne(t *testing.T) {
 	}
 }
 
-// Control: what leaks is noticed, since it does leak if the connection stays.
+// Control: if the connection stays, changes leak, and the checks notice them.
 func TestConnectionThatStaysKeepsWhatTransactionsLeft(t *testing.T) {
 	t.Parallel()
 	store := newStore(t)

@@ -25,8 +25,8 @@ type child struct {
 	members   map[*child]bool
 	tenantRow int32
 
-	// lease is that of a projection, and feed is the feed that it subscribes to. A draining projection is not restarted. replaced reports that the actor of an earlier lease
-	// stops, which the projection waits for.
+	// lease is the lease of a projection, and feed is the feed to which the projection subscribes. A draining projection is not
+	// restarted. replaced reports that the actor of an earlier lease stops, which the projection waits for.
 	lease    engine.Lease
 	feed     *child
 	draining bool
@@ -151,8 +151,8 @@ func (s *supervisor) leave(ctx actor.Context, c *child) {
 	}
 }
 
-// feed returns the feed of a lease's tenant, and starts it if there is none. The feed of a tenant that was dropped, and created
-// again under its name, serves only the projections that it has: it may hold events of the dropped tenant.
+// feed returns the feed of a lease's tenant, and starts it if there is none. If a tenant was dropped and created again under
+// its name, the old feed serves only the projections that it has already, since it may hold events of the dropped tenant.
 func (s *supervisor) feed(ctx actor.Context, lease engine.Lease) *child {
 	tenant := lease.ID.Tenant
 	if c := s.feeds[tenant]; c != nil && c.tenantRow == lease.TenantRow {

@@ -28,8 +28,8 @@ type DeliverOptions struct {
 	Policy  Policy
 	// LeaseDeadline ends deliveries when the node cannot be sure of its leases any more.
 	LeaseDeadline LeaseDeadline
-	// Slot waits for a connection's slot before each statement of a projection's delivery, acknowledgements above all, and
-	// returns a function that releases it.
+	// Slot waits for a connection's slot before each statement of a delivery, mainly acknowledgements. It returns a
+	// function that releases the slot.
 	Slot func(ctx context.Context, id projection.ID) (release func(), err error)
 }
 

@@ -11,7 +11,7 @@ import (
 type Definition struct {
 	// Types selects events by type; empty means all.
 	Types []string
-	// Partitions is how many partitions the projection has for tenants for which it is new.
+	// Partitions is how many partitions the projection gets for tenants for which it is new.
 	Partitions int
 	// Tenants selects the tenants of the runtime for which the projection runs.
 	Tenants TenantFilter

@@ -49,7 +49,7 @@ type Lease struct {
 	Checkpoint int64
 	// CrashCount counts consecutive owners that died before they committed a batch or were at rest.
 	CrashCount int
-	// Desired says whether the projection should run. It is WantPause while the projection is suspended.
+	// Desired is the desired state of the projection. It is WantPause while the projection is suspended.
 	Desired DesiredState
 	// FailingPosition is the event that failed last and is not handled, parked or skipped yet; 0 means none. Attempts counts
 	// its failures, FailingSince is when it failed first, by the server's clock, and LastError is its last error.

@@ -26,7 +26,7 @@ type NewProjection struct {
 	Partitions   int
 }
 
-// Member returns what other nodes see of the node.
+// Member returns the node as other nodes see it.
 func (n Node) Member() Member {
 	return Member{ID: n.ID, Projections: n.Projections, Tenants: n.Tenants, Filters: n.Filters}
 }
@@ -70,7 +70,8 @@ func (m Member) serves(tenant string) bool {
 
 // Want is the number of wanted leases of a projection, owned or free. Several of one tenant and name add up.
 type Want struct {
-	// Tenant is the tenant whose leases are counted. If it is empty, they are those of all tenants that are not counted alone.
+	// Tenant is the tenant whose leases are counted. If it is empty, the count is for all tenants that are not counted
+	// separately.
 	Tenant string
 	// Name is the projection's.
 	Name   string

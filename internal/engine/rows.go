@@ -25,7 +25,8 @@ type ProjectionFilter struct {
 	Owner, NotOwner string
 	// Parked selects projections with parked events.
 	Parked bool
-	// After selects the rows after one, in the order of tenants, names and partitions. It has no empty tenant.
+	// After selects the rows after that ID, in the order of tenants, names and partitions. Its tenant is not
+	// empty.
 	After projection.ID
 	// Limit is how many rows are returned at most. 0 means all.
 	Limit int
@@ -36,10 +37,10 @@ type ProjectionRow struct {
 	ID projection.ID
 	// Partitions is how many partitions the projection has.
 	Partitions int
-	// State is what the row alone shows, as a millrace.State: the first that applies of paused, failed because it is halted, not
-	// owned, failed for its owner, missing object or waiting at an event that fails, and elsewhere.
+	// State is the state by the row alone, as a millrace.State. It is the first of these that applies: paused, failed because it
+	// is halted, not owned, failed for its owner, missing object or waiting at a failing event, elsewhere.
 	State string
-	// Desired says whether the projection should run. It is WantPause while the projection is suspended. Tenant is the state of
+	// Desired is the desired state of the projection. It is WantPause while the projection is suspended. Tenant is the state of
 	// its tenant.
 	Desired DesiredState
 	Tenant  projection.TenantState
@@ -73,11 +74,11 @@ type NodeRow struct {
 	Silent time.Duration
 	// Leases is how many leases it holds.
 	Leases int
-	// Summary is what the node wrote with a heartbeat, nil if a node of its version writes none.
+	// Summary is the summary of the node's last heartbeats, nil if a node of its version writes none.
 	Summary *NodeSummary
 }
 
-// Overview has the figures of a deployment that no node's summary has.
+// Overview has the figures of a deployment that are not in any node's summary.
 type Overview struct {
 	// Tenants counts the tenants in each state.
 	Tenants map[projection.TenantState]int

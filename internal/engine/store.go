@@ -36,8 +36,8 @@ type Store interface {
 	Projections(ctx context.Context, filter ProjectionFilter) ([]ProjectionRow, error)
 	// Nodes lists the rows of the nodes, the oldest first.
 	Nodes(ctx context.Context) ([]NodeRow, error)
-	// Overview counts what no node counts. patience is how long a projection may have no living owner. It reads no tenant's
-	// tables.
+	// Overview returns the figures that no node counts. patience is how long a projection may have no living owner. It
+	// reads no tenant's tables.
 	Overview(ctx context.Context, patience time.Duration) (Overview, error)
 	// OldestSnapshot returns the transaction in this database with the oldest snapshot.
 	OldestSnapshot(ctx context.Context) (Snapshot, error)
@@ -48,7 +48,7 @@ type Store interface {
 	// projection.ErrResumed if the projection was resumed meanwhile.
 	PauseEnded(ctx context.Context, id projection.ID) (free bool, err error)
 	// Repartition replaces the partitions of a projection by n others in one transaction, and notifies the nodes. Each event
-	// is handled by one of them, as if nothing had changed. Previous owners cannot commit any more. If the projection has n
+	// is handled once, by an old or a new partition. Previous owners cannot commit any more. If the projection has n
 	// partitions, Repartition changes nothing.
 	Repartition(ctx context.Context, id projection.ID, n int) error
 	// Connect opens the node's session connection, registers the node and starts to listen.
@@ -70,8 +70,8 @@ type Store interface {
 	// Free lists the leases that the node could claim: those without an owner, and those of dead owners. An owner whose
 	// heartbeat ran out counts as dead only if trustHeartbeats is true.
 	Free(ctx context.Context, node Node, trustHeartbeats bool) ([]LeaseRef, error)
-	// Counts returns how many leases of each projection are wanted: one count for all tenants together, except that the leases
-	// of these tenants, those of these projections, and those of partitions are counted for each tenant alone.
+	// Counts returns how many leases of each projection are wanted, in one count for all tenants. The leases of these tenants,
+	// of these projections, and of partitions are counted for each tenant separately.
 	Counts(ctx context.Context, tenants, names []string) ([]Want, error)
 	// Claim claims those of the leases that are still free, in one statement. Then it ends the sessions that are left of the
 	// batches of dead owners.
@@ -235,7 +235,8 @@ type Notice struct {
 	// Tenant has new events. With Control, its state or the set of its projections changed instead.
 	Tenant string
 	// Control reports whether the notice is about leases. With Nodes, nodes came or went. With a Row, its projection was
-	// paused or resumed or, with Commanded, has commands for its dead letters. Without these and a Tenant, leases came free.
+	// paused or resumed or, with Commanded, has commands for its dead letters. If none of these is set and Tenant is empty,
+	// leases came free.
 	Control   bool
 	Row       int32
 	Commanded bool

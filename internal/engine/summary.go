@@ -11,8 +11,8 @@ import (
 // MaxSummarized is how many projections, and how many tenants, a summary names at most. So its size is bounded.
 const MaxSummarized = 10
 
-// NodeSummary is what a node says about the projections that it runs. A heartbeat carries it to the database, as JSON: nodes of
-// other versions read it, so a field keeps its meaning. An unchanged summary is not written again, so it has no ages.
+// NodeSummary describes the projections that a node runs. A heartbeat carries it to the database as JSON. Nodes of other
+// versions read it, so fields never change their meaning. An unchanged summary is not written again, so it has no ages.
 type NodeSummary struct {
 	// States counts the projections in each state.
 	States map[string]int `json:"states,omitempty"`
@@ -38,14 +38,14 @@ func (l LaggingProjection) Behind() int64 { return max(0, l.Mark-l.Position) }
 type HeldTenant struct {
 	Tenant string `json:"tenant"`
 	Mark   int64  `json:"mark"`
-	// Since is when the node first saw that, by its own clock.
+	// Since is when the node first noticed it, by its own clock.
 	Since time.Time `json:"since"`
-	// Held is the gap that the mark waits for, nil if Reason says why the events cannot be read.
+	// Held is the gap that the mark waits for. It is nil if the events cannot be read, and Reason then says why.
 	Held   *Held  `json:"held,omitempty"`
 	Reason string `json:"reason,omitempty"`
 }
 
-// LongestHeld returns those that are held back for the longest time, at most MaxSummarized of them, and each tenant once.
+// LongestHeld returns the tenants that are held back for the longest time, at most MaxSummarized, and each once.
 func LongestHeld(held []HeldTenant) []HeldTenant {
 	slices.SortFunc(held, func(a, b HeldTenant) int {
 		return cmp.Or(a.Since.Compare(b.Since), cmp.Compare(a.Tenant, b.Tenant))

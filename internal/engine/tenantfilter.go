@@ -73,8 +73,8 @@ func literal(pattern string) (name string, ok bool) {
 	return b.String(), true
 }
 
-// ValidateTenants returns an error for the first entry that is empty, that is no pattern, that is there twice, or that can
-// match no tenant. validTenant returns an error if no tenant can have that name.
+// ValidateTenants returns an error for the first entry that is empty, not a pattern, a repetition, or unable to match any
+// tenant. validTenant returns an error if no tenant can have that name.
 func ValidateTenants(entries []string, validTenant func(name string) error) error {
 	const field = "Projection.Tenants"
 	seen := make(map[string]bool, len(entries))

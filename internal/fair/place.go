@@ -5,10 +5,10 @@ import "container/heap"
 // unit is the part of virtual time that one grant takes at weight 1.
 const unit = 1 << 20
 
-// mostSpare limits the spare places. They save the collector work while few tenants come and go.
+// mostSpare limits the spare places. They save garbage collection while few tenants come and go.
 const mostSpare = 16
 
-// notQueued is the index of a place that is in no order.
+// notQueued is the index of a place that is not in an order.
 const notQueued = -1
 
 // place is the root, a tenant or a projection.
@@ -53,7 +53,7 @@ type below struct {
 	places map[string]*place
 	// spare are places that were forgotten, to be used again.
 	spare []*place
-	// order has the places that are ready, and those whose turn is remembered.
+	// order has the ready places, and places whose turn is remembered.
 	order order
 	ready int // how many are ready
 	// now is the turn that was granted last, and latest the highest turn of any place.

@@ -13,7 +13,7 @@ type Scheduler struct {
 	entered   uint64 // how many places have begun to wait for a turn
 }
 
-// Flow says what a request is for.
+// Flow is the tenant and the projection that a request is for, with their weights.
 type Flow struct {
 	// Tenant is empty for a request of the node itself.
 	Tenant string

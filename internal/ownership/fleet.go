@@ -12,12 +12,12 @@ import (
 	"github.com/millrace-go/millrace/projection"
 )
 
-// class is the leases that the same members can run.
+// class is a set of leases that the same members can run.
 type class struct {
 	runners []int // indexes of members
 	runs    bool  // self is among them
-	// scopes are those that were counted. The smallest names the class: by the members it would change its name, and all ranks
-	// in it, when one joins or leaves.
+	// scopes are the counted scopes of the class. The smallest is the name of the class. If the members were the name, it
+	// would change when a member joins or leaves, and with it all ranks.
 	scopes []scope
 	leases int // by the counts
 	seen   int // self's own and free ones
@@ -31,7 +31,7 @@ type split struct {
 	class  *class
 	leases int // by the counts
 	seen   int // self's own and free ones
-	// part is how many of them self should have, and own how many it has.
+	// part is how many of the partitions self should have, and own how many it has.
 	part, own int
 }
 
@@ -56,8 +56,8 @@ type fleet struct {
 	members []engine.Member
 	scores  []uint64
 	self    int
-	// groups are by name. filtered has the names that a member runs for some tenants only. serves has the indexes of the members
-	// that name a tenant.
+	// groups are the groups of each name. filtered has the names that a member runs for some tenants only. serves has, for each
+	// tenant, the indexes of the members that name it.
 	groups   map[string][]*group
 	filtered map[string]bool
 	serves   map[string][]int
@@ -201,7 +201,7 @@ func (f *fleet) setTargets() {
 	}
 }
 
-// share returns self's share of that many leases of a class.
+// share returns self's share of a number of leases of a class.
 func (f *fleet) share(leases int, of scope, c *class) int {
 	share := leases / len(c.runners)
 	if f.rank(of.hash(), c) < leases%len(c.runners) {

@@ -73,7 +73,7 @@ func (r Range) Contains(slot int32) bool { return r.From <= slot && slot < r.To 
 // partition existed. The zero value has all events.
 type Share struct {
 	Range
-	// Passed has the handled events, in order of their slots. The ranges do not overlap.
+	// Passed has the ranges of handled events, in order of their slots. The ranges do not overlap.
 	Passed []Passed
 }
 
@@ -91,7 +91,7 @@ func (s Share) Slots() Range {
 	return s.Range
 }
 
-// After returns the share without the ranges of Passed that end at or below position: nothing of them is left after it.
+// After returns the share without the ranges of Passed that end at or below position, which no longer have an effect.
 func (s Share) After(position int64) Share {
 	s.Passed = slices.DeleteFunc(slices.Clone(s.Passed), func(p Passed) bool { return p.Position <= position })
 	return s

@@ -13,8 +13,8 @@ type Part struct {
 	Checkpoint int64
 }
 
-// Frontier has the position up to which the events of each slot were handled. Its ranges are in order and have all slots, and
-// neighbours differ.
+// Frontier has the position up to which the events of each slot were handled. Its ranges are in order and cover all slots.
+// Adjacent ranges have different positions.
 type Frontier []Passed
 
 // FrontierOf returns the frontier of a projection's partitions. It returns an error unless each slot is in one of them.
@@ -61,8 +61,8 @@ func (f Frontier) add(r Range, position int64) Frontier {
 	return append(f, Passed{Range: r, Position: position})
 }
 
-// Split returns n partitions that continue at the frontier, from the first to the last. Each begins at the least position of its
-// slots. What was handled beyond that is in its share.
+// Split returns n partitions that continue at the frontier, from the first to the last. Each begins at the lowest position of
+// its slots. Its share has the events that were handled beyond it, as Passed.
 func (f Frontier) Split(n int) []Part {
 	parts := make([]Part, max(1, n))
 	for i := range parts {

@@ -28,7 +28,8 @@ const maxTenantBytes = 200
 // Tenant returns an error if no tenant can have that name.
 func Tenant(name string) error { return Name("tenant", name, maxTenantBytes) }
 
-// Name returns an error that names name by what if it is empty, longer than most bytes, or not printable in a line.
+// Name returns an error if name is empty, longer than most bytes, or not printable in a line. The error begins
+// with the text in what.
 func Name(what, name string, most int) error {
 	if name == "" {
 		return fmt.Errorf("%s must not be empty", what)
