@@ -1,7 +1,7 @@
 -- Inserts rows by which the open replays of the partitions $1 continue in new ones: $2 has these, $3 and $4 the slots
 -- from and to which they have streams. A parked stream that is being replayed continues in the partition that has it.
 -- Each row replays one such stream at most, and each stream is replayed by one row. So if partitions are joined,
--- further rows replay only their stream, and no other dead letters. Such a row of before continues last. Indexes:
+-- further rows replay only their stream, and no other dead letters. Rows that replay only a stream continue last. Indexes:
 -- commands_projection_id_id_idx, projections_pkey. Locks: the new rows.
 with part as (
     select r.id, r.slot_from, r.slot_to from unnest($2::integer[], $3::integer[], $4::integer[]) as r(id, slot_from, slot_to)
