@@ -353,3 +353,19 @@ func TestLifeOfATenantNeedsTheOwnerOfItsSchema(t *testing.T) {
 	}
 	mustAppend(t, must(owner.ForTenant("acme"))(t), "s", event.Any, someEvents(1)...)
 }
+
+// Appends queue behind a change of a tenant that waits for a lock.
+func TestWaitForLocksIsShortIfNoVacuumWorks(t *testing.T) {
+	t.Parallel()
+	store := newStore(t)
+	for _, schema := range []any{nil, store.tenant.schema} {
+		tx := must(store.pool.Begin(testContext(t)))(t)
+		must(tx.Exec(testContext(t), queries.Text("limit_lock_wait"), pgx.QueryExecModeExec, 50, schema))(t)
+		var limit string
+		noError(t, tx.QueryRow(testContext(t), "show lock_timeout").Scan(&limit))
+		noError(t, tx.Rollback(testContext(t)))
+		if limit != "50ms" {
+			t.Errorf("with schema %v a wait may take %s", schema, limit)
+		}
+	}
+}
