@@ -39,7 +39,11 @@ var deadLetterFaults = []fault{
 		reach:   reachData, weight: 1, least: 500 * time.Millisecond, most: 2 * time.Second,
 		strike: func(s *strike) error {
 			if s.alone {
-				defer s.withhold()() // there are some then
+				defer s.withhold()() // some are parked soon then
+				if err := until(s.ctx, time.Minute, "every tenant has a parked event", s.allParked); err != nil {
+					return err
+				}
+				s.lasts *= 2 // each tenant gets several commands
 			}
 			return s.command(func(ctx context.Context, letters *pgstore.DeadLetters) (projection.CommandResult, error) {
 				return letters.Discard(ctx, projection.DeadLetterFilter{All: true}, 1+s.rnd.IntN(2))
@@ -53,6 +57,13 @@ var deadLetterFaults = []fault{
 			return err
 		},
 	},
+}
+
+// allParked reports whether every tenant has a dead letter that can be discarded.
+func (s *strike) allParked() bool {
+	with, err := value[int](s.cluster, `select count(distinct p.tenant) from millrace.dead_letters d join millrace.projections p on p.id = d.projection_id
+		where p.name = $1 and d.state = 'parked'`, shipments)
+	return err == nil && with == len(tenants)
 }
 
 // command gives commands for dead letters of shipments, to random tenants. In random schedules a command may fail, stay
