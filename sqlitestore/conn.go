@@ -95,33 +95,30 @@ func (c *conn) own(ctx context.Context, query string) (driverStmt, error) {
 }
 
 func (c *conn) ExecContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Result, error) {
-	ctx, cancel := c.bound(ctx)
-	defer cancel()
-	stmt, err := c.own(ctx, query)
-	if err != nil {
-		return nil, err
-	}
-	if stmt != nil {
-		return stmt.ExecContext(ctx, args)
-	}
-	c.look(query)
-	result, err := c.driverConn.ExecContext(ctx, query, args)
-	return result, refused(err)
+	return run(ctx, c, query, args, driverStmt.ExecContext, c.driverConn.ExecContext)
 }
 
 func (c *conn) QueryContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Rows, error) {
+	return run(ctx, c, query, args, driverStmt.QueryContext, c.driverConn.QueryContext)
+}
+
+// run runs a statement of the store by prepared, and any other by direct.
+func run[R any](ctx context.Context, c *conn, query string, args []driver.NamedValue,
+	prepared func(driverStmt, context.Context, []driver.NamedValue) (R, error),
+	direct func(context.Context, string, []driver.NamedValue) (R, error),
+) (R, error) {
 	ctx, cancel := c.bound(ctx)
 	defer cancel()
 	stmt, err := c.own(ctx, query)
 	if err != nil {
-		return nil, err
+		return *new(R), err
 	}
 	if stmt != nil {
-		return stmt.QueryContext(ctx, args)
+		return prepared(stmt, ctx, args)
 	}
 	c.look(query)
-	rows, err := c.driverConn.QueryContext(ctx, query, args)
-	return rows, refused(err)
+	result, err := direct(ctx, query, args)
+	return result, refused(err)
 }
 
 func (c *conn) PrepareContext(ctx context.Context, query string) (driver.Stmt, error) {
