@@ -28,7 +28,7 @@ type Projection struct {
 	Handler Handler
 
 	// Tenants are the tenants for which the projection runs, among those of Config.Tenants. An entry is a tenant's name or a pattern
-	// of path.Match: "eu-*" selects every tenant whose name begins with "eu-", also one that is created later. "*" matches no slash.
+	// of path.Match: "eu-*" selects every tenant whose name begins with "eu-", now and later. "*" matches no slash.
 	// ExactTenant returns the entry for a name that contains *, ?, [ or a backslash. Default: all tenants of the runtime.
 	//
 	// If no running node runs the projection for a tenant any more, its checkpoint stays, and its state is

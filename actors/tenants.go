@@ -47,7 +47,7 @@ func (n *node) nextEnsure() ensureRound {
 }
 
 // ensure makes the rows of the node's projections for new tenants, in several transactions. It stops after half of
-// QueryTimeout. If a transaction fails, the next round begins with one that is half as large.
+// QueryTimeout. If a transaction fails, the next round begins with half as many rows.
 func (n *node) ensure(ctx context.Context, e *ensureRound) (err error) {
 	if e.names != nil && len(e.names) == 0 {
 		return nil

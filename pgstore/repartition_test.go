@@ -138,8 +138,7 @@ func TestReplayContinuesByItsFilterIfOnePartReplaysOnlyAStream(t *testing.T) {
 	}
 }
 
-// Two rows of a replay may be at the same parked stream: one that has only the stream to replay, and one that came to it by the
-// filter.
+// Two rows of a replay may replay the same parked stream. One row has only that stream, the other found it by its filter.
 func TestTwoRowsOfAReplayAtOneStreamContinueAsOne(t *testing.T) {
 	t.Parallel()
 	store := newStore(t)

@@ -7,8 +7,8 @@ import (
 	"unicode/utf8"
 )
 
-// schemaHashDigits is the length of the hash in a schema's name. With 24 digits, an attacker who may choose a tenant's
-// name needs 2^96 attempts to find one that shares the schema of a given tenant. More digits would leave no room for a
+// schemaHashDigits is the length of the hash in a schema's name. With 24 digits, an attacker who may choose names needs
+// 2^96 attempts to find a name with the schema of a given tenant. More digits would leave no room for a
 // readable prefix after a control schema of 30 bytes.
 const schemaHashDigits = 24
 

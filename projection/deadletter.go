@@ -58,10 +58,10 @@ type DeadLetterFilter struct {
 	Error string
 }
 
-// ReplayPolicy sets when dead letters are replayed automatically. They are replayed one after another, and the one that has
-// been due for the longest time comes first, so that one that keeps failing does not delay the others. A parked stream is
-// replayed whole, and waits if one of its events fails. Events that wait for an earlier one of their stream are not replayed by
-// themselves. The zero value turns the automatic replay off.
+// ReplayPolicy sets when dead letters are replayed automatically. They are replayed one after another, in the order in which
+// they became due. So a dead letter that fails again and again does not delay the others. A parked stream is replayed whole, and
+// waits if one of its events fails. Events that wait for an earlier event of their stream are not replayed by themselves. The zero
+// value turns the automatic replay off.
 type ReplayPolicy struct {
 	// Interval is how long after its last failure an event is replayed, and how often the dead letters are checked. 0 turns the
 	// automatic replay off.

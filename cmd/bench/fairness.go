@@ -31,7 +31,7 @@ type flooder struct {
 	batches atomic.Int64 // of the flood
 }
 
-// fairness measures how much tenants with a backlog delay one that has single events now and then.
+// fairness measures how much tenants with a backlog delay a tenant with few events.
 func fairness(ctx context.Context, e *env, o options, out io.Writer) (err error) {
 	f := &flooder{prober: &prober{env: e, probes: o.probes}}
 	names, schemas := make([]string, floodTenants), make([]string, floodTenants)

@@ -19,7 +19,7 @@
 //   - While two places wait, their grants, each number divided by the weight, never differ by more than the sum of the inverse
 //     weights. So a waiting place of weight 1 sees at most w+1 grants of another place of weight w before its own next one.
 //   - A place that had no requests lately precedes places that were granted more than their share. A quiet tenant overtakes
-//     one that floods, whatever the number of requests of the latter.
+//     a tenant that floods, however many requests that tenant has.
 //   - A tenant that has as many slots as it may have is passed over until it releases one. It keeps its turn, but collects no credit.
 //
 // The turn of a place outlives its requests only until the virtual time has passed it, or until nothing waits. Then the place is

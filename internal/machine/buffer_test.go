@@ -71,7 +71,7 @@ func TestReadingAheadHandsOutEveryEventOnceWithinBounds(t *testing.T) {
 
 var streams = []string{"a", "b", "c", "d", "e", "f"}
 
-// shares draws the share of a partition, often one that has all events.
+// shares draws the share of a partition. Often the share has all events.
 var shares = rapid.Custom(func(t *rapid.T) (share partition.Share) {
 	n := rapid.SampledFrom([]int{1, 1, 2, 3, 16}).Draw(t, "partitions")
 	share.Range = partition.RangeOf(rapid.IntRange(1, n).Draw(t, "partition"), n)

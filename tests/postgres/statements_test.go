@@ -288,7 +288,7 @@ func (c *counted) runtime(config millrace.Config, projections ...millrace.Projec
 }
 
 // TestStatementsAreCounted counts what is sent to the server in each scenario, so that no change adds a statement
-// unseen. Nothing happens by itself within a scenario: all intervals are an hour, except for the one that is counted.
+// unseen. All intervals are an hour, except the interval whose work is counted. So nothing else happens by itself.
 func TestStatementsAreCounted(t *testing.T) {
 	c := readStatementCounts(t)
 	for _, group := range []struct {
