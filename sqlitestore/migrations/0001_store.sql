@@ -2,11 +2,14 @@
 
 -- The tenants. head is the last position that an event of the tenant got. It never falls, so no position is used
 -- twice, even after events were deleted. With "autoincrement" the same holds for id, which is part of the ids of
--- events.
+-- events. The events of an archived tenant are read-only, and its projections do not run. The row of a tenant that is
+-- being dropped is deleted when the drop ends.
 create table millrace_tenants (
-    id   integer primary key autoincrement check (id between 1 and 8388607),
-    name text not null unique,
-    head integer not null default 0 check (head between 0 and 1099511627775)
+    id     integer primary key autoincrement check (id between 1 and 8388607),
+    name   text not null unique,
+    head   integer not null default 0 check (head between 0 and 1099511627775),
+    state  text not null default 'active' check (state in ('active', 'archived', 'dropping')),
+    paused integer not null default 0 check (paused in (0, 1))
 ) strict;
 
 -- version is the version of the stream's last event. It never falls.
@@ -48,3 +51,148 @@ create table millrace_append_keys (
     primary key (tenant, key)
 ) strict, without rowid;
 create index millrace_append_keys_created_at on millrace_append_keys (created_at);
+
+-- The state of a projection that changes rarely and may be wide. millrace_leases has the state that changes with every
+-- batch. token is random. Delivery tokens begin with it, so that receivers can detect repeats; renaming the projection
+-- keeps it. failed_reason is why the projection stopped, null if it runs. It is valid for failed_epoch alone, that is,
+-- for one owner. If halted is set, it is valid until the projection is resumed, whoever owns it. skipped counts skipped
+-- events, parked the dead letters in the states parked and replaying. attempts counts the failed attempts at
+-- failing_position. If missing_object is set, the event there waits for a database object, which last_error names.
+-- crash_attempts counts the attempts at crash_position that began and whose end was not recorded: the process may have
+-- crashed. suspended is set while the tenant is paused or not active. A suspended projection does not run in any desired
+-- state. A projection that is not split has one row, with partition 0. One that is split into n partitions has n rows, 1
+-- to n, with n in partitions and one token. A row's events are those of the streams with slot_from <= slot < slot_to,
+-- without those that were handled before the row existed. passed has these as JSON: a list of [from, to, position], for
+-- the events of the slots from <= slot < to up to the position. All times count microseconds since 1970.
+create table millrace_projections (
+    id               integer primary key autoincrement check (id between 1 and 2147483647),
+    tenant           integer not null,
+    name             text not null,
+    partition        integer not null default 0,
+    partitions       integer not null default 1,
+    slot_from        integer not null default 0,
+    slot_to          integer not null default 268435456,
+    passed           text not null default '[]',
+    token            text not null,
+    desired_state    text not null default 'run' check (desired_state in ('run', 'pause')),
+    suspended        integer not null default 0 check (suspended in (0, 1)),
+    failed_reason    text,
+    failed_epoch     integer,
+    halted           integer not null default 0 check (halted in (0, 1)),
+    skipped          integer not null default 0,
+    parked           integer not null default 0,
+    failing_position integer not null default 0,
+    attempts         integer not null default 0,
+    crash_position   integer not null default 0,
+    crash_attempts   integer not null default 0,
+    crash_since      integer,
+    failing_since    integer,
+    last_error       text,
+    last_error_at    integer,
+    missing_object   integer not null default 0 check (missing_object in (0, 1)),
+    unique (tenant, name, partition)
+) strict;
+create index millrace_projections_parked on millrace_projections (parked) where parked > 0;
+
+-- The leases, by the ids of projections. crash_count counts consecutive claims from owners that died before they
+-- committed a batch or went idle. free_since is when the lease was created or released, null while it is owned.
+create table millrace_leases (
+    id          integer primary key,
+    owner       text,
+    epoch       integer not null default 0,
+    checkpoint  integer not null default 0,
+    crash_count integer not null default 0,
+    free_since  integer
+) strict;
+create index millrace_leases_owner on millrace_leases (owner);
+
+-- The node that has the file's owner lock, or had it last: one row. projections, tenants and filters are JSON: what the
+-- node can run (see engine.Node). The row has no heartbeat: the node lives as long as the owner lock is held.
+create table millrace_nodes (
+    id          text primary key,
+    projections text not null,
+    tenants     text not null,
+    filters     text not null,
+    draining    integer not null default 0 check (draining in (0, 1)),
+    started_at  integer not null,
+    summary     text
+) strict, without rowid;
+
+-- Notices to the node that owns the file, from this process and others. The columns are those of engine.Notice. The owner
+-- reads them in order. Old ones are deleted.
+create table millrace_notices (
+    id         integer primary key autoincrement,
+    tenant     text,
+    projection integer,
+    commanded  integer not null default 0,
+    nodes      integer not null default 0
+) strict;
+
+-- Parked events. A row refers to its event and does not copy it. If blocked_by_stream is set, the event did not fail:
+-- it is parked because an earlier event of its stream is. replays counts failed replays, open_replays those that began
+-- and whose end was not recorded. last_command is the last command that tried it. Only the owner of the projection's
+-- lease changes parked events.
+create table millrace_dead_letters (
+    id                integer primary key autoincrement,
+    projection        integer not null,
+    position          integer not null,
+    stream_id         text not null,
+    version           integer not null,
+    type              text not null,
+    blocked_by_stream integer not null default 0 check (blocked_by_stream in (0, 1)),
+    state             text not null default 'parked' check (state in ('parked', 'replaying', 'resolved', 'discarded')),
+    error             text not null,
+    stack             text not null,
+    attempts          integer not null,
+    replays           integer not null default 0,
+    open_replays      integer not null default 0,
+    last_command      integer not null default 0,
+    first_failed_at   integer not null,
+    last_failed_at    integer not null,
+    ended_at          integer,
+    unique (projection, position)
+) strict;
+-- In this order: parked events by position; parked events of one stream; ended ones by age; the oldest parked event of
+-- all projections; failed events for the automatic replayer.
+create index millrace_dead_letters_parked on millrace_dead_letters (projection, position) where state in ('parked', 'replaying');
+create index millrace_dead_letters_stream on millrace_dead_letters (projection, stream_id, position) where state in ('parked', 'replaying');
+create index millrace_dead_letters_ended on millrace_dead_letters (projection, ended_at) where state in ('resolved', 'discarded');
+create index millrace_dead_letters_oldest on millrace_dead_letters (first_failed_at) where state in ('parked', 'replaying');
+create index millrace_dead_letters_due on millrace_dead_letters (projection, replays, last_failed_at) where state in ('parked', 'replaying') and blocked_by_stream = 0;
+
+-- Streams whose later events are parked after a failed event. last_command is the last command that tried the first of
+-- them.
+create table millrace_parked_streams (
+    projection   integer not null,
+    stream_id    text not null,
+    last_command integer not null default 0,
+    primary key (projection, stream_id)
+) strict, without rowid;
+
+-- Commands on dead letters, which the lease's owner runs. A command of a projection with partitions has a row for each
+-- partition. root is the id of the first row, and null in the first row. dead_letter_ids (JSON), stream_id, type and
+-- error select the dead letters (null: any). max_events limits their number, for all rows together. done and failed count
+-- the results so far. While a replay runs, current_stream is the parked stream that is being replayed, and all dead
+-- letters up to after_position were tried. current_dead_letter is the one whose replay began last, null after its end was
+-- recorded.
+create table millrace_commands (
+    id                  integer primary key autoincrement,
+    root                integer,
+    projection          integer not null,
+    kind                text not null check (kind in ('replay', 'discard')),
+    dead_letter_ids     text,
+    stream_id           text,
+    type                text,
+    error               text,
+    max_events          integer not null,
+    current_stream      text,
+    after_position      integer not null default 0,
+    done                integer not null default 0,
+    failed              integer not null default 0,
+    current_dead_letter integer,
+    created_at          integer not null,
+    ended_at            integer
+) strict;
+create index millrace_commands_open on millrace_commands (projection, id) where ended_at is null;
+create index millrace_commands_ended on millrace_commands (projection, ended_at);
+create index millrace_commands_root on millrace_commands (root) where root is not null;

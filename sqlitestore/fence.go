@@ -1,0 +1,62 @@
+package sqlitestore
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+
+	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/projection"
+)
+
+// fenced runs fn in a transaction of the store, if the lease is still held. Nothing else writes during the
+// transaction, so the lease is held until its commit.
+func (s *Store) fenced(ctx context.Context, doing string, lease engine.Lease, fn func(tx *sql.Tx) error) error {
+	err := s.transact(ctx, func(tx *sql.Tx) error {
+		if err := checkLease(ctx, tx, lease); err != nil {
+			return err
+		}
+		return fn(tx)
+	})
+	return failed(err, "%s", doing)
+}
+
+// change runs a fenced statement that changes or returns one row, which it scans into results. The statement's first
+// argument is the lease's row. Without a row the error is projection.ErrLeaseLost.
+func (s *Store) change(ctx context.Context, doing, statement string, lease engine.Lease, args []any, results ...any) error {
+	return s.fenced(ctx, doing, lease, func(tx *sql.Tx) error {
+		done, err := runOne(ctx, tx, statement, append([]any{lease.Row}, args...), results...)
+		if err == nil && !done {
+			err = projection.ErrLeaseLost
+		}
+		return err
+	})
+}
+
+// checkLease returns projection.ErrLeaseLost unless the lease is held under its epoch, at any checkpoint.
+func checkLease(ctx context.Context, tx *sql.Tx, lease engine.Lease) error {
+	held, err := runOne(ctx, tx, "check_lease", []any{lease.Row, lease.Owner, lease.Epoch}, new(int64))
+	if err == nil && !held {
+		err = fmt.Errorf("the lease is not held by %s under epoch %d: %w", lease.Owner, lease.Epoch, projection.ErrLeaseLost)
+	}
+	return err
+}
+
+// runOne runs a statement of the store that changes or returns at most one row. It scans a returned row into results,
+// and reports whether there was one.
+func runOne(ctx context.Context, q querier, statement string, args []any, results ...any) (bool, error) {
+	if len(results) == 0 {
+		result, err := q.ExecContext(ctx, queries.Text(statement), args...)
+		if err != nil {
+			return false, err
+		}
+		n, err := result.RowsAffected()
+		return n > 0, err
+	}
+	err := q.QueryRowContext(ctx, queries.Text(statement), args...).Scan(results...)
+	if errors.Is(err, sql.ErrNoRows) {
+		return false, nil
+	}
+	return err == nil, err
+}

@@ -1,0 +1,42 @@
+package sqlitestore
+
+import (
+	"database/sql"
+	"reflect"
+
+	"github.com/millrace-go/millrace/internal/engine"
+)
+
+// port implements engine.Store, the part of a store that a runtime uses. The methods are documented there. Comments
+// here say what is peculiar to SQLite.
+type port struct{ *Store }
+
+var _ engine.Store = port{}
+
+// Engine is called by package millrace.
+func (s *Store) Engine() engine.Store {
+	if s == nil {
+		return nil
+	}
+	return port{s}
+}
+
+func (s port) Name() string { return reflect.TypeOf(s.Store).String() }
+
+func (s port) TxType() reflect.Type { return reflect.TypeFor[*sql.Tx]() }
+
+func (s port) Pooled() bool { return false }
+
+// Connections implements engine.Store. One batch runs at a time, beside the reads.
+func (s port) Connections() int { return 1 + s.opts.Readers }
+
+func (s port) ValidTenant(name string) error {
+	_, err := s.ForTenant(name)
+	return err
+}
+
+func (s port) OnWake(fn func(tenant string)) (remove func()) { return s.wakes.On(fn) }
+
+// incarnation is that of every file. Checkpoints are in the same file as events, so a power loss cannot separate
+// them, and it ends every process that has read from the file.
+const incarnation engine.Incarnation = 1
