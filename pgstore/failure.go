@@ -10,14 +10,14 @@ import (
 
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/engine"
-	"github.com/millrace-go/millrace/pgstore/internal/wire"
+	"github.com/millrace-go/millrace/internal/excerpt"
 	"github.com/millrace-go/millrace/projection"
 )
 
 // RecordFailure implements engine.Store. Its transaction is not that of the batch, which was rolled back.
 func (s port) RecordFailure(ctx context.Context, lease engine.Lease, f projection.Failure) (first time.Time, err error) {
 	doing := fmt.Sprintf("record a failure of %s at %d", lease.ID, f.Event.Position)
-	args := []any{f.Event.Position, f.Attempt, wire.Text(f.Err.Error()), errors.Is(f.Err, projection.ErrMissingObject)}
+	args := []any{f.Event.Position, f.Attempt, excerpt.Storable(f.Err.Error()), errors.Is(f.Err, projection.ErrMissingObject)}
 	err = s.change(ctx, doing, "record_failure", lease, args, &first)
 	return first, err
 }
@@ -27,11 +27,11 @@ func (s port) BeginAttempt(ctx context.Context, lease engine.Lease, position int
 }
 
 func (s port) SetFailed(ctx context.Context, lease engine.Lease, reason string) error {
-	return s.change(ctx, fmt.Sprintf("set the failure of %s", lease.ID), "set_failed", lease, []any{nullable(wire.Text(reason))})
+	return s.change(ctx, fmt.Sprintf("set the failure of %s", lease.ID), "set_failed", lease, []any{nullable(excerpt.Storable(reason))})
 }
 
 func (s port) Halt(ctx context.Context, lease engine.Lease, reason string) error {
-	return s.change(ctx, fmt.Sprintf("halt %s", lease.ID), "halt", lease, []any{wire.Text(reason)})
+	return s.change(ctx, fmt.Sprintf("halt %s", lease.ID), "halt", lease, []any{excerpt.Storable(reason)})
 }
 
 // nullable returns nil for an empty string.
@@ -60,7 +60,7 @@ func parkArgs(lease engine.Lease, events []event.Envelope, letter projection.Dea
 	for i, e := range events {
 		positions[i], streams[i], versions[i], types[i] = e.Position, e.Stream, e.Version, e.Type
 	}
-	return []any{lease.Row, positions, streams, versions, types, letter.BlockedByStream, wire.Text(letter.Error), wire.Text(letter.Stack), letter.Attempts, n, stream}
+	return []any{lease.Row, positions, streams, versions, types, letter.BlockedByStream, excerpt.Storable(letter.Error), excerpt.Storable(letter.Stack), letter.Attempts, n, stream}
 }
 
 func (s port) Skip(ctx context.Context, lease engine.Lease, position int64) error {

@@ -11,7 +11,7 @@ import (
 
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/engine"
-	"github.com/millrace-go/millrace/pgstore/internal/wire"
+	"github.com/millrace-go/millrace/internal/excerpt"
 	"github.com/millrace-go/millrace/projection"
 )
 
@@ -53,7 +53,7 @@ func TestHaltedProjectionStaysSoUntilItIsResumed(t *testing.T) {
 	}
 	noError(t, o.store.port().SetDesiredState(ctx, o.lease.ID, engine.WantPause))
 	next.refresh()
-	if l := next.lease; !l.Halted || l.Failed != wire.Text("bad\x00 event") || l.Attempts != 3 || l.FailingPosition != 1 {
+	if l := next.lease; !l.Halted || l.Failed != excerpt.Storable("bad\x00 event") || l.Attempts != 3 || l.FailingPosition != 1 {
 		t.Errorf("it is not halted any more: %+v", l)
 	}
 	noError(t, o.store.port().SetDesiredState(ctx, o.lease.ID, engine.WantRun))
@@ -217,7 +217,7 @@ func TestTextsInTheDatabaseHaveALimit(t *testing.T) {
 		t.Helper()
 		n := one[int](t, o.store, `select greatest((select max(greatest(octet_length(failed_reason), octet_length(last_error))) from millrace.projections),
 			(select max(greatest(octet_length(error), octet_length(stack))) from millrace.dead_letters))`)
-		if n > wire.MaxText || n < wire.MaxText-200 {
+		if n > excerpt.MaxStorable || n < excerpt.MaxStorable-200 {
 			t.Errorf("%s: the longest text has %d bytes", what, n)
 		}
 	}

@@ -10,7 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/millrace-go/millrace/internal/engine"
-	"github.com/millrace-go/millrace/pgstore/internal/wire"
+	"github.com/millrace-go/millrace/internal/excerpt"
 	"github.com/millrace-go/millrace/projection"
 )
 
@@ -83,7 +83,7 @@ func (s port) BeginReplay(ctx context.Context, lease engine.Lease, command, last
 }
 
 func (s port) FailReplay(ctx context.Context, lease engine.Lease, f engine.FailedReplay) error {
-	args := append(failedReplayArgs(f), nullable(wire.Text(f.Halt)))
+	args := append(failedReplayArgs(f), nullable(excerpt.Storable(f.Halt)))
 	return s.change(ctx, fmt.Sprintf("park position %d of %s again", f.Position, lease.ID), "fail_replay", lease, args)
 }
 
@@ -92,7 +92,7 @@ func (s port) SkipReplay(ctx context.Context, lease engine.Lease, f engine.Faile
 }
 
 func failedReplayArgs(f engine.FailedReplay) []any {
-	return []any{f.DeadLetter, f.Command, wire.Text(f.Err.Error()), wire.Text(f.Stack), f.Attempt}
+	return []any{f.DeadLetter, f.Command, excerpt.Storable(f.Err.Error()), excerpt.Storable(f.Stack), f.Attempt}
 }
 
 // maxAutomaticReplays bounds how many events of a parked stream one automatic command replays.

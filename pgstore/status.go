@@ -11,7 +11,6 @@ import (
 
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/internal/excerpt"
-	"github.com/millrace-go/millrace/pgstore/internal/wire"
 	"github.com/millrace-go/millrace/projection"
 )
 
@@ -88,11 +87,11 @@ const summaryText = 300
 func encodeSummary(summary *engine.NodeSummary) (string, error) {
 	fit := engine.NodeSummary{States: summary.States, Lagging: slices.Clone(summary.Lagging), Held: slices.Clone(summary.Held)}
 	for i := range fit.Lagging {
-		fit.Lagging[i].Reason = wire.Text(excerpt.UpTo(fit.Lagging[i].Reason, summaryText))
+		fit.Lagging[i].Reason = excerpt.Storable(excerpt.UpTo(fit.Lagging[i].Reason, summaryText))
 	}
 	for i := range fit.Held {
 		h := &fit.Held[i]
-		h.Reason = wire.Text(excerpt.UpTo(h.Reason, summaryText))
+		h.Reason = excerpt.Storable(excerpt.UpTo(h.Reason, summaryText))
 		if h.Held != nil {
 			held := *h.Held
 			held.Holders = held.Holders[:min(engine.MaxSummarized, len(held.Holders))]

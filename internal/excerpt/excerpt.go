@@ -1,4 +1,4 @@
-// Package excerpt shortens values of users for errors and logs, which quote them: a value may be megabytes long.
+// Package excerpt shortens texts of users for errors, logs and tables: a text may be megabytes long.
 package excerpt
 
 import (

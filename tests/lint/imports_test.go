@@ -48,7 +48,7 @@ var layers = []layer{
 	{"pgstore/internal/wire", []string{"event/..."}},
 	{"pgstore/...", []string{"internal/eventlog", "internal/migration", "internal/sqlfile", "internal/backoff", "internal/partition", "internal/usercode", "internal/excerpt", "internal/valid", "internal/machine", "internal/engine", "projection/...", "event/..."}},
 	{"sqlitestore/internal/ownerlock", nil},
-	{"sqlitestore/...", []string{"internal/eventlog", "internal/migration", "internal/sqlfile", "internal/partition", "internal/excerpt", "internal/valid", "projection/...", "event/..."}},
+	{"sqlitestore/...", []string{"internal/eventlog", "internal/migration", "internal/sqlfile", "internal/backoff", "internal/partition", "internal/usercode", "internal/excerpt", "internal/valid", "internal/machine", "internal/engine", "projection/...", "event/..."}},
 	{".", []string{"internal/backoff", "internal/partition", "internal/excerpt", "internal/valid", "supervisor/...", "actors/...", "messages/...", "internal/engine", "projection/...", "event/..."}},
 	{"internal/pgtest/testmain", []string{"internal/pgtest"}},
 	{"internal/pgtest", nil},

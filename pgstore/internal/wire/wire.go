@@ -1,5 +1,5 @@
 // Package wire reads and writes what goes over the connection by hand, where the driver's own way costs too much or
-// does not fit: events in the binary format, parameters and integers in the text format, and texts of any content.
+// does not fit: events in the binary format, parameters and integers in the text format.
 package wire
 
 import (
@@ -9,7 +9,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -186,24 +185,6 @@ func TextArray(items []string) []byte {
 		b = append(b, '"')
 	}
 	return append(b, '}')
-}
-
-// MaxText is the length of the longest text of an error, stack or reason in the database, in bytes: enough for a
-// reader, too little to fill a table when each of many dead letters quotes a whole document.
-const MaxText = 16 << 10
-
-// Text makes any text fit for a text column. Text longer than MaxText is cut, with a mark.
-func Text(s string) string {
-	all := len(s)
-	if s = strings.ReplaceAll(strings.ToValidUTF8(s, "�"), "\x00", "�"); len(s) <= MaxText {
-		return s
-	}
-	mark := fmt.Sprintf("… (cut, %d bytes in all)", all)
-	end := MaxText - len(mark)
-	for !utf8.RuneStart(s[end]) {
-		end--
-	}
-	return s[:end] + mark
 }
 
 // ReadInts decodes rows of integers in text format, and calls each with every row.

@@ -1,4 +1,4 @@
-package wire
+package excerpt
 
 import (
 	"strings"
@@ -9,14 +9,14 @@ import (
 func TestLongTextsAreCutAtARune(t *testing.T) {
 	for _, unit := range []string{"xy", "ü", "€", "😀", "\x00", "a\xffb"} {
 		for extra := range 8 {
-			long := strings.Repeat("a", extra) + strings.Repeat(unit, MaxText)
-			got := Text(long)
-			if len(got) > MaxText || len(got) < MaxText-utf8.UTFMax || !utf8.ValidString(got) || strings.Contains(got, "\x00") || !strings.HasSuffix(got, "bytes in all)") {
+			long := strings.Repeat("a", extra) + strings.Repeat(unit, MaxStorable)
+			got := Storable(long)
+			if len(got) > MaxStorable || len(got) < MaxStorable-utf8.UTFMax || !utf8.ValidString(got) || strings.Contains(got, "\x00") || !strings.HasSuffix(got, "bytes in all)") {
 				t.Errorf("%q after %d bytes: %d bytes, %q", unit, extra, len(got), got[max(0, len(got)-50):])
 			}
 		}
 	}
-	if whole := strings.Repeat("x", MaxText); Text(whole) != whole {
+	if whole := strings.Repeat("x", MaxStorable); Storable(whole) != whole {
 		t.Error("a text that is not too long is cut")
 	}
 }
