@@ -1,146 +1,43 @@
 package pgstore
 
 import (
-	"cmp"
 	"context"
-	"errors"
 	"fmt"
-	"slices"
-	"strconv"
-	"sync"
-	"time"
 
-	"github.com/millrace-go/millrace/event"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/millrace-go/millrace/internal/delivery"
 	"github.com/millrace-go/millrace/internal/engine"
-	"github.com/millrace-go/millrace/internal/machine"
-	"github.com/millrace-go/millrace/internal/usercode"
 	"github.com/millrace-go/millrace/projection"
 )
 
-var errNothingDone = errors.New("the handler returned nil, but neither acknowledged nor rejected an event")
-
-// delivery implements engine.Delivery. Each acknowledgement moves the checkpoint.
-type delivery struct {
-	store *Store
-	batch engine.Batch
-	opts  engine.DeliverOptions
-	token string // of the projection
-	// ctx is the handler's context, and end ends it. acks is the context of acknowledgements.
-	ctx  context.Context
-	end  context.CancelCauseFunc
-	acks context.Context
-
-	mu sync.Mutex
-	// lease has the checkpoint after the last acknowledgement. The first next events are done, and the first parked of
-	// the blocked events are parked.
-	lease        engine.Lease
-	next, parked int
-	recent       engine.FailureWindow
-	rejected     []projection.DeadLetter
-	// over is why acknowledgements fail, nil while they do not. fault is what ended the delivery before its handler did.
-	over  error
-	fault *engine.Fault
+func (s port) Deliver(h engine.Handler, o engine.DeliverOptions) engine.Run {
+	return delivery.Port{Store: deliveries(s), MoveTime: finishTime, Log: s.log, Abandoned: &s.abandoned}.Run(h, o)
 }
 
-func (d *delivery) Events() []event.Envelope { return d.batch.Events }
+// deliveries implements delivery.Store.
+type deliveries struct{ *Store }
 
-func (d *delivery) Token(e event.Envelope) string { return deliveryToken(d.token, e) }
-
-// deliveryToken returns the projection's token, the event's position, and the time of its append, which distinguishes
-// an event that a crash lost from a later one at its position.
-func deliveryToken(projection string, e event.Envelope) string {
-	return fmt.Sprintf("%s/%d/%s", projection, e.Position, strconv.FormatInt(e.Time.UnixMicro(), 36))
+func (s deliveries) Begin(ctx context.Context, l engine.Lease) (held bool, token string, err error) {
+	err = s.pool.QueryRow(ctx, s.control.sql("begin_delivery"), l.Row, l.Owner, l.Epoch, l.Checkpoint, int64(l.Incarnation)).Scan(nil, &held, &token)
+	return held, token, err
 }
 
-func (d *delivery) Remaining() time.Duration {
-	select {
-	case <-d.batch.Yield:
-		return 0
-	case <-d.ctx.Done():
-		return 0
-	default:
-	}
-	deadline, _ := d.ctx.Deadline()
-	until, _ := d.opts.LeaseDeadline()
-	return max(0, min(time.Until(deadline), time.Until(until)))
-}
-
-func (d *delivery) Ack(ctx context.Context, position int64) error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	at, err := d.at(position)
-	if err == nil {
-		n := at + 1 - d.next
-		if err = d.done(ctx, at+1, nil); err == nil {
-			d.recent.Handled(n)
+func (s deliveries) Move(ctx context.Context, lease engine.Lease, step engine.Batch, rejected *projection.DeadLetter) error {
+	b := newBatchTx(s.Store, lease, step.To, batchOptions{timeout: finishTime, durable: true})
+	if rejected != nil || len(step.BlockedByStream) > 0 || step.Replay != nil { // it costs a round trip
+		b.afterHandler = func(ctx context.Context, conn *pgx.Conn) error {
+			if rejected != nil {
+				if _, err := conn.Exec(ctx, s.control.sql("park_events"), parkOneArgs(lease, *rejected, false)...); err != nil {
+					return fmt.Errorf("park a rejected event: %w", err)
+				}
+			}
+			return s.settleDeadLetters(ctx, conn, lease, step)
 		}
 	}
-	if err != nil {
-		return fmt.Errorf("acknowledge up to position %d of %s: %w", position, d.lease.ID, err)
-	}
-	return nil
+	return b.run(ctx, func(context.Context, pgx.Tx) error { return nil })
 }
 
-func (d *delivery) Reject(ctx context.Context, position int64, cause error) error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if err := d.reject(ctx, position, cause); err != nil {
-		return fmt.Errorf("reject position %d of %s: %w", position, d.lease.ID, err)
-	}
-	return nil
-}
+func (deliveries) Fault(err error) *engine.Fault { return storeFault(err) }
 
-func (d *delivery) reject(ctx context.Context, position int64, cause error) error {
-	if cause == nil {
-		return errors.New("the error must not be nil")
-	}
-	at, err := d.at(position)
-	if err != nil {
-		return err
-	}
-	if at != d.next {
-		return fmt.Errorf("the next event is at position %d", d.batch.Events[d.next].Position)
-	}
-	e := d.batch.Events[at]
-	failure := machine.Count(d.lease.ID, e, d.lease.AttemptsAt(e.Position), machine.Rejection(&d.opts.Policy, cause), usercode.StackOf(cause))
-	// Blocked events of the batch count toward the limit of parked events too.
-	about := machine.Circumstances{Policy: &d.opts.Policy, Window: d.recent, Parked: d.lease.Parked + int64(len(d.batch.BlockedByStream)-d.parked)}
-	if about.Decide(failure).Action != projection.ActionPark || d.batch.Replay != nil {
-		fault := d.failure(failure.Err)
-		fault.Class, fault.Probe = engine.HandlerFault, false // a rejection is the handler's decision
-		d.stop(fault)
-		return projection.ErrDeliveryOver
-	}
-	letter := projection.DeadLetter{Position: e.Position, Stream: e.Stream, Version: e.Version, Type: e.Type,
-		Error: failure.Err.Error(), Stack: failure.Stack, Attempts: failure.Attempt}
-	if err := d.done(ctx, at+1, &letter); err != nil {
-		return err
-	}
-	d.lease.Parked++
-	d.rejected = append(d.rejected, letter)
-	d.recent.Failed()
-	return nil
-}
-
-// at returns the index of an event that is not done yet.
-func (d *delivery) at(position int64) (int, error) {
-	at, found := slices.BinarySearchFunc(d.batch.Events, position, func(e event.Envelope, p int64) int { return cmp.Compare(e.Position, p) })
-	switch {
-	case d.over != nil:
-		return 0, d.over
-	case !found:
-		return 0, errors.New("the delivery has no event at this position")
-	case at < d.next:
-		return 0, errors.New("it was acknowledged or rejected before")
-	}
-	return at, nil
-}
-
-// stop ends the delivery and its handler's context with a fault. The handler's own error is then ignored.
-func (d *delivery) stop(fault *engine.Fault) {
-	d.fault, d.over = fault, projection.ErrDeliveryOver
-	if fault.Class != engine.HandlerFault {
-		d.over = fmt.Errorf("%w: %w", projection.ErrDeliveryOver, fault)
-	}
-	d.end(d.over)
-}
+func (deliveries) HandlerClass(err error) engine.Class { return returnedClass(err) }

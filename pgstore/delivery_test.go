@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/millrace-go/millrace/event"
+	"github.com/millrace-go/millrace/internal/delivery"
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/internal/usercode"
 	"github.com/millrace-go/millrace/projection"
@@ -201,7 +202,7 @@ func TestFailureBelongsToTheFirstEventThatIsNotDone(t *testing.T) {
 		t.Errorf("a server that could not: %v", fault)
 	}
 	err = o.deliver(func(context.Context, engine.Delivery) error { return nil }, engine.DeliverOptions{})
-	if fault := wantPartial(t, err, start+2); fault == nil || fault.Class != engine.HandlerFault || !errors.Is(fault, errNothingDone) {
+	if fault := wantPartial(t, err, start+2); fault == nil || fault.Class != engine.HandlerFault || !errors.Is(fault, delivery.ErrNothingDone) {
 		t.Errorf("a handler that did nothing: %v", fault)
 	}
 	err = o.deliver(func(ctx context.Context, d engine.Delivery) error {

@@ -1,12 +1,14 @@
-package pgstore
+// Package delivery runs the deliveries of projections whose handlers work outside of a transaction. It keeps account of
+// what a handler acknowledges and rejects. A store moves the checkpoint.
+package delivery
 
 import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	"go.uber.org/zap"
 
 	"github.com/millrace-go/millrace/event"
@@ -15,12 +17,37 @@ import (
 	"github.com/millrace-go/millrace/projection"
 )
 
-func (s port) Deliver(h engine.Handler, o engine.DeliverOptions) engine.Run {
+// Store is what deliveries need of a store.
+type Store interface {
+	// Begin reports whether the lease is held at its checkpoint, and returns the token of its projection.
+	Begin(ctx context.Context, lease engine.Lease) (held bool, token string, err error)
+	// Move moves the checkpoint to step.To in one durable transaction under the lease's fence. The transaction also
+	// parks the blocked events of the step and the rejected event, unless that is nil, and resolves the dead letter of
+	// the step's replay.
+	Move(ctx context.Context, lease engine.Lease, step engine.Batch, rejected *projection.DeadLetter) error
+	// Fault classifies the error of a statement of the store.
+	Fault(err error) *engine.Fault
+	// HandlerClass is the class of an error that a handler returned.
+	HandlerClass(err error) engine.Class
+}
+
+// Port is a store and what its deliveries share.
+type Port struct {
+	Store
+	// MoveTime bounds each Move, with the wait for the connection.
+	MoveTime time.Duration
+	Log      *zap.Logger
+	// Abandoned counts the handlers that did not return after their context was cancelled.
+	Abandoned *atomic.Int64
+}
+
+// Run returns the Run of a projection that delivers by h.
+func (p Port) Run(h engine.Handler, o engine.DeliverOptions) engine.Run {
 	return func(ctx context.Context, lease engine.Lease, batch engine.Batch) error {
 		ctx = engine.WithProjection(ctx, lease.ID)
 		acks, giveUp := context.WithCancel(context.WithoutCancel(ctx))
 		defer giveUp()
-		d := &delivery{store: s.Store, batch: batch, opts: o, lease: lease, recent: batch.FailureWindow, acks: acks, end: func(error) {}}
+		d := &delivery{store: p, batch: batch, opts: o, lease: lease, recent: batch.FailureWindow, acks: acks, end: func(error) {}}
 		if len(batch.Events) == 0 {
 			return d.move(ctx, batch.To, nil)
 		}
@@ -49,11 +76,9 @@ func (d *delivery) begin(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	var held bool
-	err = d.store.pool.QueryRow(ctx, d.store.control.sql("begin_delivery"), d.lease.Row, d.lease.Owner, d.lease.Epoch, d.lease.Checkpoint,
-		int64(d.lease.Incarnation)).Scan(nil, &held, &d.token)
+	held, token, err := d.store.Begin(ctx, d.lease)
 	if release(); err != nil {
-		return storeFault(err)
+		return d.store.Fault(err)
 	}
 	if until, _ := d.opts.LeaseDeadline(); !time.Now().Before(until) { // the query may have taken long
 		return &engine.Fault{Class: engine.Infrastructure, Err: projection.ErrLeaseUnconfirmed}
@@ -61,6 +86,7 @@ func (d *delivery) begin(ctx context.Context) error {
 	if !held {
 		return fmt.Errorf("not held under epoch %d at checkpoint %d: %w", d.lease.Epoch, d.lease.Checkpoint, projection.ErrLeaseLost)
 	}
+	d.token = token
 	return nil
 }
 
@@ -72,7 +98,7 @@ func (d *delivery) call(h func(ctx context.Context, d engine.Delivery) error, gi
 	cause = context.Cause(d.ctx)
 	err, abandoned := call.End()
 	if abandoned {
-		d.store.abandoned.Add(1)
+		d.store.Abandoned.Add(1)
 		giveUp()
 	}
 	return err, cause
@@ -133,7 +159,7 @@ func (d *delivery) faultOf(err, cause error) *engine.Fault {
 		return d.fault
 	case d.next == len(d.batch.Events):
 		if err != nil {
-			d.store.log.Warn("handler failed after acknowledging everything, error ignored",
+			d.store.Log.Warn("handler failed after acknowledging everything, error ignored",
 				zap.Stringer("projection", d.lease.ID), zap.Error(err))
 		}
 		return nil
@@ -151,7 +177,7 @@ func (d *delivery) faultOf(err, cause error) *engine.Fault {
 	case cause != nil:
 		err = errors.Join(cause, err)
 	case err == nil:
-		err = errNothingDone
+		err = ErrNothingDone
 	}
 	return d.failure(err)
 }
@@ -167,7 +193,7 @@ func (d *delivery) failure(err error) *engine.Fault {
 	if named := projection.FailedPosition(err); named != 0 && named != next {
 		err = fmt.Errorf("failed at position %d, the first event that is not done: %w", next, err)
 	}
-	class := returnedClass(err)
+	class := d.store.HandlerClass(err)
 	return &engine.Fault{Class: class, Probe: class == engine.Unclear, Position: next, Stack: usercode.StackOf(err), Err: err, Returned: true}
 }
 
@@ -197,32 +223,20 @@ func (d *delivery) blocked(position int64) []event.Envelope {
 // move moves the checkpoint and parks events on the way, in a fenced transaction. If it fails, the delivery is over,
 // because only the lease's row shows the checkpoint then.
 func (d *delivery) move(ctx context.Context, to int64, letter *projection.DeadLetter) error {
-	lease, part := d.lease, engine.Batch{BlockedByStream: d.blocked(to), Replay: d.batch.Replay}
-	b := newBatchTx(d.store, lease, to, batchOptions{timeout: finishTime, durable: true})
-	b.afterHandler = func(ctx context.Context, conn *pgx.Conn) error {
-		if letter != nil {
-			if _, err := conn.Exec(ctx, d.store.control.sql("park_events"), parkOneArgs(lease, *letter, false)...); err != nil {
-				return fmt.Errorf("park a rejected event: %w", err)
-			}
-		}
-		return d.store.settleDeadLetters(ctx, conn, lease, part)
-	}
-	if letter == nil && len(part.BlockedByStream) == 0 && part.Replay == nil {
-		b.afterHandler = nil // it costs a round trip
-	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), finishTime)
+	step := engine.Batch{BlockedByStream: d.blocked(to), To: to, Replay: d.batch.Replay}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), d.store.MoveTime)
 	defer cancel()
 	defer context.AfterFunc(d.acks, cancel)()
 	release, err := d.opts.Slot(ctx, d.lease.ID)
 	if err == nil {
-		err = b.run(ctx, func(context.Context, pgx.Tx) error { return nil })
+		err = d.store.Move(ctx, d.lease, step, letter)
 		release()
 	}
 	if err != nil {
-		fault := storeFault(err)
+		fault := d.store.Fault(err)
 		d.stop(fault)
 		return fault
 	}
-	d.lease.Checkpoint, d.parked, d.lease.Parked = to, d.parked+len(part.BlockedByStream), d.lease.Parked+int64(len(part.BlockedByStream))
+	d.lease.Checkpoint, d.parked, d.lease.Parked = to, d.parked+len(step.BlockedByStream), d.lease.Parked+int64(len(step.BlockedByStream))
 	return nil
 }
