@@ -108,7 +108,11 @@ func TestDamageThatIsFoundLaterIsNamed(t *testing.T) {
 	filled(t, path)
 	content := must(os.ReadFile(path))(t)
 	// Every page but the first ones, which have the schema and the roots of the tables.
-	for page := 8; (page+1)*4096 <= len(content); page++ {
+	const first = 36
+	if len(content) < (first+4)*4096 {
+		t.Fatalf("the file has only %d bytes", len(content))
+	}
+	for page := first; (page+1)*4096 <= len(content); page++ {
 		copy(content[page*4096:], bytes.Repeat([]byte{0xA5}, 4096))
 	}
 	noError(t, os.WriteFile(path, content, 0o600))
@@ -122,7 +126,7 @@ func TestDamageThatIsFoundLaterIsNamed(t *testing.T) {
 		}
 	}
 	if !errors.Is(err, ErrCorrupt) {
-		t.Errorf("error %v", err)
+		t.Fatalf("error %v", err)
 	}
 	if _, err := store.Append(testContext(t), "s", event.Any, someEvents(1)...); !errors.Is(err, ErrCorrupt) {
 		t.Errorf("append: %v", err)
