@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/internal/tenancy"
 )
 
 // PauseTenant stops all projections of a tenant, on whatever nodes they run, until ResumeTenant is called. It returns when no
@@ -21,7 +22,7 @@ func (r *Runtime) PauseTenant(ctx context.Context, tenant string) error {
 	if err := r.store.SetTenantDesired(ctx, tenant, engine.WantPause); err != nil {
 		return err
 	}
-	if err := r.stopped(ctx, func() (bool, error) { return r.store.SuspensionEnded(ctx, tenant) }); err != nil {
+	if err := tenancy.Stopped(ctx, r.store, func() (bool, error) { return r.store.SuspensionEnded(ctx, tenant) }); err != nil {
 		return fmt.Errorf("wait for the pause of tenant %q: %w", tenant, err)
 	}
 	return nil

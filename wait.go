@@ -10,6 +10,7 @@ import (
 	"github.com/millrace-go/millrace/actors"
 	"github.com/millrace-go/millrace/internal/backoff"
 	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/internal/tenancy"
 	"github.com/millrace-go/millrace/projection"
 )
 
@@ -26,7 +27,7 @@ func (r *Runtime) Pause(ctx context.Context, id ProjectionID) error {
 	if err := r.setDesiredState(ctx, id, engine.WantPause); err != nil {
 		return err
 	}
-	if err := r.stopped(ctx, func() (free bool, err error) { return r.store.PauseEnded(ctx, id) }); err != nil {
+	if err := tenancy.Stopped(ctx, r.store, func() (free bool, err error) { return r.store.PauseEnded(ctx, id) }); err != nil {
 		return fmt.Errorf("wait for the pause of %s: %w", engine.FullID(id), err)
 	}
 	return nil
@@ -60,23 +61,6 @@ func (r *Runtime) existing(ctx context.Context, id ProjectionID, change func() e
 		return err // its rows were not made
 	}
 	return change()
-}
-
-// stopped waits until free reports that the paused projections no longer run. It keeps waiting during an outage of the
-// database.
-func (r *Runtime) stopped(ctx context.Context, free func() (bool, error)) error {
-	return backoff.Poll(ctx, 2*time.Millisecond, 100*time.Millisecond, func() (bool, error) {
-		free, err := free()
-		switch {
-		case err == nil:
-			return free, nil
-		case ctx.Err() != nil:
-			return false, ctx.Err()
-		case r.store.Classify(err).Class == engine.Infrastructure:
-			return false, nil
-		}
-		return false, err
-	})
 }
 
 // Resume ends a pause: a node claims the lease, and the projection continues. A projection that waits, for its next attempt or for

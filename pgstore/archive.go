@@ -2,7 +2,6 @@ package pgstore
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -10,7 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/millrace-go/millrace/internal/backoff"
-	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/internal/tenancy"
 	"github.com/millrace-go/millrace/pgstore/internal/pgerr"
 	"github.com/millrace-go/millrace/pgstore/internal/sqltext"
 	"github.com/millrace-go/millrace/projection"
@@ -27,25 +26,20 @@ import (
 // second longer than the server's deadlock_timeout, after which the server cancels an autovacuum. ArchiveTenant needs the
 // role that owns the tenant's schema.
 func (s *Store) ArchiveTenant(ctx context.Context, name string) error {
-	err := s.changeTenant(ctx, name, lockWait, func(ctx context.Context, tx pgx.Tx, t tenantRow) error {
-		switch t.state {
-		case projection.TenantArchived:
-			return nil
-		case projection.TenantDropping:
-			return projection.ErrTenantDropping
-		}
-		if err := s.closeEvents(ctx, tx, t.schema, pgerr.TenantArchived); err != nil {
-			return err
-		}
-		return s.setTenantState(ctx, tx, name, projection.TenantArchived)
+	return tenancy.Archive(ctx, port{s}, name, func() error {
+		return s.changeTenant(ctx, name, lockWait, func(ctx context.Context, tx pgx.Tx, t tenantRow) error {
+			switch t.state {
+			case projection.TenantArchived:
+				return nil
+			case projection.TenantDropping:
+				return projection.ErrTenantDropping
+			}
+			if err := s.closeEvents(ctx, tx, t.schema, pgerr.TenantArchived); err != nil {
+				return err
+			}
+			return s.setTenantState(ctx, tx, name, projection.TenantArchived)
+		})
 	})
-	if err == nil {
-		err = s.waitSuspended(ctx, name)
-	}
-	if err != nil {
-		return fmt.Errorf("archive tenant %q: %w", name, err)
-	}
-	return nil
 }
 
 // UnarchiveTenant reverses ArchiveTenant: appends work, and the projections continue from their checkpoints, except
@@ -145,19 +139,4 @@ func (s *Store) naming(ctx context.Context, schema string, readers bool, err err
 		return err
 	}
 	return fmt.Errorf("waiting for open transactions (%s): %w", strings.Join(holders, ", "), err)
-}
-
-// waitSuspended waits until all leases of a suspended tenant are free, also through an outage of the database.
-func (s *Store) waitSuspended(ctx context.Context, name string) error {
-	err := backoff.Poll(ctx, 2*time.Millisecond, 100*time.Millisecond, func() (bool, error) {
-		free, err := port{s}.SuspensionEnded(ctx, name)
-		if err != nil && ctx.Err() == nil && classify(err).Class == engine.Infrastructure {
-			return false, nil
-		}
-		return free, err
-	})
-	if err != nil && !errors.Is(err, projection.ErrResumed) && !errors.Is(err, projection.ErrUnknownTenant) {
-		return fmt.Errorf("wait until nothing of it runs: %w", err)
-	}
-	return err
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"go.uber.org/zap"
 
+	"github.com/millrace-go/millrace/internal/tenancy"
 	"github.com/millrace-go/millrace/pgstore/internal/pgerr"
 	"github.com/millrace-go/millrace/pgstore/internal/sqltext"
 	"github.com/millrace-go/millrace/projection"
@@ -38,24 +39,11 @@ type DropOptions struct {
 // DropTenant returns projection.ErrUnknownTenant if there is no such tenant. It needs the role that owns the
 // tenant's schema.
 func (s *Store) DropTenant(ctx context.Context, name, confirm string, opts DropOptions) error {
-	switch {
-	case confirm != name:
-		return fmt.Errorf("drop tenant %q: the name was confirmed as %q", name, confirm)
-	case name == projection.DefaultTenant:
-		return fmt.Errorf("drop tenant %q: the default tenant cannot be dropped, only archived", name)
-	}
-	dropped, err := s.beginDrop(ctx, name, opts)
-	if err == nil {
-		err = s.waitSuspended(ctx, name)
-	}
-	if err == nil {
-		err = s.endDrop(ctx, name, dropped.id, opts)
-	}
-	if dropped.id != 0 && (errors.Is(err, projection.ErrUnknownTenant) || errors.Is(err, projection.ErrResumed)) {
-		err = nil // another call ended the drop meanwhile
-	}
+	err := tenancy.Drop(ctx, port{s}, name, confirm,
+		func() (int32, error) { return s.beginDrop(ctx, name, opts) },
+		func(row int32) error { return s.endDrop(ctx, name, row, opts) })
 	if err != nil {
-		return fmt.Errorf("drop tenant %q: %w", name, err)
+		return err
 	}
 	s.prepared.remove(name)
 	s.log.Info("tenant dropped", zap.String("tenant", name))
@@ -63,9 +51,9 @@ func (s *Store) DropTenant(ctx context.Context, name, confirm string, opts DropO
 }
 
 // beginDrop commits that the tenant is being dropped. From then on it has no new events.
-func (s *Store) beginDrop(ctx context.Context, name string, opts DropOptions) (dropped tenantRow, err error) {
+func (s *Store) beginDrop(ctx context.Context, name string, opts DropOptions) (row int32, err error) {
 	err = s.changeTenant(ctx, name, lockWait, func(ctx context.Context, tx pgx.Tx, t tenantRow) error {
-		dropped = t
+		row = t.id
 		if t.state == projection.TenantDropping {
 			return nil
 		}
@@ -84,7 +72,7 @@ func (s *Store) beginDrop(ctx context.Context, name string, opts DropOptions) (d
 		}
 		return s.setTenantState(ctx, tx, name, projection.TenantDropping)
 	})
-	return dropped, err
+	return row, err
 }
 
 // endDrop removes everything of the tenant with that id, of which nothing runs any more.

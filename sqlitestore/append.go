@@ -27,9 +27,9 @@ const (
 // Append appends events to a stream, all or none, and wakes the projections that wait for them. Appends that are called at
 // the same time share one transaction, and so one sync of the disk. No append waits for others to be called.
 //
-// It returns an *event.VersionConflictError if the stream is not in the expected state, and event.ErrKeyReused if the
-// idempotency key was used for another stream. Events that cannot be stored are refused before anything is written. If
-// the commit fails, the events may have been appended or not. The call can be repeated safely if it has an idempotency
+// It returns an *event.VersionConflictError if the stream is not in the expected state, event.ErrKeyReused if the
+// idempotency key was used for another stream, and projection.ErrTenantArchived or ErrTenantDropping if the tenant takes
+// no appends. Events that cannot be stored are refused before anything is written. If the commit fails, the events may have been appended or not. The call can be repeated safely if it has an idempotency
 // key or expects a version. When ctx ends, an append that still waits fails and appends nothing. An append that has
 // begun returns its result.
 func (t *Tenant) Append(ctx context.Context, stream string, expected event.Expected, events ...event.Event) (event.Appended, error) {
@@ -86,10 +86,11 @@ func (t *Tenant) AppendTx(ctx context.Context, tx *sql.Tx, stream string, expect
 	return waiting.result, wake, nil
 }
 
-// streamState is the state that an append needs. key is the key of an earlier append with the same key; its stream is
-// not valid if there was none.
+// streamState is the state that an append needs. lifecycle is the state of the tenant. key is the key of an earlier append
+// with the same key; its stream is not valid if there was none.
 type streamState struct {
 	tenant, head, version int64
+	lifecycle             projection.TenantState
 	key                   struct {
 		stream      sql.NullString
 		first, last sql.NullInt64
@@ -103,14 +104,18 @@ func (t *Tenant) apply(ctx context.Context, tx *sql.Tx, a eventlog.Append) (even
 		key = a.Key
 	}
 	var state streamState
-	err := tx.QueryRowContext(ctx, queries.Text("append_state"), t.name, a.Stream, key).Scan(&state.tenant, &state.head, &state.version,
+	err := tx.QueryRowContext(ctx, queries.Text("append_state"), t.name, a.Stream, key).Scan(&state.tenant, &state.lifecycle, &state.head, &state.version,
 		&state.key.stream, &state.key.first, &state.key.last)
 	switch {
 	case errors.Is(err, sql.ErrNoRows):
 		return event.Appended{}, t.unknown()
 	case err != nil:
 		return event.Appended{}, err
-	case state.key.stream.Valid:
+	}
+	if err := t.closed(state.lifecycle); err != nil {
+		return event.Appended{}, err
+	}
+	if state.key.stream.Valid {
 		return repeated(ctx, tx, a, state)
 	}
 	if version, bound := a.Expected.Version(); bound && version != state.version {
@@ -168,6 +173,17 @@ func (t *Tenant) insert(ctx context.Context, tx *sql.Tx, a eventlog.Append, stat
 // failed wraps err with the operation and the stream.
 func (t *Tenant) failed(doing, what string, err error) error {
 	return fmt.Errorf("%s %s: %w", doing, excerpt.Quoted(what), damaged(err))
+}
+
+// closed returns the error of appends to a tenant in that state, nil if it takes appends.
+func (t *Tenant) closed(state projection.TenantState) error {
+	switch state {
+	case projection.TenantArchived:
+		return fmt.Errorf("tenant %q: %w", t.name, projection.ErrTenantArchived)
+	case projection.TenantDropping:
+		return fmt.Errorf("tenant %q: %w", t.name, projection.ErrTenantDropping)
+	}
+	return nil
 }
 
 func (t *Tenant) unknown() error { return fmt.Errorf("%w %q", projection.ErrUnknownTenant, t.name) }

@@ -10,8 +10,6 @@ import (
 	"sync"
 
 	"github.com/millrace-go/millrace/event"
-	"github.com/millrace-go/millrace/internal/excerpt"
-	"github.com/millrace-go/millrace/internal/valid"
 )
 
 // Tenant gives access to the events of one tenant. It is safe for concurrent use.
@@ -41,61 +39,6 @@ func (s *Store) ReadStream(ctx context.Context, stream string, fromVersion int64
 // ReadAll is Tenant.ReadAll for projection.DefaultTenant.
 func (s *Store) ReadAll(ctx context.Context, opts ReadOptions) iter.Seq2[event.Envelope, error] {
 	return s.tenant.ReadAll(ctx, opts)
-}
-
-// CreateTenant creates a tenant, unless it exists, and returns it. It returns ErrNotMigrated before Migrate.
-func (s *Store) CreateTenant(ctx context.Context, name string) (*Tenant, error) {
-	t, err := s.ForTenant(name)
-	if err == nil {
-		err = s.insertTenants(ctx, name)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("create tenant %s: %w", excerpt.Quoted(name), err)
-	}
-	return t, nil
-}
-
-// CreateTenants creates the tenants that do not exist, in one transaction. It returns ErrNotMigrated before
-// Migrate.
-func (s *Store) CreateTenants(ctx context.Context, names ...string) error {
-	var err error
-	if at := slices.IndexFunc(names, func(name string) bool { return valid.Tenant(name) != nil }); at >= 0 {
-		err = valid.Tenant(names[at])
-	} else {
-		err = s.insertTenants(ctx, names...)
-	}
-	if err != nil {
-		return fmt.Errorf("create tenants: %w", err)
-	}
-	return nil
-}
-
-func (s *Store) insertTenants(ctx context.Context, names ...string) error {
-	if err := s.ready(ctx); err != nil {
-		return err
-	}
-	return s.transact(ctx, func(tx *sql.Tx) error {
-		for _, name := range names {
-			if err := execute(ctx, tx, "insert_tenant", name); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
-}
-
-// Tenants lists the tenants, sorted. It returns ErrNotMigrated if Migrate was not called, or only by an older version, and
-// ErrSchemaTooNew as Migrate does.
-func (s *Store) Tenants(ctx context.Context) ([]string, error) {
-	err := s.ready(ctx)
-	var tenants []string
-	if err == nil {
-		tenants, err = column[string](ctx, s.readers, "tenants")
-	}
-	if err != nil {
-		return nil, fmt.Errorf("list tenants: %w", damaged(err))
-	}
-	return tenants, nil
 }
 
 var (

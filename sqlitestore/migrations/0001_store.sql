@@ -2,14 +2,16 @@
 
 -- The tenants. head is the last position that an event of the tenant got. It never falls, so no position is used
 -- twice, even after events were deleted. With "autoincrement" the same holds for id, which is part of the ids of
--- events. The events of an archived tenant are read-only, and its projections do not run. The row of a tenant that is
--- being dropped is deleted when the drop ends.
+-- events. The events of an archived tenant are read-only, and its projections do not run. A tenant that is being dropped
+-- takes no appends either. When nothing of it runs any more, deleting is set, its events cannot be read any more, and
+-- everything of it is deleted in many transactions. The last one deletes its row.
 create table millrace_tenants (
-    id     integer primary key autoincrement check (id between 1 and 8388607),
-    name   text not null unique,
-    head   integer not null default 0 check (head between 0 and 1099511627775),
-    state  text not null default 'active' check (state in ('active', 'archived', 'dropping')),
-    paused integer not null default 0 check (paused in (0, 1))
+    id       integer primary key autoincrement check (id between 1 and 8388607),
+    name     text not null unique,
+    head     integer not null default 0 check (head between 0 and 1099511627775),
+    state    text not null default 'active' check (state in ('active', 'archived', 'dropping')),
+    paused   integer not null default 0 check (paused in (0, 1)),
+    deleting integer not null default 0 check (deleting in (0, 1))
 ) strict;
 
 -- version is the version of the stream's last event. It never falls.

@@ -1,2 +1,2 @@
--- Inserts a tenant, unless it exists. Lock: that of the file's writer. Index: that by name.
-insert into millrace_tenants (name) values (?1) on conflict (name) do nothing
+-- Inserts a tenant. Lock: that of the file's writer. Index: that by name.
+insert into millrace_tenants (name) values (?1)

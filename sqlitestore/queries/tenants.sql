@@ -1,2 +1,2 @@
--- Lists the tenants. Index: that by name. Locks nothing.
-select name from millrace_tenants order by name
+-- Returns all tenants with their ids and states. Index: that by name. Locks nothing.
+select id, name, case when state = 'active' and paused then 'paused' else state end from millrace_tenants order by name

@@ -22,6 +22,7 @@ type layer struct {
 
 // stores is what every store may import.
 var stores = []string{
+	"internal/tenancy",
 	"internal/eventlog",
 	"internal/migration",
 	"internal/sqlfile",
@@ -54,6 +55,7 @@ var layers = []layer{
 	{"internal/engine", []string{"internal/partition", "internal/usercode", "internal/excerpt", "internal/valid", "projection/...", "event/..."}},
 	{"internal/machine", []string{"internal/backoff", "internal/partition", "internal/engine", "projection/...", "event/..."}},
 	{"internal/delivery", []string{"internal/usercode", "internal/machine", "internal/engine", "projection/...", "event/..."}},
+	{"internal/tenancy", []string{"internal/backoff", "internal/engine", "projection/..."}},
 	{"internal/ownership", []string{"internal/engine", "projection/...", "event/..."}},
 	{"messages/...", []string{"internal/engine", "projection/...", "event/..."}},
 	{"actors/...", []string{"internal/backoff", "internal/fair", "internal/partition", "internal/usercode", "internal/machine", "internal/ownership", "internal/engine", "messages/...", "projection/...", "event/..."}},
@@ -67,7 +69,7 @@ var layers = []layer{
 	{"pgstore/...", stores},
 	{"sqlitestore/internal/ownerlock", nil},
 	{"sqlitestore/...", stores},
-	{".", []string{"internal/backoff", "internal/partition", "internal/excerpt", "internal/valid", "supervisor/...", "actors/...", "messages/...", "internal/engine", "projection/...", "event/..."}},
+	{".", []string{"internal/tenancy", "internal/backoff", "internal/partition", "internal/excerpt", "internal/valid", "supervisor/...", "actors/...", "messages/...", "internal/engine", "projection/...", "event/..."}},
 	{"internal/pgtest/testmain", []string{"internal/pgtest"}},
 	{"internal/pgtest", nil},
 	{"internal/program", []string{"pgstore/...", "internal/pgtest"}},

@@ -1,0 +1,76 @@
+// Package tenancy has what all stores do alike to archive and drop tenants.
+package tenancy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/millrace-go/millrace/internal/backoff"
+	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/projection"
+)
+
+// Stopped waits until free reports that the paused projections no longer run. It keeps waiting during an outage of the
+// database.
+func Stopped(ctx context.Context, store engine.Store, free func() (bool, error)) error {
+	return backoff.Poll(ctx, 2*time.Millisecond, 100*time.Millisecond, func() (bool, error) {
+		free, err := free()
+		switch {
+		case err == nil:
+			return free, nil
+		case ctx.Err() != nil:
+			return false, ctx.Err()
+		case store.Classify(err).Class == engine.Infrastructure:
+			return false, nil
+		}
+		return false, err
+	})
+}
+
+// Archive archives a tenant by begin, and waits until nothing of it runs.
+func Archive(ctx context.Context, store engine.Store, name string, begin func() error) error {
+	err := begin()
+	if err == nil {
+		err = suspended(ctx, store, name)
+	}
+	if err != nil {
+		return fmt.Errorf("archive tenant %q: %w", name, err)
+	}
+	return nil
+}
+
+// Drop drops a tenant. begin commits that the tenant is being dropped, and returns the tenant's row, 0 if it did not find
+// the tenant. When nothing of the tenant runs any more, end removes it, unless another tenant has its name by then.
+func Drop(ctx context.Context, store engine.Store, name, confirm string, begin func() (row int32, err error), end func(row int32) error) error {
+	switch {
+	case confirm != name:
+		return fmt.Errorf("drop tenant %q: the name was confirmed as %q", name, confirm)
+	case name == projection.DefaultTenant:
+		return fmt.Errorf("drop tenant %q: the default tenant cannot be dropped, only archived", name)
+	}
+	row, err := begin()
+	if err == nil {
+		err = suspended(ctx, store, name)
+	}
+	if err == nil {
+		err = end(row)
+	}
+	if row != 0 && (errors.Is(err, projection.ErrUnknownTenant) || errors.Is(err, projection.ErrResumed)) {
+		err = nil // another call ended the drop meanwhile
+	}
+	if err != nil {
+		return fmt.Errorf("drop tenant %q: %w", name, err)
+	}
+	return nil
+}
+
+// suspended waits until all leases of a suspended tenant are free.
+func suspended(ctx context.Context, store engine.Store, name string) error {
+	err := Stopped(ctx, store, func() (bool, error) { return store.SuspensionEnded(ctx, name) })
+	if err != nil && !errors.Is(err, projection.ErrResumed) && !errors.Is(err, projection.ErrUnknownTenant) {
+		return fmt.Errorf("wait until nothing of it runs: %w", err)
+	}
+	return err
+}

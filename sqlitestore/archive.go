@@ -1,0 +1,43 @@
+package sqlitestore
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+
+	"github.com/millrace-go/millrace/internal/tenancy"
+	"github.com/millrace-go/millrace/projection"
+)
+
+// ArchiveTenant makes a tenant's events read-only and stops its projections. It returns when no projection of the
+// tenant runs any more, and releases the leases of a dead node. Reads of events and of read models still work. Appends
+// return projection.ErrTenantArchived. An archived tenant may be archived again.
+//
+// ArchiveTenant waits for the transaction in progress, as an append does. If ctx ends during this wait, the tenant is not
+// archived. If ctx ends later, the tenant is archived nevertheless. Programs that insert into the tables of the store by
+// SQL are not refused.
+func (s *Store) ArchiveTenant(ctx context.Context, name string) error {
+	return tenancy.Archive(ctx, port{s}, name, func() error {
+		return s.changeTenant(ctx, name, func(tx *sql.Tx, t tenantRow) error {
+			if t.state == projection.TenantDropping {
+				return projection.ErrTenantDropping
+			}
+			return execute(ctx, tx, "set_tenant_state", t.id, projection.TenantArchived)
+		})
+	})
+}
+
+// UnarchiveTenant reverses ArchiveTenant: appends work, and the projections continue from their checkpoints, except
+// those that are paused. It does not change a tenant that is not archived.
+func (s *Store) UnarchiveTenant(ctx context.Context, name string) error {
+	err := s.changeTenant(ctx, name, func(tx *sql.Tx, t tenantRow) error {
+		if t.state == projection.TenantDropping {
+			return projection.ErrTenantDropping
+		}
+		return execute(ctx, tx, "set_tenant_state", t.id, projection.TenantActive)
+	})
+	if err != nil {
+		return fmt.Errorf("unarchive tenant %q: %w", name, err)
+	}
+	return nil
+}

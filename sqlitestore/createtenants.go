@@ -1,0 +1,81 @@
+package sqlitestore
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/internal/excerpt"
+	"github.com/millrace-go/millrace/internal/valid"
+	"github.com/millrace-go/millrace/projection"
+)
+
+// createdTogether limits the tenants of one transaction, so that appends wait for some milliseconds at most.
+const createdTogether = 500
+
+// CreateTenant creates a tenant, unless it exists, and returns it. It returns ErrNotMigrated before Migrate, and
+// projection.ErrTenantDropping until a drop of a tenant of that name has ended.
+func (s *Store) CreateTenant(ctx context.Context, name string) (*Tenant, error) {
+	t, err := s.ForTenant(name)
+	if err == nil {
+		err = s.createTenants(ctx, []string{name})
+	}
+	if err != nil {
+		return nil, fmt.Errorf("create tenant %s: %w", excerpt.Quoted(name), err)
+	}
+	return t, nil
+}
+
+// CreateTenants creates the tenants that do not exist, up to 500 in a transaction. After an error, the transactions that
+// committed stay, and the others have no effect. The errors are those of CreateTenant. After an error, a cancellation or
+// the end of the process, CreateTenants can be called again with the same names.
+func (s *Store) CreateTenants(ctx context.Context, names ...string) error {
+	var err error
+	if at := slices.IndexFunc(names, func(name string) bool { return valid.Tenant(name) != nil }); at >= 0 {
+		err = valid.Tenant(names[at])
+	} else {
+		err = s.createTenants(ctx, names)
+	}
+	if err != nil {
+		return fmt.Errorf("create tenants: %w", err)
+	}
+	return nil
+}
+
+func (s *Store) createTenants(ctx context.Context, names []string) error {
+	if err := s.ready(ctx); err != nil {
+		return err
+	}
+	for batch := range slices.Chunk(names, createdTogether) {
+		err := s.transact(ctx, func(tx *sql.Tx) error {
+			for _, name := range batch {
+				if err := s.createOne(ctx, tx, name); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// createOne creates a tenant, unless it exists, and announces it.
+func (s *Store) createOne(ctx context.Context, tx *sql.Tx, name string) error {
+	existing, err := lookUpTenant(ctx, tx, name)
+	switch {
+	case err == nil && existing.state == projection.TenantDropping:
+		return fmt.Errorf("tenant %q: %w", name, projection.ErrTenantDropping)
+	case !errors.Is(err, projection.ErrUnknownTenant):
+		return err
+	}
+	if err := execute(ctx, tx, "insert_tenant", name); err != nil {
+		return err
+	}
+	return s.announce(ctx, tx, engine.Notice{Control: true, Tenant: name})
+}
