@@ -48,15 +48,15 @@ var layers = []layer{
 	{"pgstore/internal/wire", []string{"event/..."}},
 	{"pgstore/...", []string{"internal/eventlog", "internal/migration", "internal/sqlfile", "internal/backoff", "internal/partition", "internal/usercode", "internal/excerpt", "internal/valid", "internal/machine", "internal/engine", "projection/...", "event/..."}},
 	{"sqlitestore/internal/ownerlock", nil},
-	{"sqlitestore/...", []string{"internal/eventlog", "internal/migration", "internal/sqlfile", "internal/partition", "internal/excerpt", "internal/valid", "projection/...", "event/..."}},
+	{"sqlitestore/...", []string{"internal/eventlog", "internal/migration", "internal/sqlfile", "internal/partition", "internal/excerpt", "internal/valid", "internal/engine", "projection/...", "event/..."}},
 	{".", []string{"internal/backoff", "internal/partition", "internal/excerpt", "internal/valid", "supervisor/...", "actors/...", "messages/...", "internal/engine", "projection/...", "event/..."}},
 	{"internal/pgtest/testmain", []string{"internal/pgtest"}},
 	{"internal/pgtest", nil},
 	{"internal/program", []string{"pgstore/...", "internal/pgtest"}},
 	{"cmd/...", []string{".", "internal/partition", "internal/valid", "internal/engine", "supervisor/...", "actors/...", "messages/...", "pgstore/...", "projection/...", "event/...",
 		"internal/pgtest", "internal/program"}},
-	{"tests/kit", []string{".", "internal/partition", "pgstore/...", "projection/...", "event/...", "internal/pgtest"}},
-	{"tests/...", []string{".", "internal/partition", "internal/engine", "supervisor/...", "actors/...", "messages/...", "pgstore/...", "projection/...", "event/...",
+	{"tests/kit", []string{".", "internal/partition", "pgstore/...", "sqlitestore/...", "projection/...", "event/...", "internal/pgtest"}},
+	{"tests/...", []string{".", "internal/eventlog", "internal/partition", "internal/engine", "supervisor/...", "actors/...", "messages/...", "pgstore/...", "sqlitestore/...", "projection/...", "event/...",
 		"internal/pgtest/..."}},
 }
 
@@ -142,7 +142,8 @@ func violations(packages []listed) []string {
 		}
 		for _, path := range tests {
 			target, _ := place(path)
-			if own == forEveryStore && (belongs(path, "github.com/jackc/pgx/v5") || within(target, []string{"pgstore/...", "internal/pgtest"})) {
+			driver := belongs(path, "github.com/jackc/pgx/v5") || belongs(path, "modernc.org/sqlite")
+			if own == forEveryStore && (driver || within(target, []string{"pgstore/...", "sqlitestore/...", "internal/pgtest"})) {
 				broken = append(broken, fmt.Sprintf("%s imports %s, which is one store's: its tests run on each", own, path))
 			}
 		}
