@@ -4,76 +4,12 @@ import (
 	"context"
 	"database/sql"
 	"errors"
-	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/millrace-go/millrace/event"
 )
-
-func TestInTxCommitsAndWakesEveryTenantAppendedTo(t *testing.T) {
-	t.Parallel()
-	store := newStore(t)
-	a, b, c := newTenant(t, store, "a"), newTenant(t, store, "b"), newTenant(t, store, "c")
-	wakes := wakeCount(t, store)
-	first := mustAppend(t, c, "s", event.Any.WithKey("used"), someEvents(2)...)
-	before := wakes("c")
-	noError(t, store.InTx(testContext(t), func(ctx context.Context, tx *sql.Tx) error {
-		if _, err := tx.ExecContext(ctx, "create table totals (n int)"); err != nil {
-			return err
-		}
-		if _, _, err := a.AppendTx(ctx, tx, "s", event.Any, someEvents(1)...); err != nil {
-			return err
-		}
-		if r, _, err := b.AppendTx(ctx, tx, "s", event.NoStream.WithKey("k"), someEvents(1)...); err != nil || r.Version != 1 {
-			t.Errorf("%+v, %v", r, err)
-		}
-		if r, _, err := b.AppendTx(ctx, tx, "s", event.Any.WithKey("k"), someEvents(1)...); err != nil || !r.Repeated {
-			t.Errorf("repeat within the transaction: %+v, %v", r, err)
-		}
-		// A conflict and a repeat leave the transaction usable.
-		if _, wake, err := c.AppendTx(ctx, tx, "s", event.Exact(1), someEvents(1)...); !errors.Is(err, event.ErrVersionConflict) || wake == nil {
-			t.Errorf("conflict: %v", err)
-		}
-		if r, _, err := c.AppendTx(ctx, tx, "s", event.NoStream.WithKey("used"), someEvents(1)...); err != nil || !r.Repeated || !slices.Equal(r.Positions, first.Positions) {
-			t.Errorf("repeat: %+v, %v", r, err)
-		}
-		if wakes("a")+wakes("b") != 0 || len(all(t, a)) != 0 {
-			t.Error("visible or woken before the commit")
-		}
-		_, err := tx.ExecContext(ctx, "insert into totals values (7)")
-		return err
-	}))
-	if wakes("a") != 1 || wakes("b") != 1 || wakes("c") != before || wakes("default") != 0 {
-		t.Errorf("wakes: a %d, b %d, c %d, default %d", wakes("a"), wakes("b"), wakes("c"), wakes("default"))
-	}
-	if len(all(t, a)) != 1 || len(all(t, b)) != 1 || len(all(t, c)) != 2 || one[int](t, store, "select n from totals") != 7 {
-		t.Error("not what was written")
-	}
-}
-
-func TestAppendTxWorksInATransactionOfTheCallers(t *testing.T) {
-	t.Parallel()
-	store := newStore(t)
-	ctx := testContext(t)
-	wakes := wakeCount(t, store)
-	db := must(sql.Open("sqlite", dsn(store.path, "_txlock=immediate", "_pragma=busy_timeout(10000)")))(t)
-	defer func() { noError(t, db.Close()) }()
-	tx := must(db.BeginTx(ctx, nil))(t)
-	result, wake, err := store.AppendTx(ctx, tx, "s", event.NoStream, someEvents(2)...)
-	if err != nil || result.Version != 2 || !slices.Equal(result.Positions, []int64{1, 2}) {
-		t.Fatalf("%+v, %v", result, err)
-	}
-	if len(all(t, store.tenant)) != 0 || wakes("default") != 0 {
-		t.Error("events are visible, or announced, before the commit")
-	}
-	noError(t, tx.Commit())
-	wake()
-	if len(all(t, store.tenant)) != 2 || wakes("default") != 1 {
-		t.Errorf("%d events, %d wakes", len(all(t, store.tenant)), wakes("default"))
-	}
-}
 
 func TestTransactionThatFailsLeavesNothingAndWakesNoProjection(t *testing.T) {
 	t.Parallel()

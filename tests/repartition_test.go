@@ -25,7 +25,7 @@ var idOfP = millrace.ProjectionID{Name: "p"}
 // applies waits until a projection has applied as many events as there are, and checks what it applied.
 func applies(b *kit.Bundle, name string) {
 	b.T.Helper()
-	events, err := b.Store.Events(b.Ctx)
+	events, err := kit.AllEvents(b.Ctx, b.Store)
 	b.Must(err)
 	var applied []kit.Applied
 	b.Eventually(fmt.Sprintf("%s applies %d events", name, len(events)), func() bool {

@@ -84,7 +84,7 @@ func (s *Split) Handled() (events int) {
 
 // CheckStreams is Check for a projection with partitions, whose order is only that of each stream.
 func (b *Bundle) CheckStreams(name string, parked ...int64) error {
-	events, err := b.Store.Events(b.Ctx)
+	events, err := AllEvents(b.Ctx, b.Store)
 	if err != nil {
 		return err
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
@@ -114,9 +115,23 @@ func (s PgStore) CreateTenants(ctx context.Context, names []string) (tenants []T
 		if err != nil {
 			return nil, err
 		}
-		tenants = append(tenants, pgTenant{tenant})
+		tenants = append(tenants, tenant)
 	}
 	return tenants, nil
+}
+
+func (s PgStore) ForTenant(name string) (Tenant, error) {
+	tenant, err := s.Store.ForTenant(name)
+	return pgTenant{tenant}, err
+}
+
+func (s PgStore) Begin(ctx context.Context) (OwnTx, error) {
+	tx, err := s.Pool().Begin(ctx)
+	return PgTx{tx}, err
+}
+
+func (s PgStore) InTx(ctx context.Context, fn func(ctx context.Context, tx Tx) error) error {
+	return s.Store.InTx(ctx, func(ctx context.Context, tx pgx.Tx) error { return fn(ctx, PgTx{tx}) })
 }
 
 func (s PgStore) DeadLetters(id projection.ID) DeadLetters { return s.Store.DeadLetters(id) }
@@ -129,22 +144,20 @@ func (PgStore) Each(f EventFunc) millrace.Handler {
 	return pgstore.Each(func(ctx context.Context, tx pgx.Tx, e event.Envelope) error { return f(ctx, PgTx{tx}, e) })
 }
 
-func (s PgStore) Events(ctx context.Context) ([]event.Envelope, error) {
-	tenant, err := s.ForTenant(projection.DefaultTenant)
-	if err != nil {
-		return nil, err
-	}
-	return pgTenant{tenant}.Events(ctx)
+func (s PgStore) AppendTx(ctx context.Context, tx Tx, stream string, expected event.Expected, events ...event.Event) (event.Appended, func(), error) {
+	return s.Store.AppendTx(ctx, tx.(PgTx).Tx, stream, expected, events...)
 }
 
-func (t pgTenant) Events(ctx context.Context) (events []event.Envelope, err error) {
-	for e, err := range t.ReadAll(ctx, pgstore.ReadOptions{}) {
-		if err != nil {
-			return nil, err
-		}
-		events = append(events, e)
-	}
-	return events, nil
+func (t pgTenant) AppendTx(ctx context.Context, tx Tx, stream string, expected event.Expected, events ...event.Event) (event.Appended, func(), error) {
+	return t.Tenant.AppendTx(ctx, tx.(PgTx).Tx, stream, expected, events...)
+}
+
+func (s PgStore) ReadAll(ctx context.Context, opts ReadOptions) iter.Seq2[event.Envelope, error] {
+	return s.Store.ReadAll(ctx, pgstore.ReadOptions(opts))
+}
+
+func (t pgTenant) ReadAll(ctx context.Context, opts ReadOptions) iter.Seq2[event.Envelope, error] {
+	return t.Tenant.ReadAll(ctx, pgstore.ReadOptions(opts))
 }
 
 func (s PgStore) Applied(ctx context.Context, name string) ([]Applied, error) {

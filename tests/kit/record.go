@@ -122,7 +122,7 @@ func (b *Bundle) Check(name string, parked ...int64) error {
 
 // CheckOf is Check for a tenant. A position may belong to another event after a loss, so that streams and versions count as well.
 func (b *Bundle) CheckOf(tenant Tenant, name string, parked ...int64) error {
-	events, err := tenant.Events(b.Ctx)
+	events, err := AllEvents(b.Ctx, tenant)
 	if err != nil {
 		return err
 	}

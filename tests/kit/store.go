@@ -2,6 +2,7 @@ package kit
 
 import (
 	"context"
+	"iter"
 	"slices"
 	"testing"
 	"time"
@@ -58,9 +59,15 @@ type Store interface {
 	// Prepare makes the tables of the tests: that of Record, that of Arrive, and what Kind.Faults need.
 	Prepare(ctx context.Context) error
 	Close()
+	// ForTenant returns a tenant, whether or not it exists. Tenants lists those that exist, sorted.
+	ForTenant(name string) (Tenant, error)
+	Tenants(ctx context.Context) ([]string, error)
 	CreateTenant(ctx context.Context, name string) (Tenant, error)
 	// CreateTenants makes many tenants at once.
 	CreateTenants(ctx context.Context, names []string) ([]Tenant, error)
+	// Begin begins a transaction on a connection of the caller's own, and InTx runs fn in a transaction of the store.
+	Begin(ctx context.Context) (OwnTx, error)
+	InTx(ctx context.Context, fn func(ctx context.Context, tx Tx) error) error
 	DeadLetters(id projection.ID) DeadLetters
 	Batch(f BatchFunc) millrace.Handler
 	Each(f EventFunc) millrace.Handler
@@ -84,8 +91,16 @@ type Store interface {
 type Tenant interface {
 	Name() string
 	Append(ctx context.Context, stream string, expected event.Expected, events ...event.Event) (event.Appended, error)
-	// Events returns all events of the tenant, in order.
-	Events(ctx context.Context) ([]event.Envelope, error)
+	AppendTx(ctx context.Context, tx Tx, stream string, expected event.Expected, events ...event.Event) (_ event.Appended, wake func(), _ error)
+	ReadStream(ctx context.Context, stream string, fromVersion int64) iter.Seq2[event.Envelope, error]
+	ReadAll(ctx context.Context, opts ReadOptions) iter.Seq2[event.Envelope, error]
+}
+
+// ReadOptions are the options of ReadAll, which every store has.
+type ReadOptions struct {
+	After  int64
+	Types  []string
+	Stream string
 }
 
 // DeadLetters are the dead letters of a projection.
@@ -108,6 +123,12 @@ type Tx interface {
 	Exec(ctx context.Context, sql string, args ...any) error
 	// Commit ends the transaction, which a handler must not do.
 	Commit(ctx context.Context) error
+}
+
+// OwnTx is a transaction of a connection that the store does not know. After a commit, Rollback does nothing.
+type OwnTx interface {
+	Tx
+	Rollback(ctx context.Context) error
 }
 
 type (
@@ -151,8 +172,26 @@ func OnEachStore(t *testing.T, test func(t *testing.T, kind *Kind), needs ...Nee
 	}
 }
 
+// OnEachEventStore is OnEachStore for tests that append and read events, and run no projections.
+func OnEachEventStore(t *testing.T, test func(t *testing.T, kind *Kind)) {
+	t.Helper()
+	t.Parallel()
+	for _, kind := range []*Kind{Postgres, SQLite} {
+		t.Run(kind.Name, func(t *testing.T) {
+			t.Parallel()
+			test(t, kind)
+		})
+	}
+}
+
 // Run is OnEachStore for a test that needs one new store.
 func Run(t *testing.T, test func(t *testing.T, b *Bundle), needs ...Need) {
 	t.Helper()
 	OnEachStore(t, func(t *testing.T, kind *Kind) { test(t, kind.New(t)) }, needs...)
+}
+
+// RunEvents is Run for tests that append and read events, and run no projections.
+func RunEvents(t *testing.T, test func(t *testing.T, b *Bundle)) {
+	t.Helper()
+	OnEachEventStore(t, func(t *testing.T, kind *Kind) { test(t, kind.New(t)) })
 }

@@ -75,8 +75,8 @@ var layers = []layer{
 	{"internal/program", []string{"pgstore/...", "internal/pgtest"}},
 	{"cmd/...", []string{".", "internal/partition", "internal/valid", "internal/engine", "supervisor/...", "actors/...", "messages/...", "pgstore/...", "projection/...", "event/...",
 		"internal/pgtest", "internal/program"}},
-	{"tests/kit", []string{".", "internal/partition", "pgstore/...", "projection/...", "event/...", "internal/pgtest"}},
-	{"tests/...", []string{".", "internal/partition", "internal/engine", "supervisor/...", "actors/...", "messages/...", "pgstore/...", "projection/...", "event/...",
+	{"tests/kit", []string{".", "internal/partition", "pgstore/...", "sqlitestore/...", "projection/...", "event/...", "internal/pgtest"}},
+	{"tests/...", []string{".", "internal/eventlog", "internal/partition", "internal/engine", "supervisor/...", "actors/...", "messages/...", "pgstore/...", "sqlitestore/...", "projection/...", "event/...",
 		"internal/pgtest/..."}},
 }
 
@@ -162,7 +162,8 @@ func violations(packages []listed) []string {
 		}
 		for _, path := range tests {
 			target, _ := place(path)
-			if own == forEveryStore && (belongs(path, "github.com/jackc/pgx/v5") || within(target, []string{"pgstore/...", "internal/pgtest"})) {
+			driver := belongs(path, "github.com/jackc/pgx/v5") || belongs(path, "modernc.org/sqlite")
+			if own == forEveryStore && (driver || within(target, []string{"pgstore/...", "sqlitestore/...", "internal/pgtest"})) {
 				broken = append(broken, fmt.Sprintf("%s imports %s, which is one store's: its tests run on each", own, path))
 			}
 		}

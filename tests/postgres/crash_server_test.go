@@ -169,7 +169,7 @@ func TestFailoverWithLossStopsNothing(t *testing.T) {
 // survived returns what is wrong with what a projection of one event type applied, compared with the events that the server has now.
 func (b *bundle) survived(name, eventType string) error {
 	var others []int64
-	events, err := b.Store.Events(b.Ctx)
+	events, err := kit.AllEvents(b.Ctx, b.Store)
 	for _, e := range events {
 		if e.Type != eventType {
 			others = append(others, e.Position)

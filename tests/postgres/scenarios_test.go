@@ -10,8 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-
 	"github.com/millrace-go/millrace"
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/pgstore"
@@ -48,7 +46,7 @@ func countAppends(t *testing.T, counts *statementCounts) {
 
 	inTx := func(expected event.Expected, want error) func() {
 		return func() {
-			c.Must(c.tapped.InTx(c.Ctx, func(ctx context.Context, tx pgx.Tx) error {
+			c.Must(c.tapped.InTx(c.Ctx, func(ctx context.Context, tx kit.Tx) error {
 				if _, _, err := c.tapped.AppendTx(ctx, tx, "f", expected, one); !errors.Is(err, want) {
 					t.Errorf("got %v, want %v", err, want)
 				}
@@ -67,7 +65,7 @@ func countAppends(t *testing.T, counts *statementCounts) {
 		}
 	}
 	c.during("read a stream", read(c.tapped.ReadStream(c.Ctx, "a", 1)))
-	c.during("read all events", read(c.tapped.ReadAll(c.Ctx, pgstore.ReadOptions{})))
+	c.during("read all events", read(c.tapped.ReadAll(c.Ctx, kit.ReadOptions{})))
 }
 
 func countTenants(t *testing.T, counts *statementCounts) {
