@@ -12,6 +12,7 @@ import (
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/eventlog"
 	"github.com/millrace-go/millrace/internal/valid"
+	"github.com/millrace-go/millrace/projection"
 )
 
 // ReadOptions select the events of ReadAll. The zero value selects all.
@@ -71,8 +72,8 @@ func (t *Tenant) streamPages(ctx context.Context, opts ReadOptions, from int64) 
 		statement = "read_stream_types"
 	}
 	next := func(last event.Envelope) int64 { return last.Version + 1 }
-	return t.pages(ctx, statement, from, next, func(tenant, from int64, limit int) []any {
-		return append([]any{tenant, opts.Stream, from, opts.After, limit}, types...)
+	return t.pages(ctx, statement, from, next, func(from int64, limit int) []any {
+		return append([]any{t.name, opts.Stream, from, opts.After, limit}, types...)
 	})
 }
 
@@ -82,9 +83,8 @@ func (t *Tenant) allPages(ctx context.Context, opts ReadOptions) eventlog.Pages 
 		statement = "read_all_types"
 	}
 	next := func(last event.Envelope) int64 { return last.Position }
-	return t.pages(ctx, statement, opts.After, next, func(tenant, from int64, limit int) []any {
-		first := tenant << positionBits
-		return append([]any{first + min(max(from, 0), lastPosition), first + lastPosition, limit}, types...)
+	return t.pages(ctx, statement, opts.After, next, func(from int64, limit int) []any {
+		return append([]any{t.name, min(max(from, 0), lastPosition), limit}, types...)
 	})
 }
 
@@ -100,24 +100,32 @@ func (o ReadOptions) types() []any {
 	return []any{string(raw)}
 }
 
-// pages returns the pages of a statement. args returns its arguments by the tenant's number, and the place and length of
-// the page.
-func (t *Tenant) pages(ctx context.Context, statement string, from int64, next func(last event.Envelope) int64, args func(tenant, from int64, limit int) []any) eventlog.Pages {
+// pages returns the pages of a statement. args returns its arguments by the place and length of the page.
+func (t *Tenant) pages(ctx context.Context, statement string, from int64, next func(last event.Envelope) int64, args func(from int64, limit int) []any) eventlog.Pages {
 	return eventlog.Pages{From: from, Next: next, Read: func(from int64, limit int) (eventlog.Page, error) {
-		var tenant int64
-		err := t.store.readers.QueryRowContext(ctx, queries.Text("tenant_id"), t.name).Scan(&tenant)
-		if errors.Is(err, sql.ErrNoRows) {
-			err = t.unknown()
-		}
+		rows, err := t.store.readers.QueryContext(ctx, queries.Text(statement), args(from, limit)...)
 		if err != nil {
 			return eventlog.Page{}, err
 		}
-		rows, err := t.store.readers.QueryContext(ctx, queries.Text(statement), args(tenant, from, limit)...)
-		if err != nil {
-			return eventlog.Page{}, err
+		page, err := scanEvents(rows, eventlog.PageBytes)
+		if err == nil && len(page.Events) == 0 {
+			err = t.readable(ctx)
 		}
-		return scanEvents(rows, eventlog.PageBytes)
+		return page, err
 	}}
+}
+
+// readable returns an error unless the events of the tenant can be read. Statements that read events return none then.
+func (t *Tenant) readable(ctx context.Context) error {
+	var deleting bool
+	found, err := runOne(ctx, t.store.readers, "tenant_deleting", []any{t.name}, &deleting)
+	switch {
+	case err == nil && !found:
+		return t.unknown()
+	case err == nil && deleting:
+		return t.closed(projection.TenantDropping)
+	}
+	return err
 }
 
 // scanEvents reads and closes rows of events. It stops after the event with which they have limit bytes or more.
