@@ -9,6 +9,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -128,6 +129,10 @@ func open(ctx context.Context, path string, opts Options, networkFile func(folde
 	s := &Store{path: path, opts: opts, log: opts.Logger}
 	if s.writer, err = openWriter(ctx, path, opts); err != nil {
 		return nil, err
+	}
+	// All names of the file share one owner lock, as they share one write-ahead log.
+	if s.path, err = filepath.EvalSymlinks(path); err != nil {
+		return nil, errors.Join(err, s.writer.close())
 	}
 	if s.readers, err = openReaders(path, opts); err != nil {
 		return nil, errors.Join(err, s.writer.close())
