@@ -88,6 +88,8 @@ type Store struct {
 	writer  *writer
 	readers *sql.DB
 	wakes   eventlog.Wakes
+	// sessions are those of the runtimes in this process.
+	sessions sessions
 	// appended has, for each open transaction of InTx, the tenants to which it appended.
 	appended sync.Map // *sql.Tx to *dirtied
 	// migrated reports that the schema was found to be acceptable.
