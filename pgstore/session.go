@@ -123,7 +123,7 @@ func (s *nodeSession) register(ctx context.Context) error {
 // Heartbeat implements engine.Session. It writes a summary only if the session has not written the same before. If other
 // nodes deleted the row of this one, which was silent for long, it registers again.
 func (s *nodeSession) Heartbeat(ctx context.Context, summary *engine.NodeSummary) error {
-	encoded, err := encodeSummary(summary)
+	encoded, err := summary.Encode()
 	for again := false; err == nil; again = true {
 		var changed any
 		if again || encoded != s.summary {

@@ -2,15 +2,12 @@ package pgstore
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
-	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 
 	"github.com/millrace-go/millrace/internal/engine"
-	"github.com/millrace-go/millrace/internal/excerpt"
 	"github.com/millrace-go/millrace/projection"
 )
 
@@ -64,42 +61,10 @@ func (s port) Nodes(ctx context.Context) ([]engine.NodeRow, error) {
 		var summary []byte
 		var filtered, filters []string
 		err = row.Scan(&n.ID, &n.Alive, &n.Draining, &n.Projections, &n.Tenants, &filtered, &filters, &n.StartedAt, &n.HeartbeatAt, &silent, &n.Leases, &summary)
-		n.Filters, n.Silent, n.Summary = filtersFrom(filtered, filters), seconds(silent), decodeSummary(summary)
+		n.Filters, n.Silent, n.Summary = filtersFrom(filtered, filters), seconds(silent), engine.DecodeSummary(summary)
 		return n, err
 	})
 	return list, failed(s.missing(err), "list nodes")
-}
-
-// decodeSummary returns nil for null, and for a summary that a node of another version has written in another form.
-func decodeSummary(raw []byte) *engine.NodeSummary {
-	var summary *engine.NodeSummary
-	if err := json.Unmarshal(raw, &summary); err != nil {
-		return nil
-	}
-	return summary
-}
-
-// summaryText is the maximum number of bytes of a reason in a summary. Each heartbeat may write the summary.
-const summaryText = 300
-
-// encodeSummary returns a summary as jsonb, with short texts. It replaces characters that jsonb refuses, so that an error
-// text of a user cannot make heartbeats fail.
-func encodeSummary(summary *engine.NodeSummary) (string, error) {
-	fit := engine.NodeSummary{States: summary.States, Lagging: slices.Clone(summary.Lagging), Held: slices.Clone(summary.Held)}
-	for i := range fit.Lagging {
-		fit.Lagging[i].Reason = excerpt.Storable(excerpt.UpTo(fit.Lagging[i].Reason, summaryText))
-	}
-	for i := range fit.Held {
-		h := &fit.Held[i]
-		h.Reason = excerpt.Storable(excerpt.UpTo(h.Reason, summaryText))
-		if h.Held != nil {
-			held := *h.Held
-			held.Holders = held.Holders[:min(engine.MaxSummarized, len(held.Holders))]
-			h.Held = &held
-		}
-	}
-	raw, err := json.Marshal(fit)
-	return string(raw), err
 }
 
 func (s port) Overview(ctx context.Context, patience time.Duration) (engine.Overview, error) {

@@ -29,6 +29,7 @@ func childMain() bool {
 	}
 	run := map[string]func(path string) error{
 		"append": childAppends,
+		"own":    childOwns,
 		"count":  childCounts,
 		"drop":   childDrops,
 		"touch":  func(path string) error { return childTouches(path, false) },

@@ -4,6 +4,9 @@ import (
 	"context"
 	"database/sql"
 	"embed"
+	"encoding/json"
+	"fmt"
+	"time"
 
 	"github.com/millrace-go/millrace/internal/migration"
 	"github.com/millrace-go/millrace/internal/sqlfile"
@@ -44,17 +47,58 @@ func execute(ctx context.Context, q querier, statement string, args ...any) erro
 
 // column returns the values of a statement of the store that returns one column.
 func column[T any](ctx context.Context, q querier, statement string, args ...any) (values []T, err error) {
+	var v T
+	err = each(ctx, q, statement, args, []any{&v}, func() error {
+		values = append(values, v)
+		return nil
+	})
+	return values, err
+}
+
+// each runs a statement of the store. It scans each row into results and calls fn.
+func each(ctx context.Context, q querier, statement string, args, results []any, fn func() error) error {
 	rows, err := q.QueryContext(ctx, queries.Text(statement), args...)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer func() { _ = rows.Close() }()
 	for rows.Next() {
-		var v T
-		if err := rows.Scan(&v); err != nil {
-			return nil, err
+		if err := rows.Scan(results...); err != nil {
+			return err
 		}
-		values = append(values, v)
+		if err := fn(); err != nil {
+			return err
+		}
 	}
-	return values, rows.Err()
+	return rows.Err()
+}
+
+// list returns items as a JSON array, which statements read by json_each.
+func list[T any](items []T) string {
+	if len(items) == 0 {
+		return "[]"
+	}
+	text, err := json.Marshal(items)
+	if err != nil {
+		panic(err) // numbers and texts are always encoded
+	}
+	return string(text)
+}
+
+// micros scans a time, which is a number of microseconds since 1970. Null and 0 are the zero time.
+type micros struct{ *time.Time }
+
+// Scan implements sql.Scanner.
+func (m micros) Scan(value any) error {
+	switch v := value.(type) {
+	case nil:
+		*m.Time = time.Time{}
+	case int64:
+		if *m.Time = time.UnixMicro(v); v == 0 {
+			*m.Time = time.Time{}
+		}
+	default:
+		return fmt.Errorf("scan a time: %T", value)
+	}
+	return nil
 }

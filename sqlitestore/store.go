@@ -9,6 +9,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -87,6 +88,8 @@ type Store struct {
 	writer  *writer
 	readers *sql.DB
 	wakes   eventlog.Wakes
+	// sessions are those of the runtimes in this process.
+	sessions sessions
 	// appended has, for each open transaction of InTx, the tenants to which it appended.
 	appended sync.Map // *sql.Tx to *dirtied
 	// migrated reports that the schema was found to be acceptable.
@@ -128,6 +131,10 @@ func open(ctx context.Context, path string, opts Options, networkFile func(folde
 	s := &Store{path: path, opts: opts, log: opts.Logger}
 	if s.writer, err = openWriter(ctx, path, opts); err != nil {
 		return nil, err
+	}
+	// All names of the file share one owner lock, as they share one write-ahead log.
+	if s.path, err = filepath.EvalSymlinks(path); err != nil {
+		return nil, errors.Join(err, s.writer.close())
 	}
 	if s.readers, err = openReaders(path, opts); err != nil {
 		return nil, errors.Join(err, s.writer.close())

@@ -103,7 +103,17 @@ func (s *Store) transact(ctx context.Context, fn func(tx *sql.Tx) error) error {
 	if err := s.notWithin(ctx); err != nil {
 		return err
 	}
-	return damaged(s.writer.transact(ctx, fn))
+	announced := false
+	err := s.writer.transact(ctx, func(tx *sql.Tx) error {
+		s.sessions.announced = false
+		err := fn(tx)
+		announced = s.sessions.announced
+		return err
+	})
+	if err == nil && announced {
+		s.sessions.wake()
+	}
+	return damaged(err)
 }
 
 // dirtied are the tenants that were appended to in a transaction.

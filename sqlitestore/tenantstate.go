@@ -11,7 +11,6 @@ import (
 
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/projection"
-	"github.com/millrace-go/millrace/sqlitestore/internal/ownerlock"
 )
 
 // Tenants lists the tenants in any state, sorted. It returns ErrNotMigrated if Migrate was not called, or only by an older
@@ -148,17 +147,4 @@ func (s port) SuspensionEnded(ctx context.Context, tenant string) (free bool, er
 		return execute(ctx, tx, "free_dead_leases", t.id, living, time.Now().UnixMicro())
 	})
 	return err == nil && !slices.Contains(owners, living), failed(err, "%s", doing)
-}
-
-// livingOwner returns the id of the node that owns the file, and "" if its process has ended.
-func (s *Store) livingOwner(ctx context.Context, q querier) (id string, err error) {
-	lock, err := ownerlock.TryAcquire(s.path)
-	switch {
-	case err == nil:
-		return "", lock.Release()
-	case !errors.Is(err, ownerlock.ErrOwned):
-		return "", err
-	}
-	_, err = runOne(ctx, q, "owner", nil, &id)
-	return id, err
 }

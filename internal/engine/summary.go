@@ -2,9 +2,11 @@ package engine
 
 import (
 	"cmp"
+	"encoding/json"
 	"slices"
 	"time"
 
+	"github.com/millrace-go/millrace/internal/excerpt"
 	"github.com/millrace-go/millrace/projection"
 )
 
@@ -57,4 +59,36 @@ func LongestHeld(held []HeldTenant) []HeldTenant {
 		return known
 	})
 	return held[:min(MaxSummarized, len(held))]
+}
+
+// summaryText is the maximum number of bytes of a reason in an encoded summary. Each heartbeat may write it.
+const summaryText = 300
+
+// Encode returns the summary as JSON, with short texts. It replaces characters that a store may refuse, so that an error
+// text of a user cannot make heartbeats fail.
+func (s *NodeSummary) Encode() (string, error) {
+	fit := NodeSummary{States: s.States, Lagging: slices.Clone(s.Lagging), Held: slices.Clone(s.Held)}
+	for i := range fit.Lagging {
+		fit.Lagging[i].Reason = excerpt.Storable(excerpt.UpTo(fit.Lagging[i].Reason, summaryText))
+	}
+	for i := range fit.Held {
+		h := &fit.Held[i]
+		h.Reason = excerpt.Storable(excerpt.UpTo(h.Reason, summaryText))
+		if h.Held != nil {
+			held := *h.Held
+			held.Holders = held.Holders[:min(MaxSummarized, len(held.Holders))]
+			h.Held = &held
+		}
+	}
+	raw, err := json.Marshal(fit)
+	return string(raw), err
+}
+
+// DecodeSummary returns nil for null, and for a summary that a node of another version has written in another form.
+func DecodeSummary(raw []byte) *NodeSummary {
+	var summary *NodeSummary
+	if err := json.Unmarshal(raw, &summary); err != nil {
+		return nil
+	}
+	return summary
 }

@@ -1,3 +1,3 @@
--- Returns the node that owns the file, or owned it last. Locks nothing. It reads the only row of the table, and needs no
--- index.
+-- Returns the node that owns the file, or owned it last. It scans the table, which has at most one row, and needs no
+-- index. Locks nothing.
 select id from millrace_nodes

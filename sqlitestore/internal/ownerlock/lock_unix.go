@@ -10,9 +10,14 @@ import (
 
 // lock locks an open file, or returns errLocked. The lock ends when the file is closed here and in every process that
 // inherited it; Go's processes inherit none.
-func lock(file *os.File) error {
+func lock(file *os.File) error { return flock(file, syscall.LOCK_EX) }
+
+// share is lock for a lock that several may have at once.
+func share(file *os.File) error { return flock(file, syscall.LOCK_SH) }
+
+func flock(file *os.File, how int) error {
 	for {
-		err := syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+		err := syscall.Flock(int(file.Fd()), how|syscall.LOCK_NB)
 		switch {
 		case errors.Is(err, syscall.EINTR):
 			continue

@@ -11,9 +11,14 @@ import (
 const lockedByte = 1 << 20
 
 // lock locks a byte of an open file, or returns errLocked.
-func lock(file *os.File) error {
+func lock(file *os.File) error { return lockByte(file, windows.LOCKFILE_EXCLUSIVE_LOCK) }
+
+// share is lock for a lock that several may have at once.
+func share(file *os.File) error { return lockByte(file, 0) }
+
+func lockByte(file *os.File, flags uint32) error {
 	at := &windows.Overlapped{Offset: lockedByte}
-	err := windows.LockFileEx(windows.Handle(file.Fd()), windows.LOCKFILE_EXCLUSIVE_LOCK|windows.LOCKFILE_FAIL_IMMEDIATELY, 0, 1, 0, at)
+	err := windows.LockFileEx(windows.Handle(file.Fd()), flags|windows.LOCKFILE_FAIL_IMMEDIATELY, 0, 1, 0, at)
 	if errors.Is(err, windows.ERROR_LOCK_VIOLATION) {
 		return errLocked
 	}

@@ -27,8 +27,15 @@ var ErrOwned = errors.New("another runtime owns the file")
 // errLocked is returned by lock if another open file has the lock.
 var errLocked = errors.New("locked")
 
-// Lock is a lock that is held.
-type Lock struct{ file *os.File }
+// beatInterval is the least time between two changes of the lock file. More often, an idle machine would write to its disk
+// all the time. Less often, a frozen owner would be noticed later.
+const beatInterval = 10 * time.Second
+
+// Lock is a lock that is held. One goroutine uses it at a time.
+type Lock struct {
+	file *os.File
+	beat time.Time
+}
 
 // Name returns the name of the lock file of a store's file.
 func Name(path string) string { return path + "-owner" }
@@ -84,7 +91,7 @@ func tryOnce(name string) (_ *Lock, err error) {
 	if err := inPlace(file, name); err != nil {
 		return nil, err
 	}
-	return &Lock{file}, note(file)
+	return &Lock{file: file, beat: time.Now()}, note(file)
 }
 
 // inPlace returns errReplaced if the file was removed before it was locked: another runtime locks another file then.
@@ -116,6 +123,49 @@ func owner(name string) string {
 		return "process " + pid
 	}
 	return "unknown process"
+}
+
+// Beat records that the holder is alive. It returns an error if the lock file was removed or replaced: another runtime may
+// have a lock by the same name.
+func (l *Lock) Beat() error {
+	err := inPlace(l.file, l.file.Name())
+	if errors.Is(err, errReplaced) {
+		return fmt.Errorf("%s was removed while it was locked", l.file.Name())
+	}
+	if now := time.Now(); err == nil && now.Sub(l.beat) >= beatInterval {
+		l.beat = now
+		err = os.Chtimes(l.file.Name(), now, now)
+	}
+	return err
+}
+
+// State is what a lock file shows.
+type State struct {
+	// Held reports whether a runtime has the lock.
+	Held bool
+	// Beat is when the holder, or the last one if there is none, was seen alive last, give or take beatInterval.
+	Beat time.Time
+}
+
+// Inspect returns the state of the lock of a store's file. For an instant it may keep others from acquiring the lock.
+func Inspect(path string) (State, error) {
+	file, err := os.Open(Name(path))
+	if errors.Is(err, fs.ErrNotExist) {
+		return State{}, nil
+	}
+	if err != nil {
+		return State{}, err
+	}
+	defer func() { _ = file.Close() }()
+	info, err := file.Stat()
+	if err != nil {
+		return State{}, err
+	}
+	err = share(file)
+	if held := errors.Is(err, errLocked); held || err == nil {
+		return State{Held: held, Beat: info.ModTime()}, nil
+	}
+	return State{}, fmt.Errorf("inspect %s: %w", Name(path), err)
 }
 
 // Release releases the lock. The file stays. If it was removed, a runtime that has opened it would not exclude a runtime

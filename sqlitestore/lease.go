@@ -1,0 +1,204 @@
+package sqlitestore
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/internal/partition"
+)
+
+// Ensure implements engine.Store. Nearly always, all rows exist, and nothing is written.
+func (s port) Ensure(ctx context.Context, projections []engine.NewProjection) error {
+	missing, err := s.withoutRows(ctx, projections)
+	if err != nil || len(missing) == 0 {
+		return failed(err, "list new projections")
+	}
+	err = s.transact(ctx, func(tx *sql.Tx) error {
+		last, err := number(ctx, tx, "last_projection")
+		if err != nil {
+			return err
+		}
+		if err := execute(ctx, tx, "insert_projections", newRows(missing)); err != nil {
+			return err
+		}
+		return execute(ctx, tx, "insert_leases", last, time.Now().UnixMicro())
+	})
+	return failed(err, "register projections")
+}
+
+// newRows returns the argument of insert_projections.sql. All partitions of a projection have one token.
+func newRows(projections []engine.NewProjection) string {
+	var rows [][]any
+	for _, p := range projections {
+		token := uuid.NewString()
+		for _, n := range partition.Numbers(p.Partitions) {
+			slots := partition.RangeOf(n, p.Partitions)
+			rows = append(rows, []any{p.Tenant, p.Name, n, max(1, p.Partitions), slots.From, slots.To, token})
+		}
+	}
+	return list(rows)
+}
+
+// withoutRows returns the projections that have no rows.
+func (s *Store) withoutRows(ctx context.Context, projections []engine.NewProjection) (missing []engine.NewProjection, err error) {
+	names := make([][]string, len(projections))
+	for i, p := range projections {
+		names[i] = []string{p.Tenant, p.Name}
+	}
+	places, err := column[int](ctx, s.readers, "missing_projections", list(names))
+	for _, place := range places {
+		missing = append(missing, projections[place])
+	}
+	return missing, err
+}
+
+// Free implements engine.Store. A node that does not own the file finds no leases. All leases of other nodes are free for
+// the owner of the file, since no other node is alive.
+func (s port) Free(ctx context.Context, node engine.Node, _ bool) (free []engine.LeaseRef, err error) {
+	var l engine.LeaseRef
+	err = each(ctx, s.readers, "free_leases", []any{node.ID, list(node.Projections), list(node.Tenants)},
+		[]any{&l.Row, &l.ID.Tenant, &l.ID.Name, &l.ID.Partition}, func() error {
+			if node.Filters[l.ID.Name].Matches(l.ID.Tenant) {
+				free = append(free, l)
+			}
+			return nil
+		})
+	return free, failed(err, "list free leases")
+}
+
+func (s port) Counts(ctx context.Context, tenants, names []string) (counts []engine.Want, err error) {
+	var w engine.Want
+	err = each(ctx, s.readers, "desired_counts", []any{list(tenants), list(names)}, []any{&w.Tenant, &w.Name, &w.Leases}, func() error {
+		counts = append(counts, w)
+		return nil
+	})
+	return counts, failed(err, "count leases")
+}
+
+// Claim implements engine.Store in one transaction. Batches of dead owners have ended with their processes, or are refused
+// by the fence.
+func (s port) Claim(ctx context.Context, node engine.Node, rows []int32, _ bool) (claimed []engine.Lease, err error) {
+	err = s.transact(ctx, func(tx *sql.Tx) error {
+		ours, err := column[int32](ctx, tx, "claim", node.ID, list(rows))
+		if err == nil && len(ours) > 0 {
+			claimed, err = queryLeases(ctx, tx, ours, "")
+		}
+		return err
+	})
+	if err != nil {
+		return nil, failed(err, "claim leases")
+	}
+	return claimed, nil
+}
+
+// AnnounceDrain implements engine.Store. No other node takes a share: one that stands by takes over when this one has ended.
+func (s port) AnnounceDrain(ctx context.Context, node engine.Node) error {
+	owner, err := s.livingOwner(ctx, s.readers)
+	if err == nil && owner == node.ID {
+		err = s.transact(ctx, func(tx *sql.Tx) error { return execute(ctx, tx, "set_draining", node.ID) })
+	}
+	return failed(err, "announce drain")
+}
+
+// Owned implements engine.Store. It includes the leases of a claim whose answer was lost.
+func (s port) Owned(ctx context.Context, node engine.Node) ([]engine.Lease, error) {
+	leases, err := queryLeases(ctx, s.readers, nil, node.ID)
+	return leases, failed(err, "list owned leases")
+}
+
+func (s port) Leases(ctx context.Context, rows []int32) ([]engine.Lease, error) {
+	leases, err := queryLeases(ctx, s.readers, rows, "")
+	return leases, failed(err, "read %d leases", len(rows))
+}
+
+// queryLeases reads the leases of rows, and those that the node owner holds.
+func queryLeases(ctx context.Context, q querier, rows []int32, owner string) (leases []engine.Lease, err error) {
+	var l engine.Lease
+	var passed string
+	results := []any{&l.Row, &l.TenantRow, &l.ID.Tenant, &l.ID.Name, &l.ID.Partition, &l.Partitions, &l.Share.From, &l.Share.To, &passed, &l.Owner,
+		&l.Epoch, &l.Checkpoint, &l.CrashCount, &l.Desired, &l.Attempts, &l.FailingPosition, &l.LastError, &l.Failed, &l.Halted, micros{&l.FailingSince},
+		&l.CrashPosition, &l.CrashAttempts, &l.Parked, &l.ParkedStreams, &l.HasCommands}
+	err = each(ctx, q, "leases", []any{list(rows), owner}, results, func() (err error) {
+		read := l
+		if read.Share.Passed, err = passedFrom(passed); err != nil {
+			return fmt.Errorf("lease of %s: %w", l.ID, err)
+		}
+		read.Share, read.Incarnation = read.Share.After(read.Checkpoint), incarnation
+		leases = append(leases, read)
+		return nil
+	})
+	return leases, err
+}
+
+// Release implements engine.Store in one transaction. All advances have one owner.
+func (s port) Release(ctx context.Context, advances []engine.Advance) error {
+	if len(advances) == 0 {
+		return nil
+	}
+	owner := advances[0].Lease.Owner
+	var attempts, replays [][]int64
+	for _, a := range advances {
+		if a.Begun.Attempt > 0 {
+			attempts = append(attempts, []int64{int64(a.Lease.Row), a.Lease.Epoch, a.Begun.Position, int64(a.Begun.Attempt)})
+		}
+		if a.Replaying != 0 {
+			replays = append(replays, []int64{int64(a.Lease.Row), a.Lease.Epoch, a.Replaying})
+		}
+	}
+	err := s.transact(ctx, func(tx *sql.Tx) error {
+		if err := executeEach(ctx, tx, "release_attempts", attempts, owner); err != nil {
+			return err
+		}
+		if err := executeEach(ctx, tx, "release_replays", replays, owner); err != nil {
+			return err
+		}
+		released, err := runOne(ctx, tx, "release", []any{moves(advances), owner, time.Now().UnixMicro()})
+		if err == nil && released {
+			err = s.announce(ctx, tx, engine.Notice{Control: true})
+		}
+		return err
+	})
+	return failed(err, "release leases")
+}
+
+// executeEach executes a statement whose first argument is a JSON array with rows, if there are any.
+func executeEach(ctx context.Context, q querier, statement string, rows [][]int64, args ...any) error {
+	if len(rows) == 0 {
+		return nil
+	}
+	return execute(ctx, q, statement, slices.Insert(args, 0, any(list(rows)))...)
+}
+
+// moves returns the first argument of release.sql and advance_many.sql.
+func moves(advances []engine.Advance) string {
+	rows := make([][]int64, len(advances))
+	for i, a := range advances {
+		rows[i] = []int64{int64(a.Lease.Row), a.Lease.Epoch, a.Lease.Checkpoint, a.To}
+	}
+	return list(rows)
+}
+
+// Advance implements engine.Store in one statement. All advances have one owner.
+func (s port) Advance(ctx context.Context, advances []engine.Advance) (map[int32]bool, error) {
+	moved := make(map[int32]bool, len(advances))
+	if len(advances) == 0 {
+		return moved, nil
+	}
+	err := s.transact(ctx, func(tx *sql.Tx) error {
+		rows, err := column[int32](ctx, tx, "advance_many", moves(advances), advances[0].Lease.Owner)
+		for _, row := range rows {
+			moved[row] = true
+		}
+		return err
+	})
+	if err != nil {
+		return nil, failed(err, "advance checkpoints") // its rows came before the commit that failed
+	}
+	return moved, nil
+}

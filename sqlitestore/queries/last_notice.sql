@@ -1,0 +1,2 @@
+-- Returns the id of the newest notice, 0 if there is none. Index: the primary key. Locks nothing.
+select coalesce(max(id), 0) from millrace_notices

@@ -1,0 +1,62 @@
+package sqlitestore
+
+import (
+	"context"
+	"database/sql"
+	"time"
+)
+
+// headsShare is how many times longer than the last reading of the heads the pause before the next one is. With many tenants
+// the heads are read less often, so that they take at most a twentieth of a processor.
+const headsShare = 20
+
+// seenCommits is what a session has seen of the commits of other connections, those of this process included.
+type seenCommits struct {
+	version int64
+	// notices and heads report whether there may be notices, and heads, that the session has not read.
+	notices, heads bool
+	// tenants are the heads as they were read last. They are read again after that time.
+	tenants map[string]int64
+	after   time.Time
+}
+
+// begin sees all commits so far.
+func (c *seenCommits) begin(ctx context.Context, db *sql.DB) error {
+	if err := c.poll(ctx, db); err != nil {
+		return err
+	}
+	_, err := c.risen(ctx, db)
+	return err
+}
+
+// poll finds out whether another connection has committed since the last call.
+func (c *seenCommits) poll(ctx context.Context, db *sql.DB) error {
+	version, err := number(ctx, db, "data_version")
+	if err == nil && version != c.version {
+		c.version, c.notices, c.heads = version, true, true
+	}
+	return err
+}
+
+// risen returns the tenants whose heads have risen since the last reading, and those that are new.
+func (c *seenCommits) risen(ctx context.Context, db *sql.DB) (risen []string, err error) {
+	began := time.Now()
+	if !c.heads || began.Before(c.after) {
+		return nil, nil
+	}
+	heads := make(map[string]int64, len(c.tenants))
+	var tenant string
+	var head int64
+	err = each(ctx, db, "all_heads", nil, []any{&tenant, &head}, func() error {
+		if heads[tenant] = head; head > c.tenants[tenant] {
+			risen = append(risen, tenant)
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	now := time.Now()
+	c.tenants, c.heads, c.after = heads, false, now.Add(headsShare*now.Sub(began))
+	return risen, nil
+}

@@ -1,0 +1,237 @@
+package sqlitestore
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/sqlitestore/internal/ownerlock"
+)
+
+const (
+	// noticeInterval is how often the session looks for commits of other processes, and how late it may notice them.
+	noticeInterval = 100 * time.Millisecond
+	// lockInterval is how often a session that stands by tries to get the owner lock. After the end of the owner,
+	// projections stand still for up to that long.
+	lockInterval = 50 * time.Millisecond
+)
+
+// nodeSession implements engine.Session. It has the owner lock, or stands by: then its node has no row and no leases, and
+// Next tries to get the lock. The lock is what keeps the node's leases.
+type nodeSession struct {
+	store *Store
+	node  engine.Node
+	// db has one connection, since numbers of data_version can be compared on one connection only.
+	db *sql.DB
+	// lock is nil while the session stands by. owns reports whether the node is registered as the owner of the file, too.
+	lock *ownerlock.Lock
+	owns bool
+	// owner describes the process that owns the file while the session stands by, as it was logged.
+	owner string
+	// next is when Next does its periodic work. woken has an element if it should read the notices at once.
+	next  time.Time
+	woken chan struct{}
+	// pending are the notices that Next has yet to return. notice is the number of the last one that was read.
+	pending []engine.Notice
+	notice  int64
+	seen    seenCommits
+	summary summaryWriter
+}
+
+// Connect implements engine.Store. It takes the owner lock if no other runtime has it. Otherwise the session stands by.
+func (s port) Connect(ctx context.Context, node engine.Node) (engine.Session, error) {
+	db, err := openReaders(s.path, Options{Readers: 1})
+	if err != nil {
+		return nil, failed(err, "open the session connection")
+	}
+	session := &nodeSession{store: s.Store, node: node, db: db, woken: make(chan struct{}, 1)}
+	session.summary.slot = make(chan struct{}, 1)
+	if err := session.takeOver(ctx); err != nil {
+		return nil, failed(errors.Join(err, session.Close(ctx)), "set up the session")
+	}
+	s.sessions.add(session)
+	return session, nil
+}
+
+// takeOver takes the owner lock, unless another runtime has it, and registers the node.
+func (s *nodeSession) takeOver(ctx context.Context) (err error) {
+	s.next = time.Now().Add(lockInterval)
+	if s.lock == nil {
+		s.lock, err = ownerlock.TryAcquire(s.store.path)
+		if errors.Is(err, ownerlock.ErrOwned) {
+			s.standBy(err)
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if err := s.register(ctx); err != nil {
+		return fmt.Errorf("register the node: %w", err)
+	}
+	if err := s.seen.begin(ctx, s.db); err != nil {
+		return err
+	}
+	s.owns, s.owner = true, ""
+	s.next = time.Now().Add(noticeInterval)
+	s.store.log.Info("this runtime owns the file", zap.String("path", s.store.path), zap.String("node", s.node.ID))
+	return nil
+}
+
+// standBy logs once which process owns the file. The first time it may be a process that inspects the lock.
+func (s *nodeSession) standBy(err error) {
+	switch owner := err.Error(); s.owner {
+	case owner:
+	case "":
+		s.owner = "unknown"
+	default:
+		s.owner = owner
+		s.store.log.Info("standing by until the owner of the file ends", zap.String("path", s.store.path), zap.Error(err))
+	}
+}
+
+// register makes the node the owner of the file. The leases of all other nodes are dead from then on.
+func (s *nodeSession) register(ctx context.Context) error {
+	filters, err := json.Marshal(filterEntries(s.node.Filters))
+	if err != nil {
+		return err
+	}
+	return s.store.transact(ctx, func(tx *sql.Tx) (err error) {
+		if err := execute(ctx, tx, "replace_owner", s.node.ID); err != nil {
+			return err
+		}
+		if err := execute(ctx, tx, "register", s.node.ID, list(s.node.Projections), list(s.node.Tenants), string(filters), time.Now().UnixMicro()); err != nil {
+			return err
+		}
+		s.notice, err = number(ctx, tx, "last_notice")
+		return err
+	})
+}
+
+// Next implements engine.Session. When the node takes over the file, Next returns a notice that leases came free.
+func (s *nodeSession) Next(ctx context.Context) (engine.Notice, error) {
+	for len(s.pending) == 0 {
+		timer := time.NewTimer(time.Until(s.next))
+		var err error
+		select {
+		case <-ctx.Done():
+		case <-s.woken:
+			err = s.readNotices(ctx)
+		case <-timer.C:
+			err = s.poll(ctx)
+		}
+		timer.Stop()
+		switch {
+		case ctx.Err() != nil:
+			return engine.Notice{}, ctx.Err()
+		case err != nil:
+			return engine.Notice{}, fmt.Errorf("wait for notices: %w", storeFault(err))
+		}
+	}
+	notice := s.pending[0]
+	s.pending = s.pending[1:]
+	return notice, nil
+}
+
+// poll does the periodic work of Next.
+func (s *nodeSession) poll(ctx context.Context) error {
+	if !s.owns {
+		err := s.takeOver(ctx)
+		if s.owns {
+			s.pending = append(s.pending, engine.Notice{Control: true})
+		}
+		return err
+	}
+	s.next = time.Now().Add(noticeInterval)
+	if err := s.seen.poll(ctx, s.db); err != nil {
+		return err
+	}
+	if s.seen.notices {
+		if err := s.readNotices(ctx); err != nil {
+			return err
+		}
+	}
+	tenants, err := s.seen.risen(ctx, s.db)
+	for _, tenant := range tenants {
+		s.pending = append(s.pending, engine.Notice{Tenant: tenant})
+	}
+	return err
+}
+
+// readNotices reads the notices since the last time.
+func (s *nodeSession) readNotices(ctx context.Context) error {
+	if !s.owns {
+		return nil
+	}
+	var owner string
+	if _, err := runOne(ctx, s.db, "owner", nil, &owner); err != nil {
+		return err
+	}
+	if owner != s.node.ID {
+		return fmt.Errorf("node %q owns the file now: its lock file was removed or has another name", owner)
+	}
+	notices, last, err := s.store.noticesAfter(ctx, s.db, s.notice)
+	if err != nil {
+		return err
+	}
+	s.pending, s.notice, s.seen.notices = append(s.pending, notices...), last, false
+	return nil
+}
+
+// Heartbeat implements engine.Session. The lock is the heartbeat. The summary is written beside, since a batch may have the
+// writer for long. A summary that cannot be written is left to a later heartbeat.
+func (s *nodeSession) Heartbeat(ctx context.Context, summary *engine.NodeSummary) error {
+	if !s.owns {
+		return nil
+	}
+	if err := s.lock.Beat(); err != nil {
+		return failed(err, "send heartbeat")
+	}
+	encoded, err := summary.Encode()
+	if err == nil {
+		s.summary.write(s.store, s.node.ID, encoded)
+	}
+	return failed(err, "send heartbeat")
+}
+
+// ListPeers implements engine.Session. Other nodes take no share of the leases: either this node owns the file, or it has no
+// leases.
+func (s *nodeSession) ListPeers(context.Context) (engine.Fleet, error) { return engine.Fleet{}, nil }
+
+// MarkDead implements engine.Session. The owner of a file is dead when its lock is free.
+func (s *nodeSession) MarkDead(context.Context, engine.Peer) (bool, error) { return false, nil }
+
+// Pooled implements engine.Session.
+func (s *nodeSession) Pooled() bool { return false }
+
+// Deregister implements engine.Session.
+func (s *nodeSession) Deregister(ctx context.Context) error {
+	if !s.owns {
+		return nil
+	}
+	err := s.store.transact(ctx, func(tx *sql.Tx) error {
+		if err := execute(ctx, tx, "end_leases", s.node.ID, time.Now().UnixMicro()); err != nil {
+			return err
+		}
+		return execute(ctx, tx, "deregister", s.node.ID)
+	})
+	return failed(err, "deregister")
+}
+
+// Close implements engine.Session. It releases the owner lock last.
+func (s *nodeSession) Close(context.Context) error {
+	s.store.sessions.remove(s)
+	s.summary.stop()
+	err := s.db.Close()
+	if s.lock != nil {
+		err = errors.Join(err, s.lock.Release())
+		s.lock, s.owns = nil, false
+	}
+	return err
+}
