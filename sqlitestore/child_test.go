@@ -30,7 +30,6 @@ func childMain() bool {
 	run := map[string]func(path string) error{
 		"append": childAppends,
 		"count":  childCounts,
-		"drop":   childDrops,
 		"touch":  func(path string) error { return childTouches(path, false) },
 		"touch with locks of POSIX": func(path string) error {
 			return childTouches(path, true)
