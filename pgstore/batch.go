@@ -81,7 +81,7 @@ func (b *batchTx) run(ctx context.Context, fn func(context.Context, pgx.Tx) erro
 	guarded := guard.New(tx)
 	err = b.call(ctx, leased, restore.PID, guarded, fn)
 	if noted := guarded.Fault(); err == nil && noted != nil && conn.Conn().PgConn().TxStatus() == 'E' {
-		err = ignoredError(noted)
+		err = engine.IgnoredFault(classify(noted).Class.OfHandler(), noted)
 	}
 	if err != nil {
 		switch {
@@ -114,13 +114,6 @@ func (b *batchTx) acquire(ctx context.Context) (*pgxpool.Conn, error) {
 		closeHard(ctx, conn.Conn())
 		conn.Release()
 	}
-}
-
-// ignoredError is the fault of a handler that returned no error although a statement of its transaction failed with cause.
-func ignoredError(cause error) error {
-	class := handlersClass(classify(cause).Class)
-	return &engine.Fault{Class: class, Probe: class == engine.Unclear,
-		Err: fmt.Errorf("the handler returned no error, but a statement of its transaction failed: %w", cause)}
 }
 
 // afterDeadline is how much later than the handler's deadline the server's time-outs end: waitsForLock runs first, and

@@ -22,48 +22,37 @@ const askTime = 2 * time.Second
 // call runs the handler in a goroutine of its own: a handler may hang or end its goroutine. If it fails, the error is an
 // *engine.Fault.
 func (b *batchTx) call(ctx context.Context, leased *leasedConn, pid uint32, tx *guard.Tx, fn func(context.Context, pgx.Tx) error) error {
-	handlerCtx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
 	// Goroutines that the handler left behind must not use the connection later.
 	defer tx.Close()
-	call := usercode.Go(func() error { return fn(handlerCtx, tx) })
-	deadline := time.NewTimer(b.opts.timeout)
-	defer deadline.Stop()
-
 	pgConn := leased.conn.Conn().PgConn()
-	var cause error
 	infrastructure := false
-	select {
-	case <-call.Done():
-		return handlerFault(call.Err(), tx, pgConn)
-	case <-deadline.C:
-		cause = projection.ErrTimeout
+	late := func() error {
 		waits, err := b.waitsForLock(ctx, pid)
-		if waits {
-			cause = projection.ErrLockWait
-		}
 		// If the server does not answer, the handler is not at fault.
 		infrastructure = waits || err != nil
-	case <-ctx.Done():
-		cause = context.Cause(ctx)
+		if waits {
+			return projection.ErrLockWait
+		}
+		return projection.ErrTimeout
 	}
-	cancel(cause)
-
-	err, abandoned := call.End()
-	if abandoned {
+	r := usercode.Within(ctx, b.opts.timeout, late, func(ctx context.Context) error { return fn(ctx, tx) })
+	if r.Abandoned {
 		leased.abandon()
 		b.store.abandoned.Add(1)
-	} else if err == nil && ctx.Err() == nil && !pgConn.IsClosed() {
+	}
+	switch {
+	case r.Cause == nil:
+		return handlerFault(r.Err, tx, pgConn)
+	case ctx.Err() != nil:
+		return engine.CancelledFault(r.Cause)
+	case r.Err == nil && !pgConn.IsClosed():
 		return nil // it finished in time, on a connection that still works
 	}
-	if ctx.Err() != nil {
-		return &engine.Fault{Class: engine.Infrastructure, Err: fmt.Errorf("batch was cancelled: %w", cause)}
-	}
-	fault := &engine.Fault{Class: engine.HandlerFault, Position: projection.FailedPosition(err), Stack: usercode.StackOf(err), Err: errors.Join(cause, err)}
+	fault := engine.LateFault(r.Cause, r.Err)
 	noted := tx.Fault()
 	switch class := returnedClass(noted); {
 	case infrastructure:
-		fault.Class, fault.Probe = engine.Infrastructure, cause == projection.ErrTimeout
+		fault.Class, fault.Probe = engine.Infrastructure, r.Cause == projection.ErrTimeout
 	case pgerr.FromServer(noted) && class != engine.Interrupted: // the end of ctx may have cancelled it
 		fault.Class, fault.Probe = class, class == engine.Unclear
 	}
@@ -80,13 +69,13 @@ func handlerFault(err error, tx *guard.Tx, conn *pgconn.PgConn) error {
 	// A statement that timed out by the handler's own context looks like one whose server is gone. Recording the
 	// failure needs the server, and so distinguishes the two.
 	ownTimeout := pgconn.Timeout(noted) || errors.Is(noted, context.DeadlineExceeded) || errors.Is(noted, context.Canceled)
-	fault := &engine.Fault{Class: returnedClass(err), Position: projection.FailedPosition(err), Stack: usercode.StackOf(err), Err: err, Returned: true}
+	fault := engine.ReturnedFault(returnedClass(err), err)
 	switch {
 	case ownTimeout:
 	case noted != nil && (conn.IsClosed() || pgerr.FromServer(noted) && conn.TxStatus() == 'E'):
 		// If the transaction still works, the handler undid the fault by a savepoint, or misused the connection, for
 		// instance by a statement while rows of another were open.
-		if class := handlersClass(classify(noted).Class); class != engine.HandlerFault {
+		if class := classify(noted).Class.OfHandler(); class != engine.HandlerFault {
 			fault.Class, fault.Returned = class, false
 			if !errors.Is(err, noted) {
 				fault.Err = errors.Join(err, noted)
@@ -103,7 +92,7 @@ func handlerFault(err error, tx *guard.Tx, conn *pgconn.PgConn) error {
 func returnedClass(err error) engine.Class {
 	var pgErr *pgconn.PgError
 	if errors.As(err, &pgErr) {
-		return handlersClass(classOf(pgErr))
+		return classOf(pgErr).OfHandler()
 	}
 	return engine.HandlerFault
 }

@@ -82,73 +82,35 @@ func (s port) Classify(err error) *engine.Fault { return classify(err) }
 
 // classify returns the fault behind err, or nil for nil.
 func classify(err error) *engine.Fault {
-	if err == nil {
-		return nil
-	}
-	var fault *engine.Fault
-	if errors.As(err, &fault) {
-		return fault
-	}
-	fault = &engine.Fault{Class: engine.HandlerFault, Position: projection.FailedPosition(err), Err: err}
-	var at *projection.EventError
-	if errors.As(err, &at) {
-		fault.Stack = at.Stack
-	}
-	var pgErr *pgconn.PgError
-	switch {
-	case errors.Is(err, projection.ErrIncarnationChanged):
-		fault.Class = engine.Infrastructure
-	case errors.Is(err, projection.ErrLeaseLost):
-		fault.Class = engine.LeaseLost
-	case errors.Is(err, projection.ErrNotPrimary):
-		fault.Class = engine.Unclear // another connection may lead to the primary
-	case errors.Is(err, projection.ErrRestored), errors.Is(err, projection.ErrUnknownTenant), errors.Is(err, projection.ErrTenantDropped),
-		errors.Is(err, ErrNotMigrated), errors.Is(err, projection.ErrUnknownProjection):
-		fault.Class = engine.Configuration
-	case errors.Is(err, projection.ErrLockWait):
-		fault.Class = engine.Infrastructure
-	case errors.Is(err, projection.ErrTimeout), errors.Is(err, ErrBatchEnded), errors.Is(err, ErrTxControl):
-		// The handler is at fault, even if the connection failed afterwards.
-	case errors.As(err, &pgErr):
-		fault.Class = classOf(pgErr)
-		if means := meaning[pgErr.Code]; means != nil {
-			fault.Err = fmt.Errorf("%w: %w", means, err)
+	return engine.Classify(err, func(fault *engine.Fault) bool {
+		var pgErr *pgconn.PgError
+		switch {
+		case errors.Is(err, ErrNotMigrated):
+			fault.Class = engine.Configuration
+		case errors.Is(err, ErrBatchEnded), errors.Is(err, ErrTxControl):
+			// The handler is at fault, even if the connection failed afterwards.
+		case errors.As(err, &pgErr):
+			fault.Class = classOf(pgErr)
+			if means := meaning[pgErr.Code]; means != nil {
+				fault.Err = fmt.Errorf("%w: %w", means, err)
+			}
+		case pgerr.FromConnection(err) && !errors.Is(err, context.Canceled):
+			fault.Class = engine.Unclear
+		default:
+			return false
 		}
-	case errors.Is(err, projection.ErrTenantArchived), errors.Is(err, projection.ErrTenantDropping):
-		fault.Class = engine.Configuration
-	case errors.Is(err, context.Canceled):
-		fault.Class = engine.Infrastructure
-	case pgerr.FromConnection(err):
-		fault.Class = engine.Unclear
-	}
-	fault.Probe = fault.Class == engine.Unclear
-	return fault
-}
-
-// handlersClass returns the class of an error of a handler's statement. Classes that concern the store become HandlerFault.
-func handlersClass(class engine.Class) engine.Class {
-	if class == engine.LeaseLost || class == engine.Configuration {
-		return engine.HandlerFault
-	}
-	return class
+		return true
+	})
 }
 
 // storeFault classifies the error of a statement of the store. Classes that would count against a handler become
 // Configuration for missing objects, and Infrastructure otherwise.
 func storeFault(err error) *engine.Fault {
-	fault := classify(err)
-	if fault == nil || !fault.Class.MayCount() {
-		return fault
+	missing := ErrNotMigrated
+	if pgerr.Is(err, pgerr.InsufficientPrivilege) {
+		missing = nil
 	}
-	own := *fault
-	own.Class = engine.Infrastructure
-	if fault.Class == engine.MissingObject {
-		own.Class = engine.Configuration
-		if !pgerr.Is(err, pgerr.InsufficientPrivilege) {
-			own.Err = errors.Join(ErrNotMigrated, err)
-		}
-	}
-	return &own
+	return classify(err).OfStore(missing)
 }
 
 // failed adds what was being done to the error of a statement of the store. It returns nil if err is nil.

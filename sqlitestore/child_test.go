@@ -31,7 +31,6 @@ func childMain() bool {
 		"append": childAppends,
 		"own":    childOwns,
 		"count":  childCounts,
-		"drop":   childDrops,
 		"touch":  func(path string) error { return childTouches(path, false) },
 		"touch with locks of POSIX": func(path string) error {
 			return childTouches(path, true)

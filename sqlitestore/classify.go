@@ -4,42 +4,96 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
+
+	"modernc.org/sqlite"
+	sqlite3 "modernc.org/sqlite/lib"
 
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/projection"
 )
 
+// codeClass classifies SQLite's primary result codes that a handler's statement may meet. Every other code is the handler's
+// fault: its statement failed. Source: SQLite documentation, "Result and Error Codes".
+var codeClass = map[int]engine.Class{
+	sqlite3.SQLITE_BUSY:      engine.Infrastructure, // another process writes
+	sqlite3.SQLITE_LOCKED:    engine.Infrastructure,
+	sqlite3.SQLITE_CORRUPT:   engine.Configuration,
+	sqlite3.SQLITE_NOTADB:    engine.Configuration,
+	sqlite3.SQLITE_FULL:      engine.Unclear, // the disk, or an event that is too large for a limit
+	sqlite3.SQLITE_IOERR:     engine.Unclear,
+	sqlite3.SQLITE_CANTOPEN:  engine.Unclear, // also temporary files
+	sqlite3.SQLITE_PROTOCOL:  engine.Unclear,
+	sqlite3.SQLITE_NOMEM:     engine.Unclear,
+	sqlite3.SQLITE_READONLY:  engine.Unclear,
+	sqlite3.SQLITE_PERM:      engine.Unclear,
+	sqlite3.SQLITE_INTERNAL:  engine.Unclear,
+	sqlite3.SQLITE_NOLFS:     engine.Unclear,
+	sqlite3.SQLITE_INTERRUPT: engine.Interrupted,
+	sqlite3.SQLITE_SCHEMA:    engine.Interrupted, // the schema changed too often meanwhile
+}
+
+// missingObject are parts of the messages by which SQLite says that a statement needs an object that does not exist. They have
+// no code of their own.
+var missingObject = []string{"no such table", "no such column", "no such function", "no such index", "no such view", "no such trigger", "no such module", "has no column named"}
+
+// classOf returns the class of an error of SQLite.
+func classOf(err *sqlite.Error) engine.Class {
+	code := err.Code() & 0xff
+	if class, ok := codeClass[code]; ok {
+		return class
+	}
+	if code == sqlite3.SQLITE_ERROR {
+		for _, part := range missingObject {
+			if strings.Contains(err.Error(), part) {
+				return engine.MissingObject
+			}
+		}
+	}
+	return engine.HandlerFault
+}
+
 func (s port) Classify(err error) *engine.Fault { return classify(err) }
 
-// classify says where the cause of an error lies.
+// classify returns the fault behind err, or nil for nil.
 func classify(err error) *engine.Fault {
-	if err == nil {
-		return nil
-	}
-	var fault *engine.Fault
+	return engine.Classify(err, func(fault *engine.Fault) bool {
+		var failed *sqlite.Error
+		switch {
+		case errors.Is(err, ErrNotMigrated), errors.Is(err, ErrSchemaTooNew), errors.Is(err, ErrCorrupt), errors.Is(err, ErrForeignFile):
+			fault.Class = engine.Configuration
+		case errors.Is(err, ErrTxControl), errors.Is(err, ErrWithinTx):
+			fault.Class = engine.HandlerFault
+		case errors.As(err, &failed):
+			fault.Class, fault.Err = classOf(failed), damaged(err)
+		case errors.Is(err, context.DeadlineExceeded), errors.Is(err, ErrClosed):
+			fault.Class = engine.Unclear
+		default:
+			return false
+		}
+		return true
+	})
+}
+
+// returnedClass returns the class of an error that a handler returned. Errors that are not SQLite's are the handler's own. An
+// error may also come from another database, so it does not say that this file is damaged.
+func returnedClass(err error) engine.Class {
+	var failed *sqlite.Error
 	switch {
-	case errors.As(err, &fault):
-		return fault
-	case errors.Is(err, projection.ErrLeaseLost):
-		return &engine.Fault{Class: engine.LeaseLost, Err: err}
-	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
-		return &engine.Fault{Class: engine.Infrastructure, Err: err}
+	case errors.Is(err, projection.ErrTenantArchived), errors.Is(err, projection.ErrTenantDropping):
+		return engine.MissingObject // an append of the handler's
+	case errors.Is(err, ErrTxControl):
+	case errors.As(err, &failed):
+		return classOf(failed).OfHandler()
 	}
-	return &engine.Fault{Class: engine.HandlerFault, Position: projection.FailedPosition(err), Err: err}
+	return engine.HandlerFault
 }
 
-// storeFault classifies the error of a statement of the store.
-func storeFault(err error) *engine.Fault {
-	fault := classify(err)
-	if fault == nil || !fault.Class.MayCount() {
-		return fault
-	}
-	own := *fault
-	own.Class = engine.Infrastructure
-	return &own
-}
+// storeFault classifies the error of a statement of the store. Classes that would count against a handler become
+// Configuration for missing objects, and Infrastructure otherwise.
+func storeFault(err error) *engine.Fault { return classify(err).OfStore(ErrNotMigrated) }
 
-// failed wraps the error of a statement of the store, and returns nil for nil.
+// failed adds what was being done to the error of a statement of the store. It returns nil if err is nil.
 func failed(err error, doing string, args ...any) error {
 	if err == nil {
 		return nil

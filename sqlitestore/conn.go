@@ -5,27 +5,22 @@ import (
 	"database/sql"
 	"database/sql/driver"
 	"errors"
-	"fmt"
-	"regexp"
-	"sync/atomic"
 
 	"modernc.org/sqlite"
-	sqlite3 "modernc.org/sqlite/lib"
 )
 
-// openDB returns connections of the driver. loan guards the transactions of the connection that writes, and is nil for
-// other connections.
-func openDB(name string, loan *loan) (*sql.DB, error) {
+// openDB returns connections of the driver. Those that write have a loan.
+func openDB(name string, writes bool) (*sql.DB, error) {
 	base, err := sqlite.NewConnector(name)
 	if err != nil {
 		return nil, err
 	}
-	return sql.OpenDB(connector{base, loan}), nil
+	return sql.OpenDB(connector{base, writes}), nil
 }
 
 type connector struct {
 	driver.Connector
-	loan *loan
+	writes bool
 }
 
 func (c connector) Connect(ctx context.Context) (driver.Conn, error) {
@@ -33,10 +28,11 @@ func (c connector) Connect(ctx context.Context) (driver.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	conn := &conn{driverConn: base.(driverConn), loan: c.loan, prepared: make(map[string]driverStmt)}
-	if c.loan != nil {
-		conn.RegisterCommitHook(c.loan.mayCommit)
-		conn.RegisterRollbackHook(c.loan.rolledBack)
+	conn := &conn{driverConn: base.(driverConn), prepared: make(map[string]driverStmt)}
+	if c.writes {
+		conn.loan = newLoan(base)
+		conn.RegisterCommitHook(conn.loan.mayCommit)
+		conn.RegisterRollbackHook(conn.loan.rolledBack)
 	}
 	return conn, nil
 }
@@ -61,15 +57,12 @@ type driverStmt interface {
 }
 
 // conn is a connection that keeps the store's own statements prepared, since parsing takes most of the time of a
-// short statement.
+// short statement. database/sql makes one call of it at a time, also for rows and prepared statements.
 type conn struct {
 	driverConn
-	loan     *loan
 	prepared map[string]driverStmt
-	// txCtx is the context of the open transaction, if there is one and it belongs to a writer.
-	txCtx context.Context
-	// spoiled reports that a function of the user may have changed the connection for longer than its transaction.
-	spoiled bool
+	// loan guards the transactions of a connection that writes. It is nil for other connections.
+	loan *loan
 }
 
 // ownTexts are the texts of the store's statements.
@@ -99,35 +92,65 @@ func (c *conn) ExecContext(ctx context.Context, query string, args []driver.Name
 }
 
 func (c *conn) QueryContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Rows, error) {
-	return run(ctx, c, query, args, driverStmt.QueryContext, c.driverConn.QueryContext)
+	rows, err := run(ctx, c, query, args, driverStmt.QueryContext, c.driverConn.QueryContext)
+	return c.loan.guardRows(rows, err)
 }
 
 // run runs a statement of the store by prepared, and any other by direct.
 func run[R any](ctx context.Context, c *conn, query string, args []driver.NamedValue,
 	prepared func(driverStmt, context.Context, []driver.NamedValue) (R, error),
 	direct func(context.Context, string, []driver.NamedValue) (R, error),
-) (R, error) {
-	ctx, cancel := c.bound(ctx)
-	defer cancel()
-	stmt, err := c.own(ctx, query)
+) (result R, err error) {
+	ctx, err = c.loan.admit(ctx)
 	if err != nil {
-		return *new(R), err
+		return result, err
 	}
-	if stmt != nil {
-		return prepared(stmt, ctx, args)
+	stmt, err := c.own(ctx, query)
+	switch {
+	case err != nil:
+	case stmt != nil:
+		result, err = prepared(stmt, ctx, args)
+	default:
+		c.loan.look(query)
+		result, err = direct(ctx, query, args)
 	}
-	c.look(query)
-	result, err := direct(ctx, query, args)
-	return result, refused(err)
+	return result, c.loan.note(err)
 }
 
 func (c *conn) PrepareContext(ctx context.Context, query string) (driver.Stmt, error) {
-	c.look(query)
+	if _, err := c.loan.admit(ctx); err != nil {
+		return nil, err
+	}
+	c.loan.look(query)
 	stmt, err := c.driverConn.PrepareContext(ctx, query)
+	if err != nil {
+		return nil, c.loan.note(err)
+	}
+	return &boundStmt{stmt.(driverStmt), c.loan}, nil
+}
+
+// boundStmt is a prepared statement of the user.
+type boundStmt struct {
+	driverStmt
+	loan *loan
+}
+
+func (s *boundStmt) ExecContext(ctx context.Context, args []driver.NamedValue) (driver.Result, error) {
+	ctx, err := s.loan.admit(ctx)
 	if err != nil {
 		return nil, err
 	}
-	return &boundStmt{stmt.(driverStmt), c}, nil
+	result, err := s.driverStmt.ExecContext(ctx, args)
+	return result, s.loan.note(err)
+}
+
+func (s *boundStmt) QueryContext(ctx context.Context, args []driver.NamedValue) (driver.Rows, error) {
+	ctx, err := s.loan.admit(ctx)
+	if err != nil {
+		return nil, err
+	}
+	rows, err := s.driverStmt.QueryContext(ctx, args)
+	return s.loan.guardRows(rows, s.loan.note(err))
 }
 
 func (c *conn) BeginTx(ctx context.Context, opts driver.TxOptions) (driver.Tx, error) {
@@ -135,49 +158,19 @@ func (c *conn) BeginTx(ctx context.Context, opts driver.TxOptions) (driver.Tx, e
 	if err != nil || c.loan == nil {
 		return tx, err
 	}
-	c.txCtx = ctx
-	return &loanedTx{tx, c}, nil
+	c.loan.begin()
+	return &loanedTx{tx, c.loan}, nil
 }
 
-// bound returns the context of a statement, which also ends with that of its transaction. The driver interrupts a statement
-// only when the statement's own context ends, and tx.Exec has none. The driver watches the context until the first row.
-func (c *conn) bound(ctx context.Context) (context.Context, context.CancelFunc) {
-	switch {
-	case c.txCtx == nil, c.txCtx.Done() == ctx.Done():
-		return ctx, func() {}
-	case ctx.Done() == nil:
-		return c.txCtx, func() {}
-	}
-	tx := c.txCtx
-	both, cancel := context.WithCancelCause(ctx)
-	stop := context.AfterFunc(tx, func() { cancel(context.Cause(tx)) })
-	return both, func() {
-		stop()
-		cancel(nil)
-	}
+// rollback rolls back the open transaction.
+func (c *conn) rollback() error {
+	_, err := c.driverConn.ExecContext(context.Background(), queries.Text("abandon"), nil)
+	return err
 }
 
-// boundStmt is a prepared statement of the user.
-type boundStmt struct {
-	driverStmt
-	conn *conn
+func (c *conn) IsValid() bool {
+	return (c.loan == nil || c.loan.reusable()) && c.driverConn.IsValid()
 }
-
-func (s *boundStmt) ExecContext(ctx context.Context, args []driver.NamedValue) (driver.Result, error) {
-	ctx, cancel := s.conn.bound(ctx)
-	defer cancel()
-	result, err := s.driverStmt.ExecContext(ctx, args)
-	return result, refused(err)
-}
-
-func (s *boundStmt) QueryContext(ctx context.Context, args []driver.NamedValue) (driver.Rows, error) {
-	ctx, cancel := s.conn.bound(ctx)
-	defer cancel()
-	rows, err := s.driverStmt.QueryContext(ctx, args)
-	return rows, refused(err)
-}
-
-func (c *conn) IsValid() bool { return !c.spoiled && c.driverConn.IsValid() }
 
 func (c *conn) Close() error {
 	var err error
@@ -185,77 +178,9 @@ func (c *conn) Close() error {
 		err = errors.Join(err, stmt.Close())
 	}
 	if c.loan != nil {
+		c.loan.close()
 		c.RegisterCommitHook(nil)
 		c.RegisterRollbackHook(nil)
 	}
 	return errors.Join(err, c.driverConn.Close())
-}
-
-// spoils finds words of statements whose effect may outlast a transaction, wherever they stand in the text.
-var spoils = regexp.MustCompile(`(?i)\b(pragma|attach|detach|temp|temporary)\b`)
-
-// look sets spoiled if a statement of the user may spoil the connection. A spoiled connection is closed after
-// the transaction.
-func (c *conn) look(query string) {
-	if c.loan != nil && c.loan.lent.Load() && spoils.MatchString(query) {
-		c.spoiled = true
-		c.loan.spoiled.Store(true)
-	}
-}
-
-// refused returns ErrTxControl for a commit that the hook refused.
-func refused(err error) error {
-	var failed *sqlite.Error
-	if errors.As(err, &failed) && failed.Code() == sqlite3.SQLITE_CONSTRAINT_COMMITHOOK {
-		return fmt.Errorf("commit refused: %w", ErrTxControl)
-	}
-	return err
-}
-
-// loan guards a transaction of the store while a function of the user has it. A *sql.Tx cannot be wrapped. So the guard
-// is below it: in the driver's connection, and in SQLite's hooks, which are called at every commit and rollback.
-type loan struct {
-	lent, ended, spoiled atomic.Bool
-}
-
-// lend begins a loan.
-func (l *loan) lend() {
-	l.ended.Store(false)
-	l.spoiled.Store(false)
-	l.lent.Store(true)
-}
-
-// mayCommit is SQLite's commit hook. A result other than 0 turns the commit into a rollback.
-func (l *loan) mayCommit() int32 {
-	if l.lent.Load() {
-		return 1
-	}
-	return 0
-}
-
-// rolledBack is SQLite's rollback hook.
-func (l *loan) rolledBack() {
-	if l.lent.Load() {
-		l.ended.Store(true)
-	}
-}
-
-// loanedTx is a transaction of the connection that writes. It refuses to commit while it is lent.
-type loanedTx struct {
-	driver.Tx
-	conn *conn
-}
-
-func (tx *loanedTx) Commit() error {
-	if tx.conn.loan.lent.Load() {
-		// database/sql considers the transaction over now, so it must be rolled back.
-		return errors.Join(fmt.Errorf("commit refused: %w", ErrTxControl), tx.Rollback())
-	}
-	tx.conn.txCtx = nil
-	return tx.Tx.Commit()
-}
-
-func (tx *loanedTx) Rollback() error {
-	tx.conn.txCtx = nil
-	return tx.Tx.Rollback()
 }

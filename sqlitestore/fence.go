@@ -36,9 +36,33 @@ func (s *Store) change(ctx context.Context, doing, statement string, lease engin
 
 // checkLease returns projection.ErrLeaseLost unless the lease is held under its epoch, at any checkpoint.
 func checkLease(ctx context.Context, tx *sql.Tx, lease engine.Lease) error {
-	held, err := runOne(ctx, tx, "check_lease", []any{lease.Row, lease.Owner, lease.Epoch}, new(int64))
+	_, err := checkpointOf(ctx, tx, lease)
+	return err
+}
+
+// checkFence is checkLease for a lease at its checkpoint.
+func checkFence(ctx context.Context, tx *sql.Tx, lease engine.Lease) error {
+	checkpoint, err := checkpointOf(ctx, tx, lease)
+	if err == nil && checkpoint != lease.Checkpoint {
+		err = fmt.Errorf("the checkpoint is %d, not %d: %w", checkpoint, lease.Checkpoint, projection.ErrLeaseLost)
+	}
+	return err
+}
+
+// checkpointOf returns the checkpoint of a lease that is held under its epoch.
+func checkpointOf(ctx context.Context, tx *sql.Tx, lease engine.Lease) (checkpoint int64, err error) {
+	held, err := runOne(ctx, tx, "check_lease", []any{lease.Row, lease.Owner, lease.Epoch}, &checkpoint)
 	if err == nil && !held {
 		err = fmt.Errorf("the lease is not held by %s under epoch %d: %w", lease.Owner, lease.Epoch, projection.ErrLeaseLost)
+	}
+	return checkpoint, err
+}
+
+// advance moves the checkpoint of a lease, under its fence.
+func advance(ctx context.Context, tx *sql.Tx, lease engine.Lease, to int64) error {
+	done, err := runOne(ctx, tx, "advance", []any{lease.Row, lease.Owner, lease.Epoch, lease.Checkpoint, to})
+	if err == nil && !done {
+		err = fmt.Errorf("the lease is not held by %s under epoch %d at %d: %w", lease.Owner, lease.Epoch, lease.Checkpoint, projection.ErrLeaseLost)
 	}
 	return err
 }

@@ -123,7 +123,7 @@ func hasLog(path string) bool {
 }
 
 func examineWith(ctx context.Context, path, mode string) (err error) {
-	db, err := openDB(dsn(path, mode, "_pragma=busy_timeout(10000)"), nil)
+	db, err := openDB(dsn(path, mode, "_pragma=busy_timeout(10000)"), false)
 	if err != nil {
 		return err
 	}

@@ -3,16 +3,13 @@ package sqlitestore
 import (
 	"context"
 	"database/sql"
-	"encoding/json"
 	"errors"
 	"iter"
 	"math"
-	"time"
 
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/eventlog"
 	"github.com/millrace-go/millrace/internal/valid"
-	"github.com/millrace-go/millrace/projection"
 )
 
 // ReadOptions select the events of ReadAll. The zero value selects all.
@@ -72,8 +69,8 @@ func (t *Tenant) streamPages(ctx context.Context, opts ReadOptions, from int64) 
 		statement = "read_stream_types"
 	}
 	next := func(last event.Envelope) int64 { return last.Version + 1 }
-	return t.pages(ctx, statement, from, next, func(from int64, limit int) []any {
-		return append([]any{t.name, opts.Stream, from, opts.After, limit}, types...)
+	return t.pages(ctx, statement, from, next, func(tenant, from int64, limit int) []any {
+		return append([]any{tenant, opts.Stream, from, opts.After, limit}, types...)
 	})
 }
 
@@ -83,8 +80,9 @@ func (t *Tenant) allPages(ctx context.Context, opts ReadOptions) eventlog.Pages 
 		statement = "read_all_types"
 	}
 	next := func(last event.Envelope) int64 { return last.Position }
-	return t.pages(ctx, statement, opts.After, next, func(from int64, limit int) []any {
-		return append([]any{t.name, min(max(from, 0), lastPosition), limit}, types...)
+	return t.pages(ctx, statement, opts.After, next, func(tenant, from int64, limit int) []any {
+		first := tenant << positionBits
+		return append([]any{first + min(max(from, 0), lastPosition), first + lastPosition, limit}, types...)
 	})
 }
 
@@ -93,61 +91,26 @@ func (o ReadOptions) types() []any {
 	if len(o.Types) == 0 {
 		return nil
 	}
-	raw, err := json.Marshal(o.Types)
-	if err != nil {
-		panic(err) // strings are always encoded
-	}
-	return []any{string(raw)}
+	return []any{jsonText(o.Types)}
 }
 
-// pages returns the pages of a statement. args returns its arguments by the place and length of the page.
-func (t *Tenant) pages(ctx context.Context, statement string, from int64, next func(last event.Envelope) int64, args func(from int64, limit int) []any) eventlog.Pages {
+// pages returns the pages of a statement. args returns its arguments by the tenant's number, and the place and length of
+// the page.
+func (t *Tenant) pages(ctx context.Context, statement string, from int64, next func(last event.Envelope) int64, args func(tenant, from int64, limit int) []any) eventlog.Pages {
 	return eventlog.Pages{From: from, Next: next, Read: func(from int64, limit int) (eventlog.Page, error) {
-		rows, err := t.store.readers.QueryContext(ctx, queries.Text(statement), args(from, limit)...)
+		tenant, _, err := t.head(ctx)
 		if err != nil {
 			return eventlog.Page{}, err
 		}
-		page, err := scanEvents(rows, eventlog.PageBytes)
-		if err == nil && len(page.Events) == 0 {
-			err = t.readable(ctx)
-		}
-		return page, err
+		return t.store.readEvents(ctx, eventlog.PageBytes, statement, args(tenant, from, limit)...)
 	}}
 }
 
-// readable returns an error unless the events of the tenant can be read. Statements that read events return none then.
-func (t *Tenant) readable(ctx context.Context) error {
-	var deleting bool
-	found, err := runOne(ctx, t.store.readers, "tenant_deleting", []any{t.name}, &deleting)
-	switch {
-	case err == nil && !found:
-		return t.unknown()
-	case err == nil && deleting:
-		return t.closed(projection.TenantDropping)
+// head returns the tenant's number and its last position.
+func (t *Tenant) head(ctx context.Context) (tenant, head int64, err error) {
+	err = t.store.readers.QueryRowContext(ctx, queries.Text("tenant_head"), t.name).Scan(&tenant, &head)
+	if errors.Is(err, sql.ErrNoRows) {
+		err = t.unknown()
 	}
-	return err
-}
-
-// scanEvents reads and closes rows of events. It stops after the event with which they have limit bytes or more.
-func scanEvents(rows *sql.Rows, limit int) (page eventlog.Page, err error) {
-	defer func() { err = errors.Join(err, rows.Close()) }()
-	size := 0
-	for rows.Next() {
-		if page.Truncated = size >= limit; page.Truncated {
-			return page, nil
-		}
-		var e event.Envelope
-		var body, headers sql.RawBytes
-		var causation, correlation sql.NullString
-		var created int64
-		if err := rows.Scan(&e.Position, &e.Stream, &e.Version, &e.Type, &body, &headers, &causation, &correlation, &created); err != nil {
-			return page, err
-		}
-		e.Body = append(e.Body, body...)
-		e.RawHeaders = append(e.RawHeaders, headers...)
-		e.CausationID, e.CorrelationID, e.Time = causation.String, correlation.String, time.UnixMicro(created)
-		page.Events = append(page.Events, e)
-		size += e.Size()
-	}
-	return page, rows.Err()
+	return tenant, head, err
 }

@@ -1,7 +1,15 @@
-// Package sqlitestore is an event store in one SQLite file. It appends and reads events, and manages tenants. It is not a
-// millrace.Store yet: it does not run projections.
+// Package sqlitestore is a millrace.Store in one SQLite file, without a server. It appends and reads events, manages tenants,
+// and runs projections. The names and semantics are those of pgstore, with *sql.Tx for pgx.Tx.
 //
-// The file may be used by several processes of one machine at once. It must not be on a network file system.
+// The file may be used by several processes of one machine at once. All of them may append and read. One of them runs
+// projections at a time. The file must not be on a network file system.
+//
+// The file has one writer: appends, transactions of InTx and batches of projections take turns, in the order in which they
+// ask. Appends that wait at the same time share one turn. A batch of a projection is one turn, so a handler that takes long
+// holds up all others.
+//
+// The option AsyncCommit of a millrace.Projection has no effect here: Options.Synchronous is the setting of the whole file. Foreign keys are
+// enforced in all transactions of the store.
 package sqlitestore
 
 import (
@@ -40,7 +48,8 @@ const (
 
 // Options configure a Store. The zero value means the defaults.
 type Options struct {
-	// Synchronous selects which commits survive a power loss. Default: SynchronousFull.
+	// Synchronous selects which commits survive a power loss, those of appends and of batches alike. AsyncCommit of a
+	// millrace.Projection changes nothing about it. Default: SynchronousFull.
 	Synchronous Synchronous
 	// Readers is the maximum number of connections that read. Further reads wait. After large reads, each connection takes
 	// some 2 MiB of memory. Default: the number of CPUs, at least 4.
@@ -92,6 +101,8 @@ type Store struct {
 	sessions sessions
 	// appended has, for each open transaction of InTx, the tenants to which it appended.
 	appended sync.Map // *sql.Tx to *dirtied
+	// abandoned counts the handlers that did not return.
+	abandoned atomic.Int64
 	// migrated reports that the schema was found to be acceptable.
 	migrated atomic.Bool
 }

@@ -52,10 +52,9 @@ var (
 
 // InTx runs fn in a transaction that writes. It commits if fn returns nil, and rolls back otherwise. After the commit it
 // wakes the projections of the tenants to which fn appended by AppendTx. fn may use savepoints, but must not end the
-// transaction. If a statement fails, only that statement is undone, and the transaction can still commit. When ctx ends, the
-// running statement is interrupted, even if it has no context, as in tx.Exec. A query is interrupted until its first row;
-// after that it ends between two rows. If the context of a single statement that writes ends, SQLite rolls the transaction
-// back, and InTx returns ErrTxControl.
+// transaction. If a statement fails, only that statement is undone, and the transaction can still commit. After some errors,
+// for instance if the disk is full or the context of a statement that writes ends, SQLite rolls back the transaction. Then
+// InTx returns that error. When ctx ends, the running statement is interrupted, even if it has no context, as in tx.Exec.
 //
 // The file has one writer at a time: all appends and transactions wait until fn returns, also those of other processes.
 // Within fn, append by AppendTx. With the context of fn, Append and InTx fail at once with ErrWithinTx. With another

@@ -32,8 +32,7 @@ var ErrClosed = errors.New("the store is closed")
 
 // writer has the only connection that writes, and lends it to one transaction at a time, in the order of their requests.
 type writer struct {
-	db   *sql.DB
-	loan loan
+	db *sql.DB
 	// committed reads committed data, over other connections.
 	committed querier
 	// turn has an element while no transaction has the connection.
@@ -66,11 +65,12 @@ func openWriter(ctx context.Context, path string, opts Options) (*writer, error)
 	var err error
 	w.db, err = openDB(dsn(path, "_txlock=immediate", fmt.Sprintf("_pragma=busy_timeout(%d)", busyTimeout.Milliseconds()),
 		"_pragma=journal_mode(WAL)", "_pragma=synchronous("+synchronous+")", "_pragma=fullfsync(1)",
-		fmt.Sprintf("_pragma=wal_autocheckpoint(%d)", checkpointPages)), &w.loan)
+		fmt.Sprintf("_pragma=wal_autocheckpoint(%d)", checkpointPages), "_pragma=foreign_keys(1)"), true)
 	if err != nil {
 		return nil, err
 	}
-	w.db.SetMaxOpenConns(1)
+	// A handler that does not return keeps its connection. Otherwise there is one.
+	w.db.SetMaxIdleConns(1)
 	w.close = sync.OnceValue(func() error {
 		close(w.closed)
 		<-w.turn
@@ -96,7 +96,7 @@ func (w *writer) checkJournal(ctx context.Context) error {
 }
 
 func openReaders(path string, opts Options) (*sql.DB, error) {
-	db, err := openDB(dsn(path, "_pragma=busy_timeout(10000)", "_pragma=query_only(1)"), nil)
+	db, err := openDB(dsn(path, "_pragma=busy_timeout(10000)", "_pragma=query_only(1)"), false)
 	if err != nil {
 		return nil, err
 	}
@@ -123,19 +123,6 @@ func (w *writer) take(ctx context.Context) error {
 }
 
 func (w *writer) give() { w.turn <- struct{}{} }
-
-// begin begins a transaction that writes. It waits for other processes until ctx ends. The transaction itself is bound to
-// txCtx. The caller has the connection.
-func (w *writer) begin(ctx, txCtx context.Context) (tx *sql.Tx, err error) {
-	err = retryBusy(ctx, func() error {
-		tx, err = w.db.BeginTx(txCtx, nil)
-		return err
-	})
-	if err != nil {
-		return nil, fmt.Errorf("begin transaction: %w", err)
-	}
-	return tx, nil
-}
 
 // retryBusy repeats a call until it does not fail because of another process's lock, or ctx ends.
 func retryBusy(ctx context.Context, call func() error) error {
@@ -209,12 +196,13 @@ func (w *writer) appendGroup(ctx context.Context) error {
 	}
 	// The context of one append must not end those of others.
 	shared := context.WithoutCancel(ctx)
-	tx, err := w.begin(ctx, shared)
+	t, err := w.begin(ctx, shared)
 	if err != nil {
 		return err
 	}
+	defer t.release()
 	group := w.takeWaiting()
-	if err := runGroup(shared, tx, group); err != nil {
+	if err := runGroup(shared, t.Tx, group); err != nil {
 		for _, a := range group {
 			a.result, a.err = event.Appended{}, err
 		}
@@ -250,64 +238,4 @@ func inSavepoint(ctx context.Context, tx *sql.Tx, a *waitingAppend) error {
 		}
 	}
 	return execute(ctx, tx, "release_savepoint")
-}
-
-// transact runs fn in a transaction, which it commits if fn returns nil.
-func (w *writer) transact(ctx context.Context, fn func(tx *sql.Tx) error) error {
-	if err := w.take(ctx); err != nil {
-		return fmt.Errorf("begin transaction: %w", err)
-	}
-	defer w.give()
-	tx, err := w.begin(ctx, ctx)
-	if err != nil {
-		return err
-	}
-	// After a commit this does nothing; it also runs when fn panics.
-	defer func() { _ = tx.Rollback() }()
-	if err := fn(tx); err != nil {
-		return err
-	}
-	if err := tx.Commit(); err != nil {
-		return fmt.Errorf("commit transaction: %w", err)
-	}
-	return nil
-}
-
-// lend is transact for a function of the user, which cannot end the transaction.
-func (w *writer) lend(ctx context.Context, fn func(tx *sql.Tx) error) error {
-	return w.transact(ctx, func(tx *sql.Tx) error {
-		w.loan.lend()
-		defer w.loan.lent.Store(false)
-		if err := fn(tx); err != nil {
-			return err
-		}
-		w.loan.lent.Store(false)
-		switch {
-		case ctx.Err() != nil:
-			return fmt.Errorf("commit transaction: %w", context.Cause(ctx))
-		case w.loan.ended.Load():
-			return fmt.Errorf("the transaction was ended: %w", ErrTxControl)
-		case w.loan.spoiled.Load():
-			return w.checkHeader(ctx, tx)
-		}
-		return nil
-	})
-}
-
-// checkHeader returns an error if the transaction changed fields of the file's header that belong to the store.
-func (w *writer) checkHeader(ctx context.Context, tx *sql.Tx) error {
-	for _, field := range []string{"application_id", "user_version"} {
-		was, err := number(ctx, w.committed, field)
-		if err != nil {
-			return err
-		}
-		is, err := number(ctx, tx, field)
-		if err != nil {
-			return err
-		}
-		if is != was {
-			return fmt.Errorf("the transaction changed %s, which belongs to the store: %w", field, ErrTxControl)
-		}
-	}
-	return nil
 }

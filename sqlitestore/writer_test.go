@@ -21,12 +21,13 @@ import (
 func countCommits(t *testing.T, store *Store) *atomic.Int64 {
 	t.Helper()
 	commits := new(atomic.Int64)
-	conn := must(store.writer.db.Conn(testContext(t)))(t)
-	defer func() { noError(t, conn.Close()) }()
-	noError(t, conn.Raw(func(driverConn any) error {
-		driverConn.(sqlite.HookRegisterer).RegisterCommitHook(func() int32 {
+	session := must(store.writer.db.Conn(testContext(t)))(t)
+	defer func() { noError(t, session.Close()) }()
+	noError(t, session.Raw(func(driverConn any) error {
+		c := driverConn.(*conn)
+		c.RegisterCommitHook(func() int32 {
 			commits.Add(1)
-			return store.writer.loan.mayCommit()
+			return c.loan.mayCommit()
 		})
 		return nil
 	}))
@@ -197,8 +198,7 @@ func TestCancelledAppendEndsNoOther(t *testing.T) {
 	if err := <-done; !errors.Is(err, context.Canceled) {
 		t.Errorf("the append that was cancelled: %v", err)
 	}
-	noError(t, tx.Rollback())
-	other.writer.give()
+	tx.end()
 	for range 3 {
 		noError(t, <-done)
 	}

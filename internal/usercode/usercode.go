@@ -53,6 +53,38 @@ func (c *Call) End() (err error, abandoned bool) {
 	}
 }
 
+// Result is how a call ended.
+type Result struct {
+	// Err is the error of the function, or projection.ErrAbandoned.
+	Err error
+	// Cause is why the function's context was cancelled. It is nil if the function returned before that.
+	Cause error
+	// Abandoned reports that the function did not return.
+	Abandoned bool
+}
+
+// Within calls fn in a goroutine of its own with a context. It cancels the context after limit, with the cause that late
+// returns, or when ctx ends. A function that does not return within Grace after that is abandoned.
+func Within(ctx context.Context, limit time.Duration, late func() error, fn func(ctx context.Context) error) Result {
+	ownCtx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	call := Go(func() error { return fn(ownCtx) })
+	deadline := time.NewTimer(limit)
+	defer deadline.Stop()
+	var cause error
+	select {
+	case <-call.done:
+		return Result{Err: call.err}
+	case <-deadline.C:
+		cause = late()
+	case <-ctx.Done():
+		cause = context.Cause(ctx)
+	}
+	cancel(cause)
+	err, abandoned := call.End()
+	return Result{Err: err, Cause: cause, Abandoned: abandoned}
+}
+
 // Ask calls fn with a context that ends after limit, and returns its answer. If the context ends first Ask returns an error, after
 // the function has returned. A function that does not return within Grace is abandoned.
 func Ask[T any](ctx context.Context, limit time.Duration, fn func(ctx context.Context) T) (T, error) {

@@ -198,3 +198,9 @@ create table millrace_commands (
 create index millrace_commands_open on millrace_commands (projection, id) where ended_at is null;
 create index millrace_commands_ended on millrace_commands (projection, ended_at);
 create index millrace_commands_root on millrace_commands (root) where root is not null;
+
+-- One row, which is updated to find out whether the file can be written to.
+create table millrace_probe (
+    probes integer not null
+) strict;
+insert into millrace_probe values (0);

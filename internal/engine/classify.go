@@ -1,0 +1,94 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/millrace-go/millrace/internal/usercode"
+	"github.com/millrace-go/millrace/projection"
+)
+
+// Classify returns the fault behind err, or nil for nil. byStore sets the class of errors of the store and its driver, and may
+// add to the fault's error. It returns false for other errors.
+func Classify(err error, byStore func(fault *Fault) bool) *Fault {
+	if err == nil {
+		return nil
+	}
+	var fault *Fault
+	if errors.As(err, &fault) {
+		return fault
+	}
+	fault = &Fault{Class: HandlerFault, Position: projection.FailedPosition(err), Err: err}
+	var at *projection.EventError
+	if errors.As(err, &at) {
+		fault.Stack = at.Stack
+	}
+	switch {
+	case errors.Is(err, projection.ErrIncarnationChanged), errors.Is(err, projection.ErrLockWait):
+		fault.Class = Infrastructure
+	case errors.Is(err, projection.ErrLeaseLost):
+		fault.Class = LeaseLost
+	case errors.Is(err, projection.ErrNotPrimary):
+		fault.Class = Unclear // another connection may lead to the primary
+	case errors.Is(err, projection.ErrRestored), errors.Is(err, projection.ErrUnknownTenant), errors.Is(err, projection.ErrTenantDropped),
+		errors.Is(err, projection.ErrUnknownProjection):
+		fault.Class = Configuration
+	case errors.Is(err, projection.ErrTimeout):
+		// The handler is at fault, even if the connection failed afterwards.
+	case byStore(fault):
+	case errors.Is(err, projection.ErrTenantArchived), errors.Is(err, projection.ErrTenantDropping):
+		fault.Class = Configuration
+	case errors.Is(err, context.Canceled):
+		fault.Class = Infrastructure
+	}
+	fault.Probe = fault.Class == Unclear
+	return fault
+}
+
+// OfHandler returns the class of an error of a handler's statement. Classes that concern the store become HandlerFault.
+func (c Class) OfHandler() Class {
+	if c == LeaseLost || c == Configuration {
+		return HandlerFault
+	}
+	return c
+}
+
+// OfStore returns the fault of a statement of the store. Classes that would count against a handler become Configuration
+// for missing objects, with the error missing unless that is nil, and Infrastructure otherwise.
+func (f *Fault) OfStore(missing error) *Fault {
+	if f == nil || !f.Class.MayCount() {
+		return f
+	}
+	own := *f
+	own.Class = Infrastructure
+	if f.Class == MissingObject {
+		own.Class = Configuration
+		if missing != nil {
+			own.Err = errors.Join(missing, f.Err)
+		}
+	}
+	return &own
+}
+
+// ReturnedFault is the fault of a handler that returned err.
+func ReturnedFault(class Class, err error) *Fault {
+	return &Fault{Class: class, Probe: class == Unclear, Position: projection.FailedPosition(err), Stack: usercode.StackOf(err), Err: err, Returned: true}
+}
+
+// IgnoredFault is the fault of a handler that returned no error although a statement of its transaction failed with cause, so
+// that the transaction cannot commit.
+func IgnoredFault(class Class, cause error) *Fault {
+	return &Fault{Class: class, Probe: class == Unclear,
+		Err: fmt.Errorf("the handler returned no error, but a statement of its transaction failed: %w", cause)}
+}
+
+// LateFault is the fault of a handler whose context was cancelled by a timeout, and which returned err after that.
+func LateFault(timeout, err error) *Fault {
+	return &Fault{Class: HandlerFault, Position: projection.FailedPosition(err), Stack: usercode.StackOf(err), Err: errors.Join(timeout, err)}
+}
+
+// CancelledFault is the fault of a batch whose context ended while the handler ran.
+func CancelledFault(cause error) *Fault {
+	return &Fault{Class: Infrastructure, Err: fmt.Errorf("batch was cancelled: %w", cause)}
+}

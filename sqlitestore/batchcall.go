@@ -1,0 +1,107 @@
+package sqlitestore
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/internal/usercode"
+	"github.com/millrace-go/millrace/projection"
+)
+
+// call runs the handler in a goroutine of its own: a handler may hang or end its goroutine. If it fails, the error is an
+// *engine.Fault. The transaction stays lent, unless the handler is abandoned.
+func (b *batchTx) call(ctx context.Context, t *transaction, fn func(context.Context, *sql.Tx) error) (abandoned bool, err error) {
+	b.store.appended.Store(t.Tx, &b.to)
+	defer b.store.appended.Delete(t.Tx)
+	late := func() error { return projection.ErrTimeout }
+	r := usercode.Within(ctx, b.timeout, late, func(ctx context.Context) error {
+		t.lend(ctx)
+		return fn(context.WithValue(ctx, withinTx{b.store}, true), t.Tx)
+	})
+	if r.Abandoned {
+		b.store.abandoned.Add(1)
+	} else {
+		t.takeBack(ctx)
+	}
+	return r.Abandoned, handlerError(ctx, t, r)
+}
+
+// handlerError returns the fault of a handler, nil if there is none.
+func handlerError(ctx context.Context, t *transaction, r usercode.Result) error {
+	switch {
+	case r.Cause == nil && r.Err == nil:
+		return ignoredError(t)
+	case r.Cause == nil:
+		return handlerFault(r.Err, t)
+	case ctx.Err() != nil:
+		return engine.CancelledFault(r.Cause)
+	case r.Abandoned:
+		return engine.LateFault(r.Cause, r.Err)
+	case r.Err == nil && t.ended() == nil && !cutOff(t.loan.failed):
+		return nil // it finished in time, and the limit cut off no statement
+	}
+	fault := engine.LateFault(r.Cause, r.Err)
+	if class := statementClass(t.loan.decisive()); isOutage(class) {
+		fault.Class, fault.Probe = class, class == engine.Unclear
+	}
+	return fault
+}
+
+// handlerFault classifies an error that a handler returned. A fault of the file decides, even if the handler returned
+// another error. Otherwise the handler's error decides, for instance that of a web service.
+func handlerFault(err error, t *transaction) error {
+	fault, noted := engine.ReturnedFault(returnedClass(err), err), t.loan.decisive()
+	class := statementClass(noted)
+	// A statement that fails does not end the transaction, so the handler may have dealt with it. Its text shows if the
+	// handler's error is about it.
+	if isOutage(class) || class != engine.HandlerFault && (t.ended() != nil || strings.Contains(err.Error(), noted.Error())) {
+		fault.Class, fault.Probe, fault.Returned = class, class == engine.Unclear, false
+		if !errors.Is(err, noted) {
+			fault.Err = errors.Join(err, noted)
+		}
+	}
+	return fault
+}
+
+// ignoredError returns the fault of a handler that returned no error, although its transaction has ended.
+func ignoredError(t *transaction) error {
+	ended := t.ended()
+	if ended == nil {
+		return nil
+	}
+	if class := statementClass(t.loan.cause); isOutage(class) {
+		return engine.IgnoredFault(class, t.loan.cause)
+	}
+	return &engine.Fault{Class: engine.HandlerFault, Err: ended}
+}
+
+// statementClass returns the class of the error of a handler's statement, HandlerFault for none. A statement may end with a
+// context of the handler's own.
+func statementClass(err error) engine.Class {
+	if err == nil || cutOff(err) {
+		return engine.HandlerFault
+	}
+	return classify(err).Class
+}
+
+// isOutage reports whether a class is that of faults of the file or the machine.
+func isOutage(class engine.Class) bool {
+	return class == engine.Unclear || class == engine.Infrastructure || class == engine.Configuration
+}
+
+// cutOff reports whether an error is that of a context that ended.
+func cutOff(err error) bool {
+	return errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
+}
+
+// finishFault classifies the error of a statement after the handler.
+func finishFault(err error) error {
+	if errors.Is(err, sql.ErrTxDone) {
+		return &engine.Fault{Class: engine.HandlerFault, Err: fmt.Errorf("the transaction was ended: %w", ErrTxControl)}
+	}
+	return storeFault(err)
+}

@@ -1,0 +1,117 @@
+package sqlitestore
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/millrace-go/millrace/event"
+	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/internal/excerpt"
+	"github.com/millrace-go/millrace/projection"
+)
+
+// RecordFailure implements engine.Store. Its transaction is not that of the batch, which was rolled back.
+func (s port) RecordFailure(ctx context.Context, lease engine.Lease, f projection.Failure) (first time.Time, err error) {
+	doing := fmt.Sprintf("record a failure of %s at %d", lease.ID, f.Event.Position)
+	args := []any{f.Event.Position, f.Attempt, excerpt.Storable(f.Err.Error()), errors.Is(f.Err, projection.ErrMissingObject), time.Now().UnixMicro()}
+	var micros int64
+	if err := s.change(ctx, doing, "record_failure", lease, args, &micros); err != nil {
+		return first, err
+	}
+	return time.UnixMicro(micros), nil
+}
+
+func (s port) BeginAttempt(ctx context.Context, lease engine.Lease, position int64, attempts int) error {
+	doing := fmt.Sprintf("begin an attempt of %s at %d", lease.ID, position)
+	return s.change(ctx, doing, "begin_attempt", lease, []any{position, attempts, time.Now().UnixMicro()})
+}
+
+func (s port) SetFailed(ctx context.Context, lease engine.Lease, reason string) error {
+	return s.change(ctx, fmt.Sprintf("set the failure of %s", lease.ID), "set_failed", lease, []any{nullable(excerpt.Storable(reason)), lease.Epoch})
+}
+
+func (s port) Halt(ctx context.Context, lease engine.Lease, reason string) error {
+	return s.change(ctx, fmt.Sprintf("halt %s", lease.ID), "halt", lease, []any{excerpt.Storable(reason)})
+}
+
+// nullable returns nil for an empty string.
+func nullable(s string) any {
+	if s == "" {
+		return nil
+	}
+	return s
+}
+
+func (s port) Park(ctx context.Context, lease engine.Lease, letter projection.DeadLetter, stream bool) error {
+	e := event.Envelope{Position: letter.Position, Stream: letter.Stream, Version: letter.Version, Type: letter.Type}
+	return s.moveOver(ctx, fmt.Sprintf("park position %d of %s", letter.Position, lease.ID), lease, letter.Position, func(tx *sql.Tx) error {
+		return parkEvents(ctx, tx, lease, []event.Envelope{e}, letter, stream)
+	})
+}
+
+func (s port) Skip(ctx context.Context, lease engine.Lease, position int64) error {
+	return s.moveOver(ctx, fmt.Sprintf("skip position %d of %s", position, lease.ID), lease, position, func(tx *sql.Tx) error {
+		return execute(ctx, tx, "count_skip", lease.Row)
+	})
+}
+
+// moveOver moves the checkpoint over an event that was not applied, in one transaction with fn, which records why.
+func (s port) moveOver(ctx context.Context, doing string, lease engine.Lease, position int64, fn func(tx *sql.Tx) error) error {
+	return s.fenced(ctx, doing, lease, func(tx *sql.Tx) error {
+		if err := fn(tx); err != nil {
+			return err
+		}
+		return advance(ctx, tx, lease, position)
+	})
+}
+
+// blockedError is the error of a dead letter whose event did not fail.
+const blockedError = "parked after an earlier event of its stream"
+
+// settleDeadLetters parks the blocked events of a batch and resolves the dead letter that it replayed, in its transaction.
+func (s *Store) settleDeadLetters(ctx context.Context, tx *sql.Tx, lease engine.Lease, batch engine.Batch) error {
+	if len(batch.BlockedByStream) > 0 {
+		letter := projection.DeadLetter{BlockedByStream: true, Error: blockedError}
+		if err := parkEvents(ctx, tx, lease, batch.BlockedByStream, letter, false); err != nil {
+			return fmt.Errorf("park blocked events: %w", err)
+		}
+	}
+	if r := batch.Replay; r != nil {
+		if err := s.resolve(ctx, tx, lease, r); err != nil {
+			return fmt.Errorf("resolve dead letter %d: %w", r.DeadLetter, err)
+		}
+	}
+	return nil
+}
+
+// parkEvents parks events, which are blocked by others of their streams, or one that failed. letter has what the dead letters
+// have in common. stream also parks the later events of the stream.
+func parkEvents(ctx context.Context, tx *sql.Tx, lease engine.Lease, events []event.Envelope, letter projection.DeadLetter, stream bool) error {
+	rows := make([][]any, len(events))
+	for i, e := range events {
+		rows[i] = []any{e.Position, e.Stream, e.Version, e.Type}
+	}
+	raw, err := json.Marshal(rows)
+	if err != nil {
+		return err
+	}
+	var already int
+	if _, err := runOne(ctx, tx, "count_parked_of", []any{lease.Row, string(raw)}, &already); err != nil {
+		return err
+	}
+	if stream || letter.BlockedByStream {
+		if err := execute(ctx, tx, "park_streams", lease.Row, string(raw)); err != nil {
+			return err
+		}
+	}
+	err = execute(ctx, tx, "park_events", lease.Row, string(raw), letter.BlockedByStream, excerpt.Storable(letter.Error), excerpt.Storable(letter.Stack),
+		letter.Attempts, time.Now().UnixMicro())
+	if err != nil {
+		return err
+	}
+	return execute(ctx, tx, "count_parks", lease.Row, len(events)-already, letter.BlockedByStream)
+}

@@ -1,0 +1,60 @@
+package sqlitestore
+
+import (
+	"context"
+	"database/sql"
+
+	"github.com/millrace-go/millrace/event"
+	"github.com/millrace-go/millrace/internal/engine"
+)
+
+// Handler handles the events of a millrace.Projection in a transaction. What its function writes through tx commits
+// together with the checkpoint, or not at all. The function must not end tx or use it after returning.
+//
+// If a statement fails, SQLite undoes only that statement, and tx can still commit. So a function that ignores the error
+// decides that its batch is done without that statement. After some errors, for instance if the disk is full, SQLite
+// rolls back the transaction. Then the batch fails, also if the function returns nil.
+//
+// The file has one writer. While a function runs, all other handlers, appends and transactions of the file wait. So it
+// should be fast, and do other work, such as calls of web services, in a delivery. When Projection.Timeout passes, the
+// statement that runs is interrupted. If the function does not return within 2 s after that, it loses its connection:
+// all later uses of tx fail.
+//
+// Within the function, append by AppendTx with its tx. Append and InTx fail with ErrWithinTx.
+type Handler struct{ handler engine.Handler }
+
+// Engine is called by package millrace.
+func (h Handler) Engine() engine.Handler { return h.handler }
+
+// Each makes a Handler of a function for one event. It is the simplest handler.
+func Each(f func(ctx context.Context, tx *sql.Tx, e event.Envelope) error) Handler {
+	return Handler{engine.HandleEach(f)}
+}
+
+// Batch makes a Handler of a function for all events of a batch, in global order. It can prepare a statement once, or use one
+// statement for many events. If it fails, the batch is rolled back and tried again in smaller batches, until the
+// failing event is alone. An error that names the event by projection.At makes these tries unnecessary.
+func Batch(f func(ctx context.Context, tx *sql.Tx, events []event.Envelope) error) Handler {
+	return Handler{engine.HandleBatch(f)}
+}
+
+// On makes a Handler of a function for the events of type T.EventType, one by one, with their bodies decoded. An event
+// whose body does not decode is not retried.
+func On[T event.Typed](f func(ctx context.Context, tx *sql.Tx, e event.Of[T]) error) Handler {
+	return Handler{engine.HandleType(f)}
+}
+
+// OnBatch is On for all events of a batch.
+func OnBatch[T event.Typed](f func(ctx context.Context, tx *sql.Tx, events []event.Of[T]) error) Handler {
+	return Handler{engine.HandleTypeBatch(f)}
+}
+
+// Route combines Handlers of On and OnBatch for different event types. Events are handled in global order. A handler of
+// OnBatch gets consecutive events of its type.
+func Route(on ...Handler) Handler {
+	handlers := make([]engine.Handler, len(on))
+	for i, h := range on {
+		handlers[i] = h.handler
+	}
+	return Handler{engine.Route[*sql.Tx](handlers...)}
+}

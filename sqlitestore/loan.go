@@ -1,0 +1,340 @@
+package sqlitestore
+
+import (
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"reflect"
+	"regexp"
+	"sync"
+	"sync/atomic"
+
+	"modernc.org/sqlite"
+	sqlite3 "modernc.org/sqlite/lib"
+)
+
+// loan guards the transactions of a connection, which it lends to functions of users. A *sql.Tx cannot be wrapped. So the
+// guard is below it: in the driver's connection, and in SQLite's hooks, which are called at every commit and rollback. Its
+// methods do nothing for a nil loan.
+type loan struct {
+	phase atomic.Int32
+	// ended reports that the transaction was rolled back while it was lent.
+	ended atomic.Bool
+	// used reports that a function of the user has had the connection.
+	used bool
+	// spoiled reports that such a function may have changed the connection for longer than its transaction.
+	spoiled bool
+	lentTx
+	interrupter
+}
+
+// lentTx is the state of one transaction. One call at a time uses it, as conn is used.
+type lentTx struct {
+	// ctx bounds every statement.
+	ctx context.Context
+	// rows are the open rows of the user's queries.
+	rows map[*lentRows]struct{}
+	// failed is the error of the last statement that failed while the transaction was lent. cause is that of the statement that
+	// ended the transaction, if that failed.
+	failed, cause error
+	// looked reports that the transaction ran a statement that may have changed the file's header.
+	looked, noted, committed bool
+}
+
+// The phases of a transaction.
+const (
+	// phaseOwn is that of a transaction of the store.
+	phaseOwn int32 = iota
+	// phaseLent is that of a transaction that a function of the user has. It cannot commit.
+	phaseLent
+	// phaseReturned follows when the function has returned. Only the store's statements are admitted, since the function may
+	// have left goroutines behind.
+	phaseReturned
+	// phaseCommit is phaseReturned, but the transaction may commit.
+	phaseCommit
+	// phaseTaken is that of a connection whose function did not return. Nothing is admitted any more.
+	phaseTaken
+)
+
+func newLoan(base driver.Conn) *loan {
+	l := &loan{}
+	l.open(base)
+	return l
+}
+
+// begin begins the store's own transaction.
+func (l *loan) begin() {
+	l.lentTx = lentTx{}
+	l.ended.Store(false)
+	l.phase.Store(phaseOwn)
+}
+
+// bind bounds all statements of the transaction by a context.
+func (l *loan) bind(ctx context.Context) {
+	l.ctx = ctx
+	l.watch(ctx)
+}
+
+// unbind ends what bind began.
+func (l *loan) unbind() {
+	l.ctx = nil
+	l.unwatch()
+}
+
+// lend admits the statements of a function of the user, until ctx ends.
+func (l *loan) lend(ctx context.Context) {
+	l.bind(ctx)
+	l.used = true
+	l.rows = make(map[*lentRows]struct{})
+	l.phase.Store(phaseLent)
+}
+
+// takeBack ends the use by the function. The store's statements are bounded by ctx from now on.
+func (l *loan) takeBack(ctx context.Context) {
+	l.phase.Store(phaseReturned)
+	l.closeRows(sql.ErrTxDone)
+	l.bind(ctx)
+}
+
+// takeAway ends the use by a function that does not return, and rolls back. It returns an error if that fails.
+func (l *loan) takeAway(rollback func() error) error {
+	l.phase.Store(phaseTaken)
+	l.unwatch()
+	l.closeRows(driver.ErrBadConn)
+	if l.ended.Load() {
+		return nil
+	}
+	return rollback()
+}
+
+func (l *loan) closeRows(err error) {
+	for rows := range maps.Clone(l.rows) {
+		_ = rows.Close()
+		rows.closed = err
+	}
+}
+
+// ofStore is the key by which the store marks the contexts of its statements.
+type ofStore struct{}
+
+// admit returns the context for a statement, or why it must not run. The transaction's own context interrupts statements, so
+// the driver need not watch it.
+func (l *loan) admit(ctx context.Context) (context.Context, error) {
+	if l == nil || l.ctx == nil {
+		return ctx, nil
+	}
+	switch l.phase.Load() {
+	case phaseTaken:
+		return nil, driver.ErrBadConn
+	case phaseReturned, phaseCommit:
+		if ctx.Value(ofStore{}) == nil {
+			return nil, sql.ErrTxDone
+		}
+	}
+	if err := l.ctx.Err(); err != nil {
+		return nil, l.note(err)
+	}
+	if l.ended.Load() {
+		// The statement would commit by itself.
+		return nil, fmt.Errorf("the transaction was ended: %w", ErrTxControl)
+	}
+	if ctx.Done() == l.ctx.Done() {
+		return context.Background(), nil
+	}
+	return ctx, nil
+}
+
+// note notes and returns the error of a statement.
+func (l *loan) note(err error) error {
+	if l == nil {
+		return err
+	}
+	if is(err, sqlite3.SQLITE_INTERRUPT) && l.ctx != nil && l.ctx.Err() != nil {
+		err = fmt.Errorf("%w: %w", l.ctx.Err(), err)
+	}
+	err = refused(err)
+	if l.phase.Load() != phaseLent {
+		return err
+	}
+	if err != nil {
+		l.failed = err
+	}
+	if l.ended.Load() && !l.noted {
+		l.noted, l.cause = true, err
+	}
+	return err
+}
+
+// decisive returns the error of the statement of the user that explains a failure best: that which ended the
+// transaction, or else the last one.
+func (l *loan) decisive() error {
+	if l.cause != nil {
+		return l.cause
+	}
+	return l.failed
+}
+
+// refused returns ErrTxControl for a commit that the hook refused.
+func refused(err error) error {
+	var failed *sqlite.Error
+	if errors.As(err, &failed) && failed.Code() == sqlite3.SQLITE_CONSTRAINT_COMMITHOOK {
+		return fmt.Errorf("commit refused: %w", ErrTxControl)
+	}
+	return err
+}
+
+// spoils finds words of statements whose effect may outlast a transaction, wherever they stand in the text.
+var spoils = regexp.MustCompile(`(?i)\b(pragma|attach|detach|temp|temporary)\b`)
+
+// look sets spoiled if a statement of the user may spoil the connection.
+func (l *loan) look(query string) {
+	if l != nil && l.phase.Load() == phaseLent && spoils.MatchString(query) {
+		l.looked, l.spoiled = true, true
+	}
+}
+
+// reusable reports whether the connection may be used for another transaction.
+func (l *loan) reusable() bool { return !l.spoiled && l.phase.Load() != phaseTaken }
+
+// mayCommit is SQLite's commit hook. A result other than 0 turns the commit into a rollback.
+func (l *loan) mayCommit() int32 {
+	switch l.phase.Load() {
+	case phaseOwn, phaseCommit:
+		return 0
+	}
+	return 1
+}
+
+// rolledBack is SQLite's rollback hook.
+func (l *loan) rolledBack() {
+	if l.phase.Load() != phaseOwn {
+		l.ended.Store(true)
+	}
+}
+
+// loanedTx is a transaction of a connection that writes.
+type loanedTx struct {
+	driver.Tx
+	loan *loan
+}
+
+// Commit refuses to commit while the transaction is lent.
+func (tx *loanedTx) Commit() error {
+	if tx.loan.phase.Load() == phaseTaken {
+		return driver.ErrBadConn
+	}
+	if tx.loan.mayCommit() != 0 {
+		// database/sql considers the transaction over now, so it must be rolled back.
+		return errors.Join(fmt.Errorf("commit refused: %w", ErrTxControl), tx.Rollback())
+	}
+	err := tx.Tx.Commit()
+	tx.loan.committed = err == nil
+	return err
+}
+
+func (tx *loanedTx) Rollback() error {
+	if tx.loan.phase.Load() == phaseTaken {
+		return driver.ErrBadConn
+	}
+	return tx.Tx.Rollback()
+}
+
+// driverRows is what rows of modernc.org/sqlite implement.
+type driverRows interface {
+	driver.Rows
+	driver.RowsColumnTypeDatabaseTypeName
+	driver.RowsColumnTypeLength
+	driver.RowsColumnTypeNullable
+	driver.RowsColumnTypePrecisionScale
+	driver.RowsColumnTypeScanType
+}
+
+// lentRows are rows of the user. They are closed with the loan: a function may leave them open, and open rows keep an
+// interrupt in force.
+type lentRows struct {
+	driverRows
+	loan *loan
+	// closed is why the rows were closed, nil while they are open.
+	closed error
+}
+
+func (l *loan) guardRows(rows driver.Rows, err error) (driver.Rows, error) {
+	if err != nil || l == nil || l.phase.Load() != phaseLent {
+		return rows, err
+	}
+	guarded := &lentRows{driverRows: rows.(driverRows), loan: l}
+	l.rows[guarded] = struct{}{}
+	return guarded, nil
+}
+
+func (r *lentRows) Next(values []driver.Value) error {
+	if r.closed != nil {
+		return r.closed
+	}
+	if err := r.driverRows.Next(values); err != io.EOF {
+		return r.loan.note(err)
+	}
+	return io.EOF
+}
+
+func (r *lentRows) Close() error {
+	if r.closed != nil {
+		return nil
+	}
+	r.closed = sql.ErrTxDone
+	delete(r.loan.rows, r)
+	return r.driverRows.Close()
+}
+
+// interrupter interrupts the running statement of a connection when a context ends. The driver does so only for the context
+// of a statement, and only until its first row.
+type interrupter struct {
+	mu sync.Mutex
+	// handle is SQLite's connection, 0 if it is closed.
+	handle uintptr
+	// watched identifies the context that is watched, and stop ends that.
+	watched *context.Context
+	stop    func() bool
+}
+
+// open finds the handle, which the driver does not export.
+func (i *interrupter) open(base driver.Conn) {
+	i.handle = uintptr(reflect.ValueOf(base).Elem().FieldByName("db").Uint())
+}
+
+func (i *interrupter) watch(ctx context.Context) {
+	i.unwatch()
+	if ctx.Done() == nil {
+		return
+	}
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.watched = &ctx
+	i.stop = context.AfterFunc(ctx, func() {
+		i.mu.Lock()
+		defer i.mu.Unlock()
+		if i.watched == &ctx && i.handle != 0 {
+			sqlite3.Xsqlite3_interrupt(nil, i.handle)
+		}
+	})
+}
+
+func (i *interrupter) unwatch() {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if i.stop != nil {
+		i.stop()
+	}
+	i.watched, i.stop = nil, nil
+}
+
+func (i *interrupter) close() {
+	i.unwatch()
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.handle = 0
+}

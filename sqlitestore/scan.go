@@ -1,0 +1,112 @@
+package sqlitestore
+
+import (
+	"context"
+	"database/sql/driver"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/millrace-go/millrace/event"
+	"github.com/millrace-go/millrace/internal/eventlog"
+)
+
+// readEvents reads events by a statement, whose columns are those of read_all.sql. It stops after the event with which they
+// have maxBytes or more. 0 means no limit. It reads rows from the driver, since database/sql copies each value twice more.
+func (s *Store) readEvents(ctx context.Context, maxBytes int, statement string, args ...any) (page eventlog.Page, err error) {
+	session, err := s.readers.Conn(ctx)
+	if err != nil {
+		return page, err
+	}
+	defer func() { err = errors.Join(err, session.Close()) }()
+	values := make([]driver.NamedValue, len(args))
+	for i, arg := range args {
+		if values[i].Value, err = driver.DefaultParameterConverter.ConvertValue(arg); err != nil {
+			return page, err
+		}
+		values[i].Ordinal = i + 1
+	}
+	err = session.Raw(func(driverConn any) (err error) {
+		rows, err := driverConn.(*conn).QueryContext(ctx, queries.Text(statement), values)
+		if err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, rows.Close()) }()
+		page, err = scanEvents(ctx, rows, maxBytes)
+		return err
+	})
+	return page, err
+}
+
+// checkEvery is the number of rows after which scanEvents looks at its context.
+const checkEvery = 256
+
+func scanEvents(ctx context.Context, rows driver.Rows, maxBytes int) (page eventlog.Page, err error) {
+	var row [9]driver.Value
+	types := make(map[string]string)
+	for size := 0; ; {
+		switch err := rows.Next(row[:]); {
+		case err == io.EOF:
+			return page, nil
+		case err != nil:
+			return page, err
+		}
+		if page.Truncated = maxBytes > 0 && size >= maxBytes; page.Truncated {
+			return page, nil
+		}
+		e, err := envelope(&row)
+		if err != nil {
+			return page, err
+		}
+		if known, ok := types[e.Type]; ok {
+			e.Type = known // so that a page keeps one copy of each type
+		} else {
+			types[e.Type] = e.Type
+		}
+		page.Events = append(page.Events, e)
+		size += e.Size()
+		if len(page.Events)%checkEvery == 0 && ctx.Err() != nil {
+			return page, context.Cause(ctx)
+		}
+	}
+}
+
+// envelope returns the event of a row. The driver makes new values for each row.
+func envelope(row *[9]driver.Value) (e event.Envelope, err error) {
+	var micros int64
+	var ok [9]bool
+	e.Position, ok[0] = row[0].(int64)
+	e.Stream, ok[1] = row[1].(string)
+	e.Version, ok[2] = row[2].(int64)
+	e.Type, ok[3] = row[3].(string)
+	e.Body, ok[4] = bytesOf(row[4])
+	e.RawHeaders, ok[5] = bytesOf(row[5])
+	e.CausationID, ok[6] = textOf(row[6])
+	e.CorrelationID, ok[7] = textOf(row[7])
+	micros, ok[8] = row[8].(int64)
+	for i, ok := range ok {
+		if !ok {
+			return e, fmt.Errorf("decode the event at position %v: column %d is of type %T", row[0], i, row[i])
+		}
+	}
+	e.Time = time.UnixMicro(micros).UTC()
+	return e, nil
+}
+
+// bytesOf and textOf return a value, empty for null.
+func bytesOf(v driver.Value) (raw []byte, ok bool) {
+	if v == nil {
+		return nil, true
+	}
+	raw, ok = v.([]byte)
+	return raw, ok
+}
+
+func textOf(v driver.Value) (text string, ok bool) {
+	if v == nil {
+		return "", true
+	}
+	text, ok = v.(string)
+	return text, ok
+}

@@ -1,0 +1,182 @@
+package sqlitestore
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/millrace-go/millrace/event"
+	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/internal/partition"
+	"github.com/millrace-go/millrace/projection"
+)
+
+const (
+	// tailEvents and tailBytes bound one read of a tail.
+	tailEvents = 2000
+	tailBytes  = 4 << 20
+	// tailFirst bounds it while the size of the events is not known.
+	tailFirst = 250
+)
+
+// tail implements engine.Tail. The head of the tenant is the settled mark: the file has one writer, which draws a position
+// and commits it before it draws the next one. After a wake-up there is nothing to wait for.
+type tail struct {
+	tenant *Tenant
+	// invalid is the error of an invalid tenant name, nil if the name is valid.
+	invalid error
+	started bool
+	// row is the tenant's number, and mark the head up to which its events were read.
+	row, mark int64
+	// average is the approximate size of an event in bytes. It bounds how many events are read.
+	average int
+	slot    func(ctx context.Context) (release func(), err error)
+}
+
+func (s port) Tail(tenant string) engine.Tail {
+	t, err := s.ForTenant(tenant)
+	return &tail{tenant: t, invalid: err, slot: func(context.Context) (func(), error) { return func() {}, nil }}
+}
+
+func (t *tail) ReadWithin(slot func(ctx context.Context) (release func(), err error)) { t.slot = slot }
+
+// errEventsGone is returned if events that were read are gone, or belong to an earlier tenant of the name.
+var errEventsGone = errors.New("events at and below the settled mark are gone")
+
+// Poll implements engine.Tail. It starts again if events are gone, and after an error.
+func (t *tail) Poll(ctx context.Context) (engine.TailUpdate, error) {
+	if t.invalid != nil {
+		return engine.TailUpdate{}, t.invalid
+	}
+	update, err := t.poll(ctx)
+	if errors.Is(err, errEventsGone) {
+		t.started = false
+		update, err = t.poll(ctx)
+	}
+	if err != nil {
+		t.started = false
+		return engine.TailUpdate{}, failed(err, "read the tail of tenant %q", t.tenant.name)
+	}
+	return update, nil
+}
+
+func (t *tail) poll(ctx context.Context) (update engine.TailUpdate, err error) {
+	release, err := t.slot(ctx)
+	if err != nil {
+		return update, err
+	}
+	defer release()
+	if !t.started {
+		if err := t.start(ctx); err != nil {
+			return update, err
+		}
+		return engine.TailUpdate{Mark: t.mark, From: t.mark, Incarnation: incarnation}, nil
+	}
+	row, head, err := t.tenant.head(ctx)
+	switch {
+	case err != nil:
+		return update, err
+	case row != t.row || head < t.mark:
+		return update, errEventsGone
+	}
+	update = engine.TailUpdate{Mark: t.mark, From: t.mark, Incarnation: incarnation}
+	if head > t.mark {
+		err = t.read(ctx, head, &update)
+	}
+	return update, err
+}
+
+// start finds where the tail begins.
+func (t *tail) start(ctx context.Context) error {
+	err := t.tenant.store.ready(ctx)
+	if err != nil {
+		return err
+	}
+	var head, floor int64
+	found, err := runOne(ctx, t.tenant.store.readers, "tail_start", []any{t.tenant.name}, &t.row, &head, &floor)
+	switch {
+	case err != nil:
+		return err
+	case !found:
+		return t.tenant.unknown()
+	case head < floor:
+		return fmt.Errorf("the last event is at %d, a checkpoint at %d: %w", head, floor, projection.ErrRestored)
+	}
+	t.mark, t.started = head, true
+	return nil
+}
+
+// read reads events after the mark and adds them to update.
+func (t *tail) read(ctx context.Context, head int64, update *engine.TailUpdate) error {
+	limit := tailFirst
+	if t.average > 0 {
+		limit = min(tailEvents, max(1, tailBytes/t.average))
+	}
+	page, err := t.tenant.readPage(ctx, t.row, engine.ReadRange{After: t.mark, UpTo: head, Limit: limit, MaxBytes: tailBytes})
+	if err != nil {
+		return err
+	}
+	bytes := 0
+	for i := range page.Events {
+		bytes += page.Events[i].Size()
+	}
+	if n := len(page.Events); n > 0 {
+		t.average = max(1, bytes/n)
+	}
+	t.mark = page.To
+	update.Events, update.Bytes, update.Mark, update.More = page.Events, page.Bytes, page.To, page.To < head
+	return nil
+}
+
+// readPage implements engine.Store.Read for the tenant with that number.
+func (t *Tenant) readPage(ctx context.Context, tenant int64, r engine.ReadRange) (engine.Page, error) {
+	first := tenant << positionBits
+	args := []any{first + min(max(r.After, 0), lastPosition), first + min(max(r.UpTo, 0), lastPosition), int64(r.Limit)}
+	var types any
+	if len(r.Types) > 0 {
+		types = jsonText(r.Types)
+	}
+	statement, slots := "read_all", r.Share.Slots()
+	switch {
+	case slots != partition.All:
+		statement, args = "read_share", append(args, int64(slots.From), int64(slots.To), types)
+	case types != nil:
+		statement, args = "read_all_types", append(args, types)
+	}
+	read, err := t.store.readEvents(ctx, r.MaxBytes, statement, args...)
+	if err != nil {
+		return engine.Page{}, err
+	}
+	page := engine.Page{Events: read.Events, To: r.UpTo, Incarnation: incarnation}
+	if read.Truncated || len(read.Events) >= r.Limit {
+		page.To = read.Events[len(read.Events)-1].Position
+	}
+	if len(r.Share.Passed) > 0 {
+		page.Events = slices.DeleteFunc(page.Events, func(e event.Envelope) bool { return !r.Share.Has(e.Stream, e.Position) })
+	}
+	return page, nil
+}
+
+// jsonText returns a list of texts as a JSON array.
+func jsonText(list []string) string {
+	raw, err := json.Marshal(list)
+	if err != nil {
+		panic(err) // strings are always encoded
+	}
+	return string(raw)
+}
+
+func (s port) Read(ctx context.Context, tenant string, r engine.ReadRange) (engine.Page, error) {
+	t, err := s.ForTenant(tenant)
+	if err != nil {
+		return engine.Page{}, err
+	}
+	row, _, err := t.head(ctx)
+	if err != nil {
+		return engine.Page{}, failed(err, "read events of tenant %q after %d", tenant, r.After)
+	}
+	page, err := t.readPage(ctx, row, r)
+	return page, failed(err, "read events of tenant %q after %d", tenant, r.After)
+}

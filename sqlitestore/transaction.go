@@ -1,0 +1,232 @@
+package sqlitestore
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+
+	sqlite3 "modernc.org/sqlite/lib"
+)
+
+// transaction is a transaction of the writer.
+type transaction struct {
+	*sql.Tx
+	writer *writer
+	// session keeps the connection until the end, also if a function of the user ended the transaction.
+	session *sql.Conn
+	loan    *loan
+}
+
+// open waits for the connection and begins a transaction. end must follow.
+func (w *writer) open(ctx context.Context) (*transaction, error) {
+	if err := w.take(ctx); err != nil {
+		return nil, fmt.Errorf("begin transaction: %w", err)
+	}
+	t, err := w.begin(ctx, ctx)
+	if err != nil {
+		w.give()
+		return nil, err
+	}
+	return t, nil
+}
+
+// openFresh is open on a connection that no function of a user has had.
+func (w *writer) openFresh(ctx context.Context) (*transaction, error) {
+	for {
+		t, err := w.open(ctx)
+		if err != nil || !t.loan.used {
+			return t, err
+		}
+		t.loan.spoiled = true
+		t.end()
+	}
+}
+
+// begin begins a transaction that writes. It waits for other processes until ctx ends. The statements of the transaction
+// are bounded by txCtx. The caller has the connection. release must follow.
+func (w *writer) begin(ctx, txCtx context.Context) (t *transaction, err error) {
+	err = retryBusy(ctx, func() error {
+		t, err = w.tryBegin(ctx, txCtx)
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("begin transaction: %w", err)
+	}
+	return t, nil
+}
+
+func (w *writer) tryBegin(ctx, txCtx context.Context) (*transaction, error) {
+	session, err := w.db.Conn(ctx)
+	if err != nil {
+		return nil, err
+	}
+	t := &transaction{writer: w, session: session}
+	// The loan ends statements when txCtx ends. database/sql would also roll back, at any moment.
+	if t.Tx, err = session.BeginTx(context.WithoutCancel(txCtx), nil); err == nil {
+		err = t.onConn(func(c *conn) error {
+			t.loan = c.loan
+			t.loan.bind(txCtx)
+			return nil
+		})
+	}
+	if err != nil {
+		return nil, errors.Join(err, session.Close())
+	}
+	return t, nil
+}
+
+// onConn calls fn while no other call of the connection runs.
+func (t *transaction) onConn(fn func(c *conn) error) error {
+	return t.session.Raw(func(driverConn any) error { return fn(driverConn.(*conn)) })
+}
+
+// release rolls back, unless the transaction has ended, and releases the connection.
+func (t *transaction) release() {
+	if t.loan.phase.Load() == phaseLent {
+		t.takeBack(context.Background())
+	}
+	_ = t.Tx.Rollback()
+	_ = t.onConn(func(c *conn) error {
+		c.loan.unbind()
+		return nil
+	})
+	_ = t.session.Close()
+}
+
+// end is release for a transaction of open.
+func (t *transaction) end() {
+	t.release()
+	t.writer.give()
+}
+
+// lend lends the transaction to a function of the user until takeBack. ctx bounds its statements.
+func (t *transaction) lend(ctx context.Context) {
+	_ = t.onConn(func(c *conn) error {
+		c.loan.lend(ctx)
+		return nil
+	})
+}
+
+// takeBack waits for the running statement. The function cannot use the transaction any more. takeBack returns the context for
+// the statements of the store that follow.
+func (t *transaction) takeBack(ctx context.Context) context.Context {
+	ctx = context.WithValue(ctx, ofStore{}, true)
+	_ = t.onConn(func(c *conn) error {
+		c.loan.takeBack(ctx)
+		return nil
+	})
+	return ctx
+}
+
+// ended returns why a lent transaction has ended, nil if it has not. SQLite ends a transaction by itself after some errors,
+// for instance if the disk is full.
+func (t *transaction) ended() error {
+	cause := t.loan.cause
+	switch {
+	case !t.loan.ended.Load():
+		return nil
+	case cause == nil, errors.Is(cause, ErrTxControl):
+		return fmt.Errorf("the transaction was ended: %w", ErrTxControl)
+	case is(cause, sqlite3.SQLITE_CONSTRAINT):
+		return fmt.Errorf("the transaction was ended: %w: %w", ErrTxControl, cause)
+	}
+	return fmt.Errorf("a statement failed, and SQLite rolled back the transaction: %w", cause)
+}
+
+// commit commits a transaction that was lent. ctx is that of takeBack.
+func (t *transaction) commit(ctx context.Context) error {
+	if t.loan.looked {
+		if err := t.writer.checkHeader(ctx, t.Tx); err != nil {
+			return err
+		}
+	}
+	t.loan.phase.Store(phaseCommit)
+	err := t.Tx.Commit()
+	if errors.Is(err, sql.ErrTxDone) && t.loan.committed {
+		err = nil // a goroutine that the function left behind committed first
+	}
+	if errors.Is(err, sql.ErrTxDone) {
+		err = fmt.Errorf("the transaction was ended: %w", ErrTxControl)
+	}
+	if err != nil {
+		return fmt.Errorf("commit transaction: %w", err)
+	}
+	return nil
+}
+
+// abandon takes the connection from a function that does not return. Nothing that the function does later reaches the file.
+// abandon waits for the running statement, which was interrupted, and for no longer than finishTime. If the statement
+// runs on, for instance in a function of the user that SQLite calls, then it keeps the file until it ends.
+func (t *transaction) abandon(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), finishTime)
+	defer cancel()
+	taken := make(chan struct{})
+	go func() {
+		_ = t.onConn(func(c *conn) error { return c.loan.takeAway(c.rollback) })
+		t.writer.give()
+		close(taken)
+		// The function may hold rows, which keep the connection.
+		_ = t.Tx.Rollback()
+		_ = t.session.Close()
+	}()
+	select {
+	case <-taken:
+	case <-ctx.Done():
+	}
+}
+
+// transact runs fn in a transaction, which it commits if fn returns nil.
+func (w *writer) transact(ctx context.Context, fn func(tx *sql.Tx) error) error {
+	t, err := w.open(ctx)
+	if err != nil {
+		return err
+	}
+	defer t.end() // also when fn panics
+	if err := fn(t.Tx); err != nil {
+		return err
+	}
+	if err := t.Tx.Commit(); err != nil {
+		return fmt.Errorf("commit transaction: %w", err)
+	}
+	return nil
+}
+
+// lend is transact for a function of the user, which cannot end the transaction.
+func (w *writer) lend(ctx context.Context, fn func(tx *sql.Tx) error) error {
+	t, err := w.open(ctx)
+	if err != nil {
+		return err
+	}
+	defer t.end()
+	t.lend(ctx)
+	if err := fn(t.Tx); err != nil {
+		return err
+	}
+	ctx = t.takeBack(ctx)
+	if ctx.Err() != nil {
+		return fmt.Errorf("commit transaction: %w", context.Cause(ctx))
+	}
+	if err := t.ended(); err != nil {
+		return err
+	}
+	return t.commit(ctx)
+}
+
+// checkHeader returns an error if the transaction changed fields of the file's header that belong to the store.
+func (w *writer) checkHeader(ctx context.Context, tx *sql.Tx) error {
+	for _, field := range []string{"application_id", "user_version"} {
+		was, err := number(ctx, w.committed, field)
+		if err != nil {
+			return err
+		}
+		is, err := number(ctx, tx, field)
+		if err != nil {
+			return err
+		}
+		if is != was {
+			return fmt.Errorf("the transaction changed %s, which belongs to the store: %w", field, ErrTxControl)
+		}
+	}
+	return nil
+}
