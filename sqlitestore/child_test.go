@@ -30,6 +30,7 @@ func childMain() bool {
 	run := map[string]func(path string) error{
 		"append": childAppends,
 		"own":    childOwns,
+		"run":    childRuns,
 		"count":  childCounts,
 		"touch":  func(path string) error { return childTouches(path, false) },
 		"touch with locks of POSIX": func(path string) error {

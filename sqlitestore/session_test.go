@@ -3,6 +3,7 @@ package sqlitestore
 import (
 	"bufio"
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 	"os"
@@ -19,6 +20,7 @@ import (
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/projection"
+	"github.com/millrace-go/millrace/sqlitestore/internal/ownerlock"
 )
 
 // newNode returns a node that can run these projections.
@@ -242,4 +244,86 @@ func TestEventsOfOtherProcessesAreNoticed(t *testing.T) {
 	mustAppend(t, newTenant(t, other, "new"), "s", event.Any, someEvents(1)...)
 	next(t, session, func(n engine.Notice) bool { return n == engine.Notice{Tenant: "new"} })
 	waitWithout(t, session)
+}
+
+// Whoever removes the lock file lets another runtime own the file. The previous owner must notice it, and can commit
+// nothing once its leases were claimed.
+func TestOwnerWhoseLockFileWasRemovedEnds(t *testing.T) {
+	t.Parallel()
+	for name, ends := range map[string]func(session *nodeSession) error{
+		"by its heartbeat": func(session *nodeSession) error {
+			return session.Heartbeat(context.Background(), &engine.NodeSummary{})
+		},
+		"by a notice": func(session *nodeSession) error { _, err := session.Next(context.Background()); return err },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			store := newStore(t)
+			ensured(t, store, "p")
+			a, b := newNode("p"), newNode("p")
+			session := connect(t, store, a)
+			lease := claimAll(t, store, a)[0]
+			noError(t, session.Heartbeat(testContext(t), &engine.NodeSummary{}))
+			noError(t, os.Remove(ownerlock.Name(store.path)))
+			connect(t, store, b)
+			if err := ends(session); err == nil || !strings.Contains(err.Error(), "removed") {
+				t.Errorf("the session goes on: %v", err)
+			}
+			if free := must(port{store}.Free(testContext(t), a, true))(t); len(free) != 0 {
+				t.Errorf("the previous owner finds %+v", free)
+			}
+			if leases := claimAll(t, store, b); len(leases) != 1 || leases[0].Epoch != 2 {
+				t.Errorf("the owner claimed %+v", leases)
+			}
+			if err := checkLeaseOf(store, lease); !errors.Is(err, projection.ErrLeaseLost) {
+				t.Errorf("the previous owner could commit: %v", err)
+			}
+		})
+	}
+}
+
+// A session that waits for the writer must not lose what it has seen when its context ends.
+func TestNoticeIsNotLostWhenAContextEnds(t *testing.T) {
+	t.Parallel()
+	store := newStore(t)
+	ensured(t, store, "p")
+	session := connect(t, store, newNode("p"))
+	other := openStore(t, store.path, Options{Synchronous: SynchronousNormal})
+	for i := range 20 {
+		noError(t, port{other}.SetDesiredState(testContext(t), projection.ID{Name: "p"}, engine.WantPause))
+		mustAppend(t, other.tenant, "s", event.Any, someEvents(1)...)
+		// The context ends somewhere within the poll.
+		session.next = time.Now()
+		ctx, cancel := context.WithTimeout(testContext(t), time.Duration(i)*20*time.Microsecond)
+		n, err := session.Next(ctx)
+		cancel()
+		if err == nil {
+			session.pending = append([]engine.Notice{n}, session.pending...)
+		} else if ctx.Err() == nil {
+			t.Fatal(err)
+		}
+		next(t, session, func(n engine.Notice) bool { return n.Row != 0 })
+		next(t, session, func(n engine.Notice) bool { return !n.Control })
+	}
+}
+
+func TestOldNoticesAreDeleted(t *testing.T) {
+	t.Parallel()
+	store := newStore(t)
+	ensured(t, store, "p")
+	noError(t, store.transact(testContext(t), func(tx *sql.Tx) error {
+		for range 2 * keptNotices {
+			if err := store.announce(testContext(t), tx, engine.Notice{Control: true}); err != nil {
+				return err
+			}
+		}
+		return nil
+	}))
+	if n := one[int](t, store, "select count(*) from millrace_notices"); n != keptNotices {
+		t.Errorf("%d notices are kept, want %d", n, keptNotices)
+	}
+	session := connect(t, store, newNode("p"))
+	waitWithout(t, session)
+	noError(t, port{store}.SetDesiredState(testContext(t), projection.ID{Name: "p"}, engine.WantPause))
+	next(t, session, func(n engine.Notice) bool { return n.Row != 0 })
 }

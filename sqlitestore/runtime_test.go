@@ -1,0 +1,152 @@
+package sqlitestore
+
+import (
+	"bufio"
+	"context"
+	"database/sql"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
+
+	"github.com/millrace-go/millrace"
+	"github.com/millrace-go/millrace/event"
+)
+
+// counting returns a runtime whose projection "count" counts events in the table counted, by the process's name.
+func counting(store *Store, name string, log *zap.Logger) (*millrace.Runtime, error) {
+	rt, err := millrace.New(millrace.Config{Store: store, Logger: log})
+	if err != nil {
+		return nil, err
+	}
+	return rt, rt.Register(millrace.Projection{Name: "count", Handler: Each(func(ctx context.Context, tx *sql.Tx, e event.Envelope) error {
+		_, err := tx.ExecContext(ctx, "insert into counted (name, position) values (?1, ?2)", name, e.Position)
+		return err
+	})})
+}
+
+// started runs a runtime until stop is called, or the test ends.
+func started(t *testing.T, rt *millrace.Runtime) (stop func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(testContext(t))
+	done := make(chan error, 1)
+	go func() { done <- rt.Run(ctx) }()
+	stop = func() {
+		t.Helper()
+		if cancel(); done != nil {
+			noError(t, <-done)
+			done = nil
+		}
+	}
+	t.Cleanup(stop)
+	return stop
+}
+
+var countedBy = millrace.ProjectionID{Name: "count"}
+
+// childRuns runs the projection until it is killed.
+func childRuns(path string) error {
+	store, err := Open(context.Background(), path, Options{})
+	if err != nil {
+		return err
+	}
+	rt, err := counting(store, "child", nil)
+	if err != nil {
+		return err
+	}
+	go func() {
+		for rt.WaitFor(context.Background(), countedBy, 1) != nil {
+		}
+		fmt.Println("runs")
+	}()
+	return rt.Run(context.Background())
+}
+
+func TestRuntimeStandsByQuietlyAndTakesOver(t *testing.T) {
+	t.Parallel()
+	ctx, store := testContext(t), newStore(t)
+	mustExec(t, store, "create table counted (name text, position integer primary key)")
+	mustAppend(t, store.tenant, "s", event.Any, someEvents(1)...)
+	cmd := child(ctx, "run", store.path)
+	out := must(cmd.StdoutPipe())(t)
+	noError(t, cmd.Start())
+	if line, _ := bufio.NewReader(out).ReadString('\n'); line != "runs\n" {
+		t.Fatalf("the process says %q", line)
+	}
+	log, logs := observer.New(zap.InfoLevel)
+	store.log = zap.New(log)
+	rt := must(counting(store, "standby", zap.New(log)))(t)
+	started(t, rt)
+	// It waits for what the other process does, and notices nothing that it would have to do itself.
+	last := mustAppend(t, store.tenant, "s", event.Any, someEvents(10)...).Positions[9]
+	noError(t, rt.WaitFor(ctx, countedBy, last))
+	until(t, "it has stood by for some searches", func() bool { return logs.FilterMessageSnippet("standing by").Len() > 0 })
+	select {
+	case <-ctx.Done():
+	case <-time.After(3 * time.Second): // more than one search for leases
+	}
+	status := must(rt.Status(ctx, millrace.StatusFilter{}))(t).Projection(countedBy)
+	if status.State != millrace.StateElsewhere || status.Owner == "" || status.NotOwned != 0 {
+		t.Errorf("the status is %+v", status)
+	}
+	summary := must(rt.Summary(ctx))(t)
+	if !summary.Session.Connected || summary.Session.Reason != "" || len(summary.Nodes) != 1 || summary.Nodes[0].ID != status.Owner || summary.NotOwned != 0 {
+		t.Errorf("the summary is %+v", summary)
+	}
+	var said []string
+	for _, entry := range logs.All() {
+		said = append(said, entry.Message)
+	}
+	if want := fmt.Sprintf("process %d", cmd.Process.Pid); len(said) != 2 || !strings.Contains(fmt.Sprint(logs.All()), want) {
+		t.Errorf("it logged %v, want its start and who owns the file", said)
+	}
+	noError(t, cmd.Process.Kill())
+	_ = cmd.Wait()
+	began := time.Now()
+	last = mustAppend(t, store.tenant, "s", event.Any, someEvents(5)...).Positions[4]
+	noError(t, rt.WaitFor(ctx, countedBy, last))
+	t.Logf("took over and caught up in %v", time.Since(began))
+	if by := must(texts(store, "select name || count(*) from counted group by name order by name"))(t); fmt.Sprint(by) != "[child11 standby5]" {
+		t.Errorf("counted are %v", by)
+	}
+	if status := must(rt.Status(ctx, millrace.StatusFilter{}))(t).Projection(countedBy); status.State != millrace.StateLive || status.Epoch != 2 {
+		t.Errorf("the status is %+v", status)
+	}
+}
+
+func TestRuntimesOfOneProcessFollowEachOther(t *testing.T) {
+	t.Parallel()
+	ctx, store := testContext(t), newStore(t)
+	other := openStore(t, store.path, Options{Synchronous: SynchronousNormal})
+	mustExec(t, store, "create table counted (name text, position integer primary key)")
+	var stops []func()
+	var runtimes []*millrace.Runtime
+	for i, of := range []*Store{store, store, other} {
+		rt := must(counting(of, fmt.Sprint("r", i), nil))(t)
+		runtimes, stops = append(runtimes, rt), append(stops, started(t, rt))
+		noError(t, rt.WaitFor(ctx, countedBy, 0))
+	}
+	for len(runtimes) > 0 {
+		last := mustAppend(t, store.tenant, "s", event.Any, someEvents(3)...).Positions[2]
+		for _, rt := range runtimes {
+			noError(t, rt.WaitFor(ctx, countedBy, last))
+		}
+		owner := -1
+		for i, rt := range runtimes {
+			status := must(rt.Status(ctx, millrace.StatusFilter{}))(t)
+			if p := status.Projection(countedBy); p.State == millrace.StateLive {
+				owner = i
+			} else if p.State != millrace.StateElsewhere {
+				t.Errorf("runtime %d: %+v", i, p)
+			}
+		}
+		stops[owner]()
+		runtimes, stops = append(runtimes[:owner], runtimes[owner+1:]...), append(stops[:owner], stops[owner+1:]...)
+	}
+	if n := one[int](t, store, "select count(distinct name) * 100 + count(*) from counted"); n != 309 {
+		t.Errorf("names and events: %d, want 309", n)
+	}
+}
