@@ -87,7 +87,7 @@ type Projection struct {
 	// StateMissingObject, and nothing is counted. Then the error counts against the event like any other, since dynamic SQL may
 	// name a missing object for one event alone. Default 5 min. With projection.None, the error counts at once.
 	MissingObjectTimeout time.Duration
-	// Replay sets when parked events are replayed automatically. Default: never. See also pgstore.DeadLetters.Replay.
+	// Replay sets when parked events are replayed automatically. Default: never. See also projection.DeadLetters.Replay.
 	Replay projection.ReplayPolicy
 	// Breaker is for a handler that depends on something outside of the database. While that is down, the projection waits, and no
 	// event is counted as failed. A new owner of the lease begins with a closed breaker. Default: none, and outages outside of the

@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/millrace-go/millrace/event"
+	"github.com/millrace-go/millrace/internal/deadletters"
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/projection"
 )
@@ -48,7 +49,7 @@ func (d *drawer) append(stream string) int64 {
 
 func (d *drawer) port() port { return d.store.port() }
 
-func (d *drawer) letters() *DeadLetters { return d.store.DeadLetters(d.lease.ID) }
+func (d *drawer) letters() projection.DeadLetters { return d.store.DeadLetters(d.lease.ID) }
 
 // must fails the test on an error, and otherwise reads the lease again.
 func (d *drawer) must(err error) {
@@ -136,11 +137,12 @@ func (d *drawer) replay(command int64, poison ...int64) (applied []int64) {
 
 func (d *drawer) outcome(command int64) (ended bool, o projection.CommandResult) {
 	d.t.Helper()
-	status, err := d.letters().status(testContext(d.t), d.store.pool, command)
-	if err != nil {
-		d.t.Fatal(err)
+	parts, err := letterStore{d.port()}.Parts(testContext(d.t), d.lease.ID, command)
+	if err != nil || len(parts) == 0 {
+		d.t.Fatal(len(parts), err)
 	}
-	return len(status.open) == 0, projection.CommandResult{Done: status.result.Done, Failed: status.result.Failed}
+	o, ended = deadletters.Result(0, parts)
+	return ended, o
 }
 
 // mustHave checks the parked events, their counter and the parked streams.
@@ -174,7 +176,7 @@ func (d *drawer) list(page projection.DeadLetterPage) []projection.DeadLetter {
 // one returns the dead letter at a position, in any state.
 func (d *drawer) one(position int64) projection.DeadLetter {
 	d.t.Helper()
-	for _, l := range d.list(projection.DeadLetterPage{States: allStates, Limit: 10_000}) {
+	for _, l := range d.list(projection.DeadLetterPage{States: deadletters.AllStates, Limit: 10_000}) {
 		if l.Position == position {
 			return l
 		}

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/millrace-go/millrace/internal/deadletters"
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/projection"
 )
@@ -52,7 +53,7 @@ func TestDeadLettersAreListedByFilterAndPage(t *testing.T) {
 		want []int64
 	}{
 		"default":              {projection.DeadLetterPage{}, []int64{b[0], a[3], a[4], a[5], c[5]}},
-		"all":                  {projection.DeadLetterPage{States: allStates}, all},
+		"all":                  {projection.DeadLetterPage{States: deadletters.AllStates}, all},
 		"resolved":             {projection.DeadLetterPage{States: is(projection.DeadLetterResolved)}, []int64{b[3]}},
 		"discarded":            {projection.DeadLetterPage{States: is(projection.DeadLetterDiscarded)}, []int64{a[1], a[2]}},
 		"replaying":            {projection.DeadLetterPage{States: is(projection.DeadLetterReplaying)}, []int64{b[0]}},
@@ -66,13 +67,13 @@ func TestDeadLettersAreListedByFilterAndPage(t *testing.T) {
 		"no ids":               {projection.DeadLetterPage{DeadLetterFilter: projection.DeadLetterFilter{IDs: []int64{}}}, nil},
 		"several":              {projection.DeadLetterPage{DeadLetterFilter: projection.DeadLetterFilter{Stream: "b", Type: "of b", Error: "bad at"}}, []int64{b[0]}},
 		"several that fit not": {projection.DeadLetterPage{DeadLetterFilter: projection.DeadLetterFilter{Stream: "b", Type: "of c"}}, nil},
-		"first page":           {projection.DeadLetterPage{States: allStates, Limit: 3}, all[:3]},
-		"next page":            {projection.DeadLetterPage{States: allStates, Limit: 3, After: all[2]}, all[3:6]},
-		"last page":            {projection.DeadLetterPage{States: allStates, Limit: 3, After: all[5]}, all[6:]},
-		"beyond the last":      {projection.DeadLetterPage{States: allStates, After: all[7]}, nil},
-		"newest first":         {projection.DeadLetterPage{States: allStates, NewestFirst: true, Limit: 3}, []int64{all[7], all[6], all[5]}},
-		"next newest":          {projection.DeadLetterPage{States: allStates, NewestFirst: true, Limit: 3, After: all[5]}, []int64{all[4], all[3], all[2]}},
-		"beyond the oldest":    {projection.DeadLetterPage{States: allStates, NewestFirst: true, After: all[0]}, nil},
+		"first page":           {projection.DeadLetterPage{States: deadletters.AllStates, Limit: 3}, all[:3]},
+		"next page":            {projection.DeadLetterPage{States: deadletters.AllStates, Limit: 3, After: all[2]}, all[3:6]},
+		"last page":            {projection.DeadLetterPage{States: deadletters.AllStates, Limit: 3, After: all[5]}, all[6:]},
+		"beyond the last":      {projection.DeadLetterPage{States: deadletters.AllStates, After: all[7]}, nil},
+		"newest first":         {projection.DeadLetterPage{States: deadletters.AllStates, NewestFirst: true, Limit: 3}, []int64{all[7], all[6], all[5]}},
+		"next newest":          {projection.DeadLetterPage{States: deadletters.AllStates, NewestFirst: true, Limit: 3, After: all[5]}, []int64{all[4], all[3], all[2]}},
+		"beyond the oldest":    {projection.DeadLetterPage{States: deadletters.AllStates, NewestFirst: true, After: all[0]}, nil},
 		"a very high limit":    {projection.DeadLetterPage{Limit: math.MaxInt}, []int64{b[0], a[3], a[4], a[5], c[5]}},
 	} {
 		slices.Sort(s.want)
@@ -92,10 +93,10 @@ func TestDeadLettersAreListedByFilterAndPage(t *testing.T) {
 	// Another projection of the same tenant has none of them.
 	other := d.store.DeadLetters(projection.ID{Name: "q"})
 	mustExec(t, d.store, "insert into millrace.projections (tenant, name) values ('default', 'q')")
-	if letters, err := other.List(testContext(t), projection.DeadLetterPage{States: allStates}); len(letters) != 0 || err != nil {
+	if letters, err := other.List(testContext(t), projection.DeadLetterPage{States: deadletters.AllStates}); len(letters) != 0 || err != nil {
 		t.Error(letters, err)
 	}
-	if n, err := other.Count(testContext(t), projection.DeadLetterFilter{IDs: []int64{ids[b[0]]}}, allStates...); n != 0 || err != nil {
+	if n, err := other.Count(testContext(t), projection.DeadLetterFilter{IDs: []int64{ids[b[0]]}}, deadletters.AllStates...); n != 0 || err != nil {
 		t.Error(n, err)
 	}
 	if n, err := other.Purge(testContext(t), projection.DeadLetterFilter{All: true}, 0, 100); n != 0 || err != nil {
@@ -142,7 +143,7 @@ func TestBadInputForDeadLettersIsNamedAndChangesNothing(t *testing.T) {
 		_, err := letters.Replay(ctx, f, limit)
 		return err
 	}
-	discard := func(l *DeadLetters, f projection.DeadLetterFilter, limit int) error {
+	discard := func(l projection.DeadLetters, f projection.DeadLetterFilter, limit int) error {
 		_, err := l.Discard(ctx, f, limit)
 		return err
 	}

@@ -126,46 +126,46 @@ func TestUnknownTenantsAndProjectionsAreNamed(t *testing.T) {
 	ctx := testContext(t)
 	noError(t, store.port().Ensure(ctx, projectionsOf([]string{projection.DefaultTenant}, "known")))
 	all := projection.DeadLetterFilter{All: true}
-	calls := map[string]func(d *DeadLetters) error{
-		"List": func(d *DeadLetters) error {
-			_, err := d.List(ctx, projection.DeadLetterPage{})
+	calls := map[string]func(id projection.ID) error{
+		"List": func(id projection.ID) error {
+			_, err := store.DeadLetters(id).List(ctx, projection.DeadLetterPage{})
 			return err
 		},
-		"Count": func(d *DeadLetters) error {
-			_, err := d.Count(ctx, projection.DeadLetterFilter{})
+		"Count": func(id projection.ID) error {
+			_, err := store.DeadLetters(id).Count(ctx, projection.DeadLetterFilter{})
 			return err
 		},
-		"Purge": func(d *DeadLetters) error {
-			_, err := d.Purge(ctx, all, time.Hour, 10)
+		"Purge": func(id projection.ID) error {
+			_, err := store.DeadLetters(id).Purge(ctx, all, time.Hour, 10)
 			return err
 		},
-		"SetWanted": func(d *DeadLetters) error { return store.port().SetDesiredState(ctx, d.id, engine.WantRun) },
+		"SetWanted": func(id projection.ID) error { return store.port().SetDesiredState(ctx, id, engine.WantRun) },
 	}
-	unknown := map[string]func(d *DeadLetters) error{
-		"Get": func(d *DeadLetters) error {
-			_, _, err := d.Get(ctx, 1)
+	unknown := map[string]func(id projection.ID) error{
+		"Get": func(id projection.ID) error {
+			_, _, err := store.DeadLetters(id).Get(ctx, 1)
 			return err
 		},
-		"Replay": func(d *DeadLetters) error {
-			_, err := d.Replay(ctx, all, 10)
+		"Replay": func(id projection.ID) error {
+			_, err := store.DeadLetters(id).Replay(ctx, all, 10)
 			return err
 		},
-		"Discard": func(d *DeadLetters) error {
-			_, err := d.Discard(ctx, all, 10)
+		"Discard": func(id projection.ID) error {
+			_, err := store.DeadLetters(id).Discard(ctx, all, 10)
 			return err
 		},
 	}
 	for what, call := range calls {
-		if err := call(store.DeadLetters(projection.ID{Name: "known"})); err != nil {
+		if err := call(projection.ID{Name: "known"}); err != nil {
 			t.Errorf("%s: %v", what, err)
 		}
 		unknown[what] = call
 	}
 	for what, call := range unknown {
-		if err := call(store.DeadLetters(projection.ID{Name: "other"})); !errors.Is(err, projection.ErrUnknownProjection) || errors.Is(err, projection.ErrUnknownTenant) {
+		if err := call(projection.ID{Name: "other"}); !errors.Is(err, projection.ErrUnknownProjection) || errors.Is(err, projection.ErrUnknownTenant) {
 			t.Errorf("%s of an unknown projection: %v", what, err)
 		}
-		if err := call(store.DeadLetters(projection.ID{Tenant: "unknown", Name: "known"})); !errors.Is(err, projection.ErrUnknownTenant) || errors.Is(err, projection.ErrUnknownProjection) {
+		if err := call(projection.ID{Tenant: "unknown", Name: "known"}); !errors.Is(err, projection.ErrUnknownTenant) || errors.Is(err, projection.ErrUnknownProjection) {
 			t.Errorf("%s of an unknown tenant: %v", what, err)
 		}
 	}

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/millrace-go/millrace/pgstore"
 	"github.com/millrace-go/millrace/projection"
 )
 
@@ -26,7 +25,7 @@ var deadLetterFaults = []fault{
 		expects: "each event is applied once, although replays also run automatically, and each stream stays in order",
 		reach:   reachData, weight: 3, least: 500 * time.Millisecond, most: 2 * time.Second,
 		strike: func(s *strike) error {
-			return s.command(func(ctx context.Context, letters *pgstore.DeadLetters) (projection.CommandResult, error) {
+			return s.command(func(ctx context.Context, letters projection.DeadLetters) (projection.CommandResult, error) {
 				filter := []projection.DeadLetterFilter{{All: true}, {Type: typePlain}, {Error: "missing"}, {Stream: fmt.Sprint("stream-", s.rnd.IntN(streams))}}
 				return letters.Replay(ctx, filter[s.rnd.IntN(len(filter))], 1+s.rnd.IntN(100))
 			})
@@ -45,7 +44,7 @@ var deadLetterFaults = []fault{
 				}
 				s.lasts *= 2 // each tenant gets several commands
 			}
-			return s.command(func(ctx context.Context, letters *pgstore.DeadLetters) (projection.CommandResult, error) {
+			return s.command(func(ctx context.Context, letters projection.DeadLetters) (projection.CommandResult, error) {
 				return letters.Discard(ctx, projection.DeadLetterFilter{All: true}, 1+s.rnd.IntN(2))
 			})
 		},
@@ -68,7 +67,7 @@ func (s *strike) allParked() bool {
 
 // command gives commands for dead letters of shipments, to random tenants. In random schedules a command may fail, stay
 // pending, or be lost with its server.
-func (s *strike) command(give func(ctx context.Context, letters *pgstore.DeadLetters) (projection.CommandResult, error)) error {
+func (s *strike) command(give func(ctx context.Context, letters projection.DeadLetters) (projection.CommandResult, error)) error {
 	limit := s.lasts
 	if s.alone {
 		limit = 20 * time.Second

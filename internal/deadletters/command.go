@@ -1,0 +1,108 @@
+package deadletters
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/millrace-go/millrace/internal/backoff"
+	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/projection"
+)
+
+// The delays between two polls for the end of a command.
+const (
+	firstPoll = 5 * time.Millisecond
+	lastPoll  = 200 * time.Millisecond
+)
+
+func (d *deadLetters) Replay(ctx context.Context, filter projection.DeadLetterFilter, limit int) (projection.CommandResult, error) {
+	return d.command(ctx, Replay, filter, limit)
+}
+
+func (d *deadLetters) Discard(ctx context.Context, filter projection.DeadLetterFilter, limit int) (projection.CommandResult, error) {
+	return d.command(ctx, Discard, filter, limit)
+}
+
+// command inserts a command and waits for its result.
+func (d *deadLetters) command(ctx context.Context, kind Kind, filter projection.DeadLetterFilter, limit int) (_ projection.CommandResult, err error) {
+	defer d.explain(&err, string(kind))
+	if err := bounded(filter, limit); err != nil {
+		return projection.CommandResult{}, err
+	}
+	command, err := d.store.Insert(ctx, d.id, kind, filter, limit)
+	if err != nil {
+		return projection.CommandResult{}, err
+	}
+	return d.wait(ctx, command)
+}
+
+func (d *deadLetters) Wait(ctx context.Context, command int64) (_ projection.CommandResult, err error) {
+	defer d.explain(&err, "wait for a command on")
+	return d.wait(ctx, command)
+}
+
+func (d *deadLetters) Cancel(ctx context.Context, command int64) (err error) {
+	defer d.explain(&err, fmt.Sprintf("cancel command %d on", command))
+	parts, err := d.store.Cancel(ctx, d.id, command)
+	switch {
+	case err != nil:
+		return err
+	case len(parts) == 0:
+		return projection.ErrCommandNotFound
+	}
+	return d.runUnowned(ctx, parts)
+}
+
+// Result returns the result of a command so far, by its parts, and whether it has ended.
+func Result(command int64, parts []Part) (result projection.CommandResult, ended bool) {
+	result.Command, ended = command, true
+	for _, part := range parts {
+		result.Done, result.Failed = result.Done+part.Done, result.Failed+part.Failed
+		ended = ended && part.Ended
+	}
+	return result, ended
+}
+
+// runUnowned runs the open parts of a command that call no handler, if no living node owns their leases.
+func (d *deadLetters) runUnowned(ctx context.Context, parts []Part) error {
+	for _, part := range parts {
+		if part.Ended || !part.Unowned {
+			continue
+		}
+		if err := d.store.RunUnowned(ctx, part); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// wait polls for the result of a command, also during an outage of the database. It runs a command that calls no
+// handler itself if no node owns the lease.
+func (d *deadLetters) wait(ctx context.Context, command int64) (projection.CommandResult, error) {
+	result := projection.CommandResult{Command: command}
+	var unowned error
+	err := backoff.Poll(ctx, firstPoll, lastPoll, func() (ended bool, _ error) {
+		parts, err := d.store.Parts(ctx, d.id, command)
+		switch {
+		case err != nil && d.store.Fault(err).Class == engine.Infrastructure:
+		case err != nil:
+			return false, fmt.Errorf("%w: %w", projection.ErrCommandPending, d.store.Fault(err))
+		case len(parts) == 0:
+			return false, projection.ErrCommandNotFound
+		default:
+			if result, ended = Result(command, parts); !ended {
+				unowned = d.runUnowned(ctx, parts)
+			}
+		}
+		return ended, nil
+	})
+	if err != nil && err == ctx.Err() {
+		err = fmt.Errorf("%w: %w", projection.ErrCommandPending, errors.Join(err, unowned))
+	}
+	if err != nil {
+		return result, fmt.Errorf("command %d: %w", command, err)
+	}
+	return result, nil
+}
