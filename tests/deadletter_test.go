@@ -162,7 +162,7 @@ func TestReplayDuringLiveTrafficAndTakeovers(t *testing.T) {
 		// Events appended during the command may have been parked after its end.
 		<-s.Replaying("p")
 		s.MustHaveParked()
-	}, kit.SeveralNodes)
+	})
 }
 
 func TestDiscardAffectsOnlyTheSelectedEvents(t *testing.T) {

@@ -50,6 +50,8 @@ type misdeed struct {
 	calls, more int64
 	// long means that a call takes long. If other projections waited for it, only few appends would be handled per call.
 	long bool
+	// needs is what the store needs, so that the misdeed can disturb no other.
+	needs kit.Need
 }
 
 // hang hangs until it is released, whatever its context says.
@@ -77,19 +79,24 @@ func misdeeds(kind *kit.Kind) map[string]misdeed {
 	parks := func(timeout time.Duration) millrace.Projection {
 		return millrace.Projection{Timeout: timeout, Retry: kit.Soon(1), MaxFailureShare: projection.NoLimit}
 	}
-	return map[string]misdeed{
-		"hangs for longer than the test": {calls: 1, long: true, do: hang, projection: millrace.Projection{Timeout: time.Hour}},
-		"hangs again and again":          {calls: 2, more: 1, long: true, do: hang, projection: parks(50 * time.Millisecond)},
-		"hangs until its timeout":        {calls: 2, more: 1, long: true, do: always(faults["timeout"].Fail), projection: parks(time.Second)},
+	all := map[string]misdeed{
+		"hangs for longer than the test": {calls: 1, long: true, do: hang, projection: millrace.Projection{Timeout: time.Hour}, needs: kit.ConcurrentWrites},
+		"hangs again and again":          {calls: 2, more: 1, long: kind.Meets(kit.ConcurrentWrites), do: hang, projection: parks(50 * time.Millisecond)},
+		"hangs until its timeout":        {calls: 2, more: 1, long: true, do: always(faults["timeout"].Fail), projection: parks(time.Second), needs: kit.ConcurrentWrites},
+		"hangs until a short timeout":    {calls: 2, more: 1, do: always(faults["timeout"].Fail), projection: parks(50 * time.Millisecond)},
 		"panics":                         {calls: 3, more: 10, do: always(faults["panic"].Fail), projection: parks(0)},
 		"fails and is parked":            {calls: 3, more: 10, do: always(faults["Go error"].Fail), projection: parks(0)},
 		"fails and is retried":           {calls: 3, more: 10, do: always(faults["SQL error"].Fail), projection: millrace.Projection{Retry: kit.Soon(1 << 20)}},
-		"loses its connection":           {calls: 3, more: 1, do: always(kind.Outages["connection"])},
-		"is slow":                        {calls: 2, more: 1, long: true, do: takes(time.Second), projection: millrace.Projection{MaxEvents: 1}},
+		"fills the disk":                 {calls: 3, more: 1, do: always(kind.Outages["disk full"])},
+		"is slow":                        {calls: 2, more: 1, long: true, do: takes(time.Second), projection: millrace.Projection{MaxEvents: 1}, needs: kit.ConcurrentWrites},
 		"is many":                        {calls: 2, more: 200, many: 200, do: takes(0), projection: millrace.Projection{MaxEvents: 1}},
 		"is many and fails":              {calls: 2, more: 200, many: 200, do: always(faults["SQL error"].Fail), projection: parks(0)},
-		"is many and slow":               {calls: 2, more: 60, many: 60, do: takes(50 * time.Millisecond), projection: millrace.Projection{MaxEvents: 1}},
+		"is many and slow":               {calls: 2, more: 60, many: 60, do: takes(50 * time.Millisecond), projection: millrace.Projection{MaxEvents: 1}, needs: kit.ConcurrentWrites},
 	}
+	if connection, ok := kind.Outages["connection"]; ok {
+		all["loses its connection"] = misdeed{calls: 3, more: 1, do: always(connection)}
+	}
+	return all
 }
 
 // misbehaving makes the projections of a misdeed for one tenant, and counts their calls.
@@ -114,6 +121,7 @@ func TestProjectionThatMisbehavesDisturbsNoOther(t *testing.T) {
 	kit.OnEachStore(t, func(t *testing.T, kind *kit.Kind) {
 		for name, m := range misdeeds(kind) {
 			t.Run(name, func(t *testing.T) {
+				kind.MustMeet(t, m.needs)
 				if m.many == 0 { // many are work for the machine
 					t.Parallel()
 				}
@@ -138,7 +146,7 @@ func TestProjectionThatMisbehavesDisturbsNoOther(t *testing.T) {
 				}
 			})
 		}
-	}, kit.ConcurrentWrites)
+	})
 }
 
 func TestTenantWhoseProjectionsHangDisturbsNoOther(t *testing.T) {
@@ -179,42 +187,65 @@ func TestTenantWhoseProjectionsHangDisturbsNoOther(t *testing.T) {
 }
 
 func TestLongWaitForASlotShutsNothingDown(t *testing.T) {
-	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
-		log, logs := kit.Logs()
-		entered, leave := make(chan struct{}, 10), make(chan struct{})
-		slow := func(ctx context.Context, tx kit.Tx, events []event.Envelope) error {
+	t.Run("batches", func(t *testing.T) {
+		kit.Run(t, func(t *testing.T, b *kit.Bundle) {
+			longWait(b, millrace.Config{MaxBatches: 1}, func(name string, wait func()) millrace.Handler {
+				return b.Store.Batch(func(ctx context.Context, tx kit.Tx, events []event.Envelope) error {
+					wait()
+					return tx.Record(ctx, name, events...)
+				})
+			})
+			for _, name := range []string{"slow", "p"} {
+				b.Verify(name)
+			}
+		}, kit.ConcurrentWrites)
+	})
+	t.Run("deliveries", func(t *testing.T) {
+		kit.Run(t, func(t *testing.T, b *kit.Bundle) {
+			longWait(b, millrace.Config{MaxDeliveries: 1}, func(_ string, wait func()) millrace.Handler {
+				return millrace.DeliverEach(func(context.Context, millrace.Delivered) error {
+					wait()
+					return nil
+				})
+			})
+		})
+	})
+}
+
+// longWait runs the projections slow and p, which share one slot. While slow has the slot, p waits for several times as long as
+// its handler and its calls may take. handler makes a handler that calls wait.
+func longWait(b *kit.Bundle, config millrace.Config, handler func(name string, wait func()) millrace.Handler) {
+	b.T.Helper()
+	log, logs := kit.Logs()
+	entered, leave := make(chan struct{}, 10), make(chan struct{})
+	config.QueryTimeout, config.Logger = 500*time.Millisecond, log
+	rt := b.Running(config,
+		millrace.Projection{Name: "slow", Timeout: time.Minute, Handler: handler("slow", func() {
 			entered <- struct{}{}
 			<-leave
-			return tx.Record(ctx, "slow", events...)
+		})},
+		millrace.Projection{Name: "p", Timeout: 250 * time.Millisecond, Retry: kit.Soon(1), Handler: handler("p", func() {})})
+	b.Append("a", 1)
+	b.InTime("the slow handler is called", func() { <-entered })
+	last := b.Append("a", 3).Positions[2]
+	<-time.After(4 * time.Second)
+	var status millrace.Status
+	b.Eventually("the status is read in time", func() (read bool) {
+		var err error
+		status, err = rt.Status(b.Ctx, millrace.StatusFilter{Names: []string{"p"}})
+		return err == nil
+	})
+	if p := status.Projection(millrace.ProjectionID{Name: "p"}); p.State == millrace.StateWaiting || p.State == millrace.StateFailed {
+		b.T.Errorf("while another has the slot it is %s: %s", p.State, p.Reason)
+	}
+	close(leave)
+	b.Reaches(rt, "slow", last)
+	b.Reaches(rt, "p", last)
+	for _, message := range []string{"database unusable", "fault not counted", "stuck"} {
+		for _, entry := range logs.FilterMessageSnippet(message).All() {
+			b.T.Errorf("%s: %v", entry.Message, entry.ContextMap())
 		}
-		rt := b.Running(millrace.Config{MaxBatches: 1, QueryTimeout: 500 * time.Millisecond, Logger: log},
-			millrace.Projection{Name: "slow", Handler: b.Store.Batch(slow), Timeout: time.Minute},
-			millrace.Projection{Name: "p", Handler: b.Store.Batch(kit.Record("p")), Timeout: 250 * time.Millisecond, Retry: kit.Soon(1)})
-		b.Append("a", 1)
-		select {
-		case <-entered:
-		case <-time.After(time.Minute):
-			t.Fatal("the slow handler was not called")
-		}
-		last := b.Append("a", 3).Positions[2]
-		<-time.After(4 * time.Second) // several times as long as a batch and its calls may take
-		var status millrace.Status
-		b.Eventually("the status is read in time", func() (read bool) {
-			var err error
-			status, err = rt.Status(b.Ctx, millrace.StatusFilter{Names: []string{"p"}})
-			return err == nil
-		})
-		if p := status.Projection(millrace.ProjectionID{Name: "p"}); p.State == millrace.StateWaiting || p.State == millrace.StateFailed {
-			t.Errorf("while another has the slot it is %s: %s", p.State, p.Reason)
-		}
-		close(leave)
-		b.Applied(rt, last, "slow", "p")
-		for _, message := range []string{"database unusable", "fault not counted", "stuck"} {
-			for _, entry := range logs.FilterMessageSnippet(message).All() {
-				t.Errorf("%s: %v", entry.Message, entry.ContextMap())
-			}
-		}
-	}, kit.ConcurrentWrites)
+	}
 }
 
 // heap returns the bytes of the live objects.

@@ -234,16 +234,19 @@ func TestPauseReturnsWhenNothingOfTheProjectionRuns(t *testing.T) {
 		}
 		b.Resume(remote, "slow")
 		b.Applied(remote, last, "slow")
-	}, kit.ConcurrentWrites)
+	})
 }
 
 func TestPauseReportsThatTheProjectionWasResumed(t *testing.T) {
 	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
-		slow := newBlockable()
-		rt := b.Running(millrace.Config{}, slow.slow(b)...)
-		slow.armed.Store(true)
-		last := b.Append("a", 5).Positions[4]
-		<-slow.entered
+		entered, release := make(chan struct{}, 1), make(chan struct{})
+		rt := b.Running(millrace.Config{}, millrace.Projection{Name: "slow", Handler: millrace.DeliverEach(func(context.Context, millrace.Delivered) error {
+			entered <- struct{}{}
+			<-release
+			return nil
+		})})
+		last := b.Append("a", 1).Positions[0]
+		<-entered
 		id := millrace.ProjectionID{Name: "slow"}
 		paused := make(chan error, 1)
 		go func() { paused <- rt.Pause(b.Ctx, id) }()
@@ -252,9 +255,9 @@ func TestPauseReportsThatTheProjectionWasResumed(t *testing.T) {
 		if err := <-paused; !errors.Is(err, projection.ErrResumed) {
 			t.Errorf("the pause ended with %v", err)
 		}
-		close(slow.release)
-		b.Applied(rt, last, "slow")
-	}, kit.ConcurrentWrites)
+		close(release)
+		b.Reaches(rt, "slow", last)
+	})
 }
 
 // A FailureHandler is user code like a handler: Pause cancels its context, and returns when it has ended.

@@ -70,7 +70,7 @@ func TestParkedStreamOfAPartitionDoesNotTouchTheOthers(t *testing.T) {
 		if n, err := s.DeadLetters.Purge(b.Ctx, projection.DeadLetterFilter{All: true}, 0, 5); n != 5 || err != nil {
 			t.Errorf("purged %d, %v", n, err)
 		}
-	}, kit.Partitions)
+	})
 }
 
 // manyParked parks 10 events of each of 8 streams, by a projection with 8 partitions whose replays wait for hold.
@@ -123,7 +123,7 @@ func TestLimitOfACommandIsForAllPartitionsTogether(t *testing.T) {
 		must("discard without owners", result, err, 5)
 		result, err = letters.Discard(b.Ctx, projection.DeadLetterFilter{All: true}, 1000)
 		must("discard of the rest", result, err, left)
-	}, kit.Partitions)
+	})
 }
 
 func TestCommandForAllPartitionsCanBeCancelled(t *testing.T) {
@@ -171,7 +171,7 @@ func TestCommandForAllPartitionsCanBeCancelled(t *testing.T) {
 		if _, err := letters.Wait(b.Ctx, command+1000); !errors.Is(err, projection.ErrCommandNotFound) {
 			t.Errorf("waiting for no command: %v", err)
 		}
-	}, kit.Partitions, kit.ConcurrentWrites)
+	}, kit.ConcurrentWrites)
 }
 
 // The automatic replayer, the share of failures and the limit of parked events are those of each partition.
@@ -208,5 +208,5 @@ func TestFailuresCountForEachPartitionAlone(t *testing.T) {
 			whole := b.Status(rt, "p")
 			return whole.State == millrace.StateFailed && whole.Parked == 5 && whole.Applied == 20
 		})
-	}, kit.Partitions)
+	})
 }

@@ -159,7 +159,7 @@ func TestPartitionsDoWhatANaiveModelDoes(t *testing.T) {
 					}
 				}
 				m.check()
-			}, kit.Partitions)
+			})
 		})
 	}
 }

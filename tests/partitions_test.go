@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -53,7 +52,7 @@ func TestPartitionsApplyEachEventOnceAndEachStreamInOrder(t *testing.T) {
 				if rows := len(b.StatusOf(nodes[0]).Projections); rows != n {
 					t.Errorf("status shows %d partitions", rows)
 				}
-			}, kit.Partitions, kit.SeveralNodes, kit.ConcurrentWrites)
+			})
 		})
 	}
 }
@@ -77,7 +76,7 @@ func TestPartitionsOfOneProjectionRunOnSeveralNodes(t *testing.T) {
 		if s.Served() != 6 {
 			t.Errorf("%d partitions had events", s.Served())
 		}
-	}, kit.Partitions, kit.SeveralNodes)
+	}, kit.SeveralNodes)
 }
 
 // The tenants that have the projection keep their number of partitions.
@@ -97,7 +96,7 @@ func TestAnotherNumberOfPartitionsIsForNewTenants(t *testing.T) {
 		if partitions["default"] != 3 || partitions[tenants[1].Name()] != 2 {
 			t.Errorf("tenants have %v partitions", partitions)
 		}
-	}, kit.Partitions)
+	})
 }
 
 func TestPauseAndResumeAreForAllPartitions(t *testing.T) {
@@ -116,7 +115,7 @@ func TestPauseAndResumeAreForAllPartitions(t *testing.T) {
 		second := b.Another(millrace.Config{}, s.Projection(holds))
 		b.Start(first)
 		b.Start(second)
-		b.Share(first, 2)
+		b.Share(first, b.Kind.Sharing(2))
 		armed.Store(true)
 		b.Append(streamOf(4, 5), 1)
 		<-entered
@@ -154,7 +153,7 @@ func TestPauseAndResumeAreForAllPartitions(t *testing.T) {
 				t.Errorf("%s of a partition: %v", doing, err)
 			}
 		}
-	}, kit.Partitions, kit.SeveralNodes)
+	})
 }
 
 // streamOf returns a stream of a partition.
@@ -169,12 +168,10 @@ func streamOf(number, n int) string {
 func TestWaitForAPartitionDoesNotWaitForTheOthers(t *testing.T) {
 	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
 		s := kit.NewSplit(b, "p", 3)
-		release := make(chan struct{})
-		free := sync.OnceFunc(func() { close(release) })
-		defer free()
+		var free atomic.Bool
 		rt := b.Running(millrace.Config{}, s.Projection(func(ctx context.Context, _ kit.Tx, _ []event.Envelope) error {
-			if id, _ := millrace.ProjectionFrom(ctx); id.Partition == 2 {
-				<-release
+			if id, _ := millrace.ProjectionFrom(ctx); id.Partition == 2 && !free.Load() {
+				return kit.ErrOnPurpose // it is retried
 			}
 			return nil
 		}))
@@ -198,13 +195,13 @@ func TestWaitForAPartitionDoesNotWaitForTheOthers(t *testing.T) {
 			t.Fatalf("a wait for the partition that has not handled its event, or for all, ended: %v", err)
 		case <-time.After(200 * time.Millisecond):
 		}
-		free()
+		free.Store(true)
 		b.Must(<-done)
 		b.Must(<-done)
 		if err := rt.WaitFor(b.Ctx, millrace.ProjectionID{Name: "p", Partition: 4}, last); !errors.Is(err, projection.ErrUnknownProjection) {
 			t.Errorf("waiting for a partition that is not there: %v", err)
 		}
-	}, kit.Partitions, kit.ConcurrentWrites)
+	})
 }
 
 func TestWaitForReportsTheFailureOfAnyPartition(t *testing.T) {
@@ -213,15 +210,13 @@ func TestWaitForReportsTheFailureOfAnyPartition(t *testing.T) {
 		p := s.Projection(func(ctx context.Context, _ kit.Tx, _ []event.Envelope) error {
 			switch id, _ := millrace.ProjectionFrom(ctx); id.Partition {
 			case 1:
-				<-ctx.Done()
-				return ctx.Err()
+				return kit.ErrOnPurpose // it is retried
 			case 3:
 				return projection.Stop(kit.ErrOnPurpose)
 			}
 			return nil
 		})
-		p.Timeout = time.Hour
-		rt := b.Running(millrace.Config{GracePeriod: time.Millisecond}, p)
+		rt := b.Running(millrace.Config{}, p)
 		b.Append(streamOf(1, 3), 1)
 		last := b.Append(streamOf(3, 3), 1).Positions[0]
 		b.InTime("the wait ends", func() {
@@ -233,7 +228,7 @@ func TestWaitForReportsTheFailureOfAnyPartition(t *testing.T) {
 		if whole.State != millrace.StateFailed || !strings.HasPrefix(whole.Reason, "partition 3: ") || whole.Position >= last {
 			t.Errorf("the status is %+v", whole)
 		}
-	}, kit.Partitions, kit.ConcurrentWrites)
+	})
 }
 
 // The deliveries of all partitions are one sender to the receiver.
@@ -271,7 +266,7 @@ func TestDeliveriesOfPartitionsKeepTheOrderOfStreams(t *testing.T) {
 		if len(projections) != 1 {
 			t.Errorf("the tokens of one projection begin with %d texts", len(projections))
 		}
-	}, kit.Partitions)
+	})
 }
 
 func TestPartitionPassesOverTheEventsOfTheOthersWithoutWriting(t *testing.T) {
@@ -304,7 +299,7 @@ func TestPartitionPassesOverTheEventsOfTheOthersWithoutWriting(t *testing.T) {
 		stop()
 		check("at the end", func(int, millrace.ProjectionStatus) int64 { return b.Head() })
 		s.Verify()
-	}, kit.Partitions)
+	})
 }
 
 // A handler that waits keeps one partition busy, and the others work meanwhile. What else the machine does may delay a round.
@@ -337,5 +332,5 @@ func TestPartitionsShortenTheWorkOfAHandlerThatWaits(t *testing.T) {
 				t.Fatal("in none of 5 rounds did 4 partitions take less than half the time")
 			}
 		}
-	}, kit.Partitions, kit.ConcurrentWrites, kit.Alone)
+	}, kit.ConcurrentWrites, kit.Alone)
 }

@@ -72,7 +72,7 @@ func TestResplitsRepeatOnlyDeliveriesInProgress(t *testing.T) {
 				if repeats := delivered(t, receiver.All(), int(last)); repeats > most {
 					t.Errorf("%d deliveries were repeats, want at most %d", repeats, most)
 				}
-			}, kit.SeveralNodes)
+			})
 		})
 	}
 }

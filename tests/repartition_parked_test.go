@@ -228,7 +228,7 @@ func TestResplitsAmongFailuresReplaysPausesAndTakeovers(t *testing.T) {
 			t.Errorf("%d events are parked", n)
 		}
 		applies(b, "p")
-	}, kit.SeveralNodes)
+	})
 }
 
 // flow appends to 32 streams until stop is called.

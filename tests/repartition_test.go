@@ -75,7 +75,7 @@ func TestResplitsUnderLoadLoseAndRepeatNothing(t *testing.T) {
 			b.Start(node)
 			nodes = append(nodes, node)
 		}
-		b.Share(nodes[0], 3)
+		b.Share(nodes[0], b.Kind.Sharing(3))
 		stop := b.Flow()
 		for range 12 {
 			n := 1 + rand.IntN(16)
@@ -87,7 +87,7 @@ func TestResplitsUnderLoadLoseAndRepeatNothing(t *testing.T) {
 		applies(b, "p")
 		applies(b, "q")
 		noWarnings(t, logs)
-	}, kit.SeveralNodes)
+	})
 }
 
 // The nodes run new partitions at once, and not only after their next search for free leases. The log has the times.
@@ -145,7 +145,7 @@ func TestNewPartitionsRunAtOnce(t *testing.T) {
 			t.Logf("%s: median %v, longest %v", what, times[len(times)/2].Round(time.Millisecond), times[len(times)-1].Round(time.Millisecond))
 		}
 		applies(b, "p")
-	}, kit.SeveralNodes, kit.Alone)
+	}, kit.Alone)
 }
 
 // splitting is how a victim dies that changes the number of partitions again and again.
@@ -186,7 +186,7 @@ func TestResplitsSurviveTheEndOfTheirProcess(t *testing.T) {
 		}
 		stop()
 		applies(b, "p")
-	}, kit.SeveralNodes)
+	})
 }
 
 func TestResplitsAreRefusedByName(t *testing.T) {

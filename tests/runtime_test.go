@@ -58,7 +58,7 @@ func TestTwoRuntimesInOneProcessDoNotDisturbEachOther(t *testing.T) {
 		stopFirst()
 		last := b.Append("a", 5).Positions[4]
 		b.Applied(second, last, "p", "q")
-	}, kit.SeveralNodes)
+	})
 }
 
 func TestTypesSelectEventsAndTheCheckpointFollows(t *testing.T) {

@@ -86,7 +86,7 @@ func TestSummaryAndPagesShowWhatAllNodesRun(t *testing.T) {
 			millrace.StateFailed: {"stops"}, millrace.StatePaused: {"paused"}, millrace.StateNotOwned: {"gone"}})
 		stop()
 		expect("after the end of the node", watcher, map[millrace.State]int{millrace.StateNotOwned: 4, millrace.StateFailed: 1, millrace.StatePaused: 1})
-	}, kit.SeveralNodes)
+	})
 }
 
 // pagesAgree checks that pages by filter have these projections, by their states, and no others.

@@ -43,6 +43,14 @@ func (b *Bundle) Balanced(rt *millrace.Runtime, nodes int) bool {
 	return len(held) == nodes && free == 0 && most > 0 && most-least <= 1
 }
 
+// Sharing returns how many of n running nodes share the projections: all of them, or one if the others stand by.
+func (k *Kind) Sharing(n int) int {
+	if k.Meets(SeveralNodes) {
+		return n
+	}
+	return 1
+}
+
 // Share waits until that many nodes share all leases.
 func (b *Bundle) Share(rt *millrace.Runtime, nodes int) {
 	b.T.Helper()

@@ -19,7 +19,7 @@ import (
 // Postgres is the kind of pgstore.Store. Its places are DSNs.
 var Postgres = &Kind{
 	Name: "pgstore",
-	Has:  []Need{SeveralNodes, ConcurrentWrites, Partitions},
+	Has:  []Need{SeveralNodes, ConcurrentWrites},
 	Place: func(t *testing.T, connections int) string {
 		dsn := pgtest.Database(t)
 		if connections > 0 {

@@ -22,7 +22,6 @@ import (
 // not the default.
 var SQLite = &Kind{
 	Name: "sqlitestore",
-	Has:  []Need{Partitions},
 	Place: func(t *testing.T, connections int) string {
 		place := url.URL{Path: filepath.Join(t.TempDir(), "store.db")}
 		if connections > 0 {

@@ -31,19 +31,29 @@ type Kind struct {
 type Need string
 
 const (
-	// SeveralNodes means that several runtimes run projections of one store at once. A test that only commands or watches from
-	// another runtime, or starts one after the other has stopped, does not need it.
+	// SeveralNodes means that several runtimes run projections of one store at once. On other stores one runtime runs them, and
+	// the others stand by until it ends. A test that only commands or watches from another runtime, or in which one runtime
+	// takes over from another, does not need it.
 	SeveralNodes Need = "several nodes"
-	// ConcurrentWrites means that appends and other batches commit while a batch is open.
+	// ConcurrentWrites means that appends and other batches commit while a batch is open. A handler that only has to keep its
+	// projection busy can deliver or fail, and does not need it.
 	ConcurrentWrites Need = "concurrent writes"
-	// Partitions means that a projection can be split into partitions.
-	Partitions Need = "partitions"
 	// Alone means that no other test of the package runs meanwhile, since the test measures.
 	Alone Need = "no other test"
 )
 
 // Meets reports whether the kind meets a need.
 func (k *Kind) Meets(need Need) bool { return slices.Contains(k.Has, need) }
+
+// MustMeet skips a test unless the kind meets these needs.
+func (k *Kind) MustMeet(t *testing.T, needs ...Need) {
+	t.Helper()
+	for _, need := range needs {
+		if need != "" && need != Alone && !k.Meets(need) {
+			t.Skipf("%s has no %s", k.Name, need)
+		}
+	}
+}
 
 // Fault is what a handler can do wrong. Says is a part of the error in the dead letter.
 type Fault struct {
@@ -162,11 +172,7 @@ func OnEachStore(t *testing.T, test func(t *testing.T, kind *Kind), needs ...Nee
 			if !alone {
 				t.Parallel()
 			}
-			for _, need := range needs {
-				if need != Alone && !kind.Meets(need) {
-					t.Skipf("%s has no %s", kind.Name, need)
-				}
-			}
+			kind.MustMeet(t, needs...)
 			test(t, kind)
 		})
 	}
