@@ -17,33 +17,38 @@ const (
 	lastPoll  = 200 * time.Millisecond
 )
 
-func (d *deadLetters) Replay(ctx context.Context, filter projection.DeadLetterFilter, limit int) (projection.CommandResult, error) {
+func (d *DeadLetters) Replay(ctx context.Context, filter projection.DeadLetterFilter, limit int) (projection.CommandResult, error) {
 	return d.command(ctx, Replay, filter, limit)
 }
 
-func (d *deadLetters) Discard(ctx context.Context, filter projection.DeadLetterFilter, limit int) (projection.CommandResult, error) {
+func (d *DeadLetters) Discard(ctx context.Context, filter projection.DeadLetterFilter, limit int) (projection.CommandResult, error) {
 	return d.command(ctx, Discard, filter, limit)
 }
 
-// command inserts a command and waits for its result.
-func (d *deadLetters) command(ctx context.Context, kind Kind, filter projection.DeadLetterFilter, limit int) (_ projection.CommandResult, err error) {
+// command starts a command and waits for its result.
+func (d *DeadLetters) command(ctx context.Context, kind Kind, filter projection.DeadLetterFilter, limit int) (_ projection.CommandResult, err error) {
 	defer d.explain(&err, string(kind))
-	if err := bounded(filter, limit); err != nil {
-		return projection.CommandResult{}, err
-	}
-	command, err := d.store.Insert(ctx, d.id, kind, filter, limit)
+	command, err := d.Start(ctx, kind, filter, limit)
 	if err != nil {
 		return projection.CommandResult{}, err
 	}
 	return d.wait(ctx, command)
 }
 
-func (d *deadLetters) Wait(ctx context.Context, command int64) (_ projection.CommandResult, err error) {
+// Start starts a command and returns its number. The owners of the leases run it.
+func (d *DeadLetters) Start(ctx context.Context, kind Kind, filter projection.DeadLetterFilter, limit int) (command int64, err error) {
+	if err := bounded(filter, limit); err != nil {
+		return 0, err
+	}
+	return d.store.Insert(ctx, d.id, kind, filter, limit)
+}
+
+func (d *DeadLetters) Wait(ctx context.Context, command int64) (_ projection.CommandResult, err error) {
 	defer d.explain(&err, "wait for a command on")
 	return d.wait(ctx, command)
 }
 
-func (d *deadLetters) Cancel(ctx context.Context, command int64) (err error) {
+func (d *DeadLetters) Cancel(ctx context.Context, command int64) (err error) {
 	defer d.explain(&err, fmt.Sprintf("cancel command %d on", command))
 	parts, err := d.store.Cancel(ctx, d.id, command)
 	switch {
@@ -66,7 +71,7 @@ func Result(command int64, parts []Part) (result projection.CommandResult, ended
 }
 
 // runUnowned runs the open parts of a command that call no handler, if no living node owns their leases.
-func (d *deadLetters) runUnowned(ctx context.Context, parts []Part) error {
+func (d *DeadLetters) runUnowned(ctx context.Context, parts []Part) error {
 	for _, part := range parts {
 		if part.Ended || !part.Unowned {
 			continue
@@ -80,7 +85,7 @@ func (d *deadLetters) runUnowned(ctx context.Context, parts []Part) error {
 
 // wait polls for the result of a command, also during an outage of the database. It runs a command that calls no
 // handler itself if no node owns the lease.
-func (d *deadLetters) wait(ctx context.Context, command int64) (projection.CommandResult, error) {
+func (d *DeadLetters) wait(ctx context.Context, command int64) (projection.CommandResult, error) {
 	result := projection.CommandResult{Command: command}
 	var unowned error
 	err := backoff.Poll(ctx, firstPoll, lastPoll, func() (ended bool, _ error) {

@@ -58,18 +58,18 @@ type Part struct {
 	Unowned      bool
 }
 
-// deadLetters implements projection.DeadLetters.
-type deadLetters struct {
+// DeadLetters implements projection.DeadLetters.
+type DeadLetters struct {
 	store Store
 	id    projection.ID
 }
 
 // Of returns the dead letters of a projection.
-func Of(store Store, id projection.ID) projection.DeadLetters {
-	return &deadLetters{store: store, id: engine.FullID(id)}
+func Of(store Store, id projection.ID) *DeadLetters {
+	return &DeadLetters{store: store, id: engine.FullID(id)}
 }
 
-func (d *deadLetters) List(ctx context.Context, page projection.DeadLetterPage) (letters []projection.DeadLetter, err error) {
+func (d *DeadLetters) List(ctx context.Context, page projection.DeadLetterPage) (letters []projection.DeadLetter, err error) {
 	defer d.explain(&err, "list")
 	page.States, err = selected(page.DeadLetterFilter, page.States)
 	switch {
@@ -91,7 +91,7 @@ func (d *deadLetters) List(ctx context.Context, page projection.DeadLetterPage) 
 }
 
 // explain adds the operation to an error.
-func (d *deadLetters) explain(err *error, doing string) {
+func (d *DeadLetters) explain(err *error, doing string) {
 	if *err != nil {
 		*err = fmt.Errorf("%s dead letters of %s: %w", doing, d.id, *err)
 	}
@@ -99,7 +99,7 @@ func (d *deadLetters) explain(err *error, doing string) {
 
 // checked classifies the error of a statement. If the statement found no dead letter, checked returns an error unless
 // the projection exists.
-func (d *deadLetters) checked(ctx context.Context, err error, found int64) error {
+func (d *DeadLetters) checked(ctx context.Context, err error, found int64) error {
 	if err == nil && found == 0 {
 		err = d.store.Known(ctx, d.id)
 	}
@@ -109,7 +109,7 @@ func (d *deadLetters) checked(ctx context.Context, err error, found int64) error
 	return nil
 }
 
-func (d *deadLetters) Get(ctx context.Context, id int64) (projection.DeadLetter, event.Envelope, error) {
+func (d *DeadLetters) Get(ctx context.Context, id int64) (projection.DeadLetter, event.Envelope, error) {
 	letters, err := d.List(ctx, projection.DeadLetterPage{DeadLetterFilter: projection.DeadLetterFilter{IDs: []int64{id}}, States: AllStates, Limit: 1})
 	switch {
 	case err != nil:
@@ -128,7 +128,7 @@ func (d *deadLetters) Get(ctx context.Context, id int64) (projection.DeadLetter,
 	return letter, page.Events[0], nil
 }
 
-func (d *deadLetters) Count(ctx context.Context, filter projection.DeadLetterFilter, states ...projection.DeadLetterState) (n int64, err error) {
+func (d *DeadLetters) Count(ctx context.Context, filter projection.DeadLetterFilter, states ...projection.DeadLetterState) (n int64, err error) {
 	defer d.explain(&err, "count")
 	if states, err = selected(filter, states); err != nil {
 		return 0, err
@@ -137,7 +137,7 @@ func (d *deadLetters) Count(ctx context.Context, filter projection.DeadLetterFil
 	return n, d.checked(ctx, err, n)
 }
 
-func (d *deadLetters) Purge(ctx context.Context, filter projection.DeadLetterFilter, endedFor time.Duration, limit int) (deleted int64, err error) {
+func (d *DeadLetters) Purge(ctx context.Context, filter projection.DeadLetterFilter, endedFor time.Duration, limit int) (deleted int64, err error) {
 	defer d.explain(&err, "purge")
 	err = bounded(filter, limit)
 	if err == nil && endedFor < 0 {

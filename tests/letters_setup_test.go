@@ -1,0 +1,285 @@
+package tests_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/millrace-go/millrace/event"
+	"github.com/millrace-go/millrace/internal/deadletters"
+	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/projection"
+	"github.com/millrace-go/millrace/tests/kit"
+)
+
+// errBad is the error of failing events.
+var errBad = errors.New("bad")
+
+// drawer is the owner of a projection with dead letters, as the runtime is: it works with the port of its store. Its
+// tenant has the streams a, b and c; at has the positions of each stream's events.
+type drawer struct {
+	*kit.Bundle
+	port    engine.Store
+	session engine.Session
+	id      projection.ID
+	lease   engine.Lease
+	at      map[string][]int64
+	events  map[int64]event.Envelope
+}
+
+// newDrawer returns the owner of projection p. Its streams have that many events each, in turn.
+func newDrawer(b *kit.Bundle, each int) *drawer {
+	b.T.Helper()
+	d := drawerOf(b, "p")
+	for range each {
+		for _, stream := range []string{"a", "b", "c"} {
+			d.add(stream)
+		}
+	}
+	return d
+}
+
+// drawerOf returns the owner of a new projection. Its checkpoint is at the last event.
+func drawerOf(b *kit.Bundle, name string) *drawer {
+	b.T.Helper()
+	d := &drawer{Bundle: b, port: b.Store.Engine(), id: projection.ID{Tenant: projection.DefaultTenant, Name: name}, at: make(map[string][]int64), events: make(map[int64]event.Envelope)}
+	d.Must(d.port.Ensure(d.Ctx, []engine.NewProjection{{Tenant: d.id.Tenant, Name: name, Partitions: 1}}))
+	d.claim()
+	if head := d.Head(); head > 0 {
+		_, err := d.port.Advance(d.Ctx, []engine.Advance{{Lease: d.lease, To: head}})
+		d.must(err)
+	}
+	return d
+}
+
+// claim makes another node the owner, after the present one has gone.
+func (d *drawer) claim() {
+	d.T.Helper()
+	d.gone()
+	node := engine.Node{ID: uuid.NewString(), Projections: []string{d.id.Name}, LeaseDuration: 10 * time.Minute}
+	var err error
+	d.session, err = d.port.Connect(d.Ctx, node)
+	d.Must(err)
+	free, err := d.port.Free(d.Ctx, node, true)
+	d.Must(err)
+	rows := make([]int32, len(free))
+	for i, ref := range free {
+		rows[i] = ref.Row
+	}
+	leases, err := d.port.Claim(d.Ctx, node, rows, true)
+	d.Must(err)
+	if len(leases) != 1 || leases[0].ID.Name != d.id.Name {
+		d.T.Fatalf("claimed %+v", leases)
+	}
+	d.lease = leases[0]
+	d.T.Cleanup(d.gone)
+}
+
+// gone ends the present owner's node, if there is one.
+func (d *drawer) gone() {
+	d.T.Helper()
+	if d.session == nil {
+		return
+	}
+	ctx := context.WithoutCancel(d.Ctx)
+	d.Must(errors.Join(d.session.Deregister(ctx), d.session.Close(ctx)))
+	d.session = nil
+}
+
+func (d *drawer) refresh() {
+	d.T.Helper()
+	leases, err := d.port.Leases(d.Ctx, []int32{d.lease.Row})
+	d.Must(err)
+	d.lease = leases[0]
+}
+
+// must fails the test on an error, and otherwise reads the lease again.
+func (d *drawer) must(err error) {
+	d.T.Helper()
+	d.Must(err)
+	d.refresh()
+}
+
+func (d *drawer) add(stream string) int64 {
+	d.T.Helper()
+	e := event.Event{Type: "of " + stream, Body: []byte(`{"of": "` + stream + `"}`)}
+	result, err := d.Store.Append(d.Ctx, stream, event.Any, e)
+	d.Must(err)
+	at := result.Positions[0]
+	d.at[stream] = append(d.at[stream], at)
+	d.events[at] = event.Envelope{Position: at, Stream: stream, Version: result.Version, Type: e.Type, Body: e.Body}
+	return at
+}
+
+func (d *drawer) letters() kit.DeadLetters { return d.Store.DeadLetters(d.id) }
+
+// letter returns the dead letter of the failed event at a position.
+func (d *drawer) letter(position int64) projection.DeadLetter {
+	e := d.events[position]
+	return projection.DeadLetter{Position: position, Stream: e.Stream, Version: e.Version, Type: e.Type, Error: fmt.Sprint("bad at ", position), Attempts: 4}
+}
+
+func (d *drawer) park(position int64, stream bool) {
+	d.T.Helper()
+	d.must(d.port.Park(d.Ctx, d.lease, d.letter(position), stream))
+}
+
+// batch returns a batch up to a position. Events after the checkpoint are handled, except the blocked ones.
+func (d *drawer) batch(to int64, blocked ...int64) engine.Batch {
+	b := engine.Batch{To: to}
+	for p := d.lease.Checkpoint + 1; p <= to; p++ {
+		switch e, there := d.events[p]; {
+		case !there:
+		case slices.Contains(blocked, p):
+			b.BlockedByStream = append(b.BlockedByStream, e)
+		default:
+			b.Events = append(b.Events, e)
+		}
+	}
+	return b
+}
+
+// after returns the positions of these streams after the checkpoint.
+func (d *drawer) after(streams ...string) (positions []int64) {
+	for _, s := range streams {
+		for _, p := range d.at[s] {
+			if p > d.lease.Checkpoint {
+				positions = append(positions, p)
+			}
+		}
+	}
+	return positions
+}
+
+// write is a handler that records its events.
+func (d *drawer) write(ctx context.Context, tx kit.Tx, events []event.Envelope) error {
+	return tx.Record(ctx, d.id.Name, events...)
+}
+
+func (d *drawer) run(h kit.BatchFunc, b engine.Batch) error { return d.runAs(d.lease, h, b) }
+
+// runAs runs a batch under a lease.
+func (d *drawer) runAs(lease engine.Lease, h kit.BatchFunc, b engine.Batch) error {
+	return d.port.Apply(d.Store.Batch(h).Engine(), engine.ApplyOptions{Timeout: 30 * time.Second})(d.Ctx, lease, b)
+}
+
+// give starts a command and does not wait for it.
+func (d *drawer) give(kind deadletters.Kind, filter projection.DeadLetterFilter, limit int) int64 {
+	d.T.Helper()
+	command, err := d.letters().(*deadletters.DeadLetters).Start(d.Ctx, kind, filter, limit)
+	d.Must(err)
+	return command
+}
+
+func (d *drawer) begin(command, lastBegun int64) *engine.Replay {
+	d.T.Helper()
+	r, err := d.port.BeginReplay(d.Ctx, d.lease, command, lastBegun)
+	d.Must(err)
+	return r
+}
+
+// again is the batch of a replay.
+func (d *drawer) again(r *engine.Replay) engine.Batch {
+	return engine.Batch{Events: []event.Envelope{d.events[r.Position]}, To: d.lease.Checkpoint, Replay: r}
+}
+
+// replay carries a command out, and returns the positions that it applied. It fails at those of poison.
+func (d *drawer) replay(command int64, poison ...int64) (applied []int64) {
+	d.T.Helper()
+	for {
+		r := d.begin(command, 0)
+		if r == nil {
+			return applied
+		}
+		if slices.Contains(poison, r.Position) {
+			d.must(d.port.FailReplay(d.Ctx, d.lease, failedReplay(*r, errBad)))
+			continue
+		}
+		d.must(d.run(d.write, d.again(r)))
+		applied = append(applied, r.Position)
+	}
+}
+
+// failedReplay is the failure of a replay, counted as the next attempt.
+func failedReplay(r engine.Replay, err error) engine.FailedReplay {
+	return engine.FailedReplay{Replay: r, Attempt: r.Attempts + 1, Err: err}
+}
+
+// result returns the result of a command, and false if a command has not ended.
+func (d *drawer) result(command int64) (result projection.CommandResult, ended bool) {
+	d.T.Helper()
+	_, open, err := d.Store.Commands(d.Ctx)
+	if d.Must(err); open > 0 {
+		return result, false
+	}
+	result, err = d.letters().Wait(d.Ctx, command)
+	d.Must(err)
+	result.Command = 0
+	return result, true
+}
+
+// mustHave checks the parked events, their counter and the parked streams.
+func (d *drawer) mustHave(parked []int64, streams ...string) {
+	d.T.Helper()
+	if got := positionsOf(d.list(projection.DeadLetterPage{})); !slices.Equal(got, parked) {
+		d.T.Errorf("parked: %v, want %v", got, parked)
+	}
+	if d.refresh(); d.lease.Parked != int64(len(parked)) || d.lease.ParkedStreams != (len(streams) > 0) {
+		d.T.Errorf("%d are counted as parked, there are %d", d.lease.Parked, len(parked))
+	}
+	if got := d.parkedStreams(); !slices.Equal(got, streams) {
+		d.T.Errorf("parked streams: %v, want %v", got, streams)
+	}
+}
+
+func (d *drawer) parkedStreams() (streams []string) {
+	d.T.Helper()
+	all := []string{"a", "b", "c"}
+	parked, err := d.port.ParkedStreams(d.Ctx, d.lease, all)
+	d.Must(err)
+	return slices.DeleteFunc(all, func(s string) bool { return !parked[s] })
+}
+
+func (d *drawer) list(page projection.DeadLetterPage) []projection.DeadLetter {
+	d.T.Helper()
+	if page.Limit == 0 {
+		page.Limit = 10_000
+	}
+	letters, err := d.letters().List(d.Ctx, page)
+	d.Must(err)
+	return letters
+}
+
+// one returns the dead letter at a position, in any state.
+func (d *drawer) one(position int64) projection.DeadLetter {
+	d.T.Helper()
+	for _, l := range d.list(projection.DeadLetterPage{States: deadletters.AllStates}) {
+		if l.Position == position {
+			return l
+		}
+	}
+	d.T.Fatalf("there is no dead letter at position %d", position)
+	return projection.DeadLetter{}
+}
+
+func positionsOf(letters []projection.DeadLetter) (positions []int64) {
+	for _, l := range letters {
+		positions = append(positions, l.Position)
+	}
+	return positions
+}
+
+// applied returns the positions that the projection recorded, in order.
+func (d *drawer) applied() (positions []int64) {
+	d.T.Helper()
+	records, err := d.Store.Applied(d.Ctx, d.id.Name)
+	d.Must(err)
+	for _, r := range records {
+		positions = append(positions, r.Position)
+	}
+	return positions
+}
