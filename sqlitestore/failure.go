@@ -81,7 +81,7 @@ func (s *Store) settleDeadLetters(ctx context.Context, tx *sql.Tx, lease engine.
 		}
 	}
 	if r := batch.Replay; r != nil {
-		if err := s.resolve(ctx, tx, lease, r); err != nil {
+		if err := resolve(ctx, tx, lease, r); err != nil {
 			return fmt.Errorf("resolve dead letter %d: %w", r.DeadLetter, err)
 		}
 	}

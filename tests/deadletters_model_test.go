@@ -233,8 +233,9 @@ func TestDeadLettersProperty(t *testing.T) {
 				return
 			}
 			worlds++
-			w := newLettersWorld(t, drawerOf(b, fmt.Sprint("p", worlds)))
-			defer w.gone()
+			d := drawerOf(b, fmt.Sprint("p", worlds))
+			defer func() { d.gone() }()
+			w := newLettersWorld(t, d)
 			failed = true // until the check fails: then rapid shrinks the failure, however long that takes
 			w.play()
 			failed = false

@@ -73,7 +73,7 @@ func (d *drawer) claim() {
 	leases, err := d.port.Claim(d.Ctx, node, rows, true)
 	d.Must(err)
 	if len(leases) != 1 || leases[0].ID.Name != d.id.Name {
-		d.T.Fatalf("claimed %+v", leases)
+		d.T.Fatalf("claimed %+v of %+v", leases, free)
 	}
 	d.lease = leases[0]
 	d.T.Cleanup(d.gone)

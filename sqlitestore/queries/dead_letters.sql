@@ -1,0 +1,14 @@
+-- Returns dead letters of a projection after position ?9, at most ?10, in order. ?1 to ?8 as in count_dead_letters.sql.
+-- It reads a page of each partition, and sorts these. Indexes: those of tenants and projections by name, that of dead letters by
+-- position. Locks nothing.
+select p.partition, d.id, d.position, d.stream_id, d.version, d.type, d.blocked_by_stream, d.state, d.error, d.stack, d.attempts, d.replays,
+       d.first_failed_at, d.last_failed_at, d.ended_at
+from millrace_tenants t join millrace_projections p on p.tenant = t.id
+join millrace_dead_letters d on d.id in (
+    select x.id from millrace_dead_letters x
+    where x.projection = p.id and x.position > ?9 and x.state in (select value from json_each(?4))
+    and (?5 is null or x.id in (select value from json_each(?5))) and (?6 is null or x.stream_id = ?6)
+    and (?7 is null or x.type = ?7) and (?8 is null or instr(x.error, ?8) > 0)
+    order by x.position limit ?10)
+where t.name = ?1 and p.name = ?2 and (?3 = 0 or p.partition = ?3)
+order by d.position limit ?10
