@@ -32,6 +32,7 @@ func childMain() bool {
 		"own":    childOwns,
 		"run":    childRuns,
 		"count":  childCounts,
+		"drop":   childDrops,
 		"touch":  func(path string) error { return childTouches(path, false) },
 		"touch with locks of POSIX": func(path string) error {
 			return childTouches(path, true)

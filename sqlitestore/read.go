@@ -2,7 +2,6 @@ package sqlitestore
 
 import (
 	"context"
-	"database/sql"
 	"errors"
 	"iter"
 	"math"
@@ -10,6 +9,7 @@ import (
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/eventlog"
 	"github.com/millrace-go/millrace/internal/valid"
+	"github.com/millrace-go/millrace/projection"
 )
 
 // ReadOptions select the events of ReadAll. The zero value selects all.
@@ -102,15 +102,34 @@ func (t *Tenant) pages(ctx context.Context, statement string, from int64, next f
 		if err != nil {
 			return eventlog.Page{}, err
 		}
-		return t.store.readEvents(ctx, eventlog.PageBytes, statement, args(tenant, from, limit)...)
+		page, err := t.store.readEvents(ctx, eventlog.PageBytes, statement, args(tenant, from, limit)...)
+		if err != nil {
+			return page, err
+		}
+		// A drop may have deleted some of the events meanwhile.
+		return page, t.still(ctx, tenant)
 	}}
 }
 
-// head returns the tenant's number and its last position.
-func (t *Tenant) head(ctx context.Context) (tenant, head int64, err error) {
-	err = t.store.readers.QueryRowContext(ctx, queries.Text("tenant_head"), t.name).Scan(&tenant, &head)
-	if errors.Is(err, sql.ErrNoRows) {
+// still returns an error if the events of the tenant of that number cannot be read any more.
+func (t *Tenant) still(ctx context.Context, tenant int64) error {
+	now, _, err := t.head(ctx)
+	if err == nil && now != tenant {
 		err = t.unknown()
+	}
+	return err
+}
+
+// head returns the tenant's number and its last position. It returns projection.ErrTenantDropping from when a drop begins to
+// delete events.
+func (t *Tenant) head(ctx context.Context) (tenant, head int64, err error) {
+	var deleting bool
+	found, err := runOne(ctx, t.store.readers, "tenant_head", []any{t.name}, &tenant, &head, &deleting)
+	switch {
+	case err == nil && !found:
+		err = t.unknown()
+	case err == nil && deleting:
+		err = t.closed(projection.TenantDropping)
 	}
 	return tenant, head, err
 }

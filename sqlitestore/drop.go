@@ -1,0 +1,106 @@
+package sqlitestore
+
+import (
+	"context"
+	"database/sql"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/internal/tenancy"
+	"github.com/millrace-go/millrace/projection"
+)
+
+// DropOptions configures DropTenant. There are no options yet: in a file, nothing can depend on a tenant.
+type DropOptions struct{}
+
+const (
+	// deletionTime is the time after which a transaction of a drop commits, so that appends do not wait for long.
+	deletionTime = 10 * time.Millisecond
+	// deletedTogether limits the rows that one statement of a drop deletes. It looks at the pages of large rows one by one.
+	deletedTogether = 100
+)
+
+// DropTenant removes a tenant for ever: its events, its projections, checkpoints, dead letters and commands. It does not
+// change the user's tables: archive the tenant, delete its rows from read models, and then drop it. confirm must repeat
+// the name. The default tenant cannot be dropped. Other tenants are not affected. Afterwards a tenant of that name may be
+// created again, and has nothing of the dropped one. The file does not shrink: SQLite uses the space for later events.
+//
+// A drop begins with a transaction that stops appends: they return projection.ErrTenantDropping, and
+// projection.ErrUnknownTenant after the drop. Then DropTenant waits until no projection of the tenant runs any more. Then
+// it removes everything, in many short transactions. Appends to other tenants run in between. Reads of the tenant
+// return projection.ErrTenantDropping from then on. If DropTenant is interrupted, also by the end of the process, the
+// tenant stays in the state projection.TenantDropping, and DropTenant must be called again.
+//
+// DropTenant returns projection.ErrUnknownTenant if there is no such tenant.
+func (s *Store) DropTenant(ctx context.Context, name, confirm string, _ DropOptions) error {
+	err := tenancy.Drop(ctx, port{s}, name, confirm,
+		func() (int32, error) { return s.beginDrop(ctx, name) },
+		func(row int32) error { return s.endDrop(ctx, name, row, deletionTime) })
+	if err != nil {
+		return err
+	}
+	s.log.Info("tenant dropped", zap.String("tenant", name))
+	return nil
+}
+
+// beginDrop commits that the tenant is being dropped. From then on it has no new events.
+func (s *Store) beginDrop(ctx context.Context, name string) (row int32, err error) {
+	err = s.changeTenant(ctx, name, func(tx *sql.Tx, t tenantRow) error {
+		row = t.id
+		return execute(ctx, tx, "set_tenant_state", t.id, projection.TenantDropping)
+	})
+	return row, err
+}
+
+// endDrop removes everything of a tenant of which nothing runs any more, in transactions of about that time. Several calls
+// may do so at once.
+func (s *Store) endDrop(ctx context.Context, name string, row int32, most time.Duration) error {
+	for done := false; !done; {
+		err := s.transact(ctx, func(tx *sql.Tx) (err error) {
+			done, err = s.deleteSome(ctx, tx, name, row, most)
+			return err
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// deletions delete rows of a tenant, in this order. Commands are inserted as long as their projection exists, and are
+// deleted in the transaction that deletes it.
+var deletions = []string{"delete_events", "delete_streams", "delete_keys", "delete_dead_letters", "delete_parked_streams",
+	"delete_commands", "delete_leases", "delete_projections"}
+
+// deleteSome deletes rows of a tenant until most has passed. If nothing is left, it deletes the tenant and returns true.
+func (s *Store) deleteSome(ctx context.Context, tx *sql.Tx, name string, row int32, most time.Duration) (done bool, err error) {
+	found, err := runOne(ctx, tx, "begin_deletion", []any{row}, new(int32))
+	if err != nil || !found {
+		return true, err // another call deleted it
+	}
+	began := time.Now()
+	for _, deletion := range deletions {
+		for {
+			result, err := tx.ExecContext(ctx, queries.Text(deletion), row, deletedTogether)
+			if err != nil {
+				return false, err
+			}
+			deleted, err := result.RowsAffected()
+			if err != nil {
+				return false, err
+			}
+			if deleted == 0 {
+				break
+			}
+			if time.Since(began) >= most {
+				return false, nil
+			}
+		}
+	}
+	if err := execute(ctx, tx, "delete_tenant", row); err != nil {
+		return false, err
+	}
+	return true, s.announce(ctx, tx, engine.Notice{Control: true, Tenant: name})
+}

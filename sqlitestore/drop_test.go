@@ -1,0 +1,344 @@
+package sqlitestore
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/millrace-go/millrace/event"
+	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/projection"
+)
+
+// furnished creates a tenant with rows in every table of the store. It has that many events, in streams of ten.
+func furnished(t testing.TB, store *Store, name string, events int) *Tenant {
+	t.Helper()
+	tenant := newTenant(t, store, name)
+	mustAppend(t, tenant, "s", event.Any.WithKey("k"), someEvents(1)...)
+	const number = "(select id from millrace_tenants where name = ?1)"
+	mustExec(t, store, `with recursive n (n) as (values (2) union all select n + 1 from n where n < ?2)
+		insert into millrace_events (id, slot, stream_id, version, type, body, created_at) select (`+number+` << 40) + n, 0, 's' || (n / 10), n % 10 + 1, 'T', '{}', 0 from n`, name, events)
+	mustExec(t, store, "update millrace_tenants set head = ?2 where name = ?1", name, events)
+	mustExec(t, store, "insert into millrace_streams select distinct tenant, stream_id, max(version) from millrace_events where tenant = "+number+" and stream_id <> 's' group by 1, 2", name)
+	for _, projection := range []string{"p", "q"} {
+		addProjection(t, store, name, projection, "")
+	}
+	const own = " from millrace_projections where tenant = " + number
+	mustExec(t, store, `insert into millrace_dead_letters (projection, position, stream_id, version, type, error, stack, attempts, first_failed_at, last_failed_at)
+		select id, 1, 's', 1, 'T', 'bad', '', 1, 0, 0`+own, name)
+	mustExec(t, store, "insert into millrace_parked_streams (projection, stream_id) select id, 's'"+own, name)
+	mustExec(t, store, "insert into millrace_commands (projection, kind, max_events, created_at) select id, 'replay', 1, 0"+own, name)
+	return tenant
+}
+
+// rowsOfTables returns the rows of each table of the store, without notices, which are deleted later.
+func rowsOfTables(t testing.TB, store *Store) map[string]string {
+	t.Helper()
+	tables := make(map[string]string)
+	for _, table := range must(columnOf(testContext(t), store, "select name from sqlite_schema where type = 'table' and name like 'millrace_%'"))(t) {
+		if table != "millrace_notices" {
+			names := must(columnOf(testContext(t), store, "select name from pragma_table_xinfo('"+table+"')"))(t)
+			tables[table] = one[string](t, store, "select coalesce(group_concat(concat_ws('|', "+strings.Join(names, ", ")+"), ' '), '') from "+table)
+		}
+	}
+	return tables
+}
+
+func columnOf(ctx context.Context, store *Store, query string) (values []string, err error) {
+	rows, err := store.DB().QueryContext(ctx, query)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, rows.Close()) }()
+	for rows.Next() {
+		var v string
+		if err := rows.Scan(&v); err != nil {
+			return nil, err
+		}
+		values = append(values, v)
+	}
+	return values, rows.Err()
+}
+
+// mustBeAs checks that the tables have the same rows as before.
+func mustBeAs(t testing.TB, store *Store, before map[string]string) {
+	t.Helper()
+	after := rowsOfTables(t, store)
+	if maps.Equal(before, after) && len(before) > 8 {
+		return
+	}
+	for table := range after {
+		if after[table] != before[table] {
+			t.Fatalf("%s has\n%.500s\nwant\n%.500s", table, after[table], before[table])
+		}
+	}
+	t.Fatalf("only %d tables", len(before))
+}
+
+func TestDroppedTenantLeavesNothingBehind(t *testing.T) {
+	t.Parallel()
+	store := newStore(t)
+	ctx := testContext(t)
+	furnished(t, store, "other", 30)
+	before := rowsOfTables(t, store)
+	for i, state := range []func(acme *Tenant) error{
+		func(*Tenant) error { return nil },
+		func(acme *Tenant) error { return store.ArchiveTenant(ctx, acme.name) },
+		func(acme *Tenant) error { return port{store}.SetTenantDesired(ctx, acme.name, engine.WantPause) },
+	} {
+		acme := furnished(t, store, "acme", 30)
+		if full := rowsOfTables(t, store); i == 0 {
+			for table := range full {
+				if full[table] == before[table] && !slices.Contains([]string{"millrace_nodes", "millrace_probe"}, table) {
+					t.Errorf("the tenant has nothing in %s", table)
+				}
+			}
+		}
+		noError(t, state(acme))
+		noError(t, together(3, func(int) error { // all of them may also find it gone
+			if err := store.DropTenant(ctx, acme.name, acme.name, DropOptions{}); !errors.Is(err, projection.ErrUnknownTenant) {
+				return err
+			}
+			return nil
+		}))
+		mustBeAs(t, store, before)
+	}
+	if n := one[int](t, store, "select seq from sqlite_sequence where name = 'millrace_tenants'"); n != 5 {
+		t.Errorf("the last tenant had number %d", n)
+	}
+	newTenant(t, store, "acme")
+	if n := one[int](t, store, "select id from millrace_tenants where name = 'acme'"); n != 6 {
+		t.Errorf("a tenant that is created again has number %d", n)
+	}
+}
+
+// TestDropContinuesAfterEachTransaction stops a drop after each of its transactions.
+func TestDropContinuesAfterEachTransaction(t *testing.T) {
+	t.Parallel()
+	store := newStore(t)
+	ctx, before := testContext(t), rowsOfTables(t, store)
+	partly, steps := 0, 0
+	for done := false; !done; steps++ {
+		const events = 220
+		acme := furnished(t, store, "acme", events)
+		row := must(store.beginDrop(ctx, acme.name))(t)
+		for range steps {
+			noError(t, store.transact(ctx, func(tx *sql.Tx) (err error) {
+				done, err = store.deleteSome(ctx, tx, acme.name, row, 0)
+				return err
+			}))
+		}
+		left := one[int](t, store, "select count(*) from millrace_events where tenant = ?1", row)
+		read, err := readUpTo(acme.ReadAll(ctx, ReadOptions{}))
+		want := map[bool]error{steps > 0: projection.ErrTenantDropping, done: projection.ErrUnknownTenant}[true]
+		if !errors.Is(err, want) || err == nil && read != events || err != nil && read > 0 {
+			t.Errorf("after %d transactions, with %d events left: %d events, %v", steps, left, read, err)
+		}
+		if left > 0 && left < events {
+			partly++
+		}
+		if done {
+			break
+		}
+		for what, err := range map[string]error{"Append": must2(acme.Append(ctx, "s", event.Any, someEvents(1)...)), "CreateTenant": must2(store.CreateTenant(ctx, "acme")),
+			"CreateTenants": store.CreateTenants(ctx, "b", "acme"), "archive": store.ArchiveTenant(ctx, "acme"), "unarchive": store.UnarchiveTenant(ctx, "acme"),
+			"pause": port{store}.SetTenantDesired(ctx, "acme", engine.WantPause)} {
+			if !errors.Is(err, projection.ErrTenantDropping) {
+				t.Errorf("%s after %d transactions: %v", what, steps, err)
+			}
+		}
+		noError(t, store.Migrate(ctx))
+		noError(t, store.DropTenant(ctx, acme.name, acme.name, DropOptions{}))
+		mustBeAs(t, store, before)
+	}
+	if mustBeAs(t, store, before); partly < 2 || steps < 10 {
+		t.Errorf("%d transactions, %d of them leave some events", steps, partly)
+	}
+}
+
+// must2 returns the error of a call with a result.
+func must2[T any](_ T, err error) error { return err }
+
+// readUpTo counts the events that are read, and returns the error after them.
+func readUpTo(events func(yield func(event.Envelope, error) bool)) (n int, err error) {
+	for _, err := range events {
+		if err != nil {
+			return n, err
+		}
+		n++
+	}
+	return n, nil
+}
+
+// endingContext ends when it is looked at for the last time.
+type endingContext struct {
+	context.Context
+	end   context.CancelFunc
+	looks *atomic.Int64
+}
+
+func (c endingContext) Err() error {
+	c.look()
+	return c.Context.Err()
+}
+
+func (c endingContext) Done() <-chan struct{} {
+	c.look()
+	return c.Context.Done()
+}
+
+func (c endingContext) look() {
+	if c.looks.Add(-1) == 0 {
+		c.end()
+	}
+}
+
+func TestDropContinuesAfterItsContextEnded(t *testing.T) {
+	t.Parallel()
+	store := newStore(t)
+	ctx, before := testContext(t), rowsOfTables(t, store)
+	states := make(map[projection.TenantState]int)
+	for looks := 1; ; looks += 1 + looks/6 {
+		acme := furnished(t, store, "acme", 30)
+		inner, end := context.WithCancel(ctx)
+		ending := endingContext{inner, end, new(atomic.Int64)}
+		ending.looks.Store(int64(looks))
+		err := store.DropTenant(ending, acme.name, acme.name, DropOptions{})
+		ended := inner.Err() != nil
+		end()
+		state, asked := acme.State(ctx)
+		switch {
+		case errors.Is(asked, projection.ErrUnknownTenant):
+			state = "gone"
+		case asked != nil, err == nil:
+			t.Fatalf("after %d looks: the tenant is %s, %v; the drop: %v", looks, state, asked, err)
+		}
+		if states[state]++; state != "gone" {
+			noError(t, store.DropTenant(ctx, acme.name, acme.name, DropOptions{}))
+		}
+		if mustBeAs(t, store, before); !ended {
+			break
+		}
+	}
+	t.Logf("states after the interruptions: %v", states)
+	for _, state := range []projection.TenantState{projection.TenantActive, projection.TenantDropping, "gone"} {
+		if states[state] == 0 {
+			t.Errorf("no interruption left the tenant in state %s", state)
+		}
+	}
+}
+
+// childDrops drops a tenant.
+func childDrops(path string) error {
+	store, err := Open(context.Background(), path, Options{})
+	if err != nil {
+		return err
+	}
+	defer store.Close()
+	return store.DropTenant(context.Background(), "acme", "acme", DropOptions{})
+}
+
+func TestDropContinuesAfterItsProcessWasKilled(t *testing.T) {
+	t.Parallel()
+	path := newPath(t)
+	store := migrated(t, openStore(t, path, Options{}))
+	ctx, before := testContext(t), rowsOfTables(t, store)
+	began := func() bool {
+		return one[int](t, store, "select count(*) from millrace_tenants where name = 'acme' and state <> 'dropping'") == 0
+	}
+	const events = 5000
+	partly := 0
+	for kills := 0; kills < 3 || partly == 0; kills++ {
+		acme := furnished(t, store, "acme", events)
+		cmd := child(ctx, "drop", path)
+		noError(t, cmd.Start())
+		until(t, "the drop begins", began)
+		<-time.After(rand.N(30 * time.Millisecond))
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+		if n := one[int](t, store, "select count(*) from millrace_events where tenant > 1"); n > 0 && n < events {
+			partly++
+		}
+		if _, err := acme.State(ctx); !errors.Is(err, projection.ErrUnknownTenant) {
+			noError(t, store.DropTenant(ctx, acme.name, acme.name, DropOptions{}))
+		}
+		mustBeAs(t, store, before)
+	}
+	if check := one[string](t, store, "pragma integrity_check"); check != "ok" {
+		t.Error(check)
+	}
+}
+
+// A drop gives way to appends between two transactions.
+func TestAppendsToOthersRunDuringADrop(t *testing.T) {
+	t.Parallel()
+	store := newStore(t)
+	ctx := testContext(t)
+	acme := furnished(t, store, "acme", 3000)
+	row := must(store.beginDrop(ctx, acme.name))(t)
+	done := make(chan error, 1)
+	go func() { done <- store.endDrop(ctx, acme.name, row, 0) }()
+	deleting := func() bool { return one[int](t, store, "select count(*) from millrace_tenants where deleting") > 0 }
+	during := 0
+	for running := true; running; {
+		before := deleting()
+		mustAppend(t, store.tenant, "s", event.Any, someEvents(1)...)
+		if before && deleting() {
+			during++
+		}
+		select {
+		case err := <-done:
+			noError(t, err)
+			running = false
+		default:
+		}
+	}
+	if during < 3 {
+		t.Errorf("%d appends during the drop", during)
+	}
+}
+
+func TestDropThatMakesNoSenseIsRefused(t *testing.T) {
+	t.Parallel()
+	store := newStore(t)
+	ctx := testContext(t)
+	newTenant(t, store, "acme")
+	for what, err := range map[string]error{"another name": store.DropTenant(ctx, "acme", "acm", DropOptions{}), "no name": store.DropTenant(ctx, "acme", "", DropOptions{}),
+		"the default tenant": store.DropTenant(ctx, "default", "default", DropOptions{}), "a name that is not valid": store.DropTenant(ctx, "a\nb", "a\nb", DropOptions{}),
+		"an unknown tenant": store.DropTenant(ctx, "none", "none", DropOptions{})} {
+		if err == nil || !strings.HasPrefix(err.Error(), "drop tenant") {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	if names := must(store.Tenants(ctx))(t); !slices.Equal(names, []string{"acme", projection.DefaultTenant}) {
+		t.Errorf("tenants %q", names)
+	}
+	// The owner of the file runs the tenant's projections until they have stopped.
+	row := addProjection(t, store, "acme", "p", living(t, store))
+	short, cancel := context.WithCancel(ctx)
+	done := make(chan error, 1)
+	go func() { done <- store.DropTenant(short, "acme", "acme", DropOptions{}) }()
+	until(t, "the tenant is being dropped", func() bool {
+		return must(must(store.ForTenant("acme"))(t).State(ctx))(t) == projection.TenantDropping
+	})
+	cancel()
+	if err := <-done; !errors.Is(err, context.Canceled) {
+		t.Errorf("while the owner has a lease: %v", err)
+	}
+	if n := one[int](t, store, "select count(*) from millrace_tenants where deleting"); n > 0 {
+		t.Error("rows are deleted although a projection runs")
+	}
+	mustExec(t, store, "update millrace_leases set owner = null where id = ?1", row)
+	noError(t, store.DropTenant(ctx, "acme", "acme", DropOptions{}))
+	if names := must(store.Tenants(ctx))(t); fmt.Sprint(names) != "[default]" {
+		t.Errorf("tenants %q", names)
+	}
+}
