@@ -1,7 +1,6 @@
 package pgstore
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -11,6 +10,7 @@ import (
 
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/internal/partition"
+	"github.com/millrace-go/millrace/internal/resplit"
 	"github.com/millrace-go/millrace/projection"
 )
 
@@ -19,7 +19,7 @@ import (
 // owners still run: they cannot commit any more, but may hold locks on read models.
 func (s port) Repartition(ctx context.Context, id projection.ID, n int) error {
 	id = engine.FullID(id)
-	var r *resplit
+	var r *replacement
 	err := s.changeTenant(ctx, id.Tenant, splitLockWait, func(ctx context.Context, tx pgx.Tx, t tenantRow) (err error) {
 		if t.state == projection.TenantDropping {
 			return projection.ErrTenantDropping
@@ -27,8 +27,10 @@ func (s port) Repartition(ctx context.Context, id projection.ID, n int) error {
 		r, err = s.resplit(ctx, tx, id, n)
 		return err
 	})
-	if err == nil && len(r.dead) > 0 {
-		s.endZombieBatches(ctx, r.dead, r.began)
+	if err == nil {
+		if dead := r.dead(); len(dead) > 0 {
+			s.endZombieBatches(ctx, dead, r.began)
+		}
 	}
 	return failed(err, "split %s into %d partitions", id, n)
 }
@@ -37,77 +39,56 @@ func (s port) Repartition(ctx context.Context, id projection.ID, n int) error {
 // wait for each other, the re-split gives up first.
 const splitLockWait = 500 * time.Millisecond
 
-// resplit replaces the partitions of a projection.
-type resplit struct {
+// replacement is a re-split in its transaction.
+type replacement struct {
 	store *Store
+	tx    pgx.Tx
 	id    projection.ID
-	// old are the partitions before, in order of their slots. alive and dead are the rows of those that have an owner.
-	old   []oldPartition
-	alive []int32
-	dead  []int64
+	old   resplit.Partitions
 	began time.Time
 }
 
-// oldPartition is a partition that is replaced.
-type oldPartition struct {
-	partition.Part
-	row        int32
-	crashCount int
-	skipped    int64
-	halted     bool
-	// failing and crashed are events that were not handled yet, zero if there is none.
-	failing, crashed attempted
-}
-
-// attempted is an event whose attempts a partition counts.
-type attempted struct {
-	position int64
-	attempts int
-	// slot is -1 if the event is not in the store any more.
-	slot int32
-}
-
-// newPartition is a partition that is inserted. The pointers are rows of old partitions, nil for none.
-type newPartition struct {
-	partition.Part
-	number                   int
-	crashCount               int
-	skipped                  int64
-	failing, crashed, halted *int32
-	crashAttempts            int
-}
-
 // resplit replaces the partitions of a projection, unless it has n.
-func (s *Store) resplit(ctx context.Context, tx pgx.Tx, id projection.ID, n int) (*resplit, error) {
-	r := &resplit{store: s, id: id, alive: []int32{}}
-	if err := r.lock(ctx, tx); err != nil {
+func (s *Store) resplit(ctx context.Context, tx pgx.Tx, id projection.ID, n int) (*replacement, error) {
+	r := &replacement{store: s, tx: tx, id: id}
+	if err := r.lock(ctx); err != nil {
 		return nil, err
 	}
 	switch len(r.old) {
 	case 0:
 		return nil, projection.ErrUnknownProjection
 	case n:
-		return &resplit{}, nil
+		return &replacement{}, nil
 	}
-	if err := r.findSlots(ctx, tx); err != nil {
-		return nil, err
-	}
-	parts, err := r.plan(n)
+	slots, err := r.slots(ctx)
 	if err != nil {
 		return nil, err
 	}
-	return r, r.replace(ctx, tx, parts)
+	parts, err := r.old.Replace(n, slots)
+	if err != nil {
+		return nil, err
+	}
+	return r, r.replace(ctx, parts)
+}
+
+// dead returns the rows of the partitions whose owners are dead.
+func (r *replacement) dead() (rows []int64) {
+	for _, row := range r.old.Owned(resplit.DeadOwner) {
+		rows = append(rows, int64(row))
+	}
+	return rows
 }
 
 // lock locks and reads the partitions.
-func (r *resplit) lock(ctx context.Context, tx pgx.Tx) error {
-	rows, _ := tx.Query(ctx, r.store.control.sql("lock_partitions"), r.id.Tenant, r.id.Name)
-	var o oldPartition
+func (r *replacement) lock(ctx context.Context) error {
+	rows, _ := r.tx.Query(ctx, r.store.control.sql("lock_partitions"), r.id.Tenant, r.id.Name)
+	var list []resplit.Old
+	var o resplit.Old
 	var from, to []int32
 	var upto []int64
 	var owned, dead bool
-	_, err := pgx.ForEachRow(rows, []any{&o.row, &o.From, &o.To, &from, &to, &upto, &o.Checkpoint, &o.crashCount, &o.skipped, &o.halted,
-		&o.failing.position, &o.failing.attempts, &o.crashed.position, &o.crashed.attempts, &owned, &dead, &r.began}, func() error {
+	_, err := pgx.ForEachRow(rows, []any{&o.Row, &o.From, &o.To, &from, &to, &upto, &o.Checkpoint, &o.CrashCount, &o.Skipped, &o.Halted,
+		&o.Failing.Position, &o.Failing.Attempts, &o.Crashed.Position, &o.Crashed.Attempts, &owned, &dead, &r.began}, func() error {
 		next := o
 		next.Passed = make([]partition.Passed, len(upto))
 		for i := range upto {
@@ -115,155 +96,124 @@ func (r *resplit) lock(ctx context.Context, tx pgx.Tx) error {
 		}
 		switch {
 		case dead:
-			r.dead = append(r.dead, int64(next.row))
-			next.crashCount++
+			next.Owner = resplit.DeadOwner
 		case owned:
-			// The process is alive, and this ends its attempt.
-			r.alive = append(r.alive, next.row)
-			next.crashed.attempts--
+			next.Owner = resplit.LivingOwner
 		}
-		if next.failing.position <= next.Checkpoint {
-			next.failing = attempted{}
-		}
-		if next.crashed.position <= next.Checkpoint || next.crashed.attempts <= 0 {
-			next.crashed = attempted{}
-		}
-		r.old = append(r.old, next)
+		list = append(list, next)
 		return nil
 	})
-	slices.SortFunc(r.old, func(a, b oldPartition) int { return cmp.Compare(a.From, b.From) })
+	r.old = resplit.Of(list)
 	return err
 }
 
-// findSlots reads the slots of the events that fail.
-func (r *resplit) findSlots(ctx context.Context, tx pgx.Tx) error {
-	var positions []int64
-	for _, o := range r.old {
-		for _, at := range []int64{o.failing.position, o.crashed.position} {
-			if at > 0 {
-				positions = append(positions, at)
-			}
-		}
-	}
+// slots reads the slots of the events that fail.
+func (r *replacement) slots(ctx context.Context) (map[int64]int32, error) {
+	positions := r.old.Attempted()
 	if len(positions) == 0 {
-		return nil
+		return nil, nil
 	}
 	tenant, err := r.store.ForTenant(r.id.Tenant)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	slots := make(map[int64]int32)
-	rows, _ := tx.Query(ctx, tenant.sql("event_slots"), pgx.QueryExecModeExec, positions)
+	rows, _ := r.tx.Query(ctx, tenant.sql("event_slots"), pgx.QueryExecModeExec, positions)
 	var position int64
 	var slot int32
 	_, err = pgx.ForEachRow(rows, []any{&position, &slot}, func() error {
 		slots[position] = slot
 		return nil
 	})
-	for i := range r.old {
-		for _, e := range []*attempted{&r.old[i].failing, &r.old[i].crashed} {
-			if slot, found := slots[e.position]; found {
-				e.slot = slot
-			} else {
-				e.slot = -1
-			}
-		}
-	}
-	return err
-}
-
-// plan returns the partitions that continue where the old ones are.
-func (r *resplit) plan(n int) ([]newPartition, error) {
-	parts := make([]partition.Part, len(r.old))
-	for i, o := range r.old {
-		parts[i] = o.Part
-	}
-	frontier, err := partition.FrontierOf(parts)
-	if err != nil {
-		return nil, err
-	}
-	var plan []newPartition
-	numbers := partition.Numbers(n)
-	for i, part := range frontier.Split(n) {
-		next := newPartition{Part: part, number: numbers[i]}
-		var failing, crashed attempted
-		for _, o := range r.old {
-			if !o.overlaps(part.Range) {
-				continue
-			}
-			next.crashCount = max(next.crashCount, o.crashCount)
-			if part.Contains(o.From) {
-				next.skipped += o.skipped
-			}
-			if o.failing.first(part.Range, failing) {
-				failing, next.failing = o.failing, &o.row
-			}
-			if o.crashed.first(part.Range, crashed) {
-				crashed, next.crashed, next.crashAttempts = o.crashed, &o.row, o.crashed.attempts
-			}
-			if o.haltsIn(part.Range) {
-				next.halted = &o.row
-			}
-		}
-		plan = append(plan, next)
-	}
-	return plan, nil
-}
-
-func (o oldPartition) overlaps(r partition.Range) bool { return o.From < r.To && r.From < o.To }
-
-// haltsIn reports whether the partition is halted at an event of the slots of r. If that event is unknown, the partition
-// counts as halted in all of its slots.
-func (o oldPartition) haltsIn(r partition.Range) bool {
-	for _, e := range []attempted{o.failing, o.crashed} {
-		if e.position > 0 && e.slot >= 0 {
-			return o.halted && r.Contains(e.slot)
-		}
-	}
-	return o.halted
-}
-
-// first reports whether the event is in the slots of r, before that of other.
-func (e attempted) first(r partition.Range, other attempted) bool {
-	return e.position > 0 && e.slot >= 0 && r.Contains(e.slot) && (other.position == 0 || e.position < other.position)
+	return slots, err
 }
 
 // replace inserts the new partitions, moves what belongs to the old ones, and deletes these.
-func (r *resplit) replace(ctx context.Context, tx pgx.Tx, parts []newPartition) error {
-	c := r.store.control
-	old := make([]int32, len(r.old))
-	for i, o := range r.old {
-		old[i] = o.row
-	}
+func (r *replacement) replace(ctx context.Context, parts []resplit.New) error {
+	c, old := r.store.control, r.old.Rows()
 	var insert pgx.Batch
 	insert.Queue(c.sql("discard_of_partitions"), old)
 	insert.Queue(c.sql("release_partition_numbers"), old)
-	rows, froms, tos := make([]int32, len(parts)), make([]int32, len(parts)), make([]int32, len(parts))
+	rows, slots := make([]int32, len(parts)), make([]partition.Range, len(parts))
 	for i, p := range parts {
-		froms[i], tos[i] = p.From, p.To
-		insert.Queue(c.sql("insert_partition"), p.args(old[0], len(parts))...).QueryRow(func(row pgx.Row) error { return row.Scan(&rows[i]) })
+		slots[i] = p.Range
+		insert.Queue(c.sql("insert_partition"), partitionArgs(p, old[0], len(parts))...).QueryRow(func(row pgx.Row) error { return row.Scan(&rows[i]) })
 	}
-	if err := tx.SendBatch(ctx, &insert).Close(); err != nil {
+	if err := r.tx.SendBatch(ctx, &insert).Close(); err != nil {
 		return fmt.Errorf("insert the partitions: %w", err)
 	}
+	froms := make([]int32, len(parts))
+	for i, p := range parts {
+		froms[i] = p.From
+	}
+	marks, err := r.continueReplays(ctx, rows, slots)
+	if err != nil {
+		return fmt.Errorf("continue the replays: %w", err)
+	}
 	var move pgx.Batch
-	move.Queue(c.sql("continue_replays"), old, rows, froms, tos)
-	move.Queue(c.sql("move_dead_letters"), old, rows, froms, r.alive)
+	move.Queue(c.sql("move_dead_letters"), old, rows, froms, r.old.Owned(resplit.LivingOwner))
 	move.Queue(c.sql("move_parked_streams"), old, rows, froms)
-	move.Queue(c.sql("mark_tried"), old, rows)
+	marks.queue(c, &move, rows)
 	move.Queue(c.sql("move_commands"), old, rows[0])
 	move.Queue(c.sql("count_parked"), rows)
 	move.Queue(c.sql("delete_partitions"), old, c.controlChannel, r.id.Tenant)
-	return tx.SendBatch(ctx, &move).Close()
+	return r.tx.SendBatch(ctx, &move).Close()
 }
 
-// args returns the arguments of insert_partition.sql.
-func (p newPartition) args(previous int32, partitions int) []any {
+// partitionArgs returns the arguments of insert_partition.sql.
+func partitionArgs(p resplit.New, previous int32, partitions int) []any {
 	n := len(p.Passed)
 	from, to, upto := make([]int32, n), make([]int32, n), make([]int64, n)
 	for i, passed := range p.Passed {
 		from[i], to[i], upto[i] = passed.From, passed.To, passed.Position
 	}
-	return []any{previous, p.number, partitions, p.From, p.To, from, to, upto, p.Checkpoint, p.crashCount, p.skipped,
-		p.failing, p.crashed, p.halted, p.crashAttempts}
+	return []any{previous, p.Number, partitions, p.From, p.To, from, to, upto, p.Checkpoint, p.CrashCount, p.Skipped,
+		p.Failing, p.Crashed, p.Halted, p.CrashAttempts}
+}
+
+// continueReplays inserts rows by which the open replays continue in the new partitions with these rows and slots, and
+// returns what then counts as tried by them.
+func (r *replacement) continueReplays(ctx context.Context, rows []int32, slots []partition.Range) (m marks, err error) {
+	c := r.store.control
+	found, _ := r.tx.Query(ctx, c.sql("open_replays"), r.old.Rows())
+	open, err := pgx.CollectRows(found, func(row pgx.CollectableRow) (o resplit.Replay, err error) {
+		return o, row.Scan(&o.ID, &o.Root, &o.From, &o.To, &o.Stream, &o.StreamOnly)
+	})
+	if err != nil || len(open) == 0 {
+		return m, err
+	}
+	list := resplit.Continue(open, slots)
+	n := len(list)
+	roots, parts, likes, streams, only := make([]int64, n), make([]int32, n), make([]int64, n), make([]*string, n), make([]bool, n)
+	for i, next := range list {
+		roots[i], parts[i], likes[i], streams[i], only[i] = next.Root, rows[next.Part], next.Like, next.Stream, next.StreamOnly
+	}
+	inserted, _ := r.tx.Query(ctx, c.sql("continue_replays"), roots, parts, likes, streams, only, r.old.Rows())
+	ids, err := pgx.CollectRows(inserted, pgx.RowTo[int64])
+	if err != nil {
+		return m, err
+	}
+	slices.Sort(ids) // they rise in the order of list
+	for _, mark := range resplit.Marks(open, list, ids) {
+		m.parts, m.streams = append(m.parts, rows[mark.Part]), append(m.streams, mark.Stream)
+		m.before, m.after = append(m.before, mark.Before), append(m.after, mark.After)
+	}
+	return m, nil
+}
+
+// marks are the columns of resplit.Mark.
+type marks struct {
+	parts         []int32
+	streams       []*string
+	before, after []int64
+}
+
+// queue queues the statements that set the marks in the new partitions, those of single streams first.
+func (m marks) queue(c controlSchema, batch *pgx.Batch, rows []int32) {
+	if len(m.parts) == 0 {
+		return
+	}
+	for _, statement := range []string{"mark_stream_tried", "mark_streams_tried", "mark_dead_letters_tried"} {
+		batch.Queue(c.sql(statement), m.parts, m.streams, m.before, m.after, rows)
+	}
 }

@@ -23,6 +23,7 @@ type layer struct {
 // stores is what every store may import.
 var stores = []string{
 	"internal/tenancy",
+	"internal/resplit",
 	"internal/eventlog",
 	"internal/migration",
 	"internal/sqlfile",
@@ -45,6 +46,7 @@ var layers = []layer{
 	{"internal/valid", []string{"internal/excerpt"}},
 	{"internal/partition", nil},
 	{"internal/fair", nil},
+	{"internal/resplit", []string{"internal/partition"}},
 	{"internal/migration", nil},
 	{"internal/sqlfile", nil},
 	{"event/...", []string{"internal/excerpt", "internal/valid"}},
