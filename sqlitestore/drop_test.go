@@ -301,8 +301,8 @@ func TestAppendsToOthersRunDuringADrop(t *testing.T) {
 		default:
 		}
 	}
-	if during < 3 {
-		t.Errorf("%d appends during the drop", during)
+	if during == 0 {
+		t.Error("no append during the drop")
 	}
 }
 

@@ -3,7 +3,6 @@ package sqlitestore
 import (
 	"context"
 	"database/sql"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -51,25 +50,14 @@ func (s *Store) readTenants(ctx context.Context, names []string) (tenants []engi
 	}
 	statement, args := "tenants", []any(nil)
 	if names != nil {
-		list, err := json.Marshal(names)
-		if err != nil {
-			return nil, err
-		}
-		statement, args = "tenants_named", []any{string(list)}
+		statement, args = "tenants_named", []any{list(names)}
 	}
-	rows, err := s.readers.QueryContext(ctx, queries.Text(statement), args...)
-	if err != nil {
-		return nil, damaged(err)
-	}
-	defer func() { err = errors.Join(err, rows.Close()) }()
-	for rows.Next() {
-		var t engine.Tenant
-		if err := rows.Scan(&t.Row, &t.Name, &t.State); err != nil {
-			return nil, err
-		}
+	var t engine.Tenant
+	err = each(ctx, s.readers, statement, args, []any{&t.Row, &t.Name, &t.State}, func() error {
 		tenants = append(tenants, t)
-	}
-	return tenants, damaged(rows.Err())
+		return nil
+	})
+	return tenants, damaged(err)
 }
 
 // tenantRow is a tenant as a transaction sees it. The state is never TenantPaused.
