@@ -26,14 +26,12 @@ func drawReplays(t *rapid.T, n int) (open []resplit.Replay) {
 	id := int64(100)
 	for root := int64(1); root <= rapid.Int64Range(1, 3).Draw(t, "replays"); root++ {
 		for _, slots := range ranges(n) {
-			var taken []string
 			for range rapid.IntRange(0, 2).Draw(t, "rows") {
 				id++
 				o := resplit.Replay{ID: id, Root: root, Range: slots, StreamOnly: rapid.Bool().Draw(t, "stream only")}
 				stream := fmt.Sprint("s", rapid.IntRange(0, 30).Draw(t, "stream"))
 				if slots.Contains(partition.Slot(stream)) {
 					o.Stream = &stream
-					taken = append(taken, stream)
 				}
 				open = append(open, o)
 			}
