@@ -2,6 +2,7 @@ package sqlitestore
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -102,24 +103,58 @@ func examine(ctx context.Context, path string) error {
 	return nil
 }
 
-// examineDatabase reads the header of a file and its list of tables. Without a write-ahead log it takes no locks, since
-// SQLite would create files for them.
+// examineDatabase reads the header of a file and its list of tables. Without a log it takes no locks, since SQLite would
+// create files for them.
 func examineDatabase(ctx context.Context, path string) error {
 	if hasLog(path) {
-		return examineWith(ctx, path, "mode=ro")
+		return examineWithLog(ctx, path)
 	}
 	err := examineWith(ctx, path, "immutable=1")
 	if err != nil && hasLog(path) {
 		// Another process has begun to write. Without locks, half of a write may have been read.
-		return examineWith(ctx, path, "mode=ro")
+		return examineWithLog(ctx, path)
 	}
 	return err
 }
 
-// hasLog reports whether the file has a write-ahead log that is not empty.
+// hasLog reports whether the file has a write-ahead log or a rollback journal that is not empty.
 func hasLog(path string) bool {
-	info, err := os.Stat(path + "-wal")
-	return err == nil && info.Size() > 0
+	for _, suffix := range []string{"-wal", "-journal"} {
+		if info, err := os.Stat(path + suffix); err == nil && info.Size() > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// examineWithLog examines a file together with its logs. If a power loss interrupted the transaction that created the
+// file, it is empty: the connection that writes rolls that transaction back.
+func examineWithLog(ctx context.Context, path string) error {
+	err := examineWith(ctx, path, "mode=ro")
+	var failed *sqlite.Error
+	if !errors.As(err, &failed) || failed.Code() != sqlite3.SQLITE_READONLY_ROLLBACK {
+		return err
+	}
+	pages, err := pagesBefore(path + "-journal")
+	if err != nil || pages == 0 {
+		return err
+	}
+	return examineWith(ctx, path, "immutable=1")
+}
+
+// pagesBefore returns the number of pages that the file had before the transaction of a rollback journal. It stands in the
+// journal's header, see https://sqlite.org/fileformat.html#the_rollback_journal.
+func pagesBefore(journal string) (uint32, error) {
+	file, err := os.Open(journal)
+	if err != nil {
+		return 0, err
+	}
+	defer func() { _ = file.Close() }()
+	var pages [4]byte
+	if _, err := file.ReadAt(pages[:], 16); err != nil {
+		return 0, fmt.Errorf("read the header of %s: %w", journal, err)
+	}
+	return binary.BigEndian.Uint32(pages[:]), nil
 }
 
 func examineWith(ctx context.Context, path, mode string) (err error) {

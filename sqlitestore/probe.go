@@ -52,5 +52,5 @@ func (s port) probeWrite(ctx context.Context) (err error) {
 	if err := execute(ctx, tx, "probe_write"); err != nil {
 		return err
 	}
-	return tx.Commit()
+	return afterCommit(s.writer.path, tx.Commit())
 }

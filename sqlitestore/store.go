@@ -42,7 +42,8 @@ const (
 	SynchronousFull Synchronous = iota
 	// SynchronousNormal syncs only at checkpoints of the write-ahead log, and commits faster. A power loss may undo the
 	// last commits, including those that have returned. It undoes all commits after some point, so read models and
-	// checkpoints still agree. Later events reuse the positions of lost events.
+	// checkpoints still agree. Later events reuse the positions of lost events. If the disk fails to sync, and the power is
+	// lost later, the file may be damaged.
 	SynchronousNormal
 )
 

@@ -53,6 +53,10 @@ func (w *writer) begin(ctx, txCtx context.Context) (t *transaction, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("begin transaction: %w", err)
 	}
+	if err := resync(w.path); err != nil {
+		t.release()
+		return nil, fmt.Errorf("begin transaction: %w", err)
+	}
 	return t, nil
 }
 
@@ -142,7 +146,7 @@ func (t *transaction) commit(ctx context.Context) error {
 		}
 	}
 	t.loan.phase.Store(phaseCommit)
-	err := t.Tx.Commit()
+	err := afterCommit(t.writer.path, t.Tx.Commit())
 	if errors.Is(err, sql.ErrTxDone) && t.loan.committed {
 		err = nil // a goroutine that the function left behind committed first
 	}
@@ -186,10 +190,7 @@ func (w *writer) transact(ctx context.Context, fn func(tx *sql.Tx) error) error 
 	if err := fn(t.Tx); err != nil {
 		return err
 	}
-	if err := t.Tx.Commit(); err != nil {
-		return fmt.Errorf("commit transaction: %w", err)
-	}
-	return nil
+	return w.commit(t.Tx)
 }
 
 // lend is transact for a function of the user, which cannot end the transaction.

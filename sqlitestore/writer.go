@@ -32,7 +32,9 @@ var ErrClosed = errors.New("the store is closed")
 
 // writer has the only connection that writes, and lends it to one transaction at a time, in the order of their requests.
 type writer struct {
-	db *sql.DB
+	// path is without symbolic links, since SQLite has the write-ahead log beside the file itself.
+	path string
+	db   *sql.DB
 	// committed reads committed data, over other connections.
 	committed querier
 	// turn has an element while no transaction has the connection.
@@ -80,6 +82,7 @@ func openWriter(ctx context.Context, path string, opts Options) (*writer, error)
 	if err := w.checkJournal(ctx); err != nil {
 		return nil, errors.Join(fmt.Errorf("%s: %w", path, damaged(err)), w.close())
 	}
+	w.path = resolved(path)
 	return w, nil
 }
 
@@ -202,7 +205,7 @@ func (w *writer) appendGroup(ctx context.Context) error {
 	}
 	defer t.release()
 	group := w.takeWaiting()
-	if err := runGroup(shared, t.Tx, group); err != nil {
+	if err := w.runGroup(shared, t.Tx, group); err != nil {
 		for _, a := range group {
 			a.result, a.err = event.Appended{}, err
 		}
@@ -215,16 +218,13 @@ func (w *writer) appendGroup(ctx context.Context) error {
 
 // runGroup runs the appends of a group and commits. An error means that no append was committed, or that the result of
 // the commit is unknown.
-func runGroup(ctx context.Context, tx *sql.Tx, group []*waitingAppend) error {
+func (w *writer) runGroup(ctx context.Context, tx *sql.Tx, group []*waitingAppend) error {
 	for _, a := range group {
 		if err := inSavepoint(ctx, tx, a); err != nil {
 			return errors.Join(err, tx.Rollback())
 		}
 	}
-	if err := tx.Commit(); err != nil {
-		return fmt.Errorf("commit transaction: %w", err)
-	}
-	return nil
+	return w.commit(tx)
 }
 
 // inSavepoint runs an append and sets its result. An error means that the whole transaction is over.
