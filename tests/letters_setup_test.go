@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -282,4 +283,17 @@ func (d *drawer) applied() (positions []int64) {
 		positions = append(positions, r.Position)
 	}
 	return positions
+}
+
+// state describes the dead letters, the commands and the lease, to be compared.
+func (d *drawer) state() string {
+	d.T.Helper()
+	d.refresh()
+	all, open, err := d.Store.Commands(d.Ctx)
+	d.Must(err)
+	var letters strings.Builder
+	for _, l := range d.list(projection.DeadLetterPage{States: deadletters.AllStates}) {
+		fmt.Fprintf(&letters, "%+v\n", l)
+	}
+	return fmt.Sprintf("%s%v\n%+v\n%d commands, %d open\n%v", letters.String(), d.parkedStreams(), d.lease, all, open, d.applied())
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"iter"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -183,6 +184,10 @@ func (s PgStore) Arrived(ctx context.Context) ([]Arrival, error) {
 func (s PgStore) Commands(ctx context.Context) (all, open int, err error) {
 	err = s.Pool().QueryRow(ctx, "select count(*), count(*) filter (where ended_at is null) from millrace.commands").Scan(&all, &open)
 	return all, open, err
+}
+
+func (s PgStore) Age(ctx context.Context, by time.Duration) error {
+	return s.exec(ctx, "update millrace.dead_letters set last_failed_at = last_failed_at - $1::interval", by)
 }
 
 func (s PgStore) Truncate(ctx context.Context, position int64) error {

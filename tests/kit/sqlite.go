@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"testing"
+	"time"
 
 	"github.com/millrace-go/millrace"
 	"github.com/millrace-go/millrace/event"
@@ -212,6 +213,10 @@ func collectRows[T any](ctx context.Context, db *sql.DB, scan func(*sql.Rows, *T
 func (s SQLiteStore) Commands(ctx context.Context) (all, open int, err error) {
 	err = s.DB().QueryRowContext(ctx, "select count(*), count(*) filter (where ended_at is null) from millrace_commands").Scan(&all, &open)
 	return all, open, err
+}
+
+func (s SQLiteStore) Age(ctx context.Context, by time.Duration) error {
+	return s.exec(ctx, "update millrace_dead_letters set last_failed_at = last_failed_at - ?", by.Microseconds())
 }
 
 func (s SQLiteStore) Truncate(ctx context.Context, position int64) error {

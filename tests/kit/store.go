@@ -88,6 +88,8 @@ type Store interface {
 	Arrived(ctx context.Context) ([]Arrival, error)
 	// Commands counts the commands on dead letters, and those of them that have not ended.
 	Commands(ctx context.Context) (all, open int, err error)
+	// Age makes all dead letters have failed that much earlier.
+	Age(ctx context.Context, by time.Duration) error
 	// Truncate removes the default tenant's events after a position, as a restore of an old backup does. The next event is given
 	// the position after it.
 	Truncate(ctx context.Context, position int64) error
