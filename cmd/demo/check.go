@@ -6,10 +6,7 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/jackc/pgx/v5"
-
 	"github.com/millrace-go/millrace"
-	"github.com/millrace-go/millrace/internal/program"
 	"github.com/millrace-go/millrace/projection"
 )
 
@@ -37,9 +34,9 @@ type modelResult struct {
 
 // check compares every read model with a plain SQL count over the events that are neither parked nor skipped. The parked,
 // replayed and skipped events must be exactly those that the fault affects.
-func check(ctx context.Context, d *program.Database, status millrace.Status, f *fault) (checkResult, error) {
+func check(ctx context.Context, d database, status millrace.Status, f *fault) (checkResult, error) {
 	v := checkResult{lateReplay: f.onError == projection.ActionPark && f.fixed.Load()}
-	err := d.Pool.QueryRow(ctx, "select count(*), count(distinct stream_id) from "+eventsOf(d)).Scan(&v.events, &v.streams)
+	err := query(ctx, d, `with events as ({events}) select count(*), count(distinct stream) from events`, nil, []any{&v.events, &v.streams}, func() {})
 	if err != nil {
 		return v, fmt.Errorf("count the events: %w", err)
 	}
@@ -62,8 +59,8 @@ func check(ctx context.Context, d *program.Database, status millrace.Status, f *
 }
 
 // compare fills in the result, and returns what is wrong.
-func (c *modelResult) compare(ctx context.Context, d *program.Database, m readModel, f *fault, lateReplay bool) (wrong []string, err error) {
-	letters, err := deadLettersOf(ctx, d.Store, m)
+func (c *modelResult) compare(ctx context.Context, d database, m readModel, f *fault, lateReplay bool) (wrong []string, err error) {
+	letters, err := deadLettersOf(ctx, d, m)
 	if err != nil {
 		return nil, err
 	}
@@ -84,8 +81,9 @@ func (c *modelResult) compare(ctx context.Context, d *program.Database, m readMo
 			missing = append(missing, h.position)
 		}
 	}
-	err = d.Pool.QueryRow(ctx, `select (select count(*) from (`+m.got+`) as got),
-		(select count(*) from `+eventsOf(d)+` where $1::text = '' or type = $1::text)`, m.eventType).Scan(&c.rows, &c.events)
+	err = query(ctx, d, `with events as ({events})
+		select (select count(*) from (`+m.got+`) as got), (select count(*) from events where $1 = '' or type = $1)`,
+		[]any{m.eventType}, []any{&c.rows, &c.events}, func() {})
 	if err != nil {
 		return nil, err
 	}
@@ -105,23 +103,18 @@ func (c *modelResult) compare(ctx context.Context, d *program.Database, m readMo
 
 // compareRows returns the differences between a read model and the count over the events. Events at the positions missing were
 // not applied, those at late after all others.
-func compareRows(ctx context.Context, d *program.Database, m readModel, missing, late []int64) (wrong []string, err error) {
-	rows, err := d.Pool.Query(ctx, `
-		with counted as (select e.*, e.global_seq = any($2::bigint[]) as late from `+eventsOf(d)+` e
-		                  where not exists (select from unnest($1::bigint[]) as position where position = e.global_seq)),
-		     want (key, value) as (`+m.want+`),
-		     got (key, value) as (`+m.got+`)
-		select key, coalesce(got.value, 'nothing'), coalesce(want.value, 'nothing')
-		  from want full join got using (key)
-		 where got.value is distinct from want.value
-		 order by key`, missing, late)
-	if err != nil {
-		return nil, err
-	}
+func compareRows(ctx context.Context, d database, m readModel, missing, late []int64) (wrong []string, err error) {
 	var key, got, want string
-	_, err = pgx.ForEachRow(rows, []any{&key, &got, &want}, func() error {
+	err = query(ctx, d, `
+		with events as ({events}),
+		     counted as (select e.*, e.position in (select cast(value as bigint) from {elements $2}) as late
+		                   from events e where e.position not in (select cast(value as bigint) from {elements $1})),
+		     got (key, value) as (`+m.got+`),
+		     want (key, value) as (`+m.want+`),
+		     pairs (key, got, want) as (select key, value, null from got union all select key, null, value from want)
+		select key, coalesce(max(got), 'nothing'), coalesce(max(want), 'nothing')
+		  from pairs group by key having max(got) is distinct from max(want) order by key`, []any{asJSON(missing), asJSON(late)}, []any{&key, &got, &want}, func() {
 		wrong = append(wrong, fmt.Sprintf("%s has %s for %q, but the events give %s", m.name, got, key, want))
-		return nil
 	})
 	return wrong, err
 }

@@ -10,12 +10,11 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/millrace-go/millrace"
-	"github.com/millrace-go/millrace/internal/program"
 )
 
 type checkOptions struct {
-	databaseURL string
-	wait        time.Duration
+	store storeFlags
+	wait  time.Duration
 }
 
 func checkCommand() *cobra.Command {
@@ -26,35 +25,36 @@ func checkCommand() *cobra.Command {
 		Long: `Waits until the nodes have applied all events, and compares every read model with a plain SQL count over the events. If
 events are appended meanwhile, it starts again. The exit status is 0 only if every read model is right.`,
 		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) (err error) {
-			if o.databaseURL, err = sharedURL(cmd, o.databaseURL); err != nil {
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			at, err := o.store.place(cmd)
+			if err != nil {
 				return err
 			}
 			if o.wait < 0 {
 				return fmt.Errorf("-wait must not be negative: %v", o.wait)
 			}
-			return runCheck(cmd.Context(), o, cmd.OutOrStdout())
+			return runCheck(cmd.Context(), at, o.wait, cmd.OutOrStdout())
 		},
 	}
-	databaseFlag(cmd, &o.databaseURL)
+	o.store.add(cmd)
 	f := cmd.Flags()
 	f.DurationVar(&o.wait, "wait", standstill, "how long to wait for projections that make no progress")
 	f.SortFlags = false
 	return cmd
 }
 
-func runCheck(ctx context.Context, o checkOptions, out io.Writer) error {
-	d, err := openExisting(ctx, o.databaseURL)
+func runCheck(ctx context.Context, at place, wait time.Duration, out io.Writer) error {
+	d, err := at.open(ctx)
 	if err != nil {
 		return err
 	}
 	defer d.Close()
-	runtime, err := millrace.New(millrace.Config{Store: d.Store})
+	runtime, err := millrace.New(millrace.Config{Store: d})
 	if err != nil {
 		return err
 	}
 	view := newView(out)
-	c := &checker{database: d, runtime: runtime, wait: o.wait, view: view}
+	c := &checker{database: d, runtime: runtime, wait: wait, view: view}
 	v, err := c.run(ctx)
 	if err != nil {
 		return err
@@ -68,7 +68,7 @@ func runCheck(ctx context.Context, o checkOptions, out io.Writer) error {
 
 // checker compares the read models as soon as all events are applied.
 type checker struct {
-	database *program.Database
+	database database
 	runtime  *millrace.Runtime
 	wait     time.Duration
 	view     *view

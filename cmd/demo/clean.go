@@ -7,57 +7,46 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
-	"go.uber.org/zap"
 
 	"github.com/millrace-go/millrace"
-	"github.com/millrace-go/millrace/internal/program"
 )
 
 func cleanCommand() *cobra.Command {
-	var url string
+	var flags storeFlags
 	cmd := &cobra.Command{
 		Use:   "clean",
 		Short: "Remove everything that the demo created",
-		Long:  `Removes the schemas that the demo created, and nothing else. While a node runs, it refuses and removes nothing.`,
-		Args:  cobra.NoArgs,
+		Long: `Removes the schemas or the file that the demo created, and nothing else. While a node runs, it refuses and removes
+nothing.`,
+		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
-			if url, err = sharedURL(cmd, url); err != nil {
+			at, err := flags.place(cmd)
+			if err != nil {
 				return err
 			}
-			return runClean(cmd.Context(), url, cmd.OutOrStdout())
+			return runClean(cmd.Context(), at, cmd.OutOrStdout())
 		},
 	}
-	databaseFlag(cmd, &url)
+	flags.add(cmd)
 	return cmd
 }
 
-func runClean(ctx context.Context, url string, out io.Writer) error {
-	d, err := program.Open(ctx, url, layout(), 0, zap.NewNop())
+func runClean(ctx context.Context, at place, out io.Writer) error {
+	removed, err := at.clean(ctx)
 	if err != nil {
 		return err
 	}
-	defer d.Close()
-	ours, err := ourSchemas(ctx, d)
-	if err != nil {
-		return err
-	}
-	if len(ours) == 0 {
+	if removed == "" {
 		_, err := fmt.Fprintln(out, "nothing to remove")
 		return err
 	}
-	if err := mustBeUnused(ctx, d); err != nil {
-		return err
-	}
-	if err := program.Remove(ctx, d.Pool, ours); err != nil {
-		return err
-	}
-	_, err = fmt.Fprintf(out, "removed the schemas %s\n", strings.Join(ours, ", "))
+	_, err = fmt.Fprintf(out, "removed %s\n", removed)
 	return err
 }
 
 // mustBeUnused fails while a node is alive: it would lose its tables.
-func mustBeUnused(ctx context.Context, d *program.Database) error {
-	runtime, err := millrace.New(millrace.Config{Store: d.Store})
+func mustBeUnused(ctx context.Context, d database) error {
+	runtime, err := millrace.New(millrace.Config{Store: d})
 	if err != nil {
 		return err
 	}

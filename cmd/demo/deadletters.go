@@ -4,19 +4,15 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/jackc/pgx/v5"
-
-	"github.com/millrace-go/millrace/internal/program"
-	"github.com/millrace-go/millrace/pgstore"
 	"github.com/millrace-go/millrace/projection"
 )
 
 // deadLettersOf returns all dead letters of a projection.
-func deadLettersOf(ctx context.Context, store *pgstore.Store, m readModel) (all []projection.DeadLetter, err error) {
+func deadLettersOf(ctx context.Context, d database, m readModel) (all []projection.DeadLetter, err error) {
 	page := projection.DeadLetterPage{Limit: 1000, States: []projection.DeadLetterState{projection.DeadLetterParked, projection.DeadLetterReplaying,
 		projection.DeadLetterResolved, projection.DeadLetterDiscarded}}
 	for {
-		more, err := store.DeadLetters(m.id()).List(ctx, page)
+		more, err := d.DeadLetters(m.id()).List(ctx, page)
 		if err != nil {
 			return nil, err
 		}
@@ -62,27 +58,29 @@ type affectedEvent struct {
 }
 
 // affected returns the affected events of a projection. It derives them from the events alone.
-func (f *fault) affected(ctx context.Context, d *program.Database, m readModel) ([]affectedEvent, error) {
-	var streams []string
-	var versions []int64
+func (f *fault) affected(ctx context.Context, d database, m readModel) ([]affectedEvent, error) {
+	chosen := [][]any{}
 	for at := range f.chosen.of(m.name) {
-		streams, versions = append(streams, at.stream), append(versions, at.version)
+		chosen = append(chosen, []any{at.stream, at.version})
 	}
-	rows, err := d.Pool.Query(ctx, `
-		with chosen (stream, version) as (select * from unnest($1::text[], $2::bigint[])),
+	following := f.onError == projection.ActionParkStream
+	var found []affectedEvent
+	var h affectedEvent
+	err := query(ctx, d, `
+		with events as ({events}),
+		     chosen (stream, version) as (select value ->> 0, cast(value ->> 1 as bigint) from {elements $1}),
 		     first (stream, version) as (select stream, min(version) from chosen group by stream)
-		select e.stream_id, e.stream_version, e.global_seq, $3::boolean and e.stream_version > f.version
-		  from `+eventsOf(d)+` e join first f on e.stream_id = f.stream
-		 where ($4::text = '' or e.type = $4::text)
-		   and case when $3::boolean then e.stream_version >= f.version
-		            else exists (select from chosen c where c.stream = e.stream_id and c.version = e.stream_version) end
-		 order by e.global_seq`, streams, versions, f.onError == projection.ActionParkStream, m.eventType)
-	if err != nil {
-		return nil, fmt.Errorf("find the events at which %s fails: %w", m.name, err)
-	}
-	found, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (h affectedEvent, err error) {
-		err = row.Scan(&h.stream, &h.version, &h.position, &h.blocked)
-		return h, err
+		select e.stream, e.version, e.position, e.version > f.version
+		  from events e join first f on e.stream = f.stream
+		 where ($2 = '' or e.type = $2) and e.version >= f.version
+		 order by e.position`, []any{asJSON(chosen), m.eventType}, []any{&h.stream, &h.version, &h.position, &h.blocked}, func() {
+		switch {
+		case following:
+			found = append(found, h)
+		case f.chosen[h.eventID] == m.name:
+			h.blocked = false
+			found = append(found, h)
+		}
 	})
 	if err != nil {
 		return nil, fmt.Errorf("find the events at which %s fails: %w", m.name, err)
@@ -116,8 +114,4 @@ func (f *fault) compareDeadLetters(name string, found []projection.DeadLetter, a
 		wrong = append(wrong, fmt.Sprintf("%s did not park %d of the %d events that fail", name, len(missing), len(affected)))
 	}
 	return shorten(wrong)
-}
-
-func eventsOf(d *program.Database) string {
-	return pgx.Identifier{d.Store.EventsSchema(), "events"}.Sanitize()
 }

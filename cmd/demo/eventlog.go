@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -15,6 +16,8 @@ const rateEvery = 3 * time.Second
 // eventLog turns a sequence of statuses into lines that say what has changed.
 type eventLog struct {
 	title      string
+	standsBy   bool   // without projections, the node waits for the end of another
+	owner      string // the node that it waits for
 	node       string // empty until the runtime has an id
 	last       map[string]millrace.ProjectionStatus
 	unreadable bool // the last status could not be read
@@ -47,7 +50,7 @@ func (l *eventLog) lines(now time.Time, status millrace.Status, err error) (line
 		}
 		lines = append(lines, fmt.Sprintf("node %s (%s), %s", short(l.node), l.node, l.title))
 	}
-	lines = append(lines, l.ownershipChanges(status)...)
+	lines = append(append(lines, l.ownershipChanges(status)...), l.standby(status)...)
 	lines = append(lines, l.problems(status)...)
 	lines = append(lines, l.rates(now, status)...)
 	l.remember(status)
@@ -99,6 +102,22 @@ func (l *eventLog) ownershipChanges(status millrace.Status) (lines []string) {
 		return append(lines, "runs nothing now")
 	}
 	return append(lines, fmt.Sprintf("runs %d of %d now: %s", len(runs), len(status.Projections), strings.Join(runs, ", ")))
+}
+
+// standby returns, once, which node runs the projections if this node waits for its end.
+func (l *eventLog) standby(status millrace.Status) []string {
+	owner := ""
+	for _, p := range status.Projections {
+		if p.State == millrace.StateElsewhere {
+			owner = p.Owner
+		}
+	}
+	runsSome := slices.ContainsFunc(status.Projections, func(p millrace.ProjectionStatus) bool { return p.Owner == l.node })
+	if !l.standsBy || runsSome || owner == "" || owner == l.owner {
+		return nil
+	}
+	l.owner = owner
+	return []string{"stands by until node " + short(owner) + " ends"}
 }
 
 // problems returns, once, what keeps projections from making progress.

@@ -61,6 +61,35 @@ func TestEventLogSaysOnlyWhatChanged(t *testing.T) {
 	}
 }
 
+func TestEventLogNamesTheOwnerThatItStandsByFor(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	l := newEventLog("process 7", now)
+	l.standsBy = true
+	elsewhere := func(owner string, epoch int64) millrace.Status {
+		s := held(ownID, owner, epoch, owner, epoch)
+		for i := range s.Projections {
+			s.Projections[i].State = millrace.StateElsewhere
+		}
+		return s
+	}
+	dead := held(ownID, otherID, 1, otherID, 1) // before the first claim of a node that is no standby
+	dead.Projections[0].State, dead.Projections[1].State = millrace.StateNotOwned, millrace.StateNotOwned
+	for i, step := range []struct {
+		status millrace.Status
+		want   []string
+	}{
+		{dead, []string{"node 11111111 (" + ownID + "), process 7"}},
+		{elsewhere(otherID, 2), []string{"stands by until node 22222222 ends"}},
+		{elsewhere(otherID, 2), nil},
+		{held(ownID, ownID, 3, otherID, 2), []string{"took over from 22222222: payments (epoch 3)", "runs 1 of 2 now: payments"}},
+	} {
+		if got := l.lines(now, step.status, nil); !slices.Equal(got, step.want) {
+			t.Errorf("step %d: got\n%s\nwant\n%s", i, strings.Join(got, "\n"), strings.Join(step.want, "\n"))
+		}
+	}
+}
+
 func TestEventLogHasRatesOfItsNode(t *testing.T) {
 	t.Parallel()
 	start := time.Now()

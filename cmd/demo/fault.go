@@ -7,8 +7,6 @@ import (
 	"math/rand/v2"
 	"sync/atomic"
 
-	"github.com/jackc/pgx/v5"
-
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/projection"
 )
@@ -98,10 +96,8 @@ func (c *choice) chosen() (poison, error) {
 	return chosen, nil
 }
 
-type batchHandler = func(ctx context.Context, tx pgx.Tx, events []event.Envelope) error
-
 // failure is a way in which handlers fail at an event. It never returns nil.
-type failure func(ctx context.Context, tx pgx.Tx, e event.Envelope) error
+type failure func(ctx context.Context, tx transaction, e event.Envelope) error
 
 // failing returns the handler of a read model with the fault. It fails before it handles any event of the batch.
 func (f *fault) failing(m readModel) batchHandler {
@@ -109,7 +105,7 @@ func (f *fault) failing(m readModel) batchHandler {
 	if len(chosen) == 0 {
 		return handle
 	}
-	return func(ctx context.Context, tx pgx.Tx, events []event.Envelope) error {
+	return func(ctx context.Context, tx transaction, events []event.Envelope) error {
 		for _, e := range events {
 			if chosen[eventID{e.Stream, e.Version}] && !f.fixed.Load() {
 				return m.fail(ctx, tx, e)
@@ -120,20 +116,20 @@ func (f *fault) failing(m readModel) batchHandler {
 }
 
 // failNamed names the event in its error.
-func failNamed(_ context.Context, _ pgx.Tx, e event.Envelope) error {
+func failNamed(_ context.Context, _ transaction, e event.Envelope) error {
 	return projection.At(e.Position, errPoison)
 }
 
 // failUnnamed does not name it, so that the runtime finds the event by halving the batch.
-func failUnnamed(context.Context, pgx.Tx, event.Envelope) error { return errPoison }
+func failUnnamed(context.Context, transaction, event.Envelope) error { return errPoison }
 
 // failBySQL fails in the database.
-func failBySQL(ctx context.Context, tx pgx.Tx, _ event.Envelope) error {
-	_, err := tx.Exec(ctx, "select 1 / 0")
+func failBySQL(ctx context.Context, tx transaction, _ event.Envelope) error {
+	err := tx.exec(ctx, "insert into {schema}.payments values (1, 0, 0)") // this row exists
 	return fmt.Errorf("%w: %w", errPoison, err)
 }
 
 // failByPanic panics.
-func failByPanic(_ context.Context, _ pgx.Tx, e event.Envelope) error {
+func failByPanic(_ context.Context, _ transaction, e event.Envelope) error {
 	panic(fmt.Errorf("%w: version %d of %s", errPoison, e.Version, e.Stream))
 }

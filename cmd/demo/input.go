@@ -110,5 +110,10 @@ func parse(text []byte) (record, error) {
 		// This is when it happened; the store records when it was appended.
 		e.Headers = map[string]string{"at": l.At}
 	}
+	if l.Type == paid {
+		if _, err := amountOf(l.Data); err != nil {
+			return record{}, fmt.Errorf("data of a payment: %w", err)
+		}
+	}
 	return record{stream: l.Stream, event: e}, e.Validate()
 }

@@ -10,7 +10,6 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/millrace-go/millrace/event"
-	"github.com/millrace-go/millrace/pgstore"
 )
 
 // queued is how many events may wait for one writer, so that one slow append does not block the others.
@@ -19,7 +18,7 @@ const queued = 128
 // load appends the workload as a live system does: one event in each append, with concurrent writers. Each stream belongs to one
 // writer, which expects its version, so that an append out of order is refused.
 type load struct {
-	store    *pgstore.Store
+	store    database
 	total    int64
 	rate     int
 	seed     maphash.Seed
@@ -28,7 +27,7 @@ type load struct {
 	last     atomic.Int64 // the highest position
 }
 
-func newLoad(store *pgstore.Store, events int64, o options) *load {
+func newLoad(store database, events int64, o options) *load {
 	l := &load{store: store, total: events, rate: o.rate, seed: maphash.MakeSeed(), queues: make([]chan record, o.writers)}
 	for i := range l.queues {
 		l.queues[i] = make(chan record, queued)

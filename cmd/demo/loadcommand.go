@@ -18,23 +18,25 @@ const progressEvery = 2 * time.Second
 
 func loadCommand() *cobra.Command {
 	var o options
+	var flags storeFlags
 	cmd := &cobra.Command{
 		Use:   "load",
 		Short: "Append the expense claims for nodes to apply",
-		Long: `Appends expense claims, for the nodes on the same database to apply, and ends. It creates missing tables. Each load has
+		Long: `Appends expense claims, for the nodes on the same store to apply, and ends. It creates missing tables. Each load has
 streams of its own, so that loads can be repeated and can run at the same time.`,
 		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) (err error) {
-			if o.databaseURL, err = sharedURL(cmd, o.databaseURL); err != nil {
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			at, err := flags.place(cmd)
+			if err != nil {
 				return err
 			}
 			if err := o.validate(false); err != nil {
 				return err
 			}
-			return runLoad(cmd.Context(), o, cmd.OutOrStdout())
+			return runLoad(cmd.Context(), at, o, cmd.OutOrStdout())
 		},
 	}
-	databaseFlag(cmd, &o.databaseURL)
+	flags.add(cmd)
 	f := cmd.Flags()
 	f.Int64Var(&o.events, "events", 20_000, "number of events to append")
 	f.IntVar(&o.rate, "rate", watchableRate, "events to append per second; 0 is as fast as possible")
@@ -45,13 +47,13 @@ streams of its own, so that loads can be repeated and can run at the same time.`
 }
 
 // runLoad returns when all events are appended.
-func runLoad(ctx context.Context, o options, out io.Writer) error {
-	d, err := openShared(ctx, o.databaseURL, o.writers, zap.NewNop())
+func runLoad(ctx context.Context, at place, o options, out io.Writer) error {
+	d, err := at.share(ctx, o.writers, zap.NewNop())
 	if err != nil {
 		return err
 	}
 	defer d.Close()
-	l := newLoad(d.Store, o.events, o)
+	l := newLoad(d, o.events, o)
 	start, done := time.Now(), make(chan error, 1)
 	appending, stop := context.WithCancel(ctx)
 	defer stop()

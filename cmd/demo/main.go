@@ -1,5 +1,5 @@
 // Command demo appends expense claims to an event store with many concurrent writers, applies four projections meanwhile, and
-// checks their read models. Without -database-url it starts a private PostgreSQL and removes it at the end.
+// checks their read models. Its store is an SQLite file or a PostgreSQL database.
 package main
 
 import (
@@ -27,13 +27,16 @@ func command() *cobra.Command {
 		Long: `Appends expense claims to an event store with many concurrent writers, applies four projections meanwhile, and compares
 every read model with a plain SQL count over the events.
 
-Without -database-url and DATABASE_URL it starts a private PostgreSQL from the installed binaries, and removes it at
-the end. Flags may have one dash or two.
+The store is a temporary SQLite file, so nothing but Go is needed. With -postgres it is a private PostgreSQL server,
+started from the installed binaries. -file, -database-url and DATABASE_URL select a store of your own. What the demo
+creates, it removes at the end. Flags may have one dash or two.
 
-Use the commands below to run several nodes on one database, each in a terminal of its own.`,
+Use the commands below to run several nodes on one store, each in a terminal of its own.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			o.databaseURL = program.DatabaseURL(cmd, o.databaseURL)
+			if err := o.store.resolve(cmd); err != nil {
+				return err
+			}
 			if err := o.validate(cmd.Flags().Changed("events")); err != nil {
 				return err
 			}
@@ -50,7 +53,8 @@ Use the commands below to run several nodes on one database, each in a terminal 
 	f.IntVar(&o.poison, "poison", 0, "number of random events at which a handler fails")
 	f.StringVar(&o.onError, "on-error", "park", "what happens to an event of -poison: park, park-stream (also later events of its stream), skip, or stop (the projection)")
 	f.BoolVar(&o.replay, "replay", false, "at the end, repair the handlers and replay the parked events")
-	f.StringVar(&o.databaseURL, "database-url", "", `database to use; "" is a private server (default $DATABASE_URL)`)
+	o.store.add(cmd)
+	f.BoolVar(&o.store.postgres, "postgres", false, "start a private PostgreSQL server from the installed binaries")
 	f.BoolVar(&o.keep, "keep", false, "keep the tables at the end")
 	f.BoolVar(&o.json, "json", false, "print the summary as one JSON object on the last line")
 	f.StringVar(&o.log, "log", "", "write the library's log to this file")
@@ -61,18 +65,18 @@ Use the commands below to run several nodes on one database, each in a terminal 
 
 // options are the flags.
 type options struct {
-	events      int64
-	seed        uint64
-	input       string
-	writers     int
-	rate        int
-	poison      int
-	onError     string
-	replay      bool
-	databaseURL string
-	keep        bool
-	json        bool
-	log         string
+	events  int64
+	seed    uint64
+	input   string
+	writers int
+	rate    int
+	poison  int
+	onError string
+	replay  bool
+	store   storeFlags
+	keep    bool
+	json    bool
+	log     string
 }
 
 func (o options) validate(eventsGiven bool) error {
@@ -94,8 +98,8 @@ func (o options) validate(eventsGiven bool) error {
 		return errors.New("-replay needs -poison: without it nothing is parked")
 	case o.replay && onError != projection.ActionPark && onError != projection.ActionParkStream:
 		return fmt.Errorf("-replay and -on-error %s exclude each other: only parked events can be replayed", o.onError)
-	case o.keep && o.databaseURL == "":
-		return errors.New("-keep needs -database-url: a private server is removed at the end")
+	case o.keep && o.store.databaseURL == "" && o.store.file == "":
+		return errors.New("-keep needs -file or -database-url: a temporary store is removed at the end")
 	}
 	return program.ValidWriters(o.writers)
 }

@@ -23,7 +23,7 @@ const (
 )
 
 type nodeOptions struct {
-	databaseURL          string
+	store                storeFlags
 	log                  string
 	leaseTime, heartbeat time.Duration
 }
@@ -32,24 +32,31 @@ func nodeCommand() *cobra.Command {
 	var o nodeOptions
 	cmd := &cobra.Command{
 		Use:   "node",
-		Short: "Run one node with the demo's projections, beside other nodes on the same database",
-		Long: `Runs the demo's four projections as one of any number of nodes on the same database. It prints which projections it
+		Short: "Run one node with the demo's projections, beside other nodes on the same store",
+		Long: `Runs the demo's four projections as one of any number of nodes on the same store. It prints which projections it
 claims, takes over and releases, and how many events it applies. It creates missing tables and does not remove them: see
 demo load, status, check and clean.
 
+The nodes of a PostgreSQL database share the projections. Of the nodes of a file, one runs all projections, and the others
+stand by until it ends.
+
 The first interrupt stops the node in order and releases its projections; the second ends it at once.`,
 		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) (err error) {
-			if o.databaseURL, err = sharedURL(cmd, o.databaseURL); err != nil {
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			at, err := o.store.place(cmd)
+			if err != nil {
 				return err
+			}
+			if o.store.file != "" && (cmd.Flags().Changed("lease-time") || cmd.Flags().Changed("heartbeat")) {
+				return errors.New("-lease-time and -heartbeat need PostgreSQL: a file has no leases that expire, since its owner holds a lock")
 			}
 			if err := o.validate(); err != nil {
 				return err
 			}
-			return runNode(cmd.Context(), o, cmd.OutOrStdout())
+			return runNode(cmd.Context(), at, o, cmd.OutOrStdout())
 		},
 	}
-	databaseFlag(cmd, &o.databaseURL)
+	o.store.add(cmd)
 	f := cmd.Flags()
 	f.DurationVar(&o.leaseTime, "lease-time", 5*time.Second, "how long the node keeps its projections without a heartbeat")
 	f.DurationVar(&o.heartbeat, "heartbeat", time.Second, "how often the node sends a heartbeat; at most a third of -lease-time")
@@ -69,27 +76,31 @@ func (o nodeOptions) validate() error {
 }
 
 // runNode returns when the node has stopped.
-func runNode(ctx context.Context, o nodeOptions, out io.Writer) error {
+func runNode(ctx context.Context, at place, o nodeOptions, out io.Writer) error {
 	log, closeLog, err := openLog(o.log)
 	if err != nil {
 		return err
 	}
 	defer closeLog()
-	d, err := openShared(ctx, o.databaseURL, 0, log)
+	d, err := at.share(ctx, 0, log)
 	if err != nil {
 		return err
 	}
 	defer d.Close()
-	runtime, err := newRuntime(millrace.Config{Store: d.Store, Logger: log, LeaseDuration: o.leaseTime, HeartbeatInterval: o.heartbeat}, new(fault))
+	runtime, err := newRuntime(d, millrace.Config{Logger: log, LeaseDuration: o.leaseTime, HeartbeatInterval: o.heartbeat}, new(fault))
 	if err != nil {
 		return err
 	}
-	on, err := describe(ctx, d, false)
+	on, err := d.describe(ctx)
 	if err != nil {
 		return err
 	}
-	title := fmt.Sprintf("process %d, lease time %v, heartbeat %v, on %s", os.Getpid(), o.leaseTime, o.heartbeat, on)
+	title := fmt.Sprintf("process %d, on %s", os.Getpid(), on)
+	if o.store.file == "" {
+		title = fmt.Sprintf("process %d, lease time %v, heartbeat %v, on %s", os.Getpid(), o.leaseTime, o.heartbeat, on)
+	}
 	n := &node{runtime: runtime, log: newEventLog(title, time.Now()), out: out}
+	n.log.standsBy = o.store.file != ""
 	return n.run(ctx)
 }
 

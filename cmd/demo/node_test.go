@@ -7,6 +7,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/millrace-go/millrace/internal/pgtest"
@@ -20,6 +21,22 @@ const nodeID = `node \w{8} \(([-\w]{36})\)`
 func owners(t *testing.T, pool *pgxpool.Pool) map[string]int64 {
 	t.Helper()
 	return counts(t, pool, "select coalesce(owner::text, ''), count(*) from demo_millrace.leases group by 1")
+}
+
+// counts returns the rows of a query.
+func counts(t *testing.T, pool *pgxpool.Pool, sql string) map[string]int64 {
+	t.Helper()
+	rows, err := pool.Query(t.Context(), sql)
+	if err != nil {
+		t.Fatalf("%s: %v", sql, err)
+	}
+	got := make(map[string]int64)
+	var key string
+	var n int64
+	if _, err := pgx.ForEachRow(rows, []any{&key, &n}, func() error { got[key] = n; return nil }); err != nil {
+		t.Fatalf("%s: %v", sql, err)
+	}
+	return got
 }
 
 // ownedBy waits until these nodes own all projections.

@@ -10,18 +10,26 @@ import (
 	"testing"
 	"time"
 
+	"github.com/millrace-go/millrace/internal/pgtest"
 	"github.com/millrace-go/millrace/internal/pgtest/testmain"
 )
 
 const (
 	// asDemo makes the test binary the demo.
 	asDemo = "MILLRACE_TEST_AS_DEMO"
+	// withoutPostgres is its value for a machine on which PostgreSQL is not installed.
+	withoutPostgres = "without PostgreSQL"
 	// patient is a limit that only a hang exceeds.
 	patient = 2 * time.Minute
 )
 
 func TestMain(m *testing.M) {
-	if os.Getenv(asDemo) != "" {
+	switch os.Getenv(asDemo) {
+	case "":
+	case withoutPostgres:
+		pgtest.Hide()
+		main()
+	default:
 		main()
 	}
 	testmain.Run(m)
@@ -40,12 +48,18 @@ type process struct {
 // start starts a demo, and kills it at the end of the test.
 func start(t *testing.T, args ...string) *process {
 	t.Helper()
+	return startIn(t, append(os.Environ(), asDemo+"=yes", "DATABASE_URL="), args...)
+}
+
+// startIn is start with an environment.
+func startIn(t *testing.T, environment []string, args ...string) *process {
+	t.Helper()
 	program, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
 	p := &process{t: t, cmd: exec.Command(program, args...), ended: make(chan struct{})}
-	p.cmd.Env = append(os.Environ(), asDemo+"=yes", "DATABASE_URL=")
+	p.cmd.Env = environment
 	p.cmd.Stdout, p.cmd.Stderr = p, p
 	if err := p.cmd.Start(); err != nil {
 		t.Fatal(err)

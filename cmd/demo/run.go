@@ -13,7 +13,6 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/millrace-go/millrace"
-	"github.com/millrace-go/millrace/internal/program"
 	"github.com/millrace-go/millrace/projection"
 )
 
@@ -24,7 +23,7 @@ const (
 	pollEvery = 50 * time.Millisecond
 )
 
-// runDemo is the whole demo, on the given database or a private server. It fails if a read model is wrong.
+// runDemo is the whole demo. It fails if a read model is wrong.
 func runDemo(ctx context.Context, o options, out io.Writer) (s summary, err error) {
 	from, name := o.workload()
 	found := survey{events: o.events}
@@ -38,33 +37,26 @@ func runDemo(ctx context.Context, o options, out io.Writer) (s summary, err erro
 		return s, err
 	}
 	defer closeLog()
-	dsn := o.databaseURL
-	if dsn == "" {
-		server, startErr := program.PrivateServer(ctx, o.writers, nil)
-		if startErr != nil {
-			return s, startErr
-		}
-		defer func() { err = errors.Join(err, program.Cleanup(ctx, server.Stop)) }()
-		dsn = server.DSN("postgres")
+	at, stop, err := o.place(ctx)
+	if err != nil {
+		return s, err
 	}
-	d, err := program.Open(ctx, dsn, layout(), o.writers, log)
+	defer func() { err = errors.Join(err, stop()) }()
+	d, err := at.create(ctx, o.writers, log)
 	if err != nil {
 		return s, err
 	}
 	defer d.Close()
 	if !o.keep {
-		defer func() { err = errors.Join(err, d.Drop(ctx)) }()
+		defer func() { err = errors.Join(err, d.drop(ctx)) }()
 	}
-	if err := d.Create(ctx); err != nil {
-		return s, err
-	}
-	on, err := describe(ctx, d, o.databaseURL == "")
+	on, err := d.describe(ctx)
 	if err != nil {
 		return s, err
 	}
-	r := &run{database: d, load: newLoad(d.Store, found.events, o), from: from, fault: newFault(found.poison, o.action()),
+	r := &run{database: d, load: newLoad(d, found.events, o), from: from, fault: newFault(found.poison, o.action()),
 		replays: o.replay, view: newView(out), figures: newFigures(found.events)}
-	title := []string{fmt.Sprintf("%d events %s, %d writers", found.events, name, o.writers), "on " + on}
+	title := []string{fmt.Sprintf("%d events %s, %d writers", found.events, name, o.writers), "on " + on, at.other()}
 	if note := o.describePoison(); note != "" {
 		title = append(title, note)
 	}
@@ -76,7 +68,7 @@ func runDemo(ctx context.Context, o options, out io.Writer) (s summary, err erro
 
 // run applies a workload while it is appended.
 type run struct {
-	database *program.Database
+	database database
 	runtime  *millrace.Runtime
 	load     *load
 	from     source
@@ -91,7 +83,7 @@ type run struct {
 
 // do applies the workload, checks the read models, and prints the result.
 func (r *run) do(ctx context.Context, o options, log *zap.Logger) (s summary, err error) {
-	if r.runtime, err = newRuntime(millrace.Config{Store: r.database.Store, Logger: log}, r.fault); err != nil {
+	if r.runtime, err = newRuntime(r.database, millrace.Config{Logger: log}, r.fault); err != nil {
 		return s, err
 	}
 	if err := r.apply(ctx); err != nil {
@@ -107,9 +99,9 @@ func (r *run) do(ctx context.Context, o options, log *zap.Logger) (s summary, er
 	}
 	v.requireEvents(r.load.appended.Load())
 	s = r.summary(status, v)
-	var kept []string
+	kept := ""
 	if o.keep {
-		kept = r.database.Schemas()
+		kept = r.database.removal()
 	}
 	if err := s.print(r.view, v, kept, o.json); err != nil {
 		return s, fmt.Errorf("print the summary: %w", err)
@@ -118,13 +110,14 @@ func (r *run) do(ctx context.Context, o options, log *zap.Logger) (s summary, er
 }
 
 // newRuntime returns a runtime with the demo's projections, which have this fault.
-func newRuntime(config millrace.Config, f *fault) (*millrace.Runtime, error) {
+func newRuntime(d database, config millrace.Config, f *fault) (*millrace.Runtime, error) {
+	config.Store = d
 	runtime, err := millrace.New(config)
 	if err != nil {
 		return nil, err
 	}
 	for _, m := range readModels {
-		if err := runtime.Register(m.projection(f)); err != nil {
+		if err := runtime.Register(m.projection(d, f)); err != nil {
 			return nil, err
 		}
 	}
@@ -204,7 +197,7 @@ func (r *run) caughtUp(ctx context.Context) error {
 func (r *run) replay(ctx context.Context) error {
 	var parked deadLetterSummary
 	for _, m := range readModels {
-		found, err := deadLettersOf(ctx, r.database.Store, m)
+		found, err := deadLettersOf(ctx, r.database, m)
 		if err != nil {
 			return err
 		}
@@ -219,7 +212,7 @@ func (r *run) replay(ctx context.Context) error {
 	}
 	err := r.during(ctx, replaying, func(ctx context.Context) error {
 		for _, m := range readModels {
-			if _, err := r.database.Store.DeadLetters(m.id()).Replay(ctx, projection.DeadLetterFilter{All: true}, int(parked.Parked)); err != nil {
+			if _, err := r.database.DeadLetters(m.id()).Replay(ctx, projection.DeadLetterFilter{All: true}, int(parked.Parked)); err != nil {
 				return err
 			}
 		}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/url"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -13,7 +14,6 @@ import (
 	"github.com/jackc/pgx/v5"
 	"go.uber.org/zap"
 
-	"github.com/millrace-go/millrace"
 	"github.com/millrace-go/millrace/internal/pgtest"
 	"github.com/millrace-go/millrace/internal/program"
 )
@@ -38,7 +38,7 @@ func TestBadFlagsOfSharedCommandsAreOneClearLine(t *testing.T) {
 	t.Setenv("DATABASE_URL", "")
 	const nowhere = "postgres://127.0.0.1:1/x"
 	for _, name := range []string{"node", "load", "status", "check", "clean"} {
-		runs(t, 1, "neither -database-url nor DATABASE_URL is set", name)
+		runs(t, 1, "none of -file, -database-url and DATABASE_URL is set", name)
 		runs(t, 1, "connect", name, "-database-url", nowhere)
 		runs(t, 1, "unknown flag: --evnts", name, "-evnts", "1")
 	}
@@ -48,6 +48,9 @@ func TestBadFlagsOfSharedCommandsAreOneClearLine(t *testing.T) {
 	}{
 		{"-heartbeat (2s) must be at most a third of -lease-time (5s)", []string{"node", "-heartbeat", "2s"}},
 		{"-heartbeat must be at least 1ms: 0s", []string{"node", "-heartbeat", "0s"}},
+		{"-lease-time and -heartbeat need PostgreSQL: a file has no leases", []string{"node", "-file", "x", "-lease-time", "9s"}},
+		{"-lease-time and -heartbeat need PostgreSQL: a file has no leases", []string{"node", "-file", "x", "-heartbeat", "500ms"}},
+		{"-file and -database-url exclude each other", []string{"status", "-file", "x", "-database-url", "y"}},
 		{`unknown command "x"`, []string{"node", "x"}},
 		{"-events must be at least 1: 0", []string{"load", "-events", "0"}},
 		{"-rate must not be negative", []string{"load", "-rate", "-1"}},
@@ -58,7 +61,7 @@ func TestBadFlagsOfSharedCommandsAreOneClearLine(t *testing.T) {
 		{"-wait must not be negative", []string{"check", "-wait=-1s"}},
 		{"-port must be from 0 to 65535: 65536", []string{"serve", "-port", "65536"}},
 	} {
-		if test.args[0] != "serve" {
+		if test.args[0] != "serve" && !slices.Contains(test.args, "-file") {
 			test.args = append(test.args, "-database-url", nowhere)
 		}
 		runs(t, 1, test.says, test.args...)
@@ -68,22 +71,21 @@ func TestBadFlagsOfSharedCommandsAreOneClearLine(t *testing.T) {
 
 func TestNodesThatStartAtOnceShareTheTables(t *testing.T) {
 	t.Parallel()
-	dsn := pgtest.Database(t)
-	var all sync.WaitGroup
-	for range 8 {
-		all.Go(func() {
-			d, err := openShared(t.Context(), dsn, 0, zap.NewNop())
-			if err != nil {
-				t.Error(err)
-				return
-			}
-			d.Close()
-		})
-	}
-	all.Wait()
-	if got, want := program.Schemas(t, program.Pool(t, dsn)), "demo, demo_millrace, demo_millrace_default"; got != want {
-		t.Errorf("schemas are %q, want %q", got, want)
-	}
+	onEachStore(t, func(p testPlace) {
+		var all sync.WaitGroup
+		for range 8 {
+			all.Go(func() {
+				d, err := p.share(p.t.Context(), 0, zap.NewNop())
+				if err != nil {
+					p.t.Error(err)
+					return
+				}
+				d.Close()
+			})
+		}
+		all.Wait()
+		p.existing()
+	})
 }
 
 func TestSharedCommandsLeaveForeignSchemasAlone(t *testing.T) {
@@ -105,53 +107,54 @@ func TestSharedCommandsLeaveForeignSchemasAlone(t *testing.T) {
 }
 
 func TestCheckNoticesCorruptionAndCleanLeavesNothing(t *testing.T) {
+	t.Parallel()
+	onEachStore(t, func(p testPlace) {
+		runs := func(status int, want string, args ...string) {
+			p.t.Helper()
+			runs(p.t, status, want, p.args(args...)...)
+		}
+		for _, command := range []string{"status", "check"} {
+			runs(1, "no tables of the demo", command)
+		}
+		runs(0, "nothing to remove", "clean")
+		if left := p.left(); left != "" {
+			p.t.Errorf("%s was created", left)
+		}
+
+		load := []string{"load", "-events", "300", "-rate", "0", "-seed", "5"}
+		runs(0, "appended 300 of 300 events", load...)
+		runs(1, "streams is 300 behind", "check", "-wait", "1ms")
+		p.apply()
+		runs(0, "verified: every event was applied exactly once\n", "check")
+		runs(0, "appended 300 of 300 events", load...) // the same events, in streams of their own
+		runs(1, "no progress for 1ms: ", "check", "-wait", "1ms")
+		p.apply()
+		runs(0, "600 events", "check")
+		runs(0, "events_by_type -            2        0      0  not owned\n", "status")
+
+		p.change("insert into {schema}.events_by_role values ('NONE', 1)")
+		runs(1, `events_by_role has 1 for "NONE", but the events give nothing`, "check")
+		p.change("delete from {schema}.events_by_role where role = 'NONE'")
+		runs(0, "verified", "check")
+
+		runs(1, "there is already a ", "-events", "10") // the plain demo refuses existing tables
+		runs(0, "removed the ", "clean")
+		if left := p.left(); left != "" {
+			p.t.Errorf("%s is left", left)
+		}
+	})
+}
+
+func TestCleanLeavesOtherSchemasAlone(t *testing.T) {
 	dsn := pgtest.Database(t)
 	pool := program.Pool(t, dsn)
 	program.MustExec(t, pool, "create schema other")
 	t.Setenv("DATABASE_URL", dsn) // in place of the flag
-	for _, command := range []string{"status", "check"} {
-		runs(t, 1, "no tables of the demo", command)
-	}
-	runs(t, 0, "nothing to remove", "clean")
-
-	load := []string{"load", "-events", "300", "-rate", "0", "-seed", "5"}
-	runs(t, 0, "appended 300 of 300 events", load...)
-	runs(t, 1, "streams is 300 behind", "check", "-wait", "1ms")
-	apply(t, dsn)
-	runs(t, 0, "verified: every event was applied exactly once\n", "check")
-	runs(t, 0, "appended 300 of 300 events", load...) // the same events, in streams of their own
-	runs(t, 1, "no progress for 1ms: ", "check", "-wait", "1ms")
-	apply(t, dsn)
-	runs(t, 0, "600 events", "check")
-	runs(t, 0, "events_by_type -            2        0      0  not owned\n", "status")
-
-	program.MustExec(t, pool, "insert into demo.events_by_role values ('NONE', 1)")
-	runs(t, 1, `events_by_role has 1 for "NONE", but the events give nothing`, "check")
-	program.MustExec(t, pool, "delete from demo.events_by_role where role = 'NONE'")
-	runs(t, 0, "verified", "check")
-
-	// The plain demo refuses existing tables.
+	runs(t, 0, "appended 3 of 3 events", "load", "-events", "3", "-rate", "0")
 	runs(t, 1, "there is already a schema demo and a schema demo_millrace", "-events", "10")
 	runs(t, 0, "removed the schemas demo, demo_millrace, demo_millrace_default\n", "clean")
 	if left := program.Schemas(t, pool); left != "other" {
 		t.Errorf("schemas are %q, want other alone", left)
-	}
-}
-
-// apply applies all events.
-func apply(t *testing.T, dsn string) {
-	t.Helper()
-	d, err := openShared(t.Context(), dsn, 0, zap.NewNop())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer d.Close()
-	runtime, err := newRuntime(millrace.Config{Store: d.Store}, new(fault))
-	if err == nil {
-		_, err = runtime.RunUntilIdle(t.Context())
-	}
-	if err != nil {
-		t.Fatal(err)
 	}
 }
 
@@ -194,13 +197,14 @@ func TestServedDatabaseIsRemovedWhenInterrupted(t *testing.T) {
 
 func TestWatchedStatusContinuesUntilInterrupted(t *testing.T) {
 	t.Parallel()
-	dsn := pgtest.Database(t)
-	watch := start(t, "status", "-watch", "20ms", "-database-url", dsn)
-	watch.awaitOutput(`(?s)no tables of the demo.*no tables of the demo`)
-	runs(t, 0, "appended 5 of 5", "load", "-events", "5", "-database-url", dsn)
-	watch.awaitOutput("none: no node has run yet\n")
-	apply(t, dsn)
-	watch.awaitOutput(`streams +- +1 +0 +0  not owned\n`)
-	watch.signal(syscall.SIGINT)
-	watch.awaitExit(0)
+	onEachStore(t, func(p testPlace) {
+		watch := start(p.t, p.args("status", "-watch", "20ms")...)
+		watch.awaitOutput(`(?s)no tables of the demo.*no tables of the demo`)
+		runs(p.t, 0, "appended 5 of 5", p.args("load", "-events", "5")...)
+		watch.awaitOutput("none: no node has run yet\n")
+		p.apply()
+		watch.awaitOutput(`streams +- +1 +0 +0  not owned\n`)
+		watch.signal(syscall.SIGINT)
+		watch.awaitExit(0)
+	})
 }

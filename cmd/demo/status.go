@@ -23,8 +23,8 @@ var ofDemo = millrace.StatusFilter{Tenants: []string{projection.DefaultTenant}}
 const longDead = time.Minute
 
 type statusOptions struct {
-	databaseURL string
-	watch       time.Duration // 0: show it once
+	store storeFlags
+	watch time.Duration // 0: show it once
 }
 
 func statusCommand() *cobra.Command {
@@ -36,7 +36,8 @@ func statusCommand() *cobra.Command {
 -watch it repeats them until it is interrupted.`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
-			if o.databaseURL, err = sharedURL(cmd, o.databaseURL); err != nil {
+			at, err := o.store.place(cmd)
+			if err != nil {
 				return err
 			}
 			watched := cmd.Flags().Changed("watch")
@@ -51,10 +52,10 @@ func statusCommand() *cobra.Command {
 			if watched && o.watch < time.Millisecond {
 				return fmt.Errorf("-watch must be at least 1ms: %v", o.watch)
 			}
-			return runStatus(cmd.Context(), o, cmd.OutOrStdout())
+			return runStatus(cmd.Context(), at, o.watch, cmd.OutOrStdout())
 		},
 	}
-	databaseFlag(cmd, &o.databaseURL)
+	o.store.add(cmd)
 	f := cmd.Flags()
 	f.DurationVar(&o.watch, "watch", 0, "repeat after this interval")
 	f.Lookup("watch").NoOptDefVal = "1s"
@@ -62,25 +63,25 @@ func statusCommand() *cobra.Command {
 	return cmd
 }
 
-func runStatus(ctx context.Context, o statusOptions, out io.Writer) error {
+func runStatus(ctx context.Context, at place, watch time.Duration, out io.Writer) error {
 	view := newView(out)
-	if o.watch > 0 {
-		return watchStatus(ctx, o, view)
+	if watch > 0 {
+		return watchStatus(ctx, at, watch, view)
 	}
-	lines, err := readStatus(ctx, o.databaseURL)
+	lines, err := readStatus(ctx, at)
 	if err != nil {
 		return err
 	}
 	return view.print(lines...)
 }
 
-func readStatus(ctx context.Context, dsn string) ([]string, error) {
-	d, err := openExisting(ctx, dsn)
+func readStatus(ctx context.Context, at place) ([]string, error) {
+	d, err := at.open(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer d.Close()
-	runtime, err := millrace.New(millrace.Config{Store: d.Store})
+	runtime, err := millrace.New(millrace.Config{Store: d})
 	if err != nil {
 		return nil, err
 	}
@@ -94,12 +95,12 @@ func readStatus(ctx context.Context, dsn string) ([]string, error) {
 
 // watchStatus repeats the status until it is interrupted. It shows errors and continues, because the tables may not exist yet, or
 // the database may be down.
-func watchStatus(ctx context.Context, o statusOptions, view *view) error {
-	ticker := time.NewTicker(o.watch)
+func watchStatus(ctx context.Context, at place, every time.Duration, view *view) error {
+	ticker := time.NewTicker(every)
 	defer ticker.Stop()
 	for {
 		limited, cancel := context.WithTimeout(ctx, statusLimit)
-		lines, err := readStatus(limited, o.databaseURL)
+		lines, err := readStatus(limited, at)
 		cancel()
 		if ctx.Err() != nil {
 			return nil

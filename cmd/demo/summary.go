@@ -6,13 +6,14 @@ import (
 	"math"
 
 	"github.com/millrace-go/millrace"
-	"github.com/millrace-go/millrace/internal/program"
 )
 
 // summary is the result of a run. Its JSON form is the last line of -json.
 type summary struct {
-	Events  int64 `json:"events"`
-	Streams int64 `json:"streams"`
+	// Store is "sqlite" or "postgres".
+	Store   string `json:"store"`
+	Events  int64  `json:"events"`
+	Streams int64  `json:"streams"`
 	// Seconds is the time from the first append until everything was applied.
 	Seconds float64 `json:"seconds"`
 	// AppendPerSecond is over the time from the first append to the last.
@@ -41,6 +42,7 @@ type projectionSummary struct {
 // summary returns the summary. The runtime must have stopped.
 func (r *run) summary(status millrace.Status, v checkResult) summary {
 	s := summary{
+		Store:            r.database.kind(),
 		Events:           v.events,
 		Streams:          v.streams,
 		Seconds:          rounded(r.took.Seconds()),
@@ -63,13 +65,13 @@ func (r *run) summary(status millrace.Status, v checkResult) summary {
 }
 
 // print prints the summary for people and, on request, as a JSON object.
-func (s summary) print(view *view, v checkResult, kept []string, asJSON bool) error {
+func (s summary) print(view *view, v checkResult, kept string, asJSON bool) error {
 	lines := append([]string{"",
 		fmt.Sprintf("%d events in %d streams in %.1f s", s.Events, s.Streams, s.Seconds),
 		fmt.Sprintf("appended %.0f events/s, one event in each append", s.AppendPerSecond),
 		fmt.Sprintf("applied %.0f events/s, the sum of four projections", s.AppliedPerSecond), ""}, v.lines()...)
-	if len(kept) > 0 {
-		lines = append(lines, "the tables are kept; remove them with: "+program.Drop(kept))
+	if kept != "" {
+		lines = append(lines, "the tables are kept; remove them with: "+kept)
 	}
 	if err := view.print(lines...); err != nil || !asJSON {
 		return err

@@ -17,6 +17,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 )
 
 // ErrNotFound is returned when no PostgreSQL server binaries are installed.
@@ -26,6 +27,9 @@ var ErrNotFound = errors.New("no PostgreSQL server binaries found: install them 
 // Find returns the folder of the installed server binaries (initdb, postgres, pg_ctl). It searches PATH, the folder that
 // pg_config prints, and the folders of packages, the newest version first. The error is [ErrNotFound].
 func Find() (bindir string, err error) {
+	if hidden.Load() {
+		return "", ErrNotFound
+	}
 	return places{
 		look:   exec.LookPath,
 		config: pgConfig,
@@ -38,6 +42,12 @@ func Find() (bindir string, err error) {
 		},
 	}.find()
 }
+
+// hidden is set by Hide.
+var hidden atomic.Bool
+
+// Hide makes Find fail in this process, as on a machine without PostgreSQL. It is for tests of commands.
+func Hide() { hidden.Store(true) }
 
 // places are the folders where binaries may be.
 type places struct {

@@ -30,7 +30,7 @@ func (e interruptedError) Error() string {
 }
 
 // interruptible returns a context that the first signal ends: the program stops and cleans up. The second signal is a force
-// stop: it removes private servers and ends the process.
+// stop: it removes private servers and temporary folders, and ends the process.
 func interruptible(parent context.Context) (ctx context.Context, stop func()) {
 	ctx, interrupt := context.WithCancelCause(parent)
 	// A closed pipe (demo | head) becomes an error of the write, so that the program cleans up.
@@ -70,6 +70,7 @@ func interruptible(parent context.Context) (ctx context.Context, stop func()) {
 func forceStop(by syscall.Signal) {
 	ctx, cancel := context.WithTimeout(context.Background(), cleanupLimit)
 	defer cancel()
+	removeFolders()
 	if err := pgtest.StopAll(ctx); err != nil {
 		fmt.Fprintln(os.Stderr, OneLine(err.Error()))
 	}
