@@ -15,6 +15,8 @@ import (
 	sqlite3 "modernc.org/sqlite/lib"
 
 	"github.com/millrace-go/millrace/event"
+	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/projection"
 	"github.com/millrace-go/millrace/sqlitestore/internal/powerloss"
 )
 
@@ -98,7 +100,7 @@ var faultyWork = []faulty{
 		noError(t, wait())
 		return errors.Join(errs...)
 	}},
-	{"projection", func(t *testing.T, w *workload) error { return w.projectOnce(testContext(t), "default") }},
+	{"projection", func(t *testing.T, w *workload) error { return w.projectOnce(testContext(t)) }},
 	{"tenant", func(t *testing.T, w *workload) error {
 		_, err := w.store.CreateTenant(testContext(t), "new")
 		return err
@@ -132,6 +134,21 @@ func (w *workload) open(ctx context.Context) (err error) {
 	return err
 }
 
+// projectOnce applies the next events to the read model, in a batch of the projection "model".
+func (w *workload) projectOnce(ctx context.Context) error {
+	lease := engine.Lease{Owner: "node-1", Epoch: 3, ID: projection.ID{Tenant: projection.DefaultTenant, Name: "model"}, Incarnation: incarnation}
+	err := w.store.DB().QueryRowContext(ctx, "select id, checkpoint from millrace_leases").Scan(&lease.Row, &lease.Checkpoint)
+	if err != nil {
+		return err
+	}
+	page, err := w.store.port().Read(ctx, lease.ID.Tenant, engine.ReadRange{After: lease.Checkpoint, UpTo: lastPosition, Limit: 4})
+	if err != nil || len(page.Events) == 0 {
+		return err
+	}
+	batch := engine.Batch{Events: page.Events, To: page.Events[len(page.Events)-1].Position}
+	return w.store.port().Apply(Batch(w.model).Engine(), engine.ApplyOptions{Timeout: limit})(ctx, lease, batch)
+}
+
 // worked is what a power loss left of a store that had a read model and a write-ahead log.
 type worked struct {
 	folder  string
@@ -144,9 +161,9 @@ func newWorked(t *testing.T) worked {
 	ctx := testContext(t)
 	noError(t, w.open(ctx))
 	defer w.store.Close()
-	done, cancel := context.WithCancel(ctx)
-	cancel()
-	noError(t, w.project(ctx, done, nil))
+	noError(t, w.createModel(ctx))
+	mustExec(t, w.store, "create table big (id integer primary key, t text)")
+	newBatcherOf(t, w.store, "model")
 	for range 5 {
 		noError(t, w.appendOne(ctx, "s", 2))
 	}
@@ -217,7 +234,7 @@ func faultAt(t *testing.T, start worked, work faulty, f fault, n int) bool {
 	w.mustBeWhole(t, fmt.Sprintf("%s %d", f.name, n))
 	for range 2 {
 		noError(t, w.appendOne(ctx, "s", 1))
-		noError(t, w.projectOnce(ctx, "default"))
+		noError(t, w.projectOnce(ctx))
 	}
 	w.mustBeWhole(t, fmt.Sprintf("%s %d, later", f.name, n))
 	w.mustSurvive(t)
@@ -281,7 +298,6 @@ func TestTransactionThatIgnoresAFaultIsUndoneOrWhole(t *testing.T) {
 			t.Parallel()
 			for n, met := 1, true; met; n = after(n) {
 				w := start.open(t)
-				mustExec(t, w.store, "create table big (id integer primary key, t text)")
 				mustExec(t, w.store, "pragma cache_size = 5") // so that pages are written before the commit
 				end := f.begin(w.disk, n)
 				ignored := 0

@@ -70,8 +70,8 @@ func TestEnsureMayBeCalledByManyAtOnce(t *testing.T) {
 }
 
 // texts returns the texts of a statement of the test.
-func texts(store *Store, query string) (list []string, err error) {
-	rows, err := store.DB().Query(query)
+func texts(store *Store, query string, args ...any) (list []string, err error) {
+	rows, err := store.DB().Query(query, args...)
 	if err != nil {
 		return nil, err
 	}

@@ -7,7 +7,9 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"strings"
+	"time"
 
+	"github.com/millrace-go/millrace"
 	"github.com/millrace-go/millrace/event"
 )
 
@@ -170,81 +172,62 @@ func (w *workload) saw(tenant string, position int64, e appendedEvent) error {
 	return w.note(tenant, position, e)
 }
 
-// project writes the events of the tenants to a read model, until finished ends. What it reads must survive, too.
-func (w *workload) project(ctx, finished context.Context, tenants []string) error {
-	err := w.store.InTx(ctx, func(ctx context.Context, tx *sql.Tx) error {
-		_, err := tx.ExecContext(ctx, `create table if not exists model (tenant text, position integer, body text, primary key (tenant, position));
-			create table if not exists checkpoints (tenant text primary key, position integer)`)
+// createModel creates the read model of the projection "model".
+func (w *workload) createModel(ctx context.Context) error {
+	return w.store.InTx(ctx, func(ctx context.Context, tx *sql.Tx) error {
+		_, err := tx.ExecContext(ctx, "create table if not exists model (tenant text, position integer, body text, primary key (tenant, position))")
 		return err
 	})
-	for err == nil && finished.Err() == nil {
-		for _, tenant := range tenants {
-			err = errors.Join(err, w.projectOnce(ctx, tenant))
-		}
-	}
-	return err
 }
 
-// projectOnce writes the next events of a tenant to the read model, and the checkpoint with them.
-func (w *workload) projectOnce(ctx context.Context, name string) error {
-	tenant, err := w.store.ForTenant(name)
+// project runs the projection "model" until ctx ends.
+func (w *workload) project(ctx context.Context) error {
+	rt, err := millrace.New(millrace.Config{Store: w.store, AdvanceInterval: 50 * time.Millisecond})
+	if err == nil {
+		err = rt.Register(millrace.Projection{Name: "model", MaxEvents: 5, Handler: Batch(w.model)})
+	}
 	if err != nil {
 		return err
 	}
-	return w.store.InTx(ctx, func(ctx context.Context, tx *sql.Tx) error {
-		var after int64
-		err := tx.QueryRowContext(ctx, "select coalesce(max(position), 0) from checkpoints where tenant = ?", name).Scan(&after)
-		n := 0
-		for e, failed := range tenant.ReadAll(ctx, ReadOptions{After: after}) {
-			if err = errors.Join(err, failed); err != nil {
-				return err
-			}
-			if err := w.saw(name, e.Position, appendedEvent{0, e.Stream, e.Version, string(e.Body)}); err != nil {
-				return err
-			}
-			if _, err := tx.ExecContext(ctx, "insert into model values (?, ?, ?)", name, e.Position, e.Body); err != nil {
-				return err
-			}
-			if after, n = e.Position, n+1; n == 5 {
-				break
-			}
-		}
-		if err == nil && n > 0 {
-			_, err = tx.ExecContext(ctx, "insert into checkpoints values (?, ?) on conflict do update set position = excluded.position", name, after)
-		}
-		return err
-	})
+	return rt.Run(ctx)
 }
 
-// checkModel returns an error unless the read model has the events up to the checkpoint, and no other.
+// model writes the events of a batch to the read model. What it gets must survive, too.
+func (w *workload) model(ctx context.Context, tx *sql.Tx, events []event.Envelope) error {
+	id, _ := millrace.ProjectionFrom(ctx)
+	for _, e := range events {
+		if err := w.saw(id.Tenant, e.Position, appendedEvent{0, e.Stream, e.Version, string(e.Body)}); err != nil {
+			return err
+		}
+		if _, err := tx.ExecContext(ctx, "insert into model values (?, ?, ?)", id.Tenant, e.Position, e.Body); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// checkModel returns an error unless the read model has the events up to the checkpoint, and no other, and nothing is parked.
 func checkModel(ctx context.Context, store *Store, h *history) error {
-	var tables int
-	if err := store.DB().QueryRowContext(ctx, "select count(*) from sqlite_schema where name in ('model', 'checkpoints')").Scan(&tables); err != nil || tables == 0 {
+	if tables, err := texts(store, "select name from sqlite_schema where name = 'model'"); err != nil || len(tables) == 0 {
 		return err
 	}
 	for name, head := range h.heads {
-		var rows, last, checkpoint int64
-		err := store.DB().QueryRowContext(ctx, `select count(*), coalesce(max(position), 0), (select coalesce(max(position), 0) from checkpoints where tenant = ?1)
-			from model where tenant = ?1`, name).Scan(&rows, &last, &checkpoint)
-		if err != nil || rows != checkpoint || last != checkpoint || checkpoint > head {
-			return fmt.Errorf("the read model of %s has %d events up to %d, the checkpoint is %d, the last position is %d: %w", name, rows, last, checkpoint, head, err)
+		var rows, last, checkpoint, parked int64
+		err := store.DB().QueryRowContext(ctx, `select count(*), coalesce(max(m.position), 0), (select count(*) from millrace_dead_letters),
+			coalesce((select l.checkpoint from millrace_leases l join millrace_projections p using (id) join millrace_tenants t on t.id = p.tenant where t.name = ?1), 0)
+			from model m where m.tenant = ?1`, name).Scan(&rows, &last, &parked, &checkpoint)
+		if err != nil || rows != checkpoint || last != checkpoint || checkpoint > head || parked != 0 {
+			return fmt.Errorf("the read model of %s has %d events up to %d, the checkpoint is %d, the last position is %d, and %d events are parked: %w",
+				name, rows, last, checkpoint, head, parked, err)
 		}
-		rowsOf, err := store.DB().QueryContext(ctx, "select position, body from model where tenant = ?", name)
+		bodies, err := texts(store, "select body from model where tenant = ? order by position", name)
 		if err != nil {
 			return err
 		}
-		for rowsOf.Next() {
-			var position int64
-			var body string
-			if err = rowsOf.Scan(&position, &body); err == nil && h.events[place{name, position}].body != body {
-				err = fmt.Errorf("the read model of %s has %q at %d", name, body, position)
+		for i, body := range bodies {
+			if want := h.events[place{name, int64(i + 1)}].body; body != want {
+				return fmt.Errorf("the read model of %s has %q at %d, want %q", name, body, i+1, want)
 			}
-			if err != nil {
-				break
-			}
-		}
-		if err := errors.Join(err, rowsOf.Err(), rowsOf.Close()); err != nil {
-			return err
 		}
 	}
 	return nil

@@ -161,6 +161,9 @@ func (p *powerTest) check(t *testing.T, folder string, h *history, at int) (_ *h
 	if err != nil {
 		return nil, err
 	}
+	if rows, err := texts(store, "select position from model limit 1"); err == nil && len(rows) > 0 {
+		p.met["a batch"]++
+	}
 	return found, errors.Join(found.continues(ctx, store), checkModel(ctx, store, found))
 }
 
@@ -190,7 +193,7 @@ func TestPowerLossLosesNoAnsweredAppend(t *testing.T) {
 	t.Logf("the power failed after %v", p.met)
 	for _, o := range []string{
 		"create store.db", "write store.db", "truncate store.db", "sync store.db", "write store.db-journal", "delete store.db-journal", "sync folder store.db-journal",
-		"create store.db-wal", "write store.db-wal", "sync store.db-wal", "sync folder store.db-wal", "delete store.db-wal",
+		"create store.db-wal", "write store.db-wal", "sync store.db-wal", "sync folder store.db-wal", "delete store.db-wal", "a batch",
 	} {
 		if p.met[o] == 0 && *powerCuts >= 200 {
 			t.Errorf("the power never failed after %s", o)
@@ -266,6 +269,7 @@ func (w *workload) session(t *testing.T) {
 	}
 	noError(t, w.store.Migrate(ctx))
 	must(w.store.CreateTenant(ctx, "acme"))(t)
+	noError(t, w.createModel(ctx))
 	tenants := []string{"default", "acme"}
 	var appended sync.WaitGroup
 	finished, finish := context.WithCancel(ctx)
@@ -279,7 +283,7 @@ func (w *workload) session(t *testing.T) {
 	noError(t, together(appenders+2, func(i int) error {
 		switch i {
 		case appenders:
-			return w.project(ctx, finished, tenants)
+			return w.project(finished)
 		case appenders + 1:
 			return w.maintain(ctx, finished)
 		}
