@@ -236,6 +236,8 @@ func asleep(state projection.TenantState) string {
 		return projection.ErrTenantArchived.Error()
 	case projection.TenantDropping:
 		return projection.ErrTenantDropping.Error()
+	case projection.TenantCopying:
+		return projection.ErrTenantCopying.Error()
 	}
 	return ""
 }

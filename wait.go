@@ -137,7 +137,7 @@ func (r *Runtime) awake(ctx context.Context, tenant string) error {
 		return nil
 	case len(tenants) == 0:
 		return projection.ErrUnknownTenant
-	case tenants[0].State == projection.TenantArchived, tenants[0].State == projection.TenantDropping:
+	case tenants[0].State != projection.TenantActive && tenants[0].State != projection.TenantPaused:
 		return pausedBecause(tenants[0].State)
 	}
 	return nil

@@ -28,13 +28,10 @@ import (
 func (s *Store) ArchiveTenant(ctx context.Context, name string) error {
 	return tenancy.Archive(ctx, port{s}, name, func() error {
 		return s.changeTenant(ctx, name, lockWait, func(ctx context.Context, tx pgx.Tx, t tenantRow) error {
-			switch t.state {
-			case projection.TenantArchived:
-				return nil
-			case projection.TenantDropping:
-				return projection.ErrTenantDropping
+			if err := t.changing(); err != nil || t.state == projection.TenantArchived {
+				return err
 			}
-			if err := s.closeEvents(ctx, tx, t.schema, pgerr.TenantArchived); err != nil {
+			if err := s.closeEvents(ctx, tx, t.schema, pgerr.TenantArchived, ""); err != nil {
 				return err
 			}
 			return s.setTenantState(ctx, tx, name, projection.TenantArchived)
@@ -47,11 +44,8 @@ func (s *Store) ArchiveTenant(ctx context.Context, name string) error {
 // not archived.
 func (s *Store) UnarchiveTenant(ctx context.Context, name string) error {
 	err := s.changeTenant(ctx, name, lockWait, func(ctx context.Context, tx pgx.Tx, t tenantRow) error {
-		switch t.state {
-		case projection.TenantActive:
-			return nil
-		case projection.TenantDropping:
-			return projection.ErrTenantDropping
+		if err := t.changing(); err != nil || t.state == projection.TenantActive {
+			return err
 		}
 		if err := execScript(ctx, tx, inSchemas(queries.Text("open_tenant"), s.opts.Schema, t.schema)); err != nil {
 			return err
@@ -64,10 +58,10 @@ func (s *Store) UnarchiveTenant(ctx context.Context, name string) error {
 	return nil
 }
 
-// closeEvents makes further appends fail with that SQLSTATE.
-func (s *Store) closeEvents(ctx context.Context, tx pgx.Tx, schema, sqlState string) error {
+// closeEvents makes further appends fail with that SQLSTATE, except those of a copy.
+func (s *Store) closeEvents(ctx context.Context, tx pgx.Tx, schema, sqlState, copy string) error {
 	return execScript(ctx, tx, sqltext.Fill(queries.Text("close_tenant"), "{tenant}", sqltext.Name(schema),
-		"{control}", s.control.quoted, "{state}", sqltext.String(sqlState)))
+		"{control}", s.control.quoted, "{state}", sqltext.String(sqlState), "{copy}", sqltext.String(copy)))
 }
 
 func (s *Store) setTenantState(ctx context.Context, tx pgx.Tx, name string, state projection.TenantState) error {

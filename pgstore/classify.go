@@ -49,6 +49,7 @@ var sqlClass = map[string]engine.Class{
 	pgerr.Standby:            engine.Unclear,
 	pgerr.TenantArchived:     engine.MissingObject, // an append of the handler's
 	pgerr.TenantDropping:     engine.MissingObject,
+	pgerr.TenantCopying:      engine.MissingObject,
 }
 
 // meaning maps the SQLSTATEs that the control schema's functions raise to errors.
@@ -58,6 +59,7 @@ var meaning = map[string]error{
 	pgerr.Standby:            projection.ErrNotPrimary,
 	pgerr.TenantArchived:     projection.ErrTenantArchived,
 	pgerr.TenantDropping:     projection.ErrTenantDropping,
+	pgerr.TenantCopying:      projection.ErrTenantCopying,
 }
 
 // classOf returns the class of a server's error: by its SQLSTATE, the first three characters of that, or its class.

@@ -54,6 +54,8 @@ func (t *Tenant) closed(err error) error {
 		return fmt.Errorf("tenant %q: %w: %w", t.name, projection.ErrTenantArchived, err)
 	case pgerr.Is(err, pgerr.TenantDropping):
 		return fmt.Errorf("tenant %q: %w: %w", t.name, projection.ErrTenantDropping, err)
+	case pgerr.Is(err, pgerr.TenantCopying):
+		return fmt.Errorf("tenant %q: %w: %w", t.name, projection.ErrTenantCopying, err)
 	}
 	return err
 }

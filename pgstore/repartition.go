@@ -21,8 +21,8 @@ func (s port) Repartition(ctx context.Context, id projection.ID, n int) error {
 	id = engine.FullID(id)
 	var r *replacement
 	err := s.changeTenant(ctx, id.Tenant, splitLockWait, func(ctx context.Context, tx pgx.Tx, t tenantRow) (err error) {
-		if t.state == projection.TenantDropping {
-			return projection.ErrTenantDropping
+		if err := t.changing(); err != nil {
+			return err
 		}
 		r, err = s.resplit(ctx, tx, id, n)
 		return err

@@ -44,6 +44,9 @@ func hotTenantStatements(t *testing.T, store *Store) []planned {
 		{"types of a stream", in.sql("read_stream_types"), []any{"s77", 2, page, 0, []string{"T7"}}, 4},
 		{"head", in.sql("head"), nil, 1},
 		{"version", in.sql("stream_version"), []any{"s77"}, 1},
+		{"copied events", in.sql("copied_events"), []any{last / 2, page}, page},
+		{"copied streams", in.sql("copied_streams"), []any{"s5", page}, page},
+		{"copied keys", in.sql("copied_keys"), []any{"k5", page}, page},
 		{"first result", in.sql("first_append"), []any{"k77"}, 1},
 	}
 	for _, expected := range []event.Expected{event.Any, event.NoStream, event.Exact(eventsPerStream)} {

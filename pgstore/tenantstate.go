@@ -36,6 +36,17 @@ type tenantRow struct {
 	state  projection.TenantState
 }
 
+// changing returns an error if the tenant is being dropped or copied, so that its state must not change.
+func (t tenantRow) changing() error {
+	switch t.state {
+	case projection.TenantDropping:
+		return projection.ErrTenantDropping
+	case projection.TenantCopying:
+		return projection.ErrTenantCopying
+	}
+	return nil
+}
+
 // lockTenant takes the structural lock of a tenant, until the transaction ends, and returns the tenant as the previous
 // holder left it.
 func (s *Store) lockTenant(ctx context.Context, tx pgx.Tx, name string) (t tenantRow, err error) {
@@ -52,8 +63,8 @@ func (s *Store) lockTenant(ctx context.Context, tx pgx.Tx, name string) (t tenan
 func (s port) SetTenantDesired(ctx context.Context, tenant string, desired engine.DesiredState) error {
 	return s.durable(ctx, fmt.Sprintf("set the desired state of tenant %q", tenant), func(tx pgx.Tx) error {
 		row, err := s.lockTenant(ctx, tx, tenant)
-		if err == nil && row.state == projection.TenantDropping {
-			err = projection.ErrTenantDropping
+		if err == nil {
+			err = row.changing()
 		}
 		if err != nil {
 			return err

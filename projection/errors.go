@@ -68,6 +68,9 @@ var (
 	// ErrTenantDropping is returned by an append to a tenant that is being dropped, and by attempts to create, pause, archive or
 	// unarchive such a tenant. After the end of the drop, appends return ErrUnknownTenant.
 	ErrTenantDropping = errors.New("the tenant is being dropped")
+	// ErrTenantCopying is returned by an append to a tenant that is being copied from another store (package storecopy), and
+	// by attempts to pause, archive, unarchive or re-split it.
+	ErrTenantCopying = errors.New("the tenant is being copied from another store")
 	// ErrNotPrimary is returned if the server is a standby. No event ever settles there.
 	ErrNotPrimary = errors.New("server is not the primary")
 	// ErrRestored is returned if a tenant's events end below a checkpoint: the tenant was restored or truncated.

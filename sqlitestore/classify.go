@@ -60,12 +60,16 @@ func classify(err error) *engine.Fault {
 	return engine.Classify(err, func(fault *engine.Fault) bool {
 		var failed *sqlite.Error
 		switch {
-		case errors.Is(err, ErrNotMigrated), errors.Is(err, ErrSchemaTooNew), errors.Is(err, ErrCorrupt), errors.Is(err, ErrForeignFile):
+		case errors.Is(err, ErrNotMigrated), errors.Is(err, ErrSchemaTooNew), errors.Is(err, ErrCorrupt), errors.Is(err, ErrForeignFile),
+			errors.Is(err, ErrMoved):
 			fault.Class = engine.Configuration
 		case errors.Is(err, ErrTxControl), errors.Is(err, ErrWithinTx):
 			fault.Class = engine.HandlerFault
 		case errors.As(err, &failed):
 			fault.Class, fault.Err = classOf(failed), damaged(err)
+			if errors.Is(fault.Err, ErrMoved) {
+				fault.Class = engine.Configuration
+			}
 		case errors.Is(err, context.DeadlineExceeded), errors.Is(err, ErrClosed):
 			fault.Class = engine.Unclear
 		default:

@@ -208,10 +208,11 @@ func is(err error, codes ...int) bool {
 	return false
 }
 
-// damaged adds ErrCorrupt to an error by which SQLite reports damage. Other errors are returned unchanged.
+// damaged adds ErrCorrupt to an error by which SQLite reports damage, and ErrMoved to one about a file that was moved.
+// Other errors are returned unchanged.
 func damaged(err error) error {
 	if is(err, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB) && !errors.Is(err, ErrForeignFile) {
 		return fmt.Errorf("%w: %w", ErrCorrupt, err)
 	}
-	return err
+	return moved(err)
 }

@@ -39,8 +39,8 @@ func TestStatementsUseTheirIndexes(t *testing.T) {
 	store := newStore(t)
 	for statement := range queries {
 		if strings.HasPrefix(statement, "set_user") || strings.HasPrefix(statement, "set_application") || strings.Contains(statement, "savepoint") || statement == "abandon" ||
-			strings.HasPrefix(queries.Text(statement), "pragma") {
-			continue // no table
+			strings.HasPrefix(queries.Text(statement), "pragma") || strings.HasSuffix(statement, "_table") {
+			continue // no table, or its name stands for any
 		}
 		plan, header := explain(t, store, queries.Text(statement)), comment(t, statement)
 		if scans.MatchString(plan) && !strings.Contains(header, "scans") || strings.Contains(plan, "temp b-tree") && !strings.Contains(header, "sorts") {

@@ -26,8 +26,12 @@ func (s *Store) Tenants(ctx context.Context) ([]string, error) {
 	return names, nil
 }
 
+// Tenants implements engine.Store. It returns ErrMoved for a file that was moved, so that no runtime starts.
 func (s port) Tenants(ctx context.Context, names []string) ([]engine.Tenant, error) {
 	tenants, err := s.readTenants(ctx, names)
+	if err == nil {
+		err = s.notMoved(ctx)
+	}
 	return tenants, failed(err, "list tenants")
 }
 

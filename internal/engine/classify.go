@@ -37,7 +37,7 @@ func Classify(err error, byStore func(fault *Fault) bool) *Fault {
 	case errors.Is(err, projection.ErrTimeout):
 		// The handler is at fault, even if the connection failed afterwards.
 	case byStore(fault):
-	case errors.Is(err, projection.ErrTenantArchived), errors.Is(err, projection.ErrTenantDropping):
+	case errors.Is(err, projection.ErrTenantArchived), errors.Is(err, projection.ErrTenantDropping), errors.Is(err, projection.ErrTenantCopying):
 		fault.Class = Configuration
 	case errors.Is(err, context.Canceled):
 		fault.Class = Infrastructure

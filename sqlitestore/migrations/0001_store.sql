@@ -204,3 +204,13 @@ create table millrace_probe (
     probes integer not null
 ) strict;
 insert into millrace_probe values (0);
+
+-- The copy of this file into another store that has begun: at most one row. id identifies the copy there, from_name and
+-- to_name describe the file and the other store. While there is a row, triggers refuse all writes to the other tables
+-- (see close_table.sql).
+create table millrace_copy (
+    singleton integer primary key check (singleton = 1),
+    id        text not null,
+    from_name text not null,
+    to_name   text not null
+) strict;

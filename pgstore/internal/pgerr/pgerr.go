@@ -22,9 +22,10 @@ const (
 	// NoIncarnation is raised where the server has no incarnation yet.
 	NoIncarnation = "MR005"
 	Standby       = "MR006"
-	// TenantArchived and TenantDropping are raised by appends.
+	// TenantArchived, TenantDropping and TenantCopying are raised by appends.
 	TenantArchived = "MR007"
 	TenantDropping = "MR008"
+	TenantCopying  = "MR009"
 )
 
 // SQLSTATEs of PostgreSQL. Source: PostgreSQL documentation, appendix A, "PostgreSQL Error Codes".

@@ -1,16 +1,42 @@
 -- The control schema. There is one per database, and all tenants share it. {control} is its quoted name. setup is the
 -- number of steps of Options.TenantSetup that were applied to the tenant. id differs if a tenant is created again under
 -- its name. The events of an archived tenant are read-only, and its projections do not run. The row of a tenant that is
--- being dropped is deleted when the drop ends.
+-- being dropped is deleted when the drop ends. While a tenant is being copied from another store, copy has the id of the
+-- copy, and only the copy may append.
 create table {control}.tenants (
     tenant      text collate "C" primary key,
     schema_name text collate "C" not null unique,
     version     integer not null,
     setup       integer not null default 0,
-    state       text collate "C" not null default 'active' check (state in ('active', 'archived', 'dropping')),
+    state       text collate "C" not null default 'active' check (state in ('active', 'archived', 'dropping', 'copying')),
     paused      boolean not null default false,
     created_at  timestamptz not null default clock_timestamp(),
-    id          integer generated always as identity
+    id          integer generated always as identity,
+    copy        uuid
+);
+
+-- The copies of other stores into this one. source describes the store for people. The ids of a copied projection, dead
+-- letter or command are those of the source plus projection_ids, dead_letter_ids or command_ids, which are null until
+-- ids were reserved. verified_at is when all rows of the copy were compared with the source, ended_at when all of its
+-- tenants were open.
+create table {control}.copies (
+    id              uuid primary key,
+    source          text collate "C" not null,
+    projection_ids  bigint,
+    dead_letter_ids bigint,
+    command_ids     bigint,
+    began_at        timestamptz not null default clock_timestamp(),
+    verified_at     timestamptz,
+    ended_at        timestamptz
+);
+
+-- How far each part of a tenant is copied: the key of the last row, as JSON, and the number of rows.
+create table {control}.copied_parts (
+    tenant   text collate "C" not null references {control}.tenants on delete cascade,
+    part     text collate "C" not null,
+    last_key text not null,
+    rows     bigint not null,
+    primary key (tenant, part)
 );
 
 -- One row per running process. projections are the names that it can run, tenants those that it serves (empty: all). It
@@ -262,14 +288,16 @@ begin
 end
 $$;
 
--- The trigger function of a tenant's events while the tenant is archived (MR007) or is being dropped (MR008). The
--- trigger's argument is the SQLSTATE; if it is empty, the tenant is open. Locks nothing. Needs no index.
+-- The trigger function of a tenant's events while the tenant is archived (MR007), is being dropped (MR008), or is being
+-- copied from another store (MR009). The trigger's first argument is the SQLSTATE; if it is empty, the tenant is open.
+-- The second one is the id of the copy, which alone may insert. Locks nothing. Needs no index.
 create function {control}.refuse_append() returns trigger language plpgsql as $$
 begin
-    if tg_argv[0] = '' then
+    if tg_argv[0] = '' or tg_argv[0] = 'MR009' and tg_argv[1] = current_setting('millrace.copy', true) then
         return null;
     end if;
-    raise exception '%', case tg_argv[0] when 'MR007' then 'the tenant is archived' else 'the tenant is being dropped' end
+    raise exception '%', case tg_argv[0] when 'MR007' then 'the tenant is archived' when 'MR008' then 'the tenant is being dropped'
+                         else 'the tenant is being copied from another store' end
         using errcode = tg_argv[0];
 end
 $$;

@@ -8,12 +8,14 @@ import (
 	"syscall"
 )
 
-// lock locks an open file, or returns errLocked. The lock ends when the file is closed here and in every process that
-// inherited it; Go's processes inherit none.
+// lock locks an open file, or returns errLocked. The lock ends when it is unlocked, or when the file is closed here and in
+// every process that inherited it. Go's processes inherit it only until they begin to run their program.
 func lock(file *os.File) error { return flock(file, syscall.LOCK_EX) }
 
 // share is lock for a lock that several may have at once.
 func share(file *os.File) error { return flock(file, syscall.LOCK_SH) }
+
+func unlock(file *os.File) error { return flock(file, syscall.LOCK_UN) }
 
 func flock(file *os.File, how int) error {
 	for {

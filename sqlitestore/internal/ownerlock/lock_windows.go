@@ -16,6 +16,10 @@ func lock(file *os.File) error { return lockByte(file, windows.LOCKFILE_EXCLUSIV
 // share is lock for a lock that several may have at once.
 func share(file *os.File) error { return lockByte(file, 0) }
 
+func unlock(file *os.File) error {
+	return windows.UnlockFileEx(windows.Handle(file.Fd()), 0, 1, 0, &windows.Overlapped{Offset: lockedByte})
+}
+
 func lockByte(file *os.File, flags uint32) error {
 	at := &windows.Overlapped{Offset: lockedByte}
 	err := windows.LockFileEx(windows.Handle(file.Fd()), flags|windows.LOCKFILE_FAIL_IMMEDIATELY, 0, 1, 0, at)

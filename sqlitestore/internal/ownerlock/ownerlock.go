@@ -170,4 +170,7 @@ func Inspect(path string) (State, error) {
 
 // Release releases the lock. The file stays. If it was removed, a runtime that has opened it would not exclude a runtime
 // that creates it again.
-func (l *Lock) Release() error { return l.file.Close() }
+func (l *Lock) Release() error {
+	// A process that is being started has the file open too, for an instant, so closing it here would not be enough.
+	return errors.Join(unlock(l.file), l.file.Close())
+}

@@ -1,0 +1,55 @@
+package pgstore
+
+import (
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/millrace-go/millrace/internal/transfer"
+)
+
+// TestCopyReadsPagesByTheirKeys reads the last page of each table of one tenant's projections, among many others.
+func TestCopyReadsPagesByTheirKeys(t *testing.T) {
+	t.Parallel()
+	store := newStore(t)
+	const tenants, projections, rows = 200, 20, 10
+	for _, insert := range []string{
+		`insert into millrace.tenants (tenant, schema_name, version) select 't' || n, 't' || n, 1 from generate_series(1, $1::int) n where $2::int > 0 and $3::int > 0`,
+		`insert into millrace.projections (tenant, name) select 't' || n, 'p' || m from generate_series(1, $1::int) n, generate_series(1, $2::int) m where $3::int > 0`,
+		`insert into millrace.leases (id) select id from millrace.projections where $1::int + $2::int + $3::int > 0`,
+		`insert into millrace.dead_letters (projection_id, position, stream_id, stream_version, type, error, stack, attempts, first_failed_at, last_failed_at)
+			select p.id, n, 's' || n, 1, 'T', 'bad', '', 5, now(), now() from millrace.projections p, generate_series(1, $3::int) n where $1::int + $2::int > 0`,
+		`insert into millrace.parked_streams (projection_id, stream_id) select p.id, 's' || n from millrace.projections p, generate_series(1, $3::int) n where $1::int + $2::int > 0`,
+		`insert into millrace.commands (projection_id, kind, max_events, ended_at) select p.id, 'replay', 1, now() from millrace.projections p, generate_series(1, $3::int) n where $1::int + $2::int > 0`,
+	} {
+		mustExec(t, store, insert, tenants, projections, rows)
+	}
+	mustExec(t, store, "vacuum analyze millrace.projections, millrace.leases, millrace.dead_letters, millrace.parked_streams, millrace.commands")
+	last := one[int64](t, store, "select max(id) from millrace.projections where tenant = 't100'")
+	tables := map[string]string{"projections": "projections", "dead letters": "dead_letters", "parked streams": "parked_streams", "commands": "commands"}
+	for _, table := range transfer.Tables {
+		if !table.OfProjections() {
+			continue
+		}
+		after := table.After()
+		after[0] = last - 1
+		args := append([]any{pgx.QueryExecModeExec, "t100"}, append(after, transfer.PageRows)...)
+		var returned int64
+		read := readBy(t, store, "select", func(tx pgx.Tx) error {
+			tag, err := tx.Exec(testContext(t), withIDs(store.control.sql(table.Statement("copied")), transfer.IDs{}), args...)
+			returned = tag.RowsAffected()
+			return err
+		})
+		if of := read[tables[table.Name]]; returned == 0 || of.Scans > 0 || of.Rows > 2*projections*rows {
+			t.Errorf("%s: reads %+v and returns %d rows\n%s", table.Name, of, returned,
+				explain(t, store, withIDs(store.control.sql(table.Statement("copied")), transfer.IDs{}), args[1:]...))
+		}
+	}
+	// The control: a scan would be seen.
+	if read := readBy(t, store, "select", func(tx pgx.Tx) error {
+		_, err := tx.Exec(testContext(t), "select count(*) from millrace.dead_letters where error = ''")
+		return err
+	}); read["dead_letters"].Scans != 1 {
+		t.Errorf("the control reads %+v", read)
+	}
+}

@@ -1,0 +1,113 @@
+package pgstore
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/millrace-go/millrace/internal/transfer"
+	"github.com/millrace-go/millrace/internal/usercode"
+	"github.com/millrace-go/millrace/pgstore/internal/pgerr"
+	"github.com/millrace-go/millrace/projection"
+)
+
+// Open implements transfer.Target. Copied read models, rebuilt projections and the end of the copy are one
+// transaction, so each read model is copied once.
+func (t copyTarget) Open(ctx context.Context, copy transfer.Copy, from transfer.Tenant) error {
+	return t.ofCopy(ctx, copy, from.Name, func(tx pgx.Tx, tenant *Tenant) error {
+		if t.readModels != nil {
+			// A function that panics or ends its goroutine must not end the process.
+			call := usercode.Go(func() error { return t.runStep(ctx, tx, from.Name, t.readModels) })
+			<-call.Done()
+			if err := call.Err(); err != nil {
+				return fmt.Errorf("copy the read models: %w", err)
+			}
+		}
+		if len(t.rebuilt) > 0 {
+			if _, err := tx.Exec(ctx, t.control.sql("rebuild_projections"), pgx.QueryExecModeExec, from.Name, t.rebuilt); err != nil {
+				return err
+			}
+		}
+		if from.Head > 0 {
+			if _, err := tx.Exec(ctx, t.control.sql("continue_positions"), pgx.QueryExecModeExec, from.Head, tenant.quoted); err != nil {
+				return err
+			}
+		}
+		return t.endTenant(ctx, tx, tenant, from)
+	})
+}
+
+// endTenant gives a tenant that was copied its state.
+func (t copyTarget) endTenant(ctx context.Context, tx pgx.Tx, tenant *Tenant, from transfer.Tenant) error {
+	if _, err := tx.Exec(ctx, t.control.sql("delete_copied_parts"), pgx.QueryExecModeExec, from.Name); err != nil {
+		return err
+	}
+	if err := t.setTenantCopy(ctx, tx, from.Name, nil); err != nil {
+		return err
+	}
+	var err error
+	if from.State == projection.TenantArchived {
+		err = t.closeEvents(ctx, tx, tenant.schema, pgerr.TenantArchived, "")
+	} else {
+		err = execScript(ctx, tx, inSchemas(queries.Text("open_tenant"), t.opts.Schema, tenant.schema))
+	}
+	if err != nil {
+		return err
+	}
+	_, err = tx.Exec(ctx, t.control.sql("set_tenant_paused"), pgx.QueryExecModeExec, from.Name, from.Paused, t.control.controlChannel)
+	if err != nil {
+		return err
+	}
+	return t.setTenantState(ctx, tx, from.Name, from.State)
+}
+
+// Cancel implements transfer.Target.
+func (t copyTarget) Cancel(ctx context.Context, copy transfer.Copy) error {
+	rows, _ := t.pool.Query(ctx, t.control.sql("copy_tenants"), pgx.QueryExecModeExec, copy.ID)
+	names, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		err := t.ofCopy(ctx, copy, name, func(tx pgx.Tx, tenant *Tenant) error {
+			if _, err := tx.Exec(ctx, t.control.sql("clear_copied"), pgx.QueryExecModeExec, name); err != nil {
+				return err
+			}
+			if err := execScript(ctx, tx, tenant.sql("clear_events")); err != nil {
+				return err
+			}
+			return t.endTenant(ctx, tx, tenant, transfer.Tenant{Name: name, State: projection.TenantActive})
+		})
+		if err != nil {
+			return fmt.Errorf("tenant %q: %w", name, err)
+		}
+	}
+	return nil
+}
+
+func (t copyTarget) Forget(ctx context.Context, copy transfer.Copy) error {
+	return t.exec(ctx, "delete_copy", copy.ID)
+}
+
+// ofCopy runs fn in a transaction that has the structural lock of a tenant, and commits it. It does nothing if the tenant
+// is not part of the copy any more.
+func (t copyTarget) ofCopy(ctx context.Context, copy transfer.Copy, name string, fn func(tx pgx.Tx, tenant *Tenant) error) error {
+	tenant, err := t.ForTenant(name)
+	if err != nil {
+		return err
+	}
+	err = t.inTx(ctx, pgx.TxOptions{IsoLevel: pgx.ReadCommitted, AccessMode: pgx.ReadWrite}, func(tx pgx.Tx) error {
+		if err := execScript(ctx, tx, queries.Text("begin_migration")+"; "+t.server.unbounded); err != nil {
+			return err
+		}
+		if _, err := t.lockTenant(ctx, tx, name); err != nil {
+			return err
+		}
+		if id, _, err := t.copyOf(ctx, tx, name); err != nil || id != copy.ID {
+			return err
+		}
+		return fn(tx, tenant)
+	})
+	return t.lacking(ctx, tenant.schema, err)
+}

@@ -1,0 +1,12 @@
+-- Deletes the projections of tenant $1, which is suspended, and all that belongs to them. Indexes:
+-- projections_tenant_name_partition_key, and of each other table the one by projection. Locks: the rows.
+with p as (
+    select id from {control}.projections where tenant = $1::text
+), commands as (
+    delete from {control}.commands where projection_id in (select id from p)
+), letters as (
+    delete from {control}.dead_letters where projection_id in (select id from p)
+), streams as (
+    delete from {control}.parked_streams where projection_id in (select id from p)
+)
+delete from {control}.projections where id in (select id from p)

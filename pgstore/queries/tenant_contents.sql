@@ -1,0 +1,7 @@
+-- Reports which of these tenant $1 has: events, streams, idempotency keys, projections. Locks nothing. Indexes: that by
+-- tenant, otherwise the first row of a table.
+select array_remove(array[
+       case when exists (select from {tenant}.events) then 'events' end,
+       case when exists (select from {tenant}.streams) then 'streams' end,
+       case when exists (select from {tenant}.append_keys) then 'idempotency keys' end,
+       case when exists (select from {control}.projections p where p.tenant = $1::text) then 'projections' end], null)

@@ -1,0 +1,174 @@
+package sqlitestore
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"modernc.org/sqlite"
+	sqlite3 "modernc.org/sqlite/lib"
+
+	"github.com/millrace-go/millrace/internal/transfer"
+	"github.com/millrace-go/millrace/projection"
+	"github.com/millrace-go/millrace/sqlitestore/internal/ownerlock"
+)
+
+// ErrMoved is returned by all calls that write, if the store was copied into another one by storecopy.Run, or such a
+// copy has begun. Nothing was written. storecopy.Reopen makes the file usable again.
+var ErrMoved = errors.New("the store was moved")
+
+// closedPrefix begins the message of the triggers that close_table.sql creates. The name of the other store follows.
+const closedPrefix = "millrace: the store was moved to "
+
+// copySource implements transfer.Source.
+type copySource struct{ *Store }
+
+// CopySource is called by package storecopy.
+func (s *Store) CopySource() transfer.Source { return copySource{s} }
+
+func (s copySource) Name() string {
+	host, err := os.Hostname()
+	if err != nil {
+		return s.path
+	}
+	return host + ":" + s.path
+}
+
+// lockPatience is longer than a process that inspects the owner lock keeps others from it.
+const lockPatience = time.Second
+
+func (s copySource) Lock(ctx context.Context) (release func() error, err error) {
+	ctx, cancel := context.WithTimeout(ctx, lockPatience)
+	defer cancel()
+	lock, err := ownerlock.Acquire(ctx, s.path)
+	if err != nil {
+		return nil, err
+	}
+	return lock.Release, nil
+}
+
+func (s copySource) Copy(ctx context.Context) (copy transfer.Copy, err error) {
+	if err := s.ready(ctx); err != nil {
+		return copy, err
+	}
+	_, err = runOne(ctx, s.readers, "copy_begun", nil, &copy.ID, &copy.From, &copy.To)
+	return copy, damaged(err)
+}
+
+// Close implements transfer.Source. The triggers refuse also the writes of programs that know nothing of copies.
+func (s copySource) Close(ctx context.Context, copy transfer.Copy) error {
+	return s.transact(ctx, func(tx *sql.Tx) error {
+		if _, err := listTenants(ctx, tx); err != nil {
+			return err
+		}
+		if err := execute(ctx, tx, "release_dead", time.Now().UnixMicro()); err != nil {
+			return err
+		}
+		if err := execute(ctx, tx, "begin_copy", copy.ID, copy.From, copy.To); err != nil {
+			return err
+		}
+		return forEachTable(ctx, tx, "close_table", "{message}", "'"+strings.ReplaceAll(closedPrefix+copy.To, "'", "''")+"'")
+	})
+}
+
+func (s copySource) Open(ctx context.Context) error {
+	return s.transact(ctx, func(tx *sql.Tx) error {
+		if err := forEachTable(ctx, tx, "open_table"); err != nil {
+			return err
+		}
+		return execute(ctx, tx, "end_copy")
+	})
+}
+
+// forEachTable executes a script for each table of the store. values replace placeholders in it.
+func forEachTable(ctx context.Context, tx *sql.Tx, script string, values ...string) error {
+	tables, err := column[string](ctx, tx, "own_tables")
+	if err != nil {
+		return err
+	}
+	for _, table := range tables {
+		fill := strings.NewReplacer(append([]string{"{table}", table}, values...)...)
+		if _, err := tx.ExecContext(ctx, fill.Replace(queries.Text(script))); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s copySource) Tenants(ctx context.Context) ([]transfer.Tenant, error) {
+	if err := s.ready(ctx); err != nil {
+		return nil, err
+	}
+	return listTenants(ctx, s.readers)
+}
+
+func listTenants(ctx context.Context, q querier) (tenants []transfer.Tenant, err error) {
+	rows, err := q.QueryContext(ctx, queries.Text("copy_tenants"))
+	if err != nil {
+		return nil, damaged(err)
+	}
+	defer func() { _ = rows.Close() }()
+	for rows.Next() {
+		var t transfer.Tenant
+		if err := rows.Scan(&t.Name, &t.Head, &t.State, &t.Paused); err != nil {
+			return nil, err
+		}
+		if t.State != projection.TenantActive && t.State != projection.TenantArchived {
+			return nil, fmt.Errorf("tenant %q is in the state %q: end that first", t.Name, t.State)
+		}
+		tenants = append(tenants, t)
+	}
+	return tenants, damaged(rows.Err())
+}
+
+func (s copySource) IDs(ctx context.Context) (ids transfer.IDs, err error) {
+	err = s.readers.QueryRowContext(ctx, queries.Text("copy_ids")).Scan(&ids.Projection, &ids.DeadLetter, &ids.Command)
+	return ids, damaged(err)
+}
+
+// Page implements transfer.Reader.
+func (s copySource) Page(ctx context.Context, table transfer.Table, tenant string, after transfer.Row) ([]transfer.Row, error) {
+	args := append(append([]any{tenant}, after...), transfer.PageRows)
+	rows, err := s.readers.QueryContext(ctx, queries.Text(table.Statement("copy")), args...)
+	if err != nil {
+		return nil, damaged(err)
+	}
+	defer func() { _ = rows.Close() }()
+	var page transfer.Page
+	for !page.Full() && rows.Next() {
+		row, into := make(transfer.Row, len(table.Columns)), make([]any, len(table.Columns))
+		for i := range row {
+			into[i] = &row[i]
+		}
+		if err := rows.Scan(into...); err != nil {
+			return nil, err
+		}
+		page.Add(row)
+	}
+	return page.Rows, damaged(rows.Err())
+}
+
+// notMoved returns ErrMoved if the file was moved.
+func (s *Store) notMoved(ctx context.Context) error {
+	copy, err := copySource{s}.Copy(ctx)
+	if err == nil && copy.ID != "" {
+		err = fmt.Errorf("%w to %s", ErrMoved, copy.To)
+	}
+	return err
+}
+
+// moved adds ErrMoved to an error by which a trigger of close_table.sql reports a write. Other errors are returned
+// unchanged.
+func moved(err error) error {
+	var failed *sqlite.Error
+	if errors.As(err, &failed) && failed.Code() == sqlite3.SQLITE_CONSTRAINT_TRIGGER {
+		if _, to, ok := strings.Cut(failed.Error(), closedPrefix); ok && !errors.Is(err, ErrMoved) {
+			return fmt.Errorf("%w to %s", ErrMoved, strings.TrimSuffix(to, fmt.Sprintf(" (%d)", failed.Code())))
+		}
+	}
+	return err
+}
