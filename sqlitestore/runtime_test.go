@@ -5,6 +5,7 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+	"os/exec"
 	"strings"
 	"testing"
 	"time"
@@ -16,7 +17,8 @@ import (
 	"github.com/millrace-go/millrace/event"
 )
 
-// counting returns a runtime whose projection "count" counts events in the table counted, by the process's name.
+// counting returns a runtime whose projection "count" counts events in the table counted, by the process's name. In a child,
+// an event of type "Hang" is never done.
 func counting(store *Store, name string, log *zap.Logger) (*millrace.Runtime, error) {
 	rt, err := millrace.New(millrace.Config{Store: store, Logger: log})
 	if err != nil {
@@ -24,6 +26,10 @@ func counting(store *Store, name string, log *zap.Logger) (*millrace.Runtime, er
 	}
 	return rt, rt.Register(millrace.Projection{Name: "count", Handler: Each(func(ctx context.Context, tx *sql.Tx, e event.Envelope) error {
 		_, err := tx.ExecContext(ctx, "insert into counted (name, position) values (?1, ?2)", name, e.Position)
+		if name == "child" && e.Type == "Hang" {
+			fmt.Println("hangs")
+			<-ctx.Done()
+		}
 		return err
 	})})
 }
@@ -58,24 +64,46 @@ func childRuns(path string) error {
 		return err
 	}
 	go func() {
-		for rt.WaitFor(context.Background(), countedBy, 1) != nil {
+		if err := rt.WaitFor(context.Background(), countedBy, 1); err == nil {
+			fmt.Println("runs")
 		}
-		fmt.Println("runs")
 	}()
 	return rt.Run(context.Background())
+}
+
+// startChild starts a process that runs the projection, and waits until it has handled the first event. next returns the
+// next line that it prints.
+func startChild(t *testing.T, store *Store) (cmd *exec.Cmd, next func() string) {
+	t.Helper()
+	mustExec(t, store, "create table counted (name text, position integer primary key)")
+	mustAppend(t, store.tenant, "s", event.Any, someEvents(1)...)
+	cmd = child(testContext(t), "run", store.path)
+	out := must(cmd.StdoutPipe())(t)
+	noError(t, cmd.Start())
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	})
+	lines := bufio.NewReader(out)
+	next = func() string {
+		line, _ := lines.ReadString('\n')
+		return line
+	}
+	if line := next(); line != "runs\n" {
+		t.Fatalf("the process says %q", line)
+	}
+	return cmd, next
+}
+
+func counts(t *testing.T, store *Store) string {
+	t.Helper()
+	return strings.Join(must(texts(store, "select name || ' ' || count(*) from counted group by name order by name"))(t), ", ")
 }
 
 func TestRuntimeStandsByQuietlyAndTakesOver(t *testing.T) {
 	t.Parallel()
 	ctx, store := testContext(t), newStore(t)
-	mustExec(t, store, "create table counted (name text, position integer primary key)")
-	mustAppend(t, store.tenant, "s", event.Any, someEvents(1)...)
-	cmd := child(ctx, "run", store.path)
-	out := must(cmd.StdoutPipe())(t)
-	noError(t, cmd.Start())
-	if line, _ := bufio.NewReader(out).ReadString('\n'); line != "runs\n" {
-		t.Fatalf("the process says %q", line)
-	}
+	cmd, _ := startChild(t, store)
 	log, logs := observer.New(zap.InfoLevel)
 	store.log = zap.New(log)
 	rt := must(counting(store, "standby", zap.New(log)))(t)
@@ -109,8 +137,8 @@ func TestRuntimeStandsByQuietlyAndTakesOver(t *testing.T) {
 	last = mustAppend(t, store.tenant, "s", event.Any, someEvents(5)...).Positions[4]
 	noError(t, rt.WaitFor(ctx, countedBy, last))
 	t.Logf("took over and caught up in %v", time.Since(began))
-	if by := must(texts(store, "select name || count(*) from counted group by name order by name"))(t); fmt.Sprint(by) != "[child11 standby5]" {
-		t.Errorf("counted are %v", by)
+	if by := counts(t, store); by != "child 11, standby 5" {
+		t.Errorf("counted are %s", by)
 	}
 	if status := must(rt.Status(ctx, millrace.StatusFilter{}))(t).Projection(countedBy); status.State != millrace.StateLive || status.Epoch != 2 {
 		t.Errorf("the status is %+v", status)
@@ -148,5 +176,27 @@ func TestRuntimesOfOneProcessFollowEachOther(t *testing.T) {
 	}
 	if n := one[int](t, store, "select count(distinct name) * 100 + count(*) from counted"); n != 309 {
 		t.Errorf("names and events: %d, want 309", n)
+	}
+}
+
+// The process has the file's lock for writes when it is killed.
+func TestRuntimeTakesOverFromAProcessThatIsKilledInItsHandler(t *testing.T) {
+	t.Parallel()
+	ctx, store := testContext(t), newStore(t)
+	cmd, next := startChild(t, store)
+	rt := must(counting(store, "standby", nil))(t)
+	started(t, rt)
+	last := mustAppend(t, store.tenant, "s", event.Any, event.Event{Type: "T"}, event.Event{Type: "Hang"}, event.Event{Type: "T"}).Positions[2]
+	if line := next(); line != "hangs\n" {
+		t.Fatalf("the process says %q", line)
+	}
+	noError(t, cmd.Process.Kill())
+	_ = cmd.Wait()
+	noError(t, rt.WaitFor(ctx, countedBy, last))
+	if n := one[int](t, store, "select count(*) from counted"); n != 4 {
+		t.Errorf("%d events were counted: %s", n, counts(t, store))
+	}
+	if p := must(rt.Status(ctx, millrace.StatusFilter{}))(t).Projection(countedBy); p.Epoch != 2 || p.Parked != 0 {
+		t.Errorf("the status is %+v", p)
 	}
 }

@@ -39,8 +39,10 @@ func connect(t testing.TB, store *Store, node engine.Node) *nodeSession {
 // next waits for a notice that want accepts, and skips others.
 func next(t testing.TB, session engine.Session, want func(engine.Notice) bool) engine.Notice {
 	t.Helper()
+	ctx, cancel := context.WithTimeout(testContext(t), 30*time.Second)
+	defer cancel()
 	for {
-		if n := must(session.Next(testContext(t)))(t); want(n) {
+		if n := must(session.Next(ctx))(t); want(n) {
 			return n
 		}
 	}
@@ -97,7 +99,7 @@ func TestSessionsOfOneFileStandByForEachOther(t *testing.T) {
 			a, b := newNode("p"), newNode("p")
 			owner := connect(t, store, a)
 			standby := connect(t, other, b)
-			if n := len(claimAll(t, other, b)); n != 0 {
+			if n := len(claimAll(t, other, b)) + len(must(port{other}.Claim(testContext(t), b, []int32{1}, true))(t)); n != 0 {
 				t.Errorf("the standby claimed %d leases", n)
 			}
 			leases := claimAll(t, store, a)
@@ -191,6 +193,9 @@ func TestKilledProcessIsFollowedByTheNodeThatStandsBy(t *testing.T) {
 	if took := time.Since(began); took > 10*time.Second {
 		t.Errorf("the node took over after %v", took)
 	}
+	if nodes := must(texts(store, "select id from millrace_nodes"))(t); !slices.Equal(nodes, []string{node.ID}) {
+		t.Errorf("the nodes are %v, want %s alone", nodes, node.ID)
+	}
 	taken := claimAll(t, store, node)
 	if len(taken) != 1 || taken[0].Epoch != 2 || taken[0].CrashCount != 1 {
 		t.Errorf("the node took over %+v", taken)
@@ -250,11 +255,14 @@ func TestEventsOfOtherProcessesAreNoticed(t *testing.T) {
 // nothing once its leases were claimed.
 func TestOwnerWhoseLockFileWasRemovedEnds(t *testing.T) {
 	t.Parallel()
-	for name, ends := range map[string]func(session *nodeSession) error{
-		"by its heartbeat": func(session *nodeSession) error {
-			return session.Heartbeat(context.Background(), &engine.NodeSummary{})
+	for name, ends := range map[string]func(ctx context.Context, session *nodeSession) error{
+		"by its heartbeat": func(ctx context.Context, session *nodeSession) error {
+			return session.Heartbeat(ctx, &engine.NodeSummary{})
 		},
-		"by a notice": func(session *nodeSession) error { _, err := session.Next(context.Background()); return err },
+		"by a notice": func(ctx context.Context, session *nodeSession) error {
+			_, err := session.Next(ctx)
+			return err
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -266,7 +274,9 @@ func TestOwnerWhoseLockFileWasRemovedEnds(t *testing.T) {
 			noError(t, session.Heartbeat(testContext(t), &engine.NodeSummary{}))
 			noError(t, os.Remove(ownerlock.Name(store.path)))
 			connect(t, store, b)
-			if err := ends(session); err == nil || !strings.Contains(err.Error(), "removed") {
+			ctx, cancel := context.WithTimeout(testContext(t), 20*time.Second)
+			defer cancel()
+			if err := ends(ctx, session); err == nil || !strings.Contains(err.Error(), "removed") {
 				t.Errorf("the session goes on: %v", err)
 			}
 			if free := must(port{store}.Free(testContext(t), a, true))(t); len(free) != 0 {

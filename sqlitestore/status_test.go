@@ -319,8 +319,12 @@ func TestHeartbeatDoesNotWaitForTheWriter(t *testing.T) {
 	store := newStore(t)
 	session := connect(t, store, newNode("p"))
 	noError(t, store.writer.take(testContext(t)))
+	began := time.Now()
 	for i := range 3 {
 		noError(t, session.Heartbeat(testContext(t), &engine.NodeSummary{States: map[string]int{"live": i}}))
+	}
+	if took := time.Since(began); took > summaryTimeout {
+		t.Errorf("three heartbeats took %v", took)
 	}
 	store.writer.give()
 	session.summary.work.Wait()

@@ -1,8 +1,14 @@
 // Package sqlitestore is a millrace.Store in one SQLite file, without a server. It appends and reads events, manages tenants,
 // and runs projections. The names and semantics are those of pgstore, with *sql.Tx for pgx.Tx.
 //
-// The file may be used by several processes of one machine at once. All of them may append and read. One of them runs
-// projections at a time. The file must not be on a network file system.
+// The file may be used by several processes of one machine at once. All of them may append, read, pause and resume. The
+// file must not be on a network file system.
+//
+// One runtime at a time owns the file and runs projections. It holds a lock on a file beside it, whose name ends in -owner.
+// Other runtimes, of this process or others, stand by: they show the projections as millrace.StateElsewhere. When the owner
+// ends, however it ends, the system releases the lock, and another runtime takes over within some 100 ms. A process that is
+// frozen keeps the lock, and the others wait for it: Summary shows how long its last heartbeat was ago. The lock file must
+// not be removed while a runtime runs.
 //
 // The file has one writer: appends, transactions of InTx and batches of projections take turns, in the order in which they
 // ask. Appends that wait at the same time share one turn. A batch of a projection is one turn, so a handler that takes long

@@ -162,10 +162,14 @@ func Inspect(path string) (State, error) {
 		return State{}, err
 	}
 	err = share(file)
-	if held := errors.Is(err, errLocked); held || err == nil {
-		return State{Held: held, Beat: info.ModTime()}, nil
+	held := errors.Is(err, errLocked)
+	if err == nil {
+		err = unlock(file)
 	}
-	return State{}, fmt.Errorf("inspect %s: %w", Name(path), err)
+	if err != nil && !held {
+		return State{}, fmt.Errorf("inspect %s: %w", Name(path), err)
+	}
+	return State{Held: held, Beat: info.ModTime()}, nil
 }
 
 // Release releases the lock. The file stays. If it was removed, a runtime that has opened it would not exclude a runtime
