@@ -109,10 +109,10 @@ func (p *protection) broken(content string) (string, error) {
 	return content, nil
 }
 
-// findTests returns the packages of all tests of a module, by their names.
-func findTests(module string) (map[string]string, error) {
+// findTests returns the packages of all tests of a module, by their names. Tests of several stores may share a name.
+func findTests(module string) (map[string][]string, error) {
 	declaration := regexp.MustCompile(`(?m)^func (Test\w+)\(`)
-	packages := make(map[string]string)
+	packages := make(map[string][]string)
 	err := filepath.WalkDir(module, func(path string, _ fs.DirEntry, err error) error {
 		if err != nil || !strings.HasSuffix(path, "_test.go") {
 			return err
@@ -123,7 +123,7 @@ func findTests(module string) (map[string]string, error) {
 		}
 		folder, err := filepath.Rel(module, filepath.Dir(path))
 		for _, match := range declaration.FindAllStringSubmatch(string(content), -1) {
-			packages[match[1]] = "./" + folder
+			packages[match[1]] = append(packages[match[1]], "./"+folder)
 		}
 		return err
 	})
@@ -170,7 +170,7 @@ func TestProtectionsFitTheCode(t *testing.T) {
 				t.Errorf("docs/promises.md has no promise %s", p.promise)
 			}
 			for _, name := range p.tests {
-				if packages[name] == "" {
+				if packages[name] == nil {
 					t.Errorf("there is no %s", name)
 				}
 			}

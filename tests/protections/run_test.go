@@ -82,7 +82,7 @@ func TestProtections(t *testing.T) {
 }
 
 // test breaks the protection and returns the tests that failed.
-func (p *protection) test(ctx context.Context, dir string, packages map[string]string) (caught []string, err error) {
+func (p *protection) test(ctx context.Context, dir string, packages map[string][]string) (caught []string, err error) {
 	restore, err := p.apply(dir)
 	if err != nil {
 		return nil, err
@@ -92,14 +92,15 @@ func (p *protection) test(ctx context.Context, dir string, packages map[string]s
 }
 
 // run returns which of the tests fail. limit bounds the tests of each package.
-func run(ctx context.Context, dir string, packages map[string]string, tests []string, limit time.Duration) (failed []string, err error) {
+func run(ctx context.Context, dir string, packages map[string][]string, tests []string, limit time.Duration) (failed []string, err error) {
 	byPackage := make(map[string][]string)
 	for _, name := range tests {
-		pkg, exists := packages[name]
-		if !exists {
+		if packages[name] == nil {
 			return nil, fmt.Errorf("there is no %s", name)
 		}
-		byPackage[pkg] = append(byPackage[pkg], name)
+		for _, pkg := range packages[name] {
+			byPackage[pkg] = append(byPackage[pkg], name)
+		}
 	}
 	for pkg, names := range byPackage {
 		found, err := runIn(ctx, dir, pkg, names, limit)
