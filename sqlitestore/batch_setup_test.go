@@ -3,6 +3,7 @@ package sqlitestore
 import (
 	"context"
 	"database/sql"
+	"database/sql/driver"
 	"errors"
 	"testing"
 	"time"
@@ -98,4 +99,14 @@ func faultOf(t testing.TB, err error) *engine.Fault {
 		t.Fatalf("not a fault: %v", err)
 	}
 	return fault
+}
+
+type driverValue = driver.Value
+
+// refresh makes the writer open another connection.
+func (s *Store) refresh(t testing.TB) {
+	t.Helper()
+	session := must(s.writer.db.Conn(testContext(t)))(t)
+	noError(t, session.Raw(func(c any) error { c.(*conn).loan.spoiled = true; return nil }))
+	noError(t, session.Close())
 }

@@ -158,8 +158,7 @@ func (c *conn) BeginTx(ctx context.Context, opts driver.TxOptions) (driver.Tx, e
 	if err != nil || c.loan == nil {
 		return tx, err
 	}
-	c.loan.begin()
-	return &loanedTx{tx, c.loan}, nil
+	return c.loan.begin(tx), nil
 }
 
 // rollback rolls back the open transaction.

@@ -24,8 +24,8 @@ type loan struct {
 	phase atomic.Int32
 	// ended reports that the transaction was rolled back while it was lent.
 	ended atomic.Bool
-	// used reports that a function of the user has had the connection.
-	used bool
+	// lends counts the functions of users that have had the connection.
+	lends int
 	// spoiled reports that such a function may have changed the connection for longer than its transaction.
 	spoiled bool
 	lentTx
@@ -42,7 +42,8 @@ type lentTx struct {
 	// ended the transaction, if that failed.
 	failed, cause error
 	// looked reports that the transaction ran a statement that may have changed the file's header.
-	looked, noted, committed bool
+	looked, noted bool
+	tx            *loanedTx
 }
 
 // The phases of a transaction.
@@ -54,8 +55,9 @@ const (
 	// phaseReturned follows when the function has returned. Only the store's statements are admitted, since the function may
 	// have left goroutines behind.
 	phaseReturned
-	// phaseCommit is phaseReturned, but the transaction may commit.
+	// phaseCommit is that of the commit of a transaction that was lent, and phaseDone follows.
 	phaseCommit
+	phaseDone
 	// phaseTaken is that of a connection whose function did not return. Nothing is admitted any more.
 	phaseTaken
 )
@@ -67,10 +69,11 @@ func newLoan(base driver.Conn) *loan {
 }
 
 // begin begins the store's own transaction.
-func (l *loan) begin() {
-	l.lentTx = lentTx{}
+func (l *loan) begin(tx driver.Tx) *loanedTx {
+	l.lentTx = lentTx{tx: &loanedTx{Tx: tx, loan: l}}
 	l.ended.Store(false)
 	l.phase.Store(phaseOwn)
+	return l.tx
 }
 
 // bind bounds all statements of the transaction by a context.
@@ -88,7 +91,8 @@ func (l *loan) unbind() {
 // lend admits the statements of a function of the user, until ctx ends.
 func (l *loan) lend(ctx context.Context) {
 	l.bind(ctx)
-	l.used = true
+	l.lends++
+	l.tx.lent = true
 	l.rows = make(map[*lentRows]struct{})
 	l.phase.Store(phaseLent)
 }
@@ -98,6 +102,25 @@ func (l *loan) takeBack(ctx context.Context) {
 	l.phase.Store(phaseReturned)
 	l.closeRows(sql.ErrTxDone)
 	l.bind(ctx)
+}
+
+// commit commits a transaction that was lent. The goroutines that a function left behind can only end the transaction before
+// or after that.
+func (l *loan) commit() error {
+	if l.ended.Load() {
+		return sql.ErrTxDone
+	}
+	l.unbind() // an interrupt that comes later would make the connection unusable
+	l.phase.Store(phaseCommit)
+	defer l.phase.Store(phaseDone)
+	l.tx.done = true
+	return l.tx.Tx.Commit()
+}
+
+// end follows the end of the transaction.
+func (l *loan) end() {
+	l.unbind()
+	l.phase.Store(phaseOwn)
 }
 
 // takeAway ends the use by a function that does not return, and rolls back. It returns an error if that fails.
@@ -124,16 +147,21 @@ type ofStore struct{}
 // admit returns the context for a statement, or why it must not run. The transaction's own context interrupts statements, so
 // the driver need not watch it.
 func (l *loan) admit(ctx context.Context) (context.Context, error) {
-	if l == nil || l.ctx == nil {
+	if l == nil {
 		return ctx, nil
 	}
 	switch l.phase.Load() {
 	case phaseTaken:
 		return nil, driver.ErrBadConn
-	case phaseReturned, phaseCommit:
+	case phaseDone:
+		return nil, sql.ErrTxDone
+	case phaseReturned:
 		if ctx.Value(ofStore{}) == nil {
 			return nil, sql.ErrTxDone
 		}
+	}
+	if l.ctx == nil {
+		return ctx, nil
 	}
 	if err := l.ctx.Err(); err != nil {
 		return nil, l.note(err)
@@ -220,26 +248,30 @@ func (l *loan) rolledBack() {
 type loanedTx struct {
 	driver.Tx
 	loan *loan
+	// lent reports that a function of the user has or had the transaction. It, or a goroutine that it left behind, may commit
+	// or roll back at any time.
+	lent bool
+	// done reports that the transaction has ended.
+	done bool
 }
 
-// Commit refuses to commit while the transaction is lent.
+// Commit refuses to commit a transaction that was lent.
 func (tx *loanedTx) Commit() error {
-	if tx.loan.phase.Load() == phaseTaken {
-		return driver.ErrBadConn
+	if !tx.lent {
+		return tx.Tx.Commit()
 	}
-	if tx.loan.mayCommit() != 0 {
-		// database/sql considers the transaction over now, so it must be rolled back.
-		return errors.Join(fmt.Errorf("commit refused: %w", ErrTxControl), tx.Rollback())
-	}
-	err := tx.Tx.Commit()
-	tx.loan.committed = err == nil
-	return err
+	// database/sql considers the transaction over now, so it must be rolled back.
+	return errors.Join(fmt.Errorf("commit refused: %w", ErrTxControl), tx.Rollback())
 }
 
 func (tx *loanedTx) Rollback() error {
-	if tx.loan.phase.Load() == phaseTaken {
+	switch {
+	case tx.loan.phase.Load() == phaseTaken:
 		return driver.ErrBadConn
+	case tx.done:
+		return nil
 	}
+	tx.done = true
 	return tx.Tx.Rollback()
 }
 

@@ -35,7 +35,7 @@ func (w *writer) open(ctx context.Context) (*transaction, error) {
 func (w *writer) openFresh(ctx context.Context) (*transaction, error) {
 	for {
 		t, err := w.open(ctx)
-		if err != nil || !t.loan.used {
+		if err != nil || t.loan.lends == 0 {
 			return t, err
 		}
 		t.loan.spoiled = true
@@ -50,6 +50,9 @@ func (w *writer) begin(ctx, txCtx context.Context) (t *transaction, err error) {
 		t, err = w.tryBegin(ctx, txCtx)
 		return err
 	})
+	if cause := context.Cause(ctx); err != nil && cause != nil && !errors.Is(err, cause) {
+		err = fmt.Errorf("%w: %w", cause, err)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("begin transaction: %w", err)
 	}
@@ -92,7 +95,7 @@ func (t *transaction) release() {
 	}
 	_ = t.Tx.Rollback()
 	_ = t.onConn(func(c *conn) error {
-		c.loan.unbind()
+		c.loan.end()
 		return nil
 	})
 	_ = t.session.Close()
@@ -145,15 +148,11 @@ func (t *transaction) commit(ctx context.Context) error {
 			return err
 		}
 	}
-	t.loan.phase.Store(phaseCommit)
-	err := afterCommit(t.writer.path, t.Tx.Commit())
-	if errors.Is(err, sql.ErrTxDone) && t.loan.committed {
-		err = nil // a goroutine that the function left behind committed first
-	}
+	err := t.onConn(func(c *conn) error { return c.loan.commit() })
 	if errors.Is(err, sql.ErrTxDone) {
 		err = fmt.Errorf("the transaction was ended: %w", ErrTxControl)
 	}
-	if err != nil {
+	if err := afterCommit(t.writer.path, err); err != nil {
 		return fmt.Errorf("commit transaction: %w", err)
 	}
 	return nil
