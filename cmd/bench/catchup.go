@@ -36,6 +36,15 @@ func catchUp(ctx context.Context, e *env, o options, out io.Writer) error {
 
 // fill appends events of several types to many streams.
 func (e *env) fill(ctx context.Context, events int) error {
+	if err := fillStore(ctx, e.Store.Append, events); err != nil {
+		return err
+	}
+	_, err := e.Pool.Exec(ctx, "vacuum analyze "+e.events())
+	return err
+}
+
+// fillStore appends events of several types to many streams of a store.
+func fillStore(ctx context.Context, appendTo func(context.Context, string, event.Expected, ...event.Event) (event.Appended, error), events int) error {
 	const batch, writers = 1000, 4
 	group, filling := errgroup.WithContext(ctx)
 	for w := range writers {
@@ -49,18 +58,14 @@ func (e *env) fill(ctx context.Context, events int) error {
 					}
 					list[k] = event.Event{Type: fmt.Sprint("type ", k%14), Body: body}
 				}
-				if _, err := e.Store.Append(filling, fmt.Sprint("filled", i), event.Any, list...); err != nil {
+				if _, err := appendTo(filling, fmt.Sprint("filled", i), event.Any, list...); err != nil {
 					return err
 				}
 			}
 			return nil
 		})
 	}
-	if err := group.Wait(); err != nil {
-		return err
-	}
-	_, err := e.Pool.Exec(ctx, "vacuum analyze "+e.events())
-	return err
+	return group.Wait()
 }
 
 func (e *env) catchUp(ctx context.Context, events int, name string) (perSecond float64, err error) {

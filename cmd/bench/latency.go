@@ -119,7 +119,16 @@ func (p *prober) baseline(ctx context.Context, round int) ([]time.Duration, erro
 	reached := make(chan int64)
 	work := func(ctx context.Context) error { return loop.listen(ctx, reached) }
 	appendOne := func(ctx context.Context, stream string) (int64, error) { return appendBaseline(ctx, p.Store, stream) }
-	took, err := p.take(ctx, work, appendOne, func(ctx context.Context, position int64) error {
+	took, err := p.take(ctx, work, appendOne, reaches(reached))
+	if err != nil {
+		return nil, err
+	}
+	return took, p.mustHaveCounted(ctx, loop.name, 1+p.probes)
+}
+
+// reaches returns a function that waits until a loop that sends its positions has reached one.
+func reaches(reached <-chan int64) func(ctx context.Context, position int64) error {
+	return func(ctx context.Context, position int64) error {
 		for {
 			select {
 			case at := <-reached:
@@ -130,9 +139,5 @@ func (p *prober) baseline(ctx context.Context, round int) ([]time.Duration, erro
 				return ctx.Err()
 			}
 		}
-	})
-	if err != nil {
-		return nil, err
 	}
-	return took, p.mustHaveCounted(ctx, loop.name, 1+p.probes)
 }

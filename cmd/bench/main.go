@@ -1,5 +1,5 @@
 // Command bench compares millrace with handwritten code and prints ratios. Without -database-url it starts a private PostgreSQL
-// and removes it at the end.
+// and removes it at the end; the measurement embedded needs none.
 package main
 
 import (
@@ -16,7 +16,7 @@ import (
 )
 
 const long = `Compares millrace with handwritten code and prints ratios: the figure of a line divided by that of the first line of its
-measurement. The figures themselves depend on the machine. All contenders use the same server, tables and handler, which
+comparison. The figures themselves depend on the machine. All contenders use the same server, tables and handler, which
 writes a batch with one statement. After each round the written rows are counted, and a wrong count is an error.
 
 latency   The time from the return of an append until this program knows that the transaction that applied the event has
@@ -44,6 +44,13 @@ fairness  The latency, as above, of a tenant with single events while other tena
             no flood                    the tenant is alone
             one tenant floods           with 8 projections; it may have half of the slots
             10 tenants flood            with 8 projections each; they have all slots
+embedded  The store in a file beside handwritten code over database/sql and the same driver, with the same settings (a synced
+          commit) and prepared statements. No server is used.
+            append                      one and 32 writers append one event at a time; the handwritten code appends them one
+                                        by one to a table of its own
+            latency                     as above; a channel wakes the handwritten loop after each append
+            catch-up                    as above
+          For appends and catch-up a higher ratio is better, for latency a lower one.
 
 The order of the contenders changes with each round; six rounds have all possible orders. Speeds are medians of the rounds,
 latencies are percentiles of all probes, and ratios are those of the printed figures. After each ratio come the lowest and

@@ -17,7 +17,7 @@ func TestBadInputIsOneClearLine(t *testing.T) {
 		args []string
 		says string
 	}{
-		{[]string{"-only", "nonsense"}, `-only must be latency, catchup, append or fairness: "nonsense"`},
+		{[]string{"-only", "nonsense"}, `-only must be latency, catchup, append, fairness or embedded: "nonsense"`},
 		{[]string{"-rounds", "0"}, "-rounds must be at least 1: 0"},
 		{[]string{"-probes", "0"}, "-probes must be at least 1: 0"},
 		{[]string{"-events=-1"}, "-events must be at least 1: -1"},

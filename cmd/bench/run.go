@@ -6,22 +6,32 @@ import (
 	"fmt"
 	"io"
 	"runtime"
+	"slices"
 
 	"github.com/millrace-go/millrace/internal/program"
 )
 
-// measurement compares contenders in an empty env.
+// measurement compares contenders: take in an empty env, or embedded without a server.
 type measurement struct {
-	name string
-	take func(ctx context.Context, e *env, o options, out io.Writer) error
+	name     string
+	take     func(ctx context.Context, e *env, o options, out io.Writer) error
+	embedded func(ctx context.Context, o options, out io.Writer) error
 }
 
-var measurements = []measurement{{"latency", latency}, {"catchup", catchUp}, {"append", appends}, {"fairness", fairness}}
+var measurements = []measurement{
+	{name: "latency", take: latency}, {name: "catchup", take: catchUp}, {name: "append", take: appends}, {name: "fairness", take: fairness},
+	{name: "embedded", embedded: embedded},
+}
+
+// chosen returns the measurements of -only.
+func (o options) chosen() []measurement {
+	return slices.DeleteFunc(slices.Clone(measurements), func(m measurement) bool { return o.only != "" && o.only != m.name })
+}
 
 // run is the whole command. It removes everything that it started or created.
 func run(ctx context.Context, o options, out io.Writer) (err error) {
 	dsn := o.databaseURL
-	if dsn == "" {
+	if dsn == "" && slices.ContainsFunc(o.chosen(), func(m measurement) bool { return m.take != nil }) {
 		// The data of all measurements fits into its memory.
 		server, startErr := program.PrivateServer(ctx, o.writers, map[string]string{"shared_buffers": "256MB"})
 		if startErr != nil {
@@ -31,12 +41,14 @@ func run(ctx context.Context, o options, out io.Writer) (err error) {
 		dsn = server.DSN("postgres")
 	}
 	introduced := false
-	for _, m := range measurements {
-		if o.only != "" && o.only != m.name {
-			continue
+	for _, m := range o.chosen() {
+		if m.embedded != nil {
+			err = m.embedded(ctx, o, out)
+		} else {
+			err = measure(ctx, m, dsn, o, out, &introduced)
 		}
-		if err := measure(ctx, m, dsn, o, out, &introduced); err != nil {
-			return err
+		if err != nil {
+			return fmt.Errorf("%s: %w", m.name, err)
 		}
 	}
 	return nil
@@ -55,10 +67,7 @@ func measure(ctx context.Context, m measurement, dsn string, o options, out io.W
 			return err
 		}
 	}
-	if err := m.take(ctx, e, o, out); err != nil {
-		return fmt.Errorf("%s: %w", m.name, err)
-	}
-	return nil
+	return m.take(ctx, e, o, out)
 }
 
 // introduce prints the environment of the figures.

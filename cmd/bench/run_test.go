@@ -40,6 +40,14 @@ func TestEveryMeasurementPrintsItsLines(t *testing.T) {
 		`fairness, no flood` + percentiles + `6 probes`,
 		`fairness, one tenant floods` + percentiles + `p99 ` + ratio,
 		`fairness, 10 tenants flood` + percentiles + `p99 ` + ratio,
+		`file, append x1, handwritten` + number + ` appends/s`,
+		`file, append x1, millrace` + number + ` appends/s +` + ratio,
+		`file, append x32, handwritten` + number + ` appends/s`,
+		`file, append x32, millrace` + number + ` appends/s +` + ratio,
+		`file, latency, handwritten loop` + percentiles + `6 probes`,
+		`file, latency, millrace` + percentiles + `p50 ` + ratio,
+		`file, catch-up, handwritten loop` + number + ` events/s`,
+		`file, catch-up, millrace` + number + ` events/s +` + ratio,
 	}
 	lines := strings.Split(strings.TrimSuffix(out.String(), "\n"), "\n")
 	if len(lines) != len(want) {

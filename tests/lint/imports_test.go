@@ -96,7 +96,7 @@ type guest struct {
 var guests = []guest{
 	{"github.com/asynkron/protoactor-go", []string{"actors/...", "supervisor/...", "."}, false},
 	{"github.com/jackc/pgx/v5", []string{"pgstore/...", "cmd/...", "internal/pgtest/...", "internal/program", "tests/..."}, true},
-	{"modernc.org/sqlite", []string{"sqlitestore/..."}, false},
+	{"modernc.org/sqlite", []string{"sqlitestore/...", "cmd/bench"}, false},
 }
 
 // unlinked is a module that a program does not link if it uses only this place of ours.
