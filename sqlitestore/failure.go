@@ -3,7 +3,6 @@ package sqlitestore
 import (
 	"context"
 	"database/sql"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"time"
@@ -95,20 +94,17 @@ func parkEvents(ctx context.Context, tx *sql.Tx, lease engine.Lease, events []ev
 	for i, e := range events {
 		rows[i] = []any{e.Position, e.Stream, e.Version, e.Type}
 	}
-	raw, err := json.Marshal(rows)
-	if err != nil {
-		return err
-	}
+	parked := list(rows)
 	var already int
-	if _, err := runOne(ctx, tx, "count_parked_of", []any{lease.Row, string(raw)}, &already); err != nil {
+	if _, err := runOne(ctx, tx, "count_parked_of", []any{lease.Row, parked}, &already); err != nil {
 		return err
 	}
 	if stream || letter.BlockedByStream {
-		if err := execute(ctx, tx, "park_streams", lease.Row, string(raw)); err != nil {
+		if err := execute(ctx, tx, "park_streams", lease.Row, parked); err != nil {
 			return err
 		}
 	}
-	err = execute(ctx, tx, "park_events", lease.Row, string(raw), letter.BlockedByStream, excerpt.Storable(letter.Error), excerpt.Storable(letter.Stack),
+	err := execute(ctx, tx, "park_events", lease.Row, parked, letter.BlockedByStream, excerpt.Storable(letter.Error), excerpt.Storable(letter.Stack),
 		letter.Attempts, time.Now().UnixMicro())
 	if err != nil {
 		return err

@@ -18,7 +18,7 @@ func (s port) Heads(ctx context.Context, tenants []string) (engine.Heads, error)
 }
 
 func (s port) headsOf(ctx context.Context, tenants []string, positions map[string]int64) (err error) {
-	rows, err := s.readers.QueryContext(ctx, queries.Text("heads"), jsonText(tenants))
+	rows, err := s.readers.QueryContext(ctx, queries.Text("heads"), list(tenants))
 	if err != nil {
 		return err
 	}

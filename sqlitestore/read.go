@@ -91,7 +91,7 @@ func (o ReadOptions) types() []any {
 	if len(o.Types) == 0 {
 		return nil
 	}
-	return []any{jsonText(o.Types)}
+	return []any{list(o.Types)}
 }
 
 // pages returns the pages of a statement. args returns its arguments by the tenant's number, and the place and length of

@@ -2,7 +2,6 @@ package sqlitestore
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -136,7 +135,7 @@ func (t *Tenant) readPage(ctx context.Context, tenant int64, r engine.ReadRange)
 	args := []any{first + min(max(r.After, 0), lastPosition), first + min(max(r.UpTo, 0), lastPosition), int64(r.Limit)}
 	var types any
 	if len(r.Types) > 0 {
-		types = jsonText(r.Types)
+		types = list(r.Types)
 	}
 	statement, slots := "read_all", r.Share.Slots()
 	switch {
@@ -157,15 +156,6 @@ func (t *Tenant) readPage(ctx context.Context, tenant int64, r engine.ReadRange)
 		page.Events = slices.DeleteFunc(page.Events, func(e event.Envelope) bool { return !r.Share.Has(e.Stream, e.Position) })
 	}
 	return page, nil
-}
-
-// jsonText returns a list of texts as a JSON array.
-func jsonText(list []string) string {
-	raw, err := json.Marshal(list)
-	if err != nil {
-		panic(err) // strings are always encoded
-	}
-	return string(raw)
 }
 
 func (s port) Read(ctx context.Context, tenant string, r engine.ReadRange) (engine.Page, error) {
