@@ -3,6 +3,7 @@ package sqlitestore
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 	"time"
 
@@ -45,6 +46,12 @@ func (s deliveries) Move(ctx context.Context, lease engine.Lease, step engine.Ba
 	})
 }
 
-func (deliveries) Fault(err error) *engine.Fault { return storeFault(err) }
+// Fault implements delivery.Store. An acknowledgement within InTx would wait for itself: that is the handler's fault.
+func (deliveries) Fault(err error) *engine.Fault {
+	if errors.Is(err, ErrWithinTx) {
+		return classify(err)
+	}
+	return storeFault(err)
+}
 
 func (deliveries) HandlerClass(err error) engine.Class { return returnedClass(err) }

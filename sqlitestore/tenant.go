@@ -45,8 +45,8 @@ var (
 	// ErrTxControl is returned by a commit within InTx, and by InTx if the function ended its transaction, or changed
 	// fields of the file's header that belong to the store.
 	ErrTxControl = errors.New("the transaction belongs to the store")
-	// ErrWithinTx is returned by Append and InTx within the function of InTx, since they would wait for
-	// themselves.
+	// ErrWithinTx is returned by Append, InTx and acknowledgements of deliveries within the function of InTx, since they
+	// would wait for themselves.
 	ErrWithinTx = errors.New("another transaction of the store is open here: use AppendTx")
 )
 

@@ -234,6 +234,9 @@ func (d *delivery) move(ctx context.Context, to int64, letter *projection.DeadLe
 	}
 	if err != nil {
 		fault := d.store.Fault(err)
+		if fault.Class == engine.HandlerFault && d.next < len(d.batch.Events) {
+			fault.Position = d.batch.Events[d.next].Position // it acknowledged where it must not
+		}
 		d.stop(fault)
 		return fault
 	}

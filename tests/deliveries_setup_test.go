@@ -1,0 +1,168 @@
+package tests_test
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/millrace-go/millrace/event"
+	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/projection"
+	"github.com/millrace-go/millrace/tests/kit"
+)
+
+// deliverer is the owner of a projection that delivers.
+type deliverer struct {
+	*drawer
+	// most is how many events a delivery has at most.
+	most int
+}
+
+// newDeliverer returns the owner of a projection with that many pending events.
+func newDeliverer(k *kit.Bundle, events int) *deliverer {
+	k.T.Helper()
+	o := &deliverer{drawerOf(k, "p"), events}
+	k.Append("s", events)
+	return o
+}
+
+// pending returns the next events.
+func (o *deliverer) pending() []event.Envelope {
+	o.T.Helper()
+	page, err := o.port.Read(o.Ctx, o.id.Tenant, engine.ReadRange{After: o.lease.Checkpoint, UpTo: o.Head(), Limit: o.most, MaxBytes: 1 << 20})
+	if err != nil || len(page.Events) == 0 {
+		o.T.Fatalf("there is nothing to deliver: %v", err)
+	}
+	return page.Events
+}
+
+type deliveryFunc = func(ctx context.Context, d engine.Delivery) error
+
+// deliveries returns the deliveries of a handler. It has 30 s, and the lease is good for an hour, unless the options say
+// otherwise.
+func (o *deliverer) deliveries(h deliveryFunc, opts engine.DeliverOptions) engine.Run {
+	opts.Timeout = cmp.Or(opts.Timeout, 30*time.Second)
+	opts.Slot = func(context.Context, projection.ID) (func(), error) { return func() {}, nil }
+	if opts.LeaseDeadline == nil {
+		opts.LeaseDeadline = func() (time.Time, <-chan struct{}) { return time.Now().Add(time.Hour), nil }
+	}
+	return o.port.Deliver(engine.Handler{Deliver: h}, opts)
+}
+
+// deliver runs one delivery of the next events. The lease stays as it is.
+func (o *deliverer) deliver(h deliveryFunc, opts engine.DeliverOptions) error {
+	o.T.Helper()
+	return o.deliverWithin(o.Ctx, h, opts)
+}
+
+func (o *deliverer) deliverWithin(ctx context.Context, h deliveryFunc, opts engine.DeliverOptions) error {
+	o.T.Helper()
+	if opts.Policy.MaxFailureShare == 0 {
+		opts.Policy = engine.Policy{MaxFailureShare: -1, MaxParked: -1}
+	}
+	events := o.pending()
+	return o.deliveries(h, opts)(ctx, o.lease, engine.Batch{Events: events, To: events[len(events)-1].Position})
+}
+
+// partial checks how far a delivery came. It returns the fault that ended the delivery, or nil.
+func (o *deliverer) partial(err error, to int64) *engine.Fault {
+	o.T.Helper()
+	var partial *engine.PartialResult
+	if !errors.As(err, &partial) {
+		o.T.Fatalf("%v is no partial end", err)
+	}
+	if partial.To != to {
+		o.T.Errorf("done up to %d, want %d: %v", partial.To, to, err)
+	}
+	if partial.Err == nil {
+		return nil
+	}
+	return o.port.Classify(partial.Err)
+}
+
+func (o *deliverer) mustBe(err error, class engine.Class) {
+	o.T.Helper()
+	if err == nil || o.port.Classify(err).Class != class {
+		o.T.Errorf("%v, want class %s", err, class)
+	}
+}
+
+// checkpoint returns the checkpoint in the store, whoever owns the lease.
+func (o *deliverer) checkpoint() int64 {
+	o.T.Helper()
+	leases, err := o.port.Leases(o.Ctx, []int32{o.lease.Row})
+	o.Must(err)
+	return leases[0].Checkpoint
+}
+
+// untouched checks that the checkpoint has not moved since the lease was read.
+func (o *deliverer) untouched() {
+	o.T.Helper()
+	if at := o.checkpoint(); at != o.lease.Checkpoint {
+		o.T.Errorf("checkpoint %d, want %d", at, o.lease.Checkpoint)
+	}
+}
+
+// failsAfter acknowledges that many events and then calls a function.
+func failsAfter(n int, then func(ctx context.Context, d engine.Delivery) error) deliveryFunc {
+	return func(ctx context.Context, d engine.Delivery) error {
+		if n > 0 {
+			if err := d.Ack(ctx, d.Events()[n-1].Position); err != nil {
+				return err
+			}
+		}
+		return then(ctx, d)
+	}
+}
+
+func fails(context.Context, engine.Delivery) error { return errOnPurpose }
+
+var errOnPurpose = errors.New("on purpose")
+
+// deadlineUntil is a LeaseDeadline that can be changed.
+type deadlineUntil struct {
+	until   chan time.Time
+	changed chan chan struct{}
+}
+
+func newDeadline(until time.Time) *deadlineUntil {
+	tr := &deadlineUntil{until: make(chan time.Time, 1), changed: make(chan chan struct{}, 1)}
+	tr.until <- until
+	tr.changed <- make(chan struct{})
+	return tr
+}
+
+func (tr *deadlineUntil) deadline() (time.Time, <-chan struct{}) {
+	until, changed := <-tr.until, <-tr.changed
+	tr.changed <- changed
+	tr.until <- until
+	return until, changed
+}
+
+func (tr *deadlineUntil) set(until time.Time) {
+	<-tr.until
+	close(<-tr.changed)
+	tr.changed <- make(chan struct{})
+	tr.until <- until
+}
+
+func positionsDelivered(events []event.Envelope) (positions []int64) {
+	for _, e := range events {
+		positions = append(positions, e.Position)
+	}
+	return slices.Clip(positions)
+}
+
+// untilEnded waits for the end of ctx and returns its cause.
+func untilEnded(t *testing.T, ctx context.Context) error {
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-time.After(time.Minute):
+		t.Error("the handler's context did not end")
+		return nil
+	}
+}
