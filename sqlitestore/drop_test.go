@@ -164,6 +164,31 @@ func TestDropContinuesAfterEachTransaction(t *testing.T) {
 	}
 }
 
+// A drop deletes events while a page of them is read.
+func TestPageThatADropInterruptsIsAnError(t *testing.T) {
+	t.Parallel()
+	store := newStore(t)
+	ctx := testContext(t)
+	for want, during := range map[error]func(row int32) error{
+		projection.ErrTenantDropping: func(row int32) error {
+			return store.transact(ctx, func(tx *sql.Tx) error { return must2(store.deleteSome(ctx, tx, "acme", row, 0)) })
+		},
+		projection.ErrUnknownTenant: func(row int32) error {
+			return errors.Join(store.endDrop(ctx, "acme", row, 0), must2(store.CreateTenant(ctx, "acme")))
+		},
+	} {
+		acme := furnished(t, store, "acme", 300)
+		pages := acme.pages(ctx, "read_all", 0, nil, func(tenant, _ int64, limit int) []any {
+			noError(t, during(must(store.beginDrop(ctx, "acme"))(t)))
+			return []any{tenant << positionBits, tenant<<positionBits + lastPosition, limit}
+		})
+		if page, err := pages.Read(0, 1000); !errors.Is(err, want) {
+			t.Errorf("%d of 300 events, %v", len(page.Events), err)
+		}
+		noError(t, store.DropTenant(ctx, "acme", "acme", DropOptions{}))
+	}
+}
+
 // must2 returns the error of a call with a result.
 func must2[T any](_ T, err error) error { return err }
 

@@ -48,6 +48,22 @@ func createPayments(ctx context.Context, tx *sql.Tx) error {
 	return err
 }
 
+// leave removes a customer. It can be called again after an interruption.
+func leave(ctx context.Context, store *sqlitestore.Store, customer string) error {
+	err := store.ArchiveTenant(ctx, customer)
+	if err != nil && !errors.Is(err, projection.ErrTenantDropping) {
+		return err
+	}
+	err = store.InTx(ctx, func(ctx context.Context, tx *sql.Tx) error {
+		_, err := tx.ExecContext(ctx, `delete from payments where tenant = $1`, customer)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	return store.DropTenant(ctx, customer, customer, sqlitestore.DropOptions{})
+}
+
 // backUp copies a store that is in use to a new file.
 func backUp(ctx context.Context, file, copied string) error {
 	db, err := sql.Open("sqlite", file)
