@@ -219,8 +219,8 @@ func TestNothingChangesIfRunRefusesToBegin(t *testing.T) {
 	if n := collectPG(t, target, `select tenant from millrace.tenants where tenant <> 'default' union all select id::text from millrace.copies`); len(n) > 0 {
 		t.Errorf("the target has %q", n)
 	}
-	if copy := must(source.CopySource().Copy(ctx))(t); copy != (transfer.Copy{}) {
-		t.Errorf("the file has %+v", copy)
+	if c := must(source.CopySource().Copy(ctx))(t); c != (transfer.Copy{}) {
+		t.Errorf("the file has %+v", c)
 	}
 
 	unmigrated := openSource(t, t.TempDir()+"/new.db")
@@ -231,4 +231,19 @@ func TestNothingChangesIfRunRefusesToBegin(t *testing.T) {
 	if _, err := Run(ctx, newSource(t), target, keepAll()); !errors.Is(err, pgstore.ErrNotMigrated) {
 		t.Errorf("a target that is not migrated: %v", err)
 	}
+}
+
+// TestEventThatTheTargetRefusesIsNamed copies an event whose number is too large for jsonb.
+func TestEventThatTheTargetRefusesIsNamed(t *testing.T) {
+	t.Parallel()
+	ctx := testContext(t)
+	source, target := newSource(t), newTarget(t)
+	huge := event.Event{Type: "Counted", Body: []byte(`{"n": 1e200000}`)}
+	must(source.Append(ctx, "s", event.NoStream, happened, happened, huge, happened))(t)
+	if _, err := Run(ctx, source, target, Options{}); err == nil || !strings.Contains(err.Error(), `tenant "default": copy events: the event at position 3: `) {
+		t.Errorf("%v", err)
+	}
+	noError(t, Cancel(ctx, source, target))
+	sqlite(t, source, `delete from millrace_events where position = 3`)
+	must(Run(ctx, source, target, Options{}))(t)
 }
