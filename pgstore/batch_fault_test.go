@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"runtime"
 	"strings"
 	"testing"
 
@@ -14,7 +13,6 @@ import (
 
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/engine"
-	"github.com/millrace-go/millrace/internal/usercode"
 	"github.com/millrace-go/millrace/pgstore/internal/pgerr"
 	"github.com/millrace-go/millrace/projection"
 )
@@ -100,14 +98,10 @@ func (timeoutError) Error() string   { return "the other service did not answer"
 func (timeoutError) Timeout() bool   { return true }
 func (timeoutError) Temporary() bool { return true }
 
-func TestFaultOfAnotherServiceIsTheHandlers(t *testing.T) {
+func TestFaultOfAnotherServerIsTheHandlers(t *testing.T) {
 	t.Parallel()
 	o := newOwner(t, 1)
-	for _, err := range []error{
-		timeoutError{}, io.EOF, context.DeadlineExceeded, context.Canceled, projection.ErrLeaseLost, ErrNotMigrated,
-		fmt.Errorf("call: %w", &pgconn.ConnectError{}),
-		&engine.Fault{Class: engine.Infrastructure, Unreachable: true, Err: errors.New("of another store")},
-	} {
+	for _, err := range []error{fmt.Errorf("call: %w", &pgconn.ConnectError{}), ErrNotMigrated} {
 		wantClass(t, o.apply(writeAnd(func(context.Context, pgx.Tx) error { return err }), engine.ApplyOptions{}), engine.HandlerFault)
 	}
 	o.untouched()
@@ -154,20 +148,6 @@ func TestLossOfTheBatchesConnectionIsUnclear(t *testing.T) {
 		}
 		o.untouched()
 	}
-}
-
-func TestDeferredConstraintFailsTheBatchAtItsCommit(t *testing.T) {
-	t.Parallel()
-	o := newOwner(t, 2)
-	mustExec(t, o.store, "alter table public.model add unique (position) deferrable initially deferred")
-	err := o.apply(func(ctx context.Context, tx pgx.Tx, events []event.Envelope) error {
-		return errors.Join(write(ctx, tx, events), write(ctx, tx, events))
-	}, engine.ApplyOptions{})
-	wantClass(t, err, engine.HandlerFault)
-	if !pgerr.Is(err, "23505") {
-		t.Error(err)
-	}
-	o.untouched()
 }
 
 // The statement cache of a connection may be at fault, so no other batch gets the connection.
@@ -395,53 +375,6 @@ func TestSavepointsOfAHandlerWork(t *testing.T) {
 		})
 	}, engine.ApplyOptions{}))
 	o.applied(3)
-}
-
-func TestHandlerThatEndsItsGoroutineFails(t *testing.T) {
-	t.Parallel()
-	o := newOwner(t, 1)
-	err := o.apply(writeAnd(func(context.Context, pgx.Tx) error {
-		runtime.Goexit()
-		return nil
-	}), engine.ApplyOptions{})
-	wantClass(t, err, engine.HandlerFault)
-	if !errors.Is(err, usercode.ErrGoexit) {
-		t.Error(err)
-	}
-	o.untouched()
-}
-
-func TestPanicIsAnErrorWithItsStack(t *testing.T) {
-	t.Parallel()
-	o := newOwner(t, 3)
-	events := must(o.pending())(t)
-	inside := errors.New("inside")
-	for _, value := range []any{"a text", 42, inside, fmt.Errorf("around: %w", inside), nil} {
-		fails := func(context.Context, pgx.Tx) error { panic(value) }
-		one := Each(func(ctx context.Context, tx pgx.Tx, e event.Envelope) error {
-			if e.Position == events[1].Position {
-				return fails(ctx, tx)
-			}
-			return write(ctx, tx, []event.Envelope{e})
-		})
-		each := func(ctx context.Context, tx pgx.Tx, events []event.Envelope) error {
-			return one.handler.Apply(ctx, tx, events)
-		}
-		for position, handler := range map[int64]batchFunc{0: writeAnd(fails), events[1].Position: each} {
-			err := o.apply(handler, engine.ApplyOptions{})
-			fault := wantClass(t, err, engine.HandlerFault)
-			if !errors.Is(err, projection.ErrHandlerPanic) || value != nil && !strings.Contains(err.Error(), fmt.Sprint(value)) {
-				t.Errorf("panic with %v: %v", value, err)
-			}
-			if cause, ok := value.(error); ok && !errors.Is(err, cause) {
-				t.Errorf("panic with %v: %v hides it", value, err)
-			}
-			if !strings.Contains(fault.Stack, "batch_fault_test.go") || fault.Position != position {
-				t.Errorf("panic with %v: at %d, want %d, stack %q", value, fault.Position, position, fault.Stack)
-			}
-			o.untouched()
-		}
-	}
 }
 
 // wantBatchEnded applies a handler that sends sql, which ends the batch's transaction. It fails if the batch does not notice,

@@ -21,48 +21,6 @@ const withoutFence = `create or replace function millrace.advance(batch text, le
 	update millrace.leases l set checkpoint = new
 	 where l.id = lease and l.owner = lease_owner and l.epoch = lease_epoch and l.checkpoint = old $$`
 
-func TestBatchCommitsReadModelAndCheckpointTogether(t *testing.T) {
-	t.Parallel()
-	o := newOwner(t, 3)
-	noError(t, o.apply(write, engine.ApplyOptions{}))
-	o.applied(3)
-}
-
-func TestStaleEpochCannotBegin(t *testing.T) {
-	t.Parallel()
-	o := newOwner(t, 3)
-	claimAs(t, o.store, projection.DefaultTenant)
-	err := o.apply(func(context.Context, pgx.Tx, []event.Envelope) error {
-		t.Error("the handler of a lost lease was called")
-		return nil
-	}, engine.ApplyOptions{})
-	wantClass(t, err, engine.LeaseLost)
-	if !errors.Is(err, projection.ErrLeaseLost) {
-		t.Errorf("%v is not ErrLeaseLost", err)
-	}
-	o.untouched()
-}
-
-func TestLeaseLostDuringTheHandlerRollsItsWritesBack(t *testing.T) {
-	t.Parallel()
-	o := newOwner(t, 3)
-	var next *owner
-	steal := func(context.Context, pgx.Tx) error {
-		next = claimAs(t, o.store, projection.DefaultTenant)
-		return nil
-	}
-	err := o.apply(writeAnd(steal), engine.ApplyOptions{})
-	wantClass(t, err, engine.LeaseLost)
-	if !errors.Is(err, projection.ErrLeaseLost) {
-		t.Errorf("%v is not ErrLeaseLost", err)
-	}
-	o.untouched()
-	if err := next.apply(write, engine.ApplyOptions{}); err != nil {
-		t.Fatalf("the new owner: %v", err)
-	}
-	next.applied(3)
-}
-
 // A release leaves the epoch as it is, and a node that claims a lease anew is the same owner.
 func TestEachPartOfTheFenceCountsAlone(t *testing.T) {
 	t.Parallel()
@@ -103,15 +61,6 @@ func TestConditionalUpdateInPlaceOfTheFenceWouldCommit(t *testing.T) {
 	if o.written() != 3 || o.checkpoint() != o.lease.Checkpoint {
 		t.Errorf("%d rows, checkpoint %d: the control does not show the damage", o.written(), o.checkpoint())
 	}
-}
-
-func TestStaleCheckpointIsRefused(t *testing.T) {
-	t.Parallel()
-	o := newOwner(t, 3)
-	noError(t, o.apply(write, engine.ApplyOptions{}))
-	// The lease still says what it said before the first batch, as after a commit whose answer got lost.
-	wantClass(t, o.apply(write, engine.ApplyOptions{}), engine.LeaseLost)
-	o.applied(3)
 }
 
 func TestLeaseOfADeadNodeIsClaimedAndOfALivingOneIsNot(t *testing.T) {

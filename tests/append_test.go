@@ -15,7 +15,7 @@ import (
 )
 
 func TestPositionsRiseWithVersionsInALargeAppend(t *testing.T) {
-	kit.RunEvents(t, func(t *testing.T, b *kit.Bundle) {
+	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
 		const n = 5000
 		result := b.MustAppend(b.Store, "s", event.Any, kit.SomeEvents(n)...)
 		if len(result.Positions) != n || !slices.IsSorted(result.Positions) || result.Version != n {
@@ -30,7 +30,7 @@ func TestPositionsRiseWithVersionsInALargeAppend(t *testing.T) {
 }
 
 func TestPositionsRiseWithVersionsUnderConcurrentWriters(t *testing.T) {
-	kit.RunEvents(t, func(t *testing.T, b *kit.Bundle) {
+	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
 		const writers, appends, streams = 16, 40, 4
 		b.Must(kit.Together(writers, func(w int) error {
 			for i := range appends {
@@ -67,7 +67,7 @@ func TestPositionsRiseWithVersionsUnderConcurrentWriters(t *testing.T) {
 }
 
 func TestOneOfManyAppendsWithTheSameExpectedVersionSucceeds(t *testing.T) {
-	kit.RunEvents(t, func(t *testing.T, b *kit.Bundle) {
+	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
 		events := 0
 		for _, expected := range []event.Expected{event.NoStream, event.Exact(2), event.Exact(4)} {
 			won := make([]bool, 16)
@@ -89,7 +89,7 @@ func TestOneOfManyAppendsWithTheSameExpectedVersionSucceeds(t *testing.T) {
 }
 
 func TestConflictSaysWhatWasExpectedAndFound(t *testing.T) {
-	kit.RunEvents(t, func(t *testing.T, b *kit.Bundle) {
+	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
 		b.MustAppend(b.Store, "three", event.Any, kit.SomeEvents(3)...)
 		for _, c := range []struct {
 			stream   string
@@ -118,7 +118,7 @@ func TestConflictSaysWhatWasExpectedAndFound(t *testing.T) {
 }
 
 func TestEventsAreReadAsTheyWereAppended(t *testing.T) {
-	kit.RunEvents(t, func(t *testing.T, b *kit.Bundle) {
+	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
 		want := event.Event{Type: "Größe", Body: json.RawMessage(`{"a": [1.50, "ü\"\\\n"], "n": null}`),
 			Headers: map[string]string{"quote\"": `{\"`, "empty": ""}, CausationID: "c{1}", CorrelationID: `\,"`}
 		// The times are those of the store, whose clock may be another.
@@ -149,7 +149,7 @@ func TestEventsAreReadAsTheyWereAppended(t *testing.T) {
 func TestBadInputIsRefusedByNameBeforeAnythingIsWritten(t *testing.T) {
 	good := event.Event{Type: "T"}
 	body := func(b string) event.Event { return event.Event{Type: "T", Body: json.RawMessage(b)} }
-	kit.RunEvents(t, func(t *testing.T, b *kit.Bundle) {
+	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
 		for name, c := range map[string]struct {
 			stream   string
 			expected event.Expected
@@ -184,7 +184,7 @@ func TestBadInputIsRefusedByNameBeforeAnythingIsWritten(t *testing.T) {
 }
 
 func TestAppendWakesItsTenantOnlyIfItAppended(t *testing.T) {
-	kit.RunEvents(t, func(t *testing.T, b *kit.Bundle) {
+	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
 		wakes := b.CountWakes()
 		b.MustAppend(b.Store, "s", event.Any.WithKey("k"), kit.SomeEvents(1)...)
 		if n := wakes("default"); n != 1 {
@@ -201,7 +201,7 @@ func TestAppendWakesItsTenantOnlyIfItAppended(t *testing.T) {
 }
 
 func TestUnknownTenantIsNamed(t *testing.T) {
-	kit.RunEvents(t, func(t *testing.T, b *kit.Bundle) {
+	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
 		tenant, err := b.Store.ForTenant("nowhere")
 		b.Must(err)
 		_, appendErr := tenant.Append(b.Ctx, "s", event.Any, kit.SomeEvents(1)...)
@@ -227,7 +227,7 @@ func TestUnknownTenantIsNamed(t *testing.T) {
 }
 
 func TestEventsOfTenantsStayApart(t *testing.T) {
-	kit.RunEvents(t, func(t *testing.T, b *kit.Bundle) {
+	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
 		names := []string{"a'; drop table millrace_events; --", `b"`, strings.Repeat("я", 100)}
 		for range 2 { // the second time they exist
 			_, err := b.Store.CreateTenants(b.Ctx, names)

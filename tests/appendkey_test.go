@@ -12,7 +12,7 @@ import (
 )
 
 func TestRepeatReturnsTheFirstResult(t *testing.T) {
-	kit.RunEvents(t, func(t *testing.T, b *kit.Bundle) {
+	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
 		b.MustAppend(b.Store, "s", event.Any, kit.SomeEvents(2)...)
 		first := b.MustAppend(b.Store, "s", event.Exact(2).WithKey("k"), kit.SomeEvents(3)...)
 		b.MustAppend(b.Store, "other", event.Any, kit.SomeEvents(1)...)
@@ -36,7 +36,7 @@ func TestRepeatReturnsTheFirstResult(t *testing.T) {
 }
 
 func TestKeyBelongsToOneStream(t *testing.T) {
-	kit.RunEvents(t, func(t *testing.T, b *kit.Bundle) {
+	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
 		b.MustAppend(b.Store, "s", event.Any.WithKey("k"), kit.SomeEvents(1)...)
 		_, err := b.Store.Append(b.Ctx, "other", event.Any.WithKey("k"), kit.SomeEvents(1)...)
 		if !errors.Is(err, event.ErrKeyReused) || !strings.Contains(err.Error(), `key "k" was used for stream "s"`) {
@@ -47,7 +47,7 @@ func TestKeyBelongsToOneStream(t *testing.T) {
 }
 
 func TestKeyOfAnAppendThatFailedCanBeUsed(t *testing.T) {
-	kit.RunEvents(t, func(t *testing.T, b *kit.Bundle) {
+	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
 		b.MustAppend(b.Store, "s", event.Any, kit.SomeEvents(1)...)
 		for _, stream := range []string{"s", "other"} {
 			if _, err := b.Store.Append(b.Ctx, stream, event.Exact(7).WithKey("k"), kit.SomeEvents(1)...); !errors.Is(err, event.ErrVersionConflict) {
@@ -61,7 +61,7 @@ func TestKeyOfAnAppendThatFailedCanBeUsed(t *testing.T) {
 }
 
 func TestConcurrentRepeatsAppendOnce(t *testing.T) {
-	kit.RunEvents(t, func(t *testing.T, b *kit.Bundle) {
+	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
 		const callers, keys, events = 8, 20, 100
 		for k := range keys {
 			results := make([]event.Appended, callers)

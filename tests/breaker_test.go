@@ -144,13 +144,13 @@ func TestBreakerLeavesFaultsOfAnEventToItsPolicy(t *testing.T) {
 				Breaker: projection.BreakerPolicy{IsOutage: test.counts, Failures: 1, OpenFor: time.Hour},
 				Handler: b.Store.Batch(kit.FailsAt(name, kit.Only(poison), func(context.Context, kit.Tx, int, int64) error { return test.fail(kit.ErrOnPurpose) }))})
 		}
-		var deadlocks atomic.Int64
+		var outages atomic.Int64
 		projections = append(projections, millrace.Projection{Name: "infrastructure", Breaker: projection.BreakerPolicy{IsOutage: all, Failures: 1, OpenFor: time.Hour},
 			Handler: b.Store.Batch(kit.FailsAt("infrastructure", kit.Only(poison), func(ctx context.Context, tx kit.Tx, _ int, _ int64) error {
-				if deadlocks.Add(1) > 3 {
+				if outages.Add(1) > 3 {
 					return nil
 				}
-				return b.Kind.Outages["deadlock"](ctx, tx)
+				return b.Kind.Outages["disk full"](ctx, tx)
 			}))})
 		log, logs := kit.Logs()
 		rt := b.Running(millrace.Config{Logger: log}, projections...)

@@ -11,7 +11,7 @@ import (
 )
 
 func TestAppendTxIsVisibleAndWakesAfterTheCommit(t *testing.T) {
-	kit.RunEvents(t, func(t *testing.T, b *kit.Bundle) {
+	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
 		wakes := b.CountWakes()
 		tx, err := b.Store.Begin(b.Ctx)
 		b.Must(err)
@@ -32,7 +32,7 @@ func TestAppendTxIsVisibleAndWakesAfterTheCommit(t *testing.T) {
 }
 
 func TestInTxCommitsAndWakesEveryTenantAppendedTo(t *testing.T) {
-	kit.RunEvents(t, func(t *testing.T, b *kit.Bundle) {
+	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
 		tenants := b.Tenants(4)
 		first, second, third := tenants[1], tenants[2], tenants[3]
 		wakes := b.CountWakes()
@@ -64,7 +64,7 @@ func TestInTxCommitsAndWakesEveryTenantAppendedTo(t *testing.T) {
 
 func TestInTxThatFailsLeavesNothingAndWakesNoProjection(t *testing.T) {
 	boom := errors.New("boom")
-	kit.RunEvents(t, func(t *testing.T, b *kit.Bundle) {
+	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
 		wakes := b.CountWakes()
 		for name, c := range map[string]struct {
 			fail func(ctx context.Context, cancel context.CancelFunc, tx kit.Tx) error
@@ -110,7 +110,7 @@ func TestInTxThatFailsLeavesNothingAndWakesNoProjection(t *testing.T) {
 }
 
 func TestConflictAndRepeatLeaveTheCallersTransactionUsable(t *testing.T) {
-	kit.RunEvents(t, func(t *testing.T, b *kit.Bundle) {
+	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
 		first := b.MustAppend(b.Store, "s", event.Any.WithKey("used"), kit.SomeEvents(2)...)
 		b.Must(b.Store.InTx(b.Ctx, func(ctx context.Context, tx kit.Tx) error {
 			if err := tx.Record(ctx, "p", event.Envelope{Position: 7}); err != nil {

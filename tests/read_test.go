@@ -26,7 +26,7 @@ func mixed(b *kit.Bundle) {
 }
 
 func TestReadOptionsSelectEvents(t *testing.T) {
-	kit.RunEvents(t, func(t *testing.T, b *kit.Bundle) {
+	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
 		mixed(b)
 		all := b.All(b.Store)
 		if len(all) != 2000 || !slices.IsSorted(kit.PositionsOf(all)) {
@@ -71,7 +71,7 @@ func TestReadOptionsSelectEvents(t *testing.T) {
 
 // More reads are open than there are connections, and each of them goes on after the others.
 func TestReadingHoldsNoConnectionWhileEventsAreHandled(t *testing.T) {
-	kit.OnEachEventStore(t, func(t *testing.T, kind *kit.Kind) {
+	kit.OnEachStore(t, func(t *testing.T, kind *kit.Kind) {
 		b := kind.With(t, 2)
 		mixed(b)
 		var nested func(depth int)
@@ -99,7 +99,7 @@ func TestReadingHoldsNoConnectionWhileEventsAreHandled(t *testing.T) {
 }
 
 func TestReadingStopsWithTheErrorThatEndedIt(t *testing.T) {
-	kit.RunEvents(t, func(t *testing.T, b *kit.Bundle) {
+	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
 		mixed(b)
 		ctx, cancel := context.WithCancel(b.Ctx)
 		defer cancel()
@@ -131,7 +131,7 @@ func TestReadingStopsWithTheErrorThatEndedIt(t *testing.T) {
 }
 
 func TestLargeEventsAreReadInSmallerPages(t *testing.T) {
-	kit.RunEvents(t, func(t *testing.T, b *kit.Bundle) {
+	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
 		body, err := json.Marshal(strings.Repeat("x", eventlog.PageBytes/4))
 		b.Must(err)
 		var want []int64
@@ -147,7 +147,7 @@ func TestLargeEventsAreReadInSmallerPages(t *testing.T) {
 }
 
 func TestAppendingToABodyDoesNotReachTheNextEvent(t *testing.T) {
-	kit.RunEvents(t, func(t *testing.T, b *kit.Bundle) {
+	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
 		b.MustAppend(b.Store, "s", event.Any, kit.SomeEvents(5)...)
 		events := b.All(b.Store)
 		_ = append(events[0].Body, "xxxxxxxx"...)

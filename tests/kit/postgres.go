@@ -126,6 +126,18 @@ func (s PgStore) ForTenant(name string) (Tenant, error) {
 	return pgTenant{tenant}, err
 }
 
+func (s PgStore) State(ctx context.Context) (projection.TenantState, error) {
+	tenant, err := s.Store.ForTenant(projection.DefaultTenant)
+	if err != nil {
+		return "", err
+	}
+	return tenant.State(ctx)
+}
+
+func (s PgStore) DropTenant(ctx context.Context, name string) error {
+	return s.Store.DropTenant(ctx, name, name, pgstore.DropOptions{})
+}
+
 func (s PgStore) Begin(ctx context.Context) (OwnTx, error) {
 	tx, err := s.Pool().Begin(ctx)
 	return PgTx{tx}, err

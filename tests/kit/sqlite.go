@@ -148,6 +148,18 @@ func (s SQLiteStore) CreateTenants(ctx context.Context, names []string) (tenants
 	return tenants, nil
 }
 
+func (s SQLiteStore) State(ctx context.Context) (projection.TenantState, error) {
+	tenant, err := s.Store.ForTenant(projection.DefaultTenant)
+	if err != nil {
+		return "", err
+	}
+	return tenant.State(ctx)
+}
+
+func (s SQLiteStore) DropTenant(ctx context.Context, name string) error {
+	return s.Store.DropTenant(ctx, name, name, sqlitestore.DropOptions{})
+}
+
 func (s SQLiteStore) Begin(ctx context.Context) (OwnTx, error) {
 	tx, err := s.own.BeginTx(ctx, nil)
 	return SQLiteTx{tx}, err
@@ -173,11 +185,15 @@ func (t sqliteTenant) ReadAll(ctx context.Context, opts ReadOptions) iter.Seq2[e
 	return t.Tenant.ReadAll(ctx, sqlitestore.ReadOptions(opts))
 }
 
-func (SQLiteStore) DeadLetters(projection.ID) DeadLetters { panic("not yet") }
+func (s SQLiteStore) DeadLetters(id projection.ID) DeadLetters { return s.Store.DeadLetters(id) }
 
-func (SQLiteStore) Batch(BatchFunc) millrace.Handler { panic("not yet") }
+func (SQLiteStore) Batch(f BatchFunc) millrace.Handler {
+	return sqlitestore.Batch(func(ctx context.Context, tx *sql.Tx, events []event.Envelope) error { return f(ctx, SQLiteTx{tx}, events) })
+}
 
-func (SQLiteStore) Each(EventFunc) millrace.Handler { panic("not yet") }
+func (SQLiteStore) Each(f EventFunc) millrace.Handler {
+	return sqlitestore.Each(func(ctx context.Context, tx *sql.Tx, e event.Envelope) error { return f(ctx, SQLiteTx{tx}, e) })
+}
 
 func (s SQLiteStore) Applied(ctx context.Context, name string) ([]Applied, error) {
 	return collectRows(ctx, s.DB(), func(row *sql.Rows, a *Applied) error { return row.Scan(&a.Position, &a.Stream, &a.Version) },

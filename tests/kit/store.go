@@ -75,6 +75,10 @@ type Store interface {
 	CreateTenant(ctx context.Context, name string) (Tenant, error)
 	// CreateTenants makes many tenants at once.
 	CreateTenants(ctx context.Context, names []string) ([]Tenant, error)
+	// ArchiveTenant and UnarchiveTenant are those of the stores, and DropTenant drops a tenant for ever.
+	ArchiveTenant(ctx context.Context, name string) error
+	UnarchiveTenant(ctx context.Context, name string) error
+	DropTenant(ctx context.Context, name string) error
 	// Begin begins a transaction on a connection of the caller's own, and InTx runs fn in a transaction of the store.
 	Begin(ctx context.Context) (OwnTx, error)
 	InTx(ctx context.Context, fn func(ctx context.Context, tx Tx) error) error
@@ -102,6 +106,7 @@ type Store interface {
 // Tenant is one tenant of a store.
 type Tenant interface {
 	Name() string
+	State(ctx context.Context) (projection.TenantState, error)
 	Append(ctx context.Context, stream string, expected event.Expected, events ...event.Event) (event.Appended, error)
 	AppendTx(ctx context.Context, tx Tx, stream string, expected event.Expected, events ...event.Event) (_ event.Appended, wake func(), _ error)
 	ReadStream(ctx context.Context, stream string, fromVersion int64) iter.Seq2[event.Envelope, error]
@@ -155,7 +160,7 @@ type Applied struct {
 	Version  int64
 }
 
-var kinds = []*Kind{Postgres}
+var kinds = []*Kind{Postgres, SQLite}
 
 // KindOf returns the kind of that name.
 func KindOf(name string) *Kind {
@@ -180,26 +185,8 @@ func OnEachStore(t *testing.T, test func(t *testing.T, kind *Kind), needs ...Nee
 	}
 }
 
-// OnEachEventStore is OnEachStore for tests that append and read events, and run no projections.
-func OnEachEventStore(t *testing.T, test func(t *testing.T, kind *Kind)) {
-	t.Helper()
-	t.Parallel()
-	for _, kind := range []*Kind{Postgres, SQLite} {
-		t.Run(kind.Name, func(t *testing.T) {
-			t.Parallel()
-			test(t, kind)
-		})
-	}
-}
-
 // Run is OnEachStore for a test that needs one new store.
 func Run(t *testing.T, test func(t *testing.T, b *Bundle), needs ...Need) {
 	t.Helper()
 	OnEachStore(t, func(t *testing.T, kind *Kind) { test(t, kind.New(t)) }, needs...)
-}
-
-// RunEvents is Run for tests that append and read events, and run no projections.
-func RunEvents(t *testing.T, test func(t *testing.T, b *Bundle)) {
-	t.Helper()
-	OnEachEventStore(t, func(t *testing.T, kind *Kind) { test(t, kind.New(t)) })
 }

@@ -81,8 +81,8 @@ var layers = []layer{
 	{"internal/program", []string{"pgstore/...", "internal/pgtest"}},
 	{"cmd/...", []string{".", "internal/partition", "internal/valid", "internal/engine", "supervisor/...", "actors/...", "messages/...", "pgstore/...", "sqlitestore/...", "projection/...", "event/...",
 		"internal/excerpt", "internal/pgtest", "internal/program"}},
-	{"tests/kit", []string{".", "internal/partition", "pgstore/...", "sqlitestore/...", "projection/...", "event/...", "internal/pgtest"}},
-	{"tests/...", []string{".", "internal/eventlog", "internal/partition", "internal/engine", "supervisor/...", "actors/...", "messages/...", "pgstore/...", "sqlitestore/...", "projection/...", "event/...",
+	{"tests/kit", []string{".", "internal/engine", "internal/partition", "pgstore/...", "sqlitestore/...", "projection/...", "event/...", "internal/pgtest"}},
+	{"tests/...", []string{".", "internal/eventlog", "internal/partition", "internal/usercode", "internal/engine", "supervisor/...", "actors/...", "messages/...", "pgstore/...", "sqlitestore/...", "projection/...", "event/...",
 		"internal/pgtest/..."}},
 }
 

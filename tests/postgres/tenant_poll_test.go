@@ -1,19 +1,19 @@
 package postgres_test
 
 import (
-	"context"
 	"errors"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/millrace-go/millrace"
-	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/pgtest"
 	"github.com/millrace-go/millrace/pgstore"
 	"github.com/millrace-go/millrace/projection"
 	"github.com/millrace-go/millrace/tests/kit"
 )
+
+// slow is a configuration of a node that notices nothing by polling while a test runs.
+var slow = millrace.Config{PollInterval: 10 * time.Minute, ReconcileInterval: 10 * time.Minute}
 
 // TestNodeWithoutNotificationsFollowsTenants runs a node behind a pooler alone, which learns of each change by polling.
 func TestNodeWithoutNotificationsFollowsTenants(t *testing.T) {
@@ -56,52 +56,4 @@ func TestDropTakesTheLeasesOfADeadNode(t *testing.T) {
 	b.RunUntilIdle(b.Runtime(slow, p))
 	b.exec("update millrace.leases set owner = gen_random_uuid()")
 	b.InTime("the drop ends", func() { b.Must(b.store.DropTenant(b.Ctx, "acme", "acme", pgstore.DropOptions{})) })
-}
-
-// A handler that appends to an archived tenant waits until the tenant is back. The event is not parked, and other projections of
-// its tenant continue.
-func TestHandlerThatAppendsToAnArchivedTenantWaits(t *testing.T) {
-	t.Parallel()
-	b := setup(t, pgstore.Options{})
-	target, err := b.store.CreateTenant(b.Ctx, "target")
-	b.Must(err)
-	forward := b.Store.Each(func(ctx context.Context, tx kit.Tx, e event.Envelope) error {
-		_, _, err := target.AppendTx(ctx, pg(tx), e.Stream, event.Any, event.Event{Type: "forwarded"})
-		return err
-	})
-	rt := b.Running(millrace.Config{Tenants: []string{projection.DefaultTenant}},
-		millrace.Projection{Name: "forward", Handler: forward}, millrace.Projection{Name: "other", Handler: b.Store.Batch(kit.Nothing)})
-	b.Must(b.store.ArchiveTenant(b.Ctx, "target"))
-	last := b.Append("s", 3).Positions[2]
-	b.Is(rt, "forward", millrace.StateMissingObject)
-	if s := b.Status(rt, "forward"); !strings.Contains(s.Reason, projection.ErrTenantArchived.Error()) || s.Parked != 0 || s.Attempts != 0 {
-		t.Errorf("status %+v", s)
-	}
-	b.Reaches(rt, "other", last)
-	b.Must(b.store.UnarchiveTenant(b.Ctx, "target"))
-	b.Reaches(rt, "forward", last)
-	if n := value[int](b, "select count(*) from millrace_target.events"); n != 3 {
-		t.Errorf("%d events were forwarded, want 3", n)
-	}
-}
-
-// A node that serves a single tenant runs on when the tenant is dropped, and serves it when it is created again.
-func TestNodeOfADroppedTenantServesItWhenItIsCreatedAgain(t *testing.T) {
-	t.Parallel()
-	b := setup(t, pgstore.Options{})
-	config := slow
-	config.Tenants = []string{"acme"}
-	acme, err := b.Store.CreateTenant(b.Ctx, "acme")
-	b.Must(err)
-	rt := b.Running(config, millrace.Projection{Name: "p", Handler: b.Store.Batch(kit.Nothing)})
-	for range 3 {
-		b.ReachesOf(rt, "acme", "p", b.AppendTo(acme, "s", 1))
-		b.Must(b.store.DropTenant(b.Ctx, "acme", "acme", pgstore.DropOptions{}))
-		if n := len(b.StatusOf(rt).Projections); n != 0 {
-			t.Errorf("%d projections are left", n)
-		}
-		_, err = b.Store.CreateTenant(b.Ctx, "acme")
-		b.Must(err)
-	}
-	b.ReachesOf(rt, "acme", "p", b.AppendTo(acme, "s", 1))
 }
