@@ -9,7 +9,7 @@ VERSIONS = 14 16 17 18
 PURE = internal/machine internal/ownership internal/fair internal/engine internal/backoff pgstore/internal/settle
 ONLY =
 
-.PHONY: help test chaos takeover plans protections versions mutate postgres lint demo bench
+.PHONY: help test conformance chaos takeover plans protections versions mutate postgres lint demo bench
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -17,6 +17,9 @@ help: ## list the targets
 
 test: postgres lint ## build, lint and run all tests, on a private PostgreSQL server (or that of DATABASE_URL)
 	go test -race -timeout 20m ./...
+
+conformance: postgres ## run the tests that know no store on each store, and print a table of the results
+	go test -count=1 -json -timeout 20m ./tests | go run ./tests/conformance
 
 chaos: postgres ## run random chaos schedules: make chaos CHAOS=30m [SEED=n]
 	go test -race -timeout 0 -v ./tests/chaos -run TestChaosSchedule -chaos $(CHAOS) -seed $(SEED)
