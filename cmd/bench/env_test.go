@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"io"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -63,6 +65,9 @@ func TestSecondRunIsRefusedAndDoesNotDisturbTheFirst(t *testing.T) {
 
 func TestInterruptedRunRemovesWhatItCreated(t *testing.T) {
 	for _, m := range measurements {
+		if m.embedded != nil {
+			continue // see below
+		}
 		t.Run(m.name, func(t *testing.T) {
 			dsn := pgtest.Database(t)
 			pool := program.Pool(t, dsn)
@@ -80,6 +85,37 @@ func TestInterruptedRunRemovesWhatItCreated(t *testing.T) {
 				t.Errorf("schemas %s are left", left)
 			}
 		})
+	}
+}
+
+func TestInterruptedRunRemovesItsFiles(t *testing.T) {
+	folder := t.TempDir()
+	t.Setenv("TMPDIR", folder)
+	ctx, interrupt := context.WithCancel(t.Context())
+	defer interrupt()
+	// No database is named, and none is needed.
+	t.Setenv("DATABASE_URL", "")
+	args := []string{"-only", "embedded", "-rounds", "1000000", "-append-time", "20ms"}
+	ended := make(chan error, 1)
+	go func() { ended <- program.Execute(ctx, command(), args, io.Discard, io.Discard) }()
+	for begun := false; !begun; {
+		files, err := filepath.Glob(filepath.Join(folder, "*", "handwritten.db"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		select {
+		case err := <-ended:
+			t.Fatalf("ended with %v", err)
+		case <-time.After(time.Millisecond):
+			begun = len(files) > 0
+		}
+	}
+	interrupt()
+	if err := <-ended; !errors.Is(err, context.Canceled) {
+		t.Errorf("ended with %v, want the interruption", err)
+	}
+	if left, err := os.ReadDir(folder); err != nil || len(left) > 0 {
+		t.Errorf("left: %v, %v", left, err)
 	}
 }
 

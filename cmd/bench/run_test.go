@@ -2,6 +2,9 @@ package main
 
 import (
 	"bytes"
+	"context"
+	"database/sql"
+	"fmt"
 	"io"
 	"regexp"
 	"strings"
@@ -108,6 +111,42 @@ func TestWrongCountIsAnError(t *testing.T) {
 				if err == nil || !strings.Contains(err.Error(), "not verified: "+test.says) {
 					t.Errorf("got %v, want %q with another number", err, test.says)
 				}
+			}
+		})
+	}
+}
+
+// TestWrongCountInAFileIsAnError changes what the measurement of files writes.
+func TestWrongCountInAFileIsAnError(t *testing.T) {
+	const oneMore = "create trigger falsify after insert on counts when new.contender like '%s%%' begin update counts set n = n + 1 where contender = new.contender and type = new.type; end"
+	for _, test := range []struct {
+		falsify, says string
+		take          func(e *fileEnv, o options) error
+	}{
+		{fmt.Sprintf(oneMore, "handwritten"), "handwritten live 0 counted", func(e *fileEnv, o options) error { return e.latency(t.Context(), o, io.Discard) }},
+		{fmt.Sprintf(oneMore, "latency"), "latency counted", func(e *fileEnv, o options) error { return e.latency(t.Context(), o, io.Discard) }},
+		{fmt.Sprintf(oneMore, "handwritten"), "handwritten 0 counted", func(e *fileEnv, o options) error { return e.catchUp(t.Context(), o, io.Discard) }},
+		{fmt.Sprintf(oneMore, "millrace"), "millrace 0 counted", func(e *fileEnv, o options) error { return e.catchUp(t.Context(), o, io.Discard) }},
+	} {
+		t.Run(test.says, func(t *testing.T) {
+			e, err := newFileEnv(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() {
+				if err := e.close(); err != nil {
+					t.Error(err)
+				}
+			}()
+			err = e.store.InTx(t.Context(), func(ctx context.Context, tx *sql.Tx) error {
+				_, err := tx.ExecContext(ctx, test.falsify)
+				return err
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := test.take(e, tiny("")); err == nil || !strings.Contains(err.Error(), "not verified: "+test.says) {
+				t.Errorf("got %v, want %q with another number", err, test.says)
 			}
 		})
 	}
