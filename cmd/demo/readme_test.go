@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -57,18 +58,31 @@ func newModule(t *testing.T, program string) string {
 	return folder
 }
 
-// build builds the program in a folder, without a C compiler and without a network.
-func build(t *testing.T, folder string) (program string) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 15*time.Minute)
+// buildLimit limits a build of all packages by a slow machine.
+const buildLimit = 15 * time.Minute
+
+// build builds the package in a folder, without a C compiler and without a network.
+func build(folder, program string, flags ...string) error {
+	ctx, cancel := context.WithTimeout(context.Background(), buildLimit)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, "go", "build", "-mod=mod", "-o", "shop", ".")
+	cmd := exec.CommandContext(ctx, "go", append([]string{"build", "-o", program}, flags...)...)
 	cmd.Dir = folder
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOPROXY=off", "GOFLAGS=", "GOWORK=off")
 	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("go build: %v\n%s", err, out)
+		return fmt.Errorf("go build: %w\n%s", err, out)
 	}
-	return filepath.Join(folder, "shop")
+	return nil
+}
+
+// buildShop builds a program in a module of its own.
+func buildShop(t *testing.T, source string) (program string) {
+	t.Helper()
+	folder := newModule(t, source)
+	program = filepath.Join(folder, "shop")
+	if err := build(folder, program, "-mod=mod"); err != nil {
+		t.Fatal(err)
+	}
+	return program
 }
 
 // prints runs a program in its folder, with nothing in its environment, and checks its output.
@@ -87,7 +101,7 @@ func prints(t *testing.T, program, want string) {
 
 func TestQuickStartOfTheReadmeRunsWithGoAlone(t *testing.T) {
 	t.Parallel()
-	program := build(t, newModule(t, quickStart(t)))
+	program := buildShop(t, quickStart(t))
 	prints(t, program, "order-1 is worth 42.50\n")
 	prints(t, program, "order-1 is worth 85.00\n") // the file was kept
 	if _, err := os.Stat(filepath.Join(filepath.Dir(program), "shop.db")); err != nil {
@@ -99,7 +113,7 @@ func TestQuickStartOfTheReadmeRunsOnPostgreSQL(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.Database(t)
 	source := strings.Replace(forPostgres.Replace(quickStart(t)), "shop.db", dsn, 1)
-	program := build(t, newModule(t, source))
+	program := buildShop(t, source)
 	prints(t, program, "order-1 is worth 42.50\n")
 	prints(t, program, "order-1 is worth 85.00\n")
 }

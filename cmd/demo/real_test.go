@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"encoding/json"
 	"maps"
 	"os"
@@ -59,12 +58,9 @@ func TestRealLog(t *testing.T) {
 	}
 	onEachStore(t, func(p testPlace) {
 		t := p.t
-		var out bytes.Buffer
-		s, err := runDemo(t.Context(), options{input: log, writers: 16, store: p.storeFlags, keep: true}, &out)
-		if err != nil {
-			t.Fatalf("%v\n%s", err, out.String())
-		}
-		if !s.Verified || s.Events != want.Events || s.Streams != want.Streams {
+		demo, _ := startAlone(t, p.args("-input", log, "-keep", "-json")...)
+		demo.awaitExit(0)
+		if s := demo.summary(); !s.Verified || s.Events != want.Events || s.Streams != want.Streams {
 			t.Errorf("verified %v, %d events, %d streams; want true, %d, %d", s.Verified, s.Events, s.Streams, want.Events, want.Streams)
 		}
 		for sql, expected := range map[string]map[string]int64{

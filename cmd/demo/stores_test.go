@@ -27,6 +27,8 @@ type testPlace struct {
 	left func() string
 	// names are the names of the store's own tables.
 	names *strings.Replacer
+	// found is the database that existing has opened.
+	found *database
 }
 
 func onEachStore(t *testing.T, test func(p testPlace)) {
@@ -47,7 +49,7 @@ func inDatabase(t *testing.T) testPlace {
 	dsn := pgtest.Database(t)
 	pool := program.Pool(t, dsn)
 	return testPlace{
-		t: t, place: postgresPlace{url: dsn}, storeFlags: storeFlags{databaseURL: dsn},
+		t: t, place: postgresPlace{url: dsn}, storeFlags: storeFlags{databaseURL: dsn}, found: new(database),
 		exec:  func(sql string) { t.Helper(); program.MustExec(t, pool, sql) },
 		left:  func() string { t.Helper(); return program.Schemas(t, pool) },
 		names: strings.NewReplacer("{letters}", "demo_millrace.dead_letters", "{projections}", "demo_millrace.projections", "{version}", "stream_version", "{stored}", "demo_millrace_default.events"),
@@ -59,14 +61,12 @@ func inFile(t *testing.T) testPlace {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "demo.db")
 	p := testPlace{
-		t: t, place: filePlace{path: path}, storeFlags: storeFlags{file: path},
+		t: t, place: filePlace{path: path}, storeFlags: storeFlags{file: path}, found: new(database),
 		names: strings.NewReplacer("{letters}", "millrace_dead_letters", "{projections}", "millrace_projections", "{version}", "version", "{stored}", "millrace_events"),
 	}
 	p.exec = func(statement string) {
 		t.Helper()
-		d := p.existing().(*fileDatabase)
-		defer d.Close()
-		err := d.InTx(t.Context(), func(ctx context.Context, tx *sql.Tx) error {
+		err := p.existing().(*fileDatabase).InTx(t.Context(), func(ctx context.Context, tx *sql.Tx) error {
 			result, err := tx.ExecContext(ctx, statement)
 			if err == nil {
 				n, err := result.RowsAffected()
@@ -103,15 +103,18 @@ func (p testPlace) args(args ...string) []string {
 	return append(slices.Clone(args), "-database-url", p.databaseURL)
 }
 
-// existing opens the tables that a run has kept.
+// existing opens the tables that a run has kept, once.
 func (p testPlace) existing() database {
 	p.t.Helper()
-	d, err := p.open(p.t.Context())
-	if err != nil {
-		p.t.Fatal(err)
+	if *p.found == nil {
+		d, err := p.open(p.t.Context())
+		if err != nil {
+			p.t.Fatal(err)
+		}
+		p.t.Cleanup(d.Close)
+		*p.found = d
 	}
-	p.t.Cleanup(d.Close)
-	return d
+	return *p.found
 }
 
 // change changes one row of the read models ({schema}.streams) or of the store ({letters}, {projections}).
@@ -126,9 +129,7 @@ func (p testPlace) counts(statement string) map[string]int64 {
 	got := make(map[string]int64)
 	var key string
 	var n int64
-	d := p.existing()
-	err := query(p.t.Context(), d, p.names.Replace(statement), nil, []any{&key, &n}, func() { got[key] = n })
-	d.Close()
+	err := query(p.t.Context(), p.existing(), p.names.Replace(statement), nil, []any{&key, &n}, func() { got[key] = n })
 	if err != nil {
 		p.t.Fatalf("%s: %v", statement, err)
 	}
@@ -139,7 +140,6 @@ func (p testPlace) counts(statement string) map[string]int64 {
 func (p testPlace) check(f *fault) checkResult {
 	p.t.Helper()
 	d := p.existing()
-	defer d.Close()
 	runtime, err := millrace.New(millrace.Config{Store: d})
 	if err != nil {
 		p.t.Fatal(err)

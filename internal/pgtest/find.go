@@ -17,7 +17,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync/atomic"
 )
 
 // ErrNotFound is returned when no PostgreSQL server binaries are installed.
@@ -27,7 +26,7 @@ var ErrNotFound = errors.New("no PostgreSQL server binaries found: install them 
 // Find returns the folder of the installed server binaries (initdb, postgres, pg_ctl). It searches PATH, the folder that
 // pg_config prints, and the folders of packages, the newest version first. The error is [ErrNotFound].
 func Find() (bindir string, err error) {
-	if hidden.Load() {
+	if hidden != "" {
 		return "", ErrNotFound
 	}
 	return places{
@@ -43,11 +42,8 @@ func Find() (bindir string, err error) {
 	}.find()
 }
 
-// hidden is set by Hide.
-var hidden atomic.Bool
-
-// Hide makes Find fail in this process, as on a machine without PostgreSQL. It is for tests of commands.
-func Hide() { hidden.Store(true) }
+// hidden makes Find fail, as on a machine without PostgreSQL, if it is not empty. Tests of commands let the linker set it.
+var hidden string
 
 // places are the folders where binaries may be.
 type places struct {
