@@ -134,7 +134,10 @@ func (n *node) run(ctx context.Context) (err error) {
 			if err != nil {
 				return err
 			}
-			return errors.Join(n.observe(ctx), n.print("stopped in order"))
+			if interrupted != nil { // the runtime has ended before the interruption was seen here
+				err = n.print("stopping")
+			}
+			return errors.Join(err, n.observe(ctx), n.print("stopped in order"))
 		}
 	}
 	stop()
