@@ -28,14 +28,17 @@ func (s letterStore) Known(ctx context.Context, id projection.ID) error {
 }
 
 func (s letterStore) List(ctx context.Context, id projection.ID, page projection.DeadLetterPage) (letters []projection.DeadLetter, err error) {
-	statement := "dead_letters"
-	if page.NewestFirst {
-		statement = "dead_letters_newest"
-	}
 	if err := s.ready(ctx); err != nil {
 		return nil, err
 	}
+	statement, direction := "dead_letters", 1
+	if page.NewestFirst {
+		statement, direction = "dead_letters_newest", -1
+	}
 	args := append(letterArgs(id, page.DeadLetterFilter, page.States), page.After, page.Limit)
+	if page.IDs != nil {
+		statement, args = "dead_letters_of_ids", append(args, direction)
+	}
 	var l projection.DeadLetter
 	row := []any{&l.Projection.Partition, &l.ID, &l.Position, &l.Stream, &l.Version, &l.Type, &l.BlockedByStream, &l.State, &l.Error, &l.Stack, &l.Attempts, &l.Replays,
 		micros{&l.FirstFailedAt}, micros{&l.LastFailedAt}, micros{&l.EndedAt}}

@@ -126,9 +126,11 @@ func TestStatementsForManyDeadLettersUseTheirIndexes(t *testing.T) {
 			"release_streams":      {"using primary key (projection=? and stream_id=?)", "millrace_dead_letters_stream (projection=? and stream_id=?)"},
 			"unblock_streams":      {"millrace_dead_letters_stream (projection=? and stream_id=?)", "using integer primary key"},
 			"resolve_dead_letter":  {"using integer primary key"},
+			"positions_of_ids":     {"search d using integer primary key"},
 			"due_replays":          {"millrace_dead_letters_due (projection=? and replays=?)", "millrace_dead_letters_stream (projection=? and stream_id=? and position<?)"},
 			"dead_letters":         {"sqlite_autoindex_millrace_dead_letters_1 (projection=? and position>?)"},
 			"dead_letters_newest":  {"sqlite_autoindex_millrace_dead_letters_1 (projection=? and position<?)"},
+			"dead_letters_of_ids":  {"search d using integer primary key"},
 			"purge_dead_letters":   {"millrace_dead_letters_ended (projection=? and ended_at<?)"},
 			"begin_delivery":       {"using integer primary key"},
 			"command_parts":        {"millrace_commands_root (root=?)"},
@@ -140,7 +142,7 @@ func TestStatementsForManyDeadLettersUseTheirIndexes(t *testing.T) {
 					t.Errorf("%s, %s: the plan has no %q:\n%s", statement, analyzed, want, plan)
 				}
 			}
-			if statement != "dead_letters" && statement != "dead_letters_newest" && statement != "purge_dead_letters" && strings.Contains(plan, "temp b-tree") {
+			if !strings.Contains(comment(t, statement), "sort") && strings.Contains(plan, "temp b-tree") {
 				t.Errorf("%s, %s: it sorts:\n%s", statement, analyzed, plan)
 			}
 		}
