@@ -63,10 +63,11 @@ var (
 	// are failed until the schema is restored.
 	ErrTenantDropped = errors.New("it was dropped outside of millrace: restore it, or remove the tenant (docs/ownership.md, \"A tenant's schema is gone\")")
 	// ErrTenantArchived is returned by an append to an archived tenant. Nothing was appended. If the append was part of the
-	// caller's transaction, that transaction is aborted.
+	// caller's transaction, PostgreSQL aborts that transaction; SQLite does not.
 	ErrTenantArchived = errors.New("the tenant is archived")
 	// ErrTenantDropping is returned by an append to a tenant that is being dropped, and by attempts to create, pause, archive or
-	// unarchive such a tenant. After the end of the drop, appends return ErrUnknownTenant.
+	// unarchive such a tenant. In a file, reads return it from when the drop begins to delete events. After the end of the drop,
+	// appends and reads return ErrUnknownTenant.
 	ErrTenantDropping = errors.New("the tenant is being dropped")
 	// ErrTenantCopying is returned by an append to a tenant that is being copied from another store (package storecopy), and
 	// by attempts to pause, archive, unarchive or re-split it.

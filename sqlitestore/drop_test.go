@@ -231,7 +231,7 @@ func TestDropContinuesAfterItsContextEnded(t *testing.T) {
 	store := newStore(t)
 	ctx, before := testContext(t), rowsOfTables(t, store)
 	states := make(map[projection.TenantState]int)
-	for looks := 1; ; looks += 1 + looks/6 {
+	for looks := 1; ; looks += 1 + looks/4 {
 		acme := furnished(t, store, "acme", 30)
 		inner, end := context.WithCancel(ctx)
 		ending := endingContext{inner, end, new(atomic.Int64)}
@@ -279,7 +279,7 @@ func TestDropContinuesAfterItsProcessWasKilled(t *testing.T) {
 	began := func() bool {
 		return one[int](t, store, "select count(*) from millrace_tenants where name = 'acme' and state <> 'dropping'") == 0
 	}
-	const events = 5000
+	const events = 3000
 	partly := 0
 	for kills := 0; kills < 3 || partly == 0; kills++ {
 		acme := furnished(t, store, "acme", events)
@@ -307,7 +307,7 @@ func TestAppendsToOthersRunDuringADrop(t *testing.T) {
 	t.Parallel()
 	store := newStore(t)
 	ctx := testContext(t)
-	acme := furnished(t, store, "acme", 3000)
+	acme := furnished(t, store, "acme", 1000)
 	row := must(store.beginDrop(ctx, acme.name))(t)
 	done := make(chan error, 1)
 	go func() { done <- store.endDrop(ctx, acme.name, row, 0) }()

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"pgregory.net/rapid"
 
@@ -56,88 +57,105 @@ func handled(t testing.TB, parts []storedPart, streams []string) (positions []in
 	return positions
 }
 
+// streamRows is a row of a query: how many rows of a stream belong to a partition.
+type streamRows struct {
+	row    int
+	stream string
+}
+
+func countByStream(t testing.TB, store *Store, table, name string) map[streamRows]int {
+	t.Helper()
+	counts := make(map[streamRows]int)
+	rows := must(store.DB().QueryContext(testContext(t), "select x.projection, x.stream_id, count(*) from "+table+
+		" x join millrace_projections p on p.id = x.projection where p.name = ?1 group by 1, 2", name))(t)
+	defer func() { noError(t, rows.Close()) }()
+	for rows.Next() {
+		var at streamRows
+		var n int
+		noError(t, rows.Scan(&at.row, &at.stream, &n))
+		counts[at] = n
+	}
+	noError(t, rows.Err())
+	return counts
+}
+
 // TestResplitsKeepWhatBelongsToEachStream has partitions at random checkpoints, with dead letters and parked streams, and
-// changes their number several times.
+// changes their number several times. TestResplitsProperty plays longer sequences by the port.
 func TestResplitsKeepWhatBelongsToEachStream(t *testing.T) {
 	t.Parallel()
 	store := newStore(t)
 	var streams []string
-	for i := range 40 {
+	for i := range 20 {
 		streams = append(streams, fmt.Sprint("stream <&>", i))
 	}
-	sequence := 0
+	sequence, begin := 0, time.Now()
 	rapid.Check(t, func(rt *rapid.T) {
+		if time.Since(begin) > 5*time.Second {
+			return
+		}
 		sequence++
 		name := fmt.Sprint("p", sequence)
 		addProjection(t, store, projection.DefaultTenant, name, "")
-		id := projection.ID{Name: name}
-		letters := make(map[string]int)
-		parked := make(map[string]bool)
-		total := 0
+		letters, parked := make(map[string]int), make(map[string]int)
 		for range rapid.IntRange(1, 4).Draw(rt, "changes") {
-			n := rapid.IntRange(1, 7).Draw(rt, "partitions")
 			for _, p := range storedParts(t, store, name) {
-				mustExec(t, store, "update millrace_leases set checkpoint = checkpoint + ?2 where id = ?1", p.row, rapid.IntRange(0, 5).Draw(rt, "handled"))
-				for _, stream := range streams {
-					if !p.Contains(partition.Slot(stream)) || rapid.IntRange(0, 5).Draw(rt, "bad") > 0 {
-						continue
-					}
-					total++
-					letters[stream]++
-					state := rapid.SampledFrom([]string{"parked", "replaying", "resolved", "discarded"}).Draw(rt, "state")
-					mustExec(t, store, `insert into millrace_dead_letters (projection, position, stream_id, version, type, state, error, stack, attempts, first_failed_at, last_failed_at)
-						values (?1, ?2, ?3, 1, 'T', ?4, '', '', 1, 0, 0)`, p.row, total, stream, state)
-					if !parked[stream] {
-						parked[stream] = true
-						mustExec(t, store, "insert into millrace_parked_streams (projection, stream_id) values (?1, ?2)", p.row, stream)
-					}
-				}
+				advanceAndPark(rt, t, store, p, streams, letters, parked)
 			}
-			mustExec(t, store, `update millrace_projections set parked = (select count(*) from millrace_dead_letters where projection = millrace_projections.id
-				and state in ('parked', 'replaying')) where name = ?1`, name)
 			before := handled(t, storedParts(t, store, name), streams)
-			noError(t, port{store}.Repartition(testContext(t), id, n))
+			n := rapid.IntRange(1, 7).Draw(rt, "partitions")
+			noError(t, port{store}.Repartition(testContext(t), projection.ID{Name: name}, n))
 			parts := storedParts(t, store, name)
-			if after := handled(t, parts, streams); !slices.Equal(before, after) {
-				rt.Fatalf("streams were handled up to %v, then %v", before, after)
+			if after := handled(t, parts, streams); !slices.Equal(before, after) || len(parts) != n {
+				rt.Fatalf("streams were handled up to %v, then %v in %d partitions of %d", before, after, len(parts), n)
 			}
 			for i, p := range parts {
 				if p.number != partition.Numbers(n)[i] || p.partitions != n || p.Range != partition.RangeOf(p.number, n) || p.token != "token" {
 					rt.Fatalf("partition %d of %d: %+v", i, n, p)
 				}
-				if counted := one[int](t, store, "select count(*) - (select parked from millrace_projections where id = ?1) from millrace_dead_letters where projection = ?1 and state in ('parked', 'replaying')", p.row); counted != 0 {
-					rt.Fatalf("%d parked events of %+v are not counted", counted, p)
+			}
+			for table, want := range map[string]map[string]int{"millrace_dead_letters": letters, "millrace_parked_streams": parked} {
+				got := countByStream(t, store, table, name)
+				for at, n := range got {
+					part := slices.IndexFunc(parts, func(p storedPart) bool { return p.row == at.row })
+					if n != want[at.stream] || !parts[part].Contains(partition.Slot(at.stream)) {
+						rt.Fatalf("%+v has %d rows of %s in %s, want %d", parts[part], n, at.stream, table, want[at.stream])
+					}
 				}
-				for _, stream := range streams {
-					wanted, marked := 0, 0
-					if p.Contains(partition.Slot(stream)) {
-						wanted = letters[stream]
-						if parked[stream] {
-							marked = 1
-						}
-					}
-					if got := one[int](t, store, "select count(*) from millrace_dead_letters where projection = ?1 and stream_id = ?2", p.row, stream); got != wanted {
-						rt.Fatalf("%+v has %d dead letters of %s, want %d", p, got, stream, wanted)
-					}
-					if got := one[int](t, store, "select count(*) from millrace_parked_streams where projection = ?1 and stream_id = ?2", p.row, stream); got != marked {
-						rt.Fatalf("%s is parked %d times in %+v, want %d", stream, got, p, marked)
-					}
+				if len(got) != len(want) {
+					rt.Fatalf("%s has %v, want %v", table, got, want)
 				}
 			}
-			if len(parts) != n {
-				rt.Fatalf("%d partitions, want %d", len(parts), n)
+			if wrong := one[int](t, store, `select count(*) from millrace_projections p where p.name = ?1 and p.parked <>
+				(select count(*) from millrace_dead_letters d where d.projection = p.id and d.state in ('parked', 'replaying'))`, name); wrong > 0 {
+				rt.Fatalf("%d partitions count their parked events wrongly", wrong)
 			}
 		}
 	})
-	for what, query := range map[string]string{
-		"leases":         "select count(*) from millrace_leases where id not in (select id from millrace_projections)",
-		"dead letters":   "select count(*) from millrace_dead_letters where projection not in (select id from millrace_projections)",
-		"parked streams": "select count(*) from millrace_parked_streams where projection not in (select id from millrace_projections)",
-	} {
-		if n := one[int](t, store, query); n > 0 {
-			t.Errorf("%d %s have no projection", n, what)
+	for _, table := range []string{"millrace_leases where id", "millrace_dead_letters where projection", "millrace_parked_streams where projection"} {
+		if n := one[int](t, store, "select count(*) from "+table+" not in (select id from millrace_projections)"); n > 0 {
+			t.Errorf("%d rows of %s have no projection", n, table)
 		}
 	}
+}
+
+// advanceAndPark moves the checkpoint of a partition, and parks events of some of its streams.
+func advanceAndPark(rt *rapid.T, t testing.TB, store *Store, p storedPart, streams []string, letters, parked map[string]int) {
+	t.Helper()
+	mustExec(t, store, "update millrace_leases set checkpoint = checkpoint + ?2 where id = ?1", p.row, rapid.IntRange(0, 5).Draw(rt, "handled"))
+	for _, stream := range streams {
+		if !p.Contains(partition.Slot(stream)) || rapid.IntRange(0, 5).Draw(rt, "bad") > 0 {
+			continue
+		}
+		letters[stream]++
+		state := rapid.SampledFrom([]string{"parked", "replaying", "resolved", "discarded"}).Draw(rt, "state")
+		mustExec(t, store, `insert into millrace_dead_letters (projection, position, stream_id, version, type, state, error, stack, attempts, first_failed_at, last_failed_at)
+			values (?1, (select count(*) from millrace_dead_letters), ?2, 1, 'T', ?3, '', '', 1, 0, 0)`, p.row, stream, state)
+		if parked[stream] == 0 {
+			parked[stream] = 1
+			mustExec(t, store, "insert into millrace_parked_streams (projection, stream_id) values (?1, ?2)", p.row, stream)
+		}
+	}
+	mustExec(t, store, "update millrace_projections set parked = (select count(*) from millrace_dead_letters where projection = ?1 and state in ('parked', 'replaying')) where id = ?1", p.row)
 }
 
 // parted makes a projection p with n partitions, and returns its rows.
