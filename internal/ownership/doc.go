@@ -56,4 +56,8 @@
 //	should a projection run?            projections.desired_state
 //
 // No two machines' clocks are ever compared.
+//
+// A store in a file has one living node: the runtime that holds the file's owner lock. Other runtimes stand by, find no free
+// leases, and wait for the lock. All leases of earlier nodes are orphaned when the next one registers. So there are no
+// heartbeats to trust, no deaths to find out, and no shares.
 package ownership
