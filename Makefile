@@ -1,6 +1,7 @@
 STATICCHECK = go tool -modfile=tools/go.mod staticcheck
 
 CHAOS = 10m
+KILLS = 10m
 SEED = 0
 TAKEOVERS = 20
 LEASES = 100000
@@ -9,7 +10,7 @@ VERSIONS = 14 16 17 18
 PURE = internal/machine internal/ownership internal/fair internal/engine internal/backoff pgstore/internal/settle
 ONLY =
 
-.PHONY: help test conformance chaos takeover plans protections versions mutate postgres lint demo bench
+.PHONY: help test conformance chaos kills takeover plans protections versions mutate postgres lint demo bench
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -23,6 +24,9 @@ conformance: postgres ## run the tests that know no store on each store, and pri
 
 chaos: postgres ## run random chaos schedules: make chaos CHAOS=30m [SEED=n]
 	go test -race -timeout 0 -v ./tests/chaos -run TestChaosSchedule -chaos $(CHAOS) -seed $(SEED)
+
+kills: postgres ## kill and freeze processes for longer, on each store: make kills [KILLS=10m SEED=n]
+	go test -race -timeout 0 -v ./tests -run TestKilledAndFrozenProcessesLoseNothing -kills $(KILLS) -random-seed $(SEED)
 
 takeover: postgres ## measure how long projections are without an owner: make takeover [TAKEOVERS=20]
 	go test -timeout 0 -v ./tests/chaos -run TestTakeoverTimes -takeovers $(TAKEOVERS)

@@ -6,7 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"time"
+
+	"modernc.org/sqlite"
+	sqlite3 "modernc.org/sqlite/lib"
 
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/eventlog"
@@ -144,10 +148,17 @@ func (t *Tenant) insert(ctx context.Context, tx *sql.Tx, a eventlog.Append, stat
 	}
 	result := event.Appended{Positions: make([]int64, n), Version: state.version + n}
 	slot := partition.Slot(a.Stream)
+	var buffer []byte
 	for i := range n {
 		result.Positions[i] = state.head + i + 1
-		err := execute(ctx, tx, "insert_event", state.tenant<<positionBits+result.Positions[i], slot, a.Stream, state.version+i+1, a.Types[i], a.Bodies[i],
-			a.Headers[i], a.Causations[i], a.Correlations[i], now.UnixMicro())
+		id, version := state.tenant<<positionBits+result.Positions[i], state.version+i+1
+		var sum int64
+		buffer, sum = checksum(buffer, id, version, now.UnixMicro(), a.Stream, a.Types[i], a.Bodies[i], a.Headers[i], a.Causations[i], a.Correlations[i])
+		err := execute(ctx, tx, "insert_event", id, slot, a.Stream, version, a.Types[i], a.Bodies[i], a.Headers[i], a.Causations[i], a.Correlations[i],
+			now.UnixMicro(), sum)
+		if isTaken(err) {
+			err = fmt.Errorf("%w: position %d, or version %d of %s, is taken: %w", ErrCorrupt, result.Positions[i], version, excerpt.Quoted(a.Stream), err)
+		}
 		if err != nil {
 			return event.Appended{}, err
 		}
@@ -170,9 +181,15 @@ func (t *Tenant) insert(ctx context.Context, tx *sql.Tx, a eventlog.Append, stat
 	return result, nil
 }
 
+// isTaken reports whether a row with the same key exists.
+func isTaken(err error) bool {
+	var failed *sqlite.Error
+	return errors.As(err, &failed) && slices.Contains([]int{sqlite3.SQLITE_CONSTRAINT_PRIMARYKEY, sqlite3.SQLITE_CONSTRAINT_ROWID, sqlite3.SQLITE_CONSTRAINT_UNIQUE}, failed.Code())
+}
+
 // failed wraps err with the operation and the stream.
 func (t *Tenant) failed(doing, what string, err error) error {
-	return fmt.Errorf("%s %s: %w", doing, excerpt.Quoted(what), damaged(err))
+	return fmt.Errorf("%s %s: %w", doing, excerpt.Quoted(what), t.store.damaged(err))
 }
 
 // closed returns the error of appends to a tenant in that state, nil if it takes appends.

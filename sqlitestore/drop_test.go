@@ -23,15 +23,18 @@ func furnished(t testing.TB, store *Store, name string, events int) *Tenant {
 	t.Helper()
 	tenant := newTenant(t, store, name)
 	mustAppend(t, tenant, "s", event.Any.WithKey("k"), someEvents(1)...)
-	const number = "(select id from millrace_tenants where name = ?1)"
-	mustExec(t, store, `with recursive n (n) as (values (2) union all select n + 1 from n where n < ?2)
-		insert into millrace_events (id, slot, stream_id, version, type, body, created_at) select (`+number+` << 40) + n, 0, 's' || (n / 10), n % 10 + 1, 'T', '{}', 0 from n`, name, events)
-	mustExec(t, store, "update millrace_tenants set head = ?2 where name = ?1", name, events)
-	mustExec(t, store, "insert into millrace_streams select distinct tenant, stream_id, max(version) from millrace_events where tenant = "+number+" and stream_id <> 's' group by 1, 2", name)
+	noError(t, store.InTx(testContext(t), func(ctx context.Context, tx *sql.Tx) error {
+		for n := 1; n < events; n += 10 {
+			if _, _, err := tenant.AppendTx(ctx, tx, fmt.Sprint("s", n), event.NoStream, someEvents(min(10, events-n))...); err != nil {
+				return err
+			}
+		}
+		return nil
+	}))
 	for _, projection := range []string{"p", "q"} {
 		addProjection(t, store, name, projection, "")
 	}
-	const own = " from millrace_projections where tenant = " + number
+	const own = " from millrace_projections where tenant = (select id from millrace_tenants where name = ?1)"
 	mustExec(t, store, `insert into millrace_dead_letters (projection, position, stream_id, version, type, error, stack, attempts, first_failed_at, last_failed_at)
 		select id, 1, 's', 1, 'T', 'bad', '', 1, 0, 0`+own, name)
 	mustExec(t, store, "insert into millrace_parked_streams (projection, stream_id) select id, 's'"+own, name)

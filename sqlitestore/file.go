@@ -87,6 +87,9 @@ func examine(ctx context.Context, path string) error {
 		return fmt.Errorf("%s: %w: it is a folder", path, ErrForeignFile)
 	case !info.Mode().IsRegular():
 		return fmt.Errorf("%s: %w: it is no regular file", path, ErrForeignFile)
+	case info.Size() == 0 && nonempty(path+"-wal") && !nonempty(path+"-journal"):
+		// SQLite would delete the log.
+		return fmt.Errorf("%s: %w: it is empty, and has a write-ahead log", path, ErrCorrupt)
 	case info.Size() == 0:
 		return nil
 	case info.Size() < shortestFile:
@@ -118,13 +121,11 @@ func examineDatabase(ctx context.Context, path string) error {
 }
 
 // hasLog reports whether the file has a write-ahead log or a rollback journal that is not empty.
-func hasLog(path string) bool {
-	for _, suffix := range []string{"-wal", "-journal"} {
-		if info, err := os.Stat(path + suffix); err == nil && info.Size() > 0 {
-			return true
-		}
-	}
-	return false
+func hasLog(path string) bool { return nonempty(path+"-wal") || nonempty(path+"-journal") }
+
+func nonempty(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.Size() > 0
 }
 
 // examineWithLog examines a file together with its logs. If a power loss interrupted the transaction that created the
@@ -206,6 +207,14 @@ func is(err error, codes ...int) bool {
 		}
 	}
 	return false
+}
+
+// damaged adds ErrCorrupt and the file's name to an error that reports damage. Other errors are those of damaged.
+func (s *Store) damaged(err error) error {
+	if err = damaged(err); errors.Is(err, ErrCorrupt) {
+		return fmt.Errorf("%s: %w", s.path, err)
+	}
+	return err
 }
 
 // damaged adds ErrCorrupt to an error by which SQLite reports damage, and ErrMoved to one about a file that was moved.

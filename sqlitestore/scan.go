@@ -13,7 +13,7 @@ import (
 )
 
 // readEvents reads events by a statement, whose columns are those of read_all.sql. It stops after the event with which they
-// have maxBytes or more. 0 means no limit. It reads rows from the driver, since database/sql copies each value twice more.
+// have maxBytes or more. 0 means no limit. Their positions rise. It reads rows from the driver, since database/sql copies each value twice more.
 func (s *Store) readEvents(ctx context.Context, maxBytes int, statement string, args ...any) (page eventlog.Page, err error) {
 	session, err := s.readers.Conn(ctx)
 	if err != nil {
@@ -43,7 +43,8 @@ func (s *Store) readEvents(ctx context.Context, maxBytes int, statement string, 
 const checkEvery = 256
 
 func scanEvents(ctx context.Context, rows driver.Rows, maxBytes int) (page eventlog.Page, err error) {
-	var row [9]driver.Value
+	var row eventRow
+	var buffer []byte
 	types := make(map[string]string)
 	for size := 0; ; {
 		switch err := rows.Next(row[:]); {
@@ -55,9 +56,12 @@ func scanEvents(ctx context.Context, rows driver.Rows, maxBytes int) (page event
 		if page.Truncated = maxBytes > 0 && size >= maxBytes; page.Truncated {
 			return page, nil
 		}
-		e, err := envelope(&row)
-		if err != nil {
+		var e event.Envelope
+		if e, buffer, err = row.envelope(buffer); err != nil {
 			return page, err
+		}
+		if n := len(page.Events); n > 0 && e.Position <= page.Events[n-1].Position {
+			return page, fmt.Errorf("%w: the event at position %d follows that at %d", ErrCorrupt, e.Position, page.Events[n-1].Position)
 		}
 		if known, ok := types[e.Type]; ok {
 			e.Type = known // so that a page keeps one copy of each type
@@ -72,11 +76,15 @@ func scanEvents(ctx context.Context, rows driver.Rows, maxBytes int) (page event
 	}
 }
 
-// envelope returns the event of a row. The driver makes new values for each row.
-func envelope(row *[9]driver.Value) (e event.Envelope, err error) {
-	var micros int64
-	var ok [9]bool
-	e.Position, ok[0] = row[0].(int64)
+// eventRow is a row with the columns of read_all.sql.
+type eventRow [10]driver.Value
+
+// envelope returns the event of a row, and the buffer for the next checksum. The driver makes new values for each row. The error is
+// ErrCorrupt if the event differs from what was appended.
+func (row *eventRow) envelope(buffer []byte) (e event.Envelope, _ []byte, err error) {
+	var id, micros, sum int64
+	var ok [len(row)]bool
+	id, ok[0] = row[0].(int64)
 	e.Stream, ok[1] = row[1].(string)
 	e.Version, ok[2] = row[2].(int64)
 	e.Type, ok[3] = row[3].(string)
@@ -85,13 +93,19 @@ func envelope(row *[9]driver.Value) (e event.Envelope, err error) {
 	e.CausationID, ok[6] = textOf(row[6])
 	e.CorrelationID, ok[7] = textOf(row[7])
 	micros, ok[8] = row[8].(int64)
+	sum, ok[9] = row[9].(int64)
+	e.Position = id & lastPosition
 	for i, ok := range ok {
 		if !ok {
-			return e, fmt.Errorf("decode the event at position %v: column %d is of type %T", row[0], i, row[i])
+			return e, buffer, fmt.Errorf("%w: column %d of the event at position %d is of type %T", ErrCorrupt, i, e.Position, row[i])
 		}
 	}
+	buffer, actual := checksum(buffer, id, e.Version, micros, e.Stream, e.Type, e.Body, e.RawHeaders, e.CausationID, e.CorrelationID)
+	if actual != sum {
+		return e, buffer, fmt.Errorf("%w: the event at position %d does not match its checksum", ErrCorrupt, e.Position)
+	}
 	e.Time = time.UnixMicro(micros).UTC()
-	return e, nil
+	return e, buffer, nil
 }
 
 // bytesOf and textOf return a value, empty for null.

@@ -73,7 +73,7 @@ func (s *Store) InTx(ctx context.Context, fn func(ctx context.Context, tx *sql.T
 		return fn(context.WithValue(ctx, withinTx{s}, true), tx)
 	})
 	if err != nil {
-		return damaged(err)
+		return s.damaged(err)
 	}
 	for _, tenant := range to.names {
 		s.wakes.Wake(tenant)
@@ -112,7 +112,7 @@ func (s *Store) transact(ctx context.Context, fn func(tx *sql.Tx) error) error {
 	if err == nil && announced {
 		s.sessions.wake()
 	}
-	return damaged(err)
+	return s.damaged(err)
 }
 
 // dirtied are the tenants that were appended to in a transaction.

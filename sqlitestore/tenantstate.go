@@ -61,7 +61,7 @@ func (s *Store) readTenants(ctx context.Context, names []string) (tenants []engi
 		tenants = append(tenants, t)
 		return nil
 	})
-	return tenants, damaged(err)
+	return tenants, s.damaged(err)
 }
 
 // tenantRow is a tenant as a transaction sees it. The state is never TenantPaused.

@@ -24,7 +24,8 @@ create table millrace_streams (
 
 -- The events. id is tenant * 2^40 + position: the events of a tenant stand together in their order, and need no index
 -- for it. slot says which partition of a projection has the event (see internal/partition). created_at counts
--- microseconds since 1970.
+-- microseconds since 1970. checksum is the CRC-32C of the other columns (see checksum.go), since SQLite does not notice
+-- when bytes of a value change.
 create table millrace_events (
     id             integer primary key,
     tenant         integer not null generated always as (id >> 40) virtual,
@@ -38,6 +39,7 @@ create table millrace_events (
     causation_id   text,
     correlation_id text,
     created_at     integer not null,
+    checksum       integer not null,
     unique (tenant, stream_id, version)
 ) strict;
 
