@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/millrace-go/millrace/internal/transfer"
@@ -182,6 +183,23 @@ func TestAnswerOfEachStepMayBeLost(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	mustHave(t, target, want)
+}
+
+// TestPageWhoseCommitFailsIsCopiedAgain makes the commit of a page fail, after all its statements succeeded.
+func TestPageWhoseCommitFailsIsCopiedAgain(t *testing.T) {
+	t.Parallel()
+	ctx := testContext(t)
+	source, want := small(t)
+	target := newTarget(t)
+	duringCopy(t, source, target)
+	postgres(t, target, `create function public.refuse() returns trigger language plpgsql as $$ begin raise 'refused by the test'; end $$`)
+	postgres(t, target, `create constraint trigger refuse after insert on millrace_acme.streams deferrable initially deferred for each row execute function public.refuse()`)
+	if _, err := Run(ctx, source, target, keepAll()); err == nil || !strings.Contains(err.Error(), `tenant "acme": copy streams: `) || !strings.Contains(err.Error(), "refused by the test") {
+		t.Errorf("a commit that fails: %v", err)
+	}
+	postgres(t, target, `drop trigger refuse on millrace_acme.streams`)
+	must(Run(ctx, source, target, keepAll()))(t)
 	mustHave(t, target, want)
 }
 
