@@ -59,9 +59,9 @@ func (s *Store) UnarchiveTenant(ctx context.Context, name string) error {
 }
 
 // closeEvents makes further appends fail with that SQLSTATE, except those of a copy.
-func (s *Store) closeEvents(ctx context.Context, tx pgx.Tx, schema, sqlState, copy string) error {
+func (s *Store) closeEvents(ctx context.Context, tx pgx.Tx, schema, sqlState, copyID string) error {
 	return execScript(ctx, tx, sqltext.Fill(queries.Text("close_tenant"), "{tenant}", sqltext.Name(schema),
-		"{control}", s.control.quoted, "{state}", sqltext.String(sqlState), "{copy}", sqltext.String(copy)))
+		"{control}", s.control.quoted, "{state}", sqltext.String(sqlState), "{copy}", sqltext.String(copyID)))
 }
 
 func (s *Store) setTenantState(ctx context.Context, tx pgx.Tx, name string, state projection.TenantState) error {

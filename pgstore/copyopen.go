@@ -14,8 +14,8 @@ import (
 
 // Open implements transfer.Target. Copied read models, rebuilt projections and the end of the copy are one
 // transaction, so each read model is copied once.
-func (t copyTarget) Open(ctx context.Context, copy transfer.Copy, from transfer.Tenant) error {
-	return t.ofCopy(ctx, copy, from.Name, func(tx pgx.Tx, tenant *Tenant) error {
+func (t copyTarget) Open(ctx context.Context, c transfer.Copy, from transfer.Tenant) error {
+	return t.ofCopy(ctx, c, from.Name, func(tx pgx.Tx, tenant *Tenant) error {
 		if t.readModels != nil {
 			// A function that panics or ends its goroutine must not end the process.
 			call := usercode.Go(func() error { return t.runStep(ctx, tx, from.Name, t.readModels) })
@@ -63,14 +63,14 @@ func (t copyTarget) endTenant(ctx context.Context, tx pgx.Tx, tenant *Tenant, fr
 }
 
 // Cancel implements transfer.Target.
-func (t copyTarget) Cancel(ctx context.Context, copy transfer.Copy) error {
-	rows, _ := t.pool.Query(ctx, t.control.sql("copy_tenants"), pgx.QueryExecModeExec, copy.ID)
+func (t copyTarget) Cancel(ctx context.Context, c transfer.Copy) error {
+	rows, _ := t.pool.Query(ctx, t.control.sql("copy_tenants"), pgx.QueryExecModeExec, c.ID)
 	names, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	if err != nil {
 		return err
 	}
 	for _, name := range names {
-		err := t.ofCopy(ctx, copy, name, func(tx pgx.Tx, tenant *Tenant) error {
+		err := t.ofCopy(ctx, c, name, func(tx pgx.Tx, tenant *Tenant) error {
 			if _, err := tx.Exec(ctx, t.control.sql("clear_copied"), pgx.QueryExecModeExec, name); err != nil {
 				return err
 			}
@@ -86,13 +86,13 @@ func (t copyTarget) Cancel(ctx context.Context, copy transfer.Copy) error {
 	return nil
 }
 
-func (t copyTarget) Forget(ctx context.Context, copy transfer.Copy) error {
-	return t.exec(ctx, "delete_copy", copy.ID)
+func (t copyTarget) Forget(ctx context.Context, c transfer.Copy) error {
+	return t.exec(ctx, "delete_copy", c.ID)
 }
 
 // ofCopy runs fn in a transaction that has the structural lock of a tenant, and commits it. It does nothing if the tenant
 // is not part of the copy any more.
-func (t copyTarget) ofCopy(ctx context.Context, copy transfer.Copy, name string, fn func(tx pgx.Tx, tenant *Tenant) error) error {
+func (t copyTarget) ofCopy(ctx context.Context, c transfer.Copy, name string, fn func(tx pgx.Tx, tenant *Tenant) error) error {
 	tenant, err := t.ForTenant(name)
 	if err != nil {
 		return err
@@ -104,7 +104,7 @@ func (t copyTarget) ofCopy(ctx context.Context, copy transfer.Copy, name string,
 		if _, err := t.lockTenant(ctx, tx, name); err != nil {
 			return err
 		}
-		if id, _, err := t.copyOf(ctx, tx, name); err != nil || id != copy.ID {
+		if id, _, err := t.copyOf(ctx, tx, name); err != nil || id != c.ID {
 			return err
 		}
 		return fn(tx, tenant)

@@ -35,15 +35,15 @@ func (t copyTarget) Name() string {
 	return fmt.Sprintf("PostgreSQL %s:%d, database %q, schema %q", config.Host, config.Port, config.Database, t.opts.Schema)
 }
 
-func (t copyTarget) State(ctx context.Context, copy transfer.Copy) (transfer.State, error) {
-	_, state, err := t.copyState(ctx, copy)
+func (t copyTarget) State(ctx context.Context, c transfer.Copy) (transfer.State, error) {
+	_, state, err := t.copyState(ctx, c)
 	return state, err
 }
 
 // copyState returns what the copy added to ids, and how far it is.
-func (t copyTarget) copyState(ctx context.Context, copy transfer.Copy) (added transfer.IDs, state transfer.State, err error) {
+func (t copyTarget) copyState(ctx context.Context, c transfer.Copy) (added transfer.IDs, state transfer.State, err error) {
 	var verified, ended bool
-	err = t.pool.QueryRow(ctx, t.control.sql("copy_state"), pgx.QueryExecModeExec, copy.ID).
+	err = t.pool.QueryRow(ctx, t.control.sql("copy_state"), pgx.QueryExecModeExec, c.ID).
 		Scan(&added.Projection, &added.DeadLetter, &added.Command, &verified, &ended)
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):
@@ -59,13 +59,13 @@ func (t copyTarget) copyState(ctx context.Context, copy transfer.Copy) (added tr
 }
 
 // Begin implements transfer.Target. Its check spares the source: Take checks again, under locks.
-func (t copyTarget) Begin(ctx context.Context, copy transfer.Copy, tenants []transfer.Tenant) error {
+func (t copyTarget) Begin(ctx context.Context, c transfer.Copy, tenants []transfer.Tenant) error {
 	for _, tenant := range tenants {
 		if err := t.mayTake(ctx, tenant.Name); err != nil {
 			return fmt.Errorf("tenant %q: %w", tenant.Name, err)
 		}
 	}
-	return t.exec(ctx, "begin_copy", copy.ID, copy.From)
+	return t.exec(ctx, "begin_copy", c.ID, c.From)
 }
 
 // mayTake returns an error if the tenant exists and is not empty.
@@ -102,12 +102,12 @@ func (t copyTarget) empty(ctx context.Context, q querier, tenant *Tenant) error 
 	return err
 }
 
-func (t copyTarget) Verify(ctx context.Context, copy transfer.Copy) error {
-	return t.exec(ctx, "verify_copy", copy.ID)
+func (t copyTarget) Verify(ctx context.Context, c transfer.Copy) error {
+	return t.exec(ctx, "verify_copy", c.ID)
 }
 
-func (t copyTarget) End(ctx context.Context, copy transfer.Copy) error {
-	return t.exec(ctx, "end_copy", copy.ID)
+func (t copyTarget) End(ctx context.Context, c transfer.Copy) error {
+	return t.exec(ctx, "end_copy", c.ID)
 }
 
 // exec executes one statement, and commits it synchronously.
@@ -118,7 +118,7 @@ func (t copyTarget) exec(ctx context.Context, statement string, args ...any) err
 	})
 }
 
-func (t copyTarget) Reserve(ctx context.Context, copy transfer.Copy, last transfer.IDs) error {
+func (t copyTarget) Reserve(ctx context.Context, c transfer.Copy, last transfer.IDs) error {
 	return t.durable(ctx, "reserve ids", func(tx pgx.Tx) error {
 		if err := execScript(ctx, tx, t.control.sql("lock_id_tables")); err != nil {
 			return err
@@ -129,19 +129,19 @@ func (t copyTarget) Reserve(ctx context.Context, copy transfer.Copy, last transf
 			return err
 		}
 		reserve := sqltext.Fill(t.control.sql("reserve_copy_ids"), "{projections}", projections, "{dead_letters}", deadLetters, "{commands}", commands)
-		_, err = tx.Exec(ctx, reserve, pgx.QueryExecModeExec, copy.ID, last.Projection, last.DeadLetter, last.Command, projections, deadLetters, commands)
+		_, err = tx.Exec(ctx, reserve, pgx.QueryExecModeExec, c.ID, last.Projection, last.DeadLetter, last.Command, projections, deadLetters, commands)
 		return err
 	})
 }
 
 // Take implements transfer.Target. No other session sees a tenant that it creates in another state.
-func (t copyTarget) Take(ctx context.Context, copy transfer.Copy, name string) error {
+func (t copyTarget) Take(ctx context.Context, c transfer.Copy, name string) error {
 	tenant, err := t.ForTenant(name)
 	if err != nil {
 		return err
 	}
 	err = t.changeTenant(ctx, name, lockWait, func(ctx context.Context, tx pgx.Tx, row tenantRow) error {
-		return t.takeEmpty(ctx, tx, tenant, row, copy)
+		return t.takeEmpty(ctx, tx, tenant, row, c)
 	})
 	if errors.Is(err, projection.ErrUnknownTenant) {
 		err = t.locked(ctx, func(tx pgx.Tx) error {
@@ -151,45 +151,45 @@ func (t copyTarget) Take(ctx context.Context, copy transfer.Copy, name string) e
 			if err := t.completeTenant(ctx, tx, name, tenant.schema, 0, ownMigrations); err != nil {
 				return err
 			}
-			return t.take(ctx, tx, tenant, copy)
+			return t.take(ctx, tx, tenant, c)
 		})
 	}
 	return t.lacking(ctx, tenant.schema, err)
 }
 
 // takeEmpty takes a tenant that exists.
-func (t copyTarget) takeEmpty(ctx context.Context, tx pgx.Tx, tenant *Tenant, row tenantRow, copy transfer.Copy) error {
+func (t copyTarget) takeEmpty(ctx context.Context, tx pgx.Tx, tenant *Tenant, row tenantRow, c transfer.Copy) error {
 	id, source, err := t.copyOf(ctx, tx, tenant.name)
 	switch {
 	case err != nil:
 		return err
 	case row.state == projection.TenantDropping:
 		return projection.ErrTenantDropping
-	case id == copy.ID:
+	case id == c.ID:
 		return nil
 	case id != "":
 		return fmt.Errorf("%w: %s", transfer.ErrOtherSource, source)
 	}
 	// From now on no append is in progress.
-	if err := t.take(ctx, tx, tenant, copy); err != nil {
+	if err := t.take(ctx, tx, tenant, c); err != nil {
 		return err
 	}
 	return t.empty(ctx, tx, tenant)
 }
 
 // take gives a tenant to a copy.
-func (t copyTarget) take(ctx context.Context, tx pgx.Tx, tenant *Tenant, copy transfer.Copy) error {
-	if err := t.closeEvents(ctx, tx, tenant.schema, pgerr.TenantCopying, copy.ID); err != nil {
+func (t copyTarget) take(ctx context.Context, tx pgx.Tx, tenant *Tenant, c transfer.Copy) error {
+	if err := t.closeEvents(ctx, tx, tenant.schema, pgerr.TenantCopying, c.ID); err != nil {
 		return err
 	}
 	if err := t.setTenantState(ctx, tx, tenant.name, projection.TenantCopying); err != nil {
 		return err
 	}
-	return t.setTenantCopy(ctx, tx, tenant.name, &copy.ID)
+	return t.setTenantCopy(ctx, tx, tenant.name, &c.ID)
 }
 
-func (t copyTarget) setTenantCopy(ctx context.Context, tx pgx.Tx, tenant string, copy *string) error {
-	_, err := tx.Exec(ctx, t.control.sql("set_tenant_copy"), pgx.QueryExecModeExec, tenant, copy)
+func (t copyTarget) setTenantCopy(ctx context.Context, tx pgx.Tx, tenant string, id *string) error {
+	_, err := tx.Exec(ctx, t.control.sql("set_tenant_copy"), pgx.QueryExecModeExec, tenant, id)
 	return err
 }
 
@@ -207,12 +207,12 @@ func (t copyTarget) After(ctx context.Context, table transfer.Table, tenant stri
 	return after, rows, err
 }
 
-func (t copyTarget) Write(ctx context.Context, copy transfer.Copy, table transfer.Table, name string, rows []transfer.Row) error {
+func (t copyTarget) Write(ctx context.Context, c transfer.Copy, table transfer.Table, name string, rows []transfer.Row) error {
 	tenant, err := t.ForTenant(name)
 	if err != nil {
 		return err
 	}
-	added, _, err := t.copyState(ctx, copy)
+	added, _, err := t.copyState(ctx, c)
 	if err != nil {
 		return err
 	}
@@ -221,7 +221,7 @@ func (t copyTarget) Write(ctx context.Context, copy transfer.Copy, table transfe
 		return err
 	}
 	return t.inTx(ctx, pgx.TxOptions{IsoLevel: pgx.ReadCommitted, AccessMode: pgx.ReadWrite}, func(tx pgx.Tx) error {
-		if err := t.beginWrite(ctx, tx, copy, name); err != nil {
+		if err := t.beginWrite(ctx, tx, c, name); err != nil {
 			return err
 		}
 		if err := t.insert(ctx, tx, table, tenant, added, rows); err != nil {
@@ -233,13 +233,13 @@ func (t copyTarget) Write(ctx context.Context, copy transfer.Copy, table transfe
 }
 
 // beginWrite sets a transaction up in which a copy writes. It returns an error unless the tenant is being copied by it.
-func (t copyTarget) beginWrite(ctx context.Context, tx pgx.Tx, copy transfer.Copy, tenant string) error {
-	begin := sqltext.Fill(queries.Text("begin_copy_write"), "{copy}", sqltext.String(copy.ID)) + "; " + t.server.unbounded
+func (t copyTarget) beginWrite(ctx context.Context, tx pgx.Tx, c transfer.Copy, tenant string) error {
+	begin := sqltext.Fill(queries.Text("begin_copy_write"), "{copy}", sqltext.String(c.ID)) + "; " + t.server.unbounded
 	if err := execScript(ctx, tx, begin); err != nil {
 		return err
 	}
 	var copying bool
-	err := tx.QueryRow(ctx, t.control.sql("check_copy"), pgx.QueryExecModeExec, tenant, copy.ID).Scan(&copying)
+	err := tx.QueryRow(ctx, t.control.sql("check_copy"), pgx.QueryExecModeExec, tenant, c.ID).Scan(&copying)
 	if errors.Is(err, pgx.ErrNoRows) {
 		err = errors.New("the tenant is no longer being copied")
 	}
@@ -310,8 +310,8 @@ type copyReader struct {
 	added transfer.IDs
 }
 
-func (t copyTarget) Reader(ctx context.Context, copy transfer.Copy) (transfer.Reader, error) {
-	added, _, err := t.copyState(ctx, copy)
+func (t copyTarget) Reader(ctx context.Context, c transfer.Copy) (transfer.Reader, error) {
+	added, _, err := t.copyState(ctx, c)
 	return copyReader{t.Store, added}, err
 }
 

@@ -51,16 +51,16 @@ func (s copySource) Lock(ctx context.Context) (release func() error, err error) 
 	return lock.Release, nil
 }
 
-func (s copySource) Copy(ctx context.Context) (copy transfer.Copy, err error) {
+func (s copySource) Copy(ctx context.Context) (c transfer.Copy, err error) {
 	if err := s.ready(ctx); err != nil {
-		return copy, err
+		return c, err
 	}
-	_, err = runOne(ctx, s.readers, "copy_begun", nil, &copy.ID, &copy.From, &copy.To)
-	return copy, damaged(err)
+	_, err = runOne(ctx, s.readers, "copy_begun", nil, &c.ID, &c.From, &c.To)
+	return c, damaged(err)
 }
 
 // Close implements transfer.Source. The triggers refuse also the writes of programs that know nothing of copies.
-func (s copySource) Close(ctx context.Context, copy transfer.Copy) error {
+func (s copySource) Close(ctx context.Context, c transfer.Copy) error {
 	return s.transact(ctx, func(tx *sql.Tx) error {
 		if _, err := listTenants(ctx, tx); err != nil {
 			return err
@@ -68,10 +68,10 @@ func (s copySource) Close(ctx context.Context, copy transfer.Copy) error {
 		if err := execute(ctx, tx, "release_dead", time.Now().UnixMicro()); err != nil {
 			return err
 		}
-		if err := execute(ctx, tx, "begin_copy", copy.ID, copy.From, copy.To); err != nil {
+		if err := execute(ctx, tx, "begin_copy", c.ID, c.From, c.To); err != nil {
 			return err
 		}
-		return forEachTable(ctx, tx, "close_table", "{message}", "'"+strings.ReplaceAll(closedPrefix+copy.To, "'", "''")+"'")
+		return forEachTable(ctx, tx, "close_table", "{message}", "'"+strings.ReplaceAll(closedPrefix+c.To, "'", "''")+"'")
 	})
 }
 
@@ -154,9 +154,9 @@ func (s copySource) Page(ctx context.Context, table transfer.Table, tenant strin
 
 // notMoved returns ErrMoved if the file was moved.
 func (s *Store) notMoved(ctx context.Context) error {
-	copy, err := copySource{s}.Copy(ctx)
-	if err == nil && copy.ID != "" {
-		err = fmt.Errorf("%w to %s", ErrMoved, copy.To)
+	c, err := copySource{s}.Copy(ctx)
+	if err == nil && c.ID != "" {
+		err = fmt.Errorf("%w to %s", ErrMoved, c.To)
 	}
 	return err
 }

@@ -219,8 +219,8 @@ func TestNothingChangesIfRunRefusesToBegin(t *testing.T) {
 	if n := collectPG(t, target, `select tenant from millrace.tenants where tenant <> 'default' union all select id::text from millrace.copies`); len(n) > 0 {
 		t.Errorf("the target has %q", n)
 	}
-	if copy := must(source.CopySource().Copy(ctx))(t); copy != (transfer.Copy{}) {
-		t.Errorf("the file has %+v", copy)
+	if c := must(source.CopySource().Copy(ctx))(t); c != (transfer.Copy{}) {
+		t.Errorf("the file has %+v", c)
 	}
 
 	unmigrated := openSource(t, t.TempDir()+"/new.db")

@@ -15,17 +15,17 @@ import (
 
 // verifyBegun compares the rows of a copy that has begun.
 func verifyBegun(ctx context.Context, source transfer.Source, target transfer.Target) (Report, error) {
-	copy, err := source.Copy(ctx)
-	if err == nil && copy.ID == "" {
+	c, err := source.Copy(ctx)
+	if err == nil && c.ID == "" {
 		err = errors.New("no copy of the file has begun")
 	}
 	if err != nil {
 		return Report{}, err
 	}
-	if _, _, err := begun(ctx, target, copy); err != nil {
+	if _, _, err := begun(ctx, target, c); err != nil {
 		return Report{}, err
 	}
-	reader, err := target.Reader(ctx, copy)
+	reader, err := target.Reader(ctx, c)
 	if err != nil {
 		return Report{}, err
 	}

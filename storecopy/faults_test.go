@@ -51,8 +51,8 @@ func (s smallPages) Page(ctx context.Context, table transfer.Table, tenant strin
 	return rows[:min(len(rows), 7)], err
 }
 
-func (s smallPages) Close(ctx context.Context, copy transfer.Copy) error {
-	return s.call("close", func() error { return s.Source.Close(ctx, copy) })
+func (s smallPages) Close(ctx context.Context, c transfer.Copy) error {
+	return s.call("close", func() error { return s.Source.Close(ctx, c) })
 }
 
 func (s smallPages) Open(ctx context.Context) error {
@@ -67,43 +67,43 @@ type faultyTarget struct {
 	damage func()
 }
 
-func (t faultyTarget) Begin(ctx context.Context, copy transfer.Copy, tenants []transfer.Tenant) error {
-	return t.call("begin", func() error { return t.Target.Begin(ctx, copy, tenants) })
+func (t faultyTarget) Begin(ctx context.Context, c transfer.Copy, tenants []transfer.Tenant) error {
+	return t.call("begin", func() error { return t.Target.Begin(ctx, c, tenants) })
 }
 
-func (t faultyTarget) Reserve(ctx context.Context, copy transfer.Copy, last transfer.IDs) error {
-	return t.call("reserve", func() error { return t.Target.Reserve(ctx, copy, last) })
+func (t faultyTarget) Reserve(ctx context.Context, c transfer.Copy, last transfer.IDs) error {
+	return t.call("reserve", func() error { return t.Target.Reserve(ctx, c, last) })
 }
 
-func (t faultyTarget) Take(ctx context.Context, copy transfer.Copy, tenant string) error {
-	return t.call("take "+tenant, func() error { return t.Target.Take(ctx, copy, tenant) })
+func (t faultyTarget) Take(ctx context.Context, c transfer.Copy, tenant string) error {
+	return t.call("take "+tenant, func() error { return t.Target.Take(ctx, c, tenant) })
 }
 
-func (t faultyTarget) Write(ctx context.Context, copy transfer.Copy, table transfer.Table, tenant string, rows []transfer.Row) error {
-	return t.call("write "+table.Name, func() error { return t.Target.Write(ctx, copy, table, tenant, rows) })
+func (t faultyTarget) Write(ctx context.Context, c transfer.Copy, table transfer.Table, tenant string, rows []transfer.Row) error {
+	return t.call("write "+table.Name, func() error { return t.Target.Write(ctx, c, table, tenant, rows) })
 }
 
-func (t faultyTarget) Reader(ctx context.Context, copy transfer.Copy) (transfer.Reader, error) {
+func (t faultyTarget) Reader(ctx context.Context, c transfer.Copy) (transfer.Reader, error) {
 	if t.damage != nil {
 		t.damage()
 	}
-	return t.Target.Reader(ctx, copy)
+	return t.Target.Reader(ctx, c)
 }
 
-func (t faultyTarget) Verify(ctx context.Context, copy transfer.Copy) error {
-	return t.call("verify", func() error { return t.Target.Verify(ctx, copy) })
+func (t faultyTarget) Verify(ctx context.Context, c transfer.Copy) error {
+	return t.call("verify", func() error { return t.Target.Verify(ctx, c) })
 }
 
-func (t faultyTarget) Open(ctx context.Context, copy transfer.Copy, tenant transfer.Tenant) error {
-	return t.call("open "+tenant.Name, func() error { return t.Target.Open(ctx, copy, tenant) })
+func (t faultyTarget) Open(ctx context.Context, c transfer.Copy, tenant transfer.Tenant) error {
+	return t.call("open "+tenant.Name, func() error { return t.Target.Open(ctx, c, tenant) })
 }
 
-func (t faultyTarget) End(ctx context.Context, copy transfer.Copy) error {
-	return t.call("end", func() error { return t.Target.End(ctx, copy) })
+func (t faultyTarget) End(ctx context.Context, c transfer.Copy) error {
+	return t.call("end", func() error { return t.Target.End(ctx, c) })
 }
 
-func (t faultyTarget) Cancel(ctx context.Context, copy transfer.Copy) error {
-	return t.call("cancel", func() error { return t.Target.Cancel(ctx, copy) })
+func (t faultyTarget) Cancel(ctx context.Context, c transfer.Copy) error {
+	return t.call("cancel", func() error { return t.Target.Cancel(ctx, c) })
 }
 
 // runFaulty is Run with faults.

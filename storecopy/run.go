@@ -35,7 +35,7 @@ func runLocked(ctx context.Context, source transfer.Source, target transfer.Targ
 	if err := opts.missing(ctx, source, tenants); err != nil {
 		return Report{}, err
 	}
-	copy, state, err := begin(ctx, source, target, tenants)
+	c, state, err := begin(ctx, source, target, tenants)
 	if err != nil {
 		return Report{}, err
 	}
@@ -45,9 +45,9 @@ func runLocked(ctx context.Context, source transfer.Source, target transfer.Targ
 	}
 	switch state {
 	case transfer.Copying:
-		return copyAll(ctx, source, target, copy, tenants, opts)
+		return copyAll(ctx, source, target, c, tenants, opts)
 	case transfer.Verified:
-		if err := openAll(ctx, target, copy, tenants, opts); err != nil {
+		if err := openAll(ctx, target, c, tenants, opts); err != nil {
 			return Report{}, err
 		}
 	}
@@ -56,54 +56,54 @@ func runLocked(ctx context.Context, source transfer.Source, target transfer.Targ
 
 // begin returns the copy of the source, and how far it is. If none has begun, it begins one and closes the source.
 func begin(ctx context.Context, source transfer.Source, target transfer.Target, tenants []transfer.Tenant) (transfer.Copy, transfer.State, error) {
-	copy, err := source.Copy(ctx)
+	c, err := source.Copy(ctx)
 	if err != nil {
-		return copy, transfer.Unknown, err
+		return c, transfer.Unknown, err
 	}
-	if copy.ID != "" {
-		return begun(ctx, target, copy)
+	if c.ID != "" {
+		return begun(ctx, target, c)
 	}
-	copy = transfer.Copy{ID: newID(), From: source.Name(), To: target.Name()}
+	c = transfer.Copy{ID: newID(), From: source.Name(), To: target.Name()}
 	// The target comes first: a source that is closed has a target that knows the copy.
-	if err := target.Begin(ctx, copy, tenants); err != nil {
-		return copy, transfer.Unknown, err
+	if err := target.Begin(ctx, c, tenants); err != nil {
+		return c, transfer.Unknown, err
 	}
-	if err := source.Close(ctx, copy); err != nil {
-		return copy, transfer.Unknown, fmt.Errorf("close the source: %w", err)
+	if err := source.Close(ctx, c); err != nil {
+		return c, transfer.Unknown, fmt.Errorf("close the source: %w", err)
 	}
-	return copy, transfer.Copying, nil
+	return c, transfer.Copying, nil
 }
 
 // begun returns how far a copy is that began earlier.
-func begun(ctx context.Context, target transfer.Target, copy transfer.Copy) (transfer.Copy, transfer.State, error) {
-	state, err := target.State(ctx, copy)
+func begun(ctx context.Context, target transfer.Target, c transfer.Copy) (transfer.Copy, transfer.State, error) {
+	state, err := target.State(ctx, c)
 	if err == nil && state == transfer.Unknown {
-		err = fmt.Errorf("%w: its copy to %s has begun, and %s does not have that copy", transfer.ErrOtherTarget, copy.To, target.Name())
+		err = fmt.Errorf("%w: its copy to %s has begun, and %s does not have that copy", transfer.ErrOtherTarget, c.To, target.Name())
 	}
-	return copy, state, err
+	return c, state, err
 }
 
 // copyAll copies, compares and opens all tenants. It returns what the source has.
-func copyAll(ctx context.Context, source transfer.Source, target transfer.Target, copy transfer.Copy, tenants []transfer.Tenant, opts Options) (Report, error) {
+func copyAll(ctx context.Context, source transfer.Source, target transfer.Target, c transfer.Copy, tenants []transfer.Tenant, opts Options) (Report, error) {
 	last, err := source.IDs(ctx)
 	if err == nil {
-		err = target.Reserve(ctx, copy, last)
+		err = target.Reserve(ctx, c, last)
 	}
 	if err != nil {
 		return Report{}, err
 	}
 	for _, tenant := range tenants {
-		if err := target.Take(ctx, copy, tenant.Name); err != nil {
+		if err := target.Take(ctx, c, tenant.Name); err != nil {
 			return Report{}, fmt.Errorf("tenant %q: %w", tenant.Name, err)
 		}
 		opts.progress(Progress{Phase: Copying, Tenant: tenant.Name})
 	}
 	for _, tenant := range tenants {
-		if err := copyTenant(ctx, source, target, copy, tenant.Name, opts); err != nil {
+		if err := copyTenant(ctx, source, target, c, tenant.Name, opts); err != nil {
 			return Report{}, fmt.Errorf("tenant %q: %w", tenant.Name, err)
 		}
 	}
-	reader, err := target.Reader(ctx, copy)
+	reader, err := target.Reader(ctx, c)
 	if err != nil {
 		return Report{}, err
 	}
@@ -111,21 +111,21 @@ func copyAll(ctx context.Context, source transfer.Source, target transfer.Target
 	if err != nil {
 		return Report{}, err
 	}
-	if err := target.Verify(ctx, copy); err != nil {
+	if err := target.Verify(ctx, c); err != nil {
 		return Report{}, err
 	}
-	return report, openAll(ctx, target, copy, tenants, opts)
+	return report, openAll(ctx, target, c, tenants, opts)
 }
 
 // copyTenant copies the rows of a tenant that were not copied yet.
-func copyTenant(ctx context.Context, source transfer.Source, target transfer.Target, copy transfer.Copy, tenant string, opts Options) error {
+func copyTenant(ctx context.Context, source transfer.Source, target transfer.Target, c transfer.Copy, tenant string, opts Options) error {
 	for _, table := range transfer.Tables {
 		after, done, err := target.After(ctx, table, tenant)
 		if err != nil {
 			return err
 		}
 		err = pages(ctx, source, table, tenant, after, func(rows []transfer.Row) error {
-			if err := target.Write(ctx, copy, table, tenant, rows); err != nil {
+			if err := target.Write(ctx, c, table, tenant, rows); err != nil {
 				return err
 			}
 			done += int64(len(rows))
@@ -154,37 +154,37 @@ func pages(ctx context.Context, reader transfer.Reader, table transfer.Table, te
 }
 
 // openAll opens the tenants in the target.
-func openAll(ctx context.Context, target transfer.Target, copy transfer.Copy, tenants []transfer.Tenant, opts Options) error {
+func openAll(ctx context.Context, target transfer.Target, c transfer.Copy, tenants []transfer.Tenant, opts Options) error {
 	for _, tenant := range tenants {
-		if err := target.Open(ctx, copy, tenant); err != nil {
+		if err := target.Open(ctx, c, tenant); err != nil {
 			return fmt.Errorf("open tenant %q: %w", tenant.Name, err)
 		}
 		opts.progress(Progress{Phase: Opening, Tenant: tenant.Name})
 	}
-	return target.End(ctx, copy)
+	return target.End(ctx, c)
 }
 
 // cancel removes what was copied, and opens the source.
 func cancel(ctx context.Context, source transfer.Source, target transfer.Target) error {
 	return locked(ctx, source, func() error {
-		copy, err := source.Copy(ctx)
-		if err != nil || copy.ID == "" {
+		c, err := source.Copy(ctx)
+		if err != nil || c.ID == "" {
 			return err
 		}
-		_, state, err := begun(ctx, target, copy)
+		_, state, err := begun(ctx, target, c)
 		if err != nil {
 			return err
 		}
 		if state != transfer.Copying {
 			return ErrOpened
 		}
-		if err := target.Cancel(ctx, copy); err != nil {
+		if err := target.Cancel(ctx, c); err != nil {
 			return err
 		}
 		// The target knows the copy until the source is open, so that an interrupted cancellation can be repeated.
 		if err := source.Open(ctx); err != nil {
 			return err
 		}
-		return target.Forget(ctx, copy)
+		return target.Forget(ctx, c)
 	})
 }

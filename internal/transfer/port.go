@@ -63,7 +63,7 @@ type Source interface {
 	Copy(ctx context.Context) (Copy, error)
 	// Close makes all further writes to the source fail. It releases the leases of owners that died. The caller has the
 	// lock.
-	Close(ctx context.Context, copy Copy) error
+	Close(ctx context.Context, c Copy) error
 	// Open reverses Close.
 	Open(ctx context.Context) error
 	// Tenants lists the tenants, sorted by name. It returns an error if one of them is being dropped.
@@ -78,29 +78,29 @@ type Target interface {
 	// Name describes the target for people.
 	Name() string
 	// State returns how far a copy is.
-	State(ctx context.Context, copy Copy) (State, error)
+	State(ctx context.Context, c Copy) (State, error)
 	// Begin records the beginning of a copy, if Take can take these tenants.
-	Begin(ctx context.Context, copy Copy, tenants []Tenant) error
+	Begin(ctx context.Context, c Copy, tenants []Tenant) error
 	// Reserve reserves ids for the copied rows. If the target has no such rows, they keep their ids.
-	Reserve(ctx context.Context, copy Copy, last IDs) error
+	Reserve(ctx context.Context, c Copy, last IDs) error
 	// Take creates the tenant, or takes an empty one. From then on it takes no appends except those of the copy, and none
 	// of its projections runs. It returns ErrNotEmpty or ErrOtherSource for other tenants.
-	Take(ctx context.Context, copy Copy, tenant string) error
+	Take(ctx context.Context, c Copy, tenant string) error
 	// After returns the key of the last row that was written, or Table.After if there is none, and the number of rows.
 	After(ctx context.Context, table Table, tenant string) (Row, int64, error)
 	// Write writes rows and their last key in one transaction.
-	Write(ctx context.Context, copy Copy, table Table, tenant string, rows []Row) error
+	Write(ctx context.Context, c Copy, table Table, tenant string, rows []Row) error
 	// Reader returns a reader of what the target has of a copy.
-	Reader(ctx context.Context, copy Copy) (Reader, error)
+	Reader(ctx context.Context, c Copy) (Reader, error)
 	// Verify records that all rows of the copy are there.
-	Verify(ctx context.Context, copy Copy) error
+	Verify(ctx context.Context, c Copy) error
 	// Open gives a tenant the state of the source, and the positions after its head. It does nothing for a tenant that is
 	// open.
-	Open(ctx context.Context, copy Copy, tenant Tenant) error
+	Open(ctx context.Context, c Copy, tenant Tenant) error
 	// End records that all tenants are open.
-	End(ctx context.Context, copy Copy) error
+	End(ctx context.Context, c Copy) error
 	// Cancel removes what was copied, and opens its tenants, which are empty then.
-	Cancel(ctx context.Context, copy Copy) error
+	Cancel(ctx context.Context, c Copy) error
 	// Forget removes the record of a copy that was cancelled.
-	Forget(ctx context.Context, copy Copy) error
+	Forget(ctx context.Context, c Copy) error
 }
