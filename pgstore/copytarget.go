@@ -5,11 +5,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/millrace-go/millrace/internal/transfer"
 	"github.com/millrace-go/millrace/pgstore/internal/pgerr"
@@ -298,11 +300,22 @@ func insertEvents(ctx context.Context, tx pgx.Tx, tenant *Tenant, rows []transfe
 		}
 		return []any{rows[i][0], rows[i][2], rows[i][3], rows[i][4], rows[i][5], rows[i][6], rows[i][7], rows[i][8], time.UnixMicro(created)}, nil
 	}))
-	if err != nil {
-		err = fmt.Errorf("events at positions %v to %v: %w", rows[0][0], rows[len(rows)-1][0], err)
+	return atEvent(err, rows)
+}
+
+// atEvent adds to the error of a COPY the position of the event that the server refused. The server says its number
+// after the name of the table, which has no digits.
+func atEvent(err error, rows []transfer.Row) error {
+	var refused *pgconn.PgError
+	if errors.As(err, &refused) {
+		if n, parsed := strconv.Atoi(firstNumber.FindString(refused.Where)); parsed == nil && 1 <= n && n <= len(rows) {
+			return fmt.Errorf("the event at position %v: %w", rows[n-1][0], err)
+		}
 	}
 	return err
 }
+
+var firstNumber = regexp.MustCompile(`[0-9]+`)
 
 // copyReader reads what the target has of a copy.
 type copyReader struct {

@@ -232,3 +232,18 @@ func TestNothingChangesIfRunRefusesToBegin(t *testing.T) {
 		t.Errorf("a target that is not migrated: %v", err)
 	}
 }
+
+// TestEventThatTheTargetRefusesIsNamed copies an event whose number is too large for jsonb.
+func TestEventThatTheTargetRefusesIsNamed(t *testing.T) {
+	t.Parallel()
+	ctx := testContext(t)
+	source, target := newSource(t), newTarget(t)
+	huge := event.Event{Type: "Counted", Body: []byte(`{"n": 1e200000}`)}
+	must(source.Append(ctx, "s", event.NoStream, happened, happened, huge, happened))(t)
+	if _, err := Run(ctx, source, target, Options{}); err == nil || !strings.Contains(err.Error(), `tenant "default": copy events: the event at position 3: `) {
+		t.Errorf("%v", err)
+	}
+	noError(t, Cancel(ctx, source, target))
+	sqlite(t, source, `delete from millrace_events where position = 3`)
+	must(Run(ctx, source, target, Options{}))(t)
+}
