@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/millrace-go/millrace"
+	"github.com/millrace-go/millrace/event"
+	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/projection"
 	"github.com/millrace-go/millrace/tests/kit"
 )
@@ -445,6 +447,52 @@ func TestOutagesAreRetriedWithoutCounting(t *testing.T) {
 			if letters := b.DeadLettersOf(p.Name); len(letters) != 0 {
 				t.Errorf("%s: dead letters %v", p.Name, letters)
 			}
+		}
+	})
+}
+
+// soon are limits that a test can wait for.
+var soon = engine.FaultLimits{Faults: 4, Over: 300 * time.Millisecond}
+
+// A fault that one event alone meets again and again, while the store works, is counted in the end.
+func TestOutageOfOneEventAloneCountsInTheEnd(t *testing.T) {
+	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
+		poison := b.Append("a", 30).Positions[12]
+		b.Append("b", 30)
+		calls := make(map[string]*atomic.Int64)
+		var projections []millrace.Projection
+		for _, outage := range []string{"disk full", "read only"} {
+			for _, form := range []string{"batch", "each", "deliver"} {
+				name, alone := outage+", "+form, new(atomic.Int64)
+				calls[name] = alone
+				handler := kit.FailsAt(name, kit.Only(poison), func(ctx context.Context, tx kit.Tx, batch int, _ int64) error {
+					if batch == 1 {
+						alone.Add(1)
+					}
+					return b.Kind.Outages[outage](ctx, tx)
+				})
+				projections = append(projections, millrace.Projection{Name: name, MaxEvents: 16, Retry: kit.Soon(1),
+					Handler: kit.Limited(map[string]millrace.Handler{
+						"batch": b.Store.Batch(handler), "each": b.Store.Each(kit.OneByOne(handler)),
+						"deliver": millrace.DeliverEach(func(ctx context.Context, e millrace.Delivered) error {
+							return b.Store.InTx(ctx, func(ctx context.Context, tx kit.Tx) error { return handler(ctx, tx, []event.Envelope{e.Envelope}) })
+						})}[form], soon)})
+			}
+		}
+		log, logs := kit.Logs()
+		b.RunUntilIdle(b.Runtime(millrace.Config{Logger: log}, projections...))
+		for _, p := range projections {
+			b.Verify(p.Name, poison)
+			if letters := b.DeadLettersOf(p.Name); len(letters) != 1 || letters[0].Position != poison || letters[0].Attempts != 2 {
+				t.Errorf("%s: parked %+v", p.Name, letters)
+			}
+			// Three faults are not counted, two are.
+			if n := calls[p.Name].Load(); n < 5 {
+				t.Errorf("%s: called %d times for the event alone", p.Name, n)
+			}
+		}
+		if n := logs.FilterMessage("database unusable, all actors wait").Len(); n != 0 {
+			t.Errorf("the store was taken for unusable %d times", n)
 		}
 	})
 }

@@ -212,6 +212,25 @@ func TestRunUntilIdleEndsBesideALiveRuntime(t *testing.T) {
 	}, kit.SeveralNodes)
 }
 
+// Where only one runtime runs projections at a time, the other one waits for its end.
+func TestRunUntilIdleContinuesAfterALiveRuntime(t *testing.T) {
+	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
+		stop := b.Start(b.Another(millrace.Config{}, b.Recorders("p")...))
+		b.Append("a", 100)
+		next := b.Another(millrace.Config{}, b.Recorders("p", "q")...)
+		done := make(chan error, 1)
+		go func() {
+			_, err := next.RunUntilIdle(b.Ctx)
+			done <- err
+		}()
+		b.Reaches(next, "p", b.Head())
+		stop()
+		b.Must(<-done)
+		b.Verify("p")
+		b.Verify("q")
+	})
+}
+
 func TestRunRefusesToStartIfItCannotWork(t *testing.T) {
 	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
 		if err := b.Runtime(millrace.Config{}).Run(b.Ctx); err == nil {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/millrace-go/millrace"
 	"github.com/millrace-go/millrace/event"
+	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/projection"
 )
 
@@ -172,4 +173,20 @@ func (b *Bundle) MustCatchUp(rt *millrace.Runtime, names ...string) {
 			b.T.Errorf("%s: %d events were parked: %v", name, n, err)
 		}
 	}
+}
+
+// Limited returns a handler whose events count as faulty soon, although their faults look like those of the store.
+func Limited(h millrace.Handler, limits engine.FaultLimits) millrace.Handler {
+	return limited{h, limits}
+}
+
+type limited struct {
+	millrace.Handler
+	limits engine.FaultLimits
+}
+
+func (l limited) Engine() engine.Handler {
+	h := l.Handler.Engine()
+	h.Faults = l.limits
+	return h
 }

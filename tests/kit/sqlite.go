@@ -188,7 +188,9 @@ func (t sqliteTenant) ReadAll(ctx context.Context, opts ReadOptions) iter.Seq2[e
 func (s SQLiteStore) DeadLetters(id projection.ID) DeadLetters { return s.Store.DeadLetters(id) }
 
 func (SQLiteStore) Batch(f BatchFunc) millrace.Handler {
-	return sqlitestore.Batch(func(ctx context.Context, tx *sql.Tx, events []event.Envelope) error { return f(ctx, SQLiteTx{tx}, events) })
+	return sqlitestore.Batch(func(ctx context.Context, tx *sql.Tx, events []event.Envelope) error {
+		return f(ctx, SQLiteTx{tx}, events)
+	})
 }
 
 func (SQLiteStore) Each(f EventFunc) millrace.Handler {

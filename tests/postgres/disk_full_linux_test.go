@@ -51,7 +51,7 @@ func TestFullDiskParksNothing(t *testing.T) {
 	var met atomic.Int64
 	log, logs := kit.Logs()
 	rt := b.Running(millrace.Config{Logger: log}, millrace.Projection{Name: "p", Retry: kit.Soon(0),
-		Handler: limited{b.Store.Batch(func(ctx context.Context, tx kit.Tx, events []event.Envelope) error {
+		Handler: kit.Limited(b.Store.Batch(func(ctx context.Context, tx kit.Tx, events []event.Envelope) error {
 			waiting <- struct{}{}
 			<-full
 			err := kit.Exec("insert into bulky values ("+words+")")(ctx, tx)
@@ -62,7 +62,7 @@ func TestFullDiskParksNothing(t *testing.T) {
 				return err
 			}
 			return tx.Record(ctx, "p", events...)
-		}), engine.FaultLimits{Faults: 1, Over: 1}}})
+		}), engine.FaultLimits{Faults: 1, Over: 1})})
 	<-waiting
 	for _, chunk := range []string{words, "repeat('x', 2000)"} {
 		for {

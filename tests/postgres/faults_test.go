@@ -75,13 +75,13 @@ func TestFaultsThatOnlyLookLikeServerFaultsCountInTheEnd(t *testing.T) {
 				}
 				return fail(ctx, tx)
 			})
-			p.Handler = limited{map[string]millrace.Handler{
+			p.Handler = kit.Limited(map[string]millrace.Handler{
 				"batch": b.Store.Batch(handler), "each": b.Store.Each(kit.OneByOne(handler)),
 				"deliver": millrace.DeliverEach(func(ctx context.Context, e millrace.Delivered) error {
 					return b.store.InTx(ctx, func(ctx context.Context, tx pgx.Tx) error {
 						return handler(ctx, kit.PgTx{Tx: tx}, []event.Envelope{e.Envelope})
 					})
-				})}[form], shortly}
+				})}[form], shortly)
 			projections = append(projections, p)
 		}
 	}
@@ -114,12 +114,12 @@ func TestFaultOfAReplayThatOnlyLooksLikeAServerFaultCountsInTheEnd(t *testing.T)
 	b := setup(t, pgstore.Options{})
 	b.Append("a", 1)
 	var replays atomic.Int64
-	rt := b.Running(millrace.Config{}, millrace.Projection{Name: "p", Handler: limited{b.Store.Each(func(ctx context.Context, tx kit.Tx, _ event.Envelope) error {
+	rt := b.Running(millrace.Config{}, millrace.Projection{Name: "p", Handler: kit.Limited(b.Store.Each(func(ctx context.Context, tx kit.Tx, _ event.Envelope) error {
 		if replays.Add(1) == 1 {
 			return projection.Park(kit.ErrOnPurpose)
 		}
 		return kit.Raise("XX000")(ctx, tx)
-	}), shortly}})
+	}), shortly)})
 	b.Eventually("it is parked", func() bool { return b.Status(rt, "p").Parked == 1 })
 	if r := <-b.Replaying("p"); r.Failed != 1 {
 		t.Fatalf("replayed %+v", r)

@@ -103,7 +103,7 @@ func TestLockWaitsDeadlocksAndSerializationFailuresAreNeverCounted(t *testing.T)
 				asked.Add(1)
 				return projection.ActionStop
 			},
-			Handler: limited{b.Store.Batch(kit.FailsAt(kind, kit.Only(poison), func(ctx context.Context, tx kit.Tx, _ int, _ int64) error {
+			Handler: kit.Limited(b.Store.Batch(kit.FailsAt(kind, kit.Only(poison), func(ctx context.Context, tx kit.Tx, _ int, _ int64) error {
 				if mended.Load() {
 					return nil
 				}
@@ -111,7 +111,7 @@ func TestLockWaitsDeadlocksAndSerializationFailuresAreNeverCounted(t *testing.T)
 				err := fail(ctx, tx)
 				last.Store(fmt.Sprint(err))
 				return projection.Skip(err) // not even the handler is asked
-			})), engine.FaultLimits{Faults: 1, Over: 1}}})
+			})), engine.FaultLimits{Faults: 1, Over: 1})})
 	}
 	rt := b.Running(millrace.Config{}, projections...)
 	for kind, n := range calls {

@@ -10,7 +10,6 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/millrace-go/millrace"
-	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/internal/pgtest"
 	"github.com/millrace-go/millrace/pgstore"
 	"github.com/millrace-go/millrace/tests/kit"
@@ -160,18 +159,6 @@ func (b *bundle) reconnects(rt *millrace.Runtime, since time.Time) {
 		summary, err := rt.Summary(b.Ctx)
 		return err == nil && summary.Session.Connected && summary.Session.Since.After(since)
 	})
-}
-
-// limited is a handler whose faults begin to count at limits of its own.
-type limited struct {
-	millrace.Handler
-	limits engine.FaultLimits
-}
-
-func (l limited) Engine() engine.Handler {
-	h := l.Handler.Engine()
-	h.Faults = l.limits
-	return h
 }
 
 // pg returns a handler's transaction as pgx has it.
