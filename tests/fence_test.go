@@ -110,6 +110,34 @@ func TestWritesUnderALostLeaseChangeNothing(t *testing.T) {
 	})
 }
 
+// A release leaves the epoch as it is, and a node that claims a lease anew is the same owner.
+func TestOwnerAndEpochOfTheFenceCountAlone(t *testing.T) {
+	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
+		h := b.Hold(5)
+		lost := func(when string) {
+			t.Helper()
+			for name, write := range leasedWrites(h) {
+				if err := write(h.Lease); !errors.Is(err, projection.ErrLeaseLost) {
+					t.Errorf("%s, %s: %v", when, name, err)
+				}
+			}
+			h.MustBe(h.Apply(kit.Record("p"), engine.ApplyOptions{}), engine.LeaseLost)
+			h.Untouched()
+		}
+		b.Must(h.Port.Release(b.Ctx, []engine.Advance{{Lease: h.Lease}}))
+		lost("released")
+		leases, err := h.Port.Claim(b.Ctx, h.Node, []int32{h.Lease.Row}, false)
+		b.Must(err)
+		if len(leases) != 1 || leases[0].Epoch != h.Lease.Epoch+1 || leases[0].Owner != h.Lease.Owner {
+			t.Fatalf("claimed %+v", leases)
+		}
+		lost("claimed again")
+		h.Lease = leases[0]
+		b.Must(h.Apply(kit.Record("p"), engine.ApplyOptions{}))
+		h.HasApplied(5)
+	})
+}
+
 // The control of TestWritesUnderALostLeaseChangeNothing: under the lease that holds, each write does what it says.
 func TestWritesUnderTheLeaseAreMade(t *testing.T) {
 	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
