@@ -15,7 +15,7 @@ import (
 )
 
 const (
-	// noticeInterval is how often the session looks for commits of other processes, and how late it may notice them.
+	// noticeInterval is how often the session polls for commits of other processes.
 	noticeInterval = 100 * time.Millisecond
 	// lockInterval is how often a session that stands by tries to get the owner lock. After the end of the owner,
 	// projections stand still for up to that long.
@@ -72,11 +72,12 @@ func (s *nodeSession) takeOver(ctx context.Context) (err error) {
 			return err
 		}
 	}
-	if err := s.register(ctx); err != nil {
-		return fmt.Errorf("register the node: %w", err)
-	}
+	// What is committed from here on is noticed. The node may claim leases once it is registered.
 	if err := s.seen.begin(ctx, s.db); err != nil {
 		return err
+	}
+	if err := s.register(ctx); err != nil {
+		return fmt.Errorf("register the node: %w", err)
 	}
 	s.owns, s.owner = true, ""
 	s.next = time.Now().Add(noticeInterval)
