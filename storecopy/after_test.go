@@ -65,13 +65,14 @@ func TestCopyJoinsAStoreThatHasOtherTenants(t *testing.T) {
 	t.Parallel()
 	ctx := testContext(t)
 	target := newTarget(t)
+	// Programs that use only other tenants have a default tenant too.
+	must(target.Append(ctx, "s", event.NoStream, happened))(t)
 	var sources []*sqlitestore.Store
 	var names [][]string
 	for i := range 2 {
 		source := newSource(t)
 		names = append(names, []string{fmt.Sprint("first of ", i), fmt.Sprint("second of ", i)})
 		fillSome(t, source, uint64(i), 10, names[i])
-		sqlite(t, source, `delete from millrace_tenants where name = 'default'`)
 		sources = append(sources, source)
 	}
 	want := make(map[string]lines)

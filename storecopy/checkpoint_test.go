@@ -51,6 +51,7 @@ func TestCrashOfTheLastOwnerIsCounted(t *testing.T) {
 	t.Parallel()
 	ctx := testContext(t)
 	source, target := newSource(t), newTarget(t)
+	must(source.Append(ctx, "s", event.NoStream, happened))(t)
 	sqlite(t, source, `insert into millrace_projections (tenant, name, token) select id, 'plain', '6f1d2c3b-0000-4000-8000-000000000001' from millrace_tenants`)
 	sqlite(t, source, `insert into millrace_leases (id, owner, epoch, crash_count) values (1, '6f1d2c3b-0000-4000-8000-000000000002', 7, 2)`)
 	must(Run(ctx, source, target, keepAll()))(t)

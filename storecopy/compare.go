@@ -29,7 +29,7 @@ func verifyBegun(ctx context.Context, source transfer.Source, target transfer.Ta
 	if err != nil {
 		return Report{}, err
 	}
-	tenants, err := source.Tenants(ctx)
+	tenants, err := tenantsOf(ctx, source)
 	if err != nil {
 		return Report{}, err
 	}

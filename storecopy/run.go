@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/millrace-go/millrace/internal/transfer"
+	"github.com/millrace-go/millrace/projection"
 )
 
 // run begins or continues a copy.
@@ -28,7 +30,7 @@ func locked(ctx context.Context, source transfer.Source, fn func() error) (err e
 }
 
 func runLocked(ctx context.Context, source transfer.Source, target transfer.Target, opts Options) (Report, error) {
-	tenants, err := source.Tenants(ctx)
+	tenants, err := tenantsOf(ctx, source)
 	if err != nil {
 		return Report{}, err
 	}
@@ -40,7 +42,7 @@ func runLocked(ctx context.Context, source transfer.Source, target transfer.Targ
 		return Report{}, err
 	}
 	// Nothing changes in the source from now on.
-	if tenants, err = source.Tenants(ctx); err != nil {
+	if tenants, err = tenantsOf(ctx, source); err != nil {
 		return Report{}, err
 	}
 	switch state {
@@ -52,6 +54,13 @@ func runLocked(ctx context.Context, source transfer.Source, target transfer.Targ
 		}
 	}
 	return compare(ctx, source, nil, tenants, opts)
+}
+
+// tenantsOf returns the tenants that are copied. Every store has a DefaultTenant, also one that uses only others. It is left
+// out if it never had an event, so that it may be in use in the target.
+func tenantsOf(ctx context.Context, source transfer.Source) ([]transfer.Tenant, error) {
+	tenants, err := source.Tenants(ctx)
+	return slices.DeleteFunc(tenants, func(t transfer.Tenant) bool { return t.Name == projection.DefaultTenant && t.Head == 0 }), err
 }
 
 // begin returns the copy of the source, and how far it is. If none has begun, it begins one and closes the source.

@@ -115,7 +115,8 @@ func (e *DifferenceError) Error() string {
 
 // Run copies all tenants of a file to PostgreSQL, compares all rows, and then opens the tenants there. Both stores must be
 // migrated. The target may have other tenants. Tenants of the same names must be empty: they have neither events nor
-// projections. Tenants that do not exist are created, with the steps of the target's TenantSetup.
+// projections. Tenants that do not exist are created, with the steps of the target's TenantSetup. DefaultTenant is left out
+// if it never had an event in the file.
 //
 // Run takes the file's owner lock. While a runtime has it, Run returns an error that names the process, and changes
 // nothing. Otherwise it closes the file: from then on, all writes to the store's tables fail with sqlitestore.ErrMoved, in
