@@ -34,6 +34,9 @@ func (t copyTarget) Open(ctx context.Context, c transfer.Copy, from transfer.Ten
 				return err
 			}
 		}
+		if _, err := tx.Exec(ctx, t.control.sql("open_copy"), pgx.QueryExecModeExec, c.ID); err != nil {
+			return err
+		}
 		return t.endTenant(ctx, tx, tenant, from)
 	})
 }
@@ -62,8 +65,11 @@ func (t copyTarget) endTenant(ctx context.Context, tx pgx.Tx, tenant *Tenant, fr
 	return t.setTenantState(ctx, tx, from.Name, from.State)
 }
 
-// Cancel implements transfer.Target.
+// Cancel implements transfer.Target. After an interruption the copy may continue, and copies the removed rows again.
 func (t copyTarget) Cancel(ctx context.Context, c transfer.Copy) error {
+	if err := t.exec(ctx, "cancel_copy", c.ID); err != nil {
+		return err
+	}
 	rows, _ := t.pool.Query(ctx, t.control.sql("copy_tenants"), pgx.QueryExecModeExec, c.ID)
 	names, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	if err != nil {

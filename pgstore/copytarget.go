@@ -44,9 +44,9 @@ func (t copyTarget) State(ctx context.Context, c transfer.Copy) (transfer.State,
 
 // copyState returns what the copy added to ids, and how far it is.
 func (t copyTarget) copyState(ctx context.Context, c transfer.Copy) (added transfer.IDs, state transfer.State, err error) {
-	var verified, ended bool
+	var verified, opened, ended bool
 	err = t.pool.QueryRow(ctx, t.control.sql("copy_state"), pgx.QueryExecModeExec, c.ID).
-		Scan(&added.Projection, &added.DeadLetter, &added.Command, &verified, &ended)
+		Scan(&added.Projection, &added.DeadLetter, &added.Command, &verified, &opened, &ended)
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):
 		return added, transfer.Unknown, nil
@@ -54,6 +54,8 @@ func (t copyTarget) copyState(ctx context.Context, c transfer.Copy) (added trans
 		return added, transfer.Unknown, t.missing(err)
 	case ended:
 		return added, transfer.Ended, nil
+	case opened:
+		return added, transfer.Opening, nil
 	case verified:
 		return added, transfer.Verified, nil
 	}

@@ -48,7 +48,7 @@ func runLocked(ctx context.Context, source transfer.Source, target transfer.Targ
 	switch state {
 	case transfer.Copying:
 		return copyAll(ctx, source, target, c, tenants, opts)
-	case transfer.Verified:
+	case transfer.Verified, transfer.Opening:
 		if err := openAll(ctx, target, c, tenants, opts); err != nil {
 			return Report{}, err
 		}
@@ -184,7 +184,7 @@ func cancel(ctx context.Context, source transfer.Source, target transfer.Target)
 		if err != nil {
 			return err
 		}
-		if state != transfer.Copying {
+		if state == transfer.Opening || state == transfer.Ended {
 			return ErrOpened
 		}
 		if err := target.Cancel(ctx, c); err != nil {

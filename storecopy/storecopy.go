@@ -30,7 +30,7 @@ var (
 	// ErrNotEmpty is returned if a tenant of the target has events or projections.
 	ErrNotEmpty = transfer.ErrNotEmpty
 	// ErrOpened is returned by Cancel if tenants of the target were opened.
-	ErrOpened = errors.New("the copy is complete, and its tenants are open or being opened")
+	ErrOpened = errors.New("the copy has opened tenants")
 )
 
 // ReadModel says what becomes of the read model of a projection.
@@ -151,9 +151,9 @@ func Verify(ctx context.Context, from *sqlitestore.Store, to *pgstore.Store) (Re
 	return report, nil
 }
 
-// Cancel ends a copy that is not complete: it removes from PostgreSQL what was copied, and opens the file. The tenants in
-// PostgreSQL stay, and are empty and active. Cancel returns ErrOpened if tenants were opened there: they may have new
-// events.
+// Cancel ends a copy that has opened no tenant yet: it removes from PostgreSQL what was copied, and opens the file. The
+// tenants in PostgreSQL stay, and are empty and active. Cancel returns ErrOpened if a tenant was opened there: it may have
+// new events. After an error or the end of the process, call Cancel again, or Run to continue the copy.
 func Cancel(ctx context.Context, from *sqlitestore.Store, to *pgstore.Store) error {
 	if err := cancel(ctx, from.CopySource(), to.CopyTarget(nil, nil)); err != nil {
 		return fmt.Errorf("cancel the copy of a store: %w", err)

@@ -39,8 +39,10 @@ const (
 	Unknown State = iota
 	// Copying means that rows are being copied.
 	Copying
-	// Verified means that all rows are there, and that tenants are being opened.
+	// Verified means that all rows are there, and no tenant is open.
 	Verified
+	// Opening means that a tenant is open.
+	Opening
 	// Ended means that the copy is complete.
 	Ended
 )
@@ -99,7 +101,7 @@ type Target interface {
 	Open(ctx context.Context, c Copy, tenant Tenant) error
 	// End records that all tenants are open.
 	End(ctx context.Context, c Copy) error
-	// Cancel removes what was copied, and opens its tenants, which are empty then.
+	// Cancel removes what was copied, and opens its tenants, which are empty then. The copy is no longer verified.
 	Cancel(ctx context.Context, c Copy) error
 	// Forget removes the record of a copy that was cancelled.
 	Forget(ctx context.Context, c Copy) error
