@@ -30,7 +30,16 @@ func TestAppendsContinueAfterTheCopy(t *testing.T) {
 	must(emptied.Append(ctx, "gone", event.NoStream, happened, happened, happened))(t)
 	sqlite(t, source, `delete from millrace_events where stream_id = 'gone'`)
 	noError(t, source.ArchiveTenant(ctx, "archived"))
+	// The target has such a tenant, in which positions were drawn.
+	drawn := must(target.CreateTenant(ctx, "drawn"))(t)
+	must(drawn.Append(ctx, "s", event.NoStream, happened, happened, happened, happened))(t)
+	postgres(t, target, `delete from millrace_drawn.events`)
+	postgres(t, target, `delete from millrace_drawn.streams`)
+	must(must(source.CreateTenant(ctx, "drawn"))(t).Append(ctx, "s", event.NoStream, happened))(t)
 	must(Run(ctx, source, target, Options{}))(t)
+	if next := must(drawn.Append(ctx, "s", event.Exact(1), happened))(t); next.Positions[0] != 5 {
+		t.Errorf("the next event of a tenant whose positions were drawn got %+v, want position 5", next)
+	}
 
 	moved := must(target.ForTenant("acme"))(t)
 	repeated := must(moved.Append(ctx, "orders", event.Any.WithKey("first"), happened, happened))(t)

@@ -29,7 +29,7 @@ func childMain() bool {
 	return true
 }
 
-// childCopies copies a store in small pages, and prints a line for each step.
+// childCopies copies a store in small pages. After each step it prints a line, and waits for one.
 func childCopies(ctx context.Context, path, dsn string) error {
 	source, err := sqlitestore.Open(ctx, path, sqlitestore.Options{})
 	if err != nil {
@@ -40,7 +40,11 @@ func childCopies(ctx context.Context, path, dsn string) error {
 		return err
 	}
 	opts := keepAll()
-	opts.Progress = func(p Progress) { fmt.Println(p) }
+	input := bufio.NewReader(os.Stdin)
+	opts.Progress = func(p Progress) {
+		fmt.Println(p)
+		_, _ = input.ReadString('\n')
+	}
 	return runFaulty(ctx, source, target, opts, never())
 }
 
@@ -55,17 +59,19 @@ func TestCopyContinuesAfterItsProcessIsKilled(t *testing.T) {
 	for killedAfter := 1; ; killedAfter += 2 {
 		child := exec.CommandContext(ctx, os.Args[0], path, dsn)
 		child.Env, child.Stderr = append(os.Environ(), childEnv+"=1"), os.Stderr
-		output := must(child.StdoutPipe())(t)
+		input, output := must(child.StdinPipe())(t), must(child.StdoutPipe())(t)
 		noError(t, child.Start())
 		steps := 0
 		for lines := bufio.NewScanner(output); lines.Scan(); {
 			if steps++; steps == killedAfter {
 				noError(t, child.Process.Kill())
+				break
 			}
+			must(fmt.Fprintln(input))(t)
 		}
 		err := child.Wait()
 		if err == nil {
-			if killedAfter < 10 {
+			if killedAfter < 15 {
 				t.Errorf("the copy ended after %d kills", killedAfter/2)
 			}
 			break
