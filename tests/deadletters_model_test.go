@@ -234,7 +234,7 @@ func TestDeadLettersProperty(t *testing.T) {
 			}
 			worlds++
 			d := drawerOf(b, fmt.Sprint("p", worlds))
-			defer func() { d.gone() }()
+			defer func() { d.End() }()
 			w := newLettersWorld(t, d)
 			failed = true // until the check fails: then rapid shrinks the failure, however long that takes
 			w.play()
@@ -247,7 +247,7 @@ var lettersFor = flag.Duration("letters", 10*time.Second, "how long TestDeadLett
 
 func newLettersWorld(t *rapid.T, d *drawer) *lettersWorld {
 	w := &lettersWorld{drawer: d, t: t, most: rapid.IntRange(1, 8).Draw(t, "batch"), names: rapid.Bool().Draw(t, "names"), model: &lettersModel{
-		poison: make(map[int64]projection.Action), checkpoint: d.lease.Checkpoint, parked: make(map[int64]*modelLetter), streams: make(map[string]bool),
+		poison: make(map[int64]projection.Action), checkpoint: d.Lease.Checkpoint, parked: make(map[int64]*modelLetter), streams: make(map[string]bool),
 	}}
 	w.policy.MaxParked = rapid.SampledFrom([]int64{-1, 3, 12}).Draw(t, "may be parked")
 	w.sizing = machine.NewBatchSizer(w.most)
@@ -324,7 +324,7 @@ func (w *lettersWorld) handle(ctx context.Context, tx kit.Tx, events []event.Env
 func (w *lettersWorld) step() {
 	var window []event.Envelope
 	for _, e := range w.model.events {
-		if e.Position > w.lease.Checkpoint && len(window) < w.most {
+		if e.Position > w.Lease.Checkpoint && len(window) < w.most {
 			window = append(window, e)
 		}
 	}
@@ -332,16 +332,16 @@ func (w *lettersWorld) step() {
 		return
 	}
 	var aside machine.ParkedStreams
-	if w.lease.ParkedStreams {
-		parked, err := w.port.ParkedStreams(w.Ctx, w.lease, []string{"a", "b", "c"})
+	if w.Lease.ParkedStreams {
+		parked, err := w.Port.ParkedStreams(w.Ctx, w.Lease, []string{"a", "b", "c"})
 		w.must(err)
-		aside = machine.ParkedStreams{Streams: parked, Room: w.policy.Room(w.lease.Parked)}
+		aside = machine.ParkedStreams{Streams: parked, Room: w.policy.Room(w.Lease.Parked)}
 	}
 	handled, behind, n := w.sizing.Split(window, aside)
-	full := w.policy.Room(w.lease.Parked) == 0
+	full := w.policy.Room(w.Lease.Parked) == 0
 	if n == 0 {
 		if !full || !w.model.streams[window[0].Stream] {
-			w.t.Fatalf("no batch, though there is room for %d", w.policy.Room(w.lease.Parked))
+			w.t.Fatalf("no batch, though there is room for %d", w.policy.Room(w.Lease.Parked))
 		}
 		return
 	}
@@ -355,7 +355,7 @@ func (w *lettersWorld) step() {
 		w.model.pass(batch.To)
 		return
 	}
-	fault := w.port.Classify(err)
+	fault := w.Port.Classify(err)
 	if fault.Class != engine.HandlerFault {
 		w.t.Fatal(err)
 	}
@@ -364,7 +364,7 @@ func (w *lettersWorld) step() {
 	}
 	e := handled[0]
 	letter := projection.DeadLetter{Position: e.Position, Stream: e.Stream, Version: e.Version, Type: e.Type, Error: errBad.Error(), Attempts: 1}
-	w.must(w.port.Park(w.Ctx, w.lease, letter, w.model.poison[e.Position] == projection.ActionParkStream))
+	w.must(w.Port.Park(w.Ctx, w.Lease, letter, w.model.poison[e.Position] == projection.ActionParkStream))
 	w.sizing.Succeeded()
 	w.model.pass(e.Position)
 }
@@ -399,7 +399,7 @@ func (w *lettersWorld) command(replay bool) {
 
 // work runs the next command. how is what happens to a replay that has begun.
 func (w *lettersWorld) work(paused bool, how string) {
-	queue, err := w.port.NextCommand(w.Ctx, w.lease, paused)
+	queue, err := w.Port.NextCommand(w.Ctx, w.Lease, paused)
 	w.must(err)
 	i := slices.IndexFunc(w.model.commands, func(c *modelCommand) bool { return !c.replay })
 	if i < 0 {
@@ -413,7 +413,7 @@ func (w *lettersWorld) work(paused bool, how string) {
 	}
 	c := w.model.commands[i]
 	if !c.replay {
-		n, err := w.port.Discard(w.Ctx, w.lease, queue.Command.ID)
+		n, err := w.Port.Discard(w.Ctx, w.Lease, queue.Command.ID)
 		if w.must(err); n != w.model.discard(c) {
 			w.t.Fatalf("%d letters discarded", n)
 		}
@@ -435,7 +435,7 @@ func (w *lettersWorld) work(paused bool, how string) {
 	case how == "fault":
 		w.mine = r.DeadLetter
 	case how == "crash":
-		zombie := w.lease
+		zombie := w.Lease
 		w.claim()
 		if err := w.runAs(zombie, w.write, batch); !errors.Is(err, projection.ErrLeaseLost) {
 			w.t.Fatalf("the batch of a zombie: %v", err)
@@ -447,7 +447,7 @@ func (w *lettersWorld) work(paused bool, how string) {
 		} else if err := w.run(w.handle, batch); !errors.Is(err, errBad) {
 			w.t.Fatalf("a replay that is to fail: %v", err)
 		}
-		w.must(w.port.FailReplay(w.Ctx, w.lease, failedReplay(*r, cause)))
+		w.must(w.Port.FailReplay(w.Ctx, w.Lease, failedReplay(*r, cause)))
 		w.model.fails(c, position, cause)
 		w.mine = 0
 	default:
@@ -513,11 +513,11 @@ func (w *lettersWorld) compare(step string) {
 	if parked := slices.Sorted(maps.Keys(m.streams)); !slices.Equal(streams, parked) {
 		w.t.Fatalf("after %q these streams are parked: %v, want %v", step, streams, parked)
 	}
-	if w.lease.Parked != int64(len(want)) || w.lease.ParkedStreams != (len(streams) > 0) || w.lease.Checkpoint != m.checkpoint {
-		w.t.Fatalf("after %q the lease is %+v; want %d parked, checkpoint %d", step, w.lease, len(want), m.checkpoint)
+	if w.Lease.Parked != int64(len(want)) || w.Lease.ParkedStreams != (len(streams) > 0) || w.Lease.Checkpoint != m.checkpoint {
+		w.t.Fatalf("after %q the lease is %+v; want %d parked, checkpoint %d", step, w.Lease, len(want), m.checkpoint)
 	}
-	if w.policy.MaxParked >= 0 && w.lease.Parked > w.policy.MaxParked {
-		w.t.Fatalf("after %q %d are parked, and %d may be", step, w.lease.Parked, w.policy.MaxParked)
+	if w.policy.MaxParked >= 0 && w.Lease.Parked > w.policy.MaxParked {
+		w.t.Fatalf("after %q %d are parked, and %d may be", step, w.Lease.Parked, w.policy.MaxParked)
 	}
 	if applied := w.applied(); !slices.Equal(applied, m.applied) {
 		w.t.Fatalf("after %q these were applied: %v, want %v", step, applied, m.applied)

@@ -18,17 +18,15 @@ func TestDeliveryOfALostLeaseDoesNotBegin(t *testing.T) {
 			return nil
 		}
 		o := newDeliverer(k, 3)
-		o.lease.Checkpoint-- // as after an acknowledgement whose answer got lost
-		o.mustBe(o.deliver(never, engine.DeliverOptions{}), engine.LeaseLost)
+		o.Lease.Checkpoint-- // as after an acknowledgement whose answer got lost
+		o.MustBe(o.deliver(never, engine.DeliverOptions{}), engine.LeaseLost)
 		o.refresh()
-		lost := o.lease
-		o.claim()
-		o.lease = lost
+		o.Next()
 		if err := o.deliver(never, engine.DeliverOptions{}); !errors.Is(err, projection.ErrLeaseLost) {
 			t.Error(err)
 		}
-		o.mustBe(o.deliver(never, engine.DeliverOptions{LeaseDeadline: newDeadline(time.Time{}).deadline}), engine.Infrastructure)
-		o.untouched()
+		o.MustBe(o.deliver(never, engine.DeliverOptions{LeaseDeadline: newDeadline(time.Time{}).deadline}), engine.Infrastructure)
+		o.Untouched()
 	})
 }
 
@@ -42,10 +40,10 @@ func TestZombieCannotAcknowledgeAndItsDeliveryEnds(t *testing.T) {
 				return d.Reject(ctx, start+2, errOnPurpose)
 			},
 		} {
-			start := o.lease.Checkpoint
+			start := o.Lease.Checkpoint
 			err := o.deliver(failsAfter(1, func(ctx context.Context, d engine.Delivery) error {
-				if o.claim(); o.lease.Checkpoint != start+1 {
-					t.Errorf("%s: the next owner begins at %d", name, o.lease.Checkpoint)
+				if o.claim(); o.Lease.Checkpoint != start+1 {
+					t.Errorf("%s: the next owner begins at %d", name, o.Lease.Checkpoint)
 				}
 				refused := say(ctx, d, start)
 				if !errors.Is(refused, projection.ErrLeaseLost) || !errors.Is(untilEnded(t, ctx), projection.ErrLeaseLost) {
@@ -59,8 +57,8 @@ func TestZombieCannotAcknowledgeAndItsDeliveryEnds(t *testing.T) {
 			if fault := o.partial(err, start+1); fault == nil || fault.Class != engine.LeaseLost {
 				t.Errorf("%s: %v", name, err)
 			}
-			if o.checkpoint() != start+1 {
-				t.Errorf("%s: checkpoint %d", name, o.checkpoint())
+			if o.Checkpoint() != start+1 {
+				t.Errorf("%s: checkpoint %d", name, o.Checkpoint())
 			}
 		}
 		if n, err := o.letters().Count(o.Ctx, projection.DeadLetterFilter{All: true}); n != 0 || err != nil {
@@ -82,7 +80,7 @@ func TestDeliveryEndsAtTheLeaseDeadline(t *testing.T) {
 			},
 		} {
 			o.refresh()
-			start := o.lease.Checkpoint
+			start := o.Lease.Checkpoint
 			tr := newDeadline(time.Now().Add(20 * time.Minute))
 			err := o.deliverWithin(context.WithoutCancel(o.Ctx), failsAfter(1, func(ctx context.Context, d engine.Delivery) error {
 				if left := d.Remaining(); left < 10*time.Minute || left > 20*time.Minute {
@@ -108,7 +106,7 @@ func TestDeliveryEndsAtTheLeaseDeadline(t *testing.T) {
 func TestTimeoutCountsAgainstAnEventThatHadTheWholeTime(t *testing.T) {
 	kit.Run(t, func(t *testing.T, k *kit.Bundle) {
 		o := newDeliverer(k, 3)
-		start := o.lease.Checkpoint
+		start := o.Lease.Checkpoint
 		hangs := func(ctx context.Context, _ engine.Delivery) error { <-ctx.Done(); return context.Cause(ctx) }
 		short := engine.DeliverOptions{Timeout: 100 * time.Millisecond}
 		err := o.deliver(failsAfter(0, hangs), short)
@@ -131,8 +129,8 @@ func TestTimeoutCountsAgainstAnEventThatHadTheWholeTime(t *testing.T) {
 			<-ctx.Done()
 			return d.Ack(ctx, start+3)
 		}, short)
-		if err != nil || o.checkpoint() != start+3 {
-			t.Errorf("done late: checkpoint %d, %v", o.checkpoint(), err)
+		if err != nil || o.Checkpoint() != start+3 {
+			t.Errorf("done late: checkpoint %d, %v", o.Checkpoint(), err)
 		}
 	})
 }
@@ -140,7 +138,7 @@ func TestTimeoutCountsAgainstAnEventThatHadTheWholeTime(t *testing.T) {
 func TestDeliveryThatIgnoresItsContextIsAbandoned(t *testing.T) {
 	kit.Run(t, func(t *testing.T, k *kit.Bundle) {
 		o := newDeliverer(k, 3)
-		start := o.lease.Checkpoint
+		start := o.Lease.Checkpoint
 		release, late := make(chan struct{}), make(chan error, 1)
 		err := o.deliver(func(ctx context.Context, d engine.Delivery) error {
 			<-release
@@ -151,11 +149,11 @@ func TestDeliveryThatIgnoresItsContextIsAbandoned(t *testing.T) {
 			t.Error(err)
 		}
 		close(release)
-		if err := <-late; !errors.Is(err, projection.ErrDeliveryOver) || o.checkpoint() != start {
-			t.Errorf("acknowledged after it was abandoned: checkpoint %d, %v", o.checkpoint(), err)
+		if err := <-late; !errors.Is(err, projection.ErrDeliveryOver) || o.Checkpoint() != start {
+			t.Errorf("acknowledged after it was abandoned: checkpoint %d, %v", o.Checkpoint(), err)
 		}
-		if o.port.Abandoned() != 1 {
-			t.Errorf("%d handlers abandoned", o.port.Abandoned())
+		if o.Port.Abandoned() != 1 {
+			t.Errorf("%d handlers abandoned", o.Port.Abandoned())
 		}
 	})
 }
@@ -163,7 +161,7 @@ func TestDeliveryThatIgnoresItsContextIsAbandoned(t *testing.T) {
 func TestDeliveryIsNotAtFaultWhenTheRuntimeStops(t *testing.T) {
 	kit.Run(t, func(t *testing.T, k *kit.Bundle) {
 		o := newDeliverer(k, 3)
-		start := o.lease.Checkpoint
+		start := o.Lease.Checkpoint
 		ctx, cancel := context.WithCancel(o.Ctx)
 		err := o.deliverWithin(ctx, failsAfter(1, func(ctx context.Context, d engine.Delivery) error {
 			cancel()
@@ -180,13 +178,13 @@ func TestDeliveryIsNotAtFaultWhenTheRuntimeStops(t *testing.T) {
 func TestAbandonedDeliveryIsCountedAfterParkedEvents(t *testing.T) {
 	kit.Run(t, func(t *testing.T, k *kit.Bundle) {
 		o := newDeliverer(k, 3)
-		start := o.lease.Checkpoint
+		start := o.Lease.Checkpoint
 		all := o.pending()
 		batch := engine.Batch{Events: all[1:3:3], BlockedByStream: all[:1:1], To: start + 3}
 		release := make(chan struct{})
 		defer close(release)
 		hangs := func(context.Context, engine.Delivery) error { <-release; return nil }
-		err := o.deliveries(hangs, engine.DeliverOptions{Timeout: 50 * time.Millisecond})(o.Ctx, o.lease, batch)
+		err := o.deliveries(hangs, engine.DeliverOptions{Timeout: 50 * time.Millisecond})(o.Ctx, o.Lease, batch)
 		if fault := o.partial(err, start+1); fault == nil || fault.Class != engine.HandlerFault || fault.Position != start+2 {
 			t.Errorf("it is %+v", fault)
 		}

@@ -14,14 +14,14 @@ import (
 	"github.com/millrace-go/millrace/tests/kit"
 )
 
-// deliverer is the owner of a projection that delivers.
+// deliverer is the holder of the lease of a projection that delivers.
 type deliverer struct {
 	*drawer
 	// most is how many events a delivery has at most.
 	most int
 }
 
-// newDeliverer returns the owner of a projection with that many pending events.
+// newDeliverer returns the holder of the lease of a projection with that many pending events.
 func newDeliverer(k *kit.Bundle, events int) *deliverer {
 	k.T.Helper()
 	o := &deliverer{drawerOf(k, "p"), events}
@@ -32,11 +32,8 @@ func newDeliverer(k *kit.Bundle, events int) *deliverer {
 // pending returns the next events.
 func (o *deliverer) pending() []event.Envelope {
 	o.T.Helper()
-	page, err := o.port.Read(o.Ctx, o.id.Tenant, engine.ReadRange{After: o.lease.Checkpoint, UpTo: o.Head(), Limit: o.most, MaxBytes: 1 << 20})
-	if err != nil || len(page.Events) == 0 {
-		o.T.Fatalf("there is nothing to deliver: %v", err)
-	}
-	return page.Events
+	events := o.Pending()
+	return events[:min(len(events), o.most)]
 }
 
 type deliveryFunc = func(ctx context.Context, d engine.Delivery) error
@@ -49,7 +46,7 @@ func (o *deliverer) deliveries(h deliveryFunc, opts engine.DeliverOptions) engin
 	if opts.LeaseDeadline == nil {
 		opts.LeaseDeadline = func() (time.Time, <-chan struct{}) { return time.Now().Add(time.Hour), nil }
 	}
-	return o.port.Deliver(engine.Handler{Deliver: h}, opts)
+	return o.Port.Deliver(engine.Handler{Deliver: h}, opts)
 }
 
 // deliver runs one delivery of the next events. The lease stays as it is.
@@ -64,7 +61,7 @@ func (o *deliverer) deliverWithin(ctx context.Context, h deliveryFunc, opts engi
 		opts.Policy = engine.Policy{MaxFailureShare: -1, MaxParked: -1}
 	}
 	events := o.pending()
-	return o.deliveries(h, opts)(ctx, o.lease, engine.Batch{Events: events, To: events[len(events)-1].Position})
+	return o.deliveries(h, opts)(ctx, o.Lease, engine.Batch{Events: events, To: events[len(events)-1].Position})
 }
 
 // partial checks how far a delivery came. It returns the fault that ended the delivery, or nil.
@@ -80,30 +77,7 @@ func (o *deliverer) partial(err error, to int64) *engine.Fault {
 	if partial.Err == nil {
 		return nil
 	}
-	return o.port.Classify(partial.Err)
-}
-
-func (o *deliverer) mustBe(err error, class engine.Class) {
-	o.T.Helper()
-	if err == nil || o.port.Classify(err).Class != class {
-		o.T.Errorf("%v, want class %s", err, class)
-	}
-}
-
-// checkpoint returns the checkpoint in the store, whoever owns the lease.
-func (o *deliverer) checkpoint() int64 {
-	o.T.Helper()
-	leases, err := o.port.Leases(o.Ctx, []int32{o.lease.Row})
-	o.Must(err)
-	return leases[0].Checkpoint
-}
-
-// untouched checks that the checkpoint has not moved since the lease was read.
-func (o *deliverer) untouched() {
-	o.T.Helper()
-	if at := o.checkpoint(); at != o.lease.Checkpoint {
-		o.T.Errorf("checkpoint %d, want %d", at, o.lease.Checkpoint)
-	}
+	return o.Port.Classify(partial.Err)
 }
 
 // failsAfter acknowledges that many events and then calls a function.

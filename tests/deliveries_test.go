@@ -22,13 +22,13 @@ import (
 func TestAcknowledgedPrefixIsKeptAndTheRestComesAgain(t *testing.T) {
 	kit.Run(t, func(t *testing.T, k *kit.Bundle) {
 		o := newDeliverer(k, 5)
-		first := o.lease.Checkpoint + 1
+		first := o.Lease.Checkpoint + 1
 		err := o.deliver(func(ctx context.Context, d engine.Delivery) error {
 			for _, n := range []int64{first + 1, first + 2} {
 				if err := d.Ack(ctx, n); err != nil {
 					return err
 				}
-				if at := o.checkpoint(); at != n {
+				if at := o.Checkpoint(); at != n {
 					t.Errorf("acknowledged up to %d, the checkpoint is %d", n, at)
 				}
 			}
@@ -44,8 +44,8 @@ func TestAcknowledgedPrefixIsKeptAndTheRestComesAgain(t *testing.T) {
 			}
 			return d.Ack(ctx, first+4)
 		}, engine.DeliverOptions{})
-		if err != nil || o.checkpoint() != first+4 {
-			t.Errorf("checkpoint %d: %v", o.checkpoint(), err)
+		if err != nil || o.Checkpoint() != first+4 {
+			t.Errorf("checkpoint %d: %v", o.Checkpoint(), err)
 		}
 	})
 }
@@ -53,7 +53,7 @@ func TestAcknowledgedPrefixIsKeptAndTheRestComesAgain(t *testing.T) {
 func TestInvalidAcknowledgementsAreRefusedByName(t *testing.T) {
 	kit.Run(t, func(t *testing.T, k *kit.Bundle) {
 		o := newDeliverer(k, 5)
-		first := o.lease.Checkpoint + 1
+		first := o.Lease.Checkpoint + 1
 		err := o.deliver(func(ctx context.Context, d engine.Delivery) error {
 			if err := d.Ack(ctx, first+1); err != nil {
 				return err
@@ -72,8 +72,8 @@ func TestInvalidAcknowledgementsAreRefusedByName(t *testing.T) {
 			}
 			return d.Ack(ctx, first+4)
 		}, engine.DeliverOptions{})
-		if err != nil || o.checkpoint() != first+4 {
-			t.Errorf("checkpoint %d: %v", o.checkpoint(), err)
+		if err != nil || o.Checkpoint() != first+4 {
+			t.Errorf("checkpoint %d: %v", o.Checkpoint(), err)
 		}
 	})
 }
@@ -101,7 +101,7 @@ func TestFailureBelongsToTheFirstEventThatIsNotDone(t *testing.T) {
 			"lease lost": {func(context.Context, engine.Delivery) error { return projection.ErrLeaseLost }, "lease lost"},
 		} {
 			o.refresh()
-			start := o.lease.Checkpoint
+			start := o.Lease.Checkpoint
 			fault := o.partial(o.deliver(failsAfter(2, c.then), engine.DeliverOptions{}), start+2)
 			if fault == nil || fault.Class != engine.HandlerFault || fault.Position != start+3 || !strings.Contains(fault.Error(), c.says) {
 				t.Errorf("%s: %+v", name, fault)
@@ -109,12 +109,12 @@ func TestFailureBelongsToTheFirstEventThatIsNotDone(t *testing.T) {
 			if name == "panic" && !strings.Contains(fault.Stack, "deliveries_test.go") {
 				t.Errorf("no stack: %q", fault.Stack)
 			}
-			if o.checkpoint() != start+2 {
-				t.Errorf("%s: checkpoint %d", name, o.checkpoint())
+			if o.Checkpoint() != start+2 {
+				t.Errorf("%s: checkpoint %d", name, o.Checkpoint())
 			}
 		}
 		o.refresh()
-		start := o.lease.Checkpoint
+		start := o.Lease.Checkpoint
 		err := o.deliver(func(context.Context, engine.Delivery) error { return nil }, engine.DeliverOptions{})
 		if fault := o.partial(err, start); fault == nil || fault.Class != engine.HandlerFault || !errors.Is(fault, delivery.ErrNothingDone) {
 			t.Errorf("a handler that did nothing: %v", fault)
@@ -122,8 +122,8 @@ func TestFailureBelongsToTheFirstEventThatIsNotDone(t *testing.T) {
 		err = o.deliver(func(ctx context.Context, d engine.Delivery) error {
 			return errors.Join(d.Ack(ctx, start+5), errOnPurpose)
 		}, engine.DeliverOptions{})
-		if err != nil || o.checkpoint() != start+5 {
-			t.Errorf("failed when all was done: checkpoint %d, %v", o.checkpoint(), err)
+		if err != nil || o.Checkpoint() != start+5 {
+			t.Errorf("failed when all was done: checkpoint %d, %v", o.Checkpoint(), err)
 		}
 	})
 }
@@ -131,8 +131,8 @@ func TestFailureBelongsToTheFirstEventThatIsNotDone(t *testing.T) {
 func TestRejectedEventIsParkedAndTheDeliveryContinues(t *testing.T) {
 	kit.Run(t, func(t *testing.T, k *kit.Bundle) {
 		o := newDeliverer(k, 4)
-		start := o.lease.Checkpoint
-		o.lease.FailingPosition, o.lease.Attempts = start+2, 2
+		start := o.Lease.Checkpoint
+		o.Lease.FailingPosition, o.Lease.Attempts = start+2, 2
 		err := o.deliver(func(ctx context.Context, d engine.Delivery) error {
 			for _, step := range []error{d.Ack(ctx, start+1), d.Reject(ctx, start+2, errOnPurpose), d.Ack(ctx, start+3), d.Reject(ctx, start+4, projection.Park(errOnPurpose))} {
 				if step != nil {
@@ -148,8 +148,8 @@ func TestRejectedEventIsParkedAndTheDeliveryContinues(t *testing.T) {
 		if err != nil || len(letters) != 2 || letters[0].Position != start+2 || letters[0].Attempts != 3 || letters[0].Error != "on purpose" || letters[1].Attempts != 1 {
 			t.Errorf("%+v, %v", letters, err)
 		}
-		if o.refresh(); o.lease.Parked != 2 || o.lease.Checkpoint != start+4 {
-			t.Errorf("%+v", o.lease)
+		if o.refresh(); o.Lease.Parked != 2 || o.Lease.Checkpoint != start+4 {
+			t.Errorf("%+v", o.Lease)
 		}
 	})
 }
@@ -157,7 +157,7 @@ func TestRejectedEventIsParkedAndTheDeliveryContinues(t *testing.T) {
 func TestRejectionThatConcernsMoreThanItsEventIsLeftToTheProjection(t *testing.T) {
 	kit.Run(t, func(t *testing.T, k *kit.Bundle) {
 		o := newDeliverer(k, 3)
-		start := o.lease.Checkpoint
+		start := o.Lease.Checkpoint
 		var recent engine.FailureWindow
 		for range 30 {
 			recent.Failed()
@@ -182,7 +182,7 @@ func TestRejectionThatConcernsMoreThanItsEventIsLeftToTheProjection(t *testing.T
 				ended = ctx.Err() != nil && d.Remaining() == 0
 				return nil
 			}, engine.DeliverOptions{Policy: c.policy})
-			err := apply(o.Ctx, o.lease, engine.Batch{Events: events, To: start + 3, FailureWindow: recent})
+			err := apply(o.Ctx, o.Lease, engine.Batch{Events: events, To: start + 3, FailureWindow: recent})
 			fault := o.partial(err, start)
 			if fault == nil || fault.Class != engine.HandlerFault || fault.Position != start+1 || !ended {
 				t.Fatalf("%s: %+v, its context ended: %v", name, fault, ended)
@@ -190,7 +190,7 @@ func TestRejectionThatConcernsMoreThanItsEventIsLeftToTheProjection(t *testing.T
 			if got, asks := projection.RequestedAction(fault.Err); !asks || got != c.want {
 				t.Errorf("%s: asks for %v", name, got)
 			}
-			o.untouched()
+			o.Untouched()
 		}
 	})
 }
@@ -198,7 +198,7 @@ func TestRejectionThatConcernsMoreThanItsEventIsLeftToTheProjection(t *testing.T
 func TestBlockedEventsOfADeliveryAreParkedInOrder(t *testing.T) {
 	kit.Run(t, func(t *testing.T, k *kit.Bundle) {
 		o := newDeliverer(k, 6)
-		start := o.lease.Checkpoint
+		start := o.Lease.Checkpoint
 		all := o.pending()
 		// 1 and 4 and 6 are parked, 2, 3 and 5 are delivered.
 		batch := engine.Batch{Events: append(all[1:3:3], all[4]), BlockedByStream: append(all[:1:1], all[3], all[5]), To: start + 6}
@@ -213,15 +213,15 @@ func TestBlockedEventsOfADeliveryAreParkedInOrder(t *testing.T) {
 			return errOnPurpose
 		}), engine.DeliverOptions{})
 		// A failed event is handled alone: blocked events before it were parked first.
-		if fault := o.partial(deliver(o.Ctx, o.lease, batch), start+4); fault == nil || fault.Position != start+5 {
+		if fault := o.partial(deliver(o.Ctx, o.Lease, batch), start+4); fault == nil || fault.Position != start+5 {
 			t.Error(fault)
 		}
 		parked(2)
 		o.refresh()
 		batch = engine.Batch{Events: batch.Events[2:], BlockedByStream: batch.BlockedByStream[2:], To: start + 6}
 		all3 := o.deliveries(failsAfter(1, func(context.Context, engine.Delivery) error { return nil }), engine.DeliverOptions{})
-		if err := all3(o.Ctx, o.lease, batch); err != nil || o.checkpoint() != start+6 {
-			t.Errorf("checkpoint %d: %v", o.checkpoint(), err)
+		if err := all3(o.Ctx, o.Lease, batch); err != nil || o.Checkpoint() != start+6 {
+			t.Errorf("checkpoint %d: %v", o.Checkpoint(), err)
 		}
 		parked(3)
 	})
@@ -243,7 +243,7 @@ func TestBudgetThatEndsBetweenEventsLosesNothing(t *testing.T) {
 		events := o.pending()
 		yield := make(chan struct{})
 		deliver := o.deliveries(handler(func() { close(yield) }), engine.DeliverOptions{})
-		if fault := o.partial(deliver(o.Ctx, o.lease, engine.Batch{Events: events, To: events[5].Position, Yield: yield}), events[1].Position); fault != nil {
+		if fault := o.partial(deliver(o.Ctx, o.Lease, engine.Batch{Events: events, To: events[5].Position, Yield: yield}), events[1].Position); fault != nil {
 			t.Error(fault)
 		}
 		// The delivery has to yield before its first event: that is no failure either.
@@ -254,7 +254,7 @@ func TestBudgetThatEndsBetweenEventsLosesNothing(t *testing.T) {
 			return nil
 		}, engine.DeliverOptions{})
 		o.refresh()
-		if fault := o.partial(put(o.Ctx, o.lease, engine.Batch{Events: events[2:], To: events[5].Position, Yield: yield}), events[1].Position); fault != nil {
+		if fault := o.partial(put(o.Ctx, o.Lease, engine.Batch{Events: events[2:], To: events[5].Position, Yield: yield}), events[1].Position); fault != nil {
 			t.Error(fault)
 		}
 		// The timeout passes in the middle of the fourth event.
@@ -294,7 +294,7 @@ func TestTokenIsTheEventsOwnInEachDelivery(t *testing.T) {
 		if again := tokens(); len(first) != 3 || !slices.Equal(again, first) {
 			t.Errorf("tokens %q of the first owner, %q of the second", first, again)
 		}
-		o.gone()
+		o.End()
 		o.drawer = drawerOf(k, "q")
 		k.Append("s", 3)
 		all := append(first, tokens()...)

@@ -36,14 +36,14 @@ func TestDeadLettersAreListedByFilterAndPage(t *testing.T) {
 			ids[l.Position] = l.ID
 			e := d.events[l.Position]
 			behind := l.Stream == "a" && l.Position != a[1]
-			if l.Projection != d.lease.ID || l.Stream != e.Stream || l.Version != e.Version || l.Type != e.Type || l.BlockedByStream != behind || (l.Attempts == 0) != behind ||
+			if l.Projection != d.Lease.ID || l.Stream != e.Stream || l.Version != e.Version || l.Type != e.Type || l.BlockedByStream != behind || (l.Attempts == 0) != behind ||
 				l.State != projection.DeadLetterParked || l.Replays != 0 || l.FirstFailedAt.IsZero() || !l.EndedAt.IsZero() {
 				t.Errorf("%+v", l)
 			}
 		}
 		// b[3] is resolved, a[1] and a[2] are discarded, b[0] is being replayed.
 		d.replay(d.give(deadletters.Replay, projection.DeadLetterFilter{IDs: []int64{ids[b[3]]}}, 1))
-		if n, err := d.port.Discard(d.Ctx, d.lease, d.give(deadletters.Discard, projection.DeadLetterFilter{Stream: "a"}, 2)); n != 2 || err != nil {
+		if n, err := d.Port.Discard(d.Ctx, d.Lease, d.give(deadletters.Discard, projection.DeadLetterFilter{Stream: "a"}, 2)); n != 2 || err != nil {
 			t.Errorf("discarded %d, %v", n, err)
 		}
 		d.begin(d.give(deadletters.Replay, projection.DeadLetterFilter{All: true}, 1), 0)
@@ -97,7 +97,7 @@ func TestDeadLettersAreListedByFilterAndPage(t *testing.T) {
 		}
 		// Another projection of the same tenant has none of them.
 		other := d.Store.DeadLetters(projection.ID{Name: "q"})
-		d.Must(d.port.Ensure(d.Ctx, []engine.NewProjection{{Tenant: d.id.Tenant, Name: "q", Partitions: 1}}))
+		d.Must(d.Port.Ensure(d.Ctx, []engine.NewProjection{{Tenant: d.Lease.ID.Tenant, Name: "q", Partitions: 1}}))
 		if letters, err := other.List(d.Ctx, projection.DeadLetterPage{States: deadletters.AllStates}); len(letters) != 0 || err != nil {
 			t.Error(letters, err)
 		}
@@ -124,7 +124,7 @@ func TestDeadLetterIsShownWithItsEvent(t *testing.T) {
 		if _, _, err := d.letters().Get(d.Ctx, id+1000); !errors.Is(err, projection.ErrDeadLetterNotFound) {
 			t.Errorf("a letter that is not there: %v", err)
 		}
-		d.Must(d.port.Ensure(d.Ctx, []engine.NewProjection{{Tenant: d.id.Tenant, Name: "q", Partitions: 1}}))
+		d.Must(d.Port.Ensure(d.Ctx, []engine.NewProjection{{Tenant: d.Lease.ID.Tenant, Name: "q", Partitions: 1}}))
 		if _, _, err := d.Store.DeadLetters(projection.ID{Name: "q"}).Get(d.Ctx, id); !errors.Is(err, projection.ErrDeadLetterNotFound) {
 			t.Errorf("a letter of another projection: %v", err)
 		}
@@ -150,7 +150,7 @@ func TestBadInputForDeadLettersIsNamedAndChangesNothing(t *testing.T) {
 			_, err := letters.Replay(ctx, f, limit)
 			return err
 		}
-		discard := func(l kit.DeadLetters, f projection.DeadLetterFilter, limit int) error {
+		discard := func(l projection.DeadLetters, f projection.DeadLetterFilter, limit int) error {
 			_, err := l.Discard(ctx, f, limit)
 			return err
 		}
@@ -208,36 +208,36 @@ func TestOnlyTheLeaseOwnerChangesDeadLetters(t *testing.T) {
 		command := d.give(deadletters.Replay, projection.DeadLetterFilter{Stream: "b"}, 10)
 		gone := d.give(deadletters.Discard, projection.DeadLetterFilter{Stream: "b"}, 10)
 		replay := d.begin(command, 0)
-		lost := d.lease
+		lost := d.Lease
 		d.claim()
 		d.Must(d.Store.Age(d.Ctx, 24*time.Hour))
 		ctx := d.Ctx
 		due := engine.Policy{Replay: projection.ReplayPolicy{Interval: time.Second}}.WithDefaults().Replay
 		writes := map[string]func(l engine.Lease) error{
-			"park with its stream": func(l engine.Lease) error { return d.port.Park(ctx, l, d.letter(d.at["c"][0]), true) },
+			"park with its stream": func(l engine.Lease) error { return d.Port.Park(ctx, l, d.letter(d.at["c"][0]), true) },
 			"a batch with events behind": func(l engine.Lease) error {
 				return d.runAs(l, d.write, engine.Batch{BlockedByStream: d.batch(a[1], a[1]).BlockedByStream, To: a[1]})
 			},
 			"begin a replay": func(l engine.Lease) error {
-				_, err := d.port.BeginReplay(ctx, l, command, 0)
+				_, err := d.Port.BeginReplay(ctx, l, command, 0)
 				return err
 			},
 			"the batch of a replay": func(l engine.Lease) error {
 				return d.runAs(l, d.write, d.again(replay))
 			},
-			"fail a replay": func(l engine.Lease) error { return d.port.FailReplay(ctx, l, failedReplay(*replay, errBad)) },
+			"fail a replay": func(l engine.Lease) error { return d.Port.FailReplay(ctx, l, failedReplay(*replay, errBad)) },
 			"discard": func(l engine.Lease) error {
-				_, err := d.port.Discard(ctx, l, gone)
+				_, err := d.Port.Discard(ctx, l, gone)
 				return err
 			},
 		}
 		before := d.state()
 		for name, write := range writes {
-			if err := write(lost); !errors.Is(err, projection.ErrLeaseLost) || d.port.Classify(err).Class != engine.LeaseLost {
+			if err := write(lost); !errors.Is(err, projection.ErrLeaseLost) || d.Port.Classify(err).Class != engine.LeaseLost {
 				t.Errorf("%s: %v", name, err)
 			}
 		}
-		if done, _, err := d.port.ScheduleReplay(ctx, lost, due); done || !errors.Is(err, projection.ErrLeaseLost) {
+		if done, _, err := d.Port.ScheduleReplay(ctx, lost, due); done || !errors.Is(err, projection.ErrLeaseLost) {
 			t.Errorf("scheduled %v, %v", done, err)
 		}
 		if after := d.state(); after != before {
@@ -248,7 +248,7 @@ func TestOnlyTheLeaseOwnerChangesDeadLetters(t *testing.T) {
 		}
 		for _, name := range []string{"the batch of a replay", "park with its stream", "a batch with events behind", "discard"} {
 			was := d.state()
-			if err := writes[name](d.lease); err != nil {
+			if err := writes[name](d.Lease); err != nil {
 				t.Errorf("%s: %v", name, err)
 			}
 			if d.refresh(); d.state() == was {
@@ -256,7 +256,7 @@ func TestOnlyTheLeaseOwnerChangesDeadLetters(t *testing.T) {
 			}
 		}
 		d.begin(command, 0) // which ends it
-		if done, _, err := d.port.ScheduleReplay(ctx, d.lease, due); !done || err != nil {
+		if done, _, err := d.Port.ScheduleReplay(ctx, d.Lease, due); !done || err != nil {
 			t.Errorf("scheduled %v, %v", done, err)
 		}
 	})

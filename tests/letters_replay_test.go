@@ -37,7 +37,7 @@ func TestReplayIsCountedBeforeItIsMade(t *testing.T) {
 				d.claim()
 				continue
 			}
-			d.must(d.port.FailReplay(d.Ctx, d.lease, failedReplay(*r, projection.ErrProcessDied)))
+			d.must(d.Port.FailReplay(d.Ctx, d.Lease, failedReplay(*r, projection.ErrProcessDied)))
 		}
 		d.mustHave([]int64{at})
 		if l := d.one(at); l.State != projection.DeadLetterParked || l.Attempts != 5 || l.Replays != 1 || l.Error != projection.ErrProcessDied.Error() {
@@ -81,7 +81,7 @@ func TestNextOwnerContinuesACommand(t *testing.T) {
 				if owner == 2 && i < 3 {
 					d.must(d.run(d.write, d.again(r)))
 				} else if owner == 2 {
-					d.must(d.port.FailReplay(d.Ctx, d.lease, failedReplay(*r, errBad)))
+					d.must(d.Port.FailReplay(d.Ctx, d.Lease, failedReplay(*r, errBad)))
 				}
 				d.claim()
 			}
@@ -141,17 +141,17 @@ func TestCommandSurvivesItsCallerAndTheLeaseOwner(t *testing.T) {
 			}
 		}
 		d.claim()
-		if !d.lease.HasCommands || !d.lease.ParkedStreams || d.lease.Parked != 1 {
-			t.Errorf("the next owner gets %+v", d.lease)
+		if !d.Lease.HasCommands || !d.Lease.ParkedStreams || d.Lease.Parked != 1 {
+			t.Errorf("the next owner gets %+v", d.Lease)
 		}
 		for _, paused := range []bool{true, false} {
-			queue, err := d.port.NextCommand(d.Ctx, d.lease, paused)
+			queue, err := d.Port.NextCommand(d.Ctx, d.Lease, paused)
 			if err != nil || queue.Command == nil || paused && queue.Command.Replay || queue.Parked != 1 || !queue.ParkedStreams {
 				t.Errorf("paused: %v: it finds %+v, %v", paused, queue, err)
 			}
 		}
 		for {
-			queue, err := d.port.NextCommand(d.Ctx, d.lease, false)
+			queue, err := d.Port.NextCommand(d.Ctx, d.Lease, false)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -160,7 +160,7 @@ func TestCommandSurvivesItsCallerAndTheLeaseOwner(t *testing.T) {
 			}
 			if queue.Command.Replay {
 				d.replay(queue.Command.ID)
-			} else if _, err := d.port.Discard(d.Ctx, d.lease, queue.Command.ID); err != nil {
+			} else if _, err := d.Port.Discard(d.Ctx, d.Lease, queue.Command.ID); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -175,10 +175,10 @@ func TestAutomaticReplaysMayHaveAnyLimit(t *testing.T) {
 		d.Must(d.Store.Age(d.Ctx, time.Hour))
 		for _, most := range []int{math.MaxInt, projection.NoLimit} {
 			policy := engine.Policy{Replay: projection.ReplayPolicy{Interval: time.Minute, MaxReplays: most}}.WithDefaults().Replay
-			if scheduled, _, err := d.port.ScheduleReplay(d.Ctx, d.lease, policy); err != nil || !scheduled {
+			if scheduled, _, err := d.Port.ScheduleReplay(d.Ctx, d.Lease, policy); err != nil || !scheduled {
 				t.Errorf("at most %d: scheduled %v, %v", most, scheduled, err)
 			}
-			queue, err := d.port.NextCommand(d.Ctx, d.lease, false)
+			queue, err := d.Port.NextCommand(d.Ctx, d.Lease, false)
 			d.Must(err)
 			d.Must(d.letters().Cancel(d.Ctx, queue.Command.ID))
 		}
@@ -192,14 +192,14 @@ func TestAutomaticReplaysTakeOnlyDueDeadLetters(t *testing.T) {
 		policy := engine.Policy{Replay: projection.ReplayPolicy{Interval: time.Minute, MaxReplays: 2}}.WithDefaults().Replay
 		schedule := func() (due int64) {
 			t.Helper()
-			scheduled, _, err := d.port.ScheduleReplay(d.Ctx, d.lease, policy)
+			scheduled, _, err := d.Port.ScheduleReplay(d.Ctx, d.Lease, policy)
 			if err != nil {
 				t.Fatal(err)
 			}
 			if !scheduled {
 				return 0
 			}
-			queue, err := d.port.NextCommand(d.Ctx, d.lease, false)
+			queue, err := d.Port.NextCommand(d.Ctx, d.Lease, false)
 			if err != nil || queue.Command == nil {
 				t.Fatal("nothing to do: ", err)
 			}
@@ -211,7 +211,7 @@ func TestAutomaticReplaysTakeOnlyDueDeadLetters(t *testing.T) {
 		}
 		next := func(poison ...int64) []int64 {
 			t.Helper()
-			queue, err := d.port.NextCommand(d.Ctx, d.lease, false)
+			queue, err := d.Port.NextCommand(d.Ctx, d.Lease, false)
 			if err != nil || queue.Command == nil {
 				t.Fatal("nothing to do: ", err)
 			}
@@ -317,12 +317,12 @@ func TestReplayAndItsDeadLetterAreOneTransaction(t *testing.T) {
 		// The checkpoint has moved, or the dead letter is not being replayed.
 		behind := d.again(r)
 		behind.To--
-		stale := d.lease
+		stale := d.Lease
 		stale.Checkpoint--
 		for name, write := range map[string]func() error{
 			"old checkpoint": func() error { return d.runAs(stale, d.write, behind) },
 			"another letter": func() error {
-				return d.run(d.write, engine.Batch{Events: []event.Envelope{d.events[2]}, To: d.lease.Checkpoint, Replay: &engine.Replay{Command: command, DeadLetter: r.DeadLetter + 1}})
+				return d.run(d.write, engine.Batch{Events: []event.Envelope{d.events[2]}, To: d.Lease.Checkpoint, Replay: &engine.Replay{Command: command, DeadLetter: r.DeadLetter + 1}})
 			},
 		} {
 			if err := write(); !errors.Is(err, projection.ErrLeaseLost) {
@@ -334,7 +334,7 @@ func TestReplayAndItsDeadLetterAreOneTransaction(t *testing.T) {
 		}
 		d.must(d.run(d.write, d.again(r)))
 		d.mustHave(nil)
-		if d.lease.CrashCount != 3 {
+		if d.Lease.CrashCount != 3 {
 			t.Error("it says something about the events that are behind the checkpoint")
 		}
 		if err := d.run(d.write, d.again(r)); !errors.Is(err, projection.ErrLeaseLost) {
@@ -378,7 +378,7 @@ func TestCancelledReplayLeavesNoDeadLetterReplaying(t *testing.T) {
 				}
 				carriedOut := func() (command int64) {
 					t.Helper()
-					queue, err := d.port.NextCommand(d.Ctx, d.lease, true) // also while no handler may be called
+					queue, err := d.Port.NextCommand(d.Ctx, d.Lease, true) // also while no handler may be called
 					if err != nil || queue.Command == nil || !queue.Command.Replay {
 						t.Fatalf("to be done: %+v, %v", queue.Command, err)
 					}
@@ -406,7 +406,7 @@ func TestCancelledReplayLeavesNoDeadLetterReplaying(t *testing.T) {
 					if before {
 						cancel(command)
 					}
-					if !d.lease.HasCommands {
+					if !d.Lease.HasCommands {
 						t.Error("the next owner does not learn of it")
 					}
 					carriedOut()
@@ -425,7 +425,7 @@ func TestCancelledReplayLeavesNoDeadLetterReplaying(t *testing.T) {
 					// If no node holds the lease any more, the command ends at once.
 					command = d.give(deadletters.Replay, projection.DeadLetterFilter{All: true}, 10)
 					d.begin(command, 0)
-					d.gone()
+					d.End()
 					d.Must(d.letters().Cancel(d.Ctx, command))
 					mustBeParked(command, "no node holds the lease")
 				}

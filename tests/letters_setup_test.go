@@ -8,8 +8,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/google/uuid"
-
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/deadletters"
 	"github.com/millrace-go/millrace/internal/engine"
@@ -20,19 +18,15 @@ import (
 // errBad is the error of failing events.
 var errBad = errors.New("bad")
 
-// drawer is the owner of a projection with dead letters, as the runtime is: it works with the port of its store. Its
-// tenant has the streams a, b and c; at has the positions of each stream's events.
+// drawer is the holder of the lease of a projection with dead letters. Its tenant has the streams a, b and c; at has the
+// positions of each stream's events.
 type drawer struct {
-	*kit.Bundle
-	port    engine.Store
-	session engine.Session
-	id      projection.ID
-	lease   engine.Lease
-	at      map[string][]int64
-	events  map[int64]event.Envelope
+	*kit.Holder
+	at     map[string][]int64
+	events map[int64]event.Envelope
 }
 
-// newDrawer returns the owner of projection p. Its streams have that many events each, in turn.
+// newDrawer returns the holder of the lease of projection p. Its streams have that many events each, in turn.
 func newDrawer(b *kit.Bundle, each int) *drawer {
 	b.T.Helper()
 	d := drawerOf(b, "p")
@@ -44,58 +38,29 @@ func newDrawer(b *kit.Bundle, each int) *drawer {
 	return d
 }
 
-// drawerOf returns the owner of a new projection. Its checkpoint is at the last event.
+// drawerOf returns the holder of the lease of a new projection. Its checkpoint is at the last event.
 func drawerOf(b *kit.Bundle, name string) *drawer {
 	b.T.Helper()
-	d := &drawer{Bundle: b, port: b.Store.Engine(), id: projection.ID{Tenant: projection.DefaultTenant, Name: name}, at: make(map[string][]int64), events: make(map[int64]event.Envelope)}
-	d.Must(d.port.Ensure(d.Ctx, []engine.NewProjection{{Tenant: d.id.Tenant, Name: name, Partitions: 1}}))
-	d.claim()
+	d := &drawer{Holder: b.HoldOf(name), at: make(map[string][]int64), events: make(map[int64]event.Envelope)}
 	if head := d.Head(); head > 0 {
-		_, err := d.port.Advance(d.Ctx, []engine.Advance{{Lease: d.lease, To: head}})
+		_, err := d.Port.Advance(d.Ctx, []engine.Advance{{Lease: d.Lease, To: head}})
 		d.must(err)
 	}
 	return d
 }
 
-// claim makes another node the owner, after the present one has gone.
+// claim makes another node the holder of the lease.
 func (d *drawer) claim() {
 	d.T.Helper()
-	d.gone()
-	node := engine.Node{ID: uuid.NewString(), Projections: []string{d.id.Name}, LeaseDuration: 10 * time.Minute}
-	var err error
-	d.session, err = d.port.Connect(d.Ctx, node)
-	d.Must(err)
-	free, err := d.port.Free(d.Ctx, node, true)
-	d.Must(err)
-	rows := make([]int32, len(free))
-	for i, ref := range free {
-		rows[i] = ref.Row
-	}
-	leases, err := d.port.Claim(d.Ctx, node, rows, true)
-	d.Must(err)
-	if len(leases) != 1 || leases[0].ID.Name != d.id.Name {
-		d.T.Fatalf("claimed %+v of %+v", leases, free)
-	}
-	d.lease = leases[0]
-	d.T.Cleanup(d.gone)
+	d.Holder = d.Next()
 }
 
-// gone ends the present owner's node, if there is one.
-func (d *drawer) gone() {
-	d.T.Helper()
-	if d.session == nil {
-		return
-	}
-	ctx := context.WithoutCancel(d.Ctx)
-	d.Must(errors.Join(d.session.Deregister(ctx), d.session.Close(ctx)))
-	d.session = nil
-}
-
+// refresh reads the lease again, whoever holds it.
 func (d *drawer) refresh() {
 	d.T.Helper()
-	leases, err := d.port.Leases(d.Ctx, []int32{d.lease.Row})
+	leases, err := d.Port.Leases(d.Ctx, []int32{d.Lease.Row})
 	d.Must(err)
-	d.lease = leases[0]
+	d.Lease = leases[0]
 }
 
 // must fails the test on an error, and otherwise reads the lease again.
@@ -116,7 +81,7 @@ func (d *drawer) add(stream string) int64 {
 	return at
 }
 
-func (d *drawer) letters() kit.DeadLetters { return d.Store.DeadLetters(d.id) }
+func (d *drawer) letters() projection.DeadLetters { return d.Store.DeadLetters(d.Lease.ID) }
 
 // letter returns the dead letter of the failed event at a position.
 func (d *drawer) letter(position int64) projection.DeadLetter {
@@ -126,13 +91,13 @@ func (d *drawer) letter(position int64) projection.DeadLetter {
 
 func (d *drawer) park(position int64, stream bool) {
 	d.T.Helper()
-	d.must(d.port.Park(d.Ctx, d.lease, d.letter(position), stream))
+	d.must(d.Port.Park(d.Ctx, d.Lease, d.letter(position), stream))
 }
 
 // batch returns a batch up to a position. Events after the checkpoint are handled, except the blocked ones.
 func (d *drawer) batch(to int64, blocked ...int64) engine.Batch {
 	b := engine.Batch{To: to}
-	for p := d.lease.Checkpoint + 1; p <= to; p++ {
+	for p := d.Lease.Checkpoint + 1; p <= to; p++ {
 		switch e, there := d.events[p]; {
 		case !there:
 		case slices.Contains(blocked, p):
@@ -148,7 +113,7 @@ func (d *drawer) batch(to int64, blocked ...int64) engine.Batch {
 func (d *drawer) after(streams ...string) (positions []int64) {
 	for _, s := range streams {
 		for _, p := range d.at[s] {
-			if p > d.lease.Checkpoint {
+			if p > d.Lease.Checkpoint {
 				positions = append(positions, p)
 			}
 		}
@@ -158,14 +123,14 @@ func (d *drawer) after(streams ...string) (positions []int64) {
 
 // write is a handler that records its events.
 func (d *drawer) write(ctx context.Context, tx kit.Tx, events []event.Envelope) error {
-	return tx.Record(ctx, d.id.Name, events...)
+	return tx.Record(ctx, d.Lease.ID.Name, events...)
 }
 
-func (d *drawer) run(h kit.BatchFunc, b engine.Batch) error { return d.runAs(d.lease, h, b) }
+func (d *drawer) run(h kit.BatchFunc, b engine.Batch) error { return d.runAs(d.Lease, h, b) }
 
 // runAs runs a batch under a lease.
 func (d *drawer) runAs(lease engine.Lease, h kit.BatchFunc, b engine.Batch) error {
-	return d.port.Apply(d.Store.Batch(h).Engine(), engine.ApplyOptions{Timeout: 30 * time.Second})(d.Ctx, lease, b)
+	return d.Port.Apply(d.Store.Batch(h).Engine(), engine.ApplyOptions{Timeout: 30 * time.Second})(d.Ctx, lease, b)
 }
 
 // give starts a command and does not wait for it.
@@ -178,14 +143,14 @@ func (d *drawer) give(kind deadletters.Kind, filter projection.DeadLetterFilter,
 
 func (d *drawer) begin(command, lastBegun int64) *engine.Replay {
 	d.T.Helper()
-	r, err := d.port.BeginReplay(d.Ctx, d.lease, command, lastBegun)
+	r, err := d.Port.BeginReplay(d.Ctx, d.Lease, command, lastBegun)
 	d.Must(err)
 	return r
 }
 
 // again is the batch of a replay.
 func (d *drawer) again(r *engine.Replay) engine.Batch {
-	return engine.Batch{Events: []event.Envelope{d.events[r.Position]}, To: d.lease.Checkpoint, Replay: r}
+	return engine.Batch{Events: []event.Envelope{d.events[r.Position]}, To: d.Lease.Checkpoint, Replay: r}
 }
 
 // replay carries a command out, and returns the positions that it applied. It fails at those of poison.
@@ -197,7 +162,7 @@ func (d *drawer) replay(command int64, poison ...int64) (applied []int64) {
 			return applied
 		}
 		if slices.Contains(poison, r.Position) {
-			d.must(d.port.FailReplay(d.Ctx, d.lease, failedReplay(*r, errBad)))
+			d.must(d.Port.FailReplay(d.Ctx, d.Lease, failedReplay(*r, errBad)))
 			continue
 		}
 		d.must(d.run(d.write, d.again(r)))
@@ -229,8 +194,8 @@ func (d *drawer) mustHave(parked []int64, streams ...string) {
 	if got := positionsOf(d.list(projection.DeadLetterPage{})); !slices.Equal(got, parked) {
 		d.T.Errorf("parked: %v, want %v", got, parked)
 	}
-	if d.refresh(); d.lease.Parked != int64(len(parked)) || d.lease.ParkedStreams != (len(streams) > 0) {
-		d.T.Errorf("%d are counted as parked, there are %d", d.lease.Parked, len(parked))
+	if d.refresh(); d.Lease.Parked != int64(len(parked)) || d.Lease.ParkedStreams != (len(streams) > 0) {
+		d.T.Errorf("%d are counted as parked, there are %d", d.Lease.Parked, len(parked))
 	}
 	if got := d.parkedStreams(); !slices.Equal(got, streams) {
 		d.T.Errorf("parked streams: %v, want %v", got, streams)
@@ -240,7 +205,7 @@ func (d *drawer) mustHave(parked []int64, streams ...string) {
 func (d *drawer) parkedStreams() (streams []string) {
 	d.T.Helper()
 	all := []string{"a", "b", "c"}
-	parked, err := d.port.ParkedStreams(d.Ctx, d.lease, all)
+	parked, err := d.Port.ParkedStreams(d.Ctx, d.Lease, all)
 	d.Must(err)
 	return slices.DeleteFunc(all, func(s string) bool { return !parked[s] })
 }
@@ -275,15 +240,7 @@ func positionsOf(letters []projection.DeadLetter) (positions []int64) {
 }
 
 // applied returns the positions that the projection recorded, in order.
-func (d *drawer) applied() (positions []int64) {
-	d.T.Helper()
-	records, err := d.Store.Applied(d.Ctx, d.id.Name)
-	d.Must(err)
-	for _, r := range records {
-		positions = append(positions, r.Position)
-	}
-	return positions
-}
+func (d *drawer) applied() []int64 { return d.Positions(d.Lease.ID.Name) }
 
 // state describes the dead letters, the commands and the lease, to be compared.
 func (d *drawer) state() string {
@@ -295,5 +252,5 @@ func (d *drawer) state() string {
 	for _, l := range d.list(projection.DeadLetterPage{States: deadletters.AllStates}) {
 		fmt.Fprintf(&letters, "%+v\n", l)
 	}
-	return fmt.Sprintf("%s%v\n%+v\n%d commands, %d open\n%v", letters.String(), d.parkedStreams(), d.lease, all, open, d.applied())
+	return fmt.Sprintf("%s%v\n%+v\n%d commands, %d open\n%v", letters.String(), d.parkedStreams(), d.Lease, all, open, d.applied())
 }

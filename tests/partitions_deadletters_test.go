@@ -23,7 +23,7 @@ func newSplitParking(b *kit.Bundle) *kit.Parking {
 }
 
 // inPartition returns the dead letters of the partition that has a stream.
-func inPartition(s *kit.Parking, stream string) (kit.DeadLetters, projection.ID) {
+func inPartition(s *kit.Parking, stream string) (projection.DeadLetters, projection.ID) {
 	id := projection.ID{Tenant: projection.DefaultTenant, Name: "p", Partition: partition.Of(partition.Slot(stream), 4)}
 	return s.Store.DeadLetters(id), id
 }
@@ -74,7 +74,7 @@ func TestParkedStreamOfAPartitionDoesNotTouchTheOthers(t *testing.T) {
 }
 
 // manyParked parks 10 events of each of 8 streams, by a projection with 8 partitions whose replays wait for hold.
-func manyParked(b *kit.Bundle, hold func(ctx context.Context, e event.Envelope)) (*millrace.Runtime, kit.DeadLetters) {
+func manyParked(b *kit.Bundle, hold func(ctx context.Context, e event.Envelope)) (*millrace.Runtime, projection.DeadLetters) {
 	var mended atomic.Bool
 	rt := b.Running(millrace.Config{}, millrace.Projection{Name: "p", Partitions: 8, Retry: kit.Soon(0), MaxFailureShare: projection.NoLimit,
 		Handler: b.Store.Each(func(ctx context.Context, tx kit.Tx, e event.Envelope) error {

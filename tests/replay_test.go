@@ -21,7 +21,7 @@ import (
 type asking struct {
 	*kit.Bundle
 	id      millrace.ProjectionID
-	letters kit.DeadLetters
+	letters projection.DeadLetters
 	rt      *millrace.Runtime
 
 	mu      sync.Mutex

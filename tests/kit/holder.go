@@ -15,7 +15,7 @@ import (
 	"github.com/millrace-go/millrace/projection"
 )
 
-// Holder is a node that holds the lease of the projection p of the default tenant. It works by the store's engine, without a
+// Holder is a node that holds the lease of a projection of the default tenant. It works by the store's engine, without a
 // runtime, so that tests can do what a runtime never does. The lease stays as it is until Refresh.
 type Holder struct {
 	*Bundle
@@ -25,24 +25,26 @@ type Holder struct {
 	Lease   engine.Lease
 }
 
-// Hold appends events to the stream s, and makes a node claim the projection.
+// Hold appends events to the stream s, and makes a node claim the projection p.
 func (b *Bundle) Hold(events int) *Holder {
 	b.T.Helper()
 	if events > 0 {
 		b.Append("s", events)
 	}
-	return b.claim()
+	return b.HoldOf("p")
 }
 
-func (b *Bundle) claim() *Holder {
+// HoldOf makes a node claim a projection.
+func (b *Bundle) HoldOf(name string) *Holder {
 	b.T.Helper()
 	h := &Holder{Bundle: b, Port: b.Store.Engine(),
-		Node: engine.Node{ID: uuid.NewString(), Projections: []string{"p"}, LeaseDuration: time.Hour}}
-	b.Must(h.Port.Ensure(b.Ctx, []engine.NewProjection{{Tenant: projection.DefaultTenant, Name: "p", Partitions: 1}}))
+		Node: engine.Node{ID: uuid.NewString(), Projections: []string{name}, LeaseDuration: time.Hour}}
+	b.Must(h.Port.Ensure(b.Ctx, []engine.NewProjection{{Tenant: projection.DefaultTenant, Name: name, Partitions: 1}}))
 	var err error
 	h.Session, err = h.Port.Connect(b.Ctx, h.Node)
 	b.Must(err)
-	b.T.Cleanup(func() { _ = h.Session.Close(context.Background()) })
+	session := h.Session
+	b.T.Cleanup(func() { _ = session.Close(context.Background()) })
 	free, err := h.Port.Free(b.Ctx, h.Node, false)
 	b.Must(err)
 	var rows []int32
@@ -61,9 +63,19 @@ func (b *Bundle) claim() *Holder {
 // Next ends the node in order, and makes another one claim the projection. The previous node still believes in its lease.
 func (h *Holder) Next() *Holder {
 	h.T.Helper()
+	h.End()
+	return h.HoldOf(h.Lease.ID.Name)
+}
+
+// End ends the node in order, unless it has ended.
+func (h *Holder) End() {
+	h.T.Helper()
+	if h.Session == nil {
+		return
+	}
 	release := h.Port.Release(h.Ctx, []engine.Advance{{Lease: h.found()}})
 	h.Must(errors.Join(release, h.Session.Deregister(h.Ctx), h.Session.Close(h.Ctx)))
-	return h.claim()
+	h.Session = nil
 }
 
 // Refresh reads the lease again.

@@ -15,7 +15,7 @@ import (
 type Parking struct {
 	*Bundle
 	ID          millrace.ProjectionID
-	DeadLetters DeadLetters
+	DeadLetters projection.DeadLetters
 	Poison      sync.Map
 	Mended      atomic.Bool
 	Calls       atomic.Int64 // at poison events

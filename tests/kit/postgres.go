@@ -147,7 +147,7 @@ func (s PgStore) InTx(ctx context.Context, fn func(ctx context.Context, tx Tx) e
 	return s.Store.InTx(ctx, func(ctx context.Context, tx pgx.Tx) error { return fn(ctx, PgTx{tx}) })
 }
 
-func (s PgStore) DeadLetters(id projection.ID) DeadLetters { return s.Store.DeadLetters(id) }
+func (s PgStore) DeadLetters(id projection.ID) projection.DeadLetters { return s.Store.DeadLetters(id) }
 
 func (PgStore) Batch(f BatchFunc) millrace.Handler {
 	return pgstore.Batch(func(ctx context.Context, tx pgx.Tx, events []event.Envelope) error { return f(ctx, PgTx{tx}, events) })

@@ -185,7 +185,9 @@ func (t sqliteTenant) ReadAll(ctx context.Context, opts ReadOptions) iter.Seq2[e
 	return t.Tenant.ReadAll(ctx, sqlitestore.ReadOptions(opts))
 }
 
-func (s SQLiteStore) DeadLetters(id projection.ID) DeadLetters { return s.Store.DeadLetters(id) }
+func (s SQLiteStore) DeadLetters(id projection.ID) projection.DeadLetters {
+	return s.Store.DeadLetters(id)
+}
 
 func (SQLiteStore) Batch(f BatchFunc) millrace.Handler {
 	return sqlitestore.Batch(func(ctx context.Context, tx *sql.Tx, events []event.Envelope) error {

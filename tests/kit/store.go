@@ -82,7 +82,7 @@ type Store interface {
 	// Begin begins a transaction on a connection of the caller's own, and InTx runs fn in a transaction of the store.
 	Begin(ctx context.Context) (OwnTx, error)
 	InTx(ctx context.Context, fn func(ctx context.Context, tx Tx) error) error
-	DeadLetters(id projection.ID) DeadLetters
+	DeadLetters(id projection.ID) projection.DeadLetters
 	Batch(f BatchFunc) millrace.Handler
 	Each(f EventFunc) millrace.Handler
 	// Applied returns what a projection recorded, in the order of its records.
@@ -118,18 +118,6 @@ type ReadOptions struct {
 	After  int64
 	Types  []string
 	Stream string
-}
-
-// DeadLetters are the dead letters of a projection.
-type DeadLetters interface {
-	List(ctx context.Context, page projection.DeadLetterPage) ([]projection.DeadLetter, error)
-	Count(ctx context.Context, filter projection.DeadLetterFilter, states ...projection.DeadLetterState) (int64, error)
-	Get(ctx context.Context, id int64) (projection.DeadLetter, event.Envelope, error)
-	Replay(ctx context.Context, filter projection.DeadLetterFilter, limit int) (projection.CommandResult, error)
-	Discard(ctx context.Context, filter projection.DeadLetterFilter, limit int) (projection.CommandResult, error)
-	Purge(ctx context.Context, filter projection.DeadLetterFilter, olderThan time.Duration, limit int) (int64, error)
-	Wait(ctx context.Context, command int64) (projection.CommandResult, error)
-	Cancel(ctx context.Context, command int64) error
 }
 
 // Tx is a handler's transaction.
