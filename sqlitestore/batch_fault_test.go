@@ -52,6 +52,14 @@ func hidden(fail func(ctx context.Context, tx *sql.Tx) error) func(ctx context.C
 	return func(ctx context.Context, tx *sql.Tx) error { return fmt.Errorf("no: %v", fail(ctx, tx)) }
 }
 
+// replaced returns an error that does not mention it.
+func replaced(fail func(ctx context.Context, tx *sql.Tx) error) func(ctx context.Context, tx *sql.Tx) error {
+	return func(ctx context.Context, tx *sql.Tx) error {
+		_ = fail(ctx, tx)
+		return errors.New("boom")
+	}
+}
+
 // full fills the disk: SQLite rolls the transaction back.
 var full = statements("pragma max_page_count = 1", "insert into big values (zeroblob(10000000))")
 
@@ -72,6 +80,7 @@ var misdeeds = map[string]misdeed{
 	"full disk, hidden":        {hidden(full), engine.Unclear, "full", nil, false},
 	"full disk, swallowed":     {swallowed(full), engine.Unclear, "returned no error, but a statement of its transaction failed", nil, false},
 	"read only":                {statements("pragma query_only = 1", "insert into strict values (1)"), engine.Unclear, "readonly", nil, false},
+	"read only, replaced":      {replaced(statements("pragma query_only = 1", "insert into strict values (1)")), engine.Unclear, "boom", nil, false},
 	"archived tenant":          {func(context.Context, *sql.Tx) error { return projection.ErrTenantArchived }, engine.MissingObject, "archived", nil, true},
 	"unknown tenant":           {func(context.Context, *sql.Tx) error { return projection.ErrUnknownTenant }, engine.HandlerFault, "tenant", nil, true},
 	"lease of another":         {func(context.Context, *sql.Tx) error { return projection.ErrLeaseLost }, engine.HandlerFault, "lease", nil, true},
