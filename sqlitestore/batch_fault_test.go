@@ -92,17 +92,22 @@ var misdeeds = map[string]misdeed{
 	"rollback and begin":       {swallowed(statements("rollback", "begin", "insert into strict values (7)")), engine.HandlerFault, "was ended", ErrTxControl, false},
 	"rollback by a constraint": {swallowed(statements("insert or rollback into strict values (1), (1)")), engine.HandlerFault, "was ended", ErrTxControl, false},
 	"version of the schema":    {statements("pragma user_version = 77"), engine.HandlerFault, "user_version", ErrTxControl, false},
-	"context of a write":       {swallowed(shortWrite), engine.HandlerFault, "SQLite rolled back", context.DeadlineExceeded, false},
+	"context of a write":       {swallowed(func(ctx context.Context, tx *sql.Tx) error { return shortWrite(ctx, tx, "strict") }), engine.HandlerFault, "SQLite rolled back", context.DeadlineExceeded, false},
 	"append to an unknown":     {nil, engine.HandlerFault, "tenant", projection.ErrUnknownTenant, true},
 	"error of another file":    {otherFile, engine.HandlerFault, "malformed JSON", nil, true},
 }
 
-// shortWrite is interrupted by a context of its own while it writes.
-func shortWrite(ctx context.Context, tx *sql.Tx) error {
-	short, cancel := context.WithTimeout(ctx, 50*time.Millisecond)
-	defer cancel()
-	_, err := tx.ExecContext(short, "insert into strict "+long)
-	return err
+// shortWrite writes until a context of its own ends, so that SQLite rolls the transaction back. A context that ends before its
+// statement begins changes nothing.
+func shortWrite(ctx context.Context, tx *sql.Tx, table string) (err error) {
+	for d := 50 * time.Millisecond; ; d *= 2 {
+		short, cancel := context.WithTimeout(ctx, d)
+		_, err = tx.ExecContext(short, "insert into "+table+" "+steps)
+		cancel()
+		if _, ended := tx.ExecContext(ctx, "select 1"); ended != nil {
+			return err
+		}
+	}
 }
 
 // otherFile returns the error of another database.
