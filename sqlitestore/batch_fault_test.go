@@ -52,6 +52,14 @@ func hidden(fail func(ctx context.Context, tx *sql.Tx) error) func(ctx context.C
 	return func(ctx context.Context, tx *sql.Tx) error { return fmt.Errorf("no: %v", fail(ctx, tx)) }
 }
 
+// replaced returns an error that does not mention it.
+func replaced(fail func(ctx context.Context, tx *sql.Tx) error) func(ctx context.Context, tx *sql.Tx) error {
+	return func(ctx context.Context, tx *sql.Tx) error {
+		_ = fail(ctx, tx)
+		return errors.New("boom")
+	}
+}
+
 // full fills the disk: SQLite rolls the transaction back.
 var full = statements("pragma max_page_count = 1", "insert into big values (zeroblob(10000000))")
 
@@ -72,6 +80,7 @@ var misdeeds = map[string]misdeed{
 	"full disk, hidden":        {hidden(full), engine.Unclear, "full", nil, false},
 	"full disk, swallowed":     {swallowed(full), engine.Unclear, "returned no error, but a statement of its transaction failed", nil, false},
 	"read only":                {statements("pragma query_only = 1", "insert into strict values (1)"), engine.Unclear, "readonly", nil, false},
+	"read only, replaced":      {replaced(statements("pragma query_only = 1", "insert into strict values (1)")), engine.Unclear, "boom", nil, false},
 	"archived tenant":          {func(context.Context, *sql.Tx) error { return projection.ErrTenantArchived }, engine.MissingObject, "archived", nil, true},
 	"unknown tenant":           {func(context.Context, *sql.Tx) error { return projection.ErrUnknownTenant }, engine.HandlerFault, "tenant", nil, true},
 	"lease of another":         {func(context.Context, *sql.Tx) error { return projection.ErrLeaseLost }, engine.HandlerFault, "lease", nil, true},
@@ -83,17 +92,22 @@ var misdeeds = map[string]misdeed{
 	"rollback and begin":       {swallowed(statements("rollback", "begin", "insert into strict values (7)")), engine.HandlerFault, "was ended", ErrTxControl, false},
 	"rollback by a constraint": {swallowed(statements("insert or rollback into strict values (1), (1)")), engine.HandlerFault, "was ended", ErrTxControl, false},
 	"version of the schema":    {statements("pragma user_version = 77"), engine.HandlerFault, "user_version", ErrTxControl, false},
-	"context of a write":       {swallowed(shortWrite), engine.HandlerFault, "SQLite rolled back", context.DeadlineExceeded, false},
+	"context of a write":       {swallowed(func(ctx context.Context, tx *sql.Tx) error { return shortWrite(ctx, tx, "strict") }), engine.HandlerFault, "SQLite rolled back", context.DeadlineExceeded, false},
 	"append to an unknown":     {nil, engine.HandlerFault, "tenant", projection.ErrUnknownTenant, true},
 	"error of another file":    {otherFile, engine.HandlerFault, "malformed JSON", nil, true},
 }
 
-// shortWrite is interrupted by a context of its own while it writes.
-func shortWrite(ctx context.Context, tx *sql.Tx) error {
-	short, cancel := context.WithTimeout(ctx, 50*time.Millisecond)
-	defer cancel()
-	_, err := tx.ExecContext(short, "insert into strict "+long)
-	return err
+// shortWrite writes until a context of its own ends, so that SQLite rolls the transaction back. A context that ends before its
+// statement begins changes nothing.
+func shortWrite(ctx context.Context, tx *sql.Tx, table string) (err error) {
+	for d := 50 * time.Millisecond; ; d *= 2 {
+		short, cancel := context.WithTimeout(ctx, d)
+		_, err = tx.ExecContext(short, "insert into "+table+" "+steps)
+		cancel()
+		if _, ended := tx.ExecContext(ctx, "select 1"); ended != nil {
+			return err
+		}
+	}
 }
 
 // otherFile returns the error of another database.

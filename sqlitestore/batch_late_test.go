@@ -350,6 +350,29 @@ func TestGoroutineThatEndsTheTransactionCommitsNoHalfOfIt(t *testing.T) {
 	t.Logf("%d batches failed", failures)
 }
 
+// A commit of the handler's may have passed database/sql, and run only when the batch is over.
+func TestTransactionThatWasLentIsNotCommittedLater(t *testing.T) {
+	t.Parallel()
+	b := newBatcher(t, 1)
+	ctx := testContext(t)
+	tx := must(b.store.writer.open(ctx))(t)
+	tx.lend(ctx)
+	_, err := tx.ExecContext(ctx, "insert into model (position) values (1)")
+	noError(t, err)
+	tx.takeBack(ctx)
+	noError(t, tx.onConn(func(c *conn) error {
+		c.loan.end()
+		if err := c.loan.tx.Commit(); !errors.Is(err, ErrTxControl) {
+			t.Errorf("error %v", err)
+		}
+		return nil
+	}))
+	tx.end()
+	b.holds(0, 0)
+	noError(t, b.apply(record, limit))
+	b.holds(1, 1)
+}
+
 // Opening a connection takes as long as many batches.
 func TestBatchesShareOneConnection(t *testing.T) {
 	t.Parallel()

@@ -57,7 +57,9 @@ func TestBatchIsNotStarvedByAppends(t *testing.T) {
 			}
 		})
 	}
-	until(t, "appends are made", func() bool { return one[int](t, b.store, "select count(*) from millrace_events where stream_id = 'live'") > 10 })
+	until(t, "appends are made", func() bool {
+		return one[int](t, b.store, "select count(*) from millrace_events where stream_id = 'live'") > 10
+	})
 	commits := countCommits(t, b.store)
 	groups := int64(0)
 	for range batches {

@@ -6,11 +6,8 @@ import (
 	"database/sql/driver"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
-	"reflect"
 	"regexp"
-	"sync"
 	"sync/atomic"
 
 	"modernc.org/sqlite"
@@ -273,100 +270,4 @@ func (tx *loanedTx) Rollback() error {
 	}
 	tx.done = true
 	return tx.Tx.Rollback()
-}
-
-// driverRows is what rows of modernc.org/sqlite implement.
-type driverRows interface {
-	driver.Rows
-	driver.RowsColumnTypeDatabaseTypeName
-	driver.RowsColumnTypeLength
-	driver.RowsColumnTypeNullable
-	driver.RowsColumnTypePrecisionScale
-	driver.RowsColumnTypeScanType
-}
-
-// lentRows are rows of the user. They are closed with the loan: a function may leave them open, and open rows keep an
-// interrupt in force.
-type lentRows struct {
-	driverRows
-	loan *loan
-	// closed is why the rows were closed, nil while they are open.
-	closed error
-}
-
-func (l *loan) guardRows(rows driver.Rows, err error) (driver.Rows, error) {
-	if err != nil || l == nil || l.phase.Load() != phaseLent {
-		return rows, err
-	}
-	guarded := &lentRows{driverRows: rows.(driverRows), loan: l}
-	l.rows[guarded] = struct{}{}
-	return guarded, nil
-}
-
-func (r *lentRows) Next(values []driver.Value) error {
-	if r.closed != nil {
-		return r.closed
-	}
-	if err := r.driverRows.Next(values); err != io.EOF {
-		return r.loan.note(err)
-	}
-	return io.EOF
-}
-
-func (r *lentRows) Close() error {
-	if r.closed != nil {
-		return nil
-	}
-	r.closed = sql.ErrTxDone
-	delete(r.loan.rows, r)
-	return r.driverRows.Close()
-}
-
-// interrupter interrupts the running statement of a connection when a context ends. The driver does so only for the context
-// of a statement, and only until its first row.
-type interrupter struct {
-	mu sync.Mutex
-	// handle is SQLite's connection, 0 if it is closed.
-	handle uintptr
-	// watched identifies the context that is watched, and stop ends that.
-	watched *context.Context
-	stop    func() bool
-}
-
-// open finds the handle, which the driver does not export.
-func (i *interrupter) open(base driver.Conn) {
-	i.handle = uintptr(reflect.ValueOf(base).Elem().FieldByName("db").Uint())
-}
-
-func (i *interrupter) watch(ctx context.Context) {
-	i.unwatch()
-	if ctx.Done() == nil {
-		return
-	}
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	i.watched = &ctx
-	i.stop = context.AfterFunc(ctx, func() {
-		i.mu.Lock()
-		defer i.mu.Unlock()
-		if i.watched == &ctx && i.handle != 0 {
-			sqlite3.Xsqlite3_interrupt(nil, i.handle)
-		}
-	})
-}
-
-func (i *interrupter) unwatch() {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	if i.stop != nil {
-		i.stop()
-	}
-	i.watched, i.stop = nil, nil
-}
-
-func (i *interrupter) close() {
-	i.unwatch()
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	i.handle = 0
 }
