@@ -91,13 +91,6 @@ func TestMisusedConnectionIsTheHandlersFault(t *testing.T) {
 	o.applied(2)
 }
 
-// timeoutError is what a handler's own network calls return.
-type timeoutError struct{}
-
-func (timeoutError) Error() string   { return "the other service did not answer" }
-func (timeoutError) Timeout() bool   { return true }
-func (timeoutError) Temporary() bool { return true }
-
 func TestFaultOfAnotherServerIsTheHandlers(t *testing.T) {
 	t.Parallel()
 	o := newOwner(t, 1)
