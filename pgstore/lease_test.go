@@ -212,36 +212,6 @@ func TestReleaseNotifiesTheNodesIfItReleasedALease(t *testing.T) {
 	}
 }
 
-func TestCountsAreSeparateForNamedTenants(t *testing.T) {
-	t.Parallel()
-	store := newStore(t)
-	tenants := []string{projection.DefaultTenant, newTenant(t, store, "a").Name(), newTenant(t, store, "b").Name()}
-	noError(t, store.port().Ensure(testContext(t), projectionsOf(tenants, "p", "q")))
-	mustExec(t, store, "update millrace.projections set desired_state = 'pause' where tenant = 'a' and name = 'q' or tenant = 'b' and name = 'p'")
-	for _, test := range []struct {
-		named, filtered []string
-		want            map[engine.Want]bool
-	}{
-		{nil, nil, map[engine.Want]bool{{Name: "p", Leases: 2}: true, {Name: "q", Leases: 2}: true}},
-		{[]string{"a", "none"}, nil, map[engine.Want]bool{{Tenant: "a", Name: "p", Leases: 1}: true, {Name: "p", Leases: 1}: true, {Name: "q", Leases: 2}: true}},
-		{nil, []string{"q", "none"}, map[engine.Want]bool{{Name: "p", Leases: 2}: true, {Tenant: "b", Name: "q", Leases: 1}: true, {Tenant: "default", Name: "q", Leases: 1}: true}},
-	} {
-		counts, err := store.port().Counts(testContext(t), test.named, test.filtered)
-		got := make(map[engine.Want]bool)
-		for _, c := range counts {
-			got[c] = true
-		}
-		if err != nil || len(got) != len(counts) || !maps.Equal(got, test.want) {
-			t.Errorf("%v, %v: %v, %v; want %v", test.named, test.filtered, counts, err, test.want)
-		}
-	}
-	mustExec(t, store, "update millrace.projections set partition = case tenant when 'default' then 1 else 2 end, tenant = 'b' where name = 'q' and tenant <> 'a'")
-	counts := must(store.port().Counts(testContext(t), nil, nil))(t)
-	if want := (engine.Want{Tenant: "b", Name: "q", Leases: 2}); !slices.Contains(counts, want) || len(counts) != 2 {
-		t.Errorf("with a split projection: %v, want %v among them", counts, want)
-	}
-}
-
 func TestFreeLeasesOfTenantsThatTheFilterExcludesAreNotListed(t *testing.T) {
 	t.Parallel()
 	store := newStore(t)

@@ -191,39 +191,6 @@ func TestFreeLeasesAreThoseThatTheNodeCanRun(t *testing.T) {
 	}
 }
 
-func TestCountsAreSeparateForNamedTenants(t *testing.T) {
-	t.Parallel()
-	store := newStore(t)
-	noError(t, store.CreateTenants(testContext(t), "a", "b"))
-	for _, tenant := range []string{projection.DefaultTenant, "a", "b"} {
-		noError(t, port{store}.Ensure(testContext(t), newProjections(tenant, "p", "q")))
-	}
-	noError(t, errors.Join(port{store}.SetDesiredState(testContext(t), projection.ID{Tenant: "a", Name: "q"}, engine.WantPause),
-		port{store}.SetDesiredState(testContext(t), projection.ID{Tenant: "b", Name: "p"}, engine.WantPause)))
-	for _, test := range []struct {
-		named, filtered []string
-		want            map[engine.Want]bool
-	}{
-		{nil, nil, map[engine.Want]bool{{Name: "p", Leases: 2}: true, {Name: "q", Leases: 2}: true}},
-		{[]string{"a", "none"}, nil, map[engine.Want]bool{{Tenant: "a", Name: "p", Leases: 1}: true, {Name: "p", Leases: 1}: true, {Name: "q", Leases: 2}: true}},
-		{nil, []string{"q", "none"}, map[engine.Want]bool{{Name: "p", Leases: 2}: true, {Tenant: "b", Name: "q", Leases: 1}: true, {Tenant: "default", Name: "q", Leases: 1}: true}},
-	} {
-		counts, err := port{store}.Counts(testContext(t), test.named, test.filtered)
-		got := make(map[engine.Want]bool)
-		for _, c := range counts {
-			got[c] = true
-		}
-		if err != nil || len(got) != len(counts) || !maps.Equal(got, test.want) {
-			t.Errorf("%v, %v: %v, %v; want %v", test.named, test.filtered, counts, err, test.want)
-		}
-	}
-	noError(t, port{store}.Ensure(testContext(t), []engine.NewProjection{{Tenant: "b", Name: "split", Partitions: 2}}))
-	counts := must(port{store}.Counts(testContext(t), nil, nil))(t)
-	if want := (engine.Want{Tenant: "b", Name: "split", Leases: 2}); !slices.Contains(counts, want) || len(counts) != 3 {
-		t.Errorf("with a split projection: %v, want %v among them", counts, want)
-	}
-}
-
 func TestReleaseFreesLeasesThatAreHeldAndAnnouncesIt(t *testing.T) {
 	t.Parallel()
 	store := newStore(t)

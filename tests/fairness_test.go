@@ -195,7 +195,7 @@ func TestTenantsThatFloodDelayQuietOnesLittle(t *testing.T) {
 func TestWeightsShareTheSlots(t *testing.T) {
 	kit.OnEachStore(t, func(t *testing.T, kind *kit.Kind) {
 		b := kind.With(t, 8)
-		const projections, warmUp, counted = 20, 100, 600
+		const projections, warmUp, counted = 20, 50, 400
 		tenants := b.Tenants(2)
 		heavy := tenants[1].Name()
 		for _, tenant := range tenants {

@@ -79,6 +79,10 @@ func misdeeds(kind *kit.Kind) map[string]misdeed {
 	parks := func(timeout time.Duration) millrace.Projection {
 		return millrace.Projection{Timeout: timeout, Retry: kit.Soon(1), MaxFailureShare: projection.NoLimit}
 	}
+	many := 200
+	if !kind.Meets(kit.ConcurrentWrites) { // each of them waits for all others
+		many = 50
+	}
 	all := map[string]misdeed{
 		"hangs for longer than the test": {calls: 1, long: true, do: hang, projection: millrace.Projection{Timeout: time.Hour}, needs: kit.ConcurrentWrites},
 		"hangs again and again":          {calls: 2, more: 1, long: kind.Meets(kit.ConcurrentWrites), do: hang, projection: parks(50 * time.Millisecond)},
@@ -89,8 +93,8 @@ func misdeeds(kind *kit.Kind) map[string]misdeed {
 		"fails and is retried":           {calls: 3, more: 10, do: always(faults["SQL error"].Fail), projection: millrace.Projection{Retry: kit.Soon(1 << 20)}},
 		"fills the disk":                 {calls: 3, more: 1, do: always(kind.Outages["disk full"])},
 		"is slow":                        {calls: 2, more: 1, long: true, do: takes(time.Second), projection: millrace.Projection{MaxEvents: 1}, needs: kit.ConcurrentWrites},
-		"is many":                        {calls: 2, more: 200, many: 200, do: takes(0), projection: millrace.Projection{MaxEvents: 1}},
-		"is many and fails":              {calls: 2, more: 200, many: 200, do: always(faults["SQL error"].Fail), projection: parks(0)},
+		"is many":                        {calls: 2, more: 200, many: many, do: takes(0), projection: millrace.Projection{MaxEvents: 1}},
+		"is many and fails":              {calls: 2, more: 200, many: many, do: always(faults["SQL error"].Fail), projection: parks(0)},
 		"is many and slow":               {calls: 2, more: 60, many: 60, do: takes(50 * time.Millisecond), projection: millrace.Projection{MaxEvents: 1}, needs: kit.ConcurrentWrites},
 	}
 	if connection, ok := kind.Outages["connection"]; ok {

@@ -20,7 +20,7 @@ import (
 // Every policy treats all failures alike, however the handler is called.
 func TestEveryPolicyTreatsAllFailuresAlike(t *testing.T) {
 	kit.OnEachStore(t, func(t *testing.T, kind *kit.Kind) {
-		b := kind.With(t, 16) // most of them wait
+		b := kind.With(t, 16).Patient() // most of them wait
 		f := kit.NewFates(b)
 		var mended atomic.Bool
 		var projections []millrace.Projection

@@ -42,7 +42,7 @@ func (k *Kind) With(t *testing.T, connections int) *Bundle {
 // At opens the store at a place.
 func (k *Kind) At(t *testing.T, place string) *Bundle {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
 	t.Cleanup(cancel)
 	b := &Bundle{T: t, Ctx: ctx, Kind: k, Place: place}
 	b.Store = b.Again()
@@ -212,7 +212,7 @@ func (b *Bundle) Reaches(rt *millrace.Runtime, name string, position int64) {
 // ReachesOf is Reaches for any tenant.
 func (b *Bundle) ReachesOf(rt *millrace.Runtime, tenant, name string, position int64) {
 	b.T.Helper()
-	ctx, cancel := context.WithTimeout(b.Ctx, 100*time.Second)
+	ctx, cancel := context.WithTimeout(b.Ctx, 3*time.Minute)
 	defer cancel()
 	if err := rt.WaitFor(ctx, millrace.ProjectionID{Tenant: tenant, Name: name}, position); err != nil {
 		status, _ := rt.Status(b.Ctx, millrace.StatusFilter{Tenants: []string{tenant}})
@@ -275,7 +275,7 @@ func (b *Bundle) Eventually(what string, cond func() bool) {
 	b.T.Helper()
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
-	for deadline := time.Now().Add(time.Minute); !cond(); <-tick.C {
+	for deadline := time.Now().Add(2 * time.Minute); !cond(); <-tick.C {
 		if time.Now().After(deadline) {
 			b.T.Fatalf("never: %s", what)
 		}
@@ -292,7 +292,7 @@ func (b *Bundle) InTime(what string, fn func()) {
 	}()
 	select {
 	case <-done:
-	case <-time.After(time.Minute):
+	case <-time.After(2 * time.Minute):
 		b.T.Fatalf("never: %s", what)
 	}
 }
