@@ -140,16 +140,31 @@ func (s copySource) Page(ctx context.Context, table transfer.Table, tenant strin
 	defer func() { _ = rows.Close() }()
 	var page transfer.Page
 	for !page.Full() && rows.Next() {
-		row, into := make(transfer.Row, len(table.Columns)), make([]any, len(table.Columns))
+		row, into, isEvent := make(transfer.Row, len(table.Columns)), make([]any, len(table.Columns)), table.Name == transfer.Events.Name
 		for i := range row {
 			into[i] = &row[i]
+		}
+		var id, sum int64
+		if isEvent {
+			into = append(into, &id, &sum)
 		}
 		if err := rows.Scan(into...); err != nil {
 			return nil, err
 		}
+		if isEvent && copiedSum(id, row) != sum {
+			return nil, s.damaged(changedEvent(id))
+		}
 		page.Add(row)
 	}
 	return page.Rows, damaged(rows.Err())
+}
+
+// copiedSum returns the checksum of an event of copy_events.sql.
+func copiedSum(id int64, row transfer.Row) int64 {
+	text := func(i int) string { v, _ := row[i].(string); return v }
+	number := func(i int) int64 { v, _ := row[i].(int64); return v }
+	_, sum := checksum(nil, id, number(3), number(9), text(2), text(4), text(5), text(6), text(7), text(8))
+	return sum
 }
 
 // notMoved returns ErrMoved if the file was moved.

@@ -102,10 +102,14 @@ func (row *eventRow) envelope(buffer []byte) (e event.Envelope, _ []byte, err er
 	}
 	buffer, actual := checksum(buffer, id, e.Version, micros, e.Stream, e.Type, e.Body, e.RawHeaders, e.CausationID, e.CorrelationID)
 	if actual != sum {
-		return e, buffer, fmt.Errorf("%w: the event at position %d does not match its checksum", ErrCorrupt, e.Position)
+		return e, buffer, changedEvent(id)
 	}
 	e.Time = time.UnixMicro(micros).UTC()
 	return e, buffer, nil
+}
+
+func changedEvent(id int64) error {
+	return fmt.Errorf("%w: the event at position %d does not match its checksum", ErrCorrupt, id&lastPosition)
 }
 
 // bytesOf and textOf return a value, empty for null.

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/millrace-go/millrace/event"
+	"github.com/millrace-go/millrace/sqlitestore"
 )
 
 // TestDamagedCopyIsNamed damages the copy in one place after another. Each time Run must name the place, and open nothing.
@@ -75,5 +76,18 @@ func TestReportIsThatOfBothStores(t *testing.T) {
 				t.Errorf("tenant %q: %+v, then %+v, then %+v", tenant.Tenant, table, verified.Tenants[i].Tables[k], again.Tenants[i].Tables[k])
 			}
 		}
+	}
+}
+
+// An event that does not match its checksum must not become the truth of another store.
+func TestChangedEventIsNotCopied(t *testing.T) {
+	t.Parallel()
+	source := newSource(t)
+	if _, err := source.Append(testContext(t), "s", event.Any, event.Event{Type: "T", Body: []byte("1")}); err != nil {
+		t.Fatal(err)
+	}
+	sqlite(t, source, `update millrace_events set body = '2'`)
+	if _, err := run(testContext(t), source.CopySource(), newTarget(t).CopyTarget(nil, nil), keepAll()); !errors.Is(err, sqlitestore.ErrCorrupt) {
+		t.Errorf("error %v", err)
 	}
 }
