@@ -69,10 +69,10 @@ var everyFault = flag.Bool("faults.every", false, "let each operation fail in tu
 
 // after returns the number of the operation that fails after operation n.
 func after(n int) int {
-	if n < 8 || *everyFault {
+	if n < 4 || *everyFault {
 		return n + 1
 	}
-	return n + 1 + rand.IntN(10)
+	return n + 1 + rand.IntN(20)
 }
 
 // is reports whether the error names the fault.

@@ -247,7 +247,7 @@ func (w *workload) maintain(ctx, finished context.Context) error {
 				w.store.writer.give()
 			}
 		case "tenant":
-			_, err = w.store.CreateTenant(ctx, fmt.Sprint("tenant", i))
+			_, err = w.store.CreateTenant(ctx, fmt.Sprint("tenant", i%12)) // two, and then none
 		default:
 			_, err = other.ExecContext(ctx, "pragma wal_checkpoint("+mode+")")
 		}
