@@ -47,7 +47,7 @@ type Config struct {
 	QueryTimeout time.Duration
 
 	// MaxBatches limits the batches that run at once. It must be less than the pool's size, so that a connection is left for
-	// reading. Default: three quarters of the pool's size, at least 1; for a pool of 4 to 7, its size less 2.
+	// reading. Default: three quarters of the pool's size, at least 1; for a pool of 4 to 7, its size less 2; for a file, 1.
 	MaxBatches int
 	// MaxBatchesPerTenant limits the batches of one tenant, so that no tenant takes all of them. Default: half of MaxBatches,
 	// rounded up. There is no such limit while this node serves a single tenant.

@@ -1,6 +1,7 @@
 package millrace
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -189,7 +190,7 @@ func (r *Runtime) start() (*actors.Deps, error) {
 			AdvanceInterval: c.AdvanceInterval, QueryTimeout: c.QueryTimeout, ReplayRest: 100 * time.Millisecond,
 		},
 		Definitions: r.definitions,
-		Limiter: actors.NewLimiter(actors.Limits{Connections: r.store.Connections(), Batches: c.MaxBatches,
+		Limiter: actors.NewLimiter(actors.Limits{Connections: r.store.Connections(), Batches: cmp.Or(c.MaxBatches, r.store.DefaultBatches()),
 			BatchesPerTenant: c.MaxBatchesPerTenant, Deliveries: c.MaxDeliveries, TenantWeight: c.TenantWeight, Log: c.Logger}),
 		TailBytes: c.TailMemory,
 	}

@@ -30,6 +30,8 @@ func (s port) Pooled() bool { return s.server.pooling.Lends }
 
 func (s port) Connections() int { return int(s.pool.Config().MaxConns) }
 
+func (s port) DefaultBatches() int { return 0 }
+
 func (s port) ValidTenant(name string) error {
 	_, err := s.ForTenant(name)
 	return err

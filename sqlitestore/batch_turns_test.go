@@ -4,9 +4,11 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"fmt"
 	"sync"
 	"testing"
 
+	"github.com/millrace-go/millrace"
 	"github.com/millrace-go/millrace/event"
 )
 
@@ -35,6 +37,51 @@ func TestAppendWaitsForOneBatch(t *testing.T) {
 	}
 	if atOnce < batches/2 {
 		t.Errorf("%d of %d appends waited for one batch only", atOnce, batches)
+	}
+}
+
+// An append waits for one batch only, also while several projections catch up at the same time.
+func TestAppendWaitsForNoQueueOfBatches(t *testing.T) {
+	t.Parallel()
+	const projections, batches = 6, 10
+	store := newStore(t)
+	for range batches {
+		mustAppend(t, store.tenant, "s", event.Any, someEvents(1)...)
+	}
+	rt := must(millrace.New(millrace.Config{Store: store}))(t)
+	var group sync.WaitGroup
+	defer group.Wait()
+	var before []int // how many batches each append waited for
+	began := make(map[int]int)
+	calls := 0 // the file has one writer
+	for i := range projections {
+		noError(t, rt.Register(millrace.Projection{Name: fmt.Sprint("p", i), MaxEvents: 1, Handler: Each(func(_ context.Context, _ *sql.Tx, e event.Envelope) error {
+			if e.Stream != "s" {
+				return nil
+			}
+			calls++
+			made := one[int](t, store, "select count(*) from millrace_events where stream_id = 'live'")
+			for n := len(before); n < made; n++ {
+				before = append(before, calls-began[n])
+			}
+			began[len(began)] = calls
+			waiting := store.waitingAppends()
+			group.Go(func() { mustAppend(t, store.tenant, "live", event.Any, someEvents(1)...) })
+			until(t, "the append waits", func() bool { return store.waitingAppends() > waiting })
+			return nil
+		})}))
+	}
+	must(rt.RunUntilIdle(testContext(t)))(t)
+	atOnce := 0
+	for _, n := range before {
+		if n == 1 {
+			atOnce++
+		}
+	}
+	// An append whose goroutine does not run meanwhile asks for its turn later.
+	t.Logf("appends waited for %v batches", before)
+	if len(before) < projections*batches/2 || atOnce < len(before)*2/3 {
+		t.Errorf("of %d appends, %d waited for one batch only", len(before), atOnce)
 	}
 }
 

@@ -5,12 +5,17 @@ import (
 	"database/sql/driver"
 	"reflect"
 	"sync"
+	"time"
 
 	sqlite3 "modernc.org/sqlite/lib"
 )
 
-// interrupter interrupts the running statement of a connection when a context ends. The driver does so only for the context
-// of a statement, and only until its first row.
+// interruptInterval is the pause between two interrupts. A statement that begins at the moment of an interrupt is not
+// interrupted by it.
+const interruptInterval = 10 * time.Millisecond
+
+// interrupter interrupts the statements of a connection from when a context ends until unwatch. The driver does so only for
+// the context of a statement, only until its first row, and only once.
 type interrupter struct {
 	mu sync.Mutex
 	// handle is SQLite's connection, 0 if it is closed.
@@ -33,13 +38,17 @@ func (i *interrupter) watch(ctx context.Context) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	i.watched = &ctx
-	i.stop = context.AfterFunc(ctx, func() {
-		i.mu.Lock()
-		defer i.mu.Unlock()
-		if i.watched == &ctx && i.handle != 0 {
-			sqlite3.Xsqlite3_interrupt(nil, i.handle)
-		}
-	})
+	i.stop = context.AfterFunc(ctx, func() { i.interrupt(&ctx) })
+}
+
+// interrupt interrupts the running statement, and does so again until the context is not watched any more.
+func (i *interrupter) interrupt(watched *context.Context) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if i.watched == watched && i.handle != 0 {
+		sqlite3.Xsqlite3_interrupt(nil, i.handle)
+		time.AfterFunc(interruptInterval, func() { i.interrupt(watched) })
+	}
 }
 
 func (i *interrupter) unwatch() {

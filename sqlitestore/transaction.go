@@ -93,6 +93,11 @@ func (t *transaction) release() {
 	if t.loan.phase.Load() == phaseLent {
 		t.takeBack(context.Background())
 	}
+	// An interrupt of the rollback would leave the transaction open.
+	_ = t.onConn(func(c *conn) error {
+		c.loan.unwatch()
+		return nil
+	})
 	_ = t.Tx.Rollback()
 	_ = t.onConn(func(c *conn) error {
 		c.loan.end()

@@ -20,6 +20,8 @@ type Store interface {
 	TxType() reflect.Type
 	// Connections is how many statements and batches can run at once.
 	Connections() int
+	// DefaultBatches is how many batches run at once by default, 0 if that depends on Connections alone.
+	DefaultBatches() int
 	// Pooled reports whether a pooler in transaction mode stands between the store and the server.
 	Pooled() bool
 	// ValidTenant returns an error if no tenant can have that name.
