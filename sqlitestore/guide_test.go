@@ -256,7 +256,7 @@ func TestBackupOfALiveStoreContinues(t *testing.T) {
 	later := continues(t, file)
 
 	// The copy takes the place of the file.
-	for _, name := range []string{file, file + "-wal", file + "-shm", file + "-owner"} {
+	for _, name := range []string{file, file + "-wal", file + "-shm", file + "-owner", file + "-queue"} {
 		if err := os.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			t.Fatal(err)
 		}

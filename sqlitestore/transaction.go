@@ -46,10 +46,14 @@ func (w *writer) openFresh(ctx context.Context) (*transaction, error) {
 // begin begins a transaction that writes. It waits for other processes until ctx ends. The statements of the transaction
 // are bounded by txCtx. The caller has the connection. release must follow.
 func (w *writer) begin(ctx, txCtx context.Context) (t *transaction, err error) {
-	err = retryBusy(ctx, func() error {
-		t, err = w.tryBegin(ctx, txCtx)
-		return err
-	})
+	leave, err := w.queue.enter(ctx)
+	if err == nil {
+		err = retryBusy(ctx, func() error {
+			t, err = w.tryBegin(ctx, txCtx)
+			return err
+		})
+		leave()
+	}
 	if cause := context.Cause(ctx); err != nil && cause != nil && !errors.Is(err, cause) {
 		err = fmt.Errorf("%w: %w", cause, err)
 	}

@@ -18,9 +18,9 @@ import (
 const (
 	// busyTimeout is how long SQLite waits for the lock of another process at a time. SQLite does not check
 	// contexts meanwhile, so the wait is short, and repeated.
-	busyTimeout = 50 * time.Millisecond
+	busyTimeout = 5 * time.Millisecond
 	// busyPause is the pause between two attempts to get a lock for which SQLite does not wait.
-	busyPause = 5 * time.Millisecond
+	busyPause = time.Millisecond
 	// checkpointPages is the number of pages in the write-ahead log at which a commit copies them into the file: 16
 	// MiB. With fewer, pages that change often are copied more often. With more, opening the file after a crash takes
 	// longer.
@@ -39,6 +39,8 @@ type writer struct {
 	committed querier
 	// turn has an element while no transaction has the connection.
 	turn chan struct{}
+	// queue is that of all processes that write to the file.
+	queue *fileQueue
 
 	mu sync.Mutex
 	// waiting are the appends that the next group commits.
@@ -63,26 +65,28 @@ func openWriter(ctx context.Context, path string, opts Options) (*writer, error)
 	if opts.Synchronous == SynchronousNormal {
 		synchronous = "NORMAL"
 	}
-	w := &writer{turn: make(chan struct{}, 1), closed: make(chan struct{})}
+	w := &writer{turn: make(chan struct{}, 1), closed: make(chan struct{}), path: resolved(path)}
 	var err error
+	if w.queue, err = openQueue(w.path); err != nil {
+		return nil, err
+	}
 	w.db, err = openDB(dsn(path, "_txlock=immediate", fmt.Sprintf("_pragma=busy_timeout(%d)", busyTimeout.Milliseconds()),
 		"_pragma=journal_mode(WAL)", "_pragma=synchronous("+synchronous+")", "_pragma=fullfsync(1)",
 		fmt.Sprintf("_pragma=wal_autocheckpoint(%d)", checkpointPages), "_pragma=foreign_keys(1)"), true)
 	if err != nil {
-		return nil, err
+		return nil, errors.Join(err, w.queue.close())
 	}
 	// A handler that does not return keeps its connection. Otherwise there is one.
 	w.db.SetMaxIdleConns(1)
 	w.close = sync.OnceValue(func() error {
 		close(w.closed)
 		<-w.turn
-		return w.db.Close()
+		return errors.Join(w.db.Close(), w.queue.close())
 	})
 	w.turn <- struct{}{}
 	if err := w.checkJournal(ctx); err != nil {
 		return nil, errors.Join(fmt.Errorf("%s: %w", path, damaged(err)), w.close())
 	}
-	w.path = resolved(path)
 	return w, nil
 }
 

@@ -164,7 +164,7 @@ func (p filePlace) clean(ctx context.Context) (removed string, err error) {
 
 // files are the file and those that SQLite and the store keep beside it.
 func (p filePlace) files() []string {
-	return []string{p.path, p.path + "-wal", p.path + "-shm", p.path + "-owner", p.path + "-resync"}
+	return []string{p.path, p.path + "-wal", p.path + "-shm", p.path + "-owner", p.path + "-queue", p.path + "-resync"}
 }
 
 func (p filePlace) removal() string { return "demo clean -file " + p.path }

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/millrace-go/millrace/sqlitestore/internal/filelock"
 )
 
 func mustInspect(t *testing.T, path string) State {
@@ -46,7 +48,7 @@ func TestTwoThatInspectDoNotSeeEachOther(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = file.Close() }()
-	if err := share(file); err != nil {
+	if err := filelock.Share(file); err != nil {
 		t.Fatal(err)
 	}
 	if state := mustInspect(t, path); state.Held {

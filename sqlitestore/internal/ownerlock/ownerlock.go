@@ -15,6 +15,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/millrace-go/millrace/sqlitestore/internal/filelock"
 )
 
 // retryInterval is how often the lock is requested while another runtime has it. After the end of that runtime's
@@ -23,9 +25,6 @@ const retryInterval = 50 * time.Millisecond
 
 // ErrOwned is returned if another runtime has the lock.
 var ErrOwned = errors.New("another runtime owns the file")
-
-// errLocked is returned by lock if another open file has the lock.
-var errLocked = errors.New("locked")
 
 // beatInterval is the least time between two changes of the lock file. More often, an idle machine would write to its disk
 // all the time. Less often, a frozen owner would be noticed later.
@@ -63,7 +62,7 @@ func TryAcquire(path string) (*Lock, error) {
 		switch {
 		case errors.Is(err, errReplaced):
 			continue
-		case errors.Is(err, errLocked):
+		case errors.Is(err, filelock.ErrLocked):
 			return nil, fmt.Errorf("%w (%s)", ErrOwned, owner(Name(path)))
 		case err != nil:
 			return nil, fmt.Errorf("lock %s: %w", Name(path), err)
@@ -85,7 +84,7 @@ func tryOnce(name string) (_ *Lock, err error) {
 			_ = file.Close()
 		}
 	}()
-	if err := lock(file); err != nil {
+	if err := filelock.Lock(file); err != nil {
 		return nil, err
 	}
 	if err := inPlace(file, name); err != nil {
@@ -161,10 +160,10 @@ func Inspect(path string) (State, error) {
 	if err != nil {
 		return State{}, err
 	}
-	err = share(file)
-	held := errors.Is(err, errLocked)
+	err = filelock.Share(file)
+	held := errors.Is(err, filelock.ErrLocked)
 	if err == nil {
-		err = unlock(file)
+		err = filelock.Unlock(file)
 	}
 	if err != nil && !held {
 		return State{}, fmt.Errorf("inspect %s: %w", Name(path), err)
@@ -176,5 +175,5 @@ func Inspect(path string) (State, error) {
 // that creates it again.
 func (l *Lock) Release() error {
 	// A process that is being started has the file open too, for an instant, so closing it here would not be enough.
-	return errors.Join(unlock(l.file), l.file.Close())
+	return errors.Join(filelock.Unlock(l.file), l.file.Close())
 }

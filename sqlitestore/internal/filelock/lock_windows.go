@@ -1,4 +1,4 @@
-package ownerlock
+package filelock
 
 import (
 	"errors"
@@ -10,13 +10,14 @@ import (
 // lockedByte is beyond the content of the file, which others read while the lock is held.
 const lockedByte = 1 << 20
 
-// lock locks a byte of an open file, or returns errLocked.
-func lock(file *os.File) error { return lockByte(file, windows.LOCKFILE_EXCLUSIVE_LOCK) }
+// Lock locks a byte of an open file, or returns ErrLocked.
+func Lock(file *os.File) error { return lockByte(file, windows.LOCKFILE_EXCLUSIVE_LOCK) }
 
-// share is lock for a lock that several may have at once.
-func share(file *os.File) error { return lockByte(file, 0) }
+// Share is Lock for a lock that several may have at once.
+func Share(file *os.File) error { return lockByte(file, 0) }
 
-func unlock(file *os.File) error {
+// Unlock unlocks a file.
+func Unlock(file *os.File) error {
 	return windows.UnlockFileEx(windows.Handle(file.Fd()), 0, 1, 0, &windows.Overlapped{Offset: lockedByte})
 }
 
@@ -24,7 +25,7 @@ func lockByte(file *os.File, flags uint32) error {
 	at := &windows.Overlapped{Offset: lockedByte}
 	err := windows.LockFileEx(windows.Handle(file.Fd()), flags|windows.LOCKFILE_FAIL_IMMEDIATELY, 0, 1, 0, at)
 	if errors.Is(err, windows.ERROR_LOCK_VIOLATION) {
-		return errLocked
+		return ErrLocked
 	}
 	return err
 }

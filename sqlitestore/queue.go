@@ -1,0 +1,65 @@
+package sqlitestore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/millrace-go/millrace/sqlitestore/internal/filelock"
+)
+
+const (
+	// queuePause is the pause between two attempts to enter the queue.
+	queuePause = time.Millisecond
+	// queueTime is how long a process waits in the queue. A process that has it for longer is frozen, or waits for a long
+	// transaction.
+	queueTime = 100 * time.Millisecond
+)
+
+// fileQueue gives the processes that write to a file turns. SQLite's lock has no queue: a process that runs transactions without a
+// pause gets the lock again before another process looks for it. A process has the lock of the queue while it waits for that
+// of SQLite. So the process that ends a transaction lets one that waits begin first. The holder of the writer's turn uses
+// the queue.
+type fileQueue struct {
+	file *os.File
+	// stuck reports that the last wait took too long. Until the queue moves again, nothing waits in it.
+	stuck bool
+}
+
+// openQueue opens the lock file of the queue of a store's file.
+func openQueue(path string) (*fileQueue, error) {
+	file, err := os.OpenFile(path+"-queue", os.O_RDWR|os.O_CREATE, 0o666)
+	return &fileQueue{file: file}, err
+}
+
+// enter waits until no other process waits for SQLite's lock. leave must follow as soon as the transaction has begun.
+func (q *fileQueue) enter(ctx context.Context) (leave func(), err error) {
+	var limit <-chan time.Time
+	for {
+		err := filelock.Lock(q.file)
+		switch {
+		case err == nil:
+			q.stuck = false
+			return q.leave, nil
+		case !errors.Is(err, filelock.ErrLocked):
+			return nil, fmt.Errorf("lock %s: %w", q.file.Name(), err)
+		case q.stuck:
+			return func() {}, nil
+		case limit == nil:
+			limit = time.After(queueTime)
+		}
+		select {
+		case <-time.After(queuePause):
+		case <-limit:
+			q.stuck = true
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+	}
+}
+
+func (q *fileQueue) leave() { _ = filelock.Unlock(q.file) }
+
+func (q *fileQueue) close() error { return q.file.Close() }
