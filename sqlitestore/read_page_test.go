@@ -135,3 +135,22 @@ func TestProbeWritesToTheFileAndItsFolder(t *testing.T) {
 		t.Errorf("%+v", fault)
 	}
 }
+
+// The windows of feeds are bounded by the memory that pages and tails report.
+func TestPagesReportTheirMemory(t *testing.T) {
+	t.Parallel()
+	const n, size = 20, 100_000
+	store := newStore(t)
+	tail := store.port().Tail(projection.DefaultTenant)
+	must(tail.Poll(testContext(t)))(t)
+	for range n {
+		mustAppend(t, store.tenant, "s", event.Any, event.Event{Type: "T", Body: []byte(`"` + strings.Repeat("x", size) + `"`)})
+	}
+	page := must(store.port().Read(testContext(t), projection.DefaultTenant, engine.ReadRange{UpTo: n, Limit: n, MaxBytes: 2 * n * size}))(t)
+	update := must(tail.Poll(testContext(t)))(t)
+	for what, bytes := range map[string]int{"page": page.Bytes, "tail": update.Bytes} {
+		if bytes < n*size || bytes > 2*n*size {
+			t.Errorf("the %s has %d bytes of events and reports %d", what, n*size, bytes)
+		}
+	}
+}

@@ -117,12 +117,8 @@ func (t *tail) read(ctx context.Context, head int64, update *engine.TailUpdate) 
 	if err != nil {
 		return err
 	}
-	bytes := 0
-	for i := range page.Events {
-		bytes += page.Events[i].Size()
-	}
 	if n := len(page.Events); n > 0 {
-		t.average = max(1, bytes/n)
+		t.average = max(1, page.Bytes/n)
 	}
 	t.mark = page.To
 	update.Events, update.Bytes, update.Mark, update.More = page.Events, page.Bytes, page.To, page.To < head
@@ -154,6 +150,9 @@ func (t *Tenant) readPage(ctx context.Context, tenant int64, r engine.ReadRange)
 	}
 	if len(r.Share.Passed) > 0 {
 		page.Events = slices.DeleteFunc(page.Events, func(e event.Envelope) bool { return !r.Share.Has(e.Stream, e.Position) })
+	}
+	for i := range page.Events {
+		page.Bytes += page.Events[i].Size()
 	}
 	return page, nil
 }
