@@ -5,17 +5,19 @@
 // None is skipped, even if appends overlap or stay open. None is applied twice, even if processes are paused, killed or cut
 // off.
 //
-//	store, err := pgstore.Open(ctx, dsn, pgstore.Options{})
+//	store, err := pgstore.Open(ctx, dsn, pgstore.Options{}) // or sqlitestore.Open(ctx, "shop.db", sqlitestore.Options{})
 //	err = store.Migrate(ctx)
 //	rt, err := millrace.New(millrace.Config{Store: store})
 //	err = rt.Register(millrace.Projection{Name: "totals", Handler: pgstore.On(addItem)})
 //	err = rt.Run(ctx) // until ctx is done
 //
-// Package event defines events and their types. Package pgstore appends and reads them, and makes handlers that get a
-// transaction of PostgreSQL. Package projection has the policies, failures and errors of projections. A handler that works
-// outside of the database, for mails or webhooks, is made by Deliver or DeliverEach.
+// Package event defines events and their types. Package pgstore appends and reads them in a PostgreSQL database, package
+// sqlitestore in a file, without a server. Each makes handlers that get a transaction of its database. Package storecopy copies a
+// file to PostgreSQL. Package projection has the policies, failures and errors of projections. A handler that works outside of
+// the database, for mails or webhooks, is made by Deliver or DeliverEach.
 //
-// Any number of processes may run the same projections. They share the projections, and take over from a process that ends.
+// Any number of processes may run the same projections. On PostgreSQL they share the projections. On a file one process runs
+// all, and the others stand by. In both cases they take over from a process that ends.
 //
-// The examples run as they stand, with a database in the environment variable MILLRACE_DSN.
+// The examples run as they stand. Those that use pgstore need a database in the environment variable MILLRACE_DSN.
 package millrace

@@ -57,7 +57,7 @@ type Projection struct {
 	// AsyncCommit commits batches without waiting for the disk. After a crash of the server the last of them are applied again:
 	// read model and checkpoint were lost together. So it is safe for a pure read model, but not if others act on what the handler
 	// writes. A batch in which the handler appends events by AppendTx waits for the disk all the same. Deliver and DeliverEach
-	// have no transaction, and AsyncCommit is refused for them.
+	// have no transaction, and AsyncCommit is refused for them. It has no effect on a file.
 	AsyncCommit bool
 
 	// Retry sets when a failing event is tried again. Default: 4 attempts, with delays of 1 s, 2 s and 4 s between them, each

@@ -8,8 +8,8 @@
 //
 //	func (OrderPlaced) EventType() string { return "OrderPlaced" }
 //
-// New makes an Event of it, which a store appends. As decodes it from an Envelope; pgstore.On does so for a handler. An
-// append also says by an Expected in which state the stream must be.
+// New makes an Event of it, which a store appends. As decodes it from an Envelope; the function On of the
+// store's package does so for a handler. An append also says by an Expected in which state the stream must be.
 package event
 
 import (
@@ -27,7 +27,7 @@ type Event struct {
 	// Type names the kind of fact. It must not be empty. Projections select events by it.
 	Type string
 	// Body is the fact itself, one JSON value. An empty Body is stored as null. PostgreSQL keeps bodies as jsonb, which keeps
-	// values and not bytes: it drops white space, duplicate members and the order of members.
+	// values and not bytes: it drops white space, duplicate members and the order of members. A file keeps the bytes.
 	Body json.RawMessage
 	// Headers carry what is not part of the fact, such as a user, a source or a trace.
 	Headers map[string]string
@@ -96,7 +96,7 @@ type Envelope struct {
 	CorrelationID string
 	// RawHeaders is the JSON object of the headers, nil if there are none. Headers decodes it.
 	RawHeaders json.RawMessage
-	// Time is when the event was inserted, by the server's clock.
+	// Time is when the event was inserted, by the clock of the server, or of the machine that has the file.
 	Time time.Time
 }
 

@@ -22,7 +22,7 @@ type DeadLetter struct {
 	Attempts int
 	Replays  int
 	// FirstFailedAt and LastFailedAt are when the event failed. EndedAt is when it was resolved or discarded. They are by the
-	// server's clock.
+	// clock of the server, or of the machine that has the file.
 	FirstFailedAt time.Time
 	LastFailedAt  time.Time
 	EndedAt       time.Time

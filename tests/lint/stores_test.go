@@ -22,11 +22,11 @@ const (
 
 var updatePromises = flag.Bool("update-promises", false, "write the stores of each promise to "+promisesFile)
 
-// The places of tests that run on one store. Tests in tests say by kit.Run and kit.OnEachStore on which they run, and all others
-// need no store.
-var testsOfOneStore = map[string][]string{
-	"pgstore":     {"pgstore/...", "tests/postgres", "tests/chaos"},
-	"sqlitestore": {"sqlitestore/..."},
+// The places of tests by the store on which they run. Tests in tests say by kit.Run and kit.OnEachStore on which they run, and all
+// others need no store.
+var placesOfStores = map[string][]string{
+	"pgstore":     {"pgstore/...", "tests/postgres", "tests/chaos", "storecopy", "cmd/demo"},
+	"sqlitestore": {"sqlitestore/...", "storecopy", "cmd/demo"},
 }
 
 // calls of tests/kit that run a test on each kind of store, with its needs after the function.
@@ -175,7 +175,7 @@ func storesOfTests(t *testing.T) map[string][]string {
 		}
 		content, err := os.ReadFile(path)
 		for _, match := range declared.FindAllSubmatch(content, -1) {
-			for store, places := range testsOfOneStore {
+			for store, places := range placesOfStores {
 				if within(filepath.ToSlash(folder), places) {
 					stores[string(match[1])] = append(stores[string(match[1])], store)
 				}
@@ -199,7 +199,7 @@ func storesOfRow(tests string, stores map[string][]string) string {
 		of = append(of, stores[match[1]]...)
 	}
 	for _, match := range link.FindAllStringSubmatch(tests, -1) {
-		for store, places := range testsOfOneStore {
+		for store, places := range placesOfStores {
 			if path := strings.TrimPrefix(match[1], "../"); within(path, places) || within(filepath.Dir(path), places) {
 				of = append(of, store)
 			}
