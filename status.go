@@ -44,8 +44,8 @@ type Summary struct {
 	Node string
 	// Session is this node's session connection.
 	Session SessionStatus
-	// Nodes are the processes that run projections, this one included, the oldest first. A process that ended in order is left
-	// out. A process that died is listed for an hour.
+	// Nodes are the processes that run projections, this one included, the oldest first. A process that ended
+	// gracefully is left out. A process that died is listed for an hour.
 	Nodes []NodeStatus
 	// Tenants counts the tenants in each state.
 	Tenants map[projection.TenantState]int

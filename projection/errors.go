@@ -65,9 +65,9 @@ var (
 	// ErrTenantArchived is returned by an append to an archived tenant. Nothing was appended. If the append was part of the
 	// caller's transaction, PostgreSQL aborts that transaction; SQLite does not.
 	ErrTenantArchived = errors.New("the tenant is archived")
-	// ErrTenantDropping is returned by an append to a tenant that is being dropped, and by attempts to create, pause, archive or
-	// unarchive such a tenant. In a file, reads return it from when the drop begins to delete events. After the end of the drop,
-	// appends and reads return ErrUnknownTenant.
+	// ErrTenantDropping is returned by an append to a tenant that is being dropped, and by attempts to create, pause,
+	// archive or unarchive such a tenant. In a file, reads return it as soon as the drop has begun to delete events.
+	// After the end of the drop, appends and reads return ErrUnknownTenant.
 	ErrTenantDropping = errors.New("the tenant is being dropped")
 	// ErrTenantCopying is returned by an append to a tenant that is being copied from another store (package storecopy), and
 	// by attempts to pause, archive, unarchive or re-split it.

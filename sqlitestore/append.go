@@ -32,10 +32,11 @@ const (
 // the same time share one transaction, and so one sync of the disk. No append waits for others to be called.
 //
 // It returns an *event.VersionConflictError if the stream is not in the expected state, event.ErrKeyReused if the
-// idempotency key was used for another stream, and projection.ErrTenantArchived or ErrTenantDropping if the tenant takes
-// no appends. Events that cannot be stored are refused before anything is written. If the commit fails, the events may have been appended or not. The call can be repeated safely if it has an idempotency
-// key or expects a version. When ctx ends, an append that still waits fails and appends nothing. An append that has
-// begun returns its result.
+// idempotency key was used for another stream, and projection.ErrTenantArchived or ErrTenantDropping if the tenant
+// takes no appends. Events that cannot be stored are refused before anything is written. If the commit fails, the
+// events may have been appended or not. The call can be repeated safely if it has an idempotency key or expects a
+// version. When ctx ends, an append that still waits fails and appends nothing. An append that has begun returns its
+// result.
 func (t *Tenant) Append(ctx context.Context, stream string, expected event.Expected, events ...event.Event) (event.Appended, error) {
 	a, err := eventlog.NewAppend(stream, expected, events)
 	if err == nil {

@@ -13,9 +13,9 @@ import (
 // tenant runs any more, and releases the leases of a dead node. Reads of events and of read models still work. Appends
 // return projection.ErrTenantArchived. An archived tenant may be archived again.
 //
-// ArchiveTenant waits for the transaction in progress, as an append does. If ctx ends during this wait, the tenant is not
-// archived. If ctx ends later, the tenant is archived nevertheless. Programs that insert into the tables of the store by
-// SQL are not refused.
+// ArchiveTenant waits for the transaction in progress, as an append does. If ctx ends during this wait, the tenant is
+// not archived. If ctx ends later, the tenant is archived nevertheless. Inserts by SQL into the tables of the store are
+// not refused.
 func (s *Store) ArchiveTenant(ctx context.Context, name string) error {
 	return tenancy.Archive(ctx, port{s}, name, func() error {
 		return s.changeTenant(ctx, name, func(tx *sql.Tx, t tenantRow) error {

@@ -17,8 +17,8 @@ import (
 	"github.com/millrace-go/millrace/sqlitestore/internal/ownerlock"
 )
 
-// ErrMoved is returned by all calls that write, if the store was copied into another one by storecopy.Run, or such a
-// copy has begun. Nothing was written. storecopy.Reopen makes the file usable again.
+// ErrMoved is returned by all calls that write, as soon as storecopy.Run has begun to copy the store to another one.
+// Nothing was written. storecopy.Reopen makes the file usable again.
 var ErrMoved = errors.New("the store was moved")
 
 // closedPrefix begins the message of the triggers that close_table.sql creates. The name of the other store follows.
@@ -38,7 +38,7 @@ func (s copySource) Name() string {
 	return host + ":" + s.path
 }
 
-// lockPatience is longer than a process that inspects the owner lock keeps others from it.
+// lockPatience is how long Lock waits for the owner lock. An inspection of the lock holds it for a shorter time.
 const lockPatience = time.Second
 
 func (s copySource) Lock(ctx context.Context) (release func() error, err error) {
@@ -59,7 +59,7 @@ func (s copySource) Copy(ctx context.Context) (c transfer.Copy, err error) {
 	return c, damaged(err)
 }
 
-// Close implements transfer.Source. The triggers refuse also the writes of programs that know nothing of copies.
+// Close implements transfer.Source. The triggers also refuse the writes of programs that do not know about copies.
 func (s copySource) Close(ctx context.Context, c transfer.Copy) error {
 	return s.transact(ctx, func(tx *sql.Tx) error {
 		if _, err := listTenants(ctx, tx); err != nil {
@@ -118,7 +118,7 @@ func listTenants(ctx context.Context, q querier) (tenants []transfer.Tenant, err
 			return nil, err
 		}
 		if t.State != projection.TenantActive && t.State != projection.TenantArchived {
-			return nil, fmt.Errorf("tenant %q is in the state %q: end that first", t.Name, t.State)
+			return nil, fmt.Errorf("tenant %q is in the state %q, and must be active or archived", t.Name, t.State)
 		}
 		tenants = append(tenants, t)
 	}

@@ -22,10 +22,11 @@ const (
 	deletedTogether = 100
 )
 
-// DropTenant removes a tenant for ever: its events, its projections, checkpoints, dead letters and commands. It does not
-// change the user's tables: archive the tenant, delete its rows from read models, and then drop it. confirm must repeat
-// the name. The default tenant cannot be dropped. Other tenants are not affected. Afterwards a tenant of that name may be
-// created again, and has nothing of the dropped one. The file does not shrink: SQLite uses the space for later events.
+// DropTenant removes a tenant permanently: its events, its projections, checkpoints, dead letters and commands. It does
+// not change the user's tables: archive the tenant, delete its rows from read models, and then drop it. confirm must
+// repeat the name. The default tenant cannot be dropped. Other tenants are not affected. Afterwards a tenant of that
+// name may be created again, and has nothing of the dropped one. The file does not shrink: SQLite uses the space for
+// later events.
 //
 // A drop begins with a transaction that stops appends: they return projection.ErrTenantDropping, and
 // projection.ErrUnknownTenant after the drop. Then DropTenant waits until no projection of the tenant runs any more. Then
@@ -54,8 +55,8 @@ func (s *Store) beginDrop(ctx context.Context, name string) (row int32, err erro
 	return row, err
 }
 
-// endDrop removes everything of a tenant of which nothing runs any more, in transactions of about that time. Several calls
-// may do so at once.
+// endDrop removes everything of a tenant, after its projections have stopped. A transaction runs for about the time
+// most. Several calls may run at once.
 func (s *Store) endDrop(ctx context.Context, name string, row int32, most time.Duration) error {
 	for done := false; !done; {
 		err := s.transact(ctx, func(tx *sql.Tx) (err error) {

@@ -238,7 +238,7 @@ func TestLeasesThatANodeLeavesHaveNoOwnerFromThenOn(t *testing.T) {
 		t.Errorf("%+v", row)
 	}
 	if nodes := must(port{store}.Nodes(testContext(t)))(t); len(nodes) != 0 {
-		t.Errorf("a node that was stopped in order is listed: %+v", nodes)
+		t.Errorf("a node that was stopped gracefully is listed: %+v", nodes)
 	}
 }
 

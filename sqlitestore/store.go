@@ -4,18 +4,18 @@
 // The file may be used by several processes of one machine at once. All of them may append, read, pause and resume. The
 // file must not be on a network file system.
 //
-// One runtime at a time owns the file and runs projections. It holds a lock on a file beside it, whose name ends in -owner.
-// Other runtimes, of this process or others, stand by: they show the projections as millrace.StateElsewhere. When the owner
-// ends, however it ends, the system releases the lock, and another runtime takes over within some 100 ms. A process that is
-// frozen keeps the lock, and the others wait for it: Summary shows how long its last heartbeat was ago. The lock file must
-// not be removed while a runtime runs.
+// One runtime at a time owns the file and runs projections. It holds a lock on a file beside it, whose name ends in
+// -owner. Other runtimes, of this process or others, stand by: they show the projections as millrace.StateElsewhere.
+// When the owner ends, even by a crash, the system releases the lock, and another runtime takes over within about
+// 100 ms. A process that is frozen keeps the lock, and the others wait for it: Summary shows the time since its last
+// heartbeat. The lock file must not be removed while a runtime runs.
 //
 // The file has one writer: appends, transactions of InTx and batches of projections take turns, in the order in which they
 // ask. Appends that wait at the same time share one turn. A batch of a projection is one turn, so a handler that takes long
 // holds up all others.
 //
-// The option AsyncCommit of a millrace.Projection has no effect here: Options.Synchronous is the setting of the whole file. Foreign keys are
-// enforced in all transactions of the store.
+// The option AsyncCommit of a millrace.Projection has no effect here: Options.Synchronous applies to the whole file.
+// Foreign keys are enforced in all transactions of the store.
 package sqlitestore
 
 import (
@@ -56,7 +56,7 @@ const (
 // Options configure a Store. The zero value means the defaults.
 type Options struct {
 	// Synchronous selects which commits survive a power loss, those of appends and of batches alike. AsyncCommit of a
-	// millrace.Projection changes nothing about it. Default: SynchronousFull.
+	// millrace.Projection has no effect on it. Default: SynchronousFull.
 	Synchronous Synchronous
 	// Readers is the maximum number of connections that read. Further reads wait. After large reads, each connection takes
 	// some 2 MiB of memory. Default: the number of CPUs, at least 4.

@@ -107,7 +107,7 @@ func findDifference(ctx context.Context, source, target transfer.Reader, table t
 		}
 		switch {
 		case a == nil && b == nil:
-			return fmt.Errorf("tenant %q: the stores differ in %s, and the difference is gone", tenant, table.Name)
+			return fmt.Errorf("tenant %q: the stores differed in %s when they were read, and do not differ any more", tenant, table.Name)
 		case b == nil, order < 0:
 			found.Key, found.Difference = keyOf(table, a), "the target lacks it"
 			return found

@@ -63,7 +63,7 @@ func tenantsOf(ctx context.Context, source transfer.Source) ([]transfer.Tenant, 
 	return slices.DeleteFunc(tenants, func(t transfer.Tenant) bool { return t.Name == projection.DefaultTenant && t.Head == 0 }), err
 }
 
-// begin returns the copy of the source, and how far it is. If none has begun, it begins one and closes the source.
+// begin returns the copy of the source, and its state. If no copy has begun, begin begins one and closes the source.
 func begin(ctx context.Context, source transfer.Source, target transfer.Target, tenants []transfer.Tenant) (transfer.Copy, transfer.State, error) {
 	c, err := source.Copy(ctx)
 	if err != nil {
@@ -73,7 +73,7 @@ func begin(ctx context.Context, source transfer.Source, target transfer.Target, 
 		return begun(ctx, target, c)
 	}
 	c = transfer.Copy{ID: newID(), From: source.Name(), To: target.Name()}
-	// The target comes first: a source that is closed has a target that knows the copy.
+	// The target records the copy first, so that the target of a closed source always knows the copy.
 	if err := target.Begin(ctx, c, tenants); err != nil {
 		return c, transfer.Unknown, err
 	}
@@ -83,7 +83,7 @@ func begin(ctx context.Context, source transfer.Source, target transfer.Target, 
 	return c, transfer.Copying, nil
 }
 
-// begun returns how far a copy is that began earlier.
+// begun returns the state of a copy that began earlier.
 func begun(ctx context.Context, target transfer.Target, c transfer.Copy) (transfer.Copy, transfer.State, error) {
 	state, err := target.State(ctx, c)
 	if err == nil && state == transfer.Unknown {

@@ -1,10 +1,10 @@
 // Package storecopy copies an event store from a file (package sqlitestore) to PostgreSQL (package pgstore). It is a package
 // of its own, because it links the drivers of both stores.
 //
-// The copy has the events with their positions, versions and times, idempotency keys with their ages, tenants with their
-// states, and projections with their delivery tokens, partitions, checkpoints, desired states, failures, dead letters,
-// parked streams and commands. Tables of read models are the program's: Options.ReadModels can copy them, or
-// Options.Projections can say that they are rebuilt.
+// The copy has the events with their positions, versions and times, idempotency keys with their ages, tenants with
+// their states, and projections with their delivery tokens, partitions, checkpoints, desired states, failures, dead
+// letters, parked streams and commands. Read models are tables of the program: Options.ReadModels can copy them, or
+// Options.Projections can request that they are rebuilt.
 package storecopy
 
 import (
@@ -33,12 +33,12 @@ var (
 	ErrOpened = errors.New("the copy has opened tenants")
 )
 
-// ReadModel says what becomes of the read model of a projection.
+// ReadModel says whether a projection keeps its read model.
 type ReadModel int
 
 const (
-	// Keep means that the projection continues at its checkpoint. Its read model is copied by Options.ReadModels, is not in
-	// the file, or there is none, as for deliveries.
+	// Keep means that the projection continues at its checkpoint. Options.ReadModels must copy the read model, unless
+	// it is not in the file or there is none, as for deliveries.
 	Keep ReadModel = iota + 1
 	// Rebuild means that the projection begins at the first event, with an empty read model. Its dead letters, parked
 	// streams, commands and failures are not kept. It keeps its token, partitions and desired state.
@@ -47,8 +47,8 @@ const (
 
 // Options configure Run.
 type Options struct {
-	// Projections says for each projection in the file, by its name, what becomes of its read model. Run refuses to begin
-	// if one is missing. Required, unless the file has no projections.
+	// Projections has Keep or Rebuild for the name of each projection in the file. Run refuses to begin if a projection
+	// is missing. Required, unless the file has no projections.
 	Projections map[string]ReadModel
 	// ReadModels copies the read models of one tenant. tx is a transaction of the target with the search path of the
 	// tenant's handlers. It commits together with the opening of the tenant, so each tenant's read models are copied once.
@@ -113,19 +113,19 @@ func (e *DifferenceError) Error() string {
 	return fmt.Sprintf("tenant %q: the stores differ in %s at %s: %s", e.Tenant, e.Table, e.Key, e.Difference)
 }
 
-// Run copies all tenants of a file to PostgreSQL, compares all rows, and then opens the tenants there. Both stores must be
-// migrated. The target may have other tenants. Tenants of the same names must be empty: they have neither events nor
-// projections. Tenants that do not exist are created, with the steps of the target's TenantSetup. DefaultTenant is left out
-// if it never had an event in the file.
+// Run copies all tenants of a file to PostgreSQL, compares all rows, and then opens the tenants there. Both stores must
+// be migrated. The target may have other tenants. Tenants of the same names must have neither events nor projections.
+// Tenants that do not exist are created, with the steps of the target's TenantSetup. DefaultTenant is left out if it
+// never had an event in the file.
 //
 // Run takes the file's owner lock. While a runtime has it, Run returns an error that names the process, and changes
-// nothing. Otherwise it closes the file: from then on, all writes to the store's tables fail with sqlitestore.ErrMoved, in
-// all processes, and reads work. The file stays closed after the copy, so that a program that still uses it cannot append
-// to it. Until all rows are compared, appends to the tenants in PostgreSQL fail with projection.ErrTenantCopying, and no
-// projection of them runs there.
+// nothing. Otherwise it closes the file: from then on, all writes to the store's tables fail with sqlitestore.ErrMoved,
+// in all processes. Reads still work. The file stays closed after the copy, so that a program that still uses it cannot
+// append to it. Until all rows are compared, appends to the tenants in PostgreSQL fail with
+// projection.ErrTenantCopying, and no projection of them runs there.
 //
-// After an error, a cancellation or the end of the process, call Run again with the same stores. It continues where
-// the last call ended, and returns a report also after the copy is complete. Cancel ends a copy that is not complete.
+// After an error, a cancellation or the end of the process, call Run again with the same stores. It continues where the
+// last call ended, and returns a report even if the copy is already complete. Cancel ends a copy that is not complete.
 // If rows differ, the error is a *DifferenceError.
 //
 // Run needs the role that owns the schemas of the target.
@@ -161,9 +161,9 @@ func Cancel(ctx context.Context, from *sqlitestore.Store, to *pgstore.Store) err
 	return nil
 }
 
-// Reopen opens a file that Run has closed. It does not change the target: what the target has of an incomplete copy
-// stays closed there, and events that were appended there after a complete copy are not in the file. So both stores may
-// give the same positions to different events. Use Cancel unless the target is lost or no longer used.
+// Reopen opens a file that Run has closed. It does not change the target. Tenants of an incomplete copy stay closed
+// there. Events that were appended there after a complete copy are not in the file. So both stores may give the same
+// positions to different events. Use Cancel unless the target is lost or no longer used.
 func Reopen(ctx context.Context, from *sqlitestore.Store) error {
 	source := from.CopySource()
 	if err := locked(ctx, source, func() error { return source.Open(ctx) }); err != nil {
@@ -181,7 +181,7 @@ func (o Options) validate() error {
 	return nil
 }
 
-// named returns the projections whose read models have that fate, sorted.
+// named returns the sorted names of the projections with this ReadModel.
 func (o Options) named(model ReadModel) []string {
 	var names []string
 	for _, name := range slices.Sorted(maps.Keys(o.Projections)) {

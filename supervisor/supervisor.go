@@ -56,7 +56,7 @@ func (h *Supervisor) Stop(ctx context.Context, grace time.Duration) error {
 	}
 }
 
-// stop asks the supervisor to stop everything in order.
+// stop asks the supervisor to stop everything gracefully.
 type stop struct{ grace time.Duration }
 
 // supervisor is the actor behind Supervisor.

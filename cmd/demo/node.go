@@ -40,7 +40,7 @@ demo load, status, check and clean.
 The nodes of a PostgreSQL database share the projections. Of the nodes of a file, one runs all projections, and the others
 stand by until it ends.
 
-The first interrupt stops the node in order and releases its projections; the second ends it at once.`,
+The first interrupt stops the node gracefully and releases its projections; the second stops it at once.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			at, err := o.store.place(cmd)
@@ -137,7 +137,7 @@ func (n *node) run(ctx context.Context) (err error) {
 			if interrupted != nil { // the runtime has ended before the interruption was seen here
 				err = n.print("stopping")
 			}
-			return errors.Join(err, n.observe(ctx), n.print("stopped in order"))
+			return errors.Join(err, n.observe(ctx), n.print("stopped gracefully"))
 		}
 	}
 	stop()

@@ -123,7 +123,7 @@ func TestInterruptedNodeReleasesItsProjections(t *testing.T) {
 	first.awaitOutput("stopping\n")
 	first.awaitOutput("(released|taken over by [0-9a-f]+): ")
 	first.awaitOutput("runs nothing now\n")
-	first.awaitOutput("stopped in order\n$")
+	first.awaitOutput("stopped gracefully\n$")
 	ownedBy(t, pool, secondID)
 	if n := owners(t, pool)[firstID]; n != 0 {
 		t.Errorf("the first node still has %d leases", n)
@@ -168,8 +168,8 @@ func TestSecondInterruptEndsANodeAtOnce(t *testing.T) {
 	node.awaitOutput("stopping\n")
 	node.signal(syscall.SIGINT)
 	node.awaitExit(130)
-	if strings.Contains(node.output(), "stopped in order") {
-		t.Error("it printed that it stopped in order")
+	if strings.Contains(node.output(), "stopped gracefully") {
+		t.Error("it printed that it stopped gracefully")
 	}
 	if owners(t, pool)[id] == 0 {
 		t.Error("it released its leases, so it did not end at once")

@@ -44,7 +44,7 @@ func TestKilledOwnerOfAFileIsReplacedByAStandby(t *testing.T) {
 	runs(t, 1, "node "+short(standbyID)+" is running: interrupt it first", p.args("clean")...)
 	standby.signal(syscall.SIGINT)
 	standby.awaitExit(0)
-	standby.awaitOutput("stopped in order\n$")
+	standby.awaitOutput("stopped gracefully\n$")
 	third.awaitOutput("runs 4 of 4 now")
 	third.signal(syscall.SIGINT)
 	third.awaitExit(0)

@@ -63,7 +63,7 @@ type ProjectionRow struct {
 	OldestParked time.Time
 }
 
-// NodeRow is a node as the database has it. A node that was stopped in order has no row.
+// NodeRow is a node as the database has it. A node that was stopped gracefully has no row.
 type NodeRow struct {
 	Member
 	// Alive reports whether its heartbeat is recent, and Draining whether it is releasing its leases.
