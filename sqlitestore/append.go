@@ -65,7 +65,8 @@ func (t *Tenant) Append(ctx context.Context, stream string, expected event.Expec
 // receive the events at once. wake never blocks and is never nil. Within InTx it need not be called.
 //
 // After a version conflict the transaction is still usable, and so it is after any other error of AppendTx that
-// does not end the transaction.
+// does not end the transaction. Calls of AppendTx with the same tx run one after the other. If one fails, it may also undo
+// other statements of tx that ran at the same time.
 func (t *Tenant) AppendTx(ctx context.Context, tx *sql.Tx, stream string, expected event.Expected, events ...event.Event) (_ event.Appended, wake func(), _ error) {
 	wake = func() {}
 	a, err := eventlog.NewAppend(stream, expected, events)
@@ -76,7 +77,7 @@ func (t *Tenant) AppendTx(ctx context.Context, tx *sql.Tx, stream string, expect
 		return event.Appended{}, wake, t.failed("append to", stream, err)
 	}
 	waiting := &waitingAppend{apply: func(ctx context.Context, tx *sql.Tx) (event.Appended, error) { return t.apply(ctx, tx, a) }}
-	if err = inSavepoint(ctx, tx, waiting); err == nil {
+	if err = t.store.appendWithin(ctx, tx, waiting); err == nil {
 		err = waiting.err
 	}
 	if err != nil {
@@ -89,6 +90,12 @@ func (t *Tenant) AppendTx(ctx context.Context, tx *sql.Tx, stream string, expect
 		wake = func() { t.store.wakes.Wake(t.name) }
 	}
 	return waiting.result, wake, nil
+}
+
+// appendWithin runs an append in a transaction of the caller. An error means that the whole transaction is over.
+func (s *Store) appendWithin(ctx context.Context, tx *sql.Tx, a *waitingAppend) error {
+	defer s.appending.lock(tx)()
+	return inSavepoint(ctx, tx, a)
 }
 
 // streamState is the state that an append needs. lifecycle is the state of the tenant. key is the key of an earlier append

@@ -21,6 +21,9 @@ import (
 // all later uses of tx fail.
 //
 // Within the function, append by AppendTx with its tx. Append and InTx fail with ErrWithinTx.
+//
+// The function must close its rows. If it leaves rows open, its transaction ends as usual, but its connection is not used
+// again. If a row was scanned into sql.RawBytes, the connection stays open until the rows are closed.
 type Handler struct{ handler engine.Handler }
 
 // Engine is called by package millrace.

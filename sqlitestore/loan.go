@@ -35,6 +35,8 @@ type lentTx struct {
 	ctx context.Context
 	// rows are the open rows of the user's queries.
 	rows map[*lentRows]struct{}
+	// leftRows reports that the function returned without closing its rows.
+	leftRows bool
 	// failed is the error of the last statement that failed while the transaction was lent. cause is that of the statement that
 	// ended the transaction, if that failed.
 	failed, cause error
@@ -96,6 +98,7 @@ func (l *loan) lend(ctx context.Context) {
 
 // takeBack ends the use by the function. The store's statements are bounded by ctx from now on.
 func (l *loan) takeBack(ctx context.Context) {
+	l.leftRows = l.leftRows || len(l.rows) > 0
 	l.phase.Store(phaseReturned)
 	l.closeRows(sql.ErrTxDone)
 	l.bind(ctx)
@@ -125,7 +128,7 @@ func (l *loan) takeAway(rollback func() error) error {
 	l.phase.Store(phaseTaken)
 	l.unwatch()
 	l.closeRows(driver.ErrBadConn)
-	if l.ended.Load() {
+	if l.ended.Load() || l.tx.done {
 		return nil
 	}
 	return rollback()

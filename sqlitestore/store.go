@@ -108,6 +108,8 @@ type Store struct {
 	sessions sessions
 	// appended has, for each open transaction of InTx, the tenants to which it appended.
 	appended sync.Map // *sql.Tx to *dirtied
+	// appending has the transactions in which AppendTx runs.
+	appending txLocks
 	// abandoned counts the handlers that did not return.
 	abandoned atomic.Int64
 	// migrated reports that the schema was found to be acceptable.

@@ -97,6 +97,11 @@ func (t *transaction) release() {
 	if t.loan.phase.Load() == phaseLent {
 		t.takeBack(context.Background())
 	}
+	if t.loan.leftRows {
+		t.takeAway()
+		go t.forget()
+		return
+	}
 	// An interrupt of the rollback would leave the transaction open.
 	_ = t.onConn(func(c *conn) error {
 		c.loan.unwatch()
@@ -175,17 +180,27 @@ func (t *transaction) abandon(ctx context.Context) {
 	defer cancel()
 	taken := make(chan struct{})
 	go func() {
-		_ = t.onConn(func(c *conn) error { return c.loan.takeAway(c.rollback) })
+		t.takeAway()
 		t.writer.give()
 		close(taken)
-		// The function may hold rows, which keep the connection.
-		_ = t.Tx.Rollback()
-		_ = t.session.Close()
+		t.forget()
 	}()
 	select {
 	case <-taken:
 	case <-ctx.Done():
 	}
+}
+
+// takeAway rolls back, unless the transaction has ended. Nothing is admitted on the connection any more.
+func (t *transaction) takeAway() {
+	_ = t.onConn(func(c *conn) error { return c.loan.takeAway(c.rollback) })
+}
+
+// forget gives the connection of takeAway back to database/sql, which closes it. The function may hold rows, which keep it: if
+// it has scanned a row into sql.RawBytes, database/sql waits until it closes the rows.
+func (t *transaction) forget() {
+	_ = t.Tx.Rollback()
+	_ = t.session.Close()
 }
 
 // transact runs fn in a transaction, which it commits if fn returns nil.
