@@ -79,6 +79,11 @@ func embedded(ctx context.Context, o options, out io.Writer) (err error) {
 			return err
 		}
 	}
+	for _, writers := range []int{1, manyWriters} {
+		if err := e.live(ctx, o, writers, out); err != nil {
+			return err
+		}
+	}
 	if err := e.latency(ctx, o, out); err != nil {
 		return err
 	}
@@ -118,6 +123,87 @@ func (e *fileEnv) appends(ctx context.Context, o options, writers int, out io.Wr
 	return showSpeeds(out, "appends/s", contenders, results)
 }
 
+// live compares how fast events that are appended one at a time are applied, from the first append to the last commit.
+func (e *fileEnv) live(ctx context.Context, o options, writers int, out io.Writer) error {
+	o.writers = writers
+	contenders := []contender[float64]{
+		{fmt.Sprintf("file, live x%d, handwritten", writers), func(ctx context.Context, round int) (float64, error) {
+			loop, err := e.hand.loop(ctx, e.hand.own, fmt.Sprint("handwritten live ", writers, " ", round), true)
+			if err != nil {
+				return 0, err
+			}
+			woken := make(chan struct{}, 1)
+			following, stop := context.WithCancel(ctx)
+			defer stop()
+			followed := make(chan error, 1)
+			go func() { followed <- loop.follow(following, woken, nil) }()
+			begin := time.Now()
+			n, _, err := write(ctx, o, fmt.Sprint("live", writers, "-", round), func(ctx context.Context, stream string) error {
+				err := e.hand.append(ctx, stream)
+				select {
+				case woken <- struct{}{}:
+				default:
+				}
+				return err
+			})
+			if err != nil {
+				return 0, err
+			}
+			stop()
+			if err := <-followed; err != nil {
+				return 0, err
+			}
+			for done := 1; done > 0; { // what the loop has not reached
+				if done, err = loop.step(ctx); err != nil {
+					return 0, err
+				}
+			}
+			took := time.Since(begin)
+			return float64(n) / took.Seconds(), e.hand.mustHaveCounted(ctx, loop.name, n)
+		}},
+		{fmt.Sprintf("file, live x%d, millrace", writers), func(ctx context.Context, round int) (float64, error) {
+			id := millrace.ProjectionID{Name: "live"}
+			rt, err := e.runtime(id.Name)
+			if err != nil {
+				return 0, err
+			}
+			running, stop := context.WithCancel(ctx)
+			defer stop()
+			ran := make(chan error, 1)
+			go func() { ran <- rt.Run(running) }()
+			before, err := e.count(ctx)
+			if err == nil {
+				err = rt.WaitFor(ctx, id, int64(before)) // it is live, as the loop is
+			}
+			if err != nil {
+				return 0, err
+			}
+			begin := time.Now()
+			n, _, err := write(ctx, o, fmt.Sprint("live", writers, "-", round), func(ctx context.Context, stream string) error {
+				_, err := e.store.Append(ctx, stream, event.Any, probe)
+				return err
+			})
+			if err == nil {
+				err = rt.WaitFor(ctx, id, int64(before+n))
+			}
+			if err != nil {
+				return 0, err
+			}
+			took := time.Since(begin)
+			stop()
+			if err := <-ran; err != nil {
+				return 0, err
+			}
+			return float64(n) / took.Seconds(), e.mustHaveCounted(ctx, id.Name, before+n)
+		}},
+	}
+	results, err := runRounds(ctx, o.rounds, contenders)
+	if err != nil {
+		return err
+	}
+	return showSpeeds(out, "events/s", contenders, results)
+}
+
 func (e *fileEnv) latency(ctx context.Context, o options, out io.Writer) error {
 	p := &prober{probes: o.probes}
 	appendOne := func(ctx context.Context, stream string) (int64, error) {
@@ -129,7 +215,7 @@ func (e *fileEnv) latency(ctx context.Context, o options, out io.Writer) error {
 	}
 	contenders := []contender[[]time.Duration]{
 		{"file, latency, handwritten loop", func(ctx context.Context, round int) ([]time.Duration, error) {
-			loop, err := e.hand.loop(ctx, fmt.Sprint("handwritten live ", round), true)
+			loop, err := e.hand.loop(ctx, e.hand.store, fmt.Sprint("handwritten latency ", round), true)
 			if err != nil {
 				return nil, err
 			}
@@ -181,7 +267,7 @@ func (e *fileEnv) catchUp(ctx context.Context, o options, out io.Writer) error {
 	contenders := []contender[float64]{
 		{"file, catch-up, handwritten loop", func(ctx context.Context, round int) (float64, error) {
 			begin := time.Now()
-			loop, err := e.hand.loop(ctx, fmt.Sprint("handwritten ", round), false)
+			loop, err := e.hand.loop(ctx, e.hand.store, fmt.Sprint("handwritten ", round), false)
 			if err != nil {
 				return 0, err
 			}
@@ -229,8 +315,12 @@ func (e *fileEnv) count(ctx context.Context) (n int, err error) {
 }
 
 func (e *fileEnv) mustHaveCounted(ctx context.Context, contender string, want int) error {
+	return mustHaveCounted(ctx, e.store.DB(), contender, want)
+}
+
+func mustHaveCounted(ctx context.Context, db *sql.DB, contender string, want int) error {
 	var n int
-	err := e.store.DB().QueryRowContext(ctx, "select coalesce(sum(n), 0) from counts where contender = ?", contender).Scan(&n)
+	err := db.QueryRowContext(ctx, "select coalesce(sum(n), 0) from counts where contender = ?", contender).Scan(&n)
 	if err == nil && n != want {
 		err = fmt.Errorf("not verified: %s counted %d of %d events", contender, n, want)
 	}

@@ -68,7 +68,7 @@ func openFileHand(ctx context.Context, path, storePath string) (_ *fileHand, err
 		return nil, err
 	}
 	h.store.SetMaxOpenConns(1)
-	if _, err = h.own.ExecContext(ctx, `create table events (position integer primary key, stream text not null, version integer not null, type text not null,
+	if _, err = h.own.ExecContext(ctx, createCounts+`; create table events (position integer primary key, stream text not null, version integer not null, type text not null,
 		body text not null, created_at integer not null, unique (stream, version))`); err != nil {
 		return nil, err
 	}
@@ -113,9 +113,15 @@ func (h *fileHand) count(ctx context.Context) (n int, err error) {
 	return n, err
 }
 
+func (h *fileHand) mustHaveCounted(ctx context.Context, contender string, want int) error {
+	return mustHaveCounted(ctx, h.own, contender, want)
+}
+
 // handLoop is the handwritten loop: read after the checkpoint, apply, advance the checkpoint.
 type handLoop struct {
-	db                 *sql.DB
+	db *sql.DB
+	// base is added to positions for the keys of events.
+	base               int64
 	read, apply, moved *sql.Stmt
 	name               string
 	position           int64
@@ -124,28 +130,38 @@ type handLoop struct {
 // firstID is the id of the event of the first tenant at position 0.
 const firstID = 1 << 40
 
-// loop makes a loop, which begins at the first event or after the last one.
-func (h *fileHand) loop(ctx context.Context, name string, atEnd bool) (*handLoop, error) {
-	l := &handLoop{db: h.store, name: name}
+const (
+	readStoreEvents = `select position, stream_id, version, type, body, headers, causation_id, correlation_id, created_at
+		from millrace_events where id > ? order by id limit ?`
+	readOwnEvents = "select position, stream, version, type, body, null, null, null, created_at from events where position > ? order by position limit ?"
+)
+
+// loop makes a loop over the events of the store or over the handwritten ones, which begins at the first event or after the
+// last one.
+func (h *fileHand) loop(ctx context.Context, db *sql.DB, name string, atEnd bool) (*handLoop, error) {
+	l := &handLoop{db: db, base: firstID, name: name}
+	read, last := readStoreEvents, "select coalesce(max(position), 0) from millrace_events"
+	if db == h.own {
+		l.base, read, last = 0, readOwnEvents, "select coalesce(max(position), 0) from events"
+	}
 	if atEnd {
-		if err := h.store.QueryRowContext(ctx, "select coalesce(max(position), 0) from millrace_events").Scan(&l.position); err != nil {
+		if err := db.QueryRowContext(ctx, last).Scan(&l.position); err != nil {
 			return nil, err
 		}
 	}
-	if _, err := h.store.ExecContext(ctx, "insert into checkpoint values (?, ?)", name, l.position); err != nil {
+	if _, err := db.ExecContext(ctx, "insert into checkpoint values (?, ?)", name, l.position); err != nil {
 		return nil, err
 	}
 	for _, s := range []struct {
 		stmt **sql.Stmt
 		text string
 	}{
-		{&l.read, `select position, stream_id, version, type, body, headers, causation_id, correlation_id, created_at
-			from millrace_events where id > ? order by id limit ?`},
+		{&l.read, read},
 		{&l.apply, countTypes},
 		{&l.moved, "update checkpoint set position = ?2 where contender = ?1"},
 	} {
 		var err error
-		if *s.stmt, err = h.store.PrepareContext(ctx, s.text); err != nil {
+		if *s.stmt, err = db.PrepareContext(ctx, s.text); err != nil {
 			return nil, err
 		}
 	}
@@ -179,7 +195,7 @@ func (l *handLoop) step(ctx context.Context) (int, error) {
 }
 
 func (l *handLoop) events(ctx context.Context) (events []event.Envelope, err error) {
-	rows, err := l.read.QueryContext(ctx, firstID+l.position, baselineBatch)
+	rows, err := l.read.QueryContext(ctx, l.base+l.position, baselineBatch)
 	if err != nil {
 		return nil, err
 	}
@@ -197,7 +213,7 @@ func (l *handLoop) events(ctx context.Context) (events []event.Envelope, err err
 	return events, rows.Err()
 }
 
-// follow applies events when it is woken, and sends its position, until ctx ends.
+// follow applies events when it is woken, and sends its position unless applied is nil, until ctx ends.
 func (l *handLoop) follow(ctx context.Context, woken <-chan struct{}, applied chan<- int64) error {
 	for {
 		select {
@@ -211,6 +227,9 @@ func (l *handLoop) follow(ctx context.Context, woken <-chan struct{}, applied ch
 		}
 		if err != nil {
 			return err
+		}
+		if applied == nil {
+			continue
 		}
 		select {
 		case applied <- l.position:

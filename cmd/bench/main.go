@@ -48,9 +48,11 @@ embedded  The store in a file beside handwritten code over database/sql and the 
           commit) and prepared statements. No server is used.
             append                      one and 32 writers append one event at a time; the handwritten code appends them one
                                         by one to a table of its own
+            live                        the same appends, while a projection applies each event; from the first append to the
+                                        last commit
             latency                     as above; a channel wakes the handwritten loop after each append
             catch-up                    as above
-          For appends and catch-up a higher ratio is better, for latency a lower one.
+          A higher ratio is better, and for latency a lower one.
 
 The order of the contenders changes with each round; six rounds have all possible orders. Speeds are medians of the rounds,
 latencies are percentiles of all probes, and ratios are those of the printed figures. After each ratio come the lowest and

@@ -47,6 +47,10 @@ func TestEveryMeasurementPrintsItsLines(t *testing.T) {
 		`file, append x1, millrace` + number + ` appends/s +` + ratio,
 		`file, append x32, handwritten` + number + ` appends/s`,
 		`file, append x32, millrace` + number + ` appends/s +` + ratio,
+		`file, live x1, handwritten` + number + ` events/s`,
+		`file, live x1, millrace` + number + ` events/s +` + ratio,
+		`file, live x32, handwritten` + number + ` events/s`,
+		`file, live x32, millrace` + number + ` events/s +` + ratio,
 		`file, latency, handwritten loop` + percentiles + `6 probes`,
 		`file, latency, millrace` + percentiles + `p50 ` + ratio,
 		`file, catch-up, handwritten loop` + number + ` events/s`,
@@ -123,7 +127,7 @@ func TestWrongCountInAFileIsAnError(t *testing.T) {
 		falsify, says string
 		take          func(e *fileEnv, o options) error
 	}{
-		{fmt.Sprintf(oneMore, "handwritten"), "handwritten live 0 counted", func(e *fileEnv, o options) error { return e.latency(t.Context(), o, io.Discard) }},
+		{fmt.Sprintf(oneMore, "handwritten"), "handwritten latency 0 counted", func(e *fileEnv, o options) error { return e.latency(t.Context(), o, io.Discard) }},
 		{fmt.Sprintf(oneMore, "latency"), "latency counted", func(e *fileEnv, o options) error { return e.latency(t.Context(), o, io.Discard) }},
 		{fmt.Sprintf(oneMore, "handwritten"), "handwritten 0 counted", func(e *fileEnv, o options) error { return e.catchUp(t.Context(), o, io.Discard) }},
 		{fmt.Sprintf(oneMore, "millrace"), "millrace 0 counted", func(e *fileEnv, o options) error { return e.catchUp(t.Context(), o, io.Discard) }},
