@@ -41,7 +41,7 @@ func (t copyTarget) Open(ctx context.Context, c transfer.Copy, from transfer.Ten
 	})
 }
 
-// endTenant gives a tenant that was copied its state.
+// endTenant gives a copied tenant the state that it has in the source.
 func (t copyTarget) endTenant(ctx context.Context, tx pgx.Tx, tenant *Tenant, from transfer.Tenant) error {
 	if _, err := tx.Exec(ctx, t.control.sql("delete_copied_parts"), pgx.QueryExecModeExec, from.Name); err != nil {
 		return err

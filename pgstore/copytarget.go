@@ -42,7 +42,7 @@ func (t copyTarget) State(ctx context.Context, c transfer.Copy) (transfer.State,
 	return state, err
 }
 
-// copyState returns what the copy added to ids, and how far it is.
+// copyState returns what the copy added to ids, and the state of the copy.
 func (t copyTarget) copyState(ctx context.Context, c transfer.Copy) (added transfer.IDs, state transfer.State, err error) {
 	var verified, opened, ended bool
 	err = t.pool.QueryRow(ctx, t.control.sql("copy_state"), pgx.QueryExecModeExec, c.ID).
@@ -62,7 +62,8 @@ func (t copyTarget) copyState(ctx context.Context, c transfer.Copy) (added trans
 	return added, transfer.Copying, nil
 }
 
-// Begin implements transfer.Target. Its check spares the source: Take checks again, under locks.
+// Begin implements transfer.Target. It checks the tenants before the source is closed. Take checks them again, under
+// locks.
 func (t copyTarget) Begin(ctx context.Context, c transfer.Copy, tenants []transfer.Tenant) error {
 	for _, tenant := range tenants {
 		if err := t.mayTake(ctx, tenant.Name); err != nil {
@@ -236,7 +237,7 @@ func (t copyTarget) Write(ctx context.Context, c transfer.Copy, table transfer.T
 	})
 }
 
-// beginWrite sets a transaction up in which a copy writes. It returns an error unless the tenant is being copied by it.
+// beginWrite prepares a transaction in which a copy writes. It returns an error unless that copy is copying the tenant.
 func (t copyTarget) beginWrite(ctx context.Context, tx pgx.Tx, c transfer.Copy, tenant string) error {
 	begin := sqltext.Fill(queries.Text("begin_copy_write"), "{copy}", sqltext.String(c.ID)) + "; " + t.server.unbounded
 	if err := execScript(ctx, tx, begin); err != nil {
@@ -269,7 +270,7 @@ func (t copyTarget) insert(ctx context.Context, tx pgx.Tx, table transfer.Table,
 	return err
 }
 
-// columnOf returns the values of column i, as an array of the server's.
+// columnOf returns the values of column i, as an array for the server.
 func columnOf[T any](rows []transfer.Row, i int) []*T {
 	values := make([]*T, len(rows))
 	for n, row := range rows {
@@ -280,7 +281,7 @@ func columnOf[T any](rows []transfer.Row, i int) []*T {
 	return values
 }
 
-// withIDs puts into a statement what a copy added to ids.
+// withIDs inserts into a statement what a copy adds to ids.
 func withIDs(sql string, added transfer.IDs) string {
 	return sqltext.Fill(sql, "{projection_ids}", strconv.FormatInt(added.Projection, 10), "{dead_letter_ids}", strconv.FormatInt(added.DeadLetter, 10),
 		"{command_ids}", strconv.FormatInt(added.Command, 10))
@@ -305,8 +306,8 @@ func insertEvents(ctx context.Context, tx pgx.Tx, tenant *Tenant, rows []transfe
 	return atEvent(err, rows)
 }
 
-// atEvent adds to the error of a COPY the position of the event that the server refused. The server says its number
-// after the name of the table, which has no digits.
+// atEvent adds to the error of a COPY the position of the event that the server refused. The server's message has the
+// number of the row after the name of the table, which has no digits.
 func atEvent(err error, rows []transfer.Row) error {
 	var refused *pgconn.PgError
 	if errors.As(err, &refused) {
@@ -319,7 +320,7 @@ func atEvent(err error, rows []transfer.Row) error {
 
 var firstNumber = regexp.MustCompile(`[0-9]+`)
 
-// copyReader reads what the target has of a copy.
+// copyReader reads the rows that the target has from a copy.
 type copyReader struct {
 	*Store
 	added transfer.IDs

@@ -193,7 +193,7 @@ func (r *replacement) continueReplays(ctx context.Context, rows []int32, slots [
 	if err != nil {
 		return m, err
 	}
-	slices.Sort(ids) // they rise in the order of list
+	slices.Sort(ids) // in the order of list
 	for _, mark := range resplit.Marks(open, list, ids) {
 		m.parts, m.streams = append(m.parts, rows[mark.Part]), append(m.streams, mark.Stream)
 		m.before, m.after = append(m.before, mark.Before), append(m.after, mark.After)

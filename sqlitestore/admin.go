@@ -64,7 +64,7 @@ func (s port) PauseEnded(ctx context.Context, id projection.ID) (free bool, err 
 	case err == nil:
 		return free, nil
 	case errors.Is(err, projection.ErrResumed), errors.Is(err, projection.ErrUnknownProjection):
-		return false, err // no fault of the store, which would be waited for
+		return false, err // not a fault of the store, which the caller would retry
 	}
 	return false, failed(err, "wait for the pause of %s", id)
 }

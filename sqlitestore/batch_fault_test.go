@@ -18,7 +18,7 @@ import (
 	"github.com/millrace-go/millrace/projection"
 )
 
-// misdeed is what a handler does wrong after it has recorded its events, and what comes of it.
+// misdeed is what a handler does wrong after it has recorded its events, and the expected result.
 type misdeed struct {
 	fail  func(ctx context.Context, tx *sql.Tx) error
 	class engine.Class
@@ -199,7 +199,7 @@ func TestDamagedReadModelStopsItsProjection(t *testing.T) {
 	if f := storeFault(corruptError(t)); f.Class != engine.Configuration || !errors.Is(f, ErrCorrupt) {
 		t.Errorf("%+v", f)
 	}
-	// That of another database is the handler's.
+	// An error of another database is the handler's.
 	if class := returnedClass(corruptError(t)); class != engine.HandlerFault {
 		t.Errorf("class %s", class)
 	}

@@ -242,7 +242,7 @@ func TestFileWaitsForAnAbandonedFunctionOfSQLite(t *testing.T) {
 		<-release
 		return int64(1), nil
 	}))
-	// A connection knows the functions that were registered before it was opened.
+	// A connection has only the functions that were registered before it was opened.
 	b.store.refresh(t)
 	ctx, cancel := context.WithCancel(testContext(t))
 	done := make(chan error, 1)

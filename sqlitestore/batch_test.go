@@ -59,7 +59,7 @@ func TestBatchWithoutItsLeaseCommitsNothing(t *testing.T) {
 	}
 }
 
-// A handler may change the tables of the store, which nothing prevents. Then the advance finds it.
+// Nothing prevents a handler from changing the tables of the store. Then the advance fails.
 func TestBatchThatLosesItsLeaseMeanwhileCommitsNothing(t *testing.T) {
 	t.Parallel()
 	b := newBatcher(t, 3)

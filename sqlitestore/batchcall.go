@@ -56,8 +56,8 @@ func handlerError(ctx context.Context, t *transaction, r usercode.Result) error 
 func handlerFault(err error, t *transaction) error {
 	fault, noted := engine.ReturnedFault(returnedClass(err), err), t.loan.decisive()
 	class := statementClass(noted)
-	// A statement that fails does not end the transaction, so the handler may have dealt with it. Its text shows if the
-	// handler's error is about it.
+	// A statement that fails does not end the transaction, so the handler may have handled that error. The text of the
+	// handler's error shows whether it is about that statement.
 	if isOutage(class) || class != engine.HandlerFault && (t.ended() != nil || strings.Contains(err.Error(), noted.Error())) {
 		fault.Class, fault.Probe, fault.Returned = class, class == engine.Unclear, false
 		if !errors.Is(err, noted) {

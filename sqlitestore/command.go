@@ -17,7 +17,7 @@ type command struct {
 	// ids, stream, eventType and text are the filter.
 	ids                     sql.NullString
 	stream, eventType, text sql.NullString
-	// limit is without the dead letters that the other partitions have done.
+	// limit excludes the dead letters that the other partitions have tried.
 	limit, done, failed int64
 	// inStream is the parked stream that is being replayed. All dead letters up to after were tried. current is the dead
 	// letter whose replay began last.

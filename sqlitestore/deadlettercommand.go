@@ -25,7 +25,7 @@ func (s letterStore) Insert(ctx context.Context, id projection.ID, kind deadlett
 		if err != nil {
 			return err
 		}
-		var root any // of the first row there is none
+		var root any // null in the first row
 		for _, row := range rows {
 			number, err := s.insertCommand(ctx, tx, row, root, kind, append(filterArgs(filter), limit))
 			if err != nil {

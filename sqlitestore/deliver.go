@@ -13,9 +13,9 @@ import (
 	"github.com/millrace-go/millrace/projection"
 )
 
-// moveTime bounds an acknowledgement. It is longer than the time-out of most handlers, since an acknowledgement waits until
-// the batch or transaction that has the writer ends. If it were shorter, one slow batch would end the deliveries of all other
-// projections, and their events would be delivered again.
+// moveTime bounds an acknowledgement. It is longer than the timeout of most handlers, since an acknowledgement waits
+// until the batch or transaction that has the writer ends. If it were shorter, one slow batch would end the deliveries
+// of all other projections, and their events would be delivered again.
 const moveTime = 2 * time.Minute
 
 func (s port) Deliver(h engine.Handler, o engine.DeliverOptions) engine.Run {
@@ -46,7 +46,8 @@ func (s deliveries) Move(ctx context.Context, lease engine.Lease, step engine.Ba
 	})
 }
 
-// Fault implements delivery.Store. An acknowledgement within InTx would wait for itself: that is the handler's fault.
+// Fault implements delivery.Store. An acknowledgement within InTx fails, because it would wait for itself. That is a
+// fault of the handler.
 func (deliveries) Fault(err error) *engine.Fault {
 	if errors.Is(err, ErrWithinTx) {
 		return classify(err)

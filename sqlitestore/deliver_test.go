@@ -57,7 +57,7 @@ func TestAcknowledgementWaitsForTheTransactionInProgress(t *testing.T) {
 }
 
 // An acknowledgement within a transaction of the store would wait for itself. It fails at once, and counts against its
-// event: nothing but a change of the handler helps.
+// event: only a change of the handler helps.
 func TestAcknowledgementWithinATransactionIsTheHandlersFault(t *testing.T) {
 	t.Parallel()
 	b := newBatcher(t, 3)

@@ -18,7 +18,7 @@ import (
 	"github.com/millrace-go/millrace/event"
 )
 
-// A full disk is an outage, and no fault of an event. Afterwards the runtime goes on by itself.
+// A full disk is an outage, and not a fault of an event. Afterwards the runtime continues by itself.
 func TestFullDiskParksNothing(t *testing.T) {
 	t.Parallel()
 	folder, ctx := smallDisk(t, "4m"), testContext(t)
@@ -57,7 +57,8 @@ func TestFullDiskParksNothing(t *testing.T) {
 	}
 }
 
-// A disk that is really full refuses appends by name. They succeed as soon as there is space.
+// On a disk that is really full, appends fail with an error that names the cause. They succeed as soon as there is
+// space.
 func TestFullDiskRefusesAppendsUntilThereIsSpace(t *testing.T) {
 	t.Parallel()
 	folder := smallDisk(t, "2m")

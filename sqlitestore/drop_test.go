@@ -206,7 +206,7 @@ func readUpTo(events func(yield func(event.Envelope, error) bool)) (n int, err e
 	return n, nil
 }
 
-// endingContext ends when it is looked at for the last time.
+// endingContext ends at the last of a number of checks.
 type endingContext struct {
 	context.Context
 	end   context.CancelFunc

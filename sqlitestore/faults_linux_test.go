@@ -40,7 +40,8 @@ var faults = []fault{
 	{"deletion fails", powerloss.Delete, sqlite3.SQLITE_IOERR_DELETE, false},
 }
 
-// begin lets operations fail from the nth on. The returned function ends the fault, and reports whether it was met.
+// begin makes operations fail from the nth one on. The returned function ends the fault, and reports whether it was
+// met.
 func (f fault) begin(disk *powerloss.Disk, n int) (end func() bool) {
 	var mu sync.Mutex
 	met := 0
@@ -197,8 +198,8 @@ func watch(t *testing.T, folder string, was *history) *workload {
 	return w
 }
 
-// Single writes, syncs and reads of the store fail in turn, in each kind of its work. Nothing is written in part, the error
-// names the fault, the same store goes on when the fault is over, and a power loss after that undoes nothing.
+// Single writes, syncs and reads of the store fail in turn, in each kind of its work. Nothing is written in part, the
+// error names the fault, the same store continues when the fault is over, and a power loss after that undoes nothing.
 func TestStoreGoesOnAfterEachFaultOfTheDisk(t *testing.T) {
 	t.Parallel()
 	start := newWorked(t)
@@ -216,7 +217,7 @@ func TestStoreGoesOnAfterEachFaultOfTheDisk(t *testing.T) {
 	}
 }
 
-// faultAt lets the nth operation fail, and reports whether there was one.
+// faultAt makes the nth operation fail, and reports whether there was one.
 func faultAt(t *testing.T, start worked, work faulty, f fault, n int) bool {
 	t.Helper()
 	w := start.open(t)
@@ -289,7 +290,8 @@ func TestFileIsCreatedAfterEachFaultOfTheDisk(t *testing.T) {
 	}
 }
 
-// A transaction of the user that meets a fault is undone whole, even if the function ignores the error of its statement.
+// A transaction of the user that meets a fault is rolled back completely, even if the function ignores the error of its
+// statement.
 func TestTransactionThatIgnoresAFaultIsUndoneOrWhole(t *testing.T) {
 	t.Parallel()
 	start := newWorked(t)

@@ -23,7 +23,7 @@ func (s *Store) fenced(ctx context.Context, doing string, lease engine.Lease, fn
 }
 
 // change runs a fenced statement that changes or returns one row, which it scans into results. The statement's first
-// argument is the lease's row. Without a row the error is projection.ErrLeaseLost.
+// argument is the lease's row. If there is no row, the error is projection.ErrLeaseLost.
 func (s *Store) change(ctx context.Context, doing, statement string, lease engine.Lease, args []any, results ...any) error {
 	return s.fenced(ctx, doing, lease, func(tx *sql.Tx) error {
 		done, err := runOne(ctx, tx, statement, append([]any{lease.Row}, args...), results...)

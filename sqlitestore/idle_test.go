@@ -11,7 +11,7 @@ import (
 	"github.com/millrace-go/millrace/event"
 )
 
-// commitsOf returns a function that reports whether anybody has committed to the file since its last call.
+// commitsOf returns a function that reports whether another connection has committed to the file since its last call.
 func commitsOf(t *testing.T, store *Store) (committed func() bool) {
 	t.Helper()
 	db := must(sql.Open("sqlite", dsn(store.path)))(t)
@@ -46,7 +46,7 @@ func TestIdleProjectionsWriteNothing(t *testing.T) {
 		noError(t, rt.WaitFor(testContext(t), millrace.ProjectionID{Name: fmt.Sprint("p", i)}, last))
 	}
 	committed := commitsOf(t, store)
-	// A summary of what the runtime came to may still be written.
+	// The last summary of the runtime may still be written.
 	until(t, "the runtime is idle", func() bool {
 		<-time.After(20 * often)
 		return !committed()

@@ -20,7 +20,7 @@ type interrupter struct {
 	mu sync.Mutex
 	// handle is SQLite's connection, 0 if it is closed.
 	handle uintptr
-	// watched identifies the context that is watched, and stop ends that.
+	// watched identifies the context that is watched. stop ends the watch.
 	watched *context.Context
 	stop    func() bool
 }

@@ -58,8 +58,8 @@ func (s *Store) withoutRows(ctx context.Context, projections []engine.NewProject
 	return missing, err
 }
 
-// Free implements engine.Store. A node that does not own the file finds no leases. All leases of other nodes are free for
-// the owner of the file, since no other node is alive.
+// Free implements engine.Store. A node that does not own the file finds no leases. For the owner of the file, all
+// leases of other nodes are free, since no other node is alive.
 func (s port) Free(ctx context.Context, node engine.Node, _ bool) (free []engine.LeaseRef, err error) {
 	var l engine.LeaseRef
 	err = each(ctx, s.readers, "free_leases", []any{node.ID, list(node.Projections), list(node.Tenants)},
@@ -97,7 +97,7 @@ func (s port) Claim(ctx context.Context, node engine.Node, rows []int32, _ bool)
 	return claimed, nil
 }
 
-// AnnounceDrain implements engine.Store. No other node takes a share: one that stands by takes over when this one has ended.
+// AnnounceDrain implements engine.Store. No other node takes a share: a standby takes over when this node has ended.
 func (s port) AnnounceDrain(ctx context.Context, node engine.Node) error {
 	owner, err := s.livingOwner(ctx, s.readers)
 	if err == nil && owner == node.ID {

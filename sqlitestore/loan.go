@@ -81,7 +81,7 @@ func (l *loan) bind(ctx context.Context) {
 	l.watch(ctx)
 }
 
-// unbind ends what bind began.
+// unbind removes the bound that bind has set.
 func (l *loan) unbind() {
 	l.ctx = nil
 	l.unwatch()

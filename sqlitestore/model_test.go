@@ -167,7 +167,7 @@ func TestStoreAgreesWithAModel(t *testing.T) {
 				}
 				store.Close()
 				var err error
-				// Nothing is lost without syncs, since the machine goes on.
+				// Nothing is lost without syncs, since the machine keeps running.
 				if store, err = Open(ctx, path, Options{Synchronous: SynchronousNormal}); err != nil {
 					t.Fatal(err)
 				}

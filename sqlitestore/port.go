@@ -8,7 +8,7 @@ import (
 )
 
 // port implements engine.Store, the part of a store that a runtime uses. The methods are documented there. Comments
-// here say what is peculiar to SQLite.
+// here say what is specific to SQLite.
 type port struct{ *Store }
 
 var _ engine.Store = port{}
@@ -40,6 +40,6 @@ func (s port) ValidTenant(name string) error {
 
 func (s port) OnWake(fn func(tenant string)) (remove func()) { return s.wakes.On(fn) }
 
-// incarnation is that of every file. Checkpoints are in the same file as events, so a power loss cannot separate
+// incarnation is the same for every file. Checkpoints are in the same file as events, so a power loss cannot separate
 // them, and it ends every process that has read from the file.
 const incarnation engine.Incarnation = 1

@@ -96,7 +96,7 @@ func (h *history) read(ctx context.Context, store *Store, name string) error {
 }
 
 // compare returns lost if an event of the history is missing that was answered or seen before operation at. It returns
-// an error if an event is another than that of the history.
+// an error if an event differs from that of the history.
 func (h *history) compare(found *history, at int) (lost, err error) {
 	for where, want := range h.events {
 		got, ok := found.events[where]
@@ -192,7 +192,7 @@ func (w *workload) project(ctx context.Context) error {
 	return rt.Run(ctx)
 }
 
-// model writes the events of a batch to the read model. What it gets must survive, too.
+// model writes the events of a batch to the read model. Events that it gets must survive, too.
 func (w *workload) model(ctx context.Context, tx *sql.Tx, events []event.Envelope) error {
 	id, _ := millrace.ProjectionFrom(ctx)
 	for _, e := range events {

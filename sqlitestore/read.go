@@ -111,7 +111,7 @@ func (t *Tenant) pages(ctx context.Context, statement string, from int64, next f
 	}}
 }
 
-// still returns an error if the events of the tenant of that number cannot be read any more.
+// still returns an error if the events of the tenant with that number cannot be read any more.
 func (t *Tenant) still(ctx context.Context, tenant int64) error {
 	now, _, err := t.head(ctx)
 	if err == nil && now != tenant {
@@ -120,8 +120,8 @@ func (t *Tenant) still(ctx context.Context, tenant int64) error {
 	return err
 }
 
-// head returns the tenant's number and its last position. It returns projection.ErrTenantDropping from when a drop begins to
-// delete events.
+// head returns the tenant's number and its last position. It returns projection.ErrTenantDropping as soon as a drop has
+// begun to delete events.
 func (t *Tenant) head(ctx context.Context) (tenant, head int64, err error) {
 	var deleting bool
 	found, err := runOne(ctx, t.store.readers, "tenant_head", []any{t.name}, &tenant, &head, &deleting)

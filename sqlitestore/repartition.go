@@ -44,7 +44,7 @@ type replacement struct {
 	slots   []partition.Range
 }
 
-// resplit replaces the partitions of a projection, unless it has n.
+// resplit replaces the partitions of a projection, unless it already has n.
 func (s *Store) resplit(ctx context.Context, tx *sql.Tx, id projection.ID, tenant int32, n int) error {
 	r := &replacement{store: s, tx: tx, tenant: tenant}
 	if err := r.read(ctx, id.Name); err != nil {
@@ -256,7 +256,7 @@ func (r *replacement) mark(ctx context.Context, m resplit.Mark) error {
 	return execute(ctx, r.tx, "mark_dead_letters_tried", row, m.Before, m.After)
 }
 
-// deleteOld deletes the old partitions, from which everything was moved but their commands.
+// deleteOld moves the commands of the old partitions, and deletes the old partitions.
 func (r *replacement) deleteOld(ctx context.Context) error {
 	if err := execute(ctx, r.tx, "move_commands", r.oldRows, r.rows[0], time.Now().UnixMicro()); err != nil {
 		return err

@@ -12,9 +12,9 @@ import (
 	sqlite3 "modernc.org/sqlite/lib"
 )
 
-// After a sync that failed, the system considers the data written. It does not write it again, and a later sync succeeds
-// without it. So a commit whose sync failed must not stay in the write-ahead log: a process that opens the file reads
-// it there, and commits after it. A power loss then undoes it together with all commits after it. While the file is open, the
+// After a failed sync, the system considers the data written. It does not write the data again, and a later sync
+// succeeds without it. So a commit whose sync failed must not stay in the write-ahead log. Otherwise a process that
+// opens the file reads that commit, and commits after it. A power loss then undoes both. While the file is open, the
 // next commit overwrites the failed one. For a process that opens the file later, the store leaves a mark, and the next
 // transaction writes the log again.
 
@@ -38,7 +38,7 @@ func (w *writer) commit(tx *sql.Tx) error {
 	return nil
 }
 
-// afterCommit leaves the mark if the error of a commit is one of the disk. It returns the error.
+// afterCommit leaves the mark if a commit failed with an error of the disk. It returns the error.
 func afterCommit(path string, err error) error {
 	if is(err, sqlite3.SQLITE_IOERR) {
 		return errors.Join(err, os.WriteFile(path+resyncMark, nil, 0o600))

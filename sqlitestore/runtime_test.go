@@ -108,7 +108,7 @@ func TestRuntimeStandsByQuietlyAndTakesOver(t *testing.T) {
 	store.log = zap.New(log)
 	rt := must(counting(store, "standby", zap.New(log)))(t)
 	started(t, rt)
-	// It waits for what the other process does, and notices nothing that it would have to do itself.
+	// It waits for the work of the other process, and finds no work for itself.
 	last := mustAppend(t, store.tenant, "s", event.Any, someEvents(10)...).Positions[9]
 	noError(t, rt.WaitFor(ctx, countedBy, last))
 	until(t, "it has stood by for some searches", func() bool { return logs.FilterMessageSnippet("standing by").Len() > 0 })

@@ -12,8 +12,9 @@ import (
 	"github.com/millrace-go/millrace/internal/eventlog"
 )
 
-// readEvents reads events by a statement, whose columns are those of read_all.sql. It stops after the event with which they
-// have maxBytes or more. 0 means no limit. Their positions rise. It reads rows from the driver, since database/sql copies each value twice more.
+// readEvents reads events by a statement, whose columns are those of read_all.sql. It stops after the event that brings
+// their size to maxBytes or more. 0 means no limit. Their positions rise. It reads rows from the driver, since
+// database/sql copies each value twice more.
 func (s *Store) readEvents(ctx context.Context, maxBytes int, statement string, args ...any) (page eventlog.Page, err error) {
 	session, err := s.readers.Conn(ctx)
 	if err != nil {

@@ -6,11 +6,11 @@ import (
 	"time"
 )
 
-// headsShare is how many times longer than the last reading of the heads the pause before the next one is. With many tenants
-// the heads are read less often, so that they take at most a twentieth of a processor.
+// headsShare is the ratio of the pause before a reading of the heads to the duration of the last reading. With many
+// tenants the heads are read less often, so that they take at most a twentieth of a processor.
 const headsShare = 20
 
-// seenCommits is what a session has seen of the commits of other connections, those of this process included.
+// seenCommits is what a session has seen of the commits of other connections, including those of this process.
 type seenCommits struct {
 	version int64
 	// notices and heads report whether there may be notices, and heads, that the session has not read.
@@ -20,7 +20,7 @@ type seenCommits struct {
 	after   time.Time
 }
 
-// begin sees all commits so far.
+// begin marks all commits so far as seen.
 func (c *seenCommits) begin(ctx context.Context, db *sql.DB) error {
 	if err := c.poll(ctx, db); err != nil {
 		return err

@@ -17,13 +17,13 @@ import (
 const (
 	// noticeInterval is how often the session polls for commits of other processes.
 	noticeInterval = 100 * time.Millisecond
-	// lockInterval is how often a session that stands by tries to get the owner lock. After the end of the owner,
-	// projections stand still for up to that long.
+	// lockInterval is how often a session that stands by tries to get the owner lock. After the end of the owner, no
+	// projection runs for up to this time.
 	lockInterval = 50 * time.Millisecond
 )
 
-// nodeSession implements engine.Session. It has the owner lock, or stands by: then its node has no row and no leases, and
-// Next tries to get the lock. The lock is what keeps the node's leases.
+// nodeSession implements engine.Session. It has the owner lock, or stands by: then its node has no row and no leases,
+// and Next tries to get the lock. The node keeps its leases as long as it holds the lock.
 type nodeSession struct {
 	store *Store
 	node  engine.Node
@@ -72,7 +72,7 @@ func (s *nodeSession) takeOver(ctx context.Context) (err error) {
 			return err
 		}
 	}
-	// What is committed from here on is noticed. The node may claim leases once it is registered.
+	// The session notices all later commits. The node may claim leases once it is registered.
 	if err := s.seen.begin(ctx, s.db); err != nil {
 		return err
 	}
@@ -115,7 +115,8 @@ func (s *nodeSession) register(ctx context.Context) error {
 	})
 }
 
-// Next implements engine.Session. When the node takes over the file, Next returns a notice that leases came free.
+// Next implements engine.Session. When the node takes over the file, Next returns a notice that leases have become
+// free.
 func (s *nodeSession) Next(ctx context.Context) (engine.Notice, error) {
 	for len(s.pending) == 0 {
 		timer := time.NewTimer(time.Until(s.next))
@@ -175,7 +176,7 @@ func (s *nodeSession) readNotices(ctx context.Context) error {
 		return err
 	}
 	if owner != s.node.ID {
-		return fmt.Errorf("node %q owns the file now: its lock file was removed or has another name", owner)
+		return fmt.Errorf("node %q owns the file now: its lock file was removed or renamed", owner)
 	}
 	notices, last, err := s.store.noticesAfter(ctx, s.db, s.notice)
 	if err != nil {
@@ -185,8 +186,8 @@ func (s *nodeSession) readNotices(ctx context.Context) error {
 	return nil
 }
 
-// Heartbeat implements engine.Session. The lock is the heartbeat. The summary is written beside, since a batch may have the
-// writer for long. A summary that cannot be written is left to a later heartbeat.
+// Heartbeat implements engine.Session. The lock is the heartbeat. The summary is written in the background, since a
+// batch may have the writer for long. A summary that cannot be written is left to a later heartbeat.
 func (s *nodeSession) Heartbeat(ctx context.Context, summary *engine.NodeSummary) error {
 	if !s.owns {
 		return nil

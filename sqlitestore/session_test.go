@@ -251,7 +251,7 @@ func TestEventsOfOtherProcessesAreNoticed(t *testing.T) {
 	waitWithout(t, session)
 }
 
-// Whoever removes the lock file lets another runtime own the file. The previous owner must notice it, and can commit
+// If the lock file is removed, another runtime can own the file. The previous owner must notice it, and can commit
 // nothing once its leases were claimed.
 func TestOwnerWhoseLockFileWasRemovedEnds(t *testing.T) {
 	t.Parallel()
@@ -292,7 +292,7 @@ func TestOwnerWhoseLockFileWasRemovedEnds(t *testing.T) {
 	}
 }
 
-// A session that waits for the writer must not lose what it has seen when its context ends.
+// A session whose context ends while it waits for the writer must not lose commits that it has seen.
 func TestNoticeIsNotLostWhenAContextEnds(t *testing.T) {
 	t.Parallel()
 	store := newStore(t)

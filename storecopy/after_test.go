@@ -15,7 +15,8 @@ import (
 	"github.com/millrace-go/millrace/sqlitestore"
 )
 
-// TestAppendsContinueAfterTheCopy appends to the target what the source would have taken next.
+// TestAppendsContinueAfterTheCopy appends to the target after a copy. The results must be those that the source would
+// have returned.
 func TestAppendsContinueAfterTheCopy(t *testing.T) {
 	t.Parallel()
 	ctx := testContext(t)

@@ -197,7 +197,7 @@ func TestProgramMovesToPostgres(t *testing.T) {
 	}
 }
 
-// mustNotRunOnFile runs a program that was forgotten.
+// mustNotRunOnFile runs a program on the closed file, which must fail.
 func (p *program) mustNotRunOnFile(ctx context.Context) {
 	p.Helper()
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)

@@ -79,7 +79,7 @@ func TestReportIsThatOfBothStores(t *testing.T) {
 	}
 }
 
-// An event that does not match its checksum must not become the truth of another store.
+// An event that does not match its checksum must not be copied to another store.
 func TestChangedEventIsNotCopied(t *testing.T) {
 	t.Parallel()
 	source := newSource(t)

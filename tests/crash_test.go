@@ -236,7 +236,8 @@ func TestKilledProcessAppliesEverythingOnce(t *testing.T) {
 	})
 }
 
-// An attempt that is counted in advance, since events seemed to end their processes, is not counted if the process ends in order.
+// An attempt that is counted in advance, since events seemed to end their processes, is not counted if the process ends
+// gracefully.
 func TestOrderlyEndIsNotCountedAsACrash(t *testing.T) {
 	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
 		b.Append("s", 1)

@@ -18,7 +18,7 @@ func TestDeliveryOfALostLeaseDoesNotBegin(t *testing.T) {
 			return nil
 		}
 		o := newDeliverer(k, 3)
-		o.Lease.Checkpoint-- // as after an acknowledgement whose answer got lost
+		o.Lease.Checkpoint-- // as after an acknowledgement whose answer was lost
 		o.MustBe(o.deliver(never, engine.DeliverOptions{}), engine.LeaseLost)
 		o.refresh()
 		o.Next()

@@ -249,7 +249,7 @@ func TestBudgetThatEndsBetweenEventsLosesNothing(t *testing.T) {
 		// The delivery has to yield before its first event: that is no failure either.
 		put := o.deliveries(func(_ context.Context, d engine.Delivery) error {
 			if d.Remaining() > 0 {
-				t.Error("it is not to come to rest")
+				t.Error("it does not have to yield")
 			}
 			return nil
 		}, engine.DeliverOptions{})

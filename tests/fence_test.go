@@ -58,7 +58,7 @@ func TestStaleCheckpointIsRefused(t *testing.T) {
 	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
 		h := b.Hold(3)
 		b.Must(h.Apply(kit.Record("p"), engine.ApplyOptions{}))
-		// The lease still says what it said before the first batch, as after a commit whose answer got lost.
+		// The lease still has its values from before the first batch, as after a commit whose answer was lost.
 		h.MustBe(h.Apply(kit.Record("p"), engine.ApplyOptions{}), engine.LeaseLost)
 		h.HasApplied(3)
 	})
@@ -138,7 +138,7 @@ func TestOwnerAndEpochOfTheFenceCountAlone(t *testing.T) {
 	})
 }
 
-// The control of TestWritesUnderALostLeaseChangeNothing: under the lease that holds, each write does what it says.
+// The control of TestWritesUnderALostLeaseChangeNothing: under the current lease, each write has its effect.
 func TestWritesUnderTheLeaseAreMade(t *testing.T) {
 	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
 		h := b.Hold(5)

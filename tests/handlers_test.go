@@ -105,7 +105,7 @@ func (timeoutError) Error() string   { return "the other service did not answer"
 func (timeoutError) Timeout() bool   { return true }
 func (timeoutError) Temporary() bool { return true }
 
-// Errors that look like those of the store, and are not.
+// These errors look like errors of the store, but are not.
 func TestFaultOfAnotherServiceIsTheHandlers(t *testing.T) {
 	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
 		h := b.Hold(1)

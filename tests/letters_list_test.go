@@ -122,15 +122,15 @@ func TestDeadLetterIsShownWithItsEvent(t *testing.T) {
 			t.Errorf("%+v, %+v, %v", letter, e, err)
 		}
 		if _, _, err := d.letters().Get(d.Ctx, id+1000); !errors.Is(err, projection.ErrDeadLetterNotFound) {
-			t.Errorf("a letter that is not there: %v", err)
+			t.Errorf("a dead letter that does not exist: %v", err)
 		}
 		d.Must(d.Port.Ensure(d.Ctx, []engine.NewProjection{{Tenant: d.Lease.ID.Tenant, Name: "q", Partitions: 1}}))
 		if _, _, err := d.Store.DeadLetters(projection.ID{Name: "q"}).Get(d.Ctx, id); !errors.Is(err, projection.ErrDeadLetterNotFound) {
-			t.Errorf("a letter of another projection: %v", err)
+			t.Errorf("a dead letter of another projection: %v", err)
 		}
 		d.Must(d.Store.Truncate(d.Ctx, 0))
 		if letter, _, err := d.letters().Get(d.Ctx, id); !errors.Is(err, projection.ErrEventGone) || letter.ID != id {
-			t.Errorf("a letter whose event is gone: %+v, %v", letter, err)
+			t.Errorf("a dead letter whose event is gone: %+v, %v", letter, err)
 		}
 	})
 }

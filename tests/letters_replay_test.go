@@ -335,7 +335,7 @@ func TestReplayAndItsDeadLetterAreOneTransaction(t *testing.T) {
 		d.must(d.run(d.write, d.again(r)))
 		d.mustHave(nil)
 		if d.Lease.CrashCount != 3 {
-			t.Error("it says something about the events that are behind the checkpoint")
+			t.Error("the replay changed the crash count of the lease")
 		}
 		if err := d.run(d.write, d.again(r)); !errors.Is(err, projection.ErrLeaseLost) {
 			t.Errorf("once more: %v", err)
@@ -407,7 +407,7 @@ func TestCancelledReplayLeavesNoDeadLetterReplaying(t *testing.T) {
 						cancel(command)
 					}
 					if !d.Lease.HasCommands {
-						t.Error("the next owner does not learn of it")
+						t.Error("the next owner is not notified of it")
 					}
 					carriedOut()
 					mustBeParked(command, "its owner died")

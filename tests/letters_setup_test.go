@@ -153,7 +153,7 @@ func (d *drawer) again(r *engine.Replay) engine.Batch {
 	return engine.Batch{Events: []event.Envelope{d.events[r.Position]}, To: d.Lease.Checkpoint, Replay: r}
 }
 
-// replay carries a command out, and returns the positions that it applied. It fails at those of poison.
+// replay runs a command, and returns the positions that it applied. It fails at those of poison.
 func (d *drawer) replay(command int64, poison ...int64) (applied []int64) {
 	d.T.Helper()
 	for {

@@ -454,7 +454,7 @@ func TestOutagesAreRetriedWithoutCounting(t *testing.T) {
 // soon are limits that a test can wait for.
 var soon = engine.FaultLimits{Faults: 4, Over: 300 * time.Millisecond}
 
-// A fault that one event alone meets again and again, while the store works, is counted in the end.
+// If the same event fails repeatedly while the store works, the failure is counted in the end.
 func TestOutageOfOneEventAloneCountsInTheEnd(t *testing.T) {
 	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
 		poison := b.Append("a", 30).Positions[12]

@@ -69,7 +69,7 @@ func TestReadOptionsSelectEvents(t *testing.T) {
 	})
 }
 
-// More reads are open than there are connections, and each of them goes on after the others.
+// More reads are open than there are connections, and each of them continues after the others.
 func TestReadingHoldsNoConnectionWhileEventsAreHandled(t *testing.T) {
 	kit.OnEachStore(t, func(t *testing.T, kind *kit.Kind) {
 		b := kind.With(t, 2)

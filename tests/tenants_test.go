@@ -319,7 +319,7 @@ func TestHandlerThatAppendsToAnArchivedTenantWaits(t *testing.T) {
 	})
 }
 
-// A node that serves a single tenant runs on when the tenant is dropped, and serves it when it is created again.
+// A node that serves a single tenant keeps running when the tenant is dropped, and serves it when it is created again.
 func TestNodeOfADroppedTenantServesItWhenItIsCreatedAgain(t *testing.T) {
 	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
 		config := unpolled

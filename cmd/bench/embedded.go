@@ -15,7 +15,7 @@ import (
 	"github.com/millrace-go/millrace/sqlitestore"
 )
 
-// manyWriters is how many writers append at once to a file, beside one alone.
+// manyWriters is how many writers append to a file at once. A single writer is measured too.
 const manyWriters = 32
 
 // fileEnv has a store in a file, and the file of the handwritten code.
@@ -25,7 +25,7 @@ type fileEnv struct {
 	close func() error
 }
 
-// newFileEnv creates both in a temporary folder.
+// newFileEnv creates both files in a temporary folder.
 func newFileEnv(ctx context.Context) (e *fileEnv, err error) {
 	folder, err := os.MkdirTemp("", "millrace-bench-")
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/millrace-go/millrace/internal/program"
 )
 
-// measurement compares contenders: take in an empty env, or embedded without a server.
+// measurement compares contenders. It has one of two functions: take gets an empty env, and embedded needs no server.
 type measurement struct {
 	name     string
 	take     func(ctx context.Context, e *env, o options, out io.Writer) error

@@ -10,7 +10,7 @@ import (
 	"github.com/millrace-go/millrace/internal/excerpt"
 )
 
-// mostCents is the largest amount. It is exact also as a floating-point number, and 9,000 of them fit into 64 bits.
+// mostCents is the largest amount. It is exact as a floating-point number too, and 9,000 such amounts fit into 64 bits.
 const mostCents = 1e15 - 1
 
 // errAmount is returned for an amount that is not exact in cents.
@@ -42,7 +42,8 @@ func cents(decimal string) (int64, error) {
 	return n, nil
 }
 
-// member returns a member of a JSON object. It reports false if the body is no object, or the member is missing or null.
+// member returns a member of a JSON object. It reports false if the body is not an object, or the member is missing or
+// null.
 func member(body []byte, name string) (json.RawMessage, bool) {
 	var object map[string]json.RawMessage
 	if err := json.Unmarshal(body, &object); err != nil {

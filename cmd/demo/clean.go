@@ -16,7 +16,7 @@ func cleanCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "clean",
 		Short: "Remove everything that the demo created",
-		Long: `Removes the schemas or the file that the demo created, and nothing else. While a node runs, it refuses and removes
+		Long: `Removes the schemas or the file that the demo created, and nothing else. While a node runs, it fails and removes
 nothing.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {

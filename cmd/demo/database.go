@@ -15,8 +15,8 @@ import (
 // errNotThere is returned by place.open.
 var errNotThere = errors.New("there are no tables of the demo: start a node or a load first")
 
-// place is where the demo has its tables, or will have them. Its methods are all that depends on the kind of store, beside those
-// of database.
+// place is where the demo has its tables, or will have them. Only its methods and those of database depend on the kind
+// of store.
 type place interface {
 	// create creates the tables. It fails if they exist.
 	create(ctx context.Context, writers int, log *zap.Logger) (database, error)
@@ -24,7 +24,7 @@ type place interface {
 	share(ctx context.Context, writers int, log *zap.Logger) (database, error)
 	// open opens existing tables.
 	open(ctx context.Context) (database, error)
-	// clean removes what the demo created, and returns what that was; empty if there was nothing.
+	// clean removes what the demo created. It returns what it removed; empty if there was nothing.
 	clean(ctx context.Context) (removed string, err error)
 	// other says how to run the demo on the other kind of store.
 	other() string

@@ -2,14 +2,14 @@ package main
 
 import "strings"
 
-// dialect is what differs between the SQL of the stores. All other statements are the same text for both.
+// dialect has the parts of SQL that differ between the stores. Everything else is the same for both.
 type dialect struct {
 	// schema is the schema of the read models.
 	schema string
 	// tables creates them.
 	tables string
-	// events selects the events, with the columns position, stream, version, type, role and cents. A role that is missing or no
-	// text is "(none)". cents is null for events that are no payments.
+	// events selects the events, with the columns position, stream, version, type, role and cents. A role that is
+	// missing or not a text is "(none)". cents is null for events that are not payments.
 	events string
 	// elements is the function that returns the elements of a JSON array as rows, in the column value. Its argument is $1 or $2.
 	elements func(argument string) string

@@ -16,7 +16,7 @@ const rateEvery = 3 * time.Second
 // eventLog turns a sequence of statuses into lines that say what has changed.
 type eventLog struct {
 	title      string
-	standsBy   bool   // without projections, the node waits for the end of another
+	standsBy   bool   // the node runs no projections, and waits for the end of another node
 	owner      string // the node that it waits for
 	node       string // empty until the runtime has an id
 	last       map[string]millrace.ProjectionStatus
@@ -104,7 +104,7 @@ func (l *eventLog) ownershipChanges(status millrace.Status) (lines []string) {
 	return append(lines, fmt.Sprintf("runs %d of %d now: %s", len(runs), len(status.Projections), strings.Join(runs, ", ")))
 }
 
-// standby returns, once, which node runs the projections if this node waits for its end.
+// standby returns which node runs the projections, if this node waits for its end. It returns the node only once.
 func (l *eventLog) standby(status millrace.Status) []string {
 	owner := ""
 	for _, p := range status.Projections {

@@ -14,7 +14,7 @@ import (
 // retryBase is the delay before the first retry. It is short, so that an event is parked soon.
 const retryBase = 20 * time.Millisecond
 
-// readModel is a projection of the demo, which writes a table of the same name. Its statements are those of any store: see
+// readModel is a projection of the demo, which writes a table of the same name. Its statements work on any store: see
 // dialect.
 type readModel struct {
 	// name is the name of the projection and of its table.

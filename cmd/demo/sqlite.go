@@ -35,7 +35,7 @@ type fileDatabase struct {
 }
 
 func (p filePlace) create(ctx context.Context, _ int, log *zap.Logger) (database, error) {
-	// This claims the path, so that of two runs one fails.
+	// Creating the file claims the path, so that one of two concurrent runs fails.
 	file, err := os.OpenFile(p.path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o666)
 	if errors.Is(err, fs.ErrExist) {
 		return nil, fmt.Errorf("there is already a file %s: choose another, or remove it with: %s", p.path, p.removal())
@@ -78,7 +78,7 @@ func (p filePlace) shareFile(ctx context.Context, log *zap.Logger) (*fileDatabas
 	return d, nil
 }
 
-// createTables creates the tables in a store without tables and events. It fails if the store is another program's.
+// createTables creates the tables in a store without tables and events. It fails if another program uses the store.
 func (d *fileDatabase) createTables(ctx context.Context, tx *sql.Tx) error {
 	var found string
 	var inUse bool

@@ -38,7 +38,8 @@ type delivery struct {
 	next, parked int
 	recent       engine.FailureWindow
 	rejected     []projection.DeadLetter
-	// over is why acknowledgements fail, nil while they do not. fault is what ended the delivery before its handler did.
+	// over is the error of further acknowledgements, nil while they are accepted. fault is what ended the delivery
+	// before its handler did.
 	over  error
 	fault *engine.Fault
 }

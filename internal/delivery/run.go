@@ -1,5 +1,5 @@
-// Package delivery runs the deliveries of projections whose handlers work outside of a transaction. It keeps account of
-// what a handler acknowledges and rejects. A store moves the checkpoint.
+// Package delivery runs the deliveries of projections whose handlers work outside of a transaction. It records what a
+// handler acknowledges and rejects. A store moves the checkpoint.
 package delivery
 
 import (
@@ -139,7 +139,8 @@ func (d *delivery) ended(err, cause error) error {
 	}
 	partial := &engine.PartialResult{FailureWindow: d.recent, Rejected: d.rejected}
 	if fault != nil && fault.Class.MayCount() {
-		// Blocked events before the failed one are parked first, so that the checkpoint can then move over that one alone.
+		// Blocked events before the failed one are parked first, so that the checkpoint can then move over the failed
+		// event alone.
 		if n := len(d.blocked(fault.Position)); n > 0 {
 			if err := d.move(d.acks, d.batch.BlockedByStream[d.parked+n-1].Position, nil); err != nil {
 				fault = d.fault
@@ -235,7 +236,7 @@ func (d *delivery) move(ctx context.Context, to int64, letter *projection.DeadLe
 	if err != nil {
 		fault := d.store.Fault(err)
 		if fault.Class == engine.HandlerFault && d.next < len(d.batch.Events) {
-			fault.Position = d.batch.Events[d.next].Position // it acknowledged where it must not
+			fault.Position = d.batch.Events[d.next].Position // the store refused what the handler did with this event
 		}
 		d.stop(fault)
 		return fault

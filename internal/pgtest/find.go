@@ -42,7 +42,8 @@ func Find() (bindir string, err error) {
 	}.find()
 }
 
-// hidden makes Find fail, as on a machine without PostgreSQL, if it is not empty. Tests of commands let the linker set it.
+// hidden makes Find fail, as on a machine without PostgreSQL, if it is not empty. Tests of commands set it by a flag of
+// the linker.
 var hidden string
 
 // places are the folders where binaries may be.

@@ -85,16 +85,16 @@ func continueIn(open []Replay, root int64, i int, part partition.Range) (list []
 	return list
 }
 
-// Mark says that the dead letters in a new partition that the row Before has tried count as tried by the row After. If
-// Stream is set, it is about that parked stream instead.
+// Mark makes dead letters of a new partition that the row Before has tried count as tried by the row After. If Stream
+// is set, Mark applies to that parked stream instead.
 type Mark struct {
 	Part          int
 	Stream        *string
 	Before, After int64
 }
 
-// Marks returns the marks of rows that were inserted with these ids. Those about single streams come first. The parked
-// streams for which there is none are marked as dead letters are.
+// Marks returns the marks of rows that were inserted with these ids. Marks of single streams come first. Parked streams
+// without such a mark are marked as dead letters are.
 func Marks(open []Replay, list []Continuation, ids []int64) []Mark {
 	var streams, others []Mark
 	for _, o := range open {

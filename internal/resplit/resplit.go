@@ -1,4 +1,4 @@
-// Package resplit decides how new partitions of a projection continue what old ones have begun.
+// Package resplit decides how new partitions of a projection continue the work of old ones.
 package resplit
 
 import (

@@ -178,7 +178,7 @@ func TestFailuresGoToTheNewPartitionOfTheirEvent(t *testing.T) {
 	}
 }
 
-// What the checkpoint has passed is no failure any more.
+// A failure at or below the checkpoint does not count any more.
 func TestFailuresBelowTheCheckpointAreForgotten(t *testing.T) {
 	old := resplit.Of([]resplit.Old{{Part: partition.Part{Share: partition.Share{Range: partition.All}, Checkpoint: 70}, Row: 7,
 		Failing: resplit.Attempted{Position: 70, Attempts: 5}, Crashed: resplit.Attempted{Position: 69, Attempts: 5}}})

@@ -1,4 +1,4 @@
-// Package tenancy has what all stores do alike to archive and drop tenants.
+// Package tenancy archives and drops tenants. It has the steps that all stores share.
 package tenancy
 
 import (

@@ -18,7 +18,7 @@ type Page struct {
 // Full reports whether the page takes no further row.
 func (p *Page) Full() bool { return len(p.Rows) >= PageRows || p.bytes >= pageBytes }
 
-// Add adds a row. It replaces what PostgreSQL cannot store as text, which errors of handlers may contain.
+// Add adds a row. It replaces characters that PostgreSQL cannot store as text, which errors of handlers may contain.
 func (p *Page) Add(row Row) {
 	for i, value := range row {
 		if text, ok := value.(string); ok {

@@ -92,7 +92,7 @@ type Target interface {
 	After(ctx context.Context, table Table, tenant string) (Row, int64, error)
 	// Write writes rows and their last key in one transaction.
 	Write(ctx context.Context, c Copy, table Table, tenant string, rows []Row) error
-	// Reader returns a reader of what the target has of a copy.
+	// Reader returns a reader of the rows that the target has from a copy.
 	Reader(ctx context.Context, c Copy) (Reader, error)
 	// Verify records that all rows of the copy are there.
 	Verify(ctx context.Context, c Copy) error

@@ -58,8 +58,8 @@ var (
 	Streams = Table{"streams", 1, columns(Text, "stream", Integer, "version")}
 	// Keys are the idempotency keys of appends.
 	Keys = Table{"keys", 1, columns(Text, "key", "stream", Integer, "first_version", "last_version", "created_at")}
-	// Projections have the states of projections and of their leases. IDs in this table and those below are those of
-	// the source.
+	// Projections have the states of projections and of their leases. This table and those below have the ids of the
+	// source.
 	Projections = Table{"projections", 1, columns(Integer, "id", Text, "name", Integer, "partition", "partitions", "slot_from", "slot_to",
 		JSON, "passed", Text, "token", "desired_state", "failed_reason", Integer, "failed_epoch", "halted", "skipped", "parked",
 		"failing_position", "attempts", "crash_position", "crash_attempts", "crash_since", "failing_since",
@@ -75,11 +75,11 @@ var (
 		Text, "stream", "type", "error", Integer, "max_events", Text, "current_stream",
 		Integer, "after_position", "done", "failed", "current_dead_letter", "created_at", "ended_at")}
 
-	// Tables are all of them, in the order in which they are copied.
+	// Tables lists all tables, in the order in which they are copied.
 	Tables = []Table{Events, Streams, Keys, Projections, DeadLetters, ParkedStreams, Commands}
 )
 
-// columns returns columns from kinds and names. A kind is that of all names up to the next kind.
+// columns returns columns from kinds and names. A kind applies to all names up to the next kind.
 func columns(list ...any) (columns []Column) {
 	var kind Kind
 	for _, item := range list {

@@ -1,4 +1,4 @@
--- Reports which of these tenant $1 has: events, streams, idempotency keys, projections. Locks nothing. Indexes: that by
+-- Reports what tenant $1 has of events, streams, idempotency keys and projections. Locks nothing. Indexes: that by
 -- tenant, otherwise the first row of a table.
 select array_remove(array[
        case when exists (select from {tenant}.events) then 'events' end,

@@ -1,6 +1,6 @@
--- Takes those of the leases ?2, a JSON array, that have no owner or a dead one, and raises their epochs. All leases but
--- those of the node ?1, which owns the file, are such; another node gets none. Indexes: primary keys. Locks: the file has
--- one writer.
+-- Takes those of the leases ?2, a JSON array, that have no owner or a dead one, and raises their epochs. For the node
+-- ?1 that owns the file, all leases but its own count as such. Another node gets no leases. Indexes: primary keys.
+-- Locks: the file has one writer.
 update millrace_leases
 set owner = ?1, epoch = epoch + 1, free_since = null, crash_count = crash_count + (owner is not null)
 where id in (select value from json_each(?2)) and owner is not ?1

@@ -1,5 +1,5 @@
--- dead_letters.sql in the other order: dead letters before position ?9, the newest first. It sorts the pages. Indexes: those of
--- dead_letters.sql. Locks nothing.
+-- dead_letters.sql in the other order: dead letters before position ?9, the newest first. It sorts the pages of the
+-- partitions. Indexes: those of dead_letters.sql. Locks nothing.
 select p.partition, d.id, d.position, d.stream_id, d.version, d.type, d.blocked_by_stream, d.state, d.error, d.stack, d.attempts, d.replays,
        d.first_failed_at, d.last_failed_at, d.ended_at
 from millrace_tenants t join millrace_projections p on p.tenant = t.id

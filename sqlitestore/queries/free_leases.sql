@@ -1,7 +1,7 @@
--- Returns the leases of runnable projections that have no owner or a dead one. All leases but those of the node ?1, which
--- owns the file, are such; for another node it returns nothing. It selects by the names of projections, ?2, and tenants,
--- ?3 (empty: all), which are JSON arrays. It runs often, and nearly always finds nothing. So it reads no lease that the
--- node owns. Indexes: leases by owner, and primary keys. Locks nothing.
+-- Returns the leases of runnable projections that have no owner or a dead one. For the node ?1 that owns the file, all
+-- leases but its own count as such. For another node it returns nothing. It selects by the names of projections, ?2,
+-- and tenants, ?3 (empty: all), which are JSON arrays. It runs often, and nearly always finds nothing. So it reads no
+-- lease that the node owns. Indexes: leases by owner, and primary keys. Locks nothing.
 select p.id, t.name, p.name, p.partition
 from (select id from millrace_leases where owner is null
       union all

@@ -1,9 +1,9 @@
--- Parks events of a projection. If ?3 is false: one event that failed. If ?3 is true: events that are blocked by an earlier
--- event of their stream. That stream may have been released since the caller checked, by a replay whose answer was lost. Its
--- first event is marked as not blocked then. If the checkpoint was set back, an event that was parked before is parked again.
--- If ?3 is true, an event that is still parked is not changed. ?1 projection, ?2 events as JSON: a list of [position, stream,
--- version, type], ?4 error, ?5 stack, ?6 attempts, ?7 now. Lock: that of the file's writer. Indexes: the primary keys, and those
--- of dead letters by position and by stream.
+-- Parks events of a projection. If ?3 is false: one event that failed. If ?3 is true: events that are blocked by an
+-- earlier event of their stream. That stream may have been released since the caller checked, by a replay whose answer
+-- was lost. Then its first event is marked as not blocked. If the checkpoint was set back, an event that was parked
+-- before is parked again. If ?3 is true, an event that is still parked is not changed. ?1 projection, ?2 events as
+-- JSON: a list of [position, stream, version, type], ?4 error, ?5 stack, ?6 attempts, ?7 now. Lock: that of the file's
+-- writer. Indexes: the primary keys, and those of dead letters by position and by stream.
 with e as (select value ->> 0 as position, value ->> 1 as stream, value ->> 2 as version, value ->> 3 as type from json_each(?2))
 insert into millrace_dead_letters
 (projection, position, stream_id, version, type, blocked_by_stream, error, stack, attempts, first_failed_at, last_failed_at)

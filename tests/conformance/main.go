@@ -24,7 +24,7 @@ type event struct {
 	Elapsed              float64
 }
 
-// result is what became of one test on one store: of all its subtests there.
+// result is the result of one test on one store, with all its subtests there.
 type result struct {
 	passed, failed bool
 	// needs are the reasons why subtests were skipped.

@@ -60,14 +60,15 @@ func (b *Bundle) HoldOf(name string) *Holder {
 	return h
 }
 
-// Next ends the node in order, and makes another one claim the projection. The previous node still believes in its lease.
+// Next stops the node gracefully, and makes another one claim the projection. The previous node still believes in its
+// lease.
 func (h *Holder) Next() *Holder {
 	h.T.Helper()
 	h.End()
 	return h.HoldOf(h.Lease.ID.Name)
 }
 
-// End ends the node in order, unless it has ended.
+// End stops the node gracefully, unless it has ended.
 func (h *Holder) End() {
 	h.T.Helper()
 	if h.Session == nil {

@@ -84,7 +84,7 @@ func openSQLite(ctx context.Context, place string) (Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	// Nothing is lost without syncs, since the machine goes on.
+	// Nothing is lost without syncs, since the machine keeps running.
 	opts := sqlitestore.Options{Synchronous: sqlitestore.SynchronousNormal}
 	if n := at.Query().Get("connections"); n != "" {
 		if opts.Readers, err = strconv.Atoi(n); err != nil {

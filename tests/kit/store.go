@@ -75,7 +75,7 @@ type Store interface {
 	CreateTenant(ctx context.Context, name string) (Tenant, error)
 	// CreateTenants makes many tenants at once.
 	CreateTenants(ctx context.Context, names []string) ([]Tenant, error)
-	// ArchiveTenant and UnarchiveTenant are those of the stores, and DropTenant drops a tenant for ever.
+	// ArchiveTenant and UnarchiveTenant are those of the stores, and DropTenant drops a tenant permanently.
 	ArchiveTenant(ctx context.Context, name string) error
 	UnarchiveTenant(ctx context.Context, name string) error
 	DropTenant(ctx context.Context, name string) error

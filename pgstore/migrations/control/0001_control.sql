@@ -17,8 +17,8 @@ create table {control}.tenants (
 
 -- The copies of other stores into this one. source describes the store for people. The ids of a copied projection, dead
 -- letter or command are those of the source plus projection_ids, dead_letter_ids or command_ids, which are null until
--- ids were reserved. verified_at is when all rows of the copy were compared with the source, opened_at when its first
--- tenant was opened, ended_at when all were open.
+-- ids were reserved. verified_at is when all rows of the copy were compared with the source. opened_at is when its
+-- first tenant was opened, ended_at when all were open.
 create table {control}.copies (
     id              uuid primary key,
     source          text collate "C" not null,

@@ -12,7 +12,7 @@ import (
 // every process that inherited it. Go's processes inherit it only until they begin to run their program.
 func Lock(file *os.File) error { return flock(file, syscall.LOCK_EX) }
 
-// Share is Lock for a lock that several may have at once.
+// Share is Lock for a shared lock, which several processes can hold at once.
 func Share(file *os.File) error { return flock(file, syscall.LOCK_SH) }
 
 // Unlock unlocks a file.

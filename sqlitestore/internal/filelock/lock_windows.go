@@ -13,7 +13,7 @@ const lockedByte = 1 << 20
 // Lock locks a byte of an open file, or returns ErrLocked.
 func Lock(file *os.File) error { return lockByte(file, windows.LOCKFILE_EXCLUSIVE_LOCK) }
 
-// Share is Lock for a lock that several may have at once.
+// Share is Lock for a shared lock, which several processes can hold at once.
 func Share(file *os.File) error { return lockByte(file, 0) }
 
 // Unlock unlocks a file.

@@ -26,8 +26,8 @@ const retryInterval = 50 * time.Millisecond
 // ErrOwned is returned if another runtime has the lock.
 var ErrOwned = errors.New("another runtime owns the file")
 
-// beatInterval is the least time between two changes of the lock file. More often, an idle machine would write to its disk
-// all the time. Less often, a frozen owner would be noticed later.
+// beatInterval is the least time between two changes of the lock file. If it were shorter, an idle machine would write
+// to its disk all the time. If it were longer, a frozen owner would be noticed later.
 const beatInterval = 10 * time.Second
 
 // Lock is a lock that is held. One goroutine uses it at a time.
@@ -142,7 +142,7 @@ func (l *Lock) Beat() error {
 type State struct {
 	// Held reports whether a runtime has the lock.
 	Held bool
-	// Beat is when the holder, or the last one if there is none, was seen alive last, give or take beatInterval.
+	// Beat is when the holder, or the last one if there is none, was last seen alive. It is accurate to beatInterval.
 	Beat time.Time
 }
 
@@ -174,6 +174,7 @@ func Inspect(path string) (State, error) {
 // Release releases the lock. The file stays. If it was removed, a runtime that has opened it would not exclude a runtime
 // that creates it again.
 func (l *Lock) Release() error {
-	// A process that is being started has the file open too, for an instant, so closing it here would not be enough.
+	// A process that is being started also has the file open for an instant, so closing the file here would not be
+	// enough.
 	return errors.Join(filelock.Unlock(l.file), l.file.Close())
 }

@@ -11,8 +11,8 @@ import (
 // sector is the number of bytes that a disk writes at once.
 const sector = 512
 
-// Cut writes the files to a folder as a disk may have them if the power fails after the first n operations. What was synced
-// is there. Of later writes, any sectors may be there, and single sectors may be torn. Changes of the folder that
+// Cut writes the files to a folder as a disk may have them if the power fails after the first n operations. Synced data
+// is complete. Of later writes, any sectors may be missing, and single sectors may be torn. Changes of the folder that
 // were not synced may be missing. Cut returns the same for the same state of random.
 func (d *Disk) Cut(n int, random *rand.Rand, folder string) error {
 	d.mu.Lock()
@@ -53,7 +53,7 @@ func (d *Disk) Cut(n int, random *rand.Rand, folder string) error {
 // none is the file of a name that does not exist.
 const none = -1
 
-// change is a change of a name that is not durable yet.
+// change is a change of the file of a name that is not durable yet.
 type change struct{ at, file int }
 
 // directory has the files by name.
@@ -110,8 +110,8 @@ type content struct {
 	pending []pending
 }
 
-// sync makes the writes durable that were done before the sync began. If the sync failed, some of them are lost for
-// ever: the system considers them written, and does not write them again.
+// sync makes the writes durable that were done before the sync began. If the sync failed, some of them are lost: the
+// system considers them written, and does not write them again.
 func (c *content) sync(r record, random *rand.Rand) {
 	n := len(c.pending)
 	for n > 0 && c.pending[n-1].at >= r.since {
@@ -184,7 +184,7 @@ func (c *content) torn(operations []pending, random *rand.Rand) []byte {
 	return stretched(disk, size, random)[:size]
 }
 
-// tear copies a sector to the disk, sometimes only its begin or its end.
+// tear copies a sector to the disk, sometimes only its beginning or its end.
 func tear(disk, sector []byte, random *rand.Rand) {
 	at := random.IntN(len(sector))
 	switch random.IntN(40) {

@@ -1,6 +1,6 @@
 // Package powerloss shows what a power loss can do to the files of SQLite. It records the operations on the files of a
-// folder, builds the files as a disk may have them after any of these operations, and lets single operations fail. It is
-// for tests, and works on Linux.
+// folder, builds the files as a disk may have them after any of these operations, and makes single operations fail. It
+// is for tests, and works on Linux.
 package powerloss
 
 import (

@@ -28,7 +28,7 @@ func OpenFile(path string) (*File, error) {
 	return f, nil
 }
 
-// ErrFault is the error of an operation that Disk.Fail lets fail.
+// ErrFault is the error of an operation that Disk.Fail makes fail.
 var ErrFault = errors.New("the operation fails in this test")
 
 // WriteAt is os.File.WriteAt.
