@@ -11,13 +11,13 @@
 //	err = rt.Register(millrace.Projection{Name: "totals", Handler: pgstore.On(addItem)})
 //	err = rt.Run(ctx) // until ctx is done
 //
-// Package event defines events and their types. Package pgstore appends and reads them in a PostgreSQL database, package
-// sqlitestore in a file, without a server. Each makes handlers that get a transaction of its database. Package storecopy copies a
-// file to PostgreSQL. Package projection has the policies, failures and errors of projections. A handler that works outside of
-// the database, for mails or webhooks, is made by Deliver or DeliverEach.
+// Package event defines events and their types. Package pgstore appends and reads them in a PostgreSQL database,
+// package sqlitestore in a file, without a server. Each of the two makes handlers that get a transaction of its
+// database. Package storecopy copies a file to PostgreSQL. Package projection has the policies, failures and errors of
+// projections. Deliver and DeliverEach make handlers that work outside of the database, for mails or webhooks.
 //
-// Any number of processes may run the same projections. On PostgreSQL they share the projections. On a file one process runs
-// all, and the others stand by. In both cases they take over from a process that ends.
+// Any number of processes may run the same projections. On PostgreSQL they share the projections. On a file one process
+// runs all projections, and the others stand by. In both cases other processes take over from a process that ends.
 //
 // The examples run as they stand. Those that use pgstore need a database in the environment variable MILLRACE_DSN.
 package millrace

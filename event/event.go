@@ -8,8 +8,8 @@
 //
 //	func (OrderPlaced) EventType() string { return "OrderPlaced" }
 //
-// New makes an Event of it, which a store appends. As decodes it from an Envelope; the function On of the
-// store's package does so for a handler. An append also says by an Expected in which state the stream must be.
+// New makes an Event of such a value, which a store appends. As decodes the value from an Envelope; the function On of
+// the store's package does so for a handler. An append also has an Expected: the state in which the stream must be.
 package event
 
 import (

@@ -68,6 +68,6 @@ type Failure struct {
 	Err error
 	// Stack is the stack of a panic. It is empty if there was none.
 	Stack string
-	// FirstFailedAt is when the event failed first, by the clock of the server, or of the machine that has the file.
+	// FirstFailedAt is when the event first failed, by the clock of the server, or of the machine that has the file.
 	FirstFailedAt time.Time
 }

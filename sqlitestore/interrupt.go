@@ -14,8 +14,8 @@ import (
 // interrupted by it.
 const interruptInterval = 10 * time.Millisecond
 
-// interrupter interrupts the statements of a connection from when a context ends until unwatch. The driver does so only for
-// the context of a statement, only until its first row, and only once.
+// interrupter interrupts the statements of a connection after a context has ended, until unwatch. The driver does so
+// only for the context of a statement, only until its first row, and only once.
 type interrupter struct {
 	mu sync.Mutex
 	// handle is SQLite's connection, 0 if it is closed.

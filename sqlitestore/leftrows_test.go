@@ -39,7 +39,7 @@ func TestRowsThatAFunctionLeavesOpenHoldUpNoOther(t *testing.T) {
 				t.Parallel()
 				b := newBatcher(t, 3)
 				var rows *sql.Rows
-				// A file that stands still continues then, so that the test ends.
+				// A blocked file continues then, so that the test ends.
 				rescue := time.AfterFunc(20*time.Second, func() {
 					t.Error("the file stands still until the rows are closed")
 					_ = rows.Close()

@@ -30,7 +30,8 @@ func (s port) Pooled() bool { return false }
 // Connections implements engine.Store. One batch runs at a time, beside the reads.
 func (s port) Connections() int { return 1 + s.opts.Readers }
 
-// DefaultBatches implements engine.Store. Batches that wait for the writer are no faster, and appends would wait behind them.
+// DefaultBatches implements engine.Store. Batches that wait for the writer are no faster, and appends would wait for
+// them.
 func (s port) DefaultBatches() int { return 1 }
 
 func (s port) ValidTenant(name string) error {

@@ -13,15 +13,15 @@ import (
 const (
 	// queuePause is the pause between two attempts to enter the queue.
 	queuePause = time.Millisecond
-	// queueTime is how long a process waits in the queue. A process that has it for longer is frozen, or waits for a long
-	// transaction.
+	// queueTime is how long a process waits for the lock of the queue. A process that has the lock for longer is
+	// frozen, or waits for a long transaction.
 	queueTime = 100 * time.Millisecond
 )
 
-// fileQueue gives the processes that write to a file turns. SQLite's lock has no queue: a process that runs transactions without a
-// pause gets the lock again before another process looks for it. A process has the lock of the queue while it waits for that
-// of SQLite. So the process that ends a transaction lets one that waits begin first. The holder of the writer's turn uses
-// the queue.
+// fileQueue makes the processes that write to a file take turns. SQLite's lock has no queue: a process that runs
+// transactions without a pause gets the lock again before another process looks for it. A process has the lock of the
+// queue while it waits for SQLite's lock. So a process that ends a transaction lets a waiting process begin first. The
+// holder of the writer's turn uses the queue.
 type fileQueue struct {
 	file *os.File
 	// stuck reports that the last wait took too long. Until the queue moves again, nothing waits in it.

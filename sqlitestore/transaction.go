@@ -196,8 +196,8 @@ func (t *transaction) takeAway() {
 	_ = t.onConn(func(c *conn) error { return c.loan.takeAway(c.rollback) })
 }
 
-// forget gives the connection of takeAway back to database/sql, which closes it. The function may hold rows, which keep it: if
-// it has scanned a row into sql.RawBytes, database/sql waits until it closes the rows.
+// forget gives the connection of takeAway back to database/sql, which closes it. Open rows of the function may delay
+// that: if the function has scanned a row into sql.RawBytes, database/sql waits until it closes the rows.
 func (t *transaction) forget() {
 	_ = t.Tx.Rollback()
 	_ = t.session.Close()

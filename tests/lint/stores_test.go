@@ -22,8 +22,8 @@ const (
 
 var updatePromises = flag.Bool("update-promises", false, "write the stores of each promise to "+promisesFile)
 
-// The places of tests by the store on which they run. Tests in tests say by kit.Run and kit.OnEachStore on which they run, and all
-// others need no store.
+// placesOfStores are the folders of tests, by the store that the tests need. Tests in the folder tests select their
+// stores by kit.Run and kit.OnEachStore. All other tests need no store.
 var placesOfStores = map[string][]string{
 	"pgstore":     {"pgstore/...", "tests/postgres", "tests/chaos", "storecopy", "cmd/demo"},
 	"sqlitestore": {"sqlitestore/...", "storecopy", "cmd/demo"},

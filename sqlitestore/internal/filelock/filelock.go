@@ -1,5 +1,5 @@
-// Package filelock locks open files. A lock is that of an open file, so two open files of one process exclude each other as
-// well. The operating system releases a lock when its process ends.
+// Package filelock locks open files. A lock belongs to an open file, so two open files of one process exclude each
+// other as well. The operating system releases a lock when its process ends.
 package filelock
 
 import "errors"
