@@ -213,7 +213,7 @@ func TestHandlerThatDoesNotReturnIsAbandoned(t *testing.T) {
 			if n := b.store.port().Abandoned(); n != 1 {
 				t.Errorf("%d abandoned", n)
 			}
-			// Others go on at once.
+			// Others continue at once.
 			mustAppend(t, b.store.tenant, "s", event.Any, someEvents(2)...)
 			b.holds(0, 0)
 			noError(t, b.apply(record, limit))

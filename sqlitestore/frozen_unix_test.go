@@ -13,7 +13,7 @@ import (
 	"github.com/millrace-go/millrace/sqlitestore/internal/ownerlock"
 )
 
-// A process that is frozen may go on at any time, so its lock counts. The summary shows that it is silent.
+// A process that is frozen may continue at any time, so its lock counts. The summary shows that it is silent.
 func TestRuntimeWaitsForAFrozenOwner(t *testing.T) {
 	t.Parallel()
 	ctx, store := testContext(t), newStore(t)

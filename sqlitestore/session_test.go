@@ -277,7 +277,7 @@ func TestOwnerWhoseLockFileWasRemovedEnds(t *testing.T) {
 			ctx, cancel := context.WithTimeout(testContext(t), 20*time.Second)
 			defer cancel()
 			if err := ends(ctx, session); err == nil || !strings.Contains(err.Error(), "removed") {
-				t.Errorf("the session goes on: %v", err)
+				t.Errorf("the session continues: %v", err)
 			}
 			if free := must(port{store}.Free(testContext(t), a, true))(t); len(free) != 0 {
 				t.Errorf("the previous owner finds %+v", free)

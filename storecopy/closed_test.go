@@ -125,7 +125,7 @@ func TestTenantIsClosedUntilItsCopyIsComplete(t *testing.T) {
 				t.Errorf("%s: %v", call, err)
 			}
 		}
-		// Nor do other programs insert, or those that replicate.
+		// Inserts of other programs and of replication fail too.
 		insert := `insert into ` + quoted(tenant.EventsSchema()) + `.events (stream_id, stream_version, type, body) values ('s', 1, 'T', '1')`
 		for _, before := range []string{"", "set local session_replication_role = replica; ", "set local millrace.copy = ''; "} {
 			if _, err := target.Pool().Exec(ctx, before+insert); err == nil || !strings.Contains(err.Error(), "MR009") {

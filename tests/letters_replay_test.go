@@ -87,7 +87,7 @@ func TestNextOwnerContinuesACommand(t *testing.T) {
 			}
 		}
 		if r := d.begin(command, 0); r != nil {
-			t.Errorf("behind the one that failed: %+v", r)
+			t.Errorf("an event after the failed one is replayed: %+v", r)
 		}
 		if o, ended := d.result(command); !ended || o != (projection.CommandResult{Done: 3, Failed: 1}) {
 			t.Errorf("ended: %v, %+v", ended, o)
