@@ -310,7 +310,7 @@ func TestAppendsToOthersRunDuringADrop(t *testing.T) {
 	t.Parallel()
 	store := newStore(t)
 	ctx := testContext(t)
-	acme := furnished(t, store, "acme", 1000)
+	acme := furnished(t, store, "acme", 20_000)
 	row := must(store.beginDrop(ctx, acme.name))(t)
 	done := make(chan error, 1)
 	go func() { done <- store.endDrop(ctx, acme.name, row, 0) }()

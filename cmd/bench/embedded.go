@@ -128,73 +128,10 @@ func (e *fileEnv) live(ctx context.Context, o options, writers int, out io.Write
 	o.writers = writers
 	contenders := []contender[float64]{
 		{fmt.Sprintf("file, live x%d, handwritten", writers), func(ctx context.Context, round int) (float64, error) {
-			loop, err := e.hand.loop(ctx, e.hand.own, fmt.Sprint("handwritten live ", writers, " ", round), true)
-			if err != nil {
-				return 0, err
-			}
-			woken := make(chan struct{}, 1)
-			following, stop := context.WithCancel(ctx)
-			defer stop()
-			followed := make(chan error, 1)
-			go func() { followed <- loop.follow(following, woken, nil) }()
-			begin := time.Now()
-			n, _, err := write(ctx, o, fmt.Sprint("live", writers, "-", round), func(ctx context.Context, stream string) error {
-				err := e.hand.append(ctx, stream)
-				select {
-				case woken <- struct{}{}:
-				default:
-				}
-				return err
-			})
-			if err != nil {
-				return 0, err
-			}
-			stop()
-			if err := <-followed; err != nil {
-				return 0, err
-			}
-			for done := 1; done > 0; { // what the loop has not reached
-				if done, err = loop.step(ctx); err != nil {
-					return 0, err
-				}
-			}
-			took := time.Since(begin)
-			return float64(n) / took.Seconds(), e.hand.mustHaveCounted(ctx, loop.name, n)
+			return e.liveByHand(ctx, o, fmt.Sprint(writers, "-", round))
 		}},
 		{fmt.Sprintf("file, live x%d, millrace", writers), func(ctx context.Context, round int) (float64, error) {
-			id := millrace.ProjectionID{Name: "live"}
-			rt, err := e.runtime(id.Name)
-			if err != nil {
-				return 0, err
-			}
-			running, stop := context.WithCancel(ctx)
-			defer stop()
-			ran := make(chan error, 1)
-			go func() { ran <- rt.Run(running) }()
-			before, err := e.count(ctx)
-			if err == nil {
-				err = rt.WaitFor(ctx, id, int64(before)) // it is live, as the loop is
-			}
-			if err != nil {
-				return 0, err
-			}
-			begin := time.Now()
-			n, _, err := write(ctx, o, fmt.Sprint("live", writers, "-", round), func(ctx context.Context, stream string) error {
-				_, err := e.store.Append(ctx, stream, event.Any, probe)
-				return err
-			})
-			if err == nil {
-				err = rt.WaitFor(ctx, id, int64(before+n))
-			}
-			if err != nil {
-				return 0, err
-			}
-			took := time.Since(begin)
-			stop()
-			if err := <-ran; err != nil {
-				return 0, err
-			}
-			return float64(n) / took.Seconds(), e.mustHaveCounted(ctx, id.Name, before+n)
+			return e.liveRuntime(ctx, o, fmt.Sprint(writers, "-", round))
 		}},
 	}
 	results, err := runRounds(ctx, o.rounds, contenders)
@@ -202,6 +139,71 @@ func (e *fileEnv) live(ctx context.Context, o options, writers int, out io.Write
 		return err
 	}
 	return showSpeeds(out, "events/s", contenders, results)
+}
+
+func (e *fileEnv) liveByHand(ctx context.Context, o options, suffix string) (perSecond float64, err error) {
+	loop, err := e.hand.loop(ctx, e.hand.own, "handwritten live "+suffix, true)
+	if err != nil {
+		return 0, err
+	}
+	woken := make(chan struct{}, 1)
+	following, stop := context.WithCancel(ctx)
+	defer stop()
+	followed := make(chan error, 1)
+	go func() { followed <- loop.follow(following, woken, nil) }()
+	begin := time.Now()
+	n, _, err := write(ctx, o, "live"+suffix, func(ctx context.Context, stream string) error {
+		err := e.hand.append(ctx, stream)
+		select {
+		case woken <- struct{}{}:
+		default:
+		}
+		return err
+	})
+	stop()
+	if err = errors.Join(err, <-followed); err != nil {
+		return 0, err
+	}
+	for done := 1; done > 0; { // what the loop has not reached
+		if done, err = loop.step(ctx); err != nil {
+			return 0, err
+		}
+	}
+	took := time.Since(begin)
+	return float64(n) / took.Seconds(), e.hand.mustHaveCounted(ctx, loop.name, n)
+}
+
+func (e *fileEnv) liveRuntime(ctx context.Context, o options, suffix string) (perSecond float64, err error) {
+	id := millrace.ProjectionID{Name: "live"}
+	rt, err := e.runtime(id.Name)
+	if err != nil {
+		return 0, err
+	}
+	running, stop := context.WithCancel(ctx)
+	defer stop()
+	ran := make(chan error, 1)
+	go func() { ran <- rt.Run(running) }()
+	before, err := e.count(ctx)
+	if err == nil {
+		err = rt.WaitFor(ctx, id, int64(before)) // it is live, as the loop is
+	}
+	if err != nil {
+		return 0, err
+	}
+	begin := time.Now()
+	n, _, err := write(ctx, o, "live"+suffix, func(ctx context.Context, stream string) error {
+		_, err := e.store.Append(ctx, stream, event.Any, probe)
+		return err
+	})
+	if err == nil {
+		err = rt.WaitFor(ctx, id, int64(before+n))
+	}
+	took := time.Since(begin)
+	stop()
+	if err = errors.Join(err, <-ran); err != nil {
+		return 0, err
+	}
+	return float64(n) / took.Seconds(), e.mustHaveCounted(ctx, id.Name, before+n)
 }
 
 func (e *fileEnv) latency(ctx context.Context, o options, out io.Writer) error {
