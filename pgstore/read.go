@@ -2,13 +2,11 @@ package pgstore
 
 import (
 	"context"
-	"errors"
 	"iter"
 	"math"
 
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/eventlog"
-	"github.com/millrace-go/millrace/internal/valid"
 	"github.com/millrace-go/millrace/pgstore/internal/wire"
 )
 
@@ -48,10 +46,7 @@ func (t *Tenant) ReadAll(ctx context.Context, opts ReadOptions) iter.Seq2[event.
 // read yields the events of pages, which opts selects.
 func (t *Tenant) read(ctx context.Context, doing, what string, opts ReadOptions, p eventlog.Pages) iter.Seq2[event.Envelope, error] {
 	return func(yield func(event.Envelope, error) bool) {
-		err := valid.Text("stream", opts.Stream)
-		for _, eventType := range opts.Types {
-			err = errors.Join(err, valid.Text("event type", eventType))
-		}
+		err := eventlog.ValidSelection(opts.Stream, opts.Types)
 		if err == nil {
 			err = p.Each(yield)
 		}

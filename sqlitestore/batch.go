@@ -53,9 +53,7 @@ func (b *batchTx) run(ctx context.Context, fn func(context.Context, *sql.Tx) err
 	if err := b.finish(ctx, t); err != nil {
 		return fmt.Errorf("commit a batch of %s up to %d: %w", b.lease.ID, b.batch.To, err)
 	}
-	for _, tenant := range b.to.names {
-		b.store.wakes.Wake(tenant)
-	}
+	b.to.wake(&b.store.wakes)
 	return nil
 }
 

@@ -116,7 +116,7 @@ func TestBatchIsNotStarvedByAppends(t *testing.T) {
 			return nil
 		}, limit))
 	}
-	// The group that had the connection, one that waited, and more if the goroutine of the batch did not run meanwhile.
+	// One group has the connection, and one waits. More groups follow if the batch's goroutine is not scheduled in time.
 	if groups > 50*batches {
 		t.Errorf("%d groups went before %d batches", groups, batches)
 	}

@@ -178,7 +178,7 @@ func mustName(path string, err error) error {
 	return fmt.Errorf("the error does not name the damage of %s: %w", path, err)
 }
 
-// check returns an error unless the event is that which was appended.
+// check returns an error unless the event equals the appended event at its position.
 func (s sound) check(e event.Envelope) error {
 	if want, ok := s.events[e.Position]; !ok || !reflect.DeepEqual(e, want) {
 		return fmt.Errorf("the event at %d is %.200v: %w", e.Position, e, errWrong)

@@ -87,8 +87,8 @@ func (s *Store) settleDeadLetters(ctx context.Context, tx *sql.Tx, lease engine.
 	return nil
 }
 
-// parkEvents parks events, which are blocked by others of their streams, or one that failed. letter has what the dead letters
-// have in common. stream also parks the later events of the stream.
+// parkEvents parks one event that failed, or events that are blocked by earlier events of their streams. All dead letters
+// get the fields of letter. If stream is true, the later events of the stream are parked, too.
 func parkEvents(ctx context.Context, tx *sql.Tx, lease engine.Lease, events []event.Envelope, letter projection.DeadLetter, stream bool) error {
 	rows := make([][]any, len(events))
 	for i, e := range events {

@@ -197,8 +197,8 @@ func (l *loan) note(err error) error {
 	return err
 }
 
-// decisive returns the error of the statement of the user that explains a failure best: that which ended the
-// transaction, or else the last one.
+// decisive returns the error of a user's statement that explains a failure best. That is the error that ended the
+// transaction. Without such an error it is the last one.
 func (l *loan) decisive() error {
 	if l.cause != nil {
 		return l.cause

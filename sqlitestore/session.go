@@ -37,7 +37,7 @@ type nodeSession struct {
 	// next is when Next does its periodic work. woken has an element if it should read the notices at once.
 	next  time.Time
 	woken chan struct{}
-	// pending are the notices that Next has yet to return. notice is the number of the last one that was read.
+	// pending are the notices that Next returns before it waits. notice is the number of the last notice that was read.
 	pending []engine.Notice
 	notice  int64
 	seen    seenCommits

@@ -55,7 +55,7 @@ func TestKillsOfAnyProcessLeaveEachEventAppliedOnceInOrder(t *testing.T) {
 		}
 		appended <- last
 	}()
-	observer := must(counting(store, "nobody", nil))(t) // it never runs
+	observer := must(counting(store, "observer", nil))(t) // never started
 	const kills = 12
 	for range kills {
 		// Until the projection has moved on, and for a while after that.

@@ -10,6 +10,7 @@ import (
 	"sync"
 
 	"github.com/millrace-go/millrace/event"
+	"github.com/millrace-go/millrace/internal/eventlog"
 )
 
 // Tenant gives access to the events of one tenant. It is safe for concurrent use.
@@ -75,9 +76,7 @@ func (s *Store) InTx(ctx context.Context, fn func(ctx context.Context, tx *sql.T
 	if err != nil {
 		return s.damaged(err)
 	}
-	for _, tenant := range to.names {
-		s.wakes.Wake(tenant)
-	}
+	to.wake(&s.wakes)
 	return nil
 }
 
@@ -126,5 +125,14 @@ func (d *dirtied) add(tenant string) {
 	defer d.mu.Unlock()
 	if !slices.Contains(d.names, tenant) {
 		d.names = append(d.names, tenant)
+	}
+}
+
+// wake wakes the projections of these tenants. A goroutine that a function of the user left behind may still add one.
+func (d *dirtied) wake(wakes *eventlog.Wakes) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, tenant := range d.names {
+		wakes.Wake(tenant)
 	}
 }

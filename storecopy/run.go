@@ -56,8 +56,8 @@ func runLocked(ctx context.Context, source transfer.Source, target transfer.Targ
 	return compare(ctx, source, nil, tenants, opts)
 }
 
-// tenantsOf returns the tenants that are copied. Every store has a DefaultTenant, also one that uses only others. It is left
-// out if it never had an event, so that it may be in use in the target.
+// tenantsOf returns the tenants that are copied. Each store has a DefaultTenant, even if the program does not use it. A
+// DefaultTenant without events is left out, so the target may use its own.
 func tenantsOf(ctx context.Context, source transfer.Source) ([]transfer.Tenant, error) {
 	tenants, err := source.Tenants(ctx)
 	return slices.DeleteFunc(tenants, func(t transfer.Tenant) bool { return t.Name == projection.DefaultTenant && t.Head == 0 }), err

@@ -1,7 +1,10 @@
 package eventlog
 
 import (
+	"errors"
+
 	"github.com/millrace-go/millrace/event"
+	"github.com/millrace-go/millrace/internal/valid"
 )
 
 const (
@@ -51,4 +54,13 @@ func (p Pages) Each(yield func(event.Envelope, error) bool) error {
 			limit = len(page.Events)
 		}
 	}
+}
+
+// ValidSelection returns an error if no event can have the stream or one of the types that a read selects.
+func ValidSelection(stream string, types []string) error {
+	err := valid.Text("stream", stream)
+	for _, eventType := range types {
+		err = errors.Join(err, valid.Text("event type", eventType))
+	}
+	return err
 }

@@ -63,8 +63,8 @@ create index millrace_append_keys_created_at on millrace_append_keys (created_at
 -- events, parked the dead letters in the states parked and replaying. attempts counts the failed attempts at
 -- failing_position. If missing_object is set, the event there waits for a database object, which last_error names.
 -- crash_attempts counts the attempts at crash_position that began and whose end was not recorded: the process may have
--- crashed. suspended is set while the tenant is paused or not active. A suspended projection does not run in any desired
--- state. A projection that is not split has one row, with partition 0. One that is split into n partitions has n rows, 1
+-- crashed. suspended is set while the tenant is paused or not active. A suspended projection does not run, whatever its
+-- desired state is. An unsplit projection has one row, with partition 0. A projection with n partitions has n rows, 1
 -- to n, with n in partitions and one token. A row's events are those of the streams with slot_from <= slot < slot_to,
 -- without those that were handled before the row existed. passed has these as JSON: a list of [from, to, position], for
 -- the events of the slots from <= slot < to up to the position. All times count microseconds since 1970.
