@@ -206,8 +206,10 @@ func projectionStatus(row engine.ProjectionRow, entry actors.ProjectionEntry, he
 	if s.Attempts == 0 {
 		s.FailingPosition = 0 // it waits there for what its handler depends on, and no event fails
 	}
+	// A node forgets a projection soon after it has released the lease, and the row is newer.
+	released := s.State == StatePaused && row.Owner == ""
 	switch {
-	case here:
+	case here && !released:
 		s.State, s.Position = State(entry.Phase), max(entry.Position, row.Checkpoint)
 		if entry.Reason != nil {
 			s.Reason = entry.Reason.Error()
