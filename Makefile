@@ -12,15 +12,24 @@ EVENTS = 10000000
 VERSIONS = 14 16 17 18
 PURE = internal/machine internal/ownership internal/fair internal/engine internal/backoff pgstore/internal/settle
 ONLY =
+BENCH = -quick -json
 
-.PHONY: help test conformance chaos kills takeover plans protections versions mutate postgres lint demo bench
+# All that make lint has vetted is not vetted again.
+TEST = -vet=off $(RACE) -timeout 20m
+
+# The packages that take the longest begin first, so that none runs alone at the end.
+LONGEST = ./tests ./tests/chaos ./tests/postgres
+
+.PHONY: help test conformance chaos kills takeover plans protections versions mutate postgres lint demo bench performance
 .DEFAULT_GOAL := help
 
 help: ## list the targets
 	@sed -n 's/^\([a-z][a-z0-9_-]*\):.*## /  make \1\t/p' Makefile
 
 test: postgres lint ## build, lint and run all tests, on a private PostgreSQL server (or that of DATABASE_URL)
-	go test $(RACE) -timeout 20m ./...
+	cd examples && go test $(TEST) ./...
+	cd cmd/bench && go test $(TEST) ./...
+	go run ./tests/summary $(TEST) $(LONGEST) ./...
 
 conformance: postgres ## run the tests that know no store on each store, and print a table of the results
 	go test -count=1 -json -timeout 20m ./tests | go run ./tests/conformance
@@ -57,9 +66,15 @@ lint: ## build, vet, check the formatting, and run staticcheck
 	go vet ./...
 	@unformatted=$$(gofmt -l .); [ -z "$$unformatted" ] || { echo "not formatted by gofmt:" $$unformatted >&2; exit 1; }
 	$(STATICCHECK) ./...
+	cd examples && go vet ./... && go tool -modfile=../tools/go.mod staticcheck ./...
+	cd cmd/bench && go vet ./... && go tool -modfile=../../tools/go.mod staticcheck ./...
 
 demo: ## watch projections being applied
 	go run ./cmd/demo
 
-bench: ## compare latency and speed with handwritten code
-	go run ./cmd/bench
+bench: postgres ## compare with handwritten code and other libraries: make bench [BENCH='-scenario catchup,live']
+	cd cmd/bench && go run . $(BENCH)
+
+performance: BENCH =
+performance: postgres ## measure the tables and plots of docs/performance.md, and write them: make performance [BENCH='-scenario catchup']
+	cd cmd/bench && go run . -write ../../docs/performance.md $(BENCH)

@@ -2,6 +2,7 @@ package millrace_test
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"math"
 	"reflect"
@@ -17,6 +18,7 @@ import (
 	"github.com/millrace-go/millrace/internal/machine"
 	"github.com/millrace-go/millrace/pgstore"
 	"github.com/millrace-go/millrace/projection"
+	"github.com/millrace-go/millrace/sqlitestore"
 )
 
 // stubStore is a store that is asked only what New and Register ask.
@@ -56,6 +58,7 @@ func TestBadConfigurationIsRefusedNamingTheField(t *testing.T) {
 		"Config.GracePeriod must be at least 1ms: -1ns":                                      {Store: store, GracePeriod: -1},
 		"Config.QueryTimeout must be at least 1ms: -1ns":                                     {Store: store, QueryTimeout: -1},
 		"Config.MaxBatches (4) must be less than the connections of the store's pool (4)":    {Store: store, MaxBatches: 4},
+		"Config.Middleware must not contain nil: middleware 1":                               {Store: store, Middleware: []millrace.Middleware{nil}},
 		"Config.MaxBatches must not be negative: -1":                                         {Store: store, MaxBatches: -1},
 		"Config.MaxBatchesPerTenant must not be negative: -1":                                {Store: store, MaxBatchesPerTenant: -1},
 		"Config.MaxDeliveries must not be negative: -1":                                      {Store: store, MaxDeliveries: -1},
@@ -63,6 +66,9 @@ func TestBadConfigurationIsRefusedNamingTheField(t *testing.T) {
 		"Config.QueryTimeout must be at most 8760h0m0s: ":                                    {Store: store, QueryTimeout: math.MaxInt64},
 		"Config.Tenants: tenant":                                                             {Store: store, Tenants: []string{""}},
 		`Config.Tenants must not name a tenant twice: "a"`:                                   {Store: store, Tenants: []string{"a", "a"}},
+		"Config.NodeName must be at most 200 bytes: ":                                        {Store: store, NodeName: strings.Repeat("n", 201)},
+		`Config.NodeName must not contain control characters: "a\tb"`:                        {Store: store, NodeName: "a\tb"},
+		`Config.NodeName "\xff" is not valid UTF-8`:                                          {Store: store, NodeName: "\xff"},
 	} {
 		if _, err := millrace.New(config); err == nil || !strings.Contains(err.Error(), message) || strings.Contains(err.Error(), "\n") {
 			t.Errorf("got %v, want one line with %q", err, message)
@@ -79,9 +85,24 @@ func TestBadProjectionIsRefusedNamingTheField(t *testing.T) {
 	handler := pgstore.Batch(func(context.Context, pgx.Tx, []event.Envelope) error { return nil })
 	deliver := millrace.DeliverEach(func(context.Context, millrace.Delivered) error { return nil })
 	countsAll := func(error) bool { return true }
+	hook := pgstore.Hook(func(context.Context, pgx.Tx) error { return nil })
 	for message, p := range map[string]millrace.Projection{
 		"Projection.Name": {Handler: handler},
-		"Projection.Name must be at most 100 bytes: ": {Name: strings.Repeat("n", 101), Handler: handler},
+		"Projection.Name must be at most 100 bytes: ":                                                         {Name: strings.Repeat("n", 101), Handler: handler},
+		"Projection.Name must not end in @ and digits":                                                        {Name: "p@2", Handler: handler},
+		"how versions are stored (see Projection.Version): \"p@0\"":                                           {Name: "p@0", Handler: handler, Version: 2},
+		"Projection.Name with its version must be at most 100 bytes: ":                                        {Name: strings.Repeat("n", 99), Handler: handler, Version: 2},
+		`projection "p": Projection.Version must be from 0 to 9999: -1`:                                       {Name: "p", Handler: handler, Version: -1},
+		"Projection.Version must be from 0 to 9999: 10000":                                                    {Name: "p", Handler: handler, Version: 10_000},
+		`projection "p@2": Projection.Version must be 0 or 1: version 2 would deliver every event again`:      {Name: "p", Handler: deliver, Version: 2},
+		`projection "p": Projection.Swap must not be set: it is for Projection.Version from 2 on, which is 1`: {Name: "p", Handler: handler, Version: 1, Swap: hook},
+		"Projection.Drop must not be set: it is for Projection.Version from 2 on, which is 0":                 {Name: "p", Handler: handler, Drop: hook},
+		"Projection.Swap takes *sql.Tx, but *pgstore.Store gives pgx.Tx":                                      {Name: "p", Handler: handler, Version: 2, Swap: sqlitestore.Hook(func(context.Context, *sql.Tx) error { return nil })},
+		`Projection.RenamedFrom must differ from Projection.Name: "p"`:                                        {Name: "p", RenamedFrom: "p", Handler: handler},
+		"Projection.RenamedFrom is no name of a projection: Projection.Name must not end in @":                {Name: "p", RenamedFrom: "q@2", Handler: handler},
+		"Projection.RenamedFrom is no name of a projection: Projection.Name must be at most 100":              {Name: "p", RenamedFrom: strings.Repeat("n", 101), Handler: handler},
+		"Projection.Start must have at most one of End, Position and Time":                                    {Name: "p", Start: projection.Start{End: true, Position: 2}, Handler: handler},
+		"Projection.Start.Position must not be negative: -2":                                                  {Name: "p", Start: projection.Start{Position: -2}, Handler: handler},
 		"UTF-8":                          {Name: "\xff", Handler: handler},
 		"Projection.Handler must be set": {Name: "p"},
 		`projection "p": Projection.MaxEvents must be from 1 to 32767: -1`:   {Name: "p", Handler: handler, MaxEvents: -1},
@@ -127,6 +148,33 @@ func TestStatesAreThePhasesOfTheMachine(t *testing.T) {
 	} {
 		if string(public) != string(phase) {
 			t.Errorf("%q is %q", public, phase)
+		}
+	}
+}
+
+func TestRenamesOfRegisteredProjectionsMustNotContradictEachOther(t *testing.T) {
+	t.Parallel()
+	handler := pgstore.Batch(func(context.Context, pgx.Tx, []event.Envelope) error { return nil })
+	for message, list := range map[string][]millrace.Projection{
+		"": {{Name: "a", RenamedFrom: "b"}, {Name: "a", Version: 2, RenamedFrom: "b"}, {Name: "c"}, {Name: "d", RenamedFrom: "e"}},
+		`Projection.RenamedFrom of "a" must not be registered: "b"`:                   {{Name: "a", RenamedFrom: "b"}, {Name: "b", Version: 2}},
+		`Projection.RenamedFrom of "b" must not be registered: "a"`:                   {{Name: "a"}, {Name: "b", RenamedFrom: "a"}},
+		`Projection.RenamedFrom must differ for "a" and "b": "c"`:                     {{Name: "b", RenamedFrom: "c"}, {Name: "a", RenamedFrom: "c"}},
+		`Projection.RenamedFrom must be the same for all versions of "a": "b" and ""`: {{Name: "a", RenamedFrom: "b"}, {Name: "a", Version: 2}},
+	} {
+		rt, err := millrace.New(millrace.Config{Store: stubStore{}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		// One after the other, since a later call must not contradict an earlier one either.
+		for _, p := range list {
+			p.Handler = handler
+			if err == nil {
+				err = rt.Register(p)
+			}
+		}
+		if message == "" && err != nil || message != "" && (err == nil || !strings.Contains(err.Error(), message)) {
+			t.Errorf("%v, want %q", err, message)
 		}
 	}
 }

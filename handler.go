@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/engine"
@@ -30,8 +31,9 @@ type handler engine.Handler
 
 func (h handler) Engine() engine.Handler { return engine.Handler(h) }
 
-// handle returns the projection's handler with the event types that it handles, or an error if the store cannot run it.
-func (p Projection) handle(store engine.Store) (engine.Handler, error) {
+// handle returns the projection's handler within its middleware, with the event types that it handles. It returns an error if
+// the store cannot run the handler.
+func (p Projection) handle(store engine.Store, outer []Middleware) (engine.Handler, error) {
 	if p.Handler == nil {
 		return engine.Handler{}, errors.New("Projection.Handler must be set")
 	}
@@ -47,10 +49,12 @@ func (p Projection) handle(store engine.Store) (engine.Handler, error) {
 		return h, fmt.Errorf("Projection.Types must be empty: the handler handles the types %q", h.Types)
 	case h.Deliver != nil && p.AsyncCommit:
 		return h, errors.New("Projection.AsyncCommit must be false: a delivery has no transaction")
+	case h.Deliver != nil && p.Version > 1:
+		return h, fmt.Errorf("Projection.Version must be 0 or 1: version %d would deliver every event again", p.Version)
 	case h.Types == nil:
 		h.Types = p.Types
 	}
-	return h, nil
+	return around(h, slices.Concat(outer, p.Middleware))
 }
 
 // Deliver makes a Handler of a function whose effects are outside of the database: mails, webhooks, messages to a broker. The
@@ -85,7 +89,7 @@ func Deliver(f func(ctx context.Context, d *Delivery) error) Handler {
 	if f == nil {
 		return handler{Err: errors.New("the function of Deliver is nil")}
 	}
-	return handler{Deliver: func(ctx context.Context, d engine.Delivery) error { return f(ctx, &Delivery{d}) }}
+	return handler(engine.HandleDelivery(func(ctx context.Context, d engine.Delivery) error { return f(ctx, &Delivery{d}) }))
 }
 
 // DeliverEach is Deliver for one event at a time. Each event is acknowledged when the function returns nil, before the next is

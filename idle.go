@@ -160,6 +160,9 @@ func (w *idleWait) inDatabase(ctx context.Context, tenants []string) error {
 	}); err != nil {
 		return err
 	}
+	if err := w.notRetired(ctx, tenants, rows); err != nil {
+		return err
+	}
 	for id, checked := range w.pending {
 		if _, asked := slices.BinarySearch(tenants, id.Tenant); !asked {
 			continue
@@ -180,6 +183,30 @@ func (w *idleWait) inDatabase(ctx context.Context, tenants []string) error {
 	return nil
 }
 
+// notRetired returns an error if one of these tenants' pending projections, which has no rows, is retired.
+func (w *idleWait) notRetired(ctx context.Context, tenants []string, rows map[ProjectionID][]engine.ProjectionRow) error {
+	missing := make(map[ProjectionID]bool)
+	var of, names []string
+	for id := range w.pending {
+		if _, asked := slices.BinarySearch(tenants, id.Tenant); asked && len(rows[id]) == 0 {
+			missing[id] = true
+			of, names = append(of, id.Tenant), append(names, id.Name)
+		}
+	}
+	if len(missing) == 0 {
+		return nil
+	}
+	slices.Sort(of)
+	slices.Sort(names)
+	retired, err := w.runtime.retired(ctx, slices.Compact(of), slices.Compact(names))
+	for _, r := range retired {
+		if id := (ProjectionID{Tenant: r.Tenant, Name: r.Name}); missing[id] {
+			return w.failed(id, r)
+		}
+	}
+	return err
+}
+
 // reached reports whether a projection has reached its head by its row. The error says why it will not. A projection that is
 // paused or has failed is an error also if it has nothing to handle, but only when it is checked first.
 func (w *idleWait) reached(row engine.ProjectionRow, now map[string]int64, checked bool) (done bool, err error) {
@@ -191,7 +218,7 @@ func (w *idleWait) reached(row engine.ProjectionRow, now map[string]int64, check
 	case !row.Desired.Runs():
 		return false, projection.ErrPaused
 	case row.Halted, row.Failed != "" && row.OwnerAlive && !done:
-		return false, fmt.Errorf("%w: %s", projection.ErrFailed, row.Failed)
+		return false, failure(row.Failed)
 	case read && row.Checkpoint > head:
 		return false, fmt.Errorf("%w: %w", projection.ErrFailed, projection.ErrRestored)
 	}

@@ -3,7 +3,6 @@ package millrace
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -11,7 +10,6 @@ import (
 
 	"github.com/millrace-go/millrace/actors"
 	"github.com/millrace-go/millrace/internal/engine"
-	"github.com/millrace-go/millrace/internal/excerpt"
 	"github.com/millrace-go/millrace/internal/partition"
 	"github.com/millrace-go/millrace/internal/valid"
 	"github.com/millrace-go/millrace/projection"
@@ -22,8 +20,25 @@ type ProjectionID = projection.ID
 
 // Projection is a named handler and how its events are handled. Name and Handler must be set.
 type Projection struct {
-	// Name names the projection and its checkpoint. A projection with a new name starts at the first event. 1 to 100 bytes.
+	// Name names the projection and its checkpoint. A projection with a new name starts at the first event, unless RenamedFrom is
+	// set. 1 to 100 bytes, and not @ and digits at the end.
 	Name string
+	// Version numbers the versions of the projection. A higher version builds a new read model while readers still use the old
+	// one: see docs/changing.md. Each version has its own checkpoint, leases and dead letters. Its handler should write to
+	// tables of its own. A version n of 2 or more is stored under the name "name@n", and ProjectionIDs and ProjectionFrom
+	// contain that name. A runtime may register several versions of a name. Readers use the earliest version until
+	// Admin.Swap. Range: 0 to 9,999; 0 and 1 are both the first version. Deliver and DeliverEach have no read model, so
+	// a version of 2 or more is an error for them.
+	Version int
+	// RenamedFrom is the name that the projection had in the release before, without a version. If a tenant has a projection of that
+	// name, it is renamed as by Admin.Rename as soon as no living node registers the old name. So in a rolling deployment the
+	// old nodes run the projection until they end. For other tenants the projection is created, and the old name is retired. In
+	// either case a node of the old release that starts later runs nothing of it, and logs why. All versions of a projection
+	// have one RenamedFrom. It may stay after the rename. Default: none.
+	RenamedFrom string
+	// Start is where the projection begins when it runs for a tenant for the first time. Default: the first event. It does not
+	// apply where the projection is renamed.
+	Start projection.Start
 	// Handler handles the events. It is made by pgstore.Each, Batch, On, OnBatch or Route, or by Deliver or DeliverEach.
 	Handler Handler
 
@@ -54,6 +69,8 @@ type Projection struct {
 	// Weight is the weight by which waiting projections share the slots of their tenant. A projection of weight 3 gets three
 	// slots while a projection of weight 1 gets one. The partitions of a projection share its weight. From 1 to 100. Default 1.
 	Weight int
+	// Middleware is called around the functions of the handler, inside of Config.Middleware, the first outermost. Default: none.
+	Middleware []Middleware
 	// AsyncCommit commits batches without waiting for the disk. After a crash of the server the last of them are applied again:
 	// read model and checkpoint were lost together. So it is safe for a pure read model, but not if others act on what the handler
 	// writes. A batch in which the handler appends events by AppendTx waits for the disk all the same. Deliver and DeliverEach
@@ -93,6 +110,22 @@ type Projection struct {
 	// event is counted as failed. A new owner of the lease begins with a closed breaker. Default: none, and outages outside of the
 	// database count like any other error.
 	Breaker projection.BreakerPolicy
+	// Reset deletes what the handler has written for the tenant of its context, so that the projection can begin again: by
+	// TRUNCATE, or by DELETE where other tenants or projections have rows in the table. Admin.Rebuild runs it, in one
+	// transaction with the new checkpoint, while the projection stands still. Timeout bounds it, and its transaction is like
+	// that of a handler. It may run again after a failure, whose transaction was rolled back. TRUNCATE needs a right of its
+	// own, and waits for readers of the table. Made by pgstore.Hook or sqlitestore.Hook. Default: none, and Admin.Rebuild
+	// returns projection.ErrNoHook.
+	Reset Hook
+	// Swap lets readers use the tables of this version, for instance by replacing a view. Version must be at least 2.
+	// Admin.Swap runs the hook in the transaction in which this version replaces the earlier one. No batch of either version
+	// runs meanwhile. For a tenant without an earlier version, it runs in the transaction that creates the checkpoints. Timeout
+	// bounds it, and its transaction is like that of a handler. It may run again after a failure, whose transaction was rolled
+	// back. Default: none, if readers need no change.
+	Swap Hook
+	// Drop removes what this version has written for the tenant of its context. Version must be at least 2. Admin.DropVersion
+	// runs the hook in the transaction in which it removes the version. Otherwise it is like Swap. Default: none.
+	Drop Hook
 }
 
 func (p Projection) withDefaults() Projection {
@@ -107,10 +140,6 @@ func (p Projection) withDefaults() Projection {
 // validate returns the first invalid field of a projection that has its defaults.
 func (p Projection) validate() error {
 	switch {
-	case p.Name == "":
-		return errors.New("Projection.Name must be set")
-	case len(p.Name) > 100:
-		return fmt.Errorf("Projection.Name must be at most 100 bytes: %s", excerpt.Quoted(p.Name))
 	case p.Partitions < 1 || p.Partitions > partition.Most:
 		return fmt.Errorf("Projection.Partitions must be from 1 to %d: %d", partition.Most, p.Partitions)
 	case p.MaxEvents < 1 || p.MaxEvents > math.MaxInt16:
@@ -124,12 +153,30 @@ func (p Projection) validate() error {
 	case p.MissingObjectTimeout < 0 && p.MissingObjectTimeout != projection.None:
 		return fmt.Errorf("Projection.MissingObjectTimeout must not be negative: %v", p.MissingObjectTimeout)
 	}
-	return cmp.Or(engine.ValidDuration("Projection.Timeout", p.Timeout), valid.Text("Projection.Name", p.Name))
+	return cmp.Or(p.validName(), p.validRenamedFrom(), p.validStart(), engine.ValidDuration("Projection.Timeout", p.Timeout), valid.Text("Projection.Name", p.Name),
+		validateMiddleware("Projection.Middleware", p.Middleware))
 }
 
 // ExactTenant returns the entry of Projection.Tenants that selects only the tenant of that name. It puts a backslash before each
 // character that has a meaning in patterns.
 func ExactTenant(name string) string { return engine.ExactTenant(name) }
+
+// validateTypes checks the event types of the handler.
+func (p Projection) validateTypes(types []string) error {
+	from := "the event type of a handler"
+	if len(p.Types) > 0 {
+		from = "Projection.Types"
+	}
+	for _, t := range types {
+		if t == "" {
+			return fmt.Errorf("%s must not be empty", from)
+		}
+		if err := valid.Text(from, t); err != nil {
+			return err
+		}
+	}
+	return nil
+}
 
 // definition is the projection as the actors see it.
 func (p Projection) definition(r *Runtime) (*engine.Definition, error) {
@@ -139,21 +186,12 @@ func (p Projection) definition(r *Runtime) (*engine.Definition, error) {
 	if err := engine.ValidateTenants(p.Tenants, r.store.ValidTenant); err != nil {
 		return nil, err
 	}
-	h, err := p.handle(r.store)
+	h, err := p.handle(r.store, r.config.Middleware)
 	if err != nil {
 		return nil, err
 	}
-	from := "the event type of a handler"
-	if len(p.Types) > 0 {
-		from = "Projection.Types"
-	}
-	for _, t := range h.Types {
-		if t == "" {
-			return nil, fmt.Errorf("%s must not be empty", from)
-		}
-		if err := valid.Text(from, t); err != nil {
-			return nil, err
-		}
+	if err := p.validateTypes(h.Types); err != nil {
+		return nil, err
 	}
 	policy := engine.Policy{
 		Retry: p.Retry, OnFailure: p.OnFailure, FailureHandler: p.FailureHandler, MaxFailureShare: p.MaxFailureShare,
@@ -166,20 +204,27 @@ func (p Projection) definition(r *Runtime) (*engine.Definition, error) {
 	if err := engine.ValidateBreaker(breaker); err != nil {
 		return nil, err
 	}
+	hooks, err := p.hooks(r.store)
+	if err != nil {
+		return nil, err
+	}
 	faults := h.Faults
 	faults.MissingObject = p.MissingObjectTimeout
 	def := &engine.Definition{
-		Types:      slices.Clone(h.Types),
-		Tenants:    engine.NewTenantFilter(p.Tenants),
-		Partitions: p.Partitions,
-		MaxEvents:  p.MaxEvents,
-		MaxBytes:   p.MaxBytes,
-		Timeout:    p.Timeout,
-		Weight:     p.Weight,
-		Leased:     h.Deliver != nil,
-		Policy:     policy,
-		Breaker:    breaker,
-		Faults:     faults.WithDefaults(),
+		Types:       slices.Clone(h.Types),
+		Tenants:     engine.NewTenantFilter(p.Tenants),
+		RenamedFrom: p.RenamedFrom,
+		Start:       p.Start,
+		Partitions:  p.Partitions,
+		MaxEvents:   p.MaxEvents,
+		MaxBytes:    p.MaxBytes,
+		Timeout:     p.Timeout,
+		Weight:      p.Weight,
+		Leased:      h.Deliver != nil,
+		Policy:      policy,
+		Breaker:     breaker,
+		Faults:      faults.WithDefaults(),
+		Hooks:       hooks,
 	}
 	if def.Leased {
 		slot := func(ctx context.Context, id ProjectionID) (func(), error) { return r.ackSlot(ctx, id, p.Weight) }

@@ -14,16 +14,16 @@ import (
 // tokens stay the same. Batches in progress are rolled back and done again. Deliveries in progress are cancelled, and their
 // unacknowledged events are delivered again. To avoid that, pause the projection first, and resume it afterwards.
 //
-// If this runtime knows the projection, the tenant may be new: no node needs to have run the projection before.
+// If the Admin is that of a Runtime that knows the projection, the tenant may be new: no node needs to have run the projection before.
 //
 // Repartition waits for commits in progress until ctx ends, but not for handlers. After a connection error, the change may have
 // been made. Then call Repartition again: it changes nothing if the projection already has n partitions. See docs/partitions.md.
-func (r *Runtime) Repartition(ctx context.Context, id ProjectionID, n int) error {
+func (a *Admin) Repartition(ctx context.Context, id ProjectionID, n int) error {
 	switch {
 	case id.Partition != 0:
 		return fmt.Errorf("repartition %s: ProjectionID.Partition must not be set: %d", engine.FullID(id), id.Partition)
 	case n < 1 || n > partition.Most:
 		return fmt.Errorf("repartition %s: the number of partitions must be from 1 to %d: %d", engine.FullID(id), partition.Most, n)
 	}
-	return r.existing(ctx, id, func() error { return r.store.Repartition(ctx, id, n) })
+	return a.existing(ctx, id, func() error { return a.store.Repartition(ctx, id, n) })
 }

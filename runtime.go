@@ -16,18 +16,24 @@ import (
 	"github.com/millrace-go/millrace/actors"
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/internal/excerpt"
+	"github.com/millrace-go/millrace/internal/observing"
 	"github.com/millrace-go/millrace/projection"
 	"github.com/millrace-go/millrace/supervisor"
 )
 
 // Runtime runs projections. It is safe for concurrent use.
 type Runtime struct {
+	*Admin
 	config Config
-	store  engine.Store
 
 	mu          sync.Mutex
 	definitions map[string]*engine.Definition
 	deps        *actors.Deps // nil while it does not run
+	life        lifeOf
+
+	figures figures
+	// standstill is how long a loop may make no progress.
+	standstill time.Duration
 }
 
 // New returns a Runtime. It does nothing until Run is called.
@@ -44,11 +50,15 @@ func New(config Config) (*Runtime, error) {
 		return nil, fmt.Errorf("new runtime: %w", err)
 	}
 	config.Logger = shortErrors(config.Logger)
-	return &Runtime{config: config, store: store, definitions: make(map[string]*engine.Definition)}, nil
+	config.Observer = observing.Guarded(config.Observer, config.Logger)
+	r := &Runtime{config: config, definitions: make(map[string]*engine.Definition), standstill: supervisor.StuckAfter}
+	r.Admin = &Admin{store: store, timeout: config.QueryTimeout, patience: config.LeaseDuration, runtime: r}
+	return r, nil
 }
 
 // Register adds projections, which then run for those of the runtime's tenants that Projection.Tenants selects. If it returns an
-// error, it has added none of them. It returns an error while the runtime is running, and for a name that is already registered.
+// error, it has added none of them. It returns an error while the runtime is running, and for a version of a name that is already
+// registered.
 func (r *Runtime) Register(projections ...Projection) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -59,13 +69,17 @@ func (r *Runtime) Register(projections ...Projection) error {
 	for _, p := range projections {
 		p = p.withDefaults()
 		def, err := p.definition(r)
-		if err == nil && definitions[p.Name] != nil {
+		name := p.storedName()
+		if err == nil && definitions[name] != nil {
 			err = errors.New("it is already registered")
 		}
 		if err != nil {
-			return fmt.Errorf("register projection %s: %w", excerpt.Quoted(p.Name), err)
+			return fmt.Errorf("register projection %s: %w", excerpt.Quoted(name), err)
 		}
-		definitions[p.Name] = def
+		definitions[name] = def
+	}
+	if err := validNames(definitions); err != nil {
+		return fmt.Errorf("register: %w", err)
 	}
 	r.definitions = definitions
 	return nil
@@ -75,7 +89,7 @@ func (r *Runtime) Register(projections ...Projection) error {
 // or, after Config.GracePeriod, rolls them back, and releases the leases. Run returns an error if it cannot start. Once it has
 // started, it waits while the database is down.
 func (r *Runtime) Run(ctx context.Context) error {
-	err := r.run(ctx, func(ctx context.Context) error {
+	err := r.run(ctx, nil, func(ctx context.Context) error {
 		<-ctx.Done()
 		return nil
 	})
@@ -104,7 +118,7 @@ func (r *Runtime) RunUntilIdle(ctx context.Context) (status Status, err error) {
 		return Status{}, fmt.Errorf("run until idle: %w", err)
 	}
 	all := StatusFilter{Tenants: slices.Sorted(maps.Keys(heads)), Names: slices.Sorted(maps.Keys(r.definitions))}
-	err = r.run(ctx, func(ctx context.Context) (err error) {
+	err = r.run(ctx, nil, func(ctx context.Context) (err error) {
 		w := idleWait{runtime: r, deps: r.running(), heads: heads, pending: make(map[ProjectionID]bool)}
 		for _, id := range ids {
 			w.pending[id] = false
@@ -124,22 +138,34 @@ func (r *Runtime) RunUntilIdle(ctx context.Context) (status Status, err error) {
 	return status, err
 }
 
-// run starts the actors, calls while, and stops the actors when while has returned. If they end before, its context is cancelled.
-func (r *Runtime) run(ctx context.Context, while func(ctx context.Context) error) error {
+// scope limits a run to a part of what the runtime runs.
+type scope struct {
+	definitions map[string]*engine.Definition
+	tenants     []string
+}
+
+// run starts the actors, calls while, and stops the actors after while has returned. If the actors end before that, run
+// cancels the context of while. Without a scope it runs all projections.
+func (r *Runtime) run(ctx context.Context, only *scope, while func(ctx context.Context) error) error {
 	if err := r.checkTenants(ctx); err != nil {
+		r.refused(err)
 		return err
 	}
-	deps, err := r.start()
+	deps, err := r.start(only)
 	if err != nil {
+		r.refused(err)
 		return err
 	}
-	defer r.ended()
+	var ended error
+	defer func() { r.ended(ended) }()
 	defer r.store.OnWake(deps.Feeds.Wake)()
 	sup, err := supervisor.Start(deps)
 	if err != nil {
+		ended = err
 		return err
 	}
-	r.config.Logger.Info("runtime started", zap.String("node", deps.Node.ID), zap.Strings("projections", deps.Node.Projections))
+	r.config.Logger.Info("runtime started", zap.String("node", deps.Node.ID), zap.String("name", deps.Node.Name), zap.Strings("projections", deps.Node.Projections))
+	defer reportWaits(r.store, r.config.Observer.ConnectionsWaited)()
 	running, cancel := context.WithCancel(ctx)
 	defer cancel()
 	go func() {
@@ -147,15 +173,15 @@ func (r *Runtime) run(ctx context.Context, while func(ctx context.Context) error
 		cancel()
 	}()
 	err = while(running)
-	ended := r.stop(ctx, sup)
-	if ended == nil {
+	r.stopping()
+	if ended = r.stop(ctx, sup); ended == nil {
 		ended = sup.Err()
 	}
 	if ended != nil {
 		err = ended
 	}
 	deps.Wait()
-	r.config.Logger.Info("runtime ended", zap.String("node", deps.Node.ID))
+	r.config.Logger.Info("runtime ended", zap.String("node", deps.Node.ID), zap.String("name", deps.Node.Name))
 	return err
 }
 
@@ -168,13 +194,16 @@ func (r *Runtime) stop(ctx context.Context, sup *supervisor.Supervisor) error {
 }
 
 // start returns what the actors of one run share.
-func (r *Runtime) start() (*actors.Deps, error) {
+func (r *Runtime) start(only *scope) (*actors.Deps, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if only == nil {
+		only = &scope{r.definitions, r.config.Tenants}
+	}
 	switch {
 	case r.deps != nil:
 		return nil, errors.New("the runtime is already running")
-	case len(r.definitions) == 0:
+	case len(only.definitions) == 0:
 		return nil, errors.New("no projection is registered")
 	}
 	c := r.config
@@ -182,46 +211,61 @@ func (r *Runtime) start() (*actors.Deps, error) {
 		System: actors.NewSystem(c.Logger),
 		Store:  r.store,
 		Log:    c.Logger,
-		Node:   r.node(),
+		Node:   r.node(only),
 		Timing: actors.Timing{
 			// Two checks miss a dead node's lock within 0.7 of FailureDetection; the rest is for claiming its leases.
 			ListPeers: c.FailureDetection * 4 / 10, Confirm: c.FailureDetection * 3 / 10,
 			HeartbeatInterval: c.HeartbeatInterval, PollInterval: c.PollInterval, ReconcileInterval: c.ReconcileInterval,
 			AdvanceInterval: c.AdvanceInterval, QueryTimeout: c.QueryTimeout, ReplayRest: 100 * time.Millisecond,
 		},
-		Definitions: r.definitions,
+		Definitions: only.definitions,
+		Observer:    c.Observer,
 		Limiter: actors.NewLimiter(actors.Limits{Connections: r.store.Connections(), Batches: cmp.Or(c.MaxBatches, r.store.DefaultBatches()),
-			BatchesPerTenant: c.MaxBatchesPerTenant, Deliveries: c.MaxDeliveries, TenantWeight: c.TenantWeight, Log: c.Logger}),
+			BatchesPerTenant: c.MaxBatchesPerTenant, Deliveries: c.MaxDeliveries, TenantWeight: c.TenantWeight, Log: c.Logger,
+			Waited: c.Observer.SlotWaited}),
 		TailBytes: c.TailMemory,
 	}
 	deps.Init()
-	r.deps = deps
+	r.deps, r.life = deps, lifeOf{}
 	return deps, nil
 }
 
-// node returns the node of one run. The caller holds r.mu.
-func (r *Runtime) node() engine.Node {
-	n := engine.Node{ID: uuid.NewString(), Projections: slices.Sorted(maps.Keys(r.definitions)), Tenants: r.config.Tenants,
+// node returns the node of one run.
+func (r *Runtime) node(only *scope) engine.Node {
+	n := engine.Node{ID: uuid.NewString(), Name: r.config.NodeName, Projections: slices.Sorted(maps.Keys(only.definitions)), Tenants: only.tenants,
 		Filters: make(map[string]engine.TenantFilter), LeaseDuration: r.config.LeaseDuration}
-	for name, def := range r.definitions {
+	for name, def := range only.definitions {
 		if !def.Tenants.All() {
 			n.Filters[name] = def.Tenants
+		}
+		if def.Leased {
+			n.Delivers = append(n.Delivers, name)
 		}
 	}
 	return n
 }
 
-func (r *Runtime) ended() {
+// refused records why the runtime did not start, unless it runs already.
+func (r *Runtime) refused(err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.deps = nil
+	if r.deps == nil {
+		r.life = lifeOf{refused: err}
+	}
 }
 
-// running returns what the actors share. It is nil while the runtime is not running.
-func (r *Runtime) running() *actors.Deps {
+// stopping records that the run ends.
+func (r *Runtime) stopping() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.deps
+	r.life.stopping = true
+}
+
+// ended ends a run. err is why it ended by itself, or nil.
+func (r *Runtime) ended(err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.deps, r.life = nil, lifeOf{crash: err}
 }
 
 // deliveryDeadline is an engine.LeaseDeadline.
@@ -238,6 +282,14 @@ func (r *Runtime) ackSlot(ctx context.Context, id ProjectionID, weight int) (rel
 		return deps.Limiter.Ack(ctx, id, weight)
 	}
 	return func() {}, nil
+}
+
+// knows reports whether this runtime can run the projection.
+func (r *Runtime) knows(id ProjectionID) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	def, tenant := r.definitions[id.Name], engine.FullID(id).Tenant
+	return def != nil && def.Tenants.Matches(tenant) && (len(r.config.Tenants) == 0 || slices.Contains(r.config.Tenants, tenant))
 }
 
 // tenants returns those of the runtime's tenants that exist, in any state.

@@ -29,60 +29,23 @@ const (
 	// StateFailed means that it stopped until a person repairs the cause that the reason names. If the cause is an event, the
 	// projection must also be resumed.
 	StateFailed State = "failed"
-	// StateElsewhere means that another node runs the projection, and that no event is failing.
+	// StateElsewhere counts the projections of a node whose version of the library reports no states. Status never has it.
 	StateElsewhere State = "elsewhere"
-	// StateNotOwned means that no living node holds the lease. The reason says so if no living node knows the projection.
+	// StateNotOwned means that no living node holds the lease. The reason says so if no living node registers the projection.
 	StateNotOwned State = "not owned"
+	// StateUnregistered means that nodes are alive, but that no node registers the projection for its tenant: it was probably
+	// renamed or removed from the code. A node that died without a graceful end still counts for an hour, so that the projections
+	// of a crashed node are StateNotOwned.
+	StateUnregistered State = "unregistered"
 )
-
-// Summary is the state of a whole deployment: of all tenants, and of the projections on all nodes. It comes from a few statements on
-// the control schema and from what the nodes write with their heartbeats. So it costs the same for one tenant and for ten
-// thousand, and figures of other nodes are up to a heartbeat old. A projection that moves meanwhile may be counted twice, or not
-// at all.
-type Summary struct {
-	// Node is the id of this runtime while it runs. It is empty otherwise.
-	Node string
-	// Session is this node's session connection.
-	Session SessionStatus
-	// Nodes are the processes that run projections, this one included, the oldest first. A process that ended
-	// gracefully is left out. A process that died is listed for an hour.
-	Nodes []NodeStatus
-	// Tenants counts the tenants in each state.
-	Tenants map[projection.TenantState]int
-	// States counts the projections in each state, each partition separately, as reported by the nodes that run them.
-	// StateElsewhere counts those of living nodes whose version of the library reports no states.
-	States map[State]int
-	// NotOwned counts the projections that should run but have had no living owner for longer than LeaseDuration, each partition
-	// separately.
-	NotOwned int
-	// Lagging are the projections that are furthest behind the settled marks of their tenants, at most 10, the worst first. Their
-	// state, position and reason are those of the node that runs them, and Head is the settled mark.
-	Lagging []ProjectionStatus
-	// Held are the tenants whose settled mark is held back or whose events cannot be read, at most 10, the longest first. Head is
-	// the highest position known to the node that reads the tenant's events.
-	Held []TenantStatus
-	// Parked counts the parked events of all projections. OldestParked is when the oldest of them failed first, and OldestParkedIn
-	// is its projection.
-	Parked         int64
-	OldestParked   time.Time
-	OldestParkedIn ProjectionID
-	// OldestSnapshot is the age of the oldest transaction that holds back the clean-up of dead rows. While it is open,
-	// checkpoints advance ever more slowly. OldestSnapshotPID is the process ID of its backend. Both are 0 if there is none.
-	OldestSnapshot    time.Duration
-	OldestSnapshotPID int
-	// Abandoned counts the handlers of this process that did not return when they were cancelled.
-	Abandoned int64
-	// Stuck counts the actors of this node that made no progress and were restarted.
-	Stuck int
-}
 
 // StatusFilter selects the projections of a Status. A projection must match all of the fields that are set. The zero value selects
 // the first 100 projections.
 type StatusFilter struct {
 	// Tenants and Names select projections by tenant and by name.
 	Tenants, Names []string
-	// States select projections by their states. StateStarting, StateCatchUp and StateLive select only projections of this node:
-	// those of other nodes are StateElsewhere. A filter by states reads the rows of all projections that the other fields select.
+	// States select projections by their states. A filter by states reads the rows of all projections that the other fields
+	// select. For StateStarting, StateCatchUp and StateLive it also reads the ends of the events of all their tenants.
 	States []State
 	// Owner selects the projections whose lease a node holds, dead or alive.
 	Owner string
@@ -95,19 +58,24 @@ type StatusFilter struct {
 	Limit int
 }
 
-// Status has a page of projections and their tenants, from the database and from this node.
+// Status has a page of projections and their tenants: from the database, from this runtime while it runs, and from what the other
+// nodes write with their heartbeats. In the JSON of all types of a Status and a Summary, names are in lower camel case.
+// Durations are texts such as "1m30s", times are RFC 3339 in UTC, and empty optional fields are left out.
 type Status struct {
 	// Node is the id of this runtime while it runs. It is empty otherwise.
-	Node string
+	Node string `json:"node,omitempty"`
+	// At is when the status was read, by the clock of this process. For the rate of any projection, read the status twice, and
+	// divide the difference of Position by the difference of At.
+	At time.Time `json:"at"`
 	// Tenants are the tenants of the projections and of the filter, sorted by name.
-	Tenants []TenantStatus
+	Tenants []TenantStatus `json:"tenants"`
 	// Projections has an entry for each partition. They are sorted by tenant, name and partition.
-	Projections []ProjectionStatus
+	Projections []ProjectionStatus `json:"projections"`
 }
 
 // Projection returns the status of a projection, or the zero value if there is none. An empty tenant means
 // projection.DefaultTenant. If id names no partition, the status is that of all partitions together: sums of events, the lowest
-// position, and the worst state with its reason. Owner and Epoch are then empty, unless one node owns all partitions.
+// position and its rate, the longest lag, the earliest next attempt, the latest error, and the worst state with its reason. Owner, OwnerName and Epoch are then empty, unless one node owns all partitions.
 func (s Status) Projection(id ProjectionID) ProjectionStatus {
 	id = engine.FullID(id)
 	var parts []ProjectionStatus
@@ -122,98 +90,89 @@ func (s Status) Projection(id ProjectionID) ProjectionStatus {
 	return together(id, parts)
 }
 
-// SessionStatus is the state of a node's session connection, which carries wake-ups and heartbeats.
-type SessionStatus struct {
-	Connected bool
-	// Since is when the connection was made or lost.
-	Since time.Time
-	// HeartbeatSent is when the last heartbeat that succeeded was sent.
-	HeartbeatSent time.Time
-	// Pooled reports that the session connection goes through a pooler in transaction mode, so that no notifications arrive.
-	// Events and free leases are found by polling, and deaths are noticed by heartbeats alone. See pgstore.Options.SessionDSN.
-	Pooled bool
-	// StorePooled reports that the connections of the store's pool go through a pooler in transaction mode. It is false while the
-	// runtime is not running.
-	StorePooled bool
-	// Reason is why the session is not connected, why no leases can be claimed, or what does not work behind a pooler.
-	Reason string
-}
-
-// NodeStatus is one process that runs projections.
-type NodeStatus struct {
-	ID string
-	// Alive reports that its heartbeat has not expired. Draining reports that it is releasing its leases.
-	Alive, Draining bool
-	// Leases is how many leases it holds.
-	Leases int
-	// Registered are the names of the projections that it can run. Tenants are the tenants for which it runs them; none means all.
-	// Filters has the entries of Projection.Tenants, by projection, for projections that the node runs only for some of its
-	// tenants.
-	Registered, Tenants []string
-	Filters             map[string][]string
-	StartedAt           time.Time
-	// Silent is how long ago its last heartbeat was.
-	Silent time.Duration
-	// States counts the projections that the node runs, by state. It is nil if the node is dead, or if its version of the
-	// library does not report it.
-	States map[State]int
-}
-
 // TenantStatus is the end of a tenant's events.
 type TenantStatus struct {
-	Tenant string
+	Tenant string `json:"tenant"`
 	// State is the state of the tenant. Only the projections of an active tenant run.
-	State projection.TenantState
+	State projection.TenantState `json:"state,omitempty"`
 	// Head is the highest visible position, or Mark if it cannot be read.
-	Head int64
-	// Mark is the settled mark as this node knows it: no event at or below it can still appear. It is 0 if the node runs none of
-	// the tenant's projections.
-	Mark int64
+	Head int64 `json:"head"`
+	// Mark is the settled mark: no event at or below it can still appear. It comes from this node if the node runs projections
+	// of the tenant. Otherwise Status settles the events itself. If appends are in progress, it waits for them for a quarter of
+	// a second. If they last longer, Mark is the highest position that is known to be settled.
+	Mark int64 `json:"mark"`
 	// Held describes what holds the mark back, nil if nothing does.
-	Held *HeldMark
+	Held *HeldMark `json:"held,omitempty"`
 	// Reason is why the tenant's events cannot be read, for instance which session locks them.
-	Reason string
+	Reason string `json:"reason,omitempty"`
 }
 
 // HeldMark describes the transactions that keep a settled mark from moving.
 type HeldMark struct {
 	// Below is the position that the mark has yet to reach.
-	Below int64
-	// Since is when the wait began.
-	Since time.Time
+	Below int64 `json:"below"`
+	// Since is when the wait began. It is zero if no node reports it.
+	Since time.Time `json:"since,omitzero"`
 	// Holders names the transactions that the mark waits for: "backend" and its pid, or "prepared transaction" and its virtual
 	// transaction id. pg_locks has that id, and pg_prepared_xacts has the transaction.
-	Holders []string
+	Holders []string `json:"holders,omitempty"`
 }
 
 // ProjectionStatus is the state and the progress of a projection.
 type ProjectionStatus struct {
-	ID    ProjectionID
-	State State
-	// Owner and Epoch are those of the lease.
-	Owner string
-	Epoch int64
+	ID ProjectionID `json:"id"`
+	// State is exact on the node that runs the projection. On other processes it is the state in the projection's row. If the
+	// row says only that the projection runs, it is the state that its node reported with its last heartbeat. If it reported
+	// nothing about the projection, the state is StateLive or StateCatchUp by the distance from Checkpoint to Mark.
+	State State `json:"state"`
+	// Reason is why the projection waits, failed or does not run, or the error of the failing event.
+	Reason string `json:"reason,omitempty"`
+	// Owner is the id of the node that holds the lease, or held it when it died. OwnerName is its Config.NodeName, empty if the
+	// node died over an hour ago. Epoch is that of the lease.
+	Owner     string `json:"owner,omitempty"`
+	OwnerName string `json:"ownerName,omitempty"`
+	Epoch     int64  `json:"epoch"`
 	// NotOwned is how long no living node has held the lease. It is 0 if one does.
-	NotOwned time.Duration
+	NotOwned time.Duration `json:"notOwned,omitzero"`
 	// Checkpoint is the checkpoint in the database. Position is where the projection is. It may be ahead of the checkpoint by
-	// events that the projection does not select.
-	Checkpoint, Position int64
-	// Head is the tenant's highest visible position. Behind is Head minus Position.
-	Head, Behind int64
+	// events that the projection does not select. If another node runs the projection and it is not among the furthest behind
+	// of that node, Position is the checkpoint. It moves past such events with a delay of up to that node's
+	// Config.AdvanceInterval.
+	Checkpoint int64 `json:"checkpoint"`
+	Position   int64 `json:"position"`
+	// Mark and Head are the settled mark and the highest visible position of the tenant: see TenantStatus.
+	Mark int64 `json:"mark"`
+	Head int64 `json:"head"`
+	// Behind is Head minus Position, which is about the number of events after Position. Lag is the age of the oldest of them, 0
+	// if there is none or if it cannot be read. Summary does not read it.
+	Behind int64         `json:"behind"`
+	Lag    time.Duration `json:"lag,omitzero"`
+	// Rate is how fast Position rises, in positions per second: a moving average over about 10 s, kept by the node that runs the
+	// projection. It is 0 if that is another node and the projection is not among the furthest behind of that node.
+	Rate float64 `json:"rate,omitzero"`
 	// Applied counts the events that this node's handler applied.
-	Applied int64
-	// Parked counts the parked events. OldestParked is when the oldest of them failed first.
-	Parked       int64
-	OldestParked time.Time
-	// Skipped counts the events that were skipped since the projection was created.
-	Skipped int64
+	Applied int64 `json:"applied,omitzero"`
+	// Parked counts the parked events. OldestParked is the time at which the oldest of them failed for the first time.
+	Parked       int64     `json:"parked"`
+	OldestParked time.Time `json:"oldestParked,omitzero"`
+	// Skipped counts the events that were skipped since the projection was created or began again at the first event.
+	Skipped int64 `json:"skipped"`
 	// FailingPosition is the position of the event that is failing, and Attempts is how often it failed. They are 0 if no event
 	// is failing.
-	FailingPosition int64
-	Attempts        int
-	// Reason is why the projection waits or failed, or the error of the failing event.
-	Reason string
+	FailingPosition int64 `json:"failingPosition,omitzero"`
+	Attempts        int   `json:"attempts,omitzero"`
+	// NextAttempt is when the failing event, or the service that an open circuit breaker waits for, is due to be tried again. It is
+	// zero if that is not known. If it has passed, the attempt is in progress or its node died: a new owner tries at once.
+	NextAttempt time.Time `json:"nextAttempt,omitzero"`
+	// LastError is the last error that was recorded for an event, and LastErrorAt is when. They stay after the event was handled.
+	LastError   string    `json:"lastError,omitempty"`
+	LastErrorAt time.Time `json:"lastErrorAt,omitzero"`
 	// Breaker is the state of its circuit breaker. It is empty if there is none, or if another node runs the projection. In that
 	// case State and Reason show an open breaker.
-	Breaker projection.BreakerState
+	Breaker projection.BreakerState `json:"breaker,omitempty"`
+	// Rebuild is the progress of a projection that was set back. It is nil after the projection has caught up.
+	Rebuild *RebuildStatus `json:"rebuild,omitempty"`
+	// Operation is the open operation of the projection, or the operation for which it stands still. It is nil if there is
+	// none.
+	Operation *OperationStatus `json:"operation,omitempty"`
 }

@@ -8,7 +8,7 @@ import (
 )
 
 // worst has the states of partitions, the worst first: the state of the whole projection is the first that one of them has.
-var worst = []State{StateFailed, StateNotOwned, StateMissingObject, StateWaiting, StatePaused, StateStarting, StateCatchUp, StateElsewhere, StateLive}
+var worst = []State{StateFailed, StateNotOwned, StateUnregistered, StateMissingObject, StateWaiting, StatePaused, StateStarting, StateCatchUp, StateLive}
 
 var worstBreaker = []projection.BreakerState{projection.BreakerOpen, projection.BreakerHalfOpen, projection.BreakerClosed}
 
@@ -26,8 +26,18 @@ func together(id ProjectionID, parts []ProjectionStatus) ProjectionStatus {
 	all.Applied, all.Parked, all.Skipped = 0, 0, 0
 	for _, p := range parts {
 		all.Applied, all.Parked, all.Skipped = all.Applied+p.Applied, all.Parked+p.Parked, all.Skipped+p.Skipped
+		if p.Position < all.Position {
+			all.Rate = p.Rate
+		}
 		all.Checkpoint, all.Position = min(all.Checkpoint, p.Checkpoint), min(all.Position, p.Position)
-		all.Head, all.Behind, all.NotOwned = max(all.Head, p.Head), max(all.Behind, p.Behind), max(all.NotOwned, p.NotOwned)
+		all.Mark, all.Head, all.Behind = max(all.Mark, p.Mark), max(all.Head, p.Head), max(all.Behind, p.Behind)
+		all.Lag, all.NotOwned = max(all.Lag, p.Lag), max(all.NotOwned, p.NotOwned)
+		if p.LastErrorAt.After(all.LastErrorAt) {
+			all.LastError, all.LastErrorAt = p.LastError, p.LastErrorAt
+		}
+		if !p.NextAttempt.IsZero() && (all.NextAttempt.IsZero() || p.NextAttempt.Before(all.NextAttempt)) {
+			all.NextAttempt = p.NextAttempt
+		}
 		if !p.OldestParked.IsZero() && (all.OldestParked.IsZero() || p.OldestParked.Before(all.OldestParked)) {
 			all.OldestParked = p.OldestParked
 		}
@@ -38,9 +48,10 @@ func together(id ProjectionID, parts []ProjectionStatus) ProjectionStatus {
 			all.Breaker = p.Breaker
 		}
 		if p.Owner != all.Owner {
-			all.Owner = ""
+			all.Owner, all.OwnerName = "", ""
 		}
 	}
+	all.Rebuild = rebuildOf(parts)
 	if len(parts) > 1 {
 		all.Epoch = 0
 	}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/millrace-go/millrace/actors"
 	"github.com/millrace-go/millrace/internal/engine"
@@ -12,47 +13,55 @@ import (
 
 // Summary returns the state of the whole deployment. It reads no tenant's tables, and sends the same few statements however many
 // tenants and projections there are. For single projections use Status.
-func (r *Runtime) Summary(ctx context.Context) (Summary, error) {
-	summary, err := r.summary(ctx)
+func (a *Admin) Summary(ctx context.Context) (Summary, error) {
+	summary, err := a.summary(ctx)
 	if err != nil {
 		return Summary{}, fmt.Errorf("summary: %w", err)
 	}
 	return summary, nil
 }
 
-func (r *Runtime) summary(ctx context.Context) (s Summary, err error) {
-	ctx, cancel := context.WithTimeout(ctx, r.config.QueryTimeout)
+func (a *Admin) summary(ctx context.Context) (s Summary, err error) {
+	ctx, cancel := context.WithTimeout(ctx, a.timeout)
 	defer cancel()
-	overview, err := r.store.Overview(ctx, r.config.LeaseDuration)
+	s, nodes, err := a.overview(ctx)
 	if err != nil {
 		return s, err
 	}
-	nodes, err := r.store.Nodes(ctx)
+	oldest, err := a.store.OldestSnapshot(ctx)
 	if err != nil {
 		return s, err
 	}
-	oldest, err := r.store.OldestSnapshot(ctx)
-	if err != nil {
-		return s, err
-	}
-	s = Summary{
-		Abandoned: r.store.Abandoned(), OldestSnapshot: oldest.Age, OldestSnapshotPID: oldest.PID, Tenants: overview.Tenants,
-		States: make(map[State]int), NotOwned: overview.Overdue, Parked: overview.Parked, OldestParked: overview.OldestParked,
-		OldestParkedIn: overview.OldestParkedIn,
-	}
-	s.count(StatePaused, overview.Paused)
-	s.count(StateFailed, overview.Halted)
-	s.count(StateNotOwned, overview.NotOwned)
-	if deps := r.running(); deps != nil {
+	s.At, s.Abandoned, s.OldestSnapshot, s.OldestSnapshotPID = time.Now().UTC(), a.store.Abandoned(), oldest.Age, oldest.PID
+	s.Nodes, s.Held = make([]NodeStatus, 0, len(nodes)), make([]TenantStatus, 0)
+	s.Lagging, s.LaggingTenants = make([]ProjectionStatus, 0), make([]TenantLag, 0)
+	if deps := a.running(); deps != nil {
 		s.Node, s.Stuck, s.Session = deps.Node.ID, int(deps.Registry.Stuck.Load()), sessionStatus(deps.Registry.Session())
-		s.Session.StorePooled = r.store.Pooled()
+		s.Session.StorePooled = a.store.Pooled()
 		for i := range nodes {
 			if nodes[i].ID == s.Node {
 				nodes[i].Summary = deps.Registry.Summary() // newer than the row's
 			}
 		}
 	}
-	return s, s.add(ctx, r.store, nodes)
+	return s, s.add(ctx, a.store, nodes)
+}
+
+// overview returns the figures of a Summary that no node counts, and the nodes.
+func (a *Admin) overview(ctx context.Context) (s Summary, nodes []engine.NodeRow, err error) {
+	nodes, err = a.store.Nodes(ctx)
+	if err != nil {
+		return s, nil, err
+	}
+	o, err := a.store.Overview(ctx, a.patience, registeredForSome(nodes))
+	if err != nil {
+		return s, nil, err
+	}
+	s = Summary{Tenants: o.Tenants, States: make(map[State]int), Parked: o.Parked, OldestParked: o.OldestParked.UTC(), OldestParkedIn: o.OldestParkedIn}
+	s.count(StatePaused, o.Paused)
+	s.count(StateFailed, o.Halted)
+	s.countNotOwned(nodes, o.NotOwned)
+	return s, nodes, nil
 }
 
 func (s *Summary) count(state State, n int) {
@@ -61,9 +70,23 @@ func (s *Summary) count(state State, n int) {
 	}
 }
 
+// countNotOwned counts the projections without a living owner.
+func (s *Summary) countNotOwned(nodes []engine.NodeRow, counts []engine.NotOwned) {
+	for _, c := range counts {
+		if registrationOf(nodes, ProjectionID{Tenant: c.Tenant, Name: c.Name}).unregistered() {
+			s.count(StateUnregistered, c.Count)
+			continue
+		}
+		s.count(StateNotOwned, c.Count)
+		s.NotOwned += c.Overdue
+	}
+	s.Unregistered = s.States[StateUnregistered]
+}
+
 // add adds the nodes, and the summaries of the living ones.
 func (s *Summary) add(ctx context.Context, store engine.Store, nodes []engine.NodeRow) error {
 	var lagging []engine.LaggingProjection
+	var tenants []engine.LaggingTenant
 	var held []engine.HeldTenant
 	for _, n := range nodes {
 		s.Nodes = append(s.Nodes, nodeStatus(n))
@@ -76,17 +99,31 @@ func (s *Summary) add(ctx context.Context, store engine.Store, nodes []engine.No
 				s.count(State(state), count)
 			}
 			lagging, held = append(lagging, n.Summary.Lagging...), append(held, n.Summary.Held...)
+			tenants = append(tenants, n.Summary.LaggingTenants...)
 		}
 	}
 	for _, h := range engine.LongestHeld(held) {
-		t := TenantStatus{Tenant: h.Tenant, Head: h.Mark, Mark: h.Mark, Held: (*HeldMark)(h.Held), Reason: h.Reason}
-		if h.Held != nil {
-			t.Head = h.Held.Below
-		}
-		s.Held = append(s.Held, t)
+		s.Held = append(s.Held, heldTenant(h))
 	}
+	s.addLaggingTenants(tenants)
 	slices.SortStableFunc(lagging, func(a, b engine.LaggingProjection) int { return cmp.Compare(b.Behind(), a.Behind()) })
 	return s.addLagging(ctx, store, lagging[:min(engine.MaxSummarized, len(lagging))])
+}
+
+// addLaggingTenants adds the tenants that are furthest behind, each once.
+func (s *Summary) addLaggingTenants(reported []engine.LaggingTenant) {
+	slices.SortStableFunc(reported, func(a, b engine.LaggingTenant) int { return cmp.Compare(b.Behind(), a.Behind()) })
+	at := make(map[string]int)
+	for _, l := range reported {
+		i, seen := at[l.Worst.Tenant]
+		if !seen {
+			i = len(s.LaggingTenants)
+			at[l.Worst.Tenant] = i
+			s.LaggingTenants = append(s.LaggingTenants, TenantLag{Tenant: l.Worst.Tenant, Behind: l.Behind(), Worst: l.Worst})
+		}
+		s.LaggingTenants[i].Lagging += l.Lagging
+	}
+	s.LaggingTenants = s.LaggingTenants[:min(engine.MaxSummarized, len(s.LaggingTenants))]
 }
 
 // addLagging adds lagging projections, from the summaries of their nodes and from their rows.
@@ -108,7 +145,7 @@ func (s *Summary) addLagging(ctx context.Context, store engine.Store, lagging []
 			continue // it is gone
 		}
 		p := projectionStatus(rows[at], actors.ProjectionEntry{}, false)
-		p.State, p.Position, p.Head = State(l.State), max(l.Position, p.Checkpoint), l.Mark
+		p.State, p.Position, p.Mark, p.Head, p.Rate = State(l.State), max(l.Position, p.Checkpoint), l.Mark, l.Mark, l.Rate
 		p.Behind = max(0, p.Head-p.Position)
 		if l.Reason != "" {
 			p.Reason = l.Reason
@@ -119,9 +156,15 @@ func (s *Summary) addLagging(ctx context.Context, store engine.Store, lagging []
 }
 
 func nodeStatus(n engine.NodeRow) NodeStatus {
-	s := NodeStatus{ID: n.ID, Alive: n.Alive, Draining: n.Draining, Leases: n.Leases, Registered: n.Projections, Tenants: n.Tenants,
-		Filters: make(map[string][]string), StartedAt: n.StartedAt, Silent: n.Silent}
+	s := NodeStatus{ID: n.ID, Name: n.Name, Alive: n.Alive, Draining: n.Draining, Leases: n.Leases, Registered: n.Projections,
+		StartedAt: n.StartedAt.UTC(), Silent: n.Silent}
+	if len(n.Tenants) > 0 {
+		s.Tenants = n.Tenants
+	}
 	for name, filter := range n.Filters {
+		if s.Filters == nil {
+			s.Filters = make(map[string][]string)
+		}
 		s.Filters[name] = slices.Clone(filter.Entries())
 	}
 	if n.Alive && n.Summary != nil {
@@ -134,7 +177,7 @@ func nodeStatus(n engine.NodeRow) NodeStatus {
 }
 
 func sessionStatus(e actors.SessionEntry) SessionStatus {
-	s := SessionStatus{Connected: e.Connected, Pooled: e.Connected && e.Pooled, Since: e.Since, HeartbeatSent: e.HeartbeatSent, Reason: text(e.Err)}
+	s := SessionStatus{Connected: e.Connected, Pooled: e.Connected && e.Pooled, Since: e.Since.UTC(), HeartbeatSent: e.HeartbeatSent.UTC(), Reason: text(e.Err)}
 	if e.Connected {
 		s.Reason = text(e.ClaimErr)
 	}

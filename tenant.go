@@ -17,12 +17,12 @@ import (
 //
 // If ctx ends first, PauseTenant returns ctx's error, and the tenant is paused nevertheless. If the tenant is resumed first, it
 // returns projection.ErrResumed. A handler must not pause its own tenant, since PauseTenant would wait for the handler.
-func (r *Runtime) PauseTenant(ctx context.Context, tenant string) error {
+func (a *Admin) PauseTenant(ctx context.Context, tenant string) error {
 	tenant = fullTenant(tenant)
-	if err := r.store.SetTenantDesired(ctx, tenant, engine.WantPause); err != nil {
+	if err := a.store.SetTenantDesired(ctx, tenant, engine.WantPause); err != nil {
 		return err
 	}
-	if err := tenancy.Stopped(ctx, r.store, func() (bool, error) { return r.store.SuspensionEnded(ctx, tenant) }); err != nil {
+	if err := tenancy.Stopped(ctx, a.store, func() (bool, error) { return a.store.SuspensionEnded(ctx, tenant) }); err != nil {
 		return fmt.Errorf("wait for the pause of tenant %q: %w", tenant, err)
 	}
 	return nil
@@ -30,8 +30,8 @@ func (r *Runtime) PauseTenant(ctx context.Context, tenant string) error {
 
 // ResumeTenant ends the pause of a tenant. Projections that are paused themselves stay paused, and those of an archived tenant
 // do not run.
-func (r *Runtime) ResumeTenant(ctx context.Context, tenant string) error {
-	return r.store.SetTenantDesired(ctx, fullTenant(tenant), engine.WantRun)
+func (a *Admin) ResumeTenant(ctx context.Context, tenant string) error {
+	return a.store.SetTenantDesired(ctx, fullTenant(tenant), engine.WantRun)
 }
 
 // fullTenant returns the name of a tenant. Empty means projection.DefaultTenant.

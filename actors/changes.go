@@ -106,6 +106,11 @@ func (n *node) leasesChecked(ctx actor.Context, keys []engine.LeaseKey, leases [
 		read[l.Key()] = l
 	}
 	lost := false
+	for _, l := range leases {
+		if !n.deps.Node.Member().Knows(l.ID.Tenant, l.ID.Name) {
+			n.rowGone(ctx, l.ID.Tenant) // it was renamed
+		}
+	}
 	for _, key := range keys {
 		now, phase := n.table.Lease(key.Row)
 		lease, exists := read[key]
@@ -113,7 +118,7 @@ func (n *node) leasesChecked(ctx actor.Context, keys []engine.LeaseKey, leases [
 		case now != key || phase == "" || phase == ownership.Releasing:
 		case !exists || lease.Owner != n.deps.Node.ID:
 			lost = true
-			n.carryOut(ctx, n.table.Lost(key))
+			n.retire(ctx, key)
 		case !lease.Desired.Runs():
 			n.carryOut(ctx, n.table.Drain(key.Row))
 		}

@@ -14,6 +14,7 @@ import (
 	"github.com/millrace-go/millrace/internal/backoff"
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/internal/machine"
+	"github.com/millrace-go/millrace/observe"
 )
 
 // Timing has the intervals of a runtime. Those without a comment are fields of millrace.Config.
@@ -42,6 +43,8 @@ type Deps struct {
 	Limiter     *Limiter
 	Registry    *Registry
 	Feeds       *Router
+	// Observer's callbacks do not panic. Those that are nil are not called.
+	Observer observe.Observer
 	// TailBytes limits the memory for the windows of all feeds. Default 64 MiB.
 	TailBytes int
 
@@ -81,6 +84,9 @@ func (l *lifetime) init() {
 
 // Refuse lets no further batch begin.
 func (l *lifetime) Refuse() { l.refuse() }
+
+// Refused returns a channel that is closed when no further batch may begin.
+func (l *lifetime) Refused() <-chan struct{} { return l.accept.Done() }
 
 // GiveUp cancels the work in progress.
 func (l *lifetime) GiveUp(cause error) { l.giveUp(cause) }

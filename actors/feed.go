@@ -10,6 +10,7 @@ import (
 
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/messages"
+	"github.com/millrace-go/millrace/observe"
 )
 
 const (
@@ -28,11 +29,10 @@ type feed struct {
 	ref    *feedRef
 	subs   map[string]subscriber
 
-	tail    engine.Tail
-	current *poll       // in progress, nil if there is none
-	wanted  bool        // another poll follows the current one
-	next    *time.Timer // of the next poll
-	faults  feedFaults
+	tail   engine.Tail
+	polls  polls
+	held   *engine.Held // as observed last
+	faults feedFaults
 
 	// known reports whether the settled mark is known. It and the window were read in that incarnation of the server.
 	known       bool
@@ -47,6 +47,24 @@ type subscriber struct {
 	pid *actor.PID
 	// taken is the position up to which it has taken the events, or machine.NotTaking. If it is nil, all events are kept.
 	taken *atomic.Int64
+}
+
+// polls are the polls of a feed.
+type polls struct {
+	current *poll       // in progress, nil if there is none
+	wanted  bool        // another poll follows the current one
+	next    *time.Timer // of the next poll
+	// woken is when the first wake was sent since the last poll began, zero if none was.
+	woken time.Time
+}
+
+// begin records that a poll begins, which answers all wakes so far.
+func (p *polls) begin(current *poll, now time.Time) (began observe.Read) {
+	if began.Woken = !p.woken.IsZero(); began.Woken {
+		began.Latency = max(0, now.Sub(p.woken))
+	}
+	p.current, p.wanted, p.woken = current, false, time.Time{}
+	return began
 }
 
 // poll is a poll in progress. A poll that is not the current one any more has no effect.
@@ -70,20 +88,35 @@ func (f *feed) Start(ctx actor.Context) {
 // newTail returns a tail that holds a slot during each of its reads, and none while it waits for open transactions.
 func (f *feed) newTail() engine.Tail {
 	tail := f.deps.Store.Tail(f.tenant)
-	tail.ReadWithin(func(ctx context.Context) (func(), error) {
-		return f.deps.Limiter.read(ctx, f.deps.Limiter.feed(f.tenant))
-	})
+	tail.ReadWithin(f.readSlot)
 	return tail
+}
+
+// readSlot is the ReadSlot of the tail. The wait for the slot has no limit: if thousands of feeds wait, all of them would reach it,
+// and begin again.
+func (f *feed) readSlot(ctx context.Context) (limited context.Context, release func(), err error) {
+	free, err := f.deps.Limiter.read(ctx, f.deps.Limiter.feed(f.tenant))
+	if err != nil {
+		return nil, nil, err
+	}
+	limited, cancel := context.WithTimeout(ctx, f.deps.Timing.QueryTimeout)
+	f.deps.Registry.amendFeed(f.tenant, func(e *FeedEntry) { e.Busy = time.Now() })
+	return limited, func() {
+		f.deps.Registry.amendFeed(f.tenant, func(e *FeedEntry) { e.Busy = time.Time{} })
+		cancel()
+		free()
+	}, nil
 }
 
 func (f *feed) Stop(actor.Context) {
 	if f.deps.Feeds.remove(f.tenant, f.ref) {
 		f.deps.Registry.withdrawFeed(f.tenant)
 	}
-	if f.current != nil {
-		f.current.cancel()
+	if f.polls.current != nil {
+		f.polls.current.cancel()
 	}
-	stopTimer(f.next)
+	stopTimer(f.polls.next)
+	f.observeHeld(nil)
 	stopTimer(f.age)
 	f.deps.windows.use(&f.share, 0)
 }
@@ -91,6 +124,9 @@ func (f *feed) Stop(actor.Context) {
 func (f *feed) Handle(ctx actor.Context, msg any) {
 	switch msg := msg.(type) {
 	case *messages.Wake:
+		if f.polls.woken.IsZero() {
+			f.polls.woken = time.Unix(0, f.ref.wokenAt.Load())
+		}
 		f.ref.woken.Store(false)
 		f.poll(ctx)
 	case *messages.Subscribe:
@@ -121,12 +157,11 @@ func (f *feed) Handle(ctx actor.Context, msg any) {
 
 // restart forgets everything, including the result of the poll in progress.
 func (f *feed) restart(ctx actor.Context) {
-	if f.current != nil {
-		f.current.cancel()
+	if f.polls.current != nil {
+		f.polls.current.cancel()
 	}
-	f.tail, f.current = f.newTail(), nil
+	f.tail, f.polls.current = f.newTail(), nil
 	f.forget()
-	f.deps.Registry.publishFeed(f.tenant, func(e *FeedEntry) { e.Busy = time.Time{} })
 	// TailDropped takes the same path as the events that were sent before, so it arrives after them.
 	for _, sub := range f.subs {
 		ctx.Send(sub.pid, &messages.TailDropped{})
@@ -136,6 +171,7 @@ func (f *feed) restart(ctx actor.Context) {
 // forget is called when the settled mark is no longer known.
 func (f *feed) forget() {
 	f.known = false
+	f.observeHeld(nil)
 	f.ref.mark.Store(0)
 	f.ref.incarnation.Store(0)
 }
@@ -143,27 +179,29 @@ func (f *feed) forget() {
 // poll polls for new events. If a poll is in progress, another one follows it.
 func (f *feed) poll(ctx actor.Context) {
 	switch {
-	case f.current != nil:
-		f.wanted = true
+	case f.polls.current != nil:
+		f.polls.wanted = true
 		return
 	case f.faults.waiting, len(f.subs) == 0:
 		return
 	}
-	stopTimer(f.next)
-	f.deps.Registry.publishFeed(f.tenant, func(e *FeedEntry) { e.Busy = time.Now() })
+	stopTimer(f.polls.next)
+	began := time.Now()
+	f.ref.polls.Store(true)
 	current, tail := &poll{}, f.tail
-	f.current, f.wanted = current, false
-	var update engine.TailUpdate
-	current.cancel = f.deps.Run(ctx, f.deps.Timing.QueryTimeout, func(ctx context.Context) (err error) {
-		update, err = tail.Poll(ctx)
-		return err
-	}, func(ctx actor.Context, err error) {
-		if f.current != current {
-			return
-		}
-		if f.current = nil; err != nil {
-			f.failed(ctx, err)
-		} else {
+	read := f.polls.begin(current, began)
+	current.cancel = f.deps.runUnbounded(ctx, func(ctx context.Context) func(actor.Context) {
+		update, err := tail.Poll(ctx)
+		return func(ctx actor.Context) {
+			if f.polls.current != current {
+				return
+			}
+			if f.polls.current = nil; err != nil {
+				f.failed(ctx, err)
+				return
+			}
+			read.Duration = time.Since(began)
+			f.observe(read, update)
 			f.polled(ctx, update)
 		}
 	})
@@ -181,11 +219,12 @@ func (f *feed) polled(ctx actor.Context, u engine.TailUpdate) {
 	}
 	f.ref.mark.Store(u.Mark)
 	f.ref.incarnation.Store(int64(u.Incarnation))
+	f.ref.polls.Store(u.Again > 0)
 	switch {
-	case u.More, f.wanted:
+	case u.More, f.polls.wanted:
 		f.poll(ctx)
 	case u.Again > 0:
-		f.next = f.deps.After(ctx, u.Again, f.poll)
+		f.polls.next = f.deps.After(ctx, u.Again, f.poll)
 	}
 }
 

@@ -40,7 +40,7 @@ func (f *feed) failed(ctx actor.Context, err error) {
 		f.log.Error("feed stopped by its configuration, retrying", zap.Error(err))
 	}
 	f.faults = feedFaults{waiting: true, misconfigured: true}
-	f.next = f.deps.After(ctx, repairedEvery, f.goOn)
+	f.polls.next = f.deps.After(ctx, repairedEvery, f.goOn)
 }
 
 // serverAnswers is called after a fault, when the server can be reached. waited reports that it could not be reached before.
@@ -59,7 +59,7 @@ func (f *feed) serverAnswers(ctx actor.Context, waited bool) {
 	default:
 		delay = 0
 	}
-	f.next = f.deps.After(ctx, delay, f.goOn)
+	f.polls.next = f.deps.After(ctx, delay, f.goOn)
 }
 
 // goOn ends a wait after a fault.

@@ -10,6 +10,7 @@ import (
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/internal/ownership"
 	"github.com/millrace-go/millrace/messages"
+	"github.com/millrace-go/millrace/observe"
 )
 
 const (
@@ -61,6 +62,11 @@ func (n *node) release(ctx actor.Context) {
 // released handles the result of a release. A release that failed may have been committed: the next read of the leases shows it.
 func (n *node) released(ctx actor.Context, advances []engine.Advance, err error) {
 	n.carryOut(ctx, n.table.Released(advances, err))
+	if err == nil {
+		for _, a := range advances {
+			n.deps.leaseChanged(a.Lease.ID, a.Lease.Epoch, observe.LeaseReleased)
+		}
+	}
 	if err != nil {
 		n.log.Warn("releasing leases failed, retrying", zap.Int("leases", len(advances)), zap.Error(err))
 		n.search.resync = 0
@@ -70,9 +76,18 @@ func (n *node) released(ctx actor.Context, advances []engine.Advance, err error)
 
 // lost is called when a projection found its lease lost. Others may be lost, too.
 func (n *node) lost(ctx actor.Context, key engine.LeaseKey) {
-	n.carryOut(ctx, n.table.Lost(key))
+	n.retire(ctx, key)
 	n.search.resync = 0
 	n.reconcile(ctx)
+}
+
+// retire ends a lease that is lost.
+func (n *node) retire(ctx actor.Context, key engine.LeaseKey) {
+	effects, lost := n.table.Lost(key)
+	n.carryOut(ctx, effects)
+	for _, l := range lost {
+		n.deps.leaseChanged(l.ID, l.Epoch, observe.LeaseLost)
+	}
 }
 
 // releaseAll stops claiming, drains all projections, and notifies the other nodes, which take over this node's share.

@@ -11,6 +11,8 @@ import (
 
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/internal/fair"
+	"github.com/millrace-go/millrace/internal/observing"
+	"github.com/millrace-go/millrace/observe"
 	"github.com/millrace-go/millrace/projection"
 )
 
@@ -42,6 +44,8 @@ type Limits struct {
 	TenantWeight func(tenant string) int
 	// Log receives panics of TenantWeight.
 	Log *zap.Logger
+	// Waited is called after each wait for a slot. It may be nil.
+	Waited func(observe.Wait)
 }
 
 // acquireFunc waits for a slot, and returns a function that releases it.
@@ -64,13 +68,18 @@ func NewLimiter(l Limits) *Limiter {
 	batches := cmp.Or(l.Batches, max(1, l.Connections-reads))
 	deliveries := cmp.Or(l.Deliveries, max(defaultDeliveries, 2*batches))
 	half := max(1, deliveries/2)
+	slotsOf := func(kind observe.Slot, all, perTenant int) *slots {
+		s := newSlots(all, perTenant)
+		s.kind, s.waited = kind, l.Waited
+		return s
+	}
 	return &Limiter{
-		batches:    newSlots(batches, cmp.Or(l.BatchesPerTenant, halfOf(batches))),
-		deliveries: newSlots(deliveries, half),
-		long:       newSlots(half, max(1, half/2)),
-		acks:       newSlots(max(1, l.Connections/4), 0),
-		reads:      newSlots(reads, halfOf(reads)),
-		quarantine: newSlots(1, 0),
+		batches:    slotsOf(observe.SlotBatch, batches, cmp.Or(l.BatchesPerTenant, halfOf(batches))),
+		deliveries: slotsOf(observe.SlotDelivery, deliveries, half),
+		long:       slotsOf(observe.SlotLongDelivery, half, max(1, half/2)),
+		acks:       slotsOf(observe.SlotAck, max(1, l.Connections/4), 0),
+		reads:      slotsOf(observe.SlotRead, reads, halfOf(reads)),
+		quarantine: slotsOf(observe.SlotQuarantine, 1, 0),
 		weights:    newWeights(l.TenantWeight, l.Log),
 	}
 }
@@ -161,6 +170,8 @@ func both(ctx context.Context, first, second acquireFunc) (release func(), err e
 
 // slots is a fair.Scheduler for several goroutines.
 type slots struct {
+	kind      observe.Slot
+	waited    func(observe.Wait)
 	perTenant int // 0 means no limit
 
 	mu        sync.Mutex
@@ -181,14 +192,24 @@ func (s *slots) acquire(ctx context.Context, flow fair.Flow) (release func(), er
 	}
 	s.mu.Unlock()
 	if !granted {
-		select {
-		case <-r.Granted:
-		case <-ctx.Done():
-			s.withdraw(r)
-			return nil, &engine.Fault{Class: engine.Infrastructure, Err: fmt.Errorf("wait for a slot: %w", ctx.Err())}
+		if err := s.wait(ctx, r); err != nil {
+			return nil, err
 		}
 	}
 	return func() { s.release(r) }, nil
+}
+
+// wait waits until a request gets its slot.
+func (s *slots) wait(ctx context.Context, r *fair.Request) (err error) {
+	began := time.Now()
+	select {
+	case <-r.Granted:
+	case <-ctx.Done():
+		s.withdraw(r)
+		err = &engine.Fault{Class: engine.Infrastructure, Err: fmt.Errorf("wait for a slot: %w", ctx.Err())}
+	}
+	observing.Call(s.waited, observe.Wait{Slot: s.kind, Tenant: r.Tenant, Name: r.Projection, Duration: time.Since(began), Err: err})
+	return err
 }
 
 // tryAcquire returns nil if no slot is free at once.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/projection"
@@ -15,12 +16,12 @@ type slotTails struct{ engine.Store }
 
 type slotTail struct {
 	engine.Tail
-	slot acquireFunc
+	slot engine.ReadSlot
 }
 
 func (slotTails) Tail(string) engine.Tail { return new(slotTail) }
 
-func (t *slotTail) ReadWithin(slot func(ctx context.Context) (release func(), err error)) {
+func (t *slotTail) ReadWithin(slot engine.ReadSlot) {
 	t.slot = slot
 }
 
@@ -67,7 +68,7 @@ func (r *reads) next(ends string) string {
 
 func TestReadsOfAFloodDelayNoTailAndNoStatementOfTheNode(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		deps := &Deps{Store: slotTails{}, Limiter: serving(Limits{Connections: 8}, "flood1", "flood2", "quiet")}
+		deps := &Deps{Store: slotTails{}, Registry: newRegistry(), Timing: Timing{QueryTimeout: time.Minute}, Limiter: serving(Limits{Connections: 8}, "flood1", "flood2", "quiet")}
 		r := &reads{t: t, granted: make(chan string, 500), end: make(map[string]chan struct{})}
 		for i := range 200 { // two of them get the slots
 			w := &worker{deps: deps, def: &engine.Definition{Weight: 1}, id: projection.ID{Tenant: fmt.Sprint("flood", 1+i%2), Name: fmt.Sprint("p", i)}}
@@ -75,7 +76,11 @@ func TestReadsOfAFloodDelayNoTailAndNoStatementOfTheNode(t *testing.T) {
 		}
 		first, second := <-r.granted, <-r.granted
 		for _, tenant := range []string{"flood1", "quiet"} {
-			r.begin(tenant, within((&feed{deps: deps, tenant: tenant}).newTail().(*slotTail).slot))
+			slot := (&feed{deps: deps, tenant: tenant}).newTail().(*slotTail).slot
+			r.begin(tenant, within(func(ctx context.Context) (func(), error) {
+				_, release, err := slot(ctx)
+				return release, err
+			}))
 		}
 		r.begin("node", deps.Limiter.Read)
 		for _, step := range []struct{ ends, want string }{{first, "node"}, {second, "quiet"}, {"node", "flood1"}} {

@@ -10,7 +10,9 @@ import (
 
 	"github.com/millrace-go/millrace/internal/backoff"
 	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/internal/observing"
 	"github.com/millrace-go/millrace/messages"
+	"github.com/millrace-go/millrace/observe"
 )
 
 // listener owns the node's session connection. It publishes the state of the connection, wakes the feed that a notification
@@ -50,20 +52,28 @@ func (l *listener) connected(ctx actor.Context, again, pooled bool) {
 	if again {
 		l.log.Info("session connection restored")
 	}
+	changed := observe.Session{Connected: true, Again: again, Pooled: pooled}
 	l.deps.Registry.publishSession(func(e *SessionEntry) {
+		changed.Lasted = e.lasted()
 		e.Connected, e.Pooled, e.Since, e.Err = true, pooled, time.Now(), nil
 	})
+	observing.Call(l.deps.Observer.SessionChanged, changed)
 	ctx.Send(ctx.Parent(), &messages.SessionUp{Again: again})
 }
 
 func (l *listener) lost(err error) {
+	changed, lost := observe.Session{Again: true, Err: err}, false
 	l.deps.Registry.publishSession(func(e *SessionEntry) {
-		if e.Connected {
+		if lost = e.Connected; lost {
 			l.log.Warn("session connection lost", zap.Error(err))
+			changed.Pooled, changed.Lasted = e.Pooled, e.lasted()
 			e.Since = time.Now()
 		}
 		e.Connected, e.Err = false, err
 	})
+	if lost {
+		observing.Call(l.deps.Observer.SessionChanged, changed)
+	}
 }
 
 func (l *listener) heartbeatSent(ctx actor.Context, at time.Time) {
@@ -92,6 +102,7 @@ func (l *listener) notified(ctx actor.Context, notice engine.Notice) {
 func (l *listener) listen(ctx context.Context, post post) {
 	delays := backoff.New(50*time.Millisecond, min(500*time.Millisecond, max(50*time.Millisecond, l.deps.Node.LeaseDuration/4)))
 	for again := false; ctx.Err() == nil; {
+		l.deps.Registry.Pulse(SessionLoop)
 		started := time.Now()
 		session, err := l.connect(ctx)
 		if err == nil {
@@ -143,6 +154,7 @@ func (l *listener) connect(ctx context.Context) (engine.Session, error) {
 func (l *listener) serve(ctx context.Context, session engine.Session, peers *peers, post post) error {
 	heartbeat := time.Now().Add(l.deps.Timing.HeartbeatInterval)
 	for {
+		l.deps.Registry.Pulse(SessionLoop)
 		next := heartbeat
 		if peers.due.Before(next) {
 			next = peers.due

@@ -47,7 +47,8 @@ type Running struct {
 // NewNode returns the node's actor. Its parent is the supervisor, which runs the projections in running already.
 func NewNode(deps *Deps, running []Running) *actor.Props {
 	return Props("node", deps.Log, &node{deps: deps, log: deps.Log, running: running, table: ownership.NewTable(),
-		tenants: tenants{ensured: make(map[string]int32), atOnce: ensureMost}, changes: newChanges(), orders: orders{changed: make(map[int32]bool)}})
+		tenants: tenants{ensured: make(map[string]int32), atOnce: ensureMost, logged: make(map[leftOut]bool), waiting: make(map[engine.Rename]bool)}, changes: newChanges(), orders: orders{changed: make(map[int32]bool)},
+		heads: heads{missed: make(map[string]missed)}})
 }
 
 func (n *node) Start(ctx actor.Context) {
@@ -75,7 +76,7 @@ func (n *node) Handle(ctx actor.Context, msg any) {
 	case *messages.HeartbeatSent:
 		n.heartbeatSent(ctx, msg.At)
 	case *messages.FleetChanged:
-		n.search.resync = 0
+		n.search.rebalance = true
 		n.reconcile(ctx)
 	case *messages.Notified:
 		n.notified(ctx, msg.Notice)
@@ -90,6 +91,8 @@ func (n *node) Handle(ctx actor.Context, msg any) {
 		n.readLeaseLater(ctx, msg)
 	case *messages.AdvanceRequest:
 		n.advanceLater(ctx, msg)
+	case *messages.Pulse:
+		n.deps.Registry.Pulse(NodeLoop)
 	}
 }
 
@@ -127,6 +130,9 @@ func (n *node) heartbeatSent(ctx actor.Context, at time.Time) {
 
 // notified handles a notification about leases.
 func (n *node) notified(ctx actor.Context, notice engine.Notice) {
+	if notice.Operations {
+		return
+	}
 	if notice.Tenant != "" {
 		n.tenantChanged(ctx, notice.Tenant)
 		return

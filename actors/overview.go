@@ -12,14 +12,20 @@ import (
 
 // overview keeps what a summary needs up to date with each change, so that a heartbeat never walks all projections.
 type overview struct {
-	phases  map[machine.Phase]int
-	lagging lagHeap
+	phases map[machine.Phase]int
+	// lagging has the tenants that have projections behind their settled marks, by name. worst has the same tenants in order.
+	lagging map[string]*tenantLag
+	worst   worstFirst[*tenantLag]
 	// held has, for each feed, the time since which its mark has been held back or its events could not be read.
 	held map[string]time.Time
+	// unreadable has the tenants whose events cannot be read, with the time since which this is so.
+	unreadable map[string]time.Time
+	troubled   troubles
 }
 
 func newOverview() overview {
-	return overview{phases: make(map[machine.Phase]int), held: make(map[string]time.Time)}
+	return overview{phases: make(map[machine.Phase]int), lagging: make(map[string]*tenantLag), held: make(map[string]time.Time), unreadable: make(map[string]time.Time),
+		troubled: make(troubles)}
 }
 
 // countedAs returns the phase under which a projection is counted, empty if it is not.
@@ -44,14 +50,36 @@ func (o *overview) changed(p *registered, before machine.Phase) {
 		o.count(before, -1)
 		o.count(now, 1)
 	}
-	lags := p.behind() > 0
+	o.troubled.changed(p)
+	if lags := p.behind() > 0; lags || p.place > 0 {
+		o.rank(p, lags)
+	}
+}
+
+// rank updates the place of a projection in the order of its tenant's projections, and the place of the tenant in the order of
+// all tenants.
+func (o *overview) rank(p *registered, lags bool) {
+	t := o.lagging[p.id.Tenant]
+	if t == nil {
+		t = &tenantLag{}
+		o.lagging[p.id.Tenant] = t
+	}
 	switch listed := p.place > 0; {
-	case lags && listed:
-		heap.Fix(&o.lagging, p.place-1)
-	case lags:
-		heap.Push(&o.lagging, p)
+	case !lags:
+		heap.Remove(&t.projections, p.place-1)
 	case listed:
-		heap.Remove(&o.lagging, p.place-1)
+		heap.Fix(&t.projections, p.place-1)
+	default:
+		heap.Push(&t.projections, p)
+	}
+	switch {
+	case len(t.projections) == 0:
+		heap.Remove(&o.worst, t.place-1)
+		delete(o.lagging, p.id.Tenant)
+	case t.place > 0:
+		heap.Fix(&o.worst, t.place-1)
+	default:
+		heap.Push(&o.worst, t)
 	}
 }
 
@@ -66,10 +94,16 @@ func (o *overview) count(phase machine.Phase, by int) {
 
 // feedChanged is called after each change of a feed's entry, and with the zero value when it is withdrawn.
 func (o *overview) feedChanged(tenant string, e FeedEntry) {
-	if e.Held == nil && e.Err == nil {
-		delete(o.held, tenant)
-	} else if o.held[tenant].IsZero() {
-		o.held[tenant] = time.Now()
+	since(o.held, tenant, e.Held != nil || e.Err != nil)
+	since(o.unreadable, tenant, e.Err != nil)
+}
+
+// since sets the time of a tenant when a condition begins to hold, and deletes it when the condition ends.
+func since(times map[string]time.Time, tenant string, so bool) {
+	if !so {
+		delete(times, tenant)
+	} else if times[tenant].IsZero() {
+		times[tenant] = time.Now()
 	}
 }
 
@@ -81,16 +115,24 @@ func (r *Registry) Summary() *engine.NodeSummary {
 	for phase, n := range r.overview.phases {
 		s.States[string(phase)] = n
 	}
-	for _, p := range r.overview.lagging.first(engine.MaxSummarized) {
-		l := engine.LaggingProjection{ID: p.id, State: string(p.countedAs()), Position: p.Position, Mark: p.Mark}
+	// The projections that are furthest behind belong to the tenants that are furthest behind.
+	var worst []*registered
+	for _, t := range r.overview.worst.first(engine.MaxSummarized) {
+		p := t.projections[0]
+		s.LaggingTenants = append(s.LaggingTenants, engine.LaggingTenant{Worst: p.id, Position: p.Position, Mark: p.Mark, Lagging: len(t.projections)})
+		worst = append(worst, t.projections.first(engine.MaxSummarized)...)
+	}
+	slices.SortStableFunc(worst, func(a, b *registered) int { return cmp.Compare(b.behind(), a.behind()) })
+	for _, p := range worst[:min(engine.MaxSummarized, len(worst))] {
+		l := engine.LaggingProjection{ID: p.id, State: string(p.countedAs()), Position: p.Position, Mark: p.Mark, Rate: p.Rate()}
 		if p.Reason != nil {
 			l.Reason = p.Reason.Error()
 		}
 		s.Lagging = append(s.Lagging, l)
 	}
-	for tenant, since := range r.overview.held {
+	for tenant, heldSince := range r.overview.held {
 		e := r.feeds[tenant]
-		h := engine.HeldTenant{Tenant: tenant, Mark: e.Mark, Since: since, Held: e.Held}
+		h := engine.HeldTenant{Tenant: tenant, Mark: e.Mark, Since: heldSince, Held: e.Held}
 		if e.Err != nil {
 			h.Reason = e.Err.Error()
 		}
@@ -98,55 +140,4 @@ func (r *Registry) Summary() *engine.NodeSummary {
 	}
 	s.Held = engine.LongestHeld(s.Held)
 	return s
-}
-
-// lagHeap is a container/heap of the projections that are behind, the furthest first. place is one more than a projection's index
-// in it.
-type lagHeap []*registered
-
-func (h lagHeap) Len() int           { return len(h) }
-func (h lagHeap) Less(i, j int) bool { return h[i].behind() > h[j].behind() }
-func (h lagHeap) Swap(i, j int) {
-	h[i], h[j] = h[j], h[i]
-	h[i].place, h[j].place = i+1, j+1
-}
-
-// Push implements heap.Interface.
-func (h *lagHeap) Push(x any) {
-	p := x.(*registered)
-	*h = append(*h, p)
-	p.place = len(*h)
-}
-
-// Pop implements heap.Interface.
-func (h *lagHeap) Pop() any {
-	last := len(*h) - 1
-	p := (*h)[last]
-	(*h)[last] = nil
-	*h, p.place = (*h)[:last], 0
-	return p
-}
-
-// first returns the n projections that are furthest behind. After the first, each is a child, in the heap, of an
-// earlier one.
-func (h lagHeap) first(n int) (found []*registered) {
-	candidates := []int{0}
-	for len(found) < n && len(candidates) > 0 {
-		slices.SortFunc(candidates, func(a, b int) int { return cmp.Compare(h.behindAt(b), h.behindAt(a)) })
-		at := candidates[0]
-		if at >= len(h) {
-			break
-		}
-		found = append(found, h[at])
-		candidates = append(candidates[1:], 2*at+1, 2*at+2)
-	}
-	return found
-}
-
-// behindAt returns 0 past the end of the heap.
-func (h lagHeap) behindAt(i int) int64 {
-	if i >= len(h) {
-		return 0
-	}
-	return h[i].behind()
 }

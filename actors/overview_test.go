@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -24,7 +25,7 @@ func TestSummaryAgreesWithAWalkOverAllEntries(t *testing.T) {
 	entries, feeds, since := make(map[projection.ID]machine.Status), make(map[string]FeedEntry), make(map[string]int)
 	held := 0
 	for step := range 20_000 {
-		id := projection.ID{Tenant: fmt.Sprint("t", r.IntN(7)), Name: fmt.Sprint("p", r.IntN(9)), Partition: r.IntN(3)}
+		id := projection.ID{Tenant: fmt.Sprint("t", r.IntN(14)), Name: fmt.Sprint("p", r.IntN(5)), Partition: r.IntN(3)}
 		tenant := fmt.Sprint("t", r.IntN(40))
 		switch r.IntN(10) {
 		case 0:
@@ -85,6 +86,9 @@ func TestSummaryAgreesWithAWalkOverAllEntries(t *testing.T) {
 		if !slices.Equal(lags, behind) {
 			t.Fatalf("seed %d, step %d: lags %v, want %v", seed, step, lags, behind)
 		}
+		if wrong := laggingTenants(got.LaggingTenants, entries); wrong != "" {
+			t.Fatalf("seed %d, step %d: %s", seed, step, wrong)
+		}
 		longest := slices.SortedFunc(maps.Keys(since), func(a, b string) int { return since[a] - since[b] })
 		longest = longest[:min(len(longest), engine.MaxSummarized)]
 		if held = max(held, len(since)); len(got.Held) != len(longest) {
@@ -99,6 +103,37 @@ func TestSummaryAgreesWithAWalkOverAllEntries(t *testing.T) {
 	if held <= engine.MaxSummarized {
 		t.Errorf("at most %d tenants were held", held)
 	}
+}
+
+// laggingTenants returns what is wrong with the tenants of a summary, empty if nothing is.
+func laggingTenants(got []engine.LaggingTenant, entries map[projection.ID]machine.Status) string {
+	want := make(map[string]engine.LaggingTenant)
+	for id, s := range entries {
+		if l := want[id.Tenant]; s.Mark > s.Position {
+			if l.Lagging++; s.Mark-s.Position > l.Behind() {
+				l.Mark, l.Position = s.Mark, s.Position
+			}
+			want[id.Tenant] = l
+		}
+	}
+	if len(got) != min(len(want), engine.MaxSummarized) {
+		return fmt.Sprintf("%d tenants lag, of %d", len(got), len(want))
+	}
+	last := int64(math.MaxInt64)
+	for _, l := range got {
+		expected, worst := want[l.Worst.Tenant], entries[l.Worst]
+		if l.Lagging != expected.Lagging || l.Behind() != expected.Behind() || l.Mark != worst.Mark || l.Position != worst.Position || l.Behind() > last {
+			return fmt.Sprintf("%+v after one that is behind by %d, want %+v", l, last, expected)
+		}
+		last = l.Behind()
+		delete(want, l.Worst.Tenant)
+	}
+	for tenant, l := range want {
+		if l.Behind() > last {
+			return fmt.Sprintf("%s is missing: %+v", tenant, l)
+		}
+	}
+	return ""
 }
 
 // Each heartbeat has a summary, so its cost must not grow with the number of projections, even if all are behind.

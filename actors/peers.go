@@ -60,7 +60,7 @@ func (p *peers) check(ctx context.Context) error {
 			return err
 		}
 		if marked {
-			p.deps.Log.Info("node declared dead, session lock gone", zap.String("node", peer.ID))
+			p.deps.Log.Info("node declared dead, session lock gone", zap.String("node", peer.ID), zap.String("name", peer.Name))
 		}
 	}
 	if again == 0 {

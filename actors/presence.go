@@ -18,11 +18,21 @@ type SessionEntry struct {
 	Members []engine.Member
 	// HeartbeatSent is when the last heartbeat that succeeded was sent.
 	HeartbeatSent time.Time
-	// Claims counts the searches for leases that succeeded. ClaimErr is why the last one failed.
-	Claims   int
-	ClaimErr error
+	// Claims counts the searches for leases that succeeded. ClaimErr is why the last one failed, and ClaimFailing is since when
+	// none has succeeded. Both are zero if it succeeded.
+	Claims       int
+	ClaimErr     error
+	ClaimFailing time.Time
 	// PoolFailing is since when the pool does not work, zero if it works.
 	PoolFailing time.Time
+}
+
+// lasted is the time since the connection was made or lost, 0 if there was none yet.
+func (e SessionEntry) lasted() time.Duration {
+	if e.Since.IsZero() {
+		return 0
+	}
+	return time.Since(e.Since)
 }
 
 func (r *Registry) publishSession(change func(*SessionEntry)) {

@@ -23,6 +23,7 @@ type projectionActor struct {
 	first  machine.Started
 	worker worker
 	timer  *time.Timer
+	status machine.Status // as published last
 	// taken is the position up to which the projection has taken the feed's events. The feed reads it.
 	taken *atomic.Int64
 }
@@ -40,7 +41,7 @@ func NewProjection(deps *Deps, def *engine.Definition, lease engine.Lease, feed 
 }
 
 func (a *projectionActor) Start(ctx actor.Context) {
-	a.deps.Registry.split(a.worker.id, a.m.Row.Partitions)
+	a.deps.Registry.began(a.worker.id, a.m.Row.Epoch, a.m.Row.Partitions)
 	a.m.LeaseDeadline = a.deps.leaseDeadline()
 	a.step(ctx, a.first)
 }
@@ -124,6 +125,8 @@ func (a *projectionActor) carryOut(ctx actor.Context, e machine.Effect) {
 	case machine.Arm:
 		a.arm(ctx, e.At)
 	case machine.Publish:
+		a.published(a.status, e.Status)
+		a.status = e.Status
 		a.deps.Registry.publish(a.worker.id, func(entry *ProjectionEntry) {
 			entry.Status = e.Status
 			entry.Applied += int64(e.Applied)
@@ -136,10 +139,12 @@ func (a *projectionActor) carryOut(ctx actor.Context, e machine.Effect) {
 	case machine.AskGate:
 		ctx.Request(ctx.Parent(), &messages.Faulted{Fault: e.Fault})
 	case machine.DrainDone:
+		a.deps.Registry.drained(a.worker.id)
 		ctx.Request(ctx.Parent(), &messages.Drained{Advance: e.Advance})
 	case machine.LeaseGone:
 		ctx.Request(ctx.Parent(), &messages.LeaseLost{Key: a.m.Row.Key()})
 	case machine.Log:
+		a.report(e.Event)
 		if line := a.log.Check(e.Level, e.Message); line != nil {
 			line.Write(e.Fields...)
 		}

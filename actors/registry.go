@@ -28,6 +28,9 @@ type Registry struct {
 	working      map[projection.ID]bool
 	workingFeeds map[string]bool
 	overview     overview
+	// operatorSteps are the steps in progress of the operator, by operation.
+	operatorSteps map[int64]operatorStep
+	pulses        pulses
 
 	// Stuck counts the actors that made no progress and were restarted.
 	Stuck atomic.Int64
@@ -45,7 +48,11 @@ type ProjectionEntry struct {
 	Limit time.Duration
 	// Changed is when the entry changed last.
 	Changed time.Time
+	rate    rate
 }
+
+// Rate returns how fast the position rises, in positions per second.
+func (e ProjectionEntry) Rate() float64 { return e.rate.perSecond(time.Now()) }
 
 // Working reports whether the projection has events to apply, or a job in progress. A job that waits for a slot does not count.
 func (e ProjectionEntry) Working() bool {
@@ -53,7 +60,7 @@ func (e ProjectionEntry) Working() bool {
 	return !e.Queued && (!e.Busy.IsZero() || runs && e.Position < e.Mark)
 }
 
-// FeedEntry is what a feed publishes about itself. Busy is when the poll in progress began, zero if there is none.
+// FeedEntry is what a feed publishes about itself. Busy is when the read in progress began, zero if there is none.
 type FeedEntry struct {
 	Mark int64
 	Held *engine.Held
@@ -68,12 +75,19 @@ type registered struct {
 	id      projection.ID
 	present bool
 	place   int
-	// partitions is how many partitions the projection had when this one began to run here.
-	partitions int
+	// partitions is how many partitions the projection had when this one began to run here. epoch is the epoch of the lease
+	// under which it began. An entry whose epoch is at most outdated counts as absent.
+	partitions      int
+	epoch, outdated int64
+	// drained reports that the projection has ended its work. Its lease, and then its checkpoint, may be another owner's.
+	drained bool
 	// gone reports that the tenant was removed while this node ran the projection.
 	gone    bool
 	waiters []waiter
 }
+
+// here reports whether this node runs the projection, as far as it knows.
+func (p *registered) here() bool { return p.present && (p.outdated == 0 || p.epoch > p.outdated) }
 
 // waiter waits until the projection has reached a position, or will not reach it here. final gets a value then. It has a
 // buffer of one, since one waiter may wait for several partitions.
@@ -88,7 +102,7 @@ var ErrNotHere = errors.New("the projection does not run on this node")
 // reached returns what WaitFor returns. It reports false while WaitFor has to wait.
 func (p *registered) reached(position int64) (err error, final bool) {
 	switch {
-	case p == nil || !p.present:
+	case p == nil || !p.here() || p.drained:
 		return ErrNotHere, true
 	case p.Position >= position:
 		return nil, true
@@ -102,7 +116,8 @@ func (p *registered) reached(position int64) (err error, final bool) {
 
 func newRegistry() *Registry {
 	return &Registry{projections: make(map[projection.ID]*registered), partitions: make(map[projection.ID]int), feeds: make(map[string]FeedEntry),
-		working: make(map[projection.ID]bool), workingFeeds: make(map[string]bool), overview: newOverview()}
+		working: make(map[projection.ID]bool), workingFeeds: make(map[string]bool), overview: newOverview(),
+		operatorSteps: make(map[int64]operatorStep), pulses: newPulses()}
 }
 
 // publish changes the entry of a projection, and adds it if the node did not run the projection.
@@ -177,6 +192,9 @@ func (r *Registry) forget(tenants []string) {
 // changed is called after each change of an entry that was counted under a phase before. It ends the waits that are over.
 func (r *Registry) changed(p *registered, before machine.Phase) {
 	p.Changed = time.Now()
+	if p.Phase != "" && (p.rate.at.IsZero() || p.Position != p.rate.position) { // without a phase, the position is not known
+		p.rate.moved(p.Position, p.Changed)
+	}
 	if delete(r.working, p.id); p.present && p.Working() {
 		r.working[p.id] = true
 	}
@@ -198,7 +216,7 @@ func (r *Registry) Get(id projection.ID) (ProjectionEntry, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if p, ok := r.projections[id]; ok {
-		return p.ProjectionEntry, p.present
+		return p.ProjectionEntry, p.here()
 	}
 	return ProjectionEntry{}, false
 }
@@ -235,7 +253,19 @@ func (r *Registry) Working() map[projection.ID]ProjectionEntry {
 func (r *Registry) publishFeed(tenant string, change func(*FeedEntry)) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	entry := r.feeds[tenant]
+	r.changeFeed(tenant, r.feeds[tenant], change)
+}
+
+// amendFeed changes the entry of a tenant's feed. A change by work whose feed has stopped is ignored.
+func (r *Registry) amendFeed(tenant string, change func(*FeedEntry)) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if entry, ok := r.feeds[tenant]; ok {
+		r.changeFeed(tenant, entry, change)
+	}
+}
+
+func (r *Registry) changeFeed(tenant string, entry FeedEntry, change func(*FeedEntry)) {
 	change(&entry)
 	r.feeds[tenant] = entry
 	r.overview.feedChanged(tenant, entry)
@@ -260,7 +290,7 @@ func (r *Registry) Feeds() map[string]FeedEntry {
 	return maps.Clone(r.feeds)
 }
 
-// WorkingFeeds returns the entries of this node's feeds that are polling, by tenant.
+// WorkingFeeds returns the entries of this node's feeds that are reading, by tenant.
 func (r *Registry) WorkingFeeds() map[string]FeedEntry {
 	r.mu.Lock()
 	defer r.mu.Unlock()

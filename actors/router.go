@@ -4,6 +4,7 @@ import (
 	"errors"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/asynkron/protoactor-go/actor"
 
@@ -22,6 +23,12 @@ type Router struct {
 type feedRef struct {
 	pid   *actor.PID
 	woken atomic.Bool
+	// wokenAt is when the wake that is under way was sent, in nanoseconds since 1970.
+	wokenAt atomic.Int64
+	// noticed is when the last notification arrived, in nanoseconds since 1970.
+	noticed atomic.Int64
+	// polls reports whether the feed reads, or waits for open transactions. Then events beyond its mark are no news.
+	polls atomic.Bool
 	// mark is the feed's settled mark. It was settled in that incarnation of the server, 0 if it is not known.
 	mark        atomic.Int64
 	incarnation atomic.Int64
@@ -29,15 +36,20 @@ type feedRef struct {
 
 func newRouter(root *actor.RootContext) *Router { return &Router{root: root} }
 
-// Wake makes the tenant's feed, if this node has one, poll for events. It never blocks.
+// Wake makes the tenant's feed, if this node has one, poll for events, since a notification arrived. It never blocks.
 func (r *Router) Wake(tenant string) {
 	if ref := r.find(tenant); ref != nil {
+		ref.noticed.Store(time.Now().UnixNano())
 		r.wake(ref)
 	}
 }
 
+// noticedSince reports whether a notification arrived at that time or later.
+func (ref *feedRef) noticedSince(at time.Time) bool { return ref.noticed.Load() >= at.UnixNano() }
+
 func (r *Router) wake(ref *feedRef) {
 	if ref.woken.CompareAndSwap(false, true) {
+		ref.wokenAt.Store(time.Now().UnixNano())
 		r.root.Send(ref.pid, &messages.Wake{})
 	}
 }
@@ -83,8 +95,9 @@ func (r *Router) marks(tenants []string) []int64 {
 }
 
 // compare wakes the feeds that have not settled up to the heads of their tenants. marks was read before the heads, so a mark
-// above its head shows that events are gone: that feed begins anew, and so does a feed of another incarnation of the server.
-func (r *Router) compare(tenants []string, marks []int64, heads engine.Heads) {
+// above its head shows that events are gone: that feed begins anew, and so does a feed of another incarnation of the server. It
+// returns the tenants with events that no feed knew of.
+func (r *Router) compare(tenants []string, marks []int64, heads engine.Heads) (news []string) {
 	for i, tenant := range tenants {
 		ref := r.find(tenant)
 		if ref == nil {
@@ -101,7 +114,11 @@ func (r *Router) compare(tenants []string, marks []int64, heads engine.Heads) {
 		case head < marks[i]:
 			r.root.Send(ref.pid, &messages.Recheck{})
 		case head > ref.mark.Load():
+			if known != 0 && !ref.polls.Load() {
+				news = append(news, tenant)
+			}
 			r.wake(ref)
 		}
 	}
+	return news
 }

@@ -12,14 +12,20 @@ import (
 
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/internal/ownership"
+	"github.com/millrace-go/millrace/observe"
 )
 
 const (
 	// resyncEvery is how many searches follow until one reads all owned leases and computes the shares anew, since the answer
-	// to a claim may have been lost.
-	resyncEvery = 15
-	// claimMost limits the leases of one claim.
+	// to a claim may have been lost. With many leases it is one search for each resyncLeases of them, so that these reads cost the
+	// same for any number.
+	resyncEvery  = 15
+	resyncLeases = 1000
+	// claimMost limits the leases of one statement. A search claims all it wants by as many statements as that takes, and the
+	// projections of each begin while the next one runs.
 	claimMost = 5000
+	// searchLimit limits a search in multiples of QueryTimeout, which limits each of its statements.
+	searchLimit = 100
 	// searchSoon is the least time between two searches that notifications cause.
 	searchSoon = 50 * time.Millisecond
 	// searchAgain is when the next search begins after another node was quicker. For the leases of a new tenant, nodes compete.
@@ -31,6 +37,7 @@ type search struct {
 	busy       bool
 	again      bool // another search was asked for meanwhile
 	revalidate bool // the projections get the leases that are read next
+	rebalance  bool // the next search computes the shares, since nodes came or went
 	resync     int  // searches until the owned leases are read and the shares are computed; 0 means in the next one
 	timer      *time.Timer
 	last       time.Time // when the last search began
@@ -48,12 +55,11 @@ type claim struct {
 	revalidate bool // as in search
 	readOrders bool // of all leases, since no notifications arrive
 
-	leases    []engine.Lease
-	drain     []int32
-	short     bool // other nodes were quicker
-	owned     []engine.Lease
-	ownedRead bool
-	orders    map[int32]engine.Orders
+	// report is called in the goroutine of the search, for what the node's actor does while the search goes on.
+	report func(do func(ctx actor.Context))
+	drain  []int32
+	short  bool // other nodes were quicker
+	orders map[int32]engine.Orders
 }
 
 // reconcile makes the missing rows of projections, claims this node's share of the free leases, and drains those beyond the share.
@@ -108,9 +114,10 @@ func (n *node) found(ctx actor.Context, c *claim, err error) {
 	s := &n.search
 	resync := s.resync <= 0
 	if s.resync--; resync {
-		s.resync = resyncEvery
+		s.resync = max(resyncEvery, n.table.Len()/resyncLeases)
 	}
-	balance := resync || len(c.free) > 0
+	balance := resync || s.rebalance || len(c.free) > 0
+	s.rebalance = false
 	session := n.deps.Registry.Session()
 	c.readOrders = session.Pooled
 	c.readOwned = resync || slices.ContainsFunc(c.free, func(l engine.LeaseRef) bool {
@@ -129,40 +136,97 @@ func (n *node) found(ctx actor.Context, c *claim, err error) {
 	if balance {
 		c.members, c.keeps = append([]engine.Member{n.deps.Node.Member()}, session.Members...), n.table.Keeps()
 	}
-	n.query(ctx, func(ctx context.Context) error { return n.claim(ctx, c) }, func(ctx actor.Context, err error) { n.claimed(ctx, c, err) })
+	self := ctx.Self()
+	c.report = func(do func(ctx actor.Context)) { n.deps.call(self, do) }
+	n.deps.Run(ctx, searchLimit*n.deps.Timing.QueryTimeout, func(ctx context.Context) error {
+		return n.deps.Limiter.Read(ctx, func(ctx context.Context) error { return n.claim(ctx, c) })
+	}, func(ctx actor.Context, err error) { n.claimed(ctx, c, err) })
 }
 
-// claim claims what the balance says, and reads the owned leases and the orders.
+// claim reads the owned leases, claims what the balance says, and reads the orders. What it reads and claims is reported at once.
+// The owned leases are read before any is claimed: a node that starts owns none, and they would all be read twice.
 func (n *node) claim(ctx context.Context, c *claim) (err error) {
 	store, node := n.deps.Store, n.deps.Node
-	if c.members != nil {
-		tenants, names := restricted(c.members)
-		counts, err := store.Counts(ctx, tenants, names)
+	if c.readOwned {
+		owned, err := oneStatement(ctx, n, func(ctx context.Context) ([]engine.Lease, error) { return store.Owned(ctx, node) })
 		if err != nil {
 			return err
 		}
-		plan := ownership.Balance(node.ID, c.members, counts, c.keeps, c.free)
-		c.drain = plan.Release
-		if wanted := plan.Claim[:min(len(plan.Claim), claimMost)]; len(wanted) > 0 {
-			if c.leases, err = store.Claim(ctx, node, wanted, c.trustHeartbeats); err != nil {
-				return err
-			}
-			c.short = len(c.leases) < len(plan.Claim)
-		}
+		n.pauseRenamed(owned)
+		c.report(func(ctx actor.Context) { n.ownedRead(ctx, c, owned) })
 	}
-	if c.readOwned {
-		if c.owned, err = store.Owned(ctx, node); err != nil {
+	if c.members != nil {
+		if err := n.claimShare(ctx, c); err != nil {
 			return err
 		}
-		c.ownedRead = true
 	}
 	if c.readOrders {
-		if c.orders, err = store.Orders(ctx, node, nil); err != nil {
+		c.orders, err = oneStatement(ctx, n, func(ctx context.Context) (map[int32]engine.Orders, error) { return store.Orders(ctx, node, nil) })
+		if err != nil {
 			return err
 		}
 	}
 	n.deps.Registry.poolWorks(nil)
 	return nil
+}
+
+// oneStatement limits a statement of a search.
+func oneStatement[T any](ctx context.Context, n *node, statement func(ctx context.Context) (T, error)) (T, error) {
+	ctx, cancel := context.WithTimeout(ctx, n.deps.Timing.QueryTimeout)
+	defer cancel()
+	return statement(ctx)
+}
+
+// claimShare claims this node's share of the free leases. It ends early if the node stops, its heartbeats do, or the fleet
+// changes, since then its share is another.
+func (n *node) claimShare(ctx context.Context, c *claim) error {
+	tenants, names := restricted(c.members)
+	counts, err := oneStatement(ctx, n, func(ctx context.Context) ([]engine.Want, error) { return n.deps.Store.Counts(ctx, tenants, names) })
+	if err != nil {
+		return err
+	}
+	plan := ownership.Balance(n.deps.Node.ID, c.members, counts, c.keeps, c.free)
+	c.drain = plan.Release
+	for wanted := range slices.Chunk(plan.Claim, claimMost) {
+		leases, err := oneStatement(ctx, n, func(ctx context.Context) ([]engine.Lease, error) {
+			return n.deps.Store.Claim(ctx, n.deps.Node, wanted, c.trustHeartbeats)
+		})
+		if err != nil {
+			return err
+		}
+		c.short = c.short || len(leases) < len(wanted)
+		n.pauseRenamed(leases)
+		c.report(func(ctx actor.Context) { n.took(ctx, leases) })
+		sameID := func(a, b engine.Member) bool { return a.ID == b.ID }
+		if n.deps.accept.Err() != nil || !n.deps.leasesConfirmed() || !slices.EqualFunc(n.deps.Registry.Session().Members, c.members[1:], sameID) {
+			break
+		}
+	}
+	return nil
+}
+
+// took runs the projections of leases that were claimed.
+func (n *node) took(ctx actor.Context, leases []engine.Lease) {
+	if len(leases) == 0 {
+		return
+	}
+	n.leasesSeen(ctx, leases)
+	n.log.Info("leases claimed", zap.Int("leases", len(leases)))
+	for _, l := range leases {
+		n.deps.leaseClaimed(l)
+	}
+	n.carryOut(ctx, n.table.Claimed(leases))
+}
+
+// pauseRenamed makes the node release leases whose projections were renamed after they were listed, if the node does not run
+// them under their new names.
+func (n *node) pauseRenamed(leases []engine.Lease) {
+	member := n.deps.Node.Member()
+	for i, l := range leases {
+		if !member.Knows(l.ID.Tenant, l.ID.Name) {
+			leases[i].Desired = engine.WantPause
+		}
+	}
 }
 
 // restricted returns the tenants that are named by nodes that do not serve all tenants, and the projections that any node runs
@@ -177,17 +241,8 @@ func restricted(members []engine.Member) (tenants, names []string) {
 	return slices.Compact(tenants), slices.Compact(names)
 }
 
-// claimed handles what was claimed and read.
+// claimed is called after a claim.
 func (n *node) claimed(ctx actor.Context, c *claim, err error) {
-	n.leasesSeen(ctx, c.leases)
-	n.leasesSeen(ctx, c.owned)
-	if len(c.leases) > 0 {
-		n.log.Info("leases claimed", zap.Int("leases", len(c.leases)))
-	}
-	n.carryOut(ctx, n.table.Claimed(c.leases))
-	if c.ownedRead {
-		n.ownedRead(ctx, c)
-	}
 	if len(c.drain) > 0 && err == nil {
 		n.log.Info("leases released to other nodes", zap.Int("leases", len(c.drain)))
 		n.carryOut(ctx, n.table.Drain(c.drain...))
@@ -197,13 +252,20 @@ func (n *node) claimed(ctx actor.Context, c *claim, err error) {
 }
 
 // ownedRead compares the table with the leases that the node owns in the database.
-func (n *node) ownedRead(ctx actor.Context, c *claim) {
-	effects, lost := n.table.Read(c.owned, c.revalidate)
+func (n *node) ownedRead(ctx actor.Context, c *claim, owned []engine.Lease) {
+	n.leasesSeen(ctx, owned)
+	effects, lost := n.table.Read(owned, c.revalidate)
 	if len(lost) > 0 {
 		n.log.Info("leases lost without notice", zap.Int("leases", len(lost)))
 	}
+	for _, e := range effects {
+		if e.Action == ownership.Run {
+			n.deps.leaseClaimed(*e.Lease) // the answer to the claim was lost
+		}
+	}
 	for _, l := range lost {
 		n.rowGone(ctx, l.ID.Tenant)
+		n.deps.leaseChanged(l.ID, l.Epoch, observe.LeaseLost)
 	}
 	n.carryOut(ctx, effects)
 }
@@ -217,12 +279,16 @@ func (n *node) searched(ctx actor.Context, c *claim, err error) {
 	n.carryOut(ctx, nil)
 	if err := errors.Join(err, c.ensure.err); err != nil {
 		n.ping(ctx)
-		s.resync, s.revalidate = 0, s.revalidate || c.revalidate
+		s.resync, s.revalidate, s.rebalance = 0, s.revalidate || c.revalidate, true
 		n.log.Warn("claiming leases failed, retrying", zap.Error(err))
-		n.deps.Registry.publishSession(func(e *SessionEntry) { e.ClaimErr = err })
+		n.deps.Registry.publishSession(func(e *SessionEntry) {
+			if e.ClaimErr = err; e.ClaimFailing.IsZero() {
+				e.ClaimFailing = time.Now()
+			}
+		})
 		return
 	}
-	n.deps.Registry.publishSession(func(e *SessionEntry) { e.ClaimErr, e.Claims = nil, e.Claims+1 })
+	n.deps.Registry.publishSession(func(e *SessionEntry) { e.ClaimErr, e.ClaimFailing, e.Claims = nil, time.Time{}, e.Claims+1 })
 	switch {
 	case s.again, c.ensure.more:
 		n.reconcile(ctx)

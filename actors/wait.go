@@ -9,14 +9,37 @@ import (
 	"github.com/millrace-go/millrace/projection"
 )
 
-// split records how many partitions the projection of a partition has.
-func (r *Registry) split(id projection.ID, partitions int) {
+// began records that a projection begins to run under a lease of that epoch, and how many partitions it has.
+func (r *Registry) began(id projection.ID, epoch int64, partitions int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.entry(id).partitions = partitions
+	p := r.entry(id)
+	p.epoch, p.partitions, p.drained = epoch, partitions, false
 	id.Partition = 0
 	if r.partitions[id] = partitions; partitions <= 1 {
 		delete(r.partitions, id)
+	}
+}
+
+// drained records that a projection has ended its work.
+func (r *Registry) drained(id projection.ID) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	p := r.entry(id)
+	p.drained = true
+	r.changed(p, p.countedAs())
+}
+
+// Outdate is called after the checkpoints of a projection were reset under an epoch. The entries that began under this epoch
+// or an earlier one count as absent from then on, although this node has not been notified of the reset yet.
+func (r *Registry) Outdate(id projection.ID, epoch int64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for of, p := range r.projections {
+		if of.Tenant == id.Tenant && of.Name == id.Name {
+			p.outdated = epoch
+			r.changed(p, p.countedAs())
+		}
 	}
 }
 

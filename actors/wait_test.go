@@ -13,7 +13,7 @@ func TestFormerPartitionDoesNotAnswerForANewOneOfItsNumber(t *testing.T) {
 	r := newRegistry()
 	at := func(partition, of int, position int64) {
 		id := projection.ID{Tenant: "t", Name: "p", Partition: partition}
-		r.split(id, of)
+		r.began(id, 1, of)
 		r.publish(id, func(e *ProjectionEntry) { e.Status = machine.Status{Position: position} })
 	}
 	whole := projection.ID{Tenant: "t", Name: "p"}

@@ -118,7 +118,7 @@ type tails struct {
 
 func (s tails) Tail(string) engine.Tail { return s }
 
-func (tails) ReadWithin(func(context.Context) (func(), error)) {}
+func (tails) ReadWithin(engine.ReadSlot) {}
 
 func (s tails) Poll(context.Context) (engine.TailUpdate, error) {
 	select {

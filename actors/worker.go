@@ -49,6 +49,7 @@ func (w *worker) run(ctx actor.Context, t task, done func(ctx actor.Context, res
 }
 
 func (w *worker) do(ctx context.Context, t task) machine.Result {
+	asked := time.Now()
 	waiting, stop := context.WithCancel(w.deps.accept)
 	defer stop()
 	defer context.AfterFunc(ctx, stop)()
@@ -56,10 +57,21 @@ func (w *worker) do(ctx context.Context, t task) machine.Result {
 	if err != nil {
 		return w.fault(err)
 	}
+	began := time.Now()
+	result := w.inSlot(ctx, t, began, release)
+	// A callback that blocks must not keep the slot from other projections.
+	if run, ran := result.(machine.RunResult); ran && w.deps.Observer.BatchEnded != nil {
+		w.observe(run, began.Sub(asked), time.Since(began))
+	}
+	return result
+}
+
+// inSlot does the work of a task, and releases its slot.
+func (w *worker) inSlot(ctx context.Context, t task, began time.Time, release func()) machine.Result {
 	defer release()
 	ctx, cancel := context.WithTimeout(ctx, t.limit)
 	defer cancel()
-	w.deps.Registry.amend(w.id, func(e *ProjectionEntry) { e.Busy, e.Limit, e.Queued = time.Now(), t.limit, false })
+	w.deps.Registry.amend(w.id, func(e *ProjectionEntry) { e.Busy, e.Limit, e.Queued = began, t.limit, false })
 	return t.work(ctx)
 }
 
@@ -83,12 +95,12 @@ func (w *worker) task(job machine.Job, row engine.Lease) task {
 		// must be recorded.
 		slot := func(context.Context) (func(), error) { return read(w.deps.life) }
 		return task{query, slot, func(ctx context.Context) machine.Result {
-			first, err := store.RecordFailure(ctx, row, job.Failure)
+			first, err := store.RecordFailure(ctx, row, job.Failure, job.Retry)
 			return w.result(machine.Recorded{First: first}, err)
 		}}
 	case machine.Note:
 		return task{query, read, func(ctx context.Context) machine.Result {
-			_, err := store.RecordFailure(ctx, row, job.Failure)
+			_, err := store.RecordFailure(ctx, row, job.Failure, job.Retry)
 			return w.result(machine.OK{}, err)
 		}}
 	case machine.Publicize:

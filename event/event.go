@@ -81,23 +81,23 @@ func (e Event) Validate() error {
 }
 
 // Envelope is an event as it is stored. It is immutable: many projections may hold the same Envelope at once, so neither
-// Body nor RawHeaders may be changed.
+// Body nor RawHeaders may be changed. In JSON, body and headers are values, not texts.
 type Envelope struct {
 	// Position is the event's position in the tenant's global order. Positions begin at 1 and have gaps.
-	Position int64
+	Position int64 `json:"position"`
 	// Stream is the id of the stream that the event belongs to.
-	Stream string
+	Stream string `json:"stream"`
 	// Version is the event's number in its stream. Versions begin at 1 and have no gaps.
-	Version int64
+	Version int64 `json:"version"`
 	// Type, Body, CausationID and CorrelationID are as appended.
-	Type          string
-	Body          json.RawMessage
-	CausationID   string
-	CorrelationID string
+	Type          string          `json:"type"`
+	Body          json.RawMessage `json:"body"`
+	CausationID   string          `json:"causationId,omitempty"`
+	CorrelationID string          `json:"correlationId,omitempty"`
 	// RawHeaders is the JSON object of the headers, nil if there are none. Headers decodes it.
-	RawHeaders json.RawMessage
+	RawHeaders json.RawMessage `json:"headers,omitempty"`
 	// Time is when the event was inserted, by the clock of the server, or of the machine that has the file.
-	Time time.Time
+	Time time.Time `json:"time"`
 }
 
 // Headers returns the headers as a map, nil if there are none.

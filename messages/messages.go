@@ -81,11 +81,16 @@ type (
 
 // To the node, by way of the supervisor.
 type (
+	// Pulse asks the node to record that it makes progress.
+	Pulse struct{}
 	// ReleaseAll asks the node to claim no more and to release all leases, each when its projection is drained. The node
-	// answers AllReleased.
+	// answers AllReleased. The operator gets it as well, carries out no further operation, and answers OperationsEnded when none
+	// is in progress.
 	ReleaseAll struct{}
 	// AllReleased answers ReleaseAll.
 	AllReleased struct{}
+	// OperationsEnded answers ReleaseAll.
+	OperationsEnded struct{}
 	// Drained reports that nothing of a projection runs any more, and its last checkpoint. The supervisor reports it for a
 	// projection without an actor.
 	Drained struct{ Advance engine.Advance }
@@ -115,7 +120,7 @@ type (
 	}
 )
 
-// From the listener, by way of the supervisor, to the node.
+// From the listener, by way of the supervisor, to the node and the operator.
 type (
 	// SessionUp reports a session connection: the node is registered and listens. Again reports that there was one before it.
 	SessionUp struct{ Again bool }

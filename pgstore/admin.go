@@ -1,6 +1,7 @@
 package pgstore
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -21,23 +22,26 @@ func (s port) SetDesiredState(ctx context.Context, id projection.ID, desired eng
 		}
 		changed, err := tx.Exec(ctx, s.control.sql("set_desired_state"), id.Tenant, id.Name, desired, s.control.controlChannel)
 		if err == nil && changed.RowsAffected() == 0 {
-			if err = s.unknown(ctx, tx, id); err == nil {
-				err = projection.ErrUnknownProjection // it was created just now
-			}
+			err = cmp.Or(s.unknown(ctx, tx, id), projection.ErrUnknownProjection)
 		}
 		return err
 	})
 }
 
-// unknown returns projection.ErrUnknownTenant or projection.ErrUnknownProjection if there is no such projection.
+// unknown returns projection.ErrUnknownTenant, projection.ErrRetired or projection.ErrUnknownProjection if there is no such
+// projection.
 func (s *Store) unknown(ctx context.Context, q querier, id projection.ID) error {
 	var tenant, found bool
-	err := q.QueryRow(ctx, s.control.sql("projection_exists"), pgx.QueryExecModeExec, id.Tenant, id.Name, id.Partition).Scan(&tenant, &found)
+	retired := engine.Retired{Tenant: id.Tenant, Name: id.Name}
+	err := q.QueryRow(ctx, s.control.sql("projection_exists"), pgx.QueryExecModeExec, id.Tenant, id.Name, id.Partition).
+		Scan(&tenant, &found, &retired.Reason, &retired.Successor)
 	switch {
 	case err != nil:
 		return s.missing(err)
 	case !tenant:
 		return projection.ErrUnknownTenant
+	case retired.Reason != "":
+		return &retired
 	case !found:
 		return projection.ErrUnknownProjection
 	}
@@ -50,33 +54,38 @@ func (s *Store) unknown(ctx context.Context, q querier, id projection.ID) error 
 // cannot commit under its old epoch. It also stopped its deliveries before the server's clock ended its lease.
 func (s port) PauseEnded(ctx context.Context, id projection.ID) (free bool, err error) {
 	id = engine.FullID(id)
-	rows, _ := s.pool.Query(ctx, s.control.sql("pause_ended"), id.Tenant, id.Name)
-	var desired engine.DesiredState
+	stopped, free, err := s.stopEnded(ctx, id, []string{id.Name}, nil)
+	if err == nil && !stopped {
+		err = projection.ErrResumed
+	}
+	return free && err == nil, err
+}
+
+// stopEnded reports whether all partitions of projections are stopped, by an operation or, without one, by a pause, and
+// whether all of their leases are free. It frees the leases of dead owners.
+func (s *Store) stopEnded(ctx context.Context, id projection.ID, names []string, operation *int64) (stopped, free bool, err error) {
+	rows, _ := s.pool.Query(ctx, s.control.sql("pause_ended"), id.Tenant, names, operation)
+	var isStopped, isFree bool
 	var of int64
 	var began time.Time
 	var taken []int64
-	partitions, isFree := 0, false
-	runs := false
-	free = true
-	_, err = pgx.ForEachRow(rows, []any{&desired, &isFree, &of, &began}, func() error {
-		partitions++
-		if runs, free = runs || desired.Runs(), free && isFree; of != 0 {
+	stopped, free = true, true
+	partitions, err := pgx.ForEachRow(rows, []any{&isStopped, &isFree, &of, &began}, func() error {
+		if stopped, free = stopped && isStopped, free && isFree; of != 0 {
 			taken = append(taken, of)
 		}
 		return nil
 	})
 	switch {
 	case err != nil:
-		return false, storeFault(err)
-	case partitions == 0:
-		return false, projection.ErrUnknownProjection
-	case runs:
-		return false, projection.ErrResumed
+		return false, false, storeFault(err)
+	case partitions.RowsAffected() == 0:
+		return false, false, cmp.Or(s.unknown(ctx, s.pool, id), projection.ErrUnknownProjection)
 	}
 	if len(taken) > 0 {
 		s.endZombieBatches(ctx, taken, began)
 	}
-	return free, nil
+	return stopped, free, nil
 }
 
 func (s port) Orders(ctx context.Context, node engine.Node, rows []int32) (map[int32]engine.Orders, error) {
@@ -93,6 +102,15 @@ func (s port) Orders(ctx context.Context, node engine.Node, rows []int32) (map[i
 		return nil
 	})
 	return states, failed(err, "read desired states")
+}
+
+func (s port) Retired(ctx context.Context, tenants, names []string) ([]*engine.Retired, error) {
+	rows, _ := s.pool.Query(ctx, s.control.sql("retired_projections"), tenants, names)
+	retired, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (*engine.Retired, error) {
+		var r engine.Retired
+		return &r, row.Scan(&r.Tenant, &r.Name, &r.Reason, &r.Successor)
+	})
+	return retired, failed(err, "list retired projections")
 }
 
 func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }

@@ -35,13 +35,19 @@ const expireEvery = 16
 // After an error of the connection, the events may have been appended or not. The call can be repeated safely if it has
 // an idempotency key or expects a version.
 func (t *Tenant) Append(ctx context.Context, stream string, expected event.Expected, events ...event.Event) (event.Appended, error) {
-	a, err := t.newAppend(stream, expected, events)
+	asked := event.Appending{Tenant: t.name, Stream: stream, Expected: expected, Events: events}
+	return t.store.middleware.Around(ctx, asked, t.appendToPool)
+}
+
+// appendToPool is Append within its middleware.
+func (t *Tenant) appendToPool(ctx context.Context, asked event.Appending) (event.Appended, error) {
+	a, err := t.newAppend(asked)
 	if err != nil {
-		return event.Appended{}, t.failed(ctx, "append to", stream, err)
+		return event.Appended{}, t.failed(ctx, "append to", asked.Stream, err)
 	}
 	result, err := t.append(ctx, t.store.pool, a, func() (event.Appended, error) { return t.appendOnce(ctx, t.store.pool, a) })
 	if err != nil {
-		return event.Appended{}, t.failed(ctx, "append to", stream, err)
+		return event.Appended{}, t.failed(ctx, "append to", asked.Stream, err)
 	}
 	t.store.prepared.add(t.name)
 	if !result.Repeated {
@@ -76,24 +82,28 @@ var errKeyExpired = errors.New("the idempotency key expired meanwhile")
 // which costs two round trips more. If synchronous_commit is off, AppendTx turns it on for this transaction, because
 // others act on the events.
 func (t *Tenant) AppendTx(ctx context.Context, tx pgx.Tx, stream string, expected event.Expected, events ...event.Event) (_ event.Appended, wake func(), _ error) {
-	wake = func() {}
-	a, err := t.newAppend(stream, expected, events)
+	asked := event.Appending{Tenant: t.name, Stream: stream, Expected: expected, Events: events}
+	return t.store.middleware.AroundTx(ctx, asked, func(ctx context.Context, asked event.Appending) (event.Appended, error) {
+		return t.appendToTx(ctx, tx, asked)
+	}, func() { t.store.notify.wake(t.name) })
+}
+
+// appendToTx is AppendTx within its middleware.
+func (t *Tenant) appendToTx(ctx context.Context, tx pgx.Tx, asked event.Appending) (event.Appended, error) {
+	a, err := t.newAppend(asked)
 	if err != nil {
-		return event.Appended{}, wake, t.failedTx("append to", stream, err)
+		return event.Appended{}, t.failedTx("append to", asked.Stream, err)
 	}
 	a.durable = true
 	result, err := t.append(ctx, tx, a, func() (event.Appended, error) { return t.appendInTx(ctx, tx, a) })
 	if err != nil {
-		return event.Appended{}, wake, t.failedTx("append to", stream, err)
+		return event.Appended{}, t.failedTx("append to", asked.Stream, err)
 	}
 	t.store.prepared.add(t.name)
-	if !result.Repeated {
-		if guarded, ok := tx.(interface{ Dirty(tenant string) }); ok {
-			guarded.Dirty(t.name)
-		}
-		wake = func() { t.store.notify.wake(t.name) }
+	if guarded, ok := tx.(interface{ Dirty(tenant string) }); ok && !result.Repeated {
+		guarded.Dirty(t.name)
 	}
-	return result, wake, nil
+	return result, nil
 }
 
 // appendCall is a valid append.
@@ -104,8 +114,8 @@ type appendCall struct {
 }
 
 // newAppend checks the arguments of an append. Its errors name the event.
-func (t *Tenant) newAppend(stream string, expected event.Expected, events []event.Event) (appendCall, error) {
-	a, err := eventlog.NewAppend(stream, expected, events)
+func (t *Tenant) newAppend(asked event.Appending) (appendCall, error) {
+	a, err := eventlog.NewAppend(asked.Stream, asked.Expected, asked.Events)
 	return appendCall{Append: a, expire: t.store.opts.KeyRetention > 0 && rand.IntN(expireEvery) == 0}, err
 }
 

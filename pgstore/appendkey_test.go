@@ -117,7 +117,7 @@ func TestKeysAreKeptForEverIfRequested(t *testing.T) {
 
 // expiring appends under a key in a way that deletes old ones.
 func expiring(ctx context.Context, tenant *Tenant, q querier, stream, key string) (event.Appended, error) {
-	a, err := tenant.newAppend(stream, event.Any.WithKey(key), someEvents(1))
+	a, err := tenant.newAppend(event.Appending{Stream: stream, Expected: event.Any.WithKey(key), Events: someEvents(1)})
 	if err != nil {
 		return event.Appended{}, err
 	}

@@ -312,9 +312,9 @@ func TestNewLeasesOfASuspendedTenantSleep(t *testing.T) {
 	store := newStore(t)
 	ctx, port := testContext(t), store.port()
 	all := []engine.NewProjection{{Tenant: projection.DefaultTenant, Name: "p", Partitions: 1}, {Tenant: projection.DefaultTenant, Name: "q", Partitions: 2}}
-	noError(t, port.Ensure(ctx, all[:1]))
+	must(port.Ensure(ctx, all[:1]))(t)
 	noError(t, port.SetTenantDesired(ctx, projection.DefaultTenant, engine.WantPause))
-	noError(t, port.Ensure(ctx, all))
+	must(port.Ensure(ctx, all))(t)
 	resplitInto(t, store, 3)
 	const asleep = "select count(*) from millrace.leases where asleep"
 	if n := one[int](t, store, asleep); n != 5 {

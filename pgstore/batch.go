@@ -19,6 +19,7 @@ import (
 	"github.com/millrace-go/millrace/pgstore/internal/guard"
 	"github.com/millrace-go/millrace/pgstore/internal/pgerr"
 	"github.com/millrace-go/millrace/pgstore/internal/session"
+	"github.com/millrace-go/millrace/projection"
 )
 
 func (s port) Apply(h engine.Handler, o engine.ApplyOptions) engine.Run {
@@ -45,13 +46,17 @@ type batchOptions struct {
 	fresh bool
 }
 
-// batchTx is one fenced transaction of a projection. It begins with the time-outs, the announcement and a check of the
-// lease. Then it runs the handler. It ends with the advance, which raises unless the lease is still held, and the
-// commit.
+// batchTx is one fenced transaction of a projection: a batch, or the hook of an operation. It begins with the time-outs, the
+// announcement and a check of the fence. Then it runs the handler. It ends with the second half of the fence, which raises
+// unless the lease is still held, and the commit.
 type batchTx struct {
 	store *Store
-	lease engine.Lease
+	id    projection.ID
+	// what describes the transaction in errors.
+	what string
+	// to is the checkpoint after a batch.
 	to    int64
+	fence fence
 	opts  batchOptions
 	name  string
 	// afterHandler is called in the transaction after the handler returned, unless it is nil.
@@ -60,8 +65,26 @@ type batchTx struct {
 
 var batchCounter atomic.Int64
 
+// fence has the two halves of a fence: expressions of SQL that raise if the transaction must not commit. rows are the leases by
+// which the transaction announces itself. They contain only numbers, UUIDs and quoted text, because several statements in
+// one round trip take no parameters.
+type fence struct {
+	rows       []int32
+	begin, end string
+}
+
+func newTx(s *Store, id projection.ID, what string, opts batchOptions) *batchTx {
+	return &batchTx{store: s, id: id, what: what, opts: opts, name: strconv.FormatInt(batchCounter.Add(1), 10)}
+}
+
+// newBatchTx returns the transaction of a batch that advances the checkpoint of a lease. The fence ends with the advance.
 func newBatchTx(s *Store, lease engine.Lease, to int64, opts batchOptions) *batchTx {
-	return &batchTx{store: s, lease: lease, to: to, opts: opts, name: strconv.FormatInt(batchCounter.Add(1), 10)}
+	b := newTx(s, lease.ID, "a batch", opts)
+	b.to = to
+	b.fence = fence{rows: []int32{lease.Row}, begin: s.control.checkLease(lease),
+		end: fmt.Sprintf("%s.advance('%s', %d, '%s', %d, %d, %d, %d)", s.control.quoted, b.name, lease.Row, lease.Owner, lease.Epoch,
+			lease.Incarnation, lease.Checkpoint, to)}
+	return b
 }
 
 // finishTime bounds each step after the handler: the advance and the commit, or the rollback.
@@ -70,13 +93,13 @@ const finishTime = 10 * time.Second
 func (b *batchTx) run(ctx context.Context, fn func(context.Context, pgx.Tx) error) error {
 	conn, err := b.acquire(ctx)
 	if err != nil {
-		return fmt.Errorf("acquire a connection for %s: %w", b.lease.ID, storeFault(err))
+		return fmt.Errorf("acquire a connection for %s: %w", b.id, storeFault(err))
 	}
 	leased := &leasedConn{conn: conn}
 	defer leased.release()
 	tx, restore, err := b.begin(ctx, conn.Conn())
 	if err != nil {
-		return fmt.Errorf("begin a batch of %s: %w", b.lease.ID, storeFault(err))
+		return fmt.Errorf("begin %s of %s: %w", b.what, b.id, storeFault(err))
 	}
 	guarded := guard.New(tx)
 	err = b.call(ctx, leased, restore.PID, guarded, fn)
@@ -90,13 +113,16 @@ func (b *batchTx) run(ctx context.Context, fn func(context.Context, pgx.Tx) erro
 			closeHard(ctx, conn.Conn()) // its statement cache may be the cause
 		default:
 			b.rollback(ctx, conn.Conn(), restore)
-			err = b.store.namingExtensions(ctx, conn, b.lease.ID.Tenant, err)
+			err = b.store.namingExtensions(ctx, conn, b.id.Tenant, err)
 		}
-		return fmt.Errorf("handle a batch of %s: %w", b.lease.ID, err)
+		return fmt.Errorf("handle %s of %s: %w", b.what, b.id, err)
 	}
 	if err := b.finish(ctx, conn.Conn(), restore); err != nil {
 		b.rollback(ctx, conn.Conn(), restore)
-		return fmt.Errorf("commit a batch of %s up to %d: %w", b.lease.ID, b.to, err)
+		if b.to > 0 {
+			return fmt.Errorf("commit %s of %s up to %d: %w", b.what, b.id, b.to, err)
+		}
+		return fmt.Errorf("commit %s of %s: %w", b.what, b.id, err)
 	}
 	for _, tenant := range guarded.Dirtied() {
 		b.store.notify.wake(tenant)
@@ -120,10 +146,9 @@ func (b *batchTx) acquire(ctx context.Context) (*pgxpool.Conn, error) {
 // the handler may still return.
 const afterDeadline = askTime + usercode.Grace + time.Second
 
-// setUpSQL contains only numbers, a UUID and quoted names. setUpSQL and finishSQL are not in files because several
-// statements in one round trip take no parameters. Indexes and locks: those of check_lease and advance.
+// setUpSQL and finishSQL are not in files because several statements in one round trip take no parameters. Indexes and
+// locks: those of the functions of the fence.
 func (b *batchTx) setUpSQL() string {
-	c := b.store.control
 	wait, most := milliseconds(b.opts.timeout/2), milliseconds(b.opts.timeout+afterDeadline)
 	var sql strings.Builder
 	sql.WriteString(b.store.server.unbounded)
@@ -137,9 +162,12 @@ func (b *batchTx) setUpSQL() string {
 	} else if b.opts.durable {
 		sql.WriteString("set local synchronous_commit = on; ")
 	}
-	sql.WriteString(b.store.setTenantPath(b.lease.ID.Tenant))
-	fmt.Fprintf(&sql, "select pg_advisory_xact_lock_shared(%d, %d), %s",
-		c.batchClass, b.lease.Row, c.checkLease(b.lease))
+	sql.WriteString(b.store.setTenantPath(b.id.Tenant))
+	sql.WriteString("select ")
+	for _, row := range b.fence.rows {
+		fmt.Fprintf(&sql, "pg_advisory_xact_lock_shared(%d, %d), ", b.store.control.batchClass, row)
+	}
+	sql.WriteString(b.fence.begin)
 	return sql.String()
 }
 
@@ -149,9 +177,8 @@ func milliseconds(d time.Duration) int64 { return min(max(1, d.Milliseconds()), 
 func (b *batchTx) finishSQL(restore session.Restore) string {
 	// A wait for a lock, for instance of a deferred constraint, ends with a lock time-out, before finishTime ends the
 	// commit.
-	return fmt.Sprintf("set local lock_timeout = %d; %s; select %s.advance('%s', %d, '%s', %d, %d, %d, %d); commit; %s",
-		milliseconds(min(b.opts.timeout/2, finishTime/2)), restore.User, b.store.control.quoted, b.name, b.lease.Row, b.lease.Owner, b.lease.Epoch,
-		b.lease.Incarnation, b.lease.Checkpoint, b.to, restore.Session)
+	return fmt.Sprintf("set local lock_timeout = %d; %s; select %s; commit; %s",
+		milliseconds(min(b.opts.timeout/2, finishTime/2)), restore.User, b.fence.end, restore.Session)
 }
 
 // finish advances and commits in one round trip, and restores the session. After an error of the connection, only the
@@ -189,7 +216,7 @@ func (b *batchTx) finish(ctx context.Context, conn *pgx.Conn, restore session.Re
 	if committed {
 		if err != nil {
 			b.store.log.Warn("resetting the session after a commit failed, closing its connection",
-				zap.Stringer("projection", b.lease.ID), zap.Error(err))
+				zap.Stringer("projection", b.id), zap.Error(err))
 			closeHard(ctx, conn)
 		}
 		return nil

@@ -29,7 +29,7 @@ const fleetNodes = 4
 func newFleet(t *testing.T) *fleet {
 	t.Helper()
 	f := &fleet{Store: newStore(t)}
-	for _, table := range []string{"leases", "projections", "dead_letters", "nodes", "parked_streams", "commands"} {
+	for _, table := range []string{"leases", "projections", "dead_letters", "nodes", "parked_streams", "commands", "retired_projections", "operations"} {
 		// Otherwise the server may analyse at any time.
 		mustExec(t, f.Store, "alter table millrace."+table+" set (autovacuum_enabled = off)")
 	}
@@ -42,11 +42,13 @@ func newFleet(t *testing.T) *fleet {
 	mustExec(t, f.Store, `insert into millrace.tenants (tenant, schema_name, version) select t, t, 1 from unnest($1::text[]) t`, f.tenants)
 	mustExec(t, f.Store, `insert into millrace.projections (tenant, name)
 		select t, n from unnest($1::text[]) t, unnest($2::text[]) n`, f.tenants, f.names)
+	mustExec(t, f.Store, `insert into millrace.retired_projections (tenant, name, reason, successor)
+		select t, 'was ' || n, 'renamed', n from unnest($1::text[]) t, unnest($2::text[]) n`, f.tenants, f.names)
 	var owners []string
 	for range fleetNodes {
 		node := engine.Node{ID: uuid.NewString(), Projections: f.names, LeaseDuration: time.Hour}
 		none := []string{}
-		mustExec(t, f.Store, f.control.sql("register"), node.ID, node.Projections, none, none, none, 1, node.LeaseDuration.Microseconds())
+		mustExec(t, f.Store, f.control.sql("register"), node.ID, node.Projections, none, none, none, 1, node.LeaseDuration.Microseconds(), node.Name)
 		f.nodes, owners = append(f.nodes, node), append(owners, node.ID)
 	}
 	mustExec(t, f.Store, `insert into millrace.leases (id, owner, epoch, checkpoint)
@@ -123,6 +125,7 @@ func hotControlStatements(t *testing.T, f *fleet) []planned {
 	mustExec(t, f.Store, "update millrace.dead_letters set state = 'resolved', ended_at = now() where projection_id = $1 and position between 2 and 100", l.Row)
 	mustExec(t, f.Store, "update millrace.projections set parked = 9901 where id = $1", l.Row)
 	mustExec(t, f.Store, "update millrace.commands set dead_letter_ids = array[$1::bigint] where id <= 2", last)
+	fillOperations(t, f)
 	// One projection has nearly all parked events, and these have none.
 	without, unowned := l.Row+5, l.Row+6
 	mustExec(t, f.Store, "update millrace.leases set owner = null where id = $1", unowned)
@@ -137,7 +140,7 @@ func hotControlStatements(t *testing.T, f *fleet) []planned {
 	}
 	arrays := advanceArgs(advances)
 	c := f.control
-	return []planned{
+	return append(operationStatements(f, l), []planned{
 		{"check_lease", "select millrace.check_lease($1, $2::uuid, $3, $4)", []any{l.Row, l.Owner, l.Epoch, int64(l.Incarnation)}, 1},
 		{"advance", "select millrace.advance('1', $1, $2::uuid, $3, $4, $5, 41)", []any{l.Row, l.Owner, l.Epoch, int64(l.Incarnation), l.Checkpoint}, 1},
 		{"advance_many", c.sql("advance_many"), arrays, many},
@@ -147,7 +150,7 @@ func hotControlStatements(t *testing.T, f *fleet) []planned {
 		{"leases, one", c.sql("leases"), []any{[]int32{l.Row}}, 1},
 		{"leases, one without", c.sql("leases"), []any{[]int32{without}}, 1},
 		{"leases", c.sql("leases"), []any{ids}, many},
-		{"record_failure", c.sql("record_failure"), []any{l.Row, l.Owner, l.Epoch, 41, 1, "bad", false}, 1},
+		{"record_failure", c.sql("record_failure"), []any{l.Row, l.Owner, l.Epoch, 41, 1, "bad", false, 1.5}, 1},
 		{"park", c.sql("park_events"), []any{l.Row, []int64{20_000}, []string{"s"}, []int64{1}, []string{"T"}, false, "bad", "stack", 5, 1, true}, 1},
 		{"park behind", c.sql("park_events"), []any{l.Row, []int64{20_000, 20_001}, []string{"s1", "s1"}, []int64{1, 2}, []string{"T", "T"}, true, "bad", "", 0, 2, false}, 1},
 		{"parked_streams", c.sql("parked_streams"), []any{l.Row, []string{"s1", "s2", "other"}}, 2},
@@ -166,10 +169,10 @@ func hotControlStatements(t *testing.T, f *fleet) []planned {
 		{"cancel", c.sql("cancel_command"), []any{"t1", "p1", 1, c.controlChannel}, 0},
 		{"purge", c.sql("purge_dead_letters"), []any{"t1", "p1", 0, []string{"resolved"}, nil, nil, nil, nil, 0.0, 10}, 10},
 		{"count_dead_letters", c.sql("count_dead_letters"), []any{"t1", "p1", 0, []string{"parked"}, nil, nil, nil, nil}, 1},
-		{"claim of nothing", c.sql("claim"), []any{l.Owner, ids, true}, 0},
+		{"claim of nothing", c.sql("claim"), []any{l.Owner, ids, true, []string{}}, 0},
 		{"orders", c.sql("desired_states"), []any{ids}, 1},
 		{"orders_of_node", c.sql("desired_states_of_node"), []any{l.Owner}, 1},
-		{"pause_ended", c.sql("pause_ended"), []any{"t1", "p1"}, 1},
+		{"pause_ended", c.sql("pause_ended"), []any{"t1", []string{"p1"}, nil}, 1},
 		{"set_desired_state", c.sql("set_desired_state"), []any{"t1", "p1", "pause", c.controlChannel}, 1},
 		{"suspension_ended", c.sql("suspension_ended"), []any{"t1"}, 1},
 		{"let_leases_sleep", c.sql("let_leases_sleep"), []any{"t1"}, 0},
@@ -184,25 +187,29 @@ func hotControlStatements(t *testing.T, f *fleet) []planned {
 		{"dead_letters", c.deadLetters(false), []any{"t1", "p1", 0, []string{"parked"}, nil, nil, nil, nil, 5_000, many}, many},
 		{"dead_letters of one without", c.deadLetters(true), []any{"t1", "p4", 0, []string{"parked"}, nil, nil, nil, nil, 1_000_000, many}, 0},
 		{"heartbeat", c.sql("heartbeat"), []any{l.Owner, 1_000_000, `{"states": {"live": 1}}`}, 1},
-		{"register", c.sql("register"), []any{l.Owner, f.names, []string{}, []string{}, []string{}, 1, 1_000_000}, 1},
+		{"register", c.sql("register"), []any{l.Owner, f.names, []string{}, []string{}, []string{}, 1, 1_000_000, "name"}, 1},
 		{"deregister", c.sql("deregister"), []any{l.Owner}, 0},
 		{"forget_nodes", c.sql("delete_silent_nodes"), nil, 0},
 		{"tail_start", f.Store.tenant.sql("tail_start"), []any{"t1"}, 1},
+		{"tail_starts", must(f.Store.tailStartsStatement([]string{"default"}))(t), []any{f.tenants[:1]}, 2},
 		{"begin_attempt", c.sql("begin_attempt"), []any{l.Row, l.Owner, l.Epoch, 41, 1}, 1},
-		{"claim", c.sql("claim"), []any{l.Owner, []int32{unowned}, true}, 1},
+		{"claim", c.sql("claim"), []any{l.Owner, []int32{unowned}, true, f.names}, 1},
 		{"free_leases", c.sql("free_leases"), []any{f.names, f.tenants, true}, 1},
 		{"next_due_replay", c.sql("next_due_replay"), []any{without, 5, 60.0, 2.0, 300.0, ""}, 0},
-		{"missing_projections", c.sql("missing_projections"), []any{[]string{"t1", "t2", "t3"}, []string{"p1", "p2", "new"}}, 1},
+		{"missing_projections", c.sql("missing_projections"), []any{[]string{"t1", "t2", "t3", "t4", "t5"}, []string{"p1", "p2", "new", "was p1", "q"},
+			[]string{"", "", "old", "", "p1"}}, 3},
 		{"tenant_state", c.sql("tenant_state"), []any{"t1"}, 1},
-		{"ensure_projections", c.sql("ensure_projections"), []any{[]string{"t1"}, []string{"new"}, []int32{0}, []int32{1}, []int32{0}, []int32{1 << 28}}, 1},
+		{"ensure_projections", c.sql("ensure_projections"), []any{[]string{"t1", "t2"}, []string{"new", "q"}, []int32{0, 0}, []int32{1, 1}, []int32{0, 0}, []int32{1 << 28, 1 << 28},
+			[]string{"new", "q"}, []int32{1, 1}, []string{"old", "p1"}, []int64{0, 0}, []int32{0, 0}}, 1},
 		{"projection_exists", c.sql("projection_exists"), []any{"t1", "p1", 0}, 1},
+		{"retired_projections", c.sql("retired_projections"), []any{[]string{"t1", "t2"}, []string{"p1", "was p1"}}, 2},
 		{"tenant_version", c.sql("tenant_version"), []any{"t1"}, 1},
 		{"tenant_state", c.sql("tenant_state"), []any{"t1"}, 1},
 		{"tenant_setup", c.sql("tenant_setup"), []any{"t1"}, 1},
 		{"set_tenant_version", c.sql("set_tenant_version"), []any{"t1", 1}, 1},
 		{"set_tenant_setup", c.sql("set_tenant_setup"), []any{"t1", 1}, 1},
 		{"purge of nothing", c.sql("purge_dead_letters"), []any{"t1", "p4", 0, []string{"resolved"}, nil, nil, nil, nil, 0.0, 10}, 0},
-	}
+	}...)
 }
 
 // Every node lists free leases at each interval, and nearly always there are none.
@@ -274,7 +281,7 @@ func TestAdvancesAreHOT(t *testing.T) {
 	for i := range leases {
 		node.Projections = append(node.Projections, fmt.Sprint("p", i))
 	}
-	noError(t, store.port().Ensure(testContext(t), projectionsOf([]string{projection.DefaultTenant}, node.Projections...)))
+	must(store.port().Ensure(testContext(t), projectionsOf([]string{projection.DefaultTenant}, node.Projections...)))(t)
 	mustExec(t, store, "alter table millrace.leases set (autovacuum_enabled = off)")
 	held, err := claimFree(testContext(t), store, node, leases)
 	if err != nil || len(held) != leases {
@@ -328,7 +335,7 @@ func TestPageOfDeadLettersReadsNoMoreThanItShows(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
 	const partitions = 4
-	noError(t, f.Store.port().Ensure(testContext(t), []engine.NewProjection{{Tenant: "t1", Name: "split", Partitions: partitions}}))
+	must(f.Store.port().Ensure(testContext(t), []engine.NewProjection{{Tenant: "t1", Name: "split", Partitions: partitions}}))(t)
 	mustExec(t, f.Store, `insert into millrace.dead_letters (projection_id, position, stream_id, stream_version, type, error, stack, attempts, first_failed_at, last_failed_at)
 		select p.id, n, 's', n, 'T', 'bad', 'stack', 5, now(), now()
 		  from generate_series(1, 10000) n join millrace.projections p on p.name = 'split' and p.partition = 1 + n % $1::int`, partitions)

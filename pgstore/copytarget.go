@@ -256,7 +256,7 @@ func (t copyTarget) insert(ctx context.Context, tx pgx.Tx, table transfer.Table,
 		return insertEvents(ctx, tx, tenant, rows)
 	}
 	args := []any{pgx.QueryExecModeExec}
-	if table.Name == transfer.Projections.Name {
+	if table.OfNames() {
 		args = append(args, tenant.name)
 	}
 	for i, column := range table.Columns {

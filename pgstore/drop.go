@@ -46,6 +46,9 @@ func (s *Store) DropTenant(ctx context.Context, name, confirm string, opts DropO
 		return err
 	}
 	s.prepared.remove(name)
+	if t, err := s.ForTenant(name); err == nil {
+		s.reads.remove(t.sql("read_tail"))
+	}
 	s.log.Info("tenant dropped", zap.String("tenant", name))
 	return nil
 }

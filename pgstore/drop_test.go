@@ -37,11 +37,13 @@ func furnished(t *testing.T, store *Store, name string) *Tenant {
 		create trigger own after insert on S.totals for each row execute function S.of_events();
 		create sequence S.numbers;
 		create table S.numbered (n int default nextval('S.numbers'))`, "S", schema), pgx.QueryExecModeSimpleProtocol)
-	noError(t, store.port().Ensure(testContext(t), []engine.NewProjection{{Tenant: name, Name: "p"}, {Tenant: name, Name: "q", Partitions: 3}}))
+	must(store.port().Ensure(testContext(t), []engine.NewProjection{{Tenant: name, Name: "p"}, {Tenant: name, Name: "q", Partitions: 3}}))(t)
 	mustExec(t, store, `insert into millrace.dead_letters (projection_id, position, stream_id, stream_version, type, error, stack, attempts, first_failed_at, last_failed_at)
 		select id, 1, 's', 1, 'T', 'bad', '', 1, now(), now() from millrace.projections where tenant = $1`, name)
 	mustExec(t, store, "insert into millrace.parked_streams (projection_id, stream_id) select id, 's' from millrace.projections where tenant = $1", name)
 	mustExec(t, store, "insert into millrace.commands (projection_id, kind, max_events) select id, 'replay', 1 from millrace.projections where tenant = $1", name)
+	mustExec(t, store, "insert into millrace.retired_projections (tenant, name, reason) values ($1, 'gone', 'forgotten')", name)
+	mustExec(t, store, `insert into millrace.operations (tenant, name, kind, holds, options) values ($1, 'p', 'rebuild', '{p}', '')`, name)
 	return tenant
 }
 
@@ -67,7 +69,7 @@ func TestDroppedTenantLeavesNothingBehind(t *testing.T) {
 	other := furnished(t, store, "other")
 	rows := func() string {
 		return one[string](t, store, `select concat((select count(*) from millrace.leases), (select count(*) from millrace.dead_letters),
-			(select count(*) from millrace.parked_streams), (select count(*) from millrace.commands), (select count(*) from millrace.projections),
+			(select count(*) from millrace.parked_streams), (select count(*) from millrace.commands), (select count(*) from millrace.retired_projections), (select count(*) from millrace.operations), (select count(*) from millrace.projections),
 			(select count(*) from pg_class), (select count(*) from pg_proc), (select count(*) from pg_type), (select count(*) from pg_trigger))`)
 	}
 	before := rows()

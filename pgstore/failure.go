@@ -15,9 +15,9 @@ import (
 )
 
 // RecordFailure implements engine.Store. Its transaction is not that of the batch, which was rolled back.
-func (s port) RecordFailure(ctx context.Context, lease engine.Lease, f projection.Failure) (first time.Time, err error) {
+func (s port) RecordFailure(ctx context.Context, lease engine.Lease, f projection.Failure, retry time.Duration) (first time.Time, err error) {
 	doing := fmt.Sprintf("record a failure of %s at %d", lease.ID, f.Event.Position)
-	args := []any{f.Event.Position, f.Attempt, excerpt.Storable(f.Err.Error()), errors.Is(f.Err, projection.ErrMissingObject)}
+	args := []any{f.Event.Position, f.Attempt, excerpt.Storable(f.Err.Error()), errors.Is(f.Err, projection.ErrMissingObject), orNull(retry.Seconds())}
 	err = s.change(ctx, doing, "record_failure", lease, args, &first)
 	return first, err
 }

@@ -20,7 +20,7 @@ func TestFirstFailureOfAnEventIsKeptWhileItFails(t *testing.T) {
 	o := newOwner(t, 3)
 	fail := func(position int64, attempt int) time.Time {
 		t.Helper()
-		first, err := o.store.port().RecordFailure(testContext(t), o.lease, projection.Failure{Event: event.Envelope{Position: position}, Attempt: attempt, Err: errors.New("bad")})
+		first, err := o.store.port().RecordFailure(testContext(t), o.lease, projection.Failure{Event: event.Envelope{Position: position}, Attempt: attempt, Err: errors.New("bad")}, time.Second)
 		if err != nil || first.IsZero() {
 			t.Fatal(first, err)
 		}
@@ -43,7 +43,7 @@ func TestHaltedProjectionStaysSoUntilItIsResumed(t *testing.T) {
 	t.Parallel()
 	o := newOwner(t, 3)
 	ctx := testContext(t)
-	must(o.store.port().RecordFailure(ctx, o.lease, projection.Failure{Event: event.Envelope{Position: 1}, Attempt: 3, Err: errors.New("bad")}))(t)
+	must(o.store.port().RecordFailure(ctx, o.lease, projection.Failure{Event: event.Envelope{Position: 1}, Attempt: 3, Err: errors.New("bad")}, time.Second))(t)
 	noError(t, o.store.port().Halt(ctx, o.lease, "bad\x00 event"))
 	noError(t, o.store.port().SetFailed(ctx, o.lease, ""))
 	noError(t, o.store.port().SetFailed(ctx, o.lease, "something else"))
@@ -62,7 +62,7 @@ func TestHaltedProjectionStaysSoUntilItIsResumed(t *testing.T) {
 		t.Errorf("after it was resumed: %+v", l)
 	}
 	// One that is not halted keeps its attempts.
-	must(o.store.port().RecordFailure(ctx, next.lease, projection.Failure{Event: event.Envelope{Position: 1}, Attempt: 2, Err: errors.New("bad")}))(t)
+	must(o.store.port().RecordFailure(ctx, next.lease, projection.Failure{Event: event.Envelope{Position: 1}, Attempt: 2, Err: errors.New("bad")}, time.Second))(t)
 	noError(t, o.store.port().SetDesiredState(ctx, o.lease.ID, engine.WantRun))
 	next.refresh()
 	if next.lease.Attempts != 2 {
@@ -211,7 +211,7 @@ func TestTextsInTheDatabaseHaveALimit(t *testing.T) {
 	o := newOwner(t, 3)
 	ctx, port := testContext(t), o.store.port()
 	long := strings.Repeat("€", 1<<20)
-	must(port.RecordFailure(ctx, o.lease, projection.Failure{Event: event.Envelope{Position: 1}, Attempt: 1, Err: errors.New(long)}))(t)
+	must(port.RecordFailure(ctx, o.lease, projection.Failure{Event: event.Envelope{Position: 1}, Attempt: 1, Err: errors.New(long)}, time.Second))(t)
 	noError(t, port.SetFailed(ctx, o.lease, long))
 	longest := func(what string) {
 		t.Helper()

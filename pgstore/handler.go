@@ -50,3 +50,10 @@ func Route(on ...Handler) Handler {
 	}
 	return Handler{engine.Route[pgx.Tx](handlers...)}
 }
+
+// Hook is a millrace.Hook: a function that a projection runs in a transaction, such as millrace.Projection.Reset. The function must not
+// end tx or use it after returning.
+type Hook func(ctx context.Context, tx pgx.Tx) error
+
+// Engine is called by package millrace.
+func (h Hook) Engine() engine.Hook { return engine.NewHook(h) }

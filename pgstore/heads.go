@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -25,31 +26,32 @@ const headsSlice = 250
 func (s port) Heads(ctx context.Context, tenants []string) (engine.Heads, error) {
 	heads := engine.Heads{Positions: make(map[string]int64, len(tenants)), Failed: make(map[string]error)}
 	for slice := range slices.Chunk(tenants, headsSlice) {
-		if err := s.headsWithout(ctx, slice, &heads); err != nil {
+		read := func(ctx context.Context, tenants []string) error { return s.headsOf(ctx, tenants, &heads) }
+		if err := s.eachReadable(ctx, slice, heads.Failed, read); err != nil {
 			return engine.Heads{}, fmt.Errorf("read the heads of %d tenants from %q: %w", len(slice), slice[0], storeFault(err))
 		}
 	}
 	return heads, nil
 }
 
-// headsWithout reads the heads of a slice except those of tenants that cannot be read. It leaves out tenants whose
-// events are locked, and finds the other unreadable ones by halving the slice.
-func (s *Store) headsWithout(ctx context.Context, tenants []string, heads *engine.Heads) error {
-	tenants, err := s.withoutLocked(ctx, tenants, heads)
+// eachReadable calls read with tenants, except with those whose events are locked. It finds the others that cannot be read by
+// halving the tenants, and puts their errors into failures.
+func (s *Store) eachReadable(ctx context.Context, tenants []string, failures map[string]error, read func(ctx context.Context, tenants []string) error) error {
+	tenants, err := s.withoutLocked(ctx, tenants, failures)
 	if err != nil || len(tenants) == 0 {
 		return err
 	}
-	err = s.headsOf(ctx, tenants, heads)
+	err = read(ctx, tenants)
 	if pgerr.Is(err, pgerr.LockNotAvailable) {
 		if _, findErr := s.findLocked(ctx, time.Now()); findErr != nil {
 			return findErr
 		}
-		rest, findErr := s.withoutLocked(ctx, tenants, heads)
+		rest, findErr := s.withoutLocked(ctx, tenants, failures)
 		if findErr != nil {
 			return findErr
 		}
 		if len(rest) < len(tenants) {
-			return s.headsWithout(ctx, rest, heads)
+			return s.eachReadable(ctx, rest, failures, read)
 		}
 	}
 	if !isTenants(err) {
@@ -57,15 +59,15 @@ func (s *Store) headsWithout(ctx context.Context, tenants []string, heads *engin
 	}
 	if len(tenants) == 1 {
 		if !pgerr.IsMissing(err) {
-			heads.Failed[tenants[0]] = storeFault(err)
+			failures[tenants[0]] = storeFault(err)
 		}
 		return nil
 	}
 	middle := len(tenants) / 2
-	if err := s.headsWithout(ctx, tenants[:middle], heads); err != nil {
+	if err := s.eachReadable(ctx, tenants[:middle], failures, read); err != nil {
 		return err
 	}
-	return s.headsWithout(ctx, tenants[middle:], heads)
+	return s.eachReadable(ctx, tenants[middle:], failures, read)
 }
 
 // isTenants reports whether err may concern only one of several tenants, whose tables are missing, locked or not readable.
@@ -74,20 +76,13 @@ func isTenants(err error) bool {
 }
 
 func (s *Store) headsOf(ctx context.Context, tenants []string, heads *engine.Heads) error {
-	// One part for each tenant, around queries/head.sql: no file could hold it.
-	var sql strings.Builder
-	for i, name := range tenants {
-		t, err := s.ForTenant(name)
-		if err != nil {
-			return err
-		}
-		if i > 0 {
-			sql.WriteString(" union all ")
-		}
-		fmt.Fprintf(&sql, "select %d, (%s)", i, t.sql("head"))
+	statement, err := s.headsStatement(tenants)
+	if err != nil {
+		return err
 	}
-	in, err := s.readEvents(ctx, sql.String(), nil, nil, func(rows *pgconn.ResultReader) error {
-		return wire.ReadInts(rows, func(row []int64) { heads.Positions[tenants[row[0]]] = row[1] })
+	positions := make([]int64, len(tenants)) // 0 for tenants without events
+	in, err := s.readEvents(ctx, statement, nil, nil, func(rows *pgconn.ResultReader) error {
+		return wire.ReadInts(rows, func(row []int64) { positions[row[0]] = row[1] })
 	})
 	switch {
 	case err != nil:
@@ -96,7 +91,34 @@ func (s *Store) headsOf(ctx context.Context, tenants []string, heads *engine.Hea
 		return projection.ErrIncarnationChanged
 	}
 	heads.Incarnation = in
+	for i, name := range tenants {
+		heads.Positions[name] = positions[i]
+	}
 	return nil
+}
+
+// headsStatement returns the statement that reads the heads of these tenants, by their places in the list.
+func (s *Store) headsStatement(tenants []string) (string, error) {
+	parts := make([]string, len(tenants))
+	for i, name := range tenants {
+		t, err := s.ForTenant(name)
+		if err != nil {
+			return "", err
+		}
+		parts[i] = strings.Replace(t.sql("heads"), "{n}", strconv.Itoa(i), 1)
+	}
+	return strings.Join(parts, " union all "), nil
+}
+
+// union joins the statements of several tenants by "union all". It is not in a file because the number of tenants differs.
+type union struct{ strings.Builder }
+
+// add adds a statement that returns one number. The union returns it in a row after n.
+func (u *union) add(n int, sql string) {
+	if u.Len() > 0 {
+		u.WriteString(" union all ")
+	}
+	fmt.Fprintf(u, "select %d, (%s)", n, sql)
 }
 
 // errReadOnly is returned where sessions cannot write.

@@ -57,18 +57,41 @@ func (c *controlSchema) checkLease(l engine.Lease) string {
 func (s *Store) readEvents(ctx context.Context, sql string, args [][]byte, format []int16, decode func(*pgconn.ResultReader) error) (in engine.Incarnation, err error) {
 	err = s.within(ctx, func() error {
 		return s.onConn(ctx, func(conn *pgx.Conn) (err error) {
-			in, err = s.readOn(ctx, conn.PgConn(), sql, args, format, decode)
+			in, err = s.readOn(ctx, conn, sql, args, format, decode)
 			return err
 		})
 	})
 	return in, err
 }
 
-func (s *Store) readOn(ctx context.Context, conn *pgconn.PgConn, sql string, args [][]byte, format []int16, decode func(*pgconn.ResultReader) error) (in engine.Incarnation, err error) {
+// readOn reads by prepared statements, if the session may have them.
+func (s *Store) readOn(ctx context.Context, conn *pgx.Conn, sql string, args [][]byte, format []int16, decode func(*pgconn.ResultReader) error) (engine.Incarnation, error) {
+	begin := s.control.sql("begin_read")
+	beginArgs := [][]byte{wire.Int(readLockWait.Milliseconds())}
 	var batch pgconn.Batch
-	batch.ExecParams(s.control.sql("begin_read"), [][]byte{wire.Int(readLockWait.Milliseconds())}, nil, nil, nil)
+	if name := s.reads.name(sql); name != "" && s.keepsPrepared(conn) {
+		err := prepareAll(ctx, conn, beginReadName, begin, name, sql)
+		if err == nil {
+			batch.ExecPrepared(beginReadName, beginArgs, nil, nil)
+			batch.ExecPrepared(name, args, nil, format)
+			var in engine.Incarnation
+			if in, err = sendRead(ctx, conn, &batch, decode); err == nil {
+				return in, nil
+			}
+		}
+		if !forgetPrepared(ctx, conn, err, beginReadName, name) {
+			return 0, err
+		}
+		batch = pgconn.Batch{}
+	}
+	batch.ExecParams(begin, beginArgs, nil, nil, nil)
 	batch.ExecParams(sql, args, nil, nil, format)
-	results := conn.ExecBatch(ctx, &batch)
+	return sendRead(ctx, conn, &batch, decode)
+}
+
+// sendRead sends begin_read.sql and a statement in one message, and passes the result of the statement to decode.
+func sendRead(ctx context.Context, conn *pgx.Conn, batch *pgconn.Batch, decode func(*pgconn.ResultReader) error) (in engine.Incarnation, err error) {
+	results := conn.PgConn().ExecBatch(ctx, batch)
 	for i := 0; results.NextResult(); i++ {
 		if i > 0 {
 			err = decode(results.ResultReader())

@@ -152,7 +152,7 @@ func TestNothingReadBeforeACrashIsWrittenAfterIt(t *testing.T) {
 		"halt":           func() error { return port.Halt(ctx, lease, "bad") },
 		"set failed":     func() error { return port.SetFailed(ctx, lease, "bad") },
 		"fail replay":    func() error { return port.FailReplay(ctx, lease, failedReplay(engine.Replay{}, errors.New("bad"), "")) },
-		"record failure": func() error { _, err := port.RecordFailure(ctx, lease, failure); return err },
+		"record failure": func() error { _, err := port.RecordFailure(ctx, lease, failure, 0); return err },
 		"discard":        func() error { _, err := port.Discard(ctx, lease, 1); return err },
 		"begin replay":   func() error { _, err := port.BeginReplay(ctx, lease, 1, 0); return err },
 	} {

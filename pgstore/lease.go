@@ -1,6 +1,7 @@
 package pgstore
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"time"
@@ -14,57 +15,96 @@ import (
 )
 
 // Ensure implements engine.Store. Nearly always, all rows exist, and nothing is written or locked.
-func (s port) Ensure(ctx context.Context, projections []engine.NewProjection) error {
-	missing, err := s.withoutRows(ctx, projections)
+func (s port) Ensure(ctx context.Context, projections []engine.NewProjection) (engine.LeftOut, error) {
+	missing, left, err := s.withoutRows(ctx, s.pool, projections)
 	if err != nil || len(missing) == 0 {
-		return failed(err, "list new projections")
+		return left, failed(err, "list new projections")
 	}
-	tenants := make([]string, len(missing))
+	begins, err := s.beginsOf(ctx, missing)
+	if err != nil {
+		return left, failed(err, "find where new projections begin")
+	}
+	tenants, renamed := make([]string, len(missing)), false
 	for i, p := range missing {
-		tenants[i] = p.Tenant
+		tenants[i], renamed = p.Tenant, renamed || p.RenamedFrom != ""
 	}
-	return s.durable(ctx, "register projections", func(tx pgx.Tx) error {
+	err = s.durable(ctx, "register projections", func(tx pgx.Tx) error {
 		if err := s.lockTenants(ctx, tx, tenants...); err != nil {
 			return err
 		}
-		_, err := tx.Exec(ctx, s.control.sql("ensure_projections"), rowArgs(missing)...)
-		return err
+		return s.insertProjections(ctx, tx, missing, begins)
 	})
+	if err == nil {
+		err = s.beginVersions(ctx, engine.LaterVersions(missing), begins)
+	}
+	if renamed {
+		// A node of an earlier release may have created them in the meantime, under their earlier names.
+		var listed error
+		_, left, listed = s.withoutRows(ctx, s.pool, projections)
+		err = cmp.Or(err, failed(listed, "list new projections"))
+	}
+	return left, err
+}
+
+// insertProjections inserts the rows of those projections that still have none. The caller has locked their tenants.
+func (s *Store) insertProjections(ctx context.Context, q executor, missing []engine.NewProjection, begins begins) error {
+	if begins.in != 0 {
+		if _, err := q.Exec(ctx, s.control.sql("check_incarnation"), int64(begins.in)); err != nil {
+			return err
+		}
+	}
+	_, err := q.Exec(ctx, s.control.sql("ensure_projections"), rowArgs(missing, begins)...)
+	if later := engine.LaterVersions(missing); err == nil && len(later) > 0 && len(later) < len(missing) {
+		// The statement did not see the rows of earlier versions that it inserted.
+		_, err = q.Exec(ctx, s.control.sql("ensure_projections"), rowArgs(later, begins)...)
+	}
+	return err
 }
 
 // rowArgs returns the arguments of ensure_projections.sql.
-func rowArgs(projections []engine.NewProjection) []any {
-	var tenants, names []string
-	var numbers, of, from, to []int32
+func rowArgs(projections []engine.NewProjection, begins begins) []any {
+	var tenants, names, bases, renamedFrom []string
+	var numbers, of, from, to, numbersOfVersions, ids []int32
+	var checkpoints []int64
 	for _, p := range projections {
+		base, version := p.ID().Version()
+		at := begins.at[p.ID()]
 		for _, n := range partition.Numbers(p.Partitions) {
 			slots := partition.RangeOf(n, p.Partitions)
 			tenants, names = append(tenants, p.Tenant), append(names, p.Name)
 			numbers, of = append(numbers, int32(n)), append(of, int32(max(1, p.Partitions)))
 			from, to = append(from, slots.From), append(to, slots.To)
+			bases, numbersOfVersions = append(bases, base), append(numbersOfVersions, int32(version))
+			renamedFrom, checkpoints, ids = append(renamedFrom, p.RenamedFrom), append(checkpoints, at.checkpoint), append(ids, at.tenant)
 		}
 	}
-	return []any{tenants, names, numbers, of, from, to}
+	return []any{tenants, names, numbers, of, from, to, bases, numbersOfVersions, renamedFrom, checkpoints, ids}
 }
 
-// withoutRows returns the projections that have no rows.
-func (s *Store) withoutRows(ctx context.Context, projections []engine.NewProjection) (missing []engine.NewProjection, err error) {
-	tenants, names := make([]string, len(projections)), make([]string, len(projections))
+// withoutRows returns the projections that have no rows, and apart from them those that must not be created.
+func (s *Store) withoutRows(ctx context.Context, q querier, projections []engine.NewProjection) (missing []engine.NewProjection, left engine.LeftOut, err error) {
+	tenants, names, renamedFrom := make([]string, len(projections)), make([]string, len(projections)), make([]string, len(projections))
 	for i, p := range projections {
-		tenants[i], names[i] = p.Tenant, p.Name
+		tenants[i], names[i], renamedFrom[i] = p.Tenant, p.Name, p.RenamedFrom
 	}
-	rows, _ := s.pool.Query(ctx, s.control.sql("missing_projections"), tenants, names)
+	rows, _ := q.Query(ctx, s.control.sql("missing_projections"), tenants, names, renamedFrom)
 	var place int
-	_, err = pgx.ForEachRow(rows, []any{&place}, func() error {
-		missing = append(missing, projections[place-1])
+	var reason engine.RetiredReason
+	var successor string
+	_, err = pgx.ForEachRow(rows, []any{&place, &reason, &successor}, func() error {
+		if p := projections[place-1]; reason == "" {
+			missing = append(missing, p)
+		} else {
+			left.Add(p, reason, successor)
+		}
 		return nil
 	})
-	return missing, err
+	return missing, left, err
 }
 
 // lockTenants takes the structural lock of the tenants. Until the transaction ends, no other transaction changes their
 // projections, partitions or states.
-func (s *Store) lockTenants(ctx context.Context, tx pgx.Tx, names ...string) error {
+func (s *Store) lockTenants(ctx context.Context, tx executor, names ...string) error {
 	_, err := tx.Exec(ctx, s.control.sql("lock_tenants"), names)
 	return err
 }
@@ -120,9 +160,9 @@ type claim struct {
 
 func (s *Store) claim(ctx context.Context, node engine.Node, rows []int32, trustHeartbeats bool) (got claim, err error) {
 	err = s.within(ctx, func() error {
-		got = claim{}
-		return s.durable(ctx, "claim leases", func(tx pgx.Tx) (err error) {
-			claimed, _ := tx.Query(ctx, s.control.sql("claim"), node.ID, rows, trustHeartbeats)
+		fn := func(tx pgx.Tx) (err error) {
+			got = claim{}
+			claimed, _ := tx.Query(ctx, s.control.sql("claim"), node.ID, rows, trustHeartbeats, nonNil(node.Delivers))
 			var row int32
 			var dead bool
 			var ours []int32
@@ -136,7 +176,9 @@ func (s *Store) claim(ctx context.Context, node engine.Node, rows []int32, trust
 				got.leases, err = s.queryLeases(ctx, tx, "leases", ours)
 			}
 			return err
-		})
+		}
+		err := s.repeatably(ctx, func(conn *pgx.Conn) error { return pgx.BeginTxFunc(ctx, conn, s.beginDurable(), fn) })
+		return failed(err, "claim leases")
 	})
 	return got, err
 }
@@ -159,7 +201,7 @@ func (s port) Leases(ctx context.Context, rows []int32) ([]engine.Lease, error) 
 
 func (s *Store) readLeases(ctx context.Context, statement string, args ...any) (leases []engine.Lease, err error) {
 	err = s.within(ctx, func() error {
-		return s.onConn(ctx, func(conn *pgx.Conn) (err error) {
+		return s.repeatably(ctx, func(conn *pgx.Conn) (err error) {
 			leases, err = s.queryLeases(ctx, conn, statement, args...)
 			return err
 		})

@@ -9,7 +9,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/millrace-go/millrace/event"
+
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/internal/partition"
 	"github.com/millrace-go/millrace/projection"
@@ -19,9 +21,68 @@ func TestEnsureMayBeCalledByManyAtOnce(t *testing.T) {
 	t.Parallel()
 	store := newStore(t)
 	tenants := []string{projection.DefaultTenant, newTenant(t, store, "b").Name()}
-	noError(t, together(8, func(int) error { return store.port().Ensure(testContext(t), projectionsOf(tenants, "p", "q")) }))
+	noError(t, together(8, func(int) error {
+		_, err := store.port().Ensure(testContext(t), projectionsOf(tenants, "p", "q"))
+		return err
+	}))
 	if rows := one[int](t, store, "select count(*) from millrace.projections p join millrace.leases l using (id)"); rows != 4 {
 		t.Errorf("%d projections with leases, want 4", rows)
+	}
+}
+
+// A name is retired after Ensure has looked for rows and before it inserts them.
+func TestNameThatIsRetiredMeanwhileIsNotCreated(t *testing.T) {
+	t.Parallel()
+	store, ctx := newStore(t), testContext(t)
+	done := make(chan error, 1)
+	noError(t, store.durable(ctx, "retire", func(tx pgx.Tx) error {
+		if err := store.lockTenants(ctx, tx, projection.DefaultTenant); err != nil {
+			return err
+		}
+		go func() {
+			_, err := store.port().Ensure(ctx, projectionsOf([]string{projection.DefaultTenant}, "gone", "p"))
+			done <- err
+		}()
+		waitBlocked(t, store, 1)
+		_, err := tx.Exec(ctx, "insert into millrace.retired_projections (tenant, name, reason) values ('default', 'gone', 'forgotten')")
+		return err
+	}))
+	noError(t, <-done)
+	if rows := one[string](t, store, "select string_agg(name, ' ') from millrace.projections"); rows != "p" {
+		t.Errorf("projections: %s", rows)
+	}
+}
+
+// Nodes of two releases find no rows. Before the later release inserts them, the earlier release creates the rows, or another
+// rename retires the earlier name.
+func TestEarlierReleaseThatIsQuickerKeepsItsName(t *testing.T) {
+	t.Parallel()
+	store, ctx := newStore(t), testContext(t)
+	list := []engine.NewProjection{{Tenant: "default", Name: "sums", RenamedFrom: "totals"}, {Tenant: "default", Name: "means", RenamedFrom: "averages"}}
+	var left engine.LeftOut
+	done := make(chan error, 1)
+	noError(t, store.durable(ctx, "be quicker", func(tx pgx.Tx) error {
+		if err := store.lockTenants(ctx, tx, projection.DefaultTenant); err != nil {
+			return err
+		}
+		go func() {
+			var err error
+			left, err = store.port().Ensure(ctx, list)
+			done <- err
+		}()
+		waitBlocked(t, store, 1)
+		_, err := tx.Exec(ctx, "insert into millrace.projections (tenant, name) values ('default', 'totals@3'), ('default', 'x'), ('default', 'totals@3x')")
+		if err == nil {
+			_, err = tx.Exec(ctx, "insert into millrace.retired_projections (tenant, name, reason, successor) values ('default', 'averages', 'renamed', 'x')")
+		}
+		return err
+	}))
+	noError(t, <-done)
+	if rows := one[string](t, store, "select string_agg(name, ' ' order by name) from millrace.projections"); rows != "totals@3 totals@3x x" {
+		t.Errorf("projections: %s", rows)
+	}
+	if len(left.Waiting) != 1 || left.Waiting[0].ID() != list[0].ID() || len(left.Retired) != 1 || left.Retired[0].Name != "means" || left.Retired[0].Successor != "x" {
+		t.Errorf("left out: %+v", left)
 	}
 }
 
@@ -46,7 +107,7 @@ func TestDeadLetterHasTheFailureAndNoPayload(t *testing.T) {
 	o := newOwner(t, 3)
 	for attempt := 1; attempt <= 2; attempt++ {
 		failure := projection.Failure{Event: event.Envelope{Position: 1}, Attempt: attempt, Err: errors.New("bad\x00 byte \xff")}
-		must(o.store.port().RecordFailure(testContext(t), o.lease, failure))(t)
+		must(o.store.port().RecordFailure(testContext(t), o.lease, failure, time.Second))(t)
 	}
 	letter := projection.DeadLetter{Position: 1, Stream: "s", Version: 1, Type: "Counted", Error: "bad\x00 byte \xff", Stack: "a\x00b", Attempts: 2}
 	noError(t, o.store.port().Park(testContext(t), o.lease, letter, false))
@@ -216,7 +277,7 @@ func TestFreeLeasesOfTenantsThatTheFilterExcludesAreNotListed(t *testing.T) {
 	t.Parallel()
 	store := newStore(t)
 	tenants := []string{projection.DefaultTenant, newTenant(t, store, "a1").Name(), newTenant(t, store, "a2").Name(), newTenant(t, store, "b").Name()}
-	noError(t, store.port().Ensure(testContext(t), projectionsOf(tenants, "p", "q")))
+	must(store.port().Ensure(testContext(t), projectionsOf(tenants, "p", "q")))(t)
 	node := aNode()
 	node.Projections, node.Tenants = []string{"p", "q"}, tenants[1:]
 	node.Filters = map[string]engine.TenantFilter{"p": engine.NewTenantFilter([]string{"a?", "default"})}
@@ -255,7 +316,7 @@ func TestDesiredStateIsStoredAndNotified(t *testing.T) {
 	t.Parallel()
 	store := newStore(t)
 	tenants := []string{projection.DefaultTenant, newTenant(t, store, "a").Name()}
-	noError(t, store.port().Ensure(testContext(t), projectionsOf(tenants, "p", "q")))
+	must(store.port().Ensure(testContext(t), projectionsOf(tenants, "p", "q")))(t)
 	mustExec(t, store, "update millrace.projections set failed_reason = 'why'")
 	listener, id := present(t, store, aNode()), projection.ID{Tenant: "a", Name: "p"}
 	row := one[int32](t, store, "select id from millrace.projections where tenant = 'a' and name = 'p'")

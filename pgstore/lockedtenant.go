@@ -106,8 +106,8 @@ func errLockedBy(holders []string) error {
 }
 
 // withoutLocked returns the tenants that are not known to be locked. For the others it puts the lock holders into
-// heads.Failed.
-func (s *Store) withoutLocked(ctx context.Context, names []string, heads *engine.Heads) (rest []string, err error) {
+// failures.
+func (s *Store) withoutLocked(ctx context.Context, names []string, failures map[string]error) (rest []string, err error) {
 	for _, name := range names {
 		t, err := s.ForTenant(name)
 		if err != nil {
@@ -118,7 +118,7 @@ func (s *Store) withoutLocked(ctx context.Context, names []string, heads *engine
 		case err != nil:
 			return nil, err
 		case len(holders) > 0:
-			heads.Failed[name] = errLockedBy(holders)
+			failures[name] = errLockedBy(holders)
 		default:
 			rest = append(rest, name)
 		}

@@ -49,23 +49,23 @@ func newLockScanner(s *Store) *lockScanner {
 	return &lockScanner{store: s, open: open, end: end}
 }
 
-// scan returns the transactions that hold the events table of a tenant's schema, and the incarnation of the scanned
-// server. The scan begins after the call.
-func (l *lockScanner) scan(ctx context.Context, schema string) ([]settle.Holder, engine.Incarnation, error) {
-	scan, err := l.join(schema)
+// scan returns the transactions that hold the events tables of tenants' schemas, by schema, and the incarnation of the
+// scanned server. The scan begins after the call.
+func (l *lockScanner) scan(ctx context.Context, schemas ...string) (map[string][]settle.Holder, engine.Incarnation, error) {
+	scan, err := l.join(schemas)
 	if err != nil {
 		return nil, 0, err
 	}
 	select {
 	case <-scan.done:
-		return scan.holders[schema], scan.in, scan.err
+		return scan.holders, scan.in, scan.err
 	case <-ctx.Done():
 		return nil, 0, ctx.Err()
 	}
 }
 
-// join adds a schema to the scan that begins next.
-func (l *lockScanner) join(schema string) (*lockScan, error) {
+// join adds schemas to the scan that begins next.
+func (l *lockScanner) join(schemas []string) (*lockScan, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.open.Err() != nil {
@@ -74,7 +74,7 @@ func (l *lockScanner) join(schema string) (*lockScan, error) {
 	if l.next == nil {
 		l.next = &lockScan{done: make(chan struct{})}
 	}
-	l.next.schemas = append(l.next.schemas, schema)
+	l.next.schemas = append(l.next.schemas, schemas...)
 	if !l.running {
 		l.running = true
 		l.ended.Go(l.run)

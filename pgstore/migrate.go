@@ -318,3 +318,16 @@ func (s *Store) applyTenant(ctx context.Context, tx pgx.Tx, name, schema string,
 	_, err := tx.Exec(ctx, s.control.sql("set_tenant_version"), pgx.QueryExecModeExec, name, len(list))
 	return err
 }
+
+// SchemaVersions implements engine.Store.
+func (s port) SchemaVersions(ctx context.Context) (engine.SchemaVersions, error) {
+	v := engine.SchemaVersions{Newest: len(ownMigrations.control)}
+	var err error
+	if v.Found, err = s.controlVersion(ctx, s.pool); errors.Is(s.missing(err), ErrNotMigrated) {
+		return v, nil
+	}
+	if err == nil && v.Found >= v.Newest {
+		v.Outdated, err = s.outdatedTenants(ctx, len(ownMigrations.tenant), "")
+	}
+	return v, failed(s.missing(err), "compare the versions of the schemas")
+}

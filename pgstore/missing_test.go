@@ -124,7 +124,7 @@ func TestUnknownTenantsAndProjectionsAreNamed(t *testing.T) {
 	t.Parallel()
 	store := newStore(t)
 	ctx := testContext(t)
-	noError(t, store.port().Ensure(ctx, projectionsOf([]string{projection.DefaultTenant}, "known")))
+	must(store.port().Ensure(ctx, projectionsOf([]string{projection.DefaultTenant}, "known")))(t)
 	all := projection.DeadLetterFilter{All: true}
 	calls := map[string]func(id projection.ID) error{
 		"List": func(id projection.ID) error {

@@ -26,16 +26,20 @@ type planned struct {
 }
 
 var (
-	controlTables = []string{"leases", "projections", "dead_letters", "parked_streams", "commands"}
+	controlTables = []string{"leases", "projections", "dead_letters", "parked_streams", "commands", "retired_projections", "operations"}
 	tenantTables  = []string{"streams", "events", "append_keys", "append_results"}
 )
 
 // coldStatements are the files of the statements that are not hot, by the reason why.
 var coldStatements = map[string][]string{
-	"it is a part of others": {"lease_columns", "old_commands"},
+	"it is a part of others": {"lease_columns", "old_commands", "earlier_name", "elsewhere"},
 	"it reads no table of the store": {"begin_batch", "begin_durable", "begin_in_tx", "begin_migration", "begin_probe", "check_client_watch", "disable_jit",
 		"notify_wake", "ping", "plan_for_arguments", "reset_session", "server_facts", "session_lock", "waits_for_lock"},
-	"it reads a table of one row": {"begin_read", "incarnation", "make_incarnation", "probe_space", "probe_write"},
+	"it runs when an operator asks for a diagnosis, and reads the catalog or a row for each tenant, node or session": {"diagnose_connections", "diagnose_indexes",
+		"diagnose_leases", "diagnose_listen", "diagnose_nodes", "diagnose_notify", "diagnose_prepared", "diagnose_privileges", "diagnose_sequences",
+		"diagnose_tenants", "diagnose_transactions"},
+	"it runs once in a swap, for the rows of two versions or for the events between their checkpoints": {"has_events", "lock_versions"},
+	"it reads a table of one row": {"begin_read", "check_incarnation", "incarnation", "make_incarnation", "probe_space", "probe_write"},
 	"it reads the catalog, locks or sessions of the server": {"end_previous_session", "end_zombie_batches", "lock_holders", "locked_events", "oldest_snapshot",
 		"extensions_outside", "foreign_objects", "incarnation_persistence", "missing_privilege", "schema_exists"},
 	"it runs when a program migrates or creates tenants, and reads or writes a row for each tenant or version": {"complete_tenants", "control_version",
@@ -44,13 +48,17 @@ var coldStatements = map[string][]string{
 	"it runs when the number of partitions changes, for the rows of one projection: TestResplitReadsOnlyItsProjection": {"continue_replays", "count_parked",
 		"delete_partitions", "discard_of_partitions", "event_slots", "insert_partition", "lock_partitions", "mark_dead_letters_tried", "mark_stream_tried",
 		"mark_streams_tried", "move_commands", "move_dead_letters", "move_parked_streams", "open_replays", "release_partition_numbers"},
-	"it reads all tenants or nodes, and returns them":              {"list_peers", "nodes", "tenants"},
-	"TestStatementsOfStatusReadWhatTheySelect shows what it reads": {"overview", "projections"},
+	"it runs when projections are renamed or forgotten, for the names of their tenants: TestRenameReadsOnlyItsTenants": {"names_of_tenants", "lock_projections",
+		"rename_projections", "restore_names", "retire_names", "notify_tenants", "delete_projections"},
+	"it runs when a projection is created that does not begin at the first event":            {"check_incarnation", "end_without_gap", "first_since"},
+	"it runs when a user resets a projection, and reads the parked dead letters of its rows": {"reset_dead_letters"},
+	"it reads all tenants or nodes, and returns them":                                        {"list_peers", "nodes", "tenants"},
+	"TestStatementsOfStatusReadWhatTheySelect shows what it reads":                           {"overview", "projections", "settled_floors"},
 	"it runs when a tenant is archived, brought back or dropped": {"close_tenant", "delete_tenant", "drop_schema", "limit_lock_wait", "lock_tables",
 		"lockable_tables", "open_tenant", "table_exists", "tenant_dependents", "tenant_lock_holders"},
 	"it runs when a store is copied, once for each tenant or page: TestCopyReadsPagesByTheirKeys": {"begin_copy", "begin_copy_write", "cancel_copy", "check_copy", "clear_copied",
-		"clear_events", "continue_positions", "copied_commands", "copied_dead_letters", "copied_parked_streams", "copied_part", "copied_projections", "copy_commands",
-		"copy_dead_letters", "copy_keys", "copy_parked_streams", "copy_projections", "copy_state", "copy_streams", "copy_tenants", "delete_copied_parts", "delete_copy",
+		"clear_events", "continue_positions", "copied_commands", "copied_dead_letters", "copied_parked_streams", "copied_part", "copied_projections", "copied_retired_projections", "copy_commands",
+		"copy_dead_letters", "copy_keys", "copy_parked_streams", "copy_projections", "copy_retired_projections", "copy_state", "copy_streams", "copy_tenants", "delete_copied_parts", "delete_copy",
 		"end_copy", "id_sequences", "lock_id_tables", "open_copy", "rebuild_projections", "reserve_copy_ids", "set_copied_part", "set_tenant_copy", "tenant_contents", "tenant_copy",
 		"verify_copy"},
 	"it reads the leases of a node, a large part of all, and runs when nodes come and go, and every 16th search": {"desired_counts", "owned_leases"},
@@ -173,6 +181,10 @@ func filesOf(store *Store, sql string) (files []string) {
 	c := &store.control
 	if sql == c.deadLetters(false) || sql == c.deadLetters(true) {
 		return []string{"dead_letters"}
+	}
+	if heads, err := store.headsStatement([]string{store.tenant.name}); err == nil && strings.HasSuffix(sql, heads) {
+		files = append(files, "heads")
+		sql = strings.TrimSuffix(strings.TrimSuffix(sql, heads), " union all ")
 	}
 	for name := range c.statements {
 		if sql != c.inTenant(name, store.tenant.quoted) {

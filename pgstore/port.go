@@ -32,6 +32,12 @@ func (s port) Connections() int { return int(s.pool.Config().MaxConns) }
 
 func (s port) DefaultBatches() int { return 0 }
 
+// ConnectionWaits implements engine.Store. Waits include those for connections that the pool opens, while it is not full.
+func (s port) ConnectionWaits() engine.ConnectionWaits {
+	stat := s.pool.Stat()
+	return engine.ConnectionWaits{Count: stat.EmptyAcquireCount(), Duration: stat.EmptyAcquireWaitTime(), GivenUp: stat.CanceledAcquireCount()}
+}
+
 func (s port) ValidTenant(name string) error {
 	_, err := s.ForTenant(name)
 	return err

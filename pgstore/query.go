@@ -5,6 +5,7 @@ import (
 	"errors"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/pgstore/internal/pgerr"
@@ -23,6 +24,18 @@ func (s *Store) onConn(ctx context.Context, fn func(conn *pgx.Conn) error) error
 	return err
 }
 
+// repeatably is onConn for work that changes nothing if it fails. If something has discarded the prepared statements of the session,
+// fn runs again. The driver forgets one of them with each error, so work that needs several would fail again and again.
+func (s *Store) repeatably(ctx context.Context, fn func(conn *pgx.Conn) error) error {
+	return s.onConn(ctx, func(conn *pgx.Conn) error {
+		err := fn(conn)
+		if pgerr.Is(err, pgerr.NoPreparedStatement) && !conn.IsClosed() && conn.DeallocateAll(ctx) == nil {
+			err = fn(conn)
+		}
+		return err
+	})
+}
+
 // inTx runs fn in a transaction on a connection of the pool and commits it.
 func (s *Store) inTx(ctx context.Context, options pgx.TxOptions, fn func(tx pgx.Tx) error) error {
 	return s.onConn(ctx, func(conn *pgx.Conn) error { return pgx.BeginTxFunc(ctx, conn, options, fn) })
@@ -30,8 +43,11 @@ func (s *Store) inTx(ctx context.Context, options pgx.TxOptions, fn func(tx pgx.
 
 // durable runs fn in a transaction that commits synchronously, whatever the session's default is.
 func (s *Store) durable(ctx context.Context, doing string, fn func(tx pgx.Tx) error) error {
-	begin := pgx.TxOptions{BeginQuery: queries.Text("begin_durable") + "; " + s.server.unbounded}
-	return failed(s.inTx(ctx, begin, fn), "%s", doing)
+	return failed(s.inTx(ctx, s.beginDurable(), fn), "%s", doing)
+}
+
+func (s *Store) beginDurable() pgx.TxOptions {
+	return pgx.TxOptions{BeginQuery: queries.Text("begin_durable") + "; " + s.server.unbounded}
 }
 
 // fenced is durable in a transaction that begins with the first half of the fence.
@@ -71,6 +87,13 @@ type querier interface {
 	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
 }
 
+// executor is a transaction, or a connection inside of one.
+type executor interface {
+	querier
+	batchSender
+	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
+}
+
 // batchSender is a connection, a transaction or the pool.
 type batchSender interface {
 	SendBatch(context.Context, *pgx.Batch) pgx.BatchResults
@@ -93,20 +116,28 @@ func queryAfter[T any](ctx context.Context, q batchSender, first string, value a
 
 // queryUncompiled reads rows without JIT compilation, which took 74 of 75 ms with 20,000 leases: the planner
 // overestimates the cost of the statement.
-func queryUncompiled[T any](ctx context.Context, s *Store, scan pgx.RowToFunc[T], statement string, args ...any) ([]T, error) {
-	return queryAfter(ctx, s.pool, queries.Text("disable_jit"), nil, scan, s.control.sql(statement), args...)
+func queryUncompiled[T any](ctx context.Context, s *Store, scan pgx.RowToFunc[T], statement string, args ...any) (found []T, err error) {
+	err = s.repeatably(ctx, func(conn *pgx.Conn) (err error) {
+		found, err = queryAfter(ctx, conn, queries.Text("disable_jit"), nil, scan, s.control.sql(statement), args...)
+		return err
+	})
+	return found, err
 }
 
 // queryPlanned is queryUncompiled for statements whose best plan depends on their arguments. After five executions the
 // server may choose a generic plan, which would read all rows in order to return one.
-func queryPlanned[T any](ctx context.Context, s *Store, scan pgx.RowToFunc[T], statement string, args ...any) ([]T, error) {
-	return queryAfter(ctx, s.pool, queries.Text("plan_for_arguments"), nil, scan, s.control.sql(statement), args...)
+func queryPlanned[T any](ctx context.Context, s *Store, scan pgx.RowToFunc[T], statement string, args ...any) (found []T, err error) {
+	err = s.repeatably(ctx, func(conn *pgx.Conn) (err error) {
+		found, err = queryAfter(ctx, conn, queries.Text("plan_for_arguments"), nil, scan, s.control.sql(statement), args...)
+		return err
+	})
+	return found, err
 }
 
 // queryIn reads rows in the incarnation of a lease. The error is projection.ErrIncarnationChanged if the incarnation ended.
 func queryIn[T any](ctx context.Context, s *Store, lease engine.Lease, scan pgx.RowToFunc[T], statement string, args ...any) (found []T, err error) {
 	var in engine.Incarnation
-	err = s.onConn(ctx, func(conn *pgx.Conn) (err error) {
+	err = s.repeatably(ctx, func(conn *pgx.Conn) (err error) {
 		found, err = queryAfter(ctx, conn, s.control.sql("incarnation"), &in, scan, s.control.sql(statement), args...)
 		return err
 	})

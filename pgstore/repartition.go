@@ -1,6 +1,7 @@
 package pgstore
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -56,7 +57,7 @@ func (s *Store) resplit(ctx context.Context, tx pgx.Tx, id projection.ID, n int)
 	}
 	switch len(r.old) {
 	case 0:
-		return nil, projection.ErrUnknownProjection
+		return nil, cmp.Or(s.unknown(ctx, tx, id), projection.ErrUnknownProjection)
 	case n:
 		return &replacement{}, nil
 	}

@@ -86,7 +86,7 @@ func (s *nodeSession) setUp(ctx context.Context) error {
 		if _, err := s.conn.Exec(ctx, queries.Text("end_previous_session"), pgx.QueryExecModeExec, key); err == nil {
 			return &engine.Fault{Class: engine.Infrastructure, Err: errors.New("the node's previous session still held its session lock, and was ended")}
 		}
-		s.store.log.Warn("ending the previous session of the node failed, running without a session lock", zap.String("node", s.node.ID))
+		s.store.log.Warn("ending the previous session of the node failed, running without a session lock", zap.String("node", s.node.ID), zap.String("name", s.node.Name))
 	}
 	if _, err := s.conn.Exec(ctx, c.sql("delete_silent_nodes"), pgx.QueryExecModeExec); err != nil {
 		return err
@@ -107,7 +107,7 @@ func (s *nodeSession) Next(ctx context.Context) (engine.Notice, error) {
 		}
 		payload, commanded := strings.CutPrefix(n.Payload, "command ")
 		row, _ := strconv.ParseInt(payload, 10, 32)
-		return engine.Notice{Control: true, Row: int32(row), Commanded: commanded, Nodes: payload == "nodes"}, nil
+		return engine.Notice{Control: true, Row: int32(row), Commanded: commanded, Nodes: payload == "nodes", Operations: payload == "operations"}, nil
 	}
 	return engine.Notice{Tenant: n.Payload}, nil
 }
@@ -116,7 +116,7 @@ func (s *nodeSession) Next(ctx context.Context) (engine.Notice, error) {
 func (s *nodeSession) register(ctx context.Context) error {
 	filtered, filters := filterArrays(s.node.Filters)
 	_, err := s.conn.Exec(ctx, s.store.control.sql("register"), pgx.QueryExecModeExec, s.node.ID, s.node.Projections, nonNil(s.node.Tenants),
-		filtered, filters, s.lockKey(), s.node.LeaseDuration.Microseconds())
+		filtered, filters, s.lockKey(), s.node.LeaseDuration.Microseconds(), s.node.Name)
 	return failed(err, "register the node")
 }
 
@@ -180,7 +180,7 @@ func (s *nodeSession) ListPeers(ctx context.Context) (found engine.Fleet, err er
 	var known, draining, locked bool
 	var filtered, filters []string
 	var heartbeat time.Time
-	columns := []any{&member.ID, &known, &member.Projections, &member.Tenants, &filtered, &filters, &draining, &locked, &heartbeat}
+	columns := []any{&member.ID, &known, &member.Name, &member.Projections, &member.Tenants, &filtered, &filters, &draining, &locked, &heartbeat}
 	_, err = pgx.ForEachRow(rows, columns, func() error {
 		if known {
 			member = s.members[member.ID]
@@ -188,7 +188,7 @@ func (s *nodeSession) ListPeers(ctx context.Context) (found engine.Fleet, err er
 			member.Filters = filtersFrom(filtered, filters)
 		}
 		alive[member.ID] = member
-		found.Peers = append(found.Peers, engine.Peer{ID: member.ID, Locked: locked, Beat: heartbeat})
+		found.Peers = append(found.Peers, engine.Peer{ID: member.ID, Name: member.Name, Locked: locked, Beat: heartbeat})
 		if !draining {
 			found.Members = append(found.Members, member)
 		}

@@ -68,10 +68,19 @@ func migrated(t testing.TB, store *Store) *Store {
 	return store
 }
 
+var migratedDatabase = pgtest.NewTemplateDatabase(func(ctx context.Context, dsn string) error {
+	store, err := Open(ctx, dsn, Options{})
+	if err != nil {
+		return err
+	}
+	defer store.Close()
+	return store.Migrate(ctx)
+})
+
 // newStore is a migrated store in a database of its own.
 func newStore(t testing.TB, changes ...func(*pgxpool.Config)) *Store {
 	t.Helper()
-	return migrated(t, openStore(t, pgtest.Database(t), Options{}, changes...))
+	return openStore(t, migratedDatabase.Database(t), Options{}, changes...)
 }
 
 func newTenant(t testing.TB, store *Store, name string) *Tenant {

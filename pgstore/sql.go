@@ -35,7 +35,8 @@ func newControlSchema(name string, keyRetention time.Duration) controlSchema {
 	c := controlSchema{name: name, quoted: sqltext.Name(name), statements: make(map[string][]string), wakeChannel: name + "_wake",
 		controlChannel: controlChannel(name), batchClass: int32(lockKey("millrace batch " + name))}
 	for statement, text := range queries {
-		c.add(statement, sqltext.Fill(text, "{lease}", queries.Text("lease_columns"), "{old_commands}", queries.Text("old_commands")))
+		c.add(statement, sqltext.Fill(text, "{lease}", queries.Text("lease_columns"), "{old_commands}", queries.Text("old_commands"),
+			"{earlier}", queries.Text("earlier_name"), "{elsewhere}", queries.Text("elsewhere")))
 	}
 	expire := sqltext.Fill(queries.Text("expire_keys"), "{retention}", fmt.Sprintf("make_interval(secs => %f)", keyRetention.Seconds()))
 	for _, statement := range []string{"append_any", "append_new", "append_exact"} {

@@ -13,9 +13,12 @@ import (
 
 func (s port) Projections(ctx context.Context, filter engine.ProjectionFilter) ([]engine.ProjectionRow, error) {
 	list, err := queryPlanned(ctx, s.Store, func(row pgx.CollectableRow) (p engine.ProjectionRow, err error) {
-		var notOwned float64
+		var notOwned, rebuilt float64
+		o := &p.Operation
 		err = row.Scan(&p.ID.Tenant, &p.ID.Name, &p.ID.Partition, &p.Partitions, &p.State, &p.Desired, &p.Tenant, &p.Failed, &p.Halted, &p.Skipped, &p.FailingPosition,
-			&p.Attempts, &p.LastError, &p.Owner, &p.Epoch, &p.Checkpoint, &p.Parked, orZero{&p.OldestParked}, &p.OwnerAlive, &notOwned)
+			&p.Attempts, &p.LastError, orZero{&p.LastErrorAt}, orZero{&p.NextAttempt}, &p.Owner, &p.OwnerName, &p.Epoch, &p.Checkpoint, &p.Parked, orZero{&p.OldestParked}, &p.OwnerAlive, &notOwned,
+			orZero{&p.RebuildSince}, &rebuilt, &p.RebuildFrom, &p.RebuildTo, &o.Number, &o.Kind, &o.Node, orZero{&o.RequestedAt}, orZero{&o.StartedAt}, &o.Error, &p.Held)
+		p.RebuildFor = seconds(rebuilt)
 		if !p.OwnerAlive {
 			p.NotOwned = seconds(notOwned)
 		}
@@ -55,30 +58,38 @@ func orNull[T comparable](v T) any {
 }
 
 func (s port) Nodes(ctx context.Context) ([]engine.NodeRow, error) {
-	rows, _ := s.pool.Query(ctx, s.control.sql("nodes"))
-	list, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (n engine.NodeRow, err error) {
-		var silent float64
-		var summary []byte
-		var filtered, filters []string
-		err = row.Scan(&n.ID, &n.Alive, &n.Draining, &n.Projections, &n.Tenants, &filtered, &filters, &n.StartedAt, &n.HeartbeatAt, &silent, &n.Leases, &summary)
-		n.Filters, n.Silent, n.Summary = filtersFrom(filtered, filters), seconds(silent), engine.DecodeSummary(summary)
-		return n, err
-	})
+	list, err := s.nodes(ctx, s.pool)
 	return list, failed(s.missing(err), "list nodes")
 }
 
-func (s port) Overview(ctx context.Context, patience time.Duration) (engine.Overview, error) {
+func (s *Store) nodes(ctx context.Context, q querier) ([]engine.NodeRow, error) {
+	rows, _ := q.Query(ctx, s.control.sql("nodes"))
+	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (n engine.NodeRow, err error) {
+		var silent float64
+		var summary []byte
+		var filtered, filters []string
+		err = row.Scan(&n.ID, &n.Name, &n.Alive, &n.Draining, &n.Projections, &n.Tenants, &filtered, &filters, &n.StartedAt, &n.HeartbeatAt, &silent, &n.Leases, &summary)
+		n.Filters, n.Silent, n.Summary = filtersFrom(filtered, filters), seconds(silent), engine.DecodeSummary(summary)
+		return n, err
+	})
+}
+
+func (s port) Overview(ctx context.Context, patience time.Duration, byTenant []string) (engine.Overview, error) {
 	found, err := queryPlanned(ctx, s.Store, func(row pgx.CollectableRow) (o engine.Overview, err error) {
 		in := &o.OldestParkedIn
 		var states []projection.TenantState
-		var counts []int
-		err = row.Scan(&states, &counts, &o.Paused, &o.Halted, &o.NotOwned, &o.Overdue, &o.Parked, orZero{&o.OldestParked}, &in.Tenant, &in.Name, &in.Partition)
+		var counts, notOwned, overdue []int
+		var names, tenants []string
+		err = row.Scan(&states, &counts, &o.Paused, &o.Halted, &names, &tenants, &notOwned, &overdue, &o.Parked, orZero{&o.OldestParked}, &in.Tenant, &in.Name, &in.Partition)
 		o.Tenants = make(map[projection.TenantState]int)
 		for i, state := range states {
 			o.Tenants[state] = counts[i]
 		}
+		for i, name := range names {
+			o.NotOwned = append(o.NotOwned, engine.NotOwned{Name: name, Tenant: tenants[i], Count: notOwned[i], Overdue: overdue[i]})
+		}
 		return o, err
-	}, "overview", patience.Seconds())
+	}, "overview", patience.Seconds(), nonNil(byTenant))
 	if err != nil {
 		return engine.Overview{}, failed(s.missing(err), "read the overview")
 	}

@@ -1,6 +1,7 @@
 package pgstore
 
 import (
+	"cmp"
 	"flag"
 	"fmt"
 	"reflect"
@@ -23,7 +24,7 @@ var manyProjections = flag.Int("projections", 20_000, "how many projections the 
 func registered(t *testing.T, store *Store, node engine.Node) {
 	t.Helper()
 	none := []string{}
-	mustExec(t, store, store.control.sql("register"), node.ID, node.Projections, none, none, none, 1, time.Hour.Microseconds())
+	mustExec(t, store, store.control.sql("register"), node.ID, node.Projections, none, none, none, 1, time.Hour.Microseconds(), node.Name)
 }
 
 // mixed is a store with projections in all states: 8 in each of 50 tenants, 3 partitions of some, with leases of two living nodes,
@@ -44,7 +45,7 @@ func mixed(t *testing.T) (store *Store, nodes []engine.Node) {
 		       floor(random() * 2), random() < 0.3, 'error', (array[0, 0, 1])[1 + floor(random() * 3)]
 		  from generate_series(1, 50) t, generate_series(1, 8) n, generate_series(0, 3) i where (n = 8) = (i > 0)`)
 	mustExec(t, store, `update millrace.tenants set paused = tenant like 't%3' or tenant in ('t7', 't17'), state = case when tenant like 't%9' or tenant = 't7' then 'archived' else 'active' end`)
-	mustExec(t, store, `update millrace.projections p set suspended = t.paused or t.state <> 'active' from millrace.tenants t where t.tenant = p.tenant`)
+	mustExec(t, store, `update millrace.projections p set tenant_suspended = t.paused or t.state <> 'active' from millrace.tenants t where t.tenant = p.tenant`)
 	mustExec(t, store, `insert into millrace.leases (id, owner, epoch, checkpoint, free_since)
 		select p.id, x.owner, 1, 5, case when x.owner is null then now() - make_interval(secs => p.id % 10) end
 		  from millrace.projections p cross join lateral (select ($1::uuid[])[1 + floor(random() * 5 + p.id * 0)] as owner) x`, []string{nodes[0].ID, nodes[1].ID, nodes[2].ID})
@@ -151,6 +152,7 @@ func TestOverviewCountsWhatNoLivingNodeRuns(t *testing.T) {
 			expire(t, store, node)
 		}
 		const patience = 5 * time.Second
+		byTenant, notOwned, overdue := []string{"p1", "none"}, 0, 0
 		want := engine.Overview{Tenants: map[projection.TenantState]int{projection.TenantActive: 39, projection.TenantPaused: 6, projection.TenantArchived: 6}}
 		for _, r := range must(store.port().Projections(testContext(t), engine.ProjectionFilter{}))(t) {
 			want.Parked += r.Parked
@@ -164,16 +166,34 @@ func TestOverviewCountsWhatNoLivingNodeRuns(t *testing.T) {
 			case r.Halted:
 				want.Halted++
 			default:
-				want.NotOwned++
+				n := engine.NotOwned{Name: r.ID.Name}
+				if slices.Contains(byTenant, n.Name) {
+					n.Tenant = r.ID.Tenant
+				}
+				at := slices.IndexFunc(want.NotOwned, func(o engine.NotOwned) bool { return o.Name == n.Name && o.Tenant == n.Tenant })
+				if at < 0 {
+					at, want.NotOwned = len(want.NotOwned), append(want.NotOwned, n)
+				}
+				want.NotOwned[at].Count++
+				notOwned++
 				if r.NotOwned > patience {
-					want.Overdue++
+					want.NotOwned[at].Overdue++
+					overdue++
 				}
 			}
 		}
-		got := must(store.port().Overview(testContext(t), patience))(t)
-		late := got.Overdue - want.Overdue // leases whose time ran out meanwhile
-		got.Overdue = want.Overdue
-		if !reflect.DeepEqual(got, want) || late < 0 || late > want.NotOwned/5 || want.Paused*want.Halted*want.Overdue == 0 || want.Parked == 0 {
+		slices.SortFunc(want.NotOwned, func(a, b engine.NotOwned) int {
+			return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Tenant, b.Tenant))
+		})
+		got := must(store.port().Overview(testContext(t), patience, byTenant))(t)
+		late := -overdue // leases whose time ran out meanwhile
+		for i, n := range got.NotOwned {
+			late += n.Overdue
+			if i < len(want.NotOwned) {
+				got.NotOwned[i].Overdue = want.NotOwned[i].Overdue
+			}
+		}
+		if !reflect.DeepEqual(got, want) || late < 0 || late > notOwned/5 || want.Paused*want.Halted*overdue == 0 || want.Parked == 0 {
 			t.Errorf("got %+v and %d overdue meanwhile, want %+v", got, late, want)
 		}
 	}
@@ -277,7 +297,8 @@ func TestStatementsOfStatusReadWhatTheySelect(t *testing.T) {
 		"the first page":          {list, args(engine.ProjectionFilter{Limit: 100}), 100, 110, false},
 		"a page in the middle":    {list, args(engine.ProjectionFilter{Limit: 100, After: projection.ID{Tenant: "t5", Name: "p5"}}), 100, 110, false},
 		"parked":                  {list, args(engine.ProjectionFilter{Limit: 100, Parked: true}), 0, 10, true},
-		"overview":                {store.control.sql("overview"), []any{5.0}, 1, 20, true},
+		"overview":                {store.control.sql("overview"), []any{5.0, []string{}}, 1, 20, true},
+		"settled floors":          {store.control.sql("settled_floors"), []any{[]string{"t7", "t8"}}, 2, 20, false},
 	}
 	for _, analyzed := range []bool{false, true} {
 		if analyzed {
@@ -332,7 +353,7 @@ func TestStatementsOfSummaryTakeLittleOfAListOfAll(t *testing.T) {
 	mustExec(t, store, "vacuum analyze millrace.leases, millrace.projections, millrace.nodes, millrace.dead_letters, millrace.tenants")
 	ctx := testContext(t)
 	measure := func(what string, fn func() error) (fastest time.Duration) {
-		took := make([]time.Duration, 9)
+		took := make([]time.Duration, 5)
 		for i := range took {
 			began := time.Now()
 			noError(t, fn())
@@ -343,7 +364,7 @@ func TestStatementsOfSummaryTakeLittleOfAListOfAll(t *testing.T) {
 		return took[0]
 	}
 	summary := func() error {
-		if _, err := store.port().Overview(ctx, 5*time.Second); err != nil {
+		if _, err := store.port().Overview(ctx, 5*time.Second, nil); err != nil {
 			return err
 		}
 		_, err := store.port().Nodes(ctx)
@@ -362,8 +383,12 @@ func TestStatementsOfSummaryTakeLittleOfAListOfAll(t *testing.T) {
 	if took := measure("a summary while no node is alive", summary); took > list {
 		t.Errorf("it took %v without nodes, and a list of all %v", took, list)
 	}
-	overview := must(store.port().Overview(ctx, 0))(t)
-	if overview.NotOwned != *manyProjections || overview.Overdue != *manyProjections || overview.Tenants[projection.TenantActive] != *manyProjections/10+1 {
+	overview := must(store.port().Overview(ctx, 0, nil))(t)
+	notOwned, overdue := 0, 0
+	for _, n := range overview.NotOwned {
+		notOwned, overdue = notOwned+n.Count, overdue+n.Overdue
+	}
+	if notOwned != *manyProjections || overdue != *manyProjections || overview.Tenants[projection.TenantActive] != *manyProjections/10+1 {
 		t.Errorf("%+v", overview)
 	}
 }

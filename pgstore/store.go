@@ -20,6 +20,8 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"go.uber.org/zap"
 
+	"github.com/millrace-go/millrace/event"
+	"github.com/millrace-go/millrace/internal/eventlog"
 	"github.com/millrace-go/millrace/internal/valid"
 	"github.com/millrace-go/millrace/pgstore/internal/session"
 	"github.com/millrace-go/millrace/pgstore/internal/sqltext"
@@ -56,6 +58,8 @@ type Options struct {
 	// keys delete older ones, a few at a time. An append that is repeated after its key was deleted appends again, or
 	// meets a version conflict if it expects a version. Negative means for ever. Default: 7 days.
 	KeyRetention time.Duration
+	// AppendMiddleware is called around each Append and AppendTx, the first outermost. See event.AppendMiddleware. Default: none.
+	AppendMiddleware []event.AppendMiddleware
 	// Logger receives the logs. Default: nothing is logged.
 	Logger *zap.Logger
 }
@@ -104,17 +108,19 @@ type Store struct {
 	// tenant is DefaultTenant.
 	tenant *Tenant
 
-	pool        *pgxpool.Pool
-	ownPool     bool
-	opts        Options
-	log         *zap.Logger
-	control     controlSchema
-	notify      *notifier
-	locks       *lockScanner
+	pool    *pgxpool.Pool
+	ownPool bool
+	opts    Options
+	log     *zap.Logger
+	control controlSchema
+	notify  *notifier
+	tailReads
 	tenantLocks tenantLocks
 	server      server
 	// sessions has the settings of the sessions that a pooler lends.
 	sessions session.Pooled
+	// middleware is around all appends, nil if there is none.
+	middleware *eventlog.Middleware
 	// abandoned counts the handlers that did not return.
 	abandoned atomic.Int64
 	// warned reports whether warnOfExtensions has run.
@@ -184,11 +190,15 @@ func OpenPool(ctx context.Context, pool *pgxpool.Pool, opts Options) (*Store, er
 	if err := onePrimary(pool.Config().ConnConfig); err != nil {
 		return nil, fmt.Errorf("open store: %w", err)
 	}
+	middleware, err := eventlog.NewMiddleware(opts.AppendMiddleware)
+	if err != nil {
+		return nil, fmt.Errorf("open store: %w", err)
+	}
 	facts, err := checkServer(ctx, pool, opts.Logger)
 	if err != nil {
 		return nil, fmt.Errorf("open store: %w", err)
 	}
-	s := &Store{pool: pool, opts: opts, log: opts.Logger, control: newControlSchema(opts.Schema, opts.KeyRetention)}
+	s := &Store{pool: pool, opts: opts, log: opts.Logger, middleware: middleware, control: newControlSchema(opts.Schema, opts.KeyRetention)}
 	if err := s.checkPooling(ctx); err != nil {
 		return nil, fmt.Errorf("open store: %w", err)
 	}
@@ -197,7 +207,7 @@ func OpenPool(ctx context.Context, pool *pgxpool.Pool, opts Options) (*Store, er
 	}
 	s.server.watchesClients = watchesClients(ctx, pool)
 	s.notify = newNotifier(s)
-	s.locks = newLockScanner(s)
+	s.locks, s.starts = newLockScanner(s), newTailStarts(s)
 	s.tenant, err = s.ForTenant(projection.DefaultTenant)
 	if err != nil {
 		return nil, fmt.Errorf("open store: %w", err)
@@ -223,6 +233,7 @@ func (s *Store) checkPooling(ctx context.Context) error {
 // Close sends the remaining notifications, and closes the pool if Open made it. Calls in progress fail. It may be
 // called again.
 func (s *Store) Close() {
+	s.starts.close()
 	s.locks.close()
 	s.notify.close()
 	if s.ownPool {

@@ -41,15 +41,15 @@ type tail struct {
 	checked time.Time
 	// average is the approximate size of an event in bytes. It bounds how many events are read.
 	average int
-	slot    func(ctx context.Context) (release func(), err error)
+	slot    engine.ReadSlot
 }
 
 func (s port) Tail(tenant string) engine.Tail {
 	t, err := s.ForTenant(tenant)
-	return &tail{tenant: t, invalid: err, slot: func(context.Context) (func(), error) { return func() {}, nil }}
+	return &tail{tenant: t, invalid: err, slot: engine.NoReadSlot}
 }
 
-func (t *tail) ReadWithin(slot func(ctx context.Context) (release func(), err error)) { t.slot = slot }
+func (t *tail) ReadWithin(slot engine.ReadSlot) { t.slot = slot }
 
 // Poll implements engine.Tail. It starts again in a new incarnation of the server. After an error it forgets
 // everything, because observations on a lost connection are not valid.
@@ -73,7 +73,9 @@ func (t *tail) poll(ctx context.Context) (update engine.TailUpdate, err error) {
 	changed := true
 	switch {
 	case !t.started:
-		err = t.start(ctx)
+		if err = t.start(ctx); err == nil {
+			changed = t.settler.Waiting() // otherwise nothing was visible after the mark
+		}
 	case t.settler.Waiting() && t.settler.Scanned() && !t.settler.Cleared():
 		changed, err = t.scan(ctx) // nothing is read while the holders are the same
 	}
@@ -114,22 +116,14 @@ func (t *tail) poll(ctx context.Context) (update engine.TailUpdate, err error) {
 
 // start finds where the tail begins. If no append is in progress, the highest position is settled at once.
 func (t *tail) start(ctx context.Context) error {
-	release, err := t.slot(ctx)
+	from, err := t.tenant.store.starts.of(ctx, t.tenant.name, func() (tailStart, error) { return t.startAlone(ctx) })
 	if err != nil {
 		return err
 	}
-	var floor, head int64
-	t.incarnation, err = t.tenant.readEvents(ctx, t.tenant.sql("tail_start"), [][]byte{[]byte(t.tenant.name)}, nil, func(rows *pgconn.ResultReader) error {
-		return wire.ReadInts(rows, func(row []int64) { floor, head = row[0], row[1] })
-	})
-	release()
-	if err != nil {
-		return err
+	if from.head < from.floor {
+		return fmt.Errorf("the last event is at %d, a checkpoint at %d: %w", from.head, from.floor, projection.ErrRestored)
 	}
-	if head < floor {
-		return fmt.Errorf("the last event is at %d, a checkpoint at %d: %w", head, floor, projection.ErrRestored)
-	}
-	t.settler, t.checked = settle.New(floor, head, time.Now()), time.Now()
+	t.incarnation, t.settler, t.checked = from.in, settle.New(from.floor, from.head, time.Now()), time.Now()
 	if t.settler.Waiting() {
 		if _, err := t.scan(ctx); err != nil {
 			return err
@@ -139,9 +133,22 @@ func (t *tail) start(ctx context.Context) error {
 	return nil
 }
 
+// startAlone finds where the tail begins, if it does not start together with others.
+func (t *tail) startAlone(ctx context.Context) (from tailStart, err error) {
+	ctx, release, err := t.slot(ctx)
+	if err != nil {
+		return from, err
+	}
+	defer release()
+	from.in, err = t.tenant.readEvents(ctx, t.tenant.sql("tail_start"), [][]byte{[]byte(t.tenant.name)}, nil, func(rows *pgconn.ResultReader) error {
+		return wire.ReadInts(rows, func(row []int64) { from.floor, from.head = row[0], row[1] })
+	})
+	return from, err
+}
+
 // read reads after the mark and adds the settled events to update. full reports whether the read reached a limit.
 func (t *tail) read(ctx context.Context, update *engine.TailUpdate) (full bool, err error) {
-	release, err := t.slot(ctx)
+	ctx, release, err := t.slot(ctx)
 	if err != nil {
 		return false, err
 	}
@@ -210,7 +217,7 @@ func (t *tail) scan(ctx context.Context) (changed bool, err error) {
 	if in != t.incarnation {
 		return false, projection.ErrIncarnationChanged
 	}
-	return t.settler.Scan(holders), nil
+	return t.settler.Scan(holders[t.tenant.schema]), nil
 }
 
 // maxPosition is beyond every position.
@@ -233,6 +240,9 @@ func (t *Tenant) readPage(ctx context.Context, r engine.ReadRange) (engine.Page,
 	})
 	if err != nil {
 		return engine.Page{}, err
+	}
+	if len(args) == 3 {
+		t.store.reads.add(sql)
 	}
 	page := engine.Page{Events: read.List, To: r.UpTo, Incarnation: in, Bytes: read.Allocated}
 	if read.Truncated || len(read.List) >= r.Limit {

@@ -344,7 +344,7 @@ func TestStandbyIsRefused(t *testing.T) {
 	pool := must(pgxpool.New(testContext(t), standby.DSN("postgres")))(t)
 	defer pool.Close()
 	moved := &Store{pool: pool, opts: primary.opts, log: primary.log, control: primary.control}
-	moved.locks = newLockScanner(moved)
+	moved.locks, moved.starts = newLockScanner(moved), newTailStarts(moved)
 	if _, _, err := moved.locks.scan(testContext(t), primary.EventsSchema()); !errors.Is(err, projection.ErrNotPrimary) {
 		t.Errorf("scan: %v", err)
 	}

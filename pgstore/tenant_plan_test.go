@@ -43,6 +43,8 @@ func hotTenantStatements(t *testing.T, store *Store) []planned {
 		{"stream", in.sql("read_stream"), []any{"s77", 2, page, 0}, 4},
 		{"types of a stream", in.sql("read_stream_types"), []any{"s77", 2, page, 0, []string{"T7"}}, 4},
 		{"head", in.sql("head"), nil, 1},
+		{"heads", must(store.headsStatement([]string{in.name}))(t), nil, 1},
+		{"age after the middle", in.sql("next_event_age"), []any{last / 2}, 1},
 		{"version", in.sql("stream_version"), []any{"s77"}, 1},
 		{"copied events", in.sql("copied_events"), []any{last / 2, page}, page},
 		{"copied streams", in.sql("copied_streams"), []any{"s5", page}, page},
@@ -63,7 +65,7 @@ func hotTenantStatements(t *testing.T, store *Store) []planned {
 				if key != "" {
 					e = e.WithKey(key)
 				}
-				a, err := in.newAppend(stream, e, someEvents(3))
+				a, err := in.newAppend(event.Appending{Stream: stream, Expected: e, Events: someEvents(3)})
 				noError(t, err)
 				a.expire = expire
 				text, args := in.appendStatement(a)

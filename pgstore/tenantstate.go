@@ -49,7 +49,7 @@ func (t tenantRow) changing() error {
 
 // lockTenant takes the structural lock of a tenant, until the transaction ends, and returns the tenant as the previous
 // holder left it.
-func (s *Store) lockTenant(ctx context.Context, tx pgx.Tx, name string) (t tenantRow, err error) {
+func (s *Store) lockTenant(ctx context.Context, tx executor, name string) (t tenantRow, err error) {
 	if err := s.lockTenants(ctx, tx, name); err != nil {
 		return t, err
 	}

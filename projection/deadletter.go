@@ -2,30 +2,31 @@ package projection
 
 import "time"
 
-// DeadLetter is a parked event of a projection. It refers to the event and copies no payload.
+// DeadLetter is a parked event of a projection. It refers to the event and copies no payload. In JSON, names are in lower camel
+// case, times are RFC 3339, and empty optional fields are left out.
 type DeadLetter struct {
 	// ID is the number of the dead letter, and Projection is the projection that has it.
-	ID         int64
-	Projection ID
+	ID         int64 `json:"id"`
+	Projection ID    `json:"projection"`
 	// Position, Stream, Version and Type are the event's.
-	Position int64
-	Stream   string
-	Version  int64
-	Type     string
+	Position int64  `json:"position"`
+	Stream   string `json:"stream"`
+	Version  int64  `json:"version"`
+	Type     string `json:"type"`
 	// BlockedByStream reports that the event did not fail, but was parked after an earlier event of its stream.
-	BlockedByStream bool
-	State           DeadLetterState
+	BlockedByStream bool            `json:"blockedByStream,omitzero"`
+	State           DeadLetterState `json:"state"`
 	// Error is the error of the last failure, and Stack its stack if it was a panic. Attempts counts the failures, those of
 	// replays included. Replays counts the failed replays.
-	Error    string
-	Stack    string
-	Attempts int
-	Replays  int
+	Error    string `json:"error"`
+	Stack    string `json:"stack,omitempty"`
+	Attempts int    `json:"attempts"`
+	Replays  int    `json:"replays"`
 	// FirstFailedAt and LastFailedAt are when the event failed. EndedAt is when it was resolved or discarded. They are by the
 	// clock of the server, or of the machine that has the file.
-	FirstFailedAt time.Time
-	LastFailedAt  time.Time
-	EndedAt       time.Time
+	FirstFailedAt time.Time `json:"firstFailedAt,omitzero"`
+	LastFailedAt  time.Time `json:"lastFailedAt,omitzero"`
+	EndedAt       time.Time `json:"endedAt,omitzero"`
 }
 
 // DeadLetterState is the state of a dead letter.

@@ -16,7 +16,8 @@ type DeadLetterPage struct {
 // CommandResult is the result of a replay or a discard.
 type CommandResult struct {
 	// Command is the command's number, which Wait and Cancel take.
-	Command int64
+	Command int64 `json:"command"`
 	// Done counts the dead letters that were resolved or discarded. Failed counts those whose replay failed.
-	Done, Failed int64
+	Done   int64 `json:"done"`
+	Failed int64 `json:"failed"`
 }

@@ -6,6 +6,13 @@ import "errors"
 var (
 	// ErrUnknownProjection is returned if no node has registered a projection of that name.
 	ErrUnknownProjection = errors.New("unknown projection")
+	// ErrRetired is returned if the projection was renamed, replaced by another version, or forgotten. The error's text says
+	// which, and names the successor. Nodes neither run nor create a projection of that name.
+	ErrRetired = errors.New("the projection is retired")
+	// ErrExists is returned if a projection of that name exists already.
+	ErrExists = errors.New("a projection of that name exists")
+	// ErrInUse is returned if living nodes register the projection, or hold its lease. The error's text names them.
+	ErrInUse = errors.New("the projection is in use")
 	// ErrUnknownTenant is returned if the store has no such tenant.
 	ErrUnknownTenant = errors.New("unknown tenant")
 	// ErrPaused is returned if a projection is paused.
@@ -52,6 +59,41 @@ var (
 	// ErrCommandPending is returned if a command was accepted but not carried out yet. The holder of the projection's lease
 	// will carry it out.
 	ErrCommandPending = errors.New("accepted, but not carried out yet")
+)
+
+// Errors about resets and operations. Operations are rebuilds, swaps and drops of versions.
+var (
+	// ErrOperationOpen is returned if a projection has an open operation already. The error's text describes it.
+	ErrOperationOpen = errors.New("the projection has an open operation")
+	// ErrOperationPending is returned if an operation was requested and has not ended yet. A node that registers the projection
+	// will carry it out.
+	ErrOperationPending = errors.New("requested, but not carried out yet")
+	// ErrDelivers is returned by a reset of a projection whose handler delivers, unless ResetOptions.Redeliver is set.
+	ErrDelivers = errors.New("the projection delivers: its events would be delivered again, which must be allowed explicitly")
+	// ErrNotSettled is returned by a reset to a position above the settled mark, which the error's text names.
+	ErrNotSettled = errors.New("the position is above the settled mark")
+	// ErrOperationNotFound is returned if a projection has no open operation.
+	ErrOperationNotFound = errors.New("no open operation")
+	// ErrOperationCancelled is returned if an operation was cancelled. It had no effect.
+	ErrOperationCancelled = errors.New("the operation was cancelled")
+	// ErrNoHook is returned by an operation on a projection whose code does not have the hook that the operation runs. The
+	// error's text names the field of Projection.
+	ErrNoHook = errors.New("the projection has no such hook")
+)
+
+// Errors about versions of a projection.
+var (
+	// ErrBehind is returned by a swap if the new version is behind the earlier one and does not catch up. The error's text has both
+	// positions.
+	ErrBehind = errors.New("the version is behind the earlier one")
+	// ErrParkedEvents is returned by a swap if events of the new version are parked, so that readers would miss them. The error's
+	// text has their number.
+	ErrParkedEvents = errors.New("the version has parked events, which readers would miss")
+	// ErrSeveralVersions is returned by a swap if there is more than one earlier version. The versions in between must be
+	// swapped or dropped first.
+	ErrSeveralVersions = errors.New("there are several earlier versions")
+	// ErrVersionInUse is returned by an attempt to drop a version that readers use.
+	ErrVersionInUse = errors.New("the version is in use")
 )
 
 // Errors about the store.

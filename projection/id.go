@@ -19,11 +19,11 @@ const DefaultTenant = "default"
 // ID names one projection of one tenant, and one partition of it.
 type ID struct {
 	// Tenant is the tenant whose events are projected. Empty means DefaultTenant.
-	Tenant string
+	Tenant string `json:"tenant"`
 	// Name is the projection's name.
-	Name string
+	Name string `json:"name"`
 	// Partition is the number of a partition, from 1 to Projection.Partitions. 0 is the whole projection, split or not.
-	Partition int
+	Partition int `json:"partition,omitzero"`
 }
 
 // longest is how many bytes of a tenant and of a name String shows. Valid ones are not longer.

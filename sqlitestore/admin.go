@@ -1,6 +1,7 @@
 package sqlitestore
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -29,15 +30,19 @@ func (s port) SetDesiredState(ctx context.Context, id projection.ID, desired eng
 	return failed(err, "set the desired state of %s", id)
 }
 
-// unknownProjection returns projection.ErrUnknownTenant or projection.ErrUnknownProjection if there is no such projection.
+// unknownProjection returns projection.ErrUnknownTenant, projection.ErrRetired or projection.ErrUnknownProjection if there is
+// no such projection.
 func unknownProjection(ctx context.Context, q querier, id projection.ID) error {
 	var tenant, found bool
-	_, err := runOne(ctx, q, "projection_exists", []any{id.Tenant, id.Name, id.Partition}, &tenant, &found)
+	retired := engine.Retired{Tenant: id.Tenant, Name: id.Name}
+	_, err := runOne(ctx, q, "projection_exists", []any{id.Tenant, id.Name, id.Partition}, &tenant, &found, &retired.Reason, &retired.Successor)
 	switch {
 	case err != nil:
 		return err
 	case !tenant:
 		return projection.ErrUnknownTenant
+	case retired.Reason != "":
+		return &retired
 	case !found:
 		return projection.ErrUnknownProjection
 	}
@@ -47,52 +52,68 @@ func unknownProjection(ctx context.Context, q querier, id projection.ID) error {
 // PauseEnded implements engine.Store. It writes only if a dead owner has a lease.
 func (s port) PauseEnded(ctx context.Context, id projection.ID) (free bool, err error) {
 	id = engine.FullID(id)
-	free, dead, err := s.pauseState(ctx, s.readers, id)
-	if err == nil && dead {
-		err = s.transact(ctx, func(tx *sql.Tx) error {
-			living, err := s.livingOwner(ctx, tx)
-			if err == nil {
-				err = execute(ctx, tx, "free_paused", id.Tenant, id.Name, living, time.Now().UnixMicro())
-			}
-			if err == nil {
-				free, _, err = s.pauseState(ctx, tx, id)
-			}
-			return err
-		})
-	}
+	stopped, free, err := s.stopEnded(ctx, id, []string{id.Name}, nil)
 	switch {
-	case err == nil:
-		return free, nil
-	case errors.Is(err, projection.ErrResumed), errors.Is(err, projection.ErrUnknownProjection):
+	case errors.Is(err, projection.ErrUnknownProjection), errors.Is(err, projection.ErrRetired), errors.Is(err, projection.ErrUnknownTenant):
 		return false, err // not a fault of the store, which the caller would retry
+	case err != nil:
+		return false, failed(err, "wait for the pause of %s", id)
+	case !stopped:
+		return false, projection.ErrResumed
 	}
-	return false, failed(err, "wait for the pause of %s", id)
+	return free, nil
 }
 
-// pauseState reports whether the leases of a paused projection are free, and whether any has a dead owner. It returns
-// projection.ErrResumed if the projection is not paused.
-func (s *Store) pauseState(ctx context.Context, q querier, id projection.ID) (free, dead bool, err error) {
+// stopEnded reports whether all partitions of projections are stopped, by an operation or, without one, by a pause, and
+// whether all of their leases are free. It frees the leases of dead owners.
+func (s *Store) stopEnded(ctx context.Context, id projection.ID, names []string, operation *int64) (stopped, free bool, err error) {
+	stopped, free, dead, err := s.stopState(ctx, s.readers, id, names, operation)
+	if err != nil || !stopped || !dead {
+		return stopped, free, err
+	}
+	err = s.transact(ctx, func(tx *sql.Tx) error {
+		living, err := s.livingOwner(ctx, tx)
+		if err == nil {
+			err = execute(ctx, tx, "free_paused", id.Tenant, list(names), operation, living, time.Now().UnixMicro())
+		}
+		if err == nil {
+			stopped, free, _, err = s.stopState(ctx, tx, id, names, operation)
+		}
+		return err
+	})
+	return stopped, free, err
+}
+
+// stopState reports whether all partitions of projections are stopped, whether their leases are free, and whether any has a
+// dead owner.
+func (s *Store) stopState(ctx context.Context, q querier, id projection.ID, names []string, operation *int64) (stopped, free, dead bool, err error) {
 	living, err := s.livingOwner(ctx, q)
 	if err != nil {
-		return false, false, err
+		return false, false, false, err
 	}
-	var desired engine.DesiredState
+	var isStopped bool
 	var owner string
-	partitions, runs := 0, false
-	free = true
-	err = each(ctx, q, "pause_state", []any{id.Tenant, id.Name}, []any{&desired, &owner}, func() error {
+	partitions := 0
+	stopped, free = true, true
+	err = each(ctx, q, "pause_state", []any{id.Tenant, list(names), operation}, []any{&isStopped, &owner}, func() error {
 		partitions++
-		runs, free, dead = runs || desired.Runs(), free && owner == "", dead || owner != "" && owner != living
+		stopped, free, dead = stopped && isStopped, free && owner == "", dead || owner != "" && owner != living
 		return nil
 	})
-	switch {
-	case err != nil:
-	case partitions == 0:
-		err = projection.ErrUnknownProjection
-	case runs:
-		err = projection.ErrResumed
+	if err == nil && partitions == 0 {
+		err = cmp.Or(unknownProjection(ctx, q, id), projection.ErrUnknownProjection)
 	}
-	return free, dead, err
+	return stopped, free, dead, err
+}
+
+func (s port) Retired(ctx context.Context, tenants, names []string) (retired []*engine.Retired, err error) {
+	var r engine.Retired
+	err = each(ctx, s.readers, "retired_projections", []any{list(tenants), list(names)}, []any{&r.Tenant, &r.Name, &r.Reason, &r.Successor}, func() error {
+		one := r
+		retired = append(retired, &one)
+		return nil
+	})
+	return retired, failed(err, "list retired projections")
 }
 
 func (s port) Orders(ctx context.Context, node engine.Node, rows []int32) (map[int32]engine.Orders, error) {

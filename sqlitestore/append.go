@@ -29,7 +29,8 @@ const (
 )
 
 // Append appends events to a stream, all or none, and wakes the projections that wait for them. Appends that are called at
-// the same time share one transaction, and so one sync of the disk. No append waits for others to be called.
+// the same time share one transaction, and so one sync of the disk. They may share that of a batch that runs meanwhile. No
+// append waits for others to be called.
 //
 // It returns an *event.VersionConflictError if the stream is not in the expected state, event.ErrKeyReused if the
 // idempotency key was used for another stream, and projection.ErrTenantArchived or ErrTenantDropping if the tenant
@@ -38,7 +39,13 @@ const (
 // version. When ctx ends, an append that still waits fails and appends nothing. An append that has begun returns its
 // result.
 func (t *Tenant) Append(ctx context.Context, stream string, expected event.Expected, events ...event.Event) (event.Appended, error) {
-	a, err := eventlog.NewAppend(stream, expected, events)
+	asked := event.Appending{Tenant: t.name, Stream: stream, Expected: expected, Events: events}
+	return t.store.middleware.Around(ctx, asked, t.appendToFile)
+}
+
+// appendToFile is Append within its middleware.
+func (t *Tenant) appendToFile(ctx context.Context, asked event.Appending) (event.Appended, error) {
+	a, err := eventlog.NewAppend(asked.Stream, asked.Expected, asked.Events)
 	if err == nil {
 		err = t.store.notWithin(ctx)
 	}
@@ -46,13 +53,13 @@ func (t *Tenant) Append(ctx context.Context, stream string, expected event.Expec
 		err = t.store.ready(ctx)
 	}
 	if err != nil {
-		return event.Appended{}, t.failed("append to", stream, err)
+		return event.Appended{}, t.failed("append to", asked.Stream, err)
 	}
-	result, err := t.store.writer.append(ctx, &waitingAppend{done: make(chan struct{}), apply: func(ctx context.Context, tx *sql.Tx) (event.Appended, error) {
+	result, err := t.store.writer.append(ctx, newWaitingAppend(a, func(ctx context.Context, tx *sql.Tx) (event.Appended, error) {
 		return t.apply(ctx, tx, a)
-	}})
+	}))
 	if err != nil {
-		return event.Appended{}, t.failed("append to", stream, err)
+		return event.Appended{}, t.failed("append to", asked.Stream, err)
 	}
 	if !result.Repeated {
 		t.store.wakes.Wake(t.name)
@@ -68,28 +75,32 @@ func (t *Tenant) Append(ctx context.Context, stream string, expected event.Expec
 // does not end the transaction. Calls of AppendTx with the same tx run one after the other. If one fails, it may also undo
 // other statements of tx that ran at the same time.
 func (t *Tenant) AppendTx(ctx context.Context, tx *sql.Tx, stream string, expected event.Expected, events ...event.Event) (_ event.Appended, wake func(), _ error) {
-	wake = func() {}
-	a, err := eventlog.NewAppend(stream, expected, events)
+	asked := event.Appending{Tenant: t.name, Stream: stream, Expected: expected, Events: events}
+	return t.store.middleware.AroundTx(ctx, asked, func(ctx context.Context, asked event.Appending) (event.Appended, error) {
+		return t.appendToTx(ctx, tx, asked)
+	}, func() { t.store.wakes.Wake(t.name) })
+}
+
+// appendToTx is AppendTx within its middleware.
+func (t *Tenant) appendToTx(ctx context.Context, tx *sql.Tx, asked event.Appending) (event.Appended, error) {
+	a, err := eventlog.NewAppend(asked.Stream, asked.Expected, asked.Events)
 	if err == nil {
 		err = t.store.ready(ctx)
 	}
 	if err != nil {
-		return event.Appended{}, wake, t.failed("append to", stream, err)
+		return event.Appended{}, t.failed("append to", asked.Stream, err)
 	}
 	waiting := &waitingAppend{apply: func(ctx context.Context, tx *sql.Tx) (event.Appended, error) { return t.apply(ctx, tx, a) }}
 	if err = t.store.appendWithin(ctx, tx, waiting); err == nil {
 		err = waiting.err
 	}
 	if err != nil {
-		return event.Appended{}, wake, t.failed("append to", stream, err)
+		return event.Appended{}, t.failed("append to", asked.Stream, err)
 	}
-	if !waiting.result.Repeated {
-		if to, ok := t.store.appended.Load(tx); ok {
-			to.(*dirtied).add(t.name)
-		}
-		wake = func() { t.store.wakes.Wake(t.name) }
+	if to, ok := t.store.appended.Load(tx); ok && !waiting.result.Repeated {
+		to.(*dirtied).add(t.name)
 	}
-	return waiting.result, wake, nil
+	return waiting.result, nil
 }
 
 // appendWithin runs an append in a transaction of the caller. An error means that the whole transaction is over.

@@ -17,7 +17,7 @@ import (
 // addProjection inserts a projection of a tenant with a lease of that owner, none if it is empty, and returns its row.
 func addProjection(t testing.TB, store *Store, tenant, name, owner string) int32 {
 	t.Helper()
-	mustExec(t, store, `insert into millrace_projections (tenant, name, token, suspended)
+	mustExec(t, store, `insert into millrace_projections (tenant, name, token, tenant_suspended)
 		select id, ?2, 'token', state <> 'active' or paused from millrace_tenants where name = ?1`, tenant, name)
 	row := one[int32](t, store, "select max(id) from millrace_projections")
 	mustExec(t, store, "insert into millrace_leases (id, owner, epoch) values (?1, nullif(?2, ''), 1)", row, owner)

@@ -7,11 +7,12 @@ import (
 	"time"
 
 	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/projection"
 )
 
 func (s port) Apply(h engine.Handler, o engine.ApplyOptions) engine.Run {
 	return func(ctx context.Context, lease engine.Lease, batch engine.Batch) error {
-		b := batchTx{store: s.Store, lease: lease, batch: batch, timeout: o.Timeout}
+		b := newBatchTx(s.Store, lease, batch, o.Timeout)
 		return b.run(engine.WithProjection(ctx, lease.ID), func(ctx context.Context, tx *sql.Tx) error {
 			if len(batch.Events) == 0 {
 				return nil
@@ -23,14 +24,32 @@ func (s port) Apply(h engine.Handler, o engine.ApplyOptions) engine.Run {
 
 func (s port) Abandoned() int64 { return s.abandoned.Load() }
 
-// batchTx is one fenced transaction of a projection. It begins with a check of the lease and its checkpoint, which nothing can
-// change until the end. Then it runs the handler. It ends with the advance and the commit.
+// batchTx is one fenced transaction of a projection: a batch, or the hook of an operation. It begins with a check of the
+// fence, which nothing can change until the end. Then it runs the handler. It ends with the store's own changes and the
+// commit.
 type batchTx struct {
-	store   *Store
-	lease   engine.Lease
-	batch   engine.Batch
+	store *Store
+	id    projection.ID
+	// what describes the transaction in errors. upTo is the checkpoint after a batch.
+	what    string
+	upTo    int64
+	fresh   bool
 	timeout time.Duration
 	to      dirtied
+	// check checks the fence, and change makes the changes of the store.
+	check, change func(ctx context.Context, tx *sql.Tx) error
+}
+
+// newBatchTx returns the transaction of a batch, which advances the checkpoint of a lease.
+func newBatchTx(s *Store, lease engine.Lease, batch engine.Batch, timeout time.Duration) *batchTx {
+	return &batchTx{store: s, id: lease.ID, what: "a batch", upTo: batch.To, fresh: batch.Fresh, timeout: timeout,
+		check: func(ctx context.Context, tx *sql.Tx) error { return checkFence(ctx, tx, lease) },
+		change: func(ctx context.Context, tx *sql.Tx) error {
+			if err := s.settleDeadLetters(ctx, tx, lease, batch); err != nil {
+				return err
+			}
+			return advance(ctx, tx, lease, batch.To)
+		}}
 }
 
 // finishTime bounds the statements after the handler.
@@ -39,7 +58,7 @@ const finishTime = 10 * time.Second
 func (b *batchTx) run(ctx context.Context, fn func(context.Context, *sql.Tx) error) error {
 	t, err := b.begin(ctx)
 	if err != nil {
-		return fmt.Errorf("begin a batch of %s: %w", b.lease.ID, storeFault(err))
+		return fmt.Errorf("begin %s of %s: %w", b.what, b.id, storeFault(err))
 	}
 	abandoned, err := b.call(ctx, t, fn)
 	if abandoned {
@@ -48,10 +67,13 @@ func (b *batchTx) run(ctx context.Context, fn func(context.Context, *sql.Tx) err
 		defer t.end()
 	}
 	if err != nil {
-		return fmt.Errorf("handle a batch of %s: %w", b.lease.ID, err)
+		return fmt.Errorf("handle %s of %s: %w", b.what, b.id, err)
 	}
 	if err := b.finish(ctx, t); err != nil {
-		return fmt.Errorf("commit a batch of %s up to %d: %w", b.lease.ID, b.batch.To, err)
+		if b.upTo > 0 {
+			return fmt.Errorf("commit %s of %s up to %d: %w", b.what, b.id, b.upTo, err)
+		}
+		return fmt.Errorf("commit %s of %s: %w", b.what, b.id, err)
 	}
 	b.to.wake(&b.store.wakes)
 	return nil
@@ -61,7 +83,7 @@ func (b *batchTx) begin(ctx context.Context) (t *transaction, err error) {
 	if err := b.store.notWithin(ctx); err != nil {
 		return nil, err
 	}
-	if b.batch.Fresh {
+	if b.fresh {
 		t, err = b.store.writer.openFresh(ctx)
 	} else {
 		t, err = b.store.writer.open(ctx)
@@ -69,26 +91,23 @@ func (b *batchTx) begin(ctx context.Context) (t *transaction, err error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := checkFence(ctx, t.Tx, b.lease); err != nil {
+	if err := b.check(ctx, t.Tx); err != nil {
 		t.end()
 		return nil, err
 	}
 	return t, nil
 }
 
-// finish advances the checkpoint and commits.
+// finish makes the changes of the store and commits. The appends that wait are made after the changes, so a checkpoint that
+// they set is below the events of these appends.
 func (b *batchTx) finish(ctx context.Context, t *transaction) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), finishTime)
 	defer cancel()
 	ctx = t.takeBack(ctx)
-	err := b.store.settleDeadLetters(ctx, t.Tx, b.lease, b.batch)
-	if err == nil {
-		err = advance(ctx, t.Tx, b.lease, b.batch.To)
-	}
-	if err != nil {
+	if err := b.change(ctx, t.Tx); err != nil {
 		return finishFault(err)
 	}
-	if err := t.commit(ctx); err != nil {
+	if err := t.commitWithRiders(ctx); err != nil {
 		return classify(err)
 	}
 	return nil

@@ -126,8 +126,8 @@ func TestEventsAreParkedAndSkippedWithTheirCheckpoint(t *testing.T) {
 	t.Parallel()
 	b := newBatcher(t, 4)
 	ctx := testContext(t)
-	first := must(b.store.port().RecordFailure(ctx, b.lease, projection.Failure{Event: event.Envelope{Position: 1}, Attempt: 1, Err: errors.New("bad")}))(t)
-	if again := must(b.store.port().RecordFailure(ctx, b.lease, projection.Failure{Event: event.Envelope{Position: 1}, Attempt: 2, Err: errors.New("bad")}))(t); !again.Equal(first) {
+	first := must(b.store.port().RecordFailure(ctx, b.lease, projection.Failure{Event: event.Envelope{Position: 1}, Attempt: 1, Err: errors.New("bad")}, 0))(t)
+	if again := must(b.store.port().RecordFailure(ctx, b.lease, projection.Failure{Event: event.Envelope{Position: 1}, Attempt: 2, Err: errors.New("bad")}, 0))(t); !again.Equal(first) {
 		t.Errorf("it failed first at %v, then at %v", first, again)
 	}
 	noError(t, b.store.port().BeginAttempt(ctx, b.lease, 1, 3))
@@ -172,7 +172,7 @@ func TestWritesOfAProjectionNeedItsLease(t *testing.T) {
 	b := newBatcher(t, 2)
 	mustExec(t, b.store, "update millrace_leases set epoch = 4")
 	ctx, p := testContext(t), b.store.port()
-	_, recorded := p.RecordFailure(ctx, b.lease, projection.Failure{Err: errors.New("bad")})
+	_, recorded := p.RecordFailure(ctx, b.lease, projection.Failure{Err: errors.New("bad")}, 0)
 	for what, err := range map[string]error{
 		"record a failure": recorded, "attempt": p.BeginAttempt(ctx, b.lease, 1, 1), "park": p.Park(ctx, b.lease, projection.DeadLetter{Position: 1}, false),
 		"skip": p.Skip(ctx, b.lease, 1), "halt": p.Halt(ctx, b.lease, "why"), "fail": p.SetFailed(ctx, b.lease, "why"),
@@ -217,7 +217,10 @@ func TestTailReturnsEveryEventOnceUpToTheHead(t *testing.T) {
 	mustAppend(t, store.tenant, "s", event.Any, someEvents(10)...)
 	tail := store.port().Tail(projection.DefaultTenant)
 	slots := 0
-	tail.ReadWithin(func(context.Context) (func(), error) { slots++; return func() { slots-- }, nil })
+	tail.ReadWithin(func(ctx context.Context) (context.Context, func(), error) {
+		slots++
+		return ctx, func() { slots-- }, nil
+	})
 	if u := must(tail.Poll(ctx))(t); u.Mark != 10 || u.From != 10 || len(u.Events) != 0 || u.More || u.Again != 0 || u.Incarnation == 0 {
 		t.Errorf("at the start: %+v", u)
 	}

@@ -40,7 +40,7 @@ func TestAppendWaitsForOneBatch(t *testing.T) {
 	}
 }
 
-// An append waits for one batch only, also while several projections catch up at the same time.
+// An append waits for at most one batch, even while several projections catch up.
 func TestAppendWaitsForNoQueueOfBatches(t *testing.T) {
 	t.Parallel()
 	const projections, batches = 6, 10

@@ -28,7 +28,7 @@ func (c connector) Connect(ctx context.Context) (driver.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	conn := &conn{driverConn: base.(driverConn), prepared: make(map[string]driverStmt)}
+	conn := &conn{driverConn: base.(driverConn), prepared: make(map[string]driverStmt), kept: keptStmts{idle: make(map[string]idleStmt)}}
 	if c.writes {
 		conn.loan = newLoan(base)
 		conn.RegisterCommitHook(conn.loan.mayCommit)
@@ -61,6 +61,7 @@ type driverStmt interface {
 type conn struct {
 	driverConn
 	prepared map[string]driverStmt
+	kept     keptStmts
 	// loan guards the transactions of a connection that writes. It is nil for other connections.
 	loan *loan
 }
@@ -88,12 +89,28 @@ func (c *conn) own(ctx context.Context, query string) (driverStmt, error) {
 }
 
 func (c *conn) ExecContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Result, error) {
+	if c.loan.lent() && !ownTexts[query] {
+		stmt, err := c.borrow(ctx, query)
+		if err != nil {
+			return nil, err
+		}
+		result, err := stmt.ExecContext(ctx, args)
+		return result, stmt.ended(err)
+	}
 	return run(ctx, c, query, args, driverStmt.ExecContext, c.driverConn.ExecContext)
 }
 
 func (c *conn) QueryContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Rows, error) {
+	if c.loan.lent() && !ownTexts[query] {
+		stmt, err := c.borrow(ctx, query)
+		if err != nil {
+			return nil, err
+		}
+		rows, err := stmt.QueryContext(ctx, args)
+		return rows, stmt.ended(err)
+	}
 	rows, err := run(ctx, c, query, args, driverStmt.QueryContext, c.driverConn.QueryContext)
-	return c.loan.guardRows(rows, err)
+	return c.loan.guardRows(rows, err, nil)
 }
 
 // run runs a statement of the store by prepared, and any other by direct.
@@ -109,48 +126,17 @@ func run[R any](ctx context.Context, c *conn, query string, args []driver.NamedV
 	switch {
 	case err != nil:
 	case stmt != nil:
-		result, err = prepared(stmt, ctx, args)
+		if result, err = prepared(stmt, ctx, args); err == nil {
+			c.loan.ran(query)
+		}
 	default:
-		c.loan.look(query)
 		result, err = direct(ctx, query, args)
 	}
 	return result, c.loan.note(err)
 }
 
 func (c *conn) PrepareContext(ctx context.Context, query string) (driver.Stmt, error) {
-	if _, err := c.loan.admit(ctx); err != nil {
-		return nil, err
-	}
-	c.loan.look(query)
-	stmt, err := c.driverConn.PrepareContext(ctx, query)
-	if err != nil {
-		return nil, c.loan.note(err)
-	}
-	return &boundStmt{stmt.(driverStmt), c.loan}, nil
-}
-
-// boundStmt is a prepared statement of the user.
-type boundStmt struct {
-	driverStmt
-	loan *loan
-}
-
-func (s *boundStmt) ExecContext(ctx context.Context, args []driver.NamedValue) (driver.Result, error) {
-	ctx, err := s.loan.admit(ctx)
-	if err != nil {
-		return nil, err
-	}
-	result, err := s.driverStmt.ExecContext(ctx, args)
-	return result, s.loan.note(err)
-}
-
-func (s *boundStmt) QueryContext(ctx context.Context, args []driver.NamedValue) (driver.Rows, error) {
-	ctx, err := s.loan.admit(ctx)
-	if err != nil {
-		return nil, err
-	}
-	rows, err := s.driverStmt.QueryContext(ctx, args)
-	return s.loan.guardRows(rows, s.loan.note(err))
+	return c.borrow(ctx, query)
 }
 
 func (c *conn) BeginTx(ctx context.Context, opts driver.TxOptions) (driver.Tx, error) {
@@ -174,6 +160,9 @@ func (c *conn) IsValid() bool {
 func (c *conn) Close() error {
 	var err error
 	for _, stmt := range c.prepared {
+		err = errors.Join(err, stmt.Close())
+	}
+	for _, stmt := range c.kept.idle {
 		err = errors.Join(err, stmt.Close())
 	}
 	if c.loan != nil {

@@ -12,6 +12,7 @@ import (
 	"modernc.org/sqlite"
 	sqlite3 "modernc.org/sqlite/lib"
 
+	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/internal/transfer"
 	"github.com/millrace-go/millrace/projection"
 	"github.com/millrace-go/millrace/sqlitestore/internal/ownerlock"
@@ -59,10 +60,28 @@ func (s copySource) Copy(ctx context.Context) (c transfer.Copy, err error) {
 	return c, damaged(err)
 }
 
+// Closable implements transfer.Source.
+func (s copySource) Closable(ctx context.Context) error { return noOperation(ctx, s.readers) }
+
+// noOperation returns projection.ErrOperationOpen if an operation is open. A copy does not have operations.
+func noOperation(ctx context.Context, q querier) error {
+	open, err := readOperation(ctx, q, "any_operation")
+	switch {
+	case errors.Is(err, projection.ErrOperationNotFound):
+		return nil
+	case err == nil:
+		err = fmt.Errorf("%s: %w", open.ID, engine.AlreadyOpen(open))
+	}
+	return err
+}
+
 // Close implements transfer.Source. The triggers also refuse the writes of programs that do not know about copies.
 func (s copySource) Close(ctx context.Context, c transfer.Copy) error {
 	return s.transact(ctx, func(tx *sql.Tx) error {
 		if _, err := listTenants(ctx, tx); err != nil {
+			return err
+		}
+		if err := noOperation(ctx, tx); err != nil {
 			return err
 		}
 		if err := execute(ctx, tx, "release_dead", time.Now().UnixMicro()); err != nil {

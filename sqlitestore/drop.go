@@ -73,7 +73,8 @@ func (s *Store) endDrop(ctx context.Context, name string, row int32, most time.D
 // deletions delete rows of a tenant, in this order. Commands are inserted as long as their projection exists, and are
 // deleted in the transaction that deletes it.
 var deletions = []string{"delete_events", "delete_streams", "delete_keys", "delete_dead_letters", "delete_parked_streams",
-	"delete_commands", "delete_leases", "delete_projections"}
+	"delete_commands", "delete_operations", "delete_leases", "delete_projections",
+	"delete_retired_projections"}
 
 // deleteSome deletes rows of a tenant until most has passed. If nothing is left, it deletes the tenant and returns true.
 func (s *Store) deleteSome(ctx context.Context, tx *sql.Tx, name string, row int32, most time.Duration) (done bool, err error) {

@@ -39,6 +39,9 @@ func furnished(t testing.TB, store *Store, name string, events int) *Tenant {
 		select id, 1, 's', 1, 'T', 'bad', '', 1, 0, 0`+own, name)
 	mustExec(t, store, "insert into millrace_parked_streams (projection, stream_id) select id, 's'"+own, name)
 	mustExec(t, store, "insert into millrace_commands (projection, kind, max_events, created_at) select id, 'replay', 1, 0"+own, name)
+	mustExec(t, store, "insert into millrace_retired_projections (tenant, name, reason, retired_at) select id, 'gone', 'forgotten', 0 from millrace_tenants where name = ?1", name)
+	mustExec(t, store, `insert into millrace_operations (tenant, name, kind, holds, options, requested_at)
+		select id, 'p', 'rebuild', '["p"]', '', 0 from millrace_tenants where name = ?1`, name)
 	return tenant
 }
 

@@ -14,9 +14,14 @@ import (
 )
 
 // RecordFailure implements engine.Store. Its transaction is not that of the batch, which was rolled back.
-func (s port) RecordFailure(ctx context.Context, lease engine.Lease, f projection.Failure) (first time.Time, err error) {
+func (s port) RecordFailure(ctx context.Context, lease engine.Lease, f projection.Failure, retry time.Duration) (first time.Time, err error) {
 	doing := fmt.Sprintf("record a failure of %s at %d", lease.ID, f.Event.Position)
-	args := []any{f.Event.Position, f.Attempt, excerpt.Storable(f.Err.Error()), errors.Is(f.Err, projection.ErrMissingObject), time.Now().UnixMicro()}
+	now := time.Now()
+	var next any
+	if retry > 0 {
+		next = now.Add(retry).UnixMicro()
+	}
+	args := []any{f.Event.Position, f.Attempt, excerpt.Storable(f.Err.Error()), errors.Is(f.Err, projection.ErrMissingObject), now.UnixMicro(), next}
 	var micros int64
 	if err := s.change(ctx, doing, "record_failure", lease, args, &micros); err != nil {
 		return first, err

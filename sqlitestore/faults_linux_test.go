@@ -102,6 +102,19 @@ var faultyWork = []faulty{
 		return errors.Join(errs...)
 	}},
 	{"projection", func(t *testing.T, w *workload) error { return w.projectOnce(testContext(t)) }},
+	{"projection with riders", func(t *testing.T, w *workload) error {
+		errs := make([]error, 4)
+		var group sync.WaitGroup
+		errs[0] = w.projectNext(testContext(t), func(ctx context.Context, tx *sql.Tx, events []event.Envelope) error {
+			for i := 1; i < len(errs); i++ {
+				group.Go(func() { errs[i] = w.appendOne(testContext(t), fmt.Sprint("s", i), i) })
+				until(t, "the append waits", func() bool { return w.store.waitingAppends() == i })
+			}
+			return w.model(ctx, tx, events)
+		})
+		group.Wait()
+		return errors.Join(errs...)
+	}},
 	{"tenant", func(t *testing.T, w *workload) error {
 		_, err := w.store.CreateTenant(testContext(t), "new")
 		return err
@@ -135,8 +148,11 @@ func (w *workload) open(ctx context.Context) (err error) {
 	return err
 }
 
-// projectOnce applies the next events to the read model, in a batch of the projection "model".
-func (w *workload) projectOnce(ctx context.Context) error {
+// projectOnce applies the next events to the read model.
+func (w *workload) projectOnce(ctx context.Context) error { return w.projectNext(ctx, w.model) }
+
+// projectNext handles the next events, in a batch of the projection "model".
+func (w *workload) projectNext(ctx context.Context, handle handlerFunc) error {
 	lease := engine.Lease{Owner: "node-1", Epoch: 3, ID: projection.ID{Tenant: projection.DefaultTenant, Name: "model"}, Incarnation: incarnation}
 	err := w.store.DB().QueryRowContext(ctx, "select id, checkpoint from millrace_leases").Scan(&lease.Row, &lease.Checkpoint)
 	if err != nil {
@@ -147,7 +163,7 @@ func (w *workload) projectOnce(ctx context.Context) error {
 		return err
 	}
 	batch := engine.Batch{Events: page.Events, To: page.Events[len(page.Events)-1].Position}
-	return w.store.port().Apply(Batch(w.model).Engine(), engine.ApplyOptions{Timeout: limit})(ctx, lease, batch)
+	return w.store.port().Apply(Batch(handle).Engine(), engine.ApplyOptions{Timeout: limit})(ctx, lease, batch)
 }
 
 // worked is what a power loss left of a store that had a read model and a write-ahead log.

@@ -92,29 +92,6 @@ type PaymentHandled struct {
 
 func (PaymentHandled) EventType() string { return "PaymentHandled" }
 
-// TestCodeOfTheDocumentIsTested compares the code of docs/sqlite.md with the functions of tests.
-func TestCodeOfTheDocumentIsTested(t *testing.T) {
-	t.Parallel()
-	source, err := os.ReadFile("guide_test.go")
-	if err != nil {
-		t.Fatal(err)
-	}
-	document, err := os.ReadFile(filepath.Join("..", "docs", "sqlite.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	blocks := strings.Split(string(document), "```go\n")[1:]
-	for _, block := range blocks {
-		code, _, closed := strings.Cut(block, "```")
-		if !closed || !strings.Contains(string(source), code) {
-			t.Errorf("docs/sqlite.md has code that is not tested:\n%s", code)
-		}
-	}
-	if len(blocks) < 4 {
-		t.Errorf("docs/sqlite.md shows only %d functions", len(blocks))
-	}
-}
-
 func TestCentsAreExact(t *testing.T) {
 	t.Parallel()
 	for amount, want := range map[json.Number]int64{

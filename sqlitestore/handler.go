@@ -61,3 +61,10 @@ func Route(on ...Handler) Handler {
 	}
 	return Handler{engine.Route[*sql.Tx](handlers...)}
 }
+
+// Hook is a millrace.Hook: a function that a projection runs in a transaction, such as millrace.Projection.Reset. The function must not
+// end tx or use it after returning. It must pass ctx to every statement.
+type Hook func(ctx context.Context, tx *sql.Tx) error
+
+// Engine is called by package millrace.
+func (h Hook) Engine() engine.Hook { return engine.NewHook(h) }

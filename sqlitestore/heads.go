@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/millrace-go/millrace/internal/engine"
 )
@@ -32,6 +33,36 @@ func (s port) headsOf(ctx context.Context, tenants []string, positions map[strin
 		positions[name] = head
 	}
 	return rows.Err()
+}
+
+// Settle implements engine.Store. The file has one writer, so the head is settled.
+func (s port) Settle(_ context.Context, heads engine.Heads, tenants []string) (map[string]engine.Settled, error) {
+	settled := make(map[string]engine.Settled, len(tenants))
+	for _, tenant := range tenants {
+		if head, found := heads.Positions[tenant]; found {
+			settled[tenant] = engine.Settled{Mark: head}
+		}
+	}
+	return settled, nil
+}
+
+// Ages implements engine.Store. One statement reads all of them.
+func (s port) Ages(ctx context.Context, after []engine.TenantPosition) (map[engine.TenantPosition]time.Duration, error) {
+	rows := make([][]any, len(after))
+	for i, p := range after {
+		rows[i] = []any{p.Tenant, p.Position}
+	}
+	ages := make(map[engine.TenantPosition]time.Duration, len(after))
+	now := time.Now()
+	var p engine.TenantPosition
+	var at time.Time
+	err := each(ctx, s.readers, "next_event_times", []any{list(rows)}, []any{&p.Tenant, &p.Position, micros{&at}}, func() error {
+		if !at.IsZero() {
+			ages[p] = max(0, now.Sub(at))
+		}
+		return nil
+	})
+	return ages, failed(err, "read the ages of %d events", len(after))
 }
 
 func (s port) Absent(ctx context.Context, tenant string) error {

@@ -11,25 +11,110 @@ import (
 
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/internal/partition"
+	"github.com/millrace-go/millrace/internal/rename"
+	"github.com/millrace-go/millrace/internal/versions"
 )
 
 // Ensure implements engine.Store. Nearly always, all rows exist, and nothing is written.
-func (s port) Ensure(ctx context.Context, projections []engine.NewProjection) error {
-	missing, err := s.withoutRows(ctx, projections)
+func (s port) Ensure(ctx context.Context, projections []engine.NewProjection) (engine.LeftOut, error) {
+	missing, left, err := s.withoutRows(ctx, s.readers, projections)
 	if err != nil || len(missing) == 0 {
-		return failed(err, "list new projections")
+		return left, failed(err, "list new projections")
 	}
-	err = s.transact(ctx, func(tx *sql.Tx) error {
-		last, err := number(ctx, tx, "last_projection")
-		if err != nil {
+	if missing, err = s.withoutUsed(ctx, missing, &left); err != nil || len(missing) == 0 {
+		return left, err
+	}
+	err = s.transact(ctx, func(tx *sql.Tx) error { return insertProjections(ctx, tx, missing) })
+	if err == nil {
+		err = s.beginVersions(ctx, engine.LaterVersions(missing))
+	}
+	if err == nil && slices.ContainsFunc(missing, isRenamed) {
+		// A node of an earlier release may have created them in the meantime, under their earlier names.
+		_, again, err := s.withoutRows(ctx, s.readers, missing)
+		left.Retired, left.Waiting = append(left.Retired, again.Retired...), append(left.Waiting, again.Waiting...)
+		return left, failed(err, "list new projections")
+	}
+	return left, failed(err, "register projections")
+}
+
+// withoutUsed returns the projections whose earlier names are not registered by the owner of the file. The other projections
+// wait. Their owner is a process of an earlier release that still runs them, and they can be renamed after it has ended. Renamed
+// projections also wait while no owner has registered: it may be of the earlier release.
+func (s port) withoutUsed(ctx context.Context, projections []engine.NewProjection, left *engine.LeftOut) (unused []engine.NewProjection, err error) {
+	if !slices.ContainsFunc(projections, isRenamed) {
+		return projections, nil
+	}
+	nodes, err := s.Nodes(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, p := range projections {
+		if isRenamed(p) && (len(nodes) == 0 || rename.Used(nodes, p.Rename())) {
+			left.Waiting = append(left.Waiting, p)
+		} else {
+			unused = append(unused, p)
+		}
+	}
+	return unused, nil
+}
+
+func isRenamed(p engine.NewProjection) bool { return p.RenamedFrom != "" }
+
+// insertProjections inserts the rows and leases of those projections that still have none.
+func insertProjections(ctx context.Context, tx *sql.Tx, missing []engine.NewProjection) error {
+	last, err := number(ctx, tx, "last_projection")
+	if err != nil {
+		return err
+	}
+	rows, now := newRows(missing), time.Now().UnixMicro()
+	if err := execute(ctx, tx, "insert_projections", rows); err != nil {
+		return err
+	}
+	if later := engine.LaterVersions(missing); len(later) > 0 && len(later) < len(missing) {
+		// The statement did not see the rows of earlier versions that it inserted.
+		if err := execute(ctx, tx, "insert_projections", newRows(later)); err != nil {
 			return err
 		}
-		if err := execute(ctx, tx, "insert_projections", newRows(missing)); err != nil {
+	}
+	if err := execute(ctx, tx, "retire_earlier", rows, last, now); err != nil {
+		return err
+	}
+	if err := execute(ctx, tx, "insert_leases", last, now); err != nil {
+		return err
+	}
+	for _, p := range missing {
+		if !p.BeginsLater() {
+			continue
+		}
+		if err := setBegin(ctx, tx, p, last); err != nil {
 			return err
 		}
-		return execute(ctx, tx, "insert_leases", last, time.Now().UnixMicro())
-	})
-	return failed(err, "register projections")
+	}
+	return nil
+}
+
+// setBegin sets where a projection begins that was inserted with ids above last. The head of the tenant is settled.
+func setBegin(ctx context.Context, tx *sql.Tx, p engine.NewProjection, last int64) error {
+	var tenant, head int64
+	var deleting bool
+	found, err := runOne(ctx, tx, "tenant_head", []any{p.Tenant}, &tenant, &head, &deleting)
+	if err != nil || !found {
+		return err
+	}
+	at := head
+	switch {
+	case p.Start.Position > 0:
+		at = min(p.Start.Position-1, head)
+	case !p.Start.Time.IsZero():
+		var first sql.NullInt64
+		if _, err := runOne(ctx, tx, "first_since", []any{tenant, p.Start.Time.UnixMicro()}, &first); err != nil {
+			return err
+		}
+		if first.Valid {
+			at = first.Int64 - 1
+		}
+	}
+	return execute(ctx, tx, "set_begin", tenant, p.Name, last, at)
 }
 
 // newRows returns the argument of insert_projections.sql. All partitions of a projection have one token.
@@ -39,23 +124,30 @@ func newRows(projections []engine.NewProjection) string {
 		token := uuid.NewString()
 		for _, n := range partition.Numbers(p.Partitions) {
 			slots := partition.RangeOf(n, p.Partitions)
-			rows = append(rows, []any{p.Tenant, p.Name, n, max(1, p.Partitions), slots.From, slots.To, token})
+			rows = append(rows, []any{p.Tenant, p.Name, n, max(1, p.Partitions), slots.From, slots.To, token, versions.Earlier(p.ID()), p.RenamedFrom, p.Rename().To})
 		}
 	}
 	return list(rows)
 }
 
-// withoutRows returns the projections that have no rows.
-func (s *Store) withoutRows(ctx context.Context, projections []engine.NewProjection) (missing []engine.NewProjection, err error) {
+// withoutRows returns the projections that have no rows, and apart from them those that must not be created.
+func (s *Store) withoutRows(ctx context.Context, q querier, projections []engine.NewProjection) (missing []engine.NewProjection, left engine.LeftOut, err error) {
 	names := make([][]string, len(projections))
 	for i, p := range projections {
-		names[i] = []string{p.Tenant, p.Name}
+		names[i] = []string{p.Tenant, p.Name, p.RenamedFrom, p.Rename().To}
 	}
-	places, err := column[int](ctx, s.readers, "missing_projections", list(names))
-	for _, place := range places {
-		missing = append(missing, projections[place])
-	}
-	return missing, err
+	var place int
+	var reason engine.RetiredReason
+	var successor string
+	err = each(ctx, q, "missing_projections", []any{list(names)}, []any{&place, &reason, &successor}, func() error {
+		if p := projections[place]; reason == "" {
+			missing = append(missing, p)
+		} else {
+			left.Add(p, reason, successor)
+		}
+		return nil
+	})
+	return missing, left, err
 }
 
 // Free implements engine.Store. A node that does not own the file finds no leases. For the owner of the file, all
@@ -86,6 +178,9 @@ func (s port) Counts(ctx context.Context, tenants, names []string) (counts []eng
 func (s port) Claim(ctx context.Context, node engine.Node, rows []int32, _ bool) (claimed []engine.Lease, err error) {
 	err = s.transact(ctx, func(tx *sql.Tx) error {
 		ours, err := column[int32](ctx, tx, "claim", node.ID, list(rows))
+		if err == nil && len(ours) > 0 {
+			err = execute(ctx, tx, "set_delivers", list(ours), list(node.Delivers))
+		}
 		if err == nil && len(ours) > 0 {
 			claimed, err = queryLeases(ctx, tx, ours, "")
 		}

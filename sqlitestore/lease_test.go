@@ -1,6 +1,7 @@
 package sqlitestore
 
 import (
+	"database/sql"
 	"errors"
 	"fmt"
 	"maps"
@@ -18,7 +19,7 @@ import (
 // ensured makes projections of the default tenant, and returns their rows.
 func ensured(t testing.TB, store *Store, names ...string) (rows []int32) {
 	t.Helper()
-	noError(t, port{store}.Ensure(testContext(t), newProjections(projection.DefaultTenant, names...)))
+	must(port{store}.Ensure(testContext(t), newProjections(projection.DefaultTenant, names...)))(t)
 	for _, name := range names {
 		rows = append(rows, one[int32](t, store, "select id from millrace_projections where tenant = 1 and name = ?1", name))
 	}
@@ -50,7 +51,10 @@ func TestEnsureMayBeCalledByManyAtOnce(t *testing.T) {
 	for _, tenant := range []string{projection.DefaultTenant, "b", "none", "archived", "paused"} {
 		list = append(list, engine.NewProjection{Tenant: tenant, Name: "p"}, engine.NewProjection{Tenant: tenant, Name: "q", Partitions: 3})
 	}
-	noError(t, together(8, func(i int) error { return port{[]*Store{store, other}[i%2]}.Ensure(testContext(t), list) }))
+	noError(t, together(8, func(i int) error {
+		_, err := port{[]*Store{store, other}[i%2]}.Ensure(testContext(t), list)
+		return err
+	}))
 	got := must(texts(store, `select t.name || ' ' || p.name || ' ' || group_concat(p.partition || ' of ' || p.partitions || ' from ' || slot_from || ' to ' || slot_to, ', ')
 		|| ' suspended ' || sum(suspended) || ' tokens ' || count(distinct token) || ' leases ' || count(l.free_since)
 		from millrace_projections p join millrace_tenants t on t.id = p.tenant left join millrace_leases l on l.id = p.id group by t.name, p.name order by 1`))(t)
@@ -93,7 +97,8 @@ func TestClaimTakesRequestedLeasesThatAreFreeAndNotPaused(t *testing.T) {
 	names := []string{"dead", "free", "held", "not asked for", "paused", "suspended"}
 	rows := ensured(t, store, names[:5]...)
 	newTenant(t, store, "other")
-	noError(t, errors.Join(s.Ensure(ctx, newProjections("other", "suspended")), s.SetTenantDesired(ctx, "other", engine.WantPause)))
+	must(s.Ensure(ctx, newProjections("other", "suspended")))(t)
+	noError(t, s.SetTenantDesired(ctx, "other", engine.WantPause))
 	rows = append(rows, one[int32](t, store, "select max(id) from millrace_projections"))
 	gone, node := newNode("p"), newNode("p")
 	before := connect(t, store, gone)
@@ -140,7 +145,7 @@ func TestLeaseHasFailuresParkedStreamsAndCommands(t *testing.T) {
 	store := newStore(t)
 	row := ensured(t, store, "p")[0]
 	mustExec(t, store, `update millrace_projections set failed_reason = 'halted', failed_epoch = 77, halted = 1, failing_since = 5, crash_since = 7000000, crash_attempts = 2,
-		crash_position = 3, parked = 4, suspended = 1 where id = ?1`, row)
+		crash_position = 3, parked = 4, tenant_suspended = 1 where id = ?1`, row)
 	mustExec(t, store, "insert into millrace_parked_streams (projection, stream_id) values (?1, 's')", row)
 	mustExec(t, store, "insert into millrace_commands (projection, kind, max_events, created_at) values (?1, 'replay', 1, 0)", row)
 	l := must(port{store}.Leases(testContext(t), []int32{row}))(t)[0]
@@ -161,7 +166,7 @@ func TestFreeLeasesAreThoseThatTheNodeCanRun(t *testing.T) {
 	s, tenants := port{store}, []string{projection.DefaultTenant, "a1", "a2", "b"}
 	noError(t, store.CreateTenants(testContext(t), tenants[1:]...))
 	for _, tenant := range tenants {
-		noError(t, s.Ensure(testContext(t), newProjections(tenant, "p", "q", "unknown")))
+		must(s.Ensure(testContext(t), newProjections(tenant, "p", "q", "unknown")))(t)
 	}
 	node := newNode("p", "q")
 	node.Tenants = tenants[1:]
@@ -322,5 +327,42 @@ func TestStatementsForManyLeasesSearchThemByTheirKeys(t *testing.T) {
 		if plan := explain(t, store, queries.Text(statement)); strings.Count(plan, "millrace_leases_owner (owner") != 3 {
 			t.Errorf("%s: %s", statement, plan)
 		}
+	}
+}
+
+// A name is retired after Ensure has looked for rows and before it inserts them.
+func TestNameThatIsRetiredMeanwhileIsNotCreated(t *testing.T) {
+	t.Parallel()
+	store, ctx := newStore(t), testContext(t)
+	missing, retired, err := store.withoutRows(ctx, store.readers, newProjections(projection.DefaultTenant, "gone", "p"))
+	if err != nil || len(missing) != 2 || len(retired.Retired) != 0 {
+		t.Fatal(missing, retired, err)
+	}
+	mustExec(t, store, "insert into millrace_retired_projections (tenant, name, reason, retired_at) select id, 'gone', 'forgotten', 0 from millrace_tenants")
+	noError(t, store.transact(ctx, func(tx *sql.Tx) error { return insertProjections(ctx, tx, missing) }))
+	if rows := one[string](t, store, "select group_concat(name, ' ') from millrace_projections"); rows != "p" {
+		t.Errorf("projections: %s", rows)
+	}
+}
+
+// Processes of two releases find no rows. Before the later release inserts them, the earlier release creates the rows, or
+// another rename retires the earlier name.
+func TestEarlierReleaseThatIsQuickerKeepsItsName(t *testing.T) {
+	t.Parallel()
+	store, ctx := newStore(t), testContext(t)
+	list := []engine.NewProjection{{Tenant: "default", Name: "sums", RenamedFrom: "totals"}, {Tenant: "default", Name: "means@2", RenamedFrom: "averages"}}
+	missing, left, err := store.withoutRows(ctx, store.readers, list)
+	if err != nil || len(missing) != 2 || len(left.Retired)+len(left.Waiting) != 0 {
+		t.Fatal(missing, left, err)
+	}
+	must(port{store}.Ensure(ctx, newProjections(projection.DefaultTenant, "totals", "x", "totals@3x")))(t)
+	mustExec(t, store, "insert into millrace_retired_projections (tenant, name, reason, successor, retired_at) select id, 'averages', 'renamed', 'x', 0 from millrace_tenants")
+	noError(t, store.transact(ctx, func(tx *sql.Tx) error { return insertProjections(ctx, tx, missing) }))
+	if rows := one[string](t, store, "select group_concat(name, ' ' order by name) from millrace_projections"); rows != "totals totals@3x x" {
+		t.Errorf("projections: %s", rows)
+	}
+	_, left, err = store.withoutRows(ctx, store.readers, list)
+	if err != nil || len(left.Waiting) != 1 || left.Waiting[0].ID() != list[0].ID() || len(left.Retired) != 1 || left.Retired[0].Name != "means@2" || left.Retired[0].Successor != "x" {
+		t.Errorf("left out: %+v, %v", left, err)
 	}
 }

@@ -3,6 +3,7 @@ package sqlitestore
 import (
 	"database/sql"
 	"database/sql/driver"
+	"errors"
 	"io"
 )
 
@@ -21,15 +22,21 @@ type driverRows interface {
 type lentRows struct {
 	driverRows
 	loan *loan
+	// stmt is the statement whose use ends with the rows, nil for those of the store.
+	stmt *userStmt
 	// closed is why the rows were closed, nil while they are open.
 	closed error
 }
 
-func (l *loan) guardRows(rows driver.Rows, err error) (driver.Rows, error) {
-	if err != nil || l == nil || l.phase.Load() != phaseLent {
+// guardRows returns the rows of a query, guarded while the connection is lent. stmt is the user's statement, or nil.
+func (l *loan) guardRows(rows driver.Rows, err error, stmt *userStmt) (driver.Rows, error) {
+	if err != nil || !l.lent() {
 		return rows, err
 	}
-	guarded := &lentRows{driverRows: rows.(driverRows), loan: l}
+	guarded := &lentRows{driverRows: rows.(driverRows), loan: l, stmt: stmt}
+	if stmt != nil {
+		stmt.uses++
+	}
 	l.rows[guarded] = struct{}{}
 	return guarded, nil
 }
@@ -50,5 +57,12 @@ func (r *lentRows) Close() error {
 	}
 	r.closed = sql.ErrTxDone
 	delete(r.loan.rows, r)
-	return r.driverRows.Close()
+	err := r.driverRows.Close()
+	if r.stmt == nil {
+		return err
+	}
+	if err != nil {
+		r.stmt.kept = false
+	}
+	return errors.Join(err, r.stmt.Close())
 }

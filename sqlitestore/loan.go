@@ -42,7 +42,9 @@ type lentTx struct {
 	failed, cause error
 	// looked reports that the transaction ran a statement that may have changed the file's header.
 	looked, noted bool
-	tx            *loanedTx
+	// appending counts the appends that have begun in the transaction and have not ended.
+	appending int
+	tx        *loanedTx
 }
 
 // The phases of a transaction.
@@ -110,11 +112,25 @@ func (l *loan) commit() error {
 	if l.ended.Load() {
 		return sql.ErrTxDone
 	}
+	if l.appending > 0 {
+		return fmt.Errorf("commit refused: AppendTx had not returned when the function did: %w", ErrTxControl)
+	}
 	l.unbind() // an interrupt that comes later would make the connection unusable
 	l.phase.Store(phaseCommit)
 	defer l.phase.Store(phaseDone)
 	l.tx.done = true
 	return l.tx.Tx.Commit()
+}
+
+// ran follows a statement of the store that succeeded.
+func (l *loan) ran(query string) {
+	switch {
+	case l == nil:
+	case query == queries.Text("savepoint"):
+		l.appending++
+	case query == queries.Text("release_savepoint"):
+		l.appending--
+	}
 }
 
 // end follows the end of the transaction.
@@ -218,9 +234,12 @@ func refused(err error) error {
 // spoils finds words of statements whose effect may outlast a transaction, wherever they stand in the text.
 var spoils = regexp.MustCompile(`(?i)\b(pragma|attach|detach|temp|temporary)\b`)
 
+// lent reports whether a function of the user has the connection.
+func (l *loan) lent() bool { return l != nil && l.phase.Load() == phaseLent }
+
 // look sets spoiled if a statement of the user may spoil the connection.
 func (l *loan) look(query string) {
-	if l != nil && l.phase.Load() == phaseLent && spoils.MatchString(query) {
+	if l.lent() && spoils.MatchString(query) {
 		l.looked, l.spoiled = true, true
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/internal/migration"
 	"github.com/millrace-go/millrace/projection"
 )
@@ -96,4 +97,10 @@ func (s *Store) ready(ctx context.Context) error {
 	}
 	s.migrated.Store(true)
 	return nil
+}
+
+// SchemaVersions implements engine.Store. All tenants have the tables of the file.
+func (s port) SchemaVersions(ctx context.Context) (engine.SchemaVersions, error) {
+	version, err := number(ctx, s.readers, "user_version")
+	return engine.SchemaVersions{Found: int(version), Newest: len(ownMigrations)}, failed(err, "compare the versions of the schema")
 }

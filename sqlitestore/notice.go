@@ -15,7 +15,7 @@ const keptNotices = 10_000
 // announce sends a notice about leases to the node that owns the file, in this process or another, when the transaction
 // commits.
 func (s *Store) announce(ctx context.Context, tx *sql.Tx, n engine.Notice) error {
-	if err := execute(ctx, tx, "insert_notice", n.Tenant, n.Row, n.Commanded, n.Nodes); err != nil {
+	if err := execute(ctx, tx, "insert_notice", n.Tenant, n.Row, n.Commanded, n.Nodes, n.Operations); err != nil {
 		return err
 	}
 	s.sessions.announced = true
@@ -62,7 +62,7 @@ func (s *sessions) wake() {
 func (s *Store) noticesAfter(ctx context.Context, q querier, number int64) (notices []engine.Notice, last int64, err error) {
 	n := engine.Notice{Control: true}
 	last = number
-	err = each(ctx, q, "new_notices", []any{number}, []any{&last, &n.Tenant, &n.Row, &n.Commanded, &n.Nodes}, func() error {
+	err = each(ctx, q, "new_notices", []any{number}, []any{&last, &n.Tenant, &n.Row, &n.Commanded, &n.Nodes, &n.Operations}, func() error {
 		notices = append(notices, n)
 		return nil
 	})

@@ -34,6 +34,14 @@ func (s port) Connections() int { return 1 + s.opts.Readers }
 // them.
 func (s port) DefaultBatches() int { return 1 }
 
+// ConnectionWaits implements engine.Store. It counts waits for the file's writer and for readers, within this process.
+func (s port) ConnectionWaits() engine.ConnectionWaits {
+	waits, readers := s.writer.waits.Waits(), s.readers.Stats()
+	waits.Count += readers.WaitCount
+	waits.Duration += readers.WaitDuration
+	return waits
+}
+
 func (s port) ValidTenant(name string) error {
 	_, err := s.ForTenant(name)
 	return err

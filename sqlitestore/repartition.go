@@ -1,6 +1,7 @@
 package sqlitestore
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"fmt"
@@ -52,7 +53,7 @@ func (s *Store) resplit(ctx context.Context, tx *sql.Tx, id projection.ID, tenan
 	}
 	switch len(r.old) {
 	case 0:
-		return projection.ErrUnknownProjection
+		return cmp.Or(unknownProjection(ctx, tx, id), projection.ErrUnknownProjection)
 	case n:
 		return nil
 	}

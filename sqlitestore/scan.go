@@ -13,31 +13,38 @@ import (
 )
 
 // readEvents reads events by a statement, whose columns are those of read_all.sql. It stops after the event that brings
-// their size to maxBytes or more. 0 means no limit. Their positions rise. It reads rows from the driver, since
-// database/sql copies each value twice more.
+// their size to maxBytes or more. 0 means no limit. Their positions rise.
 func (s *Store) readEvents(ctx context.Context, maxBytes int, statement string, args ...any) (page eventlog.Page, err error) {
+	err = s.readRows(ctx, statement, args, func(rows driver.Rows) error {
+		page, err = scanEvents(ctx, rows, maxBytes)
+		return err
+	})
+	return page, err
+}
+
+// readRows calls fn with the rows of a statement. It takes them from the driver, since database/sql copies each value twice
+// more.
+func (s *Store) readRows(ctx context.Context, statement string, args []any, fn func(driver.Rows) error) (err error) {
 	session, err := s.readers.Conn(ctx)
 	if err != nil {
-		return page, err
+		return err
 	}
 	defer func() { err = errors.Join(err, session.Close()) }()
 	values := make([]driver.NamedValue, len(args))
 	for i, arg := range args {
 		if values[i].Value, err = driver.DefaultParameterConverter.ConvertValue(arg); err != nil {
-			return page, err
+			return err
 		}
 		values[i].Ordinal = i + 1
 	}
-	err = session.Raw(func(driverConn any) (err error) {
+	return session.Raw(func(driverConn any) (err error) {
 		rows, err := driverConn.(*conn).QueryContext(ctx, queries.Text(statement), values)
 		if err != nil {
 			return err
 		}
 		defer func() { err = errors.Join(err, rows.Close()) }()
-		page, err = scanEvents(ctx, rows, maxBytes)
-		return err
+		return fn(rows)
 	})
-	return page, err
 }
 
 // checkEvery is the number of rows after which scanEvents looks at its context.

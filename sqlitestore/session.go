@@ -81,7 +81,7 @@ func (s *nodeSession) takeOver(ctx context.Context) (err error) {
 	}
 	s.owns, s.owner = true, ""
 	s.next = time.Now().Add(noticeInterval)
-	s.store.log.Info("this runtime owns the file", zap.String("path", s.store.path), zap.String("node", s.node.ID))
+	s.store.log.Info("this runtime owns the file", zap.String("path", s.store.path), zap.String("node", s.node.ID), zap.String("name", s.node.Name))
 	return nil
 }
 
@@ -107,7 +107,7 @@ func (s *nodeSession) register(ctx context.Context) error {
 		if err := execute(ctx, tx, "replace_owner", s.node.ID); err != nil {
 			return err
 		}
-		if err := execute(ctx, tx, "register", s.node.ID, list(s.node.Projections), list(s.node.Tenants), string(filters), time.Now().UnixMicro()); err != nil {
+		if err := execute(ctx, tx, "register", s.node.ID, list(s.node.Projections), list(s.node.Tenants), string(filters), time.Now().UnixMicro(), s.node.Name); err != nil {
 			return err
 		}
 		s.notice, err = number(ctx, tx, "last_notice")

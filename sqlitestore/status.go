@@ -19,10 +19,15 @@ func (s port) Projections(ctx context.Context, filter engine.ProjectionFilter) (
 	now := time.Now()
 	var p engine.ProjectionRow
 	var since time.Time
+	o := &p.Operation
 	results := []any{&p.ID.Tenant, &p.ID.Name, &p.ID.Partition, &p.Partitions, &p.State, &p.Desired, &p.Tenant, &p.Failed, &p.Halted, &p.Skipped,
-		&p.FailingPosition, &p.Attempts, &p.LastError, &p.Owner, &p.Epoch, &p.Checkpoint, &p.Parked, micros{&p.OldestParked}, &p.OwnerAlive, micros{&since}}
+		&p.FailingPosition, &p.Attempts, &p.LastError, micros{&p.LastErrorAt}, micros{&p.NextAttempt}, &p.Owner, &p.OwnerName, &p.Epoch, &p.Checkpoint, &p.Parked, micros{&p.OldestParked}, &p.OwnerAlive, micros{&since},
+		micros{&p.RebuildSince}, &p.RebuildFrom, &p.RebuildTo, &o.Number, &o.Kind, &o.Node, micros{&o.RequestedAt}, micros{&o.StartedAt}, &o.Error, &p.Held}
 	err = each(ctx, s.readers, "projections", append(projectionFilterArgs(filter), living, seen.UnixMicro()), results, func() error {
 		row := p
+		if !row.RebuildSince.IsZero() {
+			row.RebuildFor = max(0, now.Sub(row.RebuildSince))
+		}
 		if !row.OwnerAlive && !since.IsZero() {
 			row.NotOwned = max(0, now.Sub(since))
 		}
@@ -94,7 +99,7 @@ func (s port) Nodes(ctx context.Context) (nodes []engine.NodeRow, err error) {
 	}
 	var n engine.NodeRow
 	var projections, tenants, filters, summary []byte
-	results := []any{&n.ID, &n.Draining, &projections, &tenants, &filters, micros{&n.StartedAt}, &n.Leases, &summary}
+	results := []any{&n.ID, &n.Name, &n.Draining, &projections, &tenants, &filters, micros{&n.StartedAt}, &n.Leases, &summary}
 	err = each(ctx, s.readers, "nodes", nil, results, func() error {
 		row := n
 		row.Alive, row.HeartbeatAt, row.Silent = n.ID == living, seen, max(0, time.Since(seen))
@@ -130,12 +135,19 @@ func filtersFrom(entries map[string][]string) map[string]engine.TenantFilter {
 	return filters
 }
 
-func (s port) Overview(ctx context.Context, patience time.Duration) (o engine.Overview, err error) {
+func (s port) Overview(ctx context.Context, patience time.Duration, byTenant []string) (o engine.Overview, err error) {
 	living, seen, err := s.lastOwner(ctx, s.readers)
 	if err == nil {
 		in := &o.OldestParkedIn
-		_, err = runOne(ctx, s.readers, "overview", []any{living, seen.UnixMicro(), time.Now().Add(-patience).UnixMicro()}, &o.Paused, &o.Halted, &o.NotOwned, &o.Overdue,
-			&o.Parked, micros{&o.OldestParked}, &in.Tenant, &in.Name, &in.Partition)
+		_, err = runOne(ctx, s.readers, "overview", []any{living}, &o.Paused, &o.Halted, &o.Parked, micros{&o.OldestParked}, &in.Tenant, &in.Name, &in.Partition)
+	}
+	if err == nil {
+		var n engine.NotOwned
+		args := []any{living, seen.UnixMicro(), time.Now().Add(-patience).UnixMicro(), list(byTenant)}
+		err = each(ctx, s.readers, "not_owned", args, []any{&n.Name, &n.Tenant, &n.Count, &n.Overdue}, func() error {
+			o.NotOwned = append(o.NotOwned, n)
+			return nil
+		})
 	}
 	if err == nil {
 		o.Tenants = make(map[projection.TenantState]int)

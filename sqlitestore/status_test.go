@@ -1,6 +1,7 @@
 package sqlitestore
 
 import (
+	"cmp"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -35,7 +36,7 @@ func mixed(t *testing.T) (store *Store, node engine.Node) {
 					continue
 				}
 				parked := pick(0, 0, 1)
-				mustExec(t, store, `insert into millrace_projections (tenant, name, partition, partitions, token, desired_state, suspended, failed_reason, failed_epoch, halted, failing_position,
+				mustExec(t, store, `insert into millrace_projections (tenant, name, partition, partitions, token, desired_state, tenant_suspended, failed_reason, failed_epoch, halted, failing_position,
 						attempts, missing_object, last_error, parked)
 					select id, ?2, ?3, ?4, 'token', ?5, paused or state <> 'active', ?6, ?7, ?8, ?9, ?10, ?11, 'error', ?12 from millrace_tenants where name = ?1`,
 					fmt.Sprint("t", tenant+1), fmt.Sprint("p", n), partition, map[bool]int{false: 1, true: 3}[n == 8], pick("run", "run", "run", "pause"),
@@ -155,6 +156,7 @@ func TestOverviewCountsWhatNoLivingNodeRuns(t *testing.T) {
 			mustExec(t, store, "update millrace_nodes set id = 'another', started_at = ?1", time.Now().Add(-7*time.Second).UnixMicro())
 		}
 		const patience = 5 * time.Second
+		byTenant, notOwned, overdue := []string{"p1", "none"}, 0, 0
 		want := engine.Overview{Tenants: map[projection.TenantState]int{projection.TenantActive: 39, projection.TenantPaused: 6, projection.TenantArchived: 6}}
 		owned := 0
 		for _, r := range must(port{store}.Projections(testContext(t), engine.ProjectionFilter{}))(t) {
@@ -170,19 +172,37 @@ func TestOverviewCountsWhatNoLivingNodeRuns(t *testing.T) {
 			case r.Halted:
 				want.Halted++
 			default:
-				want.NotOwned++
+				n := engine.NotOwned{Name: r.ID.Name}
+				if slices.Contains(byTenant, n.Name) {
+					n.Tenant = r.ID.Tenant
+				}
+				at := slices.IndexFunc(want.NotOwned, func(o engine.NotOwned) bool { return o.Name == n.Name && o.Tenant == n.Tenant })
+				if at < 0 {
+					at, want.NotOwned = len(want.NotOwned), append(want.NotOwned, n)
+				}
+				want.NotOwned[at].Count++
+				notOwned++
 				if r.NotOwned > patience {
-					want.Overdue++
+					want.NotOwned[at].Overdue++
+					overdue++
 				}
 			}
 			if r.OwnerAlive != (alive && r.Owner == node.ID) {
 				t.Errorf("%s: %q is alive: %v", r.ID, r.Owner, r.OwnerAlive)
 			}
 		}
-		got := must(port{store}.Overview(testContext(t), patience))(t)
-		late := got.Overdue - want.Overdue // leases whose time ran out meanwhile
-		got.Overdue = want.Overdue
-		if !reflect.DeepEqual(got, want) || late < 0 || late > want.NotOwned/5 || want.Paused*want.Halted*want.Overdue == 0 || want.Parked == 0 || (owned > 0) != alive {
+		slices.SortFunc(want.NotOwned, func(a, b engine.NotOwned) int {
+			return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Tenant, b.Tenant))
+		})
+		got := must(port{store}.Overview(testContext(t), patience, byTenant))(t)
+		late := -overdue // leases whose time ran out meanwhile
+		for i, n := range got.NotOwned {
+			late += n.Overdue
+			if i < len(want.NotOwned) {
+				got.NotOwned[i].Overdue = want.NotOwned[i].Overdue
+			}
+		}
+		if !reflect.DeepEqual(got, want) || late < 0 || late > notOwned/5 || want.Paused*want.Halted*overdue == 0 || want.Parked == 0 || (owned > 0) != alive {
 			t.Errorf("got %+v and %d overdue meanwhile, want %+v", got, late, want)
 		}
 	}

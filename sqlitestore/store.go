@@ -12,7 +12,8 @@
 //
 // The file has one writer: appends, transactions of InTx and batches of projections take turns, in the order in which they
 // ask. Appends that wait at the same time share one turn. A batch of a projection is one turn, so a handler that takes long
-// holds up all others.
+// holds up all others. Appends that wait for a batch are made in its transaction, after everything of the batch, and share its
+// sync of the disk.
 //
 // The option AsyncCommit of a millrace.Projection has no effect here: Options.Synchronous applies to the whole file.
 // Foreign keys are enforced in all transactions of the store.
@@ -31,6 +32,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/eventlog"
 	"github.com/millrace-go/millrace/internal/valid"
 	"github.com/millrace-go/millrace/projection"
@@ -65,6 +67,8 @@ type Options struct {
 	// keys delete older ones, a few at a time. An append that is repeated after its key was deleted appends again, or
 	// returns a version conflict if it expects a version. Negative means for ever. Default: 7 days.
 	KeyRetention time.Duration
+	// AppendMiddleware is called around each Append and AppendTx, the first outermost. See event.AppendMiddleware. Default: none.
+	AppendMiddleware []event.AppendMiddleware
 	// Logger receives the logs. Default: nothing is logged.
 	Logger *zap.Logger
 }
@@ -110,6 +114,8 @@ type Store struct {
 	appended sync.Map // *sql.Tx to *dirtied
 	// appending has the transactions in which AppendTx runs.
 	appending txLocks
+	// middleware is around all appends, nil if there is none.
+	middleware *eventlog.Middleware
 	// abandoned counts the handlers that did not return.
 	abandoned atomic.Int64
 	// migrated reports that the schema was found to be acceptable.
@@ -137,8 +143,11 @@ func open(ctx context.Context, path string, opts Options, networkFile func(folde
 	if err := opts.validate(); err != nil {
 		return nil, err
 	}
-	path, err := absolute(path)
+	middleware, err := eventlog.NewMiddleware(opts.AppendMiddleware)
 	if err != nil {
+		return nil, err
+	}
+	if path, err = absolute(path); err != nil {
 		return nil, err
 	}
 	if err := local(path, networkFile); err != nil {
@@ -148,7 +157,7 @@ func open(ctx context.Context, path string, opts Options, networkFile func(folde
 	if err := examine(ctx, path); err != nil {
 		return nil, err
 	}
-	s := &Store{path: path, opts: opts, log: opts.Logger}
+	s := &Store{path: path, opts: opts, log: opts.Logger, middleware: middleware}
 	if s.writer, err = openWriter(ctx, path, opts); err != nil {
 		return nil, err
 	}

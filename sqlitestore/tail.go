@@ -2,12 +2,15 @@ package sqlitestore
 
 import (
 	"context"
+	"database/sql/driver"
 	"errors"
 	"fmt"
+	"io"
 	"slices"
 
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/internal/eventlog"
 	"github.com/millrace-go/millrace/internal/partition"
 	"github.com/millrace-go/millrace/projection"
 )
@@ -31,15 +34,15 @@ type tail struct {
 	row, mark int64
 	// average is the approximate size of an event in bytes. It bounds how many events are read.
 	average int
-	slot    func(ctx context.Context) (release func(), err error)
+	slot    engine.ReadSlot
 }
 
 func (s port) Tail(tenant string) engine.Tail {
 	t, err := s.ForTenant(tenant)
-	return &tail{tenant: t, invalid: err, slot: func(context.Context) (func(), error) { return func() {}, nil }}
+	return &tail{tenant: t, invalid: err, slot: engine.NoReadSlot}
 }
 
-func (t *tail) ReadWithin(slot func(ctx context.Context) (release func(), err error)) { t.slot = slot }
+func (t *tail) ReadWithin(slot engine.ReadSlot) { t.slot = slot }
 
 // errEventsGone is returned if events that were read are gone, or belong to an earlier tenant of the name.
 var errEventsGone = errors.New("events at and below the settled mark are gone")
@@ -62,7 +65,7 @@ func (t *tail) Poll(ctx context.Context) (engine.TailUpdate, error) {
 }
 
 func (t *tail) poll(ctx context.Context) (update engine.TailUpdate, err error) {
-	release, err := t.slot(ctx)
+	ctx, release, err := t.slot(ctx)
 	if err != nil {
 		return update, err
 	}
@@ -73,18 +76,7 @@ func (t *tail) poll(ctx context.Context) (update engine.TailUpdate, err error) {
 		}
 		return engine.TailUpdate{Mark: t.mark, From: t.mark, Incarnation: incarnation}, nil
 	}
-	row, head, err := t.tenant.head(ctx)
-	switch {
-	case err != nil:
-		return update, err
-	case row != t.row || head < t.mark:
-		return update, errEventsGone
-	}
-	update = engine.TailUpdate{Mark: t.mark, From: t.mark, Incarnation: incarnation}
-	if head > t.mark {
-		err = t.read(ctx, head, &update)
-	}
-	return update, err
+	return t.read(ctx)
 }
 
 // start finds where the tail begins.
@@ -107,21 +99,62 @@ func (t *tail) start(ctx context.Context) error {
 	return nil
 }
 
-// read reads events after the mark and adds them to update.
-func (t *tail) read(ctx context.Context, head int64, update *engine.TailUpdate) error {
+// read reads the tenant's head and the events after the mark, in one snapshot.
+func (t *tail) read(ctx context.Context) (update engine.TailUpdate, err error) {
 	limit := tailFirst
 	if t.average > 0 {
 		limit = min(tailEvents, max(1, tailBytes/t.average))
 	}
-	page, err := t.tenant.readPage(ctx, t.row, engine.ReadRange{After: t.mark, UpTo: head, Limit: limit, MaxBytes: tailBytes})
-	if err != nil {
+	var rows tailRows
+	var read eventlog.Page
+	err = t.tenant.store.readRows(ctx, "tail", []any{t.tenant.name, t.row<<positionBits | t.mark, limit}, func(all driver.Rows) error {
+		rows.Rows = all
+		read, err = scanEvents(ctx, &rows, tailBytes)
 		return err
+	})
+	switch {
+	case err != nil:
+		return update, err
+	case !rows.found:
+		return update, t.tenant.unknown()
+	case rows.head == nil:
+		return update, t.tenant.closed(projection.TenantDropping)
 	}
+	head, ok := rows.head.(int64)
+	switch {
+	case !ok:
+		return update, fmt.Errorf("%w: the head of tenant %q is of type %T", ErrCorrupt, t.tenant.name, rows.head)
+	case head>>positionBits != t.row || head&lastPosition < t.mark:
+		return update, errEventsGone
+	}
+	head &= lastPosition
+	page := pageOf(read, engine.ReadRange{UpTo: head, Limit: limit})
 	if n := len(page.Events); n > 0 {
 		t.average = max(1, page.Bytes/n)
 	}
+	update = engine.TailUpdate{Events: page.Events, Bytes: page.Bytes, Mark: page.To, From: t.mark, More: page.To < head, Incarnation: incarnation}
 	t.mark = page.To
-	update.Events, update.Bytes, update.Mark, update.More = page.Events, page.Bytes, page.To, page.To < head
+	return update, nil
+}
+
+// tailRows are the rows of tail.sql. They yield the columns of read_all.sql, and keep the head.
+type tailRows struct {
+	driver.Rows
+	row [len(eventRow{}) + 1]driver.Value
+	// found reports whether there was a row, and head is its head.
+	found bool
+	head  driver.Value
+}
+
+func (r *tailRows) Next(values []driver.Value) error {
+	if err := r.Rows.Next(r.row[:]); err != nil {
+		return err
+	}
+	n := copy(values, r.row[:])
+	r.found, r.head = true, r.row[n]
+	if values[0] == nil {
+		return io.EOF
+	}
 	return nil
 }
 
@@ -144,6 +177,11 @@ func (t *Tenant) readPage(ctx context.Context, tenant int64, r engine.ReadRange)
 	if err != nil {
 		return engine.Page{}, err
 	}
+	return pageOf(read, r), nil
+}
+
+// pageOf returns what was read of a range as a page.
+func pageOf(read eventlog.Page, r engine.ReadRange) engine.Page {
 	page := engine.Page{Events: read.Events, To: r.UpTo, Incarnation: incarnation}
 	if read.Truncated || len(read.Events) >= r.Limit {
 		page.To = read.Events[len(read.Events)-1].Position
@@ -154,7 +192,7 @@ func (t *Tenant) readPage(ctx context.Context, tenant int64, r engine.ReadRange)
 	for i := range page.Events {
 		page.Bytes += page.Events[i].Size()
 	}
-	return page, nil
+	return page
 }
 
 func (s port) Read(ctx context.Context, tenant string, r engine.ReadRange) (engine.Page, error) {

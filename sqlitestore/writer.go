@@ -12,6 +12,7 @@ import (
 	sqlite3 "modernc.org/sqlite/lib"
 
 	"github.com/millrace-go/millrace/event"
+	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/internal/eventlog"
 )
 
@@ -39,25 +40,39 @@ type writer struct {
 	committed querier
 	// turn has an element while no transaction has the connection.
 	turn chan struct{}
+	// waits counts the waits for the connection.
+	waits engine.WaitCounter
 	// queue is that of all processes that write to the file.
 	queue *fileQueue
 
 	mu sync.Mutex
-	// waiting are the appends that the next group commits.
+	// waiting are the appends that no transaction has taken yet.
 	waiting []*waitingAppend
-	// closed is closed when close begins, which waits for the connection and closes it.
+	// noRiders reports whether the next batch must take no appends.
+	noRiders bool
+	// close waits until no transaction has the connection, and closes it. closed is closed when close begins.
 	closed chan struct{}
 	close  func() error
 }
 
-// waitingAppend is an append that waits for a group. apply runs it in the transaction. done is closed when the group has
-// ended; result and err are set then.
+// waitingAppend is an append that waits for a transaction. That is a transaction of appends, or the transaction of a batch, which
+// the append rides in.
 type waitingAppend struct {
 	eventlog.Append
-	apply  func(ctx context.Context, tx *sql.Tx) (event.Appended, error)
+	// apply runs the append in the transaction.
+	apply func(ctx context.Context, tx *sql.Tx) (event.Appended, error)
+	// done is closed when the transaction has ended. result and err are set before.
 	done   chan struct{}
 	result event.Appended
 	err    error
+	// back has an element after the append rode in a batch that failed. The append waits again then.
+	back chan struct{}
+	// since is when the append began to wait for the connection. It is zero if the connection was free.
+	since time.Time
+}
+
+func newWaitingAppend(a eventlog.Append, apply func(ctx context.Context, tx *sql.Tx) (event.Appended, error)) *waitingAppend {
+	return &waitingAppend{Append: a, apply: apply, done: make(chan struct{}), back: make(chan struct{}, 1)}
 }
 
 func openWriter(ctx context.Context, path string, opts Options) (*writer, error) {
@@ -122,9 +137,17 @@ func (w *writer) take(ctx context.Context) error {
 	select {
 	case <-w.turn:
 		return nil
+	default:
+	}
+	began := time.Now()
+	select {
+	case <-w.turn:
+		w.waits.Ended(began)
+		return nil
 	case <-w.closed:
 		return ErrClosed
 	case <-ctx.Done():
+		w.waits.GaveUp()
 		return context.Cause(ctx)
 	}
 }
@@ -146,33 +169,44 @@ func retryBusy(ctx context.Context, call func() error) error {
 	}
 }
 
-// append runs an append in a transaction that it shares with all appends that wait at the same time. Each has a savepoint of
-// its own, and is answered after the commit. The first of them that gets the connection runs all. So an append that is
-// alone waits for no other.
+// append runs an append. Appends that wait at the same time share one transaction, in which each has a savepoint. The first
+// call that gets the connection runs all of them, and each call returns after the commit. An append that is alone waits for no other.
+// Appends that wait while a batch has the connection ride in the transaction of that batch (see riders.go).
 func (w *writer) append(ctx context.Context, a *waitingAppend) (event.Appended, error) {
+	if len(w.turn) == 0 {
+		a.since = time.Now()
+	}
 	w.mu.Lock()
 	w.waiting = append(w.waiting, a)
 	w.mu.Unlock()
-	var err error
-	select {
-	case <-a.done:
-	case <-w.turn:
-		err = w.appendGroup(ctx)
-		w.give()
-	case <-w.closed:
-		err = ErrClosed
-	case <-ctx.Done():
-		err = context.Cause(ctx)
+	for {
+		var err error
+		select {
+		case <-a.done:
+		case <-w.turn:
+			err = w.appendGroup(ctx)
+			w.give()
+		case <-w.closed:
+			err = ErrClosed
+		case <-ctx.Done():
+			err = context.Cause(ctx)
+		}
+		if err != nil && w.withdraw(a) {
+			if !a.since.IsZero() {
+				w.waits.GaveUp()
+			}
+			return event.Appended{}, err
+		}
+		// A transaction has taken the append. It has a result when that transaction ends, unless it rode in a batch that failed.
+		select {
+		case <-a.done:
+			return a.result, a.err
+		case <-a.back:
+		}
 	}
-	if err != nil && w.withdraw(a) {
-		return event.Appended{}, err
-	}
-	// A group has taken the append. Its result is known when the group has ended.
-	<-a.done
-	return a.result, a.err
 }
 
-// withdraw removes an append that waits. It returns false if a group has taken it.
+// withdraw removes a waiting append. It returns false if a transaction has taken the append already.
 func (w *writer) withdraw(a *waitingAppend) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -190,7 +224,17 @@ func (w *writer) takeWaiting() []*waitingAppend {
 	defer w.mu.Unlock()
 	group := w.waiting
 	w.waiting = nil
+	w.countWaits(group)
 	return group
+}
+
+// countWaits counts the waits of appends that a transaction takes.
+func (w *writer) countWaits(taken []*waitingAppend) {
+	for _, a := range taken {
+		if !a.since.IsZero() {
+			w.waits.Ended(a.since)
+		}
+	}
 }
 
 // appendGroup commits all waiting appends. An error means that it took none.
@@ -209,24 +253,38 @@ func (w *writer) appendGroup(ctx context.Context) error {
 	}
 	defer t.release()
 	group := w.takeWaiting()
-	if err := w.runGroup(shared, t.Tx, group); err != nil {
-		for _, a := range group {
+	answer(group, w.runGroup(shared, t.Tx, group))
+	return nil
+}
+
+// answer ends appends with their results, or with the error of their transaction.
+func answer(group []*waitingAppend, err error) {
+	for _, a := range group {
+		if err != nil {
 			a.result, a.err = event.Appended{}, err
 		}
-	}
-	for _, a := range group {
 		close(a.done)
 	}
-	return nil
 }
 
 // runGroup runs the appends of a group and commits. An error means that no append was committed, or that the result of
 // the commit is unknown.
 func (w *writer) runGroup(ctx context.Context, tx *sql.Tx, group []*waitingAppend) error {
+	if len(group) == 1 {
+		return w.runAlone(ctx, tx, group[0])
+	}
 	for _, a := range group {
 		if err := inSavepoint(ctx, tx, a); err != nil {
 			return errors.Join(err, tx.Rollback())
 		}
+	}
+	return w.commit(tx)
+}
+
+// runAlone is runGroup for one append. It needs no savepoint: if it fails, the transaction is not committed.
+func (w *writer) runAlone(ctx context.Context, tx *sql.Tx, a *waitingAppend) error {
+	if a.result, a.err = a.apply(ctx, tx); a.err != nil {
+		return nil
 	}
 	return w.commit(tx)
 }
@@ -236,7 +294,9 @@ func inSavepoint(ctx context.Context, tx *sql.Tx, a *waitingAppend) error {
 	if err := execute(ctx, tx, "savepoint"); err != nil {
 		return err
 	}
-	if a.result, a.err = a.apply(ctx, tx); a.err != nil {
+	a.result, a.err = a.apply(ctx, tx)
+	ctx = context.WithoutCancel(ctx) // what was written is undone, also after ctx has ended
+	if a.err != nil {
 		if err := execute(ctx, tx, "rollback_savepoint"); err != nil {
 			return errors.Join(a.err, err)
 		}

@@ -134,6 +134,24 @@ func TestAppendThatFailsLeavesItsGroupAlone(t *testing.T) {
 	}
 }
 
+// An append that is alone has no savepoint.
+func TestAppendThatFailsAloneLeavesNothing(t *testing.T) {
+	t.Parallel()
+	store := newStore(t)
+	mustExec(t, store, "create trigger no before insert on millrace_events when new.type = 'bad' begin select raise(abort, 'bad event'); end")
+	mustExec(t, store, "create trigger end before insert on millrace_events when new.type = 'worse' begin select raise(rollback, 'bad event'); end")
+	commits := countCommits(t, store)
+	for _, bad := range []string{"bad", "worse"} {
+		_, err := store.Append(testContext(t), "s", event.Any.WithKey("k"), event.Event{Type: "good"}, event.Event{Type: bad})
+		if err == nil || !strings.Contains(err.Error(), "bad event") || commits.Load() != 0 {
+			t.Errorf("%s: error %v, %d commits", bad, err, commits.Load())
+		}
+	}
+	if r := mustAppend(t, store.tenant, "s", event.NoStream.WithKey("k"), someEvents(1)...); r.Positions[0] != 1 || r.Repeated {
+		t.Errorf("an append that failed left something: %+v", r)
+	}
+}
+
 func TestGroupWhoseCommitFailsIsNotAnswered(t *testing.T) {
 	t.Parallel()
 	store := newStore(t)
@@ -218,10 +236,10 @@ func TestAppendThatRunsItsGroupEndsNoOther(t *testing.T) {
 	defer cancel()
 	apply := func(stream string, before func()) *waitingAppend {
 		a := must(eventlog.NewAppend(stream, event.Any, someEvents(1)))(t)
-		return &waitingAppend{done: make(chan struct{}), apply: func(ctx context.Context, tx *sql.Tx) (event.Appended, error) {
+		return newWaitingAppend(a, func(ctx context.Context, tx *sql.Tx) (event.Appended, error) {
 			before()
 			return store.tenant.apply(ctx, tx, a)
-		}}
+		})
 	}
 	other := apply("other", func() {})
 	store.writer.waiting = append(store.writer.waiting, other)

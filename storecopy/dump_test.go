@@ -20,9 +20,10 @@ var expectedRows = map[string]string{
 			(select json_group_array(json_array(value ->> 0, value ->> 1, min(value ->> 2, {last}))) from json_each(passed)),
 			token, desired_state, (select state <> 'active' or paused from millrace_tenants where id = tenant),
 			failed_reason, failed_epoch, halted, skipped, parked, failing_position, attempts, crash_position, crash_attempts, crash_since,
-			failing_since, last_error, last_error_at, missing_object,
+			failing_since, last_error, last_error_at, missing_object, delivers, rebuild_since, rebuild_from, min(rebuild_to, {last}),
 			epoch + (owner is not null), min(checkpoint, {last}), crash_count + (owner is not null), null, 1)
 		from millrace_projections p join millrace_leases l on l.id = p.id where tenant = {id} order by p.id`,
+	"retired projections": `select json_array(name, successor, reason, retired_at) from millrace_retired_projections where tenant = {id} order by name`,
 	"dead letters": `select json_array(d.id, projection, position, stream_id, version, type, blocked_by_stream, state,
 			error, stack,
 			attempts, replays, open_replays, last_command, first_failed_at, last_failed_at, ended_at)
@@ -44,8 +45,10 @@ var copiedRows = map[string]string{
 			(select coalesce(jsonb_agg(jsonb_build_array(passed_from[i], passed_to[i], passed_upto[i]) order by i), '[]') from generate_series(1, cardinality(passed_from)) i),
 			token, desired_state, suspended::int, failed_reason, failed_epoch, halted::int, skipped, parked, failing_position, attempts, crash_position,
 			crash_attempts, (extract(epoch from crash_since) * 1000000)::bigint, (extract(epoch from failing_since) * 1000000)::bigint, last_error, (extract(epoch from last_error_at) * 1000000)::bigint, missing_object::int,
-			epoch, checkpoint, crash_count, owner, (free_since is not null)::int)::text
+			delivers::int, (extract(epoch from rebuild_since) * 1000000)::bigint, rebuild_from, rebuild_to, epoch, checkpoint, crash_count, owner, (free_since is not null)::int)::text
 		from millrace.projections p join millrace.leases l on l.id = p.id where tenant = $1 and asleep = suspended order by p.id`,
+	"retired projections": `select jsonb_build_array(name, successor, reason, (extract(epoch from retired_at) * 1000000)::bigint)::text
+		from millrace.retired_projections where tenant = $1 order by name`,
 	"dead letters": `select jsonb_build_array(d.id, projection_id, position, stream_id, stream_version, d.type, blocked_by_stream::int, state, error, stack, d.attempts, replays,
 			open_replays, last_command, (extract(epoch from first_failed_at) * 1000000)::bigint, (extract(epoch from last_failed_at) * 1000000)::bigint, (extract(epoch from ended_at) * 1000000)::bigint)::text
 		from millrace.dead_letters d join millrace.projections p on p.id = d.projection_id where tenant = $1 order by d.id`,

@@ -48,6 +48,9 @@ func Example() {
 	if err != nil {
 		log.Panic(err)
 	}
+	if _, err := storecopy.Verify(ctx, file, store); err != nil { // Run has compared both stores already
+		log.Panic(err)
+	}
 	for _, table := range report.Tenants[0].Tables[:3] {
 		fmt.Println(table.Rows, table.Table)
 	}

@@ -5,9 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"log"
-	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 	"time"
 
@@ -59,29 +57,6 @@ func copyTotals(ctx context.Context, from *sql.DB, tx pgx.Tx, tenant string) err
 		return []any{stream, n}, err
 	}))
 	return err
-}
-
-// TestCodeOfTheMovingDocumentIsTested compares the code of docs/moving.md with the functions above.
-func TestCodeOfTheMovingDocumentIsTested(t *testing.T) {
-	t.Parallel()
-	source, err := os.ReadFile("moving_doc_test.go")
-	if err != nil {
-		t.Fatal(err)
-	}
-	document, err := os.ReadFile(filepath.Join("..", "docs", "moving.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	blocks := strings.Split(string(document), "```go\n")[1:]
-	for _, block := range blocks {
-		code, _, closed := strings.Cut(block, "```")
-		if !closed || !strings.Contains(string(source), code) {
-			t.Errorf("docs/moving.md has code that is not tested:\n%s", code)
-		}
-	}
-	if len(blocks) != 2 {
-		t.Errorf("docs/moving.md has %d blocks of code", len(blocks))
-	}
 }
 
 // TestProgramOfTheMovingDocument runs the program of docs/moving.md before and after its move.

@@ -72,6 +72,9 @@ func begin(ctx context.Context, source transfer.Source, target transfer.Target, 
 	if c.ID != "" {
 		return begun(ctx, target, c)
 	}
+	if err := source.Closable(ctx); err != nil {
+		return c, transfer.Unknown, err
+	}
 	c = transfer.Copy{ID: newID(), From: source.Name(), To: target.Name()}
 	// The target records the copy first, so that the target of a closed source always knows the copy.
 	if err := target.Begin(ctx, c, tenants); err != nil {

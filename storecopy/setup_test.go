@@ -207,13 +207,13 @@ func (f *filler) projection(tenant, name string, n, partitions int, slots partit
 		}
 		return v
 	}
-	sqlite(f, f.source, `insert into millrace_projections (tenant, name, partition, partitions, slot_from, slot_to, passed, token, desired_state, suspended,
+	sqlite(f, f.source, `insert into millrace_projections (tenant, name, partition, partitions, slot_from, slot_to, passed, token, desired_state, tenant_suspended,
 			failed_reason, failed_epoch, halted, skipped, parked, failing_position, attempts, crash_position, crash_attempts, crash_since, failing_since,
-			last_error, last_error_at, missing_object)
-		values ((select id from millrace_tenants where name = ?), ?, ?, ?, ?, ?, ?, ?, ?, 0, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
+			last_error, last_error_at, missing_object, delivers, rebuild_since, rebuild_from, rebuild_to)
+		values ((select id from millrace_tenants where name = ?), ?, ?, ?, ?, ?, ?, ?, ?, 0, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
 		tenant, name, n, partitions, slots.From, slots.To, passed, token, []string{"run", "pause"}[f.IntN(2)],
 		maybe("why "+f.name()), maybe(f.IntN(9)), f.IntN(2), f.IntN(100), 7, f.IntN(50), f.IntN(5), f.IntN(50), f.IntN(5), maybe(now-5), maybe(now-f.Int64N(1e12)),
-		maybe("broken \x00 \xff "+f.name()), maybe(now), f.IntN(2))
+		maybe("broken \x00 \xff "+f.name()), maybe(now), f.IntN(2), n%2, now, n, 10*n)
 	owner, free := any(nil), any(now)
 	if f.IntN(3) == 0 {
 		owner, free = uuid.NewString(), nil
@@ -240,6 +240,10 @@ func (f *filler) deadLetters(now int64) {
 	sqlite(f, f.source, `insert into millrace_commands (projection, kind, dead_letter_ids, max_events, created_at, ended_at) values
 		((select max(id) from millrace_projections), 'replay', (select json_group_array(id) from millrace_dead_letters where state = 'parked'), 10, ?, ?),
 		((select max(id) from millrace_projections), 'discard', null, 10, ?, null)`, now, now+1, now+2)
+	sqlite(f, f.source, `insert into millrace_retired_projections (tenant, name, reason, successor, retired_at)
+		select tenant, name || ' once', 'renamed', name, ?1 from millrace_projections where id = (select max(id) from millrace_projections)
+		union all select tenant, name || ' gone', 'forgotten', null, ?1 + 1 from millrace_projections where id = (select max(id) from millrace_projections)
+		on conflict do nothing`, now)
 	sqlite(f, f.source, `insert into millrace_commands (root, projection, kind, stream_id, type, error, max_events, current_stream, after_position, done, failed, current_dead_letter, created_at)
 		values ((select max(id) from millrace_commands), (select max(id) from millrace_projections), 'replay', ?, ?, ?, 100, ?, 5, 1, 2, (select max(id) from millrace_dead_letters), ?)`,
 		f.name(), f.name(), f.name(), f.name()+"0", now)

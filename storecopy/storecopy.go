@@ -119,7 +119,7 @@ func (e *DifferenceError) Error() string {
 // never had an event in the file.
 //
 // Run takes the file's owner lock. While a runtime has it, Run returns an error that names the process, and changes
-// nothing. Otherwise it closes the file: from then on, all writes to the store's tables fail with sqlitestore.ErrMoved,
+// nothing. It returns projection.ErrOperationOpen while a rebuild, a swap or a drop of a version is open, and changes nothing. Otherwise it closes the file: from then on, all writes to the store's tables fail with sqlitestore.ErrMoved,
 // in all processes. Reads still work. The file stays closed after the copy, so that a program that still uses it cannot
 // append to it. Until all rows are compared, appends to the tenants in PostgreSQL fail with
 // projection.ErrTenantCopying, and no projection of them runs there.

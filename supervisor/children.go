@@ -23,6 +23,7 @@ type child struct {
 
 	// members are the projections that a feed serves, and tenantRow is the key of its tenant.
 	members   map[*child]bool
+	tenant    string
 	tenantRow int32
 
 	// lease is the lease of a projection, and feed is the feed to which the projection subscribes. A draining projection is not
@@ -158,7 +159,7 @@ func (s *supervisor) feed(ctx actor.Context, lease engine.Lease) *child {
 	if c := s.feeds[tenant]; c != nil && c.tenantRow == lease.TenantRow {
 		return c
 	}
-	c := &child{name: "feed " + tenant, members: make(map[*child]bool), tenantRow: lease.TenantRow}
+	c := &child{name: "feed " + tenant, members: make(map[*child]bool), tenant: tenant, tenantRow: lease.TenantRow}
 	c.respawn = func(ctx actor.Context) { s.spawn(ctx, c, actors.NewFeed(s.deps, tenant)) }
 	s.feeds[tenant] = c
 	s.deps.Limiter.Serve(tenant)

@@ -17,6 +17,7 @@ import (
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/messages"
+	"github.com/millrace-go/millrace/observe"
 	"github.com/millrace-go/millrace/projection"
 )
 
@@ -108,7 +109,12 @@ func (f *fake) Tenants(context.Context, []string) (tenants []engine.Tenant, err 
 	}
 	return tenants, f.here()
 }
-func (f *fake) Ensure(context.Context, []engine.NewProjection) error  { return f.here() }
+func (f *fake) Ensure(context.Context, []engine.NewProjection) (engine.LeftOut, error) {
+	return engine.LeftOut{}, f.here()
+}
+func (f *fake) TakeOperation(context.Context, engine.Node, []int64) (*engine.Operation, error) {
+	return nil, f.here()
+}
 func (f *fake) AnnounceDrain(context.Context, engine.Node) error      { return f.here() }
 func (f *fake) SetFailed(context.Context, engine.Lease, string) error { return f.here() }
 func (f *fake) Connect(context.Context, engine.Node) (engine.Session, error) {
@@ -238,7 +244,7 @@ func (f *fake) Tail(tenant string) engine.Tail {
 	return fakeTail{f}
 }
 
-func (f fakeTail) ReadWithin(func(context.Context) (func(), error)) {}
+func (f fakeTail) ReadWithin(engine.ReadSlot) {}
 
 func (f fakeTail) Poll(context.Context) (engine.TailUpdate, error) {
 	head := f.head.Load()
@@ -272,6 +278,47 @@ type world struct {
 	deps *actors.Deps
 	sup  *Supervisor
 	logs *observer.ObservedLogs
+	seen *seen
+}
+
+// seen is what the observer of the runtime got.
+type seen struct {
+	mu        sync.Mutex
+	restarts  []observe.Restart
+	databases []observe.Database
+	leases    map[projection.ID][]observe.LeaseChange
+}
+
+func (s *seen) observer() observe.Observer {
+	return observe.Observer{
+		ActorRestarted: func(r observe.Restart) {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			s.restarts = append(s.restarts, r)
+		},
+		LeaseChanged: func(l observe.Lease) {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			s.leases[l.Projection] = append(s.leases[l.Projection], l.Change)
+		},
+		DatabaseChanged: func(d observe.Database) {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			s.databases = append(s.databases, d)
+		},
+	}
+}
+
+func (s *seen) changes(id projection.ID) []observe.LeaseChange {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.leases[id])
+}
+
+func (s *seen) get() ([]observe.Restart, []observe.Database) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.restarts), slices.Clone(s.databases)
 }
 
 // start runs n projections of each tenant. apply, if it is not nil, is called for each batch before it is committed.
@@ -299,7 +346,8 @@ func start(t *testing.T, n int, tenants []string, apply func(id projection.ID) e
 	}
 	core, logs := observer.New(zap.DebugLevel)
 	log := zap.New(core)
-	deps := &actors.Deps{System: actors.NewSystem(log), Store: f, Log: log, Node: f.node, Definitions: definitions,
+	observed := &seen{leases: make(map[projection.ID][]observe.LeaseChange)}
+	deps := &actors.Deps{Observer: observed.observer(), System: actors.NewSystem(log), Store: f, Log: log, Node: f.node, Definitions: definitions,
 		Limiter: actors.NewLimiter(actors.Limits{Connections: 16}),
 		Timing: actors.Timing{HeartbeatInterval: time.Minute, ListPeers: time.Minute, Confirm: time.Second, PollInterval: 20 * time.Millisecond,
 			ReconcileInterval: 50 * time.Millisecond, AdvanceInterval: time.Second, QueryTimeout: 10 * time.Second, ReplayRest: time.Millisecond}}
@@ -308,7 +356,7 @@ func start(t *testing.T, n int, tenants []string, apply func(id projection.ID) e
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := &world{fake: f, t: t, deps: deps, sup: sup, logs: logs}
+	w := &world{fake: f, t: t, deps: deps, sup: sup, logs: logs, seen: observed}
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()

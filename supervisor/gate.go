@@ -12,7 +12,9 @@ import (
 	"github.com/millrace-go/millrace/internal/backoff"
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/internal/machine"
+	"github.com/millrace-go/millrace/internal/observing"
 	"github.com/millrace-go/millrace/messages"
+	"github.com/millrace-go/millrace/observe"
 )
 
 const (
@@ -67,6 +69,7 @@ func (g *gate) close(ctx actor.Context, why error) {
 	}
 	g.closed, g.since, g.probes = true, time.Now(), 0
 	g.deps.Log.Warn("database unusable, all actors wait", zap.Error(why))
+	observing.Call(g.deps.Observer.DatabaseChanged, observe.Database{Err: why})
 	g.probeLater(ctx)
 }
 
@@ -99,7 +102,9 @@ func (g *gate) probe(ctx actor.Context) {
 
 // open answers all waiters, spread over some time.
 func (g *gate) open(ctx actor.Context, leases []engine.Lease) {
-	g.deps.Log.Info("database usable again", zap.Duration("after", time.Since(g.since)), zap.Int("waiting", len(g.waiters)))
+	outage := time.Since(g.since)
+	g.deps.Log.Info("database usable again", zap.Duration("after", outage), zap.Int("waiting", len(g.waiters)))
+	observing.Call(g.deps.Observer.DatabaseChanged, observe.Database{Usable: true, Outage: outage})
 	g.closed = false
 	byRow := make(map[int32]*engine.Lease, len(leases))
 	for i := range leases {

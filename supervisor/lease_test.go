@@ -13,6 +13,7 @@ import (
 
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/messages"
+	"github.com/millrace-go/millrace/observe"
 	"github.com/millrace-go/millrace/projection"
 	"go.uber.org/zap"
 )
@@ -121,6 +122,12 @@ func TestNodeThatCrashesAdoptsTheLeasesInTheDatabase(t *testing.T) {
 	w.eventually("its actor is gone", func() bool { return w.child(first.String()) == nil })
 	w.append()
 	w.eventually("the others go on", func() bool { return w.checkpoint(second) == w.head.Load() })
+	if c := w.seen.changes(second); !slices.Equal(c, []observe.LeaseChange{observe.LeaseClaimed, observe.LeaseLost, observe.LeaseClaimed}) {
+		t.Errorf("the observer saw that the lease was %q", c)
+	}
+	if c := w.seen.changes(first); !slices.Equal(c, []observe.LeaseChange{observe.LeaseClaimed, observe.LeaseReleased}) {
+		t.Errorf("the observer saw that the paused lease was %q", c)
+	}
 }
 
 func TestListenerThatCrashesMovesNoLease(t *testing.T) {

@@ -2,13 +2,16 @@ package supervisor
 
 import (
 	"runtime/debug"
+	"slices"
 	"time"
 
 	"github.com/asynkron/protoactor-go/actor"
 	"go.uber.org/zap"
 
 	"github.com/millrace-go/millrace/actors"
+	"github.com/millrace-go/millrace/internal/observing"
 	"github.com/millrace-go/millrace/messages"
+	"github.com/millrace-go/millrace/observe"
 )
 
 // strategy stops a child that crashed and never lets protoactor restart it: a late restart would bring back an actor that is
@@ -27,6 +30,7 @@ func (s *strategy) HandleFailure(_ *actor.ActorSystem, supervisor actor.Supervis
 		crash = &actors.Crash{Actor: pid.Id, Value: reason}
 	}
 	s.sup.deps.Log.Error("actor crashed, restarting", zap.String("actor", crash.Actor), zap.Any("panic", crash.Value), zap.String("stack", crash.Stack))
+	s.sup.restarts(s.sup.children[pid.Id], observe.Restart{Err: crash})
 	supervisor.StopChildren(pid)
 }
 
@@ -58,6 +62,8 @@ func (s *supervisor) terminated(ctx actor.Context, pid *actor.PID) {
 			}
 		}
 		s.respawnLater(ctx, c)
+	case c == s.operator && s.stopping:
+		s.orderly(ctx)
 	case c.ended && c.lease.Row != 0:
 		s.forget(ctx, c)
 	case c.ended:
@@ -86,8 +92,8 @@ func (s *supervisor) respawnLater(ctx actor.Context, c *child) {
 
 const (
 	watchEvery = time.Second
-	// stuckAfter is how long work may take beyond its own limit, and how long a projection with work to do may not change.
-	stuckAfter = 30 * time.Second
+	// StuckAfter is how long work may take beyond its own limit, and how long a projection with work to do may not change.
+	StuckAfter = 30 * time.Second
 )
 
 func (s *supervisor) watchLater(ctx actor.Context) {
@@ -100,29 +106,79 @@ func (s *supervisor) watch(ctx actor.Context) {
 		return
 	}
 	s.watchLater(ctx)
+	s.pulse()
+	late := s.deps.Registry.OperatorLate()
+	// The operator is not added to standing: its step may be a user's hook that does not return, and a restart of the process
+	// would not help.
+	s.restartStuck(ctx, s.operator, "operator", func(after time.Duration) bool { return late > after }, nil)
+	var standing []string
 	for id, entry := range s.deps.Registry.Working() {
-		if c := s.projections[id]; c != nil && c.pid != nil && Stuck(entry) {
-			s.deps.Log.Error("projection stuck, restarting", append(c.fields(), zap.String("state", string(entry.Phase)))...)
-			s.deps.Registry.Stuck.Add(1)
-			ctx.Stop(c.pid)
-		}
+		c := s.projections[id]
+		stuck := func(after time.Duration) bool { return Stuck(entry, after) }
+		standing = s.restartStuck(ctx, c, "projection "+id.String(), stuck, standing)
 	}
 	for tenant, entry := range s.deps.Registry.WorkingFeeds() {
-		if c := s.feeds[tenant]; c != nil && c.pid != nil && time.Since(entry.Busy) > s.deps.Timing.QueryTimeout+stuckAfter {
-			s.deps.Log.Error("feed stuck, restarting", zap.String("tenant", tenant))
-			s.deps.Registry.Stuck.Add(1)
-			ctx.Stop(c.pid)
-		}
+		limit := s.deps.Timing.QueryTimeout
+		stuck := func(after time.Duration) bool { return time.Since(entry.Busy) > limit+after }
+		standing = s.restartStuck(ctx, s.feeds[tenant], "feed of tenant "+tenant, stuck, standing)
 	}
+	slices.Sort(standing)
+	s.deps.Registry.Standing(standing)
 }
 
-// Stuck reports whether a projection that has work to do, or work in progress, makes no progress.
-func Stuck(e actors.ProjectionEntry) bool {
+// restarts reports to the observer that a child is restarted.
+func (s *supervisor) restarts(c *child, r observe.Restart) {
+	switch {
+	case c == nil, c == s.operator:
+		return
+	case c == s.node:
+		r.Kind = observe.ActorNode
+	case c == s.listener:
+		r.Kind = observe.ActorListener
+	case c.members != nil:
+		r.Kind, r.Projection.Tenant = observe.ActorFeed, c.tenant
+	default:
+		r.Kind, r.Projection = observe.ActorProjection, c.lease.ID
+	}
+	observing.Call(s.deps.Observer.ActorRestarted, r)
+}
+
+// restartStuck stops an actor that has been stuck for StuckAfter. If the actor still runs after twice that time, it cannot be
+// stopped, and restartStuck adds its name to standing.
+func (s *supervisor) restartStuck(ctx actor.Context, c *child, name string, stuck func(after time.Duration) bool, standing []string) []string {
+	if c == nil || c.pid == nil || !stuck(StuckAfter) {
+		return standing
+	}
+	s.deps.Log.Error("actor stuck, restarting", c.fields()...)
+	s.deps.Registry.Stuck.Add(1)
+	s.restarts(c, observe.Restart{Stuck: true})
+	ctx.Stop(c.pid)
+	if stuck(2 * StuckAfter) {
+		standing = append(standing, name)
+	}
+	return standing
+}
+
+// pulse records that the supervisor makes progress, and asks the others. An actor that is being restarted need not.
+func (s *supervisor) pulse() {
+	s.deps.Registry.Pulse(actors.SupervisorLoop)
+	if s.listener.pid == nil {
+		s.deps.Registry.Pulse(actors.SessionLoop)
+	}
+	if s.node.pid == nil {
+		s.deps.Registry.Pulse(actors.NodeLoop)
+		return
+	}
+	s.deps.System.Root.Send(s.node.pid, &messages.Pulse{})
+}
+
+// Stuck reports whether a projection that has work to do, or work in progress, has made no progress for that long.
+func Stuck(e actors.ProjectionEntry, after time.Duration) bool {
 	switch {
 	case !e.Working():
 		return false
 	case !e.Busy.IsZero():
-		return time.Since(e.Busy) > e.Limit+stuckAfter
+		return time.Since(e.Busy) > e.Limit+after
 	}
-	return time.Since(e.Changed) > stuckAfter
+	return time.Since(e.Changed) > after
 }

@@ -25,7 +25,7 @@ func TestProjectionWithWorkThatDoesNotChangeIsStuck(t *testing.T) {
 		"behind, waits for a slot":  {actors.ProjectionEntry{Status: behind, Changed: long, Queued: true}, false},
 		"busy, waits for a slot":    {actors.ProjectionEntry{Status: behind, Busy: long, Changed: long, Queued: true}, false},
 	} {
-		if got := Stuck(test.entry); got != test.want {
+		if got := Stuck(test.entry, StuckAfter); got != test.want {
 			t.Errorf("%s: stuck is %v", name, got)
 		}
 	}

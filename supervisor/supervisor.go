@@ -21,7 +21,7 @@ type Supervisor struct {
 	err  error
 }
 
-// Start starts the supervisor and, under it, the node and the listener. Feeds and projections follow as leases are claimed.
+// Start starts the supervisor and, under it, the node, the listener and the operator. Feeds and projections follow as leases are claimed.
 func Start(deps *actors.Deps) (*Supervisor, error) {
 	h := &Supervisor{deps: deps, done: make(chan struct{})}
 	root := &rootStrategy{log: deps.Log}
@@ -66,15 +66,19 @@ type supervisor struct {
 	root   *rootStrategy
 	gate   *gate
 
-	node, listener *child
-	children       map[string]*child // that run, by PID
-	feeds          map[string]*child // by tenant
-	projections    map[projection.ID]*child
-	rows           map[int32]*child // the projections by the rows of their leases
-	spawned        int
-	watching       *time.Timer
-	stopping       bool // the node releases all leases, and then everything stops
+	node, listener, operator *child
+	children                 map[string]*child // that run, by PID
+	feeds                    map[string]*child // by tenant
+	projections              map[projection.ID]*child
+	rows                     map[int32]*child // the projections by the rows of their leases
+	spawned                  int
+	watching                 *time.Timer
+	stopping                 bool // the node releases all leases, operations in progress end, and then everything stops
+	over                     over
 }
+
+// over reports what has ended since the supervisor stops.
+type over struct{ leases, operations bool }
 
 // errNoNode answers a request for the node while it is restarted.
 var errNoNode = errors.New("the node's actor is being restarted")
@@ -85,6 +89,9 @@ func (s *supervisor) Start(ctx actor.Context) {
 	s.listener = &child{name: "listener"}
 	s.listener.respawn = func(ctx actor.Context) { s.spawn(ctx, s.listener, actors.NewListener(s.deps)) }
 	s.start(ctx, s.listener)
+	s.operator = &child{name: "operator"}
+	s.operator.respawn = func(ctx actor.Context) { s.spawn(ctx, s.operator, actors.NewOperator(s.deps)) }
+	s.start(ctx, s.operator)
 	s.watchLater(ctx)
 }
 
@@ -120,8 +127,10 @@ func (s *supervisor) Handle(ctx actor.Context, msg any) {
 		s.pass(ctx, msg.Key, msg)
 	case *messages.Resumed:
 		s.resumed(ctx, msg)
-	case *messages.Drained, *messages.LeaseLost, *messages.SessionUp, *messages.HeartbeatSent,
-		*messages.FleetChanged, *messages.Notified:
+	case *messages.SessionUp, *messages.FleetChanged, *messages.Notified:
+		s.toNode(ctx, msg)
+		s.toOperator(ctx, msg)
+	case *messages.Drained, *messages.LeaseLost, *messages.HeartbeatSent:
 		s.toNode(ctx, msg)
 	case *messages.AdvanceRequest:
 		if s.node.pid == nil {
@@ -142,9 +151,11 @@ func (s *supervisor) Handle(ctx actor.Context, msg any) {
 	case *actor.Terminated:
 		s.terminated(ctx, msg.Who)
 	case *messages.AllReleased:
-		if s.stopping {
-			ctx.Stop(ctx.Self())
-		}
+		s.over.leases = true
+		s.orderly(ctx)
+	case *messages.OperationsEnded:
+		s.over.operations = true
+		s.orderly(ctx)
 	case *stop:
 		s.stop(ctx, msg.grace)
 	}
@@ -158,7 +169,22 @@ func (s *supervisor) toNode(ctx actor.Context, msg any) {
 	}
 }
 
-// stop has the node release all leases. Heartbeats continue meanwhile.
+// toOperator passes a report on to the operator. While the operator is restarted the report is dropped: the next one searches at
+// once.
+func (s *supervisor) toOperator(ctx actor.Context, msg any) {
+	if s.operator.pid != nil {
+		ctx.Send(s.operator.pid, msg)
+	}
+}
+
+// orderly stops everything once nothing is in progress.
+func (s *supervisor) orderly(ctx actor.Context) {
+	if s.stopping && s.over.leases && (s.over.operations || s.operator.pid == nil) {
+		ctx.Stop(ctx.Self())
+	}
+}
+
+// stop has the node release all leases, and the operator end its operations. Heartbeats continue meanwhile.
 func (s *supervisor) stop(ctx actor.Context, grace time.Duration) {
 	if s.stopping {
 		return
@@ -166,5 +192,6 @@ func (s *supervisor) stop(ctx actor.Context, grace time.Duration) {
 	s.stopping, s.gate.stopped = true, true
 	s.deps.Refuse()
 	s.toNode(ctx, &messages.ReleaseAll{})
+	s.toOperator(ctx, &messages.ReleaseAll{})
 	s.deps.After(ctx, grace, func(actor.Context) { s.deps.GiveUp(errors.New("the grace period is over")) })
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/messages"
+	"github.com/millrace-go/millrace/observe"
 	"github.com/millrace-go/millrace/projection"
 )
 
@@ -39,6 +40,9 @@ func TestProjectionsShareOneProbeWhileTheDatabaseIsUnreachable(t *testing.T) {
 	if again := w.reloads.Load() - before; again > 0 {
 		t.Errorf("%d projections read their leases by themselves", again)
 	}
+	if _, d := w.seen.get(); len(d) != 2 || d[0].Usable || d[0].Err == nil || !d[1].Usable || d[1].Outage <= 0 {
+		t.Errorf("the observer saw %+v", d)
+	}
 	pings := w.pings.Load()
 	w.append()
 	w.caughtUp()
@@ -60,6 +64,9 @@ func TestCrashOfAProjectionsActorDisturbsNoOther(t *testing.T) {
 	if n := w.crashes(); n != 1 {
 		t.Errorf("the crash was logged %d times", n)
 	}
+	if r, _ := w.seen.get(); len(r) != 1 || r[0].Kind != observe.ActorProjection || r[0].Projection != victim || r[0].Stuck || r[0].Err == nil {
+		t.Errorf("the observer saw %+v", r)
+	}
 }
 
 func TestCrashOfAFeedDisturbsItsTenantAlone(t *testing.T) {
@@ -72,6 +79,10 @@ func TestCrashOfAFeedDisturbsItsTenantAlone(t *testing.T) {
 	w.append()
 	w.caughtUp()
 	w.mustHaveStarted(1, w.ids("b")...)
+	want := projection.ID{Tenant: "a"}
+	if r, _ := w.seen.get(); len(r) != 1 || r[0].Kind != observe.ActorFeed || r[0].Projection != want || r[0].Stuck || r[0].Err == nil {
+		t.Errorf("the observer saw %+v", r)
+	}
 }
 
 func TestCrashOfTheSupervisorEndsTheRuntimeWithTheReason(t *testing.T) {
@@ -154,6 +165,24 @@ func TestLeaseThatIsBeingClaimedDuringTheStopIsReleased(t *testing.T) {
 	}
 	if !released(4) || !reflect.DeepEqual(w.released[3].Lease, late) {
 		t.Errorf("released: %+v", w.released)
+	}
+}
+
+// The projection is renamed after its free lease was listed, and before it is claimed.
+func TestLeaseOfARenamedProjectionIsReleased(t *testing.T) {
+	w := start(t, 3, []string{"a"}, nil)
+	late := engine.Lease{Row: 99, ID: projection.ID{Tenant: "b", Name: "p001"}, Owner: "a node", Epoch: 1}
+	w.during("claim", func() { late.ID.Name = "renamed" })
+	w.mu.Lock()
+	w.late = &late
+	w.mu.Unlock()
+	w.eventually("it is released", func() bool {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		return len(w.released) == 1 && w.released[0].Lease.Row == 99
+	})
+	if n := w.logs.FilterMessageSnippet("not registered").Len(); n != 0 {
+		t.Error("the supervisor was asked to run it")
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -113,6 +114,14 @@ func TestVictim(t *testing.T) {
 	b, way := kit.Victim(t)
 	if other, ok := otherVictims[way]; ok {
 		other(b)
+		return
+	}
+	if step, ok := rebuildSteps[way]; ok {
+		rebuildingVictim(b, step)
+		return
+	}
+	if strings.HasPrefix(way, versionsWay) {
+		runVersions(b, way)
 		return
 	}
 	var p millrace.Projection

@@ -69,7 +69,7 @@ func leasedWrites(h *kit.Holder) map[string]func(l engine.Lease) error {
 	failure := projection.Failure{Projection: h.Lease.ID, Event: event.Envelope{Position: 1}, Attempt: 1, Err: kit.ErrOnPurpose}
 	return map[string]func(l engine.Lease) error{
 		"record a failure": func(l engine.Lease) error {
-			_, err := h.Port.RecordFailure(h.Ctx, l, failure)
+			_, err := h.Port.RecordFailure(h.Ctx, l, failure, 0)
 			return err
 		},
 		"begin an attempt": func(l engine.Lease) error { return h.Port.BeginAttempt(h.Ctx, l, 1, 1) },

@@ -215,7 +215,7 @@ func TestNodesWithDifferentFiltersShareWhatTheyHaveInCommon(t *testing.T) {
 		}
 		b.Eventually("the tenant that no node wants is named", func() bool {
 			p := b.Status(rt, "p")
-			return p.State == millrace.StateNotOwned && p.Reason == "no living node knows the projection"
+			return p.State == millrace.StateUnregistered && p.Reason == "no node registers the projection for its tenant"
 		})
 		b.Eventually("the others run what they know", func() bool {
 			return maps.Equal(shares(), map[string]int{"0 a": 8, "1 b": 8, "-1 d": 1})
@@ -256,17 +256,17 @@ func TestRollingDeploymentsChangeTheFilter(t *testing.T) {
 		stopWide()
 		last := feed(b, tenants, 10)
 		reaches(narrow, last, "a2")
-		b.Eventually("the others are not owned, and status says why", func() bool {
+		b.Eventually("the others are not registered, and status says so", func() bool {
 			status := b.StatusOf(narrow)
-			return b.Summary(narrow).NotOwned == 2 && !slices.ContainsFunc([]string{"a1", "b1"}, func(tenant string) bool {
+			return b.Summary(narrow).Unregistered == 2 && !slices.ContainsFunc([]string{"a1", "b1"}, func(tenant string) bool {
 				p := status.Projection(millrace.ProjectionID{Tenant: tenant, Name: "p"})
-				return p.State != millrace.StateNotOwned || p.Reason != "no living node knows the projection" || p.Checkpoint != last[tenant]-10
+				return p.State != millrace.StateUnregistered || p.Reason != "no node registers the projection for its tenant" || p.Checkpoint != last[tenant]-10
 			})
 		})
 		// Whoever waits for an alarm to end can pause them.
 		b.Must(narrow.Pause(b.Ctx, millrace.ProjectionID{Tenant: "a1", Name: "p"}))
-		if summary := b.Summary(narrow); summary.NotOwned != 1 {
-			t.Errorf("%d projections count as not owned after one was paused", summary.NotOwned)
+		if summary := b.Summary(narrow); summary.Unregistered != 1 || summary.NotOwned != 0 {
+			t.Errorf("after one was paused, %d are not registered and %d not owned", summary.Unregistered, summary.NotOwned)
 		}
 		stopNarrow()
 

@@ -266,7 +266,7 @@ func heap() int64 {
 func TestTrickleToManyTenantsPinsLittleMemory(t *testing.T) {
 	kit.OnEachStore(t, func(t *testing.T, kind *kit.Kind) {
 		const (
-			tenants, rounds, writers = 300, 3, 8
+			tenants, rounds, writers = 150, 3, 8
 			// An event of 200 bytes is some 500 bytes in memory, and timers and buffers of the trickle are counted with it.
 			most = 8 << 10
 		)

@@ -16,7 +16,7 @@ func TestCountsAreSeparateForNamedTenants(t *testing.T) {
 		_, err := b.Store.CreateTenants(b.Ctx, []string{"a", "b"})
 		b.Must(err)
 		for _, tenant := range []string{projection.DefaultTenant, "a", "b"} {
-			b.Must(port.Ensure(b.Ctx, []engine.NewProjection{{Tenant: tenant, Name: "p", Partitions: 1}, {Tenant: tenant, Name: "q", Partitions: 1}}))
+			b.Ensure(engine.NewProjection{Tenant: tenant, Name: "p", Partitions: 1}, engine.NewProjection{Tenant: tenant, Name: "q", Partitions: 1})
 		}
 		b.Must(port.SetDesiredState(b.Ctx, projection.ID{Tenant: "a", Name: "q"}, engine.WantPause))
 		b.Must(port.SetDesiredState(b.Ctx, projection.ID{Tenant: "b", Name: "p"}, engine.WantPause))
@@ -37,7 +37,7 @@ func TestCountsAreSeparateForNamedTenants(t *testing.T) {
 				t.Errorf("%v, %v: %v, %v; want %v", test.named, test.filtered, counts, err, test.want)
 			}
 		}
-		b.Must(port.Ensure(b.Ctx, []engine.NewProjection{{Tenant: "b", Name: "split", Partitions: 2}}))
+		b.Ensure(engine.NewProjection{Tenant: "b", Name: "split", Partitions: 2})
 		counts, err := port.Counts(b.Ctx, nil, nil)
 		b.Must(err)
 		if want := (engine.Want{Tenant: "b", Name: "split", Leases: 2}); !slices.Contains(counts, want) || len(counts) != 3 {

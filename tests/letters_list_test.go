@@ -97,7 +97,7 @@ func TestDeadLettersAreListedByFilterAndPage(t *testing.T) {
 		}
 		// Another projection of the same tenant has none of them.
 		other := d.Store.DeadLetters(projection.ID{Name: "q"})
-		d.Must(d.Port.Ensure(d.Ctx, []engine.NewProjection{{Tenant: d.Lease.ID.Tenant, Name: "q", Partitions: 1}}))
+		d.Ensure(engine.NewProjection{Tenant: d.Lease.ID.Tenant, Name: "q", Partitions: 1})
 		if letters, err := other.List(d.Ctx, projection.DeadLetterPage{States: deadletters.AllStates}); len(letters) != 0 || err != nil {
 			t.Error(letters, err)
 		}
@@ -124,7 +124,7 @@ func TestDeadLetterIsShownWithItsEvent(t *testing.T) {
 		if _, _, err := d.letters().Get(d.Ctx, id+1000); !errors.Is(err, projection.ErrDeadLetterNotFound) {
 			t.Errorf("a dead letter that does not exist: %v", err)
 		}
-		d.Must(d.Port.Ensure(d.Ctx, []engine.NewProjection{{Tenant: d.Lease.ID.Tenant, Name: "q", Partitions: 1}}))
+		d.Ensure(engine.NewProjection{Tenant: d.Lease.ID.Tenant, Name: "q", Partitions: 1})
 		if _, _, err := d.Store.DeadLetters(projection.ID{Name: "q"}).Get(d.Ctx, id); !errors.Is(err, projection.ErrDeadLetterNotFound) {
 			t.Errorf("a dead letter of another projection: %v", err)
 		}

@@ -67,9 +67,11 @@ func TestNodesOfTwoVersionsRunWhatTheyKnow(t *testing.T) {
 		}
 		b.Eventually("the projection that no node knows is named", func() bool {
 			gone := b.Status(rt, "gone")
-			return gone.State == millrace.StateNotOwned && gone.Reason != "" && gone.NotOwned > 0
+			return gone.State == millrace.StateUnregistered && gone.Reason != "" && gone.NotOwned > 0
 		})
-		b.Eventually("it is counted once it was not owned for longer than a lease", func() bool { return b.Summary(rt).NotOwned == 1 })
+		if s := b.Summary(rt); s.Unregistered != 1 || s.States[millrace.StateUnregistered] != 1 {
+			t.Errorf("%d are not registered: %v", s.Unregistered, s.States)
+		}
 		if kept := b.Status(rt, "kept"); kept.State == millrace.StateNotOwned {
 			t.Errorf("%+v", kept)
 		}
@@ -160,7 +162,7 @@ func TestStoppingNodeReleasesEachLeaseAsItsProjectionComesToRest(t *testing.T) {
 		}
 		close(slow.release)
 		<-ended
-		if p := b.Status(second, "slow"); p.State != millrace.StateNotOwned || p.Checkpoint != 5 {
+		if p := b.Status(second, "slow"); p.State != millrace.StateUnregistered || p.Checkpoint != 5 {
 			t.Errorf("%+v", p)
 		}
 	}, kit.SeveralNodes)

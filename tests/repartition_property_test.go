@@ -73,7 +73,8 @@ func newSplitWorld(t *rapid.T, b *kit.Bundle, name string) *splitWorld {
 	w.tenant, err = b.Store.CreateTenant(w.ctx, name)
 	w.must(err)
 	first := engine.NewProjection{Tenant: name, Name: w.id.Name, Partitions: rapid.IntRange(1, 4).Draw(t, "partitions")}
-	w.must(w.port.Ensure(w.ctx, []engine.NewProjection{first}))
+	_, err = w.port.Ensure(w.ctx, []engine.NewProjection{first})
+	w.must(err)
 	w.takeOver()
 	return w
 }
@@ -190,7 +191,7 @@ func (w *splitWorld) handle(lease engine.Lease, poison bool, limit int) (more bo
 	first := page.Events[0]
 	if poison && !parked[first.Stream] && rapid.Bool().Draw(w.T, "poison") {
 		if rapid.IntRange(0, 3).Draw(w.T, "attempt") == 0 {
-			_, err := w.port.RecordFailure(w.ctx, lease, projection.Failure{Projection: lease.ID, Event: first, Attempt: 1, Err: errBad})
+			_, err := w.port.RecordFailure(w.ctx, lease, projection.Failure{Projection: lease.ID, Event: first, Attempt: 1, Err: errBad}, time.Second)
 			w.must(err)
 			return true
 		}
@@ -273,7 +274,7 @@ func (w *splitWorld) zombie() {
 	}
 	lease := rapid.SampledFrom(w.zombies).Draw(w.T, "zombie")
 	letter := projection.DeadLetter{Position: lease.Checkpoint + 1, Stream: "s1", Version: 1, Type: "T", Error: "bad", Attempts: 1}
-	_, recorded := w.port.RecordFailure(w.ctx, lease, projection.Failure{Projection: lease.ID, Event: event.Envelope{Position: 1}, Attempt: 1, Err: errBad})
+	_, recorded := w.port.RecordFailure(w.ctx, lease, projection.Failure{Projection: lease.ID, Event: event.Envelope{Position: 1}, Attempt: 1, Err: errBad}, time.Second)
 	_, begun := w.port.BeginReplay(w.ctx, lease, 1, 0)
 	for what, err := range map[string]error{
 		"batch":   w.apply(lease, engine.Batch{To: lease.Checkpoint + 1}),

@@ -53,11 +53,11 @@ func TestSummaryAndPagesShowWhatAllNodesRun(t *testing.T) {
 			t.Helper()
 			b.Eventually(what, func() bool {
 				s = b.Summary(rt)
-				return maps.Equal(s.States, want) && s.NotOwned == want[millrace.StateNotOwned]
+				return maps.Equal(s.States, want) && s.NotOwned == want[millrace.StateNotOwned] && s.Unregistered == want[millrace.StateUnregistered]
 			})
 			return s
 		}
-		want := map[millrace.State]int{millrace.StateLive: 2, millrace.StateWaiting: 1, millrace.StateFailed: 1, millrace.StatePaused: 1, millrace.StateNotOwned: 1}
+		want := map[millrace.State]int{millrace.StateLive: 2, millrace.StateWaiting: 1, millrace.StateFailed: 1, millrace.StatePaused: 1, millrace.StateUnregistered: 1}
 		for what, seen := range map[string]*millrace.Runtime{"its node knows": rt, "another process knows": watcher} {
 			s := expect(what, seen, want)
 			node := s.Nodes[len(s.Nodes)-1]
@@ -80,10 +80,10 @@ func TestSummaryAndPagesShowWhatAllNodesRun(t *testing.T) {
 				t.Errorf("%s: %+v", what, s)
 			}
 		}
-		pagesAgree(b, rt, map[millrace.State][]string{millrace.StateLive: {"fine", "parks"}, millrace.StateWaiting: {"waits"},
-			millrace.StateFailed: {"stops"}, millrace.StatePaused: {"paused"}, millrace.StateNotOwned: {"gone"}})
-		pagesAgree(b, watcher, map[millrace.State][]string{millrace.StateElsewhere: {"fine", "parks"}, millrace.StateWaiting: {"waits"},
-			millrace.StateFailed: {"stops"}, millrace.StatePaused: {"paused"}, millrace.StateNotOwned: {"gone"}})
+		for _, rt := range []*millrace.Runtime{rt, watcher} {
+			pagesAgree(b, rt, map[millrace.State][]string{millrace.StateLive: {"fine", "parks"}, millrace.StateWaiting: {"waits"},
+				millrace.StateFailed: {"stops"}, millrace.StatePaused: {"paused"}, millrace.StateUnregistered: {"gone"}})
+		}
 		stop()
 		expect("after the end of the node", watcher, map[millrace.State]int{millrace.StateNotOwned: 4, millrace.StateFailed: 1, millrace.StatePaused: 1})
 	})
@@ -121,15 +121,15 @@ func pagesAgree(b *kit.Bundle, rt *millrace.Runtime, want map[millrace.State][]s
 		is(millrace.StatusFilter{States: []millrace.State{state}, Names: []string{"waits", "gone"}, Tenants: []string{""}},
 			slices.DeleteFunc(slices.Clone(names), func(name string) bool { return name != "waits" && name != "gone" })...)
 		all = append(all, names...)
-		if state != millrace.StatePaused && state != millrace.StateNotOwned {
+		if state != millrace.StatePaused && state != millrace.StateUnregistered {
 			running = append(running, names...)
 		}
 	}
 	is(millrace.StatusFilter{}, all...)
 	is(millrace.StatusFilter{States: slices.Collect(maps.Keys(want))}, all...)
-	is(millrace.StatusFilter{States: []millrace.State{millrace.StateStarting, millrace.StateMissingObject, "unknown"}})
+	is(millrace.StatusFilter{States: []millrace.State{millrace.StateStarting, millrace.StateCatchUp, millrace.StateElsewhere, millrace.StateNotOwned, millrace.StateMissingObject, "unknown"}})
 	is(millrace.StatusFilter{Parked: true}, "parks")
-	is(millrace.StatusFilter{Parked: true, States: []millrace.State{millrace.StateLive, millrace.StateElsewhere}}, "parks")
+	is(millrace.StatusFilter{Parked: true, States: []millrace.State{millrace.StateLive, millrace.StateCatchUp}}, "parks")
 	is(millrace.StatusFilter{Names: []string{"parks", "stops"}, States: slices.Collect(maps.Keys(want))}, "parks", "stops")
 	is(millrace.StatusFilter{Owner: b.Summary(rt).Nodes[0].ID}, running...)
 	is(millrace.StatusFilter{Tenants: []string{"another"}})

@@ -3,78 +3,67 @@ package main
 import (
 	"context"
 	"fmt"
-	"io"
-	"sync/atomic"
-	"time"
 
-	"golang.org/x/sync/errgroup"
-
-	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/pgstore"
 )
 
-// streamsPerWriter is how many streams each writer appends to. Each round has streams of its own.
-const streamsPerWriter = 100
-
-// appends measures how fast concurrent writers append: without notifications, with those of millrace after the commit, and with
-// one inside each transaction.
-func appends(ctx context.Context, e *env, o options, out io.Writer) error {
-	silent, err := pgstore.OpenPool(ctx, e.Pool, pgstore.Options{Schema: storeSchema, NoNotify: true})
-	if err != nil {
-		return err
-	}
-	defer silent.Close()
-	appendTo := func(store *pgstore.Store) appendFunc {
-		return func(ctx context.Context, stream string) error {
-			_, err := store.Append(ctx, stream, event.Any, probe)
-			return err
-		}
-	}
-	total := 0
-	round := func(name string, appendOne appendFunc) func(ctx context.Context, round int) (float64, error) {
-		return func(ctx context.Context, round int) (float64, error) {
-			n, perSecond, err := write(ctx, o, fmt.Sprint(name, round), appendOne)
-			if err != nil {
-				return 0, err
+var appendScenario = scenario{
+	name: "append",
+	about: `Writers append one event at a time, each to 100 streams of its own. No projection runs. All contenders write the same tables
+		in one round trip: the version of the stream, and the event. "bare insert" does nothing else. "millrace" notifies after the
+		commits, at most once in 2 ms. The others are the usual ways to let readers follow: a NOTIFY in the transaction (PostgreSQL
+		commits notifying transactions one at a time), and an exclusive advisory lock until the commit, so that positions become
+		visible in order.`,
+	cases: func(o sizeOptions) (cases []benchCase) {
+		for _, n := range o.writers {
+			c := benchCase{
+				name:    writersText(n),
+				metrics: []metric{{"appends/s", "", higher, true}},
+				goals:   []goal{{contender: "millrace", metric: "appends/s", to: "bare insert", atLeast: 0.9}},
+				prepare: func(ctx context.Context, e *env) ([]contender, error) { return appendContenders(ctx, e, o, n) },
 			}
-			total += n
-			return perSecond, e.mustHold(ctx, total)
+			if n == o.most() && n > 1 {
+				c.goals = append(c.goals, goal{contender: "millrace", metric: "appends/s", to: "NOTIFY in the transaction", atLeast: 4})
+			}
+			cases = append(cases, c)
 		}
-	}
-	contenders := []contender[float64]{
-		{"append, no notification", round("silent", appendTo(silent))},
-		{"append, millrace", round("millrace", appendTo(e.Store))},
-		{"append, notify in the transaction", round("inside", func(ctx context.Context, stream string) error {
-			_, err := appendBaseline(ctx, silent, stream)
-			return err
-		})},
-	}
-	results, err := runRounds(ctx, o.rounds, contenders)
-	if err != nil {
-		return err
-	}
-	return showSpeeds(out, "appends/s", contenders, results)
+		return cases
+	},
 }
 
-type appendFunc func(ctx context.Context, stream string) error
-
-// write lets all writers append for a while, each at least once, and returns the number of appends.
-func write(ctx context.Context, o options, prefix string, appendOne appendFunc) (n int, perSecond float64, err error) {
-	var count atomic.Int64
-	group, ctx := errgroup.WithContext(ctx)
-	begin := time.Now()
-	for w := range o.writers {
-		group.Go(func() error {
-			for i := 0; i == 0 || time.Since(begin) < o.appendTime; i++ {
-				if err := appendOne(ctx, fmt.Sprintf("%s-%d-%d", prefix, w, i%streamsPerWriter)); err != nil {
-					return err
-				}
-				count.Add(1)
-			}
-			return nil
-		})
+func appendContenders(ctx context.Context, e *env, o sizeOptions, writers int) ([]contender, error) {
+	store, err := e.store(ctx, writers+2, pgstore.Options{}, nil)
+	if err != nil {
+		return nil, err
 	}
-	err = group.Wait()
-	took := time.Since(begin)
-	return int(count.Load()), float64(count.Load()) / took.Seconds(), err
+	tenants, err := e.tenants(ctx, store, 1)
+	if err != nil {
+		return nil, err
+	}
+	total := 0
+	measure := func(name string, round int, list []appendFunc) func(ctx context.Context) (figures, verify, error) {
+		return func(ctx context.Context) (figures, verify, error) {
+			n, rate, err := write(ctx, o.appendTime, fmt.Sprint(name, round), list)
+			total += n
+			return figures{rate}, e.streamsAreWhole(tenants[0], total), err
+		}
+	}
+	byHand := func(name string, before, after []string) contender {
+		return contender{name, func(ctx context.Context, round int) (figures, verify, error) {
+			list, closeAll, err := e.handWriters(ctx, writers, tenants[0], before, after)
+			if err != nil {
+				return nil, nil, err
+			}
+			defer closeAll()
+			return measure(name, round, list)(ctx)
+		}}
+	}
+	return []contender{
+		byHand("bare insert", nil, nil),
+		{"millrace", func(ctx context.Context, round int) (figures, verify, error) {
+			return measure("millrace", round, repeat(writers, appendTo(tenants[0])))(ctx)
+		}},
+		byHand("NOTIFY in the transaction", nil, []string{notifyByHand}),
+		byHand("exclusive advisory lock", []string{"select pg_advisory_xact_lock(4711)"}, nil),
+	}, nil
 }

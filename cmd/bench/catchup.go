@@ -2,108 +2,118 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
-	"io"
-	"time"
-
-	"golang.org/x/sync/errgroup"
 
 	"github.com/millrace-go/millrace"
-	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/pgstore"
 )
 
-// catchUp compares a projection that has to apply all events with a handwritten loop that makes the same reads and writes.
-func catchUp(ctx context.Context, e *env, o options, out io.Writer) error {
-	if err := e.fill(ctx, o.events); err != nil {
-		return fmt.Errorf("append the events: %w", err)
-	}
-	contenders := []contender[float64]{
-		{"catch-up, handwritten loop", func(ctx context.Context, round int) (float64, error) {
-			return e.catchUpBaseline(ctx, o.events, fmt.Sprint("handwritten ", round))
-		}},
-		{"catch-up, millrace", func(ctx context.Context, round int) (float64, error) {
-			return e.catchUp(ctx, o.events, fmt.Sprint("millrace ", round))
-		}},
-	}
-	results, err := runRounds(ctx, o.rounds, contenders)
+var catchUpScenario = scenario{
+	name: "catchup",
+	about: `A projection that counts events by type applies all events, from connecting to the last commit: the start, the lease and the
+		stop of the runtime are included. The handwritten loop reads ahead on one connection, and applies a batch of 500 events in one
+		round trip on another; it handles no gaps, leases or failures. Handlers of millrace use one statement for a batch (set-based),
+		one for each event in one round trip (pipelined), or one round trip for each event (per event). The classic sequence is: lock
+		the checkpoint, read, apply event by event, advance the checkpoint, commit, with a round trip for each statement. The last two
+		apply fewer events.`,
+	cases: func(o sizeOptions) []benchCase {
+		return []benchCase{{
+			name: thousands(int64(o.catchUpEvents)) + " events",
+			metrics: []metric{
+				{"events/s", "", higher, true}, {"own CPU/event", "µs", lower, false}, {"server CPU/event", "µs", lower, false}, {"allocations/event", "", lower, false},
+			},
+			goals: []goal{
+				{contender: "millrace, set-based", metric: "events/s", to: "handwritten", atLeast: 0.95},
+				{contender: "millrace, pipelined", metric: "events/s", to: "millrace, per event", atLeast: 5},
+			},
+			prepare: func(ctx context.Context, e *env) ([]contender, error) { return catchUpContenders(ctx, e, o) },
+		}}
+	},
+}
+
+// catcher runs the contenders of catchup. many is a tenant with all events, few one with fewer.
+type catcher struct {
+	*env
+	store     *pgstore.Store
+	many, few *pgstore.Tenant
+	o         sizeOptions
+}
+
+func catchUpContenders(ctx context.Context, e *env, o sizeOptions) ([]contender, error) {
+	store, err := e.store(ctx, 12, pgstore.Options{}, nil)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	return showSpeeds(out, "events/s", contenders, results)
-}
-
-// fill appends events of several types to many streams.
-func (e *env) fill(ctx context.Context, events int) error {
-	if err := fillStore(ctx, e.Store.Append, events); err != nil {
-		return err
-	}
-	_, err := e.Pool.Exec(ctx, "vacuum analyze "+e.events())
-	return err
-}
-
-// fillStore appends events of several types to many streams of a store.
-func fillStore(ctx context.Context, appendTo func(context.Context, string, event.Expected, ...event.Event) (event.Appended, error), events int) error {
-	const batch, writers = 1000, 4
-	group, filling := errgroup.WithContext(ctx)
-	for w := range writers {
-		group.Go(func() error {
-			for i := w * batch; i < events; i += writers * batch {
-				list := make([]event.Event, min(batch, events-i))
-				for k := range list {
-					body, err := json.Marshal(map[string]any{"id": fmt.Sprint("step ", i+k), "role": "EMPLOYEE", "amount": float64(k) / 100})
-					if err != nil {
-						return err
-					}
-					list[k] = event.Event{Type: fmt.Sprint("type ", k%14), Body: body}
-				}
-				if _, err := appendTo(filling, fmt.Sprint("filled", i), event.Any, list...); err != nil {
-					return err
-				}
-			}
-			return nil
-		})
-	}
-	return group.Wait()
-}
-
-func (e *env) catchUp(ctx context.Context, events int, name string) (perSecond float64, err error) {
-	rt, err := millrace.New(millrace.Config{Store: e.Store})
+	tenants, err := e.tenants(ctx, store, 2)
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
-	if err := rt.Register(millrace.Projection{Name: name, Handler: pgstore.Batch(countAs(name))}); err != nil {
-		return 0, err
+	c := catcher{e, store, tenants[0], tenants[1], o}
+	if err := e.fill(ctx, c.many, o.catchUpEvents); err != nil {
+		return nil, err
 	}
-	begin := time.Now()
-	if _, err := rt.RunUntilIdle(ctx); err != nil {
-		return 0, err
+	if err := e.fill(ctx, c.few, c.fewEvents()); err != nil {
+		return nil, err
 	}
-	took := time.Since(begin)
-	return float64(events) / took.Seconds(), e.mustHaveCounted(ctx, name, events)
+	return []contender{
+		{"handwritten", c.byHand},
+		c.millrace("millrace, set-based", "t0", o.catchUpEvents, func(name string, t *tally) millrace.Handler { return pgstore.Batch(setBased(name, t)) }),
+		c.millrace("millrace, pipelined", "t0", o.catchUpEvents, func(name string, t *tally) millrace.Handler { return pgstore.Batch(pipelined(name, t)) }),
+		c.millrace("millrace, per event", "t1", c.fewEvents(), func(name string, t *tally) millrace.Handler { return pgstore.Each(perEvent(name, t)) }),
+		{"classic sequence", c.classic},
+	}, nil
 }
 
-func (e *env) catchUpBaseline(ctx context.Context, events int, name string) (perSecond float64, err error) {
-	begin := time.Now()
-	conn, closeConn, err := e.connect(ctx)
+func (c catcher) fewEvents() int { return max(1, c.o.catchUpEvents/c.o.slowShare) }
+
+func (c catcher) byHand(ctx context.Context, round int) (figures, verify, error) {
+	name := fmt.Sprint("handwritten ", round)
+	begin := c.startMeter()
+	loop, closeLoop, err := c.handLoop(ctx, c.many, name, false)
 	if err != nil {
-		return 0, err
+		return nil, nil, err
+	}
+	defer closeLoop()
+	err = loop.catchUp(ctx)
+	measured := begin.perEvent(c.o.catchUpEvents)
+	return measured, all(c.counted(name, c.o.catchUpEvents), loop.tally.inOrder(c.o.catchUpEvents)), err
+}
+
+func (c catcher) millrace(name, tenant string, events int, handler func(name string, t *tally) millrace.Handler) contender {
+	return contender{name, func(ctx context.Context, round int) (figures, verify, error) {
+		var seen tally
+		id := fmt.Sprint(name, " ", round)
+		begin := c.startMeter()
+		rt, err := millrace.New(millrace.Config{Store: c.store, Tenants: []string{tenant}})
+		if err == nil {
+			err = rt.Register(millrace.Projection{Name: id, Handler: handler(id, &seen)})
+		}
+		if err == nil {
+			_, err = rt.RunUntilIdle(ctx)
+		}
+		measured := begin.perEvent(events)
+		return measured, all(c.counted(id, events), seen.inOrder(events)), err
+	}}
+}
+
+func (c catcher) classic(ctx context.Context, round int) (figures, verify, error) {
+	name := fmt.Sprint("classic ", round)
+	var seen tally
+	begin := c.startMeter()
+	conn, closeConn, err := c.connect(ctx)
+	if err != nil {
+		return nil, nil, err
 	}
 	defer closeConn()
-	loop := e.baselineLoop(conn, name)
-	if err := loop.start(ctx, false); err != nil {
-		return 0, err
+	if _, err := conn.Exec(ctx, "insert into bench.checkpoint values ($1, 0)", name); err != nil {
+		return nil, nil, err
 	}
-	for {
-		n, err := loop.step(ctx)
-		if err != nil {
-			return 0, err
-		}
-		if n == 0 {
-			break
+	one := classicCheckpoint(name, c.few, perEvent(name, &seen))
+	for n := 1; n > 0; {
+		if n, err = one.tick(ctx, conn); err != nil {
+			return nil, nil, err
 		}
 	}
-	took := time.Since(begin)
-	return float64(events) / took.Seconds(), e.mustHaveCounted(ctx, name, events)
+	measured := begin.perEvent(c.fewEvents())
+	return measured, all(c.counted(name, c.fewEvents()), seen.inOrder(c.fewEvents())), nil
 }

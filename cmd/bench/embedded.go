@@ -5,309 +5,329 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"io"
-	"os"
 	"path/filepath"
 	"time"
 
 	"github.com/millrace-go/millrace"
-	"github.com/millrace-go/millrace/event"
+	"github.com/millrace-go/millrace/internal/program"
 	"github.com/millrace-go/millrace/sqlitestore"
 )
 
-// manyWriters is how many writers append to a file at once. A single writer is measured too.
-const manyWriters = 32
+var embeddedScenario = scenario{
+	name:     "embedded",
+	embedded: true,
+	about: `The store in a file beside handwritten code over database/sql and the same driver, with the same settings (a synced commit)
+		and prepared statements. No server is used. The handwritten code appends to a table of its own, one append per transaction. live
+		is the time from the first append to the last application while writers append as fast as they can; the processor time of an
+		event includes the system's, and depends less on what else runs. latency is from the return of an append until the event is
+		applied; a channel wakes the handwritten loop.`,
+	cases: func(o sizeOptions) []benchCase {
+		var cases []benchCase
+		for _, n := range o.fileWriters {
+			cases = append(cases, fileCase("append, "+writersText(n), []metric{{"appends/s", "", higher, true}}, atLeastFile,
+				func(e *fileEnv) []contender { return e.appends(o, n) }))
+		}
+		for _, n := range o.fileWriters {
+			cases = append(cases, fileCase("live, "+writersText(n), []metric{{"events/s", "", higher, true}, {"CPU/event", "µs", lower, false}}, atLeastFile,
+				func(e *fileEnv) []contender { return e.live(o, n) }))
+		}
+		return append(cases,
+			fileCase("latency", latencyMetrics, 0, func(e *fileEnv) []contender { return e.latency(o) }),
+			fileCase("catch-up, "+thousands(int64(o.fileEvents))+" events", []metric{{"events/s", "", higher, true}}, atLeastFile,
+				func(e *fileEnv) []contender { return e.catchUp(o) }))
+	},
+}
+
+// atLeastFile is the goal for the ratio of millrace to the handwritten code.
+const atLeastFile = 0.8
+
+// fileCase returns a case whose first metric has a goal, unless atLeast is 0.
+func fileCase(name string, metrics []metric, atLeast float64, contenders func(e *fileEnv) []contender) benchCase {
+	c := benchCase{name: name, metrics: metrics, prepare: func(ctx context.Context, e *env) ([]contender, error) {
+		files, err := newFileEnv(ctx, e)
+		if err != nil {
+			return nil, err
+		}
+		return contenders(files), nil
+	}}
+	if atLeast > 0 {
+		c.goals = []goal{{contender: "millrace", metric: metrics[0].name, to: "handwritten", atLeast: atLeast}}
+	}
+	return c
+}
 
 // fileEnv has a store in a file, and the file of the handwritten code.
 type fileEnv struct {
 	store *sqlitestore.Store
 	hand  *fileHand
-	close func() error
+	seen  tally // of the runtime
 }
 
 // newFileEnv creates both files in a temporary folder.
-func newFileEnv(ctx context.Context) (e *fileEnv, err error) {
-	folder, err := os.MkdirTemp("", "millrace-bench-")
+func newFileEnv(ctx context.Context, e *env) (*fileEnv, error) {
+	folder, remove, err := program.TemporaryFolder("millrace-bench-")
 	if err != nil {
 		return nil, err
 	}
-	e = &fileEnv{}
-	e.close = func() error {
-		var err error
-		if e.hand != nil {
-			err = e.hand.close()
-		}
-		if e.store != nil {
-			e.store.Close()
-		}
-		return errors.Join(err, os.RemoveAll(folder))
-	}
-	if err := e.open(ctx, folder); err != nil {
-		return nil, errors.Join(err, e.close())
-	}
-	return e, nil
-}
-
-func (e *fileEnv) open(ctx context.Context, folder string) (err error) {
+	e.atEnd(func(context.Context) error { return remove() })
+	f := &fileEnv{}
 	path := filepath.Join(folder, "millrace.db")
-	if e.store, err = sqlitestore.Open(ctx, path, sqlitestore.Options{}); err != nil {
-		return err
+	if f.store, err = sqlitestore.Open(ctx, path, sqlitestore.Options{}); err != nil {
+		return nil, err
 	}
-	if err := e.store.Migrate(ctx); err != nil {
-		return err
+	e.atEnd(func(context.Context) error { f.store.Close(); return nil })
+	if err := f.store.Migrate(ctx); err != nil {
+		return nil, err
 	}
-	err = e.store.InTx(ctx, func(ctx context.Context, tx *sql.Tx) error {
+	err = f.store.InTx(ctx, func(ctx context.Context, tx *sql.Tx) error {
 		_, err := tx.ExecContext(ctx, createCounts)
 		return err
 	})
 	if err != nil {
-		return err
+		return nil, err
 	}
-	e.hand, err = openFileHand(ctx, filepath.Join(folder, "handwritten.db"), path)
-	return err
+	if f.hand, err = openFileHand(ctx, filepath.Join(folder, "handwritten.db"), path); err != nil {
+		return nil, err
+	}
+	e.atEnd(func(context.Context) error { return f.hand.close() })
+	return f, nil
 }
 
-// embedded compares the store in a file with handwritten code. It needs no server.
-func embedded(ctx context.Context, o options, out io.Writer) (err error) {
-	e, err := newFileEnv(ctx)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, e.close()) }()
-	for _, writers := range []int{1, manyWriters} {
-		if err := e.appends(ctx, o, writers, out); err != nil {
-			return err
-		}
-	}
-	for _, writers := range []int{1, manyWriters} {
-		if err := e.live(ctx, o, writers, out); err != nil {
-			return err
-		}
-	}
-	if err := e.latency(ctx, o, out); err != nil {
-		return err
-	}
-	return e.catchUp(ctx, o, out)
-}
-
-func (e *fileEnv) appends(ctx context.Context, o options, writers int, out io.Writer) error {
-	o.writers = writers
-	round := func(name string, appendOne appendFunc, count func(ctx context.Context) (int, error)) func(ctx context.Context, round int) (float64, error) {
-		return func(ctx context.Context, round int) (float64, error) {
+func (e *fileEnv) appends(o sizeOptions, writers int) []contender {
+	measure := func(name string, appendOne appendFunc, count func(ctx context.Context) (int, error)) contender {
+		return contender{name, func(ctx context.Context, round int) (figures, verify, error) {
 			before, err := count(ctx)
 			if err != nil {
-				return 0, err
+				return nil, nil, err
 			}
-			n, perSecond, err := write(ctx, o, fmt.Sprint(name, writers, "-", round), appendOne)
-			if err != nil {
-				return 0, err
-			}
-			after, err := count(ctx)
-			if err == nil && after != before+n {
-				err = fmt.Errorf("not verified: %d events were appended to the file, want %d", after-before, n)
-			}
-			return perSecond, err
-		}
+			n, rate, err := write(ctx, o.appendTime, fmt.Sprint(name, round), repeat(writers, appendOne))
+			return figures{rate}, func(ctx context.Context) error {
+				after, err := count(ctx)
+				if err == nil && after != before+n {
+					err = fmt.Errorf("%d events were appended to the file, want %d", after-before, n)
+				}
+				return err
+			}, err
+		}}
 	}
-	contenders := []contender[float64]{
-		{fmt.Sprintf("file, append x%d, handwritten", writers), round("hand", e.hand.append, e.hand.count)},
-		{fmt.Sprintf("file, append x%d, millrace", writers), round("millrace", func(ctx context.Context, stream string) error {
-			_, err := e.store.Append(ctx, stream, event.Any, probe)
-			return err
-		}, e.count)},
-	}
-	results, err := runRounds(ctx, o.rounds, contenders)
-	if err != nil {
-		return err
-	}
-	return showSpeeds(out, "appends/s", contenders, results)
+	return []contender{measure("handwritten", e.hand.append, e.hand.count), measure("millrace", appendTo(e.store), e.count)}
+}
+
+// stopwatch measures events per second, and microseconds of processor time per event.
+type stopwatch struct {
+	begin time.Time
+	cpu   time.Duration
+}
+
+func startStopwatch() stopwatch { return stopwatch{time.Now(), cpuTime()} }
+
+func (s stopwatch) events(n int) figures {
+	rate, cpu := perSecond(n, s.begin), cpuTime()-s.cpu
+	return figures{rate, float64(cpu.Microseconds()) / float64(n)}
 }
 
 // live compares how fast events that are appended one at a time are applied, from the first append to the last commit.
-func (e *fileEnv) live(ctx context.Context, o options, writers int, out io.Writer) error {
-	o.writers = writers
-	contenders := []contender[float64]{
-		{fmt.Sprintf("file, live x%d, handwritten", writers), func(ctx context.Context, round int) (float64, error) {
-			return e.liveByHand(ctx, o, fmt.Sprint(writers, "-", round))
+func (e *fileEnv) live(o sizeOptions, writers int) []contender {
+	return []contender{
+		{"handwritten", func(ctx context.Context, round int) (figures, verify, error) {
+			return e.liveByHand(ctx, o, writers, round)
 		}},
-		{fmt.Sprintf("file, live x%d, millrace", writers), func(ctx context.Context, round int) (float64, error) {
-			return e.liveRuntime(ctx, o, fmt.Sprint(writers, "-", round))
+		{"millrace", func(ctx context.Context, round int) (figures, verify, error) {
+			return e.liveRuntime(ctx, o, writers, round)
 		}},
 	}
-	results, err := runRounds(ctx, o.rounds, contenders)
-	if err != nil {
-		return err
-	}
-	return showSpeeds(out, "events/s", contenders, results)
 }
 
-func (e *fileEnv) liveByHand(ctx context.Context, o options, suffix string) (perSecond float64, err error) {
-	loop, err := e.hand.loop(ctx, e.hand.own, "handwritten live "+suffix, true)
+func (e *fileEnv) liveByHand(ctx context.Context, o sizeOptions, writers, round int) (figures, verify, error) {
+	loop, err := e.hand.loop(ctx, e.hand.own, fmt.Sprint("handwritten live ", round), true)
 	if err != nil {
-		return 0, err
+		return nil, nil, err
 	}
 	woken := make(chan struct{}, 1)
-	following, stop := context.WithCancel(ctx)
-	defer stop()
-	followed := make(chan error, 1)
-	go func() { followed <- loop.follow(following, woken, nil) }()
-	begin := time.Now()
-	n, _, err := write(ctx, o, "live"+suffix, func(ctx context.Context, stream string) error {
-		err := e.hand.append(ctx, stream)
+	stop := running(ctx, func(ctx context.Context) error { return loop.follow(ctx, woken, nil) })
+	watch := startStopwatch()
+	n, _, err := write(ctx, o.appendTime, fmt.Sprint("live", round), repeat(writers, waking(e.hand.append, woken)))
+	if err = errors.Join(err, stop()); err != nil {
+		return nil, nil, err
+	}
+	for done := 1; done > 0; { // what the loop has not reached
+		if done, err = loop.step(ctx); err != nil {
+			return nil, nil, err
+		}
+	}
+	return watch.events(n), all(e.hand.counted(loop.name, n), loop.tally.inOrder(n)), nil
+}
+
+// waking returns a writer that wakes a loop after each append.
+func waking(writer appendFunc, woken chan<- struct{}) appendFunc {
+	return func(ctx context.Context, stream string) (int64, error) {
+		position, err := writer(ctx, stream)
 		select {
 		case woken <- struct{}{}:
 		default:
 		}
-		return err
-	})
-	stop()
-	if err = errors.Join(err, <-followed); err != nil {
-		return 0, err
+		return position, err
 	}
-	for done := 1; done > 0; { // what the loop has not reached
-		if done, err = loop.step(ctx); err != nil {
-			return 0, err
-		}
-	}
-	took := time.Since(begin)
-	return float64(n) / took.Seconds(), e.hand.mustHaveCounted(ctx, loop.name, n)
 }
 
-func (e *fileEnv) liveRuntime(ctx context.Context, o options, suffix string) (perSecond float64, err error) {
-	id := millrace.ProjectionID{Name: "live"}
-	rt, err := e.runtime(id.Name)
-	if err != nil {
-		return 0, err
-	}
-	running, stop := context.WithCancel(ctx)
-	defer stop()
-	ran := make(chan error, 1)
-	go func() { ran <- rt.Run(running) }()
-	before, err := e.count(ctx)
-	if err == nil {
-		err = rt.WaitFor(ctx, id, int64(before)) // it is live, as the loop is
-	}
-	if err != nil {
-		return 0, err
-	}
-	begin := time.Now()
-	n, _, err := write(ctx, o, "live"+suffix, func(ctx context.Context, stream string) error {
-		_, err := e.store.Append(ctx, stream, event.Any, probe)
-		return err
-	})
-	if err == nil {
-		err = rt.WaitFor(ctx, id, int64(before+n))
-	}
-	took := time.Since(begin)
-	stop()
-	if err = errors.Join(err, <-ran); err != nil {
-		return 0, err
-	}
-	return float64(n) / took.Seconds(), e.mustHaveCounted(ctx, id.Name, before+n)
-}
-
-func (e *fileEnv) latency(ctx context.Context, o options, out io.Writer) error {
-	p := &prober{probes: o.probes}
-	appendOne := func(ctx context.Context, stream string) (int64, error) {
-		result, err := e.store.Append(ctx, stream, event.Any, probe)
+// verify returns a verification that the projection of that name has applied all events of the store.
+func (e *fileEnv) verify(name string, seen *tally) verify {
+	return func(ctx context.Context) error {
+		n, err := e.count(ctx)
 		if err != nil {
-			return 0, err
+			return err
 		}
-		return result.Positions[0], nil
+		return all(fileCounted(e.store.DB(), name, n), seen.inOrder(n))(ctx)
 	}
-	contenders := []contender[[]time.Duration]{
-		{"file, latency, handwritten loop", func(ctx context.Context, round int) ([]time.Duration, error) {
+}
+
+// running runs a projection that is live, as a loop is, and calls fn.
+func (e *fileEnv) running(ctx context.Context, name string, fn func(ctx context.Context, rt *millrace.Runtime, id millrace.ProjectionID) error) error {
+	id := millrace.ProjectionID{Name: name}
+	rt, err := e.runtime(name, &e.seen)
+	if err != nil {
+		return err
+	}
+	stop := running(ctx, rt.Run)
+	n, err := e.count(ctx)
+	if err == nil {
+		err = rt.WaitFor(ctx, id, int64(n))
+	}
+	if err == nil {
+		err = fn(ctx, rt, id)
+	}
+	return errors.Join(err, stop())
+}
+
+func (e *fileEnv) liveRuntime(ctx context.Context, o sizeOptions, writers, round int) (f figures, _ verify, err error) {
+	err = e.running(ctx, "live", func(ctx context.Context, rt *millrace.Runtime, id millrace.ProjectionID) error {
+		before, err := e.count(ctx)
+		if err != nil {
+			return err
+		}
+		watch := startStopwatch()
+		n, _, err := write(ctx, o.appendTime, fmt.Sprint("live", round), repeat(writers, appendTo(e.store)))
+		if err == nil {
+			err = rt.WaitFor(ctx, id, int64(before+n))
+		}
+		f = watch.events(n)
+		return err
+	})
+	return f, e.verify("live", &e.seen), err
+}
+
+// probes appends events one at a time, and returns the percentiles of the time until each is applied.
+func probes(ctx context.Context, o sizeOptions, appendOne appendFunc, applied func(ctx context.Context, position int64) error) (figures, error) {
+	var took []time.Duration
+	for i := range 1 + o.probes {
+		if err := pause(ctx, probePause); err != nil {
+			return nil, err
+		}
+		position, err := appendOne(ctx, fmt.Sprint("probe", i))
+		if err != nil {
+			return nil, err
+		}
+		begin := time.Now()
+		if err := applied(ctx, position); err != nil {
+			return nil, err
+		}
+		if i > 0 { // the first one warms up
+			took = append(took, time.Since(begin))
+		}
+	}
+	return figures{percentile(took, 0.5), percentile(took, 0.99)}, nil
+}
+
+func (e *fileEnv) latency(o sizeOptions) []contender {
+	return []contender{
+		{"handwritten", func(ctx context.Context, round int) (figures, verify, error) {
 			loop, err := e.hand.loop(ctx, e.hand.store, fmt.Sprint("handwritten latency ", round), true)
 			if err != nil {
-				return nil, err
+				return nil, nil, err
 			}
 			woken, reached := make(chan struct{}, 1), make(chan int64)
-			wake := func(ctx context.Context, stream string) (int64, error) {
-				position, err := appendOne(ctx, stream)
-				woken <- struct{}{}
-				return position, err
-			}
-			took, err := p.take(ctx, func(ctx context.Context) error { return loop.follow(ctx, woken, reached) }, wake, reaches(reached))
-			if err != nil {
-				return nil, err
-			}
-			return took, e.mustHaveCounted(ctx, loop.name, 1+o.probes)
+			stop := running(ctx, func(ctx context.Context) error { return loop.follow(ctx, woken, reached) })
+			f, err := probes(ctx, o, waking(appendTo(e.store), woken), reaches(reached))
+			n := 1 + o.probes
+			return f, all(fileCounted(e.store.DB(), loop.name, n), loop.tally.inOrder(n)), errors.Join(err, stop())
 		}},
-		{"file, latency, millrace", func(ctx context.Context, _ int) ([]time.Duration, error) {
-			id := millrace.ProjectionID{Name: "latency"}
-			rt, err := e.runtime(id.Name)
-			if err != nil {
-				return nil, err
-			}
-			took, err := p.take(ctx, rt.Run, appendOne, func(ctx context.Context, position int64) error { return rt.WaitFor(ctx, id, position) })
-			if err != nil {
-				return nil, err
-			}
-			n, err := e.count(ctx)
-			if err != nil {
-				return nil, err
-			}
-			return took, e.mustHaveCounted(ctx, id.Name, n)
+		{"millrace", func(ctx context.Context, _ int) (f figures, _ verify, err error) {
+			err = e.running(ctx, "latency", func(ctx context.Context, rt *millrace.Runtime, id millrace.ProjectionID) (err error) {
+				f, err = probes(ctx, o, appendTo(e.store), func(ctx context.Context, position int64) error { return rt.WaitFor(ctx, id, position) })
+				return err
+			})
+			return f, e.verify("latency", &e.seen), err
 		}},
 	}
-	results, err := runRounds(ctx, o.rounds, contenders)
-	if err != nil {
-		return err
-	}
-	return showLatencies(out, 0.5, contenders, results)
 }
 
-func (e *fileEnv) catchUp(ctx context.Context, o options, out io.Writer) error {
-	before, err := e.count(ctx)
-	if err != nil {
-		return err
+// reaches returns a function that waits until a loop that sends its positions has reached one.
+func reaches(reached <-chan int64) func(ctx context.Context, position int64) error {
+	return func(ctx context.Context, position int64) error {
+		for {
+			select {
+			case at := <-reached:
+				if at >= position {
+					return nil
+				}
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		}
 	}
-	if err := fillStore(ctx, e.store.Append, o.events); err != nil {
-		return fmt.Errorf("append the events: %w", err)
+}
+
+func (e *fileEnv) catchUp(o sizeOptions) []contender {
+	// The first round of either contender fills the store.
+	fill := func(ctx context.Context) error {
+		n, err := e.count(ctx)
+		if err != nil || n > 0 {
+			return err
+		}
+		return fillStore(ctx, e.store.Append, o.fileEvents)
 	}
-	events := before + o.events
-	contenders := []contender[float64]{
-		{"file, catch-up, handwritten loop", func(ctx context.Context, round int) (float64, error) {
+	return []contender{
+		{"handwritten", func(ctx context.Context, round int) (figures, verify, error) {
+			if err := fill(ctx); err != nil {
+				return nil, nil, err
+			}
 			begin := time.Now()
 			loop, err := e.hand.loop(ctx, e.hand.store, fmt.Sprint("handwritten ", round), false)
 			if err != nil {
-				return 0, err
+				return nil, nil, err
 			}
 			for n := 1; n > 0; {
 				if n, err = loop.step(ctx); err != nil {
-					return 0, err
+					return nil, nil, err
 				}
 			}
-			took := time.Since(begin)
-			return float64(events) / took.Seconds(), e.mustHaveCounted(ctx, loop.name, events)
+			rate := perSecond(o.fileEvents, begin)
+			return figures{rate}, all(fileCounted(e.store.DB(), loop.name, o.fileEvents), loop.tally.inOrder(o.fileEvents)), nil
 		}},
-		{"file, catch-up, millrace", func(ctx context.Context, round int) (float64, error) {
+		{"millrace", func(ctx context.Context, round int) (figures, verify, error) {
+			if err := fill(ctx); err != nil {
+				return nil, nil, err
+			}
+			var seen tally
 			name := fmt.Sprint("millrace ", round)
-			rt, err := e.runtime(name)
-			if err != nil {
-				return 0, err
-			}
 			begin := time.Now()
-			if _, err := rt.RunUntilIdle(ctx); err != nil {
-				return 0, err
+			rt, err := e.runtime(name, &seen)
+			if err != nil {
+				return nil, nil, err
 			}
-			took := time.Since(begin)
-			return float64(events) / took.Seconds(), e.mustHaveCounted(ctx, name, events)
+			_, err = rt.RunUntilIdle(ctx)
+			rate := perSecond(o.fileEvents, begin)
+			return figures{rate}, e.verify(name, &seen), err
 		}},
 	}
-	results, err := runRounds(ctx, o.rounds, contenders)
-	if err != nil {
-		return err
-	}
-	return showSpeeds(out, "events/s", contenders, results)
 }
 
-func (e *fileEnv) runtime(name string) (*millrace.Runtime, error) {
+func (e *fileEnv) runtime(name string, seen *tally) (*millrace.Runtime, error) {
 	rt, err := millrace.New(millrace.Config{Store: e.store})
 	if err != nil {
 		return nil, err
 	}
-	return rt, rt.Register(millrace.Projection{Name: name, Handler: sqlitestore.Batch(countInFile(name))})
+	return rt, rt.Register(millrace.Projection{Name: name, Handler: sqlitestore.Batch(countInFile(name, seen))})
 }
 
 // count returns the number of events of the store.
@@ -316,15 +336,14 @@ func (e *fileEnv) count(ctx context.Context) (n int, err error) {
 	return n, err
 }
 
-func (e *fileEnv) mustHaveCounted(ctx context.Context, contender string, want int) error {
-	return mustHaveCounted(ctx, e.store.DB(), contender, want)
-}
-
-func mustHaveCounted(ctx context.Context, db *sql.DB, contender string, want int) error {
-	var n int
-	err := db.QueryRowContext(ctx, "select coalesce(sum(n), 0) from counts where contender = ?", contender).Scan(&n)
-	if err == nil && n != want {
-		err = fmt.Errorf("not verified: %s counted %d of %d events", contender, n, want)
+// fileCounted returns a verification that the handler of a contender has counted this number of events.
+func fileCounted(db *sql.DB, contender string, want int) verify {
+	return func(ctx context.Context) error {
+		var n int
+		err := db.QueryRowContext(ctx, "select coalesce(sum(n), 0) from counts where contender = ?", contender).Scan(&n)
+		if err == nil && n != want {
+			err = fmt.Errorf("%s counted %d events, want %d", contender, n, want)
+		}
+		return err
 	}
-	return err
 }

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"sync"
 	"time"
 
@@ -21,9 +22,10 @@ const countTypes = `insert into counts (contender, type, n) select ?1, value, co
 	on conflict (contender, type) do update set n = n + excluded.n`
 
 // countInFile returns the handler of all contenders, with one statement for each batch.
-func countInFile(contender string) func(ctx context.Context, tx *sql.Tx, events []event.Envelope) error {
+func countInFile(contender string, t *tally) func(ctx context.Context, tx *sql.Tx, events []event.Envelope) error {
 	return func(ctx context.Context, tx *sql.Tx, events []event.Envelope) error {
-		types, err := typesOf(events)
+		t.see(events)
+		types, err := typesAsJSON(events)
 		if err == nil {
 			_, err = tx.ExecContext(ctx, countTypes, contender, types)
 		}
@@ -31,12 +33,9 @@ func countInFile(contender string) func(ctx context.Context, tx *sql.Tx, events 
 	}
 }
 
-func typesOf(events []event.Envelope) (string, error) {
-	types := make([]string, len(events))
-	for i := range events {
-		types[i] = events[i].Type
-	}
-	encoded, err := json.Marshal(types)
+// typesAsJSON returns the types of events as a JSON array.
+func typesAsJSON(events []event.Envelope) (string, error) {
+	encoded, err := json.Marshal(typesOf(events))
 	return string(encoded), err
 }
 
@@ -90,22 +89,24 @@ func (h *fileHand) close() error {
 }
 
 // append appends one event in a transaction of its own.
-func (h *fileHand) append(ctx context.Context, stream string) error {
+func (h *fileHand) append(ctx context.Context, stream string) (int64, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	tx, err := h.own.BeginTx(ctx, nil)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	defer func() { _ = tx.Rollback() }() // does nothing after a commit
 	var version int64
 	if err := tx.StmtContext(ctx, h.version).QueryRowContext(ctx, stream).Scan(&version); err != nil {
-		return err
+		return 0, err
 	}
-	if _, err := tx.StmtContext(ctx, h.insert).ExecContext(ctx, stream, version+1, probe.Type, string(probe.Body), time.Now().UnixMicro()); err != nil {
-		return err
+	result, err := tx.StmtContext(ctx, h.insert).ExecContext(ctx, stream, version+1, probe.Type, string(probe.Body), time.Now().UnixMicro())
+	if err != nil {
+		return 0, err
 	}
-	return tx.Commit()
+	position, err := result.LastInsertId()
+	return position, errors.Join(err, tx.Commit())
 }
 
 func (h *fileHand) count(ctx context.Context) (n int, err error) {
@@ -113,33 +114,37 @@ func (h *fileHand) count(ctx context.Context) (n int, err error) {
 	return n, err
 }
 
-func (h *fileHand) mustHaveCounted(ctx context.Context, contender string, want int) error {
-	return mustHaveCounted(ctx, h.own, contender, want)
+// counted returns a verification of the read model of the handwritten file.
+func (h *fileHand) counted(contender string, want int) verify {
+	return fileCounted(h.own, contender, want)
 }
 
-// handLoop is the handwritten loop: read after the checkpoint, apply, advance the checkpoint.
-type handLoop struct {
+// fileLoop is the handwritten loop: read after the checkpoint, apply, advance the checkpoint.
+type fileLoop struct {
 	db *sql.DB
 	// base is added to positions for the keys of events.
 	base               int64
 	read, apply, moved *sql.Stmt
 	name               string
 	position           int64
+	tally              tally
 }
 
 // firstID is the id of the event of the first tenant at position 0.
 const firstID = 1 << 40
 
-const (
-	readStoreEvents = `select position, stream_id, version, type, body, headers, causation_id, correlation_id, created_at
-		from millrace_events where id > ? order by id limit ?`
-	readOwnEvents = "select position, stream, version, type, body, null, null, null, created_at from events where position > ? order by position limit ?"
+// The limit is no parameter: SQLite would plan the statement anew at each run.
+var (
+	readStoreEvents = fmt.Sprintf(`select position, stream_id, version, type, body, headers, causation_id, correlation_id, created_at
+		from millrace_events where id > ? order by id limit %d`, handBatch)
+	readOwnEvents = fmt.Sprintf("select position, stream, version, type, body, null, null, null, created_at from events where position > ? order by position limit %d",
+		handBatch)
 )
 
 // loop makes a loop over the events of the store or over the handwritten ones, which begins at the first event or after the
 // last one.
-func (h *fileHand) loop(ctx context.Context, db *sql.DB, name string, atEnd bool) (*handLoop, error) {
-	l := &handLoop{db: db, base: firstID, name: name}
+func (h *fileHand) loop(ctx context.Context, db *sql.DB, name string, atEnd bool) (*fileLoop, error) {
+	l := &fileLoop{db: db, base: firstID, name: name}
 	read, last := readStoreEvents, "select coalesce(max(position), 0) from millrace_events"
 	if db == h.own {
 		l.base, read, last = 0, readOwnEvents, "select coalesce(max(position), 0) from events"
@@ -169,12 +174,13 @@ func (h *fileHand) loop(ctx context.Context, db *sql.DB, name string, atEnd bool
 }
 
 // step reads, applies and commits one batch, and returns its number of events.
-func (l *handLoop) step(ctx context.Context) (int, error) {
+func (l *fileLoop) step(ctx context.Context) (int, error) {
 	events, err := l.events(ctx)
 	if err != nil || len(events) == 0 {
 		return 0, err
 	}
-	types, err := typesOf(events)
+	l.tally.see(events)
+	types, err := typesAsJSON(events)
 	if err != nil {
 		return 0, err
 	}
@@ -190,12 +196,15 @@ func (l *handLoop) step(ctx context.Context) (int, error) {
 	if _, err := tx.StmtContext(ctx, l.moved).ExecContext(ctx, l.name, last); err != nil {
 		return 0, err
 	}
+	if err := tx.Commit(); err != nil {
+		return 0, err
+	}
 	l.position = last
-	return len(events), tx.Commit()
+	return len(events), nil
 }
 
-func (l *handLoop) events(ctx context.Context) (events []event.Envelope, err error) {
-	rows, err := l.read.QueryContext(ctx, l.base+l.position, baselineBatch)
+func (l *fileLoop) events(ctx context.Context) (events []event.Envelope, err error) {
+	rows, err := l.read.QueryContext(ctx, l.base+l.position)
 	if err != nil {
 		return nil, err
 	}
@@ -214,18 +223,15 @@ func (l *handLoop) events(ctx context.Context) (events []event.Envelope, err err
 }
 
 // follow applies events when it is woken, and sends its position unless applied is nil, until ctx ends.
-func (l *handLoop) follow(ctx context.Context, woken <-chan struct{}, applied chan<- int64) error {
+func (l *fileLoop) follow(ctx context.Context, woken <-chan struct{}, applied chan<- int64) error {
 	for {
 		select {
 		case <-woken:
 		case <-ctx.Done():
 			return nil
 		}
-		_, err := l.step(ctx)
-		if ctx.Err() != nil {
-			return nil
-		}
-		if err != nil {
+		// A step is not interrupted, so that it is either committed or not begun.
+		if _, err := l.step(context.WithoutCancel(ctx)); err != nil {
 			return err
 		}
 		if applied == nil {

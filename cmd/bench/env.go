@@ -4,75 +4,215 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/jackc/pgx/v5"
-	"go.uber.org/zap"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/millrace-go/millrace/internal/pgtest"
 	"github.com/millrace-go/millrace/internal/program"
+	"github.com/millrace-go/millrace/pgstore"
 )
 
 const (
-	// tableSchema holds the tables of the handlers.
-	tableSchema = "bench"
-	// storeSchema holds the store.
-	storeSchema = "bench_millrace"
+	// databaseName is the database that each case creates, and removes when it ends.
+	databaseName = "millrace_bench"
+	// storeSchema holds the stores.
+	storeSchema = "millrace"
+	// handConnections are the connections of the handwritten code, the checks and the set-up.
+	handConnections = 40
+	// dropLimit limits the removal of the database.
+	dropLimit = 10 * time.Minute
 )
 
-var layout = program.Layout{Tables: tableSchema, Store: storeSchema, Mark: "made by the benchmark of millrace",
-	SQL: `create table ` + tableSchema + `.counts (contender text, type text, n bigint, primary key (contender, type));
-		create table ` + tableSchema + `.checkpoint (contender text primary key, position bigint)`}
+// tables are those of the handlers, and the checkpoints of the handwritten code.
+const tables = `
+	create schema bench;
+	create table bench.counts (contender text, type text, n bigint, primary key (contender, type)) with (fillfactor = 50);
+	create table bench.checkpoint (contender text primary key, position bigint not null) with (fillfactor = 50);
+	create table bench.applied (contender text, n int, primary key (contender, n));
+	create table bench.totals (contender text, tenant int, projection int, n bigint not null, primary key (contender, tenant, projection)) with (fillfactor = 50);
+	create table bench.marks (contender text, tenant int, projection int, position bigint not null, primary key (contender, tenant, projection)) with (fillfactor = 50)`
 
-// env is the environment of a measurement: a store and tables for the handlers, in schemas of its own.
-type env struct{ *program.Database }
+// env is the environment of a case. It has a database of its own or, for an embedded scenario, only a folder.
+type env struct {
+	// Pool is for the handwritten code, for checks and for the set-up. The stores have pools of their own.
+	Pool *pgxpool.Pool
+	// serverPID is the process of a server on this machine that was started for the benchmark, and 0 otherwise.
+	serverPID int
 
-// newEnv creates the schemas. It fails if one of them exists, and leaves nothing after an error.
-func newEnv(ctx context.Context, dsn string, writers int) (*env, error) {
-	d, err := program.Open(ctx, dsn, layout, writers, zap.NewNop())
-	if err != nil {
+	dsn      string
+	cleanups []func(ctx context.Context) error
+}
+
+// newEnv creates the database. It fails if the database exists, and leaves nothing after an error.
+func newEnv(ctx context.Context, serverDSN string, serverPID int) (_ *env, err error) {
+	e := &env{serverPID: serverPID}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, e.close(ctx))
+		}
+	}()
+	if err := e.createDatabase(ctx, serverDSN); err != nil {
 		return nil, err
 	}
-	e := &env{d}
-	if err := d.Create(ctx); err != nil {
-		return nil, errors.Join(err, e.close(ctx))
+	if e.dsn, err = pgtest.WithDatabase(serverDSN, databaseName); err != nil {
+		return nil, err
+	}
+	if e.Pool, err = e.pool(ctx, handConnections, nil); err != nil {
+		return nil, err
+	}
+	if _, err := e.Pool.Exec(ctx, tables, pgx.QueryExecModeSimpleProtocol); err != nil {
+		return nil, fmt.Errorf("create the tables: %w", err)
 	}
 	return e, nil
 }
 
-// close removes what newEnv created.
-func (e *env) close(ctx context.Context) error {
-	defer e.Close()
-	return e.Drop(ctx)
+func (e *env) createDatabase(ctx context.Context, serverDSN string) error {
+	exec := func(ctx context.Context, sql string) error {
+		conn, err := pgx.Connect(ctx, serverDSN)
+		if err != nil {
+			return fmt.Errorf("connect to the server: %w", err)
+		}
+		_, err = conn.Exec(ctx, sql)
+		return errors.Join(err, conn.Close(ctx))
+	}
+	// An interruption in the middle could leave the database behind.
+	err := program.Cleanup(ctx, func(ctx context.Context) error { return exec(ctx, "create database "+databaseName) })
+	var pgErr *pgconn.PgError
+	if errors.As(err, &pgErr) && pgErr.Code == "42P04" {
+		return fmt.Errorf("there is already a database %s; if no other run uses it, remove it with: drop database %s", databaseName, databaseName)
+	}
+	if err != nil {
+		return fmt.Errorf("create the database %s: %w", databaseName, err)
+	}
+	e.atEnd(func(ctx context.Context) error {
+		if err := exec(ctx, "drop database "+databaseName+" with (force)"); err != nil {
+			return fmt.Errorf("remove the database: %w; remove it with: drop database %s", err, databaseName)
+		}
+		return nil
+	})
+	return nil
 }
 
-// connect returns a connection outside the pool, and the function that closes it.
+// atEnd calls a function when the env is closed, the last one first.
+func (e *env) atEnd(cleanup func(ctx context.Context) error) {
+	e.cleanups = append(e.cleanups, cleanup)
+}
+
+// close removes everything that the case created.
+func (e *env) close(ctx context.Context) (err error) {
+	for len(e.cleanups) > 0 {
+		last := len(e.cleanups) - 1
+		err = errors.Join(err, cleanUp(ctx, e.cleanups[last]))
+		e.cleanups = e.cleanups[:last]
+	}
+	return err
+}
+
+// cleanUp is program.Cleanup with more time: a database of 10,000 tenants has some 100,000 files.
+func cleanUp(ctx context.Context, cleanup func(ctx context.Context) error) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), dropLimit)
+	defer cancel()
+	if err := cleanup(ctx); err != nil {
+		return &program.CleanupError{Err: err}
+	}
+	return nil
+}
+
+// pool returns a pool of that many connections, which closes with the env.
+func (e *env) pool(ctx context.Context, connections int, change func(config *pgxpool.Config)) (*pgxpool.Pool, error) {
+	config, err := pgxpool.ParseConfig(e.dsn)
+	if err != nil {
+		return nil, fmt.Errorf("connect to the database: %w", err)
+	}
+	config.MaxConns = int32(connections)
+	if change != nil {
+		change(config)
+	}
+	pool, err := pgxpool.NewWithConfig(ctx, config)
+	if err != nil {
+		return nil, fmt.Errorf("connect to the database: %w", err)
+	}
+	e.atEnd(func(context.Context) error { pool.Close(); return nil })
+	return pool, nil
+}
+
+// store returns a store with a pool of its own, which closes with the env. Its schemas exist.
+func (e *env) store(ctx context.Context, connections int, options pgstore.Options, change func(config *pgxpool.Config)) (*pgstore.Store, error) {
+	pool, err := e.pool(ctx, connections, change)
+	if err != nil {
+		return nil, err
+	}
+	options.Schema = storeSchema
+	store, err := pgstore.OpenPool(ctx, pool, options)
+	if err != nil {
+		return nil, err
+	}
+	e.atEnd(func(context.Context) error { store.Close(); return nil })
+	return store, store.Migrate(ctx)
+}
+
+// tenants creates that many tenants.
+func (e *env) tenants(ctx context.Context, store *pgstore.Store, n int) ([]*pgstore.Tenant, error) {
+	names, all := make([]string, n), make([]*pgstore.Tenant, n)
+	for i := range names {
+		names[i] = fmt.Sprint("t", i)
+		tenant, err := store.ForTenant(names[i])
+		if err != nil {
+			return nil, err
+		}
+		all[i] = tenant
+	}
+	if err := store.CreateTenants(ctx, names...); err != nil {
+		return nil, err
+	}
+	// All tables of thousands of tenants would take minutes.
+	_, err := e.Pool.Exec(ctx, "analyze "+storeSchema+".tenants")
+	return all, err
+}
+
+// connect returns a connection outside of the pools, and the function that closes it.
 func (e *env) connect(ctx context.Context) (*pgx.Conn, func(), error) {
-	conn, err := pgx.ConnectConfig(ctx, e.Pool.Config().ConnConfig)
+	conn, err := pgx.Connect(ctx, e.dsn)
 	if err != nil {
 		return nil, nil, fmt.Errorf("connect: %w", err)
 	}
 	return conn, func() { _ = program.Cleanup(ctx, conn.Close) }, nil
 }
 
-// mustHaveCounted fails unless the handler of a contender has counted this number of events.
-func (e *env) mustHaveCounted(ctx context.Context, contender string, events int) error {
-	return e.mustBe(ctx, events, contender+" counted", "select coalesce(sum(n), 0) from "+tableSchema+".counts where contender = $1", contender)
+// counted returns a verification that the handler of a contender has counted this number of events.
+func (e *env) counted(contender string, events int) verify {
+	return e.isCount(events, contender+" counted", "select coalesce(sum(n), 0) from bench.counts where contender = $1", contender)
 }
 
-// mustHold fails unless the store has this number of events.
-func (e *env) mustHold(ctx context.Context, events int) error {
-	return e.mustBe(ctx, events, "the store has", "select count(*) from "+e.events())
-}
-
-func (e *env) mustBe(ctx context.Context, want int, what, sql string, args ...any) error {
-	var got int
-	if err := e.Pool.QueryRow(ctx, sql, args...).Scan(&got); err != nil {
-		return fmt.Errorf("verify the count: %w", err)
+// isCount returns a verification that a statement returns this number. what begins the error.
+func (e *env) isCount(want int, what, sql string, args ...any) verify {
+	return func(ctx context.Context) error {
+		var got int
+		if err := e.Pool.QueryRow(ctx, sql, args...).Scan(&got); err != nil {
+			return fmt.Errorf("read the count: %w", err)
+		}
+		if got != want {
+			return fmt.Errorf("%s %d events, want %d", what, got, want)
+		}
+		return nil
 	}
-	if got != want {
-		return fmt.Errorf("not verified: %s %d events, not %d", what, got, want)
-	}
-	return nil
 }
 
-// events returns the name of the table of events.
-func (e *env) events() string { return e.Store.EventsSchema() + ".events" }
+// all returns a verification that makes several.
+func all(checks ...verify) verify {
+	return func(ctx context.Context) error {
+		var failed []error
+		for _, check := range checks {
+			failed = append(failed, check(ctx))
+		}
+		return errors.Join(failed...)
+	}
+}
+
+// withApplication returns a DSN whose sessions have this application_name.
+func withApplication(dsn, name string) (string, error) {
+	return pgtest.WithSetting(dsn, "application_name", name)
+}

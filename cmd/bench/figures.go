@@ -1,74 +1,65 @@
 package main
 
 import (
-	"fmt"
-	"io"
 	"math"
 	"slices"
-	"strings"
+	"strconv"
 	"time"
 
 	"github.com/millrace-go/millrace/internal/program"
 )
 
-// median returns the median.
+// median returns the median. It is NaN if one of the values is.
 func median(values []float64) float64 {
+	if slices.ContainsFunc(values, math.IsNaN) {
+		return math.NaN()
+	}
 	sorted := slices.Sorted(slices.Values(values))
 	n := len(sorted)
 	return (sorted[(n-1)/2] + sorted[n/2]) / 2
 }
 
-// ratio returns the ratio of a figure to that of the first line, both as printed, and the lowest and the highest ratio of a round.
-func ratio(figure, first float64, rounds, firstRounds []float64) string {
+// spread returns the lowest and the highest ratio of a round to the same round of another contender.
+func spread(rounds, base []float64) (lowest, highest float64) {
 	ratios := make([]float64, len(rounds))
 	for i := range rounds {
-		ratios[i] = rounds[i] / firstRounds[i]
+		ratios[i] = rounds[i] / base[i]
 	}
-	return fmt.Sprintf("ratio %.2f (rounds %.2f to %.2f)", figure/first, slices.Min(ratios), slices.Max(ratios))
+	return slices.Min(ratios), slices.Max(ratios)
 }
 
-// showSpeeds prints the median of the rounds of each contender.
-func showSpeeds(out io.Writer, unit string, contenders []contender[float64], results [][]float64) error {
-	var b strings.Builder
-	first := math.Round(median(results[0]))
-	for i, s := range contenders {
-		speed := math.Round(median(results[i]))
-		line := fmt.Sprintf("%-36s %8.0f %-32s", s.name, speed, unit)
-		if i > 0 {
-			line += "     " + ratio(speed, first, results[i], results[0])
-		}
-		b.WriteString(strings.TrimRight(line, " ") + "\n")
-	}
-	_, err := io.WriteString(out, b.String())
-	return err
-}
-
-// showLatencies prints the percentiles of all samples of each contender, and the ratio of one of them.
-func showLatencies(out io.Writer, of float64, contenders []contender[[]time.Duration], results [][][]time.Duration) error {
-	var b strings.Builder
-	first, firstRounds := percentile(slices.Concat(results[0]...), of), percentiles(results[0], of)
-	for i, s := range contenders {
-		all := slices.Concat(results[i]...)
-		slices.Sort(all)
-		fmt.Fprintf(&b, "%-36s p50 %8.3f ms   p99 %8.3f ms   ", s.name, program.Milliseconds(program.Percentile(all, 0.5)), program.Milliseconds(program.Percentile(all, 0.99)))
-		if i == 0 {
-			fmt.Fprintf(&b, "%d probes\n", len(all))
-			continue
-		}
-		fmt.Fprintf(&b, "p%.0f %s\n", 100*of, ratio(percentile(all, of), first, percentiles(results[i], of), firstRounds))
-	}
-	_, err := io.WriteString(out, b.String())
-	return err
-}
-
+// percentile returns a percentile of durations, in milliseconds.
 func percentile(samples []time.Duration, of float64) float64 {
 	return program.Milliseconds(program.Percentile(slices.Sorted(slices.Values(samples)), of))
 }
 
-func percentiles(rounds [][]time.Duration, of float64) []float64 {
-	all := make([]float64, len(rounds))
-	for i := range rounds {
-		all[i] = percentile(rounds[i], of)
+// perSecond returns a number of things per second since a time.
+func perSecond(n int, begin time.Time) float64 { return float64(n) / time.Since(begin).Seconds() }
+
+// short formats a figure with three significant digits, and all digits before the decimal point.
+func short(value float64) string {
+	switch size := math.Abs(value); {
+	case math.IsNaN(value):
+		return "–"
+	case size >= 100:
+		return thousands(int64(math.Round(value)))
+	case size >= 10:
+		return strconv.FormatFloat(value, 'f', 1, 64)
+	case size >= 1:
+		return strconv.FormatFloat(value, 'f', 2, 64)
 	}
-	return all
+	return strconv.FormatFloat(value, 'f', 3, 64)
+}
+
+// thousands formats an integer with commas.
+func thousands(n int64) string {
+	digits := strconv.FormatInt(n, 10)
+	sign := ""
+	if n < 0 {
+		sign, digits = "-", digits[1:]
+	}
+	for i := len(digits) - 3; i > 0; i -= 3 {
+		digits = digits[:i] + "," + digits[i:]
+	}
+	return sign + digits
 }

@@ -1,135 +1,174 @@
-// Command bench compares millrace with handwritten code and prints ratios. Without -database-url it starts a private PostgreSQL
-// and removes it at the end; the measurement embedded needs none.
+// Command bench compares millrace with handwritten code and with other libraries. Without -database-url it starts a private PostgreSQL
+// and removes it at the end. It is a module of its own, so that users of millrace inherit none of what it compares with.
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"os"
+	"runtime/pprof"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/millrace-go/millrace/internal/program"
 )
 
-const long = `Compares millrace with handwritten code and prints ratios: the figure of a line divided by that of the first line of its
-comparison. The figures themselves depend on the machine. All contenders use the same server, tables and handler, which
-writes a batch with one statement. After each round the written rows are counted, and a wrong count is an error.
+const long = `Compares millrace with handwritten code and with other libraries. Each scenario prints tables, and says which of its goals
+are met. With -json it prints one object per line instead, with the machine, the versions and the settings.
 
-latency   The time from the return of an append until this program knows that the transaction that applied the event has
-          committed. A lower ratio is better. Events are appended one at a time, 3 ms apart. The append itself is not
-          included.
-            handwritten LISTEN loop     a NOTIFY inside the appending transaction wakes it; it reads after its checkpoint
-                                        (one round trip), applies, and advances the checkpoint (four)
-            millrace, woken in process  the event is appended through the store of the runtime
-            millrace, woken by NOTIFY   the event is appended through another store, as by another process; the NOTIFY is
-                                        a statement after the commit
-catchup   The speed of a projection that has to apply all events. A higher ratio is better.
-            handwritten loop            one connection that reads 500 events, applies them, advances the checkpoint, and
-                                        repeats, from connecting to the last commit; it does not handle gaps, leases or
-                                        failures
-            millrace                    RunUntilIdle, including the start, the lease and the stop
-append    Concurrent writers with a connection and streams of their own append one event at a time. No projection runs.
-          A higher ratio is better.
-            no notification             one statement in one round trip, without a notification
-            millrace                    the same; a NOTIFY follows the commits, at most one in 2 ms
-            notify in the transaction   begin, append, NOTIFY, commit: four round trips, and PostgreSQL commits notifying
-                                        transactions one at a time
-fairness  The latency, as above, of a tenant with single events while other tenants have a large backlog. The batches of the
-          backlog sleep for 10 ms, so that slots are scarce and processors are not. The ratio is that of the p99; a lower
-          ratio is better.
-            no flood                    the tenant is alone
-            one tenant floods           with 8 projections; it may have half of the slots
-            10 tenants flood            with 8 projections each; they have all slots
-embedded  The store in a file beside handwritten code over database/sql and the same driver, with the same settings (a synced
-          commit) and prepared statements. No server is used.
-            append                      one and 32 writers append one event at a time; the handwritten code appends them one
-                                        by one to a table of its own
-            live                        the same appends, while a projection applies each event; from the first append to the
-                                        last commit
-            latency                     as above; a channel wakes the handwritten loop after each append
-            catch-up                    as above
-          A higher ratio is better, and for latency a lower one.
-
-The order of the contenders changes with each round; six rounds have all possible orders. Speeds are medians of the rounds,
-latencies are percentiles of all probes, and ratios are those of the printed figures. After each ratio come the lowest and
-the highest ratio of a single round: if they are far apart, other programs used the machine.
+%s
+All contenders of a table run in the same process, on the same server, with the same events and tables. Each round runs every
+contender once, in an order that changes from round to round. Before a figure is taken, its contender is verified: what it
+wrote is counted, and handlers check the order of their events. A wrong count or order is an error. Figures are medians of the
+rounds. A ratio is that of a median to the median of the first line. In brackets are the lowest and the highest ratio of
+a single round. If they are far apart, other programs used the machine.
 
 Without -database-url and DATABASE_URL it starts a private PostgreSQL from the installed binaries, with fsync on as in
-production, and removes it at the end. On a given database it creates the schemas bench, bench_millrace and
-bench_millrace_default, and removes them at the end. If one of them exists, it refuses to run. Flags may have one dash or
-two.`
+production, and removes it at the end. On a given server it creates the database ` + databaseName + `, and removes it at the end. If that
+exists, it refuses to run. Flags may have one dash or two.`
 
 func main() { os.Exit(execute(os.Args[1:], os.Stdout, os.Stderr)) }
 
 // execute returns the exit status.
 func execute(args []string, out, errs io.Writer) int { return program.Main(command(), args, out, errs) }
 
-func command() *cobra.Command {
-	var o options
-	cmd := &cobra.Command{
-		Use:   "bench",
-		Short: "Compare latency, catch-up and append speed with handwritten code",
-		Long:  long,
-		Args:  cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			o.databaseURL = program.DatabaseURL(cmd, o.databaseURL)
-			if err := o.validate(); err != nil {
-				return err
-			}
-			return run(cmd.Context(), o, cmd.OutOrStdout())
-		},
-	}
-	f := cmd.Flags()
-	f.StringVar(&o.only, "only", "", "only this measurement: "+choices()+` (default "", all)`)
-	f.IntVar(&o.rounds, "rounds", 6, "number of rounds, in which each contender runs once")
-	f.IntVar(&o.probes, "probes", 500, "latency: events in each round")
-	f.IntVar(&o.events, "events", 200_000, "catchup: events to apply in each round")
-	f.IntVar(&o.writers, "writers", 16, "append: number of concurrent writers")
-	f.DurationVar(&o.appendTime, "append-time", 3*time.Second, "append: duration of each round")
-	f.StringVar(&o.databaseURL, "database-url", "", `database to use; "" is a private server (default $DATABASE_URL)`)
-	f.SortFlags = false
-	return cmd
-}
-
 // options are the flags.
 type options struct {
-	only        string
-	rounds      int
-	probes      int
-	events      int
-	writers     int
-	appendTime  time.Duration
+	scenarios   []string
+	quick       bool
+	json        bool
+	write       string
+	sizes       sizeOptions
+	cpuProfile  string
+	memProfile  string
 	databaseURL string
 }
 
-func (o options) validate() error {
-	for _, flag := range []struct {
-		name  string
-		value int
-	}{{"rounds", o.rounds}, {"probes", o.probes}, {"events", o.events}} {
-		if flag.value < 1 {
-			return fmt.Errorf("-%s must be at least 1: %d", flag.name, flag.value)
-		}
+func command() *cobra.Command {
+	var o options
+	var rounds, events, projections int
+	cmd := &cobra.Command{
+		Use:   "bench",
+		Short: "Compare millrace with handwritten code and with other libraries",
+		Long:  fmt.Sprintf(long, abouts()),
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			o.databaseURL = program.DatabaseURL(cmd, o.databaseURL)
+			o.sizes = fullSizes()
+			if o.quick {
+				o.sizes = quickSizes()
+			}
+			if cmd.Flags().Changed("rounds") {
+				o.sizes.rounds = rounds
+			}
+			if cmd.Flags().Changed("events") {
+				o.sizes.catchUpEvents = events
+			}
+			if cmd.Flags().Changed("projections") {
+				o.sizes.idleProjections, o.sizes.startProjections, o.sizes.takeoverLeases = []int{projections}, []int{projections}, []int{projections / 2}
+			}
+			if err := o.validate(); err != nil {
+				return err
+			}
+			return profiled(o, func() error { return run(cmd.Context(), o, cmd.OutOrStdout()) })
+		},
 	}
-	switch {
-	case o.only != "" && !slices.ContainsFunc(measurements, func(m measurement) bool { return m.name == o.only }):
-		return fmt.Errorf("-only must be %s: %q", choices(), o.only)
-	case o.appendTime <= 0:
-		return fmt.Errorf("-append-time must be above 0: %v", o.appendTime)
-	}
-	return program.ValidWriters(o.writers)
+	f := cmd.Flags()
+	f.StringSliceVar(&o.scenarios, "scenario", nil, "scenarios, separated by commas (default all)")
+	f.BoolVar(&o.quick, "quick", false, "small sizes: all scenarios within three minutes on two processors")
+	f.BoolVar(&o.json, "json", false, "print one JSON object per line instead of tables")
+	f.StringVar(&o.write, "write", "", "also write the tables and plots of each scenario into this Markdown `file`, between its markers")
+	f.IntVar(&rounds, "rounds", 0, "number of rounds, in which each contender runs once (default 5, quick 2)")
+	f.IntVar(&events, "events", 0, "catchup: events to apply in each round (default 500000, quick 200000)")
+	f.IntVar(&projections, "projections", 0, "idle, start and takeover: number of projections (default 20000 and 100000, quick less)")
+	f.StringVar(&o.cpuProfile, "cpuprofile", "", "write a CPU profile of all contenders to this `file`")
+	f.StringVar(&o.memProfile, "memprofile", "", "write a profile of all allocations to this `file`")
+	f.StringVar(&o.databaseURL, "database-url", "", `server to use; "" is a private server (default $DATABASE_URL)`)
+	f.SortFlags = false
+	cmd.AddCommand(newNodeCommand())
+	return cmd
 }
 
-// choices returns the names of the measurements, for people.
-func choices() string {
-	var names []string
-	for _, m := range measurements {
-		names = append(names, m.name)
+// nodeCommand runs a node for the scenario takeover.
+const nodeCommand = "node"
+
+// abouts returns what the scenarios measure, for the help.
+func abouts() string {
+	var b strings.Builder
+	for _, s := range scenarios {
+		fmt.Fprintf(&b, "%s\n", s.name)
+		for line := range strings.Lines(wrap(s.about, 118)) {
+			fmt.Fprintf(&b, "    %s", line)
+		}
 	}
-	last := len(names) - 1
-	return strings.Join(names[:last], ", ") + " or " + names[last]
+	return b.String()
+}
+
+// wrap breaks a paragraph into lines. Each of them ends with a line break.
+func wrap(text string, width int) string {
+	var b strings.Builder
+	length := 0
+	for _, word := range strings.Fields(text) {
+		switch {
+		case length == 0:
+		case length+1+len(word) > width:
+			b.WriteByte('\n')
+			length = 0
+		default:
+			b.WriteByte(' ')
+			length++
+		}
+		b.WriteString(word)
+		length += len(word)
+	}
+	return b.String() + "\n"
+}
+
+// profiled writes profiles of fn to the files of -cpuprofile and -memprofile.
+func profiled(o options, fn func() error) (err error) {
+	if o.memProfile != "" {
+		defer func() { err = errors.Join(err, writeFile(o.memProfile, pprof.Lookup("allocs"))) }()
+	}
+	if o.cpuProfile == "" {
+		return fn()
+	}
+	file, err := os.Create(o.cpuProfile)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, file.Close()) }()
+	if err := pprof.StartCPUProfile(file); err != nil {
+		return err
+	}
+	defer pprof.StopCPUProfile()
+	return fn()
+}
+
+func writeFile(path string, profile *pprof.Profile) error {
+	file, err := os.Create(path)
+	if err != nil {
+		return err
+	}
+	return errors.Join(profile.WriteTo(file, 0), file.Close())
+}
+
+func (o options) validate() error {
+	names := scenarioNames()
+	for _, name := range o.scenarios {
+		if !slices.Contains(names, name) {
+			return fmt.Errorf("-scenario must be among %s: %q", strings.Join(names, ", "), name)
+		}
+	}
+	if o.write != "" {
+		if o.json {
+			return errors.New("-write needs tables: leave out -json")
+		}
+		if _, err := os.Stat(o.write); err != nil {
+			return err
+		}
+	}
+	return o.sizes.validate()
 }

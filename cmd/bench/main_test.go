@@ -2,13 +2,22 @@ package main
 
 import (
 	"bytes"
+	"errors"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/millrace-go/millrace/internal/pgtest/testmain"
 )
 
-func TestMain(m *testing.M) { testmain.Run(m) }
+// TestMain also runs the processes that a scenario starts: they are the same executable.
+func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && os.Args[1] == nodeCommand {
+		os.Exit(execute(os.Args[1:], os.Stdout, os.Stderr))
+	}
+	testmain.Run(m)
+}
 
 func TestBadInputIsOneClearLine(t *testing.T) {
 	// The database does not exist, but the flags are checked first.
@@ -17,17 +26,17 @@ func TestBadInputIsOneClearLine(t *testing.T) {
 		args []string
 		says string
 	}{
-		{[]string{"-only", "nonsense"}, `-only must be latency, catchup, append, fairness or embedded: "nonsense"`},
+		{[]string{"-scenario", "nonsense"}, `-scenario must be among append, catchup, `},
+		{[]string{"-scenario", "append,nonsense"}, `: "nonsense"`},
 		{[]string{"-rounds", "0"}, "-rounds must be at least 1: 0"},
-		{[]string{"-probes", "0"}, "-probes must be at least 1: 0"},
 		{[]string{"-events=-1"}, "-events must be at least 1: -1"},
-		{[]string{"-writers", "0"}, "-writers must be from 1 to 1000: 0"},
-		{[]string{"-writers", "1001"}, "from 1 to 1000: 1001"},
-		{[]string{"-append-time", "0s"}, "-append-time must be above 0: 0s"},
+		{[]string{"-projections", "0"}, "-projections must be a multiple of 10 and at least 10: 0"},
+		{[]string{"-projections", "25"}, "-projections must be a multiple of 10 and at least 10: 25"},
+		{[]string{"-json", "-write", "x.md"}, "-write needs tables: leave out -json"},
+		{[]string{"-write", "/does/not/exist.md"}, "/does/not/exist.md"},
 		{[]string{"-evnts", "1"}, "unknown flag: --evnts"},
 		{[]string{"latency"}, `unknown command "latency"`},
-		{[]string{"-rounds", "1", "--", "x"}, `"x"`},
-		{[]string{"-database-url", "nonsense"}, "connect to the database"},
+		{[]string{"-database-url", "nonsense"}, "connect to the server"},
 		{nil, "connect"},
 	} {
 		var out, errs bytes.Buffer
@@ -43,16 +52,36 @@ func TestBadInputIsOneClearLine(t *testing.T) {
 	}
 }
 
-func TestHelpExplainsEveryMeasurement(t *testing.T) {
+func TestHelpExplainsEveryScenario(t *testing.T) {
 	for _, flag := range []string{"-help", "--help", "-h"} {
 		var out, errs bytes.Buffer
 		if status := execute([]string{flag}, &out, &errs); status != 0 || errs.Len() > 0 {
 			t.Errorf("%s: exit status %d, %q", flag, status, errs.String())
 		}
-		for _, m := range measurements {
-			if !strings.Contains(out.String(), "\n"+m.name+" ") {
-				t.Errorf("%s does not explain %s", flag, m.name)
+		for _, s := range scenarios {
+			if !strings.Contains(out.String(), "\n"+s.name+"\n    ") {
+				t.Errorf("%s does not explain %s", flag, s.name)
 			}
+		}
+	}
+}
+
+func TestParagraphsAreWrapped(t *testing.T) {
+	if got, want := wrap("one  two\n\t\tthree four", 9), "one two\nthree\nfour\n"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+func TestProfilesAreWritten(t *testing.T) {
+	folder := t.TempDir()
+	o := options{cpuProfile: filepath.Join(folder, "cpu"), memProfile: filepath.Join(folder, "mem")}
+	reason := errors.New("broken")
+	if err := profiled(o, func() error { return reason }); !errors.Is(err, reason) {
+		t.Errorf("got %v, want the error of the run", err)
+	}
+	for _, path := range []string{o.cpuProfile, o.memProfile} {
+		if info, err := os.Stat(path); err != nil || info.Size() == 0 {
+			t.Errorf("%s: %v, %v", path, info, err)
 		}
 	}
 }

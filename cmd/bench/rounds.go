@@ -9,31 +9,36 @@ import (
 // roundLimit limits the round of a contender.
 const roundLimit = 15 * time.Minute
 
-// contender is an implementation to measure. The first contender is the baseline of the others.
-type contender[T any] struct {
-	name string
-	run  func(ctx context.Context, round int) (T, error)
-}
-
-// runRounds runs each contender once in each round, and returns the results, by contender and round.
-func runRounds[T any](ctx context.Context, rounds int, contenders []contender[T]) ([][]T, error) {
-	results := make([][]T, len(contenders))
+// runRounds runs each contender once in each round, and returns the figures by contender and round.
+func runRounds(ctx context.Context, rounds int, metrics int, contenders []contender) ([][]figures, error) {
+	results := make([][]figures, len(contenders))
 	for round := range rounds {
 		for _, i := range order(len(contenders), round) {
-			result, err := runOne(ctx, contenders[i], round)
+			f, err := runOne(ctx, contenders[i], round)
+			if err == nil && len(f) != metrics {
+				err = fmt.Errorf("%d figures, want %d", len(f), metrics)
+			}
 			if err != nil {
 				return nil, fmt.Errorf("%s, round %d: %w", contenders[i].name, round+1, err)
 			}
-			results[i] = append(results[i], result)
+			results[i] = append(results[i], f)
 		}
 	}
 	return results, nil
 }
 
-func runOne[T any](ctx context.Context, c contender[T], round int) (T, error) {
+// runOne returns the figures of a round after they were verified.
+func runOne(ctx context.Context, c contender, round int) (figures, error) {
 	ctx, cancel := context.WithTimeout(ctx, roundLimit)
 	defer cancel()
-	return c.run(ctx, round)
+	f, check, err := c.round(ctx, round)
+	if err != nil {
+		return nil, err
+	}
+	if err := check(ctx); err != nil {
+		return nil, fmt.Errorf("not verified: %w", err)
+	}
+	return f, nil
 }
 
 // order returns the order of the contenders in a round. Each round begins with another one, and every other round is reversed. Two

@@ -5,80 +5,89 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"runtime"
+	"os"
 	"slices"
+	"time"
 
 	"github.com/millrace-go/millrace/internal/program"
 )
 
-// measurement compares contenders. It has one of two functions: take gets an empty env, and embedded needs no server.
-type measurement struct {
-	name     string
-	take     func(ctx context.Context, e *env, o options, out io.Writer) error
-	embedded func(ctx context.Context, o options, out io.Writer) error
-}
-
-var measurements = []measurement{
-	{name: "latency", take: latency}, {name: "catchup", take: catchUp}, {name: "append", take: appends}, {name: "fairness", take: fairness},
-	{name: "embedded", embedded: embedded},
-}
-
-// chosen returns the measurements of -only.
-func (o options) chosen() []measurement {
-	return slices.DeleteFunc(slices.Clone(measurements), func(m measurement) bool { return o.only != "" && o.only != m.name })
+// chosen returns the scenarios of -scenario.
+func (o options) chosen() []scenario {
+	return slices.DeleteFunc(slices.Clone(scenarios), func(s scenario) bool {
+		return len(o.scenarios) > 0 && !slices.Contains(o.scenarios, s.name)
+	})
 }
 
 // run is the whole command. It removes everything that it started or created.
 func run(ctx context.Context, o options, out io.Writer) (err error) {
-	dsn := o.databaseURL
-	if dsn == "" && slices.ContainsFunc(o.chosen(), func(m measurement) bool { return m.take != nil }) {
-		// The data of all measurements fits into its memory.
-		server, startErr := program.PrivateServer(ctx, o.writers, map[string]string{"shared_buffers": "256MB"})
+	dsn, pid := o.databaseURL, 0
+	if dsn == "" && slices.ContainsFunc(o.chosen(), func(s scenario) bool { return !s.embedded }) {
+		server, startErr := program.PrivateServer(ctx, serverConnections, privateSettings)
 		if startErr != nil {
 			return startErr
 		}
 		defer func() { err = errors.Join(err, program.Cleanup(ctx, server.Stop)) }()
-		dsn = server.DSN("postgres")
+		dsn, pid = server.DSN("postgres"), server.PID()
 	}
-	introduced := false
-	for _, m := range o.chosen() {
-		if m.embedded != nil {
-			err = m.embedded(ctx, o, out)
-		} else {
-			err = measure(ctx, m, dsn, o, out, &introduced)
+	rep := newReporter(o, out)
+	for _, s := range o.chosen() {
+		var results []result
+		for _, c := range s.cases(o.sizes) {
+			r, settings, err := runCase(ctx, s, c, dsn, pid, o.sizes)
+			if err != nil {
+				return fmt.Errorf("%s, %s: %w", s.name, c.name, err)
+			}
+			if err := rep.report(r, settings); err != nil {
+				return err
+			}
+			results = append(results, r)
 		}
-		if err != nil {
-			return fmt.Errorf("%s: %w", m.name, err)
+		if o.write != "" {
+			if err := rep.write(o.write, s, results); err != nil {
+				return err
+			}
 		}
 	}
-	return nil
+	return rep.summarize()
 }
 
-// measure runs one measurement in an env of its own.
-func measure(ctx context.Context, m measurement, dsn string, o options, out io.Writer, introduced *bool) (err error) {
-	e, err := newEnv(ctx, dsn, o.writers)
-	if err != nil {
-		return err
+// serverConnections is how many connections a private server has for a scenario.
+const serverConnections = 260
+
+// privateSettings are those of a private server. The data of most scenarios fits into its memory.
+var privateSettings = map[string]string{"shared_buffers": "256MB", "max_wal_size": "4GB"}
+
+// runCase runs one case in an env of its own. It also returns the settings of the server, empty without one.
+func runCase(ctx context.Context, s scenario, c benchCase, dsn string, pid int, o sizeOptions) (r result, settings map[string]string, err error) {
+	e := &env{}
+	if !s.embedded {
+		if e, err = newEnv(ctx, dsn, pid); err != nil {
+			return r, nil, err
+		}
 	}
 	defer func() { err = errors.Join(err, e.close(ctx)) }()
-	if !*introduced {
-		*introduced = true
-		if err := introduce(ctx, e, o, out); err != nil {
-			return err
+	if e.Pool != nil {
+		if settings, err = readServerSettings(ctx, e.Pool); err != nil {
+			return r, nil, err
 		}
 	}
-	return m.take(ctx, e, o, out)
-}
-
-// introduce prints the environment of the figures.
-func introduce(ctx context.Context, e *env, o options, out io.Writer) error {
-	var version, fsync, commit string
-	err := e.Pool.QueryRow(ctx, "select split_part(current_setting('server_version'), ' ', 1), current_setting('fsync'), current_setting('synchronous_commit')").
-		Scan(&version, &fsync, &commit)
+	begin := time.Now()
+	defer func() {
+		fmt.Fprintf(os.Stderr, "%s, %s: took %v\n", s.name, c.name, time.Since(begin).Round(100*time.Millisecond))
+	}()
+	contenders, err := c.prepare(ctx, e)
 	if err != nil {
-		return fmt.Errorf("read the server's version: %w", err)
+		return r, nil, fmt.Errorf("prepare: %w", err)
 	}
-	_, err = fmt.Fprintf(out, "PostgreSQL %s, fsync %s, synchronous_commit %s; %d processors; rounds: %d\n", version, fsync, commit,
-		runtime.GOMAXPROCS(0), o.rounds)
-	return err
+	r = result{scenario: s.name, benchCase: c}
+	for _, one := range contenders {
+		r.contenders = append(r.contenders, one.name)
+	}
+	rounds := c.rounds
+	if rounds == 0 {
+		rounds = o.rounds
+	}
+	r.rounds, err = runRounds(ctx, rounds, len(c.metrics), contenders)
+	return r, settings, err
 }

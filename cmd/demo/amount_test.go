@@ -9,6 +9,7 @@ import (
 
 	"github.com/millrace-go/millrace"
 	"github.com/millrace-go/millrace/event"
+	"github.com/millrace-go/millrace/internal/eventfile"
 )
 
 func TestAmountsAreExactOrRefused(t *testing.T) {
@@ -74,13 +75,13 @@ func TestInputRefusesInexactAmounts(t *testing.T) {
 	line := func(eventType, amount string) string {
 		return fmt.Sprintf(`{"stream":"a","type":%q,"data":{"amount":%s}}`+"\n", eventType, amount)
 	}
-	for _, err := range readLines(strings.NewReader(line("T", "1.005") + line(paid, "1.05"))) {
+	for _, err := range claimsIn(eventfile.Read(strings.NewReader(line("T", "1.005") + line(paid, "1.05")))) {
 		if err != nil {
 			t.Error(err)
 		}
 	}
 	var found error
-	for _, err := range readLines(strings.NewReader(line(paid, "1.05") + line(paid, "1.005"))) {
+	for _, err := range claimsIn(eventfile.Read(strings.NewReader(line(paid, "1.05") + line(paid, "1.005")))) {
 		found = err
 	}
 	want := "line 2: data of a payment: amount \"1.005\": must be a number below 10,000,000,000,000 with at most two decimals"

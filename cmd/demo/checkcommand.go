@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/millrace-go/millrace"
+	"github.com/millrace-go/millrace/internal/console"
 )
 
 type checkOptions struct {
@@ -53,14 +54,14 @@ func runCheck(ctx context.Context, at place, wait time.Duration, out io.Writer) 
 	if err != nil {
 		return err
 	}
-	view := newView(out)
+	view := console.NewView(out)
 	c := &checker{database: d, runtime: runtime, wait: wait, view: view}
 	v, err := c.run(ctx)
 	if err != nil {
 		return err
 	}
 	lines := append([]string{fmt.Sprintf("%d events in %d streams", v.events, v.streams), ""}, v.lines()...)
-	if err := view.print(lines...); err != nil {
+	if err := view.Print(lines...); err != nil {
 		return fmt.Errorf("print the result: %w", err)
 	}
 	return v.err()
@@ -71,7 +72,7 @@ type checker struct {
 	database database
 	runtime  *millrace.Runtime
 	wait     time.Duration
-	view     *view
+	view     *console.View
 	shown    time.Time
 }
 
@@ -123,11 +124,11 @@ func (c *checker) caughtUp(ctx context.Context) (status millrace.Status, err err
 
 // progress prints what the check waits for.
 func (c *checker) progress(line string) error {
-	if time.Since(c.shown) < c.view.every(progressEvery) {
+	if time.Since(c.shown) < c.view.Every(progressEvery) {
 		return nil
 	}
 	c.shown = time.Now()
-	return c.view.show(line)
+	return c.view.Show(line)
 }
 
 // lagging returns the projections that are behind and the checkpoints of all, as text.

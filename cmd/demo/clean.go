@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/millrace-go/millrace"
+	"github.com/millrace-go/millrace/internal/report"
 )
 
 func cleanCommand() *cobra.Command {
@@ -57,7 +58,7 @@ func mustBeUnused(ctx context.Context, d database) error {
 	var alive []string
 	for _, n := range summary.Nodes {
 		if n.Alive {
-			alive = append(alive, short(n.ID))
+			alive = append(alive, report.Short(n.ID))
 		}
 	}
 	if len(alive) > 0 {

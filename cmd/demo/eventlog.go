@@ -7,7 +7,8 @@ import (
 	"time"
 
 	"github.com/millrace-go/millrace"
-	"github.com/millrace-go/millrace/internal/program"
+	"github.com/millrace-go/millrace/internal/console"
+	"github.com/millrace-go/millrace/internal/report"
 )
 
 // rateEvery is how often the event log has a line with rates.
@@ -35,7 +36,7 @@ func (l *eventLog) lines(now time.Time, status millrace.Status, err error) (line
 	if err != nil {
 		if !l.unreadable {
 			l.unreadable = true
-			lines = append(lines, "the status cannot be read: "+program.OneLine(err.Error()))
+			lines = append(lines, "the status cannot be read: "+console.OneLine(err.Error()))
 		}
 		return lines
 	}
@@ -48,7 +49,7 @@ func (l *eventLog) lines(now time.Time, status millrace.Status, err error) (line
 			l.remember(status) // its own projections are not known yet
 			return lines
 		}
-		lines = append(lines, fmt.Sprintf("node %s (%s), %s", short(l.node), l.node, l.title))
+		lines = append(lines, fmt.Sprintf("node %s (%s), %s", report.Short(l.node), l.node, l.title))
 	}
 	lines = append(append(lines, l.ownershipChanges(status)...), l.standby(status)...)
 	lines = append(lines, l.problems(status)...)
@@ -74,13 +75,13 @@ func (l *eventLog) ownershipChanges(status millrace.Status) (lines []string) {
 		case p.Owner == l.node && before.Owner == l.node && p.Epoch != before.Epoch:
 			what = "claimed again: %s"
 		case p.Owner == l.node && before.Owner != "" && before.Owner != l.node:
-			what = "took over from " + short(before.Owner) + ": %s"
+			what = "took over from " + report.Short(before.Owner) + ": %s"
 		case p.Owner == l.node && before.Owner == "":
 			what = "claimed: %s"
 		case p.Owner == "" && before.Owner == l.node:
 			what = "released: %s"
 		case p.Owner != l.node && before.Owner == l.node:
-			what = "taken over by " + short(p.Owner) + ": %s"
+			what = "taken over by " + report.Short(p.Owner) + ": %s"
 		}
 		if what != "" {
 			if moved[what] == nil {
@@ -104,11 +105,12 @@ func (l *eventLog) ownershipChanges(status millrace.Status) (lines []string) {
 	return append(lines, fmt.Sprintf("runs %d of %d now: %s", len(runs), len(status.Projections), strings.Join(runs, ", ")))
 }
 
-// standby returns which node runs the projections, if this node waits for its end. It returns the node only once.
+// standby returns a line about the node that runs the projections, if this node stands by for it. It returns the line once for
+// each such node.
 func (l *eventLog) standby(status millrace.Status) []string {
 	owner := ""
 	for _, p := range status.Projections {
-		if p.State == millrace.StateElsewhere {
+		if p.Owner != "" && p.Owner != l.node && p.State != millrace.StateNotOwned && p.State != millrace.StateUnregistered {
 			owner = p.Owner
 		}
 	}
@@ -117,7 +119,7 @@ func (l *eventLog) standby(status millrace.Status) []string {
 		return nil
 	}
 	l.owner = owner
-	return []string{"stands by until node " + short(owner) + " ends"}
+	return []string{"stands by until node " + report.Short(owner) + " ends"}
 }
 
 // problems returns, once, what keeps projections from making progress.
@@ -126,8 +128,8 @@ func (l *eventLog) problems(status millrace.Status) (lines []string) {
 		if p.Owner != l.node {
 			continue
 		}
-		if now := problem(p); now != "" && now != problem(l.last[p.ID.Name]) {
-			lines = append(lines, p.ID.Name+", "+program.OneLine(now))
+		if now := report.Problem(p); now != "" && now != report.Problem(l.last[p.ID.Name]) {
+			lines = append(lines, p.ID.Name+", "+console.OneLine(now))
 		}
 	}
 	return lines
@@ -157,6 +159,3 @@ func (l *eventLog) rates(now time.Time, status millrace.Status) []string {
 	}
 	return []string{fmt.Sprintf("applied %.0f events/s: %s", perSecond(sum, took), strings.Join(each, ", "))}
 }
-
-// short returns the beginning of a node's id.
-func short(id string) string { return id[:min(len(id), 8)] }

@@ -6,7 +6,8 @@ import (
 	"time"
 
 	"github.com/millrace-go/millrace"
-	"github.com/millrace-go/millrace/internal/program"
+	"github.com/millrace-go/millrace/internal/console"
+	"github.com/millrace-go/millrace/internal/report"
 )
 
 // phase is what a run is doing.
@@ -55,7 +56,7 @@ func (f *figures) observe(status millrace.Status) {
 		for _, s := range status.Projections {
 			if s.ID.Name == p.name {
 				p.applied, p.behind, p.parked = s.Applied, s.Behind, s.Parked
-				p.state, p.problem = string(s.State), problem(s)
+				p.state, p.problem = string(s.State), report.Problem(s)
 			}
 		}
 	}
@@ -87,7 +88,7 @@ func (f *figures) line() string {
 	for _, p := range f.projections {
 		fmt.Fprintf(&b, "; %s applied %d, behind %d, %.0f/s, parked %d", p.name, p.applied, p.behind, p.rate, p.parked)
 		if p.problem != "" {
-			fmt.Fprintf(&b, " (%s)", program.OneLine(p.problem))
+			fmt.Fprintf(&b, " (%s)", console.OneLine(p.problem))
 		}
 	}
 	if f.news != "" {
@@ -120,18 +121,6 @@ func (f *figures) table() []string {
 		lines = append(lines, f.news)
 	}
 	return lines
-}
-
-// problem returns why a projection makes no progress; empty if it does. The reason of a live projection is that of a parked event.
-func problem(s millrace.ProjectionStatus) string {
-	switch {
-	case s.FailingPosition > 0:
-		at := fmt.Sprintf("position %d, attempt %d: ", s.FailingPosition, s.Attempts)
-		return at + strings.TrimPrefix(s.Reason, fmt.Sprintf("projection %s: event at %s", s.ID, at))
-	case s.Reason != "" && s.State != millrace.StateLive && s.State != millrace.StateCatchUp:
-		return fmt.Sprintf("%s: %s", s.State, s.Reason)
-	}
-	return ""
 }
 
 func perSecond(n int64, took time.Duration) float64 {

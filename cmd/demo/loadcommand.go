@@ -8,6 +8,9 @@ import (
 	"github.com/google/uuid"
 	"github.com/spf13/cobra"
 	"go.uber.org/zap"
+
+	"github.com/millrace-go/millrace/internal/console"
+	"github.com/millrace-go/millrace/internal/report"
 )
 
 // watchableRate is the default rate of a load, in events per second.
@@ -57,19 +60,21 @@ func runLoad(ctx context.Context, at place, o options, out io.Writer) error {
 	start, done := time.Now(), make(chan error, 1)
 	appending, stop := context.WithCancel(ctx)
 	defer stop()
-	go func() { done <- l.run(appending, withPrefix(generate(o.events, o.seed), short(uuid.NewString()))) }()
-	view := newView(out)
-	ticker := time.NewTicker(view.every(progressEvery))
+	go func() {
+		done <- l.run(appending, withPrefix(generate(o.events, o.seed), report.Short(uuid.NewString())))
+	}()
+	view := console.NewView(out)
+	ticker := time.NewTicker(view.Every(progressEvery))
 	defer ticker.Stop()
 	for {
 		select {
 		case err = <-done:
-			if printErr := view.show(l.progress(start)); err == nil {
+			if printErr := view.Show(l.progress(start)); err == nil {
 				err = printErr
 			}
 			return err
 		case <-ticker.C:
-			if err = view.show(l.progress(start)); err != nil {
+			if err = view.Show(l.progress(start)); err != nil {
 				stop()
 				<-done
 				return err

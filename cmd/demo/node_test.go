@@ -12,6 +12,7 @@ import (
 
 	"github.com/millrace-go/millrace/internal/pgtest"
 	"github.com/millrace-go/millrace/internal/program"
+	"github.com/millrace-go/millrace/internal/report"
 )
 
 // nodeID matches the line in which a node prints its id.
@@ -83,7 +84,7 @@ func TestKilledNodeIsReplacedAndNothingIsLost(t *testing.T) {
 	ownedBy(t, pool, slices.Collect(maps.Keys(nodes))...)
 	eventually(t, "a node prints that it took over", func() bool {
 		for _, p := range nodes {
-			if strings.Contains(p.output(), "took over from "+short(victim)+": ") {
+			if strings.Contains(p.output(), "took over from "+report.Short(victim)+": ") {
 				return true
 			}
 		}
@@ -133,7 +134,7 @@ func TestInterruptedNodeReleasesItsProjections(t *testing.T) {
 	// The tables of a running node are not removed.
 	clean := start(t, "clean", "-database-url", dsn)
 	clean.awaitExit(1)
-	clean.awaitOutput("node " + short(secondID) + " is running: interrupt it first")
+	clean.awaitOutput("node " + report.Short(secondID) + " is running: interrupt it first")
 	second.signal(syscall.SIGTERM)
 	second.awaitExit(0)
 	clean = start(t, "clean", "-database-url", dsn)

@@ -16,26 +16,28 @@ import (
 
 // forPostgres are the changes that the README names.
 var forPostgres = strings.NewReplacer("sqlitestore", "pgstore", `"database/sql"`, `"github.com/jackc/pgx/v5"`, "*sql.Tx", "pgx.Tx",
-	"ExecContext", "Exec", "DB().QueryRowContext", "Pool().QueryRow")
+	"ExecContext", "Exec", "DB().QueryRowContext", "Pool().QueryRow", "millracetest.SQLite(t,", `millracetest.Postgres(t, "",`)
 
-// quickStart returns the program of the README.
-func quickStart(t *testing.T) string {
+// quickStart returns the program of the README and its test.
+func quickStart(t *testing.T) (program, test string) {
 	t.Helper()
 	readme, err := os.ReadFile(filepath.Join(root, "README.md"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, section, found := strings.Cut(string(readme), "\n## Quick start\n")
-	_, program, open := strings.Cut(section, "```go\n")
-	program, _, closed := strings.Cut(program, "```\n")
-	if !found || !open || !closed {
-		t.Fatal("README.md has no quick start")
+	_, section, _ := strings.Cut(string(readme), "\n## Quick start\n")
+	section, _, _ = strings.Cut(section, "\n## ")
+	blocks := strings.Split(section, "```go\n")
+	if len(blocks) != 3 {
+		t.Fatalf("the quick start of README.md has %d blocks of Go, want 2", len(blocks)-1)
 	}
-	return program
+	program, _, _ = strings.Cut(blocks[1], "```\n")
+	test, _, _ = strings.Cut(blocks[2], "```\n")
+	return program, test
 }
 
-// newModule writes a program to a module of its own, which uses the module here, and returns its folder.
-func newModule(t *testing.T, program string) string {
+// newModule writes a program and its test to a module of its own, which uses the module here, and returns its folder.
+func newModule(t *testing.T, program, test string) string {
 	t.Helper()
 	folder := t.TempDir()
 	here, err := filepath.Abs(root)
@@ -48,7 +50,7 @@ func newModule(t *testing.T, program string) string {
 	}
 	const module = "github.com/millrace-go/millrace"
 	for name, content := range map[string]string{
-		"main.go": program, "go.sum": string(sums),
+		"main.go": program, "main_test.go": test, "go.sum": string(sums),
 		"go.mod": "module shop\n\ngo 1.25.0\n\nrequire " + module + " v0.0.0\n\nreplace " + module + " => " + here + "\n",
 	} {
 		if err := os.WriteFile(filepath.Join(folder, name), []byte(content), 0o600); err != nil {
@@ -61,26 +63,34 @@ func newModule(t *testing.T, program string) string {
 // buildLimit limits a build of all packages by a slow machine.
 const buildLimit = 15 * time.Minute
 
-// build builds the package in a folder, without a C compiler and without a network.
-func build(folder, program string, flags ...string) error {
+// goTool runs a command of the go tool in a folder, without a C compiler and without a network.
+func goTool(folder string, args ...string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), buildLimit)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, "go", append([]string{"build", "-o", program}, flags...)...)
+	cmd := exec.CommandContext(ctx, "go", args...)
 	cmd.Dir = folder
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOPROXY=off", "GOFLAGS=", "GOWORK=off")
 	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("go build: %w\n%s", err, out)
+		return fmt.Errorf("go %s: %w\n%s", args[0], err, out)
 	}
 	return nil
 }
 
-// buildShop builds a program in a module of its own.
-func buildShop(t *testing.T, source string) (program string) {
+// build builds the package in a folder.
+func build(folder, program string, flags ...string) error {
+	return goTool(folder, append([]string{"build", "-o", program}, flags...)...)
+}
+
+// buildShop builds a program in a module of its own, and runs its test.
+func buildShop(t *testing.T, source, test string) (program string) {
 	t.Helper()
-	folder := newModule(t, source)
+	folder := newModule(t, source, test)
 	program = filepath.Join(folder, "shop")
 	if err := build(folder, program, "-mod=mod"); err != nil {
 		t.Fatal(err)
+	}
+	if err := goTool(folder, "test", "-mod=mod"); err != nil {
+		t.Error(err)
 	}
 	return program
 }
@@ -101,7 +111,8 @@ func prints(t *testing.T, program, want string) {
 
 func TestQuickStartOfTheReadmeRunsWithGoAlone(t *testing.T) {
 	t.Parallel()
-	program := buildShop(t, quickStart(t))
+	source, test := quickStart(t)
+	program := buildShop(t, source, test)
 	prints(t, program, "order-1 is worth 42.50\n")
 	prints(t, program, "order-1 is worth 85.00\n") // the file was kept
 	if _, err := os.Stat(filepath.Join(filepath.Dir(program), "shop.db")); err != nil {
@@ -112,8 +123,9 @@ func TestQuickStartOfTheReadmeRunsWithGoAlone(t *testing.T) {
 func TestQuickStartOfTheReadmeRunsOnPostgreSQL(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.Database(t)
-	source := strings.Replace(forPostgres.Replace(quickStart(t)), "shop.db", dsn, 1)
-	program := buildShop(t, source)
+	source, test := quickStart(t)
+	source = strings.Replace(forPostgres.Replace(source), "shop.db", dsn, 1)
+	program := buildShop(t, source, forPostgres.Replace(test))
 	prints(t, program, "order-1 is worth 42.50\n")
 	prints(t, program, "order-1 is worth 85.00\n")
 }

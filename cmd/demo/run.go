@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/millrace-go/millrace"
+	"github.com/millrace-go/millrace/internal/console"
 	"github.com/millrace-go/millrace/projection"
 )
 
@@ -55,12 +56,12 @@ func runDemo(ctx context.Context, o options, out io.Writer) (s summary, err erro
 		return s, err
 	}
 	r := &run{database: d, load: newLoad(d, found.events, o), from: from, fault: newFault(found.poison, o.action()),
-		replays: o.replay, view: newView(out), figures: newFigures(found.events)}
+		replays: o.replay, view: console.NewView(out), figures: newFigures(found.events)}
 	title := []string{fmt.Sprintf("%d events %s, %d writers", found.events, name, o.writers), "on " + on, at.other()}
 	if note := o.describePoison(); note != "" {
 		title = append(title, note)
 	}
-	if err := r.view.print(append(title, "")...); err != nil {
+	if err := r.view.Print(append(title, "")...); err != nil {
 		return s, err
 	}
 	return r.do(ctx, o, log)
@@ -74,7 +75,7 @@ type run struct {
 	from     source
 	fault    *fault
 	replays  bool // at the end the fault is fixed, and parked events are replayed
-	view     *view
+	view     *console.View
 	figures  figures
 
 	start                     time.Time // of the first append
@@ -232,7 +233,7 @@ func (r *run) during(ctx context.Context, p phase, work func(ctx context.Context
 		return work(ctx)
 	})
 	group.Go(func() error {
-		ticker := time.NewTicker(r.view.every(time.Second))
+		ticker := time.NewTicker(r.view.Every(time.Second))
 		defer ticker.Stop()
 		movement, movedAt := r.figures.movement(), time.Now()
 		for {
@@ -282,10 +283,10 @@ func (r *run) show(ctx context.Context) error {
 		return err
 	}
 	lines := []string{r.figures.line()}
-	if r.view.isTerminal() {
+	if r.view.IsTerminal() {
 		lines = r.figures.table()
 	}
-	if err := r.view.show(lines...); err != nil {
+	if err := r.view.Show(lines...); err != nil {
 		return fmt.Errorf("show the figures: %w", err)
 	}
 	return nil

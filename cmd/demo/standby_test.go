@@ -8,6 +8,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/millrace-go/millrace/internal/report"
 	"github.com/millrace-go/millrace/sqlitestore"
 )
 
@@ -19,7 +20,7 @@ func TestKilledOwnerOfAFileIsReplacedByAStandby(t *testing.T) {
 	owner.awaitOutput("runs 4 of 4 now: events_by_role, events_by_type, payments, streams\n")
 	standby := start(t, p.args("node")...)
 	standbyID := standby.awaitOutput(nodeID)
-	standby.awaitOutput("stands by until node " + short(ownerID) + " ends\n")
+	standby.awaitOutput("stands by until node " + report.Short(ownerID) + " ends\n")
 	load := start(t, p.args("load", "-events", "2000", "-rate", "500")...)
 	eventually(t, "events are applied", func() bool {
 		return p.counts("select 'applied', coalesce(sum(n), 0) from {schema}.streams")["applied"] > 100
@@ -30,10 +31,10 @@ func TestKilledOwnerOfAFileIsReplacedByAStandby(t *testing.T) {
 
 	owner.signal(syscall.SIGKILL)
 	owner.awaitExit(-1)
-	standby.awaitOutput("took over from " + short(ownerID) + ": ")
+	standby.awaitOutput("took over from " + report.Short(ownerID) + ": ")
 	standby.awaitOutput("runs 4 of 4 now")
 	third := start(t, p.args("node")...)
-	third.awaitOutput("stands by until node " + short(standbyID) + " ends\n")
+	third.awaitOutput("stands by until node " + report.Short(standbyID) + " ends\n")
 	load.awaitExit(0)
 	check := start(t, p.args("check")...)
 	check.awaitExit(0)
@@ -41,7 +42,7 @@ func TestKilledOwnerOfAFileIsReplacedByAStandby(t *testing.T) {
 	check.awaitOutput("verified: every event was applied exactly once\n$")
 
 	// The file of a running node is not removed.
-	runs(t, 1, "node "+short(standbyID)+" is running: interrupt it first", p.args("clean")...)
+	runs(t, 1, "node "+report.Short(standbyID)+" is running: interrupt it first", p.args("clean")...)
 	standby.signal(syscall.SIGINT)
 	standby.awaitExit(0)
 	standby.awaitOutput("stopped gracefully\n$")

@@ -6,6 +6,7 @@ import (
 	"math"
 
 	"github.com/millrace-go/millrace"
+	"github.com/millrace-go/millrace/internal/console"
 )
 
 // summary is the result of a run. Its JSON form is the last line of -json.
@@ -65,7 +66,7 @@ func (r *run) summary(status millrace.Status, v checkResult) summary {
 }
 
 // print prints the summary for people and, on request, as a JSON object.
-func (s summary) print(view *view, v checkResult, kept string, asJSON bool) error {
+func (s summary) print(view *console.View, v checkResult, kept string, asJSON bool) error {
 	lines := append([]string{"",
 		fmt.Sprintf("%d events in %d streams in %.1f s", s.Events, s.Streams, s.Seconds),
 		fmt.Sprintf("appended %.0f events/s, one event in each append", s.AppendPerSecond),
@@ -73,10 +74,10 @@ func (s summary) print(view *view, v checkResult, kept string, asJSON bool) erro
 	if kept != "" {
 		lines = append(lines, "the tables are kept; remove them with: "+kept)
 	}
-	if err := view.print(lines...); err != nil || !asJSON {
+	if err := view.Print(lines...); err != nil || !asJSON {
 		return err
 	}
-	return json.NewEncoder(view.out).Encode(s)
+	return json.NewEncoder(view.Out).Encode(s)
 }
 
 // rounded rounds to three decimals.

@@ -95,7 +95,10 @@ func (d *DeadLetters) wait(ctx context.Context, command int64) (projection.Comma
 		case err != nil:
 			return false, fmt.Errorf("%w: %w", projection.ErrCommandPending, d.store.Fault(err))
 		case len(parts) == 0:
-			return false, projection.ErrCommandNotFound
+			// The projection may have been renamed, and its commands with it.
+			if d, err = d.renamed(ctx); err != nil {
+				return false, err
+			}
 		default:
 			if result, ended = Result(command, parts); !ended {
 				unowned = d.runUnowned(ctx, parts)
@@ -110,4 +113,22 @@ func (d *DeadLetters) wait(ctx context.Context, command int64) (projection.Comma
 		return result, fmt.Errorf("command %d: %w", command, err)
 	}
 	return result, nil
+}
+
+// renamed returns the dead letters of a projection that was renamed, and otherwise an error: it has no such command. During an
+// outage it returns d.
+func (d *DeadLetters) renamed(ctx context.Context) (*DeadLetters, error) {
+	err := d.store.Known(ctx, d.id)
+	var retired *engine.Retired
+	switch {
+	case errors.As(err, &retired) && retired.Reason == engine.Renamed:
+		id := d.id
+		id.Name = retired.Successor
+		return &DeadLetters{d.store, id}, nil
+	case errors.Is(err, projection.ErrRetired):
+		return d, err
+	case err != nil && d.store.Fault(err).Class == engine.Infrastructure:
+		return d, nil
+	}
+	return d, projection.ErrCommandNotFound
 }

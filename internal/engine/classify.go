@@ -32,7 +32,8 @@ func Classify(err error, byStore func(fault *Fault) bool) *Fault {
 	case errors.Is(err, projection.ErrNotPrimary):
 		fault.Class = Unclear // another connection may lead to the primary
 	case errors.Is(err, projection.ErrRestored), errors.Is(err, projection.ErrUnknownTenant), errors.Is(err, projection.ErrTenantDropped),
-		errors.Is(err, projection.ErrUnknownProjection):
+		errors.Is(err, projection.ErrUnknownProjection), errors.Is(err, projection.ErrRetired), errors.Is(err, projection.ErrExists),
+		errors.Is(err, projection.ErrInUse), errors.Is(err, projection.ErrSeveralVersions):
 		fault.Class = Configuration
 	case errors.Is(err, projection.ErrTimeout):
 		// The handler is at fault, even if the connection failed afterwards.

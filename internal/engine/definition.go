@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"fmt"
 	"slices"
 	"time"
 
@@ -13,6 +14,9 @@ type Definition struct {
 	Types []string
 	// Partitions is how many partitions the projection gets for tenants for which it is new.
 	Partitions int
+	// RenamedFrom and Start are those of millrace.Projection.
+	RenamedFrom string
+	Start       projection.Start
 	// Tenants selects the tenants of the runtime for which the projection runs.
 	Tenants TenantFilter
 	// MaxEvents, MaxBytes and Timeout are those of millrace.Projection, with their defaults.
@@ -27,6 +31,51 @@ type Definition struct {
 	Breaker projection.BreakerPolicy
 	Faults  FaultLimits
 	Apply   Run
+	Hooks
+}
+
+// Hooks are those of millrace.Projection.
+type Hooks struct{ Reset, Swap, Drop Hook }
+
+// New returns what the store needs to insert the rows of the projection.
+func (d *Definition) New(id projection.ID) NewProjection {
+	return NewProjection{Tenant: id.Tenant, Name: id.Name, Partitions: d.Partitions, RenamedFrom: d.RenamedFrom, Start: d.Start,
+		Swap: d.Swap, Timeout: d.Timeout}
+}
+
+// Allows returns why the projection must not carry out an operation, nil if it may.
+func (d *Definition) Allows(o Operation) error {
+	if o.Kind == OperationRebuild && d.Leased {
+		var options RebuildOptions
+		if err := o.Decode(&options); err != nil {
+			return err
+		}
+		if !options.Redeliver {
+			return projection.ErrDelivers
+		}
+	}
+	return d.HasHook(o.Kind)
+}
+
+// HasHook returns projection.ErrNoHook if the projection does not have the hook that an operation needs.
+func (d *Definition) HasHook(kind OperationKind) error {
+	if hook, field := d.Hook(kind); hook.Run == nil && kind.NeedsHook() {
+		return fmt.Errorf("%s is not set: %w", "Projection."+field, projection.ErrNoHook)
+	}
+	return nil
+}
+
+// Hook returns the hook of a kind of operation, and the field of millrace.Projection that sets it.
+func (d *Definition) Hook(kind OperationKind) (hook Hook, field string) {
+	switch kind {
+	case OperationRebuild:
+		return d.Reset, "Reset"
+	case OperationSwap:
+		return d.Swap, "Swap"
+	case OperationDrop:
+		return d.Drop, "Drop"
+	}
+	return Hook{}, ""
 }
 
 // Concerns reports whether the projection handles events of that type.

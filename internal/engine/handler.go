@@ -30,6 +30,24 @@ type Handler struct {
 	Faults FaultLimits
 	// Err is why the handler cannot be used.
 	Err error
+
+	make func(c Chain) Handler
+}
+
+// made returns the Handler that make makes without middleware. Within makes it again.
+func made(make func(c Chain) Handler) Handler {
+	h := make(nil)
+	h.make = make
+	return h
+}
+
+// Within returns the handler with middleware around each call of its functions.
+func (h Handler) Within(c Chain) Handler {
+	if h.make != nil {
+		again := h.make(c)
+		h.Apply, h.Deliver = again.Apply, again.Deliver
+	}
+	return h
 }
 
 // Delivery is the store's part of a millrace.Delivery, which documents the methods.
@@ -48,9 +66,11 @@ func HandleBatch[Tx any](f func(ctx context.Context, tx Tx, events []event.Envel
 	if f == nil {
 		return Handler{Err: errNoFunction}
 	}
-	return Handler{Tx: reflect.TypeFor[Tx](), Apply: func(ctx context.Context, tx any, events []event.Envelope) error {
-		return f(ctx, tx.(Tx), events)
-	}}
+	return made(func(c Chain) Handler {
+		return Handler{Tx: reflect.TypeFor[Tx](), Apply: func(ctx context.Context, tx any, events []event.Envelope) error {
+			return c.call(ctx, events, func(ctx context.Context, events []event.Envelope) error { return f(ctx, tx.(Tx), events) })
+		}}
+	})
 }
 
 // HandleEach makes a Handler of a function for one event. If the function fails or panics, the error names the event.
@@ -58,13 +78,16 @@ func HandleEach[Tx any](f func(ctx context.Context, tx Tx, e event.Envelope) err
 	if f == nil {
 		return Handler{Err: errNoFunction}
 	}
-	return HandleBatch(func(ctx context.Context, tx Tx, events []event.Envelope) error {
-		for _, e := range events {
-			if err := usercode.Protect(func() error { return f(ctx, tx, e) }); err != nil {
-				return &projection.EventError{Position: e.Position, Stack: usercode.StackOf(err), Err: err}
+	return made(func(c Chain) Handler {
+		return Handler{Tx: reflect.TypeFor[Tx](), Apply: func(ctx context.Context, tx any, events []event.Envelope) error {
+			one := func(ctx context.Context, events []event.Envelope) error { return f(ctx, tx.(Tx), events[0]) }
+			for i := range events {
+				if err := usercode.Protect(func() error { return c.call(ctx, events[i:i+1:i+1], one) }); err != nil {
+					return &projection.EventError{Position: events[i].Position, Stack: usercode.StackOf(err), Err: err}
+				}
 			}
-		}
-		return nil
+			return nil
+		}}
 	})
 }
 
@@ -141,47 +164,71 @@ func Route[Tx any](handlers ...Handler) Handler {
 		}
 	}
 	slices.Sort(all.Types)
-	all.Apply = func(ctx context.Context, tx any, events []event.Envelope) error {
-		for len(events) > 0 {
-			n := 1
-			for n < len(events) && events[n].Type == events[0].Type {
-				n++
-			}
-			h, handled := routes[events[0].Type]
-			if !handled { // of a dead letter from an earlier version of the program
-				return projection.At(events[0].Position, fmt.Errorf("no handler for event type %s", excerpt.Quoted(events[0].Type)))
-			}
-			if err := h.Apply(ctx, tx, events[:n]); err != nil {
-				return err
-			}
-			events = events[n:]
+	all.make = func(c Chain) Handler {
+		within := make(map[string]Handler, len(routes))
+		for t, h := range routes {
+			within[t] = h.Within(c)
 		}
-		return nil
+		return Handler{Apply: func(ctx context.Context, tx any, events []event.Envelope) error {
+			return routed(ctx, tx, events, within)
+		}}
 	}
-	return all
+	return all.Within(nil)
+}
+
+// routed calls the handlers of Route.
+func routed(ctx context.Context, tx any, events []event.Envelope, routes map[string]Handler) error {
+	for len(events) > 0 {
+		n := 1
+		for n < len(events) && events[n].Type == events[0].Type {
+			n++
+		}
+		h, handled := routes[events[0].Type]
+		if !handled { // of a dead letter from an earlier version of the program
+			return projection.At(events[0].Position, fmt.Errorf("no handler for event type %s", excerpt.Quoted(events[0].Type)))
+		}
+		if err := h.Apply(ctx, tx, events[:n]); err != nil {
+			return err
+		}
+		events = events[n:]
+	}
+	return nil
+}
+
+// HandleDelivery makes a Handler of a function that delivers the events of one delivery.
+func HandleDelivery(f func(ctx context.Context, d Delivery) error) Handler {
+	return made(func(c Chain) Handler {
+		return Handler{Deliver: func(ctx context.Context, d Delivery) error {
+			return c.call(ctx, d.Events(), func(ctx context.Context, _ []event.Envelope) error { return f(ctx, d) })
+		}}
+	})
 }
 
 // DeliverEach makes a Handler of a function that delivers one event. An event is acknowledged when the function returns nil. If
 // less time remains than twice what the slowest event took, the other events come with the next delivery, so that none is
 // interrupted.
 func DeliverEach(f func(ctx context.Context, e event.Envelope, token string) error) Handler {
-	return Handler{Deliver: func(ctx context.Context, d Delivery) error {
-		var longest time.Duration
-		for i, e := range d.Events() {
-			if i > 0 && d.Remaining() <= 2*longest {
-				return nil
+	return made(func(c Chain) Handler {
+		return Handler{Deliver: func(ctx context.Context, d Delivery) error {
+			var longest time.Duration
+			one := func(ctx context.Context, events []event.Envelope) error { return f(ctx, events[0], d.Token(events[0])) }
+			events := d.Events()
+			for i := range events {
+				if i > 0 && d.Remaining() <= 2*longest {
+					return nil
+				}
+				began := time.Now()
+				if err := c.call(ctx, events[i:i+1:i+1], one); err != nil {
+					return err
+				}
+				if err := d.Ack(ctx, events[i].Position); err != nil {
+					return err
+				}
+				longest = max(longest, time.Since(began))
 			}
-			began := time.Now()
-			if err := f(ctx, e, d.Token(e)); err != nil {
-				return err
-			}
-			if err := d.Ack(ctx, e.Position); err != nil {
-				return err
-			}
-			longest = max(longest, time.Since(began))
-		}
-		return nil
-	}}
+			return nil
+		}}
+	})
 }
 
 type projectionKey struct{}

@@ -1,6 +1,8 @@
 package engine
 
 import (
+	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -11,11 +13,15 @@ import (
 type Node struct {
 	// ID is a random UUID, new for every start.
 	ID string
+	// Name is the node's name for people. Several nodes may have the same.
+	Name string
 	// Projections are the names of the projections that the node can run. Tenants are those that it runs them for; none means
 	// all. Filters has the projections that it runs for some of these tenants only.
 	Projections []string
 	Tenants     []string
 	Filters     map[string]TenantFilter
+	// Delivers are the names of the projections whose handlers work outside of a transaction.
+	Delivers []string
 	// LeaseDuration is how long the node's leases last after its last heartbeat.
 	LeaseDuration time.Duration
 }
@@ -24,11 +30,66 @@ type Node struct {
 type NewProjection struct {
 	Tenant, Name string
 	Partitions   int
+	// RenamedFrom is the name that the projection had in earlier releases, without a version. It is empty if there was none.
+	RenamedFrom string
+	// Start is where the projection begins. All its partitions begin there.
+	Start projection.Start
+	// Swap is the hook that lets readers use a version from 2 on. It runs within Timeout in the transaction that inserts the rows
+	// if the tenant has no earlier version.
+	Swap    Hook
+	Timeout time.Duration
 }
+
+// ID returns the projection's ID.
+func (p NewProjection) ID() projection.ID { return projection.ID{Tenant: p.Tenant, Name: p.Name} }
+
+// SwapError is returned by Store.Ensure if hooks failed for some tenants. The other rows were inserted.
+type SwapError struct {
+	// Tenants has the errors by the names of the tenants.
+	Tenants map[string]error
+}
+
+func (e *SwapError) Error() string {
+	tenant := slices.Min(slices.Collect(maps.Keys(e.Tenants)))
+	return fmt.Sprintf("the swap hooks of %d tenants failed; tenant %q: %v", len(e.Tenants), tenant, e.Tenants[tenant])
+}
+
+// BeginsLater reports whether the projection does not begin at the first event.
+func (p NewProjection) BeginsLater() bool {
+	return p.Start.End || p.Start.Position > 1 || !p.Start.Time.IsZero()
+}
+
+// Rename returns the rename by which the projection gets its rows.
+func (p NewProjection) Rename() Rename {
+	to, _ := projection.ID{Name: p.Name}.Version()
+	return Rename{Tenant: p.Tenant, From: p.RenamedFrom, To: to}
+}
+
+// LeftOut holds the new projections that were not created. The projections in Retired have retired names. Those in Waiting get
+// their rows by a rename, because the tenant still has a projection named RenamedFrom.
+type LeftOut struct {
+	Retired []*Retired
+	Waiting []NewProjection
+}
+
+// WaitingReason is the reason that callers of Add give for a projection that waits to be renamed.
+const WaitingReason RetiredReason = "waiting"
+
+// Add adds a projection that was not created, with the reason.
+func (l *LeftOut) Add(p NewProjection, reason RetiredReason, successor string) {
+	if reason == WaitingReason {
+		l.Waiting = append(l.Waiting, p)
+	} else {
+		l.Retired = append(l.Retired, &Retired{Tenant: p.Tenant, Name: p.Name, Reason: reason, Successor: successor})
+	}
+}
+
+// Rename is a change of a projection's name in a tenant, with all its versions.
+type Rename struct{ Tenant, From, To string }
 
 // Member returns the node as other nodes see it.
 func (n Node) Member() Member {
-	return Member{ID: n.ID, Projections: n.Projections, Tenants: n.Tenants, Filters: n.Filters}
+	return Member{ID: n.ID, Name: n.Name, Projections: n.Projections, Tenants: n.Tenants, Filters: n.Filters}
 }
 
 // Fleet has the other nodes whose heartbeats have not expired.
@@ -40,7 +101,7 @@ type Fleet struct {
 
 // Peer shows whether another node is alive.
 type Peer struct {
-	ID string
+	ID, Name string
 	// Locked reports whether the node's session lock is held.
 	Locked bool
 	// Beat is its last heartbeat, by the server's clock.
@@ -51,7 +112,8 @@ type Peer struct {
 type Member struct {
 	// ID is the node's. Of two members with the same ID the first counts.
 	ID string
-	// Projections, Tenants and Filters are those of its Node.
+	// Name, Projections, Tenants and Filters are those of its Node.
+	Name        string
 	Projections []string
 	Tenants     []string
 	Filters     map[string]TenantFilter

@@ -40,8 +40,8 @@ type ProjectionRow struct {
 	// State is the state by the row alone, as a millrace.State. It is the first of these that applies: paused, failed because it
 	// is halted, not owned, failed for its owner, missing object or waiting at a failing event, elsewhere.
 	State string
-	// Desired is the desired state of the projection. It is WantPause while the projection is suspended. Tenant is the state of
-	// its tenant.
+	// Desired is the desired state of the projection. It is WantPause while its tenant is suspended. Tenant is the state of the
+	// tenant.
 	Desired DesiredState
 	Tenant  projection.TenantState
 	// Failed is why the projection waits for an operator. It is empty if the projection does not.
@@ -51,16 +51,28 @@ type ProjectionRow struct {
 	FailingPosition int64
 	Attempts        int
 	LastError       string
-	Owner           string
-	OwnerAlive      bool
+	// LastErrorAt is when LastError was recorded. NextAttempt is when the attempt after it is due, zero if that is not known.
+	LastErrorAt, NextAttempt time.Time
+	// OwnerName is the name of the node Owner. It is empty if the node has no row any more.
+	Owner, OwnerName string
+	OwnerAlive       bool
 	// NotOwned is how long no living node has held the lease. It is 0 if one does.
 	NotOwned   time.Duration
 	Epoch      int64
 	Checkpoint int64
 	// Parked counts the parked events, Skipped the skipped ones.
 	Parked, Skipped int64
-	// OldestParked is when the oldest of the parked events first failed. It is zero if none is parked.
+	// OldestParked is the time at which the oldest parked event failed for the first time. It is zero if none is parked.
 	OldestParked time.Time
+	// RebuildSince is when the projection was set back to the position RebuildFrom, zero if it was not, and RebuildFor is how
+	// long ago that was. The rebuild ends at RebuildTo.
+	RebuildSince           time.Time
+	RebuildFor             time.Duration
+	RebuildFrom, RebuildTo int64
+	// Operation is the operation that holds the projection, or is open on it. Its Number is 0 if there is none. Held reports
+	// that it holds the projection.
+	Operation Operation
+	Held      bool
 }
 
 // NodeRow is a node as the database has it. A node that was stopped gracefully has no row.
@@ -83,15 +95,23 @@ type Overview struct {
 	// Tenants counts the tenants in each state.
 	Tenants map[projection.TenantState]int
 	// Paused, Halted and NotOwned count the projections that no living node owns. NotOwned are those that should run.
-	Paused, Halted, NotOwned int
-	// Overdue counts those of NotOwned that have had no living owner for too long.
-	Overdue int
+	Paused, Halted int
+	NotOwned       []NotOwned
 	// Parked counts the parked events of all projections.
 	Parked int64
-	// OldestParked is when the oldest of them first failed, and OldestParkedIn its projection. They are zero without parked
-	// events.
+	// OldestParked is the time at which the oldest of them failed for the first time. OldestParkedIn is the projection that
+	// parked it. They are zero if no event is parked.
 	OldestParked   time.Time
 	OldestParkedIn projection.ID
+}
+
+// NotOwned counts the projections of a name that should run and that no living node owns. Overdue are those that have had no
+// living owner for too long.
+type NotOwned struct {
+	Name string
+	// Tenant is the only tenant whose projections are counted, empty for all.
+	Tenant         string
+	Count, Overdue int
 }
 
 // Snapshot is a transaction that keeps dead rows from being cleaned up.
@@ -100,4 +120,12 @@ type Snapshot struct {
 	PID int
 	// Age is how long the transaction has been open.
 	Age time.Duration
+}
+
+// SchemaVersions are the versions of the tables of a store.
+type SchemaVersions struct {
+	// Found is the version of the store's own tables, 0 if there are none. Newest is that of this program.
+	Found, Newest int
+	// Outdated are tenants that Migrate would change, or whose tables are gone, at most 1,000.
+	Outdated []string
 }

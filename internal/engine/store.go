@@ -9,11 +9,13 @@ import (
 
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/partition"
+	"github.com/millrace-go/millrace/internal/versions"
 	"github.com/millrace-go/millrace/projection"
 )
 
 // Store is the port to the database. Every method is safe for concurrent use and bounded by ctx.
 type Store interface {
+	Operations
 	// Name is the store's type in errors, such as *pgstore.Store.
 	Name() string
 	// TxType is the type of the transactions that the store gives to handlers.
@@ -22,6 +24,8 @@ type Store interface {
 	Connections() int
 	// DefaultBatches is how many batches run at once by default, 0 if that depends on Connections alone.
 	DefaultBatches() int
+	// ConnectionWaits returns how work has waited for connections, also work that is not a runtime's. It sends no statement.
+	ConnectionWaits() ConnectionWaits
 	// Pooled reports whether a pooler in transaction mode stands between the store and the server.
 	Pooled() bool
 	// ValidTenant returns an error if no tenant can have that name.
@@ -32,15 +36,17 @@ type Store interface {
 	Deliver(h Handler, o DeliverOptions) Run
 	// Abandoned counts the handlers that did not return after their context was cancelled.
 	Abandoned() int64
+	// SchemaVersions compares the store's tables with the migrations of this program. It needs no migrated store.
+	SchemaVersions(ctx context.Context) (SchemaVersions, error)
 	// Absent returns why a tenant's events cannot be found: there is no such tenant, or its schema was dropped.
 	Absent(ctx context.Context, tenant string) error
 	// Projections lists the rows that a filter selects, sorted. It reads no tenant's tables.
 	Projections(ctx context.Context, filter ProjectionFilter) ([]ProjectionRow, error)
 	// Nodes lists the rows of the nodes, the oldest first.
 	Nodes(ctx context.Context) ([]NodeRow, error)
-	// Overview returns the figures that no node counts. patience is how long a projection may have no living owner. It
-	// reads no tenant's tables.
-	Overview(ctx context.Context, patience time.Duration) (Overview, error)
+	// Overview returns the figures that no node counts. patience is how long a projection may have no living owner. Those
+	// of the names in byTenant are counted for each tenant. It reads no tenant's tables.
+	Overview(ctx context.Context, patience time.Duration, byTenant []string) (Overview, error)
 	// OldestSnapshot returns the transaction in this database with the oldest snapshot.
 	OldestSnapshot(ctx context.Context) (Snapshot, error)
 	// SetDesiredState sets the desired state of a projection and notifies its owner. WantRun clears the failure of the
@@ -49,6 +55,10 @@ type Store interface {
 	// PauseEnded reports whether the lease of a paused projection is free. It frees the lease of a dead owner. It returns
 	// projection.ErrResumed if the projection was resumed meanwhile.
 	PauseEnded(ctx context.Context, id projection.ID) (free bool, err error)
+	// Versions returns how far a version of a projection is behind the earlier one. types are the event types that the version
+	// selects. It returns projection.ErrUnknownProjection, projection.ErrRetired or projection.ErrUnknownTenant if the version has
+	// no rows, and projection.ErrSeveralVersions.
+	Versions(ctx context.Context, id projection.ID, types []string) (versions.State, error)
 	// Repartition replaces the partitions of a projection by n others in one transaction, and notifies the nodes. Each event
 	// is handled once, by an old or a new partition. Previous owners cannot commit any more. If the projection has n
 	// partitions, Repartition changes nothing.
@@ -67,8 +77,24 @@ type Store interface {
 	// leases of dead owners. It returns projection.ErrResumed if the tenant's projections may run again.
 	SuspensionEnded(ctx context.Context, tenant string) (free bool, err error)
 	// Ensure inserts the rows of those projections that have none, one for each partition. Tenants that do not exist, or are
-	// archived or being dropped, are left out.
-	Ensure(ctx context.Context, projections []NewProjection) error
+	// archived or being dropped, are left out. So are retired names, and projections that have rows under the name RenamedFrom:
+	// Ensure returns these. If it creates a projection, it retires the name RenamedFrom.
+	Ensure(ctx context.Context, projections []NewProjection) (LeftOut, error)
+	// Retired returns the retired ones of these names in these tenants.
+	Retired(ctx context.Context, tenants, names []string) ([]*Retired, error)
+	// Rename gives a projection another name, with all its versions and partitions, in one transaction. Their owners cannot
+	// commit any more, and the nodes are notified. The old names are retired, and names that led to them lead to the new ones.
+	// It returns projection.ErrExists if a projection has the new name. If the projection has it already, Rename does nothing.
+	Rename(ctx context.Context, rename Rename) error
+	// RenameUnused is Rename for many tenants, in one transaction. It leaves out projections that a living node registers
+	// under an old name, and those that cannot be renamed.
+	RenameUnused(ctx context.Context, renames []Rename) error
+	// Forget deletes a projection and all that belongs to it, and retires its name. It returns projection.ErrInUse if a living
+	// node registers the projection, or holds its lease. If it was forgotten already, Forget does nothing.
+	Forget(ctx context.Context, id projection.ID) error
+	// Create creates a projection whose name may be retired, and notifies the nodes. It returns projection.ErrExists if a
+	// projection has that name.
+	Create(ctx context.Context, new NewProjection) error
 	// Free lists the leases that the node could claim: those without an owner, and those of dead owners. An owner whose
 	// heartbeat ran out counts as dead only if trustHeartbeats is true.
 	Free(ctx context.Context, node Node, trustHeartbeats bool) ([]LeaseRef, error)
@@ -90,8 +116,9 @@ type Store interface {
 	// Advance moves checkpoints over events that do not concern their projections and returns the rows that moved.
 	Advance(ctx context.Context, advances []Advance) (moved map[int32]bool, err error)
 	// RecordFailure writes the attempts at an event, under the lease's fence, and returns when the event failed first. With
-	// an attempt of 0 it counts nothing and writes only the error, as the reason of a wait.
-	RecordFailure(ctx context.Context, lease Lease, failure projection.Failure) (first time.Time, err error)
+	// an attempt of 0 it counts nothing and writes only the error, as the reason of a wait. retry is the delay of the next
+	// attempt, 0 if that is not known.
+	RecordFailure(ctx context.Context, lease Lease, failure projection.Failure, retry time.Duration) (first time.Time, err error)
 	// BeginAttempt counts an attempt at an event before the handler is called, under the lease's fence.
 	BeginAttempt(ctx context.Context, lease Lease, position int64, attempt int) error
 	// Park writes the dead letter and advances the checkpoint over its event in one fenced transaction. With stream, the later
@@ -134,6 +161,12 @@ type Store interface {
 	SetFailed(ctx context.Context, lease Lease, reason string) error
 	// Heads returns the highest visible position of each tenant. It leaves out tenants that do not exist.
 	Heads(ctx context.Context, tenants []string) (Heads, error)
+	// Settle returns how far the events of these tenants are settled up to heads, which were just read. It waits a moment for
+	// appends in progress. It leaves out tenants without a head.
+	Settle(ctx context.Context, heads Heads, tenants []string) (map[string]Settled, error)
+	// Ages returns how long ago the first event after each position was inserted. It leaves out positions without a later
+	// event, and tenants that cannot be read.
+	Ages(ctx context.Context, after []TenantPosition) (map[TenantPosition]time.Duration, error)
 	// Ping returns nil if the server answers over the pool and is the primary.
 	Ping(ctx context.Context) error
 	// Probe returns nil if the server can be worked with. It writes over a connection of its own, if it can get one. A lock
@@ -173,13 +206,34 @@ type Heads struct {
 	Incarnation Incarnation
 }
 
+// Settled is how far a tenant's events are settled. Mark is the settled mark, or a lower position if appends are in progress.
+// Held describes these, nil if there are none. Its Since is not set.
+type Settled struct {
+	Mark int64
+	Held *Held
+}
+
+// TenantPosition is a position in the events of a tenant.
+type TenantPosition struct {
+	Tenant   string
+	Position int64
+}
+
 // Tail follows the end of a tenant's events and advances the settled mark. One goroutine uses it at a time.
 type Tail interface {
-	// ReadWithin sets the function that waits for a slot before each read. The slot is released after the read. ReadWithin is
-	// called before the first Poll, if at all.
-	ReadWithin(slot func(ctx context.Context) (release func(), err error))
+	// ReadWithin sets the function that waits for a slot before each read. It is called before the first Poll, if at all. Poll
+	// waits for no slot while it waits for open transactions, or starts together with other tails.
+	ReadWithin(slot ReadSlot)
 	// Poll polls for events beyond the mark. After an error the tail starts again.
 	Poll(ctx context.Context) (TailUpdate, error)
+}
+
+// ReadSlot waits for the slot of a read, and returns the context that limits the read. release is called after the read.
+type ReadSlot func(ctx context.Context) (limited context.Context, release func(), err error)
+
+// NoReadSlot is a ReadSlot that neither waits nor limits.
+func NoReadSlot(ctx context.Context) (limited context.Context, release func(), err error) {
+	return ctx, func() {}, nil
 }
 
 // TailUpdate is the result of a poll.
@@ -237,10 +291,11 @@ type Notice struct {
 	// Tenant has new events. With Control, its state or the set of its projections changed instead.
 	Tenant string
 	// Control reports whether the notice is about leases. With Nodes, nodes came or went. With a Row, its projection was
-	// paused or resumed or, with Commanded, has commands for its dead letters. If none of these is set and Tenant is empty,
-	// leases came free.
-	Control   bool
-	Row       int32
-	Commanded bool
-	Nodes     bool
+	// paused or resumed or, with Commanded, has commands for its dead letters. With Operations, an operation was requested or
+	// cancelled. If none of these is set and Tenant is empty, leases came free.
+	Control    bool
+	Row        int32
+	Commanded  bool
+	Nodes      bool
+	Operations bool
 }

@@ -20,6 +20,8 @@ type NodeSummary struct {
 	States map[string]int `json:"states,omitempty"`
 	// Lagging are the projections that are furthest behind their settled marks, the worst first.
 	Lagging []LaggingProjection `json:"lagging,omitempty"`
+	// LaggingTenants are the tenants with the projections that are furthest behind, the worst first.
+	LaggingTenants []LaggingTenant `json:"laggingTenants,omitempty"`
 	// Held are the tenants whose settled marks are held back or whose events cannot be read, the longest first.
 	Held []HeldTenant `json:"held,omitempty"`
 }
@@ -30,11 +32,25 @@ type LaggingProjection struct {
 	State    string        `json:"state"`
 	Position int64         `json:"position"`
 	Mark     int64         `json:"mark"`
+	Rate     float64       `json:"rate,omitempty"`
 	Reason   string        `json:"reason,omitempty"`
 }
 
 // Behind is how many positions the projection is behind the settled mark.
 func (l LaggingProjection) Behind() int64 { return max(0, l.Mark-l.Position) }
+
+// LaggingTenant is a tenant with projections that have not handled all settled events.
+type LaggingTenant struct {
+	// Worst is the projection that is furthest behind, with its position and the settled mark.
+	Worst    projection.ID `json:"worst"`
+	Position int64         `json:"position"`
+	Mark     int64         `json:"mark"`
+	// Lagging counts the tenant's projections that are behind.
+	Lagging int `json:"lagging"`
+}
+
+// Behind is how many positions the worst projection is behind the settled mark.
+func (l LaggingTenant) Behind() int64 { return max(0, l.Mark-l.Position) }
 
 // HeldTenant is a tenant whose settled mark does not move.
 type HeldTenant struct {
@@ -67,7 +83,7 @@ const summaryText = 300
 // Encode returns the summary as JSON, with short texts. It replaces characters that a store may refuse, so that an error
 // text of a user cannot make heartbeats fail.
 func (s *NodeSummary) Encode() (string, error) {
-	fit := NodeSummary{States: s.States, Lagging: slices.Clone(s.Lagging), Held: slices.Clone(s.Held)}
+	fit := NodeSummary{States: s.States, Lagging: slices.Clone(s.Lagging), LaggingTenants: s.LaggingTenants, Held: slices.Clone(s.Held)}
 	for i := range fit.Lagging {
 		fit.Lagging[i].Reason = excerpt.Storable(excerpt.UpTo(fit.Lagging[i].Reason, summaryText))
 	}

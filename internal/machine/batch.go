@@ -1,12 +1,15 @@
 package machine
 
 import (
+	"errors"
 	"time"
 
 	"go.uber.org/zap"
 
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/observe"
+	"github.com/millrace-go/millrace/projection"
 )
 
 // done handles the end of a job.
@@ -21,11 +24,11 @@ func (s *step) done(job Job, result Result) {
 	case Apply:
 		s.ran(result.(RunResult))
 	case Record:
-		s.recorded(job.Failure, result.(Recorded).First)
+		s.recorded(job, result.(Recorded).First)
 	case Note:
 		s.noted(job, nil)
 	case Ask:
-		s.carryOut(job.Failure, result.(Answer).Action)
+		s.carryOut(Failing(job), result.(Answer).Action)
 	case Move:
 		s.moved(job)
 	case Halt:
@@ -54,7 +57,7 @@ func (s *step) refused(job Job, f *engine.Fault) {
 		s.noted(job, f)
 		return
 	case Ask:
-		s.carryOut(job.Failure, nil)
+		s.carryOut(Failing(job), nil)
 		return
 	case Advance:
 		s.order = max(s.order, Reload)
@@ -86,7 +89,7 @@ func (s *step) batch() {
 	_, fresh := s.State.(Reconnecting)
 	s.Replays.Turn = time.Time{}
 	s.start(Apply{Run: Run{Row: s.Row, Buffer: s.Buffer, Sizer: s.Sizer, Quarantine: s.Crash.Quarantine, Fresh: fresh,
-		def: s.Def, mark: s.Tail.Mark, window: s.Window}})
+		Live: !s.behind(), def: s.Def, mark: s.Tail.Mark, window: s.Window}})
 }
 
 // passOver moves the position over events that do not concern the projection.
@@ -137,7 +140,7 @@ func (s *step) ended(r RunResult) {
 		for _, letter := range p.Rejected {
 			s.replayIn(s.Def.Replay.Interval)
 			e := event.Envelope{Position: letter.Position, Stream: letter.Stream, Type: letter.Type}
-			s.log(zap.ErrorLevel, "event parked, rejected by its handler",
+			s.report(s.decision(e, letter.Attempts, projection.ActionPark, errors.New(letter.Error)), zap.ErrorLevel, "event parked, rejected by its handler",
 				append(eventFields(e, letter.Attempts), zap.String("error", letter.Error))...)
 		}
 		if p.Err == nil {
@@ -158,7 +161,8 @@ func (s *step) succeeded(batch engine.Batch) {
 	if blocked := len(batch.BlockedByStream); blocked > 0 {
 		s.Row.Parked += int64(blocked)
 		s.replayIn(s.Def.Replay.Interval)
-		s.log(zap.InfoLevel, "events parked after others of their streams", zap.Int("events", blocked), zap.Int64("position", batch.To))
+		s.report(observe.Decision{Projection: s.Row.ID, Action: projection.ActionParkStream, Events: blocked, Position: batch.To},
+			zap.InfoLevel, "events parked after others of their streams", zap.Int("events", blocked), zap.Int64("position", batch.To))
 	}
 	s.Window.Handled(n)
 	if n > 0 {

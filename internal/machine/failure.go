@@ -9,6 +9,7 @@ import (
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/backoff"
 	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/observe"
 	"github.com/millrace-go/millrace/projection"
 )
 
@@ -43,8 +44,9 @@ func (s *step) failed(batch engine.Batch, f *engine.Fault, outage bool) {
 		s.Sizer.Failed(batch.Events, f.Position)
 		e := batch.Events[0]
 		failure := Count(s.Row.ID, e, s.Row.AttemptsAt(e.Position), f.Err, f.Stack)
-		s.log(zap.WarnLevel, "event failed", append(eventFields(e, failure.Attempt), zap.Stringer("class", f.Class), zap.Error(f.Err))...)
-		s.start(Record{Failure: failure})
+		s.report(observe.Failure{Projection: s.Row.ID, Position: e.Position, Stream: e.Stream, Type: e.Type, Attempt: failure.Attempt,
+			Fault: observe.Fault(f.Class), Err: f.Err}, zap.WarnLevel, "event failed", append(eventFields(e, failure.Attempt), zap.Stringer("class", f.Class), zap.Error(f.Err))...)
+		s.start(Record{Failure: failure, Retry: backoff.Delay(s.Def.Retry, failure.Attempt, s.jitter)})
 	default:
 		if f.Class == engine.MissingObject {
 			s.missing(batch.Events[0], f)
@@ -55,38 +57,41 @@ func (s *step) failed(batch engine.Batch, f *engine.Fault, outage bool) {
 }
 
 // recorded records that a counted failure is in the database.
-func (s *step) recorded(f projection.Failure, first time.Time) {
+func (s *step) recorded(job Record, first time.Time) {
+	f := job.Failure
 	f.FirstFailedAt = first
 	s.Row.FailingPosition, s.Row.Attempts = f.Event.Position, f.Attempt
 	s.Row.LastError, s.Row.FailingSince = f.Err.Error(), first
 	s.Crash.Begun, s.Row.CrashAttempts = engine.Begun{}, 0
-	s.decide(f)
+	s.decide(Failing{Failure: f, Retry: job.Retry})
 }
 
 // crashed handles an event at which processes ended. It is not tried again. Its attempts were counted in advance.
 func (s *step) crashed(e event.Envelope) {
 	s.log(zap.WarnLevel, "event crashed processes, not retried", eventFields(e, s.Row.CrashAttempts)...)
-	s.decide(projection.Failure{Projection: s.Row.ID, Event: e, Attempt: s.Row.CrashAttempts, Err: projection.ErrProcessDied,
-		FirstFailedAt: s.Row.FailingSince})
+	s.decide(Failing{Retry: backoff.Delay(s.Def.Retry, s.Row.CrashAttempts, s.jitter),
+		Failure: projection.Failure{Projection: s.Row.ID, Event: e, Attempt: s.Row.CrashAttempts, Err: projection.ErrProcessDied,
+			FirstFailedAt: s.Row.FailingSince}})
 }
 
 // decide decides what becomes of a counted failure, or asks the user's FailureHandler first.
-func (s *step) decide(f projection.Failure) {
-	s.State = Failing{Failure: f}
-	if _, asks := projection.RequestedAction(f.Err); s.Def.FailureHandler != nil && !asks {
-		s.start(Ask{Failure: f})
+func (s *step) decide(failing Failing) {
+	s.State = failing
+	if _, asks := projection.RequestedAction(failing.Failure.Err); s.Def.FailureHandler != nil && !asks {
+		s.start(Ask(failing))
 		return
 	}
-	s.carryOut(f, nil)
+	s.carryOut(failing, nil)
 }
 
 // carryOut decides about a failure and begins the job that follows.
-func (s *step) carryOut(f projection.Failure, answer *projection.Action) {
-	s.State = Failing{Failure: f}
+func (s *step) carryOut(failing Failing, answer *projection.Action) {
+	s.State = failing
+	f := failing.Failure
 	c := Circumstances{Policy: &s.Def.Policy, Window: s.Window, Parked: s.Row.Parked, Answer: answer}
 	switch d := c.Decide(f); d.Action {
 	case projection.ActionRetry:
-		s.State = RetryWait{Failure: f, Until: s.now.Add(backoff.Delay(s.Def.Retry, f.Attempt, s.jitter))}
+		s.State = RetryWait{Failure: f, Until: s.now.Add(failing.Retry)}
 	case projection.ActionStop:
 		s.start(Halt{Reason: d.Halt, Event: &f.Event})
 	default:
@@ -98,13 +103,14 @@ func (s *step) carryOut(f projection.Failure, answer *projection.Action) {
 func (s *step) moved(job Move) {
 	e := job.Failure.Event
 	fields := append(eventFields(e, job.Failure.Attempt), zap.Error(job.Failure.Err))
+	decision := s.decision(e, job.Failure.Attempt, job.Action, job.Failure.Err)
 	if job.Action == projection.ActionSkip {
-		s.log(zap.WarnLevel, "event skipped", fields...)
+		s.report(decision, zap.WarnLevel, "event skipped", fields...)
 	} else {
 		stream := job.Action == projection.ActionParkStream
 		s.replayIn(s.Def.Replay.Interval)
 		s.Row.Parked, s.Row.ParkedStreams = s.Row.Parked+1, s.Row.ParkedStreams || stream
-		s.log(zap.ErrorLevel, "event parked", append(fields, zap.Bool("blocking", stream))...)
+		s.report(decision, zap.ErrorLevel, "event parked", append(fields, zap.Bool("blocking", stream))...)
 	}
 	s.progress(e.Position)
 	s.Row.CrashAttempts = 0
@@ -125,14 +131,26 @@ func (s *step) full(e event.Envelope) {
 // halted records that the halt is in the database, where the next owner finds it.
 func (s *step) halted(job Halt) {
 	if e := job.Event; e != nil {
-		s.log(zap.ErrorLevel, "projection stopped at an event until it is resumed", append(eventFields(*e, s.Row.AttemptsAt(e.Position)), zap.Error(job.Reason))...)
+		attempts := s.Row.AttemptsAt(e.Position)
+		s.report(s.decision(*e, attempts, projection.ActionStop, job.Reason), zap.ErrorLevel, "projection stopped at an event until it is resumed",
+			append(eventFields(*e, attempts), zap.Error(job.Reason))...)
 	} else {
 		if s.Tail != nil && s.Tail.Err != nil {
 			s.Tail = nil // the feed reports when that changes
 		}
-		s.log(zap.ErrorLevel, "projection stopped until it is resumed, events of its tenant are gone", zap.Error(job.Reason))
+		s.report(observe.Decision{Projection: s.Row.ID, Action: projection.ActionStop, Err: job.Reason},
+			zap.ErrorLevel, "projection stopped until it is resumed, events of its tenant are gone", zap.Error(job.Reason))
 	}
 	s.waitForResume(job.Reason)
+}
+
+// decision is what an observer gets about an event that failed.
+func (s *step) decision(e event.Envelope, attempts int, action projection.Action, err error) observe.Decision {
+	d := observe.Decision{Projection: s.Row.ID, Action: action, Position: e.Position, Stream: e.Stream, Type: e.Type, Attempts: attempts, Err: err}
+	if action != projection.ActionStop {
+		d.Events = 1
+	}
+	return d
 }
 
 // eventFields identify an event that failed in the log.
@@ -148,7 +166,8 @@ func (s *step) waitForResume(reason error) {
 	s.State = Halted{Reason: reason, CheckAt: s.now.Add(checkEvery)}
 }
 
-// missing waits for an object or a privilege that the handler needs. The first time, it also writes the reason into the database.
+// missing waits for an object or a privilege that the handler needs. The first time, it also writes the reason into the database,
+// for other nodes. The wait begins after the write, since a late write would undo the count of a later failure.
 func (s *step) missing(e event.Envelope, f *engine.Fault) {
 	waiting := *f
 	waiting.Err = fmt.Errorf("%w: %w", projection.ErrMissingObject, f.Err)
@@ -161,14 +180,12 @@ func (s *step) missing(e event.Envelope, f *engine.Fault) {
 	s.log(zap.ErrorLevel, "projection waits for a missing object or privilege", zap.Int64("position", e.Position),
 		zap.Duration("limit", s.Def.Faults.MissingObject), zap.Error(f.Err))
 	s.State = EventWait{Reason: &waiting}
-	s.note(e, waiting.Err, &waiting)
+	s.start(Note{Failure: s.failure(e, waiting.Err), Fault: &waiting})
 }
 
-// note writes why the projection waits at an event into the database, for other nodes. The wait begins after the write, since a
-// late write would undo the count of a later failure.
-func (s *step) note(e event.Envelope, reason error, f *engine.Fault) {
-	failure := projection.Failure{Projection: s.Row.ID, Event: e, Attempt: s.Row.AttemptsAt(e.Position), Err: reason}
-	s.start(Note{Failure: failure, Fault: f})
+// failure returns the failure by which the reason of a wait at an event is written. No attempt is counted.
+func (s *step) failure(e event.Envelope, reason error) projection.Failure {
+	return projection.Failure{Projection: s.Row.ID, Event: e, Attempt: s.Row.AttemptsAt(e.Position), Err: reason}
 }
 
 // noted begins the wait whose reason was written. If that failed, only other nodes lack the reason.
@@ -186,7 +203,7 @@ func (s *step) noted(job Note, failed *engine.Fault) {
 		s.fault(job.Fault)
 		return
 	}
-	s.await(job.Failure.Err)
+	s.State = OutageWait{Reason: job.Failure.Err, Until: s.now.Add(job.Retry)}
 }
 
 // outage records that a batch failed because a service that its handler depends on is down. Nothing is counted against an
@@ -195,10 +212,10 @@ func (s *step) outage(batch engine.Batch, f *engine.Fault) {
 	reason := s.countOutage(f)
 	if s.Breaker.state == projection.BreakerOpen {
 		s.State = OutageWait{Reason: reason}
-		s.note(batch.Events[0], reason, nil)
+		s.start(Note{Failure: s.failure(batch.Events[0], reason), Retry: s.outageDelay()})
 		return
 	}
-	s.await(reason)
+	s.State = OutageWait{Reason: reason, Until: s.now.Add(s.outageDelay())}
 }
 
 // countOutage counts a failure of the service that the handler depends on, and returns why the projection waits now.
@@ -222,15 +239,14 @@ func (s *step) countOutage(f *engine.Fault) error {
 	return reason
 }
 
-// await waits until the next attempt, or the next probe of an open breaker.
-func (s *step) await(reason error) {
-	delay := backoff.Delay(s.Def.Retry, s.Breaker.inARow, s.jitter)
+// outageDelay returns how long to wait for the next attempt, or for the next probe of an open breaker.
+func (s *step) outageDelay() time.Duration {
 	if s.Breaker.state == projection.BreakerOpen {
 		// The projections of many tenants, whose breakers opened together, do not all call the service at once when it returns.
 		openFor := s.Def.Breaker.OpenFor
-		delay = openFor + time.Duration(s.jitter*float64(openFor/5))
+		return openFor + time.Duration(s.jitter*float64(openFor/5))
 	}
-	s.State = OutageWait{Reason: reason, Until: s.now.Add(delay)}
+	return backoff.Delay(s.Def.Retry, s.Breaker.inARow, s.jitter)
 }
 
 // answered records that the service that the handler depends on has answered.

@@ -82,10 +82,11 @@ type (
 	DrainDone struct{ Advance engine.Advance }
 	// LeaseGone reports that another owner holds the lease.
 	LeaseGone struct{}
-	// Log is a line for the log.
+	// Log is a line for the log. Event is what an observer gets, a struct of package observe, nil if it gets nothing.
 	Log struct {
 		Level   zapcore.Level
 		Message string
 		Fields  []zap.Field
+		Event   any
 	}
 )

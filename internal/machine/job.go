@@ -17,18 +17,24 @@ type (
 	Load struct{ Commands int }
 	// Apply runs a batch or a delivery by Run's steps. The result is RunResult.
 	Apply struct{ Run Run }
-	// Record writes a counted failure, outside of the batch that was rolled back. The result is Recorded.
-	Record struct{ Failure projection.Failure }
+	// Record writes a counted failure, outside of the batch that was rolled back. Retry is the delay of the next attempt, if the
+	// event is tried again. The result is Recorded.
+	Record struct {
+		Failure projection.Failure
+		Retry   time.Duration
+	}
 	// Note writes why the projection waits at an event, so that other nodes can show it, without counting an attempt. Fault is
-	// the fault that it waits after, nil for an outage of a service that the handler depends on.
+	// the fault that it waits after, nil for an outage of a service that the handler depends on. Retry is how long it waits for
+	// such a service.
 	Note struct {
 		Failure projection.Failure
 		Fault   *engine.Fault
+		Retry   time.Duration
 	}
 	// Publicize writes why the projection waits for a person, or with an empty reason that it no longer does.
 	Publicize struct{ Reason string }
 	// Ask calls the user's FailureHandler. The result is Answer.
-	Ask struct{ Failure projection.Failure }
+	Ask Failing
 	// Move parks or skips an event and moves the checkpoint over it.
 	Move struct {
 		Failure projection.Failure

@@ -7,6 +7,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/observe"
 	"github.com/millrace-go/millrace/projection"
 )
 
@@ -171,19 +172,23 @@ func (s *step) replayed(r ReplayResult) {
 	s.replayIn(s.Def.Replay.Interval)
 	fields := []zap.Field{zap.Int64("position", r.Replay.Position), zap.String("stream", r.Replay.Stream),
 		zap.Int64("deadletter", r.Replay.DeadLetter)}
+	outcome := observe.Replay{Projection: s.Row.ID, Position: r.Replay.Position, Stream: r.Replay.Stream}
 	switch {
 	case r.End == ReplayDone:
 		s.Row.Parked--
 		s.applied++
-		s.log(zap.InfoLevel, "parked event replayed", fields...)
+		s.report(outcome, zap.InfoLevel, "parked event replayed", fields...)
 	case r.Halt != nil:
-		s.log(zap.ErrorLevel, "projection stopped by a replay until it is resumed", append(fields, zap.Error(r.Halt))...)
+		outcome.Err, outcome.Action = r.Halt, projection.ActionStop
+		s.report(outcome, zap.ErrorLevel, "projection stopped by a replay until it is resumed", append(fields, zap.Error(r.Halt))...)
 		s.waitForResume(r.Halt)
 	case r.Action == projection.ActionSkip:
 		s.Row.Parked--
-		s.log(zap.WarnLevel, "parked event skipped on its replay", append(fields, zap.Error(r.Fault.Err))...)
+		outcome.Err, outcome.Action = r.Fault.Err, projection.ActionSkip
+		s.report(outcome, zap.WarnLevel, "parked event skipped on its replay", append(fields, zap.Error(r.Fault.Err))...)
 	default:
-		s.log(zap.WarnLevel, "replay failed, event stays parked", append(fields, zap.Error(r.Fault.Err))...)
+		outcome.Err = r.Fault.Err // ActionPark is the zero value
+		s.report(outcome, zap.WarnLevel, "replay failed, event stays parked", append(fields, zap.Error(r.Fault.Err))...)
 	}
 }
 

@@ -15,6 +15,8 @@ type Run struct {
 	Quarantine int
 	// Fresh asks for a connection that no batch has used before.
 	Fresh bool
+	// Live reports that the projection is at the end of the events, at most one batch behind.
+	Live bool
 
 	def     *engine.Definition
 	mark    int64
@@ -73,6 +75,9 @@ type RunResult struct {
 	Outage bool
 	// Next is the page that was read meanwhile, nil if none was.
 	Next *engine.Page
+	// Live is that of the run, and Checkpoint the one before it.
+	Live       bool
+	Checkpoint int64
 }
 
 // Begin returns the first step.
@@ -151,7 +156,7 @@ func (r Run) Applied(partial *engine.PartialResult, fault *engine.Fault, outage 
 }
 
 func (r Run) end(result RunResult) EndRun {
-	result.Buffer, result.Batch, result.Attempt = r.Buffer, r.batch, r.attempt
+	result.Buffer, result.Batch, result.Attempt, result.Live, result.Checkpoint = r.Buffer, r.batch, r.attempt, r.Live, r.Row.Checkpoint
 	return EndRun{Result: result}
 }
 

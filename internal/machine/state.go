@@ -3,6 +3,7 @@ package machine
 import (
 	"errors"
 	"fmt"
+	"sort"
 	"time"
 
 	"github.com/millrace-go/millrace/internal/engine"
@@ -28,8 +29,12 @@ type (
 	Idle struct{}
 	// Reconnecting is Idle after an interrupted attempt: the next batch gets a connection that no batch has used.
 	Reconnecting struct{}
-	// Failing has a counted failure whose action was not carried out yet.
-	Failing struct{ Failure projection.Failure }
+	// Failing has a counted failure whose action was not carried out yet. Retry is the delay of the next attempt, if that is the
+	// action.
+	Failing struct {
+		Failure projection.Failure
+		Retry   time.Duration
+	}
 	// RetryWait waits for the next attempt at an event that failed.
 	RetryWait struct {
 		Failure projection.Failure
@@ -166,10 +171,15 @@ func (m *Machine) phase() (Phase, error) {
 	case Halted:
 		return Failed, st.Reason
 	}
-	if m.Tail != nil && m.Tail.Mark-m.Position > int64(m.Def.MaxEvents) {
+	if m.behind() {
 		return CatchUp, nil
 	}
 	return Live, nil
+}
+
+// behind reports whether the projection is more than one batch behind the settled mark.
+func (m *Machine) behind() bool {
+	return m.Tail != nil && m.Tail.Mark-m.Position > int64(m.Def.MaxEvents)
 }
 
 // asError returns a failure as status and logs report it.
@@ -189,6 +199,11 @@ type Status struct {
 	// Halted reports whether the projection waits for a user after a failure.
 	Halted  bool
 	Breaker projection.BreakerState
+	// Parked counts the parked events, as far as the projection knows.
+	Parked int64
+	// Oldest is the time at which the oldest event was appended that the projection has neither handled nor passed over. It is
+	// zero if there is no such event, and until the projection has read it.
+	Oldest time.Time
 }
 
 // same reports whether two statuses are equal. Errors are compared by their texts: a user's error may not be comparable.
@@ -201,11 +216,29 @@ func (s Status) same(other Status) bool {
 func (m *Machine) status() Status {
 	phase, reason := m.phase()
 	s := Status{Phase: phase, Position: m.Position, Mark: m.Sent.Status.Mark, Reason: reason, Halted: m.Row.Halted,
-		Breaker: m.Breaker.state}
+		Breaker: m.Breaker.state, Parked: m.Row.Parked}
 	if m.Tail != nil && m.Tail.Err == nil {
 		s.Mark = m.Tail.Mark
 	}
+	if s.Position < s.Mark {
+		s.Oldest = m.oldest()
+	}
 	return s
+}
+
+// oldest returns when the first event after the position was appended. While it is not in memory, oldest returns the last known
+// result.
+func (m *Machine) oldest() time.Time {
+	if len(m.Buffer.Events) > 0 {
+		return m.Buffer.Events[0].Time
+	}
+	if t := m.Tail; t != nil && t.From <= m.Position {
+		first := sort.Search(len(t.Events), func(i int) bool { return t.Events[i].Position > m.Position })
+		if first < len(t.Events) {
+			return t.Events[first].Time
+		}
+	}
+	return m.Sent.Status.Oldest
 }
 
 // NotTaking is what Taken returns for a projection that needs none of the feed's events.

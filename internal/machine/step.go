@@ -58,6 +58,11 @@ func (s *step) log(level zapcore.Level, message string, fields ...zap.Field) {
 	s.do(Log{Level: level, Message: message, Fields: fields})
 }
 
+// report logs a line about an event that an observer gets too.
+func (s *step) report(event any, level zapcore.Level, message string, fields ...zap.Field) {
+	s.do(Log{Level: level, Message: message, Fields: fields, Event: event})
+}
+
 // start begins a job, unless the order after the last one forbids it. A failure is always recorded. Before a reload no batch and
 // no command begins. Before a release nothing else does.
 func (s *step) start(job Job) {

@@ -134,6 +134,9 @@ func (t *Table) Close() (effects []Effect) {
 	return effects
 }
 
+// Len returns how many leases the table has.
+func (t *Table) Len() int { return len(t.leases) }
+
 // Closing reports whether the node releases all its leases.
 func (t *Table) Closing() bool { return t.closing }
 
@@ -152,24 +155,41 @@ func (t *Table) release(h *held, advance engine.Advance) {
 	t.ready = append(t.ready, h.ref.Row)
 }
 
+// releaseMost limits the leases of one release. A node that stops has all its leases ready within a second, and a statement on
+// 100,000 would run into its time limit each time.
+const releaseMost = 5000
+
 // NextRelease returns the leases for the next release, which is one statement. It returns none while a release is under way.
 func (t *Table) NextRelease() (advances []engine.Advance) {
 	if t.releasing {
 		return nil
 	}
+	taken := 0
 	for _, row := range t.ready {
+		if len(advances) == releaseMost {
+			break
+		}
+		taken++
 		if h := t.leases[row]; h != nil && h.phase == Releasing && !h.failed {
 			advances = append(advances, h.advance)
 		}
 	}
-	t.ready, t.releasing = nil, len(advances) > 0
+	if t.ready = t.ready[taken:]; len(t.ready) == 0 {
+		t.ready = nil
+	}
+	t.releasing = len(advances) > 0
 	return advances
 }
 
 // Released records how a release ended. After an error the leases may be released all the same, so they keep their phase until
-// the next Read. A node that closes reads no more leases, and treats these leases as released.
+// the next Read. A node that closes reads no more leases, and treats these leases as released, and those of the next release, which
+// would fail too: they end with the node.
 func (t *Table) Released(advances []engine.Advance, err error) (effects []Effect) {
-	t.releasing = false
+	if t.releasing = false; err != nil && t.closing {
+		for more := t.NextRelease(); len(more) > 0; more = t.NextRelease() {
+			t.releasing, advances = false, append(slices.Clip(advances), more...)
+		}
+	}
 	for _, a := range advances {
 		h := t.find(a.Lease.Key())
 		switch {
@@ -183,12 +203,18 @@ func (t *Table) Released(advances []engine.Advance, err error) (effects []Effect
 	return effects
 }
 
-// Lost records that a projection found its lease lost.
-func (t *Table) Lost(key engine.LeaseKey) []Effect {
+// Lost records that a lease is lost, and returns it. It returns none if the table does not have the lease.
+func (t *Table) Lost(key engine.LeaseKey) (effects []Effect, lost []LostLease) {
 	if h := t.find(key); h != nil {
-		return t.end(h)
+		return t.end(h), []LostLease{{h.ref, h.epoch}}
 	}
-	return nil
+	return nil, nil
+}
+
+// LostLease is a lease that another node holds, or whose projection was removed.
+type LostLease struct {
+	engine.LeaseRef
+	Epoch int64
 }
 
 func (t *Table) end(h *held) []Effect {
@@ -205,7 +231,7 @@ func (t *Table) BeginRead() { t.ended = make(map[engine.LeaseKey]bool) }
 // Read compares the table with the leases that the node owns in the database. A lease that is not among them is lost, and is
 // retired. A lease that the table does not have runs. With revalidate, projections that run get their lease; without, only those
 // with commands do. Read returns the lost leases, without those that were being released.
-func (t *Table) Read(owned []engine.Lease, revalidate bool) (effects []Effect, lost []engine.LeaseRef) {
+func (t *Table) Read(owned []engine.Lease, revalidate bool) (effects []Effect, lost []LostLease) {
 	listed := make(map[int32]bool, len(owned))
 	for _, l := range owned {
 		if listed[l.Row] = true; !t.ended[l.Key()] {
@@ -217,7 +243,7 @@ func (t *Table) Read(owned []engine.Lease, revalidate bool) (effects []Effect, l
 			continue
 		}
 		if h.phase != Releasing {
-			lost = append(lost, h.ref)
+			lost = append(lost, LostLease{h.ref, h.epoch})
 		}
 		effects = append(effects, t.end(h)...)
 	}

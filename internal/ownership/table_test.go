@@ -214,14 +214,14 @@ func (s *tableScript) do(input []string) string {
 	case "failed":
 		effects = t.Released(s.sent, errors.New("failed"))
 	case "lost":
-		effects = t.Lost(leases[0].Key())
+		effects, _ = t.Lost(leases[0].Key())
 	case "begin":
 		t.BeginRead()
 	case "read", "revalidate":
-		var lost []engine.LeaseRef
+		var lost []LostLease
 		effects, lost = t.Read(leases, input[0] == "revalidate")
 		slices.SortFunc(effects[retired(effects):], func(a, b Effect) int { return int(a.Key.Row - b.Key.Row) })
-		slices.SortFunc(lost, func(a, b engine.LeaseRef) int { return int(a.Row - b.Row) })
+		slices.SortFunc(lost, func(a, b LostLease) int { return int(a.Row - b.Row) })
 		for _, l := range lost {
 			said = append(said, fmt.Sprint("lost ", l.Row))
 		}
@@ -429,7 +429,8 @@ func (m *fleetModel) takeAway(row int32) {
 
 func (m *fleetModel) lost(t *rapid.T, row int32) {
 	if key := m.children[row]; key.Row != 0 && m.owner[row] != key.Epoch {
-		m.carryOut(t, m.table.Lost(key))
+		effects, _ := m.table.Lost(key)
+		m.carryOut(t, effects)
 	}
 }
 
@@ -468,6 +469,35 @@ func (m *fleetModel) comeToRest(t *rapid.T) {
 		m.read(t)
 		for row := range m.children {
 			m.rest(row, true)
+		}
+	}
+}
+
+// A statement on all leases of a node that stops would run into its time limit.
+func TestReleasesHaveALimit(t *testing.T) {
+	t.Parallel()
+	for _, fails := range []error{nil, errors.New("the network is cut")} {
+		table := NewTable()
+		for row := range int32(2*releaseMost + 7) {
+			lease := engine.Lease{Row: row + 1, Epoch: 1, ID: projection.ID{Tenant: "t", Name: "p"}, Desired: engine.WantRun}
+			table.Claimed([]engine.Lease{lease})
+			table.Drain(lease.Row)
+			table.Drained(engine.Advance{Lease: lease})
+		}
+		table.Close()
+		var sizes []int
+		for next := table.NextRelease(); len(next) > 0; next = table.NextRelease() {
+			if sizes = append(sizes, len(next)); table.NextRelease() != nil {
+				t.Error("a release begins before the last one has ended")
+			}
+			table.Released(next, fails)
+		}
+		want := []int{releaseMost, releaseMost, 7}
+		if fails != nil {
+			want = want[:1] // the others would fail too
+		}
+		if !slices.Equal(sizes, want) || !table.Closed() {
+			t.Errorf("after %v, releases of %v leases, want %v; closed %v", fails, sizes, want, table.Closed())
 		}
 	}
 }

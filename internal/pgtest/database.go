@@ -73,13 +73,30 @@ var shared = sync.OnceValues(func() (dsn string, err error) {
 // DATABASE_URL, who must be allowed to create databases.
 func Database(tb TB) string {
 	tb.Helper()
+	return DatabaseOn(tb, Shared(tb))
+}
+
+// Shared returns the DSN of the server of [Database].
+func Shared(tb TB) string {
+	tb.Helper()
 	server, err := shared()
 	if err != nil {
 		tb.Fatalf("start the tests' PostgreSQL: %v", err)
 	}
+	return server
+}
+
+// DatabaseOn is Database on the server of a DSN, whose user must be allowed to create databases.
+func DatabaseOn(tb TB, server string) string {
+	tb.Helper()
+	return databaseFrom(tb, server, "template0") // a database in use cannot be copied; template0 never is
+}
+
+// databaseFrom is DatabaseOn with a template, and options of the copy.
+func databaseFrom(tb TB, server, template string) string {
+	tb.Helper()
 	name := databaseName(tb.Name())
-	// A database in use cannot be copied; template0 never is.
-	if err := execute(server, "create database "+name+" template template0"); err != nil {
+	if err := execute(server, "create database "+name+" template "+template); err != nil {
 		tb.Fatalf("create database %s: %v", name, err)
 	}
 	dsn, err := WithDatabase(server, name)
@@ -174,25 +191,28 @@ func databaseName(test string) string {
 func drop(server, dsn, name string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), databaseLimit)
 	defer cancel()
-	var prepared []string
-	err := connected(ctx, dsn, func(conn *pgx.Conn) error {
-		rows, _ := conn.Query(ctx, "select format('rollback prepared %L', gid) from pg_catalog.pg_prepared_xacts "+
-			"where database = current_database()")
-		var err error
-		if prepared, err = pgx.CollectRows(rows, pgx.RowTo[string]); err != nil {
+	return connected(ctx, server, func(conn *pgx.Conn) error {
+		rows, _ := conn.Query(ctx, "select format('rollback prepared %L', gid) from pg_catalog.pg_prepared_xacts where database = $1", name)
+		prepared, err := pgx.CollectRows(rows, pgx.RowTo[string])
+		if err != nil {
 			return err
 		}
-		for _, rollback := range prepared {
-			if _, err := conn.Exec(ctx, rollback); err != nil {
-				return err
-			}
+		if len(prepared) > 0 {
+			err = connected(ctx, dsn, func(inside *pgx.Conn) error {
+				for _, rollback := range prepared {
+					if _, err := inside.Exec(ctx, rollback); err != nil {
+						return err
+					}
+				}
+				return nil
+			})
 		}
-		return nil
-	})
-	if err != nil {
+		if err != nil {
+			return err
+		}
+		_, err = conn.Exec(ctx, "drop database "+name+" with (force)")
 		return err
-	}
-	return execute(server, "drop database "+name+" with (force)")
+	})
 }
 
 func execute(dsn, statement string) error {

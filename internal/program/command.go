@@ -8,9 +8,10 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"strings"
 
 	"github.com/spf13/cobra"
+
+	"github.com/millrace-go/millrace/internal/console"
 )
 
 // Main runs a command until it ends or a signal interrupts it. It returns the exit status: 0 after success, 128 and the
@@ -38,7 +39,7 @@ func Execute(ctx context.Context, cmd *cobra.Command, args []string, out, errs i
 	cmd.SetErr(errs)
 	err := interruption(ctx, cmd.ExecuteContext(ctx))
 	if err != nil {
-		fmt.Fprintf(errs, "%s: %s\n", cmd.Name(), OneLine(err.Error()))
+		fmt.Fprintf(errs, "%s: %s\n", cmd.Name(), console.OneLine(err.Error()))
 	}
 	return err
 }
@@ -74,9 +75,4 @@ func ValidWriters(n int) error {
 		return fmt.Errorf("-writers must be from 1 to %d: %d", mostWriters, n)
 	}
 	return nil
-}
-
-// OneLine replaces line breaks and other control characters of a text.
-func OneLine(text string) string {
-	return strings.Join(strings.FieldsFunc(text, func(r rune) bool { return r < ' ' }), "; ")
 }

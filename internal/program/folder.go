@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"os"
 	"sync"
+
+	"github.com/millrace-go/millrace/internal/console"
 )
 
 // temporary are the temporary folders of this process.
@@ -29,7 +31,7 @@ func TemporaryFolder(prefix string) (path string, remove func() error, err error
 func removeFolders() {
 	temporary.Range(func(path, _ any) bool {
 		if err := os.RemoveAll(path.(string)); err != nil {
-			fmt.Fprintln(os.Stderr, OneLine(err.Error()))
+			fmt.Fprintln(os.Stderr, console.OneLine(err.Error()))
 		}
 		return true
 	})

@@ -9,6 +9,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/millrace-go/millrace/internal/console"
 	"github.com/millrace-go/millrace/internal/pgtest"
 )
 
@@ -72,7 +73,7 @@ func forceStop(by syscall.Signal) {
 	defer cancel()
 	removeFolders()
 	if err := pgtest.StopAll(ctx); err != nil {
-		fmt.Fprintln(os.Stderr, OneLine(err.Error()))
+		fmt.Fprintln(os.Stderr, console.OneLine(err.Error()))
 	}
 	os.Exit(exitStatus(by))
 }

@@ -63,8 +63,10 @@ type Source interface {
 	Name() string
 	// Copy returns the copy for which the source is closed. The ID is empty if the source is open.
 	Copy(ctx context.Context) (Copy, error)
+	// Closable returns projection.ErrOperationOpen if Close would.
+	Closable(ctx context.Context) error
 	// Close makes all further writes to the source fail. It releases the leases of owners that died. The caller has the
-	// lock.
+	// lock. It returns projection.ErrOperationOpen if a projection has an open operation.
 	Close(ctx context.Context, c Copy) error
 	// Open reverses Close.
 	Open(ctx context.Context) error

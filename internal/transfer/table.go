@@ -63,7 +63,10 @@ var (
 	Projections = Table{"projections", 1, columns(Integer, "id", Text, "name", Integer, "partition", "partitions", "slot_from", "slot_to",
 		JSON, "passed", Text, "token", "desired_state", "failed_reason", Integer, "failed_epoch", "halted", "skipped", "parked",
 		"failing_position", "attempts", "crash_position", "crash_attempts", "crash_since", "failing_since",
-		Text, "last_error", Integer, "last_error_at", "missing_object", "epoch", "checkpoint", "crash_count")}
+		Text, "last_error", Integer, "last_error_at", "missing_object",
+		"delivers", "rebuild_since", "rebuild_from", "rebuild_to", "epoch", "checkpoint", "crash_count")}
+	// RetiredProjections are the names under which no projection is created any more.
+	RetiredProjections = Table{"retired projections", 1, columns(Text, "name", "successor", "reason", Integer, "retired_at")}
 	// DeadLetters are dead letters in any state.
 	DeadLetters = Table{"dead letters", 2, columns(Integer, "projection", "position", "id", Text, "stream", Integer, "version", Text, "type",
 		Integer, "blocked_by_stream", Text, "state", "error", "stack",
@@ -76,7 +79,7 @@ var (
 		Integer, "after_position", "done", "failed", "current_dead_letter", "created_at", "ended_at")}
 
 	// Tables lists all tables, in the order in which they are copied.
-	Tables = []Table{Events, Streams, Keys, Projections, DeadLetters, ParkedStreams, Commands}
+	Tables = []Table{Events, Streams, Keys, Projections, RetiredProjections, DeadLetters, ParkedStreams, Commands}
 )
 
 // columns returns columns from kinds and names. A kind applies to all names up to the next kind.
@@ -94,7 +97,10 @@ func columns(list ...any) (columns []Column) {
 }
 
 // OfProjections reports whether the rows belong to the tenant's projections.
-func (t Table) OfProjections() bool { return t.Keys == 2 || t.Name == Projections.Name }
+func (t Table) OfProjections() bool { return t.Keys == 2 || t.OfNames() }
+
+// OfNames reports whether the rows have names of projections, which are unique within a tenant.
+func (t Table) OfNames() bool { return t.Name == Projections.Name || t.Name == RetiredProjections.Name }
 
 // ParseKey returns the key of a row that was marshalled as JSON.
 func (t Table) ParseKey(text string) (Row, error) {

@@ -1,7 +1,8 @@
 -- Takes leases that are still free or whose owner is still dead, and raises their epochs. It does not wait: rows that
 -- another transaction has locked are skipped. $1 node, $2 rows, $3 as in free_leases.sql. taken reports whether the
--- previous owner was dead. "offset 0" prevents a scan of projections for a few rows. Locks: the taken rows of leases
--- FOR NO KEY UPDATE until the commit. Indexes: leases_pkey, nodes_pkey, projections_pkey.
+-- previous owner was dead. It also records which of the projections deliver: $4 are the names of those that do on the
+-- node. "offset 0" prevents a scan of projections for a few rows. Locks, until the commit: the taken rows of leases, and
+-- those of projections where that has changed, FOR NO KEY UPDATE. Indexes: leases_pkey, nodes_pkey, projections_pkey.
 with free as (
     select l.id, l.owner
       from {control}.leases l
@@ -12,6 +13,9 @@ with free as (
                               and (n.expires_at > clock_timestamp() or not $3::boolean and n.expires_at > n.heartbeat_at)))
      order by l.id
        for no key update of l skip locked
+), delivers as (
+    update {control}.projections p set delivers = not p.delivers
+      from free where p.id = free.id and p.delivers <> (p.name = any($4::text[]))
 )
 update {control}.leases l
    set owner = $1::uuid, epoch = l.epoch + 1, free_since = null,

@@ -1,5 +1,6 @@
--- Deletes the projections of tenant $1, which is suspended, and all that belongs to them. Indexes:
--- projections_tenant_name_partition_key, and of each other table the one by projection. Locks: the rows.
+-- Deletes the projections of tenant $1, which is suspended, all that belongs to them, and the retired names. Indexes:
+-- projections_tenant_name_partition_key, retired_projections_pkey, and of each other table the one by projection. Locks:
+-- the rows.
 with p as (
     select id from {control}.projections where tenant = $1::text
 ), commands as (
@@ -8,5 +9,7 @@ with p as (
     delete from {control}.dead_letters where projection_id in (select id from p)
 ), streams as (
     delete from {control}.parked_streams where projection_id in (select id from p)
+), retired as (
+    delete from {control}.retired_projections where tenant = $1::text
 )
 delete from {control}.projections where id in (select id from p)

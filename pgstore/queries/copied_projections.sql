@@ -8,6 +8,7 @@ select p.id - {projection_ids}::bigint, p.name, p.partition::bigint, p.partition
        p.failing_position, p.attempts::bigint, p.crash_position, p.crash_attempts::bigint,
        (extract(epoch from p.crash_since) * 1000000)::bigint, (extract(epoch from p.failing_since) * 1000000)::bigint,
        p.last_error, (extract(epoch from p.last_error_at) * 1000000)::bigint, p.missing_object::integer::bigint,
+       p.delivers::integer::bigint, (extract(epoch from p.rebuild_since) * 1000000)::bigint, p.rebuild_from, p.rebuild_to,
        l.epoch, l.checkpoint, l.crash_count::bigint
   from {control}.projections p join {control}.leases l on l.id = p.id
  where p.tenant = $1::text and p.id > $2::bigint + {projection_ids} order by p.id limit $3::bigint

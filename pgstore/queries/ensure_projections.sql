@@ -1,20 +1,42 @@
--- Inserts the rows and leases of projections that have none. $1 to $6 are arrays, with one element for each row:
--- tenants, names, partitions, numbers of partitions, first slots, and the slots after the last ones. All rows of a
--- projection get one token. Tenants that do not exist or are not active are left out. The caller holds the structural
--- lock of the tenants. Indexes: projections_tenant_name_partition_key, tenants_pkey, or scans where those are cheaper.
--- Locks: the new rows only.
+-- Inserts the rows and leases of projections that have none. $1 to $11 are arrays, with one element for each row:
+-- tenants, names, partitions, numbers of partitions, first slots, the slots after the last ones, names without their
+-- versions, versions, the names in earlier releases, or empty, the checkpoints with which they begin, and the keys of the
+-- tenants for which these are valid, or 0. In a tenant with another key nothing is inserted. All rows of a projection get one
+-- token. Tenants that do not exist or are not active are left out, and so are retired names and projections that exist under
+-- the earlier name, or that it leads away from. So is a version from 2 on, unless an earlier one has rows or is succeeded by
+-- it: see begin_version.sql. The earlier names of new projections are retired. The caller holds the structural lock of the
+-- tenants. Indexes: projections_tenant_name_partition_key, tenants_pkey, retired_projections_pkey, or scans where those are
+-- cheaper. Locks: the new rows only.
 with missing as (
     select r.*, t.paused
-      from unnest($1::text[], $2::text[], $3::integer[], $4::integer[], $5::integer[], $6::integer[])
-           as r(tenant, name, partition, partitions, slot_from, slot_to)
-      join {control}.tenants t on t.tenant = r.tenant and t.state = 'active'
+      from unnest($1::text[], $2::text[], $3::integer[], $4::integer[], $5::integer[], $6::integer[], $7::text[], $8::integer[],
+                  $9::text[], $10::bigint[], $11::integer[])
+           as r(tenant, name, partition, partitions, slot_from, slot_to, base, version, renamed_from, checkpoint, tenant_id)
+      join {control}.tenants t on t.tenant = r.tenant and t.state = 'active' and (r.tenant_id = 0 or t.id = r.tenant_id)
      where not exists (select from {control}.projections p where p.tenant = r.tenant and p.name = r.name)
+       and not exists (select from {control}.retired_projections x where x.tenant = r.tenant and x.name = r.name)
+       and (r.version = 1
+            or exists (select from {control}.projections p
+                        where p.tenant = r.tenant
+                          and p.name = any(array(select case v when 1 then r.base else r.base || '@' || v end from generate_series(1, r.version - 1) v)))
+            or exists (select from {control}.retired_projections x where x.tenant = r.tenant and x.successor = r.name))
+       and not {earlier}
+       and not exists (select from {control}.retired_projections y where {elsewhere})
 ), tokens as materialized (
     select m.tenant, m.name, gen_random_uuid() as token from (select distinct tenant, name from missing) m
 ), inserted as (
-    insert into {control}.projections (tenant, name, partition, partitions, slot_from, slot_to, token, suspended)
+    insert into {control}.projections (tenant, name, partition, partitions, slot_from, slot_to, token, tenant_suspended)
     select m.tenant, m.name, m.partition, m.partitions, m.slot_from, m.slot_to, k.token, m.paused
       from missing m join tokens k on k.tenant = m.tenant and k.name = m.name
-    returning id, suspended
+    returning id, tenant, name, partition, tenant_suspended
+), retired as (
+    insert into {control}.retired_projections (tenant, name, successor, reason)
+    select distinct on (m.tenant, e.name) m.tenant, e.name, m.name, 'renamed'
+      from missing m cross join lateral (values (m.renamed_from), (m.renamed_from || substring(m.name from '@[0-9]+$'))) as e (name)
+     where m.renamed_from <> '' and e.name is not null
+     order by m.tenant, e.name, m.name
+        on conflict do nothing
 )
-insert into {control}.leases (id, asleep) select id, suspended from inserted
+insert into {control}.leases (id, asleep, checkpoint)
+select i.id, i.tenant_suspended, m.checkpoint
+  from inserted i join missing m on m.tenant = i.tenant and m.name = i.name and m.partition = i.partition

@@ -1,7 +1,7 @@
 -- Returns the other nodes whose heartbeats have not expired, and whether each holds its session lock. $1 is the asking
 -- node. The asking node knows already what the nodes $2 registered, which never changes, so it is not returned again.
 -- It scans nodes, which are few. Locks: those of the lock manager for a moment, for pg_locks. No index.
-select n.id::text, k.id is not null as known, case when k.id is null then n.projections end, case when k.id is null then n.tenants end,
+select n.id::text, k.id is not null as known, n.name, case when k.id is null then n.projections end, case when k.id is null then n.tenants end,
        case when k.id is null then n.filtered end, case when k.id is null then n.filters end,
        n.draining, l.key is not null as locked, n.heartbeat_at
   from {control}.nodes n

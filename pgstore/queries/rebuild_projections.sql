@@ -4,7 +4,7 @@
 with p as (
     update {control}.projections set passed_from = '{}', passed_to = '{}', passed_upto = '{}', failed_reason = null, failed_epoch = null, halted = false,
            skipped = 0, parked = 0, failing_position = 0, attempts = 0, crash_position = 0, crash_attempts = 0, crash_since = null,
-           failing_since = null, last_error = null, last_error_at = null, missing_object = false
+           failing_since = null, last_error = null, last_error_at = null, next_attempt_at = null, missing_object = false
      where tenant = $1::text and name = any($2::text[])
     returning id
 ), commands as (

@@ -1,5 +1,5 @@
--- Sets whether a projection should run or pause, and notifies the nodes over channel $4. "run" clears its failure;
--- where it was halted, the attempts at its failing event start again from 0. $1 tenant, $2 projection, $3 state. The
+-- Sets whether a projection should run or pause, and notifies the nodes over channel $4. "run" clears its failure and
+-- ends the wait for its next attempt; where it was halted, the attempts at its failing event start again from 0. $1 tenant, $2 projection, $3 state. The
 -- caller holds the structural lock of the tenant. Index: projections_tenant_name_partition_key. Locks: the rows of its
 -- partitions, and the queue of notifications during the commit.
 with changed as (
@@ -8,7 +8,8 @@ with changed as (
            attempts = case when halted and $3::text = 'run' then 0 else attempts end,
            crash_attempts = case when halted and $3::text = 'run' then 0 else crash_attempts end,
            failing_position = case when halted and $3::text = 'run' then 0 else failing_position end,
-           failing_since = case when halted and $3::text = 'run' then null else failing_since end
+           failing_since = case when halted and $3::text = 'run' then null else failing_since end,
+           next_attempt_at = case when $3::text = 'run' then null else next_attempt_at end
      where tenant = $1::text and name = $2::text
     returning id
 )

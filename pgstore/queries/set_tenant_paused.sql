@@ -6,7 +6,7 @@ with t as (
     update {control}.tenants set paused = $2::boolean where tenant = $1::text
     returning tenant, state <> 'active' or paused as suspended
 ), p as (
-    update {control}.projections p set suspended = t.suspended from t where p.tenant = t.tenant and p.suspended <> t.suspended
+    update {control}.projections p set tenant_suspended = t.suspended from t where p.tenant = t.tenant and p.tenant_suspended <> t.suspended
 ), l as (
     update {control}.leases l set asleep = false
       from t join {control}.projections p on p.tenant = t.tenant

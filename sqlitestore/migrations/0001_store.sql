@@ -61,13 +61,17 @@ create index millrace_append_keys_created_at on millrace_append_keys (created_at
 -- keeps it. failed_reason is why the projection stopped, null if it runs. It is valid for failed_epoch alone, that is,
 -- for one owner. If halted is set, it is valid until the projection is resumed, whoever owns it. skipped counts skipped
 -- events, parked the dead letters in the states parked and replaying. attempts counts the failed attempts at
--- failing_position. If missing_object is set, the event there waits for a database object, which last_error names.
--- crash_attempts counts the attempts at crash_position that began and whose end was not recorded: the process may have
--- crashed. suspended is set while the tenant is paused or not active. A suspended projection does not run, whatever its
--- desired state is. An unsplit projection has one row, with partition 0. A projection with n partitions has n rows, 1
--- to n, with n in partitions and one token. A row's events are those of the streams with slot_from <= slot < slot_to,
--- without those that were handled before the row existed. passed has these as JSON: a list of [from, to, position], for
--- the events of the slots from <= slot < to up to the position. All times count microseconds since 1970.
+-- failing_position. next_attempt_at is when the next attempt was due when the last one was recorded. If missing_object is
+-- set, the event there waits for a database object, which last_error names. crash_attempts counts the attempts at
+-- crash_position that began and whose end was not recorded: the process may have crashed. tenant_suspended is set while
+-- the tenant is paused or not active. held_by is the open operation that needs the projection to stand still. In both
+-- cases the projection is suspended: it does not run, whatever its desired state is. delivers is set if its handler works
+-- outside of the transaction. rebuild_since is when the projection was set back to the position rebuild_from; it is being
+-- rebuilt until it reaches rebuild_to. An unsplit projection has one row, with partition 0. A projection with n
+-- partitions has n rows, 1 to n, with n in partitions and one token. A row's events are those of the streams with
+-- slot_from <= slot < slot_to, without those that were handled before the row existed. passed has these as JSON: a list
+-- of [from, to, position], for the events of the slots from <= slot < to up to the position. All times count microseconds
+-- since 1970.
 create table millrace_projections (
     id               integer primary key autoincrement check (id between 1 and 2147483647),
     tenant           integer not null,
@@ -79,7 +83,10 @@ create table millrace_projections (
     passed           text not null default '[]',
     token            text not null,
     desired_state    text not null default 'run' check (desired_state in ('run', 'pause')),
-    suspended        integer not null default 0 check (suspended in (0, 1)),
+    tenant_suspended integer not null default 0 check (tenant_suspended in (0, 1)),
+    held_by          integer,
+    suspended        integer not null generated always as (tenant_suspended or held_by is not null) stored,
+    delivers         integer not null default 0 check (delivers in (0, 1)),
     failed_reason    text,
     failed_epoch     integer,
     halted           integer not null default 0 check (halted in (0, 1)),
@@ -93,10 +100,28 @@ create table millrace_projections (
     failing_since    integer,
     last_error       text,
     last_error_at    integer,
+    next_attempt_at  integer,
     missing_object   integer not null default 0 check (missing_object in (0, 1)),
+    rebuild_since    integer,
+    rebuild_from     integer not null default 0,
+    rebuild_to       integer not null default 0,
     unique (tenant, name, partition)
 ) strict;
 create index millrace_projections_parked on millrace_projections (parked) where parked > 0;
+
+-- The names under which no projection of a tenant is created any more, so that a node of an older release does not begin
+-- at the first event. No name is both here and in millrace_projections. successor is the name that the projection has
+-- now, null if it was forgotten. It is never retired itself: when it is, all names that lead to it get its successor.
+-- An earlier version of a projection is unused if the tenant began with a later one, its successor.
+create table millrace_retired_projections (
+    tenant     integer not null,
+    name       text not null,
+    successor  text check (successor <> name),
+    reason     text not null check (reason in ('forgotten', 'renamed', 'replaced', 'unused')),
+    retired_at integer not null,
+    primary key (tenant, name),
+    check ((successor is null) = (reason = 'forgotten'))
+) strict, without rowid;
 
 -- The leases, by the ids of projections. crash_count counts consecutive claims from owners that died before they
 -- committed a batch or went idle. free_since is when the lease was created or released, null while it is owned.
@@ -110,10 +135,11 @@ create table millrace_leases (
 ) strict;
 create index millrace_leases_owner on millrace_leases (owner);
 
--- The node that has the file's owner lock, or had it last: one row. projections, tenants and filters are JSON: what the
--- node can run (see engine.Node). The row has no heartbeat: the node lives as long as the owner lock is held.
+-- The node that has the file's owner lock, or had it last: one row. name describes it to people. projections, tenants
+-- and filters are JSON: what the node can run (see engine.Node). The row has no heartbeat: the node lives as long as the owner lock is held.
 create table millrace_nodes (
     id          text primary key,
+    name        text not null default '',
     projections text not null,
     tenants     text not null,
     filters     text not null,
@@ -129,7 +155,8 @@ create table millrace_notices (
     tenant     text,
     projection integer,
     commanded  integer not null default 0,
-    nodes      integer not null default 0
+    nodes      integer not null default 0,
+    operations integer not null default 0
 ) strict;
 
 -- Parked events. A row refers to its event and does not copy it. If blocked_by_stream is set, the event did not fail:
@@ -200,6 +227,30 @@ create table millrace_commands (
 create index millrace_commands_open on millrace_commands (projection, id) where ended_at is null;
 create index millrace_commands_ended on millrace_commands (projection, ended_at);
 create index millrace_commands_root on millrace_commands (root) where root is not null;
+
+-- Operations that run code of a projection: the node that owns the file carries them out, if it registers the projection.
+-- holds (JSON) are the names of the projections that stand still meanwhile: held_by in their rows is the operation. options
+-- are for the kind of operation. node carries it out, and raises epoch when it begins. hook_runs (JSON) are the runs of
+-- the hook that have not returned. ended_at, code and error say how it ended; while it is open, error is why the last try
+-- failed. code is that of engine.OperationFailure.
+create table millrace_operations (
+    id           integer primary key autoincrement,
+    tenant       integer not null,
+    name         text not null,
+    kind         text not null check (kind in ('rebuild', 'swap', 'drop')),
+    holds        text not null,
+    options      text not null,
+    node         text,
+    epoch        integer not null default 0,
+    hook_runs    text not null default '[]',
+    requested_at integer not null,
+    started_at   integer,
+    ended_at     integer,
+    code         text,
+    error        text
+) strict;
+create unique index millrace_operations_open on millrace_operations (tenant, name) where ended_at is null;
+create index millrace_operations_ended on millrace_operations (tenant, name, ended_at) where ended_at is not null;
 
 -- One row, which is updated to find out whether the file can be written to.
 create table millrace_probe (

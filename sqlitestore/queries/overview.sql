@@ -1,25 +1,21 @@
--- Counts projections without a living owner, and parked events. ?1 is the living owner of the file, '' for none, ?2 when the
--- last owner was seen alive, and ?3 is the time since which a projection must have no living owner to be overdue. It reads
--- no lease that the living owner holds. It scans the row of the owner and the index of projections with parked events.
+-- Counts projections without a living owner that are paused or halted, and parked events. ?1 is the living owner of the
+-- file, '' for none. It reads no lease that the living owner holds. It scans the index of projections with parked events.
 -- Indexes: leases by owner, projections and dead letters by what is parked, and primary keys. Locks nothing.
 with unowned as (
-    select id, owner, free_since from millrace_leases where owner is null
+    select id from millrace_leases where owner is null
     union all
-    select id, owner, free_since from millrace_leases where owner < ?1
+    select id from millrace_leases where owner < ?1
     union all
-    select id, owner, free_since from millrace_leases where owner > ?1
+    select id from millrace_leases where owner > ?1
 ), counted as (
     select count(*) filter (where p.suspended or p.desired_state <> 'run') as paused,
-           count(*) filter (where not p.suspended and p.desired_state = 'run' and p.halted) as halted,
-           count(*) filter (where not p.suspended and p.desired_state = 'run' and not p.halted) as not_owned,
-           count(*) filter (where not p.suspended and p.desired_state = 'run' and not p.halted
-                            and coalesce(u.free_since, (select case when n.id = u.owner then ?2 else n.started_at end from millrace_nodes n)) < ?3) as overdue
+           count(*) filter (where not p.suspended and p.desired_state = 'run' and p.halted) as halted
     from unowned u cross join millrace_projections p on p.id = u.id
 ), oldest as (
     select d.projection, d.first_failed_at from millrace_dead_letters d
     where d.state in ('parked', 'replaying') order by d.first_failed_at limit 1
 )
-select c.paused, c.halted, c.not_owned, c.overdue,
+select c.paused, c.halted,
        (select coalesce(sum(p.parked), 0) from millrace_projections p where p.parked > 0),
        o.first_failed_at, coalesce(t.name, ''), coalesce(p.name, ''), coalesce(p.partition, 0)
 from counted c left join oldest o on true

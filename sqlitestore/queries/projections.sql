@@ -1,9 +1,9 @@
--- Returns the projections that a filter selects, each with its lease and the age of its oldest parked event. ?1 tenants, ?2
--- names, ?3 exact rows (tenant, name, partition), ?4 states: JSON arrays, null for any. ?5 owner, ?6 not this owner, null
+-- Returns the projections that a filter selects, each with its lease, the age of its oldest parked event, and the operation
+-- that holds it or is open. ?1 tenants, ?2 names, ?3 exact rows (tenant, name, partition), ?4 states: JSON arrays, null for any. ?5 owner, ?6 not this owner, null
 -- for any. ?7 whether with parked events. ?8 to ?10 the row after which the page begins, '' and -1 for the first page. ?11
 -- limit, -1 for none. ?12 the living owner of the file, '' for none, and ?13 when the last owner was seen alive. It scans
 -- the names of tenants, and reads the projections of the selected ones in the order of the result, until the limit. Indexes:
--- tenants by name, projections by tenant, primary keys, parked dead letters. Locks nothing.
+-- tenants by name, projections by tenant, primary keys, parked dead letters, open operations. Locks nothing.
 select * from (
     select t.name as of_tenant, p.name, p.partition, p.partitions,
            case when p.suspended or p.desired_state <> 'run' then 'paused'
@@ -13,17 +13,22 @@ select * from (
                 when p.failing_position <= l.checkpoint then 'elsewhere'
                 when p.missing_object then 'missing object'
                 else 'waiting' end as state,
-           case when p.suspended then 'pause' else p.desired_state end,
+           case when p.tenant_suspended then 'pause' else p.desired_state end,
            case when t.state = 'active' and t.paused then 'paused' else t.state end,
            coalesce(case when p.halted or p.failed_epoch = l.epoch then p.failed_reason end, ''),
-           p.halted, p.skipped, p.failing_position, p.attempts, coalesce(p.last_error, ''), coalesce(l.owner, ''), l.epoch, l.checkpoint, p.parked,
+           p.halted, p.skipped, p.failing_position, p.attempts, coalesce(p.last_error, ''), p.last_error_at, p.next_attempt_at, coalesce(l.owner, ''),
+           coalesce((select n.name from millrace_nodes n where n.id = l.owner), ''), l.epoch, l.checkpoint, p.parked,
            case when p.parked > 0 then (select d.first_failed_at from millrace_dead_letters d
                                         where d.projection = p.id and d.state in ('parked', 'replaying') order by d.position limit 1) end,
            l.owner is ?12,
-           coalesce(l.free_since, (select case when n.id = l.owner then ?13 else n.started_at end from millrace_nodes n))
+           coalesce(l.free_since, (select case when n.id = l.owner then ?13 else n.started_at end from millrace_nodes n)),
+           p.rebuild_since, p.rebuild_from, p.rebuild_to, coalesce(o.id, 0), coalesce(o.kind, ''), coalesce(o.node, ''), o.requested_at,
+           o.started_at, coalesce(o.error, ''), p.held_by is not null
     from millrace_tenants t
     cross join millrace_projections p on p.tenant = t.id
     cross join millrace_leases l on l.id = p.id
+    left join millrace_operations o
+        on o.id = coalesce(p.held_by, (select x.id from millrace_operations x where x.tenant = p.tenant and x.name = p.name and x.ended_at is null))
     where t.name >= ?8 and (t.name > ?8 or (p.name, p.partition) > (?9, ?10))
       and (?1 is null or t.name in (select value from json_each(?1)))
       and (?2 is null or p.name in (select value from json_each(?2)))

@@ -25,7 +25,11 @@ func TestChaosFault(t *testing.T) {
 				t.Parallel() // each on a database of its own
 			}
 			seed := rand.Uint64()
-			c := setup(t, options{limit: 4 * time.Minute, seed: seed, times: times{Poll: f.poll}, own: f.own})
+			o := options{limit: 4 * time.Minute, seed: seed, times: times{Poll: f.poll}, own: f.own}
+			if !f.busy {
+				o.rest = restAlone
+			}
+			c := setup(t, o)
 			c.must(c.progress())
 			s := &strike{cluster: c, lasts: cmp.Or(f.alone, f.most), rnd: rand.New(rand.NewPCG(seed, 1)), alone: true}
 			if f.ofNode() {

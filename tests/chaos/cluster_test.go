@@ -61,6 +61,7 @@ type options struct {
 	seed   uint64        // of what the writers do
 	times  times         // of the nodes
 	nodes  int           // without the spare one; 0: fleet
+	rest   int           // how many times writeEvery a writer pauses; 0: 1
 	own    bool          // servers of its own: a primary and a standby, with poolers for one of the nodes
 	repeat string        // the command that repeats the test; empty: go test -run
 }
@@ -89,7 +90,7 @@ func setup(t testing.TB, o options) *cluster {
 	c.connect()
 	c.createTables()
 	c.maintain()
-	c.writers = startWriters(ctx, c.store, o.seed, writerCount, "w", tenants...)
+	c.writers = startWriters(ctx, c.store, o.seed, writerCount, cmp.Or(o.rest, 1), "w", tenants...)
 	t.Cleanup(c.writers.stop)
 	for range cmp.Or(o.nodes, fleet) {
 		c.addNode().start()

@@ -13,7 +13,7 @@ var deadLetterFaults = []fault{
 	{
 		name:    "the dependency of poison events stays unavailable",
 		expects: "they are parked with the later events of their streams, replays fail, and the other streams continue",
-		reach:   reachData, weight: 3, least: time.Second, most: 4 * time.Second, alone: 2 * time.Second,
+		reach:   reachData, weight: 3, least: time.Second, most: 4 * time.Second, alone: 2 * time.Second, busy: true,
 		strike: func(s *strike) error {
 			defer s.withhold()()
 			s.wait(s.lasts)
@@ -23,7 +23,7 @@ var deadLetterFaults = []fault{
 	{
 		name:    "dead letters are replayed by command, again and again",
 		expects: "each event is applied once, although replays also run automatically, and each stream stays in order",
-		reach:   reachData, weight: 3, least: 500 * time.Millisecond, most: 2 * time.Second,
+		reach:   reachData, weight: 3, least: 500 * time.Millisecond, most: 2 * time.Second, busy: true,
 		strike: func(s *strike) error {
 			return s.command(func(ctx context.Context, letters projection.DeadLetters) (projection.CommandResult, error) {
 				filter := []projection.DeadLetterFilter{{All: true}, {Type: typePlain}, {Error: "missing"}, {Stream: fmt.Sprint("stream-", s.rnd.IntN(streams))}}
@@ -35,7 +35,7 @@ var deadLetterFaults = []fault{
 	{
 		name:    "dead letters are discarded",
 		expects: "no more are discarded than requested, and the later events of their streams stay in order",
-		reach:   reachData, weight: 1, least: 500 * time.Millisecond, most: 2 * time.Second,
+		reach:   reachData, weight: 1, least: 500 * time.Millisecond, most: 2 * time.Second, busy: true,
 		strike: func(s *strike) error {
 			if s.alone {
 				defer s.withhold()() // some are parked soon then

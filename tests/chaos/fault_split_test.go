@@ -22,7 +22,7 @@ var splitFaults = []fault{
 		name: "projections are split anew, again and again",
 		expects: "each event is applied once, and each stream in order; dead letters, replays and discards continue in the partitions " +
 			"of their streams",
-		reach: reachData, weight: 4, least: time.Second, most: 4 * time.Second, alone: 3 * time.Second,
+		reach: reachData, weight: 4, least: time.Second, most: 4 * time.Second, alone: 3 * time.Second, busy: true,
 		strike: (*strike).splitAgain,
 		check:  (*strike).someSplit,
 	},

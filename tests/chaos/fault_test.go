@@ -31,6 +31,7 @@ type fault struct {
 	alone   time.Duration         // the duration where it is the only fault; 0: most
 	poll    time.Duration         // Config.PollInterval where it is the only fault; 0: the default
 	own     bool                  // needs servers of its own
+	busy    bool                  // needs as many appends where it is the only fault as in random schedules
 	owns    string                // a projection that its node owns where it is the only fault; empty: any
 	strike  func(s *strike) error // breaks and repairs
 	check   func(s *strike) error // verifies what it expects where it is the only fault

@@ -41,7 +41,7 @@ func (s *strike) receiveGuest() error {
 // guestLife creates the guest, splits one of its projections, archives it and brings it back, compares what was applied, and
 // drops it. Writers append all the time, also before and after.
 func (s *strike) guestLife() error {
-	w := startWriters(s.ctx, s.store, s.rnd.Uint64(), guestWriters, fmt.Sprintf("g%x-", s.rnd.Uint32()), guest)
+	w := startWriters(s.ctx, s.store, s.rnd.Uint64(), guestWriters, 1, fmt.Sprintf("g%x-", s.rnd.Uint32()), guest)
 	defer w.stop()
 	pass := func() { s.wait(s.lasts/8 + time.Duration(s.rnd.Int64N(int64(s.lasts/8)))) }
 	absent := s.close(guest, projection.ErrUnknownTenant)

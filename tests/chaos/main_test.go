@@ -27,15 +27,15 @@ func TestMain(m *testing.M) {
 	testmain.Run(m)
 }
 
-// until polls a condition until it holds. The error names the condition.
+// until polls a condition until it holds, and less often the longer it waits. The error names the condition.
 func until(ctx context.Context, limit time.Duration, what string, holds func() bool) error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	for !holds() {
+	for began := time.Now(); !holds(); {
 		if ctx.Err() != nil {
 			return fmt.Errorf("not within %v: %s", limit, what)
 		}
-		kit.Pass(ctx, 10*time.Millisecond)
+		kit.Pass(ctx, min(max(time.Since(began)/10, 10*time.Millisecond), 50*time.Millisecond))
 	}
 	return nil
 }

@@ -22,6 +22,10 @@ const (
 	writeEvery  = 25 * time.Millisecond // of one writer: at most 320 appends a second in all
 	streams     = 40                    // of each tenant
 	poisonEvery = 100                   // one event in this many is poison; its stream gets later events, too
+
+	// restAlone is how much less often the writers append where one fault is the only one and not busy, and how much more of the events
+	// are poison. Each projection still always has new events.
+	restAlone = 3
 )
 
 // errOnPurpose rolls an append back.
@@ -31,6 +35,7 @@ var errOnPurpose = errors.New("rolled back on purpose")
 // retry appends that fail.
 type writers struct {
 	store *pgstore.Store
+	rest  int      // how many times writeEvery a writer pauses
 	names []string // of the tenants
 	life  context.Context
 	end   context.CancelFunc
@@ -57,9 +62,9 @@ type refusal struct {
 	err         error
 }
 
-// startWriters starts n writers. prefix distinguishes their keys from those of others.
-func startWriters(ctx context.Context, store *pgstore.Store, seed uint64, n int, prefix string, names ...string) *writers {
-	w := &writers{store: store, names: names, acknowledged: make(map[string][]acknowledgement)}
+// startWriters starts n writers, which pause for rest times writeEvery. prefix distinguishes their keys from those of others.
+func startWriters(ctx context.Context, store *pgstore.Store, seed uint64, n, rest int, prefix string, names ...string) *writers {
+	w := &writers{store: store, rest: rest, names: names, acknowledged: make(map[string][]acknowledgement)}
 	w.life, w.end = context.WithCancel(ctx)
 	for i := range n {
 		rnd := rand.New(rand.NewPCG(seed, uint64(i)))
@@ -82,7 +87,7 @@ func (w *writers) pause() (resume func()) {
 
 func (w *writers) run(name string, rnd *rand.Rand) {
 	for i := 0; w.life.Err() == nil; i++ {
-		kit.Pass(w.life, writeEvery)
+		kit.Pass(w.life, time.Duration(w.rest)*writeEvery)
 		w.gate.RLock()
 		w.write(fmt.Sprintf("%s-%d", name, i), rnd)
 		w.gate.RUnlock()
@@ -102,7 +107,7 @@ func (w *writers) write(key string, rnd *rand.Rand) {
 		if rnd.IntN(4) == 0 {
 			events[i].Type = typeOdd
 		}
-		if rnd.IntN(poisonEvery) == 0 {
+		if rnd.IntN(poisonEvery/w.rest) == 0 {
 			events[i].Type = typePoison
 		}
 	}

@@ -33,6 +33,9 @@ func (k *Kind) New(t *testing.T) *Bundle {
 // With makes a new store with that many connections.
 func (k *Kind) With(t *testing.T, connections int) *Bundle {
 	t.Helper()
+	if k.Ready != nil {
+		return k.At(t, k.Ready(t, connections))
+	}
 	b := k.At(t, k.Place(t, connections))
 	b.Must(b.Store.Migrate(b.Ctx))
 	b.Must(b.Store.Prepare(b.Ctx))
@@ -52,7 +55,13 @@ func (k *Kind) At(t *testing.T, place string) *Bundle {
 // Again opens the store once more, as another process does. Its appends wake no other runtime of this process directly.
 func (b *Bundle) Again() Store {
 	b.T.Helper()
-	store, err := b.Kind.Open(b.Ctx, b.Place)
+	return b.Around()
+}
+
+// Around is Again with middleware around the appends.
+func (b *Bundle) Around(around ...event.AppendMiddleware) Store {
+	b.T.Helper()
+	store, err := b.Kind.Open(b.Ctx, b.Place, around...)
 	b.Must(err)
 	b.T.Cleanup(store.Close)
 	return store
@@ -270,15 +279,15 @@ func (b *Bundle) AllLive(rt *millrace.Runtime, n int) {
 	})
 }
 
-// Eventually waits until cond holds.
+// Eventually waits until cond holds. It checks cond less often the longer it waits, since most conditions read the store.
 func (b *Bundle) Eventually(what string, cond func() bool) {
 	b.T.Helper()
-	tick := time.NewTicker(10 * time.Millisecond)
-	defer tick.Stop()
-	for deadline := time.Now().Add(2 * time.Minute); !cond(); <-tick.C {
-		if time.Now().After(deadline) {
+	for began := time.Now(); !cond(); {
+		waited := time.Since(began)
+		if waited > 2*time.Minute {
 			b.T.Fatalf("never: %s", what)
 		}
+		<-time.After(min(max(waited/10, 10*time.Millisecond), 50*time.Millisecond))
 	}
 }
 

@@ -34,12 +34,19 @@ func (b *Bundle) Hold(events int) *Holder {
 	return b.HoldOf("p")
 }
 
+// Ensure makes the rows of projections.
+func (b *Bundle) Ensure(projections ...engine.NewProjection) {
+	b.T.Helper()
+	_, err := b.Store.Engine().Ensure(b.Ctx, projections)
+	b.Must(err)
+}
+
 // HoldOf makes a node claim a projection.
 func (b *Bundle) HoldOf(name string) *Holder {
 	b.T.Helper()
 	h := &Holder{Bundle: b, Port: b.Store.Engine(),
 		Node: engine.Node{ID: uuid.NewString(), Projections: []string{name}, LeaseDuration: time.Hour}}
-	b.Must(h.Port.Ensure(b.Ctx, []engine.NewProjection{{Tenant: projection.DefaultTenant, Name: name, Partitions: 1}}))
+	b.Ensure(engine.NewProjection{Tenant: projection.DefaultTenant, Name: name, Partitions: 1})
 	var err error
 	h.Session, err = h.Port.Connect(b.Ctx, h.Node)
 	b.Must(err)

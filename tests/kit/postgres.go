@@ -12,6 +12,7 @@ import (
 
 	"github.com/millrace-go/millrace"
 	"github.com/millrace-go/millrace/event"
+	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/internal/pgtest"
 	"github.com/millrace-go/millrace/pgstore"
 	"github.com/millrace-go/millrace/projection"
@@ -22,14 +23,13 @@ var Postgres = &Kind{
 	Name: "pgstore",
 	Has:  []Need{SeveralNodes, ConcurrentWrites},
 	Place: func(t *testing.T, connections int) string {
-		dsn := pgtest.Database(t)
-		if connections > 0 {
-			dsn = WithSetting(t, dsn, "pool_max_conns", fmt.Sprint(connections))
-		}
-		return dsn
+		return withConnections(t, pgtest.Database(t), connections)
 	},
-	Open: func(ctx context.Context, dsn string) (Store, error) {
-		store, err := pgstore.Open(ctx, dsn, pgstore.Options{})
+	Ready: func(t *testing.T, connections int) string {
+		return withConnections(t, ready.Database(t), connections)
+	},
+	Open: func(ctx context.Context, dsn string, around ...event.AppendMiddleware) (Store, error) {
+		store, err := pgstore.Open(ctx, dsn, pgstore.Options{AppendMiddleware: around})
 		return PgStore{store}, err
 	},
 	Faults: map[string]Fault{
@@ -62,6 +62,29 @@ var Postgres = &Kind{
 		"deadlock": Raise("40P01"), "serialization failure": Raise("40001"), "lock timeout": Raise("55P03"),
 		"disk full": Raise("53100"), "read only": Raise("25006"), "shutdown": Raise("57P01"), "too many connections": Raise("53300"),
 	},
+}
+
+// ready is a database whose store is ready.
+var ready = pgtest.NewTemplateDatabase(func(ctx context.Context, dsn string) error {
+	store, err := pgstore.Open(ctx, dsn, pgstore.Options{})
+	if err != nil {
+		return err
+	}
+	defer store.Close()
+	if err := store.Migrate(ctx); err != nil {
+		return err
+	}
+	return PgStore{store}.Prepare(ctx)
+})
+
+// PgReady returns the DSN of a new database whose store is migrated and prepared.
+func PgReady(t *testing.T) string { return ready.Database(t) }
+
+func withConnections(t *testing.T, dsn string, connections int) string {
+	if connections == 0 {
+		return dsn
+	}
+	return WithSetting(t, dsn, "pool_max_conns", fmt.Sprint(connections))
 }
 
 // Raise returns a function whose statement fails with an SQLSTATE.
@@ -157,6 +180,10 @@ func (PgStore) Each(f EventFunc) millrace.Handler {
 	return pgstore.Each(func(ctx context.Context, tx pgx.Tx, e event.Envelope) error { return f(ctx, PgTx{tx}, e) })
 }
 
+func (PgStore) Hook(f HookFunc) millrace.Hook {
+	return pgstore.Hook(func(ctx context.Context, tx pgx.Tx) error { return f(ctx, PgTx{tx}) })
+}
+
 func (s PgStore) AppendTx(ctx context.Context, tx Tx, stream string, expected event.Expected, events ...event.Event) (event.Appended, func(), error) {
 	return s.Store.AppendTx(ctx, tx.(PgTx).Tx, stream, expected, events...)
 }
@@ -171,6 +198,18 @@ func (s PgStore) ReadAll(ctx context.Context, opts ReadOptions) iter.Seq2[event.
 
 func (t pgTenant) ReadAll(ctx context.Context, opts ReadOptions) iter.Seq2[event.Envelope, error] {
 	return t.Tenant.ReadAll(ctx, pgstore.ReadOptions(opts))
+}
+
+func (s PgStore) Numbers(ctx context.Context, query string) (values []int64, err error) {
+	rows, _ := s.Pool().Query(ctx, query)
+	return pgx.CollectExactlyOneRow(rows, func(row pgx.CollectableRow) ([]int64, error) {
+		values, err := row.Values()
+		numbers := make([]int64, len(values))
+		for i, v := range values {
+			numbers[i] = v.(int64)
+		}
+		return numbers, err
+	})
 }
 
 func (s PgStore) Applied(ctx context.Context, name string) ([]Applied, error) {
@@ -202,6 +241,11 @@ func (s PgStore) Age(ctx context.Context, by time.Duration) error {
 	return s.exec(ctx, "update millrace.dead_letters set last_failed_at = last_failed_at - $1::interval", by)
 }
 
+func (s PgStore) Retire(ctx context.Context, id projection.ID, reason engine.RetiredReason, successor string) error {
+	return s.exec(ctx, "insert into millrace.retired_projections (tenant, name, reason, successor) values ($1, $2, $3, nullif($4, ''))",
+		id.Tenant, id.Name, reason, successor)
+}
+
 func (s PgStore) Truncate(ctx context.Context, position int64) error {
 	return errors.Join(
 		s.exec(ctx, "delete from millrace_default.events where global_seq > $1", position),
@@ -226,6 +270,10 @@ func (tx PgTx) Record(ctx context.Context, name string, events ...event.Envelope
 	return tx.Exec(ctx, `insert into public.applied (projection, position, stream, version)
 		select $1, p, s, v from unnest($2::bigint[], $3::text[], $4::bigint[]) with ordinality as u(p, s, v, o) order by o`,
 		name, positions, streams, versions)
+}
+
+func (tx PgTx) Erase(ctx context.Context, name string) error {
+	return tx.Exec(ctx, "delete from public.applied where projection = $1", name)
 }
 
 func (tx PgTx) Exec(ctx context.Context, sql string, args ...any) error {

@@ -41,6 +41,16 @@ func (b *Bundle) Recorders(names ...string) (projections []millrace.Projection) 
 	return projections
 }
 
+// Erase is a hook that deletes what a projection recorded.
+func Erase(name string) HookFunc {
+	return func(ctx context.Context, tx Tx) error { return tx.Erase(ctx, name) }
+}
+
+// Rebuildable is a projection that records what it applies and can be rebuilt.
+func (b *Bundle) Rebuildable(name string) millrace.Projection {
+	return millrace.Projection{Name: name, Handler: b.Store.Batch(Record(name)), Reset: b.Store.Hook(Erase(name))}
+}
+
 // Nothing is a handler that does nothing.
 func Nothing(context.Context, Tx, []event.Envelope) error { return nil }
 

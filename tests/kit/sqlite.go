@@ -15,6 +15,7 @@ import (
 
 	"github.com/millrace-go/millrace"
 	"github.com/millrace-go/millrace/event"
+	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/projection"
 	"github.com/millrace-go/millrace/sqlitestore"
 )
@@ -30,7 +31,9 @@ var SQLite = &Kind{
 		}
 		return place.String()
 	},
-	Open: func(ctx context.Context, place string) (Store, error) { return openSQLite(ctx, place) },
+	Open: func(ctx context.Context, place string, around ...event.AppendMiddleware) (Store, error) {
+		return openSQLite(ctx, place, around)
+	},
 	Faults: map[string]Fault{
 		"SQL error":              {"malformed JSON", Exec("select json('{')")},
 		"constraint":             {"UNIQUE constraint failed", Exec("insert into strict values (1), (1)")},
@@ -79,13 +82,13 @@ type SQLiteTx struct{ *sql.Tx }
 
 type sqliteTenant struct{ *sqlitestore.Tenant }
 
-func openSQLite(ctx context.Context, place string) (Store, error) {
+func openSQLite(ctx context.Context, place string, around []event.AppendMiddleware) (Store, error) {
 	at, err := url.Parse(place)
 	if err != nil {
 		return nil, err
 	}
 	// Nothing is lost without syncs, since the machine keeps running.
-	opts := sqlitestore.Options{Synchronous: sqlitestore.SynchronousNormal}
+	opts := sqlitestore.Options{Synchronous: sqlitestore.SynchronousNormal, AppendMiddleware: around}
 	if n := at.Query().Get("connections"); n != "" {
 		if opts.Readers, err = strconv.Atoi(n); err != nil {
 			return nil, err
@@ -199,6 +202,28 @@ func (SQLiteStore) Each(f EventFunc) millrace.Handler {
 	return sqlitestore.Each(func(ctx context.Context, tx *sql.Tx, e event.Envelope) error { return f(ctx, SQLiteTx{tx}, e) })
 }
 
+func (SQLiteStore) Hook(f HookFunc) millrace.Hook {
+	return sqlitestore.Hook(func(ctx context.Context, tx *sql.Tx) error { return f(ctx, SQLiteTx{tx}) })
+}
+
+func (s SQLiteStore) Numbers(ctx context.Context, query string) (values []int64, err error) {
+	rows, err := s.DB().QueryContext(ctx, query)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, rows.Err(), rows.Close()) }()
+	names, err := rows.Columns()
+	values = make([]int64, len(names))
+	columns := make([]any, len(names))
+	for i := range values {
+		columns[i] = &values[i]
+	}
+	for rows.Next() {
+		err = errors.Join(err, rows.Scan(columns...))
+	}
+	return values, err
+}
+
 func (s SQLiteStore) Applied(ctx context.Context, name string) ([]Applied, error) {
 	return collectRows(ctx, s.DB(), func(row *sql.Rows, a *Applied) error { return row.Scan(&a.Position, &a.Stream, &a.Version) },
 		"select position, stream, version from applied where projection = ? order by at", name)
@@ -239,6 +264,11 @@ func (s SQLiteStore) Age(ctx context.Context, by time.Duration) error {
 	return s.exec(ctx, "update millrace_dead_letters set last_failed_at = last_failed_at - ?", by.Microseconds())
 }
 
+func (s SQLiteStore) Retire(ctx context.Context, id projection.ID, reason engine.RetiredReason, successor string) error {
+	return s.exec(ctx, `insert into millrace_retired_projections (tenant, name, reason, successor, retired_at)
+		select id, ?2, ?3, nullif(?4, ''), 1 from millrace_tenants where name = ?1`, id.Tenant, id.Name, reason, successor)
+}
+
 func (s SQLiteStore) Truncate(ctx context.Context, position int64) error {
 	return errors.Join(
 		s.exec(ctx, `delete from millrace_events where position > ?1
@@ -268,6 +298,10 @@ func (tx SQLiteTx) Record(ctx context.Context, name string, events ...event.Enve
 	}
 	return tx.Exec(ctx, `insert into applied (projection, position, stream, version)
 		select ?, value ->> 'Position', value ->> 'Stream', value ->> 'Version' from json_each(?) order by key`, name, string(raw))
+}
+
+func (tx SQLiteTx) Erase(ctx context.Context, name string) error {
+	return tx.Exec(ctx, "delete from applied where projection = ?", name)
 }
 
 func (tx SQLiteTx) Exec(ctx context.Context, query string, args ...any) error {

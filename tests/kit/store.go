@@ -9,6 +9,7 @@ import (
 
 	"github.com/millrace-go/millrace"
 	"github.com/millrace-go/millrace/event"
+	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/projection"
 )
 
@@ -19,8 +20,10 @@ type Kind struct {
 	Has []Need
 	// Place makes place for a new store, until the test ends. Connections of 0 means the default.
 	Place func(t *testing.T, connections int) (place string)
+	// Ready is Place with a store that is migrated and prepared, where that costs less than to migrate it. It may be nil.
+	Ready func(t *testing.T, connections int) (place string)
 	// Open opens the store at a place, also beside another that is open, as another process does.
-	Open func(ctx context.Context, place string) (Store, error)
+	Open func(ctx context.Context, place string, around ...event.AppendMiddleware) (Store, error)
 	// Faults are what a handler of this kind can do wrong in its transaction, by name.
 	Faults map[string]Fault
 	// Outages are faults of the infrastructure that a handler can meet, by name.
@@ -85,6 +88,9 @@ type Store interface {
 	DeadLetters(id projection.ID) projection.DeadLetters
 	Batch(f BatchFunc) millrace.Handler
 	Each(f EventFunc) millrace.Handler
+	Hook(f HookFunc) millrace.Hook
+	// Numbers returns the columns of a query of one row, which are integers. It runs outside of every transaction of the store.
+	Numbers(ctx context.Context, query string) ([]int64, error)
 	// Applied returns what a projection recorded, in the order of its records.
 	Applied(ctx context.Context, name string) ([]Applied, error)
 	// Arrive records an effect outside of every transaction of a handler, and Arrived returns them in order.
@@ -94,6 +100,9 @@ type Store interface {
 	Commands(ctx context.Context) (all, open int, err error)
 	// Age makes all dead letters have failed that much earlier.
 	Age(ctx context.Context, by time.Duration) error
+	// Retire retires the name of a projection of a tenant that has no rows, as a swap of versions or another release does. successor
+	// is empty if the projection was forgotten.
+	Retire(ctx context.Context, id projection.ID, reason engine.RetiredReason, successor string) error
 	// Truncate removes the default tenant's events after a position, as a restore of an old backup does. The next event is given
 	// the position after it.
 	Truncate(ctx context.Context, position int64) error
@@ -124,6 +133,8 @@ type ReadOptions struct {
 type Tx interface {
 	// Record records that a projection applied these events. There is no unique index: what is applied twice shows.
 	Record(ctx context.Context, name string, events ...event.Envelope) error
+	// Erase deletes what a projection recorded.
+	Erase(ctx context.Context, name string) error
 	// Exec runs a statement in the dialect of the store.
 	Exec(ctx context.Context, sql string, args ...any) error
 	// Commit ends the transaction, which a handler must not do.
@@ -139,6 +150,7 @@ type OwnTx interface {
 type (
 	BatchFunc = func(ctx context.Context, tx Tx, events []event.Envelope) error
 	EventFunc = func(ctx context.Context, tx Tx, e event.Envelope) error
+	HookFunc  = func(ctx context.Context, tx Tx) error
 )
 
 // Applied is an event that a projection recorded.

@@ -24,6 +24,8 @@ type layer struct {
 var stores = []string{
 	"internal/tenancy",
 	"internal/resplit",
+	"internal/rename",
+	"internal/versions",
 	"internal/transfer",
 	"internal/eventlog",
 	"internal/migration",
@@ -53,18 +55,22 @@ var layers = []layer{
 	{"event/...", []string{"internal/excerpt", "internal/valid"}},
 	{"internal/eventlog", []string{"internal/excerpt", "internal/valid", "event/..."}},
 	{"projection/...", []string{"internal/excerpt", "internal/valid", "event/..."}},
+	{"observe", []string{"projection/...", "event/..."}},
+	{"internal/observing", []string{"observe"}},
 	{"internal/backoff", []string{"projection/...", "event/..."}},
 	{"internal/usercode", []string{"projection/...", "event/..."}},
-	{"internal/engine", []string{"internal/partition", "internal/usercode", "internal/excerpt", "internal/valid", "projection/...", "event/..."}},
+	{"internal/versions", []string{"internal/partition", "internal/excerpt", "projection/...", "event/..."}},
+	{"internal/engine", []string{"internal/versions", "internal/partition", "internal/usercode", "internal/excerpt", "internal/valid", "projection/...", "event/..."}},
 	{"internal/transfer", []string{"projection/..."}},
-	{"internal/machine", []string{"internal/backoff", "internal/partition", "internal/engine", "projection/...", "event/..."}},
+	{"internal/machine", []string{"observe", "internal/backoff", "internal/partition", "internal/engine", "projection/...", "event/..."}},
 	{"internal/deadletters", []string{"internal/backoff", "internal/excerpt", "internal/valid", "internal/engine", "projection/...", "event/..."}},
 	{"internal/delivery", []string{"internal/usercode", "internal/machine", "internal/engine", "projection/...", "event/..."}},
 	{"internal/tenancy", []string{"internal/backoff", "internal/engine", "projection/..."}},
+	{"internal/rename", []string{"internal/excerpt", "internal/engine", "projection/..."}},
 	{"internal/ownership", []string{"internal/engine", "projection/...", "event/..."}},
 	{"messages/...", []string{"internal/engine", "projection/...", "event/..."}},
-	{"actors/...", []string{"internal/backoff", "internal/fair", "internal/partition", "internal/usercode", "internal/machine", "internal/ownership", "internal/engine", "messages/...", "projection/...", "event/..."}},
-	{"supervisor/...", []string{"actors/...", "internal/backoff", "internal/machine", "internal/engine", "messages/...", "projection/...", "event/..."}},
+	{"actors/...", []string{"observe", "internal/observing", "internal/versions", "internal/backoff", "internal/fair", "internal/partition", "internal/usercode", "internal/machine", "internal/ownership", "internal/engine", "messages/...", "projection/...", "event/..."}},
+	{"supervisor/...", []string{"observe", "internal/observing", "actors/...", "internal/backoff", "internal/machine", "internal/engine", "messages/...", "projection/...", "event/..."}},
 	{"pgstore/internal/settle", nil},
 	{"pgstore/internal/pgerr", nil},
 	{"pgstore/internal/sqltext", nil},
@@ -76,14 +82,20 @@ var layers = []layer{
 	{"sqlitestore/internal/ownerlock", []string{"sqlitestore/internal/filelock"}},
 	{"sqlitestore/...", stores},
 	{"storecopy", []string{"internal/transfer", "internal/excerpt", "pgstore", "sqlitestore", "projection/..."}},
-	{".", []string{"internal/tenancy", "internal/backoff", "internal/partition", "internal/excerpt", "internal/valid", "supervisor/...", "actors/...", "messages/...", "internal/engine", "projection/...", "event/..."}},
+	{".", []string{"observe", "internal/observing", "internal/versions", "internal/tenancy", "internal/backoff", "internal/partition", "internal/excerpt", "internal/valid", "supervisor/...", "actors/...", "messages/...", "internal/engine", "projection/...", "event/..."}},
+	{"millracetest", []string{".", "pgstore", "sqlitestore", "projection/...", "event/...", "internal/pgtest"}},
+	{"millraceotel", []string{".", "observe", "projection/...", "event/..."}},
 	{"internal/pgtest/testmain", []string{"internal/pgtest"}},
 	{"internal/pgtest", nil},
-	{"internal/program", []string{"pgstore/...", "internal/pgtest"}},
-	{"cmd/...", []string{".", "internal/partition", "internal/valid", "internal/engine", "supervisor/...", "actors/...", "messages/...", "pgstore/...", "sqlitestore/...", "projection/...", "event/...",
-		"internal/excerpt", "internal/pgtest", "internal/program"}},
-	{"tests/kit", []string{".", "internal/engine", "internal/partition", "pgstore/...", "sqlitestore/...", "projection/...", "event/...", "internal/pgtest"}},
-	{"tests/...", []string{".", "internal/eventlog", "internal/partition", "internal/usercode", "internal/engine", "supervisor/...", "actors/...", "messages/...", "pgstore/...", "sqlitestore/...", "projection/...", "event/...",
+	{"internal/console", nil},
+	{"internal/eventfile", []string{"internal/valid", "event/..."}},
+	{"internal/report", []string{".", "internal/console", "projection/..."}},
+	{"internal/program", []string{"pgstore/...", "internal/console", "internal/pgtest"}},
+	{"cmd/...", []string{".", "storecopy", "internal/partition", "internal/valid", "internal/engine", "supervisor/...", "actors/...", "messages/...", "pgstore/...", "sqlitestore/...", "projection/...", "event/...",
+		"internal/console", "internal/eventfile", "internal/report", "internal/excerpt", "internal/pgtest", "internal/program"}},
+	{"tests/summary", []string{"internal/excerpt"}},
+	{"tests/kit", []string{".", "observe", "internal/engine", "internal/partition", "pgstore/...", "sqlitestore/...", "projection/...", "event/...", "internal/pgtest"}},
+	{"tests/...", []string{".", "observe", "internal/versions", "internal/eventlog", "internal/partition", "internal/usercode", "internal/engine", "supervisor/...", "actors/...", "messages/...", "pgstore/...", "sqlitestore/...", "projection/...", "event/...",
 		"internal/pgtest/..."}},
 }
 
@@ -96,8 +108,11 @@ type guest struct {
 
 var guests = []guest{
 	{"github.com/asynkron/protoactor-go", []string{"actors/...", "supervisor/...", "."}, false},
-	{"github.com/jackc/pgx/v5", []string{"pgstore/...", "cmd/...", "internal/pgtest/...", "internal/program", "tests/..."}, true},
-	{"modernc.org/sqlite", []string{"sqlitestore/...", "cmd/bench"}, false},
+	{"github.com/jackc/pgx/v5", []string{"pgstore/...", "cmd/...", "internal/pgtest/...", "internal/program", "millracetest", "tests/..."}, true},
+	{"modernc.org/sqlite", []string{"sqlitestore/..."}, false},
+	{"go.opentelemetry.io/otel", []string{"millraceotel"}, false},
+	{"go.opentelemetry.io/otel/sdk", nil, false},
+	{"go.opentelemetry.io/otel/exporters", nil, false},
 }
 
 // unlinked is a module that a program does not link if it uses only this place of ours.
@@ -116,7 +131,7 @@ const forEveryStore = "tests"
 // imports it adds its flags to a program.
 var (
 	testOnly   = []string{"testing", "go.uber.org/goleak", "pgregory.net/rapid", "github.com/stretchr/testify"}
-	testPlaces = []string{"internal/pgtest/testmain", "tests/..."}
+	testPlaces = []string{"internal/pgtest/testmain", "millracetest", "tests/..."}
 )
 
 // listed is what "go list -json" says of a package.
@@ -274,6 +289,10 @@ func TestImportRulesCanBeBroken(t *testing.T) {
 		"commands bring a server":            {of("cmd/demo", module, ours("internal/pgtest"), pool), ""},
 		"commands are not tests":             {of("cmd/demo", ours("internal/pgtest/testmain")), "cmd/demo imports internal/pgtest/testmain"},
 		"the server knows nothing of ours":   {of("internal/pgtest", ours("pgstore")), "internal/pgtest imports pgstore"},
+		"OpenTelemetry's API":                {of("millraceotel", module, "go.opentelemetry.io/otel/metric"), ""},
+		"not its SDK":                        {of("millraceotel", "go.opentelemetry.io/otel/sdk/metric"), "millraceotel imports go.opentelemetry.io/otel/sdk/metric"},
+		"OpenTelemetry in no other place":    {of(".", "go.opentelemetry.io/otel/trace"), ". imports go.opentelemetry.io/otel/trace"},
+		"no package of ours needs it":        {of("actors", ours("millraceotel")), "actors imports millraceotel"},
 		"no store knows the copy":            {of("sqlitestore", ours("storecopy")), "sqlitestore imports storecopy"},
 		"nor does the root":                  {of(".", ours("storecopy")), ". imports storecopy"},
 		"the copy knows both stores":         {of("storecopy", ours("pgstore"), ours("sqlitestore")), ""},

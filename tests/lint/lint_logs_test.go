@@ -34,6 +34,9 @@ func logFaults(p parsed) (found []string) {
 		if selector.Sel.Name == "log" && len(call.Args) > 1 { // of the state machine: the level comes first
 			logs, at = true, 1
 		}
+		if selector.Sel.Name == "report" && len(call.Args) > 2 { // of the state machine: an event and the level come first
+			logs, at = true, 2
+		}
 		text, literal := literalText(call.Args[at])
 		switch {
 		case from != nil && from.Name == "zap":
@@ -83,7 +86,9 @@ func TestLogRulesAreKept(t *testing.T) {
 		`l.Error(err.Error(), zap.Int("atMost", 3))`:                   2,
 		`s.log(zap.InfoLevel, "read")`:                                 0,
 		`s.log(zap.InfoLevel, "it reads; it writes")`:                  1,
-		`err.Error()`: 0,
+		`s.report(e, zap.InfoLevel, "read")`:                           0,
+		`s.report(e, zap.InfoLevel, "Read")`:                           1,
+		`err.Error()`:                                                  0,
 	} {
 		p := parse(t, "x/a.go", "package x\nimport \"go.uber.org/zap\"\nfunc f() { "+call+" }\n")
 		if found := logFaults(p); len(found) != faults {

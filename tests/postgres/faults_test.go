@@ -229,7 +229,7 @@ func TestProjectionWaitsForMissingObjects(t *testing.T) {
 		b.Reaches(rt, kind, last)
 		b.Eventually(kind+": its reason is gone", func() bool {
 			here, there := b.Status(rt, kind), b.Status(remote, kind)
-			return here.State == millrace.StateLive && there.State == millrace.StateElsewhere && here.Reason+there.Reason == ""
+			return here.State == millrace.StateLive && there.State == millrace.StateLive && here.Reason+there.Reason == ""
 		})
 	}
 	b.MustCatchUp(rt, "42P01", "42703", "42883", "3F000", "42501")

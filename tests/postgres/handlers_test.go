@@ -146,7 +146,7 @@ func TestProjectionsRunWhateverTheHooksOfThePoolSet(t *testing.T) {
 				}
 				return err
 			})}
-			forNamed := millrace.Projection{Name: "totals", Handler: totals.Handler}
+			forNamed := millrace.Projection{Name: "totals", Handler: orderTotals.Handler}
 			rt := b.Runtime(millrace.Config{Tenants: []string{"acme"}}, bounded, forNamed)
 			acme := b.orderOf("acme", "30.00")
 			for _, want := range []string{"30.00", "42.50"} {
@@ -194,4 +194,25 @@ func TestPoolOfOneWorks(t *testing.T) {
 	}
 	b.Verify("p")
 	b.Verify("r")
+}
+
+// A statement that fails ends the transaction, even if its error is swallowed.
+func TestMiddlewareThatSwallowsAnErrorCannotCommitAFailedTransaction(t *testing.T) {
+	t.Parallel()
+	b := setup(t, pgstore.Options{})
+	b.Append("s", 3)
+	swallows := func(next millrace.Call) millrace.Call {
+		return func(ctx context.Context, events []event.Envelope) error { _ = next(ctx, events); return nil }
+	}
+	b.Idle(millrace.Projection{Name: "p", Retry: kit.Soon(0), Middleware: []millrace.Middleware{swallows},
+		Handler: b.Store.Each(func(ctx context.Context, tx kit.Tx, e event.Envelope) error {
+			if e.Position == 2 {
+				return tx.Exec(ctx, "select 1/0")
+			}
+			return tx.Record(ctx, "p", e)
+		})})
+	if letters := b.DeadLettersOf("p"); len(letters) != 1 || letters[0].Position != 2 || !strings.Contains(letters[0].Error, "division by zero") {
+		t.Errorf("%+v", letters)
+	}
+	b.Verify("p", 2)
 }

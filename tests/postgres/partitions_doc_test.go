@@ -59,23 +59,6 @@ func blocksOf(document, language string) (blocks []string) {
 	return blocks
 }
 
-func TestCodeOfThePartitionsDocumentIsTested(t *testing.T) {
-	t.Parallel()
-	source, err := os.ReadFile("partitions_doc_test.go")
-	if err != nil {
-		t.Fatal(err)
-	}
-	blocks := blocksOf(partitionsDocument(t), "go")
-	for _, code := range blocks {
-		if !strings.Contains(string(source), code) {
-			t.Errorf("docs/partitions.md has code that is not tested:\n%s", code)
-		}
-	}
-	if len(blocks) != 3 {
-		t.Errorf("docs/partitions.md shows %d of 3 methods", len(blocks))
-	}
-}
-
 // The published slots are those of Go and of the server, and the published statement finds the partition.
 func TestPublishedSlotsAreThoseOfTheServer(t *testing.T) {
 	t.Parallel()

@@ -123,16 +123,18 @@ func countIdle(t *testing.T, counts *statementCounts) {
 		{"a heartbeat", "heartbeat", 1, func(config *millrace.Config) { config.HeartbeatInterval = often }},
 		{"a check of the other nodes", "list_peers", 1, func(config *millrace.Config) { config.FailureDetection = often }},
 		{"16 searches for leases, one of which reads all", "free_leases", 16, func(config *millrace.Config) { config.ReconcileInterval = often }},
-		{"a poll", "global_seq", 1, func(config *millrace.Config) { config.PollInterval = often }},
+		{"a poll", "heads", 1, func(config *millrace.Config) { config.PollInterval = often }},
 	}
 	few, many := counts.setup(t), counts.setup(t)
 	for _, round := range rounds {
 		config := hourly
 		round.set(&config)
 		in := func(c *counted, n int) string {
+			c.tap.forget()
 			stop := c.Start(c.runtime(config, c.named(n)...))
 			defer stop()
 			c.owned(n)
+			c.Eventually("the feed has read", func() bool { return c.times("tail_start") > 0 })
 			c.rounds(round.marker, 2*round.n) // the start has ended
 			return c.rounds(round.marker, round.n)
 		}

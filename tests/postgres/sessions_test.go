@@ -118,7 +118,7 @@ func TestWhyAProjectionFailedIsKnownEverywhereUntilItIsRepaired(t *testing.T) {
 	}
 	b.exec("insert into millrace_default.events (global_seq, stream_id, stream_version, type, body) overriding system value select global_seq, stream_id, stream_version, type, body from lost")
 	b.Resume(remote, "p")
-	b.Is(remote, "p", millrace.StateElsewhere)
+	b.Is(remote, "p", millrace.StateLive)
 	b.Applied(remote, b.Append("a", 1).Positions[0], "p")
 }
 

@@ -25,7 +25,7 @@ type bundle struct {
 // setup makes a store in a database of its own. The settings are names and values in its DSN.
 func setup(t *testing.T, opts pgstore.Options, settings ...string) *bundle {
 	t.Helper()
-	dsn := pgtest.Database(t)
+	dsn := kit.PgReady(t)
 	for i := 0; i+1 < len(settings); i += 2 {
 		dsn = kit.WithSetting(t, dsn, settings[i], settings[i+1])
 	}
@@ -39,7 +39,7 @@ func private(t *testing.T, options pgtest.Options) (b *bundle, server *pgtest.Se
 	return setupAt(t, server.DSN("postgres"), pgstore.Options{}), server
 }
 
-// setupAt makes a store in an empty database.
+// setupAt makes a store in a database, which may be empty.
 func setupAt(t *testing.T, dsn string, opts pgstore.Options) *bundle {
 	t.Helper()
 	b := newBundle(t, dsn)
@@ -51,7 +51,7 @@ func setupAt(t *testing.T, dsn string, opts pgstore.Options) *bundle {
 
 // newBundle makes a bundle without a store.
 func newBundle(t *testing.T, dsn string) *bundle {
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
 	t.Cleanup(cancel)
 	return &bundle{Bundle: &kit.Bundle{T: t, Ctx: ctx, Kind: kit.Postgres, Place: dsn}, dsn: dsn}
 }

@@ -31,6 +31,8 @@ const (
 // SQLSTATEs of PostgreSQL. Source: PostgreSQL documentation, appendix A, "PostgreSQL Error Codes".
 const (
 	NotSupported          = "0A000"
+	NoPreparedStatement   = "26000"
+	DuplicateStatement    = "42P05"
 	ReadOnlyTransaction   = "25006"
 	FailedTransaction     = "25P02"
 	ForeignKeyViolation   = "23503"

@@ -40,13 +40,14 @@ create table {control}.copied_parts (
     primary key (tenant, part)
 );
 
--- One row per running process. projections are the names that it can run, tenants those that it serves (empty: all). It
--- runs the projection filtered[i] only for tenants that filters[i] matches; a projection may be there several times. By
+-- One row per running process. name describes it to people. projections are the names that it can run, tenants those
+-- that it serves (empty: all). It runs the projection filtered[i] only for tenants that filters[i] matches; a projection may be there several times. By
 -- the server's clock, the node's leases expire at expires_at. Marking a node dead sets expires_at to heartbeat_at.
 -- session_key is the key of its session lock. A draining node releases its leases and has no share of them. summary
 -- describes the projections that the node runs, null if its version of the program writes none.
 create table {control}.nodes (
     id           uuid primary key,
+    name         text not null default '',
     projections  text[] not null,
     tenants      text[] not null,
     filtered     text[] not null default '{}',
@@ -64,13 +65,16 @@ create table {control}.nodes (
 -- it. failed_reason is why the projection stopped, null if it runs. It is valid for failed_epoch alone, that is, for
 -- one owner. If halted is set, it is valid until the projection is resumed, whoever owns it. skipped counts skipped
 -- events, parked the dead letters in the states parked and replaying. attempts counts the failed attempts at
--- failing_position. If missing_object is set, the event there waits for a database object or a privilege, which
--- last_error names. crash_attempts counts the attempts at crash_position that began and whose end was not recorded: the
--- process may have crashed. suspended is set while the tenant is paused or not active. A suspended projection does not
--- run, whatever its desired state is. An unsplit projection has one row, with partition 0. A projection with n
--- partitions has n rows, 1 to n, with n in partitions and one token. A row's events are those of the streams
--- with slot_from <= slot < slot_to, without those that were handled before the row existed: for each i, the events of
--- the slots from passed_from[i] to passed_to[i], exclusive, up to the position passed_upto[i].
+-- failing_position. next_attempt_at is when the next attempt was due when the last one was recorded. If missing_object
+-- is set, the event there waits for a database object or a privilege, which last_error names. crash_attempts counts the
+-- attempts at crash_position that began and whose end was not recorded: the process may have crashed. tenant_suspended
+-- is set while the tenant is paused or not active. held_by is the open operation that needs the projection to stand
+-- still. In both cases the projection is suspended: it does not run, whatever its desired state is. delivers is set if
+-- its handler works outside of the transaction. rebuild_since is when the projection was set back to the position
+-- rebuild_from; it is being rebuilt until it reaches rebuild_to. An unsplit projection has one row, with partition 0. A
+-- projection with n partitions has n rows, 1 to n, with n in partitions and one token. A row's events are those of the
+-- streams with slot_from <= slot < slot_to, without those that were handled before the row existed: for each i, the
+-- events of the slots from passed_from[i] to passed_to[i], exclusive, up to the position passed_upto[i].
 create table {control}.projections (
     id               integer generated always as identity primary key,
     tenant           text collate "C" not null references {control}.tenants,
@@ -84,7 +88,10 @@ create table {control}.projections (
     passed_upto      bigint[] not null default '{}',
     token            uuid not null default gen_random_uuid(),
     desired_state    text collate "C" not null default 'run' check (desired_state in ('run', 'pause')),
-    suspended        boolean not null default false,
+    tenant_suspended boolean not null default false,
+    held_by          bigint,
+    suspended        boolean not null generated always as (tenant_suspended or held_by is not null) stored,
+    delivers         boolean not null default false,
     failed_reason    text,
     failed_epoch     bigint,
     halted           boolean not null default false,
@@ -98,11 +105,29 @@ create table {control}.projections (
     failing_since    timestamptz,
     last_error       text,
     last_error_at    timestamptz,
+    next_attempt_at  timestamptz,
     missing_object   boolean not null default false,
+    rebuild_since    timestamptz,
+    rebuild_from     bigint not null default 0,
+    rebuild_to       bigint not null default 0,
     unique (tenant, name, partition)
 );
 -- For the sum of all parked events, and lists of the projections that have some.
 create index on {control}.projections (parked) where parked > 0;
+
+-- The names under which no projection of a tenant is created any more, so that a node of an older release does not begin
+-- at the first event. No name is both here and in projections. successor is the name that the projection has now, null if
+-- it was forgotten. It is never retired itself: when it is, all names that lead to it get its successor. An earlier
+-- version of a projection is unused if the tenant began with a later one, its successor.
+create table {control}.retired_projections (
+    tenant     text collate "C" not null references {control}.tenants on delete cascade,
+    name       text collate "C" not null,
+    successor  text collate "C" check (successor <> name),
+    reason     text collate "C" not null check (reason in ('forgotten', 'renamed', 'replaced', 'unused')),
+    retired_at timestamptz not null default clock_timestamp(),
+    primary key (tenant, name),
+    check ((successor is null) = (reason = 'forgotten'))
+);
 
 -- Probes update the one row of this table to find out whether the server takes writes. Its value has no meaning.
 create table {control}.probe (
@@ -219,6 +244,29 @@ create unlogged table {control}.incarnation (
 );
 insert into {control}.incarnation default values;
 
+-- Operations that run code of a projection: a living node that registers it carries them out. holds are the names of the
+-- projections that stand still meanwhile: held_by in their rows is the operation. node carries it out, and raises epoch when it
+-- begins. hook_runs are the runs of the hook that have not returned. ended_at, code (that of
+-- engine.OperationFailure) and error say how it ended; until then, error is why the last try failed.
+create table {control}.operations (
+    id           bigint generated always as identity primary key,
+    tenant       text collate "C" not null references {control}.tenants on delete cascade,
+    name         text collate "C" not null,
+    kind         text collate "C" not null check (kind in ('rebuild', 'swap', 'drop')),
+    holds        text[] not null,
+    options      text not null,
+    node         uuid,
+    epoch        bigint not null default 0,
+    hook_runs    bigint[] not null default '{}',
+    requested_at timestamptz not null default clock_timestamp(),
+    started_at   timestamptz,
+    ended_at     timestamptz,
+    code         text collate "C",
+    error        text
+);
+create unique index operations_open_idx on {control}.operations (tenant, name) where ended_at is null;
+create index on {control}.operations (tenant, name, ended_at) where ended_at is not null;
+
 -- Returns the incarnation of the server. What a client keeps in memory is valid within one incarnation only. Raises
 -- MR005 if the table is empty, and MR006 on a standby. Locks nothing. Needs no index.
 create function {control}.incarnation() returns bigint language plpgsql stable as $$
@@ -277,6 +325,59 @@ begin
         raise exception 'lease % is not held by % under epoch % at checkpoint %', lease, lease_owner, lease_epoch, old
             using errcode = 'MR001';
     end if;
+end
+$$;
+
+-- Raises MR001 unless the operation is open and nothing took it over since that epoch. Locks nothing. Index:
+-- operations_pkey.
+create function {control}.check_operation(operation bigint, operation_epoch bigint) returns void language plpgsql stable as $$
+begin
+    perform 1 from {control}.operations o where o.id = operation and o.epoch = operation_epoch and o.ended_at is null;
+    if not found then
+        raise exception 'operation % was ended or taken over since epoch %', operation, operation_epoch using errcode = 'MR001';
+    end if;
+end
+$$;
+
+-- Raises MR002 if a hook ended its transaction, whose name is batch (null: any). Locks nothing. Needs no index.
+create function {control}.check_transaction(batch text) returns void language plpgsql as $$
+begin
+    if batch <> coalesce(current_setting('millrace.batch', true), '') then raise exception 'the hook ended its transaction' using errcode = 'MR002'; end if;
+end
+$$;
+
+-- Ends an operation and lets its projections run again. Raises MR001 unless the operation is open, and nothing took it over
+-- since that epoch, and MR002 if the hook ended the transaction batch (null: no hook ran). Notifies the nodes over the channel.
+-- Indexes: operations_pkey, projections_tenant_name_partition_key. Locks, until the commit: the rows of the operation and the
+-- projections FOR NO KEY UPDATE, and the queue of notifications during the commit.
+create function {control}.end_operation(batch text, operation bigint, operation_epoch bigint, failure text, message text, channel text)
+returns void language plpgsql as $$
+begin
+    perform {control}.check_transaction(batch);
+    update {control}.operations o set ended_at = clock_timestamp(), code = failure, error = message
+     where o.id = operation and o.epoch = operation_epoch and o.ended_at is null;
+    if not found then
+        raise exception 'operation % was ended or taken over since epoch %', operation, operation_epoch using errcode = 'MR001';
+    end if;
+    perform {control}.release_holds(operation, channel);
+end
+$$;
+
+-- Lets the projections that an operation holds run again, and notifies the nodes over the channel. Index:
+-- projections_tenant_name_partition_key. Locks, until the commit: the rows of the projections FOR NO KEY UPDATE, and the
+-- queue of notifications during the commit.
+create function {control}.release_holds(operation bigint, channel text) returns void language plpgsql as $$
+declare
+    released integer;
+begin
+    for released in
+        update {control}.projections p set held_by = null
+          from {control}.operations o
+         where o.id = operation and p.tenant = o.tenant and p.name = any(o.holds) and p.held_by = operation
+        returning p.id
+    loop
+        perform pg_notify(channel, released::text);
+    end loop;
 end
 $$;
 

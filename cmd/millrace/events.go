@@ -1,0 +1,268 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/millrace-go/millrace/event"
+	"github.com/millrace-go/millrace/internal/console"
+)
+
+func (c *cli) eventsCommand() *cobra.Command {
+	return group("events", "Read, append, import and export events",
+		c.tailCommand(), c.streamCommand(), c.appendCommand(), c.importCommand(), c.exportCommand(), c.countEventsCommand())
+}
+
+// eventsOf returns the tenant's events. The tenant must exist.
+func (c *cli) eventsOf(ctx context.Context, s store) (tenant string, of events, err error) {
+	if tenant, err = c.oneTenant(); err != nil {
+		return "", nil, err
+	}
+	if of, err = s.of(tenant); err != nil {
+		return "", nil, misuseError{fmt.Errorf("--tenant: %w", err)}
+	}
+	if _, err = of.State(ctx); err != nil {
+		return "", nil, err
+	}
+	return tenant, of, nil
+}
+
+// printEvent prints an event in one line.
+func (c *cli) printEvent(tenant string, e event.Envelope) error {
+	if c.json {
+		return c.printJSON(eventOf(tenant, e))
+	}
+	_, err := fmt.Fprintln(c.out, console.OneLine(fmt.Sprintf("%8d  %s  %s@%d  %s  %s", e.Position, e.Time.UTC().Format("2006-01-02 15:04:05.000"), e.Stream, e.Version, e.Type, compact(e.Body))))
+	return err
+}
+
+// compact returns JSON without white space between its parts.
+func compact(raw json.RawMessage) string {
+	var b bytes.Buffer
+	if json.Compact(&b, raw) != nil {
+		return string(raw)
+	}
+	return b.String()
+}
+
+func (c *cli) streamCommand() *cobra.Command {
+	var from int64
+	cmd := &cobra.Command{
+		Use:     "stream STREAM",
+		Short:   "Print the events of a stream",
+		Example: "  millrace events stream order-17\n  millrace events stream order-17 --from 3 --json",
+		Args:    cobra.ExactArgs(1),
+		RunE: c.with(func(ctx context.Context, s store, args []string) error {
+			if from < 1 {
+				return misuse("--from must be at least 1: %d", from)
+			}
+			tenant, of, err := c.eventsOf(ctx, s)
+			if err != nil {
+				return err
+			}
+			found := false
+			for e, err := range of.ReadStream(ctx, args[0], from) {
+				if err != nil {
+					return err
+				}
+				found = true
+				if err := c.printEvent(tenant, e); err != nil {
+					return err
+				}
+			}
+			if !found && from == 1 {
+				return misuse("tenant %q has no stream %q", tenant, args[0])
+			}
+			return nil
+		}),
+	}
+	cmd.Flags().Int64Var(&from, "from", 1, "first version")
+	return cmd
+}
+
+type countEventsJSON struct {
+	Tenant string `json:"tenant"`
+	Events int64  `json:"events"`
+	// UpTo is the settled mark at the time of the count.
+	UpTo int64 `json:"upTo"`
+}
+
+// selection has the flags that select events.
+type selection struct{ readOptions }
+
+func (o *selection) add(cmd *cobra.Command) {
+	cmd.Flags().Int64Var(&o.after, "after", 0, "only events after this position")
+	cmd.Flags().StringSliceVar(&o.types, "type", nil, "only events of these types")
+	cmd.Flags().StringVar(&o.stream, "stream", "", "only events of this stream")
+}
+
+func (o *selection) check() error {
+	if o.after < 0 {
+		return misuse("--after must not be negative: %d", o.after)
+	}
+	return nil
+}
+
+// settled returns the tenant's settled mark: no event at or below it can still appear. It waits for appends in progress.
+func settled(ctx context.Context, s store, tenant string) (int64, error) {
+	tail := s.Engine().Tail(tenant)
+	for {
+		update, err := tail.Poll(ctx)
+		if err != nil || !update.More && update.Again == 0 {
+			return update.Mark, err
+		}
+		if err := wait(ctx, update.Again); err != nil {
+			return 0, err
+		}
+	}
+}
+
+// wait returns after some time, or with ctx's error.
+func wait(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// upTo ends a sequence of events after a position.
+func upTo(mark int64, all iter.Seq2[event.Envelope, error]) iter.Seq2[event.Envelope, error] {
+	return func(yield func(event.Envelope, error) bool) {
+		for e, err := range all {
+			if err == nil && e.Position > mark || !yield(e, err) {
+				return
+			}
+		}
+	}
+}
+
+func (c *cli) countEventsCommand() *cobra.Command {
+	var o selection
+	cmd := &cobra.Command{
+		Use:     "count",
+		Short:   "Count events",
+		Long:    "Counts the events of a tenant, up to the settled mark. It reads all of them.",
+		Example: "  millrace events count\n  millrace events count --type OrderPlaced --after 100000",
+		Args:    cobra.NoArgs,
+		RunE: c.with(func(ctx context.Context, s store, _ []string) error {
+			n, tenant, mark, err := c.eachEvent(ctx, s, o, func(string, event.Envelope) error { return nil })
+			if err != nil {
+				return err
+			}
+			return c.print(countEventsJSON{tenant, n, mark}, func() error { return c.say("%d", n) })
+		}),
+	}
+	o.add(cmd)
+	return cmd
+}
+
+// eachEvent calls fn for each selected event up to the settled mark, and shows progress. It returns how many there were.
+func (c *cli) eachEvent(ctx context.Context, s store, o selection, fn func(tenant string, e event.Envelope) error) (n int64, tenant string, mark int64, err error) {
+	var of events
+	if err = o.check(); err == nil {
+		tenant, of, err = c.eventsOf(ctx, s)
+	}
+	if err == nil {
+		mark, err = settled(ctx, s, tenant)
+	}
+	if err != nil {
+		return 0, "", 0, err
+	}
+	progress := c.progress()
+	defer progress.end()
+	for e, err := range upTo(mark, of.readAll(ctx, o.readOptions)) {
+		if err == nil {
+			err = fn(tenant, e)
+		}
+		if err != nil {
+			return n, tenant, mark, err
+		}
+		n++
+		progress.show("%s, position %d of %d", plural(n, "event"), e.Position, mark)
+	}
+	return n, tenant, mark, nil
+}
+
+func (c *cli) exportCommand() *cobra.Command {
+	var o selection
+	var output string
+	cmd := &cobra.Command{
+		Use:   "export",
+		Short: "Write events as NDJSON, one JSON object in each line",
+		Long: `Writes the events of a tenant up to the settled mark, in order, as NDJSON. events import reads this format. A file whose name
+ends in .gz is compressed. Without --output the events are printed.`,
+		Example: "  millrace events export --output shop.ndjson.gz\n  millrace events export --type OrderPlaced --after 100000 | jq .body",
+		Args:    cobra.NoArgs,
+		RunE: c.with(func(ctx context.Context, s store, _ []string) error {
+			if output == "" {
+				c.json = true
+				_, _, _, err := c.eachEvent(ctx, s, o, c.printEvent)
+				return err
+			}
+			return c.exportFile(ctx, s, o, output)
+		}),
+	}
+	o.add(cmd)
+	cmd.Flags().StringVarP(&output, "output", "o", "", "file to write; it must not exist")
+	completeFlag(cmd, "output", eventFiles)
+	return cmd
+}
+
+type exportedJSON struct {
+	Tenant string `json:"tenant"`
+	Events int64  `json:"events"`
+	UpTo   int64  `json:"upTo"`
+	File   string `json:"file"`
+}
+
+// exportFile writes to a file, which it removes after an error.
+func (c *cli) exportFile(ctx context.Context, s store, o selection, path string) (err error) {
+	file, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o666)
+	if err != nil {
+		return misuse("--output: %w", err)
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, os.Remove(path))
+		}
+	}()
+	out := newWriter(file, strings.HasSuffix(path, ".gz"))
+	inner := *c
+	inner.out, inner.json = out, true
+	n, tenant, mark, err := c.eachEvent(ctx, s, o, inner.printEvent)
+	if err = errors.Join(err, out.Close()); err != nil {
+		return err
+	}
+	return c.print(exportedJSON{tenant, n, mark, path}, func() error {
+		return c.say("wrote %s up to position %d to %s", plural(n, "event"), mark, path)
+	})
+}
+
+// readInput returns a text that an argument gives: itself, @file, or - for the standard input.
+func (c *cli) readInput(arg string) ([]byte, error) {
+	switch {
+	case arg == "-":
+		return io.ReadAll(c.in)
+	case strings.HasPrefix(arg, "@"):
+		content, err := os.ReadFile(arg[1:])
+		if err != nil {
+			return nil, misuseError{err}
+		}
+		return content, nil
+	}
+	return []byte(arg), nil
+}

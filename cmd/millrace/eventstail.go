@@ -1,0 +1,139 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/millrace-go/millrace/event"
+	"github.com/millrace-go/millrace/internal/engine"
+)
+
+// tailEvery is how often events tail --follow looks for new events.
+const tailEvery = 500 * time.Millisecond
+
+func (c *cli) tailCommand() *cobra.Command {
+	var o selection
+	var last int
+	var follow bool
+	cmd := &cobra.Command{
+		Use:   "tail",
+		Short: "Print the last events, and follow new ones",
+		Long: `Prints the last events of a tenant. With --follow it continues with new events until it is interrupted. It shows events when
+they are settled, in order, and leaves none out.`,
+		Example: "  millrace events tail\n  millrace events tail -f -n 0 --type OrderPlaced --json",
+		Args:    cobra.NoArgs,
+		RunE: c.with(func(ctx context.Context, s store, _ []string) error {
+			if last < 0 {
+				return misuse("-n must not be negative: %d", last)
+			}
+			if err := o.check(); err != nil {
+				return err
+			}
+			tenant, of, err := c.eventsOf(ctx, s)
+			if err != nil {
+				return err
+			}
+			t := follower{cli: c, store: s, tenant: tenant, of: of, o: o}
+			if t.shown, err = settled(ctx, s, tenant); err != nil {
+				return err
+			}
+			if err := t.printLast(ctx, last); err != nil || !follow {
+				return err
+			}
+			err = t.follow(ctx)
+			if ctx.Err() != nil && c.timeout <= 0 {
+				return nil // interrupted
+			}
+			return err
+		}),
+	}
+	o.add(cmd)
+	cmd.Flags().IntVarP(&last, "lines", "n", 10, "how many of the last events to print")
+	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "continue with new events")
+	return cmd
+}
+
+// follower prints the end of a tenant's events.
+type follower struct {
+	cli    *cli
+	store  store
+	tenant string
+	of     events
+	o      selection
+	// shown is the position up to which the events were printed, or left out.
+	shown int64
+}
+
+// printLast prints the last n events up to the position shown. It reads from ever further back, since positions have gaps and
+// other events lie between.
+func (f *follower) printLast(ctx context.Context, n int) error {
+	if n == 0 {
+		return nil
+	}
+	for span := int64(n) * 2; ; span *= 8 {
+		o := f.o.readOptions
+		o.after = max(f.shown-span, f.o.after)
+		var found []event.Envelope
+		for e, err := range upTo(f.shown, f.of.readAll(ctx, o)) {
+			if err != nil {
+				return err
+			}
+			if found = append(found, e); len(found) > 2*n {
+				found = append(found[:0], found[len(found)-n:]...)
+			}
+		}
+		if len(found) < n && o.after > f.o.after {
+			continue
+		}
+		for _, e := range found[max(0, len(found)-n):] {
+			if err := f.cli.printEvent(f.tenant, e); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+}
+
+// follow prints new events up to the settled mark, until ctx ends.
+func (f *follower) follow(ctx context.Context) error {
+	tail := f.store.Engine().Tail(f.tenant)
+	for {
+		update, err := tail.Poll(ctx)
+		if err == nil {
+			err = f.catchUp(ctx, update)
+		}
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		if err != nil {
+			return err
+		}
+		if update.More {
+			continue
+		}
+		if err := wait(ctx, cmp.Or(update.Again, tailEvery)); err != nil {
+			return err
+		}
+	}
+}
+
+func (f *follower) catchUp(ctx context.Context, update engine.TailUpdate) error {
+	if update.Mark <= f.shown {
+		return nil
+	}
+	o := f.o.readOptions
+	o.after = max(f.shown, f.o.after)
+	for e, err := range upTo(update.Mark, f.of.readAll(ctx, o)) {
+		if err == nil {
+			err = f.cli.printEvent(f.tenant, e)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	f.shown = update.Mark
+	return nil
+}

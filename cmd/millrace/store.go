@@ -1,0 +1,136 @@
+package main
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"iter"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/millrace-go/millrace"
+	"github.com/millrace-go/millrace/event"
+	"github.com/millrace-go/millrace/pgstore"
+	"github.com/millrace-go/millrace/projection"
+	"github.com/millrace-go/millrace/sqlitestore"
+)
+
+var errNotMigrated, errFileNotMigrated = pgstore.ErrNotMigrated, sqlitestore.ErrNotMigrated
+
+// store is what the commands need of a store. Both kinds have these methods, apart from those that the types below add.
+type store interface {
+	millrace.Store
+	Close()
+	Migrate(ctx context.Context) error
+	Tenants(ctx context.Context) ([]string, error)
+	CreateTenants(ctx context.Context, names ...string) error
+	ArchiveTenant(ctx context.Context, name string) error
+	UnarchiveTenant(ctx context.Context, name string) error
+	DeadLetters(id projection.ID) projection.DeadLetters
+
+	// dropTenant drops a tenant, with the objects outside of it that depend on it if dependents is set.
+	dropTenant(ctx context.Context, name string, dependents bool) error
+	// of returns a tenant, whether or not it exists.
+	of(tenant string) (events, error)
+	// inTx runs fn in one transaction, in which it appends to a tenant.
+	inTx(ctx context.Context, tenant string, fn func(ctx context.Context, append appendFunc) error) error
+}
+
+// events are the events of a tenant.
+type events interface {
+	State(ctx context.Context) (projection.TenantState, error)
+	Append(ctx context.Context, stream string, expected event.Expected, events ...event.Event) (event.Appended, error)
+	ReadStream(ctx context.Context, stream string, fromVersion int64) iter.Seq2[event.Envelope, error]
+	readAll(ctx context.Context, o readOptions) iter.Seq2[event.Envelope, error]
+}
+
+// appendFunc appends in a transaction.
+type appendFunc func(ctx context.Context, stream string, expected event.Expected, events ...event.Event) (event.Appended, error)
+
+// readOptions are the ReadOptions of both stores.
+type readOptions struct {
+	after  int64
+	types  []string
+	stream string
+}
+
+// database is a store in PostgreSQL.
+type database struct{ *pgstore.Store }
+
+type databaseTenant struct{ *pgstore.Tenant }
+
+func openPostgres(ctx context.Context, url, schema, sessionURL string) (store, error) {
+	s, err := pgstore.Open(ctx, url, pgstore.Options{Schema: schema, SessionDSN: sessionURL})
+	if err != nil {
+		return nil, fmt.Errorf("open the store: %w", err)
+	}
+	return database{s}, nil
+}
+
+func (d database) dropTenant(ctx context.Context, name string, dependents bool) error {
+	return d.DropTenant(ctx, name, name, pgstore.DropOptions{Dependents: dependents})
+}
+
+func (d database) of(tenant string) (events, error) {
+	t, err := d.ForTenant(tenant)
+	return databaseTenant{t}, err
+}
+
+func (t databaseTenant) readAll(ctx context.Context, o readOptions) iter.Seq2[event.Envelope, error] {
+	return t.ReadAll(ctx, pgstore.ReadOptions{After: o.after, Types: o.types, Stream: o.stream})
+}
+
+// file is a store in a file.
+type file struct{ *sqlitestore.Store }
+
+type fileTenant struct{ *sqlitestore.Tenant }
+
+func openFile(ctx context.Context, path string) (store, error) {
+	s, err := sqlitestore.Open(ctx, path, sqlitestore.Options{})
+	if err != nil {
+		return nil, fmt.Errorf("open the store: %w", err)
+	}
+	return file{s}, nil
+}
+
+func (f file) dropTenant(ctx context.Context, name string, dependents bool) error {
+	if dependents {
+		return misuse("--dependents is for PostgreSQL: in a file nothing can depend on a tenant")
+	}
+	return f.DropTenant(ctx, name, name, sqlitestore.DropOptions{})
+}
+
+func (f file) of(tenant string) (events, error) {
+	t, err := f.ForTenant(tenant)
+	return fileTenant{t}, err
+}
+
+func (t fileTenant) readAll(ctx context.Context, o readOptions) iter.Seq2[event.Envelope, error] {
+	return t.ReadAll(ctx, sqlitestore.ReadOptions{After: o.after, Types: o.types, Stream: o.stream})
+}
+
+func (d database) inTx(ctx context.Context, tenant string, fn func(ctx context.Context, append appendFunc) error) error {
+	t, err := d.ForTenant(tenant)
+	if err != nil {
+		return err
+	}
+	return t.InTx(ctx, func(ctx context.Context, tx pgx.Tx) error {
+		return fn(ctx, func(ctx context.Context, stream string, expected event.Expected, events ...event.Event) (event.Appended, error) {
+			appended, _, err := t.AppendTx(ctx, tx, stream, expected, events...)
+			return appended, err
+		})
+	})
+}
+
+func (f file) inTx(ctx context.Context, tenant string, fn func(ctx context.Context, append appendFunc) error) error {
+	t, err := f.ForTenant(tenant)
+	if err != nil {
+		return err
+	}
+	return f.InTx(ctx, func(ctx context.Context, tx *sql.Tx) error {
+		return fn(ctx, func(ctx context.Context, stream string, expected event.Expected, events ...event.Event) (event.Appended, error) {
+			appended, _, err := t.AppendTx(ctx, tx, stream, expected, events...)
+			return appended, err
+		})
+	})
+}

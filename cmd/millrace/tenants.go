@@ -1,0 +1,201 @@
+package main
+
+import (
+	"context"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/millrace-go/millrace"
+	"github.com/millrace-go/millrace/internal/console"
+	"github.com/millrace-go/millrace/internal/valid"
+	"github.com/millrace-go/millrace/projection"
+)
+
+func (c *cli) tenantsCommand() *cobra.Command {
+	list := &cobra.Command{
+		Use:     "list",
+		Short:   "List the tenants and their states",
+		Example: "  millrace tenants list",
+		Args:    cobra.NoArgs,
+		RunE:    c.with(func(ctx context.Context, s store, _ []string) error { return c.listTenants(ctx, s) }),
+	}
+	create := &cobra.Command{
+		Use:   "create TENANT...",
+		Short: "Create tenants",
+		Long: `Creates tenants that do not exist. The tables of your read models are missing in them, since only your program knows the
+steps of Options.TenantSetup: it runs them when it calls Migrate.`,
+		Example: "  millrace tenants create acme globex",
+		RunE: c.with(func(ctx context.Context, s store, names []string) error {
+			for _, name := range names {
+				if err := valid.Tenant(name); err != nil {
+					return misuseError{err}
+				}
+			}
+			if err := s.CreateTenants(ctx, names...); err != nil {
+				return err
+			}
+			return c.changed("created", names)
+		}),
+	}
+	archive := c.eachTenant("archive", "archived", "Make tenants read-only and stop their projections",
+		`Stops appends to tenants and their projections, and returns when no projection of them runs any more. Their events and read
+models can still be read.`, func(ctx context.Context, s store, name string) error { return s.ArchiveTenant(ctx, name) })
+	restore := c.eachTenant("restore", "restored", "Undo an archive",
+		"Allows appends to archived tenants again, and starts their projections.",
+		func(ctx context.Context, s store, name string) error { return s.UnarchiveTenant(ctx, name) })
+	pause := c.eachTenant("pause", "paused", "Stop all projections of tenants",
+		"Stops all projections of tenants until they are resumed, and returns when none of them runs any more. Appends still work.",
+		func(ctx context.Context, s store, name string) error {
+			return withAdmin(s, func(a *millrace.Admin) error { return a.PauseTenant(ctx, name) })
+		})
+	resume := c.eachTenant("resume", "resumed", "Undo a pause of tenants",
+		"Starts the projections of paused tenants again, except those that are paused themselves.",
+		func(ctx context.Context, s store, name string) error {
+			return withAdmin(s, func(a *millrace.Admin) error { return a.ResumeTenant(ctx, name) })
+		})
+	all := []*cobra.Command{create, archive, restore, pause, resume, c.dropCommand()}
+	for _, cmd := range all {
+		cmd.Args, cmd.ValidArgsFunction = cobra.MinimumNArgs(1), c.completeTenants
+	}
+	create.ValidArgsFunction = nil // the names are new
+	return group("tenants", "List, create, archive and drop tenants", append([]*cobra.Command{list}, all...)...)
+}
+
+func withAdmin(s store, do func(a *millrace.Admin) error) error {
+	a, err := millrace.NewAdmin(s)
+	if err != nil {
+		return err
+	}
+	return do(a)
+}
+
+// eachTenant returns a command that does one thing to each of the tenants that its arguments name.
+func (c *cli) eachTenant(verb, past, short, long string, do func(ctx context.Context, s store, name string) error) *cobra.Command {
+	return &cobra.Command{
+		Use: verb + " TENANT...", Short: short, Long: long, Example: "  millrace tenants " + verb + " acme",
+		RunE: c.with(func(ctx context.Context, s store, names []string) error {
+			for i, name := range names {
+				if err := do(ctx, s, name); err != nil {
+					return c.partly(past, names[:i], err)
+				}
+			}
+			return c.changed(past, names)
+		}),
+	}
+}
+
+func (c *cli) dropCommand() *cobra.Command {
+	var sure yes
+	var dependents bool
+	cmd := &cobra.Command{
+		Use:   "drop TENANT...",
+		Short: "Remove tenants permanently",
+		Long: `Removes tenants permanently: their events, projections, checkpoints and dead letters, and in PostgreSQL everything else in
+their schemas. In a file, your own tables stay. It waits until no projection of the tenant runs any more. An interrupted drop
+must be repeated.`,
+		Example: "  millrace tenants drop acme\n  millrace tenants drop acme --yes --dependents",
+		RunE: c.with(func(ctx context.Context, s store, names []string) error {
+			for i, name := range names {
+				what, err := c.describeTenant(ctx, s, name)
+				if err == nil {
+					err = c.confirm(sure, "remove tenant %q permanently, with %s", name, what)
+				}
+				if err == nil {
+					err = s.dropTenant(ctx, name, dependents)
+				}
+				if err != nil {
+					return c.partly("dropped", names[:i], err)
+				}
+			}
+			return c.changed("dropped", names)
+		}),
+	}
+	sure.add(cmd)
+	cmd.Flags().BoolVar(&dependents, "dependents", false, "also drop views, functions and foreign keys outside of the tenant's schema that depend on it")
+	return cmd
+}
+
+// describeTenant says what a tenant has.
+func (c *cli) describeTenant(ctx context.Context, s store, name string) (string, error) {
+	heads, err := s.Engine().Heads(ctx, []string{name})
+	if err != nil {
+		return "", err
+	}
+	head, found := heads.Positions[name]
+	if !found {
+		return "what is left of it", nil
+	}
+	list, err := projectionsOf(ctx, s, millrace.StatusFilter{Tenants: []string{name}})
+	if err != nil {
+		return "", err
+	}
+	return "its events up to position " + number(head) + " and " + plural(len(list), "projection"), nil
+}
+
+type tenantsJSON struct {
+	Tenants []tenantJSON `json:"tenants"`
+}
+
+type tenantJSON struct {
+	Tenant string                 `json:"tenant"`
+	State  projection.TenantState `json:"state,omitempty"`
+	// Head is the highest visible position.
+	Head int64 `json:"head"`
+}
+
+func (c *cli) listTenants(ctx context.Context, s store) error {
+	if err := c.noTenants(); err != nil {
+		return err
+	}
+	if _, err := s.Tenants(ctx); err != nil { // names a store that is not migrated
+		return err
+	}
+	port := s.Engine()
+	tenants, err := port.Tenants(ctx, nil)
+	if err != nil {
+		return err
+	}
+	names := make([]string, len(tenants))
+	for i, t := range tenants {
+		names[i] = t.Name
+	}
+	heads, err := port.Heads(ctx, names)
+	if err != nil {
+		return err
+	}
+	all := tenantsJSON{Tenants: []tenantJSON{}}
+	table := console.Table{Columns: []console.Column{{Title: "tenant", Least: 12}, {Title: "state"}, {Title: "last position", Right: true}}}
+	for _, t := range tenants {
+		all.Tenants = append(all.Tenants, tenantJSON{t.Name, t.State, heads.Positions[t.Name]})
+		table.Add(t.Name, string(t.State), number(heads.Positions[t.Name]))
+	}
+	return c.print(all, func() error { return c.table(table, "no tenants") })
+}
+
+type changedJSON struct {
+	// Done is what was done, in one word such as "paused", and To the names.
+	Done string   `json:"done"`
+	To   []string `json:"to"`
+}
+
+// changed says what was done to which names. The first word of done says it to programs.
+func (c *cli) changed(done string, names []string) error {
+	word, _, _ := strings.Cut(done, " ")
+	return c.print(changedJSON{word, append([]string{}, names...)}, func() error {
+		for _, name := range names {
+			if err := c.say("%s %s", done, name); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// partly is changed before an error, which it returns.
+func (c *cli) partly(done string, names []string, err error) error {
+	if len(names) > 0 {
+		_ = c.changed(done, names)
+	}
+	return err
+}

@@ -1,0 +1,74 @@
+package millrace
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/projection"
+)
+
+// heldLong is how long a settled mark may be held back before that is reported.
+const heldLong = 30 * time.Second
+
+// Findings returns what a person should look at:
+//
+//   - parked events
+//   - projections that have failed, that wait for a missing object, or that no living node registers
+//   - projections that have had no living owner for longer than Config.LeaseDuration
+//   - tenants whose settled marks have been held back for longer than 30 s, or whose events cannot be read
+//
+// Lags are no findings, since each deployment has limits of its own: see Lagging.
+func (s Summary) Findings() (found []projection.Finding) {
+	add := func(check, advice, problem string, args ...any) {
+		found = append(found, projection.Finding{Check: check, Problem: fmt.Sprintf(problem, args...), Advice: advice})
+	}
+	if s.Parked > 0 {
+		add("dead letters", "repair the cause, then replay or discard them",
+			"parked events: %d, the oldest failed %v ago in %s", s.Parked, time.Since(s.OldestParked).Round(time.Second), s.OldestParkedIn)
+	}
+	for _, of := range []struct {
+		n               int
+		problem, advice string
+	}{
+		{s.NotOwned, "projections that should run and have no living owner", "start a node that registers them"},
+		{s.Unregistered, "projections that no living node registers", "deploy their code, or pause, rename or forget them"},
+		{s.States[StateFailed], "projections that have failed and wait until they are resumed", "repair the causes that their status names, then resume them"},
+		{s.States[StateMissingObject], "projections that wait for a missing object", "create the objects that their status names, or grant the privileges"},
+	} {
+		if of.n > 0 {
+			add("projections", of.advice, "%s: %d", of.problem, of.n)
+		}
+	}
+	for _, t := range s.Held {
+		switch {
+		case t.Held == nil:
+			add("settled mark", "repair the cause", "%s", heldReason(t, time.Time{}))
+		case time.Since(t.Held.Since) >= heldLong:
+			add("settled mark", "end these transactions if they hang", "%s", heldReason(t, t.Held.Since))
+		}
+	}
+	return found
+}
+
+// heldTenant returns the end of a tenant's events as a node reports it.
+func heldTenant(h engine.HeldTenant) TenantStatus {
+	t := TenantStatus{Tenant: h.Tenant, Head: h.Mark, Mark: h.Mark, Held: heldMark(h.Held), Reason: h.Reason}
+	if h.Held != nil {
+		t.Head = h.Held.Below
+	}
+	return t
+}
+
+// heldReason says what keeps the settled mark of a tenant from moving. since is zero if it is unknown.
+func heldReason(t TenantStatus, since time.Time) string {
+	lasts := ""
+	if !since.IsZero() {
+		lasts = fmt.Sprintf(" for %v", time.Since(since).Round(time.Second))
+	}
+	if t.Held == nil {
+		return fmt.Sprintf("the events of tenant %s cannot be read%s: %s", t.Tenant, lasts, t.Reason)
+	}
+	return fmt.Sprintf("the settled mark of tenant %s is held back below %d%s by %s", t.Tenant, t.Held.Below, lasts, strings.Join(t.Held.Holders, ", "))
+}

@@ -1,0 +1,143 @@
+package millrace
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/millrace-go/millrace/actors"
+)
+
+// Health reports whether this runtime works, and what an operator should check. If Live or Ready is false, the reasons are
+// given.
+type Health struct {
+	// Live is false if the process should be restarted: a loop of the runtime makes no progress, or the runtime ended by
+	// itself. It never depends on the database, so that an outage restarts nothing. It is true before Run and after it.
+	Live    bool     `json:"live"`
+	NotLive []string `json:"notLive,omitempty"`
+	// Ready reports that the runtime can claim leases and that settled marks move: heartbeats arrive, the pool works, leases can
+	// be searched for, and events can be read. It is false before Run has registered the node, while the runtime stops, and
+	// after Run. Faults that end within Config.LeaseDuration do not change it.
+	Ready    bool     `json:"ready"`
+	NotReady []string `json:"notReady,omitempty"`
+	// Degraded reports that the runtime works, and that something needs attention: failed projections, open circuit breakers,
+	// missing objects, settled marks that are held back for more than 30 s, or a lost session connection on this node; parked
+	// events, projections without an owner, or halted ones in the deployment.
+	Degraded   bool     `json:"degraded"`
+	DegradedBy []string `json:"degradedBy,omitempty"`
+}
+
+const (
+	// figuresAge is how old the figures of the deployment may be. figuresLimit bounds the statements that read them, so that a
+	// probe is answered in time.
+	figuresAge   = 5 * time.Second
+	figuresLimit = 500 * time.Millisecond
+	// namesMost is how many projections or tenants a reason names, and reasonMost how many bytes a reason has.
+	namesMost, reasonMost = 3, 500
+)
+
+// Health returns the health of the runtime. It may be called every second. At most every 5 s, and only while the runtime is
+// ready, it reads the figures of the deployment. That is one statement, limited to half a second.
+func (r *Runtime) Health(ctx context.Context) Health {
+	h := Health{NotLive: r.notLive(), NotReady: r.notReady()}
+	if deps := r.running(); deps != nil {
+		h.DegradedBy = degradedHere(deps.Registry.Vitals())
+	}
+	if len(h.NotReady) == 0 {
+		h.DegradedBy = append(h.DegradedBy, r.figures.reasons(ctx, r.Admin)...)
+	}
+	h.NotLive, h.NotReady, h.DegradedBy = shortReasons(h.NotLive), shortReasons(h.NotReady), shortReasons(h.DegradedBy)
+	h.Live, h.Ready, h.Degraded = len(h.NotLive) == 0, len(h.NotReady) == 0, len(h.DegradedBy) > 0
+	return h
+}
+
+// notLive returns why the process should be restarted.
+func (r *Runtime) notLive() (reasons []string) {
+	r.mu.Lock()
+	deps, life := r.deps, r.life
+	r.mu.Unlock()
+	switch {
+	case deps == nil && life.crash != nil:
+		return []string{"the runtime ended by itself: " + life.crash.Error()}
+	case deps == nil || life.stopping: // the grace period ends a stop
+		return nil
+	}
+	v := deps.Registry.Vitals()
+	for _, loop := range []actors.Loop{actors.SupervisorLoop, actors.NodeLoop, actors.SessionLoop} {
+		// The session's loop waits for one call of the database at a time.
+		if still := time.Since(v.Progress[loop]); still > r.standstill+r.config.QueryTimeout {
+			reasons = append(reasons, fmt.Sprintf("the loop of the %s has stood still for %v", loop, still.Round(time.Second)))
+		}
+	}
+	for _, name := range v.Standing {
+		reasons = append(reasons, "the "+name+" makes no progress and cannot be restarted")
+	}
+	return reasons
+}
+
+// notReady returns why the runtime cannot claim leases or move settled marks.
+func (r *Runtime) notReady() (reasons []string) {
+	r.mu.Lock()
+	deps, life := r.deps, r.life
+	r.mu.Unlock()
+	switch {
+	case deps == nil && life.crash != nil:
+		return []string{"the runtime ended by itself: " + life.crash.Error()}
+	case deps == nil && life.refused != nil:
+		return []string{"the runtime could not start: " + life.refused.Error()}
+	case deps == nil:
+		return []string{"the runtime is not running"}
+	case life.stopping:
+		return []string{"the runtime is stopping: it ends its batches and releases its leases"}
+	}
+	return notReady(deps.Registry.Vitals(), r.config.LeaseDuration)
+}
+
+// lifeOf is the state of the current run of a runtime, or the result of its last run.
+type lifeOf struct {
+	// stopping reports that the run ends. refused is why it did not start, and crash is why it ended by itself.
+	stopping       bool
+	refused, crash error
+}
+
+// figures are the figures of the deployment. One probe at a time reads them. Other probes use the figures that were read last.
+type figures struct {
+	mu      sync.Mutex
+	reading bool
+	read    time.Time // when they were read, or could not be read
+	summary Summary
+	err     error
+}
+
+// reasons returns what needs attention in the deployment.
+func (f *figures) reasons(ctx context.Context, a *Admin) []string {
+	f.mu.Lock()
+	due := !f.reading && time.Since(f.read) >= figuresAge
+	f.reading = f.reading || due
+	f.mu.Unlock()
+	if due {
+		limited, cancel := context.WithTimeout(ctx, min(figuresLimit, a.timeout))
+		summary, _, err := a.overview(limited)
+		cancel()
+		f.mu.Lock()
+		f.reading = false
+		if ctx.Err() == nil { // else the prober went away
+			f.read, f.err = time.Now(), err
+		}
+		if err == nil {
+			f.summary = summary
+		}
+		f.mu.Unlock()
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var reasons []string
+	for _, found := range f.summary.Findings() {
+		reasons = append(reasons, found.Problem)
+	}
+	if f.err != nil {
+		reasons = append(reasons, because("the figures of the deployment cannot be read", f.err))
+	}
+	return reasons
+}

@@ -1,0 +1,27 @@
+package millrace
+
+import (
+	"fmt"
+
+	"github.com/millrace-go/millrace/internal/engine"
+)
+
+// Hook is a function that a projection runs in a transaction of the store, beside its handler. pgstore.Hook and sqlitestore.Hook
+// are Hooks. The function gets a context from which ProjectionFrom returns the projection.
+type Hook interface {
+	// Engine is for package millrace.
+	Engine() engine.Hook
+}
+
+// hookFor returns the hook of that field of a Projection, or an error if the store cannot run it. Run is nil if the field is
+// not set.
+func hookFor(field string, hook Hook, store engine.Store) (engine.Hook, error) {
+	if hook == nil {
+		return engine.Hook{}, nil
+	}
+	h := hook.Engine()
+	if h.Tx != store.TxType() {
+		return h, fmt.Errorf("%s takes %v, but %s gives %v", field, h.Tx, store.Name(), store.TxType())
+	}
+	return h, nil
+}

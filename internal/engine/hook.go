@@ -1,0 +1,26 @@
+package engine
+
+import (
+	"context"
+	"reflect"
+
+	"github.com/millrace-go/millrace/internal/usercode"
+)
+
+// Hook is a function of a projection that runs in a transaction of the store, beside its handler.
+type Hook struct {
+	// Tx is the type of the transaction that Run takes.
+	Tx reflect.Type
+	// Run runs the function. A panic is an error.
+	Run func(ctx context.Context, tx any) error
+}
+
+// NewHook makes a Hook of a function.
+func NewHook[Tx any](f func(ctx context.Context, tx Tx) error) Hook {
+	if f == nil {
+		return Hook{Tx: reflect.TypeFor[Tx]()}
+	}
+	return Hook{Tx: reflect.TypeFor[Tx](), Run: func(ctx context.Context, tx any) error {
+		return usercode.Protect(func() error { return f(ctx, tx.(Tx)) })
+	}}
+}

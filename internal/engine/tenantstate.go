@@ -1,0 +1,28 @@
+package engine
+
+import (
+	"context"
+
+	"github.com/millrace-go/millrace/projection"
+)
+
+// InactiveTenant returns why the projections of a tenant do not run, although they are not paused: it is archived, being dropped or
+// being copied, or does not exist. It returns nil for a tenant that is active or paused.
+func InactiveTenant(ctx context.Context, s Store, name string) error {
+	tenants, err := s.Tenants(ctx, []string{name})
+	switch {
+	case err != nil:
+		return err
+	case len(tenants) == 0:
+		return projection.ErrUnknownTenant
+	}
+	switch tenants[0].State {
+	case projection.TenantArchived:
+		return projection.ErrTenantArchived
+	case projection.TenantDropping:
+		return projection.ErrTenantDropping
+	case projection.TenantCopying:
+		return projection.ErrTenantCopying
+	}
+	return nil
+}

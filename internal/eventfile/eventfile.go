@@ -1,0 +1,139 @@
+// Package eventfile reads events from NDJSON files: one JSON object in each line, plain or compressed by gzip.
+package eventfile
+
+import (
+	"bufio"
+	"bytes"
+	"compress/gzip"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"os"
+	"unicode/utf8"
+
+	"github.com/millrace-go/millrace/event"
+	"github.com/millrace-go/millrace/internal/valid"
+)
+
+// maxLine is the longest line of a file. An event is in memory several times.
+const maxLine = 16 << 20
+
+// Record is an event and its stream.
+type Record struct {
+	Stream string
+	Event  event.Event
+	// Line is the number of its line, from 1.
+	Line int
+}
+
+// line is one line of a file. The bodies are kept as they are, so that no number becomes a float. Other members are ignored, such
+// as the position and the version of an exported event: the store assigns new ones.
+type line struct {
+	Stream string          `json:"stream"`
+	Type   string          `json:"type"`
+	Body   json.RawMessage `json:"body"`
+	// Data is another name of Body, and At is when the event happened, for files of other programs.
+	Data          json.RawMessage   `json:"data"`
+	At            string            `json:"at"`
+	Headers       map[string]string `json:"headers"`
+	CausationID   string            `json:"causationId"`
+	CorrelationID string            `json:"correlationId"`
+}
+
+// Open reads a file. Errors have the file's name and the number of the line.
+func Open(path string) iter.Seq2[Record, error] {
+	return func(yield func(Record, error) bool) {
+		file, err := os.Open(path)
+		if err != nil {
+			yield(Record{}, fmt.Errorf("open the input: %w", err))
+			return
+		}
+		defer func() { _ = file.Close() }()
+		for r, err := range Read(file) {
+			if err != nil {
+				err = fmt.Errorf("read %s: %w", path, err)
+			}
+			if !yield(r, err) || err != nil {
+				return
+			}
+		}
+	}
+}
+
+// Read reads line by line and ignores empty lines. Errors have the line's number, from 1.
+func Read(from io.Reader) iter.Seq2[Record, error] {
+	return func(yield func(Record, error) bool) {
+		plain, err := decompressed(from)
+		if err != nil {
+			yield(Record{}, err)
+			return
+		}
+		lines := bufio.NewScanner(plain)
+		lines.Buffer(make([]byte, 0, 64<<10), maxLine)
+		number := 1
+		for ; lines.Scan(); number++ {
+			text := bytes.TrimSpace(lines.Bytes())
+			if len(text) == 0 {
+				continue
+			}
+			r, err := parse(text)
+			if r.Line = number; err != nil {
+				err = fmt.Errorf("line %d: %w", number, err)
+			}
+			if !yield(r, err) || err != nil {
+				return
+			}
+		}
+		if err := lines.Err(); errors.Is(err, bufio.ErrTooLong) {
+			yield(Record{}, fmt.Errorf("line %d: longer than %d bytes", number, maxLine))
+		} else if err != nil {
+			yield(Record{}, fmt.Errorf("line %d: %w", number, err))
+		}
+	}
+}
+
+func decompressed(from io.Reader) (io.Reader, error) {
+	buffered := bufio.NewReader(from)
+	if start, _ := buffered.Peek(2); !bytes.Equal(start, []byte{0x1f, 0x8b}) {
+		return buffered, nil
+	}
+	plain, err := gzip.NewReader(buffered)
+	if err != nil {
+		return nil, fmt.Errorf("decompress: %w", err)
+	}
+	return plain, nil
+}
+
+// parse decodes a line. The record does not refer to text.
+func parse(text []byte) (Record, error) {
+	if !utf8.Valid(text) {
+		return Record{}, errors.New("not valid UTF-8")
+	}
+	var l line
+	if err := json.Unmarshal(text, &l); err != nil {
+		return Record{}, fmt.Errorf("not a JSON object with stream, type and body: %w", err)
+	}
+	if l.Stream == "" {
+		return Record{}, errors.New("stream is missing or empty")
+	}
+	if err := valid.Text("stream", l.Stream); err != nil {
+		return Record{}, err
+	}
+	if len(l.Body) > 0 && len(l.Data) > 0 {
+		return Record{}, errors.New("body and data exclude each other: both are the body of the event")
+	}
+	if len(l.Body) == 0 {
+		l.Body = l.Data
+	}
+	e := event.Event{Type: l.Type, Body: l.Body, Headers: l.Headers, CausationID: l.CausationID, CorrelationID: l.CorrelationID}
+	if l.At != "" {
+		// This is when it happened; the store records when it was appended.
+		if e.Headers == nil {
+			e.Headers = make(map[string]string)
+		}
+		e.Headers["at"] = l.At
+	}
+	return Record{Stream: l.Stream, Event: e}, e.Validate()
+}

@@ -1,0 +1,108 @@
+package eventfile
+
+import (
+	"bytes"
+	"compress/gzip"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+const twoLines = `{"stream":"a","type":"T","at":"2017-01-09T08:49:50Z","data":{"amount":26.80,"big":12345678901234567890.12,"role":null}}
+
+{"stream":"b","type":"U","data":[1]}`
+
+func TestInputIsKeptAsGiven(t *testing.T) {
+	t.Parallel()
+	var compressed bytes.Buffer
+	z := gzip.NewWriter(&compressed)
+	z.Write([]byte(twoLines))
+	z.Close()
+	for name, content := range map[string][]byte{"plain.ndjson": []byte(twoLines), "log.ndjson.gz": compressed.Bytes(), "misnamed.gz": []byte(twoLines + "\n")} {
+		path := filepath.Join(t.TempDir(), name)
+		if err := os.WriteFile(path, content, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		for range 2 { // it can be walked through again
+			var all []Record
+			for r, err := range Open(path) {
+				if err != nil {
+					t.Fatal(err)
+				}
+				all = append(all, r)
+			}
+			if len(all) != 2 {
+				t.Fatalf("%s: %d events, want 2", name, len(all))
+			}
+			a, b := all[0], all[1]
+			if a.Stream != "a" || a.Event.Type != "T" || a.Event.Headers["at"] != "2017-01-09T08:49:50Z" ||
+				string(a.Event.Body) != `{"amount":26.80,"big":12345678901234567890.12,"role":null}` {
+				t.Errorf("%s: first event is %+v, body %s", name, a, a.Event.Body)
+			}
+			if b.Stream != "b" || b.Event.Type != "U" || b.Event.Headers != nil || string(b.Event.Body) != `[1]` {
+				t.Errorf("%s: second event is %+v", name, b)
+			}
+		}
+	}
+}
+
+func TestBadLineIsNamedByItsNumber(t *testing.T) {
+	t.Parallel()
+	good := `{"stream":"a","type":"T","data":{}}` + "\n"
+	for name, test := range map[string]struct{ text, says string }{
+		"no JSON":      {good + "\n" + "nonsense\n" + good, "line 3: not a JSON object"},
+		"two bodies":   {good + `{"stream":"a","type":"T","body":1,"data":2}`, "line 2: body and data exclude each other"},
+		"two values":   {good + `{"stream":"a","type":"T"} 1`, "line 2: not a JSON object"},
+		"no object":    {`["a"]`, "line 1: not a JSON object"},
+		"no stream":    {good + good + `{"type":"T","data":{}}`, "line 3: stream is missing or empty"},
+		"no type":      {good + `{"stream":"a","data":{}}`, "line 2: event type is empty"},
+		"not UTF-8":    {good + "{\"stream\":\"a\",\"type\":\"T\",\"data\":\"\xff\"}", "line 2: not valid UTF-8"},
+		"NUL in data":  {good + `{"stream":"a","type":"T","data":"\u0000"}`, `line 2: event body contains \u0000`},
+		"NUL in name":  {good + `{"stream":"a\u0000","type":"T"}`, "line 2: stream"},
+		"too long":     {good + strings.Repeat(" ", maxLine+1), "line 2: longer than"},
+		"broken gzip":  {"\x1f\x8b garbage", "decompress"},
+		"amount wrong": {good + `{"stream":"a","type":"T","data":{"amount":01}}`, "line 2: not a JSON object"},
+	} {
+		var failed error
+		n := 0
+		for _, err := range Read(strings.NewReader(test.text)) {
+			if err != nil {
+				failed = err
+				continue
+			}
+			n++
+		}
+		if failed == nil || !strings.Contains(failed.Error(), test.says) {
+			t.Errorf("%s: %v, want %q", name, failed, test.says)
+		}
+	}
+}
+
+func TestTruncatedFileIsAnError(t *testing.T) {
+	t.Parallel()
+	var compressed bytes.Buffer
+	z := gzip.NewWriter(&compressed)
+	z.Write([]byte(strings.Repeat(`{"stream":"a","type":"T","data":{}}`+"\n", 1000)))
+	z.Close()
+	var err error
+	for _, err = range Read(bytes.NewReader(compressed.Bytes()[:compressed.Len()-10])) {
+	}
+	if err == nil || !strings.Contains(err.Error(), "unexpected EOF") {
+		t.Errorf("got %v, want an unexpected end", err)
+	}
+}
+
+func TestExportedLineIsReadAsItWas(t *testing.T) {
+	t.Parallel()
+	const text = `{"position":7,"stream":"a","version":3,"type":"T","time":"2026-01-09T08:49:50Z","body":{"n":1},"headers":{"user":"u"},"causationId":"c","correlationId":"k"}`
+	for r, err := range Read(strings.NewReader(text)) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		e := r.Event
+		if r.Stream != "a" || r.Line != 1 || e.Type != "T" || string(e.Body) != `{"n":1}` || e.Headers["user"] != "u" || e.CausationID != "c" || e.CorrelationID != "k" {
+			t.Errorf("%+v", r)
+		}
+	}
+}

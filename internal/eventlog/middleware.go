@@ -1,0 +1,72 @@
+package eventlog
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/millrace-go/millrace/event"
+	"github.com/millrace-go/millrace/internal/excerpt"
+)
+
+// Middleware is the middleware around the appends of a store. It is nil if there is none.
+type Middleware struct{ outermost event.AppendFunc }
+
+// call is the append that middleware is called around. It travels in the context, since middleware is built only once.
+type call struct {
+	given event.Appending
+	do    event.AppendFunc
+}
+
+type callKey struct{}
+
+// NewMiddleware chains middleware, the first outermost.
+func NewMiddleware(all []event.AppendMiddleware) (*Middleware, error) {
+	if len(all) == 0 {
+		return nil, nil
+	}
+	next := event.AppendFunc(innermost)
+	for i := len(all) - 1; i >= 0; i-- {
+		if all[i] == nil {
+			return nil, fmt.Errorf("Options.AppendMiddleware must not contain nil: middleware %d", i+1)
+		}
+		if next = all[i](next); next == nil {
+			return nil, fmt.Errorf("Options.AppendMiddleware: middleware %d returned nil", i+1)
+		}
+	}
+	return &Middleware{next}, nil
+}
+
+// Around calls do within the middleware.
+func (m *Middleware) Around(ctx context.Context, a event.Appending, do event.AppendFunc) (event.Appended, error) {
+	if m == nil {
+		return do(ctx, a)
+	}
+	return m.outermost(context.WithValue(ctx, callKey{}, &call{given: a, do: do}), a)
+}
+
+// AroundTx is Around for an append in a transaction of the caller. If do has appended events, it returns wake, which the caller
+// calls after the commit. Otherwise it returns a function that does nothing.
+func (m *Middleware) AroundTx(ctx context.Context, a event.Appending, do event.AppendFunc, wake func()) (event.Appended, func(), error) {
+	afterCommit := func() {}
+	result, err := m.Around(ctx, a, func(ctx context.Context, a event.Appending) (event.Appended, error) {
+		result, err := do(ctx, a)
+		if err == nil && !result.Repeated {
+			afterCommit = wake
+		}
+		return result, err
+	})
+	return result, afterCommit, err
+}
+
+func innermost(ctx context.Context, a event.Appending) (event.Appended, error) {
+	c, ok := ctx.Value(callKey{}).(*call)
+	switch {
+	case !ok:
+		return event.Appended{}, errors.New("append: middleware must pass on its own context, or one that is derived from it")
+	case a.Tenant != c.given.Tenant || a.Stream != c.given.Stream:
+		return event.Appended{}, fmt.Errorf("append: middleware must not change the tenant or the stream: %s of %s became %s of %s",
+			excerpt.Quoted(c.given.Stream), excerpt.Quoted(c.given.Tenant), excerpt.Quoted(a.Stream), excerpt.Quoted(a.Tenant))
+	}
+	return c.do(ctx, a)
+}

@@ -1,0 +1,13 @@
+-- Returns the names of the projections of the tenants $1, the retired names with their reasons and successors, and the names
+-- with open operations, with the reason "operation" and the kind. Tenants that are being dropped or copied are left out. The
+-- caller holds the structural lock of the tenants. Indexes: tenants_pkey, projections_tenant_name_partition_key,
+-- retired_projections_pkey, operations_open_idx. Locks nothing.
+select t.tenant, n.name, n.reason, n.successor
+  from {control}.tenants t
+ cross join lateral (
+       select p.name, '' as reason, '' as successor from {control}.projections p where p.tenant = t.tenant group by p.name
+       union all
+       select x.name, x.reason, coalesce(x.successor, '') from {control}.retired_projections x where x.tenant = t.tenant
+       union all
+       select o.name, 'operation', o.kind from {control}.operations o where o.tenant = t.tenant and o.ended_at is null) n
+ where t.tenant = any($1::text[]) and t.state in ('active', 'archived')

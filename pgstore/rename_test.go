@@ -1,0 +1,116 @@
+package pgstore
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/internal/rename"
+	"github.com/millrace-go/millrace/projection"
+)
+
+// A rename and the end of a projection read the rows of their tenants' projections, among those of many others.
+func TestRenameReadsOnlyItsTenants(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
+	mustExec(t, f.Store, `insert into millrace.dead_letters (projection_id, position, stream_id, stream_version, type, state, open_replays, error, stack, attempts, first_failed_at, last_failed_at)
+		select p.id, n, 's', 1, 'T', 'replaying', 1, 'e', '', 1, now(), now() from millrace.projections p, generate_series(1, 20) n where p.tenant in ('t1', 't2', 't3', 't4')`)
+	mustExec(t, f.Store, `insert into millrace.parked_streams (projection_id, stream_id) select p.id, 's' || n from millrace.projections p, generate_series(1, 5) n
+		where p.tenant in ('t1', 't2', 't3', 't4')`)
+	mustExec(t, f.Store, `insert into millrace.commands (projection_id, kind, max_events) select p.id, 'replay', 1 from millrace.projections p, generate_series(1, 5) n
+		where p.tenant in ('t1', 't2', 't3', 't4')`)
+	fillOperations(t, f)
+	for _, table := range append(slices.Clone(controlTables), "tenants") {
+		mustExec(t, f.Store, "analyze millrace."+table)
+	}
+	ctx := testContext(t)
+	for doing, do := range map[string]func(tx pgx.Tx) error{
+		"rename": func(tx pgx.Tx) error {
+			names, err := f.namesOf(ctx, tx, []string{"t1", "t2"})
+			if err != nil {
+				return err
+			}
+			changes := rename.Unused([]engine.Rename{{Tenant: "t1", From: "p1", To: "q1"}, {Tenant: "t2", From: "p2", To: "q2"}}, names, nil)
+			if len(changes) != 2 {
+				t.Errorf("changes: %+v", changes)
+			}
+			_, err = f.changeNames(ctx, tx, changes)
+			return err
+		},
+		"forget": func(tx pgx.Tx) error {
+			locked, err := f.lockProjections(ctx, tx, []string{"t1"}, []string{"p1"})
+			if err == nil && len(locked.rows) != 1 {
+				err = fmt.Errorf("locked %+v", locked)
+			}
+			if err == nil {
+				_, err = tx.Exec(ctx, f.control.sql("delete_projections"), locked.rows)
+			}
+			return err
+		},
+	} {
+		read := readBy(t, f.Store, "select", do)
+		for _, table := range controlTables {
+			if r := read[table]; r.Scans != 0 && table != "operations" || r.Rows > 2000 { // there are no operations
+				t.Errorf("%s: %s: %+v", doing, table, r)
+			}
+		}
+	}
+}
+
+// If the owner is alive, its process has not crashed, and a rename clears the attempts. If the owner is dead, the rename
+// counts a crash.
+func TestRenameCountsTheDeathOfAnOwner(t *testing.T) {
+	t.Parallel()
+	store, ctx := newStore(t), testContext(t)
+	state := func() string {
+		return one[string](t, store, `select concat_ws(' ', name, crash_count, crash_attempts, owner is null, epoch, d.state, d.open_replays)
+			from millrace.projections p join millrace.leases l using (id) join millrace.dead_letters d on d.projection_id = p.id`)
+	}
+	begin := func(name string) {
+		mustExec(t, store, "update millrace.projections set crash_position = 5, crash_attempts = 2 where name = $1", name)
+		mustExec(t, store, "update millrace.dead_letters set state = 'replaying', open_replays = 1")
+	}
+	to := func(from, name string) {
+		noError(t, store.port().Rename(ctx, engine.Rename{Tenant: projection.DefaultTenant, From: from, To: name}))
+	}
+	node := aNode()
+	claimed(t, store, node, true, ensured(t, store, "p")...) // the node is not registered, and so it is dead
+	mustExec(t, store, `insert into millrace.dead_letters (projection_id, position, stream_id, stream_version, type, error, stack, attempts, first_failed_at, last_failed_at)
+		select id, 5, 's', 1, 'T', 'e', '', 1, now(), now() from millrace.projections`)
+	begin("p")
+	if to("p", "q"); state() != "q 1 2 t 2 replaying 1" {
+		t.Errorf("after the owner died: %s", state())
+	}
+	present(t, store, node)
+	claimed(t, store, node, true, one[[]int32](t, store, "select array_agg(id) from millrace.leases")...)
+	begin("q")
+	if to("q", "r"); state() != "r 1 1 t 4 parked 0" {
+		t.Errorf("after the owner lived: %s", state())
+	}
+	if to("r", "s"); state() != "s 1 1 t 5 parked 0" {
+		t.Errorf("without an owner: %s", state())
+	}
+}
+
+// Tenants that are being dropped or copied keep their names.
+func TestTenantsThatAreBeingCopiedAreNotRenamed(t *testing.T) {
+	t.Parallel()
+	store, ctx := newStore(t), testContext(t)
+	ensured(t, store, "p")
+	mustExec(t, store, "update millrace.tenants set state = 'copying'")
+	noError(t, store.port().RenameUnused(ctx, []engine.Rename{{Tenant: projection.DefaultTenant, From: "p", To: "q"}}))
+	for doing, err := range map[string]error{
+		"rename": store.port().Rename(ctx, engine.Rename{Tenant: projection.DefaultTenant, From: "p", To: "q"}),
+		"forget": store.port().Forget(ctx, projection.ID{Tenant: projection.DefaultTenant, Name: "p"}),
+	} {
+		if fault := classify(err); err == nil || fault.Class != engine.Configuration {
+			t.Errorf("%s: %v", doing, err)
+		}
+	}
+	if name := one[string](t, store, "select name from millrace.projections"); name != "p" {
+		t.Errorf("it is %s", name)
+	}
+}

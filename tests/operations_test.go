@@ -1,0 +1,202 @@
+package tests_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/millrace-go/millrace"
+	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/projection"
+	"github.com/millrace-go/millrace/tests/kit"
+)
+
+// operatorNode is a node that carries out operations by the store's engine, without a runtime, so that tests can do what a runtime
+// never does.
+type operatorNode struct {
+	*kit.Bundle
+	port    engine.Store
+	node    engine.Node
+	session engine.Session
+}
+
+// newOperator connects a node that registers the projection p, and requests a rebuild of it.
+func newOperator(b *kit.Bundle) operatorNode {
+	b.T.Helper()
+	o := operatorNode{b, b.Store.Engine(), engine.Node{ID: uuid.NewString(), Projections: []string{"p"}, LeaseDuration: time.Hour}, nil}
+	var err error
+	o.session, err = o.port.Connect(b.Ctx, o.node)
+	b.Must(err)
+	b.T.Cleanup(func() { _ = o.session.Close(context.Background()) })
+	_, err = o.port.InsertOperation(b.Ctx, engine.NewOperation{ID: p, Kind: engine.OperationRebuild, Holds: []string{"p"}})
+	b.Must(err)
+	return o
+}
+
+func (o operatorNode) take() engine.Operation {
+	o.T.Helper()
+	op, err := o.port.TakeOperation(o.Ctx, o.node, nil)
+	o.Must(err)
+	if op == nil {
+		o.T.Fatal("there is no operation to take")
+	}
+	return *op
+}
+
+// run runs the transaction of an operation, whose hook erases the rows of p and then calls also.
+func (o operatorNode) run(op engine.Operation, also func() error) error {
+	hook := o.Store.Hook(func(ctx context.Context, tx kit.Tx) error { return errors.Join(tx.Erase(ctx, "p"), also()) })
+	return o.port.RunOperation(o.Ctx, op, engine.OperationRun{Hook: hook.Engine(), Timeout: time.Minute})
+}
+
+func nothing() error { return nil }
+
+// unchanged checks that p has its rows and its checkpoint.
+func (o operatorNode) unchanged(events int64) {
+	o.T.Helper()
+	rows, err := o.port.Projections(o.Ctx, engine.ProjectionFilter{Names: []string{"p"}})
+	o.Must(err)
+	if len(o.Positions("p")) != int(events) || rows[0].Checkpoint != events {
+		o.T.Errorf("the checkpoint is %d, and the rows are %v", rows[0].Checkpoint, o.Positions("p"))
+	}
+}
+
+// A node that took an operation under an earlier epoch can neither commit nor end it, and cannot hold its projections.
+func TestOperationThatWasTakenOverHasNoEffect(t *testing.T) {
+	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
+		b.Append("s", 5)
+		b.Idle(b.Rebuildable("p"))
+		o := newOperator(b)
+		first := o.take()
+		free, err := o.port.Hold(b.Ctx, first, first.Holds)
+		b.Must(err)
+		if !free {
+			t.Fatal("the projection does not stand still")
+		}
+		second := o.take()
+		if second.Epoch <= first.Epoch {
+			t.Fatalf("the epoch is %d after %d", second.Epoch, first.Epoch)
+		}
+		for what, err := range map[string]error{"the transaction": o.run(first, nothing), "the end": o.port.FailOperation(b.Ctx, first, kit.ErrOnPurpose)} {
+			if !errors.Is(err, projection.ErrLeaseLost) {
+				t.Errorf("%s of the earlier node returned %v", what, err)
+			}
+		}
+		o.unchanged(5)
+		b.Must(o.run(second, nothing))
+		if rows, err := o.port.Projections(b.Ctx, engine.ProjectionFilter{Names: []string{"p"}}); err != nil || rows[0].Checkpoint != 0 || rows[0].Held {
+			t.Errorf("after the rebuild: %+v, %v", rows, err)
+		}
+		if err := o.run(second, nothing); !errors.Is(err, projection.ErrLeaseLost) {
+			t.Errorf("a second transaction returned %v", err)
+		}
+	})
+}
+
+// An operation that is cancelled while its hook runs has no effect, and holds nothing.
+func TestOperationThatIsCancelledDuringItsHook(t *testing.T) {
+	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
+		b.Append("s", 5)
+		b.Idle(b.Rebuildable("p"))
+		o := newOperator(b)
+		op := o.take()
+		if _, err := o.port.Hold(b.Ctx, op, op.Holds); err != nil {
+			t.Fatal(err)
+		}
+		if err := o.run(op, func() error { return o.port.CancelOperation(b.Ctx, p) }); !errors.Is(err, projection.ErrLeaseLost) && !errors.Is(err, engine.ErrNotStill) {
+			t.Errorf("the transaction returned %v", err)
+		}
+		o.unchanged(5)
+		b.Must(o.session.Deregister(b.Ctx))
+		rt := b.Running(kit.Quick, b.Rebuildable("p"))
+		b.Append("s", 1)
+		b.Applied(rt, 6, "p")
+	}, kit.ConcurrentWrites)
+}
+
+// The transaction of an operation is refused until the owners of its projections have released their leases.
+func TestOperationWaitsUntilItsProjectionsStandStill(t *testing.T) {
+	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
+		h := b.Hold(5)
+		_, err := h.Port.InsertOperation(b.Ctx, engine.NewOperation{ID: p, Kind: engine.OperationRebuild, Holds: []string{"p"}})
+		b.Must(err)
+		o := operatorNode{b, h.Port, h.Node, h.Session}
+		op := o.take()
+		if err := o.run(op, nothing); !errors.Is(err, engine.ErrNotStill) {
+			t.Errorf("before the hold, the transaction returned %v", err)
+		}
+		for range 2 {
+			if free, err := o.port.Hold(b.Ctx, op, op.Holds); free || err != nil {
+				t.Fatalf("while an owner lives, the hold returned %v, %v", free, err)
+			}
+		}
+		if err := o.run(op, nothing); !errors.Is(err, engine.ErrNotStill) {
+			t.Errorf("while an owner lives, the transaction returned %v", err)
+		}
+		orders, err := h.Port.Orders(b.Ctx, h.Node, []int32{h.Lease.Row})
+		if err != nil || orders[h.Lease.Row].Desired.Runs() {
+			t.Errorf("the owner's orders are %+v, %v", orders, err)
+		}
+		b.Must(h.Port.Release(b.Ctx, []engine.Advance{{Lease: h.Lease, To: h.Lease.Checkpoint}}))
+		if free, err := o.port.Hold(b.Ctx, op, op.Holds); !free || err != nil {
+			t.Errorf("after the release, the hold returned %v, %v", free, err)
+		}
+		if leases, err := h.Port.Claim(b.Ctx, h.Node, []int32{h.Lease.Row}, true); len(leases) > 0 || err != nil {
+			t.Errorf("a held projection was claimed: %+v, %v", leases, err)
+		}
+		b.Must(o.run(op, nothing))
+		if leases, err := h.Port.Claim(b.Ctx, h.Node, []int32{h.Lease.Row}, true); len(leases) != 1 || err != nil {
+			t.Errorf("after the operation, the claim returned %+v, %v", leases, err)
+		}
+	})
+}
+
+// When a projection is renamed, its open operation continues under the new name.
+func TestOperationOfARenamedProjection(t *testing.T) {
+	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
+		b.Append("s", 5)
+		b.Idle(b.Rebuildable("p"))
+		o := newOperator(b)
+		op := o.take()
+		if free, err := o.port.Hold(b.Ctx, op, op.Holds); !free || err != nil {
+			t.Fatalf("the hold returned %v, %v", free, err)
+		}
+		b.Must(o.session.Deregister(b.Ctx))
+		admin, err := millrace.NewAdmin(b.Store)
+		b.Must(err)
+		b.Must(admin.Rename(b.Ctx, p, "q"))
+		if err := o.run(op, nothing); err == nil {
+			t.Error("the earlier node committed after the rename")
+		}
+		renamed := b.Rebuildable("p") // it writes to the same rows
+		renamed.Name = "q"
+		b.Must(o.session.Close(b.Ctx))
+		rt := b.Running(kit.Quick, renamed)
+		b.Eventually("the rebuild has ended", func() bool {
+			ended, err := o.port.Operation(b.Ctx, op.Number)
+			return err == nil && !ended.EndedAt.IsZero() && ended.Err() == nil
+		})
+		b.Reaches(rt, "q", 5)
+		b.Verify("p")
+	})
+}
+
+func TestOperationOfAForgottenProjection(t *testing.T) {
+	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
+		b.Append("s", 5)
+		b.Idle(b.Rebuildable("p"))
+		o := newOperator(b)
+		op := o.take()
+		b.Must(o.session.Deregister(b.Ctx))
+		admin, err := millrace.NewAdmin(b.Store)
+		b.Must(err)
+		b.Must(admin.Forget(b.Ctx, p))
+		ended, err := o.port.Operation(b.Ctx, op.Number)
+		if err != nil || ended.EndedAt.IsZero() || !errors.Is(ended.Err(), projection.ErrUnknownProjection) {
+			t.Errorf("the operation is %+v, %v", ended, err)
+		}
+	})
+}

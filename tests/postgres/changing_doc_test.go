@@ -1,0 +1,122 @@
+package postgres_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/millrace-go/millrace"
+	"github.com/millrace-go/millrace/event"
+	"github.com/millrace-go/millrace/pgstore"
+)
+
+// totals2, swapAll and sums are those of docs/changing.md.
+
+func totals2() millrace.Projection {
+	return millrace.Projection{
+		Name:    "totals",
+		Version: 2,
+		Handler: pgstore.Batch(writeTotals2), // writes to totals_2
+		Swap:    pgstore.Hook(showTotals2),
+		Drop:    pgstore.Hook(dropTotals2),
+	}
+}
+
+func swapAll(ctx context.Context, admin *millrace.Admin) error {
+	left, err := admin.Unswapped(ctx, "totals@2")
+	for _, id := range left {
+		err = errors.Join(err, admin.Swap(ctx, id, millrace.SwapOptions{}))
+	}
+	return err
+}
+
+func sums() millrace.Projection {
+	return millrace.Projection{Name: "sums", RenamedFrom: "totals", Handler: pgstore.Batch(writeTotals)}
+}
+
+// The SQL of docs/changing.md for PostgreSQL.
+const (
+	viewSQL = "begin;\nalter table totals rename to totals_1;\ncreate view totals as select * from totals_1;\ncommit;\n"
+	showSQL = "set local lock_timeout = '2s';\ncreate or replace view totals as select * from totals_2;\n"
+	dropSQL = "drop table totals_2;\n"
+)
+
+func writeTotals(ctx context.Context, tx pgx.Tx, events []event.Envelope) error {
+	_, err := tx.Exec(ctx, "update totals set n = n + $1", len(events))
+	return err
+}
+
+// writeTotals2 counts each event twice, so that readers can tell the versions apart.
+func writeTotals2(ctx context.Context, tx pgx.Tx, events []event.Envelope) error {
+	_, err := tx.Exec(ctx, "update totals_2 set n = n + $1", 2*len(events))
+	return err
+}
+
+func showTotals2(ctx context.Context, tx pgx.Tx) error {
+	_, err := tx.Exec(ctx, showSQL)
+	return err
+}
+
+func dropTotals2(ctx context.Context, tx pgx.Tx) error {
+	_, err := tx.Exec(ctx, dropSQL)
+	return err
+}
+
+// newTotals makes the table of version 1 with three events, puts the view in its place, and makes the table of version 2.
+func newTotals(t *testing.T) (*bundle, millrace.Projection) {
+	b := setup(t, pgstore.Options{})
+	version1 := millrace.Projection{Name: "totals", Handler: pgstore.Batch(writeTotals)}
+	b.exec("create table totals as select 0 as n")
+	b.Append("order-1", 3)
+	b.Idle(version1)
+	b.exec(viewSQL)
+	b.exec("create table totals_2 as select 0 as n")
+	return b, version1
+}
+
+// TestChangesOfTheDocument changes a projection by the code and the SQL of docs/changing.md.
+func TestChangesOfTheDocument(t *testing.T) {
+	t.Parallel()
+	sql := sqlOf(t, "changing.md", "## Beside", 4)
+	if sql[0] != viewSQL || sql[1] != showSQL || sql[3] != dropSQL {
+		t.Errorf("docs/changing.md has other SQL: %q", sql)
+	}
+	b, version1 := newTotals(t)
+	must := func(want int) {
+		t.Helper()
+		if n := value[int](b, "select n from totals"); n != want {
+			t.Errorf("readers see %d, want %d", n, want)
+		}
+	}
+	rt := b.Runtime(millrace.Config{}, version1, totals2())
+	stop := b.Start(rt)
+	b.Reaches(rt, "totals", b.Append("order-1", 1).Positions[0])
+	must(4)
+	b.Must(swapAll(b.Ctx, rt.Admin))
+	must(8)
+	b.Must(swapAll(b.Ctx, rt.Admin))
+	b.Reaches(rt, "totals", b.Append("order-1", 1).Positions[0])
+	must(10)
+	stop()
+}
+
+func TestVersionIsGivenUpAsTheDocumentShows(t *testing.T) {
+	t.Parallel()
+	b, version1 := newTotals(t)
+	rt := b.Runtime(millrace.Config{}, version1, totals2())
+	stop := b.Start(rt)
+	b.Reaches(rt, "totals@2", b.Head())
+	b.Must(rt.DropVersion(b.Ctx, millrace.ProjectionID{Name: "totals@2"}))
+	if n := value[int](b, "select count(*) from pg_class where relname = 'totals_2'"); n != 0 {
+		t.Error("the table of the version is still there")
+	}
+	stop()
+
+	b.Append("order-1", 1)
+	b.Idle(sums()) // no living node registers totals any more
+	if n := value[int](b, "select n from totals"); n != 4 {
+		t.Errorf("the renamed projection has counted %d events, want 4", n)
+	}
+}

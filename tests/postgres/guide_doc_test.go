@@ -1,0 +1,231 @@
+package postgres_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/millrace-go/millrace"
+	"github.com/millrace-go/millrace/event"
+	"github.com/millrace-go/millrace/internal/pgtest"
+	"github.com/millrace-go/millrace/millracetest"
+	"github.com/millrace-go/millrace/pgstore"
+	"github.com/millrace-go/millrace/projection"
+)
+
+// The functions up to TestTotals are those of docs/guide.md.
+
+type OrderPlaced struct {
+	Amount string `json:"amount"`
+}
+
+func (OrderPlaced) EventType() string { return "OrderPlaced" }
+
+func placeOrder(ctx context.Context, dsn string) error {
+	store, err := pgstore.Open(ctx, dsn, pgstore.Options{}) // for a file: sqlitestore.Open(ctx, "shop.db", sqlitestore.Options{})
+	if err != nil {
+		return err
+	}
+	defer store.Close()
+	if err := store.Migrate(ctx); err != nil { // safe from many processes at once
+		return err
+	}
+	_, err = store.Append(ctx, "order-1", event.NoStream, event.New(OrderPlaced{Amount: "30.00"}))
+	return err
+}
+
+func openShop(ctx context.Context, dsn string) (*pgstore.Store, error) {
+	store, err := pgstore.Open(ctx, dsn, pgstore.Options{
+		SharedSchemas: []string{"extensions"},
+		TenantSetup: []pgstore.TenantStep{
+			pgstore.TenantSQL(`create table totals (stream text primary key, total numeric)`),
+			pgstore.TenantSQL(`alter table totals add currency text`), // came with the second release
+		},
+	})
+	if err != nil {
+		return nil, err
+	}
+	if err := store.Migrate(ctx); err != nil { // brings every tenant to the last step
+		store.Close()
+		return nil, err
+	}
+	return store, nil
+}
+
+func totalOf(ctx context.Context, store *pgstore.Store, customer, stream string) (total string, err error) {
+	tenant, err := store.CreateTenant(ctx, customer) // events and all steps, or nothing
+	if err != nil {
+		return "", err
+	}
+	err = tenant.InTx(ctx, func(ctx context.Context, tx pgx.Tx) error {
+		return tx.QueryRow(ctx, `select total::text from totals where stream = $1`, stream).Scan(&total)
+	})
+	return total, err
+}
+
+type OrderPaid struct {
+	Customer string
+	Amount   int
+}
+
+func (OrderPaid) EventType() string { return "OrderPaid" }
+
+func orderPaid(ctx context.Context, tx pgx.Tx, e event.Of[OrderPaid]) error {
+	_, err := tx.Exec(ctx, `update orders set paid = true where stream = $1`, e.Stream)
+	return err
+}
+
+func orderPlaced(ctx context.Context, tx pgx.Tx, e event.Of[OrderPlaced]) error {
+	_, err := tx.Exec(ctx, `insert into orders values ($1, $2)`, e.Stream, e.Body.Amount)
+	return err
+}
+
+func orders() millrace.Projection {
+	return millrace.Projection{Name: "orders", Handler: pgstore.Route(pgstore.On(orderPlaced), pgstore.On(orderPaid))}
+}
+
+func count(ctx context.Context, tx pgx.Tx, events []event.Envelope) error {
+	types := make([]string, len(events))
+	for i, e := range events {
+		types[i] = e.Type
+	}
+	_, err := tx.Exec(ctx, `insert into counts (type, n) select t, count(*) from unnest($1::text[]) t group by t
+		on conflict (type) do update set n = counts.n + excluded.n`, types)
+	return err
+}
+
+func runOrders(ctx context.Context, store *pgstore.Store) error {
+	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	rt, err := millrace.New(millrace.Config{Store: store})
+	if err != nil {
+		return err
+	}
+	if err := rt.Register(orders()); err != nil {
+		return err
+	}
+	return rt.Run(ctx) // nil after an orderly end
+}
+
+func look(ctx context.Context, admin *millrace.Admin) error {
+	summary, err := admin.Summary(ctx)
+	if err != nil {
+		return err // the database cannot be reached
+	}
+	for _, f := range summary.Findings() { // parked events, failed projections, projections without a node, …
+		fmt.Println(f.Check, f.Problem, f.Advice)
+	}
+	failed, err := admin.Status(ctx, millrace.StatusFilter{States: []millrace.State{millrace.StateFailed}})
+	for _, p := range failed.Projections {
+		fmt.Println(p.ID, p.Reason)
+	}
+	return err
+}
+
+func migrations() (sql []string, err error) {
+	control, err := pgstore.ControlMigrations("millrace", 0) // after version 0: all
+	if err != nil {
+		return nil, err
+	}
+	initial, err := pgstore.TenantMigrations("millrace", "default", 0) // and so for each tenant
+	return []string{control, initial}, err
+}
+
+func totals() millrace.Projection {
+	return millrace.Projection{Name: "totals", Handler: pgstore.On(func(ctx context.Context, tx pgx.Tx, e event.Of[OrderPaid]) error {
+		_, err := tx.Exec(ctx, `insert into totals values ($1, $2)
+			on conflict (customer) do update set total = totals.total + excluded.total`, e.Body.Customer, e.Body.Amount)
+		return err
+	})}
+}
+
+func TestTotals(t *testing.T) {
+	k := millracetest.Postgres(t, "", "create table totals (customer text primary key, total integer)")
+	k.Given("order-1", event.New(OrderPaid{"Ada", 30}), event.New(OrderPaid{"Ada", 12}))
+	k.When(totals())
+	k.Then("select customer, total from totals order by 1", "Ada | 42")
+}
+
+func TestProjectionsOfTheGuide(t *testing.T) {
+	t.Parallel()
+	dsn := pgtest.Database(t)
+	store, err := pgstore.Open(t.Context(), dsn, pgstore.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer store.Close()
+	if err := placeOrder(t.Context(), dsn); err != nil {
+		t.Fatal(err)
+	}
+	k := millracetest.New(t, store)
+	k.Exec("create table orders (stream text primary key, amount text, paid boolean)", "create table counts (type text primary key, n integer)")
+	k.Given("order-1", event.New(OrderPaid{"Ada", 30}))
+	k.When(orders(), millrace.Projection{Name: "counts", Handler: pgstore.Batch(count)})
+	k.Then("select stream, amount, paid::text from orders", "order-1 | 30.00 | true")
+	k.Then("select type, n from counts order by type", "OrderPaid | 1", "OrderPlaced | 1")
+
+	admin, err := millrace.NewAdmin(store)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := look(t.Context(), admin); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestTenantsOfTheGuide(t *testing.T) {
+	t.Parallel()
+	store, err := openShop(t.Context(), pgtest.Database(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer store.Close()
+	if _, err := totalOf(t.Context(), store, "acme", "order-1"); !errors.Is(err, pgx.ErrNoRows) {
+		t.Errorf("total of an order that does not exist: %v", err)
+	}
+}
+
+func TestMigrationsOfTheGuide(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t, pgtest.Database(t))
+	scripts, err := migrations()
+	b.Must(err)
+	conn, err := pgx.Connect(b.Ctx, b.dsn)
+	b.Must(err)
+	defer func() { _ = conn.Close(b.Ctx) }()
+	for _, script := range scripts {
+		_, err := conn.PgConn().Exec(b.Ctx, "begin;"+script+";commit").ReadAll()
+		b.Must(err)
+	}
+	b.Must(placeOrder(b.Ctx, b.dsn))
+	if !strings.Contains(scripts[0], "millrace") {
+		t.Errorf("the migrations do not name their schema:\n%s", scripts[0])
+	}
+}
+
+func TestProcessOfTheGuideRunsUntilItsContextEnds(t *testing.T) {
+	t.Parallel()
+	b := setup(t, pgstore.Options{})
+	b.exec("create table orders (stream text primary key, amount text, paid boolean)")
+	placed, err := b.store.Append(b.Ctx, "order-1", event.NoStream, event.New(OrderPlaced{Amount: "30.00"}))
+	b.Must(err)
+	ended := make(chan error, 1)
+	ctx, stop := context.WithCancel(b.Ctx)
+	go func() { ended <- runOrders(ctx, b.store) }()
+	admin, err := millrace.NewAdmin(b.store)
+	b.Must(err)
+	orders := millrace.ProjectionID{Name: "orders"}
+	b.Eventually("the projection begins", func() bool {
+		return !errors.Is(admin.WaitFor(b.Ctx, orders, placed.Positions[0]), projection.ErrUnknownProjection)
+	})
+	b.Must(admin.WaitFor(b.Ctx, orders, placed.Positions[0]))
+	stop()
+	b.Must(<-ended)
+}

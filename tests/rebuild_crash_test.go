@@ -1,0 +1,161 @@
+package tests_test
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"testing"
+	"time"
+
+	"github.com/millrace-go/millrace"
+	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/tests/kit"
+)
+
+// rebuildSteps are the moments of a rebuild at which its process is killed.
+var rebuildSteps = map[string]rebuildEngine{
+	"rebuild: when it has taken the operation":          {taken: kit.Die},
+	"rebuild: when it has asked the owners to stop":     {holding: kit.Die},
+	"rebuild: when the projection stands still":         {still: kit.Die},
+	"rebuild: in the hook":                              {hook: kit.Die},
+	"rebuild: in the hook, after its writes":            {hooked: kit.Die},
+	"rebuild: when it has committed, before it says so": {committed: kit.Die},
+}
+
+// rebuildEngine calls functions after steps of an operation, nil for none.
+type rebuildEngine struct {
+	engine.Store
+	taken, holding, still, hook, hooked, committed func()
+}
+
+// Engine implements millrace.Store.
+func (e rebuildEngine) Engine() engine.Store { return e }
+
+func call(fn func()) {
+	if fn != nil {
+		fn()
+	}
+}
+
+func (e rebuildEngine) TakeOperation(ctx context.Context, node engine.Node, running []int64) (*engine.Operation, error) {
+	o, err := e.Store.TakeOperation(ctx, node, running)
+	if o != nil {
+		call(e.taken)
+	}
+	return o, err
+}
+
+func (e rebuildEngine) Hold(ctx context.Context, o engine.Operation, names []string) (free bool, err error) {
+	free, err = e.Store.Hold(ctx, o, names)
+	if err == nil {
+		call(e.holding)
+	}
+	if free {
+		call(e.still)
+	}
+	return free, err
+}
+
+func (e rebuildEngine) RunOperation(ctx context.Context, o engine.Operation, run engine.OperationRun) error {
+	hook := run.Hook.Run
+	run.Hook.Run = func(ctx context.Context, tx any) error {
+		call(e.hook)
+		err := hook(ctx, tx)
+		call(e.hooked)
+		return err
+	}
+	err := e.Store.RunOperation(ctx, o, run)
+	if err == nil {
+		call(e.committed)
+	}
+	return err
+}
+
+// rebuildingVictim runs the projection p until it dies during the rebuild of it.
+func rebuildingVictim(b *kit.Bundle, step rebuildEngine) {
+	step.Store = b.Store.Engine()
+	config := kit.Quick
+	config.Store = step
+	b.Start(b.Runtime(config, b.Rebuildable("p")))
+	<-b.Ctx.Done()
+}
+
+// A process that is killed at any step of a rebuild leaves it to the next one. The projection stands still no longer than the
+// rebuild lasts, and each event is applied once.
+func TestRebuildSurvivesTheEndOfItsProcess(t *testing.T) {
+	kit.OnEachStore(t, func(t *testing.T, kind *kit.Kind) {
+		for step := range maps.Keys(rebuildSteps) {
+			t.Run(step, func(t *testing.T) {
+				t.Parallel()
+				b := kind.New(t)
+				b.Append("s", 20)
+				b.Idle(b.Rebuildable("p"))
+				admin, err := millrace.NewAdmin(b.Again())
+				b.Must(err)
+				ended := make(chan error, 1)
+				ctx, cancel := context.WithTimeout(b.Ctx, time.Minute)
+				defer cancel()
+				go func() { ended <- admin.Rebuild(ctx, p, millrace.ResetOptions{}) }()
+				b.Kill(step)
+				b.Append("s", 5)
+				rt := b.Running(kit.Quick, b.Rebuildable("p"))
+				b.Must(<-ended)
+				b.Reaches(rt, "p", 25)
+				b.Verify("p")
+				if s := b.Status(rt, "p"); s.Operation != nil || s.Rebuild != nil {
+					t.Errorf("afterwards: %+v, %+v", s.Operation, s.Rebuild)
+				}
+			})
+		}
+	})
+}
+
+// Hooks that end every process that runs them do not end the fleet: the rebuild fails, and the projection continues.
+func TestHookThatEndsItsProcess(t *testing.T) {
+	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
+		b.Append("s", 20)
+		b.Idle(b.Rebuildable("p"))
+		admin, err := millrace.NewAdmin(b.Again())
+		b.Must(err)
+		ended := make(chan error, 1)
+		go func() { ended <- admin.Rebuild(b.Ctx, p, millrace.ResetOptions{}) }()
+		for range 5 {
+			b.Kill("rebuild: in the hook")
+		}
+		deadly := b.Rebuildable("p")
+		deadly.Reset = b.Store.Hook(func(context.Context, kit.Tx) error {
+			t.Error("the hook ran again")
+			return nil
+		})
+		rt := b.Running(kit.Quick, deadly)
+		if err := <-ended; err == nil || err.Error() != "rebuild default/p: 5 runs of its hook ended with their nodes or connections" {
+			t.Errorf("the rebuild returned %v", err)
+		}
+		b.Append("s", 1)
+		b.Applied(rt, 21, "p")
+	})
+}
+
+// While a rebuild's node is killed, the nodes that are left carry it out, and what they own continues.
+func TestRebuildIsTakenOver(t *testing.T) {
+	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
+		for step := range maps.Keys(rebuildSteps) {
+			b.Append(fmt.Sprint("s", step), 3)
+			rt := b.Another(kit.Quick, b.Rebuildable("p"), b.Recorders("q")[0])
+			victim := b.VictimOf(step)
+			b.Must(victim.Start())
+			b.Eventually("both nodes are there", func() bool { nodes := b.Summary(rt).Nodes; return len(nodes) > 0 && nodes[len(nodes)-1].Alive })
+			stop := b.Start(rt)
+			b.Reaches(rt, "q", b.Head())
+			ctx, cancel := context.WithTimeout(b.Ctx, time.Minute)
+			if err := rt.Rebuild(ctx, p, millrace.ResetOptions{}); err != nil {
+				t.Errorf("%s: %v", step, err)
+			}
+			cancel()
+			b.Applied(rt, b.Head(), "p", "q")
+			b.Must(victim.Process.Kill())
+			_ = victim.Wait()
+			stop()
+		}
+	}, kit.SeveralNodes)
+}

@@ -1,0 +1,270 @@
+package millrace
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/millrace-go/millrace/actors"
+	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/projection"
+)
+
+// TickState is the result of a Tick.
+type TickState string
+
+const (
+	// TickProcessed means that events were handled, parked or skipped.
+	TickProcessed TickState = "processed"
+	// TickIdle means that there was no event to handle.
+	TickIdle TickState = "idle"
+	// TickPaused means that the projection, or its tenant, is paused.
+	TickPaused TickState = "paused"
+	// TickWaiting means that an event or the database failed, and that a later Tick tries again.
+	TickWaiting TickState = "waiting"
+	// TickOwned means that another node runs the projection.
+	TickOwned TickState = "owned by another"
+)
+
+// Tick is the result of Runtime.Tick.
+type Tick struct {
+	State TickState
+	// Processed is how many events were handled, parked or skipped.
+	Processed int64
+	// Until is when a projection that waits is due. It is zero if that is not known. Reason is why it waits.
+	Until  time.Time
+	Reason string
+	// Owner is the node that runs the projection.
+	Owner string
+}
+
+// Tick runs one step of one projection and returns, for programs that run projections from a schedule instead of a server. It
+// claims the lease, runs one batch or delivery, and releases the lease. As in a running Runtime, a batch that fails is
+// narrowed. Failures are counted, and retries are delayed, across calls. The runtime must not be running meanwhile. Each call
+// connects to the database and registers a node, so a Tick costs far more than a batch of a running Runtime.
+//
+// Tick returns an error that wraps projection.ErrFailed while the projection has failed and was not resumed. The partitions of
+// a projection are separate: id names one of them. Replays of dead letters need a running Runtime.
+func (r *Runtime) Tick(ctx context.Context, id ProjectionID) (Tick, error) {
+	id = engine.FullID(id)
+	t, err := r.tick(ctx, id)
+	if err != nil {
+		return Tick{}, fmt.Errorf("tick %s: %w", id, err)
+	}
+	return t, nil
+}
+
+func (r *Runtime) tick(ctx context.Context, id ProjectionID) (Tick, error) {
+	if !r.knows(id) {
+		return Tick{}, projection.ErrUnknownProjection
+	}
+	before, err := r.tickRow(ctx, id)
+	if err != nil {
+		return Tick{}, err
+	}
+	if t, err := standing(before); t.State != "" || err != nil {
+		return t, err
+	}
+	r.mu.Lock()
+	def := *r.definitions[id.Name]
+	r.mu.Unlock()
+	s := &stepper{runtime: r, id: id, apply: def.Apply, done: make(chan struct{})}
+	def.Apply = s.run
+	only := &scope{definitions: map[string]*engine.Definition{id.Name: &def}, tenants: []string{id.Tenant}}
+	if err := r.run(ctx, only, s.wait); err != nil {
+		return Tick{}, err
+	}
+	after, err := r.tickRow(ctx, id)
+	if err != nil {
+		return Tick{}, err
+	}
+	return s.result(before, after)
+}
+
+// tickRow returns the row of the projection, or the zero value before it ran for the first time.
+func (r *Runtime) tickRow(ctx context.Context, id ProjectionID) (row engine.ProjectionRow, err error) {
+	ctx, cancel := context.WithTimeout(ctx, r.config.QueryTimeout)
+	defer cancel()
+	rows, err := r.store.Projections(ctx, engine.ProjectionFilter{Tenants: []string{id.Tenant}, Names: []string{id.Name}})
+	if err != nil {
+		return row, err
+	}
+	r.mu.Lock()
+	partitions := r.definitions[id.Name].Partitions
+	r.mu.Unlock()
+	if len(rows) > 0 {
+		partitions = rows[0].Partitions
+	}
+	if at := slices.IndexFunc(rows, func(row engine.ProjectionRow) bool { return row.ID == id }); at >= 0 {
+		return rows[at], nil
+	}
+	switch {
+	case id.Partition > partitions || id.Partition > 0 && partitions == 1:
+		return row, fmt.Errorf("partition %d: %w: there are %d", id.Partition, projection.ErrUnknownProjection, partitions)
+	case id.Partition == 0 && partitions > 1:
+		return row, fmt.Errorf("the id must name one of its %d partitions", partitions)
+	}
+	return row, nil
+}
+
+// standing returns why a projection cannot take a step now.
+func standing(row engine.ProjectionRow) (t Tick, err error) {
+	switch {
+	case row.ID.Name == "":
+	case !row.Desired.Runs():
+		t = Tick{State: TickPaused, Reason: asleep(row.Tenant)}
+	case row.Owner != "" && row.OwnerAlive:
+		t = Tick{State: TickOwned, Owner: row.Owner}
+	case row.Halted:
+		err = failure(row.Failed)
+	case row.FailingPosition > row.Checkpoint && time.Until(row.NextAttempt) > 0:
+		t = Tick{State: TickWaiting, Until: row.NextAttempt, Reason: row.LastError}
+	}
+	return t, err
+}
+
+// stepper lets a projection take one step of a run.
+type stepper struct {
+	runtime *Runtime
+	id      ProjectionID
+	apply   engine.Run
+	done    chan struct{}
+
+	mu sync.Mutex
+	// begun reports that a batch began, at the checkpoint from. over reports that the step is done. applied counts its events.
+	begun, over   bool
+	from, applied int64
+
+	// seen is what the projection did last on this node.
+	seen actors.ProjectionEntry
+}
+
+var errStepOver = errors.New("the step is over")
+
+// run is the Run of the projection. Until the checkpoint moves, batches of the step may follow each other: a batch that fails is
+// narrowed.
+func (s *stepper) run(ctx context.Context, lease engine.Lease, batch engine.Batch) error {
+	if !s.begin(lease) {
+		if deps := s.runtime.running(); deps != nil && lease.ID == s.id {
+			select {
+			case <-deps.Refused():
+			case <-ctx.Done():
+			}
+		}
+		return &engine.Fault{Class: engine.Infrastructure, Err: errStepOver}
+	}
+	err := s.apply(ctx, lease, batch)
+	var partial *engine.PartialResult
+	done := batch
+	if errors.As(err, &partial) {
+		done, _ = partial.Split(batch)
+	}
+	if batch.Replay == nil && (err == nil || partial != nil && partial.To > lease.Checkpoint) {
+		s.end(int64(len(done.Events)))
+	}
+	return err
+}
+
+// begin reports whether a batch at that lease belongs to the step.
+func (s *stepper) begin(lease engine.Lease) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case s.over || lease.ID != s.id:
+		return false
+	case s.begun && lease.Checkpoint != s.from: // its event was parked or skipped
+		s.finish()
+		return false
+	}
+	s.begun, s.from = true, lease.Checkpoint
+	return true
+}
+
+// end ends the step, which has applied that many events.
+func (s *stepper) end(applied int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.applied += applied
+	s.finish()
+}
+
+// finish ends the step. The caller holds s.mu.
+func (s *stepper) finish() {
+	if !s.over {
+		s.over = true
+		close(s.done)
+	}
+}
+
+// lookEvery is how often wait looks at what the projection does on this node, and askEvery how often at its row.
+const lookEvery, askEvery = 5 * time.Millisecond, 250 * time.Millisecond
+
+// wait waits until the step is done, or cannot be done now.
+func (s *stepper) wait(ctx context.Context) error {
+	defer s.end(0) // no batch begins any more
+	look, ask := time.NewTicker(lookEvery), time.NewTicker(askEvery)
+	defer look.Stop()
+	defer ask.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-s.done:
+			return nil
+		case <-look.C:
+			if s.rests() {
+				return nil
+			}
+		case <-ask.C:
+			row, err := s.runtime.tickRow(ctx, s.id)
+			if err != nil && s.runtime.store.Classify(err).Class == engine.Infrastructure {
+				continue
+			}
+			if row.Owner == s.runtime.running().Node.ID {
+				row.Owner = ""
+			}
+			if t, failed := standing(row); t.State != "" || failed != nil || err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// rests reports whether the projection runs here and has nothing to do now. A short wait after a fault of the database is part of
+// the step.
+func (s *stepper) rests() bool {
+	entry, here := s.runtime.running().Registry.Get(s.id)
+	if !here || !entry.Busy.IsZero() || entry.Queued {
+		return false
+	}
+	s.seen = entry
+	switch State(entry.Phase) {
+	case StateLive:
+		return entry.Position >= entry.Mark
+	case StateMissingObject, StateFailed:
+		return true
+	}
+	return false
+}
+
+// result returns the result of the step by the rows before and after it.
+func (s *stepper) result(before, after engine.ProjectionRow) (Tick, error) {
+	n := s.applied + max(0, after.Parked-before.Parked) + max(0, after.Skipped-before.Skipped)
+	if n > 0 {
+		return Tick{State: TickProcessed, Processed: n}, nil
+	}
+	t, err := standing(after)
+	if t.State != "" || err != nil {
+		return t, err
+	}
+	switch State(s.seen.Phase) {
+	case StateFailed:
+		return t, failure(text(s.seen.Reason))
+	case StateMissingObject:
+		return Tick{State: TickWaiting, Reason: text(s.seen.Reason)}, nil
+	}
+	return Tick{State: TickIdle}, nil
+}
