@@ -294,13 +294,17 @@ func (b *Bundle) Eventually(what string, cond func() bool) {
 // InTime runs fn, and fails the test if it hangs.
 func (b *Bundle) InTime(what string, fn func()) {
 	b.T.Helper()
-	done := make(chan struct{})
+	done, returned := make(chan struct{}), false
 	go func() {
+		defer close(done)
 		fn()
-		close(done)
+		returned = true
 	}()
 	select {
 	case <-done:
+		if !returned {
+			b.T.FailNow() // fn's FailNow ended only its goroutine
+		}
 	case <-time.After(2 * time.Minute):
 		b.T.Fatalf("never: %s", what)
 	}
