@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/engine"
@@ -89,6 +91,39 @@ func TestBatchHasTimeoutsOfItsOwn(t *testing.T) {
 				t.Errorf("%s is %q after the batch", name, after)
 			}
 		}
+	}
+}
+
+// PL/pgSQL plans a function's statements again if the search path differs from that of the previous call.
+func TestFenceIsNotPlannedAgainForAnotherTenant(t *testing.T) {
+	t.Parallel()
+	planned := 0
+	store := newStore(t, connections(1), func(config *pgxpool.Config) {
+		config.ConnConfig.RuntimeParams["log_planner_stats"] = "on"
+		config.ConnConfig.RuntimeParams["client_min_messages"] = "log"
+		config.ConnConfig.OnNotice = func(_ *pgconn.PgConn, notice *pgconn.Notice) {
+			if notice.Message == "PLANNER STATISTICS" {
+				planned++
+			}
+		}
+	})
+	var owners []*owner
+	for _, name := range []string{"a", "b"} {
+		mustAppend(t, newTenant(t, store, name), "s", event.Any, someEvents(1)...)
+		owners = append(owners, claimAs(t, store, name))
+	}
+	batch := func(o *owner) int {
+		before := planned
+		noError(t, store.port().apply(nil, engine.ApplyOptions{})(testContext(t), o.lease, engine.Batch{To: o.lease.Checkpoint}))
+		return planned - before
+	}
+	const generic = 10 // the server plans a statement with its arguments until it keeps a generic plan
+	for range generic {
+		batch(owners[0])
+	}
+	same := batch(owners[0])
+	if other := batch(owners[1]); other != same || same == 0 {
+		t.Errorf("%d statements are planned for another tenant, %d for the same", other, same)
 	}
 }
 

@@ -285,8 +285,9 @@ end
 $$;
 
 -- Raises MR004 if the server is no longer in the incarnation in which a client read its data. Every fenced write calls
--- it. Locks nothing. Needs no index.
-create function {control}.check_incarnation(expected bigint) returns void language plpgsql stable as $$
+-- it. Locks nothing. Needs no index. The functions of the fence have a search path of their own: PL/pgSQL plans its
+-- statements again whenever the path changes, and batches of different tenants have different paths.
+create function {control}.check_incarnation(expected bigint) returns void language plpgsql stable set search_path = pg_catalog, pg_temp as $$
 begin
     perform 1 from {control}.incarnation i where i.id # (i.tableoid::bigint << 32) # i.xmin::text::bigint = expected;
     if not found then
@@ -298,7 +299,7 @@ $$;
 -- The first half of the fence. Raises MR001 unless this owner holds the lease under this epoch, in the incarnation in
 -- which it was read. Locks nothing. Index: leases_pkey.
 create function {control}.check_lease(lease integer, lease_owner uuid, lease_epoch bigint, incarnation bigint) returns void
-language plpgsql stable as $$
+language plpgsql stable set search_path = pg_catalog, pg_temp as $$
 begin
     perform {control}.check_incarnation(incarnation);
     perform 1 from {control}.leases l where l.id = lease and l.owner = lease_owner and l.epoch = lease_epoch;
@@ -313,7 +314,7 @@ $$;
 -- then fails too. A replay passes its checkpoint as both old and new, and leaves crash_count as it is. Lock: the row of
 -- leases FOR NO KEY UPDATE, until the commit that follows at once. Index: leases_pkey.
 create function {control}.advance(batch text, lease integer, lease_owner uuid, lease_epoch bigint, incarnation bigint, old bigint, new bigint)
-returns void language plpgsql as $$
+returns void language plpgsql set search_path = pg_catalog, pg_temp as $$
 begin
     if current_setting('millrace.batch', true) is distinct from batch then
         raise exception 'the handler ended the transaction of its batch' using errcode = 'MR002';
@@ -383,8 +384,7 @@ $$;
 
 -- Raises MR003 in a keyed append that met a version conflict, so that the claim of the key is undone. Locks nothing.
 -- Needs no index.
-create function {control}.raise_version_conflict() returns bigint
-language plpgsql volatile as $$
+create function {control}.raise_version_conflict() returns bigint language plpgsql volatile as $$
 begin
     raise exception 'version conflict' using errcode = 'MR003';
 end
