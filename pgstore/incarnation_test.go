@@ -110,6 +110,7 @@ func crashed(t *testing.T) (o *owner, lost []event.Envelope) {
 	o.refresh()
 	mustExec(t, store, "checkpoint")
 	for range 5 {
+		noError(t, server.HoldWAL(testContext(t)))
 		mustAppend(t, store.tenant, "lost", event.Any, someEvents(5)...)
 		events, err := o.pending()
 		if err != nil || len(events) < 7 {

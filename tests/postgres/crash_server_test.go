@@ -111,6 +111,7 @@ func TestQueuedWorkDoesNotOutliveTheServerThatItWasReadFrom(t *testing.T) {
 		b.Must(err)
 		<-entered // it holds the only slot
 		b.exec("checkpoint")
+		b.Must(server.HoldWAL(b.Ctx))
 		last := b.Append("lost", 5).Positions[4]
 		b.Eventually("the events are settled and wait for the slot", func() bool {
 			status, err := rt.Status(b.Ctx, millrace.StatusFilter{})
