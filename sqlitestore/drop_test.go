@@ -313,7 +313,7 @@ func TestAppendsToOthersRunDuringADrop(t *testing.T) {
 	t.Parallel()
 	store := newStore(t)
 	ctx := testContext(t)
-	acme := furnished(t, store, "acme", 20_000)
+	acme := furnished(t, store, "acme", 5000)
 	row := must(store.beginDrop(ctx, acme.name))(t)
 	done := make(chan error, 1)
 	go func() { done <- store.endDrop(ctx, acme.name, row, 0) }()

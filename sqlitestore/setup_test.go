@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"iter"
 	"path/filepath"
-	"runtime"
 	"sync"
 	"testing"
 	"time"
@@ -159,6 +158,6 @@ func until(t testing.TB, what string, condition func() bool) {
 		if ctx.Err() != nil {
 			t.Fatalf("waited in vain until %s", what)
 		}
-		runtime.Gosched()
+		<-time.After(time.Millisecond)
 	}
 }

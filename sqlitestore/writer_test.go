@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"modernc.org/sqlite"
 
@@ -263,22 +264,22 @@ func TestAppendWaitsForAnotherProcessUntilItsContextEnds(t *testing.T) {
 	t.Parallel()
 	store := newStore(t)
 	other := openStore(t, store.path, Options{})
-	ctx, cancel := context.WithCancelCause(testContext(t))
 	why := errors.New("why")
-	err := other.InTx(testContext(t), func(context.Context, *sql.Tx) error {
-		done := make(chan error, 1)
-		go func() {
+	noError(t, other.InTx(testContext(t), func(context.Context, *sql.Tx) error {
+		wait := 10 * time.Millisecond
+		until(t, "the append met the lock before its context ended", func() bool {
+			ctx, cancel := context.WithTimeoutCause(testContext(t), wait, why)
+			defer cancel()
 			_, err := store.Append(ctx, "s", event.Any, someEvents(1)...)
-			done <- err
-		}()
-		until(t, "the append has the connection", func() bool { return len(store.writer.turn) == 0 })
-		cancel(why)
-		if err := <-done; !errors.Is(err, why) || !strings.Contains(err.Error(), "another process writes") {
-			t.Errorf("error %v", err)
-		}
+			if !errors.Is(err, why) {
+				t.Errorf("error %v", err)
+				return true
+			}
+			wait *= 2
+			return strings.Contains(err.Error(), "another process writes")
+		})
 		return nil
-	})
-	noError(t, err)
+	}))
 	if r := mustAppend(t, store.tenant, "s", event.NoStream, someEvents(1)...); r.Positions[0] != 1 {
 		t.Errorf("%+v", r)
 	}
