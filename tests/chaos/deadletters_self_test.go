@@ -47,19 +47,11 @@ const anyWaiting = "(select min(d.id) from millrace.dead_letters d join millrace
 func TestDeadLetterChecksNoticeEveryDefect(t *testing.T) {
 	t.Parallel()
 	c := setup(t, options{limit: 2 * time.Minute, seed: 1, nodes: 1})
-	found := func(where string) func() bool {
-		return func() bool {
-			n, err := value[int64](c, `select count(*) from millrace.dead_letters d join millrace.projections p on p.id = d.projection_id where p.name = 'shipments' and `+where)
-			return err == nil && n > 0
-		}
-	}
-	c.must(until(c.ctx, 30*time.Second, "something is replayed", found("d.state = 'resolved'")))
+	c.must(c.untilDeadLetter("something is replayed", "d.state = 'resolved'"))
 	over := c.withhold()
-	c.must(until(c.ctx, 30*time.Second, "an event is blocked by one that fails", found(`d.state = 'parked' and d.blocked_by_stream and exists (
-		select from millrace.dead_letters e where e.projection_id = d.projection_id and e.stream_id = d.stream_id and e.state = 'parked' and e.type = 'poison'
-		and e.position > (select o.available from public.dependency o where o.tenant = p.tenant))`)))
+	c.must(c.untilDeadLetter("an event is blocked by one that fails", blocked))
 	c.writers.stop()
-	_, err := c.caughtUp(30 * time.Second)
+	_, err := c.caughtUp(time.Minute)
 	c.must(err)
 	for _, f := range c.stopAll() {
 		t.Error(f)
@@ -76,6 +68,25 @@ func TestDeadLetterChecksNoticeEveryDefect(t *testing.T) {
 	over()
 	c.nodes[0].start()
 	c.finish()
+}
+
+// blocked selects events that are parked because of an earlier one of their stream, which still fails.
+const blocked = `d.state = 'parked' and d.blocked_by_stream and exists (
+	select from millrace.dead_letters e where e.projection_id = d.projection_id and e.stream_id = d.stream_id and e.state = 'parked' and e.type = 'poison'
+	and e.position > (select o.available from public.dependency o where o.tenant = p.tenant))`
+
+// untilDeadLetter waits for a dead letter of shipments.
+func (c *cluster) untilDeadLetter(what, where string) error {
+	return until(c.ctx, time.Minute, what, func() bool {
+		n, err := value[int64](c, `select count(*) from millrace.dead_letters d join millrace.projections p on p.id = d.projection_id where p.name = 'shipments' and `+where)
+		return err == nil && n > 0
+	})
+}
+
+// block withholds the dependency of poison events until one of them blocks another event, which is replayed later.
+func (c *cluster) block() error {
+	defer c.withhold()()
+	return c.untilDeadLetter("an event is blocked by one that fails", blocked)
 }
 
 // corrupt executes a statement, returns the kinds of findings after it, and rolls it back.

@@ -20,7 +20,11 @@ func (c *cluster) finish() (r report) {
 	c.must(c.resolveLost())
 	c.must(c.reopen())
 	r.found(c.missingPoolers()...)
-	if err := c.live(); err != nil {
+	err := c.live()
+	if err == nil && c.schedule != "" {
+		err = c.block()
+	}
+	if err != nil {
 		r.found(nodeFinding("%v", err))
 	}
 	c.writers.stop()
