@@ -287,7 +287,7 @@ func TestDropWaitsForReadersAndNamesThem(t *testing.T) {
 	defer func() { _ = tx.Rollback(ctx) }() // so that the pool can be closed
 	must(tx.Exec(ctx, "select count(*) from millrace_acme.totals"))(t)
 	pid := tx.Conn().PgConn().PID()
-	short, cancel := context.WithTimeout(ctx, 2*lockWait)
+	short, cancel := context.WithTimeout(ctx, 4*lockWait)
 	defer cancel()
 	if err := store.DropTenant(short, "acme", "acme", DropOptions{}); !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), fmt.Sprint("backend ", pid)) {
 		t.Errorf("error %v, want one that names backend %d", err, pid)

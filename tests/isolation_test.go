@@ -222,17 +222,17 @@ func longWait(b *kit.Bundle, config millrace.Config, handler func(name string, w
 	b.T.Helper()
 	log, logs := kit.Logs()
 	entered, leave := make(chan struct{}, 10), make(chan struct{})
-	config.QueryTimeout, config.Logger = 500*time.Millisecond, log
+	config.QueryTimeout, config.Logger = time.Second, log
 	rt := b.Running(config,
 		millrace.Projection{Name: "slow", Timeout: time.Minute, Handler: handler("slow", func() {
 			entered <- struct{}{}
 			<-leave
 		})},
-		millrace.Projection{Name: "p", Timeout: 250 * time.Millisecond, Retry: kit.Soon(1), Handler: handler("p", func() {})})
+		millrace.Projection{Name: "p", Timeout: time.Second, Retry: kit.Soon(1), Handler: handler("p", func() {})})
 	b.Append("a", 1)
 	b.InTime("the slow handler is called", func() { <-entered })
 	last := b.Append("a", 3).Positions[2]
-	<-time.After(4 * time.Second)
+	<-time.After(5 * time.Second)
 	var status millrace.Status
 	b.Eventually("the status is read in time", func() (read bool) {
 		var err error

@@ -98,6 +98,9 @@ func TestSwapsThatWaitLeaveRoomForOtherOperations(t *testing.T) {
 		}
 		b.InTime("the rebuild", func() { b.Must(rt.Rebuild(b.Ctx, p, millrace.ResetOptions{})) })
 		b.Applied(rt, b.Head(), "p")
+		b.Eventually("the versions wait for their next attempts", func() bool {
+			return b.Summary(rt).States[millrace.StateWaiting] == len(tenants)-1
+		})
 		sound.Store(true)
 		for _, tenant := range tenants[1:] {
 			b.Must(rt.Resume(b.Ctx, millrace.ProjectionID{Tenant: tenant.Name(), Name: "model@2"}))

@@ -20,7 +20,7 @@ const (
 	// asCommand makes the test binary the command.
 	asCommand = "MILLRACE_TEST_COMMAND"
 	// patient is a limit that only a hang exceeds.
-	patient = 2 * time.Minute
+	patient = 5 * time.Minute
 )
 
 var update = flag.Bool("update", false, "write the golden files")

@@ -28,7 +28,7 @@ func (s *transcript) step(status int, args ...string) {
 	}
 	out, errs, got := s.run(s.t, args...)
 	if got != status {
-		s.t.Errorf("millrace %q: status %d, want %d", args, got, status)
+		s.t.Errorf("millrace %q: status %d, want %d\n%s%s", args, got, status, out, errs)
 	}
 	fmt.Fprintf(&s.text, "$ millrace %s\n%s%s", strings.Join(args, " "), masked(out), masked(errs))
 	if got != 0 {

