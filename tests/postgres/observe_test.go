@@ -1,6 +1,7 @@
 package postgres_test
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"sync"
@@ -8,10 +9,12 @@ import (
 	"time"
 
 	"github.com/millrace-go/millrace"
+	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/pgtest"
 	"github.com/millrace-go/millrace/observe"
 	"github.com/millrace-go/millrace/pgstore"
 	"github.com/millrace-go/millrace/projection"
+	"github.com/millrace-go/millrace/tests/kit"
 )
 
 // recorded are the events of one callback.
@@ -62,10 +65,24 @@ func TestObserverSeesOutagesOfTheServer(t *testing.T) {
 	b, server := private(t, pgtest.Options{})
 	var databases recorded[observe.Database]
 	var sessions recorded[observe.Session]
-	rt := b.Running(millrace.Config{Observer: observe.Observer{DatabaseChanged: databases.add, SessionChanged: sessions.add}}, b.Recorders("p")...)
+	// A node that is idle meets the outage only with its session, so a batch is in progress when the server is killed.
+	entered, killed := make(chan struct{}, 1), make(chan struct{})
+	p := millrace.Projection{Name: "p", Handler: b.Store.Batch(func(ctx context.Context, tx kit.Tx, events []event.Envelope) error {
+		if events[0].Position > 5 {
+			select {
+			case entered <- struct{}{}:
+			default: // it was entered before
+			}
+			<-killed
+		}
+		return tx.Record(ctx, "p", events...)
+	})}
+	rt := b.Running(millrace.Config{Observer: observe.Observer{DatabaseChanged: databases.add, SessionChanged: sessions.add}}, p)
 	stop := b.AppendThrough(1)
-	b.Eventually("events are applied", func() bool { return b.Status(rt, "p").Position > 5 })
-	b.Must(server.Kill())
+	b.InTime("a batch is in progress", func() { <-entered })
+	err := server.Kill()
+	close(killed)
+	b.Must(err)
 	b.Eventually("the database is unusable", func() bool { return len(databases.all()) > 0 })
 	b.Must(server.StartAgain(b.Ctx))
 	b.Eventually("the database is usable again", func() bool { all := databases.all(); return len(all) > 1 && all[len(all)-1].Usable })
