@@ -12,6 +12,7 @@ import (
 
 	"github.com/millrace-go/millrace"
 	"github.com/millrace-go/millrace/event"
+	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/projection"
 )
 
@@ -118,8 +119,7 @@ func (b *Bundle) Tenants(n int) []Tenant {
 // Head returns the last position of the default tenant.
 func (b *Bundle) Head() int64 {
 	b.T.Helper()
-	heads, err := b.Store.Engine().Heads(b.Ctx, []string{projection.DefaultTenant})
-	b.Must(err)
+	heads := read(b, func() (engine.Heads, error) { return b.Store.Engine().Heads(b.Ctx, []string{projection.DefaultTenant}) })
 	return heads.Positions[projection.DefaultTenant]
 }
 
@@ -240,28 +240,35 @@ func (b *Bundle) Resume(rt *millrace.Runtime, name string) {
 	b.Must(rt.Resume(b.Ctx, millrace.ProjectionID{Name: name}))
 }
 
+// read reads again for some time if it meets an outage. For a moment after a restart of the server, a pool has connections that are
+// broken.
+func read[V any](b *Bundle, get func() (V, error)) V {
+	b.T.Helper()
+	v, err := get()
+	for began := time.Now(); err != nil && b.Store.Engine().Classify(err).Class == engine.Infrastructure && time.Since(began) < 10*time.Second; v, err = get() {
+		Pass(b.Ctx, 20*time.Millisecond)
+	}
+	b.Must(err)
+	return v
+}
+
 // StatusOf returns the status of all projections of all tenants.
 func (b *Bundle) StatusOf(rt *millrace.Runtime) millrace.Status {
 	b.T.Helper()
-	status, err := rt.Status(b.Ctx, millrace.StatusFilter{Limit: 10_000})
-	b.Must(err)
-	return status
+	return read(b, func() (millrace.Status, error) { return rt.Status(b.Ctx, millrace.StatusFilter{Limit: 10_000}) })
 }
 
 // Summary returns the summary of the deployment as a runtime sees it.
 func (b *Bundle) Summary(rt *millrace.Runtime) millrace.Summary {
 	b.T.Helper()
-	summary, err := rt.Summary(b.Ctx)
-	b.Must(err)
-	return summary
+	return read(b, func() (millrace.Summary, error) { return rt.Summary(b.Ctx) })
 }
 
 // Status returns the status of a projection of the default tenant.
 func (b *Bundle) Status(rt *millrace.Runtime, name string) millrace.ProjectionStatus {
 	b.T.Helper()
-	status, err := rt.Status(b.Ctx, millrace.StatusFilter{Tenants: []string{projection.DefaultTenant}, Names: []string{name}, Limit: 10_000})
-	b.Must(err)
-	return status.Projection(millrace.ProjectionID{Name: name})
+	filter := millrace.StatusFilter{Tenants: []string{projection.DefaultTenant}, Names: []string{name}, Limit: 10_000}
+	return read(b, func() (millrace.Status, error) { return rt.Status(b.Ctx, filter) }).Projection(millrace.ProjectionID{Name: name})
 }
 
 // Is waits until a projection is in a state.
