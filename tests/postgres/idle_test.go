@@ -147,6 +147,19 @@ func idleTraffic(t *testing.T, tenants, projections int) (idle, lost, busy sent)
 }
 
 func TestIdleProjectionsCostNothing(t *testing.T) {
+	// The counts are those of some time, and a busy machine does less in it. So what is wrong must be so three times.
+	var wrong []string
+	for range 3 {
+		if wrong = idleCosts(t); len(wrong) == 0 {
+			return
+		}
+		t.Log(strings.Join(wrong, "\n"))
+	}
+	t.Error(strings.Join(wrong, "\n"))
+}
+
+// idleCosts compares the traffic of few and many projections, and returns what is wrong with it.
+func idleCosts(t *testing.T) (wrong []string) {
 	const bound = 1.5
 	var few, fewLost, fewBusy, many, manyLost, manyBusy, spread, spreadLost sent
 	t.Run("beside each other", func(t *testing.T) {
@@ -171,11 +184,12 @@ func TestIdleProjectionsCostNothing(t *testing.T) {
 		"30 times as many projections, with a lost session,": {manyLost, fewLost}, "20 times as many tenants, with a lost session,": {spreadLost, fewLost},
 	} {
 		if grown := sends.now.grown(sends.few); grown > bound {
-			t.Errorf("%s send %.2f times as much:\n%s", what, grown, strings.Join(sends.now.often, "\n"))
+			wrong = append(wrong, fmt.Sprintf("%s send %.2f times as much:\n%s", what, grown, strings.Join(sends.now.often, "\n")))
 		}
 	}
 	// The control: an event for every projection makes the counts differ.
 	if grown := manyBusy.grown(fewBusy); grown <= bound {
-		t.Errorf("an event for 30 times as many projections costs %.2f times as much: the counts do not tell", grown)
+		wrong = append(wrong, fmt.Sprintf("an event for 30 times as many projections costs %.2f times as much: the counts do not tell", grown))
 	}
+	return wrong
 }
