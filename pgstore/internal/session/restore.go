@@ -87,11 +87,12 @@ func restoreTo(found []setting) Restore {
 			fmt.Fprintf(&sql, "select set_config(%s, %s, false) where current_setting(%s) <> %s; ", name, value, name, value)
 		}
 	}
-	setUser := func(local bool) string {
-		return fmt.Sprintf("select set_config('session_authorization', %s, %t), set_config('role', %s, %t)", sqltext.String(last.user), local, sqltext.String(last.role), local)
+	// As commands and not as calls of set_config, which the server would have to plan.
+	setUser := func(scope string) string {
+		return fmt.Sprintf("set %s session authorization %s; set %[1]s role %[3]s", scope, sqltext.String(last.user), sqltext.String(last.role))
 	}
-	sql.WriteString(setUser(false) + "; select pg_advisory_unlock_all(); unlisten *; close all; discard temp")
-	return Restore{User: setUser(true), Session: sql.String(), PID: last.pid}
+	sql.WriteString(setUser("session") + "; select pg_advisory_unlock_all(); unlisten *; close all; discard temp")
+	return Restore{User: setUser("local"), Session: sql.String(), PID: last.pid}
 }
 
 // Pooled remembers the sessions of a pooler, and the settings that were made in any of them. Listing all settings of a

@@ -8,7 +8,7 @@ import (
 func TestSessionIsRestoredAsLoginRoleBeforeItIsLowered(t *testing.T) {
 	r := restoreTo([]setting{{name: "work_mem", value: "1MB", user: "app", role: "it's", pid: 7}, {name: "a.b", value: "", user: "app", role: "it's", pid: 7}})
 	order := []string{"reset session authorization", "reset all", "'work_mem', '1MB', false", "'a.b', '', false",
-		"set_config('session_authorization', 'app', false)", "set_config('role', 'it''s', false)", "pg_advisory_unlock_all()", "unlisten *", "close all", "discard temp"}
+		"set session session authorization 'app'", "set session role 'it''s'", "pg_advisory_unlock_all()", "unlisten *", "close all", "discard temp"}
 	rest := r.Session
 	for _, part := range order {
 		at := strings.Index(rest, part)
@@ -17,7 +17,7 @@ func TestSessionIsRestoredAsLoginRoleBeforeItIsLowered(t *testing.T) {
 		}
 		rest = rest[at:]
 	}
-	if want := "select set_config('session_authorization', 'app', true), set_config('role', 'it''s', true)"; r.User != want || r.PID != 7 {
+	if want := "set local session authorization 'app'; set local role 'it''s'"; r.User != want || r.PID != 7 {
 		t.Errorf("got %q of process %d, want %q", r.User, r.PID, want)
 	}
 }
