@@ -211,7 +211,7 @@ func TestOneSendersMessagesKeepTheirOrder(t *testing.T) {
 				}
 				next[m.sender] = m.number + 1
 			}
-		}))
+		}, actor.WithMailbox(actor.UnboundedLockfree())))
 		for sender := range senders {
 			go func() {
 				for number := range each {

@@ -309,7 +309,7 @@ func captureStandardStreams(t *testing.T) func() string {
 func TestIdleActorsCostNoGoroutineAndLittleMemory(t *testing.T) {
 	const actors, bytesEach, strayGoroutines = 10_000, 2 << 10, 100
 	inBubble(t, func(r *rig) {
-		props := actor.PropsFromFunc(func(actor.Context) {})
+		props := actor.PropsFromFunc(func(actor.Context) {}, actor.WithMailbox(actor.UnboundedLockfree()))
 		pids := make([]*actor.PID, actors)
 		before, goroutines := heap(), runtime.NumGoroutine()
 		for i := range pids {

@@ -61,7 +61,7 @@ func (w *worker) outage(ctx context.Context, fault *engine.Fault) bool {
 	}
 	outage, asked := usercode.Ask(ctx, askTimeout, func(context.Context) bool { return isOutage(fault.Err) })
 	if asked != nil && ctx.Err() == nil {
-		w.log.Error("outage check gave no answer, failure attributed to the event", zap.NamedError("reason", asked),
+		w.log(zap.ErrorLevel, "outage check gave no answer, failure attributed to the event", zap.NamedError("reason", asked),
 			zap.String("stack", usercode.StackOf(asked)), zap.Error(fault.Err))
 	}
 	return outage
@@ -81,7 +81,7 @@ func (w *worker) ask(ctx context.Context, f projection.Failure) machine.Result {
 		return machine.Answer{Action: &action}
 	}
 	if ctx.Err() == nil {
-		w.log.Error("failure handler gave no answer, default policy applies", zap.String("stream", f.Event.Stream),
+		w.log(zap.ErrorLevel, "failure handler gave no answer, default policy applies", zap.String("stream", f.Event.Stream),
 			zap.String("type", f.Event.Type), zap.Int64("position", f.Event.Position), zap.Int("attempt", f.Attempt),
 			zap.Error(err), zap.String("stack", usercode.StackOf(err)))
 	}

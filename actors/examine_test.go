@@ -26,7 +26,7 @@ func TestFailureHandlerThatGivesNoAnswerIsLoggedAndLeavesTheDecisionToThePolicy(
 		"negative": {func(context.Context, projection.Failure) projection.Action { return -1 }, "action -1"},
 	} {
 		core, logs := observer.New(zap.ErrorLevel)
-		w := worker{log: zap.New(core), def: &engine.Definition{}}
+		w := worker{deps: &Deps{Log: zap.New(core)}, def: &engine.Definition{}}
 		w.def.FailureHandler = test.decide
 		answer := w.ask(t.Context(), projection.Failure{}).(machine.Answer)
 		switch said := logs.All(); {
@@ -65,7 +65,7 @@ func TestBreakerIsAskedAboutErrorsOfTheHandler(t *testing.T) {
 	} {
 		deps := &Deps{System: NewSystem(zap.NewNop()), Store: classified{}, Timing: Timing{QueryTimeout: time.Minute}}
 		deps.Init()
-		w := worker{deps: deps, log: zap.NewNop(), def: &engine.Definition{}}
+		w := worker{deps: deps, def: &engine.Definition{}}
 		w.def.Breaker.IsOutage = func(error) bool { return true }
 		if test.fault.Err == nil {
 			test.fault.Err = errors.New("down")
@@ -86,7 +86,7 @@ func TestFaultThatMayBeTheServersIsProbed(t *testing.T) {
 	for store, away := range map[engine.Store]bool{classified{}: false, unreachable{}: true} {
 		deps := &Deps{System: NewSystem(zap.NewNop()), Store: store, Timing: Timing{QueryTimeout: time.Minute}}
 		deps.Init()
-		w := worker{deps: deps, log: zap.NewNop(), def: &engine.Definition{}}
+		w := worker{deps: deps, def: &engine.Definition{}}
 		found := w.examine(t.Context(), &engine.Fault{Class: engine.Unclear, Probe: true, Err: errors.New("unclear")})
 		if found.fault.Unreachable != away || found.fault.Probe {
 			t.Errorf("the server is away: %v; found %+v", away, found.fault)

@@ -57,11 +57,11 @@ func (a *projectionActor) report(event any) {
 }
 
 // published reports a change of the breaker to the observer.
-func (a *projectionActor) published(before, now machine.Status) {
-	if before.Breaker == now.Breaker || before.Breaker == "" {
+func (a *projectionActor) published(before projection.BreakerState, now machine.Status) {
+	if before == now.Breaker || before == "" {
 		return
 	}
-	changed := observe.Breaker{Projection: a.worker.id, Before: before.Breaker, State: now.Breaker}
+	changed := observe.Breaker{Projection: a.worker.id, Before: before, State: now.Breaker}
 	if now.Breaker == projection.BreakerOpen {
 		changed.Reason = now.Reason
 	}

@@ -7,8 +7,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"go.uber.org/zap"
-
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/internal/machine"
@@ -28,7 +26,7 @@ func (l *Limiter) readSlotForTest(ctx context.Context) (func(), error) {
 
 func TestBatchWithoutObserverCostsNoAllocation(t *testing.T) {
 	o := surround(t)
-	w := &worker{deps: o.deps, def: o.def, id: o.lease.ID, log: zap.NewNop()}
+	w := &worker{deps: o.deps, def: o.def, id: o.lease.ID}
 	job := batchOf(o, 100)
 	measure := func() float64 { return testing.AllocsPerRun(200, func() { w.do(t.Context(), job) }) }
 	without := measure()
@@ -46,7 +44,7 @@ func BenchmarkBatchObserved(b *testing.B) {
 	o.deps.lifetime.init()
 	for name, observer := range map[string]observe.Observer{"none": {}, "nothing": {BatchEnded: func(observe.Batch) {}}} {
 		o.deps.Observer = observer
-		w := &worker{deps: o.deps, def: o.def, log: zap.NewNop()}
+		w := &worker{deps: o.deps, def: o.def}
 		job := batchOf(o, 100)
 		b.Run(name, func(b *testing.B) {
 			b.ReportAllocs()
@@ -59,7 +57,7 @@ func BenchmarkBatchObserved(b *testing.B) {
 
 func TestObserverGetsBatchesAsTheyEnded(t *testing.T) {
 	o := surround(t)
-	w := &worker{deps: o.deps, def: o.def, id: o.lease.ID, log: zap.NewNop()}
+	w := &worker{deps: o.deps, def: o.def, id: o.lease.ID}
 	list := envelopes(4)
 	list[0].Time = time.Unix(7, 0)
 	size := 0

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/asynkron/protoactor-go/actor"
-	"go.uber.org/zap"
 
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/internal/machine"
@@ -17,13 +16,11 @@ import (
 // work, messages and timers. It decides nothing.
 type projectionActor struct {
 	deps   *Deps
-	log    *zap.Logger
 	feed   *actor.PID
 	m      machine.Machine
 	first  machine.Started
 	worker worker
 	timer  *time.Timer
-	status machine.Status // as published last
 	// taken is the position up to which the projection has taken the feed's events. The feed reads it.
 	taken *atomic.Int64
 }
@@ -31,13 +28,11 @@ type projectionActor struct {
 // NewProjection returns the actor of a projection whose lease this node holds. fresh reports that the lease was just read; else
 // the actor first reads it.
 func NewProjection(deps *Deps, def *engine.Definition, lease engine.Lease, feed *actor.PID, fresh bool) *actor.Props {
-	log := deps.Log.With(zap.String("tenant", lease.ID.Tenant), zap.String("projection", lease.ID.Name),
-		zap.Int("partition", lease.ID.Partition), zap.Int64("epoch", lease.Epoch))
 	config := machine.Config{Def: def, HeartbeatInterval: deps.Timing.HeartbeatInterval, AdvanceEvery: deps.Timing.AdvanceInterval,
 		Start: deps.started, ReplayBackoff: deps.Timing.ReplayRest}
-	a := &projectionActor{deps: deps, log: log, feed: feed, m: machine.New(config, lease), first: machine.Started{Stale: !fresh},
-		worker: worker{deps: deps, def: def, id: lease.ID, log: log}, taken: new(atomic.Int64)}
-	return Props("projection "+lease.ID.String(), log, a)
+	a := &projectionActor{deps: deps, feed: feed, m: machine.New(config, lease), first: machine.Started{Stale: !fresh},
+		worker: worker{deps: deps, def: def, id: lease.ID, epoch: lease.Epoch}, taken: new(atomic.Int64)}
+	return Props("projection "+lease.ID.String(), deps.Log, a)
 }
 
 func (a *projectionActor) Start(ctx actor.Context) {
@@ -101,6 +96,7 @@ func (a *projectionActor) take(ctx actor.Context, in machine.Input) {
 // step gives the machine an input and carries out its effects.
 func (a *projectionActor) step(ctx actor.Context, in machine.Input) {
 	_, worked := a.m.State.(machine.Working)
+	breaker := a.m.Sent.Status.Breaker
 	var effects []machine.Effect
 	a.m, effects = machine.Step(a.m, in, time.Now())
 	if _, works := a.m.State.(machine.Working); worked && !works {
@@ -109,6 +105,7 @@ func (a *projectionActor) step(ctx actor.Context, in machine.Input) {
 	for _, e := range effects {
 		a.carryOut(ctx, e)
 	}
+	a.published(breaker, a.m.Sent.Status)
 	a.taken.Store(a.m.Taken())
 }
 
@@ -125,8 +122,6 @@ func (a *projectionActor) carryOut(ctx actor.Context, e machine.Effect) {
 	case machine.Arm:
 		a.arm(ctx, e.At)
 	case machine.Publish:
-		a.published(a.status, e.Status)
-		a.status = e.Status
 		a.deps.Registry.publish(a.worker.id, func(entry *ProjectionEntry) {
 			entry.Status = e.Status
 			entry.Applied += int64(e.Applied)
@@ -145,9 +140,7 @@ func (a *projectionActor) carryOut(ctx actor.Context, e machine.Effect) {
 		ctx.Request(ctx.Parent(), &messages.LeaseLost{Key: a.m.Row.Key()})
 	case machine.Log:
 		a.report(e.Event)
-		if line := a.log.Check(e.Level, e.Message); line != nil {
-			line.Write(e.Fields...)
-		}
+		a.worker.log(e.Level, e.Message, e.Fields...)
 	}
 }
 

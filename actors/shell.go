@@ -30,9 +30,12 @@ type Crash struct {
 
 func (c *Crash) Error() string { return fmt.Sprintf("%s panicked: %v", c.Actor, c.Value) }
 
+// mailbox is that of all actors. An empty one takes 240 bytes less than the default, and it frees the memory of a long queue.
+var mailbox = actor.WithMailbox(actor.UnboundedLockfree())
+
 // Props returns the properties of an actor with that behaviour.
 func Props(name string, log *zap.Logger, b Behaviour, options ...actor.PropsOption) *actor.Props {
-	return actor.PropsFromProducer(func() actor.Actor { return &shell{name: name, log: log, behaviour: b} }, options...)
+	return actor.PropsFromProducer(func() actor.Actor { return &shell{name: name, log: log, behaviour: b} }, options...).Configure(mailbox)
 }
 
 // shell protects a behaviour from what protoactor does with panics and late messages. A panic in a message goes to the

@@ -9,6 +9,7 @@ import (
 
 	"github.com/asynkron/protoactor-go/actor"
 	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
 
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/internal/fair"
@@ -21,7 +22,8 @@ type worker struct {
 	deps *Deps
 	def  *engine.Definition
 	id   projection.ID
-	log  *zap.Logger
+	// epoch is that of the lease. Logs have it.
+	epoch int64
 	// cancel cancels the job in progress. yielded is closed to have it end where it can do so in order.
 	cancel  context.CancelFunc
 	yielded chan struct{}
@@ -29,6 +31,14 @@ type worker struct {
 	long atomic.Bool
 	// delivering cancels the delivery in progress, nil if there is none.
 	delivering atomic.Pointer[context.CancelCauseFunc]
+}
+
+// log writes a line with the projection's fields. A logger for each projection would keep these fields in memory.
+func (w *worker) log(level zapcore.Level, message string, fields ...zap.Field) {
+	if line := w.deps.Log.Check(level, message); line != nil {
+		line.Write(append([]zap.Field{zap.String("tenant", w.id.Tenant), zap.String("projection", w.id.Name),
+			zap.Int("partition", w.id.Partition), zap.Int64("epoch", w.epoch)}, fields...)...)
+	}
 }
 
 // task is a job with what the shell adds: the slot that it needs, and how long it may take once it has the slot. The wait for the

@@ -55,12 +55,12 @@ type Table struct {
 	ended map[engine.LeaseKey]bool
 }
 
-// held is a lease in the table. advance belongs to Releasing, and failed reports whether its release failed.
+// held is a lease in the table. advance is set in Releasing, and failed reports whether its release failed.
 type held struct {
 	ref     engine.LeaseRef
 	epoch   int64
 	phase   Phase
-	advance engine.Advance
+	advance *engine.Advance
 	failed  bool
 }
 
@@ -127,7 +127,7 @@ func (t *Table) Close() (effects []Effect) {
 	t.closing = true
 	for row, h := range t.leases {
 		if h.phase == Releasing && h.failed {
-			t.release(h, h.advance)
+			t.release(h, *h.advance)
 		}
 		effects = append(effects, t.Drain(row)...)
 	}
@@ -151,7 +151,7 @@ func (t *Table) Drained(advance engine.Advance) {
 }
 
 func (t *Table) release(h *held, advance engine.Advance) {
-	h.phase, h.advance, h.failed = Releasing, advance, false
+	h.phase, h.advance, h.failed = Releasing, &advance, false
 	t.ready = append(t.ready, h.ref.Row)
 }
 
@@ -171,7 +171,7 @@ func (t *Table) NextRelease() (advances []engine.Advance) {
 		}
 		taken++
 		if h := t.leases[row]; h != nil && h.phase == Releasing && !h.failed {
-			advances = append(advances, h.advance)
+			advances = append(advances, *h.advance)
 		}
 	}
 	if t.ready = t.ready[taken:]; len(t.ready) == 0 {
@@ -258,7 +258,7 @@ func (t *Table) compare(l engine.Lease, revalidate bool) []Effect {
 	case h == nil || h.epoch != l.Epoch || h.ref.ID != l.ID:
 		return t.take(l)
 	case h.phase == Releasing && h.failed:
-		t.release(h, h.advance)
+		t.release(h, *h.advance)
 	case h.phase != Running:
 	case !l.Desired.Runs():
 		return t.drain(h)
