@@ -62,6 +62,14 @@ type claim struct {
 	orders map[int32]engine.Orders
 }
 
+// resyncLater puts off the next read of the owned leases by their number, unless it is due. It is also called after a claim: a
+// node that starts owns none when the read is planned.
+func (s *search) resyncLater(leases int) {
+	if s.resync > 0 {
+		s.resync = max(s.resync, leases/resyncLeases)
+	}
+}
+
 // reconcile makes the missing rows of projections, claims this node's share of the free leases, and drains those beyond the share.
 func (n *node) reconcile(ctx actor.Context) {
 	s := &n.search
@@ -114,7 +122,8 @@ func (n *node) found(ctx actor.Context, c *claim, err error) {
 	s := &n.search
 	resync := s.resync <= 0
 	if s.resync--; resync {
-		s.resync = max(resyncEvery, n.table.Len()/resyncLeases)
+		s.resync = resyncEvery
+		s.resyncLater(n.table.Len())
 	}
 	balance := resync || s.rebalance || len(c.free) > 0
 	s.rebalance = false
@@ -216,6 +225,7 @@ func (n *node) took(ctx actor.Context, leases []engine.Lease) {
 		n.deps.leaseClaimed(l)
 	}
 	n.carryOut(ctx, n.table.Claimed(leases))
+	n.search.resyncLater(n.table.Len())
 }
 
 // pauseRenamed makes the node release leases whose projections were renamed after they were listed, if the node does not run
