@@ -94,5 +94,8 @@ func (f *fleet) start(ctx context.Context) (measured figures, _ verify, err erro
 	took := after.at.Sub(before.at).Seconds()
 	own, server := after.since(before)
 	measured = figures{ownedAt.Sub(before.at).Seconds(), took, own * took / 100, server * took / 100}
-	return measured, alreadyVerified, f.follows(ctx, rt)
+	if err := f.follows(ctx, rt); err != nil {
+		return nil, nil, err
+	}
+	return measured, alreadyVerified, f.allAtEnd(ctx, rt) // the next round begins there
 }
