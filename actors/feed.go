@@ -134,7 +134,7 @@ func (f *feed) Handle(ctx actor.Context, msg any) {
 		first := len(f.subs) == 0
 		f.subs[ctx.Sender().Id] = subscriber{pid: ctx.Sender(), taken: msg.Taken}
 		if f.known {
-			ctx.Send(ctx.Sender(), f.tailAdvanced())
+			ctx.Send(ctx.Sender(), f.advanced())
 		}
 		if first || again {
 			f.poll(ctx) // without subscribers, wakes were ignored
@@ -174,6 +174,7 @@ func (f *feed) forget() {
 	f.observeHeld(nil)
 	f.ref.mark.Store(0)
 	f.ref.incarnation.Store(0)
+	f.ref.newest.Store(nil)
 }
 
 // poll polls for new events. If a poll is in progress, another one follows it.
@@ -212,7 +213,7 @@ func (f *feed) polled(ctx actor.Context, u engine.TailUpdate) {
 	f.deps.Registry.publishFeed(f.tenant, func(e *FeedEntry) { *e = FeedEntry{Mark: u.Mark, Held: u.Held} })
 	if u.Mark > f.window.mark || !f.known || u.Incarnation != f.incarnation {
 		f.extend(ctx, u)
-		advanced := f.tailAdvanced()
+		advanced := f.advanced()
 		for _, sub := range f.subs {
 			ctx.Send(sub.pid, advanced)
 		}
@@ -268,10 +269,10 @@ func (f *feed) giveWay(ctx actor.Context) {
 
 // shrink sends a window that became smaller to the subscribers that still hold the old one.
 func (f *feed) shrink(ctx actor.Context, smaller bool) {
-	if smaller {
-		advanced := f.tailAdvanced()
+	if smaller && f.known {
+		advanced := f.advanced()
 		for _, sub := range f.subs {
-			if f.known && sub.taken != nil && sub.taken.Load() < advanced.Mark {
+			if sub.taken != nil && sub.taken.Load() < advanced.Mark {
 				ctx.Send(sub.pid, advanced)
 			}
 		}
@@ -291,6 +292,9 @@ func (f *feed) account(ctx actor.Context) {
 	}
 }
 
-func (f *feed) tailAdvanced() *messages.TailAdvanced {
-	return &messages.TailAdvanced{Incarnation: f.incarnation, Mark: f.window.mark, From: f.window.from, Events: f.window.events}
+// advanced returns the window, for the subscribers and for the batches that begin from now on.
+func (f *feed) advanced() *messages.TailAdvanced {
+	advanced := &messages.TailAdvanced{Incarnation: f.incarnation, Mark: f.window.mark, From: f.window.from, Events: f.window.events}
+	f.ref.newest.Store(advanced)
+	return advanced
 }

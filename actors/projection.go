@@ -52,7 +52,7 @@ func (a *projectionActor) Stop(ctx actor.Context) {
 func (a *projectionActor) Handle(ctx actor.Context, msg any) {
 	switch msg := msg.(type) {
 	case *messages.TailAdvanced:
-		a.take(ctx, machine.TailAdvanced{Tail: machine.Tail{Incarnation: msg.Incarnation, Mark: msg.Mark, From: msg.From, Events: msg.Events}})
+		a.take(ctx, machine.TailAdvanced{Tail: *asTail(msg)})
 	case *messages.TailFailed:
 		a.take(ctx, machine.TailFailed{Err: msg.Err})
 	case *messages.TailDropped:

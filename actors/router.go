@@ -9,6 +9,7 @@ import (
 	"github.com/asynkron/protoactor-go/actor"
 
 	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/internal/machine"
 	"github.com/millrace-go/millrace/messages"
 	"github.com/millrace-go/millrace/projection"
 )
@@ -32,6 +33,8 @@ type feedRef struct {
 	// mark is the feed's settled mark. It was settled in that incarnation of the server, 0 if it is not known.
 	mark        atomic.Int64
 	incarnation atomic.Int64
+	// newest is what the feed has last sent to its projections, nil if the mark is not known.
+	newest atomic.Pointer[messages.TailAdvanced]
 }
 
 func newRouter(root *actor.RootContext) *Router { return &Router{root: root} }
@@ -60,6 +63,23 @@ func (r *Router) find(tenant string) *feedRef {
 		return ref.(*feedRef)
 	}
 	return nil
+}
+
+// newest returns the newest tail of the tenant's feed, nil if there is none.
+func (r *Router) newest(tenant string) *machine.Tail {
+	ref := r.find(tenant)
+	if ref == nil {
+		return nil
+	}
+	if newest := ref.newest.Load(); newest != nil {
+		return asTail(newest)
+	}
+	return nil
+}
+
+// asTail returns a message of a feed as the machine knows it.
+func asTail(msg *messages.TailAdvanced) *machine.Tail {
+	return &machine.Tail{Incarnation: msg.Incarnation, Mark: msg.Mark, From: msg.From, Events: msg.Events}
 }
 
 // add is called by a feed that has started.

@@ -226,6 +226,7 @@ func (w *worker) move(ctx context.Context, row engine.Lease, job machine.Move) e
 
 // batch takes the steps of a batch.
 func (w *worker) batch(ctx context.Context, run machine.Run, yielded <-chan struct{}) machine.Result {
+	run = run.Renewed(w.deps.Feeds.newest(w.id.Tenant))
 	read := func() {}
 	if run.Reads() {
 		release, err := w.beside(w.readSlot)(ctx)

@@ -55,7 +55,7 @@
 //	            unconfirmed
 //	    resumed: load
 //	awaiting-tail
-//	    command-pending, confirm, lease-deadline, tick: command
+//	    command-pending, tick: command
 //	    drain: released
 //	    started: command, halted, load, released
 //	    tail-advanced: apply, idle, load, publicize, unconfirmed
@@ -66,20 +66,20 @@
 //	            publicize, released, retry-wait, unconfirmed
 //	event-wait
 //	    command-pending: command
-//	    confirm, resumed, tail-advanced, tail-dropped: load
+//	    confirm, tick: command, load
 //	    drain: released
+//	    resumed, tail-advanced, tail-dropped: load
 //	    tail-failed: halt
-//	    tick: command, load
 //	fault-wait
 //	    drain: released
 //	    resumed, tick: load
 //	feed-failed
 //	    drain: released
 //	    resumed, tail-dropped: load
-//	    tail-advanced: publicize, unconfirmed
+//	    tail-advanced: load, publicize, unconfirmed
 //	    tail-failed: halt
 //	halt
-//	    done: at-gate, command, event-wait, halt, halted, load, released
+//	    done: at-gate, command, event-wait, halt, halted, load, publicize, released
 //	halted
 //	    command-pending, lease-deadline: command
 //	    confirm, tick: command, load
@@ -87,28 +87,27 @@
 //	    resumed, tail-advanced, tail-dropped: load
 //	idle
 //	    command-pending, lease-deadline: command
-//	    confirm: command, load
+//	    confirm, tail-dropped: load
 //	    drain: released
 //	    tail-advanced: apply, load, unconfirmed
-//	    tail-dropped: load
-//	    tail-failed: halt
+//	    tail-failed: halt, publicize
 //	    tick: advance, command
 //	load
 //	    done: apply, at-gate, awaiting-tail, command, event-wait, halt, halted, idle, load, lost, misconfigured,
 //	            outage-wait, publicize, released, retry-wait, unconfirmed
 //	    unanswered: load, released
 //	misconfigured
+//	    confirm, resumed, tail-advanced, tail-dropped, tick: load
 //	    drain: released
-//	    resumed, tail-advanced, tail-dropped, tick: load
 //	    tail-failed: halt
 //	move
-//	    done: apply, at-gate, command, event-wait, idle, load, publicize, released, unconfirmed
+//	    done: apply, at-gate, command, event-wait, halt, idle, load, publicize, released, unconfirmed
 //	note
 //	    done: command, event-wait, halt, load, outage-wait, released
 //	outage-wait
-//	    command-pending, confirm: command
+//	    command-pending, lease-deadline: command
+//	    confirm, resumed, tail-advanced, tail-dropped: load
 //	    drain: released
-//	    resumed, tail-advanced, tail-dropped: load
 //	    tail-failed: halt
 //	    tick: apply, awaiting-tail, command, publicize, unconfirmed
 //	publicize
@@ -117,9 +116,8 @@
 //	    done: ask, at-gate, command, event-wait, halt, load, move, publicize, released, retry-wait
 //	retry-wait
 //	    command-pending: command
-//	    confirm: command, load
+//	    confirm, resumed, tail-advanced, tail-dropped: load
 //	    drain: released
-//	    resumed, tail-advanced, tail-dropped: load
 //	    tail-failed: halt
 //	    tick: apply, awaiting-tail, command, publicize, unconfirmed
 //	unconfirmed

@@ -102,8 +102,24 @@ func (l *life) birth() {
 
 func (l *life) answerTail() {
 	l.tail = false
+	l.step(TailAdvanced{l.newest()})
+}
+
+// newest is the tail of the feed.
+func (l *life) newest() Tail {
 	from := max(0, l.mark()-int64(l.d.below(10)))
-	l.step(TailAdvanced{Tail{Incarnation: l.db.row.Incarnation, Mark: l.mark(), From: from, Events: l.db.events[from:]}})
+	return Tail{Incarnation: l.db.row.Incarnation, Mark: l.mark(), From: from, Events: l.db.events[from:]}
+}
+
+// append appends some events.
+func (l *life) append() {
+	for range l.d.below(6) {
+		pos := l.mark() + 1
+		l.db.events = append(l.db.events, event.Envelope{Position: pos, Stream: string(rune('p' + l.d.below(5))), Type: []string{"a", "a", "b"}[l.d.below(3)]})
+		if l.faults && l.d.one(8) {
+			l.db.bad[pos] = 1 + l.d.below(6)
+		}
+	}
 }
 
 func (l *life) answerGate() {
@@ -136,13 +152,7 @@ func (l *life) one() {
 	case n < 60 && l.gate:
 		l.answerGate()
 	case n < 65:
-		for range l.d.below(6) {
-			pos := l.mark() + 1
-			l.db.events = append(l.db.events, event.Envelope{Position: pos, Stream: string(rune('p' + l.d.below(5))), Type: []string{"a", "a", "b"}[l.d.below(3)]})
-			if l.d.one(8) {
-				l.db.bad[pos] = 1 + l.d.below(6)
-			}
-		}
+		l.append()
 		l.answerTail()
 	case n < 78 && !l.m.Sent.Armed.IsZero():
 		l.now = l.m.Sent.Armed

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"maps"
 	"slices"
+	"testing"
 
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/engine"
@@ -136,6 +137,11 @@ func (l *life) read(r engine.ReadRange) engine.Page {
 
 // run takes the steps of a batch.
 func (l *life) run(run Run) Result {
+	if l.faults && l.d.one(3) { // the feed reads on while the run waits for its slot
+		l.append()
+		newest := l.newest()
+		run, l.tail = run.Renewed(&newest), true
+	}
 	r, step := run.Begin()
 	for {
 		if end, ends := step.(EndRun); ends {
@@ -310,4 +316,51 @@ func (l *life) applyLetter(r Replaying, s ApplyReplay) (Replaying, ReplayStep) {
 	l.db.queue = l.db.queue[1:]
 	l.db.applied[pos]++
 	return r.Applied(nil, false, l.now)
+}
+
+// TestRunTakesTheEventsThatCameWhileItWaited renews runs by tails, and compares the positions of their events.
+func TestRunTakesTheEventsThatCameWhileItWaited(t *testing.T) {
+	list := func(from, to int64) (list events) {
+		for pos := from; pos <= to; pos++ {
+			list = append(list, event.Envelope{Position: pos, Type: []string{"a", "b"}[pos%2]})
+		}
+		return list
+	}
+	tail := func(incarnation engine.Incarnation, from, mark int64) *Tail {
+		return &Tail{Incarnation: incarnation, From: from, Mark: mark, Events: list(from+1, mark)}
+	}
+	for name, c := range map[string]struct {
+		events     events // of the run, whose mark is 12
+		types      []string
+		quarantine int
+		tail       *Tail
+		want       events
+	}{
+		"more events":                       {events: list(11, 12), tail: tail(1, 5, 15), want: list(11, 15)},
+		"more events of the types":          {events: list(12, 12), types: []string{"a"}, tail: tail(1, 5, 14), want: events{list(12, 12)[0], list(14, 14)[0]}},
+		"no feed":                           {events: list(11, 12), want: list(11, 12)},
+		"nothing new":                       {events: list(11, 12), tail: tail(1, 5, 12), want: list(11, 12)},
+		"a tail that begins after them":     {events: list(11, 12), tail: tail(1, 12, 15), want: list(11, 15)},
+		"a tail that begins later":          {events: list(11, 12), tail: tail(1, 13, 15), want: list(11, 12)},
+		"another incarnation of the server": {events: list(11, 12), tail: tail(2, 5, 15), want: list(11, 12)},
+		"one by one":                        {events: list(11, 12), quarantine: 1, tail: tail(1, 5, 15), want: list(11, 12)},
+		"enough events":                     {events: list(3, 12), tail: tail(1, 2, 15), want: list(3, 12)},
+		"a read, since it was behind":       {tail: tail(1, 5, 15), want: list(11, 15)},
+		"a read, and nothing of the types":  {types: []string{"c"}, tail: tail(1, 5, 15)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			buffer := Buffer{Events: c.events, To: 12}
+			if c.events == nil {
+				buffer.To = 10
+			}
+			run := Run{Row: engine.Lease{Incarnation: 1}, Buffer: buffer, Quarantine: c.quarantine, def: &engine.Definition{MaxEvents: 10, Types: c.types}, mark: 12}
+			got := run.Renewed(c.tail)
+			if !slices.EqualFunc(got.Buffer.Events, c.want, func(a, b event.Envelope) bool { return a.Position == b.Position }) {
+				t.Errorf("got %d events, want %d: %v", len(got.Buffer.Events), len(c.want), got.Buffer.Events)
+			}
+			if renewed := len(c.want) > len(c.events); renewed && (got.mark != c.tail.Mark || got.Buffer.To != c.tail.Mark) || !renewed && (got.mark != 12 || got.Buffer.To != buffer.To) {
+				t.Errorf("the mark is %d, the buffer ends at %d", got.mark, got.Buffer.To)
+			}
+		})
+	}
 }
