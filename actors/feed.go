@@ -52,7 +52,7 @@ type subscriber struct {
 // polls are the polls of a feed.
 type polls struct {
 	current *poll       // in progress, nil if there is none
-	wanted  bool        // another poll follows the current one
+	wanted  int64       // another poll follows the current one, unless that settles up to this position
 	next    *time.Timer // of the next poll
 	// woken is when the first wake was sent since the last poll began, zero if none was.
 	woken time.Time
@@ -63,7 +63,7 @@ func (p *polls) begin(current *poll, now time.Time) (began observe.Read) {
 	if began.Woken = !p.woken.IsZero(); began.Woken {
 		began.Latency = max(0, now.Sub(p.woken))
 	}
-	p.current, p.wanted, p.woken = current, false, time.Time{}
+	p.current, p.wanted, p.woken = current, 0, time.Time{}
 	return began
 }
 
@@ -124,11 +124,15 @@ func (f *feed) Stop(actor.Context) {
 func (f *feed) Handle(ctx actor.Context, msg any) {
 	switch msg := msg.(type) {
 	case *messages.Wake:
-		if f.polls.woken.IsZero() {
-			f.polls.woken = time.Unix(0, f.ref.wokenAt.Load())
-		}
+		at := time.Unix(0, f.ref.wokenAt.Load())
 		f.ref.woken.Store(false)
-		f.poll(ctx)
+		// The wake before this one may have had its position.
+		if wanted := f.ref.wanted.Swap(0); !f.ref.has(wanted, time.Now()) {
+			if f.polls.woken.IsZero() {
+				f.polls.woken = at
+			}
+			f.pollUpTo(ctx, wanted)
+		}
 	case *messages.Subscribe:
 		_, again := f.subs[ctx.Sender().Id]
 		first := len(f.subs) == 0
@@ -178,10 +182,13 @@ func (f *feed) forget() {
 }
 
 // poll polls for new events. If a poll is in progress, another one follows it.
-func (f *feed) poll(ctx actor.Context) {
+func (f *feed) poll(ctx actor.Context) { f.pollUpTo(ctx, engine.UnknownPosition) }
+
+// pollUpTo polls for new events. If a poll is in progress, another one follows it, unless that settles up to a position.
+func (f *feed) pollUpTo(ctx actor.Context, position int64) {
 	switch {
 	case f.polls.current != nil:
-		f.polls.wanted = true
+		f.polls.wanted = max(f.polls.wanted, position)
 		return
 	case f.faults.waiting, len(f.subs) == 0:
 		return
@@ -219,10 +226,15 @@ func (f *feed) polled(ctx actor.Context, u engine.TailUpdate) {
 		}
 	}
 	f.ref.mark.Store(u.Mark)
+	f.ref.readAt.Store(time.Now().UnixNano())
 	f.ref.incarnation.Store(int64(u.Incarnation))
 	f.ref.polls.Store(u.Again > 0)
+	follows := f.polls.wanted > u.Mark
+	if !follows {
+		f.polls.woken = time.Time{} // this poll has answered all wakes
+	}
 	switch {
-	case u.More, f.polls.wanted:
+	case u.More, follows:
 		f.poll(ctx)
 	case u.Again > 0:
 		f.polls.next = f.deps.After(ctx, u.Again, f.poll)

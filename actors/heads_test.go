@@ -55,7 +55,7 @@ func TestTenantsWhoseWritersDoNotNotifyAreReadInEachRound(t *testing.T) {
 	h.missed["t5"] = missed{at: now}
 	h.missed["t6"] = missed{at: now}
 	h.missed["gone"] = missed{at: now}
-	feeds.Wake("t6") // its notification was late
+	feeds.Wake("t6", engine.UnknownPosition) // its notification was late
 	for range 2 * cycleMost {
 		h.reviewMissed(feeds, now)
 		round := h.nextRound(feeds, false)
@@ -63,7 +63,7 @@ func TestTenantsWhoseWritersDoNotNotifyAreReadInEachRound(t *testing.T) {
 			t.Fatalf("t5 is %d times in a round of %d tenants", n, len(round))
 		}
 	}
-	feeds.Wake("t5") // another writer of the tenant notifies
+	feeds.Wake("t5", engine.UnknownPosition) // another writer of the tenant notifies
 	if h.reviewMissed(feeds, now); len(h.missed) != 1 {
 		t.Errorf("a notification of one writer counts for all: %v", h.missed)
 	}

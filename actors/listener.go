@@ -94,7 +94,7 @@ func (l *listener) notified(ctx actor.Context, notice engine.Notice) {
 	if notice.Control {
 		ctx.Send(ctx.Parent(), &messages.Notified{Notice: notice})
 	} else {
-		l.deps.Feeds.Wake(notice.Tenant)
+		l.deps.Feeds.Wake(notice.Tenant, notice.Position)
 	}
 }
 

@@ -24,14 +24,18 @@ type Router struct {
 type feedRef struct {
 	pid   *actor.PID
 	woken atomic.Bool
+	// wanted is the highest position that wakes have announced since the feed received the last one.
+	wanted atomic.Int64
 	// wokenAt is when the wake that is under way was sent, in nanoseconds since 1970.
 	wokenAt atomic.Int64
 	// noticed is when the last notification arrived, in nanoseconds since 1970.
 	noticed atomic.Int64
 	// polls reports whether the feed reads, or waits for open transactions. Then events beyond its mark are no news.
 	polls atomic.Bool
-	// mark is the feed's settled mark. It was settled in that incarnation of the server, 0 if it is not known.
+	// mark is the feed's settled mark. It was settled in that incarnation of the server, 0 if it is not known. readAt is when
+	// the last read ended that succeeded, in nanoseconds since 1970.
 	mark        atomic.Int64
+	readAt      atomic.Int64
 	incarnation atomic.Int64
 	// newest is what the feed has last sent to its projections, nil if the mark is not known.
 	newest atomic.Pointer[messages.TailAdvanced]
@@ -39,18 +43,35 @@ type feedRef struct {
 
 func newRouter(root *actor.RootContext) *Router { return &Router{root: root} }
 
-// Wake makes the tenant's feed, if this node has one, poll for events, since a notification arrived. It never blocks.
-func (r *Router) Wake(tenant string) {
+// Wake makes the tenant's feed, if this node has one, poll for events, since a notification of events up to a position arrived.
+// An append in this process is announced directly and by its NOTIFY, and only the first needs a read. Wake never blocks.
+func (r *Router) Wake(tenant string, position int64) {
 	if ref := r.find(tenant); ref != nil {
-		ref.noticed.Store(time.Now().UnixNano())
-		r.wake(ref)
+		now := time.Now()
+		ref.noticed.Store(now.UnixNano())
+		if !ref.has(position, now) {
+			r.wake(ref, position)
+		}
 	}
+}
+
+// knownFor is how long after its last read a feed need not read for positions that it has settled. After that a notification
+// of such a position is a reason to read: the tenant may have been restored to an earlier state.
+const knownFor = time.Second
+
+// has reports whether the feed has settled a position, as it knows from a recent read.
+func (ref *feedRef) has(position int64, now time.Time) bool {
+	return position <= ref.mark.Load() && now.UnixNano()-ref.readAt.Load() < int64(knownFor)
 }
 
 // noticedSince reports whether a notification arrived at that time or later.
 func (ref *feedRef) noticedSince(at time.Time) bool { return ref.noticed.Load() >= at.UnixNano() }
 
-func (r *Router) wake(ref *feedRef) {
+// wake wakes a feed for events up to a position.
+func (r *Router) wake(ref *feedRef, position int64) {
+	for before := ref.wanted.Load(); position > before && !ref.wanted.CompareAndSwap(before, position); {
+		before = ref.wanted.Load()
+	}
 	if ref.woken.CompareAndSwap(false, true) {
 		ref.wokenAt.Store(time.Now().UnixNano())
 		r.root.Send(ref.pid, &messages.Wake{})
@@ -128,7 +149,7 @@ func (r *Router) compare(tenants []string, marks []int64, heads engine.Heads) (n
 		switch {
 		case !found && errors.Is(heads.Failed[tenant], projection.ErrTenantLocked):
 		case !found:
-			r.wake(ref) // the feed's own read shows why
+			r.wake(ref, engine.UnknownPosition) // the feed's own read shows why
 		case known != 0 && known != heads.Incarnation:
 			r.root.Send(ref.pid, &messages.Recheck{Incarnation: heads.Incarnation})
 		case head < marks[i]:
@@ -137,7 +158,7 @@ func (r *Router) compare(tenants []string, marks []int64, heads engine.Heads) (n
 			if known != 0 && !ref.polls.Load() {
 				news = append(news, tenant)
 			}
-			r.wake(ref)
+			r.wake(ref, head)
 		}
 	}
 	return news

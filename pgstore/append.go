@@ -51,7 +51,7 @@ func (t *Tenant) appendToPool(ctx context.Context, asked event.Appending) (event
 	}
 	t.store.prepared.add(t.name)
 	if !result.Repeated {
-		t.store.notify.wake(t.name)
+		t.store.notify.appended(t.name, result.Positions[len(result.Positions)-1])
 	}
 	return result, nil
 }

@@ -2,12 +2,15 @@ package pgstore
 
 import (
 	"context"
+	"strconv"
+	"strings"
 	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 	"go.uber.org/zap"
 
+	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/internal/eventlog"
 )
 
@@ -22,7 +25,7 @@ type notifier struct {
 	local eventlog.Wakes
 
 	mu      sync.Mutex
-	dirty   map[string]struct{}
+	dirty   map[string]int64 // the position that each tenant has events up to
 	running bool
 	closed  bool
 	idle    sync.WaitGroup
@@ -30,16 +33,19 @@ type notifier struct {
 }
 
 func newNotifier(s *Store) *notifier {
-	return &notifier{store: s, dirty: make(map[string]struct{}), stop: make(chan struct{})}
+	return &notifier{store: s, dirty: make(map[string]int64), stop: make(chan struct{})}
 }
 
-func (s port) OnWake(fn func(tenant string)) (remove func()) {
+func (s port) OnWake(fn func(tenant string, position int64)) (remove func()) {
 	return s.notify.local.On(fn)
 }
 
 // wake announces that the tenant has new events. It does not block.
-func (n *notifier) wake(tenant string) {
-	n.local.Wake(tenant)
+func (n *notifier) wake(tenant string) { n.appended(tenant, engine.UnknownPosition) }
+
+// appended is wake for events up to a known position.
+func (n *notifier) appended(tenant string, position int64) {
+	n.local.Wake(tenant, position)
 	if n.store.opts.NoNotify {
 		return
 	}
@@ -48,7 +54,7 @@ func (n *notifier) wake(tenant string) {
 	if n.closed {
 		return
 	}
-	n.dirty[tenant] = struct{}{}
+	n.dirty[tenant] = max(n.dirty[tenant], position)
 	if !n.running {
 		n.running = true
 		n.idle.Add(1)
@@ -66,27 +72,46 @@ func (n *notifier) run() {
 			n.mu.Unlock()
 			return
 		}
-		tenants := make([]string, 0, len(n.dirty))
-		for t := range n.dirty {
-			tenants = append(tenants, t)
+		payloads := make([]string, 0, len(n.dirty))
+		for tenant, position := range n.dirty {
+			payloads = append(payloads, announcement(tenant, position))
 		}
 		clear(n.dirty)
 		n.mu.Unlock()
 
-		if err := n.send(tenants); err != nil {
-			n.store.log.Debug("notification not sent", zap.Strings("tenants", tenants), zap.Error(err))
+		next := time.Now().Add(notifyInterval)
+		if err := n.send(payloads); err != nil {
+			n.store.log.Debug("notification not sent", zap.Strings("payloads", payloads), zap.Error(err))
 		}
 		select {
-		case <-time.After(notifyInterval):
+		case <-time.After(time.Until(next)):
 		case <-n.stop:
 		}
 	}
 }
 
-func (n *notifier) send(tenants []string) error {
+// announcement returns the payload of a notification: the tenant, and in a second line the position if that is known. The name of
+// a tenant has no control characters.
+func announcement(tenant string, position int64) string {
+	if position == engine.UnknownPosition {
+		return tenant
+	}
+	return tenant + "\n" + strconv.FormatInt(position, 10)
+}
+
+// announced returns what a payload announces. Writers other than stores announce only the tenant.
+func announced(payload string) (tenant string, position int64) {
+	tenant, text, _ := strings.Cut(payload, "\n")
+	if position, err := strconv.ParseInt(text, 10, 64); err == nil {
+		return tenant, position
+	}
+	return tenant, engine.UnknownPosition
+}
+
+func (n *notifier) send(payloads []string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
-	_, err := n.store.pool.Exec(ctx, queries.Text("notify_wake"), pgx.QueryExecModeExec, n.store.control.wakeChannel, tenants)
+	_, err := n.store.pool.Exec(ctx, queries.Text("notify_wake"), pgx.QueryExecModeExec, n.store.control.wakeChannel, payloads)
 	return err
 }
 

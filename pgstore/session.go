@@ -109,7 +109,8 @@ func (s *nodeSession) Next(ctx context.Context) (engine.Notice, error) {
 		row, _ := strconv.ParseInt(payload, 10, 32)
 		return engine.Notice{Control: true, Row: int32(row), Commanded: commanded, Nodes: payload == "nodes", Operations: payload == "operations"}, nil
 	}
-	return engine.Notice{Tenant: n.Payload}, nil
+	tenant, position := announced(n.Payload)
+	return engine.Notice{Tenant: tenant, Position: position}, nil
 }
 
 // register is a heartbeat of a node that may have no row.

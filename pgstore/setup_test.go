@@ -177,7 +177,7 @@ func wakeCount(t testing.TB, store *Store) func(tenant string) int {
 	t.Helper()
 	var mu sync.Mutex
 	counts := make(map[string]int)
-	t.Cleanup(store.port().OnWake(func(tenant string) {
+	t.Cleanup(store.port().OnWake(func(tenant string, _ int64) {
 		mu.Lock()
 		defer mu.Unlock()
 		counts[tenant]++

@@ -13,6 +13,7 @@ import (
 	sqlite3 "modernc.org/sqlite/lib"
 
 	"github.com/millrace-go/millrace/event"
+	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/internal/eventlog"
 	"github.com/millrace-go/millrace/internal/excerpt"
 	"github.com/millrace-go/millrace/internal/partition"
@@ -62,7 +63,7 @@ func (t *Tenant) appendToFile(ctx context.Context, asked event.Appending) (event
 		return event.Appended{}, t.failed("append to", asked.Stream, err)
 	}
 	if !result.Repeated {
-		t.store.wakes.Wake(t.name)
+		t.store.wakes.Wake(t.name, result.Positions[len(result.Positions)-1])
 	}
 	return result, nil
 }
@@ -78,7 +79,7 @@ func (t *Tenant) AppendTx(ctx context.Context, tx *sql.Tx, stream string, expect
 	asked := event.Appending{Tenant: t.name, Stream: stream, Expected: expected, Events: events}
 	return t.store.middleware.AroundTx(ctx, asked, func(ctx context.Context, asked event.Appending) (event.Appended, error) {
 		return t.appendToTx(ctx, tx, asked)
-	}, func() { t.store.wakes.Wake(t.name) })
+	}, func() { t.store.wakes.Wake(t.name, engine.UnknownPosition) })
 }
 
 // appendToTx is AppendTx within its middleware.

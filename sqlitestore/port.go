@@ -47,7 +47,7 @@ func (s port) ValidTenant(name string) error {
 	return err
 }
 
-func (s port) OnWake(fn func(tenant string)) (remove func()) { return s.wakes.On(fn) }
+func (s port) OnWake(fn func(tenant string, position int64)) (remove func()) { return s.wakes.On(fn) }
 
 // incarnation is the same for every file. Checkpoints are in the same file as events, so a power loss cannot separate
 // them, and it ends every process that has read from the file.

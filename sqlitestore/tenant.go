@@ -10,6 +10,7 @@ import (
 	"sync"
 
 	"github.com/millrace-go/millrace/event"
+	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/internal/eventlog"
 )
 
@@ -133,6 +134,6 @@ func (d *dirtied) wake(wakes *eventlog.Wakes) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for _, tenant := range d.names {
-		wakes.Wake(tenant)
+		wakes.Wake(tenant, engine.UnknownPosition)
 	}
 }

@@ -4,6 +4,7 @@ package engine
 
 import (
 	"context"
+	"math"
 	"reflect"
 	"time"
 
@@ -65,9 +66,9 @@ type Store interface {
 	Repartition(ctx context.Context, id projection.ID, n int) error
 	// Connect opens the node's session connection, registers the node and starts to listen.
 	Connect(ctx context.Context, node Node) (Session, error)
-	// OnWake registers fn, which is called with the tenant after each append made through this store in this process. remove
-	// ends that.
-	OnWake(fn func(tenant string)) (remove func())
+	// OnWake registers fn, which is called after each append made through this store in this process, with the tenant and the
+	// position of its last event, or UnknownPosition. remove ends that.
+	OnWake(fn func(tenant string, position int64)) (remove func())
 	// Tenants lists the tenants of these names, or all of the store if names is nil, sorted by name.
 	Tenants(ctx context.Context, names []string) ([]Tenant, error)
 	// SetTenantDesired pauses a tenant, or resumes it, and notifies the nodes. The desired states of its projections do not
@@ -286,10 +287,15 @@ type Session interface {
 	Close(ctx context.Context) error
 }
 
+// UnknownPosition is the position of events that were announced without one. It is higher than any settled mark.
+const UnknownPosition = math.MaxInt64
+
 // Notice is a notification that the session received.
 type Notice struct {
-	// Tenant has new events. With Control, its state or the set of its projections changed instead.
-	Tenant string
+	// Tenant has new events up to Position, or UnknownPosition. With Control, its state or the set of its projections changed
+	// instead.
+	Tenant   string
+	Position int64
 	// Control reports whether the notice is about leases. With Nodes, nodes came or went. With a Row, its projection was
 	// paused or resumed or, with Commanded, has commands for its dead letters. With Operations, an operation was requested or
 	// cancelled. If none of these is set and Tenant is empty, leases came free.

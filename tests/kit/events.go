@@ -83,7 +83,7 @@ func (b *Bundle) MustHave(events int) {
 func (b *Bundle) CountWakes() (count func(tenant string) int) {
 	var mu sync.Mutex
 	var woken []string
-	b.T.Cleanup(b.Store.Engine().OnWake(func(tenant string) {
+	b.T.Cleanup(b.Store.Engine().OnWake(func(tenant string, _ int64) {
 		mu.Lock()
 		defer mu.Unlock()
 		woken = append(woken, tenant)

@@ -1,0 +1,131 @@
+package actors
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/asynkron/protoactor-go/actor"
+	"go.uber.org/zap"
+
+	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/messages"
+	"github.com/millrace-go/millrace/observe"
+)
+
+// pollable is a store of one tenant. Each poll begins with a value of begin, and settles up to head, as it is at that moment.
+type pollable struct {
+	engine.Store
+	begin chan struct{}
+	head  atomic.Int64
+}
+
+func (p *pollable) Tail(string) engine.Tail      { return p }
+func (p *pollable) ReadWithin(engine.ReadSlot)   {}
+func (p *pollable) Classify(error) *engine.Fault { return &engine.Fault{Class: engine.Infrastructure} }
+
+func (p *pollable) Poll(ctx context.Context) (engine.TailUpdate, error) {
+	select {
+	case <-p.begin:
+		return engine.TailUpdate{Mark: p.head.Load(), Incarnation: 1}, nil
+	case <-ctx.Done():
+		return engine.TailUpdate{}, ctx.Err()
+	}
+}
+
+// polledFeed starts a feed with a subscriber, and reports its polls as they end.
+func polledFeed(t *testing.T) (store *pollable, deps *Deps, ended chan observe.Read) {
+	store, ended = &pollable{begin: make(chan struct{})}, make(chan observe.Read, 10)
+	deps = &Deps{Store: store, Log: zap.NewNop(), System: NewSystem(zap.NewNop()), Limiter: NewLimiter(Limits{Connections: 4}),
+		Observer: observe.Observer{EventsRead: func(r observe.Read) { ended <- r }}}
+	deps.Init()
+	feed := deps.System.Root.Spawn(NewFeed(deps, "a"))
+	sub := deps.System.Root.Spawn(actor.PropsFromFunc(func(ctx actor.Context) {
+		if _, started := ctx.Message().(*actor.Started); started {
+			ctx.Request(feed, &messages.Subscribe{})
+		}
+	}))
+	t.Cleanup(func() {
+		deps.GiveUp(context.Canceled)
+		for _, pid := range []*actor.PID{feed, sub} {
+			if err := deps.System.Root.StopFuture(pid).Wait(); err != nil {
+				t.Error(err)
+			}
+		}
+		deps.Wait()
+	})
+	return store, deps, ended
+}
+
+// An append in this process is announced directly and by its NOTIFY, which arrives during the read or after it.
+func TestEventIsReadOnceHoweverOftenItIsAnnounced(t *testing.T) {
+	t.Parallel()
+	store, deps, ended := polledFeed(t)
+	store.begin <- struct{}{}
+	<-ended
+	if deps.Feeds.find("a") == nil {
+		t.Fatal("no feed")
+	}
+	for event := int64(1); event <= 20; event++ {
+		store.head.Store(event)
+		began := time.Now()
+		deps.Feeds.Wake("a", event)
+		select {
+		case store.begin <- struct{}{}:
+		case <-ended:
+			t.Fatalf("a poll ended that did not begin after event %d", event)
+		}
+		deps.Feeds.Wake("a", event)
+		if r := <-ended; !r.Woken || r.Latency > time.Since(began) {
+			t.Fatalf("the read of event %d: %+v", event, r)
+		}
+		deps.Feeds.Wake("a", event)
+		select {
+		case store.begin <- struct{}{}:
+			t.Fatalf("event %d is read again", event)
+		case <-time.After(5 * time.Millisecond):
+		}
+	}
+}
+
+func TestPollFollowsForEventsThatTheCurrentOneMayMiss(t *testing.T) {
+	t.Parallel()
+	for name, announced := range map[string]int64{"a higher position": 2, "no position": engine.UnknownPosition} {
+		store, deps, ended := polledFeed(t)
+		store.begin <- struct{}{}
+		<-ended
+		store.head.Store(1)
+		deps.Feeds.Wake("a", 1)
+		for !deps.Feeds.find("a").polls.Load() { // until the poll is in progress
+			<-time.After(time.Millisecond)
+		}
+		deps.Feeds.Wake("a", announced)
+		for deps.Feeds.find("a").woken.Load() {
+			<-time.After(time.Millisecond)
+		}
+		store.begin <- struct{}{}
+		<-ended
+		store.head.Store(2)
+		store.begin <- struct{}{}
+		if r := <-ended; r.Mark != 2 {
+			t.Errorf("%s: the second poll settled up to %d", name, r.Mark)
+		}
+	}
+}
+
+// A tenant that was restored to an earlier state draws positions again that its feed has settled.
+func TestSettledPositionIsReadAgainAfterAWhile(t *testing.T) {
+	t.Parallel()
+	ref := feedsOf(1).find("t0")
+	now := time.Now()
+	ref.readAt.Store(now.UnixNano())
+	for position, want := range map[int64]bool{1: true, 2: false, engine.UnknownPosition: false} {
+		if ref.has(position, now.Add(knownFor/2)) != want {
+			t.Errorf("position %d is known: %v", position, !want)
+		}
+	}
+	if ref.has(1, now.Add(knownFor)) {
+		t.Error("a position is known for ever")
+	}
+}
