@@ -48,7 +48,7 @@ func TestProjectionThatStopsNoLongerWaitsForASlot(t *testing.T) {
 	p := o.projection()
 	o.send(p, &messages.TailAdvanced{Mark: 1, Events: envelopes(1)})
 	o.eventually("it waits for a slot", func() bool { return o.entry().Queued })
-	o.deps.System.Root.Stop(p)
+	_ = o.deps.System.Root.StopFuture(p).Wait()
 	left := make(chan struct{})
 	go func() { defer close(left); o.deps.Wait() }()
 	select {
