@@ -43,6 +43,7 @@ var commandLine = sync.OnceValues(func() (dir string, err error) {
 		return "", err
 	}
 	build := exec.Command("go", "build", "-o", filepath.Join(dir, "millrace"), "../../cmd/millrace")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0") // as other tests build
 	if out, err := build.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("%s: %w: %s", build, err, out)
 	}
