@@ -60,6 +60,18 @@ func TestStatementCacheDoesNotGrowWithTenants(t *testing.T) {
 	}
 }
 
+func TestNotificationIsSentAfterPreparedStatementsAreDiscarded(t *testing.T) {
+	t.Parallel()
+	store := newStore(t, connections(1))
+	for range 2 {
+		noError(t, store.notify.send([]string{"default"}))
+		if n := one[int](t, store, "select count(*) from pg_prepared_statements where statement = $1", queries.Text("notify_wake")); n != 1 {
+			t.Error("the notification is not prepared")
+		}
+		mustExec(t, store, "deallocate all")
+	}
+}
+
 func TestAppendInASavepointWakesItsTenant(t *testing.T) {
 	t.Parallel()
 	store := newStore(t)

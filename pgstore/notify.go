@@ -2,6 +2,7 @@ package pgstore
 
 import (
 	"context"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -111,8 +112,14 @@ func announced(payload string) (tenant string, position int64) {
 func (n *notifier) send(payloads []string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
-	_, err := n.store.pool.Exec(ctx, queries.Text("notify_wake"), pgx.QueryExecModeExec, n.store.control.wakeChannel, payloads)
-	return err
+	args := []any{n.store.control.wakeChannel, payloads}
+	if n.store.server.pooling.Forgets {
+		args = slices.Insert(args, 0, any(pgx.QueryExecModeExec))
+	}
+	return n.store.repeatably(ctx, func(conn *pgx.Conn) error {
+		_, err := conn.Exec(ctx, queries.Text("notify_wake"), args...)
+		return err
+	})
 }
 
 // close waits until the last notification is sent.

@@ -190,15 +190,17 @@ func filesOf(store *Store, sql string) (files []string) {
 		if sql != c.inTenant(name, store.tenant.quoted) {
 			continue
 		}
-		stream, kind, _ := strings.Cut(name, " ")
-		files = append(files, stream)
-		switch {
+		// An append is named by its stream's file, its events' file, and its kind.
+		parts := strings.Fields(name)
+		switch kind := strings.Join(parts[min(2, len(parts)):], ""); {
 		case kind == "expiring":
-			files = append(files, "append_keyed", "expire_keys")
+			files = append(files, parts[0], parts[1], "append_keyed", "expire_keys")
 		case kind == "keyed":
-			files = append(files, "append_keyed")
-		case strings.HasPrefix(stream, "append_"):
-			files = append(files, "append")
+			files = append(files, parts[0], parts[1], "append_keyed")
+		case len(parts) == 2:
+			files = append(files, parts[0], parts[1], "append")
+		default:
+			files = append(files, name)
 		}
 	}
 	return files

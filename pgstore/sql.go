@@ -39,12 +39,16 @@ func newControlSchema(name string, keyRetention time.Duration) controlSchema {
 			"{earlier}", queries.Text("earlier_name"), "{elsewhere}", queries.Text("elsewhere")))
 	}
 	expire := sqltext.Fill(queries.Text("expire_keys"), "{retention}", fmt.Sprintf("make_interval(secs => %f)", keyRetention.Seconds()))
-	for _, statement := range []string{"append_any", "append_new", "append_exact"} {
-		plain := sqltext.Fill(queries.Text(statement), "{claimed}", "true", "{expected}", "$8")
-		keyed := sqltext.Fill(queries.Text(statement), "{claimed}", "exists (select from claim)", "{expected}", "$9")
-		c.add(statement, sqltext.Fill(queries.Text("append"), "{stream}", plain))
-		c.add(statement+" keyed", sqltext.Fill(queries.Text("append_keyed"), "{stream}", keyed, "{expire}", ""))
-		c.add(statement+" expiring", sqltext.Fill(queries.Text("append_keyed"), "{stream}", keyed, "{expire}", expire))
+	for _, stream := range []string{"append_any", "append_new", "append_exact"} {
+		for events, count := range map[string]string{"append_one": "1", "append_many": "cardinality($2::text[])"} {
+			fill := func(file, claimed, expected, expire string) string {
+				part := sqltext.Fill(queries.Text(stream), "{claimed}", claimed, "{expected}", expected, "{count}", count)
+				return sqltext.Fill(queries.Text(file), "{stream}", part, "{events}", queries.Text(events), "{count}", count, "{expire}", expire)
+			}
+			c.add(stream+" "+events, fill("append", "true", "$8", ""))
+			c.add(stream+" "+events+" keyed", fill("append_keyed", "exists (select from claim)", "$9", ""))
+			c.add(stream+" "+events+" expiring", fill("append_keyed", "exists (select from claim)", "$9", expire))
+		}
 	}
 	return c
 }

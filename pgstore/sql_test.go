@@ -93,11 +93,12 @@ func TestUnknownTenantsTakeNoPlaceInTheStatementCache(t *testing.T) {
 
 func TestTenantNamesDoNotMixWithPlaceholders(t *testing.T) {
 	t.Parallel()
-	for _, name := range []string{"{tenant}", "{control}", "{stream}", "{expire}", `"`, "$1"} {
+	for _, name := range []string{"{tenant}", "{control}", "{stream}", "{events}", "{count}", "{expire}", `"`, "$1"} {
 		store := newStore(t)
 		tenant := newTenant(t, store, name)
 		mustAppend(t, tenant, "s", event.Any.WithKey("k"), someEvents(2)...)
-		if got := collect(t, tenant.ReadStream(testContext(t), "s", 1)); len(got) != 2 {
+		mustAppend(t, tenant, "s", event.Any.WithKey("k1"), someEvents(1)...)
+		if got := collect(t, tenant.ReadStream(testContext(t), "s", 1)); len(got) != 3 {
 			t.Errorf("tenant %q: %d events", name, len(got))
 		}
 	}

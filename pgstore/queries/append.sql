@@ -1,16 +1,15 @@
 -- Appends to one stream. It changes the stream's row before it draws positions, so that positions rise with versions
 -- and a conflict draws none. On a conflict it returns no row. {stream} is append_any.sql, append_new.sql or
--- append_exact.sql. $1 stream; $2 to $6 types, bodies, headers, causation and correlation ids (empty: none); $7
--- whether to turn synchronous_commit on if it is off. Locks: ROW EXCLUSIVE on events from the start of the statement,
--- on which the settled mark depends; the stream's row FOR NO KEY UPDATE. Index: streams_pkey.
+-- append_exact.sql, {events} append_one.sql or append_many.sql, and {count} the number of events. $1 stream; $2 to $6
+-- types, bodies, headers, causation and correlation ids (empty: none), arrays in append_many.sql; $7 whether to turn
+-- synchronous_commit on if it is off. Locks: ROW EXCLUSIVE on events from the start of the statement, on which the
+-- settled mark depends; the stream's row FOR NO KEY UPDATE. Index: streams_pkey.
 with stream as (
 {stream}
 )
 insert into {tenant}.events (stream_id, stream_version, type, body, headers, causation_id, correlation_id)
-select $1::text, s.version - cardinality($2::text[]) + e.n, e.type, e.body::jsonb, nullif(e.headers, '')::jsonb,
+select $1::text, s.version - {count} + e.n, e.type, e.body::jsonb, nullif(e.headers, '')::jsonb,
 nullif(e.causation, ''), nullif(e.correlation, '')
-from stream s, unnest($2::text[], $3::text[], $4::text[], $5::text[], $6::text[])
-with ordinality as e (type, body, headers, causation, correlation, n)
-order by e.n
+from stream s, {events}
 returning global_seq, stream_version,
 case when $7::boolean and current_setting('synchronous_commit') = 'off' then set_config('synchronous_commit', 'on', true) end

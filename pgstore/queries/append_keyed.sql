@@ -8,14 +8,12 @@ insert into {tenant}.append_keys (key, stream_id) values ($8, $1) on conflict (k
 {stream}
 ), result as (
 insert into {tenant}.append_results (key, first_version, last_version)
-select $8, version - cardinality($2::text[]) + 1, version from stream
+select $8, version - {count} + 1, version from stream
 )
 {expire}
 insert into {tenant}.events (stream_id, stream_version, type, body, headers, causation_id, correlation_id)
-select $1::text, coalesce(s.version, {control}.raise_version_conflict()) - cardinality($2::text[]) + e.n, e.type, e.body::jsonb,
+select $1::text, coalesce(s.version, {control}.raise_version_conflict()) - {count} + e.n, e.type, e.body::jsonb,
 nullif(e.headers, '')::jsonb, nullif(e.causation, ''), nullif(e.correlation, '')
-from claim left join stream s on true, unnest($2::text[], $3::text[], $4::text[], $5::text[], $6::text[])
-with ordinality as e (type, body, headers, causation, correlation, n)
-order by e.n
+from claim left join stream s on true, {events}
 returning global_seq, stream_version,
 case when $7::boolean and current_setting('synchronous_commit') = 'off' then set_config('synchronous_commit', 'on', true) end
