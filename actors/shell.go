@@ -30,7 +30,7 @@ type Crash struct {
 
 func (c *Crash) Error() string { return fmt.Sprintf("%s panicked: %v", c.Actor, c.Value) }
 
-// mailbox is that of all actors. An empty one takes 240 bytes less than the default, and it frees the memory of a long queue.
+// mailbox is that of all actors. An empty one takes some 180 bytes less than the default, and it frees the memory of a long queue.
 var mailbox = actor.WithMailbox(actor.UnboundedLockfree())
 
 // Props returns the properties of an actor with that behaviour.
