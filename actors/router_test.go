@@ -107,7 +107,11 @@ func TestPollFollowsForEventsThatTheCurrentOneMayMiss(t *testing.T) {
 		store.begin <- struct{}{}
 		<-ended
 		store.head.Store(2)
-		store.begin <- struct{}{}
+		select {
+		case store.begin <- struct{}{}:
+		case <-time.After(5 * time.Second):
+			t.Fatalf("%s: no poll follows", name)
+		}
 		if r := <-ended; r.Mark != 2 {
 			t.Errorf("%s: the second poll settled up to %d", name, r.Mark)
 		}

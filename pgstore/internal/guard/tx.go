@@ -30,9 +30,7 @@ type Tx struct {
 type loan struct {
 	mu      sync.Mutex
 	tenants map[string]struct{}
-	// admitted are texts that refuse accepted: a handler that runs a statement for each event has it examined once.
-	admitted map[string]struct{}
-	fault    error
+	fault   error
 	// closed reports that the user's function has returned. Its transaction is over, and the connection may be in other
 	// use.
 	closed bool
@@ -54,41 +52,18 @@ func (tx *Tx) Close() {
 func (tx *Tx) admit(sql string) error {
 	tx.loan.mu.Lock()
 	closed := tx.loan.closed
-	_, known := tx.loan.admitted[sql]
 	tx.loan.mu.Unlock()
 	switch {
 	case closed:
 		return pgx.ErrTxClosed
-	case sql == "" || known:
+	case sql == "" || admitted.has(sql):
 		return nil
 	}
 	if err := refuse(sql); err != nil {
 		return err
 	}
-	tx.loan.remember(sql)
+	admitted.add(sql)
 	return nil
-}
-
-const (
-	// mostAdmitted is how many texts a transaction remembers, so that handlers that make up texts cost no memory.
-	mostAdmitted = 64
-	// longestAdmitted is the longest text that is remembered, in bytes.
-	longestAdmitted = 4 << 10
-)
-
-// remember keeps a text that was admitted.
-func (l *loan) remember(sql string) {
-	if len(sql) > longestAdmitted {
-		return
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.admitted == nil {
-		l.admitted = make(map[string]struct{})
-	}
-	if len(l.admitted) < mostAdmitted {
-		l.admitted[sql] = struct{}{}
-	}
 }
 
 // Dirty records that events were appended for the tenant.
