@@ -94,7 +94,7 @@ func (t *Tenant) pages(ctx context.Context, sql string, from int64, next func(la
 			return eventlog.Page{}, err
 		}
 		defer conn.Release()
-		read, err := wire.ReadEvents(conn.Conn().PgConn().ExecParams(ctx, sql, args(from, limit), nil, nil, wire.Binary), eventlog.PageBytes)
+		read, err := wire.ReadEvents(conn.Conn().PgConn().ExecParams(ctx, sql, args(from, limit), nil, nil, wire.Binary), eventlog.PageBytes, 0)
 		return eventlog.Page{Events: read.List, Truncated: read.Truncated}, err
 	}}
 }

@@ -233,9 +233,13 @@ func (t *Tenant) readPage(ctx context.Context, r engine.ReadRange) (engine.Page,
 	case len(r.Types) > 0:
 		sql, args = t.sql("read_range"), append(args, wire.TextArray(r.Types))
 	}
+	expected := 0
+	if r.UpTo != maxPosition && len(args) == 3 {
+		expected = int(min(int64(r.Limit), r.UpTo-r.After)) // few positions have no event
+	}
 	var read wire.Events
 	in, err := t.readEvents(ctx, sql, args, wire.Binary, func(rows *pgconn.ResultReader) (err error) {
-		read, err = wire.ReadEvents(rows, r.MaxBytes)
+		read, err = wire.ReadEvents(rows, r.MaxBytes, expected)
 		return err
 	})
 	if err != nil {

@@ -118,6 +118,9 @@ func (s *step) ran(r RunResult) {
 	case RunApplied:
 		s.Crash.Begun = r.Attempt
 		if r.Next != nil {
+			if r.Fault == nil && r.Partial == nil {
+				s.Buffer = s.Buffer.passed(r.Batch.To) // usually all of it, and then the page is not copied
+			}
 			s.Buffer = s.Buffer.add(*r.Next)
 		}
 		s.ended(r)

@@ -36,7 +36,8 @@ type (
 	FindParked struct{ Streams []string }
 	// BeginAttempt counts an attempt before it is made.
 	BeginAttempt struct{ Attempt engine.Begun }
-	// ApplyBatch applies the batch. If Prefetch is not nil, that range is read meanwhile.
+	// ApplyBatch applies the batch. If Prefetch is not nil, that range is read meanwhile: one batch, so that the read takes no longer
+	// than the batch.
 	ApplyBatch struct {
 		Batch    engine.Batch
 		Prefetch *engine.ReadRange
@@ -160,6 +161,7 @@ func (r Run) apply() RunStep {
 	step := ApplyBatch{Batch: r.batch}
 	if r.left < r.def.MaxEvents && r.Buffer.To < r.mark {
 		next := r.Buffer.next(r.def, r.Row.Share, r.mark)
+		next.Limit = min(next.Limit, max(r.def.MaxEvents, firstRead))
 		step.Prefetch = &next
 	}
 	return step

@@ -32,7 +32,9 @@ type Events struct {
 // ReadEvents decodes the columns of read_tail.sql from the binary format. It does so by hand, since reading events is
 // what this library does most. It stops after the event with which the events have limit bytes or more; 0 means no
 // limit. The server still sends the rows after that, so callers should limit the rows as well.
-func ReadEvents(rows *pgconn.ResultReader, limit int) (Events, error) {
+//
+// expected is how many events there will be, as far as is known: the list grows to that size at its first event.
+func ReadEvents(rows *pgconn.ResultReader, limit, expected int) (Events, error) {
 	dec := decoder{types: make(map[string]string)}
 	var read Events
 	var err error
@@ -46,6 +48,9 @@ func ReadEvents(rows *pgconn.ResultReader, limit int) (Events, error) {
 			continue
 		}
 		var e event.Envelope
+		if read.List == nil {
+			read.List = make([]event.Envelope, 0, max(1, expected))
+		}
 		if e, err = dec.envelope(rows.Values()); err == nil {
 			read.List = append(read.List, e)
 			size += e.Size()
