@@ -68,8 +68,8 @@ func quickSizes() sizeOptions {
 		wideTenants: 200, wideProjections: 10, wideEvents: 400, wideProbes: 50,
 		idleProjections: []int{2000}, startProjections: []int{5000}, perTenant: 10, idleTime: 3 * time.Second, idleSettle: 6 * time.Second,
 		floodTenants: 99, floodProjections: 32, floodProbes: 100,
-		fanoutProjections: 200, fanoutEvents: 50, partitionEvents: 400, takeoverLeases: []int{12, 1000},
-		peerEvents: 2000, peerRate: 100, peerTime: time.Second,
+		fanoutProjections: 200, fanoutEvents: 50, partitionEvents: 1200, takeoverLeases: []int{12, 1000},
+		peerEvents: 5000, peerRate: 100, peerTime: time.Second,
 		fileWriters: []int{1, 32}, fileEvents: 50_000, probes: 100,
 	}
 }
