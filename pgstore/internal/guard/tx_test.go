@@ -9,9 +9,8 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// TestTextIsExaminedOnceInATransaction holds because an examined text costs no allocation. A later transaction does not examine it
-// again either.
-func TestTextIsExaminedOnceInATransaction(t *testing.T) {
+// TestTextIsExaminedOnceInAProcess holds because an examined text costs no allocation.
+func TestTextIsExaminedOnceInAProcess(t *testing.T) {
 	const sql = "insert into totals (name, n) values ($1, 1) on conflict (name) do update set n = totals.n + 1"
 	tx := New(nil)
 	admit := func() {
