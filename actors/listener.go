@@ -1,6 +1,7 @@
 package actors
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"time"
@@ -94,7 +95,7 @@ func (l *listener) notified(ctx actor.Context, notice engine.Notice) {
 	if notice.Control {
 		ctx.Send(ctx.Parent(), &messages.Notified{Notice: notice})
 	} else {
-		l.deps.Feeds.Wake(notice.Tenant, notice.Position)
+		l.deps.Feeds.Wake(notice.Tenant, cmp.Or(notice.Position, engine.UnknownPosition))
 	}
 }
 

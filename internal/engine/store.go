@@ -292,7 +292,7 @@ const UnknownPosition = math.MaxInt64
 
 // Notice is a notification that the session received.
 type Notice struct {
-	// Tenant has new events up to Position, or UnknownPosition. With Control, its state or the set of its projections changed
+	// Tenant has new events up to Position; 0 means UnknownPosition. With Control, its state or the set of its projections changed
 	// instead.
 	Tenant   string
 	Position int64
