@@ -214,7 +214,7 @@ func leaks(t testing.TB, store *Store) map[string]func(ctx context.Context, tx p
 		"setting by a function":          sends("select public.sets()"),
 		"setting by DO":                  sends("do $$ declare session bool := false; begin perform set_config('work_mem', '77MB', session); end $$"),
 		"setting of its own by DO":       sends("do $$ begin execute 'set app.who = eve'; end $$"),
-		"setting by EXECUTE":             sends("do $$ begin execute 'set statement_timeout = 77'; end $$"),
+		"setting by EXECUTE":             sends("do $$ begin execute 'set statement_timeout = 77000'; end $$"),
 		"setting by raw text":            sendsRaw("set work_mem = '77MB'; set search_path = nowhere"),
 		"role by EXECUTE":                sends("do $$ begin execute 'set role millrace_leak'; execute 'reset role'; execute 'set session role none'; end $$"),
 		"lock by a function":             sends("select public.locks()"),

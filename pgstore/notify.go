@@ -100,13 +100,12 @@ func announcement(tenant string, position int64) string {
 	return tenant + "\n" + strconv.FormatInt(position, 10)
 }
 
-// announced returns what a payload announces. Writers other than stores announce only the tenant.
+// announced returns what a payload announces: a tenant and a position, 0 if it is not known. Writers other than stores announce only
+// the tenant.
 func announced(payload string) (tenant string, position int64) {
 	tenant, text, _ := strings.Cut(payload, "\n")
-	if position, err := strconv.ParseInt(text, 10, 64); err == nil {
-		return tenant, position
-	}
-	return tenant, engine.UnknownPosition
+	number, _ := strconv.ParseUint(text, 10, 63)
+	return tenant, int64(number)
 }
 
 func (n *notifier) send(payloads []string) error {
