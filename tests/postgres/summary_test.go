@@ -205,6 +205,7 @@ func TestNodeOfAVersionWithoutSummariesIsShownAsSuch(t *testing.T) {
 	})
 	expect("the node has no summary", millrace.StateElsewhere, false)
 	b.Pause(rt, "p0")
+	b.Eventually("a heartbeat writes the pause", func() bool { return value[bool](b, "select summary is not null from millrace.nodes") })
 	b.Resume(rt, "p0")
 	expect("all are live again", millrace.StateLive, true)
 }
