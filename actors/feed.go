@@ -165,6 +165,11 @@ func (f *feed) restart(ctx actor.Context) {
 		f.polls.current.cancel()
 	}
 	f.tail, f.polls.current = f.newTail(), nil
+	f.drop(ctx)
+}
+
+// drop makes the subscribers forget the events that they have, too.
+func (f *feed) drop(ctx actor.Context) {
 	f.forget()
 	// TailDropped takes the same path as the events that were sent before, so it arrives after them.
 	for _, sub := range f.subs {
@@ -218,18 +223,23 @@ func (f *feed) pollUpTo(ctx actor.Context, position int64) {
 func (f *feed) polled(ctx actor.Context, u engine.TailUpdate) {
 	f.faults = feedFaults{}
 	f.deps.Registry.publishFeed(f.tenant, func(e *FeedEntry) { *e = FeedEntry{Mark: u.Mark, Held: u.Held} })
-	if u.Mark > f.window.mark || !f.known || u.Incarnation != f.incarnation {
+	changed := f.known && u.Incarnation != f.incarnation
+	fell := f.known && !changed && u.Mark < f.window.mark
+	if fell { // the events are gone, and later ones get their positions
+		f.drop(ctx)
+	}
+	if u.Mark > f.window.mark || !f.known || changed {
 		f.extend(ctx, u)
 		advanced := f.advanced()
 		for _, sub := range f.subs {
 			ctx.Send(sub.pid, advanced)
 		}
 	}
-	f.ref.mark.Store(u.Mark)
-	f.ref.readAt.Store(time.Now().UnixNano())
+	f.ref.settled(u.Mark, time.Now())
 	f.ref.incarnation.Store(int64(u.Incarnation))
 	f.ref.polls.Store(u.Again > 0)
-	follows := f.polls.wanted > u.Mark
+	// Positions that were announced meanwhile may have been taken for those of events that are gone.
+	follows := f.polls.wanted > u.Mark || changed || fell
 	if !follows {
 		f.polls.woken = time.Time{} // this poll has answered all wakes
 	}

@@ -32,11 +32,11 @@ type feedRef struct {
 	noticed atomic.Int64
 	// polls reports whether the feed reads, or waits for open transactions. Then events beyond its mark are no news.
 	polls atomic.Bool
-	// mark is the feed's settled mark. It was settled in that incarnation of the server, 0 if it is not known. readAt is when
-	// the last read ended that succeeded, in nanoseconds since 1970.
-	mark        atomic.Int64
-	readAt      atomic.Int64
-	incarnation atomic.Int64
+	// mark is the feed's settled mark. It was settled in that incarnation of the server, 0 if it is not known. base was the mark at
+	// baseAt, in nanoseconds since 1970: at most knownFor ago while the feed reads.
+	mark         atomic.Int64
+	base, baseAt atomic.Int64
+	incarnation  atomic.Int64
 	// newest is what the feed has last sent to its projections, nil if the mark is not known.
 	newest atomic.Pointer[messages.TailAdvanced]
 }
@@ -55,13 +55,22 @@ func (r *Router) Wake(tenant string, position int64) {
 	}
 }
 
-// knownFor is how long after its last read a feed need not read for positions that it has settled. After that a notification
-// of such a position is a reason to read: the tenant may have been restored to an earlier state.
+// knownFor is for how long a feed need not read for a position that it has just settled. A notification of an older position is a
+// reason to read: the tenant may have been restored to an earlier state.
 const knownFor = time.Second
 
-// has reports whether the feed has settled a position, as it knows from a recent read.
+// has reports whether the feed has settled a position recently.
 func (ref *feedRef) has(position int64, now time.Time) bool {
-	return position <= ref.mark.Load() && now.UnixNano()-ref.readAt.Load() < int64(knownFor)
+	return ref.base.Load() < position && position <= ref.mark.Load() && now.UnixNano()-ref.baseAt.Load() < int64(knownFor)
+}
+
+// settled records the mark of a read that has just ended.
+func (ref *feedRef) settled(mark int64, now time.Time) {
+	if before := ref.mark.Load(); mark < before || now.UnixNano()-ref.baseAt.Load() >= int64(knownFor) {
+		ref.base.Store(min(mark, before))
+		ref.baseAt.Store(now.UnixNano())
+	}
+	ref.mark.Store(mark)
 }
 
 // noticedSince reports whether a notification arrived at that time or later.

@@ -123,17 +123,59 @@ func TestPollFollowsForEventsThatTheCurrentOneMayMiss(t *testing.T) {
 }
 
 // A tenant that was restored to an earlier state draws positions again that its feed has settled.
-func TestSettledPositionIsReadAgainAfterAWhile(t *testing.T) {
+func TestPositionThatWasSettledBeforeIsReadAgain(t *testing.T) {
 	t.Parallel()
-	ref := feedsOf(1).find("t0")
-	now := time.Now()
-	ref.readAt.Store(now.UnixNano())
-	for position, want := range map[int64]bool{1: true, 2: false, engine.UnknownPosition: false} {
+	ref, now := &feedRef{}, time.Now()
+	ref.settled(5, now.Add(-2*knownFor))
+	ref.settled(7, now)
+	for position, want := range map[int64]bool{1: false, 5: false, 6: true, 7: true, 8: false, engine.UnknownPosition: false} {
 		if ref.has(position, now.Add(knownFor/2)) != want {
 			t.Errorf("position %d is known: %v", position, !want)
 		}
 	}
-	if ref.has(1, now.Add(knownFor)) {
+	if ref.has(7, now.Add(knownFor)) {
 		t.Error("a position is known for ever")
 	}
+	ref.settled(2, now) // events are gone
+	ref.settled(6, now)
+	for position, want := range map[int64]bool{2: false, 3: true, 6: true, 7: false} {
+		if ref.has(position, now) != want {
+			t.Errorf("position %d is known after the mark fell: %v", position, !want)
+		}
+	}
+}
+
+func TestSubscribersForgetEventsThatAreGone(t *testing.T) {
+	t.Parallel()
+	store, deps, ended := polledFeed(t)
+	received := make(chan any, 10)
+	store.head.Store(5)
+	store.begin <- struct{}{}
+	<-ended
+	sub := deps.System.Root.Spawn(actor.PropsFromFunc(func(ctx actor.Context) {
+		switch msg := ctx.Message().(type) {
+		case *actor.Started:
+			ctx.Request(deps.Feeds.find("a").pid, &messages.Subscribe{})
+		case *messages.TailAdvanced, *messages.TailDropped:
+			received <- msg
+		}
+	}))
+	t.Cleanup(func() { _ = deps.System.Root.StopFuture(sub).Wait() })
+	mark := func(want int64) {
+		t.Helper()
+		if got, is := (<-received).(*messages.TailAdvanced); !is || got.Mark != want {
+			t.Fatalf("got %+v, want the mark %d", got, want)
+		}
+	}
+	mark(5)
+	store.head.Store(2)
+	deps.Feeds.Wake("a", engine.UnknownPosition)
+	store.begin <- struct{}{}
+	if msg := <-received; *msg.(*messages.TailDropped) != (messages.TailDropped{}) {
+		t.Fatalf("got %+v", msg)
+	}
+	mark(2)
+	store.head.Store(3)
+	store.begin <- struct{}{} // another poll follows
+	mark(3)
 }

@@ -39,6 +39,7 @@ type search struct {
 	revalidate bool // the projections get the leases that are read next
 	rebalance  bool // the next search computes the shares, since nodes came or went
 	resync     int  // searches until the owned leases are read and the shares are computed; 0 means in the next one
+	planned    int  // the leases by which resync was planned
 	timer      *time.Timer
 	last       time.Time // when the last search began
 }
@@ -62,11 +63,16 @@ type claim struct {
 	orders map[int32]engine.Orders
 }
 
-// resyncLater puts off the next read of the owned leases by their number, unless it is due. It is also called after a claim: a
-// node that starts owns none when the read is planned.
+// planResync plans the next read of the owned leases.
+func (s *search) planResync(leases int) {
+	s.resync, s.planned = max(resyncEvery, leases/resyncLeases), leases
+}
+
+// resyncLater puts off the next read by the leases that have been claimed since it was planned, unless it is due: a node that
+// starts owns none when it is planned.
 func (s *search) resyncLater(leases int) {
-	if s.resync > 0 {
-		s.resync = max(s.resync, leases/resyncLeases)
+	if more := (leases - s.planned) / resyncLeases; s.resync > 0 && more > 0 {
+		s.resync, s.planned = s.resync+more, leases
 	}
 }
 
@@ -122,8 +128,7 @@ func (n *node) found(ctx actor.Context, c *claim, err error) {
 	s := &n.search
 	resync := s.resync <= 0
 	if s.resync--; resync {
-		s.resync = resyncEvery
-		s.resyncLater(n.table.Len())
+		s.planResync(n.table.Len())
 	}
 	balance := resync || s.rebalance || len(c.free) > 0
 	s.rebalance = false

@@ -2,16 +2,26 @@ package actors
 
 import "testing"
 
-func TestOwnedLeasesAreReadSeldomByANodeThatHasJustClaimedMany(t *testing.T) {
-	s := search{resync: resyncEvery}
-	if s.resyncLater(100 * resyncLeases); s.resync != 100 {
-		t.Errorf("the leases are read after %d searches, want 100", s.resync)
+func TestReadOfTheOwnedLeasesIsPutOffByClaims(t *testing.T) {
+	var s search
+	s.planResync(0) // a node that starts
+	if s.resync != resyncEvery {
+		t.Errorf("the leases are read after %d searches, want %d", s.resync, resyncEvery)
 	}
-	if s.resyncLater(resyncLeases); s.resync != 100 {
-		t.Errorf("a smaller claim changed that to %d", s.resync)
+	s.resyncLater(100 * resyncLeases)
+	if want := resyncEvery + 100; s.resync != want {
+		t.Errorf("after a claim, the leases are read after %d searches, want %d", s.resync, want)
 	}
-	s.resync = 0
-	if s.resyncLater(100 * resyncLeases); s.resync != 0 {
-		t.Error("a read that is due was put off")
+	// A claim in each search, as while tenants are created, does not put the read off for ever.
+	left := s.resync
+	for i := range left {
+		s.resync--
+		s.resyncLater(100*resyncLeases + i)
+	}
+	if s.resync != 0 {
+		t.Errorf("the read is %d searches away after %d", s.resync, left)
+	}
+	if s.resyncLater(200 * resyncLeases); s.resync != 0 {
+		t.Errorf("a claim has put off the read that is due to %d", s.resync)
 	}
 }

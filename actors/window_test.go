@@ -114,6 +114,7 @@ func TestShareThatGrewLeastRecentlyIsEmptiedFirst(t *testing.T) {
 type tails struct {
 	*memory
 	polls chan func() engine.TailUpdate
+	mark  *atomic.Int64
 }
 
 func (s tails) Tail(string) engine.Tail { return s }
@@ -123,9 +124,12 @@ func (tails) ReadWithin(engine.ReadSlot) {}
 func (s tails) Poll(context.Context) (engine.TailUpdate, error) {
 	select {
 	case poll := <-s.polls:
-		return poll(), nil
+		u := poll()
+		s.mark.Store(u.Mark)
+		return u, nil
 	default:
-		return engine.TailUpdate{Again: time.Millisecond}, nil
+		mark := s.mark.Load()
+		return engine.TailUpdate{From: mark, Mark: mark, Again: time.Millisecond}, nil
 	}
 }
 
@@ -141,7 +145,7 @@ type fed struct {
 func (o *outside) feed(tenant string) *fed {
 	f := &fed{outside: o, polls: make(chan func() engine.TailUpdate, 1000)}
 	spawned := make(chan *actor.PID)
-	o.deps.Store = tails{o.store, f.polls}
+	o.deps.Store = tails{o.store, f.polls, new(atomic.Int64)}
 	o.in(func(ctx actor.Context) { spawned <- ctx.Spawn(NewFeed(o.deps, tenant)) })
 	f.read(0, 1)
 	f.pid = <-spawned

@@ -76,7 +76,7 @@ func TestDeliveryEndsWhenTheSessionIsLost(t *testing.T) {
 
 func TestDeliveryEndsWhenHeartbeatsDoNotArrive(t *testing.T) {
 	h := newHeld(t)
-	const lease = 3 * time.Second
+	const lease = 10 * time.Second // it ends a second before, which a busy machine may need
 	rt := h.Running(millrace.Config{LeaseDuration: lease, HeartbeatInterval: 100 * time.Millisecond}, h.p)
 	<-h.entered
 	release := h.lock("lock table millrace.nodes in exclusive mode") // which heartbeats need
@@ -86,7 +86,7 @@ func TestDeliveryEndsWhenHeartbeatsDoNotArrive(t *testing.T) {
 	case cause = <-h.cause:
 	case <-h.Ctx.Done():
 	}
-	if took := time.Since(began); took > lease+time.Second { // a busy machine is late
+	if took := time.Since(began); took > lease {
 		t.Errorf("the delivery went on for %v", took)
 	}
 	release()

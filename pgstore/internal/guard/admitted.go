@@ -1,6 +1,9 @@
 package guard
 
-import "sync"
+import (
+	"strings"
+	"sync"
+)
 
 const (
 	// mostAdmitted is how many texts are remembered. Handlers have far fewer, unless they make up texts: then the memory is
@@ -36,5 +39,5 @@ func (t *texts) add(text string) {
 	if t.set == nil || len(t.set) >= mostAdmitted {
 		t.set = make(map[string]struct{})
 	}
-	t.set[text] = struct{}{}
+	t.set[strings.Clone(text)] = struct{}{} // the text may be part of a long one
 }
