@@ -218,10 +218,7 @@ func (s port) RunOperation(ctx context.Context, o engine.Operation, run engine.O
 		end: fmt.Sprintf("%s.end_operation('%s', %d, %d, null, null, %s)", s.control.quoted, b.name, o.Number, o.Epoch, sqltext.String(s.control.controlChannel))}
 	b.afterHandler = func(ctx context.Context, conn *pgx.Conn) error { return s.changeByOperation(ctx, conn, o, run) }
 	return b.run(engine.WithProjection(ctx, o.ID), func(ctx context.Context, tx pgx.Tx) error {
-		if run.Hook.Run == nil {
-			return nil
-		}
-		return run.Hook.Run(ctx, tx)
+		return run.Hook.Call(ctx, tx)
 	})
 }
 

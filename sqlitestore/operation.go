@@ -284,10 +284,7 @@ func (s port) RunOperation(ctx context.Context, o engine.Operation, run engine.O
 			return s.endOperation(ctx, tx, o, nil)
 		}}
 	return b.run(engine.WithProjection(ctx, o.ID), func(ctx context.Context, tx *sql.Tx) error {
-		if run.Hook.Run == nil {
-			return nil
-		}
-		return run.Hook.Run(ctx, tx)
+		return run.Hook.Call(ctx, tx)
 	})
 }
 

@@ -121,7 +121,7 @@ type readers struct {
 	queries, follows atomic.Int64
 }
 
-// startReaders starts n readers, and one that also appends and waits for its events by the name that readers know.
+// startReaders starts n readers. One more reader appends events itself, and waits for them by the name that readers know.
 func startReaders(b *kit.Bundle, n int) (r *readers, stop func()) {
 	ctx, cancel := context.WithCancel(b.Ctx)
 	r = &readers{Bundle: b, ctx: ctx}

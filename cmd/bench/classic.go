@@ -23,7 +23,6 @@ type classic struct {
 	apply func(ctx context.Context, tx pgx.Tx, e event.Envelope) error
 }
 
-// tick runs the sequence once, and returns the number of events.
 // classicCheckpoint is the sequence of a single projection.
 func classicCheckpoint(name string, tenant *pgstore.Tenant, apply func(ctx context.Context, tx pgx.Tx, e event.Envelope) error) classic {
 	return classic{
@@ -36,6 +35,7 @@ func classicCheckpoint(name string, tenant *pgstore.Tenant, apply func(ctx conte
 	}
 }
 
+// tick runs the sequence once, and returns the number of events.
 func (c classic) tick(ctx context.Context, conn *pgx.Conn) (n int, err error) {
 	tx, err := conn.Begin(ctx)
 	if err != nil {

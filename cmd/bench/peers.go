@@ -72,7 +72,7 @@ func (e *env) isApplied(contender string, n int) verify {
 		"select count(*) from bench.applied where contender = $1 and n between 0 and $2::int - 1", contender, n)
 }
 
-// catchUp inserts all events, and measures until the last is applied.
+// peerCatchUp inserts all events, and measures until the last is applied.
 func peerCatchUp(e *env, events int, name string, newPeer peerFunc) contender {
 	return contender{name, func(ctx context.Context, round int) (figures, verify, error) {
 		id := fmt.Sprint(name, " ", round)

@@ -26,7 +26,7 @@ func (m models) look(ctx context.Context, view, tenant string) (seen, error) {
 }
 
 // traffic appends to a tenant, and queries a read model of it all the time. Each query must see the rows of all events up to some
-// position, each once. This position never falls, and is not below the last one that WaitFor returned for.
+// position, each once. This position never falls. It is at least the last position for which WaitFor has returned.
 type traffic struct {
 	models
 	t      *testing.T

@@ -24,3 +24,11 @@ func NewHook[Tx any](f func(ctx context.Context, tx Tx) error) Hook {
 		return usercode.Protect(func() error { return f(ctx, tx.(Tx)) })
 	}}
 }
+
+// Call runs the function, if there is one.
+func (h Hook) Call(ctx context.Context, tx any) error {
+	if h.Run == nil {
+		return nil
+	}
+	return h.Run(ctx, tx)
+}

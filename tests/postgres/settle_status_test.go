@@ -102,7 +102,7 @@ func TestAdminNeverReportsAMarkTooHigh(t *testing.T) {
 	}
 }
 
-// A projection whose only node crashed is not one that was removed from the code.
+// A projection whose only node crashed is still in the code, and does not count as removed.
 func TestProjectionsOfADeadNodeAreNotOwned(t *testing.T) {
 	t.Parallel()
 	b := setup(t, pgstore.Options{})
